@@ -1,0 +1,175 @@
+// The C edge: every exported function but those of status.cc, pool.cc, run_ids.cc and model/. Checks
+// handles, catches what C++ throws, hands over to the plan and the backend. No maths.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "config.h"
+#include "context_create.h"
+#include "frequencies.h"
+#include "guard.h"
+#include "plan.h"
+#include "status.h"
+#include "structs.h"
+
+namespace rope {
+namespace {
+
+rope_status Apply(const char* function, const rope_context* context, const rope_qk_args* args) {
+  Plan plan;
+  if (rope_status s = MakePlan(function, context, args, &plan)) return s;
+  if (plan.tensor_count == 0) return ROPE_OK;
+  return context->backend->apply(plan);
+}
+
+rope_status Null(const char* function, const char* argument) {
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function, argument);
+}
+
+rope_status CheckSet(const char* function, const rope_context* context, int32_t freq_set) {
+  if (context == nullptr) return Null(function, "context");
+  if (freq_set < 0 || static_cast<size_t>(freq_set) >= context->sets.size()) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: freq_set (%d) must be from 0 to %zu", function,
+                freq_set, context->sets.size() - 1);
+  }
+  return ROPE_OK;
+}
+
+rope_status Create(const char* function, const rope_config* const* configs, int32_t count,
+                   rope_context** out) {
+  if (out == nullptr) return Null(function, "out");
+  return Guard(function, [&]() -> rope_status {
+    std::unique_ptr<rope_context> context;
+    if (rope_status s = CreateContext(function, configs, count, &context)) return s;
+    *out = context.release();
+    return ROPE_OK;
+  });
+}
+
+// The short call's own arguments as a tensor of the full one.
+rope_status ThdTensor(const char* name, rope_dtype dtype, void* data, int32_t heads,
+                      rope_tensor* tensor) {
+  if ((data == nullptr) != (heads == 0)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "rope_apply_thd: %s (%p) and %s_heads (%d) must both be given, or NULL and 0", name,
+                data, name, heads);
+  }
+  if (data == nullptr) return ROPE_OK;
+  tensor->data = data;
+  tensor->dtype = dtype;
+  tensor->layout = ROPE_LAYOUT_BSHD;
+  tensor->heads = heads;
+  return ROPE_OK;
+}
+
+}  // namespace
+}  // namespace rope
+
+using namespace rope;  // NOLINT: the rest of this file is the C API
+
+int32_t rope_version(void) {
+  return ROPE_VERSION_MAJOR * 10000 + ROPE_VERSION_MINOR * 100 + ROPE_VERSION_PATCH;
+}
+
+rope_status rope_context_create(const rope_config* config, rope_context** out) {
+  return Create("rope_context_create", &config, 1, out);
+}
+
+rope_status rope_context_create_sets(const rope_config* const* configs, int32_t count,
+                                     rope_context** out) {
+  static constexpr char kFunction[] = "rope_context_create_sets";
+  if (configs == nullptr) return Null(kFunction, "configs");
+  if (count < 1 || count > 256) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: count (%d) must be from 1 to 256", kFunction,
+                count);
+  }
+  return Create(kFunction, configs, count, out);
+}
+
+void rope_context_destroy(rope_context* context) { delete context; }
+
+rope_status rope_config_next_change(const rope_config* config, int64_t seq_len, int64_t* next) {
+  static constexpr char kFunction[] = "rope_config_next_change";
+  if (next == nullptr) return Null(kFunction, "next");
+  if (seq_len < 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: seq_len (%lld) must not be negative", kFunction,
+                static_cast<long long>(seq_len));
+  }
+  Config checked;
+  if (rope_status s = ReadConfig(kFunction, config, &checked)) return s;
+  *next = NextChange(checked, seq_len);
+  return ROPE_OK;
+}
+
+rope_status rope_context_info(const rope_context* context, int32_t freq_set, rope_info* info) {
+  static constexpr char kFunction[] = "rope_context_info";
+  if (rope_status s = CheckSet(kFunction, context, freq_set)) return s;
+  if (info == nullptr) return Null(kFunction, "info");
+  if (rope_status s = CheckStruct(kFunction, "info", info, offsetof(rope_info, head_dim))) return s;
+  const FrequencySet& set = context->sets[static_cast<size_t>(freq_set)];
+  rope_info values{};
+  values.struct_size = info->struct_size;
+  values.head_dim = context->head_dim;
+  values.rotary_dim = context->rotary_dim;
+  values.rotary_offset = context->rotary_offset;
+  values.pairs = context->pairs;
+  values.axes = context->axes;
+  values.freq_sets = static_cast<int32_t>(context->sets.size());
+  values.attention_factor = set.attention_factor;
+  values.softmax_factor = set.softmax_factor;
+  std::memcpy(info, &values, std::min<size_t>(info->struct_size, sizeof(values)));
+  return ROPE_OK;
+}
+
+rope_status rope_context_inv_freq(const rope_context* context, int32_t freq_set, double* out,
+                                  int32_t count) {
+  static constexpr char kFunction[] = "rope_context_inv_freq";
+  if (rope_status s = CheckSet(kFunction, context, freq_set)) return s;
+  if (out == nullptr) return Null(kFunction, "out");
+  if (count != context->pairs) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: count (%d) must be the number of pairs (%d)",
+                kFunction, count, context->pairs);
+  }
+  const auto& values = context->sets[static_cast<size_t>(freq_set)].inv_freq;
+  std::copy(values.begin(), values.end(), out);
+  return ROPE_OK;
+}
+
+const char* rope_context_backend(const rope_context* context) {
+  return context != nullptr ? context->backend_name : "";
+}
+
+rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_t tokens,
+                           const int64_t* positions, void* q, int32_t q_heads, void* k,
+                           int32_t k_heads) {
+  static constexpr char kFunction[] = "rope_apply_thd";
+  if (context != nullptr && (context->device != ROPE_DEVICE_CPU || context->axes != 1)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: context must be a CPU context with one axis: use rope_apply_qk", kFunction);
+  }
+  if (positions == nullptr && tokens != 0) return Null(kFunction, "positions");
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = 1;
+  args.tokens = tokens;
+  args.positions.kind = ROPE_POSITIONS_IDS_T;
+  args.positions.ids_i64 = positions;
+  if (rope_status s = ThdTensor("q", dtype, q, q_heads, &args.q)) return s;
+  if (rope_status s = ThdTensor("k", dtype, k, k_heads, &args.k)) return s;
+  return Apply(kFunction, context, &args);
+}
+
+rope_status rope_apply_qk(const rope_context* context, const rope_qk_args* args) {
+  return Apply("rope_apply_qk", context, args);
+}
+
+rope_status rope_cos_sin_fill(const rope_context* context, int64_t batch, int64_t tokens,
+                              const rope_positions* positions, const rope_cos_sin* out,
+                              void* stream) {
+  FillPlan plan;
+  if (rope_status s = MakeFillPlan("rope_cos_sin_fill", context, batch, tokens, positions, out,
+                                   stream, &plan)) {
+    return s;
+  }
+  return tokens == 0 ? ROPE_OK : context->backend->fill(plan);
+}

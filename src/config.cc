@@ -1,0 +1,277 @@
+#include "config.h"
+
+#include <cmath>
+#include <cstddef>
+
+#include "structs.h"
+
+namespace rope {
+namespace {
+
+constexpr double kMaxInvFreq = 0x1p32;  // keeps whole turns of fractional positions in 64 bits
+
+// The scalings that use a number, as bits 1 << scaling.
+constexpr unsigned Uses(rope_scaling scaling) { return 1u << scaling; }
+constexpr unsigned kLinear = Uses(ROPE_SCALING_LINEAR), kDynamic = Uses(ROPE_SCALING_DYNAMIC),
+                   kYarn = Uses(ROPE_SCALING_YARN), kLongrope = Uses(ROPE_SCALING_LONGROPE),
+                   kLlama3 = Uses(ROPE_SCALING_LLAMA3),
+                   kProportional = Uses(ROPE_SCALING_PROPORTIONAL), kNope = Uses(ROPE_SCALING_NOPE);
+
+// A number of the scaling: which scalings use it, and which of these require it (0 is an error).
+struct Number {
+  const char* name;
+  double value;
+  unsigned used_by, required_by;
+};
+
+const char* ScalingName(rope_scaling scaling) {
+  static const char* const kNames[] = {"DEFAULT",  "LINEAR", "DYNAMIC",      "YARN",
+                                       "LONGROPE", "LLAMA3", "PROPORTIONAL", "NOPE"};
+  return kNames[scaling];
+}
+
+rope_status CheckNumbers(const char* function, const rope_config& c) {
+  const unsigned scaling = Uses(c.scaling);
+  const Number numbers[] = {
+      {"factor", c.factor, kLinear | kDynamic | kYarn | kLongrope | kLlama3 | kProportional,
+       kLinear | kDynamic | kYarn | kLlama3},
+      {"max_position_embeddings", static_cast<double>(c.max_position_embeddings),
+       kDynamic | kLongrope, kDynamic},
+      {"original_max_position_embeddings", static_cast<double>(c.original_max_position_embeddings),
+       kYarn | kLongrope | kLlama3, kYarn | kLongrope | kLlama3},
+      {"seq_len", static_cast<double>(c.seq_len), kDynamic | kLongrope, kDynamic | kLongrope},
+      {"beta_fast", c.beta_fast, kYarn, 0},
+      {"beta_slow", c.beta_slow, kYarn, 0},
+      {"mscale", c.mscale, kYarn, 0},
+      {"mscale_all_dim", c.mscale_all_dim, kYarn, 0},
+      {"low_freq_factor", c.low_freq_factor, kLlama3, kLlama3},
+      {"high_freq_factor", c.high_freq_factor, kLlama3, kLlama3},
+      {"yarn_no_truncate", static_cast<double>(c.yarn_no_truncate), kYarn, 0},
+  };
+  for (const Number& n : numbers) {
+    if (!std::isfinite(n.value) || n.value < 0) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: config->%s (%g) must be finite and not negative", function, n.name, n.value);
+    }
+    if (n.value != 0 && !(n.used_by & scaling)) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: config->%s (%g) must be 0, because ROPE_SCALING_%s does not use it",
+                  function, n.name, n.value, ScalingName(c.scaling));
+    }
+    if (n.value == 0 && (n.required_by & scaling)) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: config->%s (0) must be positive, because ROPE_SCALING_%s requires it",
+                  function, n.name, ScalingName(c.scaling));
+    }
+  }
+  if (c.scaling == ROPE_SCALING_LONGROPE && c.factor == 0 && c.max_position_embeddings == 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->factor (0) and config->max_position_embeddings (0) must not both be 0 "
+                "with ROPE_SCALING_LONGROPE",
+                function);
+  }
+  if (c.yarn_no_truncate > 1) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->yarn_no_truncate (%d) must be 0 or 1",
+                function, c.yarn_no_truncate);
+  }
+  if (!std::isfinite(c.attention_factor) || c.attention_factor < 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->attention_factor (%g) must be finite and not negative", function,
+                c.attention_factor);
+  }
+  return ROPE_OK;
+}
+
+// An enum field: `required` makes 0 an error, above `last` is a later version's.
+rope_status CheckEnum(const char* function, const char* name, int32_t value, bool required,
+                      int32_t last) {
+  if (value == 0 && required) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->%s (0) is required", function, name);
+  }
+  if (value < 0 || value > last) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->%s (%d) is not known to this version",
+                function, name, value);
+  }
+  return ROPE_OK;
+}
+
+rope_status CheckSpan(const char* function, const rope_config& c) {
+  if (c.head_dim < 2 || c.head_dim > 1024 || c.head_dim % 2 != 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->head_dim (%d) must be even and from 2 to 1024", function, c.head_dim);
+  }
+  if (c.rotary_dim < 0 || c.rotary_dim > c.head_dim || c.rotary_dim % 2 != 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->rotary_dim (%d) must be even and from 0 to head_dim (%d)", function,
+                c.rotary_dim, c.head_dim);
+  }
+  const int span = c.rotary_dim != 0 ? c.rotary_dim : c.head_dim;
+  if (c.rotary_offset < 0 || c.rotary_offset > c.head_dim - span) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->rotary_offset (%d) must be from 0 to head_dim - rotary_dim (%d)",
+                function, c.rotary_offset, c.head_dim - span);
+  }
+  if (c.scaling == ROPE_SCALING_PROPORTIONAL && c.rotary_offset != 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->rotary_offset (%d) must be 0 with ROPE_SCALING_PROPORTIONAL, whose "
+                "pairs span the whole head",
+                function, c.rotary_offset);
+  }
+  return ROPE_OK;
+}
+
+rope_status CheckAxes(const char* function, const rope_config& c, int pairs, int axes) {
+  if (c.axes < 0 || c.axes > 8) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->axes (%d) must be from 0 to 8", function,
+                c.axes);
+  }
+  if (c.mrope_interleaved != 0 && c.mrope_interleaved != 1) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->mrope_interleaved (%d) must be 0 or 1",
+                function, c.mrope_interleaved);
+  }
+  int64_t sum = 0;
+  bool sections = false;
+  for (int a = 0; a < 4; ++a) {
+    if (c.mrope_section[a] < 0 || (a >= axes && c.mrope_section[a] != 0)) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: config->mrope_section[%d] (%d) must not be negative, and 0 beyond axes (%d)",
+                  function, a, c.mrope_section[a], axes);
+    }
+    sections |= c.mrope_section[a] != 0;
+    sum += c.mrope_section[a];
+  }
+  if (axes > 1 && sections == (c.pair_axis != nullptr)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->axes (%d) needs either mrope_section or pair_axis, and not both",
+                function, c.axes);
+  }
+  if (axes == 1 && (sections || c.mrope_interleaved != 0 || c.pair_axis != nullptr)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->mrope_section, mrope_interleaved and pair_axis must be 0 with one axis",
+                function);
+  }
+  if (sections && sum != pairs) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->mrope_section adds up to %lld, and must add up to the number of pairs "
+                "(%d)",
+                function, static_cast<long long>(sum), pairs);
+  }
+  if (c.mrope_interleaved != 0 && (!sections || axes > 3)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->mrope_interleaved (1) needs mrope_section and at most 3 axes", function);
+  }
+  if (c.pairing == ROPE_PAIRING_HALVES_PER_AXIS && (!sections || c.mrope_interleaved != 0)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->pairing (HALVES_PER_AXIS) needs axes > 1 with mrope_section, not "
+                "interleaved",
+                function);
+  }
+  for (int i = 0; c.pair_axis != nullptr && i < pairs; ++i) {
+    if (c.pair_axis[i] >= axes) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: config->pair_axis[%d] (%d) must be below axes (%d)", function, i,
+                  c.pair_axis[i], axes);
+    }
+  }
+  return ROPE_OK;
+}
+
+// `positive`: a divisor; else any finite value up to kMaxInvFreq.
+rope_status CheckTable(const char* function, const char* name, const double* table, int length,
+                       bool positive) {
+  for (int i = 0; table != nullptr && i < length; ++i) {
+    const bool good = std::isfinite(table[i]) &&
+                      (positive ? table[i] > 0 : std::fabs(table[i]) <= kMaxInvFreq);
+    if (!good) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->%s[%d] (%g) must be finite and %s",
+                  function, name, i, table[i], positive ? "positive" : "at most 2^32");
+    }
+  }
+  return ROPE_OK;
+}
+
+rope_status CheckTables(const char* function, const rope_config& c, int pairs) {
+  const bool longrope = c.scaling == ROPE_SCALING_LONGROPE;
+  if (longrope && (c.short_factor == nullptr || c.long_factor == nullptr)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->%s (NULL) is required by ROPE_SCALING_LONGROPE", function,
+                c.short_factor == nullptr ? "short_factor" : "long_factor");
+  }
+  if (!longrope && (c.short_factor != nullptr || c.long_factor != nullptr)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->%s must be NULL, because only ROPE_SCALING_LONGROPE uses it", function,
+                c.short_factor != nullptr ? "short_factor" : "long_factor");
+  }
+  if (c.inv_freq != nullptr && c.scaling != ROPE_SCALING_DEFAULT) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->scaling (%d) must be DEFAULT (0) with inv_freq, which replaces it",
+                function, c.scaling);
+  }
+  const bool tables = c.short_factor != nullptr || c.freq_factors != nullptr ||
+                      c.inv_freq != nullptr || c.pair_axis != nullptr;
+  if (tables ? c.table_length != pairs : c.table_length != 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->table_length (%d) must be %d, the number of pairs%s", function,
+                c.table_length, tables ? pairs : 0, tables ? "" : " in tables: there is no table");
+  }
+  if (rope_status s = CheckTable(function, "short_factor", c.short_factor, pairs, true)) return s;
+  if (rope_status s = CheckTable(function, "long_factor", c.long_factor, pairs, true)) return s;
+  if (rope_status s = CheckTable(function, "freq_factors", c.freq_factors, pairs, true)) return s;
+  return CheckTable(function, "inv_freq", c.inv_freq, pairs, false);
+}
+
+}  // namespace
+
+rope_status ReadConfig(const char* function, const rope_config* config, Config* out) {
+  rope_config& c = out->given;
+  if (rope_status s = CopyStruct(function, "config", config, sizeof(rope_config), &c)) return s;
+  if (c.flags != 0 || c.reserved != nullptr) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->%s must be 0 in this version", function,
+                c.flags != 0 ? "flags" : "reserved");
+  }
+  if (rope_status s = CheckEnum(function, "scaling", c.scaling, false, ROPE_SCALING_NOPE)) return s;
+  const bool nope = c.scaling == ROPE_SCALING_NOPE;
+  if (rope_status s = CheckSpan(function, c)) return s;
+  if (rope_status s =
+          CheckEnum(function, "pairing", c.pairing, !nope, ROPE_PAIRING_HALVES_PER_AXIS)) {
+    return s;
+  }
+  if (rope_status s = CheckEnum(function, "angle", c.angle, false, ROPE_ANGLE_EXACT)) return s;
+  if (rope_status s = CheckEnum(function, "rounding", c.rounding, false, ROPE_ROUNDING_COS_SIN)) {
+    return s;
+  }
+  if (rope_status s = CheckEnum(function, "inv_freq_dtype", c.inv_freq_dtype, false, ROPE_BF16)) {
+    return s;
+  }
+  const bool theta_optional = nope || c.inv_freq != nullptr;
+  if (!std::isfinite(c.theta) || c.theta < 0 || (c.theta == 0 && !theta_optional)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->theta (%g) is required, finite and positive", function, c.theta);
+  }
+  if (rope_status s = CheckNumbers(function, c)) return s;
+
+  const int rotary_dim = c.rotary_dim != 0 ? c.rotary_dim : c.head_dim;
+  out->rotary_dim = c.scaling == ROPE_SCALING_PROPORTIONAL ? c.head_dim : rotary_dim;
+  out->turning_pairs = rotary_dim / 2;
+  out->axes = c.axes != 0 ? c.axes : 1;
+  if (c.scaling == ROPE_SCALING_DYNAMIC && out->rotary_dim < 4) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->rotary_dim (%d) must be at least 4 with ROPE_SCALING_DYNAMIC, whose "
+                "formula divides by rotary_dim - 2",
+                function, out->rotary_dim);
+  }
+  if (rope_status s = CheckAxes(function, c, out->pairs(), out->axes)) return s;
+  if (rope_status s = CheckTables(function, c, out->pairs())) return s;
+  if (c.device < 0 || c.device > ROPE_DEVICE_CUDA) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->device (%d) is not known to this version",
+                function, c.device);
+  }
+  if (c.device_index < 0 || (c.device != ROPE_DEVICE_CUDA && c.device_index != 0)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->device_index (%d) must not be negative, and 0 on the CPU", function,
+                c.device_index);
+  }
+  return ROPE_OK;
+}
+
+}  // namespace rope

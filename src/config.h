@@ -1,0 +1,25 @@
+// Reads and checks a rope_config: what rope_context_create accepts is decided here and nowhere else.
+#ifndef LIBROPE_SRC_CONFIG_H_
+#define LIBROPE_SRC_CONFIG_H_
+
+#include "librope/rope.h"
+
+namespace rope {
+
+// A rope_config of this version with every "0: ..." default of geometry filled in. Tables still
+// point into the caller's memory.
+struct Config {
+  rope_config given;  // zero-extended copy
+  int rotary_dim;     // the span in which pairs lie: head_dim for PROPORTIONAL
+  int turning_pairs;  // pairs with a frequency; below rotary_dim / 2 only for PROPORTIONAL
+  int axes;
+
+  int pairs() const { return rotary_dim / 2; }
+};
+
+// `function` is the public function that the message names.
+rope_status ReadConfig(const char* function, const rope_config* config, Config* out);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CONFIG_H_

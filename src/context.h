@@ -1,0 +1,50 @@
+// The immutable context behind a handle: resolved frequencies, the pairs of a head, the backend.
+#ifndef LIBROPE_SRC_CONTEXT_H_
+#define LIBROPE_SRC_CONTEXT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "backend.h"
+#include "librope/rope.h"
+
+namespace rope {
+
+// Pairs whose members are adjacent or half a segment apart. A span is one segment, but for
+// HALVES_PER_AXIS, where each axis has its own.
+struct Segment {
+  int32_t first_channel;  // in the span
+  int32_t first_pair;
+  int32_t pairs;
+};
+
+// The frequencies of one set, one value per pair, as the kernels read them.
+struct FrequencySet {
+  std::vector<float> inv_freq_f32;          // FLOAT32
+  std::vector<uint32_t> turns_high;         // EXACT: the 64-bit fraction of a turn per position
+  std::vector<uint32_t> turns_low;
+  std::vector<int64_t> turns_whole;         // EXACT with float coordinates
+  std::vector<double> inv_freq;
+  float max_inv_freq;                       // largest |inv_freq|, rounded up
+  double attention_factor, softmax_factor;
+};
+
+}  // namespace rope
+
+struct rope_context {
+  int32_t head_dim, rotary_dim, rotary_offset, pairs, axes;
+  rope_pairing pairing;
+  rope_angle angle;
+  rope_rounding rounding;
+  bool nope;  // values stay
+  std::vector<rope::Segment> segments;
+  std::vector<uint8_t> pair_axis;  // empty with one axis
+  std::vector<rope::FrequencySet> sets;
+  rope_device device;
+  int32_t device_index;
+  const rope::Backend* backend;
+  const void* backend_data;  // the backend's own: CPU kernels of the chosen target, device facts
+  char backend_name[48];
+};
+
+#endif  // LIBROPE_SRC_CONTEXT_H_

@@ -1,0 +1,235 @@
+// The CPU backend: cuts a call into tasks of tokens, makes the rows of a block of tokens once, and
+// lets the kernels turn all heads of q and k by them.
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "backend.h"
+#include "cpu/cache.h"
+#include "cpu/kernels.h"
+#include "cpu/make_rows.h"
+#include "cpu/scalar.h"
+#include "element.h"
+#include "plan.h"
+#include "status.h"
+
+namespace rope {
+namespace cpu {
+namespace {
+
+constexpr int64_t kTaskBytes = 64 << 10;     // a task worth handing to another thread
+constexpr int64_t kInlineBytes = 128 << 10;  // calls up to this run on the caller's thread
+
+// Everything about a call that its tasks share.
+struct Job {
+  const Plan& plan;
+  const Kernels& kernels;
+  bool streaming[2];  // non-temporal stores, for each tensor
+};
+
+Direction DirectionOf(const Plan& plan) {
+  switch (plan.context->pairing) {
+    case ROPE_PAIRING_INTERLEAVED:
+      return kInterleaved;
+    case ROPE_PAIRING_INTERLEAVED_TO_HALVES:
+      if (plan.operation == ROPE_SHIFT) return kHalves;  // works on what FORWARD wrote
+      return plan.operation == ROPE_FORWARD ? kInterleavedToHalves : kHalvesToInterleaved;
+    default:
+      return kHalves;
+  }
+}
+
+int SpanBytes(const rope_context& context, const Tensor& tensor) {
+  return context.rotary_dim * ElementSize(tensor.dtype);
+}
+
+// Non-temporal stores spare reading the output's lines before they are overwritten. They pay when
+// the output is larger than the cache, and need whole, aligned lines.
+bool Streams(const Plan& plan, const Tensor& t) {
+  const rope_context& context = *plan.context;
+  const int64_t span = SpanBytes(context, t);
+  if (plan.batch * plan.tokens * t.heads * span < StreamingThreshold()) return false;
+  if (t.in == t.out && t.in_span == t.out_span) return false;
+  int64_t misaligned = reinterpret_cast<intptr_t>(t.out) | t.out_batch | t.out_token | t.out_head |
+                       t.out_span;
+  for (const Segment& segment : context.segments) {
+    misaligned |= static_cast<int64_t>(segment.pairs) * ElementSize(t.dtype);
+    misaligned |= static_cast<int64_t>(segment.first_channel) * ElementSize(t.dtype);
+  }
+  return misaligned % 64 == 0;
+}
+
+// Channels outside the span, out of place.
+void CopyRest(const rope_context& context, const Tensor& t, int64_t batch, int64_t first,
+              int64_t count) {
+  const size_t before = static_cast<size_t>(t.in_span);
+  const size_t behind_at = before + static_cast<size_t>(SpanBytes(context, t));
+  const size_t whole = static_cast<size_t>(context.head_dim * ElementSize(t.dtype));
+  for (int64_t i = first; i < first + count; ++i) {
+    for (int32_t h = 0; h < t.heads; ++h) {
+      const char* in = t.in + batch * t.in_batch + i * t.in_token + h * t.in_head;
+      char* out = t.out + batch * t.out_batch + i * t.out_token + h * t.out_head;
+      std::memcpy(out, in, before);
+      std::memcpy(out + behind_at, in + behind_at, whole - behind_at);
+    }
+  }
+}
+
+// NOPE, out of place.
+void CopyHeads(const rope_context& context, const Tensor& t, int64_t batch, int64_t first,
+               int64_t count) {
+  const auto span = static_cast<size_t>(SpanBytes(context, t));
+  for (int64_t i = first; i < first + count; ++i) {
+    for (int32_t h = 0; h < t.heads; ++h) {
+      std::memcpy(t.out + batch * t.out_batch + i * t.out_token + h * t.out_head + t.out_span,
+                  t.in + batch * t.in_batch + i * t.in_token + h * t.in_head + t.in_span, span);
+    }
+  }
+  if (t.copies_rest) CopyRest(context, t, batch, first, count);
+}
+
+// Tokens [first, first + count) of one batch row: never more than RowBuffer holds.
+void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count, int64_t last) {
+  const Plan& plan = job.plan;
+  const rope_context& context = *plan.context;
+  if (context.nope) {
+    for (int n = 0; n < plan.tensor_count; ++n) {
+      if (plan.tensors[n].in != plan.tensors[n].out) {
+        CopyHeads(context, plan.tensors[n], batch, first, count);
+      }
+    }
+    return;
+  }
+  RowBuffer buffer;
+  MakeRows(plan, job.kernels, batch, first, count, &buffer);
+
+  const Direction direction = DirectionOf(plan);
+  const bool eager = context.rounding == ROPE_ROUNDING_EAGER;
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    const Tensor& t = plan.tensors[n];
+    const char* in = t.in + t.in_span + batch * t.in_batch;
+    char* out = t.out + t.out_span + batch * t.out_batch;
+    if (t.copies_rest) CopyRest(context, t, batch, first, count);
+    if (buffer.per_channel) {
+      for (int i = 0; i < count; ++i) {
+        for (int32_t h = 0; h < t.heads; ++h) {
+          RotateHeadScalar(t.dtype, direction, eager, context.segments.data(),
+                           static_cast<int32_t>(context.segments.size()),
+                           in + (first + i) * t.in_token + h * t.in_head,
+                           out + (first + i) * t.out_token + h * t.out_head,
+                           ChannelRowOf(plan, job.kernels, t.dtype, i, &buffer));
+        }
+      }
+      continue;
+    }
+    const Kernels::Rotation& rotation = job.kernels.rotations[t.dtype - 1][direction][eager];
+    const OrderedRows rows =
+        OrderRows(plan, job.kernels, t.dtype, rotation.order, count, &buffer);
+    Block block;
+    block.in = in + first * t.in_token;
+    block.out = out + first * t.out_token;
+    block.in_token = t.in_token;
+    block.in_head = t.in_head;
+    block.out_token = t.out_token;
+    block.out_head = t.out_head;
+    block.tokens = count;
+    block.heads = t.heads;
+    block.cos = rows.cos;
+    block.sin = rows.sin;
+    block.row_stride = rows.stride;
+    block.segments = context.segments.data();
+    block.segment_count = static_cast<int32_t>(context.segments.size());
+    block.span_bytes = SpanBytes(context, t);
+    block.heads_outer = t.in_head > t.in_token;
+    block.prefetch_end = in + (last - 1) * t.in_token + (t.heads - 1) * t.in_head + block.span_bytes;
+    if (job.streaming[n] && rotation.rotate_streaming != nullptr) {
+      rotation.rotate_streaming(block);
+      hwy::FlushStream();
+    } else {
+      rotation.rotate(block);
+    }
+  }
+}
+
+// Tokens [first, last) of all batch rows, counted through.
+void RotateTokens(const Job& job, int64_t first, int64_t last) {
+  const Plan& plan = job.plan;
+  const int rows = RowBuffer::Capacity(*plan.context);
+  int64_t batch = first / plan.tokens, token = first % plan.tokens;
+  while (first < last) {
+    const int64_t end = std::min(plan.tokens, token + (last - first));  // of this batch row
+    while (token < end) {
+      const int count = static_cast<int>(std::min<int64_t>(rows, end - token));
+      RotateBlockOfTokens(job, batch, token, count, end);
+      token += count;
+      first += count;
+    }
+    token = 0;
+    ++batch;
+  }
+}
+
+struct Tasks {
+  const Job* job;
+  int64_t tokens_per_task, tokens;
+};
+
+void RunTask(void* opaque, uint32_t index) {
+  const auto& tasks = *static_cast<const Tasks*>(opaque);
+  const int64_t first = index * tasks.tokens_per_task;
+  RotateTokens(*tasks.job, first, std::min(tasks.tokens, first + tasks.tokens_per_task));
+}
+
+rope_status Apply(const Plan& plan) {
+  Job job{plan, *static_cast<const Kernels*>(plan.context->backend_data), {false, false}};
+  const int64_t tokens = plan.batch * plan.tokens;
+  int64_t token_bytes = 0;
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    const Tensor& t = plan.tensors[n];
+    token_bytes += static_cast<int64_t>(t.heads) * SpanBytes(*plan.context, t);
+    job.streaming[n] = Streams(plan, t);
+  }
+  if (plan.runner == nullptr || tokens <= kInlineBytes / token_bytes) {
+    RotateTokens(job, 0, tokens);
+    return ROPE_OK;
+  }
+  // At least kTaskBytes each, and few enough for a 32-bit count.
+  int64_t per_task = std::max<int64_t>(1, (kTaskBytes + token_bytes - 1) / token_bytes);
+  per_task = std::max(per_task, tokens / UINT32_MAX + 1);
+  const auto count = static_cast<uint32_t>((tokens + per_task - 1) / per_task);
+  Tasks tasks{&job, per_task, tokens};
+  const int32_t result =
+      plan.runner->parallel_for(plan.runner->pool, &RunTask, &tasks, count);
+  if (result == 0) return ROPE_OK;
+  return Fail(ROPE_ERROR_RUNNER,
+              "%s: args->runner->parallel_for returned %d: not all tasks ran, and the outputs are "
+              "unspecified",
+              plan.function, result);
+}
+
+rope_status Attach(const char*, rope_context* context) {
+  const Kernels& kernels = ChooseKernels();
+  for (FrequencySet& set : context->sets) {  // whole vectors read beyond the last pair
+    const auto padded = static_cast<size_t>(PaddedPairs(context->pairs));
+    set.inv_freq_f32.resize(padded);
+    set.turns_high.resize(padded);
+    set.turns_low.resize(padded);
+  }
+  context->backend_data = &kernels;
+  std::snprintf(context->backend_name, sizeof(context->backend_name), "cpu %s", kernels.target);
+  return ROPE_OK;
+}
+
+rope_status Fill(const FillPlan& plan) {
+  FillRows(plan, *static_cast<const Kernels*>(plan.context->backend_data));
+  return ROPE_OK;
+}
+
+}  // namespace
+}  // namespace cpu
+
+const Backend kCpuBackend = {&cpu::Attach, &cpu::Apply, &cpu::Fill};
+
+}  // namespace rope

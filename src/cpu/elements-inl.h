@@ -1,0 +1,233 @@
+// Vectors of f32, f16 and bf16 elements as f32: loading, rounding and storing, with our own 16-bit
+// conversions (those of Highway before 1.2 truncate bf16 and lose f16 infinities on old targets; the
+// f16 instructions of x86 and Arm are right, and used). Included once per target.
+#if defined(LIBROPE_SRC_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LIBROPE_SRC_CPU_ELEMENTS_INL_H_
+#undef LIBROPE_SRC_CPU_ELEMENTS_INL_H_
+#else
+#define LIBROPE_SRC_CPU_ELEMENTS_INL_H_
+#endif
+
+#undef ROPE_NATIVE_F16
+#if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || HWY_ARCH_ARM_A64
+#define ROPE_NATIVE_F16 1
+#else
+#define ROPE_NATIVE_F16 0
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace rope::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class D>
+using Bits = hn::Vec<hn::RebindToUnsigned<D>>;
+
+// bf16 is the upper half of an f32. The result is rounded to nearest even, lower half not cleared.
+template <class D>
+HWY_INLINE Bits<D> RoundToBf16(D d, hn::Vec<D> value) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded);
+}
+
+template <class D>
+HWY_INLINE Bits<D> UpperHalves(D, Bits<D> bits) {
+  const hn::RebindToUnsigned<D> du;
+  return hn::And(bits, hn::Set(du, 0xffff0000u));
+}
+
+// f16 bits in 32-bit lanes, as f32.
+template <class D>
+HWY_INLINE hn::Vec<D> FloatFromF16Bits(D d, Bits<D> half) {
+#if ROPE_NATIVE_F16
+  const hn::Rebind<uint16_t, D> du16;
+  const hn::Rebind<hwy::float16_t, D> df16;
+  return hn::PromoteTo(d, hn::BitCast(df16, hn::TruncateTo(du16, half)));
+#else
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000u)));
+  const auto magnitude = hn::And(half, hn::Set(du, 0x7fffu));
+  const auto shifted = hn::ShiftLeft<13>(magnitude);
+  const auto normal = hn::Add(shifted, hn::Set(du, 112u << 23));
+  const auto special = hn::Or(shifted, hn::Set(du, 0x7f800000u));
+  const auto subnormal = hn::BitCast(
+      du, hn::Mul(hn::ConvertTo(d, hn::BitCast(di, magnitude)), hn::Set(d, 0x1p-24f)));
+  const auto is_special = hn::Gt(magnitude, hn::Set(du, 0x7bffu));
+  const auto is_subnormal = hn::Lt(magnitude, hn::Set(du, 0x400u));
+  const auto finite = hn::IfThenElse(is_subnormal, subnormal, normal);
+  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(is_special, special, finite)));
+#endif
+}
+
+// f16 bits in 32-bit lanes, rounded to nearest even.
+template <class D>
+HWY_INLINE Bits<D> F16Bits(D d, hn::Vec<D> value) {
+  const hn::RebindToUnsigned<D> du;
+#if ROPE_NATIVE_F16
+  const hn::Rebind<uint16_t, D> du16;
+  const hn::Rebind<hwy::float16_t, D> df16;
+  return hn::PromoteTo(du, hn::BitCast(du16, hn::DemoteTo(df16, value)));
+#else
+  const auto bits = hn::BitCast(du, value);
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000u));
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
+  // Below 2^-14 the float adder rounds at 2^-24, the unit of subnormals.
+  const auto shifted = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
+  const auto subnormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3f000000u));
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  const auto rounded = hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xfffu)));
+  const auto normal = hn::ShiftRight<13>(hn::Sub(rounded, hn::Set(du, 112u << 23)));
+  const auto nan = hn::Or(hn::Set(du, 0x7e00u), hn::And(hn::ShiftRight<13>(magnitude),
+                                                        hn::Set(du, 0x1ffu)));
+  auto half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), subnormal, normal);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fefffu)), hn::Set(du, 0x7c00u), half);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), nan, half);
+  return hn::Or(sign, half);
+#endif
+}
+
+template <bool kStream, class D, class T = hn::TFromD<D>>
+HWY_INLINE void StoreOrStream(hn::Vec<D> value, D d, T* to) {
+  if constexpr (kStream) {
+    hn::Stream(value, d, to);
+  } else {
+    hn::StoreU(value, d, to);
+  }
+}
+
+// An element type: n consecutive elements at index i of an array, or n adjacent pairs at pair i.
+struct F32 {
+  using Raw = float;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const float* from) {
+    return hn::LoadU(d, from);
+  }
+  template <bool kStream, class D>
+  static HWY_INLINE void Store(D d, hn::Vec<D> value, float* to) {
+    StoreOrStream<kStream>(value, d, to);
+  }
+  template <class D>
+  static HWY_INLINE void LoadPairs(D d, const float* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
+    hn::LoadInterleaved2(d, from, x0, x1);
+  }
+  template <class D>
+  static HWY_INLINE void StorePairs(D d, hn::Vec<D> y0, hn::Vec<D> y1, float* to) {
+    hn::StoreInterleaved2(y0, y1, d, to);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Round(D, hn::Vec<D> value) {
+    return value;
+  }
+};
+
+struct BF16 {
+  using Raw = uint16_t;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const uint16_t* from) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Rebind<uint16_t, D> du16;
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(du16, from))));
+  }
+  template <bool kStream, class D>
+  static HWY_INLINE void Store(D d, hn::Vec<D> value, uint16_t* to) {
+    const hn::Rebind<uint16_t, D> du16;
+    StoreOrStream<kStream>(hn::TruncateTo(du16, hn::ShiftRight<16>(RoundToBf16(d, value))), du16, to);
+  }
+  // Two elements as one 32-bit word, the first in its lower half.
+  template <class D>
+  static HWY_INLINE Bits<D> LoadWords(D, const uint16_t* from) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Repartition<uint16_t, decltype(du)> du16;
+    return hn::BitCast(du, hn::LoadU(du16, from));
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> First(D d, Bits<D> words) {
+    return hn::BitCast(d, hn::ShiftLeft<16>(words));
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Second(D d, Bits<D> words) {
+    return hn::BitCast(d, UpperHalves(d, words));
+  }
+  template <bool kStream, class D>
+  static HWY_INLINE void StoreWords(D d, hn::Vec<D> first, hn::Vec<D> second, uint16_t* to) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Repartition<uint16_t, decltype(du)> du16;
+    const auto words = hn::Or(hn::ShiftRight<16>(RoundToBf16(d, first)),
+                              UpperHalves(d, RoundToBf16(d, second)));
+    StoreOrStream<kStream>(hn::BitCast(du16, words), du16, to);
+  }
+  template <class D>
+  static HWY_INLINE void LoadPairs(D d, const uint16_t* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
+    const auto words = LoadWords(d, from);
+    x0 = First(d, words);
+    x1 = Second(d, words);
+  }
+  template <class D>
+  static HWY_INLINE void StorePairs(D d, hn::Vec<D> y0, hn::Vec<D> y1, uint16_t* to) {
+    StoreWords<false>(d, y0, y1, to);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Round(D d, hn::Vec<D> value) {
+    return hn::BitCast(d, UpperHalves(d, RoundToBf16(d, value)));
+  }
+};
+
+struct F16 {
+  using Raw = uint16_t;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const uint16_t* from) {
+    const hn::Rebind<uint16_t, D> du16;
+#if ROPE_NATIVE_F16
+    const hn::Rebind<hwy::float16_t, D> df16;
+    return hn::PromoteTo(d, hn::BitCast(df16, hn::LoadU(du16, from)));
+#else
+    const hn::RebindToUnsigned<D> du;
+    return FloatFromF16Bits(d, hn::PromoteTo(du, hn::LoadU(du16, from)));
+#endif
+  }
+  template <bool kStream, class D>
+  static HWY_INLINE void Store(D d, hn::Vec<D> value, uint16_t* to) {
+    const hn::Rebind<uint16_t, D> du16;
+#if ROPE_NATIVE_F16
+    (void)d;
+    const hn::Rebind<hwy::float16_t, D> df16;
+    StoreOrStream<kStream>(hn::BitCast(du16, hn::DemoteTo(df16, value)), du16, to);
+#else
+    StoreOrStream<kStream>(hn::TruncateTo(du16, F16Bits(d, value)), du16, to);
+#endif
+  }
+  template <class D>
+  static HWY_INLINE void LoadPairs(D d, const uint16_t* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
+    const hn::RebindToUnsigned<D> du;
+    const auto words = BF16::LoadWords(d, from);
+    x0 = FloatFromF16Bits(d, hn::And(words, hn::Set(du, 0xffffu)));
+    x1 = FloatFromF16Bits(d, hn::ShiftRight<16>(words));
+  }
+  template <class D>
+  static HWY_INLINE void StorePairs(D d, hn::Vec<D> y0, hn::Vec<D> y1, uint16_t* to) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Repartition<uint16_t, decltype(du)> du16;
+    const auto words = hn::Or(F16Bits(d, y0), hn::ShiftLeft<16>(F16Bits(d, y1)));
+    hn::StoreU(hn::BitCast(du16, words), du16, to);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Round(D d, hn::Vec<D> value) {
+#if ROPE_NATIVE_F16
+    const hn::Rebind<hwy::float16_t, D> df16;
+    return hn::PromoteTo(d, hn::DemoteTo(df16, value));
+#else
+    return FloatFromF16Bits(d, F16Bits(d, value));
+#endif
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rope::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,88 @@
+// The CPU kernels as seen by the backend: one table of functions for each instruction set, chosen
+// when a context is made. No function here allocates or fails.
+#ifndef LIBROPE_SRC_CPU_KERNELS_H_
+#define LIBROPE_SRC_CPU_KERNELS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "context.h"
+
+namespace rope::cpu {
+
+// Kernels read and write rows of cos and sin in whole vectors of at most this many lanes: rows and
+// the tables of a FrequencySet have space for a multiple of it.
+inline constexpr int kMaxLanes = 16;
+constexpr int PaddedPairs(int pairs) { return (pairs + kMaxLanes - 1) / kMaxLanes * kMaxLanes; }
+
+// One row of cos and sin in natural order, each PaddedPairs(pairs) long. `scale` of FORWARD is the
+// attention factor; a negative sin_scale turns backwards.
+struct Row {
+  float* cos;
+  float* sin;
+  int32_t pairs;
+  float cos_scale, sin_scale;
+};
+
+// How a rotation kernel wants its rows.
+enum class RowOrder : uint8_t {
+  kNatural,     // c0 c1 c2 ..
+  kEvenOdd,     // c0 c2 .. c1 c3 .. within each pair of vectors: bf16 halves
+  kPerChannel,  // c0 c0 c1 c1 .. and -s0 s0 -s1 s1 ..: interleaved f32 and f16
+};
+
+// A block of tokens of one tensor, all with the same strides (bytes).
+struct Block {
+  const char* in;  // the span of the first head of the first token
+  char* out;
+  int64_t in_token, in_head, out_token, out_head;
+  int32_t tokens, heads;
+  const float* cos;  // row of the first token, in the kernel's order
+  const float* sin;
+  int64_t row_stride;  // floats
+  const Segment* segments;
+  int32_t segment_count;
+  int32_t span_bytes;
+  bool heads_outer;  // heads lie further apart than tokens
+  const char* prefetch_end;  // reading ahead of it is useful
+};
+
+// Which member of a rotation a kernel reads and writes.
+enum Direction : int { kHalves, kInterleaved, kInterleavedToHalves, kHalvesToInterleaved };
+inline constexpr int kDirections = 4;
+
+struct Kernels {
+  const char* target;
+  bool fused;  // has fused multiply-add: the bits of rotate.h
+
+  // FLOAT32: one position for all pairs, or one for each.
+  void (*angle_row)(const FrequencySet& set, float position, const Row& row);
+  void (*angle_row_per_pair)(const FrequencySet& set, const float* positions, const Row& row);
+  // EXACT with integer positions, likewise.
+  void (*phase_row)(const FrequencySet& set, int64_t position, const Row& row);
+  void (*phase_row_per_pair)(const FrequencySet& set, const int64_t* positions, const Row& row);
+
+  // Rounds a natural row to dtype in place.
+  void (*round_row)(rope_dtype dtype, float* values, int32_t count);
+
+  struct Rotation {
+    RowOrder order;
+    void (*rotate)(const Block& block);
+    void (*rotate_streaming)(const Block& block);  // non-temporal stores; out is vector-aligned
+  };
+  Rotation rotations[3][kDirections][2];  // [dtype - 1][direction][eager]
+  // Brings a natural row of all segments into the order of such a kernel.
+  void (*order_row)(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
+                    float* sin, const float* natural_cos, const float* natural_sin);
+};
+
+// Kernels of the best target of this CPU, or of the one that the environment variable
+// LIBROPE_CPU_TARGET names (such as "AVX2"), if this CPU has it.
+const Kernels& ChooseKernels();
+
+// All targets that were compiled and that this CPU can run, best first.
+std::vector<const Kernels*> ListKernels();
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_KERNELS_H_

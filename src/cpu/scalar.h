@@ -1,0 +1,62 @@
+// Rotation one pair at a time with rotate.h: the whole kernel where there are no vectors, and on
+// every target the path for rows whose two channels of a pair have different cos and sin.
+#ifndef LIBROPE_SRC_CPU_SCALAR_H_
+#define LIBROPE_SRC_CPU_SCALAR_H_
+
+#include <cstring>
+
+#include "cpu/kernels.h"
+#include "rotate.h"
+
+namespace rope::cpu {
+
+// Values for both channels of each pair, in natural order.
+struct ChannelRow {
+  const float *cos0, *sin0, *cos1, *sin1;
+};
+
+struct PairIndex {
+  int first, second;
+};
+
+// Channels of pair i within a segment of n pairs.
+inline PairIndex ChannelsOf(bool interleaved, int i, int n) {
+  return interleaved ? PairIndex{2 * i, 2 * i + 1} : PairIndex{i, i + n};
+}
+
+inline bool ReadsInterleaved(Direction d) {
+  return d == kInterleaved || d == kInterleavedToHalves;
+}
+inline bool WritesInterleaved(Direction d) {
+  return d == kInterleaved || d == kHalvesToInterleaved;
+}
+
+inline void RotateHeadScalar(rope_dtype dtype, Direction direction, bool eager,
+                             const Segment* segments, int32_t segment_count, const char* in,
+                             char* out, const ChannelRow& row) {
+  // Directions that move channels would overwrite what they have not read yet.
+  alignas(8) char copy[1024 * sizeof(float)];
+  if (in == out && (direction == kInterleavedToHalves || direction == kHalvesToInterleaved)) {
+    const Segment& last = segments[segment_count - 1];
+    std::memcpy(copy, in,
+                static_cast<size_t>((last.first_channel + 2 * last.pairs) * ElementSize(dtype)));
+    in = copy;
+  }
+  for (int s = 0; s < segment_count; ++s) {
+    const Segment& segment = segments[s];
+    for (int i = 0; i < segment.pairs; ++i) {
+      const PairIndex from = ChannelsOf(ReadsInterleaved(direction), i, segment.pairs);
+      const PairIndex to = ChannelsOf(WritesInterleaved(direction), i, segment.pairs);
+      const int p = segment.first_pair + i, c = segment.first_channel;
+      const Pair x = {LoadElement(dtype, in, c + from.first), LoadElement(dtype, in, c + from.second)};
+      const CosSin first = {row.cos0[p], row.sin0[p]}, second = {row.cos1[p], row.sin1[p]};
+      const Pair y = eager ? RotateEager(dtype, x, first, second) : Rotate(x, first, second);
+      StoreElement(dtype, out, c + to.first, y.x0);
+      StoreElement(dtype, out, c + to.second, y.x1);
+    }
+  }
+}
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_SCALAR_H_

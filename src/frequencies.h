@@ -1,0 +1,27 @@
+// From a configuration to the frequencies of its pairs and the attention factor: every scaling rule.
+#ifndef LIBROPE_SRC_FREQUENCIES_H_
+#define LIBROPE_SRC_FREQUENCIES_H_
+
+#include <vector>
+
+#include "config.h"
+#include "precise.h"
+
+namespace rope {
+
+struct Frequencies {
+  std::vector<double> inv_freq;   // radians per position; f32 values under FLOAT32
+  std::vector<FixedTurns> turns;  // the same in turns per position, modulo nothing
+  double attention_factor = 1;
+  double softmax_factor = 1;
+};
+
+// FLOAT32 follows the f32 steps of transformers; EXACT computes the same formulas in Precise.
+rope_status ComputeFrequencies(const char* function, const Config& config, Frequencies* out);
+
+// The smallest length above seq_len with other frequencies; INT64_MAX if there is none.
+int64_t NextChange(const Config& config, int64_t seq_len);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_FREQUENCIES_H_

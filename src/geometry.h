@@ -1,0 +1,93 @@
+// Where things are: the position of a token, and the addresses of its heads. Host and device. All
+// offsets are 64-bit.
+#ifndef LIBROPE_SRC_GEOMETRY_H_
+#define LIBROPE_SRC_GEOMETRY_H_
+
+#include <cstdint>
+
+#include "host_device.h"
+#include "librope/rope.h"
+
+namespace rope {
+
+// q or k with its output: what the backends rotate. Strides in bytes.
+struct Tensor {
+  const char* in;  // the first head of the first token; the span begins in_span bytes behind
+  char* out;
+  int64_t in_batch, in_token, in_head;
+  int64_t out_batch, out_token, out_head;
+  int32_t in_span, out_span;
+  int32_t heads;
+  rope_dtype dtype;
+  bool copies_rest;  // the channels outside the span go to the output, too
+};
+
+// All kinds of positions as one: a base value per token, or an array with strides.
+struct PositionSource {
+  enum Type : int32_t { kNone, kInt32, kInt64, kFloat };
+  Type type;               // of data; kNone: positions are offset + i
+  bool per_sequence;       // data has one offset for each sequence, else one id for each token
+  int32_t sequences;       // runs in cu_seqlens; 0: sequences are the batch rows
+  const void* data;
+  const int32_t* cu_seqlens;
+  const int32_t* freq_sets;
+  int64_t offset;
+  int64_t stride_axis, stride_batch, stride_token;  // of ids, in elements
+};
+
+// A token inside its sequence.
+struct Token {
+  int64_t batch, index;  // the batch row, and the token of that row
+  int64_t sequence;      // the batch row or the run of cu_seqlens
+  int64_t start;         // the first token of the sequence
+};
+
+// The run of cu_seqlens that holds `index`: the last one that starts at or before it and is not
+// empty. `cu_seqlens` may hold anything: the result is always in [0, sequences).
+ROPE_HD int64_t FindSequence(const int32_t* cu_seqlens, int32_t sequences, int64_t index) {
+  int32_t low = 0, high = sequences;  // cu_seqlens[low] <= index < cu_seqlens[high]
+  while (high - low > 1) {
+    const int32_t middle = low + (high - low) / 2;
+    if (cu_seqlens[middle] <= index) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+ROPE_HD Token LocateToken(const PositionSource& source, int64_t batch, int64_t index) {
+  if (source.cu_seqlens == nullptr) return {batch, index, batch, 0};
+  const int64_t sequence = FindSequence(source.cu_seqlens, source.sequences, index);
+  return {batch, index, sequence, source.cu_seqlens[sequence]};
+}
+
+ROPE_HD int64_t IdIndex(const PositionSource& source, const Token& token, int axis) {
+  return axis * source.stride_axis + token.batch * source.stride_batch +
+         token.index * source.stride_token;
+}
+
+// Integer positions (type is not kFloat). Sums wrap modulo 2^64.
+ROPE_HD int64_t IntegerPosition(const PositionSource& source, const Token& token, int axis) {
+  uint64_t position = 0;
+  const bool ids = !source.per_sequence;
+  if (source.type != PositionSource::kNone) {
+    const int64_t at = ids ? IdIndex(source, token, axis) : token.sequence;
+    position = source.type == PositionSource::kInt32
+                   ? static_cast<uint64_t>(static_cast<const int32_t*>(source.data)[at])
+                   : static_cast<uint64_t>(static_cast<const int64_t*>(source.data)[at]);
+    if (ids) return static_cast<int64_t>(position);
+  } else {
+    position = static_cast<uint64_t>(source.offset);
+  }
+  return static_cast<int64_t>(position + static_cast<uint64_t>(token.index - token.start));
+}
+
+ROPE_HD float FloatPosition(const PositionSource& source, const Token& token, int axis) {
+  return static_cast<const float*>(source.data)[IdIndex(source, token, axis)];
+}
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_GEOMETRY_H_

@@ -1,0 +1,60 @@
+// A validated call: everything a backend needs, nothing it must check. Lives on the caller's stack.
+#ifndef LIBROPE_SRC_PLAN_H_
+#define LIBROPE_SRC_PLAN_H_
+
+#include <cstdint>
+
+#include "context.h"
+#include "geometry.h"
+#include "librope/rope.h"
+
+namespace rope {
+
+// The caller's rows of cos and sin (or, for FillPlan, the rows to write), strides in elements.
+struct RowTable {
+  rope_cos_sin_format format;
+  rope_dtype dtype;
+  int64_t stride_batch, stride_token;
+  void* data;
+  void* sin;  // of two-tensor formats
+};
+
+// rope_apply_qk.
+struct Plan {
+  const char* function;  // public name, for messages
+  const rope_context* context;
+  rope_operation operation;
+  int64_t batch, tokens;
+  int32_t tensor_count;
+  Tensor tensors[2];
+  bool has_rows;  // rows instead of positions
+  RowTable rows;
+  PositionSource positions;
+  const rope_runner* runner;
+  void* stream;
+};
+
+// rope_cos_sin_fill.
+struct FillPlan {
+  const char* function;
+  const rope_context* context;
+  int64_t batch, tokens;
+  PositionSource positions;
+  RowTable rows;
+  void* stream;
+};
+
+// Values of one row: 2 * pairs for one-tensor formats, and of each tensor in the FULL formats.
+int64_t RowWidth(rope_cos_sin_format format, int64_t pairs);
+
+// Checks `args` and fills `plan`. ROPE_OK with tensor_count 0: there is nothing to do.
+rope_status MakePlan(const char* function, const rope_context* context, const rope_qk_args* args,
+                     Plan* plan);
+
+rope_status MakeFillPlan(const char* function, const rope_context* context, int64_t batch,
+                         int64_t tokens, const rope_positions* positions, const rope_cos_sin* out,
+                         void* stream, FillPlan* plan);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_PLAN_H_

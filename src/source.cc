@@ -1,0 +1,302 @@
+#include "source.h"
+
+#include <cstddef>
+
+#include "element.h"
+#include "status.h"
+#include "structs.h"
+
+namespace rope {
+namespace {
+
+bool IsAligned(const void* pointer, size_t size) {
+  return (reinterpret_cast<uintptr_t>(pointer) & (size - 1)) == 0;
+}
+
+// Exactly one array of those that the kind reads, and none of the others.
+struct Arrays {
+  const void* data = nullptr;
+  PositionSource::Type type = PositionSource::kNone;
+  int given = 0;
+
+  void Add(const void* array, PositionSource::Type array_type) {
+    if (array == nullptr) return;
+    data = array;
+    type = array_type;
+    ++given;
+  }
+  size_t size() const { return type == PositionSource::kInt64 ? 8 : 4; }
+};
+
+rope_status Unused(const char* function, const char* name, const char* field, int32_t kind) {
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s%s is set, but positions of kind %d do not use it", function, name, field,
+              kind);
+}
+
+rope_status CheckUnused(const char* function, const char* name, const rope_positions& p) {
+  const bool ids = p.kind >= ROPE_POSITIONS_IDS_T;
+  if (p.kind != ROPE_POSITIONS_OFFSET && p.offset != 0) {
+    return Unused(function, name, "offset", p.kind);
+  }
+  if (p.kind != ROPE_POSITIONS_SEQ_OFFSETS && (p.offsets_i32 || p.offsets_i64)) {
+    return Unused(function, name, p.offsets_i32 ? "offsets_i32" : "offsets_i64", p.kind);
+  }
+  if (!ids && (p.ids_i32 || p.ids_i64 || p.ids_f32)) {
+    return Unused(function, name, p.ids_i32 ? "ids_i32" : p.ids_i64 ? "ids_i64" : "ids_f32",
+                  p.kind);
+  }
+  if (p.kind != ROPE_POSITIONS_IDS_STRIDED &&
+      (p.stride_axis | p.stride_batch | p.stride_token) != 0) {
+    return Unused(function, name, "stride_axis, stride_batch or stride_token", p.kind);
+  }
+  return ROPE_OK;
+}
+
+rope_status CheckSequences(const char* function, const char* name, const rope_context& context,
+                           int64_t batch, int64_t tokens, const rope_positions& p) {
+  if (p.cu_seqlens == nullptr) {
+    if (p.sequences != 0) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %ssequences (%d) must be 0 without cu_seqlens", function, name, p.sequences);
+    }
+  } else {
+    if (p.sequences < 1) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %ssequences (%d) must be positive with cu_seqlens", function, name,
+                  p.sequences);
+    }
+    if (batch != 1) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %scu_seqlens needs batch 1, and batch is %lld", function, name,
+                  static_cast<long long>(batch));
+    }
+    if (!IsAligned(p.cu_seqlens, 4)) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %scu_seqlens (%p) must be aligned to 4 bytes",
+                  function, name, static_cast<const void*>(p.cu_seqlens));
+    }
+  }
+  const bool several = context.sets.size() > 1;
+  if (several != (p.freq_sets != nullptr)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                several ? "%s: %sfreq_sets (NULL) is required: the context has %zu sets"
+                        : "%s: %sfreq_sets must be NULL: the context has %zu set",
+                function, name, context.sets.size());
+  }
+  if (!IsAligned(p.freq_sets, 4)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sfreq_sets (%p) must be aligned to 4 bytes",
+                function, name, static_cast<const void*>(p.freq_sets));
+  }
+  if (context.device != ROPE_DEVICE_CPU) return ROPE_OK;
+
+  for (int32_t i = 0; p.cu_seqlens != nullptr && i <= p.sequences; ++i) {
+    const int32_t value = p.cu_seqlens[i];
+    const bool good = i == 0 ? value == 0 : value >= p.cu_seqlens[i - 1];
+    if (!good || (i == p.sequences && value != tokens)) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %scu_seqlens[%d] (%d) breaks the rule: from 0 to tokens (%lld), never "
+                  "decreasing",
+                  function, name, i, value, static_cast<long long>(tokens));
+    }
+  }
+  const int64_t sequences = p.cu_seqlens != nullptr ? p.sequences : batch;
+  for (int64_t i = 0; p.freq_sets != nullptr && i < sequences; ++i) {
+    if (p.freq_sets[i] < 0 || static_cast<size_t>(p.freq_sets[i]) >= context.sets.size()) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %sfreq_sets[%lld] (%d) must be from 0 to %zu", function, name,
+                  static_cast<long long>(i), p.freq_sets[i], context.sets.size() - 1);
+    }
+  }
+  return ROPE_OK;
+}
+
+// The last id lies within the address space.
+bool IdsFit(const PositionSource& s, int axes, int64_t batch, int64_t tokens) {
+  const int64_t counts[3] = {axes, batch, tokens};
+  const int64_t strides[3] = {s.stride_axis, s.stride_batch, s.stride_token};
+  int64_t last = 0, product;
+  for (int d = 0; d < 3; ++d) {
+    if (__builtin_mul_overflow(counts[d] - 1, strides[d], &product) ||
+        __builtin_add_overflow(last, product, &last)) {
+      return false;
+    }
+  }
+  return last <= INT64_MAX / 8 - 1;
+}
+
+}  // namespace
+
+rope_status ReadPositions(const char* function, const char* name, const rope_context& context,
+                          int64_t batch, int64_t tokens, const rope_positions& p,
+                          PositionSource* source) {
+  if (p.kind < ROPE_POSITIONS_OFFSET || p.kind > ROPE_POSITIONS_IDS_STRIDED) {
+    return p.kind == 0 ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %skind (0) is required", function,
+                              name)
+                       : Fail(ROPE_ERROR_UNSUPPORTED,
+                              "%s: %skind (%d) is not known to this version", function, name,
+                              p.kind);
+  }
+  if (p.reserved_ptr != nullptr || (p.reserved[0] | p.reserved[1] | p.reserved[2]) != 0) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %sreserved and reserved_ptr must be 0 in this version",
+                function, name);
+  }
+  if (rope_status s = CheckUnused(function, name, p)) return s;
+  if (p.cu_seqlens != nullptr || p.freq_sets != nullptr || p.sequences != 0 ||
+      context.sets.size() > 1) {
+    if (rope_status s = CheckSequences(function, name, context, batch, tokens, p)) return s;
+  }
+  *source = PositionSource{};
+  source->offset = p.offset;
+  source->cu_seqlens = p.cu_seqlens;
+  source->sequences = p.sequences;
+  source->freq_sets = p.freq_sets;
+  if (p.kind == ROPE_POSITIONS_OFFSET) return ROPE_OK;
+
+  Arrays arrays;
+  const bool per_sequence = p.kind == ROPE_POSITIONS_SEQ_OFFSETS;
+  if (per_sequence) {
+    arrays.Add(p.offsets_i32, PositionSource::kInt32);
+    arrays.Add(p.offsets_i64, PositionSource::kInt64);
+  } else {
+    arrays.Add(p.ids_i32, PositionSource::kInt32);
+    arrays.Add(p.ids_i64, PositionSource::kInt64);
+    arrays.Add(p.ids_f32, PositionSource::kFloat);
+  }
+  if (arrays.given != 1) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s: %d arrays are set, and exactly 1 is required",
+                function, name,
+                per_sequence ? "offsets_i32, offsets_i64" : "ids_i32, ids_i64, ids_f32",
+                arrays.given);
+  }
+  if (!IsAligned(arrays.data, arrays.size())) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s (%p) must be aligned to %zu bytes", function,
+                name, per_sequence ? "offsets" : "ids", arrays.data, arrays.size());
+  }
+  source->type = arrays.type;
+  source->data = arrays.data;
+  source->per_sequence = per_sequence;
+  switch (p.kind) {
+    case ROPE_POSITIONS_IDS_T:
+      source->stride_token = 1;
+      break;
+    case ROPE_POSITIONS_IDS_BT:
+      source->stride_batch = tokens;
+      source->stride_token = 1;
+      break;
+    case ROPE_POSITIONS_IDS_ABT:
+      // batch * tokens fits (checked); times axes it is only reached if axes > 1.
+      source->stride_axis = context.axes > 1 ? batch * tokens : 0;
+      source->stride_batch = tokens;
+      source->stride_token = 1;
+      break;
+    case ROPE_POSITIONS_IDS_BTA:
+      if (__builtin_mul_overflow(tokens, int64_t{context.axes}, &source->stride_batch)) {
+        source->stride_batch = INT64_MAX;
+      }
+      source->stride_token = context.axes;
+      source->stride_axis = 1;
+      break;
+    case ROPE_POSITIONS_IDS_STRIDED:
+      if ((p.stride_axis | p.stride_batch | p.stride_token) < 0) {
+        return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                    "%s: %sstride_axis, stride_batch and stride_token (%lld, %lld, %lld) must not "
+                    "be negative",
+                    function, name, static_cast<long long>(p.stride_axis),
+                    static_cast<long long>(p.stride_batch), static_cast<long long>(p.stride_token));
+      }
+      source->stride_axis = p.stride_axis;
+      source->stride_batch = p.stride_batch;
+      source->stride_token = p.stride_token;
+      break;
+    default:
+      break;
+  }
+  if (!per_sequence && tokens > 0 && !IdsFit(*source, context.axes, batch, tokens)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sids: strides and sizes reach beyond the "
+                "address space", function, name);
+  }
+  return ROPE_OK;
+}
+
+rope_status ReadRows(const char* function, const char* name, const rope_context& context,
+                     int64_t batch, int64_t tokens, const rope_cos_sin* given, RowUse use,
+                     RowTable* table) {
+  if (given == nullptr) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function, name);
+  }
+  rope_cos_sin extended;
+  const rope_cos_sin* rows = given;
+  if (given->struct_size != sizeof(rope_cos_sin)) {
+    if (rope_status s =
+            CopyStruct(function, name, given, sizeof(rope_cos_sin), &extended)) {
+      return s;
+    }
+    rows = &extended;
+  }
+  if (rows->format == 0 || rows->dtype == 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s (0) is required", function, name,
+                rows->format == 0 ? "format" : "dtype");
+  }
+  if (rows->format < 0 || rows->format > ROPE_COS_SIN_ANGLES_FULL) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->format (%d) is not known to this version", function,
+                name, rows->format);
+  }
+  if (use == RowUse::kRead && rows->format > ROPE_COS_SIN_COMPLEX) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->format (%d) is an output format and cannot be read", function, name,
+                rows->format);
+  }
+  if (rows->dtype < 0 || rows->dtype > ROPE_BF16) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->dtype (%d) is not known to this version", function,
+                name, rows->dtype);
+  }
+  const bool angles =
+      rows->format == ROPE_COS_SIN_ANGLES || rows->format == ROPE_COS_SIN_ANGLES_FULL;
+  if (angles && rows->dtype != ROPE_F32) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->dtype (%d) must be ROPE_F32 (1) for angles",
+                function, name, rows->dtype);
+  }
+  if (rows->pairs != context.pairs) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->pairs (%d) must be the context's number of pairs (%d)", function, name,
+                rows->pairs, context.pairs);
+  }
+  const bool shared = use == RowUse::kRead && rows->batch == 1;
+  if (rows->batch != batch && !shared) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->batch (%lld) must be the call's batch (%lld)%s",
+                function, name, static_cast<long long>(rows->batch), static_cast<long long>(batch),
+                use == RowUse::kRead ? " or 1" : "");
+  }
+  const bool two_tensors = rows->format >= ROPE_COS_SIN_SPLIT &&
+                           rows->format <= ROPE_COS_SIN_FULL_INTERLEAVED;
+  if (rows->data == nullptr || two_tensors != (rows->sin != nullptr)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s", function, name,
+                rows->data == nullptr ? "data (NULL) must not be NULL"
+                : two_tensors         ? "sin (NULL) is required by a format with two tensors"
+                                      : "sin must be NULL in a format with one tensor");
+  }
+  const auto size = static_cast<size_t>(ElementSize(rows->dtype));
+  if (!IsAligned(rows->data, size) || !IsAligned(rows->sin, size)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s must be aligned to its element (%zu bytes)",
+                function, name, IsAligned(rows->data, size) ? "sin" : "data", size);
+  }
+  const int64_t width = RowWidth(rows->format, context.pairs);
+  if (rows->stride_token != 0 && rows->stride_token < width) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->stride_token (%lld) must be 0 or at least the row's width (%lld)", function,
+                name, static_cast<long long>(rows->stride_token), static_cast<long long>(width));
+  }
+  const int64_t stride = rows->stride_token != 0 ? rows->stride_token : width;
+  int64_t rows_of_batch = 0, all = 0;
+  if (__builtin_mul_overflow(stride, tokens, &rows_of_batch) ||
+      __builtin_mul_overflow(rows_of_batch, batch, &all) || all > INT64_MAX / 8) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s: stride_token, tokens and batch reach beyond the address space", function,
+                name);
+  }
+  *table = {rows->format,  rows->dtype, shared ? 0 : rows_of_batch, stride,
+            rows->data, rows->sin};
+  return ROPE_OK;
+}
+
+}  // namespace rope
