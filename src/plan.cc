@@ -274,7 +274,9 @@ rope_status DescribeTensor(const char* function, const PlanMaker& maker,
     tensor->copies_rest = context.rotary_dim != context.head_dim && described->in.width == whole &&
                           described->out.width == whole;
   }
-  if (!IsInjective(described->out)) {
+  // Named layouts are contiguous.
+  const rope_tensor& written = described->in_place ? in : out;
+  if (written.layout == ROPE_LAYOUT_STRIDED && !IsInjective(described->out)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: args->%s: strides let heads, tokens or batch rows of an output overlap",
                 function, described->in_place ? described->name : described->out_name);

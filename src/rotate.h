@@ -41,6 +41,10 @@ ROPE_HD float Add(float a, float b) {
 #endif
 }
 
+// cos and sin of what is not finite. Rows hold no other NaN than this one, whose lower half is zero:
+// narrowing to bf16 relies on it.
+ROPE_HD float QuietNan() { return BitsFloat(0x7fc00000u); }
+
 // cos and sin of (quadrant + u) quarter turns, |u| <= 1/2; only the low two bits of quadrant count.
 ROPE_HD CosSin CosSinOfQuarters(uint32_t quadrant, float u) {
   const float z = Multiply(u, u);
@@ -93,7 +97,7 @@ ROPE_HD uint64_t MultiplyWide(uint64_t a, uint32_t b, uint32_t* low) {
 ROPE_HD CosSin CosSinOfCoordinate(int64_t turns_whole, uint64_t turns_fraction, float position) {
   const uint32_t bits = FloatBits(position);
   const int field = static_cast<int>(bits >> 23 & 0xffu);
-  if (field == 255) return {position - position, position - position};  // NaN for Inf and NaN
+  if (field == 255) return {QuietNan(), QuietNan()};
   const uint32_t mantissa = (bits & 0x7fffffu) | (field != 0 ? 0x800000u : 0u);
   const int exponent = (field != 0 ? field : 1) - 150;
   // mantissa * (whole, fraction) as 128 bits: `high` whole turns, `low` the fraction.
@@ -140,7 +144,7 @@ ROPE_HD CosSin CosSinOfAngle(float angle) {
     return CosSinOfQuarters(static_cast<uint32_t>(static_cast<int32_t>(whole)), u);
   }
   const uint32_t bits = FloatBits(size);
-  if (bits >= 0x7f800000u) return {angle - angle, angle - angle};  // NaN for Inf and NaN
+  if (bits >= 0x7f800000u) return {QuietNan(), QuietNan()};
   // size = m * 2^e with e >= 0: the bits of 1 / (2 pi) before fraction bit e give whole turns.
   const uint64_t mantissa = (bits & 0x7fffffu) | 0x800000u;
   const int exponent = static_cast<int>(bits >> 23) - 150;

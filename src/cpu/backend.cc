@@ -21,12 +21,14 @@ namespace {
 
 constexpr int64_t kTaskBytes = 64 << 10;     // a task worth handing to another thread
 constexpr int64_t kInlineBytes = 128 << 10;  // calls up to this run on the caller's thread
+constexpr int64_t kCachedBytes = 512 << 10;  // calls up to this find their data in the L2 cache
 
 // Everything about a call that its tasks share.
 struct Job {
   const Plan& plan;
   const Kernels& kernels;
   bool streaming[2];  // non-temporal stores, for each tensor
+  bool prefetch;      // more data than the inner caches hold
 };
 
 Direction DirectionOf(const Plan& plan) {
@@ -50,8 +52,8 @@ int SpanBytes(const rope_context& context, const Tensor& tensor) {
 bool Streams(const Plan& plan, const Tensor& t) {
   const rope_context& context = *plan.context;
   const int64_t span = SpanBytes(context, t);
+  if (t.in == t.out) return false;
   if (plan.batch * plan.tokens * t.heads * span < StreamingThreshold()) return false;
-  if (t.in == t.out && t.in_span == t.out_span) return false;
   int64_t misaligned = reinterpret_cast<intptr_t>(t.out) | t.out_batch | t.out_token | t.out_head |
                        t.out_span;
   for (const Segment& segment : context.segments) {
@@ -143,7 +145,11 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     block.segment_count = static_cast<int32_t>(context.segments.size());
     block.span_bytes = SpanBytes(context, t);
     block.heads_outer = t.in_head > t.in_token;
-    block.prefetch_end = in + (last - 1) * t.in_token + (t.heads - 1) * t.in_head + block.span_bytes;
+    block.prefetch_end = nullptr;
+    if (job.prefetch) {
+      block.prefetch_end =
+          in + (last - 1) * t.in_token + (t.heads - 1) * t.in_head + block.span_bytes;
+    }
     if (job.streaming[n] && rotation.rotate_streaming != nullptr) {
       rotation.rotate_streaming(block);
       hwy::FlushStream();
@@ -157,7 +163,11 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
 void RotateTokens(const Job& job, int64_t first, int64_t last) {
   const Plan& plan = job.plan;
   const int rows = RowBuffer::Capacity(*plan.context);
-  int64_t batch = first / plan.tokens, token = first % plan.tokens;
+  int64_t batch = 0, token = first;
+  if (first >= plan.tokens) {
+    batch = first / plan.tokens;
+    token = first % plan.tokens;
+  }
   while (first < last) {
     const int64_t end = std::min(plan.tokens, token + (last - first));  // of this batch row
     while (token < end) {
@@ -183,7 +193,7 @@ void RunTask(void* opaque, uint32_t index) {
 }
 
 rope_status Apply(const Plan& plan) {
-  Job job{plan, *static_cast<const Kernels*>(plan.context->backend_data), {false, false}};
+  Job job{plan, *static_cast<const Kernels*>(plan.context->backend_data), {false, false}, false};
   const int64_t tokens = plan.batch * plan.tokens;
   int64_t token_bytes = 0;
   for (int n = 0; n < plan.tensor_count; ++n) {
@@ -191,7 +201,9 @@ rope_status Apply(const Plan& plan) {
     token_bytes += static_cast<int64_t>(t.heads) * SpanBytes(*plan.context, t);
     job.streaming[n] = Streams(plan, t);
   }
-  if (plan.runner == nullptr || tokens <= kInlineBytes / token_bytes) {
+  const int64_t bytes = tokens * token_bytes;  // fits: outputs overlap nothing and fit
+  job.prefetch = bytes > kCachedBytes;
+  if (plan.runner == nullptr || bytes <= kInlineBytes) {
     RotateTokens(job, 0, tokens);
     return ROPE_OK;
   }

@@ -115,7 +115,7 @@ struct F32 {
   static HWY_INLINE void LoadPairs(D d, const float* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
     hn::LoadInterleaved2(d, from, x0, x1);
   }
-  template <class D>
+  template <bool, class D>
   static HWY_INLINE void StorePairs(D d, hn::Vec<D> y0, hn::Vec<D> y1, float* to) {
     hn::StoreInterleaved2(y0, y1, d, to);
   }
@@ -153,13 +153,20 @@ struct BF16 {
   static HWY_INLINE hn::Vec<D> Second(D d, Bits<D> words) {
     return hn::BitCast(d, UpperHalves(d, words));
   }
+  // Rounds both at once, on 16-bit lanes: the upper halves get a carry where the lower halves, plus
+  // one if the upper is odd, exceed one half. The lower half of a NaN must be zero, as it is in all
+  // results of bf16 elements and rows without other NaNs.
   template <bool kStream, class D>
   static HWY_INLINE void StoreWords(D d, hn::Vec<D> first, hn::Vec<D> second, uint16_t* to) {
     const hn::RebindToUnsigned<D> du;
     const hn::Repartition<uint16_t, decltype(du)> du16;
-    const auto words = hn::Or(hn::ShiftRight<16>(RoundToBf16(d, first)),
-                              UpperHalves(d, RoundToBf16(d, second)));
-    StoreOrStream<kStream>(hn::BitCast(du16, words), du16, to);
+    const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);
+    const auto upper = hn::OddEven(hn::BitCast(du16, b), hn::BitCast(du16, hn::ShiftRight<16>(a)));
+    const auto lower = hn::OddEven(hn::BitCast(du16, hn::ShiftLeft<16>(b)), hn::BitCast(du16, a));
+    const auto one = hn::Set(du16, uint16_t{1});
+    const auto sum = hn::SaturatedAdd(lower, hn::And(upper, one));
+    const auto carry = hn::Min(hn::SaturatedSub(sum, hn::Set(du16, uint16_t{0x8000})), one);
+    StoreOrStream<kStream>(hn::Add(upper, carry), du16, to);
   }
   template <class D>
   static HWY_INLINE void LoadPairs(D d, const uint16_t* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
@@ -167,9 +174,9 @@ struct BF16 {
     x0 = First(d, words);
     x1 = Second(d, words);
   }
-  template <class D>
+  template <bool kStream, class D>
   static HWY_INLINE void StorePairs(D d, hn::Vec<D> y0, hn::Vec<D> y1, uint16_t* to) {
-    StoreWords<false>(d, y0, y1, to);
+    StoreWords<kStream>(d, y0, y1, to);
   }
   template <class D>
   static HWY_INLINE hn::Vec<D> Round(D d, hn::Vec<D> value) {
@@ -208,7 +215,7 @@ struct F16 {
     x0 = FloatFromF16Bits(d, hn::And(words, hn::Set(du, 0xffffu)));
     x1 = FloatFromF16Bits(d, hn::ShiftRight<16>(words));
   }
-  template <class D>
+  template <bool, class D>
   static HWY_INLINE void StorePairs(D d, hn::Vec<D> y0, hn::Vec<D> y1, uint16_t* to) {
     const hn::RebindToUnsigned<D> du;
     const hn::Repartition<uint16_t, decltype(du)> du16;

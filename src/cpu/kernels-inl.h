@@ -26,6 +26,17 @@ int LanesOf(D d) {
   return static_cast<int>(hn::Lanes(d));
 }
 
+// GCC repeats a load as the memory operand of each use, and the load ports are the limit.
+template <class V>
+HWY_INLINE void LoadOnce(V& x0, V& x1) {
+#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  asm("" : "+v"(x0.raw), "+v"(x1.raw));
+#else
+  (void)x0;
+  (void)x1;
+#endif
+}
+
 // y0 = x0 cos - x1 sin, y1 = x1 cos + x0 sin. EAGER rounds both products to the element type; the
 // store rounds the sum.
 template <class E, bool kEager, class D, class V = hn::Vec<D>>
@@ -40,77 +51,121 @@ HWY_INLINE void RotatePair(D d, V x0, V x1, V cos, V sin, V& y0, V& y1) {
   }
 }
 
-// One segment of one head. `in` and `out` point to its first channel, cos and sin to its first pair.
+// The rows and channels of one segment of a head.
 template <class E>
-struct SegmentArgs {
-  const typename E::Raw* in;
+struct Head {
+  const typename E::Raw* in;  // the segment's first channel
   typename E::Raw* out;
-  const float* cos;
-  const float* sin;
   int pairs;
 };
 
-// Rows in natural order: a vector of pairs at a time. Returns how many pairs are done.
-template <class E, int kDirection, bool kEager, bool kStream, class D>
-HWY_INLINE int NaturalPairs(D d, const SegmentArgs<E>& a, int i) {
-  const int n = LanesOf(d);
-  for (; i + n <= a.pairs; i += n) {
-    hn::Vec<D> x0, x1, y0, y1;
-    if constexpr (kDirection == kInterleaved || kDirection == kInterleavedToHalves) {
-      E::LoadPairs(d, a.in + 2 * i, x0, x1);
-    } else {
-      x0 = E::Load(d, a.in + i);
-      x1 = E::Load(d, a.in + a.pairs + i);
-    }
-    RotatePair<E, kEager>(d, x0, x1, hn::LoadU(d, a.cos + i), hn::LoadU(d, a.sin + i), y0, y1);
-    if constexpr (kDirection == kInterleaved || kDirection == kHalvesToInterleaved) {
-      E::StorePairs(d, y0, y1, a.out + 2 * i);
-    } else {
-      E::template Store<kStream>(d, y0, a.out + i);
-      E::template Store<kStream>(d, y1, a.out + a.pairs + i);
-    }
-  }
-  return i;
-}
+// A shape is the unit of work of a kernel: Step() rotates the channels that belong to one or two
+// vectors of the row, beginning at row index i. kRowPerPair is the length of a row in floats per
+// pair, kRowVectors how many vectors of cos (and of sin) a step takes.
 
-template <class E, int kDirection, bool kEager, bool kStream>
+// Rows in natural order: a vector of first members, a vector of second members.
+template <class E, int kDirection, bool kEager>
 struct Natural {
+  using Element = E;
   static constexpr RowOrder kOrder = RowOrder::kNatural;
-  static HWY_INLINE void Segment(const SegmentArgs<E>& a) {
-    int i = NaturalPairs<E, kDirection, kEager, kStream>(FullTag(), a, 0);
-    i = NaturalPairs<E, kDirection, kEager, false>(QuarterTag(), a, i);
-    NaturalPairs<E, kDirection, kEager, false>(OneTag(), a, i);
+  static constexpr bool kMovesChannels =
+      kDirection == kInterleavedToHalves || kDirection == kHalvesToInterleaved;
+  static constexpr int kRowPerPair = 1, kRowVectors = 1;
+  using SmallestTag = OneTag;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const Head<E>& h, int i, V cos, V sin, V, V) {
+    V x0, x1, y0, y1;
+    if constexpr (kDirection == kInterleaved || kDirection == kInterleavedToHalves) {
+      E::LoadPairs(d, h.in + 2 * i, x0, x1);
+    } else {
+      x0 = E::Load(d, h.in + i);
+      x1 = E::Load(d, h.in + h.pairs + i);
+    }
+    LoadOnce(x0, x1);
+    RotatePair<E, kEager>(d, x0, x1, cos, sin, y0, y1);
+    if constexpr (kDirection == kInterleaved || kDirection == kHalvesToInterleaved) {
+      E::template StorePairs<kStream>(d, y0, y1, h.out + 2 * i);
+    } else {
+      E::template Store<kStream>(d, y0, h.out + i);
+      E::template Store<kStream>(d, y1, h.out + h.pairs + i);
+    }
   }
 };
 
 // bf16 in halves: a 32-bit word holds an even and an odd channel, so whole vectors are widened
 // without a shuffle, if the row has its even pairs first.
-template <bool kEager, bool kStream, class D>
-HWY_INLINE int EvenOddPairs(D d, const SegmentArgs<BF16>& a, int i) {
-  const int n = LanesOf(d);
-  for (; i + 2 * n <= a.pairs; i += 2 * n) {
-    const auto words0 = BF16::LoadWords(d, a.in + i);
-    const auto words1 = BF16::LoadWords(d, a.in + a.pairs + i);
-    hn::Vec<D> even0, even1, odd0, odd1;
-    RotatePair<BF16, kEager>(d, BF16::First(d, words0), BF16::First(d, words1),
-                             hn::LoadU(d, a.cos + i), hn::LoadU(d, a.sin + i), even0, even1);
-    RotatePair<BF16, kEager>(d, BF16::Second(d, words0), BF16::Second(d, words1),
-                             hn::LoadU(d, a.cos + i + n), hn::LoadU(d, a.sin + i + n), odd0, odd1);
-    BF16::StoreWords<kStream>(d, even0, odd0, a.out + i);
-    BF16::StoreWords<kStream>(d, even1, odd1, a.out + a.pairs + i);
+template <bool kEager>
+struct EvenOdd {
+  using Element = BF16;
+  static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
+  static constexpr bool kMovesChannels = false, kEagerRounding = kEager;
+  static constexpr int kRowPerPair = 1, kRowVectors = 2;
+  using SmallestTag = OneTag;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const Head<BF16>& h, int i, V even_cos, V even_sin, V odd_cos,
+                              V odd_sin) {
+    const auto words0 = BF16::LoadWords(d, h.in + i);
+    const auto words1 = BF16::LoadWords(d, h.in + h.pairs + i);
+    V even0, even1, odd0, odd1;
+    RotatePair<BF16, kEager>(d, BF16::First(d, words0), BF16::First(d, words1), even_cos, even_sin,
+                             even0, even1);
+    RotatePair<BF16, kEager>(d, BF16::Second(d, words0), BF16::Second(d, words1), odd_cos, odd_sin,
+                             odd0, odd1);
+    BF16::StoreWords<kStream>(d, even0, odd0, h.out + i);
+    BF16::StoreWords<kStream>(d, even1, odd1, h.out + h.pairs + i);
+  }
+};
+
+// Interleaved f32 and f16: each channel times its cos, plus its neighbour times its signed sin. One
+// shuffle per vector instead of the four that separating the members would take.
+template <class E, bool kEager>
+struct PerChannel {
+  using Element = E;
+  static constexpr RowOrder kOrder = RowOrder::kPerChannel;
+  static constexpr bool kMovesChannels = false;
+  static constexpr int kRowPerPair = 2, kRowVectors = 1;
+  using SmallestTag = PairTag;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const Head<E>& h, int i, V cos, V sin, V, V) {
+    const V x = E::Load(d, h.in + i);
+    const V neighbour = hn::Reverse2(d, x);
+    V y;
+    if constexpr (kEager) {
+      y = hn::Add(E::Round(d, hn::Mul(x, cos)), E::Round(d, hn::Mul(neighbour, sin)));
+    } else {
+      y = hn::MulAdd(x, cos, hn::Mul(neighbour, sin));
+    }
+    E::template Store<kStream>(d, y, h.out + i);
+  }
+};
+
+// All steps of one vector size from row index i on; returns where they end.
+template <class Shape, bool kStream, class D>
+HWY_INLINE int Steps(D d, const Head<typename Shape::Element>& h, const float* cos,
+                     const float* sin, int i) {
+  const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
+  HWY_UNROLL(4)
+  for (; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
+    const int second = i + (Shape::kRowVectors - 1) * n;
+    Shape::template Step<kStream>(d, h, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
+                                  hn::LoadU(d, cos + second), hn::LoadU(d, sin + second));
   }
   return i;
 }
 
-template <bool kEager, bool kStream>
-struct EvenOdd {
-  static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
-  static HWY_INLINE void Segment(const SegmentArgs<BF16>& a) {
-    int i = EvenOddPairs<kEager, kStream>(FullTag(), a, 0);
-    i = EvenOddPairs<kEager, false>(QuarterTag(), a, i);
-    NaturalPairs<BF16, kHalves, kEager, false>(OneTag(), a, i);
+// What is left behind the whole vectors. A last odd pair of EvenOdd is in natural order.
+template <class Shape>
+HWY_NOINLINE void Tail(const Head<typename Shape::Element>& h, const float* cos, const float* sin,
+                       int i) {
+  i = Steps<Shape, false>(QuarterTag(), h, cos, sin, i);
+  i = Steps<Shape, false>(typename Shape::SmallestTag(), h, cos, sin, i);
+  if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
+    Steps<Natural<BF16, kHalves, Shape::kEagerRounding>, false>(OneTag(), h, cos, sin, i);
   }
-};
+}
 
 template <class D>
 HWY_INLINE int OrderEvenOdd(D d, const float* natural, float* ordered, int pairs, int i) {
@@ -123,36 +178,6 @@ HWY_INLINE int OrderEvenOdd(D d, const float* natural, float* ordered, int pairs
   }
   return i;
 }
-
-// Interleaved f32 and f16: each channel times its cos, plus its neighbour times its signed sin. One
-// shuffle per vector instead of the four that separating the members would take.
-template <class E, bool kEager, bool kStream, class D>
-HWY_INLINE int Channels(D d, const SegmentArgs<E>& a, int i) {
-  const int n = LanesOf(d);
-  for (; i + n <= 2 * a.pairs; i += n) {
-    const auto x = E::Load(d, a.in + i);
-    const auto neighbour = hn::Reverse2(d, x);
-    const auto cos = hn::LoadU(d, a.cos + i), sin = hn::LoadU(d, a.sin + i);
-    hn::Vec<D> y;
-    if constexpr (kEager) {
-      y = hn::Add(E::Round(d, hn::Mul(x, cos)), E::Round(d, hn::Mul(neighbour, sin)));
-    } else {
-      y = hn::MulAdd(x, cos, hn::Mul(neighbour, sin));
-    }
-    E::template Store<kStream>(d, y, a.out + i);
-  }
-  return i;
-}
-
-template <class E, bool kEager, bool kStream>
-struct PerChannel {
-  static constexpr RowOrder kOrder = RowOrder::kPerChannel;
-  static HWY_INLINE void Segment(const SegmentArgs<E>& a) {
-    int i = Channels<E, kEager, kStream>(FullTag(), a, 0);
-    i = Channels<E, kEager, false>(QuarterTag(), a, i);
-    Channels<E, kEager, false>(PairTag(), a, i);
-  }
-};
 
 void OrderRow(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
               float* sin, const float* natural_cos, const float* natural_sin) {
@@ -184,84 +209,161 @@ void RoundRow(rope_dtype dtype, float* values, int32_t count) {
   }
 }
 
-// Reads ahead of the loop: the hardware's prefetcher stops at pages and starts late, and 16-bit
-// elements leave it half the time. Distances were measured (bench/README.md).
-HWY_INLINE void Prefetch(const char* head, int32_t bytes, const char* end) {
-  constexpr int kNear = 2048, kFar = 8192, kLine = 64;
-  if (head + kNear + bytes <= end) {
-    for (int at = 0; at < bytes; at += kLine) __builtin_prefetch(head + kNear + at);
-  }
-  (void)kFar;
+// Heads of one token that follow each other at fixed distances.
+template <class E>
+struct HeadRun {
+  Head<E> head;
+  int64_t in_step, out_step;  // elements
+  int count;
+  int64_t prefetch_bytes;       // of a head; 0: none
+  const char* prefetch_end;
+};
+
+// Asks for a head ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit elements
+// half the speed of the memory. 12 KiB ahead was the best of 1 to 16 KiB (bench/README.md). Nothing
+// beyond the task is asked for.
+template <class E>
+HWY_INLINE void Prefetch(const HeadRun<E>& run) {
+  constexpr int kAhead = 12 << 10, kLine = 64;
+  const char* head = reinterpret_cast<const char*>(run.head.in) + kAhead;
+  if (head + run.prefetch_bytes > run.prefetch_end) return;
+  for (int64_t at = 0; at < run.prefetch_bytes; at += kLine) __builtin_prefetch(head + at, 1, 3);
 }
 
-template <class E, class Shape, bool kMovesChannels>
-HWY_INLINE void RotateHead(const Block& b, const char* in, char* out, const float* cos,
-                           const float* sin) {
-  using Raw = typename E::Raw;
-  constexpr int kPerPair = Shape::kOrder == RowOrder::kPerChannel ? 2 : 1;
-  HWY_ALIGN char copy[kMovesChannels ? 1024 * sizeof(float) : 1];
-  if (kMovesChannels && in == out) {
-    std::memcpy(copy, in, static_cast<size_t>(b.span_bytes));
-    in = copy;
+template <class Shape, bool kStream, class E = typename Shape::Element>
+HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
+  const int row = Shape::kRowPerPair * run.head.pairs;
+  const int whole = row - row % (Shape::kRowVectors * LanesOf(FullTag()));
+  for (int n = 0; n < run.count; ++n) {
+    if (run.prefetch_bytes != 0) Prefetch(run);
+    Steps<Shape, kStream>(FullTag(), run.head, cos, sin, 0);
+    if (whole != row) Tail<Shape>(run.head, cos, sin, whole);
+    run.head.in += run.in_step;
+    run.head.out += run.out_step;
   }
+}
+
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+#define ROPE_ROW_IN_REGISTERS 1
+// 32 registers hold the row of common heads: kVectors of cos and as many of sin, loaded once for all
+// heads of a token.
+template <class Shape, bool kStream, int kVectors, class E = typename Shape::Element>
+HWY_INLINE void RotateRunInRegisters(HeadRun<E> run, const float* cos, const float* sin) {
+  const FullTag d;
+  constexpr int kLanes = 16, kStep = Shape::kRowVectors;
+  hn::Vec<FullTag> c[kVectors], s[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    c[v] = hn::LoadU(d, cos + v * kLanes);
+    s[v] = hn::LoadU(d, sin + v * kLanes);
+  }
+  for (int n = 0; n < run.count; ++n) {
+    if (run.prefetch_bytes != 0) Prefetch(run);
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; v += kStep) {
+      Shape::template Step<kStream>(d, run.head, v * kLanes, c[v], s[v], c[v + kStep - 1],
+                                    s[v + kStep - 1]);
+    }
+    run.head.in += run.in_step;
+    run.head.out += run.out_step;
+  }
+}
+#else
+#define ROPE_ROW_IN_REGISTERS 0
+#endif
+
+template <class Shape, bool kStream, class E = typename Shape::Element>
+HWY_INLINE void RotateHeads(const HeadRun<E>& run, const float* cos, const float* sin) {
+#if ROPE_ROW_IN_REGISTERS
+  if constexpr (!Shape::kMovesChannels) {
+    switch (Shape::kRowPerPair * run.head.pairs) {
+      case 32: return RotateRunInRegisters<Shape, kStream, 2>(run, cos, sin);
+      case 64: return RotateRunInRegisters<Shape, kStream, 4>(run, cos, sin);
+      case 128: return RotateRunInRegisters<Shape, kStream, 8>(run, cos, sin);
+      default: break;
+    }
+  }
+#endif
+  RotateRun<Shape, kStream>(run, cos, sin);
+}
+
+// Directions that move channels would overwrite, in place, what they have not read yet: such heads
+// are rotated from a copy.
+template <class Shape, class E = typename Shape::Element>
+HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* sin) {
+  HWY_ALIGN typename E::Raw copy[1024];
+  const int heads = run.count;
+  run.count = 1;
+  for (int n = 0; n < heads; ++n) {
+    const auto* in = run.head.in;
+    if (in == run.head.out) {
+      std::memcpy(copy, in, static_cast<size_t>(2 * run.head.pairs) * sizeof(*in));
+      run.head.in = copy;
+    }
+    RotateRun<Shape, false>(run, cos, sin);
+    run.head.in = in + run.in_step;
+    run.head.out += run.out_step;
+  }
+}
+
+template <class Shape, bool kStream>
+void RotateBlock(const Block& b) {
+  using E = typename Shape::Element;
+  using Raw = typename E::Raw;
+  constexpr int64_t kSize = sizeof(Raw);
   for (int32_t s = 0; s < b.segment_count; ++s) {
     const Segment& segment = b.segments[s];
-    Shape::Segment({reinterpret_cast<const Raw*>(in) + segment.first_channel,
-                    reinterpret_cast<Raw*>(out) + segment.first_channel,
-                    cos + kPerPair * segment.first_pair, sin + kPerPair * segment.first_pair,
-                    segment.pairs});
-  }
-}
-
-template <class E, class Shape, bool kMovesChannels = false>
-void RotateBlock(const Block& b) {
-  const int32_t outer = b.heads_outer ? b.heads : b.tokens;
-  const int32_t inner = b.heads_outer ? b.tokens : b.heads;
-  for (int32_t o = 0; o < outer; ++o) {
-    for (int32_t i = 0; i < inner; ++i) {
-      const int64_t head = b.heads_outer ? o : i, token = b.heads_outer ? i : o;
-      const char* in = b.in + head * b.in_head + token * b.in_token;
-      char* out = b.out + head * b.out_head + token * b.out_token;
-      Prefetch(in, b.span_bytes, b.prefetch_end);
-      RotateHead<E, Shape, kMovesChannels>(b, in, out, b.cos + token * b.row_stride,
-                                           b.sin + token * b.row_stride);
+    const float* cos = b.cos + Shape::kRowPerPair * segment.first_pair;
+    const float* sin = b.sin + Shape::kRowPerPair * segment.first_pair;
+    HeadRun<E> run;
+    run.head.pairs = segment.pairs;
+    run.in_step = b.in_head / kSize;
+    run.out_step = b.out_head / kSize;
+    run.count = b.heads_outer ? 1 : b.heads;
+    run.prefetch_bytes = Shape::kMovesChannels || b.prefetch_end == nullptr ? 0 : 2 * segment.pairs * kSize;
+    run.prefetch_end = b.prefetch_end;
+    for (int32_t h = 0; h < b.heads; h += run.count) {
+      for (int32_t t = 0; t < b.tokens; ++t) {
+        const char* in = b.in + h * b.in_head + t * b.in_token;
+        char* out = b.out + h * b.out_head + t * b.out_token;
+        run.head.in = reinterpret_cast<const Raw*>(in) + segment.first_channel;
+        run.head.out = reinterpret_cast<Raw*>(out) + segment.first_channel;
+        if constexpr (Shape::kMovesChannels) {
+          RotateMovedHeads<Shape>(run, cos + t * b.row_stride, sin + t * b.row_stride);
+        } else {
+          RotateHeads<Shape, kStream>(run, cos + t * b.row_stride, sin + t * b.row_stride);
+        }
+      }
     }
   }
 }
 
-template <class E, template <class, bool, bool> class Shape, bool kEager>
+// Streaming needs stores in order, and pays only where rounding is cheap.
+template <class Shape, bool kStreams>
 Kernels::Rotation RotationOf() {
-  Kernels::Rotation rotation{Shape<E, kEager, false>::kOrder,
-                             &RotateBlock<E, Shape<E, kEager, false>>, nullptr};
-  if constexpr (!kEager) rotation.rotate_streaming = &RotateBlock<E, Shape<E, false, true>>;
+  Kernels::Rotation rotation{Shape::kOrder, &RotateBlock<Shape, false>, nullptr};
+  if constexpr (kStreams) rotation.rotate_streaming = &RotateBlock<Shape, true>;
   return rotation;
 }
 
-template <class E, bool kEager, bool kStream>
-using NaturalHalves = Natural<E, kHalves, kEager, kStream>;
-template <class E, bool kEager, bool kStream>
-using NaturalInterleaved = Natural<E, kInterleaved, kEager, kStream>;
-template <class, bool kEager, bool kStream>
-using EvenOddHalves = EvenOdd<kEager, kStream>;
-
-// Directions that move channels have no streaming form: their stores are not in order.
-template <class E, int kDirection, bool kEager>
-Kernels::Rotation MovingRotation() {
-  using Shape = Natural<E, kDirection, kEager, false>;
-  return {Shape::kOrder, &RotateBlock<E, Shape, true>, nullptr};
+template <class E, class Halves, class EagerHalves, class Interleaved, class EagerInterleaved>
+void FillRotations(Kernels::Rotation (&rotations)[kDirections][2]) {
+  rotations[kHalves][0] = RotationOf<Halves, true>();
+  rotations[kHalves][1] = RotationOf<EagerHalves, false>();
+  rotations[kInterleaved][0] = RotationOf<Interleaved, true>();
+  rotations[kInterleaved][1] = RotationOf<EagerInterleaved, false>();
+  rotations[kInterleavedToHalves][0] = RotationOf<Natural<E, kInterleavedToHalves, false>, false>();
+  rotations[kInterleavedToHalves][1] = RotationOf<Natural<E, kInterleavedToHalves, true>, false>();
+  rotations[kHalvesToInterleaved][0] = RotationOf<Natural<E, kHalvesToInterleaved, false>, false>();
+  rotations[kHalvesToInterleaved][1] = RotationOf<Natural<E, kHalvesToInterleaved, true>, false>();
 }
 
-template <class E, template <class, bool, bool> class Halves,
-          template <class, bool, bool> class Interleaved>
-void FillRotations(Kernels::Rotation (&rotations)[kDirections][2]) {
-  rotations[kHalves][0] = RotationOf<E, Halves, false>();
-  rotations[kHalves][1] = RotationOf<E, Halves, true>();
-  rotations[kInterleaved][0] = RotationOf<E, Interleaved, false>();
-  rotations[kInterleaved][1] = RotationOf<E, Interleaved, true>();
-  rotations[kInterleavedToHalves][0] = MovingRotation<E, kInterleavedToHalves, false>();
-  rotations[kInterleavedToHalves][1] = MovingRotation<E, kInterleavedToHalves, true>();
-  rotations[kHalvesToInterleaved][0] = MovingRotation<E, kHalvesToInterleaved, false>();
-  rotations[kHalvesToInterleaved][1] = MovingRotation<E, kHalvesToInterleaved, true>();
+void FillRotations(Kernels& kernels) {
+  FillRotations<F32, Natural<F32, kHalves, false>, Natural<F32, kHalves, true>,
+                PerChannel<F32, false>, PerChannel<F32, true>>(kernels.rotations[ROPE_F32 - 1]);
+  FillRotations<F16, Natural<F16, kHalves, false>, Natural<F16, kHalves, true>,
+                PerChannel<F16, false>, PerChannel<F16, true>>(kernels.rotations[ROPE_F16 - 1]);
+  FillRotations<BF16, EvenOdd<false>, EvenOdd<true>, Natural<BF16, kInterleaved, false>,
+                Natural<BF16, kInterleaved, true>>(kernels.rotations[ROPE_BF16 - 1]);
 }
 
 }  // namespace HWY_NAMESPACE

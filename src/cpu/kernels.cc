@@ -74,9 +74,7 @@ Kernels MakeKernels() {
 #else
   kernels.fused = HWY_NATIVE_FMA != 0;
   kernels.order_row = &OrderRow;
-  FillRotations<F32, NaturalHalves, PerChannel>(kernels.rotations[ROPE_F32 - 1]);
-  FillRotations<F16, NaturalHalves, PerChannel>(kernels.rotations[ROPE_F16 - 1]);
-  FillRotations<BF16, EvenOddHalves, NaturalInterleaved>(kernels.rotations[ROPE_BF16 - 1]);
+  FillRotations(kernels);
 #endif
   return kernels;
 }

@@ -135,7 +135,8 @@ void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos
   const rope_context& context = *plan.context;
   const bool backward = plan.operation == ROPE_BACKWARD;
   const auto load = [&](const void* data, int64_t index) {
-    return LoadElement(table.dtype, data, row + index);
+    const float value = LoadElement(table.dtype, data, row + index);
+    return value == value ? value : QuietNan();
   };
   if (!IsFull(table.format)) {
     const void* const tensors[2] = {table.data, table.sin};
@@ -166,9 +167,12 @@ void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos
   }
 }
 
-// Natural f32 rows need no copy.
+// Natural f32 rows need no copy, but for bf16, where they could hold other NaNs than QuietNan().
 bool IsDirect(const Plan& plan) {
   const RowTable& table = plan.rows;
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    if (plan.tensors[n].dtype == ROPE_BF16) return false;
+  }
   return table.dtype == ROPE_F32 && plan.operation == ROPE_FORWARD &&
          (table.format == ROPE_COS_SIN_PACKED || table.format == ROPE_COS_SIN_SPLIT);
 }
