@@ -25,7 +25,7 @@ using Bits = hn::Vec<hn::RebindToUnsigned<D>>;
 
 // bf16 is the upper half of an f32. The result is rounded to nearest even, lower half not cleared.
 template <class D>
-HWY_INLINE Bits<D> RoundToBf16(D d, hn::Vec<D> value) {
+HWY_INLINE Bits<D> RoundToBf16([[maybe_unused]] D d, hn::Vec<D> value) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, value);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
@@ -66,7 +66,7 @@ HWY_INLINE hn::Vec<D> FloatFromF16Bits(D d, Bits<D> half) {
 
 // f16 bits in 32-bit lanes, rounded to nearest even.
 template <class D>
-HWY_INLINE Bits<D> F16Bits(D d, hn::Vec<D> value) {
+HWY_INLINE Bits<D> F16Bits([[maybe_unused]] D d, hn::Vec<D> value) {
   const hn::RebindToUnsigned<D> du;
 #if ROPE_NATIVE_F16
   const hn::Rebind<uint16_t, D> du16;
@@ -157,7 +157,7 @@ struct BF16 {
   // one if the upper is odd, exceed one half. The lower half of a NaN must be zero, as it is in all
   // results of bf16 elements and rows without other NaNs.
   template <bool kStream, class D>
-  static HWY_INLINE void StoreWords(D d, hn::Vec<D> first, hn::Vec<D> second, uint16_t* to) {
+  static HWY_INLINE void StoreWords([[maybe_unused]] D d, hn::Vec<D> first, hn::Vec<D> second, uint16_t* to) {
     const hn::RebindToUnsigned<D> du;
     const hn::Repartition<uint16_t, decltype(du)> du16;
     const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);

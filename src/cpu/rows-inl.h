@@ -100,10 +100,13 @@ HWY_INLINE void CosSinOfAngle(D d, V angle, V& cos, V& sin) {
   const V per_radian = hn::Set(d, kQuartersPerRadian);
   const V quarters = hn::Mul(angle, per_radian);
   const V error = ProductError(d, angle, per_radian, quarters);
+  const V low = hn::MulAdd(angle, hn::Set(d, kQuartersPerRadianLow), error);
   const V whole = hn::Round(quarters);
-  const V u = hn::Add(hn::Sub(quarters, whole),
-                      hn::MulAdd(angle, hn::Set(d, kQuartersPerRadianLow), error));
-  CosSinOfQuarters(d, hn::BitCast(du, hn::ConvertTo(di, whole)), u, cos, sin);
+  const V rest = hn::Sub(quarters, whole);
+  const V carry = hn::Round(hn::Add(rest, low));
+  const V u = hn::Add(hn::Sub(rest, carry), low);
+  const auto quadrant = hn::ConvertTo(di, hn::Add(whole, carry));
+  CosSinOfQuarters(d, hn::BitCast(du, quadrant), u, cos, sin);
 }
 
 template <class D, class V = hn::Vec<D>>
