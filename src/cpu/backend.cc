@@ -21,6 +21,7 @@ namespace {
 
 constexpr int64_t kTaskBytes = 64 << 10;     // a task worth handing to another thread
 constexpr int64_t kInlineBytes = 128 << 10;  // calls up to this run on the caller's thread
+constexpr int64_t kPrefetchAhead = 12 << 10;  // the best of 1 to 16 KiB (bench/README.md)
 constexpr int64_t kCachedBytes = 512 << 10;  // calls up to this find their data in the L2 cache
 
 // Everything about a call that its tasks share.
@@ -145,11 +146,9 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     block.segment_count = static_cast<int32_t>(context.segments.size());
     block.span_bytes = SpanBytes(context, t);
     block.heads_outer = t.in_head > t.in_token;
-    block.prefetch_end = nullptr;
-    if (job.prefetch) {
-      block.prefetch_end =
-          in + (last - 1) * t.in_token + (t.heads - 1) * t.in_head + block.span_bytes;
-    }
+    // Along heads that lie far apart the next head's tokens are next; else what follows in memory.
+    block.prefetch_ahead = !job.prefetch ? 0 : block.heads_outer ? t.in_head : kPrefetchAhead;
+    block.prefetch_end = in + (last - 1) * t.in_token + (t.heads - 1) * t.in_head + block.span_bytes;
     if (job.streaming[n] && rotation.rotate_streaming != nullptr) {
       rotation.rotate_streaming(block);
       hwy::FlushStream();

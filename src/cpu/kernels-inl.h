@@ -215,17 +215,17 @@ struct HeadRun {
   Head<E> head;
   int64_t in_step, out_step;  // elements
   int count;
-  int64_t prefetch_bytes;       // of a head; 0: none
+  int64_t prefetch_bytes;  // of a head; 0: none
+  int64_t prefetch_ahead;
   const char* prefetch_end;
 };
 
 // Asks for a head ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit elements
-// half the speed of the memory. 12 KiB ahead was the best of 1 to 16 KiB (bench/README.md). Nothing
-// beyond the task is asked for.
+// half the speed of the memory. Nothing beyond the task is asked for.
 template <class E>
 HWY_INLINE void Prefetch(const HeadRun<E>& run) {
-  constexpr int kAhead = 12 << 10, kLine = 64;
-  const char* head = reinterpret_cast<const char*>(run.head.in) + kAhead;
+  constexpr int kLine = 64;
+  const char* head = reinterpret_cast<const char*>(run.head.in) + run.prefetch_ahead;
   if (head + run.prefetch_bytes > run.prefetch_end) return;
   for (int64_t at = 0; at < run.prefetch_bytes; at += kLine) __builtin_prefetch(head + at, 1, 3);
 }
@@ -298,6 +298,7 @@ HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* 
     if (in == run.head.out) {
       std::memcpy(copy, in, static_cast<size_t>(2 * run.head.pairs) * sizeof(*in));
       run.head.in = copy;
+      run.prefetch_bytes = 0;
     }
     RotateRun<Shape, false>(run, cos, sin);
     run.head.in = in + run.in_step;
@@ -319,7 +320,8 @@ void RotateBlock(const Block& b) {
     run.in_step = b.in_head / kSize;
     run.out_step = b.out_head / kSize;
     run.count = b.heads_outer ? 1 : b.heads;
-    run.prefetch_bytes = Shape::kMovesChannels || b.prefetch_end == nullptr ? 0 : 2 * segment.pairs * kSize;
+    run.prefetch_bytes = b.prefetch_ahead != 0 ? 2 * segment.pairs * kSize : 0;
+    run.prefetch_ahead = b.prefetch_ahead;
     run.prefetch_end = b.prefetch_end;
     for (int32_t h = 0; h < b.heads; h += run.count) {
       for (int32_t t = 0; t < b.tokens; ++t) {

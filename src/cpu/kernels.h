@@ -44,7 +44,8 @@ struct Block {
   int32_t segment_count;
   int32_t span_bytes;
   bool heads_outer;  // heads lie further apart than tokens
-  const char* prefetch_end;  // reading ahead of it is useful
+  int64_t prefetch_ahead;    // bytes from a head to the one to ask the memory for; 0: do not ask
+  const char* prefetch_end;  // nothing beyond it belongs to the task
 };
 
 // Which member of a rotation a kernel reads and writes.
