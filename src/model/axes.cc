@@ -1,0 +1,77 @@
+#include "model/axes.h"
+
+#include <string>
+
+namespace rope::model {
+namespace {
+
+constexpr int kMaxPairs = 512;
+
+// ERNIE 4.5 VL lists its sections as h, w, t, alternates h and w pair by pair, and ends with t.
+// Ids are in the usual order t, h, w.
+void FillErnie(const int32_t (&section)[4], LayerType* type) {
+  const int alternating = section[0] + section[1];
+  for (int i = 0; i < alternating + section[2]; ++i) {
+    type->pair_axis.push_back(i >= alternating ? 0 : i % 2 == 0 ? 1 : 2);
+  }
+}
+
+}  // namespace
+
+void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type) {
+  rope_config& config = type->config;
+  const Family* family = source.family;
+  const Axes rule = family != nullptr ? family->axes : Axes::kOne;
+  int32_t section[4] = {};
+  int axes = 0;
+
+  const char* key =
+      source.dict.Find("xdrope_section") != nullptr ? "xdrope_section" : "mrope_section";
+  if (const Value::Array* list = source.dict.Array(key)) {
+    axes = static_cast<int>(list->size());
+    const int most = rule == Axes::kInterleaved || rule == Axes::kErnie ? 3 : 4;
+    if (axes < 1 || axes > most) {
+      Reject(ROPE_ERROR_PARSE, "%s has %d entries and must have from 1 to %d",
+             source.dict.Path(key).c_str(), axes, most);
+    }
+    for (int a = 0; a < axes; ++a) {
+      const std::string path = source.dict.Path(key) + "[" + std::to_string(a) + "]";
+      section[a] = static_cast<int32_t>(ToInteger(path, (*list)[a], 0, kMaxPairs));
+    }
+  } else if (family != nullptr && family->section[0] != 0) {
+    axes = 3;
+    for (int a = 0; a < 3; ++a) section[a] = family->section[a];
+  } else if (named_mrope || (rule != Axes::kOne)) {
+    // An alias in rope_type, or a class that cannot run without sections.
+    source.dict.RejectMissing("mrope_section", "it tells which id turns which pairs");
+  }
+  if (axes < 2) return;
+
+  const int span = config.rotary_dim != 0 && config.scaling != ROPE_SCALING_PROPORTIONAL
+                       ? config.rotary_dim
+                       : config.head_dim;
+  const int sum = section[0] + section[1] + section[2] + section[3];
+  if (span != 0 && sum != span / 2) {  // span is 0 if a bare dictionary leaves it to the caller
+    Reject(ROPE_ERROR_PARSE, "%s adds up to %d and must add up to the number of pairs, %d",
+           source.dict.Path(key).c_str(), sum, span / 2);
+  }
+  if (rule == Axes::kErnie) {
+    if (config.scaling != ROPE_SCALING_DEFAULT) {
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s: this model has no scaled rope_type",
+             source.dict.Path("rope_type").c_str());
+    }
+    config.axes = 3;
+    FillErnie(section, type);
+    return;
+  }
+  const bool by_key = source.dict.Bool("mrope_interleaved").value_or(false);
+  config.axes = axes;
+  config.mrope_interleaved = rule == Axes::kInterleaved || (rule == Axes::kOne && by_key) ? 1 : 0;
+  if (config.mrope_interleaved != 0 && axes > 3) {
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s has %d entries and must have at most 3 if interleaved",
+           source.dict.Path(key).c_str(), axes);
+  }
+  for (int a = 0; a < axes; ++a) config.mrope_section[a] = section[a];
+}
+
+}  // namespace rope::model

@@ -1,0 +1,401 @@
+#include "model/families.h"
+
+namespace rope::model {
+namespace {
+
+constexpr TwoRopes kEmbeddingGemma2 = {
+    {"rope_theta", 1e6, 1, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither};
+constexpr TwoRopes kGemma3 = {{"rope_theta", 1e6}, {"rope_local_base_freq", 1e4}, Flat::kFull};
+constexpr TwoRopes kGemma4 = {
+    {"rope_theta", 1e6, 0.25, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither, true};
+constexpr TwoRopes kLaguna = {{"rope_theta", 5e5, 0.5}, {nullptr, 1e4}, Flat::kNeither};
+constexpr TwoRopes kLfm3 = {{"rope_theta", 1e6, 0.5}, {nullptr, 1e4}, Flat::kNeither, true};
+constexpr TwoRopes kMellum = {{"rope_theta", 5e5}, {nullptr, 1e4}, Flat::kNeither};
+constexpr TwoRopes kMimo = {
+    {"rope_theta", 5e6, 0.334}, {"swa_rope_theta", 1e4, 0.334, "swa_head_dim"}, Flat::kNeither};
+constexpr TwoRopes kModernBert = {
+    {"global_rope_theta", 160000}, {"local_rope_theta", 1e4}, Flat::kBoth};
+constexpr TwoRopes kNeomme = {{"rope_theta", 1e6, 0.25}, {nullptr, 1e4}, Flat::kNeither};
+constexpr TwoRopes kOlmo3 = {{"rope_theta", 5e5}, {nullptr, 5e5}, Flat::kFull};
+constexpr TwoRopes kZaya = {
+    {"rope_theta", 5e6, 0.5}, {nullptr, 1e4, 0.5}, Flat::kNeither, false, "hybrid",
+    "hybrid_sliding"};
+
+// A row of the table: what is not said is the default of Family.
+struct Row {
+  Family family;
+
+  constexpr Row(const char* model_type, Style style) : family{model_type, style} {}
+  constexpr Row Theta(double theta) const {
+    Row row = *this;
+    row.family.theta = theta;
+    return row;
+  }
+  constexpr Row HeadDim(int head_dim) const {
+    Row row = *this;
+    row.family.head_dim = head_dim;
+    return row;
+  }
+  constexpr Row HeadBy(model::HeadDim rule) const {
+    Row row = *this;
+    row.family.head_rule = rule;
+    return row;
+  }
+  constexpr Row Partial(double partial) const {
+    Row row = *this;
+    row.family.span = Span::kPartial;
+    row.family.partial = partial;
+    return row;
+  }
+  constexpr Row RotaryDim(int rotary_dim) const {
+    Row row = *this;
+    row.family.rotary_dim = rotary_dim;
+    return row;
+  }
+  constexpr Row Mla(int nope, int rope) const {
+    Row row = *this;
+    row.family.span = Span::kMla;
+    row.family.qk_nope_head_dim = nope;
+    row.family.qk_rope_head_dim = rope;
+    return row;
+  }
+  constexpr Row Trailing() const {
+    Row row = *this;
+    row.family.span = Span::kTrailing;
+    return row;
+  }
+  constexpr Row Layers(model::Layers rule, int period = 0) const {
+    Row row = *this;
+    row.family.layers = rule;
+    row.family.period = period;
+    return row;
+  }
+  constexpr Row Two(const TwoRopes& two_ropes) const {
+    Row row = *this;
+    row.family.two_ropes = &two_ropes;
+    return row;
+  }
+  constexpr Row Rope(const char* dictionary) const {
+    Row row = *this;
+    row.family.rope = dictionary;
+    return row;
+  }
+  constexpr Row Axes(model::Axes rule, int first = 0, int second = 0, int third = 0) const {
+    Row row = *this;
+    row.family.axes = rule;
+    row.family.section[0] = first;
+    row.family.section[1] = second;
+    row.family.section[2] = third;
+    return row;
+  }
+};
+
+// What a class falls back to if the configuration has no rope dictionary at all.
+constexpr const char kApertusRope[] =
+    R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0,
+        "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0})";
+constexpr const char kCwmRope[] =
+    R"({"rope_type": "llama3", "rope_theta": 1000000.0, "factor": 16.0,
+        "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0})";
+constexpr const char kGptOssRope[] =
+    R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
+        "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
+constexpr const char kMinistral3Rope[] =
+    R"({"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 16384})";
+constexpr const char kMistral4Rope[] =
+    R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 8192})";
+
+using S = Style;
+using L = Layers;
+using H = HeadDim;
+using A = Axes;
+
+constexpr Row kFamilies[] = {
+    Row("afmoe", S::kHalves).HeadDim(128).Layers(L::kFullIsNope, 4),
+    Row("apertus", S::kHalves).Theta(12e6).Rope(kApertusRope),
+    Row("aquila", S::kHalves),
+    Row("arcee", S::kHalves),
+    Row("aria", S::kHalves),
+    Row("axk1", S::kInterleavedToHalves).Mla(128, 64),
+    Row("axk2", S::kInterleavedToHalves).Mla(64, 32),
+    Row("baichuan", S::kHalves),
+    Row("bailing_hybrid", S::kInterleavedToHalves).Theta(6e6).Mla(128, 64),
+    Row("bailing_moe", S::kHalves),
+    Row("bailing_moe_v2", S::kHalves).Partial(1),
+    Row("bamba", S::kHalves).Partial(0.5),
+    Row("beam", S::kHalvesFloat32).HeadDim(128).Layers(L::kFullIsNope),
+    Row("bitnet", S::kHalves).Theta(5e5),
+    Row("blt", S::kInterleaved).Theta(5e5),
+    Row("chameleon", S::kHalves),
+    Row("chatglm", S::kInterleaved).HeadDim(128).Partial(0.5).HeadBy(H::kKvChannels),
+    Row("codegen", S::kInterleavedFloat32).Partial(1).RotaryDim(64),
+    Row("cohere", S::kInterleavedCosSin).Theta(5e5),
+    Row("cohere2", S::kInterleavedCosSin).Layers(L::kFullIsNope, 4),
+    Row("cohere2_moe", S::kInterleavedCosSin).HeadDim(128).Layers(L::kFullIsNope, 4),
+    Row("cohere_compass", S::kHalves).Axes(A::kInterleaved, 24, 20, 20),
+    Row("cosmos3_edge", S::kHalves).Theta(1e8).HeadDim(128).Axes(A::kInterleaved, 24, 20, 20),
+    Row("csm", S::kHalves).Theta(5e5),
+    Row("csm_depth_decoder_model", S::kHalves).Theta(5e5),
+    Row("cwm", S::kHalves).Theta(1e6).HeadDim(128).Rope(kCwmRope),
+    Row("dbrx", S::kHalves),
+    Row("deepseek", S::kHalves),
+    Row("deepseek_ocr2", S::kHalves),
+    Row("deepseek_v2", S::kInterleavedFloat32).Mla(128, 64),
+    Row("deepseek_v3", S::kInterleavedToHalves).Mla(128, 64),
+    Row("deepseek_v32", S::kInterleavedToHalves).Mla(128, 64),
+    Row("deepseek_v4", S::kInterleavedCosSin).HeadDim(512).Trailing().Layers(L::kCompressed),
+    Row("dia", S::kHalves).HeadDim(128),
+    Row("diffllama", S::kHalves),
+    Row("diffusion_gemma", S::kHalves)
+        .HeadDim(256)
+        .Partial(1)
+        .Layers(L::kLastForced, 6)
+        .Two(kGemma4),
+    Row("doge", S::kHalves),
+    Row("dots1", S::kHalves),
+    Row("embedding_gemma2", S::kHalves).HeadDim(256).Layers(L::kLastOfPeriod).Two(kEmbeddingGemma2),
+    Row("emu3", S::kHalves).Theta(1e6),
+    Row("ernie4_5", S::kInterleavedFloat32).Theta(5e5).HeadDim(128),
+    Row("ernie4_5_moe", S::kInterleavedFloat32).Theta(5e5),
+    Row("ernie4_5_vl_moe", S::kInterleavedFloat32).Theta(5e5).Axes(A::kErnie, 22, 22, 20),
+    Row("esm", S::kHalvesCosSin),
+    Row("eurobert", S::kHalves),
+    Row("evolla", S::kHalvesCosSin).Theta(5e5),
+    Row("exaone", S::kHalves),
+    Row("exaone4", S::kHalves).Layers(L::kFullIsNope, 4),
+    Row("exaone4_5", S::kHalves).Layers(L::kFullIsNope, 4),
+    Row("exaone_moe", S::kHalves).Layers(L::kFullIsNope, 4),
+    Row("falcon", S::kHalves),
+    Row("falcon_h1", S::kHalves),
+    Row("flex_olmo", S::kHalvesFloat32).Theta(5e5),
+    Row("flint", S::kHalves).HeadDim(128).Layers(L::kFullIsNope),
+    Row("fuyu", S::kHalves).Theta(25000).Partial(0.5),
+    Row("gemma", S::kHalves).HeadDim(256),
+    Row("gemma2", S::kHalves).HeadDim(256),
+    Row("gemma3", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
+    Row("gemma3n", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 5).Two(kGemma3),
+    Row("gemma4", S::kHalves).HeadDim(256).Layers(L::kLastForced, 6).Two(kGemma4),
+    Row("gemma4_unified", S::kHalves).HeadDim(256).Layers(L::kLastForced, 6).Two(kGemma4),
+    Row("glm", S::kInterleaved).HeadDim(128).Partial(0.5),
+    Row("glm4", S::kInterleaved).HeadDim(128).Partial(0.5),
+    Row("glm4_moe", S::kHalves).Partial(0.5),
+    Row("glm4_moe_lite", S::kInterleavedToHalves).Mla(192, 64),
+    Row("glm4v", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
+    Row("glm4v_moe", S::kHalves).Partial(0.5).Axes(A::kChunked, 8, 12, 12),
+    Row("glm_image", S::kHalves).Partial(1).Axes(A::kChunked, 8, 12, 12),
+    Row("glm_moe_dsa", S::kInterleavedToHalves).Mla(192, 64),
+    Row("glm_ocr", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
+    Row("glmasr", S::kHalves).Partial(0.5),
+    Row("gpt_neox", S::kHalves).Partial(0.25),
+    Row("gpt_neox_japanese", S::kHalves).Partial(1),
+    Row("gpt_oss", S::kHalves).Theta(150000).HeadDim(64).Rope(kGptOssRope),
+    Row("gptj", S::kInterleaved).Partial(1).RotaryDim(64),
+    Row("gradium_phonon_tts", S::kHalves),
+    Row("granite", S::kHalves),
+    Row("granite4_vision", S::kHalves),
+    Row("granite_docling", S::kHalves),
+    Row("granite_swa", S::kHalves),
+    Row("granitemoe", S::kHalves),
+    Row("granitemoe_swa", S::kHalves),
+    Row("granitemoehybrid", S::kHalves),
+    Row("granitemoeshared", S::kHalves),
+    Row("gte", S::kHalves).Theta(160000),
+    Row("helium", S::kInterleaved).Theta(1e5).HeadDim(128),
+    Row("higgs_audio_v2", S::kHalves).Theta(5e5).HeadDim(128),
+    Row("hrm_text", S::kHalves).HeadDim(128),
+    Row("hunyuan_v1_dense", S::kHalves),
+    Row("hunyuan_v1_moe", S::kHalves),
+    Row("hunyuan_vl", S::kHalvesCosSin).Axes(A::kChunked),
+    Row("hy_v3", S::kHalves).Theta(11158840).HeadDim(128),
+    Row("hy_v4", S::kHalves).Mla(192, 64),
+    Row("hyperclovax", S::kHalves),
+    Row("idefics", S::kHalves),
+    Row("inkling", S::kHalves).Layers(L::kNone),
+    Row("internlm", S::kHalves),
+    Row("internlm2", S::kHalves),
+    Row("internlm3", S::kHalves),
+    Row("jais2", S::kHalves),
+    Row("jamba", S::kHalves).Layers(L::kNone),
+    Row("jetmoe", S::kHalves).HeadDim(128).HeadBy(H::kKvChannels),
+    Row("jina_embeddings_v3", S::kHalves).Theta(20000),
+    Row("kimi_linear", S::kHalves).Mla(128, 64).Layers(L::kNone),
+    Row("kolibri1", S::kHalves).HeadDim(128).Layers(L::kFullIsNope),
+    Row("kyutai_speech_to_text", S::kHalves),
+    Row("laguna", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kLaguna),
+    Row("lasr", S::kHalves),
+    Row("lfm2", S::kHalves).Theta(1e6),
+    Row("lfm2_moe", S::kHalves).Theta(1e6),
+    Row("lfm3", S::kHalvesFloat32).HeadDim(128).Layers(L::kLastOfPeriod).Two(kLfm3),
+    Row("llama", S::kHalves),
+    Row("llama4", S::kInterleavedFloat32).Theta(5e5).HeadDim(128).Layers(L::kNoRopeLayers, 4),
+    Row("longcat_flash", S::kInterleavedToHalves).Theta(1e7).Mla(128, 64),
+    Row("mellum", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kMellum),
+    Row("mimi", S::kHalves),
+    Row("mimo_v2_flash", S::kHalves).HeadDim(192).Partial(1).Layers(L::kFirstAndLast, 6).Two(kMimo),
+    Row("minicpm", S::kHalves),
+    Row("minicpm3", S::kHalves).Mla(64, 32),
+    Row("minimax", S::kHalves).Theta(1e6).Partial(1),
+    Row("minimax_m2", S::kHalves).Theta(5e6).HeadDim(128).Partial(1),
+    Row("minimax_m3_vl", S::kHalves).Theta(5e6).HeadDim(128).Partial(1),
+    Row("ministral", S::kHalves),
+    Row("ministral3", S::kHalves).Theta(1e6).HeadDim(128).Rope(kMinistral3Rope),
+    Row("mistral", S::kHalves),
+    Row("mistral4", S::kInterleavedToHalves).Mla(64, 64).Rope(kMistral4Rope),
+    Row("mixtral", S::kHalves).Theta(1e6),
+    Row("mllama", S::kHalves).Theta(5e5),
+    Row("modernbert", S::kHalvesCosSin).Theta(160000).Layers(L::kFirstOfPeriod, 3).Two(kModernBert),
+    Row("modernbert-decoder", S::kHalvesCosSin)
+        .Theta(160000)
+        .Layers(L::kFirstOfPeriod, 3)
+        .Two(kModernBert),
+    Row("moonshine", S::kInterleaved).Partial(0.9),
+    Row("moonshine_streaming", S::kInterleaved).Partial(0.8),
+    Row("moshi", S::kHalves),
+    Row("muse_glimmer", S::kHalves).HeadDim(128),
+    Row("muse_glimmer_assistant", S::kHalves).Theta(5e5).HeadDim(128),
+    Row("muse_spark", S::kHalves).Theta(5e5).HeadDim(64).Layers(L::kFullIsNope),
+    Row("nanochat", S::kHalvesNegated),
+    Row("nemotron", S::kHalves).Partial(0.5),
+    Row("nemotron-nas", S::kHalves),
+    Row("nemotron_h", S::kHalves).Layers(L::kNone),
+    Row("neomme", S::kHalves).HeadDim(64).Partial(1).Layers(L::kLastOfPeriod).Two(kNeomme),
+    Row("neucodec", S::kHalves),
+    Row("nomic_bert", S::kHalves).Theta(1000),
+    Row("olmo", S::kHalvesFloat32),
+    Row("olmo2", S::kHalvesFloat32),
+    Row("olmo3", S::kHalvesFloat32).Theta(5e5).Layers(L::kLastOfPeriod, 4).Two(kOlmo3),
+    Row("olmo_hybrid", S::kHalvesFloat32),
+    Row("olmoe", S::kHalves),
+    Row("openai_privacy_filter", S::kInterleaved).Theta(150000).HeadDim(64).Rope(kGptOssRope),
+    Row("orion", S::kHalves),
+    Row("paddleocr_vl", S::kHalves).Theta(5e5).HeadDim(128).Axes(A::kChunked, 16, 24, 24),
+    Row("pe_audio", S::kInterleaved).Theta(20000).HeadDim(128),
+    Row("pe_audio_video", S::kInterleaved).Theta(20000).HeadDim(128),
+    Row("pe_video", S::kInterleaved).Theta(20000).HeadDim(128),
+    Row("persimmon", S::kHalves).Partial(0.5),
+    Row("phi", S::kHalves).Partial(0.5),
+    Row("phi-msft", S::kHalves).Partial(1),
+    Row("phi3", S::kHalves).Partial(1),
+    Row("phi4_multimodal", S::kHalves).Partial(1),
+    Row("phimoe", S::kHalves).Theta(1e6),
+    Row("pocket_tts", S::kHalves),
+    Row("qwen", S::kHalvesFloat32).HeadDim(128).Partial(1).HeadBy(H::kKvChannels),
+    Row("qwen2", S::kHalves),
+    Row("qwen2_5_omni", S::kHalves).Theta(1e6).Axes(A::kChunked, 16, 24, 24),
+    Row("qwen2_5_vl", S::kHalves).Theta(1e6).Axes(A::kChunked, 16, 24, 24),
+    Row("qwen2_moe", S::kHalves),
+    Row("qwen2_vl", S::kHalves).Theta(1e6).Axes(A::kChunked, 16, 24, 24),
+    Row("qwen3", S::kHalves).HeadDim(128),
+    Row("qwen3_5", S::kHalves)
+        .HeadDim(256)
+        .Partial(0.25)
+        .Layers(L::kLinearHybrid, 4)
+        .Axes(A::kInterleaved, 11, 11, 10),
+    Row("qwen3_5_moe", S::kHalves)
+        .HeadDim(256)
+        .Partial(0.25)
+        .Layers(L::kLinearHybrid, 4)
+        .Axes(A::kInterleaved, 11, 11, 10),
+    Row("qwen3_moe", S::kHalves),
+    Row("qwen3_next", S::kHalves).HeadDim(256).Partial(0.25).Layers(L::kLinearHybrid, 4),
+    Row("qwen3_omni_moe", S::kHalves).Theta(1e6).Axes(A::kInterleaved, 24, 20, 20),
+    Row("qwen3_vl", S::kHalves).Theta(5e5).HeadDim(128).Axes(A::kInterleaved, 24, 20, 20),
+    Row("qwen3_vl_moe", S::kHalves).Theta(5e5).Axes(A::kInterleaved, 24, 20, 20),
+    Row("recurrent_gemma", S::kHalves).Partial(0.5).HeadBy(H::kQuotient),
+    Row("roformer", S::kInterleavedFloat64),
+    Row("seed_oss", S::kHalves).HeadDim(128),
+    Row("smollm3", S::kHalves).Theta(2e6).Layers(L::kNoRopeLayers, 4),
+    Row("solar_open", S::kHalves).Theta(1e6).HeadDim(128).Partial(1),
+    Row("stablelm", S::kHalves).Partial(0.25),
+    Row("starcoder2", S::kHalves),
+    Row("step3p5", S::kHalves).HeadDim(128).Partial(1),
+    Row("t5gemma", S::kHalves).HeadDim(256),
+    Row("t5gemma2", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
+    Row("timesfm2_5", S::kHalves).HeadDim(80),
+    Row("unlimited_ocr", S::kHalves),
+    Row("vaultgemma", S::kHalves).HeadDim(256),
+    Row("voxtral_realtime", S::kHalves).Theta(1e6),
+    Row("voxtral_realtime_encoder", S::kHalves).HeadDim(64),
+    Row("wav2vec2-conformer", S::kHalves),
+    Row("xcodec2", S::kHalves).HeadDim(64),
+    Row("xverse", S::kHalves),
+    Row("youtu", S::kInterleavedToHalves).Mla(128, 64),
+    Row("zamba2", S::kHalves).HeadBy(H::kTwice),
+    Row("zaya", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kZaya),
+};
+
+// Other spellings of the same code.
+struct Alias {
+  std::string_view model_type, same_as;
+};
+
+constexpr Alias kAliases[] = {
+    {"blt_global_transformer", "blt"},
+    {"blt_local_decoder", "blt"},
+    {"blt_local_encoder", "blt"},
+    {"deci", "nemotron-nas"},
+    {"ernie4_5_moe_vl", "ernie4_5_vl_moe"},
+    {"ernie4_5_vl", "ernie4_5_vl_moe"},
+    {"EvollaModel", "evolla"},
+    {"exaone4_moe", "exaone_moe"},
+    {"kimi_k2", "deepseek_v3"},
+    {"minimax_m1", "minimax"},
+    {"minimax_m3", "minimax_m3_vl"},
+    {"minimax_text_01", "minimax"},
+    {"modernbert_decoder", "modernbert-decoder"},
+    {"phi3_v", "phi3"},
+    {"phi4mm", "phi4_multimodal"},
+    {"stablelm_epoch", "stablelm"},
+    {"step3p7", "step3p5"},
+    {"t5_gemma_module", "t5gemma"},
+    {"t5gemma2_decoder", "t5gemma2"},
+    {"wav2vec2_conformer", "wav2vec2-conformer"},
+};
+
+}  // namespace
+
+const Family* FindFamily(std::string_view model_type) {
+  for (const Alias& alias : kAliases) {
+    if (alias.model_type == model_type) model_type = alias.same_as;
+  }
+  for (const Row& row : kFamilies) {
+    if (row.family.model_type == model_type) return &row.family;
+  }
+  for (std::string_view suffix : {"_text_model", "_text"}) {
+    if (model_type.size() > suffix.size() &&
+        model_type.substr(model_type.size() - suffix.size()) == suffix) {
+      return FindFamily(model_type.substr(0, model_type.size() - suffix.size()));
+    }
+  }
+  return nullptr;
+}
+
+void SetStyle(Style style, rope_config* config) {
+  config->pairing = ROPE_PAIRING_HALVES;
+  config->rounding = ROPE_ROUNDING_EAGER;
+  switch (style) {
+    case Style::kHalves:
+    case Style::kHalvesNegated: break;
+    case Style::kHalvesFloat32: config->rounding = ROPE_ROUNDING_FLOAT32; break;
+    case Style::kHalvesCosSin: config->rounding = ROPE_ROUNDING_COS_SIN; break;
+    case Style::kInterleavedFloat64: config->angle = ROPE_ANGLE_EXACT; [[fallthrough]];
+    case Style::kInterleaved: config->pairing = ROPE_PAIRING_INTERLEAVED; break;
+    case Style::kInterleavedFloat32:
+      config->pairing = ROPE_PAIRING_INTERLEAVED;
+      config->rounding = ROPE_ROUNDING_FLOAT32;
+      break;
+    case Style::kInterleavedCosSin:
+      config->pairing = ROPE_PAIRING_INTERLEAVED;
+      config->rounding = ROPE_ROUNDING_COS_SIN;
+      break;
+    case Style::kInterleavedToHalves: config->pairing = ROPE_PAIRING_INTERLEAVED_TO_HALVES; break;
+  }
+}
+
+}  // namespace rope::model

@@ -1,0 +1,107 @@
+#include "model/head.h"
+
+#include <string>
+
+namespace rope::model {
+namespace {
+
+constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxHeadDim = 1024;
+
+// hidden_size / num_attention_heads, in the words of all families.
+int64_t Quotient(const Dict& text, int64_t times) {
+  const auto hidden = text.FirstInteger({"hidden_size", "n_embd", "d_model"}, 1, kMaxWidth);
+  if (!hidden) text.RejectMissing("hidden_size", "head_dim follows from it");
+  const auto heads = text.FirstInteger(
+      {"num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_num_attention_heads"}, 1,
+      kMaxWidth);
+  if (!heads) text.RejectMissing("num_attention_heads", "head_dim follows from it");
+  return times * *hidden / *heads;
+}
+
+int64_t ByRule(const Dict& text, const Family* family, const char* key, int key_default) {
+  const HeadDim rule = family != nullptr ? family->head_rule : HeadDim::kKey;
+  if (rule == HeadDim::kQuotient) return Quotient(text, 1);
+  if (rule == HeadDim::kTwice) {
+    const auto given = text.Integer("attention_head_dim", 1, kMaxWidth);
+    return given ? *given : Quotient(text, 2);
+  }
+  const int class_default = family != nullptr ? family->head_dim : 0;
+  if (rule == HeadDim::kKvChannels) {
+    const auto given = text.Integer("kv_channels", 1, kMaxWidth);
+    return given.value_or(class_default);
+  }
+  if (key != nullptr) {
+    if (const auto given = text.Integer(key, 1, kMaxWidth)) return *given;
+    if (key_default != 0) return key_default;
+  }
+  if (const int64_t given = text.Integer("head_dim", 0, kMaxWidth).value_or(0)) return given;
+  // null and 0 ask for the quotient, absence for the class default
+  return class_default != 0 && !text.Mentions("head_dim") ? class_default : Quotient(text, 1);
+}
+
+int32_t Width(const Dict& text, const char* key, int class_default) {
+  return static_cast<int32_t>(text.Integer(key, 1, kMaxHeadDim).value_or(class_default));
+}
+
+}  // namespace
+
+bool IsLatent(const Dict& text, const Family* family) {
+  // DeepSeek-V2 without latent attention (DeepSeek-OCR) says so, or has no width for it.
+  if (!text.Bool("use_mla").value_or(true)) return false;
+  const bool named = family == nullptr ? text.Find("qk_nope_head_dim") != nullptr &&
+                                             text.Find("qk_rope_head_dim") != nullptr
+                                       : family->span == Span::kMla;
+  return named && text.Integer("qk_rope_head_dim", 0, kMaxHeadDim).value_or(1) != 0;
+}
+
+void FillHead(const Dict& text, const Family* family, const char* key, int key_default,
+              rope_config* config) {
+  const bool latent = IsLatent(text, family);
+  if (family != nullptr) {
+    Style style = family->style;
+    if (family->span == Span::kMla && !latent) style = Style::kHalves;
+    if (style == Style::kInterleavedToHalves && !text.Bool("rope_interleave").value_or(true)) {
+      style = Style::kHalves;
+    }
+    SetStyle(style, config);
+  }
+  int64_t head_dim;
+  if (latent) {
+    // An unknown family is latent only if it has both keys.
+    config->rotary_dim =
+        Width(text, "qk_rope_head_dim", family != nullptr ? family->qk_rope_head_dim : 0);
+    config->rotary_offset =
+        Width(text, "qk_nope_head_dim", family != nullptr ? family->qk_nope_head_dim : 0);
+    head_dim = config->rotary_offset + config->rotary_dim;
+  } else {
+    head_dim = ByRule(text, family, key, key_default);
+  }
+  if (head_dim < 2 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
+    Reject(ROPE_ERROR_PARSE,
+           "%s (%lld, given or hidden_size / num_attention_heads) must be even "
+           "and from 2 to %lld",
+           text.Path("head_dim").c_str(), static_cast<long long>(head_dim),
+           static_cast<long long>(kMaxHeadDim));
+  }
+  config->head_dim = static_cast<int32_t>(head_dim);
+  if (config->rotary_dim % 2 != 0) {
+    Reject(ROPE_ERROR_PARSE, "%s (%d) must be even", text.Path("qk_rope_head_dim").c_str(),
+           config->rotary_dim);
+  }
+  if (family != nullptr && family->span == Span::kTrailing) {
+    const auto given = text.Integer("qk_rope_head_dim", 2, head_dim);
+    const double partial = text.Positive("partial_rotary_factor").value_or(0.125);
+    const int64_t rotary =
+        given ? *given : static_cast<int64_t>(static_cast<double>(head_dim) * partial);
+    if (rotary < 2 || rotary > head_dim || rotary % 2 != 0) {
+      Reject(ROPE_ERROR_PARSE, "%s (%lld) must be even and from 2 to head_dim (%lld)",
+             text.Path("qk_rope_head_dim").c_str(), static_cast<long long>(rotary),
+             static_cast<long long>(head_dim));
+    }
+    config->rotary_dim = static_cast<int32_t>(rotary);
+    config->rotary_offset = config->head_dim - config->rotary_dim;
+  }
+}
+
+}  // namespace rope::model

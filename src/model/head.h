@@ -1,0 +1,21 @@
+// The size of a head and the channels of it that rotate, where the model's code fixes them.
+#ifndef LIBROPE_SRC_MODEL_HEAD_H_
+#define LIBROPE_SRC_MODEL_HEAD_H_
+
+#include "model/families.h"
+#include "model/json.h"
+
+namespace rope::model {
+
+// Writes head_dim, pairing and rounding; for multi-head latent attention and trailing spans also
+// rotary_dim and rotary_offset. `key` and `key_default` replace "head_dim" and the class default
+// (Gemma 4's global_head_dim); nullptr and 0: they do not.
+void FillHead(const Dict& text, const Family* family, const char* key, int key_default,
+              rope_config* config);
+
+// Whether q and k are [nope | rope] with the widths qk_nope_head_dim and qk_rope_head_dim.
+bool IsLatent(const Dict& text, const Family* family);
+
+}  // namespace rope::model
+
+#endif  // LIBROPE_SRC_MODEL_HEAD_H_

@@ -1,0 +1,280 @@
+#include "model/json.h"
+
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "status.h"
+
+namespace rope::model {
+namespace {
+
+constexpr size_t kMaxBytes = size_t{16} << 20;
+constexpr size_t kMaxDepth = 64;
+constexpr size_t kMaxValues = size_t{1} << 19;
+
+// Builds the tree from the parser's events. Depth is checked when a container opens, so that no
+// destructor can recurse further than kMaxDepth.
+class Builder {
+ public:
+  explicit Builder(std::string_view text) : text_(text) {}
+
+  Value root;
+
+  bool null() { return Add(Value{nullptr}); }
+  bool boolean(bool value) { return Add(Value{value}); }
+  bool number_integer(int64_t value) { return Add(Value{value}); }
+  bool number_unsigned(uint64_t value) {
+    return value <= INT64_MAX ? Add(Value{static_cast<int64_t>(value)})
+                              : Add(Value{static_cast<double>(value)});
+  }
+  bool number_float(double value, const std::string&) { return Add(Value{value}); }
+  bool string(std::string& value) { return Add(Value{std::move(value)}); }
+  bool binary(nlohmann::json::binary_t&) { return false; }  // has no notation in JSON text
+  bool start_object(size_t) { return Open(Value{Value::Object()}); }
+  bool start_array(size_t) { return Open(Value{Value::Array()}); }
+  bool end_object() { return Close(); }
+  bool end_array() { return Close(); }
+
+  bool key(std::string& name) {
+    auto& members = std::get<Value::Object>(open_.back()->data);
+    const auto [member, inserted] = members.try_emplace(std::move(name));
+    if (!inserted) {
+      Reject(ROPE_ERROR_PARSE, "key \"%s\" appears twice in one object",
+             Printable(member->first).c_str());
+    }
+    slot_ = &member->second;
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) {
+    std::string_view reason = error.what();  // "[json.exception.parse_error.101] parse error at .."
+    reason.remove_prefix(std::min(reason.size(), reason.find("] ") + 2));
+    Reject(ROPE_ERROR_PARSE, "the text (%zu bytes) is not JSON at byte %zu: %s", text_.size(),
+           position, Printable(reason, 300).c_str());
+  }
+
+ private:
+  // The new value's place: the root, the member of the last key, or the end of the open array.
+  Value* Place(Value&& value) {
+    if (++count_ > kMaxValues) {
+      Reject(ROPE_ERROR_PARSE, "the text must not have more than %zu values", kMaxValues);
+    }
+    if (open_.empty()) {
+      root = std::move(value);
+      return &root;
+    }
+    if (auto* array = std::get_if<Value::Array>(&open_.back()->data)) {
+      array->push_back(std::move(value));
+      return &array->back();
+    }
+    *slot_ = std::move(value);
+    return slot_;
+  }
+
+  bool Add(Value&& value) {
+    Place(std::move(value));
+    return true;
+  }
+
+  bool Open(Value&& value) {
+    if (open_.size() == kMaxDepth) {
+      Reject(ROPE_ERROR_PARSE, "the text must not nest deeper than %zu levels", kMaxDepth);
+    }
+    open_.push_back(Place(std::move(value)));
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view text_;
+  std::vector<Value*> open_;  // stable: a container only grows while it is the innermost one
+  Value* slot_ = nullptr;
+  size_t count_ = 0;
+};
+
+// Puts Python's NaN, Infinity and -Infinity in quotes. Empty if there is none.
+std::string QuoteNonFinite(std::string_view text) {
+  static constexpr std::string_view kLiterals[] = {"NaN", "Infinity", "-Infinity"};
+  std::string quoted;
+  size_t copied = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') in_string = !in_string;
+    if (in_string) {
+      if (c == '\\') ++i;
+      continue;
+    }
+    if (c != 'N' && c != 'I' && c != '-') continue;
+    for (std::string_view literal : kLiterals) {
+      if (text.substr(i, literal.size()) != literal) continue;
+      quoted.append(text, copied, i - copied).append("\"").append(literal).append("\"");
+      i += literal.size() - 1;
+      copied = i + 1;
+      break;
+    }
+  }
+  if (!quoted.empty()) quoted.append(text, copied, std::string_view::npos);
+  return quoted;
+}
+
+std::string Show(const Value& value) {
+  char number[32];
+  if (const auto* text = value.As<std::string>()) return "\"" + Printable(*text) + "\"";
+  if (const auto* flag = value.As<bool>()) return *flag ? "true" : "false";
+  if (const auto* integer = value.As<int64_t>()) return std::to_string(*integer);
+  if (const auto* real = value.As<double>()) {
+    std::snprintf(number, sizeof(number), "%.12g", *real);
+    return number;
+  }
+  if (value.As<Value::Array>() != nullptr) return "[..]";
+  return value.IsNull() ? "null" : "{..}";
+}
+
+}  // namespace
+
+void Reject(rope_status status, const char* format, ...) {
+  char message[448];
+  va_list values;
+  va_start(values, format);
+  std::vsnprintf(message, sizeof(message), format, values);
+  va_end(values);
+  throw Error{Fail(status, "rope_model_create: %s", message)};
+}
+
+std::string Printable(std::string_view text, size_t limit) {
+  std::string shown(text.substr(0, limit));
+  for (char& c : shown) {
+    if (c < 0x20 || c > 0x7e)
+      c = '?';  // char may be signed: bytes above 0x7f are caught either way
+  }
+  if (text.size() > limit) shown += "..";
+  return shown;
+}
+
+Value ParseJson(std::string_view text) {
+  if (text.size() > kMaxBytes) {
+    Reject(ROPE_ERROR_PARSE, "length (%zu) must be at most %zu", text.size(), kMaxBytes);
+  }
+  const std::string quoted = QuoteNonFinite(text);
+  if (!quoted.empty()) text = quoted;
+  Builder builder(text);
+  // Every failure throws out of an event, parse errors included.
+  nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+  return std::move(builder.root);
+}
+
+void RejectValue(const std::string& path, const Value& value, const std::string& rule) {
+  Reject(ROPE_ERROR_PARSE, "%s (%s) must %s", path.c_str(), Show(value).c_str(), rule.c_str());
+}
+
+double ToNumber(const std::string& path, const Value& value) {
+  if (const auto* integer = value.As<int64_t>()) return static_cast<double>(*integer);
+  const auto* real = value.As<double>();
+  if (real == nullptr) RejectValue(path, value, "be a number");
+  return *real;  // finite: the parser refuses 1e999
+}
+
+double ToPositive(const std::string& path, const Value& value) {
+  const double number = ToNumber(path, value);
+  if (!(number > 0)) RejectValue(path, value, "be positive");
+  return number;
+}
+
+int64_t ToInteger(const std::string& path, const Value& value, int64_t low, int64_t high) {
+  const double number = ToNumber(path, value);
+  if (number != std::trunc(number)) RejectValue(path, value, "be an integer");
+  // Bounds are far below 2^53, so comparing as double is exact.
+  if (number < static_cast<double>(low) || number > static_cast<double>(high)) {
+    RejectValue(path, value, "be from " + std::to_string(low) + " to " + std::to_string(high));
+  }
+  return static_cast<int64_t>(number);
+}
+
+Dict::Dict(const Value& value, std::string path)
+    : members_(value.As<Value::Object>()), path_(std::move(path)) {
+  if (members_ == nullptr) RejectValue(path_.empty() ? "the text" : path_, value, "be an object");
+}
+
+const Value::Object& Dict::members() const {
+  static const Value::Object kNone;
+  return members_ != nullptr ? *members_ : kNone;
+}
+
+const Value* Dict::Find(std::string_view key) const {
+  const auto member = members().find(key);
+  return member == members().end() || member->second.IsNull() ? nullptr : &member->second;
+}
+
+bool Dict::Mentions(std::string_view key) const { return members().count(key) != 0; }
+
+std::string Dict::Path(std::string_view key) const {
+  std::string path = path_.empty() ? "" : path_ + ".";
+  return path.append(Printable(key));  // keys come from the text, too
+}
+
+std::optional<double> Dict::Number(std::string_view key) const {
+  const Value* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  return ToNumber(Path(key), *value);
+}
+
+std::optional<double> Dict::Positive(std::string_view key) const {
+  const Value* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  return ToPositive(Path(key), *value);
+}
+
+std::optional<int64_t> Dict::Integer(std::string_view key, int64_t low, int64_t high) const {
+  const Value* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  return ToInteger(Path(key), *value, low, high);
+}
+
+std::optional<int64_t> Dict::FirstInteger(std::initializer_list<const char*> keys, int64_t low,
+                                          int64_t high) const {
+  for (const char* key : keys) {
+    if (const auto value = Integer(key, low, high)) return value;
+  }
+  return std::nullopt;
+}
+
+std::optional<bool> Dict::Bool(std::string_view key) const {
+  const Value* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  const auto* flag = value->As<bool>();
+  if (flag == nullptr) RejectValue(Path(key), *value, "be true or false");
+  return *flag;
+}
+
+std::optional<std::string_view> Dict::String(std::string_view key) const {
+  const Value* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  const auto* text = value->As<std::string>();
+  if (text == nullptr) RejectValue(Path(key), *value, "be a string");
+  return *text;
+}
+
+Dict Dict::Child(std::string_view key) const {
+  const Value* value = Find(key);
+  return value == nullptr ? Dict() : Dict(*value, Path(key));
+}
+
+const Value::Array* Dict::Array(std::string_view key) const {
+  const Value* value = Find(key);
+  if (value == nullptr) return nullptr;
+  const auto* array = value->As<Value::Array>();
+  if (array == nullptr) RejectValue(Path(key), *value, "be a list");
+  return array;
+}
+
+void Dict::RejectMissing(std::string_view key, const std::string& reason) const {
+  Reject(ROPE_ERROR_PARSE, "%s is missing: %s", Path(key).c_str(), reason.c_str());
+}
+
+}  // namespace rope::model

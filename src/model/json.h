@@ -1,0 +1,103 @@
+// Safe reading of untrusted JSON: text -> tree of values -> typed look-ups whose errors name the
+// key by its path, its value and the rule. Nothing outside this pair of files knows the JSON
+// library.
+//
+// What a text may be: JSON in UTF-8 of at most 16 MiB, 64 levels deep, 2^19 values (the largest
+// real files, quantised mixtures of experts that list every expert, stay far below). A key that
+// appears twice in one object is an error: parsers disagree about which one counts. Python writes
+// the non-JSON literals NaN, Infinity and -Infinity, and published files contain them in keys that
+// have nothing to do with RoPE ("time_step_limit": [0.0, Infinity] of Nemotron-H): they are read as
+// the strings "NaN" .., so a number that RoPE needs is refused by name and others do no harm.
+#ifndef LIBROPE_SRC_MODEL_JSON_H_
+#define LIBROPE_SRC_MODEL_JSON_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "librope/rope.h"
+
+namespace rope::model {
+
+// Thrown by Reject, whose message is already recorded; the C edge turns it into its status.
+struct Error {
+  rope_status status;
+};
+
+// Records "rope_model_create: <message>" and throws.
+[[noreturn]] __attribute__((cold, format(printf, 2, 3))) void Reject(rope_status status,
+                                                                     const char* format, ...);
+
+// Text of a file as a message may show it: printable ASCII, at most `limit` characters.
+std::string Printable(std::string_view text, size_t limit = 60);
+
+struct Value {
+  using Array = std::vector<Value>;
+  using Object = std::map<std::string, Value, std::less<>>;
+
+  std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> data = nullptr;
+
+  template <class T>
+  const T* As() const {
+    return std::get_if<T>(&data);
+  }
+  bool IsNull() const { return As<std::nullptr_t>() != nullptr; }
+};
+
+// Throws Error (ROPE_ERROR_PARSE) or std::bad_alloc.
+Value ParseJson(std::string_view text);
+
+// "$.path" (value) must <rule>.
+[[noreturn]] void RejectValue(const std::string& path, const Value& value, const std::string& rule);
+
+// `value` as a finite number (an integer counts), or as an integer (4096.0 counts) within
+// [low, high]. Throws Error naming `path`.
+double ToNumber(const std::string& path, const Value& value);
+double ToPositive(const std::string& path, const Value& value);
+int64_t ToInteger(const std::string& path, const Value& value, int64_t low, int64_t high);
+
+// An object of the text together with its path; or none, in which every key is absent. A key with
+// the value null counts as absent, as in Python's `get(key) or default`.
+class Dict {
+ public:
+  Dict() = default;
+  Dict(const Value& value, std::string path);  // throws if value is not an object
+
+  bool exists() const { return members_ != nullptr; }
+  bool empty() const { return members_ == nullptr || members_->empty(); }
+  const Value::Object& members() const;
+
+  // The member, or nullptr if absent or null.
+  const Value* Find(std::string_view key) const;
+  // Whether the key is there, be it null.
+  bool Mentions(std::string_view key) const;
+  std::string Path(std::string_view key) const;  // for messages: printable
+
+  std::optional<double> Number(std::string_view key) const;
+  std::optional<double> Positive(std::string_view key) const;
+  std::optional<int64_t> Integer(std::string_view key, int64_t low, int64_t high) const;
+  // Of the first of `keys` that is there: families have different words for one thing.
+  std::optional<int64_t> FirstInteger(std::initializer_list<const char*> keys, int64_t low,
+                                      int64_t high) const;
+  std::optional<bool> Bool(std::string_view key) const;
+  std::optional<std::string_view> String(std::string_view key) const;
+  Dict Child(std::string_view key) const;
+  // nullptr if absent; throws if it is not an array.
+  const Value::Array* Array(std::string_view key) const;
+
+  // For keys that must be there.
+  [[noreturn]] void RejectMissing(std::string_view key, const std::string& reason) const;
+
+ private:
+  const Value::Object* members_ = nullptr;
+  std::string path_;
+};
+
+}  // namespace rope::model
+
+#endif  // LIBROPE_SRC_MODEL_JSON_H_

@@ -1,0 +1,34 @@
+// One kind of RoPE of a model: a name, a configuration, and the tables that the configuration
+// points to. Pointers are set when the configuration is handed out, so that the struct may be
+// moved.
+#ifndef LIBROPE_SRC_MODEL_LAYER_TYPE_H_
+#define LIBROPE_SRC_MODEL_LAYER_TYPE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "librope/rope.h"
+
+namespace rope::model {
+
+struct LayerType {
+  std::string name;
+  rope_config config = ROPE_INIT(rope_config);
+  std::vector<double> short_factor, long_factor, inv_freq;
+  std::vector<uint8_t> pair_axis;
+};
+
+// The whole configuration, with pointers into `type`.
+rope_config ConfigOf(const LayerType& type);
+
+// Replaces theta and scaling of `type` by the table of frequencies that they give, negated if
+// `negate`. The attention factor is kept.
+void TabulateFrequencies(LayerType* type, bool negate);
+
+// 1 / theta^(2i / dim) for i below dim / 2, in the f32 steps of the models.
+std::vector<double> DefaultFrequencies(double theta, int dim);
+
+}  // namespace rope::model
+
+#endif  // LIBROPE_SRC_MODEL_LAYER_TYPE_H_

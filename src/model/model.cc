@@ -1,0 +1,132 @@
+// The C edge of the parser: rope_model_* of section 11 of the header. Checks arguments, turns
+// exceptions into statuses, copies configurations out.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "guard.h"
+#include "model/json.h"
+#include "model/text.h"
+#include "model/vision.h"
+#include "status.h"
+
+struct rope_model {
+  rope::model::Parsed parsed;
+};
+
+namespace rope::model {
+namespace {
+
+Parsed Parse(std::string_view json) {
+  const Value value = ParseJson(json);
+  const Dict root(value, "");
+  Parsed parsed;
+  if (IsBareDictionary(root)) {
+    AddBareDictionary(root, &parsed);
+    return parsed;
+  }
+  const Parts parts = Locate(root);
+  if (IsVisionModel(parts)) {
+    AddVisionTower(parts, &parsed);
+    if (parsed.types.empty()) {
+      root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");
+    }
+    return parsed;
+  }
+  AddLanguageModel(parts, &parsed);
+  AddVisionTower(parts, &parsed);
+  return parsed;
+}
+
+rope_status Create(std::string_view json, rope_model** out) {
+  try {
+    auto model = std::make_unique<rope_model>(rope_model{Parse(json)});
+    *out = model.release();
+    return ROPE_OK;
+  } catch (const Error& error) {
+    return error.status;  // its message is recorded already
+  }
+}
+
+rope_status FailNull(const char* function, const char* argument) {
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function, argument);
+}
+
+rope_status CheckType(const char* function, const Parsed& parsed, int32_t type) {
+  if (type >= 0 && static_cast<size_t>(type) < parsed.types.size()) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: type (%d) must be from 0 to %zu", function, type,
+              parsed.types.size() - 1);
+}
+
+}  // namespace
+}  // namespace rope::model
+
+using rope::Fail;
+using rope::model::FailNull;
+using rope::model::Parsed;
+
+extern "C" rope_status rope_model_create(const char* json, size_t length, rope_model** out) {
+  if (json == nullptr) return FailNull("rope_model_create", "json");
+  if (out == nullptr) return FailNull("rope_model_create", "out");
+  return rope::Guard("rope_model_create", [=] { return rope::model::Create({json, length}, out); });
+}
+
+extern "C" void rope_model_destroy(rope_model* model) { delete model; }
+
+extern "C" int32_t rope_model_layer_types(const rope_model* model) {
+  return model == nullptr ? 0 : static_cast<int32_t>(model->parsed.types.size());
+}
+
+extern "C" const char* rope_model_layer_type_name(const rope_model* model, int32_t type) {
+  if (type < 0 || type >= rope_model_layer_types(model)) return nullptr;
+  return model->parsed.types[type].name.c_str();
+}
+
+extern "C" rope_status rope_model_layer_type(const rope_model* model, int32_t layer,
+                                             int32_t* type) {
+  constexpr const char* kFunction = "rope_model_layer_type";
+  if (model == nullptr) return FailNull(kFunction, "model");
+  if (type == nullptr) return FailNull(kFunction, "type");
+  const Parsed& parsed = model->parsed;
+  if (parsed.layers.empty()) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: layer (%d): the text that the model was made from %s", kFunction, layer,
+                parsed.bare ? "was a rope dictionary, which has no layers"
+                            : "does not tell the kinds of its layers");
+  }
+  if (layer < 0 || static_cast<size_t>(layer) >= parsed.layers.size()) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: layer (%d) must be from 0 to %zu", kFunction,
+                layer, parsed.layers.size() - 1);
+  }
+  *type = parsed.layers[layer];
+  return ROPE_OK;
+}
+
+extern "C" rope_status rope_model_config(const rope_model* model, int32_t type,
+                                         rope_config* config) {
+  constexpr const char* kFunction = "rope_model_config";
+  if (model == nullptr) return FailNull(kFunction, "model");
+  if (config == nullptr) return FailNull(kFunction, "config");
+  if (rope_status s = rope::model::CheckType(kFunction, model->parsed, type)) return s;
+  const uint32_t size = config->struct_size;
+  if (size < sizeof(size)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->struct_size (%u) must be set: start the struct with ROPE_INIT",
+                kFunction, size);
+  }
+  rope_config full = ConfigOf(model->parsed.types[type]);
+  full.struct_size = size;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&full);
+  for (size_t i = size; i < sizeof(full); ++i) {
+    if (bytes[i] != 0) {
+      return Fail(
+          ROPE_ERROR_UNSUPPORTED,
+          "%s: config->struct_size (%u) has no room for a field at byte %zu that this model "
+          "needs",
+          kFunction, size, i);
+    }
+  }
+  std::memset(config, 0, size);  // the part of a newer program's struct that this version lacks
+  std::memcpy(config, &full, std::min<size_t>(size, sizeof(full)));
+  return ROPE_OK;
+}

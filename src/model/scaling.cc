@@ -1,0 +1,357 @@
+#include "model/scaling.h"
+
+#include <cmath>
+#include <string>
+
+#include "config.h"
+#include "frequencies.h"
+#include "model/axes.h"
+#include "model/typo.h"
+
+namespace rope::model {
+namespace {
+
+constexpr int64_t kMaxLength = int64_t{1} << 40;
+constexpr int64_t kMaxHeadDim = 1024;
+
+struct TypeName {
+  std::string_view name;
+  rope_scaling scaling;
+};
+
+// "mrope" and "xdrope" say how ids are used, not how frequencies are made; "su" is the first name
+// of longrope; "gptj" is what one converter wrote for "default".
+constexpr TypeName kTypeNames[] = {
+    {"default", ROPE_SCALING_DEFAULT},   {"linear", ROPE_SCALING_LINEAR},
+    {"dynamic", ROPE_SCALING_DYNAMIC},   {"yarn", ROPE_SCALING_YARN},
+    {"longrope", ROPE_SCALING_LONGROPE}, {"su", ROPE_SCALING_LONGROPE},
+    {"llama3", ROPE_SCALING_LLAMA3},     {"proportional", ROPE_SCALING_PROPORTIONAL},
+    {"mrope", ROPE_SCALING_DEFAULT},     {"xdrope", ROPE_SCALING_DEFAULT},
+    {"gptj", ROPE_SCALING_DEFAULT},
+};
+
+bool IsPhi3(const Family* family) {
+  if (family == nullptr) return false;
+  const std::string_view name = family->model_type;
+  return name == "phi3" || name == "phi4_multimodal";
+}
+
+// rope_type wins over type: files carry both.
+const char* TypeKey(const Dict& dict) {
+  return dict.Find("rope_type") != nullptr ? "rope_type" : "type";
+}
+
+std::string_view TypeString(const RopeSource& source) {
+  const auto name = source.dict.String(TypeKey(source.dict));
+  if (!name && !source.default_proportional && source.dict.Find("factor") != nullptr) {
+    source.dict.RejectMissing("rope_type", "it tells what factor means");
+  }
+  return name.value_or(source.default_proportional ? "proportional" : "default");
+}
+
+rope_scaling Scaling(const RopeSource& source) {
+  const std::string_view name = TypeString(source);
+  if (name == "yarn" && (IsPhi3(source.family) || source.dict.Find("short_factor") != nullptr)) {
+    return ROPE_SCALING_LONGROPE;  // Phi-3's code says yarn and means lists of factors
+  }
+  for (const TypeName& type : kTypeNames) {
+    if (type.name == name) return type.scaling;
+  }
+  RejectValue(source.dict.Path(TypeKey(source.dict)), *source.dict.Find(TypeKey(source.dict)),
+              "be default, linear, dynamic, yarn, longrope, llama3 or proportional");
+}
+
+double Required(const Dict& dict, std::string_view key, std::string_view type) {
+  const auto number = dict.Positive(key);
+  if (!number) dict.RejectMissing(key, "rope_type \"" + std::string(type) + "\" requires it");
+  return *number;
+}
+
+std::optional<int64_t> Length(const Dict& dict, std::string_view key) {
+  return dict.Integer(key, 1, kMaxLength);
+}
+
+// In the words of all families. A dictionary on its own is its own surroundings; inside a
+// configuration its max_position_embeddings is inert (Ministral 3).
+std::optional<int64_t> MaxPosition(const RopeSource& source) {
+  if (!source.text.exists()) return Length(source.dict, "max_position_embeddings");
+  return source.text.FirstInteger({"max_position_embeddings", "n_positions", "max_seq_len",
+                                   "seq_length", "max_sequence_length"},
+                                  1, kMaxLength);
+}
+
+// The key beside the dictionary wins over the one inside.
+std::optional<int64_t> GivenOriginal(const RopeSource& source) {
+  const auto beside = Length(source.text, "original_max_position_embeddings");
+  return beside ? beside : Length(source.dict, "original_max_position_embeddings");
+}
+
+// 0 only for a bare dictionary, whose caller has to supply it.
+int64_t OriginalOrMax(const RopeSource& source, std::string_view type) {
+  const auto given = GivenOriginal(source);
+  const auto length = given ? given : MaxPosition(source);
+  if (!length && source.text.exists()) {
+    source.dict.RejectMissing(
+        "original_max_position_embeddings",
+        "rope_type \"" + std::string(type) + "\" requires it, or max_position_embeddings");
+  }
+  return length.value_or(0);
+}
+
+double Theta(const RopeSource& source) {
+  if (source.theta != 0) return source.theta;
+  if (const auto inside = source.dict.Positive("rope_theta")) return *inside;
+  double theta = source.default_theta;
+  if (source.theta_key != nullptr) {
+    for (const char* key : {source.theta_key, "rotary_emb_base", "rotary_embedding_base"}) {
+      if (const auto beside = source.text.Positive(key)) return *beside;
+    }
+    if (source.family != nullptr && std::string_view(source.family->model_type) == "dbrx") {
+      if (const auto nested = source.text.Child("attn_config").Positive("rope_theta")) {
+        return *nested;
+      }
+    }
+    if (const auto ratio = source.text.Positive("rope_ratio")) theta *= *ratio;  // ChatGLM
+  }
+  return theta;
+}
+
+std::optional<double> GivenPartial(const RopeSource& source, std::string* path) {
+  *path = source.dict.Path("partial_rotary_factor");
+  if (const auto inside = source.dict.Positive("partial_rotary_factor")) return inside;
+  for (const char* key : {"partial_rotary_factor", "rotary_pct", "rope_pct"}) {
+    *path = source.text.Path(key);
+    if (const auto beside = source.text.Positive(key)) return beside;
+  }
+  *path = source.dict.Path("partial_rotary_factor");
+  return std::nullopt;
+}
+
+// The first channels of the head: sets rotary_dim where that is not all of them.
+void FillSpan(const RopeSource& source, rope_config* config) {
+  const Family* family = source.family;
+  const rope_scaling scaling = config->scaling;
+  if (config->rotary_dim != 0) return;
+  const bool class_reads_it = family == nullptr || family->span == Span::kPartial;
+  if (!class_reads_it && scaling == ROPE_SCALING_DEFAULT) return;
+
+  std::string path;
+  const auto given = GivenPartial(source, &path);
+  const double partial = given.value_or(source.default_partial);
+  if (partial > 1) {
+    Reject(ROPE_ERROR_PARSE, "%s (%g) must be at most 1", path.c_str(), partial);
+  }
+  if (config->head_dim == 0) {
+    if (partial != 1) {
+      Reject(ROPE_ERROR_PARSE,
+             "%s (%g) needs a head_dim: give the whole config.json, or add head_dim to the "
+             "dictionary",
+             path.c_str(), partial);
+    }
+    return;
+  }
+  // Python: int(head_dim * partial), and for proportional pairs int(partial * head_dim // 2).
+  int64_t rotary = scaling == ROPE_SCALING_PROPORTIONAL
+                       ? 2 * static_cast<int64_t>(std::floor(partial * config->head_dim / 2))
+                       : static_cast<int64_t>(config->head_dim * partial);
+  int64_t own = 0;  // rotary_dim says it directly
+  if (class_reads_it) own = source.text.Integer("rotary_dim", 2, kMaxHeadDim).value_or(0);
+  if (family != nullptr && !source.text.Mentions("rotary_dim")) own = family->rotary_dim;
+  if (own != 0 && given && own != rotary) {
+    Reject(ROPE_ERROR_PARSE, "%s (%lld) and %s (%g) of head_dim %d must agree",
+           source.text.Path("rotary_dim").c_str(), static_cast<long long>(own), path.c_str(),
+           *given, config->head_dim);
+  }
+  if (own != 0) rotary = own;
+  if (rotary < 2 || rotary > config->head_dim || rotary % 2 != 0) {
+    Reject(ROPE_ERROR_PARSE,
+           "%s (giving %lld channels) must give an even number from 2 to head_dim "
+           "(%d)",
+           own != 0 ? source.text.Path("rotary_dim").c_str() : path.c_str(),
+           static_cast<long long>(rotary), config->head_dim);
+  }
+  if (rotary != config->head_dim) config->rotary_dim = static_cast<int32_t>(rotary);
+}
+
+void FillFactorList(const RopeSource& source, const char* key, int pairs,
+                    std::vector<double>* out) {
+  const Value::Array* list = source.dict.Array(key);
+  if (list == nullptr) source.dict.RejectMissing(key, "rope_type \"longrope\" requires it");
+  if (pairs != 0 && list->size() != static_cast<size_t>(pairs)) {
+    Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have one for each of %d pairs",
+           source.dict.Path(key).c_str(), list->size(), pairs);
+  }
+  if (list->empty() || list->size() > kMaxHeadDim / 2) {
+    Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have from 1 to %lld",
+           source.dict.Path(key).c_str(), list->size(), static_cast<long long>(kMaxHeadDim / 2));
+  }
+  for (size_t i = 0; i < list->size(); ++i) {
+    out->push_back(ToPositive(source.dict.Path(key) + "[" + std::to_string(i) + "]", (*list)[i]));
+  }
+}
+
+void FillLongrope(const RopeSource& source, LayerType* type) {
+  rope_config& config = type->config;
+  const int span = config.rotary_dim != 0 ? config.rotary_dim : config.head_dim;
+  FillFactorList(source, "short_factor", span / 2, &type->short_factor);
+  FillFactorList(source, "long_factor", span / 2, &type->long_factor);
+  if (type->short_factor.size() != type->long_factor.size()) {
+    Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have as many as short_factor, %zu",
+           source.dict.Path("long_factor").c_str(), type->long_factor.size(),
+           type->short_factor.size());
+  }
+  config.original_max_position_embeddings = OriginalOrMax(source, "longrope");
+  if (const auto factor = source.dict.Positive("factor")) {
+    config.factor = *factor;
+  } else if (const auto length = MaxPosition(source)) {
+    config.max_position_embeddings = *length;
+  } else if (source.text.exists()) {
+    source.text.RejectMissing("max_position_embeddings",
+                              "rope_type \"longrope\" requires it or a factor");
+  }
+  // Phi-3.5-MoE names the attention factor of either side of the switch.
+  const auto below = source.dict.Positive("short_mscale"),
+             above = source.dict.Positive("long_mscale");
+  if (below && above && config.attention_factor == 0) {
+    if (*below != *above) {
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s (%g) and long_mscale (%g) must be equal in this version",
+             source.dict.Path("short_mscale").c_str(), *below, *above);
+    }
+    config.attention_factor = *below;
+  }
+}
+
+// mscale_all_dim scales the softmax only in models with multi-head latent attention. Elsewhere it
+// just takes part in the attention factor, which is resolved here so that the core's softmax factor
+// stays 1.
+void FillMscale(const RopeSource& source, rope_config* config) {
+  const double mscale = source.dict.Number("mscale").value_or(0);
+  const double all_dim = source.dict.Number("mscale_all_dim").value_or(0);
+  for (const char* key : {"mscale", "mscale_all_dim"}) {
+    if (const Value* value = source.dict.Find(key); value != nullptr && ToNumber(key, *value) < 0) {
+      RejectValue(source.dict.Path(key), *value, "not be negative");
+    }
+  }
+  if (source.latent) {
+    config->mscale = mscale;
+    config->mscale_all_dim = all_dim;
+    return;
+  }
+  if (mscale == 0 || all_dim == 0 || config->attention_factor != 0) return;  // 0 means unset
+  Config probe{};
+  probe.given = *config;
+  probe.given.mscale = mscale;
+  probe.given.mscale_all_dim = all_dim;
+  probe.rotary_dim = config->rotary_dim != 0 ? config->rotary_dim : config->head_dim;
+  probe.turning_pairs = probe.rotary_dim / 2;
+  probe.axes = 1;
+  Frequencies resolved;
+  if (ComputeFrequencies("rope_model_create", probe, &resolved) != ROPE_OK) {
+    throw Error{ROPE_ERROR_PARSE};
+  }
+  config->attention_factor = resolved.attention_factor;
+}
+
+void FillYarn(const RopeSource& source, rope_config* config) {
+  const Dict& dict = source.dict;
+  const int64_t original = OriginalOrMax(source, "yarn");
+  config->original_max_position_embeddings = original;
+  if (dict.Mentions("factor") && dict.Find("factor") == nullptr && GivenOriginal(source)) {
+    const auto length = MaxPosition(source);  // "factor": null
+    if (!length) dict.RejectMissing("max_position_embeddings", "factor is null");
+    config->factor = static_cast<double>(*length) / static_cast<double>(original);
+  } else {
+    config->factor = Required(dict, "factor", "yarn");
+  }
+  for (const auto& [key, field] :
+       {std::pair{"beta_fast", &config->beta_fast}, std::pair{"beta_slow", &config->beta_slow}}) {
+    *field = dict.Number(key).value_or(0);  // 0 means unset, too
+    if (*field < 0) RejectValue(dict.Path(key), *dict.Find(key), "not be negative");
+  }
+  const double fast = config->beta_fast != 0 ? config->beta_fast : 32;
+  const double slow = config->beta_slow != 0 ? config->beta_slow : 1;
+  if (fast < slow) {
+    Reject(ROPE_ERROR_PARSE, "%s (%g) must not be below beta_slow (%g)",
+           dict.Path("beta_fast").c_str(), fast, slow);
+  }
+  config->yarn_no_truncate = dict.Bool("truncate").value_or(true) ? 0 : 1;
+  FillMscale(source, config);
+}
+
+void FillLlama3(const RopeSource& source, rope_config* config) {
+  const Dict& dict = source.dict;
+  config->factor = Required(dict, "factor", "llama3");
+  config->low_freq_factor = Required(dict, "low_freq_factor", "llama3");
+  config->high_freq_factor = Required(dict, "high_freq_factor", "llama3");
+  if (config->high_freq_factor < config->low_freq_factor) {
+    Reject(ROPE_ERROR_PARSE, "%s (%g) must not be below low_freq_factor (%g)",
+           dict.Path("high_freq_factor").c_str(), config->high_freq_factor,
+           config->low_freq_factor);
+  }
+  const auto original = GivenOriginal(source);
+  if (!original) {
+    dict.RejectMissing("original_max_position_embeddings", "rope_type \"llama3\" requires it");
+  }
+  config->original_max_position_embeddings = *original;
+}
+
+// HunYuan: "dynamic" with alpha is a larger theta, once and for all. (Qwen 1 does the same per
+// call, with an alpha from the length of the sequence: that is for its program to do.)
+bool FoldAlpha(const RopeSource& source, rope_config* config) {
+  const double alpha = source.dict.Number("alpha").value_or(0);
+  if (alpha == 0) return false;
+  if (alpha < 0) RejectValue(source.dict.Path("alpha"), *source.dict.Find("alpha"), "be positive");
+  const int dim = config->rotary_dim != 0 ? config->rotary_dim : config->head_dim;
+  if (dim <= 2) {
+    Reject(ROPE_ERROR_PARSE, "%s (%g) needs a head_dim above 2", source.dict.Path("alpha").c_str(),
+           alpha);
+  }
+  config->theta *= std::pow(alpha, static_cast<double>(dim) / (dim - 2));
+  if (!std::isfinite(config->theta)) {
+    RejectValue(source.dict.Path("alpha"), *source.dict.Find("alpha"), "keep theta finite");
+  }
+  config->scaling = ROPE_SCALING_DEFAULT;
+  return true;
+}
+
+void FillDynamic(const RopeSource& source, rope_config* config) {
+  config->factor = Required(source.dict, "factor", "dynamic");
+  const auto length = MaxPosition(source);
+  if (!length && source.text.exists()) {
+    source.text.RejectMissing("max_position_embeddings", "rope_type \"dynamic\" requires it");
+  }
+  config->max_position_embeddings = length.value_or(0);
+}
+
+}  // namespace
+
+void FillRope(const RopeSource& source, LayerType* type) {
+  rope_config& config = type->config;
+  RejectTypos(source.dict);
+  const std::string_view name = TypeString(source);
+  config.scaling = Scaling(source);
+  config.theta = Theta(source);
+  FillSpan(source, &config);
+  config.attention_factor = source.dict.Positive("attention_factor").value_or(0);
+  const bool may_have_alpha = config.scaling == ROPE_SCALING_DYNAMIC || name == "xdrope";
+  if (!may_have_alpha || !FoldAlpha(source, &config)) {
+    switch (config.scaling) {
+      case ROPE_SCALING_LINEAR: config.factor = Required(source.dict, "factor", name); break;
+      case ROPE_SCALING_DYNAMIC: FillDynamic(source, &config); break;
+      case ROPE_SCALING_YARN: FillYarn(source, &config); break;
+      case ROPE_SCALING_LONGROPE: FillLongrope(source, type); break;
+      case ROPE_SCALING_LLAMA3: FillLlama3(source, &config); break;
+      case ROPE_SCALING_PROPORTIONAL:
+        config.factor = source.dict.Positive("factor").value_or(0);
+        break;
+      default: break;
+    }
+  }
+  // Only YaRN and LongRoPE have one; the key is inert beside other types.
+  if (config.scaling != ROPE_SCALING_YARN && config.scaling != ROPE_SCALING_LONGROPE) {
+    config.attention_factor = 0;
+  }
+  FillAxes(source, name == "mrope" || name == "xdrope", type);
+}
+
+}  // namespace rope::model

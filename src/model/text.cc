@@ -1,0 +1,375 @@
+#include "model/text.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "model/families.h"
+#include "model/head.h"
+#include "model/layers.h"
+#include "model/scaling.h"
+#include "model/typo.h"
+
+namespace rope::model {
+namespace {
+
+bool IsNamed(const Family* family, std::string_view model_type) {
+  return family != nullptr && family->model_type == model_type;
+}
+
+// rope_scaling if it says something, else rope_parameters.
+Dict RopeDict(const Dict& text) {
+  const Dict legacy = text.Child("rope_scaling");
+  return legacy.empty() ? text.Child("rope_parameters") : legacy;
+}
+
+// A dictionary per kind of layer. Real files have stray numbers beside them (Laguna), and null for
+// a kind without RoPE.
+bool IsNested(const Dict& dict) {
+  return std::any_of(dict.members().begin(), dict.members().end(), [](const auto& member) {
+    return member.second.template As<Value::Object>() != nullptr && !IsRopeKey(member.first);
+  });
+}
+
+// Models that have RoPE or not depending on a key, and are found not to.
+bool LacksRope(const Dict& text, const Family* family) {
+  if (family == nullptr) return false;
+  if (family->layers == Layers::kNone) return true;
+  const auto says = [&text](const char* key, const char* value) {
+    return text.String(key).value_or("") == value;
+  };
+  if (IsNamed(family, "falcon")) return text.Bool("alibi").value_or(false);
+  if (IsNamed(family, "baichuan")) {  // the 13B models have ALiBi, which no key tells
+    return text.Integer("hidden_size", 1, 1 << 20).value_or(0) == 5120;
+  }
+  if (IsNamed(family, "granitemoehybrid")) return !says("position_embedding_type", "rope");
+  if (IsNamed(family, "esm")) return !says("position_embedding_type", "rotary");
+  if (IsNamed(family, "wav2vec2-conformer")) return !says("position_embeddings_type", "rotary");
+  if (IsNamed(family, "zamba2")) return !text.Bool("use_mem_rope").value_or(false);
+  if (IsNamed(family, "olmo_hybrid")) {
+    return text.Mentions("rope_parameters") && text.Find("rope_parameters") == nullptr &&
+           text.Find("rope_theta") == nullptr;
+  }
+  return false;
+}
+
+class LanguageModel {
+ public:
+  LanguageModel(const Parts& parts, Parsed* out)
+      : text_(parts.text), family_(FindFamily(parts.text_type)), out_(out) {
+    dict_ = RopeDict(text_);
+    if (dict_.empty() && family_ != nullptr && family_->rope != nullptr) {
+      default_rope_ = ParseJson(family_->rope);
+      dict_ = Dict(default_rope_, text_.Path("rope_parameters"));
+    }
+    nested_ = IsNested(dict_);
+  }
+
+  void Build() {
+    std::vector<std::string_view> labels = LayerLabels(text_, family_);
+    const std::vector<double> thetas = LayerThetas(text_);
+    if (LacksRope(text_, family_)) {
+      std::fill(labels.begin(), labels.end(), kNope);
+      if (labels.empty()) labels.assign(kMaxLayers, kNope);
+    } else if (!thetas.empty()) {
+      AddThetas(thetas);
+      return;
+    } else if (family_ != nullptr && family_->layers == Layers::kCompressed) {
+      AddCompressed();
+    } else if (family_ != nullptr && family_->two_ropes != nullptr) {
+      AddTwoRopes(*family_->two_ropes);
+    } else if (nested_) {
+      AddNested();
+    } else {
+      Add(MainName(), Source(dict_));
+    }
+    const bool ropes = !out_->types.empty();
+    AssignLayers(labels);
+    if (ropes) AddIndexer();
+  }
+
+ private:
+  RopeSource Source(const Dict& dict) const {
+    RopeSource source;
+    source.dict = dict;
+    source.text = text_;
+    source.family = family_;
+    source.default_theta = family_ != nullptr ? family_->theta : 0;
+    source.default_partial = family_ != nullptr ? family_->partial : 1;
+    return source;
+  }
+
+  std::string_view MainName() const {
+    if (IsNamed(family_, "llama4")) return "chunked_attention";  // its full_attention has no RoPE
+    return family_ != nullptr && family_->layers == Layers::kFullIsNope ? kSliding : kFull;
+  }
+
+  LayerType Begin(std::string_view name, const char* head_dim_key = nullptr,
+                  int head_dim_default = 0) const {
+    LayerType type;
+    type.name = name;
+    FillHead(text_, family_, head_dim_key, head_dim_default, &type.config);
+    return type;
+  }
+
+  void Add(std::string_view name, RopeSource source, const char* head_dim_key = nullptr,
+           int head_dim_default = 0) {
+    LayerType type = Begin(name, head_dim_key, head_dim_default);
+    source.latent = IsLatent(text_, family_);
+    FillRope(source, &type);
+    if (IsNamed(family_, "esm")) type.config.inv_freq_dtype = ROPE_F16;  // as its checkpoints
+    if (family_ != nullptr && family_->style == Style::kHalvesNegated) {
+      if (type.config.scaling == ROPE_SCALING_DYNAMIC ||
+          type.config.scaling == ROPE_SCALING_LONGROPE) {
+        Reject(ROPE_ERROR_UNSUPPORTED,
+               "%s: this model's angles are negative, which this version "
+               "offers for rope types that do not depend on the length",
+               dict_.Path("rope_type").c_str());
+      }
+      TabulateFrequencies(&type, true);
+    }
+    out_->types.push_back(std::move(type));
+  }
+
+  void AddNested() {
+    for (const auto& [name, value] : dict_.members()) {
+      if (value.As<Value::Object>() != nullptr) {
+        Add(name, Source(Dict(value, dict_.Path(name))));
+      }
+    }
+  }
+
+  // The dictionary of one kind of layer, in either form of the file.
+  Dict DictOf(std::string_view name, bool flat_applies) const {
+    if (nested_) return dict_.Child(name);
+    return flat_applies ? dict_ : Dict();
+  }
+
+  void AddTwoRopes(const TwoRopes& ropes) {
+    if (!nested_ && ropes.flat == Flat::kNeither) RejectFlatScaling();
+    AddKind(ropes.full_name, ropes.full, ropes.flat == Flat::kFull || ropes.flat == Flat::kBoth,
+            ropes.proportional);
+    AddKind(ropes.sliding_name, ropes.sliding, ropes.flat == Flat::kBoth, false);
+    for (const auto& [name, value] : dict_.members()) {  // kinds that the class does not know
+      const bool known = name == ropes.full_name || name == ropes.sliding_name;
+      if (nested_ && !known && value.As<Value::Object>() != nullptr) {
+        Add(name, Source(Dict(value, dict_.Path(name))));
+      }
+    }
+  }
+
+  void RejectFlatScaling() const {
+    const char* key = dict_.Find("rope_type") != nullptr ? "rope_type" : "type";
+    const std::string_view type = dict_.String(key).value_or("default");
+    if (type == "default") return;
+    Reject(ROPE_ERROR_PARSE,
+           "%s (\"%s\") must be inside full_attention or sliding_attention, since they differ in "
+           "this model",
+           dict_.Path(key).c_str(), Printable(type).c_str());
+  }
+
+  void AddKind(std::string_view name, const KindDefaults& kind, bool flat_applies,
+               bool proportional) {
+    if (nested_ && IsNull(name)) return;
+    RopeSource source = Source(DictOf(name, flat_applies));
+    // Nested files give every kind its theta; one beside them is for those that lack it.
+    source.theta_key = kind.theta_key == nullptr && nested_ ? "rope_theta" : kind.theta_key;
+    source.default_theta = kind.theta;
+    source.default_partial = kind.partial;
+    source.default_proportional = proportional;
+    Add(name, source, kind.head_dim_key, kind.head_dim);
+  }
+
+  bool IsNull(std::string_view name) const {
+    return dict_.Mentions(name) && dict_.Find(name) == nullptr;
+  }
+
+  // DeepSeek-V4: plain RoPE where attention is not compressed, the scaled one of another theta
+  // where it is, never with an attention factor.
+  void AddCompressed() {
+    RopeSource main = Source(nested_ ? dict_.Child(kMain) : Dict());
+    if (!nested_) {
+      main.theta = dict_.Positive("rope_theta").value_or(0);
+      if (const auto beside = text_.Positive("rope_theta")) main.theta = *beside;
+    }
+    Add(kMain, main);
+    Add(kCompress, CompressSource());
+    SetPlainAmplitude();
+  }
+
+  RopeSource CompressSource() const {
+    RopeSource compress = Source(nested_ ? dict_.Child(kCompress) : dict_);
+    constexpr double kClassDefault = 160000;
+    compress.default_theta = kClassDefault;
+    const double theta = text_.Positive("compress_rope_theta").value_or(kClassDefault);
+    if (!nested_) compress.theta = theta;
+    if (nested_) compress.theta_key = "compress_rope_theta";
+    return compress;
+  }
+
+  void SetPlainAmplitude() {
+    rope_config& config = out_->types.back().config;
+    if (config.scaling == ROPE_SCALING_YARN) config.attention_factor = 1;
+  }
+
+  // layer_rope_theta: a type per theta.
+  void AddThetas(const std::vector<double>& thetas) {
+    std::vector<double> distinct;
+    for (double theta : thetas) {
+      if (theta != 0 && std::find(distinct.begin(), distinct.end(), theta) == distinct.end()) {
+        distinct.push_back(theta);
+      }
+    }
+    constexpr size_t kMaxTypes = 256;
+    if (distinct.size() > kMaxTypes) {
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s has %zu different values and must have at most %zu",
+             text_.Path("layer_rope_theta").c_str(), distinct.size(), kMaxTypes);
+    }
+    for (double theta : distinct) {
+      char name[40];
+      std::snprintf(name, sizeof(name), "theta_%.12g", theta);
+      RopeSource source = Source(nested_ ? Dict() : dict_);
+      source.theta = theta;
+      Add(distinct.size() == 1 ? kFull : std::string_view(name), source);
+    }
+    for (double theta : thetas) {
+      const auto found = std::find(distinct.begin(), distinct.end(), theta);
+      out_->layers.push_back(theta == 0 ? NopeType()
+                                        : static_cast<int32_t>(found - distinct.begin()));
+    }
+  }
+
+  // The type without RoPE, made when the first layer needs it.
+  int32_t NopeType() {
+    for (size_t i = 0; i < out_->types.size(); ++i) {
+      if (out_->types[i].config.scaling == ROPE_SCALING_NOPE) return static_cast<int32_t>(i);
+    }
+    LayerType type = Begin(kNope);
+    rope_config nope = ROPE_INIT(rope_config);
+    nope.head_dim = type.config.head_dim;
+    nope.pairing = type.config.pairing;
+    nope.scaling = ROPE_SCALING_NOPE;
+    type.config = nope;
+    out_->types.push_back(std::move(type));
+    return static_cast<int32_t>(out_->types.size() - 1);
+  }
+
+  void AssignLayers(const std::vector<std::string_view>& labels) {
+    const size_t ropes = out_->types.size();
+    for (std::string_view label : labels) out_->layers.push_back(TypeOf(label, ropes));
+    if (labels.empty() && nested_ &&
+        std::any_of(dict_.members().begin(), dict_.members().end(),
+                    [](const auto& member) { return member.second.IsNull(); })) {
+      NopeType();
+    }
+  }
+
+  int32_t TypeOf(std::string_view label, size_t ropes) {
+    if (label == kNope || (nested_ && IsNull(label))) return NopeType();
+    for (size_t i = 0; i < ropes; ++i) {
+      if (out_->types[i].name == label) return static_cast<int32_t>(i);
+    }
+    if (ropes == 1 && !nested_) return 0;
+    Reject(ROPE_ERROR_PARSE, "layer type \"%s\" has no entry in the dictionary of rope parameters",
+           Printable(label).c_str());
+  }
+
+  // The lightning indexer of sparse attention has heads of its own: [rope | nope], but trailing in
+  // DeepSeek-V4. Its softmax is not scaled by mscale_all_dim.
+  void AddIndexer() {
+    const bool trailing = IsNamed(family_, "deepseek_v4");
+    const bool glm = IsNamed(family_, "glm_moe_dsa");
+    if (!trailing && !glm && !IsNamed(family_, "deepseek_v32") && !IsNamed(family_, "axk2")) return;
+    const auto width = text_.Integer("index_head_dim", 2, 1024);
+    if (!width) return;
+    LayerType type = Begin("indexer");
+    rope_config& config = type.config;
+    if (config.rotary_dim > *width || *width % 2 != 0) {
+      Reject(ROPE_ERROR_PARSE, "%s (%lld) must be even and at least qk_rope_head_dim (%d)",
+             text_.Path("index_head_dim").c_str(), static_cast<long long>(*width),
+             config.rotary_dim);
+    }
+    config.head_dim = static_cast<int32_t>(*width);
+    config.rotary_offset = trailing ? config.head_dim - config.rotary_dim : 0;
+    const bool interleaved = glm && text_.Bool("indexer_rope_interleave").value_or(true);
+    if (!trailing) SetStyle(interleaved ? Style::kInterleavedToHalves : Style::kHalves, &config);
+    FillRope(trailing ? CompressSource() : Source(dict_), &type);
+    out_->types.push_back(std::move(type));
+    if (trailing) SetPlainAmplitude();
+  }
+
+  const Dict& text_;
+  const Family* family_;
+  Parsed* out_;
+  Dict dict_;
+  Value default_rope_;
+  bool nested_ = false;
+};
+
+}  // namespace
+
+bool IsBareDictionary(const Dict& root) {
+  for (const char* key :
+       {"model_type", "architectures", "hidden_size", "n_embd", "d_model", "num_attention_heads",
+        "n_head", "num_hidden_layers", "rope_scaling", "rope_parameters", "text_config",
+        "vision_config", "thinker_config", "llm_config", "language_config"}) {
+    if (root.Mentions(key)) return false;
+  }
+  for (const char* key :
+       {"rope_type", "type", "rope_theta", "factor", "mrope_section", "partial_rotary_factor"}) {
+    if (root.Find(key) != nullptr) return true;
+  }
+  return IsNested(root);
+}
+
+void AddBareDictionary(const Dict& root, Parsed* out) {
+  out->bare = true;
+  const auto add = [out](std::string_view name, const Dict& dict) {
+    LayerType type;
+    type.name = name;
+    RopeSource source;
+    source.dict = dict;
+    source.default_theta = 0;
+    source.latent = true;  // what mscale_all_dim means is left to the caller, like the head
+    const auto head_dim = dict.Integer("head_dim", 2, 1024);
+    type.config.head_dim = static_cast<int32_t>(head_dim.value_or(0));
+    FillRope(source, &type);
+    out->types.push_back(std::move(type));
+  };
+  if (!IsNested(root)) {
+    add(kFull, root);
+    return;
+  }
+  for (const auto& [name, value] : root.members()) {
+    if (value.As<Value::Object>() != nullptr) add(name, Dict(value, root.Path(name)));
+    if (!value.IsNull()) continue;
+    LayerType nope;
+    nope.name = name;
+    nope.config.scaling = ROPE_SCALING_NOPE;
+    out->types.push_back(std::move(nope));
+  }
+}
+
+Parts Locate(const Dict& root) {
+  Parts parts;
+  parts.outer_type = root.String("model_type").value_or("");
+  const Dict thinker = root.Child("thinker_config");  // Qwen Omni
+  const Dict& model = thinker.exists() ? thinker : root;
+  parts.vision = model.Child("vision_config");
+  parts.text = model;
+  const bool t5gemma = parts.outer_type.substr(0, 7) == "t5gemma";
+  for (const char* key :
+       {"text_config", "llm_config", "language_config", t5gemma ? "decoder" : "global_config"}) {
+    const Dict nested = model.Child(key);
+    if (nested.empty()) continue;
+    parts.text = nested;
+    parts.text_nested = true;
+    break;
+  }
+  parts.text_type = parts.text.String("model_type").value_or(parts.outer_type);
+  return parts;
+}
+
+void AddLanguageModel(const Parts& parts, Parsed* out) { LanguageModel(parts, out).Build(); }
+
+}  // namespace rope::model

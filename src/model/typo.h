@@ -1,0 +1,20 @@
+// Misspelt keys. An unknown key of a rope dictionary is usually harmless (files carry the keys of
+// other engines), but one that nearly is a key we read means that a number is silently missing.
+#ifndef LIBROPE_SRC_MODEL_TYPO_H_
+#define LIBROPE_SRC_MODEL_TYPO_H_
+
+#include <string_view>
+
+#include "model/json.h"
+
+namespace rope::model {
+
+bool IsRopeKey(std::string_view key);
+
+// Throws Error if a key of `dict` is not one we read but within one edit (keys of eight letters or
+// more: two) of one that is absent.
+void RejectTypos(const Dict& dict);
+
+}  // namespace rope::model
+
+#endif  // LIBROPE_SRC_MODEL_TYPO_H_
