@@ -95,6 +95,17 @@ rope_status CheckEnum(const char* function, const char* name, int32_t value, boo
   return ROPE_OK;
 }
 
+// ggml knows these scalings by name; it bakes the others into freq_factors.
+rope_status CheckGgml(const char* function, const rope_config& c) {
+  const bool scaling = c.scaling == ROPE_SCALING_DEFAULT || c.scaling == ROPE_SCALING_LINEAR ||
+                       c.scaling == ROPE_SCALING_YARN || c.scaling == ROPE_SCALING_NOPE;
+  if (scaling && c.inv_freq == nullptr && c.device != ROPE_DEVICE_CUDA) return ROPE_OK;
+  return Fail(ROPE_ERROR_UNSUPPORTED,
+              "%s: config->angle (ROPE_ANGLE_GGML) needs the CPU, scaling DEFAULT, LINEAR or YARN "
+              "(others as freq_factors), and no inv_freq",
+              function);
+}
+
 rope_status CheckSpan(const char* function, const rope_config& c) {
   if (c.head_dim < 2 || c.head_dim > 1024 || c.head_dim % 2 != 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -236,12 +247,15 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
           CheckEnum(function, "pairing", c.pairing, !nope, ROPE_PAIRING_HALVES_PER_AXIS)) {
     return s;
   }
-  if (rope_status s = CheckEnum(function, "angle", c.angle, false, ROPE_ANGLE_EXACT)) return s;
+  if (rope_status s = CheckEnum(function, "angle", c.angle, false, ROPE_ANGLE_GGML)) return s;
   if (rope_status s = CheckEnum(function, "rounding", c.rounding, false, ROPE_ROUNDING_COS_SIN)) {
     return s;
   }
   if (rope_status s = CheckEnum(function, "inv_freq_dtype", c.inv_freq_dtype, false, ROPE_BF16)) {
     return s;
+  }
+  if (c.angle == ROPE_ANGLE_GGML) {
+    if (rope_status s = CheckGgml(function, c)) return s;
   }
   const bool theta_optional = nope || c.inv_freq != nullptr;
   if (!std::isfinite(c.theta) || c.theta < 0 || (c.theta == 0 && !theta_optional)) {

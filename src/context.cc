@@ -53,7 +53,8 @@ rope_status MakeSet(const char* function, const Config& config, FrequencySet* se
   for (size_t i = 0; i < frequencies.inv_freq.size(); ++i) {
     const double value = frequencies.inv_freq[i];
     const FixedTurns& turns = frequencies.turns[i];
-    set->inv_freq_f32.push_back(static_cast<float>(value));
+    const bool ggml = config.given.angle == ROPE_ANGLE_GGML;
+    set->inv_freq_f32.push_back(ggml ? 1 : static_cast<float>(value));
     set->turns_high.push_back(static_cast<uint32_t>(turns.fraction >> 32));
     set->turns_low.push_back(static_cast<uint32_t>(turns.fraction));
     set->turns_whole.push_back(turns.whole);
@@ -62,6 +63,7 @@ rope_status MakeSet(const char* function, const Config& config, FrequencySet* se
   set->inv_freq = std::move(frequencies.inv_freq);
   set->attention_factor = frequencies.attention_factor;
   set->softmax_factor = frequencies.softmax_factor;
+  set->ggml = std::move(frequencies.ggml);
   return ROPE_OK;
 }
 

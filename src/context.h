@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend.h"
+#include "frequencies.h"
 #include "librope/rope.h"
 
 namespace rope {
@@ -20,13 +21,14 @@ struct Segment {
 
 // The frequencies of one set, one value per pair, as the kernels read them.
 struct FrequencySet {
-  std::vector<float> inv_freq_f32;          // FLOAT32
+  std::vector<float> inv_freq_f32;          // FLOAT32; GGML: all 1, positions are angles
   std::vector<uint32_t> turns_high;         // EXACT: the 64-bit fraction of a turn per position
   std::vector<uint32_t> turns_low;
   std::vector<int64_t> turns_whole;         // EXACT with float coordinates
   std::vector<double> inv_freq;
   float max_inv_freq;                       // largest |inv_freq|, rounded up
   double attention_factor, softmax_factor;
+  GgmlAngles ggml;                          // GGML
 };
 
 }  // namespace rope

@@ -111,16 +111,21 @@ double CorrectionPair(const rope_config& c, int dim, double rotations) {
   return dim * std::log(original / (rotations * 2 * kPi)) / (2 * std::log(c.theta));
 }
 
+// Between these pairs YaRN goes over from extrapolation to interpolation.
+struct YarnRange {
+  double low, high;
+};
+
+YarnRange YarnRangeOf(const rope_config& c, int dim) {
+  YarnRange range = {CorrectionPair(c, dim, c.beta_fast != 0 ? c.beta_fast : 32),
+                     CorrectionPair(c, dim, c.beta_slow != 0 ? c.beta_slow : 1)};
+  if (c.yarn_no_truncate == 0) range = {std::floor(range.low), std::ceil(range.high)};
+  return {std::max(range.low, 0.0), std::min(range.high, static_cast<double>(dim - 1))};
+}
+
 template <class Real>
 void Yarn(const rope_config& c, int dim, std::vector<Real>* inv_freq) {
-  double low = CorrectionPair(c, dim, c.beta_fast != 0 ? c.beta_fast : 32);
-  double high = CorrectionPair(c, dim, c.beta_slow != 0 ? c.beta_slow : 1);
-  if (c.yarn_no_truncate == 0) {
-    low = std::floor(low);
-    high = std::ceil(high);
-  }
-  low = std::max(low, 0.0);
-  high = std::min(high, static_cast<double>(dim - 1));
+  auto [low, high] = YarnRangeOf(c, dim);
   if (low == high) high += 0.001;  // as transformers, against a division by zero
   const Powers<Real> power(c.theta, dim);
   const Real one = FromDouble<Real>(1);
@@ -230,9 +235,29 @@ rope_status Fill(const char* function, const Config& config, Frequencies* out) {
   return ROPE_OK;
 }
 
+GgmlAngles GgmlAnglesOf(const Config& config) {
+  const rope_config& c = config.given;
+  GgmlAngles ggml;
+  ggml.theta_scale = std::pow(static_cast<float>(c.theta), -2.0f / static_cast<float>(config.rotary_dim));
+  if (c.factor != 0) ggml.freq_scale = static_cast<float>(1 / c.factor);
+  if (c.freq_factors != nullptr) {
+    ggml.freq_factors.assign(c.freq_factors, c.freq_factors + config.pairs());
+  }
+  if (c.scaling == ROPE_SCALING_YARN) {
+    const YarnRange range = YarnRangeOf(c, config.rotary_dim);
+    const auto low = static_cast<float>(range.low), high = static_cast<float>(range.high);
+    for (int i = 0; i < config.pairs(); ++i) {
+      const float ramp = (static_cast<float>(i) - low) / std::max(0.001f, high - low);
+      ggml.extrapolated.push_back(1 - std::min(1.0f, std::max(0.0f, ramp)));
+    }
+  }
+  return ggml;
+}
+
 }  // namespace
 
 rope_status ComputeFrequencies(const char* function, const Config& config, Frequencies* out) {
+  if (config.given.angle == ROPE_ANGLE_GGML) out->ggml = GgmlAnglesOf(config);
   return config.given.angle == ROPE_ANGLE_EXACT ? Fill<Precise>(function, config, out)
                                                 : Fill<float>(function, config, out);
 }

@@ -9,11 +9,20 @@
 
 namespace rope {
 
+// The numbers of ggml's recurrence (ggml_rope_cache_init and rope_yarn in ggml-cpu/ops.cpp).
+struct GgmlAngles {
+  float theta_scale = 0;            // from one pair's angle to the next
+  float freq_scale = 1;             // 1 / factor
+  std::vector<float> freq_factors;  // empty: none
+  std::vector<float> extrapolated;  // YaRN: the share of the unscaled angle; empty: none
+};
+
 struct Frequencies {
   std::vector<double> inv_freq;   // radians per position; f32 values under FLOAT32
   std::vector<FixedTurns> turns;  // the same in turns per position, modulo nothing
   double attention_factor = 1;
   double softmax_factor = 1;
+  GgmlAngles ggml;  // under ROPE_ANGLE_GGML
 };
 
 // FLOAT32 follows the f32 steps of transformers; EXACT computes the same formulas in Precise.

@@ -7,28 +7,13 @@
 #include "element.h"
 #include "geometry.h"
 #include "rotate.h"
+#include "semantics.h"
 
 namespace rope::cpu {
 namespace {
 
 constexpr int kMaxPairs = 512;
 constexpr int kMaxAxes = 8;
-
-// What multiplies cos and sin in an operation: R(p) is the rotation, a the attention factor.
-struct Scales {
-  float cos, sin;
-};
-
-Scales ScalesOf(rope_operation operation, double attention_factor) {
-  const auto a = static_cast<float>(attention_factor);
-  const auto inverse = static_cast<float>(1 / attention_factor);
-  switch (operation) {
-    case ROPE_BACKWARD: return {a, -a};              //   a R(-p)
-    case ROPE_INVERSE: return {inverse, -inverse};   // 1/a R(-p)
-    case ROPE_SHIFT: return {1, 1};                  //     R(p)
-    default: return {a, a};                          //   a R(p)
-  }
-}
 
 const FrequencySet& SetOf(const rope_context& context, const PositionSource& source,
                           const Token& token) {
@@ -59,6 +44,30 @@ void SpreadOverPairs(const rope_context& context, const AxisPositions<T>& axes, 
   for (int i = context.pairs; i < PaddedPairs(context.pairs); ++i) positions[i] = 0;
 }
 
+float F32Position(const PositionSource& source, const Token& token, int axis) {
+  return source.type == PositionSource::kFloat
+             ? FloatPosition(source, token, axis)
+             : static_cast<float>(IntegerPosition(source, token, axis));
+}
+
+// ROPE_ANGLE_GGML: the angles of all pairs, one from the other, each operation in f32 as ggml's.
+void GgmlRecurrence(const rope_context& context, const GgmlAngles& ggml,
+                    const PositionSource& source, const Token& token, float* angles) {
+  float theta[kMaxAxes];
+  for (int a = 0; a < context.axes; ++a) theta[a] = F32Position(source, token, a);
+  for (int i = 0; i < context.pairs; ++i) {
+    float extrapolated = theta[context.axes > 1 ? context.pair_axis[i] : 0];
+    if (!ggml.freq_factors.empty()) extrapolated = extrapolated / ggml.freq_factors[i];
+    angles[i] = ggml.freq_scale * extrapolated;
+    if (!ggml.extrapolated.empty()) {
+      const float share = ggml.extrapolated[i];
+      angles[i] = angles[i] * (1 - share) + extrapolated * share;
+    }
+    for (int a = 0; a < context.axes; ++a) theta[a] *= ggml.theta_scale;
+  }
+  std::fill(angles + context.pairs, angles + PaddedPairs(context.pairs), 0.0f);
+}
+
 void MakeRow(const rope_context& context, const Kernels& kernels, const PositionSource& source,
              const Token& token, rope_operation operation, float* cos, float* sin) {
   const FrequencySet& set = SetOf(context, source, token);
@@ -66,10 +75,8 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
   const Row row = {cos, sin, context.pairs, scales.cos, scales.sin};
   const bool coordinates = source.type == PositionSource::kFloat;
   if (context.angle == ROPE_ANGLE_FLOAT32) {
-    const auto axes = ReadAxes<float>(context, [&](int a) {
-      return coordinates ? FloatPosition(source, token, a)
-                         : static_cast<float>(IntegerPosition(source, token, a));
-    });
+    const auto axes =
+        ReadAxes<float>(context, [&](int a) { return F32Position(source, token, a); });
     if (axes.equal) {
       kernels.angle_row(set, axes.values[0], row);
     } else {
@@ -77,6 +84,10 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
       SpreadOverPairs(context, axes, positions);
       kernels.angle_row_per_pair(set, positions, row);
     }
+  } else if (context.angle == ROPE_ANGLE_GGML) {
+    float angles[kMaxPairs];
+    GgmlRecurrence(context, set.ggml, source, token, angles);
+    kernels.angle_row_per_pair(set, angles, row);
   } else if (coordinates) {  // vision towers: few tokens, one pair at a time
     for (int i = 0; i < context.pairs; ++i) {
       const int axis = context.axes > 1 ? context.pair_axis[i] : 0;
@@ -97,35 +108,6 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
       kernels.phase_row_per_pair(set, positions, row);
     }
   }
-}
-
-// Where a row in the caller's format has the cos and sin of one channel of a pair.
-struct Place {
-  bool in_sin;  // in the second tensor
-  int64_t index;
-};
-
-Place CosPlace(rope_cos_sin_format format, int pair, int pairs) {
-  switch (format) {
-    case ROPE_COS_SIN_PACKED_SIN_FIRST: return {false, pairs + pair};
-    case ROPE_COS_SIN_COMPLEX: return {false, 2 * pair};
-    case ROPE_COS_SIN_SINUSOIDAL: return {false, 2 * pair + 1};
-    default: return {false, pair};
-  }
-}
-
-Place SinPlace(rope_cos_sin_format format, int pair, int pairs) {
-  switch (format) {
-    case ROPE_COS_SIN_PACKED: return {false, pairs + pair};
-    case ROPE_COS_SIN_COMPLEX: return {false, 2 * pair + 1};
-    case ROPE_COS_SIN_SINUSOIDAL: return {false, 2 * pair};
-    case ROPE_COS_SIN_SPLIT: return {true, pair};
-    default: return {false, pair};
-  }
-}
-
-bool IsFull(rope_cos_sin_format format) {
-  return format == ROPE_COS_SIN_FULL_HALVES || format == ROPE_COS_SIN_FULL_INTERLEAVED;
 }
 
 // Reads one row of the caller into natural order; for the FULL formats both channels of each pair,
@@ -202,19 +184,24 @@ void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, R
   }
 }
 
-// The angle of a pair in radians, as f32: under FLOAT32 the one whose cos and sin are taken.
-float AngleOf(const rope_context& context, const FrequencySet& set, const PositionSource& source,
-              const Token& token, int pair) {
-  const int axis = context.axes > 1 ? context.pair_axis[pair] : 0;
-  const bool coordinates = source.type == PositionSource::kFloat;
-  if (context.angle == ROPE_ANGLE_FLOAT32) {
-    const float position = coordinates ? FloatPosition(source, token, axis)
-                                       : static_cast<float>(IntegerPosition(source, token, axis));
-    return position * set.inv_freq_f32[pair];
+// The angles of one token in radians, as f32: under FLOAT32 those whose cos and sin are taken.
+void AnglesOf(const rope_context& context, const FrequencySet& set, const PositionSource& source,
+              const Token& token, float* angles) {
+  if (context.angle == ROPE_ANGLE_GGML) {
+    GgmlRecurrence(context, set.ggml, source, token, angles);
+    return;
   }
-  const double position = coordinates ? FloatPosition(source, token, axis)
-                                      : static_cast<double>(IntegerPosition(source, token, axis));
-  return static_cast<float>(position * set.inv_freq[pair]);
+  for (int i = 0; i < context.pairs; ++i) {
+    const int axis = context.axes > 1 ? context.pair_axis[i] : 0;
+    if (context.angle == ROPE_ANGLE_FLOAT32) {
+      angles[i] = F32Position(source, token, axis) * set.inv_freq_f32[i];
+    } else {
+      const double position = source.type == PositionSource::kFloat
+                                  ? FloatPosition(source, token, axis)
+                                  : static_cast<double>(IntegerPosition(source, token, axis));
+      angles[i] = static_cast<float>(position * set.inv_freq[i]);
+    }
+  }
 }
 
 }  // namespace
@@ -291,8 +278,7 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
   const rope_context& context = *plan.context;
   const RowTable& table = plan.rows;
   const int pairs = context.pairs;
-  const bool angles =
-      table.format == ROPE_COS_SIN_ANGLES || table.format == ROPE_COS_SIN_ANGLES_FULL;
+  const bool angles = IsAngles(table.format);
   alignas(64) float cos[kMaxPairs], sin[kMaxPairs];
   void* const tensors[2] = {table.data, table.sin};
   for (int64_t b = 0; b < plan.batch; ++b) {
@@ -304,10 +290,10 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
       };
       if (angles) {
         const FrequencySet& set = SetOf(context, plan.positions, token);
+        AnglesOf(context, set, plan.positions, token, cos);
         for (int i = 0; i < pairs; ++i) {
-          const float angle = AngleOf(context, set, plan.positions, token, i);
-          store(table.data, i, angle);
-          if (table.format == ROPE_COS_SIN_ANGLES_FULL) store(table.data, pairs + i, angle);
+          store(table.data, i, cos[i]);
+          if (table.format == ROPE_COS_SIN_ANGLES_FULL) store(table.data, pairs + i, cos[i]);
         }
         continue;
       }

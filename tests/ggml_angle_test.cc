@@ -1,0 +1,156 @@
+// ROPE_ANGLE_GGML against the loop of ggml_rope_cache_init and rope_yarn (ggml-cpu/ops.cpp), written
+// out here with libm's cosf and sinf.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "librope/rope.h"
+
+namespace {
+
+constexpr int kDim = 128, kPairs = kDim / 2;
+
+rope_config Config() {
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = kDim;
+  config.theta = 10000;
+  config.pairing = ROPE_PAIRING_HALVES;
+  config.angle = ROPE_ANGLE_GGML;
+  return config;
+}
+
+// What ggml computes for one token: its operations in their order.
+struct Ggml {
+  float freq_base = 10000, freq_scale = 1, ext_factor = 0, attn_factor = 1;
+  float corr_low = 0, corr_high = 0;
+  const double* freq_factors = nullptr;
+
+  void Cache(const std::vector<float>& positions, const std::vector<int>& axis_of_pair,
+             std::vector<float>* cos, std::vector<float>* sin) const {
+    const float theta_scale = powf(freq_base, -2.0f / kDim);
+    std::vector<float> theta = positions;
+    for (int i = 0; i < kPairs; ++i) {
+      const float ff = freq_factors != nullptr ? static_cast<float>(freq_factors[i]) : 1.0f;
+      const float extrapolated = theta[static_cast<size_t>(axis_of_pair[static_cast<size_t>(i)])] / ff;
+      float angle = freq_scale * extrapolated, scale = attn_factor;
+      if (ext_factor != 0) {
+        const float y = (static_cast<float>(i) - corr_low) / std::max(0.001f, corr_high - corr_low);
+        const float mix = (1 - std::min(1.0f, std::max(0.0f, y))) * ext_factor;
+        angle = angle * (1 - mix) + extrapolated * mix;
+        scale *= 1.0f + 0.1f * logf(1.0f / freq_scale);
+      }
+      cos->push_back(cosf(angle) * scale);
+      sin->push_back(sinf(angle) * scale);
+      for (float& t : theta) t *= theta_scale;
+    }
+  }
+};
+
+// Fills the row of `positions` and compares. cosf and sinf are right to an ulp, ours to 9e-8.
+void ExpectSame(const rope_config& config, const Ggml& ggml, const std::vector<int64_t>& positions,
+                const std::vector<int>& axis_of_pair) {
+  rope_context* context = nullptr;
+  ASSERT_EQ(ROPE_OK, rope_context_create(&config, &context)) << rope_last_error();
+  std::vector<float> cos(kPairs), sin(kPairs), want_cos, want_sin;
+  rope_positions ids{};
+  ids.kind = ROPE_POSITIONS_IDS_BTA;
+  ids.ids_i64 = positions.data();
+  rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
+  rows.format = ROPE_COS_SIN_SPLIT;
+  rows.dtype = ROPE_F32;
+  rows.pairs = kPairs;
+  rows.batch = 1;
+  rows.data = cos.data();
+  rows.sin = sin.data();
+  ASSERT_EQ(ROPE_OK, rope_cos_sin_fill(context, 1, 1, &ids, &rows, nullptr)) << rope_last_error();
+  rope_context_destroy(context);
+  ggml.Cache(std::vector<float>(positions.begin(), positions.end()), axis_of_pair, &want_cos,
+             &want_sin);
+  for (size_t i = 0; i < kPairs; ++i) {
+    EXPECT_NEAR(want_cos[i], cos[i], 3e-7) << "pair " << i;
+    EXPECT_NEAR(want_sin[i], sin[i], 3e-7) << "pair " << i;
+  }
+}
+
+const std::vector<int> kOneAxis(kPairs, 0);
+const int64_t kPositions[] = {0, 1, 17, 4095, 131071, 1048575};
+
+TEST(GgmlAngle, Default) {
+  for (int64_t p : kPositions) ExpectSame(Config(), Ggml(), {p}, kOneAxis);
+}
+
+TEST(GgmlAngle, TheRecurrenceDriftsFromTheTrueAngle) {  // the reason for a policy of its own
+  std::vector<float> cos, sin;
+  Ggml().Cache({1048575.0f}, kOneAxis, &cos, &sin);
+  double worst = 0;
+  for (int i = 0; i < kPairs; ++i) {
+    worst = std::max(worst, std::fabs(cos[static_cast<size_t>(i)] -
+                                      std::cos(1048575 * std::pow(10000, -2.0 * i / kDim))));
+  }
+  EXPECT_GT(worst, 1e-2);
+}
+
+TEST(GgmlAngle, LinearScalesTheAngle) {
+  rope_config config = Config();
+  config.scaling = ROPE_SCALING_LINEAR;
+  config.factor = 4;
+  Ggml ggml;
+  ggml.freq_scale = 0.25f;
+  for (int64_t p : kPositions) ExpectSame(config, ggml, {p}, kOneAxis);
+}
+
+TEST(GgmlAngle, FreqFactorsDivideTheAngle) {
+  std::vector<double> factors(kPairs);
+  for (size_t i = 0; i < kPairs; ++i) factors[i] = 1 + 7.0 * static_cast<double>(i) / kPairs;
+  rope_config config = Config();
+  config.freq_factors = factors.data();
+  config.table_length = kPairs;
+  Ggml ggml;
+  ggml.freq_factors = factors.data();
+  for (int64_t p : kPositions) ExpectSame(config, ggml, {p}, kOneAxis);
+}
+
+TEST(GgmlAngle, YarnMixesAngles) {
+  rope_config config = Config();
+  config.scaling = ROPE_SCALING_YARN;
+  config.factor = 4;
+  config.original_max_position_embeddings = 4096;
+  Ggml ggml;
+  ggml.freq_scale = 0.25f;
+  ggml.ext_factor = 1;
+  const auto corr = [](double rotations) {
+    return kDim * std::log(4096 / (rotations * 2 * M_PI)) / (2 * std::log(10000.0));
+  };
+  ggml.corr_low = static_cast<float>(std::max(0.0, std::floor(corr(32))));
+  ggml.corr_high = static_cast<float>(std::min(kDim - 1.0, std::ceil(corr(1))));
+  for (int64_t p : kPositions) ExpectSame(config, ggml, {p}, kOneAxis);
+}
+
+TEST(GgmlAngle, EveryAxisHasItsOwnRecurrence) {  // mrope: all axes step at every pair
+  rope_config config = Config();
+  config.axes = 3;
+  config.mrope_section[0] = 16;
+  config.mrope_section[1] = 24;
+  config.mrope_section[2] = 24;
+  std::vector<int> axes;
+  for (int i = 0; i < kPairs; ++i) axes.push_back(i < 16 ? 0 : i < 40 ? 1 : 2);
+  ExpectSame(config, Ggml(), {100, 2000, 30000}, axes);
+}
+
+TEST(GgmlAngle, RefusesWhatGgmlDoesNotKnow) {
+  rope_context* context = nullptr;
+  rope_config config = Config();
+  config.scaling = ROPE_SCALING_LLAMA3;
+  config.factor = 8;
+  config.low_freq_factor = 1;
+  config.high_freq_factor = 4;
+  config.original_max_position_embeddings = 8192;
+  EXPECT_EQ(ROPE_ERROR_UNSUPPORTED, rope_context_create(&config, &context));
+  EXPECT_NE(std::string::npos, std::string(rope_last_error()).find("ROPE_ANGLE_GGML"));
+  EXPECT_EQ(nullptr, context);
+}
+
+}  // namespace
