@@ -154,8 +154,10 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
   args.tokens = tokens;
   args.positions.kind = ROPE_POSITIONS_IDS_T;
   args.positions.ids_i64 = positions;
-  if (rope_status s = ThdTensor("q", dtype, q, q_heads, &args.q)) return s;
-  if (rope_status s = ThdTensor("k", dtype, k, k_heads, &args.k)) return s;
+  if (tokens != 0) {  // an empty rank's pointers may be NULL
+    if (rope_status s = ThdTensor("q", dtype, q, q_heads, &args.q)) return s;
+    if (rope_status s = ThdTensor("k", dtype, k, k_heads, &args.k)) return s;
+  }
   return Apply(kFunction, context, &args);
 }
 

@@ -1,6 +1,7 @@
 // Elements of tensors: f32, f16 and bf16, one value at a time, in integer arithmetic that gives the
 // same bits everywhere. Narrowing rounds once, to nearest even; overflow becomes infinity; a NaN
-// stays a (quiet) NaN. The vector code of the backends is tested against these functions.
+// stays a (quiet) NaN. The vector code of the backends is tested against these functions. On a GPU
+// its own conversions take their place: the same bits, but for the payload and sign of a NaN.
 #ifndef LIBROPE_SRC_ELEMENT_H_
 #define LIBROPE_SRC_ELEMENT_H_
 
@@ -29,21 +30,38 @@ ROPE_HD float BitsFloat(uint32_t bits) {
 ROPE_HD float FloatFromBf16(uint16_t bits) { return BitsFloat(static_cast<uint32_t>(bits) << 16); }
 
 ROPE_HD uint16_t Bf16FromFloat(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t pair;  // the packed form is faster than the single one
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(value), "f"(0.0f));
+  return static_cast<uint16_t>(pair >> 16);
+#else
   const uint32_t bits = FloatBits(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
 }
 
 ROPE_HD float FloatFromF16(uint16_t half) {
+#if defined(__CUDA_ARCH__)
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return value;
+#else
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = half & 0x7fffu;
   if (magnitude >= 0x7c00u) return BitsFloat(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
   if (magnitude >= 0x400u) return BitsFloat(sign | ((magnitude << 13) + (112u << 23)));
   // Subnormal: magnitude * 2^-24, exact.
   return BitsFloat(sign | FloatBits(static_cast<float>(magnitude) * 0x1p-24f));
+#endif
 }
 
 ROPE_HD uint16_t F16FromFloat(float value) {
+#if defined(__CUDA_ARCH__)
+  uint16_t half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+#else
   const uint32_t bits = FloatBits(value);
   const uint32_t sign = bits >> 16 & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -56,6 +74,7 @@ ROPE_HD uint16_t F16FromFloat(float value) {
   }
   const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
   return static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
+#endif
 }
 
 ROPE_HD float LoadElement(rope_dtype dtype, const void* data, int64_t index) {

@@ -73,7 +73,7 @@ bool AreDisjoint(const Footprint& a, const Footprint& b) {
       const auto step = static_cast<int64_t>((ahead ? b.base - a.base : a.base - b.base) %
                                              static_cast<uint64_t>(pitch));
       const int64_t gap = ahead || step == 0 ? step : pitch - step;  // b - a modulo the pitch
-      if (gap >= x.window && gap + y.window <= pitch) return true;
+      if (gap >= x.window && y.window <= pitch - gap) return true;  // no sum: it could wrap
     }
   }
   return false;

@@ -32,18 +32,6 @@ struct Job {
   bool prefetch;      // more data than the inner caches hold
 };
 
-Direction DirectionOf(const Plan& plan) {
-  switch (plan.context->pairing) {
-    case ROPE_PAIRING_INTERLEAVED:
-      return kInterleaved;
-    case ROPE_PAIRING_INTERLEAVED_TO_HALVES:
-      if (plan.operation == ROPE_SHIFT) return kHalves;  // works on what FORWARD wrote
-      return plan.operation == ROPE_FORWARD ? kInterleavedToHalves : kHalvesToInterleaved;
-    default:
-      return kHalves;
-  }
-}
-
 int SpanBytes(const rope_context& context, const Tensor& tensor) {
   return context.rotary_dim * ElementSize(tensor.dtype);
 }
@@ -108,7 +96,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   RowBuffer buffer;
   MakeRows(plan, job.kernels, batch, first, count, &buffer);
 
-  const Direction direction = DirectionOf(plan);
+  const Direction direction = DirectionOf(context.pairing, plan.operation);
   const bool eager = context.rounding == ROPE_ROUNDING_EAGER;
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];

@@ -91,9 +91,11 @@ HWY_INLINE Bits<D> F16Bits([[maybe_unused]] D d, hn::Vec<D> value) {
 #endif
 }
 
+// Highway streams part of a 128-bit vector (four f16 on SSE) as all of it: beyond the end, and with a
+// fault where that is not aligned. Such are stored.
 template <bool kStream, class D, class T = hn::TFromD<D>>
 HWY_INLINE void StoreOrStream(hn::Vec<D> value, D d, T* to) {
-  if constexpr (kStream) {
+  if constexpr (kStream && hn::MaxLanes(D()) * sizeof(T) >= 16) {
     hn::Stream(value, d, to);
   } else {
     hn::StoreU(value, d, to);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "context.h"
+#include "semantics.h"
 
 namespace rope::cpu {
 
@@ -47,10 +48,6 @@ struct Block {
   int64_t prefetch_ahead;    // bytes from a head to the one to ask the memory for; 0: do not ask
   const char* prefetch_end;  // nothing beyond it belongs to the task
 };
-
-// Which member of a rotation a kernel reads and writes.
-enum Direction : int { kHalves, kInterleaved, kInterleavedToHalves, kHalvesToInterleaved };
-inline constexpr int kDirections = 4;
 
 struct Kernels {
   const char* target;

@@ -7,6 +7,7 @@
 
 #include "cpu/kernels.h"
 #include "rotate.h"
+#include "semantics.h"
 
 namespace rope::cpu {
 
@@ -14,22 +15,6 @@ namespace rope::cpu {
 struct ChannelRow {
   const float *cos0, *sin0, *cos1, *sin1;
 };
-
-struct PairIndex {
-  int first, second;
-};
-
-// Channels of pair i within a segment of n pairs.
-inline PairIndex ChannelsOf(bool interleaved, int i, int n) {
-  return interleaved ? PairIndex{2 * i, 2 * i + 1} : PairIndex{i, i + n};
-}
-
-inline bool ReadsInterleaved(Direction d) {
-  return d == kInterleaved || d == kInterleavedToHalves;
-}
-inline bool WritesInterleaved(Direction d) {
-  return d == kInterleaved || d == kHalvesToInterleaved;
-}
 
 inline void RotateHeadScalar(rope_dtype dtype, Direction direction, bool eager,
                              const Segment* segments, int32_t segment_count, const char* in,
