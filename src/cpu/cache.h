@@ -1,21 +1,24 @@
-// How large the last cache is, as far as the system tells.
+// How much of an output a cache keeps.
 #ifndef LIBROPE_SRC_CPU_CACHE_H_
 #define LIBROPE_SRC_CPU_CACHE_H_
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace rope::cpu {
 
-// Outputs from this size on are written around the cache.
+// Outputs from this size on are written around the cache. The last cache, but no more than a usual
+// one: virtual machines report that of the whole host.
 inline int64_t StreamingThreshold() {
   static const int64_t kThreshold = [] {
-    long bytes = 0;
+    constexpr int64_t kUsual = int64_t{32} << 20;
+    int64_t bytes = 0;
 #if defined(_SC_LEVEL3_CACHE_SIZE)
     bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif
-    return bytes > 0 ? int64_t{bytes} : int64_t{32} << 20;
+    return bytes > 0 ? std::min(bytes, kUsual) : kUsual;
   }();
   return kThreshold;
 }

@@ -31,7 +31,8 @@ template <class T, class Read>
 AxisPositions<T> ReadAxes(const rope_context& context, Read read) {
   AxisPositions<T> axes;
   axes.equal = true;
-  for (int a = 0; a < context.axes; ++a) {
+  axes.values[0] = read(0);
+  for (int a = 1; a < context.axes; ++a) {  // NaN equals nothing, but one axis is one position
     axes.values[a] = read(a);
     axes.equal &= axes.values[a] == axes.values[0];
   }
@@ -110,23 +111,47 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
   }
 }
 
+// See QuietNan().
+float WithQuietNan(float value) { return value == value ? value : QuietNan(); }
+
+// Consecutive values, in loops that compilers vectorise.
+void ReadValues(rope_dtype dtype, const void* data, int64_t first, int count, bool negative,
+                float* out) {
+  const float sign = negative ? -1.0f : 1.0f;
+  if (dtype == ROPE_F32) {
+    const auto* from = static_cast<const float*>(data) + first;
+    for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(from[i]);
+  } else if (dtype == ROPE_BF16) {
+    const auto* from = static_cast<const uint16_t*>(data) + first;
+    for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(FloatFromBf16(from[i]));
+  } else {
+    const auto* from = static_cast<const uint16_t*>(data) + first;
+    for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(FloatFromF16(from[i]));
+  }
+}
+
 // Reads one row of the caller into natural order; for the FULL formats both channels of each pair,
 // and each channel its own value, whatever the format's name says of the order.
 void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos1, float* sin1) {
   const RowTable& table = plan.rows;
   const rope_context& context = *plan.context;
   const bool backward = plan.operation == ROPE_BACKWARD;
+  if (table.format == ROPE_COS_SIN_PACKED || table.format == ROPE_COS_SIN_PACKED_SIN_FIRST ||
+      table.format == ROPE_COS_SIN_SPLIT) {
+    const Place c = CosPlace(table.format, 0, context.pairs);
+    const Place s = SinPlace(table.format, 0, context.pairs);
+    ReadValues(table.dtype, table.data, row + c.index, context.pairs, false, cos0);
+    ReadValues(table.dtype, s.in_sin ? table.sin : table.data, row + s.index, context.pairs,
+               backward, sin0);
+    return;
+  }
   const auto load = [&](const void* data, int64_t index) {
-    const float value = LoadElement(table.dtype, data, row + index);
-    return value == value ? value : QuietNan();
+    return WithQuietNan(LoadElement(table.dtype, data, row + index));
   };
   if (!IsFull(table.format)) {
-    const void* const tensors[2] = {table.data, table.sin};
     for (int i = 0; i < context.pairs; ++i) {
-      const Place c = CosPlace(table.format, i, context.pairs);
-      const Place s = SinPlace(table.format, i, context.pairs);
-      cos0[i] = load(tensors[c.in_sin], c.index);
-      const float sin = load(tensors[s.in_sin], s.index);
+      cos0[i] = load(table.data, CosPlace(table.format, i, context.pairs).index);
+      const float sin = load(table.data, SinPlace(table.format, i, context.pairs).index);
       sin0[i] = backward ? -sin : sin;
     }
     return;
