@@ -1,0 +1,271 @@
+/* librope for C++17: owners for the handles of rope.h, and nothing else.
+ *
+ *     rope_config config = ROPE_INIT(rope_config);
+ *     config.head_dim = 128;
+ *     config.theta = 500000;
+ *     config.pairing = ROPE_PAIRING_HALVES;
+ *     const rope::Context context(config);                                   // throws rope::Error
+ *     context.Apply(ROPE_BF16, tokens, positions, q, 32, k, 8);              // every layer
+ *
+ * rope.h is the manual: the structs, the constants and their rules are the same here. This header
+ * adds
+ *
+ * - Context, Pool and Model, which destroy what they own. They can be moved and not copied; one
+ *   that was moved from may only be destroyed or assigned to.
+ * - Error, thrown where an object cannot be created. Calls come twice: TryApply returns a status
+ * and never throws, Apply throws Error instead. Neither allocates unless it throws.
+ * - Functions that start the plain structs, so that a call reads as one expression.
+ *
+ * Header-only: everything is inline over the C API, so the compiler and the standard library of the
+ * program need not be those of librope.so. The inline namespace keeps these names apart from any
+ * other version of this header in the same program. */
+#ifndef LIBROPE_ROPE_HPP_
+#define LIBROPE_ROPE_HPP_
+
+#include <librope/rope.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rope {
+inline namespace v0 {
+
+/* ------------------------------------------------------------------------------------------------
+ * Errors */
+
+/* A status other than ROPE_OK; what() is rope_last_error() of that moment. */
+class Error : public std::runtime_error {
+ public:
+  Error(rope_status status, const std::string& message)
+      : std::runtime_error(message), status_(status) {}
+  rope_status status() const noexcept { return status_; }
+
+ private:
+  rope_status status_;
+};
+
+/* Throws Error unless status is ROPE_OK. To be called on the thread that got the status, before its
+ * next call of librope. */
+inline void Check(rope_status status) {
+  if (status != ROPE_OK) throw Error(status, rope_last_error());
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Tensors and positions for rope_qk_args */
+
+/* batch and tokens are those of the call. */
+inline rope_tensor MakeTensor(void* data, rope_dtype dtype, rope_layout layout, int32_t heads) {
+  rope_tensor tensor = {};
+  tensor.data = data;
+  tensor.dtype = dtype;
+  tensor.layout = layout;
+  tensor.heads = heads;
+  return tensor;
+}
+inline rope_tensor Bshd(void* data, rope_dtype dtype, int32_t heads) {
+  return MakeTensor(data, dtype, ROPE_LAYOUT_BSHD, heads);
+}
+inline rope_tensor Bhsd(void* data, rope_dtype dtype, int32_t heads) {
+  return MakeTensor(data, dtype, ROPE_LAYOUT_BHSD, heads);
+}
+inline rope_tensor Sbhd(void* data, rope_dtype dtype, int32_t heads) {
+  return MakeTensor(data, dtype, ROPE_LAYOUT_SBHD, heads);
+}
+/* Strides in elements, literally. */
+inline rope_tensor Strided(void* data, rope_dtype dtype, int32_t heads, int64_t stride_batch,
+                           int64_t stride_token, int64_t stride_head) {
+  rope_tensor tensor = MakeTensor(data, dtype, ROPE_LAYOUT_STRIDED, heads);
+  tensor.stride_batch = stride_batch;
+  tensor.stride_token = stride_token;
+  tensor.stride_head = stride_head;
+  return tensor;
+}
+
+/* Token i of every sequence is at offset + i. */
+inline rope_positions Offset(int64_t offset) {
+  rope_positions positions = {};
+  positions.kind = ROPE_POSITIONS_OFFSET;
+  positions.offset = offset;
+  return positions;
+}
+/* Token i of sequence s is at offsets[s] + i. */
+inline rope_positions SeqOffsets(const int32_t* offsets) {
+  rope_positions positions = {};
+  positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+  positions.offsets_i32 = offsets;
+  return positions;
+}
+inline rope_positions SeqOffsets(const int64_t* offsets) {
+  rope_positions positions = {};
+  positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+  positions.offsets_i64 = offsets;
+  return positions;
+}
+/* kind: one of ROPE_POSITIONS_IDS_*, which says the shape of ids. */
+inline rope_positions Ids(rope_position_kind kind, const int32_t* ids) {
+  rope_positions positions = {};
+  positions.kind = kind;
+  positions.ids_i32 = ids;
+  return positions;
+}
+inline rope_positions Ids(rope_position_kind kind, const int64_t* ids) {
+  rope_positions positions = {};
+  positions.kind = kind;
+  positions.ids_i64 = ids;
+  return positions;
+}
+inline rope_positions Ids(rope_position_kind kind, const float* ids) {
+  rope_positions positions = {};
+  positions.kind = kind;
+  positions.ids_f32 = ids;
+  return positions;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Context */
+
+/* What belongs to the model: frequencies, pairing, policies. Immutable: a const Context may be used
+ * by any number of threads at once. */
+class Context {
+ public:
+  explicit Context(const rope_config& config) { Check(rope_context_create(&config, &context_)); }
+  /* Several sets of frequencies, of which positions.freq_sets names one per sequence. */
+  Context(const rope_config* const* configs, int32_t count) {
+    Check(rope_context_create_sets(configs, count, &context_));
+  }
+  ~Context() { rope_context_destroy(context_); }
+  Context(Context&& other) noexcept : context_(std::exchange(other.context_, nullptr)) {}
+  Context& operator=(Context&& other) noexcept {
+    std::swap(context_, other.context_);
+    return *this;
+  }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /* Rotates the q and k that args describe: rope_apply_qk. */
+  [[nodiscard]] rope_status TryApply(const rope_qk_args& args) const noexcept {
+    return rope_apply_qk(context_, &args);
+  }
+  void Apply(const rope_qk_args& args) const { Check(TryApply(args)); }
+
+  /* The short call, rope_apply_thd: contiguous [tokens, heads, head_dim] in place, token t by
+   * positions[t]. q or k may be null with 0 heads. */
+  [[nodiscard]] rope_status TryApply(rope_dtype dtype, int64_t tokens, const int64_t* positions,
+                                     void* q, int32_t q_heads, void* k,
+                                     int32_t k_heads) const noexcept {
+    return rope_apply_thd(context_, dtype, tokens, positions, q, q_heads, k, k_heads);
+  }
+  void Apply(rope_dtype dtype, int64_t tokens, const int64_t* positions, void* q, int32_t q_heads,
+             void* k, int32_t k_heads) const {
+    Check(TryApply(dtype, tokens, positions, q, q_heads, k, k_heads));
+  }
+
+  /* Writes rows of cos and sin: rope_cos_sin_fill. */
+  [[nodiscard]] rope_status TryFillCosSin(int64_t batch, int64_t tokens,
+                                          const rope_positions& positions, const rope_cos_sin& out,
+                                          void* stream = nullptr) const noexcept {
+    return rope_cos_sin_fill(context_, batch, tokens, &positions, &out, stream);
+  }
+  void FillCosSin(int64_t batch, int64_t tokens, const rope_positions& positions,
+                  const rope_cos_sin& out, void* stream = nullptr) const {
+    Check(TryFillCosSin(batch, tokens, positions, out, stream));
+  }
+
+  /* Resolved sizes and factors of one frequency set. */
+  rope_info Info(int32_t freq_set = 0) const {
+    rope_info info = ROPE_INIT(rope_info);
+    Check(rope_context_info(context_, freq_set, &info));
+    return info;
+  }
+  /* One inv_freq per pair. Allocates the vector. */
+  std::vector<double> InvFreq(int32_t freq_set = 0) const {
+    const int32_t pairs = Info(freq_set).pairs;
+    std::vector<double> values(static_cast<std::size_t>(pairs));
+    Check(rope_context_inv_freq(context_, freq_set, values.data(), pairs));
+    return values;
+  }
+  /* For logs, such as "cpu AVX3". */
+  const char* backend() const noexcept { return rope_context_backend(context_); }
+
+  /* The C handle; it stays owned by this object. */
+  const rope_context* get() const noexcept { return context_; }
+
+ private:
+  rope_context* context_ = nullptr;
+};
+
+/* ------------------------------------------------------------------------------------------------
+ * Pool */
+
+/* Threads for programs that have none of their own: args.runner = pool.runner(). */
+class Pool {
+ public:
+  /* threads: how many work, the caller's included; 0: one per CPU of this process. */
+  explicit Pool(int32_t threads = 0) { Check(rope_pool_create(threads, &pool_)); }
+  ~Pool() { rope_pool_destroy(pool_); }
+  Pool(Pool&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)) {}
+  Pool& operator=(Pool&& other) noexcept {
+    std::swap(pool_, other.pool_);
+    return *this;
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  /* Lives as long as the pool, also when the Pool object is moved. */
+  const rope_runner* runner() const noexcept { return rope_pool_runner(pool_); }
+
+ private:
+  rope_pool* pool_ = nullptr;
+};
+
+/* ------------------------------------------------------------------------------------------------
+ * Model */
+
+/* The kinds of RoPE that a model's config.json describes. */
+class Model {
+ public:
+  explicit Model(std::string_view json) {
+    Check(rope_model_create(json.data(), json.size(), &model_));
+  }
+  ~Model() { rope_model_destroy(model_); }
+  Model(Model&& other) noexcept : model_(std::exchange(other.model_, nullptr)) {}
+  Model& operator=(Model&& other) noexcept {
+    std::swap(model_, other.model_);
+    return *this;
+  }
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  /* How many kinds, at least 1. */
+  int32_t layer_types() const noexcept { return rope_model_layer_types(model_); }
+  /* "full_attention", ...; null for a number out of range. Lives as long as the model. */
+  const char* layer_type_name(int32_t type) const noexcept {
+    return rope_model_layer_type_name(model_, type);
+  }
+  /* The kind of one layer of the language model. */
+  int32_t LayerType(int32_t layer) const {
+    int32_t type = 0;
+    Check(rope_model_layer_type(model_, layer, &type));
+    return type;
+  }
+  /* The configuration of one kind. Its tables belong to the model: keep the model until the context
+   * exists. Set what is the program's: device, seq_len. */
+  rope_config Config(int32_t type) const {
+    rope_config config = ROPE_INIT(rope_config);
+    Check(rope_model_config(model_, type, &config));
+    return config;
+  }
+
+ private:
+  rope_model* model_ = nullptr;
+};
+
+}  // namespace v0
+}  // namespace rope
+
+#endif  // LIBROPE_ROPE_HPP_
