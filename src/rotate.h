@@ -124,11 +124,10 @@ ROPE_HD CosSin CosSinOfCoordinate(int64_t turns_whole, uint64_t turns_fraction, 
   return value;
 }
 
-// 64 bits of 1 / (2 pi), beginning behind fraction bit `first`; with zeros in front if it is negative.
+// 64 bits of 1 / (2 pi), beginning behind fraction bit `first`.
 ROPE_HD uint64_t InverseTwoPiBits(int first) {
   constexpr uint32_t kWords[] = {0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u,
                                  0x36d8a566u, 0x4f10e410u, 0x7f9458eau, 0xf7aef158u};
-  if (first < 0) return (static_cast<uint64_t>(kWords[0]) << 32 | kWords[1]) >> -first;
   const int word = first / 32, bit = first % 32;
   const uint64_t upper = static_cast<uint64_t>(kWords[word]) << 32 | kWords[word + 1];
   return bit == 0 ? upper : upper << bit | kWords[word + 2] >> (32 - bit);
@@ -150,7 +149,7 @@ ROPE_HD CosSin CosSinOfAngle(float angle) {
   }
   const uint32_t bits = FloatBits(size);
   if (bits >= 0x7f800000u) return {QuietNan(), QuietNan()};
-  // size = m * 2^e: the bits of 1 / (2 pi) before fraction bit e give whole turns.
+  // size = m * 2^e with e >= 0: the bits of 1 / (2 pi) before fraction bit e give whole turns.
   const uint64_t mantissa = (bits & 0x7fffffu) | 0x800000u;
   const int exponent = static_cast<int>(bits >> 23) - 150;
   CosSin value = CosSinOfPhase(mantissa * InverseTwoPiBits(exponent));
