@@ -1,0 +1,191 @@
+// What the library allocates: little for a context, nothing in a call; and no thread of its own.
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "support/handles.h"
+
+// With a sanitizer malloc is the sanitizer's: operator new alone is counted there.
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define ROPE_COUNTS_MALLOC 1
+extern "C" {
+void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t count, size_t size);
+void* __libc_realloc(void* old, size_t size);
+void* __libc_memalign(size_t alignment, size_t size);
+}
+#endif
+
+namespace {
+std::atomic<int64_t> calls{0}, bytes{0};
+void Count(size_t size) {
+  ++calls;
+  bytes += static_cast<int64_t>(size);
+}
+}  // namespace
+
+#if defined(ROPE_COUNTS_MALLOC)
+// These come before those of the C library, for this program and for librope.so.
+extern "C" {
+void* malloc(size_t size) {
+  Count(size);
+  return __libc_malloc(size);
+}
+void* calloc(size_t count, size_t size) {
+  Count(count * size);
+  return __libc_calloc(count, size);
+}
+void* realloc(void* old, size_t size) {
+  Count(size);
+  return __libc_realloc(old, size);
+}
+void* aligned_alloc(size_t alignment, size_t size) {
+  Count(size);
+  return __libc_memalign(alignment, size);
+}
+int posix_memalign(void** out, size_t alignment, size_t size) {
+  Count(size);
+  *out = __libc_memalign(alignment, size);
+  return *out != nullptr ? 0 : 12;
+}
+}
+#else
+void* operator new(size_t size) {
+  Count(size);
+  if (void* memory = std::malloc(size != 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#endif
+
+namespace rope::testing {
+namespace {
+
+int Threads() {
+  int count = 0;
+  DIR* tasks = opendir("/proc/self/task");
+  if (tasks == nullptr) return -1;
+  while (readdir(tasks) != nullptr) ++count;
+  closedir(tasks);
+  return count;
+}
+
+TEST(Allocation, TheCounterCounts) {
+  const int64_t before = calls;
+  void* volatile memory = ::operator new(100);
+  ::operator delete(memory);
+  EXPECT_GT(calls, before);
+}
+
+TEST(Allocation, AContextOfHeadDim128IsBelow8KiB) {
+  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+    for (int64_t length : {int64_t{4096}, int64_t{1} << 40}) {  // whatever the position
+      rope_config config = Config(128, ROPE_PAIRING_HALVES, 500000);
+      config.angle = angle;
+      config.scaling = ROPE_SCALING_DYNAMIC;
+      config.factor = 2;
+      config.max_position_embeddings = 4096;
+      config.seq_len = length;
+      const Context first = Create(config);  // what is made once per process is not counted
+      rope_context* context = nullptr;
+      const int64_t before = bytes;
+      const rope_status status = rope_context_create(&config, &context);
+      const int64_t used = bytes - before;
+      ASSERT_EQ(status, ROPE_OK);
+      std::printf("  all allocations while creating a context: %ld bytes\n",
+                  static_cast<long>(used));
+      EXPECT_LT(used, 8192);  // temporary ones included
+      EXPECT_GT(used, 64 * 4);
+      rope_context_destroy(context);
+    }
+  }
+}
+
+int32_t Sequentially(void*, rope_task_fn fn, void* task, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) fn(task, i);
+  return 0;
+}
+
+TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
+  constexpr int kDim = 128, kTokens = 600, kHeads = 4;
+  std::vector<float> q(kDim * kTokens * kHeads), out(q.size()), row(kDim * kTokens),
+      sin(row.size());
+  std::vector<int64_t> ids(kTokens, 5);
+  const rope_runner runner = {Sequentially, nullptr};
+  for (rope_pairing pairing :
+       {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES}) {
+    for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
+      for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+        rope_config config = Config(kDim, pairing);
+        config.rounding = rounding;
+        config.angle = angle;
+        const Context context = Create(config);
+        rope_positions positions = Offset(7);
+        rope_cos_sin packed = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, 1, row.data());
+        rope_cos_sin full =
+            Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_BF16, kDim / 2, 1, row.data(), sin.data());
+        rope_qk_args args = Args(1, kTokens);
+        const int threads = Threads();
+        rope_status status = ROPE_OK;
+        const auto check = [&](const char* what, int64_t before) {
+          EXPECT_EQ(calls, before) << what;
+          EXPECT_EQ(status, ROPE_OK) << what << rope_last_error();
+        };
+        for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+          int64_t before = calls;
+          status = rope_apply_thd(context.get(), dtype, kTokens, ids.data(), q.data(), kHeads,
+                                  nullptr, 0);
+          check("rope_apply_thd", before);
+          for (bool parallel : {false, true}) {
+            for (const rope_cos_sin* rows : {static_cast<rope_cos_sin*>(nullptr), &packed, &full}) {
+              args.q = Tensor(q.data(), dtype, kHeads);
+              args.q_out = Tensor(out.data(), dtype, kHeads);
+              args.positions = rows ? rope_positions{} : positions;
+              args.cos_sin = rows;
+              args.runner = parallel ? &runner : nullptr;
+              before = calls;
+              status = rope_apply_qk(context.get(), &args);
+              check("rope_apply_qk", before);
+            }
+          }
+        }
+        for (const rope_cos_sin* rows : {&packed, &full}) {
+          const int64_t before = calls;
+          status = rope_cos_sin_fill(context.get(), 1, kTokens, &positions, rows, nullptr);
+          check("rope_cos_sin_fill", before);
+        }
+        args.batch = 0;  // nor does an error
+        const int64_t before = calls;
+        EXPECT_NE(rope_apply_qk(context.get(), &args), ROPE_OK);
+        EXPECT_EQ(calls, before);
+        EXPECT_EQ(Threads(), threads);
+      }
+    }
+  }
+}
+
+TEST(Allocation, APoolCallAllocatesNothing) {
+  rope_pool* made = nullptr;
+  ASSERT_OK(rope_pool_create(3, &made));
+  const Pool pool(made);
+  const Context context = Create(Config(128));
+  std::vector<float> q(128 * 4000);
+  rope_qk_args args = Args(1, 4000);
+  args.q = Tensor(q.data(), ROPE_F32, 1);
+  args.positions = Offset(0);
+  args.runner = rope_pool_runner(made);
+  ASSERT_OK(rope_apply_qk(context.get(), &args));  // the workers have started
+  const int64_t before = calls;
+  const rope_status status = rope_apply_qk(context.get(), &args);
+  EXPECT_EQ(calls, before);
+  EXPECT_EQ(status, ROPE_OK);
+}
+
+}  // namespace
+}  // namespace rope::testing

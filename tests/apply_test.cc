@@ -1,0 +1,245 @@
+// The full product of descriptors through the C API: random shapes, layouts, strides, position
+// kinds and configurations against the reference, with every byte of memory accounted for.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "support/handles.h"
+#include "support/random_call.h"
+
+namespace rope::testing {
+namespace {
+
+TEST(Apply, RandomCallsMatchTheReference) {
+  const int count = LongTests() ? 200000 : 4000;
+  for (int seed = 0; seed < count; ++seed) {
+    RandomCall call(seed);
+    call.Run();
+    if (::testing::Test::HasFailure()) {
+      FAIL() << "seed " << seed << ": " << call.Describe();
+    }
+  }
+}
+
+constexpr int kDim = 64, kTokens = 5, kHeads = 3;
+constexpr size_t kCount = kDim * kTokens * kHeads;
+
+std::vector<float> Random(size_t count, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(count);
+  for (float& v : x) v = normal(random);
+  return x;
+}
+
+void Apply(const Context& context, rope_operation operation, const rope_positions& positions,
+           std::vector<float>* x) {
+  rope_qk_args args = Args(1, kTokens);
+  args.operation = operation;
+  args.q = Tensor(x->data(), ROPE_F32, kHeads);
+  args.positions = positions;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+}
+
+rope_config Scaled(rope_pairing pairing, double attention_factor) {
+  rope_config config = Config(kDim, pairing, 500000);
+  config.angle = ROPE_ANGLE_EXACT;
+  config.attention_factor = attention_factor;
+  return config;
+}
+
+constexpr rope_pairing kPairings[] = {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED,
+                                      ROPE_PAIRING_INTERLEAVED_TO_HALVES};
+
+TEST(Operations, InverseUndoesForward) {
+  for (rope_pairing pairing : kPairings) {
+    const Context context = Create(Scaled(pairing, 1.4));
+    const std::vector<float> before = Random(kCount);
+    std::vector<float> x = before;
+    Apply(context, ROPE_FORWARD, Offset(1000000), &x);
+    EXPECT_NE(x, before);
+    Apply(context, ROPE_INVERSE, Offset(1000000), &x);
+    for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(x[i], before[i], 2e-6) << i;
+  }
+}
+
+TEST(Operations, BackwardIsTheTransposeOfForward) {
+  for (rope_pairing pairing : kPairings) {
+    const Context context = Create(Scaled(pairing, 1.4));
+    const std::vector<float> x = Random(kCount, 1), g = Random(kCount, 2);
+    std::vector<float> forward = x, backward = g;
+    Apply(context, ROPE_FORWARD, Offset(77), &forward);
+    Apply(context, ROPE_BACKWARD, Offset(77), &backward);
+    double left = 0, right = 0, size = 0;  // <g, R x> = <R^T g, x>
+    for (size_t i = 0; i < kCount; ++i) {
+      left += double{g[i]} * forward[i];
+      right += double{backward[i]} * x[i];
+      size += std::fabs(double{g[i]} * forward[i]);
+    }
+    EXPECT_NEAR(left, right, 1e-6 * size);
+  }
+}
+
+TEST(Operations, ShiftMovesKeysAndExactPositionsAdd) {
+  for (rope_pairing pairing : kPairings) {
+    const Context context = Create(Scaled(pairing, 1.4));
+    for (int64_t by : {int64_t{1}, int64_t{-4096}, int64_t{1} << 40}) {
+      const std::vector<float> before = Random(kCount);
+      std::vector<float> moved = before, fresh = before;
+      Apply(context, ROPE_FORWARD, Offset(5000), &moved);
+      rope_positions shift{};
+      const std::vector<int64_t> same(kTokens, by);
+      shift.kind = ROPE_POSITIONS_IDS_T;
+      shift.ids_i64 = same.data();
+      Apply(context, ROPE_SHIFT, shift, &moved);
+      Apply(context, ROPE_FORWARD, Offset(5000 + by), &fresh);
+      for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(moved[i], fresh[i], 4e-6) << by;
+    }
+  }
+}
+
+TEST(Operations, PositionZeroChangesNothing) {
+  const Context context = Create(Config(kDim));
+  const std::vector<int64_t> zeros(kTokens, 0);
+  const std::vector<float> before = Random(kCount);
+  std::vector<float> x = before;
+  ASSERT_OK(
+      rope_apply_thd(context.get(), ROPE_F32, kTokens, zeros.data(), x.data(), kHeads, nullptr, 0));
+  EXPECT_EQ(std::memcmp(x.data(), before.data(), kCount * 4), 0);
+}
+
+TEST(Positions, SumsWrapModulo2To64) {
+  const Context context = Create(Scaled(ROPE_PAIRING_HALVES, 0));
+  std::vector<float> wrapped = Random(kCount), plain = wrapped;
+  Apply(context, ROPE_FORWARD, Offset(INT64_MAX - 1), &wrapped);
+  const int64_t ids[kTokens] = {INT64_MAX - 1, INT64_MAX, INT64_MIN, INT64_MIN + 1, INT64_MIN + 2};
+  rope_positions positions{};
+  positions.kind = ROPE_POSITIONS_IDS_T;
+  positions.ids_i64 = ids;
+  Apply(context, ROPE_FORWARD, positions, &plain);
+  EXPECT_EQ(std::memcmp(wrapped.data(), plain.data(), kCount * 4), 0);
+}
+
+TEST(Positions, ACoordinateThatIsNotANumberGivesNan) {
+  for (int axes : {1, 2}) {
+    for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+      rope_config config = Config(kDim);
+      config.angle = angle;
+      config.axes = axes;
+      if (axes == 2) config.mrope_section[0] = config.mrope_section[1] = kDim / 4;
+      const Context context = Create(config);
+      std::vector<float> ids(kTokens * axes, 1.0f);
+      ids[2 * axes] = std::nanf("");
+      ids[3 * axes] = INFINITY;
+      rope_positions positions{};
+      positions.kind = ROPE_POSITIONS_IDS_BTA;
+      positions.ids_f32 = ids.data();
+      std::vector<float> x(kCount, 1.0f);
+      Apply(context, ROPE_FORWARD, positions, &x);
+      for (int t = 0; t < kTokens; ++t) {
+        // Channel 0 belongs to axis 0, the last pair to the last axis.
+        EXPECT_EQ(std::isnan(x[t * kHeads * kDim]), t == 2 || t == 3) << axes << " " << angle;
+        EXPECT_EQ(std::isnan(x[t * kHeads * kDim + kDim - 1]), axes == 1 && (t == 2 || t == 3));
+      }
+    }
+  }
+}
+
+TEST(Tokens, NoneIsFineWithoutPointers) {
+  const Context context = Create(Config(kDim));
+  rope_qk_args args = Args(3, 0);
+  args.positions = Offset(0);
+  args.q = Tensor(nullptr, ROPE_F32, kHeads);
+  args.k = Tensor(nullptr, ROPE_F32, kHeads);
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+  args = Args(1, 0);
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+  EXPECT_OK(rope_apply_thd(context.get(), ROPE_F32, 0, nullptr, nullptr, 0, nullptr, 0));
+  EXPECT_OK(rope_apply_thd(context.get(), ROPE_BF16, 0, nullptr, nullptr, 32, nullptr, 8));
+  const rope_positions positions = Offset(0);
+  rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, 1, nullptr);
+  EXPECT_OK(rope_cos_sin_fill(context.get(), 1, 0, &positions, &rows, nullptr));
+}
+
+TEST(ShortCall, IsTheFullCallWithThePlainestArguments) {
+  const Context context = Create(Config(kDim));
+  const int64_t ids[kTokens] = {9, 1, -4, 1000000, INT64_MAX};
+  std::vector<float> q = Random(kCount), k = Random(kTokens * kDim, 2), q2 = q, k2 = k;
+  ASSERT_OK(rope_apply_thd(context.get(), ROPE_F32, kTokens, ids, q.data(), kHeads, k.data(), 1));
+  rope_qk_args args = Args(1, kTokens);
+  args.q = Tensor(q2.data(), ROPE_F32, kHeads);
+  args.k = Tensor(k2.data(), ROPE_F32, 1);
+  args.positions.kind = ROPE_POSITIONS_IDS_T;
+  args.positions.ids_i64 = ids;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  EXPECT_EQ(q, q2);
+  EXPECT_EQ(k, k2);
+}
+
+TEST(Nope, ValuesStayInPlaceAndAreCopiedElsewhere) {
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = kDim;
+  config.scaling = ROPE_SCALING_NOPE;
+  const Context context = Create(config);
+  const std::vector<float> before = Random(kCount);
+  std::vector<float> x = before, y(kCount, 0.0f);
+  Apply(context, ROPE_FORWARD, Offset(5), &x);
+  EXPECT_EQ(x, before);
+  rope_qk_args args = Args(1, kTokens);
+  args.q = Tensor(x.data(), ROPE_F32, kHeads);
+  args.q_out = Tensor(y.data(), ROPE_F32, kHeads);
+  args.positions = Offset(5);
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  EXPECT_EQ(y, before);
+}
+
+TEST(FrequencySets, EachSequenceTurnsByItsOwn) {
+  rope_config a = Config(kDim, ROPE_PAIRING_HALVES, 10000), b = a;
+  b.theta = 500000;
+  b.attention_factor = 1.5;
+  const rope_config* configs[] = {&a, &b};
+  rope_context* both = nullptr;
+  ASSERT_OK(rope_context_create_sets(configs, 2, &both));
+  const Context sets(both), only_a = Create(a), only_b = Create(b);
+  const int32_t cu_seqlens[] = {0, 2, 2, 5}, chosen[] = {1, 0, 0};
+  std::vector<float> x = Random(kCount), first = x, second = x;
+  rope_positions positions{};
+  positions.kind = ROPE_POSITIONS_OFFSET;
+  positions.offset = 10;
+  positions.cu_seqlens = cu_seqlens;
+  positions.sequences = 3;
+  rope_positions single = positions;
+  positions.freq_sets = chosen;
+  Apply(sets, ROPE_FORWARD, positions, &x);
+  Apply(only_b, ROPE_FORWARD, single, &first);
+  Apply(only_a, ROPE_FORWARD, single, &second);
+  const size_t cut = 2 * kHeads * kDim;
+  EXPECT_EQ(std::memcmp(x.data(), first.data(), cut * 4), 0);
+  EXPECT_EQ(std::memcmp(x.data() + cut, second.data() + cut, (kCount - cut) * 4), 0);
+}
+
+// A kept decode step of several sequences equals the steps of each.
+TEST(Positions, OffsetsPerSequenceEqualIds) {
+  const Context context = Create(Config(kDim));
+  const int32_t offsets[] = {0, 900, 131072};
+  const int64_t wide[] = {0, 900, 131072};
+  std::vector<float> a = Random(3 * kHeads * kDim), b = a, c = a;
+  rope_qk_args args = Args(3, 1);
+  args.q = Tensor(a.data(), ROPE_F32, kHeads);
+  args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+  args.positions.offsets_i32 = offsets;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  args.q.data = b.data();
+  args.positions.offsets_i32 = nullptr;
+  args.positions.offsets_i64 = wide;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  ASSERT_OK(rope_apply_thd(context.get(), ROPE_F32, 3, wide, c.data(), kHeads, nullptr, 0));
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(a, c);
+}
+
+}  // namespace
+}  // namespace rope::testing

@@ -1,0 +1,300 @@
+// Rows of cos and sin: every format and dtype written where it belongs, and read back to the bits
+// that positions give; rows that are no rotations.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "support/elements.h"
+#include "support/handles.h"
+#include "support/reference.h"
+
+namespace rope::testing {
+namespace {
+
+constexpr int kDim = 20, kPairs = kDim / 2;
+constexpr int64_t kBatch = 2, kTokens = 5, kStride = 2 * kDim + 3;
+constexpr int64_t kIds[kBatch * kTokens] = {0, 1, 5, 1000, -3, 77, 8191, 2, 3, 4};
+
+rope_positions Ids() {
+  rope_positions positions{};
+  positions.kind = ROPE_POSITIONS_IDS_BT;
+  positions.ids_i64 = kIds;
+  return positions;
+}
+
+// One value of a row, by the comment of the format: cos, sin or angle of a pair.
+struct Item {
+  enum { kCos, kSin, kAngle } what;
+  int pair;
+};
+struct Row {
+  std::vector<Item> data, sin;
+};
+
+Row RowOf(rope_cos_sin_format format) {
+  Row row;
+  const auto all = [](std::vector<Item>* to, decltype(Item::what) what, int times) {
+    for (int n = 0; n < times; ++n) {
+      for (int i = 0; i < kPairs; ++i) to->push_back({what, i});
+    }
+  };
+  switch (format) {
+    case ROPE_COS_SIN_PACKED: all(&row.data, Item::kCos, 1), all(&row.data, Item::kSin, 1); break;
+    case ROPE_COS_SIN_PACKED_SIN_FIRST:
+      all(&row.data, Item::kSin, 1), all(&row.data, Item::kCos, 1);
+      break;
+    case ROPE_COS_SIN_SPLIT: all(&row.data, Item::kCos, 1), all(&row.sin, Item::kSin, 1); break;
+    case ROPE_COS_SIN_FULL_HALVES:
+      all(&row.data, Item::kCos, 2), all(&row.sin, Item::kSin, 2);
+      break;
+    case ROPE_COS_SIN_ANGLES: all(&row.data, Item::kAngle, 1); break;
+    case ROPE_COS_SIN_ANGLES_FULL: all(&row.data, Item::kAngle, 2); break;
+    default:
+      for (int i = 0; i < kPairs; ++i) {
+        if (format == ROPE_COS_SIN_COMPLEX) {
+          row.data.insert(row.data.end(), {{Item::kCos, i}, {Item::kSin, i}});
+        } else if (format == ROPE_COS_SIN_SINUSOIDAL) {
+          row.data.insert(row.data.end(), {{Item::kSin, i}, {Item::kCos, i}});
+        } else {  // FULL_INTERLEAVED
+          row.data.insert(row.data.end(), {{Item::kCos, i}, {Item::kCos, i}});
+          row.sin.insert(row.sin.end(), {{Item::kSin, i}, {Item::kSin, i}});
+        }
+      }
+  }
+  return row;
+}
+
+struct Tables {
+  std::vector<unsigned char> data, sin;
+  rope_cos_sin rows;
+};
+
+void Fill(const Context& context, rope_cos_sin_format format, rope_dtype dtype, int64_t stride,
+          Tables* t) {
+  const Row row = RowOf(format);
+  t->data.assign(kBatch * kTokens * kStride * 4, 0x5a);
+  t->sin = t->data;
+  t->rows = Rows(format, dtype, kPairs, kBatch, t->data.data(),
+                 row.sin.empty() ? nullptr : t->sin.data());
+  t->rows.stride_token = stride;
+  const rope_positions positions = Ids();
+  ASSERT_OK(rope_cos_sin_fill(context.get(), kBatch, kTokens, &positions, &t->rows, nullptr));
+}
+
+rope_config ScaledConfig(rope_angle angle) {
+  rope_config config = Config(kDim);
+  config.attention_factor = 1.25;
+  config.angle = angle;
+  return config;
+}
+
+TEST(CosSinFill, EveryFormatAndDtypeHasItsValuesInPlace) {
+  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+    const Context context = Create(ScaledConfig(angle));
+    double inv_freq[kPairs];
+    ASSERT_OK(rope_context_inv_freq(context.get(), 0, inv_freq, kPairs));
+    for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_ANGLES_FULL; ++format) {
+      const Row row = RowOf(format);
+      for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+        if (format >= ROPE_COS_SIN_ANGLES && dtype != ROPE_F32) continue;
+        for (int64_t given : {int64_t{0}, kStride}) {
+          SCOPED_TRACE(::testing::Message() << format << " " << dtype << " " << given);
+          Tables tables;
+          Fill(context, format, dtype, given, &tables);
+          const int64_t stride = given ? given : static_cast<int64_t>(row.data.size());
+          const auto check = [&](std::vector<unsigned char>& memory,
+                                 const std::vector<Item>& items) {
+            std::vector<unsigned char> expected(memory.size(), 0x5a);
+            for (int64_t r = 0; r < kBatch * kTokens; ++r) {
+              for (size_t i = 0; i < items.size(); ++i) {
+                const int64_t at = (r * stride + static_cast<int64_t>(i)) * SizeOf(dtype);
+                const Quad f = angle == ROPE_ANGLE_EXACT
+                                   ? InverseFrequency(10000, items[i].pair, kDim)
+                                   : Quad(inv_freq[items[i].pair]);
+                const Turn turn = TurnOf(angle, f, {false, kIds[r], 0});
+                const double want = items[i].what == Item::kCos
+                                        ? 1.25 * static_cast<double>(turn.cos)
+                                    : items[i].what == Item::kSin
+                                        ? 1.25 * static_cast<double>(turn.sin)
+                                        : static_cast<double>(kIds[r]) * inv_freq[items[i].pair];
+                const double tolerance =
+                    items[i].what == Item::kAngle ? 0x1p-24 * std::fabs(want) : 1.25 * 2.1e-7;
+                const double got = ReadElement(dtype, &memory[at]);
+                EXPECT_GE(got, Rounded(dtype, want - tolerance)) << r << " " << i;
+                EXPECT_LE(got, Rounded(dtype, want + tolerance)) << r << " " << i;
+                std::memcpy(&expected[at], &memory[at], SizeOf(dtype));
+              }
+            }
+            EXPECT_TRUE(expected == memory) << "bytes between the rows were written";
+          };
+          check(tables.data, row.data);
+          check(tables.sin, row.sin);
+        }
+      }
+    }
+  }
+}
+
+std::vector<float> Random(size_t count) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(count);
+  for (float& v : x) v = normal(random);
+  return x;
+}
+
+// F32 rows are as good as positions: the same bits, for each format that can be read.
+TEST(CosSinRows, GiveTheBitsOfPositions) {
+  for (rope_pairing pairing :
+       {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES}) {
+    for (rope_rounding rounding :
+         {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
+      rope_config config = ScaledConfig(ROPE_ANGLE_FLOAT32);
+      config.pairing = pairing;
+      config.rounding = rounding;
+      const Context context = Create(config);
+      for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_COMPLEX; ++format) {
+        // A full row means the channels in which the rotated vector lies.
+        const bool interleaved = pairing == ROPE_PAIRING_INTERLEAVED;
+        if (format == ROPE_COS_SIN_FULL_HALVES && interleaved) continue;
+        if (format == ROPE_COS_SIN_FULL_INTERLEAVED && !interleaved) continue;
+        Tables tables;
+        Fill(context, format, ROPE_F32, format % 2 ? 0 : kStride, &tables);
+        for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+          for (rope_operation operation : {ROPE_FORWARD, ROPE_BACKWARD}) {
+            std::vector<float> a(kBatch * kTokens * 3 * kDim);
+            const std::vector<float> source = Random(a.size());
+            for (size_t i = 0; i < a.size(); ++i) {
+              WriteElement(dtype, reinterpret_cast<char*>(a.data()) + i * SizeOf(dtype), source[i]);
+            }
+            std::vector<float> b = a;
+            rope_qk_args args = Args(kBatch, kTokens);
+            args.operation = operation;
+            args.q = Tensor(a.data(), dtype, 3);
+            args.positions = Ids();
+            ASSERT_OK(rope_apply_qk(context.get(), &args));
+            args.q.data = b.data();
+            args.positions = rope_positions{};
+            args.cos_sin = &tables.rows;
+            ASSERT_OK(rope_apply_qk(context.get(), &args));
+            EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * 4), 0)
+                << "pairing " << pairing << " rounding " << rounding << " format " << format
+                << " dtype " << dtype << " operation " << operation;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows of 16 bits hold the rounded cos and sin: what the COS_SIN policy computes itself.
+TEST(CosSinRows, NarrowRowsAreTheRoundedOnes) {
+  rope_config config = ScaledConfig(ROPE_ANGLE_EXACT);
+  const Context plain = Create(config);
+  config.rounding = ROPE_ROUNDING_COS_SIN;
+  const Context rounding = Create(config);
+  for (rope_dtype dtype : {ROPE_F16, ROPE_BF16}) {
+    for (rope_cos_sin_format format :
+         {ROPE_COS_SIN_PACKED, ROPE_COS_SIN_SPLIT, ROPE_COS_SIN_FULL_HALVES, ROPE_COS_SIN_COMPLEX,
+          ROPE_COS_SIN_PACKED_SIN_FIRST}) {
+      Tables tables;
+      Fill(plain, format, dtype, 0, &tables);
+      std::vector<uint16_t> a(kBatch * kTokens * kDim);
+      for (size_t i = 0; i < a.size(); ++i)
+        a[i] = NearestOf(FormatOf(dtype), std::sin(1.0 + static_cast<double>(i)));
+      std::vector<uint16_t> b = a;
+      rope_qk_args args = Args(kBatch, kTokens);
+      args.q = Tensor(a.data(), dtype, 1);
+      args.cos_sin = &tables.rows;
+      ASSERT_OK(rope_apply_qk(plain.get(), &args));
+      args.q.data = b.data();
+      args.cos_sin = nullptr;
+      args.positions = Ids();
+      ASSERT_OK(rope_apply_qk(rounding.get(), &args));
+      EXPECT_EQ(a, b) << format << " " << dtype;
+    }
+  }
+}
+
+// V-JEPA 2 has cos and sin of its own for each channel: y = x * cos + rotate(x) * sin, which is no
+// rotation. BACKWARD is its transpose.
+TEST(CosSinRows, ChannelsMayHaveTheirOwnValues) {
+  for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+    const Context context = Create(Config(kDim, pairing));
+    std::vector<float> cos = Random(kDim), sin = Random(2 * kDim);
+    sin.erase(sin.begin(), sin.begin() + kDim);
+    rope_cos_sin rows = Rows(
+        pairing == ROPE_PAIRING_HALVES ? ROPE_COS_SIN_FULL_HALVES : ROPE_COS_SIN_FULL_INTERLEAVED,
+        ROPE_F32, kPairs, 1, cos.data(), sin.data());
+    const std::vector<float> x = Random(kDim);
+    std::vector<float> y = x, g = Random(3 * kDim);
+    g.erase(g.begin(), g.begin() + 2 * kDim);
+    std::vector<float> back = g;
+    rope_qk_args args = Args(1, 1);
+    args.q = Tensor(y.data(), ROPE_F32, 1);
+    args.cos_sin = &rows;
+    ASSERT_OK(rope_apply_qk(context.get(), &args));
+    args.operation = ROPE_BACKWARD;
+    args.q.data = back.data();
+    ASSERT_OK(rope_apply_qk(context.get(), &args));
+    double left = 0, right = 0;
+    for (int c = 0; c < kDim; ++c) {
+      const bool first = pairing == ROPE_PAIRING_HALVES ? c < kPairs : c % 2 == 0;
+      const int other = pairing == ROPE_PAIRING_HALVES ? (c + kPairs) % kDim : c ^ 1;
+      const double want = double{x[c]} * cos[c] + (first ? -1.0 : 1.0) * x[other] * sin[c];
+      EXPECT_NEAR(y[c], want, 1e-6) << c;
+      left += double{g[c]} * y[c];
+      right += double{back[c]} * x[c];
+    }
+    EXPECT_NEAR(left, right, 1e-5);
+  }
+}
+
+TEST(CosSinRows, OfBatchOneAreSharedByAllBatchRows) {
+  const Context context = Create(Config(kDim));
+  std::vector<float> row(kTokens * kDim);
+  rope_positions positions = Offset(40);
+  rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kPairs, 1, row.data());
+  ASSERT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr));
+  std::vector<float> a = Random(kBatch * kTokens * kDim), b = a;
+  rope_qk_args args = Args(kBatch, kTokens);
+  args.q = Tensor(a.data(), ROPE_F32, 1);
+  args.cos_sin = &rows;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  args.q.data = b.data();
+  args.cos_sin = nullptr;
+  args.positions = positions;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  EXPECT_EQ(a, b);
+}
+
+// FULL rows of a head with a block of channels for each axis.
+TEST(CosSinFill, FullRowsFollowTheBlocksOfAxes) {
+  rope_config config = Config(kDim, ROPE_PAIRING_HALVES_PER_AXIS);
+  config.axes = 2;
+  config.mrope_section[0] = 4;
+  config.mrope_section[1] = 6;
+  const Context context = Create(config);
+  const int64_t ids[2] = {3, 9};
+  rope_positions positions{};
+  positions.kind = ROPE_POSITIONS_IDS_BTA;
+  positions.ids_i64 = ids;
+  float packed[kDim], cos[kDim], sin[kDim];
+  rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kPairs, 1, packed);
+  ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 1, &positions, &rows, nullptr));
+  rows = Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_F32, kPairs, 1, cos, sin);
+  ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 1, &positions, &rows, nullptr));
+  for (int i = 0; i < kPairs; ++i) {
+    const Channels c = ChannelsOfPair(config, ROPE_FORWARD, i);
+    EXPECT_EQ(cos[c.out0], packed[i]);
+    EXPECT_EQ(cos[c.out1], packed[i]);
+    EXPECT_EQ(sin[c.out0], packed[kPairs + i]);
+    EXPECT_EQ(sin[c.out1], packed[kPairs + i]);
+  }
+}
+
+}  // namespace
+}  // namespace rope::testing

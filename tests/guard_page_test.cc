@@ -1,0 +1,199 @@
+// Memory that ends at an unmapped page, on both sides: nothing outside the described views is read
+// or written, on any target, for any dtype, pairing, odd tail, array of positions or rows.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+#include "support/elements.h"
+#include "support/handles.h"
+#include "support/targets.h"
+
+namespace rope::testing {
+namespace {
+
+enum class Edge { kStart, kEnd };
+
+// `bytes` that begin right behind, or end right before, a page without access.
+class Guarded {
+ public:
+  Guarded(size_t bytes, Edge edge) {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t inside = (bytes + page - 1) / page * page;
+    size_ = inside + 2 * page;
+    map_ = static_cast<char*>(mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(map_ + page, inside, PROT_READ | PROT_WRITE);
+    data_ = map_ + page + (edge == Edge::kEnd ? inside - bytes : 0);
+  }
+  ~Guarded() { munmap(map_, size_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  char* map_;
+  char* data_;
+  size_t size_;
+};
+
+class GuardPageTest : public TargetTest {};
+INSTANTIATE_TARGETS(GuardPageTest);
+
+constexpr int kTokens = 3, kHeads = 2;
+
+void Fill(void* memory, rope_dtype dtype, int count) {
+  for (int i = 0; i < count; ++i) {
+    WriteElement(dtype, static_cast<char*>(memory) + i * SizeOf(dtype), 0.25 * (i % 17) - 2);
+  }
+}
+
+TEST_P(GuardPageTest, TensorsOfEveryDtypePairingAndTail) {
+  for (Edge edge : {Edge::kStart, Edge::kEnd}) {
+    for (int dim : {2, 4, 6, 10, 14, 18, 26, 30, 34, 38, 62, 66, 80, 96, 126, 130, 254, 1022}) {
+      for (rope_pairing pairing :
+           {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES,
+            ROPE_PAIRING_HALVES_PER_AXIS}) {
+        for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
+          rope_config config = Config(dim, pairing);
+          config.rounding = rounding;
+          if (pairing == ROPE_PAIRING_HALVES_PER_AXIS) {
+            config.axes = 2;
+            config.mrope_section[0] = dim / 4;
+            config.mrope_section[1] = dim / 2 - dim / 4;
+          }
+          const Context context = Create(config);
+          for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+            const size_t bytes = static_cast<size_t>(dim * kHeads * kTokens * SizeOf(dtype));
+            const Guarded in(bytes, edge), out(bytes, edge);
+            Fill(in.as<char>(), dtype, dim * kHeads * kTokens);
+            rope_qk_args args = Args(1, kTokens);
+            args.positions = Offset(5);
+            args.q = Tensor(in.as<char>(), dtype, kHeads);
+            args.q_out = Tensor(out.as<char>(), dtype, kHeads);
+            ASSERT_OK(rope_apply_qk(context.get(), &args));
+            args.q_out = rope_tensor{};
+            args.operation = ROPE_BACKWARD;
+            ASSERT_OK(rope_apply_qk(context.get(), &args));
+          }
+        }
+      }
+    }
+  }
+}
+
+// A span at an edge of the head, whose other channels do not exist in one tensor.
+TEST_P(GuardPageTest, SpansAlone) {
+  for (Edge edge : {Edge::kStart, Edge::kEnd}) {
+    for (int span : {2, 6, 18, 34, 66}) {
+      rope_config config = Config(span + 10);
+      config.rotary_dim = span;
+      config.rotary_offset = edge == Edge::kEnd ? 10 : 0;
+      const Context context = Create(config);
+      for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+        const Guarded in(span * SizeOf(dtype), edge), out(config.head_dim * SizeOf(dtype), edge);
+        Fill(in.as<char>(), dtype, span);
+        rope_qk_args args = Args(1, 1);
+        args.positions = Offset(5);
+        args.k = Tensor(in.as<char>(), dtype, 1);
+        args.k.head_dim = span;
+        args.k_out = Tensor(out.as<char>(), dtype, 1);
+        ASSERT_OK(rope_apply_qk(context.get(), &args));
+      }
+    }
+  }
+}
+
+TEST_P(GuardPageTest, ArraysOfPositions) {
+  rope_config config = Config(34);
+  config.axes = 3;
+  config.mrope_section[0] = 5;
+  config.mrope_section[1] = config.mrope_section[2] = 6;
+  const Context context = Create(config);
+  rope_config plain = Config(34);
+  const rope_config* configs[] = {&plain, &plain};
+  rope_context* made = nullptr;
+  ASSERT_OK(rope_context_create_sets(configs, 2, &made));
+  const Context sets(made);
+  std::vector<float> x(2 * kTokens * 34);
+  for (Edge edge : {Edge::kStart, Edge::kEnd}) {
+    for (rope_position_kind kind = ROPE_POSITIONS_SEQ_OFFSETS; kind <= ROPE_POSITIONS_IDS_STRIDED;
+         ++kind) {
+      const bool offsets = kind == ROPE_POSITIONS_SEQ_OFFSETS;
+      size_t count = offsets ? 2 : kind == ROPE_POSITIONS_IDS_T ? kTokens : 2 * kTokens;
+      if (kind == ROPE_POSITIONS_IDS_ABT || kind == ROPE_POSITIONS_IDS_BTA) count *= 3;
+      if (kind == ROPE_POSITIONS_IDS_STRIDED) count = 2 * 20 + 10 + 2 * 2 + 1;
+      for (int type = 0; type < (offsets ? 2 : 3); ++type) {
+        const Guarded ids(count * (type == 1 ? 8 : 4), edge);
+        rope_qk_args args = Args(2, kTokens);
+        args.q = Tensor(x.data(), ROPE_F32, 1);
+        args.positions.kind = kind;
+        (offsets ? args.positions.offsets_i32 : args.positions.ids_i32) =
+            type == 0 ? ids.as<int32_t>() : nullptr;
+        (offsets ? args.positions.offsets_i64 : args.positions.ids_i64) =
+            type == 1 ? ids.as<int64_t>() : nullptr;
+        if (type == 2) args.positions.ids_f32 = ids.as<float>();
+        if (kind == ROPE_POSITIONS_IDS_STRIDED) {
+          args.positions.stride_axis = 20, args.positions.stride_batch = 10,
+          args.positions.stride_token = 2;
+        }
+        ASSERT_OK(rope_apply_qk(context.get(), &args));
+      }
+    }
+    const Guarded cu(4 * 4, edge), chosen(3 * 4, edge);
+    const int32_t cuts[] = {0, 1, 1, kTokens};
+    std::memcpy(cu.as<char>(), cuts, sizeof(cuts));
+    rope_qk_args args = Args(1, kTokens);
+    args.q = Tensor(x.data(), ROPE_F32, 1);
+    args.positions = Offset(1);
+    args.positions.cu_seqlens = cu.as<int32_t>();
+    args.positions.sequences = 3;
+    args.positions.freq_sets = chosen.as<int32_t>();
+    ASSERT_OK(rope_apply_qk(sets.get(), &args));
+  }
+}
+
+TEST_P(GuardPageTest, RowsOfEveryFormat) {
+  for (Edge edge : {Edge::kStart, Edge::kEnd}) {
+    for (int dim : {2, 6, 18, 34, 62, 66}) {
+      for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+        const Context context = Create(Config(dim, pairing));
+        for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_ANGLES_FULL; ++format) {
+          const bool half = format == ROPE_COS_SIN_SPLIT || format == ROPE_COS_SIN_ANGLES;
+          const bool two = format >= ROPE_COS_SIN_SPLIT && format <= ROPE_COS_SIN_FULL_INTERLEAVED;
+          for (rope_dtype row_dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+            if (format >= ROPE_COS_SIN_ANGLES && row_dtype != ROPE_F32) continue;
+            const size_t bytes =
+                static_cast<size_t>((half ? dim / 2 : dim) * kTokens * SizeOf(row_dtype));
+            const Guarded data(bytes, edge), sin(bytes, edge);
+            const rope_cos_sin rows = Rows(format, row_dtype, dim / 2, 1, data.as<char>(),
+                                           two ? sin.as<char>() : nullptr);
+            const rope_positions positions = Offset(3);
+            ASSERT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr));
+            if (format > ROPE_COS_SIN_COMPLEX) continue;
+            for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+              std::vector<float> x(dim * kTokens);
+              rope_qk_args args = Args(1, kTokens);
+              args.q = Tensor(x.data(), dtype, 1);
+              args.cos_sin = &rows;
+              ASSERT_OK(rope_apply_qk(context.get(), &args));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The test's own means: such a page does stop a write.
+TEST(GuardPageDeathTest, AWriteBesideTheMemoryDies) {
+  const Guarded memory(8, Edge::kEnd);
+  EXPECT_DEATH(*const_cast<volatile char*>(memory.as<char>() + 8) = 1, "");
+}
+
+}  // namespace
+}  // namespace rope::testing

@@ -1,0 +1,301 @@
+// Rotations on every target: the whole product of dtype, pairing, rounding, operation, in place and
+// not, head sizes and spans. Fused targets give the bits of rotate.h, others those of the same
+// operations without fusing.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "context.h"
+#include "rotate.h"
+#include "support/elements.h"
+#include "support/handles.h"
+#include "support/reference.h"
+#include "support/targets.h"
+
+namespace rope::testing {
+namespace {
+
+constexpr int kTokens = 3, kHeads = 2;
+constexpr int64_t kPositions[kTokens] = {7, -3, 123456789};
+
+struct Span {
+  int dim, offset;
+};
+
+// The whole head, and parts of it at its end, its start and inside.
+std::vector<Span> SpansOf(int head_dim) {
+  std::vector<Span> spans = {{head_dim, 0}};
+  if (head_dim >= 4) spans.push_back({head_dim / 4 * 2, head_dim - head_dim / 4 * 2});
+  if (head_dim >= 6) spans.push_back({head_dim - 4, 1});
+  return spans;
+}
+
+std::vector<int> HeadDims() {
+  std::vector<int> dims;
+  for (int d = 2; d <= 34; d += 2) dims.push_back(d);
+  for (int d : {40, 48, 64, 80, 96, 100, 126, 128, 192, 254, 256, 320, 512, 1000, 1024}) {
+    dims.push_back(d);
+  }
+  return dims;
+}
+
+class KernelsTest : public TargetTest {
+ protected:
+  // One pair of f32 values, rounded as the policy says; `dtype` is that of the tensor.
+  Pair Want(rope_dtype dtype, rope_rounding rounding, Pair x, CosSin row) const {
+    if (rounding != ROPE_ROUNDING_FLOAT32) {
+      row = {RoundTo(dtype, row.cos), RoundTo(dtype, row.sin)};
+    }
+    if (rounding == ROPE_ROUNDING_EAGER) {
+      const float p = RoundTo(dtype, x.x0 * row.cos), q = RoundTo(dtype, x.x1 * row.sin);
+      const float r = RoundTo(dtype, x.x1 * row.cos), s = RoundTo(dtype, x.x0 * row.sin);
+      return {p - q, r + s};
+    }
+    if (kernels().fused) return Rotate(x, row, row);
+    const float p = x.x0 * row.cos, q = x.x1 * row.sin, r = x.x1 * row.cos, s = x.x0 * row.sin;
+    return {p - q, r + s};
+  }
+
+  // Rows as the operation uses them, for all kPositions.
+  std::vector<CosSin> RowsOf(const rope_context& context, rope_operation operation) const {
+    const int padded = cpu::PaddedPairs(context.pairs);
+    std::vector<float> memory(2 * padded + 16);
+    const auto misaligned = reinterpret_cast<uintptr_t>(memory.data()) % 64 / sizeof(float);
+    float* cos = memory.data() + (misaligned ? 16 - misaligned : 0);
+    const auto a = static_cast<float>(context.sets[0].attention_factor);
+    const auto inverse = static_cast<float>(1 / context.sets[0].attention_factor);
+    cpu::Row row{cos, cos + padded, context.pairs, a, a};
+    if (operation == ROPE_BACKWARD) row.sin_scale = -a;
+    if (operation == ROPE_INVERSE) row.cos_scale = inverse, row.sin_scale = -inverse;
+    if (operation == ROPE_SHIFT) row.cos_scale = row.sin_scale = 1;
+    std::vector<CosSin> rows;
+    for (int64_t p : kPositions) {
+      kernels().phase_row(context.sets[0], p, row);
+      for (int i = 0; i < context.pairs; ++i) rows.push_back({row.cos[i], row.sin[i]});
+    }
+    return rows;
+  }
+
+  void Check(const rope_config& config, const rope_context& context, rope_operation operation,
+             rope_dtype dtype, bool in_place);
+
+  std::vector<double> source_;  // random values
+  void SetUp() override {
+    TargetTest::SetUp();
+    std::mt19937 random(11);
+    std::normal_distribution<double> normal(0, 2);
+    for (int i = 0; i < 1024 * kHeads * kTokens; ++i) source_.push_back(normal(random));
+  }
+};
+INSTANTIATE_TARGETS(KernelsTest);
+
+void KernelsTest::Check(const rope_config& config, const rope_context& context,
+                        rope_operation operation, rope_dtype dtype, bool in_place) {
+  const int dim = config.head_dim, size = SizeOf(dtype);
+  const auto bytes = static_cast<size_t>(dim * kHeads * kTokens * size);
+  std::vector<unsigned char> in(bytes), out(bytes, 0x5a);
+  for (size_t i = 0; i < bytes / size; ++i) {
+    StoreElement(dtype, in.data(), static_cast<int64_t>(i), static_cast<float>(source_[i]));
+  }
+  // Everything outside the span is the input's.
+  std::vector<unsigned char> want = in;
+  const std::vector<CosSin> rows = RowsOf(context, operation);
+  for (int head = 0; head < kTokens * kHeads; ++head) {
+    const int64_t at = int64_t{head} * dim + config.rotary_offset;
+    for (int i = 0; i < context.pairs; ++i) {
+      const Channels c = ChannelsOfPair(config, operation, i);
+      const CosSin row = rows[head / kHeads * context.pairs + i];
+      const Pair x = {LoadElement(dtype, in.data(), at + c.in0),
+                      LoadElement(dtype, in.data(), at + c.in1)};
+      const Pair y = Want(dtype, config.rounding, x, row);
+      StoreElement(dtype, want.data(), at + c.out0, y.x0);
+      StoreElement(dtype, want.data(), at + c.out1, y.x1);
+      if (dtype == ROPE_F32) {  // and the bound of the header
+        const double size0 = std::fabs(x.x0) + std::fabs(x.x1);
+        const double bound =
+            4 * 0x1p-24 * size0 * std::max(1.0f, std::fabs(row.cos) + std::fabs(row.sin));
+        ASSERT_NEAR(y.x0, double{x.x0} * row.cos - double{x.x1} * row.sin, bound);
+        ASSERT_NEAR(y.x1, double{x.x1} * row.cos + double{x.x0} * row.sin, bound);
+      }
+    }
+  }
+  const std::vector<unsigned char> before = in;
+  rope_qk_args args = Args(1, kTokens);
+  args.operation = operation;
+  args.q = Tensor(in.data(), dtype, kHeads);
+  if (!in_place) args.q_out = Tensor(out.data(), dtype, kHeads);
+  args.positions.kind = ROPE_POSITIONS_IDS_T;
+  args.positions.ids_i64 = kPositions;
+  ASSERT_OK(rope_apply_qk(&context, &args));
+  const unsigned char* got = in_place ? in.data() : out.data();
+  if (std::memcmp(got, want.data(), bytes) != 0) {
+    for (size_t i = 0; i < bytes / size; ++i) {
+      ASSERT_EQ(LoadElement(dtype, got, i), LoadElement(dtype, want.data(), i))
+          << "element " << i % dim << " of head " << i / dim << ", head_dim " << dim << ", span "
+          << config.rotary_dim << " at " << config.rotary_offset << ", dtype " << dtype
+          << ", pairing " << config.pairing << ", rounding " << config.rounding << ", operation "
+          << operation << (in_place ? ", in place" : ", out of place");
+    }
+    FAIL() << "only the sign of a zero differs";
+  }
+  if (in_place) return;
+  ASSERT_EQ(std::memcmp(in.data(), before.data(), bytes), 0) << "the input changed";
+}
+
+TEST_P(KernelsTest, TheWholeProduct) {
+  for (int head_dim : HeadDims()) {
+    for (const Span& span : SpansOf(head_dim)) {
+      for (rope_pairing pairing :
+           {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES,
+            ROPE_PAIRING_HALVES_PER_AXIS}) {
+        for (rope_rounding rounding :
+             {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
+          rope_config config = Config(head_dim, pairing, 10000);
+          config.rotary_dim = span.dim;
+          config.rotary_offset = span.offset;
+          config.rounding = rounding;
+          config.angle = ROPE_ANGLE_EXACT;
+          config.attention_factor = 1.25;
+          if (pairing == ROPE_PAIRING_HALVES_PER_AXIS) {
+            config.axes = 2;
+            config.mrope_section[0] = span.dim / 2 / 3;
+            config.mrope_section[1] = span.dim / 2 - span.dim / 2 / 3;
+          }
+          const Context context = Create(config);
+          for (rope_operation operation : {ROPE_FORWARD, ROPE_BACKWARD, ROPE_INVERSE, ROPE_SHIFT}) {
+            for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+              for (bool in_place : {true, false}) {
+                Check(config, *context, operation, dtype, in_place);
+                if (HasFatalFailure()) return;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// 16-bit elements that are NaN, infinite, subnormal or large; overflow goes to infinity.
+TEST_P(KernelsTest, SpecialValues) {
+  constexpr int kDim = 74, kMany = 40;  // a tail after every width of vectors
+  const float inf = std::numeric_limits<float>::infinity();
+  const float specials[] = {std::numeric_limits<float>::quiet_NaN(),
+                            inf,
+                            -inf,
+                            0.0f,
+                            -0.0f,
+                            65504.0f,
+                            -65504.0f,
+                            60000.0f,
+                            3e38f,
+                            -3e38f,
+                            0x1p-24f,
+                            0x1p-130f,
+                            0x1p-14f,
+                            1.0f};
+  std::mt19937 random(12);
+  for (rope_pairing pairing :
+       {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES}) {
+    for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
+      rope_config config = Config(kDim, pairing);
+      config.rounding = rounding;
+      config.angle = ROPE_ANGLE_EXACT;
+      const Context context = Create(config);
+      const std::vector<CosSin> rows = RowsOf(*context, ROPE_FORWARD);
+      for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+        int nans = 0, infinities = 0;
+        for (int n = 0; n < kMany; ++n) {
+          std::vector<float> memory(kDim * kTokens);
+          std::vector<float> x(kDim * kTokens);
+          for (size_t i = 0; i < x.size(); ++i) {
+            StoreElement(dtype, memory.data(), i, specials[random() % std::size(specials)]);
+            x[i] = LoadElement(dtype, memory.data(), i);
+          }
+          rope_qk_args args = Args(1, kTokens);
+          args.q = Tensor(memory.data(), dtype, 1);
+          args.positions.kind = ROPE_POSITIONS_IDS_T;
+          args.positions.ids_i64 = kPositions;
+          ASSERT_OK(rope_apply_qk(context.get(), &args));
+          for (int t = 0; t < kTokens; ++t) {
+            for (int i = 0; i < kDim / 2; ++i) {
+              const Channels c = ChannelsOfPair(config, ROPE_FORWARD, i);
+              const Pair y = Want(dtype, rounding, {x[t * kDim + c.in0], x[t * kDim + c.in1]},
+                                  rows[t * kDim / 2 + i]);
+              const float want[2] = {RoundTo(dtype, y.x0), RoundTo(dtype, y.x1)};
+              const int at[2] = {c.out0, c.out1};
+              for (int m = 0; m < 2; ++m) {
+                const float got = LoadElement(dtype, memory.data(), t * kDim + at[m]);
+                nans += std::isnan(want[m]);
+                infinities += std::isinf(want[m]);
+                if (std::isnan(want[m])) {
+                  ASSERT_TRUE(std::isnan(got)) << got;
+                } else {
+                  ASSERT_EQ(FloatBits(got), FloatBits(want[m])) << got << " is not " << want[m];
+                }
+              }
+            }
+          }
+        }
+        EXPECT_GT(nans, 0);
+        EXPECT_GT(infinities, 0);
+      }
+    }
+  }
+}
+
+TEST_P(KernelsTest, ContextsNameTheTarget) {
+  const Context context = Create(Config(64));
+  EXPECT_STREQ(rope_context_backend(context.get()),
+               (std::string("cpu ") + kernels().target).c_str());
+}
+
+// Many heads, tokens and both tensors in one call give the bits of one head at a time: blocks of
+// tokens, rows shared by q and k of several dtypes.
+TEST_P(KernelsTest, ManyTokensGiveTheBitsOfOne) {
+  constexpr int kDim = 96, kMany = 150, kQ = 3, kK = 1;
+  for (rope_rounding rounding :
+       {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
+    for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+      for (int types = 0; types < 9; ++types) {
+        const rope_dtype q_type = types / 3 + 1, k_type = types % 3 + 1;
+        rope_config config = Config(kDim, pairing);
+        config.rounding = rounding;
+        const Context context = Create(config);
+        std::vector<float> q(kMany * kQ * kDim), k(kMany * kK * kDim);
+        for (size_t i = 0; i < q.size(); ++i)
+          StoreElement(q_type, q.data(), i, static_cast<float>(source_[i % source_.size()]));
+        for (size_t i = 0; i < k.size(); ++i)
+          StoreElement(k_type, k.data(), i, static_cast<float>(source_[i % 1000]));
+        std::vector<float> q_one = q, k_one = k;
+        rope_qk_args args = Args(1, kMany);
+        args.q = Tensor(q.data(), q_type, kQ);
+        args.k = Tensor(k.data(), k_type, kK);
+        args.positions = Offset(1000);
+        ASSERT_OK(rope_apply_qk(context.get(), &args));
+        const auto one_by_one = [&](void* data, rope_dtype dtype, int heads) {
+          rope_qk_args one = Args(1, 1);
+          for (int t = 0; t < kMany; ++t) {
+            one.positions = Offset(1000 + t);
+            for (int h = 0; h < heads; ++h) {
+              one.q = Tensor(static_cast<char*>(data) + (t * heads + h) * kDim * SizeOf(dtype),
+                             dtype, 1);
+              ASSERT_OK(rope_apply_qk(context.get(), &one));
+            }
+          }
+        };
+        one_by_one(q_one.data(), q_type, kQ);
+        one_by_one(k_one.data(), k_type, kK);
+        ASSERT_EQ(std::memcmp(q.data(), q_one.data(), q.size() * 4), 0) << q_type << " " << k_type;
+        ASSERT_EQ(std::memcmp(k.data(), k_one.data(), k.size() * 4), 0) << q_type << " " << k_type;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rope::testing

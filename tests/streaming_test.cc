@@ -1,0 +1,80 @@
+// The rotations with non-temporal stores, which calls use only for outputs larger than the cache:
+// they give the bits of the others.
+#include <gtest/gtest.h>
+#include <hwy/cache_control.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "element.h"
+#include "support/handles.h"
+#include "support/targets.h"
+
+namespace rope::testing {
+namespace {
+
+class StreamingTest : public TargetTest {};
+INSTANTIATE_TARGETS(StreamingTest);
+
+constexpr int kTokens = 4, kHeads = 3;
+
+// A pointer into `memory` that is aligned to lines.
+template <class T>
+T* Aligned(std::vector<T>* memory) {
+  const auto at = reinterpret_cast<uintptr_t>(memory->data());
+  return memory->data() + (at % 64 == 0 ? 0 : (64 - at % 64) / sizeof(T));
+}
+
+TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
+  int tried = 0;
+  for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+    for (const auto& of_direction : kernels().rotations[dtype - 1]) {
+      for (int eager = 0; eager < 2; ++eager) {
+        const cpu::Kernels::Rotation& rotation = of_direction[eager];
+        if (rotation.rotate_streaming == nullptr) continue;
+        ++tried;
+        for (int dim : {64, 128, 192, 256, 512, 1024}) {
+          const int pairs = dim / 2, size = ElementSize(dtype);
+          if (pairs * size % 64 != 0) continue;  // halves in whole lines, as the backend asks
+          std::mt19937 random(21);
+          std::normal_distribution<float> normal;
+          const auto count = static_cast<size_t>(dim * kHeads * kTokens);
+          std::vector<float> in(count + 16), plain(count + 16), streamed(count + 16);
+          for (size_t i = 0; i < count; ++i) StoreElement(dtype, Aligned(&in), i, normal(random));
+          std::vector<float> row(4 * kTokens * dim + 16);
+          float* cos = Aligned(&row);
+          for (float& v : row) v = normal(random);
+          const Segment segment = {0, 0, pairs};
+          cpu::Block block{};
+          block.in = reinterpret_cast<const char*>(Aligned(&in));
+          block.in_head = block.out_head = int64_t{dim} * size;
+          block.in_token = block.out_token = kHeads * block.in_head;
+          block.tokens = kTokens;
+          block.heads = kHeads;
+          block.cos = cos;
+          block.sin = cos + 2 * dim;  // twice as long in the order per channel
+          block.row_stride = 16;
+          block.segments = &segment;
+          block.segment_count = 1;
+          block.span_bytes = dim * size;
+          block.prefetch_end = block.in + count * size;
+          block.out = reinterpret_cast<char*>(Aligned(&plain));
+          rotation.rotate(block);
+          block.out = reinterpret_cast<char*>(Aligned(&streamed));
+          rotation.rotate_streaming(block);
+          hwy::FlushStream();
+          EXPECT_EQ(std::memcmp(Aligned(&plain), Aligned(&streamed), count * size), 0)
+              << "dtype " << dtype << " order " << static_cast<int>(rotation.order) << " dim "
+              << dim;
+          EXPECT_NE(std::memcmp(Aligned(&plain), Aligned(&in), count * size), 0);
+        }
+      }
+    }
+  }
+  const bool scalar = std::string(kernels().target) == "SCALAR";
+  EXPECT_EQ(tried > 0, !scalar) << "no rotation of this target streams";
+}
+
+}  // namespace
+}  // namespace rope::testing

@@ -1,0 +1,86 @@
+// f16 and bf16 by their definition, in double arithmetic: the value of a bit pattern, and the
+// pattern whose value is nearest (ties to even). Slow, and unlike anything in src/.
+#ifndef LIBROPE_TESTS_SUPPORT_ELEMENTS_H_
+#define LIBROPE_TESTS_SUPPORT_ELEMENTS_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "librope/rope.h"
+
+namespace rope::testing {
+
+struct Format16 {
+  int mantissa_bits, bias, top_exponent;
+};
+inline constexpr Format16 kHalf{10, 15, 31};
+inline constexpr Format16 kBrain{7, 127, 255};
+inline Format16 FormatOf(rope_dtype dtype) { return dtype == ROPE_F16 ? kHalf : kBrain; }
+
+inline double ValueOf(Format16 f, uint16_t bits) {
+  const int exponent = (bits & 0x7fff) >> f.mantissa_bits;
+  const int mantissa = bits & ((1 << f.mantissa_bits) - 1);
+  const double sign = bits & 0x8000 ? -1.0 : 1.0;
+  if (exponent == f.top_exponent) {
+    return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                         : sign * std::numeric_limits<double>::infinity();
+  }
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - f.bias - f.mantissa_bits);
+  return sign * std::ldexp((1 << f.mantissa_bits) + mantissa, exponent - f.bias - f.mantissa_bits);
+}
+
+// Not for NaN.
+inline uint16_t NearestOf(Format16 f, double value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double size = std::fabs(value);
+  const auto infinity = static_cast<uint16_t>(f.top_exponent << f.mantissa_bits);
+  if (std::isinf(size)) return static_cast<uint16_t>(sign | infinity);
+  if (size == 0) return sign;
+  const int exponent = std::max(std::ilogb(size), 1 - f.bias);
+  // A whole number of units in the last place; the default rounding mode ties to even.
+  const double units = std::nearbyint(std::ldexp(size, f.mantissa_bits - exponent));
+  // Patterns are consecutive across exponents, so that a carry ends where it should.
+  const double pattern = std::ldexp(exponent - (1 - f.bias), f.mantissa_bits) + units;
+  return static_cast<uint16_t>(sign | (pattern >= infinity ? infinity : static_cast<int>(pattern)));
+}
+
+inline bool IsNan16(Format16 f, uint16_t bits) {
+  return (bits & 0x7fff) > f.top_exponent << f.mantissa_bits;
+}
+
+inline int SizeOf(rope_dtype dtype) { return dtype == ROPE_F32 ? 4 : 2; }
+
+inline double ReadElement(rope_dtype dtype, const void* at) {
+  if (dtype == ROPE_F32) {
+    float value;
+    std::memcpy(&value, at, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, at, 2);
+  return ValueOf(FormatOf(dtype), bits);
+}
+
+// `value` rounded once to dtype.
+inline double Rounded(rope_dtype dtype, double value) {
+  if (std::isnan(value)) return value;
+  if (dtype == ROPE_F32) return static_cast<float>(value);
+  return ValueOf(FormatOf(dtype), NearestOf(FormatOf(dtype), value));
+}
+
+inline void WriteElement(rope_dtype dtype, void* at, double value) {
+  if (dtype == ROPE_F32) {
+    const auto single = static_cast<float>(value);
+    std::memcpy(at, &single, 4);
+  } else {
+    const uint16_t bits = std::isnan(value) ? 0x7fff : NearestOf(FormatOf(dtype), value);
+    std::memcpy(at, &bits, 2);
+  }
+}
+
+}  // namespace rope::testing
+
+#endif  // LIBROPE_TESTS_SUPPORT_ELEMENTS_H_

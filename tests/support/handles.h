@@ -1,0 +1,87 @@
+// Contexts and other handles as values, and errors as expectations.
+#ifndef LIBROPE_TESTS_SUPPORT_HANDLES_H_
+#define LIBROPE_TESTS_SUPPORT_HANDLES_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "librope/rope.h"
+
+namespace rope::testing {
+
+struct Destroy {
+  void operator()(rope_context* context) const { rope_context_destroy(context); }
+  void operator()(rope_pool* pool) const { rope_pool_destroy(pool); }
+};
+using Context = std::unique_ptr<rope_context, Destroy>;
+using Pool = std::unique_ptr<rope_pool, Destroy>;
+
+inline Context Create(const rope_config& config) {
+  rope_context* context = nullptr;
+  const rope_status status = rope_context_create(&config, &context);
+  EXPECT_EQ(status, ROPE_OK) << rope_last_error();
+  return Context(context);
+}
+
+// The smallest configuration of a head.
+inline rope_config Config(int head_dim, rope_pairing pairing = ROPE_PAIRING_HALVES,
+                          double theta = 10000) {
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = head_dim;
+  config.pairing = pairing;
+  config.theta = theta;
+  return config;
+}
+
+inline rope_tensor Tensor(void* data, rope_dtype dtype, int heads,
+                          rope_layout layout = ROPE_LAYOUT_BSHD) {
+  rope_tensor tensor{};
+  tensor.data = data;
+  tensor.dtype = dtype;
+  tensor.layout = layout;
+  tensor.heads = heads;
+  return tensor;
+}
+
+inline rope_qk_args Args(int64_t batch, int64_t tokens) {
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = batch;
+  args.tokens = tokens;
+  return args;
+}
+
+inline rope_positions Offset(int64_t offset) {
+  rope_positions positions{};
+  positions.kind = ROPE_POSITIONS_OFFSET;
+  positions.offset = offset;
+  return positions;
+}
+
+inline rope_cos_sin Rows(rope_cos_sin_format format, rope_dtype dtype, int pairs, int64_t batch,
+                         void* data, void* sin = nullptr) {
+  rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
+  rows.format = format;
+  rows.dtype = dtype;
+  rows.pairs = pairs;
+  rows.batch = batch;
+  rows.data = data;
+  rows.sin = sin;
+  return rows;
+}
+
+#define EXPECT_OK(call) EXPECT_EQ((call), ROPE_OK) << rope_last_error()
+#define ASSERT_OK(call) ASSERT_EQ((call), ROPE_OK) << rope_last_error()
+
+// Longer loops, for a machine with time.
+inline bool LongTests() {
+  const char* value = std::getenv("LIBROPE_TEST_LONG");
+  return value != nullptr && std::string(value) != "0";
+}
+
+}  // namespace rope::testing
+
+#endif  // LIBROPE_TESTS_SUPPORT_HANDLES_H_

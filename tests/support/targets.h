@@ -1,0 +1,34 @@
+// Every instruction set that the library has kernels for and this CPU runs, as test parameters.
+// Needs the library's objects.
+#ifndef LIBROPE_TESTS_SUPPORT_TARGETS_H_
+#define LIBROPE_TESTS_SUPPORT_TARGETS_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "cpu/kernels.h"
+
+namespace rope::testing {
+
+// Contexts created while the fixture lives use the target.
+class TargetTest : public ::testing::TestWithParam<const cpu::Kernels*> {
+ protected:
+  void SetUp() override { setenv("LIBROPE_CPU_TARGET", GetParam()->target, 1); }
+  void TearDown() override { unsetenv("LIBROPE_CPU_TARGET"); }
+  const cpu::Kernels& kernels() const { return *GetParam(); }
+};
+
+inline std::string TargetName(const ::testing::TestParamInfo<const cpu::Kernels*>& info) {
+  return info.param->target;
+}
+
+#define INSTANTIATE_TARGETS(suite)                                                          \
+  INSTANTIATE_TEST_SUITE_P(Targets, suite, ::testing::ValuesIn(::rope::cpu::ListKernels()), \
+                           ::rope::testing::TargetName)
+
+}  // namespace rope::testing
+
+#endif  // LIBROPE_TESTS_SUPPORT_TARGETS_H_

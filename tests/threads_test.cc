@@ -1,0 +1,251 @@
+// The contract with runners, the pool, and one context in many threads. Run under ThreadSanitizer
+// too.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "support/errors.h"
+#include "support/handles.h"
+
+namespace rope::testing {
+namespace {
+
+constexpr int kDim = 128, kHeads = 8;
+constexpr int64_t kTokenBytes = kDim * kHeads * 4;
+
+std::vector<float> Random(int64_t tokens, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<size_t>(tokens * kDim * kHeads));
+  for (float& v : x) v = normal(random);
+  return x;
+}
+
+rope_qk_args ArgsOf(int64_t batch, int64_t tokens, std::vector<float>* x,
+                    const rope_runner* runner) {
+  rope_qk_args args = Args(batch, tokens);
+  args.q = Tensor(x->data(), ROPE_F32, kHeads);
+  args.positions = Offset(3);
+  args.runner = runner;
+  return args;
+}
+
+// Runs tasks in an order of its choice, on several threads, and notes what it was asked.
+struct Recorder {
+  rope_runner runner{&Recorder::Run, this};
+  int calls = 0;
+  uint32_t count = 0;
+  int32_t result = 0;
+  bool backwards = false, threads = false;
+
+  static int32_t Run(void* self, rope_task_fn fn, void* task, uint32_t count) {
+    auto* r = static_cast<Recorder*>(self);
+    ++r->calls;
+    r->count = count;
+    if (r->result != 0) return r->result;
+    if (r->threads) {
+      std::vector<std::thread> pack;
+      for (uint32_t i = 0; i < count; ++i) pack.emplace_back([=] { fn(task, i); });
+      for (std::thread& t : pack) t.join();
+      return 0;
+    }
+    for (uint32_t i = 0; i < count; ++i) fn(task, r->backwards ? count - 1 - i : i);
+    return 0;
+  }
+};
+
+TEST(Runner, SmallCallsNeverReachIt) {
+  const Context context = Create(Config(kDim));
+  for (int64_t tokens : {int64_t{1}, int64_t{8}, (128 << 10) / kTokenBytes}) {
+    Recorder recorder;
+    std::vector<float> x = Random(tokens);
+    const rope_qk_args args = ArgsOf(1, tokens, &x, &recorder.runner);
+    ASSERT_OK(rope_apply_qk(context.get(), &args));
+    EXPECT_EQ(recorder.calls, 0) << tokens;
+  }
+}
+
+TEST(Runner, LargeCallsAreCutIntoTasksOf64KiB) {
+  const Context context = Create(Config(kDim));
+  for (int64_t tokens : {33, 64, 100, 1000, 1001}) {
+    for (int64_t batch : {1, 3}) {
+      Recorder recorder;
+      std::vector<float> x = Random(batch * tokens);
+      const rope_qk_args args = ArgsOf(batch, tokens, &x, &recorder.runner);
+      ASSERT_OK(rope_apply_qk(context.get(), &args));
+      ASSERT_EQ(recorder.calls, 1);
+      const int64_t bytes = batch * tokens * kTokenBytes;
+      EXPECT_LE(recorder.count, (bytes + (64 << 10) - 1) / (64 << 10)) << tokens;
+      EXPECT_GE(recorder.count, bytes / (128 << 10)) << tokens;
+    }
+  }
+}
+
+// Each task writes tokens of its own, and together they write all.
+TEST(Runner, TasksAreDisjointAndComplete) {
+  const Context context = Create(Config(kDim));
+  struct OneByOne {
+    rope_runner runner{&OneByOne::Run, this};
+    std::vector<float>* x;
+    std::vector<int> writers;
+    static int32_t Run(void* self, rope_task_fn fn, void* task, uint32_t count) {
+      auto* r = static_cast<OneByOne*>(self);
+      r->writers.assign(r->x->size(), 0);
+      for (uint32_t i = 0; i < count; ++i) {
+        const std::vector<float> before = *r->x;
+        fn(task, i);
+        size_t changed = 0;
+        for (size_t n = 0; n < before.size(); ++n) {
+          const bool differs = std::memcmp(&before[n], &(*r->x)[n], 4) != 0;
+          r->writers[n] += differs;
+          changed += differs;
+        }
+        EXPECT_TRUE(i + 1 == count || changed * 4 >= 60 << 10) << "task " << i;
+      }
+      return 0;
+    }
+  } runner;
+  std::vector<float> x = Random(3 * 77);
+  runner.x = &x;
+  rope_qk_args args = ArgsOf(3, 77, &x, &runner.runner);
+  args.positions = Offset(1);
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  size_t twice = 0, once = 0;
+  for (int w : runner.writers) twice += w > 1, once += w == 1;
+  EXPECT_EQ(twice, 0u);
+  EXPECT_GT(once, x.size() * 99 / 100);  // few values stay the same when turned
+}
+
+TEST(Runner, AnyOrderAndAnyThreadsGiveTheSameBits) {
+  const Context context = Create(Config(kDim));
+  const std::vector<float> source = Random(2 * 500);
+  std::vector<float> want = source;
+  rope_qk_args args = ArgsOf(2, 500, &want, nullptr);
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  for (int mode = 0; mode < 3; ++mode) {
+    Recorder recorder;
+    recorder.backwards = mode == 1;
+    recorder.threads = mode == 2;
+    std::vector<float> x = source;
+    args = ArgsOf(2, 500, &x, &recorder.runner);
+    ASSERT_OK(rope_apply_qk(context.get(), &args));
+    EXPECT_EQ(x, want) << mode;
+  }
+}
+
+TEST(Runner, ItsFailureIsAStatus) {
+  const Context context = Create(Config(kDim));
+  Recorder recorder;
+  recorder.result = 42;
+  std::vector<float> x = Random(1000);
+  const rope_qk_args args = ArgsOf(1, 1000, &x, &recorder.runner);
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_RUNNER);
+  ExpectMessage("rope_apply_qk", {"parallel_for", "42"});
+}
+
+Pool MakePool(int32_t threads) {
+  rope_pool* pool = nullptr;
+  EXPECT_OK(rope_pool_create(threads, &pool));
+  return Pool(pool);
+}
+
+TEST(Pool, CallsEachIndexOnce) {
+  for (int threads : {0, 1, 2, 5}) {
+    const Pool pool = MakePool(threads);
+    const rope_runner* runner = rope_pool_runner(pool.get());
+    ASSERT_NE(runner, nullptr);
+    for (uint32_t count : {0u, 1u, 2u, 7u, 1000u}) {
+      std::vector<std::atomic<int>> hits(count);
+      const auto fn = [](void* task, uint32_t i) {
+        ++(*static_cast<std::vector<std::atomic<int>>*>(task))[i];
+      };
+      EXPECT_EQ(runner->parallel_for(runner->pool, fn, &hits, count), 0);
+      for (const auto& h : hits) EXPECT_EQ(h, 1);
+    }
+  }
+}
+
+TEST(Pool, UsesItsThreadsAndTheCallers) {
+  const Pool pool = MakePool(3);
+  const rope_runner* runner = rope_pool_runner(pool.get());
+  struct Seen {
+    std::mutex mutex;
+    std::set<std::thread::id> ids;
+    std::atomic<int> arrived{0};
+  } seen;
+  // Each of three tasks waits for the others, so that three threads must take part.
+  const auto fn = [](void* task, uint32_t) {
+    auto* s = static_cast<Seen*>(task);
+    {
+      const std::lock_guard<std::mutex> lock(s->mutex);
+      s->ids.insert(std::this_thread::get_id());
+    }
+    ++s->arrived;
+    while (s->arrived < 3) std::this_thread::yield();
+  };
+  ASSERT_EQ(runner->parallel_for(runner->pool, fn, &seen, 3), 0);
+  EXPECT_EQ(seen.ids.size(), 3u);
+  EXPECT_EQ(seen.ids.count(std::this_thread::get_id()), 1u);
+}
+
+TEST(Pool, ConcurrentCallersGetTheBitsOfOneThread) {
+  const Context context = Create(Config(kDim));
+  const Pool pool = MakePool(3);
+  const std::vector<float> source = Random(200);
+  std::vector<float> want = source;
+  rope_qk_args args = ArgsOf(1, 200, &want, nullptr);
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&] {
+      for (int n = 0; n < 20; ++n) {
+        std::vector<float> x = source;
+        const rope_qk_args mine = ArgsOf(1, 200, &x, rope_pool_runner(pool.get()));
+        EXPECT_EQ(rope_apply_qk(context.get(), &mine), ROPE_OK);
+        EXPECT_EQ(std::memcmp(x.data(), want.data(), x.size() * 4), 0);
+      }
+    });
+  }
+  for (std::thread& c : callers) c.join();
+}
+
+TEST(Pool, MayBeMadeAndDestroyedOften) {
+  for (int n = 0; n < 50; ++n) MakePool(1 + n % 4);
+}
+
+TEST(Context, IsSharedByThreads) {
+  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+    rope_config config = Config(kDim);
+    config.angle = angle;
+    const Context context = Create(config);
+    const std::vector<float> source = Random(4);
+    std::vector<std::thread> threads;
+    std::vector<std::vector<float>> results(4, source);
+    for (auto& result : results) {
+      threads.emplace_back([&context, &result] {
+        const int64_t ids[4] = {5, 600, 70000, 8000000};
+        for (int n = 0; n < 50; ++n) {
+          EXPECT_EQ(
+              rope_apply_thd(context.get(), ROPE_F32, 4, ids, result.data(), kHeads, nullptr, 0),
+              ROPE_OK);
+          EXPECT_NE(rope_apply_thd(context.get(), ROPE_F32, -n - 1, ids, result.data(), kHeads,
+                                   nullptr, 0),
+                    ROPE_OK);
+          EXPECT_NE(std::string(rope_last_error()).find("(" + std::to_string(-n - 1) + ")"),
+                    std::string::npos);
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    for (const auto& result : results) EXPECT_EQ(result, results[0]);
+  }
+}
+
+}  // namespace
+}  // namespace rope::testing

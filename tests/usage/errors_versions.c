@@ -1,0 +1,74 @@
+/* Errors, and structs of other versions. A client of a newer header is tried in
+ * future.c. */
+#include "check.h"
+int main(void) {
+  rope_context* rope = NULL;
+  rope_config config = ROPE_INIT(rope_config);
+  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_context_create(&config, &rope)); /* head_dim */
+  config.head_dim = 128;
+  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_context_create(&config, &rope)); /* pairing */
+  config.pairing = ROPE_PAIRING_HALVES;
+  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_context_create(&config, &rope)); /* theta */
+  config.theta = 10000;
+  config.rotary_dim = 63;
+  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_context_create(&config, &rope));
+  config.rotary_dim = 0;
+  config.factor = 8; /* a factor, but no scaling that uses it */
+  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_context_create(&config, &rope));
+  config.factor = 0;
+  config.struct_size = 0;
+  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_context_create(&config, &rope));
+  CHECK(rope == NULL);
+  config.struct_size = sizeof config;
+  OK(rope_context_create(&config, &rope));
+  rope_info info = ROPE_INIT(rope_info);
+  OK(rope_context_info(rope, 0, &info));
+  CHECK(info.pairs == 64 && info.softmax_factor == 1);
+  float q[2][128] = {{1}}, q0[2][128];
+  memcpy(q0, q, sizeof q);
+  const rope_qk_args good = {
+      .struct_size = sizeof good,
+      .batch = 1,
+      .tokens = 1,
+      .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = 2},
+      .positions = {.kind = ROPE_POSITIONS_OFFSET, .offset = 3}};
+  rope_qk_args args;
+#define BAD_ARG(change)                                             \
+  do {                                                              \
+    args = good;                                                    \
+    change;                                                         \
+    FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &args)); \
+    CHECK(!memcmp(q, q0, sizeof q));                                \
+  } while (0)
+  BAD_ARG(args.positions.kind = 0);
+  BAD_ARG(args.positions.kind = ROPE_POSITIONS_IDS_T); /* ids are NULL: never "0, 1, 2" */
+  BAD_ARG(args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS);
+  BAD_ARG(args.batch = 0);
+  BAD_ARG(args.tokens = -1);
+  BAD_ARG(args.q.dtype = 0);
+  BAD_ARG(args.q.layout = 0);
+  BAD_ARG(args.q.heads = 0);
+  BAD_ARG(args.q.head_dim = 64);
+  BAD_ARG(args.q.data = NULL); /* a failed allocation is not "absent" */
+  BAD_ARG((args.k = args.q, args.k.data = NULL));
+  BAD_ARG((args.q_out = args.q, args.q_out.data = NULL)); /* ... nor "in place" */
+  BAD_ARG((args.q_out = args.q, args.q_out.data = q[1])); /* partial overlap */
+  BAD_ARG(args.q.stride_head = 256);                      /* strides without STRIDED */
+  BAD_ARG((args.q.layout = ROPE_LAYOUT_STRIDED, args.q.stride_head = 64)); /* heads overlap */
+  BAD_ARG((args.q.layout = ROPE_LAYOUT_STRIDED,
+           args.q.stride_head = 0)); /* as a broadcast output would */
+  BAD_ARG((args.q.layout = ROPE_LAYOUT_STRIDED, args.q.stride_head = INT64_MAX / 2));
+  BAD_ARG(args.q.data = (char*)q + 2);
+  BAD_ARG(args.stream = q);
+  BAD_ARG(memset(&args.q, 0, sizeof args.q));
+  BAD_ARG(args.struct_size = 8);
+  args = good;
+  args.operation = 17;
+  FAILS(ROPE_ERROR_UNSUPPORTED, rope_apply_qk(rope, &args));
+  args = good;
+  OK(rope_apply_qk(rope, &args));
+  CHECK(fabsf(q[0][0] - cosf(3)) < 1e-6f);
+  rope_context_destroy(rope);
+  puts("ok");
+  return 0;
+}
