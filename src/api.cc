@@ -10,6 +10,7 @@
 #include "frequencies.h"
 #include "guard.h"
 #include "plan.h"
+#include "pointer.h"
 #include "status.h"
 #include "structs.h"
 
@@ -130,6 +131,10 @@ rope_status rope_context_inv_freq(const rope_context* context, int32_t freq_set,
   if (count != context->pairs) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: count (%d) must be the number of pairs (%d)",
                 kFunction, count, context->pairs);
+  }
+  if (!IsAligned(out, alignof(double))) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: out (%p) must be aligned to %zu bytes", kFunction,
+                static_cast<void*>(out), alignof(double));
   }
   const auto& values = context->sets[static_cast<size_t>(freq_set)].inv_freq;
   std::copy(values.begin(), values.end(), out);

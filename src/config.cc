@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "pointer.h"
 #include "structs.h"
 
 namespace rope {
@@ -190,6 +191,10 @@ rope_status CheckAxes(const char* function, const rope_config& c, int pairs, int
 // `positive`: a divisor; else any finite value up to kMaxInvFreq.
 rope_status CheckTable(const char* function, const char* name, const double* table, int length,
                        bool positive) {
+  if (!IsAligned(table, alignof(double))) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->%s (%p) must be aligned to %zu bytes",
+                function, name, static_cast<const void*>(table), alignof(double));
+  }
   for (int i = 0; table != nullptr && i < length; ++i) {
     const bool good = std::isfinite(table[i]) &&
                       (positive ? table[i] > 0 : std::fabs(table[i]) <= kMaxInvFreq);

@@ -6,6 +6,7 @@
 
 #include "element.h"
 #include "overlap.h"
+#include "pointer.h"
 #include "source.h"
 #include "status.h"
 #include "structs.h"
@@ -78,7 +79,7 @@ class PlanMaker {
 
     const int size = ElementSize(t.dtype);
     const auto base = reinterpret_cast<uintptr_t>(t.data);
-    if ((base & static_cast<uintptr_t>(size - 1)) != 0) {
+    if (!IsAligned(t.data, static_cast<size_t>(size))) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                   "%s: args->%s.data (%p) must be aligned to its element (%d bytes)", function_,
                   name, t.data, size);

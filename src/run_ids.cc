@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "pointer.h"
 #include "status.h"
 
 namespace rope {
@@ -56,6 +57,10 @@ rope_status rope_run_ids(const rope_run* runs, int32_t count, int64_t start, int
                 count < 0         ? "count must not be negative"
                 : next == nullptr ? "next (NULL) must not be NULL"
                                   : "runs and ids must not be NULL where they have elements");
+  }
+  if (!IsAligned(runs, alignof(rope_run)) || !IsAligned(ids, alignof(int64_t))) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s must be aligned to its element", kFunction,
+                IsAligned(ids, alignof(int64_t)) ? "runs" : "ids");
   }
   int64_t total = 0, end = start;
   for (int32_t r = 0; r < count; ++r) {

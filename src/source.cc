@@ -3,15 +3,12 @@
 #include <cstddef>
 
 #include "element.h"
+#include "pointer.h"
 #include "status.h"
 #include "structs.h"
 
 namespace rope {
 namespace {
-
-bool IsAligned(const void* pointer, size_t size) {
-  return (reinterpret_cast<uintptr_t>(pointer) & (size - 1)) == 0;
-}
 
 // Exactly one array of those that the kind reads, and none of the others.
 struct Arrays {

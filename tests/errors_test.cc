@@ -112,6 +112,8 @@ TEST(InvFreq, BadArguments) {
     ExpectMessage(name, {"count (", "(4)"});
   }
   EXPECT_EQ(rope_context_inv_freq(context.get(), 1, out, kPairs), kInvalid);
+  auto* misaligned = reinterpret_cast<double*>(reinterpret_cast<char*>(out) + 4);
+  EXPECT_EQ(rope_context_inv_freq(context.get(), 0, misaligned, kPairs), kInvalid);
   ExpectMessage(name, {"freq_set (1)"});
   for (double v : out) EXPECT_EQ(v, -1);
 }
