@@ -1,0 +1,10 @@
+# cuda_bench (scripts/gpu-check). Included by bench/CMakeLists.txt.
+if(NOT ROPE_CUDA_FOUND)
+  return()
+endif()
+set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda_bench.o)
+rope_nvcc(${CMAKE_CURRENT_SOURCE_DIR}/cuda_bench.cu ${object} ${object}.ptxas.txt)
+set_source_files_properties(${object} PROPERTIES GENERATED ON EXTERNAL_OBJECT ON)
+add_executable(cuda_bench ${object})
+set_target_properties(cuda_bench PROPERTIES LINKER_LANGUAGE CXX)
+target_link_libraries(cuda_bench PRIVATE librope::librope ${ROPE_CUDA_LIBRARIES} Threads::Threads)

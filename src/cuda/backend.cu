@@ -1,0 +1,252 @@
+// The CUDA backend: the kernels of kernel.h as __global__ functions, and their launches. Apply
+// allocates nothing, waits for nothing and asks the runtime only for the current device, so that it
+// may run under stream capture. The CUDA runtime is linked statically and kept to this library: its
+// record of the last error is not the caller's.
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdio>
+#include <utility>
+
+#include "backend.h"
+#include "cuda/kernel.h"
+#include "cuda/launch.h"
+#include "plan.h"
+#include "status.h"
+
+namespace rope {
+namespace cuda {
+namespace {
+
+// Tensors in global memory, rows in shared memory. Whole vectors, so that no access is split.
+struct DeviceMemory {
+  template <int kBytes>
+  static __device__ __forceinline__ Vector<kBytes> Load(const char* from) {
+    Vector<kBytes> v;
+    if constexpr (kBytes == 16) {
+      const uint4 w = *reinterpret_cast<const uint4*>(from);
+      v.words[0] = w.x, v.words[1] = w.y, v.words[2] = w.z, v.words[3] = w.w;
+    } else if constexpr (kBytes == 8) {
+      const uint2 w = *reinterpret_cast<const uint2*>(from);
+      v.words[0] = w.x, v.words[1] = w.y;
+    } else if constexpr (kBytes == 4) {
+      v.words[0] = *reinterpret_cast<const uint32_t*>(from);
+    } else {
+      v.words[0] = *reinterpret_cast<const uint16_t*>(from);
+    }
+    return v;
+  }
+
+  template <int kBytes>
+  static __device__ __forceinline__ void Store(char* to, const Vector<kBytes>& v) {
+    if constexpr (kBytes == 16) {
+      *reinterpret_cast<uint4*>(to) = make_uint4(v.words[0], v.words[1], v.words[2], v.words[3]);
+    } else if constexpr (kBytes == 8) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(v.words[0], v.words[1]);
+    } else if constexpr (kBytes == 4) {
+      *reinterpret_cast<uint32_t*>(to) = v.words[0];
+    } else {
+      *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(v.words[0]);
+    }
+  }
+
+  template <bool kAgain>
+  static __device__ __forceinline__ TwoRows LoadRows(const CosSin* from) {
+    float4 v;
+    if constexpr (kAgain) {
+      asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                   : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(from))));
+    } else {
+      v = *reinterpret_cast<const float4*>(from);
+    }
+    return {{{v.x, v.y}, {v.z, v.w}}};
+  }
+
+  static __device__ __forceinline__ void StoreRow(CosSin* to, CosSin value) {
+    *reinterpret_cast<float2*>(to) = make_float2(value.cos, value.sin);
+  }
+};
+
+// Programmatic dependent launch: on sm_90 and later a kernel may start while the one before it
+// drains. Nothing is read or written before the wait, and the next kernel is let in only after it,
+// so a chain of kernels stays ordered. The condition is always true: it ties the wait to the
+// address, so that addresses are computed before it.
+__device__ __forceinline__ void WaitForPrevious(const void* address) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{ .reg .pred q; setp.ne.s64 q, %0, -1; @q griddepcontrol.wait; }" ::"l"(address)
+      : "memory");
+#endif
+}
+
+__device__ __forceinline__ void LetNextStart() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+template <int kIndex>
+__global__ void __launch_bounds__(kMaxThreads, 2) Apply(const __grid_constant__ Params p) {
+  constexpr Variant kVariant = VariantAt(kIndex);
+  using Body = Kernel<kVariant.dtype, kVariant.form, kVariant.eager, DeviceMemory>;
+  extern __shared__ float4 shared[];
+  auto* const rows = reinterpret_cast<CosSin*>(shared);
+  const Thread i = {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,
+                    threadIdx.z, blockDim.x, blockDim.y,  blockDim.z};
+  typename Body::Held held;
+  Body::Locate(p, i, &held);
+  WaitForPrevious(held.in);
+  Body::Load(p, i, &held);
+  LetNextStart();
+  Body::MakeRow(p, i, rows);
+  __syncthreads();
+  Body::Rotate(p, i, held, rows);
+}
+
+template <bool kWithAngles>
+__global__ void __launch_bounds__(kFillPairs* kFillTokens)
+    FillRows(const __grid_constant__ Angles angles) {
+  const uint32_t n = blockIdx.x * kFillTokens + threadIdx.y;
+  if (n >= angles.tokens.count) return;
+  for (uint32_t pair = threadIdx.x; pair < angles.pairs; pair += kFillPairs) {
+    Fill<kWithAngles>(angles, n, pair);
+  }
+}
+
+template <size_t... kIndices>
+const void* KernelAt(int index, std::index_sequence<kIndices...>) {
+  static const void* const kKernels[] = {reinterpret_cast<const void*>(&Apply<kIndices>)...};
+  return kKernels[index];
+}
+
+// Facts of every device, found when a context is made: multiprocessors, and in bit 31 whether a
+// kernel may start early. Written with the same value by every thread.
+constexpr int kMaxDevices = 128;
+constexpr uint32_t kStartsEarly = 0x80000000u;
+std::atomic<uint32_t> device_facts[kMaxDevices];
+
+rope_status Report(const char* function, cudaError_t error) {
+  (void)cudaGetLastError();
+  const bool absent = error == cudaErrorNoKernelImageForDevice || error == cudaErrorNoDevice ||
+                      error == cudaErrorInsufficientDriver;
+  const char* hint = "";
+  if (error == cudaErrorInvalidResourceHandle) {
+    hint = ": is the stream one of the current device?";
+  } else if (error != cudaErrorInvalidValue && !absent) {
+    hint = " (it may come from work queued earlier)";
+  }
+  return Fail(absent ? ROPE_ERROR_UNAVAILABLE : ROPE_ERROR_DEVICE, "%s: CUDA error %d (%s)%s",
+              function, static_cast<int>(error), cudaGetErrorString(error), hint);
+}
+
+// What the launches of one call share.
+struct Queue {
+  const char* function;
+  void* stream;
+  bool starts_early;
+};
+
+rope_status Start(const Queue& queue, const void* kernel, dim3 grid, dim3 block,
+                  uint32_t shared_bytes, bool early, const void* params) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(queue.stream);
+  config.attrs = &attribute;
+  config.numAttrs = early && queue.starts_early ? 1 : 0;
+  void* arguments[] = {const_cast<void*>(params)};
+  const cudaError_t error = cudaLaunchKernelExC(&config, kernel, arguments);
+  return error == cudaSuccess ? ROPE_OK : Report(queue.function, error);
+}
+
+// A launch goes to the thread's current device, which is never changed here.
+rope_status CheckDevice(const char* function, const rope_context& context) {
+  int current = -1;
+  const cudaError_t error = cudaGetDevice(&current);
+  if (error != cudaSuccess) return Report(function, error);
+  if (current == context.device_index) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: the calling thread's current CUDA device (%d) must be the context's (%d)",
+              function, current, context.device_index);
+}
+
+rope_status ApplyPlan(const Plan& plan) {
+  const rope_context& context = *plan.context;
+  if (rope_status s = CheckDevice(plan.function, context)) return s;
+  const uint32_t facts = static_cast<const std::atomic<uint32_t>*>(context.backend_data)
+                             ->load(std::memory_order_relaxed);
+  Queue queue{plan.function, plan.stream, (facts & kStartsEarly) != 0};
+  const auto launch = [](const Launch& l, void* data) {
+    const Shape& s = l.shape;
+    return Start(*static_cast<const Queue*>(data),
+                 KernelAt(IndexOf(l.variant), std::make_index_sequence<kVariants>()),
+                 dim3(s.grid_x, s.grid_y), dim3(s.x, s.y, s.z), l.shared_bytes, l.few_tokens,
+                 &l.params);
+  };
+  return ForEachLaunch(plan, static_cast<int32_t>(facts & ~kStartsEarly), launch, &queue);
+}
+
+rope_status FillPlanned(const FillPlan& plan) {
+  if (rope_status s = CheckDevice(plan.function, *plan.context)) return s;
+  Queue queue{plan.function, plan.stream, false};
+  const auto launch = [](const FillLaunch& l, void* data) {
+    void (*const kernel)(Angles) = l.with_angles ? &FillRows<true> : &FillRows<false>;
+    return Start(*static_cast<const Queue*>(data), reinterpret_cast<const void*>(kernel),
+                 dim3(l.grid_x), dim3(kFillPairs, kFillTokens), 0, false, &l.angles);
+  };
+  return ForEachFillLaunch(plan, launch, &queue);
+}
+
+// Does not touch the thread's current device, and creates nothing on any.
+rope_status Attach(const char* function, rope_context* context) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return Fail(ROPE_ERROR_UNAVAILABLE,
+                "%s: config->device (CUDA): no usable device: %s%s (the library was built with "
+                "CUDA %d.%d)",
+                function, cudaGetErrorString(error),
+                error == cudaErrorInsufficientDriver ? ", or there is no NVIDIA driver" : "",
+                CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  }
+  const int index = context->device_index;
+  if (index < 0 || index >= count || index >= kMaxDevices) {
+    return Fail(ROPE_ERROR_UNAVAILABLE,
+                "%s: config->device_index (%d) must be below the number of CUDA devices (%d)",
+                function, index, count);
+  }
+  int multiprocessors = 0, major = 0, minor = 0;
+  for (const auto& [attribute, value] :
+       {std::pair(cudaDevAttrMultiProcessorCount, &multiprocessors),
+        std::pair(cudaDevAttrComputeCapabilityMajor, &major),
+        std::pair(cudaDevAttrComputeCapabilityMinor, &minor)}) {
+    const cudaError_t asked = cudaDeviceGetAttribute(value, attribute, index);
+    if (asked != cudaSuccess) return Report(function, asked);
+  }
+  if (major * 10 + minor < 75) {
+    return Fail(ROPE_ERROR_UNAVAILABLE,
+                "%s: config->device_index (%d): compute capability %d.%d is below 7.5, the first "
+                "that this library has kernels for",
+                function, index, major, minor);
+  }
+  const uint32_t early = major >= 9 ? kStartsEarly : 0;
+  device_facts[index].store(static_cast<uint32_t>(multiprocessors) | early,
+                            std::memory_order_relaxed);
+  context->backend_data = &device_facts[index];
+  std::snprintf(context->backend_name, sizeof(context->backend_name), "cuda:%d sm_%d", index,
+                major * 10 + minor);
+  return ROPE_OK;
+}
+
+}  // namespace
+}  // namespace cuda
+
+const Backend kCudaBackend = {&cuda::Attach, &cuda::ApplyPlan, &cuda::FillPlanned};
+
+}  // namespace rope

@@ -1,0 +1,523 @@
+// The CUDA kernels without a GPU: walks every block and thread of the launches that a call makes,
+// with the very functions the kernels consist of, and compares with the CPU backend bit for bit.
+// Every access to a tensor must be aligned and inside it, and every output written exactly once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "cuda/kernel.h"
+#include "cuda/launch.h"
+#include "cuda_random_call.h"
+#include "librope/rope.h"
+
+namespace rope::cuda {
+namespace {
+
+// Device memory as the test sees it: ranges that may be read or written, and how often each byte
+// of an output was. With `content` null nothing is dereferenced: bytes follow from addresses, and
+// stores are kept.
+struct Arena {
+  struct Range {
+    const char* begin;
+    const char* end;
+    std::vector<uint8_t>* writes;  // null: read only
+  };
+  std::vector<Range> ranges;
+  bool is_virtual = false;
+  std::map<uint64_t, std::vector<uint32_t>> stores;
+  int64_t loads = 0, bytes_written = 0;
+  bool failed = false;
+
+  const Range* Find(const char* at, int bytes, bool write) {
+    for (const Range& r : ranges) {
+      if (at >= r.begin && at + bytes <= r.end && (!write || r.writes != nullptr)) return &r;
+    }
+    return nullptr;
+  }
+};
+Arena* arena;
+
+// What virtual memory holds: small numbers, exact in every dtype.
+uint32_t VirtualWord(uint64_t address) {
+  const auto value = static_cast<float>((address >> 2) * 2654435761u >> 28 & 15) - 7;
+  return FloatBits(value);
+}
+
+struct HostMemory {
+  template <int kBytes>
+  static Vector<kBytes> Load(const char* from) {
+    Vector<kBytes> v{};
+    const auto address = reinterpret_cast<uint64_t>(from);
+    EXPECT_EQ(address % kBytes, 0u);
+    ++arena->loads;
+    if (arena->is_virtual) {
+      for (int w = 0; w < (kBytes + 3) / 4; ++w) v.words[w] = VirtualWord(address + 4 * w);
+      return v;
+    }
+    if (arena->Find(from, kBytes, false) == nullptr) {
+      arena->failed = true;
+    } else {
+      std::memcpy(v.words, from, kBytes);
+    }
+    return v;
+  }
+
+  template <int kBytes>
+  static void Store(char* to, const Vector<kBytes>& v) {
+    const auto address = reinterpret_cast<uint64_t>(to);
+    EXPECT_EQ(address % kBytes, 0u);
+    arena->bytes_written += kBytes;
+    if (arena->is_virtual) {
+      const bool is_new =
+          arena->stores.emplace(address, std::vector<uint32_t>(v.words, v.words + kBytes / 4))
+              .second;
+      EXPECT_TRUE(is_new);
+      return;
+    }
+    const Arena::Range* range = arena->Find(to, kBytes, true);
+    if (range == nullptr) {
+      arena->failed = true;
+      return;
+    }
+    for (int i = 0; i < kBytes; ++i) {
+      if ((*range->writes)[static_cast<size_t>(to - range->begin + i)]++ != 0) arena->failed = true;
+    }
+    std::memcpy(to, v.words, kBytes);
+  }
+
+  template <bool kAgain>
+  static TwoRows LoadRows(const CosSin* from) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(from) % 16, 0u);
+    TwoRows rows;
+    std::memcpy(&rows, from, sizeof(rows));
+    return rows;
+  }
+  static void StoreRow(CosSin* to, CosSin value) { *to = value; }
+};
+
+std::set<int> walked;  // variants
+
+template <int kIndex>
+void WalkBlock(const Launch& l, uint32_t block_x, uint32_t block_y) {
+  constexpr Variant kVariant = VariantAt(kIndex);
+  using Body = Kernel<kVariant.dtype, kVariant.form, kVariant.eager, HostMemory>;
+  std::vector<Thread> threads;
+  for (uint32_t z = 0; z < l.shape.z; ++z) {
+    for (uint32_t y = 0; y < l.shape.y; ++y) {
+      for (uint32_t x = 0; x < l.shape.x; ++x) {
+        threads.push_back({block_x, block_y, x, y, z, l.shape.x, l.shape.y, l.shape.z});
+      }
+    }
+  }
+  // Shared memory: not a byte more than the launch asks for, 16-byte aligned, content unknown.
+  const size_t rows = l.shared_bytes / sizeof(CosSin);
+  std::unique_ptr<CosSin[]> memory(new CosSin[rows + 2]);
+  auto* shared =
+      reinterpret_cast<CosSin*>((reinterpret_cast<uintptr_t>(memory.get()) + 15) & ~uintptr_t{15});
+  std::fill(memory.get(), memory.get() + rows + 2, CosSin{1e30f, 1e30f});
+  std::vector<typename Body::Held> held(threads.size());
+  for (size_t i = 0; i < threads.size(); ++i) {
+    Body::Locate(l.params, threads[i], &held[i]);
+    Body::Load(l.params, threads[i], &held[i]);
+  }
+  for (const Thread& t : threads) Body::MakeRow(l.params, t, shared);
+  for (size_t i = threads.size(); i-- > 0;) {
+    Body::Rotate(l.params, threads[i], held[i], shared);
+  }
+}
+
+template <size_t... kIndices>
+void WalkBlockOf(const Launch& l, uint32_t x, uint32_t y, std::index_sequence<kIndices...>) {
+  using Walk = void (*)(const Launch&, uint32_t, uint32_t);
+  static constexpr Walk kWalks[] = {&WalkBlock<static_cast<int>(kIndices)>...};
+  kWalks[IndexOf(l.variant)](l, x, y);
+}
+
+void WalkBlock(const Launch& l, uint32_t x, uint32_t y) {
+  WalkBlockOf(l, x, y, std::make_index_sequence<kVariants>());
+}
+
+struct Walked {
+  int launches = 0;
+  std::vector<Launch> kept;  // if asked for
+  bool walk = true, keep = false;
+};
+
+rope_status Walk(const Launch& l, void* data) {
+  auto* w = static_cast<Walked*>(data);
+  ++w->launches;
+  walked.insert(IndexOf(l.variant));
+  EXPECT_LE(l.shape.x * l.shape.y * l.shape.z, static_cast<uint32_t>(kMaxThreads));
+  EXPECT_LE(l.shape.z, 64u);
+  EXPECT_LE(l.shape.grid_y, 65535u);
+  EXPECT_LE(l.shape.grid_x, static_cast<uint32_t>(INT32_MAX));
+  EXPECT_LE(l.shared_bytes, 48u << 10);
+  if (w->keep) w->kept.push_back(l);
+  for (uint32_t y = 0; w->walk && y < l.shape.grid_y; ++y) {
+    for (uint32_t x = 0; x < l.shape.grid_x; ++x) WalkBlock(l, x, y);
+  }
+  return ROPE_OK;
+}
+
+class CudaGrid : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!rope::cpu::ChooseKernels().fused) GTEST_SKIP() << "this CPU has no fused multiply-add";
+    arena = &arena_;
+  }
+  Arena arena_;
+};
+
+struct Tally {
+  int per_channel = 0, copies = 0, few = 0, several = 0, refused = 0, sequences = 0, nope = 0;
+};
+
+// One random call, on the CPU and on the walked grid.
+void RunCase(uint32_t seed, Tally* tally) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  RandomCall c(seed);
+  c.MakeContext();
+  const ContextPtr context = c.Create();
+  ASSERT_NE(context, nullptr);
+  c.MakeApply(context.get());
+  const rope_qk_args& args = c.args_;
+  const auto before = c.Snapshot();
+  ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+  const auto expected = c.Snapshot();
+  c.Restore(before);
+
+  Plan plan;
+  ASSERT_EQ(MakePlan("test", context.get(), &args, &plan), ROPE_OK) << rope_last_error();
+  *arena = Arena{};
+  std::vector<std::unique_ptr<std::vector<uint8_t>>> writes;
+  int64_t expected_bytes = 0;
+  for (const NamedTensor& t : c.named_) {
+    if (!t.present) continue;
+    std::vector<char>& in = *c.buffers_[t.in_buffer];
+    std::vector<char>& out = *c.buffers_[t.out_buffer];
+    writes.push_back(std::make_unique<std::vector<uint8_t>>(out.size(), 0));
+    arena->ranges.push_back({out.data(), out.data() + out.size(), writes.back().get()});
+    if (!t.in_place) arena->ranges.push_back({in.data(), in.data() + in.size(), nullptr});
+    int64_t channels = t.in_place || t.slice ? context->rotary_dim : context->head_dim;
+    if (context->rotary_dim == context->head_dim) channels = context->head_dim;
+    if (t.in_place && context->nope) channels = 0;
+    expected_bytes += args.batch * args.tokens * t.in->heads * channels * ElementSize(t.in->dtype);
+  }
+  Walked w;
+  const int32_t multiprocessors = c.Of({1, 4, 132});
+  const rope_status s = ForEachLaunch(plan, multiprocessors, &Walk, &w);
+  if (s == ROPE_ERROR_UNSUPPORTED) {
+    EXPECT_EQ(context->pairing, ROPE_PAIRING_INTERLEAVED_TO_HALVES);
+    EXPECT_GT(context->pairs, 64);
+    EXPECT_EQ(arena->bytes_written, 0);
+    ++tally->refused;
+    return;
+  }
+  ASSERT_EQ(s, ROPE_OK) << rope_last_error();
+  EXPECT_FALSE(arena->failed) << "outside of a tensor, or written twice";
+  EXPECT_EQ(arena->bytes_written, expected_bytes);
+  for (const NamedTensor& t : c.named_) {
+    if (!t.present) continue;
+    const size_t at = t.out_buffer;
+    const rope_dtype own = t.in->dtype;
+    const auto elements = static_cast<int64_t>(expected[at].size()) / ElementSize(own);
+    int bad = 0;
+    for (int64_t i = 0; i < elements && bad < 3; ++i) {
+      if (IsSame(own, expected[at].data(), c.buffers_[at]->data(), i)) continue;
+      ++bad;
+      ADD_FAILURE() << (&t == c.named_ ? "q" : "k") << " element " << i << ": "
+                    << LoadElement(own, c.buffers_[at]->data(), i) << ", on the CPU "
+                    << LoadElement(own, expected[at].data(), i) << "; pairing " << context->pairing
+                    << " angle " << context->angle << " rounding " << context->rounding
+                    << " operation " << args.operation << " head_dim " << context->head_dim << "/"
+                    << context->rotary_dim;
+    }
+  }
+  tally->per_channel += args.cos_sin != nullptr && IsFull(c.rows_.format) ? 1 : 0;
+  tally->few += args.batch * args.tokens < 4 * multiprocessors ? 1 : 0;
+  tally->several += w.launches > 1 ? 1 : 0;
+  tally->sequences += args.positions.cu_seqlens != nullptr ? 1 : 0;
+  tally->nope += context->nope ? 1 : 0;
+  for (int n = 0; n < plan.tensor_count; ++n) tally->copies += plan.tensors[n].copies_rest ? 1 : 0;
+}
+
+TEST_F(CudaGrid, RandomCallsEqualTheCpuBitForBit) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr uint32_t kCases = 1000;
+#else
+  constexpr uint32_t kCases = 4000;
+#endif
+  Tally tally;
+  for (uint32_t seed = 0; seed < kCases && !HasFailure(); ++seed) RunCase(seed, &tally);
+  EXPECT_GT(tally.per_channel, 25);
+  EXPECT_GT(tally.copies, 25);
+  EXPECT_GT(tally.few, 25);
+  EXPECT_GT(tally.several, 25);
+  EXPECT_GT(tally.refused, 0);
+  EXPECT_GT(tally.sequences, 25);
+  EXPECT_GT(tally.nope, 5);
+  for (int v = 0; v < kVariants; ++v) {
+    EXPECT_EQ(walked.count(v), 1u) << "dtype " << VariantAt(v).dtype << " form "
+                                   << VariantAt(v).form << " eager " << VariantAt(v).eager;
+  }
+}
+
+rope_status WalkFill(const FillLaunch& l, void*) {
+  for (uint32_t n = 0; n < l.grid_x * kFillTokens; ++n) {
+    if (n >= l.angles.tokens.count) continue;
+    for (uint32_t pair = 0; pair < l.angles.pairs; ++pair) {
+      l.with_angles ? Fill<true>(l.angles, n, pair) : Fill<false>(l.angles, n, pair);
+    }
+  }
+  return ROPE_OK;
+}
+
+TEST_F(CudaGrid, FilledRowsEqualTheCpuBitForBit) {
+  for (uint32_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomCall c(seed);
+    c.MakeContext();
+    const ContextPtr context = c.Create();
+    ASSERT_NE(context, nullptr);
+    rope_info info = ROPE_INIT(rope_info);
+    ASSERT_EQ(rope_context_info(context.get(), 0, &info), ROPE_OK);
+    const int64_t batch = c.Of({1, 1, 2}), tokens = c.Of({1, 7, 20});
+    const rope_positions positions = c.MakePositions(info, batch, tokens);
+    const rope_cos_sin rows = c.MakeRows(info, batch, tokens, true);
+    const auto before = c.Snapshot();
+    rope_status s = rope_cos_sin_fill(context.get(), batch, tokens, &positions, &rows, nullptr);
+    if (s == ROPE_ERROR_INVALID_ARGUMENT) continue;  // angles are F32 only
+    ASSERT_EQ(s, ROPE_OK) << rope_last_error();
+    const auto expected = c.Snapshot();
+    c.Restore(before);
+    FillPlan plan;
+    ASSERT_EQ(MakeFillPlan("test", context.get(), batch, tokens, &positions, &rows, nullptr, &plan),
+              ROPE_OK);
+    ASSERT_EQ(ForEachFillLaunch(plan, &WalkFill, nullptr), ROPE_OK);
+    for (size_t b = 0; b < expected.size(); ++b) {
+      if (expected[b].data() == nullptr) continue;
+      const bool is_row = c.buffers_[b]->data() == rows.data || c.buffers_[b]->data() == rows.sin;
+      const rope_dtype dtype = is_row ? rows.dtype : ROPE_F32;
+      for (size_t i = 0; i < expected[b].size() / static_cast<size_t>(ElementSize(dtype)); ++i) {
+        ASSERT_TRUE(
+            IsSame(dtype, expected[b].data(), c.buffers_[b]->data(), static_cast<int64_t>(i)))
+            << "format " << rows.format << " dtype " << rows.dtype << " element " << i;
+      }
+    }
+  }
+}
+
+// A sequence index that points nowhere means set 0; any cu_seqlens stays inside its arrays.
+TEST_F(CudaGrid, DeviceArraysMayHoldAnything) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    const int32_t sequences = std::uniform_int_distribution<int32_t>(1, 700)(random);
+    std::vector<int32_t> cuts(static_cast<size_t>(sequences) + 1);
+    const bool valid = round % 2 == 0;
+    for (auto& cut : cuts) {
+      cut = valid ? std::uniform_int_distribution<int32_t>(0, 500)(random)
+                  : static_cast<int32_t>(random());
+    }
+    if (valid) {
+      std::sort(cuts.begin(), cuts.end());
+      cuts.front() = 0;
+      cuts.back() = 500;
+    }
+    for (int64_t index : {0, 1, 37, 255, 499}) {
+      const int64_t found = FindSequenceWide(cuts.data(), sequences, index);
+      ASSERT_GE(found, 0);
+      ASSERT_LT(found, sequences);
+      if (valid) {
+        ASSERT_EQ(found, FindSequence(cuts.data(), sequences, index));
+      }
+    }
+  }
+  const int32_t sets[] = {3, -1, 4, INT32_MAX, INT32_MIN};
+  Angles angles{};
+  angles.all_sets = 4;
+  angles.source.freq_sets = sets;
+  const int32_t expected[] = {3, 0, 0, 0, 0};
+  for (int s = 0; s < 5; ++s) EXPECT_EQ(SetOf(angles, Token{0, 0, s, 0}), expected[s]);
+}
+
+struct Split {
+  int64_t batch, tokens;
+};
+
+rope_status CheckSplit(const Launch& l, void* data) {
+  const auto& split = *static_cast<const Split*>(data);
+  const TokenRange& r = l.params.angles.tokens;
+  std::vector<uint32_t> tries = {0, 1, r.count / 2, r.count - 1};
+  if (split.tokens < r.count) {
+    for (int64_t k : {int64_t{1}, int64_t{2}, split.batch / 3, r.count / split.tokens}) {
+      for (int64_t d : {-1, 0, 1}) tries.push_back(static_cast<uint32_t>(k * split.tokens + d));
+    }
+  }
+  for (uint32_t n : tries) {
+    if (n >= r.count) continue;
+    const int64_t flat = r.first_batch * split.tokens + r.first_index + n;
+    const TokenIndex at = SplitToken(r, n);
+    EXPECT_EQ(at.batch, flat / split.tokens) << n << " of " << split.tokens;
+    EXPECT_EQ(at.index, flat % split.tokens) << n << " of " << split.tokens;
+  }
+  return ROPE_OK;
+}
+
+ContextPtr Plain(int head_dim, rope_pairing pairing, rope_angle angle) {
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = head_dim;
+  config.theta = 10000;
+  config.pairing = pairing;
+  config.angle = angle;
+  rope_context* context = nullptr;
+  EXPECT_EQ(rope_context_create(&config, &context), ROPE_OK) << rope_last_error();
+  return ContextPtr(context);
+}
+
+// A call whose q (f32) lies at addresses that nothing dereferences.
+Plan VirtualPlan(const rope_context& context, int64_t batch, int64_t tokens, int heads) {
+  Plan plan{};
+  plan.function = "test";
+  plan.context = &context;
+  plan.batch = batch;
+  plan.tokens = tokens;
+  plan.tensor_count = 1;
+  Tensor& t = plan.tensors[0];
+  t.in = reinterpret_cast<char*>(0x100000000000);
+  t.out = reinterpret_cast<char*>(0x200000000000);
+  t.heads = heads;
+  t.dtype = ROPE_F32;
+  t.in_head = t.out_head = context.head_dim * 4;
+  t.in_token = t.out_token = heads * t.in_head;
+  t.in_batch = t.out_batch = tokens * t.in_token;
+  return plan;
+}
+
+TEST_F(CudaGrid, CountsTokensWithoutDivision) {
+  const ContextPtr context = Plain(64, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 3000; ++round) {
+    const int bits = static_cast<int>(random() % 33);
+    Split split{1 + static_cast<int64_t>(random() % 100000),
+                1 + static_cast<int64_t>(random() & ((uint64_t{1} << bits) - 1))};
+    while (split.batch > 1 && split.batch * split.tokens > int64_t{1} << 34) split.batch /= 2;
+    const Plan plan = VirtualPlan(*context, split.batch, split.tokens, 1);
+    ASSERT_EQ(ForEachLaunch(plan, 132, &CheckSplit, &split), ROPE_OK);
+  }
+}
+
+// Extents far beyond 2^31 elements: the first, last and some other blocks, on virtual memory.
+TEST_F(CudaGrid, ExtentsBeyond32Bits) {
+  for (const rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+    const ContextPtr context = Plain(64, pairing, ROPE_ANGLE_EXACT);
+    for (const auto& [batch, tokens] :
+         {std::pair<int64_t, int64_t>{1, 5000000000}, {70000, 65536}, {3000000000, 1}}) {
+      const int heads = 3;
+      const Plan plan = VirtualPlan(*context, batch, tokens, heads);
+      Walked w;
+      w.walk = false;
+      w.keep = true;
+      ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+      int64_t counted = 0;
+      for (const Launch& l : w.kept) {
+        counted += l.params.angles.tokens.count;
+        for (const uint32_t block : {0u, l.shape.grid_x / 3, l.shape.grid_x - 1}) {
+          *arena = Arena{};
+          arena->is_virtual = true;
+          for (uint32_t y = 0; y < l.shape.grid_y; ++y) WalkBlock(l, block, y);
+          size_t vectors = 0;
+          for (uint32_t z = 0; z < l.shape.z; ++z) {
+            const int64_t n = int64_t{block} * l.shape.z + z;
+            if (n >= l.params.angles.tokens.count) continue;
+            const TokenRange& r = l.params.angles.tokens;
+            const int64_t flat = r.first_batch * tokens + r.first_index + n;
+            const int64_t index = flat % tokens;
+            for (int h = 0; h < heads; ++h) {
+              const uint64_t at = static_cast<uint64_t>(flat * heads + h) * 64;
+              for (int channel = 0; channel < 64; channel += 4) {
+                const auto found = arena->stores.find(0x200000000000 + (at + channel) * 4);
+                ASSERT_NE(found, arena->stores.end());
+                ++vectors;
+                for (int e = 0; e < 4; ++e) {
+                  const bool halves = pairing == ROPE_PAIRING_HALVES;
+                  const int c = channel + e, pair = halves ? c % 32 : c / 2;
+                  const bool first = halves ? c < 32 : c % 2 == 0;
+                  const PairIndex of = ChannelsOf(!halves, pair, 32);
+                  const FrequencySet& set = context->sets[0];
+                  const CosSin cs = CosSinOfPosition(
+                      static_cast<uint64_t>(set.turns_high[pair]) << 32 | set.turns_low[pair],
+                      index);
+                  const Pair x = {BitsFloat(VirtualWord(0x100000000000 + (at + of.first) * 4)),
+                                  BitsFloat(VirtualWord(0x100000000000 + (at + of.second) * 4))};
+                  const Pair turned = Rotate(x, cs, cs);
+                  ASSERT_EQ(found->second[static_cast<size_t>(e)],
+                            FloatBits(first ? turned.x0 : turned.x1));
+                }
+              }
+            }
+          }
+          EXPECT_EQ(arena->stores.size(), vectors) << "nothing else is written";
+        }
+      }
+      EXPECT_EQ(counted, batch * tokens);
+    }
+  }
+}
+
+struct Expected {
+  int lanes, q, k, pairs;
+  int64_t tokens;
+  uint32_t x, y, z, grid_y;
+};
+
+// The shapes that the kernels were designed around, on a device of 132 multiprocessors.
+TEST_F(CudaGrid, LaunchShapes) {
+  const Expected cases[] = {
+      {8, 32, 8, 64, 8192, 8, 20, 1, 1},    // 32+8 x 128 bf16
+      {16, 32, 8, 64, 8192, 16, 20, 1, 1},  // f32
+      {8, 8, 1, 64, 32768, 8, 5, 4, 1},    {8, 64, 8, 64, 8192, 8, 36, 1, 1},
+      {8, 128, 8, 64, 8192, 8, 34, 1, 2},  {4, 128, 1, 32, 8192, 4, 65, 1, 1},  // MLA
+      {4, 16, 1, 32, 8192, 4, 9, 8, 1},    {5, 32, 32, 40, 8192, 5, 32, 1, 1},
+      {6, 32, 32, 48, 8192, 6, 32, 1, 1},  {16, 16, 8, 128, 8192, 16, 12, 1, 1},
+      {4, 14, 2, 32, 8192, 4, 8, 4, 1},    {8, 32, 8, 64, 1, 8, 8, 1, 5},  // decode
+      {8, 32, 8, 64, 64, 8, 8, 1, 5},
+  };
+  for (const Expected& e : cases) {
+    const Shape s = ShapeOf({static_cast<uint32_t>(e.lanes),
+                             {e.q, e.k},
+                             e.tokens,
+                             static_cast<uint32_t>(e.pairs) * 8,
+                             132});
+    EXPECT_EQ(s.x, e.x);
+    EXPECT_EQ(s.y, e.y) << e.q << "+" << e.k << " lanes " << e.lanes;
+    EXPECT_EQ(s.z, e.z) << e.q << "+" << e.k << " lanes " << e.lanes;
+    EXPECT_EQ(s.grid_y, e.grid_y);
+    EXPECT_EQ(s.grid_x, (e.tokens + s.z - 1) / s.z);
+  }
+}
+
+TEST_F(CudaGrid, OneLaunchForQAndK) {
+  const ContextPtr context = Plain(512, ROPE_PAIRING_HALVES, ROPE_ANGLE_FLOAT32);
+  Plan plan = VirtualPlan(*context, 1, 4096, 8);
+  plan.tensor_count = 2;
+  plan.tensors[1] = plan.tensors[0];
+  Walked w;
+  w.walk = false;
+  ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+  EXPECT_EQ(w.launches, 1);
+  plan.tensors[1].dtype = ROPE_BF16;
+  ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+  EXPECT_EQ(w.launches, 1 + 2);
+}
+
+}  // namespace
+}  // namespace rope::cuda

@@ -1,0 +1,428 @@
+// The CUDA backend on a GPU, through the C API: bit-identical to the CPU, at its manners with
+// streams, graphs and errors. Without a device every test is skipped with the library's reason.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda_random_call.h"
+#include "librope/rope.h"
+
+namespace rope {
+namespace {
+
+#define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
+
+// Fewer cases under compute-sanitizer, which is slow.
+int Cases(int full) {
+  const char* divide = std::getenv("ROPE_TEST_DIVIDE");
+  return divide != nullptr ? std::max(1, full / std::atoi(divide)) : full;
+}
+
+// Memory that every byte outside of a call's own was filled with.
+constexpr int kPoison = 0xa5;
+
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(size_t size) : size_(size) {
+    EXPECT_EQ(cudaMalloc(&data_, size + 1), cudaSuccess);
+    EXPECT_EQ(cudaMemset(data_, kPoison, size + 1), cudaSuccess);
+  }
+  ~DeviceBytes() { cudaFree(data_); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+
+  char* data() const { return static_cast<char*>(data_); }
+  size_t size() const { return size_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  void CopyFrom(const void* host, size_t bytes) {
+    EXPECT_EQ(cudaMemcpy(data_, host, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  template <class T>
+  std::vector<T> Read() const {
+    std::vector<T> host(size_ / sizeof(T));
+    EXPECT_EQ(cudaMemcpy(host.data(), data_, host.size() * sizeof(T), cudaMemcpyDeviceToHost),
+              cudaSuccess);
+    return host;
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_;
+};
+
+rope_config PlainConfig(int head_dim = 128, rope_angle angle = ROPE_ANGLE_EXACT,
+                        rope_pairing pairing = ROPE_PAIRING_HALVES) {
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = head_dim;
+  config.theta = 500000;
+  config.pairing = pairing;
+  config.angle = angle;
+  return config;
+}
+
+ContextPtr Make(rope_config config, rope_device device) {
+  config.device = device;
+  rope_context* context = nullptr;
+  EXPECT_EQ(rope_context_create(&config, &context), ROPE_OK) << rope_last_error();
+  return ContextPtr(context);
+}
+
+class Cuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    rope_config config = PlainConfig();
+    config.device = ROPE_DEVICE_CUDA;
+    rope_context* context = nullptr;
+    const rope_status s = rope_context_create(&config, &context);
+    const ContextPtr owned(context);
+    if (s == ROPE_ERROR_UNAVAILABLE) GTEST_SKIP() << rope_last_error();
+    ASSERT_EQ(s, ROPE_OK) << rope_last_error();
+    CUDA_OK(cudaSetDevice(0));
+  }
+};
+
+// Runs everywhere: a process that sees no device.
+TEST(CudaUnavailable, SaysWhy) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto create = [] {
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    rope_config config = PlainConfig();
+    config.device = ROPE_DEVICE_CUDA;
+    rope_context* context = nullptr;
+    const rope_status s = rope_context_create(&config, &context);
+    std::fprintf(stderr, "%s\n", rope_last_error());
+    std::exit(s == ROPE_ERROR_UNAVAILABLE && context == nullptr ? 0 : 1);
+  };
+  EXPECT_EXIT(create(), testing::ExitedWithCode(0), "config->device \\(CUDA\\): no usable device");
+}
+
+// The host buffers of a random call, mirrored on the device at the same alignment.
+class Mirror {
+ public:
+  explicit Mirror(const RandomCall& call) : call_(call) {
+    for (const auto& b : call.buffers_) {
+      device_.push_back(std::make_unique<DeviceBytes>(b->size() + 64));
+      // Tensors are aligned relative to 64-byte lines of the host's buffer.
+      shifts_.push_back(reinterpret_cast<uintptr_t>(b->data()) % 64);
+      Copy(device_.size() - 1, *b);
+    }
+  }
+
+  void Copy(size_t n, const std::vector<char>& from) {
+    EXPECT_EQ(cudaMemcpy(device_[n]->data() + shifts_[n], from.data(), from.size(),
+                         cudaMemcpyHostToDevice),
+              cudaSuccess);
+  }
+
+  std::vector<char> Read(size_t n) const {
+    std::vector<char> host(call_.buffers_[n]->size());
+    EXPECT_EQ(cudaMemcpy(host.data(), device_[n]->data() + shifts_[n], host.size(),
+                         cudaMemcpyDeviceToHost),
+              cudaSuccess);
+    return host;
+  }
+
+  template <class T>
+  void Move(T** pointer) const {
+    if (*pointer == nullptr) return;
+    const char* at = reinterpret_cast<const char*>(*pointer);
+    for (size_t n = 0; n < call_.buffers_.size(); ++n) {
+      const std::vector<char>& b = *call_.buffers_[n];
+      if (at < b.data() || at >= b.data() + b.size()) continue;
+      *pointer = reinterpret_cast<T*>(device_[n]->data() + shifts_[n] + (at - b.data()));
+      return;
+    }
+    ADD_FAILURE() << "a pointer outside of all buffers";
+  }
+
+  void Move(rope_positions* p) const {
+    Move(&p->offsets_i32), Move(&p->offsets_i64);
+    Move(&p->ids_i32), Move(&p->ids_i64), Move(&p->ids_f32);
+    Move(&p->cu_seqlens), Move(&p->freq_sets);
+  }
+
+  void Move(rope_cos_sin* rows) const { Move(&rows->data), Move(&rows->sin); }
+
+ private:
+  const RandomCall& call_;
+  std::vector<std::unique_ptr<DeviceBytes>> device_;
+  std::vector<size_t> shifts_;
+};
+
+// Compares a whole buffer, so that a byte written outside of the tensor shows, too.
+void ExpectSame(rope_dtype dtype, const std::vector<char>& cpu, const std::vector<char>& cuda) {
+  int bad = 0;
+  for (size_t i = 0; i < cpu.size() / static_cast<size_t>(ElementSize(dtype)) && bad < 3; ++i) {
+    const auto at = static_cast<int64_t>(i);
+    if (IsSame(dtype, cpu.data(), cuda.data(), at)) continue;
+    ++bad;
+    ADD_FAILURE() << "dtype " << dtype << " element " << i << ": "
+                  << LoadElement(dtype, cuda.data(), at) << ", on the CPU "
+                  << LoadElement(dtype, cpu.data(), at);
+  }
+}
+
+TEST_F(Cuda, RandomCallsEqualTheCpuBitForBit) {
+  const int cases = Cases(3000);
+  for (int seed = 0; seed < cases && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomCall call(static_cast<uint32_t>(seed));
+    call.MakeContext();
+    const ContextPtr cpu = call.Create(), cuda = call.Create(ROPE_DEVICE_CUDA);
+    ASSERT_TRUE(cpu != nullptr && cuda != nullptr);
+    call.MakeApply(cpu.get());
+    const Mirror mirror(call);
+    ASSERT_EQ(rope_apply_qk(cpu.get(), &call.args_), ROPE_OK) << rope_last_error();
+    rope_qk_args args = call.args_;
+    rope_cos_sin rows = call.rows_;
+    for (rope_tensor* t : {&args.q, &args.k, &args.q_out, &args.k_out}) mirror.Move(&t->data);
+    mirror.Move(&args.positions);
+    if (args.cos_sin != nullptr) {
+      mirror.Move(&rows);
+      args.cos_sin = &rows;
+    }
+    const rope_status s = rope_apply_qk(cuda.get(), &args);
+    if (s == ROPE_ERROR_UNSUPPORTED) continue;  // in place, channels moved, too many pairs
+    ASSERT_EQ(s, ROPE_OK) << rope_last_error();
+    CUDA_OK(cudaDeviceSynchronize());
+    for (const NamedTensor& t : call.named_) {
+      if (t.present) {
+        ExpectSame(t.in->dtype, *call.buffers_[t.out_buffer], mirror.Read(t.out_buffer));
+      }
+    }
+  }
+}
+
+TEST_F(Cuda, FilledRowsEqualTheCpuBitForBit) {
+  const int cases = Cases(500);
+  for (int seed = 0; seed < cases && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomCall call(static_cast<uint32_t>(seed));
+    call.MakeContext();
+    const ContextPtr cpu = call.Create(), cuda = call.Create(ROPE_DEVICE_CUDA);
+    ASSERT_TRUE(cpu != nullptr && cuda != nullptr);
+    rope_info info = ROPE_INIT(rope_info);
+    ASSERT_EQ(rope_context_info(cpu.get(), 0, &info), ROPE_OK);
+    const int64_t batch = call.Of({1, 1, 2}), tokens = call.Of({1, 7, 20});
+    rope_positions positions = call.MakePositions(info, batch, tokens);
+    rope_cos_sin rows = call.MakeRows(info, batch, tokens, true);
+    const Mirror mirror(call);
+    const rope_status s = rope_cos_sin_fill(cpu.get(), batch, tokens, &positions, &rows, nullptr);
+    if (s == ROPE_ERROR_INVALID_ARGUMENT) continue;  // angles are F32 only
+    ASSERT_EQ(s, ROPE_OK) << rope_last_error();
+    const void* const tensors[2] = {rows.data, rows.sin};
+    mirror.Move(&positions);
+    mirror.Move(&rows);
+    ASSERT_EQ(rope_cos_sin_fill(cuda.get(), batch, tokens, &positions, &rows, nullptr), ROPE_OK)
+        << rope_last_error();
+    CUDA_OK(cudaDeviceSynchronize());
+    for (size_t n = 0; n < call.buffers_.size(); ++n) {
+      if (call.buffers_[n]->data() == tensors[0] || call.buffers_[n]->data() == tensors[1]) {
+        ExpectSame(rows.dtype, *call.buffers_[n], mirror.Read(n));
+      }
+    }
+  }
+}
+
+// tokens x 1 head of f32 on both devices by the same ids.
+void CompareIds(rope_angle angle, const std::vector<int64_t>& ids) {
+  const ContextPtr cpu = Make(PlainConfig(128, angle), ROPE_DEVICE_CPU);
+  const ContextPtr cuda = Make(PlainConfig(128, angle), ROPE_DEVICE_CUDA);
+  std::vector<float> q(ids.size() * 128, 0.75f);
+  DeviceBytes device_q(q.size() * 4), device_ids(ids.size() * 8);
+  device_q.CopyFrom(q.data(), q.size() * 4);
+  device_ids.CopyFrom(ids.data(), ids.size() * 8);
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = 1;
+  args.tokens = static_cast<int64_t>(ids.size());
+  args.q.data = q.data();
+  args.q.dtype = ROPE_F32;
+  args.q.layout = ROPE_LAYOUT_BSHD;
+  args.q.heads = 1;
+  args.positions.kind = ROPE_POSITIONS_IDS_T;
+  args.positions.ids_i64 = ids.data();
+  ASSERT_EQ(rope_apply_qk(cpu.get(), &args), ROPE_OK) << rope_last_error();
+  args.q.data = device_q.data();
+  args.positions.ids_i64 = device_ids.as<int64_t>();
+  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  EXPECT_EQ(device_q.Read<float>(), q);
+}
+
+TEST_F(Cuda, EveryPositionEqualsTheCpu) {
+  std::vector<int64_t> ids = {0, 1, INT32_MAX, int64_t{INT32_MAX} + 1, INT64_MAX, INT64_MIN, -1};
+  for (int bit = 0; bit < 63; ++bit) ids.push_back((int64_t{1} << bit) - bit % 3);
+  std::mt19937_64 random(3);
+  while (ids.size() < 4096) ids.push_back(static_cast<int64_t>(random() >> (33 - random() % 10)));
+  CompareIds(ROPE_ANGLE_EXACT, ids);
+  CompareIds(ROPE_ANGLE_FLOAT32, ids);
+}
+
+// A call on q[tokens, heads, 128] in bf16 at positions offset + i.
+rope_qk_args OffsetCall(void* q, int64_t tokens, int heads, int64_t offset, cudaStream_t stream) {
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = 1;
+  args.tokens = tokens;
+  args.q.data = q;
+  args.q.dtype = ROPE_BF16;
+  args.q.layout = ROPE_LAYOUT_BSHD;
+  args.q.heads = heads;
+  args.positions.kind = ROPE_POSITIONS_OFFSET;
+  args.positions.offset = offset;
+  args.stream = stream;
+  return args;
+}
+
+std::vector<uint16_t> RandomBf16(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<uint16_t> values(count);
+  for (auto& v : values) v = Bf16FromFloat(static_cast<float>(random() % 2000) * 0.001f - 1);
+  return values;
+}
+
+// The first call of a fresh context is captured; replays see what the position array holds then.
+TEST_F(Cuda, GraphCaptureAndReplay) {
+  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
+  ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  constexpr int64_t kTokens = 4;
+  std::vector<uint16_t> expected = RandomBf16(kTokens * 8 * 128, 4);
+  DeviceBytes q(expected.size() * 2), offset(8);
+  q.CopyFrom(expected.data(), expected.size() * 2);
+  cudaStream_t stream;
+  CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  rope_qk_args args = OffsetCall(q.data(), kTokens, 8, 0, stream);
+  args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+  args.positions.offsets_i64 = offset.as<int64_t>();
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  CUDA_OK(cudaStreamEndCapture(stream, &graph));
+  size_t nodes = 0;
+  CUDA_OK(cudaGraphGetNodes(graph, nullptr, &nodes));
+  EXPECT_EQ(nodes, 2u) << "one kernel for each call, nothing else";
+  CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+  cuda.reset();  // a captured graph outlives its context
+  for (int64_t step : {0, 5, 100000}) {
+    offset.CopyFrom(&step, 8);
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    rope_qk_args host = OffsetCall(expected.data(), kTokens, 8, step, nullptr);
+    for (int call = 0; call < 2; ++call) ASSERT_EQ(rope_apply_qk(cpu.get(), &host), ROPE_OK);
+    EXPECT_EQ(q.Read<uint16_t>(), expected) << "offset " << step;
+  }
+  CUDA_OK(cudaGraphExecDestroy(exec));
+  CUDA_OK(cudaGraphDestroy(graph));
+  CUDA_OK(cudaStreamDestroy(stream));
+}
+
+// Eight threads, each with a stream, share one context.
+TEST_F(Cuda, ConcurrentStreams) {
+  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
+  const ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  std::vector<std::thread> threads;
+  for (uint32_t n = 0; n < 8; ++n) {
+    threads.emplace_back([&, n] {
+      std::vector<uint16_t> expected = RandomBf16(64 * 8 * 128, n);
+      DeviceBytes q(expected.size() * 2);
+      q.CopyFrom(expected.data(), expected.size() * 2);
+      CUDA_OK(cudaDeviceSynchronize());
+      cudaStream_t stream;
+      CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      for (int step = 0; step < 50; ++step) {
+        rope_qk_args args = OffsetCall(q.data(), 64, 8, n * 1000 + step, stream);
+        ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+        args = OffsetCall(expected.data(), 64, 8, n * 1000 + step, nullptr);
+        ASSERT_EQ(rope_apply_qk(cpu.get(), &args), ROPE_OK) << rope_last_error();
+      }
+      CUDA_OK(cudaStreamSynchronize(stream));
+      EXPECT_EQ(q.Read<uint16_t>(), expected);
+      CUDA_OK(cudaStreamDestroy(stream));
+    });
+  }
+  for (auto& t : threads) t.join();
+}
+
+// Many calls in a row without waiting: each starts while the one before it drains.
+TEST_F(Cuda, ChainsStayOrdered) {
+  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
+  const ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  std::vector<uint16_t> expected = RandomBf16(33 * 8 * 128, 5);
+  DeviceBytes q(expected.size() * 2);
+  q.CopyFrom(expected.data(), expected.size() * 2);
+  for (int step = 0; step < Cases(1000); ++step) {
+    rope_qk_args args = OffsetCall(q.data(), 33, 8, step, nullptr);
+    ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+    args.q.data = expected.data();
+    ASSERT_EQ(rope_apply_qk(cpu.get(), &args), ROPE_OK) << rope_last_error();
+  }
+  EXPECT_EQ(q.Read<uint16_t>(), expected);
+}
+
+// More than 2^31 elements: heads at the end, in the middle and at the start.
+TEST_F(Cuda, TensorsBeyond32Bits) {
+  if (Cases(2) == 1) GTEST_SKIP() << "too slow under compute-sanitizer";
+  constexpr int kHeads = 8;
+  constexpr int64_t kTokens = (int64_t{1} << 31) / (kHeads * 128) + 4097;
+  constexpr size_t kBytes = static_cast<size_t>(kTokens) * kHeads * 128 * 2;
+  size_t free_bytes = 0, all = 0;
+  CUDA_OK(cudaMemGetInfo(&free_bytes, &all));
+  if (free_bytes < kBytes + (size_t{256} << 20)) GTEST_SKIP() << "needs " << kBytes << " bytes";
+  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
+  const ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  DeviceBytes q(kBytes);
+  const rope_qk_args args = OffsetCall(q.data(), kTokens, kHeads, 7, nullptr);
+  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  CUDA_OK(cudaDeviceSynchronize());
+  constexpr int64_t kSome = 64;
+  for (const int64_t first :
+       {int64_t{0}, kTokens / 2, (int64_t{1} << 31) / 1024 - kSome / 2, kTokens - kSome}) {
+    std::vector<uint16_t> expected(kSome * kHeads * 128, kPoison * 0x101), got(expected.size());
+    const rope_qk_args host = OffsetCall(expected.data(), kSome, kHeads, 7 + first, nullptr);
+    ASSERT_EQ(rope_apply_qk(cpu.get(), &host), ROPE_OK);
+    CUDA_OK(cudaMemcpy(got.data(), q.as<uint16_t>() + first * kHeads * 128, got.size() * 2,
+                       cudaMemcpyDeviceToHost));
+    EXPECT_EQ(got, expected) << "from token " << first;
+  }
+}
+
+// An error of the caller stays for the caller to see, and the current device is not changed.
+TEST_F(Cuda, Manners) {
+  (void)cudaGetLastError();
+  ASSERT_NE(cudaMemset(nullptr, 0, size_t{1} << 60), cudaSuccess);
+  const cudaError_t before = cudaPeekAtLastError();
+  const ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  DeviceBytes q(8 * 128 * 2);
+  rope_qk_args args = OffsetCall(q.data(), 1, 8, 1, nullptr);
+  EXPECT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  EXPECT_EQ(cudaPeekAtLastError(), before);
+  (void)cudaGetLastError();
+  int device = -1;
+  CUDA_OK(cudaGetDevice(&device));
+  EXPECT_EQ(device, 0);
+  const std::string name = rope_context_backend(cuda.get());
+  EXPECT_EQ(name.rfind("cuda:0 sm_", 0), 0u) << name;
+
+  int count = 0;
+  CUDA_OK(cudaGetDeviceCount(&count));
+  rope_config absent = PlainConfig();
+  absent.device = ROPE_DEVICE_CUDA;
+  absent.device_index = count;
+  rope_context* context = nullptr;
+  EXPECT_EQ(rope_context_create(&absent, &context), ROPE_ERROR_UNAVAILABLE);
+  if (count < 2) return;
+  CUDA_OK(cudaSetDevice(1));
+  EXPECT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_ERROR_INVALID_ARGUMENT);
+  CUDA_OK(cudaSetDevice(0));
+}
+
+}  // namespace
+}  // namespace rope
