@@ -16,6 +16,14 @@ void FillErnie(const int32_t (&section)[4], LayerType* type) {
   }
 }
 
+// Even pairs turn by the first id, odd ones by the second.
+void FillAlternating(LayerType* type) {
+  rope_config& config = type->config;
+  const int span = config.rotary_dim != 0 ? config.rotary_dim : config.head_dim;
+  config.axes = 2;
+  for (int i = 0; i < span / 2; ++i) type->pair_axis.push_back(static_cast<uint8_t>(i % 2));
+}
+
 }  // namespace
 
 void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type) {
@@ -24,6 +32,10 @@ void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type) {
   const Axes rule = family != nullptr ? family->axes : Axes::kOne;
   int32_t section[4] = {};
   int axes = 0;
+  if (rule == Axes::kAlternating) {
+    FillAlternating(type);
+    return;
+  }
 
   const char* key =
       source.dict.Find("xdrope_section") != nullptr ? "xdrope_section" : "mrope_section";

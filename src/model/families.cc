@@ -3,6 +3,12 @@
 namespace rope::model {
 namespace {
 
+constexpr TwoRopes kDots3Note = {
+    {"rope_theta", 8e7},
+    {"swa_rope_theta", 5e4, 1, nullptr, 0, "swa_qk_nope_head_dim", 192, "swa_qk_rope_head_dim"},
+    Flat::kBoth,
+    false,
+    "indexed_attention"};
 constexpr TwoRopes kEmbeddingGemma2 = {
     {"rope_theta", 1e6, 1, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kGemma3 = {{"rope_theta", 1e6}, {"rope_local_base_freq", 1e4}, Flat::kFull};
@@ -59,6 +65,11 @@ struct Row {
     row.family.qk_rope_head_dim = rope;
     return row;
   }
+  constexpr Row Projection() const {
+    Row row = *this;
+    row.family.span = Span::kProjection;
+    return row;
+  }
   constexpr Row Trailing() const {
     Row row = *this;
     row.family.span = Span::kTrailing;
@@ -102,6 +113,10 @@ constexpr const char kCwmRope[] =
 constexpr const char kGptOssRope[] =
     R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
         "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
+constexpr const char kHiggsAudioRope[] =
+    R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0,
+        "original_max_position_embeddings": 1024, "low_freq_factor": 0.125,
+        "high_freq_factor": 0.5})";
 constexpr const char kMinistral3Rope[] =
     R"({"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
@@ -110,6 +125,10 @@ constexpr const char kMistral4Rope[] =
     R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
         "original_max_position_embeddings": 8192})";
+// Checkpoints also hold a tensor that scales the frequencies, which is for freq_factors.
+constexpr const char kMistralLarge4Rope[] =
+    R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2048.0, "beta_fast": 32.0,
+        "beta_slow": 1.0, "attention_factor": 1.0, "original_max_position_embeddings": 512})";
 
 using S = Style;
 using L = Layers;
@@ -134,6 +153,7 @@ constexpr Row kFamilies[] = {
     Row("blt", S::kInterleaved).Theta(5e5),
     Row("chameleon", S::kHalves),
     Row("chatglm", S::kInterleaved).HeadDim(128).Partial(0.5).HeadBy(H::kKvChannels),
+    Row("clvp_encoder", S::kHalves).Projection(),
     Row("codegen", S::kInterleavedFloat32).Partial(1).RotaryDim(64),
     Row("cohere", S::kInterleavedCosSin).Theta(5e5),
     Row("cohere2", S::kInterleavedCosSin).Layers(L::kFullIsNope, 4),
@@ -159,12 +179,18 @@ constexpr Row kFamilies[] = {
         .Two(kGemma4),
     Row("doge", S::kHalves),
     Row("dots1", S::kHalves),
+    Row("dots3_note", S::kInterleavedToHalves)
+        .Theta(8e7)
+        .Mla(128, 64)
+        .Layers(L::kFirstTwo, 4)
+        .Two(kDots3Note),
     Row("embedding_gemma2", S::kHalves).HeadDim(256).Layers(L::kLastOfPeriod).Two(kEmbeddingGemma2),
     Row("emu3", S::kHalves).Theta(1e6),
     Row("ernie4_5", S::kInterleavedFloat32).Theta(5e5).HeadDim(128),
     Row("ernie4_5_moe", S::kInterleavedFloat32).Theta(5e5),
     Row("ernie4_5_vl_moe", S::kInterleavedFloat32).Theta(5e5).Axes(A::kErnie, 22, 22, 20),
     Row("esm", S::kHalvesCosSin),
+    Row("esmc", S::kHalves),
     Row("eurobert", S::kHalves),
     Row("evolla", S::kHalvesCosSin).Theta(5e5),
     Row("exaone", S::kHalves),
@@ -207,7 +233,7 @@ constexpr Row kFamilies[] = {
     Row("granitemoeshared", S::kHalves),
     Row("gte", S::kHalves).Theta(160000),
     Row("helium", S::kInterleaved).Theta(1e5).HeadDim(128),
-    Row("higgs_audio_v2", S::kHalves).Theta(5e5).HeadDim(128),
+    Row("higgs_audio_v2", S::kHalves).Theta(5e5).HeadDim(128).Rope(kHiggsAudioRope),
     Row("hrm_text", S::kHalves).HeadDim(128),
     Row("hunyuan_v1_dense", S::kHalves),
     Row("hunyuan_v1_moe", S::kHalves),
@@ -247,6 +273,10 @@ constexpr Row kFamilies[] = {
     Row("ministral3", S::kHalves).Theta(1e6).HeadDim(128).Rope(kMinistral3Rope),
     Row("mistral", S::kHalves),
     Row("mistral4", S::kInterleavedToHalves).Mla(64, 64).Rope(kMistral4Rope),
+    Row("mistral_large4", S::kInterleavedToHalves)
+        .Mla(64, 64)
+        .Layers(L::kNoRopeLayers, 4)
+        .Rope(kMistralLarge4Rope),
     Row("mixtral", S::kHalves).Theta(1e6),
     Row("mllama", S::kHalves).Theta(5e5),
     Row("modernbert", S::kHalvesCosSin).Theta(160000).Layers(L::kFirstOfPeriod, 3).Two(kModernBert),
@@ -254,17 +284,23 @@ constexpr Row kFamilies[] = {
         .Theta(160000)
         .Layers(L::kFirstOfPeriod, 3)
         .Two(kModernBert),
+    Row("molmo2", S::kHalves).HeadDim(128),
     Row("moonshine", S::kInterleaved).Partial(0.9),
     Row("moonshine_streaming", S::kInterleaved).Partial(0.8),
     Row("moshi", S::kHalves),
-    Row("muse_glimmer", S::kHalves).HeadDim(128),
+    Row("muse_glimmer", S::kHalves).HeadDim(128).Layers(L::kFromLast, 4),
     Row("muse_glimmer_assistant", S::kHalves).Theta(5e5).HeadDim(128),
-    Row("muse_spark", S::kHalves).Theta(5e5).HeadDim(64).Layers(L::kFullIsNope),
+    Row("muse_spark", S::kHalves).Theta(5e5).HeadDim(64).Layers(L::kFromLast, 4),
     Row("nanochat", S::kHalvesNegated),
     Row("nemotron", S::kHalves).Partial(0.5),
     Row("nemotron-nas", S::kHalves),
     Row("nemotron_h", S::kHalves).Layers(L::kNone),
-    Row("neomme", S::kHalves).HeadDim(64).Partial(1).Layers(L::kLastOfPeriod).Two(kNeomme),
+    Row("neomme", S::kHalves)
+        .HeadDim(64)
+        .Partial(1)
+        .Layers(L::kLastOfPeriod)
+        .Two(kNeomme)
+        .Axes(A::kAlternating),
     Row("neucodec", S::kHalves),
     Row("nomic_bert", S::kHalves).Theta(1000),
     Row("olmo", S::kHalvesFloat32),
@@ -307,6 +343,11 @@ constexpr Row kFamilies[] = {
     Row("qwen3_omni_moe", S::kHalves).Theta(1e6).Axes(A::kInterleaved, 24, 20, 20),
     Row("qwen3_vl", S::kHalves).Theta(5e5).HeadDim(128).Axes(A::kInterleaved, 24, 20, 20),
     Row("qwen3_vl_moe", S::kHalves).Theta(5e5).Axes(A::kInterleaved, 24, 20, 20),
+    Row("qwen4_exp", S::kHalves)
+        .HeadDim(256)
+        .Partial(1)
+        .Layers(L::kLinearHybrid, 4)
+        .Axes(A::kInterleaved, 11, 11, 10),
     Row("recurrent_gemma", S::kHalves).Partial(0.5).HeadBy(H::kQuotient),
     Row("roformer", S::kInterleavedFloat64),
     Row("seed_oss", S::kHalves).HeadDim(128),
@@ -345,12 +386,14 @@ constexpr Alias kAliases[] = {
     {"EvollaModel", "evolla"},
     {"exaone4_moe", "exaone_moe"},
     {"kimi_k2", "deepseek_v3"},
+    {"lasr_encoder", "lasr"},
     {"minimax_m1", "minimax"},
     {"minimax_m3", "minimax_m3_vl"},
     {"minimax_text_01", "minimax"},
     {"modernbert_decoder", "modernbert-decoder"},
     {"phi3_v", "phi3"},
     {"phi4mm", "phi4_multimodal"},
+    {"pocket_tts_audio_tokenizer", "pocket_tts"},
     {"stablelm_epoch", "stablelm"},
     {"step3p7", "step3p5"},
     {"t5_gemma_module", "t5gemma"},

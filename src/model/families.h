@@ -32,10 +32,11 @@ enum class Style : uint8_t {
 
 // Which channels of a head rotate.
 enum class Span : uint8_t {
-  kWhole,    // of the class's own rule: all. Scaled types honour partial_rotary_factor even there
-  kPartial,  // the first head_dim * partial_rotary_factor, or rotary_dim
-  kMla,      // [qk_nope_head_dim | qk_rope_head_dim]; the key head_dim means something else there
-  kTrailing  // the last qk_rope_head_dim of head_dim
+  kWhole,      // of the class's own rule: all. Scaled types honour partial_rotary_factor even there
+  kPartial,    // the first head_dim * partial_rotary_factor, or rotary_dim
+  kMla,        // [qk_nope_head_dim | qk_rope_head_dim]; the key head_dim means something else there
+  kTrailing,   // the last qk_rope_head_dim of head_dim
+  kProjection  // the first max(projection_dim / (2 * num_attention_heads), 32): CLVP
 };
 
 // Where head_dim comes from if the key head_dim is absent, or in spite of it.
@@ -52,10 +53,12 @@ enum class Layers : uint8_t {
   kLastOfPeriod,   // layer_types, else full_attention where (i + 1) % period == 0
   kFirstOfPeriod,  // layer_types, else full_attention where i % period == 0
   kFirstAndLast,   // the same, and layer 0: MiMo
+  kFirstTwo,       // layer_types, else full where i % period == 1, and layer 0: dots3-note
   kLastForced,     // as kLastOfPeriod, and the very last layer is full: Gemma 4
   kFullIsNope,     // as kLastOfPeriod, but full_attention layers have no RoPE
   kNoRopeLayers,   // no_rope_layers[i] (1: RoPE), else (i + 1) % period != 0
   kLinearHybrid,   // as kLastOfPeriod, but the other layers are not attention
+  kFromLast,       // no RoPE where (layers - 1 - i) % period == 0, whatever layer_types says: Muse
   kCompressed,     // compress_ratios[i] != 0: "compress", else "main": DeepSeek-V4
   kNone            // no layer has RoPE
 };
@@ -67,6 +70,9 @@ struct KindDefaults {
   double partial = 1;
   const char* head_dim_key = nullptr;  // nullptr: head_dim
   int head_dim = 0;
+  const char* nope_key = nullptr;  // replaces qk_nope_head_dim, with its default
+  int nope = 0;
+  const char* rope_key = nullptr;  // replaces qk_rope_head_dim
 };
 
 // To which kinds a rope dictionary applies that does not tell them apart.
@@ -87,6 +93,7 @@ enum class Axes : uint8_t {
   kChunked,      // t..t h..h w..w
   kInterleaved,  // thwthw..tt
   kErnie,        // hwhw..hwt..t; sections are listed h, w, t
+  kAlternating   // two ids, pair by pair: NeoMME
 };
 
 struct Family {

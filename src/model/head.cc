@@ -1,5 +1,6 @@
 #include "model/head.h"
 
+#include <algorithm>
 #include <string>
 
 namespace rope::model {
@@ -19,7 +20,9 @@ int64_t Quotient(const Dict& text, int64_t times) {
   return times * *hidden / *heads;
 }
 
-int64_t ByRule(const Dict& text, const Family* family, const char* key, int key_default) {
+int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
+               const Dict& layer) {
+  if (const auto given = layer.Integer("head_dim", 1, kMaxWidth)) return *given;
   const HeadDim rule = family != nullptr ? family->head_rule : HeadDim::kKey;
   if (rule == HeadDim::kQuotient) return Quotient(text, 1);
   if (rule == HeadDim::kTwice) {
@@ -31,17 +34,32 @@ int64_t ByRule(const Dict& text, const Family* family, const char* key, int key_
     const auto given = text.Integer("kv_channels", 1, kMaxWidth);
     return given.value_or(class_default);
   }
-  if (key != nullptr) {
-    if (const auto given = text.Integer(key, 1, kMaxWidth)) return *given;
-    if (key_default != 0) return key_default;
+  if (kind != nullptr && kind->head_dim_key != nullptr) {
+    if (const auto given = text.Integer(kind->head_dim_key, 1, kMaxWidth)) return *given;
+    if (kind->head_dim != 0) return kind->head_dim;
   }
   if (const int64_t given = text.Integer("head_dim", 0, kMaxWidth).value_or(0)) return given;
   // null and 0 ask for the quotient, absence for the class default
   return class_default != 0 && !text.Mentions("head_dim") ? class_default : Quotient(text, 1);
 }
 
-int32_t Width(const Dict& text, const char* key, int class_default) {
-  return static_cast<int32_t>(text.Integer(key, 1, kMaxHeadDim).value_or(class_default));
+// A width of latent attention: of the layers of one kind, of the kind, of all layers.
+int32_t Width(const Dict& text, const Dict& layer, const char* key, int class_default,
+              const char* kind_key, int kind_default) {
+  auto width = layer.Integer(key, 1, kMaxHeadDim);
+  if (!width && kind_key != nullptr) width = text.Integer(kind_key, 1, kMaxHeadDim);
+  if (!width && kind_default != 0) width = kind_default;
+  if (!width) width = text.Integer(key, 1, kMaxHeadDim);
+  return static_cast<int32_t>(width.value_or(class_default));
+}
+
+// CLVP rotates the first channels, q, k and v alike.
+int32_t ProjectionSpan(const Dict& text) {
+  const int64_t heads = text.Integer("num_attention_heads", 1, kMaxWidth).value_or(1);
+  const auto width = text.Integer("projection_dim", 1, kMaxWidth);
+  if (!width)
+    text.RejectMissing("projection_dim", "the number of rotated channels follows from it");
+  return static_cast<int32_t>(std::max<int64_t>(*width / (2 * heads), 32));
 }
 
 }  // namespace
@@ -55,7 +73,7 @@ bool IsLatent(const Dict& text, const Family* family) {
   return named && text.Integer("qk_rope_head_dim", 0, kMaxHeadDim).value_or(1) != 0;
 }
 
-void FillHead(const Dict& text, const Family* family, const char* key, int key_default,
+void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, const Dict& layer,
               rope_config* config) {
   const bool latent = IsLatent(text, family);
   if (family != nullptr) {
@@ -70,12 +88,14 @@ void FillHead(const Dict& text, const Family* family, const char* key, int key_d
   if (latent) {
     // An unknown family is latent only if it has both keys.
     config->rotary_dim =
-        Width(text, "qk_rope_head_dim", family != nullptr ? family->qk_rope_head_dim : 0);
+        Width(text, layer, "qk_rope_head_dim", family != nullptr ? family->qk_rope_head_dim : 0,
+              kind != nullptr ? kind->rope_key : nullptr, 0);
     config->rotary_offset =
-        Width(text, "qk_nope_head_dim", family != nullptr ? family->qk_nope_head_dim : 0);
+        Width(text, layer, "qk_nope_head_dim", family != nullptr ? family->qk_nope_head_dim : 0,
+              kind != nullptr ? kind->nope_key : nullptr, kind != nullptr ? kind->nope : 0);
     head_dim = config->rotary_offset + config->rotary_dim;
   } else {
-    head_dim = ByRule(text, family, key, key_default);
+    head_dim = ByRule(text, family, kind, layer);
   }
   if (head_dim < 2 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
     Reject(ROPE_ERROR_PARSE,
@@ -88,6 +108,15 @@ void FillHead(const Dict& text, const Family* family, const char* key, int key_d
   if (config->rotary_dim % 2 != 0) {
     Reject(ROPE_ERROR_PARSE, "%s (%d) must be even", text.Path("qk_rope_head_dim").c_str(),
            config->rotary_dim);
+  }
+  if (family != nullptr && family->span == Span::kProjection) {
+    config->rotary_dim = ProjectionSpan(text);
+    if (config->rotary_dim > head_dim || config->rotary_dim % 2 != 0) {
+      Reject(ROPE_ERROR_PARSE,
+             "%s (giving %d channels) must give an even number up to head_dim (%lld)",
+             text.Path("projection_dim").c_str(), config->rotary_dim,
+             static_cast<long long>(head_dim));
+    }
   }
   if (family != nullptr && family->span == Span::kTrailing) {
     const auto given = text.Integer("qk_rope_head_dim", 2, head_dim);

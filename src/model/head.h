@@ -7,10 +7,11 @@
 
 namespace rope::model {
 
-// Writes head_dim, pairing and rounding; for multi-head latent attention and trailing spans also
-// rotary_dim and rotary_offset. `key` and `key_default` replace "head_dim" and the class default
-// (Gemma 4's global_head_dim); nullptr and 0: they do not.
-void FillHead(const Dict& text, const Family* family, const char* key, int key_default,
+// Writes head_dim, pairing and rounding; for multi-head latent attention and spans that the model's
+// code fixes also rotary_dim and rotary_offset. `kind` (nullptr: none) has keys and defaults that
+// one kind of layer has instead (Gemma 4's global_head_dim); `layer` (may be absent) is what
+// per_layer_config says of its layers, and wins.
+void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, const Dict& layer,
               rope_config* config);
 
 // Whether q and k are [nope | rope] with the widths qk_nope_head_dim and qk_rope_head_dim.

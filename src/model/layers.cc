@@ -1,17 +1,29 @@
 #include "model/layers.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 namespace rope::model {
 namespace {
 
-// num_hidden_layers in the words of all families, 0 if absent.
-int LayerCount(const Dict& text) {
-  return static_cast<int>(text.FirstInteger({"num_hidden_layers", "n_layer", "n_layers",
-                                             "num_layers", "decoder_num_hidden_layers"},
-                                            1, kMaxLayers)
-                              .value_or(0));
+// num_hidden_layers in the words of all families, 0 if absent. Attention layers, that is: LongCat's
+// num_layers are two of them each, and HRM goes through its two stacks H_cycles * (L_cycles + 1)
+// times, with a key and value cache for each.
+int LayerCount(const Dict& text, const Family* family) {
+  const std::string_view name = family != nullptr ? family->model_type : "";
+  int64_t times = 1;
+  if (name == "longcat_flash" && text.Find("num_hidden_layers") == nullptr) times = 2;
+  if (name == "hrm_text" && text.Find("num_layers_per_stack") == nullptr) {
+    constexpr int64_t kMaxCycles = 256;
+    times = text.Integer("H_cycles", 1, kMaxCycles).value_or(2) *
+            (text.Integer("L_cycles", 1, kMaxCycles).value_or(3) + 1);
+  }
+  const int64_t count = text.FirstInteger({"num_hidden_layers", "n_layer", "n_layers", "num_layers",
+                                           "decoder_num_hidden_layers"},
+                                          1, kMaxLayers)
+                            .value_or(0);
+  return static_cast<int>(std::min<int64_t>(times * count, kMaxLayers));
 }
 
 std::string Entry(const Dict& text, std::string_view key, size_t i) {
@@ -103,6 +115,7 @@ std::vector<std::string_view> PatternLabels(const Dict& text, const Family* fami
     case Layers::kFirstAndLast:
       set([period](size_t i) { return i == 0 || (i + 1) % period == 0; });
       break;
+    case Layers::kFirstTwo: set([period](size_t i) { return i == 0 || i % period == 1; }); break;
     case Layers::kLastForced:
       set([&](size_t i) { return (i + 1) % period == 0 || i + 1 == labels.size(); });
       break;
@@ -149,6 +162,15 @@ std::vector<std::string_view> NoRopeLabels(const Dict& text, const Family* famil
   return labels;
 }
 
+// Muse: the pattern counts from the last layer.
+std::vector<std::string_view> FromLastLabels(const Family* family, int count) {
+  std::vector<std::string_view> labels(static_cast<size_t>(count), kFull);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if ((labels.size() - 1 - i) % static_cast<size_t>(family->period) == 0) labels[i] = kNope;
+  }
+  return labels;
+}
+
 // DeepSeek-V4: compress_ratios, or the names that transformers gives the layers.
 std::vector<std::string_view> CompressedLabels(const Dict& text, int count) {
   const Value::Array* ratios = text.Array("compress_ratios");
@@ -168,11 +190,38 @@ std::vector<std::string_view> CompressedLabels(const Dict& text, int count) {
 
 }  // namespace
 
-std::vector<double> LayerThetas(const Dict& text) {
+std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
+                                                const std::vector<std::string_view>& labels) {
+  std::map<std::string_view, Dict> overrides;
+  const Dict all = text.Child("per_layer_config");
+  if (!all.exists()) return overrides;
+  std::vector<Dict> layers(labels.size());
+  for (const auto& [key, value] : all.members()) {
+    size_t layer = 0;
+    bool number = !key.empty() && key.size() < 6;
+    for (char c : key) {
+      number = number && c >= '0' && c <= '9';
+      layer = layer * 10 + static_cast<size_t>(c - '0');
+    }
+    if (number && layer < layers.size() && !value.IsNull()) layers[layer] = all.Child(key);
+  }
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] == kNope) continue;
+    const Dict& first = overrides.emplace(labels[i], layers[i]).first->second;
+    for (const char* key : {"head_dim", "qk_nope_head_dim", "qk_rope_head_dim"}) {
+      if (layers[i].Integer(key, 1, kMaxLayers) == first.Integer(key, 1, kMaxLayers)) continue;
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s must give all layers of the type \"%s\" the same %s",
+             text.Path("per_layer_config").c_str(), Printable(labels[i]).c_str(), key);
+    }
+  }
+  return overrides;
+}
+
+std::vector<double> LayerThetas(const Dict& text, const Family* family) {
   const Value::Array* list = text.Array("layer_rope_theta");
   std::vector<double> thetas;
   if (list == nullptr) return thetas;
-  thetas.resize(Covered(text, "layer_rope_theta", *list, LayerCount(text)));
+  thetas.resize(Covered(text, "layer_rope_theta", *list, LayerCount(text, family)));
   for (size_t i = 0; i < thetas.size(); ++i) {
     const std::string path = Entry(text, "layer_rope_theta", i);
     thetas[i] = (*list)[i].IsNull() ? 0 : ToNumber(path, (*list)[i]);
@@ -182,11 +231,12 @@ std::vector<double> LayerThetas(const Dict& text) {
 }
 
 std::vector<std::string_view> LayerLabels(const Dict& text, const Family* family) {
-  const int count = LayerCount(text);
+  const int count = LayerCount(text, family);
   const Layers rule = family != nullptr ? family->layers : Layers::kUniform;
   if (rule == Layers::kNone) {
     return std::vector<std::string_view>(count != 0 ? count : kMaxLayers, kNope);
   }
+  if (rule == Layers::kFromLast) return FromLastLabels(family, count);
   if (rule == Layers::kCompressed) return CompressedLabels(text, count);
   const bool no_rope_list = family == nullptr && text.Find("no_rope_layers") != nullptr;
   if (rule == Layers::kNoRopeLayers || no_rope_list) return NoRopeLabels(text, family, count);
@@ -208,7 +258,11 @@ std::vector<std::string_view> LayerLabels(const Dict& text, const Family* family
     labels = PatternLabels(text, family, count);
   } else {
     labels.assign(count != 0 ? count : kMaxLayers, kFull);
-    MarkListed(text, "attn_layer_indices", false, &labels);     // Bamba
+    MarkListed(text, "attn_layer_indices", false, &labels);  // Bamba, whose other layers are Mamba
+    if (family != nullptr && std::string_view(family->model_type) == "bamba" &&
+        text.Find("attn_layer_indices") == nullptr) {
+      std::fill(labels.begin(), labels.end(), kNope);
+    }
     MarkListed(text, "full_attn_idxs", false, &labels);         // LFM2
     MarkListed(text, "cross_attention_layers", true, &labels);  // Llama 3.2 Vision
   }

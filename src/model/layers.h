@@ -4,7 +4,7 @@
 #ifndef LIBROPE_SRC_MODEL_LAYERS_H_
 #define LIBROPE_SRC_MODEL_LAYERS_H_
 
-#include <optional>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -23,8 +23,13 @@ std::vector<std::string_view> LayerLabels(const Dict& text, const Family* family
 
 constexpr int kMaxLayers = 4096;
 
+// What per_layer_config, whose keys are numbers of layers ("05"), says of the layers of each label:
+// the entry of the first of them. Throws Error if their head sizes differ.
+std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
+                                                const std::vector<std::string_view>& labels);
+
 // layer_rope_theta: the base of every layer, 0 where the layer has no RoPE. Empty if absent.
-std::vector<double> LayerThetas(const Dict& text);
+std::vector<double> LayerThetas(const Dict& text, const Family* family);
 
 }  // namespace rope::model
 

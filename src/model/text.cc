@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <string>
 
 #include "model/families.h"
@@ -43,6 +44,7 @@ bool LacksRope(const Dict& text, const Family* family) {
     return text.Integer("hidden_size", 1, 1 << 20).value_or(0) == 5120;
   }
   if (IsNamed(family, "granitemoehybrid")) return !says("position_embedding_type", "rope");
+  if (IsNamed(family, "clvp_encoder")) return !text.Bool("use_rotary_embedding").value_or(true);
   if (IsNamed(family, "esm")) return !says("position_embedding_type", "rotary");
   if (IsNamed(family, "wav2vec2-conformer")) return !says("position_embeddings_type", "rotary");
   if (IsNamed(family, "zamba2")) return !text.Bool("use_mem_rope").value_or(false);
@@ -66,8 +68,10 @@ class LanguageModel {
   }
 
   void Build() {
-    std::vector<std::string_view> labels = LayerLabels(text_, family_);
-    const std::vector<double> thetas = LayerThetas(text_);
+    labels_ = LayerLabels(text_, family_);
+    std::vector<std::string_view>& labels = labels_;
+    overrides_ = LayerOverrides(text_, labels);
+    const std::vector<double> thetas = LayerThetas(text_, family_);
     if (LacksRope(text_, family_)) {
       std::fill(labels.begin(), labels.end(), kNope);
       if (labels.empty()) labels.assign(kMaxLayers, kNope);
@@ -78,6 +82,8 @@ class LanguageModel {
       AddCompressed();
     } else if (family_ != nullptr && family_->two_ropes != nullptr) {
       AddTwoRopes(*family_->two_ropes);
+    } else if (IsNamed(family_, "molmo2") && text_.Find("rope_scaling_layers") != nullptr) {
+      AddScaledLayers();
     } else if (nested_) {
       AddNested();
     } else {
@@ -104,17 +110,17 @@ class LanguageModel {
     return family_ != nullptr && family_->layers == Layers::kFullIsNope ? kSliding : kFull;
   }
 
-  LayerType Begin(std::string_view name, const char* head_dim_key = nullptr,
-                  int head_dim_default = 0) const {
+  LayerType Begin(std::string_view name, const KindDefaults* kind = nullptr) const {
     LayerType type;
     type.name = name;
-    FillHead(text_, family_, head_dim_key, head_dim_default, &type.config);
+    const auto layer = overrides_.find(name);
+    FillHead(text_, family_, kind, layer != overrides_.end() ? layer->second : Dict(),
+             &type.config);
     return type;
   }
 
-  void Add(std::string_view name, RopeSource source, const char* head_dim_key = nullptr,
-           int head_dim_default = 0) {
-    LayerType type = Begin(name, head_dim_key, head_dim_default);
+  void Add(std::string_view name, RopeSource source, const KindDefaults* kind = nullptr) {
+    LayerType type = Begin(name, kind);
     source.latent = IsLatent(text_, family_);
     FillRope(source, &type);
     if (IsNamed(family_, "esm")) type.config.inv_freq_dtype = ROPE_F16;  // as its checkpoints
@@ -158,6 +164,8 @@ class LanguageModel {
     }
   }
 
+  Dict FullDict() const { return DictOf(family_->two_ropes->full_name, true); }
+
   void RejectFlatScaling() const {
     const char* key = dict_.Find("rope_type") != nullptr ? "rope_type" : "type";
     const std::string_view type = dict_.String(key).value_or("default");
@@ -177,7 +185,24 @@ class LanguageModel {
     source.default_theta = kind.theta;
     source.default_partial = kind.partial;
     source.default_proportional = proportional;
-    Add(name, source, kind.head_dim_key, kind.head_dim);
+    Add(name, source, &kind);
+  }
+
+  // Molmo 2: layers that rope_scaling_layers does not list have the same theta and no scaling.
+  void AddScaledLayers() {
+    const Value::Array& list = *text_.Array("rope_scaling_layers");
+    std::vector<bool> scaled(labels_.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      const std::string path = text_.Path("rope_scaling_layers") + "[" + std::to_string(i) + "]";
+      const auto layer = static_cast<size_t>(ToInteger(path, list[i], 0, kMaxLayers));
+      if (layer < scaled.size()) scaled[layer] = true;
+    }
+    constexpr std::string_view kScaled = "scaled", kUnscaled = "unscaled";
+    for (size_t i = 0; i < scaled.size(); ++i) labels_[i] = scaled[i] ? kScaled : kUnscaled;
+    Add(kScaled, Source(dict_));
+    RopeSource unscaled = Source(Dict());
+    unscaled.theta = dict_.Positive("rope_theta").value_or(0);
+    Add(kUnscaled, unscaled);
   }
 
   bool IsNull(std::string_view name) const {
@@ -270,6 +295,10 @@ class LanguageModel {
       if (out_->types[i].name == label) return static_cast<int32_t>(i);
     }
     if (ropes == 1 && !nested_) return 0;
+    const TwoRopes* kinds = family_ != nullptr ? family_->two_ropes : nullptr;
+    if (label == kFull && kinds != nullptr && kinds->full_name != kFull) {
+      return TypeOf(kinds->full_name, ropes);  // the name of older files
+    }
     Reject(ROPE_ERROR_PARSE, "layer type \"%s\" has no entry in the dictionary of rope parameters",
            Printable(label).c_str());
   }
@@ -278,7 +307,8 @@ class LanguageModel {
   // DeepSeek-V4. Its softmax is not scaled by mscale_all_dim.
   void AddIndexer() {
     const bool trailing = IsNamed(family_, "deepseek_v4");
-    const bool glm = IsNamed(family_, "glm_moe_dsa");
+    const bool large4 = IsNamed(family_, "mistral_large4"), dots3 = IsNamed(family_, "dots3_note");
+    const bool glm = IsNamed(family_, "glm_moe_dsa") || large4 || dots3;
     if (!trailing && !glm && !IsNamed(family_, "deepseek_v32") && !IsNamed(family_, "axk2")) return;
     const auto width = text_.Integer("index_head_dim", 2, 1024);
     if (!width) return;
@@ -293,13 +323,15 @@ class LanguageModel {
     config.rotary_offset = trailing ? config.head_dim - config.rotary_dim : 0;
     const bool interleaved = glm && text_.Bool("indexer_rope_interleave").value_or(true);
     if (!trailing) SetStyle(interleaved ? Style::kInterleavedToHalves : Style::kHalves, &config);
-    FillRope(trailing ? CompressSource() : Source(dict_), &type);
+    FillRope(trailing ? CompressSource() : Source(dots3 ? FullDict() : dict_), &type);
     out_->types.push_back(std::move(type));
     if (trailing) SetPlainAmplitude();
   }
 
   const Dict& text_;
   const Family* family_;
+  std::vector<std::string_view> labels_;
+  std::map<std::string_view, Dict> overrides_;
   Parsed* out_;
   Dict dict_;
   Value default_rope_;
@@ -358,8 +390,12 @@ Parts Locate(const Dict& root) {
   parts.vision = model.Child("vision_config");
   parts.text = model;
   const bool t5gemma = parts.outer_type.substr(0, 7) == "t5gemma";
-  for (const char* key :
-       {"text_config", "llm_config", "language_config", t5gemma ? "decoder" : "global_config"}) {
+  const std::string_view outer = parts.outer_type;
+  const char* last = t5gemma                        ? "decoder"
+                     : outer.substr(0, 4) == "lasr" ? "encoder_config"
+                     : outer == "esmfold2"          ? "esmc_config"
+                                                    : "global_config";  // BLT
+  for (const char* key : {"text_config", "llm_config", "language_config", last}) {
     const Dict nested = model.Child(key);
     if (nested.empty()) continue;
     parts.text = nested;

@@ -8,7 +8,7 @@ namespace {
 
 enum class Order : uint8_t {
   kRowColumn,       // first half of the pairs rows, second half columns, each with all frequencies
-  kColumnRow,       // the other way round, ids still (row, column): Muse Glimmer
+  kColumnRow,       // the other way round, ids still (row, column): Step 3.7
   kAlternating,     // pair by pair, columns first, both with the same frequency: Kimi-K2.5
   kSharedSpectrum,  // rows take the even, columns the odd frequencies of the whole head: Pixtral
   kBlocks,          // a block of channels for each coordinate: Gemma 4
@@ -27,7 +27,8 @@ struct Tower {
 
 constexpr rope_pairing kHalves = ROPE_PAIRING_HALVES, kInterleaved = ROPE_PAIRING_INTERLEAVED,
                        kPerAxis = ROPE_PAIRING_HALVES_PER_AXIS;
-constexpr rope_rounding kFloat32 = ROPE_ROUNDING_FLOAT32, kEager = ROPE_ROUNDING_EAGER;
+constexpr rope_rounding kFloat32 = ROPE_ROUNDING_FLOAT32, kEager = ROPE_ROUNDING_EAGER,
+                        kCosSin = ROPE_ROUNDING_COS_SIN;
 
 constexpr Tower kTowers[] = {
     {"cohere_compass", Order::kRowColumn, kHalves, kFloat32, 10000, false},
@@ -43,13 +44,14 @@ constexpr Tower kTowers[] = {
     {"glm4v_moe", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"glm5_next", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"glm_ocr", Order::kRowColumn, kHalves, kFloat32, 10000, false},
-    {"inkling2", Order::kRowColumn, kHalves, kFloat32, 10000, false},
+    {"inkling2", Order::kColumnRow, kInterleaved, kFloat32, 10000, false},
     {"kimi_k25", Order::kAlternating, kHalves, kFloat32, 10000, false, 72},
     {"lfm3_vl", Order::kRowColumn, kHalves, kFloat32, 1000000, false},
     {"llama4", Order::kRowColumn, kInterleaved, kFloat32, 10000, false},
     {"minimax_m3_vl", Order::kThreeAxes, kHalves, kEager, 10000, false},
     {"mlcd", Order::kRowColumn, kHalves, kFloat32, 10000, true},
-    {"muse_glimmer", Order::kColumnRow, kHalves, kFloat32, 10000, false},
+    {"muse_glimmer", Order::kRowColumn, kHalves, kCosSin, 10000, false},
+    {"muse_spark", Order::kRowColumn, kHalves, kCosSin, 10000, false},
     {"paddleocr_vl", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"pixtral", Order::kSharedSpectrum, kHalves, kEager, 10000, true},
     {"qwen2_5_omni", Order::kRowColumn, kHalves, kFloat32, 10000, false},
@@ -65,7 +67,7 @@ constexpr Tower kTowers[] = {
     {"sam3_tracker_video", Order::kRowColumn, kInterleaved, kFloat32, 10000, true},
     {"sam3_vit_model", Order::kRowColumn, kInterleaved, kFloat32, 10000, true},
     {"sapiens2", Order::kRowColumn, kHalves, kEager, 100, true},
-    {"step3p7", Order::kRowColumn, kHalves, kFloat32, 10000, false},
+    {"step3p7", Order::kColumnRow, kHalves, kFloat32, 10000, false},
     {"video_llama_3", Order::kRowColumn, kHalves, kFloat32, 10000, false},
 };
 

@@ -3,8 +3,9 @@
 // sizes are missing from the text, has no type; engines see that by its name being absent.
 //
 // Order of the ids (axes) per tower: (row, column) for Qwen-VL and all towers like it, Pixtral and
-// DINOv3; (column, row) for Llama 4, Gemma 4 and SAM; (frame, row, column) for MiniMax-M3. Llama 4
-// counts from 1. DINOv3 takes patch centres in [-1, 1] times 2 pi as float coordinates.
+// DINOv3; (column, row) for Llama 4, Muse, Gemma 4 and SAM; (frame, row, column) for MiniMax-M3.
+// Llama 4 and Muse count from 1. DINOv3 takes patch centres in [-1, 1] times 2 pi as float
+// coordinates.
 #ifndef LIBROPE_SRC_MODEL_VISION_H_
 #define LIBROPE_SRC_MODEL_VISION_H_
 

@@ -1,0 +1,161 @@
+// rope_run_ids against the models' own get_rope_index: the prompts of tests/data/oracle/
+// position_ids.json, run by five models of transformers. Ids and the id where decoding continues.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "librope/rope.h"
+
+namespace rope::testing {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<std::vector<int64_t>>;
+
+enum class Difference {
+  // After a video with more frames (times interval) than it is high and wide, transformers 5 counts
+  // the text from the height and width alone: it starts below the ids of the last frames. librope
+  // starts each run above all ids before it, as the models were trained (rope.h, section 12).
+  kTextAfterLongVideo,
+  // Frames that are no whole number of ids apart are rounded one by one; rope_run has one interval.
+  // The program that uses them has to write these ids itself.
+  kFractionalInterval
+};
+
+// Strict: the prompts listed here must differ, and no other may.
+const std::map<std::string, Difference>& Differences() {
+  static const std::map<std::string, Difference> kDifferences = {
+      {"qwen2_5_vl/video", Difference::kTextAfterLongVideo},
+      {"qwen2_5_vl/video-2s", Difference::kTextAfterLongVideo},
+      {"qwen2_5_vl/video-fractional", Difference::kFractionalInterval},
+      {"qwen2_5_vl/video-half-second", Difference::kTextAfterLongVideo},
+      {"qwen2_5_vl/video-longer-than-wide", Difference::kTextAfterLongVideo},
+      {"qwen2_vl/video-longer-than-wide", Difference::kTextAfterLongVideo},
+  };
+  return kDifferences;
+}
+
+struct Prompt {
+  explicit Prompt(const json& record) : ids(record["ids"]), next(record["next"]) {
+    for (const json& entry : record["runs"]) {
+      rope_run run{};
+      run.text = entry["text"];
+      run.t = entry["grid"][0];
+      run.h = entry["grid"][1];
+      run.w = entry["grid"][2];
+      fractional |= entry["t_interval"].is_null();
+      if (run.t != 0 && entry["t_interval"].is_number()) run.t_interval = entry["t_interval"];
+      runs.push_back(run);
+    }
+    start = record["start"];
+  }
+
+  int64_t tokens() const { return static_cast<int64_t>(ids[0].size()); }
+
+  // The first token behind a video that is longer than it is high and wide; tokens() if none.
+  int64_t BehindLongVideo() const {
+    int64_t token = 0;
+    for (const rope_run& run : runs) {
+      token += run.text + int64_t{run.t} * run.h * run.w;
+      if ((run.t - 1) * std::max(run.t_interval, 1) >= std::max(run.h, run.w)) return token;
+    }
+    return tokens();
+  }
+
+  std::vector<rope_run> runs;
+  Ids ids;
+  int64_t start = 0, next;
+  bool fractional = false;
+};
+
+// By name.
+const std::map<std::string, json>& Prompts() {
+  static const std::map<std::string, json> prompts = [] {
+    std::map<std::string, json> named;
+    std::ifstream stream(ROPE_TEST_DATA "/oracle/position_ids.json");
+    if (!stream) return named;
+    const json record = json::parse(stream);
+    for (const json& entry : record["cases"]) named[entry["name"]] = entry;
+    return named;
+  }();
+  return prompts;
+}
+
+class PositionIds : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PositionIds, SameAsTheModelsOwnCode) {
+  const std::string& name = GetParam();
+  const Prompt prompt(Prompts().at(name));
+  const int64_t tokens = prompt.tokens();
+  std::vector<int64_t> flat(static_cast<size_t>(3 * tokens));
+  int64_t next = -1;
+  ASSERT_EQ(ROPE_OK, rope_run_ids(prompt.runs.data(), static_cast<int32_t>(prompt.runs.size()),
+                                  prompt.start, flat.data(), tokens, &next))
+      << rope_last_error();
+  Ids ours;
+  for (int axis = 0; axis < 3; ++axis) {
+    ours.emplace_back(flat.begin() + axis * tokens, flat.begin() + (axis + 1) * tokens);
+  }
+  const auto listed = Differences().find(name);
+  if (listed == Differences().end()) {
+    EXPECT_EQ(ours, prompt.ids);
+    EXPECT_EQ(next, prompt.next);
+    return;
+  }
+  EXPECT_NE(ours, prompt.ids) << "the entry of this prompt no longer holds";
+  if (listed->second == Difference::kFractionalInterval) {
+    EXPECT_TRUE(prompt.fractional);
+    return;
+  }
+  // Up to the end of the video the ids agree; then ours stay above all of it.
+  const int64_t behind = prompt.BehindLongVideo();
+  ASSERT_LT(behind, tokens);
+  int64_t largest = 0;
+  for (int axis = 0; axis < 3; ++axis) {
+    const auto& theirs = prompt.ids[static_cast<size_t>(axis)];
+    const auto& mine = ours[static_cast<size_t>(axis)];
+    for (int64_t t = 0; t < behind; ++t) {
+      EXPECT_EQ(mine[static_cast<size_t>(t)], theirs[static_cast<size_t>(t)]) << axis << " " << t;
+      largest = std::max(largest, mine[static_cast<size_t>(t)]);
+    }
+    EXPECT_LE(theirs[static_cast<size_t>(behind)], largest);
+  }
+  for (const auto& axis : ours) EXPECT_EQ(axis[static_cast<size_t>(behind)], largest + 1);
+}
+
+TEST(PositionIdsList, EveryEntryIsAPrompt) {
+  EXPECT_GE(Prompts().size(), 48u);
+  std::map<Difference, int> counts;
+  for (const auto& [name, difference] : Differences()) {
+    EXPECT_EQ(Prompts().count(name), 1u) << name;
+    ++counts[difference];
+  }
+  std::cout << Prompts().size() << " prompts; " << counts[Difference::kTextAfterLongVideo]
+            << " with text below the ids of a long video, "
+            << counts[Difference::kFractionalInterval] << " with a fractional interval\n";
+}
+
+std::vector<std::string> Names() {
+  std::vector<std::string> names;
+  for (const auto& [name, prompt] : Prompts()) names.push_back(name);
+  return names;
+}
+
+std::string TestName(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PositionIds, ::testing::ValuesIn(Names()), TestName);
+
+}  // namespace
+}  // namespace rope::testing

@@ -1,0 +1,74 @@
+// Where librope and transformers differ, each with its reason. The list is strict: the comparison
+// must find a difference of exactly these kinds at exactly these ropes, so that an entry which is
+// no longer true fails, like a difference that has no entry.
+#ifndef LIBROPE_TESTS_ORACLE_DEVIATIONS_H_
+#define LIBROPE_TESTS_ORACLE_DEVIATIONS_H_
+
+#include <string>
+#include <vector>
+
+namespace rope::testing {
+
+struct Deviation {
+  std::string test;     // name of the case
+  std::string rope;     // "": the case as a whole
+  std::string kind;     // that of Problem
+  std::string message;  // part of its text
+  std::string reason;
+};
+
+inline const std::vector<Deviation>& Deviations() {
+  static const std::vector<Deviation> kDeviations = {
+      // The trained model, or the keys of the file, against transformers.
+      {"facebook-esm2-t6-8m-ur50d", "text", "inv_freq", "1775 ulp apart at pair 1: 0.75,",
+       "ESM-2's checkpoints hold frequencies rounded to f16, which replace those that the class "
+       "computes; librope rounds them as the checkpoints do"},
+      {"tencent-hunyuanocr-hunyuan-vl-text", "text", "two_angles", "different angles",
+       "the port doubles every section, so that the two channels of a pair turn by different ids "
+       "of an image; librope turns each pair by one id, as the original code. Text is the same"},
+      {"hand-gemma3-yarn-nested", "full_attention", "inv_freq", "at pair 7",
+       "transformers ignores \"truncate\" in a dictionary per layer type; librope honours it"},
+      {"hand-mimo-v2-flash-thetas", "full_attention", "sizes", "24 pairs, theirs 32",
+       "the class ignores rope_theta and partial_rotary_factor beside the dictionary; librope "
+       "honours them. The released files have the class's own numbers"},
+      {"hand-mimo-v2-flash-thetas", "sliding_attention", "sizes", "24 pairs, theirs 32",
+       "the same of swa_rope_theta"},
+      {"class-minimax-m3-vl", "text", "sizes", "32 pairs, theirs 64",
+       "the class ignores its rotary_dim of 64 unless partial_rotary_factor says it, too; "
+       "librope honours it, as in MiniMax-M2"},
+      {"class-mllama", "", "layers", "layer 3 must turn",
+       "cross-attention layers get cos and sin and do not use them; librope says that they have "
+       "no RoPE"},
+      {"class-esm", "", "layers", "layer 0 must turn",
+       "the class's default position_embedding_type is \"absolute\": the RoPE module is there "
+       "and unused; librope says that no layer has RoPE"},
+      {"class-esm", "text", "missing", "no layer type", "the same"},
+      // Not offered.
+      {"class-vjepa2", "vision", "missing", "no layer type",
+       "V-JEPA 2 turns the two channels of a pair by different angles: no rotation"},
+      {"hand-phimoe-mscale", "", "refused", "short_mscale",
+       "short_mscale and long_mscale that differ: transformers keeps the short frequencies for "
+       "ever and switches the factor alone. Refused; the released file has equal ones"},
+      {"class-glm4-moe", "", "refused", "giving 21 channels",
+       "the class's default sizes give an odd number of rotated channels (21 of 42): refused"},
+      // Sizes that librope wants from the file.
+      {"class-dbrx", "", "refused", "hidden_size is missing",
+       "the file leaves d_model to the class: librope wants the keys that head_dim follows from"},
+      {"hand-zamba2-rope", "", "refused", "hidden_size is missing", "the same of hidden_size"},
+      // Class defaults that do not fit together; no released model has them.
+      {"class-glm4v", "", "refused", "adds up to 32",
+       "the class's default sections add up to half of its pairs"},
+      {"class-glm4v-moe", "", "refused", "giving 21 channels",
+       "the class's default sizes give an odd number of rotated channels (21 of 42)"},
+      {"class-qwen3-omni-moe", "", "refused", "head_dim (73,",
+       "the class's default sizes give a head of 73 channels"},
+      {"class-qwen4-exp", "", "refused", "adds up to 32",
+       "the class's default sections are those of a quarter of its head, and it has no factor "
+       "of a quarter"},
+  };
+  return kDeviations;
+}
+
+}  // namespace rope::testing
+
+#endif  // LIBROPE_TESTS_ORACLE_DEVIATIONS_H_

@@ -1,0 +1,133 @@
+// The words around the table of docs/models.md.
+#ifndef LIBROPE_TESTS_ORACLE_DOCUMENT_H_
+#define LIBROPE_TESTS_ORACLE_DOCUMENT_H_
+
+#include <map>
+#include <ostream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "oracle_deviations.h"
+#include "oracle_table.h"
+
+namespace rope::testing {
+
+inline constexpr char kIntroduction[] =
+    R"(<!-- Written by tests/model_oracle_test.cc: do not edit. -->
+# Models
+
+Which models' RoPE librope reads from their `config.json`, and how near it comes to the models'
+own code. Every line is measured: a real `transformers` ran its rotary class and its apply
+function on the configuration, and the test compares what librope makes of the same text. No
+line is from reading alone.
+
+    cmake --build build --target model_oracle_test
+    LIBROPE_MODELS_TABLE=docs/models.md build/tests/model_oracle_test    # writes this file anew
+
+The recorded results are in `tests/data/oracle`, so that the test needs neither Python nor
+network; `tests/oracle` says how they are made. The test's last lines give the counts over all
+models, and how long parsing and creating contexts took (the limits are 1 ms and 100 us).
+
+## How to read the table
+
+A line is a `model_type`, of its language model unless it says otherwise. Real configurations,
+those written by hand and the defaults of the configuration class share a line, which shows the
+worst.
+
+- **configs**: how many configurations were compared, and how many of them are published ones.
+- **(*)**: one of them differs on purpose, see below; the numbers are those of the others.
+- **layer types**: librope's names, as of `rope_model_layer_type_name`. Layers without RoPE
+  (`nope`) are compared as well, layer by layer, and are not listed.
+- **rope_type**: how the frequencies follow from theta. `axial` is the name for towers.
+- **style**: pairing and rounding in the words of `rope.h`; then how many ids a token has, and
+  which channels of a head turn if not all do.
+- **verified against**: the version of transformers; in brackets the class that stood for remote
+  code.
+- **inv_freq**: the largest distance to the model's own frequencies, in units of the last place
+  of f32. 0: the same numbers. The test allows 4, but for the two deviations named below.
+- **rotated f32**: the largest error of cos, sin and rotated f32 values below position 4096,
+  relative to the size of the pair. Where inv_freq is the same number, it is below 2e-6 at *any*
+  position, because the angle is the same f32 number, too. Where a frequency is some units off,
+  the angle is, in proportion to the position: the test checks that this explains all of the
+  rest. Those last bits are those of the math library's power function.
+- **16 bit**: rotated bf16 and f16 tensors, from the model's cos and sin. *exact*: bit for bit,
+  required of every `eager` model. *1 rounding*: models that compute in f32, where librope may
+  fuse a product and a sum and torch does not; an element may be rounded to the neighbour.
+
+)";
+
+inline constexpr char kTowers[] = R"(
+## Ids of vision towers
+
+The type `vision` takes several ids per token, and the towers differ in their order:
+
+- (row, column): Qwen-VL and all towers like it, GLM-V, ERNIE-VL, Kimi-K2.5, Pixtral, DINOv3.
+- (column, row): Gemma 4, SAM; Llama 4 and Muse, which count from 1.
+- (frame, row, column): MiniMax-M3.
+
+DINOv3 takes float coordinates: the centre of a patch, from -1 to 1, times 2 pi.
+)";
+
+inline constexpr char kAfterDeviations[] = R"(
+Position ids of prompts with images and videos are compared by `model_position_ids_test`: 48
+prompts of five models, the same in 42. The others, all of Qwen2-VL and Qwen2.5-VL, are listed
+there:
+
+- After a video whose last frame has a larger id than its rows and columns, transformers 5
+  counts the text from the rows and columns alone, below the ids of the last frames (5 prompts).
+  librope starts each run above all ids before it, as the models were trained.
+- Frames that are not a whole number of ids apart (0.7 seconds at 2 ids a second) are rounded
+  one by one in transformers; `rope_run` has one interval (1 prompt). A program that has such
+  videos writes their ids itself.
+
+## What is not covered
+
+- Parts beside the language model, for which `rope_model_layer_type_name` has no name: text
+  encoders, decoders of speech and codecs of multi-part models, and audio towers. The test skips
+  them by rule; an engine gives such a part's own configuration to `rope_model_create`, or fills
+  in a `rope_config`.
+)";
+
+inline void WriteDocument(const Table& table, const std::vector<std::string>& out_of_reach,
+                          const std::string& versions, std::ostream& out) {
+  out << kIntroduction << "## " << table.families() << " model types, verified against " << versions
+      << "\n\n";
+  std::stringstream summary;
+  table.Summary(summary);
+  for (std::string line; std::getline(summary, line);) out << "- " << line << "\n";
+  out << "\n";
+  table.WriteRows(out);
+  out << kTowers
+      << "\n## Where librope differs\n\nOn purpose, each for the reason given. The list is strict: "
+         "the "
+         "test fails if one of these no longer\ndiffers.\n\n| case | what differs | why "
+         "|\n|---|---|---|\n";
+  std::string previous;
+  for (const Deviation& deviation : Deviations()) {
+    out << "| " << (deviation.test == previous ? "" : deviation.test) << " | " << deviation.kind
+        << (deviation.rope.empty() || deviation.rope == "text" ? "" : " of " + deviation.rope)
+        << " | " << deviation.reason << " |\n";
+    previous = deviation.test;
+  }
+  out << kAfterDeviations << "\n  Skipped:\n";
+  std::map<std::string, std::set<std::string>> parts;
+  for (const std::string& entry : out_of_reach) {
+    const size_t colon = entry.find(": ");
+    parts[entry.substr(colon + 2)].insert(entry.substr(0, colon));
+  }
+  for (const auto& [part, models] : parts) out << "  - " << part << ": " << Join(models) << "\n";
+  out << R"(- Models whose code transformers does not have and for which no class of it stands:
+  Qwen 1, ChatGLM, `phi-msft`. The table of families has them from reading their remote code.
+- What `tests/oracle/README.md` lists as skipped: models without usable defaults, learned or
+  64-bit angles (LightGlue, MusicFlamingo), a rotation of head 0 alone.
+- Tensors that only a checkpoint has: the scale of frequencies of Mistral Large 4
+  (`freq_factors`), frequencies that were rounded when a model was saved in 16 bits
+  (`inv_freq_dtype`).
+)";
+}
+
+}  // namespace rope::testing
+
+#endif  // LIBROPE_TESTS_ORACLE_DOCUMENT_H_
