@@ -1,0 +1,15 @@
+"""librope: rotary position embedding (RoPE) for NumPy, PyTorch, JAX and anything with DLPack.
+
+    rope = librope.Rope.from_config("config.json")
+    q, k = rope.apply_qk(q, k, positions)       # new arrays
+    rope.apply_qk_(q, k, positions)             # in place
+"""
+
+from ._bound import Bound
+from ._core import VERSION, LibropeWarning
+from ._model import Model
+from ._pool import Pool
+from ._rope import Rope
+
+__version__ = ".".join(map(str, VERSION))
+__all__ = ["Bound", "LibropeWarning", "Model", "Pool", "Rope", "__version__"]

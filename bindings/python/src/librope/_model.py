@@ -1,0 +1,103 @@
+"""Model: the kinds of RoPE that a config.json describes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from ._core import Config, check, from_struct
+from ._ffi import ffi, lib
+from ._rope import Layout, Rope
+
+
+def config_text(config: Any) -> bytes:
+    """The JSON of a path, folder, dictionary, bytes or transformers config."""
+    if isinstance(config, (bytes, bytearray)):
+        return bytes(config)
+    if isinstance(config, (str, os.PathLike)):
+        path = pathlib.Path(config)
+        return (path / "config.json" if path.is_dir() else path).read_bytes()
+    if isinstance(config, Mapping):
+        return json.dumps(config).encode()
+    to_json = getattr(config, "to_json_string", None)  # transformers, and what imitates it
+    if to_json is not None:
+        return str(to_json(use_diff=False)).encode()
+    raise TypeError(
+        f"config is a {type(config).__qualname__}, and must be a path, a dict, bytes of JSON or a "
+        "transformers config"
+    )
+
+
+class Model:
+    """The kinds of RoPE of one model: Model("config.json").layer_types.
+
+    Args:
+        config: as for Rope.from_config.
+    """
+
+    def __init__(self, config: Any) -> None:
+        text = config_text(config)
+        out = ffi.new("rope_model**")
+        check(lib.rope_model_create(text, len(text), out))
+        self._model = ffi.gc(out[0], lib.rope_model_destroy)
+        #: Names of the kinds: "full_attention", "sliding_attention", "nope", "vision", ...
+        self.layer_types: tuple[str, ...] = tuple(
+            ffi.string(lib.rope_model_layer_type_name(self._model, i)).decode()
+            for i in range(lib.rope_model_layer_types(self._model))
+        )
+
+    def layer_type(self, layer: int) -> str:
+        """The kind of one layer of the language model. ValueError beyond the last."""
+        out = ffi.new("int32_t*")
+        check(lib.rope_model_layer_type(self._model, layer, out))
+        name: str = self.layer_types[out[0]]
+        return name
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The kind of every layer of the language model; empty if there are none."""
+        found: list[str] = []
+        try:
+            while True:
+                found.append(self.layer_type(len(found)))
+        except (ValueError, NotImplementedError):
+            return tuple(found)
+
+    def config(self, layer_type: str) -> Config:
+        """The fields of one kind, by their names in rope.h."""
+        if layer_type not in self.layer_types:
+            raise ValueError(
+                f"layer_type is {layer_type!r}, and must be one of {', '.join(self.layer_types)}"
+            )
+        struct = ffi.new("rope_config*")
+        struct.struct_size = ffi.sizeof("rope_config")
+        check(lib.rope_model_config(self._model, self.layer_types.index(layer_type), struct))
+        return from_struct(struct)
+
+    def rope(
+        self,
+        *,
+        layer: int | None = None,
+        layer_type: str | None = None,
+        layout: Layout = None,
+        **changes: Any,
+    ) -> Rope:
+        """The Rope of a layer or of a kind; see Rope.from_config."""
+        if layer is not None and layer_type is not None:
+            raise ValueError("layer and layer_type: at most one of them")
+        if layer is not None:
+            layer_type = self.layer_type(layer)
+        if layer_type is None:
+            kinds = self.layer_types
+            if len(kinds) > 1:  # towers and indexers beside one kind of layer are no choice
+                kinds = tuple(dict.fromkeys(self.layers)) or kinds
+            if len(kinds) != 1:
+                raise ValueError(
+                    f"the model has several kinds of RoPE ({', '.join(self.layer_types)}): say "
+                    "layer= or layer_type="
+                )
+            layer_type = kinds[0]
+        return Rope.from_fields({**self.config(layer_type), **changes}, layout=layout)

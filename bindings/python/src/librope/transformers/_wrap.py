@@ -1,0 +1,112 @@
+"""The function put in the place of a recognised one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import torch
+
+from .. import torch as _torch
+from ._probe import Kind, signature_of
+
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_UNSQUEEZED = {(3, 1): "bhsd", (3, 2): "bshd", (2, 1): "shd", (2, 0): "hsd", (3, -2): "bshd",
+               (2, -2): "shd", (3, -3): "bhsd", (2, -3): "hsd"}  # fmt: skip
+
+
+def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
+    """original with librope inside: same arguments, same results. Falls back to original."""
+    parameters = signature_of(original).parameters
+    names = list(parameters)
+    index = {name: i for i, name in enumerate(names)}
+    first, second = kind.tensors[0], kind.tensors[1] if len(kind.tensors) > 1 else None
+    layouts = dict(kind.layouts)
+    format = "split" if kind.pairing == "interleaved" and kind.table == "full_halves" else kind.table
+    halve = format != kind.table  # adjacent pairs with c c rows read the first half of them
+    per_pair = 1 if kind.table == "split" else 2
+    operation = "backward" if kind.negated else "forward"
+    known = {*kind.tensors, "cos", "sin", "unsqueeze_dim"}
+    extra = [n for n in names if n not in known and parameters[n].kind is not _VAR_KEYWORD]
+
+    def argument(args: Any, kwargs: Any, name: str) -> Any:
+        i = index[name]
+        return args[i] if i < len(args) else kwargs.get(name)
+
+    @functools.wraps(original if not isinstance(original, torch.nn.Module) else original.forward)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        q, cos, sin = (argument(args, kwargs, n) for n in (first, "cos", "sin"))
+        k = None if second is None else argument(args, kwargs, second)
+        if kind.unsqueeze_dim is None:
+            layout = layouts.get(cos.dim())
+        else:
+            dim = argument(args, kwargs, "unsqueeze_dim")
+            layout = _UNSQUEEZED.get((cos.dim(), kind.unsqueeze_dim if dim is None else dim))
+        if (
+            layout is None
+            or not fits(q, k, cos, sin, layout)
+            or any(argument(args, kwargs, n) is not None for n in extra)
+            or (kwargs and not kwargs.keys() <= index.keys())
+        ):
+            return original(*args, **kwargs)
+
+        result = q.dtype
+        if cos.dtype != q.dtype and (kind.promotes or kind.eager):
+            # As PyTorch promotes: under autocast cosines are f32 and so is the result.
+            wide = torch.promote_types(q.dtype, cos.dtype)
+            result = wide if kind.promotes else result
+            q, cos, sin = q.to(wide), cos.to(wide), sin.to(wide)
+            k = None if k is None else k.to(wide)
+        pairs = cos.shape[-1] // per_pair
+        if halve:
+            cos, sin = cos[..., :pairs], sin[..., :pairs]
+        # f32 arithmetic of two products and a sum is eager rounding to f32.
+        eager = kind.eager or q.dtype == torch.float32
+        out = _torch.rotate_by_rows(
+            q, k, cos, sin, kind.pairing, 2 * pairs, "eager" if eager else "float32", layout,
+            operation, format, in_place,
+        )  # fmt: skip
+        if out[0].dtype != result:
+            out = (out[0].to(result), None if out[1] is None else out[1].to(result))
+        return out[0] if second is None else out
+
+    def fits(q: Any, k: Any, cos: Any, sin: Any, layout: str) -> bool:
+        """Whether the tensors are what librope takes; the cheap checks, made on every call."""
+        for x in (q, cos, sin) if k is None else (q, k, cos, sin):
+            if not isinstance(x, torch.Tensor) or (
+                type(x) not in _PLAIN and not torch.compiler.is_compiling()
+            ):
+                return False
+            if x.dtype not in _DTYPES or x.requires_grad and x is not q and x is not k:
+                return False
+        width = per_pair * (cos.shape[-1] // per_pair)
+        head_dim, rotary_dim = q.shape[-1], 2 * (width // per_pair)
+        s, b = layout.index("s"), layout.find("b")
+        if (
+            q.dim() != len(layout)
+            or cos.shape != sin.shape
+            or cos.shape[-1] != width
+            or rotary_dim > head_dim
+            or (rotary_dim < head_dim and not kind.partial)
+            or head_dim % 2
+            or cos.shape[-2] != q.shape[s]
+            or (b >= 0 and cos.shape[0] not in (1, q.shape[b]))
+            or q.stride(-1) != 1
+            or torch.jit.is_tracing()
+        ):
+            return False
+        return k is None or (
+            k.dim() == q.dim()
+            and k.dtype == q.dtype
+            and k.shape[-1] == head_dim
+            and k.shape[s] == q.shape[s]
+            and (b < 0 or k.shape[b] == q.shape[b])
+            and k.stride(-1) == 1
+        )
+
+    wrapper._librope_kind = kind  # type: ignore[attr-defined]
+    wrapper.__signature__ = signature_of(original)  # type: ignore[attr-defined]
+    return wrapper

@@ -1,0 +1,291 @@
+"""apply_qk and its relatives against a naive rotation in float64."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import float32_angles, rotate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import librope
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+TOLERANCE = {"float32": 4 * 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+AXES = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3), "sbhd": (1, 0, 2, 3), "hbsd": (2, 0, 1, 3)}
+
+
+def close(got, want, x):
+    """Within a rounding of the dtype, relative to the length of the pair."""
+    size = np.abs(np.asarray(x, np.float64)).max() * 2
+    error = np.abs(np.asarray(got, np.float64) - want).max(initial=0)
+    assert error <= size * (TOLERANCE[got.dtype.name] + 3e-7), error
+
+
+def make_strided(rng, shape, dtype, spread):
+    """An array with gaps between tokens and heads, channels adjacent."""
+    big = rng.standard_normal([n * f for n, f in zip(shape, (*spread, 1), strict=True)])
+    big = big.astype(np.float32).astype(dtype)
+    return big[tuple(slice(None, None, f) for f in (*spread, 1))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batch=st.integers(1, 3), tokens=st.integers(0, 6), q_heads=st.integers(1, 5),
+    k_heads=st.integers(1, 3), half=st.integers(1, 20), rotary=st.integers(1, 20),
+    pairing=st.sampled_from(["halves", "interleaved", "interleaved_to_halves"]),
+    layout=st.sampled_from(sorted(AXES)), dtype=st.sampled_from([np.float32, np.float16, BF16]),
+    spread=st.tuples(*[st.integers(1, 2)] * 3), start=st.integers(-5, 10**6),
+    kind=st.sampled_from(["int", "t", "bt", "1t", "offsets", "float"]), in_place=st.booleans(),
+    seed=st.integers(0, 2**31),
+)  # fmt: skip
+def test_everything(batch, tokens, q_heads, k_heads, half, rotary, pairing, layout, dtype, spread,
+                    start, kind, in_place, seed):  # fmt: skip
+    rng = np.random.default_rng(seed)
+    rotary = min(rotary, half)
+    rope = librope.Rope(head_dim=2 * half, theta=1e4, pairing=pairing, rotary_dim=2 * rotary)
+    order = AXES[layout]
+    sizes = [(batch, tokens, h, 2 * half) for h in (q_heads, k_heads)]
+    q, k = (make_strided(rng, [s[i] for i in order], dtype, spread) for s in sizes)
+
+    grid = start + np.arange(tokens) + np.zeros((batch, 1), np.int64)
+    options = {}
+    if kind == "int":
+        positions = start
+    elif kind == "t":
+        positions = grid[0].astype(np.int32)
+    elif kind == "1t":
+        positions = grid[:1]
+    elif kind == "bt":
+        grid = positions = grid + 7 * np.arange(batch)[:, None]
+    elif kind == "offsets":
+        positions, starts = None, start + 3 * np.arange(batch)
+        options["offsets"] = starts
+        grid = starts[:, None] + np.arange(tokens)
+    else:
+        positions = (grid[0] / 2).astype(np.float32)
+        grid = np.broadcast_to(positions, (batch, tokens))
+    angles = float32_angles(grid, rope.inv_freq)[:, :, None]
+    want = []
+    for x in (q, k):
+        plain = np.transpose(np.asarray(x, np.float64), np.argsort(order))
+        turned = rotate(plain, angles, pairing=pairing, rotary_dim=2 * rotary)
+        want.append(np.transpose(turned, order))
+    if in_place:
+        got = q.copy(order="K"), k.copy(order="K")
+        if any(x.strides[-1] != x.itemsize for x in got):
+            got = q.copy(), k.copy()
+        rope.apply_qk_(*got, positions, layout=layout, **options)
+    else:
+        before = q.copy(), k.copy()
+        got = rope.apply_qk(q, k, positions, layout=layout, **options)
+        assert np.array_equal(q, before[0]) and np.array_equal(k, before[1])
+    for g, w, x in zip(got, want, (q, k), strict=True):
+        assert g.dtype == x.dtype and g.shape == x.shape
+        if tokens:
+            close(g, w, x)
+
+
+@pytest.mark.parametrize("layout", [None, "thd"])
+def test_thd_and_cu_seqlens(rng, layout):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    q = rng.standard_normal((7, 2, 16), np.float32)
+    cu = np.array([0, 3, 3, 7], np.int32)
+    ids = np.array([0, 1, 2, 0, 1, 2, 3])
+    want = rope.apply(q, ids, layout=layout)
+    np.testing.assert_array_equal(rope.apply(q, 0, layout=layout, cu_seqlens=cu), want)
+    starts = np.array([5, 0, 9])
+    want = rope.apply(q, ids + np.array([5] * 3 + [9] * 4), layout=layout)
+    np.testing.assert_array_equal(
+        rope.apply(q, offsets=starts, layout=layout, cu_seqlens=cu), want
+    )
+
+
+def test_operations(rng):
+    rope = librope.Rope(
+        head_dim=32, theta=1e4, pairing="halves", scaling="yarn", factor=8.0,
+        original_max_position_embeddings=1024, angle="exact",
+    )  # fmt: skip
+    a = rope.attention_factor
+    assert a > 1.1
+    x, y = rng.standard_normal((2, 1, 5, 2, 32)).astype(np.float32)
+    turned = rope.apply(x, 100)
+    np.testing.assert_allclose(rope.apply(turned, 100, operation="inverse"), x, atol=1e-5)
+    # <R x, y> == <x, R^T y>
+    back = rope.apply(y, 100, operation="backward")
+    assert np.vdot(turned, y) == pytest.approx(np.vdot(x, back), rel=1e-4)
+    shifted = rope.apply(turned, np.full(5, -30), operation="shift")
+    np.testing.assert_allclose(shifted, rope.apply(x, 70), atol=1e-5)
+
+
+def test_multi_axis(rng):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, mrope_section=[2, 3, 3])
+    axis = np.repeat([0, 1, 2], [2, 3, 3])
+    q = rng.standard_normal((2, 4, 3, 16), np.float32)
+    ids = rng.integers(0, 50, (3, 2, 4))
+    angles = float32_angles(ids, rope.inv_freq)
+    angles = np.stack([angles[axis[i], ..., i] for i in range(8)], -1)[:, :, None]
+    want = rotate(q, angles)
+    close(rope.apply(q, ids), want, q)
+    bta = np.ascontiguousarray(ids.transpose(1, 2, 0))
+    np.testing.assert_array_equal(rope.apply(q, bta, positions_layout="bta"), rope.apply(q, ids))
+    np.testing.assert_array_equal(rope.apply(q, ids.transpose(0, 1, 2)), rope.apply(q, ids))
+    # thd: [axes, tokens]; text: one id for all axes
+    np.testing.assert_array_equal(rope.apply(q[0], ids[:, 0]), rope.apply(q, ids)[0])
+    text = np.broadcast_to(np.arange(4), (3, 2, 4))
+    np.testing.assert_array_equal(rope.apply(q, np.arange(4)), rope.apply(q, text))
+
+
+def test_layouts_of_q_and_k_differ(rng):
+    rope = librope.Rope(head_dim=24, theta=1e4, pairing="interleaved", rotary_dim=8, rotary_offset=16)
+    q = rng.standard_normal((2, 4, 5, 24), np.float32)  # bhsd
+    k = rng.standard_normal((2, 5, 8), np.float32)  # one head, the span alone
+    got_q, got_k = rope.apply_qk(q, k, 3, layout=("bhsd", "bsd"))
+    full = np.zeros((2, 5, 1, 24), np.float32)
+    full[..., 16:] = k[:, :, None]
+    np.testing.assert_array_equal(got_k, rope.apply(full, 3)[:, :, 0, 16:])
+    np.testing.assert_array_equal(got_q[..., :16], q[..., :16])
+
+
+def test_packed_qkv_in_place(rng):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    qkv = rng.standard_normal((2, 5, 4 + 2 + 2, 16), np.float32)
+    before = qkv.copy()
+    q, k = qkv[:, :, :4], qkv[:, :, 4:6]
+    rope.apply_qk_(q, k, 11)
+    np.testing.assert_array_equal(qkv[:, :, 6:], before[:, :, 6:])
+    np.testing.assert_array_equal(q, rope.apply(before[:, :, :4].copy(), 11))
+    np.testing.assert_array_equal(k, rope.apply(before[:, :, 4:6].copy(), 11))
+
+
+def test_out(rng):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    q = rng.standard_normal((2, 5, 4, 16), np.float32)
+    cache = np.zeros((2, 4, 64, 16), np.float32)  # a KV cache: bhsd, longer
+    view = cache[:, :, 7:12].transpose(0, 2, 1, 3)
+    got = rope.apply_qk(q, None, 7, out=(view, None))
+    assert got[0] is view and got[1] is None
+    np.testing.assert_array_equal(view, rope.apply(q, 7))
+    assert not cache[:, :, :7].any() and not cache[:, :, 12:].any()
+
+
+def test_broadcast_k_head_as_input(rng):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    k = rng.standard_normal((2, 5, 1, 16), np.float32)
+    wide = np.broadcast_to(k, (2, 5, 4, 16))
+    out = rope.apply(wide, 3)
+    assert out.strides[-1] == 4
+    np.testing.assert_array_equal(out, np.broadcast_to(rope.apply(k, 3), out.shape))
+    with pytest.raises(ValueError, match="read-only"):
+        rope.apply_(wide, 3)
+
+
+@pytest.mark.parametrize("format", ["packed", "split", "full_halves", "full_interleaved", "complex"])
+@pytest.mark.parametrize("batched", [False, True])
+def test_rows_instead_of_positions(rng, format, batched):
+    # In a format with a value per channel, each channel reads its own.
+    pairing = "halves" if format == "full_halves" else "interleaved"
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing=pairing)
+    q = rng.standard_normal((2, 5, 4, 16), np.float32)
+    ids = np.arange(10).reshape(2, 5) if batched else np.arange(5)
+    rows = rope.cos_sin(ids, format=format)
+    got = rope.apply(q, cos_sin=rows, cos_sin_format=format)
+    np.testing.assert_array_equal(got, rope.apply(q, ids))
+
+
+def test_positions_of_other_kinds(rng):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    q = rng.standard_normal((3, 2, 16), np.float32)
+    want = rope.apply(q, np.array([4, 5, 6]))
+    for positions in (4, np.int64(4), [4, 5, 6], range(4, 7), (4, 5, 6), np.array([4, 5, 6], "i4")):
+        np.testing.assert_array_equal(rope.apply(q, positions), want)
+    spaced = np.arange(4, 7).repeat(3)[::3]
+    np.testing.assert_array_equal(rope.apply(q, spaced), want)
+    huge = 2**62 + 5
+    assert np.isfinite(rope.replace(angle="exact").apply(q, huge)).all()
+    np.testing.assert_array_equal(rope.apply(q, np.array(4)), want)
+
+
+def test_nothing_to_do():
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    q = np.empty((2, 0, 4, 16), np.float32)
+    assert rope.apply(q, 0).shape == q.shape
+    rope.apply_(q, np.arange(0))
+
+
+def test_bind(rng):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    q = rng.standard_normal((1, 4, 16), np.float32)
+    k = rng.standard_normal((1, 2, 16), np.float32)
+    positions = np.array([3])
+    first, second = q.copy(), k.copy()
+    step = rope.bind(first, second, positions)
+    step()
+    np.testing.assert_array_equal(first, rope.apply(q, 3))
+    np.testing.assert_array_equal(second, rope.apply(k, 3))
+    first[:], positions[0] = q, 8
+    step()
+    np.testing.assert_array_equal(first, rope.apply(q, 8))
+    out = (np.empty_like(q), np.empty_like(k))
+    at = rope.bind(q, k, 0, out=out)
+    for p in (0, 5):
+        at(p)
+        np.testing.assert_array_equal(out[0], rope.apply(q, p))
+    with pytest.raises(TypeError, match="content"):
+        step(4)
+
+
+def test_bind_keeps_arrays(rng):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    step = rope.bind(np.zeros((1, 1, 16), np.float32), None, np.zeros(1, np.int64))
+    del rope
+    junk = [np.ones(1000) for _ in range(100)]
+    step()
+    del junk
+
+
+@settings(max_examples=40, deadline=None)
+@given(p=st.integers(-(2**63), 2**63 - 1), seed=st.integers(0, 1000))
+def test_exact_angle_keeps_length_everywhere(p, seed):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", angle="exact")
+    x = np.random.default_rng(seed).standard_normal((1, 1, 16)).astype(np.float32)
+    y = rope.apply(x, p)
+    np.testing.assert_allclose(np.hypot(y[..., :8], y[..., 8:]), np.hypot(x[..., :8], x[..., 8:]),
+                               rtol=1e-5, atol=1e-6)  # fmt: skip
+
+
+def test_eager_rounding_is_that_of_separate_operations(rng):
+    rope = librope.Rope(head_dim=64, theta=1e4, pairing="halves", rounding="eager")
+    q = rng.standard_normal((9, 2, 64), np.float32).astype(BF16)
+    cos, sin = (t.astype(BF16)[:, None] for t in rope.cos_sin(np.arange(9)))
+    half = np.concatenate([-q[..., 32:], q[..., :32]], -1)
+    want = (q * cos).astype(BF16) + (half * sin).astype(BF16)
+    np.testing.assert_array_equal(rope.apply(q, np.arange(9)), want)
+
+
+def test_remembered_calls_do_not_mix_up_memory(rng):
+    """The short way of apply_qk_ knows arrays by shape and dtype: other strides must not take it."""
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    q, k = rng.standard_normal((2, 3, 4, 16), np.float32)
+    ids = np.array([5, 9, 2])
+    want = rope.apply(q, ids), rope.apply(k, ids)
+    rope.apply_qk_(q.copy(), k.copy(), ids)  # remembered
+    turned = q.transpose(1, 0, 2).copy().transpose(1, 0, 2)
+    wide = np.zeros((3, 4, 32), np.float32)
+    wide[..., :16] = k
+    spaced = np.zeros((3, 2), np.int64)
+    spaced[:, 0] = ids
+    rope.apply_qk_(turned, wide[..., :16], spaced[:, 0])
+    np.testing.assert_array_equal(turned, want[0])
+    np.testing.assert_array_equal(wide[..., :16], want[1])
+    assert not wide[..., 16:].any()
+    with pytest.raises(ValueError, match="adjacent in memory"):
+        rope.apply_qk_(np.asfortranarray(q).T.copy().T, k, ids)
+
+
+def test_layer_without_rope(rng):
+    rope = librope.Rope(head_dim=16, scaling="nope")
+    q = rng.standard_normal((2, 3, 4, 16), np.float32)
+    np.testing.assert_array_equal(rope.apply(q, 3), q)
+    same = q.copy()
+    rope.apply_(same, np.arange(3))
+    np.testing.assert_array_equal(same, q)

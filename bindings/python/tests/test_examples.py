@@ -1,0 +1,28 @@
+"""The examples run, and say what they say."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+FOLDER = HERE if (HERE / "tiny_llama.py").exists() else HERE.parent / "examples"
+
+
+def run(name, *arguments):
+    return subprocess.run([sys.executable, str(FOLDER / name), *arguments], capture_output=True,
+                          text=True)  # fmt: skip
+
+
+def test_tiny_llama():
+    done = run("tiny_llama.py")
+    assert done.returncode == 0, done.stderr
+    assert "the same without a cache" in done.stdout
+
+
+def test_notebook(tmp_path):
+    pytest.importorskip("matplotlib")
+    done = run("notebook.py", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"llama31.png", "scalings.png"}

@@ -1,0 +1,72 @@
+"""The compiled declarations against rope.h: nothing has drifted, nothing is forgotten."""
+
+import importlib.util
+import re
+
+import pytest
+from conftest import REPOSITORY
+
+import librope
+from librope import _core
+from librope._ffi import ffi, lib
+
+HEADER = REPOSITORY / "include" / "librope" / "rope.h"
+BUILD = REPOSITORY / "bindings" / "python" / "build_ffi.py"
+
+
+@pytest.fixture(scope="module")
+def header():
+    if not HEADER.exists():
+        pytest.skip("no header: outside of the repository")
+    return HEADER.read_text()
+
+
+@pytest.fixture(scope="module")
+def declarations(header):
+    spec = importlib.util.spec_from_file_location("build_ffi", BUILD)
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    return build.declarations(header)
+
+
+def test_functions(header):
+    code = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
+    functions = set(re.findall(r"\b(rope_\w+)\s*\(", code)) - {"rope_init_"}
+    assert functions and functions <= set(dir(lib))
+
+
+def test_constants(header):
+    for name, value in re.findall(r"^\s*(ROPE_\w+) = (-?\d+)", header, re.M):
+        assert getattr(lib, name) == int(value)
+
+
+def test_structs_are_those_of_the_installed_module(declarations):
+    """A header changed after the module was built has other fields."""
+    fresh = pytest.importorskip("cffi").FFI()
+    fresh.cdef(re.sub(r"#define .*", "", declarations))
+    for name in ("rope_config", "rope_qk_args", "rope_tensor", "rope_positions", "rope_cos_sin",
+                 "rope_info", "rope_run", "rope_runner"):  # fmt: skip
+        want, got = (
+            [(n, f.type.cname.replace("struct ", ""), f.offset) for n, f in of.typeof(name).fields]
+            for of in (fresh, ffi)
+        )
+        assert got == want and ffi.sizeof(name) == fresh.sizeof(name)
+
+
+def test_every_config_field_has_a_name_in_python():
+    fields = {n for n, _ in ffi.typeof("rope_config").fields}
+    assert fields == set(_core.FIELDS) | _core._HIDDEN
+    tables = {n for n, f in ffi.typeof("rope_config").fields if f.type.kind == "pointer"}
+    assert tables == set(_core._TABLES) | {"reserved"}
+
+
+def test_one_version(header):
+    parts = [re.search(rf"ROPE_VERSION_{p} (\d+)", header)[1] for p in ("MAJOR", "MINOR", "PATCH")]
+    assert librope.__version__ == ".".join(parts)
+    assert lib.rope_version() == int(parts[0]) * 10000 + int(parts[1]) * 100 + int(parts[2])
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        assert version("librope") == librope.__version__
+    except PackageNotFoundError:
+        pytest.skip("not installed")

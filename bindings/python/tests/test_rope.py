@@ -1,0 +1,190 @@
+"""Construction, attributes, model files."""
+
+import json
+import math
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import librope
+
+LLAMA3 = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 4,
+    "rope_theta": 500000.0,
+    "max_position_embeddings": 131072,
+    "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}  # fmt: skip
+GEMMA3 = {
+    "model_type": "gemma3_text", "hidden_size": 64, "num_attention_heads": 4, "head_dim": 16,
+    "num_hidden_layers": 6, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+    "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+}  # fmt: skip
+
+
+def test_attributes():
+    rope = librope.Rope(head_dim=64, theta=10000.0, pairing="halves")
+    assert (rope.head_dim, rope.rotary_dim, rope.pairs, rope.axes) == (64, 64, 32, 1)
+    assert rope.attention_factor == rope.softmax_factor == 1
+    assert isinstance(rope.inv_freq, np.ndarray) and rope.inv_freq.dtype == np.float64
+    np.testing.assert_allclose(rope.inv_freq, 10000.0 ** (-np.arange(32) / 32), rtol=1e-6)
+    assert rope.backend.startswith("cpu")
+    assert "head_dim=64" in repr(rope)
+
+
+@pytest.mark.parametrize("source", ["path", "text path", "folder", "dict", "bytes"])
+def test_from_config_sources(tmp_path, source):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA3))
+    config = {
+        "path": path, "text path": str(path), "folder": tmp_path, "dict": LLAMA3,
+        "bytes": json.dumps(LLAMA3).encode(),
+    }[source]  # fmt: skip
+    rope = librope.Rope.from_config(config)
+    assert rope.head_dim == 128 and rope.config["scaling"] == "llama3"
+    assert rope.config["pairing"] == "halves"
+
+
+def test_from_config_of_transformers_like_object():
+    class Config:
+        def to_json_string(self, use_diff=True):
+            assert not use_diff
+            return json.dumps(LLAMA3)
+
+    assert librope.Rope.from_config(Config()).config["theta"] == 500000.0
+
+
+def test_layer_types():
+    model = librope.Model(GEMMA3)
+    assert set(model.layer_types) >= {"sliding_attention", "full_attention"}
+    assert model.layers[5] == "full_attention" and len(model.layers) == 6
+    with pytest.raises(ValueError, match="several kinds"):
+        model.rope()
+    local = librope.Rope.from_config(GEMMA3, layer=0)
+    full = librope.Rope.from_config(GEMMA3, layer_type="full_attention")
+    assert local.config["theta"] == 1e4 and full.config["theta"] == 1e6
+    with pytest.raises(ValueError, match="must be one of"):
+        librope.Rope.from_config(GEMMA3, layer_type="nonsense")
+    with pytest.raises(ValueError, match="at most one"):
+        librope.Rope.from_config(GEMMA3, layer=0, layer_type="full_attention")
+    with pytest.raises(ValueError, match="layer"):
+        librope.Rope.from_config(GEMMA3, layer=600)
+
+
+def test_seq_len_and_next_change():
+    config = dict(LLAMA3, rope_scaling={"rope_type": "dynamic", "factor": 2.0},
+                  max_position_embeddings=2048)  # fmt: skip
+    with pytest.raises(ValueError, match="seq_len"):
+        librope.Rope.from_config(config)
+    rope = librope.Rope.from_config(config, seq_len=1024)
+    assert rope.next_change(1024) == 2049
+    longer = rope.replace(seq_len=4096)
+    assert longer.inv_freq[-1] < rope.inv_freq[-1]
+    assert librope.Rope(head_dim=8, theta=1e4, pairing="halves").next_change(10) is None
+    assert longer.next_change(4096) == 4097
+
+
+def test_pickle_and_replace():
+    rope = librope.Rope.from_config(LLAMA3, layout="bhsd")
+    again = pickle.loads(pickle.dumps(rope))
+    assert again.spec == rope.spec and again.layout == "bhsd"
+    np.testing.assert_array_equal(again.inv_freq, rope.inv_freq)
+    assert rope.replace(angle="exact").config["angle"] == "exact"
+
+
+def test_sets():
+    ropes = [librope.Rope(head_dim=8, theta=t, pairing="halves") for t in (1e4, 1e6)]
+    both = librope.Rope.sets(ropes)
+    assert both.freq_sets == 2
+    q = np.random.default_rng(0).standard_normal((2, 3, 1, 8)).astype(np.float32)
+    out, _ = both.apply_qk(q, None, np.arange(3), freq_sets=np.array([1, 0], np.int32))
+    for row, rope in ((0, ropes[1]), (1, ropes[0])):
+        np.testing.assert_array_equal(out[row : row + 1], rope.apply(q[row : row + 1], np.arange(3)))
+    with pytest.raises(ValueError, match="freq_sets"):
+        both.apply_qk(q, None, 0)
+
+
+def test_tables_and_sections():
+    inv = [1.0, 0.5, 0.25, 0.0]
+    rope = librope.Rope(head_dim=8, pairing="halves", inv_freq=inv)
+    np.testing.assert_array_equal(rope.inv_freq, inv)
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", axes=3, mrope_section=[2, 1, 1])
+    assert rope.axes == 3 and rope.config["mrope_section"] == [2, 1, 1]
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", axes=2, pair_axis=[0, 1, 0, 1])
+    assert rope.axes == 2
+
+
+@pytest.mark.parametrize("format", ["packed", "packed_sin_first", "complex", "sinusoidal",
+                                    "angles", "angles_full"])  # fmt: skip
+def test_cos_sin_one_array(format):
+    rope = librope.Rope(head_dim=8, theta=100.0, pairing="halves")
+    rows = rope.cos_sin(np.arange(5), format=format)
+    a = np.arange(5)[:, None] * rope.inv_freq
+    c, s = np.cos(a), np.sin(a)
+    both = {
+        "packed": [c, s], "packed_sin_first": [s, c], "angles": [a], "angles_full": [a, a],
+        "complex": [np.stack([c, s], -1).reshape(5, 8)],
+        "sinusoidal": [np.stack([s, c], -1).reshape(5, 8)],
+    }[format]  # fmt: skip
+    np.testing.assert_allclose(rows, np.concatenate(both, -1), atol=2e-6)
+
+
+def test_cos_sin_two_arrays_int_and_batch():
+    rope = librope.Rope(head_dim=8, theta=100.0, pairing="halves")
+    cos, sin = rope.cos_sin(3, tokens=4, format="split")
+    np.testing.assert_allclose(cos, np.cos(np.arange(3, 7)[:, None] * rope.inv_freq), atol=2e-6)
+    cos, sin = rope.cos_sin(np.arange(8).reshape(2, 4), format="full_interleaved", dtype="float16")
+    assert cos.shape == (2, 4, 8) and cos.dtype == np.float16
+    out = np.full((6, 16), 9.0, np.float32)
+    rope.cos_sin(np.arange(6), format="packed", out=out[:, :8])
+    assert (out[:, 8:] == 9).all() and (out[0, :4] == 1).all()
+    with pytest.raises(ValueError, match="tokens="):
+        rope.cos_sin(0)
+    with pytest.raises(ValueError, match="must be one of"):
+        rope.cos_sin(0, tokens=1, format="nonsense")
+
+
+def test_yarn_factors():
+    rope = librope.Rope(
+        head_dim=64, theta=10000.0, pairing="interleaved", scaling="yarn", factor=40.0,
+        original_max_position_embeddings=4096, mscale=1.0, mscale_all_dim=1.0,
+    )  # fmt: skip
+    assert rope.attention_factor == pytest.approx(1.0)
+    assert rope.softmax_factor == pytest.approx((0.1 * math.log(40) + 1) ** 2)
+
+
+def test_threads_share_a_rope():
+    rope = librope.Rope(head_dim=32, theta=1e4, pairing="halves")
+    x = np.random.default_rng(1).standard_normal((4, 9, 2, 32)).astype(np.float32)
+    want = {p: rope.apply(x, p) for p in range(8)}
+    wrong = []
+
+    def work(p):
+        for _ in range(200):
+            if not np.array_equal(rope.apply(x, p), want[p]):
+                wrong.append(p)
+
+    threads = [threading.Thread(target=work, args=(p,)) for p in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_pool():
+    rope = librope.Rope(head_dim=128, theta=1e4, pairing="halves")
+    x = np.random.default_rng(1).standard_normal((1, 600, 8, 128)).astype(np.float32)
+    pool = librope.Pool(2)
+    np.testing.assert_array_equal(rope.apply(x, 5, pool=pool), rope.apply(x, 5))
+
+
+def test_version():
+    assert librope.__version__.count(".") == 2

@@ -1,0 +1,301 @@
+"""patch(): logits and generated tokens of tiny random models, with and without."""
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+tf = pytest.importorskip("transformers")
+
+import librope  # noqa: E402
+import librope.torch  # noqa: E402
+import librope.transformers as lt  # noqa: E402
+from librope.transformers import _probe  # noqa: E402
+
+torch.set_num_threads(1)
+tf.logging.set_verbosity_error()
+
+TINY = dict(
+    hidden_size=64, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2,
+    vocab_size=256, intermediate_size=64, max_position_embeddings=256, pad_token_id=0,
+    bos_token_id=1, eos_token_id=2,
+)  # fmt: skip
+HEAD = dict(head_dim=16)
+MLA = dict(
+    num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16,
+    v_head_dim=16, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1,
+    first_k_dense_replace=1, moe_intermediate_size=32, n_shared_experts=1,
+)  # fmt: skip
+FAMILIES = {
+    "llama": ("LlamaConfig", {}, "halves"),
+    "mistral": ("MistralConfig", HEAD, "halves"),
+    "qwen2": ("Qwen2Config", {}, "halves"),
+    "qwen3": ("Qwen3Config", HEAD, "halves"),
+    "gemma2": ("Gemma2Config", HEAD, "halves"),
+    "gemma3": ("Gemma3TextConfig", HEAD, "halves"),
+    "phi3": ("Phi3Config", {}, "halves"),
+    "gpt_neox": ("GPTNeoXConfig", {}, "halves"),
+    "glm": ("GlmConfig", HEAD, "interleaved"),
+    "cohere": ("CohereConfig", {}, "interleaved"),
+    "deepseek_v3": ("DeepseekV3Config", MLA, "interleaved_to_halves"),
+    "gpt_oss": ("GptOssConfig", dict(HEAD, num_local_experts=2, num_experts_per_tok=1), "halves"),
+    "olmo2": ("Olmo2Config", {}, "halves"),
+}
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    yield
+    lt.unpatch()
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """How often librope ran: a wrapper that always falls back would pass every comparison."""
+    calls = []
+    real = librope.torch.rotate_by_rows
+    monkeypatch.setattr(
+        librope.torch, "rotate_by_rows", lambda *a: (calls.append(a[4]), real(*a))[1]
+    )
+    return calls
+
+
+def make(family, dtype=torch.float32):
+    name, extra, _ = FAMILIES[family]
+    if not hasattr(tf, name):
+        pytest.skip(f"this transformers has no {name}")
+    torch.manual_seed(0)
+    config = getattr(tf, name)(**{**TINY, **extra})
+    # Not model.to(dtype), which would round the frequencies as well.
+    model = tf.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
+    return model.eval()
+
+
+IDS = torch.randint(3, 256, (2, 9), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_logits_and_generation(family, dtype, count):
+    model = make(family, dtype)
+    mask = torch.ones_like(IDS)
+    mask[0, :3] = 0  # left padding
+
+    def run():
+        return (
+            model(IDS).logits,
+            model(IDS, attention_mask=mask).logits,
+            model.generate(IDS, max_new_tokens=4, do_sample=False),
+        )
+
+    want = run()
+    with lt.patched(model) as report:
+        assert report and FAMILIES[family][2] in {e.kind.pairing for e in report.patched}
+        got = run()
+    assert FAMILIES[family][2] in count
+    assert len(count) >= 2 * (1 + 1 + 4) - 6  # every layer with RoPE, every step
+    calls = len(count)
+    # Products and sums are rounded as PyTorch rounds them: nothing may differ.
+    for g, w in zip(got, want, strict=True):
+        assert torch.equal(g, w)
+    again = run()
+    assert len(count) == calls and torch.equal(again[0], want[0])
+
+
+@torch.no_grad()
+def test_in_place(count):
+    model = make("phi3", torch.bfloat16)
+    want = model(IDS).logits
+    lt.patch(model, in_place=True)
+    assert torch.equal(model(IDS).logits, want) and count
+
+
+@torch.no_grad()
+def test_qwen2_vl(count):
+    torch.manual_seed(0)
+    config = tf.Qwen2VLConfig(
+        text_config=dict(TINY, rope_scaling={"type": "mrope", "mrope_section": [2, 3, 3]}),
+        vision_config=dict(depth=2, embed_dim=32, num_heads=2, hidden_size=64, patch_size=4,
+                           spatial_merge_size=2, temporal_patch_size=2),
+        image_token_id=250, video_token_id=251, vision_start_token_id=252, vision_end_token_id=253,
+    )  # fmt: skip
+    model = tf.Qwen2VLForConditionalGeneration(config).eval()
+    ids = torch.tensor([[3, 4, 252, 250, 250, 250, 250, 253, 7, 8]])
+    inputs = dict(pixel_values=torch.randn(16, 96), image_grid_thw=torch.tensor([[1, 4, 4]]),
+                  mm_token_type_ids=(ids == 250).long())  # fmt: skip
+    want = model(ids, **inputs).logits, model.generate(ids, max_new_tokens=3, do_sample=False, **inputs)
+    with lt.patched(model) as report:
+        assert len(report.patched) == 2  # text and vision
+        got = model(ids, **inputs).logits, model.generate(ids, max_new_tokens=3, do_sample=False, **inputs)
+    assert len(count) >= 4
+    for g, w in zip(got, want, strict=True):
+        assert torch.equal(g, w)
+
+
+@torch.no_grad()
+def test_static_cache_and_autocast(count):
+    model = make("llama")
+    want = model.generate(IDS, max_new_tokens=3, do_sample=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = model(IDS).logits
+    lt.patch(model)
+    got = model.generate(IDS, max_new_tokens=3, do_sample=False, cache_implementation="static")
+    assert torch.equal(got, want) and count
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(model(IDS).logits, cast)
+
+
+def test_gradients_and_checkpointing(count):
+    model = make("llama").train()
+
+    def grads():
+        model.zero_grad()
+        model(IDS, labels=IDS, use_cache=False).loss.backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    want = grads()
+    lt.patch(model)
+    plain = grads()
+    model.gradient_checkpointing_enable()
+    recomputed = grads()
+    assert len(count) == 2 + 4
+    for w, a, b in zip(want, plain, recomputed, strict=True):
+        assert torch.allclose(a, w, rtol=1e-5, atol=1e-7) and torch.equal(a, b)
+
+
+@torch.no_grad()
+def test_compile():
+    torch._dynamo.reset()
+    model = make("llama")
+    lt.patch(model)
+    want = model(IDS, use_cache=False).logits
+    got = torch.compile(model, fullgraph=True)(IDS, use_cache=False).logits
+    assert torch.allclose(got, want, atol=1e-5)
+
+
+def test_patch_twice_and_two_families():
+    from transformers.models.llama import modeling_llama
+    from transformers.models.mistral import modeling_mistral
+
+    original = modeling_llama.apply_rotary_pos_emb
+    llama, mistral = make("llama"), make("mistral")
+    lt.patch(llama)
+    lt.patch(type(llama))
+    lt.patch(mistral)
+    wrapper = modeling_llama.apply_rotary_pos_emb
+    assert wrapper is not original and wrapper.__wrapped__ is original
+    lt.unpatch(llama)
+    assert modeling_llama.apply_rotary_pos_emb is wrapper
+    lt.unpatch(llama)
+    assert modeling_llama.apply_rotary_pos_emb is original
+    assert hasattr(modeling_mistral.apply_rotary_pos_emb, "_librope_kind")
+    lt.unpatch()
+    assert not hasattr(modeling_mistral.apply_rotary_pos_emb, "_librope_kind")
+    with pytest.raises(TypeError, match="model or its class"):
+        lt.patch("llama")
+
+
+def test_somebody_elses_patch_is_left():
+    from transformers.models.llama import modeling_llama
+
+    original = modeling_llama.apply_rotary_pos_emb
+    model = make("llama")
+    lt.patch(model)
+    try:
+        modeling_llama.apply_rotary_pos_emb = mine = lambda *a: original(*a)
+        with pytest.warns(librope.LibropeWarning, match="somebody else"):
+            lt.unpatch(model)
+        assert modeling_llama.apply_rotary_pos_emb is mine
+    finally:
+        modeling_llama.apply_rotary_pos_emb = original
+
+
+@torch.no_grad()
+def test_fallback(count):
+    """Arguments librope does not take go to the original."""
+    from transformers.models.llama import modeling_llama
+
+    lt.patch(make("llama"))
+    f = modeling_llama.apply_rotary_pos_emb
+    q, k = torch.randn(2, 2, 3, 5, 16, dtype=torch.float64)
+    cos, sin = torch.randn(2, 2, 5, 16, dtype=torch.float64)
+    for a, b in zip(f(q, k, cos, sin), f.__wrapped__(q, k, cos, sin), strict=True):
+        assert torch.equal(a, b)
+    assert not count
+    f(q.float(), k.float(), cos.float(), sin.float(), unsqueeze_dim=1)
+    assert count
+
+
+def test_probe_knows_what_it_does_not_know():
+    def scaled(q, k, cos, sin, unsqueeze_dim=1):
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        turn = lambda x: 2 * (_probe.rotate(x, cos[..., :8], sin[..., :8], "halves"))  # noqa: E731
+        return turn(q), turn(k)
+
+    with pytest.raises(_probe.NotRecognised, match="none of the rotations"):
+        _probe.classify(scaled)
+
+    def three(q, k, v, cos, sin):
+        return q, k, v
+
+    with pytest.raises(_probe.NotRecognised, match="3 tensors"):
+        _probe.classify(three)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "kind"),
+    [
+        ("gptj", "apply_rotary_pos_emb", "interleaved, split"),
+        ("nanochat", "apply_rotary_pos_emb", "halves, backwards"),
+        ("gpt_oss", "apply_rotary_pos_emb", "halves, split"),
+        ("gemma3n", "apply_rotary_pos_emb", "halves, full_halves"),
+        ("cohere2", "apply_rotary_pos_emb", "interleaved, full_interleaved rows, float32"),
+        ("qwen2_5_vl", "apply_rotary_pos_emb_vision", "halves, full_halves rows, float32"),
+    ],
+)
+def test_census(module, name, kind):
+    import importlib
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        m = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    assert str(_probe.classify(getattr(m, name))).startswith(kind)
+
+
+def test_example():
+    import pathlib
+    import runpy
+
+    here = pathlib.Path(__file__).parent
+    folder = here if (here / "patch_transformers.py").exists() else here.parent / "examples"
+    assert runpy.run_path(str(folder / "patch_transformers.py"))["main"]()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_from_config_is_what_the_layers_do(family, dtype, monkeypatch):
+    """q and k of every layer of the real model, rotated from its config alone."""
+    model = make(family, dtype)
+    seen = []
+    real = librope.torch.rotate_by_rows
+
+    def record(q, k, cos, sin, pairing, rotary_dim, rounding, layout, *rest):
+        out = real(q, k, cos, sin, pairing, rotary_dim, rounding, layout, *rest)
+        seen.append((q, k, layout, out))
+        return out
+
+    monkeypatch.setattr(librope.torch, "rotate_by_rows", record)
+    with lt.patched(model):
+        model(IDS)
+    assert len(seen) == model.config.num_hidden_layers
+    for layer, (q, k, layout, want) in enumerate(seen):
+        rope = librope.Rope.from_config(model.config, layer=layer)
+        got = rope.apply_qk(q, k, 0, layout=layout)
+        for g, w in zip(got, want, strict=True):
+            if dtype == torch.float32:
+                assert torch.allclose(g, w, atol=2e-6 * float(w.abs().max().clamp(min=1)))
+            else:  # a cosine on the edge between two bf16 values may fall to the other side
+                assert (g.to(dtype) == w.to(dtype)).float().mean() > 0.97
+                assert torch.allclose(g.float(), w.float(), atol=2e-2, rtol=2e-2)
