@@ -1,0 +1,263 @@
+package rope
+
+// #include "shim.h"
+import "C"
+
+import (
+	"math"
+	"unsafe"
+)
+
+// Pairing says which channels form a pair. The same weights are published in both orders, and the
+// wrong one produces fluent nonsense.
+type Pairing int32
+
+const (
+	// Halves pairs channels i and i + D/2: rotate_half, NeoX, transformers.
+	Halves Pairing = C.ROPE_PAIRING_HALVES
+	// Interleaved pairs channels 2i and 2i + 1: GPT-J, Meta's complex form, llama GGUF files.
+	Interleaved Pairing = C.ROPE_PAIRING_INTERLEAVED
+	// InterleavedToHalves reads 2i, 2i + 1 and writes i, i + D/2: DeepSeek-V3.
+	InterleavedToHalves Pairing = C.ROPE_PAIRING_INTERLEAVED_TO_HALVES
+	// HalvesPerAxis has a block of channels per axis, halves inside it: the vision of Gemma 4.
+	HalvesPerAxis Pairing = C.ROPE_PAIRING_HALVES_PER_AXIS
+)
+
+// Scaling says how the frequencies follow from theta: rope_type in config.json.
+type Scaling int32
+
+// The scalings; behind each, the fields of Config that it uses.
+const (
+	DefaultScaling Scaling = C.ROPE_SCALING_DEFAULT      // theta^(-2i / D)
+	Linear         Scaling = C.ROPE_SCALING_LINEAR       // Factor
+	Dynamic        Scaling = C.ROPE_SCALING_DYNAMIC      // Factor, MaxPositionEmbeddings, SeqLen
+	Yarn           Scaling = C.ROPE_SCALING_YARN         // Factor, OriginalMax.., Beta.., MScale..
+	LongRope       Scaling = C.ROPE_SCALING_LONGROPE     // ShortFactor, LongFactor, OriginalMax.., SeqLen, Factor or Max..
+	Llama3         Scaling = C.ROPE_SCALING_LLAMA3       // Factor, LowFreq.., HighFreq.., OriginalMax..
+	Proportional   Scaling = C.ROPE_SCALING_PROPORTIONAL // Gemma 4: RotaryDim channels turn, but D is HeadDim; Factor
+	Nope           Scaling = C.ROPE_SCALING_NOPE         // a layer without RoPE: values stay
+)
+
+// Angle is the precision of the angle.
+type Angle int32
+
+const (
+	// AngleFloat32 is the product of position and frequency in float32, as models were trained.
+	AngleFloat32 Angle = C.ROPE_ANGLE_FLOAT32
+	// AngleExact is within 1.5e-7 at every position, and additive: for keys that Shift will move.
+	AngleExact Angle = C.ROPE_ANGLE_EXACT
+	// AngleGGML is llama.cpp's recurrence, for parity with it.
+	AngleGGML Angle = C.ROPE_ANGLE_GGML
+)
+
+// Rounding says where values are rounded to the tensor's type.
+type Rounding int32
+
+const (
+	// RoundOnStore rounds once.
+	RoundOnStore Rounding = C.ROPE_ROUNDING_FLOAT32
+	// RoundEager rounds after every operation: eager PyTorch, bit for bit.
+	RoundEager Rounding = C.ROPE_ROUNDING_EAGER
+	// RoundCosSin rounds cos and sin, and on store: Cohere, ESM, ModernBERT.
+	RoundCosSin Rounding = C.ROPE_ROUNDING_COS_SIN
+)
+
+// DType is a type of elements, as a value.
+type DType int32
+
+// The element types.
+const (
+	F32  DType = C.ROPE_F32
+	F16  DType = C.ROPE_F16
+	BF16 DType = C.ROPE_BF16
+)
+
+// Device is where tensors live. The zero value is the CPU; ApplyQK takes slices, so contexts of other
+// devices are for querying only.
+type Device struct {
+	CUDA  bool
+	Index int
+}
+
+// Config is what belongs to the model. HeadDim, Theta and Pairing are required; the zero value of
+// all else is the default. FromJSON makes it from a model's config.json, whose names the fields
+// have.
+type Config struct {
+	HeadDim int     // channels of a head of q and k
+	Theta   float64 // rope_theta; 0 only with InvFreq or Nope
+	Pairing Pairing // 0 only with Nope
+
+	RotaryDim    int // how many channels turn; the others pass through. 0: HeadDim
+	RotaryOffset int // the first of them; HeadDim - RotaryDim for DeepSeek's trailing span
+
+	Angle        Angle
+	Rounding     Rounding
+	InvFreqDType DType // frequencies are rounded through F16 or BF16 (ESM); 0: they are not
+
+	// The scaling and its numbers. A number that the scaling does not use must be 0.
+	Scaling                       Scaling
+	Factor                        float64
+	AttentionFactor               float64 // multiplies cos and sin; 0: the scaling's
+	MaxPositionEmbeddings         int64
+	OriginalMaxPositionEmbeddings int64
+	SeqLen                        int64 // Dynamic, LongRope: tokens of the sequence when attention runs
+	BetaFast, BetaSlow            float64
+	MScale, MScaleAllDim          float64
+	LowFreqFactor, HighFreqFactor float64
+	YarnNoTruncate                bool // "truncate": false
+
+	// Several ids per token (images, video). With Axes > 1, MRopeSection or PairAxis is required.
+	Axes             int
+	MRopeSection     []int // pairs of each axis, up to 4
+	MRopeInterleaved bool  // their pairs alternate (Qwen3-VL) instead of forming blocks (Qwen2-VL)
+
+	// Tables with one entry per pair.
+	ShortFactor, LongFactor []float64 // LongRope
+	FreqFactors             []float64 // divide the frequencies: rope_freqs.weight of GGUF
+	InvFreq                 []float64 // replace Theta and Scaling
+	PairAxis                []uint8   // axis of each pair
+
+	Device Device
+}
+
+// fill writes the C struct; its tables are copies in C memory.
+func (c *Config) fill(raw *C.rope_config, m *memory) error {
+	if len(c.MRopeSection) > len(raw.mrope_section) {
+		return invalid("MRopeSection has %d entries, and takes up to %d: use PairAxis",
+			len(c.MRopeSection), len(raw.mrope_section))
+	}
+	lengths := [...]int{len(c.ShortFactor), len(c.LongFactor), len(c.FreqFactors), len(c.InvFreq),
+		len(c.PairAxis)}
+	length := 0
+	for _, n := range lengths {
+		if n != 0 && length != 0 && n != length {
+			return invalid("ShortFactor, LongFactor, FreqFactors, InvFreq and PairAxis (%v entries) "+
+				"must have one entry per pair", lengths)
+		}
+		length = max(length, n)
+	}
+	*raw = C.rope_config{
+		struct_size:                      C.uint32_t(unsafe.Sizeof(*raw)),
+		head_dim:                         int32Of(c.HeadDim),
+		theta:                            C.double(c.Theta),
+		pairing:                          C.rope_pairing(c.Pairing),
+		rotary_dim:                       int32Of(c.RotaryDim),
+		rotary_offset:                    int32Of(c.RotaryOffset),
+		angle:                            C.rope_angle(c.Angle),
+		rounding:                         C.rope_rounding(c.Rounding),
+		inv_freq_dtype:                   C.rope_dtype(c.InvFreqDType),
+		scaling:                          C.rope_scaling(c.Scaling),
+		yarn_no_truncate:                 boolean(c.YarnNoTruncate),
+		factor:                           C.double(c.Factor),
+		attention_factor:                 C.double(c.AttentionFactor),
+		max_position_embeddings:          C.int64_t(c.MaxPositionEmbeddings),
+		original_max_position_embeddings: C.int64_t(c.OriginalMaxPositionEmbeddings),
+		seq_len:                          C.int64_t(c.SeqLen),
+		beta_fast:                        C.double(c.BetaFast),
+		beta_slow:                        C.double(c.BetaSlow),
+		mscale:                           C.double(c.MScale),
+		mscale_all_dim:                   C.double(c.MScaleAllDim),
+		low_freq_factor:                  C.double(c.LowFreqFactor),
+		high_freq_factor:                 C.double(c.HighFreqFactor),
+		axes:                             int32Of(c.Axes),
+		mrope_interleaved:                boolean(c.MRopeInterleaved),
+		table_length:                     int32Of(length),
+		device:                           C.ROPE_DEVICE_CPU,
+		device_index:                     int32Of(c.Device.Index),
+	}
+	if c.Device.CUDA {
+		raw.device = C.ROPE_DEVICE_CUDA
+	}
+	for i, n := range c.MRopeSection {
+		raw.mrope_section[i] = int32Of(n)
+	}
+	raw.short_factor = (*C.double)(copyTable(m, c.ShortFactor))
+	raw.long_factor = (*C.double)(copyTable(m, c.LongFactor))
+	raw.freq_factors = (*C.double)(copyTable(m, c.FreqFactors))
+	raw.inv_freq = (*C.double)(copyTable(m, c.InvFreq))
+	raw.pair_axis = (*C.uint8_t)(copyTable(m, c.PairAxis))
+	return nil
+}
+
+// read copies the C struct and its tables.
+func (c *Config) read(raw *C.rope_config) {
+	n := int(raw.table_length)
+	*c = Config{
+		HeadDim:                       int(raw.head_dim),
+		Theta:                         float64(raw.theta),
+		Pairing:                       Pairing(raw.pairing),
+		RotaryDim:                     int(raw.rotary_dim),
+		RotaryOffset:                  int(raw.rotary_offset),
+		Angle:                         Angle(raw.angle),
+		Rounding:                      Rounding(raw.rounding),
+		InvFreqDType:                  DType(raw.inv_freq_dtype),
+		Scaling:                       Scaling(raw.scaling),
+		Factor:                        float64(raw.factor),
+		AttentionFactor:               float64(raw.attention_factor),
+		MaxPositionEmbeddings:         int64(raw.max_position_embeddings),
+		OriginalMaxPositionEmbeddings: int64(raw.original_max_position_embeddings),
+		SeqLen:                        int64(raw.seq_len),
+		BetaFast:                      float64(raw.beta_fast),
+		BetaSlow:                      float64(raw.beta_slow),
+		MScale:                        float64(raw.mscale),
+		MScaleAllDim:                  float64(raw.mscale_all_dim),
+		LowFreqFactor:                 float64(raw.low_freq_factor),
+		HighFreqFactor:                float64(raw.high_freq_factor),
+		YarnNoTruncate:                raw.yarn_no_truncate != 0,
+		Axes:                          int(raw.axes),
+		MRopeInterleaved:              raw.mrope_interleaved != 0,
+		ShortFactor:                   floats(raw.short_factor, n),
+		LongFactor:                    floats(raw.long_factor, n),
+		FreqFactors:                   floats(raw.freq_factors, n),
+		InvFreq:                       floats(raw.inv_freq, n),
+		Device:                        Device{CUDA: raw.device == C.ROPE_DEVICE_CUDA, Index: int(raw.device_index)},
+	}
+	for i, pairs := range raw.mrope_section {
+		if pairs != 0 {
+			// Sections before it may be empty.
+			for len(c.MRopeSection) <= i {
+				c.MRopeSection = append(c.MRopeSection, 0)
+			}
+			c.MRopeSection[i] = int(pairs)
+		}
+	}
+	if raw.pair_axis != nil {
+		table := unsafe.Slice((*uint8)(unsafe.Pointer(raw.pair_axis)), n)
+		c.PairAxis = append([]uint8(nil), table...)
+	}
+}
+
+func boolean(b bool) C.int32_t {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func floats(table *C.double, n int) []float64 {
+	if table == nil {
+		return nil
+	}
+	return append([]float64(nil), unsafe.Slice((*float64)(unsafe.Pointer(table)), n)...)
+}
+
+// NeedsSeqLen tells whether the frequencies depend on the length of the sequence, so that SeqLen is
+// required.
+func (c *Config) NeedsSeqLen() bool { return c.Scaling == Dynamic || c.Scaling == LongRope }
+
+// NextChange returns the smallest length above seqLen whose frequencies differ from those of seqLen;
+// math.MaxInt64 if there is none. A context made for seqLen is right up to one token less.
+func (c *Config) NextChange(seqLen int64) (int64, error) {
+	var tables memory
+	defer tables.free()
+	raw := new(C.rope_config)
+	if err := c.fill(raw, &tables); err != nil {
+		return 0, err
+	}
+	next := C.int64_t(math.MaxInt64)
+	err := check(C.ropego_config_next_change(raw, C.int64_t(seqLen), &next))
+	if err != nil {
+		return 0, err
+	}
+	return int64(next), nil
+}

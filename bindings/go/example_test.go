@@ -1,0 +1,119 @@
+package rope_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+
+	rope "github.com/librope/librope/bindings/go"
+)
+
+func Example() {
+	ctx, err := rope.New(rope.Config{HeadDim: 128, Theta: 500000, Pairing: rope.Halves})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ctx.Close()
+
+	const tokens, qHeads, kHeads = 7, 32, 8
+	q := make([]rope.BFloat16, tokens*qHeads*128)
+	k := make([]rope.BFloat16, tokens*kHeads*128)
+	step := rope.Step{Batch: 1, Tokens: tokens, Positions: rope.Offset(0)}
+	for range 32 { // layers
+		if err := rope.ApplyQK(ctx, rope.BSHD(q, qHeads), rope.BSHD(k, kHeads), step); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println("turned", len(q)+len(k), "elements per layer")
+	// Output: turned 35840 elements per layer
+}
+
+// A position per token, and the shortest call.
+func ExampleApplyTHD() {
+	ctx, err := rope.New(rope.Config{HeadDim: 2, Theta: 10000, Pairing: rope.Interleaved})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ctx.Close()
+	q := []float32{1, 0, 1, 0}
+	if err := rope.ApplyTHD(ctx, []int64{0, 1}, q, 1, nil, 0); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%.4f\n", q)
+	// Output: [1.0000 0.0000 0.5403 0.8415]
+}
+
+func ExampleFromJSON() {
+	model, err := rope.FromJSON([]byte(`{"model_type": "gemma3_text", "hidden_size": 2560,
+		"num_attention_heads": 8, "head_dim": 256, "max_position_embeddings": 131072,
+		"rope_theta": 1000000, "rope_local_base_freq": 10000,
+		"rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "num_hidden_layers": 12}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer model.Close()
+	contexts, err := model.Contexts() // one per kind of layer
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, layer := range []int{4, 5} {
+		kind, err := model.LayerType(layer)
+		if err != nil {
+			log.Fatal(err)
+		}
+		frequencies, err := contexts[kind].InvFreq(0)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(layer, model.LayerTypes()[kind], frequencies[0])
+	}
+	// Output:
+	// 4 sliding_attention 1
+	// 5 full_attention 0.125
+}
+
+func ExampleError() {
+	_, err := rope.New(rope.Config{HeadDim: 127, Theta: 10000, Pairing: rope.Halves})
+	var e *rope.Error
+	fmt.Println(errors.Is(err, rope.ErrInvalidArgument), errors.As(err, &e))
+	fmt.Println(e.Message)
+	// Output:
+	// true true
+	// rope_context_create: config->head_dim (127) must be even and from 2 to 1024
+}
+
+// q and k of a fused projection: one buffer [tokens, q heads + k heads + v heads, 64].
+func ExampleStrided() {
+	ctx, err := rope.New(rope.Config{HeadDim: 64, Theta: 10000, Pairing: rope.Halves})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ctx.Close()
+	const tokens, qHeads, kvHeads = 9, 6, 2
+	const row = (qHeads + 2*kvHeads) * 64
+	qkv := make([]float32, tokens*row)
+	strides := rope.Strides{Token: row, Head: 64}
+	q := rope.Strided(qkv, qHeads, strides)
+	k := rope.Strided(qkv[qHeads*64:], kvHeads, strides)
+	step := rope.Step{Batch: 1, Tokens: tokens, Positions: rope.Offset(100)}
+	fmt.Println(rope.ApplyQK(ctx, q, k, step))
+	// Output: <nil>
+}
+
+// cos and sin once per step, for all layers.
+func ExampleFillCosSin() {
+	ctx, err := rope.New(rope.Config{HeadDim: 128, Theta: 500000, Pairing: rope.Halves})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ctx.Close()
+	rows := rope.Packed(make([]float32, 128))
+	step := rope.Step{Batch: 1, Tokens: 1, Positions: rope.Offset(12345)}
+	if err := rope.FillCosSin(ctx, step, rows); err != nil {
+		log.Fatal(err)
+	}
+	step = rope.Step{Batch: 1, Tokens: 1, CosSin: rows}
+	q := make([]float32, 8*128)
+	fmt.Println(rope.ApplyQK(ctx, rope.BSHD(q, 8), rope.Tensor[float32]{}, step))
+	// Output: <nil>
+}

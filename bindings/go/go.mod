@@ -1,0 +1,3 @@
+module github.com/librope/librope/bindings/go
+
+go 1.24

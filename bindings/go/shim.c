@@ -1,0 +1,157 @@
+#include "shim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static ropego_error* fail(rope_status status) {
+  const char* text = rope_last_error();
+  size_t size = strlen(text) + 1;
+  ropego_error* error = malloc(sizeof *error + size);
+  if (error == NULL) abort(); /* what the Go runtime does without memory */
+  error->status = status;
+  memcpy(error->text, text, size);
+  return error;
+}
+
+static inline ropego_error* result(rope_status status) {
+  return __builtin_expect(status == ROPE_OK, 1) ? NULL : fail(status);
+}
+
+static inline void set_tensor(rope_tensor* to, const ropego_tensor* from, uint8_t* data) {
+  to->data = data;
+  to->dtype = from->dtype;
+  to->layout = from->layout;
+  to->heads = from->heads;
+  to->head_dim = from->head_dim;
+  to->stride_batch = from->stride_batch;
+  to->stride_token = from->stride_token;
+  to->stride_head = from->stride_head;
+}
+
+static inline void set_positions(rope_positions* to, const ropego_positions* from,
+                                 const uint8_t* ids, const int32_t* cu_seqlens,
+                                 const int32_t* freq_sets) {
+  to->kind = from->kind;
+  to->sequences = from->sequences;
+  to->offset = from->offset;
+  to->cu_seqlens = cu_seqlens;
+  to->freq_sets = freq_sets;
+  to->stride_axis = from->stride_axis;
+  to->stride_batch = from->stride_batch;
+  to->stride_token = from->stride_token;
+  if (from->kind == ROPE_POSITIONS_SEQ_OFFSETS) {
+    if (from->type == 4) to->offsets_i32 = (const int32_t*)ids;
+    if (from->type == 8) to->offsets_i64 = (const int64_t*)ids;
+  } else {
+    if (from->type == 4) to->ids_i32 = (const int32_t*)ids;
+    if (from->type == 8) to->ids_i64 = (const int64_t*)ids;
+    if (from->type == -4) to->ids_f32 = (const float*)ids;
+  }
+}
+
+static inline rope_cos_sin make_rows(const ropego_rows* from, uint8_t* cos, uint8_t* sin) {
+  rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
+  rows.format = from->format;
+  rows.dtype = from->dtype;
+  rows.pairs = from->pairs;
+  rows.batch = from->batch;
+  rows.stride_token = from->stride_token;
+  rows.data = cos;
+  rows.sin = sin;
+  return rows;
+}
+
+ropego_error* ropego_apply_qk(const rope_context* context, const ropego_call* call, uint8_t* q,
+                              uint8_t* k, uint8_t* q_out, uint8_t* k_out, const uint8_t* ids,
+                              const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
+                              uint8_t* sin, const rope_pool* pool) {
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.operation = call->operation;
+  args.batch = call->batch;
+  args.tokens = call->tokens;
+  set_tensor(&args.q, &call->q, q);
+  set_tensor(&args.k, &call->k, k);
+  set_tensor(&args.q_out, &call->q_out, q_out);
+  set_tensor(&args.k_out, &call->k_out, k_out);
+  set_positions(&args.positions, &call->positions, ids, cu_seqlens, freq_sets);
+  rope_cos_sin rows;
+  if (call->rows.format != 0) {
+    rows = make_rows(&call->rows, cos, sin);
+    args.cos_sin = &rows;
+  }
+  if (pool != NULL) args.runner = rope_pool_runner(pool);
+  return result(rope_apply_qk(context, &args));
+}
+
+ropego_error* ropego_apply_thd(const rope_context* context, int32_t dtype, int64_t tokens,
+                               const int64_t* positions, uint8_t* q, int32_t q_heads, uint8_t* k,
+                               int32_t k_heads) {
+  return result(rope_apply_thd(context, dtype, tokens, positions, q, q_heads, k, k_heads));
+}
+
+ropego_error* ropego_cos_sin_fill(const rope_context* context, const ropego_call* call,
+                                  const uint8_t* ids, const int32_t* cu_seqlens,
+                                  const int32_t* freq_sets, uint8_t* cos, uint8_t* sin) {
+  rope_positions positions;
+  memset(&positions, 0, sizeof positions);
+  set_positions(&positions, &call->positions, ids, cu_seqlens, freq_sets);
+  rope_cos_sin rows = make_rows(&call->rows, cos, sin);
+  return result(rope_cos_sin_fill(context, call->batch, call->tokens, &positions, &rows, NULL));
+}
+
+ropego_error* ropego_context_create(const rope_config* configs, int32_t count, int32_t sets,
+                                    rope_context** out) {
+  if (!sets) return result(rope_context_create(configs, out));
+  const rope_config* pointers[256];
+  for (int32_t i = 0; i < count && i < 256; ++i) pointers[i] = &configs[i];
+  return result(rope_context_create_sets(pointers, count, out));
+}
+
+ropego_error* ropego_config_next_change(const rope_config* config, int64_t seq_len, int64_t* next) {
+  return result(rope_config_next_change(config, seq_len, next));
+}
+
+ropego_error* ropego_context_info(const rope_context* context, int32_t freq_set, rope_info* info) {
+  memset(info, 0, sizeof *info);
+  info->struct_size = sizeof *info;
+  return result(rope_context_info(context, freq_set, info));
+}
+
+ropego_error* ropego_context_inv_freq(const rope_context* context, int32_t freq_set, double* out,
+                                      int32_t count) {
+  return result(rope_context_inv_freq(context, freq_set, out, count));
+}
+
+ropego_error* ropego_pool_create(int32_t threads, rope_pool** out) {
+  return result(rope_pool_create(threads, out));
+}
+
+ropego_error* ropego_model_create(const uint8_t* json, size_t length, rope_model** out) {
+  return result(rope_model_create((const char*)json, length, out));
+}
+
+ropego_error* ropego_model_layer_type(const rope_model* model, int32_t layer, int32_t* type) {
+  return result(rope_model_layer_type(model, layer, type));
+}
+
+ropego_error* ropego_model_config(const rope_model* model, int32_t type, rope_config* config) {
+  memset(config, 0, sizeof *config);
+  config->struct_size = sizeof *config;
+  return result(rope_model_config(model, type, config));
+}
+
+ropego_error* ropego_run_ids(const int64_t* runs, int32_t count, int64_t start, int64_t* ids,
+                             int64_t tokens, int64_t* next) {
+  rope_run* own = calloc(count > 0 ? (size_t)count : 1, sizeof *own);
+  if (own == NULL) abort();
+  for (int32_t i = 0; i < count; ++i, runs += 5) {
+    own[i].text = runs[0];
+    own[i].t = (int32_t)runs[1];
+    own[i].h = (int32_t)runs[2];
+    own[i].w = (int32_t)runs[3];
+    own[i].t_interval = (int32_t)runs[4];
+  }
+  ropego_error* error = result(rope_run_ids(own, count, start, ids, tokens, next));
+  free(own);
+  return error;
+}

@@ -1,0 +1,68 @@
+// The flat face of librope that Go calls. A Go struct may not hold Go pointers when C sees it, so
+// numbers travel in structs without pointers and every array is an argument of its own. An error
+// comes back with its text in the same crossing: librope keeps messages per thread, and a goroutine
+// may be on another thread at the next crossing.
+#ifndef LIBROPE_GO_SHIM_H_
+#define LIBROPE_GO_SHIM_H_
+
+#include <librope/rope.h>
+
+// Allocated with malloc; NULL is success.
+typedef struct ropego_error {
+  int32_t status;
+  char text[];
+} ropego_error;
+
+typedef struct ropego_tensor {
+  int32_t dtype, layout, heads, head_dim;
+  int64_t stride_batch, stride_token, stride_head;
+} ropego_tensor;
+
+typedef struct ropego_positions {
+  int32_t kind, sequences;
+  int64_t offset;
+  int32_t type;  // of the array: 4, 8: int32_t, int64_t; -4: float; 0: there is none
+  int32_t unused;
+  int64_t stride_axis, stride_batch, stride_token;
+} ropego_positions;
+
+typedef struct ropego_rows {
+  int32_t format, dtype, pairs, unused;  // format 0: there are none
+  int64_t batch, stride_token;
+} ropego_rows;
+
+typedef struct ropego_call {
+  int64_t batch, tokens;
+  int32_t operation, unused;
+  ropego_tensor q, k, q_out, k_out;
+  ropego_positions positions;
+  ropego_rows rows;
+} ropego_call;
+
+// Arrays as bytes: pointers to a type without pointers cost no check in cgo.
+ropego_error* ropego_apply_qk(const rope_context* context, const ropego_call* call, uint8_t* q,
+                              uint8_t* k, uint8_t* q_out, uint8_t* k_out, const uint8_t* ids,
+                              const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
+                              uint8_t* sin, const rope_pool* pool);
+ropego_error* ropego_apply_thd(const rope_context* context, int32_t dtype, int64_t tokens,
+                               const int64_t* positions, uint8_t* q, int32_t q_heads, uint8_t* k,
+                               int32_t k_heads);
+ropego_error* ropego_cos_sin_fill(const rope_context* context, const ropego_call* call,
+                                  const uint8_t* ids, const int32_t* cu_seqlens,
+                                  const int32_t* freq_sets, uint8_t* cos, uint8_t* sin);
+
+// The tables in the configs are C memory.
+ropego_error* ropego_context_create(const rope_config* configs, int32_t count, int32_t sets,
+                                    rope_context** out);
+ropego_error* ropego_config_next_change(const rope_config* config, int64_t seq_len, int64_t* next);
+ropego_error* ropego_context_info(const rope_context* context, int32_t freq_set, rope_info* info);
+ropego_error* ropego_context_inv_freq(const rope_context* context, int32_t freq_set, double* out,
+                                      int32_t count);
+ropego_error* ropego_pool_create(int32_t threads, rope_pool** out);
+ropego_error* ropego_model_create(const uint8_t* json, size_t length, rope_model** out);
+ropego_error* ropego_model_layer_type(const rope_model* model, int32_t layer, int32_t* type);
+ropego_error* ropego_model_config(const rope_model* model, int32_t type, rope_config* config);
+ropego_error* ropego_run_ids(const int64_t* runs, int32_t count, int64_t start, int64_t* ids,
+                             int64_t tokens, int64_t* next);
+
+#endif  // LIBROPE_GO_SHIM_H_

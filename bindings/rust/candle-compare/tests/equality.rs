@@ -1,0 +1,149 @@
+//! librope gives the bits of `candle_nn::rotary_emb`, has the gradient that candle lacks, and says no
+//! where candle does.
+
+use std::sync::Arc;
+
+use candle_compare::{numbers, tables};
+use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_nn::rotary_emb;
+use librope::candle::{self as ours, Dims, Rope};
+use librope::{Config, Operation, Pairing};
+
+type Function = fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>;
+
+const FUNCTIONS: [(&str, Function, Function); 3] = [
+    ("rope", rotary_emb::rope, ours::rope),
+    ("rope_i", rotary_emb::rope_i, ours::rope_i),
+    ("rope_thd", rotary_emb::rope_thd, ours::rope_thd),
+];
+
+fn bits(x: &Tensor) -> Vec<u32> {
+    let x = x.to_dtype(DType::F32).unwrap().flatten_all().unwrap();
+    x.to_vec1::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn bits_of_candle() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for shape in [[1, 4, 1, 64], [2, 3, 7, 128], [3, 1, 5, 6], [1, 2, 33, 80]] {
+            for (name, candle, librope) in FUNCTIONS {
+                let tokens = if name == "rope_thd" { shape[1] } else { shape[2] };
+                let x = numbers(&shape, dtype).unwrap();
+                // A table of just the tokens, and a longer one.
+                for length in [tokens, tokens + 9] {
+                    let (cos, sin) = tables(length, shape[3], dtype).unwrap();
+                    let want = candle(&x, &cos, &sin).unwrap();
+                    let got = librope(&x, &cos, &sin).unwrap();
+                    assert_eq!(got.shape(), want.shape());
+                    assert_eq!(got.dtype(), dtype);
+                    assert!(got.is_contiguous());
+                    assert_eq!(bits(&got), bits(&want), "{name} {dtype:?} {shape:?} {length}");
+                }
+                // A table per batch row.
+                let (cos, sin) = tables(shape[0] * tokens, shape[3], dtype).unwrap();
+                let each = (shape[0], tokens, shape[3] / 2);
+                let (cos, sin) = (cos.reshape(each).unwrap(), sin.reshape(each).unwrap());
+                let want = candle(&x, &cos, &sin).unwrap();
+                let got = librope(&x, &cos, &sin).unwrap();
+                let bound = bits(&got).iter().zip(bits(&want)).filter(|(g, w)| **g != *w).count();
+                assert_eq!(bound, 0, "{name} {dtype:?} {shape:?} per batch row");
+            }
+        }
+    }
+}
+
+#[test]
+fn strides_that_candle_refuses() {
+    let (cos, sin) = tables(5, 64, DType::F32).unwrap();
+    let x = numbers(&[2, 5, 3, 64], DType::F32).unwrap();
+    let view = x.transpose(1, 2).unwrap();
+    assert!(rotary_emb::rope(&view, &cos, &sin).is_err());
+    let want = rotary_emb::rope(&view.contiguous().unwrap(), &cos, &sin).unwrap();
+    assert_eq!(bits(&ours::rope(&view, &cos, &sin).unwrap()), bits(&want));
+    // A slice that begins inside its storage, and one head for all.
+    let part = x.narrow(1, 2, 2).unwrap();
+    let want = rotary_emb::rope_thd(&part.contiguous().unwrap(), &cos, &sin).unwrap();
+    assert_eq!(bits(&ours::rope_thd(&part, &cos, &sin).unwrap()), bits(&want));
+    let one = x.narrow(2, 0, 1).unwrap().expand((2, 5, 4, 64)).unwrap();
+    let want = rotary_emb::rope_thd(&one.contiguous().unwrap(), &cos, &sin).unwrap();
+    assert_eq!(bits(&ours::rope_thd(&one, &cos, &sin).unwrap()), bits(&want));
+}
+
+#[test]
+fn gradients() {
+    let (cos, sin) = tables(7, 16, DType::F32).unwrap();
+    let weights = numbers(&[2, 3, 7, 16], DType::F32).unwrap();
+    let slow: [Function; 2] = [rotary_emb::rope_slow, rotary_emb::rope_i_slow];
+    let fast: [Function; 2] = [ours::rope, ours::rope_i];
+    for (slow, fast) in slow.into_iter().zip(fast) {
+        let gradient = |f: Function| {
+            let x = Var::from_tensor(&numbers(&[2, 3, 7, 16], DType::F32).unwrap()).unwrap();
+            let loss = f(&x, &cos, &sin).unwrap().mul(&weights).unwrap().sum_all().unwrap();
+            loss.backward().unwrap().get(&x).unwrap().clone()
+        };
+        let difference = (gradient(slow) - gradient(fast)).unwrap().abs().unwrap();
+        let worst = difference.max_all().unwrap().to_scalar::<f32>().unwrap();
+        assert!(worst < 1e-6, "{worst}");
+    }
+
+    // By positions, with tables and without: the same rotation, the same gradient.
+    let context = Arc::new(Config::new(16, 10000.0, Pairing::Halves).build().unwrap());
+    let x = Var::from_tensor(&numbers(&[2, 3, 7, 16], DType::F32).unwrap()).unwrap();
+    let ids: Vec<i64> = (0..7).collect();
+    let twice: Vec<i64> = ids.iter().chain(&ids).copied().collect();
+    let by_rows = ours::rope(&x, &cos, &sin).unwrap();
+    for rope in [
+        Rope::at_offset(&context, Dims::Bhsd, 0),
+        Rope::at_tokens(&context, Dims::Bhsd, ids),
+        Rope::at_batch_tokens(&context, Dims::Bhsd, twice),
+    ] {
+        let y = rope.apply(&x).unwrap();
+        let difference = (&y - &by_rows).unwrap().abs().unwrap().max_all().unwrap();
+        assert!(difference.to_scalar::<f32>().unwrap() < 2e-6);
+        let loss = y.mul(&weights).unwrap().sum_all().unwrap();
+        let got = loss.backward().unwrap().get(&x).unwrap().clone();
+        let want = rope.with_operation(Operation::Backward).apply(&weights).unwrap();
+        assert_eq!(bits(&got), bits(&want));
+    }
+    let undone = Rope::at_offset(&context, Dims::Bhsd, 0).with_operation(Operation::Inverse);
+    assert!(undone.apply(&x).unwrap().sum_all().unwrap().backward().is_err());
+}
+
+#[test]
+fn mistakes() {
+    let (cos, sin) = tables(5, 64, DType::F32).unwrap();
+    let x = numbers(&[1, 2, 6, 64], DType::F32).unwrap();
+    for (name, candle, librope) in FUNCTIONS {
+        let short = if name == "rope_thd" { x.transpose(1, 2).unwrap() } else { x.clone() };
+        let cases = [
+            (short, cos.clone(), sin.clone()), // 6 tokens, 5 rows
+            (x.narrow(3, 0, 32).unwrap().contiguous().unwrap(), cos.clone(), sin.clone()),
+            (x.reshape((2, 6, 64)).unwrap(), cos.clone(), sin.clone()),
+            (
+                x.to_dtype(DType::BF16).unwrap().narrow(2, 0, 2).unwrap().contiguous().unwrap(),
+                cos.clone(),
+                sin.clone(),
+            ),
+            (
+                x.to_dtype(DType::U32).unwrap().narrow(2, 0, 2).unwrap().contiguous().unwrap(),
+                cos.clone(),
+                sin.clone(),
+            ),
+            (
+                x.clone(),
+                cos.unsqueeze(0).unwrap().repeat((3, 2, 1)).unwrap(),
+                sin.unsqueeze(0).unwrap().repeat((3, 2, 1)).unwrap(),
+            ),
+        ];
+        for (i, (x, cos, sin)) in cases.into_iter().enumerate() {
+            assert!(candle(&x, &cos, &sin).is_err(), "{name} {i}");
+            assert!(librope(&x, &cos, &sin).is_err(), "{name} {i}");
+        }
+    }
+    let context = Arc::new(Config::new(64, 10000.0, Pairing::Halves).build().unwrap());
+    let rope = Rope::at_offset(&context, Dims::Bhsd, 0);
+    let narrow = Tensor::zeros((1, 2, 3, 32), DType::F32, &Device::Cpu).unwrap();
+    assert!(rope.apply(&narrow).unwrap_err().to_string().contains("head_dim is 64"));
+    let ids = Rope::at_tokens(&context, Dims::Bhsd, vec![1, 2]);
+    assert!(ids.apply(&x).unwrap_err().to_string().contains("2 entries"));
+}

@@ -1,0 +1,56 @@
+//! The bindgen call behind `src/bindings.rs`.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[path = "header_hash.rs"]
+mod header_hash;
+
+/// Writes `$OUT_DIR/bindings.rs` from `include/librope/rope.h`.
+pub fn generate(include: &Path) {
+    let header = include.join("librope/rope.h");
+    // Always anew: installing keeps the time stamp of the source, so an installed header may have
+    // changed and still be older than the last build. This file never exists.
+    println!("cargo::rerun-if-changed=always");
+    let text = fs::read_to_string(&header)
+        .unwrap_or_else(|e| panic!("cannot read {}: {e}", header.display()));
+
+    let bindings = bindgen::Builder::default()
+        .header(header.to_str().expect("the path of rope.h is UTF-8"))
+        .allowlist_item("rope_.*|ROPE_.*")
+        // Left over from the header's own plumbing.
+        .blocklist_item("ROPE_API|ROPE_MUST_CHECK")
+        .clang_args(["-DROPE_API=", "-DROPE_MUST_CHECK="])
+        .default_macro_constant_type(bindgen::MacroTypeVariation::Signed)
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        // Sizes are asserted in tests/layout.rs: the assertions of bindgen hold for one target.
+        .layout_tests(false)
+        .derive_default(false)
+        .use_core()
+        .rust_target(bindgen::RustTarget::stable(85, 0).expect("bindgen knows Rust 1.85"))
+        .rust_edition(bindgen::RustEdition::Edition2024)
+        .formatter(bindgen::Formatter::Prettyplease)
+        .raw_line("// Made from include/librope/rope.h by `regenerate`; do not edit.")
+        .raw_line(format!("// {}{:016x}", header_hash::MARK, header_hash::of(&text)))
+        .generate()
+        .expect("bindgen reads rope.h");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    fs::write(out.join("bindings.rs"), with_typed_constants(&bindings.to_string()))
+        .expect("OUT_DIR is writable");
+}
+
+/// The header's enums have no names, because its fields are int32_t. bindgen numbers them and, where
+/// no member is negative, takes them as unsigned: here the constants get the type of the fields.
+fn with_typed_constants(text: &str) -> String {
+    let mut typed = String::new();
+    for line in text.lines().filter(|line| !line.starts_with("pub type _bindgen_ty_")) {
+        match (line.find(": _bindgen_ty_"), line.find(" = ")) {
+            (Some(colon), Some(equals)) => {
+                typed += &format!("{}: i32{}\n", &line[..colon], &line[equals..]);
+            }
+            _ => typed += &format!("{line}\n"),
+        }
+    }
+    typed
+}

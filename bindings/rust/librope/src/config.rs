@@ -1,0 +1,539 @@
+use std::ptr;
+
+use librope_sys::{self as sys, Init as _};
+
+use crate::context::Context;
+use crate::element::DType;
+use crate::error::{Result, check, invalid};
+use crate::model::Model;
+
+/// Which channels form a pair. The same weights are published in both orders, and the wrong one
+/// produces fluent nonsense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Pairing {
+    /// Channels `i` and `i + D/2`: `rotate_half`, NeoX; transformers and candle's `rope`.
+    Halves = sys::ROPE_PAIRING_HALVES,
+    /// Channels `2i` and `2i + 1`: GPT-J, Meta's complex form, llama GGUF files; candle's `rope_i`.
+    Interleaved = sys::ROPE_PAIRING_INTERLEAVED,
+    /// Reads `2i`, `2i + 1` and writes `i`, `i + D/2`: `rope_interleave` of DeepSeek-V3.
+    InterleavedToHalves = sys::ROPE_PAIRING_INTERLEAVED_TO_HALVES,
+    /// A block of channels per axis, halves inside it: the vision tower of Gemma 4.
+    HalvesPerAxis = sys::ROPE_PAIRING_HALVES_PER_AXIS,
+}
+
+/// The precision of the angle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Angle {
+    /// The product of position and frequency in f32, as models were trained.
+    #[default]
+    Float32 = sys::ROPE_ANGLE_FLOAT32,
+    /// Within 1.5e-7 at every position, and additive: for keys that [`Operation::Shift`] will move.
+    ///
+    /// [`Operation::Shift`]: crate::Operation::Shift
+    Exact = sys::ROPE_ANGLE_EXACT,
+    /// llama.cpp's recurrence, for parity with it; its error grows with the pair and the position.
+    Ggml = sys::ROPE_ANGLE_GGML,
+}
+
+/// Where values are rounded to the tensor's type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Rounding {
+    /// Once, on store.
+    #[default]
+    Float32 = sys::ROPE_ROUNDING_FLOAT32,
+    /// After every operation: eager PyTorch and candle, bit for bit.
+    Eager = sys::ROPE_ROUNDING_EAGER,
+    /// cos and sin, and on store: Cohere, ESM, ModernBERT.
+    CosSin = sys::ROPE_ROUNDING_COS_SIN,
+}
+
+/// Where the tensors live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Device {
+    /// Main memory.
+    #[default]
+    Cpu,
+    /// The CUDA device of this number. See the [`cuda`](crate::cuda) module.
+    Cuda(usize),
+}
+
+/// How the frequencies follow from theta: `rope_type` in `config.json`, with what it uses.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Scaling {
+    /// `theta^(-2i / D)`
+    #[default]
+    Default,
+    /// All frequencies divided by `factor`.
+    Linear {
+        /// The divisor.
+        factor: f64,
+    },
+    /// NTK: theta grows with the length of the sequence.
+    Dynamic {
+        /// The growth.
+        factor: f64,
+        /// The length from which theta grows.
+        max_position_embeddings: i64,
+        /// How many tokens the sequence has when attention runs.
+        seq_len: i64,
+    },
+    /// YaRN.
+    Yarn(Yarn),
+    /// LongRoPE: one list of factors for short sequences, one for long ones.
+    LongRope(LongRope),
+    /// Llama 3.1 and later.
+    Llama3 {
+        /// The divisor of low frequencies.
+        factor: f64,
+        /// Wavelengths above `original_max_position_embeddings / low_freq_factor` are divided.
+        low_freq_factor: f64,
+        /// Wavelengths below `original_max_position_embeddings / high_freq_factor` are kept.
+        high_freq_factor: f64,
+        /// The length of the training before the extension.
+        original_max_position_embeddings: i64,
+    },
+    /// Gemma 4: the first `rotary_dim` channels turn, but frequencies are those of the whole head.
+    Proportional {
+        /// The divisor; 0 is 1.
+        factor: f64,
+    },
+    /// A layer without RoPE: values stay.
+    Nope,
+}
+
+/// The numbers of [`Scaling::Yarn`]. Zero is the method's own default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Yarn {
+    /// Required: the extension.
+    pub factor: f64,
+    /// Required: the length of the training before the extension.
+    pub original_max_position_embeddings: i64,
+    /// 0: 32
+    pub beta_fast: f64,
+    /// 0: 1
+    pub beta_slow: f64,
+    /// DeepSeek's numerator of the attention factor.
+    pub mscale: f64,
+    /// DeepSeek's denominator of the attention factor; sets [`Info::softmax_factor`].
+    ///
+    /// [`Info::softmax_factor`]: crate::Info::softmax_factor
+    pub mscale_all_dim: f64,
+    /// `"truncate": false`: gpt-oss.
+    pub no_truncate: bool,
+}
+
+/// The numbers of [`Scaling::LongRope`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LongRope {
+    /// One factor per pair, for sequences up to `original_max_position_embeddings`.
+    pub short_factor: Vec<f64>,
+    /// One factor per pair, for longer ones.
+    pub long_factor: Vec<f64>,
+    /// The length of the training before the extension.
+    pub original_max_position_embeddings: i64,
+    /// With `factor` 0, its numerator.
+    pub max_position_embeddings: i64,
+    /// 0: `max_position_embeddings / original_max_position_embeddings`
+    pub factor: f64,
+    /// How many tokens the sequence has when attention runs.
+    pub seq_len: i64,
+}
+
+/// What belongs to the model: the frequencies, which channels form a pair, the rounding.
+///
+/// Three facts have no default: the head's channels, theta and the pairing. Everything else has, and
+/// `with_` methods change it.
+///
+/// ```
+/// use librope::{Config, Pairing, Scaling};
+///
+/// let rope = Config::new(128, 500_000.0, Pairing::Halves)
+///     .with_scaling(Scaling::Llama3 {
+///         factor: 8.0,
+///         low_freq_factor: 1.0,
+///         high_freq_factor: 4.0,
+///         original_max_position_embeddings: 8192,
+///     })
+///     .build()?;
+/// assert_eq!(rope.inv_freq(0)?.len(), 64);
+/// # Ok::<(), librope::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its pointers are NULL: `with_raw` sets them for the duration of a call.
+    raw: sys::rope_config,
+    short_factor: Vec<f64>,
+    long_factor: Vec<f64>,
+    freq_factors: Vec<f64>,
+    inv_freq: Vec<f64>,
+    pair_axis: Vec<u8>,
+    /// How many mrope sections were given: the C struct has room for four.
+    sections: usize,
+}
+
+// SAFETY: the pointers in `raw` are NULL outside of calls; all else is owned.
+unsafe impl Send for Config {}
+// SAFETY: as above, and nothing changes behind a shared reference.
+unsafe impl Sync for Config {}
+
+/// Numbers beyond the C type are refused by the library like any other that is too large.
+fn int(value: usize) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+impl Config {
+    /// The three facts about every model: channels of a head, `rope_theta`, and the pairing.
+    pub fn new(head_dim: usize, theta: f64, pairing: Pairing) -> Config {
+        let mut config = Config::empty();
+        config.raw.head_dim = int(head_dim);
+        config.raw.theta = theta;
+        config.raw.pairing = pairing as i32;
+        config
+    }
+
+    /// Frequencies of one's own, one per pair, in place of theta and a scaling.
+    pub fn from_inv_freq(
+        head_dim: usize,
+        pairing: Pairing,
+        inv_freq: impl Into<Vec<f64>>,
+    ) -> Config {
+        let mut config = Config::new(head_dim, 0.0, pairing);
+        config.inv_freq = inv_freq.into();
+        config
+    }
+
+    /// A layer without RoPE: in place, values stay; out of place, they are copied.
+    pub fn nope(head_dim: usize) -> Config {
+        let mut config = Config::empty();
+        config.raw.head_dim = int(head_dim);
+        config.raw.scaling = sys::ROPE_SCALING_NOPE;
+        config
+    }
+
+    /// The one kind of RoPE that a model's `config.json` describes. A model whose layers differ, or
+    /// that has a vision tower, is an error here: see [`Model`].
+    ///
+    /// The text may also be a `rope_parameters` (`rope_scaling`) dictionary alone, which leaves
+    /// [`with_head_dim`](Config::with_head_dim) and [`with_pairing`](Config::with_pairing) to the
+    /// caller.
+    ///
+    /// ```
+    /// let rope = librope::Config::from_json(
+    ///     r#"{"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+    ///         "num_hidden_layers": 32, "rope_theta": 10000.0}"#,
+    /// )?
+    /// .build()?;
+    /// assert_eq!(rope.head_dim(), 128);
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    pub fn from_json(json: impl AsRef<[u8]>) -> Result<Config> {
+        let model = Model::from_json(json)?;
+        let names: Vec<&str> = model.layer_types().collect();
+        if names.len() != 1 {
+            return invalid(format_args!(
+                "the model has {} kinds of RoPE ({}): use Model::from_json",
+                names.len(),
+                names.join(", ")
+            ));
+        }
+        model.config(0)
+    }
+
+    fn empty() -> Config {
+        Config {
+            raw: sys::rope_config::init(),
+            short_factor: Vec::new(),
+            long_factor: Vec::new(),
+            freq_factors: Vec::new(),
+            inv_freq: Vec::new(),
+            pair_axis: Vec::new(),
+            sections: 0,
+        }
+    }
+
+    /// Copies what `fill` writes, tables included.
+    pub(crate) fn read(fill: impl FnOnce(&mut sys::rope_config) -> i32) -> Result<Config> {
+        /// A table of `length` entries, or none.
+        ///
+        /// # Safety
+        /// `table` is NULL or points to `length` entries.
+        unsafe fn copy<T: Clone>(table: *const T, length: usize) -> Vec<T> {
+            if table.is_null() {
+                return Vec::new();
+            }
+            // SAFETY: the caller's promise.
+            unsafe { std::slice::from_raw_parts(table, length) }.to_vec()
+        }
+
+        let mut config = Config::empty();
+        let raw = &mut config.raw;
+        check(fill(raw))?;
+        let n = usize::try_from(raw.table_length).unwrap_or(0);
+        // SAFETY: the library fills tables of table_length entries, which live during this call.
+        unsafe {
+            config.short_factor = copy(raw.short_factor, n);
+            config.long_factor = copy(raw.long_factor, n);
+            config.freq_factors = copy(raw.freq_factors, n);
+            config.inv_freq = copy(raw.inv_freq, n);
+            config.pair_axis = copy(raw.pair_axis, n);
+        }
+        raw.short_factor = ptr::null();
+        raw.long_factor = ptr::null();
+        raw.freq_factors = ptr::null();
+        raw.inv_freq = ptr::null();
+        raw.pair_axis = ptr::null();
+        raw.table_length = 0;
+        Ok(config)
+    }
+
+    /// Sets the channels of a head.
+    pub fn with_head_dim(mut self, head_dim: usize) -> Config {
+        self.raw.head_dim = int(head_dim);
+        self
+    }
+
+    /// Sets which channels form a pair.
+    pub fn with_pairing(mut self, pairing: Pairing) -> Config {
+        self.raw.pairing = pairing as i32;
+        self
+    }
+
+    /// Sets `rope_theta`.
+    pub fn with_theta(mut self, theta: f64) -> Config {
+        self.raw.theta = theta;
+        self
+    }
+
+    /// How many channels turn; the others pass through. Default: all.
+    pub fn with_rotary_dim(mut self, rotary_dim: usize) -> Config {
+        self.raw.rotary_dim = int(rotary_dim);
+        self
+    }
+
+    /// The first channel that turns; `head_dim - rotary_dim` for DeepSeek's trailing span.
+    pub fn with_rotary_offset(mut self, rotary_offset: usize) -> Config {
+        self.raw.rotary_offset = int(rotary_offset);
+        self
+    }
+
+    /// Sets the precision of the angle.
+    pub fn with_angle(mut self, angle: Angle) -> Config {
+        self.raw.angle = angle as i32;
+        self
+    }
+
+    /// Sets where values are rounded.
+    pub fn with_rounding(mut self, rounding: Rounding) -> Config {
+        self.raw.rounding = rounding as i32;
+        self
+    }
+
+    /// Rounds the frequencies through a 16-bit type (ESM).
+    pub fn with_inv_freq_dtype(mut self, dtype: DType) -> Config {
+        self.raw.inv_freq_dtype = dtype as i32;
+        self
+    }
+
+    /// Sets how the frequencies follow from theta, with all its numbers.
+    pub fn with_scaling(mut self, scaling: Scaling) -> Config {
+        let r = &mut self.raw;
+        r.factor = 0.0;
+        r.max_position_embeddings = 0;
+        r.original_max_position_embeddings = 0;
+        r.seq_len = 0;
+        (r.beta_fast, r.beta_slow) = (0.0, 0.0);
+        (r.mscale, r.mscale_all_dim) = (0.0, 0.0);
+        (r.low_freq_factor, r.high_freq_factor) = (0.0, 0.0);
+        r.yarn_no_truncate = 0;
+        self.short_factor = Vec::new();
+        self.long_factor = Vec::new();
+        r.scaling = match scaling {
+            Scaling::Default => sys::ROPE_SCALING_DEFAULT,
+            Scaling::Linear { factor } => {
+                r.factor = factor;
+                sys::ROPE_SCALING_LINEAR
+            }
+            Scaling::Dynamic { factor, max_position_embeddings, seq_len } => {
+                r.factor = factor;
+                r.max_position_embeddings = max_position_embeddings;
+                r.seq_len = seq_len;
+                sys::ROPE_SCALING_DYNAMIC
+            }
+            Scaling::Yarn(yarn) => {
+                r.factor = yarn.factor;
+                r.original_max_position_embeddings = yarn.original_max_position_embeddings;
+                (r.beta_fast, r.beta_slow) = (yarn.beta_fast, yarn.beta_slow);
+                (r.mscale, r.mscale_all_dim) = (yarn.mscale, yarn.mscale_all_dim);
+                r.yarn_no_truncate = yarn.no_truncate.into();
+                sys::ROPE_SCALING_YARN
+            }
+            Scaling::LongRope(long) => {
+                r.factor = long.factor;
+                r.max_position_embeddings = long.max_position_embeddings;
+                r.original_max_position_embeddings = long.original_max_position_embeddings;
+                r.seq_len = long.seq_len;
+                self.short_factor = long.short_factor;
+                self.long_factor = long.long_factor;
+                sys::ROPE_SCALING_LONGROPE
+            }
+            Scaling::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position_embeddings,
+            } => {
+                r.factor = factor;
+                r.low_freq_factor = low_freq_factor;
+                r.high_freq_factor = high_freq_factor;
+                r.original_max_position_embeddings = original_max_position_embeddings;
+                sys::ROPE_SCALING_LLAMA3
+            }
+            Scaling::Proportional { factor } => {
+                r.factor = factor;
+                sys::ROPE_SCALING_PROPORTIONAL
+            }
+            Scaling::Nope => sys::ROPE_SCALING_NOPE,
+        };
+        self
+    }
+
+    /// Multiplies cos and sin, so attention scores by its square. Default: what the scaling says.
+    pub fn with_attention_factor(mut self, attention_factor: f64) -> Config {
+        self.raw.attention_factor = attention_factor;
+        self
+    }
+
+    /// How many tokens the sequence has when attention runs: for [`Scaling::Dynamic`] and
+    /// [`Scaling::LongRope`] that came from a `config.json`.
+    pub fn with_seq_len(mut self, seq_len: i64) -> Config {
+        self.raw.seq_len = seq_len;
+        self
+    }
+
+    /// Several ids per token: `sections[a]` pairs for axis `a` (`mrope_section`), at most 4 axes.
+    /// With `interleaved` their pairs alternate (Qwen3-VL) instead of forming blocks (Qwen2-VL).
+    pub fn with_mrope(mut self, sections: &[usize], interleaved: bool) -> Config {
+        self.raw.axes = int(sections.len());
+        self.raw.mrope_interleaved = interleaved.into();
+        self.raw.mrope_section = [0; 4];
+        self.sections = sections.len();
+        for (to, &from) in self.raw.mrope_section.iter_mut().zip(sections) {
+            *to = int(from);
+        }
+        self
+    }
+
+    /// Several ids per token, the axis of every pair given one by one.
+    pub fn with_pair_axis(mut self, axes: usize, pair_axis: impl Into<Vec<u8>>) -> Config {
+        self.raw.axes = int(axes);
+        self.pair_axis = pair_axis.into();
+        self
+    }
+
+    /// Divides the frequencies, one factor per pair: `rope_freqs.weight` of GGUF files.
+    pub fn with_freq_factors(mut self, freq_factors: impl Into<Vec<f64>>) -> Config {
+        self.freq_factors = freq_factors.into();
+        self
+    }
+
+    /// Sets where the tensors live.
+    pub fn with_device(mut self, device: Device) -> Config {
+        (self.raw.device, self.raw.device_index) = match device {
+            Device::Cpu => (sys::ROPE_DEVICE_CPU, 0),
+            Device::Cuda(index) => (sys::ROPE_DEVICE_CUDA, int(index)),
+        };
+        self
+    }
+
+    /// Channels of a head, 0 if not known.
+    pub fn head_dim(&self) -> usize {
+        self.raw.head_dim.try_into().unwrap_or(0)
+    }
+
+    /// `rope_theta`, 0 if there is none.
+    pub fn theta(&self) -> f64 {
+        self.raw.theta
+    }
+
+    /// Whether this is a layer without RoPE.
+    pub fn is_nope(&self) -> bool {
+        self.raw.scaling == sys::ROPE_SCALING_NOPE
+    }
+
+    /// Whether the frequencies depend on the length of the sequence: then
+    /// [`with_seq_len`](Config::with_seq_len) is required.
+    pub fn needs_seq_len(&self) -> bool {
+        matches!(self.raw.scaling, sys::ROPE_SCALING_DYNAMIC | sys::ROPE_SCALING_LONGROPE)
+    }
+
+    /// The C struct, for the fields that have no method here. Its tables are NULL.
+    pub fn as_raw(&self) -> &sys::rope_config {
+        &self.raw
+    }
+
+    /// Creates the context. Takes microseconds: one per kind of layer at load time, not one per
+    /// call.
+    pub fn build(&self) -> Result<Context> {
+        Context::new(self)
+    }
+
+    /// The smallest length above `seq_len` whose frequencies differ from those of `seq_len`; `None`
+    /// if there is none. A context made for `seq_len` is right up to one token less.
+    pub fn next_change(&self, seq_len: i64) -> Result<Option<i64>> {
+        self.with_raw(|raw| {
+            let mut next = 0;
+            // SAFETY: `raw` is complete, `next` is writable.
+            check(unsafe { sys::rope_config_next_change(raw, seq_len, &mut next) })?;
+            Ok(Some(next).filter(|&next| next != i64::MAX))
+        })
+    }
+
+    pub(crate) fn is_cuda(&self) -> bool {
+        self.raw.device == sys::ROPE_DEVICE_CUDA
+    }
+
+    /// Calls `f` with the C struct and the tables in it.
+    pub(crate) fn with_raw<T>(&self, f: impl FnOnce(&sys::rope_config) -> Result<T>) -> Result<T> {
+        fn pointer<T>(table: &[T]) -> *const T {
+            if table.is_empty() { ptr::null() } else { table.as_ptr() }
+        }
+
+        let lengths = [
+            self.short_factor.len(),
+            self.long_factor.len(),
+            self.freq_factors.len(),
+            self.inv_freq.len(),
+            self.pair_axis.len(),
+        ];
+        let length = lengths.into_iter().max().unwrap_or(0);
+        if lengths.into_iter().any(|l| l != 0 && l != length) {
+            return invalid(format_args!(
+                "the tables short_factor, long_factor, freq_factors, inv_freq and pair_axis \
+                 ({lengths:?} entries) must have one entry per pair"
+            ));
+        }
+        if self.sections > self.raw.mrope_section.len() {
+            return invalid(format_args!(
+                "{} sections were given to with_mrope, which takes up to 4: use with_pair_axis",
+                self.sections
+            ));
+        }
+        f(&sys::rope_config {
+            table_length: int(length),
+            short_factor: pointer(&self.short_factor),
+            long_factor: pointer(&self.long_factor),
+            freq_factors: pointer(&self.freq_factors),
+            inv_freq: pointer(&self.inv_freq),
+            pair_axis: pointer(&self.pair_axis),
+            ..self.raw
+        })
+    }
+}

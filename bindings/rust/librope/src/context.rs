@@ -1,0 +1,424 @@
+use std::ffi::CStr;
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+use librope_sys::{self as sys, Init as _};
+
+use crate::config::Config;
+use crate::element::Element;
+use crate::error::{Result, check, invalid};
+use crate::rows::CosSinMut;
+use crate::step::{Angles, Step};
+use crate::tensor::{Operand, Part, Raw, product};
+
+/// A model's rotation: immutable, a few hundred bytes, valid for every position, shared by all
+/// threads and all layers of one kind.
+///
+/// ```
+/// use librope::{Config, Pairing};
+///
+/// let rope = Config::new(128, 500_000.0, Pairing::Halves).build()?;
+/// let (tokens, q_heads, k_heads) = (3, 32, 8);
+/// let mut q = vec![1.0f32; tokens * q_heads * 128];
+/// let mut k = vec![1.0f32; tokens * k_heads * 128];
+/// rope.apply_thd(&[10, 11, 12], &mut q, q_heads, &mut k, k_heads)?;
+/// # Ok::<(), librope::Error>(())
+/// ```
+pub struct Context {
+    raw: NonNull<sys::rope_context>,
+    // What checks need, so that they cost no call.
+    head_dim: usize,
+    span_dim: usize,
+    pairs: usize,
+    axes: usize,
+    freq_sets: usize,
+    cuda: bool,
+}
+
+// SAFETY: a const rope_context may be used by any number of threads at once; it has no owner thread.
+unsafe impl Send for Context {}
+// SAFETY: as above; nothing here takes it non-const but Drop.
+unsafe impl Sync for Context {}
+
+/// What a configuration came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Info {
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// Channels in which pairs lie; with proportional scaling the whole head.
+    pub rotary_dim: usize,
+    /// The first of them.
+    pub rotary_offset: usize,
+    /// Half of them.
+    pub pairs: usize,
+    /// Ids per token.
+    pub axes: usize,
+    /// Frequency sets.
+    pub freq_sets: usize,
+    /// Already in cos and sin.
+    pub attention_factor: f64,
+    /// For the caller to multiply into the softmax scale: 1 except YaRN with `mscale_all_dim`
+    /// (DeepSeek).
+    pub softmax_factor: f64,
+}
+
+impl Context {
+    /// [`Config::build`].
+    pub fn new(config: &Config) -> Result<Context> {
+        let mut raw = ptr::null_mut();
+        config.with_raw(|config| {
+            // SAFETY: the struct is complete, its tables live during the call, `raw` is writable.
+            check(unsafe { sys::rope_context_create(config, &mut raw) })
+        })?;
+        Context::own(raw, config.is_cuda())
+    }
+
+    /// One context with several sets of frequencies, for batches whose sequences differ in them:
+    /// LongRoPE on both sides of its switch, lengths of dynamic NTK. Calls then name the set of
+    /// every sequence: [`Step::with_freq_sets`].
+    pub fn with_sets(configs: &[Config]) -> Result<Context> {
+        fn create(
+            rest: &[Config],
+            done: &mut Vec<sys::rope_config>,
+            out: &mut *mut sys::rope_context,
+        ) -> Result<()> {
+            if let [first, rest @ ..] = rest {
+                return first.with_raw(|raw| {
+                    done.push(*raw);
+                    create(rest, done, out)
+                });
+            }
+            let pointers: Vec<*const sys::rope_config> = done.iter().map(ptr::from_ref).collect();
+            let count = i32::try_from(pointers.len()).unwrap_or(i32::MAX);
+            // SAFETY: `count` complete structs, whose tables live in the caller's configs.
+            check(unsafe { sys::rope_context_create_sets(pointers.as_ptr(), count, out) })
+        }
+
+        if configs.len() > 256 {
+            return invalid(format_args!("{} sets are more than 256", configs.len()));
+        }
+        let mut raw = ptr::null_mut();
+        create(configs, &mut Vec::with_capacity(configs.len()), &mut raw)?;
+        Context::own(raw, configs[0].is_cuda())
+    }
+
+    fn own(raw: *mut sys::rope_context, cuda: bool) -> Result<Context> {
+        let raw = NonNull::new(raw).expect("rope_context_create makes a context");
+        let mut context =
+            Context { raw, head_dim: 0, span_dim: 0, pairs: 0, axes: 1, freq_sets: 1, cuda };
+        let info = context.info(0)?;
+        context.head_dim = info.head_dim;
+        context.span_dim = info.rotary_dim;
+        context.pairs = info.pairs;
+        context.axes = info.axes.max(1);
+        context.freq_sets = info.freq_sets;
+        Ok(context)
+    }
+
+    /// Resolved values of one frequency set, which is 0 when there is one.
+    pub fn info(&self, freq_set: usize) -> Result<Info> {
+        fn size(value: i32) -> usize {
+            value.try_into().unwrap_or(0)
+        }
+
+        let mut info = sys::rope_info::init();
+        // SAFETY: the handle is alive, the struct has the size that it says.
+        check(unsafe { sys::rope_context_info(self.as_raw(), set(freq_set), &mut info) })?;
+        Ok(Info {
+            head_dim: size(info.head_dim),
+            rotary_dim: size(info.rotary_dim),
+            rotary_offset: size(info.rotary_offset),
+            pairs: size(info.pairs),
+            axes: size(info.axes),
+            freq_sets: size(info.freq_sets),
+            attention_factor: info.attention_factor,
+            softmax_factor: info.softmax_factor,
+        })
+    }
+
+    /// The frequencies of one set, one per pair.
+    pub fn inv_freq(&self, freq_set: usize) -> Result<Vec<f64>> {
+        let mut out = vec![0.0; self.pairs];
+        let count = self.pairs as i32; // came from an i32
+        // SAFETY: the handle is alive, `out` has `count` entries.
+        check(unsafe {
+            sys::rope_context_inv_freq(self.as_raw(), set(freq_set), out.as_mut_ptr(), count)
+        })?;
+        Ok(out)
+    }
+
+    /// For logs: `cpu AVX3`, `cuda:0 sm_90`.
+    pub fn backend(&self) -> &str {
+        // SAFETY: never NULL, and lives as long as the context.
+        unsafe { CStr::from_ptr(sys::rope_context_backend(self.as_raw())) }.to_str().unwrap_or("")
+    }
+
+    /// Channels of a head.
+    #[inline]
+    pub fn head_dim(&self) -> usize {
+        self.head_dim
+    }
+
+    /// Pairs of a head, the width of half a row of cos and sin.
+    #[inline]
+    pub fn pairs(&self) -> usize {
+        self.pairs
+    }
+
+    /// Ids per token.
+    #[inline]
+    pub fn axes(&self) -> usize {
+        self.axes
+    }
+
+    /// The handle, for calls of [`librope-sys`](librope_sys). It stays owned by the context.
+    #[inline]
+    pub fn as_raw(&self) -> *const sys::rope_context {
+        self.raw.as_ptr()
+    }
+
+    /// Rotates contiguous `q[tokens, q_heads, head_dim]` and `k[tokens, k_heads, head_dim]` in place
+    /// on the calling thread, token `t` by `positions[t]`: any `i64`. Either may be empty with 0
+    /// heads. For contexts with one axis and one frequency set; [`apply`](Context::apply) takes all
+    /// others.
+    #[inline]
+    pub fn apply_thd<T: Element>(
+        &self,
+        positions: &[i64],
+        q: &mut [T],
+        q_heads: usize,
+        k: &mut [T],
+        k_heads: usize,
+    ) -> Result<()> {
+        let tokens = positions.len();
+        let fits = |len, heads| product([tokens, heads, self.head_dim]) == Some(len);
+        let (Ok(q_count), Ok(k_count), true, true) = (
+            i32::try_from(q_heads),
+            i32::try_from(k_heads),
+            fits(q.len(), q_heads),
+            fits(k.len(), k_heads),
+        ) else {
+            return self.wrong_thd(tokens, q.len(), q_heads, k.len(), k_heads);
+        };
+        // The C call takes no tensor as NULL with 0 heads; an empty slice is not NULL.
+        let pointer = |data: *mut T, heads| if heads == 0 { ptr::null_mut() } else { data.cast() };
+        // SAFETY: the handle is alive; q and k hold tokens * heads * head_dim elements each and,
+        // being exclusive, do not overlap; positions holds `tokens` ids. A CUDA context is refused
+        // by the library.
+        check(unsafe {
+            sys::rope_apply_thd(
+                self.as_raw(),
+                T::DTYPE as i32,
+                tokens as i64,
+                positions.as_ptr(),
+                pointer(q.as_mut_ptr(), q_heads),
+                q_count,
+                pointer(k.as_mut_ptr(), k_heads),
+                k_count,
+            )
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wrong_thd(
+        &self,
+        tokens: usize,
+        q: usize,
+        q_heads: usize,
+        k: usize,
+        k_heads: usize,
+    ) -> Result<()> {
+        invalid(format_args!(
+            "q ({q} elements, {q_heads} heads) and k ({k} elements, {k_heads} heads) must have \
+             {tokens} tokens of heads * {} channels",
+            self.head_dim
+        ))
+    }
+
+    /// Rotates q and k: each is `()` for none, a [`ViewMut`](crate::ViewMut) in place, or
+    /// `(View, ViewMut)` out of place. The names are only names: any tensor will do.
+    ///
+    /// ```
+    /// use librope::{Config, Pairing, Positions, Step, View, ViewMut};
+    ///
+    /// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+    /// let (batch, tokens) = (2, 5);
+    /// let q = vec![1.0f32; batch * 4 * tokens * 64]; // [batch, heads, tokens, head_dim]
+    /// let mut q_out = vec![0.0f32; q.len()];
+    /// let mut k = vec![1.0f32; batch * 2 * tokens * 64];
+    /// let position_ids: [i64; 10] = [0, 1, 2, 3, 4, 7, 8, 9, 10, 11];
+    ///
+    /// let step = Step::new(batch, tokens, Positions::batch_tokens(&position_ids));
+    /// rope.apply(&step, (View::bhsd(&q, 4), ViewMut::bhsd(&mut q_out, 4)), ViewMut::bhsd(&mut k, 2))?;
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    #[inline]
+    pub fn apply<'q, 'k>(
+        &self,
+        step: &Step<'_>,
+        q: impl Into<Operand<'q>>,
+        k: impl Into<Operand<'k>>,
+    ) -> Result<()> {
+        let (q, k) = (q.into(), k.into());
+        // SAFETY: operands hold slices that do not alias.
+        unsafe { self.call(step, [&q.input, &k.input, &q.output, &k.output]) }
+    }
+
+    /// Rotates q and k in place inside one buffer, as a fused projection writes it. That they do
+    /// not overlap is proved by the library.
+    ///
+    /// ```
+    /// use librope::{Config, Pairing, Part, Positions, Step, Strides};
+    ///
+    /// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+    /// let (tokens, q_heads, kv_heads) = (9, 6, 2);
+    /// let row = (q_heads + 2 * kv_heads) * 64; // q, k, v of one token
+    /// let mut qkv = vec![1.0f32; tokens * row];
+    ///
+    /// let strides = Strides { token: row, head: 64, batch: 0 };
+    /// rope.apply_packed(
+    ///     &Step::new(1, tokens, Positions::Offset(100)),
+    ///     &mut qkv,
+    ///     Part { offset: 0, heads: q_heads, strides },
+    ///     Part { offset: q_heads * 64, heads: kv_heads, strides },
+    /// )?;
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    pub fn apply_packed<T: Element>(
+        &self,
+        step: &Step<'_>,
+        data: &mut [T],
+        q: Part,
+        k: Part,
+    ) -> Result<()> {
+        let (pointer, len) = (data.as_mut_ptr(), data.len());
+        let q = Some(q.of("q", pointer, len)?);
+        let k = Some(k.of("k", pointer, len)?);
+        // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
+        unsafe { self.call(step, [&q, &k, &None, &None]) }
+    }
+
+    /// # Safety
+    /// The tensors are memory that this call may use, outputs exclusively; q and k may share a
+    /// slice.
+    #[inline(always)]
+    unsafe fn call(&self, step: &Step<'_>, tensors: [&Option<Raw>; 4]) -> Result<()> {
+        const NAMES: [&str; 4] = ["q", "k", "q_out", "k_out"];
+        if self.cuda {
+            return self.on_cuda();
+        }
+        let mut args = sys::rope_qk_args::init();
+        args.operation = step.operation as i32;
+        args.batch = length(step.batch)?;
+        args.tokens = length(step.tokens)?;
+        let (counts, widths) = ([step.batch, step.tokens], [self.head_dim, self.span_dim]);
+        let fields = [&mut args.q, &mut args.k, &mut args.q_out, &mut args.k_out];
+        for ((field, tensor), name) in fields.into_iter().zip(tensors).zip(NAMES) {
+            if let Some(tensor) = tensor {
+                tensor.check(name, counts, widths, field)?;
+            }
+        }
+        if let Some(runner) = &step.runner {
+            args.runner = runner.as_raw();
+        }
+        match &step.angles {
+            Angles::Positions(positions) => {
+                positions.check(
+                    [step.batch, step.tokens, self.axes],
+                    step.cu_seqlens,
+                    step.freq_sets,
+                    &mut args.positions,
+                )?;
+                // SAFETY: every element and id that the struct leads to lies inside its slice.
+                check(unsafe { sys::rope_apply_qk(self.as_raw(), &args) })
+            }
+            Angles::Rows(rows) => {
+                if step.cu_seqlens.is_some() || step.freq_sets.is_some() {
+                    return invalid(format_args!(
+                        "cu_seqlens and freq_sets belong to positions, not to rows of cos and sin"
+                    ));
+                }
+                let rows = rows.check(step.batch, step.tokens, self.pairs)?;
+                args.cos_sin = &rows;
+                // SAFETY: as above, and for the rows.
+                check(unsafe { sys::rope_apply_qk(self.as_raw(), &args) })
+            }
+        }
+    }
+
+    /// Writes the rows of cos and sin of the step's positions: to fill an engine's cache in its own
+    /// layout, or once per step for all layers ([`Step::with_rows`]).
+    ///
+    /// ```
+    /// use librope::{Config, CosSin, CosSinMut, Pairing, Positions, Step, ViewMut};
+    ///
+    /// let rope = Config::new(128, 500_000.0, Pairing::Halves).build()?;
+    /// let mut rows = vec![0.0f32; 128];
+    /// rope.fill_cos_sin(&Step::new(1, 1, Positions::Offset(12345)), CosSinMut::packed(&mut rows))?;
+    ///
+    /// let step = Step::with_rows(1, 1, CosSin::packed(&rows));
+    /// for _layer in 0..32 {
+    ///     let mut q = vec![1.0f32; 8 * 128];
+    ///     rope.apply(&step, ViewMut::bshd(&mut q, 8), ())?;
+    /// }
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    pub fn fill_cos_sin(&self, step: &Step<'_>, out: CosSinMut<'_>) -> Result<()> {
+        if self.cuda {
+            return self.on_cuda();
+        }
+        let Angles::Positions(positions) = &step.angles else {
+            return invalid(format_args!("fill_cos_sin needs positions"));
+        };
+        let (batch, tokens) = (step.batch, step.tokens);
+        // SAFETY: integers and pointers: zeros are valid.
+        let mut raw: sys::rope_positions = unsafe { std::mem::zeroed() };
+        let (counts, cu, sets) = ([batch, tokens, self.axes], step.cu_seqlens, step.freq_sets);
+        positions.check(counts, cu, sets, &mut raw)?;
+        let out = out.check(batch, tokens, self.pairs)?;
+        let (batch, tokens) = (length(batch)?, length(tokens)?);
+        // SAFETY: ids and rows lie inside their slices, and `out` is exclusive.
+        check(unsafe {
+            sys::rope_cos_sin_fill(self.as_raw(), batch, tokens, &raw, &out, ptr::null_mut())
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn on_cuda(&self) -> Result<()> {
+        invalid(format_args!("this context lives on {}: use apply_cuda", self.backend()))
+    }
+}
+
+fn set(freq_set: usize) -> i32 {
+    i32::try_from(freq_set).unwrap_or(i32::MAX)
+}
+
+#[inline]
+fn length(value: usize) -> Result<i64> {
+    match i64::try_from(value) {
+        Ok(value) => Ok(value),
+        Err(_) => invalid(format_args!("a size of {value} is beyond the address space")),
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: made by rope_context_create, and nobody holds it any more.
+        unsafe { sys::rope_context_destroy(self.raw.as_ptr()) }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("backend", &self.backend())
+            .field("head_dim", &self.head_dim)
+            .field("pairs", &self.pairs)
+            .field("axes", &self.axes)
+            .field("freq_sets", &self.freq_sets)
+            .finish_non_exhaustive()
+    }
+}

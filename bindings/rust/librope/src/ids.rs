@@ -1,0 +1,66 @@
+use librope_sys as sys;
+
+use crate::error::{Result, check, invalid};
+
+/// Text, then at most one image or video, as a prompt of a multimodal model holds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Tokens of text.
+    pub text: i64,
+    /// Frames of visual tokens after merging; 0: there are none.
+    pub t: i32,
+    /// Their rows.
+    pub h: i32,
+    /// Their columns.
+    pub w: i32,
+    /// Ids from one frame to the next; 0: 1.
+    pub t_interval: i32,
+}
+
+impl Run {
+    /// Text alone.
+    pub fn text(tokens: i64) -> Run {
+        Run { text: tokens, ..Run::default() }
+    }
+
+    fn tokens(&self) -> Option<i64> {
+        let visual = i64::from(self.t).checked_mul(self.h.into())?.checked_mul(self.w.into())?;
+        self.text.checked_add(visual)
+    }
+}
+
+/// The ids of a multimodal prompt (`get_rope_index` of Qwen-VL and relatives), beginning at `start`:
+/// `ids[3, tokens]` for [`Positions::AxesBatchTokens`](crate::Positions::AxesBatchTokens), and the id
+/// of the token after them, where decoding continues.
+///
+/// ```
+/// use librope::{Run, run_ids};
+///
+/// let image = Run { text: 1, t: 1, h: 4, w: 3, ..Run::default() };
+/// let (ids, next) = run_ids(&[image, Run::text(1)], 0)?;
+/// assert_eq!(ids.len(), 3 * 14);
+/// assert_eq!(next, 6);
+/// # Ok::<(), librope::Error>(())
+/// ```
+pub fn run_ids(runs: &[Run], start: i64) -> Result<(Vec<i64>, i64)> {
+    let raw: Vec<sys::rope_run> = runs
+        .iter()
+        .map(|r| sys::rope_run { text: r.text, t: r.t, h: r.h, w: r.w, t_interval: r.t_interval })
+        .collect();
+    let tokens = runs.iter().try_fold(0i64, |all, run| all.checked_add(run.tokens()?));
+    let ids = tokens.and_then(|n| usize::try_from(n).ok()?.checked_mul(3));
+    let (Some(tokens), Some(length), Ok(count)) = (tokens, ids, i32::try_from(raw.len())) else {
+        return invalid(format_args!("runs have no possible number of tokens"));
+    };
+    let mut ids = Vec::new();
+    if ids.try_reserve_exact(length).is_err() {
+        return Err(crate::Error::OutOfMemory(format!("librope: no memory for {length} ids")));
+    }
+    ids.resize(length, 0);
+    let mut next = 0;
+    // SAFETY: `count` runs; `ids` has 3 * tokens entries; `next` is writable.
+    check(unsafe {
+        sys::rope_run_ids(raw.as_ptr(), count, start, ids.as_mut_ptr(), tokens, &mut next)
+    })?;
+    Ok((ids, next))
+}

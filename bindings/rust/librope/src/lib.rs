@@ -1,0 +1,50 @@
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs, unsafe_op_in_unsafe_fn)]
+#![warn(clippy::undocumented_unsafe_blocks)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "candle")]
+pub mod candle;
+mod config;
+mod context;
+pub mod cuda;
+mod element;
+mod error;
+mod ids;
+mod model;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod positions;
+mod rows;
+mod runner;
+mod step;
+mod tensor;
+
+pub use config::{Angle, Config, Device, LongRope, Pairing, Rounding, Scaling, Yarn};
+pub use context::{Context, Info};
+pub use element::{DType, Element};
+pub use error::{Error, Result};
+pub use half;
+pub use ids::{Run, run_ids};
+pub use librope_sys as sys;
+pub use model::Model;
+pub use positions::{Ids, Offsets, Positions};
+pub use rows::{CosSin, CosSinMut};
+pub use runner::{ParallelFor, Pool, Runner};
+pub use step::{Operation, Step};
+pub use tensor::{Layout, Operand, Part, Strides, View, ViewMut};
+
+/// The version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The version of the loaded library: major, minor, patch.
+///
+/// ```
+/// let (major, minor, patch) = librope::library_version();
+/// println!("librope {major}.{minor}.{patch}, crate {}", librope::VERSION);
+/// ```
+pub fn library_version() -> (i32, i32, i32) {
+    // SAFETY: takes nothing, returns a number.
+    let version = unsafe { sys::rope_version() };
+    (version / 10000, version / 100 % 100, version % 100)
+}

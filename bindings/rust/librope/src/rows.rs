@@ -1,0 +1,194 @@
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use librope_sys::{self as sys, Init as _};
+
+use crate::element::{DType, Element};
+use crate::error::{Result, invalid};
+
+#[derive(Clone, Copy, Debug)]
+struct Raw {
+    format: i32,
+    dtype: DType,
+    data: *mut c_void,
+    sin: *mut c_void,
+    /// Elements of the shorter tensor.
+    len: usize,
+    stride: usize,
+    shared: bool,
+}
+
+impl Raw {
+    fn of<T: Element>(format: i32, data: *const T, len: usize) -> Raw {
+        let data = data.cast_mut().cast();
+        let sin = std::ptr::null_mut();
+        Raw { format, dtype: T::DTYPE, data, sin, len, stride: 0, shared: false }
+    }
+
+    fn check(
+        &self,
+        batch: usize,
+        tokens: usize,
+        pairs: usize,
+        exact: bool,
+    ) -> Result<sys::rope_cos_sin> {
+        let half = matches!(self.format, sys::ROPE_COS_SIN_SPLIT | sys::ROPE_COS_SIN_ANGLES);
+        let width = if half { pairs } else { 2 * pairs };
+        let stride = if self.stride == 0 { width } else { self.stride };
+        let batch = if self.shared { 1 } else { batch };
+        let need = batch.checked_mul(tokens).and_then(|rows| {
+            let last = rows.checked_sub(1)?;
+            last.checked_mul(stride)?.checked_add(width)
+        });
+        let exact = exact && self.stride == 0;
+        let fits = need.is_some_and(|n| if exact { n == self.len } else { n <= self.len });
+        if !fits && batch > 0 && tokens > 0 {
+            return invalid(format_args!(
+                "{} elements of cos/sin rows do not hold {batch} * {tokens} rows of width {width} \
+                 and stride {stride}",
+                self.len
+            ));
+        }
+        let Ok(pairs) = i32::try_from(pairs) else {
+            return invalid(format_args!("{pairs} pairs are too many"));
+        };
+        Ok(sys::rope_cos_sin {
+            format: self.format,
+            dtype: self.dtype as i32,
+            pairs,
+            batch: batch as i64,
+            stride_token: self.stride as i64,
+            data: self.data,
+            sin: self.sin,
+            ..sys::rope_cos_sin::init()
+        })
+    }
+}
+
+macro_rules! formats {
+    ($slice:ty, $pointer:ident) => {
+        /// `c0 c1 .. s0 s1 ..`: `cos_sin_cache` of vLLM, SGLang, FlashInfer.
+        pub fn packed<T: Element>(rows: $slice) -> Self {
+            Self::one(sys::ROPE_COS_SIN_PACKED, rows)
+        }
+
+        /// `s0 s1 .. c0 c1 ..`: GPT-J.
+        pub fn packed_sin_first<T: Element>(rows: $slice) -> Self {
+            Self::one(sys::ROPE_COS_SIN_PACKED_SIN_FIRST, rows)
+        }
+
+        /// One value per pair in each tensor: candle, flash-attn, ONNX.
+        pub fn split<T: Element>(cos: $slice, sin: $slice) -> Self {
+            Self::two(sys::ROPE_COS_SIN_SPLIT, cos, sin)
+        }
+
+        /// One value per channel, `c0 c1 .. c0 c1 ..`: transformers.
+        pub fn full_halves<T: Element>(cos: $slice, sin: $slice) -> Self {
+            Self::two(sys::ROPE_COS_SIN_FULL_HALVES, cos, sin)
+        }
+
+        /// One value per channel, `c0 c0 c1 c1 ..`: Cohere.
+        pub fn full_interleaved<T: Element>(cos: $slice, sin: $slice) -> Self {
+            Self::two(sys::ROPE_COS_SIN_FULL_INTERLEAVED, cos, sin)
+        }
+
+        /// `c0 s0 c1 s1 ..`: `freqs_cis`.
+        pub fn complex<T: Element>(rows: $slice) -> Self {
+            Self::one(sys::ROPE_COS_SIN_COMPLEX, rows)
+        }
+
+        /// The distance from one row to the next, in elements. Default: rows follow each other.
+        pub fn with_stride(mut self, stride: usize) -> Self {
+            self.raw.stride = stride;
+            self
+        }
+
+        fn one<T: Element>(format: i32, data: $slice) -> Self {
+            let len = data.len();
+            Self { raw: Raw::of::<T>(format, data.$pointer(), len), of: PhantomData }
+        }
+
+        fn two<T: Element>(format: i32, cos: $slice, sin: $slice) -> Self {
+            let len = cos.len().min(sin.len());
+            let mut raw = Raw::of::<T>(format, cos.$pointer(), len);
+            let sin: *const T = sin.$pointer();
+            raw.sin = sin.cast_mut().cast();
+            Self { raw, of: PhantomData }
+        }
+    };
+}
+
+/// Rows of cos and sin to rotate by, one per token: a framework's own, or those that
+/// [`fill_cos_sin`](crate::Context::fill_cos_sin) wrote once for all layers of a step. They hold
+/// the attention factor. Slices may be longer than the call's rows.
+#[derive(Clone, Copy, Debug)]
+pub struct CosSin<'a> {
+    raw: Raw,
+    of: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: shared slices with numbers beside them.
+unsafe impl Send for CosSin<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for CosSin<'_> {}
+
+impl<'a> CosSin<'a> {
+    formats!(&'a [T], as_ptr);
+
+    /// There are rows for one batch row, and all use them. Default: a row for every token of every
+    /// batch row.
+    pub fn shared(mut self) -> Self {
+        self.raw.shared = true;
+        self
+    }
+
+    pub(crate) fn check(
+        &self,
+        batch: usize,
+        tokens: usize,
+        pairs: usize,
+    ) -> Result<sys::rope_cos_sin> {
+        self.raw.check(batch, tokens, pairs, false)
+    }
+}
+
+/// Where [`fill_cos_sin`](crate::Context::fill_cos_sin) writes. Slices must have the length of the
+/// call's rows, unless there is a stride.
+#[derive(Debug)]
+pub struct CosSinMut<'a> {
+    raw: Raw,
+    of: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: exclusive slices with numbers beside them.
+unsafe impl Send for CosSinMut<'_> {}
+// SAFETY: as above; a shared reference to it allows nothing.
+unsafe impl Sync for CosSinMut<'_> {}
+
+impl<'a> CosSinMut<'a> {
+    formats!(&'a mut [T], as_mut_ptr);
+
+    /// `s0 c0 s1 c1 ..`: the absolute encoding of 2017.
+    pub fn sinusoidal<T: Element>(rows: &'a mut [T]) -> Self {
+        Self::one(sys::ROPE_COS_SIN_SINUSOIDAL, rows)
+    }
+
+    /// Angles, one per pair.
+    pub fn angles(rows: &'a mut [f32]) -> Self {
+        Self::one(sys::ROPE_COS_SIN_ANGLES, rows)
+    }
+
+    /// Angles, one per channel: `a0 a1 .. a0 a1 ..`.
+    pub fn angles_full(rows: &'a mut [f32]) -> Self {
+        Self::one(sys::ROPE_COS_SIN_ANGLES_FULL, rows)
+    }
+
+    pub(crate) fn check(
+        &self,
+        batch: usize,
+        tokens: usize,
+        pairs: usize,
+    ) -> Result<sys::rope_cos_sin> {
+        self.raw.check(batch, tokens, pairs, true)
+    }
+}

@@ -1,0 +1,184 @@
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr::{self, NonNull};
+
+use librope_sys as sys;
+
+use crate::error::{Result, check};
+
+/// Threads for calls that move more than 128 KiB, which are cut into tasks of about 64 KiB. A decode
+/// step always runs on the calling thread, and so does everything without a runner.
+///
+/// From a [`Pool`], from rayon (`Runner::rayon`, feature `rayon`), or from any [`ParallelFor`].
+#[derive(Clone, Copy)]
+pub struct Runner<'a> {
+    raw: sys::rope_runner,
+    of: PhantomData<&'a ()>,
+}
+
+// SAFETY: made from a `&'a` of a type that is Sync.
+unsafe impl Send for Runner<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Runner<'_> {}
+
+/// A way to run tasks on several threads.
+///
+/// # Safety
+/// [`parallel_for`](ParallelFor::parallel_for) must call `task(i)` exactly once for every `i` below
+/// `count`, in any order and on any threads, and return after the last call has: tasks write to the
+/// caller's tensors. A panic tells that some were not called.
+///
+/// ```
+/// use librope::{ParallelFor, Runner};
+///
+/// struct Scoped;
+///
+/// // SAFETY: one thread per index, joined at the end of the scope.
+/// unsafe impl ParallelFor for Scoped {
+///     fn parallel_for(&self, count: u32, task: &(dyn Fn(u32) + Sync)) {
+///         std::thread::scope(|scope| {
+///             for i in 0..count {
+///                 scope.spawn(move || task(i));
+///             }
+///         });
+///     }
+/// }
+/// let runner = Runner::new(&Scoped);
+/// ```
+pub unsafe trait ParallelFor: Sync {
+    /// Calls `task(0)` to `task(count - 1)`.
+    fn parallel_for(&self, count: u32, task: &(dyn Fn(u32) + Sync));
+}
+
+impl<'a> Runner<'a> {
+    /// A runner of one's own.
+    pub fn new<P: ParallelFor>(pool: &'a P) -> Runner<'a> {
+        let raw = sys::rope_runner {
+            parallel_for: Some(call::<P>),
+            pool: ptr::from_ref(pool).cast_mut().cast(),
+        };
+        Runner { raw, of: PhantomData }
+    }
+
+    pub(crate) fn as_raw(&self) -> *const sys::rope_runner {
+        &self.raw
+    }
+}
+
+/// The C callback of every [`ParallelFor`].
+unsafe extern "C" fn call<P: ParallelFor>(
+    pool: *mut c_void,
+    f: sys::rope_task_fn,
+    task: *mut c_void,
+    count: u32,
+) -> i32 {
+    struct Task(*mut c_void);
+    // SAFETY: the library lets any thread run its tasks, several at once.
+    unsafe impl Sync for Task {}
+    impl Task {
+        // A method, so that closures capture the struct, which is Sync, and not its field.
+        fn get(&self) -> *mut c_void {
+            self.0
+        }
+    }
+
+    let Some(f) = f else { return 1 };
+    // SAFETY: Runner::new put it there, and the Runner's lifetime keeps it.
+    let pool = unsafe { &*pool.cast::<P>() };
+    let task = Task(task);
+    // Unwinding must not reach C. The status becomes Error::Runner.
+    let result = panic::catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: the library's own function and argument, with an index below `count`.
+        pool.parallel_for(count, &|i| unsafe { f(task.get(), i) });
+    }));
+    i32::from(result.is_err())
+}
+
+impl fmt::Debug for Runner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").finish_non_exhaustive()
+    }
+}
+
+/// librope's own threads, for programs that have none. Concurrent calls take turns.
+///
+/// ```
+/// use librope::{Config, Pairing, Pool, Positions, Step, ViewMut};
+///
+/// let pool = Pool::new(2)?;
+/// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+/// let mut q = vec![1.0f32; 1024 * 8 * 64];
+/// let step = Step::new(1, 1024, Positions::Offset(0)).with_runner(pool.runner());
+/// rope.apply(&step, ViewMut::bshd(&mut q, 8), ())?;
+/// # Ok::<(), librope::Error>(())
+/// ```
+pub struct Pool(NonNull<sys::rope_pool>);
+
+// SAFETY: any thread may use the pool; only destroying needs it alone, and Drop has that.
+unsafe impl Send for Pool {}
+// SAFETY: as above: concurrent calls take turns.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// `threads` says how many work, the caller's included; 0: one per CPU of this process.
+    pub fn new(threads: usize) -> Result<Pool> {
+        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
+        let mut pool = ptr::null_mut();
+        // SAFETY: `pool` is writable.
+        check(unsafe { sys::rope_pool_create(threads, &mut pool) })?;
+        Ok(Pool(NonNull::new(pool).expect("rope_pool_create makes a pool")))
+    }
+
+    /// For [`Step::with_runner`](crate::Step::with_runner).
+    pub fn runner(&self) -> Runner<'_> {
+        // SAFETY: the pool is alive, and its runner lives as long.
+        Runner { raw: unsafe { *sys::rope_pool_runner(self.0.as_ptr()) }, of: PhantomData }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: made by rope_pool_create; runners of it have ended with their lifetime.
+        unsafe { sys::rope_pool_destroy(self.0.as_ptr()) }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "rayon")]
+mod with_rayon {
+    use rayon::ThreadPool;
+    use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+
+    use super::{ParallelFor, Runner};
+
+    struct Current;
+
+    // SAFETY: rayon calls the closure once per index and returns after the last.
+    unsafe impl ParallelFor for Current {
+        fn parallel_for(&self, count: u32, task: &(dyn Fn(u32) + Sync)) {
+            (0..count).into_par_iter().for_each(task);
+        }
+    }
+
+    // SAFETY: as above; `install` returns after its closure has.
+    unsafe impl ParallelFor for ThreadPool {
+        fn parallel_for(&self, count: u32, task: &(dyn Fn(u32) + Sync)) {
+            self.install(|| Current.parallel_for(count, task));
+        }
+    }
+
+    impl Runner<'static> {
+        /// The rayon pool that the call is made in, else rayon's global one. For a certain pool:
+        /// `Runner::new(&thread_pool)`.
+        pub fn rayon() -> Runner<'static> {
+            Runner::new(&Current)
+        }
+    }
+}

@@ -1,0 +1,295 @@
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use librope_sys as sys;
+
+use crate::element::{DType, Element};
+use crate::error::{Result, invalid};
+
+/// Distances in elements between batch rows, tokens and heads. Channels of a head are adjacent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strides {
+    /// From one batch row to the next.
+    pub batch: usize,
+    /// From one token to the next.
+    pub token: usize,
+    /// From one head to the next; 0 in an input repeats one head for all.
+    pub head: usize,
+}
+
+/// Order of the dimensions, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// Contiguous `[batch, tokens, heads, channels]`; with batch 1 also `[tokens, heads, channels]`.
+    Bshd,
+    /// Contiguous `[batch, heads, tokens, channels]`.
+    Bhsd,
+    /// Contiguous `[tokens, batch, heads, channels]`.
+    Sbhd,
+    /// Strides of one's own.
+    Strided(Strides),
+}
+
+/// What views have in common: a pointer, and how far it may be followed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raw {
+    pub data: *mut c_void,
+    /// Elements that may be touched from `data` on.
+    pub len: usize,
+    pub dtype: DType,
+    pub layout: Layout,
+    pub heads: usize,
+    pub span: bool,
+    /// `[batch, tokens, channels]`, if the view came from an array that has a shape.
+    pub shape: Option<[usize; 3]>,
+}
+
+impl Raw {
+    #[inline]
+    fn of<T: Element>(data: *mut T, len: usize, layout: Layout, heads: usize) -> Raw {
+        let (dtype, data) = (T::DTYPE, data.cast());
+        Raw { data, len, dtype, layout, heads, span: false, shape: None }
+    }
+
+    /// Fills the zeroed C tensor, after checking that every element of it lies inside the slice.
+    /// Field by field: copying a struct that was just written stalls the CPU.
+    #[inline(always)]
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        [batch, tokens]: [usize; 2],
+        [head_dim, span_dim]: [usize; 2],
+        tensor: &mut sys::rope_tensor,
+    ) -> Result<()> {
+        let dim = if self.span { span_dim } else { head_dim };
+        if let Some(shape) = self.shape {
+            if shape != [batch, tokens, dim] {
+                return wrong_shape(name, shape, [batch, tokens, dim]);
+            }
+        }
+        let (layout, fits) = match &self.layout {
+            // A head count that is off by one would still fit, so contiguous slices must be exact.
+            Layout::Bshd => (sys::ROPE_LAYOUT_BSHD, self.is_full(batch, tokens, dim)),
+            Layout::Bhsd => (sys::ROPE_LAYOUT_BHSD, self.is_full(batch, tokens, dim)),
+            Layout::Sbhd => (sys::ROPE_LAYOUT_SBHD, self.is_full(batch, tokens, dim)),
+            Layout::Strided(s) => {
+                // A stride is never taken where its dimension is 1, and else is at most `len`.
+                tensor.stride_batch = s.batch as i64;
+                tensor.stride_token = s.token as i64;
+                tensor.stride_head = s.head as i64;
+                let empty = batch == 0 || tokens == 0 || self.heads == 0;
+                let reach = || s.reach(batch, tokens, self.heads, dim);
+                (sys::ROPE_LAYOUT_STRIDED, empty || reach().is_some_and(|r| r <= self.len))
+            }
+        };
+        if !fits || self.heads > i32::MAX as usize {
+            return wrong_length(name, self, batch, tokens, dim);
+        }
+        tensor.data = self.data;
+        tensor.dtype = self.dtype as i32;
+        tensor.layout = layout;
+        tensor.heads = self.heads as i32;
+        if self.span {
+            tensor.head_dim = span_dim as i32; // came from an i32
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn is_full(&self, batch: usize, tokens: usize, dim: usize) -> bool {
+        product([batch, tokens, self.heads, dim]) == Some(self.len)
+    }
+}
+
+/// The product, or `None` if it does not fit.
+#[inline]
+pub(crate) fn product<const N: usize>(factors: [usize; N]) -> Option<usize> {
+    // Sizes below 2^16 each, the common case of four, cannot overflow.
+    if N <= 4 && factors.iter().fold(0, |all, f| all | f) < 1 << 16 {
+        return Some(factors.iter().product());
+    }
+    factors.iter().try_fold(1usize, |all, &f| all.checked_mul(f))
+}
+
+impl Strides {
+    /// One more than the largest offset touched; `None` if it does not fit.
+    #[inline]
+    pub(crate) fn reach(&self, b: usize, t: usize, h: usize, dim: usize) -> Option<usize> {
+        let batch = self.batch.checked_mul(b - 1)?;
+        let token = self.token.checked_mul(t - 1)?;
+        let head = self.head.checked_mul(h - 1)?;
+        batch.checked_add(token)?.checked_add(head)?.checked_add(dim)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wrong_shape<T>(name: &str, shape: [usize; 3], want: [usize; 3]) -> Result<T> {
+    invalid(format_args!(
+        "{name} is an array of {} batch rows, {} tokens and {} channels, and the call's are {}, {} \
+         and {}",
+        shape[0], shape[1], shape[2], want[0], want[1], want[2]
+    ))
+}
+
+#[cold]
+#[inline(never)]
+fn wrong_length<T>(name: &str, raw: &Raw, batch: usize, tokens: usize, dim: usize) -> Result<T> {
+    let need = match raw.layout {
+        Layout::Strided(_) => "reaches beyond",
+        _ => "does not have the length of",
+    };
+    invalid(format_args!(
+        "{name} with batch {batch}, tokens {tokens}, heads {}, channels {dim} and layout {:?} {need} \
+         its slice of {} elements",
+        raw.heads, raw.layout, raw.len
+    ))
+}
+
+macro_rules! layouts {
+    ($slice:ty, $pointer:ident) => {
+        /// Contiguous `[batch, tokens, heads, channels]`; with batch 1 also `[tokens, heads,
+        /// channels]`.
+        #[inline]
+        pub fn bshd(data: $slice, heads: usize) -> Self {
+            Self::new(data, Layout::Bshd, heads)
+        }
+
+        /// Contiguous `[batch, heads, tokens, channels]`.
+        #[inline]
+        pub fn bhsd(data: $slice, heads: usize) -> Self {
+            Self::new(data, Layout::Bhsd, heads)
+        }
+
+        /// Contiguous `[tokens, batch, heads, channels]`.
+        #[inline]
+        pub fn sbhd(data: $slice, heads: usize) -> Self {
+            Self::new(data, Layout::Sbhd, heads)
+        }
+
+        /// Strides of one's own, from the first element of `data`.
+        #[inline]
+        pub fn strided(data: $slice, heads: usize, strides: Strides) -> Self {
+            Self::new(data, Layout::Strided(strides), heads)
+        }
+
+        /// Any layout. A contiguous one must fill `data` exactly.
+        #[inline]
+        pub fn new(data: $slice, layout: Layout, heads: usize) -> Self {
+            let raw = Raw::of(data.$pointer().cast::<T>().cast_mut(), data.len(), layout, heads);
+            Self { raw, of: PhantomData }
+        }
+
+        /// Each "head" of the view is the rotated span alone: DeepSeek's `k_pe`, or a slice of a
+        /// wider row.
+        #[inline]
+        pub fn span(mut self) -> Self {
+            self.raw.span = true;
+            self
+        }
+    };
+}
+
+/// q or k to read: a slice, its layout and its heads. Batch and tokens belong to the
+/// [`Step`](crate::Step).
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a, T> {
+    pub(crate) raw: Raw,
+    pub(crate) of: PhantomData<&'a [T]>,
+}
+
+// SAFETY: a `&[T]` with numbers beside it.
+unsafe impl<T: Sync> Send for View<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for View<'_, T> {}
+
+impl<'a, T: Element> View<'a, T> {
+    layouts!(&'a [T], as_ptr);
+}
+
+/// q or k to write, or to turn in place: a slice, its layout and its heads.
+#[derive(Debug)]
+pub struct ViewMut<'a, T> {
+    pub(crate) raw: Raw,
+    pub(crate) of: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: a `&mut [T]` with numbers beside it.
+unsafe impl<T: Send> Send for ViewMut<'_, T> {}
+// SAFETY: as above; a shared reference to it allows nothing.
+unsafe impl<T: Sync> Sync for ViewMut<'_, T> {}
+
+impl<'a, T: Element> ViewMut<'a, T> {
+    layouts!(&'a mut [T], pointer);
+}
+
+/// `as_mut_ptr` in the form that `layouts!` expects.
+trait Pointer<T> {
+    fn pointer(self) -> *const T;
+}
+
+impl<T> Pointer<T> for &mut [T] {
+    #[inline]
+    fn pointer(self) -> *const T {
+        self.as_mut_ptr()
+    }
+}
+
+/// One of the two tensors of a call: `()` for none, a [`ViewMut`] to turn in place, or
+/// `(View, ViewMut)` to read the one and write the other. These cannot alias, so a mistake in
+/// strides cannot turn into values rotated twice.
+#[derive(Debug)]
+pub struct Operand<'a> {
+    pub(crate) input: Option<Raw>,
+    pub(crate) output: Option<Raw>,
+    of: PhantomData<&'a mut [u8]>,
+}
+
+impl From<()> for Operand<'_> {
+    #[inline]
+    fn from((): ()) -> Self {
+        Operand { input: None, output: None, of: PhantomData }
+    }
+}
+
+impl<'a, T: Element> From<ViewMut<'a, T>> for Operand<'a> {
+    #[inline]
+    fn from(view: ViewMut<'a, T>) -> Self {
+        Operand { input: Some(view.raw), output: None, of: PhantomData }
+    }
+}
+
+impl<'a, T: Element> From<(View<'a, T>, ViewMut<'a, T>)> for Operand<'a> {
+    #[inline]
+    fn from((input, output): (View<'a, T>, ViewMut<'a, T>)) -> Self {
+        Operand { input: Some(input.raw), output: Some(output.raw), of: PhantomData }
+    }
+}
+
+/// Where q or k lies inside one packed buffer: see
+/// [`apply_packed`](crate::Context::apply_packed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its first element in the buffer.
+    pub offset: usize,
+    /// Its heads.
+    pub heads: usize,
+    /// Its strides.
+    pub strides: Strides,
+}
+
+impl Part {
+    /// The part as a view; none if it begins beyond the buffer.
+    pub(crate) fn of<T: Element>(&self, name: &str, data: *mut T, len: usize) -> Result<Raw> {
+        if self.offset > len {
+            return invalid(format_args!(
+                "{name} begins at element {} of a buffer of {len}",
+                self.offset
+            ));
+        }
+        let layout = Layout::Strided(self.strides);
+        // The pointer stays inside the buffer or at its end.
+        Ok(Raw::of(data.wrapping_add(self.offset), len - self.offset, layout, self.heads))
+    }
+}
