@@ -31,6 +31,10 @@ foreach(kind LIBDIR INCLUDEDIR)
   endif()
 endforeach()
 set(ROPE_PC_LIBS_PRIVATE "-lstdc++ -lm -lpthread")
+if(ROPE_CUDA_FOUND) # the CUDA runtime is inside librope.so, but not inside librope.a
+  list(JOIN ROPE_CUDA_LIBRARIES " -l" cuda_libraries) # a path, then names
+  set(ROPE_PC_LIBS_PRIVATE "${cuda_libraries} ${ROPE_PC_LIBS_PRIVATE}")
+endif()
 set(ROPE_PC_REQUIRES_PRIVATE "libhwy")
 configure_file(pkgconfig/librope.pc.in librope.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/librope.pc DESTINATION ${pc_dir})
