@@ -14,19 +14,13 @@
 namespace rope {
 namespace {
 
-rope_status Invalid(const char* function, const char* tensor, const char* field, long long value,
-                    const char* rule) {
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: args->%s.%s (%lld) must %s", function, tensor,
-              field, value, rule);
-}
-
 bool IsAbsent(const rope_tensor& t) {
   return t.data == nullptr && t.dtype == 0 && t.layout == 0 && t.heads == 0 && t.head_dim == 0 &&
          (t.stride_batch | t.stride_token | t.stride_head | t.reserved) == 0 &&
          t.reserved_ptr == nullptr;
 }
 
-// base + batch_stride * .. in elements, resolved from the layout.
+// In elements, resolved from the layout.
 struct Strides {
   int64_t batch, token, head;
 };
@@ -67,7 +61,10 @@ class PlanMaker {
     }
     if (t.dtype < 1 || t.dtype > ROPE_BF16) return Unknown(name, "dtype", t.dtype);
     if (t.layout < 1 || t.layout > ROPE_LAYOUT_STRIDED) return Unknown(name, "layout", t.layout);
-    if (t.heads < 1) return Invalid(function_, name, "heads", t.heads, "be positive");
+    if (t.heads < 1) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: args->%s.heads (%d) must be positive", function_,
+                  name, t.heads);
+    }
     if (t.head_dim != 0 && t.head_dim != context_->head_dim && t.head_dim != context_->rotary_dim) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                   "%s: args->%s.head_dim (%d) must be 0, the context's head_dim (%d) or its "
@@ -158,7 +155,7 @@ class PlanMaker {
     for (int d = 0; d < 3; ++d) {
       if (__builtin_mul_overflow(counts[d] - 1, strides[d], &product) ||
           __builtin_add_overflow(extent, product, &extent) ||
-          // A stride of one element's dimension is kept in bytes even where it is never taken.
+          // The footprint keeps a stride in bytes even where it is never taken.
           __builtin_mul_overflow(strides[d], int64_t{ElementSize(t.dtype)}, &product)) {
         return false;
       }

@@ -4,6 +4,7 @@
 
 #include "element.h"
 #include "pointer.h"
+#include "semantics.h"
 #include "status.h"
 #include "structs.h"
 
@@ -247,9 +248,7 @@ rope_status ReadRows(const char* function, const char* name, const rope_context&
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->dtype (%d) is not known to this version", function,
                 name, rows->dtype);
   }
-  const bool angles =
-      rows->format == ROPE_COS_SIN_ANGLES || rows->format == ROPE_COS_SIN_ANGLES_FULL;
-  if (angles && rows->dtype != ROPE_F32) {
+  if (IsAngles(rows->format) && rows->dtype != ROPE_F32) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->dtype (%d) must be ROPE_F32 (1) for angles",
                 function, name, rows->dtype);
   }
