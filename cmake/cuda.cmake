@@ -14,17 +14,17 @@ set_property(CACHE ROPE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(ROPE_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures; empty: all supported")
 set(ROPE_CUDA_VENV "$ENV{ROPE_CUDA_VENV}" CACHE PATH "Python environment with CUDA wheels")
 
-# Puts the kernels into librope, and into what links rope_objects.
+# Puts the kernels into librope, and into what links librope_objects.
 function(rope_link_cuda)
   if(NOT ROPE_CUDA_FOUND)
     return()
   endif()
-  add_custom_target(rope_cuda_kernels DEPENDS ${ROPE_CUDA_OBJECT})
-  add_dependencies(rope_objects rope_cuda_kernels)
+  add_custom_target(librope_cuda_kernels DEPENDS ${ROPE_CUDA_OBJECT})
+  add_dependencies(librope_objects librope_cuda_kernels)
   set_source_files_properties(${ROPE_CUDA_OBJECT} PROPERTIES GENERATED ON EXTERNAL_OBJECT ON)
-  target_sources(rope PRIVATE ${ROPE_CUDA_OBJECT})
-  target_link_libraries(rope PRIVATE ${ROPE_CUDA_LIBRARIES})
-  target_link_libraries(rope_objects INTERFACE ${ROPE_CUDA_OBJECT} ${ROPE_CUDA_LIBRARIES})
+  target_sources(librope PRIVATE ${ROPE_CUDA_OBJECT})
+  target_link_libraries(librope PRIVATE ${ROPE_CUDA_LIBRARIES})
+  target_link_libraries(librope_objects INTERFACE ${ROPE_CUDA_OBJECT} ${ROPE_CUDA_LIBRARIES})
 endfunction()
 
 set(ROPE_CUDA_FOUND OFF)
@@ -46,17 +46,20 @@ macro(rope_cuda_unusable reason)
   message(FATAL_ERROR "ROPE_CUDA=${ROPE_CUDA}: ${reason}. scripts/setup-cuda installs a compiler.")
 endmacro()
 
-# Where the wheels of one Python environment lie, or of the Python in PATH.
+# Where the wheels of one Python environment lie. Only ON, which must find a compiler, runs the Python
+# of PATH to ask for it.
 set(wheels "")
-foreach(venv ${ROPE_CUDA_VENV} ${CMAKE_CURRENT_SOURCE_DIR}/build/cuda-venv)
+foreach(venv ${ROPE_CUDA_VENV} ${CMAKE_CURRENT_SOURCE_DIR}/build/cuda-venv $ENV{VIRTUAL_ENV})
   file(GLOB found ${venv}/lib/python3*/site-packages/nvidia/cu1[2-9]/bin)
   list(APPEND wheels ${found})
 endforeach()
-find_program(ROPE_PYTHON python3)
-if(ROPE_PYTHON AND NOT wheels)
-  execute_process(
-    COMMAND ${ROPE_PYTHON} -c "import nvidia.cu13 as cu; print(list(cu.__path__)[0] + '/bin')"
-    OUTPUT_VARIABLE wheels ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(NOT wheels AND NOT rope_cuda STREQUAL AUTO)
+  find_program(ROPE_PYTHON python3)
+  if(ROPE_PYTHON)
+    execute_process(
+      COMMAND ${ROPE_PYTHON} -c "import nvidia.cu13 as cu; print(list(cu.__path__)[0] + '/bin')"
+      OUTPUT_VARIABLE wheels ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  endif()
 endif()
 set(ROPE_NVCC "")
 foreach(given "${CMAKE_CUDA_COMPILER}" "$ENV{CUDACXX}")

@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "context_create.h"
+#include "element.h"
 #include "frequencies.h"
 #include "guard.h"
 #include "plan.h"
@@ -17,9 +18,10 @@
 namespace rope {
 namespace {
 
-rope_status Apply(const char* function, const rope_context* context, const rope_qk_args* args) {
+rope_status Apply(const char* function, const Names& names, const rope_context* context,
+                  const rope_qk_args* args) {
   Plan plan;
-  if (rope_status s = MakePlan(function, context, args, &plan)) return s;
+  if (rope_status s = MakePlan(function, names, context, args, &plan)) return s;
   if (plan.tensor_count == 0) return ROPE_OK;
   return context->backend->apply(plan);
 }
@@ -48,15 +50,22 @@ rope_status Create(const char* function, const rope_config* const* configs, int3
   });
 }
 
-// The short call's own arguments as a tensor of the full one.
+// A tensor of the short call as one of the full call. What its arguments can break is told in their
+// own names.
 rope_status ThdTensor(const char* name, rope_dtype dtype, void* data, int32_t heads,
                       rope_tensor* tensor) {
-  if ((data == nullptr) != (heads == 0)) {
+  if ((data == nullptr) != (heads == 0) || heads < 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "rope_apply_thd: %s (%p) and %s_heads (%d) must both be given, or NULL and 0", name,
-                data, name, heads);
+                "rope_apply_thd: %s (%p) and %s_heads (%d) must both be given and positive, or NULL "
+                "and 0",
+                name, data, name, heads);
   }
   if (data == nullptr) return ROPE_OK;
+  if (!IsAligned(data, static_cast<size_t>(ElementSize(dtype)))) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "rope_apply_thd: %s (%p) must be aligned to its element (%d bytes)", name, data,
+                ElementSize(dtype));
+  }
   tensor->data = data;
   tensor->dtype = dtype;
   tensor->layout = ROPE_LAYOUT_BSHD;
@@ -98,7 +107,7 @@ rope_status rope_config_next_change(const rope_config* config, int64_t seq_len, 
                 static_cast<long long>(seq_len));
   }
   Config checked;
-  if (rope_status s = ReadConfig(kFunction, config, &checked)) return s;
+  if (rope_status s = ReadConfig(kFunction, config, &checked, SeqLen::kAny)) return s;
   *next = NextChange(checked, seq_len);
   return ROPE_OK;
 }
@@ -107,7 +116,7 @@ rope_status rope_context_info(const rope_context* context, int32_t freq_set, rop
   static constexpr char kFunction[] = "rope_context_info";
   if (rope_status s = CheckSet(kFunction, context, freq_set)) return s;
   if (info == nullptr) return Null(kFunction, "info");
-  if (rope_status s = CheckStruct(kFunction, "info", info, offsetof(rope_info, head_dim))) return s;
+  if (rope_status s = CheckStruct(kFunction, "info", info)) return s;
   const FrequencySet& set = context->sets[static_cast<size_t>(freq_set)];
   rope_info values{};
   values.struct_size = info->struct_size;
@@ -119,6 +128,7 @@ rope_status rope_context_info(const rope_context* context, int32_t freq_set, rop
   values.freq_sets = static_cast<int32_t>(context->sets.size());
   values.attention_factor = set.attention_factor;
   values.softmax_factor = set.softmax_factor;
+  values.valid_below = set.valid_below;
   std::memcpy(info, &values, std::min<size_t>(info->struct_size, sizeof(values)));
   return ROPE_OK;
 }
@@ -149,25 +159,45 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
                            const int64_t* positions, void* q, int32_t q_heads, void* k,
                            int32_t k_heads) {
   static constexpr char kFunction[] = "rope_apply_thd";
-  if (context != nullptr && (context->device != ROPE_DEVICE_CPU || context->axes != 1)) {
+  static constexpr Names kNames = {"", "positions", "q", "k"};
+  if (context != nullptr && (context->device != ROPE_DEVICE_CPU || context->axes != 1 ||
+                             context->sets.size() != 1)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: context must be a CPU context with one axis: use rope_apply_qk", kFunction);
+                "%s: context must be a CPU context with one axis and one frequency set: use "
+                "rope_apply_qk",
+                kFunction);
   }
-  if (positions == nullptr && tokens != 0) return Null(kFunction, "positions");
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   args.batch = 1;
   args.tokens = tokens;
   args.positions.kind = ROPE_POSITIONS_IDS_T;
   args.positions.ids_i64 = positions;
-  if (tokens != 0) {  // an empty rank's pointers may be NULL
+  if (tokens > 0) {  // an empty rank's pointers may be NULL
+    if (positions == nullptr) return Null(kFunction, "positions");
+    if (!IsAligned(positions, alignof(int64_t))) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: positions (%p) must be aligned to %zu bytes",
+                  kFunction, static_cast<const void*>(positions), alignof(int64_t));
+    }
+    if (dtype < ROPE_F32 || dtype > ROPE_BF16) {
+      return dtype == 0
+                 ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: dtype (0) is required", kFunction)
+                 : Fail(ROPE_ERROR_UNSUPPORTED, "%s: dtype (%d) is not known to this version",
+                        kFunction, dtype);
+    }
+    if (tokens > INT64_MAX / static_cast<int64_t>(sizeof(int64_t))) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: tokens (%lld): their positions reach beyond the address space", kFunction,
+                  static_cast<long long>(tokens));
+    }
     if (rope_status s = ThdTensor("q", dtype, q, q_heads, &args.q)) return s;
     if (rope_status s = ThdTensor("k", dtype, k, k_heads, &args.k)) return s;
   }
-  return Apply(kFunction, context, &args);
+  return Apply(kFunction, kNames, context, &args);
 }
 
 rope_status rope_apply_qk(const rope_context* context, const rope_qk_args* args) {
-  return Apply("rope_apply_qk", context, args);
+  static constexpr Names kNames = {"args->", "args->positions", "args->q", "args->k"};
+  return Apply("rope_apply_qk", kNames, context, args);
 }
 
 rope_status rope_cos_sin_fill(const rope_context* context, int64_t batch, int64_t tokens,
@@ -178,5 +208,5 @@ rope_status rope_cos_sin_fill(const rope_context* context, int64_t batch, int64_
                                    stream, &plan)) {
     return s;
   }
-  return tokens == 0 ? ROPE_OK : context->backend->fill(plan);
+  return batch == 0 || tokens == 0 ? ROPE_OK : context->backend->fill(plan);
 }

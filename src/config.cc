@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "decimal.h"
 #include "pointer.h"
 #include "structs.h"
 
@@ -13,10 +14,11 @@ constexpr double kMaxInvFreq = 0x1p32;  // keeps whole turns of fractional posit
 
 // The scalings that use a number, as bits 1 << scaling.
 constexpr unsigned Uses(rope_scaling scaling) { return 1u << scaling; }
-constexpr unsigned kLinear = Uses(ROPE_SCALING_LINEAR), kDynamic = Uses(ROPE_SCALING_DYNAMIC),
+constexpr unsigned kLinear = Uses(ROPE_SCALING_LINEAR),
+                   kDynamic = Uses(ROPE_SCALING_DYNAMIC) | Uses(ROPE_SCALING_DYNAMIC_STEPS),
                    kYarn = Uses(ROPE_SCALING_YARN), kLongrope = Uses(ROPE_SCALING_LONGROPE),
                    kLlama3 = Uses(ROPE_SCALING_LLAMA3),
-                   kProportional = Uses(ROPE_SCALING_PROPORTIONAL), kNope = Uses(ROPE_SCALING_NOPE);
+                   kProportional = Uses(ROPE_SCALING_PROPORTIONAL);
 
 // A number of the scaling: which scalings use it, and which of these require it (0 is an error).
 struct Number {
@@ -26,8 +28,9 @@ struct Number {
 };
 
 const char* ScalingName(rope_scaling scaling) {
-  static const char* const kNames[] = {"DEFAULT",  "LINEAR", "DYNAMIC",      "YARN",
-                                       "LONGROPE", "LLAMA3", "PROPORTIONAL", "NOPE"};
+  static const char* const kNames[] = {"DEFAULT",      "LINEAR",   "DYNAMIC",
+                                       "YARN",         "LONGROPE", "LLAMA3",
+                                       "PROPORTIONAL", "NOPE",     "DYNAMIC_STEPS"};
   return kNames[scaling];
 }
 
@@ -52,12 +55,13 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
   for (const Number& n : numbers) {
     if (!std::isfinite(n.value) || n.value < 0) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: config->%s (%g) must be finite and not negative", function, n.name, n.value);
+                  "%s: config->%s (%s) must be finite and not negative", function, n.name,
+                  Decimal(n.value).text);
     }
     if (n.value != 0 && !(n.used_by & scaling)) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: config->%s (%g) must be 0, because ROPE_SCALING_%s does not use it",
-                  function, n.name, n.value, ScalingName(c.scaling));
+                  "%s: config->%s (%s) must be 0, because ROPE_SCALING_%s does not use it",
+                  function, n.name, Decimal(n.value).text, ScalingName(c.scaling));
     }
     if (n.value == 0 && (n.required_by & scaling)) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -77,8 +81,19 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
   }
   if (!std::isfinite(c.attention_factor) || c.attention_factor < 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->attention_factor (%g) must be finite and not negative", function,
-                c.attention_factor);
+                "%s: config->attention_factor (%s) must be finite and not negative", function,
+                Decimal(c.attention_factor).text);
+  }
+  if (c.attention_factor != 0 && c.scaling == ROPE_SCALING_NOPE) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->attention_factor (%s) must be 0, because ROPE_SCALING_NOPE leaves values "
+                "as they are",
+                function, Decimal(c.attention_factor).text);
+  }
+  if (c.scaling == ROPE_SCALING_LLAMA3 && c.high_freq_factor < c.low_freq_factor) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->high_freq_factor (%s) must be at least low_freq_factor (%s)", function,
+                Decimal(c.high_freq_factor).text, Decimal(c.low_freq_factor).text);
   }
   return ROPE_OK;
 }
@@ -99,7 +114,7 @@ rope_status CheckEnum(const char* function, const char* name, int32_t value, boo
 // ggml knows these scalings by name; it bakes the others into freq_factors.
 rope_status CheckGgml(const char* function, const rope_config& c) {
   const bool scaling = c.scaling == ROPE_SCALING_DEFAULT || c.scaling == ROPE_SCALING_LINEAR ||
-                       c.scaling == ROPE_SCALING_YARN || c.scaling == ROPE_SCALING_NOPE;
+                       c.scaling == ROPE_SCALING_YARN;
   if (scaling && c.inv_freq == nullptr && c.device != ROPE_DEVICE_CUDA) return ROPE_OK;
   return Fail(ROPE_ERROR_UNSUPPORTED,
               "%s: config->angle (ROPE_ANGLE_GGML) needs the CPU, scaling DEFAULT, LINEAR or YARN "
@@ -143,7 +158,7 @@ rope_status CheckAxes(const char* function, const rope_config& c, int pairs, int
   }
   int64_t sum = 0;
   bool sections = false;
-  for (int a = 0; a < 4; ++a) {
+  for (int a = 0; a < kMaxSections; ++a) {
     if (c.mrope_section[a] < 0 || (a >= axes && c.mrope_section[a] != 0)) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                   "%s: config->mrope_section[%d] (%d) must not be negative, and 0 beyond axes (%d)",
@@ -152,15 +167,22 @@ rope_status CheckAxes(const char* function, const rope_config& c, int pairs, int
     sections |= c.mrope_section[a] != 0;
     sum += c.mrope_section[a];
   }
+  if (sections && axes > kMaxSections) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->axes (%d) must be at most %d with mrope_section: more axes need "
+                "pair_axis",
+                function, axes, kMaxSections);
+  }
   if (axes > 1 && sections == (c.pair_axis != nullptr)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->axes (%d) needs either mrope_section or pair_axis, and not both",
                 function, c.axes);
   }
   if (axes == 1 && (sections || c.mrope_interleaved != 0 || c.pair_axis != nullptr)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->mrope_section, mrope_interleaved and pair_axis must be 0 with one axis",
-                function);
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: config->mrope_section, mrope_interleaved and pair_axis must be 0 with one axis",
+        function);
   }
   if (sections && sum != pairs) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -170,20 +192,14 @@ rope_status CheckAxes(const char* function, const rope_config& c, int pairs, int
   }
   if (c.mrope_interleaved != 0 && (!sections || axes > 3)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->mrope_interleaved (1) needs mrope_section and at most 3 axes", function);
+                "%s: config->mrope_interleaved (1) needs mrope_section and at most 3 axes",
+                function);
   }
   if (c.pairing == ROPE_PAIRING_HALVES_PER_AXIS && (!sections || c.mrope_interleaved != 0)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->pairing (HALVES_PER_AXIS) needs axes > 1 with mrope_section, not "
                 "interleaved",
                 function);
-  }
-  for (int i = 0; c.pair_axis != nullptr && i < pairs; ++i) {
-    if (c.pair_axis[i] >= axes) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: config->pair_axis[%d] (%d) must be below axes (%d)", function, i,
-                  c.pair_axis[i], axes);
-    }
   }
   return ROPE_OK;
 }
@@ -196,17 +212,18 @@ rope_status CheckTable(const char* function, const char* name, const double* tab
                 function, name, static_cast<const void*>(table), alignof(double));
   }
   for (int i = 0; table != nullptr && i < length; ++i) {
-    const bool good = std::isfinite(table[i]) &&
-                      (positive ? table[i] > 0 : std::fabs(table[i]) <= kMaxInvFreq);
+    const bool good =
+        std::isfinite(table[i]) && (positive ? table[i] > 0 : std::fabs(table[i]) <= kMaxInvFreq);
     if (!good) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->%s[%d] (%g) must be finite and %s",
-                  function, name, i, table[i], positive ? "positive" : "at most 2^32");
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->%s[%d] (%s) must be finite and %s",
+                  function, name, i, Decimal(table[i]).text,
+                  positive ? "positive" : "at most 2^32");
     }
   }
   return ROPE_OK;
 }
 
-rope_status CheckTables(const char* function, const rope_config& c, int pairs) {
+rope_status CheckTables(const char* function, const rope_config& c, int pairs, int axes) {
   const bool longrope = c.scaling == ROPE_SCALING_LONGROPE;
   if (longrope && (c.short_factor == nullptr || c.long_factor == nullptr)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -230,6 +247,14 @@ rope_status CheckTables(const char* function, const rope_config& c, int pairs) {
                 "%s: config->table_length (%d) must be %d, the number of pairs%s", function,
                 c.table_length, tables ? pairs : 0, tables ? "" : " in tables: there is no table");
   }
+  // Tables are read from here on, and not before: their length is known to be right.
+  for (int i = 0; c.pair_axis != nullptr && i < pairs; ++i) {
+    if (c.pair_axis[i] >= axes) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: config->pair_axis[%d] (%d) must be below axes (%d)", function, i,
+                  c.pair_axis[i], axes);
+    }
+  }
   if (rope_status s = CheckTable(function, "short_factor", c.short_factor, pairs, true)) return s;
   if (rope_status s = CheckTable(function, "long_factor", c.long_factor, pairs, true)) return s;
   if (rope_status s = CheckTable(function, "freq_factors", c.freq_factors, pairs, true)) return s;
@@ -238,14 +263,19 @@ rope_status CheckTables(const char* function, const rope_config& c, int pairs) {
 
 }  // namespace
 
-rope_status ReadConfig(const char* function, const rope_config* config, Config* out) {
+rope_status ReadConfig(const char* function, const rope_config* config, Config* out,
+                       SeqLen seq_len) {
   rope_config& c = out->given;
-  if (rope_status s = CopyStruct(function, "config", config, sizeof(rope_config), &c)) return s;
+  if (rope_status s = CopyStruct(function, "config", config, &c)) return s;
+  if (seq_len == SeqLen::kAny) c.seq_len = DependsOnLength(c.scaling) ? 1 : 0;
   if (c.flags != 0 || c.reserved != nullptr) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->%s must be 0 in this version", function,
                 c.flags != 0 ? "flags" : "reserved");
   }
-  if (rope_status s = CheckEnum(function, "scaling", c.scaling, false, ROPE_SCALING_NOPE)) return s;
+  if (rope_status s =
+          CheckEnum(function, "scaling", c.scaling, false, ROPE_SCALING_DYNAMIC_STEPS)) {
+    return s;
+  }
   const bool nope = c.scaling == ROPE_SCALING_NOPE;
   if (rope_status s = CheckSpan(function, c)) return s;
   if (rope_status s =
@@ -253,6 +283,7 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
     return s;
   }
   if (rope_status s = CheckEnum(function, "angle", c.angle, false, ROPE_ANGLE_GGML)) return s;
+  if (nope) c.angle = ROPE_ANGLE_FLOAT32;  // there is no angle, and so no policy
   if (rope_status s = CheckEnum(function, "rounding", c.rounding, false, ROPE_ROUNDING_COS_SIN)) {
     return s;
   }
@@ -265,7 +296,8 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
   const bool theta_optional = nope || c.inv_freq != nullptr;
   if (!std::isfinite(c.theta) || c.theta < 0 || (c.theta == 0 && !theta_optional)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->theta (%g) is required, finite and positive", function, c.theta);
+                "%s: config->theta (%s) is required, finite and positive", function,
+                Decimal(c.theta).text);
   }
   if (rope_status s = CheckNumbers(function, c)) return s;
 
@@ -273,14 +305,15 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
   out->rotary_dim = c.scaling == ROPE_SCALING_PROPORTIONAL ? c.head_dim : rotary_dim;
   out->turning_pairs = rotary_dim / 2;
   out->axes = c.axes != 0 ? c.axes : 1;
-  if (c.scaling == ROPE_SCALING_DYNAMIC && out->rotary_dim < 4) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->rotary_dim (%d) must be at least 4 with ROPE_SCALING_DYNAMIC, whose "
-                "formula divides by rotary_dim - 2",
-                function, out->rotary_dim);
+  if ((Uses(c.scaling) & kDynamic) != 0 && out->rotary_dim < 4) {
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: config->rotary_dim (%d) must be at least 4 with ROPE_SCALING_%s, whose formula "
+        "divides by rotary_dim - 2",
+        function, out->rotary_dim, ScalingName(c.scaling));
   }
   if (rope_status s = CheckAxes(function, c, out->pairs(), out->axes)) return s;
-  if (rope_status s = CheckTables(function, c, out->pairs())) return s;
+  if (rope_status s = CheckTables(function, c, out->pairs(), out->axes)) return s;
   if (c.device < 0 || c.device > ROPE_DEVICE_CUDA) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->device (%d) is not known to this version",
                 function, c.device);

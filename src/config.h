@@ -1,10 +1,14 @@
-// Reads and checks a rope_config: what rope_context_create accepts is decided here and nowhere else.
+// Reads and checks a rope_config: what rope_context_create accepts is decided here and nowhere
+// else.
 #ifndef LIBROPE_SRC_CONFIG_H_
 #define LIBROPE_SRC_CONFIG_H_
 
 #include "librope/rope.h"
 
 namespace rope {
+
+// Axes that mrope_section can describe.
+inline constexpr int kMaxSections = sizeof(rope_config::mrope_section) / sizeof(int32_t);
 
 // A rope_config of this version with every "0: ..." default of geometry filled in. Tables still
 // point into the caller's memory.
@@ -17,8 +21,17 @@ struct Config {
   int pairs() const { return rotary_dim / 2; }
 };
 
-// `function` is the public function that the message names.
-rope_status ReadConfig(const char* function, const rope_config* config, Config* out);
+// Whether the frequencies depend on the length of the sequence.
+inline bool DependsOnLength(rope_scaling scaling) {
+  return scaling == ROPE_SCALING_DYNAMIC || scaling == ROPE_SCALING_DYNAMIC_STEPS ||
+         scaling == ROPE_SCALING_LONGROPE;
+}
+
+// `function` is the public function that the message names. kAny: the length is not asked for, and
+// config->seq_len not read.
+enum class SeqLen { kOfConfig, kAny };
+rope_status ReadConfig(const char* function, const rope_config* config, Config* out,
+                       SeqLen seq_len = SeqLen::kOfConfig);
 
 }  // namespace rope
 

@@ -41,7 +41,7 @@ std::vector<uint8_t> PairAxes(const Config& config) {
     return axes;
   }
   int i = 0;
-  for (int a = 0; a < 4; ++a) {
+  for (int a = 0; a < kMaxSections; ++a) {
     for (int n = 0; n < c.mrope_section[a]; ++n) axes[i++] = static_cast<uint8_t>(a);
   }
   return axes;
@@ -63,6 +63,7 @@ rope_status MakeSet(const char* function, const Config& config, FrequencySet* se
   set->inv_freq = std::move(frequencies.inv_freq);
   set->attention_factor = frequencies.attention_factor;
   set->softmax_factor = frequencies.softmax_factor;
+  set->valid_below = NextChange(config, config.given.seq_len);
   set->ggml = std::move(frequencies.ggml);
   return ROPE_OK;
 }
@@ -92,6 +93,7 @@ rope_status CheckSameShape(const char* function, int index, const Config& a, con
 rope_status CreateContext(const char* function, const rope_config* const* configs, int32_t count,
                           std::unique_ptr<rope_context>* out) {
   auto context = std::make_unique<rope_context>();
+  context->valid_below = INT64_MAX;
   Config first;
   for (int32_t n = 0; n < count; ++n) {
     Config config;
@@ -103,6 +105,7 @@ rope_status CreateContext(const char* function, const rope_config* const* config
     }
     FrequencySet set{};
     if (rope_status s = MakeSet(function, config, &set)) return s;
+    context->valid_below = std::min(context->valid_below, set.valid_below);
     context->sets.push_back(std::move(set));
   }
   const rope_config& c = first.given;

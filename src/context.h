@@ -28,6 +28,7 @@ struct FrequencySet {
   std::vector<double> inv_freq;
   float max_inv_freq;                       // largest |inv_freq|, rounded up
   double attention_factor, softmax_factor;
+  int64_t valid_below;                      // lengths, and so positions, that it is right for
   GgmlAngles ggml;                          // GGML
 };
 
@@ -42,10 +43,12 @@ struct rope_context {
   std::vector<rope::Segment> segments;
   std::vector<uint8_t> pair_axis;  // empty with one axis
   std::vector<rope::FrequencySet> sets;
+  int64_t valid_below;  // the least of the sets'
   rope_device device;
   int32_t device_index;
   const rope::Backend* backend;
   const void* backend_data;  // the backend's own: CPU kernels of the chosen target, device facts
+  int64_t streaming_bytes;  // CPU: outputs from this size on are written around the cache
   char backend_name[48];
 };
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "decimal.h"
 #include "element.h"
 #include "status.h"
 
@@ -91,11 +92,22 @@ double SoftmaxFactor(const rope_config& c) {
   return scale * scale;
 }
 
-// NTK-aware base of a sequence of seq_len tokens: theta * (f s / S - (f - 1))^(D / (D - 2)).
+// The longest sequence with the frequencies of seq_len. DYNAMIC: of that length alone, but for those
+// up to max_position_embeddings; DYNAMIC_STEPS: the next of max_position_embeddings times 1, 2, 4, ..
+int64_t LastOfStep(const rope_config& c, int64_t seq_len) {
+  int64_t last = c.max_position_embeddings;
+  if (c.scaling == ROPE_SCALING_DYNAMIC) return std::max(seq_len, last);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  while (last < seq_len) last = last > kMost / 2 ? kMost : 2 * last;
+  return last;
+}
+
+// NTK-aware base of a sequence of s tokens, s as above: theta * (f s / S - (f - 1))^(D / (D - 2)).
+// With f = 2 the steps are those of Qwen 1: 2^ceil(log2(seq_len / S) + 1) - 1.
 template <class Real>
 Precise DynamicTheta(const rope_config& c, int dim) {
   const auto trained = static_cast<double>(c.max_position_embeddings);
-  const double length = std::max(static_cast<double>(c.seq_len), trained);
+  const auto length = static_cast<double>(LastOfStep(c, c.seq_len));
   if constexpr (std::is_same_v<Real, float>) {  // Python's doubles, before torch.pow
     const double growth = c.factor * length / trained - (c.factor - 1);
     return c.theta * std::pow(growth, static_cast<double>(dim) / (dim - 2));
@@ -182,8 +194,9 @@ std::vector<Real> InvFreq(const Config& config) {
   } else if (c.scaling == ROPE_SCALING_YARN) {
     Yarn(c, config.rotary_dim, &inv_freq);
   } else {
-    const Precise theta = c.scaling == ROPE_SCALING_DYNAMIC
-                              ? DynamicTheta<Real>(c, config.rotary_dim)
+    const bool dynamic =
+        c.scaling == ROPE_SCALING_DYNAMIC || c.scaling == ROPE_SCALING_DYNAMIC_STEPS;
+    const Precise theta = dynamic ? DynamicTheta<Real>(c, config.rotary_dim)
                               : Precise(c.theta);
     const Powers<Real> power(theta, config.rotary_dim);
     const double* longrope = c.seq_len > c.original_max_position_embeddings ? c.long_factor
@@ -217,20 +230,21 @@ rope_status Fill(const char* function, const Config& config, Frequencies* out) {
     const double value = ToDouble(inv_freq[i]);
     if (!(std::fabs(value) <= 0x1p32)) {  // also NaN
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: config->theta (%g) and the scaling's numbers give inv_freq[%zu] = %g, which "
+                  "%s: config->theta (%s) and the scaling's numbers give inv_freq[%zu] = %s, which "
                   "must be finite and at most 2^32",
-                  function, config.given.theta, i, value);
+                  function, Decimal(config.given.theta).text, i, Decimal(value).text);
     }
     out->inv_freq.push_back(value);
     out->turns.push_back(ToFixedTurns(Precise(inv_freq[i]) * kInverse2Pi));
   }
   out->attention_factor = AttentionFactor(config.given);
   out->softmax_factor = SoftmaxFactor(config.given);
-  if (!std::isfinite(static_cast<float>(out->attention_factor)) || !(out->attention_factor > 0)) {
+  // INVERSE multiplies by the inverse: both must be normal numbers of f32.
+  if (!(out->attention_factor >= 0x1p-126 && out->attention_factor <= 0x1p126)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->attention_factor: the scaling's numbers give %g, which must be finite "
-                "and positive",
-                function, out->attention_factor);
+                "%s: config->attention_factor: the scaling's numbers give %s, which must be from "
+                "2^-126 to 2^126",
+                function, Decimal(out->attention_factor).text);
   }
   return ROPE_OK;
 }
@@ -267,13 +281,12 @@ int64_t NextChange(const Config& config, int64_t seq_len) {
   const rope_config& c = config.given;
   if (c.scaling == ROPE_SCALING_LONGROPE) {
     const bool same = std::equal(c.short_factor, c.short_factor + config.pairs(), c.long_factor);
-    return same || seq_len > c.original_max_position_embeddings
-               ? kNever
-               : c.original_max_position_embeddings + 1;
+    const int64_t last = c.original_max_position_embeddings;
+    return same || seq_len > last || last == kNever ? kNever : last + 1;
   }
-  if (c.scaling == ROPE_SCALING_DYNAMIC) {
-    const int64_t length = std::max(seq_len, c.max_position_embeddings);
-    return length == kNever ? kNever : length + 1;
+  if (DependsOnLength(c.scaling)) {
+    const int64_t last = LastOfStep(c, seq_len);
+    return last == kNever ? kNever : last + 1;
   }
   return kNever;
 }

@@ -31,13 +31,10 @@ class PlanMaker {
       : function_(function), context_(context), batch_(batch), tokens_(tokens) {}
 
   rope_status CheckSizes(const char* names) {
-    if (batch_ < 1) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sbatch (%lld) must be positive", function_,
-                  names, static_cast<long long>(batch_));
-    }
-    if (tokens_ < 0) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %stokens (%lld) must not be negative",
-                  function_, names, static_cast<long long>(tokens_));
+    if (batch_ < 0 || tokens_ < 0) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s (%lld) must not be negative", function_,
+                  names, batch_ < 0 ? "batch" : "tokens",
+                  static_cast<long long>(batch_ < 0 ? batch_ : tokens_));
     }
     int64_t product;
     if (__builtin_mul_overflow(batch_, tokens_, &product)) {
@@ -51,23 +48,23 @@ class PlanMaker {
   rope_status Describe(const char* name, const rope_tensor& t, Strides* strides,
                        Footprint* footprint) const {
     if (t.reserved != 0 || t.reserved_ptr != nullptr) {
-      return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->%s.%s must be 0 in this version", function_,
+      return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.%s must be 0 in this version", function_,
                   name, t.reserved != 0 ? "reserved" : "reserved_ptr");
     }
     if (t.data == nullptr) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: args->%s.data (NULL) must not be NULL in a tensor with other fields set",
+                  "%s: %s.data (NULL) must not be NULL in a tensor with other fields set",
                   function_, name);
     }
     if (t.dtype < 1 || t.dtype > ROPE_BF16) return Unknown(name, "dtype", t.dtype);
     if (t.layout < 1 || t.layout > ROPE_LAYOUT_STRIDED) return Unknown(name, "layout", t.layout);
     if (t.heads < 1) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: args->%s.heads (%d) must be positive", function_,
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be positive", function_,
                   name, t.heads);
     }
     if (t.head_dim != 0 && t.head_dim != context_->head_dim && t.head_dim != context_->rotary_dim) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: args->%s.head_dim (%d) must be 0, the context's head_dim (%d) or its "
+                  "%s: %s.head_dim (%d) must be 0, the context's head_dim (%d) or its "
                   "rotary_dim (%d)",
                   function_, name, t.head_dim, context_->head_dim, context_->rotary_dim);
     }
@@ -78,7 +75,7 @@ class PlanMaker {
     const auto base = reinterpret_cast<uintptr_t>(t.data);
     if (!IsAligned(t.data, static_cast<size_t>(size))) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: args->%s.data (%p) must be aligned to its element (%d bytes)", function_,
+                  "%s: %s.data (%p) must be aligned to its element (%d bytes)", function_,
                   name, t.data, size);
     }
     *footprint = {base,
@@ -91,10 +88,10 @@ class PlanMaker {
  private:
   rope_status Unknown(const char* name, const char* field, int32_t value) const {
     if (value == 0) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: args->%s.%s (0) is required", function_, name,
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.%s (0) is required", function_, name,
                   field);
     }
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->%s.%s (%d) is not known to this version",
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.%s (%d) is not known to this version",
                 function_, name, field, value);
   }
 
@@ -104,7 +101,7 @@ class PlanMaker {
       *strides = {t.stride_batch, t.stride_token, t.stride_head};
       if ((t.stride_batch | t.stride_token | t.stride_head) < 0) {
         return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                    "%s: args->%s.stride_batch, stride_token and stride_head (%lld, %lld, %lld) "
+                    "%s: %s.stride_batch, stride_token and stride_head (%lld, %lld, %lld) "
                     "must not be negative",
                     function_, name, static_cast<long long>(t.stride_batch),
                     static_cast<long long>(t.stride_token), static_cast<long long>(t.stride_head));
@@ -112,7 +109,7 @@ class PlanMaker {
     } else {
       if ((t.stride_batch | t.stride_token | t.stride_head) != 0) {
         return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                    "%s: args->%s.stride_batch, stride_token and stride_head (%lld, %lld, %lld) "
+                    "%s: %s.stride_batch, stride_token and stride_head (%lld, %lld, %lld) "
                     "must be 0 without ROPE_LAYOUT_STRIDED",
                     function_, name, static_cast<long long>(t.stride_batch),
                     static_cast<long long>(t.stride_token), static_cast<long long>(t.stride_head));
@@ -132,7 +129,7 @@ class PlanMaker {
     }
     if (!Fits(t, dim, *strides)) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: args->%s (batch %lld, tokens %lld, heads %d, its strides) reaches beyond "
+                  "%s: %s (batch %lld, tokens %lld, heads %d, its strides) reaches beyond "
                   "the address space",
                   function_, name, static_cast<long long>(batch_), static_cast<long long>(tokens_),
                   t.heads);
@@ -198,12 +195,17 @@ rope_status CheckPlace(const char* function, const char* name, const rope_contex
 }
 
 // Positions or rows: exactly one.
-rope_status ReadSource(const char* function, const rope_context& context, const rope_qk_args& args,
-                       Plan* plan) {
+rope_status ReadSource(const char* function, const Names& names, const rope_context& context,
+                       const rope_qk_args& args, Plan* plan) {
   plan->has_rows = args.cos_sin != nullptr;
   if (!plan->has_rows) {
-    return ReadPositions(function, "args->positions.", context, args.batch, args.tokens,
-                         args.positions, &plan->positions);
+    if (rope_status s = ReadPositions(function, "args->positions.", context, args.batch,
+                                      args.tokens, args.positions, &plan->positions)) {
+      return s;
+    }
+    if (args.operation == ROPE_SHIFT) return ROPE_OK;  // by a distance, which is no position
+    return CheckValidity(function, names.positions, context, args.batch, args.tokens,
+                         plan->positions);
   }
   if (!IsZero(args.positions)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -233,7 +235,7 @@ rope_status DescribeTensor(const char* function, const PlanMaker& maker,
   described->in_place = IsAbsent(out);
   if (!described->present) {
     if (described->in_place) return ROPE_OK;
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: args->%s is set, but args->%s is absent",
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is set, but %s is absent",
                 function, described->out_name, described->name);
   }
   Strides strides;
@@ -256,12 +258,12 @@ rope_status DescribeTensor(const char* function, const PlanMaker& maker,
     }
     if (out.dtype != in.dtype) {
       return Fail(ROPE_ERROR_UNSUPPORTED,
-                  "%s: args->%s.dtype (%d) must be that of args->%s (%d) in this version", function,
+                  "%s: %s.dtype (%d) must be that of %s (%d) in this version", function,
                   described->out_name, out.dtype, described->name, in.dtype);
     }
     if (out.heads != in.heads) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: args->%s.heads (%d) must be that of args->%s (%d)", function,
+                  "%s: %s.heads (%d) must be that of %s (%d)", function,
                   described->out_name, out.heads, described->name, in.heads);
     }
     tensor->out_batch = strides.batch * size;
@@ -276,7 +278,7 @@ rope_status DescribeTensor(const char* function, const PlanMaker& maker,
   const rope_tensor& written = described->in_place ? in : out;
   if (written.layout == ROPE_LAYOUT_STRIDED && !IsInjective(described->out)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: args->%s: strides let heads, tokens or batch rows of an output overlap",
+                "%s: %s: strides let heads, tokens or batch rows of an output overlap",
                 function, described->in_place ? described->name : described->out_name);
   }
   if (!described->in_place) {
@@ -284,7 +286,7 @@ rope_status DescribeTensor(const char* function, const PlanMaker& maker,
       tensor->copies_rest = false;
     } else if (!AreDisjoint(described->in, described->out)) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: args->%s overlaps args->%s, and must be exactly it or disjoint from it",
+                  "%s: %s overlaps %s, and must be exactly it or disjoint from it",
                   function, described->out_name, described->name);
     }
   }
@@ -294,7 +296,7 @@ rope_status DescribeTensor(const char* function, const PlanMaker& maker,
 rope_status CheckApart(const char* function, const char* a_name, const Footprint& a,
                        const char* b_name, const Footprint& b) {
   if (AreDisjoint(a, b)) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: args->%s overlaps args->%s", function, a_name,
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s", function, a_name,
               b_name);
 }
 
@@ -318,18 +320,15 @@ int64_t RowWidth(rope_cos_sin_format format, int64_t pairs) {
   return format == ROPE_COS_SIN_SPLIT || format == ROPE_COS_SIN_ANGLES ? pairs : 2 * pairs;
 }
 
-rope_status MakePlan(const char* function, const rope_context* context, const rope_qk_args* args,
-                     Plan* plan) {
+rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
+                     const rope_qk_args* args, Plan* plan) {
   if (context == nullptr || args == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function,
                 context == nullptr ? "context" : "args");
   }
   rope_qk_args extended;
   if (args->struct_size != sizeof(rope_qk_args)) {
-    if (rope_status s =
-            CopyStruct(function, "args", args, offsetof(rope_qk_args, cos_sin), &extended)) {
-      return s;
-    }
+    if (rope_status s = CopyStruct(function, "args", args, &extended)) return s;
     args = &extended;
   }
   if (args->reserved != nullptr) {
@@ -341,7 +340,7 @@ rope_status MakePlan(const char* function, const rope_context* context, const ro
                 function, args->operation);
   }
   PlanMaker maker(function, context, args->batch, args->tokens);
-  if (rope_status s = maker.CheckSizes("args->")) return s;
+  if (rope_status s = maker.CheckSizes(names.args)) return s;
   plan->function = function;
   plan->context = context;
   plan->operation = args->operation;
@@ -350,12 +349,12 @@ rope_status MakePlan(const char* function, const rope_context* context, const ro
   plan->runner = args->runner;
   plan->stream = args->stream;
   plan->tensor_count = 0;
-  if (args->tokens == 0) return ROPE_OK;  // an empty rank: its pointers may be NULL
-  if (rope_status s = CheckPlace(function, "args->", *context, args->runner, args->stream)) return s;
-  if (rope_status s = ReadSource(function, *context, *args, plan)) return s;
+  if (args->batch == 0 || args->tokens == 0) return ROPE_OK;  // pointers may be NULL
+  if (rope_status s = CheckPlace(function, names.args, *context, args->runner, args->stream)) return s;
+  if (rope_status s = ReadSource(function, names, *context, *args, plan)) return s;
 
   Described q, k;
-  q.name = "q", q.out_name = "q_out", k.name = "k", k.out_name = "k_out";
+  q.name = names.q, q.out_name = "args->q_out", k.name = names.k, k.out_name = "args->k_out";
   int32_t count = 0;
   if (rope_status s = DescribeTensor(function, maker, *context, args->q, args->q_out, &q,
                                      &plan->tensors[count])) {
@@ -368,8 +367,8 @@ rope_status MakePlan(const char* function, const rope_context* context, const ro
   }
   count += k.present;
   if (count == 0) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: args->q and args->k must not both be absent",
-                function);
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s and %s must not both be absent", function,
+                names.q, names.k);
   }
   if (count == 2) {
     if (rope_status s = CheckDisjoint(function, q, k)) return s;
@@ -395,11 +394,16 @@ rope_status MakeFillPlan(const char* function, const rope_context* context, int6
   plan->batch = batch;
   plan->tokens = tokens;
   plan->stream = stream;
-  if (tokens == 0) return ROPE_OK;
+  if (batch == 0 || tokens == 0) return ROPE_OK;
   if (rope_status s = ReadPositions(function, "positions->", *context, batch, tokens, *positions,
                                     &plan->positions)) {
     return s;
   }
+  if (rope_status s =
+          CheckValidity(function, "positions", *context, batch, tokens, plan->positions)) {
+    return s;
+  }
+  if (context->nope) plan->positions = PositionSource{};  // 1 and 0, by offset 0
   return ReadRows(function, "out", *context, batch, tokens, out, RowUse::kWrite, &plan->rows);
 }
 

@@ -47,9 +47,14 @@ struct FillPlan {
 // Values of one row: 2 * pairs for one-tensor formats, and of each tensor in the FULL formats.
 int64_t RowWidth(rope_cos_sin_format format, int64_t pairs);
 
+// How messages call the arguments: fields of rope_qk_args, or arguments of rope_apply_thd.
+struct Names {
+  const char *args, *positions, *q, *k;
+};
+
 // Checks `args` and fills `plan`. ROPE_OK with tensor_count 0: there is nothing to do.
-rope_status MakePlan(const char* function, const rope_context* context, const rope_qk_args* args,
-                     Plan* plan);
+rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
+                     const rope_qk_args* args, Plan* plan);
 
 rope_status MakeFillPlan(const char* function, const rope_context* context, int64_t batch,
                          int64_t tokens, const rope_positions* positions, const rope_cos_sin* out,

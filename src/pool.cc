@@ -1,23 +1,55 @@
 // The optional thread pool: workers sleep until a call hands them tasks, and take these one by one
 // from an atomic counter. Written here because no packaged pool has this shape (a C callback, no
 // allocation per call, the caller works too) without a library at run time.
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "guard.h"
 #include "status.h"
 
+namespace {
+
+// Blocks all signals while it lives. Threads started then inherit that, so that the program's signals
+// reach the program's own threads.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+void RunSequentially(rope_task_fn fn, void* task, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) fn(task, i);
+}
+
+}  // namespace
+
 struct rope_pool {
  public:
-  explicit rope_pool(int32_t threads) : runner_{&rope_pool::ParallelFor, this} {
+  explicit rope_pool(int32_t threads)
+      : process_(getpid()), runner_{&rope_pool::ParallelFor, this} {
     workers_.reserve(static_cast<size_t>(threads - 1));
+    const BlockedSignals blocked;
     try {
       for (int32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
     } catch (...) {  // a thread could not be started: end those that run
@@ -31,6 +63,9 @@ struct rope_pool {
 
   const rope_runner* runner() const { return &runner_; }
 
+  // In a child after fork: it has none of the threads, and the locks are as they happened to be.
+  bool IsForked() const { return getpid() != process_; }
+
  private:
   // One call of parallel_for. Workers read it only between joining and leaving, under which the
   // caller waits.
@@ -38,13 +73,13 @@ struct rope_pool {
     rope_task_fn fn;
     void* task;
     uint32_t count;
-    std::atomic<uint32_t> next{0};
+    std::atomic<uint64_t> next{0};  // beyond count by one per thread: wider than it
 
     void TakeTasks() {
       for (;;) {
-        const uint32_t index = next.fetch_add(1, std::memory_order_relaxed);
+        const uint64_t index = next.fetch_add(1, std::memory_order_relaxed);
         if (index >= count) return;
-        fn(task, index);
+        fn(task, static_cast<uint32_t>(index));
       }
     }
   };
@@ -54,8 +89,18 @@ struct rope_pool {
     return 0;
   }
 
+  // Whether this thread runs a task of this pool: its turn is not over, so it must not wait for one.
+  bool IsInTask() const {
+    const std::thread::id self = std::this_thread::get_id();
+    return caller_.load(std::memory_order_relaxed) == self ||
+           std::any_of(workers_.begin(), workers_.end(),
+                       [self](const std::thread& worker) { return worker.get_id() == self; });
+  }
+
   void Run(rope_task_fn fn, void* task, uint32_t count) {
+    if (IsForked() || IsInTask()) return RunSequentially(fn, task, count);
     const std::lock_guard<std::mutex> turn(turns_);  // concurrent calls take turns
+    caller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     Job job{fn, task, count};
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -67,9 +112,13 @@ struct rope_pool {
     std::unique_lock<std::mutex> lock(mutex_);
     job_ = nullptr;  // late workers find nothing
     done_.wait(lock, [this] { return active_ == 0; });
+    caller_.store(std::thread::id(), std::memory_order_relaxed);
   }
 
   void Work() {
+#if defined(__linux__)
+    pthread_setname_np(pthread_self(), "rope_pool");  // as top and debuggers show it
+#endif
     uint64_t seen = 0;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
@@ -95,6 +144,7 @@ struct rope_pool {
   }
 
   std::mutex turns_;
+  std::atomic<std::thread::id> caller_{};  // whose turn it is
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_, done_;
   Job* job_ = nullptr;
@@ -103,6 +153,7 @@ struct rope_pool {
   bool stopping_ = false;
 
   std::vector<std::thread> workers_;
+  const pid_t process_;
   const rope_runner runner_;
 };
 
@@ -130,12 +181,22 @@ rope_status rope_pool_create(int32_t threads, rope_pool** out) {
                       kFunction, threads);
   }
   return rope::Guard(kFunction, [&]() -> rope_status {
-    *out = new rope_pool(threads > 0 ? threads : AvailableCpus());
+    const int32_t count = threads > 0 ? threads : AvailableCpus();
+    try {
+      *out = new rope_pool(count);
+    } catch (const std::system_error& error) {
+      return rope::Fail(ROPE_ERROR_UNAVAILABLE,
+                        "%s: threads (%d): the system refused to start one of %d (errno %d)",
+                        kFunction, threads, count, error.code().value());
+    }
     return ROPE_OK;
   });
 }
 
-void rope_pool_destroy(rope_pool* pool) { delete pool; }
+void rope_pool_destroy(rope_pool* pool) {
+  if (pool == nullptr || pool->IsForked()) return;  // the parent's: left as it is
+  delete pool;
+}
 
 const rope_runner* rope_pool_runner(const rope_pool* pool) {
   return pool != nullptr ? pool->runner() : nullptr;

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "strict_math.h"
+
 namespace rope {
 
 struct Precise {

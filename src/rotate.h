@@ -11,6 +11,7 @@
 #include "host_device.h"
 #include "librope/rope.h"
 #include "sincos_constants.h"
+#include "strict_math.h"
 
 namespace rope {
 

@@ -1,8 +1,10 @@
 #include "source.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "element.h"
+#include "overlap.h"
 #include "pointer.h"
 #include "semantics.h"
 #include "status.h"
@@ -27,9 +29,11 @@ struct Arrays {
 };
 
 rope_status Unused(const char* function, const char* name, const char* field, int32_t kind) {
+  static constexpr const char* kKinds[] = {"OFFSET",  "SEQ_OFFSETS", "IDS_T",      "IDS_BT",
+                                           "IDS_ABT", "IDS_BTA",     "IDS_STRIDED"};
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: %s%s is set, but positions of kind %d do not use it", function, name, field,
-              kind);
+              "%s: %s%s is set, but ROPE_POSITIONS_%s does not use it", function, name, field,
+              kKinds[kind - ROPE_POSITIONS_OFFSET]);
 }
 
 rope_status CheckUnused(const char* function, const char* name, const rope_positions& p) {
@@ -87,14 +91,14 @@ rope_status CheckSequences(const char* function, const char* name, const rope_co
   }
   if (context.device != ROPE_DEVICE_CPU) return ROPE_OK;
 
-  for (int32_t i = 0; p.cu_seqlens != nullptr && i <= p.sequences; ++i) {
+  for (int64_t i = 0; p.cu_seqlens != nullptr && i <= p.sequences; ++i) {
     const int32_t value = p.cu_seqlens[i];
     const bool good = i == 0 ? value == 0 : value >= p.cu_seqlens[i - 1];
     if (!good || (i == p.sequences && value != tokens)) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: %scu_seqlens[%d] (%d) breaks the rule: from 0 to tokens (%lld), never "
+                  "%s: %scu_seqlens[%lld] (%d) breaks the rule: from 0 to tokens (%lld), never "
                   "decreasing",
-                  function, name, i, value, static_cast<long long>(tokens));
+                  function, name, static_cast<long long>(i), value, static_cast<long long>(tokens));
     }
   }
   const int64_t sequences = p.cu_seqlens != nullptr ? p.sequences : batch;
@@ -216,6 +220,47 @@ rope_status ReadPositions(const char* function, const char* name, const rope_con
   return ROPE_OK;
 }
 
+rope_status CheckValidity(const char* function, const char* name, const rope_context& context,
+                          int64_t batch, int64_t tokens, const PositionSource& source) {
+  if (context.valid_below == INT64_MAX) return ROPE_OK;  // as for most scalings
+  const auto fail = [&](int64_t position, int64_t token, int64_t batch_row, int64_t valid_below) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s: position %lld of token %lld in batch row %lld must be below %lld, because in a "
+                "sequence of %lld tokens the scaling has other frequencies than for config->seq_len",
+                function, name, static_cast<long long>(position), static_cast<long long>(token),
+                static_cast<long long>(batch_row), static_cast<long long>(valid_below - 1),
+                static_cast<long long>(valid_below));
+  };
+  // A position is that of the last token of a sequence with one more.
+  if (context.device != ROPE_DEVICE_CPU) {
+    const bool known = source.type == PositionSource::kNone && source.cu_seqlens == nullptr &&
+                       source.freq_sets == nullptr;
+    const int64_t last =
+        static_cast<int64_t>(static_cast<uint64_t>(source.offset) + static_cast<uint64_t>(tokens - 1));
+    return known && last >= context.valid_below - 1 ? fail(last, tokens - 1, 0, context.valid_below)
+                                                : ROPE_OK;
+  }
+  const int axes = source.type == PositionSource::kNone || source.per_sequence ? 1 : context.axes;
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      const Token token = LocateToken(source, b, t);
+      const int32_t set = source.freq_sets != nullptr ? source.freq_sets[token.sequence] : 0;
+      const int64_t valid_below = context.sets[static_cast<size_t>(set)].valid_below;
+      for (int a = 0; a < axes && valid_below != INT64_MAX; ++a) {
+        int64_t position;
+        if (source.type == PositionSource::kFloat) {
+          const float coordinate = FloatPosition(source, token, a);
+          position = coordinate > 0 ? static_cast<int64_t>(std::min(coordinate, 0x1p62f)) : 0;
+        } else {
+          position = IntegerPosition(source, token, a);
+        }
+        if (position >= valid_below - 1) return fail(position, t, b, valid_below);
+      }
+    }
+  }
+  return ROPE_OK;
+}
+
 rope_status ReadRows(const char* function, const char* name, const rope_context& context,
                      int64_t batch, int64_t tokens, const rope_cos_sin* given, RowUse use,
                      RowTable* table) {
@@ -225,10 +270,7 @@ rope_status ReadRows(const char* function, const char* name, const rope_context&
   rope_cos_sin extended;
   const rope_cos_sin* rows = given;
   if (given->struct_size != sizeof(rope_cos_sin)) {
-    if (rope_status s =
-            CopyStruct(function, name, given, sizeof(rope_cos_sin), &extended)) {
-      return s;
-    }
+    if (rope_status s = CopyStruct(function, name, given, &extended)) return s;
     rows = &extended;
   }
   if (rows->format == 0 || rows->dtype == 0) {
@@ -284,14 +326,31 @@ rope_status ReadRows(const char* function, const char* name, const rope_context&
   }
   const int64_t stride = rows->stride_token != 0 ? rows->stride_token : width;
   int64_t rows_of_batch = 0, all = 0;
+  const uintptr_t last = std::max(reinterpret_cast<uintptr_t>(rows->data),
+                                  reinterpret_cast<uintptr_t>(rows->sin));
   if (__builtin_mul_overflow(stride, tokens, &rows_of_batch) ||
-      __builtin_mul_overflow(rows_of_batch, batch, &all) || all > INT64_MAX / 8) {
+      __builtin_mul_overflow(rows_of_batch, batch, &all) || all > INT64_MAX / 8 ||
+      static_cast<uint64_t>(all) * size > UINTPTR_MAX - last) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s: stride_token, tokens and batch reach beyond the address space", function,
                 name);
   }
   *table = {rows->format,  rows->dtype, shared ? 0 : rows_of_batch, stride,
             rows->data, rows->sin};
+  if (use == RowUse::kWrite && two_tensors) {
+    const auto bytes = static_cast<int64_t>(size);
+    Footprint cos = {reinterpret_cast<uintptr_t>(rows->data),
+                     {batch, tokens, 1},
+                     {rows_of_batch * bytes, stride * bytes, 0},
+                     width * bytes};
+    Footprint sin = cos;
+    sin.base = reinterpret_cast<uintptr_t>(rows->sin);
+    if (!AreDisjoint(cos, sin)) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %s->sin (%p) overlaps data (%p): the rows of the two must be disjoint",
+                  function, name, rows->sin, rows->data);
+    }
+  }
   return ROPE_OK;
 }
 

@@ -1,5 +1,5 @@
-// The status codes' texts and the message of each thread's last error. A message lives in a fixed
-// thread-local buffer: reporting an error neither allocates nor can fail.
+// The status codes' texts and the message of each thread's last error. Reporting an error cannot
+// fail: without memory for the message the status still says what is wrong.
 #ifndef LIBROPE_SRC_STATUS_H_
 #define LIBROPE_SRC_STATUS_H_
 

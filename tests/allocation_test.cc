@@ -160,7 +160,8 @@ TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
           status = rope_cos_sin_fill(context.get(), 1, kTokens, &positions, rows, nullptr);
           check("rope_cos_sin_fill", before);
         }
-        args.batch = 0;  // nor does an error
+        args.batch = -1;  // nor does an error, but the thread's first
+        EXPECT_NE(rope_apply_qk(context.get(), &args), ROPE_OK);
         const int64_t before = calls;
         EXPECT_NE(rope_apply_qk(context.get(), &args), ROPE_OK);
         EXPECT_EQ(calls, before);

@@ -67,8 +67,7 @@ const Bad kBad[] = {
      [](A* a) { a->runner = &kRunnerWithoutFunction; },
      kInvalid,
      {"parallel_for", "NULL"}},
-    {"batch 0", [](A* a) { a->batch = 0; }, kInvalid, {"batch (0)", "positive"}},
-    {"batch negative", [](A* a) { a->batch = -1; }, kInvalid, {"batch (-1)", "positive"}},
+    {"batch negative", [](A* a) { a->batch = -1; }, kInvalid, {"batch (-1)", "negative"}},
     {"tokens negative", [](A* a) { a->tokens = -1; }, kInvalid, {"tokens (-1)", "negative"}},
     {"batch * tokens",
      [](A* a) { a->batch = a->tokens = int64_t{1} << 32; },
@@ -97,6 +96,10 @@ const Bad kBad[] = {
      [](A* a) { a->q.head_dim = 4; },
      kInvalid,
      {"q.head_dim (4)", "(8)"}},
+    {"head_dim above the context's",
+     [](A* a) { a->q.head_dim = 16; },
+     kInvalid,
+     {"q.head_dim (16)", "(8)"}},
     {"reserved of q", [](A* a) { a->q.reserved = 1; }, kUnsupported, {"q.reserved"}},
     {"reserved_ptr of k",
      [](A* a) { a->k.reserved_ptr = memory; },
@@ -202,12 +205,12 @@ const Bad kBad[] = {
     {"offset with ids",
      [](A* a) { Ids(a), a->positions.offset = 3; },
      kInvalid,
-     {"offset", "kind 3"}},
-    {"ids with OFFSET", [](A* a) { a->positions.ids_f32 = idsf; }, kInvalid, {"ids_f32", "kind 1"}},
+     {"offset", "ROPE_POSITIONS_IDS_T does not use it"}},
+    {"ids with OFFSET", [](A* a) { a->positions.ids_f32 = idsf; }, kInvalid, {"ids_f32", "ROPE_POSITIONS_OFFSET does not use it"}},
     {"offsets with ids",
      [](A* a) { Ids(a), a->positions.offsets_i32 = offsets32; },
      kInvalid,
-     {"offsets_i32", "kind 3"}},
+     {"offsets_i32", "ROPE_POSITIONS_IDS_T does not use it"}},
     {"strides without IDS_STRIDED",
      [](A* a) { Ids(a), a->positions.stride_token = 1; },
      kInvalid,
@@ -224,6 +227,22 @@ const Bad kBad[] = {
      },
      kInvalid,
      {"ids", "aligned", "8"}},
+    {"ids_f32 misaligned",
+     [](A* a) {
+       Ids(a);
+       a->positions.ids_i32 = nullptr;
+       a->positions.ids_f32 = reinterpret_cast<float*>(Misaligned());
+     },
+     kInvalid,
+     {"ids", "aligned", "4"}},
+    {"offsets_i64 misaligned",
+     [](A* a) {
+       a->positions = rope_positions{};
+       a->positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+       a->positions.offsets_i64 = reinterpret_cast<int64_t*>(reinterpret_cast<char*>(ids64) + 4);
+     },
+     kInvalid,
+     {"offsets", "aligned", "8"}},
     {"ids stride negative",
      [](A* a) {
        Ids(a), a->positions.kind = ROPE_POSITIONS_IDS_STRIDED, a->positions.stride_token = -1;
@@ -350,6 +369,13 @@ const Bad kBad[] = {
      [](A* a) { GivenRows(a), rows.data = reinterpret_cast<char*>(memory) + 2; },
      kInvalid,
      {"data", "aligned"}},
+    {"sin of rows misaligned",
+     [](A* a) {
+       GivenRows(a), rows.format = ROPE_COS_SIN_SPLIT;
+       rows.sin = reinterpret_cast<char*>(memory) + 2;
+     },
+     kInvalid,
+     {"sin", "aligned"}},
     {"rows overlap themselves",
      [](A* a) { GivenRows(a), rows.stride_token = 7; },
      kInvalid,
@@ -416,12 +442,20 @@ TEST_F(ApplyErrors, FrequencySets) {
     EXPECT_EQ(rope_apply_qk(both, &args), kInvalid);
     ExpectMessage("rope_apply_qk", {"freq_sets[0]", "from 0 to 1"});
   }
+  for (int32_t bad : {-1, 2}) {  // one set for each sequence, which are not the batch rows here
+    const int32_t chosen[] = {0, bad};
+    Sequences(&args);
+    args.positions.freq_sets = chosen;
+    EXPECT_EQ(rope_apply_qk(both, &args), kInvalid);
+    ExpectMessage("rope_apply_qk", {"freq_sets[1]", "from 0 to 1"});
+  }
+  args = Good();
   args.positions.freq_sets = reinterpret_cast<int32_t*>(Misaligned());
   EXPECT_EQ(rope_apply_qk(both, &args), kInvalid);
   ExpectMessage("rope_apply_qk", {"freq_sets (0x", "aligned"});
   const int64_t ids[kTokens] = {};
   EXPECT_EQ(rope_apply_thd(both, ROPE_F32, kTokens, ids, kQ, kHeads, nullptr, 0), kInvalid);
-  ExpectMessage("rope_apply_thd", {"freq_sets"});
+  ExpectMessage("rope_apply_thd", {"one frequency set"});
 }
 
 TEST_F(ApplyErrors, LargerAndSmallerStructs) {
@@ -445,36 +479,57 @@ TEST_F(ApplyErrors, LargerAndSmallerStructs) {
   std::memcpy(memory, before, sizeof(memory));
 }
 
+// Messages of the short call name its own arguments, not the fields of rope_qk_args.
+void ExpectOwnMessage(const char* name, std::initializer_list<const char*> parts) {
+  ExpectMessage(name, parts);
+  EXPECT_EQ(std::string(rope_last_error()).find("args"), std::string::npos) << rope_last_error();
+}
+
 TEST_F(ApplyErrors, ShortCall) {
   const int64_t ids[kTokens] = {1, 2, 3, 4};
   rope_context* c = context_.get();
   const char* name = "rope_apply_thd";
   EXPECT_EQ(rope_apply_thd(nullptr, ROPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
-  ExpectMessage(name, {"context", "NULL"});
+  ExpectOwnMessage(name, {"context", "NULL"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, nullptr, kQ, 2, kK, 1), kInvalid);
-  ExpectMessage(name, {"positions", "NULL"});
+  ExpectOwnMessage(name, {"positions", "NULL"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_F32, -1, ids, kQ, 2, kK, 1), kInvalid);
-  ExpectMessage(name, {"tokens (-1)"});
+  ExpectOwnMessage(name, {"tokens (-1)"});
   EXPECT_EQ(rope_apply_thd(c, 0, kTokens, ids, kQ, 2, kK, 1), kInvalid);
-  ExpectMessage(name, {"dtype (0)"});
+  ExpectOwnMessage(name, {"dtype (0)"});
   EXPECT_EQ(rope_apply_thd(c, 7, kTokens, ids, kQ, 2, kK, 1), kUnsupported);
+  ExpectOwnMessage(name, {"dtype (7)", "not known"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, nullptr, 2, kK, 1), kInvalid);
-  ExpectMessage(name, {"q", "q_heads (2)"});
+  ExpectOwnMessage(name, {"q", "q_heads (2)"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, kQ, 2, kK, 0), kInvalid);
-  ExpectMessage(name, {"k", "k_heads (0)"});
+  ExpectOwnMessage(name, {"k", "k_heads (0)"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, kQ, -2, nullptr, 0), kInvalid);
+  ExpectOwnMessage(name, {"q_heads (-2)", "positive"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, nullptr, 0, nullptr, 0), kInvalid);
+  ExpectOwnMessage(name, {"q and k must not both be absent"});
+  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, INT64_MAX, ids, kQ, 2, kK, 1), kInvalid);
+  ExpectOwnMessage(name, {"tokens (9223372036854775807)", "address space"});
+  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, int64_t{1} << 59, ids, kQ, 2, kK, 1), kInvalid);
+  ExpectOwnMessage(name, {"q (batch 1", "address space"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, kQ, 2, kQ, 1), kInvalid);
-  ExpectMessage(name, {"overlaps"});
+  ExpectOwnMessage(name, {"overlaps"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, Misaligned(), kQ, 2, kK, 1), kInvalid);
-  ExpectMessage(name, {"aligned"});
+  ExpectOwnMessage(name, {"aligned"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, reinterpret_cast<char*>(kQ) + 1, 2, kK, 1),
             kInvalid);
+  ExpectOwnMessage(name, {"q (0x", "aligned to its element (4 bytes)"});
   rope_config config = Config(kDim);
   config.axes = 2;
   config.mrope_section[0] = config.mrope_section[1] = 2;
   EXPECT_EQ(rope_apply_thd(Create(config).get(), ROPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
-  ExpectMessage(name, {"one axis", "rope_apply_qk"});
+  ExpectOwnMessage(name, {"one axis", "rope_apply_qk"});
+  config = Config(kDim);
+  const rope_config* configs[] = {&config, &config};
+  rope_context* sets = nullptr;
+  ASSERT_OK(rope_context_create_sets(configs, 2, &sets));
+  EXPECT_EQ(rope_apply_thd(sets, ROPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
+  ExpectOwnMessage(name, {"one frequency set"});
+  rope_context_destroy(sets);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // The full product of descriptors through the C API: random shapes, layouts, strides, position
 // kinds and configurations against the reference, with every byte of memory accounted for.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -148,6 +150,15 @@ TEST(Positions, ACoordinateThatIsNotANumberGivesNan) {
   }
 }
 
+TEST(Batch, OfNoRowsIsFineWithoutPointers) {
+  const Context context = Create(Config(kDim));
+  rope_qk_args args = Args(0, 5);
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+  const rope_positions positions{};
+  const rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
+  EXPECT_OK(rope_cos_sin_fill(context.get(), 0, 5, &positions, &rows, nullptr));
+}
+
 TEST(Tokens, NoneIsFineWithoutPointers) {
   const Context context = Create(Config(kDim));
   rope_qk_args args = Args(3, 0);
@@ -194,6 +205,93 @@ TEST(Nope, ValuesStayInPlaceAndAreCopiedElsewhere) {
   args.positions = Offset(5);
   ASSERT_OK(rope_apply_qk(context.get(), &args));
   EXPECT_EQ(y, before);
+}
+
+// Rows of a layer without rotation: 1 and 0 under every policy, wherever the token is.
+TEST(Nope, RowsAreOneAndZero) {
+  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
+    rope_config config = ROPE_INIT(rope_config);
+    config.head_dim = 8;
+    config.scaling = ROPE_SCALING_NOPE;
+    config.angle = angle;
+    const Context context = Create(config);
+    const float ids[3] = {3, -1e30f, std::nanf("")};
+    rope_positions positions{};
+    positions.kind = ROPE_POSITIONS_IDS_T;
+    positions.ids_f32 = ids;
+    std::vector<float> rows(3 * 8, -1.0f), angles(3 * 4, -1.0f);
+    const rope_cos_sin packed = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, 4, 1, rows.data());
+    ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 3, &positions, &packed, nullptr));
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i], i % 8 < 4 ? 1 : 0) << angle;
+    const rope_cos_sin radians = Rows(ROPE_COS_SIN_ANGLES, ROPE_F32, 4, 1, angles.data());
+    ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 3, &positions, &radians, nullptr));
+    for (float value : angles) EXPECT_EQ(value, 0) << angle;
+    std::vector<double> inv_freq(4, -1);
+    ASSERT_OK(rope_context_inv_freq(context.get(), 0, inv_freq.data(), 4));
+    EXPECT_EQ(inv_freq, std::vector<double>(4, 0.0));
+  }
+}
+
+// The stated bound, for every operation and attention factor: 4 * 2^-24 * m * (|x0| + |x1|).
+TEST(Bounds, OfTheRotationInF32) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  for (double factor : {1e-3, 0.5, 1.0, 2.0, 8.0, 1000.0}) {
+    rope_config config = Config(2);
+    config.attention_factor = factor;
+    const Context context = Create(config);
+    for (rope_operation operation :
+         {ROPE_FORWARD, ROPE_BACKWARD, ROPE_INVERSE, ROPE_SHIFT}) {
+      const double m = operation == ROPE_SHIFT ? 1 : operation == ROPE_INVERSE ? 1 / factor : factor;
+      // The cos and sin that the operation uses: those of FORWARD, scaled in f32 as it scales them.
+      rope_config plain = Config(2);
+      const Context unit = Create(plain);
+      for (int p = 1; p < 2000; ++p) {
+        float row[2];
+        const rope_positions at = Offset(p);
+        const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, 1, 1, row);
+        ASSERT_OK(rope_cos_sin_fill(unit.get(), 1, 1, &at, &rows, nullptr));
+        const auto scale = static_cast<float>(m);
+        const bool back = operation == ROPE_BACKWARD || operation == ROPE_INVERSE;
+        const double cos = row[0] * scale, sin = row[1] * (back ? -scale : scale);
+        const double x0 = normal(random), x1 = normal(random);
+        float x[2] = {static_cast<float>(x0), static_cast<float>(x1)};
+        const double given0 = x[0], given1 = x[1];
+        rope_qk_args args = Args(1, 1);
+        args.operation = operation;
+        args.q = Tensor(x, ROPE_F32, 1);
+        args.positions = at;
+        ASSERT_OK(rope_apply_qk(context.get(), &args));
+        const double bound = 4 * 0x1p-24 * m * (std::fabs(given0) + std::fabs(given1));
+        ASSERT_LE(std::fabs(x[0] - (given0 * cos - given1 * sin)), bound) << factor << " " << p;
+        ASSERT_LE(std::fabs(x[1] - (given1 * cos + given0 * sin)), bound) << factor << " " << p;
+      }
+    }
+  }
+}
+
+// The largest count of sequences: 8 GiB of cu_seqlens, of which one entry is not zero.
+TEST(Positions, AsManySequencesAsAnInt32Counts) {
+  if (sizeof(void*) < 8) GTEST_SKIP() << "needs 8 GiB of addresses";
+  const size_t bytes = (size_t{INT32_MAX} + 1) * sizeof(int32_t);
+  void* const map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (map == MAP_FAILED) GTEST_SKIP() << "no 8 GiB of addresses: " << std::strerror(errno);
+  madvise(map, bytes, MADV_HUGEPAGE);  // reading zeros then takes a second
+  auto* const cu_seqlens = static_cast<int32_t*>(map);
+  cu_seqlens[INT32_MAX] = 1;
+  const Context context = Create(Config(kDim));
+  std::vector<float> x = Random(kHeads * kDim), y = x;
+  rope_qk_args args = Args(1, 1);
+  args.q = Tensor(x.data(), ROPE_F32, kHeads);
+  args.positions = Offset(7);
+  args.positions.cu_seqlens = cu_seqlens;
+  args.positions.sequences = INT32_MAX;
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+  munmap(map, bytes);
+  const int64_t id = 7;
+  ASSERT_OK(rope_apply_thd(context.get(), ROPE_F32, 1, &id, y.data(), kHeads, nullptr, 0));
+  EXPECT_EQ(x, y);
 }
 
 TEST(FrequencySets, EachSequenceTurnsByItsOwn) {

@@ -6,7 +6,9 @@
 #include <limits>
 #include <vector>
 
+#include "support/comma_locale.h"
 #include "support/errors.h"
+#include "support/guarded.h"
 #include "support/handles.h"
 
 namespace rope::testing {
@@ -25,6 +27,10 @@ using C = rope_config;
 void WithTable(C* c, const double* C::*field, const double* table, int length = 32) {
   c->*field = table;
   c->table_length = length;
+}
+const double* Misaligned() {
+  alignas(double) static const char bytes[33 * sizeof(double)] = {};
+  return reinterpret_cast<const double*>(bytes + 4);
 }
 void Yarn(C* c) {
   c->scaling = ROPE_SCALING_YARN;
@@ -93,7 +99,7 @@ const Bad kBad[] = {
      [](C* c) { c->inv_freq_dtype = 4; },
      kUnsupported,
      {"inv_freq_dtype (4)"}},
-    {"scaling unknown", [](C* c) { c->scaling = 8; }, kUnsupported, {"scaling (8)", "not known"}},
+    {"scaling unknown", [](C* c) { c->scaling = 9; }, kUnsupported, {"scaling (9)", "not known"}},
     {"scaling negative", [](C* c) { c->scaling = -1; }, kUnsupported, {"scaling (-1)"}},
     {"device unknown", [](C* c) { c->device = 3; }, kUnsupported, {"device (3)"}},
     {"device_index on the CPU", [](C* c) { c->device_index = 1; }, kInvalid, {"device_index (1)"}},
@@ -150,6 +156,14 @@ const Bad kBad[] = {
      [](C* c) { Dynamic(c), c->rotary_dim = 2; },
      kInvalid,
      {"rotary_dim (2)", "DYNAMIC"}},
+    {"DYNAMIC_STEPS with two channels",
+     [](C* c) { Dynamic(c), c->scaling = ROPE_SCALING_DYNAMIC_STEPS, c->rotary_dim = 2; },
+     kInvalid,
+     {"rotary_dim (2)", "DYNAMIC_STEPS"}},
+    {"DYNAMIC_STEPS without seq_len",
+     [](C* c) { Dynamic(c), c->scaling = ROPE_SCALING_DYNAMIC_STEPS, c->seq_len = 0; },
+     kInvalid,
+     {"seq_len (0)", "DYNAMIC_STEPS"}},
     {"YARN without original",
      [](C* c) { Yarn(c), c->original_max_position_embeddings = 0; },
      kInvalid,
@@ -163,6 +177,10 @@ const Bad kBad[] = {
      [](C* c) { Longrope(c), c->factor = 0; },
      kInvalid,
      {"factor (0)", "max_position_embeddings (0)", "LONGROPE"}},
+    {"LONGROPE without original",
+     [](C* c) { Longrope(c), c->original_max_position_embeddings = 0; },
+     kInvalid,
+     {"original_max_position_embeddings (0)", "LONGROPE"}},
     {"LONGROPE without tables",
      [](C* c) { Longrope(c), c->long_factor = nullptr; },
      kInvalid,
@@ -190,6 +208,26 @@ const Bad kBad[] = {
      [](C* c) { c->attention_factor = 1e300; },
      kInvalid,
      {"attention_factor"}},
+    {"attention_factor that is 0 in f32",
+     [](C* c) { c->attention_factor = 1e-46; },
+     kInvalid,
+     {"attention_factor", "1e-46", "2^-126"}},
+    {"attention_factor whose inverse is infinite in f32",
+     [](C* c) { c->attention_factor = 1e-39; },
+     kInvalid,
+     {"attention_factor", "2^-126"}},
+    {"attention_factor whose inverse is not a normal f32",
+     [](C* c) { c->attention_factor = 3e38; },
+     kInvalid,
+     {"attention_factor", "2^126"}},
+    {"NOPE with an attention_factor",
+     [](C* c) { c->scaling = ROPE_SCALING_NOPE, c->attention_factor = 2; },
+     kInvalid,
+     {"attention_factor (2)", "must be 0", "NOPE"}},
+    {"LLAMA3 with its bounds exchanged",
+     [](C* c) { Llama3(c), c->low_freq_factor = 4, c->high_freq_factor = 1; },
+     kInvalid,
+     {"high_freq_factor (1)", "low_freq_factor (4)"}},
     {"PROPORTIONAL with an offset",
      [](C* c) { c->scaling = ROPE_SCALING_PROPORTIONAL, c->rotary_dim = 32, c->rotary_offset = 2; },
      kInvalid,
@@ -218,6 +256,26 @@ const Bad kBad[] = {
      [](C* c) { WithTable(c, &C::freq_factors, kBadTable); },
      kInvalid,
      {"freq_factors[1] (", "finite"}},
+    {"inv_freq misaligned",
+     [](C* c) { WithTable(c, &C::inv_freq, Misaligned()); },
+     kInvalid,
+     {"inv_freq (0x", "aligned to 8"}},
+    {"freq_factors misaligned",
+     [](C* c) { WithTable(c, &C::freq_factors, Misaligned()); },
+     kInvalid,
+     {"freq_factors (0x", "aligned to 8"}},
+    {"short_factor misaligned",
+     [](C* c) { Longrope(c), c->short_factor = Misaligned(); },
+     kInvalid,
+     {"short_factor (0x", "aligned to 8"}},
+    {"long_factor misaligned",
+     [](C* c) { Longrope(c), c->long_factor = Misaligned(); },
+     kInvalid,
+     {"long_factor (0x", "aligned to 8"}},
+    {"GGML with inv_freq",
+     [](C* c) { WithTable(c, &C::inv_freq, kTable), c->angle = ROPE_ANGLE_GGML; },
+     kUnsupported,
+     {"GGML", "inv_freq"}},
     // Axes.
     {"axes negative", [](C* c) { c->axes = -1; }, kInvalid, {"axes (-1)", "8"}},
     {"axes 9", [](C* c) { c->axes = 9; }, kInvalid, {"axes (9)", "8"}},
@@ -262,6 +320,31 @@ const Bad kBad[] = {
      [](C* c) { c->mrope_interleaved = 1; },
      kInvalid,
      {"mrope_interleaved"}},
+    {"sections of more than four axes",
+     [](C* c) { c->axes = 5, c->mrope_section[0] = 32; },
+     kInvalid,
+     {"axes (5)", "at most 4", "pair_axis"}},
+    {"HALVES_PER_AXIS of more than four axes, with a table behind the sections",
+     [](C* c) {
+       c->pairing = ROPE_PAIRING_HALVES_PER_AXIS, c->axes = 8;
+       for (int a = 0; a < 4; ++a) c->mrope_section[a] = 8;
+       WithTable(c, &C::freq_factors, kTable);
+     },
+     kInvalid,
+     {"axes (8)", "at most 4"}},
+    {"mrope_interleaved with four axes",
+     [](C* c) {
+       c->axes = 4, c->mrope_interleaved = 1;
+       for (int32_t& pairs : c->mrope_section) pairs = 8;
+     },
+     kInvalid,
+     {"mrope_interleaved (1)", "3 axes"}},
+    {"mrope_interleaved with pair_axis",
+     [](C* c) {
+       c->axes = 3, c->mrope_interleaved = 1, c->pair_axis = kAxes, c->table_length = 32;
+     },
+     kInvalid,
+     {"mrope_interleaved (1)", "mrope_section"}},
     {"HALVES_PER_AXIS with one axis",
      [](C* c) { c->pairing = ROPE_PAIRING_HALVES_PER_AXIS; },
      kInvalid,
@@ -361,6 +444,55 @@ TEST(ConfigErrors, SetsOfDifferentShape) {
   ExpectMessage("rope_context_create_sets", {"configs[1]", "mrope_section"});
 }
 
+// Tables as long as table_length honestly says, at the end of readable memory: their length is
+// compared before an entry is read.
+TEST(ConfigErrors, ShortTablesAreNotRead) {
+  const Guarded axes(1, Edge::kEnd), table(sizeof(double), Edge::kEnd);
+  *table.as<double>() = 1;
+  rope_config config = Good();
+  config.axes = 2;
+  config.pair_axis = axes.as<uint8_t>();
+  config.table_length = 1;
+  rope_context* out = nullptr;
+  EXPECT_EQ(rope_context_create(&config, &out), kInvalid);
+  ExpectMessage("rope_context_create", {"table_length (1)", "32"});
+  for (const double* C::*field : {&C::inv_freq, &C::freq_factors}) {
+    config = Good();
+    WithTable(&config, field, table.as<double>(), 1);
+    EXPECT_EQ(rope_context_create(&config, &out), kInvalid);
+    ExpectMessage("rope_context_create", {"table_length (1)", "32"});
+  }
+  EXPECT_EQ(out, nullptr);
+}
+
+// What the test above cannot show, because other checks see the difference as well: one field
+// alone.
+TEST(ConfigErrors, SetsThatDifferInOneField) {
+  const struct {
+    const char* field;
+    void (*both)(rope_config*);
+    void (*change)(rope_config*);
+  } cases[] = {
+      {"rotary_offset", [](C* c) { c->rotary_dim = 32; }, [](C* c) { c->rotary_offset = 32; }},
+      {"axes", [](C* c) { c->axes = 3, c->pair_axis = kAxes, c->table_length = 32; },
+       [](C* c) { c->axes = 4; }},
+      {"device", [](C*) {}, [](C* c) { c->device = ROPE_DEVICE_CUDA; }},
+      {"device", [](C* c) { c->device = ROPE_DEVICE_CUDA, c->device_index = 1000; },
+       [](C* c) { c->device_index = 1001; }},
+  };
+  for (const auto& bad : cases) {
+    rope_config a = Good();
+    bad.both(&a);
+    rope_config b = a;
+    bad.change(&b);
+    const rope_config* configs[] = {&a, &b};
+    rope_context* out = nullptr;
+    EXPECT_EQ(rope_context_create_sets(configs, 2, &out), kInvalid) << bad.field;
+    ExpectMessage("rope_context_create_sets", {"configs[1]", bad.field});
+    EXPECT_EQ(out, nullptr);
+  }
+}
+
 // A newer program's larger struct: accepted while its tail is zero.
 TEST(ConfigErrors, LargerStructs) {
   struct Newer {
@@ -377,6 +509,21 @@ TEST(ConfigErrors, LargerStructs) {
   EXPECT_EQ(rope_context_create(&newer.known, &out), kUnsupported);
   ExpectMessage("rope_context_create", {"config", "field at byte"});
   EXPECT_EQ(out, nullptr);
+}
+
+TEST(ConfigErrors, NumbersAreWrittenAlikeInEveryLocale) {
+  const CommaLocale comma;
+  if (!comma.is_set()) GTEST_SKIP() << "no locale with a decimal comma, and no localedef for one";
+  rope_context* out = nullptr;
+  rope_config config = Good();
+  config.theta = -1.5;
+  EXPECT_EQ(rope_context_create(&config, &out), kInvalid);
+  ExpectMessage("rope_context_create", {"theta (-1.5)"});
+  config = Good();
+  Llama3(&config);
+  config.low_freq_factor = 4.25;
+  EXPECT_EQ(rope_context_create(&config, &out), kInvalid);
+  ExpectMessage("rope_context_create", {"high_freq_factor (4)", "low_freq_factor (4.25)"});
 }
 
 // Each scaling's helper above is valid as it stands, so that each row breaks one rule.

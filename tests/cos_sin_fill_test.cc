@@ -149,18 +149,20 @@ std::vector<float> Random(size_t count) {
 // F32 rows are as good as positions: the same bits, for each format that can be read.
 TEST(CosSinRows, GiveTheBitsOfPositions) {
   for (rope_pairing pairing :
-       {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES}) {
+       {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES,
+        ROPE_PAIRING_HALVES_PER_AXIS}) {
     for (rope_rounding rounding :
          {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
       rope_config config = ScaledConfig(ROPE_ANGLE_FLOAT32);
       config.pairing = pairing;
+      if (pairing == ROPE_PAIRING_HALVES_PER_AXIS) {
+        config.axes = 2;
+        config.mrope_section[0] = 4;
+        config.mrope_section[1] = kPairs - 4;
+      }
       config.rounding = rounding;
       const Context context = Create(config);
       for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_COMPLEX; ++format) {
-        // A full row means the channels in which the rotated vector lies.
-        const bool interleaved = pairing == ROPE_PAIRING_INTERLEAVED;
-        if (format == ROPE_COS_SIN_FULL_HALVES && interleaved) continue;
-        if (format == ROPE_COS_SIN_FULL_INTERLEAVED && !interleaved) continue;
         Tables tables;
         Fill(context, format, ROPE_F32, format % 2 ? 0 : kStride, &tables);
         for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
@@ -250,6 +252,37 @@ TEST(CosSinRows, ChannelsMayHaveTheirOwnValues) {
       right += double{back[c]} * x[c];
     }
     EXPECT_NEAR(left, right, 1e-5);
+  }
+}
+
+// Rows whose cos alone, or sin alone, differ between the channels of a pair.
+TEST(CosSinRows, OneTensorMayHaveAValuePerChannel) {
+  const Context context = Create(Config(kDim));
+  for (bool in_sin : {false, true}) {
+    for (int odd : {0, kPairs - 1}) {  // the pair whose second channel differs
+      std::vector<float> cos = Random(kDim), sin = Random(kDim);
+      for (int i = 0; i < kPairs; ++i) cos[kPairs + i] = cos[i], sin[kPairs + i] = sin[i];
+      (in_sin ? sin : cos)[kPairs + odd] += 1;
+      const rope_cos_sin rows =
+          Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_F32, kPairs, 1, cos.data(), sin.data());
+      for (rope_operation operation : {ROPE_FORWARD, ROPE_BACKWARD}) {
+        const std::vector<float> x = Random(kDim);
+        std::vector<float> y = x;
+        rope_qk_args args = Args(1, 1);
+        args.operation = operation;
+        args.q = Tensor(y.data(), ROPE_F32, 1);
+        args.cos_sin = &rows;
+        ASSERT_OK(rope_apply_qk(context.get(), &args));
+        for (int i = 0; i < kPairs; ++i) {
+          const int j = kPairs + i;
+          const bool back = operation == ROPE_BACKWARD;
+          const double want0 = double{x[i]} * cos[i] + (back ? sin[j] : -sin[i]) * double{x[j]};
+          const double want1 = double{x[j]} * cos[j] + (back ? -sin[i] : sin[j]) * double{x[i]};
+          EXPECT_NEAR(y[i], want0, 1e-6) << in_sin << " " << odd << " pair " << i;
+          EXPECT_NEAR(y[j], want1, 1e-6) << in_sin << " " << odd << " pair " << i;
+        }
+      }
+    }
   }
 }
 

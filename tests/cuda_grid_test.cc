@@ -171,7 +171,9 @@ rope_status Walk(const Launch& l, void* data) {
 class CudaGrid : public testing::Test {
  protected:
   void SetUp() override {
-    if (!rope::cpu::ChooseKernels().fused) GTEST_SKIP() << "this CPU has no fused multiply-add";
+    const rope::cpu::Kernels* kernels = nullptr;
+    ASSERT_EQ(rope::cpu::ChooseKernels("CudaGrid", &kernels), ROPE_OK) << rope_last_error();
+    if (!kernels->fused) GTEST_SKIP() << "this CPU has no fused multiply-add";
     arena = &arena_;
   }
   Arena arena_;
@@ -196,7 +198,7 @@ void RunCase(uint32_t seed, Tally* tally) {
   c.Restore(before);
 
   Plan plan;
-  ASSERT_EQ(MakePlan("test", context.get(), &args, &plan), ROPE_OK) << rope_last_error();
+  ASSERT_EQ(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan), ROPE_OK) << rope_last_error();
   *arena = Arena{};
   std::vector<std::unique_ptr<std::vector<uint8_t>>> writes;
   int64_t expected_bytes = 0;
@@ -269,6 +271,82 @@ TEST_F(CudaGrid, RandomCallsEqualTheCpuBitForBit) {
     EXPECT_EQ(walked.count(v), 1u) << "dtype " << VariantAt(v).dtype << " form "
                                    << VariantAt(v).form << " eager " << VariantAt(v).eager;
   }
+}
+
+// A call out of place with channels outside the span: f32, q alone, at `in_at` and `out_at` bytes
+// behind a 16-byte boundary, heads `head_stride` channels apart (0: contiguous).
+struct CopyCase {
+  const char* name;
+  int head_dim, rotary_dim, rotary_offset;
+  int head_stride;
+  int in_at, out_at;
+  rope_angle angle;
+};
+
+void ExpectCopied(const CopyCase& e) {
+  constexpr int kTokens = 3, kHeads = 2;
+  SCOPED_TRACE(e.name);
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = e.head_dim;
+  config.rotary_dim = e.rotary_dim;
+  config.rotary_offset = e.rotary_offset;
+  config.theta = 10000;
+  config.pairing = ROPE_PAIRING_HALVES;
+  config.angle = e.angle;
+  rope_context* made = nullptr;
+  ASSERT_EQ(rope_context_create(&config, &made), ROPE_OK) << rope_last_error();
+  const ContextPtr context(made);
+  const int stride = e.head_stride != 0 ? e.head_stride : e.head_dim;
+  const size_t bytes = static_cast<size_t>(kTokens * kHeads * stride) * sizeof(float);
+  const auto boundary = [](std::vector<char>* memory) {
+    const auto at = reinterpret_cast<uintptr_t>(memory->data());
+    return memory->data() + (16 - at % 16) % 16;
+  };
+  std::vector<char> in_memory(bytes + 32), out_memory(bytes + 32);
+  char* const in = boundary(&in_memory) + e.in_at;
+  char* const out = boundary(&out_memory) + e.out_at;
+  for (size_t i = 0; i < bytes / sizeof(float); ++i) {
+    StoreElement(ROPE_F32, in, static_cast<int64_t>(i), 1.0f + static_cast<float>(i));
+  }
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = 1;
+  args.tokens = kTokens;
+  args.positions.kind = ROPE_POSITIONS_OFFSET;
+  args.positions.offset = 7;
+  args.q.data = in;
+  args.q.dtype = ROPE_F32;
+  args.q.heads = kHeads;
+  args.q.layout = ROPE_LAYOUT_STRIDED;
+  args.q.stride_head = stride;
+  args.q.stride_token = kHeads * stride;
+  args.q_out = args.q;
+  args.q_out.data = out;
+  ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+  const std::vector<char> expected(out, out + bytes);
+  std::fill(out, out + bytes, 0);
+
+  Plan plan;
+  ASSERT_EQ(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan), ROPE_OK) << rope_last_error();
+  *arena = Arena{};
+  std::vector<uint8_t> writes(bytes, 0);
+  arena->ranges.push_back({in, in + bytes, nullptr});
+  arena->ranges.push_back({out, out + bytes, &writes});
+  Walked w;
+  ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK) << rope_last_error();
+  EXPECT_FALSE(arena->failed) << "outside of a tensor, or written twice";
+  EXPECT_EQ(arena->bytes_written, int64_t{kTokens} * kHeads * e.head_dim * 4);
+  EXPECT_EQ(std::memcmp(out, expected.data(), bytes), 0);
+}
+
+TEST_F(CudaGrid, CopiesTheRestOnceAndAligned) {
+  const CopyCase cases[] = {
+      {"all aligned", 16, 8, 4, 0, 0, 0, ROPE_ANGLE_FLOAT32},
+      {"the span aligned, the head not", 12, 8, 2, 0, 8, 8, ROPE_ANGLE_FLOAT32},
+      {"the input's head alone not aligned", 12, 8, 2, 0, 8, 0, ROPE_ANGLE_FLOAT32},
+      {"a rest of half a vector", 10, 8, 0, 12, 0, 0, ROPE_ANGLE_FLOAT32},
+      {"frequencies in several launches", 512, 400, 16, 0, 0, 0, ROPE_ANGLE_EXACT},
+  };
+  for (const CopyCase& e : cases) ExpectCopied(e);
 }
 
 rope_status WalkFill(const FillLaunch& l, void*) {
@@ -471,6 +549,36 @@ TEST_F(CudaGrid, ExtentsBeyond32Bits) {
       EXPECT_EQ(counted, batch * tokens);
     }
   }
+}
+
+// More heads than the rows of one grid take: each launch goes on where the one before ended.
+TEST_F(CudaGrid, HeadsBeyondOneGrid) {
+  const ContextPtr context = Plain(64, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
+  constexpr int kHeads = 10000000;
+  const Plan plan = VirtualPlan(*context, 1, 1, kHeads);
+  Walked w;
+  w.walk = false;
+  w.keep = true;
+  ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+  ASSERT_GT(w.launches, 1);
+  int64_t row = 0;  // heads before this launch: few tokens, so that a thread has one head
+  for (const Launch& l : w.kept) {
+    ASSERT_EQ(l.shape.heads_per_thread, 1u);
+    for (const uint32_t block : {0u, l.shape.grid_y / 2, l.shape.grid_y - 1}) {
+      *arena = Arena{};
+      arena->is_virtual = true;
+      WalkBlock(l, 0, block);
+      const int64_t first = row + int64_t{block} * l.shape.y;
+      const int64_t count = std::min<int64_t>(l.shape.y, kHeads - first);
+      ASSERT_GT(count, 0);
+      ASSERT_FALSE(arena->stores.empty());
+      EXPECT_EQ(arena->bytes_written, count * 64 * 4);
+      EXPECT_EQ(arena->stores.begin()->first, 0x200000000000 + static_cast<uint64_t>(first) * 256);
+    }
+    row += int64_t{l.shape.grid_y} * l.shape.y;
+  }
+  EXPECT_GE(row, kHeads);
+  EXPECT_LT(row, kHeads + int64_t{w.kept[0].shape.y});
 }
 
 struct Expected {

@@ -1,7 +1,7 @@
 # Tests of the CUDA backend. Included by tests/CMakeLists.txt.
 
 # Runs everywhere: walks the grid on the host.
-rope_test(cuda_grid_test rope_objects)
+rope_test(cuda_grid_test librope_objects)
 if(NOT ROPE_CUDA_FOUND)
   target_sources(cuda_grid_test PRIVATE ${PROJECT_SOURCE_DIR}/src/cuda/launch.cc)
   return()
@@ -15,17 +15,18 @@ target_link_libraries(cuda_test PRIVATE ${ROPE_CUDA_LIBRARIES})
 set_tests_properties(cuda_test PROPERTIES LABELS gpu)
 
 # What was built: resources and machine code of the kernels, symbols, size.
-if(BUILD_SHARED_LIBS AND NOT ROPE_SANITIZE)
-  add_library(rope_without_cuda SHARED $<TARGET_OBJECTS:rope_objects>
+find_program(ROPE_PYTHON python3)
+if(ROPE_BUILD_SHARED AND ROPE_PYTHON AND NOT ROPE_SANITIZE)
+  add_library(rope_without_cuda SHARED $<TARGET_OBJECTS:librope_objects>
     ${PROJECT_SOURCE_DIR}/src/cuda/none.cc)
   target_include_directories(rope_without_cuda PRIVATE
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(rope_without_cuda PRIVATE PkgConfig::HWY Threads::Threads)
+  target_link_libraries(rope_without_cuda PRIVATE Threads::Threads)
   target_link_options(rope_without_cuda PRIVATE
     -Wl,--version-script=${PROJECT_SOURCE_DIR}/src/librope.map)
   add_test(NAME cuda_build_test
     COMMAND ${ROPE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/cuda_build_test.py
-      --library $<TARGET_FILE:rope> --without $<TARGET_FILE:rope_without_cuda>
+      --library $<TARGET_FILE:librope> --without $<TARGET_FILE:rope_without_cuda>
       --object ${ROPE_CUDA_OBJECT} --report ${ROPE_CUDA_REPORT} --nvcc ${ROPE_NVCC})
   set_tests_properties(cuda_build_test PROPERTIES SKIP_REGULAR_EXPRESSION "^SKIPPED")
 endif()

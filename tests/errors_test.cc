@@ -100,6 +100,23 @@ TEST(Info, WritesAsMuchAsTheCallersStructHas) {
   EXPECT_EQ(rope_context_info(context.get(), 0, &newer.known), kUnsupported);
 }
 
+TEST(Info, TellsTheShapeOfTheContext) {
+  rope_config config = Config(16);
+  config.rotary_dim = 8;
+  config.rotary_offset = 6;
+  config.axes = 2;
+  config.mrope_section[0] = 1;
+  config.mrope_section[1] = 3;
+  rope_info info = ROPE_INIT(rope_info);
+  ASSERT_OK(rope_context_info(Create(config).get(), 0, &info));
+  EXPECT_EQ(info.head_dim, 16);
+  EXPECT_EQ(info.rotary_dim, 8);
+  EXPECT_EQ(info.rotary_offset, 6);
+  EXPECT_EQ(info.pairs, 4);
+  EXPECT_EQ(info.axes, 2);
+  EXPECT_EQ(info.freq_sets, 1);
+}
+
 TEST(InvFreq, BadArguments) {
   const Context context = Create(Config(kDim));
   double out[kPairs + 1] = {-1, -1, -1, -1, -1};
@@ -148,7 +165,7 @@ TEST(FillErrors, EachIsRefusedWithItsMessage) {
   using F = Fill;
   static double misaligned[4];
   const BadInput<F> cases[] = {
-      {"batch 0", [](F* f) { f->batch = 0; }, kInvalid, {"batch (0)"}},
+      {"batch negative", [](F* f) { f->batch = -1; }, kInvalid, {"batch (-1)", "negative"}},
       {"tokens negative", [](F* f) { f->tokens = -2; }, kInvalid, {"tokens (-2)"}},
       {"kind", [](F* f) { f->positions.kind = 0; }, kInvalid, {"positions->kind (0)"}},
       {"format missing", [](F* f) { f->rows.format = 0; }, kInvalid, {"out->format (0)"}},
@@ -182,6 +199,17 @@ TEST(FillErrors, EachIsRefusedWithItsMessage) {
        [](F* f) { f->rows.stride_token = INT64_MAX; },
        kInvalid,
        {"stride_token"}},
+      {"sin is data",
+       [](F* f) { f->rows.format = ROPE_COS_SIN_SPLIT, f->rows.sin = f->rows.data; },
+       kInvalid,
+       {"out->sin (", "overlaps data", "disjoint"}},
+      {"sin one element behind data",
+       [](F* f) {
+         f->rows.format = ROPE_COS_SIN_FULL_HALVES;
+         f->rows.sin = static_cast<float*>(f->rows.data) + 1;
+       },
+       kInvalid,
+       {"out->sin (", "overlaps data"}},
       {"struct_size", [](F* f) { f->rows.struct_size = 4; }, kInvalid, {"struct_size (4)"}},
   };
   const Context context = Create(Config(kDim));

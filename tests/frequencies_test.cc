@@ -8,11 +8,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "context.h"
 #include "precise.h"
 #include "support/elements.h"
+#include "support/errors.h"
 #include "support/handles.h"
 #include "support/quad.h"
 
@@ -148,6 +150,139 @@ TEST(Frequencies, GoldenAttentionFactors) {
     }
   }
   EXPECT_EQ(found, 8);
+}
+
+// The formulas of transformers' modeling_rope_utils.py (_compute_yarn_parameters), in long double.
+std::vector<double> YarnInvFreq(const rope_config& c) {
+  const int dim = c.head_dim;
+  const auto theta = static_cast<long double>(c.theta), factor = static_cast<long double>(c.factor);
+  const auto pair_of = [&](double rotations) {
+    const auto original = static_cast<long double>(c.original_max_position_embeddings);
+    const long double turns = original / (rotations * 2 * static_cast<long double>(Pi()));
+    return dim * std::log(turns) / (2 * std::log(theta));
+  };
+  long double low = pair_of(c.beta_fast), high = pair_of(c.beta_slow);
+  if (!c.yarn_no_truncate) low = std::floor(low), high = std::ceil(high);
+  if (low < 0) low = 0;
+  if (high > dim - 1) high = dim - 1;
+  if (low == high) high += 0.001L;
+  std::vector<double> values;
+  for (int i = 0; i < dim / 2; ++i) {
+    const long double plain = std::pow(theta, -2.0L * i / dim);
+    const long double ramp = (i - low) / (high - low);
+    const long double share = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    values.push_back(static_cast<double>(plain * (1 - share) + plain / factor * share));
+  }
+  return values;
+}
+
+TEST(Frequencies, YarnWhereItsRangeLeavesThePairs) {
+  const struct {
+    const char* name;
+    int64_t original;
+    double beta_fast, beta_slow;
+    int no_truncate;
+  } cases[] = {
+      {"begins before the first pair", 64, 32, 1, 0},
+      {"ends behind the last channel", 4096, 32, 1e-6, 0},
+      {"begins behind its end", int64_t{1} << 40, 32, 1, 0},
+      {"is empty at the first pair", 6, 1, 1, 0},
+      {"is empty between two pairs", 4096, 4, 4, 1},
+      {"not truncated", 4096, 32, 1, 1},
+  };
+  for (const auto& example : cases) {
+    SCOPED_TRACE(example.name);
+    rope_config config = Config(8);
+    config.scaling = ROPE_SCALING_YARN;
+    config.factor = 4;
+    config.original_max_position_embeddings = example.original;
+    config.beta_fast = example.beta_fast;
+    config.beta_slow = example.beta_slow;
+    config.yarn_no_truncate = example.no_truncate;
+    ExpectClose(InvFreq(config), YarnInvFreq(config), 2e-6, 0);
+    config.angle = ROPE_ANGLE_EXACT;
+    ExpectClose(InvFreq(config), YarnInvFreq(config), 1e-13, 0);
+  }
+}
+
+// A base of 1 has no logarithm to divide by: all frequencies are NaN.
+TEST(Frequencies, ThatAreNoNumbersAreRefused) {
+  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+    rope_config config = Config(8, ROPE_PAIRING_HALVES, 1);
+    config.angle = angle;
+    config.scaling = ROPE_SCALING_YARN;
+    config.factor = 4;
+    config.original_max_position_embeddings = 4096;
+    rope_context* context = nullptr;
+    EXPECT_EQ(rope_context_create(&config, &context), ROPE_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(rope_last_error()).find("theta (1)"), std::string::npos)
+        << rope_last_error();
+    EXPECT_EQ(context, nullptr);
+  }
+}
+
+TEST(Frequencies, FactorsOfAttentionAndSoftmax) {
+  const std::vector<double> ones(4, 1.0);
+  rope_config longrope = Config(8);
+  longrope.scaling = ROPE_SCALING_LONGROPE;
+  longrope.original_max_position_embeddings = 2048;
+  longrope.seq_len = 1;
+  longrope.short_factor = longrope.long_factor = ones.data();
+  longrope.table_length = 4;
+  const struct {
+    double factor;
+    int64_t max_position;
+    double want;
+  } of_longrope[] = {
+      {4, 0, std::sqrt(1 + std::log(4) / std::log(2048))},
+      {4, 32768, std::sqrt(1 + std::log(4) / std::log(2048))},  // the factor, and not 16
+      {0, 32768, std::sqrt(1 + std::log(16) / std::log(2048))},
+      {1, 0, 1},
+      {0.5, 0, 1},
+      {0, 1024, 1},
+  };
+  for (const auto& example : of_longrope) {
+    longrope.factor = example.factor;
+    longrope.max_position_embeddings = example.max_position;
+    EXPECT_NEAR(Info(longrope).attention_factor, example.want, 1e-15);
+  }
+  rope_config yarn = Config(8);
+  yarn.scaling = ROPE_SCALING_YARN;
+  yarn.original_max_position_embeddings = 2048;
+  const double log40 = std::log(40);
+  const struct {
+    double factor, mscale, all_dim, attention, softmax;
+  } of_yarn[] = {
+      {40, 0, 0, 0.1 * log40 + 1, 1},
+      {40, 0.7, 0, 0.1 * log40 + 1, 1},  // mscale counts beside mscale_all_dim only
+      {40, 0, 0.7, 0.1 * log40 + 1, (0.07 * log40 + 1) * (0.07 * log40 + 1)},
+      {40, 0.5, 0.7, (0.05 * log40 + 1) / (0.07 * log40 + 1),
+       (0.07 * log40 + 1) * (0.07 * log40 + 1)},
+      {0.5, 0.5, 0.7, 1, 1},
+  };
+  for (const auto& example : of_yarn) {
+    yarn.factor = example.factor;
+    yarn.mscale = example.mscale;
+    yarn.mscale_all_dim = example.all_dim;
+    EXPECT_NEAR(Info(yarn).attention_factor, example.attention, 1e-15) << example.all_dim;
+    EXPECT_NEAR(Info(yarn).softmax_factor, example.softmax, 1e-15) << example.all_dim;
+  }
+}
+
+TEST(Frequencies, FreqFactorsDivideWhatTheScalingGives) {
+  const std::vector<double> factors = {1, 2, 4, 8};
+  for (rope_scaling scaling :
+       {ROPE_SCALING_DEFAULT, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN, ROPE_SCALING_PROPORTIONAL}) {
+    rope_config config = Config(8);
+    config.scaling = scaling;
+    if (scaling != ROPE_SCALING_DEFAULT) config.factor = 4;
+    if (scaling == ROPE_SCALING_YARN) config.original_max_position_embeddings = 4096;
+    const std::vector<double> plain = InvFreq(config);
+    config.freq_factors = factors.data();
+    config.table_length = 4;
+    const std::vector<double> divided = InvFreq(config);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(divided[i], plain[i] / factors[i]) << scaling;
+  }
 }
 
 TEST(Frequencies, LongropeChoosesByLength) {
@@ -324,8 +459,116 @@ TEST(NextChange, OfEveryScaling) {
   EXPECT_EQ(next(longrope, 0), 4097);
   EXPECT_EQ(next(longrope, 4096), 4097);
   EXPECT_EQ(next(longrope, 4097), INT64_MAX);
+  // The length is the argument: that of the configuration is not read.
+  longrope.seq_len = -3;
+  EXPECT_EQ(next(longrope, 0), 4097);
+  // No length is above the largest.
+  longrope.original_max_position_embeddings = INT64_MAX;
+  EXPECT_EQ(next(longrope, 5), INT64_MAX);
   longrope.long_factor = shorts.data();
   EXPECT_EQ(next(longrope, 0), INT64_MAX);
+}
+
+// What a context tells of the lengths it is right for, and what it does beyond.
+TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
+  const auto valid_below = [](const Context& context, int32_t set = 0) {
+    rope_info info = ROPE_INIT(rope_info);
+    EXPECT_OK(rope_context_info(context.get(), set, &info));
+    return info.valid_below;
+  };
+  EXPECT_EQ(valid_below(Create(Config(64))), INT64_MAX);
+
+  rope_config dynamic = Config(64);
+  dynamic.scaling = ROPE_SCALING_DYNAMIC;
+  dynamic.factor = 2;
+  dynamic.max_position_embeddings = 2048;
+  dynamic.seq_len = 3000;
+  EXPECT_EQ(valid_below(Create(dynamic)), 3001);
+
+  const std::vector<double> shorts(32, 1.0), longs(32, 4.0);
+  rope_config below = Config(64);
+  below.scaling = ROPE_SCALING_LONGROPE;
+  below.factor = 4;
+  below.original_max_position_embeddings = 4096;
+  below.seq_len = 1;
+  below.short_factor = shorts.data();
+  below.long_factor = longs.data();
+  below.table_length = 32;
+  rope_config above = below;
+  above.seq_len = 4097;
+  const rope_config* configs[] = {&below, &above};
+  rope_context* created = nullptr;
+  ASSERT_OK(rope_context_create_sets(configs, 2, &created));
+  const Context sets(created), context = Create(below);
+  EXPECT_EQ(valid_below(context), 4097);
+  EXPECT_EQ(valid_below(sets, 0), 4097);
+  EXPECT_EQ(valid_below(sets, 1), INT64_MAX);
+
+  std::vector<float> q(4 * 64, 1.0f);
+  const std::vector<float> before = q;
+  const auto apply = [&q](const Context& with, const rope_positions& positions,
+                          rope_operation operation = ROPE_FORWARD) {
+    rope_qk_args args = Args(2, 2);
+    args.operation = operation;
+    args.q = Tensor(q.data(), ROPE_F32, 1);
+    args.positions = positions;
+    return rope_apply_qk(with.get(), &args);
+  };
+  const auto expect_refused = [&](rope_status status, std::initializer_list<const char*> parts) {
+    EXPECT_EQ(status, kInvalid);
+    ExpectMessage("rope_apply_qk", parts);
+    EXPECT_EQ(q, before);
+  };
+  expect_refused(apply(context, Offset(4095)),
+                 {"position 4096", "token 1", "must be below 4096", "4097 tokens", "seq_len"});
+  expect_refused(apply(context, Offset(4095), ROPE_INVERSE), {"position 4096"});
+  int64_t offsets[2] = {0, 4095};
+  rope_positions positions{};
+  positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+  positions.offsets_i64 = offsets;
+  expect_refused(apply(context, positions), {"position 4096", "token 1", "batch row 1"});
+  const int32_t wrong_sets[2] = {1, 0}, right_sets[2] = {0, 1};
+  positions.freq_sets = wrong_sets;
+  expect_refused(apply(sets, positions), {"4097", "batch row 1"});
+  positions = rope_positions{};
+  float ids[4] = {0, 1e30f, -5, std::nanf("")};
+  positions.kind = ROPE_POSITIONS_IDS_BT;
+  positions.ids_f32 = ids;
+  expect_refused(apply(context, positions), {"token 1", "batch row 0"});
+  float row[64 * 2];
+  const rope_positions last = Offset(4096);
+  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, 32, 1, row);
+  EXPECT_EQ(rope_cos_sin_fill(context.get(), 1, 1, &last, &rows, nullptr), kInvalid);
+  ExpectMessage("rope_cos_sin_fill", {"4097"});
+
+  rope_config with_axes = below;  // every axis is looked at
+  std::vector<uint8_t> axis_of_pair(32, 0);
+  axis_of_pair[31] = 2;
+  with_axes.axes = 3;
+  with_axes.pair_axis = axis_of_pair.data();
+  const Context axes = Create(with_axes);
+  for (int a = 0; a < 3; ++a) {
+    int64_t coordinates[2 * 2 * 3] = {};
+    coordinates[2 * 3 + a] = 4096;
+    positions = rope_positions{};
+    positions.kind = ROPE_POSITIONS_IDS_BTA;
+    positions.ids_i64 = coordinates;
+    expect_refused(apply(axes, positions), {"position 4096", "token 0", "batch row 1"});
+  }
+  positions = rope_positions{};
+  positions.kind = ROPE_POSITIONS_IDS_BT;
+  positions.ids_f32 = ids;
+
+  EXPECT_OK(apply(context, Offset(4094)));  // the last position that the length has
+  EXPECT_OK(apply(context, Offset(-70000)));
+  EXPECT_OK(apply(context, Offset(70000), ROPE_SHIFT));  // a distance
+  ids[1] = 1;
+  EXPECT_OK(apply(context, positions));
+  positions = rope_positions{};
+  positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+  positions.offsets_i64 = offsets;
+  positions.freq_sets = right_sets;
+  EXPECT_OK(apply(sets, positions));
 }
 
 // --- precise.h ----------------------------------------------------------------------------------

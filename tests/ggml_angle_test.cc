@@ -129,6 +129,25 @@ TEST(GgmlAngle, YarnMixesAngles) {
   for (int64_t p : kPositions) ExpectSame(config, ggml, {p}, kOneAxis);
 }
 
+// A context so long that the range begins behind its end, which is the last channel: ggml's ramp is
+// then a step, and all pairs keep their frequency.
+TEST(GgmlAngle, YarnWhoseRangeBeginsBehindItsEnd) {
+  rope_config config = Config();
+  config.scaling = ROPE_SCALING_YARN;
+  config.factor = 4;
+  config.original_max_position_embeddings = int64_t{1} << 40;
+  Ggml ggml;
+  ggml.freq_scale = 0.25f;
+  ggml.ext_factor = 1;
+  const auto corr = [](double rotations) {
+    return kDim * std::log(0x1p40 / (rotations * 2 * M_PI)) / (2 * std::log(10000.0));
+  };
+  ggml.corr_low = static_cast<float>(std::max(0.0, std::floor(corr(32))));
+  ggml.corr_high = static_cast<float>(std::min(kDim - 1.0, std::ceil(corr(1))));
+  ASSERT_GT(ggml.corr_low, ggml.corr_high);
+  for (int64_t p : kPositions) ExpectSame(config, ggml, {p}, kOneAxis);
+}
+
 TEST(GgmlAngle, EveryAxisHasItsOwnRecurrence) {  // mrope: all axes step at every pair
   rope_config config = Config();
   config.axes = 3;

@@ -1,45 +1,17 @@
 // Memory that ends at an unmapped page, on both sides: nothing outside the described views is read
 // or written, on any target, for any dtype, pairing, odd tail, array of positions or rows.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <vector>
 
 #include "support/elements.h"
+#include "support/guarded.h"
 #include "support/handles.h"
 #include "support/targets.h"
 
 namespace rope::testing {
 namespace {
-
-enum class Edge { kStart, kEnd };
-
-// `bytes` that begin right behind, or end right before, a page without access.
-class Guarded {
- public:
-  Guarded(size_t bytes, Edge edge) {
-    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t inside = (bytes + page - 1) / page * page;
-    size_ = inside + 2 * page;
-    map_ = static_cast<char*>(mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(map_ + page, inside, PROT_READ | PROT_WRITE);
-    data_ = map_ + page + (edge == Edge::kEnd ? inside - bytes : 0);
-  }
-  ~Guarded() { munmap(map_, size_); }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(data_);
-  }
-
- private:
-  char* map_;
-  char* data_;
-  size_t size_;
-};
 
 class GuardPageTest : public TargetTest {};
 INSTANTIATE_TARGETS(GuardPageTest);
@@ -185,6 +157,23 @@ TEST_P(GuardPageTest, RowsOfEveryFormat) {
           }
         }
       }
+    }
+  }
+}
+
+// Kernels read the tables of a set in whole vectors, behind the last pair too. A table's end is no
+// guard page, so its size is asked.
+TEST_P(GuardPageTest, TablesOfFrequenciesHoldWholeVectors) {
+  for (int dim : {2, 6, 30, 32, 34, 66, 1022}) {
+    for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
+      rope_config config = Config(dim);
+      config.angle = angle;
+      const Context context = Create(config);
+      const auto padded = static_cast<size_t>(cpu::PaddedPairs(dim / 2));
+      const FrequencySet& set = context->sets[0];
+      EXPECT_GE(set.inv_freq_f32.size(), padded);
+      EXPECT_GE(set.turns_high.size(), padded);
+      EXPECT_GE(set.turns_low.size(), padded);
     }
   }
 }

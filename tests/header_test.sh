@@ -14,6 +14,11 @@ done
 for std in c++11 c++14 c++17 c++20; do
   "$cxx" -std=$std -pedantic -Wall -Wextra -Wpadded -Werror -I"$include" -c "$dir/t.cc" -o "$dir/t.o"
 done
+# As engines in C++ include headers of C libraries.
+printf 'extern "C" {\n#include <librope/rope.h>\n}\nint use();\nint use() { return static_cast<int>(ROPE_INIT(rope_qk_args).tokens); }\n' >"$dir/e.cc"
+for std in c++11 c++20; do
+  "$cxx" -std=$std -pedantic -Wall -Wextra -Werror -I"$include" -c "$dir/e.cc" -o "$dir/e.o"
+done
 if [ -e "$include/librope/rope.hpp" ]; then
   printf '#include <librope/rope.hpp>\n' >"$dir/h.cc"
   "$cxx" -std=c++17 -pedantic -Wall -Wextra -Werror -I"$include" -c "$dir/h.cc" -o "$dir/h.o"

@@ -1,11 +1,24 @@
 #!/usr/bin/env bash
-# An installed librope, moved elsewhere, serves a C program through pkg-config and a CMake project
-# through find_package; a static build too.
-# usage: install_test.sh <build folder> <source folder> <cmake> <C compiler>
+# An installed librope, moved elsewhere, serves programs in C through pkg-config and CMake projects in
+# C and in C++ through find_package, shared and static; what is installed is complete and says nothing
+# of the build.
+# usage: install_test.sh <build folder> <source folder> <cmake> <C compiler> <C++ compiler>
 set -eu
-build=$1 source=$2 cmake=$3 cc=$4
+build=$1 source=$2 cmake=$3 cc=$4 cxx=$5
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+fail() { echo "install_test: $*" >&2; exit 1; }
+quietly() { "$@" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "$*"; }; }
+refused() { # PATTERN COMMAND..: the command fails and says so
+  local pattern=$1
+  shift
+  ! "$@" >"$dir/log" 2>&1 || fail "was not refused: $*"
+  tr '\n' ' ' <"$dir/log" | tr -s ' ' | grep -qE "$pattern" || { cat "$dir/log"; fail "no \"$pattern\": $*"; }
+}
+version=$(sed -n 's/^#define ROPE_VERSION_[A-Z]* //p' "$source/include/librope/rope.h" | paste -sd.)
+minor=${version%.*}
+# Only librope's own .pc file: it needs no other.
+pc() { PKG_CONFIG_LIBDIR=$pkg pkg-config "$@"; }
 
 cat >"$dir/main.c" <<'C'
 #include <librope/rope.h>
@@ -25,37 +38,102 @@ int main(void) {
   return q[0] < -0.98f && q[0] > -1.0f && q[32] > 0.141f && q[32] < 0.142f ? 0 : 1; /* cos 3, sin 3 */
 }
 C
-mkdir "$dir/consumer"
-cp "$dir/main.c" "$dir/consumer"
-cat >"$dir/consumer/CMakeLists.txt" <<'CMAKE'
+# A project of one language each; it also checks what find_package leaves behind.
+for language in C CXX; do
+  mkdir "$dir/$language"
+  suffix=$([ $language = C ] && echo c || echo cc)
+  cp "$dir/main.c" "$dir/$language/main.$suffix"
+  cat >"$dir/$language/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.16)
-project(consumer C CXX)
-find_package(librope 0.1 REQUIRED)
-add_executable(consumer main.c)
+project(consumer $language)
+get_property(before DIRECTORY PROPERTY VARIABLES)
+find_package(librope \${WANTED} REQUIRED \${PARTS})
+get_property(after DIRECTORY PROPERTY VARIABLES)
+list(REMOVE_ITEM after before \${before})
+list(FILTER after EXCLUDE REGEX "^(librope_|Threads_|FIND_PACKAGE_|CMAKE_|_CMAKE_|THREADS_|PTHREAD_)")
+if(after)
+  message(FATAL_ERROR "find_package leaves \${after}")
+endif()
+add_executable(consumer main.$suffix)
 target_link_libraries(consumer PRIVATE librope::librope)
 CMAKE
-
-consume() { # prefix
+done
+consume() { # PREFIX NAME: sets pkg
   pkg=$(dirname "$(find "$1" -name librope.pc)")
-  "$cmake" -S "$dir/consumer" -B "$dir/consumer-$2" -DCMAKE_PREFIX_PATH="$1" -DCMAKE_C_COMPILER="$cc" >"$dir/log" || { cat "$dir/log"; exit 1; }
-  "$cmake" --build "$dir/consumer-$2" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
-  "$dir/consumer-$2/consumer"
+  local language
+  for language in C CXX; do
+    quietly "$cmake" -S "$dir/$language" -B "$dir/$2-$language" -DCMAKE_PREFIX_PATH="$1" -DWANTED="$minor" \
+      -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx"
+    quietly "$cmake" --build "$dir/$2-$language"
+    "$dir/$2-$language/consumer" || fail "$2 $language consumer"
+  done
 }
+compile() { "$cc" -std=c99 -Wall -Werror "$dir/main.c" -o "$dir/main" "$@" || fail "compile $*"; }
 
-"$cmake" --install "$build" --prefix "$dir/first" >/dev/null
+# --- shared, moved
+quietly "$cmake" --install "$build" --prefix "$dir/first"
 mv "$dir/first" "$dir/moved"
 consume "$dir/moved" shared
 lib=$(dirname "$pkg")
-export PKG_CONFIG_PATH=$pkg
-"$cc" -std=c99 -Wall -Werror $(pkg-config --cflags librope) "$dir/main.c" -o "$dir/main" $(pkg-config --libs librope)
+compile $(pc --cflags --libs librope)
 LD_LIBRARY_PATH=$lib "$dir/main"
-test "$(pkg-config --modversion librope)" = "$(sed -n 's/^#define ROPE_VERSION_[A-Z]* //p' "$source/include/librope/rope.h" | paste -sd.)"
-! grep -rIl "$build\|$dir/first" "$dir/moved" --include='*.pc' --include='*.cmake' || { echo "an installed file names the build"; exit 1; }
+test "$(realpath "$(pc --variable=includedir librope)")" = "$(realpath "$dir/moved/include")" || fail "includedir"
+test "$(pc --modversion librope)" = "$version" || fail "librope.pc has another version"
+! grep -rIl "$build\|$dir/first" "$dir/moved" --include='*.pc' --include='*.cmake' || fail "an installed file names the build"
 
-"$cmake" -S "$source" -B "$dir/static" -DBUILD_SHARED_LIBS=OFF -DROPE_BUILD_TESTS=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_INSTALL_PREFIX="$dir/static-prefix" >"$dir/log" || { cat "$dir/log"; exit 1; }
-"$cmake" --build "$dir/static" --target install >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
-consume "$dir/static-prefix" static
-export PKG_CONFIG_PATH=$pkg
-"$cc" -std=c99 $(pkg-config --static --cflags librope) "$dir/main.c" -o "$dir/main" $(pkg-config --static --libs librope)
+# Another ABI is refused: by CMake's version, by its absence of components, by the name of the library.
+next=${minor%.*}.$((${minor#*.} + 1))
+configure=("$cmake" -S "$dir/C" -DCMAKE_PREFIX_PATH="$dir/moved" -DCMAKE_C_COMPILER="$cc")
+refused 'compatible with requested version' "${configure[@]}" -B "$dir/next" -DWANTED="$next"
+refused 'compatible with requested version' "${configure[@]}" -B "$dir/old" -DWANTED="$version.1"
+refused 'librope has no components' "${configure[@]}" -B "$dir/parts" -DWANTED="$minor" -DPARTS="COMPONENTS;cuda"
+! pc --exists "librope >= $next" || fail "librope.pc is newer than the library"
+mv "$lib/librope.so.$minor" "$lib/librope.so.$next"
+! LD_LIBRARY_PATH=$lib "$dir/main" 2>/dev/null || fail "the program runs with librope.so.$next"
+mv "$lib/librope.so.$next" "$lib/librope.so.$minor"
+
+# Complete: documents, and a page that names every function.
+for file in LICENSE NOTICE THIRD-PARTY-NOTICES README.md CHANGELOG.md docs/models.md docs/cuda.md \
+  examples/CMakeLists.txt examples/quickstart.c; do
+  [ -s "$dir/moved/share/doc/librope/$file" ] || fail "not installed: $file"
+done
+page=$dir/moved/share/man/man3/librope.3
+while read -r function; do
+  grep -q "\b$function\b" "$page" || fail "librope.3 does not name $function"
+done <"$source/tests/abi/symbols.txt"
+grep -q "\"librope $minor\"" "$page" || fail "librope.3 is of another version"
+
+# Two packages: what programs need, and what compiling needs.
+quietly "$cmake" --install "$build" --prefix "$dir/runtime" --component Runtime
+quietly "$cmake" --install "$build" --prefix "$dir/development" --component Development
+files() { (cd "$1" && find . -type f -o -type l) | sort; }
+cmp <(files "$dir/moved") <({ files "$dir/runtime"; files "$dir/development"; } | sort) || fail "the components are not the whole, or overlap"
+wanted=$(printf '%s\n' "librope.so.$minor" "librope.so.$version" LICENSE NOTICE THIRD-PARTY-NOTICES | sort)
+[ "$(files "$dir/runtime" | sed 's|.*/||' | sort)" = "$wanted" ] || fail "the Runtime component: $(files "$dir/runtime")"
+
+# The installed examples, by themselves.
+cp -r "$dir/moved/share/doc/librope/examples" "$dir/examples"
+quietly "$cmake" -S "$dir/examples" -B "$dir/examples/build" -DCMAKE_PREFIX_PATH="$dir/moved" \
+  -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx"
+quietly "$cmake" --build "$dir/examples/build"
+"$dir/examples/build/example_quickstart" >/dev/null || fail "the installed quickstart"
+
+# --- static, with absolute directories as Nix and Guix give them
+static=$dir/static-prefix
+quietly "$cmake" -S "$source" -B "$dir/static" -DROPE_BUILD_SHARED=OFF -DROPE_BUILD_TESTS=OFF -DROPE_CUDA=OFF \
+  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_INSTALL_PREFIX="$static" -DCMAKE_INSTALL_LIBDIR="$static/lib" \
+  -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx"
+quietly "$cmake" --build "$dir/static" --target install
+consume "$static" static
+[ "$(pc --variable=prefix librope)" = "$static" ] || fail "absolute libdir: prefix is $(pc --variable=prefix librope)"
+# librope.so is not there, and the plain command of README links the archive.
+compile $(pc --cflags --libs librope)
 "$dir/main"
+compile $(pc --static --cflags --libs librope)
+"$dir/main"
+compile -static $(pc --cflags --libs librope)
+"$dir/main"
+# Inside a plugin it stays inside.
+"$cc" -std=c99 -fPIC -shared "$dir/main.c" -o "$dir/plugin.so" -Wl,--no-undefined $(pc --cflags --libs librope) || fail "a plugin"
+! nm -D --defined-only "$dir/plugin.so" | grep ' rope_' || fail "a plugin exports librope"
 echo ok

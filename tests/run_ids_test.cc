@@ -83,6 +83,7 @@ TEST(RunIds, BadArguments) {
       {"t negative", {{4, 0, 0, 0, 0}, {0, -1, 1, 1, 0}}, 0, 4, {"runs[1]", "negative"}},
       {"interval negative", {{0, 1, 2, 2, -1}}, 0, 4, {"runs[0]", "t_interval"}},
       {"h missing", {{0, 1, 0, 4, 0}}, 0, 4, {"runs[0]", "positive"}},
+      {"w missing", {{0, 1, 4, 0, 0}}, 0, 4, {"runs[0]", "positive"}},
       {"h without t", {{4, 0, 1, 0, 0}}, 0, 4, {"runs[0]"}},
       {"interval without t", {{4, 0, 0, 0, 2}}, 0, 4, {"runs[0]"}},
       {"tokens too few", {{5, 0, 0, 0, 0}}, 0, 4, {"tokens (4)", "(5)"}},
@@ -107,6 +108,18 @@ TEST(RunIds, BadArguments) {
     EXPECT_EQ(next, -7);
     for (int64_t id : ids) EXPECT_EQ(id, -99);
   }
+}
+
+TEST(RunIds, MisalignedPointers) {
+  alignas(8) char memory[8 * sizeof(int64_t)] = {};
+  auto* const runs = reinterpret_cast<const rope_run*>(memory + 4);
+  const rope_run run = {2, 0, 0, 0, 0};
+  int64_t ids[6] = {}, next = -7;
+  EXPECT_EQ(rope_run_ids(runs, 1, 0, ids, 0, &next), kInvalid);
+  ExpectMessage("rope_run_ids", {"runs", "aligned"});
+  EXPECT_EQ(rope_run_ids(&run, 1, 0, reinterpret_cast<int64_t*>(memory + 4), 2, &next), kInvalid);
+  ExpectMessage("rope_run_ids", {"ids", "aligned"});
+  EXPECT_EQ(next, -7);
 }
 
 TEST(RunIds, NullPointers) {

@@ -2,6 +2,7 @@
 // they give the bits of the others.
 #include <gtest/gtest.h>
 #include <hwy/cache_control.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <random>
@@ -74,6 +75,61 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
   }
   const bool scalar = std::string(kernels().target) == "SCALAR";
   EXPECT_EQ(tried > 0, !scalar) << "no rotation of this target streams";
+}
+
+// Zeros that take memory only where they are touched.
+class Untouched {
+ public:
+  explicit Untouched(size_t bytes) : size_(bytes) {
+    data_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  ~Untouched() { munmap(data_, size_); }
+  Untouched(const Untouched&) = delete;
+  Untouched& operator=(const Untouched&) = delete;
+  char* data() const { return static_cast<char*>(data_); }
+
+ private:
+  void* data_;
+  size_t size_;
+};
+
+// Such stores need whole lines: an output beyond the cache that begins within a line is written the
+// ordinary way. Of the large call the first task alone runs.
+TEST_P(StreamingTest, NotIntoTheMiddleOfALine) {
+  constexpr int kDim = 128;
+  constexpr int64_t kMany = 1 << 18;  // 64 MiB of 16-bit elements: no cache keeps that many
+  constexpr size_t kTaskBytes = 64 << 10;
+  const rope_runner first_task = {[](void*, rope_task_fn fn, void* task, uint32_t) {
+                                    fn(task, 0);
+                                    return 0;
+                                  },
+                                  nullptr};
+  const Untouched in(kMany * kDim * sizeof(float)), out(kMany * kDim * sizeof(float) + 64);
+  for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+    for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+      const Context context = Create(Config(kDim, pairing));
+      const auto elements = static_cast<int64_t>(kTaskBytes) / ElementSize(dtype);
+      for (int64_t i = 0; i < elements; ++i) {
+        StoreElement(dtype, in.data(), i, 0.01f * static_cast<float>(i % 1000));
+      }
+      std::vector<char> want(in.data(), in.data() + kTaskBytes);
+      rope_qk_args args = Args(1, elements / kDim);
+      args.q = Tensor(want.data(), dtype, 1);
+      args.positions = Offset(5);
+      ASSERT_OK(rope_apply_qk(context.get(), &args));
+      for (int bytes : {16, 32, 48}) {
+        args = Args(1, kMany);
+        args.q = Tensor(in.data(), dtype, 1);
+        args.q_out = Tensor(out.data() + bytes, dtype, 1);
+        args.positions = Offset(5);
+        args.runner = &first_task;
+        ASSERT_OK(rope_apply_qk(context.get(), &args));
+        EXPECT_EQ(std::memcmp(out.data() + bytes, want.data(), kTaskBytes), 0)
+            << bytes << " dtype " << dtype;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -1,8 +1,16 @@
 // The contract with runners, the pool, and one context in many threads. Run under ThreadSanitizer
 // too.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <random>
@@ -12,6 +20,24 @@
 
 #include "support/errors.h"
 #include "support/handles.h"
+
+namespace {
+
+// How many more threads the system grants.
+constexpr int kUnlimited = 1 << 30;
+std::atomic<int> threads_left{kUnlimited};
+
+}  // namespace
+
+// Stands before the system's for the whole program, so that a test can have threads refused. Limits
+// of memory would do so too, but end a program under AddressSanitizer.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*start)(void*), void* argument) {
+  static const auto system = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, __func__));
+  if (threads_left <= 0) return EAGAIN;
+  if (threads_left != kUnlimited) --threads_left;
+  return system(thread, attributes, start, argument);
+}
 
 namespace rope::testing {
 namespace {
@@ -194,6 +220,33 @@ TEST(Pool, UsesItsThreadsAndTheCallers) {
   EXPECT_EQ(seen.ids.count(std::this_thread::get_id()), 1u);
 }
 
+// parallel_for returns after the last task has finished, however long a worker holds one.
+TEST(Pool, WaitsForItsSlowestWorker) {
+  const Pool pool = MakePool(3);
+  const rope_runner* runner = rope_pool_runner(pool.get());
+  struct Round {
+    std::thread::id caller = std::this_thread::get_id();
+    std::atomic<int> arrived{0}, finished{0};
+  };
+  // Three tasks on three threads; the caller leaves its own at once, the workers theirs late.
+  const auto fn = [](void* task, uint32_t) {
+    auto* round = static_cast<Round*>(task);
+    ++round->arrived;
+    while (round->arrived < 3) std::this_thread::yield();
+    if (std::this_thread::get_id() != round->caller) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ++round->finished;
+  };
+  for (int n = 0; n < 5; ++n) {
+    Round round;
+    ASSERT_EQ(runner->parallel_for(runner->pool, fn, &round, 3), 0);
+    const int finished = round.finished;
+    while (round.finished < 3) std::this_thread::yield();  // `round` outlives its tasks
+    ASSERT_EQ(finished, 3);
+  }
+}
+
 TEST(Pool, ConcurrentCallersGetTheBitsOfOneThread) {
   const Context context = Create(Config(kDim));
   const Pool pool = MakePool(3);
@@ -217,6 +270,127 @@ TEST(Pool, ConcurrentCallersGetTheBitsOfOneThread) {
 
 TEST(Pool, MayBeMadeAndDestroyedOften) {
   for (int n = 0; n < 50; ++n) MakePool(1 + n % 4);
+}
+
+// The inner calls run on the thread of the task, which could not wait for its own turn.
+TEST(Pool, ATaskMayUseItsOwnPool) {
+  const Pool pool = MakePool(3);
+  struct State {
+    const rope_runner* runner;
+    std::atomic<int> leaves{0};
+    std::atomic<int> strangers{0};
+  } state{rope_pool_runner(pool.get())};
+  const auto outer = [](void* task, uint32_t) {
+    auto* s = static_cast<State*>(task);
+    struct Inner {
+      State* state;
+      std::thread::id thread;
+    } inner{s, std::this_thread::get_id()};
+    s->runner->parallel_for(
+        s->runner->pool,
+        [](void* leaf, uint32_t) {
+          const auto* i = static_cast<Inner*>(leaf);
+          ++i->state->leaves;
+          i->state->strangers += std::this_thread::get_id() != i->thread;
+        },
+        &inner, 5);
+  };
+  for (int n = 0; n < 20; ++n) {
+    ASSERT_EQ(state.runner->parallel_for(state.runner->pool, outer, &state, 7), 0);
+  }
+  EXPECT_EQ(state.leaves, 20 * 7 * 5);
+  EXPECT_EQ(state.strangers, 0);
+}
+
+// Runs `body` in a child after fork and expects it to end by itself, with status 0, within 20 s.
+template <class Body>
+void ExpectChildEnds(Body body) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(20);  // instead of for ever
+    body();     // ends the process
+    _exit(99);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// A child has the pool, but none of its threads.
+TEST(Pool, AChildAfterForkMayUseAndDestroyIt) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer ends a child that forked with threads; other builds run this";
+#endif
+  Pool pool = MakePool(3);
+  const Context context = Create(Config(kDim));
+  std::vector<float> want = Random(200), x = want;
+  const rope_qk_args args = ArgsOf(1, 200, &want, rope_pool_runner(pool.get()));
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  ExpectChildEnds([&] {
+    const rope_qk_args mine = ArgsOf(1, 200, &x, rope_pool_runner(pool.get()));
+    const bool good = rope_apply_qk(context.get(), &mine) == ROPE_OK && x == want;
+    pool.reset();
+    _exit(good ? 0 : 1);
+  });
+}
+
+// As an owner in static storage does at exit, in parent and child.
+TEST(Pool, AChildAfterForkMayExitNormally) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer ends a child that forked with threads; other builds run this";
+#endif
+  static Pool at_exit = MakePool(2);
+  ExpectChildEnds([] { std::exit(0); });
+}
+
+TEST(Pool, ThreadsThatTheSystemRefusesAreAStatus) {
+  auto* const untouched = reinterpret_cast<rope_pool*>(0x1234);
+  rope_pool* pool = untouched;
+  threads_left = 2;
+  const rope_status status = rope_pool_create(4096, &pool);
+  const int left = threads_left.exchange(kUnlimited);
+  EXPECT_EQ(status, ROPE_ERROR_UNAVAILABLE);
+  EXPECT_NE(std::string(rope_last_error()).find("threads (4096)"), std::string::npos)
+      << rope_last_error();
+  EXPECT_EQ(pool, untouched);
+  EXPECT_EQ(left, 0) << "the pool's threads do not come from pthread_create here";
+}
+
+// The program's signals are for the program's threads.
+TEST(Pool, ThreadsBlockSignals) {
+  const Pool pool = MakePool(2);
+  struct Seen {
+    std::thread::id caller = std::this_thread::get_id();
+    std::atomic<int> arrived{0}, blocked{0}, of_caller{0};
+  } seen;
+  const auto fn = [](void* task, uint32_t) {
+    auto* s = static_cast<Seen*>(task);
+    sigset_t now;
+    pthread_sigmask(SIG_SETMASK, nullptr, &now);
+    const bool blocks = sigismember(&now, SIGINT) == 1 && sigismember(&now, SIGTERM) == 1;
+    (std::this_thread::get_id() == s->caller ? s->of_caller : s->blocked) += blocks;
+    ++s->arrived;
+    while (s->arrived < 2) std::this_thread::yield();
+  };
+  const rope_runner* runner = rope_pool_runner(pool.get());
+  ASSERT_EQ(runner->parallel_for(runner->pool, fn, &seen, 2), 0);
+  EXPECT_EQ(seen.blocked, 1);
+  EXPECT_EQ(seen.of_caller, 0);
+}
+
+// Threads that find no task left count on, beyond 32 bits.
+TEST(Pool, CallsEachIndexOnceUpToTheLargestCount) {
+  if (!LongTests()) GTEST_SKIP() << "a minute: LIBROPE_TEST_LONG=1 runs it";
+  const Pool pool = MakePool(4);
+  const rope_runner* runner = rope_pool_runner(pool.get());
+  std::atomic<int> first{0};
+  const auto fn = [](void* task, uint32_t i) {
+    if (i == 0) ++*static_cast<std::atomic<int>*>(task);
+  };
+  EXPECT_EQ(runner->parallel_for(runner->pool, fn, &first, UINT32_MAX), 0);
+  EXPECT_EQ(first, 1);
 }
 
 TEST(Context, IsSharedByThreads) {

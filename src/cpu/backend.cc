@@ -42,7 +42,7 @@ bool Streams(const Plan& plan, const Tensor& t) {
   const rope_context& context = *plan.context;
   const int64_t span = SpanBytes(context, t);
   if (t.in == t.out) return false;
-  if (plan.batch * plan.tokens * t.heads * span < StreamingThreshold()) return false;
+  if (plan.batch * plan.tokens * t.heads * span < context.streaming_bytes) return false;
   int64_t misaligned = reinterpret_cast<intptr_t>(t.out) | t.out_batch | t.out_token | t.out_head |
                        t.out_span;
   for (const Segment& segment : context.segments) {
@@ -208,16 +208,18 @@ rope_status Apply(const Plan& plan) {
               plan.function, result);
 }
 
-rope_status Attach(const char*, rope_context* context) {
-  const Kernels& kernels = ChooseKernels();
+rope_status Attach(const char* function, rope_context* context) {
+  const Kernels* kernels;
+  if (rope_status s = ChooseKernels(function, &kernels)) return s;
   for (FrequencySet& set : context->sets) {  // whole vectors read beyond the last pair
     const auto padded = static_cast<size_t>(PaddedPairs(context->pairs));
     set.inv_freq_f32.resize(padded);
     set.turns_high.resize(padded);
     set.turns_low.resize(padded);
   }
-  context->backend_data = &kernels;
-  std::snprintf(context->backend_name, sizeof(context->backend_name), "cpu %s", kernels.target);
+  context->backend_data = kernels;
+  context->streaming_bytes = StreamingThreshold();
+  std::snprintf(context->backend_name, sizeof(context->backend_name), "cpu %s", kernels->target);
   return ROPE_OK;
 }
 

@@ -10,17 +10,14 @@
 namespace rope::cpu {
 
 // Outputs from this size on are written around the cache. The last cache, but no more than a usual
-// one: virtual machines report that of the whole host.
+// one: virtual machines report that of the whole host. Asks the system: for attach, not for apply.
 inline int64_t StreamingThreshold() {
-  static const int64_t kThreshold = [] {
-    constexpr int64_t kUsual = int64_t{32} << 20;
-    int64_t bytes = 0;
+  constexpr int64_t kUsual = int64_t{32} << 20;
+  int64_t bytes = 0;
 #if defined(_SC_LEVEL3_CACHE_SIZE)
-    bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif
-    return bytes > 0 ? std::min(bytes, kUsual) : kUsual;
-  }();
-  return kThreshold;
+  return bytes > 0 ? std::min(bytes, kUsual) : kUsual;
 }
 
 }  // namespace rope::cpu

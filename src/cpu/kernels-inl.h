@@ -243,6 +243,7 @@ HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
   }
 }
 
+#undef ROPE_ROW_IN_REGISTERS
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 #define ROPE_ROW_IN_REGISTERS 1
 // 32 registers hold the row of common heads: kVectors of cos and as many of sin, loaded once for all

@@ -2,13 +2,18 @@
 // chooses among them when a context is made. -march must not be given for this file.
 #include "cpu/kernels.h"
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "cpu/scalar.h"
+#include "cpu/target.h"
 #include "rotate.h"
 #include "sincos_constants.h"
+#include "status.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels.cc"
@@ -85,42 +90,67 @@ const Kernels* GetKernels() {
 }
 
 }  // namespace HWY_NAMESPACE
+
+template <>
+inline constexpr KernelsGetter kKernelsGetter<HWY_TARGET> = &HWY_NAMESPACE::GetKernels;
+
 }  // namespace rope::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+
+#ifndef __linux__
+#include <unistd.h>  // issetugid
+#endif
+
 namespace rope::cpu {
 namespace {
 
-HWY_EXPORT(GetKernels);
+// The kernels of every bit that a target can have; null where none were compiled.
+template <size_t... kBits>
+constexpr std::array<KernelsGetter, sizeof...(kBits)> Getters(std::index_sequence<kBits...>) {
+  return {kKernelsGetter<int64_t{1} << kBits>...};
+}
 
-// A choice of our own: Highway's is shared by all users of libhwy.so in the process.
-const Kernels* KernelsOf(int64_t targets) {
-  hwy::ChosenTarget chosen;
-  chosen.Update(targets);
-  return HWY_DISPATCH_TABLE(GetKernels)[chosen.GetIndex()]();
+const char* WantedTarget() {
+  constexpr char kName[] = "LIBROPE_CPU_TARGET";
+#ifdef __linux__
+  const char* wanted = secure_getenv(kName);
+#else
+  const char* wanted = issetugid() != 0 ? nullptr : std::getenv(kName);
+#endif
+  return wanted == nullptr || *wanted == '\0' ? nullptr : wanted;
 }
 
 }  // namespace
 
 std::vector<const Kernels*> ListKernels() {
+  constexpr auto kGetters = Getters(std::make_index_sequence<63>());  // HWY_SCALAR is bit 62
+  // What the compiler may use anywhere needs no check: the library would not run without.
+  const int64_t targets = DetectTargets() | HWY_STATIC_TARGET;
   std::vector<const Kernels*> all;
-  int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
-  while (targets != 0) {
-    const int64_t best = targets & -targets;  // a lower bit is a better target
-    all.push_back(KernelsOf(best));
-    targets ^= best;
+  for (size_t bit = 0; bit < kGetters.size(); ++bit) {  // a lower bit is a better target
+    if ((targets >> bit & 1) != 0 && kGetters[bit] != nullptr) all.push_back(kGetters[bit]());
   }
   return all;
 }
 
-const Kernels& ChooseKernels() {
+rope_status ChooseKernels(const char* function, const Kernels** kernels) {
   const std::vector<const Kernels*> all = ListKernels();
-  const char* wanted = std::getenv("LIBROPE_CPU_TARGET");
-  for (const Kernels* kernels : all) {
-    if (wanted != nullptr && std::strcmp(wanted, kernels->target) == 0) return *kernels;
+  const char* wanted = WantedTarget();
+  *kernels = all.front();
+  if (wanted == nullptr) return ROPE_OK;
+  std::string names;
+  for (const Kernels* candidate : all) {
+    *kernels = candidate;
+    if (std::strcmp(wanted, candidate->target) == 0) return ROPE_OK;
+    names += names.empty() ? candidate->target : std::string(", ") + candidate->target;
   }
-  return *all.front();
+  return Fail(
+      ROPE_ERROR_INVALID_ARGUMENT,
+      "%s: the environment variable LIBROPE_CPU_TARGET (\"%.40s\") must be unset, empty, or "
+      "a target of this library and CPU: %s",
+      function, wanted, names.c_str());
 }
 
 }  // namespace rope::cpu

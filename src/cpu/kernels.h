@@ -44,7 +44,7 @@ struct Block {
   const Segment* segments;
   int32_t segment_count;
   int32_t span_bytes;
-  bool heads_outer;  // heads lie further apart than tokens
+  bool heads_outer;          // heads lie further apart than tokens
   int64_t prefetch_ahead;    // bytes from a head to the one to ask the memory for; 0: do not ask
   const char* prefetch_end;  // nothing beyond it belongs to the task
 };
@@ -74,9 +74,15 @@ struct Kernels {
                     float* sin, const float* natural_cos, const float* natural_sin);
 };
 
+// How kernels.cc finds the kernels that it has compiled for a target (a HWY_* bit); null: none.
+using KernelsGetter = const Kernels* (*)();
+template <int64_t kTarget>
+inline constexpr KernelsGetter kKernelsGetter = nullptr;
+
 // Kernels of the best target of this CPU, or of the one that the environment variable
-// LIBROPE_CPU_TARGET names (such as "AVX2"), if this CPU has it.
-const Kernels& ChooseKernels();
+// LIBROPE_CPU_TARGET names (such as "AVX2"). A name of no target of ListKernels() is an error of
+// `function`; an empty value means the best, and programs with raised privileges do not look at it.
+rope_status ChooseKernels(const char* function, const Kernels** kernels);
 
 // All targets that were compiled and that this CPU can run, best first.
 std::vector<const Kernels*> ListKernels();

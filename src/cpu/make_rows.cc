@@ -130,8 +130,7 @@ void ReadValues(rope_dtype dtype, const void* data, int64_t first, int count, bo
   }
 }
 
-// Reads one row of the caller into natural order; for the FULL formats both channels of each pair,
-// and each channel its own value, whatever the format's name says of the order.
+// Reads one row of the caller into natural order; for the FULL formats both values of each pair.
 void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos1, float* sin1) {
   const RowTable& table = plan.rows;
   const rope_context& context = *plan.context;
@@ -156,8 +155,7 @@ void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos
     }
     return;
   }
-  // The channels in which the rotated vector lies, so that a row means the same to all operations.
-  const bool interleaved = context.pairing == ROPE_PAIRING_INTERLEAVED;
+  const bool interleaved = table.format == ROPE_COS_SIN_FULL_INTERLEAVED;
   for (const Segment& segment : context.segments) {
     for (int i = 0; i < segment.pairs; ++i) {
       const PairIndex index = ChannelsOf(interleaved, i, segment.pairs);

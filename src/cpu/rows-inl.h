@@ -145,7 +145,7 @@ void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row&
   float largest = 0;
   for (int i = 0; i < row.pairs; ++i) {
     const float size = std::fabs(positions[i]);
-    largest = size <= largest ? largest : size;  // NaN wins
+    if (size > largest || size != size) largest = size;  // NaN wins, and nothing is above it
   }
   if (!(largest * set.max_inv_freq < kMaxFastAngle)) {
     LargeAngles(set, positions, true, row);

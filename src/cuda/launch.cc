@@ -136,10 +136,10 @@ void SetFrequencies(const rope_context& context, rope_operation operation, Angle
   }
 }
 
-// The pairs [first_pair, first_pair + pairs) as spans of lanes. `rows_interleaved`: how rows of the
-// FULL formats pair channels. Byte offsets of tensors are left to the caller.
-void SetSpans(const rope_context& context, bool rows_interleaved, uint32_t pairs_per_lane,
-              Angles* angles) {
+// The pairs [first_pair, first_pair + pairs) as spans of lanes. Byte offsets of tensors are left to
+// the caller.
+void SetSpans(const rope_context& context, uint32_t pairs_per_lane, Angles* angles) {
+  const bool rows_interleaved = angles->rows.format == ROPE_COS_SIN_FULL_INTERLEAVED;
   const int32_t begin = angles->first_pair;
   const int32_t end = begin + static_cast<int32_t>(angles->pairs);
   angles->row_step = rows_interleaved ? 2 : 1;
@@ -287,7 +287,7 @@ class Group {
     Params& p = launch_.params;
     Angles& angles = p.angles;
     const auto per_lane = static_cast<uint32_t>(pairs_per_lane_);
-    SetSpans(context_, context_.pairing == ROPE_PAIRING_INTERLEAVED, per_lane, &angles);
+    SetSpans(context_, per_lane, &angles);
     p.lanes = angles.pairs / per_lane;
     p.in_step = StepOf(ReadsInterleaved(direction_));
     p.out_step = StepOf(WritesInterleaved(direction_));
@@ -412,7 +412,7 @@ rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* d
   fill.with_angles = IsAngles(plan.rows.format);
   if (fill.with_angles && angles.kind != AngleKind::kFloat32) angles.kind = AngleKind::kRadians;
   return ForEachPart(context, context.pairs, ROPE_FORWARD, &angles, [&](bool) {
-    SetSpans(context, plan.rows.format == ROPE_COS_SIN_FULL_INTERLEAVED, 1, &angles);
+    SetSpans(context, 1, &angles);
     return ForEachRange(plan.batch, plan.tokens, [&](const TokenRange& range) {
       angles.tokens = range;
       fill.grid_x = DivideUp(range.count, kFillTokens);

@@ -43,7 +43,7 @@ int main(void) {
   BAD_ARG(args.positions.kind = 0);
   BAD_ARG(args.positions.kind = ROPE_POSITIONS_IDS_T); /* ids are NULL: never "0, 1, 2" */
   BAD_ARG(args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS);
-  BAD_ARG(args.batch = 0);
+  BAD_ARG(args.batch = -1);
   BAD_ARG(args.tokens = -1);
   BAD_ARG(args.q.dtype = 0);
   BAD_ARG(args.q.layout = 0);

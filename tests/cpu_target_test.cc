@@ -1,0 +1,92 @@
+// The choice of the instruction set: our own detection against Highway's, and the environment
+// variable LIBROPE_CPU_TARGET.
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "cpu/target.h"
+#include "librope/rope.h"
+
+namespace {
+
+rope_status Create(rope_context** context) {
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = 64;
+  config.theta = 10000;
+  config.pairing = ROPE_PAIRING_HALVES;
+  return rope_context_create(&config, context);
+}
+
+std::string Backend() {
+  rope_context* context = nullptr;
+  if (Create(&context) != ROPE_OK) return rope_last_error();
+  std::string backend = rope_context_backend(context);
+  rope_context_destroy(context);
+  return backend;
+}
+
+class CpuTarget : public ::testing::Test {
+ protected:
+  void TearDown() override { unsetenv("LIBROPE_CPU_TARGET"); }
+};
+
+TEST_F(CpuTarget, DetectionAgreesWithHighway) {
+#ifdef ROPE_TEST_LIBHWY
+  // All that Highway has for this architecture, not only what was compiled.
+  const int64_t fallbacks = HWY_SCALAR | HWY_EMU128;
+  const int64_t ours = rope::cpu::DetectTargets();
+  const int64_t theirs = hwy::SupportedTargets() & ~fallbacks;
+#if HWY_ARCH_X86 || HWY_ARCH_ARM_A64
+  EXPECT_EQ(ours, theirs);
+#else
+  EXPECT_EQ(ours, 0) << "and of Highway " << theirs;
+#endif
+#else
+  GTEST_SKIP() << "libhwy was not found by pkg-config";
+#endif
+}
+
+TEST_F(CpuTarget, TheListIsOrderedAndWithoutDuplicates) {
+  const std::vector<const rope::cpu::Kernels*> all = rope::cpu::ListKernels();
+  ASSERT_FALSE(all.empty());
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_STRNE(all[i]->target, all[j]->target);
+  }
+  EXPECT_EQ(Backend(), std::string("cpu ") + all.front()->target);
+}
+
+TEST_F(CpuTarget, TheVariableChooses) {
+  for (const rope::cpu::Kernels* kernels : rope::cpu::ListKernels()) {
+    setenv("LIBROPE_CPU_TARGET", kernels->target, 1);
+    EXPECT_EQ(Backend(), std::string("cpu ") + kernels->target);
+  }
+}
+
+TEST_F(CpuTarget, EmptyMeansTheBest) {
+  const std::string best = Backend();
+  setenv("LIBROPE_CPU_TARGET", "", 1);
+  EXPECT_EQ(Backend(), best);
+}
+
+TEST_F(CpuTarget, AnotherNameIsRefused) {
+  std::string names;
+  for (const rope::cpu::Kernels* kernels : rope::cpu::ListKernels()) {
+    names += (names.empty() ? "" : ", ") + std::string(kernels->target);
+  }
+  for (const char* wrong : {"nonsense", "avx2", " ", "AVX2,SSE4", "RVV", "%s%n"}) {
+    setenv("LIBROPE_CPU_TARGET", wrong, 1);
+    rope_context* context = reinterpret_cast<rope_context*>(16);
+    EXPECT_EQ(Create(&context), ROPE_ERROR_INVALID_ARGUMENT) << wrong;
+    EXPECT_EQ(std::string(rope_last_error()),
+              "rope_context_create: the environment variable LIBROPE_CPU_TARGET (\"" +
+                  std::string(wrong) +
+                  "\") must be unset, empty, or a target of this library and CPU: " + names);
+    unsetenv("LIBROPE_CPU_TARGET");
+  }
+}
+
+}  // namespace

@@ -1,0 +1,128 @@
+// Sizes, strides and addresses at the ends of their types: where products and sums would wrap, a
+// call is refused, and what lies one step before is accepted. Nothing is dereferenced: pointers are
+// made up, and the runner runs no task.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/errors.h"
+#include "support/handles.h"
+
+namespace rope::testing {
+namespace {
+
+constexpr int kDim = 8;
+constexpr int64_t kTokens = int64_t{1} << 14;  // enough for the runner
+
+// Reports success without calling anything.
+struct Idle {
+  rope_runner runner{&Idle::Run, this};
+  int calls = 0;
+  uint32_t count = 0;
+
+  static int32_t Run(void* self, rope_task_fn, void*, uint32_t count) {
+    auto* idle = static_cast<Idle*>(self);
+    ++idle->calls;
+    idle->count = count;
+    return 0;
+  }
+};
+
+// Made-up memory at `address`.
+template <class T>
+T* At(uint64_t address) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
+}
+constexpr uint64_t kSomewhere = uint64_t{1} << 40;
+
+using A = rope_qk_args;
+
+struct Extreme {
+  const char* name;
+  void (*change)(A*);
+  bool fits;
+};
+
+void Strided(rope_tensor* t, int64_t batch, int64_t token, int64_t head) {
+  t->layout = ROPE_LAYOUT_STRIDED;
+  t->stride_batch = batch;
+  t->stride_token = token;
+  t->stride_head = head;
+}
+// The last 2^40 bytes of the address space.
+void AtTheEnd(A* a) { a->q.data = At<float>(0 - (uint64_t{1} << 40)); }
+void Ids(A* a, int64_t batch, int64_t token) {
+  a->positions = rope_positions{};
+  a->positions.kind = ROPE_POSITIONS_IDS_STRIDED;
+  a->positions.ids_i64 = At<int64_t>(kSomewhere);
+  a->positions.stride_batch = batch;
+  a->positions.stride_token = token;
+}
+rope_cos_sin rows;
+void RowsOfStride(A* a, int64_t token) {
+  a->positions = rope_positions{};
+  rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, 1, At<float>(2 * kSomewhere));
+  rows.stride_token = token;
+  a->cos_sin = &rows;
+}
+
+constexpr int64_t Power(int n) { return int64_t{1} << n; }
+
+const Extreme kCases[] = {
+    {"as it is", [](A*) {}, true},
+    {"2^61 bytes", [](A* a) { a->batch = a->tokens = Power(28); }, true},
+    {"2^65 bytes", [](A* a) { a->batch = a->tokens = Power(30) + 1; }, false},
+    {"2^64 bytes by the heads", [](A* a) { a->batch = a->tokens = Power(31) + 1, a->q.heads = 4; },
+     false},
+    {"a strided extent of 2^62 bytes",
+     [](A* a) { a->tokens = Power(20) + 1, Strided(&a->q, 0, Power(40), 8); }, true},
+    {"a strided extent of 2^64 bytes",
+     [](A* a) { a->tokens = Power(20) + 1, Strided(&a->q, 0, Power(42), 8); }, false},
+    {"contiguous to the last byte but 32", [](A* a) { AtTheEnd(a), a->tokens = Power(35) - 1; },
+     true},
+    {"contiguous beyond the last byte", [](A* a) { AtTheEnd(a), a->tokens = Power(36); }, false},
+    {"strided to the last byte but 32",
+     [](A* a) { AtTheEnd(a), a->tokens = Power(35) - 1, Strided(&a->q, 0, kDim, kDim); }, true},
+    {"strided beyond the last byte",
+     [](A* a) { AtTheEnd(a), a->tokens = Power(36), Strided(&a->q, 0, kDim, kDim); }, false},
+    {"ids within 2^62 bytes", [](A* a) { Ids(a, 0, Power(45)); }, true},
+    {"ids within 2^64 bytes", [](A* a) { Ids(a, 0, Power(47)); }, false},
+    {"ids whose strides add up to 2^63",
+     [](A* a) { a->batch = 2, a->tokens = kTokens + 1, Ids(a, Power(62), Power(48)); }, false},
+    {"rows within 2^61 bytes", [](A* a) { RowsOfStride(a, Power(45)); }, true},
+    {"rows within 2^64 bytes", [](A* a) { RowsOfStride(a, Power(48)); }, false},
+};
+
+TEST(ExtremeSizes, AreRefusedWhereTheyWouldWrapAndNotBefore) {
+  const Context context = Create(Config(kDim));
+  for (const Extreme& e : kCases) {
+    SCOPED_TRACE(e.name);
+    Idle idle;
+    A args = Args(1, kTokens);
+    args.q = Tensor(At<float>(kSomewhere), ROPE_F32, 1);
+    args.positions = Offset(0);
+    args.runner = &idle.runner;
+    e.change(&args);
+    const rope_status status = rope_apply_qk(context.get(), &args);
+    EXPECT_EQ(status, e.fits ? ROPE_OK : kInvalid);
+    EXPECT_EQ(idle.calls, e.fits ? 1 : 0);
+    if (!e.fits && status != ROPE_OK) ExpectMessage("rope_apply_qk", {"address space"});
+  }
+}
+
+// Tasks are counted in 32 bits: beyond 2^32 tokens of 64 KiB each a task has several.
+TEST(ExtremeSizes, TasksOfMoreThan32BitsOfTokens) {
+  const Context context = Create(Config(1024));
+  for (int64_t tokens : {Power(32) - 1, Power(32), Power(33) + 1}) {
+    Idle idle;
+    A args = Args(1, tokens);
+    args.q = Tensor(At<float>(kSomewhere), ROPE_F32, 16);
+    args.positions = Offset(0);
+    args.runner = &idle.runner;
+    ASSERT_OK(rope_apply_qk(context.get(), &args));
+    EXPECT_GE(idle.count, 1u << 31) << tokens;
+  }
+}
+
+}  // namespace
+}  // namespace rope::testing
