@@ -241,7 +241,9 @@ TEST(ModelGolden, EveryFixtureMakesContexts) {
     const Model model(entry["config"].dump());
     for (size_t t = 0; t < model.Types().size(); ++t) {
       rope_config config = model.Config(static_cast<int32_t>(t));
-      if (config.scaling == ROPE_SCALING_DYNAMIC || config.scaling == ROPE_SCALING_LONGROPE) {
+      const rope_scaling scaling = config.scaling;
+      if (scaling == ROPE_SCALING_DYNAMIC || scaling == ROPE_SCALING_DYNAMIC_STEPS ||
+          scaling == ROPE_SCALING_LONGROPE) {
         config.seq_len = 1;
       }
       const Context context(config);

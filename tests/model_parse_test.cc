@@ -319,6 +319,9 @@ TEST(ModelBehaviour, Styles) {
       {"glm4", ROPE_PAIRING_INTERLEAVED, ROPE_ROUNDING_EAGER},
       {"llama4_text", ROPE_PAIRING_INTERLEAVED, ROPE_ROUNDING_FLOAT32},
       {"roformer", ROPE_PAIRING_INTERLEAVED, ROPE_ROUNDING_EAGER},
+      {"minicpm", ROPE_PAIRING_HALVES, ROPE_ROUNDING_FLOAT32},
+      {"phi-msft", ROPE_PAIRING_HALVES, ROPE_ROUNDING_COS_SIN},
+      {"baichuan", ROPE_PAIRING_HALVES, ROPE_ROUNDING_EAGER},
   };
   for (const Expected& e : kExpected) {
     const Model model(std::string(R"({"model_type": ")") + e.model_type +

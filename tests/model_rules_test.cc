@@ -110,8 +110,7 @@ TEST(ModelConversions, Olmo3SlidingFallsBackToTheClass) {
 }
 
 TEST(ModelConversions, NestedOnlyFamiliesHaveDefaults) {
-  const Model zaya(
-      R"({"model_type": "zaya", "layer_types": ["hybrid", "hybrid_sliding"]})");
+  const Model zaya(R"({"model_type": "zaya", "layer_types": ["hybrid", "hybrid_sliding"]})");
   EXPECT_EQ(zaya.Config("hybrid").theta, 5e6);
   EXPECT_EQ(zaya.Config("hybrid").rotary_dim, 64);
   EXPECT_EQ(zaya.Config("hybrid_sliding").theta, 1e4);
@@ -349,6 +348,179 @@ TEST(ModelTraps, RotaryDimAndFactorMustAgree) {
   ExpectRefused(head + R"(, "partial_rotary_factor": 0.25})", {"rotary_dim", "agree"});
 }
 
+TEST(ModelTraps, BaichuanByItsVocabulary) {  // 1 and 2 share all keys of RoPE
+  const auto rounding = [](const char* vocab_size) {
+    return Model(std::string(R"({"model_type": "baichuan", "hidden_size": 4096,
+                                 "num_attention_heads": 32, "vocab_size": )") +
+                 vocab_size + "}")
+        .Config()
+        .rounding;
+  };
+  EXPECT_EQ(rounding("64000"), ROPE_ROUNDING_EAGER);
+  EXPECT_EQ(rounding("64008"), ROPE_ROUNDING_EAGER);  // fine-tuned models add tokens
+  EXPECT_EQ(rounding("125696"), ROPE_ROUNDING_FLOAT32);
+}
+
+TEST(ModelTraps, HeadsMustDivideTheWidth) {
+  ExpectRefused(R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 33})",
+                {"num_attention_heads (33) must divide hidden_size (4096)"});
+  EXPECT_EQ(Model(R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 33,
+                      "head_dim": 128})")
+                .Config()
+                .head_dim,
+            128);
+}
+
+TEST(ModelTraps, PartialFactorOfLatentAttention) {
+  const std::string lite = R"({"model_type": "glm4_moe_lite", "qk_rope_head_dim": 64,
+      "qk_nope_head_dim": 192, "partial_rotary_factor": )";
+  EXPECT_EQ(Model(lite + "1.0}").Config().rotary_dim, 64);
+  EXPECT_EQ(Model(lite + "0.25}").Config().rotary_dim, 64);                     // 64 of 256
+  EXPECT_EQ(Model(lite + R"(0.5, "head_dim": 128})").Config().rotary_dim, 64);  // 64 of 128
+  ExpectRefused(lite + "0.5}", {"partial_rotary_factor (0.5)", "qk_rope_head_dim (64)"},
+                ROPE_ERROR_UNSUPPORTED);
+  const std::string v3 = R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64,
+      "qk_nope_head_dim": 128, "partial_rotary_factor": 0.5, "rope_scaling": )";
+  EXPECT_EQ(Model(v3 + "null}").Config().rotary_dim, 64);  // inert
+  ExpectRefused(v3 + R"({"type": "linear", "factor": 2}})", {"partial_rotary_factor (0.5)"},
+                ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(ModelTraps, Qwen1GrowsInSteps) {
+  const std::string qwen = R"({"model_type": "qwen", "kv_channels": 128, "rotary_pct": 1.0,
+      "rotary_emb_base": 10000, "seq_length": 2048)";
+  const rope_config c = Model(qwen + R"(, "use_dynamic_ntk": true})").Config();
+  EXPECT_EQ(c.scaling, ROPE_SCALING_DYNAMIC_STEPS);
+  EXPECT_EQ(c.factor, 2);
+  EXPECT_EQ(c.max_position_embeddings, 2048);
+  EXPECT_EQ(Model(qwen + "}").Config().scaling, ROPE_SCALING_DYNAMIC_STEPS);  // class default
+  EXPECT_EQ(Model(qwen + R"(, "use_dynamic_ntk": false})").Config().scaling, ROPE_SCALING_DEFAULT);
+  ExpectRefused(R"({"model_type": "qwen", "kv_channels": 128})", {"seq_length is missing"});
+  ExpectRefused(qwen + R"(, "rope_scaling": {"type": "linear", "factor": 2}})", {"use_dynamic_ntk"},
+                ROPE_ERROR_UNSUPPORTED);
+  // the model's own formula, by which a prompt of `tokens` is turned
+  for (int64_t tokens : {1, 2048, 2049, 4096, 4097, 8192, 8193, 30000}) {
+    const double value = std::log2(static_cast<double>(tokens) / 2048) + 1;
+    const double alpha = std::max(std::pow(2, std::ceil(value)) - 1, 1.0);
+    rope_config config = c;
+    config.seq_len = tokens;
+    rope_context* context = nullptr;
+    ASSERT_EQ(rope_context_create(&config, &context), ROPE_OK) << rope_last_error();
+    double inv_freq[64];
+    ASSERT_EQ(rope_context_inv_freq(context, 0, inv_freq, 64), ROPE_OK);
+    rope_context_destroy(context);
+    const double theta = 10000 * std::pow(alpha, 128.0 / 126);
+    for (int i = 0; i < 64; ++i) {
+      const double expected = std::pow(theta, -i / 64.0);
+      ASSERT_NEAR(inv_freq[i], expected, 1e-6 * expected) << tokens << " tokens, pair " << i;
+    }
+    int64_t next = 0;
+    ASSERT_EQ(rope_config_next_change(&config, tokens, &next), ROPE_OK);
+    int64_t last = 2048;
+    while (last < tokens) last *= 2;
+    EXPECT_EQ(next, last + 1) << tokens;
+  }
+  int64_t next = 0;
+  EXPECT_EQ(rope_config_next_change(&c, INT64_MAX, &next), ROPE_OK);
+  EXPECT_EQ(next, INT64_MAX);
+}
+
+TEST(ModelTraps, NomicBert) {
+  const std::string nomic = R"({"model_type": "nomic_bert", "n_embd": 768, "n_head": 12,
+      "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_scale_base": null)";
+  EXPECT_EQ(Model(nomic + R"(, "rotary_emb_interleaved": false})").Config().pairing,
+            ROPE_PAIRING_HALVES);
+  EXPECT_EQ(Model(nomic + R"(, "rotary_emb_interleaved": true})").Config().pairing,
+            ROPE_PAIRING_INTERLEAVED);
+  EXPECT_EQ(Model(nomic + "}").Config().theta, 1000);
+  ExpectRefused(nomic + R"(, "rotary_scaling_factor": 2})", {"rotary_scaling_factor (2)", "null"},
+                ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(R"({"model_type": "nomic_bert", "n_embd": 768, "n_head": 12,
+                    "rotary_emb_fraction": 0.5})",
+                {"rotary_emb_fraction (0.5) must be 1"}, ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(R"({"model_type": "nomic_bert", "n_embd": 768, "n_head": 12,
+                    "rotary_emb_scale_base": 512})",
+                {"rotary_emb_scale_base (512)"}, ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(ModelTraps, DictionariesThatTheClassCompletes) {
+  const std::string oss = R"({"model_type": "gpt_oss", "head_dim": 64)";
+  EXPECT_EQ(Model(oss + R"(, "rope_theta": 500000})").Config().theta, 500000);
+  EXPECT_EQ(Model(oss + R"(, "rope_theta": 500000})").Config().scaling, ROPE_SCALING_YARN);
+  EXPECT_EQ(Model(oss + "}").Config().theta, 150000);
+  EXPECT_EQ(Model(oss + R"(, "rope_parameters": {}})").Config().scaling, ROPE_SCALING_DEFAULT);
+  EXPECT_EQ(Model(oss + R"(, "rope_scaling": {}})").Config().scaling, ROPE_SCALING_YARN);
+  EXPECT_EQ(Model(R"({"model_type": "cwm", "rope_theta": 5})").Config().theta, 1e6);
+  for (const char* type : {"ministral3", "higgs_audio_v2"}) {
+    const std::string head = std::string(R"({"model_type": ")") + type + R"(", "head_dim": 64)";
+    EXPECT_NE(Model(head + "}").Config().theta, 10000) << type;
+    EXPECT_EQ(Model(head + R"(, "rope_parameters": {"rope_type": "linear", "factor": 8}})")
+                  .Config()
+                  .theta,
+              10000)
+        << type;
+  }
+  const std::string laguna = R"({"model_type": "laguna", "head_dim": 128)";
+  EXPECT_EQ(Model(laguna + "}").Config("full_attention").rotary_dim, 64);
+  EXPECT_EQ(Model(laguna + R"(, "rope_parameters": {"full_attention": {"rope_theta": 5}}})")
+                .Config("full_attention")
+                .rotary_dim,
+            0);
+}
+
+// --- layers whose number the text does not tell
+// ---------------------------------------------------
+
+TEST(ModelLayers, AreNotInvented) {
+  for (
+      const char* text :
+      {R"({"model_type": "llama", "head_dim": 64})", R"({"model_type": "gemma3", "head_dim": 64})",
+       R"({"model_type": "jamba", "head_dim": 64})",
+       R"({"model_type": "recurrent_gemma", "hidden_size": 64, "num_attention_heads": 1,
+            "block_types": ["recurrent", "attention"]})",
+       R"({"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 1, "alibi": true})"}) {
+    const Model model(text);
+    int32_t type = 77;
+    EXPECT_EQ(rope_model_layer_type(model.get(), 0, &type), ROPE_ERROR_INVALID_ARGUMENT) << text;
+    EXPECT_NE(std::string(rope_last_error()).find("how many layers"), std::string::npos);
+    EXPECT_EQ(type, 77);
+  }
+  const Model smol(R"({"model_type": "smollm3", "head_dim": 64})");
+  EXPECT_EQ(smol.Types(), (Names{"full_attention", "nope"}));  // the kinds are known
+  EXPECT_EQ(smol.Layers(1), ".");
+}
+
+TEST(ModelLayers, AreToldByListsToo) {
+  EXPECT_EQ(Model(R"({"model_type": "llama", "head_dim": 64,
+                      "layer_types": ["full_attention", "mamba"]})")
+                .Layers(3),
+            "fn.");
+  EXPECT_EQ(Model(R"({"model_type": "nemotron_h", "head_dim": 64,
+                      "layers_block_type": ["mamba", "full_attention"]})")
+                .Layers(3),
+            "nn.");
+  EXPECT_EQ(
+      Model(R"({"model_type": "smollm3", "head_dim": 64, "no_rope_layers": [1, 0]})").Layers(3),
+      "fn.");
+  EXPECT_EQ(
+      Model(R"({"model_type": "minimax", "head_dim": 64, "attn_type_list": [0, 1]})").Layers(3),
+      "nf.");
+  EXPECT_EQ(Model(R"({"model_type": "dia", "decoder_config": {"model_type": "dia_decoder",
+                      "head_dim": 128, "num_hidden_layers": 2}})")
+                .Layers(3),
+            "ff.");
+}
+
+// GLM-5.3: latent attention in which nothing rotates.
+TEST(ModelLayers, LatentAttentionWithoutRotatedChannels) {
+  const Model model(R"({"model_type": "glm5_next", "text_config": {"model_type": "glm5_next_text",
+      "head_dim": 0, "hidden_size": 4096, "num_attention_heads": 64, "qk_nope_head_dim": 256,
+      "qk_rope_head_dim": 0, "num_hidden_layers": 2}})");
+  EXPECT_EQ(model.Types(), Names{"nope"});
+  EXPECT_EQ(model.Config().head_dim, 256);
+  EXPECT_EQ(model.Layers(3), "nn.");
+}
+
 // --- dictionaries without a model, models without a name
 // --------------------------------------------
 
@@ -389,8 +561,28 @@ TEST(ModelUnknown, KeysAreReadAndPairingIsLeft) {
   EXPECT_EQ(model.Config().pairing, 0);
   EXPECT_EQ(model.Config().rotary_dim, 64);
   EXPECT_EQ(model.Layers(3), "fnf");
-  const Model nothing(R"({"model_type": "brand_new", "head_dim": 64})");
-  EXPECT_EQ(nothing.Config().theta, 0);  // no class, no default
+  // no class, no default
+  ExpectRefused(R"({"model_type": "brand_new", "head_dim": 64, "rope_scaling": null})",
+                {"rope_theta is missing"});
+}
+
+TEST(ModelUnknown, WithoutAnyKeyOfRope) {
+  ExpectRefused(R"({"model_type": "brand_new", "head_dim": 64, "properties": {}})",
+                {"model_type (\"brand_new\") is not known", "rope_theta"}, ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(R"({"model_type": "llava", "text_config": {"hidden_size": 64}})",
+                {"model_type (\"llava\")"}, ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(R"({"hidden_size": 64, "num_attention_heads": 2})", {"model_type is missing"});
+  for (const char* type : {"gpt2", "opt", "bloom", "bert", "t5", "whisper", "xlnet", "albert"}) {
+    const std::string text = std::string(R"({"model_type": ")") + type +
+                             R"(", "n_embd": 768, "n_head": 12, "rope_theta": 10000.0})";
+    ExpectRefused(text, {type, "without RoPE"}, ROPE_ERROR_UNSUPPORTED);
+  }
+  // the tower of a model whose language model is not known
+  const Model tower(R"({"model_type": "inkling2", "text_config": {"model_type": "inkling2_text",
+      "head_dim": 128}, "vision_config": {"model_type": "inkling2_vision", "hidden_size": 1024,
+      "num_attention_heads": 16}})");
+  EXPECT_EQ(tower.Types(), Names{"vision"});
+  EXPECT_EQ(tower.LayerName(0), "");
 }
 
 }  // namespace

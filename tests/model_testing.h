@@ -106,6 +106,41 @@ class Model {
   std::unique_ptr<rope_model, Destroy> handle_;
 };
 
+// A context can be made of every type, once the program has added what the text leaves to it: a
+// length, and for a rope dictionary alone or an unknown model also pairing, head_dim and theta.
+inline void ExpectContexts(const rope_model* model, std::string_view text) {
+  for (int32_t t = 0; t < rope_model_layer_types(model); ++t) {
+    rope_config config = ROPE_INIT(rope_config);
+    ASSERT_EQ(rope_model_config(model, t, &config), ROPE_OK);
+    int sum = 0;
+    for (int32_t section : config.mrope_section) sum += section;
+    const int pairs = config.table_length != 0 ? config.table_length : sum != 0 ? sum : 64;
+    if (config.pairing == 0) config.pairing = ROPE_PAIRING_HALVES;
+    if (config.head_dim == 0) config.head_dim = 2 * pairs;
+    const bool plain = config.scaling == ROPE_SCALING_NOPE || config.inv_freq != nullptr;
+    if (config.theta == 0 && !plain) config.theta = 10000;
+    const bool dynamic =
+        config.scaling == ROPE_SCALING_DYNAMIC || config.scaling == ROPE_SCALING_DYNAMIC_STEPS;
+    const bool longrope = config.scaling == ROPE_SCALING_LONGROPE;
+    const bool yarn = config.scaling == ROPE_SCALING_YARN;
+    if ((longrope || yarn) && config.original_max_position_embeddings == 0) {
+      config.original_max_position_embeddings = 4096;
+    }
+    if (config.max_position_embeddings == 0 && (dynamic || (longrope && config.factor == 0))) {
+      config.max_position_embeddings = 4096;
+    }
+    for (int64_t seq_len : {int64_t{1}, int64_t{1} << 41}) {
+      if (dynamic || longrope) config.seq_len = seq_len;
+      rope_context* context = nullptr;
+      ASSERT_EQ(rope_context_create(&config, &context), ROPE_OK)
+          << rope_last_error() << "\ntype " << rope_model_layer_type_name(model, t) << " of\n"
+          << text.substr(0, 2000);
+      rope_context_destroy(context);
+      if (config.seq_len == 0) break;
+    }
+  }
+}
+
 // The text is refused with a message that contains all of `parts`.
 inline void ExpectRefused(std::string_view text, std::initializer_list<const char*> parts,
                           rope_status status = ROPE_ERROR_PARSE) {

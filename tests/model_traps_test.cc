@@ -165,6 +165,43 @@ TEST(ModelPerLayer, Molmo2ScalesTheListedLayers) {
   ExpectRefused(head + R"(, "rope_scaling_layers": [-1]}})", {"rope_scaling_layers[0]"});
 }
 
+TEST(ModelPerLayer, Step35HasThetaAndShareByLayer) {
+  const std::string head = R"({"model_type": "step3p5", "head_dim": 128, "hidden_size": 4096,
+      "num_attention_heads": 64, "num_hidden_layers": 2,
+      "layer_types": ["full_attention", "sliding_attention", "sliding_attention"])";
+  // Three entries for two layers: the last is that of an extra layer.
+  const std::string scaling = R"(, "rope_scaling": {"rope_type": "llama3", "factor": 2.0,
+      "low_freq_factor": 1.0, "high_freq_factor": 32.0,
+      "original_max_position_embeddings": 131072})";
+  const Model model(head + scaling + R"(, "rope_theta": [5000000.0, 10000.0, 7],
+      "partial_rotary_factors": [0.5, 1.0, 1.0], "yarn_only_types": ["full_attention"]})");
+  EXPECT_EQ(model.Types(), (Names{"full_attention", "sliding_attention"}));
+  EXPECT_EQ(model.Layers(3), "fs.");
+  const rope_config full = model.Config("full_attention");
+  EXPECT_EQ(full.theta, 5e6);
+  EXPECT_EQ(full.rotary_dim, 64);
+  EXPECT_EQ(full.scaling, ROPE_SCALING_LLAMA3);
+  const rope_config sliding = model.Config("sliding_attention");
+  EXPECT_EQ(sliding.theta, 10000);
+  EXPECT_EQ(sliding.rotary_dim, 0);
+  EXPECT_EQ(sliding.scaling, ROPE_SCALING_DEFAULT);
+  // one theta, and a scaling of all kinds
+  const Model plain(head + scaling + R"(, "rope_theta": 10000.0, "partial_rotary_factors":
+      [0.5, 1.0]})");
+  EXPECT_EQ(plain.Config("full_attention").rotary_dim, 64);
+  EXPECT_EQ(plain.Config("sliding_attention").scaling, ROPE_SCALING_LLAMA3);
+  EXPECT_EQ(plain.Config("sliding_attention").theta, 10000);
+  EXPECT_EQ(Model(R"({"model_type": "step3p5", "head_dim": 128, "rope_theta": 5})").Config().theta,
+            5);
+  ExpectRefused(head + R"(, "rope_theta": [5000000.0]})", {"rope_theta has 1 entries", "2 layers"});
+  ExpectRefused(head + R"(, "rope_theta": [5000000.0, 0]})", {"rope_theta[1] must be positive"});
+  ExpectRefused(head + R"(, "use_rope_layers": [1, 0]})", {"use_rope_layers"},
+                ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(R"({"model_type": "step3p5", "head_dim": 128, "num_hidden_layers": 2,
+                    "rope_theta": [5000000.0, 10000.0]})",
+                {"rope_theta[1] (10000)", "full_attention", "5000000"}, ROPE_ERROR_UNSUPPORTED);
+}
+
 TEST(ModelPerLayer, MuseCountsLayersWithoutRopeFromTheLast) {
   const auto layers = [](const char* type, const char* count) {
     return Model(R"({"model_type": ")" + std::string(type) + R"(", "num_hidden_layers": )" + count +

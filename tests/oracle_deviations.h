@@ -43,14 +43,20 @@ inline const std::vector<Deviation>& Deviations() {
        "the class's default position_embedding_type is \"absolute\": the RoPE module is there "
        "and unused; librope says that no layer has RoPE"},
       {"class-esm", "text", "missing", "no layer type", "the same"},
+      {"openbmb-minicpm-2b-sft-bf16", "text", "rounding", "theirs \"eager\"",
+       "the class of llama stood for MiniCPM's remote code, whose frequencies are the same; that "
+       "code keeps cos and sin in f32 and rounds once, and so does librope"},
+      {"openbmb-minicpm-2b-sft-bf16", "text", "rotated_16", "bf16 q", "the same"},
+      {"model-minicpm-2b-128k", "text", "rounding", "theirs \"eager\"", "the same"},
+      {"model-minicpm-2b-128k", "text", "rotated_16", "bf16 q", "the same"},
       // Not offered.
-      {"class-vjepa2", "vision", "missing", "no layer type",
+      {"class-vjepa2", "", "refused", "model_type (\"vjepa2\")",
        "V-JEPA 2 turns the two channels of a pair by different angles: no rotation"},
       {"hand-phimoe-mscale", "", "refused", "short_mscale",
        "short_mscale and long_mscale that differ: transformers keeps the short frequencies for "
        "ever and switches the factor alone. Refused; the released file has equal ones"},
-      {"class-glm4-moe", "", "refused", "giving 21 channels",
-       "the class's default sizes give an odd number of rotated channels (21 of 42): refused"},
+      {"class-glm4-moe", "", "refused", "(96) must divide hidden_size (4096)",
+       "the class's default sizes do not divide: refused"},
       // Sizes that librope wants from the file.
       {"class-dbrx", "", "refused", "hidden_size is missing",
        "the file leaves d_model to the class: librope wants the keys that head_dim follows from"},
@@ -58,10 +64,10 @@ inline const std::vector<Deviation>& Deviations() {
       // Class defaults that do not fit together; no released model has them.
       {"class-glm4v", "", "refused", "adds up to 32",
        "the class's default sections add up to half of its pairs"},
-      {"class-glm4v-moe", "", "refused", "giving 21 channels",
-       "the class's default sizes give an odd number of rotated channels (21 of 42)"},
-      {"class-qwen3-omni-moe", "", "refused", "head_dim (73,",
-       "the class's default sizes give a head of 73 channels"},
+      {"class-glm4v-moe", "", "refused", "(96) must divide hidden_size (4096)",
+       "the class's default sizes do not divide"},
+      {"class-qwen3-omni-moe", "", "refused", "(28) must divide hidden_size (2048)",
+       "the class's default sizes do not divide"},
       {"class-qwen4-exp", "", "refused", "adds up to 32",
        "the class's default sections are those of a quarter of its head, and it has no factor "
        "of a quarter"},

@@ -44,7 +44,8 @@ worst.
 - **style**: pairing and rounding in the words of `rope.h`; then how many ids a token has, and
   which channels of a head turn if not all do.
 - **verified against**: the version of transformers; in brackets the class that stood for remote
-  code.
+  code. It has the same frequencies and pairing; where that code is known to round otherwise, the
+  case is in the list of differences.
 - **inv_freq**: the largest distance to the model's own frequencies, in units of the last place
   of f32. 0: the same numbers. The test allows 4, but for the two deviations named below.
 - **rotated f32**: the largest error of cos, sin and rotated f32 values below position 4096,
@@ -119,7 +120,12 @@ inline void WriteDocument(const Table& table, const std::vector<std::string>& ou
   }
   for (const auto& [part, models] : parts) out << "  - " << part << ": " << Join(models) << "\n";
   out << R"(- Models whose code transformers does not have and for which no class of it stands:
-  Qwen 1, ChatGLM, `phi-msft`. The table of families has them from reading their remote code.
+  Qwen 1, ChatGLM, `phi-msft`. The table of families has them from reading their remote code, and
+  so Qwen 1's dynamic NTK (`ROPE_SCALING_DYNAMIC_STEPS`) and the rounding of MiniCPM and Baichuan 2.
+  Baichuan 1 and 2 share their `model_type` and all keys of RoPE; `vocab_size` (64000 and 125696)
+  tells which code it is: 1 rounds as Llama, 2 computes in f32.
+- Configurations that leave the number of layers to the class: their kinds are read, and
+  `rope_model_layer_type` refuses every layer. The test gives these texts the number.
 - What `tests/oracle/README.md` lists as skipped: models without usable defaults, learned or
   64-bit angles (LightGlue, MusicFlamingo), a rotation of head 0 alone.
 - Tensors that only a checkpoint has: the scale of frequencies of Mistral Large 4

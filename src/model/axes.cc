@@ -16,12 +16,19 @@ void FillErnie(const int32_t (&section)[4], LayerType* type) {
   }
 }
 
+// The channels in which pairs lie, 0 if a bare dictionary leaves that to the caller. The pairs of
+// PROPORTIONAL span the whole head, also those that stand still.
+int PairSpan(const rope_config& config) {
+  return config.rotary_dim != 0 && config.scaling != ROPE_SCALING_PROPORTIONAL ? config.rotary_dim
+                                                                               : config.head_dim;
+}
+
 // Even pairs turn by the first id, odd ones by the second.
 void FillAlternating(LayerType* type) {
-  rope_config& config = type->config;
-  const int span = config.rotary_dim != 0 ? config.rotary_dim : config.head_dim;
-  config.axes = 2;
-  for (int i = 0; i < span / 2; ++i) type->pair_axis.push_back(static_cast<uint8_t>(i % 2));
+  type->config.axes = 2;
+  for (int i = 0; i < PairSpan(type->config) / 2; ++i) {
+    type->pair_axis.push_back(static_cast<uint8_t>(i % 2));
+  }
 }
 
 }  // namespace
@@ -59,11 +66,9 @@ void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type) {
   }
   if (axes < 2) return;
 
-  const int span = config.rotary_dim != 0 && config.scaling != ROPE_SCALING_PROPORTIONAL
-                       ? config.rotary_dim
-                       : config.head_dim;
+  const int span = PairSpan(config);
   const int sum = section[0] + section[1] + section[2] + section[3];
-  if (span != 0 && sum != span / 2) {  // span is 0 if a bare dictionary leaves it to the caller
+  if (span != 0 && sum != span / 2) {
     Reject(ROPE_ERROR_PARSE, "%s adds up to %d and must add up to the number of pairs, %d",
            source.dict.Path(key).c_str(), sum, span / 2);
   }

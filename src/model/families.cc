@@ -1,5 +1,8 @@
 #include "model/families.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace rope::model {
 namespace {
 
@@ -14,7 +17,8 @@ constexpr TwoRopes kEmbeddingGemma2 = {
 constexpr TwoRopes kGemma3 = {{"rope_theta", 1e6}, {"rope_local_base_freq", 1e4}, Flat::kFull};
 constexpr TwoRopes kGemma4 = {
     {"rope_theta", 1e6, 0.25, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither, true};
-constexpr TwoRopes kLaguna = {{"rope_theta", 5e5, 0.5}, {nullptr, 1e4}, Flat::kNeither};
+constexpr TwoRopes kLaguna = {
+    {"rope_theta", 5e5, 0.5, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kLfm3 = {{"rope_theta", 1e6, 0.5}, {nullptr, 1e4}, Flat::kNeither, true};
 constexpr TwoRopes kMellum = {{"rope_theta", 5e5}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kMimo = {
@@ -101,7 +105,9 @@ struct Row {
   }
 };
 
-// What a class falls back to if the configuration has no rope dictionary at all.
+// What a class falls back to if the configuration has no rope dictionary at all. Where it has a
+// theta, that one counts even against a key beside it, and a dictionary of the file without theta
+// has the default of all models, 10000, unless the row says another.
 constexpr const char kApertusRope[] =
     R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0,
         "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
@@ -111,8 +117,8 @@ constexpr const char kCwmRope[] =
         "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0})";
 constexpr const char kGptOssRope[] =
-    R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
-        "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
+    R"({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+        "truncate": false, "original_max_position_embeddings": 4096})";
 constexpr const char kHiggsAudioRope[] =
     R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0,
         "original_max_position_embeddings": 1024, "low_freq_factor": 0.125,
@@ -214,6 +220,7 @@ constexpr Row kFamilies[] = {
     Row("glm4_moe_lite", S::kInterleavedToHalves).Mla(192, 64),
     Row("glm4v", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
     Row("glm4v_moe", S::kHalves).Partial(0.5).Axes(A::kChunked, 8, 12, 12),
+    Row("glm5_next", S::kHalves).Mla(256, 0).Layers(L::kNone),
     Row("glm_image", S::kHalves).Partial(1).Axes(A::kChunked, 8, 12, 12),
     Row("glm_moe_dsa", S::kInterleavedToHalves).Mla(192, 64),
     Row("glm_ocr", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
@@ -233,7 +240,7 @@ constexpr Row kFamilies[] = {
     Row("granitemoeshared", S::kHalves),
     Row("gte", S::kHalves).Theta(160000),
     Row("helium", S::kInterleaved).Theta(1e5).HeadDim(128),
-    Row("higgs_audio_v2", S::kHalves).Theta(5e5).HeadDim(128).Rope(kHiggsAudioRope),
+    Row("higgs_audio_v2", S::kHalves).HeadDim(128).Rope(kHiggsAudioRope),
     Row("hrm_text", S::kHalves).HeadDim(128),
     Row("hunyuan_v1_dense", S::kHalves),
     Row("hunyuan_v1_moe", S::kHalves),
@@ -264,13 +271,13 @@ constexpr Row kFamilies[] = {
     Row("mellum", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kMellum),
     Row("mimi", S::kHalves),
     Row("mimo_v2_flash", S::kHalves).HeadDim(192).Partial(1).Layers(L::kFirstAndLast, 6).Two(kMimo),
-    Row("minicpm", S::kHalves),
+    Row("minicpm", S::kHalvesFloat32),
     Row("minicpm3", S::kHalves).Mla(64, 32),
     Row("minimax", S::kHalves).Theta(1e6).Partial(1),
     Row("minimax_m2", S::kHalves).Theta(5e6).HeadDim(128).Partial(1),
     Row("minimax_m3_vl", S::kHalves).Theta(5e6).HeadDim(128).Partial(1),
     Row("ministral", S::kHalves),
-    Row("ministral3", S::kHalves).Theta(1e6).HeadDim(128).Rope(kMinistral3Rope),
+    Row("ministral3", S::kHalves).HeadDim(128).Rope(kMinistral3Rope),
     Row("mistral", S::kHalves),
     Row("mistral4", S::kInterleavedToHalves).Mla(64, 64).Rope(kMistral4Rope),
     Row("mistral_large4", S::kInterleavedToHalves)
@@ -316,7 +323,7 @@ constexpr Row kFamilies[] = {
     Row("pe_video", S::kInterleaved).Theta(20000).HeadDim(128),
     Row("persimmon", S::kHalves).Partial(0.5),
     Row("phi", S::kHalves).Partial(0.5),
-    Row("phi-msft", S::kHalves).Partial(1),
+    Row("phi-msft", S::kHalvesCosSin).Partial(1),
     Row("phi3", S::kHalves).Partial(1),
     Row("phi4_multimodal", S::kHalves).Partial(1),
     Row("phimoe", S::kHalves).Theta(1e6),
@@ -371,6 +378,64 @@ constexpr Row kFamilies[] = {
     Row("zaya", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kZaya),
 };
 
+// Absolute or learned positions, relative biases, ALiBi, convolutions, state spaces.
+constexpr std::string_view kWithoutRope[] = {
+    "albert",
+    "bart",
+    "bert",
+    "bert-generation",
+    "big_bird",
+    "bigbird_pegasus",
+    "biogpt",
+    "blenderbot",
+    "blenderbot-small",
+    "bloom",
+    "camembert",
+    "clip",
+    "ctrl",
+    "deberta",
+    "deberta-v2",
+    "distilbert",
+    "electra",
+    "falcon_mamba",
+    "fnet",
+    "gpt2",
+    "gpt_bigcode",
+    "gpt_neo",
+    "hubert",
+    "led",
+    "longformer",
+    "longt5",
+    "m2m_100",
+    "mamba",
+    "mamba2",
+    "marian",
+    "mbart",
+    "mpnet",
+    "mpt",
+    "mt5",
+    "openai-gpt",
+    "opt",
+    "pegasus",
+    "prophetnet",
+    "roberta",
+    "rwkv",
+    "siglip",
+    "speech_to_text",
+    "switch_transformers",
+    "t5",
+    "trocr",
+    "umt5",
+    "vit",
+    "wav2vec2",
+    "wavlm",
+    "whisper",
+    "xglm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xlnet",
+};
+
 // Other spellings of the same code.
 struct Alias {
   std::string_view model_type, same_as;
@@ -381,6 +446,7 @@ constexpr Alias kAliases[] = {
     {"blt_local_decoder", "blt"},
     {"blt_local_encoder", "blt"},
     {"deci", "nemotron-nas"},
+    {"dia_decoder", "dia"},
     {"ernie4_5_moe_vl", "ernie4_5_vl_moe"},
     {"ernie4_5_vl", "ernie4_5_vl_moe"},
     {"EvollaModel", "evolla"},
@@ -401,22 +467,36 @@ constexpr Alias kAliases[] = {
     {"wav2vec2_conformer", "wav2vec2-conformer"},
 };
 
-}  // namespace
-
-const Family* FindFamily(std::string_view model_type) {
+const Family* FindExactly(std::string_view model_type) {
   for (const Alias& alias : kAliases) {
     if (alias.model_type == model_type) model_type = alias.same_as;
   }
   for (const Row& row : kFamilies) {
     if (row.family.model_type == model_type) return &row.family;
   }
+  return nullptr;
+}
+
+}  // namespace
+
+const Family* FindFamily(std::string_view model_type) {
+  const Family* family = FindExactly(model_type);
   for (std::string_view suffix : {"_text_model", "_text"}) {
-    if (model_type.size() > suffix.size() &&
-        model_type.substr(model_type.size() - suffix.size()) == suffix) {
-      return FindFamily(model_type.substr(0, model_type.size() - suffix.size()));
+    if (family != nullptr) break;
+    if (EndsWith(model_type, suffix)) {
+      family = FindExactly(model_type.substr(0, model_type.size() - suffix.size()));
     }
   }
-  return nullptr;
+  return family;
+}
+
+bool IsWithoutRope(std::string_view model_type) {
+  return std::find(std::begin(kWithoutRope), std::end(kWithoutRope), model_type) !=
+         std::end(kWithoutRope);
+}
+
+bool EndsWith(std::string_view text, std::string_view suffix) {
+  return text.size() > suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
 }
 
 void SetStyle(Style style, rope_config* config) {

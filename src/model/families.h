@@ -20,8 +20,8 @@ namespace rope::model {
 // Pairing and rounding of the apply function.
 enum class Style : uint8_t {
   kHalves,              // in the dtype of x: most models
-  kHalvesFloat32,       // cos and sin never rounded: OLMo, Qwen 1, HunYuan-VL, vision towers
-  kHalvesCosSin,        // f32 with rounded cos and sin: ESM, ModernBERT
+  kHalvesFloat32,       // cos and sin never rounded: OLMo, Qwen 1, MiniCPM, Baichuan 2
+  kHalvesCosSin,        // f32 with rounded cos and sin: ESM, ModernBERT, HunYuan-VL, phi-msft
   kHalvesNegated,       // in the dtype of x, by the angle -theta: NanoChat
   kInterleaved,         // in the dtype of x: GPT-J, GLM-4, Helium
   kInterleavedFloat32,  // complex64, ERNIE, DeepSeek-V4
@@ -73,6 +73,7 @@ struct KindDefaults {
   const char* nope_key = nullptr;  // replaces qk_nope_head_dim, with its default
   int nope = 0;
   const char* rope_key = nullptr;  // replaces qk_rope_head_dim
+  double nested_partial = 0;       // not 0: instead of `partial` in a dictionary of the file
 };
 
 // To which kinds a rope dictionary applies that does not tell them apart.
@@ -114,8 +115,14 @@ struct Family {
   const char* rope = nullptr;  // the class's rope dictionary if the text has none
 };
 
-// nullptr if unknown. Suffixes of nested configurations ("_text") are ignored.
+// nullptr if unknown. One suffix of a nested configuration ("_text") is ignored.
 const Family* FindFamily(std::string_view model_type);
+
+// Whether models of this type are known to have other position encodings, or none.
+bool IsWithoutRope(std::string_view model_type);
+
+// Whether `suffix` is the end of `text`, and not all of it.
+bool EndsWith(std::string_view text, std::string_view suffix);
 
 // Writes pairing, rounding and angle.
 void SetStyle(Style style, rope_config* config);

@@ -17,6 +17,11 @@ int64_t Quotient(const Dict& text, int64_t times) {
       {"num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_num_attention_heads"}, 1,
       kMaxWidth);
   if (!heads) text.RejectMissing("num_attention_heads", "head_dim follows from it");
+  if (times * *hidden % *heads != 0) {
+    Reject(ROPE_ERROR_PARSE, "%s (%lld) must divide hidden_size (%lld), as head_dim is not given",
+           text.Path("num_attention_heads").c_str(), static_cast<long long>(*heads),
+           static_cast<long long>(*hidden));
+  }
   return times * *hidden / *heads;
 }
 
@@ -28,6 +33,11 @@ int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
   if (rule == HeadDim::kTwice) {
     const auto given = text.Integer("attention_head_dim", 1, kMaxWidth);
     return given ? *given : Quotient(text, 2);
+  }
+  // Latent attention without rotated channels: GLM-5.3. (0 of both: there is none, DeepSeek-OCR.)
+  const auto latent = text.Integer("qk_nope_head_dim", 0, kMaxHeadDim);
+  if (latent.value_or(0) != 0 && text.Integer("qk_rope_head_dim", 0, kMaxHeadDim) == 0) {
+    return *latent;
   }
   const int class_default = family != nullptr ? family->head_dim : 0;
   if (rule == HeadDim::kKvChannels) {
@@ -62,6 +72,26 @@ int32_t ProjectionSpan(const Dict& text) {
   return static_cast<int32_t>(std::max<int64_t>(*width / (2 * heads), 32));
 }
 
+// Baichuan 1 and 2 share a model_type and all keys of RoPE. Their vocabularies have 64000 and
+// 125696 tokens, to which fine-tuned models add a few; 1 rotates in the dtype of x, 2 in f32.
+bool IsBaichuan2(const Dict& text) {
+  constexpr int64_t kBetween = 100000;
+  return text.Integer("vocab_size", 1, int64_t{1} << 32).value_or(0) > kBetween;
+}
+
+Style StyleOf(const Dict& text, const Family& family, bool latent) {
+  const std::string_view name = family.model_type;
+  if (name == "baichuan" && IsBaichuan2(text)) return Style::kHalvesFloat32;
+  if (name == "nomic_bert" && text.Bool("rotary_emb_interleaved").value_or(false)) {
+    return Style::kInterleaved;
+  }
+  if (family.span == Span::kMla && !latent) return Style::kHalves;
+  if (family.style == Style::kInterleavedToHalves && !text.Bool("rope_interleave").value_or(true)) {
+    return Style::kHalves;
+  }
+  return family.style;
+}
+
 }  // namespace
 
 bool IsLatent(const Dict& text, const Family* family) {
@@ -76,14 +106,7 @@ bool IsLatent(const Dict& text, const Family* family) {
 void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, const Dict& layer,
               rope_config* config) {
   const bool latent = IsLatent(text, family);
-  if (family != nullptr) {
-    Style style = family->style;
-    if (family->span == Span::kMla && !latent) style = Style::kHalves;
-    if (style == Style::kInterleavedToHalves && !text.Bool("rope_interleave").value_or(true)) {
-      style = Style::kHalves;
-    }
-    SetStyle(style, config);
-  }
+  if (family != nullptr) SetStyle(StyleOf(text, *family, latent), config);
   int64_t head_dim;
   if (latent) {
     // An unknown family is latent only if it has both keys.

@@ -1,5 +1,6 @@
 #include "model/json.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
@@ -124,14 +125,10 @@ std::string QuoteNonFinite(std::string_view text) {
 }
 
 std::string Show(const Value& value) {
-  char number[32];
   if (const auto* text = value.As<std::string>()) return "\"" + Printable(*text) + "\"";
   if (const auto* flag = value.As<bool>()) return *flag ? "true" : "false";
   if (const auto* integer = value.As<int64_t>()) return std::to_string(*integer);
-  if (const auto* real = value.As<double>()) {
-    std::snprintf(number, sizeof(number), "%.12g", *real);
-    return number;
-  }
+  if (const auto* real = value.As<double>()) return ToText(*real);
   if (value.As<Value::Array>() != nullptr) return "[..]";
   return value.IsNull() ? "null" : "{..}";
 }
@@ -155,6 +152,15 @@ std::string Printable(std::string_view text, size_t limit) {
   }
   if (text.size() > limit) shown += "..";
   return shown;
+}
+
+std::string ToText(double number) {
+  char text[64];
+  const double size = std::fabs(number);
+  const bool plain = number == 0 || (size >= 1e-4 && size < 1e15);
+  const auto end = std::to_chars(text, text + sizeof(text), number,
+                                 plain ? std::chars_format::fixed : std::chars_format::scientific);
+  return std::string(text, end.ptr);
 }
 
 Value ParseJson(std::string_view text) {
@@ -198,8 +204,10 @@ int64_t ToInteger(const std::string& path, const Value& value, int64_t low, int6
 
 Dict::Dict(const Value& value, std::string path)
     : members_(value.As<Value::Object>()), path_(std::move(path)) {
-  if (members_ == nullptr) RejectValue(path_.empty() ? "the text" : path_, value, "be an object");
+  if (members_ == nullptr) RejectValue(Name(), value, "be an object");
 }
+
+std::string Dict::Name() const { return path_.empty() ? "the text" : path_; }
 
 const Value::Object& Dict::members() const {
   static const Value::Object kNone;

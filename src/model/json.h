@@ -29,12 +29,20 @@ struct Error {
   rope_status status;
 };
 
+// Entries of a rope dictionary, and kinds of RoPE of a model. Real ones have a dozen; a hostile
+// text of thousands would cost a table of frequencies each.
+constexpr size_t kMaxEntries = 256;
+
 // Records "rope_model_create: <message>" and throws.
 [[noreturn]] __attribute__((cold, format(printf, 2, 3))) void Reject(rope_status status,
                                                                      const char* format, ...);
 
 // Text of a file as a message may show it: printable ASCII, at most `limit` characters.
 std::string Printable(std::string_view text, size_t limit = 60);
+
+// A number for messages and names, with a point whatever the locale: 0.5, 10000, 1e+300. Two
+// numbers have the same text only if they are equal.
+std::string ToText(double number);
 
 struct Value {
   using Array = std::vector<Value>;
@@ -76,7 +84,9 @@ class Dict {
   const Value* Find(std::string_view key) const;
   // Whether the key is there, be it null.
   bool Mentions(std::string_view key) const;
-  std::string Path(std::string_view key) const;  // for messages: printable
+  // For messages: printable.
+  std::string Name() const;
+  std::string Path(std::string_view key) const;
 
   std::optional<double> Number(std::string_view key) const;
   std::optional<double> Positive(std::string_view key) const;

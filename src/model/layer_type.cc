@@ -1,21 +1,61 @@
 #include "model/layer_type.h"
 
+#include <initializer_list>
+
 #include "config.h"
-#include "frequencies.h"
 #include "model/json.h"
 
 namespace rope::model {
 namespace {
 
-// The core's own rules, so that a table made here has the same bits as a context's.
-Frequencies Compute(const rope_config& config) {
+// The core's own rules, so that a table made here has the same bits as a context's. Its messages
+// name fields of rope_config, which are the keys of config.json.
+Frequencies Compute(std::string_view name, const rope_config& config) {
+  constexpr const char* kFunction = "rope_model_create";
   Config checked;
   Frequencies frequencies;
-  rope_status status = ReadConfig("rope_model_create", &config, &checked);
-  if (status == ROPE_OK) status = ComputeFrequencies("rope_model_create", checked, &frequencies);
-  if (status == ROPE_ERROR_INVALID_ARGUMENT) status = ROPE_ERROR_PARSE;  // the text is to blame
-  if (status != ROPE_OK) throw Error{status};
-  return frequencies;
+  rope_status status = ReadConfig(kFunction, &config, &checked);
+  if (status == ROPE_OK) status = ComputeFrequencies(kFunction, checked, &frequencies);
+  if (status == ROPE_OK) return frequencies;
+  std::string reason =
+      std::string(rope_last_error()).substr(std::string_view(kFunction).size() + 2);
+  constexpr std::string_view kPrefix = "config->";
+  for (size_t at = 0; (at = reason.find(kPrefix, at)) != std::string::npos;) {
+    reason.erase(at, kPrefix.size());
+  }
+  // The text is to blame, unless it asks for what this version does not have.
+  Reject(status == ROPE_ERROR_UNSUPPORTED ? status : ROPE_ERROR_PARSE, "layer type \"%s\": %s",
+         Printable(name).c_str(), reason.c_str());
+}
+
+// The number of pairs where a rope dictionary on its own tells it, else that of a usual head.
+int Pairs(const rope_config& config) {
+  if (config.table_length != 0) return config.table_length;
+  int sum = 0;
+  for (int32_t section : config.mrope_section) sum += section;
+  return sum != 0 ? sum : 64;
+}
+
+// The configuration as a program would complete it: with a length, and with harmless values where a
+// rope dictionary on its own or an unknown model leaves them to its caller.
+rope_config Completed(const LayerType& type, int64_t seq_len) {
+  constexpr int64_t kLength = 4096;
+  rope_config config = ConfigOf(type);
+  if (config.pairing == 0) config.pairing = ROPE_PAIRING_HALVES;
+  if (config.head_dim == 0) config.head_dim = 2 * Pairs(config);
+  if (config.scaling == ROPE_SCALING_NOPE) return config;
+  if (config.theta == 0 && config.inv_freq == nullptr) config.theta = 10000;
+  const bool longrope = config.scaling == ROPE_SCALING_LONGROPE;
+  if (config.original_max_position_embeddings == 0 &&
+      (longrope || config.scaling == ROPE_SCALING_YARN)) {
+    config.original_max_position_embeddings = kLength;
+  }
+  if (config.max_position_embeddings == 0 &&
+      (config.scaling == ROPE_SCALING_DYNAMIC || (longrope && config.factor == 0))) {
+    config.max_position_embeddings = kLength;
+  }
+  if (DependsOnLength(config.scaling)) config.seq_len = seq_len;
+  return config;
 }
 
 }  // namespace
@@ -33,8 +73,18 @@ rope_config ConfigOf(const LayerType& type) {
   return config;
 }
 
+Frequencies FrequenciesOf(const LayerType& type, int64_t seq_len) {
+  return Compute(type.name, Completed(type, seq_len));
+}
+
+void RejectUncreatable(const LayerType& type) {
+  constexpr int64_t kShort = 1, kLong = int64_t{1} << 41;  // above any length that a text may name
+  FrequenciesOf(type, kShort);
+  if (DependsOnLength(type.config.scaling)) FrequenciesOf(type, kLong);
+}
+
 void TabulateFrequencies(LayerType* type, bool negate) {
-  const Frequencies computed = Compute(ConfigOf(*type));
+  const Frequencies computed = FrequenciesOf(*type, 0);
   const rope_config& from = type->config;
   rope_config config = ROPE_INIT(rope_config);
   config.head_dim = from.head_dim;
@@ -51,12 +101,12 @@ void TabulateFrequencies(LayerType* type, bool negate) {
   type->long_factor.clear();
 }
 
-std::vector<double> DefaultFrequencies(double theta, int dim) {
+std::vector<double> DefaultFrequencies(std::string_view name, double theta, int dim) {
   rope_config config = ROPE_INIT(rope_config);
   config.head_dim = dim;
   config.theta = theta;
   config.pairing = ROPE_PAIRING_HALVES;
-  return Compute(config).inv_freq;
+  return Compute(name, config).inv_freq;
 }
 
 }  // namespace rope::model

@@ -1,8 +1,11 @@
 #include "model/layers.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <string>
+#include <system_error>
+#include <utility>
 
 namespace rope::model {
 namespace {
@@ -19,11 +22,16 @@ int LayerCount(const Dict& text, const Family* family) {
     times = text.Integer("H_cycles", 1, kMaxCycles).value_or(2) *
             (text.Integer("L_cycles", 1, kMaxCycles).value_or(3) + 1);
   }
-  const int64_t count = text.FirstInteger({"num_hidden_layers", "n_layer", "n_layers", "num_layers",
-                                           "decoder_num_hidden_layers"},
-                                          1, kMaxLayers)
-                            .value_or(0);
-  return static_cast<int>(std::min<int64_t>(times * count, kMaxLayers));
+  const int64_t count = times * text.FirstInteger({"num_hidden_layers", "n_layer", "n_layers",
+                                                   "num_layers", "decoder_num_hidden_layers"},
+                                                  1, kMaxLayers)
+                                    .value_or(0);
+  if (count > kMaxLayers) {
+    Reject(ROPE_ERROR_PARSE, "%s gives %lld attention layers and must give at most %d",
+           text.Path(text.Find("num_hidden_layers") ? "num_hidden_layers" : "num_layers").c_str(),
+           static_cast<long long>(count), kMaxLayers);
+  }
+  return static_cast<int>(count);
 }
 
 std::string Entry(const Dict& text, std::string_view key, size_t i) {
@@ -46,7 +54,11 @@ bool FlagAt(const Dict& text, std::string_view key, const Value::Array& list, si
 // A list with an entry for each of `count` layers; entries beyond them belong to extra layers
 // (multi-token prediction) and are ignored. `count` 0: the list decides.
 int Covered(const Dict& text, std::string_view key, const Value::Array& list, int count) {
-  if (count == 0) count = static_cast<int>(std::min<size_t>(list.size(), kMaxLayers));
+  if (count == 0 && list.size() > kMaxLayers) {
+    Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have at most %d", text.Path(key).c_str(),
+           list.size(), kMaxLayers);
+  }
+  if (count == 0) count = static_cast<int>(list.size());
   if (count == 0 || list.size() < static_cast<size_t>(count)) {
     Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have one for each of %d layers",
            text.Path(key).c_str(), list.size(), std::max(count, 1));
@@ -65,16 +77,10 @@ bool IsAttention(std::string_view label) {
 // A list of layers by number, such as the layers that are attention or cross-attention.
 void MarkListed(const Dict& text, std::string_view key, bool listed_are_nope,
                 std::vector<std::string_view>* labels) {
-  const Value::Array* list = text.Array(key);
-  if (list == nullptr) return;
-  std::vector<bool> listed(labels->size());
-  for (size_t i = 0; i < list->size(); ++i) {
-    const auto layer =
-        static_cast<size_t>(ToInteger(Entry(text, key, i), (*list)[i], 0, kMaxLayers));
-    if (layer < listed.size()) listed[layer] = true;
-  }
-  for (size_t i = 0; i < listed.size(); ++i) {
-    if (listed[i] == listed_are_nope) (*labels)[i] = kNope;
+  if (text.Array(key) == nullptr) return;
+  const std::set<int64_t> listed = ListedLayers(text, key);
+  for (size_t i = 0; i < labels->size(); ++i) {
+    if ((listed.count(static_cast<int64_t>(i)) != 0) == listed_are_nope) (*labels)[i] = kNope;
   }
 }
 
@@ -195,21 +201,19 @@ std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
   std::map<std::string_view, Dict> overrides;
   const Dict all = text.Child("per_layer_config");
   if (!all.exists()) return overrides;
-  std::vector<Dict> layers(labels.size());
+  std::map<size_t, Dict> layers;
   for (const auto& [key, value] : all.members()) {
     size_t layer = 0;
-    bool number = !key.empty() && key.size() < 6;
-    for (char c : key) {
-      number = number && c >= '0' && c <= '9';
-      layer = layer * 10 + static_cast<size_t>(c - '0');
-    }
-    if (number && layer < layers.size() && !value.IsNull()) layers[layer] = all.Child(key);
+    const char* end = key.data() + key.size();
+    const auto [stop, error] = std::from_chars(key.data(), end, layer);
+    if (error == std::errc() && stop == end && !value.IsNull()) layers[layer] = all.Child(key);
   }
   for (size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] == kNope) continue;
-    const Dict& first = overrides.emplace(labels[i], layers[i]).first->second;
+    const Dict& own = layers[i];
+    const Dict& first = overrides.emplace(labels[i], own).first->second;
     for (const char* key : {"head_dim", "qk_nope_head_dim", "qk_rope_head_dim"}) {
-      if (layers[i].Integer(key, 1, kMaxLayers) == first.Integer(key, 1, kMaxLayers)) continue;
+      if (own.Integer(key, 1, kMaxLayers) == first.Integer(key, 1, kMaxLayers)) continue;
       Reject(ROPE_ERROR_UNSUPPORTED, "%s must give all layers of the type \"%s\" the same %s",
              text.Path("per_layer_config").c_str(), Printable(labels[i]).c_str(), key);
     }
@@ -217,44 +221,75 @@ std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
   return overrides;
 }
 
-std::vector<double> LayerThetas(const Dict& text, const Family* family) {
-  const Value::Array* list = text.Array("layer_rope_theta");
-  std::vector<double> thetas;
-  if (list == nullptr) return thetas;
-  thetas.resize(Covered(text, "layer_rope_theta", *list, LayerCount(text, family)));
-  for (size_t i = 0; i < thetas.size(); ++i) {
-    const std::string path = Entry(text, "layer_rope_theta", i);
-    thetas[i] = (*list)[i].IsNull() ? 0 : ToNumber(path, (*list)[i]);
-    if (thetas[i] < 0) RejectValue(path, (*list)[i], "be positive, or 0 for a layer without RoPE");
+std::set<int64_t> ListedLayers(const Dict& text, std::string_view key) {
+  std::set<int64_t> layers;
+  const Value::Array* list = text.Array(key);
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    layers.insert(ToInteger(Entry(text, key, i), (*list)[i], 0, kMaxLayers));
   }
-  return thetas;
+  return layers;
 }
 
-std::vector<std::string_view> LayerLabels(const Dict& text, const Family* family) {
+std::vector<double> LayerNumbers(const Dict& text, const Family* family, std::string_view key) {
+  const Value::Array* list = text.Array(key);
+  std::vector<double> numbers;
+  if (list == nullptr) return numbers;
+  numbers.resize(Covered(text, key, *list, LayerCount(text, family)));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const std::string path = Entry(text, key, i);
+    numbers[i] = (*list)[i].IsNull() ? 0 : ToNumber(path, (*list)[i]);
+    if (numbers[i] < 0) RejectValue(path, (*list)[i], "be positive, or 0 for a layer without RoPE");
+  }
+  return numbers;
+}
+
+LayerLabels LabelLayers(const Dict& text, const Family* family) {
   const int count = LayerCount(text, family);
   const Layers rule = family != nullptr ? family->layers : Layers::kUniform;
+  LayerLabels layers;
+  layers.counted = count != 0;
+  std::vector<std::string_view>& labels = layers.labels;
   if (rule == Layers::kNone) {
-    return std::vector<std::string_view>(count != 0 ? count : kMaxLayers, kNope);
+    const Value::Array* blocks = text.Array("layers_block_type");  // of Nemotron-H
+    layers.counted = layers.counted || blocks != nullptr;
+    const int told = blocks != nullptr ? Covered(text, "layers_block_type", *blocks, count) : count;
+    labels.assign(told != 0 ? told : kMaxLayers, kNope);
+    return layers;
   }
-  if (rule == Layers::kFromLast) return FromLastLabels(family, count);
-  if (rule == Layers::kCompressed) return CompressedLabels(text, count);
+  if (rule == Layers::kFromLast) {
+    labels = FromLastLabels(family, count);
+    return layers;
+  }
+  if (rule == Layers::kCompressed) {
+    labels = CompressedLabels(text, count);
+    layers.counted = !labels.empty();
+    return layers;
+  }
   const bool no_rope_list = family == nullptr && text.Find("no_rope_layers") != nullptr;
-  if (rule == Layers::kNoRopeLayers || no_rope_list) return NoRopeLabels(text, family, count);
+  if (rule == Layers::kNoRopeLayers || no_rope_list) {
+    const Value::Array* list = text.Array("no_rope_layers");
+    layers.counted = layers.counted || (list != nullptr && !list->empty());
+    labels = NoRopeLabels(text, family, count);
+    return layers;
+  }
 
-  std::vector<std::string_view> labels;
+  // A list with an entry per layer tells their number, too.
+  const auto listed = [&layers](std::vector<std::string_view> from_list) {
+    layers.labels = std::move(from_list);
+    layers.counted = true;
+  };
   const Value::Array* flags = nullptr;
-  const bool pattern = rule != Layers::kUniform;
   if (const Value::Array* list = text.Array("layer_types")) {
-    labels = ListedLabels(text, "layer_types", *list, count, false);
+    listed(ListedLabels(text, "layer_types", *list, count, false));
   } else if (const Value::Array* blocks = text.Array("layers_block_type")) {
-    labels = ListedLabels(text, "layers_block_type", *blocks, count, false);
+    listed(ListedLabels(text, "layers_block_type", *blocks, count, false));
   } else if (const Value::Array* cycle = text.Array("block_types")) {  // RecurrentGemma
     labels = ListedLabels(text, "block_types", *cycle, count != 0 ? count : kMaxLayers, true);
   } else if (rule == Layers::kFirstAndLast && (flags = text.Array("hybrid_layer_pattern"))) {
-    labels = FlaggedLabels(text, "hybrid_layer_pattern", *flags, count, kSliding, kFull);
+    listed(FlaggedLabels(text, "hybrid_layer_pattern", *flags, count, kSliding, kFull));
   } else if ((flags = text.Array("attn_type_list"))) {  // MiniMax-Text-01
-    labels = FlaggedLabels(text, "attn_type_list", *flags, count, kFull, kNope);
-  } else if (pattern) {
+    listed(FlaggedLabels(text, "attn_type_list", *flags, count, kFull, kNope));
+  } else if (rule != Layers::kUniform) {
     labels = PatternLabels(text, family, count);
   } else {
     labels.assign(count != 0 ? count : kMaxLayers, kFull);
@@ -278,7 +313,7 @@ std::vector<std::string_view> LayerLabels(const Dict& text, const Family* family
   if (rule == Layers::kLinearHybrid) {
     std::replace(labels.begin(), labels.end(), kSliding, kNope);  // the pattern's other layers
   }
-  return labels;
+  return layers;
 }
 
 }  // namespace rope::model

@@ -5,6 +5,7 @@
 #define LIBROPE_SRC_MODEL_LAYERS_H_
 
 #include <map>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -16,20 +17,28 @@ namespace rope::model {
 constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attention", kNope = "nope",
                            kMain = "main", kCompress = "compress";
 
-// One label per layer; they point into `text` or to constants. Without num_hidden_layers a rule
-// that needs no count is written out for kMaxLayers layers. Empty if neither the rule nor a list
-// tells: then layers cannot be looked up.
-std::vector<std::string_view> LayerLabels(const Dict& text, const Family* family);
-
 constexpr int kMaxLayers = 4096;
+
+struct LayerLabels {
+  // One per layer; they point into the text or to constants. Where the text does not tell how many
+  // layers there are, a rule that needs no count is written out for kMaxLayers, so that every kind
+  // occurs. Empty if neither a rule nor a list tells the kinds.
+  std::vector<std::string_view> labels;
+  bool counted = false;  // the text tells how many layers there are
+};
+LayerLabels LabelLayers(const Dict& text, const Family* family);
 
 // What per_layer_config, whose keys are numbers of layers ("05"), says of the layers of each label:
 // the entry of the first of them. Throws Error if their head sizes differ.
 std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
                                                 const std::vector<std::string_view>& labels);
 
-// layer_rope_theta: the base of every layer, 0 where the layer has no RoPE. Empty if absent.
-std::vector<double> LayerThetas(const Dict& text, const Family* family);
+// A list of layers by number. Those beyond the last layer are extra ones (multi-token prediction).
+std::set<int64_t> ListedLayers(const Dict& text, std::string_view key);
+
+// A list with a number for every layer, such as layer_rope_theta: not negative, 0 also for null.
+// Empty if absent.
+std::vector<double> LayerNumbers(const Dict& text, const Family* family, std::string_view key);
 
 }  // namespace rope::model
 

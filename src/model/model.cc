@@ -9,6 +9,7 @@
 #include "model/text.h"
 #include "model/vision.h"
 #include "status.h"
+#include "structs.h"
 
 struct rope_model {
   rope::model::Parsed parsed;
@@ -17,24 +18,25 @@ struct rope_model {
 namespace rope::model {
 namespace {
 
-Parsed Parse(std::string_view json) {
-  const Value value = ParseJson(json);
-  const Dict root(value, "");
-  Parsed parsed;
+void Read(const Dict& root, Parsed* parsed) {
   if (IsBareDictionary(root)) {
-    AddBareDictionary(root, &parsed);
-    return parsed;
+    AddBareDictionary(root, parsed);
+    return;
   }
   const Parts parts = Locate(root);
-  if (IsVisionModel(parts)) {
-    AddVisionTower(parts, &parsed);
-    if (parsed.types.empty()) {
-      root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");
-    }
-    return parsed;
-  }
-  AddLanguageModel(parts, &parsed);
-  AddVisionTower(parts, &parsed);
+  const bool vision = IsVisionModel(parts);
+  if (!vision && MayHaveRope(parts)) AddLanguageModel(parts, parsed);
+  AddVisionTower(parts, parsed);
+  if (!parsed->types.empty()) return;
+  if (!vision) RejectWithoutRope(parts);
+  root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");
+}
+
+Parsed Parse(std::string_view json) {
+  const Value value = ParseJson(json);
+  Parsed parsed;
+  Read(Dict(value, ""), &parsed);
+  for (const LayerType& type : parsed.types) RejectUncreatable(type);
   return parsed;
 }
 
@@ -92,7 +94,7 @@ extern "C" rope_status rope_model_layer_type(const rope_model* model, int32_t la
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: layer (%d): the text that the model was made from %s", kFunction, layer,
                 parsed.bare ? "was a rope dictionary, which has no layers"
-                            : "does not tell the kinds of its layers");
+                            : "does not tell how many layers there are, or their kinds");
   }
   if (layer < 0 || static_cast<size_t>(layer) >= parsed.layers.size()) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: layer (%d) must be from 0 to %zu", kFunction,
@@ -109,11 +111,7 @@ extern "C" rope_status rope_model_config(const rope_model* model, int32_t type,
   if (config == nullptr) return FailNull(kFunction, "config");
   if (rope_status s = rope::model::CheckType(kFunction, model->parsed, type)) return s;
   const uint32_t size = config->struct_size;
-  if (size < sizeof(size)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->struct_size (%u) must be set: start the struct with ROPE_INIT",
-                kFunction, size);
-  }
+  if (rope_status s = rope::CheckStructSize(kFunction, "config", size, sizeof(size))) return s;
   rope_config full = ConfigOf(model->parsed.types[type]);
   full.struct_size = size;
   const auto* bytes = reinterpret_cast<const unsigned char*>(&full);

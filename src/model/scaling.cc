@@ -3,8 +3,6 @@
 #include <cmath>
 #include <string>
 
-#include "config.h"
-#include "frequencies.h"
 #include "model/axes.h"
 #include "model/typo.h"
 
@@ -113,11 +111,15 @@ double Theta(const RopeSource& source) {
     }
     if (const auto ratio = source.text.Positive("rope_ratio")) theta *= *ratio;  // ChatGLM
   }
+  if (theta == 0 && source.text.exists()) {
+    source.text.RejectMissing("rope_theta", "the model_type is not known, so there is no default");
+  }
   return theta;
 }
 
 std::optional<double> GivenPartial(const RopeSource& source, std::string* path) {
   *path = source.dict.Path("partial_rotary_factor");
+  if (source.partial != 0) return source.partial;
   if (const auto inside = source.dict.Positive("partial_rotary_factor")) return inside;
   for (const char* key : {"partial_rotary_factor", "rotary_pct", "rope_pct"}) {
     *path = source.text.Path(key);
@@ -127,10 +129,30 @@ std::optional<double> GivenPartial(const RopeSource& source, std::string* path) 
   return std::nullopt;
 }
 
+// Latent attention rotates qk_rope_head_dim channels. Files repeat that as a share of the head (of
+// qk_nope_head_dim + qk_rope_head_dim, or of the key head_dim); any other factor would cut the
+// frequencies in classes that read it, and is inert in the others.
+void CheckLatentPartial(const RopeSource& source, const rope_config& config) {
+  std::string path;
+  const auto given = GivenPartial(source, &path);
+  if (!given || *given == 1) return;
+  const bool reads_it = config.scaling != ROPE_SCALING_DEFAULT || source.family == nullptr ||
+                        std::string_view(source.family->model_type) == "glm4_moe_lite";
+  if (!reads_it) return;
+  for (int64_t head_dim :
+       {int64_t{config.head_dim}, source.text.Integer("head_dim", 0, kMaxHeadDim).value_or(0)}) {
+    if (*given * static_cast<double>(head_dim) == config.rotary_dim) return;
+  }
+  Reject(ROPE_ERROR_UNSUPPORTED,
+         "%s (%s) must be 1, or the share of the head that qk_rope_head_dim (%d) is", path.c_str(),
+         ToText(*given).c_str(), config.rotary_dim);
+}
+
 // The first channels of the head: sets rotary_dim where that is not all of them.
 void FillSpan(const RopeSource& source, rope_config* config) {
   const Family* family = source.family;
   const rope_scaling scaling = config->scaling;
+  if (source.latent && config->rotary_dim != 0) CheckLatentPartial(source, *config);
   if (config->rotary_dim != 0) return;
   const bool class_reads_it = family == nullptr || family->span == Span::kPartial;
   if (!class_reads_it && scaling == ROPE_SCALING_DEFAULT) return;
@@ -139,14 +161,14 @@ void FillSpan(const RopeSource& source, rope_config* config) {
   const auto given = GivenPartial(source, &path);
   const double partial = given.value_or(source.default_partial);
   if (partial > 1) {
-    Reject(ROPE_ERROR_PARSE, "%s (%g) must be at most 1", path.c_str(), partial);
+    Reject(ROPE_ERROR_PARSE, "%s (%s) must be at most 1", path.c_str(), ToText(partial).c_str());
   }
   if (config->head_dim == 0) {
     if (partial != 1) {
       Reject(ROPE_ERROR_PARSE,
-             "%s (%g) needs a head_dim: give the whole config.json, or add head_dim to the "
+             "%s (%s) needs a head_dim: give the whole config.json, or add head_dim to the "
              "dictionary",
-             path.c_str(), partial);
+             path.c_str(), ToText(partial).c_str());
     }
     return;
   }
@@ -158,9 +180,9 @@ void FillSpan(const RopeSource& source, rope_config* config) {
   if (class_reads_it) own = source.text.Integer("rotary_dim", 2, kMaxHeadDim).value_or(0);
   if (family != nullptr && !source.text.Mentions("rotary_dim")) own = family->rotary_dim;
   if (own != 0 && given && own != rotary) {
-    Reject(ROPE_ERROR_PARSE, "%s (%lld) and %s (%g) of head_dim %d must agree",
+    Reject(ROPE_ERROR_PARSE, "%s (%lld) and %s (%s) of head_dim %d must agree",
            source.text.Path("rotary_dim").c_str(), static_cast<long long>(own), path.c_str(),
-           *given, config->head_dim);
+           ToText(*given).c_str(), config->head_dim);
   }
   if (own != 0) rotary = own;
   if (rotary < 2 || rotary > config->head_dim || rotary % 2 != 0) {
@@ -214,8 +236,9 @@ void FillLongrope(const RopeSource& source, LayerType* type) {
              above = source.dict.Positive("long_mscale");
   if (below && above && config.attention_factor == 0) {
     if (*below != *above) {
-      Reject(ROPE_ERROR_UNSUPPORTED, "%s (%g) and long_mscale (%g) must be equal in this version",
-             source.dict.Path("short_mscale").c_str(), *below, *above);
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) and long_mscale (%s) must be equal in this version",
+             source.dict.Path("short_mscale").c_str(), ToText(*below).c_str(),
+             ToText(*above).c_str());
     }
     config.attention_factor = *below;
   }
@@ -224,7 +247,8 @@ void FillLongrope(const RopeSource& source, LayerType* type) {
 // mscale_all_dim scales the softmax only in models with multi-head latent attention. Elsewhere it
 // just takes part in the attention factor, which is resolved here so that the core's softmax factor
 // stays 1.
-void FillMscale(const RopeSource& source, rope_config* config) {
+void FillMscale(const RopeSource& source, LayerType* type) {
+  rope_config* config = &type->config;
   const double mscale = source.dict.Number("mscale").value_or(0);
   const double all_dim = source.dict.Number("mscale_all_dim").value_or(0);
   for (const char* key : {"mscale", "mscale_all_dim"}) {
@@ -237,22 +261,15 @@ void FillMscale(const RopeSource& source, rope_config* config) {
     config->mscale_all_dim = all_dim;
     return;
   }
-  if (mscale == 0 || all_dim == 0 || config->attention_factor != 0) return;  // 0 means unset
-  Config probe{};
-  probe.given = *config;
-  probe.given.mscale = mscale;
-  probe.given.mscale_all_dim = all_dim;
-  probe.rotary_dim = config->rotary_dim != 0 ? config->rotary_dim : config->head_dim;
-  probe.turning_pairs = probe.rotary_dim / 2;
-  probe.axes = 1;
-  Frequencies resolved;
-  if (ComputeFrequencies("rope_model_create", probe, &resolved) != ROPE_OK) {
-    throw Error{ROPE_ERROR_PARSE};
-  }
-  config->attention_factor = resolved.attention_factor;
+  if (mscale == 0 || all_dim == 0) return;  // 0 means unset
+  LayerType probe = *type;
+  probe.config.mscale = mscale;
+  probe.config.mscale_all_dim = all_dim;
+  config->attention_factor = FrequenciesOf(probe, 0).attention_factor;
 }
 
-void FillYarn(const RopeSource& source, rope_config* config) {
+void FillYarn(const RopeSource& source, LayerType* type) {
+  rope_config* config = &type->config;
   const Dict& dict = source.dict;
   const int64_t original = OriginalOrMax(source, "yarn");
   config->original_max_position_embeddings = original;
@@ -271,11 +288,11 @@ void FillYarn(const RopeSource& source, rope_config* config) {
   const double fast = config->beta_fast != 0 ? config->beta_fast : 32;
   const double slow = config->beta_slow != 0 ? config->beta_slow : 1;
   if (fast < slow) {
-    Reject(ROPE_ERROR_PARSE, "%s (%g) must not be below beta_slow (%g)",
-           dict.Path("beta_fast").c_str(), fast, slow);
+    Reject(ROPE_ERROR_PARSE, "%s (%s) must not be below beta_slow (%s)",
+           dict.Path("beta_fast").c_str(), ToText(fast).c_str(), ToText(slow).c_str());
   }
   config->yarn_no_truncate = dict.Bool("truncate").value_or(true) ? 0 : 1;
-  FillMscale(source, config);
+  FillMscale(source, type);
 }
 
 void FillLlama3(const RopeSource& source, rope_config* config) {
@@ -284,9 +301,9 @@ void FillLlama3(const RopeSource& source, rope_config* config) {
   config->low_freq_factor = Required(dict, "low_freq_factor", "llama3");
   config->high_freq_factor = Required(dict, "high_freq_factor", "llama3");
   if (config->high_freq_factor < config->low_freq_factor) {
-    Reject(ROPE_ERROR_PARSE, "%s (%g) must not be below low_freq_factor (%g)",
-           dict.Path("high_freq_factor").c_str(), config->high_freq_factor,
-           config->low_freq_factor);
+    Reject(ROPE_ERROR_PARSE, "%s (%s) must not be below low_freq_factor (%s)",
+           dict.Path("high_freq_factor").c_str(), ToText(config->high_freq_factor).c_str(),
+           ToText(config->low_freq_factor).c_str());
   }
   const auto original = GivenOriginal(source);
   if (!original) {
@@ -295,16 +312,15 @@ void FillLlama3(const RopeSource& source, rope_config* config) {
   config->original_max_position_embeddings = *original;
 }
 
-// HunYuan: "dynamic" with alpha is a larger theta, once and for all. (Qwen 1 does the same per
-// call, with an alpha from the length of the sequence: that is for its program to do.)
+// HunYuan: "dynamic" with alpha is a larger theta, once and for all.
 bool FoldAlpha(const RopeSource& source, rope_config* config) {
   const double alpha = source.dict.Number("alpha").value_or(0);
   if (alpha == 0) return false;
   if (alpha < 0) RejectValue(source.dict.Path("alpha"), *source.dict.Find("alpha"), "be positive");
   const int dim = config->rotary_dim != 0 ? config->rotary_dim : config->head_dim;
   if (dim <= 2) {
-    Reject(ROPE_ERROR_PARSE, "%s (%g) needs a head_dim above 2", source.dict.Path("alpha").c_str(),
-           alpha);
+    Reject(ROPE_ERROR_PARSE, "%s (%s) needs a head_dim above 2", source.dict.Path("alpha").c_str(),
+           ToText(alpha).c_str());
   }
   config->theta *= std::pow(alpha, static_cast<double>(dim) / (dim - 2));
   if (!std::isfinite(config->theta)) {
@@ -316,11 +332,28 @@ bool FoldAlpha(const RopeSource& source, rope_config* config) {
 
 void FillDynamic(const RopeSource& source, rope_config* config) {
   config->factor = Required(source.dict, "factor", "dynamic");
+  const int dim = config->rotary_dim != 0 ? config->rotary_dim : config->head_dim;
+  if (dim == 2) {
+    Reject(ROPE_ERROR_PARSE,
+           "%s (\"dynamic\") needs at least 4 rotated channels, and this head has 2",
+           source.dict.Path(TypeKey(source.dict)).c_str());
+  }
   const auto length = MaxPosition(source);
   if (!length && source.text.exists()) {
     source.text.RejectMissing("max_position_embeddings", "rope_type \"dynamic\" requires it");
   }
   config->max_position_embeddings = length.value_or(0);
+}
+
+void FillProportional(const RopeSource& source, rope_config* config) {
+  config->factor = source.dict.Positive("factor").value_or(0);
+  if (config->rotary_offset != 0) {
+    Reject(
+        ROPE_ERROR_UNSUPPORTED,
+        "%s (\"proportional\") spans whole heads, and only the channels from %d on rotate in this "
+        "model",
+        source.dict.Path(TypeKey(source.dict)).c_str(), config->rotary_offset);
+  }
 }
 
 }  // namespace
@@ -338,12 +371,10 @@ void FillRope(const RopeSource& source, LayerType* type) {
     switch (config.scaling) {
       case ROPE_SCALING_LINEAR: config.factor = Required(source.dict, "factor", name); break;
       case ROPE_SCALING_DYNAMIC: FillDynamic(source, &config); break;
-      case ROPE_SCALING_YARN: FillYarn(source, &config); break;
+      case ROPE_SCALING_YARN: FillYarn(source, type); break;
       case ROPE_SCALING_LONGROPE: FillLongrope(source, type); break;
       case ROPE_SCALING_LLAMA3: FillLlama3(source, &config); break;
-      case ROPE_SCALING_PROPORTIONAL:
-        config.factor = source.dict.Positive("factor").value_or(0);
-        break;
+      case ROPE_SCALING_PROPORTIONAL: FillProportional(source, &config); break;
       default: break;
     }
   }

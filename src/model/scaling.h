@@ -29,6 +29,7 @@ struct RopeSource {
   double default_theta = 10000;          // 0: left to the caller
   double theta = 0;                      // not 0: this one, whatever the keys say
   double default_partial = 1;
+  double partial = 0;                 // not 0: this one, whatever the keys say
   bool default_proportional = false;  // rope_type if the dictionary does not tell
   bool latent = false;                // mscale_all_dim scales the softmax, too (DeepSeek)
 };

@@ -1,7 +1,6 @@
 #include "model/text.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <string>
 
@@ -55,23 +54,38 @@ bool LacksRope(const Dict& text, const Family* family) {
   return false;
 }
 
+// Whether one of the words of a key is rope or rotary: rope_theta, rotary_pct, no_rope_layers.
+bool SpeaksOfRope(std::string_view key) {
+  for (size_t from = 0; from <= key.size();) {
+    const size_t end = std::min(key.find('_', from), key.size());
+    const std::string_view word = key.substr(from, end - from);
+    if (word == "rope" || word == "rotary") return true;
+    from = end + 1;
+  }
+  return false;
+}
+
 class LanguageModel {
  public:
   LanguageModel(const Parts& parts, Parsed* out)
       : text_(parts.text), family_(FindFamily(parts.text_type)), out_(out) {
     dict_ = RopeDict(text_);
-    if (dict_.empty() && family_ != nullptr && family_->rope != nullptr) {
+    const bool given = !dict_.empty() || text_.Find("rope_parameters") != nullptr;
+    if (!given && family_ != nullptr && family_->rope != nullptr) {
       default_rope_ = ParseJson(family_->rope);
       dict_ = Dict(default_rope_, text_.Path("rope_parameters"));
     }
     nested_ = IsNested(dict_);
+    if (nested_) RejectTooMany(dict_);
   }
 
   void Build() {
-    labels_ = LayerLabels(text_, family_);
+    RejectUnread();
+    LayerLabels layers = LabelLayers(text_, family_);
+    labels_ = std::move(layers.labels);
     std::vector<std::string_view>& labels = labels_;
     overrides_ = LayerOverrides(text_, labels);
-    const std::vector<double> thetas = LayerThetas(text_, family_);
+    const std::vector<double> thetas = LayerNumbers(text_, family_, "layer_rope_theta");
     if (LacksRope(text_, family_)) {
       std::fill(labels.begin(), labels.end(), kNope);
       if (labels.empty()) labels.assign(kMaxLayers, kNope);
@@ -86,15 +100,31 @@ class LanguageModel {
       AddScaledLayers();
     } else if (nested_) {
       AddNested();
+    } else if (IsNamed(family_, "step3p5")) {
+      AddStep();
     } else {
       Add(MainName(), Source(dict_));
     }
     const bool ropes = !out_->types.empty();
     AssignLayers(labels);
+    if (!layers.counted) out_->layers.clear();
     if (ropes) AddIndexer();
   }
 
  private:
+  // Keys that change the RoPE in ways that this version does not offer.
+  void RejectUnread() const {
+    if (!IsNamed(family_, "nomic_bert")) return;
+    const std::pair<const char*, double> kOnly[] = {
+        {"rotary_emb_fraction", 1}, {"rotary_scaling_factor", 0}, {"rotary_emb_scale_base", 0}};
+    for (const auto& [key, harmless] : kOnly) {
+      const auto given = text_.Number(key);
+      if (!given || *given == harmless) continue;
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be %s in this version", text_.Path(key).c_str(),
+             ToText(*given).c_str(), harmless == 0 ? "null" : ToText(harmless).c_str());
+    }
+  }
+
   RopeSource Source(const Dict& dict) const {
     RopeSource source;
     source.dict = dict;
@@ -123,6 +153,7 @@ class LanguageModel {
     LayerType type = Begin(name, kind);
     source.latent = IsLatent(text_, family_);
     FillRope(source, &type);
+    if (IsNamed(family_, "qwen")) FillSteps(&type.config);
     if (IsNamed(family_, "esm")) type.config.inv_freq_dtype = ROPE_F16;  // as its checkpoints
     if (family_ != nullptr && family_->style == Style::kHalvesNegated) {
       if (type.config.scaling == ROPE_SCALING_DYNAMIC ||
@@ -135,6 +166,20 @@ class LanguageModel {
       TabulateFrequencies(&type, true);
     }
     out_->types.push_back(std::move(type));
+  }
+
+  // Qwen 1: theta grows in steps with the length of the sequence, unless the file says otherwise.
+  void FillSteps(rope_config* config) const {
+    if (!text_.Bool("use_dynamic_ntk").value_or(true)) return;
+    if (config->scaling != ROPE_SCALING_DEFAULT) {
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s (true) must be false beside a rope_type",
+             text_.Path("use_dynamic_ntk").c_str());
+    }
+    const auto length = text_.Integer("seq_length", 1, int64_t{1} << 40);
+    if (!length) text_.RejectMissing("seq_length", "use_dynamic_ntk is true, or absent");
+    config->scaling = ROPE_SCALING_DYNAMIC_STEPS;
+    config->factor = 2;
+    config->max_position_embeddings = *length;
   }
 
   void AddNested() {
@@ -183,26 +228,77 @@ class LanguageModel {
     // Nested files give every kind its theta; one beside them is for those that lack it.
     source.theta_key = kind.theta_key == nullptr && nested_ ? "rope_theta" : kind.theta_key;
     source.default_theta = kind.theta;
-    source.default_partial = kind.partial;
+    source.default_partial =
+        source.dict.exists() && kind.nested_partial != 0 ? kind.nested_partial : kind.partial;
     source.default_proportional = proportional;
     Add(name, source, &kind);
   }
 
   // Molmo 2: layers that rope_scaling_layers does not list have the same theta and no scaling.
   void AddScaledLayers() {
-    const Value::Array& list = *text_.Array("rope_scaling_layers");
-    std::vector<bool> scaled(labels_.size());
-    for (size_t i = 0; i < list.size(); ++i) {
-      const std::string path = text_.Path("rope_scaling_layers") + "[" + std::to_string(i) + "]";
-      const auto layer = static_cast<size_t>(ToInteger(path, list[i], 0, kMaxLayers));
-      if (layer < scaled.size()) scaled[layer] = true;
-    }
     constexpr std::string_view kScaled = "scaled", kUnscaled = "unscaled";
-    for (size_t i = 0; i < scaled.size(); ++i) labels_[i] = scaled[i] ? kScaled : kUnscaled;
+    const std::set<int64_t> scaled = ListedLayers(text_, "rope_scaling_layers");
+    for (size_t i = 0; i < labels_.size(); ++i) {
+      labels_[i] = scaled.count(static_cast<int64_t>(i)) != 0 ? kScaled : kUnscaled;
+    }
     Add(kScaled, Source(dict_));
     RopeSource unscaled = Source(Dict());
     unscaled.theta = dict_.Positive("rope_theta").value_or(0);
     Add(kUnscaled, unscaled);
+  }
+
+  // What a list with a number for every layer says of all layers of a kind. 0 if it is absent.
+  double OfKind(const std::vector<double>& numbers, const char* key, std::string_view label) const {
+    double found = 0;
+    for (size_t i = 0; i < std::min(numbers.size(), labels_.size()); ++i) {
+      if (labels_[i] != label) continue;
+      if (numbers[i] == 0) {
+        Reject(ROPE_ERROR_PARSE, "%s[%zu] must be positive", text_.Path(key).c_str(), i);
+      }
+      if (found == 0) found = numbers[i];
+      if (found == numbers[i]) continue;
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s[%zu] (%s) must be that of all layers of type \"%s\", %s",
+             text_.Path(key).c_str(), i, ToText(numbers[i]).c_str(), Printable(label).c_str(),
+             ToText(found).c_str());
+    }
+    return found;
+  }
+
+  // Step 3.5: theta and the rotated share by layer, the same in all layers of a kind, and a scaling
+  // that only the kinds of yarn_only_types have, whatever its rope_type.
+  void AddStep() {
+    if (const Value::Array* use = text_.Array("use_rope_layers"); use != nullptr && !use->empty()) {
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s must be empty in this version",
+             text_.Path("use_rope_layers").c_str());
+    }
+    const Value* theta = text_.Find("rope_theta");
+    std::vector<double> thetas;  // none: one for all layers, as in other models
+    if (theta != nullptr && theta->As<Value::Array>() != nullptr) {
+      thetas = LayerNumbers(text_, family_, "rope_theta");
+    }
+    const std::vector<double> partials = LayerNumbers(text_, family_, "partial_rotary_factors");
+    const Value::Array* scaled = text_.Array("yarn_only_types");
+    std::vector<std::string_view> kinds;
+    for (std::string_view label : labels_) {
+      if (label == kNope || std::find(kinds.begin(), kinds.end(), label) != kinds.end()) continue;
+      kinds.push_back(label);
+      if (kinds.size() > kMaxEntries) {
+        Reject(ROPE_ERROR_UNSUPPORTED, "%s has more than %zu different entries",
+               text_.Path("layer_types").c_str(), kMaxEntries);
+      }
+      const auto names_it = [label](const Value& entry) {
+        const auto* name = entry.As<std::string>();
+        return name != nullptr && *name == label;
+      };
+      const bool plain = scaled != nullptr && !scaled->empty() &&
+                         std::none_of(scaled->begin(), scaled->end(), names_it);
+      RopeSource source = Source(plain ? Dict() : dict_);
+      source.theta = OfKind(thetas, "rope_theta", label);
+      if (plain && source.theta == 0) source.theta = dict_.Positive("rope_theta").value_or(0);
+      source.partial = OfKind(partials, "partial_rotary_factors", label);
+      Add(label, source);
+    }
+    if (kinds.empty()) Add(kFull, Source(dict_));
   }
 
   bool IsNull(std::string_view name) const {
@@ -245,14 +341,12 @@ class LanguageModel {
         distinct.push_back(theta);
       }
     }
-    constexpr size_t kMaxTypes = 256;
-    if (distinct.size() > kMaxTypes) {
+    if (distinct.size() > kMaxEntries) {
       Reject(ROPE_ERROR_UNSUPPORTED, "%s has %zu different values and must have at most %zu",
-             text_.Path("layer_rope_theta").c_str(), distinct.size(), kMaxTypes);
+             text_.Path("layer_rope_theta").c_str(), distinct.size(), kMaxEntries);
     }
     for (double theta : distinct) {
-      char name[40];
-      std::snprintf(name, sizeof(name), "theta_%.12g", theta);
+      const std::string name = "theta_" + ToText(theta);
       RopeSource source = Source(nested_ ? Dict() : dict_);
       source.theta = theta;
       Add(distinct.size() == 1 ? kFull : std::string_view(name), source);
@@ -281,7 +375,12 @@ class LanguageModel {
 
   void AssignLayers(const std::vector<std::string_view>& labels) {
     const size_t ropes = out_->types.size();
-    for (std::string_view label : labels) out_->layers.push_back(TypeOf(label, ropes));
+    std::map<std::string_view, int32_t> types;  // labels repeat, and may be long
+    for (std::string_view label : labels) {
+      auto found = types.find(label);
+      if (found == types.end()) found = types.emplace(label, TypeOf(label, ropes)).first;
+      out_->layers.push_back(found->second);
+    }
     if (labels.empty() && nested_ &&
         std::any_of(dict_.members().begin(), dict_.members().end(),
                     [](const auto& member) { return member.second.IsNull(); })) {
@@ -372,6 +471,7 @@ void AddBareDictionary(const Dict& root, Parsed* out) {
     add(kFull, root);
     return;
   }
+  RejectTooMany(root);
   for (const auto& [name, value] : root.members()) {
     if (value.As<Value::Object>() != nullptr) add(name, Dict(value, root.Path(name)));
     if (!value.IsNull()) continue;
@@ -394,6 +494,7 @@ Parts Locate(const Dict& root) {
   const char* last = t5gemma                        ? "decoder"
                      : outer.substr(0, 4) == "lasr" ? "encoder_config"
                      : outer == "esmfold2"          ? "esmc_config"
+                     : outer == "dia"               ? "decoder_config"
                                                     : "global_config";  // BLT
   for (const char* key : {"text_config", "llm_config", "language_config", last}) {
     const Dict nested = model.Child(key);
@@ -404,6 +505,25 @@ Parts Locate(const Dict& root) {
   }
   parts.text_type = parts.text.String("model_type").value_or(parts.outer_type);
   return parts;
+}
+
+bool MayHaveRope(const Parts& parts) {
+  if (FindFamily(parts.text_type) != nullptr) return true;
+  const Value::Object& members = parts.text.members();
+  return !IsWithoutRope(parts.text_type) &&
+         std::any_of(members.begin(), members.end(),
+                     [](const auto& member) { return SpeaksOfRope(member.first); });
+}
+
+void RejectWithoutRope(const Parts& parts) {
+  if (parts.text_type.empty()) {
+    parts.text.RejectMissing("model_type", "there is no key of RoPE either, such as rope_theta");
+  }
+  Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\") %s", parts.text.Path("model_type").c_str(),
+         Printable(parts.text_type).c_str(),
+         IsWithoutRope(parts.text_type)
+             ? "is a model without RoPE"
+             : "is not known to this version, and there is no key of RoPE, such as rope_theta");
 }
 
 void AddLanguageModel(const Parts& parts, Parsed* out) { LanguageModel(parts, out).Build(); }

@@ -13,7 +13,7 @@ namespace rope::model {
 
 struct Parsed {
   std::vector<LayerType> types;
-  std::vector<int32_t> layers;  // type of every layer; empty if that is not known
+  std::vector<int32_t> layers;  // type of every layer; empty if their number or kinds are not known
   bool bare = false;            // made from a rope dictionary alone
 };
 
@@ -29,6 +29,12 @@ struct Parts {
   bool text_nested = false;                // `text` is an object of its own
 };
 Parts Locate(const Dict& root);
+
+// Whether the language model is of a known family, or its keys speak of RoPE.
+bool MayHaveRope(const Parts& parts);
+
+// Throws Error: neither is the case, nor is there a tower that has RoPE.
+[[noreturn]] void RejectWithoutRope(const Parts& parts);
 
 void AddLanguageModel(const Parts& parts, Parsed* out);
 

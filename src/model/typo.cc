@@ -56,7 +56,15 @@ bool IsRopeKey(std::string_view key) {
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }
 
+void RejectTooMany(const Dict& dict) {
+  const size_t entries = dict.members().size();
+  if (entries <= kMaxEntries) return;
+  Reject(ROPE_ERROR_UNSUPPORTED, "%s has %zu keys and must have at most %zu", dict.Name().c_str(),
+         entries, kMaxEntries);
+}
+
 void RejectTypos(const Dict& dict) {
+  RejectTooMany(dict);
   for (const auto& [key, value] : dict.members()) {
     if (IsRopeKey(key)) continue;
     for (std::string_view known : kKeys) {

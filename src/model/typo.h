@@ -11,9 +11,12 @@ namespace rope::model {
 
 bool IsRopeKey(std::string_view key);
 
-// Throws Error if a key of `dict` is not one we read but within one edit (keys of eight letters or
-// more: two) of one that is absent.
+// Throws Error if a key of the rope dictionary `dict` is not one we read but within one edit (keys
+// of eight letters or more: two) of one that is absent, or if there are too many.
 void RejectTypos(const Dict& dict);
+
+// Throws Error if `dict` has more than kMaxEntries keys.
+void RejectTooMany(const Dict& dict);
 
 }  // namespace rope::model
 

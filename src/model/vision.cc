@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "model/families.h"
+
 namespace rope::model {
 namespace {
 
@@ -71,22 +73,27 @@ constexpr Tower kTowers[] = {
     {"video_llama_3", Order::kRowColumn, kHalves, kFloat32, 10000, false},
 };
 
-const Tower* FindTower(std::string_view model_type) {
+const Tower* FindExactly(std::string_view model_type) {
   for (const Tower& tower : kTowers) {
     if (tower.model_type == model_type) return &tower;
-  }
-  for (std::string_view suffix : {"_vision_encoder", "_vision_model", "_vision"}) {
-    if (model_type.size() > suffix.size() &&
-        model_type.substr(model_type.size() - suffix.size()) == suffix) {
-      return FindTower(model_type.substr(0, model_type.size() - suffix.size()));
-    }
   }
   return nullptr;
 }
 
+const Tower* FindTower(std::string_view model_type) {
+  const Tower* tower = FindExactly(model_type);
+  for (std::string_view suffix : {"_vision_encoder", "_vision_model", "_vision"}) {
+    if (tower != nullptr) break;
+    if (EndsWith(model_type, suffix)) {
+      tower = FindExactly(model_type.substr(0, model_type.size() - suffix.size()));
+    }
+  }
+  return tower;
+}
+
 // Qwen2-VL calls the width of its tower embed_dim; its hidden_size is that of the language model.
 // SAM's is that of the memory attention.
-std::optional<int64_t> HeadDim(const Dict& dict, const Tower& tower) {
+std::optional<int64_t> WidthOfHead(const Dict& dict, const Tower& tower) {
   constexpr int64_t kMaxWidth = 1 << 20;
   if (const auto given = dict.Integer("head_dim", 1, kMaxWidth)) return given;
   const auto width = dict.FirstInteger(
@@ -117,7 +124,7 @@ void FillTable(const Tower& tower, double theta, int head_dim, LayerType* type) 
   };
   config.axes = 2;
   if (tower.order == Order::kSharedSpectrum) {
-    const std::vector<double> spectrum = DefaultFrequencies(theta, head_dim);
+    const std::vector<double> spectrum = DefaultFrequencies(type->name, theta, head_dim);
     for (int axis : {0, 1}) {
       for (size_t i = axis; i < spectrum.size(); i += 2) add(spectrum[i], axis);
     }
@@ -127,13 +134,13 @@ void FillTable(const Tower& tower, double theta, int head_dim, LayerType* type) 
     const int axis_dim = 2 * (head_dim / 3 / 2);
     config.axes = 3;
     config.rotary_dim = 3 * axis_dim;
-    const std::vector<double> spectrum = DefaultFrequencies(theta, axis_dim);
+    const std::vector<double> spectrum = DefaultFrequencies(type->name, theta, axis_dim);
     for (int axis : {0, 1, 2}) {
       for (double frequency : spectrum) add(frequency, axis);
     }
     return;
   }
-  const std::vector<double> spectrum = DefaultFrequencies(theta, head_dim / 2);
+  const std::vector<double> spectrum = DefaultFrequencies(type->name, theta, head_dim / 2);
   if (tower.order == Order::kAlternating) {
     for (double frequency : spectrum) {
       for (int axis : {1, 0}) add(frequency, axis);
@@ -164,15 +171,18 @@ void AddVisionTower(const Parts& parts, Parsed* out) {
   const Tower* tower = FindTower(dict.String("model_type").value_or(""));
   if (tower == nullptr) tower = FindTower(parts.outer_type);
   if (tower == nullptr) return;
-  const auto head_dim = HeadDim(dict, *tower);
+  const auto head_dim = WidthOfHead(dict, *tower);
   if (!head_dim) return;
-  const int64_t unit = tower->order == Order::kThreeAxes ? 2 : 4;  // a pair for each coordinate
-  if (*head_dim < 2 * unit || *head_dim > 1024 || *head_dim % unit != 0) {
+  // A pair for each coordinate; with two coordinates each has the same number of pairs, at least
+  // two.
+  const bool three = tower->order == Order::kThreeAxes;
+  const int64_t unit = three ? 2 : 4, least = three ? 6 : 8;
+  if (*head_dim < least || *head_dim > 1024 || *head_dim % unit != 0) {
     Reject(ROPE_ERROR_PARSE,
            "%s (%lld, given or width / heads) must be a multiple of %lld from "
            "%lld to 1024",
            dict.Path("head_dim").c_str(), static_cast<long long>(*head_dim),
-           static_cast<long long>(unit), static_cast<long long>(2 * unit));
+           static_cast<long long>(unit), static_cast<long long>(least));
   }
   LayerType type;
   type.name = "vision";

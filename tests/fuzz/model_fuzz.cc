@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "config.h"
+#include "frequencies.h"
 #include "librope/rope.h"
 
 namespace {
@@ -35,12 +36,27 @@ void CheckType(const rope_model* model, int32_t type) {
   Require(rope_model_layer_type_name(model, type) != nullptr, "every type has a name");
   rope_config config = ROPE_INIT(rope_config);
   Require(rope_model_config(model, type, &config) == ROPE_OK, "every type has a configuration");
-  if (config.pairing == 0 || config.head_dim == 0) return;  // left to the program
-  if (config.scaling == ROPE_SCALING_DYNAMIC || config.scaling == ROPE_SCALING_LONGROPE) {
-    config.seq_len = 1;
+  // A dictionary alone and an unknown model leave these to the program, which knows their pairs.
+  if (config.head_dim == 0) return;
+  if (config.pairing == 0) config.pairing = ROPE_PAIRING_HALVES;
+  const bool plain = config.scaling == ROPE_SCALING_NOPE || config.inv_freq != nullptr;
+  if (config.theta == 0 && !plain) config.theta = 10000;
+  for (int64_t seq_len : {int64_t{1}, int64_t{1} << 41}) {
+    if (rope::DependsOnLength(config.scaling)) config.seq_len = seq_len;
+    const bool length_left = (config.scaling == ROPE_SCALING_DYNAMIC ||
+                              (config.scaling == ROPE_SCALING_LONGROPE && config.factor == 0)) &&
+                             config.max_position_embeddings == 0;
+    if (length_left) config.max_position_embeddings = 4096;
+    if (config.original_max_position_embeddings == 0 &&
+        (config.scaling == ROPE_SCALING_LONGROPE || config.scaling == ROPE_SCALING_YARN)) {
+      config.original_max_position_embeddings = 4096;
+    }
+    rope::Config checked;
+    rope::Frequencies frequencies;
+    Require(rope::ReadConfig("model_fuzz", &config, &checked) == ROPE_OK, "the core accepts it");
+    Require(rope::ComputeFrequencies("model_fuzz", checked, &frequencies) == ROPE_OK,
+            "and its frequencies");
   }
-  rope::Config checked;
-  Require(rope::ReadConfig("model_fuzz", &config, &checked) == ROPE_OK, "the core accepts it");
 }
 
 }  // namespace
