@@ -10,7 +10,7 @@ typedef struct {
 } Addresses;
 
 static int32_t run(const rope_context* context, const rope_qk_args* prepared, const Addresses* at,
-                   int64_t offset, void* stream) {
+                   int64_t offset, void* stream, void* runner) {
   rope_qk_args args = *prepared;
   args.q.data = at->q;
   args.k.data = at->k;
@@ -26,32 +26,32 @@ static int32_t run(const rope_context* context, const rope_qk_args* prepared, co
   args.positions.cu_seqlens = at->cu_seqlens;
   args.positions.freq_sets = at->freq_sets;
   args.stream = stream;
+  args.runner = runner;
   return rope_apply_qk(context, &args);
 }
 
 /* cffi */ static int32_t call_buffers(const rope_context* context, const rope_qk_args* prepared,
                                        void* q, void* k, void* positions, int64_t offset) {
   const Addresses at = {q, k, NULL, NULL, positions, NULL, NULL};
-  return run(context, prepared, &at, offset, NULL);
+  return run(context, prepared, &at, offset, NULL, NULL);
 }
-
 
 /* The same from numbers: data_ptr() of torch, __array_interface__, DLPack. */
 /* cffi */ static int32_t call_addresses(const rope_context* context, const rope_qk_args* prepared,
                                          uintptr_t q, uintptr_t k, uintptr_t q_out,
                                          uintptr_t k_out, uintptr_t positions, int64_t offset,
                                          uintptr_t cu_seqlens, uintptr_t freq_sets,
-                                         uintptr_t stream) {
+                                         uintptr_t stream, void* runner) {
   const Addresses at = {(void*)q,         (void*)k,          (void*)q_out,    (void*)k_out,
                         (void*)positions, (void*)cu_seqlens, (void*)freq_sets};
-  return run(context, prepared, &at, offset, (void*)stream);
+  return run(context, prepared, &at, offset, (void*)stream, runner);
 }
 
 /* Rows instead of positions. */
 /* cffi */ static int32_t call_rows(const rope_context* context, const rope_qk_args* prepared,
                                     const rope_cos_sin* prepared_rows, uintptr_t q, uintptr_t k,
                                     uintptr_t q_out, uintptr_t k_out, uintptr_t cosine,
-                                    uintptr_t sine, uintptr_t stream) {
+                                    uintptr_t sine, uintptr_t stream, void* runner) {
   rope_qk_args args = *prepared;
   rope_cos_sin rows = *prepared_rows;
   args.q.data = (void*)q;
@@ -62,6 +62,7 @@ static int32_t run(const rope_context* context, const rope_qk_args* prepared, co
   rows.sin = (void*)sine;
   args.cos_sin = &rows;
   args.stream = (void*)stream;
+  args.runner = runner;
   return rope_apply_qk(context, &args);
 }
 
@@ -73,17 +74,11 @@ static int32_t run(const rope_context* context, const rope_qk_args* prepared, co
   return status;
 }
 
-/* xla.c: the address of its handler, for jax.ffi; 0 if it was built without jaxlib's header. */
-#ifdef LIBROPE_XLA
-struct XLA_FFI_Error;
-struct XLA_FFI_CallFrame;
-extern struct XLA_FFI_Error* librope_xla_apply(struct XLA_FFI_CallFrame* frame);
-#endif
+/* The addresses of the handlers in xla.c, for jax.ffi. */
+struct XlaError;
+struct XlaFrame;
+extern struct XlaError* librope_xla_apply(struct XlaFrame* frame);
+extern struct XlaError* librope_xla_cos_sin(struct XlaFrame* frame);
 
-/* cffi */ static uintptr_t xla_handler(void) {
-#ifdef LIBROPE_XLA
-  return (uintptr_t)&librope_xla_apply;
-#else
-  return 0;
-#endif
-}
+/* cffi */ static uintptr_t xla_apply(void) { return (uintptr_t)&librope_xla_apply; }
+/* cffi */ static uintptr_t xla_cos_sin(void) { return (uintptr_t)&librope_xla_cos_sin; }

@@ -24,7 +24,10 @@ from scikit_build_core.build import (  # noqa: F401  (the hooks that need no cha
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 ROOT = HERE.parents[1]
-CORE = ("CMakeLists.txt", "LICENSE", "cmake", "include", "pkgconfig", "src")
+CORE = (
+    "CHANGELOG.md", "CMakeLists.txt", "LICENSE", "NOTICE", "THIRD-PARTY-NOTICES", "cmake", "include",
+    "pkgconfig", "src",
+)  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import librope
-from librope.cli import plot
+from librope.cli import kinds, plot
 
 FOLDER = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 
@@ -43,7 +43,7 @@ print("shortest and longest wavelength:", *(2 * np.pi / rope.inv_freq[[0, -1]]).
 # %%
 rng = np.random.default_rng(0)
 q, k = rng.standard_normal((2, 1, 1, 128)).astype(np.float32)
-exact = rope.replace(angle="exact")
+exact = rope.replace(angle="exact", layout="thd")
 
 
 def product(m, n):
@@ -72,9 +72,7 @@ assert np.abs(moved - exact.apply(keys, 500)).max() < 2e-5
 # Wavelengths, cosines, decay with distance, and what float32 angles cost:
 
 # %%
-plot.figure(rope, "Llama 3.1: head_dim 128, theta 500,000, factor 8").savefig(
-    FOLDER / "llama31.png", dpi=150
-)
+plot.figure(kinds.read(llama31), "Llama 3.1").savefig(FOLDER / "llama31.png", dpi=150)
 
 # %% [markdown]
 # YaRN, linear scaling and NTK-like raising of theta, side by side: which wavelengths they stretch.
@@ -92,7 +90,7 @@ plain = librope.Rope(**base)
 figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
 for (name, way), color in zip(ways.items(), (plot.BLUE, plot.ORANGE, plot.GREEN)):
     axes.plot(2 * np.pi / plain.inv_freq, plain.inv_freq / way.inv_freq, label=name, color=color, lw=2.2)
-axes.axvline(4096, color=plot.GREY, ls=":", label="trained length, 4,096 tokens")
+axes.axvline(4096, color=plot.GREY, ls=":", label="length before scaling, 4,096 tokens")
 axes.set(xscale="log", xlabel="wavelength before scaling (tokens)", ylabel="stretched by",
          title="Three ways to reach four times the length")  # fmt: skip
 axes.legend(frameon=False)

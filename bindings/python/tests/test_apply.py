@@ -85,7 +85,7 @@ def test_everything(batch, tokens, q_heads, k_heads, half, rotary, pairing, layo
             close(g, w, x)
 
 
-@pytest.mark.parametrize("layout", [None, "thd"])
+@pytest.mark.parametrize("layout", ["thd", "shd"])
 def test_thd_and_cu_seqlens(rng, layout):
     rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
     q = rng.standard_normal((7, 2, 16), np.float32)
@@ -103,7 +103,7 @@ def test_thd_and_cu_seqlens(rng, layout):
 def test_operations(rng):
     rope = librope.Rope(
         head_dim=32, theta=1e4, pairing="halves", scaling="yarn", factor=8.0,
-        original_max_position_embeddings=1024, angle="exact",
+        original_max_position_embeddings=1024, angle="exact", layout="bshd",
     )  # fmt: skip
     a = rope.attention_factor
     assert a > 1.1
@@ -118,7 +118,7 @@ def test_operations(rng):
 
 
 def test_multi_axis(rng):
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, mrope_section=[2, 3, 3])
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, mrope_section=[2, 3, 3], layout="bshd")
     axis = np.repeat([0, 1, 2], [2, 3, 3])
     q = rng.standard_normal((2, 4, 3, 16), np.float32)
     ids = rng.integers(0, 50, (3, 2, 4))
@@ -130,13 +130,13 @@ def test_multi_axis(rng):
     np.testing.assert_array_equal(rope.apply(q, bta, positions_layout="bta"), rope.apply(q, ids))
     np.testing.assert_array_equal(rope.apply(q, ids.transpose(0, 1, 2)), rope.apply(q, ids))
     # thd: [axes, tokens]; text: one id for all axes
-    np.testing.assert_array_equal(rope.apply(q[0], ids[:, 0]), rope.apply(q, ids)[0])
+    np.testing.assert_array_equal(rope.apply(q[0], ids[:, 0], layout="thd"), rope.apply(q, ids)[0])
     text = np.broadcast_to(np.arange(4), (3, 2, 4))
     np.testing.assert_array_equal(rope.apply(q, np.arange(4)), rope.apply(q, text))
 
 
 def test_layouts_of_q_and_k_differ(rng):
-    rope = librope.Rope(head_dim=24, theta=1e4, pairing="interleaved", rotary_dim=8, rotary_offset=16)
+    rope = librope.Rope(head_dim=24, theta=1e4, pairing="interleaved", rotary_dim=8, rotary_offset=16, layout="bshd")
     q = rng.standard_normal((2, 4, 5, 24), np.float32)  # bhsd
     k = rng.standard_normal((2, 5, 8), np.float32)  # one head, the span alone
     got_q, got_k = rope.apply_qk(q, k, 3, layout=("bhsd", "bsd"))
@@ -147,7 +147,7 @@ def test_layouts_of_q_and_k_differ(rng):
 
 
 def test_packed_qkv_in_place(rng):
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
     qkv = rng.standard_normal((2, 5, 4 + 2 + 2, 16), np.float32)
     before = qkv.copy()
     q, k = qkv[:, :, :4], qkv[:, :, 4:6]
@@ -158,7 +158,7 @@ def test_packed_qkv_in_place(rng):
 
 
 def test_out(rng):
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
     q = rng.standard_normal((2, 5, 4, 16), np.float32)
     cache = np.zeros((2, 4, 64, 16), np.float32)  # a KV cache: bhsd, longer
     view = cache[:, :, 7:12].transpose(0, 2, 1, 3)
@@ -169,7 +169,7 @@ def test_out(rng):
 
 
 def test_broadcast_k_head_as_input(rng):
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
     k = rng.standard_normal((2, 5, 1, 16), np.float32)
     wide = np.broadcast_to(k, (2, 5, 4, 16))
     out = rope.apply(wide, 3)
@@ -179,21 +179,35 @@ def test_broadcast_k_head_as_input(rng):
         rope.apply_(wide, 3)
 
 
-@pytest.mark.parametrize("format", ["packed", "split", "full_halves", "full_interleaved", "complex"])
+@pytest.mark.parametrize("format", ["packed", "packed_sin_first", "split", "full_halves",
+                                    "full_interleaved", "complex"])  # fmt: skip
+@pytest.mark.parametrize("pairing", ["halves", "interleaved", "interleaved_to_halves",
+                                     "halves_per_axis"])  # fmt: skip
 @pytest.mark.parametrize("batched", [False, True])
-def test_rows_instead_of_positions(rng, format, batched):
-    # In a format with a value per channel, each channel reads its own.
-    pairing = "halves" if format == "full_halves" else "interleaved"
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing=pairing)
+def test_rows_instead_of_positions(rng, format, pairing, batched):
+    """Rows that a Rope wrote give the bits of positions: every format with every pairing."""
+    fields = {"axes": 2, "mrope_section": [5, 3]} if pairing == "halves_per_axis" else {}
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing=pairing, layout="bshd", **fields)
     q = rng.standard_normal((2, 5, 4, 16), np.float32)
     ids = np.arange(10).reshape(2, 5) if batched else np.arange(5)
-    rows = rope.cos_sin(ids, format=format)
+    rows = rope.cos_sin(ids, format=format, positions_layout="bt" if batched else "t")
     got = rope.apply(q, cos_sin=rows, cos_sin_format=format)
     np.testing.assert_array_equal(got, rope.apply(q, ids))
 
 
+def test_glm_with_rows_of_transformers(rng):
+    """Adjacent pairs with cat(freqs, freqs), off by 5.2 once: the formula of modeling_glm."""
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="interleaved", layout="bshd")
+    q = rng.standard_normal((1, 5, 2, 16), np.float32)
+    cos, sin = rope.cos_sin(np.arange(5), format="full_halves")
+    c, s = (np.repeat(x[:, None, :8], 2, -1) for x in (cos, sin))
+    turned = np.stack([-q[..., 1::2], q[..., 0::2]], -1).reshape(q.shape)
+    got = rope.apply(q, cos_sin=(cos, sin), cos_sin_format="full_halves")
+    np.testing.assert_allclose(got, q * c + turned * s, atol=1e-6)
+
+
 def test_positions_of_other_kinds(rng):
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="thd")
     q = rng.standard_normal((3, 2, 16), np.float32)
     want = rope.apply(q, np.array([4, 5, 6]))
     for positions in (4, np.int64(4), [4, 5, 6], range(4, 7), (4, 5, 6), np.array([4, 5, 6], "i4")):
@@ -206,14 +220,23 @@ def test_positions_of_other_kinds(rng):
 
 
 def test_nothing_to_do():
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
     q = np.empty((2, 0, 4, 16), np.float32)
     assert rope.apply(q, 0).shape == q.shape
     rope.apply_(q, np.arange(0))
 
 
+@pytest.mark.parametrize("shape", [(0, 5, 4, 16), (2, 0, 4, 16), (0, 0, 4, 16)])
+def test_an_empty_batch_is_like_no_tokens(shape):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
+    q = np.empty(shape, np.float32)
+    assert rope.apply(q, 0).shape == shape
+    rope.apply_(q, 0)
+    rope.bind(q, None, 0)()
+
+
 def test_bind(rng):
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="thd")
     q = rng.standard_normal((1, 4, 16), np.float32)
     k = rng.standard_normal((1, 2, 16), np.float32)
     positions = np.array([3])
@@ -235,7 +258,7 @@ def test_bind(rng):
 
 
 def test_bind_keeps_arrays(rng):
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="thd")
     step = rope.bind(np.zeros((1, 1, 16), np.float32), None, np.zeros(1, np.int64))
     del rope
     junk = [np.ones(1000) for _ in range(100)]
@@ -246,7 +269,7 @@ def test_bind_keeps_arrays(rng):
 @settings(max_examples=40, deadline=None)
 @given(p=st.integers(-(2**63), 2**63 - 1), seed=st.integers(0, 1000))
 def test_exact_angle_keeps_length_everywhere(p, seed):
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", angle="exact")
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", angle="exact", layout="thd")
     x = np.random.default_rng(seed).standard_normal((1, 1, 16)).astype(np.float32)
     y = rope.apply(x, p)
     np.testing.assert_allclose(np.hypot(y[..., :8], y[..., 8:]), np.hypot(x[..., :8], x[..., 8:]),
@@ -254,7 +277,7 @@ def test_exact_angle_keeps_length_everywhere(p, seed):
 
 
 def test_eager_rounding_is_that_of_separate_operations(rng):
-    rope = librope.Rope(head_dim=64, theta=1e4, pairing="halves", rounding="eager")
+    rope = librope.Rope(head_dim=64, theta=1e4, pairing="halves", rounding="eager", layout="thd")
     q = rng.standard_normal((9, 2, 64), np.float32).astype(BF16)
     cos, sin = (t.astype(BF16)[:, None] for t in rope.cos_sin(np.arange(9)))
     half = np.concatenate([-q[..., 32:], q[..., :32]], -1)
@@ -264,7 +287,7 @@ def test_eager_rounding_is_that_of_separate_operations(rng):
 
 def test_remembered_calls_do_not_mix_up_memory(rng):
     """The short way of apply_qk_ knows arrays by shape and dtype: other strides must not take it."""
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="thd")
     q, k = rng.standard_normal((2, 3, 4, 16), np.float32)
     ids = np.array([5, 9, 2])
     want = rope.apply(q, ids), rope.apply(k, ids)
@@ -283,7 +306,7 @@ def test_remembered_calls_do_not_mix_up_memory(rng):
 
 
 def test_layer_without_rope(rng):
-    rope = librope.Rope(head_dim=16, scaling="nope")
+    rope = librope.Rope(head_dim=16, scaling="nope", layout="bshd")
     q = rng.standard_normal((2, 3, 4, 16), np.float32)
     np.testing.assert_array_equal(rope.apply(q, 3), q)
     same = q.copy()

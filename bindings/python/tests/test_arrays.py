@@ -9,7 +9,7 @@ import pytest
 
 import librope
 
-ROPE = librope.Rope(head_dim=8, theta=1e4, pairing="halves")
+ROPE = librope.Rope(head_dim=8, theta=1e4, pairing="halves", layout="thd")
 
 
 class OnlyDLPack:

@@ -1,16 +1,19 @@
 """JAX: the custom call under jit, vmap and grad."""
 
+import os
+
 import numpy as np
 import pytest
 
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 import librope  # noqa: E402
 
-ROPE = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
+ROPE = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
 YARN = librope.Rope(head_dim=16, theta=1e4, pairing="interleaved", scaling="yarn", factor=8.0,
-                    original_max_position_embeddings=64, rotary_dim=8)  # fmt: skip
+                    original_max_position_embeddings=64, rotary_dim=8, layout="bshd")  # fmt: skip
 
 
 @pytest.fixture
@@ -67,12 +70,13 @@ def test_gradients(qk, rope):
 
 
 def test_layouts_and_axes(rng):
-    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, pair_axis=[0, 1, 2] * 2 + [0, 0])
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, pair_axis=[0, 1, 2] * 2 + [0, 0],
+                        layout="bshd")  # fmt: skip
     q = jnp.asarray(rng.standard_normal((2, 4, 5, 16), np.float32))
     ids = jnp.asarray(rng.integers(0, 40, (3, 2, 5)))
     got = jax.jit(lambda q: rope.apply(q, ids, layout="bhsd"))(q)
     np.testing.assert_array_equal(got, rope.apply(np.asarray(q), np.asarray(ids), layout="bhsd"))
-    long = librope.Rope(head_dim=8, pairing="halves", inv_freq=[1.0, 0.5, 0.1, 0.0])
+    long = librope.Rope(head_dim=8, pairing="halves", inv_freq=[1.0, 0.5, 0.1, 0.0], layout="bshd")
     np.testing.assert_array_equal(long.apply(q[..., :8], 3), long.apply(np.asarray(q[..., :8]), 3))
 
 
@@ -88,3 +92,95 @@ def test_errors(qk):
         ROPE.apply(q.astype("int8"), 0)
     with pytest.raises(NotImplementedError, match="cu_seqlens"):
         ROPE.apply(q, 0, cu_seqlens=np.zeros(2, np.int32))
+
+
+def test_positions_beyond_32_bits(qk):
+    """Without jax_enable_x64, where JAX's own integers would wrap."""
+    q, k = (jnp.asarray(x) for x in qk)
+    plain = np.asarray(q)
+    for positions in (2**31, 2**62, -(2**40)):
+        np.testing.assert_array_equal(ROPE.apply(q, positions), ROPE.apply(plain, positions))
+    ids = np.arange(5) + 2**40
+    np.testing.assert_array_equal(ROPE.apply(q, ids), ROPE.apply(plain, ids))
+    offsets = np.array([1, 2**33])
+    np.testing.assert_array_equal(
+        ROPE.apply(q, offsets=offsets), ROPE.apply(plain, offsets=offsets)
+    )
+    mapped = jax.vmap(lambda x: ROPE.apply(x[None], 2**31))(q)
+    np.testing.assert_array_equal(mapped[:, 0], ROPE.apply(plain, 2**31))
+    with pytest.raises(TypeError, match="float64"):
+        ROPE.apply(q, np.zeros(5))
+
+
+def test_traced_scalar_positions(qk):
+    q, _ = (jnp.asarray(x) for x in qk)
+    want = ROPE.apply(q, 7)
+    np.testing.assert_array_equal(jax.jit(ROPE.apply)(q, 7), want)
+    np.testing.assert_array_equal(ROPE.apply(q, jnp.int32(7)), want)
+    loop = jax.lax.fori_loop(7, 8, lambda i, x: ROPE.apply(x, i), q)
+    np.testing.assert_array_equal(loop, want)
+    mapped = jax.vmap(lambda p: ROPE.apply(q, p))(jnp.array([7, 9]))
+    np.testing.assert_array_equal(mapped[1], ROPE.apply(q, 9))
+
+
+def test_no_silent_zero_for_float_positions(qk):
+    q, _ = (jnp.asarray(x) for x in qk)
+    with pytest.raises(NotImplementedError, match="stop_gradient"):
+        jax.grad(lambda p: ROPE.apply(q, p).sum())(jnp.arange(5.0))
+    g = jax.grad(lambda x: ROPE.apply(x, jnp.arange(5.0)).sum())(q)
+    np.testing.assert_array_equal(g, ROPE.apply(jnp.ones_like(q), 0, operation="backward"))
+
+
+@pytest.mark.parametrize("operation", ["forward", "backward", "inverse", "shift"])
+@pytest.mark.parametrize("pairing", ["halves", "interleaved", "interleaved_to_halves"])
+def test_linear_map(operation, pairing):
+    rope = YARN.replace(pairing=pairing)
+    x = jnp.ones((1, 2, 1, 16))
+
+    def f(x):
+        return rope.apply(x, jnp.array([3, 50]), operation=operation)
+
+    forward, reverse = jax.jacfwd(f)(x), jax.jacrev(f)(x)
+    columns = jnp.stack([f(e.reshape(x.shape)).ravel() for e in jnp.eye(32)], -1)
+    np.testing.assert_array_equal(forward.reshape(32, 32), columns)
+    np.testing.assert_allclose(reverse.reshape(32, 32), columns, atol=1e-6)
+    (back,) = jax.linear_transpose(f, x)(x)
+    np.testing.assert_allclose(back.ravel(), columns.T @ x.ravel(), atol=1e-5)
+    hessian = jax.hessian(lambda x: (f(x) ** 2).sum())(x).reshape(32, 32)
+    np.testing.assert_allclose(hessian, 2 * columns.T @ columns, atol=1e-4)
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this JAX has no jax.shard_map")
+def test_shard_map(qk):
+    from jax.sharding import Mesh, PartitionSpec
+
+    q, _ = (jnp.asarray(x) for x in qk)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("b",))
+    cut, whole = PartitionSpec("b"), PartitionSpec()
+    f = jax.shard_map(lambda x: ROPE.apply(x, 3), mesh=mesh, in_specs=cut, out_specs=cut)
+    np.testing.assert_array_equal(jax.jit(f)(q), ROPE.apply(q, 3))
+    g = jax.grad(lambda x: (f(x) ** 2).sum())(q)
+    np.testing.assert_allclose(g, 2 * q, atol=1e-5)
+    if len(jax.devices()) < 2:
+        pytest.skip("one device")
+    # One tensor for all devices, at positions that differ: the gradient adds up.
+    ids = jnp.arange(10).reshape(2, 5)
+    h = jax.shard_map(lambda x, p: ROPE.apply(x, p), mesh=mesh, in_specs=(whole, cut), out_specs=cut)
+    one = q[:1]
+    want = sum(ROPE.apply(jnp.ones_like(one), i, operation="backward") for i in ids)
+    np.testing.assert_allclose(jax.grad(lambda x: h(x, ids).sum())(one), want, atol=1e-5)
+
+
+def test_rows():
+    ids = jnp.arange(5)
+    for format in ("packed", "split", "full_interleaved", "angles"):
+        got = jax.jit(lambda p, f=format: YARN.cos_sin(p, format=f))(ids)
+        want = YARN.cos_sin(np.arange(5), format=format)
+        for g, w in zip(jax.tree.leaves(got), want if isinstance(want, tuple) else (want,)):
+            np.testing.assert_array_equal(g, w)
+    batch = jax.vmap(lambda p: ROPE.cos_sin(p, format="packed", dtype="bfloat16"))(
+        jnp.arange(10).reshape(2, 5)
+    )
+    assert batch.shape == (2, 5, 16) and batch.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(batch[1], ROPE.cos_sin(jnp.arange(5, 10), format="packed",
+                                                         dtype="bfloat16"))  # fmt: skip

@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 import threading
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_pickle_and_replace():
 
 
 def test_sets():
-    ropes = [librope.Rope(head_dim=8, theta=t, pairing="halves") for t in (1e4, 1e6)]
+    ropes = [librope.Rope(head_dim=8, theta=t, pairing="halves", layout="bshd") for t in (1e4, 1e6)]
     both = librope.Rope.sets(ropes)
     assert both.freq_sets == 2
     q = np.random.default_rng(0).standard_normal((2, 3, 1, 8)).astype(np.float32)
@@ -161,7 +162,7 @@ def test_yarn_factors():
 
 
 def test_threads_share_a_rope():
-    rope = librope.Rope(head_dim=32, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=32, theta=1e4, pairing="halves", layout="bshd")
     x = np.random.default_rng(1).standard_normal((4, 9, 2, 32)).astype(np.float32)
     want = {p: rope.apply(x, p) for p in range(8)}
     wrong = []
@@ -180,7 +181,7 @@ def test_threads_share_a_rope():
 
 
 def test_pool():
-    rope = librope.Rope(head_dim=128, theta=1e4, pairing="halves")
+    rope = librope.Rope(head_dim=128, theta=1e4, pairing="halves", layout="bshd")
     x = np.random.default_rng(1).standard_normal((1, 600, 8, 128)).astype(np.float32)
     pool = librope.Pool(2)
     np.testing.assert_array_equal(rope.apply(x, 5, pool=pool), rope.apply(x, 5))
@@ -188,3 +189,166 @@ def test_pool():
 
 def test_version():
     assert librope.__version__.count(".") == 2
+
+
+def test_layout_has_no_default():
+    """With four axes bshd and bhsd cannot be told apart, and an int fits both."""
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves")
+    for shape in ((2, 3, 4, 8), (3, 4, 8), (3, 8)):
+        q = np.zeros(shape, np.float32)
+        for call in (rope.apply, rope.apply_, rope.bind):
+            with pytest.raises(ValueError, match=r"layout= is required: q has shape"):
+                call(q, positions=np.arange(3))
+    with pytest.raises(ValueError, match="layout= is required: k has shape"):
+        rope.apply_qk(None, np.zeros((3, 4, 8), np.float32), 0)
+    with pytest.raises(ValueError, match="layout is 'bsdh'"):
+        rope.replace(layout="bsdh")
+
+
+def test_a_rope_is_immutable_hashable_and_equal():
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", layout="thd")
+    for name in ("layout", "head_dim", "anything"):
+        with pytest.raises(AttributeError, match="immutable"):
+            setattr(rope, name, "bhsd")
+    same = librope.Rope(pairing="halves", layout="thd", head_dim=np.int64(8), theta=np.float32(1e4))
+    assert rope == same and hash(rope) == hash(same) and rope != rope.replace(layout="bshd")
+    assert rope != rope.replace(theta=1e5) and rope != "rope" and len({rope, same}) == 1
+
+
+def test_values_of_numpy_are_fields_too():
+    rope = librope.Rope(head_dim=np.int64(8), theta=np.float32(1e4), pairing="halves")
+    again = librope.Rope(head_dim=8, pairing="halves", inv_freq=rope.inv_freq)
+    np.testing.assert_array_equal(again.inv_freq, rope.inv_freq)
+    axes = librope.Rope(head_dim=8, theta=1e4, pairing="halves", axes=2,
+                        pair_axis=np.array([0, 1, 0, 1]), freq_factors=np.ones(4, np.float32))  # fmt: skip
+    assert pickle.loads(pickle.dumps(axes)) == axes
+    with pytest.raises(TypeError, match="inv_freq is 1.0"):
+        librope.Rope(head_dim=8, pairing="halves", inv_freq=1.0)
+
+
+def test_sets_keep_all_their_frequencies():
+    ropes = [librope.Rope(head_dim=8, theta=t, pairing="halves", layout="thd") for t in (1e4, 1e6)]
+    both = librope.Rope.sets(ropes)
+    exact = both.replace(angle="exact")
+    assert exact.freq_sets == 2 and [c["angle"] for c in exact.configs] == ["exact"] * 2
+    assert exact.inv_freq_of(1) == ropes[1].replace(angle="exact").inv_freq_of(0)
+    assert pickle.loads(pickle.dumps(both)) == both and both != ropes[0]
+    for what in ("config", "next_change"):
+        with pytest.raises(ValueError, match="2 frequency sets"):
+            value = getattr(both, what)  # the attribute raises, or the method
+            value(10)
+    with pytest.raises(ValueError, match="ropes is empty"):
+        librope.Rope.sets([])
+
+
+def test_pools_are_not_kept():
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", layout="thd")
+    q = np.zeros((3, 2, 8), np.float32)
+    before = threads_of_this_process()
+    for _ in range(20):
+        rope.apply(q, 0, pool=librope.Pool(2))
+    assert threads_of_this_process() <= before + 1
+    with pytest.raises(TypeError, match=r"pool is a int, and must be a librope\.Pool"):
+        rope.apply(q, 0, pool=2)
+
+
+def threads_of_this_process():
+    import pathlib
+
+    folder = pathlib.Path("/proc/self/task")
+    if not folder.is_dir():
+        pytest.skip("no /proc: threads cannot be counted")
+    return len(list(folder.iterdir()))
+
+
+LONG = {
+    "model_type": "phi3", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "max_position_embeddings": 256, "original_max_position_embeddings": 64,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8},
+}  # fmt: skip
+
+
+def test_lengths_of_the_models_loop():
+    """The loop of the README: seq_len where it matters, no word of it elsewhere."""
+    model = librope.Model(LONG)
+    with pytest.raises(ValueError, match="seq_len= is required"):
+        model.ropes()
+    rope = model.ropes(seq_len=10, layout="thd")["full_attention"]
+    assert rope.valid_below == rope.next_change(10) == 65
+    longer = model.ropes(seq_len=rope.valid_below)["full_attention"]
+    assert longer.valid_below is None and longer.inv_freq[0] == rope.inv_freq[0] / 4
+    plain = librope.Model(LLAMA3).ropes(seq_len=10)["full_attention"]
+    assert plain.valid_below is None and "seq_len" not in plain.config
+    q = np.ones((1, 2, 16), np.float32)
+    rope.apply(q, 63)
+    for positions in (64, np.array([2000]), [64]):
+        with pytest.raises(ValueError, match=r"must be below 64, because in a sequence of 65 tokens"):
+            rope.apply(q, positions)
+    step = rope.bind(q.copy(), None, 3)
+    with pytest.raises(ValueError, match="must be below 64"):
+        step(64)
+    rope.apply(q, 1000, operation="shift")  # a distance
+
+
+def test_unknown_model_types_say_what_to_pass():
+    known = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    with pytest.raises(NotImplementedError, match="gpt2"):
+        librope.Rope.from_config({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2})
+    config = {"model_type": "something_new", "rope_theta": 1e4, **known}
+    with pytest.raises(ValueError, match=r"pairing= is required: the model_type 'something_new'"):
+        librope.Rope.from_config(config)
+    rope = librope.Rope.from_config(config, pairing="halves")
+    assert rope.config["theta"] == 1e4 and rope.pairing == "halves"
+
+
+def test_model_can_be_pickled():
+    model = pickle.loads(pickle.dumps(librope.Model(GEMMA3)))
+    assert model.layers == librope.Model(GEMMA3).layers
+
+
+def test_cos_sin_does_not_guess_axes():
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, mrope_section=[2, 3, 3],
+                        layout="bshd")  # fmt: skip
+    ids = np.arange(15).reshape(3, 5)
+    with pytest.raises(ValueError, match="positions_layout= is required, 'bt' or 'at'"):
+        rope.cos_sin(ids)
+    q = np.random.default_rng(0).standard_normal((3, 5, 2, 16)).astype(np.float32)
+    rows = rope.cos_sin(ids, positions_layout="bt", format="packed")
+    np.testing.assert_array_equal(
+        rope.apply(q, cos_sin=rows, cos_sin_format="packed"), rope.apply(q, ids)
+    )
+    assert rope.cos_sin(ids, positions_layout="at")[0].shape == (5, 16)
+    assert rope.cos_sin(np.arange(0))[0].shape == (0, 16)
+    assert rope.cos_sin(np.zeros((0, 5), int), positions_layout="bt")[0].shape == (0, 5, 16)
+
+
+def test_another_librarys_version_is_refused():
+    from librope import _core
+
+    major, minor, patch = _core.VERSION
+    _core.check_version(10000 * major + 100 * minor + patch + 1)
+    for loaded in (10000 * (major + 1) + 100 * minor, 10000 * major + 100 * (minor + 1)):
+        with pytest.raises(ImportError, match=r"was built with 0\.1"):
+            _core.check_version(loaded)
+
+
+def test_messages_have_pythons_words():
+    with pytest.raises(ValueError, match="^Rope: pairing is required: halves"):
+        librope.Rope(head_dim=8, theta=1e4)
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", layout="thd")
+    q = np.zeros((3, 2, 8), np.float32)
+    with pytest.raises(ValueError, match="^apply_qk: cu_seqlens"):
+        rope.apply(q, 0, cu_seqlens=np.array([0, 4], np.int32))
+    with pytest.raises(ValueError, match="^Pool: threads"):
+        librope.Pool(-1)
+
+
+def test_every_field_is_documented_and_typed():
+    from librope import _core, _types
+
+    assert set(_types.Changes.__annotations__) == set(_core.FIELDS)
+    assert all(name in librope.Rope.__doc__ for name in _core.FIELDS)
+    for names, table in ((_types.Pairing, _core.PAIRINGS), (_types.Scaling, _core.SCALINGS),
+                         (_types.Angle, _core.ANGLES), (_types.Rounding, _core.ROUNDINGS),
+                         (_types.Operation, _core.OPERATIONS)):  # fmt: skip
+        assert set(get_args(names)) == set(table)

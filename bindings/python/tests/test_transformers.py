@@ -299,3 +299,33 @@ def test_from_config_is_what_the_layers_do(family, dtype, monkeypatch):
             else:  # a cosine on the edge between two bf16 values may fall to the other side
                 assert (g.to(dtype) == w.to(dtype)).float().mean() > 0.97
                 assert torch.allclose(g.float(), w.float(), atol=2e-2, rtol=2e-2)
+
+
+def test_devices_that_librope_cannot_take_go_to_the_original(count):
+    """Meta tensors raised once; MPS, XPU and CUDA without its backend take the same way."""
+    from transformers.models.llama import modeling_llama
+
+    with torch.device("meta"):
+        model = make("llama")
+    report = lt.patch(model)
+    assert report and report.left_devices == ("meta",)
+    assert "tensors on meta go to the functions as they were" in str(report)
+    assert model(IDS.to("meta")).logits.shape == (2, 9, 256) and not count
+    f = modeling_llama.apply_rotary_pos_emb
+    q, cos = torch.randn(1, 2, 3, 16), torch.randn(1, 3, 16)
+    f(q, q.clone(), cos, cos)
+    assert count
+
+
+def test_compiled_training_of_gpt_oss():
+    """Eager attention hands over keys whose strides Inductor had changed."""
+    torch._dynamo.reset()
+    model = make("gpt_oss").train()
+    model(IDS, labels=IDS, use_cache=False).loss.backward()
+    want = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    lt.patch(model)
+    torch.compile(model)(IDS, labels=IDS, use_cache=False).loss.backward()
+    got = [p.grad for p in model.parameters() if p.grad is not None]
+    for g, w in zip(got, want, strict=True):
+        assert torch.allclose(g, w, rtol=1e-3, atol=1e-5)

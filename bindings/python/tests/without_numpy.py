@@ -7,7 +7,7 @@ assert importlib.util.find_spec("numpy") is None
 
 import librope  # noqa: E402
 
-rope = librope.Rope(head_dim=4, theta=10000.0, pairing="interleaved")
+rope = librope.Rope(head_dim=4, theta=10000.0, pairing="interleaved", layout="thd")
 assert isinstance(rope.inv_freq, list) and rope.inv_freq[0] == 1.0
 x = array.array("f", [1.0, 0.0, 1.0, 0.0] * 2)
 view = memoryview(x).cast("B").cast("f", (2, 1, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -200,6 +201,17 @@ def empty_like(x: Any, name: str) -> Any:
         f"{name} is a {type(x).__module__}.{type(x).__qualname__}, of which librope cannot make a "
         "new one: pass out=, or rotate in place"
     )
+
+
+def announcer(*written: Any) -> Callable[[], None] | None:
+    """What to call before every write into these arrays; None where nobody wants to know."""
+    tensors = [x for x in written if x is not None and framework(x) == "torch"]
+    if not tensors:
+        return None
+    from . import torch as _torch
+
+    _torch.refuse_writes(*tensors)
+    return functools.partial(_torch.before_write, *tensors)
 
 
 def current_stream(x: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ._core import error
@@ -19,7 +20,7 @@ class Bound:
     but they would rotate the same memory.
     """
 
-    __slots__ = ("_args", "_context", "_owners")
+    __slots__ = ("_args", "_before", "_context", "_owners")
 
     def __init__(
         self,
@@ -28,8 +29,11 @@ class Bound:
         addresses: list[int],
         offset: int,
         stream: int,
+        runner: Any,
         owners: object,
+        before: Callable[[], None] | None,
     ) -> None:
+        """before: who must be told or asked before every write."""
         args = ffi.new("rope_qk_args*", prepared.args[0])
         q, k, q_out, k_out, positions, cu_seqlens, freq_sets = addresses[:7]
         cast = ffi.cast
@@ -42,15 +46,24 @@ class Bound:
         args.positions.cu_seqlens = cast("int32_t*", cu_seqlens)
         args.positions.freq_sets = cast("int32_t*", freq_sets)
         args.stream = cast("void*", stream)
+        args.runner = runner
         self._context, self._args, self._owners = context, args, (owners, prepared)
+        self._before = before
 
     def __call__(self, position: int | None = None) -> None:
-        """Rotates. position: the new int, if positions was one."""
+        """Rotates. position: the new int, if positions was one.
+
+        Raises TypeError for a position where positions is an array, ValueError beyond the length
+        that the frequencies are for (dynamic NTK, LongRoPE), and RuntimeError where a bound torch
+        tensor requires a gradient by now.
+        """
         if position is not None:
             positions = self._args.positions
             if positions.kind != lib.ROPE_POSITIONS_OFFSET:
                 raise TypeError("positions is an array here: change its content instead")
             positions.offset = position
+        if self._before is not None:
+            self._before()
         status = _apply(self._context, self._args)
         if status:
             raise error(status)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Literal
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ._ffi import ffi, lib
 
 Config = dict[str, Any]
-Pairing = Literal["halves", "interleaved", "interleaved_to_halves", "halves_per_axis"]
-Operation = Literal["forward", "backward", "inverse", "shift"]
-Angle = Literal["float32", "exact"]
-Rounding = Literal["float32", "eager", "cos_sin"]
 
 
 def _numbers(prefix: str) -> dict[str, int]:
@@ -39,6 +36,22 @@ DTYPES = {"float32": lib.ROPE_F32, "float16": lib.ROPE_F16, "bfloat16": lib.ROPE
 VERSION = (lib.ROPE_VERSION_MAJOR, lib.ROPE_VERSION_MINOR, lib.ROPE_VERSION_PATCH)
 
 
+def check_version(loaded: int) -> None:
+    """Refuses a library with another ABI; loaded is what its rope_version() says.
+
+    Only possible where the module was linked with an installed librope, which may be exchanged.
+    """
+    major, minor = loaded // 10000, loaded // 100 % 100
+    if (major, minor) != VERSION[:2]:
+        raise ImportError(
+            f"the loaded librope has version {major}.{minor}, and this package was built with "
+            f"{VERSION[0]}.{VERSION[1]}: they must agree until 1.0"
+        )
+
+
+check_version(lib.rope_version())
+
+
 class LibropeWarning(UserWarning):
     """Something worked, but not as its caller may think."""
 
@@ -51,13 +64,40 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
 }
 
 
+# Who speaks, in words of Python.
+_SPEAKERS = {
+    "rope_apply_qk": "apply_qk",
+    "rope_cos_sin_fill": "cos_sin",
+    "rope_config_next_change": "next_change",
+    "rope_pool_create": "Pool",
+    "rope_model_layer_type": "layer_type",
+}
+_PREFIXES = {"rope_context": "Rope", "rope_model": "Model", "rope_run": "run_ids"}
+_PATHS = re.compile(r"\b(?:configs?(?:\[\d+\])?|args|info|out)->(?:positions\.)?|\bpositions->")
+
+
+def translated(message: str) -> str:
+    """A message of the library with the names that its user knows: no structs, no pointers."""
+    speaker, colon, text = message.partition(": ")
+    if not colon or not speaker.startswith("rope_"):
+        return message
+    who = _SPEAKERS.get(speaker)
+    if who is None:
+        prefixes = (new for old, new in _PREFIXES.items() if speaker.startswith(old))
+        who = next(prefixes, speaker)
+    text = _PATHS.sub("", text)
+    for name, table in _NAMED.items():
+        text = text.replace(f"{name} (0) is required", f"{name} is required: {', '.join(table)}")
+    return f"{who}: {text}"
+
+
 def error(status: int) -> Exception:
     """The exception of a failed call on this thread, with the library's message.
 
     Anything not listed is a RuntimeError, as is NotImplementedError.
     """
     message = ffi.string(lib.rope_last_error()).decode(errors="replace")
-    return _EXCEPTIONS.get(status, RuntimeError)(message)
+    return _EXCEPTIONS.get(status, RuntimeError)(translated(message))
 
 
 def check(status: int) -> None:
@@ -97,8 +137,27 @@ _FIELDS = {
 FIELDS = tuple(_FIELDS)
 
 
+def _plain(name: str, value: Any) -> Any:
+    """A value of NumPy, torch or Python as Python's own: configurations are kept as text."""
+    if hasattr(value, "tolist"):  # arrays, and scalars of NumPy
+        value = value.tolist()
+    if name in _TABLES or name == "mrope_section":
+        if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+            raise TypeError(f"{name} is {value!r}, and must be a sequence of numbers")
+        kind = int if name in ("pair_axis", "mrope_section") else float
+        return [kind(v) for v in value]
+    if isinstance(value, bool):
+        return int(value)
+    return value
+
+
+def plain(config: Mapping[str, Any]) -> Config:
+    """A configuration in Python's own values, without those that were not given."""
+    return {name: _plain(name, value) for name, value in config.items() if value is not None}
+
+
 def to_struct(config: Mapping[str, Any], device: int = -1) -> tuple[Any, list[Any]]:
-    """rope_config of a dictionary, and what must outlive it. device: a CUDA index, -1 is the CPU."""
+    """rope_config of a plain() dictionary, and what must outlive it. device: a CUDA index, or -1."""
     struct = ffi.new("rope_config*")
     struct.struct_size = ffi.sizeof("rope_config")
     struct.device = lib.ROPE_DEVICE_CPU if device < 0 else lib.ROPE_DEVICE_CUDA
@@ -111,12 +170,11 @@ def to_struct(config: Mapping[str, Any], device: int = -1) -> tuple[Any, list[An
         if name not in _FIELDS:
             raise TypeError(f"{name!r} is not a field of a configuration: {', '.join(FIELDS)}")
         if name in _TABLES:
-            values = [float(v) for v in value] if name != "pair_axis" else [int(v) for v in value]
-            if length not in (None, len(values)):
-                raise ValueError(f"{name} has {len(values)} entries, another table {length}")
-            length = len(values)
+            if length not in (None, len(value)):
+                raise ValueError(f"{name} has {len(value)} entries, another table {length}")
+            length = len(value)
             try:
-                table = ffi.new(_TABLES[name], values)
+                table = ffi.new(_TABLES[name], value)
             except OverflowError as e:
                 raise ValueError(f"{name}: {e}") from None
             keep.append(table)
@@ -124,10 +182,9 @@ def to_struct(config: Mapping[str, Any], device: int = -1) -> tuple[Any, list[An
         elif name in _NAMED:
             setattr(struct, name, number(_NAMED[name], value, name))
         elif name == "mrope_section":
-            sections = [int(v) for v in value]
-            if len(sections) > 4:
-                raise ValueError(f"mrope_section has {len(sections)} entries, and 4 at most")
-            struct.mrope_section = sections + [0] * (4 - len(sections))
+            if len(value) > 4:
+                raise ValueError(f"mrope_section has {len(value)} entries, and 4 at most")
+            struct.mrope_section = value + [0] * (4 - len(value))
         else:
             try:
                 setattr(struct, name, value)
@@ -159,6 +216,7 @@ def from_struct(struct: Any) -> Config:
     return config
 
 
-def to_text(config: Mapping[str, Any]) -> str:
-    """The configuration as text: equal texts are equal configurations."""
-    return json.dumps({k: v for k, v in config.items() if v is not None}, sort_keys=True)
+def spec_of(configs: Sequence[Mapping[str, Any]]) -> str:
+    """Configurations as text, a list of them if there are several: equal texts are equal Ropes."""
+    texts = [json.dumps(c, sort_keys=True) for c in configs]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -6,11 +6,17 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ._core import Config, check, from_struct
 from ._ffi import ffi, lib
-from ._rope import Layout, Rope
+from ._rope import Rope
+from ._types import Layout, Pairing
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._types import ModelChanges
 
 
 def config_text(config: Any) -> bytes:
@@ -36,10 +42,16 @@ class Model:
 
     Args:
         config: as for Rope.from_config.
+
+    Raises:
+        ValueError: the text is no JSON, a key is missing or has an impossible value.
+        NotImplementedError: the model has no RoPE, or one that is not offered; the message names
+            the model_type.
+        OSError: the file cannot be read. TypeError: config is something else.
     """
 
     def __init__(self, config: Any) -> None:
-        text = config_text(config)
+        self._text = text = config_text(config)
         out = ffi.new("rope_model**")
         check(lib.rope_model_create(text, len(text), out))
         self._model = ffi.gc(out[0], lib.rope_model_destroy)
@@ -48,6 +60,9 @@ class Model:
             ffi.string(lib.rope_model_layer_type_name(self._model, i)).decode()
             for i in range(lib.rope_model_layer_types(self._model))
         )
+
+    def __reduce__(self) -> Any:
+        return Model, (self._text,)
 
     def layer_type(self, layer: int) -> str:
         """The kind of one layer of the language model. ValueError beyond the last."""
@@ -67,7 +82,7 @@ class Model:
             return tuple(found)
 
     def config(self, layer_type: str) -> Config:
-        """The fields of one kind, by their names in rope.h."""
+        """The fields of one kind, by their names in rope.h. ValueError for an unknown kind."""
         if layer_type not in self.layer_types:
             raise ValueError(
                 f"layer_type is {layer_type!r}, and must be one of {', '.join(self.layer_types)}"
@@ -83,9 +98,10 @@ class Model:
         layer: int | None = None,
         layer_type: str | None = None,
         layout: Layout = None,
-        **changes: Any,
+        seq_len: int | None = None,
+        **changes: Unpack[ModelChanges],
     ) -> Rope:
-        """The Rope of a layer or of a kind; see Rope.from_config."""
+        """The Rope of a layer or of a kind; arguments and errors as for Rope.from_config."""
         if layer is not None and layer_type is not None:
             raise ValueError("layer and layer_type: at most one of them")
         if layer is not None:
@@ -100,4 +116,39 @@ class Model:
                     "layer= or layer_type="
                 )
             layer_type = kinds[0]
-        return Rope.from_fields({**self.config(layer_type), **changes}, layout=layout)
+        config = {**self.config(layer_type), **changes}
+        if config.get("scaling") in _DEPEND_ON_LENGTH and config.get("inv_freq") is None:
+            if seq_len is None:
+                raise ValueError(
+                    f"seq_len= is required: the frequencies of {config['scaling']} depend on how "
+                    "many tokens the sequence has when attention runs"
+                )
+            config["seq_len"] = seq_len
+        if config.get("scaling") != "nope" and not config.get("pairing"):
+            raise ValueError(
+                f"pairing= is required: {self._name()} does not tell which channels form a pair. "
+                f"Pass one of {', '.join(get_args(Pairing))}"
+            )
+        return Rope.from_fields(config, layout=layout)
+
+    def ropes(
+        self, *, layout: Layout = None, seq_len: int | None = None, **changes: Unpack[ModelChanges]
+    ) -> dict[str, Rope]:
+        """The Rope of every kind, by name: for layer i, ropes[model.layers[i]].
+
+        seq_len: tokens of the sequence when attention runs, for kinds whose frequencies depend on
+        it (dynamic NTK, LongRoPE). They hold below rope.valid_below; then make them anew. Errors as
+        for Rope.from_config.
+        """
+        return {
+            t: self.rope(layer_type=t, layout=layout, seq_len=seq_len, **changes)
+            for t in self.layer_types
+        }
+
+    def _name(self) -> str:
+        content = json.loads(self._text)
+        name = content.get("model_type") if isinstance(content, dict) else None
+        return f"the model_type {name!r}" if name else "a config without model_type"
+
+
+_DEPEND_ON_LENGTH = ("dynamic", "dynamic_steps", "longrope")

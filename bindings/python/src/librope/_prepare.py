@@ -38,7 +38,6 @@ class Prepared(NamedTuple):
     rows: Any  # rope_cos_sin* or None
     batch: int
     tokens: int
-    keep: object
 
 
 @lru_cache(maxsize=64)
@@ -64,18 +63,13 @@ def axes_of(layout: str) -> tuple[int | None, int, int | None]:
 
 
 def default_layout(dimensions: int, name: str) -> str:
+    """What the command line takes for the layout of a file that does not say it."""
     try:
         return {4: "bshd", 3: "thd", 2: "td"}[dimensions]
     except KeyError:
         raise ValueError(
             f"{name} has {dimensions} dimensions: layout= must say what they are, as in 'bshd'"
         ) from None
-
-
-def split_layout(q: Meta | None, k: Meta | None) -> Any:
-    """The layouts of arrays that come without: one, or one for q and one for k."""
-    layouts = [default_layout(len(m[0]), n) for m, n in ((q, "q"), (k, "k")) if m is not None]
-    return layouts[0] if len(set(layouts)) == 1 else tuple(layouts)
 
 
 class _Sizes:
@@ -213,7 +207,7 @@ def _rows(key: Key, batch: int, tokens: int, pairs: int) -> Any:
     return rows
 
 
-def prepare(key: Key, dims: tuple[int, int], pairs: int, axes: int, pool: Any) -> Prepared:
+def prepare(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Prepared:
     """dims: head_dim and rotary_dim of the context."""
     args = ffi.new("rope_qk_args*")
     args.struct_size = ffi.sizeof("rope_qk_args")
@@ -259,6 +253,4 @@ def prepare(key: Key, dims: tuple[int, int], pairs: int, axes: int, pool: Any) -
             p.kind = lib.ROPE_POSITIONS_OFFSET
         else:
             read_positions(p, key, batch, tokens, axes, sequences, batched)
-    if pool is not None:
-        args.runner = pool._runner
-    return Prepared(args, rows, batch, tokens, pool)
+    return Prepared(args, rows, batch, tokens)

@@ -3,50 +3,94 @@
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _arrays, _core
 from ._bound import Bound
-from ._core import OPERATIONS, Angle, Config, Operation, Pairing, Rounding, check
+from ._call import HOST, Caller, checked_layout, library_of, refuse
+from ._core import Config, check
 from ._ffi import ffi, lib
 from ._pool import Pool
-from ._prepare import Key, Prepared, prepare, split_layout
+from ._prepare import Prepared
+from ._types import Angle, Layout, Operation, Pairing, Rounding, Scaling
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._types import ApplyOptions, CallOptions, Changes, Fields, ModelChanges
 
 A = TypeVar("A")
 B = TypeVar("B")
-Layout = str | tuple[str, str] | None
 
 _ndarray = _arrays.ndarray
 _from_buffer = ffi.from_buffer
 _BYTES = ffi.typeof("char[]")
 _NULL = ffi.NULL
 _call_buffers = lib.call_buffers
-_call_addresses = lib.call_addresses
-_NAMES = ("q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin")
-_CACHE = 512  # prepared calls kept per Rope; decode with growing shapes must not fill memory
 
 
-class Rope:
+class Rope(Caller):
     """Rotary position embedding with the frequencies and conventions of one kind of layer.
 
-    Immutable, and safe to share between threads. It holds no table: every position is valid.
+    Immutable, hashable, and safe to share between threads. It holds no table: every position is
+    valid. Two with the same fields are equal.
 
     Args:
-        head_dim: channels of a head of q and k.
+        head_dim: channels of a head of q and k; even, 2 to 1024.
         theta: rope_theta of config.json.
         pairing: which channels form a pair: "halves" (transformers, NeoX), "interleaved" (GPT-J,
-            Meta), "interleaved_to_halves" (DeepSeek-V3), "halves_per_axis". Required: a wrong
-            guess is fluent nonsense.
+            Meta), "interleaved_to_halves" (DeepSeek-V3), "halves_per_axis" (Gemma 4's vision).
+            Required: a wrong guess is fluent nonsense.
         rotary_dim: channels that turn; all, if not given.
-        angle: "float32" as models were trained, or "exact".
+        angle: "float32" as models were trained, "exact", or "ggml", llama.cpp's recurrence.
         rounding: "float32" (once, on store), "eager" (as eager PyTorch, bit for bit), "cos_sin".
-        layout: what the axes of arrays are, unless a call says otherwise. Without it, four axes
-            are "bshd" (batch, tokens, heads, channels) and three are "thd".
-        fields: the other fields of rope_config in rope.h, by their names: scaling="yarn", factor=,
-            original_max_position_embeddings=, seq_len=, mrope_section=, inv_freq=, ...
+        scaling: "linear", "dynamic", "yarn", "longrope", "llama3", "proportional", "nope" (a layer
+            that does not rotate: needs no theta and no pairing).
+        layout: what the axes of arrays are, as an order of b (batch), s or t (tokens), h (heads)
+            and a final d (channels): "bshd", "bhsd", "thd"; or one for q and one for k. Without it
+            every call must say it: nothing in an array tells tokens from heads.
+        rotary_offset: first channel that turns (0).
+        factor: of linear, dynamic, yarn, longrope, llama3, proportional.
+        attention_factor: multiplies cos and sin; the scaling's own, if not given.
+        original_max_position_embeddings: of yarn, longrope, llama3.
+        max_position_embeddings: of dynamic, and of longrope without factor.
+        seq_len: tokens of the sequence when attention runs; required by dynamic and longrope, whose
+            frequencies depend on it: see valid_below.
+        beta_fast, beta_slow, mscale, mscale_all_dim, yarn_no_truncate: of yarn.
+        low_freq_factor, high_freq_factor: of llama3.
+        short_factor, long_factor: of longrope; one number per pair.
+        freq_factors: one number per pair, which divide the frequencies.
+        inv_freq: radians per position of every pair, instead of theta and scaling.
+        inv_freq_dtype: "float16" or "bfloat16": frequencies are rounded to it.
+        axes: ids per token (images, video), with mrope_section, the pairs of each axis
+            (mrope_interleaved: spread), or pair_axis, the axis of every pair.
+
+    Raises:
+        ValueError: a field breaks its rule; the message names it.
+        TypeError: an unknown field, or a value of the wrong kind.
+        NotImplementedError: a combination that is not offered.
     """
+
+    @overload
+    def __init__(
+        self,
+        *,
+        head_dim: int,
+        pairing: Pairing,
+        theta: float | None = None,
+        rotary_dim: int | None = None,
+        angle: Angle | None = None,
+        rounding: Rounding | None = None,
+        scaling: Scaling | None = None,
+        layout: Layout = None,
+        **fields: Unpack[Fields],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, *, head_dim: int, scaling: Any, layout: Layout = None, **fields: Unpack[Fields]
+    ) -> None: ...
 
     def __init__(
         self,
@@ -57,6 +101,7 @@ class Rope:
         rotary_dim: int | None = None,
         angle: Angle | None = None,
         rounding: Rounding | None = None,
+        scaling: Scaling | None = None,
         layout: Layout = None,
         **fields: Any,
     ) -> None:
@@ -67,33 +112,54 @@ class Rope:
             "rotary_dim": rotary_dim,
             "angle": angle,
             "rounding": rounding,
+            "scaling": scaling,
             **fields,
         }
         self._init([config], layout)
 
     def _init(self, configs: Sequence[Mapping[str, Any]], layout: Layout) -> None:
-        self._configs = [{k: v for k, v in c.items() if v is not None} for c in configs]
-        self.layout = layout
-        self.spec = _core.to_text(self._configs[0]) if len(configs) == 1 else ""
-        self._prepared: dict[Any, Prepared] = {}
-        self._fast: dict[Any, Any] = {}
-        self._contexts: dict[int, Any] = {}
-        self._lock = threading.Lock()
-        self._cpu = self._context(-1)
+        state = self.__dict__  # attributes are read-only: remembered calls depend on them
+        state["_configs"] = kept = [_core.plain(c) for c in configs]
+        #: The fields as text: equal texts are equal Ropes. Operators of PyTorch and JAX carry it.
+        state["spec"] = _core.spec_of(kept)
+        state["layout"] = checked_layout(layout)
+        prepared: dict[Any, Prepared] = {}
+        state["_prepared"] = prepared
+        state["_fast"] = {}
+        state["_contexts"] = {}
+        state["_lock"] = threading.Lock()
+        state["_cpu"] = self._context(-1)
         info = ffi.new("rope_info*")
         info.struct_size = ffi.sizeof("rope_info")
-        check(lib.rope_context_info(self._cpu, 0, info))
-        self.head_dim: int = info.head_dim
-        self.rotary_dim: int = info.rotary_dim
-        self.rotary_offset: int = info.rotary_offset
-        self.pairs: int = info.pairs
-        self.axes: int = info.axes
-        self.freq_sets: int = info.freq_sets
-        #: Multiplies cos and sin, so q.k by its square (YaRN, LongRoPE).
-        self.attention_factor: float = info.attention_factor
-        #: For the caller to multiply into the softmax scale; 1 except for YaRN of DeepSeek.
-        self.softmax_factor: float = info.softmax_factor
-        self._dims = (self.head_dim, self.rotary_dim)
+        factors, reach = [], []
+        for i in range(len(kept)):
+            check(lib.rope_context_info(self._cpu, i, info))
+            factors.append(float(info.attention_factor))
+            reach.append(int(info.valid_below))
+            if i == 0:
+                for name in ("head_dim", "rotary_dim", "rotary_offset", "pairs", "axes", "freq_sets"):
+                    state[name] = int(getattr(info, name))
+                state["softmax_factor"] = float(info.softmax_factor)
+        state["attention_factors"] = tuple(factors)
+        state["attention_factor"] = factors[0]
+        state["valid_below"] = min(reach) if min(reach) < 2**63 - 1 else None
+        state["_dims"] = (self.head_dim, self.rotary_dim)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"{name} of a Rope cannot be set: it is immutable; rope.replace({name}=...) is a changed "
+            "copy"
+        )
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rope):
+            return NotImplemented
+        return self.spec == other.spec and self.layout == other.layout
+
+    def __hash__(self) -> int:
+        return hash((self.spec, self.layout))
 
     @classmethod
     def from_config(
@@ -103,7 +169,8 @@ class Rope:
         layer: int | None = None,
         layer_type: str | None = None,
         layout: Layout = None,
-        **changes: Any,
+        seq_len: int | None = None,
+        **changes: Unpack[ModelChanges],
     ) -> Rope:
         """The RoPE of a model.
 
@@ -113,45 +180,71 @@ class Rope:
                 pairing=.
             layer, layer_type: which, where layers differ: a number, or a name of
                 Model(config).layer_types such as "sliding_attention".
-            changes: fields that replace those of the config: seq_len= (required by dynamic NTK and
-                LongRoPE), angle=, rounding=, ...
+            seq_len: tokens of the sequence when attention runs. Dynamic NTK and LongRoPE need it;
+                others have no use for it and leave it.
+            changes: fields that replace those of the config: angle=, rounding=, ...
+
+        Raises:
+            ValueError: the text is no JSON, a key is missing or impossible, layers differ and
+                none is named, or pairing= is required because the model_type is unknown.
+            NotImplementedError: the model has no RoPE, or one that is not offered.
+            OSError: the file cannot be read.
         """
         from ._model import Model
 
         model = config if isinstance(config, Model) else Model(config)
-        return model.rope(layer=layer, layer_type=layer_type, layout=layout, **changes)
+        return model.rope(
+            layer=layer, layer_type=layer_type, layout=layout, seq_len=seq_len, **changes
+        )
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], *, layout: Layout = None) -> Rope:
-        """The inverse of the attribute config."""
-        self = cls.__new__(cls)
-        self._init([fields], layout)
-        return self
+        """The inverse of the attribute config. Raises what Rope() raises."""
+        return _rebuild([fields], layout)
 
     @classmethod
     def sets(cls, ropes: Sequence[Rope], *, layout: Layout = None) -> Rope:
         """One Rope with the frequencies of several, for batches whose sequences differ in them.
 
         Calls then need freq_sets, int32 [sequences]: the index into ropes of every sequence. The
-        ropes may differ in frequencies and attention factor, and in nothing else.
+        ropes may differ in frequencies and attention factor, and in nothing else: ValueError.
         """
-        self = cls.__new__(cls)
-        self._init([r.config for r in ropes], layout if layout is not None else ropes[0].layout)
-        return self
+        configs = [c for r in ropes for c in r.configs]
+        if not configs:
+            raise ValueError("ropes is empty, and must have 1 to 256 entries")
+        return _rebuild(configs, layout if layout is not None else ropes[0].layout)
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """The fields of every frequency set, by their names in rope.h."""
+        return tuple(dict(c) for c in self._configs)
 
     @property
     def config(self) -> Config:
-        """The fields that were given, by their names in rope.h."""
+        """The fields that were given, by their names in rope.h. ValueError with several sets."""
+        if len(self._configs) > 1:
+            raise ValueError(f"the Rope has {len(self._configs)} frequency sets: use configs")
         return dict(self._configs[0])
 
-    def replace(self, **changes: Any) -> Rope:
-        """A Rope with some fields changed: rope.replace(seq_len=8192, angle="exact")."""
-        layout = changes.pop("layout", self.layout)
-        return Rope.from_fields({**self._configs[0], **changes}, layout=layout)
+    @property
+    def pairing(self) -> str | None:
+        """Which channels form a pair; None for a layer without RoPE."""
+        return self._configs[0].get("pairing")
+
+    def replace(self, *, layout: Layout = None, **changes: Unpack[Changes]) -> Rope:
+        """A Rope with some fields changed, in every frequency set: rope.replace(angle="exact").
+
+        None takes a field away. Raises what Rope() raises.
+        """
+        configs = [{**c, **changes} for c in self._configs]
+        return _rebuild(configs, layout if layout is not None else self.layout)
 
     def next_change(self, seq_len: int) -> int | None:
-        """The smallest length above seq_len with other frequencies (dynamic NTK, LongRoPE)."""
-        struct, keep = _core.to_struct(self._configs[0])
+        """The smallest length above seq_len with other frequencies (dynamic NTK, LongRoPE).
+
+        None: there is none. ValueError with several frequency sets.
+        """
+        struct, keep = _core.to_struct(self.config)
         out = ffi.new("int64_t*")
         check(lib.rope_config_next_change(struct, seq_len, out))
         del keep
@@ -176,6 +269,8 @@ class Rope:
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{k}={_short(v)}" for k, v in self._configs[0].items())
+        if self.layout is not None:
+            fields += f", layout={self.layout!r}"
         more = f", {self.freq_sets} frequency sets" if self.freq_sets > 1 else ""
         return f"Rope({fields}{more})"
 
@@ -184,10 +279,32 @@ class Rope:
 
     # -- applying -------------------------------------------------------------------------------
 
+    @overload
     def apply_qk(
         self,
         q: A,
-        k: B = None,  # type: ignore[assignment]
+        k: None = None,
+        positions: Any = None,
+        *,
+        out: tuple[Any, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> tuple[A, None]: ...
+
+    @overload
+    def apply_qk(
+        self,
+        q: A,
+        k: B,
+        positions: Any = None,
+        *,
+        out: tuple[Any, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> tuple[A, B]: ...
+
+    def apply_qk(
+        self,
+        q: Any,
+        k: Any = None,
         positions: Any = None,
         *,
         layout: Layout = None,
@@ -200,16 +317,17 @@ class Rope:
         cos_sin: Any = None,
         cos_sin_format: str | None = None,
         pool: Pool | None = None,
-    ) -> tuple[A, B]:
+    ) -> tuple[Any, Any]:
         """Rotates q and k into new arrays, or into out.
 
         Args:
-            q, k: arrays of float32, float16 or bfloat16 with axes as layout says: [batch, tokens,
-                heads, channels] or [tokens, heads, channels] by default. Any strides, but channels
-                adjacent. Either may be None. channels: head_dim, or rotary_dim for the span alone.
+            q, k: arrays of float32, float16 or bfloat16 with axes as layout says. Any strides, but
+                channels adjacent. Either may be None. channels: head_dim, or rotary_dim for the
+                span alone.
             positions: an int p, token i of every sequence being at p + i; or int32, int64 or
                 float32 [tokens], [batch, tokens], [axes, batch, tokens].
-            layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd").
+            layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless
+                the Rope has one.
             out: (q_out, k_out), each an array like its input, which may be the input itself.
             operation: "forward" a R(p) x; "backward" a R(-p) x, the gradient; "inverse"
                 1/a R(-p) x, which undoes forward; "shift" R(p) x, which moves rotated keys.
@@ -227,30 +345,43 @@ class Rope:
         Returns:
             (q, k): new arrays of the same libraries, shapes and dtypes; out if given. torch
             tensors that require gradients get them, and JAX arrays go through librope.jax.
+
+        Raises:
+            ValueError: a shape, stride or value that breaks a rule; layout or positions missing; a
+                position that takes valid_below tokens or more.
+            TypeError: a dtype or kind of object that cannot be taken.
+            NotImplementedError: out= or pool= under a gradient or in compiled code.
+            RuntimeError: an output that requires a gradient; a device without its backend.
+            On an error nothing has been written.
         """
         if (
             type(q) is _ndarray
+            and type(k) in HOST
             and out is offsets is cu_seqlens is freq_sets is cos_sin is pool is None
         ):
             library = "numpy"
         else:
-            library = _arrays.framework(q if q is not None else k)
+            library = library_of(q, k)
         if library == "torch":
             from . import torch as _torch
 
-            if _torch.needs_dispatcher(q, k):
-                _refuse(
-                    "a gradient or torch.compile",
-                    out=out, cu_seqlens=cu_seqlens, freq_sets=freq_sets, cos_sin=cos_sin, pool=pool,
-                )  # fmt: skip
+            if _torch.needs_dispatcher(q, k, positions):
+                refuse("a gradient or torch.compile", out=out, pool=pool)
+                if cos_sin is not None:
+                    refuse("cos_sin=", positions=positions, offsets=offsets, freq_sets=freq_sets)
+                    cos, sin = cos_sin if isinstance(cos_sin, (tuple, list)) else (cos_sin, None)
+                    return _torch.apply_rows(
+                        self, q, k, cos, sin, format=cos_sin_format or "", layout=layout,
+                        operation=operation,
+                    )  # fmt: skip
                 return _torch.apply_qk(
                     self, q, k, positions, layout=layout, operation=operation, offsets=offsets,
-                    positions_layout=positions_layout,
+                    positions_layout=positions_layout, cu_seqlens=cu_seqlens, freq_sets=freq_sets,
                 )  # fmt: skip
         elif library == "jax" and out is None:
             from . import jax as _jax
 
-            _refuse("JAX arrays", cu_seqlens=cu_seqlens, freq_sets=freq_sets, cos_sin=cos_sin,
+            refuse("JAX arrays", cu_seqlens=cu_seqlens, freq_sets=freq_sets, cos_sin=cos_sin,
                     pool=pool)  # fmt: skip
             return _jax.apply_qk(
                 self, q, k, positions, layout=layout, operation=operation, offsets=offsets,
@@ -260,6 +391,9 @@ class Rope:
         k_out: Any = None
         if out is not None:
             q_out, k_out = out
+            announce = _arrays.announcer(q_out, k_out)
+            if announce is not None:
+                announce()
         if q_out is None and q is not None:
             q_out = _arrays.empty_like(q, "q")
         if k_out is None and k is not None:
@@ -288,7 +422,9 @@ class Rope:
     ) -> None:
         """Rotates q and k in place. Arguments as for apply_qk.
 
-        Raises RuntimeError for torch tensors that require gradients, TypeError for JAX arrays.
+        Raises:
+            RuntimeError: a torch tensor that requires a gradient.
+            TypeError: JAX arrays, which are immutable. Otherwise as apply_qk.
         """
         # The way of a decode step in NumPy: attributes, one dictionary, one crossing.
         if (
@@ -332,10 +468,17 @@ class Rope:
                 if status:
                     raise _core.error(status)
                 return
-        library = _arrays.framework(q if q is not None else k)
+        library = library_of(q, k)
         if library == "torch":
             from . import torch as _torch
 
+            if not _torch.is_direct((q, k, positions)):
+                refuse("torch.compile or a dispatch mode", cos_sin=cos_sin, pool=pool)
+                _torch.apply_qk_(
+                    self, q, k, positions, layout=layout, operation=operation, offsets=offsets,
+                    positions_layout=positions_layout, cu_seqlens=cu_seqlens, freq_sets=freq_sets,
+                )  # fmt: skip
+                return
             _torch.before_write(q, k)
         elif library == "jax":
             raise TypeError("JAX arrays are immutable: use apply_qk")
@@ -344,13 +487,14 @@ class Rope:
             positions_layout, cos_sin, cos_sin_format, pool,
         )  # fmt: skip
 
-    def apply(self, x: A, positions: Any = None, **options: Any) -> A:
-        """apply_qk of one array."""
+    def apply(self, x: A, positions: Any = None, **options: Unpack[ApplyOptions]) -> A:
+        """apply_qk of one array. Raises what it raises."""
         out = options.pop("out", None)
-        return self.apply_qk(x, None, positions, out=None if out is None else (out, None), **options)[0]
+        call: Any = options  # without out
+        return self.apply_qk(x, None, positions, out=None if out is None else (out, None), **call)[0]
 
-    def apply_(self, x: Any, positions: Any = None, **options: Any) -> None:
-        """apply_qk_ of one array."""
+    def apply_(self, x: Any, positions: Any = None, **options: Unpack[CallOptions]) -> None:
+        """apply_qk_ of one array. Raises what it raises."""
         self.apply_qk_(x, None, positions, **options)
 
     def bind(
@@ -374,7 +518,8 @@ class Rope:
             for ...: step()
 
         The call costs one crossing. With an int as positions, step(p) rotates by p. CUDA: the
-        stream is the one that was current here.
+        stream is the one that was current here. Raises what apply_qk raises; torch tensors that
+        require gradients are refused here and in every step.
         """
         q_out, k_out = out if out is not None else (None, None)
         bound: Bound = self._run(
@@ -401,183 +546,34 @@ class Rope:
             format: "packed" (c s), "packed_sin_first", "split", "full_halves" (transformers),
                 "full_interleaved", "complex" (freqs_cis), "sinusoidal", "angles", "angles_full".
             dtype: "float32", "float16" or "bfloat16" (ml_dtypes).
-            out: an array, or (cos, sin), to write into; NumPy arrays are made if it is missing.
+            out: an array, or (cos, sin), to write into. If it is missing, torch positions give
+                torch tensors on their device, JAX positions JAX arrays, and others NumPy arrays.
+            positions_layout: the axes of positions, if not "t", "bt" or "abt". Required for two
+                axes if the Rope has several: "bt" or "at".
+            batch, tokens: rows of a batch, and tokens, where positions do not tell.
 
         Returns:
             (cos, sin) for "split", "full_halves", "full_interleaved", else one array:
             [batch, tokens, width], or [tokens, width] for positions [tokens] or an int.
+
+        Raises:
+            ValueError: an unknown format or dtype, a shape that does not fit, missing tokens= or
+                positions_layout=, or a position that takes valid_below tokens.
+            TypeError: a dtype of positions that cannot be taken; no NumPy and no out=.
         """
-        from ._rows import fill
+        from ._rows import dtype_name, fill
 
+        if out is None and batch is tokens is None:
+            library = _arrays.framework(positions)
+            if library == "torch":
+                from . import torch as _torch
+
+                return _torch.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
+            if library == "jax":
+                from . import jax as _jax
+
+                return _jax.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
         return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
-
-    # -- inside ---------------------------------------------------------------------------------
-
-    def _context(self, device: int) -> Any:
-        """The context of a device, made when first needed."""
-        context = self._contexts.get(device)
-        if context is None:
-            with self._lock:
-                structs = [_core.to_struct(c, device) for c in self._configs]
-                out = ffi.new("rope_context**")
-                if len(structs) == 1:
-                    check(lib.rope_context_create(structs[0][0], out))
-                else:
-                    pointers = ffi.new("rope_config*[]", [s for s, _ in structs])
-                    check(lib.rope_context_create_sets(pointers, len(structs), out))
-                context = ffi.gc(out[0], lib.rope_context_destroy)
-                self._contexts[device] = context
-        return context
-
-    def _run(
-        self,
-        q: Any,
-        k: Any,
-        q_out: Any,
-        k_out: Any,
-        positions: Any,
-        layout: Layout,
-        operation: str,
-        offsets: Any,
-        cu_seqlens: Any,
-        freq_sets: Any,
-        positions_layout: str | None,
-        cos_sin: Any,
-        cos_sin_format: str | None,
-        pool: Pool | None,
-        bind: bool = False,
-    ) -> Any:
-        read = _arrays.read
-        qv = None if q is None else read(q, "q", q_out is None)
-        kv = None if k is None else read(k, "k", k_out is None)
-        qo = None if q_out is None else read(q_out, "out of q", True)
-        ko = None if k_out is None else read(k_out, "out of k", True)
-        pv = cu = fs = cv = sv = None
-        offset = 0
-        if cos_sin is not None:
-            if positions is not None or offsets is not None:
-                raise ValueError("positions or offsets, and cos_sin: exactly one gives the angles")
-            if not isinstance(cos_sin, (tuple, list)):
-                cos_sin = (cos_sin, None)
-            cv = read(cos_sin[0], "cos")
-            sv = None if cos_sin[1] is None else read(cos_sin[1], "sin")
-        elif offsets is not None:
-            if positions is not None:
-                raise ValueError("positions and offsets: exactly one of them says where tokens are")
-            pv = read(offsets, "offsets")
-        else:
-            positions = as_positions(positions)
-            if type(positions) is int:
-                offset = positions
-            else:
-                pv = read(positions, "positions")
-        if cu_seqlens is not None:
-            cu = read(cu_seqlens, "cu_seqlens")
-        if freq_sets is not None:
-            fs = read(freq_sets, "freq_sets")
-
-        if layout is None:
-            layout = self.layout
-        key = (
-            qv and qv[0], kv and kv[0], qo and qo[0], ko and ko[0], layout, operation, pv and pv[0],
-            positions_layout, offsets is None, cu and cu[0], fs and fs[0], cv and cv[0],
-            sv and sv[0], cos_sin_format, pool,
-        )  # fmt: skip
-        prepared = self._prepared.get(key)
-        views = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
-        if prepared is None:
-            prepared = self._prepare(
-                key, views, layout, operation, positions_layout, offsets is not None,
-                cos_sin_format, pool,
-            )  # fmt: skip
-            self._remember(prepared, q, k, positions, key, layout, operation)
-
-        device = (qv or kv)[3]  # type: ignore[index]
-        for view in views:
-            if view is not None and view[3] != device:
-                name = _NAMES[views.index(view)]
-                raise ValueError(f"{name} is on {_place(view[3])}, and q or k on {_place(device)}")
-        context = self._cpu if device < 0 else self._context(device)
-        stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
-        addresses = [0 if v is None else v[2] for v in views]
-        if bind:
-            owners = (self, q, k, q_out, k_out, positions, views)
-            return Bound(context, prepared, addresses, offset, stream, owners)
-        if prepared.rows is not None:
-            status = lib.call_rows(
-                context, prepared.args, prepared.rows, *addresses[:4], *addresses[7:9], stream
-            )
-        else:
-            status = _call_addresses(
-                context, prepared.args, *addresses[:5], offset, *addresses[5:7], stream
-            )
-        if status:
-            raise _core.error(status)
-        return prepared
-
-    def _prepare(
-        self, key: Any, views: Sequence[_arrays.View | None], layout: Layout, operation: str,
-        positions_layout: str | None, offsets: bool, cos_sin_format: str | None, pool: Pool | None,
-    ) -> Prepared:  # fmt: skip
-        if views[0] is None and views[1] is None:
-            raise ValueError("q and k are both None")
-        metas = [
-            None if v is None else v[1](v[0], name) for v, name in zip(views, _NAMES, strict=True)
-        ]
-        q, k, q_out, k_out, positions, cu_seqlens, freq_sets, cos, sin = metas
-        named = Key(
-            q, k, q_out, k_out, layout if layout is not None else split_layout(q, k),
-            _core.number(OPERATIONS, operation, "operation"), positions, positions_layout, offsets,
-            cu_seqlens, freq_sets, cos, sin, cos_sin_format,
-        )  # fmt: skip
-        prepared = prepare(named, self._dims, self.pairs, self.axes, pool)
-        if len(self._prepared) >= _CACHE:
-            self._prepared.clear()
-            self._fast.clear()
-        self._prepared[key] = prepared
-        return prepared
-
-    def _remember(
-        self, prepared: Prepared, q: Any, k: Any, positions: Any, key: Any, layout: Layout,
-        operation: str,
-    ) -> None:  # fmt: skip
-        """Lets apply_qk_ find this call by attributes of the arrays alone, if they are compact."""
-        if (
-            not (type(q) is type(k) is _ndarray)
-            or any(x is not None for x in (*key[2:4], key[7], *key[9:]))  # out, cu_seqlens, ...
-            or not key[8]  # offsets
-            or not (q.flags.c_contiguous and k.flags.c_contiguous)
-        ):
-            return
-        if type(positions) is int:
-            name: tuple[Any, ...] = (q.shape, k.shape, None, q.dtype, k.dtype)
-        elif type(positions) is _ndarray and positions.flags.c_contiguous:
-            name = (q.shape, k.shape, positions.shape, q.dtype, k.dtype, positions.dtype)
-        else:
-            return
-        for text in {layout, None} if layout == self.layout else {layout}:
-            full = (*name, text, operation)
-            self._fast[full] = prepared.args
-
-
-def as_positions(positions: Any) -> Any:
-    """An int, or an array: ranges and lists of ints are given one."""
-    kind = type(positions)
-    if kind is int:
-        return positions
-    if positions is None:
-        raise ValueError("positions is required: an int, or an array of int32, int64 or float32")
-    if isinstance(positions, (range, list, tuple)):
-        if not all(isinstance(p, int) for p in positions):
-            raise TypeError("positions as a list must hold ints; nested ones need an array")
-        return array("q", positions)
-    if hasattr(positions, "__index__") and not getattr(positions, "shape", None):
-        return int(positions)  # numpy.int64(7) and the like
-    return positions
-
-
-def _place(device: int) -> str:
-    return "the CPU" if device < 0 else f"CUDA device {device}"
 
 
 def _short(value: Any) -> str:
@@ -586,14 +582,7 @@ def _short(value: Any) -> str:
     return repr(value)
 
 
-def _refuse(where: str, **options: Any) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise NotImplementedError(f"{name}= is not available with {where}")
-
-
-def _rebuild(configs: list[Config], layout: Layout) -> Rope:
+def _rebuild(configs: Sequence[Mapping[str, Any]], layout: Layout) -> Rope:
     self = Rope.__new__(Rope)
     self._init(configs, layout)
     return self
-

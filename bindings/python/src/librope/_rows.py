@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _arrays
+from ._call import as_positions
 from ._core import COS_SIN_FORMATS, DTYPES, check, number
 from ._ffi import ffi, lib
 from ._prepare import Key, read_positions
 
-_TWO = ("split", "full_halves", "full_interleaved")
+TWO_ARRAYS = ("split", "full_halves", "full_interleaved")
 
 
-def _numpy_dtype(dtype: Any) -> Any:
-    if dtype == "bfloat16":
-        import ml_dtypes
+class RowShape(NamedTuple):
+    """What positions of a shape give."""
 
-        return ml_dtypes.bfloat16
-    return dtype
+    layout: str  # of positions: an order of a, b, t
+    batch: int
+    tokens: int
+    out: tuple[int, ...]  # [batch, tokens, width], or [tokens, width]
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype of NumPy, ml_dtypes, torch or JAX, or a name."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None)
+    if name is None:
+        name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+    number(DTYPES, name, "dtype")
+    return str(name)
+
+
+def shape_of_rows(
+    shape: tuple[int, ...], layout: str | None, rope: Any, format: str, batch: int | None,
+    tokens: int | None,
+) -> RowShape:  # fmt: skip
+    if layout is None:
+        if len(shape) == 2 and rope.axes > 1:
+            raise ValueError(
+                f"positions has shape {shape}, and the Rope {rope.axes} axes: positions_layout= is "
+                "required, 'bt' or 'at'"
+            )
+        layout = {0: "", 1: "t", 2: "bt", 3: "abt"}.get(len(shape), "?")
+    sizes = dict(zip(layout, shape, strict=False))
+    if tokens is not None and tokens != sizes.get("t", tokens):
+        raise ValueError(f"positions has shape {shape}, and tokens is {tokens}")
+    count, rows = sizes.get("t", 1), sizes.get("b", batch or 1)
+    width = rope.pairs if format in ("split", "angles") else 2 * rope.pairs
+    squeeze = "b" not in layout and batch is None
+    return RowShape(layout, rows, count, (count, width) if squeeze else (rows, count, width))
 
 
 def fill(
     rope: Any, positions: Any, format: str, dtype: Any, out: Any, positions_layout: str | None,
     batch: int | None, tokens: int | None,
 ) -> Any:  # fmt: skip
-    from ._rope import as_positions
-
     number_of_format = number(COS_SIN_FORMATS, format, "format")
+    two = format in TWO_ARRAYS
     positions = as_positions(positions)
     p = ffi.new("rope_positions*")
     view = None
@@ -34,65 +64,72 @@ def fill(
         if tokens is None:
             raise ValueError("tokens= is required with an int as positions")
         p.kind, p.offset = lib.ROPE_POSITIONS_OFFSET, positions
-        rows, squeeze = batch or 1, batch is None
+        form = shape_of_rows((tokens,), "t", rope, format, batch, None)
     else:
         view = _arrays.read(positions, "positions")
         meta = view[1](view[0], "positions")
-        shape = meta[0]
-        layout = positions_layout
-        if layout is None:
-            if len(shape) == 2 and rope.axes > 1 and batch is None:
-                layout = "at" if shape[0] == rope.axes else "bt"
-            else:
-                layout = {1: "t", 2: "bt", 3: "abt"}.get(len(shape), "?")
-        sizes = dict(zip(layout, shape, strict=False))
-        if tokens not in (None, sizes.get("t")):
-            raise ValueError(f"positions has shape {shape}, and tokens is {tokens}")
-        tokens, rows = sizes.get("t", 1), sizes.get("b", batch or 1)
-        squeeze = "b" not in layout and batch is None
-        key = Key(None, None, None, None, "", 0, positions=meta, positions_layout=layout)
-        read_positions(p, key, rows, tokens, rope.axes, rows, True)
+        form = shape_of_rows(meta[0], positions_layout, rope, format, batch, tokens)
+        key = Key(None, None, None, None, "", 0, positions=meta, positions_layout=form.layout)
+        read_positions(p, key, form.batch, form.tokens, rope.axes, form.batch, True)
         _point(p, view[2])
-    width = rope.pairs if format in ("split", "angles") else 2 * rope.pairs
-    want = (tokens, width) if squeeze else (rows, tokens, width)
-    two = format in _TWO
     if out is None:
         if _arrays.np is None:
             raise TypeError("out= is required without NumPy")
-        made = [_arrays.np.empty(want, _numpy_dtype(dtype)) for _ in range(1 + two)]
+        made = [_arrays.np.empty(form.out, _numpy_dtype(dtype_name(dtype))) for _ in range(1 + two)]
         out = tuple(made) if two else made[0]
     arrays = list(out) if two else [out]
+    announce = _arrays.announcer(*arrays)
+    if announce is not None:
+        announce()
     views = [_arrays.read(a, "out", True) for a in arrays]
     metas = [v[1](v[0], "out") for v in views]
+    step = 0
     for m in metas:
         shape, strides, name = m
-        if shape != want or name not in DTYPES or m != metas[0]:
-            raise ValueError(f"out is {m}, and must be {want} of {', '.join(DTYPES)}")
-        step = strides[-2]
-        if (width > 1 and strides[-1] != 1) or (
-            len(shape) == 3 and rows > 1 and strides[0] != max(tokens, 1) * (step or strides[0])
-        ):
-            raise ValueError(f"out has strides {strides}: rows must be evenly spaced")
+        if shape != form.out or name not in DTYPES or m != metas[0]:
+            raise ValueError(f"out is {m}, and must be {form.out} of {', '.join(DTYPES)}")
+        step = _distance_of_rows(form, strides)
     devices = {v[3] for v in views} | ({view[3]} if view else set())
     if len(devices) != 1:
         raise ValueError("positions and out must be on one device")
+    if form.batch * form.tokens == 0:
+        return out
     device = devices.pop()
     target = ffi.new("rope_cos_sin*")
     target.struct_size = ffi.sizeof("rope_cos_sin")
     target.format, target.dtype = number_of_format, DTYPES[metas[0][2]]
-    target.pairs, target.batch = rope.pairs, rows
-    strides = metas[0][1]
-    target.stride_token = strides[-2] or (strides[0] if len(want) == 3 else 0)
+    target.pairs, target.batch, target.stride_token = rope.pairs, form.batch, step
     target.data = ffi.cast("void*", views[0][2])
     if two:
         target.sin = ffi.cast("void*", views[1][2])
     stream = 0 if device < 0 else _arrays.current_stream(arrays[0])
     check(
         lib.rope_cos_sin_fill(
-            rope._context(device), rows, tokens, p, target, ffi.cast("void*", stream)
+            rope._context(device), form.batch, form.tokens, p, target, ffi.cast("void*", stream)
         )
     )
     return out
+
+
+def _distance_of_rows(form: RowShape, strides: tuple[int, ...]) -> int:
+    """Elements from one row to the next; 0: rows follow each other."""
+    width = form.out[-1]
+    if form.batch * form.tokens == 0:
+        return 0
+    token = strides[-2] if form.tokens > 1 else 0
+    row = strides[0] if len(strides) == 3 and form.batch > 1 else 0
+    even = not token or not row or row == form.tokens * token
+    if (width > 1 and strides[-1] != 1) or not even:
+        raise ValueError(f"out has strides {strides}: rows must be evenly spaced")
+    return token or row
+
+
+def _numpy_dtype(name: str) -> Any:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return ml_dtypes.bfloat16
+    return name
 
 
 def _point(p: Any, address: int) -> None:

@@ -1,8 +1,11 @@
-"""librope in JAX: a custom call that works under jit, vmap and grad, on the CPU.
+"""librope in JAX: custom calls on the CPU that work under jit, vmap, jvp, grad and linear_transpose.
 
 Rope.apply_qk calls this when it is given JAX arrays. The operands of a custom call are dense, so XLA
 may copy a transposed operand first; results are always new arrays. Inputs that are sharded are
 gathered around the call: wrap it in jax.shard_map over batch or heads.
+
+The rotation is a primitive of its own, because it is linear in the tensors: forward-mode derivatives
+are the same call, and its transpose is another one. custom_vjp would give only half of that.
 """
 
 from __future__ import annotations
@@ -15,23 +18,29 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
-from ._core import _TABLES, OPERATIONS, number, to_struct
+from ._call import as_positions, layout_of
+from ._core import _TABLES, COS_SIN_FORMATS, OPERATIONS, number, to_struct
 from ._ffi import ffi, lib
-from ._prepare import axes_of, default_layout, guess_positions
-from ._rope import Layout, Rope, as_positions
+from ._prepare import axes_of, guess_positions
+from ._rope import Rope
+from ._rows import TWO_ARRAYS, shape_of_rows
+from ._types import Layout
 
-_NAME = "librope_apply"
 _DTYPES = ("float32", "float16", "bfloat16")
+_INT32 = np.iinfo(np.int32)
 
 
 @functools.cache
 def _register() -> None:
-    address = lib.xla_handler()
-    if not address:
-        raise RuntimeError("librope was built without jaxlib's header, so it has no handler for JAX")
-    pointer = ctypes.c_void_p(address)
-    jax.ffi.register_ffi_target(_NAME, jax.ffi.pycapsule(pointer), platform="cpu")
+    for name, address in (
+        ("librope_apply", lib.xla_apply()),
+        ("librope_cos_sin", lib.xla_cos_sin()),
+    ):
+        capsule = jax.ffi.pycapsule(ctypes.c_void_p(address))
+        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
 
 
 class _Call(NamedTuple):
@@ -40,7 +49,23 @@ class _Call(NamedTuple):
     spec: str
     layouts: tuple[str, ...]
     positions_layout: str
-    attention_factor: float
+    operation: str
+
+
+class _Rows(NamedTuple):
+    """The same for rows of cos and sin."""
+
+    spec: str
+    layout: str  # of a result: "bsd" or "sd"
+    shape: tuple[int, ...]
+    positions_layout: str
+    format: str
+    dtype: str
+
+
+@functools.lru_cache(maxsize=256)
+def _rope_of(spec: str) -> Rope:
+    return Rope.from_fields(json.loads(spec))
 
 
 @functools.lru_cache(maxsize=256)
@@ -63,39 +88,215 @@ def _attributes(spec: str) -> dict[str, Any]:
     }
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _rotate(call: _Call, operation: str, tensors: tuple[Any, ...], positions: Any) -> Any:
-    results = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in tensors)
-    return tuple(
-        jax.ffi.ffi_call(_NAME, results, vmap_method="broadcast_all")(
-            *tensors,
-            positions,
-            layout=call.layouts[0],
-            layout_k=call.layouts[-1],
-            positions_layout=call.positions_layout,
-            operation=np.int32(OPERATIONS[operation]),
-            **_attributes(call.spec),
-        )
+# -- primitives -------------------------------------------------------------------------------------
+
+_apply = Primitive("librope_apply")  # (*tensors, positions), call -> tensors
+_cos_sin = Primitive("librope_cos_sin")  # (positions), rows -> arrays
+_apply.multiple_results = _cos_sin.multiple_results = True
+
+
+def _evaluate(primitive: Primitive, name: str) -> None:
+    """Calls outside of jit are compiled once per shape, as those of other primitives are."""
+
+    @functools.partial(jax.jit, static_argnames=name)
+    def jitted(*operands: Any, **call: Any) -> Any:
+        return primitive.bind(*operands, **call)
+
+    primitive.def_impl(jitted)
+
+
+_evaluate(_apply, "call")
+_evaluate(_cos_sin, "rows")
+
+
+@_apply.def_abstract_eval
+def _shapes(*avals: Any, call: _Call) -> Any:
+    return [a.update(weak_type=False) for a in avals[:-1]]
+
+
+@_cos_sin.def_abstract_eval
+def _shapes_of_rows(positions: Any, *, rows: _Rows) -> Any:
+    lead = positions.shape[: len(positions.shape) - len(rows.positions_layout)]
+    out = positions.update(
+        shape=(*lead, *rows.shape), dtype=np.dtype(jnp.dtype(rows.dtype)), weak_type=False
+    )
+    return [out] * (1 + (rows.format in TWO_ARRAYS))
+
+
+def _lower_apply(ctx: Any, *operands: Any, call: _Call) -> Any:
+    return jax.ffi.ffi_lowering("librope_apply")(
+        ctx,
+        *operands,
+        layout=call.layouts[0],
+        layout_k=call.layouts[-1],
+        positions_layout=call.positions_layout,
+        operation=np.int32(OPERATIONS[call.operation]),
+        **_attributes(call.spec),
     )
 
 
-def _forward(call: _Call, operation: str, tensors: Any, positions: Any) -> Any:
-    return _rotate(call, operation, tensors, positions), positions
+def _lower_cos_sin(ctx: Any, positions: Any, *, rows: _Rows) -> Any:
+    return jax.ffi.ffi_lowering("librope_cos_sin")(
+        ctx,
+        positions,
+        layout=rows.layout,
+        positions_layout=rows.positions_layout,
+        format=np.int32(COS_SIN_FORMATS[rows.format]),
+        **_attributes(rows.spec),
+    )
 
 
-def _backward(call: _Call, operation: str, positions: Any, gradients: Any) -> Any:
-    if operation == "shift":
-        raise NotImplementedError("the gradient of shift is not available")
-    transposed = "backward" if operation == "forward" else "forward"
-    result = _rotate(call, transposed, tuple(gradients), positions)
-    if operation == "inverse" and call.attention_factor != 1:  # 1/a R(p), and forward is a R(p)
-        result = tuple((g * call.attention_factor**-2).astype(g.dtype) for g in result)
-    if jnp.issubdtype(positions.dtype, jnp.floating):
-        return result, jnp.zeros_like(positions)
-    return result, np.zeros(positions.shape, jax.dtypes.float0)
+mlir.register_lowering(_apply, _lower_apply, platform="cpu")
+mlir.register_lowering(_cos_sin, _lower_cos_sin, platform="cpu")
 
 
-_rotate.defvjp(_forward, _backward)
+def _batch(primitive: Primitive, operands: Any, dims: Any, **call: Any) -> Any:
+    """vmap: one more leading dimension, over which the handler makes its calls. None: unmapped."""
+    size = next(
+        x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None
+    )
+    moved = [
+        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
+        for x, d in zip(operands, dims, strict=True)
+    ]
+    out = primitive.bind(*moved, **call)
+    return out, [0] * len(out)
+
+
+batching.primitive_batchers[_apply] = functools.partial(_batch, _apply)
+batching.primitive_batchers[_cos_sin] = functools.partial(_batch, _cos_sin)
+
+
+def _is_zero(tangent: Any) -> bool:
+    return type(tangent) is ad.Zero or getattr(tangent, "dtype", None) == jax.dtypes.float0
+
+
+def _refuse_tangent(tangent: Any) -> None:
+    if not _is_zero(tangent):
+        raise NotImplementedError(
+            "librope has no derivatives with respect to positions: jax.lax.stop_gradient them"
+        )
+
+
+def _jvp(primals: Any, tangents: Any, *, call: _Call) -> Any:
+    _refuse_tangent(tangents[-1])
+    out = _apply.bind(*primals, call=call)
+    if all(_is_zero(t) for t in tangents[:-1]):
+        return out, [ad.Zero.from_primal_value(x) for x in out]
+    dense = [ad.instantiate_zeros(t) for t in tangents[:-1]]
+    return out, _apply.bind(*dense, primals[-1], call=call)
+
+
+def _jvp_of_rows(primals: Any, tangents: Any, *, rows: _Rows) -> Any:
+    _refuse_tangent(tangents[0])
+    out = _cos_sin.bind(*primals, rows=rows)
+    return out, [ad.Zero.from_primal_value(x) for x in out]
+
+
+def _transpose(cotangents: Any, *operands: Any, call: _Call) -> Any:
+    positions = operands[-1]
+    spec, operation = _rope_of(call.spec).transposed(call.operation)
+    dense = [ad.instantiate_zeros(c) for c in cotangents]
+    out = _apply.bind(*dense, positions, call=call._replace(spec=spec, operation=operation))
+    wanted = [ad.is_undefined_primal(x) for x in operands[:-1]]
+    return [x if w else None for x, w in zip(out, wanted, strict=True)] + [None]
+
+
+ad.primitive_jvps[_apply] = _jvp
+ad.primitive_jvps[_cos_sin] = _jvp_of_rows
+ad.primitive_transposes[_apply] = _transpose
+
+
+# -- positions --------------------------------------------------------------------------------------
+
+
+def _integers(values: Any) -> tuple[Any, str]:
+    """An array of a host's integers without loss, and "w" if it is one of pairs of words."""
+    values = np.asarray(values)
+    if values.dtype.name not in ("int32", "int64", "float32"):  # JAX would narrow float64
+        raise TypeError(f"positions has dtype {values.dtype.name}: int32, int64 or float32")
+    if values.dtype != np.int64 or jax.config.jax_enable_x64:
+        return jnp.asarray(values), ""
+    if values.size == 0 or (values.min() >= _INT32.min and values.max() <= _INT32.max):
+        return jnp.asarray(values.astype(np.int32)), ""
+    words = np.ascontiguousarray(values).view(np.int32).reshape(*values.shape, 2)
+    return jnp.asarray(words), "w"
+
+
+def _on_host(values: Any) -> bool:
+    return not isinstance(values, jax.Array)  # which tracers are, too
+
+
+def _varying(aval: Any) -> frozenset[Any]:
+    kind = getattr(aval, "mat", None)  # since 0.12; before, the set itself
+    found: frozenset[Any] = getattr(aval, "vma", frozenset()) if kind is None else kind.varying
+    return found
+
+
+def _same_variation(arrays: list[Any]) -> list[Any]:
+    """Inside shard_map all operands must vary over the same axes of the mesh."""
+    typeof: Any = getattr(jax, "typeof", None)
+    if typeof is None:  # a JAX without this notion
+        return arrays
+    varying = [_varying(typeof(x)) for x in arrays]
+    every = frozenset().union(*varying)
+    out = []
+    for x, own in zip(arrays, varying, strict=True):
+        missing = tuple(sorted(every - own))
+        if not missing:
+            out.append(x)
+        elif hasattr(jax.lax, "pcast"):
+            out.append(jax.lax.pcast(x, missing, to="varying"))
+        else:
+            out.append(jax.lax.pvary(x, missing))
+    return out
+
+
+def _positions_of(
+    rope: Rope, positions: Any, offsets: Any, sizes: dict[str, int], batched: bool,
+    positions_layout: str | None,
+) -> tuple[Any, str]:  # fmt: skip
+    """The array of positions, and what its axes are."""
+    if offsets is not None:
+        if positions is not None:
+            raise ValueError("positions and offsets: exactly one of them says where tokens are")
+        where, wide = _integers(offsets) if _on_host(offsets) else (offsets, "")
+        if where.dtype.name not in ("int32", "int64"):
+            raise TypeError(f"offsets has dtype {where.dtype.name}, and must be int32 or int64")
+        shape = where.shape[:-1] if wide else where.shape
+        if shape != (sizes["b"],):
+            raise ValueError(f"offsets has shape {shape}, and must be ({sizes['b']},)")
+        return where, "o" + wide
+    if _on_host(positions):
+        positions = as_positions(positions)
+        if isinstance(positions, int):
+            where, wide = _integers(np.full((sizes["b"],), positions, np.int64))
+            return where, "o" + wide
+        where, wide = _integers(positions)
+    else:
+        where, wide = positions, ""
+    if where.dtype.name not in ("int32", "int64", "float32"):
+        raise TypeError(f"positions has dtype {where.dtype.name}: int32, int64 or float32")
+    shape = where.shape[:-1] if wide else where.shape
+    if shape == () and where.dtype.name != "float32":  # a traced index: every sequence is there
+        return jnp.broadcast_to(where, (sizes["b"],)), "o"
+    order = positions_layout or guess_positions(len(shape), batched, rope.axes)
+    want = {"a": rope.axes, **sizes}
+    if len(order) != len(shape) or set(order) - set(want) or any(
+        n != want[c] and not (c == "b" and n == 1) for c, n in zip(order, shape)
+    ):  # fmt: skip
+        raise ValueError(f"positions has shape {shape}, and the call {want}")
+    if "t" not in order and sizes["t"] != 1:
+        raise ValueError(f"positions has shape {shape}: which token is at which?")
+    return where, order + wide
+
+
+# -- what users call --------------------------------------------------------------------------------
+
+
+def _one_set(rope: Rope) -> None:
+    if rope.freq_sets > 1:
+        raise NotImplementedError("JAX arrays need a Rope with one frequency set")
 
 
 def apply_qk(
@@ -109,23 +310,21 @@ def apply_qk(
     offsets: Any = None,
     positions_layout: str | None = None,
 ) -> tuple[Any, Any]:
-    """Rope.apply_qk of JAX arrays: new arrays, under jit, vmap and grad as well.
+    """Rope.apply_qk of JAX arrays: new arrays, under jit, vmap, jvp and grad as well.
 
-    positions: an int, or int32, int64 or float32 arrays, traced or not. Gradients flow to q and k.
+    positions: an int, or int32, int64 or float32 arrays, traced or not. Derivatives are those by q
+    and k; by float32 positions there are none: NotImplementedError.
     """
     _register()
-    if not rope.spec:
-        raise NotImplementedError("JAX arrays need a Rope with one frequency set")
+    _one_set(rope)
     number(OPERATIONS, operation, "operation")
-    layout = layout if layout is not None else rope.layout
-    named = [(n, x) for n, x in (("q", q), ("k", k)) if x is not None]
-    if not named:
-        raise ValueError("q and k are both None")
+    layout = layout_of(rope, layout, q, k)
+    named = [(n, jnp.asarray(x)) for n, x in (("q", q), ("k", k)) if x is not None]
     layouts: list[str] = []
     sizes: dict[str, int] = {}
     for name, x in named:
-        given = layout[name == "k"] if isinstance(layout, tuple) else layout
-        text = given or default_layout(x.ndim, name)
+        text = layout[name == "k"] if isinstance(layout, tuple) else layout
+        assert text is not None
         b, s, h = axes_of(text)
         if x.ndim != len(text):
             raise ValueError(f"{name} has shape {x.shape}, which is not {text!r}")
@@ -138,32 +337,31 @@ def apply_qk(
             raise ValueError(f"q and k differ in batch rows or tokens: {sizes}, {here}")
         sizes = here
         layouts.append(text)
-    if offsets is not None:
-        if positions is not None:
-            raise ValueError("positions and offsets: exactly one of them says where tokens are")
-        where, order = jnp.asarray(offsets), "o"
-        if where.shape != (sizes["b"],):
-            raise ValueError(f"offsets has shape {where.shape}, and must be ({sizes['b']},)")
-    else:
-        if not hasattr(positions, "dtype"):
-            positions = as_positions(positions)
-        if isinstance(positions, int):
-            wide = jax.config.jax_enable_x64
-            where = jnp.full((sizes["b"],), positions, jnp.int64 if wide else jnp.int32)
-            order = "o"
-        else:
-            where = jnp.asarray(positions)
-            if where.dtype.name not in ("int32", "int64", "float32"):
-                raise TypeError(f"positions has dtype {where.dtype.name}: int32, int64 or float32")
-            batched = "b" in layouts[0]
-            order = positions_layout or guess_positions(where.ndim, batched, rope.axes)
-            want = {"a": rope.axes, **sizes}
-            if len(order) != where.ndim or set(order) - set(want) or any(
-                n != want[c] and not (c == "b" and n == 1) for c, n in zip(order, where.shape)
-            ):  # fmt: skip
-                raise ValueError(f"positions has shape {where.shape}, and the call {want}")
-            if "t" not in order and sizes["t"] != 1:
-                raise ValueError(f"positions has shape {where.shape}: which token is at which?")
-    call = _Call(rope.spec, tuple(layouts), order, rope.attention_factor)
-    out = _rotate(call, operation, tuple(x for _, x in named), where)
+    where, order = _positions_of(
+        rope, positions, offsets, sizes, "b" in layouts[0], positions_layout
+    )
+    call = _Call(rope.spec, tuple(layouts), order, operation)
+    out = _apply.bind(*_same_variation([*(x for _, x in named), where]), call=call)
     return (None if q is None else out[0], None if k is None else out[-1])
+
+
+def cos_sin(
+    rope: Rope, positions: Any, format: str, dtype: str, positions_layout: str | None
+) -> Any:
+    """Rope.cos_sin of a JAX array of positions: new arrays, under jit and vmap as well."""
+    _register()
+    _one_set(rope)
+    number(COS_SIN_FORMATS, format, "format")
+    if positions.dtype.name not in ("int32", "int64", "float32"):
+        raise TypeError(f"positions has dtype {positions.dtype.name}: int32, int64 or float32")
+    form = shape_of_rows(positions.shape, positions_layout, rope, format, None, None)
+    want = {"a": rope.axes, "b": form.batch, "t": form.tokens}
+    if len(form.layout) != positions.ndim or any(
+        n != want.get(c) for c, n in zip(form.layout, positions.shape)
+    ):
+        raise ValueError(f"positions has shape {positions.shape}, and the call {want}")
+    rows = _Rows(
+        rope.spec, "bsd" if len(form.out) == 3 else "sd", form.out, form.layout, format, dtype
+    )
+    out = _cos_sin.bind(positions, rows=rows)
+    return tuple(out) if len(out) > 1 else out[0]

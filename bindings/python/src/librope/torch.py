@@ -2,147 +2,104 @@
 
 Rope.apply_qk calls this when it is given torch tensors that need it. Two ways lead to the library:
 eager calls go straight to it, with an autograd.Function around where a gradient is wanted; compiled,
-exported and transformed code goes through the operators librope::apply and librope::apply_rows,
-which PyTorch can see, fake and cache. The operators name the configuration by its text, not by a
-handle, so that an exported or cached graph means the same in another process.
+exported, traced and transformed code goes through the operators of _operators.py.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad as _forward_ad
 
-from . import _arrays
-from ._core import COS_SIN_FORMATS, OPERATIONS, error
-from ._ffi import lib
-from ._rope import Layout, Rope
+from . import _arrays, _call
+from ._core import COS_SIN_FORMATS, OPERATIONS, error, number
+from ._ffi import ffi, lib
+from ._operators import (
+    FLOPS,
+    OPERATION_NAMES,
+    apply_in_place_op,
+    apply_op,
+    apply_rows_op,
+    cos_sin_op,
+    new,
+    pair,
+    register_operator,
+    rope_of,
+)
+from ._operators import apply as _apply
+from ._operators import apply_rows as _apply_rows
+from ._prepare import axes_of
+from ._call import as_positions, layout_of
+from ._rope import Rope
+from ._types import Layout
+
+__all__ = ["FLOPS", "RotaryEmbedding", "apply_qk", "apply_rows"]
 
 _functorch_active = torch._C._are_functorch_transforms_active
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
+_is_tracing = torch._C._is_tracing
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_is_profiling = torch._C._autograd._profiler_enabled
 _call_rows = lib.call_rows
+_NULL = ffi.NULL
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+# Eager calls do not pass the dispatcher, so that a profiler would not see them.
+_call.recorder = lambda: torch.profiler.record_function("librope::apply") if _is_profiling() else None
+
+
+def is_direct(tensors: Any) -> bool:
+    """Whether a call can go past the dispatcher: nobody records it, and tensors have memory."""
+    return not (
+        _is_compiling()
+        or _functorch_active()
+        or _dispatch_modes()
+        or _is_tracing()
+        or any(type(x) not in _PLAIN or x.is_meta for x in tensors if isinstance(x, Tensor))
+    )
 
 
 def needs_dispatcher(*tensors: Any) -> bool:
     """Whether a call must be visible to PyTorch: a gradient, a trace, a transform, a subclass."""
-    if _is_compiling() or _functorch_active() or torch._C._len_torch_dispatch_stack():
+    if not is_direct(tensors) or _forward_ad._current_level >= 0:
         return True
-    grad = _is_grad_enabled()
-    for x in tensors:
-        if isinstance(x, Tensor) and (type(x) not in _PLAIN or (grad and x.requires_grad)):
-            return True
-    return False
+    return _is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in tensors)
 
 
 def before_write(*tensors: Any) -> None:
-    """Refuses writes that autograd would not see, and announces the others to it."""
-    if _is_compiling() or _functorch_active():
-        raise NotImplementedError("in place under torch.compile or torch.func: use apply_qk")
+    """Refuses eager writes that autograd would not see, and announces the others to it."""
     for x in tensors:
         if isinstance(x, Tensor):
-            if x.requires_grad and _is_grad_enabled():
-                raise RuntimeError(
-                    "a tensor that requires a gradient cannot be rotated in place: use apply_qk"
-                )
+            _refuse_write(x)
             if not x.is_inference():
                 torch.autograd.graph.increment_version(x)
 
 
-# -- operators --------------------------------------------------------------------------------------
-
-_library = torch.library.Library("librope", "DEF")
-_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
-_library.define(
-    "apply(Tensor[] tensors, Tensor? positions, int offset, str spec, str layout, int operation, "
-    "bool offsets, str positions_layout) -> Tensor[]",
-    tags=_TAGS,
-)
-_library.define(
-    "apply_rows(Tensor[] tensors, Tensor cos, Tensor? sin, str spec, str layout, int operation, "
-    "str format) -> Tensor[]",
-    tags=_TAGS,
-)
-
-_OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
-_ropes: dict[str, Rope] = {}
+def refuse_writes(*tensors: Tensor) -> None:
+    """Only the refusals of before_write."""
+    for x in tensors:
+        _refuse_write(x)
 
 
-def rope_of(spec: str) -> Rope:
-    """The Rope of a text made by Rope.spec."""
-    rope = _ropes.get(spec)
-    if rope is None:
-        rope = _ropes[spec] = Rope.from_fields(json.loads(spec))
-    return rope
-
-
-def _pair(tensors: list[Tensor]) -> tuple[Any, Any]:
-    return (tensors[0], tensors[1] if len(tensors) > 1 else None)
-
-
-def _new(tensors: Any) -> list[Tensor]:
-    return [_arrays.empty_like(x, "q") for x in tensors]
-
-
-def _layout_of(text: str) -> Any:
-    parts = text.split(",")
-    return (parts[0], parts[1]) if len(parts) > 1 else parts[0] or None
-
-
-def _apply(
-    tensors: list[Tensor], positions: Tensor | None, offset: int, spec: str, layout: str,
-    operation: int, offsets: bool, positions_layout: str,
-) -> list[Tensor]:  # fmt: skip
-    out = _new(tensors)
-    rope_of(spec)._run(
-        *_pair(tensors), *_pair(out),
-        None if offsets else offset if positions is None else positions, _layout_of(layout),
-        _OPERATION_NAMES[operation], positions if offsets else None, None, None,
-        positions_layout or None, None, None, None,
-    )  # fmt: skip
-    return out
-
-
-def _apply_fake(
-    tensors: list[Tensor], positions: Tensor | None, offset: int, spec: str, layout: str,
-    operation: int, offsets: bool, positions_layout: str,
-) -> list[Tensor]:  # fmt: skip
-    return _new(tensors)
-
-
-def _apply_rows(
-    tensors: list[Tensor], cos: Tensor, sin: Tensor | None, spec: str, layout: str, operation: int,
-    format: str,
-) -> list[Tensor]:  # fmt: skip
-    out = _new(tensors)
-    rope_of(spec)._run(
-        *_pair(tensors), *_pair(out), None, _layout_of(layout), _OPERATION_NAMES[operation],
-        None, None, None, None, (cos, sin), format, None,
-    )  # fmt: skip
-    return out
-
-
-def _apply_rows_fake(
-    tensors: list[Tensor], cos: Tensor, sin: Tensor | None, spec: str, layout: str, operation: int,
-    format: str,
-) -> list[Tensor]:  # fmt: skip
-    return _new(tensors)
-
-
-for _device in ("CPU", "CUDA"):
-    _library.impl("apply", _apply, _device)
-    _library.impl("apply_rows", _apply_rows, _device)
-torch.library.register_fake("librope::apply", _apply_fake, lib=_library)
-torch.library.register_fake("librope::apply_rows", _apply_rows_fake, lib=_library)
-
-_op = torch.ops.librope.apply.default
-_rows_op = torch.ops.librope.apply_rows.default
+def _refuse_write(x: Tensor) -> None:
+    if x.requires_grad and _is_grad_enabled():
+        raise RuntimeError(
+            "a tensor that requires a gradient cannot be rotated in place or be the output: use "
+            "apply_qk without out="
+        )
+    if _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(x).tangent is not None:
+        raise RuntimeError("a tensor with a forward-mode tangent cannot be rotated in place")
 
 
 # -- gradients --------------------------------------------------------------------------------------
+
+
+def _channels_adjacent(gradient: Tensor) -> Tensor:
+    """Autograd hands over what it likes, such as an expanded scalar; values are the same."""
+    return gradient if gradient.stride(-1) == 1 else gradient.contiguous()
 
 
 def _vmap(function: Any, info: Any, in_dims: Any, fixed: tuple[Any, ...], tensors: Any) -> Any:
@@ -162,50 +119,94 @@ def _vmap(function: Any, info: Any, in_dims: Any, fixed: tuple[Any, ...], tensor
     return tuple(torch.stack(s) for s in zip(*samples, strict=True)), (0,) * len(tensors)
 
 
-class _Apply(torch.autograd.Function):
-    """operator(positions, offset, spec, layout, operation, offsets, positions_layout, *tensors).
+def _no_position_gradient(*tangents: Any) -> None:
+    if any(t is not None for t in tangents):
+        raise NotImplementedError("librope has no derivatives with respect to positions: detach them")
 
-    Saves positions only. direct: past the dispatcher, for eager calls.
+
+class _Apply(torch.autograd.Function):
+    """operator(positions, cu_seqlens, freq_sets, *_REST, *tensors).
+
+    _REST: offset, spec, layout, operation, offsets, positions_layout, direct. Saves positions only.
+    direct: past the dispatcher, for eager calls.
     """
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_Apply, info, in_dims, arguments[:8], arguments[8:])
+        return _vmap(_Apply, info, in_dims, arguments[:10], arguments[10:])
 
     @staticmethod
     def forward(
-        positions: Any, offset: int, spec: str, layout: str, operation: int, offsets: bool,
-        positions_layout: str, direct: bool, *tensors: Tensor,
+        positions: Any, cu_seqlens: Any, freq_sets: Any, offset: int, spec: str, layout: str,
+        operation: int, offsets: bool, positions_layout: str, direct: bool, *tensors: Tensor,
     ) -> Any:  # fmt: skip
-        run = _apply if direct else _op
+        run = _apply if direct else apply_op
         return tuple(
-            run(list(tensors), positions, offset, spec, layout, operation, offsets, positions_layout)
-        )
+            run(list(tensors), positions, offset, spec, layout, operation, offsets,
+                positions_layout, cu_seqlens, freq_sets)
+        )  # fmt: skip
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*([] if inputs[0] is None else [inputs[0]]))
-        ctx.rest = inputs[1:8]
+        ctx.save_for_backward(*inputs[:3])
+        ctx.save_for_forward(*inputs[:3])
+        ctx.rest = inputs[3:10]
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        offset, spec, layout, operation, offsets, positions_layout, direct = ctx.rest
-        positions = ctx.saved_tensors[0] if ctx.saved_tensors else None
-        if operation == OPERATIONS["forward"]:
-            transposed = OPERATIONS["backward"]
-        elif operation == OPERATIONS["backward"] or operation == OPERATIONS["inverse"]:
-            transposed = OPERATIONS["forward"]
-        else:
-            raise NotImplementedError("the gradient of shift is not available")
-        result = _Apply.apply(
-            positions, offset, spec, layout, transposed, offsets, positions_layout, direct,
-            *[_channels_adjacent(g) for g in grads],
-        )  # fmt: skip
-        if operation == OPERATIONS["inverse"]:  # 1/a R(p), and forward is a R(p)
-            factor = rope_of(spec).attention_factor ** -2
-            if factor != 1:
-                result = tuple(g * factor for g in result)
-        return (None,) * 8 + tuple(result)
+        saved = ctx.saved_tensors  # once: checkpointing lets a tensor be unpacked only once
+        return (None,) * 10 + _transpose_of_apply(saved, ctx.rest, grads)
+
+
+class _ApplyForward(_Apply):
+    """With forward-mode derivatives, too. Dynamo takes no Function that has them."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        return _vmap(_ApplyForward, info, in_dims, arguments[:10], arguments[10:])
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        _no_position_gradient(*tangents[:3])
+        saved = ctx.saved_tensors
+        rest = [_channels_adjacent(t) for t in tangents[10:]]
+        return _ApplyForward.apply(*saved, *ctx.rest, *rest)
+
+
+def _rotation() -> Any:
+    return _Apply if _is_compiling() else _ApplyForward
+
+
+def _transpose_of_apply(saved: Any, rest: Any, grads: Any) -> tuple[Any, ...]:
+    offset, spec, layout, operation, offsets, positions_layout, direct = rest
+    spec, name = rope_of(spec).transposed(OPERATION_NAMES[operation])
+    result = _rotation().apply(
+        *saved, offset, spec, layout, OPERATIONS[name], offsets, positions_layout, direct,
+        *[_channels_adjacent(g) for g in grads],
+    )  # fmt: skip
+    return tuple(result)
+
+
+def _setup_apply_op(ctx: Any, inputs: Any, output: Any) -> None:
+    tensors, positions, *rest, cu_seqlens, freq_sets = inputs
+    ctx.save_for_backward(positions, cu_seqlens, freq_sets)
+    ctx.rest = (*rest, False)
+
+
+def _backward_apply_op(ctx: Any, grads: Any) -> Any:
+    tensors = _transpose_of_apply(ctx.saved_tensors, ctx.rest, grads)
+    return (list(tensors), *(None,) * 9)
+
+
+def _vmap_apply_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
+    full = [*rest, *[None] * (9 - len(rest))]
+    dims: tuple[Any, ...] = (in_dims[1], *in_dims[8:10], *(None,) * 7, *in_dims[0])
+    arguments = (full[0], *full[7:9], *full[1:7], False, *tensors)
+    out, out_dims = _Apply.vmap(info, dims, *arguments)
+    return list(out), list(out_dims)
+
+
+register_operator("apply", _backward_apply_op, _setup_apply_op, _vmap_apply_op)
 
 
 class _ApplyRows(torch.autograd.Function):
@@ -220,50 +221,141 @@ class _ApplyRows(torch.autograd.Function):
         cos: Tensor, sin: Any, spec: str, layout: str, operation: int, format: str, direct: bool,
         *tensors: Tensor,
     ) -> Any:  # fmt: skip
-        run = _apply_rows if direct else _rows_op
+        run = _apply_rows if direct else apply_rows_op
         return tuple(run(list(tensors), cos, sin, spec, layout, operation, format))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*(x for x in inputs[:2] if x is not None))
+        ctx.save_for_backward(*inputs[:2])
+        ctx.save_for_forward(*inputs[:2])
         ctx.rest = inputs[2:7]
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        spec, layout, operation, format, direct = ctx.rest
-        cos, sin = (*ctx.saved_tensors, None)[:2]
-        transposed = OPERATIONS["forward"] + OPERATIONS["backward"] - operation
-        result = _ApplyRows.apply(
-            cos, sin, spec, layout, transposed, format, direct,
-            *[_channels_adjacent(g) for g in grads],
-        )  # fmt: skip
-        return (None,) * 7 + tuple(result)
+        saved = ctx.saved_tensors
+        return (None,) * 7 + _transpose_of_rows(saved, ctx.rest, grads)
 
 
-def _channels_adjacent(gradient: Tensor) -> Tensor:
-    """Autograd hands over what it likes, such as an expanded scalar; values are the same."""
-    return gradient if gradient.stride(-1) == 1 else gradient.contiguous()
+class _ApplyRowsForward(_ApplyRows):
+    """With forward-mode derivatives, too."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        return _vmap(_ApplyRowsForward, info, in_dims, arguments[:7], arguments[7:])
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        if any(t is not None for t in tangents[:2]):
+            raise NotImplementedError("librope has no derivatives with respect to cos and sin")
+        saved = ctx.saved_tensors
+        rest = [_channels_adjacent(t) for t in tangents[7:]]
+        return _ApplyRowsForward.apply(*saved, *ctx.rest, *rest)
+
+
+def _rotation_by_rows() -> Any:
+    return _ApplyRows if _is_compiling() else _ApplyRowsForward
+
+
+def _transpose_of_rows(saved: Any, rest: Any, grads: Any) -> tuple[Any, ...]:
+    spec, layout, operation, format, direct = rest
+    transposed = OPERATIONS["forward"] + OPERATIONS["backward"] - operation
+    return tuple(
+        _rotation_by_rows().apply(
+            *saved, spec, layout, transposed, format, direct, *[_channels_adjacent(g) for g in grads]
+        )
+    )
+
+
+def _setup_rows_op(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs[1:3])
+    ctx.rest = (*inputs[3:], False)
+
+
+def _backward_rows_op(ctx: Any, grads: Any) -> Any:
+    tensors = _transpose_of_rows(ctx.saved_tensors, ctx.rest, grads)
+    return (list(tensors), *(None,) * 6)
+
+
+def _vmap_rows_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
+    dims = (*in_dims[1:3], *(None,) * 5, *in_dims[0])
+    out, out_dims = _ApplyRows.vmap(info, dims, *rest, False, *tensors)
+    return list(out), list(out_dims)
+
+
+register_operator("apply_rows", _backward_rows_op, _setup_rows_op, _vmap_rows_op)
 
 
 # -- what users call --------------------------------------------------------------------------------
 
 
-def _is_direct(tensors: list[Tensor]) -> bool:
-    """Whether an eager call can go past the dispatcher."""
-    return not (
-        _is_compiling()
-        or _functorch_active()
-        or torch._C._len_torch_dispatch_stack()
-        or any(type(x) not in _PLAIN for x in tensors)
-    )
-
-
 def _text_of(layout: Layout, q: Any, k: Any) -> str:
-    if layout is None:
-        return ""
     if isinstance(layout, str):
         return layout
+    assert layout is not None
     return ",".join(layout) if q is not None and k is not None else layout[q is None]
+
+
+def _all_tensors(q: Any, k: Any) -> list[Tensor]:
+    tensors = [x for x in (q, k) if x is not None]
+    for name, x in (("q", q), ("k", k)):
+        if x is not None and not isinstance(x, Tensor):
+            raise TypeError(
+                f"{name} is a {type(x).__module__}.{type(x).__qualname__} beside a torch tensor: a "
+                "gradient or torch.compile needs both to be tensors"
+            )
+    return tensors
+
+
+def _arguments(
+    rope: Rope, q: Any, k: Any, positions: Any, layout: Layout, operation: str, offsets: Any,
+    positions_layout: str | None, cu_seqlens: Any, freq_sets: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The arguments of the operators behind tensors; the same values are refused as elsewhere."""
+    if positions is not None and offsets is not None:
+        raise ValueError("positions and offsets: exactly one of them says where tokens are")
+    text = _text_of(layout_of(rope, layout, q, k), q, k)
+    where: Any = offsets
+    offset: Any = 0
+    if offsets is None:
+        if isinstance(positions, Tensor):
+            where = positions
+            if where.dim() == 0 and not where.is_floating_point():
+                x = q if q is not None else k  # the same for every sequence, without a look at it
+                batch = axes_of(text.partition(",")[0])[0]
+                where = where.reshape(1).expand(1 if batch is None else x.shape[batch]).contiguous()
+                offsets = where
+        elif isinstance(positions, (int, torch.SymInt)):
+            offset, where = positions, None
+        else:
+            where = _tensor_of(positions, "positions")
+            if isinstance(where, int):
+                offset, where = where, None
+    elif not isinstance(offsets, Tensor):
+        where = _tensor_of(offsets, "offsets")
+    if isinstance(where, Tensor) and where.requires_grad and _is_grad_enabled():
+        raise NotImplementedError("librope has no gradient with respect to positions: detach them")
+    return (
+        where, offset, rope.spec, text, number(OPERATIONS, operation, "operation"),
+        offsets is not None, positions_layout or "",
+        None if cu_seqlens is None else _tensor_of(cu_seqlens, "cu_seqlens"),
+        None if freq_sets is None else _tensor_of(freq_sets, "freq_sets"),
+    )  # fmt: skip
+
+
+def _tensor_of(values: Any, name: str) -> Any:
+    """A tensor of what the other calls take, too: lists, ranges, NumPy arrays; or an int."""
+    if isinstance(values, Tensor):
+        return values
+    if isinstance(values, (list, tuple, range)):
+        if not all(isinstance(v, int) for v in values):
+            raise TypeError(f"{name} as a list must hold ints; nested ones need an array")
+        return torch.tensor(list(values), dtype=torch.int64)
+    values = as_positions(values)
+    if isinstance(values, int):
+        return values
+    if not _arrays.framework(values) == "numpy":
+        _arrays.read(values, name)  # raises for what is no array
+    return torch.as_tensor(values)
 
 
 def apply_qk(
@@ -276,29 +368,35 @@ def apply_qk(
     operation: str = "forward",
     offsets: Any = None,
     positions_layout: str | None = None,
+    cu_seqlens: Any = None,
+    freq_sets: Any = None,
 ) -> tuple[Any, Any]:
     """Rope.apply_qk of torch tensors, differentiable and traceable: new tensors."""
-    tensors = [x for x in (q, k) if x is not None]
-    direct = _is_direct(tensors)
-    if not rope.spec:
-        raise NotImplementedError("gradients and torch.compile need a Rope with one frequency set")
-    if positions is not None and offsets is not None:
-        raise ValueError("positions and offsets: exactly one of them says where tokens are")
-    if positions is None and offsets is None:
-        raise ValueError("positions is required: an int, or a tensor")
-    where, offset = offsets, 0
-    if offsets is None:
-        if isinstance(positions, Tensor):
-            where = positions
-        else:
-            offset = int(positions)
-    # A q that is absent must not be taken for the first of two layouts.
-    text = _text_of(layout if layout is not None else rope.layout, q, k)
-    out = _Apply.apply(
-        where, offset, rope.spec, text, OPERATIONS[operation], offsets is not None,
-        positions_layout or "", direct, *tensors,
-    )  # fmt: skip
+    tensors = _all_tensors(q, k)
+    where, *rest, cu, sets = _arguments(
+        rope, q, k, positions, layout, operation, offsets, positions_layout, cu_seqlens, freq_sets
+    )
+    out = _rotation().apply(where, cu, sets, *rest, is_direct([where, *tensors]), *tensors)
     return (None if q is None else out[0], None if k is None else out[-1])
+
+
+def apply_qk_(rope: Rope, q: Any, k: Any, positions: Any, **options: Any) -> None:
+    """In place where PyTorch must see it: compiled code, dispatch modes. Options of apply_qk."""
+    tensors = _all_tensors(q, k)
+    if _functorch_active():
+        raise NotImplementedError("in place under torch.func: use apply_qk")
+    if _is_tracing():
+        raise NotImplementedError("torch.jit.trace does not record calls in place: use apply_qk")
+    refuse_writes(*tensors)
+    arguments = _arguments(
+        rope, q, k, positions, options["layout"], options["operation"], options["offsets"],
+        options["positions_layout"], options["cu_seqlens"], options["freq_sets"],
+    )  # fmt: skip
+    apply_in_place_op(tensors, *arguments)
+    if not _is_compiling():
+        for x in tensors:
+            if not x.is_inference():
+                torch.autograd.graph.increment_version(x)
 
 
 def apply_rows(
@@ -313,17 +411,29 @@ def apply_rows(
     operation: str = "forward",
 ) -> tuple[Any, Any]:
     """Rotates by given rows of cos and sin: differentiable in q and k, traceable."""
-    if format not in COS_SIN_FORMATS:
-        raise ValueError(f"format is {format!r}, and must be one of {', '.join(COS_SIN_FORMATS)}")
-    tensors = [x for x in (q, k) if x is not None]
-    text = _text_of(layout if layout is not None else rope.layout, q, k)
-    number = OPERATIONS[operation]
-    direct = _is_direct([cos, *tensors])
-    if direct and not (_is_grad_enabled() and any(x.requires_grad for x in tensors)):
-        out = _apply_rows(tensors, cos, sin, rope.spec, text, number, format)
-        return (None if q is None else out[0], None if k is None else out[-1])
-    out = _ApplyRows.apply(cos, sin, rope.spec, text, number, format, direct, *tensors)
+    number(COS_SIN_FORMATS, format, "format")
+    if operation not in ("forward", "backward"):
+        raise ValueError(f"operation is {operation!r}: rows of cos and sin go forward and backward")
+    tensors = _all_tensors(q, k)
+    text = _text_of(layout_of(rope, layout, q, k), q, k)
+    which = OPERATIONS[operation]
+    rows = [x for x in (cos, sin) if x is not None]
+    if _is_grad_enabled() and any(x.requires_grad for x in rows):
+        raise NotImplementedError("librope has no gradient with respect to cos and sin: detach them")
+    direct = is_direct([*rows, *tensors])
+    if direct and not needs_dispatcher(*tensors):
+        out: Any = _apply_rows(tensors, cos, sin, rope.spec, text, which, format)
+    else:
+        out = _rotation_by_rows().apply(cos, sin, rope.spec, text, which, format, direct, *tensors)
     return (None if q is None else out[0], None if k is None else out[-1])
+
+
+def cos_sin(
+    rope: Rope, positions: Tensor, format: str, dtype: str, positions_layout: str | None
+) -> Any:
+    """Rope.cos_sin of a tensor of positions: new tensors on its device, in compiled code as well."""
+    out = cos_sin_op(positions, rope.spec, format, dtype, positions_layout or "")
+    return tuple(out) if len(out) > 1 else out[0]
 
 
 _rows_cache: dict[Any, Any] = {}
@@ -342,14 +452,11 @@ def rotate_by_rows(
     layout: str, operation: str, format: str, in_place: bool,
 ) -> tuple[Tensor, Any]:  # fmt: skip
     """apply_rows without a Rope, for callers that have shapes and tables and no configuration."""
-    grad = _is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
-    if _is_compiling() or grad or not _is_direct([q, cos]):
+    if _is_compiling() or needs_dispatcher(q, k, cos):
         tensors = [q] if k is None else [q, k]
-        spec = _spec_of(q.shape[-1], rotary_dim, pairing, rounding)
-        direct = not _is_compiling() and _is_direct([cos, *tensors])
-        out = _ApplyRows.apply(
-            cos.contiguous(), sin.contiguous(), spec, layout, OPERATIONS[operation], format, direct,
-            *tensors,
+        out = _rotation_by_rows().apply(
+            cos.contiguous(), sin.contiguous(), _spec_of(q.shape[-1], rotary_dim, pairing, rounding),
+            layout, OPERATIONS[operation], format, is_direct([cos, *tensors]), *tensors,
         )  # fmt: skip
         return (out[0], None if k is None else out[1])
 
@@ -360,14 +467,14 @@ def rotate_by_rows(
         format, in_place,
     )  # fmt: skip
     known = _rows_cache.get(key)
-    if known is None or not q.is_cpu:
+    if known is None or not q.is_cpu or _is_profiling():
         rope = rope_of(_spec_of(q.shape[-1], rotary_dim, pairing, rounding))
         cos, sin = cos.contiguous(), sin.contiguous()
         tensors = [q] if k is None else [q, k]
-        outs = [] if in_place else _new(tensors)
+        outs = [] if in_place else new(tensors)
         if in_place:
             before_write(q, k)
-        made = _pair(outs) if outs else (None, None)
+        made = pair(outs) if outs else (None, None)
         prepared = rope._run(
             q, k, made[0], made[1], None, layout, operation, None, None, None, None, (cos, sin),
             format, None,
@@ -387,7 +494,7 @@ def rotate_by_rows(
     status = _call_rows(
         known[0], known[1].args, known[1].rows, q.data_ptr(), 0 if k is None else k.data_ptr(),
         0 if in_place else q_out.data_ptr(), 0 if in_place or k is None else k_out.data_ptr(),
-        cos.data_ptr(), sin.data_ptr(), 0,
+        cos.data_ptr(), sin.data_ptr(), 0, _NULL,
     )  # fmt: skip
     if status:
         raise error(status)
@@ -414,10 +521,7 @@ class RotaryEmbedding(torch.nn.Module):
     def forward(self, q: Any, k: Any = None, positions: Any = None, **options: Any) -> Any:
         """(q, k) rotated; q alone without k. Arguments as for Rope.apply_qk."""
         options.setdefault("layout", self.layout)
-        if _is_compiling():
-            out = apply_qk(self.rope, q, k, positions, **options)
-        else:
-            out = self.rope.apply_qk(q, k, positions, **options)
+        out = self.rope.apply_qk(q, k, positions, **options)
         return out[0] if k is None else out
 
     def extra_repr(self) -> str:

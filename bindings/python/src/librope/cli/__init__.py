@@ -1,10 +1,17 @@
-"""The command librope. Exit status: 0 well, 1 the answer is no, 2 wrong use or input."""
+"""The command librope.
+
+Exit status: 0 well, 1 the answer of check is no, 2 wrong use or input, 3 check cannot tell,
+130 interrupted. What a command writes appears complete, or not at all.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from typing import Any
+
+
 
 
 def _model_options(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +25,10 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="librope", description="Look at, draw, apply and check rotary position embeddings."
-    )
+        prog="librope", description="Look at, draw, apply and check rotary position embeddings.",
+        epilog="Exit status: 0 well; 1 check: it does not match; 2 wrong use or input; 3 check: the "
+        "data cannot tell.",
+    )  # fmt: skip
     top.add_argument("--version", action="store_true", help="print the version and the backend")
     commands = top.add_subparsers(dest="command", metavar="command")
 
@@ -28,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seq-len", type=int, help="tokens of the sequence (dynamic NTK, LongRoPE)")
     p.add_argument("--json", action="store_true", help="for programs")
 
-    p = commands.add_parser("plot", help="four pictures of a RoPE as PNG or SVG")
+    p = commands.add_parser("plot", help="four pictures of a model's RoPE as PNG or SVG")
     _model_options(p)
     p.add_argument("-o", "--out", default="rope.png", help="file, .png or .svg (rope.png)")
     p.add_argument("--only", choices=("wavelengths", "rows", "decay", "error"), help="one picture")
@@ -37,20 +46,30 @@ def parser() -> argparse.ArgumentParser:
     _model_options(p)
     p.add_argument("input", help=".npy, or .safetensors with q and k (other names are kept)")
     p.add_argument("output", help="a file of the same kind")
+    p.add_argument("--name", action="append", help="tensor to rotate, as often as needed (q and k)")
     p.add_argument("--positions", default=None, help="first position (0), or a .npy of ids; a tensor "
                    "named positions in the input comes first")  # fmt: skip
-    p.add_argument("--layout", help="order of the axes: bshd, thd (default), bhsd, ...")
+    p.add_argument("--layout", help="order of the axes: thd (three axes), bshd, bhsd, ...; four axes "
+                   "need it")  # fmt: skip
     p.add_argument("--operation", default="forward",
                    choices=("forward", "backward", "inverse", "shift"))  # fmt: skip
     p.add_argument("--threads", type=int, default=0, help="0: one per CPU")
 
-    p = commands.add_parser("check", help="does a rotated tensor fit the config, and if not, why")
+    p = commands.add_parser(
+        "check", help="measure how a tensor was rotated, and compare that with the config",
+        description="Compares every value with the rule of the config, within the bound of the dtype, "
+        "and every other rule that librope knows with the same data.",
+        epilog="Exit status: 0 it matches, and no other rule explains the data; 1 it does not match; "
+        "2 wrong use or input; 3 another rule fits as well: the output names it, and the position "
+        "from which tokens would decide.",
+    )  # fmt: skip
     _model_options(p)
     p.add_argument("before", help=".npy, or .safetensors with q")
     p.add_argument("after", help="the same tensor, rotated by somebody")
     p.add_argument("--name", default="q", help="tensor of a .safetensors file (q)")
     p.add_argument("--positions", help="first position (0), or a .npy of ids")
-    p.add_argument("--layout", help="order of the axes: bshd, thd (default), bhsd, ...")
+    p.add_argument("--layout", help="order of the axes: thd (three axes), bshd, bhsd, ...; four axes "
+                   "need it")  # fmt: skip
     p.add_argument("--json", action="store_true", help="for programs")
 
     p = commands.add_parser("bench", help="how long a call takes on this machine")
@@ -62,16 +81,52 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def rope_of(arguments: Any, **changes: Any) -> Any:
+def kind_of(model: Any, arguments: Any) -> str:
+    """The kind of layer that the options name, in words of the command line if they do not."""
+    kinds = model.layer_types
+    if arguments.layer is not None and arguments.layer_type is not None:
+        raise ValueError("--layer and --layer-type: at most one of them")
+    if arguments.layer is not None:
+        return str(model.layer_type(arguments.layer))
+    if arguments.layer_type is not None:
+        if arguments.layer_type not in kinds:
+            raise ValueError(f"--layer-type is {arguments.layer_type}, and must be one of {', '.join(kinds)}")
+        return str(arguments.layer_type)
+    if len(kinds) > 1:  # towers and indexers beside one kind of layer are no choice
+        kinds = tuple(dict.fromkeys(model.layers)) or kinds
+    if len(kinds) > 1:
+        raise ValueError(f"the model has several kinds of layers: say --layer-type {' or '.join(kinds)}")
+    return str(kinds[0])
+
+
+def fields_of(model: Any, kind: str, arguments: Any) -> dict[str, Any]:
+    """The configuration of one kind of layer with the options; ValueError if something is missing."""
+    config: dict[str, Any] = dict(model.config(kind))
+    for name in ("pairing", "head_dim", "seq_len"):
+        value = getattr(arguments, name, None)
+        if value is not None:
+            config[name] = value
+    if config.get("scaling") == "nope":
+        return config
+    if config.get("scaling") in ("dynamic", "longrope") and not config.get("seq_len"):
+        raise ValueError(f"{config['scaling']} turns by other frequencies in longer sequences: say --seq-len")
+    if not config.get("pairing"):
+        raise ValueError("the config does not tell which channels form a pair: say --pairing halves "
+                         "(transformers) or --pairing interleaved (GPT-J, Meta)")  # fmt: skip
+    if not config.get("head_dim"):
+        raise ValueError("the config does not tell the channels of a head: say --head-dim")
+    return config
+
+
+def rope_of(arguments: Any) -> Any:
     """The Rope that the options of a command name."""
-    from .. import Model
+    from .. import Model, Rope
 
     model = Model(arguments.config)
-    for name in ("pairing", "head_dim", "seq_len"):
-        value = getattr(arguments, name)
-        if value is not None:
-            changes[name] = value
-    return model.rope(layer=arguments.layer, layer_type=arguments.layer_type, **changes)
+    fields = fields_of(model, kind_of(model, arguments), arguments)
+    if fields.get("scaling") == "nope":
+        raise ValueError("this kind of layer has no RoPE")
+    return Rope.from_fields(fields)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,15 +142,22 @@ def main(argv: list[str] | None = None) -> int:
         top.print_help()
         return 2
     try:
-        import importlib
-
         return int(importlib.import_module(f".{arguments.command}", __name__).run(arguments))
     except ModuleNotFoundError as e:
         print(f"librope {arguments.command} needs {e.name}: pip install librope[cli]", file=sys.stderr)
         return 2
-    except (ValueError, TypeError, OSError, KeyError, NotImplementedError, RuntimeError) as e:
-        print(f"librope {arguments.command}: {e}", file=sys.stderr)
+    except (ValueError, TypeError, OSError, KeyError, RuntimeError, MemoryError) as e:
+        print(f"librope {arguments.command}: {_message(e)}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"librope {arguments.command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _message(e: BaseException) -> str:
+    if isinstance(e, OSError) and e.filename is not None and e.strerror:
+        return f"{e.filename}: {e.strerror}"
+    return str(e) or type(e).__name__
 
 
 if __name__ == "__main__":

@@ -20,12 +20,20 @@ def run(arguments: Any) -> int:
     tensors, metadata = files.load(arguments.input)
     rope = rope_of(arguments)
     positions = files.positions_of(arguments.positions, tensors)
-    names = [n for n in ("q", "k") if n in tensors]
-    if not names:
-        raise ValueError(f"{arguments.input} has no tensor named q or k: {', '.join(tensors)}")
+    names = arguments.name or [n for n in ("q", "k") if n in tensors]
+    if arguments.name and arguments.input.endswith(".npy"):
+        raise ValueError("--name is for .safetensors files: a .npy file holds one tensor")
+    missing = [n for n in names if n not in tensors]
+    if missing or not names:
+        raise ValueError(f"{arguments.input} has no tensor named {missing[0] if missing else 'q or k'}: "
+                         f"{', '.join(tensors)} (see --name)")  # fmt: skip
+    files.check_suffix(arguments.output, arguments.input)
+    for name in names:
+        if tensors[name].ndim == 4 and not arguments.layout:
+            raise ValueError(f"{name} has 4 axes: say --layout bshd or --layout bhsd")
     pool = Pool(arguments.threads)
     console = Console(stderr=True)
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         for name in names:
             x = tensors[name]
             layout = arguments.layout or default_layout(x.ndim, name)

@@ -38,7 +38,7 @@ def _formula(q: Any, cos: Any, sin: Any) -> Any:
 
 def measure(head_dim: int, heads: tuple[int, int], tokens: int, dtype: str) -> dict[str, float]:
     """Microseconds of a call that rotates q and k, each way."""
-    rope = Rope(head_dim=head_dim, theta=500000.0, pairing="halves")
+    rope = Rope(head_dim=head_dim, theta=500000.0, pairing="halves", layout="thd")
     if dtype == "bfloat16":
         import ml_dtypes
 

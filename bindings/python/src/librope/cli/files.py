@@ -1,8 +1,13 @@
-""".npy and .safetensors, with bfloat16."""
+""".npy and .safetensors, with bfloat16; written beside the target and renamed when complete."""
 
 from __future__ import annotations
 
+import os
 import pathlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,37 +16,94 @@ UNNAMED = "q"  # the one tensor of a .npy file
 
 
 def load(path: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Tensors by name, and the metadata."""
+    """Tensors by name, and the metadata. ValueError: not such a file, or a damaged one."""
     suffix = pathlib.Path(path).suffix
     if suffix == ".npy":
-        return {UNNAMED: np.load(path, mmap_mode="r")}, {}
+        return {UNNAMED: array(path)}, {}
     if suffix == ".safetensors":
         import ml_dtypes  # noqa: F401  (gives NumPy the name bfloat16)
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
-        with safe_open(path, framework="np") as file:
-            return {n: file.get_tensor(n) for n in file.keys()}, dict(file.metadata() or {})
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"{path}: no such file")
+        try:
+            with safe_open(path, framework="np") as file:
+                return {n: file.get_tensor(n) for n in file.keys()}, dict(file.metadata() or {})
+        except (SafetensorError, TypeError, KeyError, AttributeError) as e:
+            raise ValueError(f"{path} cannot be read as .safetensors: {e}") from None
     raise ValueError(f"{path}: a .npy or .safetensors file is expected")
+
+
+def array(path: str) -> Any:
+    """The array of a .npy file."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        return np.load(path, mmap_mode="r")
+    except (ValueError, EOFError, OSError) as e:
+        raise ValueError(f"{path} cannot be read as .npy: {e}") from None
+
+
+def pick(tensors: dict[str, Any], path: str, name: str) -> Any:
+    """One tensor of a file; a .npy file has only one, whatever its name."""
+    if path.endswith(".npy"):
+        return tensors[UNNAMED]
+    if name not in tensors:
+        raise ValueError(f"{path} has no tensor named {name}: {', '.join(tensors)} (see --name)")
+    return tensors[name]
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[Any]:
+    """A file beside path that takes its place when the block ends well, and goes when it does not."""
+    target = pathlib.Path(path)
+    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix,
+                                      dir=target.parent)  # fmt: skip
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(beside, 0o666 & ~mask)  # mkstemp's files are private
+        os.replace(beside, target)
+    except BaseException:
+        pathlib.Path(beside).unlink(missing_ok=True)
+        raise
 
 
 def save(path: str, tensors: dict[str, Any], metadata: dict[str, str]) -> None:
     suffix = pathlib.Path(path).suffix
+    write: Callable[[Any], Any]
     if suffix == ".npy":
         if len(tensors) != 1:
             raise ValueError(f"{path}: a .npy file holds one tensor, not {len(tensors)}")
-        np.save(path, next(iter(tensors.values())))
+        write = lambda file: np.save(file, next(iter(tensors.values())))  # noqa: E731
     elif suffix == ".safetensors":
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save as to_bytes
 
-        save_file({n: np.ascontiguousarray(t) for n, t in tensors.items()}, path, metadata or None)
+        dense = {n: np.ascontiguousarray(t) for n, t in tensors.items()}
+        write = lambda file: file.write(to_bytes(dense, metadata or None))  # noqa: E731
     else:
         raise ValueError(f"{path}: a .npy or .safetensors file is expected")
+    with replacing(path) as file:
+        write(file)
+
+
+def check_suffix(output: str, input: str) -> None:
+    """Refuses an output that cannot be written as the input was read, before any work."""
+    suffixes = [pathlib.Path(p).suffix for p in (output, input)]
+    if suffixes[0] != suffixes[1]:
+        raise ValueError(f"{output} must be a {suffixes[1]} file, as {input} is")
 
 
 def positions_of(option: str | None, tensors: dict[str, Any]) -> Any:
     """--positions: a number, or a file; else the tensor named positions; else 0."""
     if option is None:
         return tensors["positions"] if "positions" in tensors else 0
-    if option.lstrip("-").isdigit():
+    if re.fullmatch(r"[+-]?\d+", option):
         return int(option)
-    return np.load(option)
+    if not option.endswith(".npy"):
+        raise ValueError(f"--positions is {option}, and must be a number or a .npy file of ids")
+    return np.asarray(array(option))

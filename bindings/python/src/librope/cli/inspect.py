@@ -6,50 +6,44 @@ import json
 import math
 from typing import Any
 
-from .. import Model, Rope
+from . import kinds
+from .kinds import Kind
 
 TWO_PI = 2 * math.pi
 
 
-def describe(model: Model, layer_type: str, seq_len: int | None) -> dict[str, Any]:
+def describe(kind: Kind) -> dict[str, Any]:
     """Everything about one kind of layer, as plain values."""
-    config = model.config(layer_type)
-    layers = [i for i, t in enumerate(model.layers) if t == layer_type]
-    found: dict[str, Any] = {"layer_type": layer_type, "layers": layers}
-    if config.get("scaling") == "nope":
-        return {**found, "rule": "nope", "config": config}
-    needs_length = config.get("scaling") in ("dynamic", "longrope")
-    trained = config.get("original_max_position_embeddings") or config.get(
-        "max_position_embeddings"
-    )
-    if needs_length:
-        config["seq_len"] = seq_len or trained
-    missing = [n for n in ("head_dim", "pairing") if n not in config]
-    if missing:
-        return {**found, "rule": config.get("scaling", "default"), "missing": missing,
-                "config": config}  # fmt: skip
-    rope = Rope.from_fields(config)
+    found: dict[str, Any] = {"layer_type": kind.name, "layers": kind.layers, "rule": kind.rule,
+                             "config": kind.fields}  # fmt: skip
+    if kind.missing:
+        found["missing"] = kind.missing
+    rope = kind.rope
+    if rope is None:
+        return found
     turning = [abs(f) for f in rope.inv_freq_of(0) if f]
+    seq_len = kind.fields.get("seq_len")
     return {
         **found,
-        "rule": config.get("scaling", "default"),
         "head_dim": rope.head_dim,
         "rotary_dim": rope.rotary_dim,
         "rotary_offset": rope.rotary_offset,
+        "turning_channels": kinds.turning(rope),
         "pairs": rope.pairs,
-        "pairing": config["pairing"],
-        "rounding": config.get("rounding", "float32"),
+        "pairing": kind.fields["pairing"],
+        "rounding": kind.fields.get("rounding", "float32"),
         "axes": rope.axes,
-        "theta": config.get("theta"),
+        "theta": kind.fields.get("theta"),
         "shortest_wavelength": TWO_PI / max(turning) if turning else None,
         "longest_wavelength": TWO_PI / min(turning) if turning else None,
         "pairs_that_stand_still": rope.pairs - len(turning),
         "attention_factor": rope.attention_factor,
         "softmax_factor": rope.softmax_factor,
-        "seq_len": config.get("seq_len"),
-        "changes_at": rope.next_change(config.get("seq_len") or 0) if needs_length else None,
-        "trained_length": trained,
-        "config": config,
+        "seq_len": seq_len,
+        "changes_at": rope.next_change(seq_len) if seq_len else None,
+        "longest_sequence": kind.longest[1] if kind.longest else None,
+        "longest_sequence_key": kind.longest[0] if kind.longest else None,
+        "length_before_scaling": kind.original,
     }
 
 
@@ -61,48 +55,54 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _ranges(layers: list[int], total: int) -> str:
-    if len(layers) == total and total:
+def _layers(kind: Kind, total: int) -> str:
+    if total == 0:
+        return "their number is not in the config"
+    if len(kind.layers) == total:
         return f"all {total}"
-    if len(layers) > 8:
-        return f"{len(layers)} of {total}: {', '.join(map(str, layers[:6]))}, ..."
-    return ", ".join(map(str, layers)) or "none (a tower or an indexer)"
+    if len(kind.layers) > 8:
+        return f"{len(kind.layers)} of {total}: {', '.join(map(str, kind.layers[:6]))}, ..."
+    return ", ".join(map(str, kind.layers)) or "none (a tower or an indexer)"
 
 
 def run(arguments: Any) -> int:
-    model = Model(arguments.config)
-    kinds = [describe(model, t, arguments.seq_len) for t in model.layer_types]
+    found = kinds.read(arguments.config, arguments.seq_len)
+    told = [describe(k) for k in found]
     if arguments.json:
-        print(json.dumps({"kinds": kinds}, indent=1))
+        print(json.dumps({"kinds": told}, indent=1, allow_nan=False))
         return 0
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=str(arguments.config), title_justify="left")
-    table.add_column("", style="bold")
-    for kind in kinds:
-        table.add_column(kind["layer_type"])
-    total = len(model.layers)
+    table = Table(title=escape(str(arguments.config)), title_justify="left")
+    table.add_column("", style="bold", no_wrap=True)
+    for kind in told:
+        table.add_column(escape(kind["layer_type"]))
 
     def row(name: str, value: Any) -> None:
-        table.add_row(name, *[str(value(k)) for k in kinds])
+        table.add_row(name, *[escape(str(value(k))) for k in told])
 
-    row("layers", lambda k: _ranges(k["layers"], total))
-    row("rule", lambda k: k["rule"] + (" (needs " + ", ".join(k["missing"]) + ")"
-                                       if "missing" in k else ""))  # fmt: skip
+    total = sum(len(k.layers) for k in found)
+    table.add_row("layers", *[_layers(k, total) for k in found])
+    row("rule", lambda k: "without RoPE" if k["rule"] == "nope" else k["rule"]
+        + (" (not told: " + ", ".join(k["missing"]) + ")" if "missing" in k else ""))  # fmt: skip
     row("theta", lambda k: _number(k.get("theta")))
     row("head_dim", lambda k: _number(k.get("head_dim")))
-    row("channels that turn", lambda k: "-" if "pairs" not in k else
-        f"{k['rotary_offset']} .. {k['rotary_offset'] + k['rotary_dim'] - 1}")  # fmt: skip
+    row("channels that turn", lambda k: ", ".join(
+        f"{a} .. {b}" for a, b in k.get("turning_channels", ())) or "-")  # fmt: skip
     row("pairing", lambda k: k.get("pairing", "-"))
     row("rounding", lambda k: k.get("rounding", "-"))
     row("ids per token", lambda k: _number(k.get("axes")))
     row("wavelengths, tokens", lambda k: "-" if not k.get("longest_wavelength") else
         f"{_number(k['shortest_wavelength'])} .. {_number(k['longest_wavelength'])}")  # fmt: skip
-    row("trained length", lambda k: _number(k.get("trained_length")))
+    for key in dict.fromkeys(k["longest_sequence_key"] for k in told if k.get("longest_sequence_key")):
+        row(key, lambda k, key=key: _number(
+            k.get("longest_sequence") if k.get("longest_sequence_key") == key else None))  # fmt: skip
+    row("length before scaling", lambda k: _number(k.get("length_before_scaling")))
     row("factor on cos and sin", lambda k: _number(k.get("attention_factor")))
     row("factor on the softmax scale", lambda k: _number(k.get("softmax_factor")))
-    if any(k.get("seq_len") for k in kinds):
+    if any(k.get("seq_len") for k in told):
         row("shown for a length of", lambda k: _number(k.get("seq_len")))
         row("other frequencies from", lambda k: _number(k.get("changes_at")))
     Console().print(table)

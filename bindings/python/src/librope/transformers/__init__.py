@@ -21,7 +21,7 @@ import torch
 
 from .._core import LibropeWarning
 from ._probe import Kind, NotRecognised, classify, is_candidate
-from ._wrap import make_wrapper
+from ._wrap import make_wrapper, takes_device
 
 __all__ = ["Entry", "Kind", "Report", "patch", "patched", "unpatch"]
 
@@ -42,9 +42,10 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What patch did. Its text is one line per function."""
+    """What patch did. Its text is one line per function, and one per device that is left out."""
 
     entries: tuple[Entry, ...]
+    left_devices: tuple[str, ...] = ()  # of the model's parameters, where librope does not work
 
     @property
     def patched(self) -> tuple[Entry, ...]:
@@ -54,7 +55,10 @@ class Report:
         return bool(self.patched)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.entries)) or "no function of q, k, cos and sin found"
+        lines = [*map(str, self.entries)] or ["no function of q, k, cos and sin found"]
+        for device in self.left_devices:
+            lines.append(f"tensors on {device} go to the functions as they were: librope is not there")
+        return "\n".join(lines)
 
 
 @dataclasses.dataclass
@@ -81,6 +85,13 @@ def _modules(model_or_class: Any) -> list[ModuleType]:
     return [sys.modules[n] for n in sorted(names) if n in sys.modules]
 
 
+def _left_devices(model_or_class: Any) -> tuple[str, ...]:
+    if not isinstance(model_or_class, torch.nn.Module):
+        return ()
+    devices = {p.device for p in model_or_class.parameters()}
+    return tuple(sorted({d.type for d in devices if not takes_device(d)}))
+
+
 def patch(model_or_class: Any, *, in_place: bool = False) -> Report:
     """Lets the attention layers of a model use librope.
 
@@ -92,6 +103,13 @@ def patch(model_or_class: Any, *, in_place: bool = False) -> Report:
         model_or_class: a model, or its class before it is made.
         in_place: rotate q and k where they are while gradients are off. Faster for long prompts.
             Wrong for code that keeps q or k from before the rotation.
+
+    Returns:
+        A Report of every function that was looked at. Tensors that librope cannot take (their
+        device, dtype or subclass) go to the original function; nothing is raised for them.
+
+    Raises:
+        TypeError: model_or_class is something else.
     """
     entries: list[Entry] = []
     changed = False
@@ -117,7 +135,7 @@ def patch(model_or_class: Any, *, in_place: bool = False) -> Report:
                 changed = True
     if changed:
         _forget_compiled(model_or_class)
-    return Report(tuple(entries))
+    return Report(tuple(entries), _left_devices(model_or_class))
 
 
 def unpatch(model_or_class: Any = None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .. import torch as _torch
+from .._rope import Rope
 from ._probe import Kind, signature_of
 
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
@@ -16,6 +17,23 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _UNSQUEEZED = {(3, 1): "bhsd", (3, 2): "bshd", (2, 1): "shd", (2, 0): "hsd", (3, -2): "bshd",
                (2, -2): "shd", (3, -3): "bhsd", (2, -3): "hsd"}  # fmt: skip
+
+
+@functools.cache
+def cuda_works() -> bool:
+    """Whether this librope takes CUDA tensors: built with CUDA, and there is a device."""
+    if not torch.cuda.is_available():
+        return False
+    try:
+        Rope(head_dim=2, theta=1.0, pairing="halves")._context(0)
+    except RuntimeError:
+        return False
+    return True
+
+
+def takes_device(device: torch.device) -> bool:
+    """Whether tensors there are rotated by librope; others go to the original function."""
+    return device.type == "cpu" or (device.type == "cuda" and cuda_works())
 
 
 def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
@@ -30,6 +48,7 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
     per_pair = 1 if kind.table == "split" else 2
     operation = "backward" if kind.negated else "forward"
     known = {*kind.tensors, "cos", "sin", "unsqueeze_dim"}
+    cuda = cuda_works()  # asked here, because compiled code cannot
     extra = [n for n in names if n not in known and parameters[n].kind is not _VAR_KEYWORD]
 
     def argument(args: Any, kwargs: Any, name: str) -> Any:
@@ -81,6 +100,8 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
             ):
                 return False
             if x.dtype not in _DTYPES or x.requires_grad and x is not q and x is not k:
+                return False
+            if not (x.is_cpu or (cuda and x.is_cuda)) or x.device != q.device:
                 return False
         width = per_pair * (cos.shape[-1] // per_pair)
         head_dim, rotary_dim = q.shape[-1], 2 * (width // per_pair)

@@ -1,0 +1,316 @@
+"""From arrays to one crossing into the library: prepared calls, remembered by what decides them."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from . import _arrays, _core
+from ._bound import Bound
+from ._core import OPERATIONS
+from ._ffi import ffi, lib
+from ._pool import Pool
+from ._prepare import Key, Prepared, axes_of, prepare
+from ._types import Layout
+
+_ndarray = _arrays.ndarray
+_NULL = ffi.NULL
+_call_addresses = lib.call_addresses
+_NAMES = ("q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin")
+_CACHE = 512  # prepared calls kept per Rope; decode with growing shapes must not fill memory
+
+#: Set by librope.torch: a context manager around a crossing while a profiler runs, else None.
+recorder: Callable[[], AbstractContextManager[Any] | None] | None = None
+
+
+class Caller:
+    """The part of Rope that makes calls; Rope itself makes the attributes."""
+
+    head_dim: int
+    rotary_dim: int
+    rotary_offset: int
+    pairs: int
+    axes: int
+    freq_sets: int
+    spec: str
+    #: Multiplies cos and sin, so q.k by its square (YaRN, LongRoPE). Of the first frequency set.
+    attention_factor: float
+    #: That of every frequency set.
+    attention_factors: tuple[float, ...]
+    #: For the caller to multiply into the softmax scale; 1 except for YaRN of DeepSeek.
+    softmax_factor: float
+    #: The frequencies are right for sequences of fewer tokens than this; None: for all. Dynamic NTK
+    #: and LongRoPE have a limit, beyond which calls raise ValueError (on CUDA where positions are an
+    #: int). With several frequency sets each sequence has its own: the smallest here.
+    valid_below: int | None
+    layout: Layout
+    _dims: tuple[int, int]
+    _cpu: Any
+    _configs: list[_core.Config]
+    _contexts: dict[int, Any]
+    _lock: threading.Lock
+    _prepared: dict[Any, Prepared]
+    _fast: dict[Any, Any]
+
+    def transposed(self, operation: str) -> tuple[str, str]:
+        """The transpose of an operation, which is linear: of which spec, which operation.
+
+        With a the attention factor: forward and backward are each other's. inverse is 1/a R(-p):
+        its transpose 1/a R(p) is forward with the factor 1/a. shift is R(p): R(-p) is backward with
+        the factor 1. Not a product afterwards, which channels that do not turn must not see.
+        """
+        if operation in ("forward", "backward"):
+            return self.spec, "backward" if operation == "forward" else "forward"
+        configs = []
+        for config, a in zip(self._configs, self.attention_factors, strict=True):
+            if a != 1:  # mscale says nothing but the factor
+                factor = 1 / a if operation == "inverse" else 1.0
+                config = {k: v for k, v in config.items() if not k.startswith("mscale")}
+                config["attention_factor"] = factor
+            if operation == "shift" and config.get("pairing") == "interleaved_to_halves":
+                config = {**config, "pairing": "halves"}  # on which shift works
+            configs.append(config)
+        return _core.spec_of(configs), "forward" if operation == "inverse" else "backward"
+
+    def _context(self, device: int) -> Any:
+        """The context of a device, made when first needed."""
+        context = self._contexts.get(device)
+        if context is None:
+            with self._lock:
+                structs = [_core.to_struct(c, device) for c in self._configs]
+                out = ffi.new("rope_context**")
+                if len(structs) == 1:
+                    _core.check(lib.rope_context_create(structs[0][0], out))
+                else:
+                    pointers = ffi.new("rope_config*[]", [s for s, _ in structs])
+                    _core.check(lib.rope_context_create_sets(pointers, len(structs), out))
+                context = ffi.gc(out[0], lib.rope_context_destroy)
+                self._contexts[device] = context
+        return context
+
+    def _run(
+        self,
+        q: Any,
+        k: Any,
+        q_out: Any,
+        k_out: Any,
+        positions: Any,
+        layout: Layout,
+        operation: str,
+        offsets: Any,
+        cu_seqlens: Any,
+        freq_sets: Any,
+        positions_layout: str | None,
+        cos_sin: Any,
+        cos_sin_format: str | None,
+        pool: Pool | None,
+        bind: bool = False,
+    ) -> Any:
+        read = _arrays.read
+        qv = None if q is None else read(q, "q", q_out is None)
+        kv = None if k is None else read(k, "k", k_out is None)
+        qo = None if q_out is None else read(q_out, "out of q", True)
+        ko = None if k_out is None else read(k_out, "out of k", True)
+        pv = cu = fs = cv = sv = None
+        offset = 0
+        if cos_sin is not None:
+            if positions is not None or offsets is not None:
+                raise ValueError("positions or offsets, and cos_sin: exactly one gives the angles")
+            if not isinstance(cos_sin, (tuple, list)):
+                cos_sin = (cos_sin, None)
+            cv = read(cos_sin[0], "cos")
+            sv = None if cos_sin[1] is None else read(cos_sin[1], "sin")
+        elif offsets is not None:
+            if positions is not None:
+                raise ValueError("positions and offsets: exactly one of them says where tokens are")
+            pv = read(offsets, "offsets")
+        else:
+            positions = as_positions(positions)
+            if type(positions) is int:
+                offset = positions
+            else:
+                pv = read(positions, "positions")
+        if cu_seqlens is not None:
+            cu = read(cu_seqlens, "cu_seqlens")
+        if freq_sets is not None:
+            fs = read(freq_sets, "freq_sets")
+        if pool is None:
+            runner = _NULL
+        elif isinstance(pool, Pool):
+            runner = pool._runner
+        else:
+            raise TypeError(f"pool is a {type(pool).__qualname__}, and must be a librope.Pool")
+
+        if layout is None:
+            layout = self.layout
+        key = (
+            qv and qv[0], kv and kv[0], qo and qo[0], ko and ko[0], layout, operation, pv and pv[0],
+            positions_layout, offsets is None, cu and cu[0], fs and fs[0], cv and cv[0],
+            sv and sv[0], cos_sin_format,
+        )  # fmt: skip
+        prepared = self._prepared.get(key)
+        views = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
+        if prepared is None:
+            prepared = self._prepare(
+                key, views, layout, operation, positions_layout, offsets is not None,
+                cos_sin_format,
+            )  # fmt: skip
+            if pool is None:
+                self._remember(prepared, q, k, positions, key, layout, operation)
+
+        device = (qv or kv)[3]  # type: ignore[index]
+        for view in views:
+            if view is not None and view[3] != device:
+                name = _NAMES[views.index(view)]
+                raise ValueError(f"{name} is on {_place(view[3])}, and q or k on {_place(device)}")
+        context = self._cpu if device < 0 else self._context(device)
+        stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
+        addresses = [0 if v is None else v[2] for v in views]
+        if bind:
+            owners = (self, q, k, q_out, k_out, positions, views, pool)
+            before = _arrays.announcer(*((q, k) if q_out is k_out is None else (q_out, k_out)))
+            return Bound(context, prepared, addresses, offset, stream, runner, owners, before)
+        recording = None if recorder is None else recorder()
+        if recording is not None:
+            with recording:
+                status = self._cross(context, prepared, addresses, offset, stream, runner)
+        else:
+            status = self._cross(context, prepared, addresses, offset, stream, runner)
+        if status:
+            raise _core.error(status)
+        return prepared
+
+    def _cross(
+        self, context: Any, prepared: Prepared, addresses: list[int], offset: int, stream: int,
+        runner: Any,
+    ) -> int:  # fmt: skip
+        if prepared.rows is not None:
+            status: int = lib.call_rows(
+                context, prepared.args, prepared.rows, *addresses[:4], *addresses[7:9], stream,
+                runner,
+            )  # fmt: skip
+            return status
+        status = _call_addresses(
+            context, prepared.args, *addresses[:5], offset, *addresses[5:7], stream, runner
+        )
+        return status
+
+    def _prepare(
+        self, key: Any, views: Sequence[_arrays.View | None], layout: Layout, operation: str,
+        positions_layout: str | None, offsets: bool, cos_sin_format: str | None,
+    ) -> Prepared:  # fmt: skip
+        if views[0] is None and views[1] is None:
+            raise ValueError("q and k are both None")
+        metas = [
+            None if v is None else v[1](v[0], name) for v, name in zip(views, _NAMES, strict=True)
+        ]
+        q, k, q_out, k_out, positions, cu_seqlens, freq_sets, cos, sin = metas
+        if layout is None:
+            raise missing_layout("q" if q else "k", (q or k)[0])  # type: ignore[index]
+        named = Key(
+            q, k, q_out, k_out, layout, _core.number(OPERATIONS, operation, "operation"), positions,
+            positions_layout, offsets, cu_seqlens, freq_sets, cos, sin, cos_sin_format,
+        )  # fmt: skip
+        prepared = prepare(named, self._dims, self.pairs, self.axes)
+        if len(self._prepared) >= _CACHE:
+            self._prepared.clear()
+            self._fast.clear()
+        self._prepared[key] = prepared
+        return prepared
+
+    def _remember(
+        self, prepared: Prepared, q: Any, k: Any, positions: Any, key: Any, layout: Layout,
+        operation: str,
+    ) -> None:  # fmt: skip
+        """Lets apply_qk_ find this call by attributes of the arrays alone, if they are compact."""
+        if (
+            not (type(q) is type(k) is _ndarray)
+            or any(x is not None for x in (*key[2:4], key[7], *key[9:]))  # out, cu_seqlens, ...
+            or not key[8]  # offsets
+            or not (q.flags.c_contiguous and k.flags.c_contiguous)
+        ):
+            return
+        if type(positions) is int:
+            name: tuple[Any, ...] = (q.shape, k.shape, None, q.dtype, k.dtype)
+        elif type(positions) is _ndarray and positions.flags.c_contiguous:
+            name = (q.shape, k.shape, positions.shape, q.dtype, k.dtype, positions.dtype)
+        else:
+            return
+        for text in {layout, None} if layout == self.layout else {layout}:
+            full = (*name, text, operation)
+            self._fast[full] = prepared.args
+
+
+HOST = (type(None), _ndarray)
+
+
+def library_of(q: Any, k: Any) -> str:
+    """Whose call it is. torch and JAX come first: a gradient may hang on either array."""
+    found = [_arrays.framework(x) for x in (q, k) if x is not None]
+    for name in ("torch", "jax"):
+        if name in found:
+            return name
+    return found[0] if found else ""
+
+
+def refuse(where: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise NotImplementedError(f"{name}= is not available with {where}")
+
+
+def missing_layout(name: str, shape: Sequence[int]) -> ValueError:
+    return ValueError(
+        f"layout= is required: {name} has shape {tuple(shape)}, and nothing tells which axes are "
+        "tokens and heads. Such as layout='bshd' (batch, tokens, heads, channels), 'bhsd' inside "
+        "transformers, or 'thd'; for all calls: Rope(..., layout=)"
+    )
+
+
+def layout_of(rope: Caller, layout: Layout, q: Any, k: Any) -> Layout:
+    """The layout of a call that was given, or that of the Rope."""
+    if layout is None:
+        layout = rope.layout
+    if layout is None:
+        raise missing_layout("k" if q is None else "q", (k if q is None else q).shape)
+    return layout
+
+
+def checked_layout(layout: Layout) -> Layout:
+    """A layout that can be one, as text or as a tuple of two."""
+    if layout is None or isinstance(layout, str):
+        names = () if layout is None else (layout,)
+    else:
+        names = layout = tuple(layout)  # type: ignore[assignment]
+        if len(names) != 2:
+            raise ValueError(f"layout has {len(names)} entries: one for q and one for k")
+    for name in names:
+        axes_of(name)
+    return layout
+
+
+def as_positions(positions: Any) -> Any:
+    """An int, or an array: ranges and lists of ints are given one."""
+    kind = type(positions)
+    if kind is int:
+        return positions
+    if positions is None:
+        raise ValueError("positions is required: an int, or an array of int32, int64 or float32")
+    if isinstance(positions, (range, list, tuple)):
+        if not all(isinstance(p, int) for p in positions):
+            raise TypeError("positions as a list must hold ints; nested ones need an array")
+        return array("q", positions)
+    if hasattr(positions, "__index__") and not getattr(positions, "shape", None):
+        try:
+            return operator.index(positions)  # numpy.int64(7) and the like
+        except TypeError:  # an array of one float
+            pass
+    return positions
+
+
+def _place(device: int) -> str:
+    return "the CPU" if device < 0 else f"CUDA device {device}"

@@ -1,0 +1,196 @@
+"""The operators librope::* of PyTorch: what compiled, exported and transformed code records.
+
+PyTorch can see, fake and cache them. They name the configuration by its text, not by a handle, so
+that an exported or cached graph means the same in another process, which needs `import librope.torch`
+to know them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _arrays
+from ._core import DTYPES, OPERATIONS
+from ._rope import Rope
+from ._rows import TWO_ARRAYS, fill, shape_of_rows
+
+_library = torch.library.Library("librope", "DEF")
+# Without the strides of the traced code Inductor would undo a user's own contiguous().
+_STRIDES = getattr(torch.Tag, "needs_exact_strides", None) or torch.Tag.needs_fixed_stride_order
+_TAGS = (torch.Tag.pt2_compliant_tag, _STRIDES)
+_CALL = (
+    "Tensor? positions, SymInt offset, str spec, str layout, int operation, bool offsets, "
+    "str positions_layout, Tensor? cu_seqlens=None, Tensor? freq_sets=None"
+)
+_ROWS = "Tensor cos, Tensor? sin, str spec, str layout, int operation, str format"
+for _schema in (
+    f"apply(Tensor[] tensors, {_CALL}) -> Tensor[]",
+    f"apply_(Tensor(a!)[] tensors, {_CALL}) -> ()",
+    f"apply_rows(Tensor[] tensors, {_ROWS}) -> Tensor[]",
+    "cos_sin(Tensor positions, str spec, str format, str dtype, str positions_layout) -> Tensor[]",
+):
+    _library.define(_schema, tags=_TAGS)
+
+OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
+_ropes: dict[str, Rope] = {}
+
+
+def rope_of(spec: str) -> Rope:
+    """The Rope of a text made by Rope.spec."""
+    rope = _ropes.get(spec)
+    if rope is None:
+        fields = json.loads(spec)
+        if isinstance(fields, list):
+            rope = Rope.sets([Rope.from_fields(f) for f in fields])
+        else:
+            rope = Rope.from_fields(fields)
+        _ropes[spec] = rope
+    return rope
+
+
+def pair(tensors: Any) -> tuple[Any, Any]:
+    return (tensors[0], tensors[1] if len(tensors) > 1 else None)
+
+
+def new(tensors: Any) -> list[Tensor]:
+    return [_arrays.empty_like(x, "q") for x in tensors]
+
+
+def _layout_of(text: str) -> Any:
+    parts = text.split(",")
+    return (parts[0], parts[1]) if len(parts) > 1 else parts[0] or None
+
+
+def _run(
+    tensors: Any, out: Any, positions: Tensor | None, offset: int, spec: str, layout: str,
+    operation: int, offsets: bool, positions_layout: str, cu_seqlens: Tensor | None = None,
+    freq_sets: Tensor | None = None,
+) -> None:  # fmt: skip
+    rope_of(spec)._run(
+        *pair(tensors), *pair(out),
+        None if offsets else offset if positions is None else positions, _layout_of(layout),
+        OPERATION_NAMES[operation], positions if offsets else None, cu_seqlens, freq_sets,
+        positions_layout or None, None, None, None,
+    )  # fmt: skip
+
+
+def apply(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
+    out = new(tensors)
+    _run(tensors, out, *rest)
+    return out
+
+
+def apply_(tensors: list[Tensor], *rest: Any) -> None:
+    _run(tensors, (None, None), *rest)
+
+
+def apply_rows(
+    tensors: list[Tensor], cos: Tensor, sin: Tensor | None, spec: str, layout: str, operation: int,
+    format: str,
+) -> list[Tensor]:  # fmt: skip
+    out = new(tensors)
+    rope_of(spec)._run(
+        *pair(tensors), *pair(out), None, _layout_of(layout), OPERATION_NAMES[operation],
+        None, None, None, None, (cos, sin), format, None,
+    )  # fmt: skip
+    return out
+
+
+def _check_channels(tensors: list[Tensor], spec: str) -> None:
+    """What can be wrong without looking at sizes that may be symbols, said while tracing."""
+    rope = rope_of(spec)
+    for name, x in zip("qk", tensors, strict=False):
+        if x.shape[-1] not in (rope.head_dim, rope.rotary_dim):
+            raise ValueError(f"{name} has {x.shape[-1]} channels per head, not {rope.head_dim}")
+        if str(x.dtype)[6:] not in DTYPES:
+            raise TypeError(f"{name} has dtype {x.dtype}, and must be {', '.join(DTYPES)}")
+
+
+def _apply_fake(
+    tensors: list[Tensor], positions: Any, offset: Any, spec: str, *rest: Any
+) -> list[Tensor]:
+    _check_channels(tensors, spec)
+    return new(tensors)
+
+
+def _apply_in_place_fake(
+    tensors: list[Tensor], positions: Any, offset: Any, spec: str, *rest: Any
+) -> None:
+    _check_channels(tensors, spec)
+
+
+def _apply_rows_fake(
+    tensors: list[Tensor], cos: Tensor, sin: Any, spec: str, *rest: Any
+) -> list[Tensor]:
+    _check_channels(tensors, spec)
+    return new(tensors)
+
+
+def _new_rows(
+    positions: Tensor, spec: str, format: str, dtype: str, positions_layout: str
+) -> list[Tensor]:
+    shape = shape_of_rows(
+        tuple(positions.shape), positions_layout or None, rope_of(spec), format, None, None
+    ).out
+    kind = getattr(torch, dtype)
+    return [positions.new_empty(shape, dtype=kind) for _ in range(1 + (format in TWO_ARRAYS))]
+
+
+def cos_sin(
+    positions: Tensor, spec: str, format: str, dtype: str, positions_layout: str
+) -> list[Tensor]:
+    out = _new_rows(positions, spec, format, dtype, positions_layout)
+    fill(
+        rope_of(spec), positions, format, dtype, tuple(out) if len(out) > 1 else out[0],
+        positions_layout or None, None, None,
+    )  # fmt: skip
+    return out
+
+
+for _name, _implementation, _fake in (
+    ("apply", apply, _apply_fake),
+    ("apply_", apply_, _apply_in_place_fake),
+    ("apply_rows", apply_rows, _apply_rows_fake),
+    ("cos_sin", cos_sin, _new_rows),
+):
+    for _device in ("CPU", "CUDA"):
+        _library.impl(_name, _implementation, _device)
+    torch.library.register_fake(f"librope::{_name}", _fake, lib=_library)
+
+apply_op = torch.ops.librope.apply.default
+apply_in_place_op = torch.ops.librope.apply_.default
+apply_rows_op = torch.ops.librope.apply_rows.default
+cos_sin_op = torch.ops.librope.cos_sin.default
+
+
+def register_operator(name: str, backward: Any, setup_context: Any, vmap: Any) -> None:
+    """Gradient and vmap of an operator that stands in a graph, without an autograd.Function."""
+    name = f"librope::{name}"
+    torch.library.register_autograd(name, backward, setup_context=setup_context, lib=_library)
+    torch.library.register_vmap(name, vmap, lib=_library)
+
+
+# -- floating point operations, for torch.utils.flop_counter -----------------------------------------
+
+
+def _flops(shapes: Any, *rest: Any, **options: Any) -> int:
+    """Four products and two sums per pair of channels, whether it lies in the rotated span or not."""
+    total = 0
+    for shape in shapes:
+        size = 1
+        for n in shape:
+            size *= n
+        total += 3 * size
+    return total
+
+
+#: For FlopCounterMode(custom_mapping=librope.torch.FLOPS), which by itself counts no RoPE.
+FLOPS = {
+    torch.ops.librope.apply: _flops,
+    torch.ops.librope.apply_: _flops,
+    torch.ops.librope.apply_rows: _flops,
+}

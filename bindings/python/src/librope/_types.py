@@ -1,0 +1,89 @@
+"""The types of arguments: names of choices, the fields of a configuration, the options of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from ._pool import Pool
+
+Pairing = Literal["halves", "interleaved", "interleaved_to_halves", "halves_per_axis"]
+Scaling = Literal[
+    "default", "linear", "dynamic", "dynamic_steps", "yarn", "longrope", "llama3", "proportional",
+    "nope",
+]
+Operation = Literal["forward", "backward", "inverse", "shift"]
+Angle = Literal["float32", "exact", "ggml"]
+Rounding = Literal["float32", "eager", "cos_sin"]
+Layout = str | tuple[str, str] | None
+
+
+class _Rare(TypedDict, total=False):
+    """Fields beyond those that Rope names, but seq_len; see the docstring of Rope."""
+
+    rotary_offset: int
+    inv_freq_dtype: Literal["float32", "float16", "bfloat16"]
+    yarn_no_truncate: bool
+    factor: float
+    attention_factor: float
+    max_position_embeddings: int
+    original_max_position_embeddings: int
+    beta_fast: float
+    beta_slow: float
+    mscale: float
+    mscale_all_dim: float
+    low_freq_factor: float
+    high_freq_factor: float
+    axes: int
+    mrope_interleaved: bool
+    mrope_section: Sequence[int]
+    short_factor: Any  # tables: sequences or arrays of numbers
+    long_factor: Any
+    freq_factors: Any
+    inv_freq: Any
+    pair_axis: Any
+
+
+class Fields(_Rare, total=False):
+    """Fields of a configuration beyond those that Rope names."""
+
+    seq_len: int
+
+
+class ModelChanges(_Rare, total=False):
+    """Fields that replace those of a model's config; seq_len is an argument of its own."""
+
+    head_dim: int
+    theta: float
+    pairing: Pairing
+    rotary_dim: int
+    angle: Angle
+    rounding: Rounding
+    scaling: Scaling
+
+
+class Changes(ModelChanges, total=False):
+    """All fields."""
+
+    seq_len: int
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of apply_qk_ and apply_; see apply_qk."""
+
+    layout: Layout
+    operation: Operation
+    offsets: Any
+    cu_seqlens: Any
+    freq_sets: Any
+    positions_layout: str | None
+    cos_sin: Any
+    cos_sin_format: str | None
+    pool: Pool | None
+
+
+class ApplyOptions(CallOptions, total=False):
+    """Options of apply; see apply_qk."""
+
+    out: Any

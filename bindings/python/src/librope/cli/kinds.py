@@ -1,0 +1,152 @@
+"""The kinds of layers of a config.json, as inspect and plot show them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import Model, Rope
+from .._model import config_text
+
+NEEDS_LENGTH = ("dynamic", "longrope")
+# What config.json calls the longest sequence.
+_LONGEST = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length", "n_positions", "n_ctx")
+_TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
+
+
+@dataclass
+class Kind:
+    """One kind of layer."""
+
+    name: str
+    layers: list[int]  # of the language model; none for a tower
+    fields: dict[str, Any]
+    missing: list[str]  # what the config does not tell, and a Rope needs
+    longest: tuple[str, int] | None  # key of config.json and its number
+    original: int | None  # the length before scaling
+    _rope: list[Rope] = field(default_factory=list)
+
+    @property
+    def rule(self) -> str:
+        return str(self.fields.get("scaling", "default"))
+
+    @property
+    def rope(self) -> Rope | None:
+        """None: without RoPE, or something is missing."""
+        if self.rule == "nope" or self.missing:
+            return None
+        if not self._rope:
+            self._rope.append(Rope.from_fields(self.fields))
+        return self._rope[0]
+
+
+def texts(config: Any) -> list[dict[str, Any]]:
+    """The dictionaries that may speak of the language model: its own part first."""
+    whole = json.loads(config_text(config))
+    if not isinstance(whole, dict):
+        return []
+    parts = [whole[k] for k in _TEXT if isinstance(whole.get(k), dict)]
+    inner = [p[k] for p in parts for k in _TEXT if isinstance(p.get(k), dict)]
+    return [*inner, *parts, whole]
+
+
+def model_type(config: Any) -> str | None:
+    for part in reversed(texts(config)):
+        if isinstance(part.get("model_type"), str):
+            return str(part["model_type"])
+    return None
+
+
+def _longest(parts: list[dict[str, Any]]) -> tuple[str, int] | None:
+    for part in parts:
+        for key in _LONGEST:
+            value = part.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return key, value
+    return None
+
+
+def read(config: Any, seq_len: int | None = None, **given: Any) -> list[Kind]:
+    """All kinds of a config. Without seq_len, rules that need one are shown for the shortest.
+
+    given: fields that the config does not tell (pairing, head_dim).
+    """
+    model, parts = Model(config), texts(config)
+    layers = model.layers
+    found = []
+    for name in model.layer_types:
+        fields = {**model.config(name), **{k: v for k, v in given.items() if v is not None}}
+        mine = [i for i, t in enumerate(layers) if t == name]
+        text = name not in ("vision", "audio")
+        longest = _longest(parts) if text else None
+        original = fields.get("original_max_position_embeddings")
+        if fields.get("scaling") == "dynamic":
+            original = fields.get("max_position_embeddings")
+        if fields.get("scaling") in NEEDS_LENGTH:
+            fields["seq_len"] = seq_len or original or (longest[1] if longest else None)
+        needed = ["head_dim", "pairing"]
+        if fields.get("scaling") in NEEDS_LENGTH:
+            needed.append("seq_len")
+        missing = [] if fields.get("scaling") == "nope" else [n for n in needed if not fields.get(n)]
+        found.append(Kind(name, mine, fields, missing, longest, original))
+    return found
+
+
+def channels(rope: Rope, width: int) -> tuple[Any, Any, Any, Any]:
+    """The channels of every pair: two that are read, two that are written."""
+    pairing = rope.config["pairing"]
+    start = 0 if width == rope.rotary_dim else rope.rotary_offset
+    i, p = np.arange(rope.pairs), rope.pairs
+    halves: Any = (start + i, start + p + i)
+    adjacent: Any = (start + 2 * i, start + 2 * i + 1)
+    if pairing == "interleaved":
+        return (*adjacent, *adjacent)
+    if pairing == "interleaved_to_halves":
+        return (*adjacent, *halves)
+    if pairing == "halves_per_axis":
+        sections = [s for s in rope.config["mrope_section"] if s]
+        first = np.concatenate(
+            [2 * sum(sections[:a]) + np.arange(s) for a, s in enumerate(sections)]
+        )
+        one = start + first
+        other = one + np.repeat(sections, sections)
+        return one, other, one, other
+    return (*halves, *halves)
+
+
+def turning(rope: Rope) -> list[tuple[int, int]]:
+    """The channels that turn, as ranges from first to last."""
+    i0, i1, _, _ = channels(rope, rope.head_dim)
+    moves = np.asarray(rope.inv_freq) != 0
+    at = np.sort(np.concatenate([i0[moves], i1[moves]]))
+    cuts: Any = np.flatnonzero(np.diff(at) != 1) + 1
+    return [(int(r[0]), int(r[-1])) for r in np.split(at, cuts) if len(r)]
+
+
+@lru_cache(maxsize=256)
+def endless(rope: Rope) -> Rope:
+    """The same frequencies without the limit of length that dynamic NTK and LongRoPE have.
+
+    For looking at what happens beyond it, and at what those did who did not know it.
+    """
+    config = rope.config
+    if config.get("scaling") not in NEEDS_LENGTH:
+        return rope
+    kept = ("head_dim", "pairing", "rotary_dim", "rotary_offset", "axes", "mrope_section",
+            "mrope_interleaved", "pair_axis", "angle", "rounding")  # fmt: skip
+    fields = {k: v for k, v in config.items() if k in kept}
+    return Rope.from_fields({**fields, "inv_freq": list(rope.inv_freq),
+                             "attention_factor": rope.attention_factor})  # fmt: skip
+
+
+def axes_of_pairs(rope: Rope) -> Any:
+    """Which id drives each pair."""
+    if rope.axes == 1:
+        return np.zeros(rope.pairs, int)
+    one: Any = np.eye(rope.axes, dtype=np.int64)[:, None]  # token a has 1 on axis a alone
+    angles = endless(rope).cos_sin(one, format="angles", positions_layout="abt")[0]
+    return np.abs(angles).argmax(0)

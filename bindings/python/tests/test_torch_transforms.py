@@ -1,0 +1,219 @@
+"""torch: what records, transforms and watches calls must see every one of them."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import librope  # noqa: E402
+import librope.torch as lt  # noqa: E402
+
+torch.set_num_threads(1)
+
+ROPE = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bhsd")
+YARN = librope.Rope(head_dim=16, theta=1e4, pairing="interleaved", layout="bhsd", scaling="yarn",
+                    factor=8.0, original_max_position_embeddings=64, rotary_dim=8)  # fmt: skip
+POSITIONS = torch.arange(6)
+
+
+@pytest.fixture
+def q():
+    torch.manual_seed(0)
+    return torch.randn(2, 4, 6, 16)
+
+
+def test_compiled_code_keeps_the_strides_of_the_user(monkeypatch):
+    """Inductor once undid a contiguous() before the operator."""
+    monkeypatch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
+    torch._dynamo.reset()
+
+    def f(x):
+        return ROPE.apply(x.transpose(2, 3).contiguous(), 0)
+
+    x = torch.randn(1, 2, 16, 5)
+    assert torch.equal(torch.compile(f, fullgraph=True)(x), f(x))
+
+
+def test_checkpoint_with_positions_in_a_tensor(q):
+    from torch.utils.checkpoint import checkpoint
+
+    linear = torch.nn.Linear(16, 16)
+
+    def f(x):
+        a, b = ROPE.apply_qk(linear(x), linear(x), POSITIONS)
+        return (a * b).sum()
+
+    x = q.clone().requires_grad_()
+    f(x).backward()
+    want, x.grad = x.grad, None
+    checkpoint(f, x, use_reentrant=False).backward()
+    assert torch.equal(x.grad, want)
+
+
+@pytest.mark.parametrize("how", ["out", "bind", "cos_sin"])
+def test_writes_are_announced_to_autograd(q, how):
+    x = torch.zeros(1, 1, 6, 16, requires_grad=True)
+    y = x.exp()
+    with torch.no_grad():
+        if how == "out":
+            ROPE.apply(torch.randn(1, 1, 6, 16), 0, out=y)
+        elif how == "bind":
+            ROPE.bind(y, None, 1)()
+        else:
+            ROPE.cos_sin(POSITIONS, format="packed", out=y[0, 0])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_outputs_that_require_a_gradient_are_refused(q):
+    leaf = q.clone().requires_grad_()
+    before = leaf.detach().clone()
+    with pytest.raises(RuntimeError, match="requires a gradient"):
+        ROPE.bind(leaf, None, 1)
+    with pytest.raises(RuntimeError, match="requires a gradient"):
+        ROPE.apply(q, 1, out=leaf)
+    plain = q.clone()
+    step = ROPE.bind(plain, None, 1)
+    plain.requires_grad_()
+    with pytest.raises(RuntimeError, match="requires a gradient"):
+        step()
+    assert torch.equal(leaf.detach(), before) and torch.equal(plain.detach(), q)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_traces_record_the_rotation(q):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    traced = torch.jit.trace(lambda x: ROPE.apply(x, 3), (q,))
+    assert torch.equal(traced(2 * q), ROPE.apply(2 * q, 3))
+    with pytest.raises(NotImplementedError, match=r"torch\.jit\.trace"):
+        torch.jit.trace(lambda x: ROPE.apply_(x, 3), (q,))
+
+    def in_place(x):
+        y = x * 2
+        ROPE.apply_(y, 3)
+        return y
+
+    want = ROPE.apply(2 * q, 3)
+    assert torch.equal(make_fx(in_place)(q)(q), want)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(in_place, fullgraph=True, backend="aot_eager")(q), want)
+    traced = make_fx(lambda x: ROPE.apply(x, POSITIONS))(q)
+    x = q.clone().requires_grad_()  # the recorded operator has a gradient of its own
+    traced(x).sum().backward()
+    assert torch.equal(x.grad, ROPE.apply(torch.ones_like(q), POSITIONS, operation="backward"))
+
+
+def test_int_positions_do_not_recompile(q):
+    torch._dynamo.reset()
+    count = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(lambda x, p: ROPE.apply(x, p), backend=count, fullgraph=True)
+    for p in range(40):
+        assert torch.equal(compiled(q, p), ROPE.apply(q, p))
+    assert count.frame_count == 2  # once with 0, once with a symbol
+
+
+@pytest.mark.parametrize("positions", [[3, 4, 5, 6, 7, 8], range(3, 9), np.arange(3, 9), 3,
+                                       np.int64(3), torch.tensor(3)])  # fmt: skip
+def test_positions_mean_the_same_with_a_gradient(q, positions):
+    x = q.clone().requires_grad_()
+    assert torch.equal(ROPE.apply(x, positions), ROPE.apply(q, positions))
+    assert torch.equal(ROPE.apply(q, positions), ROPE.apply(q, torch.arange(3, 9)))
+
+
+def test_wrong_arguments_are_the_same_with_a_gradient(q):
+    x = q.clone().requires_grad_()
+    for tensor in (q, x):
+        with pytest.raises(TypeError, match="positions is a"):
+            ROPE.apply(tensor, 2.7)
+        with pytest.raises(ValueError, match="operation is 'x'"):
+            ROPE.apply(tensor, 0, operation="x")
+        with pytest.raises(ValueError, match="layout= is required"):
+            librope.Rope(head_dim=16, theta=1e4, pairing="halves").apply(tensor, 0)
+    with pytest.raises(TypeError, match=r"q is a numpy\.ndarray beside a torch tensor"):
+        ROPE.apply_qk(q.numpy(), x, 0)
+    with pytest.raises(NotImplementedError, match="positions"):
+        ROPE.apply(q, torch.arange(6.0, requires_grad=True))
+
+
+@pytest.mark.parametrize("operation", ["forward", "backward", "inverse", "shift"])
+@pytest.mark.parametrize("pairing", ["halves", "interleaved", "interleaved_to_halves"])
+def test_forward_and_reverse_derivatives_agree(operation, pairing):
+    rope = YARN.replace(pairing=pairing)
+    x = torch.randn(1, 1, 2, 16)
+
+    def f(x):
+        return rope.apply(x, torch.tensor([3, 50]), operation=operation)
+
+    forward, reverse = torch.func.jacfwd(f)(x), torch.func.jacrev(f)(x)
+    columns = torch.stack([f(e.view_as(x)).flatten() for e in torch.eye(32)], -1)
+    assert torch.equal(forward.view(32, 32), columns)
+    # Channels that do not turn keep their derivative, whatever the attention factor.
+    assert torch.allclose(reverse.view(32, 32), columns, atol=1e-6)
+
+
+def test_jvp_hessian_and_dual_tensors(q):
+    from torch.autograd import forward_ad
+
+    y, tangent = torch.func.jvp(lambda x: ROPE.apply(x, POSITIONS), (q,), (3 * q,))
+    assert torch.allclose(tangent, 3 * y, atol=1e-5)
+    x = torch.randn(1, 1, 2, 16)
+    hessian = torch.func.hessian(lambda x: (ROPE.apply(x, 3) ** 2).sum())(x)
+    assert torch.allclose(hessian.view(32, 32), 2 * torch.eye(32), atol=1e-5)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(q, 2 * q)
+        out = forward_ad.unpack_dual(ROPE.apply(dual, 3))
+        assert torch.allclose(out.tangent, 2 * ROPE.apply(q, 3), atol=1e-6)
+        with pytest.raises(RuntimeError, match="tangent"):
+            ROPE.apply_(dual, 3)
+
+
+def test_packed_sequences_sets_and_rows_have_gradients(q):
+    x = torch.randn(7, 2, 16, requires_grad=True)
+    cu = torch.tensor([0, 3, 7], dtype=torch.int32)
+    options = dict(layout="thd", cu_seqlens=cu)
+    ROPE.apply(x, 5, **options).sum().backward()
+    ones = torch.ones(7, 2, 16)
+    assert torch.equal(x.grad, ROPE.apply(ones, 5, operation="backward", **options))
+    both = librope.Rope.sets([ROPE, ROPE.replace(theta=1e6)])
+    y = q.clone().requires_grad_()
+    sets = torch.tensor([1, 0], dtype=torch.int32)
+    both.apply(y, 3, freq_sets=sets).sum().backward()
+    want = both.apply(torch.ones_like(q), 3, freq_sets=sets, operation="backward")
+    assert torch.equal(y.grad, want)
+    rows = ROPE.cos_sin(POSITIONS)
+    y.grad = None
+    ROPE.apply(y, cos_sin=rows, cos_sin_format="full_halves").sum().backward()
+    want = ROPE.apply(torch.ones_like(q), POSITIONS, operation="backward")
+    assert torch.equal(y.grad, want)
+
+
+def test_rows_of_tensors_are_tensors_in_compiled_code_too():
+    torch._dynamo.reset()
+    want = [torch.from_numpy(x) for x in ROPE.cos_sin(POSITIONS.numpy())]
+    for got in (
+        ROPE.cos_sin(POSITIONS),
+        torch.compile(lambda p: ROPE.cos_sin(p), fullgraph=True, backend="aot_eager")(POSITIONS),
+    ):
+        assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+    packed = ROPE.cos_sin(POSITIONS[None], format="packed", dtype=torch.bfloat16)
+    assert packed.dtype == torch.bfloat16 and packed.shape == (1, 6, 16)
+
+
+def test_meta_tensors_have_shapes():
+    q = torch.empty(1, 2, 5, 16, device="meta")
+    assert ROPE.apply(q, 3).shape == q.shape and ROPE.apply(q, 3).is_meta
+    with pytest.raises(ValueError, match="15 channels"):
+        ROPE.apply(q[..., :15], 3)
+
+
+def test_profiler_and_flop_counter_see_calls(q):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        ROPE.apply(q, 3)
+        ROPE.apply_(q.clone(), 3)
+    assert [e.count for e in profile.key_averages() if e.key == "librope::apply"] == [2]
+    with FlopCounterMode(display=False, custom_mapping=lt.FLOPS) as counter:
+        ROPE.apply(q, 3)
+    assert counter.get_total_flops() == 3 * q.numel()

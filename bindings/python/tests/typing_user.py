@@ -1,0 +1,23 @@
+"""A user's program for mypy --strict, which run-tests runs: what is right passes, what is wrong does
+not (an ignore that is not needed is an error). Not a pytest file."""
+
+import array
+
+import librope
+
+rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", scaling="yarn", factor=2.0, layout="thd")
+x = array.array("f", [0.0] * 8)
+a, b = rope.apply_qk(x, positions=0)
+c, d = rope.apply_qk(x, x, 0, operation="inverse")
+d.append(1.0)
+b.append(1.0)  # type: ignore[attr-defined]
+rope.apply(x, 0, layout="td", out=x).append(1.0)
+librope.Rope(head_dim=8, scaling="nope")
+librope.Rope(head_dim=8, theta=1e4)  # type: ignore[call-overload]
+librope.Rope(head_dim=8, theta=1e4, pairing="halfs")  # type: ignore[call-overload]
+librope.Rope(head_dim=8, pairing="halves", factr=1.0)  # type: ignore[call-overload]
+rope.apply(x, 0, operaton="inverse")  # type: ignore[call-arg]
+rope.apply_(x, 0, operation="undo")  # type: ignore[arg-type]
+rope.replace(angle="exakt")  # type: ignore[arg-type]
+librope.Rope.from_config({}, seq_len=3, rounding="eager")
+librope.Rope.from_config({}, thata=1e4)  # type: ignore[call-arg]
