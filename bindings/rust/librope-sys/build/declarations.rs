@@ -21,10 +21,11 @@ pub fn generate(include: &Path) {
         .allowlist_item("rope_.*|ROPE_.*")
         // Left over from the header's own plumbing.
         .blocklist_item("ROPE_API|ROPE_MUST_CHECK")
-        .clang_args(["-DROPE_API=", "-DROPE_MUST_CHECK="])
+        .clang_args(["-DROPE_API=", "-DROPE_MUST_CHECK=", "-fparse-all-comments"])
+        .parse_callbacks(Box::new(Comments))
         .default_macro_constant_type(bindgen::MacroTypeVariation::Signed)
         .default_enum_style(bindgen::EnumVariation::Consts)
-        // Sizes are asserted in tests/layout.rs: the assertions of bindgen hold for one target.
+        // The library checks struct_size; the assertions of bindgen hold for one target.
         .layout_tests(false)
         .derive_default(false)
         .use_core()
@@ -53,4 +54,40 @@ fn with_typed_constants(text: &str) -> String {
         }
     }
     typed
+}
+
+/// The header's comments as documentation.
+#[derive(Debug)]
+struct Comments;
+
+impl bindgen::callbacks::ParseCallbacks for Comments {
+    fn process_comment(&self, comment: &str) -> Option<String> {
+        let mut markdown: Vec<String> = Vec::new();
+        let mut program = false;
+        for line in comment.lines() {
+            // Programs and formulas are indented.
+            if line.starts_with("     ") != program {
+                program = !program;
+                markdown.push(if program { " ```text" } else { " ```" }.into());
+            }
+            let text = if program { line.into() } else { escaped(line.trim()) };
+            markdown.push(format!(" {text}").trim_end().into());
+        }
+        if program {
+            markdown.push(" ```".into());
+        }
+        Some(markdown.join("\n"))
+    }
+}
+
+/// Prose whose brackets and stars mean themselves.
+fn escaped(line: &str) -> String {
+    let mut text = String::new();
+    for letter in line.chars() {
+        if "\\`*[]<".contains(letter) {
+            text.push('\\');
+        }
+        text.push(letter);
+    }
+    text
 }

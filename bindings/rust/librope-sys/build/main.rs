@@ -9,6 +9,9 @@ mod declarations;
 #[cfg(feature = "vendored")]
 mod vendored;
 
+/// What a step found: the directory of the header, or why it cannot be used.
+type Found = Result<PathBuf, String>;
+
 fn main() {
     for name in ["LIBROPE_LIB_DIR", "LIBROPE_INCLUDE_DIR", "LIBROPE_STATIC"] {
         println!("cargo::rerun-if-env-changed={name}");
@@ -17,67 +20,99 @@ fn main() {
     if env::var_os("DOCS_RS").is_some() {
         return;
     }
-    let include = from_environment().or_else(from_pkg_config).or_else(from_sources);
-    let Some(include) = include else {
-        // As an error of this script, so that it is the last thing that cargo prints.
-        println!(
-            "cargo::error=librope was not found. Install it so that `pkg-config --modversion \
-             librope` answers (PKG_CONFIG_PATH), or set LIBROPE_LIB_DIR and LIBROPE_INCLUDE_DIR, \
-             or enable the feature `vendored` to build it from source (CMake, a C++17 compiler, \
-             Highway)."
-        );
-        return;
-    };
+    let include =
+        match from_environment().unwrap_or_else(|| from_pkg_config().or_else(from_sources)) {
+            Ok(include) => include,
+            Err(reason) => {
+                // As an error of this script, so that it is the last thing that cargo prints.
+                println!("cargo::error={}", reason.replace('\n', " "));
+                return;
+            }
+        };
     // Build scripts of crates that depend on this one read it as DEP_ROPE_INCLUDE.
     println!("cargo::metadata=include={}", include.display());
     #[cfg(feature = "bindgen")]
     declarations::generate(&include);
 }
 
-fn from_environment() -> Option<PathBuf> {
-    let lib = PathBuf::from(env::var_os("LIBROPE_LIB_DIR")?);
-    let kind = if is_static(&lib) { "static=" } else { "" };
-    println!("cargo::rustc-link-search=native={}", lib.display());
-    println!("cargo::rustc-link-lib={kind}rope");
-    if !kind.is_empty() {
-        link_dependencies_of_archive();
-    }
-    let include = env::var_os("LIBROPE_INCLUDE_DIR").map(PathBuf::from);
-    Some(include.unwrap_or_else(|| lib.join("../include")))
+/// What cargo builds for may not be what cargo runs on.
+fn targets(os: &str) -> bool {
+    env::var("CARGO_CFG_TARGET_OS").is_ok_and(|target| target == os)
 }
 
-/// Whether the directory has only the archive, or the user asks for it.
-fn is_static(lib: &Path) -> bool {
+/// The names that a linker would look for.
+fn shared_name() -> &'static str {
+    if targets("macos") { "librope.dylib" } else { "librope.so" }
+}
+
+/// Whether to link the archive: it is alone there, or the user asks for it.
+fn wants_archive(lib: &Path) -> bool {
     let wanted = env::var_os("LIBROPE_STATIC").is_some_and(|v| v != "0");
-    lib.join("librope.a").exists() && (wanted || !lib.join("librope.so").exists())
+    lib.join("librope.a").exists() && (wanted || !lib.join(shared_name()).exists())
+}
+
+fn from_environment() -> Option<Found> {
+    let lib = PathBuf::from(env::var_os("LIBROPE_LIB_DIR")?);
+    if !lib.join("librope.a").exists() && !lib.join(shared_name()).exists() {
+        return Some(Err(format!(
+            "LIBROPE_LIB_DIR ({}) holds neither {} nor librope.a",
+            lib.display(),
+            shared_name()
+        )));
+    }
+    let include = env::var_os("LIBROPE_INCLUDE_DIR");
+    let include = include.map_or_else(|| lib.join("../include"), PathBuf::from);
+    println!("cargo::rustc-link-search=native={}", lib.display());
+    if wants_archive(&lib) {
+        println!("cargo::rustc-link-lib=static=rope");
+        link_cxx_runtime();
+    } else {
+        println!("cargo::rustc-link-lib=rope");
+    }
+    Some(Ok(include))
 }
 
 /// What librope.so would have brought along.
-fn link_dependencies_of_archive() {
-    if pkg_config::Config::new().probe("libhwy").is_err() {
-        println!("cargo::rustc-link-lib=hwy");
-    }
-    let apple = env::var("CARGO_CFG_TARGET_VENDOR").is_ok_and(|v| v == "apple");
-    println!("cargo::rustc-link-lib={}", if apple { "c++" } else { "stdc++" });
+fn link_cxx_runtime() {
+    println!("cargo::rustc-link-lib={}", if targets("macos") { "c++" } else { "stdc++" });
 }
 
-fn from_pkg_config() -> Option<PathBuf> {
-    let library = pkg_config::Config::new()
-        .atleast_version(env!("CARGO_PKG_VERSION"))
-        .probe("librope")
-        .ok()?;
-    // A prefix that the compiler searches anyway is left out of the flags.
-    Some(library.include_paths.first().cloned().unwrap_or_else(|| "/usr/include".into()))
+/// Before 1.0 another minor version is another ABI.
+fn probe() -> pkg_config::Config {
+    let number = |part: &str| -> u32 {
+        env::var(format!("CARGO_PKG_VERSION_{part}")).map_or(0, |n| n.parse().unwrap_or(0))
+    };
+    let (major, minor) = (number("MAJOR"), number("MINOR"));
+    let next = if major == 0 { format!("0.{}", minor + 1) } else { format!("{}", major + 1) };
+    let mut config = pkg_config::Config::new();
+    config.range_version(env!("CARGO_PKG_VERSION")..next.as_str());
+    config
+}
+
+fn from_pkg_config() -> Found {
+    let library = probe().cargo_metadata(false).probe("librope").map_err(|error| {
+        format!(
+            "librope {} was not found. Install it so that `pkg-config --modversion librope` answers \
+             (PKG_CONFIG_PATH), or set LIBROPE_LIB_DIR and LIBROPE_INCLUDE_DIR, or enable the feature \
+             `vendored` to build it from source. pkg-config says: {error}",
+            env!("CARGO_PKG_VERSION")
+        )
+    })?;
+    // A directory that the linker searches anyway is left out of the flags.
+    let lib = pkg_config::get_variable("librope", "libdir").unwrap_or_default();
+    let archive = wants_archive(Path::new(&lib));
+    let library = probe().statik(archive).probe("librope").unwrap_or(library);
+    Ok(library.include_paths.first().cloned().unwrap_or_else(|| "/usr/include".into()))
 }
 
 #[cfg(feature = "vendored")]
-fn from_sources() -> Option<PathBuf> {
-    let include = vendored::build();
-    link_dependencies_of_archive();
-    Some(include)
+fn from_sources(_: String) -> Found {
+    let include = vendored::build()?;
+    link_cxx_runtime();
+    Ok(include)
 }
 
 #[cfg(not(feature = "vendored"))]
-fn from_sources() -> Option<PathBuf> {
-    None
+fn from_sources(reason: String) -> Found {
+    Err(reason)
 }

@@ -15,8 +15,9 @@
 //! assert_eq!(config.struct_size as usize, size_of::<rope_config>());
 //! ```
 #![no_std]
+#![warn(clippy::pedantic)]
 
-#[allow(non_camel_case_types)]
+#[allow(non_camel_case_types, clippy::doc_markdown, reason = "they are those of C")]
 mod bindings {
     #[cfg(not(feature = "bindgen"))]
     include!("bindings.rs");
@@ -32,6 +33,11 @@ pub trait Init {
     fn init() -> Self;
 }
 
+#[allow(clippy::cast_possible_truncation, reason = "structs of a few hundred bytes")]
+const fn size<T>() -> u32 {
+    size_of::<T>() as u32
+}
+
 macro_rules! init {
     ($($name:ident)*) => {$(
         impl Init for $name {
@@ -39,7 +45,7 @@ macro_rules! init {
             fn init() -> Self {
                 // SAFETY: integers, doubles, raw pointers and options of functions: zeros are valid.
                 let zeroed: Self = unsafe { core::mem::zeroed() };
-                Self { struct_size: size_of::<Self>() as u32, ..zeroed }
+                Self { struct_size: size::<Self>(), ..zeroed }
             }
         }
     )*};

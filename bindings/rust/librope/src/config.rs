@@ -1,11 +1,14 @@
+mod getters;
+
 use std::ptr;
 
 use librope_sys::{self as sys, Init as _};
 
 use crate::context::Context;
 use crate::element::DType;
-use crate::error::{Result, check, invalid};
+use crate::error::{Result, check, invalid, require_library};
 use crate::model::Model;
+use crate::scaling::Scaling;
 
 /// Which channels form a pair. The same weights are published in both orders, and the wrong one
 /// produces fluent nonsense.
@@ -64,89 +67,6 @@ pub enum Device {
     Cuda(usize),
 }
 
-/// How the frequencies follow from theta: `rope_type` in `config.json`, with what it uses.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub enum Scaling {
-    /// `theta^(-2i / D)`
-    #[default]
-    Default,
-    /// All frequencies divided by `factor`.
-    Linear {
-        /// The divisor.
-        factor: f64,
-    },
-    /// NTK: theta grows with the length of the sequence.
-    Dynamic {
-        /// The growth.
-        factor: f64,
-        /// The length from which theta grows.
-        max_position_embeddings: i64,
-        /// How many tokens the sequence has when attention runs.
-        seq_len: i64,
-    },
-    /// YaRN.
-    Yarn(Yarn),
-    /// LongRoPE: one list of factors for short sequences, one for long ones.
-    LongRope(LongRope),
-    /// Llama 3.1 and later.
-    Llama3 {
-        /// The divisor of low frequencies.
-        factor: f64,
-        /// Wavelengths above `original_max_position_embeddings / low_freq_factor` are divided.
-        low_freq_factor: f64,
-        /// Wavelengths below `original_max_position_embeddings / high_freq_factor` are kept.
-        high_freq_factor: f64,
-        /// The length of the training before the extension.
-        original_max_position_embeddings: i64,
-    },
-    /// Gemma 4: the first `rotary_dim` channels turn, but frequencies are those of the whole head.
-    Proportional {
-        /// The divisor; 0 is 1.
-        factor: f64,
-    },
-    /// A layer without RoPE: values stay.
-    Nope,
-}
-
-/// The numbers of [`Scaling::Yarn`]. Zero is the method's own default.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Yarn {
-    /// Required: the extension.
-    pub factor: f64,
-    /// Required: the length of the training before the extension.
-    pub original_max_position_embeddings: i64,
-    /// 0: 32
-    pub beta_fast: f64,
-    /// 0: 1
-    pub beta_slow: f64,
-    /// DeepSeek's numerator of the attention factor.
-    pub mscale: f64,
-    /// DeepSeek's denominator of the attention factor; sets [`Info::softmax_factor`].
-    ///
-    /// [`Info::softmax_factor`]: crate::Info::softmax_factor
-    pub mscale_all_dim: f64,
-    /// `"truncate": false`: gpt-oss.
-    pub no_truncate: bool,
-}
-
-/// The numbers of [`Scaling::LongRope`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LongRope {
-    /// One factor per pair, for sequences up to `original_max_position_embeddings`.
-    pub short_factor: Vec<f64>,
-    /// One factor per pair, for longer ones.
-    pub long_factor: Vec<f64>,
-    /// The length of the training before the extension.
-    pub original_max_position_embeddings: i64,
-    /// With `factor` 0, its numerator.
-    pub max_position_embeddings: i64,
-    /// 0: `max_position_embeddings / original_max_position_embeddings`
-    pub factor: f64,
-    /// How many tokens the sequence has when attention runs.
-    pub seq_len: i64,
-}
-
 /// What belongs to the model: the frequencies, which channels form a pair, the rounding.
 ///
 /// Three facts have no default: the head's channels, theta and the pairing. Everything else has, and
@@ -167,6 +87,7 @@ pub struct LongRope {
 /// # Ok::<(), librope::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Config {
     /// Its pointers are NULL: `with_raw` sets them for the duration of a call.
     raw: sys::rope_config,
@@ -234,6 +155,11 @@ impl Config {
     /// assert_eq!(rope.head_dim(), 128);
     /// # Ok::<(), librope::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::Parse`](crate::Error::Parse) and [`Error::Unsupported`](crate::Error::Unsupported) as
+    /// [`Model::from_json`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are
+    /// several kinds.
     pub fn from_json(json: impl AsRef<[u8]>) -> Result<Config> {
         let model = Model::from_json(json)?;
         let names: Vec<&str> = model.layer_types().collect();
@@ -276,6 +202,7 @@ impl Config {
         let mut config = Config::empty();
         let raw = &mut config.raw;
         check(fill(raw))?;
+        getters::require_names(raw)?;
         let n = usize::try_from(raw.table_length).unwrap_or(0);
         // SAFETY: the library fills tables of table_length entries, which live during this call.
         unsafe {
@@ -344,64 +271,7 @@ impl Config {
 
     /// Sets how the frequencies follow from theta, with all its numbers.
     pub fn with_scaling(mut self, scaling: Scaling) -> Config {
-        let r = &mut self.raw;
-        r.factor = 0.0;
-        r.max_position_embeddings = 0;
-        r.original_max_position_embeddings = 0;
-        r.seq_len = 0;
-        (r.beta_fast, r.beta_slow) = (0.0, 0.0);
-        (r.mscale, r.mscale_all_dim) = (0.0, 0.0);
-        (r.low_freq_factor, r.high_freq_factor) = (0.0, 0.0);
-        r.yarn_no_truncate = 0;
-        self.short_factor = Vec::new();
-        self.long_factor = Vec::new();
-        r.scaling = match scaling {
-            Scaling::Default => sys::ROPE_SCALING_DEFAULT,
-            Scaling::Linear { factor } => {
-                r.factor = factor;
-                sys::ROPE_SCALING_LINEAR
-            }
-            Scaling::Dynamic { factor, max_position_embeddings, seq_len } => {
-                r.factor = factor;
-                r.max_position_embeddings = max_position_embeddings;
-                r.seq_len = seq_len;
-                sys::ROPE_SCALING_DYNAMIC
-            }
-            Scaling::Yarn(yarn) => {
-                r.factor = yarn.factor;
-                r.original_max_position_embeddings = yarn.original_max_position_embeddings;
-                (r.beta_fast, r.beta_slow) = (yarn.beta_fast, yarn.beta_slow);
-                (r.mscale, r.mscale_all_dim) = (yarn.mscale, yarn.mscale_all_dim);
-                r.yarn_no_truncate = yarn.no_truncate.into();
-                sys::ROPE_SCALING_YARN
-            }
-            Scaling::LongRope(long) => {
-                r.factor = long.factor;
-                r.max_position_embeddings = long.max_position_embeddings;
-                r.original_max_position_embeddings = long.original_max_position_embeddings;
-                r.seq_len = long.seq_len;
-                self.short_factor = long.short_factor;
-                self.long_factor = long.long_factor;
-                sys::ROPE_SCALING_LONGROPE
-            }
-            Scaling::Llama3 {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_max_position_embeddings,
-            } => {
-                r.factor = factor;
-                r.low_freq_factor = low_freq_factor;
-                r.high_freq_factor = high_freq_factor;
-                r.original_max_position_embeddings = original_max_position_embeddings;
-                sys::ROPE_SCALING_LLAMA3
-            }
-            Scaling::Proportional { factor } => {
-                r.factor = factor;
-                sys::ROPE_SCALING_PROPORTIONAL
-            }
-            Scaling::Nope => sys::ROPE_SCALING_NOPE,
-        };
+        (self.short_factor, self.long_factor) = scaling.write(&mut self.raw);
         self
     }
 
@@ -420,7 +290,9 @@ impl Config {
 
     /// Several ids per token: `sections[a]` pairs for axis `a` (`mrope_section`), at most 4 axes.
     /// With `interleaved` their pairs alternate (Qwen3-VL) instead of forming blocks (Qwen2-VL).
+    /// Replaces what [`with_pair_axis`](Config::with_pair_axis) set.
     pub fn with_mrope(mut self, sections: &[usize], interleaved: bool) -> Config {
+        self.pair_axis = Vec::new();
         self.raw.axes = int(sections.len());
         self.raw.mrope_interleaved = interleaved.into();
         self.raw.mrope_section = [0; 4];
@@ -431,9 +303,13 @@ impl Config {
         self
     }
 
-    /// Several ids per token, the axis of every pair given one by one.
+    /// Several ids per token, up to 8, the axis of every pair given one by one. Replaces what
+    /// [`with_mrope`](Config::with_mrope) set.
     pub fn with_pair_axis(mut self, axes: usize, pair_axis: impl Into<Vec<u8>>) -> Config {
         self.raw.axes = int(axes);
+        self.raw.mrope_section = [0; 4];
+        self.raw.mrope_interleaved = 0;
+        self.sections = 0;
         self.pair_axis = pair_axis.into();
         self
     }
@@ -453,45 +329,35 @@ impl Config {
         self
     }
 
-    /// Channels of a head, 0 if not known.
-    pub fn head_dim(&self) -> usize {
-        self.raw.head_dim.try_into().unwrap_or(0)
-    }
-
-    /// `rope_theta`, 0 if there is none.
-    pub fn theta(&self) -> f64 {
-        self.raw.theta
-    }
-
-    /// Whether this is a layer without RoPE.
-    pub fn is_nope(&self) -> bool {
-        self.raw.scaling == sys::ROPE_SCALING_NOPE
-    }
-
-    /// Whether the frequencies depend on the length of the sequence: then
-    /// [`with_seq_len`](Config::with_seq_len) is required.
-    pub fn needs_seq_len(&self) -> bool {
-        matches!(self.raw.scaling, sys::ROPE_SCALING_DYNAMIC | sys::ROPE_SCALING_LONGROPE)
-    }
-
     /// The C struct, for the fields that have no method here. Its tables are NULL.
+    #[must_use]
     pub fn as_raw(&self) -> &sys::rope_config {
         &self.raw
     }
 
     /// Creates the context. Takes microseconds: one per kind of layer at load time, not one per
     /// call.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) names the field, its value and the
+    /// rule that it breaks; [`Error::Unsupported`](crate::Error::Unsupported) what this version does
+    /// not offer; [`Error::Unavailable`](crate::Error::Unavailable) a device that is not there.
     pub fn build(&self) -> Result<Context> {
         Context::new(self)
     }
 
     /// The smallest length above `seq_len` whose frequencies differ from those of `seq_len`; `None`
     /// if there is none. A context made for `seq_len` is right up to one token less.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if `seq_len` is not positive, or the
+    /// configuration breaks a rule.
     pub fn next_change(&self, seq_len: i64) -> Result<Option<i64>> {
+        require_library()?;
         self.with_raw(|raw| {
             let mut next = 0;
             // SAFETY: `raw` is complete, `next` is writable.
-            check(unsafe { sys::rope_config_next_change(raw, seq_len, &mut next) })?;
+            check(unsafe { sys::rope_config_next_change(raw, seq_len, &raw mut next) })?;
             Ok(Some(next).filter(|&next| next != i64::MAX))
         })
     }

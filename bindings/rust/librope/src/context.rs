@@ -1,15 +1,18 @@
 use std::ffi::CStr;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use librope_sys::{self as sys, Init as _};
 
 use crate::config::Config;
 use crate::element::Element;
-use crate::error::{Result, check, invalid};
+use crate::error::{Error, Result, check, invalid, made, require_library};
 use crate::rows::CosSinMut;
+use crate::runner;
+use crate::size::product;
 use crate::step::{Angles, Step};
-use crate::tensor::{Operand, Part, Raw, product};
+use crate::tensor::{Layout, Operand, Part, Raw, View, ViewMut};
 
 /// A model's rotation: immutable, a few hundred bytes, valid for every position, shared by all
 /// threads and all layers of one kind.
@@ -32,6 +35,7 @@ pub struct Context {
     pairs: usize,
     axes: usize,
     freq_sets: usize,
+    valid_below: i64,
     cuda: bool,
 }
 
@@ -61,15 +65,22 @@ pub struct Info {
     /// For the caller to multiply into the softmax scale: 1 except YaRN with `mscale_all_dim`
     /// (DeepSeek).
     pub softmax_factor: f64,
+    /// The frequencies are right for sequences shorter than this: `i64::MAX`, any length, unless
+    /// the scaling depends on it.
+    pub valid_below: i64,
 }
 
 impl Context {
     /// [`Config::build`].
+    ///
+    /// # Errors
+    /// Those of [`Config::build`].
     pub fn new(config: &Config) -> Result<Context> {
+        require_library()?;
         let mut raw = ptr::null_mut();
         config.with_raw(|config| {
             // SAFETY: the struct is complete, its tables live during the call, `raw` is writable.
-            check(unsafe { sys::rope_context_create(config, &mut raw) })
+            check(unsafe { sys::rope_context_create(config, &raw mut raw) })
         })?;
         Context::own(raw, config.is_cuda())
     }
@@ -77,6 +88,10 @@ impl Context {
     /// One context with several sets of frequencies, for batches whose sequences differ in them:
     /// LongRoPE on both sides of its switch, lengths of dynamic NTK. Calls then name the set of
     /// every sequence: [`Step::with_freq_sets`].
+    ///
+    /// # Errors
+    /// Those of [`Config::build`], and [`Error::InvalidArgument`] if there are none or more than 256,
+    /// or they differ in more than frequencies and attention factor.
     pub fn with_sets(configs: &[Config]) -> Result<Context> {
         fn create(
             rest: &[Config],
@@ -95,6 +110,7 @@ impl Context {
             check(unsafe { sys::rope_context_create_sets(pointers.as_ptr(), count, out) })
         }
 
+        require_library()?;
         if configs.len() > 256 {
             return invalid(format_args!("{} sets are more than 256", configs.len()));
         }
@@ -104,19 +120,31 @@ impl Context {
     }
 
     fn own(raw: *mut sys::rope_context, cuda: bool) -> Result<Context> {
-        let raw = NonNull::new(raw).expect("rope_context_create makes a context");
-        let mut context =
-            Context { raw, head_dim: 0, span_dim: 0, pairs: 0, axes: 1, freq_sets: 1, cuda };
+        let raw = made(raw)?;
+        let mut context = Context {
+            raw,
+            head_dim: 0,
+            span_dim: 0,
+            pairs: 0,
+            axes: 1,
+            freq_sets: 1,
+            valid_below: 0,
+            cuda,
+        };
         let info = context.info(0)?;
         context.head_dim = info.head_dim;
         context.span_dim = info.rotary_dim;
         context.pairs = info.pairs;
         context.axes = info.axes.max(1);
         context.freq_sets = info.freq_sets;
+        context.valid_below = info.valid_below;
         Ok(context)
     }
 
     /// Resolved values of one frequency set, which is 0 when there is one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such set.
     pub fn info(&self, freq_set: usize) -> Result<Info> {
         fn size(value: i32) -> usize {
             value.try_into().unwrap_or(0)
@@ -124,7 +152,7 @@ impl Context {
 
         let mut info = sys::rope_info::init();
         // SAFETY: the handle is alive, the struct has the size that it says.
-        check(unsafe { sys::rope_context_info(self.as_raw(), set(freq_set), &mut info) })?;
+        check(unsafe { sys::rope_context_info(self.as_raw(), set(freq_set), &raw mut info) })?;
         Ok(Info {
             head_dim: size(info.head_dim),
             rotary_dim: size(info.rotary_dim),
@@ -134,10 +162,14 @@ impl Context {
             freq_sets: size(info.freq_sets),
             attention_factor: info.attention_factor,
             softmax_factor: info.softmax_factor,
+            valid_below: info.valid_below,
         })
     }
 
     /// The frequencies of one set, one per pair.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such set.
     pub fn inv_freq(&self, freq_set: usize) -> Result<Vec<f64>> {
         let mut out = vec![0.0; self.pairs];
         let count = self.pairs as i32; // came from an i32
@@ -149,6 +181,7 @@ impl Context {
     }
 
     /// For logs: `cpu AVX3`, `cuda:0 sm_90`.
+    #[must_use]
     pub fn backend(&self) -> &str {
         // SAFETY: never NULL, and lives as long as the context.
         unsafe { CStr::from_ptr(sys::rope_context_backend(self.as_raw())) }.to_str().unwrap_or("")
@@ -156,24 +189,37 @@ impl Context {
 
     /// Channels of a head.
     #[inline]
+    #[must_use]
     pub fn head_dim(&self) -> usize {
         self.head_dim
     }
 
     /// Pairs of a head, the width of half a row of cos and sin.
     #[inline]
+    #[must_use]
     pub fn pairs(&self) -> usize {
         self.pairs
     }
 
     /// Ids per token.
     #[inline]
+    #[must_use]
     pub fn axes(&self) -> usize {
         self.axes
     }
 
+    /// The frequencies are right for sequences shorter than this: `i64::MAX`, any length, unless the
+    /// scaling depends on it (LongRoPE, dynamic NTK). Of frequency set 0, which most contexts have
+    /// alone; [`Info::valid_below`] is that of each.
+    #[inline]
+    #[must_use]
+    pub fn valid_below(&self) -> i64 {
+        self.valid_below
+    }
+
     /// The handle, for calls of [`librope-sys`](librope_sys). It stays owned by the context.
     #[inline]
+    #[must_use]
     pub fn as_raw(&self) -> *const sys::rope_context {
         self.raw.as_ptr()
     }
@@ -182,6 +228,10 @@ impl Context {
     /// on the calling thread, token `t` by `positions[t]`: any `i64`. Either may be empty with 0
     /// heads. For contexts with one axis and one frequency set; [`apply`](Context::apply) takes all
     /// others.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a slice does not have the length of its tensor, or the context
+    /// has several axes or sets, or another device. Nothing has been written then.
     #[inline]
     pub fn apply_thd<T: Element>(
         &self,
@@ -254,6 +304,14 @@ impl Context {
     /// rope.apply(&step, (View::bhsd(&q, 4), ViewMut::bhsd(&mut q_out, 4)), ViewMut::bhsd(&mut k, 2))?;
     /// # Ok::<(), librope::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] names what breaks a rule: a tensor, array or rows that do not lie in
+    /// their slice, overlapping heads of an output, positions that do not fit. Nothing has been
+    /// written then. [`Error::Runner`] if the runner failed: outputs are unspecified.
+    ///
+    /// # Panics
+    /// With the payload of a [`ParallelFor`](crate::ParallelFor) that panicked, and then only.
     #[inline]
     pub fn apply<'q, 'k>(
         &self,
@@ -264,6 +322,54 @@ impl Context {
         let (q, k) = (q.into(), k.into());
         // SAFETY: operands hold slices that do not alias.
         unsafe { self.call(step, [&q.input, &k.input, &q.output, &k.output]) }
+    }
+
+    /// Rotates a tensor into a new vector, contiguous in the order of `layout`: out of place without
+    /// a buffer to fill first. A view of [`span`](View::span)s gives spans.
+    ///
+    /// ```
+    /// use librope::{Config, Layout, Pairing, Positions, Step, Strides, View};
+    ///
+    /// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+    /// let (tokens, row) = (5, 10 * 64); // the first 6 of 10 heads of each row
+    /// let qkv = vec![1.0f32; tokens * row];
+    /// let q = View::strided(&qkv, 6, Strides { token: row, head: 64, batch: 0 });
+    /// let q = rope.apply_to_vec(&Step::new(1, tokens, Positions::Offset(7)), q, Layout::Bhsd)?;
+    /// assert_eq!(q.len(), 6 * tokens * 64); // [batch, heads, tokens, head_dim]
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`apply`](Context::apply), [`Error::InvalidArgument`] for a strided `layout`, and
+    /// [`Error::OutOfMemory`].
+    pub fn apply_to_vec<T: Element>(
+        &self,
+        step: &Step<'_>,
+        x: View<'_, T>,
+        layout: Layout,
+    ) -> Result<Vec<T>> {
+        if let Layout::Strided(_) = layout {
+            return invalid(format_args!("apply_to_vec writes contiguous layouts, not {layout:?}"));
+        }
+        let counts = [step.batch, step.tokens];
+        let widths = [self.head_dim, self.span_dim];
+        // Before memory is asked for: sizes that the input does not have come from a mistake.
+        // SAFETY: integers and pointers: zeros are valid.
+        x.raw.check("x", counts, widths, &mut unsafe { std::mem::zeroed() })?;
+        let dim = if x.raw.span { self.span_dim } else { self.head_dim };
+        let Some(len) = product([step.batch, step.tokens, x.raw.heads, dim]) else {
+            return invalid(format_args!("the result is beyond the address space"));
+        };
+        let mut out: Vec<T> = Vec::new();
+        if out.try_reserve_exact(len).is_err() {
+            return Err(Error::OutOfMemory(format!("librope: no memory for {len} elements")));
+        }
+        let raw = Raw { data: out.as_mut_ptr().cast(), len, layout, shape: None, ..x.raw };
+        self.apply(step, (x, ViewMut { raw, of: PhantomData }), ())?;
+        // SAFETY: the call has written every element: the layout is contiguous, and input and output
+        // both hold whole heads, whose other channels are copied, or spans, which turn.
+        unsafe { out.set_len(len) };
+        Ok(out)
     }
 
     /// Rotates q and k in place inside one buffer, as a fused projection writes it. That they do
@@ -281,11 +387,14 @@ impl Context {
     /// rope.apply_packed(
     ///     &Step::new(1, tokens, Positions::Offset(100)),
     ///     &mut qkv,
-    ///     Part { offset: 0, heads: q_heads, strides },
-    ///     Part { offset: q_heads * 64, heads: kv_heads, strides },
+    ///     Part::new(0, q_heads, strides),
+    ///     Part::new(q_heads * 64, kv_heads, strides),
     /// )?;
     /// # Ok::<(), librope::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// Those of [`apply`](Context::apply), and [`Error::InvalidArgument`] if q and k overlap.
     pub fn apply_packed<T: Element>(
         &self,
         step: &Step<'_>,
@@ -332,7 +441,7 @@ impl Context {
                     &mut args.positions,
                 )?;
                 // SAFETY: every element and id that the struct leads to lies inside its slice.
-                check(unsafe { sys::rope_apply_qk(self.as_raw(), &args) })
+                finish(unsafe { sys::rope_apply_qk(self.as_raw(), &raw const args) })
             }
             Angles::Rows(rows) => {
                 if step.cu_seqlens.is_some() || step.freq_sets.is_some() {
@@ -341,9 +450,9 @@ impl Context {
                     ));
                 }
                 let rows = rows.check(step.batch, step.tokens, self.pairs)?;
-                args.cos_sin = &rows;
+                args.cos_sin = &raw const rows;
                 // SAFETY: as above, and for the rows.
-                check(unsafe { sys::rope_apply_qk(self.as_raw(), &args) })
+                finish(unsafe { sys::rope_apply_qk(self.as_raw(), &raw const args) })
             }
         }
     }
@@ -365,6 +474,11 @@ impl Context {
     /// }
     /// # Ok::<(), librope::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the step has rows instead of positions, or these or `out` do not
+    /// fit. Nothing has been written then.
+    #[allow(clippy::needless_pass_by_value, reason = "the slices are borrowed exclusively")]
     pub fn fill_cos_sin(&self, step: &Step<'_>, out: CosSinMut<'_>) -> Result<()> {
         if self.cuda {
             return self.on_cuda();
@@ -381,7 +495,14 @@ impl Context {
         let (batch, tokens) = (length(batch)?, length(tokens)?);
         // SAFETY: ids and rows lie inside their slices, and `out` is exclusive.
         check(unsafe {
-            sys::rope_cos_sin_fill(self.as_raw(), batch, tokens, &raw, &out, ptr::null_mut())
+            sys::rope_cos_sin_fill(
+                self.as_raw(),
+                batch,
+                tokens,
+                &raw const raw,
+                &raw const out,
+                ptr::null_mut(),
+            )
         })
     }
 
@@ -394,6 +515,15 @@ impl Context {
 
 fn set(freq_set: usize) -> i32 {
     i32::try_from(freq_set).unwrap_or(i32::MAX)
+}
+
+/// The end of a call that may have run a [`ParallelFor`](crate::ParallelFor).
+#[inline(always)]
+fn finish(status: sys::rope_status) -> Result<()> {
+    if status == sys::ROPE_ERROR_RUNNER {
+        runner::resume();
+    }
+    check(status)
 }
 
 #[inline]

@@ -12,7 +12,7 @@
 //! #     std::ptr::null::<i32>(), std::ptr::null_mut::<c_void>());
 //! let rope = Config::new(128, 500_000.0, Pairing::Halves).with_device(Device::Cuda(0)).build()?;
 //! // One token of each of 8 sequences; lengths are on the device, so that a graph can be replayed.
-//! let step = Step { stream, ..Step::new(8, 1, Positions::SeqOffsetsI32(seq_lens)) };
+//! let step = Step::new(8, 1, Positions::SeqOffsetsI32(seq_lens)).with_stream(stream);
 //! let q = Tensor::new(q, DType::Bf16, Layout::Bshd, 32);
 //! let k = Tensor::new(k, DType::Bf16, Layout::Bshd, 8);
 //! // SAFETY: the pointers lead to device memory of these shapes until the stream has run.
@@ -33,6 +33,7 @@ use crate::tensor::Layout;
 
 /// q, k or an output in device memory.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct Tensor {
     raw: sys::rope_tensor,
     span: bool,
@@ -74,6 +75,7 @@ impl Tensor {
 
 /// One of the two tensors of a call.
 #[derive(Clone, Copy, Debug, Default)]
+#[must_use]
 pub struct Operand {
     input: Option<Tensor>,
     output: Option<Tensor>,
@@ -100,6 +102,7 @@ impl Operand {
 /// [`crate::Positions`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[must_use]
 pub enum Positions {
     /// Token `i` of every sequence is at this offset plus `i`. A graph captures the value.
     Offset(i64),
@@ -125,6 +128,8 @@ pub enum Positions {
 
 /// What belongs to one step. See [`crate::Step`].
 #[derive(Clone, Copy, Debug)]
+#[must_use]
+#[non_exhaustive]
 pub struct Step {
     /// 1 for packed sequences.
     pub batch: usize,
@@ -158,6 +163,30 @@ impl Step {
             stream: ptr::null_mut(),
         }
     }
+
+    /// Sets what the call does.
+    pub fn with_operation(mut self, operation: Operation) -> Step {
+        self.operation = operation;
+        self
+    }
+
+    /// Packed sequences: `sequences + 1` entries on the device, from 0 to all tokens.
+    pub fn with_cu_seqlens(mut self, cu_seqlens: *const i32, sequences: i32) -> Step {
+        (self.cu_seqlens, self.sequences) = (cu_seqlens, sequences);
+        self
+    }
+
+    /// The frequency set of every sequence, for contexts with several: indices on the device.
+    pub fn with_freq_sets(mut self, freq_sets: *const i32) -> Step {
+        self.freq_sets = freq_sets;
+        self
+    }
+
+    /// Sets the stream: `cudaStream_t` or `CUstream`.
+    pub fn with_stream(mut self, stream: *mut c_void) -> Step {
+        self.stream = stream;
+        self
+    }
 }
 
 impl Context {
@@ -166,6 +195,10 @@ impl Context {
     /// # Safety
     /// All pointers lead to memory of the context's device, of the shapes that the step and the
     /// tensors say, which stays valid and unused by others until the stream has run.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) as of [`Context::apply`], and
+    /// [`Error::Device`](crate::Error::Device) if the driver refused.
     pub unsafe fn apply_cuda(&self, step: &Step, q: Operand, k: Operand) -> Result<()> {
         if !self.backend().starts_with("cuda") {
             return invalid(format_args!("this context lives on {}: use apply", self.backend()));
@@ -216,6 +249,6 @@ impl Context {
             }
         }
         // SAFETY: the caller's promise; the library checks the rest.
-        check(unsafe { sys::rope_apply_qk(self.as_raw(), &args) })
+        check(unsafe { sys::rope_apply_qk(self.as_raw(), &raw const args) })
     }
 }

@@ -1,5 +1,7 @@
 use std::ffi::CStr;
 use std::fmt;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use librope_sys as sys;
 
@@ -29,7 +31,8 @@ pub enum Error {
     Unavailable(String),
     /// `config.json` was not understood; the message names the key.
     Parse(String),
-    /// The runner failed: the outputs are unspecified.
+    /// The runner failed: the outputs are unspecified. (A [`ParallelFor`](crate::ParallelFor) that
+    /// panics is no error: the panic goes on in the caller.)
     Runner(String),
     /// The driver of the device refused: the outputs are unspecified.
     Device(String),
@@ -46,6 +49,7 @@ pub enum Error {
 
 impl Error {
     /// The number in `librope/rope.h`, always negative.
+    #[must_use]
     pub fn status(&self) -> i32 {
         match self {
             Error::InvalidArgument(_) => sys::ROPE_ERROR_INVALID_ARGUMENT,
@@ -61,6 +65,7 @@ impl Error {
     }
 
     /// What was refused, and why.
+    #[must_use]
     pub fn message(&self) -> &str {
         match self {
             Error::InvalidArgument(message)
@@ -107,6 +112,11 @@ pub(crate) fn check(status: sys::rope_status) -> Result<()> {
     if status == sys::ROPE_OK { Ok(()) } else { Err(last(status)) }
 }
 
+/// The handle that a create function reported as made.
+pub(crate) fn made<T>(handle: *mut T) -> Result<NonNull<T>> {
+    NonNull::new(handle).ok_or_else(|| Error::Internal("librope: a handle is NULL".into()))
+}
+
 #[cold]
 #[inline(never)]
 fn last(status: sys::rope_status) -> Error {
@@ -115,9 +125,52 @@ fn last(status: sys::rope_status) -> Error {
     Error::new(status, message.to_string_lossy().into_owned())
 }
 
+/// Refuses a library whose ABI may be another: before 1.0, one of another minor version. Asked by
+/// whatever makes a handle or needs none; the library is asked once per process.
+#[inline]
+pub(crate) fn require_library() -> Result<()> {
+    static LOADED: OnceLock<i32> = OnceLock::new();
+    // SAFETY: takes nothing, returns a number.
+    let loaded = *LOADED.get_or_init(|| unsafe { sys::rope_version() });
+    if is_compatible(loaded) { Ok(()) } else { Err(incompatible(loaded)) }
+}
+
+fn is_compatible(loaded: i32) -> bool {
+    const { assert!(sys::ROPE_VERSION_MAJOR == 0, "from 1.0 on, minor versions only add") }
+    loaded / 100 == sys::ROPE_VERSION_MAJOR * 100 + sys::ROPE_VERSION_MINOR
+}
+
+#[cold]
+fn incompatible(loaded: i32) -> Error {
+    Error::Unsupported(format!(
+        "librope: the loaded library is version {}.{}.{}, and this crate was made for {}.{}: before \
+         1.0, minor versions have different ABIs",
+        loaded / 10000,
+        loaded / 100 % 100,
+        loaded % 100,
+        sys::ROPE_VERSION_MAJOR,
+        sys::ROPE_VERSION_MINOR
+    ))
+}
+
 /// A mistake that is caught on this side, before the C call could reach beyond a slice.
 #[cold]
 #[inline(never)]
 pub(crate) fn invalid<T>(message: fmt::Arguments<'_>) -> Result<T> {
     Err(Error::InvalidArgument(format!("librope: {message}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{incompatible, is_compatible};
+
+    #[test]
+    fn minor_versions_are_different_abis_before_1_0() {
+        assert!(is_compatible(100) && is_compatible(101) && is_compatible(199));
+        for other in [0, 99, 200, 10_100, 10_000, -1] {
+            assert!(!is_compatible(other), "{other}");
+        }
+        let message = incompatible(20_345).to_string();
+        assert!(message.contains("2.3.45") && message.contains("0.1"), "{message}");
+    }
 }

@@ -1,9 +1,11 @@
 use librope_sys as sys;
 
-use crate::error::{Result, check, invalid};
+use crate::error::{Result, check, invalid, require_library};
 
-/// Text, then at most one image or video, as a prompt of a multimodal model holds them.
+/// Text, then at most one image or video, as a prompt of a multimodal model holds them. The fields are
+/// those of the C struct, which is frozen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
 pub struct Run {
     /// Tokens of text.
     pub text: i64,
@@ -42,7 +44,12 @@ impl Run {
 /// assert_eq!(next, 6);
 /// # Ok::<(), librope::Error>(())
 /// ```
+///
+/// # Errors
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for runs that break a rule, and
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
 pub fn run_ids(runs: &[Run], start: i64) -> Result<(Vec<i64>, i64)> {
+    require_library()?;
     let raw: Vec<sys::rope_run> = runs
         .iter()
         .map(|r| sys::rope_run { text: r.text, t: r.t, h: r.h, w: r.w, t_interval: r.t_interval })
@@ -60,7 +67,7 @@ pub fn run_ids(runs: &[Run], start: i64) -> Result<(Vec<i64>, i64)> {
     let mut next = 0;
     // SAFETY: `count` runs; `ids` has 3 * tokens entries; `next` is writable.
     check(unsafe {
-        sys::rope_run_ids(raw.as_ptr(), count, start, ids.as_mut_ptr(), tokens, &mut next)
+        sys::rope_run_ids(raw.as_ptr(), count, start, ids.as_mut_ptr(), tokens, &raw mut next)
     })?;
     Ok((ids, next))
 }

@@ -1,10 +1,16 @@
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
-#![warn(clippy::undocumented_unsafe_blocks)]
+#![warn(clippy::undocumented_unsafe_blocks, clippy::pedantic)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "`as` stands where a check has been made, or where a number that wraps is refused by the \
+              library; a decode call takes less than 100 ns, and each conversion would add to it"
+)]
+#![allow(clippy::inline_always, reason = "measured: benches/overhead.rs")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "candle")]
-pub mod candle;
 mod config;
 mod context;
 pub mod cuda;
@@ -17,10 +23,12 @@ mod ndarray;
 mod positions;
 mod rows;
 mod runner;
+mod scaling;
+mod size;
 mod step;
 mod tensor;
 
-pub use config::{Angle, Config, Device, LongRope, Pairing, Rounding, Scaling, Yarn};
+pub use config::{Angle, Config, Device, Pairing, Rounding};
 pub use context::{Context, Info};
 pub use element::{DType, Element};
 pub use error::{Error, Result};
@@ -31,6 +39,7 @@ pub use model::Model;
 pub use positions::{Ids, Offsets, Positions};
 pub use rows::{CosSin, CosSinMut};
 pub use runner::{ParallelFor, Pool, Runner};
+pub use scaling::{LongRope, Scaling, Yarn};
 pub use step::{Operation, Step};
 pub use tensor::{Layout, Operand, Part, Strides, View, ViewMut};
 
@@ -43,6 +52,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// let (major, minor, patch) = librope::library_version();
 /// println!("librope {major}.{minor}.{patch}, crate {}", librope::VERSION);
 /// ```
+#[must_use]
 pub fn library_version() -> (i32, i32, i32) {
     // SAFETY: takes nothing, returns a number.
     let version = unsafe { sys::rope_version() };

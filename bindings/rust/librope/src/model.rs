@@ -6,7 +6,7 @@ use librope_sys as sys;
 
 use crate::config::Config;
 use crate::context::Context;
-use crate::error::{Result, check};
+use crate::error::{Result, check, made, require_library};
 
 /// A model's `config.json`: its kinds of RoPE, and which layer is of which kind.
 ///
@@ -19,7 +19,7 @@ use crate::error::{Result, check};
 ///         "rope_local_base_freq": 10000, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
 ///         "num_hidden_layers": 12}"#,
 /// )?;
-/// let ropes = model.contexts()?; // one per kind
+/// let ropes = model.contexts(1)?; // one per kind
 /// for layer in 0..12 {
 ///     let rope = &ropes[model.layer_type(layer)?];
 ///     assert_eq!(rope.head_dim(), 256);
@@ -38,16 +38,22 @@ impl Model {
     /// Reads a model's `config.json`, or its `rope_parameters` (`rope_scaling`) dictionary alone,
     /// which has no layers. The text is untrusted; what it does not say clearly is
     /// [`Error::Parse`](crate::Error::Parse).
+    ///
+    /// # Errors
+    /// [`Error::Parse`](crate::Error::Parse) for what is not JSON, or lacks a key, or has an impossible
+    /// value; [`Error::Unsupported`](crate::Error::Unsupported) for a model without RoPE.
     pub fn from_json(json: impl AsRef<[u8]>) -> Result<Model> {
+        require_library()?;
         let json = json.as_ref();
         let mut model = ptr::null_mut();
         // SAFETY: `json` has `len` bytes and is not kept.
-        check(unsafe { sys::rope_model_create(json.as_ptr().cast(), json.len(), &mut model) })?;
-        Ok(Model(NonNull::new(model).expect("rope_model_create makes a model")))
+        check(unsafe { sys::rope_model_create(json.as_ptr().cast(), json.len(), &raw mut model) })?;
+        Ok(Model(made(model)?))
     }
 
     /// The names of the kinds of RoPE, at least one: `full_attention`, `sliding_attention`, `nope`,
     /// `vision`, ...
+    #[must_use]
     pub fn layer_types(&self) -> impl ExactSizeIterator<Item = &str> {
         // SAFETY: the handle is alive.
         let count = unsafe { sys::rope_model_layer_types(self.0.as_ptr()) };
@@ -60,6 +66,7 @@ impl Model {
     }
 
     /// The number of the kind of that name.
+    #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         self.layer_types().position(|n| n == name)
     }
@@ -67,25 +74,60 @@ impl Model {
     /// The kind of one layer of the language model: an index into
     /// [`layer_types`](Model::layer_types) and [`contexts`](Model::contexts). Layers without RoPE
     /// have a kind like any other.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such layer.
     pub fn layer_type(&self, layer: usize) -> Result<usize> {
         let layer = i32::try_from(layer).unwrap_or(i32::MAX);
         let mut t = 0;
         // SAFETY: the handle is alive, `t` is writable.
-        check(unsafe { sys::rope_model_layer_type(self.0.as_ptr(), layer, &mut t) })?;
-        Ok(usize::try_from(t).expect("kinds are numbered from 0"))
+        check(unsafe { sys::rope_model_layer_type(self.0.as_ptr(), layer, &raw mut t) })?;
+        Ok(t as usize) // numbered from 0
     }
 
     /// The configuration of one kind, for what is the program's to add: device, sequence length,
     /// rounding.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such kind.
     pub fn config(&self, layer_type: usize) -> Result<Config> {
         let layer_type = i32::try_from(layer_type).unwrap_or(i32::MAX);
         // SAFETY: the handle is alive, and the tables that the call points to live as long as it.
         Config::read(|raw| unsafe { sys::rope_model_config(self.0.as_ptr(), layer_type, raw) })
     }
 
-    /// One context per kind, made from the configurations as they are.
-    pub fn contexts(&self) -> Result<Vec<Context>> {
-        (0..self.layer_types().len()).map(|t| self.config(t)?.build()).collect()
+    /// One context per kind. Where frequencies depend on the length of the sequence (LongRoPE,
+    /// dynamic NTK), they are those of `seq_len` tokens, and right while sequences are shorter than
+    /// [`Context::valid_below`]; other models ignore `seq_len`.
+    ///
+    /// ```
+    /// # let (short, long) = (vec![1.25; 32], vec![1.5; 32]);
+    /// # let json = format!(r#"{{"model_type": "phi3", "hidden_size": 128, "num_attention_heads": 2,
+    /// #     "num_hidden_layers": 2, "max_position_embeddings": 131072, "rope_theta": 10000.0,
+    /// #     "original_max_position_embeddings": 4096,
+    /// #     "rope_scaling": {{"type": "longrope", "short_factor": {short:?},
+    /// #                       "long_factor": {long:?}}}}}"#);
+    /// # let prompt = 4090;
+    /// let model = librope::Model::from_json(json)?;
+    /// let mut ropes = model.contexts(prompt)?;
+    /// for seq_len in prompt..prompt + 100 {
+    ///     if ropes.iter().any(|rope| seq_len >= rope.valid_below()) {
+    ///         ropes = model.contexts(seq_len)?; // microseconds
+    ///     }
+    ///     // the forward pass of a sequence of seq_len tokens
+    /// }
+    /// # assert_eq!(ropes[0].valid_below(), i64::MAX); // the long factors have no end
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Config::build`]; a `seq_len` that is not positive is one where it matters.
+    pub fn contexts(&self, seq_len: i64) -> Result<Vec<Context>> {
+        let context = |layer_type| {
+            let config = self.config(layer_type)?;
+            if config.needs_seq_len() { config.with_seq_len(seq_len) } else { config }.build()
+        };
+        (0..self.layer_types().len()).map(context).collect()
     }
 }
 

@@ -32,14 +32,14 @@ fn raw<T: Element>(data: *mut T, shape: &[usize], strides: &[isize], axes: Axes)
         ));
     }
     let (batches, batch_stride) = match batch {
-        Some(axis) => (shape[axis], stride(axis)?),
+        Some(first) => (shape[first], stride(first)?),
         None => (1, 0),
     };
     let strides = Strides { batch: batch_stride, token: stride(token)?, head: stride(head)? };
     let (tokens, heads) = (shape[token], shape[head]);
     let empty = batches == 0 || tokens == 0 || heads == 0;
     // An array lies inside one allocation, so this does not overflow.
-    let len = if empty { Some(0) } else { strides.reach(batches, tokens, heads, channels) };
+    let len = if empty { Some(0) } else { strides.reach([batches, tokens, heads], channels) };
     Ok(Raw {
         data: data.cast(),
         len: len.unwrap_or(0),
@@ -55,6 +55,10 @@ macro_rules! constructors {
     ($view:ident, $array3:ident, $array4:ident, $pointer:ident, $($mutable:tt)?) => {
         impl<'a, T: Element> $view<'a, T> {
             /// An ndarray view `[tokens, heads, channels]`, with batch 1. Needs feature `ndarray`.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if channels are not adjacent
+            /// or a stride is negative.
             pub fn from_thd($($mutable)? array: $array3<'a, T>) -> Result<Self> {
                 let data = array.$pointer().cast_mut();
                 let raw = raw(data, array.shape(), array.strides(), THD)?;
@@ -62,6 +66,10 @@ macro_rules! constructors {
             }
 
             /// An ndarray view `[batch, tokens, heads, channels]`. Needs feature `ndarray`.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if channels are not adjacent
+            /// or a stride is negative.
             pub fn from_bshd($($mutable)? array: $array4<'a, T>) -> Result<Self> {
                 let data = array.$pointer().cast_mut();
                 let raw = raw(data, array.shape(), array.strides(), BSHD)?;
@@ -69,6 +77,10 @@ macro_rules! constructors {
             }
 
             /// An ndarray view `[batch, heads, tokens, channels]`. Needs feature `ndarray`.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if channels are not adjacent
+            /// or a stride is negative.
             pub fn from_bhsd($($mutable)? array: $array4<'a, T>) -> Result<Self> {
                 let data = array.$pointer().cast_mut();
                 let raw = raw(data, array.shape(), array.strides(), BHSD)?;
@@ -122,7 +134,7 @@ mod tests {
     }
 
     fn numbers(n: usize) -> Vec<f32> {
-        (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect()
+        (0..n).map(|i| f32::from((i * 37 % 101) as u8) / 50.0 - 1.0).collect()
     }
 
     #[test]

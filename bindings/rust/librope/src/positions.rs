@@ -1,7 +1,7 @@
 use librope_sys as sys;
 
 use crate::error::{Result, invalid};
-use crate::tensor::product;
+use crate::size::{product, reach};
 
 /// An array of ids. Slices convert into it: `Positions::tokens(&ids)`.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,7 @@ arrays!(Ids I32 i32, Ids I64 i64, Ids F32 f32, Offsets I32 i32, Offsets I64 i64)
 /// Where the positions of tokens come from. Variants without axes use one id for all axes (text).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[must_use]
 pub enum Positions<'a> {
     /// Token `i` of every sequence is at this offset plus `i`.
     Offset(i64),
@@ -173,12 +174,7 @@ impl<'a> Positions<'a> {
                 raw.stride_axis = axis as i64;
                 raw.stride_batch = b as i64;
                 raw.stride_token = token as i64;
-                let reach = (|| {
-                    let axis = axis.checked_mul(axes - 1)?;
-                    let b = b.checked_mul(batch.checked_sub(1)?)?;
-                    let token = token.checked_mul(tokens.checked_sub(1)?)?;
-                    axis.checked_add(b)?.checked_add(token)?.checked_add(1)
-                })();
+                let reach = reach([axis, b, token], [axes, batch, tokens], 1);
                 let len = ids.len();
                 if batch > 0 && tokens > 0 && reach.is_none_or(|reach| reach > len) {
                     return invalid(format_args!(

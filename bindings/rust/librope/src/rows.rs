@@ -5,6 +5,7 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::element::{DType, Element};
 use crate::error::{Result, invalid};
+use crate::size::{product, reach};
 
 #[derive(Clone, Copy, Debug)]
 struct Raw {
@@ -36,10 +37,7 @@ impl Raw {
         let width = if half { pairs } else { 2 * pairs };
         let stride = if self.stride == 0 { width } else { self.stride };
         let batch = if self.shared { 1 } else { batch };
-        let need = batch.checked_mul(tokens).and_then(|rows| {
-            let last = rows.checked_sub(1)?;
-            last.checked_mul(stride)?.checked_add(width)
-        });
+        let need = product([batch, tokens]).and_then(|rows| reach([stride], [rows], width));
         let exact = exact && self.stride == 0;
         let fits = need.is_some_and(|n| if exact { n == self.len } else { n <= self.len });
         if !fits && batch > 0 && tokens > 0 {
@@ -122,6 +120,7 @@ macro_rules! formats {
 /// [`fill_cos_sin`](crate::Context::fill_cos_sin) wrote once for all layers of a step. They hold
 /// the attention factor. Slices may be longer than the call's rows.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct CosSin<'a> {
     raw: Raw,
     of: PhantomData<&'a [u8]>,
@@ -155,6 +154,7 @@ impl<'a> CosSin<'a> {
 /// Where [`fill_cos_sin`](crate::Context::fill_cos_sin) writes. Slices must have the length of the
 /// call's rows, unless there is a stride.
 #[derive(Debug)]
+#[must_use]
 pub struct CosSinMut<'a> {
     raw: Raw,
     of: PhantomData<&'a mut [u8]>,

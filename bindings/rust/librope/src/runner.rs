@@ -1,3 +1,5 @@
+use std::any::Any;
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,13 +8,14 @@ use std::ptr::{self, NonNull};
 
 use librope_sys as sys;
 
-use crate::error::{Result, check};
+use crate::error::{Result, check, made, require_library};
 
 /// Threads for calls that move more than 128 KiB, which are cut into tasks of about 64 KiB. A decode
 /// step always runs on the calling thread, and so does everything without a runner.
 ///
 /// From a [`Pool`], from rayon (`Runner::rayon`, feature `rayon`), or from any [`ParallelFor`].
 #[derive(Clone, Copy)]
+#[must_use]
 pub struct Runner<'a> {
     raw: sys::rope_runner,
     of: PhantomData<&'a ()>,
@@ -28,7 +31,8 @@ unsafe impl Sync for Runner<'_> {}
 /// # Safety
 /// [`parallel_for`](ParallelFor::parallel_for) must call `task(i)` exactly once for every `i` below
 /// `count`, in any order and on any threads, and return after the last call has: tasks write to the
-/// caller's tensors. A panic tells that some were not called.
+/// caller's tensors. A panic tells that some were not called; it leaves the call that lent the
+/// runner with its payload, as from [`std::thread::scope`], and the tensors are unspecified.
 ///
 /// ```
 /// use librope::{ParallelFor, Runner};
@@ -63,7 +67,7 @@ impl<'a> Runner<'a> {
     }
 
     pub(crate) fn as_raw(&self) -> *const sys::rope_runner {
-        &self.raw
+        &raw const self.raw
     }
 }
 
@@ -88,12 +92,29 @@ unsafe extern "C" fn call<P: ParallelFor>(
     // SAFETY: Runner::new put it there, and the Runner's lifetime keeps it.
     let pool = unsafe { &*pool.cast::<P>() };
     let task = Task(task);
-    // Unwinding must not reach C. The status becomes Error::Runner.
+    // Unwinding must not reach C: it goes on in `resume`, when the C call has returned.
     let result = panic::catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the library's own function and argument, with an index below `count`.
         pool.parallel_for(count, &|i| unsafe { f(task.get(), i) });
     }));
-    i32::from(result.is_err())
+    let Err(payload) = result else { return 0 };
+    PANIC.set(Some(payload));
+    1
+}
+
+thread_local! {
+    /// The panic of a runner, from the C callback to the end of the C call: both are on the thread
+    /// that made the call, and nothing runs between them.
+    static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
+}
+
+/// Goes on with the panic that ended this thread's C call, if that was what ended it. The payload is
+/// never dropped here: its own `drop` might panic.
+#[cold]
+pub(crate) fn resume() {
+    if let Some(payload) = PANIC.take() {
+        panic::resume_unwind(payload);
+    }
 }
 
 impl fmt::Debug for Runner<'_> {
@@ -123,12 +144,16 @@ unsafe impl Sync for Pool {}
 
 impl Pool {
     /// `threads` says how many work, the caller's included; 0: one per CPU of this process.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if threads cannot be started.
     pub fn new(threads: usize) -> Result<Pool> {
+        require_library()?;
         let threads = i32::try_from(threads).unwrap_or(i32::MAX);
         let mut pool = ptr::null_mut();
         // SAFETY: `pool` is writable.
-        check(unsafe { sys::rope_pool_create(threads, &mut pool) })?;
-        Ok(Pool(NonNull::new(pool).expect("rope_pool_create makes a pool")))
+        check(unsafe { sys::rope_pool_create(threads, &raw mut pool) })?;
+        Ok(Pool(made(pool)?))
     }
 
     /// For [`Step::with_runner`](crate::Step::with_runner).
@@ -163,6 +188,10 @@ mod with_rayon {
     // SAFETY: rayon calls the closure once per index and returns after the last.
     unsafe impl ParallelFor for Current {
         fn parallel_for(&self, count: u32, task: &(dyn Fn(u32) + Sync)) {
+            // With one thread, a pool would only move the work to another core.
+            if rayon::current_num_threads() < 2 {
+                return (0..count).for_each(task);
+            }
             (0..count).into_par_iter().for_each(task);
         }
     }

@@ -30,6 +30,7 @@ pub(crate) enum Angles<'a> {
 /// What belongs to one step of the program and is the same for all its layers: sizes, positions, the
 /// operation, the threads.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct Step<'a> {
     pub(crate) batch: usize,
     pub(crate) tokens: usize,

@@ -5,9 +5,12 @@ use librope_sys as sys;
 
 use crate::element::{DType, Element};
 use crate::error::{Result, invalid};
+use crate::size::{self, product};
 
-/// Distances in elements between batch rows, tokens and heads. Channels of a head are adjacent.
+/// Distances in elements between batch rows, tokens and heads. Channels of a head are adjacent. These
+/// three are all there are, now and later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
 pub struct Strides {
     /// From one batch row to the next.
     pub batch: usize,
@@ -79,7 +82,7 @@ impl Raw {
                 tensor.stride_token = s.token as i64;
                 tensor.stride_head = s.head as i64;
                 let empty = batch == 0 || tokens == 0 || self.heads == 0;
-                let reach = || s.reach(batch, tokens, self.heads, dim);
+                let reach = || s.reach([batch, tokens, self.heads], dim);
                 (sys::ROPE_LAYOUT_STRIDED, empty || reach().is_some_and(|r| r <= self.len))
             }
         };
@@ -102,24 +105,11 @@ impl Raw {
     }
 }
 
-/// The product, or `None` if it does not fit.
-#[inline]
-pub(crate) fn product<const N: usize>(factors: [usize; N]) -> Option<usize> {
-    // Sizes below 2^16 each, the common case of four, cannot overflow.
-    if N <= 4 && factors.iter().fold(0, |all, f| all | f) < 1 << 16 {
-        return Some(factors.iter().product());
-    }
-    factors.iter().try_fold(1usize, |all, &f| all.checked_mul(f))
-}
-
 impl Strides {
     /// One more than the largest offset touched; `None` if it does not fit.
     #[inline]
-    pub(crate) fn reach(&self, b: usize, t: usize, h: usize, dim: usize) -> Option<usize> {
-        let batch = self.batch.checked_mul(b - 1)?;
-        let token = self.token.checked_mul(t - 1)?;
-        let head = self.head.checked_mul(h - 1)?;
-        batch.checked_add(token)?.checked_add(head)?.checked_add(dim)
+    pub(crate) fn reach(&self, [batch, tokens, heads]: [usize; 3], dim: usize) -> Option<usize> {
+        size::reach([self.batch, self.token, self.head], [batch, tokens, heads], dim)
     }
 }
 
@@ -194,6 +184,7 @@ macro_rules! layouts {
 /// q or k to read: a slice, its layout and its heads. Batch and tokens belong to the
 /// [`Step`](crate::Step).
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct View<'a, T> {
     pub(crate) raw: Raw,
     pub(crate) of: PhantomData<&'a [T]>,
@@ -210,6 +201,7 @@ impl<'a, T: Element> View<'a, T> {
 
 /// q or k to write, or to turn in place: a slice, its layout and its heads.
 #[derive(Debug)]
+#[must_use]
 pub struct ViewMut<'a, T> {
     pub(crate) raw: Raw,
     pub(crate) of: PhantomData<&'a mut [T]>,
@@ -240,6 +232,7 @@ impl<T> Pointer<T> for &mut [T] {
 /// `(View, ViewMut)` to read the one and write the other. These cannot alias, so a mistake in
 /// strides cannot turn into values rotated twice.
 #[derive(Debug)]
+#[must_use]
 pub struct Operand<'a> {
     pub(crate) input: Option<Raw>,
     pub(crate) output: Option<Raw>,
@@ -270,6 +263,8 @@ impl<'a, T: Element> From<(View<'a, T>, ViewMut<'a, T>)> for Operand<'a> {
 /// Where q or k lies inside one packed buffer: see
 /// [`apply_packed`](crate::Context::apply_packed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
 pub struct Part {
     /// Its first element in the buffer.
     pub offset: usize,
@@ -280,6 +275,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// `heads` heads with these strides, from element `offset` of the buffer on.
+    pub fn new(offset: usize, heads: usize, strides: Strides) -> Part {
+        Part { offset, heads, strides }
+    }
+
     /// The part as a view; none if it begins beyond the buffer.
     pub(crate) fn of<T: Element>(&self, name: &str, data: *mut T, len: usize) -> Result<Raw> {
         if self.offset > len {

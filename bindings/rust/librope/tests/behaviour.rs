@@ -3,15 +3,14 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use common::Random;
 use librope::half::bf16;
 use librope::{
     Angle, Config, Context, CosSin, CosSinMut, DType, Device, Error, LongRope, Model, Operation,
-    Pairing, ParallelFor, Part, Pool, Positions, Rounding, Run, Runner, Scaling, Step, Strides,
-    View, ViewMut, Yarn, run_ids,
+    Pairing, Part, Pool, Positions, Rounding, Run, Runner, Scaling, Step, Strides, View, ViewMut,
+    Yarn, run_ids,
 };
 
 fn rope(head_dim: usize) -> Context {
@@ -109,11 +108,11 @@ fn configurations_are_checked() {
     refused(base().with_freq_factors([1.0; 31]).build(), "table_length");
     let both = base().with_freq_factors([1.0; 32]).with_pair_axis(2, [0u8; 31]);
     refused(both.build(), "one entry per pair");
-    let long = LongRope { original_max_position_embeddings: 4096, ..LongRope::default() };
+    let long = LongRope::new([], [], 4096);
     assert!(base().with_scaling(Scaling::LongRope(long)).build().is_err());
 
     // A scaling replaces all numbers of the one before it.
-    let yarn = Yarn { factor: 4.0, original_max_position_embeddings: 4096, ..Yarn::default() };
+    let yarn = Yarn::new(4.0, 4096);
     let config = base().with_scaling(Scaling::Yarn(yarn)).with_scaling(Scaling::Default);
     assert_eq!(config.build().unwrap().inv_freq(0), rope(64).inv_freq(0));
     let frequencies = rope(64).inv_freq(0).unwrap();
@@ -172,7 +171,6 @@ fn slices_of_other_lengths_are_refused() {
     apply(&step.with_cu_seqlens(&[0, 4]), whole, "cu_seqlens[1] (4)");
     apply(&step.with_freq_sets(&[0]), whole, "freq_sets");
     apply(&step.with_freq_sets(&[0, 0]), whole, "2 entries");
-    apply(&Step::new(0, 3, Positions::Offset(0)), |q| ViewMut::bshd(&mut q[..0], 2), "batch");
     assert_eq!(q, before, "nothing is written on error");
     refused(rope.apply(&step, (), ()), "absent");
 }
@@ -213,6 +211,8 @@ fn no_tokens_is_no_work() {
     rope.apply_thd::<f32>(&[], &mut [], 4, &mut [], 2).unwrap();
     let step = Step::new(2, 0, Positions::Offset(0));
     rope.apply(&step, ViewMut::<f32>::bshd(&mut [], 4), ()).unwrap();
+    let step = Step::new(0, 2, Positions::Offset(0));
+    rope.apply(&step, ViewMut::<f32>::bshd(&mut [], 4), ()).unwrap();
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn short_call_gives_the_bits_of_the_full_one() {
 
 #[test]
 fn gradient_inverse_and_shift_differ_by_the_attention_factor() {
-    let yarn = Yarn { factor: 32.0, original_max_position_embeddings: 4096, ..Yarn::default() };
+    let yarn = Yarn::new(32.0, 4096);
     let config = Config::new(32, 10000.0, Pairing::Halves).with_angle(Angle::Exact);
     let rope = config.with_scaling(Scaling::Yarn(yarn)).build().unwrap();
     let a = rope.info(0).unwrap().attention_factor as f32;
@@ -280,8 +280,8 @@ fn packed_buffers_turn_in_place() {
     let buffer: Vec<bf16> = Random(8).vec(tokens * row);
     let strides = Strides { token: row, head: 64, batch: 0 };
     let step = Step::new(1, tokens, Positions::Offset(100));
-    let q = Part { offset: 0, heads: 6, strides };
-    let k = Part { offset: 6 * 64, heads: 2, strides };
+    let q = Part::new(0, 6, strides);
+    let k = Part::new(6 * 64, 2, strides);
     let mut got = buffer.clone();
     rope.apply_packed(&step, &mut got, q, k).unwrap();
     for t in 0..tokens {
@@ -290,12 +290,13 @@ fn packed_buffers_turn_in_place() {
         assert_eq!(got[t * row..][..8 * 64], want);
         assert_eq!(got[t * row..][8 * 64..row], buffer[t * row..][8 * 64..row]); // v
     }
-    let inside = Part { offset: 5 * 64, ..k };
+    let inside = Part::new(5 * 64, 2, strides);
     refused(rope.apply_packed(&step, &mut got, q, inside), "overlaps");
     refused(rope.apply_packed(&step, &mut got, q, q), "overlaps");
-    let last = Part { offset: 9 * 64 + 1, heads: 1, strides };
+    let last = Part::new(9 * 64 + 1, 1, strides);
     refused(rope.apply_packed(&step, &mut got, q, last), "reaches beyond");
-    refused(rope.apply_packed(&step, &mut got, q, Part { offset: usize::MAX, ..k }), "begins at");
+    let beyond = Part::new(usize::MAX, 2, strides);
+    refused(rope.apply_packed(&step, &mut got, q, beyond), "begins at");
 }
 
 #[test]
@@ -347,15 +348,12 @@ fn several_axes_and_sets() {
     assert_eq!(q, q2);
 
     let long = |seq_len| {
-        let factors = |step: f64| (0..48).map(|i| 1.0 + step * f64::from(i)).collect();
-        Config::new(96, 10000.0, Pairing::Halves).with_scaling(Scaling::LongRope(LongRope {
-            short_factor: factors(0.01),
-            long_factor: factors(1.3),
-            original_max_position_embeddings: 4096,
-            max_position_embeddings: 131072,
-            seq_len,
-            factor: 0.0,
-        }))
+        let factors = |step: f64| (0..48).map(|i| 1.0 + step * f64::from(i)).collect::<Vec<f64>>();
+        Config::new(96, 10000.0, Pairing::Halves).with_scaling(Scaling::LongRope(
+            LongRope::new(factors(0.01), factors(1.3), 4096)
+                .with_max_position_embeddings(131_072)
+                .with_seq_len(seq_len),
+        ))
     };
     let switch = long(1).next_change(1).unwrap().unwrap();
     assert_eq!(switch, 4097);
@@ -397,7 +395,7 @@ fn models_name_the_kind_of_every_layer() {
         "num_key_value_heads": 4, "rope_theta": 2000000.0, "no_rope_layer_interval": 4,
         "num_hidden_layers": 8}"#;
     let model = Model::from_json(json).unwrap();
-    let ropes = model.contexts().unwrap();
+    let ropes = model.contexts(1).unwrap();
     assert_eq!(ropes.len(), model.layer_types().len());
     let nope = model.find("nope").unwrap();
     assert!(model.config(nope).unwrap().is_nope());
@@ -434,54 +432,6 @@ fn models_name_the_kind_of_every_layer() {
     assert!(config.needs_seq_len());
     let rope = config.with_seq_len(10).build().unwrap();
     assert!((rope.inv_freq(0).unwrap()[0] - 1.0 / 1.5).abs() < 1e-7);
-}
-
-struct Threads(AtomicU32);
-
-// SAFETY: one scoped thread per index, joined at the end.
-unsafe impl ParallelFor for Threads {
-    fn parallel_for(&self, count: u32, task: &(dyn Fn(u32) + Sync)) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-        thread::scope(|scope| {
-            for i in 0..count {
-                scope.spawn(move || task(i));
-            }
-        });
-    }
-}
-
-struct Panics;
-
-// SAFETY: calls nothing, and tells so by the panic.
-unsafe impl ParallelFor for Panics {
-    fn parallel_for(&self, _: u32, _: &(dyn Fn(u32) + Sync)) {
-        panic!("this runner never runs");
-    }
-}
-
-#[test]
-fn runners_give_the_bits_of_one_thread() {
-    let rope = rope(128);
-    let x: Vec<f32> = Random(15).vec(512 * 8 * 128);
-    let rotate = |runner: Option<Runner>| {
-        let mut q = x.clone();
-        let step = Step::new(1, 512, Positions::Offset(3));
-        let step = runner.into_iter().fold(step, |step, runner| step.with_runner(runner));
-        rope.apply(&step, ViewMut::bshd(&mut q, 8), ()).map(|()| q)
-    };
-    let want = rotate(None).unwrap();
-    let pool = Pool::new(2).unwrap();
-    assert!(rotate(Some(pool.runner())).unwrap() == want);
-    let threads = Threads(AtomicU32::new(0));
-    assert!(rotate(Some(Runner::new(&threads))).unwrap() == want);
-    assert!(threads.0.into_inner() > 1);
-    assert!(matches!(rotate(Some(Runner::new(&Panics))), Err(Error::Runner(_))));
-    #[cfg(feature = "rayon")]
-    {
-        assert!(rotate(Some(Runner::rayon())).unwrap() == want);
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-        assert!(rotate(Some(Runner::new(&pool))).unwrap() == want);
-    }
 }
 
 #[test]

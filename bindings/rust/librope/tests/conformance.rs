@@ -58,15 +58,11 @@ fn config_of(parameters: &Value, model: &Value, head_dim: usize, seq_len: i64) -
         "dynamic" => {
             Scaling::Dynamic { factor: number("factor"), max_position_embeddings: max, seq_len }
         }
-        "yarn" => Scaling::Yarn(Yarn {
-            factor: number("factor"),
-            original_max_position_embeddings: original,
-            beta_fast: number("beta_fast"),
-            beta_slow: number("beta_slow"),
-            mscale: number("mscale"),
-            mscale_all_dim: number("mscale_all_dim"),
-            ..Yarn::default()
-        }),
+        "yarn" => Scaling::Yarn(
+            Yarn::new(number("factor"), original)
+                .with_beta(number("beta_fast"), number("beta_slow"))
+                .with_mscale(number("mscale"), number("mscale_all_dim")),
+        ),
         "llama3" => Scaling::Llama3 {
             factor: number("factor"),
             low_freq_factor: number("low_freq_factor"),

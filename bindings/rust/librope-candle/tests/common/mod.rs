@@ -1,5 +1,4 @@
-//! candle's own rotary embedding beside librope: equality in `tests`, speed in `benches`. A crate of
-//! its own, because candle-nn takes minutes to build and librope does not need it.
+//! Tables of cos and sin as candle makes them, and numbers.
 
 use candle_core::{DType, Device, Result, Tensor};
 

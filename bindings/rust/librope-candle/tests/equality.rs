@@ -1,13 +1,15 @@
 //! librope gives the bits of `candle_nn::rotary_emb`, has the gradient that candle lacks, and says no
 //! where candle does.
 
+mod common;
+
 use std::sync::Arc;
 
-use candle_compare::{numbers, tables};
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::rotary_emb;
-use librope::candle::{self as ours, Dims, Rope};
-use librope::{Config, Operation, Pairing};
+use common::{numbers, tables};
+use librope::{Config, Context, LongRope, Operation, Pairing, Scaling};
+use librope_candle::{self as ours, Dims, Rope};
 
 type Function = fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>;
 
@@ -15,6 +17,10 @@ const FUNCTIONS: [(&str, Function, Function); 3] = [
     ("rope", rotary_emb::rope, ours::rope),
     ("rope_i", rotary_emb::rope_i, ours::rope_i),
     ("rope_thd", rotary_emb::rope_thd, ours::rope_thd),
+];
+const SLOW: [(&str, Function, Function); 2] = [
+    ("rope_slow", rotary_emb::rope_slow, ours::rope_slow),
+    ("rope_i_slow", rotary_emb::rope_i_slow, ours::rope_i_slow),
 ];
 
 fn bits(x: &Tensor) -> Vec<u32> {
@@ -53,6 +59,24 @@ fn bits_of_candle() {
 }
 
 #[test]
+fn bits_of_candles_slow_functions() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for shape in [[1, 4, 1, 64], [2, 3, 7, 128], [3, 1, 5, 6]] {
+            for (name, candle, librope) in SLOW {
+                let x = numbers(&shape, dtype).unwrap();
+                let (cos, sin) = tables(shape[2] + 2, shape[3], dtype).unwrap();
+                // rope_i_slow takes no longer table.
+                let rows = |table: Tensor| table.narrow(0, 0, shape[2]).unwrap();
+                let (cos, sin) = (rows(cos), rows(sin));
+                let want = candle(&x, &cos, &sin).unwrap();
+                let got = librope(&x, &cos, &sin).unwrap();
+                assert_eq!(bits(&got), bits(&want), "{name} {dtype:?} {shape:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn strides_that_candle_refuses() {
     let (cos, sin) = tables(5, 64, DType::F32).unwrap();
     let x = numbers(&[2, 5, 3, 64], DType::F32).unwrap();
@@ -73,9 +97,7 @@ fn strides_that_candle_refuses() {
 fn gradients() {
     let (cos, sin) = tables(7, 16, DType::F32).unwrap();
     let weights = numbers(&[2, 3, 7, 16], DType::F32).unwrap();
-    let slow: [Function; 2] = [rotary_emb::rope_slow, rotary_emb::rope_i_slow];
-    let fast: [Function; 2] = [ours::rope, ours::rope_i];
-    for (slow, fast) in slow.into_iter().zip(fast) {
+    for (_, slow, fast) in SLOW {
         let gradient = |f: Function| {
             let x = Var::from_tensor(&numbers(&[2, 3, 7, 16], DType::F32).unwrap()).unwrap();
             let loss = f(&x, &cos, &sin).unwrap().mul(&weights).unwrap().sum_all().unwrap();
@@ -107,6 +129,52 @@ fn gradients() {
     }
     let undone = Rope::at_offset(&context, Dims::Bhsd, 0).with_operation(Operation::Inverse);
     assert!(undone.apply(&x).unwrap().sum_all().unwrap().backward().is_err());
+}
+
+/// What packed sequences, several axes and several sets come to, one sequence or axis at a time.
+#[test]
+fn positions_of_every_kind() {
+    let config = || Config::new(16, 10000.0, Pairing::Halves);
+    let context = Arc::new(config().build().unwrap());
+    let x = numbers(&[1, 3, 7, 16], DType::F32).unwrap();
+    let part = |from, len| x.narrow(2, from, len).unwrap();
+    let at = |context: &Arc<Context>, offset, x: &Tensor| {
+        bits(&Rope::at_offset(context, Dims::Bhsd, offset).apply(x).unwrap())
+    };
+    let piece =
+        |y: &Tensor, from, len| bits(&y.narrow(2, from, len).unwrap().contiguous().unwrap());
+
+    let packed = Rope::at_seq_offsets(&context, Dims::Bhsd, vec![100, 5]);
+    let packed = packed.with_cu_seqlens(vec![0, 3, 7]);
+    let y = packed.apply(&x).unwrap();
+    assert_eq!(piece(&y, 0, 3), at(&context, 100, &part(0, 3)));
+    assert_eq!(piece(&y, 3, 4), at(&context, 5, &part(3, 4)));
+    // Its gradient keeps the sequences.
+    let var = Var::from_tensor(&x).unwrap();
+    let loss = packed.apply(&var).unwrap().mul(&x).unwrap().sum_all().unwrap();
+    let got = loss.backward().unwrap().get(&var).unwrap().clone();
+    let want = packed.with_operation(Operation::Backward).apply(&x).unwrap();
+    assert_eq!(bits(&got), bits(&want));
+
+    // Two axes with the same ids are one.
+    let two = Arc::new(config().with_mrope(&[4, 4], false).build().unwrap());
+    let ids: Vec<i64> = (50..57).chain(50..57).collect();
+    let y = Rope::at_axes_batch_tokens(&two, Dims::Bhsd, ids).apply(&x).unwrap();
+    assert_eq!(bits(&y), at(&context, 50, &x));
+
+    let long = |seq_len| {
+        let long = LongRope::new([1.0; 8], [4.0; 8], 64).with_factor(4.0).with_seq_len(seq_len);
+        config().with_scaling(Scaling::LongRope(long))
+    };
+    let sets = Arc::new(Context::with_sets(&[long(1), long(65)]).unwrap());
+    let y = Rope::at_seq_offsets(&sets, Dims::Bhsd, vec![10, 1000])
+        .with_cu_seqlens(vec![0, 3, 7])
+        .with_freq_sets(vec![0, 1])
+        .apply(&x)
+        .unwrap();
+    let [short, long] = [1, 65].map(|seq_len| Arc::new(long(seq_len).build().unwrap()));
+    assert_eq!(piece(&y, 0, 3), at(&short, 10, &part(0, 3)));
+    assert_eq!(piece(&y, 3, 4), at(&long, 1000, &part(3, 4)));
 }
 
 #[test]

@@ -1,38 +1,9 @@
-//! For [candle](candle_core): an operation with its gradient, and stand-ins for
-//! `candle_nn::rotary_emb`.
-//!
-//! A model that calls `candle_nn::rotary_emb::rope` switches by one `use`:
-//!
-//! ```
-//! use librope::candle as rotary_emb; // was: use candle_nn::rotary_emb;
-//! # use candle_core::{Device, Tensor};
-//! # let (q, cos) = (Tensor::zeros((1, 2, 3, 8), candle_core::DType::F32, &Device::Cpu)?,
-//! #     Tensor::ones((3, 4), candle_core::DType::F32, &Device::Cpu)?);
-//! # let sin = cos.clone();
-//! let q = rotary_emb::rope(&q, &cos, &sin)?; // as before, and it has a gradient
-//! # Ok::<(), candle_core::Error>(())
-//! ```
-//!
-//! New code needs no tables of cos and sin:
-//!
-//! ```
-//! use std::sync::Arc;
-//! use candle_core::{DType, Device, Tensor, Var};
-//! use librope::candle::{Dims, Rope};
-//! use librope::{Config, Pairing};
-//!
-//! let rope = Arc::new(Config::new(64, 500_000.0, Pairing::Halves).build().unwrap());
-//! let q = Var::from_tensor(&Tensor::ones((1, 8, 5, 64), DType::F32, &Device::Cpu)?)?;
-//! let turned = Rope::at_offset(&rope, Dims::Bhsd, 100).apply(&q)?;
-//! let gradients = turned.sum_all()?.backward()?;
-//! assert_eq!(gradients.get(&q).unwrap().dims(), &[1, 8, 5, 64]);
-//! # Ok::<(), candle_core::Error>(())
-//! ```
-//!
-//! Tensors must be on the CPU, in f32, f16 or bf16. They may have any strides with adjacent channels.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+#![warn(clippy::pedantic)]
 
 use std::borrow::Cow;
-use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use candle_core::{
@@ -40,16 +11,15 @@ use candle_core::{
     bail,
 };
 
-use crate::config::{Config, Pairing, Rounding};
-use crate::context::Context;
-use crate::element::Element;
-use crate::positions::Positions;
-use crate::rows::CosSin;
-use crate::step::{Operation, Step};
-use crate::tensor::{Layout, Raw, Strides, View, ViewMut};
+pub use librope;
+use librope::{
+    Config, Context, CosSin, Element, Layout, Operation, Pairing, Positions, Rounding, Runner,
+    Step, Strides, View,
+};
 
 /// Which dimension of a tensor is which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Dims {
     /// `[batch, heads, tokens, channels]`
     Bhsd,
@@ -61,17 +31,22 @@ pub enum Dims {
 #[derive(Clone, Debug)]
 enum Ids {
     Offset(i64),
+    SeqOffsets(Arc<[i64]>),
     Tokens(Arc<[i64]>),
     BatchTokens(Arc<[i64]>),
+    AxesBatchTokens(Arc<[i64]>),
 }
 
 /// A rotation by positions as a candle operation. Its gradient is
 /// [`Operation::Backward`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Rope {
     context: Arc<Context>,
     dims: Dims,
     ids: Ids,
+    cu_seqlens: Option<Arc<[i32]>>,
+    freq_sets: Option<Arc<[i32]>>,
     operation: Operation,
 }
 
@@ -79,6 +54,12 @@ impl Rope {
     /// Token `i` of every batch row is at `offset + i`.
     pub fn at_offset(context: &Arc<Context>, dims: Dims, offset: i64) -> Rope {
         Rope::new(context, dims, Ids::Offset(offset))
+    }
+
+    /// Token `i` of sequence `s` is at `offsets[s] + i`: what is cached before this step. Sequences are
+    /// the batch rows, or the runs of [`with_cu_seqlens`](Rope::with_cu_seqlens).
+    pub fn at_seq_offsets(context: &Arc<Context>, dims: Dims, ids: impl Into<Arc<[i64]>>) -> Rope {
+        Rope::new(context, dims, Ids::SeqOffsets(ids.into()))
     }
 
     /// One position per token, the same for all batch rows.
@@ -91,8 +72,31 @@ impl Rope {
         Rope::new(context, dims, Ids::BatchTokens(ids.into()))
     }
 
+    /// `ids[axes, batch, tokens]`: `position_ids` of mrope.
+    pub fn at_axes_batch_tokens(
+        context: &Arc<Context>,
+        dims: Dims,
+        ids: impl Into<Arc<[i64]>>,
+    ) -> Rope {
+        Rope::new(context, dims, Ids::AxesBatchTokens(ids.into()))
+    }
+
     fn new(context: &Arc<Context>, dims: Dims, ids: Ids) -> Rope {
-        Rope { context: context.clone(), dims, ids, operation: Operation::Forward }
+        let (context, operation) = (context.clone(), Operation::Forward);
+        Rope { context, dims, ids, cu_seqlens: None, freq_sets: None, operation }
+    }
+
+    /// Packed sequences in a batch of 1: sequence `s` is tokens `cu_seqlens[s]` to
+    /// `cu_seqlens[s + 1] - 1`.
+    pub fn with_cu_seqlens(mut self, cu_seqlens: impl Into<Arc<[i32]>>) -> Rope {
+        self.cu_seqlens = Some(cu_seqlens.into());
+        self
+    }
+
+    /// The frequency set of every sequence, for contexts with several.
+    pub fn with_freq_sets(mut self, freq_sets: impl Into<Arc<[i32]>>) -> Rope {
+        self.freq_sets = Some(freq_sets.into());
+        self
     }
 
     /// What the operation does; its gradient is known for [`Operation::Forward`] and
@@ -103,6 +107,9 @@ impl Rope {
     }
 
     /// The rotated tensor, contiguous, with the shape of `xs`.
+    ///
+    /// # Errors
+    /// For a tensor that is not 4-D on the CPU in f32, f16 or bf16, or does not fit the positions.
     pub fn apply(&self, xs: &Tensor) -> Result<Tensor> {
         xs.apply_op1(self.clone())
     }
@@ -110,10 +117,19 @@ impl Rope {
     fn step(&self, batch: usize, tokens: usize) -> Step<'_> {
         let positions = match &self.ids {
             Ids::Offset(offset) => Positions::Offset(*offset),
+            Ids::SeqOffsets(offsets) => Positions::seq_offsets(&offsets[..]),
             Ids::Tokens(ids) => Positions::tokens(&ids[..]),
             Ids::BatchTokens(ids) => Positions::batch_tokens(&ids[..]),
+            Ids::AxesBatchTokens(ids) => Positions::axes_batch_tokens(&ids[..]),
         };
-        Step::new(batch, tokens, positions).with_operation(self.operation)
+        let mut step = Step::new(batch, tokens, positions).with_operation(self.operation);
+        if let Some(cu_seqlens) = &self.cu_seqlens {
+            step = step.with_cu_seqlens(cu_seqlens);
+        }
+        if let Some(freq_sets) = &self.freq_sets {
+            step = step.with_freq_sets(freq_sets);
+        }
+        step
     }
 }
 
@@ -176,7 +192,7 @@ fn rotate<T: Element>(
     layout: &CandleLayout,
     dims: Dims,
 ) -> Result<Vec<T>> {
-    let (batch, tokens, heads) = sizes(layout, dims)?;
+    let (_, _, heads) = sizes(layout, dims)?;
     let (shape, strides) = (layout.dims(), layout.stride());
     let channels = shape[3];
     if channels != context.head_dim() {
@@ -189,28 +205,14 @@ fn rotate<T: Element>(
         Dims::Bhsd => Strides { batch: strides[0], head: strides[1], token: strides[2] },
         Dims::Bshd => Strides { batch: strides[0], token: strides[1], head: strides[2] },
     };
-    let total = layout.shape().elem_count();
-    let mut out: Vec<T> = Vec::with_capacity(total);
-    if total == 0 {
-        return Ok(out);
+    if layout.shape().elem_count() == 0 {
+        return Ok(Vec::new());
     }
     let input = View::strided(&xs[layout.start_offset()..], heads, order);
-    // The result is written once: zeros before it would be a second pass over memory.
-    let raw = Raw {
-        data: out.as_mut_ptr().cast(),
-        len: total,
-        dtype: T::DTYPE,
-        layout: if dims == Dims::Bhsd { Layout::Bhsd } else { Layout::Bshd },
-        heads,
-        span: false,
-        shape: Some([batch, tokens, channels]),
-    };
-    let output = ViewMut { raw, of: PhantomData };
-    context.apply(step, (input, output), ()).map_err(Error::wrap)?;
-    // SAFETY: the call has written every channel of every head: both tensors hold whole heads, and
-    // channels that do not turn are copied.
-    unsafe { out.set_len(total) };
-    Ok(out)
+    let contiguous = if dims == Dims::Bhsd { Layout::Bhsd } else { Layout::Bshd };
+    // As candle: on the rayon pool of the caller. Calls of up to 128 KiB stay on this thread.
+    let step = step.with_runner(Runner::rayon());
+    context.apply_to_vec(&step, input, contiguous).map_err(Error::wrap)
 }
 
 /// `candle_nn::rotary_emb` for one pairing: cos and sin are tensors.
@@ -221,7 +223,7 @@ struct ByRows {
     operation: Operation,
 }
 
-/// A context per pairing and head_dim: rows bring the angles, so theta plays no part.
+/// A context per pairing and `head_dim`: rows bring the angles, so theta plays no part.
 fn context(pairing: Pairing, head_dim: usize) -> Result<&'static Context> {
     const WIDEST: usize = 1024;
     static HALVES: [OnceLock<Context>; WIDEST / 2] = [const { OnceLock::new() }; WIDEST / 2];
@@ -351,16 +353,42 @@ fn by_rows(
 /// `candle_nn::rotary_emb::rope`: `xs[batch, heads, tokens, channels]`, pairs half a head apart, cos
 /// and sin `[tokens, channels / 2]` or `[batch, tokens, channels / 2]`. The same bits, any strides of
 /// `xs`, and a gradient.
+///
+/// # Errors
+/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
 pub fn rope(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     by_rows(xs, cos, sin, Pairing::Halves, Dims::Bhsd)
 }
 
 /// `candle_nn::rotary_emb::rope_i`: as [`rope`], with adjacent pairs.
+///
+/// # Errors
+/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
 pub fn rope_i(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     by_rows(xs, cos, sin, Pairing::Interleaved, Dims::Bhsd)
 }
 
 /// `candle_nn::rotary_emb::rope_thd`: as [`rope`], for `xs[batch, tokens, heads, channels]`.
+///
+/// # Errors
+/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
 pub fn rope_thd(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     by_rows(xs, cos, sin, Pairing::Halves, Dims::Bshd)
+}
+
+/// `candle_nn::rotary_emb::rope_slow`, so that a model that names it for its gradient compiles with
+/// another `use`: it is [`rope`], for which nothing is slow.
+///
+/// # Errors
+/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
+pub fn rope_slow(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    rope(xs, cos, sin)
+}
+
+/// `candle_nn::rotary_emb::rope_i_slow`: it is [`rope_i`].
+///
+/// # Errors
+/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
+pub fn rope_i_slow(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    rope_i(xs, cos, sin)
 }

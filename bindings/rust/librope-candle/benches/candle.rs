@@ -1,23 +1,21 @@
 //! `candle_nn::rotary_emb::rope` beside librope on the same tensors: 32 heads of 128 channels,
 //! prefill of 512 tokens and decode of one, f32 and bf16.
 //!
-//! `cargo bench -p candle-compare`. Both run on one thread unless RAYON_NUM_THREADS says otherwise.
+//! `cargo bench -p librope-candle`. Both run on rayon's threads: RAYON_NUM_THREADS says how many.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
 
 use std::hint::black_box;
 use std::sync::Arc;
 
-use candle_compare::{numbers, tables};
 use candle_core::DType;
+use common::{numbers, tables};
 use criterion::{Criterion, criterion_group, criterion_main};
-use librope::candle::{Dims, Rope};
 use librope::{Config, Pairing};
+use librope_candle::{Dims, Rope};
 
 fn compare(c: &mut Criterion) {
-    // candle uses rayon's threads for prefill, librope none that it is not given.
-    if std::env::var_os("RAYON_NUM_THREADS").is_none() {
-        // SAFETY: no other thread exists yet.
-        unsafe { std::env::set_var("RAYON_NUM_THREADS", "1") };
-    }
     let context = Arc::new(Config::new(128, 10000.0, Pairing::Halves).build().expect("plain"));
     for (name, tokens) in [("prefill 512", 512), ("decode", 1)] {
         for dtype in [DType::F32, DType::BF16] {
@@ -30,7 +28,7 @@ fn compare(c: &mut Criterion) {
                 });
             });
             group.bench_function("librope rope", |b| {
-                b.iter(|| librope::candle::rope(black_box(&x), &cos, &sin).expect("a tensor"));
+                b.iter(|| librope_candle::rope(black_box(&x), &cos, &sin).expect("a tensor"));
             });
             group.bench_function("librope by position", |b| {
                 let rope = Rope::at_offset(&context, Dims::Bhsd, 0);

@@ -1,0 +1,182 @@
+//! What a [`Config`] says, also one that was read from a `config.json`.
+
+use librope_sys as sys;
+
+use super::{Angle, Config, Device, Pairing, Rounding};
+use crate::element::DType;
+use crate::error::{Error, Result};
+use crate::scaling::Scaling;
+
+/// The variant with the number of the C API.
+trait Numbered: Copy {
+    fn of(number: i32) -> Option<Self>;
+}
+
+macro_rules! numbered {
+    ($($type:ident: $($variant:ident)*;)*) => {$(
+        impl Numbered for $type {
+            fn of(number: i32) -> Option<$type> {
+                [$($type::$variant),*].into_iter().find(|&variant| variant as i32 == number)
+            }
+        }
+    )*};
+}
+numbered! {
+    Pairing: Halves Interleaved InterleavedToHalves HalvesPerAxis;
+    Angle: Float32 Exact Ggml;
+    Rounding: Float32 Eager CosSin;
+    DType: F32 F16 Bf16;
+}
+
+/// A number that [`require_names`] has let through.
+fn named<T: Numbered>(number: i32) -> T {
+    T::of(number).unwrap_or_else(|| unreachable!("{number} has no name"))
+}
+
+/// Refuses a configuration from the library with a choice that this crate has no name for.
+pub(super) fn require_names(raw: &sys::rope_config) -> Result<()> {
+    let known = (raw.pairing == 0 || Pairing::of(raw.pairing).is_some())
+        && (raw.inv_freq_dtype == 0 || DType::of(raw.inv_freq_dtype).is_some())
+        && Angle::of(raw.angle).is_some()
+        && Rounding::of(raw.rounding).is_some()
+        && Scaling::read(raw, &[], &[]).is_some();
+    if known {
+        return Ok(());
+    }
+    Err(Error::Unsupported(format!(
+        "librope: the library's configuration has a pairing ({}), angle ({}), rounding ({}), \
+         inv_freq_dtype ({}) or scaling ({}) that this crate does not know",
+        raw.pairing, raw.angle, raw.rounding, raw.inv_freq_dtype, raw.scaling
+    )))
+}
+
+fn size(value: i32) -> usize {
+    value.try_into().unwrap_or(0)
+}
+
+impl Config {
+    /// Channels of a head, 0 if not known.
+    #[must_use]
+    pub fn head_dim(&self) -> usize {
+        size(self.raw.head_dim)
+    }
+
+    /// `rope_theta`, 0 if there is none.
+    #[must_use]
+    pub fn theta(&self) -> f64 {
+        self.raw.theta
+    }
+
+    /// Which channels form a pair; `None` if not known, or if nothing turns.
+    #[must_use]
+    pub fn pairing(&self) -> Option<Pairing> {
+        Pairing::of(self.raw.pairing)
+    }
+
+    /// How many channels turn.
+    #[must_use]
+    pub fn rotary_dim(&self) -> usize {
+        if self.raw.rotary_dim == 0 { self.head_dim() } else { size(self.raw.rotary_dim) }
+    }
+
+    /// The first channel that turns.
+    #[must_use]
+    pub fn rotary_offset(&self) -> usize {
+        size(self.raw.rotary_offset)
+    }
+
+    /// The precision of the angle.
+    #[must_use]
+    pub fn angle(&self) -> Angle {
+        named(self.raw.angle)
+    }
+
+    /// Where values are rounded.
+    #[must_use]
+    pub fn rounding(&self) -> Rounding {
+        named(self.raw.rounding)
+    }
+
+    /// The 16-bit type that frequencies are rounded through, if any.
+    #[must_use]
+    pub fn inv_freq_dtype(&self) -> Option<DType> {
+        DType::of(self.raw.inv_freq_dtype)
+    }
+
+    /// How the frequencies follow from theta, with all its numbers.
+    pub fn scaling(&self) -> Scaling {
+        Scaling::read(&self.raw, &self.short_factor, &self.long_factor)
+            .unwrap_or_else(|| unreachable!("scaling {} has no name", self.raw.scaling))
+    }
+
+    /// The factor of cos and sin that was set; 0: what the scaling says. [`Info`] has the result.
+    ///
+    /// [`Info`]: crate::Info::attention_factor
+    #[must_use]
+    pub fn attention_factor(&self) -> f64 {
+        self.raw.attention_factor
+    }
+
+    /// Ids per token.
+    #[must_use]
+    pub fn axes(&self) -> usize {
+        size(self.raw.axes).max(1)
+    }
+
+    /// Pairs of each axis; empty if there is one axis, or [`pair_axis`](Config::pair_axis) says more.
+    #[must_use]
+    pub fn mrope_section(&self) -> Vec<usize> {
+        let sections = self.raw.mrope_section;
+        let count = if sections == [0; 4] { 0 } else { self.axes().min(4) };
+        sections[..count].iter().map(|&pairs| size(pairs)).collect()
+    }
+
+    /// Whether the pairs of the axes alternate (Qwen3-VL) instead of forming blocks (Qwen2-VL).
+    #[must_use]
+    pub fn mrope_interleaved(&self) -> bool {
+        self.raw.mrope_interleaved != 0
+    }
+
+    /// The axis of every pair; empty if [`mrope_section`](Config::mrope_section) says it.
+    #[must_use]
+    pub fn pair_axis(&self) -> &[u8] {
+        &self.pair_axis
+    }
+
+    /// What divides the frequencies, one factor per pair; empty: nothing.
+    #[must_use]
+    pub fn freq_factors(&self) -> &[f64] {
+        &self.freq_factors
+    }
+
+    /// The frequencies that replace theta and scaling, one per pair; empty if none do. A
+    /// [`Context`](crate::Context::inv_freq) has the frequencies of every configuration.
+    #[must_use]
+    pub fn inv_freq(&self) -> &[f64] {
+        &self.inv_freq
+    }
+
+    /// Where the tensors live.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        if self.is_cuda() { Device::Cuda(size(self.raw.device_index)) } else { Device::Cpu }
+    }
+
+    /// Whether this is a layer without RoPE.
+    #[must_use]
+    pub fn is_nope(&self) -> bool {
+        self.raw.scaling == sys::ROPE_SCALING_NOPE
+    }
+
+    /// Whether the frequencies depend on the length of the sequence: then
+    /// [`with_seq_len`](Config::with_seq_len) is required.
+    #[must_use]
+    pub fn needs_seq_len(&self) -> bool {
+        matches!(
+            self.raw.scaling,
+            sys::ROPE_SCALING_DYNAMIC
+                | sys::ROPE_SCALING_DYNAMIC_STEPS
+                | sys::ROPE_SCALING_LONGROPE
+        )
+    }
+}
