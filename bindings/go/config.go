@@ -1,9 +1,13 @@
 package rope
 
-// #include "shim.h"
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
 import "C"
 
 import (
+	"fmt"
 	"math"
 	"unsafe"
 )
@@ -36,6 +40,8 @@ const (
 	Llama3         Scaling = C.ROPE_SCALING_LLAMA3       // Factor, LowFreq.., HighFreq.., OriginalMax..
 	Proportional   Scaling = C.ROPE_SCALING_PROPORTIONAL // Gemma 4: RotaryDim channels turn, but D is HeadDim; Factor
 	Nope           Scaling = C.ROPE_SCALING_NOPE         // a layer without RoPE: values stay
+	// Dynamic by the next of MaxPositionEmbeddings times 1, 2, 4, .. tokens: Qwen 1
+	DynamicSteps Scaling = C.ROPE_SCALING_DYNAMIC_STEPS
 )
 
 // Angle is the precision of the angle.
@@ -121,9 +127,9 @@ type Config struct {
 }
 
 // fill writes the C struct; its tables are copies in C memory.
-func (c *Config) fill(raw *C.rope_config, m *memory) error {
+func (c *Config) fill(function string, raw *C.rope_config, m *memory) error {
 	if len(c.MRopeSection) > len(raw.mrope_section) {
-		return invalid("MRopeSection has %d entries, and takes up to %d: use PairAxis",
+		return invalid(function, "MRopeSection has %d entries, and takes up to %d: use PairAxis",
 			len(c.MRopeSection), len(raw.mrope_section))
 	}
 	lengths := [...]int{len(c.ShortFactor), len(c.LongFactor), len(c.FreqFactors), len(c.InvFreq),
@@ -131,18 +137,19 @@ func (c *Config) fill(raw *C.rope_config, m *memory) error {
 	length := 0
 	for _, n := range lengths {
 		if n != 0 && length != 0 && n != length {
-			return invalid("ShortFactor, LongFactor, FreqFactors, InvFreq and PairAxis (%v entries) "+
+			return invalid(function, "ShortFactor, LongFactor, FreqFactors, InvFreq and PairAxis (%v entries) "+
 				"must have one entry per pair", lengths)
 		}
 		length = max(length, n)
 	}
+	n := narrow{function: function}
 	*raw = C.rope_config{
 		struct_size:                      C.uint32_t(unsafe.Sizeof(*raw)),
-		head_dim:                         int32Of(c.HeadDim),
+		head_dim:                         n.int32("HeadDim", c.HeadDim),
 		theta:                            C.double(c.Theta),
 		pairing:                          C.rope_pairing(c.Pairing),
-		rotary_dim:                       int32Of(c.RotaryDim),
-		rotary_offset:                    int32Of(c.RotaryOffset),
+		rotary_dim:                       n.int32("RotaryDim", c.RotaryDim),
+		rotary_offset:                    n.int32("RotaryOffset", c.RotaryOffset),
 		angle:                            C.rope_angle(c.Angle),
 		rounding:                         C.rope_rounding(c.Rounding),
 		inv_freq_dtype:                   C.rope_dtype(c.InvFreqDType),
@@ -159,23 +166,29 @@ func (c *Config) fill(raw *C.rope_config, m *memory) error {
 		mscale_all_dim:                   C.double(c.MScaleAllDim),
 		low_freq_factor:                  C.double(c.LowFreqFactor),
 		high_freq_factor:                 C.double(c.HighFreqFactor),
-		axes:                             int32Of(c.Axes),
+		axes:                             n.int32("Axes", c.Axes),
 		mrope_interleaved:                boolean(c.MRopeInterleaved),
-		table_length:                     int32Of(length),
+		table_length:                     n.int32("the length of the tables", length),
 		device:                           C.ROPE_DEVICE_CPU,
-		device_index:                     int32Of(c.Device.Index),
+		device_index:                     n.int32("Device.Index", c.Device.Index),
 	}
 	if c.Device.CUDA {
 		raw.device = C.ROPE_DEVICE_CUDA
 	}
-	for i, n := range c.MRopeSection {
-		raw.mrope_section[i] = int32Of(n)
+	for i, pairs := range c.MRopeSection {
+		raw.mrope_section[i] = n.int32(fmt.Sprintf("MRopeSection[%d]", i), pairs)
+	}
+	if n.err != nil {
+		return n.err
 	}
 	raw.short_factor = (*C.double)(copyTable(m, c.ShortFactor))
 	raw.long_factor = (*C.double)(copyTable(m, c.LongFactor))
 	raw.freq_factors = (*C.double)(copyTable(m, c.FreqFactors))
 	raw.inv_freq = (*C.double)(copyTable(m, c.InvFreq))
 	raw.pair_axis = (*C.uint8_t)(copyTable(m, c.PairAxis))
+	if m.failed {
+		return outOfMemory(function, "tables of %d entries", length)
+	}
 	return nil
 }
 
@@ -241,21 +254,55 @@ func floats(table *C.double, n int) []float64 {
 	return append([]float64(nil), unsafe.Slice((*float64)(unsafe.Pointer(table)), n)...)
 }
 
+// memory is C memory of one call.
+type memory struct {
+	blocks []unsafe.Pointer
+	failed bool
+}
+
+func (m *memory) free() {
+	for _, p := range m.blocks {
+		C.free(p)
+	}
+}
+
+// copyTable copies a table to C memory; nil if it is empty, or if there is no memory. (C.malloc would
+// end the process then.)
+func copyTable[T float64 | uint8](m *memory, table []T) unsafe.Pointer {
+	if len(table) == 0 {
+		return nil
+	}
+	p := C.calloc(C.size_t(len(table)), C.size_t(unsafe.Sizeof(table[0])))
+	if p == nil {
+		m.failed = true
+		return nil
+	}
+	m.blocks = append(m.blocks, p)
+	copy(unsafe.Slice((*T)(p), len(table)), table)
+	return p
+}
+
 // NeedsSeqLen tells whether the frequencies depend on the length of the sequence, so that SeqLen is
 // required.
-func (c *Config) NeedsSeqLen() bool { return c.Scaling == Dynamic || c.Scaling == LongRope }
+func (c *Config) NeedsSeqLen() bool {
+	return c.Scaling == Dynamic || c.Scaling == DynamicSteps || c.Scaling == LongRope
+}
 
 // NextChange returns the smallest length above seqLen whose frequencies differ from those of seqLen;
-// math.MaxInt64 if there is none. A context made for seqLen is right up to one token less.
+// math.MaxInt64 if there is none. A context made for seqLen is right up to one token less. SeqLen is
+// not looked at.
 func (c *Config) NextChange(seqLen int64) (int64, error) {
+	if err := compatible(); err != nil {
+		return 0, err
+	}
 	var tables memory
 	defer tables.free()
 	raw := new(C.rope_config)
-	if err := c.fill(raw, &tables); err != nil {
+	if err := c.fill("NextChange", raw, &tables); err != nil {
 		return 0, err
 	}
 	next := C.int64_t(math.MaxInt64)
-	err := check(C.ropego_config_next_change(raw, C.int64_t(seqLen), &next))
+	err := check("NextChange", C.ropego_config_next_change(raw, C.int64_t(seqLen), &next))
 	if err != nil {
 		return 0, err
 	}

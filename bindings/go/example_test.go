@@ -52,7 +52,7 @@ func ExampleFromJSON() {
 		log.Fatal(err)
 	}
 	defer model.Close()
-	contexts, err := model.Contexts() // one per kind of layer
+	contexts, err := model.Contexts(8192) // one per kind of layer
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func ExampleError() {
 	fmt.Println(e.Message)
 	// Output:
 	// true true
-	// rope_context_create: config->head_dim (127) must be even and from 2 to 1024
+	// rope.New: HeadDim (127) must be even and from 2 to 1024
 }
 
 // q and k of a fused projection: one buffer [tokens, q heads + k heads + v heads, 64].

@@ -1,19 +1,22 @@
-//go:build linux && !race
+//go:build linux && !race && !asan
 
 package rope
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"syscall"
 	"testing"
 	"time"
 )
 
 // resident is how many bytes of the process are in main memory.
 func resident(t *testing.T) int {
-	for range 3 { // cleanups of forgotten handles run on a goroutine after the collection
+	for range 3 { // cleanups of handles handles run on a goroutine after the collection
 		runtime.GC()
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -37,7 +40,13 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 	ids := []int64{1, 2}
 	json := []byte(`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
 		"num_hidden_layers": 2, "rope_theta": 10000.0}`)
-	forgotten := 0
+	handles := 0
+	// The collector frees both kinds of handles, and does not see how much C memory they hold.
+	collect := func() {
+		if handles++; handles%500 == 0 {
+			runtime.GC()
+		}
+	}
 	tests := []struct {
 		name  string
 		calls int
@@ -60,11 +69,12 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 			}
 		}},
 		{"closed handles", 20000, func() {
+			collect()
 			model, err := FromJSON(json)
 			if err != nil {
 				t.Fatal(err)
 			}
-			contexts, err := model.Contexts()
+			contexts, err := model.Contexts(0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,10 +82,7 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 			model.Close()
 		}},
 		{"forgotten handles", 20000, func() {
-			// The collector does not see how much C memory a handle holds.
-			if forgotten++; forgotten%500 == 0 {
-				runtime.GC()
-			}
+			collect()
 			if _, err := New(plain(64)); err != nil {
 				t.Fatal(err)
 			}
@@ -95,5 +102,33 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 		if grown := resident(t) - before; grown > allowed {
 			t.Errorf("%s: %d bytes more after %d calls", test.name, grown, test.calls)
 		}
+	}
+}
+
+// Ids that memory does not hold are an error, and not the end of the process: here of a child with
+// 3 GiB of addresses.
+func TestRunIDsWithLittleMemory(t *testing.T) {
+	const variable = "LIBROPE_TEST_LITTLE_MEMORY"
+	if os.Getenv(variable) != "" {
+		limit := syscall.Rlimit{Cur: 3 << 30, Max: 3 << 30}
+		if err := syscall.Setrlimit(syscall.RLIMIT_AS, &limit); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []int64{1 << 21, 1 << 27} {
+			ids, _, err := RunIDs([]Run{{Text: text}}, 0)
+			if !errors.Is(err, ErrOutOfMemory) && (err != nil || int64(len(ids)) != 3*text || text == 1<<27) {
+				t.Error(text, len(ids), err)
+			}
+		}
+		return
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(program, "-test.run=^TestRunIDsWithLittleMemory$")
+	child.Env = append(os.Environ(), variable+"=1")
+	if output, err := child.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, output)
 	}
 }

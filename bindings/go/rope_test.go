@@ -55,9 +55,9 @@ func TestVersions(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	_, err := New(Config{HeadDim: 127, Theta: 10000, Pairing: Halves})
-	refused(t, err, "head_dim (127)")
+	refused(t, err, "HeadDim (127)")
 	var e *Error
-	if !errors.As(err, &e) || e.Status != ErrInvalidArgument || !strings.HasPrefix(e.Message, "rope_context_create: ") {
+	if !errors.As(err, &e) || e.Status != ErrInvalidArgument || !strings.HasPrefix(e.Message, "rope.New: ") {
 		t.Errorf("%#v", e)
 	}
 	if errors.Is(err, ErrParse) {
@@ -103,18 +103,18 @@ func TestConfigIsChecked(t *testing.T) {
 		}
 		return err
 	}
-	refused(t, change(func(c *Config) { c.Pairing = 0 }), "pairing")
-	refused(t, change(func(c *Config) { c.Theta = 0 }), "theta")
-	refused(t, change(func(c *Config) { c.RotaryDim = 63 }), "rotary_dim")
-	refused(t, change(func(c *Config) { c.HeadDim = math.MaxInt }), "head_dim")
-	refused(t, change(func(c *Config) { c.Factor = 8 }), "factor")
+	refused(t, change(func(c *Config) { c.Pairing = 0 }), "Pairing (0)")
+	refused(t, change(func(c *Config) { c.Theta = 0 }), "Theta (0)")
+	refused(t, change(func(c *Config) { c.RotaryDim = 63 }), "RotaryDim (63)")
+	refused(t, change(func(c *Config) { c.HeadDim = math.MaxInt }), fmt.Sprintf("HeadDim (%d)", math.MaxInt))
+	refused(t, change(func(c *Config) { c.Factor = 8 }), "Factor (8)")
 	refused(t, change(func(c *Config) { c.MRopeSection = make([]int, 5) }), "up to 4")
-	refused(t, change(func(c *Config) { c.FreqFactors = make([]float64, 31) }), "table_length")
+	refused(t, change(func(c *Config) { c.FreqFactors = make([]float64, 31) }), "table length (31)")
 	refused(t, change(func(c *Config) {
 		c.FreqFactors, c.PairAxis = make([]float64, 32), make([]uint8, 31)
 	}), "one entry per pair")
 	_, err := NewSets(nil)
-	refused(t, err, "count (0)")
+	refused(t, err, "cfgs (0)")
 	_, err = NewSets(make([]Config, 257))
 	refused(t, err, "257")
 }
@@ -146,15 +146,16 @@ func TestSlicesOfOtherLengthsAreRefused(t *testing.T) {
 	try(BSHD(q, 0), "does not fit")
 	try(BSHD(q, -2), "does not fit")
 	try(BSHD(q, math.MaxInt), "does not fit")
-	try(Tensor[float32]{Data: q, Heads: 2}, "layout")
+	try(Tensor[float32]{Data: q, Heads: 2}, "q.Layout (0)")
 	try(BSHD[float32](nil, 2), "does not fit")
 	try(Strided(q, 2, Strides{Token: 129, Head: 64}), "does not fit")
 	try(Strided(q, 3, Strides{Head: math.MaxInt / 2}), "does not fit")
 	try(Strided(q, 2, Strides{Token: -128, Head: 64}), "does not fit")
 	try(Strided(q, 2, Strides{Token: 128}), "overlap")
-	try(whole, "batch", func(s *Step) { s.Batch = -1 })
+	try(whole, "batch -1", func(s *Step) { s.Batch = -1 }) // the value itself
+	try(whole, "tokens -3", func(s *Step) { s.Tokens = -3 })
 	try(whole, "does not fit", func(s *Step) { s.Tokens = math.MaxInt })
-	try(whole, "kind (0)", func(s *Step) { s.Positions = Positions{} })
+	try(whole, "Step.Positions or Step.CosSin", func(s *Step) { s.Positions = Positions{} })
 	four := make([]int32, 4)
 	try(whole, "4 entries", func(s *Step) { s.Positions = TokenIDs(four) })
 	try(whole, "4 entries", func(s *Step) { s.Positions = BatchTokenIDs(four) })
@@ -163,9 +164,9 @@ func TestSlicesOfOtherLengthsAreRefused(t *testing.T) {
 	try(whole, "4 entries", func(s *Step) { s.Positions = StridedIDs(four, 0, 0, 2) })
 	try(whole, "0 entries", func(s *Step) { s.Positions = TokenIDs[int64](nil) })
 	try(whole, "CuSeqlens (0 entries)", func(s *Step) { s.CuSeqlens = []int32{} })
-	try(whole, "cu_seqlens[1] (4)", func(s *Step) { s.CuSeqlens = []int32{0, 4} })
-	try(whole, "freq_sets", func(s *Step) { s.FreqSets = []int32{0} })
-	try(whole, "2 entries", func(s *Step) { s.FreqSets = []int32{0, 0} })
+	try(whole, "CuSeqlens[1] (4)", func(s *Step) { s.CuSeqlens = []int32{0, 4} })
+	try(whole, "FreqSets must be nil", func(s *Step) { s.FreqSets = []int32{0} })
+	try(whole, "FreqSets (2 entries)", func(s *Step) { s.FreqSets = []int32{0, 0} })
 	table := make([]float32, 95)
 	rows := func(r *CosSin) func(*Step) {
 		return func(s *Step) { s.Positions, s.CosSin = Positions{}, r }
@@ -173,7 +174,10 @@ func TestSlicesOfOtherLengthsAreRefused(t *testing.T) {
 	try(whole, "95 elements", rows(Split(table, table)))
 	try(whole, "0 elements", rows(Split(table, nil)))
 	try(whole, "exactly one", func(s *Step) { s.CosSin = Packed(make([]float32, 192)) })
+	try(whole, "made by Packed", func(s *Step) { s.CosSin = &CosSin{} })
+	refused(t, FillCosSin(c, step, nil), "made by Packed")
 	refused(t, ApplyQK(c, whole, BSHD(q[64:], 2), step), "does not fit")
+	refused(t, ApplyQKTo(c, BSHD(q[:0], 0), Tensor[float32]{}, whole, Tensor[float32]{}, step), "qOut")
 	refused(t, ApplyQK(c, whole, whole, step), "overlaps")
 	refused(t, ApplyQKTo(c, BSHD(q[:128], 2), Tensor[float32]{}, BSHD(q[64:192], 2), Tensor[float32]{},
 		Step{Batch: 1, Tokens: 1, Positions: Offset(0)}), "overlaps")
@@ -260,7 +264,7 @@ func TestSetsAxesAndSequences(t *testing.T) {
 	x := random[float32](r, 2*96)
 	got := slices.Clone(x)
 	step := Step{Batch: 2, Tokens: 1, Positions: SeqOffsets([]int32{99, 89999})}
-	refused(t, ApplyQK(both, BSHD(got, 1), Tensor[float32]{}, step), "freq_sets")
+	refused(t, ApplyQK(both, BSHD(got, 1), Tensor[float32]{}, step), "FreqSets")
 	step.FreqSets = []int32{0, 1}
 	if err := ApplyQK(both, BSHD(got, 1), Tensor[float32]{}, step); err != nil {
 		t.Fatal(err)
@@ -350,7 +354,7 @@ func TestModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contexts, err := model.Contexts()
+	contexts, err := model.Contexts(0)
 	if err != nil || len(contexts) != len(model.LayerTypes()) {
 		t.Fatal(contexts, err)
 	}

@@ -3,14 +3,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Where there is no memory for a message.
+static const struct {
+  int32_t status;
+  char text[16];
+} kOutOfMemory = {ROPE_ERROR_OUT_OF_MEMORY, "out of memory"};
+
 static ropego_error* fail(rope_status status) {
   const char* text = rope_last_error();
   size_t size = strlen(text) + 1;
   ropego_error* error = malloc(sizeof *error + size);
-  if (error == NULL) abort(); /* what the Go runtime does without memory */
+  if (error == NULL) return (ropego_error*)&kOutOfMemory;
   error->status = status;
   memcpy(error->text, text, size);
   return error;
+}
+
+void ropego_error_free(ropego_error* error) {
+  if (error != (ropego_error*)&kOutOfMemory) free(error);
+}
+
+int32_t ropego_has_memory(size_t bytes) {
+  void* volatile block = malloc(bytes);  // volatile: else the pair is optimised away
+  if (block == NULL) return 0;
+  free(block);
+  return 1;
 }
 
 static inline ropego_error* result(rope_status status) {
@@ -143,7 +160,7 @@ ropego_error* ropego_model_config(const rope_model* model, int32_t type, rope_co
 ropego_error* ropego_run_ids(const int64_t* runs, int32_t count, int64_t start, int64_t* ids,
                              int64_t tokens, int64_t* next) {
   rope_run* own = calloc(count > 0 ? (size_t)count : 1, sizeof *own);
-  if (own == NULL) abort();
+  if (own == NULL) return (ropego_error*)&kOutOfMemory;
   for (int32_t i = 0; i < count; ++i, runs += 5) {
     own[i].text = runs[0];
     own[i].t = (int32_t)runs[1];

@@ -7,11 +7,20 @@
 
 #include <librope/rope.h>
 
-// Allocated with malloc; NULL is success.
+// Before 1.0 a minor version may change the ABI.
+#if ROPE_VERSION_MAJOR != 0 || ROPE_VERSION_MINOR != 1
+#error "this package needs librope 0.1: let pkg-config find that version, or take the package of yours"
+#endif
+
+// NULL is success. Go gives it back with ropego_error_free.
 typedef struct ropego_error {
   int32_t status;
   char text[];
 } ropego_error;
+void ropego_error_free(ropego_error* error);
+
+// Whether malloc has as much: 1 or 0.
+int32_t ropego_has_memory(size_t bytes);
 
 typedef struct ropego_tensor {
   int32_t dtype, layout, heads, head_dim;

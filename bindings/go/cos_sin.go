@@ -1,0 +1,109 @@
+package rope
+
+// #include "shim.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/librope/librope/bindings/go/internal/extent"
+)
+
+// CosSin is rows of cos and sin, one per token: to rotate by, or for FillCosSin to write. They hold
+// the attention factor.
+type CosSin struct {
+	format    int32
+	dtype     DType
+	data, sin unsafe.Pointer
+	len       int // of the shorter slice
+	// Stride is the distance from one row to the next, in elements; 0: rows follow each other.
+	Stride int
+	// Shared: there are rows for one batch row, and all use them. To read only.
+	Shared bool
+}
+
+// Packed is c0 c1 .. s0 s1 ..: cos_sin_cache of vLLM, SGLang, FlashInfer.
+func Packed[T Element](rows []T) *CosSin { return rowsOf(C.ROPE_COS_SIN_PACKED, rows, nil) }
+
+// PackedSinFirst is s0 s1 .. c0 c1 ..: GPT-J.
+func PackedSinFirst[T Element](rows []T) *CosSin {
+	return rowsOf(C.ROPE_COS_SIN_PACKED_SIN_FIRST, rows, nil)
+}
+
+// Split has one value per pair in each slice: flash-attn, ONNX.
+func Split[T Element](cos, sin []T) *CosSin { return rowsOf(C.ROPE_COS_SIN_SPLIT, cos, sin) }
+
+// FullHalves has one value per channel, c0 c1 .. c0 c1 ..: transformers.
+func FullHalves[T Element](cos, sin []T) *CosSin {
+	return rowsOf(C.ROPE_COS_SIN_FULL_HALVES, cos, sin)
+}
+
+// FullInterleaved has one value per channel, c0 c0 c1 c1 ..: Cohere.
+func FullInterleaved[T Element](cos, sin []T) *CosSin {
+	return rowsOf(C.ROPE_COS_SIN_FULL_INTERLEAVED, cos, sin)
+}
+
+// Complex is c0 s0 c1 s1 ..: freqs_cis.
+func Complex[T Element](rows []T) *CosSin { return rowsOf(C.ROPE_COS_SIN_COMPLEX, rows, nil) }
+
+// Sinusoidal is s0 c0 s1 c1 ..: the absolute encoding of 2017. To write only.
+func Sinusoidal[T Element](rows []T) *CosSin { return rowsOf(C.ROPE_COS_SIN_SINUSOIDAL, rows, nil) }
+
+// Angles has one angle per pair. To write only.
+func Angles(rows []float32) *CosSin { return rowsOf(C.ROPE_COS_SIN_ANGLES, rows, nil) }
+
+// AnglesFull has one angle per channel, a0 a1 .. a0 a1 ... To write only.
+func AnglesFull(rows []float32) *CosSin { return rowsOf(C.ROPE_COS_SIN_ANGLES_FULL, rows, nil) }
+
+func rowsOf[T Element](format int32, data, sin []T) *CosSin {
+	n := len(data)
+	if format >= C.ROPE_COS_SIN_SPLIT && format <= C.ROPE_COS_SIN_FULL_INTERLEAVED {
+		n = min(n, len(sin))
+	}
+	return &CosSin{format: format, dtype: dtypeOf[T](), data: unsafe.Pointer(unsafe.SliceData(data)),
+		sin: unsafe.Pointer(unsafe.SliceData(sin)), len: n}
+}
+
+// width is how many elements of a row are in each of its slices.
+func (r *CosSin) width(pairs int) int {
+	if r.format == C.ROPE_COS_SIN_SPLIT || r.format == C.ROPE_COS_SIN_ANGLES {
+		return pairs
+	}
+	return 2 * pairs
+}
+
+func (r *CosSin) check(function string, raw *C.ropego_rows, c *contextState, step *Step,
+	write bool) error {
+	if r == nil || r.format == 0 {
+		return invalid(function, "rows of cos and sin must be made by Packed, Split or another of its kind")
+	}
+	width := r.width(c.info.Pairs)
+	stride := r.Stride
+	if stride == 0 {
+		stride = width
+	}
+	batch, tokens := max(0, step.Batch), max(0, step.Tokens)
+	if r.Shared && !write {
+		batch = min(batch, 1)
+	}
+	rows, good := extent.Product(batch, tokens)
+	if good && rows > 0 {
+		good = extent.Reaches(r.len, width, [3]uint64{rows, 1, 1}, [3]int{stride, 0, 0})
+		if write && r.Stride == 0 {
+			product, fits := extent.Product(batch, tokens, width)
+			good = fits && product == uint64(r.len)
+		}
+	}
+	if !good {
+		return invalid(function, "rows of cos and sin (%d elements) must hold batch %d * tokens %d rows of "+
+			"width %d and stride %d", r.len, step.Batch, step.Tokens, width, stride)
+	}
+	*raw = C.ropego_rows{
+		format:       C.int32_t(r.format),
+		dtype:        C.int32_t(r.dtype),
+		pairs:        C.int32_t(c.info.Pairs),
+		batch:        C.int64_t(batch),
+		stride_token: C.int64_t(r.Stride),
+	}
+	return nil
+}

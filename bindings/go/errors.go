@@ -1,0 +1,85 @@
+package rope
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+)
+
+// Status says what kind of mistake an [Error] is. It is an error itself, so that errors.Is works with
+// the Err constants.
+type Status int32
+
+// The statuses of the library. Others may come: every negative number is an error.
+const (
+	ErrInvalidArgument Status = C.ROPE_ERROR_INVALID_ARGUMENT // a value breaks a documented rule
+	ErrUnsupported     Status = C.ROPE_ERROR_UNSUPPORTED      // not offered by this version
+	ErrOutOfMemory     Status = C.ROPE_ERROR_OUT_OF_MEMORY
+	ErrUnavailable     Status = C.ROPE_ERROR_UNAVAILABLE // no such device, or built without it
+	ErrParse           Status = C.ROPE_ERROR_PARSE       // config.json; the message names the key
+	ErrRunner          Status = C.ROPE_ERROR_RUNNER      // outputs are unspecified
+	ErrDevice          Status = C.ROPE_ERROR_DEVICE      // outputs are unspecified
+	ErrInternal        Status = C.ROPE_ERROR_INTERNAL
+)
+
+// Error names the status.
+func (s Status) Error() string { return C.GoString(C.rope_status_string(C.rope_status(s))) }
+
+// Error is what functions of this package return, for errors.As.
+type Error struct {
+	Status  Status
+	Message string // names the function, the field, its value and the rule that it breaks
+}
+
+func (e *Error) Error() string { return e.Message + " (" + e.Status.Error() + ")" }
+
+// Unwrap makes errors.Is(err, rope.ErrParse) work.
+func (e *Error) Unwrap() error { return e.Status }
+
+// ErrClosed is returned by calls after Close.
+var ErrClosed = errors.New("rope: used after Close")
+
+// check takes over what the shim allocated for an error of the Go function of this name.
+func check(function string, raw *C.ropego_error) error {
+	if raw == nil {
+		return nil
+	}
+	return take(function, raw)
+}
+
+func take(function string, raw *C.ropego_error) error {
+	text := (*C.char)(unsafe.Add(unsafe.Pointer(raw), unsafe.Sizeof(raw.status)))
+	err := &Error{Status(raw.status), inGo(function, C.GoString(text))}
+	C.ropego_error_free(raw)
+	return err
+}
+
+// invalid is a mistake that is caught here, before C could reach beyond a slice.
+func invalid(function, format string, args ...any) error {
+	return &Error{ErrInvalidArgument, "rope." + function + ": " + fmt.Sprintf(format, args...)}
+}
+
+func outOfMemory(function, format string, args ...any) error {
+	return &Error{ErrOutOfMemory, "rope." + function + ": " + fmt.Sprintf(format, args...)}
+}
+
+// narrow is what C holds in 32 bits. The first value that does not fit is kept for an error.
+type narrow struct {
+	function string
+	err      error
+}
+
+func (n *narrow) int32(field string, value int) C.int32_t {
+	if int64(value) != int64(int32(value)) && n.err == nil {
+		bound := int64(math.MaxInt32)
+		if value < 0 {
+			bound = math.MinInt32
+		}
+		n.err = invalid(n.function, "%s (%d) must not be beyond %d", field, value, bound)
+	}
+	return C.int32_t(value)
+}

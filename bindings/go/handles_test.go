@@ -1,0 +1,299 @@
+package rope
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Hot reload: a context is replaced and closed while eight goroutines call with it. A call turns
+// everything, or nothing and says ErrClosed.
+func TestCloseBesideCalls(t *testing.T) {
+	const dim = 64
+	r := rand.New(rand.NewPCG(11, 12))
+	x := random[float32](r, 4*dim)
+	ids := []int64{3, 1, 4, 1}
+	want := slices.Clone(x)
+	if err := ApplyTHD(mustNew(t, plain(dim)), ids, want, 1, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	var current atomic.Pointer[Context]
+	current.Store(mustNew(t, plain(dim)))
+	var done atomic.Bool
+	var turned, closed atomic.Int64
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			got := make([]float32, len(x))
+			for !done.Load() {
+				copy(got, x)
+				c := current.Load()
+				runtime.Gosched() // here the context may be closed, or during the call
+				err := ApplyTHD(c, ids, got, 1, nil, 0)
+				switch {
+				case err == nil && slices.Equal(got, want):
+					turned.Add(1)
+				case errors.Is(err, ErrClosed) && slices.Equal(got, x):
+					closed.Add(1)
+				default:
+					t.Error("another result beside Close:", err)
+					return
+				}
+				if _, err := c.InvFreq(0); err != nil && !errors.Is(err, ErrClosed) {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	for n := 0; n < 2000 || turned.Load() == 0 || closed.Load() == 0; n++ {
+		c, err := New(plain(dim))
+		if err != nil {
+			t.Fatal(err)
+		}
+		current.Swap(c).Close()
+		if n%50 == 0 {
+			runtime.GC() // what is closed is freed here, unless a call uses it
+		}
+		runtime.Gosched()
+		if t.Failed() {
+			break
+		}
+	}
+	done.Store(true)
+	wait.Wait()
+}
+
+func TestModelCloseBesideCalls(t *testing.T) {
+	json := []byte(`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
+		"num_hidden_layers": 2, "rope_theta": 10000.0}`)
+	for n := range 200 {
+		model, err := FromJSON(json)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wait sync.WaitGroup
+		for range 4 {
+			wait.Add(1)
+			go func() {
+				defer wait.Done()
+				for range 5 {
+					cfg, err := model.Config(0)
+					if err == nil && cfg.HeadDim != 64 || err != nil && !errors.Is(err, ErrClosed) {
+						t.Error(cfg, err)
+					}
+					runtime.Gosched()
+				}
+			}()
+		}
+		model.Close()
+		if n%20 == 0 {
+			runtime.GC()
+		}
+		wait.Wait()
+		if model.LayerTypes() != nil {
+			t.Error("a closed model has no layer types")
+		}
+	}
+}
+
+// Close of a pool waits for the calls that run in it, and those that come later are refused.
+func TestPoolCloseBesideCalls(t *testing.T) {
+	c := mustNew(t, plain(64))
+	r := rand.New(rand.NewPCG(13, 14))
+	x := random[float32](r, 200*8*64) // long enough for the pool
+	want := slices.Clone(x)
+	step := Step{Batch: 1, Tokens: 200, Positions: Offset(7)}
+	if err := ApplyQK(c, BSHD(want, 8), Tensor[float32]{}, step); err != nil {
+		t.Fatal(err)
+	}
+	var turned, closed atomic.Int64
+	for range 20 {
+		pool, err := NewPool(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wait sync.WaitGroup
+		started := make(chan struct{}, 8)
+		for range 8 {
+			wait.Add(1)
+			go func() {
+				defer wait.Done()
+				step := step
+				step.Pool = pool
+				got := make([]float32, len(x))
+				for n := range 5 {
+					copy(got, x)
+					err := ApplyQK(c, BSHD(got, 8), Tensor[float32]{}, step)
+					if n == 0 {
+						started <- struct{}{}
+					}
+					switch {
+					case err == nil && slices.Equal(got, want):
+						turned.Add(1)
+					case errors.Is(err, ErrClosed) && slices.Equal(got, x):
+						closed.Add(1)
+					default:
+						t.Error("another result beside Close:", err)
+						return
+					}
+				}
+			}()
+		}
+		<-started
+		pool.Close()
+		step := step
+		step.Pool = pool
+		if err := ApplyQK(c, BSHD(slices.Clone(x), 8), Tensor[float32]{}, step); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		wait.Wait()
+	}
+	if turned.Load() == 0 || closed.Load() == 0 {
+		t.Errorf("%d calls turned, %d were refused: nothing ran beside Close", turned.Load(), closed.Load())
+	}
+}
+
+// copyOf copies a handle as go vet forbids.
+func copyOf[T any](handle *T) *T {
+	other := new(T)
+	reflect.ValueOf(other).Elem().Set(reflect.ValueOf(handle).Elem())
+	return other
+}
+
+// A handle that was copied in spite of go vet is freed once.
+func TestCopiedHandles(t *testing.T) {
+	q := make([]float32, 64)
+	c, err := New(plain(64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := FromJSON([]byte(`{"rope_type": "default", "rope_theta": 10000.0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := NewPool(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c2, model2, pool2 := copyOf(c), copyOf(model), copyOf(pool)
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Pool: pool2}
+	if err := ApplyQK(c2, BSHD(q, 1), Tensor[float32]{}, step); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		c2.Close()
+		c.Close()
+		model2.Close()
+		model.Close()
+		pool2.Close()
+		pool.Close()
+		runtime.GC()
+	}
+	if err := ApplyTHD(c, []int64{1}, q, 1, nil, 0); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := model.Config(0); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	if err := ApplyQK(mustNew(t, plain(64)), BSHD(q, 1), Tensor[float32]{}, step); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// Handles that no constructor made are closed ones.
+func TestZeroHandles(t *testing.T) {
+	var c Context
+	var model Model
+	var pool Pool
+	q := make([]float32, 64)
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Pool: &pool}
+	_, err1 := c.Info(0)
+	_, err2 := c.InvFreq(0)
+	_, err3 := model.Config(0)
+	_, err4 := model.LayerType(0)
+	_, err5 := model.Contexts(1)
+	err6 := ApplyQK(mustNew(t, plain(64)), BSHD(q, 1), Tensor[float32]{}, step)
+	for _, err := range []error{ApplyTHD(&c, []int64{1}, q, 1, nil, 0), err1, err2, err3, err4, err5, err6} {
+		if !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	}
+	if c.Backend() != "" || c.ValidBelow() != 0 || c.Close() != nil || model.Close() != nil || pool.Close() != nil {
+		t.Error("a zero handle is a closed one")
+	}
+}
+
+func TestValidBelow(t *testing.T) {
+	if below := mustNew(t, plain(64)).ValidBelow(); below != math.MaxInt64 {
+		t.Error(below)
+	}
+	dynamic := Config{HeadDim: 64, Theta: 10000, Pairing: Halves, Scaling: Dynamic, Factor: 2,
+		MaxPositionEmbeddings: 2048, SeqLen: 100}
+	if below := mustNew(t, dynamic).ValidBelow(); below != 2049 {
+		t.Error(below)
+	}
+	dynamic.SeqLen = 5000
+	if below := mustNew(t, dynamic).ValidBelow(); below != 5001 {
+		t.Error(below)
+	}
+	dynamic.SeqLen = 0 // NextChange has the length as its argument
+	if next, err := dynamic.NextChange(1); err != nil || next != 2049 {
+		t.Error(next, err)
+	}
+}
+
+// The loop of Model.Contexts, for a model of LongRope: the contexts are those of every length, and are
+// made anew where the frequencies change.
+func TestContextsOfAGrowingSequence(t *testing.T) {
+	short, long := "1.0", "1.3"
+	for i := 1; i < 16; i++ {
+		short, long = short+", 1.05", long+", 2.6"
+	}
+	model, err := FromJSON([]byte(`{"model_type": "phi3", "hidden_size": 64, "num_attention_heads": 2,
+		"num_hidden_layers": 2, "rope_theta": 10000.0, "max_position_embeddings": 128,
+		"original_max_position_embeddings": 32,
+		"rope_scaling": {"type": "longrope", "short_factor": [` + short + `], "long_factor": [` + long + `]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	_, err = model.Contexts(0)
+	refused(t, err, "rope.Contexts: SeqLen (0) must be positive")
+	made, validBelow := 0, int64(0)
+	var contexts []*Context
+	for length := int64(20); length < 60; length++ {
+		if length >= validBelow {
+			if contexts, err = model.Contexts(length); err != nil {
+				t.Fatal(err)
+			}
+			validBelow = math.MaxInt64
+			for _, c := range contexts {
+				validBelow = min(validBelow, c.ValidBelow())
+			}
+			made++
+		}
+		cfg, err := model.Config(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.SeqLen = length
+		want, err := mustNew(t, cfg).InvFreq(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := contexts[0].InvFreq(0); err != nil || !slices.Equal(got, want) {
+			t.Fatal(length, got, want, err)
+		}
+	}
+	if made != 2 || validBelow != math.MaxInt64 {
+		t.Errorf("contexts were made %d times, the last valid below %d", made, validBelow)
+	}
+}

@@ -1,0 +1,170 @@
+package rope
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// fenced returns n elements inside a larger array, and a check that nothing around them has changed.
+func fenced[T Element](r *rand.Rand, n int) (inside []T, intact func() bool) {
+	const fence = 2048
+	whole := random[T](r, n+2*fence)
+	before := slices.Clone(whole)
+	inside = whole[fence : fence+n : fence+n]
+	return inside, func() bool {
+		return slices.Equal(whole[:fence], before[:fence]) && slices.Equal(whole[fence+n:], before[fence+n:])
+	}
+}
+
+// Sections of one to five axes, every pairing, with and without tables: what is accepted writes inside
+// its slices only. Sections are four numbers in C, so five axes with them are refused.
+func TestNothingIsWrittenOutsideSlices(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 16))
+	accepted := 0
+	for _, pairing := range []Pairing{Halves, Interleaved, InterleavedToHalves, HalvesPerAxis} {
+		for axes := 1; axes <= 9; axes++ {
+			for variant := range 12 {
+				cfg := Config{HeadDim: 64, Theta: 10000, Pairing: pairing, Axes: axes}
+				switch variant % 4 {
+				case 1:
+					cfg.MRopeSection = []int{32}
+				case 2:
+					cfg.MRopeSection = []int{8, 8, 8, 8}
+				case 3:
+					cfg.MRopeSection = []int{16, 16, 0, 0}
+				}
+				switch variant / 4 {
+				case 1:
+					cfg.FreqFactors = slices.Repeat([]float64{1}, 32)
+				case 2:
+					cfg.PairAxis = make([]uint8, 32)
+				}
+				c, err := New(cfg)
+				if axes > 4 && cfg.MRopeSection != nil && err == nil {
+					t.Fatalf("%+v was accepted", cfg)
+				}
+				if err != nil {
+					continue
+				}
+				accepted++
+				q, qIntact := fenced[float32](r, 2*64)
+				out, outIntact := fenced[float32](r, 2*64)
+				step := Step{Batch: 1, Tokens: 2, Positions: AxesBatchTokenIDs(make([]int64, 2*axes))}
+				for i := range 2 * axes {
+					step.Positions = AxesBatchTokenIDs(slices.Repeat([]int64{int64(i)}, 2*axes))
+					if err := ApplyQK(c, BSHD(q, 1), Tensor[float32]{}, step); err != nil {
+						t.Fatal(err)
+					}
+					if err := ApplyQKTo(c, BSHD(out, 1), Tensor[float32]{}, BSHD(q, 1), Tensor[float32]{}, step); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !qIntact() || !outIntact() {
+					t.Fatalf("%+v: elements outside the slices have changed", cfg)
+				}
+				c.Close()
+			}
+		}
+	}
+	if accepted < 20 {
+		t.Errorf("only %d configurations were accepted", accepted)
+	}
+}
+
+// A table is read only if it has an entry per pair; what lies behind a short one is nobody's business.
+func TestShortTables(t *testing.T) {
+	for _, n := range []int{1, 31, 511, 513} {
+		cfg := Config{HeadDim: 1024, Theta: 10000, Pairing: Halves, Axes: 8, PairAxis: make([]uint8, n)}
+		_, err := New(cfg)
+		refused(t, err, "must be 512, the number of pairs")
+	}
+}
+
+func TestAbsentTensors(t *testing.T) {
+	c := mustNew(t, plain(64))
+	r := rand.New(rand.NewPCG(17, 18))
+	x := random[float32](r, 3*64)
+	want := slices.Clone(x)
+	ids := []int64{5, 6, 7}
+	if err := ApplyTHD(c, ids, want, 1, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	step := Step{Batch: 1, Tokens: 3, Positions: Offset(5)}
+	none := []float32{}
+	for name, call := range map[string]func(q []float32) error{
+		"THD, k":     func(q []float32) error { return ApplyTHD(c, ids, q, 1, none, 0) },
+		"THD, q":     func(q []float32) error { return ApplyTHD(c, ids, none, 0, q, 1) },
+		"THD, q[:0]": func(q []float32) error { return ApplyTHD(c, ids, q, 1, q[:0], 0) },
+		"QK, k":      func(q []float32) error { return ApplyQK(c, BSHD(q, 1), BSHD(q[:0], 0), step) },
+		"QK, q":      func(q []float32) error { return ApplyQK(c, BHSD(none, 0), BSHD(q, 1), step) },
+		"QKTo, k": func(q []float32) error {
+			return ApplyQKTo(c, BSHD(q, 1), BSHD(none, 0), BSHD(q, 1), BSHD(none, 0), step)
+		},
+	} {
+		got := slices.Clone(x)
+		if err := call(got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	refused(t, ApplyTHD(c, ids, none, 0, none, 0), "absent")
+	refused(t, ApplyQK(c, BSHD(x, 0), BSHD(want, 1), step), "does not fit")
+}
+
+func TestTypesMayDiffer(t *testing.T) {
+	c := mustNew(t, plain(64))
+	r := rand.New(rand.NewPCG(19, 20))
+	q, k := random[float32](r, 3*4*64), random[BFloat16](r, 3*2*64)
+	wantQ, wantK := slices.Clone(q), slices.Clone(k)
+	ids := []int64{5, 6, 7}
+	if err := errors.Join(ApplyTHD(c, ids, wantQ, 4, nil, 0), ApplyTHD(c, ids, wantK, 2, nil, 0)); err != nil {
+		t.Fatal(err)
+	}
+	qOut, kOut := make([]float32, len(q)), make([]BFloat16, len(k))
+	step := Step{Batch: 1, Tokens: 3, Positions: TokenIDs(ids)}
+	if err := ApplyQKTo(c, BSHD(qOut, 4), BSHD(kOut, 2), BSHD(q, 4), BSHD(k, 2), step); err != nil {
+		t.Fatal(err)
+	}
+	if err := ApplyQK(c, BSHD(q, 4), BSHD(k, 2), step); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range [][]float32{q, qOut} {
+		if !slices.Equal(got, wantQ) {
+			t.Error("q differs")
+		}
+	}
+	for _, got := range [][]BFloat16{k, kOut} {
+		if !slices.Equal(got, wantK) {
+			t.Error("k differs")
+		}
+	}
+}
+
+func TestRunIDsBeyondMemory(t *testing.T) {
+	for _, runs := range [][]Run{
+		{{Text: 1, T: 1, H: 1 << 19, W: 1 << 19}},
+		{{T: 1<<31 - 1, H: 1<<31 - 1, W: 1<<31 - 1}},
+		{{Text: 1<<63 - 1}, {Text: 1<<63 - 1}},
+		{{Text: 1 << 27}, {Text: 1}},
+		{{Text: 1<<27 + 1}},
+	} {
+		if _, _, err := RunIDs(runs, 0); !errors.Is(err, ErrOutOfMemory) {
+			t.Errorf("%v: %v", runs, err)
+		}
+	}
+	_, _, err := RunIDs([]Run{{Text: -1}}, 0)
+	refused(t, err, "runs[0] has a negative text")
+	if ids, next, err := RunIDs(nil, 7); err != nil || len(ids) != 0 || next != 7 {
+		t.Error(ids, next, err)
+	}
+}
+
+func TestOtherVersionsAreRefused(t *testing.T) {
+	for loaded, good := range map[int]bool{100: true, 107: true, 0: false, 99: false, 200: false, 10100: false} {
+		err := checkVersion(loaded)
+		if (err == nil) != good || err != nil && !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%d: %v", loaded, err)
+		}
+	}
+}

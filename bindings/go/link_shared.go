@@ -1,0 +1,6 @@
+//go:build !librope_static
+
+package rope
+
+// #cgo pkg-config: librope
+import "C"

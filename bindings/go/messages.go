@@ -1,0 +1,109 @@
+//go:build cgo
+
+package rope
+
+import (
+	"maps"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// inGo rewrites a message of the C library in the names of this package: "rope_apply_qk: args->q.heads
+// (0) must be positive" becomes "rope.ApplyQK: q.Heads (0) must be positive".
+func inGo(function, message string) string {
+	if _, rule, found := strings.Cut(message, ": "); found && strings.HasPrefix(message, "rope_") {
+		message = rule
+	}
+	if function != "FromJSON" { // whose messages have the names of config.json
+		message = address.ReplaceAllString(message, "")
+		message = path.ReplaceAllStringFunc(message, goPath)
+	}
+	return "rope." + function + ": " + message
+}
+
+var (
+	// Where memory lies helps nobody, and is not for strangers to read in an answer of a server.
+	address = regexp.MustCompile(` \(0x[0-9a-f]+\)`)
+	// A chain of C's names: args->positions.cu_seqlens, configs[3]->theta, ROPE_SCALING_YARN, NULL.
+	path  = regexp.MustCompile(`[A-Za-z]\w*(?:(?:\[\d+\])?(?:->|\.)[A-Za-z]\w*)*`)
+	arrow = regexp.MustCompile(`->|\.`)
+)
+
+// structs are C's arguments, of which Go's messages name the fields.
+var structs = map[string]bool{"args": true, "config": true, "out": true, "positions": true}
+
+// goNames are the names that are not C's in camel case.
+var goNames = map[string]string{
+	"rope_apply_qk": "ApplyQK",
+
+	"q": "q", "k": "k", "q_out": "qOut", "k_out": "kOut", "q_heads": "qHeads", "k_heads": "kHeads",
+	"configs": "cfgs", "freq_set": "freqSet", "t_interval": "TInterval", "struct_size": "struct_size",
+	"dtype": "DType", "inv_freq_dtype": "InvFreqDType", "mscale": "MScale", "mscale_all_dim": "MScaleAllDim",
+	"mrope_section": "MRopeSection", "mrope_interleaved": "MRopeInterleaved",
+	"stride_batch": "Strides.Batch", "stride_token": "Strides.Token", "stride_head": "Strides.Head",
+	"stride_axis": "Strides.Axis", "device_index": "Device.Index", "table_length": "table length",
+	"ids_i32": "ids", "ids_i64": "ids", "ids_f32": "ids", "offsets_i32": "offsets", "offsets_i64": "offsets",
+	"NULL": "nil",
+}
+
+// constantNames are Go's names of C's constants, with and without their common beginning.
+var constantNames = sync.OnceValue(func() map[string]string {
+	all := maps.Clone(goNames)
+	addTo(all, pairings, "ROPE_PAIRING_")
+	addTo(all, scalings, "ROPE_SCALING_")
+	addTo(all, angles, "ROPE_ANGLE_")
+	addTo(all, roundings, "")
+	addTo(all, dtypes, "")
+	addTo(all, layouts, "ROPE_LAYOUT_")
+	addTo(all, operations, "ROPE_")
+	return all
+})
+
+func addTo[T ~int32](all map[string]string, table constants[T], prefix string) {
+	for _, c := range table {
+		all[c.c] = c.name
+		if prefix != "" {
+			all[strings.TrimPrefix(c.c, prefix)] = c.name
+		}
+	}
+}
+
+// goPath translates one chain. A word of prose has neither an underscore nor a struct before it.
+func goPath(chain string) string {
+	first, rest, dotted := strings.Cut(chain, "->")
+	if !dotted {
+		return goWords(chain, false)
+	}
+	if structs[first] {
+		return goWords(strings.TrimPrefix(rest, "positions."), true)
+	}
+	return goWords(first+"."+rest, true)
+}
+
+func goWords(chain string, fields bool) string {
+	words := arrow.Split(chain, -1)
+	for i, word := range words {
+		name, index, subscripted := strings.Cut(word, "[")
+		if known, ok := constantNames()[name]; ok {
+			name = known
+		} else if fields || strings.Contains(name, "_") {
+			name = camel(name)
+		}
+		if subscripted {
+			name += "[" + index
+		}
+		words[i] = name
+	}
+	return strings.Join(words, ".")
+}
+
+func camel(name string) string {
+	words := strings.Split(name, "_")
+	for i, word := range words {
+		if word != "" {
+			words[i] = strings.ToUpper(word[:1]) + word[1:]
+		}
+	}
+	return strings.Join(words, "")
+}

@@ -1,0 +1,160 @@
+package rope
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestMessagesAreInGo(t *testing.T) {
+	for _, test := range []struct{ function, c, want string }{
+		{"ApplyQK", "rope_apply_qk: args->q.heads (0) must be positive", "rope.ApplyQK: q.Heads (0) must be positive"},
+		{"NewSets", "rope_context_create_sets: configs[3]->pairing must be that of configs[0]: sets differ in frequencies only",
+			"rope.NewSets: cfgs[3].Pairing must be that of cfgs[0]: sets differ in frequencies only"},
+		{"New", "rope_context_create: config->seq_len (0) must be positive, because ROPE_SCALING_LONGROPE requires it",
+			"rope.New: SeqLen (0) must be positive, because LongRope requires it"},
+		{"New", "rope_context_create: config->scaling (3) must be DEFAULT (0) with inv_freq, which replaces it",
+			"rope.New: Scaling (3) must be DefaultScaling (0) with InvFreq, which replaces it"},
+		{"New", "rope_context_create: config->pair_axis[24] (193) must be below axes (8)",
+			"rope.New: PairAxis[24] (193) must be below axes (8)"},
+		{"ApplyTHD", "rope_apply_thd: k (0x21e2c0ffee) and k_heads (0) do not agree", "rope.ApplyTHD: k and kHeads (0) do not agree"},
+		{"ApplyQK", "rope_apply_qk: args->positions.cu_seqlens[1] (4) breaks the rule: from 0 to tokens (3), never decreasing",
+			"rope.ApplyQK: CuSeqlens[1] (4) breaks the rule: from 0 to tokens (3), never decreasing"},
+		{"ApplyQK", "rope_apply_qk: args->positions must be zero with args->cos_sin", "rope.ApplyQK: Positions must be zero with CosSin"},
+		{"ApplyQK", "rope_apply_qk: args->k_out overlaps args->q", "rope.ApplyQK: kOut overlaps q"},
+		{"New", "rope_context_create: out of memory", "rope.New: out of memory"},
+		// Names of config.json stay.
+		{"FromJSON", `rope_model_create: rope_scaling.rope_type ("lama3") must be one of: a_b`,
+			`rope.FromJSON: rope_scaling.rope_type ("lama3") must be one of: a_b`},
+	} {
+		if got := inGo(test.function, test.c); got != test.want {
+			t.Errorf("%s\n became %s\n not    %s", test.c, got, test.want)
+		}
+	}
+}
+
+// Every message that the C sources hold, with a value for each of its placeholders.
+func TestNoMessageHasNamesOfC(t *testing.T) {
+	literals := regexp.MustCompile(`"%s: (?:[^"\\]|\\.)*"(?:\s*"(?:[^"\\]|\\.)*")*`)
+	join := regexp.MustCompile(`"\s*"`)
+	spec := regexp.MustCompile(`%(s\w?|[-.\w]*?[dugps])`)
+	leftover := regexp.MustCompile(`->|\bROPE_|\brope_|NULL|0x|[A-Za-z]_[a-z]|%`)
+	checked := 0
+	for _, pattern := range []string{"*.cc", "*.h", "model/model.cc"} {
+		files, err := filepath.Glob(filepath.Join("..", "..", "src", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, err, "; these tests run in the repository")
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, literal := range literals.FindAllString(string(text), -1) {
+				format, err := strconv.Unquote(join.ReplaceAllString(literal, ""))
+				if err != nil {
+					t.Fatal(file, literal, err)
+				}
+				message := spec.ReplaceAllStringFunc(strings.TrimPrefix(format, "%s: "), func(s string) string {
+					switch {
+					case strings.HasSuffix(s, "p"):
+						return "0x7f00c0de"
+					case s == "%s":
+						return "head_dim"
+					case strings.HasPrefix(s, "%s"): // %sbatch: a path, then a field
+						return "args->" + s[2:]
+					}
+					return "7"
+				})
+				message = strings.ReplaceAll(message, "ROPE_SCALING_head_dim", "ROPE_SCALING_YARN")
+				if got := inGo("New", "rope_context_create: "+message); leftover.MatchString(got) {
+					// struct_size is Go's own to set: no user can see it.
+					if !strings.Contains(got, "struct_size") && !strings.Contains(got, "ROPE_INIT") {
+						t.Errorf("%s: %q became %q", file, message, got)
+					}
+				}
+				checked++
+			}
+		}
+	}
+	if checked < 60 {
+		t.Errorf("only %d messages found", checked)
+	}
+}
+
+// Every enumerator of rope.h that has a constant here has its name, and no constant is missing.
+func TestConstantsHaveNames(t *testing.T) {
+	header, err := os.ReadFile(filepath.Join("..", "..", "include", "librope", "rope.h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inHeader := map[string]int{}
+	enumerator := regexp.MustCompile(`\b(ROPE_(?:(?:PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT)_\w+|F32|F16|BF16|FORWARD|BACKWARD|INVERSE|SHIFT)) = (\d+)`)
+	for _, m := range enumerator.FindAllStringSubmatch(string(header), -1) {
+		inHeader[m[1]], _ = strconv.Atoi(m[2])
+	}
+	declared := declaredConstants(t)
+	seen := 0
+	tableIs(t, pairings, inHeader, declared, &seen)
+	tableIs(t, scalings, inHeader, declared, &seen)
+	tableIs(t, angles, inHeader, declared, &seen)
+	tableIs(t, roundings, inHeader, declared, &seen)
+	tableIs(t, dtypes, inHeader, declared, &seen)
+	tableIs(t, layouts, inHeader, declared, &seen)
+	tableIs(t, operations, inHeader, declared, &seen)
+	if seen != len(inHeader) {
+		t.Errorf("%d constants have names, and rope.h has %d", seen, len(inHeader))
+	}
+	if s := fmt.Sprint(Yarn, Halves, Pairing(9), Operation(-1), BF16); s != "Yarn Halves Pairing(9) Operation(-1) BF16" {
+		t.Error(s)
+	}
+}
+
+func tableIs[T interface {
+	~int32
+	fmt.Stringer
+}](t *testing.T, table constants[T], header map[string]int, declared map[string]string, seen *int) {
+	t.Helper()
+	for _, c := range table {
+		value, known := header[c.c]
+		if !known || value != int(c.value) || declared[c.c] != c.name || c.value.String() != c.name {
+			t.Errorf("%s is %d in rope.h and %s in Go; its table says %d, %s", c.c, value, declared[c.c],
+				c.value, c.name)
+		}
+		*seen++
+	}
+}
+
+// declaredConstants are this package's constants by the C name that they are set to.
+func declaredConstants(t *testing.T) map[string]string {
+	t.Helper()
+	names := map[string]string{}
+	for _, file := range []string{"config.go", "tensor.go", "apply.go"} {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for i, value := range spec.Values {
+				if selector, ok := value.(*ast.SelectorExpr); ok {
+					if x, ok := selector.X.(*ast.Ident); ok && x.Name == "C" {
+						names[selector.Sel.Name] = spec.Names[i].Name
+					}
+				}
+			}
+			return true
+		})
+	}
+	return names
+}

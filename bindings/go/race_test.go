@@ -1,0 +1,88 @@
+//go:build race
+
+package rope
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// What two goroutines share in the cases below: calls on one slice are races, on parts are not.
+var raceCases = map[string]struct {
+	race bool
+	call func(c *Context, q []float32, side int) error
+}{
+	"one slice, ApplyTHD": {true, func(c *Context, q []float32, _ int) error {
+		return ApplyTHD(c, []int64{1, 2}, q, 2, nil, 0)
+	}},
+	"one slice, ApplyQK": {true, func(c *Context, q []float32, _ int) error {
+		return ApplyQK(c, Tensor[float32]{}, BSHD(q, 2), Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+	}},
+	"one output": {true, func(c *Context, q []float32, _ int) error {
+		in := BSHD(make([]float32, len(q)), 2)
+		return ApplyQKTo(c, BSHD(q, 2), Tensor[float32]{}, in, Tensor[float32]{},
+			Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+	}},
+	"one table": {true, func(c *Context, q []float32, _ int) error {
+		return FillCosSin(c, Step{Batch: 1, Tokens: 4, Positions: Offset(0)}, Packed(q))
+	}},
+	"a table is read beside its writer": {true, func(c *Context, q []float32, side int) error {
+		step := Step{Batch: 1, Tokens: 4, Positions: Offset(0)}
+		if side == 0 {
+			return FillCosSin(c, step, Packed(q))
+		}
+		step.Positions, step.CosSin = Positions{}, Packed(q)
+		return ApplyQK(c, BSHD(make([]float32, len(q)), 1), Tensor[float32]{}, step)
+	}},
+	"a head each": {false, func(c *Context, q []float32, side int) error {
+		head := Strided(q[side*64:], 1, Strides{Token: 128})
+		return ApplyQK(c, head, Tensor[float32]{}, Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+	}},
+	"one input": {false, func(c *Context, q []float32, _ int) error {
+		out := BSHD(make([]float32, len(q)), 2)
+		return ApplyQKTo(c, out, Tensor[float32]{}, BSHD(q, 2), Tensor[float32]{},
+			Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+	}},
+	"refused calls": {false, func(c *Context, q []float32, _ int) error {
+		if ApplyQK(c, BSHD(q, 2), BSHD(q, 2), Step{Batch: 1, Tokens: 2, Positions: Offset(0)}) == nil {
+			panic("an overlap was accepted")
+		}
+		return nil
+	}},
+}
+
+// The race detector ends a test that has a race, so each case is a process.
+func TestRaceDetectorSeesC(t *testing.T) {
+	const variable = "LIBROPE_TEST_RACE"
+	if name := os.Getenv(variable); name != "" {
+		c := mustNew(t, plain(64))
+		q := make([]float32, 2*2*64)
+		var wait sync.WaitGroup
+		for side := range 2 {
+			wait.Add(1)
+			go func() {
+				defer wait.Done()
+				if err := raceCases[name].call(c, q, side); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		wait.Wait()
+		return
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range raceCases {
+		child := exec.Command(program, "-test.run=^TestRaceDetectorSeesC$")
+		child.Env = append(os.Environ(), variable+"="+name)
+		output, err := child.CombinedOutput()
+		if raced := strings.Contains(string(output), "WARNING: DATA RACE"); raced != test.race || (err == nil) == test.race {
+			t.Errorf("%s: race %v, want %v: %v\n%s", name, raced, test.race, err, output)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package rope
+
+// #include "shim.h"
+import "C"
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/librope/librope/bindings/go/internal/extent"
+)
+
+// Float16 is an IEEE half, as bits.
+type Float16 uint16
+
+// BFloat16 is the upper half of a float32, as bits.
+type BFloat16 uint16
+
+// Element is a type of the elements of tensors.
+type Element interface {
+	~float32 | Float16 | BFloat16
+}
+
+func dtypeOf[T Element]() DType {
+	var zero T
+	switch any(zero).(type) {
+	case Float16:
+		return F16
+	case BFloat16:
+		return BF16
+	}
+	return F32
+}
+
+// Layout is the order of the dimensions, outermost first. Channels of a head are always adjacent.
+type Layout int32
+
+// The layouts.
+const (
+	LayoutBSHD    Layout = C.ROPE_LAYOUT_BSHD    // contiguous [batch, tokens, heads, channels]
+	LayoutBHSD    Layout = C.ROPE_LAYOUT_BHSD    // contiguous [batch, heads, tokens, channels]
+	LayoutSBHD    Layout = C.ROPE_LAYOUT_SBHD    // contiguous [tokens, batch, heads, channels]
+	LayoutStrided Layout = C.ROPE_LAYOUT_STRIDED // Strides, literally
+)
+
+// Strides are distances in elements.
+type Strides struct {
+	Batch, Token int
+	Head         int // 0 in an input repeats one head for all
+}
+
+// Tensor is q, k or an output: a slice, its layout and its heads. The zero value is no tensor.
+// A contiguous layout must fill Data exactly.
+type Tensor[T Element] struct {
+	Data    []T
+	Layout  Layout
+	Heads   int
+	Strides Strides // LayoutStrided only
+	// Span: each "head" is the rotated span alone, as DeepSeek's k_pe or a slice of a wider row.
+	Span bool
+}
+
+// BSHD is a contiguous [batch, tokens, heads, channels]; with batch 1 also [tokens, heads, channels].
+func BSHD[T Element](data []T, heads int) Tensor[T] {
+	return Tensor[T]{Data: data, Layout: LayoutBSHD, Heads: heads}
+}
+
+// BHSD is a contiguous [batch, heads, tokens, channels].
+func BHSD[T Element](data []T, heads int) Tensor[T] {
+	return Tensor[T]{Data: data, Layout: LayoutBHSD, Heads: heads}
+}
+
+// SBHD is a contiguous [tokens, batch, heads, channels].
+func SBHD[T Element](data []T, heads int) Tensor[T] {
+	return Tensor[T]{Data: data, Layout: LayoutSBHD, Heads: heads}
+}
+
+// Strided has strides of its own, from the first element of data.
+func Strided[T Element](data []T, heads int, strides Strides) Tensor[T] {
+	return Tensor[T]{Data: data, Layout: LayoutStrided, Heads: heads, Strides: strides}
+}
+
+// empty tells whether there is nothing to rotate: the zero Tensor, and a slice of no elements with no
+// heads.
+func (t *Tensor[T]) empty() bool { return len(t.Data) == 0 && t.Heads == 0 }
+
+// zero tells whether there is no tensor.
+func (t *Tensor[T]) zero() bool {
+	return t.Data == nil && t.Heads == 0 && t.Layout == 0 && t.Strides == Strides{} && !t.Span
+}
+
+// check fills the C tensor after checking that every element of it lies inside the slice.
+func (t *Tensor[T]) check(function, name string, raw *C.ropego_tensor, c *contextState,
+	step *Step) (*C.uint8_t, error) {
+	dim := c.info.HeadDim
+	if t.Span {
+		dim = c.info.RotaryDim
+		raw.head_dim = C.int32_t(dim)
+	}
+	batch, tokens := max(0, step.Batch), max(0, step.Tokens)
+	// Strides without LayoutStrided are a mistake that the library reports.
+	raw.stride_batch = C.int64_t(t.Strides.Batch)
+	raw.stride_token = C.int64_t(t.Strides.Token)
+	raw.stride_head = C.int64_t(t.Strides.Head)
+	good := t.Heads >= 0 && t.Heads <= math.MaxInt32
+	if t.Layout == LayoutStrided {
+		good = good && (batch == 0 || tokens == 0 || t.Heads == 0 ||
+			extent.Reaches(len(t.Data), dim,
+				[3]uint64{uint64(batch), uint64(tokens), uint64(t.Heads)},
+				[3]int{t.Strides.Batch, t.Strides.Token, t.Strides.Head}))
+	} else if batch == 1 {
+		// A head count that is off by one would still fit, so contiguous slices must be exact.
+		good = good && extent.Fills(len(t.Data), tokens, t.Heads, dim)
+	} else {
+		product, fits := extent.Product(batch, tokens, t.Heads, dim)
+		good = good && fits && product == uint64(len(t.Data))
+	}
+	if !good {
+		return nil, t.misfit(function, name, dim, step)
+	}
+	raw.dtype = C.int32_t(dtypeOf[T]())
+	raw.layout = C.int32_t(t.Layout)
+	raw.heads = C.int32_t(t.Heads)
+	data := unsafe.Pointer(unsafe.SliceData(t.Data))
+	if data == nil {
+		data = unsafe.Pointer(&nothing)
+	}
+	return (*C.uint8_t)(data), nil
+}
+
+func (t *Tensor[T]) misfit(function, name string, dim int, step *Step) error {
+	if t.Layout == LayoutStrided {
+		return invalid(function, "%s with batch %d, tokens %d, heads %d, channels %d, %v and strides %+v "+
+			"does not fit its slice of %d elements", name, step.Batch, step.Tokens, t.Heads, dim, t.Layout,
+			t.Strides, len(t.Data))
+	}
+	return invalid(function, "%s with batch %d, tokens %d, heads %d, channels %d and %v does not fit its "+
+		"slice of %d elements, which it must fill", name, step.Batch, step.Tokens, t.Heads, dim, t.Layout,
+		len(t.Data))
+}
