@@ -175,6 +175,30 @@ TEST(Runner, ItsFailureIsAStatus) {
   ExpectMessage("rope_apply_qk", {"parallel_for", "42"});
 }
 
+// One that reports success without having run each task once.
+TEST(Runner, ThatDoesNotRunEachTaskOnceIsNoticed) {
+  const Context context = Create(Config(kDim));
+  const auto status_of = [&](auto parallel_for) {
+    const rope_runner runner = {parallel_for, nullptr};
+    std::vector<float> x = Random(1000);
+    const rope_qk_args args = ArgsOf(1, 1000, &x, &runner);
+    return rope_apply_qk(context.get(), &args);
+  };
+  EXPECT_EQ(status_of([](void*, rope_task_fn, void*, uint32_t) -> int32_t { return 0; }),
+            ROPE_ERROR_RUNNER);
+  ExpectMessage("rope_apply_qk", {"parallel_for", "returned 0", "0 of"});
+  EXPECT_EQ(status_of([](void*, rope_task_fn fn, void* task, uint32_t count) -> int32_t {
+              for (uint32_t i = 0; i < 2 * count; ++i) fn(task, i % count);
+              return 0;
+            }),
+            ROPE_ERROR_RUNNER);
+  EXPECT_EQ(status_of([](void*, rope_task_fn fn, void* task, uint32_t count) -> int32_t {
+              for (uint32_t i = 1; i < count; ++i) fn(task, i);
+              return 0;
+            }),
+            ROPE_ERROR_RUNNER);
+}
+
 Pool MakePool(int32_t threads) {
   rope_pool* pool = nullptr;
   EXPECT_OK(rope_pool_create(threads, &pool));
