@@ -8,10 +8,17 @@ foreach(library IN LISTS CMAKE_CXX_IMPLICIT_LINK_LIBRARIES)
   endif()
 endforeach()
 
+# A parent's warnings and its -fno-exceptions are for its own sources: these stand behind them.
+set(ROPE_OWN_FLAGS)
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(ROPE_OWN_FLAGS -w -fexceptions -frtti)
+endif()
+
 # librope_check_flags(): says what it does about flags of the surroundings that it cannot follow.
 function(librope_check_flags)
   get_directory_property(options COMPILE_OPTIONS)
   string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" of_build_type)
+  string(GENEX_STRIP "${options}" options)
   list(JOIN options " " options)
   set(flags "${CMAKE_CXX_FLAGS} ${${of_build_type}} ${options}")
   if(flags MATCHES "-Ofast|-ffast-math|-funsafe-math-optimizations")
@@ -29,7 +36,8 @@ function(librope_check_flags)
   include(CheckCXXSourceCompiles)
   set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY) # compile, do not link
   set(CMAKE_REQUIRED_INCLUDES ${folder})
-  set(CMAKE_REQUIRED_FLAGS "${options}")
+  list(JOIN ROPE_OWN_FLAGS " " own)
+  set(CMAKE_REQUIRED_FLAGS "${options} ${own}")
   check_cxx_source_compiles("
     #include <hwy/highway.h>
     static_assert(HWY_MAJOR * 10000 + HWY_MINOR * 100 + HWY_PATCH >= 10003, \"too old\");

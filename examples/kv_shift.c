@@ -42,7 +42,6 @@ static double shift_error(rope_angle angle, int64_t start) {
   check(rope_context_create(&config, &rope));
 
   static float cache[CELLS * ROW], want[(CELLS - DROP) * ROW];
-  static int32_t delta[CELLS];
   unsigned state = 1;
   for (int i = 0; i < CELLS * ROW; ++i) {
     state = state * 1664525u + 1013904223u;
@@ -53,12 +52,13 @@ static double shift_error(rope_angle angle, int64_t start) {
   rotate.positions.offset = start;
   check(rope_apply_qk(rope, &rotate)); /* the cache as decoding filled it */
 
-  /* Drop the first cells, move the others. One delta per cell: an engine may move only some. */
-  for (int i = 0; i < CELLS; ++i) delta[i] = -DROP;
+  /* Drop the first cells, move the others, all by one distance: an id whose strides are 0. An engine
+   * that moves only some has IDS_T, one distance per cell. */
+  const int32_t distance = -DROP;
   rope_qk_args shift = keys(cache + DROP * ROW, CELLS - DROP);
   shift.operation = ROPE_SHIFT;
-  shift.positions.kind = ROPE_POSITIONS_IDS_T;
-  shift.positions.ids_i32 = delta + DROP;
+  shift.positions.kind = ROPE_POSITIONS_IDS_STRIDED;
+  shift.positions.ids_i32 = &distance;
   check(rope_apply_qk(rope, &shift));
 
   rope_qk_args direct = keys(want, CELLS - DROP); /* computed anew at the new positions */

@@ -7,7 +7,9 @@
  *   move them    as if the whole prompt had been long from the start: undo the rotation with the old
  *                context, apply that of the new one. Exact up to the rounding of the cache.
  *
- * Dynamic NTK works alike, but changes with every token beyond max_position_embeddings. */
+ * Dynamic NTK works alike, but changes with every token beyond max_position_embeddings: 16-bit keys
+ * that are moved each time wear out (rope_config_next_change tells how fast), so there the cache is f32
+ * or holds keys before the rotation. */
 #include <librope/rope.h>
 
 #include <math.h>

@@ -108,7 +108,7 @@ rope_status rope_config_next_change(const rope_config* config, int64_t seq_len, 
   }
   Config checked;
   if (rope_status s = ReadConfig(kFunction, config, &checked, SeqLen::kAny)) return s;
-  *next = NextChange(checked, seq_len);
+  *next = LengthsLike(checked, seq_len).End();
   return ROPE_OK;
 }
 
@@ -129,6 +129,7 @@ rope_status rope_context_info(const rope_context* context, int32_t freq_set, rop
   values.attention_factor = set.attention_factor;
   values.softmax_factor = set.softmax_factor;
   values.valid_below = set.valid_below;
+  values.valid_from = set.valid_from;
   std::memcpy(info, &values, std::min<size_t>(info->struct_size, sizeof(values)));
   return ROPE_OK;
 }

@@ -43,7 +43,8 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
        kDynamic | kLongrope, kDynamic},
       {"original_max_position_embeddings", static_cast<double>(c.original_max_position_embeddings),
        kYarn | kLongrope | kLlama3, kYarn | kLongrope | kLlama3},
-      {"seq_len", static_cast<double>(c.seq_len), kDynamic | kLongrope, kDynamic | kLongrope},
+      // A fact about the sequence, not about the model: engines may set it for every kind of layer.
+      {"seq_len", static_cast<double>(c.seq_len), ~0u, kDynamic | kLongrope},
       {"beta_fast", c.beta_fast, kYarn, 0},
       {"beta_slow", c.beta_slow, kYarn, 0},
       {"mscale", c.mscale, kYarn, 0},
@@ -89,6 +90,13 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
                 "%s: config->attention_factor (%s) must be 0, because ROPE_SCALING_NOPE leaves values "
                 "as they are",
                 function, Decimal(c.attention_factor).text);
+  }
+  const double fast = c.beta_fast != 0 ? c.beta_fast : kYarnBetaFast;
+  const double slow = c.beta_slow != 0 ? c.beta_slow : kYarnBetaSlow;
+  if (c.scaling == ROPE_SCALING_YARN && fast < slow) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->beta_fast (%s) must be at least beta_slow (%s)", function,
+                Decimal(fast).text, Decimal(slow).text);
   }
   if (c.scaling == ROPE_SCALING_LLAMA3 && c.high_freq_factor < c.low_freq_factor) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,

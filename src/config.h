@@ -21,6 +21,9 @@ struct Config {
   int pairs() const { return rotary_dim / 2; }
 };
 
+// YaRN's defaults.
+inline constexpr double kYarnBetaFast = 32, kYarnBetaSlow = 1;
+
 // Whether the frequencies depend on the length of the sequence.
 inline bool DependsOnLength(rope_scaling scaling) {
   return scaling == ROPE_SCALING_DYNAMIC || scaling == ROPE_SCALING_DYNAMIC_STEPS ||

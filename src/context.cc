@@ -63,7 +63,9 @@ rope_status MakeSet(const char* function, const Config& config, FrequencySet* se
   set->inv_freq = std::move(frequencies.inv_freq);
   set->attention_factor = frequencies.attention_factor;
   set->softmax_factor = frequencies.softmax_factor;
-  set->valid_below = NextChange(config, config.given.seq_len);
+  const LengthRange lengths = LengthsLike(config, config.given.seq_len);
+  set->valid_from = lengths.first;
+  set->valid_below = lengths.End();
   set->ggml = std::move(frequencies.ggml);
   return ROPE_OK;
 }

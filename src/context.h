@@ -28,7 +28,7 @@ struct FrequencySet {
   std::vector<double> inv_freq;
   float max_inv_freq;                       // largest |inv_freq|, rounded up
   double attention_factor, softmax_factor;
-  int64_t valid_below;                      // lengths, and so positions, that it is right for
+  int64_t valid_from, valid_below;          // lengths, and so positions, that it is right for
   GgmlAngles ggml;                          // GGML
 };
 
@@ -50,6 +50,12 @@ struct rope_context {
   const void* backend_data;  // the backend's own: CPU kernels of the chosen target, device facts
   int64_t streaming_bytes;  // CPU: outputs from this size on are written around the cache
   char backend_name[48];
+
+  // The set of an index that was checked; if another thread has changed it since, set 0.
+  const rope::FrequencySet& SetAt(int32_t index) const {
+    const auto i = static_cast<size_t>(static_cast<uint32_t>(index));
+    return sets[i < sets.size() ? i : 0];
+  }
 };
 
 #endif  // LIBROPE_SRC_CONTEXT_H_

@@ -92,22 +92,32 @@ double SoftmaxFactor(const rope_config& c) {
   return scale * scale;
 }
 
-// The longest sequence with the frequencies of seq_len. DYNAMIC: of that length alone, but for those
-// up to max_position_embeddings; DYNAMIC_STEPS: the next of max_position_embeddings times 1, 2, 4, ..
-int64_t LastOfStep(const rope_config& c, int64_t seq_len) {
-  int64_t last = c.max_position_embeddings;
-  if (c.scaling == ROPE_SCALING_DYNAMIC) return std::max(seq_len, last);
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  while (last < seq_len) last = last > kMost / 2 ? kMost : 2 * last;
-  return last;
+// Those of DYNAMIC and DYNAMIC_STEPS.
+LengthRange DynamicLengths(const rope_config& c, int64_t seq_len) {
+  LengthRange range = {0, c.max_position_embeddings};
+  if (seq_len <= range.last) return range;
+  if (c.scaling == ROPE_SCALING_DYNAMIC) return {seq_len, seq_len};
+  while (range.last < seq_len) {  // max_position_embeddings times 1, 2, 4, ..
+    range.first = range.last + 1;
+    range.last = range.last > kAnyLength / 2 ? kAnyLength : 2 * range.last;
+  }
+  return range;
 }
 
-// NTK-aware base of a sequence of s tokens, s as above: theta * (f s / S - (f - 1))^(D / (D - 2)).
+LengthRange LongRopeLengths(const Config& config, int64_t seq_len) {
+  const rope_config& c = config.given;
+  const int64_t last = c.original_max_position_embeddings;
+  const bool same = std::equal(c.short_factor, c.short_factor + config.pairs(), c.long_factor);
+  if (same) return {0, kAnyLength};
+  return seq_len <= last ? LengthRange{0, last} : LengthRange{last + 1, kAnyLength};
+}
+
+// NTK-aware base of a sequence of s tokens, the most with its frequencies: theta * (f s / S - (f - 1))^(D / (D - 2)).
 // With f = 2 the steps are those of Qwen 1: 2^ceil(log2(seq_len / S) + 1) - 1.
 template <class Real>
 Precise DynamicTheta(const rope_config& c, int dim) {
   const auto trained = static_cast<double>(c.max_position_embeddings);
-  const auto length = static_cast<double>(LastOfStep(c, c.seq_len));
+  const auto length = static_cast<double>(DynamicLengths(c, c.seq_len).last);
   if constexpr (std::is_same_v<Real, float>) {  // Python's doubles, before torch.pow
     const double growth = c.factor * length / trained - (c.factor - 1);
     return c.theta * std::pow(growth, static_cast<double>(dim) / (dim - 2));
@@ -129,8 +139,8 @@ struct YarnRange {
 };
 
 YarnRange YarnRangeOf(const rope_config& c, int dim) {
-  YarnRange range = {CorrectionPair(c, dim, c.beta_fast != 0 ? c.beta_fast : 32),
-                     CorrectionPair(c, dim, c.beta_slow != 0 ? c.beta_slow : 1)};
+  YarnRange range = {CorrectionPair(c, dim, c.beta_fast != 0 ? c.beta_fast : kYarnBetaFast),
+                     CorrectionPair(c, dim, c.beta_slow != 0 ? c.beta_slow : kYarnBetaSlow)};
   if (c.yarn_no_truncate == 0) range = {std::floor(range.low), std::ceil(range.high)};
   return {std::max(range.low, 0.0), std::min(range.high, static_cast<double>(dim - 1))};
 }
@@ -276,19 +286,10 @@ rope_status ComputeFrequencies(const char* function, const Config& config, Frequ
                                                 : Fill<float>(function, config, out);
 }
 
-int64_t NextChange(const Config& config, int64_t seq_len) {
-  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-  const rope_config& c = config.given;
-  if (c.scaling == ROPE_SCALING_LONGROPE) {
-    const bool same = std::equal(c.short_factor, c.short_factor + config.pairs(), c.long_factor);
-    const int64_t last = c.original_max_position_embeddings;
-    return same || seq_len > last || last == kNever ? kNever : last + 1;
-  }
-  if (DependsOnLength(c.scaling)) {
-    const int64_t last = LastOfStep(c, seq_len);
-    return last == kNever ? kNever : last + 1;
-  }
-  return kNever;
+LengthRange LengthsLike(const Config& config, int64_t seq_len) {
+  if (config.given.scaling == ROPE_SCALING_LONGROPE) return LongRopeLengths(config, seq_len);
+  if (DependsOnLength(config.given.scaling)) return DynamicLengths(config.given, seq_len);
+  return {0, kAnyLength};
 }
 
 }  // namespace rope

@@ -2,6 +2,8 @@
 #ifndef LIBROPE_SRC_FREQUENCIES_H_
 #define LIBROPE_SRC_FREQUENCIES_H_
 
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "config.h"
@@ -28,8 +30,14 @@ struct Frequencies {
 // FLOAT32 follows the f32 steps of transformers; EXACT computes the same formulas in Precise.
 rope_status ComputeFrequencies(const char* function, const Config& config, Frequencies* out);
 
-// The smallest length above seq_len with other frequencies; INT64_MAX if there is none.
-int64_t NextChange(const Config& config, int64_t seq_len);
+// The lengths of sequences, first and last, that have one and the same frequencies.
+inline constexpr int64_t kAnyLength = std::numeric_limits<int64_t>::max();
+struct LengthRange {
+  int64_t first, last;
+
+  int64_t End() const { return last == kAnyLength ? kAnyLength : last + 1; }
+};
+LengthRange LengthsLike(const Config& config, int64_t seq_len);
 
 }  // namespace rope
 

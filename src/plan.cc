@@ -194,6 +194,16 @@ rope_status CheckPlace(const char* function, const char* name, const rope_contex
   return ROPE_OK;
 }
 
+// SHIFT goes by distances, which are no positions.
+rope_status CheckShift(const char* function, rope_position_kind kind) {
+  if (kind >= ROPE_POSITIONS_IDS_T) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: args->positions.kind (%d) must be IDS_* with SHIFT, which moves token i by ids[i]: "
+              "OFFSET and SEQ_OFFSETS would move it by offset + i. One distance for all tokens is "
+              "IDS_STRIDED with strides 0",
+              function, kind);
+}
+
 // Positions or rows: exactly one.
 rope_status ReadSource(const char* function, const Names& names, const rope_context& context,
                        const rope_qk_args& args, Plan* plan) {
@@ -203,7 +213,7 @@ rope_status ReadSource(const char* function, const Names& names, const rope_cont
                                       args.tokens, args.positions, &plan->positions)) {
       return s;
     }
-    if (args.operation == ROPE_SHIFT) return ROPE_OK;  // by a distance, which is no position
+    if (args.operation == ROPE_SHIFT) return CheckShift(function, args.positions.kind);
     return CheckValidity(function, names.positions, context, args.batch, args.tokens,
                          plan->positions);
   }
@@ -349,7 +359,14 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   plan->runner = args->runner;
   plan->stream = args->stream;
   plan->tensor_count = 0;
-  if (args->batch == 0 || args->tokens == 0) return ROPE_OK;  // pointers may be NULL
+  if (args->tokens == 0) return ROPE_OK;  // pointers may be NULL
+  if (args->batch == 0) {
+    if (args->q.data == nullptr && args->k.data == nullptr) return ROPE_OK;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: args->batch (0) is required: 1 for packed sequences. Where there are no rows, "
+                "q.data and k.data are NULL",
+                function);
+  }
   if (rope_status s = CheckPlace(function, names.args, *context, args->runner, args->stream)) return s;
   if (rope_status s = ReadSource(function, names, *context, *args, plan)) return s;
 

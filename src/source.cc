@@ -245,7 +245,7 @@ rope_status CheckValidity(const char* function, const char* name, const rope_con
     for (int64_t t = 0; t < tokens; ++t) {
       const Token token = LocateToken(source, b, t);
       const int32_t set = source.freq_sets != nullptr ? source.freq_sets[token.sequence] : 0;
-      const int64_t valid_below = context.sets[static_cast<size_t>(set)].valid_below;
+      const int64_t valid_below = context.SetAt(set).valid_below;
       for (int a = 0; a < axes && valid_below != INT64_MAX; ++a) {
         int64_t position;
         if (source.type == PositionSource::kFloat) {

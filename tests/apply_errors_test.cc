@@ -73,6 +73,19 @@ const Bad kBad[] = {
      [](A* a) { a->batch = a->tokens = int64_t{1} << 32; },
      kInvalid,
      {"batch * tokens", "63"}},
+    {"batch forgotten", [](A* a) { a->batch = 0; }, kInvalid, {"batch (0)", "required"}},
+    {"SHIFT by an offset",
+     [](A* a) { a->operation = ROPE_SHIFT, a->positions = Offset(-16); },
+     kInvalid,
+     {"positions.kind (1)", "SHIFT", "IDS_STRIDED"}},
+    {"SHIFT by offsets",
+     [](A* a) {
+       static const int32_t offsets[] = {-16};
+       a->operation = ROPE_SHIFT, a->positions = rope_positions{};
+       a->positions.kind = ROPE_POSITIONS_SEQ_OFFSETS, a->positions.offsets_i32 = offsets;
+     },
+     kInvalid,
+     {"positions.kind (2)", "SHIFT"}},
     {"no tensor", [](A* a) { a->q = a->k = rope_tensor{}; }, kInvalid, {"args->q", "args->k"}},
     // Tensors.
     {"data NULL", [](A* a) { a->q.data = nullptr; }, kInvalid, {"q.data (NULL)"}},

@@ -85,6 +85,21 @@ TEST(Operations, BackwardIsTheTransposeOfForward) {
   }
 }
 
+TEST(Operations, ShiftTakesOneDistanceForAllTokens) {
+  const Context context = Create(Scaled(ROPE_PAIRING_HALVES, 1));
+  std::vector<float> x = Random(kCount), want = x;
+  const int64_t one = -16;
+  const std::vector<int64_t> each(kTokens, one);
+  rope_positions same{}, ids{};
+  same.kind = ROPE_POSITIONS_IDS_STRIDED;
+  same.ids_i64 = &one;
+  ids.kind = ROPE_POSITIONS_IDS_T;
+  ids.ids_i64 = each.data();
+  Apply(context, ROPE_SHIFT, same, &x);
+  Apply(context, ROPE_SHIFT, ids, &want);
+  EXPECT_EQ(x, want);
+}
+
 TEST(Operations, ShiftMovesKeysAndExactPositionsAdd) {
   for (rope_pairing pairing : kPairings) {
     const Context context = Create(Scaled(pairing, 1.4));
@@ -153,6 +168,9 @@ TEST(Positions, ACoordinateThatIsNotANumberGivesNan) {
 TEST(Batch, OfNoRowsIsFineWithoutPointers) {
   const Context context = Create(Config(kDim));
   rope_qk_args args = Args(0, 5);
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+  args.q = Tensor(nullptr, ROPE_F32, kHeads);  // as frameworks describe it
+  args.positions = Offset(0);
   EXPECT_OK(rope_apply_qk(context.get(), &args));
   const rope_positions positions{};
   const rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
@@ -248,7 +266,10 @@ TEST(Bounds, OfTheRotationInF32) {
       const Context unit = Create(plain);
       for (int p = 1; p < 2000; ++p) {
         float row[2];
-        const rope_positions at = Offset(p);
+        const int64_t id = p;
+        rope_positions at{};
+        at.kind = ROPE_POSITIONS_IDS_T;
+        at.ids_i64 = &id;
         const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, 1, 1, row);
         ASSERT_OK(rope_cos_sin_fill(unit.get(), 1, 1, &at, &rows, nullptr));
         const auto scale = static_cast<float>(m);

@@ -208,7 +208,8 @@ class RandomCall {
       args_.operation = Pick(0, 1);
     } else {
       args_.positions = MakePositions(info, args_.batch, args_.tokens);
-      args_.operation = Pick(0, 3);
+      const bool distances = args_.positions.kind >= ROPE_POSITIONS_IDS_T;
+      args_.operation = Pick(0, distances ? 3 : 2);  // SHIFT takes no other kind
     }
     const rope_dtype dtype = Pick(1, 3);
     named_[0].in = &args_.q, named_[0].out = &args_.q_out;

@@ -469,6 +469,70 @@ TEST(NextChange, OfEveryScaling) {
   EXPECT_EQ(next(longrope, 0), INT64_MAX);
 }
 
+// An engine sets it for every kind of layer.
+TEST(SeqLen, IsWithoutEffectWhereTheScalingDoesNotUseIt) {
+  rope_config config = Config(64);
+  const std::vector<double> want = InvFreq(config);
+  config.seq_len = 100000;
+  EXPECT_EQ(InvFreq(config), want);
+  config.scaling = ROPE_SCALING_LINEAR;
+  config.factor = 1;
+  EXPECT_EQ(InvFreq(config), want);
+  config.scaling = ROPE_SCALING_NOPE;
+  config.factor = 0;
+  EXPECT_NE(Create(config), nullptr);
+}
+
+// The lengths that a context tells have its frequencies, and those around them have not.
+TEST(ValidFrom, IsTheFirstLengthWithTheseFrequencies) {
+  const auto expect = [](rope_config config, int64_t seq_len, int64_t from, int64_t below) {
+    config.seq_len = seq_len;
+    const Context context = Create(config);
+    rope_info info = ROPE_INIT(rope_info);
+    ASSERT_OK(rope_context_info(context.get(), 0, &info));
+    EXPECT_EQ(info.valid_from, from) << seq_len;
+    EXPECT_EQ(info.valid_below, below) << seq_len;
+    const std::vector<double> want = InvFreq(config);
+    const auto at = [&config](int64_t length) {
+      config.seq_len = length;
+      return InvFreq(config);
+    };
+    EXPECT_EQ(at(std::max<int64_t>(1, from)), want) << seq_len;
+    if (from > 1) EXPECT_NE(at(from - 1), want) << seq_len;
+    if (below == INT64_MAX) return;
+    EXPECT_EQ(at(below - 1), want) << seq_len;
+    EXPECT_NE(at(below), want) << seq_len;
+  };
+  expect(Config(64), 5, 0, INT64_MAX);
+  rope_config dynamic = Config(64);
+  dynamic.scaling = ROPE_SCALING_DYNAMIC;
+  dynamic.factor = 2;
+  dynamic.max_position_embeddings = 2048;
+  expect(dynamic, 5, 0, 2049);
+  expect(dynamic, 2048, 0, 2049);
+  expect(dynamic, 3000, 3000, 3001);
+  dynamic.scaling = ROPE_SCALING_DYNAMIC_STEPS;
+  expect(dynamic, 2048, 0, 2049);
+  expect(dynamic, 2049, 2049, 4097);
+  expect(dynamic, 4096, 2049, 4097);
+  expect(dynamic, 4097, 4097, 8193);
+  dynamic.max_position_embeddings = int64_t{1} << 61;
+  expect(dynamic, INT64_MAX, (int64_t{1} << 62) + 1, INT64_MAX);
+  const std::vector<double> shorts(32, 1.0), longs(32, 4.0);
+  rope_config longrope = Config(64);
+  longrope.scaling = ROPE_SCALING_LONGROPE;
+  longrope.factor = 4;
+  longrope.original_max_position_embeddings = 4096;
+  longrope.short_factor = shorts.data();
+  longrope.long_factor = longs.data();
+  longrope.table_length = 32;
+  expect(longrope, 1, 0, 4097);
+  expect(longrope, 4097, 4097, INT64_MAX);
+  expect(longrope, 100000, 4097, INT64_MAX);
+  longrope.long_factor = shorts.data();
+  expect(longrope, 100000, 0, INT64_MAX);
+}
+
 // What a context tells of the lengths it is right for, and what it does beyond.
 TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
   const auto valid_below = [](const Context& context, int32_t set = 0) {
@@ -561,7 +625,11 @@ TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
 
   EXPECT_OK(apply(context, Offset(4094)));  // the last position that the length has
   EXPECT_OK(apply(context, Offset(-70000)));
-  EXPECT_OK(apply(context, Offset(70000), ROPE_SHIFT));  // a distance
+  const int64_t distances[] = {70000, 70000};
+  rope_positions far{};
+  far.kind = ROPE_POSITIONS_IDS_BT;
+  far.ids_i64 = distances;
+  EXPECT_OK(apply(context, far, ROPE_SHIFT));  // no positions
   ids[1] = 1;
   EXPECT_OK(apply(context, positions));
   positions = rope_positions{};

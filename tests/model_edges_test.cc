@@ -43,6 +43,24 @@ TEST(ModelEdges, YarnThatMeansLongrope) {
       ROPE_SCALING_LONGROPE);
 }
 
+// Phi3Config has a default of its own, which transformers prefers to the dictionary's entry.
+TEST(ModelEdges, Phi3TakesItsOriginalLengthFromBesideTheDictionary) {
+  const auto phi3 = [](const std::string& beside, const std::string& inside) {
+    return R"({"model_type": "phi3", "head_dim": 64, "max_position_embeddings": 131072, )" + beside +
+           R"("rope_scaling": {"type": "longrope", )" + inside + Lists(32, 32) + "}}";
+  };
+  const std::string key = R"("original_max_position_embeddings": )";
+  const auto original = [](const std::string& text) {
+    return Model(text).Config().original_max_position_embeddings;
+  };
+  EXPECT_EQ(original(phi3("", "")), 4096);
+  EXPECT_EQ(original(phi3("", key + "4096, ")), 4096);
+  EXPECT_EQ(original(phi3(key + "8192, ", "")), 8192);
+  EXPECT_EQ(original(phi3(key + "8192, ", key + "8192, ")), 8192);
+  ExpectRefused(phi3("", key + "8192, "),
+                {"rope_scaling.original_max_position_embeddings (8192) must stand beside", "4096"});
+}
+
 TEST(ModelEdges, FactorListsOfADictionaryAlone) {
   const std::string longrope = R"({"type": "longrope", "factor": 4, )";
   EXPECT_EQ(Model(longrope + Lists(2, 2) + "}").Config().table_length, 2);

@@ -165,6 +165,41 @@ TEST(ModelMalformed, MissingAndWrongKeysOfEveryType) {
                 {"layer type \"a\""});
 }
 
+// At the top level most keys are none of ours; those that nearly are take a number away.
+TEST(ModelMalformed, MisspeltAtTheTopLevel) {
+  const auto with = [](const std::string& entry) {
+    return R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4,
+              "num_hidden_layers": 2, "max_position_embeddings": 4096, )" + entry + "}";
+  };
+  ExpectRefused(with(R"("rope_thetta": 500000.0)"), {"rope_thetta (500000", "spelt rope_theta"});
+  ExpectRefused(with(R"("rope_teta": 1e6)"), {"spelt rope_theta"});
+  ExpectRefused(with(R"("ropeTheta": 1e6)"), {"spelt rope_theta"});
+  ExpectRefused(with(R"("rope-theta": 1e6)"), {"spelt rope_theta"});
+  ExpectRefused(with(R"("head_dims": 32)"), {"spelt head_dim"});
+  ExpectRefused(with(R"("partial_rotary_facter": 0.5)"), {"spelt partial_rotary_factor"});
+  ExpectRefused(with(R"("rope_scalling": {"rope_type": "linear", "factor": 8})"),
+                {"spelt rope_scaling"});
+  ExpectRefused(with(R"("rope-scaling": {"rope_type": "linear", "factor": 8})"),
+                {"spelt rope_scaling"});
+  ExpectRefused(with(R"("rope_parameter": {"rope_type": "linear", "factor": 8})"),
+                {"spelt rope_parameters"});
+  ExpectRefused(with(R"("orignal_max_position_embeddings": 1024)"),
+                {"spelt original_max_position_embeddings"});
+  ExpectRefused(R"({"model_type": "llava", "text_config": )" + with(R"("rope_thetta": 5e5)") + "}",
+                {"rope_thetta", "spelt rope_theta"});
+  ExpectRefused(R"({"model_type": "nobody_knows", "hidden_size": 256, "num_attention_heads": 4,
+                    "rope_teta": 1e6})", {"spelt rope_theta"});
+  // Other keys, other kinds of value, and what stands beside the right key.
+  for (const char* fine : {R"("v_head_dim": 32)", R"("hidden_sizes": [1, 2])", R"("rope_scalling": null)",
+                           R"("rope_theta": 5e5, "rope_thetta": 1e6)", R"("rope_ratio": 1)"}) {
+    rope_model* model = nullptr;
+    const std::string text = with(fine);
+    EXPECT_EQ(rope_model_create(text.data(), text.size(), &model), ROPE_OK)
+        << fine << ": " << rope_last_error();
+    rope_model_destroy(model);
+  }
+}
+
 TEST(ModelMalformed, Misspelt) {
   ExpectRefused(Llama(R"({"type": "yarn", "factor": 4, "orginal_max_position_embeddings": 64})"),
                 {"orginal_max_position_embeddings (64) must be spelt original_"});

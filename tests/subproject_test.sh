@@ -91,6 +91,13 @@ for header in hwy/highway.h nlohmann/json.hpp; do
     fail "the parent's $header was not used"
 done
 
+# The parent's warnings, and its life without exceptions, are its own.
+project strict "C CXX" <<CMAKE
+add_compile_options(-Wall -Wextra -Werror -Wconversion -Wsign-conversion -Wshadow)
+add_compile_options("\$<\$<COMPILE_LANGUAGE:CXX>:-Wold-style-cast;-Wuseless-cast;-fno-exceptions;-fno-rtti>")
+add_subdirectory($source librope)
+CMAKE
+build strict
 
 # Without ROPE_BUILD_SHARED it follows the parent.
 sed -i -e 's/SHARED_LIBS OFF/SHARED_LIBS ON/' -e '/set(ROPE_BUILD_SHARED/d' -e 's/OR BUILD_SHARED_LIBS)/OR NOT BUILD_SHARED_LIBS)/' \

@@ -13,7 +13,8 @@
  * - Context, Pool and Model, which destroy what they own. They can be moved and not copied; one
  *   that was moved from may only be destroyed or assigned to.
  * - Error, thrown where an object cannot be created. Calls come twice: TryApply returns a status
- * and never throws, Apply throws Error instead. Neither allocates unless it throws.
+ *   and never throws, Apply throws Error instead. Neither allocates unless it throws. Programs
+ *   without exceptions use rope.h.
  * - Functions that start the plain structs, so that a call reads as one expression.
  *
  * Header-only: everything is inline over the C API, so the compiler and the standard library of the
@@ -21,6 +22,10 @@
  * other version of this header in the same program. */
 #ifndef LIBROPE_ROPE_HPP_
 #define LIBROPE_ROPE_HPP_
+
+#if defined(__GNUC__) && !defined(__cpp_exceptions)
+#error "librope/rope.hpp reports errors by exceptions: with -fno-exceptions use librope/rope.h"
+#endif
 
 #include <librope/rope.h>
 
@@ -50,15 +55,19 @@ class Error : public std::runtime_error {
 };
 
 /* Throws Error unless status is ROPE_OK. To be called on the thread that got the status, before its
- * next call of librope. */
+ * next call of librope: the message is that thread's. One that has had no error gets the status in
+ * words. */
 inline void Check(rope_status status) {
-  if (status != ROPE_OK) throw Error(status, rope_last_error());
+  if (status == ROPE_OK) return;
+  const char* const message = rope_last_error();
+  throw Error(status, *message != '\0' ? message : rope_status_string(status));
 }
 
 /* ------------------------------------------------------------------------------------------------
  * Tensors and positions for rope_qk_args */
 
-/* batch and tokens are those of the call. */
+/* batch and tokens are those of the call. An input is only read where there is an output, so the
+ * data of a const array may be cast for it. */
 inline rope_tensor MakeTensor(void* data, rope_dtype dtype, rope_layout layout, int32_t heads) {
   rope_tensor tensor = {};
   tensor.data = data;
@@ -106,6 +115,16 @@ inline rope_positions SeqOffsets(const int64_t* offsets) {
   positions.offsets_i64 = offsets;
   return positions;
 }
+/* Packed sequences (batch 1): sequence s is tokens cu_seqlens[s] to cu_seqlens[s + 1] - 1, and its
+ * token i is at offsets[s] + i. */
+template <class Integer>
+inline rope_positions Packed(const Integer* offsets, const int32_t* cu_seqlens,
+                             int32_t sequences) {
+  rope_positions positions = SeqOffsets(offsets);
+  positions.cu_seqlens = cu_seqlens;
+  positions.sequences = sequences;
+  return positions;
+}
 /* kind: one of ROPE_POSITIONS_IDS_*, which says the shape of ids. */
 inline rope_positions Ids(rope_position_kind kind, const int32_t* ids) {
   rope_positions positions = {};
@@ -141,7 +160,10 @@ class Context {
   ~Context() { rope_context_destroy(context_); }
   Context(Context&& other) noexcept : context_(std::exchange(other.context_, nullptr)) {}
   Context& operator=(Context&& other) noexcept {
-    std::swap(context_, other.context_);
+    if (this != &other) {
+      rope_context_destroy(context_);
+      context_ = std::exchange(other.context_, nullptr);
+    }
     return *this;
   }
   Context(const Context&) = delete;
@@ -210,7 +232,10 @@ class Pool {
   ~Pool() { rope_pool_destroy(pool_); }
   Pool(Pool&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)) {}
   Pool& operator=(Pool&& other) noexcept {
-    std::swap(pool_, other.pool_);
+    if (this != &other) {
+      rope_pool_destroy(pool_);
+      pool_ = std::exchange(other.pool_, nullptr);
+    }
     return *this;
   }
   Pool(const Pool&) = delete;
@@ -235,7 +260,10 @@ class Model {
   ~Model() { rope_model_destroy(model_); }
   Model(Model&& other) noexcept : model_(std::exchange(other.model_, nullptr)) {}
   Model& operator=(Model&& other) noexcept {
-    std::swap(model_, other.model_);
+    if (this != &other) {
+      rope_model_destroy(model_);
+      model_ = std::exchange(other.model_, nullptr);
+    }
     return *this;
   }
   Model(const Model&) = delete;
@@ -253,13 +281,15 @@ class Model {
     Check(rope_model_layer_type(model_, layer, &type));
     return type;
   }
-  /* The configuration of one kind. Its tables belong to the model: keep the model until the context
-   * exists. Set what is the program's: device, seq_len. */
-  rope_config Config(int32_t type) const {
+  /* The configuration of one kind. Its tables belong to the model: keep the model as long as the
+   * config, which later contexts and rope_config_next_change read, too. A temporary Model gives none.
+   * Set what is the program's: seq_len, device. */
+  rope_config Config(int32_t type) const& {
     rope_config config = ROPE_INIT(rope_config);
     Check(rope_model_config(model_, type, &config));
     return config;
   }
+  rope_config Config(int32_t type) const&& = delete;
 
  private:
   rope_model* model_ = nullptr;

@@ -3,6 +3,7 @@
 #include <hwy/cache_control.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 
@@ -171,12 +172,14 @@ void RotateTokens(const Job& job, int64_t first, int64_t last) {
 struct Tasks {
   const Job* job;
   int64_t tokens_per_task, tokens;
+  std::atomic<uint64_t> ran{0};
 };
 
 void RunTask(void* opaque, uint32_t index) {
-  const auto& tasks = *static_cast<const Tasks*>(opaque);
+  auto& tasks = *static_cast<Tasks*>(opaque);
   const int64_t first = index * tasks.tokens_per_task;
   RotateTokens(*tasks.job, first, std::min(tasks.tokens, first + tasks.tokens_per_task));
+  tasks.ran.fetch_add(1, std::memory_order_relaxed);
 }
 
 rope_status Apply(const Plan& plan) {
@@ -201,11 +204,12 @@ rope_status Apply(const Plan& plan) {
   Tasks tasks{&job, per_task, tokens};
   const int32_t result =
       plan.runner->parallel_for(plan.runner->pool, &RunTask, &tasks, count);
-  if (result == 0) return ROPE_OK;
+  const uint64_t ran = tasks.ran.load(std::memory_order_relaxed);
+  if (result == 0 && ran == count) return ROPE_OK;
   return Fail(ROPE_ERROR_RUNNER,
-              "%s: args->runner->parallel_for returned %d: not all tasks ran, and the outputs are "
-              "unspecified",
-              plan.function, result);
+              "%s: args->runner->parallel_for returned %d after running %llu of %u tasks: it must run "
+              "each once, and the outputs are unspecified",
+              plan.function, result, static_cast<unsigned long long>(ran), count);
 }
 
 rope_status Attach(const char* function, rope_context* context) {

@@ -17,7 +17,7 @@ constexpr int kMaxAxes = 8;
 
 const FrequencySet& SetOf(const rope_context& context, const PositionSource& source,
                           const Token& token) {
-  return context.sets[source.freq_sets != nullptr ? source.freq_sets[token.sequence] : 0];
+  return context.SetAt(source.freq_sets != nullptr ? source.freq_sets[token.sequence] : 0);
 }
 
 // The positions of one token on every axis. Equal ones (text) count as one.

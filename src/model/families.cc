@@ -57,6 +57,11 @@ struct Row {
     row.family.partial = partial;
     return row;
   }
+  constexpr Row Original(int length) const {
+    Row row = *this;
+    row.family.original = length;
+    return row;
+  }
   constexpr Row RotaryDim(int rotary_dim) const {
     Row row = *this;
     row.family.rotary_dim = rotary_dim;
@@ -324,8 +329,8 @@ constexpr Row kFamilies[] = {
     Row("persimmon", S::kHalves).Partial(0.5),
     Row("phi", S::kHalves).Partial(0.5),
     Row("phi-msft", S::kHalvesCosSin).Partial(1),
-    Row("phi3", S::kHalves).Partial(1),
-    Row("phi4_multimodal", S::kHalves).Partial(1),
+    Row("phi3", S::kHalves).Partial(1).Original(4096),
+    Row("phi4_multimodal", S::kHalves).Partial(1).Original(4096),
     Row("phimoe", S::kHalves).Theta(1e6),
     Row("pocket_tts", S::kHalves),
     Row("qwen", S::kHalvesFloat32).HeadDim(128).Partial(1).HeadBy(H::kKvChannels),

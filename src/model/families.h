@@ -111,6 +111,7 @@ struct Family {
   Axes axes = Axes::kOne;
   int section[3] = {0, 0, 0};                      // class default
   int rotary_dim = 0;                              // class default
+  int original = 0;    // class default of original_max_position_embeddings; 0: it has none
   int qk_nope_head_dim = 0, qk_rope_head_dim = 0;  // class defaults, of kMla
   const char* rope = nullptr;  // the class's rope dictionary if the text has none
 };

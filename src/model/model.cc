@@ -7,6 +7,7 @@
 #include "guard.h"
 #include "model/json.h"
 #include "model/text.h"
+#include "model/typo.h"
 #include "model/vision.h"
 #include "status.h"
 #include "structs.h"
@@ -24,6 +25,8 @@ void Read(const Dict& root, Parsed* parsed) {
     return;
   }
   const Parts parts = Locate(root);
+  RejectTyposOfModel(root);
+  if (parts.text_nested) RejectTyposOfModel(parts.text);
   const bool vision = IsVisionModel(parts);
   if (!vision && MayHaveRope(parts)) AddLanguageModel(parts, parsed);
   AddVisionTower(parts, parsed);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "config.h"
 #include "model/axes.h"
 #include "model/typo.h"
 
@@ -78,10 +79,19 @@ std::optional<int64_t> MaxPosition(const RopeSource& source) {
                                   1, kMaxLength);
 }
 
-// The key beside the dictionary wins over the one inside.
+// The key beside the dictionary wins over the one inside, and so does its default in the classes that
+// have one (Phi-3): a dictionary that says something else is not what the model's code computes.
 std::optional<int64_t> GivenOriginal(const RopeSource& source) {
-  const auto beside = Length(source.text, "original_max_position_embeddings");
-  return beside ? beside : Length(source.dict, "original_max_position_embeddings");
+  constexpr char kKey[] = "original_max_position_embeddings";
+  const auto beside = Length(source.text, kKey), inside = Length(source.dict, kKey);
+  const int64_t of_class = source.family != nullptr ? source.family->original : 0;
+  if (beside || of_class == 0) return beside ? beside : inside;
+  if (inside && *inside != of_class) {
+    RejectValue(source.dict.Path(kKey), *source.dict.Find(kKey),
+                "stand beside the dictionary, where " + std::string(source.family->model_type) +
+                    " reads it and else takes " + std::to_string(of_class));
+  }
+  return of_class;
 }
 
 // 0 only for a bare dictionary, whose caller has to supply it.
@@ -285,8 +295,8 @@ void FillYarn(const RopeSource& source, LayerType* type) {
     *field = dict.Number(key).value_or(0);  // 0 means unset, too
     if (*field < 0) RejectValue(dict.Path(key), *dict.Find(key), "not be negative");
   }
-  const double fast = config->beta_fast != 0 ? config->beta_fast : 32;
-  const double slow = config->beta_slow != 0 ? config->beta_slow : 1;
+  const double fast = config->beta_fast != 0 ? config->beta_fast : kYarnBetaFast;
+  const double slow = config->beta_slow != 0 ? config->beta_slow : kYarnBetaSlow;
   if (fast < slow) {
     Reject(ROPE_ERROR_PARSE, "%s (%s) must not be below beta_slow (%s)",
            dict.Path("beta_fast").c_str(), ToText(fast).c_str(), ToText(slow).c_str());

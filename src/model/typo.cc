@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,18 @@ constexpr std::string_view kKeys[] = {
     "type",
 };
 
+// At the top level: numbers, and dictionaries.
+constexpr std::string_view kModelNumbers[] = {
+    "head_dim",
+    "hidden_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_theta",
+};
+constexpr std::string_view kModelDicts[] = {"rope_parameters", "rope_scaling"};
+
 // Levenshtein's distance: insertions, deletions and replacements.
 size_t Edits(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -48,6 +61,22 @@ size_t Edits(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
+}
+
+// A key without case and separators.
+std::string Letters(std::string_view key) {
+  std::string letters;
+  for (const char c : key) {
+    if (c != '_' && c != '-') letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return letters;
+}
+
+bool IsNear(std::string_view key, std::string_view known) {
+  const size_t allowed = known.size() > 8 ? 2 : 1;
+  const size_t longer = std::max(known.size(), key.size());
+  if (longer - std::min(known.size(), key.size()) > allowed) return false;
+  return Edits(key, known) <= allowed || Letters(key) == Letters(known);
 }
 
 }  // namespace
@@ -74,6 +103,21 @@ void RejectTypos(const Dict& dict) {
       if (Edits(key, known) <= allowed) {
         RejectValue(dict.Path(key), value, "be spelt " + std::string(known));
       }
+    }
+  }
+}
+
+void RejectTyposOfModel(const Dict& dict) {
+  if (!dict.exists()) return;
+  for (const auto& [key, value] : dict.members()) {
+    const auto check = [&dict, &key = key, &value = value](std::string_view known) {
+      if (key == known || dict.Mentions(known) || !IsNear(key, known)) return;
+      RejectValue(dict.Path(key), value, "be spelt " + std::string(known));
+    };
+    if (value.As<int64_t>() != nullptr || value.As<double>() != nullptr) {
+      for (std::string_view known : kModelNumbers) check(known);
+    } else if (value.As<Value::Object>() != nullptr) {
+      for (std::string_view known : kModelDicts) check(known);
     }
   }
 }

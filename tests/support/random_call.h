@@ -28,7 +28,8 @@ class RandomCall {
     const int which = Below(3);  // q and k, q alone, k alone
     if (which != 2) q_ = MakeTensor(&args_.q, &args_.q_out);
     if (which != 1) k_ = MakeTensor(&args_.k, &args_.k_out);
-    args_.operation = Below(4);
+    const bool distances = args_.positions.kind >= ROPE_POSITIONS_IDS_T;
+    args_.operation = Below(distances ? 4 : 3);  // SHIFT takes no other kind
   }
 
   void Run() {

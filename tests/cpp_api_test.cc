@@ -1,0 +1,105 @@
+// What rope.hpp adds to the C API: ownership that moves, errors that carry a message, and the
+// functions that start plain structs.
+#include <gtest/gtest.h>
+#include <librope/rope.hpp>
+
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace rope::testing {
+namespace {
+
+constexpr int kDim = 4;
+
+rope_config ConfigOf(double theta) {
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = kDim;
+  config.theta = theta;
+  config.pairing = ROPE_PAIRING_HALVES;
+  return config;
+}
+
+std::vector<float> Rotated(const Context& context, const rope_positions& positions, int tokens) {
+  std::vector<float> x(static_cast<size_t>(tokens * kDim), 1.0f);
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = 1;
+  args.tokens = tokens;
+  args.q = Bshd(x.data(), ROPE_F32, 1);
+  args.positions = positions;
+  context.Apply(args);
+  return x;
+}
+
+template <class T>
+void ExpectMovesAndNeverCopies() {
+  EXPECT_TRUE(std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>);
+  EXPECT_FALSE(std::is_copy_constructible_v<T> || std::is_copy_assignable_v<T>);
+}
+
+TEST(Cpp, HandlesMoveAndAreNeverCopied) {
+  ExpectMovesAndNeverCopies<Context>();
+  ExpectMovesAndNeverCopies<Pool>();
+  ExpectMovesAndNeverCopies<Model>();
+}
+
+TEST(Cpp, MovedFromHandlesAreEmpty) {
+  Context a(ConfigOf(10000)), b(ConfigOf(7));
+  const std::vector<float> of_b = Rotated(b, Offset(3), 1);
+  a = std::move(b);
+  EXPECT_EQ(Rotated(a, Offset(3), 1), of_b);
+  EXPECT_THROW(Rotated(b, Offset(3), 1), Error);  // and not by the frequencies that a had
+  Context* const itself = &a;
+  a = std::move(*itself);
+  EXPECT_EQ(Rotated(a, Offset(3), 1), of_b);
+
+  Pool pool(2), other(3);
+  pool = std::move(other);
+  EXPECT_NE(pool.runner(), nullptr);
+  EXPECT_EQ(other.runner(), nullptr);
+  Model model("{\"rope_type\": \"default\"}"), empty(std::move(model));
+  EXPECT_EQ(model.layer_types(), 0);
+  EXPECT_EQ(empty.layer_types(), 1);
+}
+
+template <class T, class = void>
+constexpr bool kGivesConfig = false;
+template <class T>
+constexpr bool kGivesConfig<T, std::void_t<decltype(std::declval<T>().Config(0))>> = true;
+
+TEST(Cpp, ATemporaryModelGivesNoConfigThatWouldOutliveItsTables) {
+  EXPECT_TRUE(kGivesConfig<const Model&>);
+  EXPECT_FALSE(kGivesConfig<Model>);
+}
+
+TEST(Cpp, ErrorsAlwaysSaySomething) {
+  try {
+    const Context context(ConfigOf(-1));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), ROPE_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error.what()).find("config->theta (-1)"), std::string::npos);
+  }
+  std::thread([] {  // which has had no error
+    try {
+      Check(ROPE_ERROR_OUT_OF_MEMORY);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), rope_status_string(ROPE_ERROR_OUT_OF_MEMORY));
+    }
+  }).join();
+}
+
+TEST(Cpp, PackedSequencesBeginAtTheirOffsets) {
+  const Context context(ConfigOf(100));
+  const int32_t cu_seqlens[] = {0, 2, 3}, offsets[] = {5, 9};
+  const int64_t wide[] = {5, 9}, ids[] = {5, 6, 9};
+  const std::vector<float> want = Rotated(context, Ids(ROPE_POSITIONS_IDS_T, ids), 3);
+  EXPECT_EQ(Rotated(context, Packed(offsets, cu_seqlens, 2), 3), want);
+  EXPECT_EQ(Rotated(context, Packed(wide, cu_seqlens, 2), 3), want);
+}
+
+}  // namespace
+}  // namespace rope::testing
