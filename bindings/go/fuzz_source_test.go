@@ -145,6 +145,8 @@ func (s *source) scale(c *rope.Config, pairs int) {
 		if s.oneIn(3) {
 			c.Scaling = rope.Nope
 		}
+	case 7:
+		c.Scaling, c.Factor, c.MaxPositionEmbeddings, c.SeqLen = rope.DynamicSteps, 1, 2048, int64(1+s.below(9000))
 	}
 }
 
@@ -179,7 +181,7 @@ func (s *source) spoil(c *rope.Config) {
 		func() { c.RotaryOffset = s.hostile() }, func() { c.Theta = s.float() },
 		func() { c.Pairing = rope.Pairing(s.hostile()) }, func() { c.Pairing = rope.HalvesPerAxis },
 		func() { c.Angle = rope.Angle(s.hostile()) }, func() { c.Rounding = rope.Rounding(s.hostile()) },
-		func() { c.Scaling = rope.Scaling(s.below(9)) }, func() { c.Factor = s.float() },
+		func() { c.Scaling = rope.Scaling(s.below(10)) }, func() { c.Factor = s.float() },
 		func() { c.AttentionFactor = s.float() }, func() { c.MaxPositionEmbeddings = s.position() },
 		func() { c.OriginalMaxPositionEmbeddings = s.position() }, func() { c.SeqLen = s.position() },
 		func() { c.BetaFast, c.BetaSlow = s.float(), s.float() }, func() { c.MScale = s.float() },
