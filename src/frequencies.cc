@@ -112,7 +112,8 @@ LengthRange LongRopeLengths(const Config& config, int64_t seq_len) {
   return seq_len <= last ? LengthRange{0, last} : LengthRange{last + 1, kAnyLength};
 }
 
-// NTK-aware base of a sequence of s tokens, the most with its frequencies: theta * (f s / S - (f - 1))^(D / (D - 2)).
+// NTK-aware base of a sequence of s tokens, the most with its frequencies:
+// theta * (f s / S - (f - 1))^(D / (D - 2)).
 // With f = 2 the steps are those of Qwen 1: 2^ceil(log2(seq_len / S) + 1) - 1.
 template <class Real>
 Precise DynamicTheta(const rope_config& c, int dim) {
@@ -127,32 +128,47 @@ Precise DynamicTheta(const rope_config& c, int dim) {
   }
 }
 
+// What scalars are computed in before they become a Real: Python's doubles, or Precise.
+template <class Real>
+using Scalar = std::conditional_t<std::is_same_v<Real, float>, double, Precise>;
+
+double Circles(double rotations) { return rotations * 2 * kPi; }
+Precise Circles(Precise rotations) { return rotations * k2Pi; }
+
 // The pair at which a frequency makes `rotations` turns over the original context.
-double CorrectionPair(const rope_config& c, int dim, double rotations) {
-  const auto original = static_cast<double>(c.original_max_position_embeddings);
-  return dim * std::log(original / (rotations * 2 * kPi)) / (2 * std::log(c.theta));
+template <class Number>
+Number CorrectionPair(const rope_config& c, int dim, double rotations) {
+  const Number channels = static_cast<double>(dim);
+  const Number original = static_cast<double>(c.original_max_position_embeddings);
+  return channels * Log(original / Circles(Number(rotations))) / (Log(Number(c.theta)) * 2.0);
 }
 
 // Between these pairs YaRN goes over from extrapolation to interpolation.
+template <class Number>
 struct YarnRange {
-  double low, high;
+  Number low, high;
 };
 
-YarnRange YarnRangeOf(const rope_config& c, int dim) {
-  YarnRange range = {CorrectionPair(c, dim, c.beta_fast != 0 ? c.beta_fast : kYarnBetaFast),
-                     CorrectionPair(c, dim, c.beta_slow != 0 ? c.beta_slow : kYarnBetaSlow)};
-  if (c.yarn_no_truncate == 0) range = {std::floor(range.low), std::ceil(range.high)};
-  return {std::max(range.low, 0.0), std::min(range.high, static_cast<double>(dim - 1))};
+template <class Number>
+YarnRange<Number> YarnRangeOf(const rope_config& c, int dim) {
+  const auto pair = [&](double beta, double otherwise) {
+    return CorrectionPair<Number>(c, dim, beta != 0 ? beta : otherwise);
+  };
+  Number low = pair(c.beta_fast, kYarnBetaFast), high = pair(c.beta_slow, kYarnBetaSlow);
+  if (c.yarn_no_truncate == 0) low = Floor(low), high = -Floor(-high);
+  const Number first = 0.0, last = static_cast<double>(dim - 1);
+  return {low < first ? first : low, last < high ? last : high};
 }
 
 template <class Real>
 void Yarn(const rope_config& c, int dim, std::vector<Real>* inv_freq) {
-  auto [low, high] = YarnRangeOf(c, dim);
-  if (low == high) high += 0.001;  // as transformers, against a division by zero
+  auto [low, high] = YarnRangeOf<Scalar<Real>>(c, dim);
+  // As transformers, against a division by zero.
+  if (!(low < high) && !(high < low)) high = high + 0.001;
   const Powers<Real> power(c.theta, dim);
   const Real one = FromDouble<Real>(1);
   for (int i = 0; i < dim / 2; ++i) {
-    Real ramp = (FromDouble<Real>(i) - FromDouble<Real>(low)) / FromDouble<Real>(high - low);
+    Real ramp = (FromDouble<Real>(i) - static_cast<Real>(low)) / static_cast<Real>(high - low);
     if (ToDouble(ramp) < 0) ramp = FromDouble<Real>(0);
     if (ToDouble(ramp) > 1) ramp = one;
     const Real extrapolated_share = one - ramp;
@@ -186,7 +202,8 @@ void Llama3(const rope_config& c, std::vector<Real>* inv_freq) {
     } else if (ToDouble(wavelength) >= longest_kept) {
       const Real smooth = (one / wavelength * FromDouble<Real>(original) -
                            FromDouble<Real>(c.low_freq_factor)) /
-                          FromDouble<Real>(c.high_freq_factor - c.low_freq_factor);
+                          static_cast<Real>(Scalar<Real>(c.high_freq_factor) -
+                                        Scalar<Real>(c.low_freq_factor));
       f = (one - smooth) * f / factor + smooth * f;
     }
   }
@@ -249,6 +266,11 @@ rope_status Fill(const char* function, const Config& config, Frequencies* out) {
   }
   out->attention_factor = AttentionFactor(config.given);
   out->softmax_factor = SoftmaxFactor(config.given);
+  if (!std::isfinite(out->softmax_factor)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->mscale_all_dim (%s) gives no finite softmax_factor", function,
+                Decimal(config.given.mscale_all_dim).text);
+  }
   // INVERSE multiplies by the inverse: both must be normal numbers of f32.
   if (!(out->attention_factor >= 0x1p-126 && out->attention_factor <= 0x1p126)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -262,13 +284,14 @@ rope_status Fill(const char* function, const Config& config, Frequencies* out) {
 GgmlAngles GgmlAnglesOf(const Config& config) {
   const rope_config& c = config.given;
   GgmlAngles ggml;
-  ggml.theta_scale = std::pow(static_cast<float>(c.theta), -2.0f / static_cast<float>(config.rotary_dim));
+  ggml.theta_scale =
+      std::pow(static_cast<float>(c.theta), -2.0f / static_cast<float>(config.rotary_dim));
   if (c.factor != 0) ggml.freq_scale = static_cast<float>(1 / c.factor);
   if (c.freq_factors != nullptr) {
     ggml.freq_factors.assign(c.freq_factors, c.freq_factors + config.pairs());
   }
   if (c.scaling == ROPE_SCALING_YARN) {
-    const YarnRange range = YarnRangeOf(c, config.rotary_dim);
+    const auto range = YarnRangeOf<double>(c, config.rotary_dim);
     const auto low = static_cast<float>(range.low), high = static_cast<float>(range.high);
     for (int i = 0; i < config.pairs(); ++i) {
       const float ramp = (static_cast<float>(i) - low) / std::max(0.001f, high - low);

@@ -205,17 +205,15 @@ rope_status CheckShift(const char* function, rope_position_kind kind) {
 }
 
 // Positions or rows: exactly one.
-rope_status ReadSource(const char* function, const Names& names, const rope_context& context,
-                       const rope_qk_args& args, Plan* plan) {
+rope_status ReadSource(const char* function, const rope_context& context, const rope_qk_args& args,
+                       Plan* plan) {
   plan->has_rows = args.cos_sin != nullptr;
   if (!plan->has_rows) {
     if (rope_status s = ReadPositions(function, "args->positions.", context, args.batch,
                                       args.tokens, args.positions, &plan->positions)) {
       return s;
     }
-    if (args.operation == ROPE_SHIFT) return CheckShift(function, args.positions.kind);
-    return CheckValidity(function, names.positions, context, args.batch, args.tokens,
-                         plan->positions);
+    return args.operation == ROPE_SHIFT ? CheckShift(function, args.positions.kind) : ROPE_OK;
   }
   if (!IsZero(args.positions)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -368,7 +366,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
                 function);
   }
   if (rope_status s = CheckPlace(function, names.args, *context, args->runner, args->stream)) return s;
-  if (rope_status s = ReadSource(function, names, *context, *args, plan)) return s;
+  if (rope_status s = ReadSource(function, *context, *args, plan)) return s;
 
   Described q, k;
   q.name = names.q, q.out_name = "args->q_out", k.name = names.k, k.out_name = "args->k_out";
@@ -389,6 +387,13 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   }
   if (count == 2) {
     if (rope_status s = CheckDisjoint(function, q, k)) return s;
+  }
+  // Last, because it may look at every position: how many there are is known to be possible by now.
+  if (!plan->has_rows && args->operation != ROPE_SHIFT) {
+    if (rope_status s = CheckValidity(function, names.positions, *context, args->batch, args->tokens,
+                                      plan->positions)) {
+      return s;
+    }
   }
   plan->tensor_count = count;
   return ROPE_OK;
@@ -417,11 +422,11 @@ rope_status MakeFillPlan(const char* function, const rope_context* context, int6
     return s;
   }
   if (rope_status s =
-          CheckValidity(function, "positions", *context, batch, tokens, plan->positions)) {
+          ReadRows(function, "out", *context, batch, tokens, out, RowUse::kWrite, &plan->rows)) {
     return s;
   }
   if (context->nope) plan->positions = PositionSource{};  // 1 and 0, by offset 0
-  return ReadRows(function, "out", *context, batch, tokens, out, RowUse::kWrite, &plan->rows);
+  return CheckValidity(function, "positions", *context, batch, tokens, plan->positions);
 }
 
 }  // namespace rope

@@ -74,6 +74,31 @@ inline Precise Root(Precise value, int n) {
   return root;
 }
 
+// The natural logarithm of a positive value: with x = m 2^e and m near 1, e ln 2 + 2 artanh(s) for
+// s = (m - 1) / (m + 1), whose series ends after 106 bits because |s| is at most 0.172.
+inline Precise Log(Precise x) {
+  constexpr Precise kLn2(0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56);
+  int exponent;
+  double m = std::frexp(x.high, &exponent);
+  if (m < 0.7071067811865476) m *= 2, --exponent;
+  const Precise near_one(m, std::ldexp(x.low, -exponent));
+  const Precise s = (near_one - 1.0) / (near_one + 1.0), square = s * s;
+  Precise sum = 0.0;
+  for (int n = 43; n >= 1; n -= 2) sum = sum * square + Precise(1.0) / static_cast<double>(n);
+  return sum * s * 2.0 + kLn2 * static_cast<double>(exponent);
+}
+inline double Log(double x) { return std::log(x); }
+
+inline Precise Floor(Precise x) {
+  const double whole = std::floor(x.high);
+  return whole == x.high && x.low < 0 ? whole - 1 : whole;
+}
+inline double Floor(double x) { return std::floor(x); }
+
+inline bool operator<(Precise a, Precise b) {
+  return a.high < b.high || (a.high == b.high && a.low < b.low);
+}
+
 // A value in turns as 128-bit fixed point: whole turns (rounded down) and the fraction in units of
 // 2^-64 turns, rounded to nearest.
 struct FixedTurns {

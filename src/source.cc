@@ -225,11 +225,14 @@ rope_status CheckValidity(const char* function, const char* name, const rope_con
   if (context.valid_below == INT64_MAX) return ROPE_OK;  // as for most scalings
   const auto fail = [&](int64_t position, int64_t token, int64_t batch_row, int64_t valid_below) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s: position %lld of token %lld in batch row %lld must be below %lld, because in a "
-                "sequence of %lld tokens the scaling has other frequencies than for config->seq_len",
+                "%s: %s: position %lld of token %lld in batch row %lld must be below %lld, because "
+                "in a sequence of %lld tokens the scaling has other frequencies than for config->seq_len",
                 function, name, static_cast<long long>(position), static_cast<long long>(token),
                 static_cast<long long>(batch_row), static_cast<long long>(valid_below - 1),
                 static_cast<long long>(valid_below));
+  };
+  const auto valid_below_of = [&](int64_t sequence) {
+    return context.SetAt(source.freq_sets != nullptr ? source.freq_sets[sequence] : 0).valid_below;
   };
   // A position is that of the last token of a sequence with one more.
   if (context.device != ROPE_DEVICE_CPU) {
@@ -240,13 +243,34 @@ rope_status CheckValidity(const char* function, const char* name, const rope_con
     return known && last >= context.valid_below - 1 ? fail(last, tokens - 1, 0, context.valid_below)
                                                 : ROPE_OK;
   }
-  const int axes = source.type == PositionSource::kNone || source.per_sequence ? 1 : context.axes;
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t t = 0; t < tokens; ++t) {
+  if (source.type == PositionSource::kNone || source.per_sequence) {
+    // Positions count up, so the first that is too large follows from where the sequence begins.
+    const bool packed = source.cu_seqlens != nullptr;
+    const bool alike = !packed && !source.per_sequence && source.freq_sets == nullptr;
+    const int64_t sequences = packed ? source.sequences : alike ? 1 : batch;
+    for (int64_t s = 0; s < sequences; ++s) {
+      const int64_t first = packed ? source.cu_seqlens[s] : 0;
+      const int64_t count = packed ? source.cu_seqlens[s + 1] - first : tokens;
+      const int64_t valid_below = valid_below_of(s);
+      if (count <= 0 || valid_below == INT64_MAX) continue;
+      const int64_t batch_row = packed ? 0 : s, limit = valid_below - 1;
+      const int64_t start = IntegerPosition(source, Token{batch_row, first, s, first}, 0);
+      if (start >= limit) return fail(start, first, batch_row, valid_below);
+      const uint64_t below = static_cast<uint64_t>(limit) - static_cast<uint64_t>(start);
+      if (below < static_cast<uint64_t>(count)) {
+        return fail(limit, first + static_cast<int64_t>(below), batch_row, valid_below);
+      }
+    }
+    return ROPE_OK;
+  }
+  // Ids: each that is another one, or has another set.
+  const int64_t rows = source.stride_batch != 0 || source.freq_sets != nullptr ? batch : 1;
+  const int64_t columns = source.stride_token != 0 || source.freq_sets != nullptr ? tokens : 1;
+  for (int64_t b = 0; b < rows; ++b) {
+    for (int64_t t = 0; t < columns; ++t) {
       const Token token = LocateToken(source, b, t);
-      const int32_t set = source.freq_sets != nullptr ? source.freq_sets[token.sequence] : 0;
-      const int64_t valid_below = context.SetAt(set).valid_below;
-      for (int a = 0; a < axes && valid_below != INT64_MAX; ++a) {
+      const int64_t valid_below = valid_below_of(token.sequence);
+      for (int a = 0; a < context.axes && valid_below != INT64_MAX; ++a) {
         int64_t position;
         if (source.type == PositionSource::kFloat) {
           const float coordinate = FloatPosition(source, token, a);

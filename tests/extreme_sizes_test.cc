@@ -110,6 +110,45 @@ TEST(ExtremeSizes, AreRefusedWhereTheyWouldWrapAndNotBefore) {
   }
 }
 
+// Contexts that are right up to a length look at positions, but not at more than there can be.
+TEST(ExtremeSizes, AreNoReasonToWalkThroughAllPositions) {
+  rope_config config = Config(kDim);
+  config.scaling = ROPE_SCALING_DYNAMIC;
+  config.factor = 2;
+  config.max_position_embeddings = Power(50);
+  config.seq_len = 1;
+  const Context context = Create(config);
+  const int64_t id = 7;
+  float row[2 * kDim];
+  for (bool rows : {false, true}) {
+    A args = Args(rows ? INT64_MAX : 1, rows ? 1 : INT64_MAX);
+    args.q = Tensor(At<float>(kSomewhere), ROPE_F32, 1);
+    args.positions = Offset(INT64_MIN);
+    EXPECT_EQ(rope_apply_qk(context.get(), &args), kInvalid);
+    ExpectMessage("rope_apply_qk", {"address space"});
+    const rope_cos_sin out = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, args.batch, row);
+    EXPECT_EQ(rope_cos_sin_fill(context.get(), args.batch, args.tokens, &args.positions, &out, nullptr),
+              kInvalid);
+    ExpectMessage("rope_cos_sin_fill", {"address space"});
+  }
+  // As many as fit: nothing is walked here, so this ends at once.
+  Idle idle;
+  A args = Args(1, Power(40));
+  args.q = Tensor(At<float>(kSomewhere), ROPE_F32, 1);
+  args.runner = &idle.runner;
+  for (rope_position_kind kind : {ROPE_POSITIONS_OFFSET, ROPE_POSITIONS_IDS_STRIDED}) {
+    args.positions = rope_positions{};
+    args.positions.kind = kind;
+    if (kind == ROPE_POSITIONS_IDS_STRIDED) args.positions.ids_i64 = &id;
+    EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_RUNNER);  // Idle runs no task
+    EXPECT_EQ(std::exchange(idle.calls, 0), 1);
+  }
+  args.tokens = Power(40);
+  args.positions = Offset(Power(50) - Power(39));  // the limit is in the middle
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), kInvalid);
+  ExpectMessage("rope_apply_qk", {"position 1125899906842624 of token 549755813888 in batch row 0"});
+}
+
 // Tasks are counted in 32 bits: beyond 2^32 tokens of 64 KiB each a task has several.
 TEST(ExtremeSizes, TasksOfMoreThan32BitsOfTokens) {
   const Context context = Create(Config(1024));

@@ -328,6 +328,66 @@ TEST(Frequencies, FixedPointTurnsAreExactToTheLastBit) {
   }
 }
 
+// The same where the scaling's own numbers have no end in binary.
+void ExpectExactTurns(const rope_config& config, const std::vector<Quad>& want) {
+  const Context context = Create(config);
+  const FrequencySet& set = context->sets[0];
+  for (size_t i = 0; i < want.size(); ++i) {
+    const uint64_t got = static_cast<uint64_t>(set.turns_high[i]) << 32 | set.turns_low[i];
+    const Quad error = want[i] / (2 * Pi()) * Quad(0x1p64) - Quad(got);
+    EXPECT_LE(static_cast<double>(error < 0 ? -error : error), 0.5 + 1e-8) << i;
+  }
+}
+
+TEST(Frequencies, FixedPointTurnsOfLlama3AreExactToTheLastBit) {
+  rope_config c = Config(16);
+  c.angle = ROPE_ANGLE_EXACT;
+  c.scaling = ROPE_SCALING_LLAMA3;
+  c.factor = 20.9582;
+  c.original_max_position_embeddings = 64;
+  c.low_freq_factor = 0.7;
+  c.high_freq_factor = 4.3;
+  std::vector<Quad> want;
+  int between = 0;
+  for (int i = 0; i < 8; ++i) {
+    const Quad f = InverseFrequency(c.theta, i, 16), turns = 64 * f / (2 * Pi());
+    const Quad smooth =
+        (turns - Quad(c.low_freq_factor)) / (Quad(c.high_freq_factor) - Quad(c.low_freq_factor));
+    between += smooth > 0 && smooth < 1;
+    want.push_back(smooth <= 0   ? f / Quad(c.factor)
+                   : smooth >= 1 ? f
+                                 : (1 - smooth) * f / Quad(c.factor) + smooth * f);
+  }
+  EXPECT_GE(between, 1);
+  ExpectExactTurns(c, want);
+}
+
+TEST(Frequencies, FixedPointTurnsOfYarnAreExactToTheLastBit) {
+  for (const bool truncate : {true, false}) {
+    rope_config c = Config(64, ROPE_PAIRING_HALVES, 150000);
+    c.angle = ROPE_ANGLE_EXACT;
+    c.scaling = ROPE_SCALING_YARN;
+    c.factor = 32;
+    c.original_max_position_embeddings = 4096;
+    c.yarn_no_truncate = !truncate;
+    const auto pair = [&](int rotations) {
+      return 64 * LogOf(4096 / (rotations * 2 * Pi())) / (2 * LogOf(Quad(c.theta)));
+    };
+    Quad low = pair(32), high = pair(1);
+    if (truncate) {
+      low = std::floor(static_cast<double>(low));
+      high = std::ceil(static_cast<double>(high));
+    }
+    std::vector<Quad> want;
+    for (int i = 0; i < 32; ++i) {
+      const Quad f = InverseFrequency(c.theta, i, 64), at = (i - low) / (high - low);
+      const Quad ramp = at < 0 ? Quad(0) : at > 1 ? Quad(1) : at;
+      want.push_back(f / Quad(c.factor) * ramp + f * (1 - ramp));
+    }
+    ExpectExactTurns(c, want);
+  }
+}
+
 TEST(Frequencies, Float32RepeatsTheStepsOfTransformers) {
   const std::vector<double> got = InvFreq(Config(128));
   for (int i = 0; i < 64; ++i) {
@@ -669,6 +729,15 @@ TEST(PreciseArithmetic, Roots) {
     }
   }
   EXPECT_LT(worst, 0x1p-98);
+}
+
+TEST(PreciseArithmetic, Logarithms) {
+  double worst = 0;
+  for (double value : {1e-300, 1e-3, 0.5, 0.7, 0.75, 1.25, 1.4, 1.5, 2.0, 10000.0, 500000.0, 1e300}) {
+    worst = std::max(worst, RelativeError(Log(Precise(value)), LogOf(value)));
+  }
+  EXPECT_LT(worst, 0x1p-98);
+  EXPECT_EQ(static_cast<double>(Log(Precise(1))), 0);
 }
 
 TEST(PreciseArithmetic, FixedTurnsRoundToNearest) {

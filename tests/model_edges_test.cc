@@ -61,6 +61,49 @@ TEST(ModelEdges, Phi3TakesItsOriginalLengthFromBesideTheDictionary) {
                 {"rope_scaling.original_max_position_embeddings (8192) must stand beside", "4096"});
 }
 
+// Not ChatGLM2, whose model_type it has.
+TEST(ModelEdges, TheFirstChatGlmIsRefused) {
+  const std::string text = R"({"model_type": "chatglm", "hidden_size": 4096,
+                               "num_attention_heads": 32, "num_layers": 28, )";
+  ExpectRefused(text + R"("position_encoding_2d": true})", {"position_encoding_2d", "two ids"},
+                ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(text + R"("inner_hidden_size": 16384})", {"inner_hidden_size", "two ids"},
+                ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Model(text + R"("kv_channels": 128})").Config().rotary_dim, 64);
+}
+
+TEST(ModelEdges, InternLm1HasADictionaryOfItsOwn) {
+  const auto internlm = [](const std::string& rotary) {
+    return R"({"model_type": "internlm", "hidden_size": 256, "num_attention_heads": 4,
+              "num_hidden_layers": 2, "max_position_embeddings": 2048, "rotary": )" + rotary + "}";
+  };
+  const rope_config origin = Model(internlm(R"({"base": 1000000, "type": "origin"})")).Config();
+  EXPECT_EQ(origin.theta, 1e6);
+  EXPECT_EQ(origin.scaling, ROPE_SCALING_DEFAULT);
+  const rope_config dynamic = Model(internlm(R"({"base": 10000, "type": "dynamic"})")).Config();
+  EXPECT_EQ(dynamic.scaling, ROPE_SCALING_DYNAMIC);
+  EXPECT_EQ(dynamic.factor, 1);
+  EXPECT_EQ(dynamic.max_position_embeddings, 2048);
+  EXPECT_EQ(Model(internlm(R"({"type": "dynamic", "scaling_factor": 2.0})")).Config().factor, 2);
+  ExpectRefused(internlm(R"({"base": 10000, "type": "linear"})"), {"rotary.type (\"linear\")"});
+  ExpectRefused(internlm("7"), {"rotary (7) must be an object"});
+}
+
+TEST(ModelEdges, NamesOfKindsAreText) {
+  ExpectRefused(R"({"model_type": "gpt_oss", "head_dim": 64, "num_hidden_layers": 1,
+                    "layer_types": ["full_attention\u0000x"], "rope_parameters":
+                    {"full_attention\u0000x": {"rope_type": "default"}}})", {"printable"});
+}
+
+TEST(ModelEdges, NanIsAValueAndNoKey) {
+  ExpectRefused(R"({NaN: 1, "model_type": "llama"})", {"the text"});
+  EXPECT_EQ(Model(R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4,
+                      "limit": [0.0 , NaN , -Infinity]})")
+                .Config()
+                .head_dim,
+            64);
+}
+
 TEST(ModelEdges, FactorListsOfADictionaryAlone) {
   const std::string longrope = R"({"type": "longrope", "factor": 4, )";
   EXPECT_EQ(Model(longrope + Lists(2, 2) + "}").Config().table_length, 2);

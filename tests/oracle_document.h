@@ -21,7 +21,8 @@ inline constexpr char kIntroduction[] =
 Which models' RoPE librope reads from their `config.json`, and how near it comes to the models'
 own code. Every line is measured: a real `transformers` ran its rotary class and its apply
 function on the configuration, and the test compares what librope makes of the same text. No
-line is from reading alone.
+line is from reading alone. (Families of which transformers has no code, such as ChatGLM, DBRX and
+Qwen 1, have no line: they are from reading.)
 
     cmake --build build --target model_oracle_test
     LIBROPE_MODELS_TABLE=docs/models.md build/tests/model_oracle_test    # writes this file anew

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -402,6 +403,27 @@ TEST(Pool, ThreadsBlockSignals) {
   ASSERT_EQ(runner->parallel_for(runner->pool, fn, &seen, 2), 0);
   EXPECT_EQ(seen.blocked, 1);
   EXPECT_EQ(seen.of_caller, 0);
+}
+
+// But what an instruction raises is the thread's own, and may be repaired: page by page, here.
+TEST(Pool, ThreadsTakeTheFaultsThatTheyRaise) {
+  ExpectChildEnds([] {
+    static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    constexpr size_t kPages = 64;
+    static char* const memory = static_cast<char*>(mmap(nullptr, kPages * page, PROT_NONE,
+                                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    struct sigaction repair = {};
+    repair.sa_flags = SA_SIGINFO;
+    repair.sa_sigaction = [](int, siginfo_t* info, void*) {
+      const auto at = static_cast<size_t>(static_cast<char*>(info->si_addr) - memory) / page;
+      if (at >= kPages || mprotect(memory + at * page, page, PROT_READ | PROT_WRITE) != 0) _exit(2);
+    };
+    if (sigaction(SIGSEGV, &repair, nullptr) != 0) _exit(3);
+    const Pool pool = MakePool(4);
+    const rope_runner* runner = rope_pool_runner(pool.get());
+    const auto write = [](void*, uint32_t i) { static_cast<volatile char*>(memory)[i * page] = 1; };
+    std::_Exit(runner->parallel_for(runner->pool, write, nullptr, kPages));
+  });
 }
 
 // Threads that find no task left count on, beyond 32 bits.

@@ -114,6 +114,8 @@ std::string QuoteNonFinite(std::string_view text) {
     if (c != 'N' && c != 'I' && c != '-') continue;
     for (std::string_view literal : kLiterals) {
       if (text.substr(i, literal.size()) != literal) continue;
+      const size_t next = text.find_first_not_of(" \t\r\n", i + literal.size());
+      if (next != std::string_view::npos && text[next] == ':') break;  // no value: left as it is
       quoted.append(text, copied, i - copied).append("\"").append(literal).append("\"");
       i += literal.size() - 1;
       copied = i + 1;

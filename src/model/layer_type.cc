@@ -79,6 +79,10 @@ Frequencies FrequenciesOf(const LayerType& type, int64_t seq_len) {
 
 void RejectUncreatable(const LayerType& type) {
   constexpr int64_t kShort = 1, kLong = int64_t{1} << 41;  // above any length that a text may name
+  if (Printable(type.name, type.name.size()) != type.name) {  // names end at a 0, too
+    Reject(ROPE_ERROR_PARSE, "the kind of layer \"%s\" must have a name of printable ASCII",
+           Printable(type.name).c_str());
+  }
   FrequenciesOf(type, kShort);
   if (DependsOnLength(type.config.scaling)) FrequenciesOf(type, kLong);
 }

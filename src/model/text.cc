@@ -114,6 +114,16 @@ class LanguageModel {
  private:
   // Keys that change the RoPE in ways that this version does not offer.
   void RejectUnread() const {
+    if (IsNamed(family_, "chatglm")) {
+      // The first ChatGLM-6B: the halves of a head turn by two ids. ChatGLM2 has the type, too.
+      for (const char* key : {"position_encoding_2d", "inner_hidden_size", "max_sequence_length"}) {
+        if (text_.Mentions(key)) {
+          Reject(ROPE_ERROR_UNSUPPORTED,
+                 "%s: the first ChatGLM, whose RoPE has two ids per token, is not read in this version",
+                 text_.Path(key).c_str());
+        }
+      }
+    }
     if (!IsNamed(family_, "nomic_bert")) return;
     const std::pair<const char*, double> kOnly[] = {
         {"rotary_emb_fraction", 1}, {"rotary_scaling_factor", 0}, {"rotary_emb_scale_base", 0}};
@@ -154,6 +164,7 @@ class LanguageModel {
     source.latent = IsLatent(text_, family_);
     FillRope(source, &type);
     if (IsNamed(family_, "qwen")) FillSteps(&type.config);
+    if (IsNamed(family_, "internlm")) FillRotary(&type.config);
     if (IsNamed(family_, "esm")) type.config.inv_freq_dtype = ROPE_F16;  // as its checkpoints
     if (family_ != nullptr && family_->style == Style::kHalvesNegated) {
       if (type.config.scaling == ROPE_SCALING_DYNAMIC ||
@@ -179,6 +190,29 @@ class LanguageModel {
     if (!length) text_.RejectMissing("seq_length", "use_dynamic_ntk is true, or absent");
     config->scaling = ROPE_SCALING_DYNAMIC_STEPS;
     config->factor = 2;
+    config->max_position_embeddings = *length;
+  }
+
+  // InternLM 1 has a dictionary of its own: {"base": 10000, "type": "dynamic", "scaling_factor": 1}.
+  // Without it, it is read as the Llama that engines run it as.
+  void FillRotary(rope_config* config) const {
+    if (text_.Find("rotary") == nullptr) return;
+    const Dict rotary = text_.Child("rotary");
+    if (config->scaling != ROPE_SCALING_DEFAULT) {
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s must be absent beside a rope_type",
+             text_.Path("rotary").c_str());
+    }
+    const auto type = rotary.String("type");
+    if (!type) rotary.RejectMissing("type", "it decides the scaling");
+    if (*type != "origin" && *type != "dynamic") {
+      RejectValue(rotary.Path("type"), *rotary.Find("type"), "be \"origin\" or \"dynamic\"");
+    }
+    if (const auto base = rotary.Positive("base")) config->theta = *base;
+    if (*type == "origin") return;
+    const auto length = text_.Integer("max_position_embeddings", 1, int64_t{1} << 40);
+    if (!length) text_.RejectMissing("max_position_embeddings", "rotary.type is \"dynamic\"");
+    config->scaling = ROPE_SCALING_DYNAMIC;
+    config->factor = rotary.Positive("scaling_factor").value_or(1);
     config->max_position_embeddings = *length;
   }
 
@@ -522,7 +556,7 @@ void RejectWithoutRope(const Parts& parts) {
   Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\") %s", parts.text.Path("model_type").c_str(),
          Printable(parts.text_type).c_str(),
          IsWithoutRope(parts.text_type)
-             ? "is a model without RoPE"
+             ? "is known to this version without RoPE only"
              : "is not known to this version, and there is no key of RoPE, such as rope_theta");
 }
 

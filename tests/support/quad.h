@@ -33,6 +33,21 @@ inline Quad RootOf(double value, int n) {
   return root;
 }
 
+// The natural logarithm of a positive value, by the series of 2 artanh((m - 1) / (m + 1)).
+inline Quad LogNearOne(Quad m) {
+  const Quad s = (m - 1) / (m + 1), square = s * s;
+  Quad sum = 0, power = 2 * s;
+  for (int n = 1; n < 200; n += 2, power *= square) sum += power / n;
+  return sum;
+}
+inline Quad LogOf(Quad value) {
+  const Quad ln2 = LogNearOne(2);
+  Quad sum = 0;
+  for (; value > Quad(1.4); value /= 2) sum += ln2;
+  for (; value < Quad(0.7); value *= 2) sum -= ln2;
+  return sum + LogNearOne(value);
+}
+
 // theta^(-2i / dim).
 inline Quad InverseFrequency(double theta, int i, int dim) {
   return 1 / PowerOf(RootOf(theta, dim / 2), i);
