@@ -685,7 +685,7 @@ TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
 
   EXPECT_OK(apply(context, Offset(4094)));  // the last position that the length has
   EXPECT_OK(apply(context, Offset(-70000)));
-  const int64_t distances[] = {70000, 70000};
+  const int64_t distances[2 * 2] = {70000, 70000, 70000, 70000};
   rope_positions far{};
   far.kind = ROPE_POSITIONS_IDS_BT;
   far.ids_i64 = distances;
