@@ -12,7 +12,6 @@ import "C"
 
 import (
 	"math"
-	"runtime"
 	"unsafe"
 
 	"github.com/librope/librope/bindings/go/internal/extent"
@@ -27,12 +26,15 @@ const (
 	Forward  Operation = C.ROPE_FORWARD  // a R(p) x: rotates
 	Backward Operation = C.ROPE_BACKWARD // a R(-p) x: gradient of Forward
 	Inverse  Operation = C.ROPE_INVERSE  // 1/a R(-p) x: undoes Forward
-	Shift    Operation = C.ROPE_SHIFT    // R(p) x: moves rotated keys by p, negative too
+	// R(p) x: moves rotated keys by p, negative too. Positions are then distances: Same for all tokens,
+	// TokenIDs and its kind for each; Offset and SeqOffsets are an error. It needs AngleExact, and keys
+	// of 16 bits keep their norm best with RoundOnStore.
+	Shift Operation = C.ROPE_SHIFT
 )
 
 // Step is what belongs to one step of the program and is the same for all its layers.
 type Step struct {
-	Batch  int // required: 1 for packed sequences
+	Batch  int // required: 1 for packed sequences; 0 only with empty tensors
 	Tokens int // of each batch row; 0: nothing is done
 
 	// Exactly one of the two.
@@ -62,9 +64,14 @@ func ApplyQKTo[Q, K Element](c *Context, qOut Tensor[Q], kOut Tensor[K], q Tenso
 
 func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K], qOut *Tensor[Q],
 	kOut *Tensor[K], step *Step) error {
-	state, err := c.forSlices(function)
+	use, err := c.forSlices(function)
 	if err != nil {
 		return err
+	}
+	defer use.leave()
+	state := &use.body.value
+	if step.Batch == 0 && step.Tokens > 0 && len(q.Data)|len(k.Data) != 0 {
+		return step.noBatch(function)
 	}
 	var call C.ropego_call
 	if err := step.check(function, &call, state); err != nil {
@@ -97,13 +104,18 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 	if pool != nil {
 		step.Pool.leave()
 	}
-	runtime.KeepAlive(state)
 	if raceEnabled && raw == nil {
 		step.tellRace(state, false)
 		tellRace(q, qOut, state, step)
 		tellRace(k, kOut, state, step)
 	}
 	return check(function, raw)
+}
+
+// noBatch is the error of a field that was forgotten.
+func (step *Step) noBatch(function string) error {
+	return invalid(function, "Step.Batch (0) is required: 1 for packed sequences and for one sequence, 0 only "+
+		"with empty tensors")
 }
 
 // describe fills the C tensors of one input and its output, which may be nil.
@@ -127,10 +139,12 @@ func describe[T Element](function, name, outName string, in, out *Tensor[T], raw
 // token t by positions[t]: any int64. Either may be empty with 0 heads. For contexts with one axis and
 // one frequency set.
 func ApplyTHD[T Element](c *Context, positions []int64, q []T, qHeads int, k []T, kHeads int) error {
-	state, err := c.forSlices("ApplyTHD")
+	use, err := c.forSlices("ApplyTHD")
 	if err != nil {
 		return err
 	}
+	defer use.leave()
+	state := &use.body.value
 	tokens := len(positions)
 	if !extent.Fills(len(q), tokens, qHeads, state.info.HeadDim) ||
 		!extent.Fills(len(k), tokens, kHeads, state.info.HeadDim) || max(qHeads, kHeads) > math.MaxInt32 {
@@ -151,7 +165,6 @@ func ApplyTHD[T Element](c *Context, positions []int64, q []T, qHeads int, k []T
 	raw := C.ropego_apply_thd(state.ptr, C.int32_t(dtypeOf[T]()), C.int64_t(tokens),
 		(*C.int64_t)(unsafe.SliceData(positions)), (*C.uint8_t)(unsafe.Pointer(qData)), C.int32_t(qHeads),
 		(*C.uint8_t)(unsafe.Pointer(kData)), C.int32_t(kHeads))
-	runtime.KeepAlive(state)
 	if raceEnabled && raw == nil {
 		step := &Step{Batch: 1, Tokens: tokens, Positions: TokenIDs(positions)}
 		qTensor, kTensor := BSHD(q, qHeads), BSHD(k, kHeads)
@@ -162,28 +175,34 @@ func ApplyTHD[T Element](c *Context, positions []int64, q []T, qHeads int, k []T
 	return check("ApplyTHD", raw)
 }
 
-// forSlices is the state of a context whose tensors are slices.
-func (c *Context) forSlices(function string) (*contextState, error) {
-	state := c.handle.get()
-	if state == nil {
-		return nil, ErrClosed
+// forSlices begins a call with a context whose tensors are slices.
+func (c *Context) forSlices(function string) (use[contextState], error) {
+	use, open := c.ref().enter()
+	if !open {
+		return use, ErrClosed
 	}
-	if state.cuda {
-		return nil, invalid(function, "the context is one of a CUDA device (%s), and slices are main memory",
-			c.Backend())
+	if state := &use.body.value; state.cuda {
+		defer use.leave()
+		return use, invalid(function, "the context is one of a CUDA device (%s), and slices are main memory",
+			state.backend())
 	}
-	return state, nil
+	return use, nil
 }
 
 // FillCosSin writes the rows of cos and sin of the step's positions: to fill an engine's cache in its
 // own layout, or once per step for all layers (Step.CosSin).
 func FillCosSin(c *Context, step Step, out *CosSin) error {
-	state, err := c.forSlices("FillCosSin")
+	use, err := c.forSlices("FillCosSin")
 	if err != nil {
 		return err
 	}
+	defer use.leave()
+	state := &use.body.value
 	if step.CosSin != nil {
 		return invalid("FillCosSin", "Step.CosSin must be nil: rows come from positions")
+	}
+	if step.Batch == 0 && step.Tokens > 0 && out != nil && out.len != 0 {
+		return step.noBatch("FillCosSin")
 	}
 	call := new(C.ropego_call)
 	if err := step.check("FillCosSin", call, state); err != nil {
@@ -195,7 +214,6 @@ func FillCosSin(c *Context, step Step, out *CosSin) error {
 	raw := C.ropego_cos_sin_fill(state.ptr, call, (*C.uint8_t)(step.Positions.ids),
 		(*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets)),
 		(*C.uint8_t)(out.data), (*C.uint8_t)(out.sin))
-	runtime.KeepAlive(state)
 	if raceEnabled && raw == nil {
 		step.CosSin = out
 		step.tellRace(state, true)

@@ -29,7 +29,7 @@ const (
 // Error names the status.
 func (s Status) Error() string { return C.GoString(C.rope_status_string(C.rope_status(s))) }
 
-// Error is what functions of this package return, for errors.As.
+// Error is what functions of this package return, for errors.As; ErrClosed alone is another.
 type Error struct {
 	Status  Status
 	Message string // names the function, the field, its value and the rule that it breaks
@@ -40,8 +40,9 @@ func (e *Error) Error() string { return e.Message + " (" + e.Status.Error() + ")
 // Unwrap makes errors.Is(err, rope.ErrParse) work.
 func (e *Error) Unwrap() error { return e.Status }
 
-// ErrClosed is returned by calls after Close.
-var ErrClosed = errors.New("rope: used after Close")
+// ErrClosed is returned by calls with a Context, Model or Pool after Close, and with one that was never
+// made: nil (a context of which only the error was looked at, or not even that) and the zero value.
+var ErrClosed = errors.New("rope: a context, model or pool that is closed, or was never made")
 
 // check takes over what the shim allocated for an error of the Go function of this name.
 func check(function string, raw *C.ropego_error) error {
@@ -75,11 +76,11 @@ type narrow struct {
 
 func (n *narrow) int32(field string, value int) C.int32_t {
 	if int64(value) != int64(int32(value)) && n.err == nil {
-		bound := int64(math.MaxInt32)
+		beyond, bound := "beyond", int64(math.MaxInt32)
 		if value < 0 {
-			bound = math.MinInt32
+			beyond, bound = "below", math.MinInt32
 		}
-		n.err = invalid(n.function, "%s (%d) must not be beyond %d", field, value, bound)
+		n.err = invalid(n.function, "%s (%d) must not be %s %d", field, value, beyond, bound)
 	}
 	return C.int32_t(value)
 }

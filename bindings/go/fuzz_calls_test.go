@@ -126,8 +126,10 @@ func packed[Q, K rope.Element](s *source, q operand[Q], k *operand[K]) {
 
 // ids are positions of a random kind and their memory.
 func positions(s *source, z sizes, sequences int) (rope.Positions, guarded) {
-	n, kind := 0, s.below(7)
+	n, kind := 0, s.below(8)
 	switch kind {
+	case 7:
+		return rope.Same(s.position()), fence(s, 0, s.position)
 	case 0:
 		return rope.Offset(s.position()), fence(s, 0, s.position)
 	case 1:
@@ -199,6 +201,9 @@ func newStep(s *source, z sizes) (rope.Step, []guarded) {
 		step.FreqSets, memory = sets.inside, append(memory, sets)
 	}
 	ids, read := positions(s, z, sequences)
+	if step.Operation == rope.Shift && !s.oneIn(8) {
+		ids = rope.Same(s.position()) // others are mostly refused
+	}
 	step.Positions = ids
 	if s.oneIn(40) {
 		step.Operation = rope.Operation(s.hostile())

@@ -60,7 +60,7 @@ func TestCloseBesideCalls(t *testing.T) {
 		}
 		current.Swap(c).Close()
 		if n%50 == 0 {
-			runtime.GC() // what is closed is freed here, unless a call uses it
+			runtime.GC()
 		}
 		runtime.Gosched()
 		if t.Failed() {
@@ -228,6 +228,40 @@ func TestZeroHandles(t *testing.T) {
 	}
 	if c.Backend() != "" || c.ValidBelow() != 0 || c.Close() != nil || model.Close() != nil || pool.Close() != nil {
 		t.Error("a zero handle is a closed one")
+	}
+}
+
+// What a forgotten error leaves, and an atomic.Pointer before its first Swap.
+func TestNilHandles(t *testing.T) {
+	var current atomic.Pointer[Context]
+	if err := current.Swap(mustNew(t, plain(64))).Close(); err != nil { // README, "Goroutines"
+		t.Error(err)
+	}
+	c, err := New(Config{})
+	if c != nil || err == nil {
+		t.Fatal(c, err)
+	}
+	var model *Model
+	var pool *Pool
+	q := make([]float32, 64)
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0)}
+	_, err1 := c.Info(0)
+	_, err2 := c.InvFreq(0)
+	_, err3 := model.Config(0)
+	_, err4 := model.LayerType(0)
+	_, err5 := model.Contexts(1)
+	for _, err := range []error{ApplyTHD(c, []int64{1}, q, 1, nil, 0), ApplyQK(c, BSHD(q, 1), Tensor[float32]{}, step),
+		ApplyQKTo(c, BSHD(q, 1), Tensor[float32]{}, BSHD(q, 1), Tensor[float32]{}, step),
+		FillCosSin(c, step, Packed(q)), err1, err2, err3, err4, err5} {
+		if !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	}
+	if c.Backend() != "" || c.ValidBelow() != 0 || model.LayerTypes() != nil {
+		t.Error("a nil handle knows something")
+	}
+	if c.Close() != nil || model.Close() != nil || pool.Close() != nil {
+		t.Error("closing nil is nothing")
 	}
 }
 

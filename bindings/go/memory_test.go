@@ -41,7 +41,7 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 	json := []byte(`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
 		"num_hidden_layers": 2, "rope_theta": 10000.0}`)
 	handles := 0
-	// The collector frees both kinds of handles, and does not see how much C memory they hold.
+	// The collector frees them, and does not see how much C memory they hold.
 	collect := func() {
 		if handles++; handles%500 == 0 {
 			runtime.GC()
@@ -69,7 +69,6 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 			}
 		}},
 		{"closed handles", 20000, func() {
-			collect()
 			model, err := FromJSON(json)
 			if err != nil {
 				t.Fatal(err)
@@ -102,6 +101,54 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 		if grown := resident(t) - before; grown > allowed {
 			t.Errorf("%s: %d bytes more after %d calls", test.name, grown, test.calls)
 		}
+	}
+}
+
+// Close gives C memory back without the garbage collector, which sees none of it: a program with much
+// memory in Go would collect only when the closed contexts hold as much in C.
+func TestCloseFreesAtOnce(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	table := make([]float64, 512)
+	for i := range table {
+		table[i] = 1 + float64(i)
+	}
+	cfg := Config{HeadDim: 1024, Theta: 10000, Pairing: Halves, Scaling: LongRope, ShortFactor: table,
+		LongFactor: table, OriginalMaxPositionEmbeddings: 4096, MaxPositionEmbeddings: 131072, SeqLen: 1}
+	json := []byte(`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
+		"num_hidden_layers": 2000, "rope_theta": 10000.0}`)
+	// What is resident beside Go's own memory.
+	outside := func() int {
+		text, err := os.ReadFile("/proc/self/statm")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var size, pages int
+		if _, err := fmt.Sscan(string(text), &size, &pages); err != nil {
+			t.Fatal(err)
+		}
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return pages*os.Getpagesize() - int(stats.Sys-stats.HeapReleased)
+	}
+	makeAndClose := func(n int) {
+		for range n {
+			c, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			model, err := FromJSON(json)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			model.Close()
+		}
+	}
+	makeAndClose(200)
+	before := outside()
+	makeAndClose(4000)
+	if grown := outside() - before; grown > 8<<20 {
+		t.Errorf("%d bytes more of C after 4000 contexts and models were closed", grown)
 	}
 }
 

@@ -38,36 +38,48 @@ func FromJSON(json []byte) (*Model, error) {
 	if data == nil {
 		data = new(C.uint8_t) // an empty text is not a missing one
 	}
-	state := new(modelState)
+	b := new(body[modelState])
+	state := &b.value
 	err := check("FromJSON", C.ropego_model_create(data, C.size_t(len(json)), &state.ptr))
 	if err != nil {
 		return nil, err
 	}
-	runtime.AddCleanup(state, destroyModel, uintptr(unsafe.Pointer(state.ptr)))
+	m := new(Model)
+	m.handle.set(b, (*modelState).destroy,
+		runtime.AddCleanup(b, destroyModel, uintptr(unsafe.Pointer(state.ptr))))
 	for t := C.int32_t(0); t < C.rope_model_layer_types(state.ptr); t++ {
 		name := C.GoString(C.rope_model_layer_type_name(state.ptr, t))
 		state.types = append(state.types, name)
 	}
-	m := new(Model)
-	m.handle.set(state)
 	return m, nil
 }
+
+func (s *modelState) destroy() { C.rope_model_destroy(s.ptr) }
 
 func destroyModel(ptr uintptr) {
 	C.rope_model_destroy(*(**C.rope_model)(unsafe.Pointer(&ptr)))
 }
 
 // Close gives the model up: later calls return ErrClosed. Configs and contexts made from it live on.
-// Closing twice is allowed.
+// Its memory is freed now, or by the last of the calls that are under way. Closing twice is allowed, and
+// so is closing nil.
 func (m *Model) Close() error {
-	m.handle.drop()
+	m.ref().close()
 	return nil
+}
+
+// ref is the handle, which nil has not.
+func (m *Model) ref() *handle[modelState] {
+	if m == nil {
+		return nil
+	}
+	return &m.handle
 }
 
 // LayerTypes names the kinds of RoPE, at least one: "full_attention", "sliding_attention", "nope",
 // "vision", ... After Close there is none.
 func (m *Model) LayerTypes() []string {
-	state := m.handle.get()
+	state := m.ref().peek()
 	if state == nil {
 		return nil
 	}
@@ -77,28 +89,29 @@ func (m *Model) LayerTypes() []string {
 // LayerType returns the kind of one layer of the language model: an index into LayerTypes and
 // Contexts. Layers without RoPE have a kind like any other.
 func (m *Model) LayerType(layer int) (int, error) {
-	state := m.handle.get()
-	if state == nil {
+	use, open := m.ref().enter()
+	if !open {
 		return 0, ErrClosed
 	}
+	defer use.leave()
 	numbers := narrow{function: "LayerType"}
 	number := numbers.int32("layer", layer)
 	if numbers.err != nil {
 		return 0, numbers.err
 	}
 	var kind C.int32_t
-	err := check("LayerType", C.ropego_model_layer_type(state.ptr, number, &kind))
-	runtime.KeepAlive(state)
+	err := check("LayerType", C.ropego_model_layer_type(use.body.value.ptr, number, &kind))
 	return int(kind), err
 }
 
 // Config returns the configuration of one kind, for what is the program's to add: SeqLen, Rounding.
 func (m *Model) Config(layerType int) (Config, error) {
-	state := m.handle.get()
-	if state == nil {
+	use, open := m.ref().enter()
+	if !open {
 		return Config{}, ErrClosed
 	}
-	return state.config(layerType)
+	defer use.leave()
+	return use.body.value.config(layerType)
 }
 
 func (s *modelState) config(layerType int) (Config, error) {
@@ -113,7 +126,6 @@ func (s *modelState) config(layerType int) (Config, error) {
 	if err == nil {
 		c.read(raw) // the tables are the model's
 	}
-	runtime.KeepAlive(s)
 	return c, err
 }
 
@@ -134,20 +146,25 @@ func (s *modelState) config(layerType int) (Config, error) {
 //		...
 //	}
 func (m *Model) Contexts(seqLen int64) ([]*Context, error) {
-	state := m.handle.get()
-	if state == nil {
+	use, open := m.ref().enter()
+	if !open {
 		return nil, ErrClosed
 	}
+	defer use.leave()
+	state := &use.body.value
 	contexts := make([]*Context, len(state.types))
 	for t := range contexts {
 		cfg, err := state.config(t)
+		if err == nil {
+			if cfg.NeedsSeqLen() {
+				cfg.SeqLen = seqLen
+			}
+			contexts[t], err = create("Contexts", []Config{cfg}, false)
+		}
 		if err != nil {
-			return nil, err
-		}
-		if cfg.NeedsSeqLen() {
-			cfg.SeqLen = seqLen
-		}
-		if contexts[t], err = create("Contexts", []Config{cfg}, false); err != nil {
+			for _, made := range contexts {
+				made.Close()
+			}
 			return nil, err
 		}
 	}

@@ -46,9 +46,10 @@ func destroyPool(ptr uintptr) {
 }
 
 // Close waits for the calls that use the pool, then ends its threads. Later calls with the pool return
-// ErrClosed. Closing twice is allowed. A pool that is forgotten is closed by the garbage collector.
+// ErrClosed. Closing twice is allowed, and so is closing nil. A pool that is forgotten is closed by the
+// garbage collector.
 func (p *Pool) Close() error {
-	if p.state == nil {
+	if p == nil || p.state == nil {
 		return nil
 	}
 	p.state.mutex.Lock()

@@ -32,6 +32,14 @@ func SeqOffsets[I int32 | int64](offsets []I) Positions {
 	return positionsOf(C.ROPE_POSITIONS_SEQ_OFFSETS, offsets)
 }
 
+// Same puts every token at one position. With Shift it is the distance that all of them move.
+func Same(position int64) Positions {
+	return Positions{kind: C.ROPE_POSITIONS_IDS_STRIDED, typ: oneID, offset: position}
+}
+
+// oneID as Positions.typ: the only id is in offset.
+const oneID = 1
+
 // TokenIDs is ids[tokens], the same for all batch rows.
 func TokenIDs[I int32 | int64 | float32](ids []I) Positions {
 	return positionsOf(C.ROPE_POSITIONS_IDS_T, ids)
@@ -87,10 +95,19 @@ func (step *Step) check(function string, call *C.ropego_call, c *contextState) e
 	if p.kind == 0 && step.CosSin == nil {
 		return invalid(function, "Step.Positions or Step.CosSin is required")
 	}
-	if p.typ == 0 && step.CuSeqlens == nil && step.FreqSets == nil {
+	if step.Operation == Shift && p.movesOn() {
+		return invalid(function, "Step.Positions must not be Offset or SeqOffsets with Shift, which would move "+
+			"token i by offset + i: Same moves all tokens by one distance, TokenIDs each by its own")
+	}
+	if (p.typ == 0 || p.typ == oneID) && step.CuSeqlens == nil && step.FreqSets == nil {
 		return nil
 	}
 	return step.checkArrays(function, call, c)
+}
+
+// movesOn tells whether each token is one further than the one before it.
+func (p *Positions) movesOn() bool {
+	return p.kind == C.ROPE_POSITIONS_OFFSET || p.kind == C.ROPE_POSITIONS_SEQ_OFFSETS
 }
 
 func (step *Step) checkArrays(function string, call *C.ropego_call, c *contextState) error {
@@ -109,7 +126,7 @@ func (step *Step) checkArrays(function string, call *C.ropego_call, c *contextSt
 		return invalid(function, "FreqSets (%d entries) must have one for each of %d sequences",
 			len(step.FreqSets), sequences)
 	}
-	if p.typ == 0 {
+	if p.typ == 0 || p.typ == oneID {
 		return nil
 	}
 	good := true

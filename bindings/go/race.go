@@ -11,7 +11,7 @@ import "unsafe"
 // tellRace reports the arrays of a step; rows is a call that writes its rows.
 func (step *Step) tellRace(c *contextState, writes bool) {
 	batch, tokens := step.Batch, step.Tokens
-	if p := &step.Positions; p.typ != 0 {
+	if p := &step.Positions; p.ids != nil {
 		size := uint64(4)
 		if p.typ == 8 {
 			size = 8

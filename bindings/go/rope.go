@@ -91,7 +91,8 @@ type Info struct {
 }
 
 // New makes a context. It takes microseconds: one per kind of layer at load time, not one per call.
-// Close gives it back; a context that is forgotten is freed by the garbage collector.
+// Close gives it back. A context that is forgotten is freed by the garbage collector, which does not see
+// its C memory: what is made for every length (Dynamic) is better closed.
 func New(cfg Config) (*Context, error) {
 	return create("New", []Config{cfg}, false)
 }
@@ -118,41 +119,54 @@ func create(function string, cfgs []Config, sets bool) (*Context, error) {
 			return nil, err
 		}
 	}
-	state := new(contextState)
+	b := new(body[contextState])
+	state := &b.value
 	err := check(function, C.ropego_context_create(unsafe.SliceData(raw), C.int32_t(len(raw)),
 		boolean(sets), &state.ptr))
 	if err != nil {
 		return nil, err
 	}
-	runtime.AddCleanup(state, destroyContext, uintptr(unsafe.Pointer(state.ptr)))
+	c := new(Context)
+	c.handle.set(b, (*contextState).destroy,
+		runtime.AddCleanup(b, destroyContext, uintptr(unsafe.Pointer(state.ptr))))
 	state.cuda, state.nope = cfgs[0].Device.CUDA, cfgs[0].Scaling == Nope
 	if state.info, err = state.infoOf(0); err != nil {
+		c.Close()
 		return nil, err
 	}
-	c := new(Context)
-	c.handle.set(state)
 	return c, nil
 }
+
+func (s *contextState) destroy() { C.rope_context_destroy(s.ptr) }
 
 // destroyContext takes the pointer as a number, because it is C memory that Go must not follow.
 func destroyContext(ptr uintptr) {
 	C.rope_context_destroy(*(**C.rope_context)(unsafe.Pointer(&ptr)))
 }
 
-// Close gives the context up: later calls return ErrClosed. Calls that are under way finish; the
-// garbage collector frees the memory after them. Closing twice is allowed.
+// Close gives the context up: later calls return ErrClosed. Its memory is freed now, or by the last of
+// the calls that are under way, which finish. Closing twice is allowed, and so is closing nil.
 func (c *Context) Close() error {
-	c.handle.drop()
+	c.ref().close()
 	return nil
+}
+
+// ref is the handle, which nil has not.
+func (c *Context) ref() *handle[contextState] {
+	if c == nil {
+		return nil
+	}
+	return &c.handle
 }
 
 // Info tells the resolved values of one frequency set, which is 0 when there is one.
 func (c *Context) Info(freqSet int) (Info, error) {
-	state := c.handle.get()
-	if state == nil {
+	use, open := c.ref().enter()
+	if !open {
 		return Info{}, ErrClosed
 	}
-	return state.infoOf(freqSet)
+	defer use.leave()
+	return use.body.value.infoOf(freqSet)
 }
 
 func (s *contextState) infoOf(freqSet int) (Info, error) {
@@ -162,9 +176,7 @@ func (s *contextState) infoOf(freqSet int) (Info, error) {
 		return Info{}, numbers.err
 	}
 	var raw C.rope_info
-	err := check("Info", C.ropego_context_info(s.ptr, set, &raw))
-	runtime.KeepAlive(s)
-	if err != nil {
+	if err := check("Info", C.ropego_context_info(s.ptr, set, &raw)); err != nil {
 		return Info{}, err
 	}
 	return Info{
@@ -183,7 +195,7 @@ func (s *contextState) infoOf(freqSet int) (Info, error) {
 // ValidBelow is Info.ValidBelow of frequency set 0: the smallest length of a sequence above its SeqLen
 // for which the context is wrong. A closed context is right for none: 0.
 func (c *Context) ValidBelow() int64 {
-	state := c.handle.get()
+	state := c.ref().peek()
 	if state == nil {
 		return 0
 	}
@@ -192,10 +204,12 @@ func (c *Context) ValidBelow() int64 {
 
 // InvFreq returns the frequencies of one set, one per pair.
 func (c *Context) InvFreq(freqSet int) ([]float64, error) {
-	state := c.handle.get()
-	if state == nil {
+	use, open := c.ref().enter()
+	if !open {
 		return nil, ErrClosed
 	}
+	defer use.leave()
+	state := &use.body.value
 	numbers := narrow{function: "InvFreq"}
 	set := numbers.int32("freqSet", freqSet)
 	if numbers.err != nil {
@@ -204,7 +218,6 @@ func (c *Context) InvFreq(freqSet int) ([]float64, error) {
 	out := make([]float64, state.info.Pairs)
 	data := (*C.double)(unsafe.SliceData(out))
 	err := check("InvFreq", C.ropego_context_inv_freq(state.ptr, set, data, C.int32_t(len(out))))
-	runtime.KeepAlive(state)
 	if err != nil {
 		return nil, err
 	}
@@ -213,11 +226,12 @@ func (c *Context) InvFreq(freqSet int) ([]float64, error) {
 
 // Backend names what does the work, for logs: "cpu AVX3", "cuda:0 sm_90"; "" after Close.
 func (c *Context) Backend() string {
-	state := c.handle.get()
-	if state == nil {
+	use, open := c.ref().enter()
+	if !open {
 		return ""
 	}
-	name := C.GoString(C.rope_context_backend(state.ptr))
-	runtime.KeepAlive(state)
-	return name
+	defer use.leave()
+	return use.body.value.backend()
 }
+
+func (s *contextState) backend() string { return C.GoString(C.rope_context_backend(s.ptr)) }

@@ -107,6 +107,7 @@ func TestConfigIsChecked(t *testing.T) {
 	refused(t, change(func(c *Config) { c.Theta = 0 }), "Theta (0)")
 	refused(t, change(func(c *Config) { c.RotaryDim = 63 }), "RotaryDim (63)")
 	refused(t, change(func(c *Config) { c.HeadDim = math.MaxInt }), fmt.Sprintf("HeadDim (%d)", math.MaxInt))
+	refused(t, change(func(c *Config) { c.HeadDim = math.MinInt }), "must not be below -2147483648")
 	refused(t, change(func(c *Config) { c.Factor = 8 }), "Factor (8)")
 	refused(t, change(func(c *Config) { c.MRopeSection = make([]int, 5) }), "up to 4")
 	refused(t, change(func(c *Config) { c.FreqFactors = make([]float64, 31) }), "table length (31)")
@@ -190,6 +191,78 @@ func TestSlicesOfOtherLengthsAreRefused(t *testing.T) {
 	}
 	if err := ApplyTHD[float32](c, nil, nil, 2, nil, 1); err != nil {
 		t.Error("no tokens:", err)
+	}
+}
+
+// Zero is what a field is that nobody has set: a model would run without RoPE.
+func TestForgottenBatch(t *testing.T) {
+	c := mustNew(t, plain(64))
+	q := slices.Repeat([]float32{1}, 4*2*64)
+	before := slices.Clone(q)
+	none := Tensor[float32]{}
+	step := Step{Tokens: 4, Positions: Offset(1)}
+	strided := Strided(q, 2, Strides{Token: 128, Head: 64})
+	rows := make([]float32, 4*80)
+	padded := Packed(rows)
+	padded.Stride = 80
+	for name, err := range map[string]error{
+		"q":    ApplyQK(c, strided, none, step),
+		"k":    ApplyQK(c, none, strided, step),
+		"BSHD": ApplyQK(c, BSHD(q, 2), none, step),
+		"ids":  ApplyQK(c, strided, none, Step{Tokens: 4, Positions: TokenIDs([]int32{1, 2, 3, 4})}),
+		"To":   ApplyQKTo(c, strided, none, strided, none, step),
+		"rows": ApplyQK(c, strided, none, Step{Tokens: 4, CosSin: padded}),
+		"fill": FillCosSin(c, step, padded),
+	} {
+		if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "Step.Batch (0) is required") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if !slices.Equal(q, before) {
+		t.Error("an error wrote something")
+	}
+	// An empty batch has empty tensors.
+	for _, tensor := range []Tensor[float32]{BSHD(q[:0], 2), BHSD([]float32{}, 2), BSHD[float32](nil, 2),
+		Strided(q[:0], 2, Strides{Token: 128, Head: 64})} {
+		if err := ApplyQK(c, tensor, tensor, step); err != nil {
+			t.Errorf("%+v: %v", tensor, err)
+		}
+	}
+	if err := ApplyQK(c, strided, none, Step{Positions: Offset(1)}); err != nil {
+		t.Error("no tokens:", err)
+	}
+}
+
+// Keys that are shifted by one distance are those of the positions that they come to.
+func TestShiftByOneDistance(t *testing.T) {
+	cfg := plain(64)
+	cfg.Angle = AngleExact
+	c := mustNew(t, cfg)
+	r := rand.New(rand.NewPCG(21, 22))
+	x := random[float32](r, 2*3*64)
+	none := Tensor[float32]{}
+	at := func(x []float32, operation Operation, p Positions) []float32 {
+		x = slices.Clone(x)
+		if err := ApplyQK(c, BSHD(x, 1), none, Step{Batch: 2, Tokens: 3, Positions: p, Operation: operation}); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	keys := at(x, Forward, Offset(100))
+	moved := at(keys, Shift, Same(-37))
+	if !slices.Equal(moved, at(keys, Shift, BatchTokenIDs(slices.Repeat([]int64{-37}, 6)))) {
+		t.Error("one distance is another than the same for each token")
+	}
+	for i, want := range at(x, Forward, Offset(63)) {
+		if !(math.Abs(float64(moved[i]-want)) < 1e-6) {
+			t.Fatal(i, moved[i], want)
+		}
+	}
+	if !slices.Equal(at(x, Forward, Same(5)), at(x, Forward, TokenIDs([]int32{5, 5, 5}))) {
+		t.Error("one position for all")
+	}
+	for _, p := range []Positions{Offset(-37), SeqOffsets([]int32{-37, -37})} {
+		refused(t, ApplyQK(c, BSHD(keys, 1), none, Step{Batch: 2, Tokens: 3, Positions: p, Operation: Shift}), "Same moves all")
 	}
 }
 
@@ -509,7 +582,12 @@ func TestCallsDoNotAllocate(t *testing.T) {
 	q, k := make([]BFloat16, 4*64), make([]BFloat16, 2*64)
 	ids := []int64{5}
 	step := Step{Batch: 1, Tokens: 1, Positions: TokenIDs(ids)}
+	shift := step
+	shift.Positions = Same(-5)
 	full := testing.AllocsPerRun(1000, func() {
+		if err := ApplyQK(c, BSHD(q, 4), BSHD(k, 2), shift); err != nil {
+			t.Fatal(err)
+		}
 		if err := ApplyQK(c, BSHD(q, 4), BSHD(k, 2), step); err != nil {
 			t.Fatal(err)
 		}

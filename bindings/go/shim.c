@@ -50,13 +50,16 @@ static inline void set_positions(rope_positions* to, const ropego_positions* fro
                                  const int32_t* freq_sets) {
   to->kind = from->kind;
   to->sequences = from->sequences;
-  to->offset = from->offset;
   to->cu_seqlens = cu_seqlens;
   to->freq_sets = freq_sets;
   to->stride_axis = from->stride_axis;
   to->stride_batch = from->stride_batch;
   to->stride_token = from->stride_token;
-  if (from->kind == ROPE_POSITIONS_SEQ_OFFSETS) {
+  if (from->type == 1) {
+    to->ids_i64 = &from->offset;
+  } else if (from->kind == ROPE_POSITIONS_OFFSET) {
+    to->offset = from->offset;
+  } else if (from->kind == ROPE_POSITIONS_SEQ_OFFSETS) {
     if (from->type == 4) to->offsets_i32 = (const int32_t*)ids;
     if (from->type == 8) to->offsets_i64 = (const int64_t*)ids;
   } else {

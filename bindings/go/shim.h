@@ -30,7 +30,7 @@ typedef struct ropego_tensor {
 typedef struct ropego_positions {
   int32_t kind, sequences;
   int64_t offset;
-  int32_t type;  // of the array: 4, 8: int32_t, int64_t; -4: float; 0: there is none
+  int32_t type;  // of the array: 4, 8: int32_t, int64_t; -4: float; 0: there is none; 1: offset is it
   int32_t unused;
   int64_t stride_axis, stride_batch, stride_token;
 } ropego_positions;

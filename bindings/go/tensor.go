@@ -10,10 +10,10 @@ import (
 	"github.com/librope/librope/bindings/go/internal/extent"
 )
 
-// Float16 is an IEEE half, as bits.
+// Float16 is an IEEE half, as bits. Float16FromFloat32 and Float32 convert.
 type Float16 uint16
 
-// BFloat16 is the upper half of a float32, as bits.
+// BFloat16 is the upper half of a float32, as bits. BFloat16FromFloat32 and Float32 convert.
 type BFloat16 uint16
 
 // Element is a type of the elements of tensors.
@@ -121,6 +121,9 @@ func (t *Tensor[T]) check(function, name string, raw *C.ropego_tensor, c *contex
 	raw.dtype = C.int32_t(dtypeOf[T]())
 	raw.layout = C.int32_t(t.Layout)
 	raw.heads = C.int32_t(t.Heads)
+	if batch == 0 {
+		return nil, nil // so C is told that it was not forgotten
+	}
 	data := unsafe.Pointer(unsafe.SliceData(t.Data))
 	if data == nil {
 		data = unsafe.Pointer(&nothing)
