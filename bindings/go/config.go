@@ -50,7 +50,7 @@ type Angle int32
 const (
 	// AngleFloat32 is the product of position and frequency in float32, as models were trained.
 	AngleFloat32 Angle = C.ROPE_ANGLE_FLOAT32
-	// AngleExact is within 1.5e-7 at every position, and additive: for keys that Shift will move.
+	// AngleExact is within 1.5e-7 at every position, and additive: Shift needs it.
 	AngleExact Angle = C.ROPE_ANGLE_EXACT
 	// AngleGGML is llama.cpp's recurrence, for parity with it.
 	AngleGGML Angle = C.ROPE_ANGLE_GGML
@@ -106,8 +106,8 @@ type Config struct {
 	AttentionFactor               float64 // multiplies cos and sin; 0: the scaling's
 	MaxPositionEmbeddings         int64
 	OriginalMaxPositionEmbeddings int64
-	SeqLen                        int64 // Dynamic, LongRope: tokens of the sequence when attention runs
-	BetaFast, BetaSlow            float64
+	SeqLen                        int64   // tokens of the sequence when attention runs; Dynamic.., LongRope need it
+	BetaFast, BetaSlow            float64 // fast is at least slow; 0: 32 and 1
 	MScale, MScaleAllDim          float64
 	LowFreqFactor, HighFreqFactor float64
 	YarnNoTruncate                bool // "truncate": false

@@ -21,7 +21,7 @@ const (
 	ErrOutOfMemory     Status = C.ROPE_ERROR_OUT_OF_MEMORY
 	ErrUnavailable     Status = C.ROPE_ERROR_UNAVAILABLE // no such device, or built without it
 	ErrParse           Status = C.ROPE_ERROR_PARSE       // config.json; the message names the key
-	ErrRunner          Status = C.ROPE_ERROR_RUNNER      // outputs are unspecified
+	ErrRunner          Status = C.ROPE_ERROR_RUNNER      // of runners, which Go has none of: see Pool
 	ErrDevice          Status = C.ROPE_ERROR_DEVICE      // outputs are unspecified
 	ErrInternal        Status = C.ROPE_ERROR_INTERNAL
 )

@@ -257,7 +257,7 @@ func TestNilHandles(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if c.Backend() != "" || c.ValidBelow() != 0 || model.LayerTypes() != nil {
+	if c.Backend() != "" || c.ValidFrom() != 0 || c.ValidBelow() != 0 || model.LayerTypes() != nil {
 		t.Error("a nil handle knows something")
 	}
 	if c.Close() != nil || model.Close() != nil || pool.Close() != nil {
@@ -266,17 +266,34 @@ func TestNilHandles(t *testing.T) {
 }
 
 func TestValidBelow(t *testing.T) {
-	if below := mustNew(t, plain(64)).ValidBelow(); below != math.MaxInt64 {
-		t.Error(below)
+	if c := mustNew(t, plain(64)); c.ValidFrom() != 0 || c.ValidBelow() != math.MaxInt64 {
+		t.Error(c.ValidFrom(), c.ValidBelow())
 	}
 	dynamic := Config{HeadDim: 64, Theta: 10000, Pairing: Halves, Scaling: Dynamic, Factor: 2,
 		MaxPositionEmbeddings: 2048, SeqLen: 100}
-	if below := mustNew(t, dynamic).ValidBelow(); below != 2049 {
-		t.Error(below)
+	if c := mustNew(t, dynamic); c.ValidFrom() != 0 || c.ValidBelow() != 2049 {
+		t.Error(c.ValidFrom(), c.ValidBelow())
 	}
 	dynamic.SeqLen = 5000
-	if below := mustNew(t, dynamic).ValidBelow(); below != 5001 {
-		t.Error(below)
+	if c := mustNew(t, dynamic); c.ValidFrom() != 5000 || c.ValidBelow() != 5001 {
+		t.Error(c.ValidFrom(), c.ValidBelow())
+	}
+	sets, err := NewSets([]Config{{HeadDim: 64, Theta: 10000, Pairing: Halves, Scaling: DynamicSteps, Factor: 1,
+		MaxPositionEmbeddings: 2048, SeqLen: 1}, {HeadDim: 64, Theta: 10000, Pairing: Halves,
+		Scaling: DynamicSteps, Factor: 1, MaxPositionEmbeddings: 2048, SeqLen: 3000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := sets.Info(1); err != nil || info.ValidFrom != 2049 || info.ValidBelow != 4097 {
+		t.Error(info, err)
+	}
+	if sets.Close(); sets.ValidFrom() != 0 || sets.ValidBelow() != 0 {
+		t.Error("a closed context is right for none")
+	}
+	long := plain(64)
+	long.SeqLen = 5000 // engines need not know which scalings use it
+	if c := mustNew(t, long); c.ValidFrom() != 0 {
+		t.Error(c.ValidFrom())
 	}
 	dynamic.SeqLen = 0 // NextChange has the length as its argument
 	if next, err := dynamic.NextChange(1); err != nil || next != 2049 {

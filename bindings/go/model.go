@@ -132,7 +132,8 @@ func (s *modelState) config(layerType int) (Config, error) {
 // Contexts makes one context per kind, right for a sequence of seqLen tokens: how many there are when
 // attention runs. Kinds whose frequencies depend on it (Config.NeedsSeqLen) need it; if the model has
 // none of them, it is not looked at and may be 0. As the sequence grows, the contexts stay right below
-// the smallest ValidBelow of them, and are made anew there:
+// the smallest ValidBelow of them, and are made anew there. For a new, shorter sequence they are right from
+// the largest ValidFrom on:
 //
 //	for length := prompt; ; length++ {
 //		if length >= validBelow {

@@ -85,9 +85,11 @@ type Info struct {
 	AttentionFactor float64 // already in cos and sin
 	SoftmaxFactor   float64 // for the caller to multiply into the softmax scale; 1 except DeepSeek
 
-	// The frequencies are right for sequences shorter than this: math.MaxInt64, except for Dynamic,
-	// DynamicSteps and LongRope, whose frequencies change there.
-	ValidBelow int64
+	// The frequencies are right for sequences of ValidFrom to ValidBelow - 1 tokens: of any length (0 and
+	// math.MaxInt64), except for Dynamic, DynamicSteps and LongRope. ValidFrom may be less than SeqLen.
+	// That positions are beyond the one is an error of calls; that a sequence is too short for the other
+	// is not to be seen by them.
+	ValidFrom, ValidBelow int64
 }
 
 // New makes a context. It takes microseconds: one per kind of layer at load time, not one per call.
@@ -188,6 +190,7 @@ func (s *contextState) infoOf(freqSet int) (Info, error) {
 		FreqSets:        int(raw.freq_sets),
 		AttentionFactor: float64(raw.attention_factor),
 		SoftmaxFactor:   float64(raw.softmax_factor),
+		ValidFrom:       int64(raw.valid_from),
 		ValidBelow:      int64(raw.valid_below),
 	}, nil
 }
@@ -200,6 +203,16 @@ func (c *Context) ValidBelow() int64 {
 		return 0
 	}
 	return state.info.ValidBelow
+}
+
+// ValidFrom is Info.ValidFrom of frequency set 0: the smallest length of a sequence for which the context
+// is right, 0 for most. A closed context is right for none, and its ValidBelow says so: 0.
+func (c *Context) ValidFrom() int64 {
+	state := c.ref().peek()
+	if state == nil {
+		return 0
+	}
+	return state.info.ValidFrom
 }
 
 // InvFreq returns the frequencies of one set, one per pair.
