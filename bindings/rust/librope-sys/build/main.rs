@@ -1,5 +1,5 @@
-//! Finds librope: `LIBROPE_LIB_DIR` and `LIBROPE_INCLUDE_DIR`, else pkg-config, else (feature
-//! `vendored`) builds it. With feature `bindgen`, makes the declarations from its header.
+//! Finds librope: `LIBROPE_LIB_DIR` and `LIBROPE_INCLUDE_DIR`, else pkg-config; with feature `vendored`
+//! it is built instead of asked for. With feature `bindgen`, makes the declarations from its header.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,14 @@ fn main() {
     if env::var_os("DOCS_RS").is_some() {
         return;
     }
-    let include =
-        match from_environment().unwrap_or_else(|| from_pkg_config().or_else(from_sources)) {
-            Ok(include) => include,
-            Err(reason) => {
-                // As an error of this script, so that it is the last thing that cargo prints.
-                println!("cargo::error={}", reason.replace('\n', " "));
-                return;
-            }
-        };
+    let include = match from_environment().unwrap_or_else(without_directories) {
+        Ok(include) => include,
+        Err(reason) => {
+            // As an error of this script, so that it is the last thing that cargo prints.
+            println!("cargo::error={}", reason.replace('\n', " "));
+            return;
+        }
+    };
     // Build scripts of crates that depend on this one read it as DEP_ROPE_INCLUDE.
     println!("cargo::metadata=include={}", include.display());
     #[cfg(feature = "bindgen")]
@@ -78,6 +77,7 @@ fn link_cxx_runtime() {
 }
 
 /// Before 1.0 another minor version is another ABI.
+#[cfg(not(feature = "vendored"))]
 fn probe() -> pkg_config::Config {
     let number = |part: &str| -> u32 {
         env::var(format!("CARGO_PKG_VERSION_{part}")).map_or(0, |n| n.parse().unwrap_or(0))
@@ -89,7 +89,9 @@ fn probe() -> pkg_config::Config {
     config
 }
 
-fn from_pkg_config() -> Found {
+/// Asks pkg-config.
+#[cfg(not(feature = "vendored"))]
+fn without_directories() -> Found {
     let library = probe().cargo_metadata(false).probe("librope").map_err(|error| {
         format!(
             "librope {} was not found. Install it so that `pkg-config --modversion librope` answers \
@@ -105,14 +107,10 @@ fn from_pkg_config() -> Found {
     Ok(library.include_paths.first().cloned().unwrap_or_else(|| "/usr/include".into()))
 }
 
+/// Builds the sources, whatever is installed: the program is the same on every machine.
 #[cfg(feature = "vendored")]
-fn from_sources(_: String) -> Found {
+fn without_directories() -> Found {
     let include = vendored::build()?;
     link_cxx_runtime();
     Ok(include)
-}
-
-#[cfg(not(feature = "vendored"))]
-fn from_sources(reason: String) -> Found {
-    Err(reason)
 }
