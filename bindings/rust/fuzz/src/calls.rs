@@ -189,14 +189,23 @@ impl Arrays {
             };
             (0..len).map(|_| set()).collect()
         });
-        let kind = random.below(8);
+        let operation = random.pick(&[
+            Operation::Forward,
+            Operation::Forward,
+            Operation::Backward,
+            Operation::Inverse,
+            Operation::Shift,
+        ]);
+        // Others are mostly refused.
+        let shift = operation == Operation::Shift && !random.one_in(8);
+        let kind = if shift { 7 } else { random.below(9) };
         let strides = match random.below(3) {
             0 => [batch * tokens, tokens, 1],
             1 => [1, tokens * axes, axes],
             _ => [0, 0, 1],
         };
         let need = match kind {
-            0 => 0,
+            0 | 7 => 0,
             1 | 2 => sequences,
             3 => tokens,
             4 => batch * tokens,
@@ -212,13 +221,7 @@ impl Arrays {
             freq_sets,
             kind,
             strides: strides.map(|stride| random.size(stride)),
-            operation: random.pick(&[
-                Operation::Forward,
-                Operation::Forward,
-                Operation::Backward,
-                Operation::Inverse,
-                Operation::Shift,
-            ]),
+            operation,
             pool: random.one_in(6),
         }
     }
@@ -234,6 +237,7 @@ impl Arrays {
             4 => Positions::batch_tokens(&self.narrow),
             5 => Positions::axes_batch_tokens(&self.wide),
             6 => Positions::batch_tokens_axes(&self.float),
+            7 => Positions::Same(offset),
             _ => Positions::Strided { ids: (&self.narrow).into(), axis, batch, token },
         }
     }

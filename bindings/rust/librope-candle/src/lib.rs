@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
+use candle_core::backend::BackendStorage as _;
 use candle_core::{
     CpuStorage, CustomOp1, CustomOp3, DType, Error, Layout as CandleLayout, Result, Shape, Tensor,
     bail,
@@ -32,6 +33,7 @@ pub enum Dims {
 enum Ids {
     Offset(i64),
     SeqOffsets(Arc<[i64]>),
+    Same(i64),
     Tokens(Arc<[i64]>),
     BatchTokens(Arc<[i64]>),
     AxesBatchTokens(Arc<[i64]>),
@@ -60,6 +62,11 @@ impl Rope {
     /// the batch rows, or the runs of [`with_cu_seqlens`](Rope::with_cu_seqlens).
     pub fn at_seq_offsets(context: &Arc<Context>, dims: Dims, ids: impl Into<Arc<[i64]>>) -> Rope {
         Rope::new(context, dims, Ids::SeqOffsets(ids.into()))
+    }
+
+    /// Every token is at this one position: the distance of [`Operation::Shift`].
+    pub fn at_same(context: &Arc<Context>, dims: Dims, position: i64) -> Rope {
+        Rope::new(context, dims, Ids::Same(position))
     }
 
     /// One position per token, the same for all batch rows.
@@ -118,6 +125,7 @@ impl Rope {
         let positions = match &self.ids {
             Ids::Offset(offset) => Positions::Offset(*offset),
             Ids::SeqOffsets(offsets) => Positions::seq_offsets(&offsets[..]),
+            Ids::Same(position) => Positions::Same(*position),
             Ids::Tokens(ids) => Positions::tokens(&ids[..]),
             Ids::BatchTokens(ids) => Positions::batch_tokens(&ids[..]),
             Ids::AxesBatchTokens(ids) => Positions::axes_batch_tokens(&ids[..]),
@@ -276,7 +284,12 @@ impl CustomOp3 for ByRows {
             (CpuStorage::F32(_), CpuStorage::F32(c), CpuStorage::F32(s)) => tables!(c, s),
             (CpuStorage::F16(_), CpuStorage::F16(c), CpuStorage::F16(s)) => tables!(c, s),
             (CpuStorage::BF16(_), CpuStorage::BF16(c), CpuStorage::BF16(s)) => tables!(c, s),
-            _ => bail!("librope: xs, cos and sin must all be f32, f16 or bf16"),
+            _ => bail!(
+                "librope: xs ({:?}), cos ({:?}) and sin ({:?}) must have one dtype: f32, f16 or bf16",
+                xs.dtype(),
+                cos.dtype(),
+                sin.dtype()
+            ),
         };
         let shared = cos_layout.dims().len() == 2;
         let rows = if shared { rows.shared() } else { rows };

@@ -208,6 +208,11 @@ fn mistakes() {
             assert!(librope(&x, &cos, &sin).is_err(), "{name} {i}");
         }
     }
+    // The rule is that they are the same.
+    let half = x.to_dtype(DType::BF16).unwrap().narrow(2, 0, 2).unwrap().contiguous().unwrap();
+    let error = librope_candle::rope(&half, &cos, &sin).unwrap_err().to_string();
+    let want = "xs (BF16), cos (F32) and sin (F32) must have one dtype";
+    assert!(error.contains(want), "{error}");
     let context = Arc::new(Config::new(64, 10000.0, Pairing::Halves).build().unwrap());
     let rope = Rope::at_offset(&context, Dims::Bhsd, 0);
     let narrow = Tensor::zeros((1, 2, 3, 32), DType::F32, &Device::Cpu).unwrap();

@@ -6,7 +6,7 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::context::Context;
 use crate::element::DType;
-use crate::error::{Result, check, invalid, require_library};
+use crate::error::{Result, check, invalid, narrow, require_library};
 use crate::model::Model;
 use crate::scaling::Scaling;
 
@@ -34,7 +34,7 @@ pub enum Angle {
     /// The product of position and frequency in f32, as models were trained.
     #[default]
     Float32 = sys::ROPE_ANGLE_FLOAT32,
-    /// Within 1.5e-7 at every position, and additive: for keys that [`Operation::Shift`] will move.
+    /// Within 1.5e-7 at every position, and additive: [`Operation::Shift`] needs it.
     ///
     /// [`Operation::Shift`]: crate::Operation::Shift
     Exact = sys::ROPE_ANGLE_EXACT,
@@ -98,6 +98,10 @@ pub struct Config {
     pair_axis: Vec<u8>,
     /// How many mrope sections were given: the C struct has room for four.
     sections: usize,
+    /// Whether `inv_freq` was given, also if it is empty.
+    own_inv_freq: bool,
+    /// Sizes that the C struct cannot hold, by its field: an error of every call.
+    beyond: Vec<(&'static str, usize)>,
 }
 
 // SAFETY: the pointers in `raw` are NULL outside of calls; all else is owned.
@@ -105,16 +109,15 @@ unsafe impl Send for Config {}
 // SAFETY: as above, and nothing changes behind a shared reference.
 unsafe impl Sync for Config {}
 
-/// Numbers beyond the C type are refused by the library like any other that is too large.
-fn int(value: usize) -> i32 {
-    i32::try_from(value).unwrap_or(i32::MAX)
-}
+/// The fields of the C struct that hold the pairs of each axis.
+const SECTIONS: [&str; 4] =
+    ["mrope_section[0]", "mrope_section[1]", "mrope_section[2]", "mrope_section[3]"];
 
 impl Config {
     /// The three facts about every model: channels of a head, `rope_theta`, and the pairing.
     pub fn new(head_dim: usize, theta: f64, pairing: Pairing) -> Config {
         let mut config = Config::empty();
-        config.raw.head_dim = int(head_dim);
+        config.raw.head_dim = config.int("head_dim", head_dim);
         config.raw.theta = theta;
         config.raw.pairing = pairing as i32;
         config
@@ -128,13 +131,14 @@ impl Config {
     ) -> Config {
         let mut config = Config::new(head_dim, 0.0, pairing);
         config.inv_freq = inv_freq.into();
+        config.own_inv_freq = true;
         config
     }
 
     /// A layer without RoPE: in place, values stay; out of place, they are copied.
     pub fn nope(head_dim: usize) -> Config {
         let mut config = Config::empty();
-        config.raw.head_dim = int(head_dim);
+        config.raw.head_dim = config.int("head_dim", head_dim);
         config.raw.scaling = sys::ROPE_SCALING_NOPE;
         config
     }
@@ -182,7 +186,24 @@ impl Config {
             inv_freq: Vec::new(),
             pair_axis: Vec::new(),
             sections: 0,
+            own_inv_freq: false,
+            beyond: Vec::new(),
         }
+    }
+
+    /// The value for a field of the C struct, which may have had another before.
+    fn int(&mut self, field: &'static str, value: usize) -> i32 {
+        self.beyond.retain(|&(name, _)| name != field);
+        i32::try_from(value).unwrap_or_else(|_| {
+            self.beyond.push((field, value));
+            i32::MAX
+        })
+    }
+
+    /// What was given for a field of the C struct.
+    fn given(&self, field: &'static str, value: i32) -> usize {
+        let beyond = self.beyond.iter().find(|&&(name, _)| name == field);
+        beyond.map_or_else(|| value.try_into().unwrap_or(0), |&(_, value)| value)
     }
 
     /// Copies what `fill` writes, tables included.
@@ -223,7 +244,7 @@ impl Config {
 
     /// Sets the channels of a head.
     pub fn with_head_dim(mut self, head_dim: usize) -> Config {
-        self.raw.head_dim = int(head_dim);
+        self.raw.head_dim = self.int("head_dim", head_dim);
         self
     }
 
@@ -241,13 +262,13 @@ impl Config {
 
     /// How many channels turn; the others pass through. Default: all.
     pub fn with_rotary_dim(mut self, rotary_dim: usize) -> Config {
-        self.raw.rotary_dim = int(rotary_dim);
+        self.raw.rotary_dim = self.int("rotary_dim", rotary_dim);
         self
     }
 
     /// The first channel that turns; `head_dim - rotary_dim` for DeepSeek's trailing span.
     pub fn with_rotary_offset(mut self, rotary_offset: usize) -> Config {
-        self.raw.rotary_offset = int(rotary_offset);
+        self.raw.rotary_offset = self.int("rotary_offset", rotary_offset);
         self
     }
 
@@ -281,8 +302,9 @@ impl Config {
         self
     }
 
-    /// How many tokens the sequence has when attention runs: for [`Scaling::Dynamic`] and
-    /// [`Scaling::LongRope`] that came from a `config.json`.
+    /// How many tokens the sequence has when attention runs: for [`Scaling::Dynamic`],
+    /// [`Scaling::DynamicSteps`] and [`Scaling::LongRope`] that came from a `config.json`; without effect
+    /// on the others. With chunked prefill these are the tokens of the whole prompt.
     pub fn with_seq_len(mut self, seq_len: i64) -> Config {
         self.raw.seq_len = seq_len;
         self
@@ -293,12 +315,11 @@ impl Config {
     /// Replaces what [`with_pair_axis`](Config::with_pair_axis) set.
     pub fn with_mrope(mut self, sections: &[usize], interleaved: bool) -> Config {
         self.pair_axis = Vec::new();
-        self.raw.axes = int(sections.len());
+        self.raw.axes = self.int("axes", sections.len());
         self.raw.mrope_interleaved = interleaved.into();
-        self.raw.mrope_section = [0; 4];
         self.sections = sections.len();
-        for (to, &from) in self.raw.mrope_section.iter_mut().zip(sections) {
-            *to = int(from);
+        for (i, field) in SECTIONS.into_iter().enumerate() {
+            self.raw.mrope_section[i] = self.int(field, sections.get(i).copied().unwrap_or(0));
         }
         self
     }
@@ -306,15 +327,14 @@ impl Config {
     /// Several ids per token, up to 8, the axis of every pair given one by one. Replaces what
     /// [`with_mrope`](Config::with_mrope) set.
     pub fn with_pair_axis(mut self, axes: usize, pair_axis: impl Into<Vec<u8>>) -> Config {
-        self.raw.axes = int(axes);
-        self.raw.mrope_section = [0; 4];
-        self.raw.mrope_interleaved = 0;
-        self.sections = 0;
+        self = self.with_mrope(&[], false);
+        self.raw.axes = self.int("axes", axes);
         self.pair_axis = pair_axis.into();
         self
     }
 
-    /// Divides the frequencies, one factor per pair: `rope_freqs.weight` of GGUF files.
+    /// Divides the frequencies, one factor per pair: `rope_freqs.weight` of GGUF files. Empty: by
+    /// nothing.
     pub fn with_freq_factors(mut self, freq_factors: impl Into<Vec<f64>>) -> Config {
         self.freq_factors = freq_factors.into();
         self
@@ -322,10 +342,12 @@ impl Config {
 
     /// Sets where the tensors live.
     pub fn with_device(mut self, device: Device) -> Config {
-        (self.raw.device, self.raw.device_index) = match device {
+        let (kind, index) = match device {
             Device::Cpu => (sys::ROPE_DEVICE_CPU, 0),
-            Device::Cuda(index) => (sys::ROPE_DEVICE_CUDA, int(index)),
+            Device::Cuda(index) => (sys::ROPE_DEVICE_CUDA, index),
         };
+        self.raw.device = kind;
+        self.raw.device_index = self.int("device_index", index);
         self
     }
 
@@ -392,8 +414,17 @@ impl Config {
                 self.sections
             ));
         }
+        if let Some(&(field, value)) = self.beyond.first() {
+            narrow(field, value)?;
+        }
+        if self.own_inv_freq && self.inv_freq.is_empty() {
+            return invalid(format_args!(
+                "inv_freq (0 entries) must have one frequency per pair of the {} channels",
+                self.rotary_dim()
+            ));
+        }
         f(&sys::rope_config {
-            table_length: int(length),
+            table_length: narrow("the length of the tables", length)?,
             short_factor: pointer(&self.short_factor),
             long_factor: pointer(&self.long_factor),
             freq_factors: pointer(&self.freq_factors),

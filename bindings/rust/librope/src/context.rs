@@ -7,11 +7,11 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::config::Config;
 use crate::element::Element;
-use crate::error::{Error, Result, check, invalid, made, require_library};
+use crate::error::{Error, Result, check, invalid, made, narrow, require_library};
 use crate::rows::CosSinMut;
 use crate::runner;
 use crate::size::product;
-use crate::step::{Angles, Step};
+use crate::step::{Angles, Operation, Step};
 use crate::tensor::{Layout, Operand, Part, Raw, View, ViewMut};
 
 /// A model's rotation: immutable, a few hundred bytes, valid for every position, shared by all
@@ -35,6 +35,7 @@ pub struct Context {
     pairs: usize,
     axes: usize,
     freq_sets: usize,
+    valid_from: i64,
     valid_below: i64,
     cuda: bool,
 }
@@ -65,6 +66,9 @@ pub struct Info {
     /// For the caller to multiply into the softmax scale: 1 except YaRN with `mscale_all_dim`
     /// (DeepSeek).
     pub softmax_factor: f64,
+    /// The frequencies are right for sequences of this many tokens and more: 0, any length, unless
+    /// the scaling depends on it. It may be less than the `seq_len` of the configuration.
+    pub valid_from: i64,
     /// The frequencies are right for sequences shorter than this: `i64::MAX`, any length, unless
     /// the scaling depends on it.
     pub valid_below: i64,
@@ -128,6 +132,7 @@ impl Context {
             pairs: 0,
             axes: 1,
             freq_sets: 1,
+            valid_from: 0,
             valid_below: 0,
             cuda,
         };
@@ -137,6 +142,7 @@ impl Context {
         context.pairs = info.pairs;
         context.axes = info.axes.max(1);
         context.freq_sets = info.freq_sets;
+        context.valid_from = info.valid_from;
         context.valid_below = info.valid_below;
         Ok(context)
     }
@@ -151,8 +157,9 @@ impl Context {
         }
 
         let mut info = sys::rope_info::init();
+        let set = narrow("freq_set", freq_set)?;
         // SAFETY: the handle is alive, the struct has the size that it says.
-        check(unsafe { sys::rope_context_info(self.as_raw(), set(freq_set), &raw mut info) })?;
+        check(unsafe { sys::rope_context_info(self.as_raw(), set, &raw mut info) })?;
         Ok(Info {
             head_dim: size(info.head_dim),
             rotary_dim: size(info.rotary_dim),
@@ -162,6 +169,7 @@ impl Context {
             freq_sets: size(info.freq_sets),
             attention_factor: info.attention_factor,
             softmax_factor: info.softmax_factor,
+            valid_from: info.valid_from,
             valid_below: info.valid_below,
         })
     }
@@ -171,12 +179,11 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such set.
     pub fn inv_freq(&self, freq_set: usize) -> Result<Vec<f64>> {
+        let set = narrow("freq_set", freq_set)?;
         let mut out = vec![0.0; self.pairs];
         let count = self.pairs as i32; // came from an i32
         // SAFETY: the handle is alive, `out` has `count` entries.
-        check(unsafe {
-            sys::rope_context_inv_freq(self.as_raw(), set(freq_set), out.as_mut_ptr(), count)
-        })?;
+        check(unsafe { sys::rope_context_inv_freq(self.as_raw(), set, out.as_mut_ptr(), count) })?;
         Ok(out)
     }
 
@@ -215,6 +222,16 @@ impl Context {
     #[must_use]
     pub fn valid_below(&self) -> i64 {
         self.valid_below
+    }
+
+    /// The least length of a sequence that the frequencies are right for: 0 unless the scaling depends
+    /// on it. A sequence that is shorter (a new one, the first part of a long prompt) is not to be seen
+    /// by calls, which refuse positions from [`valid_below`](Context::valid_below) on only. Of frequency
+    /// set 0, as above.
+    #[inline]
+    #[must_use]
+    pub fn valid_from(&self) -> i64 {
+        self.valid_from
     }
 
     /// The handle, for calls of [`librope-sys`](librope_sys). It stays owned by the context.
@@ -434,6 +451,9 @@ impl Context {
         }
         match &step.angles {
             Angles::Positions(positions) => {
+                if step.operation == Operation::Shift && positions.moves_on() {
+                    return Self::no_distance();
+                }
                 positions.check(
                     [step.batch, step.tokens, self.axes],
                     step.cu_seqlens,
@@ -508,13 +528,18 @@ impl Context {
 
     #[cold]
     #[inline(never)]
+    fn no_distance() -> Result<()> {
+        invalid(format_args!(
+            "Offset and SeqOffsets are no positions for SHIFT, which would move token i by offset + i: \
+             Positions::Same moves all tokens by one distance, Positions::Tokens each by its own"
+        ))
+    }
+
+    #[cold]
+    #[inline(never)]
     fn on_cuda(&self) -> Result<()> {
         invalid(format_args!("this context lives on {}: use apply_cuda", self.backend()))
     }
-}
-
-fn set(freq_set: usize) -> i32 {
-    i32::try_from(freq_set).unwrap_or(i32::MAX)
 }
 
 /// The end of a call that may have run a [`ParallelFor`](crate::ParallelFor).
@@ -527,7 +552,7 @@ fn finish(status: sys::rope_status) -> Result<()> {
 }
 
 #[inline]
-fn length(value: usize) -> Result<i64> {
+pub(crate) fn length(value: usize) -> Result<i64> {
     match i64::try_from(value) {
         Ok(value) => Ok(value),
         Err(_) => invalid(format_args!("a size of {value} is beyond the address space")),

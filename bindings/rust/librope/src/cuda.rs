@@ -25,7 +25,7 @@ use std::ptr;
 
 use librope_sys::{self as sys, Init as _};
 
-use crate::context::Context;
+use crate::context::{Context, length};
 use crate::element::DType;
 use crate::error::{Result, check, invalid};
 use crate::step::Operation;
@@ -110,6 +110,10 @@ pub enum Positions {
     SeqOffsetsI32(*const i32),
     /// One length per sequence.
     SeqOffsetsI64(*const i64),
+    /// One id on the device for all tokens: the distance of [`Operation::Shift`].
+    SameI32(*const i32),
+    /// One id on the device for all tokens: the distance of [`Operation::Shift`].
+    SameI64(*const i64),
     /// `ids[tokens]`
     TokensI32(*const i32),
     /// `ids[tokens]`
@@ -206,13 +210,16 @@ impl Context {
         let span_dim = i32::try_from(2 * self.pairs()).unwrap_or(i32::MAX);
         let mut args = sys::rope_qk_args::init();
         args.operation = step.operation as i32;
-        args.batch = i64::try_from(step.batch).unwrap_or(i64::MAX);
-        args.tokens = i64::try_from(step.tokens).unwrap_or(i64::MAX);
+        args.batch = length(step.batch)?;
+        args.tokens = length(step.tokens)?;
         args.stream = step.stream;
         let fields = [&mut args.q, &mut args.k, &mut args.q_out, &mut args.k_out];
         for (field, tensor) in fields.into_iter().zip([q.input, k.input, q.output, k.output]) {
             if let Some(tensor) = tensor {
                 *field = tensor.raw;
+                if step.batch == 0 {
+                    field.data = ptr::null_mut(); // how C is told that an empty batch is meant
+                }
                 field.head_dim = if tensor.span { span_dim } else { 0 };
             }
         }
@@ -230,6 +237,8 @@ impl Context {
             Positions::SeqOffsetsI64(array) => {
                 (p.kind, p.offsets_i64) = (sys::ROPE_POSITIONS_SEQ_OFFSETS, array);
             }
+            Positions::SameI32(id) => (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_STRIDED, id),
+            Positions::SameI64(id) => (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_STRIDED, id),
             Positions::TokensI32(ids) => (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_T, ids),
             Positions::TokensI64(ids) => (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_T, ids),
             Positions::BatchTokensI32(ids) => {

@@ -160,6 +160,15 @@ pub(crate) fn invalid<T>(message: fmt::Arguments<'_>) -> Result<T> {
     Err(Error::InvalidArgument(format!("librope: {message}")))
 }
 
+/// A size as the C API has it; beyond that an error, with the size that was given.
+#[inline]
+pub(crate) fn narrow(name: &str, value: usize) -> Result<i32> {
+    match i32::try_from(value) {
+        Ok(value) => Ok(value),
+        Err(_) => invalid(format_args!("{name} ({value}) must not be beyond {}", i32::MAX)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{incompatible, is_compatible};

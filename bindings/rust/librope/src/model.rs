@@ -6,7 +6,7 @@ use librope_sys as sys;
 
 use crate::config::Config;
 use crate::context::Context;
-use crate::error::{Result, check, made, require_library};
+use crate::error::{Result, check, made, narrow, require_library};
 
 /// A model's `config.json`: its kinds of RoPE, and which layer is of which kind.
 ///
@@ -78,7 +78,7 @@ impl Model {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such layer.
     pub fn layer_type(&self, layer: usize) -> Result<usize> {
-        let layer = i32::try_from(layer).unwrap_or(i32::MAX);
+        let layer = narrow("layer", layer)?;
         let mut t = 0;
         // SAFETY: the handle is alive, `t` is writable.
         check(unsafe { sys::rope_model_layer_type(self.0.as_ptr(), layer, &raw mut t) })?;
@@ -91,14 +91,14 @@ impl Model {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such kind.
     pub fn config(&self, layer_type: usize) -> Result<Config> {
-        let layer_type = i32::try_from(layer_type).unwrap_or(i32::MAX);
+        let layer_type = narrow("layer_type", layer_type)?;
         // SAFETY: the handle is alive, and the tables that the call points to live as long as it.
         Config::read(|raw| unsafe { sys::rope_model_config(self.0.as_ptr(), layer_type, raw) })
     }
 
     /// One context per kind. Where frequencies depend on the length of the sequence (LongRoPE,
-    /// dynamic NTK), they are those of `seq_len` tokens, and right while sequences are shorter than
-    /// [`Context::valid_below`]; other models ignore `seq_len`.
+    /// dynamic NTK), they are those of `seq_len` tokens, and right for sequences of
+    /// [`Context::valid_from`] to [`Context::valid_below`]` - 1`; other models ignore `seq_len`.
     ///
     /// ```
     /// # let (short, long) = (vec![1.25; 32], vec![1.5; 32]);

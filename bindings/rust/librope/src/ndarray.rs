@@ -19,13 +19,15 @@ fn raw<T: Element>(data: *mut T, shape: &[usize], strides: &[isize], axes: Axes)
     let (batch, token, head) = axes;
     let last = shape.len() - 1;
     let channels = shape[last];
-    // The stride of a dimension of 1 or 0 entries means nothing.
+    // The strides of an array without elements mean nothing (ndarray's are 0), nor do those of a
+    // dimension of one entry.
+    let empty = shape.contains(&0);
     let stride = |axis: usize| match usize::try_from(strides[axis]) {
-        _ if shape[axis] < 2 => Ok(0),
+        _ if empty || shape[axis] < 2 => Ok(0),
         Ok(stride) => Ok(stride),
         Err(_) => invalid(format_args!("axis {axis} has stride {}", strides[axis])),
     };
-    if channels > 1 && strides[last] != 1 {
+    if !empty && channels > 1 && strides[last] != 1 {
         return invalid(format_args!(
             "channels are {} elements apart, and must be adjacent",
             strides[last]
@@ -37,7 +39,6 @@ fn raw<T: Element>(data: *mut T, shape: &[usize], strides: &[isize], axes: Axes)
     };
     let strides = Strides { batch: batch_stride, token: stride(token)?, head: stride(head)? };
     let (tokens, heads) = (shape[token], shape[head]);
-    let empty = batches == 0 || tokens == 0 || heads == 0;
     // An array lies inside one allocation, so this does not overflow.
     let len = if empty { Some(0) } else { strides.reach([batches, tokens, heads], channels) };
     Ok(Raw {
@@ -168,6 +169,34 @@ mod tests {
         let x = View::from_bhsd(memory.view().permuted_axes([0, 2, 1, 3])).unwrap();
         rope().apply(&step, (x, ViewMut::from_bhsd(got.view_mut()).unwrap()), ()).unwrap();
         assert_eq!(got, want.permuted_axes([0, 2, 1, 3]));
+    }
+
+    #[test]
+    fn arrays_without_elements_are_no_work() {
+        for [batch, tokens] in [[0, 3], [2, 0], [0, 0]] {
+            let step = Step::new(batch, tokens, Positions::Offset(0));
+            let mut e = Array4::<f32>::ones((batch, tokens, 3, 8));
+            let x = e.clone();
+            rope().apply(&step, ViewMut::from_bshd(e.view_mut()).unwrap(), ()).unwrap();
+            let pair = (View::from_bshd(x.view()), ViewMut::from_bshd(e.view_mut()));
+            rope().apply(&step, (pair.0.unwrap(), pair.1.unwrap()), ()).unwrap();
+            let mut e = Array4::<f32>::ones((batch, 3, tokens, 8));
+            rope().apply(&step, ViewMut::from_bhsd(e.view_mut()).unwrap(), ()).unwrap();
+        }
+        let mut e = Array3::<f32>::ones((0, 3, 8));
+        let step = Step::new(1, 0, Positions::Offset(0));
+        rope().apply(&step, ViewMut::from_thd(e.view_mut()).unwrap(), ()).unwrap();
+        // No heads: as with slices.
+        let mut e = Array3::<f32>::ones((4, 0, 8));
+        let step = Step::new(1, 4, Positions::Offset(0));
+        let error = rope().apply(&step, ViewMut::from_thd(e.view_mut()).unwrap(), ()).unwrap_err();
+        let slice = rope().apply(&step, ViewMut::<f32>::bshd(&mut [], 0), ()).unwrap_err();
+        assert_eq!(error, slice);
+        // A shape is a shape, also of nothing.
+        let mut e = Array3::<f32>::ones((0, 3, 6));
+        let step = Step::new(1, 0, Positions::Offset(0));
+        let error = rope().apply(&step, ViewMut::from_thd(e.view_mut()).unwrap(), ()).unwrap_err();
+        assert!(error.message().contains("6 channels"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use librope_sys as sys;
 
 use crate::error::{Result, invalid};
-use crate::size::{product, reach};
+use crate::size::{not_negative, product, reach};
 
 /// An array of ids. Slices convert into it: `Positions::tokens(&ids)`.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,9 @@ pub enum Positions<'a> {
     /// Token `i` of sequence `s` is at `offsets[s] + i`: what is cached before this step. Sequences
     /// are the batch rows, or the runs of [`Step::with_cu_seqlens`](crate::Step::with_cu_seqlens).
     SeqOffsets(Offsets<'a>),
+    /// Every token is at this one position. With [`Operation::Shift`](crate::Operation::Shift) it is the
+    /// distance that all of them move.
+    Same(i64),
     /// `ids[tokens]`, the same for all batch rows.
     Tokens(Ids<'a>),
     /// `ids[batch, tokens]`: `position_ids`.
@@ -113,7 +116,14 @@ impl<'a> Positions<'a> {
         Positions::BatchTokensAxes(ids.into())
     }
 
-    /// Fills the zeroed C struct, after checking that every id lies inside its slice.
+    /// Whether each token is one further than the one before it.
+    #[inline]
+    pub(crate) fn moves_on(&self) -> bool {
+        matches!(self, Positions::Offset(_) | Positions::SeqOffsets(_))
+    }
+
+    /// Fills the zeroed C struct, after checking that every id lies inside its slice. The struct points
+    /// to `self`, too.
     #[inline(always)]
     pub(crate) fn check(
         &self,
@@ -160,6 +170,11 @@ impl<'a> Positions<'a> {
                 expect("the array of offsets", len, Some(sequences))?;
                 return Ok(());
             }
+            Positions::Same(ref id) => {
+                raw.kind = sys::ROPE_POSITIONS_IDS_STRIDED; // with strides 0
+                raw.ids_i64 = id;
+                return Ok(());
+            }
             Positions::Tokens(ids) => (sys::ROPE_POSITIONS_IDS_T, ids, Some(tokens)),
             Positions::BatchTokens(ids) => {
                 (sys::ROPE_POSITIONS_IDS_BT, ids, product([batch, tokens]))
@@ -174,6 +189,7 @@ impl<'a> Positions<'a> {
                 raw.stride_axis = axis as i64;
                 raw.stride_batch = b as i64;
                 raw.stride_token = token as i64;
+                not_negative([axis, b, token])?;
                 let reach = reach([axis, b, token], [axes, batch, tokens], 1);
                 let len = ids.len();
                 if batch > 0 && tokens > 0 && reach.is_none_or(|reach| reach > len) {

@@ -5,7 +5,7 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::element::{DType, Element};
 use crate::error::{Result, invalid};
-use crate::size::{product, reach};
+use crate::size::{not_negative, product, reach};
 
 #[derive(Clone, Copy, Debug)]
 struct Raw {
@@ -36,6 +36,7 @@ impl Raw {
         let half = matches!(self.format, sys::ROPE_COS_SIN_SPLIT | sys::ROPE_COS_SIN_ANGLES);
         let width = if half { pairs } else { 2 * pairs };
         let stride = if self.stride == 0 { width } else { self.stride };
+        not_negative([stride, 0, 0])?;
         let batch = if self.shared { 1 } else { batch };
         let need = product([batch, tokens]).and_then(|rows| reach([stride], [rows], width));
         let exact = exact && self.stride == 0;

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 
 use librope_sys as sys;
 
-use crate::error::{Result, check, made, require_library};
+use crate::error::{Result, check, made, narrow, require_library};
 
 /// Threads for calls that move more than 128 KiB, which are cut into tasks of about 64 KiB. A decode
 /// step always runs on the calling thread, and so does everything without a runner.
@@ -31,7 +31,8 @@ unsafe impl Sync for Runner<'_> {}
 /// # Safety
 /// [`parallel_for`](ParallelFor::parallel_for) must call `task(i)` exactly once for every `i` below
 /// `count`, in any order and on any threads, and return after the last call has: tasks write to the
-/// caller's tensors. A panic tells that some were not called; it leaves the call that lent the
+/// caller's tensors. The library counts the calls: one that returns after fewer or more of them becomes
+/// [`Error::Runner`](crate::Error::Runner). A panic tells that some were not called; it leaves the call that lent the
 /// runner with its payload, as from [`std::thread::scope`], and the tensors are unspecified.
 ///
 /// ```
@@ -146,10 +147,12 @@ impl Pool {
     /// `threads` says how many work, the caller's included; 0: one per CPU of this process.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if threads cannot be started.
+    /// [`Error::Unavailable`](crate::Error::Unavailable) if the system refuses to start a thread,
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) without memory, and
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) beyond 4096 threads.
     pub fn new(threads: usize) -> Result<Pool> {
         require_library()?;
-        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
+        let threads = narrow("threads", threads)?;
         let mut pool = ptr::null_mut();
         // SAFETY: `pool` is writable.
         check(unsafe { sys::rope_pool_create(threads, &raw mut pool) })?;

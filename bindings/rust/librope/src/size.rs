@@ -1,6 +1,8 @@
 //! Sizes in elements. A size that wraps around would let a call reach beyond its slice, so all
 //! arithmetic that decides about slices is here, checked, and tested for 32 bits as well as 64.
 
+use crate::error::{Result, invalid};
+
 macro_rules! sizes {
     ($size:ty) => {
         /// The product, or `None` if it does not fit.
@@ -30,6 +32,19 @@ macro_rules! sizes {
     };
 }
 sizes!(usize);
+
+/// Refuses strides that C's signed numbers do not hold, which would become negative there.
+#[inline(always)]
+pub(crate) fn not_negative(strides: [usize; 3]) -> Result<()> {
+    let all = strides.iter().fold(0, |all, stride| all | stride);
+    if i64::try_from(all).is_ok() { Ok(()) } else { too_large(strides) }
+}
+
+#[cold]
+#[inline(never)]
+fn too_large(strides: [usize; 3]) -> Result<()> {
+    invalid(format_args!("strides {strides:?} must not be beyond {}", i64::MAX))
+}
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,22 @@ pub enum Operation {
     Backward = sys::ROPE_BACKWARD,
     /// `1/a R(-p) x`: undoes [`Forward`](Operation::Forward).
     Inverse = sys::ROPE_INVERSE,
-    /// `R(p) x`: moves rotated keys by `p`, negative too (context shift).
+    /// `R(p) x`: moves rotated keys by `p`, negative too (context shift). Positions are then distances:
+    /// [`Positions::Same`] for all tokens, [`Positions::Tokens`] and its kind for each;
+    /// [`Positions::Offset`] and [`Positions::SeqOffsets`], which would move token `i` by `offset + i`,
+    /// are an error. It needs [`Angle::Exact`](crate::Angle::Exact), and 16-bit keys keep their norm
+    /// best with [`Rounding::Float32`](crate::Rounding::Float32).
+    ///
+    /// ```
+    /// use librope::{Angle, Config, Operation, Pairing, Positions, Step, ViewMut};
+    ///
+    /// let rope = Config::new(64, 10000.0, Pairing::Halves).with_angle(Angle::Exact).build()?;
+    /// let (tokens, k_heads) = (100, 2);
+    /// let mut cached = vec![1.0f32; tokens * k_heads * 64]; // keys 1000 to 1099 become 0 to 99
+    /// let shift = Step::new(1, tokens, Positions::Same(-1000)).with_operation(Operation::Shift);
+    /// rope.apply(&shift, (), ViewMut::bshd(&mut cached, k_heads))?;
+    /// # Ok::<(), librope::Error>(())
+    /// ```
     Shift = sys::ROPE_SHIFT,
 }
 
@@ -42,7 +57,8 @@ pub struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// `tokens` is of each batch row; batch is 1 for packed sequences.
+    /// `tokens` is of each batch row; batch is 1 for packed sequences. With 0 of either, a call does
+    /// nothing.
     #[inline]
     pub fn new(batch: usize, tokens: usize, positions: Positions<'a>) -> Step<'a> {
         Step::of(batch, tokens, Angles::Positions(positions))

@@ -78,6 +78,7 @@ impl Raw {
             Layout::Sbhd => (sys::ROPE_LAYOUT_SBHD, self.is_full(batch, tokens, dim)),
             Layout::Strided(s) => {
                 // A stride is never taken where its dimension is 1, and else is at most `len`.
+                size::not_negative([s.batch, s.token, s.head])?;
                 tensor.stride_batch = s.batch as i64;
                 tensor.stride_token = s.token as i64;
                 tensor.stride_head = s.head as i64;
@@ -89,7 +90,8 @@ impl Raw {
         if !fits || self.heads > i32::MAX as usize {
             return wrong_length(name, self, batch, tokens, dim);
         }
-        tensor.data = self.data;
+        // No data is how C is told that an empty batch is meant.
+        tensor.data = if batch == 0 { std::ptr::null_mut() } else { self.data };
         tensor.dtype = self.dtype as i32;
         tensor.layout = layout;
         tensor.heads = self.heads as i32;

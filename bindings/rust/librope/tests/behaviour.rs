@@ -8,9 +8,9 @@ use std::thread;
 use common::Random;
 use librope::half::bf16;
 use librope::{
-    Angle, Config, Context, CosSin, CosSinMut, DType, Device, Error, LongRope, Model, Operation,
-    Pairing, Part, Pool, Positions, Rounding, Run, Runner, Scaling, Step, Strides, View, ViewMut,
-    Yarn, run_ids,
+    Angle, Config, Context, CosSin, CosSinMut, DType, Device, Error, Layout, LongRope, Model,
+    Operation, Pairing, Part, Pool, Positions, Rounding, Run, Runner, Scaling, Step, Strides, View,
+    ViewMut, Yarn, run_ids,
 };
 
 fn rope(head_dim: usize) -> Context {
@@ -211,8 +211,66 @@ fn no_tokens_is_no_work() {
     rope.apply_thd::<f32>(&[], &mut [], 4, &mut [], 2).unwrap();
     let step = Step::new(2, 0, Positions::Offset(0));
     rope.apply(&step, ViewMut::<f32>::bshd(&mut [], 4), ()).unwrap();
+    // No rows, in every place and layout.
     let step = Step::new(0, 2, Positions::Offset(0));
-    rope.apply(&step, ViewMut::<f32>::bshd(&mut [], 4), ()).unwrap();
+    rope.apply(&step, ViewMut::<f32>::bshd(&mut [], 4), ViewMut::<bf16>::sbhd(&mut [], 2)).unwrap();
+    let pair = (View::<f32>::bhsd(&[], 4), ViewMut::bshd(&mut [], 4));
+    rope.apply(&step, (), pair).unwrap();
+    let mut x = vec![1.0f32; 2 * 64];
+    let strides = Strides { token: 64, head: 64, batch: 0 };
+    rope.apply(&step, ViewMut::strided(&mut x, 1, strides), ()).unwrap();
+    let empty = View::<f32>::bshd(&[], 4);
+    assert!(rope.apply_to_vec(&step, empty, Layout::Bhsd).unwrap().is_empty());
+    assert!(x.iter().all(|&x| x.to_bits() == 1.0f32.to_bits()));
+}
+
+#[test]
+fn shift_goes_by_distances() {
+    let config = Config::new(64, 10000.0, Pairing::Halves).with_angle(Angle::Exact);
+    let rope = config.build().unwrap();
+    let x: Vec<f32> = Random(11).vec(2 * 3 * 64);
+    let at = |x: &[f32], operation, positions| {
+        let mut x = x.to_vec();
+        let step = Step::new(2, 3, positions).with_operation(operation);
+        rope.apply(&step, ViewMut::bshd(&mut x, 1), ()).map(|()| x)
+    };
+    let keys = at(&x, Operation::Forward, Positions::Offset(100)).unwrap();
+    let moved = at(&keys, Operation::Shift, Positions::Same(-37)).unwrap();
+    assert_eq!(moved, at(&keys, Operation::Shift, Positions::tokens(&[-37; 3])).unwrap());
+    let want = at(&x, Operation::Forward, Positions::Offset(63)).unwrap();
+    assert!(moved.iter().zip(&want).all(|(x, y)| (x - y).abs() < 1e-6));
+    let same = at(&x, Operation::Forward, Positions::Same(5)).unwrap();
+    assert_eq!(same, at(&x, Operation::Forward, Positions::tokens(&[5; 3])).unwrap());
+    let rows = |positions| {
+        let mut out = vec![0.0f32; 2 * 3 * 64];
+        let step = Step::new(2, 3, positions);
+        rope.fill_cos_sin(&step, CosSinMut::packed(&mut out)).unwrap();
+        out
+    };
+    assert_eq!(rows(Positions::Same(5)), rows(Positions::tokens(&[5; 3])));
+    for positions in [Positions::Offset(-37), Positions::seq_offsets(&[-37; 2])] {
+        refused(at(&keys, Operation::Shift, positions).map(|_| ()), "Positions::Same moves all");
+    }
+}
+
+/// What a message says is what was given, also beyond C's numbers.
+#[test]
+fn strides_beyond_c_are_named_as_given() {
+    let rope = rope(64);
+    let mut x = vec![1.0f32; 3 * 2 * 64];
+    let step = Step::new(1, 3, Positions::Offset(0));
+    let strides = Strides { batch: usize::MAX, token: 128, head: 64 };
+    let max = usize::MAX.to_string();
+    refused(rope.apply(&step, ViewMut::strided(&mut x, 2, strides), ()), &max);
+    let ids = Positions::Strided { ids: (&[1i32; 3]).into(), axis: usize::MAX, batch: 0, token: 1 };
+    refused(rope.apply(&Step::new(1, 3, ids), ViewMut::bshd(&mut x, 2), ()), &max);
+    let rows = CosSin::packed(&[1.0f32; 64]).with_stride(usize::MAX);
+    let one = Step::with_rows(1, 1, rows);
+    refused(rope.apply(&one, ViewMut::bshd(&mut x[..64], 1), ()), &max);
+    let far = (1usize << 32) + 1;
+    refused(rope.info(far).map(|_| ()), "freq_set (4294967297) must not be beyond 2147483647");
+    refused(rope.inv_freq(far).map(|_| ()), "freq_set (4294967297)");
+    refused(Pool::new(far).map(|_| ()), "threads (4294967297)");
 }
 
 #[test]

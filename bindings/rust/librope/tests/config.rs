@@ -1,7 +1,7 @@
 //! What a configuration says of itself, and up to which length it is right.
 
 use librope::{
-    Angle, Config, Context, DType, Device, LongRope, Model, Pairing, Rounding, Scaling, Yarn,
+    Angle, Config, Context, DType, Device, Error, LongRope, Model, Pairing, Rounding, Scaling, Yarn,
 };
 
 #[test]
@@ -82,6 +82,60 @@ fn configurations_of_models_say_what_the_text_says() {
     assert!((factor - 8.0).abs() < 1e-12);
 }
 
+#[test]
+fn sizes_beyond_c_are_named_as_given() {
+    let far = (1usize << 32) + 64;
+    let base = || Config::new(64, 1e4, Pairing::Halves);
+    for (config, field) in [
+        (Config::new(far, 1e4, Pairing::Halves), "head_dim"),
+        (Config::nope(far), "head_dim"),
+        (base().with_head_dim(far), "head_dim"),
+        (base().with_rotary_dim(far), "rotary_dim"),
+        (base().with_rotary_offset(far), "rotary_offset"),
+        (base().with_mrope(&[16, far], false), "mrope_section[1]"),
+        (base().with_pair_axis(far, vec![0; 32]), "axes"),
+        (base().with_device(Device::Cuda(far)), "device_index"),
+    ] {
+        let error = config.build().unwrap_err();
+        let want = format!("{field} (4294967360) must not be beyond 2147483647");
+        assert!(error.message().contains(&want), "{error}");
+        assert_eq!(config.next_change(1).unwrap_err(), error);
+    }
+    // Getters say what was given, and a value that replaces it is as good as the first.
+    assert_eq!(Config::new(far, 1e4, Pairing::Halves).head_dim(), far);
+    assert_eq!(Config::new(far, 1e4, Pairing::Halves).rotary_dim(), far);
+    assert_eq!(base().with_rotary_dim(far).rotary_dim(), far);
+    assert_eq!(base().with_rotary_offset(far).rotary_offset(), far);
+    assert_eq!(base().with_mrope(&[16, far], false).mrope_section(), [16, far]);
+    assert_eq!(base().with_device(Device::Cuda(far)).device(), Device::Cuda(far));
+    assert!(Config::new(far, 1e4, Pairing::Halves).with_head_dim(64).build().is_ok());
+    assert!(base().with_mrope(&[far, 16], true).with_mrope(&[16, 16], true).build().is_ok());
+    assert!(base().with_mrope(&[far, 16], true).with_pair_axis(2, vec![1; 32]).build().is_ok());
+    assert!(base().with_pair_axis(far, []).with_mrope(&[16, 16], true).build().is_ok());
+    assert!(base().with_device(Device::Cuda(far)).with_device(Device::Cpu).build().is_ok());
+    let model = phi3();
+    let message = |error: Error| error.message().to_string();
+    assert!(message(model.layer_type(far).unwrap_err()).contains("layer (4294967360)"));
+    assert!(message(model.config(far).unwrap_err()).contains("layer_type (4294967360)"));
+}
+
+#[test]
+fn no_frequencies_are_not_a_missing_theta() {
+    let error = Config::from_inv_freq(64, Pairing::Halves, vec![]).build().unwrap_err();
+    assert!(error.message().contains("inv_freq (0 entries)"), "{error}");
+    assert!(Config::from_inv_freq(64, Pairing::Halves, vec![0.5; 32]).build().is_ok());
+    let none = Config::new(64, 1e4, Pairing::Halves).with_freq_factors(vec![]);
+    assert!(none.build().is_ok());
+}
+
+/// Engines need not know which scalings use it.
+#[test]
+fn every_scaling_takes_a_length() {
+    let plain = Config::new(64, 1e4, Pairing::Halves).with_seq_len(5000);
+    let rope = plain.build().unwrap();
+    assert_eq!((rope.valid_from(), rope.valid_below()), (0, i64::MAX));
+}
+
 fn phi3() -> Model {
     let (short, long) = (vec![1.25; 32], vec![1.5; 32]);
     let json = format!(
@@ -102,6 +156,8 @@ fn contexts_of_longrope_models_say_up_to_which_length_they_are_right() {
     assert_eq!(short[0].valid_below(), 4097);
     assert!((first(&short) - 1.0 / 1.25).abs() < 1e-7);
     assert_eq!(model.contexts(4096).unwrap()[0].valid_below(), 4097);
+    assert_eq!(model.contexts(4096).unwrap()[0].valid_from(), 0);
+    assert_eq!(model.contexts(9000).unwrap()[0].valid_from(), 4097);
     let long = model.contexts(4097).unwrap();
     assert_eq!(long[0].valid_below(), i64::MAX);
     assert!((first(&long) - 1.0 / 1.5).abs() < 1e-7);
@@ -113,6 +169,7 @@ fn contexts_of_longrope_models_say_up_to_which_length_they_are_right() {
     let both = Context::with_sets(&[short.clone(), short.with_seq_len(4097)]).unwrap();
     assert_eq!(both.info(0).unwrap().valid_below, 4097);
     assert_eq!(both.info(1).unwrap().valid_below, i64::MAX);
+    assert_eq!([0, 1].map(|set| both.info(set).unwrap().valid_from), [0, 4097]);
 }
 
 #[test]
@@ -125,6 +182,7 @@ fn contexts_of_dynamic_models_change_with_every_length_beyond_training() {
     .unwrap();
     assert_eq!(model.contexts(1).unwrap()[0].valid_below(), 2049);
     assert_eq!(model.contexts(3000).unwrap()[0].valid_below(), 3001);
+    assert_eq!(model.contexts(3000).unwrap()[0].valid_from(), 3000);
     assert_eq!(model.config(0).unwrap().next_change(1), Ok(Some(2049)));
 }
 
@@ -138,6 +196,7 @@ fn contexts_of_qwen_1_change_in_steps() {
     assert!(steps(1).needs_seq_len());
     assert_eq!(steps(1).build().unwrap().valid_below(), 2049);
     assert_eq!(steps(3000).build().unwrap().valid_below(), 4097);
+    assert_eq!(steps(3000).build().unwrap().valid_from(), 2049);
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use common::Random;
-use librope::{Config, Context, Pairing, ParallelFor, Pool, Positions, Runner, Step, ViewMut};
+use librope::{
+    Config, Context, Error, Pairing, ParallelFor, Pool, Positions, Runner, Step, ViewMut,
+};
 
 fn rope(head_dim: usize) -> Context {
     Config::new(head_dim, 10000.0, Pairing::Halves).build().unwrap()
@@ -119,4 +121,23 @@ fn panics_of_inner_calls_stay_inside() {
     let mut q = vec![1.0f32; 2048 * 64];
     let step = Step::new(1, 2048, Positions::Offset(0)).with_runner(Runner::new(&Nested));
     rope(64).apply(&step, ViewMut::bshd(&mut q, 1), ()).unwrap();
+}
+
+/// It may skip or repeat what it likes: the library counts.
+#[test]
+fn tasks_that_did_not_run_once_are_an_error() {
+    struct Counts(u32, u32);
+    // SAFETY: none: it breaks the rule, one task after the other on this thread, as the test wants.
+    unsafe impl ParallelFor for Counts {
+        fn parallel_for(&self, count: u32, task: &(dyn Fn(u32) + Sync)) {
+            (self.0..count).for_each(task);
+            (0..self.1).for_each(task);
+        }
+    }
+    for (runner, good) in [(Counts(0, 0), true), (Counts(1, 0), false), (Counts(0, 1), false)] {
+        let mut q = vec![1.0f32; 2048 * 64];
+        let step = Step::new(1, 2048, Positions::Offset(0)).with_runner(Runner::new(&runner));
+        let result = rope(64).apply(&step, ViewMut::bshd(&mut q, 1), ());
+        assert!(if good { result.is_ok() } else { matches!(result, Err(Error::Runner(_))) });
+    }
 }

@@ -2,7 +2,7 @@
 
 use librope_sys as sys;
 
-use super::{Angle, Config, Device, Pairing, Rounding};
+use super::{Angle, Config, Device, Pairing, Rounding, SECTIONS};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::scaling::Scaling;
@@ -50,15 +50,11 @@ pub(super) fn require_names(raw: &sys::rope_config) -> Result<()> {
     )))
 }
 
-fn size(value: i32) -> usize {
-    value.try_into().unwrap_or(0)
-}
-
 impl Config {
     /// Channels of a head, 0 if not known.
     #[must_use]
     pub fn head_dim(&self) -> usize {
-        size(self.raw.head_dim)
+        self.given("head_dim", self.raw.head_dim)
     }
 
     /// `rope_theta`, 0 if there is none.
@@ -76,13 +72,14 @@ impl Config {
     /// How many channels turn.
     #[must_use]
     pub fn rotary_dim(&self) -> usize {
-        if self.raw.rotary_dim == 0 { self.head_dim() } else { size(self.raw.rotary_dim) }
+        let dim = self.given("rotary_dim", self.raw.rotary_dim);
+        if dim == 0 { self.head_dim() } else { dim }
     }
 
     /// The first channel that turns.
     #[must_use]
     pub fn rotary_offset(&self) -> usize {
-        size(self.raw.rotary_offset)
+        self.given("rotary_offset", self.raw.rotary_offset)
     }
 
     /// The precision of the angle.
@@ -120,7 +117,7 @@ impl Config {
     /// Ids per token.
     #[must_use]
     pub fn axes(&self) -> usize {
-        size(self.raw.axes).max(1)
+        self.given("axes", self.raw.axes).max(1)
     }
 
     /// Pairs of each axis; empty if there is one axis, or [`pair_axis`](Config::pair_axis) says more.
@@ -128,7 +125,7 @@ impl Config {
     pub fn mrope_section(&self) -> Vec<usize> {
         let sections = self.raw.mrope_section;
         let count = if sections == [0; 4] { 0 } else { self.axes().min(4) };
-        sections[..count].iter().map(|&pairs| size(pairs)).collect()
+        (0..count).map(|i| self.given(SECTIONS[i], sections[i])).collect()
     }
 
     /// Whether the pairs of the axes alternate (Qwen3-VL) instead of forming blocks (Qwen2-VL).
@@ -159,7 +156,8 @@ impl Config {
     /// Where the tensors live.
     #[must_use]
     pub fn device(&self) -> Device {
-        if self.is_cuda() { Device::Cuda(size(self.raw.device_index)) } else { Device::Cpu }
+        let index = self.given("device_index", self.raw.device_index);
+        if self.is_cuda() { Device::Cuda(index) } else { Device::Cpu }
     }
 
     /// Whether this is a layer without RoPE.
