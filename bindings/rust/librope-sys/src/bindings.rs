@@ -542,10 +542,11 @@ pub struct rope_runner {
 }
 /** A pool for programs that have none. threads: how many work, the caller's included, up to 4096; 0:
  one per CPU of this process. ROPE_ERROR_UNAVAILABLE if the system refuses to start one. Its
- threads block all signals and are named "rope_pool".
+ threads block all signals but those of faults (SIGSEGV, SIGBUS, ..) and are named "rope_pool".
 
  Concurrent calls take turns. A task may call parallel_for of its own pool: the inner tasks run on
- its thread, one after the other. So they do in a child after fork, which has none of the threads;
+ its thread, one after the other. (Tasks of two pools that call each other's wait for ever.) So they
+ do in a child after fork, which has none of the threads;
  there rope_pool_destroy does nothing, and may be called. Contexts and models can be used after
  fork like any memory.*/
 #[repr(C)]
@@ -607,7 +608,9 @@ unsafe extern "C" {
 
  model_type decides what no key tells: which channels form a pair, and where values are rounded.
  Both are those of the checkpoint as transformers reads it: q and k weights that were permuted for
- GGUF need ROPE_PAIRING_INTERLEAVED instead. A model_type known to have no RoPE (gpt2, opt, bloom,
+ GGUF need ROPE_PAIRING_INTERLEAVED instead. Only the rotation is read: what else a model does to q
+ and k (norms, Llama 4's and Ministral 3's scale of q by position, llama_4_scaling_beta) is the
+ engine's. A model_type known to have no RoPE (gpt2, opt, bloom,
  bert, t5, ..) is ROPE_ERROR_UNSUPPORTED, as is an unknown one without any key of RoPE; an unknown
  one with such keys is read, needs its rope_theta, and leaves the pairing (0) to the caller.*/
     pub fn rope_model_create(
