@@ -8,7 +8,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::rotary_emb;
 use common::{numbers, tables};
-use librope::{Config, Context, LongRope, Operation, Pairing, Scaling};
+use librope::{Angle, Config, Context, LongRope, Operation, Pairing, Scaling};
 use librope_candle::{self as ours, Dims, Rope};
 
 type Function = fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>;
@@ -149,6 +149,16 @@ fn positions_of_every_kind() {
     let y = packed.apply(&x).unwrap();
     assert_eq!(piece(&y, 0, 3), at(&context, 100, &part(0, 3)));
     assert_eq!(piece(&y, 3, 4), at(&context, 5, &part(3, 4)));
+    // Shifted by one distance, keys are those of the positions that they come to.
+    let exact = Arc::new(config().with_angle(Angle::Exact).build().unwrap());
+    let keys = Rope::at_offset(&exact, Dims::Bhsd, 100).apply(&x).unwrap();
+    let shift = Rope::at_same(&exact, Dims::Bhsd, -60).with_operation(Operation::Shift);
+    let want = Rope::at_offset(&exact, Dims::Bhsd, 40).apply(&x).unwrap();
+    let off = shift.apply(&keys).unwrap().sub(&want).unwrap().abs().unwrap();
+    assert!(off.max_all().unwrap().to_scalar::<f32>().unwrap() < 1e-5);
+    let offset = Rope::at_offset(&exact, Dims::Bhsd, -60).with_operation(Operation::Shift);
+    assert!(offset.apply(&keys).unwrap_err().to_string().contains("Positions::Same"));
+
     // Its gradient keeps the sequences.
     let var = Var::from_tensor(&x).unwrap();
     let loss = packed.apply(&var).unwrap().mul(&x).unwrap().sum_all().unwrap();
