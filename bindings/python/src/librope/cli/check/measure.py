@@ -213,6 +213,21 @@ def positions(measured: Turns, h: Hypothesis, sample: Sample, limit: int = 1 << 
     e, off = turn(plain, tried[None, None])
     e, off = e[0] / plain.gain, off[0]
     turns, rooms = measured.turn / measured.gain, 3 * measured.tolerance
+    # By the phase of the first pair, which turns fastest: what lies within d of a unit vector is at
+    # most asin(d) away.
+    order = np.argsort(np.angle(e[:, 0]))
+    phases = np.angle(e[order, 0])
+    phases = np.concatenate([phases - 2 * np.pi, phases, phases + 2 * np.pi])
+    most = off[:, 0].max()
+
+    def around(got: Any, room: Any) -> Any:
+        distance = room + most
+        if not distance < 1 or np.isnan(got):
+            return np.arange(len(tried))
+        phase, width = np.angle(got), np.arcsin(distance) + 1e-6
+        first, last = np.searchsorted(phases, (phase - width, phase + width))
+        return np.unique(order[np.arange(first, last) % len(tried)])
+
     out = np.empty_like(given)
     for row in range(given.shape[0]):
         next_one = -1  # index in tried
@@ -221,7 +236,12 @@ def positions(measured: Turns, h: Hypothesis, sample: Sample, limit: int = 1 << 
             if 0 <= next_one < len(tried) and not (np.abs(e[next_one] - got) > room + off[next_one]).any():
                 found = next_one
             else:
-                close = np.flatnonzero(~(np.abs(e[:, 0] - got[0]) > room[0] + off[:, 0]))
+                close = around(got[0], room[0])
+                for pair in range(1, len(got)):  # one by one, as long as there are many
+                    if len(close) < 32:
+                        break
+                    apart = np.abs(e[close, pair] - got[pair])
+                    close = close[~(apart > room[pair] + off[close, pair])]
                 close = close[~(np.abs(e[close] - got) > room + off[close]).any(1)]
                 if not len(close):
                     return None
