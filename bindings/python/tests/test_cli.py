@@ -309,6 +309,84 @@ def test_plot_without_a_length_uses_the_shortest(capsys, tmp_path):
     assert status == 2 and ".png" in err
 
 
+@pytest.mark.parametrize("command", ["check", "apply"])
+@pytest.mark.parametrize("option", [("--positions", 10**20), ("--layer", 10**11), ("--threads", 10**13)])
+def test_numbers_out_of_range_are_wrong_use(config, capsys, tmp_path, q, command, option):
+    """A traceback would exit with 1, which is an answer of check."""
+    if command == "check" and option[0] == "--threads":
+        pytest.skip("no such option")
+    np.save(tmp_path / "q.npy", q)
+    status, _, err = run(capsys, command, config, tmp_path / "q.npy", tmp_path / "q.npy", *option)
+    assert status == 2 and str(option[1]) in err and err.count("\n") == 1
+
+
+def test_no_exception_is_an_answer_of_check(config, capsys, monkeypatch):
+    from librope.cli import inspect
+
+    def fail(arguments):
+        raise ZeroDivisionError("of something unforeseen")
+
+    monkeypatch.setattr(inspect, "run", fail)
+    status, _, err = run(capsys, "inspect", config)
+    assert (status, err) == (2, "librope inspect: ZeroDivisionError: of something unforeseen\n")
+
+
+def test_missing_packages_are_named_as_they_are(config, capsys, monkeypatch):
+    """librope itself is on no index, so that librope[cli] would be somebody else's."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    status, _, err = run(capsys, "inspect", config)
+    assert status == 2 and "pip install rich" in err and "librope[" not in err
+
+
+@pytest.mark.parametrize(
+    ("content", "known"),
+    [
+        ({**CONFIG, "model_type": "lama"}, ("500,000", "64", "131,072", "8,192", "--pairing halves")),
+        ({"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 32768},
+         ("1,000,000", "32,768", "4", "--head-dim")),
+    ],
+)  # fmt: skip
+def test_inspect_shows_what_is_known(capsys, tmp_path, content, known):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(content))
+    status, out, _ = run(capsys, "inspect", path)
+    assert status == 0 and all(k in out for k in known)
+    status, out, _ = run(capsys, "inspect", path, "--pairing", "halves", "--head-dim", 64)
+    assert status == 0 and "0 .. 63" in out and "--pairing" not in out
+
+
+def test_npy_files_do_not_keep_bfloat16(config, capsys, tmp_path, q):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    np.save(tmp_path / "q.npy", q.astype(ml_dtypes.bfloat16))
+    status, _, err = run(capsys, "apply", config, tmp_path / "q.npy", tmp_path / "r.npy")
+    assert status == 2 and "do not keep bfloat16" in err and "safetensors" in err
+
+
+def test_files_are_named_as_the_user_named_them(config, capsys, tmp_path, q):
+    np.save(tmp_path / "q.npy", q)
+    np.save(tmp_path / "objects.npy", np.array([{}]))
+    out = tmp_path / "none" / "r.npy"
+    status, _, err = run(capsys, "apply", config, tmp_path / "q.npy", out)
+    assert status == 2 and err == f"librope apply: {out}: No such file or directory\n"
+    status, _, err = run(capsys, "apply", config, tmp_path / "objects.npy", out)
+    assert status == 2 and "holds Python objects" in err and "allow_pickle" not in err
+    status, _, err = run(capsys, "apply", config, tmp_path / "q.npy", tmp_path / "r.npy", "--layout", "htd",
+                         "--positions", tmp_path / "ids.npy")  # fmt: skip
+    assert status == 2
+
+
+def test_options_have_their_dashes(config, capsys, tmp_path, q):
+    np.save(tmp_path / "q.npy", q)
+    np.save(tmp_path / "ids.npy", np.arange(7))
+    status, _, err = run(capsys, "apply", config, tmp_path / "q.npy", tmp_path / "r.npy",
+                         "--positions", tmp_path / "ids.npy")  # fmt: skip
+    assert status == 2 and "(see --layout)" in err
+    with pytest.raises(SystemExit):
+        run(capsys, "bench", "--dtype", "f64")
+    assert "bfloat16" in capsys.readouterr().err
+
+
 def test_wrong_use(capsys, tmp_path):
     assert run(capsys)[0] == 2
     status, _, err = run(capsys, "inspect", tmp_path / "none.json")

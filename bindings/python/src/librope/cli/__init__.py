@@ -12,13 +12,15 @@ import sys
 from typing import Any
 
 
-
-
 def _model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", help="config.json, or its folder")
     parser.add_argument("--layer", type=int, help="number of a layer, where layers differ")
     parser.add_argument("--layer-type", help="kind of layer, such as sliding_attention")
     parser.add_argument("--seq-len", type=int, help="tokens of the sequence (dynamic NTK, LongRoPE)")
+    _untold_options(parser)
+
+
+def _untold_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairing", help="if the config does not tell: halves, interleaved, ...")
     parser.add_argument("--head-dim", type=int, help="if the config does not tell")
 
@@ -35,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     p = commands.add_parser("inspect", help="what a config.json says about RoPE")
     p.add_argument("config", help="config.json, or its folder")
     p.add_argument("--seq-len", type=int, help="tokens of the sequence (dynamic NTK, LongRoPE)")
+    _untold_options(p)
     p.add_argument("--json", action="store_true", help="for programs")
 
     p = commands.add_parser("plot", help="four pictures of a model's RoPE as PNG or SVG")
@@ -76,7 +79,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--head-dim", type=int, default=128)
     p.add_argument("--heads", type=int, nargs=2, default=(32, 8), metavar=("Q", "K"))
     p.add_argument("--tokens", type=int, nargs="+", default=(1, 512, 4096))
-    p.add_argument("--dtype", nargs="+", default=("float32", "bfloat16"))
+    p.add_argument("--dtype", nargs="+", default=("float32", "bfloat16"),
+                   choices=("float32", "float16", "bfloat16"))  # fmt: skip
     p.add_argument("--json", action="store_true", help="for programs")
     return top
 
@@ -144,9 +148,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(importlib.import_module(f".{arguments.command}", __name__).run(arguments))
     except ModuleNotFoundError as e:
-        print(f"librope {arguments.command} needs {e.name}: pip install librope[cli]", file=sys.stderr)
+        print(f"librope {arguments.command} needs {e.name}: pip install {e.name}", file=sys.stderr)
         return 2
-    except (ValueError, TypeError, OSError, KeyError, RuntimeError, MemoryError) as e:
+    except Exception as e:  # a traceback would exit with 1, which is an answer of check
         print(f"librope {arguments.command}: {_message(e)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -157,7 +161,9 @@ def main(argv: list[str] | None = None) -> int:
 def _message(e: BaseException) -> str:
     if isinstance(e, OSError) and e.filename is not None and e.strerror:
         return f"{e.filename}: {e.strerror}"
-    return str(e) or type(e).__name__
+    if not isinstance(e, (ValueError, TypeError, OSError, RuntimeError)) or not str(e):
+        return f"{type(e).__name__}: {e}".removesuffix(": ")
+    return str(e).replace("layout=", "--layout")
 
 
 if __name__ == "__main__":

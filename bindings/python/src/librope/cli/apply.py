@@ -48,8 +48,6 @@ def run(arguments: Any) -> int:
                 part = (slice(None),) * axis + (slice(start, start + step),)
                 if isinstance(positions, int):
                     at: Any = positions if arguments.operation == "shift" else positions + start
-                    if arguments.operation == "shift":  # every token moves by the same distance
-                        at = np.full(x[part].shape[axis], positions)
                 else:
                     at = positions[..., start : start + step]
                 rope.apply(x[part], at, layout=layout, out=out[part],

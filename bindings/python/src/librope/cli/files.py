@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from .._core import integer
+
 UNNAMED = "q"  # the one tensor of a .npy file
 
 
@@ -39,9 +41,20 @@ def array(path: str) -> Any:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file")
     try:
-        return np.load(path, mmap_mode="r")
+        found = np.load(path, mmap_mode="r")
     except (ValueError, EOFError, OSError) as e:
-        raise ValueError(f"{path} cannot be read as .npy: {e}") from None
+        why = "it is damaged, or holds Python objects" if _is_pickle(e) else e
+        raise ValueError(f"{path} cannot be read as .npy: {why}") from None
+    if found.dtype.name == "void16":
+        raise ValueError(
+            f"{path} has dtype {found.dtype.str}: .npy files do not keep bfloat16, .safetensors do"
+        )
+    return found
+
+
+def _is_pickle(e: Exception) -> bool:
+    """NumPy's advice would be to load it unsafely."""
+    return "allow_pickle" in str(e) or "Python objects" in str(e)
 
 
 def pick(tensors: dict[str, Any], path: str, name: str) -> Any:
@@ -57,8 +70,11 @@ def pick(tensors: dict[str, Any], path: str, name: str) -> Any:
 def replacing(path: str) -> Iterator[Any]:
     """A file beside path that takes its place when the block ends well, and goes when it does not."""
     target = pathlib.Path(path)
-    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix,
-                                      dir=target.parent)  # fmt: skip
+    try:
+        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix,
+                                          dir=target.parent)  # fmt: skip
+    except OSError as e:  # which names the file beside
+        raise OSError(e.errno, e.strerror, path) from None
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -103,7 +119,7 @@ def positions_of(option: str | None, tensors: dict[str, Any]) -> Any:
     if option is None:
         return tensors["positions"] if "positions" in tensors else 0
     if re.fullmatch(r"[+-]?\d+", option):
-        return int(option)
+        return integer(int(option), "--positions")
     if not option.endswith(".npy"):
         raise ValueError(f"--positions is {option}, and must be a number or a .npy file of ids")
     return np.asarray(array(option))

@@ -10,12 +10,28 @@ from . import kinds
 from .kinds import Kind
 
 TWO_PI = 2 * math.pi
+_WAYS_OUT = {
+    "pairing": "--pairing halves (transformers) or --pairing interleaved (GPT-J, Meta)",
+    "head_dim": "--head-dim",
+    "seq_len": "--seq-len",
+}
 
 
 def describe(kind: Kind) -> dict[str, Any]:
     """Everything about one kind of layer, as plain values."""
     found: dict[str, Any] = {"layer_type": kind.name, "layers": kind.layers, "rule": kind.rule,
                              "config": kind.fields}  # fmt: skip
+    found |= {
+        "head_dim": kind.fields.get("head_dim"),
+        "pairing": kind.fields.get("pairing"),
+        "rounding": kind.fields.get("rounding", "float32"),
+        "axes": kind.fields.get("axes", 1),
+        "theta": kind.fields.get("theta"),
+        "factor": kind.fields.get("factor"),
+        "longest_sequence": kind.longest[1] if kind.longest else None,
+        "longest_sequence_key": kind.longest[0] if kind.longest else None,
+        "length_before_scaling": kind.original,
+    }
     if kind.missing:
         found["missing"] = kind.missing
     rope = kind.rope
@@ -25,15 +41,11 @@ def describe(kind: Kind) -> dict[str, Any]:
     seq_len = kind.fields.get("seq_len")
     return {
         **found,
-        "head_dim": rope.head_dim,
         "rotary_dim": rope.rotary_dim,
         "rotary_offset": rope.rotary_offset,
         "turning_channels": kinds.turning(rope),
         "pairs": rope.pairs,
-        "pairing": kind.fields["pairing"],
-        "rounding": kind.fields.get("rounding", "float32"),
         "axes": rope.axes,
-        "theta": kind.fields.get("theta"),
         "shortest_wavelength": TWO_PI / max(turning) if turning else None,
         "longest_wavelength": TWO_PI / min(turning) if turning else None,
         "pairs_that_stand_still": rope.pairs - len(turning),
@@ -41,9 +53,6 @@ def describe(kind: Kind) -> dict[str, Any]:
         "softmax_factor": rope.softmax_factor,
         "seq_len": seq_len,
         "changes_at": rope.next_change(seq_len) if seq_len else None,
-        "longest_sequence": kind.longest[1] if kind.longest else None,
-        "longest_sequence_key": kind.longest[0] if kind.longest else None,
-        "length_before_scaling": kind.original,
     }
 
 
@@ -66,7 +75,8 @@ def _layers(kind: Kind, total: int) -> str:
 
 
 def run(arguments: Any) -> int:
-    found = kinds.read(arguments.config, arguments.seq_len)
+    found = kinds.read(arguments.config, arguments.seq_len, pairing=arguments.pairing,
+                       head_dim=arguments.head_dim)  # fmt: skip
     told = [describe(k) for k in found]
     if arguments.json:
         print(json.dumps({"kinds": told}, indent=1, allow_nan=False))
@@ -88,11 +98,13 @@ def run(arguments: Any) -> int:
     row("rule", lambda k: "without RoPE" if k["rule"] == "nope" else k["rule"]
         + (" (not told: " + ", ".join(k["missing"]) + ")" if "missing" in k else ""))  # fmt: skip
     row("theta", lambda k: _number(k.get("theta")))
+    if any(k["factor"] for k in told):
+        row("factor of the scaling", lambda k: _number(k["factor"]))
     row("head_dim", lambda k: _number(k.get("head_dim")))
     row("channels that turn", lambda k: ", ".join(
         f"{a} .. {b}" for a, b in k.get("turning_channels", ())) or "-")  # fmt: skip
-    row("pairing", lambda k: k.get("pairing", "-"))
-    row("rounding", lambda k: k.get("rounding", "-"))
+    row("pairing", lambda k: k["pairing"] or "-")
+    row("rounding", lambda k: k["rounding"])
     row("ids per token", lambda k: _number(k.get("axes")))
     row("wavelengths, tokens", lambda k: "-" if not k.get("longest_wavelength") else
         f"{_number(k['shortest_wavelength'])} .. {_number(k['longest_wavelength'])}")  # fmt: skip
@@ -106,4 +118,7 @@ def run(arguments: Any) -> int:
         row("shown for a length of", lambda k: _number(k.get("seq_len")))
         row("other frequencies from", lambda k: _number(k.get("changes_at")))
     Console().print(table)
+    missing = {name for k in found for name in k.missing}
+    for name in sorted(missing & set(_WAYS_OUT)):
+        print(f"The config does not tell {name}: say {_WAYS_OUT[name]}")
     return 0
