@@ -12,13 +12,16 @@ typedef struct {
 static int32_t run(const rope_context* context, const rope_qk_args* prepared, const Addresses* at,
                    int64_t offset, void* stream, void* runner) {
   rope_qk_args args = *prepared;
-  args.q.data = at->q;
-  args.k.data = at->k;
-  args.q_out.data = at->q_out;
-  args.k_out.data = at->k_out;
-  args.positions.offset = offset;
-  /* The prepared call marks with any address which of the arrays it reads. */
-  if (args.positions.ids_i64) args.positions.ids_i64 = at->positions;
+  if (args.batch != 0) { /* an array without rows may have an address, too */
+    args.q.data = at->q;
+    args.k.data = at->k;
+    args.q_out.data = at->q_out;
+    args.k_out.data = at->k_out;
+  }
+  if (args.positions.kind == ROPE_POSITIONS_OFFSET) args.positions.offset = offset;
+  /* The prepared call marks with any address which of the arrays it reads. An int for SHIFT is one
+   * id for all tokens. */
+  if (args.positions.ids_i64) args.positions.ids_i64 = at->positions ? at->positions : &offset;
   if (args.positions.ids_i32) args.positions.ids_i32 = at->positions;
   if (args.positions.ids_f32) args.positions.ids_f32 = at->positions;
   if (args.positions.offsets_i64) args.positions.offsets_i64 = at->positions;
@@ -54,10 +57,12 @@ static int32_t run(const rope_context* context, const rope_qk_args* prepared, co
                                     uintptr_t sine, uintptr_t stream, void* runner) {
   rope_qk_args args = *prepared;
   rope_cos_sin rows = *prepared_rows;
-  args.q.data = (void*)q;
-  args.k.data = (void*)k;
-  args.q_out.data = (void*)q_out;
-  args.k_out.data = (void*)k_out;
+  if (args.batch != 0) {
+    args.q.data = (void*)q;
+    args.k.data = (void*)k;
+    args.q_out.data = (void*)q_out;
+    args.k_out.data = (void*)k_out;
+  }
   rows.data = (void*)cosine;
   rows.sin = (void*)sine;
   args.cos_sin = &rows;

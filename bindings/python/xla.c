@@ -40,6 +40,25 @@ static XlaError* fail(const XlaFrame* frame, const char* message) {
   return frame->api->make_error(&request);
 }
 
+/* Fails with the library's last error, less its C names: "rope_apply_qk: args->positions: position .." */
+static XlaError* fail_call(const XlaFrame* frame) {
+  char text[512] = "librope: ";
+  size_t size = strlen(text);
+  const char* from = strstr(rope_last_error(), ": ");
+  from = from != NULL ? from + 2 : rope_last_error();
+  while (*from != '\0' && size < sizeof text - 1) {
+    if (strncmp(from, "args->", 6) == 0) {
+      from += 6;
+    } else if (strncmp(from, "config->", 8) == 0) {
+      from += 8;
+    } else {
+      text[size++] = *from++;
+    }
+  }
+  text[size] = '\0';
+  return fail(frame, text);
+}
+
 static XlaError* fail_version(const XlaFrame* frame) {
   return fail(frame, "librope: the custom call was not made by this version of librope.jax");
 }
@@ -120,7 +139,7 @@ static const rope_context* context_of_call(const XlaFrame* frame, XlaError** err
     return NULL;
   }
   const rope_context* context = context_of(config, tables, pair_axis, *which);
-  if (context == NULL) *error = fail(frame, rope_last_error());
+  if (context == NULL) *error = fail_call(frame);
   return context;
 }
 
@@ -264,6 +283,7 @@ XlaError* librope_xla_apply(XlaFrame* frame) {
     slices = product(buffer->dims, 0, lead);
     counts[i] = product(buffer->dims, lead, buffer->rank);
   }
+  if (args.batch == 0) return NULL;
   Positions at;
   if (!describe_positions(frame->arguments.items[tensors], order, &at, &args.positions)) {
     return fail_version(frame);
@@ -276,7 +296,7 @@ XlaError* librope_xla_apply(XlaFrame* frame) {
       out[i]->data = (char*)to->data + s * bytes;
     }
     if (!point_positions(&at, s, &args.positions)) return fail(frame, kPositionTypes);
-    if (rope_apply_qk(context, &args) != ROPE_OK) return fail(frame, rope_last_error());
+    if (rope_apply_qk(context, &args) != ROPE_OK) return fail_call(frame);
   }
   return NULL;
 }
@@ -296,7 +316,7 @@ XlaError* librope_xla_cos_sin(XlaFrame* frame) {
   const rope_context* context = context_of_call(frame, &error);
   if (context == NULL) return error;
   rope_info info = ROPE_INIT(rope_info);
-  if (rope_context_info(context, 0, &info) != ROPE_OK) return fail(frame, rope_last_error());
+  if (rope_context_info(context, 0, &info) != ROPE_OK) return fail_call(frame);
 
   const XlaBuffer* row = frame->results.items[0];
   rope_tensor shape;
@@ -323,7 +343,7 @@ XlaError* librope_xla_cos_sin(XlaFrame* frame) {
       out.sin = (char*)((const XlaBuffer*)frame->results.items[1])->data + s * bytes;
     if (!point_positions(&at, s, &positions)) return fail(frame, kPositionTypes);
     if (rope_cos_sin_fill(context, batch, tokens, &positions, &out, NULL) != ROPE_OK) {
-      return fail(frame, rope_last_error());
+      return fail_call(frame);
     }
   }
   return NULL;

@@ -117,6 +117,58 @@ def test_operations(rng):
     np.testing.assert_allclose(shifted, rope.apply(x, 70), atol=1e-5)
 
 
+def test_shift_by_an_int_moves_every_token_by_it(rng):
+    """It moved token i by p + i: a cache was destroyed in silence."""
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", angle="exact", layout="bshd")
+    x, y = rng.standard_normal((2, 2, 5, 3, 16)).astype(np.float32)
+    want = rope.apply(x, np.full(5, -30), operation="shift")
+    for distance in (-30, np.int64(-30)):
+        np.testing.assert_array_equal(rope.apply(x, distance, operation="shift"), want)
+    for _ in range(2):  # the second call is the remembered one
+        a, b = x.copy(), y.copy()
+        rope.apply_qk_(a, b, -30, operation="shift")
+        np.testing.assert_array_equal(a, want)
+        np.testing.assert_array_equal(b, rope.apply(y, np.full(5, -30), operation="shift"))
+    moved = x.copy()
+    step = rope.bind(moved, None, 30, operation="shift")
+    step(-30)
+    np.testing.assert_array_equal(moved, want)
+    each = np.array([-30, 4])
+    want = rope.apply(x, np.broadcast_to(each[:, None], (2, 5)).copy(), operation="shift")
+    np.testing.assert_array_equal(rope.apply(x, offsets=each, operation="shift"), want)
+    with pytest.raises(ValueError, match="distance of every token"):
+        rope.apply(x[0], offsets=each[:1], cu_seqlens=np.array([0, 5], np.int32), layout="thd",
+                   operation="shift")  # fmt: skip
+    packed = rope.apply(x[0], -30, cu_seqlens=np.array([0, 2, 5], np.int32), layout="thd",
+                        operation="shift")  # fmt: skip
+    np.testing.assert_array_equal(packed, rope.apply(x[:1], -30, operation="shift")[0])
+
+
+def test_the_int_of_a_bound_call(rng):
+    """step(p) is remembered, but not after an error."""
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", scaling="dynamic", factor=2.0,
+                        max_position_embeddings=8, seq_len=8, layout="thd")  # fmt: skip
+    q = rng.standard_normal((1, 2, 8), np.float32)
+    out = np.empty_like(q)
+    step = rope.bind(q, None, 1, out=(out, None))
+    step(5)
+    for wrong, error in ((1000, ValueError), (2**63, ValueError), ("a", TypeError), (np.arange(3), TypeError)):
+        with pytest.raises(error, match="position"):
+            step(wrong)
+        step()
+        np.testing.assert_array_equal(out, rope.apply(q, 5))
+
+
+def test_positions_that_are_lists_or_shared(rng):
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", layout="bshd")
+    q = rng.standard_normal((2, 3, 2, 8), np.float32)
+    want = rope.apply(q, 0)
+    for positions in ([0, 1, 2], range(3), (0, np.int64(1), 2)):
+        np.testing.assert_array_equal(rope.apply(q, positions), want)
+    want = rope.apply(q, np.array([[5] * 3, [7] * 3]))
+    np.testing.assert_array_equal(rope.apply(q, np.array([5, 7]), positions_layout="b"), want)
+
+
 def test_multi_axis(rng):
     rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, mrope_section=[2, 3, 3], layout="bshd")
     axis = np.repeat([0, 1, 2], [2, 3, 3])

@@ -1,11 +1,18 @@
 """Wrong arguments: the kind of exception, and that it names what is wrong."""
 
+import json
+import pickle
+
 import numpy as np
 import pytest
 
 import librope
 
 ROPE = librope.Rope(head_dim=16, theta=1e4, pairing="halves", rotary_dim=8, layout="thd")
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+         "rope_theta": 10000.0}  # fmt: skip
 
 
 def array(*shape, dtype=np.float32):
@@ -53,7 +60,7 @@ def test_configuration(fields, error, says):
         (lambda: ROPE.apply(array(2, 3, 16), 0, offsets=np.zeros(1, int)), ValueError, "exactly one"),
         (lambda: ROPE.apply(array(2, 3, 16), offsets=np.zeros(2, int)), ValueError, "1 sequences"),
         (lambda: ROPE.apply(array(2, 3, 16), 0, operation="undo"), ValueError, "inverse"),
-        (lambda: ROPE.apply(array(2, 3, 16), 2**70), OverflowError, "int"),
+        (lambda: ROPE.apply(array(2, 3, 16), 2**70), ValueError, "positions is 1180591620717411303424"),
         (lambda: ROPE.apply("text", 0), TypeError, "q is a builtins.str"),
         (lambda: ROPE.apply_("text", 0), TypeError, "must be an array"),
         (lambda: ROPE.apply(array(2, 3, 16), "text"), TypeError, "positions is a"),
@@ -75,6 +82,67 @@ def test_configuration(fields, error, says):
 def test_calls(call, error, says):
     with pytest.raises(error, match=says):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: ROPE.apply(array(2, 3, 16), 2**63), ValueError, r"positions is .*, and must be from -2\*\*63"),
+        (lambda: ROPE.apply(array(2, 3, 16), [0, 2**63]), ValueError, r"positions\[1\] is 9223372036854775808"),
+        (lambda: ROPE.apply(array(2, 3, 16), True), TypeError, "positions is True, and must be an int"),
+        (lambda: ROPE.apply(array(2, 3, 16), [True, 1]), TypeError, r"positions\[0\] is True"),
+        (lambda: ROPE.apply(array(2, 3, 16), 1.5), TypeError, "positions is 1.5, and must be an int"),
+        (lambda: librope.Rope.from_config(LLAMA, layer=10**12), ValueError, "layer is 1000000000000"),
+        (lambda: librope.Rope.from_config(LLAMA, layer="0"), TypeError, "layer is '0', and must be an int"),
+        (lambda: librope.Rope.from_config(LLAMA, layer=99), ValueError, r"^layer \(99\) must be from 0 to 1"),
+        (lambda: librope.Rope.from_config(LLAMA, seq_len="8"), TypeError, "seq_len is '8'"),
+        (lambda: librope.Pool("2"), TypeError, "threads is '2', and must be an int"),
+        (lambda: librope.Pool(10**12), ValueError, "threads is 1000000000000"),
+        (lambda: ROPE.cos_sin(0, tokens=-4), ValueError, "tokens is -4, and must be from 0"),
+        (lambda: ROPE.cos_sin(0, tokens="4"), TypeError, "tokens is '4'"),
+        (lambda: ROPE.next_change("x"), TypeError, "seq_len is 'x'"),
+        (lambda: ROPE.inv_freq_of(1), ValueError, "freq_set is 1, and must be from 0 to 0"),
+        (lambda: librope.Rope(head_dim=2**40, theta=1e4, pairing="halves"), ValueError,
+         "head_dim is 1099511627776, and must be even, 2 to 1024"),
+        (lambda: librope.Rope(head_dim=8, pairing="halves", inv_freq=np.ones((2, 2))), ValueError,
+         r"inv_freq has shape \(2, 2\), and must have one dimension"),
+        (lambda: librope.Rope(head_dim=8, pairing="halves", inv_freq=["a"] * 4), TypeError,
+         r"inv_freq\[0\] is 'a', and must be a number"),
+        (lambda: librope.Rope(head_dim=16, theta=1e4, pairing="halves", scaling="llama3"), ValueError,
+         "because scaling='llama3' requires it"),
+        (lambda: librope.Rope.sets([ROPE, ROPE.replace(theta=2e4)]).apply(array(2, 3, 16), 0), ValueError,
+         "freq_sets is required: the Rope has 2 sets"),
+        (lambda: ROPE.apply(array(2, 3, 16), 0, cu_seqlens=array(0, dtype=np.int32)), ValueError,
+         "cu_seqlens has 0 entries"),
+        (lambda: ROPE.apply_qk(array(2, 3, 16), None, 0, out=array(2, 3, 16)), TypeError, "must be a pair"),
+        (lambda: ROPE.apply(np.ma.masked_array(array(2, 3, 16)), 0), TypeError, "its mask would be lost"),
+        (lambda: ROPE.apply(array(2, 3, 16, dtype="V2"), 0), TypeError, "do not keep bfloat16"),
+    ],
+)  # fmt: skip
+def test_messages_name_argument_value_and_rule(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+def test_ropes_cannot_lose_attributes():
+    with pytest.raises(AttributeError, match="head_dim of a Rope cannot be deleted"):
+        del ROPE.head_dim
+
+
+@pytest.mark.parametrize("name", ["Pool", "Bound"])
+def test_what_cannot_be_pickled_says_what_it_is(name):
+    thing = librope.Pool(1) if name == "Pool" else ROPE.bind(array(2, 3, 16), None, 0)
+    with pytest.raises(TypeError, match=f"a librope.{name} cannot be pickled"):
+        pickle.dumps(thing)
+
+
+def test_configs_that_are_nearly_right():
+    with pytest.raises(TypeError, match=r"pass json\.loads\(text\)"):
+        librope.Rope.from_config(json.dumps(LLAMA))
+    scalars = {**LLAMA, "rope_theta": np.float32(10000), "num_hidden_layers": np.int64(2)}
+    assert librope.Rope.from_config(scalars) == librope.Rope.from_config(LLAMA)
+    with pytest.raises(TypeError, match="config has <object"):
+        librope.Rope.from_config({**LLAMA, "x": object()})
 
 
 def test_read_only():

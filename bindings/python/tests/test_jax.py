@@ -184,3 +184,93 @@ def test_rows():
     assert batch.shape == (2, 5, 16) and batch.dtype == jnp.bfloat16
     np.testing.assert_array_equal(batch[1], ROPE.cos_sin(jnp.arange(5, 10), format="packed",
                                                          dtype="bfloat16"))  # fmt: skip
+
+
+def test_arrays_are_never_written(qk):
+    """XLA may share their memory, and compiled code has their values."""
+    q = next(iter(qk))
+    x, rows = jnp.asarray(q), jnp.zeros((3, 16))
+    for call, name in (
+        (lambda: ROPE.apply(x, 1, out=x), "out of q"),
+        (lambda: ROPE.apply(q, 1, out=x), "out of q"),
+        (lambda: ROPE.bind(x, None, 1), "q"),
+        (lambda: ROPE.bind(q, None, 1, out=(x, None)), "out of q"),
+        (lambda: ROPE.cos_sin(0, tokens=3, format="packed", out=rows), "out"),
+    ):
+        with pytest.raises(TypeError, match=f"{name} is a JAX array, which is immutable"):
+            call()
+    np.testing.assert_array_equal(x, q)
+    assert not rows.any()
+
+
+def test_what_cannot_be_mixed_says_so(qk):
+    q = next(iter(qk))
+    with pytest.raises(TypeError, match="positions is traced by JAX"):
+        jax.jit(lambda p: ROPE.apply(q, p))(jnp.arange(5))
+    with pytest.raises(TypeError, match="q is traced by JAX"):
+        jax.jit(lambda x: ROPE.apply(x, 0, out=np.empty_like(q)))(q)
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="both must be of one library"):
+        ROPE.apply_qk(jnp.asarray(q), torch.from_numpy(q), 0)
+
+
+def test_shift_by_an_int_moves_every_token_by_it(qk):
+    q = next(iter(qk))
+    x, want = jnp.asarray(q), ROPE.apply(q, np.full(5, 9), operation="shift")
+    offsets = ROPE.apply(x, offsets=jnp.array([9, 9]), operation="shift")
+    compiled = jax.jit(lambda x, p: ROPE.apply(x, p, operation="shift"))(x, 9)
+    for got in (ROPE.apply(x, 9, operation="shift"), offsets, compiled):
+        np.testing.assert_array_equal(got, want)
+    for far in (2**40, -(2**40)):
+        g = jax.grad(lambda x: ROPE.apply(x, far, operation="shift").sum())(x)  # noqa: B023
+        np.testing.assert_array_equal(
+            g, ROPE.apply(np.ones_like(q), np.full(5, -far), operation="shift")
+        )
+
+
+def test_positions_beyond_the_length_are_errors(qk):
+    """Known ones in Python, traced ones where XLA runs the call; both without names of C."""
+    q = jnp.asarray(next(iter(qk)))
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", scaling="dynamic", factor=2.0,
+                        max_position_embeddings=8, seq_len=10, layout="bshd")  # fmt: skip
+    last = rope.valid_below - 2
+    rope.apply(q, last - 4)
+    for positions in (last - 3, jnp.arange(last - 3, last + 2), np.arange(5) + 1000, 2**62):
+        with pytest.raises(ValueError, match="must be below 10, because in a sequence of 11 tokens"):
+            rope.apply(q, positions)
+    with pytest.raises(ValueError, match="must be below 10"):
+        rope.apply(q, offsets=jnp.array([0, last - 3]))
+    with pytest.raises(ValueError, match="must be below 10"):
+        rope.cos_sin(jnp.array([1000]))
+    rope.apply(q, 1000, operation="shift")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="librope: positions: position 1000 of") as e:
+        jax.block_until_ready(jax.jit(rope.apply)(q, 1000))
+    assert "->" not in str(e.value) and "rope_apply" not in str(e.value)
+
+
+def test_shapes_are_told_in_words(qk):
+    q, k = (jnp.asarray(x) for x in qk)
+    for call, says in (
+        (lambda: ROPE.apply(q, jnp.arange(4)), r"has shape \(4,\), and must have 5 tokens"),
+        (lambda: ROPE.apply_qk(q, k[:, :3], 0), "q has 2 batch rows, 5 tokens, and k 2 batch rows, 3"),
+        (lambda: ROPE.cos_sin(jnp.ones((1, 2, 3, 4))), "not positions_layout"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            call()
+    with pytest.raises(TypeError, match="bool, and must be int32, int64 or float32"):
+        ROPE.apply(q, jnp.ones(5, bool))
+
+
+def test_export_needs_the_named_permission(qk):
+    """As the README says."""
+    from jax import export
+
+    q = jnp.asarray(next(iter(qk)))
+    allowed = [export.DisabledSafetyCheck.custom_call("librope_apply")]
+    exported = export.export(jax.jit(lambda x: ROPE.apply(x, 3)), disabled_checks=allowed)(q)
+    np.testing.assert_array_equal(exported.call(q), ROPE.apply(q, 3))
+
+
+def test_empty_batches(qk):
+    q = jnp.asarray(next(iter(qk)))[:0]
+    assert ROPE.apply(q, 0).shape == (0, 5, 4, 16)

@@ -274,11 +274,12 @@ def test_lengths_of_the_models_loop():
     with pytest.raises(ValueError, match="seq_len= is required"):
         model.ropes()
     rope = model.ropes(seq_len=10, layout="thd")["full_attention"]
-    assert rope.valid_below == rope.next_change(10) == 65
+    assert rope.valid_below == rope.next_change(10) == 65 and rope.valid_from == 0
     longer = model.ropes(seq_len=rope.valid_below)["full_attention"]
-    assert longer.valid_below is None and longer.inv_freq[0] == rope.inv_freq[0] / 4
+    assert longer.valid_below is None and longer.valid_from == 65
+    assert longer.inv_freq[0] == rope.inv_freq[0] / 4
     plain = librope.Model(LLAMA3).ropes(seq_len=10)["full_attention"]
-    assert plain.valid_below is None and "seq_len" not in plain.config
+    assert plain.valid_below is None and plain.valid_from == 0 and "seq_len" not in plain.config
     q = np.ones((1, 2, 16), np.float32)
     rope.apply(q, 63)
     for positions in (64, np.array([2000]), [64]):
@@ -288,6 +289,14 @@ def test_lengths_of_the_models_loop():
     with pytest.raises(ValueError, match="must be below 64"):
         step(64)
     rope.apply(q, 1000, operation="shift")  # a distance
+
+
+def test_layers_of_a_config_that_does_not_count_them():
+    """layers is empty, so that a loop goes by layer_type, which says why there is no answer."""
+    model = librope.Model({k: v for k, v in LONG.items() if k != "num_hidden_layers"})
+    assert model.layers == ()
+    with pytest.raises((ValueError, NotImplementedError), match="layer"):
+        model.layer_type(0)
 
 
 def test_unknown_model_types_say_what_to_pass():

@@ -124,7 +124,7 @@ def test_positions_mean_the_same_with_a_gradient(q, positions):
 def test_wrong_arguments_are_the_same_with_a_gradient(q):
     x = q.clone().requires_grad_()
     for tensor in (q, x):
-        with pytest.raises(TypeError, match="positions is a"):
+        with pytest.raises(TypeError, match="positions is "):
             ROPE.apply(tensor, 2.7)
         with pytest.raises(ValueError, match="operation is 'x'"):
             ROPE.apply(tensor, 0, operation="x")
@@ -217,3 +217,108 @@ def test_profiler_and_flop_counter_see_calls(q):
     with FlopCounterMode(display=False, custom_mapping=lt.FLOPS) as counter:
         ROPE.apply(q, 3)
     assert counter.get_total_flops() == 3 * q.numel()
+
+
+def test_meta_tensors_beside_others_are_refused(q):
+    """Their operator allocates a result and writes nothing: it would be somebody's old memory."""
+    meta, p = q.to("meta"), torch.arange(5, device="meta")
+    kept = q.clone()
+    cos, sin = torch.zeros(5, 16, device="meta"), torch.zeros(5, 16, device="meta")
+    sets = torch.zeros(1, dtype=torch.int32, device="meta")
+    for call, says in (
+        (lambda: ROPE.apply(q, p), "positions is on meta"),
+        (lambda: ROPE.apply(q.clone().requires_grad_(), p), "positions is on meta"),
+        (lambda: ROPE.apply_(q, p), "positions is on meta"),
+        (lambda: ROPE.apply(q, offsets=p[:1]), "offsets is on meta"),
+        (lambda: ROPE.apply_qk(q, meta, 0), "k is on meta"),
+        (lambda: ROPE.apply_qk_(q, meta, 1), "k is on meta"),
+        (lambda: ROPE.apply_qk(meta, q, 0), "k is on cpu"),
+        (lambda: lt.apply_rows(ROPE, q, None, cos, sin, format="full_halves"), "cos is on meta"),
+        (lambda: lt.apply_qk(ROPE, q, None, 0, freq_sets=sets), "freq_sets is on meta"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            call()
+    assert torch.equal(q, kept)
+
+
+def test_meta_tensors_keep_the_rules_of_shapes(q):
+    x = q.to("meta")
+    n = x.shape[2]
+    for positions in (torch.arange(n, device="meta"), list(range(n)), np.arange(n), torch.tensor(3), 3):
+        assert ROPE.apply(x, positions).shape == q.shape
+    for call, says in (
+        (lambda: ROPE.apply(x, torch.arange(n + 1, device="meta")), f"must have {n} tokens"),
+        (lambda: ROPE.apply_(x, torch.arange(n + 1, device="meta")), f"must have {n} tokens"),
+        (lambda: ROPE.apply_qk(x, x[:, :, 1:], 0), "tokens"),
+        (lambda: ROPE.apply(x, 0, layout="thd"), "which is not 'thd'"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            call()
+
+
+@pytest.mark.parametrize("which", ["q", "out of q", "positions"])
+@pytest.mark.parametrize("how", ["data", "set", "resize", "freed"])
+def test_bind_refuses_tensors_with_other_memory(which, how):
+    tensors = {"q": torch.ones(1, 2, 5, 16), "out of q": torch.zeros(1, 2, 5, 16), "positions": torch.arange(5)}
+    step = ROPE.bind(tensors["q"], None, tensors["positions"], out=(tensors["out of q"], None))
+    step()
+    x = tensors[which]
+    old = x.clone()
+    if how == "data":
+        x.data = old
+    elif how == "set":
+        x.set_(old)
+    elif how == "resize":
+        x.resize_(64, *x.shape)
+    else:
+        x.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match=f"{which} has other memory than it had in bind"):
+        step()
+    with pytest.raises(ValueError, match="other memory"):
+        step()
+
+
+def test_freed_storage_is_said_in_pythons_words():
+    x = torch.ones(1, 2, 5, 16)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="q has no memory: its storage was freed"):
+        ROPE.apply_(x, 0)
+
+
+def test_tensors_of_other_layouts_say_the_way_out():
+    with pytest.raises(TypeError, match="q is a torch.sparse_coo tensor, and must be strided"):
+        ROPE.apply(torch.zeros(1, 2, 5, 16).to_sparse(), 0)
+    jagged = torch.nested.nested_tensor([torch.ones(3, 2, 16)], layout=torch.jagged)
+    with pytest.raises(TypeError, match=r"x\.values\(\) with layout='thd' and cu_seqlens="):
+        ROPE.apply(jagged, 0, layout="bshd")
+
+
+@pytest.mark.parametrize("kind", [int, torch.tensor, "offsets"])
+def test_shift_by_an_int_moves_every_token_by_it(q, kind):
+    want = ROPE.apply(q, torch.full((q.shape[2],), 9), operation="shift")
+    back = ROPE.apply(q, torch.full((q.shape[2],), -9), operation="shift")
+    given = {"offsets": torch.full((q.shape[0],), 9)} if kind == "offsets" else {"positions": kind(9)}
+
+    def shift(x):
+        return ROPE.apply(x, operation="shift", **given)
+
+    assert torch.equal(shift(q), want)
+    x = q.clone().requires_grad_()
+    shift(x).backward(q)
+    assert torch.equal(x.grad, back)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(shift, fullgraph=True, backend="aot_eager")(q), want)
+    moved = q.clone()
+    ROPE.apply_(moved, operation="shift", **given)
+    assert torch.equal(moved, want)
+    ids = torch.tensor([0, q.shape[2]], dtype=torch.int32)
+    with pytest.raises(ValueError, match="distance of every token"):
+        ROPE.apply(q[0, 0, :, None], offsets=torch.tensor([1]), cu_seqlens=ids, layout="thd",
+                   operation="shift")  # fmt: skip
+
+
+def test_wrong_arguments_have_the_names_of_python():
+    x = torch.ones(1, 2, 5, 16, requires_grad=True)
+    for position, error in ((2**63, ValueError), ([0, 1, 2, 3, 2**63], ValueError), (True, TypeError)):
+        with pytest.raises(error, match="positions"):
+            ROPE.apply(x, position)

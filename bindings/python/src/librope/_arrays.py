@@ -56,6 +56,11 @@ def _numpy_meta(meta: Any, name: str) -> Meta:
     shape, strides, dtype = meta
     if not dtype.isnative:
         raise TypeError(f"{name} has dtype {dtype!r}, which is not in this machine's byte order")
+    if dtype.name == "void16":
+        raise TypeError(
+            f"{name} has dtype {dtype.str}: .npy files do not keep bfloat16. If it was that, "
+            "x.view(ml_dtypes.bfloat16) is the array"
+        )
     size = dtype.itemsize
     if any(s % size for s in strides):
         raise ValueError(f"{name} has strides {strides} bytes, not whole elements of {size}")
@@ -73,14 +78,30 @@ def read_numpy(x: Any, name: str, write: bool) -> View:
     return ((x.shape, x.strides, x.dtype), _numpy_meta, address, -1, x)
 
 
+def read_masked(x: Any, name: str, write: bool) -> View:
+    raise TypeError(f"{name} is a masked array, and its mask would be lost: pass {name}.data")
+
+
 def _torch_meta(meta: Any, name: str) -> Meta:
     shape = tuple(meta[0])
     return (shape, _normal(shape, meta[1]), str(meta[2])[6:])
 
 
+def torch_meta(x: Any, name: str) -> Meta:
+    """The Meta of a tensor that may have no memory."""
+    return _torch_meta((x.shape, x.stride(), x.dtype), name)
+
+
+def not_strided(x: Any, name: str) -> TypeError:
+    way = ""
+    if str(x.layout) == "torch.jagged":
+        way = ": rotate x.values() with layout='thd' and cu_seqlens=x.offsets().int()"
+    return TypeError(f"{name} is a {x.layout} tensor, and must be strided{way}")
+
+
 def read_torch(x: Any, name: str, write: bool) -> View:
     if x.layout is not sys.modules["torch"].strided:
-        raise TypeError(f"{name} is a {x.layout} tensor, and must be strided")
+        raise not_strided(x, name)
     if not (x.is_cpu or x.is_cuda):
         raise TypeError(f"{name} is on {x.device}, and must be on the CPU or a CUDA device")
     if x.is_neg():
@@ -89,6 +110,8 @@ def read_torch(x: Any, name: str, write: bool) -> View:
 
 
 def read_dlpack(x: Any, name: str, write: bool) -> View:
+    if framework(x) == "jax":
+        _check_jax(x, name, write)
     stream = None
     if x.__dlpack_device__()[0] == 2:
         stream = current_stream(x) or 1  # DLPack's number of the legacy default stream
@@ -97,6 +120,17 @@ def read_dlpack(x: Any, name: str, write: bool) -> View:
         raise _refuse_write(name)
     meta = (memory.shape, memory.strides, memory.dtype)
     return (meta, _same, memory.address, memory.device, memory.owner)
+
+
+def _check_jax(x: Any, name: str, write: bool) -> None:
+    """XLA may share the memory of an array with others, and compiled code its values."""
+    if write:
+        raise TypeError(f"{name} is a JAX array, which is immutable: use apply_qk without out=")
+    if isinstance(x, sys.modules["jax"].core.Tracer):
+        raise TypeError(
+            f"{name} is traced by JAX, which needs q and k to be JAX arrays, and no out=: "
+            "jnp.asarray them"
+        )
 
 
 def read_buffer(x: Any, name: str, write: bool) -> View:
@@ -135,7 +169,7 @@ def read_cuda_interface(x: Any, name: str, write: bool) -> View:
 def _find_reader(kind: type) -> Reader:
     torch = sys.modules.get("torch")
     if np is not None and issubclass(kind, np.ndarray):
-        return read_numpy
+        return read_masked if issubclass(kind, np.ma.MaskedArray) else read_numpy
     if torch is not None and issubclass(kind, torch.Tensor):
         return read_torch
     if hasattr(kind, "__dlpack__"):
@@ -193,6 +227,8 @@ def empty_like(x: Any, name: str) -> Any:
         torch = sys.modules["torch"]
         new = torch.empty_like(x)
         if new.stride()[-1:] != (1,):
+            if x.layout is not torch.strided:
+                raise not_strided(x, name)
             new = torch.empty_like(x, memory_format=torch.contiguous_format)
         return new
     if library == "cupy":
@@ -201,6 +237,30 @@ def empty_like(x: Any, name: str) -> Any:
         f"{name} is a {type(x).__module__}.{type(x).__qualname__}, of which librope cannot make a "
         "new one: pass out=, or rotate in place"
     )
+
+
+def repeated(value: int, count: int, x: Any) -> Any:
+    """int64 [count] of one value on the device of x."""
+    library = framework(x)
+    if library == "torch":
+        torch = sys.modules["torch"]
+        return torch.full((1,), value, dtype=torch.int64, device=x.device).expand(count)
+    if library == "cupy":
+        return sys.modules["cupy"].full(count, value, "int64")
+    raise TypeError("positions is an int, and must be an array on the device for operation='shift'")
+
+
+def guard(named: Any, written: Any) -> Callable[[], None] | None:
+    """What a bound call does before each step; None where nobody wants to know.
+
+    named: every array with its name. written: those that are written, or None.
+    """
+    tensors = [(name, x) for name, x in named if framework(x) == "torch"]
+    if not tensors:
+        return None
+    from . import torch as _torch
+
+    return _torch.guard(tensors, [x for x in written if x is not None and framework(x) == "torch"])
 
 
 def announcer(*written: Any) -> Callable[[], None] | None:

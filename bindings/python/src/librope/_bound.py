@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ._core import error
+from ._core import error, integer
 from ._ffi import ffi, lib
 from ._prepare import Prepared
 
@@ -16,33 +16,43 @@ _FIELDS = ("ids_i64", "ids_i32", "ids_f32", "offsets_i64", "offsets_i32")
 class Bound:
     """What Rope.bind returns: call it to rotate the bound arrays once more.
 
-    Keeps the arrays alive. Calling it from several threads at once is safe as far as librope goes,
-    but they would rotate the same memory.
+    Keeps the arrays alive, and goes by their memory at the time of bind(): a torch tensor that has
+    been given other memory (x.data = .., set_, resize_) is a ValueError. Calling it from several
+    threads at once is safe as far as librope goes, but they would rotate the same memory.
     """
 
-    __slots__ = ("_args", "_before", "_context", "_owners")
+    __slots__ = ("_args", "_before", "_context", "_int", "_owners")
 
     def __init__(
         self,
         context: Any,
         prepared: Prepared,
         addresses: list[int],
-        offset: int,
+        offset: int | None,
         stream: int,
         runner: Any,
         owners: object,
         before: Callable[[], None] | None,
     ) -> None:
-        """before: who must be told or asked before every write."""
+        """offset: the int, None if positions is an array. before: who must be told or asked before
+        every write."""
         args = ffi.new("rope_qk_args*", prepared.args[0])
         q, k, q_out, k_out, positions, cu_seqlens, freq_sets = addresses[:7]
         cast = ffi.cast
-        args.q.data, args.k.data = cast("void*", q), cast("void*", k)
-        args.q_out.data, args.k_out.data = cast("void*", q_out), cast("void*", k_out)
+        if prepared.batch:  # an array without rows may have an address, too
+            args.q.data, args.k.data = cast("void*", q), cast("void*", k)
+            args.q_out.data, args.k_out.data = cast("void*", q_out), cast("void*", k_out)
+        self._int = None  # where the int is
+        if offset is not None:
+            if args.positions.kind == lib.ROPE_POSITIONS_OFFSET:
+                self._int = ffi.addressof(args.positions, "offset")
+            else:  # the distance of shift, which is an id for all tokens
+                self._int = ffi.new("int64_t*")
+                positions = int(cast("uintptr_t", self._int))
+            self._int[0] = offset
         for name in _FIELDS:
             if getattr(args.positions, name) != ffi.NULL:
                 setattr(args.positions, name, cast("void*", positions))
-        args.positions.offset = offset
         args.positions.cu_seqlens = cast("int32_t*", cu_seqlens)
         args.positions.freq_sets = cast("int32_t*", freq_sets)
         args.stream = cast("void*", stream)
@@ -51,19 +61,31 @@ class Bound:
         self._before = before
 
     def __call__(self, position: int | None = None) -> None:
-        """Rotates. position: the new int, if positions was one.
+        """Rotates. position: the new int, if positions was one; step() goes by it from then on.
 
         Raises TypeError for a position where positions is an array, ValueError beyond the length
-        that the frequencies are for (dynamic NTK, LongRoPE), and RuntimeError where a bound torch
-        tensor requires a gradient by now.
+        that the frequencies are for (dynamic NTK, LongRoPE) and where a bound torch tensor has other
+        memory by now, and RuntimeError where one requires a gradient by now. After an error the
+        int is what it was.
         """
-        if position is not None:
-            positions = self._args.positions
-            if positions.kind != lib.ROPE_POSITIONS_OFFSET:
-                raise TypeError("positions is an array here: change its content instead")
-            positions.offset = position
         if self._before is not None:
             self._before()
-        status = _apply(self._context, self._args)
+        if position is None:
+            status = _apply(self._context, self._args)
+        else:
+            at = self._int
+            if at is None:
+                raise TypeError("positions is an array here: change its content instead")
+            old = at[0]
+            try:
+                at[0] = position
+            except (OverflowError, TypeError):
+                at[0] = integer(position, "position")  # says what is wrong
+            status = _apply(self._context, self._args)
+            if status:
+                at[0] = old
         if status:
             raise error(status)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a librope.Bound cannot be pickled: it is addresses of this process")

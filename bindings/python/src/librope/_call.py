@@ -21,6 +21,7 @@ _ndarray = _arrays.ndarray
 _NULL = ffi.NULL
 _call_addresses = lib.call_addresses
 _NAMES = ("q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin")
+_LOW, _HIGH = -(2**63), 2**63 - 1
 _CACHE = 512  # prepared calls kept per Rope; decode with growing shapes must not fill memory
 
 #: Set by librope.torch: a context manager around a crossing while a profiler runs, else None.
@@ -43,6 +44,9 @@ class Caller:
     attention_factors: tuple[float, ...]
     #: For the caller to multiply into the softmax scale; 1 except for YaRN of DeepSeek.
     softmax_factor: float
+    #: The frequencies are right for sequences of this many tokens or more, up to valid_below; 0: of
+    #: any fewer, too. Which sequence a call belongs to only the caller knows: compare its length.
+    valid_from: int
     #: The frequencies are right for sequences of fewer tokens than this; None: for all. Dynamic NTK
     #: and LongRoPE have a limit, beyond which calls raise ValueError (on CUDA where positions are an
     #: int). With several frequency sets each sequence has its own: the smallest here.
@@ -132,7 +136,10 @@ class Caller:
             positions = as_positions(positions)
             if type(positions) is int:
                 offset = positions
-            else:
+                first = qv or kv
+                if operation == "shift" and first is not None and first[3] >= 0:
+                    positions = _arrays.repeated(offset, self._tokens(q, k, layout), first[4])
+            if type(positions) is not int:
                 pv = read(positions, "positions")
         if cu_seqlens is not None:
             cu = read(cu_seqlens, "cu_seqlens")
@@ -172,8 +179,13 @@ class Caller:
         addresses = [0 if v is None else v[2] for v in views]
         if bind:
             owners = (self, q, k, q_out, k_out, positions, views, pool)
-            before = _arrays.announcer(*((q, k) if q_out is k_out is None else (q_out, k_out)))
-            return Bound(context, prepared, addresses, offset, stream, runner, owners, before)
+            written = (q, k) if q_out is k_out is None else (q_out, k_out)
+            named = [(n, v[4]) for n, v in zip(_NAMES, views, strict=True) if v is not None]
+            if offsets is not None:
+                named = [("offsets" if n == "positions" else n, x) for n, x in named]
+            before = _arrays.guard(named, written)
+            start = offset if pv is None else None
+            return Bound(context, prepared, addresses, start, stream, runner, owners, before)
         recording = None if recorder is None else recorder()
         if recording is not None:
             with recording:
@@ -183,6 +195,14 @@ class Caller:
         if status:
             raise _core.error(status)
         return prepared
+
+    def _tokens(self, q: Any, k: Any, layout: Layout) -> int:
+        text = layout_of(self, layout, q, k)
+        if isinstance(text, tuple):
+            text = text[q is None]
+        x = k if q is None else q
+        count: int = x.shape[axes_of(text or "")[1]]
+        return count
 
     def _cross(
         self, context: Any, prepared: Prepared, addresses: list[int], offset: int, stream: int,
@@ -251,6 +271,10 @@ HOST = (type(None), _ndarray)
 def library_of(q: Any, k: Any) -> str:
     """Whose call it is. torch and JAX come first: a gradient may hang on either array."""
     found = [_arrays.framework(x) for x in (q, k) if x is not None]
+    if "torch" in found and "jax" in found:
+        raise TypeError(
+            f"q is an array of {found[0]}, and k one of {found[1]}: both must be of one library"
+        )
     for name in ("torch", "jax"):
         if name in found:
             return name
@@ -297,19 +321,29 @@ def as_positions(positions: Any) -> Any:
     """An int, or an array: ranges and lists of ints are given one."""
     kind = type(positions)
     if kind is int:
-        return positions
+        return positions if _LOW <= positions <= _HIGH else _core.integer(positions, "positions")
     if positions is None:
         raise ValueError("positions is required: an int, or an array of int32, int64 or float32")
     if isinstance(positions, (range, list, tuple)):
-        if not all(isinstance(p, int) for p in positions):
-            raise TypeError("positions as a list must hold ints; nested ones need an array")
-        return array("q", positions)
+        return array("q", ints(positions, "positions"))
     if hasattr(positions, "__index__") and not getattr(positions, "shape", None):
         try:
-            return operator.index(positions)  # numpy.int64(7) and the like
+            index = operator.index(positions)  # numpy.int64(7) and the like
         except TypeError:  # an array of one float
-            pass
+            return positions
+        return _core.integer(positions if kind is bool else index, "positions")
+    if isinstance(positions, float):
+        raise TypeError(f"positions is {positions!r}, and must be an int or an array")
     return positions
+
+
+def ints(values: Sequence[Any], name: str) -> list[int]:
+    """The ints of a list."""
+    for i, value in enumerate(values):
+        if not hasattr(value, "__index__") or getattr(value, "shape", None):
+            raise TypeError(f"{name} as a list must hold ints; nested ones need an array")
+        _core.integer(value, f"{name}[{i}]")
+    return [operator.index(v) for v in values]
 
 
 def _place(device: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -70,10 +71,12 @@ _SPEAKERS = {
     "rope_cos_sin_fill": "cos_sin",
     "rope_config_next_change": "next_change",
     "rope_pool_create": "Pool",
-    "rope_model_layer_type": "layer_type",
+    "rope_model_layer_type": "",  # its text begins with layer
 }
 _PREFIXES = {"rope_context": "Rope", "rope_model": "Model", "rope_run": "run_ids"}
 _PATHS = re.compile(r"\b(?:configs?(?:\[\d+\])?|args|info|out)->(?:positions\.)?|\bpositions->")
+_CHOICES = re.compile(r"\bROPE_(PAIRING|SCALING|ANGLE|ROUNDING)_(\w+)")
+_FREED = re.compile(r"\b(\w+)\.data \(NULL\) must not be NULL.*")
 
 
 def translated(message: str) -> str:
@@ -81,14 +84,17 @@ def translated(message: str) -> str:
     speaker, colon, text = message.partition(": ")
     if not colon or not speaker.startswith("rope_"):
         return message
+    text = _CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", _PATHS.sub("", text))
+    text = _FREED.sub(r"\1 has no memory: its storage was freed", text)
+    text = text.replace(" (NULL)", "").replace("must be NULL", "must be None")
+    text = text.replace("the context has", "the Rope has")
     who = _SPEAKERS.get(speaker)
     if who is None:
         prefixes = (new for old, new in _PREFIXES.items() if speaker.startswith(old))
         who = next(prefixes, speaker)
-    text = _PATHS.sub("", text)
     for name, table in _NAMED.items():
         text = text.replace(f"{name} (0) is required", f"{name} is required: {', '.join(table)}")
-    return f"{who}: {text}"
+    return f"{who}: {text}" if who else text
 
 
 def error(status: int) -> Exception:
@@ -103,6 +109,27 @@ def error(status: int) -> Exception:
 def check(status: int) -> None:
     if status:
         raise error(status)
+
+
+def integer(value: Any, name: str, low: int = -(2**63), high: int = 2**63 - 1) -> int:
+    """value as an int of Python, or an error that names the argument and the rule."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, and must be an int") from None
+    if not low <= found <= high:
+        raise ValueError(f"{name} is {found}, and must be from {_power(low)} to {_power(high)}")
+    return found
+
+
+def _power(bound: int) -> str:
+    """-2**63, 2**63 - 1, or a small number."""
+    for bits in (31, 63):
+        if abs(bound) in (2**bits, 2**bits - 1):
+            return f"-2**{bits}" if bound < 0 else f"2**{bits} - 1"
+    return str(bound)
 
 
 def number(table: Mapping[str, int], name: object, what: str) -> int:
@@ -135,20 +162,31 @@ _FIELDS = {
     if name not in _HIDDEN
 }
 FIELDS = tuple(_FIELDS)
+# What cffi refuses before the library can say its rule.
+_RULES = {"head_dim": "be even, 2 to 1024", "rotary_dim": "be even, 2 to head_dim"}
 
 
 def _plain(name: str, value: Any) -> Any:
     """A value of NumPy, torch or Python as Python's own: configurations are kept as text."""
+    if len(getattr(value, "shape", ())) > 1:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, and must have one dimension")
     if hasattr(value, "tolist"):  # arrays, and scalars of NumPy
         value = value.tolist()
     if name in _TABLES or name == "mrope_section":
         if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
             raise TypeError(f"{name} is {value!r}, and must be a sequence of numbers")
         kind = int if name in ("pair_axis", "mrope_section") else float
-        return [kind(v) for v in value]
+        return [_entry(kind, v, f"{name}[{i}]") for i, v in enumerate(value)]
     if isinstance(value, bool):
         return int(value)
     return value
+
+
+def _entry(kind: type, value: Any, name: str) -> Any:
+    try:
+        return kind(value)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{name} is {value!r}, and must be a number") from None
 
 
 def plain(config: Mapping[str, Any]) -> Config:
@@ -188,10 +226,12 @@ def to_struct(config: Mapping[str, Any], device: int = -1) -> tuple[Any, list[An
         else:
             try:
                 setattr(struct, name, value)
-            except OverflowError as e:
-                raise ValueError(f"{name}: {e}") from None
-            except TypeError as e:
-                raise TypeError(f"{name}: {e}") from None
+            except OverflowError:
+                rule = _RULES.get(name, "fit into its field of rope_config")
+                raise ValueError(f"{name} is {value}, and must {rule}") from None
+            except TypeError:
+                kind = "a number" if _FIELDS[name] == "double" else "an int"
+                raise TypeError(f"{name} is {value!r}, and must be {kind}") from None
     struct.table_length = length or 0
     return struct, keep
 

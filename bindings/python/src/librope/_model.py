@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-from ._core import Config, check, from_struct
+from ._core import Config, check, from_struct, integer
 from ._ffi import ffi, lib
 from ._rope import Rope
 from ._types import Layout, Pairing
@@ -23,11 +23,13 @@ def config_text(config: Any) -> bytes:
     """The JSON of a path, folder, dictionary, bytes or transformers config."""
     if isinstance(config, (bytes, bytearray)):
         return bytes(config)
+    if isinstance(config, str) and config.lstrip()[:1] == "{":
+        raise TypeError("config is JSON text, and a str must be a path: pass json.loads(text)")
     if isinstance(config, (str, os.PathLike)):
         path = pathlib.Path(config)
         return (path / "config.json" if path.is_dir() else path).read_bytes()
     if isinstance(config, Mapping):
-        return json.dumps(config).encode()
+        return json.dumps(config, default=_plain).encode()
     to_json = getattr(config, "to_json_string", None)  # transformers, and what imitates it
     if to_json is not None:
         return str(to_json(use_diff=False)).encode()
@@ -35,6 +37,13 @@ def config_text(config: Any) -> bytes:
         f"config is a {type(config).__qualname__}, and must be a path, a dict, bytes of JSON or a "
         "transformers config"
     )
+
+
+def _plain(value: Any) -> Any:
+    """Scalars and arrays of NumPy in a dictionary."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"config has {value!r}, a {type(value).__qualname__}, which JSON does not have")
 
 
 class Model:
@@ -67,13 +76,15 @@ class Model:
     def layer_type(self, layer: int) -> str:
         """The kind of one layer of the language model. ValueError beyond the last."""
         out = ffi.new("int32_t*")
+        layer = integer(layer, "layer", -(2**31), 2**31 - 1)
         check(lib.rope_model_layer_type(self._model, layer, out))
         name: str = self.layer_types[out[0]]
         return name
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The kind of every layer of the language model; empty if there are none."""
+        """The kind of every layer of the language model; empty if there are none, and if the config
+        does not tell their number."""
         found: list[str] = []
         try:
             while True:
@@ -117,6 +128,8 @@ class Model:
                 )
             layer_type = kinds[0]
         config = {**self.config(layer_type), **changes}
+        if seq_len is not None:
+            seq_len = integer(seq_len, "seq_len", 0)
         if config.get("scaling") in _DEPEND_ON_LENGTH and config.get("inv_freq") is None:
             if seq_len is None:
                 raise ValueError(
@@ -137,8 +150,8 @@ class Model:
         """The Rope of every kind, by name: for layer i, ropes[model.layers[i]].
 
         seq_len: tokens of the sequence when attention runs, for kinds whose frequencies depend on
-        it (dynamic NTK, LongRoPE). They hold below rope.valid_below; then make them anew. Errors as
-        for Rope.from_config.
+        it (dynamic NTK, LongRoPE). They are right for rope.valid_from to rope.valid_below - 1 tokens;
+        for others make them anew. Errors as for Rope.from_config.
         """
         return {
             t: self.rope(layer_type=t, layout=layout, seq_len=seq_len, **changes)

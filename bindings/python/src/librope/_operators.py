@@ -15,6 +15,7 @@ from torch import Tensor
 
 from . import _arrays
 from ._core import DTYPES, OPERATIONS
+from ._prepare import Key, prepare
 from ._rope import Rope
 from ._rows import TWO_ARRAYS, fill, shape_of_rows
 
@@ -110,23 +111,65 @@ def _check_channels(tensors: list[Tensor], spec: str) -> None:
             raise TypeError(f"{name} has dtype {x.dtype}, and must be {', '.join(DTYPES)}")
 
 
-def _apply_fake(
-    tensors: list[Tensor], positions: Any, offset: Any, spec: str, *rest: Any
-) -> list[Tensor]:
+def _check_devices(tensors: list[Tensor], **others: Tensor | None) -> None:
+    """Meta tensors beside others come here, too, and would get a result that nobody has written."""
+    first = tensors[0].device
+    for name, x in (*zip("qk", tensors, strict=False), *others.items()):
+        if x is not None and x.device.type != first.type:
+            raise TypeError(f"{name} is on {x.device}, and q on {first}: they must be on one device")
+
+
+def _check_meta(tensors: list[Tensor], **fields: Any) -> None:
+    """Tensors of the device meta keep the rules of shapes that others keep.
+
+    Not fake ones, which are on the device that they stand for: their sizes may be symbols.
+    """
+    named = {**dict(zip("qk", tensors, strict=False)), **fields}
+    given = {name: x for name, x in named.items() if isinstance(x, Tensor)}
+    if any(type(x) not in (Tensor, torch.nn.Parameter) or not x.is_meta for x in given.values()):
+        return
+    metas = {name: _arrays.torch_meta(x, name) for name, x in given.items()}
+    fields = {"k": None, "q_out": None, "k_out": None, **named, **metas}
+    rope = rope_of(fields.pop("spec"))
+    prepare(Key(**{**fields, "layout": _layout_of(fields["layout"])}), rope._dims, rope.pairs, rope.axes)
+
+
+def _check_call(
+    tensors: list[Tensor], positions: Tensor | None, spec: str, layout: str, operation: int,
+    offsets: bool, positions_layout: str, cu_seqlens: Tensor | None, freq_sets: Tensor | None,
+) -> None:  # fmt: skip
     _check_channels(tensors, spec)
-    return new(tensors)
+    where = {"offsets" if offsets else "positions": positions}
+    _check_devices(tensors, **where, cu_seqlens=cu_seqlens, freq_sets=freq_sets)
+    _check_meta(
+        tensors, positions=positions, spec=spec, layout=layout, operation=operation, offsets=offsets,
+        positions_layout=positions_layout or None, cu_seqlens=cu_seqlens, freq_sets=freq_sets,
+    )  # fmt: skip
 
 
 def _apply_in_place_fake(
-    tensors: list[Tensor], positions: Any, offset: Any, spec: str, *rest: Any
-) -> None:
-    _check_channels(tensors, spec)
+    tensors: list[Tensor], positions: Any, offset: Any, spec: str, layout: str, operation: int,
+    offsets: bool, positions_layout: str, cu_seqlens: Any = None, freq_sets: Any = None,
+) -> None:  # fmt: skip
+    _check_call(
+        tensors, positions, spec, layout, operation, offsets, positions_layout, cu_seqlens, freq_sets
+    )
+
+
+def _apply_fake(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
+    _apply_in_place_fake(tensors, *rest)
+    return new(tensors)
 
 
 def _apply_rows_fake(
-    tensors: list[Tensor], cos: Tensor, sin: Any, spec: str, *rest: Any
+    tensors: list[Tensor], cos: Tensor, sin: Any, spec: str, layout: str, operation: int, format: str
 ) -> list[Tensor]:
     _check_channels(tensors, spec)
+    _check_devices(tensors, cos=cos, sin=sin)
+    _check_meta(
+        tensors, cos=cos, sin=sin, spec=spec, layout=layout, operation=operation,
+        cos_sin_format=format,
+    )  # fmt: skip
     return new(tensors)
 
 

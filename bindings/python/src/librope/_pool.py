@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ._core import check
+from typing import Any
+
+from ._core import check, integer
 from ._ffi import ffi, lib
 
 
@@ -17,6 +19,9 @@ class Pool:
 
     def __init__(self, threads: int = 0) -> None:
         out = ffi.new("rope_pool**")
-        check(lib.rope_pool_create(threads, out))
+        check(lib.rope_pool_create(integer(threads, "threads", -(2**31), 2**31 - 1), out))
         self._pool = ffi.gc(out[0], lib.rope_pool_destroy)
         self._runner = lib.rope_pool_runner(self._pool)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a librope.Pool cannot be pickled: make one in each process")

@@ -12,6 +12,10 @@ from ._ffi import ffi, lib
 _INT = ("int32", "int64")
 _MARK = ffi.cast("void*", 64)  # "this array is used"; the call puts the address in
 _SPLIT = {"split", "full_halves", "full_interleaved"}
+SHIFT_OF_PACKED = (
+    "offsets= with cu_seqlens= and operation='shift': give the distance of every token, as "
+    "positions [tokens]"
+)
 
 
 class Key(NamedTuple):
@@ -60,6 +64,11 @@ def axes_of(layout: str) -> tuple[int | None, int, int | None]:
         find("s"),
         None if find("h") < 0 else find("h"),
     )
+
+
+def say_sizes(layout: str, expected: dict[str, int]) -> str:
+    """What positions of a layout must have: "3 axes, 2 batch rows, 7 tokens"."""
+    return ", ".join(f"{expected[c]} {_WORDS[c]}" for c in layout)
 
 
 def default_layout(dimensions: int, name: str) -> str:
@@ -143,6 +152,12 @@ def read_positions(
         n = _contiguous(key.positions, "offsets")
         if n != sequences:
             raise ValueError(f"offsets has {n} entries, and there are {sequences} sequences")
+        if key.operation == lib.ROPE_SHIFT:  # a distance for all tokens of each sequence
+            if key.cu_seqlens is not None:
+                raise ValueError(SHIFT_OF_PACKED)
+            p.kind, p.stride_batch = lib.ROPE_POSITIONS_IDS_STRIDED, 1
+            setattr(p, "ids_i64" if dtype == "int64" else "ids_i32", _MARK)
+            return
         p.kind = lib.ROPE_POSITIONS_SEQ_OFFSETS
         setattr(p, "offsets_i64" if dtype == "int64" else "offsets_i32", _MARK)
         return
@@ -158,12 +173,14 @@ def read_positions(
     step = dict.fromkeys("abt", 0)
     for letter, size, stride in zip(layout, shape, strides, strict=True):
         if size != expected[letter] and not (letter == "b" and size == 1):
-            sizes = ", ".join(f"{expected[c]} {_WORDS[c]}" for c in layout)
-            raise ValueError(f"positions has shape {shape}, and must have {sizes} (see layout=)")
+            raise ValueError(
+                f"positions has shape {shape}, and must have {say_sizes(layout, expected)} "
+                "(see layout=)"
+            )
         if stride < 0:
             raise ValueError(f"positions has strides {strides}: negative ones are not supported")
         step[letter] = 0 if size == 1 else stride
-    if "t" not in layout and tokens != 1:
+    if "t" not in layout and tokens != 1 and key.positions_layout is None:
         raise ValueError(f"positions has shape {shape}, and there are {tokens} tokens")
     p.kind = lib.ROPE_POSITIONS_IDS_STRIDED
     setattr(p, {"int64": "ids_i64", "int32": "ids_i32"}.get(dtype, "ids_f32"), _MARK)
@@ -244,12 +261,18 @@ def prepare(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Prepared:
         sequences = batch
         if key.cu_seqlens is not None:
             sequences = _contiguous(key.cu_seqlens, "cu_seqlens", ("int32",)) - 1
+            if sequences < 1:
+                raise ValueError(
+                    f"cu_seqlens has {sequences + 1} entries, and must have one more than sequences"
+                )
             p.sequences = sequences
         if key.freq_sets is not None:
             n = _contiguous(key.freq_sets, "freq_sets", ("int32",))
             if n != sequences:
                 raise ValueError(f"freq_sets has {n} entries, and there are {sequences} sequences")
-        if key.positions is None:
+        if key.positions is None and key.operation == lib.ROPE_SHIFT:
+            p.kind, p.ids_i64 = lib.ROPE_POSITIONS_IDS_STRIDED, _MARK  # the int, for every token
+        elif key.positions is None:
             p.kind = lib.ROPE_POSITIONS_OFFSET
         else:
             read_positions(p, key, batch, tokens, axes, sequences, batched)

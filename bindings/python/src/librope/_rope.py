@@ -45,8 +45,9 @@ class Rope(Caller):
         rotary_dim: channels that turn; all, if not given.
         angle: "float32" as models were trained, "exact", or "ggml", llama.cpp's recurrence.
         rounding: "float32" (once, on store), "eager" (as eager PyTorch, bit for bit), "cos_sin".
-        scaling: "linear", "dynamic", "yarn", "longrope", "llama3", "proportional", "nope" (a layer
-            that does not rotate: needs no theta and no pairing).
+        scaling: "default", "linear", "dynamic", "dynamic_steps" (Qwen 1), "yarn", "longrope",
+            "llama3", "proportional", "nope" (a layer that does not rotate: needs no theta and no
+            pairing).
         layout: what the axes of arrays are, as an order of b (batch), s or t (tokens), h (heads)
             and a final d (channels): "bshd", "bhsd", "thd"; or one for q and one for k. Without it
             every call must say it: nothing in an array tells tokens from heads.
@@ -55,8 +56,9 @@ class Rope(Caller):
         attention_factor: multiplies cos and sin; the scaling's own, if not given.
         original_max_position_embeddings: of yarn, longrope, llama3.
         max_position_embeddings: of dynamic, and of longrope without factor.
-        seq_len: tokens of the sequence when attention runs; required by dynamic and longrope, whose
-            frequencies depend on it: see valid_below.
+        seq_len: tokens of the sequence when attention runs; required by dynamic, dynamic_steps and
+            longrope, whose frequencies depend on it: see valid_from and valid_below. Without effect
+            on the others.
         beta_fast, beta_slow, mscale, mscale_all_dim, yarn_no_truncate: of yarn.
         low_freq_factor, high_freq_factor: of llama3.
         short_factor, long_factor: of longrope; one number per pair.
@@ -131,17 +133,19 @@ class Rope(Caller):
         state["_cpu"] = self._context(-1)
         info = ffi.new("rope_info*")
         info.struct_size = ffi.sizeof("rope_info")
-        factors, reach = [], []
+        factors, reach, begin = [], [], []
         for i in range(len(kept)):
             check(lib.rope_context_info(self._cpu, i, info))
             factors.append(float(info.attention_factor))
             reach.append(int(info.valid_below))
+            begin.append(int(info.valid_from))
             if i == 0:
                 for name in ("head_dim", "rotary_dim", "rotary_offset", "pairs", "axes", "freq_sets"):
                     state[name] = int(getattr(info, name))
                 state["softmax_factor"] = float(info.softmax_factor)
         state["attention_factors"] = tuple(factors)
         state["attention_factor"] = factors[0]
+        state["valid_from"] = max(begin)
         state["valid_below"] = min(reach) if min(reach) < 2**63 - 1 else None
         state["_dims"] = (self.head_dim, self.rotary_dim)
 
@@ -151,7 +155,8 @@ class Rope(Caller):
             "copy"
         )
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name} of a Rope cannot be deleted: it is immutable")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Rope):
@@ -246,13 +251,14 @@ class Rope(Caller):
         """
         struct, keep = _core.to_struct(self.config)
         out = ffi.new("int64_t*")
-        check(lib.rope_config_next_change(struct, seq_len, out))
+        check(lib.rope_config_next_change(struct, _core.integer(seq_len, "seq_len", 0), out))
         del keep
         return None if out[0] == 2**63 - 1 else int(out[0])
 
     def inv_freq_of(self, freq_set: int) -> list[float]:
         """Radians per position of every pair, of one frequency set."""
         out = ffi.new("double[]", self.pairs)
+        freq_set = _core.integer(freq_set, "freq_set", 0, self.freq_sets - 1)
         check(lib.rope_context_inv_freq(self._cpu, freq_set, out, self.pairs))
         return list(out)
 
@@ -324,20 +330,22 @@ class Rope(Caller):
             q, k: arrays of float32, float16 or bfloat16 with axes as layout says. Any strides, but
                 channels adjacent. Either may be None. channels: head_dim, or rotary_dim for the
                 span alone.
-            positions: an int p, token i of every sequence being at p + i; or int32, int64 or
-                float32 [tokens], [batch, tokens], [axes, batch, tokens].
+            positions: an int p, token i of every sequence being at p + i (operation "shift": every
+                token moves by p); a list or range of ints; or int32, int64 or float32 [tokens],
+                [batch, tokens], [axes, batch, tokens].
             layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless
                 the Rope has one.
             out: (q_out, k_out), each an array like its input, which may be the input itself.
             operation: "forward" a R(p) x; "backward" a R(-p) x, the gradient; "inverse"
-                1/a R(-p) x, which undoes forward; "shift" R(p) x, which moves rotated keys.
-                a: attention_factor.
+                1/a R(-p) x, which undoes forward; "shift" R(p) x, which moves rotated keys by the
+                distances p. a: attention_factor.
             offsets: int32 or int64 [sequences], instead of positions: the position of the first
-                token of each sequence.
+                token of each sequence (operation "shift": the distance of all its tokens).
             cu_seqlens: int32 [sequences + 1], with "thd": the first token of each packed sequence,
                 and the number of tokens.
             freq_sets: int32 [sequences]; see Rope.sets.
             positions_layout: what the axes of positions are, if not "t", "bt" or "abt": "bta", ...
+                An axis that is missing is shared.
             cos_sin, cos_sin_format: rows of cos and sin instead of positions, as cos_sin() makes
                 them: (cos, sin) for "split", "full_halves", "full_interleaved", else one array.
             pool: threads for a long call.
@@ -390,7 +398,7 @@ class Rope(Caller):
         q_out: Any = None
         k_out: Any = None
         if out is not None:
-            q_out, k_out = out
+            q_out, k_out = _pair(out)
             announce = _arrays.announcer(q_out, k_out)
             if announce is not None:
                 announce()
@@ -517,11 +525,13 @@ class Rope(Caller):
             step = rope.bind(q, k, positions)      # q, k, positions are kept and may change content
             for ...: step()
 
-        The call costs one crossing. With an int as positions, step(p) rotates by p. CUDA: the
-        stream is the one that was current here. Raises what apply_qk raises; torch tensors that
-        require gradients are refused here and in every step.
+        The call costs one crossing. With an int as positions, step(p) rotates by p, and so does
+        step() from then on. It goes by the memory that the arrays have now: torch tensors that are
+        given other memory later (x.data = .., set_, resize_), or that require gradients, are refused
+        in every step. CUDA: the stream is the one that was current here. Not traceable by
+        torch.compile. Raises what apply_qk raises.
         """
-        q_out, k_out = out if out is not None else (None, None)
+        q_out, k_out = _pair(out) if out is not None else (None, None)
         bound: Bound = self._run(
             q, k, q_out, k_out, positions, layout, operation, offsets, cu_seqlens, freq_sets,
             positions_layout, None, None, pool, bind=True,
@@ -574,6 +584,12 @@ class Rope(Caller):
 
                 return _jax.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
         return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
+
+
+def _pair(out: Any) -> tuple[Any, Any]:
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        raise TypeError(f"out is a {type(out).__qualname__}, and must be a pair (q_out, k_out)")
+    return out[0], out[1]
 
 
 def _short(value: Any) -> str:

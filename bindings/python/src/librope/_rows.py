@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from . import _arrays
 from ._call import as_positions
-from ._core import COS_SIN_FORMATS, DTYPES, check, number
+from ._core import COS_SIN_FORMATS, DTYPES, check, integer, number
 from ._ffi import ffi, lib
 from ._prepare import Key, read_positions
 
@@ -55,6 +55,8 @@ def fill(
     rope: Any, positions: Any, format: str, dtype: Any, out: Any, positions_layout: str | None,
     batch: int | None, tokens: int | None,
 ) -> Any:  # fmt: skip
+    if batch is not None:
+        batch = integer(batch, "batch", 0)
     number_of_format = number(COS_SIN_FORMATS, format, "format")
     two = format in TWO_ARRAYS
     positions = as_positions(positions)
@@ -63,6 +65,7 @@ def fill(
     if type(positions) is int:
         if tokens is None:
             raise ValueError("tokens= is required with an int as positions")
+        tokens = integer(tokens, "tokens", 0)
         p.kind, p.offset = lib.ROPE_POSITIONS_OFFSET, positions
         form = shape_of_rows((tokens,), "t", rope, format, batch, None)
     else:

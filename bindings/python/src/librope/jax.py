@@ -24,17 +24,19 @@ from jax.interpreters import ad, batching, mlir
 from ._call import as_positions, layout_of
 from ._core import _TABLES, COS_SIN_FORMATS, OPERATIONS, number, to_struct
 from ._ffi import ffi, lib
-from ._prepare import axes_of, guess_positions
+from ._prepare import axes_of, guess_positions, say_sizes
 from ._rope import Rope
 from ._rows import TWO_ARRAYS, shape_of_rows
 from ._types import Layout
 
 _DTYPES = ("float32", "float16", "bfloat16")
+_POSITIONS = ("int32", "int64", "float32")
 _INT32 = np.iinfo(np.int32)
 
 
 @functools.cache
-def _register() -> None:
+def register() -> None:
+    """Makes the custom calls known to JAX: calls do it, loaded exports need it."""
     for name, address in (
         ("librope_apply", lib.xla_apply()),
         ("librope_cos_sin", lib.xla_cos_sin()),
@@ -210,11 +212,15 @@ ad.primitive_transposes[_apply] = _transpose
 # -- positions --------------------------------------------------------------------------------------
 
 
+def _wrong_dtype(x: Any) -> TypeError:
+    return TypeError(f"positions has dtype {x.dtype.name}, and must be int32, int64 or float32")
+
+
 def _integers(values: Any) -> tuple[Any, str]:
     """An array of a host's integers without loss, and "w" if it is one of pairs of words."""
     values = np.asarray(values)
-    if values.dtype.name not in ("int32", "int64", "float32"):  # JAX would narrow float64
-        raise TypeError(f"positions has dtype {values.dtype.name}: int32, int64 or float32")
+    if values.dtype.name not in _POSITIONS:  # JAX would narrow float64
+        raise _wrong_dtype(values)
     if values.dtype != np.int64 or jax.config.jax_enable_x64:
         return jnp.asarray(values), ""
     if values.size == 0 or (values.min() >= _INT32.min and values.max() <= _INT32.max):
@@ -254,9 +260,13 @@ def _same_variation(arrays: list[Any]) -> list[Any]:
 
 def _positions_of(
     rope: Rope, positions: Any, offsets: Any, sizes: dict[str, int], batched: bool,
-    positions_layout: str | None,
+    positions_layout: str | None, each: str,
 ) -> tuple[Any, str]:  # fmt: skip
-    """The array of positions, and what its axes are."""
+    """The array of positions, and what its axes are.
+
+    each: what one number per sequence is. "o": the position of its first token. "b": the distance of
+    all its tokens.
+    """
     if offsets is not None:
         if positions is not None:
             raise ValueError("positions and offsets: exactly one of them says where tokens are")
@@ -266,29 +276,42 @@ def _positions_of(
         shape = where.shape[:-1] if wide else where.shape
         if shape != (sizes["b"],):
             raise ValueError(f"offsets has shape {shape}, and must be ({sizes['b']},)")
-        return where, "o" + wide
+        return where, each + wide
     if _on_host(positions):
         positions = as_positions(positions)
         if isinstance(positions, int):
             where, wide = _integers(np.full((sizes["b"],), positions, np.int64))
-            return where, "o" + wide
+            return where, each + wide
         where, wide = _integers(positions)
     else:
         where, wide = positions, ""
-    if where.dtype.name not in ("int32", "int64", "float32"):
-        raise TypeError(f"positions has dtype {where.dtype.name}: int32, int64 or float32")
+    if where.dtype.name not in _POSITIONS:
+        raise _wrong_dtype(where)
     shape = where.shape[:-1] if wide else where.shape
     if shape == () and where.dtype.name != "float32":  # a traced index: every sequence is there
-        return jnp.broadcast_to(where, (sizes["b"],)), "o"
+        return jnp.broadcast_to(where, (sizes["b"],)), each
     order = positions_layout or guess_positions(len(shape), batched, rope.axes)
     want = {"a": rope.axes, **sizes}
-    if len(order) != len(shape) or set(order) - set(want) or any(
-        n != want[c] and not (c == "b" and n == 1) for c, n in zip(order, shape)
-    ):  # fmt: skip
-        raise ValueError(f"positions has shape {shape}, and the call {want}")
-    if "t" not in order and sizes["t"] != 1:
+    if len(order) != len(shape) or set(order) - set(want):
+        raise ValueError(f"positions has shape {shape}, which is not positions_layout {order!r}")
+    if any(n != want[c] and not (c == "b" and n == 1) for c, n in zip(order, shape)):
+        raise ValueError(f"positions has shape {shape}, and must have {say_sizes(order, want)}")
+    if "t" not in order and sizes["t"] != 1 and positions_layout is None:
         raise ValueError(f"positions has shape {shape}: which token is at which?")
     return where, order + wide
+
+
+def _check_reach(rope: Rope, positions: Any, tokens: int) -> None:
+    """Refuses positions beyond valid_below where they are known; traced ones are XLA's error."""
+    if rope.valid_below is None or isinstance(positions, jax.core.Tracer):
+        return
+    values = np.asarray(positions if isinstance(positions, jax.Array) else as_positions(positions))
+    last = values.max(initial=-1) + max(tokens, 1) - 1 if values.size else -1
+    if last >= rope.valid_below - 1:
+        raise ValueError(
+            f"positions: position {last} must be below {rope.valid_below - 1}, because in a sequence "
+            f"of {rope.valid_below} tokens the scaling has other frequencies than for seq_len"
+        )
 
 
 # -- what users call --------------------------------------------------------------------------------
@@ -312,10 +335,10 @@ def apply_qk(
 ) -> tuple[Any, Any]:
     """Rope.apply_qk of JAX arrays: new arrays, under jit, vmap, jvp and grad as well.
 
-    positions: an int, or int32, int64 or float32 arrays, traced or not. Derivatives are those by q
+    positions: an int (with "shift" the distance of every token), or int32, int64 or float32 arrays, traced or not. Derivatives are those by q
     and k; by float32 positions there are none: NotImplementedError.
     """
-    _register()
+    register()
     _one_set(rope)
     number(OPERATIONS, operation, "operation")
     layout = layout_of(rope, layout, q, k)
@@ -334,12 +357,18 @@ def apply_qk(
             raise ValueError(f"{name} has {x.shape[-1]} channels per head, not {rope.head_dim}")
         here = {"b": 1 if b is None else x.shape[b], "t": x.shape[s]}
         if sizes and here != sizes:
-            raise ValueError(f"q and k differ in batch rows or tokens: {sizes}, {here}")
+            raise ValueError(
+                f"q has {say_sizes('bt', sizes)}, and k {say_sizes('bt', here)} (see layout=)"
+            )
         sizes = here
         layouts.append(text)
     where, order = _positions_of(
-        rope, positions, offsets, sizes, "b" in layouts[0], positions_layout
-    )
+        rope, positions, offsets, sizes, "b" in layouts[0], positions_layout,
+        "b" if operation == "shift" else "o",
+    )  # fmt: skip
+    if operation != "shift":
+        known = positions if offsets is None else offsets
+        _check_reach(rope, known, sizes["t"] if order[:1] == "o" else 1)
     call = _Call(rope.spec, tuple(layouts), order, operation)
     out = _apply.bind(*_same_variation([*(x for _, x in named), where]), call=call)
     return (None if q is None else out[0], None if k is None else out[-1])
@@ -349,17 +378,22 @@ def cos_sin(
     rope: Rope, positions: Any, format: str, dtype: str, positions_layout: str | None
 ) -> Any:
     """Rope.cos_sin of a JAX array of positions: new arrays, under jit and vmap as well."""
-    _register()
+    register()
     _one_set(rope)
     number(COS_SIN_FORMATS, format, "format")
-    if positions.dtype.name not in ("int32", "int64", "float32"):
-        raise TypeError(f"positions has dtype {positions.dtype.name}: int32, int64 or float32")
+    if positions.dtype.name not in _POSITIONS:
+        raise _wrong_dtype(positions)
     form = shape_of_rows(positions.shape, positions_layout, rope, format, None, None)
     want = {"a": rope.axes, "b": form.batch, "t": form.tokens}
-    if len(form.layout) != positions.ndim or any(
-        n != want.get(c) for c, n in zip(form.layout, positions.shape)
-    ):
-        raise ValueError(f"positions has shape {positions.shape}, and the call {want}")
+    if len(form.layout) != positions.ndim or set(form.layout) - set(want):
+        raise ValueError(
+            f"positions has shape {positions.shape}, which is not positions_layout {form.layout!r}"
+        )
+    if any(n != want[c] for c, n in zip(form.layout, positions.shape)):
+        raise ValueError(
+            f"positions has shape {positions.shape}, and must have {say_sizes(form.layout, want)}"
+        )
+    _check_reach(rope, positions, 1)
     rows = _Rows(
         rope.spec, "bsd" if len(form.out) == 3 else "sd", form.out, form.layout, format, dtype
     )

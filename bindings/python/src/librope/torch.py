@@ -7,6 +7,7 @@ exported, traced and transformed code goes through the operators of _operators.p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,8 +31,8 @@ from ._operators import (
 )
 from ._operators import apply as _apply
 from ._operators import apply_rows as _apply_rows
-from ._prepare import axes_of
-from ._call import as_positions, layout_of
+from ._prepare import SHIFT_OF_PACKED
+from ._call import as_positions, ints, layout_of
 from ._rope import Rope
 from ._types import Layout
 
@@ -76,6 +77,46 @@ def before_write(*tensors: Any) -> None:
             _refuse_write(x)
             if not x.is_inference():
                 torch.autograd.graph.increment_version(x)
+
+
+def _announce_each(tensors: list[Tensor]) -> None:
+    for x in tensors:
+        torch.autograd.graph.increment_version(x)
+
+
+_announce: Callable[[list[Tensor]], None] = torch.autograd.graph.increment_version
+try:
+    _announce([])
+except (TypeError, AttributeError):  # a torch that takes one at a time
+    _announce = _announce_each
+
+
+def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[], None]:
+    """What a bound call does before each step: refuses memory that is no longer the tensor's and
+    writes that autograd would not see, and announces the others.
+
+    It keeps the storages, so that no other can have got their addresses.
+    """
+    refuse_writes(*written)
+    addresses = [x.data_ptr for _, x in named]
+    bound = [address() for address in addresses]
+    kept = [(name, x.untyped_storage()) for name, x in named]
+    announced = [x for x in written if not x.is_inference()]
+
+    def before() -> None:
+        now = [address() for address in addresses]
+        if now != bound:
+            name = next(n for (n, _), a, b in zip(kept, now, bound, strict=True) if a != b)
+            raise ValueError(f"{name} has other memory than it had in bind(): bind again")
+        if _forward_ad._current_level >= 0:
+            refuse_writes(*written)
+        elif _is_grad_enabled():
+            for x in written:
+                if x.requires_grad:
+                    _refuse_write(x)
+        _announce(announced)
+
+    return before
 
 
 def refuse_writes(*tensors: Tensor) -> None:
@@ -303,6 +344,8 @@ def _all_tensors(q: Any, k: Any) -> list[Tensor]:
                 f"{name} is a {type(x).__module__}.{type(x).__qualname__} beside a torch tensor: a "
                 "gradient or torch.compile needs both to be tensors"
             )
+        if x is not None and x.layout is not torch.strided:
+            raise _arrays.not_strided(x, name)
     return tensors
 
 
@@ -314,48 +357,65 @@ def _arguments(
     if positions is not None and offsets is not None:
         raise ValueError("positions and offsets: exactly one of them says where tokens are")
     text = _text_of(layout_of(rope, layout, q, k), q, k)
+    x = q if q is not None else k
+    letters = text.partition(",")[0]
+    batch = x.shape[letters.index("b")] if "b" in letters else 1
     where: Any = offsets
     offset: Any = 0
     if offsets is None:
         if isinstance(positions, Tensor):
             where = positions
             if where.dim() == 0 and not where.is_floating_point():
-                x = q if q is not None else k  # the same for every sequence, without a look at it
-                batch = axes_of(text.partition(",")[0])[0]
-                where = where.reshape(1).expand(1 if batch is None else x.shape[batch]).contiguous()
-                offsets = where
-        elif isinstance(positions, (int, torch.SymInt)):
+                if where.is_cpu:  # one number may lie on the host, as elsewhere in torch
+                    where = where.to(x.device)
+                # The same for every sequence, without a look at it.
+                offsets = where = where.reshape(1).expand(batch).contiguous()
+        elif type(positions) in (int, torch.SymInt):
             offset, where = positions, None
+            if not _is_compiling():
+                offset = as_positions(offset)
         else:
-            where = _tensor_of(positions, "positions")
+            where = _tensor_of(positions, "positions", x)
             if isinstance(where, int):
                 offset, where = where, None
     elif not isinstance(offsets, Tensor):
-        where = _tensor_of(offsets, "offsets")
+        where = _tensor_of(offsets, "offsets", x)
+    if operation == "shift" and (where is None or offsets is not None):
+        # A distance per sequence, which its transpose ("backward") would take for a first position.
+        if cu_seqlens is not None and offsets is not None:
+            raise ValueError(SHIFT_OF_PACKED)
+        if where is None:
+            where = torch.full((batch,), offset, dtype=torch.int64, device=x.device)
+        elif tuple(where.shape) != (batch,):
+            raise ValueError(
+                f"offsets has shape {tuple(where.shape)}, and there are {batch} sequences"
+            )
+        offset, offsets, positions_layout = 0, None, "b"
     if isinstance(where, Tensor) and where.requires_grad and _is_grad_enabled():
         raise NotImplementedError("librope has no gradient with respect to positions: detach them")
     return (
         where, offset, rope.spec, text, number(OPERATIONS, operation, "operation"),
         offsets is not None, positions_layout or "",
-        None if cu_seqlens is None else _tensor_of(cu_seqlens, "cu_seqlens"),
-        None if freq_sets is None else _tensor_of(freq_sets, "freq_sets"),
+        None if cu_seqlens is None else _tensor_of(cu_seqlens, "cu_seqlens", x),
+        None if freq_sets is None else _tensor_of(freq_sets, "freq_sets", x),
     )  # fmt: skip
 
 
-def _tensor_of(values: Any, name: str) -> Any:
-    """A tensor of what the other calls take, too: lists, ranges, NumPy arrays; or an int."""
+def _tensor_of(values: Any, name: str, x: Tensor) -> Any:
+    """A tensor of what the other calls take, too: lists, ranges, NumPy arrays; or an int.
+
+    x: the tensor that it stands beside, which may have no memory."""
     if isinstance(values, Tensor):
         return values
+    device = "meta" if x.is_meta else "cpu"
     if isinstance(values, (list, tuple, range)):
-        if not all(isinstance(v, int) for v in values):
-            raise TypeError(f"{name} as a list must hold ints; nested ones need an array")
-        return torch.tensor(list(values), dtype=torch.int64)
+        return torch.tensor(ints(values, name), dtype=torch.int64, device=device)
     values = as_positions(values)
     if isinstance(values, int):
         return values
     if not _arrays.framework(values) == "numpy":
         _arrays.read(values, name)  # raises for what is no array
-    return torch.as_tensor(values)
+    return torch.as_tensor(values, device=device)
 
 
 def apply_qk(
