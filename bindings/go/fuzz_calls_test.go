@@ -118,7 +118,7 @@ func packed[Q, K rope.Element](s *source, q operand[Q], k *operand[K]) {
 	if !same || q.tensor.Layout != rope.LayoutStrided || !s.oneIn(2) {
 		return
 	}
-	heads := max(1, q.tensor.Heads/2)
+	heads := max(1, min(q.tensor.Heads/2, 1<<20)) // products of hostile numbers wrap
 	k.offset = min(len(shared.inside), heads*max(0, min(4096, q.tensor.Strides.Head)))
 	k.region = shared
 	k.tensor = rope.Strided(shared.inside[k.offset:], heads, q.tensor.Strides)

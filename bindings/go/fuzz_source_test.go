@@ -172,6 +172,9 @@ func (s *source) axes(c *rope.Config, pairs int) {
 		c.MRopeSection[i], rest = n, rest-n
 	}
 	c.MRopeInterleaved = c.Axes <= 3 && s.oneIn(2)
+	if s.oneIn(8) {
+		c.Axes = 5 + s.below(4) // more than sections can describe
+	}
 }
 
 // spoil changes one field.

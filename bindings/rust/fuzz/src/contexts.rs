@@ -102,10 +102,13 @@ fn config(random: &mut Random) -> Config {
         config = config.with_seq_len(length(random));
     }
     if pairing == Pairing::HalvesPerAxis || random.one_in(3) {
-        // Sections that add up to the pairs, for up to 6 axes; the library takes 4.
+        // Sections that add up to the pairs, for up to 6 axes; the library takes 4, and must not take
+        // more because those beyond are 0.
         let axes = 1 + random.below(6);
-        let mut sections = vec![pairs / axes; axes];
-        sections[0] += pairs % axes;
+        let used = if random.one_in(2) { axes.min(4) } else { axes };
+        let mut sections = vec![0; axes];
+        sections[..used].fill(pairs / used);
+        sections[0] += pairs % used;
         if random.one_in(8) {
             sections[axes - 1] = random.size(pairs);
         }
