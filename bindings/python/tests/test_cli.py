@@ -47,6 +47,12 @@ PHI = {
 }  # fmt: skip
 
 
+QWEN1 = {
+    "model_type": "qwen", "hidden_size": 128, "num_attention_heads": 2, "kv_channels": 64,
+    "num_hidden_layers": 2, "seq_length": 32, "rotary_emb_base": 10000, "use_dynamic_ntk": True,
+}  # fmt: skip
+
+
 @pytest.fixture
 def config(tmp_path):
     path = tmp_path / "config.json"
@@ -290,7 +296,7 @@ def test_missing_choices_are_told_in_options(capsys, tmp_path, q):
     files = (tmp_path / "q.npy", tmp_path / "r.npy")
     path = tmp_path / "config.json"
     for config, says in (
-        (PHI, "--seq-len"), (GEMMA, "--layer-type"),
+        (PHI, "--seq-len"), (QWEN1, "--seq-len"), (GEMMA, "--layer-type"),
         ({"rope_type": "default", "rope_theta": 1e4, "head_dim": 64}, "--pairing"),
     ):  # fmt: skip
         path.write_text(json.dumps(config))

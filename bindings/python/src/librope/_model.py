@@ -130,7 +130,7 @@ class Model:
         config = {**self.config(layer_type), **changes}
         if seq_len is not None:
             seq_len = integer(seq_len, "seq_len", 0)
-        if config.get("scaling") in _DEPEND_ON_LENGTH and config.get("inv_freq") is None:
+        if config.get("scaling") in DEPEND_ON_LENGTH and config.get("inv_freq") is None:
             if seq_len is None:
                 raise ValueError(
                     f"seq_len= is required: the frequencies of {config['scaling']} depend on how "
@@ -164,4 +164,5 @@ class Model:
         return f"the model_type {name!r}" if name else "a config without model_type"
 
 
-_DEPEND_ON_LENGTH = ("dynamic", "dynamic_steps", "longrope")
+# Scalings with other frequencies in longer sequences.
+DEPEND_ON_LENGTH = ("dynamic", "dynamic_steps", "longrope")

@@ -105,6 +105,8 @@ def kind_of(model: Any, arguments: Any) -> str:
 
 def fields_of(model: Any, kind: str, arguments: Any) -> dict[str, Any]:
     """The configuration of one kind of layer with the options; ValueError if something is missing."""
+    from .._model import DEPEND_ON_LENGTH
+
     config: dict[str, Any] = dict(model.config(kind))
     for name in ("pairing", "head_dim", "seq_len"):
         value = getattr(arguments, name, None)
@@ -112,7 +114,7 @@ def fields_of(model: Any, kind: str, arguments: Any) -> dict[str, Any]:
             config[name] = value
     if config.get("scaling") == "nope":
         return config
-    if config.get("scaling") in ("dynamic", "longrope") and not config.get("seq_len"):
+    if config.get("scaling") in DEPEND_ON_LENGTH and not config.get("seq_len"):
         raise ValueError(f"{config['scaling']} turns by other frequencies in longer sequences: say --seq-len")
     if not config.get("pairing"):
         raise ValueError("the config does not tell which channels form a pair: say --pairing halves "

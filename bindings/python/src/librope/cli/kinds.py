@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from .. import Model, Rope
-from .._model import config_text
+from .._model import DEPEND_ON_LENGTH, config_text
 
-NEEDS_LENGTH = ("dynamic", "longrope")
 # What config.json calls the longest sequence.
 _LONGEST = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length", "n_positions", "n_ctx")
 _TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -84,12 +83,12 @@ def read(config: Any, seq_len: int | None = None, **given: Any) -> list[Kind]:
         text = name not in ("vision", "audio")
         longest = _longest(parts) if text else None
         original = fields.get("original_max_position_embeddings")
-        if fields.get("scaling") == "dynamic":
+        if fields.get("scaling") in ("dynamic", "dynamic_steps"):
             original = fields.get("max_position_embeddings")
-        if fields.get("scaling") in NEEDS_LENGTH:
+        if fields.get("scaling") in DEPEND_ON_LENGTH:
             fields["seq_len"] = seq_len or original or (longest[1] if longest else None)
         needed = ["head_dim", "pairing"]
-        if fields.get("scaling") in NEEDS_LENGTH:
+        if fields.get("scaling") in DEPEND_ON_LENGTH:
             needed.append("seq_len")
         missing = [] if fields.get("scaling") == "nope" else [n for n in needed if not fields.get(n)]
         found.append(Kind(name, mine, fields, missing, longest, original))
@@ -134,7 +133,7 @@ def endless(rope: Rope) -> Rope:
     For looking at what happens beyond it, and at what those did who did not know it.
     """
     config = rope.config
-    if config.get("scaling") not in NEEDS_LENGTH:
+    if config.get("scaling") not in DEPEND_ON_LENGTH:
         return rope
     kept = ("head_dim", "pairing", "rotary_dim", "rotary_offset", "axes", "mrope_section",
             "mrope_interleaved", "pair_axis", "angle", "rounding")  # fmt: skip

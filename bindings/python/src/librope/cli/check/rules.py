@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import Rope
+from ..._model import DEPEND_ON_LENGTH
 
 # rope_theta and factor as published models have them.
 THETAS = (1e4, 2.5e4, 4e4, 5e4, 1e5, 1.5e5, 1.6e5, 2.5e5, 3e5, 5e5, 6e5, 8e5, 1e6, 1.5e6, 2e6, 4e6, 5e6,
@@ -65,7 +66,7 @@ def scalings(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     if own == "yarn":
         yield ("YaRN's range rounded otherwise (truncate)",
                {**config, "yarn_no_truncate": 1 - config.get("yarn_no_truncate", 0)})  # fmt: skip
-    if own == "dynamic":
+    if own in ("dynamic", "dynamic_steps"):
         short = config.get("max_position_embeddings") or 0
         for n in (short, 2 * short, 4 * short):
             yield f"frequencies for a length of {n}", {**config, "seq_len": n}
@@ -165,7 +166,7 @@ def layer_kinds(model: Any, chosen: dict[str, Any], seq_len: int | None) -> dict
         config = model.config(name)
         if config.get("scaling") in ("nope", None) and not config.get("theta"):
             continue
-        if seq_len is not None and config.get("scaling") in ("dynamic", "longrope"):
+        if seq_len is not None and config.get("scaling") in DEPEND_ON_LENGTH:
             config["seq_len"] = seq_len
         different = ("theta", "scaling", "factor", "rotary_dim", "rotary_offset", "inv_freq")
         if any(config.get(k) != chosen.get(k) for k in different):
