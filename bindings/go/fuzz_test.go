@@ -251,7 +251,7 @@ func (f *fuzzer) ask(t *testing.T, s *source, c *rope.Context) {
 	info, err := c.Info(set)
 	f.judge(t, err)
 	frequencies, err2 := c.InvFreq(set)
-	if f.judge(t, err2); err == nil && (err2 != nil || len(frequencies) != info.Pairs || info.ValidBelow < 1 || info.ValidFrom >= info.ValidBelow) {
+	if f.judge(t, err2); err == nil && (err2 != nil || len(frequencies) != info.Pairs || info.ValidBelow < 1 || info.ValidFrom > info.ValidBelow) {
 		t.Fatal(info, len(frequencies), err2)
 	}
 }
