@@ -231,10 +231,11 @@ func newRows[T rope.Element](s *source, z sizes, write bool) (*rope.CosSin, []gu
 		length = max(0, length+pick(s, -1, 1, -length))
 	}
 	a, b := fence(s, length, element[T](s)), fence(s, length, element[T](s))
-	if write {
+	told := s.number(stride)
+	if apart := max(width, told); write && apart <= length+width { // as many rows as fit, as the call sees them
 		for _, r := range []*region[T]{a, b} {
-			for i := 0; i < n && i*max(width, stride)+width <= length; i++ {
-				r.allow(i*max(width, stride), width)
+			for at := 0; at+width <= length; at += apart {
+				r.allow(at, width)
 			}
 		}
 	}
@@ -247,7 +248,7 @@ func newRows[T rope.Element](s *source, z sizes, write bool) (*rope.CosSin, []gu
 		func() *rope.CosSin { return rope.Complex(a.inside) },
 		func() *rope.CosSin { return rope.Sinusoidal(a.inside) },
 	}[format]()
-	rows.Stride, rows.Shared = s.number(stride), shared
+	rows.Stride, rows.Shared = told, shared
 	return rows, []guarded{a, b}
 }
 

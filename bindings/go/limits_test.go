@@ -2,6 +2,7 @@ package rope
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -166,5 +167,21 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 		if (err == nil) != good || err != nil && !errors.Is(err, ErrUnsupported) {
 			t.Errorf("%d: %v", loaded, err)
 		}
+	}
+}
+
+// The race detector is told of what C reads: here of nothing, for any number of batch rows.
+func TestCallsWithoutTokensEndAtOnce(t *testing.T) {
+	c, err := New(Config{HeadDim: 4, Theta: 10000, Pairing: Halves})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	step := Step{Batch: math.MaxInt, Positions: StridedIDs([]int64{7}, 0, 0, 0)}
+	if err := ApplyQK(c, Strided([]float32{}, 1, Strides{}), Tensor[float32]{}, step); err != nil {
+		t.Fatal(err)
+	}
+	if err := FillCosSin(c, step, Packed([]float32{})); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -11,6 +11,9 @@ import "unsafe"
 // tellRace reports the arrays of a step; rows is a call that writes its rows.
 func (step *Step) tellRace(c *contextState, writes bool) {
 	batch, tokens := step.Batch, step.Tokens
+	if batch == 0 || tokens == 0 { // nothing is read, though the other number may be huge
+		return
+	}
 	if p := &step.Positions; p.ids != nil {
 		size := uint64(4)
 		if p.typ == 8 {
