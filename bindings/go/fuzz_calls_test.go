@@ -232,9 +232,9 @@ func newRows[T rope.Element](s *source, z sizes, write bool) (*rope.CosSin, []gu
 	}
 	a, b := fence(s, length, element[T](s)), fence(s, length, element[T](s))
 	told := s.number(stride)
-	if apart := max(width, told); write && apart <= length+width { // as many rows as fit, as the call sees them
+	if write { // as many rows as fit, as the call sees them; a hostile stride wraps
 		for _, r := range []*region[T]{a, b} {
-			for at := 0; at+width <= length; at += apart {
+			for at := 0; at >= 0 && at <= length-width; at += max(width, told) {
 				r.allow(at, width)
 			}
 		}
