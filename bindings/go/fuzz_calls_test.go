@@ -264,6 +264,18 @@ func newSizes(s *source, c *rope.Context) sizes {
 	return z
 }
 
+// of are the sizes that a call with the step sees: another number may be as good. What no memory here
+// can hold is refused, and stays as it was.
+func (z sizes) of(step rope.Step) sizes {
+	if step.Batch >= 0 && step.Batch < 1<<10 {
+		z.batch = step.Batch
+	}
+	if step.Tokens >= 0 && step.Tokens < 1<<10 {
+		z.tokens = step.Tokens
+	}
+	return z
+}
+
 func call[Q, K rope.Element](f *fuzzer, t *testing.T, s *source, c *rope.Context) {
 	z := newSizes(s, c)
 	step, memory := newStep(s, z)
@@ -281,6 +293,7 @@ func call[Q, K rope.Element](f *fuzzer, t *testing.T, s *source, c *rope.Context
 	}
 	q, k := newOperand[Q](s, z), newOperand[K](s, z)
 	packed(s, q, &k)
+	z = z.of(step)
 	memory = append(memory, q.region, k.region)
 	if s.oneIn(2) {
 		q.allow(z, false)
