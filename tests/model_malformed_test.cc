@@ -176,6 +176,7 @@ TEST(ModelMalformed, MisspeltAtTheTopLevel) {
   ExpectRefused(with(R"("ropeTheta": 1e6)"), {"spelt rope_theta"});
   ExpectRefused(with(R"("rope-theta": 1e6)"), {"spelt rope_theta"});
   ExpectRefused(with(R"("head_dims": 32)"), {"spelt head_dim"});
+  ExpectRefused(with(R"("headDim": 32)"), {"spelt head_dim"});
   ExpectRefused(with(R"("partial_rotary_facter": 0.5)"), {"spelt partial_rotary_factor"});
   ExpectRefused(with(R"("rope_scalling": {"rope_type": "linear", "factor": 8})"),
                 {"spelt rope_scaling"});

@@ -409,7 +409,7 @@ TEST(Pool, ThreadsBlockSignals) {
 TEST(Pool, ThreadsTakeTheFaultsThatTheyRaise) {
   ExpectChildEnds([] {
     static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    constexpr size_t kPages = 64;
+    constexpr size_t kPages = 2;
     static char* const memory = static_cast<char*>(mmap(nullptr, kPages * page, PROT_NONE,
                                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     struct sigaction repair = {};
@@ -419,9 +419,13 @@ TEST(Pool, ThreadsTakeTheFaultsThatTheyRaise) {
       if (at >= kPages || mprotect(memory + at * page, page, PROT_READ | PROT_WRITE) != 0) _exit(2);
     };
     if (sigaction(SIGSEGV, &repair, nullptr) != 0) _exit(3);
-    const Pool pool = MakePool(4);
+    const Pool pool = MakePool(2);
     const rope_runner* runner = rope_pool_runner(pool.get());
-    const auto write = [](void*, uint32_t i) { static_cast<volatile char*>(memory)[i * page] = 1; };
+    static std::atomic<int> arrived{0};
+    const auto write = [](void*, uint32_t i) {
+      for (++arrived; arrived < 2;) std::this_thread::yield();  // each thread has one
+      static_cast<volatile char*>(memory)[i * page] = 1;
+    };
     std::_Exit(runner->parallel_for(runner->pool, write, nullptr, kPages));
   });
 }
