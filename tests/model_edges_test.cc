@@ -21,9 +21,11 @@ TEST(ModelEdges, NumbersAbove63Bits) {
 TEST(ModelEdges, KeysThatNearlyAreOthers) {
   ExpectRefused(Llama(R"({"type": "yarn", "factor": 4, "beta_fsat": 16})"),
                 {"beta_fsat (16) must be spelt beta_fast"});  // two edits of a long key
-  EXPECT_EQ(Model(Llama(R"({"type": "linear", "factor": 4, "fctr": 2})")).Config().factor, 4);
-  // the right spelling is there as well
-  EXPECT_EQ(Model(Llama(R"({"type": "linear", "factor": 4, "factors": 2})")).Config().factor, 4);
+  // the right spelling is there as well: still a key that nobody understands
+  ExpectRefused(Llama(R"({"type": "linear", "factor": 4, "fctr": 2})"), {"rope_scaling.fctr (2)"},
+                ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(Llama(R"({"type": "linear", "factor": 4, "factors": 2})"),
+                {"rope_scaling.factors (2)", "the nearest key is factor"}, ROPE_ERROR_UNSUPPORTED);
 }
 
 // --- scaling ------------------------------------------------------------------------------------
@@ -123,13 +125,15 @@ TEST(ModelEdges, ProportionalRoundsDownToPairs) {
       32);  // 16.64 pairs
 }
 
-TEST(ModelEdges, GivenAttentionFactorWinsAndIsInertElsewhere) {
+TEST(ModelEdges, GivenAttentionFactorWinsAndIsRefusedElsewhere) {
   EXPECT_EQ(Model(Llama(R"({"type": "yarn", "factor": 4, "attention_factor": 1.5, "mscale": 1,
                             "mscale_all_dim": 0.5})"))
                 .Config()
                 .attention_factor,
             1.5);
-  EXPECT_EQ(Model(Llama(R"({"type": "linear", "factor": 4, "attention_factor": 1.5})"))
+  ExpectRefused(Llama(R"({"type": "linear", "factor": 4, "attention_factor": 1.5})"),
+                {"rope_scaling.attention_factor (1.5)"}, ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Model(Llama(R"({"type": "linear", "factor": 4, "attention_factor": 1})"))
                 .Config()
                 .attention_factor,
             0);

@@ -12,11 +12,17 @@ using Names = std::vector<std::string>;
 
 // --- precedence ---------------------------------------------------------------------------------
 
-TEST(ModelRules, LegacyDictionaryWinsIfItSaysSomething) {
+TEST(ModelRules, TwoDictionariesSayTheSame) {
   const std::string head = R"({"model_type": "llama", "head_dim": 64, "rope_parameters":
       {"rope_type": "linear", "factor": 2, "rope_theta": 1000}, "rope_scaling": )";
-  EXPECT_EQ(Model(head + R"({"type": "linear", "factor": 4}})").Config().factor, 4);
-  EXPECT_EQ(Model(head + R"({"type": "linear", "factor": 4}})").Config().theta, 10000);
+  EXPECT_EQ(Model(head + R"({"type": "linear", "factor": 2}})").Config().factor, 2);
+  EXPECT_EQ(Model(head + R"({"type": "linear", "factor": 2.0}})").Config().theta, 1000);
+  for (const char* other :
+       {R"({"type": "linear", "factor": 4}})", R"({"type": "dynamic", "factor": 2}})",
+        R"({"type": "linear"}})", R"({"type": "linear", "factor": 2, "alpha": 3}})"}) {
+    ExpectRefused(head + other, {"rope_scaling and rope_parameters must say the same"},
+                  ROPE_ERROR_UNSUPPORTED);
+  }
   EXPECT_EQ(Model(head + "{}}").Config().factor, 2);
   EXPECT_EQ(Model(head + "null}").Config().theta, 1000);
 }
@@ -25,7 +31,7 @@ TEST(ModelRules, ThetaInsideBesideDefault) {
   const auto theta = [](const std::string& rest) {
     return Model(R"({"model_type": "mixtral", "head_dim": 64)" + rest + "}").Config().theta;
   };
-  EXPECT_EQ(theta(R"(, "rope_theta": 5, "rope_parameters": {"rope_theta": 7})"), 7);
+  EXPECT_EQ(theta(R"(, "rope_theta": 7, "rope_parameters": {"rope_theta": 7.0})"), 7);
   EXPECT_EQ(theta(R"(, "rope_theta": 5, "rope_parameters": {"rope_type": "default"})"), 5);
   EXPECT_EQ(theta(R"(, "rope_theta": null)"), 1e6);
   EXPECT_EQ(theta(""), 1e6);
@@ -35,16 +41,22 @@ TEST(ModelRules, TypeAndRopeType) {
   EXPECT_EQ(Model(Llama(R"({"type": "linear", "factor": 2})")).Config().scaling,
             ROPE_SCALING_LINEAR);
   EXPECT_EQ(
-      Model(Llama(R"({"rope_type": "linear", "type": "yarn", "factor": 2})")).Config().scaling,
+      Model(Llama(R"({"rope_type": "linear", "type": "linear", "factor": 2})")).Config().scaling,
       ROPE_SCALING_LINEAR);
+  ExpectRefused(Llama(R"({"rope_type": "linear", "type": "yarn", "factor": 2})"),
+                {"rope_scaling.type (\"yarn\") must mean the same as rope_type (\"linear\")"});
   EXPECT_EQ(Model(Llama(R"({"rope_type": null, "type": "linear", "factor": 2})")).Config().scaling,
             ROPE_SCALING_LINEAR);
-  EXPECT_EQ(Model(Llama(R"({"rope_theta": 10})")).Config().scaling, ROPE_SCALING_DEFAULT);
+  EXPECT_EQ(Model(Llama(R"({"rope_theta": 10000})")).Config().scaling, ROPE_SCALING_DEFAULT);
 }
 
-TEST(ModelRules, PartialIsIgnoredByClassesThatDoNotReadIt) {
-  const std::string type = R"({"rope_type": "default", "partial_rotary_factor": 0.5})";
-  EXPECT_EQ(Model(Llama(type)).Config().rotary_dim, 0);
+// transformers turns the whole head then, and other programs half of it.
+TEST(ModelRules, PartialIsRefusedInClassesThatDoNotReadIt) {
+  ExpectRefused(Llama(R"({"rope_type": "default", "partial_rotary_factor": 0.5})"),
+                {"rope_scaling.partial_rotary_factor (0.5)"}, ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(
+      Model(Llama(R"({"rope_type": "default", "partial_rotary_factor": 1})")).Config().rotary_dim,
+      0);
   EXPECT_EQ(Model(Llama(R"({"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.5})"))
                 .Config()
                 .rotary_dim,
@@ -267,13 +279,16 @@ TEST(ModelTraps, OriginalLength) {
   const std::string beside =
       R"({"model_type": "llama", "head_dim": 4, "max_position_embeddings": 64,
       "original_max_position_embeddings": 16, "rope_scaling": )";
-  const Model longrope(beside + R"({"type": "longrope", "original_max_position_embeddings": 8,
+  const Model longrope(beside + R"({"type": "longrope", "original_max_position_embeddings": 16,
       "short_factor": [1, 1], "long_factor": [2, 2]}})");
+  ExpectRefused(beside + R"({"type": "longrope", "original_max_position_embeddings": 8,
+      "short_factor": [1, 1], "long_factor": [2, 2]}})",
+                {"rope_scaling.original_max_position_embeddings (8) must be ",
+                 "original_max_position_embeddings (16)"});
   EXPECT_EQ(longrope.Config().original_max_position_embeddings, 16);
   EXPECT_EQ(longrope.Config().max_position_embeddings, 64);
   // inert inside the dictionary
-  EXPECT_EQ(Model(Llama(R"({"type": "dynamic", "factor": 4, "max_position_embeddings": 1,
-      "original_max_position_embeddings": 2})"))
+  EXPECT_EQ(Model(Llama(R"({"type": "dynamic", "factor": 4, "max_position_embeddings": 1})"))
                 .Config()
                 .max_position_embeddings,
             8192);
@@ -381,7 +396,7 @@ TEST(ModelTraps, PartialFactorOfLatentAttention) {
                 ROPE_ERROR_UNSUPPORTED);
   const std::string v3 = R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64,
       "qk_nope_head_dim": 128, "partial_rotary_factor": 0.5, "rope_scaling": )";
-  EXPECT_EQ(Model(v3 + "null}").Config().rotary_dim, 64);  // inert
+  ExpectRefused(v3 + "null}", {"partial_rotary_factor (0.5)"}, ROPE_ERROR_UNSUPPORTED);
   ExpectRefused(v3 + R"({"type": "linear", "factor": 2}})", {"partial_rotary_factor (0.5)"},
                 ROPE_ERROR_UNSUPPORTED);
 }
@@ -450,7 +465,9 @@ TEST(ModelTraps, DictionariesThatTheClassCompletes) {
   EXPECT_EQ(Model(oss + "}").Config().theta, 150000);
   EXPECT_EQ(Model(oss + R"(, "rope_parameters": {}})").Config().scaling, ROPE_SCALING_DEFAULT);
   EXPECT_EQ(Model(oss + R"(, "rope_scaling": {}})").Config().scaling, ROPE_SCALING_YARN);
-  EXPECT_EQ(Model(R"({"model_type": "cwm", "rope_theta": 5})").Config().theta, 1e6);
+  EXPECT_EQ(Model(R"({"model_type": "cwm", "rope_theta": 1e6})").Config().theta, 1e6);
+  ExpectRefused(R"({"model_type": "cwm", "rope_theta": 5})", {"rope_theta (5)"},
+                ROPE_ERROR_UNSUPPORTED);
   for (const char* type : {"ministral3", "higgs_audio_v2"}) {
     const std::string head = std::string(R"({"model_type": ")") + type + R"(", "head_dim": 64)";
     EXPECT_NE(Model(head + "}").Config().theta, 10000) << type;

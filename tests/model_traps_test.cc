@@ -97,12 +97,15 @@ TEST(ModelTrapsWords, SuMropeAndXdrope) {
   EXPECT_NEAR(xdrope.theta, 1e4 * std::pow(1000, 128.0 / 126), 1);
 }
 
-TEST(ModelTrapsWords, PartialInsideWinsOverBeside) {
-  EXPECT_EQ(Model(R"({"model_type": "glm4_moe", "head_dim": 128, "partial_rotary_factor": 0.5,
-                      "rope_parameters": {"partial_rotary_factor": 0.25}})")
-                .Config()
-                .rotary_dim,
-            32);
+TEST(ModelTrapsWords, PartialInsideAndBesideAgree) {
+  const auto glm = [](const char* beside) {
+    return std::string(R"({"model_type": "glm4_moe", "head_dim": 128, )") + beside +
+           R"("rope_parameters": {"partial_rotary_factor": 0.25}})";
+  };
+  EXPECT_EQ(Model(glm("")).Config().rotary_dim, 32);
+  EXPECT_EQ(Model(glm(R"("partial_rotary_factor": 0.25, )")).Config().rotary_dim, 32);
+  ExpectRefused(glm(R"("partial_rotary_factor": 0.5, )"), {"partial_rotary_factor (0.5)"},
+                ROPE_ERROR_UNSUPPORTED);
 }
 
 TEST(ModelTrapsWords, RotaryDimAlone) {  // MiniMax-M2.5

@@ -57,6 +57,15 @@ inline const std::vector<Deviation>& Deviations() {
        "ever and switches the factor alone. Refused; the released file has equal ones"},
       {"class-glm4-moe", "", "refused", "(96) must divide hidden_size (4096)",
        "the class's default sizes do not divide: refused"},
+      // Texts that contradict themselves, or say what the class does not read: programs differ.
+      {"hand-default-both-thetas", "", "refused", "rope_theta (10000)",
+       "two values of theta: transformers takes the one in the dictionary; librope refuses"},
+      {"hand-default-both-dicts", "", "refused", "must say the same",
+       "rope_scaling and rope_parameters that differ: transformers takes the first; librope refuses"},
+      {"hand-default-partial-ignored", "", "refused", "partial_rotary_factor (0.5)",
+       "Llama's class ignores partial_rotary_factor, and other programs turn half of the head"},
+      {"hand-partial-both", "", "refused", "partial_rotary_factor (0.25)",
+       "two shares of the head: transformers takes the one in the dictionary; librope refuses"},
       // Sizes that librope wants from the file.
       {"class-dbrx", "", "refused", "hidden_size is missing",
        "the file leaves d_model to the class: librope wants the keys that head_dim follows from"},

@@ -23,6 +23,18 @@ int PairSpan(const rope_config& config) {
                                                                                : config.head_dim;
 }
 
+// A class that orders its sections in one way must not be told another one.
+bool IsInterleaved(const RopeSource& source, Axes rule) {
+  const bool of_class = rule == Axes::kInterleaved;
+  if (rule == Axes::kOne) return source.dict.Bool("mrope_interleaved").value_or(false);
+  for (const char* key : {"mrope_interleaved", "interleaved"}) {  // Qwen3-Omni has the second
+    if (source.dict.Bool(key).value_or(of_class) == of_class) continue;
+    RejectValue(source.dict.Path(key), *source.dict.Find(key),
+                of_class ? "be true in this model" : "be false in this model");
+  }
+  return of_class;
+}
+
 // Even pairs turn by the first id, odd ones by the second.
 void FillAlternating(LayerType* type) {
   type->config.axes = 2;
@@ -81,9 +93,8 @@ void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type) {
     FillErnie(section, type);
     return;
   }
-  const bool by_key = source.dict.Bool("mrope_interleaved").value_or(false);
   config.axes = axes;
-  config.mrope_interleaved = rule == Axes::kInterleaved || (rule == Axes::kOne && by_key) ? 1 : 0;
+  config.mrope_interleaved = IsInterleaved(source, rule) ? 1 : 0;
   if (config.mrope_interleaved != 0 && axes > 3) {
     Reject(ROPE_ERROR_UNSUPPORTED, "%s has %d entries and must have at most 3 if interleaved",
            source.dict.Path(key).c_str(), axes);

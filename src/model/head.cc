@@ -92,11 +92,29 @@ Style StyleOf(const Dict& text, const Family& family, bool latent) {
   return family.style;
 }
 
+// What files say of their pairs must be what the model's code does. No key tells it where the
+// family is not known: the pairing is left to the caller then, and so are these.
+void CheckPairing(const Dict& text, const rope_config& config) {
+  for (const char* key : {"rope_interleave", "rope_interleaved", "rotary_interleaved",
+                          "rotary_emb_interleaved", "interleaved_rope"}) {
+    const auto said = text.Bool(key);
+    const bool interleaved = config.pairing == ROPE_PAIRING_INTERLEAVED ||
+                             config.pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES;
+    if (!said || config.pairing == 0 || *said == interleaved) continue;
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be %s: the pairs of this model are %s",
+           text.Path(key).c_str(), *said ? "true" : "false", interleaved ? "true" : "false",
+           interleaved ? "neighbours" : "of two halves");
+  }
+}
+
 }  // namespace
 
 bool IsLatent(const Dict& text, const Family* family) {
   // DeepSeek-V2 without latent attention (DeepSeek-OCR) says so, or has no width for it.
-  if (!text.Bool("use_mla").value_or(true)) return false;
+  if (!text.Bool("use_mla").value_or(true)) {
+    for (const char* key : {"qk_nope_head_dim", "qk_rope_head_dim"}) text.Find(key);  // not in use
+    return false;
+  }
   const bool named = family == nullptr ? text.Find("qk_nope_head_dim") != nullptr &&
                                              text.Find("qk_rope_head_dim") != nullptr
                                        : family->span == Span::kMla;
@@ -107,6 +125,7 @@ void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, 
               rope_config* config) {
   const bool latent = IsLatent(text, family);
   if (family != nullptr) SetStyle(StyleOf(text, *family, latent), config);
+  CheckPairing(text, *config);
   int64_t head_dim;
   if (latent) {
     // An unknown family is latent only if it has both keys.
@@ -143,9 +162,11 @@ void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, 
   }
   if (family != nullptr && family->span == Span::kTrailing) {
     const auto given = text.Integer("qk_rope_head_dim", 2, head_dim);
-    const double partial = text.Positive("partial_rotary_factor").value_or(0.125);
-    const int64_t rotary =
-        given ? *given : static_cast<int64_t>(static_cast<double>(head_dim) * partial);
+    int64_t rotary = given.value_or(0);
+    if (!given) {
+      const double partial = text.Positive("partial_rotary_factor").value_or(0.125);
+      rotary = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
+    }
     if (rotary < 2 || rotary > head_dim || rotary % 2 != 0) {
       Reject(ROPE_ERROR_PARSE, "%s (%lld) must be even and from 2 to head_dim (%lld)",
              text.Path("qk_rope_head_dim").c_str(), static_cast<long long>(rotary),

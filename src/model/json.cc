@@ -1,5 +1,6 @@
 #include "model/json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdarg>
@@ -126,15 +127,6 @@ std::string QuoteNonFinite(std::string_view text) {
   return quoted;
 }
 
-std::string Show(const Value& value) {
-  if (const auto* text = value.As<std::string>()) return "\"" + Printable(*text) + "\"";
-  if (const auto* flag = value.As<bool>()) return *flag ? "true" : "false";
-  if (const auto* integer = value.As<int64_t>()) return std::to_string(*integer);
-  if (const auto* real = value.As<double>()) return ToText(*real);
-  if (value.As<Value::Array>() != nullptr) return "[..]";
-  return value.IsNull() ? "null" : "{..}";
-}
-
 }  // namespace
 
 void Reject(rope_status status, const char* format, ...) {
@@ -165,6 +157,15 @@ std::string ToText(double number) {
   return std::string(text, end.ptr);
 }
 
+std::string Show(const Value& value) {
+  if (const auto* text = value.As<std::string>()) return "\"" + Printable(*text) + "\"";
+  if (const auto* flag = value.As<bool>()) return *flag ? "true" : "false";
+  if (const auto* integer = value.As<int64_t>()) return std::to_string(*integer);
+  if (const auto* real = value.As<double>()) return ToText(*real);
+  if (value.As<Value::Array>() != nullptr) return "[..]";
+  return value.IsNull() ? "null" : "{..}";
+}
+
 Value ParseJson(std::string_view text) {
   if (text.size() > kMaxBytes) {
     Reject(ROPE_ERROR_PARSE, "length (%zu) must be at most %zu", text.size(), kMaxBytes);
@@ -175,6 +176,33 @@ Value ParseJson(std::string_view text) {
   // Every failure throws out of an event, parse errors included.
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return std::move(builder.root);
+}
+
+bool Same(const Value& a, const Value& b) {
+  if (const auto* list = a.As<Value::Array>()) {
+    const auto* other = b.As<Value::Array>();
+    return other != nullptr &&
+           std::equal(list->begin(), list->end(), other->begin(), other->end(), Same);
+  }
+  if (const auto* object = a.As<Value::Object>()) {
+    const auto* other = b.As<Value::Object>();
+    return other != nullptr && std::equal(object->begin(), object->end(), other->begin(),
+                                          other->end(), [](const auto& x, const auto& y) {
+                                            return x.first == y.first && Same(x.second, y.second);
+                                          });
+  }
+  const auto number = [](const Value& value) -> std::optional<double> {
+    if (const auto* integer = value.As<int64_t>()) return static_cast<double>(*integer);
+    const auto* real = value.As<double>();
+    return real != nullptr ? std::optional(*real) : std::nullopt;
+  };
+  if (const auto left = number(a)) return left == number(b);
+  if (a.As<bool>() != nullptr && b.As<bool>() != nullptr) return *a.As<bool>() == *b.As<bool>();
+  if (const auto* text = a.As<std::string>()) {
+    const auto* other = b.As<std::string>();
+    return other != nullptr && *text == *other;
+  }
+  return a.IsNull() && b.IsNull();
 }
 
 void RejectValue(const std::string& path, const Value& value, const std::string& rule) {
@@ -217,6 +245,12 @@ const Value::Object& Dict::members() const {
 }
 
 const Value* Dict::Find(std::string_view key) const {
+  const Value* value = Peek(key);
+  if (value != nullptr) value->read = true;
+  return value;
+}
+
+const Value* Dict::Peek(std::string_view key) const {
   const auto member = members().find(key);
   return member == members().end() || member->second.IsNull() ? nullptr : &member->second;
 }

@@ -49,6 +49,7 @@ struct Value {
   using Object = std::map<std::string, Value, std::less<>>;
 
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> data = nullptr;
+  mutable bool read = false;  // a Dict looked it up
 
   template <class T>
   const T* As() const {
@@ -57,8 +58,14 @@ struct Value {
   bool IsNull() const { return As<std::nullptr_t>() != nullptr; }
 };
 
+// A value for messages: [..] and {..} for what has parts.
+std::string Show(const Value& value);
+
 // Throws Error (ROPE_ERROR_PARSE) or std::bad_alloc.
 Value ParseJson(std::string_view text);
+
+// Whether two values say the same: 1 and 1.0 do.
+bool Same(const Value& a, const Value& b);
 
 // "$.path" (value) must <rule>.
 [[noreturn]] void RejectValue(const std::string& path, const Value& value, const std::string& rule);
@@ -70,7 +77,8 @@ double ToPositive(const std::string& path, const Value& value);
 int64_t ToInteger(const std::string& path, const Value& value, int64_t low, int64_t high);
 
 // An object of the text together with its path; or none, in which every key is absent. A key with
-// the value null counts as absent, as in Python's `get(key) or default`.
+// the value null counts as absent, as in Python's `get(key) or default`. Every look-up but Peek and
+// Mentions marks the key as read: see model/unread.h.
 class Dict {
  public:
   Dict() = default;
@@ -82,6 +90,9 @@ class Dict {
 
   // The member, or nullptr if absent or null.
   const Value* Find(std::string_view key) const;
+  // The same, without marking it as read: for comparisons, and to tell one kind of text from
+  // another.
+  const Value* Peek(std::string_view key) const;
   // Whether the key is there, be it null.
   bool Mentions(std::string_view key) const;
   // For messages: printable.

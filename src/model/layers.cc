@@ -154,13 +154,13 @@ std::vector<std::string_view> FlaggedLabels(const Dict& text, std::string_view k
 
 // no_rope_layers: despite the name 1 means that the layer has RoPE.
 std::vector<std::string_view> NoRopeLabels(const Dict& text, const Family* family, int count) {
+  const int64_t class_default = family != nullptr ? family->period : 0;
+  const int64_t interval =  // a list of the layers wins over it
+      text.Integer("no_rope_layer_interval", 1, kMaxLayers).value_or(class_default);
   const Value::Array* list = text.Array("no_rope_layers");
   if (list != nullptr && !list->empty()) {
     return FlaggedLabels(text, "no_rope_layers", *list, count, kFull, kNope);
   }
-  const int64_t class_default = family != nullptr ? family->period : 0;
-  const int64_t interval =
-      text.Integer("no_rope_layer_interval", 1, kMaxLayers).value_or(class_default);
   std::vector<std::string_view> labels(count != 0 ? count : kMaxLayers, kFull);
   for (size_t i = 0; interval != 0 && i < labels.size(); ++i) {
     if ((i + 1) % static_cast<size_t>(interval) == 0) labels[i] = kNope;

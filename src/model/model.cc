@@ -8,6 +8,7 @@
 #include "model/json.h"
 #include "model/text.h"
 #include "model/typo.h"
+#include "model/unread.h"
 #include "model/vision.h"
 #include "status.h"
 #include "structs.h"
@@ -30,6 +31,7 @@ void Read(const Dict& root, Parsed* parsed) {
   const bool vision = IsVisionModel(parts);
   if (!vision && MayHaveRope(parts)) AddLanguageModel(parts, parsed);
   AddVisionTower(parts, parsed);
+  if (parts.text_nested && !parsed->types.empty()) RejectUnread(root, parts.text);
   if (!parsed->types.empty()) return;
   if (!vision) RejectWithoutRope(parts);
   root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");

@@ -40,6 +40,23 @@ const char* TypeKey(const Dict& dict) {
   return dict.Find("rope_type") != nullptr ? "rope_type" : "type";
 }
 
+const TypeName* FindType(std::string_view name) {
+  for (const TypeName& type : kTypeNames) {
+    if (type.name == name) return &type;
+  }
+  return nullptr;
+}
+
+// "type" beside "rope_type" must mean the same: programs differ in which of them they read.
+void CheckBothTypes(const Dict& dict) {
+  const auto first = dict.String("rope_type"), second = dict.String("type");
+  if (!first || !second || *first == *second) return;
+  const TypeName *a = FindType(*first), *b = FindType(*second);
+  if (a != nullptr && b != nullptr && a->scaling == b->scaling) return;
+  RejectValue(dict.Path("type"), *dict.Find("type"),
+              "mean the same as rope_type (\"" + Printable(*first) + "\")");
+}
+
 std::string_view TypeString(const RopeSource& source) {
   const auto name = source.dict.String(TypeKey(source.dict));
   if (!name && !source.default_proportional && source.dict.Find("factor") != nullptr) {
@@ -53,9 +70,7 @@ rope_scaling Scaling(const RopeSource& source) {
   if (name == "yarn" && (IsPhi3(source.family) || source.dict.Find("short_factor") != nullptr)) {
     return ROPE_SCALING_LONGROPE;  // Phi-3's code says yarn and means lists of factors
   }
-  for (const TypeName& type : kTypeNames) {
-    if (type.name == name) return type.scaling;
-  }
+  if (const TypeName* type = FindType(name)) return type->scaling;
   RejectValue(source.dict.Path(TypeKey(source.dict)), *source.dict.Find(TypeKey(source.dict)),
               "be default, linear, dynamic, yarn, longrope, llama3 or proportional");
 }
@@ -79,12 +94,16 @@ std::optional<int64_t> MaxPosition(const RopeSource& source) {
                                   1, kMaxLength);
 }
 
-// The key beside the dictionary wins over the one inside, and so does its default in the classes that
-// have one (Phi-3): a dictionary that says something else is not what the model's code computes.
+// Beside the dictionary or inside. Classes that have a default beside it (Phi-3) take that even if
+// the dictionary says something else, which is refused: it is not what the model's code computes.
 std::optional<int64_t> GivenOriginal(const RopeSource& source) {
   constexpr char kKey[] = "original_max_position_embeddings";
   const auto beside = Length(source.text, kKey), inside = Length(source.dict, kKey);
   const int64_t of_class = source.family != nullptr ? source.family->original : 0;
+  if (beside && inside && *beside != *inside) {
+    RejectValue(source.dict.Path(kKey), *source.dict.Find(kKey),
+                "be " + source.text.Path(kKey) + " (" + std::to_string(*beside) + ")");
+  }
   if (beside || of_class == 0) return beside ? beside : inside;
   if (inside && *inside != of_class) {
     RejectValue(source.dict.Path(kKey), *source.dict.Find(kKey),
@@ -106,13 +125,33 @@ int64_t OriginalOrMax(const RopeSource& source, std::string_view type) {
   return length.value_or(0);
 }
 
+// Marks those of `keys` as read that repeat `number`, which another place gave; one that differs
+// stays unread, and is refused.
+void ReadRepeated(const Dict& dict, std::initializer_list<const char*> keys, double number) {
+  for (const char* key : keys) {
+    if (key == nullptr) continue;
+    if (const Value* value = dict.Peek(key); value != nullptr && Same(*value, Value{number})) {
+      dict.Find(key);
+    }
+  }
+}
+
+// theta_key may be null.
 double Theta(const RopeSource& source) {
-  if (source.theta != 0) return source.theta;
-  if (const auto inside = source.dict.Positive("rope_theta")) return *inside;
+  const std::initializer_list<const char*> keys = {source.theta_key, "rotary_emb_base",
+                                                   "rotary_embedding_base"};
+  const auto repeated = [&](double theta) {
+    ReadRepeated(source.dict, {"rope_theta"}, theta);
+    ReadRepeated(source.text, keys, theta);
+    ReadRepeated(source.text, {"rope_theta"}, theta);
+    return theta;
+  };
+  if (source.theta != 0) return repeated(source.theta);
+  if (const auto inside = source.dict.Positive("rope_theta")) return repeated(*inside);
   double theta = source.default_theta;
   if (source.theta_key != nullptr) {
-    for (const char* key : {source.theta_key, "rotary_emb_base", "rotary_embedding_base"}) {
-      if (const auto beside = source.text.Positive(key)) return *beside;
+    for (const char* key : keys) {
+      if (const auto beside = source.text.Positive(key)) return repeated(*beside);
     }
     if (source.family != nullptr && std::string_view(source.family->model_type) == "dbrx") {
       if (const auto nested = source.text.Child("attn_config").Positive("rope_theta")) {
@@ -127,28 +166,42 @@ double Theta(const RopeSource& source) {
   return theta;
 }
 
+constexpr std::initializer_list<const char*> kPartials = {"partial_rotary_factor", "rotary_pct",
+                                                          "rope_pct"};
+
 std::optional<double> GivenPartial(const RopeSource& source, std::string* path) {
+  const auto repeated = [&source](double partial) {
+    ReadRepeated(source.dict, kPartials, partial);
+    ReadRepeated(source.text, kPartials, partial);
+    return partial;
+  };
   *path = source.dict.Path("partial_rotary_factor");
-  if (source.partial != 0) return source.partial;
-  if (const auto inside = source.dict.Positive("partial_rotary_factor")) return inside;
-  for (const char* key : {"partial_rotary_factor", "rotary_pct", "rope_pct"}) {
+  if (source.partial != 0) return repeated(source.partial);
+  if (const auto inside = source.dict.Positive("partial_rotary_factor")) return repeated(*inside);
+  for (const char* key : kPartials) {
     *path = source.text.Path(key);
-    if (const auto beside = source.text.Positive(key)) return beside;
+    if (const auto beside = source.text.Positive(key)) return repeated(*beside);
   }
   *path = source.dict.Path("partial_rotary_factor");
   return std::nullopt;
 }
 
+// Keys that a class does not read, but that say what it does anyway.
+void ReadInertSpan(const RopeSource& source, const rope_config& config) {
+  const int rotated = config.rotary_dim != 0 ? config.rotary_dim : config.head_dim;
+  const double share = static_cast<double>(rotated) / config.head_dim;
+  ReadRepeated(source.dict, kPartials, share);
+  ReadRepeated(source.text, kPartials, share);
+  ReadRepeated(source.text, {"rotary_dim"}, rotated);
+}
+
 // Latent attention rotates qk_rope_head_dim channels. Files repeat that as a share of the head (of
 // qk_nope_head_dim + qk_rope_head_dim, or of the key head_dim); any other factor would cut the
-// frequencies in classes that read it, and is inert in the others.
+// frequencies in classes that read it, and contradicts the others.
 void CheckLatentPartial(const RopeSource& source, const rope_config& config) {
   std::string path;
   const auto given = GivenPartial(source, &path);
   if (!given || *given == 1) return;
-  const bool reads_it = config.scaling != ROPE_SCALING_DEFAULT || source.family == nullptr ||
-                        std::string_view(source.family->model_type) == "glm4_moe_lite";
-  if (!reads_it) return;
   for (int64_t head_dim :
        {int64_t{config.head_dim}, source.text.Integer("head_dim", 0, kMaxHeadDim).value_or(0)}) {
     if (*given * static_cast<double>(head_dim) == config.rotary_dim) return;
@@ -163,9 +216,11 @@ void FillSpan(const RopeSource& source, rope_config* config) {
   const Family* family = source.family;
   const rope_scaling scaling = config->scaling;
   if (source.latent && config->rotary_dim != 0) CheckLatentPartial(source, *config);
-  if (config->rotary_dim != 0) return;
   const bool class_reads_it = family == nullptr || family->span == Span::kPartial;
-  if (!class_reads_it && scaling == ROPE_SCALING_DEFAULT) return;
+  if (config->rotary_dim != 0 || (!class_reads_it && scaling == ROPE_SCALING_DEFAULT)) {
+    ReadInertSpan(source, *config);
+    return;
+  }
 
   std::string path;
   const auto given = GivenPartial(source, &path);
@@ -266,6 +321,10 @@ void FillMscale(const RopeSource& source, LayerType* type) {
       RejectValue(source.dict.Path(key), *value, "not be negative");
     }
   }
+  if (all_dim == 0 && mscale != 0 && mscale != 1) {  // one of the two alone has no effect
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be 1 without mscale_all_dim",
+           source.dict.Path("mscale").c_str(), ToText(mscale).c_str());
+  }
   if (source.latent) {
     config->mscale = mscale;
     config->mscale_all_dim = all_dim;
@@ -353,6 +412,14 @@ void FillDynamic(const RopeSource& source, rope_config* config) {
     source.text.RejectMissing("max_position_embeddings", "rope_type \"dynamic\" requires it");
   }
   config->max_position_embeddings = length.value_or(0);
+  const auto original = GivenOriginal(source);
+  if (original && length && *original != *length) {
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (%lld): rope_type \"dynamic\" counts from max_position_embeddings (%lld), and other "
+           "programs from this: the two must be equal",
+           source.dict.Path("original_max_position_embeddings").c_str(),
+           static_cast<long long>(*original), static_cast<long long>(*length));
+  }
 }
 
 void FillProportional(const RopeSource& source, rope_config* config) {
@@ -371,11 +438,15 @@ void FillProportional(const RopeSource& source, rope_config* config) {
 void FillRope(const RopeSource& source, LayerType* type) {
   rope_config& config = type->config;
   RejectTypos(source.dict);
+  CheckBothTypes(source.dict);
   const std::string_view name = TypeString(source);
   config.scaling = Scaling(source);
   config.theta = Theta(source);
   FillSpan(source, &config);
-  config.attention_factor = source.dict.Positive("attention_factor").value_or(0);
+  // Only YaRN and LongRoPE have one.
+  if (config.scaling == ROPE_SCALING_YARN || config.scaling == ROPE_SCALING_LONGROPE) {
+    config.attention_factor = source.dict.Positive("attention_factor").value_or(0);
+  }
   const bool may_have_alpha = config.scaling == ROPE_SCALING_DYNAMIC || name == "xdrope";
   if (!may_have_alpha || !FoldAlpha(source, &config)) {
     switch (config.scaling) {
@@ -387,10 +458,6 @@ void FillRope(const RopeSource& source, LayerType* type) {
       case ROPE_SCALING_PROPORTIONAL: FillProportional(source, &config); break;
       default: break;
     }
-  }
-  // Only YaRN and LongRoPE have one; the key is inert beside other types.
-  if (config.scaling != ROPE_SCALING_YARN && config.scaling != ROPE_SCALING_LONGROPE) {
-    config.attention_factor = 0;
   }
   FillAxes(source, name == "mrope" || name == "xdrope", type);
 }

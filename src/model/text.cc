@@ -9,6 +9,7 @@
 #include "model/layers.h"
 #include "model/scaling.h"
 #include "model/typo.h"
+#include "model/unread.h"
 
 namespace rope::model {
 namespace {
@@ -17,10 +18,32 @@ bool IsNamed(const Family* family, std::string_view model_type) {
   return family != nullptr && family->model_type == model_type;
 }
 
-// rope_scaling if it says something, else rope_parameters.
+// Files for two generations of transformers carry both dictionaries, and programs differ in which
+// of them they read. rope_parameters may add what stood beside rope_scaling.
+void CheckBothDictionaries(const Dict& legacy, const Dict& current) {
+  const auto differ = [&](std::string_view key) {
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s and %s must say the same, and differ in \"%s\": remove the one that does not count",
+           legacy.Name().c_str(), current.Name().c_str(), Printable(key).c_str());
+  };
+  for (const auto& [key, value] : legacy.members()) {
+    const Value* other = current.Peek(key);
+    if (other == nullptr && key == "type") other = current.Peek("rope_type");
+    if (!value.IsNull() && (other == nullptr || !Same(value, *other))) differ(key);
+  }
+  for (const auto& [key, value] : current.members()) {
+    const bool stood_beside = key == "rope_theta" || key == "partial_rotary_factor";
+    const bool is_type = key == "rope_type" && legacy.Mentions("type");
+    if (!value.IsNull() && !stood_beside && !is_type && !legacy.Mentions(key)) differ(key);
+  }
+}
+
 Dict RopeDict(const Dict& text) {
-  const Dict legacy = text.Child("rope_scaling");
-  return legacy.empty() ? text.Child("rope_parameters") : legacy;
+  const Dict legacy = text.Child("rope_scaling"), current = text.Child("rope_parameters");
+  if (legacy.empty()) return current;
+  if (current.empty()) return legacy;
+  CheckBothDictionaries(legacy, current);
+  return current;
 }
 
 // A dictionary per kind of layer. Real files have stray numbers beside them (Laguna), and null for
@@ -54,17 +77,6 @@ bool LacksRope(const Dict& text, const Family* family) {
   return false;
 }
 
-// Whether one of the words of a key is rope or rotary: rope_theta, rotary_pct, no_rope_layers.
-bool SpeaksOfRope(std::string_view key) {
-  for (size_t from = 0; from <= key.size();) {
-    const size_t end = std::min(key.find('_', from), key.size());
-    const std::string_view word = key.substr(from, end - from);
-    if (word == "rope" || word == "rotary") return true;
-    from = end + 1;
-  }
-  return false;
-}
-
 class LanguageModel {
  public:
   LanguageModel(const Parts& parts, Parsed* out)
@@ -80,7 +92,7 @@ class LanguageModel {
   }
 
   void Build() {
-    RejectUnread();
+    RejectNotOffered();
     LayerLabels layers = LabelLayers(text_, family_);
     labels_ = std::move(layers.labels);
     std::vector<std::string_view>& labels = labels_;
@@ -91,6 +103,7 @@ class LanguageModel {
       if (labels.empty()) labels.assign(kMaxLayers, kNope);
     } else if (!thetas.empty()) {
       AddThetas(thetas);
+      RejectLeftovers();
       return;
     } else if (family_ != nullptr && family_->layers == Layers::kCompressed) {
       AddCompressed();
@@ -108,18 +121,31 @@ class LanguageModel {
     const bool ropes = !out_->types.empty();
     AssignLayers(labels);
     if (!layers.counted) out_->layers.clear();
-    if (ropes) AddIndexer();
+    if (!ropes) return;
+    AddIndexer();
+    RejectLeftovers();
   }
 
  private:
+  // After all types are made.
+  void RejectLeftovers() const {
+    RejectUnread(text_);
+    RejectUnreadOfRope(dict_);
+    for (const auto& [name, value] : dict_.members()) {
+      if (value.As<Value::Object>() != nullptr) RejectUnreadOfRope(Dict(value, dict_.Path(name)));
+    }
+    for (const auto& [label, layer] : overrides_) RejectUnread(layer);
+  }
+
   // Keys that change the RoPE in ways that this version does not offer.
-  void RejectUnread() const {
+  void RejectNotOffered() const {
     if (IsNamed(family_, "chatglm")) {
       // The first ChatGLM-6B: the halves of a head turn by two ids. ChatGLM2 has the type, too.
       for (const char* key : {"position_encoding_2d", "inner_hidden_size", "max_sequence_length"}) {
         if (text_.Mentions(key)) {
           Reject(ROPE_ERROR_UNSUPPORTED,
-                 "%s: the first ChatGLM, whose RoPE has two ids per token, is not read in this version",
+                 "%s: the first ChatGLM, whose RoPE has two ids per token, is not read in this "
+                 "version",
                  text_.Path(key).c_str());
         }
       }
@@ -193,8 +219,8 @@ class LanguageModel {
     config->max_position_embeddings = *length;
   }
 
-  // InternLM 1 has a dictionary of its own: {"base": 10000, "type": "dynamic", "scaling_factor": 1}.
-  // Without it, it is read as the Llama that engines run it as.
+  // InternLM 1 has a dictionary of its own: {"base": 10000, "type": "dynamic", "scaling_factor":
+  // 1}. Without it, it is read as the Llama that engines run it as.
   void FillRotary(rope_config* config) const {
     if (text_.Find("rotary") == nullptr) return;
     const Dict rotary = text_.Child("rotary");
@@ -427,6 +453,10 @@ class LanguageModel {
     for (size_t i = 0; i < ropes; ++i) {
       if (out_->types[i].name == label) return static_cast<int32_t>(i);
     }
+    if (SpeaksOfRope(label)) {
+      Reject(ROPE_ERROR_UNSUPPORTED, "layer type \"%s\" is not known to this version",
+             Printable(label).c_str());
+    }
     if (ropes == 1 && !nested_) return 0;
     const TwoRopes* kinds = family_ != nullptr ? family_->two_ropes : nullptr;
     if (label == kFull && kinds != nullptr && kinds->full_name != kFull) {
@@ -442,6 +472,7 @@ class LanguageModel {
     const bool trailing = IsNamed(family_, "deepseek_v4");
     const bool large4 = IsNamed(family_, "mistral_large4"), dots3 = IsNamed(family_, "dots3_note");
     const bool glm = IsNamed(family_, "glm_moe_dsa") || large4 || dots3;
+    const bool interleaved = glm && text_.Bool("indexer_rope_interleave").value_or(true);
     if (!trailing && !glm && !IsNamed(family_, "deepseek_v32") && !IsNamed(family_, "axk2")) return;
     const auto width = text_.Integer("index_head_dim", 2, 1024);
     if (!width) return;
@@ -454,7 +485,6 @@ class LanguageModel {
     }
     config.head_dim = static_cast<int32_t>(*width);
     config.rotary_offset = trailing ? config.head_dim - config.rotary_dim : 0;
-    const bool interleaved = glm && text_.Bool("indexer_rope_interleave").value_or(true);
     if (!trailing) SetStyle(interleaved ? Style::kInterleavedToHalves : Style::kHalves, &config);
     FillRope(trailing ? CompressSource() : Source(dots3 ? FullDict() : dict_), &type);
     out_->types.push_back(std::move(type));
@@ -482,7 +512,7 @@ bool IsBareDictionary(const Dict& root) {
   }
   for (const char* key :
        {"rope_type", "type", "rope_theta", "factor", "mrope_section", "partial_rotary_factor"}) {
-    if (root.Find(key) != nullptr) return true;
+    if (root.Peek(key) != nullptr) return true;
   }
   return IsNested(root);
 }
@@ -499,6 +529,7 @@ void AddBareDictionary(const Dict& root, Parsed* out) {
     const auto head_dim = dict.Integer("head_dim", 2, 1024);
     type.config.head_dim = static_cast<int32_t>(head_dim.value_or(0));
     FillRope(source, &type);
+    RejectUnreadOfRope(dict);
     out->types.push_back(std::move(type));
   };
   if (!IsNested(root)) {
@@ -521,6 +552,8 @@ Parts Locate(const Dict& root) {
   parts.outer_type = root.String("model_type").value_or("");
   const Dict thinker = root.Child("thinker_config");  // Qwen Omni
   const Dict& model = thinker.exists() ? thinker : root;
+  if (parts.outer_type == "musicflamingo") root.Find("rope_parameters");  // of its audio encoder
+  const Value* language = nullptr;
   parts.vision = model.Child("vision_config");
   parts.text = model;
   const bool t5gemma = parts.outer_type.substr(0, 7) == "t5gemma";
@@ -531,11 +564,17 @@ Parts Locate(const Dict& root) {
                      : outer == "dia"               ? "decoder_config"
                                                     : "global_config";  // BLT
   for (const char* key : {"text_config", "llm_config", "language_config", last}) {
+    if (parts.text_nested && key == last) break;
     const Dict nested = model.Child(key);
     if (nested.empty()) continue;
+    if (parts.text_nested && !Same(*model.Peek(key), *language)) {
+      Reject(ROPE_ERROR_UNSUPPORTED,
+             "%s and %s must not both be there and differ: each may be the language model",
+             parts.text.Name().c_str(), nested.Name().c_str());
+    }
+    language = model.Peek(key);
     parts.text = nested;
     parts.text_nested = true;
-    break;
   }
   parts.text_type = parts.text.String("model_type").value_or(parts.outer_type);
   return parts;

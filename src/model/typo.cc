@@ -67,7 +67,8 @@ size_t Edits(std::string_view a, std::string_view b) {
 std::string Letters(std::string_view key) {
   std::string letters;
   for (const char c : key) {
-    if (c != '_' && c != '-') letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (c != '_' && c != '-')
+      letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   return letters;
 }
@@ -83,6 +84,21 @@ bool IsNear(std::string_view key, std::string_view known) {
 
 bool IsRopeKey(std::string_view key) {
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
+}
+
+std::string_view NearestKey(std::string_view key) {
+  std::string_view nearest;
+  size_t least = key.size() / 3 + 1;  // two letters of three right
+  const auto compare = [&](std::string_view known) {
+    const size_t edits = Edits(key, known);
+    if (edits >= least) return;
+    least = edits;
+    nearest = edits != 0 ? known : "";
+  };
+  for (std::string_view known : kKeys) compare(known);
+  for (std::string_view known : kModelNumbers) compare(known);
+  for (std::string_view known : kModelDicts) compare(known);
+  return nearest;
 }
 
 void RejectTooMany(const Dict& dict) {

@@ -15,10 +15,13 @@ bool IsRopeKey(std::string_view key);
 // of eight letters or more: two) of one that is absent, or if there are too many.
 void RejectTypos(const Dict& dict);
 
-// The same for the keys that a model's configuration has for RoPE at its top level, where most other
-// keys are none of ours: only one that differs in case, dashes or an edit or two, and whose value is
-// of the kind of the absent key's.
+// The same for the keys that a model's configuration has for RoPE at its top level, where most
+// other keys are none of ours: only one that differs in case, dashes or an edit or two, and whose
+// value is of the kind of the absent key's.
 void RejectTyposOfModel(const Dict& dict);
+
+// The key that we read which is most like `key`; empty if none is, or if it is `key` itself.
+std::string_view NearestKey(std::string_view key);
 
 // Throws Error if `dict` has more than kMaxEntries keys.
 void RejectTooMany(const Dict& dict);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/families.h"
+#include "model/unread.h"
 
 namespace rope::model {
 namespace {
@@ -191,6 +192,14 @@ void AddVisionTower(const Parts& parts, Parsed* out) {
   type.config.rounding = tower->rounding;
   FillTable(*tower, Theta(dict, *tower), static_cast<int>(*head_dim), &type);
   out->types.push_back(std::move(type));
+  RejectUnread(dict);
+  const Dict rope = dict.Child("rope_parameters");
+  const std::string_view kind = rope.String("rope_type").value_or("default");
+  if (kind != "default" && kind != "axial") {
+    RejectValue(rope.Path("rope_type"), *rope.Find("rope_type"),
+                "be \"default\" or \"axial\" in a vision tower");
+  }
+  RejectUnreadOfRope(rope);
 }
 
 }  // namespace rope::model

@@ -602,6 +602,10 @@ unsafe extern "C" {
     /** Reads a model's config.json, or its rope_parameters (rope_scaling) dictionary alone, which has no
  layers and leaves to the caller head_dim, pairing, and what it does not hold (theta, lengths).
  Unknown rope_type, missing or misspelt key, wrong type or impossible value: ROPE_ERROR_PARSE.
+ What a text says of RoPE and this version does not use (a share of the head in a family whose class
+ turns the whole head, two values of theta, numbers of another program's YaRN) is
+ ROPE_ERROR_UNSUPPORTED with the key's name, unless its value is known to change nothing: programs
+ would differ. Such a key can be removed from the text by who knows that it has no effect.
  Where a text is accepted, rope_context_create accepts its configs, once seq_len and what is left to
  the caller are set. The text is untrusted, needs no final 0, and is not kept; at most 16 MiB, 4096
  layers, 256 kinds.
@@ -610,9 +614,9 @@ unsafe extern "C" {
  Both are those of the checkpoint as transformers reads it: q and k weights that were permuted for
  GGUF need ROPE_PAIRING_INTERLEAVED instead. Only the rotation is read: what else a model does to q
  and k (norms, Llama 4's and Ministral 3's scale of q by position, llama_4_scaling_beta) is the
- engine's. A model_type known to have no RoPE (gpt2, opt, bloom,
- bert, t5, ..) is ROPE_ERROR_UNSUPPORTED, as is an unknown one without any key of RoPE; an unknown
- one with such keys is read, needs its rope_theta, and leaves the pairing (0) to the caller.*/
+ engine's. A model_type known to have no RoPE (gpt2, opt, bloom, bert, t5, ..) is
+ ROPE_ERROR_UNSUPPORTED, as is an unknown one without any key of RoPE; an unknown one with such keys
+ is read, needs its rope_theta, and leaves the pairing (0) to the caller.*/
     pub fn rope_model_create(
         json: *const ::core::ffi::c_char,
         length: usize,

@@ -1,0 +1,31 @@
+// Keys that speak of RoPE and that nobody looked up. A configuration that says something about the
+// rotation which this version did not understand must not be answered as if it had not said it: a
+// wrong rotation gives fluent nonsense, and no error anywhere.
+//
+// The reader marks what it looks up (model/json.h). When it is done, whatever speaks of RoPE and is
+// not marked is refused by name, unless its value is one of the few below that are known to change
+// nothing. So a key is either read, or harmless, or an error, in families that the table knows and
+// in those that it does not.
+#ifndef LIBROPE_SRC_MODEL_UNREAD_H_
+#define LIBROPE_SRC_MODEL_UNREAD_H_
+
+#include <string_view>
+
+#include "model/json.h"
+
+namespace rope::model {
+
+// Whether one of the words of a key or of a label says rope, rotary or the like: rope_theta,
+// use_mrope, rotary_pct, no_rope_layers, full_attention_nope.
+bool SpeaksOfRope(std::string_view key);
+
+// Throws Error if a key of a model's configuration speaks of RoPE and was not read. `elsewhere`
+// (may be absent) is another part of it: a key that repeats the one there is harmless.
+void RejectUnread(const Dict& dict, const Dict& elsewhere = Dict());
+
+// Throws Error if any key of a rope dictionary was not read.
+void RejectUnreadOfRope(const Dict& dict);
+
+}  // namespace rope::model
+
+#endif  // LIBROPE_SRC_MODEL_UNREAD_H_

@@ -1,0 +1,290 @@
+// Every key that speaks of RoPE is used, known to change nothing, or refused by name: one at a time
+// as they stand in files, and by chance in every published configuration.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "model_testing.h"
+
+namespace rope::testing {
+namespace {
+
+using nlohmann::json;
+
+std::string With(const std::string& model_type, const std::string& entries) {
+  return R"({"model_type": ")" + model_type +
+         R"(", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 4,
+           "max_position_embeddings": 8192, "rope_theta": 10000.0, )" +
+         entries + "}";
+}
+
+void ExpectUnread(const std::string& text, const char* key) {
+  ExpectRefused(text, {key}, ROPE_ERROR_UNSUPPORTED);
+}
+
+// What the model is read as, as one comparable text; empty if it is refused.
+std::string Answer(const std::string& text) {
+  rope_model* model = nullptr;
+  if (Create(text, &model) != ROPE_OK) return "";
+  std::string answer;
+  for (int32_t t = 0; t < rope_model_layer_types(model); ++t) {
+    rope_config config = ROPE_INIT(rope_config);
+    EXPECT_EQ(rope_model_config(model, t, &config), ROPE_OK);
+    const auto add = [&answer](const void* data, size_t size) {
+      answer.append(static_cast<const char*>(data), size);
+    };
+    const auto table = [&](const auto* entries) {
+      if (entries != nullptr) add(entries, config.table_length * sizeof(*entries));
+    };
+    answer += rope_model_layer_type_name(model, t);
+    table(config.short_factor);
+    table(config.long_factor);
+    table(config.inv_freq);
+    table(config.pair_axis);
+    config.short_factor = config.long_factor = config.inv_freq = nullptr;
+    config.pair_axis = nullptr;
+    add(&config, sizeof(config));
+  }
+  for (int32_t layer = 0, type; rope_model_layer_type(model, layer, &type) == ROPE_OK; ++layer) {
+    answer += static_cast<char>('0' + type);
+  }
+  rope_model_destroy(model);
+  return answer;
+}
+
+// --- beside the dictionary ----------------------------------------------------------------------
+
+TEST(ModelUnread, SharesOfTheHeadInClassesThatTurnTheWholeHead) {
+  for (const char* type : {"llama", "mistral", "jetmoe", "qwen3"}) {
+    for (const char* key : {"partial_rotary_factor", "rotary_pct", "rotary_percent"}) {
+      ExpectUnread(With(type, '"' + std::string(key) + R"(": 0.5)"), key);
+    }
+    ExpectUnread(With(type, R"("rotary_dim": 32)"), "rotary_dim");
+    EXPECT_EQ(Answer(With(type, R"("partial_rotary_factor": 1.0)")),
+              Answer(With(type, R"("x": 1)")));
+  }
+}
+
+TEST(ModelUnread, LayersWithoutRope) {
+  for (const char* type : {"qwen3", "llama"}) {
+    ExpectUnread(With(type, R"("no_rope_layers": [1, 1, 1, 0])"), "no_rope_layers");
+    ExpectUnread(With(type, R"("no_rope_layer_interval": 4)"), "no_rope_layer_interval");
+    ExpectUnread(With(type, R"("nope_layer_interval": 4)"), "nope_layer_interval");
+  }
+  for (const char* label : {"no_rope", "full_attention_nope", "nope_attention", "rope_2d"}) {
+    ExpectUnread(With("llama", R"("layer_types": ["full_attention", "full_attention", ")" +
+                                   std::string(label) + R"(", "full_attention"])"),
+                 label);
+  }
+  EXPECT_EQ(Model(With("llama", R"("layer_types": ["nope", "full_attention", "nope", "nope"])"))
+                .Layers(4),
+            "nfnn");
+}
+
+TEST(ModelUnread, RopeThatIsOff) {
+  ExpectUnread(With("granite", R"("use_rope": false)"), "use_rope (false)");
+  ExpectUnread(With("llama", R"("attn_use_rope": false)"), "attn_use_rope");
+  for (const char* kind : {"alibi", "nope", "learned", "relative_key"}) {
+    ExpectUnread(With("granite", R"("position_embedding_type": ")" + std::string(kind) + '"'),
+                 kind);
+  }
+  for (const char* kind : {"rope", "rotary", "rope_gptj", "absolute"}) {
+    EXPECT_TRUE(
+        Model(With("granite", R"("position_embedding_type": ")" + std::string(kind) + '"')));
+  }
+}
+
+TEST(ModelUnread, PairsThatTheModelDoesNotHave) {
+  for (const char* key : {"rope_interleave", "rope_interleaved"}) {
+    ExpectUnread(With("llama", '"' + std::string(key) + R"(": true)"), "of two halves");
+    ExpectUnread(With("glm4", '"' + std::string(key) + R"(": false)"), "neighbours");
+    EXPECT_TRUE(Model(With("llama", '"' + std::string(key) + R"(": false)")));
+    EXPECT_TRUE(Model(With("glm4", '"' + std::string(key) + R"(": true)")));
+  }
+}
+
+TEST(ModelUnread, ThetasOfOtherFamilies) {
+  for (const char* key : {"rope_local_theta", "swa_rope_theta", "rope_local_base_freq_theta",
+                          "fope_init_factor", "ropeLocalTheta"}) {
+    const std::string word = key;
+    if (word.rfind("fope", 0) == 0) {
+      ExpectUnread(With("llama", R"("rope_scaling": {"type": "default", ")" + word + R"(": 0.5})"),
+                   key);
+    } else {
+      ExpectUnread(With("llama", '"' + word + R"(": 1e6)"), key);
+      ExpectUnread(With("nobody_knows", '"' + word + R"(": 1e6)"), key);
+    }
+  }
+  ExpectUnread(With("ernie4_5", R"("compression_ratio": 2)"), "compression_ratio (2)");
+  EXPECT_TRUE(Model(With("ernie4_5", R"("compression_ratio": 1.0)")));
+}
+
+TEST(ModelUnread, AroundTheLanguageModel) {
+  const std::string text = R"("text_config": {"model_type": "qwen2", "hidden_size": 3584,
+      "num_attention_heads": 28, "rope_theta": 1e6})";
+  const auto around = [&text](const std::string& entries) {
+    return R"({"model_type": "nobody_knows", )" + entries + ", " + text + "}";
+  };
+  EXPECT_TRUE(Model(around(R"("rope_theta": 1000000)")));  // says it again
+  ExpectUnread(around(R"("rope_theta": 5e5)"), "rope_theta (500000)");
+  ExpectUnread(around(R"("mrope_section": [16, 24, 24])"), "mrope_section ([..])");
+  ExpectUnread(around(R"("rope_parameters": {"rope_type": "yarn"})"), "rope_parameters");
+  ExpectUnread(around(R"("llm_config": {"model_type": "llama"})"), "text_config and llm_config");
+}
+
+// --- in the dictionary --------------------------------------------------------------------------
+
+TEST(ModelUnread, NumbersOfOtherPrograms) {
+  const auto yarn = [](const std::string& entry) {
+    return Llama(R"({"rope_type": "yarn", "factor": 4, )" + entry + "}");
+  };
+  ExpectUnread(yarn(R"("attn_factor": 0.5)"), "rope_scaling.attn_factor (0.5)");
+  ExpectUnread(yarn(R"("extrapolation_factor": 0.5)"), "extrapolation_factor");
+  ExpectUnread(yarn(R"("apply_yarn_scaling": false)"), "apply_yarn_scaling");
+  ExpectUnread(yarn(R"("mscale": 0.7)"), "mscale");
+  ExpectUnread(yarn(R"("low_freq_factor": 2)"), "low_freq_factor");
+  const std::string plain = Answer(yarn(R"("beta_fast": 32)"));
+  for (const char* harmless :
+       {R"("attn_factor": 1)", R"("extrapolation_factor": 1.0)", R"("apply_yarn_scaling": true)",
+        R"("finetuned": true)", R"("llama_4_scaling_beta": 0.1)", R"("low_freq_factor": null)"}) {
+    EXPECT_EQ(Answer(yarn(R"("beta_fast": 32, )" + std::string(harmless))), plain) << harmless;
+  }
+  ExpectUnread(Llama(R"({"rope_type": "default", "factor": 4})"), "rope_scaling.factor (4)");
+  ExpectUnread(Llama(R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+      "high_freq_factor": 4, "original_max_position_embeddings": 8192, "beta_fast": 16})"),
+               "beta_fast (16)");
+  ExpectUnread(Llama(R"({"rope_type": "dynamic", "factor": 8,
+      "original_max_position_embeddings": 4096})"),
+               "count");
+}
+
+TEST(ModelUnread, DictionariesAlone) {
+  ExpectUnread(R"({"rope_type": "linear", "factor": 4, "attn_factor": 2})", "attn_factor (2)");
+  ExpectUnread(R"({"full_attention": {"rope_type": "default", "rope_theta": 1e4},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 1e4, "fope": 1}})",
+               "sliding_attention.fope");
+}
+
+TEST(ModelUnread, InterleavedSectionsAreTheClasss) {
+  const auto with = [](const char* type, const char* entry) {
+    return R"({"model_type": ")" + std::string(type) + R"(", "head_dim": 128, "rope_parameters":
+        {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [24, 20, 20], )" +
+           entry + "}}";
+  };
+  EXPECT_TRUE(Model(with("qwen3_vl_text", R"("mrope_interleaved": true)")));
+  EXPECT_TRUE(Model(with("qwen2_vl_text", R"("mrope_interleaved": false)")));
+  ExpectRefused(with("qwen3_vl_text", R"("mrope_interleaved": false)"), {"must be true"});
+  ExpectRefused(with("qwen2_vl_text", R"("mrope_interleaved": true)"), {"must be false"});
+}
+
+// --- in towers ----------------------------------------------------------------------------------
+
+TEST(ModelUnread, VisionTowers) {
+  const auto tower = [](const std::string& entry) {
+    return R"({"model_type": "pixtral", "head_dim": 64, )" + entry + "}";
+  };
+  EXPECT_TRUE(Model(tower(R"("rope_parameters": {"rope_type": "default", "rope_theta": 1e4})")));
+  ExpectRefused(tower(R"("rope_parameters": {"rope_type": "linear", "factor": 2})"),
+                {"rope_parameters.rope_type (\"linear\")"});
+  ExpectUnread(tower(R"("rope_parameters": {"rope_theta": 1e4, "rope_mixed": true})"),
+               "rope_mixed");
+  ExpectUnread(tower(R"("use_mixed_rope": true)"), "use_mixed_rope");
+}
+
+// --- by chance ----------------------------------------------------------------------------------
+
+struct Insertion {
+  const char* key;
+  const char* value;
+};
+
+// Values that no published file has: one that is used changes the answer.
+constexpr Insertion kBeside[] = {
+    {"rope_theta", "12345.0"},
+    {"rotary_emb_base", "12345.0"},
+    {"rope_local_base_freq_theta", "77777"},
+    {"swa_rope_theta", "77777"},
+    {"rope_local_theta", "77777"},
+    {"partial_rotary_factor", "0.3125"},
+    {"rotary_pct", "0.3125"},
+    {"rotary_percent", "0.3125"},
+    {"rotary_dim", "6"},
+    {"use_rope", "false"},
+    {"rope_type", R"("yarn")"},
+    {"rope_factor", "3"},
+    {"use_rotary_embeddings", "false"},
+    {"no_rope_layer_interval", "3"},
+    {"nope_layers", "[1]"},
+    {"position_embedding_type", R"("alibi")"},
+    {"mrope_section", "[1, 2, 3]"},
+    {"rope_scaling_factor", "4"},
+    {"yarn_factor", "4"},
+    {"ntk_alpha", "4"},
+    {"rope_3d_layout", R"("hwt")"},
+};
+
+constexpr Insertion kInside[] = {
+    {"attn_factor", "0.75"},   {"extrapolation_factor", "0.5"}, {"apply_yarn_scaling", "false"},
+    {"fope_init_factor", "1"}, {"scale_base", "512"},           {"rotary_dim", "6"},
+    {"mixed_b", "0.625"},      {"interpolation", "2"},
+};
+
+struct Count {
+  int used = 0, refused = 0;
+};
+
+void ExpectUsedOrRefused(const json& config, const std::string& before, const std::string& where,
+                         Count* count) {
+  const std::string after = Answer(config.dump());
+  EXPECT_NE(after, before) << where << " was passed over in\n" << config.dump().substr(0, 1500);
+  ++(after.empty() ? count->refused : count->used);
+}
+
+TEST(ModelUnread, KeysInPublishedModels) {
+  Count count;
+  for (const json& entry : PublishedModels()) {
+    const json& config = entry["config"];
+    rope_model* model = nullptr;
+    const std::string before = Answer(config.dump());
+    if (before.empty()) continue;
+    ASSERT_EQ(Create(config.dump(), &model), ROPE_OK);
+    const std::string first = rope_model_layer_type_name(model, 0);
+    const bool rotates = first != "nope" && first != "vision";
+    rope_model_destroy(model);
+    if (!rotates) continue;
+    const std::string part = config.contains("text_config")  ? "text_config"
+                             : config.contains("llm_config") ? "llm_config"
+                                                             : "";
+    for (const Insertion& insertion : kBeside) {
+      for (const std::string& where : std::set<std::string>{"", part}) {
+        json changed = config;
+        json& place = where.empty() ? changed : changed[where];
+        if (place.contains(insertion.key)) continue;
+        place[insertion.key] = json::parse(insertion.value);
+        ExpectUsedOrRefused(changed, before,
+                            entry["id"].get<std::string>() + " " + where + "." + insertion.key,
+                            &count);
+      }
+    }
+    for (const char* dictionary : {"rope_scaling", "rope_parameters"}) {
+      for (const Insertion& insertion : kInside) {
+        json changed = config;
+        json& place = part.empty() ? changed : changed[part];
+        if (!place.contains(dictionary) || place[dictionary].empty()) continue;
+        json& dict = place[dictionary];
+        json& target = dict.contains("full_attention") ? dict["full_attention"] : dict;
+        if (!target.is_object()) continue;
+        target[insertion.key] = json::parse(insertion.value);
+        ExpectUsedOrRefused(changed, before,
+                            entry["id"].get<std::string>() + " " + dictionary + "." + insertion.key,
+                            &count);
+      }
+    }
+  }
+  std::printf("%d insertions used, %d refused\n", count.used, count.refused);
+  EXPECT_GT(count.used, 50);
+  EXPECT_GT(count.refused, 1000);
+}
+
+}  // namespace
+}  // namespace rope::testing
