@@ -278,6 +278,59 @@ def test_bind_refuses_tensors_with_other_memory(which, how):
         step()
 
 
+@pytest.mark.parametrize("which", ["q", "out of q", "positions"])
+@pytest.mark.parametrize("how", ["regrown", "taken over"])
+def test_bind_refuses_less_memory_at_the_same_address(which, how):
+    def at_the_end(x):  # of so many pages that malloc maps them, and as many at that address again
+        memory = torch.empty(64 << 20, dtype=torch.uint8).view(x.dtype)
+        return memory[-x.numel() :].view(x.shape).copy_(x)
+
+    q, positions = torch.ones(1, 2, 5, 16), torch.arange(5)
+    tensors = {"q": at_the_end(q), "out of q": at_the_end(q), "positions": at_the_end(positions)}
+    step = ROPE.bind(tensors["q"], None, tensors["positions"], out=(tensors["out of q"], None))
+    step()
+    x = tensors[which]
+    storage, address = x.untyped_storage(), x.data_ptr()
+    start, size = storage.data_ptr(), storage.nbytes()
+    storage.resize_(0)
+    if how == "regrown":
+        storage.resize_(size - 16)
+        found = storage.data_ptr()
+    else:  # by another storage, which the tensor is given, while its own grows elsewhere
+        other = torch.empty(size - 16, dtype=torch.uint8).untyped_storage()
+        storage.resize_(size)
+        x.set_(other, x.storage_offset(), (1,))
+        found = other.data_ptr()
+    if found != start:
+        pytest.skip("the allocator gave another address")
+    assert x.data_ptr() == address
+    with pytest.raises(ValueError, match=f"{which} has other memory than it had in bind"):
+        step()
+
+
+def test_a_storage_of_the_same_size_at_the_same_address_stays_bound():
+    memory = torch.zeros(64 << 20, dtype=torch.uint8)
+    x = memory.view(torch.float32)[:160].view(1, 2, 5, 16)
+    step = ROPE.bind(x, None, 1)
+    storage = x.untyped_storage()
+    start, size = storage.data_ptr(), storage.nbytes()
+    storage.resize_(0)
+    storage.resize_(size)
+    if storage.data_ptr() != start:
+        pytest.skip("the allocator gave another address")
+    x.fill_(1)
+    step()
+    assert torch.equal(x, ROPE.apply(torch.ones(1, 2, 5, 16), 1))
+
+
+def test_bind_refuses_a_tensor_larger_than_its_storage():
+    x = torch.ones(1, 2, 5, 16)
+    ROPE.bind(x[:, :, 1:4], None, 0)
+    x.untyped_storage().resize_(x.nbytes - 4)
+    with pytest.raises(ValueError, match="q is larger than its storage"):
+        ROPE.bind(x, None, 0)
+
+
 def test_freed_storage_is_said_in_pythons_words():
     x = torch.ones(1, 2, 5, 16)
     x.untyped_storage().resize_(0)

@@ -17,8 +17,9 @@ class Bound:
     """What Rope.bind returns: call it to rotate the bound arrays once more.
 
     Keeps the arrays alive, and goes by their memory at the time of bind(): a torch tensor that has
-    been given other memory (x.data = .., set_, resize_) is a ValueError. Calling it from several
-    threads at once is safe as far as librope goes, but they would rotate the same memory.
+    been given other memory (x.data = .., set_, resize_), or whose storage has another address or
+    size, is a ValueError. Calling it from several threads at once is safe as far as librope goes,
+    but they would rotate the same memory.
     """
 
     __slots__ = ("_args", "_before", "_context", "_int", "_owners")

@@ -527,8 +527,8 @@ class Rope(Caller):
 
         The call costs one crossing. With an int as positions, step(p) rotates by p, and so does
         step() from then on. It goes by the memory that the arrays have now: torch tensors that are
-        given other memory later (x.data = .., set_, resize_), or that require gradients, are refused
-        in every step. CUDA: the stream is the one that was current here. Not traceable by
+        given other memory later (x.data = .., set_, resize_, a storage that was freed and has another
+        address or size now), or that require gradients, are refused in every step. CUDA: the stream is the one that was current here. Not traceable by
         torch.compile. Raises what apply_qk raises.
         """
         q_out, k_out = _pair(out) if out is not None else (None, None)

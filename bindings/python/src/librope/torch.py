@@ -84,30 +84,37 @@ def _announce_each(tensors: list[Tensor]) -> None:
         torch.autograd.graph.increment_version(x)
 
 
-_announce: Callable[[list[Tensor]], None] = torch.autograd.graph.increment_version
-try:
-    _announce([])
-except (TypeError, AttributeError):  # a torch that takes one at a time
-    _announce = _announce_each
+_announce: Callable[[list[Tensor]], None] = _announce_each
+try:  # what graph.increment_version calls after an isinstance() that costs more than this does
+    torch._C._increment_version([])
+    _announce = torch._C._increment_version
+except (AttributeError, TypeError, RuntimeError):  # a torch that takes one at a time
+    pass
 
 
 def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[], None]:
     """What a bound call does before each step: refuses memory that is no longer the tensor's and
     writes that autograd would not see, and announces the others.
 
-    It keeps the storages, so that no other can have got their addresses.
+    A tensor can be given another storage, and a storage other memory of another size, even at the
+    address that it had. What is bound is there if the storage of bind(), which is kept, has its address
+    and its size, and the tensor points where it did.
     """
     refuse_writes(*written)
-    addresses = [x.data_ptr for _, x in named]
-    bound = [address() for address in addresses]
-    kept = [(name, x.untyped_storage()) for name, x in named]
+    memory = []
+    for name, x in named:
+        storage = x.untyped_storage()
+        last = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+        if x.numel() and (last + 1) * x.element_size() > len(storage):
+            raise ValueError(f"{name} is larger than its storage, which was resized")
+        start, address = storage.data_ptr, x.data_ptr
+        memory.append((name, start, start(), storage, len(storage), address, address()))
     announced = [x for x in written if not x.is_inference()]
 
     def before() -> None:
-        now = [address() for address in addresses]
-        if now != bound:
-            name = next(n for (n, _), a, b in zip(kept, now, bound, strict=True) if a != b)
-            raise ValueError(f"{name} has other memory than it had in bind(): bind again")
+        for name, start, begin, storage, size, address, at in memory:
+            if start() != begin or len(storage) != size or address() != at:
+                raise ValueError(f"{name} has other memory than it had in bind(): bind again")
         if _forward_ad._current_level >= 0:
             refuse_writes(*written)
         elif _is_grad_enabled():
