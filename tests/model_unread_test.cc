@@ -88,13 +88,61 @@ TEST(ModelUnread, RopeThatIsOff) {
     ExpectUnread(With("granite", R"("position_embedding_type": ")" + std::string(kind) + '"'),
                  kind);
   }
-  for (const char* kind : {"rope", "rotary", "rope_gptj", "absolute"}) {
+  for (const char* kind : {"rope", "rotary", "rope_gpt_neox", "absolute"}) {
     EXPECT_TRUE(
         Model(With("granite", R"("position_embedding_type": ")" + std::string(kind) + '"')));
   }
 }
 
+// Keys that published files carry, and that change nothing in them.
+TEST(ModelUnread, StrayKeysOfPublishedFiles) {
+  constexpr struct {
+    const char *model_type, *entries;
+  } kFiles[] = {
+      {"bamba", R"("attn_rotary_emb": 64, "attn_layer_indices": [1])"},
+      {"chatglm", R"("kv_channels": 128, "original_rope": true, "rope_ratio": 1)"},
+      {"cohere2", R"("position_embedding_type": "rope_gptj", "rotary_pct": 1.0)"},
+      {"ernie4_5", R"("compression_ratio": 1.0, "rope_is_neox_style": false)"},
+      {"glm4", R"("rope_traditional": true)"},
+      {"gptj", R"("rotary": true, "rotary_dim": 64)"},
+      {"hunyuan_v1_dense", R"("use_rotary_pos_emb": true, "rope_scaling": {"alpha": 1000.0,
+          "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0,
+          "type": "dynamic"})"},
+      {"internlm2", R"("rope_scaling": {"type": "dynamic", "factor": 2.0})"},
+      {"lfm2", R"("theta": 10000.0)"},
+      {"llama", R"("rope_interleaved": false, "rope_traditional": false, "use_fused_rope": true,
+          "rope_scaling_type": null, "rope_scaling_factor": 1.0, "apply_rope_fusion": false)"},
+      {"modernbert", R"("position_embedding_type": "absolute", "local_rope_theta": null)"},
+      {"nomic_bert", R"("rotary_emb_fraction": 1.0, "rotary_emb_interleaved": false,
+          "rotary_emb_scale_base": null, "rotary_scaling_factor": null)"},
+      {"phi", R"("partial_rotary_factor": 0.5, "rotary_dim": 64)"},
+      {"qwen2", R"("use_mrope": false)"},
+      {"stablelm_epoch", R"("rope_pct": 0.25, "rotary_scaling_factor": 1.0)"},
+  };
+  for (const auto& file : kFiles) EXPECT_TRUE(Model(With(file.model_type, file.entries)));
+}
+
+// Olmo Hybrid's released files have it so, and no RoPE.
+TEST(ModelUnread, ThetaThatIsNull) {
+  const std::string head = R"("layer_types": ["linear_attention", "full_attention",
+      "linear_attention", "full_attention"], "rope_parameters": )";
+  const auto hybrid = [&head](const std::string& dictionary) {
+    return R"({"model_type": "olmo_hybrid", "hidden_size": 256, "num_attention_heads": 4,
+        "num_hidden_layers": 4, )" +
+           head + dictionary + "}";
+  };
+  EXPECT_EQ(Model(hybrid(R"({"rope_theta": null})")).Types(), std::vector<std::string>{"nope"});
+  EXPECT_EQ(Model(hybrid(R"({"rope_theta": null, "rope_type": "default"})")).Types(),
+            std::vector<std::string>{"nope"});
+  EXPECT_EQ(Model(hybrid(R"({"rope_theta": 5e5})")).Config().theta, 5e5);
+  ExpectUnread(hybrid("null"), "rope_parameters (null)");
+}
+
 TEST(ModelUnread, PairsThatTheModelDoesNotHave) {
+  ExpectUnread(With("granite", R"("position_embedding_type": "rope_gptj")"), "rope_gptj");
+  ExpectUnread(With("cohere2", R"("position_embedding_type": "rope_gpt_neox")"), "rope_gpt_neox");
+  ExpectUnread(With("llama", R"("is_neox_style": false)"), "is_neox_style (false)");
+  ExpectUnread(With("llama", R"("rope_traditional": true)"), "rope_traditional (true)");
   for (const char* key : {"rope_interleave", "rope_interleaved"}) {
     ExpectUnread(With("llama", '"' + std::string(key) + R"(": true)"), "of two halves");
     ExpectUnread(With("glm4", '"' + std::string(key) + R"(": false)"), "neighbours");
@@ -129,6 +177,9 @@ TEST(ModelUnread, AroundTheLanguageModel) {
   ExpectUnread(around(R"("rope_theta": 5e5)"), "rope_theta (500000)");
   ExpectUnread(around(R"("mrope_section": [16, 24, 24])"), "mrope_section ([..])");
   ExpectUnread(around(R"("rope_parameters": {"rope_type": "yarn"})"), "rope_parameters");
+  ExpectUnread(
+      R"({"model_type": "qwen3_omni_moe", "thinker_config": {"rope_theta": 5, )" + text + "}}",
+      "thinker_config.rope_theta (5)");
   ExpectUnread(around(R"("llm_config": {"model_type": "llama"})"), "text_config and llm_config");
 }
 

@@ -95,15 +95,25 @@ Style StyleOf(const Dict& text, const Family& family, bool latent) {
 // What files say of their pairs must be what the model's code does. No key tells it where the
 // family is not known: the pairing is left to the caller then, and so are these.
 void CheckPairing(const Dict& text, const rope_config& config) {
-  for (const char* key : {"rope_interleave", "rope_interleaved", "rotary_interleaved",
-                          "rotary_emb_interleaved", "interleaved_rope"}) {
-    const auto said = text.Bool(key);
-    const bool interleaved = config.pairing == ROPE_PAIRING_INTERLEAVED ||
-                             config.pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES;
-    if (!said || config.pairing == 0 || *said == interleaved) continue;
-    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be %s: the pairs of this model are %s",
-           text.Path(key).c_str(), *said ? "true" : "false", interleaved ? "true" : "false",
+  const bool interleaved = config.pairing == ROPE_PAIRING_INTERLEAVED ||
+                           config.pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES;
+  const auto check = [&](const char* key, bool says_interleaved) {
+    if (config.pairing == 0 || says_interleaved == interleaved) return;
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) is not true of this model, whose pairs are %s",
+           text.Path(key).c_str(), Show(*text.Find(key)).c_str(),
            interleaved ? "neighbours" : "of two halves");
+  };
+  for (const char* key : {"rope_interleave", "rope_interleaved", "rotary_interleaved",
+                          "rotary_emb_interleaved", "interleaved_rope", "rope_traditional"}) {
+    if (const auto said = text.Bool(key)) check(key, *said);
+  }
+  for (const char* key : {"rope_is_neox_style", "is_neox_style"}) {
+    if (const auto said = text.Bool(key)) check(key, !*said);
+  }
+  constexpr char kKind[] = "position_embedding_type";
+  if (const Value* kind = text.Peek(kKind); kind != nullptr) {
+    if (Same(*kind, Value{std::string("rope_gptj")})) check(kKind, true);
+    if (Same(*kind, Value{std::string("rope_gpt_neox")})) check(kKind, false);
   }
 }
 

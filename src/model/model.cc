@@ -31,7 +31,10 @@ void Read(const Dict& root, Parsed* parsed) {
   const bool vision = IsVisionModel(parts);
   if (!vision && MayHaveRope(parts)) AddLanguageModel(parts, parsed);
   AddVisionTower(parts, parsed);
-  if (parts.text_nested && !parsed->types.empty()) RejectUnread(root, parts.text);
+  if (parts.text_nested && !parsed->types.empty()) {
+    RejectUnread(root, parts.text);
+    RejectUnread(parts.whole, parts.text);
+  }
   if (!parsed->types.empty()) return;
   if (!vision) RejectWithoutRope(parts);
   root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");

@@ -143,7 +143,7 @@ double Theta(const RopeSource& source) {
   const auto repeated = [&](double theta) {
     ReadRepeated(source.dict, {"rope_theta"}, theta);
     ReadRepeated(source.text, keys, theta);
-    ReadRepeated(source.text, {"rope_theta"}, theta);
+    ReadRepeated(source.text, {"rope_theta", "theta"}, theta);
     return theta;
   };
   if (source.theta != 0) return repeated(source.theta);
@@ -163,7 +163,7 @@ double Theta(const RopeSource& source) {
   if (theta == 0 && source.text.exists()) {
     source.text.RejectMissing("rope_theta", "the model_type is not known, so there is no default");
   }
-  return theta;
+  return repeated(theta);
 }
 
 constexpr std::initializer_list<const char*> kPartials = {"partial_rotary_factor", "rotary_pct",
@@ -192,7 +192,7 @@ void ReadInertSpan(const RopeSource& source, const rope_config& config) {
   const double share = static_cast<double>(rotated) / config.head_dim;
   ReadRepeated(source.dict, kPartials, share);
   ReadRepeated(source.text, kPartials, share);
-  ReadRepeated(source.text, {"rotary_dim"}, rotated);
+  ReadRepeated(source.text, {"rotary_dim", "attn_rotary_emb", "rotary_emb_dim"}, rotated);
 }
 
 // Latent attention rotates qk_rope_head_dim channels. Files repeat that as a share of the head (of
@@ -258,6 +258,7 @@ void FillSpan(const RopeSource& source, rope_config* config) {
            static_cast<long long>(rotary), config->head_dim);
   }
   if (rotary != config->head_dim) config->rotary_dim = static_cast<int32_t>(rotary);
+  ReadInertSpan(source, *config);
 }
 
 void FillFactorList(const RopeSource& source, const char* key, int pairs,

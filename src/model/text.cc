@@ -71,8 +71,16 @@ bool LacksRope(const Dict& text, const Family* family) {
   if (IsNamed(family, "wav2vec2-conformer")) return !says("position_embeddings_type", "rotary");
   if (IsNamed(family, "zamba2")) return !text.Bool("use_mem_rope").value_or(false);
   if (IsNamed(family, "olmo_hybrid")) {
-    return text.Mentions("rope_parameters") && text.Find("rope_parameters") == nullptr &&
-           text.Find("rope_theta") == nullptr;
+    // Published as {"rope_theta": null}. Without a dictionary the classes of its different versions
+    // differ: the theta of all models, or no RoPE.
+    if (text.Mentions("rope_parameters") && text.Find("rope_parameters") == nullptr &&
+        text.Find("rope_theta") == nullptr) {
+      Reject(ROPE_ERROR_UNSUPPORTED,
+             "%s (null) must be a dictionary: {\"rope_theta\": null} for a model without RoPE",
+             text.Path("rope_parameters").c_str());
+    }
+    const Dict dict = text.Child("rope_parameters");
+    return dict.Mentions("rope_theta") && dict.Find("rope_theta") == nullptr;
   }
   return false;
 }
@@ -555,7 +563,7 @@ Parts Locate(const Dict& root) {
   if (parts.outer_type == "musicflamingo") root.Find("rope_parameters");  // of its audio encoder
   const Value* language = nullptr;
   parts.vision = model.Child("vision_config");
-  parts.text = model;
+  parts.whole = parts.text = model;
   const bool t5gemma = parts.outer_type.substr(0, 7) == "t5gemma";
   const std::string_view outer = parts.outer_type;
   const char* last = t5gemma                        ? "decoder"

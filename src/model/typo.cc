@@ -88,7 +88,7 @@ bool IsRopeKey(std::string_view key) {
 
 std::string_view NearestKey(std::string_view key) {
   std::string_view nearest;
-  size_t least = key.size() / 3 + 1;  // two letters of three right
+  size_t least = key.size() / 2 + 1;
   const auto compare = [&](std::string_view known) {
     const size_t edits = Edits(key, known);
     if (edits >= least) return;

@@ -29,31 +29,58 @@ constexpr Harmless kHarmless[] = {
     {"mscale", 1},
     {"mscale_all_dim", 0},
     {"mscale_all_dim", 1},
+    {"rope_position_scale", 1},
     {"rope_ratio", 1},
+    {"rope_scaling_factor", 1},
+    {"rotary_emb_fraction", 1},
+    {"rotary_emb_scale_base", 0},
+    {"rotary_scaling_factor", 0},
     {"rotary_scaling_factor", 1},
-    // Features that are off, and RoPE that is on.
+    // Features that are off.
     {"alibi", 0},
-    {"apply_yarn_scaling", 1},
+    {"mla_use_nope", 0},
     {"mrope_interleaved", 0},
     {"no_rope", 0},
-    {"original_rope", 1},  // ChatGLM
-    {"rope", 1},
-    {"rotary", 1},        // GPT-J
+    {"nope_on_global_attention", 0},
     {"rotary_value", 0},  // RoFormer: only q and k rotate
     {"use_alibi", 0},
     {"use_dynamic_ntk", 0},
+    {"use_mla_nope", 0},
     {"use_mrope", 0},
+    // RoPE that is on.
+    {"apply_yarn_scaling", 1},
+    {"attn_use_rope", 1},
+    {"lightning_use_rope", 1},
+    {"linear_rope", 1},
+    {"original_rope", 1},  // ChatGLM
+    {"rope", 1},
+    {"rope_3d", 1},  // ERNIE 4.5 VL
+    {"rotary", 1},   // GPT-J
     {"use_rope", 1},
     {"use_rotary", 1},
     {"use_rotary_embedding", 1},
     {"use_rotary_embeddings", 1},
+    {"use_rotary_pos_emb", 1},  // HunYuan
+    // Which kernel runs, how large its cache is, in which precision it works.
+    {"apply_rope_fusion", kAny},
+    {"cache_rope_tensor", kAny},
+    {"fuse_rope", kAny},
+    {"fused_single_qkv_rope", kAny},
+    {"k_rope_only_layernorm", kAny},
+    {"no_rope_fusion", kAny},
+    {"rope_full_precision", kAny},
+    {"rope_max_length", kAny},
+    {"rope_use_fp32_in_outer_product", kAny},
+    {"use_fused_rope", kAny},
     // Notes about the training, and what the attention does beside the rotation (rope.h says so).
+    {"alibi_bias_max", kAny},
     {"finetuned", kAny},
     {"llama_4_scaling_beta", kAny},
     {"memory_attention_rope_dropout", kAny},     // SAM 2: of the attention
     {"memory_attention_rope_feat_sizes", kAny},  // the ids of a picture, not their angles
     {"memory_attention_rope_k_sizes", kAny},
     {"memory_attention_rope_q_sizes", kAny},
+    {"sparse_indexer_use_rope", 1},
     // Of other kinds of scaling: a length that is no number of this one.
     {"max_position_embeddings", kAny},
     {"original_max_position_embeddings", kAny},
@@ -75,8 +102,8 @@ bool HasNothing(const Value& value) {
 bool IsHarmless(std::string_view key, const Value& value) {
   if (HasNothing(value)) return true;
   if (const auto* kind = value.As<std::string>()) {
-    // "rope", "rotary", "rope_gptj" beside the family that has it; "absolute" is what the base
-    // class of many encoders writes into every file, also where they rotate.
+    // "rope", "rotary", and with the pairing that FillHead has checked "rope_gptj"; "absolute" is
+    // what the base class of many encoders writes into every file, also where they rotate.
     const bool rope = kind->rfind("rope", 0) == 0 || kind->rfind("rotary", 0) == 0;
     return SpeaksOfPositions(key) && (rope || *kind == "absolute");
   }
