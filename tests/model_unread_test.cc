@@ -163,6 +163,7 @@ TEST(ModelUnread, ThetasOfOtherFamilies) {
       ExpectUnread(With("nobody_knows", '"' + word + R"(": 1e6)"), key);
     }
   }
+  ExpectUnread(With("llama", "\"rope_" + std::string(size_t{1} << 22, 'a') + "\": 1"), "rope_aaaa");
   ExpectUnread(With("ernie4_5", R"("compression_ratio": 2)"), "compression_ratio (2)");
   EXPECT_TRUE(Model(With("ernie4_5", R"("compression_ratio": 1.0)")));
 }

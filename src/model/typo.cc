@@ -88,6 +88,8 @@ bool IsRopeKey(std::string_view key) {
 
 std::string_view NearestKey(std::string_view key) {
   std::string_view nearest;
+  constexpr size_t kLongest = 64;  // of a key that somebody has typed
+  if (key.size() > kLongest) return nearest;
   size_t least = key.size() / 2 + 1;
   const auto compare = [&](std::string_view known) {
     const size_t edits = Edits(key, known);
