@@ -350,11 +350,11 @@ TEST(Pool, AChildAfterForkMayUseAndDestroyIt) {
 #endif
   Pool pool = MakePool(3);
   const Context context = Create(Config(kDim));
-  std::vector<float> want = Random(200), x = want;
-  const rope_qk_args args = ArgsOf(1, 200, &want, rope_pool_runner(pool.get()));
+  std::vector<float> want = Random(1000), x = want;
+  const rope_qk_args args = ArgsOf(1, 1000, &want, rope_pool_runner(pool.get()));
   ASSERT_OK(rope_apply_qk(context.get(), &args));
   ExpectChildEnds([&] {
-    const rope_qk_args mine = ArgsOf(1, 200, &x, rope_pool_runner(pool.get()));
+    const rope_qk_args mine = ArgsOf(1, 1000, &x, rope_pool_runner(pool.get()));
     const bool good = rope_apply_qk(context.get(), &mine) == ROPE_OK && x == want;
     pool.reset();
     _exit(good ? 0 : 1);

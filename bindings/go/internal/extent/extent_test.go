@@ -8,7 +8,7 @@ import (
 )
 
 // sizes are numbers at which products of 32 and 64 bits wrap, and small ones.
-var sizes = []int{-1, 0, 1, 2, 3, 64, 1<<10 - 1, 1 << 15, 1 << 16, 1<<20 - 1, 1 << 20, 1 << 21, 1 << 30,
+var sizes = []int{-1, 0, 1, 2, 3, 64, 1<<10 - 1, 1 << 15, 1 << 16, 1<<20 - 1, 1 << 20, 1 << 21, 3 << 20, 1 << 30,
 	math.MaxInt32, math.MaxInt/2 + 1, math.MaxInt - 1, math.MaxInt, math.MinInt}
 
 func product(factors ...int) *big.Int {
