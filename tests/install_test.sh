@@ -18,7 +18,7 @@ refused() { # PATTERN COMMAND..: the command fails and says so
 version=$(sed -n 's/^#define ROPE_VERSION_[A-Z]* //p' "$source/include/librope/rope.h" | paste -sd.)
 minor=${version%.*}
 # Only librope's own .pc file: it needs no other.
-pc() { PKG_CONFIG_LIBDIR=$pkg pkg-config "$@"; }
+pc() { PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR=$pkg pkg-config "$@"; }
 
 cat >"$dir/main.c" <<'C'
 #include <librope/rope.h>

@@ -5,6 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch._dynamo.testing  # noqa: E402
+
 import librope  # noqa: E402
 import librope.torch as lt  # noqa: E402
 

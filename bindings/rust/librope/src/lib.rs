@@ -58,3 +58,37 @@ pub fn library_version() -> (i32, i32, i32) {
     let version = unsafe { sys::rope_version() };
     (version / 10000, version / 100 % 100, version % 100)
 }
+
+/// What a builder returns and nobody takes is an error where warnings are: its change is lost.
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// let step = librope::Step::new(1, 2, librope::Positions::Offset(0));
+/// step.with_operation(librope::Operation::Backward);
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// let view = librope::View::bshd(&[0f32; 64], 1);
+/// view.span();
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// let rows = librope::CosSin::packed(&[0f32; 64]);
+/// rows.shared();
+/// ```
+///
+/// These are errors for no other reason:
+///
+/// ```
+/// #![deny(unused_must_use)]
+/// let step = librope::Step::new(1, 2, librope::Positions::Offset(0));
+/// let _ = step.with_operation(librope::Operation::Backward);
+/// let view = librope::View::bshd(&[0f32; 64], 1);
+/// let _ = view.span();
+/// let rows = librope::CosSin::packed(&[0f32; 64]);
+/// let _ = rows.shared();
+/// ```
+#[cfg(doctest)]
+struct DroppedBuilders;
