@@ -11,6 +11,7 @@
 
 NUMBER(kXlaAbiMajor, XLA_FFI_API_MAJOR);
 _Static_assert(kXlaAbiMinor <= XLA_FFI_API_MINOR, "a jaxlib older than the ABI");
+_Static_assert(kXlaAbiMinor == 1, "newer than that of jaxlib 0.5, the oldest that pyproject.toml allows");
 NUMBER(kXlaS32, XLA_FFI_DataType_S32);
 NUMBER(kXlaS64, XLA_FFI_DataType_S64);
 NUMBER(kXlaF16, XLA_FFI_DataType_F16);
