@@ -343,22 +343,37 @@ void ExpectChildEnds(Body body) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// A child has the pool, but none of its threads.
+// A child has the pool, but none of its threads; and its locks as they are in the middle of a call.
 TEST(Pool, AChildAfterForkMayUseAndDestroyIt) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer ends a child that forked with threads; other builds run this";
 #endif
   Pool pool = MakePool(3);
+  const rope_runner* runner = rope_pool_runner(pool.get());
   const Context context = Create(Config(kDim));
   std::vector<float> want = Random(1000), x = want;
-  const rope_qk_args args = ArgsOf(1, 1000, &want, rope_pool_runner(pool.get()));
+  const rope_qk_args args = ArgsOf(1, 1000, &want, runner);
   ASSERT_OK(rope_apply_qk(context.get(), &args));
+  struct State {
+    std::atomic<bool> begun{false}, forked{false};
+  } state;
+  std::thread other([&] {
+    const auto task = [](void* of, uint32_t) {
+      auto* s = static_cast<State*>(of);
+      s->begun = true;
+      while (!s->forked) std::this_thread::yield();
+    };
+    runner->parallel_for(runner->pool, task, &state, 3);
+  });
+  while (!state.begun) std::this_thread::yield();
   ExpectChildEnds([&] {
-    const rope_qk_args mine = ArgsOf(1, 1000, &x, rope_pool_runner(pool.get()));
+    const rope_qk_args mine = ArgsOf(1, 1000, &x, runner);
     const bool good = rope_apply_qk(context.get(), &mine) == ROPE_OK && x == want;
     pool.reset();
     _exit(good ? 0 : 1);
   });
+  state.forked = true;
+  other.join();
 }
 
 // As an owner in static storage does at exit, in parent and child.
