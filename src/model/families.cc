@@ -35,7 +35,10 @@ constexpr TwoRopes kZaya = {
 struct Row {
   Family family;
 
-  constexpr Row(const char* model_type, Style style) : family{model_type, style} {}
+  constexpr Row(const char* model_type, Style style) {
+    family.model_type = model_type;
+    family.style = style;
+  }
   constexpr Row Theta(double theta) const {
     Row row = *this;
     row.family.theta = theta;
@@ -79,9 +82,10 @@ struct Row {
     row.family.span = Span::kProjection;
     return row;
   }
-  constexpr Row Trailing() const {
+  constexpr Row Trailing(double partial) const {
     Row row = *this;
     row.family.span = Span::kTrailing;
+    row.family.partial = partial;
     return row;
   }
   constexpr Row Layers(model::Layers rule, int period = 0) const {
@@ -106,6 +110,61 @@ struct Row {
     row.family.section[0] = first;
     row.family.section[1] = second;
     row.family.section[2] = third;
+    return row;
+  }
+  constexpr Row Kinds(model::Kinds rule) const {
+    Row row = *this;
+    row.family.kinds = rule;
+    return row;
+  }
+  constexpr Row Compressed(double theta) const {
+    Row row = Kinds(model::Kinds::kCompressed);
+    row.family.compress_theta = theta;
+    return row;
+  }
+  constexpr Row MainName(const char* name) const {
+    Row row = *this;
+    row.family.main_name = name;
+    return row;
+  }
+  constexpr Row NopeIf(const Condition& condition) const {
+    Row row = *this;
+    row.family.lacks_rope = condition;
+    return row;
+  }
+  constexpr Row StyleIf(const Condition& condition, Style style) const {
+    Row row = *this;
+    row.family.other = {condition, style};
+    return row;
+  }
+  constexpr Row Reads(OwnKeys keys) const {
+    Row row = *this;
+    row.family.own_keys = keys;
+    return row;
+  }
+  constexpr Row Indexer(model::Indexer rule) const {
+    Row row = *this;
+    row.family.indexer = rule;
+    return row;
+  }
+  constexpr Row LayersEach(int layers) const {
+    Row row = *this;
+    row.family.layers_each = layers;
+    return row;
+  }
+  constexpr Row YarnIsLongrope() const {
+    Row row = *this;
+    row.family.yarn_is_longrope = true;
+    return row;
+  }
+  constexpr Row FrequenciesIn(rope_dtype dtype) const {
+    Row row = *this;
+    row.family.inv_freq_dtype = dtype;
+    return row;
+  }
+  constexpr Row NotOffered(const model::NotOffered& rule) const {
+    Row row = *this;
+    row.family.not_offered = rule;
     return row;
   }
 };
@@ -141,10 +200,23 @@ constexpr const char kMistralLarge4Rope[] =
     R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2048.0, "beta_fast": 32.0,
         "beta_slow": 1.0, "attention_factor": 1.0, "original_max_position_embeddings": 512})";
 
+// The halves of its heads turn by two ids.
+constexpr NotOffered kFirstChatGlm = {
+    {"position_encoding_2d", "inner_hidden_size", "max_sequence_length", nullptr},
+    "the first ChatGLM, whose RoPE has two ids per token,"};
+
+// Baichuan 1 and 2 share a model_type and all keys of RoPE. Their vocabularies have 64000 and
+// 125696 tokens, to which fine-tuned models add a few; 1 rotates in the dtype of x, 2 in f32.
+constexpr Condition kBaichuan2 = {"vocab_size", Says::kAbove, nullptr, 100000};
+// Those of 13B have ALiBi, which no key tells.
+constexpr Condition kBaichuan13B = {"hidden_size", Says::kNumber, nullptr, 5120};
+
 using S = Style;
 using L = Layers;
 using H = HeadDim;
 using A = Axes;
+using K = Kinds;
+using I = Indexer;
 
 constexpr Row kFamilies[] = {
     Row("afmoe", S::kHalves).HeadDim(128).Layers(L::kFullIsNope, 4),
@@ -153,18 +225,22 @@ constexpr Row kFamilies[] = {
     Row("arcee", S::kHalves),
     Row("aria", S::kHalves),
     Row("axk1", S::kInterleavedToHalves).Mla(128, 64),
-    Row("axk2", S::kInterleavedToHalves).Mla(64, 32),
-    Row("baichuan", S::kHalves),
+    Row("axk2", S::kInterleavedToHalves).Mla(64, 32).Indexer(I::kHalves),
+    Row("baichuan", S::kHalves).NopeIf(kBaichuan13B).StyleIf(kBaichuan2, S::kHalvesFloat32),
     Row("bailing_hybrid", S::kInterleavedToHalves).Theta(6e6).Mla(128, 64),
     Row("bailing_moe", S::kHalves),
     Row("bailing_moe_v2", S::kHalves).Partial(1),
-    Row("bamba", S::kHalves).Partial(0.5),
+    Row("bamba", S::kHalves).Partial(0.5).Layers(L::kListed),
     Row("beam", S::kHalvesFloat32).HeadDim(128).Layers(L::kFullIsNope),
     Row("bitnet", S::kHalves).Theta(5e5),
     Row("blt", S::kInterleaved).Theta(5e5),
     Row("chameleon", S::kHalves),
-    Row("chatglm", S::kInterleaved).HeadDim(128).Partial(0.5).HeadBy(H::kKvChannels),
-    Row("clvp_encoder", S::kHalves).Projection(),
+    Row("chatglm", S::kInterleaved)
+        .HeadDim(128)
+        .Partial(0.5)
+        .HeadBy(H::kKvChannels)
+        .NotOffered(kFirstChatGlm),
+    Row("clvp_encoder", S::kHalves).Projection().NopeIf({"use_rotary_embedding", Says::kFalse}),
     Row("codegen", S::kInterleavedFloat32).Partial(1).RotaryDim(64),
     Row("cohere", S::kInterleavedCosSin).Theta(5e5),
     Row("cohere2", S::kInterleavedCosSin).Layers(L::kFullIsNope, 4),
@@ -174,13 +250,18 @@ constexpr Row kFamilies[] = {
     Row("csm", S::kHalves).Theta(5e5),
     Row("csm_depth_decoder_model", S::kHalves).Theta(5e5),
     Row("cwm", S::kHalves).Theta(1e6).HeadDim(128).Rope(kCwmRope),
-    Row("dbrx", S::kHalves),
+    Row("dbrx", S::kHalves).Reads(OwnKeys::kAttentionTheta),
     Row("deepseek", S::kHalves),
     Row("deepseek_ocr2", S::kHalves),
     Row("deepseek_v2", S::kInterleavedFloat32).Mla(128, 64),
     Row("deepseek_v3", S::kInterleavedToHalves).Mla(128, 64),
-    Row("deepseek_v32", S::kInterleavedToHalves).Mla(128, 64),
-    Row("deepseek_v4", S::kInterleavedCosSin).HeadDim(512).Trailing().Layers(L::kCompressed),
+    Row("deepseek_v32", S::kInterleavedToHalves).Mla(128, 64).Indexer(I::kHalves),
+    Row("deepseek_v4", S::kInterleavedCosSin)
+        .HeadDim(512)
+        .Trailing(0.125)
+        .Layers(L::kCompressed)
+        .Compressed(160000)
+        .Indexer(I::kTrailing),
     Row("dia", S::kHalves).HeadDim(128),
     Row("diffllama", S::kHalves),
     Row("diffusion_gemma", S::kHalves)
@@ -194,21 +275,24 @@ constexpr Row kFamilies[] = {
         .Theta(8e7)
         .Mla(128, 64)
         .Layers(L::kFirstTwo, 4)
-        .Two(kDots3Note),
+        .Two(kDots3Note)
+        .Indexer(I::kByKey),
     Row("embedding_gemma2", S::kHalves).HeadDim(256).Layers(L::kLastOfPeriod).Two(kEmbeddingGemma2),
     Row("emu3", S::kHalves).Theta(1e6),
     Row("ernie4_5", S::kInterleavedFloat32).Theta(5e5).HeadDim(128),
     Row("ernie4_5_moe", S::kInterleavedFloat32).Theta(5e5),
     Row("ernie4_5_vl_moe", S::kInterleavedFloat32).Theta(5e5).Axes(A::kErnie, 22, 22, 20),
-    Row("esm", S::kHalvesCosSin),
+    Row("esm", S::kHalvesCosSin)
+        .NopeIf({"position_embedding_type", Says::kNot, "rotary"})
+        .FrequenciesIn(ROPE_F16),
     Row("esmc", S::kHalves),
     Row("eurobert", S::kHalves),
     Row("evolla", S::kHalvesCosSin).Theta(5e5),
     Row("exaone", S::kHalves),
-    Row("exaone4", S::kHalves).Layers(L::kFullIsNope, 4),
-    Row("exaone4_5", S::kHalves).Layers(L::kFullIsNope, 4),
-    Row("exaone_moe", S::kHalves).Layers(L::kFullIsNope, 4),
-    Row("falcon", S::kHalves),
+    Row("exaone4", S::kHalves).Layers(L::kFullIsNopeBesideWindows, 4),
+    Row("exaone4_5", S::kHalves).Layers(L::kFullIsNopeBesideWindows, 4),
+    Row("exaone_moe", S::kHalves).Layers(L::kFullIsNopeBesideWindows, 4),
+    Row("falcon", S::kHalves).NopeIf({"alibi", Says::kTrue}),
     Row("falcon_h1", S::kHalves),
     Row("flex_olmo", S::kHalvesFloat32).Theta(5e5),
     Row("flint", S::kHalves).HeadDim(128).Layers(L::kFullIsNope),
@@ -227,7 +311,7 @@ constexpr Row kFamilies[] = {
     Row("glm4v_moe", S::kHalves).Partial(0.5).Axes(A::kChunked, 8, 12, 12),
     Row("glm5_next", S::kHalves).Mla(256, 0).Layers(L::kNone),
     Row("glm_image", S::kHalves).Partial(1).Axes(A::kChunked, 8, 12, 12),
-    Row("glm_moe_dsa", S::kInterleavedToHalves).Mla(192, 64),
+    Row("glm_moe_dsa", S::kInterleavedToHalves).Mla(192, 64).Indexer(I::kByKey),
     Row("glm_ocr", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
     Row("glmasr", S::kHalves).Partial(0.5),
     Row("gpt_neox", S::kHalves).Partial(0.25),
@@ -241,12 +325,12 @@ constexpr Row kFamilies[] = {
     Row("granite_swa", S::kHalves),
     Row("granitemoe", S::kHalves),
     Row("granitemoe_swa", S::kHalves),
-    Row("granitemoehybrid", S::kHalves),
+    Row("granitemoehybrid", S::kHalves).NopeIf({"position_embedding_type", Says::kNot, "rope"}),
     Row("granitemoeshared", S::kHalves),
     Row("gte", S::kHalves).Theta(160000),
     Row("helium", S::kInterleaved).Theta(1e5).HeadDim(128),
     Row("higgs_audio_v2", S::kHalves).HeadDim(128).Rope(kHiggsAudioRope),
-    Row("hrm_text", S::kHalves).HeadDim(128),
+    Row("hrm_text", S::kHalves).HeadDim(128).Reads(OwnKeys::kCycles),
     Row("hunyuan_v1_dense", S::kHalves),
     Row("hunyuan_v1_moe", S::kHalves),
     Row("hunyuan_vl", S::kHalvesCosSin).Axes(A::kChunked),
@@ -255,7 +339,7 @@ constexpr Row kFamilies[] = {
     Row("hyperclovax", S::kHalves),
     Row("idefics", S::kHalves),
     Row("inkling", S::kHalves).Layers(L::kNone),
-    Row("internlm", S::kHalves),
+    Row("internlm", S::kHalves).Reads(OwnKeys::kRotary),
     Row("internlm2", S::kHalves),
     Row("internlm3", S::kHalves),
     Row("jais2", S::kHalves),
@@ -271,8 +355,12 @@ constexpr Row kFamilies[] = {
     Row("lfm2_moe", S::kHalves).Theta(1e6),
     Row("lfm3", S::kHalvesFloat32).HeadDim(128).Layers(L::kLastOfPeriod).Two(kLfm3),
     Row("llama", S::kHalves),
-    Row("llama4", S::kInterleavedFloat32).Theta(5e5).HeadDim(128).Layers(L::kNoRopeLayers, 4),
-    Row("longcat_flash", S::kInterleavedToHalves).Theta(1e7).Mla(128, 64),
+    Row("llama4", S::kInterleavedFloat32)
+        .Theta(5e5)
+        .HeadDim(128)
+        .Layers(L::kNoRopeLayers, 4)
+        .MainName("chunked_attention"),
+    Row("longcat_flash", S::kInterleavedToHalves).Theta(1e7).Mla(128, 64).LayersEach(2),
     Row("mellum", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kMellum),
     Row("mimi", S::kHalves),
     Row("mimo_v2_flash", S::kHalves).HeadDim(192).Partial(1).Layers(L::kFirstAndLast, 6).Two(kMimo),
@@ -288,7 +376,8 @@ constexpr Row kFamilies[] = {
     Row("mistral_large4", S::kInterleavedToHalves)
         .Mla(64, 64)
         .Layers(L::kNoRopeLayers, 4)
-        .Rope(kMistralLarge4Rope),
+        .Rope(kMistralLarge4Rope)
+        .Indexer(I::kByKey),
     Row("mixtral", S::kHalves).Theta(1e6),
     Row("mllama", S::kHalves).Theta(5e5),
     Row("modernbert", S::kHalvesCosSin).Theta(160000).Layers(L::kFirstOfPeriod, 3).Two(kModernBert),
@@ -296,7 +385,7 @@ constexpr Row kFamilies[] = {
         .Theta(160000)
         .Layers(L::kFirstOfPeriod, 3)
         .Two(kModernBert),
-    Row("molmo2", S::kHalves).HeadDim(128),
+    Row("molmo2", S::kHalves).HeadDim(128).Kinds(K::kScaledLayers),
     Row("moonshine", S::kInterleaved).Partial(0.9),
     Row("moonshine_streaming", S::kInterleaved).Partial(0.8),
     Row("moshi", S::kHalves),
@@ -314,11 +403,13 @@ constexpr Row kFamilies[] = {
         .Two(kNeomme)
         .Axes(A::kAlternating),
     Row("neucodec", S::kHalves),
-    Row("nomic_bert", S::kHalves).Theta(1000),
+    Row("nomic_bert", S::kHalves)
+        .Theta(1000)
+        .StyleIf({"rotary_emb_interleaved", Says::kTrue}, S::kInterleaved),
     Row("olmo", S::kHalvesFloat32),
     Row("olmo2", S::kHalvesFloat32),
     Row("olmo3", S::kHalvesFloat32).Theta(5e5).Layers(L::kLastOfPeriod, 4).Two(kOlmo3),
-    Row("olmo_hybrid", S::kHalvesFloat32),
+    Row("olmo_hybrid", S::kHalvesFloat32).NopeIf({"rope_parameters", Says::kNullTheta}),
     Row("olmoe", S::kHalves),
     Row("openai_privacy_filter", S::kInterleaved).Theta(150000).HeadDim(64).Rope(kGptOssRope),
     Row("orion", S::kHalves),
@@ -329,11 +420,15 @@ constexpr Row kFamilies[] = {
     Row("persimmon", S::kHalves).Partial(0.5),
     Row("phi", S::kHalves).Partial(0.5),
     Row("phi-msft", S::kHalvesCosSin).Partial(1),
-    Row("phi3", S::kHalves).Partial(1).Original(4096),
-    Row("phi4_multimodal", S::kHalves).Partial(1).Original(4096),
+    Row("phi3", S::kHalves).Partial(1).Original(4096).YarnIsLongrope(),
+    Row("phi4_multimodal", S::kHalves).Partial(1).Original(4096).YarnIsLongrope(),
     Row("phimoe", S::kHalves).Theta(1e6),
     Row("pocket_tts", S::kHalves),
-    Row("qwen", S::kHalvesFloat32).HeadDim(128).Partial(1).HeadBy(H::kKvChannels),
+    Row("qwen", S::kHalvesFloat32)
+        .HeadDim(128)
+        .Partial(1)
+        .HeadBy(H::kKvChannels)
+        .Reads(OwnKeys::kDynamicNtk),
     Row("qwen2", S::kHalves),
     Row("qwen2_5_omni", S::kHalves).Theta(1e6).Axes(A::kChunked, 16, 24, 24),
     Row("qwen2_5_vl", S::kHalves).Theta(1e6).Axes(A::kChunked, 16, 24, 24),
@@ -367,7 +462,7 @@ constexpr Row kFamilies[] = {
     Row("solar_open", S::kHalves).Theta(1e6).HeadDim(128).Partial(1),
     Row("stablelm", S::kHalves).Partial(0.25),
     Row("starcoder2", S::kHalves),
-    Row("step3p5", S::kHalves).HeadDim(128).Partial(1),
+    Row("step3p5", S::kHalves).HeadDim(128).Partial(1).Kinds(K::kByLayer),
     Row("t5gemma", S::kHalves).HeadDim(256),
     Row("t5gemma2", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
     Row("timesfm2_5", S::kHalves).HeadDim(80),
@@ -375,11 +470,12 @@ constexpr Row kFamilies[] = {
     Row("vaultgemma", S::kHalves).HeadDim(256),
     Row("voxtral_realtime", S::kHalves).Theta(1e6),
     Row("voxtral_realtime_encoder", S::kHalves).HeadDim(64),
-    Row("wav2vec2-conformer", S::kHalves),
+    Row("wav2vec2-conformer", S::kHalves)
+        .NopeIf({"position_embeddings_type", Says::kNot, "rotary"}),
     Row("xcodec2", S::kHalves).HeadDim(64),
     Row("xverse", S::kHalves),
     Row("youtu", S::kInterleavedToHalves).Mla(128, 64),
-    Row("zamba2", S::kHalves).HeadBy(H::kTwice),
+    Row("zamba2", S::kHalves).HeadBy(H::kTwice).NopeIf({"use_mem_rope", Says::kNotTrue}),
     Row("zaya", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kZaya),
 };
 
@@ -472,6 +568,14 @@ constexpr Alias kAliases[] = {
     {"wav2vec2_conformer", "wav2vec2-conformer"},
 };
 
+constexpr OuterModel kOuterModels[] = {
+    {"dia", false, "decoder_config", nullptr},
+    {"esmfold2", false, "esmc_config", nullptr},
+    {"lasr", true, "encoder_config", nullptr},
+    {"musicflamingo", false, nullptr, "rope_parameters"},  // of its audio encoder
+    {"t5gemma", true, "decoder", nullptr},
+};
+
 const Family* FindExactly(std::string_view model_type) {
   for (const Alias& alias : kAliases) {
     if (alias.model_type == model_type) model_type = alias.same_as;
@@ -493,6 +597,16 @@ const Family* FindFamily(std::string_view model_type) {
     }
   }
   return family;
+}
+
+const OuterModel& FindOuterModel(std::string_view model_type) {
+  static constexpr OuterModel kOther = {"", false, "global_config", nullptr};  // BLT
+  for (const OuterModel& outer : kOuterModels) {
+    const std::string_view known = outer.model_type;
+    const bool begins = model_type.substr(0, known.size()) == known;
+    if (model_type == known || (outer.is_prefix && begins)) return outer;
+  }
+  return kOther;
 }
 
 bool IsWithoutRope(std::string_view model_type) {

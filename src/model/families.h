@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "librope/rope.h"
+#include "model/condition.h"
 
 namespace rope::model {
 
@@ -56,11 +57,21 @@ enum class Layers : uint8_t {
   kFirstTwo,       // layer_types, else full where i % period == 1, and layer 0: dots3-note
   kLastForced,     // as kLastOfPeriod, and the very last layer is full: Gemma 4
   kFullIsNope,     // as kLastOfPeriod, but full_attention layers have no RoPE
-  kNoRopeLayers,   // no_rope_layers[i] (1: RoPE), else (i + 1) % period != 0
-  kLinearHybrid,   // as kLastOfPeriod, but the other layers are not attention
-  kFromLast,       // no RoPE where (layers - 1 - i) % period == 0, whatever layer_types says: Muse
-  kCompressed,     // compress_ratios[i] != 0: "compress", else "main": DeepSeek-V4
-  kNone            // no layer has RoPE
+  kFullIsNopeBesideWindows,  // the same, unless the file says "sliding_window": null: EXAONE 4
+  kListed,        // attn_layer_indices: attention, the others Mamba; none without it: Bamba
+  kNoRopeLayers,  // no_rope_layers[i] (1: RoPE), else (i + 1) % period != 0
+  kLinearHybrid,  // as kLastOfPeriod, but the other layers are not attention
+  kFromLast,      // no RoPE where (layers - 1 - i) % period == 0, whatever layer_types says: Muse
+  kCompressed,    // compress_ratios[i] != 0: "compress", else "main": DeepSeek-V4
+  kNone           // no layer has RoPE
+};
+
+// How the kinds of RoPE of a model follow from its file.
+enum class Kinds : uint8_t {
+  kDictionaries,  // one for the dictionary, or for each inside it; two if the family has two_ropes
+  kCompressed,    // "main" without scaling, "compress" with another theta: DeepSeek-V4
+  kScaledLayers,  // "scaled" where rope_scaling_layers lists the layer, else "unscaled": Molmo 2
+  kByLayer        // theta and share of the head listed by layer, scaled yarn_only_types: Step 3.5
 };
 
 // The defaults of one of two kinds of RoPE in a model.
@@ -97,9 +108,38 @@ enum class Axes : uint8_t {
   kAlternating   // two ids, pair by pair: NeoMME
 };
 
+// Another style, if the file says so.
+struct OtherStyle {
+  Condition when;
+  Style style = Style::kHalves;
+};
+
+// Keys that only one family's code reads, beside those that all have.
+enum class OwnKeys : uint8_t {
+  kNone,
+  kDynamicNtk,      // use_dynamic_ntk, seq_length: Qwen 1
+  kRotary,          // rotary, a dictionary of its own: InternLM 1
+  kAttentionTheta,  // attn_config.rope_theta: DBRX
+  kCycles           // H_cycles, L_cycles: how often HRM goes through its layers
+};
+
+// The lightning indexer of sparse attention, whose heads have a rotation of their own.
+enum class Indexer : uint8_t {
+  kNone,
+  kHalves,   // first channels, in halves
+  kByKey,    // first channels, interleaved unless "indexer_rope_interleave" is false
+  kTrailing  // last channels, in the style of the family
+};
+
+// Keys that only models of another kind with the same model_type have.
+struct NotOffered {
+  const char* keys[4] = {};  // ends with nullptr
+  const char* kind = nullptr;
+};
+
 struct Family {
-  const char* model_type;
-  Style style;
+  const char* model_type = nullptr;
+  Style style = Style::kHalves;
   double theta = 10000;
   int head_dim = 0;  // class default, 0: hidden_size / num_attention_heads
   Span span = Span::kWhole;
@@ -109,11 +149,22 @@ struct Family {
   HeadDim head_rule = HeadDim::kKey;
   const TwoRopes* two_ropes = nullptr;
   Axes axes = Axes::kOne;
-  int section[3] = {0, 0, 0};                      // class default
-  int rotary_dim = 0;                              // class default
-  int original = 0;    // class default of original_max_position_embeddings; 0: it has none
+  int section[3] = {0, 0, 0};  // class default
+  int rotary_dim = 0;          // class default
+  int original = 0;            // class default of original_max_position_embeddings; 0: it has none
   int qk_nope_head_dim = 0, qk_rope_head_dim = 0;  // class defaults, of kMla
   const char* rope = nullptr;  // the class's rope dictionary if the text has none
+  Kinds kinds = Kinds::kDictionaries;
+  const char* main_name = nullptr;  // of the one kind; nullptr: full_attention or sliding_attention
+  Condition lacks_rope;
+  OtherStyle other;
+  OwnKeys own_keys = OwnKeys::kNone;
+  Indexer indexer = Indexer::kNone;
+  int layers_each = 1;            // attention layers in one of num_layers: LongCat has two
+  bool yarn_is_longrope = false;  // Phi-3's code says yarn and means lists of factors
+  double compress_theta = 0;      // class default of compress_rope_theta
+  rope_dtype inv_freq_dtype = 0;  // in which checkpoints keep the frequencies: ESM's are f16
+  NotOffered not_offered;
 };
 
 // nullptr if unknown. One suffix of a nested configuration ("_text") is ignored.
@@ -124,6 +175,15 @@ bool IsWithoutRope(std::string_view model_type);
 
 // Whether `suffix` is the end of `text`, and not all of it.
 bool EndsWith(std::string_view text, std::string_view suffix);
+
+// What stands around the language model's configuration, by the model_type of the whole.
+struct OuterModel {
+  std::string_view model_type;
+  bool is_prefix;
+  const char* text_key;    // of the language model, beside text_config and the like; nullptr: none
+  const char* other_rope;  // a key of RoPE that is about another part of the model; nullptr: none
+};
+const OuterModel& FindOuterModel(std::string_view model_type);
 
 // Writes pairing, rounding and angle.
 void SetStyle(Style style, rope_config* config);

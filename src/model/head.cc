@@ -72,19 +72,8 @@ int32_t ProjectionSpan(const Dict& text) {
   return static_cast<int32_t>(std::max<int64_t>(*width / (2 * heads), 32));
 }
 
-// Baichuan 1 and 2 share a model_type and all keys of RoPE. Their vocabularies have 64000 and
-// 125696 tokens, to which fine-tuned models add a few; 1 rotates in the dtype of x, 2 in f32.
-bool IsBaichuan2(const Dict& text) {
-  constexpr int64_t kBetween = 100000;
-  return text.Integer("vocab_size", 1, int64_t{1} << 32).value_or(0) > kBetween;
-}
-
 Style StyleOf(const Dict& text, const Family& family, bool latent) {
-  const std::string_view name = family.model_type;
-  if (name == "baichuan" && IsBaichuan2(text)) return Style::kHalvesFloat32;
-  if (name == "nomic_bert" && text.Bool("rotary_emb_interleaved").value_or(false)) {
-    return Style::kInterleaved;
-  }
+  if (Holds(family.other.when, text)) return family.other.style;
   if (family.span == Span::kMla && !latent) return Style::kHalves;
   if (family.style == Style::kInterleavedToHalves && !text.Bool("rope_interleave").value_or(true)) {
     return Style::kHalves;
@@ -174,7 +163,7 @@ void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, 
     const auto given = text.Integer("qk_rope_head_dim", 2, head_dim);
     int64_t rotary = given.value_or(0);
     if (!given) {
-      const double partial = text.Positive("partial_rotary_factor").value_or(0.125);
+      const double partial = text.Positive("partial_rotary_factor").value_or(family->partial);
       rotary = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
     }
     if (rotary < 2 || rotary > head_dim || rotary % 2 != 0) {

@@ -14,10 +14,10 @@ namespace {
 // num_layers are two of them each, and HRM goes through its two stacks H_cycles * (L_cycles + 1)
 // times, with a key and value cache for each.
 int LayerCount(const Dict& text, const Family* family) {
-  const std::string_view name = family != nullptr ? family->model_type : "";
   int64_t times = 1;
-  if (name == "longcat_flash" && text.Find("num_hidden_layers") == nullptr) times = 2;
-  if (name == "hrm_text" && text.Find("num_layers_per_stack") == nullptr) {
+  if (family != nullptr && text.Find("num_hidden_layers") == nullptr) times = family->layers_each;
+  const bool cycles = family != nullptr && family->own_keys == OwnKeys::kCycles;
+  if (cycles && text.Find("num_layers_per_stack") == nullptr) {
     constexpr int64_t kMaxCycles = 256;
     times = text.Integer("H_cycles", 1, kMaxCycles).value_or(2) *
             (text.Integer("L_cycles", 1, kMaxCycles).value_or(3) + 1);
@@ -82,12 +82,6 @@ void MarkListed(const Dict& text, std::string_view key, bool listed_are_nope,
   for (size_t i = 0; i < labels->size(); ++i) {
     if ((listed.count(static_cast<int64_t>(i)) != 0) == listed_are_nope) (*labels)[i] = kNope;
   }
-}
-
-// EXAONE 4 without a sliding window has RoPE in every layer.
-bool HasNoWindow(const Dict& text, const Family* family) {
-  return std::string_view(family->model_type).substr(0, 6) == "exaone" &&
-         text.Mentions("sliding_window") && text.Find("sliding_window") == nullptr;
 }
 
 // The pattern of sliding and full layers. `count` 0: unknown.
@@ -243,6 +237,10 @@ std::vector<double> LayerNumbers(const Dict& text, const Family* family, std::st
   return numbers;
 }
 
+bool IsFullNope(Layers rule) {
+  return rule == Layers::kFullIsNope || rule == Layers::kFullIsNopeBesideWindows;
+}
+
 LayerLabels LabelLayers(const Dict& text, const Family* family) {
   const int count = LayerCount(text, family);
   const Layers rule = family != nullptr ? family->layers : Layers::kUniform;
@@ -289,26 +287,23 @@ LayerLabels LabelLayers(const Dict& text, const Family* family) {
     listed(FlaggedLabels(text, "hybrid_layer_pattern", *flags, count, kSliding, kFull));
   } else if ((flags = text.Array("attn_type_list"))) {  // MiniMax-Text-01
     listed(FlaggedLabels(text, "attn_type_list", *flags, count, kFull, kNope));
-  } else if (rule != Layers::kUniform) {
+  } else if (rule != Layers::kUniform && rule != Layers::kListed) {
     labels = PatternLabels(text, family, count);
   } else {
     labels.assign(count != 0 ? count : kMaxLayers, kFull);
-    MarkListed(text, "attn_layer_indices", false, &labels);  // Bamba, whose other layers are Mamba
-    if (family != nullptr && std::string_view(family->model_type) == "bamba" &&
-        text.Find("attn_layer_indices") == nullptr) {
+    MarkListed(text, "attn_layer_indices", false, &labels);
+    if (rule == Layers::kListed && text.Find("attn_layer_indices") == nullptr) {
       std::fill(labels.begin(), labels.end(), kNope);
     }
     MarkListed(text, "full_attn_idxs", false, &labels);         // LFM2
     MarkListed(text, "cross_attention_layers", true, &labels);  // Llama 3.2 Vision
   }
-  if (rule == Layers::kFullIsNope) {
-    const bool no_window = HasNoWindow(text, family);
-    for (std::string_view& label : labels) {
-      if (no_window)
-        label = kSliding;
-      else if (label == kFull)
-        label = kNope;
-    }
+  const bool no_window = rule == Layers::kFullIsNopeBesideWindows &&
+                         text.Mentions("sliding_window") && text.Find("sliding_window") == nullptr;
+  if (no_window) {
+    std::fill(labels.begin(), labels.end(), kSliding);
+  } else if (IsFullNope(rule)) {
+    std::replace(labels.begin(), labels.end(), kFull, kNope);
   }
   if (rule == Layers::kLinearHybrid) {
     std::replace(labels.begin(), labels.end(), kSliding, kNope);  // the pattern's other layers

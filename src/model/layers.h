@@ -19,6 +19,9 @@ constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attenti
 
 constexpr int kMaxLayers = 4096;
 
+// Whether full_attention layers are those without RoPE.
+bool IsFullNope(Layers rule);
+
 struct LayerLabels {
   // One per layer; they point into the text or to constants. Where the text does not tell how many
   // layers there are, a rule that needs no count is written out for kMaxLayers, so that every kind

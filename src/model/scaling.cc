@@ -29,12 +29,6 @@ constexpr TypeName kTypeNames[] = {
     {"gptj", ROPE_SCALING_DEFAULT},
 };
 
-bool IsPhi3(const Family* family) {
-  if (family == nullptr) return false;
-  const std::string_view name = family->model_type;
-  return name == "phi3" || name == "phi4_multimodal";
-}
-
 // rope_type wins over type: files carry both.
 const char* TypeKey(const Dict& dict) {
   return dict.Find("rope_type") != nullptr ? "rope_type" : "type";
@@ -67,8 +61,9 @@ std::string_view TypeString(const RopeSource& source) {
 
 rope_scaling Scaling(const RopeSource& source) {
   const std::string_view name = TypeString(source);
-  if (name == "yarn" && (IsPhi3(source.family) || source.dict.Find("short_factor") != nullptr)) {
-    return ROPE_SCALING_LONGROPE;  // Phi-3's code says yarn and means lists of factors
+  const bool of_family = source.family != nullptr && source.family->yarn_is_longrope;
+  if (name == "yarn" && (of_family || source.dict.Find("short_factor") != nullptr)) {
+    return ROPE_SCALING_LONGROPE;
   }
   if (const TypeName* type = FindType(name)) return type->scaling;
   RejectValue(source.dict.Path(TypeKey(source.dict)), *source.dict.Find(TypeKey(source.dict)),
@@ -153,7 +148,7 @@ double Theta(const RopeSource& source) {
     for (const char* key : keys) {
       if (const auto beside = source.text.Positive(key)) return repeated(*beside);
     }
-    if (source.family != nullptr && std::string_view(source.family->model_type) == "dbrx") {
+    if (source.family != nullptr && source.family->own_keys == OwnKeys::kAttentionTheta) {
       if (const auto nested = source.text.Child("attn_config").Positive("rope_theta")) {
         return *nested;
       }

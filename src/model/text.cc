@@ -14,10 +14,6 @@
 namespace rope::model {
 namespace {
 
-bool IsNamed(const Family* family, std::string_view model_type) {
-  return family != nullptr && family->model_type == model_type;
-}
-
 // Files for two generations of transformers carry both dictionaries, and programs differ in which
 // of them they read. rope_parameters may add what stood beside rope_scaling.
 void CheckBothDictionaries(const Dict& legacy, const Dict& current) {
@@ -54,35 +50,9 @@ bool IsNested(const Dict& dict) {
   });
 }
 
-// Models that have RoPE or not depending on a key, and are found not to.
 bool LacksRope(const Dict& text, const Family* family) {
   if (family == nullptr) return false;
-  if (family->layers == Layers::kNone) return true;
-  const auto says = [&text](const char* key, const char* value) {
-    return text.String(key).value_or("") == value;
-  };
-  if (IsNamed(family, "falcon")) return text.Bool("alibi").value_or(false);
-  if (IsNamed(family, "baichuan")) {  // the 13B models have ALiBi, which no key tells
-    return text.Integer("hidden_size", 1, 1 << 20).value_or(0) == 5120;
-  }
-  if (IsNamed(family, "granitemoehybrid")) return !says("position_embedding_type", "rope");
-  if (IsNamed(family, "clvp_encoder")) return !text.Bool("use_rotary_embedding").value_or(true);
-  if (IsNamed(family, "esm")) return !says("position_embedding_type", "rotary");
-  if (IsNamed(family, "wav2vec2-conformer")) return !says("position_embeddings_type", "rotary");
-  if (IsNamed(family, "zamba2")) return !text.Bool("use_mem_rope").value_or(false);
-  if (IsNamed(family, "olmo_hybrid")) {
-    // Published as {"rope_theta": null}. Without a dictionary the classes of its different versions
-    // differ: the theta of all models, or no RoPE.
-    if (text.Mentions("rope_parameters") && text.Find("rope_parameters") == nullptr &&
-        text.Find("rope_theta") == nullptr) {
-      Reject(ROPE_ERROR_UNSUPPORTED,
-             "%s (null) must be a dictionary: {\"rope_theta\": null} for a model without RoPE",
-             text.Path("rope_parameters").c_str());
-    }
-    const Dict dict = text.Child("rope_parameters");
-    return dict.Mentions("rope_theta") && dict.Find("rope_theta") == nullptr;
-  }
-  return false;
+  return family->layers == Layers::kNone || Holds(family->lacks_rope, text);
 }
 
 class LanguageModel {
@@ -113,16 +83,16 @@ class LanguageModel {
       AddThetas(thetas);
       RejectLeftovers();
       return;
-    } else if (family_ != nullptr && family_->layers == Layers::kCompressed) {
+    } else if (IsOf(Kinds::kCompressed)) {
       AddCompressed();
     } else if (family_ != nullptr && family_->two_ropes != nullptr) {
       AddTwoRopes(*family_->two_ropes);
-    } else if (IsNamed(family_, "molmo2") && text_.Find("rope_scaling_layers") != nullptr) {
+    } else if (IsOf(Kinds::kScaledLayers) && text_.Find("rope_scaling_layers") != nullptr) {
       AddScaledLayers();
     } else if (nested_) {
       AddNested();
-    } else if (IsNamed(family_, "step3p5")) {
-      AddStep();
+    } else if (IsOf(Kinds::kByLayer)) {
+      AddByLayer();
     } else {
       Add(MainName(), Source(dict_));
     }
@@ -145,27 +115,14 @@ class LanguageModel {
     for (const auto& [label, layer] : overrides_) RejectUnread(layer);
   }
 
-  // Keys that change the RoPE in ways that this version does not offer.
+  bool IsOf(Kinds kinds) const { return family_ != nullptr && family_->kinds == kinds; }
+
   void RejectNotOffered() const {
-    if (IsNamed(family_, "chatglm")) {
-      // The first ChatGLM-6B: the halves of a head turn by two ids. ChatGLM2 has the type, too.
-      for (const char* key : {"position_encoding_2d", "inner_hidden_size", "max_sequence_length"}) {
-        if (text_.Mentions(key)) {
-          Reject(ROPE_ERROR_UNSUPPORTED,
-                 "%s: the first ChatGLM, whose RoPE has two ids per token, is not read in this "
-                 "version",
-                 text_.Path(key).c_str());
-        }
-      }
-    }
-    if (!IsNamed(family_, "nomic_bert")) return;
-    const std::pair<const char*, double> kOnly[] = {
-        {"rotary_emb_fraction", 1}, {"rotary_scaling_factor", 0}, {"rotary_emb_scale_base", 0}};
-    for (const auto& [key, harmless] : kOnly) {
-      const auto given = text_.Number(key);
-      if (!given || *given == harmless) continue;
-      Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be %s in this version", text_.Path(key).c_str(),
-             ToText(*given).c_str(), harmless == 0 ? "null" : ToText(harmless).c_str());
+    if (family_ == nullptr) return;
+    for (const char* const* key = family_->not_offered.keys; *key != nullptr; ++key) {
+      if (!text_.Mentions(*key)) continue;
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s: %s is not read in this version", text_.Path(*key).c_str(),
+             family_->not_offered.kind);
     }
   }
 
@@ -180,8 +137,9 @@ class LanguageModel {
   }
 
   std::string_view MainName() const {
-    if (IsNamed(family_, "llama4")) return "chunked_attention";  // its full_attention has no RoPE
-    return family_ != nullptr && family_->layers == Layers::kFullIsNope ? kSliding : kFull;
+    if (family_ == nullptr) return kFull;
+    if (family_->main_name != nullptr) return family_->main_name;
+    return IsFullNope(family_->layers) ? kSliding : kFull;
   }
 
   LayerType Begin(std::string_view name, const KindDefaults* kind = nullptr) const {
@@ -197,20 +155,24 @@ class LanguageModel {
     LayerType type = Begin(name, kind);
     source.latent = IsLatent(text_, family_);
     FillRope(source, &type);
-    if (IsNamed(family_, "qwen")) FillSteps(&type.config);
-    if (IsNamed(family_, "internlm")) FillRotary(&type.config);
-    if (IsNamed(family_, "esm")) type.config.inv_freq_dtype = ROPE_F16;  // as its checkpoints
-    if (family_ != nullptr && family_->style == Style::kHalvesNegated) {
-      if (type.config.scaling == ROPE_SCALING_DYNAMIC ||
-          type.config.scaling == ROPE_SCALING_LONGROPE) {
+    if (family_ != nullptr) FinishAsFamily(&type);
+    out_->types.push_back(std::move(type));
+  }
+
+  void FinishAsFamily(LayerType* type) const {
+    if (family_->own_keys == OwnKeys::kDynamicNtk) FillSteps(&type->config);
+    if (family_->own_keys == OwnKeys::kRotary) FillRotary(&type->config);
+    type->config.inv_freq_dtype = family_->inv_freq_dtype;
+    if (family_->style == Style::kHalvesNegated) {
+      if (type->config.scaling == ROPE_SCALING_DYNAMIC ||
+          type->config.scaling == ROPE_SCALING_LONGROPE) {
         Reject(ROPE_ERROR_UNSUPPORTED,
                "%s: this model's angles are negative, which this version "
                "offers for rope types that do not depend on the length",
                dict_.Path("rope_type").c_str());
       }
-      TabulateFrequencies(&type, true);
+      TabulateFrequencies(type, true);
     }
-    out_->types.push_back(std::move(type));
   }
 
   // Qwen 1: theta grows in steps with the length of the sequence, unless the file says otherwise.
@@ -334,7 +296,7 @@ class LanguageModel {
 
   // Step 3.5: theta and the rotated share by layer, the same in all layers of a kind, and a scaling
   // that only the kinds of yarn_only_types have, whatever its rope_type.
-  void AddStep() {
+  void AddByLayer() {
     if (const Value::Array* use = text_.Array("use_rope_layers"); use != nullptr && !use->empty()) {
       Reject(ROPE_ERROR_UNSUPPORTED, "%s must be empty in this version",
              text_.Path("use_rope_layers").c_str());
@@ -388,9 +350,8 @@ class LanguageModel {
 
   RopeSource CompressSource() const {
     RopeSource compress = Source(nested_ ? dict_.Child(kCompress) : dict_);
-    constexpr double kClassDefault = 160000;
-    compress.default_theta = kClassDefault;
-    const double theta = text_.Positive("compress_rope_theta").value_or(kClassDefault);
+    compress.default_theta = family_->compress_theta;
+    const double theta = text_.Positive("compress_rope_theta").value_or(family_->compress_theta);
     if (!nested_) compress.theta = theta;
     if (nested_) compress.theta_key = "compress_rope_theta";
     return compress;
@@ -477,11 +438,11 @@ class LanguageModel {
   // The lightning indexer of sparse attention has heads of its own: [rope | nope], but trailing in
   // DeepSeek-V4. Its softmax is not scaled by mscale_all_dim.
   void AddIndexer() {
-    const bool trailing = IsNamed(family_, "deepseek_v4");
-    const bool large4 = IsNamed(family_, "mistral_large4"), dots3 = IsNamed(family_, "dots3_note");
-    const bool glm = IsNamed(family_, "glm_moe_dsa") || large4 || dots3;
-    const bool interleaved = glm && text_.Bool("indexer_rope_interleave").value_or(true);
-    if (!trailing && !glm && !IsNamed(family_, "deepseek_v32") && !IsNamed(family_, "axk2")) return;
+    const Indexer rule = family_ != nullptr ? family_->indexer : Indexer::kNone;
+    if (rule == Indexer::kNone) return;
+    const bool trailing = rule == Indexer::kTrailing;
+    const bool interleaved =
+        rule == Indexer::kByKey && text_.Bool("indexer_rope_interleave").value_or(true);
     const auto width = text_.Integer("index_head_dim", 2, 1024);
     if (!width) return;
     LayerType type = Begin("indexer");
@@ -494,7 +455,8 @@ class LanguageModel {
     config.head_dim = static_cast<int32_t>(*width);
     config.rotary_offset = trailing ? config.head_dim - config.rotary_dim : 0;
     if (!trailing) SetStyle(interleaved ? Style::kInterleavedToHalves : Style::kHalves, &config);
-    FillRope(trailing ? CompressSource() : Source(dots3 ? FullDict() : dict_), &type);
+    const Dict& dict = family_->two_ropes != nullptr ? FullDict() : dict_;
+    FillRope(trailing ? CompressSource() : Source(dict), &type);
     out_->types.push_back(std::move(type));
     if (trailing) SetPlainAmplitude();
   }
@@ -560,19 +522,13 @@ Parts Locate(const Dict& root) {
   parts.outer_type = root.String("model_type").value_or("");
   const Dict thinker = root.Child("thinker_config");  // Qwen Omni
   const Dict& model = thinker.exists() ? thinker : root;
-  if (parts.outer_type == "musicflamingo") root.Find("rope_parameters");  // of its audio encoder
+  const OuterModel& outer = FindOuterModel(parts.outer_type);
+  if (outer.other_rope != nullptr) root.Find(outer.other_rope);
   const Value* language = nullptr;
   parts.vision = model.Child("vision_config");
   parts.whole = parts.text = model;
-  const bool t5gemma = parts.outer_type.substr(0, 7) == "t5gemma";
-  const std::string_view outer = parts.outer_type;
-  const char* last = t5gemma                        ? "decoder"
-                     : outer.substr(0, 4) == "lasr" ? "encoder_config"
-                     : outer == "esmfold2"          ? "esmc_config"
-                     : outer == "dia"               ? "decoder_config"
-                                                    : "global_config";  // BLT
-  for (const char* key : {"text_config", "llm_config", "language_config", last}) {
-    if (parts.text_nested && key == last) break;
+  for (const char* key : {"text_config", "llm_config", "language_config", outer.text_key}) {
+    if (key == nullptr || (parts.text_nested && key == outer.text_key)) break;
     const Dict nested = model.Child(key);
     if (nested.empty()) continue;
     if (parts.text_nested && !Same(*model.Peek(key), *language)) {

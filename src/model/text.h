@@ -24,7 +24,7 @@ void AddBareDictionary(const Dict& root, Parsed* out);
 
 // Where the parts of a configuration are.
 struct Parts {
-  Dict whole, text, vision;  // whole: what holds the others
+  Dict whole, text, vision;                // whole: what holds the others
   std::string_view text_type, outer_type;  // model_type; empty if absent
   bool text_nested = false;                // `text` is an object of its own
 };
