@@ -3,7 +3,8 @@
 #ifndef LIBROPE_SRC_MODEL_AXES_H_
 #define LIBROPE_SRC_MODEL_AXES_H_
 
-#include "model/scaling.h"
+#include "model/layer_type.h"
+#include "model/rope_source.h"
 
 namespace rope::model {
 

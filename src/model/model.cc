@@ -6,7 +6,9 @@
 
 #include "guard.h"
 #include "model/json.h"
-#include "model/text.h"
+#include "model/language_model.h"
+#include "model/locate.h"
+#include "model/rope_dictionary.h"
 #include "model/typo.h"
 #include "model/unread.h"
 #include "model/vision.h"
@@ -14,13 +16,13 @@
 #include "structs.h"
 
 struct rope_model {
-  rope::model::Parsed parsed;
+  rope::model::ParsedModel parsed;
 };
 
 namespace rope::model {
 namespace {
 
-void Read(const Dict& root, Parsed* parsed) {
+void Read(const Dict& root, ParsedModel* parsed) {
   if (IsBareDictionary(root)) {
     AddBareDictionary(root, parsed);
     return;
@@ -40,9 +42,9 @@ void Read(const Dict& root, Parsed* parsed) {
   root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");
 }
 
-Parsed Parse(std::string_view json) {
+ParsedModel Parse(std::string_view json) {
   const Value value = ParseJson(json);
-  Parsed parsed;
+  ParsedModel parsed;
   Read(Dict(value, ""), &parsed);
   for (const LayerType& type : parsed.types) RejectUncreatable(type);
   return parsed;
@@ -62,7 +64,7 @@ rope_status FailNull(const char* function, const char* argument) {
   return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function, argument);
 }
 
-rope_status CheckType(const char* function, const Parsed& parsed, int32_t type) {
+rope_status CheckType(const char* function, const ParsedModel& parsed, int32_t type) {
   if (type >= 0 && static_cast<size_t>(type) < parsed.types.size()) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: type (%d) must be from 0 to %zu", function, type,
               parsed.types.size() - 1);
@@ -73,7 +75,7 @@ rope_status CheckType(const char* function, const Parsed& parsed, int32_t type) 
 
 using rope::Fail;
 using rope::model::FailNull;
-using rope::model::Parsed;
+using rope::model::ParsedModel;
 
 extern "C" rope_status rope_model_create(const char* json, size_t length, rope_model** out) {
   if (json == nullptr) return FailNull("rope_model_create", "json");
@@ -97,7 +99,7 @@ extern "C" rope_status rope_model_layer_type(const rope_model* model, int32_t la
   constexpr const char* kFunction = "rope_model_layer_type";
   if (model == nullptr) return FailNull(kFunction, "model");
   if (type == nullptr) return FailNull(kFunction, "type");
-  const Parsed& parsed = model->parsed;
+  const ParsedModel& parsed = model->parsed;
   if (parsed.layers.empty()) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: layer (%d): the text that the model was made from %s", kFunction, layer,

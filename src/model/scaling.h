@@ -12,27 +12,10 @@
 #ifndef LIBROPE_SRC_MODEL_SCALING_H_
 #define LIBROPE_SRC_MODEL_SCALING_H_
 
-#include <string>
-
-#include "model/families.h"
-#include "model/json.h"
 #include "model/layer_type.h"
+#include "model/rope_source.h"
 
 namespace rope::model {
-
-// Where the values of one kind of layer are.
-struct RopeSource {
-  Dict dict;                             // may be absent: all values are defaults then
-  Dict text;                             // the keys around it; absent for a bare dictionary
-  const Family* family = nullptr;        // nullptr: unknown, or a bare dictionary
-  const char* theta_key = "rope_theta";  // beside the dictionary; nullptr: none
-  double default_theta = 10000;          // 0: left to the caller
-  double theta = 0;                      // not 0: this one, whatever the keys say
-  double default_partial = 1;
-  double partial = 0;                 // not 0: this one, whatever the keys say
-  bool default_proportional = false;  // rope_type if the dictionary does not tell
-  bool latent = false;                // mscale_all_dim scales the softmax, too (DeepSeek)
-};
 
 // Expects config.head_dim to be set (0: unknown, a bare dictionary), and rotary_dim and
 // rotary_offset if the model's code fixes the span and no factor does.

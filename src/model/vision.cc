@@ -166,7 +166,7 @@ bool IsVisionModel(const Parts& parts) {
   return tower != nullptr && tower->alone && !parts.text_nested;
 }
 
-void AddVisionTower(const Parts& parts, Parsed* out) {
+void AddVisionTower(const Parts& parts, ParsedModel* out) {
   const Dict& dict = IsVisionModel(parts) ? parts.text : parts.vision;
   if (!dict.exists()) return;
   const Tower* tower = FindTower(dict.String("model_type").value_or(""));

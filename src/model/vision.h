@@ -9,7 +9,8 @@
 #ifndef LIBROPE_SRC_MODEL_VISION_H_
 #define LIBROPE_SRC_MODEL_VISION_H_
 
-#include "model/text.h"
+#include "model/locate.h"
+#include "model/parsed_model.h"
 
 namespace rope::model {
 
@@ -18,7 +19,7 @@ namespace rope::model {
 bool IsVisionModel(const Parts& parts);
 
 // Appends the type "vision" if the model has a known tower.
-void AddVisionTower(const Parts& parts, Parsed* out);
+void AddVisionTower(const Parts& parts, ParsedModel* out);
 
 }  // namespace rope::model
 

@@ -1,4 +1,4 @@
-#include "model/text.h"
+#include "model/language_model.h"
 
 #include <algorithm>
 #include <map>
@@ -7,48 +7,13 @@
 #include "model/families.h"
 #include "model/head.h"
 #include "model/layers.h"
+#include "model/rope_dictionary.h"
 #include "model/scaling.h"
 #include "model/typo.h"
 #include "model/unread.h"
 
 namespace rope::model {
 namespace {
-
-// Files for two generations of transformers carry both dictionaries, and programs differ in which
-// of them they read. rope_parameters may add what stood beside rope_scaling.
-void CheckBothDictionaries(const Dict& legacy, const Dict& current) {
-  const auto differ = [&](std::string_view key) {
-    Reject(ROPE_ERROR_UNSUPPORTED,
-           "%s and %s must say the same, and differ in \"%s\": remove the one that does not count",
-           legacy.Name().c_str(), current.Name().c_str(), Printable(key).c_str());
-  };
-  for (const auto& [key, value] : legacy.members()) {
-    const Value* other = current.Peek(key);
-    if (other == nullptr && key == "type") other = current.Peek("rope_type");
-    if (!value.IsNull() && (other == nullptr || !Same(value, *other))) differ(key);
-  }
-  for (const auto& [key, value] : current.members()) {
-    const bool stood_beside = key == "rope_theta" || key == "partial_rotary_factor";
-    const bool is_type = key == "rope_type" && legacy.Mentions("type");
-    if (!value.IsNull() && !stood_beside && !is_type && !legacy.Mentions(key)) differ(key);
-  }
-}
-
-Dict RopeDict(const Dict& text) {
-  const Dict legacy = text.Child("rope_scaling"), current = text.Child("rope_parameters");
-  if (legacy.empty()) return current;
-  if (current.empty()) return legacy;
-  CheckBothDictionaries(legacy, current);
-  return current;
-}
-
-// A dictionary per kind of layer. Real files have stray numbers beside them (Laguna), and null for
-// a kind without RoPE.
-bool IsNested(const Dict& dict) {
-  return std::any_of(dict.members().begin(), dict.members().end(), [](const auto& member) {
-    return member.second.template As<Value::Object>() != nullptr && !IsRopeKey(member.first);
-  });
-}
 
 bool LacksRope(const Dict& text, const Family* family) {
   if (family == nullptr) return false;
@@ -57,9 +22,9 @@ bool LacksRope(const Dict& text, const Family* family) {
 
 class LanguageModel {
  public:
-  LanguageModel(const Parts& parts, Parsed* out)
+  LanguageModel(const Parts& parts, ParsedModel* out)
       : text_(parts.text), family_(FindFamily(parts.text_type)), out_(out) {
-    dict_ = RopeDict(text_);
+    dict_ = RopeDictionaryOf(text_);
     const bool given = !dict_.empty() || text_.Find("rope_parameters") != nullptr;
     if (!given && family_ != nullptr && family_->rope != nullptr) {
       default_rope_ = ParseJson(family_->rope);
@@ -465,7 +430,7 @@ class LanguageModel {
   const Family* family_;
   std::vector<std::string_view> labels_;
   std::map<std::string_view, Dict> overrides_;
-  Parsed* out_;
+  ParsedModel* out_;
   Dict dict_;
   Value default_rope_;
   bool nested_ = false;
@@ -473,96 +438,6 @@ class LanguageModel {
 
 }  // namespace
 
-bool IsBareDictionary(const Dict& root) {
-  for (const char* key :
-       {"model_type", "architectures", "hidden_size", "n_embd", "d_model", "num_attention_heads",
-        "n_head", "num_hidden_layers", "rope_scaling", "rope_parameters", "text_config",
-        "vision_config", "thinker_config", "llm_config", "language_config"}) {
-    if (root.Mentions(key)) return false;
-  }
-  for (const char* key :
-       {"rope_type", "type", "rope_theta", "factor", "mrope_section", "partial_rotary_factor"}) {
-    if (root.Peek(key) != nullptr) return true;
-  }
-  return IsNested(root);
-}
-
-void AddBareDictionary(const Dict& root, Parsed* out) {
-  out->bare = true;
-  const auto add = [out](std::string_view name, const Dict& dict) {
-    LayerType type;
-    type.name = name;
-    RopeSource source;
-    source.dict = dict;
-    source.default_theta = 0;
-    source.latent = true;  // what mscale_all_dim means is left to the caller, like the head
-    const auto head_dim = dict.Integer("head_dim", 2, 1024);
-    type.config.head_dim = static_cast<int32_t>(head_dim.value_or(0));
-    FillRope(source, &type);
-    RejectUnreadOfRope(dict);
-    out->types.push_back(std::move(type));
-  };
-  if (!IsNested(root)) {
-    add(kFull, root);
-    return;
-  }
-  RejectTooMany(root);
-  for (const auto& [name, value] : root.members()) {
-    if (value.As<Value::Object>() != nullptr) add(name, Dict(value, root.Path(name)));
-    if (!value.IsNull()) continue;
-    LayerType nope;
-    nope.name = name;
-    nope.config.scaling = ROPE_SCALING_NOPE;
-    out->types.push_back(std::move(nope));
-  }
-}
-
-Parts Locate(const Dict& root) {
-  Parts parts;
-  parts.outer_type = root.String("model_type").value_or("");
-  const Dict thinker = root.Child("thinker_config");  // Qwen Omni
-  const Dict& model = thinker.exists() ? thinker : root;
-  const OuterModel& outer = FindOuterModel(parts.outer_type);
-  if (outer.other_rope != nullptr) root.Find(outer.other_rope);
-  const Value* language = nullptr;
-  parts.vision = model.Child("vision_config");
-  parts.whole = parts.text = model;
-  for (const char* key : {"text_config", "llm_config", "language_config", outer.text_key}) {
-    if (key == nullptr || (parts.text_nested && key == outer.text_key)) break;
-    const Dict nested = model.Child(key);
-    if (nested.empty()) continue;
-    if (parts.text_nested && !Same(*model.Peek(key), *language)) {
-      Reject(ROPE_ERROR_UNSUPPORTED,
-             "%s and %s must not both be there and differ: each may be the language model",
-             parts.text.Name().c_str(), nested.Name().c_str());
-    }
-    language = model.Peek(key);
-    parts.text = nested;
-    parts.text_nested = true;
-  }
-  parts.text_type = parts.text.String("model_type").value_or(parts.outer_type);
-  return parts;
-}
-
-bool MayHaveRope(const Parts& parts) {
-  if (FindFamily(parts.text_type) != nullptr) return true;
-  const Value::Object& members = parts.text.members();
-  return !IsWithoutRope(parts.text_type) &&
-         std::any_of(members.begin(), members.end(),
-                     [](const auto& member) { return SpeaksOfRope(member.first); });
-}
-
-void RejectWithoutRope(const Parts& parts) {
-  if (parts.text_type.empty()) {
-    parts.text.RejectMissing("model_type", "there is no key of RoPE either, such as rope_theta");
-  }
-  Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\") %s", parts.text.Path("model_type").c_str(),
-         Printable(parts.text_type).c_str(),
-         IsWithoutRope(parts.text_type)
-             ? "is known to this version without RoPE only"
-             : "is not known to this version, and there is no key of RoPE, such as rope_theta");
-}
-
-void AddLanguageModel(const Parts& parts, Parsed* out) { LanguageModel(parts, out).Build(); }
+void AddLanguageModel(const Parts& parts, ParsedModel* out) { LanguageModel(parts, out).Build(); }
 
 }  // namespace rope::model

@@ -1,0 +1,28 @@
+// Finds the parts of a configuration: of the language model and of the vision tower inside that of
+// the whole, under the names that different models give them.
+#ifndef LIBROPE_SRC_MODEL_LOCATE_H_
+#define LIBROPE_SRC_MODEL_LOCATE_H_
+
+#include <string_view>
+
+#include "model/json.h"
+
+namespace rope::model {
+
+// Where the parts of a configuration are.
+struct Parts {
+  Dict whole, text, vision;                // whole: what holds the others
+  std::string_view text_type, outer_type;  // model_type; empty if absent
+  bool text_nested = false;                // `text` is an object of its own
+};
+Parts Locate(const Dict& root);
+
+// Whether the language model is of a known family, or its keys speak of RoPE.
+bool MayHaveRope(const Parts& parts);
+
+// Throws Error: neither is the case, nor is there a tower that has RoPE.
+[[noreturn]] void RejectWithoutRope(const Parts& parts);
+
+}  // namespace rope::model
+
+#endif  // LIBROPE_SRC_MODEL_LOCATE_H_

@@ -1,0 +1,20 @@
+// What is read from a configuration: the kinds of RoPE of the model, and which layer has which.
+#ifndef LIBROPE_SRC_MODEL_PARSED_MODEL_H_
+#define LIBROPE_SRC_MODEL_PARSED_MODEL_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "model/layer_type.h"
+
+namespace rope::model {
+
+struct ParsedModel {
+  std::vector<LayerType> types;
+  std::vector<int32_t> layers;  // type of every layer; empty if their number or kinds are not known
+  bool bare = false;            // made from a rope dictionary alone
+};
+
+}  // namespace rope::model
+
+#endif  // LIBROPE_SRC_MODEL_PARSED_MODEL_H_

@@ -1,0 +1,94 @@
+#include "model/rope_dictionary.h"
+
+#include <algorithm>
+#include <string>
+
+#include "model/layers.h"
+#include "model/scaling.h"
+#include "model/typo.h"
+#include "model/unread.h"
+
+namespace rope::model {
+namespace {
+
+// Files for two generations of transformers carry both dictionaries, and programs differ in which
+// of them they read. rope_parameters may add what stood beside rope_scaling.
+void CheckBothDictionaries(const Dict& legacy, const Dict& current) {
+  const auto differ = [&](std::string_view key) {
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s and %s must say the same, and differ in \"%s\": remove the one that does not count",
+           legacy.Name().c_str(), current.Name().c_str(), Printable(key).c_str());
+  };
+  for (const auto& [key, value] : legacy.members()) {
+    const Value* other = current.Peek(key);
+    if (other == nullptr && key == "type") other = current.Peek("rope_type");
+    if (!value.IsNull() && (other == nullptr || !Same(value, *other))) differ(key);
+  }
+  for (const auto& [key, value] : current.members()) {
+    const bool stood_beside = key == "rope_theta" || key == "partial_rotary_factor";
+    const bool is_type = key == "rope_type" && legacy.Mentions("type");
+    if (!value.IsNull() && !stood_beside && !is_type && !legacy.Mentions(key)) differ(key);
+  }
+}
+
+}  // namespace
+
+Dict RopeDictionaryOf(const Dict& text) {
+  const Dict legacy = text.Child("rope_scaling"), current = text.Child("rope_parameters");
+  if (legacy.empty()) return current;
+  if (current.empty()) return legacy;
+  CheckBothDictionaries(legacy, current);
+  return current;
+}
+
+bool IsNested(const Dict& dict) {
+  return std::any_of(dict.members().begin(), dict.members().end(), [](const auto& member) {
+    return member.second.template As<Value::Object>() != nullptr && !IsRopeKey(member.first);
+  });
+}
+
+bool IsBareDictionary(const Dict& root) {
+  for (const char* key :
+       {"model_type", "architectures", "hidden_size", "n_embd", "d_model", "num_attention_heads",
+        "n_head", "num_hidden_layers", "rope_scaling", "rope_parameters", "text_config",
+        "vision_config", "thinker_config", "llm_config", "language_config"}) {
+    if (root.Mentions(key)) return false;
+  }
+  for (const char* key :
+       {"rope_type", "type", "rope_theta", "factor", "mrope_section", "partial_rotary_factor"}) {
+    if (root.Peek(key) != nullptr) return true;
+  }
+  return IsNested(root);
+}
+
+void AddBareDictionary(const Dict& root, ParsedModel* out) {
+  out->bare = true;
+  const auto add = [out](std::string_view name, const Dict& dict) {
+    LayerType type;
+    type.name = name;
+    RopeSource source;
+    source.dict = dict;
+    source.default_theta = 0;
+    source.latent = true;  // what mscale_all_dim means is left to the caller, like the head
+    const auto head_dim = dict.Integer("head_dim", 2, 1024);
+    type.config.head_dim = static_cast<int32_t>(head_dim.value_or(0));
+    FillRope(source, &type);
+    RejectUnreadOfRope(dict);
+    out->types.push_back(std::move(type));
+  };
+  if (!IsNested(root)) {
+    add(kFull, root);
+    return;
+  }
+  RejectTooMany(root);
+  for (const auto& [name, value] : root.members()) {
+    if (value.As<Value::Object>() != nullptr) add(name, Dict(value, root.Path(name)));
+    if (!value.IsNull()) continue;
+    LayerType nope;
+    nope.name = name;
+    nope.config.scaling = ROPE_SCALING_NOPE;
+    out->types.push_back(std::move(nope));
+  }
+}
+
+}  // namespace rope::model

@@ -1,0 +1,27 @@
+// Where the values of one kind of layer are: the rope dictionary, the keys around it, and the
+// defaults of the model's class.
+#ifndef LIBROPE_SRC_MODEL_ROPE_SOURCE_H_
+#define LIBROPE_SRC_MODEL_ROPE_SOURCE_H_
+
+#include "model/families.h"
+#include "model/json.h"
+
+namespace rope::model {
+
+// Where the values of one kind of layer are.
+struct RopeSource {
+  Dict dict;                             // may be absent: all values are defaults then
+  Dict text;                             // the keys around it; absent for a bare dictionary
+  const Family* family = nullptr;        // nullptr: unknown, or a bare dictionary
+  const char* theta_key = "rope_theta";  // beside the dictionary; nullptr: none
+  double default_theta = 10000;          // 0: left to the caller
+  double theta = 0;                      // not 0: this one, whatever the keys say
+  double default_partial = 1;
+  double partial = 0;                 // not 0: this one, whatever the keys say
+  bool default_proportional = false;  // rope_type if the dictionary does not tell
+  bool latent = false;                // mscale_all_dim scales the softmax, too (DeepSeek)
+};
+
+}  // namespace rope::model
+
+#endif  // LIBROPE_SRC_MODEL_ROPE_SOURCE_H_
