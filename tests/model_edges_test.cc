@@ -48,8 +48,8 @@ TEST(ModelEdges, YarnThatMeansLongrope) {
 // Phi3Config has a default of its own, which transformers prefers to the dictionary's entry.
 TEST(ModelEdges, Phi3TakesItsOriginalLengthFromBesideTheDictionary) {
   const auto phi3 = [](const std::string& beside, const std::string& inside) {
-    return R"({"model_type": "phi3", "head_dim": 64, "max_position_embeddings": 131072, )" + beside +
-           R"("rope_scaling": {"type": "longrope", )" + inside + Lists(32, 32) + "}}";
+    return R"({"model_type": "phi3", "head_dim": 64, "max_position_embeddings": 131072, )" +
+           beside + R"("rope_scaling": {"type": "longrope", )" + inside + Lists(32, 32) + "}}";
   };
   const std::string key = R"("original_max_position_embeddings": )";
   const auto original = [](const std::string& text) {
@@ -77,7 +77,8 @@ TEST(ModelEdges, TheFirstChatGlmIsRefused) {
 TEST(ModelEdges, InternLm1HasADictionaryOfItsOwn) {
   const auto internlm = [](const std::string& rotary) {
     return R"({"model_type": "internlm", "hidden_size": 256, "num_attention_heads": 4,
-              "num_hidden_layers": 2, "max_position_embeddings": 2048, "rotary": )" + rotary + "}";
+              "num_hidden_layers": 2, "max_position_embeddings": 2048, "rotary": )" +
+           rotary + "}";
   };
   const rope_config origin = Model(internlm(R"({"base": 1000000, "type": "origin"})")).Config();
   EXPECT_EQ(origin.theta, 1e6);
@@ -94,7 +95,8 @@ TEST(ModelEdges, InternLm1HasADictionaryOfItsOwn) {
 TEST(ModelEdges, NamesOfKindsAreText) {
   ExpectRefused(R"({"model_type": "gpt_oss", "head_dim": 64, "num_hidden_layers": 1,
                     "layer_types": ["full_attention\u0000x"], "rope_parameters":
-                    {"full_attention\u0000x": {"rope_type": "default"}}})", {"printable"});
+                    {"full_attention\u0000x": {"rope_type": "default"}}})",
+                {"printable"});
 }
 
 TEST(ModelEdges, NanIsAValueAndNoKey) {

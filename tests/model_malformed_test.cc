@@ -169,7 +169,8 @@ TEST(ModelMalformed, MissingAndWrongKeysOfEveryType) {
 TEST(ModelMalformed, MisspeltAtTheTopLevel) {
   const auto with = [](const std::string& entry) {
     return R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4,
-              "num_hidden_layers": 2, "max_position_embeddings": 4096, )" + entry + "}";
+              "num_hidden_layers": 2, "max_position_embeddings": 4096, )" +
+           entry + "}";
   };
   ExpectRefused(with(R"("rope_thetta": 500000.0)"), {"rope_thetta (500000", "spelt rope_theta"});
   ExpectRefused(with(R"("rope_teta": 1e6)"), {"spelt rope_theta"});
@@ -191,10 +192,11 @@ TEST(ModelMalformed, MisspeltAtTheTopLevel) {
   ExpectRefused(with(R"("rope_theta": 5e5, "rope_thetta": 1e6)"),
                 {"rope_thetta (1000000)", "the nearest key is rope_theta"}, ROPE_ERROR_UNSUPPORTED);
   ExpectRefused(R"({"model_type": "nobody_knows", "hidden_size": 256, "num_attention_heads": 4,
-                    "rope_teta": 1e6})", {"spelt rope_theta"});
+                    "rope_teta": 1e6})",
+                {"spelt rope_theta"});
   // Other keys, other kinds of value, and what stands beside the right key.
-  for (const char* fine : {R"("v_head_dim": 32)", R"("hidden_sizes": [1, 2])", R"("rope_scalling": null)",
-                           R"("rope_ratio": 1)"}) {
+  for (const char* fine : {R"("v_head_dim": 32)", R"("hidden_sizes": [1, 2])",
+                           R"("rope_scalling": null)", R"("rope_ratio": 1)"}) {
     rope_model* model = nullptr;
     const std::string text = with(fine);
     EXPECT_EQ(rope_model_create(text.data(), text.size(), &model), ROPE_OK)

@@ -463,8 +463,10 @@ TEST(ModelTraps, DictionariesThatTheClassCompletes) {
   EXPECT_EQ(Model(oss + R"(, "rope_theta": 500000})").Config().theta, 500000);
   EXPECT_EQ(Model(oss + R"(, "rope_theta": 500000})").Config().scaling, ROPE_SCALING_YARN);
   EXPECT_EQ(Model(oss + "}").Config().theta, 150000);
-  EXPECT_EQ(Model(oss + R"(, "rope_parameters": {}})").Config().scaling, ROPE_SCALING_DEFAULT);
-  EXPECT_EQ(Model(oss + R"(, "rope_scaling": {}})").Config().scaling, ROPE_SCALING_YARN);
+  ExpectRefused(oss + R"(, "rope_parameters": {}})", {"rope_parameters says nothing"},
+                ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(oss + R"(, "rope_scaling": {}})", {"rope_scaling says nothing"},
+                ROPE_ERROR_UNSUPPORTED);
   EXPECT_EQ(Model(R"({"model_type": "cwm", "rope_theta": 1e6})").Config().theta, 1e6);
   ExpectRefused(R"({"model_type": "cwm", "rope_theta": 5})", {"rope_theta (5)"},
                 ROPE_ERROR_UNSUPPORTED);

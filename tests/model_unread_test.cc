@@ -84,11 +84,11 @@ TEST(ModelUnread, LayersWithoutRope) {
 TEST(ModelUnread, RopeThatIsOff) {
   ExpectUnread(With("granite", R"("use_rope": false)"), "use_rope (false)");
   ExpectUnread(With("llama", R"("attn_use_rope": false)"), "attn_use_rope");
-  for (const char* kind : {"alibi", "nope", "learned", "relative_key"}) {
+  for (const char* kind : {"alibi", "nope", "learned", "relative_key", "absolute", "rope_2d"}) {
     ExpectUnread(With("granite", R"("position_embedding_type": ")" + std::string(kind) + '"'),
                  kind);
   }
-  for (const char* kind : {"rope", "rotary", "rope_gpt_neox", "absolute"}) {
+  for (const char* kind : {"rope", "rotary", "rope_gpt_neox"}) {
     EXPECT_TRUE(
         Model(With("granite", R"("position_embedding_type": ")" + std::string(kind) + '"')));
   }
@@ -243,6 +243,107 @@ TEST(ModelUnread, VisionTowers) {
   ExpectUnread(tower(R"("use_mixed_rope": true)"), "use_mixed_rope");
 }
 
+// --- where a reader does not look ----------------------------------------------------------------
+
+constexpr char kYarn[] =
+    R"({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 4096})";
+
+TEST(ModelUnread, DictionariesInsideDictionaries) {
+  const std::string kinds =
+      R"({"full_attention": {"rope_theta": 1e6, "rope_scaling": )" + std::string(kYarn) + "}}";
+  ExpectUnread(R"({"model_type": "llama", "head_dim": 64, "rope_parameters": )" + kinds + "}",
+               "full_attention.rope_scaling");
+  ExpectUnread(kinds, "full_attention.rope_scaling");
+  ExpectUnread(R"({"rope_theta": 777, "rope_type": "yarn", "full_attention": {"rope_theta": 1e6}})",
+               "rope_theta (777)");
+  ExpectRefused(R"({"rope_thta": 777, "full_attention": {"rope_theta": 1e6}})",
+                {"rope_thta (777) must be spelt rope_theta"});
+  ExpectUnread(With("nobody_knows", R"("attn_config": {"rope": false})"),
+               "attn_config.rope (false)");
+  ExpectUnread(With("llama", R"("attention": {"rope_theta": 5e5})"), "attention.rope_theta");
+  EXPECT_TRUE(Model(With("llama", R"("attention": {"rope_theta": 1e4})")));
+}
+
+TEST(ModelUnread, EntriesOfLayers) {
+  for (const char* layer : {"1", "9", "full_attention"}) {
+    ExpectUnread(With("llama", R"("per_layer_config": {")" + std::string(layer) +
+                                   R"(": {"rope_theta": 777}})"),
+                 "rope_theta (777)");
+  }
+  ExpectUnread(With("nobody_knows", R"("no_rope_layers": [0, 1, 1, 1],
+      "layer_rope_theta": [1e4, 1e4, 1e4, 1e4])"),
+               "layer_rope_theta[0] (10000)");
+  const Model model(R"({"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 4,
+      "no_rope_layers": [1, 1, 1, 0], "layer_types": ["sliding_attention", "sliding_attention",
+      "full_attention", "full_attention"], "rope_parameters": {
+      "full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}})");
+  EXPECT_EQ(model.Layers(4), "ssfn");
+}
+
+TEST(ModelUnread, WordsInCapitals) {
+  for (const char* key : {"useRoPE", "useROPE", "NTKAlpha", "dynamicNTK", "mrope2", "rotarypct",
+                          "rotary_emb2", "use_xpos", "RoPE"}) {
+    ExpectUnread(With("llama", '"' + std::string(key) + R"(": 3)"), key);
+  }
+  ExpectUnread(With("llama", R"("layer_types": ["NoPE", "NoPE", "full_attention", "NoPE"])"),
+               "NoPE");
+  EXPECT_TRUE(Model(With("llama", R"("europe": 1, "property": 2, "dropePoint": null)")));
+}
+
+TEST(ModelUnread, RopeOfModelsWithoutRope) {
+  const std::string yarn = R"("rope_scaling": )" + std::string(kYarn);
+  ExpectUnread(With("kimi_linear", R"("mla_use_nope": false)"), "mla_use_nope");
+  ExpectUnread(With("falcon", R"("alibi": true, )" + yarn), "rope_scaling.rope_type");
+  ExpectUnread(With("jamba", R"("use_rope": true)"), "use_rope");
+  ExpectUnread(With("granitemoehybrid", R"("position_embedding_type": "Rope")"), "Rope");
+  ExpectUnread(R"({"model_type": "olmo_hybrid", "head_dim": 64, "num_hidden_layers": 2,
+      "layer_types": ["full_attention", "full_attention"],
+      "rope_parameters": {"rope_theta": null, "rope_type": "yarn", "factor": 3}})",
+               "rope_type");
+  EXPECT_TRUE(Model(With("nemotron_h", R"("partial_rotary_factor": 1.0)")));
+}
+
+TEST(ModelUnread, SwitchesThatProgramsReadInTwoWays) {
+  ExpectUnread(With("gpt_oss", R"("rope_scaling": null)"), "rope_scaling says nothing");
+  ExpectUnread(With("apertus", R"("rope_parameters": {})"), "rope_parameters says nothing");
+  ExpectUnread(With("phi", R"("partial_rotary_factor": null)"), "partial_rotary_factor (null)");
+  ExpectUnread(With("llama", R"("rope_3d": true)"), "rope_3d");
+  const std::string latent = R"("qk_nope_head_dim": 128, "qk_rope_head_dim": 0)";
+  for (const char* type : {"deepseek_v3", "llama", "nobody_knows"}) {
+    ExpectRefused(With(type, latent), {"qk_rope_head_dim (0) must be positive"});
+  }
+  const auto phimoe = [](const std::string& entries) {
+    return R"({"model_type": "phimoe", "head_dim": 4, "max_position_embeddings": 8192,
+        "rope_scaling": {"rope_type": "longrope", "short_factor": [1, 1], "long_factor": [2, 2],
+        "original_max_position_embeddings": 4096, )" +
+           entries + "}}";
+  };
+  ExpectUnread(phimoe(R"("short_mscale": 1.3)"), "short_mscale (1.3)");
+  ExpectUnread(phimoe(R"("attention_factor": 1.0, "short_mscale": 1.3, "long_mscale": 1.3)"),
+               "attention_factor (1)");
+  ExpectUnread(Llama(R"({"rope_type": "yarn", "factor": 4, "mscale_all_dim": 0.5})"),
+               "mscale_all_dim (0.5)");
+  ExpectUnread(R"({"model_type": "deepseek_v4", "head_dim": 512, "rope_theta": 1e4,
+      "compress_ratios": [0, 4], "rope_scaling": {"rope_type": "yarn", "factor": 4,
+      "original_max_position_embeddings": 4096, "rope_theta": 777}})",
+               "rope_theta (777)");
+  ExpectRefused(Llama(R"({"rope_type": "default", "mrope_section": [7]})"), {"adds up to 7"});
+  ExpectUnread(R"({"model_type": "qwen3_omni_moe", "rope_scaling": )" + std::string(kYarn) +
+                   R"(, "thinker_config": )" + With("qwen3_moe", R"("x": 1)") + "}",
+               "rope_scaling");
+}
+
+TEST(ModelUnread, TheSameInOtherWords) {
+  const std::string text = R"("text_config": {"model_type": "qwen2_vl_text", "head_dim": 128,
+      "rope_parameters": {"rope_theta": 1e6, "rope_type": "default", "mrope_section": [16, 24, 24]}})";
+  EXPECT_TRUE(Model(R"({"model_type": "qwen2_vl", "rope_theta": 1e6, )" + text + "}"));
+  EXPECT_TRUE(Model(R"({"model_type": "qwen2_vl_text", "head_dim": 128, "rope_theta": 1e6,
+      "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+      "rope_parameters": {"rope_type": "default", "mrope_section": [16, 24, 24]}})"));
+  ExpectRefused(Llama(R"({"rope_type": "yarn", "factor": 4, "attn_factor": 0.878})"),
+                {"the nearest key is attention_factor"}, ROPE_ERROR_UNSUPPORTED);
+}
+
 // --- by chance ----------------------------------------------------------------------------------
 
 struct Insertion {
@@ -262,7 +363,7 @@ constexpr Insertion kBeside[] = {
     {"rotary_percent", "0.3125"},
     {"rotary_dim", "6"},
     {"use_rope", "false"},
-    {"rope_type", R"("yarn")"},
+    {"rope_type", R"("original")"},
     {"rope_factor", "3"},
     {"use_rotary_embeddings", "false"},
     {"no_rope_layer_interval", "3"},

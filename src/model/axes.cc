@@ -76,14 +76,16 @@ void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type) {
     // An alias in rope_type, or a class that cannot run without sections.
     source.dict.RejectMissing("mrope_section", "it tells which id turns which pairs");
   }
-  if (axes < 2) return;
-
+  if (rule != Axes::kOne && !source.text.Bool("rope_3d").value_or(true)) {
+    RejectValue(source.text.Path("rope_3d"), *source.text.Find("rope_3d"), "be true in this model");
+  }
   const int span = PairSpan(config);
   const int sum = section[0] + section[1] + section[2] + section[3];
-  if (span != 0 && sum != span / 2) {
+  if (axes != 0 && span != 0 && sum != span / 2) {
     Reject(ROPE_ERROR_PARSE, "%s adds up to %d and must add up to the number of pairs, %d",
            source.dict.Path(key).c_str(), sum, span / 2);
   }
+  if (axes < 2) return;
   if (rule == Axes::kErnie) {
     if (config.scaling != ROPE_SCALING_DEFAULT) {
       Reject(ROPE_ERROR_UNSUPPORTED, "%s: this model has no scaled rope_type",

@@ -122,6 +122,11 @@ struct Row {
     row.family.compress_theta = theta;
     return row;
   }
+  constexpr Row StrayPositions(const char* type) const {
+    Row row = *this;
+    row.family.stray_positions = type;
+    return row;
+  }
   constexpr Row MainName(const char* name) const {
     Row row = *this;
     row.family.main_name = name;
@@ -380,11 +385,16 @@ constexpr Row kFamilies[] = {
         .Indexer(I::kByKey),
     Row("mixtral", S::kHalves).Theta(1e6),
     Row("mllama", S::kHalves).Theta(5e5),
-    Row("modernbert", S::kHalvesCosSin).Theta(160000).Layers(L::kFirstOfPeriod, 3).Two(kModernBert),
+    Row("modernbert", S::kHalvesCosSin)
+        .Theta(160000)
+        .Layers(L::kFirstOfPeriod, 3)
+        .Two(kModernBert)
+        .StrayPositions("absolute"),
     Row("modernbert-decoder", S::kHalvesCosSin)
         .Theta(160000)
         .Layers(L::kFirstOfPeriod, 3)
-        .Two(kModernBert),
+        .Two(kModernBert)
+        .StrayPositions("absolute"),
     Row("molmo2", S::kHalves).HeadDim(128).Kinds(K::kScaledLayers),
     Row("moonshine", S::kInterleaved).Partial(0.9),
     Row("moonshine_streaming", S::kInterleaved).Partial(0.8),

@@ -37,7 +37,9 @@ int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
   // Latent attention without rotated channels: GLM-5.3. (0 of both: there is none, DeepSeek-OCR.)
   const auto latent = text.Integer("qk_nope_head_dim", 0, kMaxHeadDim);
   if (latent.value_or(0) != 0 && text.Integer("qk_rope_head_dim", 0, kMaxHeadDim) == 0) {
-    return *latent;
+    if (family != nullptr && family->layers == Layers::kNone) return *latent;
+    RejectValue(text.Path("qk_rope_head_dim"), *text.Find("qk_rope_head_dim"),
+                "be positive beside qk_nope_head_dim");
   }
   const int class_default = family != nullptr ? family->head_dim : 0;
   if (rule == HeadDim::kKvChannels) {

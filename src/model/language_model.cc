@@ -25,8 +25,9 @@ class LanguageModel {
   LanguageModel(const Parts& parts, ParsedModel* out)
       : text_(parts.text), family_(FindFamily(parts.text_type)), out_(out) {
     dict_ = RopeDictionaryOf(text_);
-    const bool given = !dict_.empty() || text_.Find("rope_parameters") != nullptr;
+    const bool given = !dict_.empty();
     if (!given && family_ != nullptr && family_->rope != nullptr) {
+      RejectEmptyDictionary();
       default_rope_ = ParseJson(family_->rope);
       dict_ = Dict(default_rope_, text_.Path("rope_parameters"));
     }
@@ -64,20 +65,46 @@ class LanguageModel {
     const bool ropes = !out_->types.empty();
     AssignLayers(labels);
     if (!layers.counted) out_->layers.clear();
-    if (!ropes) return;
+    if (!ropes) {
+      RejectRopeBesideNope(text_, dict_);
+      return;
+    }
     AddIndexer();
     RejectLeftovers();
   }
 
  private:
+  // Programs differ in whether it switches off what the class has instead of none at all.
+  void RejectEmptyDictionary() const {
+    for (const char* key : {"rope_scaling", "rope_parameters"}) {
+      if (!text_.Mentions(key)) continue;
+      Reject(ROPE_ERROR_UNSUPPORTED,
+             "%s says nothing, and a %s without it is scaled: give its numbers, or {\"rope_type\": "
+             "\"default\"} for none",
+             text_.Path(key).c_str(), family_->model_type);
+    }
+  }
+
   // After all types are made.
   void RejectLeftovers() const {
-    RejectUnread(text_);
-    RejectUnreadOfRope(dict_);
-    for (const auto& [name, value] : dict_.members()) {
-      if (value.As<Value::Object>() != nullptr) RejectUnreadOfRope(Dict(value, dict_.Path(name)));
+    const char* stray = family_ != nullptr ? family_->stray_positions : nullptr;
+    if (stray != nullptr && text_.String("position_embedding_type").value_or(stray) != stray) {
+      RejectValue(text_.Path("position_embedding_type"), *text_.Find("position_embedding_type"),
+                  std::string("be \"") + stray + "\" in this model");
     }
-    for (const auto& [label, layer] : overrides_) RejectUnread(layer);
+    RejectUnread(text_);
+    for (const char* key :
+         {"attention", "attention_config", "attn", "attn_config", "self_attention"}) {
+      const Value* attention = text_.Peek(key);
+      const bool is_dict = attention != nullptr && attention->As<Value::Object>() != nullptr;
+      if (is_dict) RejectUnread(text_.Child(key), text_);
+    }
+    RejectUnreadOfRope(dict_, nested_);
+    if (!nested_) return;
+    for (const auto& [name, value] : dict_.members()) {
+      if (value.As<Value::Object>() == nullptr) continue;
+      RejectUnreadOfRope(Dict(value, dict_.Path(name)), false);
+    }
   }
 
   bool IsOf(Kinds kinds) const { return family_ != nullptr && family_->kinds == kinds; }
@@ -305,8 +332,12 @@ class LanguageModel {
   void AddCompressed() {
     RopeSource main = Source(nested_ ? dict_.Child(kMain) : Dict());
     if (!nested_) {
-      main.theta = dict_.Positive("rope_theta").value_or(0);
-      if (const auto beside = text_.Positive("rope_theta")) main.theta = *beside;
+      const auto beside = text_.Positive("rope_theta");
+      if (beside) main.theta = *beside;
+      const Value* inside = dict_.Peek("rope_theta");
+      if (inside != nullptr && (!beside || Same(*inside, Value{*beside}))) {
+        main.theta = dict_.Positive("rope_theta").value_or(0);
+      }
     }
     Add(kMain, main);
     Add(kCompress, CompressSource());
@@ -344,6 +375,11 @@ class LanguageModel {
       RopeSource source = Source(nested_ ? Dict() : dict_);
       source.theta = theta;
       Add(distinct.size() == 1 ? kFull : std::string_view(name), source);
+    }
+    for (size_t i = 0; i < std::min(thetas.size(), labels_.size()); ++i) {
+      if (thetas[i] == 0 || labels_[i] != kNope) continue;
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s[%zu] (%s) must be 0: the layer has no RoPE by another key",
+             text_.Path("layer_rope_theta").c_str(), i, ToText(thetas[i]).c_str());
     }
     for (double theta : thetas) {
       const auto found = std::find(distinct.begin(), distinct.end(), theta);

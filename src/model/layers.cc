@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "model/unread.h"
+
 namespace rope::model {
 namespace {
 
@@ -202,11 +204,18 @@ std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
     const auto [stop, error] = std::from_chars(key.data(), end, layer);
     if (error == std::errc() && stop == end && !value.IsNull()) layers[layer] = all.Child(key);
   }
+  constexpr const char* kWidths[] = {"head_dim", "qk_nope_head_dim", "qk_rope_head_dim"};
+  for (const auto& [key, value] : all.members()) {
+    if (value.As<Value::Object>() == nullptr) continue;
+    const Dict own = all.Child(key);
+    for (const char* width : kWidths) own.Find(width);
+    RejectUnread(own);
+  }
   for (size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] == kNope) continue;
     const Dict& own = layers[i];
     const Dict& first = overrides.emplace(labels[i], own).first->second;
-    for (const char* key : {"head_dim", "qk_nope_head_dim", "qk_rope_head_dim"}) {
+    for (const char* key : kWidths) {
       if (own.Integer(key, 1, kMaxLayers) == first.Integer(key, 1, kMaxLayers)) continue;
       Reject(ROPE_ERROR_UNSUPPORTED, "%s must give all layers of the type \"%s\" the same %s",
              text.Path("per_layer_config").c_str(), Printable(labels[i]).c_str(), key);
@@ -268,6 +277,12 @@ LayerLabels LabelLayers(const Dict& text, const Family* family) {
     const Value::Array* list = text.Array("no_rope_layers");
     layers.counted = layers.counted || (list != nullptr && !list->empty());
     labels = NoRopeLabels(text, family, count);
+    if (const Value::Array* types = text.Array("layer_types")) {  // kinds of those with RoPE
+      const auto kinds = ListedLabels(text, "layer_types", *types, count, false);
+      for (size_t i = 0; i < std::min(kinds.size(), labels.size()); ++i) {
+        if (labels[i] != kNope) labels[i] = kinds[i];
+      }
+    }
     return layers;
   }
 

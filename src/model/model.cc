@@ -33,7 +33,8 @@ void Read(const Dict& root, ParsedModel* parsed) {
   const bool vision = IsVisionModel(parts);
   if (!vision && MayHaveRope(parts)) AddLanguageModel(parts, parsed);
   AddVisionTower(parts, parsed);
-  if (parts.text_nested && !parsed->types.empty()) {
+  const bool nested = parts.text_nested || root.Peek("thinker_config") != nullptr;
+  if (nested && !parsed->types.empty()) {
     RejectUnread(root, parts.text);
     RejectUnread(parts.whole, parts.text);
   }

@@ -22,7 +22,9 @@ void CheckBothDictionaries(const Dict& legacy, const Dict& current) {
   for (const auto& [key, value] : legacy.members()) {
     const Value* other = current.Peek(key);
     if (other == nullptr && key == "type") other = current.Peek("rope_type");
-    if (!value.IsNull() && (other == nullptr || !Same(value, *other))) differ(key);
+    if (value.IsNull() || (other != nullptr && Same(value, *other))) continue;
+    const bool of_type = key == "type" || key == "rope_type";
+    if (!of_type || other == nullptr || !NameTheSameScaling(value, *other)) differ(key);
   }
   for (const auto& [key, value] : current.members()) {
     const bool stood_beside = key == "rope_theta" || key == "partial_rotary_factor";
@@ -50,8 +52,9 @@ bool IsNested(const Dict& dict) {
 bool IsBareDictionary(const Dict& root) {
   for (const char* key :
        {"model_type", "architectures", "hidden_size", "n_embd", "d_model", "num_attention_heads",
-        "n_head", "num_hidden_layers", "rope_scaling", "rope_parameters", "text_config",
-        "vision_config", "thinker_config", "llm_config", "language_config"}) {
+        "n_head", "num_hidden_layers", "dim", "n_heads", "n_layers", "vocab_size", "rope_scaling",
+        "rope_parameters", "text_config", "vision_config", "thinker_config", "llm_config",
+        "language_config"}) {
     if (root.Mentions(key)) return false;
   }
   for (const char* key :
@@ -73,14 +76,15 @@ void AddBareDictionary(const Dict& root, ParsedModel* out) {
     const auto head_dim = dict.Integer("head_dim", 2, 1024);
     type.config.head_dim = static_cast<int32_t>(head_dim.value_or(0));
     FillRope(source, &type);
-    RejectUnreadOfRope(dict);
+    RejectUnreadOfRope(dict, false);
     out->types.push_back(std::move(type));
   };
   if (!IsNested(root)) {
     add(kFull, root);
     return;
   }
-  RejectTooMany(root);
+  RejectTypos(root);
+  RejectUnreadOfRope(root, true);
   for (const auto& [name, value] : root.members()) {
     if (value.As<Value::Object>() != nullptr) add(name, Dict(value, root.Path(name)));
     if (!value.IsNull()) continue;

@@ -45,8 +45,7 @@ const TypeName* FindType(std::string_view name) {
 void CheckBothTypes(const Dict& dict) {
   const auto first = dict.String("rope_type"), second = dict.String("type");
   if (!first || !second || *first == *second) return;
-  const TypeName *a = FindType(*first), *b = FindType(*second);
-  if (a != nullptr && b != nullptr && a->scaling == b->scaling) return;
+  if (NameTheSameScaling(*dict.Find("rope_type"), *dict.Find("type"))) return;
   RejectValue(dict.Path("type"), *dict.Find("type"),
               "mean the same as rope_type (\"" + Printable(*first) + "\")");
 }
@@ -220,6 +219,11 @@ void FillSpan(const RopeSource& source, rope_config* config) {
   std::string path;
   const auto given = GivenPartial(source, &path);
   const double partial = given.value_or(source.default_partial);
+  if (!given && partial != 1 && source.text.Mentions("partial_rotary_factor")) {
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (null) must be a number: programs take 1 or the default of the class, %s",
+           source.text.Path("partial_rotary_factor").c_str(), ToText(partial).c_str());
+  }
   if (partial > 1) {
     Reject(ROPE_ERROR_PARSE, "%s (%s) must be at most 1", path.c_str(), ToText(partial).c_str());
   }
@@ -295,14 +299,18 @@ void FillLongrope(const RopeSource& source, LayerType* type) {
   // Phi-3.5-MoE names the attention factor of either side of the switch.
   const auto below = source.dict.Positive("short_mscale"),
              above = source.dict.Positive("long_mscale");
-  if (below && above && config.attention_factor == 0) {
-    if (*below != *above) {
-      Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) and long_mscale (%s) must be equal in this version",
-             source.dict.Path("short_mscale").c_str(), ToText(*below).c_str(),
-             ToText(*above).c_str());
-    }
-    config.attention_factor = *below;
+  if (!below && !above) return;
+  if (!below || !above || *below != *above) {
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) and long_mscale (%s) must be equal in this version",
+           source.dict.Path("short_mscale").c_str(), below ? ToText(*below).c_str() : "none",
+           above ? ToText(*above).c_str() : "none");
   }
+  if (config.attention_factor != 0 && config.attention_factor != *below) {
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be short_mscale (%s)",
+           source.dict.Path("attention_factor").c_str(), ToText(config.attention_factor).c_str(),
+           ToText(*below).c_str());
+  }
+  config.attention_factor = *below;
 }
 
 // mscale_all_dim scales the softmax only in models with multi-head latent attention. Elsewhere it
@@ -317,7 +325,11 @@ void FillMscale(const RopeSource& source, LayerType* type) {
       RejectValue(source.dict.Path(key), *value, "not be negative");
     }
   }
-  if (all_dim == 0 && mscale != 0 && mscale != 1) {  // one of the two alone has no effect
+  if (mscale == 0 && all_dim != 0) {  // transformers ignores it, and others take 1 for mscale
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be 0 without mscale",
+           source.dict.Path("mscale_all_dim").c_str(), ToText(all_dim).c_str());
+  }
+  if (all_dim == 0 && mscale != 0 && mscale != 1) {  // alone it has no effect
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be 1 without mscale_all_dim",
            source.dict.Path("mscale").c_str(), ToText(mscale).c_str());
   }
@@ -430,6 +442,13 @@ void FillProportional(const RopeSource& source, rope_config* config) {
 }
 
 }  // namespace
+
+bool NameTheSameScaling(const Value& a, const Value& b) {
+  const auto *first = a.As<std::string>(), *second = b.As<std::string>();
+  if (first == nullptr || second == nullptr) return false;
+  const TypeName *x = FindType(*first), *y = FindType(*second);
+  return x != nullptr && y != nullptr && x->scaling == y->scaling;
+}
 
 void FillRope(const RopeSource& source, LayerType* type) {
   rope_config& config = type->config;

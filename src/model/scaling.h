@@ -17,6 +17,9 @@
 
 namespace rope::model {
 
+// Whether two values of rope_type mean the same: "mrope" and "default" do, "su" and "longrope".
+bool NameTheSameScaling(const Value& a, const Value& b);
+
 // Expects config.head_dim to be set (0: unknown, a bare dictionary), and rotary_dim and
 // rotary_offset if the model's code fixes the span and no factor does.
 void FillRope(const RopeSource& source, LayerType* type);

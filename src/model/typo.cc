@@ -90,7 +90,16 @@ std::string_view NearestKey(std::string_view key) {
   std::string_view nearest;
   constexpr size_t kLongest = 64;  // of a key that somebody has typed
   if (key.size() > kLongest) return nearest;
-  size_t least = key.size() / 2 + 1;
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+      // of other programs
+      {"attn_factor", "attention_factor"},   {"rope_base", "rope_theta"},
+      {"rope_embedding_base", "rope_theta"}, {"rope_freq_constant", "rope_theta"},
+      {"rotary_base", "rope_theta"},
+  };
+  for (const auto& [other, ours] : kOthers) {
+    if (key == other) return ours;
+  }
+  size_t least = std::min<size_t>(key.size() / 3, 3) + 1;
   const auto compare = [&](std::string_view known) {
     const size_t edits = Edits(key, known);
     if (edits >= least) return;

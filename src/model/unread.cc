@@ -54,8 +54,7 @@ constexpr Harmless kHarmless[] = {
     {"linear_rope", 1},
     {"original_rope", 1},  // ChatGLM
     {"rope", 1},
-    {"rope_3d", 1},  // ERNIE 4.5 VL
-    {"rotary", 1},   // GPT-J
+    {"rotary", 1},  // GPT-J
     {"use_rope", 1},
     {"use_rotary", 1},
     {"use_rotary_embedding", 1},
@@ -102,16 +101,25 @@ bool HasNothing(const Value& value) {
 bool IsHarmless(std::string_view key, const Value& value) {
   if (HasNothing(value)) return true;
   if (const auto* kind = value.As<std::string>()) {
-    // "rope", "rotary", and with the pairing that FillHead has checked "rope_gptj"; "absolute" is
-    // what the base class of many encoders writes into every file, also where they rotate.
-    const bool rope = kind->rfind("rope", 0) == 0 || kind->rfind("rotary", 0) == 0;
-    return SpeaksOfPositions(key) && (rope || *kind == "absolute");
+    const bool rope = *kind == "rope" || *kind == "rotary";
+    // With the pairing that FillHead has checked.
+    const bool with_pairing = *kind == "rope_gptj" || *kind == "rope_gpt_neox";
+    return SpeaksOfPositions(key) && (rope || with_pairing);
   }
   const auto* flag = value.As<bool>();
   const Value number = flag != nullptr ? Value{*flag ? 1.0 : 0.0} : value;
   return std::any_of(std::begin(kHarmless), std::end(kHarmless), [&](const Harmless& harmless) {
     return harmless.key == key && (harmless.value == kAny || Same(number, Value{harmless.value}));
   });
+}
+
+// A key of a dictionary inside `dict`.
+const Value* PeekInside(const Dict& dict, const char* dictionary, std::string_view key) {
+  const Value* inside = dict.Peek(dictionary);
+  const auto* members = inside != nullptr ? inside->As<Value::Object>() : nullptr;
+  if (members == nullptr) return nullptr;
+  const auto member = members->find(key);
+  return member != members->end() ? &member->second : nullptr;
 }
 
 [[noreturn]] void RejectKey(const Dict& dict, std::string_view key, const Value& value) {
@@ -124,42 +132,77 @@ bool IsHarmless(std::string_view key, const Value& value) {
       std::string(nearest).c_str());
 }
 
+// mrope, rope2, rotarypct, thetas ..
 bool IsWordOfRope(std::string_view word) {
-  const bool europe = word == "europe";
-  if (word.substr(0, 4) == "rope" || (EndsWith(word, "rope") && !europe)) return true;
-  for (std::string_view known : {"alibi", "nope", "ntk", "rotary", "theta", "thetas", "yarn"}) {
+  while (!word.empty() && word.back() >= '0' && word.back() <= '9') word.remove_suffix(1);
+  if (word == "europe") return false;
+  if (word.substr(0, 4) == "rope" || word.substr(0, 6) == "rotary") return true;
+  if (EndsWith(word, "rope")) return true;
+  for (std::string_view known :
+       {"alibi", "nope", "ntk", "rotemb", "theta", "thetas", "xpos", "yarn"}) {
     if (word == known) return true;
   }
   return false;
+}
+
+// Words end at separators, and where `humps` also at capitals: ropeTheta, NTKAlpha, but useRoPE.
+bool HasWordOfRope(std::string_view key, bool humps) {
+  const auto is_upper = [](char c) { return c >= 'A' && c <= 'Z'; };
+  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  std::string word;
+  for (size_t i = 0; i < key.size(); ++i) {
+    const char c = key[i];
+    const bool between = c == '_' || c == '-' || c == '.';
+    const bool hump = is_upper(c) && i != 0 &&
+                      (is_lower(key[i - 1]) || (i + 1 < key.size() && is_lower(key[i + 1])));
+    if (between || (humps && hump)) {
+      if (IsWordOfRope(word)) return true;
+      word.clear();
+    }
+    if (!between) word += is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return IsWordOfRope(word);
 }
 
 }  // namespace
 
 bool SpeaksOfRope(std::string_view key) {
   if (key == "compression_ratio") return true;  // ERNIE 4.5 divides positions by it
-  std::string word;
-  for (const char c : key) {
-    const bool upper = c >= 'A' && c <= 'Z';
-    const bool between = c == '_' || c == '-' || c == '.';
-    if ((upper || between) && IsWordOfRope(word)) return true;
-    if (upper || between) word.clear();
-    if (!between) word += upper ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  return IsWordOfRope(word) || SpeaksOfPositions(key);
+  return HasWordOfRope(key, true) || HasWordOfRope(key, false) || SpeaksOfPositions(key);
 }
 
 void RejectUnread(const Dict& dict, const Dict& elsewhere) {
   for (const auto& [key, value] : dict.members()) {
     if (value.read || !SpeaksOfRope(key) || IsHarmless(key, value)) continue;
     const Value* other = elsewhere.Peek(key);
+    for (const char* dictionary : {"rope_parameters", "rope_scaling"}) {
+      if (other == nullptr) other = PeekInside(elsewhere, dictionary, key);
+    }
     if (other == nullptr || !Same(value, *other)) RejectKey(dict, key, value);
   }
 }
 
-void RejectUnreadOfRope(const Dict& dict) {
+void RejectUnreadOfRope(const Dict& dict, bool has_kinds) {
   for (const auto& [key, value] : dict.members()) {
-    const bool of_one_kind = value.As<Value::Object>() != nullptr;  // has its own turn
-    if (!value.read && !of_one_kind && !IsHarmless(key, value)) RejectKey(dict, key, value);
+    const bool of_one_kind = has_kinds && value.As<Value::Object>() != nullptr;
+    const bool used = value.read && value.As<Value::Object>() == nullptr;
+    if (!used && !of_one_kind && !IsHarmless(key, value)) RejectKey(dict, key, value);
+  }
+}
+
+void RejectRopeBesideNope(const Dict& text, const Dict& dict) {
+  for (const char* key : {"rope_type", "type"}) {
+    if (dict.String(key).value_or("default") != "default") RejectKey(dict, key, *dict.Find(key));
+  }
+  for (const auto& [key, value] : text.members()) {
+    const auto* flag = value.As<bool>();
+    const bool on = EndsWith(key, "use_rope") || key == "use_rope" || key == "rotary";
+    const bool off = key == "mla_use_nope" || key == "use_mla_nope";
+    if (flag != nullptr && ((on && *flag) || (off && !*flag))) RejectKey(text, key, value);
+    const auto* kind = value.As<std::string>();
+    if (kind == nullptr || !SpeaksOfPositions(key)) continue;
+    const bool rope = HasWordOfRope(*kind, false) && *kind != "nope" && *kind != "alibi";
+    if (rope) RejectKey(text, key, value);
   }
 }
 

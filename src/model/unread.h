@@ -23,8 +23,13 @@ bool SpeaksOfRope(std::string_view key);
 // (may be absent) is another part of it: a key that repeats the one there is harmless.
 void RejectUnread(const Dict& dict, const Dict& elsewhere = Dict());
 
-// Throws Error if any key of a rope dictionary was not read.
-void RejectUnreadOfRope(const Dict& dict);
+// Throws Error if any key of a rope dictionary was not read. `has_kinds`: its objects are
+// dictionaries of kinds of layers, which have their own turn.
+void RejectUnreadOfRope(const Dict& dict, bool has_kinds);
+
+// Throws Error if a model that is found to have no RoPE says that it has: a kind of scaling, a
+// switch that is on. Numbers such as rope_theta stand in files of such models, too.
+void RejectRopeBesideNope(const Dict& text, const Dict& dict);
 
 }  // namespace rope::model
 

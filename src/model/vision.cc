@@ -199,7 +199,7 @@ void AddVisionTower(const Parts& parts, ParsedModel* out) {
     RejectValue(rope.Path("rope_type"), *rope.Find("rope_type"),
                 "be \"default\" or \"axial\" in a vision tower");
   }
-  RejectUnreadOfRope(rope);
+  RejectUnreadOfRope(rope, false);
 }
 
 }  // namespace rope::model
