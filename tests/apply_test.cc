@@ -11,6 +11,7 @@
 
 #include "support/handles.h"
 #include "support/random_call.h"
+#include "support/random_values.h"
 
 namespace rope::testing {
 namespace {
@@ -28,14 +29,6 @@ TEST(Apply, RandomCallsMatchTheReference) {
 
 constexpr int kDim = 64, kTokens = 5, kHeads = 3;
 constexpr size_t kCount = kDim * kTokens * kHeads;
-
-std::vector<float> Random(size_t count, unsigned seed = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(count);
-  for (float& v : x) v = normal(random);
-  return x;
-}
 
 void Apply(const Context& context, rope_operation operation, const rope_positions& positions,
            std::vector<float>* x) {
@@ -59,7 +52,7 @@ constexpr rope_pairing kPairings[] = {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEA
 TEST(Operations, InverseUndoesForward) {
   for (rope_pairing pairing : kPairings) {
     const Context context = Create(Scaled(pairing, 1.4));
-    const std::vector<float> before = Random(kCount);
+    const std::vector<float> before = RandomValues(kCount);
     std::vector<float> x = before;
     Apply(context, ROPE_FORWARD, Offset(1000000), &x);
     EXPECT_NE(x, before);
@@ -71,7 +64,7 @@ TEST(Operations, InverseUndoesForward) {
 TEST(Operations, BackwardIsTheTransposeOfForward) {
   for (rope_pairing pairing : kPairings) {
     const Context context = Create(Scaled(pairing, 1.4));
-    const std::vector<float> x = Random(kCount, 1), g = Random(kCount, 2);
+    const std::vector<float> x = RandomValues(kCount, 1), g = RandomValues(kCount, 2);
     std::vector<float> forward = x, backward = g;
     Apply(context, ROPE_FORWARD, Offset(77), &forward);
     Apply(context, ROPE_BACKWARD, Offset(77), &backward);
@@ -87,7 +80,7 @@ TEST(Operations, BackwardIsTheTransposeOfForward) {
 
 TEST(Operations, ShiftTakesOneDistanceForAllTokens) {
   const Context context = Create(Scaled(ROPE_PAIRING_HALVES, 1));
-  std::vector<float> x = Random(kCount), want = x;
+  std::vector<float> x = RandomValues(kCount), want = x;
   const int64_t one = -16;
   const std::vector<int64_t> each(kTokens, one);
   rope_positions same{}, ids{};
@@ -104,7 +97,7 @@ TEST(Operations, ShiftMovesKeysAndExactPositionsAdd) {
   for (rope_pairing pairing : kPairings) {
     const Context context = Create(Scaled(pairing, 1.4));
     for (int64_t by : {int64_t{1}, int64_t{-4096}, int64_t{1} << 40}) {
-      const std::vector<float> before = Random(kCount);
+      const std::vector<float> before = RandomValues(kCount);
       std::vector<float> moved = before, fresh = before;
       Apply(context, ROPE_FORWARD, Offset(5000), &moved);
       rope_positions shift{};
@@ -121,7 +114,7 @@ TEST(Operations, ShiftMovesKeysAndExactPositionsAdd) {
 TEST(Operations, PositionZeroChangesNothing) {
   const Context context = Create(Config(kDim));
   const std::vector<int64_t> zeros(kTokens, 0);
-  const std::vector<float> before = Random(kCount);
+  const std::vector<float> before = RandomValues(kCount);
   std::vector<float> x = before;
   ASSERT_OK(
       rope_apply_thd(context.get(), ROPE_F32, kTokens, zeros.data(), x.data(), kHeads, nullptr, 0));
@@ -130,7 +123,7 @@ TEST(Operations, PositionZeroChangesNothing) {
 
 TEST(Positions, SumsWrapModulo2To64) {
   const Context context = Create(Scaled(ROPE_PAIRING_HALVES, 0));
-  std::vector<float> wrapped = Random(kCount), plain = wrapped;
+  std::vector<float> wrapped = RandomValues(kCount), plain = wrapped;
   Apply(context, ROPE_FORWARD, Offset(INT64_MAX - 1), &wrapped);
   const int64_t ids[kTokens] = {INT64_MAX - 1, INT64_MAX, INT64_MIN, INT64_MIN + 1, INT64_MIN + 2};
   rope_positions positions{};
@@ -196,7 +189,7 @@ TEST(Tokens, NoneIsFineWithoutPointers) {
 TEST(ShortCall, IsTheFullCallWithThePlainestArguments) {
   const Context context = Create(Config(kDim));
   const int64_t ids[kTokens] = {9, 1, -4, 1000000, INT64_MAX};
-  std::vector<float> q = Random(kCount), k = Random(kTokens * kDim, 2), q2 = q, k2 = k;
+  std::vector<float> q = RandomValues(kCount), k = RandomValues(kTokens * kDim, 2), q2 = q, k2 = k;
   ASSERT_OK(rope_apply_thd(context.get(), ROPE_F32, kTokens, ids, q.data(), kHeads, k.data(), 1));
   rope_qk_args args = Args(1, kTokens);
   args.q = Tensor(q2.data(), ROPE_F32, kHeads);
@@ -213,7 +206,7 @@ TEST(Nope, ValuesStayInPlaceAndAreCopiedElsewhere) {
   config.head_dim = kDim;
   config.scaling = ROPE_SCALING_NOPE;
   const Context context = Create(config);
-  const std::vector<float> before = Random(kCount);
+  const std::vector<float> before = RandomValues(kCount);
   std::vector<float> x = before, y(kCount, 0.0f);
   Apply(context, ROPE_FORWARD, Offset(5), &x);
   EXPECT_EQ(x, before);
@@ -302,7 +295,7 @@ TEST(Positions, AsManySequencesAsAnInt32Counts) {
   auto* const cu_seqlens = static_cast<int32_t*>(map);
   cu_seqlens[INT32_MAX] = 1;
   const Context context = Create(Config(kDim));
-  std::vector<float> x = Random(kHeads * kDim), y = x;
+  std::vector<float> x = RandomValues(kHeads * kDim), y = x;
   rope_qk_args args = Args(1, 1);
   args.q = Tensor(x.data(), ROPE_F32, kHeads);
   args.positions = Offset(7);
@@ -324,7 +317,7 @@ TEST(FrequencySets, EachSequenceTurnsByItsOwn) {
   ASSERT_OK(rope_context_create_sets(configs, 2, &both));
   const Context sets(both), only_a = Create(a), only_b = Create(b);
   const int32_t cu_seqlens[] = {0, 2, 2, 5}, chosen[] = {1, 0, 0};
-  std::vector<float> x = Random(kCount), first = x, second = x;
+  std::vector<float> x = RandomValues(kCount), first = x, second = x;
   rope_positions positions{};
   positions.kind = ROPE_POSITIONS_OFFSET;
   positions.offset = 10;
@@ -345,7 +338,7 @@ TEST(Positions, OffsetsPerSequenceEqualIds) {
   const Context context = Create(Config(kDim));
   const int32_t offsets[] = {0, 900, 131072};
   const int64_t wide[] = {0, 900, 131072};
-  std::vector<float> a = Random(3 * kHeads * kDim), b = a, c = a;
+  std::vector<float> a = RandomValues(3 * kHeads * kDim), b = a, c = a;
   rope_qk_args args = Args(3, 1);
   args.q = Tensor(a.data(), ROPE_F32, kHeads);
   args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;

@@ -4,11 +4,11 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "support/elements.h"
 #include "support/handles.h"
+#include "support/random_values.h"
 #include "support/reference.h"
 
 namespace rope::testing {
@@ -138,14 +138,6 @@ TEST(CosSinFill, EveryFormatAndDtypeHasItsValuesInPlace) {
   }
 }
 
-std::vector<float> Random(size_t count) {
-  std::mt19937 random(3);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(count);
-  for (float& v : x) v = normal(random);
-  return x;
-}
-
 // F32 rows are as good as positions: the same bits, for each format that can be read.
 TEST(CosSinRows, GiveTheBitsOfPositions) {
   for (rope_pairing pairing :
@@ -168,7 +160,7 @@ TEST(CosSinRows, GiveTheBitsOfPositions) {
         for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
           for (rope_operation operation : {ROPE_FORWARD, ROPE_BACKWARD}) {
             std::vector<float> a(kBatch * kTokens * 3 * kDim);
-            const std::vector<float> source = Random(a.size());
+            const std::vector<float> source = RandomValues(a.size());
             for (size_t i = 0; i < a.size(); ++i) {
               WriteElement(dtype, reinterpret_cast<char*>(a.data()) + i * SizeOf(dtype), source[i]);
             }
@@ -226,15 +218,12 @@ TEST(CosSinRows, NarrowRowsAreTheRoundedOnes) {
 TEST(CosSinRows, ChannelsMayHaveTheirOwnValues) {
   for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
     const Context context = Create(Config(kDim, pairing));
-    std::vector<float> cos = Random(kDim), sin = Random(2 * kDim);
-    sin.erase(sin.begin(), sin.begin() + kDim);
+    std::vector<float> cos = RandomValues(kDim), sin = RandomValues(kDim, 2);
     rope_cos_sin rows = Rows(
         pairing == ROPE_PAIRING_HALVES ? ROPE_COS_SIN_FULL_HALVES : ROPE_COS_SIN_FULL_INTERLEAVED,
         ROPE_F32, kPairs, 1, cos.data(), sin.data());
-    const std::vector<float> x = Random(kDim);
-    std::vector<float> y = x, g = Random(3 * kDim);
-    g.erase(g.begin(), g.begin() + 2 * kDim);
-    std::vector<float> back = g;
+    const std::vector<float> x = RandomValues(kDim, 3);
+    std::vector<float> y = x, g = RandomValues(kDim, 4), back = g;
     rope_qk_args args = Args(1, 1);
     args.q = Tensor(y.data(), ROPE_F32, 1);
     args.cos_sin = &rows;
@@ -260,13 +249,13 @@ TEST(CosSinRows, OneTensorMayHaveAValuePerChannel) {
   const Context context = Create(Config(kDim));
   for (bool in_sin : {false, true}) {
     for (int odd : {0, kPairs - 1}) {  // the pair whose second channel differs
-      std::vector<float> cos = Random(kDim), sin = Random(kDim);
+      std::vector<float> cos = RandomValues(kDim), sin = RandomValues(kDim, 2);
       for (int i = 0; i < kPairs; ++i) cos[kPairs + i] = cos[i], sin[kPairs + i] = sin[i];
       (in_sin ? sin : cos)[kPairs + odd] += 1;
       const rope_cos_sin rows =
           Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_F32, kPairs, 1, cos.data(), sin.data());
       for (rope_operation operation : {ROPE_FORWARD, ROPE_BACKWARD}) {
-        const std::vector<float> x = Random(kDim);
+        const std::vector<float> x = RandomValues(kDim, 3);
         std::vector<float> y = x;
         rope_qk_args args = Args(1, 1);
         args.operation = operation;
@@ -292,7 +281,7 @@ TEST(CosSinRows, OfBatchOneAreSharedByAllBatchRows) {
   rope_positions positions = Offset(40);
   rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kPairs, 1, row.data());
   ASSERT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr));
-  std::vector<float> a = Random(kBatch * kTokens * kDim), b = a;
+  std::vector<float> a = RandomValues(kBatch * kTokens * kDim), b = a;
   rope_qk_args args = Args(kBatch, kTokens);
   args.q = Tensor(a.data(), ROPE_F32, 1);
   args.cos_sin = &rows;

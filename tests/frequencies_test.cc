@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -16,6 +15,7 @@
 #include "support/elements.h"
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/load_json.h"
 #include "support/quad.h"
 
 namespace rope::testing {
@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 const json& Golden() {
-  static const json data = json::parse(std::ifstream(ROPE_TEST_DATA "/golden.json"));
+  static const json data = LoadJson("golden.json");
   return data;
 }
 

@@ -3,31 +3,19 @@
 
 #include <cmath>
 #include <complex>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <vector>
 
 #include "support/elements.h"
 #include "support/handles.h"
+#include "support/load_json.h"
+#include "support/random_values.h"
 
 namespace rope::testing {
 namespace {
 
 using nlohmann::json;
 using Vector = std::vector<float>;
-
-json Load(const char* name) {
-  return json::parse(std::ifstream(std::string(ROPE_TEST_DATA) + "/" + name));
-}
-
-Vector Random(size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  Vector x(count);
-  for (float& v : x) v = normal(random);
-  return x;
-}
 
 // Contiguous [batch, tokens, heads, dim] at positions 0, 1, .., in place.
 void Rotate(const Context& context, rope_layout layout, int batch, int tokens, int heads, void* x,
@@ -40,7 +28,7 @@ void Rotate(const Context& context, rope_layout layout, int batch, int tokens, i
 
 // LLaMA: torch.view_as_complex(x) * freqs_cis, as printed in published explanations.
 TEST(Literature, LlamaWorkedExamples) {
-  const json data = Load("worked-examples.json");
+  const json data = LoadJson("worked-examples.json");
   int cases = 0;
   for (const json& example : data["cases"]) {
     const std::vector<int> shape = example["shape"];
@@ -55,7 +43,7 @@ TEST(Literature, LlamaWorkedExamples) {
 }
 
 TEST(Literature, LlamaFreqsCis) {
-  const json data = Load("worked-examples.json");
+  const json data = LoadJson("worked-examples.json");
   const json& want = data["freqs_cis_5x4"];
   const Context context = Create(Config(8, ROPE_PAIRING_INTERLEAVED));
   float got[5][4][2];
@@ -74,7 +62,7 @@ TEST(Literature, LlamaFreqsCis) {
 TEST(Literature, LlamaComplexProduct) {
   constexpr int kDim = 128, kTokens = 300;
   const Context context = Create(Config(kDim, ROPE_PAIRING_INTERLEAVED));
-  const Vector source = Random(kDim * kTokens, 1);
+  const Vector source = RandomValues(kDim * kTokens, 1);
   std::vector<uint16_t> x(source.size());
   for (size_t i = 0; i < x.size(); ++i) x[i] = NearestOf(kBrain, source[i]);
   const std::vector<uint16_t> before = x;
@@ -101,7 +89,7 @@ TEST(Literature, TransformersLlamaRotaryEmbedding) {
     config.rounding = ROPE_ROUNDING_EAGER;
     config.attention_factor = 1.19;
     const Context context = Create(config);
-    const Vector source = Random(kDim * kTokens, 2);
+    const Vector source = RandomValues(kDim * kTokens, 2);
     Vector memory(source.size());
     const auto at = [&](Vector& m, int i) {
       return reinterpret_cast<char*>(m.data()) + i * SizeOf(dtype);
@@ -143,7 +131,7 @@ TEST(Literature, ChatGlmTurnsHalfOfTheHeadSequenceFirst) {
   for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
     rope_config config = Config(kDim, pairing);
     config.rotary_dim = kSpan;
-    const Vector before = Random(kDim * kTokens * kBatch * kHeads, 3);
+    const Vector before = RandomValues(kDim * kTokens * kBatch * kHeads, 3);
     Vector x = before;
     Rotate(Create(config), ROPE_LAYOUT_SBHD, kBatch, kTokens, kHeads, x.data());
     for (size_t head = 0; head < x.size() / kDim; ++head) {
@@ -176,7 +164,7 @@ TEST(Literature, RoFormerBlockDiagonalMatrix) {
       matrix[2 * i][2 * i + 1] = -std::sin(angle);
       matrix[2 * i + 1][2 * i] = std::sin(angle);
     }
-    const Vector before = Random(kDim, 4);
+    const Vector before = RandomValues(kDim, 4);
     Vector x = before;
     Rotate(context, ROPE_LAYOUT_BSHD, 1, 1, 1, x.data(), ROPE_F32, m);
     for (int r = 0; r < kDim; ++r) {
@@ -189,7 +177,7 @@ TEST(Literature, RoFormerBlockDiagonalMatrix) {
 
 // The values that transformers' test of RoFormer prints.
 TEST(Literature, RoFormerGoldenValues) {
-  const json data = Load("golden.json");
+  const json data = LoadJson("golden.json");
   int found = 0;
   for (const json& record : data["golden"]) {
     if (record["kind"] != "apply") continue;
@@ -231,7 +219,7 @@ TEST(Literature, ScoresDependOnTheDistanceOnlyAndNormsStay) {
   rope_config config = Config(kDim);
   config.angle = ROPE_ANGLE_EXACT;
   const Context context = Create(config);
-  const Vector q = Random(kDim, 5), k = Random(kDim, 6);
+  const Vector q = RandomValues(kDim, 5), k = RandomValues(kDim, 6);
   for (int64_t distance : {0, 1, 100, -7, 65536}) {
     const double want = Dot(Turned(context, q, distance), k);
     for (int64_t at :
@@ -297,7 +285,7 @@ TEST(Literature, TheSinusoidalTableOfTheTransformer) {
 
 // RoFormer's own table has all sines first.
 TEST(Literature, RoFormerSinusoidalGoldenValues) {
-  const json data = Load("golden.json");
+  const json data = LoadJson("golden.json");
   int found = 0;
   for (const json& record : data["golden"]) {
     if (record["kind"] != "sin_cos_table") continue;

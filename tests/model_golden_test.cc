@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 const json& Golden() {
-  static const json golden = LoadData("golden.json");
+  static const json golden = LoadJson("golden.json");
   return golden;
 }
 

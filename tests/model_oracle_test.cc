@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -30,18 +29,14 @@
 #include "oracle_deviations.h"
 #include "oracle_document.h"
 #include "oracle_table.h"
+#include "support/load_json.h"
 
 namespace rope::testing {
 namespace {
 
 using nlohmann::json;
 
-json ReadJson(const std::string& file) {
-  const std::string path = ROPE_TEST_DATA "/oracle/" + file;
-  std::ifstream stream(path);
-  if (!stream) ADD_FAILURE() << "cannot read " << path;
-  return json::parse(stream);
-}
+json Record(const std::string& file) { return LoadJson("oracle/" + file); }
 
 class ParsedModel {
  public:
@@ -144,7 +139,7 @@ json ApplyLike(const json& rope) {
   if (!rope.contains("apply_like")) return nullptr;
   const std::string link = rope["apply_like"];
   const size_t hash = link.find('#');
-  const json test = ReadJson(link.substr(0, hash));
+  const json test = Record(link.substr(0, hash));
   for (const json& other : test["ropes"]) {
     if (other["name"] == link.substr(hash + 1)) return other["lengths"][0]["apply"];
   }
@@ -211,10 +206,10 @@ void CompareWithDeviations(const std::string& test, const std::vector<Problem>& 
 class ModelOracle : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ModelOracle, SameAsTheModelsOwnCode) {
-  const json test = ReadJson(GetParam());
+  const json test = Record(GetParam());
   const std::string name = test["name"];
   if (totals.cases++ == 0) {
-    totals.table.SetVersion(ReadJson("index.json")["versions"]["transformers"]);
+    totals.table.SetVersion(Record("index.json")["versions"]["transformers"]);
   }
   bool compared = false;
   std::vector<Problem> problems;
@@ -257,7 +252,7 @@ TEST_P(ModelOracle, SameAsTheModelsOwnCode) {
 
 std::vector<std::string> CaseFiles() {
   std::vector<std::string> files;
-  const json index = ReadJson("index.json");
+  const json index = Record("index.json");
   for (const json& entry : index["cases"]) files.push_back(entry["file"]);
   return files;
 }
@@ -277,62 +272,6 @@ TEST(ModelOracleList, EveryEntryIsACase) {
   }
 }
 
-// Microseconds of the fastest of some calls: the cost without the noise of the machine.
-template <class Function>
-double Fastest(const Function& function) {
-  double fastest = 1e9;
-  for (int i = 0; i < 7; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    function();
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    fastest = std::min(fastest, took.count());
-  }
-  return fastest;
-}
-
-std::string MedianAndMost(std::vector<double> times) {
-  if (times.empty()) return "none";
-  std::sort(times.begin(), times.end());
-  char text[80];
-  std::snprintf(text, sizeof(text), "median %.1f us, most %.1f us", times[times.size() / 2],
-                times.back());
-  return text;
-}
-
-// Not asserted, because machines differ: the limits are 1 ms for parsing and 100 us for a context.
-TEST(ModelTimes, ParsingAndContexts) {
-  std::vector<double> parse, create;
-  for (const char* file : {"../models.json", "index.json"}) {
-    const bool published = file[0] == '.';
-    const json entries = ReadJson(file);
-    for (const json& entry : published ? entries : entries["cases"]) {
-      const json config = published ? entry["config"] : ReadJson(entry["file"])["config"];
-      const std::string text = config.dump();
-      const ParsedModel model(text);
-      if (model.get() == nullptr) continue;
-      parse.push_back(Fastest([&text] { const ParsedModel again(text); }));
-      for (int32_t type = 0; type < rope_model_layer_types(model.get()); ++type) {
-        rope_config rope = ROPE_INIT(rope_config);
-        ASSERT_EQ(ROPE_OK, rope_model_config(model.get(), type, &rope));
-        if (rope.pairing == 0 && rope.scaling != ROPE_SCALING_NOPE) rope.pairing = 1;
-        if (rope.scaling == ROPE_SCALING_DYNAMIC || rope.scaling == ROPE_SCALING_LONGROPE) {
-          rope.seq_len = 1;
-        }
-        rope_status status = ROPE_OK;
-        const double took = Fastest([&rope, &status] {
-          rope_context* context = nullptr;
-          status = rope_context_create(&rope, &context);
-          if (status == ROPE_OK) rope_context_destroy(context);
-        });
-        if (status == ROPE_OK) create.push_back(took);  // bare dictionaries may lack theta
-      }
-    }
-  }
-  std::cout << "rope_model_create, " << parse.size() << " configurations: " << MedianAndMost(parse)
-            << "\nrope_context_create, " << create.size() << " types: " << MedianAndMost(create)
-            << "\n";
-}
-
 // After the last test: the counts, and the document if all cases have run.
 class Summary : public ::testing::Environment {
  public:
@@ -345,7 +284,7 @@ class Summary : public ::testing::Environment {
     totals.table.Summary(std::cout);
     const char* file = std::getenv("LIBROPE_MODELS_TABLE");
     if (file == nullptr || totals.cases != static_cast<int>(CaseFiles().size())) return;
-    const json versions = ReadJson("index.json")["versions"];
+    const json versions = Record("index.json")["versions"];
     std::ofstream out(file);
     WriteDocument(totals.table, totals.out_of_reach,
                   "transformers " + versions["transformers"].get<std::string>() + " and torch " +

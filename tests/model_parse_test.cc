@@ -1,6 +1,4 @@
 // rope_model_* against expectations written by hand, one per behaviour of published models.
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <string>
 
@@ -14,21 +12,9 @@ using Names = std::vector<std::string>;
 // --- every published configuration --------------------------------------------------------------
 
 TEST(ModelFixtures, AllParseAndTheirContextsCouldBeMade) {
-  double slowest = 0;
   for (const auto& entry : PublishedModels()) {
     const std::string text = entry["config"].dump();
     SCOPED_TRACE(entry["id"].get<std::string>());
-    double best = 1e9;
-    for (int i = 0; i < 5; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      rope_model* model = nullptr;
-      ASSERT_EQ(Create(text, &model), ROPE_OK) << rope_last_error();
-      const std::chrono::duration<double, std::micro> took =
-          std::chrono::steady_clock::now() - start;
-      best = std::min(best, took.count());
-      rope_model_destroy(model);
-    }
-    slowest = std::max(slowest, best);
     const Model model(text);
     ASSERT_GE(model.Types().size(), 1u);
     for (size_t t = 0; t < model.Types().size(); ++t) {
@@ -40,7 +26,6 @@ TEST(ModelFixtures, AllParseAndTheirContextsCouldBeMade) {
       EXPECT_NE(config.pairing, 0);
     }
   }
-  std::printf("slowest of %zu configurations: %.0f us\n", PublishedModels().size(), slowest);
 }
 
 // --- one expectation per behaviour --------------------------------------------------------------

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "librope/rope.h"
+#include "support/load_json.h"
 
 namespace rope::testing {
 namespace {
@@ -79,9 +79,7 @@ struct Prompt {
 const std::map<std::string, json>& Prompts() {
   static const std::map<std::string, json> prompts = [] {
     std::map<std::string, json> named;
-    std::ifstream stream(ROPE_TEST_DATA "/oracle/position_ids.json");
-    if (!stream) return named;
-    const json record = json::parse(stream);
+    const json record = LoadJson("oracle/position_ids.json");
     for (const json& entry : record["cases"]) named[entry["name"]] = entry;
     return named;
   }();

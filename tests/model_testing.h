@@ -4,9 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <initializer_list>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,18 +13,13 @@
 #include <vector>
 
 #include "librope/rope.h"
+#include "support/load_json.h"
 
 namespace rope::testing {
 
-inline nlohmann::json LoadData(const std::string& file) {
-  const char* folder = std::getenv("ROPE_TEST_DATA");  // a build elsewhere may name it
-  return nlohmann::json::parse(
-      std::ifstream((folder != nullptr ? folder : ROPE_TEST_DATA) + ("/" + file)));
-}
-
 // Published configurations: records with "id" and "config".
 inline const nlohmann::json& PublishedModels() {
-  static const nlohmann::json models = LoadData("models.json");
+  static const nlohmann::json models = LoadJson("models.json");
   return models;
 }
 

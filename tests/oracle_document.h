@@ -29,7 +29,7 @@ Qwen 1, have no line: they are from reading.)
 
 The recorded results are in `tests/data/oracle`, so that the test needs neither Python nor
 network; `tests/oracle` says how they are made. The test's last lines give the counts over all
-models, and how long parsing and creating contexts took (the limits are 1 ms and 100 us).
+models.
 
 ## How to read the table
 

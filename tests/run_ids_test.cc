@@ -2,12 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/load_json.h"
 
 namespace rope::testing {
 namespace {
@@ -25,7 +24,7 @@ Ids RunIds(const std::vector<rope_run>& runs, int64_t start, int64_t tokens, int
 }
 
 TEST(RunIds, GoldenIdsOfQwenVl) {
-  const auto data = nlohmann::json::parse(std::ifstream(ROPE_TEST_DATA "/golden.json"));
+  const auto data = LoadJson("golden.json");
   int found = 0;
   for (const auto& record : data["golden"]) {
     if (record["kind"] != "mrope_position_ids") continue;

@@ -14,13 +14,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <random>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/random_values.h"
 
 namespace {
 
@@ -46,12 +46,8 @@ namespace {
 constexpr int kDim = 128, kHeads = 8;
 constexpr int64_t kTokenBytes = kDim * kHeads * 4;
 
-std::vector<float> Random(int64_t tokens, unsigned seed = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(static_cast<size_t>(tokens * kDim * kHeads));
-  for (float& v : x) v = normal(random);
-  return x;
+std::vector<float> Random(int64_t tokens) {
+  return RandomValues(static_cast<size_t>(tokens * kDim * kHeads));
 }
 
 rope_qk_args ArgsOf(int64_t batch, int64_t tokens, std::vector<float>* x,
