@@ -395,7 +395,7 @@ TEST_F(Cuda, TensorsBeyond32Bits) {
 }
 
 // An error of the caller stays for the caller to see, and the current device is not changed.
-TEST_F(Cuda, Manners) {
+TEST_F(Cuda, LeavesDeviceAndErrorsOfTheProgramAlone) {
   (void)cudaGetLastError();
   ASSERT_NE(cudaMemset(nullptr, 0, size_t{1} << 60), cudaSuccess);
   const cudaError_t before = cudaPeekAtLastError();

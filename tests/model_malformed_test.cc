@@ -37,7 +37,7 @@ TEST(ModelMalformed, TruncatedAnywhere) {
   }
 }
 
-TEST(ModelMalformed, NotJson) {
+TEST(ModelMalformed, TextThatIsNotJsonIsRefused) {
   ExpectRefused("", {"0 bytes"});
   ExpectRefused("null", {"the text (null)", "object"});
   ExpectRefused("[]", {"object"});
@@ -61,7 +61,7 @@ TEST(ModelMalformed, TooDeepTooLongTooMany) {
   ExpectRefused(many + "]}", {"524288 values"});
 }
 
-TEST(ModelMalformed, Numbers) {
+TEST(ModelMalformed, NumbersOutOfRangeAreRefused) {
   const auto with = [](const std::string& key, const std::string& value) {
     return R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2, ")" + key +
            "\": " + value + "}";
@@ -205,7 +205,7 @@ TEST(ModelMalformed, MisspeltAtTheTopLevel) {
   }
 }
 
-TEST(ModelMalformed, Misspelt) {
+TEST(ModelMalformed, MisspeltInADictionary) {
   ExpectRefused(Llama(R"({"type": "yarn", "factor": 4, "orginal_max_position_embeddings": 64})"),
                 {"orginal_max_position_embeddings (64) must be spelt original_"});
   ExpectRefused(Llama(R"({"typ": "yarn", "factor": 4})"), {"rope_scaling.typ"});
@@ -217,7 +217,7 @@ TEST(ModelMalformed, Misspelt) {
 }
 
 // Every value of every published configuration replaced by something else.
-TEST(ModelMalformed, AnyValueReplaced) {
+TEST(ModelMalformed, AnyValueReplacedGivesAStatus) {
   const json kOthers[] = {nullptr,
                           true,
                           "8",
@@ -241,7 +241,7 @@ TEST(ModelMalformed, AnyValueReplaced) {
   }
 }
 
-TEST(ModelMalformed, PageEdge) {
+TEST(ModelMalformed, NothingIsReadBeyondTheText) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   auto* memory = static_cast<char*>(
       mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -261,7 +261,7 @@ TEST(ModelMalformed, PageEdge) {
 
 // --- arguments ----------------------------------------------------------------------------------
 
-TEST(ModelArguments, Null) {
+TEST(ModelArguments, NullPointersAreRefused) {
   rope_model* model = nullptr;
   EXPECT_EQ(rope_model_create(nullptr, 0, &model), ROPE_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(rope_model_create("{}", 2, nullptr), ROPE_ERROR_INVALID_ARGUMENT);
@@ -277,7 +277,7 @@ TEST(ModelArguments, Null) {
   EXPECT_EQ(rope_model_config(llama.get(), 0, nullptr), ROPE_ERROR_INVALID_ARGUMENT);
 }
 
-TEST(ModelArguments, OutOfRange) {
+TEST(ModelArguments, IndicesOutOfRangeAreRefused) {
   const Model llama(Llama("null"));
   int32_t type = 77;
   for (int32_t layer : {-1, 2, INT32_MAX, INT32_MIN}) {
@@ -293,7 +293,7 @@ TEST(ModelArguments, OutOfRange) {
   EXPECT_EQ(config.theta, 42);
 }
 
-TEST(ModelArguments, StructSize) {
+TEST(ModelArguments, EveryStructSizeIsClearedOrRefused) {
   const Model llama(Llama(R"({"type": "linear", "factor": 4})"));
   const auto needed = static_cast<uint32_t>(offsetof(rope_config, factor) + sizeof(double));
   struct {

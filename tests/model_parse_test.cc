@@ -11,7 +11,7 @@ using Names = std::vector<std::string>;
 
 // --- every published configuration --------------------------------------------------------------
 
-TEST(ModelFixtures, AllParseAndTheirContextsCouldBeMade) {
+TEST(ModelFixtures, AllParseAndLeaveNothingButTheLengthOpen) {
   for (const auto& entry : PublishedModels()) {
     const std::string text = entry["config"].dump();
     SCOPED_TRACE(entry["id"].get<std::string>());
@@ -30,7 +30,7 @@ TEST(ModelFixtures, AllParseAndTheirContextsCouldBeMade) {
 
 // --- one expectation per behaviour --------------------------------------------------------------
 
-TEST(ModelBehaviour, Llama3) {
+TEST(ModelBehaviour, Llama3HasItsFourNumbersAndNoOthers) {
   const Model model(Published("meta-llama/Llama-3.1-8B"));
   EXPECT_EQ(model.Types(), Names{"full_attention"});
   const rope_config c = model.Config();
@@ -78,7 +78,7 @@ TEST(ModelBehaviour, LatentAttentionWithYarn) {
   }
 }
 
-TEST(ModelBehaviour, Indexer) {
+TEST(ModelBehaviour, IndexersHaveAPairingAndASoftmaxOfTheirOwn) {
   const Model v32(Published("deepseek-ai/DeepSeek-V3.2"));
   EXPECT_EQ(v32.Types(), (Names{"full_attention", "indexer"}));
   const rope_config c = v32.Config("indexer");
@@ -106,7 +106,7 @@ TEST(ModelBehaviour, DeepseekV2IsComplex) {
   EXPECT_EQ(plain.Config().rotary_dim, 0);
 }
 
-TEST(ModelBehaviour, TruncateFalse) {
+TEST(ModelBehaviour, TruncateFalseIsTold) {
   const rope_config c = Model(Published("openai/gpt-oss-120b")).Config();
   EXPECT_EQ(c.yarn_no_truncate, 1);
   EXPECT_EQ(c.head_dim, 64);
@@ -129,7 +129,7 @@ TEST(ModelBehaviour, NestedWithPartialAndExplicitAttentionFactor) {
   EXPECT_EQ(model.Layers(5), "fsssf");
 }
 
-TEST(ModelBehaviour, DeepseekV4) {
+TEST(ModelBehaviour, DeepseekV4HasThreeKindsOfRope) {
   const Model model(Published("deepseek-ai/DeepSeek-V4-Flash"));
   EXPECT_EQ(model.Types(), (Names{"main", "compress", "indexer"}));
   const rope_config main = model.Config("main"), compress = model.Config("compress");
@@ -150,7 +150,7 @@ TEST(ModelBehaviour, DeepseekV4) {
             160000);
 }
 
-TEST(ModelBehaviour, Longrope) {
+TEST(ModelBehaviour, LongropeHasBothTablesAndBothLengths) {
   const Model phi35(Published("microsoft/Phi-3.5-mini-instruct"));
   const rope_config mini = phi35.Config();
   EXPECT_EQ(mini.head_dim, 96);
@@ -169,7 +169,7 @@ TEST(ModelBehaviour, Longrope) {
   EXPECT_EQ(c.short_factor[47], 1);
 }
 
-TEST(ModelBehaviour, Dynamic) {
+TEST(ModelBehaviour, DynamicLeavesTheLengthToTheCaller) {
   const rope_config c = Model(Published("internlm/internlm2_5-7b")).Config();
   EXPECT_EQ(c.scaling, ROPE_SCALING_DYNAMIC);
   EXPECT_EQ(c.factor, 2);
@@ -177,7 +177,7 @@ TEST(ModelBehaviour, Dynamic) {
   EXPECT_EQ(c.seq_len, 0);
 }
 
-TEST(ModelBehaviour, Gemma4) {
+TEST(ModelBehaviour, Gemma4TurnsAShareOfItsFullHeads) {
   const Model model(Published("google/gemma-4-26B-A4B"));
   EXPECT_EQ(model.Types(), (Names{"full_attention", "sliding_attention", "vision"}));
   const rope_config full = model.Config("full_attention");
@@ -202,7 +202,7 @@ TEST(ModelBehaviour, Gemma4) {
   EXPECT_EQ(bare.Layers(8), "sssssfsf");
 }
 
-TEST(ModelBehaviour, MropeChunked) {
+TEST(ModelBehaviour, ChunkedSectionsAreToldAsTheyAre) {
   const Model model(Published("Qwen/Qwen2.5-VL-7B-Instruct"));
   const rope_config c = model.Config();
   EXPECT_EQ(c.scaling, ROPE_SCALING_DEFAULT);
@@ -221,7 +221,7 @@ TEST(ModelBehaviour, MropeChunked) {
   EXPECT_EQ(vision.inv_freq[20], 1);
 }
 
-TEST(ModelBehaviour, MropeInterleavedAndPartial) {
+TEST(ModelBehaviour, InterleavedSectionsFillTheRotatedSpan) {
   const Model model(Published("nvidia/Qwen3.6-27B-NVFP4"));
   EXPECT_EQ(model.Types(), (Names{"full_attention", "nope", "vision"}));
   const rope_config c = model.Config();
@@ -237,7 +237,7 @@ TEST(ModelBehaviour, MropeInterleavedAndPartial) {
   EXPECT_EQ(defaults.Config().mrope_section[0], 24);
 }
 
-TEST(ModelBehaviour, Xdrope) {
+TEST(ModelBehaviour, XdropeHasFourAxesAndAThetaOfAlpha) {
   const rope_config c = Model(Published("tencent/HunyuanOCR (HunYuan-VL text)")).Config();
   EXPECT_NEAR(c.theta, 11158839.92507748, 1e-6);
   EXPECT_EQ(c.scaling, ROPE_SCALING_DEFAULT);
@@ -260,7 +260,7 @@ TEST(ModelBehaviour, ErnieAlternatesPairs) {
   EXPECT_EQ(c.pair_axis[44], 0);
 }
 
-TEST(ModelBehaviour, Glm4v) {
+TEST(ModelBehaviour, Glm4vInterleavesPairsAndNotSections) {
   const Model model(R"({"model_type": "glm4v", "text_config": {"model_type": "glm4v_text",
       "hidden_size": 4096, "num_attention_heads": 32, "partial_rotary_factor": 0.5,
       "rope_scaling": {"type": "default", "mrope_section": [8, 12, 12]}}})");
@@ -271,7 +271,7 @@ TEST(ModelBehaviour, Glm4v) {
   EXPECT_EQ(c.mrope_section[0], 8);
 }
 
-TEST(ModelBehaviour, Partial) {
+TEST(ModelBehaviour, EverySpellingOfAShareGivesTheSpan) {
   const std::pair<const char*, int> kExpected[] = {
       {"microsoft/phi-2", 32},      {"stabilityai/stablelm-3b-4e1t", 20},
       {"microsoft/phi-1_5", 32},    {"MiniMaxAI/MiniMax-M2.5", 64},
@@ -288,7 +288,7 @@ TEST(ModelBehaviour, Partial) {
   EXPECT_EQ(Model(R"({"model_type": "qwen3_next"})").Config().rotary_dim, 64);
 }
 
-TEST(ModelBehaviour, Styles) {
+TEST(ModelBehaviour, FamiliesHaveTheirPairingAndRounding) {
   struct Expected {
     const char* model_type;
     rope_pairing pairing;
@@ -345,7 +345,7 @@ TEST(ModelBehaviour, WholeModelsWithoutRope) {
   }
 }
 
-TEST(ModelBehaviour, VisionTowers) {
+TEST(ModelBehaviour, VisionTowersHaveAnAxisForRowsAndOneForColumns) {
   const Model pixtral(Published("mistral-labs/pixtral-12b"));
   EXPECT_EQ(pixtral.Types(), Names{"vision"});
   const rope_config p = pixtral.Config();

@@ -63,7 +63,7 @@ TEST(ModelRules, PartialIsRefusedInClassesThatDoNotReadIt) {
             64);
 }
 
-TEST(ModelRules, NestedInTextConfigs) {
+TEST(ModelRules, TheTextModelIsFoundInItsWrappers) {
   for (const char* wrap :
        {R"({"model_type": "llava", "text_config": )",
         R"({"model_type": "internvl_chat", "llm_config": )",
@@ -80,7 +80,7 @@ TEST(ModelRules, NestedInTextConfigs) {
 
 // --- class-specific conversions -----------------------------------------------------------------
 
-TEST(ModelConversions, Gemma3) {
+TEST(ModelConversions, Gemma3ScalesItsFullLayersAlone) {
   const Model model(R"({"model_type": "gemma3_text", "head_dim": 256, "rope_theta": 1000000,
       "rope_local_base_freq": 12345, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
       "num_hidden_layers": 12})");
@@ -134,7 +134,7 @@ TEST(ModelConversions, NestedOnlyFamiliesHaveDefaults) {
                 {"rope_scaling", "yarn", "full_attention"});
 }
 
-TEST(ModelConversions, Mimo) {
+TEST(ModelConversions, MimoHasWidthsAndThetasOfTwoKinds) {
   const std::string rest = R"("model_type": "mimo_v2_flash", "head_dim": 192, "swa_head_dim": 128,
       "rope_theta": 5000000, "swa_rope_theta": 10000, "partial_rotary_factor": 0.334,
       "num_hidden_layers": 12})";
@@ -158,7 +158,7 @@ TEST(ModelConversions, Phi3SpellsLongropeInThreeWays) {
   }
 }
 
-TEST(ModelConversions, GptNeoxAndRelatives) {
+TEST(ModelConversions, OlderNamesOfThetaAndShareAreRead) {
   const Model neox(R"({"model_type": "gpt_neox", "hidden_size": 2560, "num_attention_heads": 32,
                        "rotary_emb_base": 20000, "rotary_pct": 1.0})");
   EXPECT_EQ(neox.Config().theta, 20000);
@@ -171,7 +171,7 @@ TEST(ModelConversions, GptNeoxAndRelatives) {
   EXPECT_EQ(dbrx.Config().theta, 5e5);
 }
 
-TEST(ModelConversions, BambaAndHybrids) {
+TEST(ModelConversions, HybridsTurnTheirAttentionLayersAlone) {
   const Model bamba(R"({"model_type": "bamba", "hidden_size": 4096, "num_attention_heads": 32,
                         "num_hidden_layers": 4, "attn_layer_indices": [1, 3]})");
   EXPECT_EQ(bamba.Config().rotary_dim, 64);
@@ -201,7 +201,7 @@ TEST(ModelConversions, BambaAndHybrids) {
             160);
 }
 
-TEST(ModelConversions, HunyuanAlpha) {
+TEST(ModelConversions, HunyuanAlphaRaisesThetaOnce) {
   const Model model(R"({"model_type": "hunyuan_v1_dense", "head_dim": 128,
       "max_position_embeddings": 32768, "rope_theta": 10000.0, "rope_scaling": {"alpha": 1000.0,
       "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0, "type": "dynamic"}})");
@@ -250,7 +250,7 @@ TEST(ModelTraps, MscaleAllDimZeroIsUnset) {
               (0.1 * std::log(64) + 1) / (0.05 * std::log(64) + 1), 1e-15);
 }
 
-TEST(ModelTraps, YarnBetas) {
+TEST(ModelTraps, YarnBetasAreToldAsTheyAreAndMustBeInOrder) {
   const std::string yarn =
       R"({"type": "yarn", "factor": 32, "original_max_position_embeddings": 4096)";
   EXPECT_EQ(Model(Llama(yarn + R"(, "beta_fast": 0, "beta_slow": 0})")).Config().beta_fast, 0);
@@ -440,7 +440,7 @@ TEST(ModelTraps, Qwen1GrowsInSteps) {
   EXPECT_EQ(next, INT64_MAX);
 }
 
-TEST(ModelTraps, NomicBert) {
+TEST(ModelTraps, NomicBertIsRefusedWhereItsCodeDiffers) {
   const std::string nomic = R"({"model_type": "nomic_bert", "n_embd": 768, "n_head": 12,
       "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_scale_base": null)";
   EXPECT_EQ(Model(nomic + R"(, "rotary_emb_interleaved": false})").Config().pairing,
@@ -564,7 +564,7 @@ TEST(ModelBare, PartialNeedsTheHead) {
   EXPECT_EQ(Model(R"({"partial_rotary_factor": 0.25, "head_dim": 256})").Config().rotary_dim, 64);
 }
 
-TEST(ModelBare, Nested) {
+TEST(ModelBare, NestedDictionariesGiveAKindEach) {
   const Model model(R"({"full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
       "partial_rotary_factor": 0.25, "head_dim": 512}, "sliding_attention": {"rope_theta": 1e4},
       "other": null})");

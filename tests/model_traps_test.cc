@@ -225,7 +225,7 @@ TEST(ModelPerLayer, AttentionLayersThatTheCountDoesNotTell) {
 
 // --- spans and axes of single families ----------------------------------------------------------
 
-TEST(ModelFamilies, Clvp) {
+TEST(ModelFamilies, ClvpRotatesTheFirstChannelsOfItsHeads) {
   const std::string encoder = R"({"model_type": "clvp_encoder", "hidden_size": 768,
       "num_attention_heads": 12, "num_hidden_layers": 2)";
   EXPECT_EQ(Model(encoder + R"(, "projection_dim": 768})").Config().rotary_dim, 32);
@@ -245,7 +245,7 @@ TEST(ModelFamilies, NeommeAlternatesTwoIds) {
   EXPECT_EQ(c.table_length, 8);
 }
 
-TEST(ModelFamilies, MistralLarge4) {
+TEST(ModelFamilies, MistralLarge4HasAnIndexerAndLayersWithoutRope) {
   const Model model(R"({"model_type": "mistral_large4_text", "num_hidden_layers": 4,
       "max_position_embeddings": 1048576, "index_head_dim": 128})");
   EXPECT_EQ(model.Types(), (Names{"full_attention", "nope", "indexer"}));
