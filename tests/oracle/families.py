@@ -113,6 +113,7 @@ class Rope:
     rotary_offset: int = 0
     max_position: int | None = None  # exclusive; for models with a table
     positions: list | None = None  # the only positions the module can be asked for
+    kept: list | None = None  # which of these are recorded (indices); None: all
     float_positions: bool = False
     dtypes: tuple = ("f32", "bf16", "f16")
     tolerance: float = 3e-7  # of cos and sin against those of the f32 angle

@@ -8,6 +8,7 @@ import zlib
 import torch
 
 import probe
+import thin
 from probe import DTYPES, array
 
 # Positions of the rows of cos and sin.
@@ -141,6 +142,8 @@ def make(rope, kind, case_name):
         if seq_len in (wanted[0], wanted[-1]):
             entry["apply"], found = apply_record(rope, within(apply_positions, seq_len), channels, rows_at, seed)
             roundings |= set(found.values())
+        if rope.kept:
+            entry.update({key: thin.thin(entry[key], rope.kept) for key in ("rows", "apply") if key in entry})
         lengths.append(entry)
     if len(roundings) > 1:
         rope.notes.append(f"roundings differ between dtypes or lengths: {sorted(map(str, roundings))}")

@@ -108,6 +108,7 @@ def _llama4_vision(module, path, config):
     cls, function = module.Llama4VisionRotaryEmbedding, module.vision_apply_rotary_emb
     side = config.image_size // config.patch_size
     grid = [[i % side + 1, i // side + 1] for i in range(side * side)] + [[0, 0]]
+    kept = [*range(0, side * side, side - 1), side * side]  # each row and column, and the class token
     width = config.hidden_size // config.num_attention_heads
 
     def rotate(q, k, embedding):
@@ -120,7 +121,7 @@ def _llama4_vision(module, path, config):
         name="", part=path, role="vision", layer_type=None, config=config, rotary_class=qualified(cls),
         apply_function=qualified(function), head_dim=width, axes=2, fresh=lambda: cls(config),
         embed=lambda m, dtype, p: m(torch.zeros(1)), rotate=rotate, inv_freq=frequencies,
-        attention_factor=lambda m: 1.0, rotary_dim=width, positions=grid,
+        attention_factor=lambda m: 1.0, rotary_dim=width, positions=grid, kept=kept,
         notes=["positions are (column + 1, row + 1), (0, 0) for the class token",
                "inv_freq is the expression of _compute_freqs_ci, which keeps only the table"],
     )]
