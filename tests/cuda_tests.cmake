@@ -1,7 +1,8 @@
 # Tests of the CUDA backend. Included by tests/CMakeLists.txt.
 
 # Runs everywhere: walks the grid on the host.
-rope_test(cuda_grid_test librope_objects)
+rope_tests(librope_objects cuda_grid_test)
+set_tests_properties(cuda_grid_test PROPERTIES LABELS cuda)
 if(NOT ROPE_CUDA_FOUND)
   target_sources(cuda_grid_test PRIVATE ${PROJECT_SOURCE_DIR}/src/cuda/launch.cc)
   return()
@@ -9,10 +10,10 @@ endif()
 
 # Skips its tests where there is no GPU. Takes the library as a user's program does, with a CUDA
 # runtime of its own.
-rope_test(cuda_test librope::librope)
+rope_tests(librope::librope cuda_test)
 target_include_directories(cuda_test SYSTEM PRIVATE ${ROPE_CUDA_INCLUDE})
 target_link_libraries(cuda_test PRIVATE ${ROPE_CUDA_LIBRARIES})
-set_tests_properties(cuda_test PROPERTIES LABELS gpu)
+set_tests_properties(cuda_test PROPERTIES LABELS "cuda;gpu")
 
 # What was built: resources and machine code of the kernels, symbols, size.
 find_program(ROPE_PYTHON python3)
@@ -28,5 +29,5 @@ if(ROPE_BUILD_SHARED AND ROPE_PYTHON AND NOT ROPE_SANITIZE)
     COMMAND ${ROPE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/cuda_build_test.py
       --library $<TARGET_FILE:librope> --without $<TARGET_FILE:rope_without_cuda>
       --object ${ROPE_CUDA_OBJECT} --report ${ROPE_CUDA_REPORT} --nvcc ${ROPE_NVCC})
-  set_tests_properties(cuda_build_test PROPERTIES SKIP_REGULAR_EXPRESSION "^SKIPPED")
+  set_tests_properties(cuda_build_test PROPERTIES LABELS cuda SKIP_REGULAR_EXPRESSION "^SKIPPED")
 endif()

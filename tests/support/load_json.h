@@ -1,22 +1,15 @@
-// Recorded expectations: the JSON files of tests/data.
+// Recorded expectations: the JSON files of tests/data. Parsed in one object, because a parser takes
+// the compiler longer than most tests.
 #ifndef LIBROPE_TESTS_SUPPORT_LOAD_JSON_H_
 #define LIBROPE_TESTS_SUPPORT_LOAD_JSON_H_
 
-#include <gtest/gtest.h>
-
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace rope::testing {
 
 // `file` is relative to tests/data. A file that cannot be read fails the test.
-inline nlohmann::json LoadJson(const std::string& file) {
-  const std::string path = ROPE_TEST_DATA "/" + file;
-  std::ifstream stream(path);
-  if (!stream) ADD_FAILURE() << "cannot read " << path;
-  return nlohmann::json::parse(stream);
-}
+nlohmann::json LoadJson(const std::string& file);
 
 }  // namespace rope::testing
 
