@@ -4,10 +4,8 @@ use std::ptr;
 
 use librope_sys::{self as sys, Init as _};
 
-use crate::context::Context;
 use crate::element::DType;
 use crate::error::{Result, check, invalid, narrow, require_library};
-use crate::model::Model;
 use crate::scaling::Scaling;
 
 /// Which channels form a pair. The same weights are published in both orders, and the wrong one
@@ -141,40 +139,6 @@ impl Config {
         config.raw.head_dim = config.int("head_dim", head_dim);
         config.raw.scaling = sys::ROPE_SCALING_NOPE;
         config
-    }
-
-    /// The one kind of RoPE that a model's `config.json` describes. A model whose layers differ, or
-    /// that has a vision tower, is an error here: see [`Model`].
-    ///
-    /// The text may also be a `rope_parameters` (`rope_scaling`) dictionary alone, which leaves
-    /// [`with_head_dim`](Config::with_head_dim) and [`with_pairing`](Config::with_pairing) to the
-    /// caller.
-    ///
-    /// ```
-    /// let rope = librope::Config::from_json(
-    ///     r#"{"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
-    ///         "num_hidden_layers": 32, "rope_theta": 10000.0}"#,
-    /// )?
-    /// .build()?;
-    /// assert_eq!(rope.head_dim(), 128);
-    /// # Ok::<(), librope::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Parse`](crate::Error::Parse) and [`Error::Unsupported`](crate::Error::Unsupported) as
-    /// [`Model::from_json`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are
-    /// several kinds.
-    pub fn from_json(json: impl AsRef<[u8]>) -> Result<Config> {
-        let model = Model::from_json(json)?;
-        let names: Vec<&str> = model.layer_types().collect();
-        if names.len() != 1 {
-            return invalid(format_args!(
-                "the model has {} kinds of RoPE ({}): use Model::from_json",
-                names.len(),
-                names.join(", ")
-            ));
-        }
-        model.config(0)
     }
 
     fn empty() -> Config {
@@ -355,17 +319,6 @@ impl Config {
     #[must_use]
     pub fn as_raw(&self) -> &sys::rope_config {
         &self.raw
-    }
-
-    /// Creates the context. Takes microseconds: one per kind of layer at load time, not one per
-    /// call.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) names the field, its value and the
-    /// rule that it breaks; [`Error::Unsupported`](crate::Error::Unsupported) what this version does
-    /// not offer; [`Error::Unavailable`](crate::Error::Unavailable) a device that is not there.
-    pub fn build(&self) -> Result<Context> {
-        Context::new(self)
     }
 
     /// The smallest length above `seq_len` whose frequencies differ from those of `seq_len`; `None`

@@ -559,6 +559,19 @@ pub(crate) fn length(value: usize) -> Result<i64> {
     }
 }
 
+impl Config {
+    /// Creates the context. Takes microseconds: one per kind of layer at load time, not one per
+    /// call.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] names the field, its value and the
+    /// rule that it breaks; [`Error::Unsupported`] what this version does
+    /// not offer; [`Error::Unavailable`] a device that is not there.
+    pub fn build(&self) -> Result<Context> {
+        Context::new(self)
+    }
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: made by rope_context_create, and nobody holds it any more.

@@ -6,7 +6,7 @@ use librope_sys as sys;
 
 use crate::config::Config;
 use crate::context::Context;
-use crate::error::{Result, check, made, narrow, require_library};
+use crate::error::{Result, check, invalid, made, narrow, require_library};
 
 /// A model's `config.json`: its kinds of RoPE, and which layer is of which kind.
 ///
@@ -128,6 +128,42 @@ impl Model {
             if config.needs_seq_len() { config.with_seq_len(seq_len) } else { config }.build()
         };
         (0..self.layer_types().len()).map(context).collect()
+    }
+}
+
+impl Config {
+    /// The one kind of RoPE that a model's `config.json` describes. A model whose layers differ, or
+    /// that has a vision tower, is an error here: see [`Model`].
+    ///
+    /// The text may also be a `rope_parameters` (`rope_scaling`) dictionary alone, which leaves
+    /// [`with_head_dim`](Config::with_head_dim) and [`with_pairing`](Config::with_pairing) to the
+    /// caller.
+    ///
+    /// ```
+    /// let rope = librope::Config::from_json(
+    ///     r#"{"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+    ///         "num_hidden_layers": 32, "rope_theta": 10000.0}"#,
+    /// )?
+    /// .build()?;
+    /// assert_eq!(rope.head_dim(), 128);
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Parse`](crate::Error::Parse) and [`Error::Unsupported`](crate::Error::Unsupported) as
+    /// [`Model::from_json`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are
+    /// several kinds.
+    pub fn from_json(json: impl AsRef<[u8]>) -> Result<Config> {
+        let model = Model::from_json(json)?;
+        let names: Vec<&str> = model.layer_types().collect();
+        if names.len() != 1 {
+            return invalid(format_args!(
+                "the model has {} kinds of RoPE ({}): use Model::from_json",
+                names.len(),
+                names.join(", ")
+            ));
+        }
+        model.config(0)
     }
 }
 
