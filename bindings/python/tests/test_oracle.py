@@ -34,6 +34,10 @@ DEVIATIONS = {
     "hand-gemma3-yarn-nested.json": "truncate is honoured in a nested dictionary",
     "hand-zamba2-rope.json": "the file lacks hidden_size, which decides head_dim",
     "hand-mimo-v2-flash-thetas.json": "transformers ignores partial_rotary_factor of the file",
+    "hand-default-both-thetas.json": "two values of theta are refused",
+    "hand-default-both-dicts.json": "two dictionaries that differ are refused",
+    "hand-default-partial-ignored.json": "a share of the head that the class ignores is refused",
+    "hand-partial-both.json": "two shares of the head are refused",
 }
 
 
