@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _dlpack
 from ._ffi import ffi
+from ._frameworks import load
 
 np: Any = None
 ndarray: Any = ()
@@ -258,9 +259,9 @@ def guard(named: Any, written: Any) -> Callable[[], None] | None:
     tensors = [(name, x) for name, x in named if framework(x) == "torch"]
     if not tensors:
         return None
-    from . import torch as _torch
-
-    return _torch.guard(tensors, [x for x in written if x is not None and framework(x) == "torch"])
+    outputs = [x for x in written if x is not None and framework(x) == "torch"]
+    before: Callable[[], None] = load("torch").guard(tensors, outputs)
+    return before
 
 
 def announcer(*written: Any) -> Callable[[], None] | None:
@@ -268,8 +269,7 @@ def announcer(*written: Any) -> Callable[[], None] | None:
     tensors = [x for x in written if x is not None and framework(x) == "torch"]
     if not tensors:
         return None
-    from . import torch as _torch
-
+    _torch = load("torch")
     _torch.refuse_writes(*tensors)
     return functools.partial(_torch.before_write, *tensors)
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pathlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from ._core import Config, check, from_struct, integer
-from ._ffi import ffi, lib
+from ._config_text import ModelText
 from ._rope import Rope
-from ._types import Layout, Pairing
+from ._types import Layout
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -19,34 +14,7 @@ if TYPE_CHECKING:
     from ._types import ModelChanges
 
 
-def config_text(config: Any) -> bytes:
-    """The JSON of a path, folder, dictionary, bytes or transformers config."""
-    if isinstance(config, (bytes, bytearray)):
-        return bytes(config)
-    if isinstance(config, str) and config.lstrip()[:1] == "{":
-        raise TypeError("config is JSON text, and a str must be a path: pass json.loads(text)")
-    if isinstance(config, (str, os.PathLike)):
-        path = pathlib.Path(config)
-        return (path / "config.json" if path.is_dir() else path).read_bytes()
-    if isinstance(config, Mapping):
-        return json.dumps(config, default=_plain).encode()
-    to_json = getattr(config, "to_json_string", None)  # transformers, and what imitates it
-    if to_json is not None:
-        return str(to_json(use_diff=False)).encode()
-    raise TypeError(
-        f"config is a {type(config).__qualname__}, and must be a path, a dict, bytes of JSON or a "
-        "transformers config"
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Scalars and arrays of NumPy in a dictionary."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"config has {value!r}, a {type(value).__qualname__}, which JSON does not have")
-
-
-class Model:
+class Model(ModelText):
     """The kinds of RoPE of one model: Model("config.json").layer_types.
 
     Args:
@@ -59,49 +27,8 @@ class Model:
         OSError: the file cannot be read. TypeError: config is something else.
     """
 
-    def __init__(self, config: Any) -> None:
-        self._text = text = config_text(config)
-        out = ffi.new("rope_model**")
-        check(lib.rope_model_create(text, len(text), out))
-        self._model = ffi.gc(out[0], lib.rope_model_destroy)
-        #: Names of the kinds: "full_attention", "sliding_attention", "nope", "vision", ...
-        self.layer_types: tuple[str, ...] = tuple(
-            ffi.string(lib.rope_model_layer_type_name(self._model, i)).decode()
-            for i in range(lib.rope_model_layer_types(self._model))
-        )
-
     def __reduce__(self) -> Any:
         return Model, (self._text,)
-
-    def layer_type(self, layer: int) -> str:
-        """The kind of one layer of the language model. ValueError beyond the last."""
-        out = ffi.new("int32_t*")
-        layer = integer(layer, "layer", -(2**31), 2**31 - 1)
-        check(lib.rope_model_layer_type(self._model, layer, out))
-        name: str = self.layer_types[out[0]]
-        return name
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """The kind of every layer of the language model; empty if there are none, and if the config
-        does not tell their number."""
-        found: list[str] = []
-        try:
-            while True:
-                found.append(self.layer_type(len(found)))
-        except (ValueError, NotImplementedError):
-            return tuple(found)
-
-    def config(self, layer_type: str) -> Config:
-        """The fields of one kind, by their names in rope.h. ValueError for an unknown kind."""
-        if layer_type not in self.layer_types:
-            raise ValueError(
-                f"layer_type is {layer_type!r}, and must be one of {', '.join(self.layer_types)}"
-            )
-        struct = ffi.new("rope_config*")
-        struct.struct_size = ffi.sizeof("rope_config")
-        check(lib.rope_model_config(self._model, self.layer_types.index(layer_type), struct))
-        return from_struct(struct)
 
     def rope(
         self,
@@ -113,36 +40,8 @@ class Model:
         **changes: Unpack[ModelChanges],
     ) -> Rope:
         """The Rope of a layer or of a kind; arguments and errors as for Rope.from_config."""
-        if layer is not None and layer_type is not None:
-            raise ValueError("layer and layer_type: at most one of them")
-        if layer is not None:
-            layer_type = self.layer_type(layer)
-        if layer_type is None:
-            kinds = self.layer_types
-            if len(kinds) > 1:  # towers and indexers beside one kind of layer are no choice
-                kinds = tuple(dict.fromkeys(self.layers)) or kinds
-            if len(kinds) != 1:
-                raise ValueError(
-                    f"the model has several kinds of RoPE ({', '.join(self.layer_types)}): say "
-                    "layer= or layer_type="
-                )
-            layer_type = kinds[0]
-        config = {**self.config(layer_type), **changes}
-        if seq_len is not None:
-            seq_len = integer(seq_len, "seq_len", 0)
-        if config.get("scaling") in DEPEND_ON_LENGTH and config.get("inv_freq") is None:
-            if seq_len is None:
-                raise ValueError(
-                    f"seq_len= is required: the frequencies of {config['scaling']} depend on how "
-                    "many tokens the sequence has when attention runs"
-                )
-            config["seq_len"] = seq_len
-        if config.get("scaling") != "nope" and not config.get("pairing"):
-            raise ValueError(
-                f"pairing= is required: {self._name()} does not tell which channels form a pair. "
-                f"Pass one of {', '.join(get_args(Pairing))}"
-            )
-        return Rope.from_fields(config, layout=layout)
+        fields = self.fields_of(layer, layer_type, seq_len, changes)
+        return Rope.from_fields(fields, layout=layout)
 
     def ropes(
         self, *, layout: Layout = None, seq_len: int | None = None, **changes: Unpack[ModelChanges]
@@ -157,12 +56,3 @@ class Model:
             t: self.rope(layer_type=t, layout=layout, seq_len=seq_len, **changes)
             for t in self.layer_types
         }
-
-    def _name(self) -> str:
-        content = json.loads(self._text)
-        name = content.get("model_type") if isinstance(content, dict) else None
-        return f"the model_type {name!r}" if name else "a config without model_type"
-
-
-# Scalings with other frequencies in longer sequences.
-DEPEND_ON_LENGTH = ("dynamic", "dynamic_steps", "longrope")

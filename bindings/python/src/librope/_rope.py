@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from . import _arrays, _core
 from ._bound import Bound
 from ._call import HOST, Caller, checked_layout, library_of, refuse
+from ._config_text import ModelText
 from ._core import Config, check
 from ._ffi import ffi, lib
+from ._frameworks import load
 from ._pool import Pool
 from ._prepare import Prepared
+from ._rows import dtype_name, fill
 from ._types import Angle, Layout, Operation, Pairing, Rounding, Scaling
 
 if TYPE_CHECKING:
@@ -195,12 +198,8 @@ class Rope(Caller):
             NotImplementedError: the model has no RoPE, or one that is not offered.
             OSError: the file cannot be read.
         """
-        from ._model import Model
-
-        model = config if isinstance(config, Model) else Model(config)
-        return model.rope(
-            layer=layer, layer_type=layer_type, layout=layout, seq_len=seq_len, **changes
-        )
+        text = config if isinstance(config, ModelText) else ModelText(config)
+        return Rope.from_fields(text.fields_of(layer, layer_type, seq_len, changes), layout=layout)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], *, layout: Layout = None) -> Rope:
@@ -370,31 +369,33 @@ class Rope(Caller):
             library = "numpy"
         else:
             library = library_of(q, k)
+        rotated: tuple[Any, Any]
         if library == "torch":
-            from . import torch as _torch
-
+            _torch = load("torch")
             if _torch.needs_dispatcher(q, k, positions):
                 refuse("a gradient or torch.compile", out=out, pool=pool)
                 if cos_sin is not None:
                     refuse("cos_sin=", positions=positions, offsets=offsets, freq_sets=freq_sets)
                     cos, sin = cos_sin if isinstance(cos_sin, (tuple, list)) else (cos_sin, None)
-                    return _torch.apply_rows(
+                    rotated = _torch.apply_rows(
                         self, q, k, cos, sin, format=cos_sin_format or "", layout=layout,
                         operation=operation,
                     )  # fmt: skip
-                return _torch.apply_qk(
+                    return rotated
+                rotated = _torch.apply_qk(
                     self, q, k, positions, layout=layout, operation=operation, offsets=offsets,
                     positions_layout=positions_layout, cu_seqlens=cu_seqlens, freq_sets=freq_sets,
                 )  # fmt: skip
+                return rotated
         elif library == "jax" and out is None:
-            from . import jax as _jax
-
+            _jax = load("jax")
             refuse("JAX arrays", cu_seqlens=cu_seqlens, freq_sets=freq_sets, cos_sin=cos_sin,
                     pool=pool)  # fmt: skip
-            return _jax.apply_qk(
+            rotated = _jax.apply_qk(
                 self, q, k, positions, layout=layout, operation=operation, offsets=offsets,
                 positions_layout=positions_layout,
             )  # fmt: skip
+            return rotated
         q_out: Any = None
         k_out: Any = None
         if out is not None:
@@ -478,8 +479,7 @@ class Rope(Caller):
                 return
         library = library_of(q, k)
         if library == "torch":
-            from . import torch as _torch
-
+            _torch = load("torch")
             if not _torch.is_direct((q, k, positions)):
                 refuse("torch.compile or a dispatch mode", cos_sin=cos_sin, pool=pool)
                 _torch.apply_qk_(
@@ -571,17 +571,13 @@ class Rope(Caller):
                 positions_layout=, or a position that takes valid_below tokens.
             TypeError: a dtype of positions that cannot be taken; no NumPy and no out=.
         """
-        from ._rows import dtype_name, fill
-
         if out is None and batch is tokens is None:
             library = _arrays.framework(positions)
             if library == "torch":
-                from . import torch as _torch
-
+                _torch = load("torch")
                 return _torch.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
             if library == "jax":
-                from . import jax as _jax
-
+                _jax = load("jax")
                 return _jax.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
         return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
 

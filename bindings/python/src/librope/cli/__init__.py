@@ -105,7 +105,7 @@ def kind_of(model: Any, arguments: Any) -> str:
 
 def fields_of(model: Any, kind: str, arguments: Any) -> dict[str, Any]:
     """The configuration of one kind of layer with the options; ValueError if something is missing."""
-    from .._model import DEPEND_ON_LENGTH
+    from .._config_text import DEPEND_ON_LENGTH
 
     config: dict[str, Any] = dict(model.config(kind))
     for name in ("pairing", "head_dim", "seq_len"):

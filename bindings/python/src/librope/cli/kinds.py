@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import Model, Rope
-from .._model import DEPEND_ON_LENGTH, config_text
+from .._config_text import DEPEND_ON_LENGTH, config_text
 
 # What config.json calls the longest sequence.
 _LONGEST = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length", "n_positions", "n_ctx")

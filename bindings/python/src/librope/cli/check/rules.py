@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import Rope
-from ..._model import DEPEND_ON_LENGTH
+from ..._config_text import DEPEND_ON_LENGTH
 
 # rope_theta and factor as published models have them.
 THETAS = (1e4, 2.5e4, 4e4, 5e4, 1e5, 1.5e5, 1.6e5, 2.5e5, 3e5, 5e5, 6e5, 8e5, 1e6, 1.5e6, 2e6, 4e6, 5e6,

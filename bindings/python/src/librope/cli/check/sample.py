@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._model import DEPEND_ON_LENGTH
+from ..._config_text import DEPEND_ON_LENGTH
 from ..._prepare import axes_of, default_layout
 
 AXES = ("batch row", "token", "head", "channel")
