@@ -27,10 +27,6 @@ CASES = (
 DEVIATIONS = {
     "facebook-esm2-t6-8m-ur50d.json": "the checkpoint keeps inv_freq in float16",
     "hand-phimoe-mscale.json": "two attention factors in one context",
-    "hand-default-both-dicts.json": "two dictionaries that differ are refused",
-    "hand-default-both-thetas.json": "two values of theta are refused",
-    "hand-default-partial-ignored.json": "a share that the class ignores is refused",
-    "hand-partial-both.json": "two shares of the head are refused",
     "hand-gemma3-yarn-nested.json": "truncate is honoured in a nested dictionary",
     "hand-zamba2-rope.json": "the file lacks hidden_size, which decides head_dim",
     "hand-mimo-v2-flash-thetas.json": "transformers ignores partial_rotary_factor of the file",
