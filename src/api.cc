@@ -10,6 +10,7 @@
 #include "element.h"
 #include "frequencies.h"
 #include "guard.h"
+#include "limits.h"
 #include "plan.h"
 #include "pointer.h"
 #include "status.h"
@@ -90,9 +91,9 @@ rope_status rope_context_create_sets(const rope_config* const* configs, int32_t 
                                      rope_context** out) {
   static constexpr char kFunction[] = "rope_context_create_sets";
   if (configs == nullptr) return Null(kFunction, "configs");
-  if (count < 1 || count > 256) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: count (%d) must be from 1 to 256", kFunction,
-                count);
+  if (count < 1 || count > kMaxFrequencySets) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: count (%d) must be from 1 to %d", kFunction,
+                count, kMaxFrequencySets);
   }
   return Create(kFunction, configs, count, out);
 }

@@ -4,13 +4,12 @@
 #include <cstddef>
 
 #include "decimal.h"
+#include "limits.h"
 #include "pointer.h"
 #include "structs.h"
 
 namespace rope {
 namespace {
-
-constexpr double kMaxInvFreq = 0x1p32;  // keeps whole turns of fractional positions in 64 bits
 
 // The scalings that use a number, as bits 1 << scaling.
 constexpr unsigned Uses(rope_scaling scaling) { return 1u << scaling; }
@@ -131,9 +130,10 @@ rope_status CheckGgml(const char* function, const rope_config& c) {
 }
 
 rope_status CheckSpan(const char* function, const rope_config& c) {
-  if (c.head_dim < 2 || c.head_dim > 1024 || c.head_dim % 2 != 0) {
+  if (c.head_dim < 2 || c.head_dim > kMaxHeadDim || c.head_dim % 2 != 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->head_dim (%d) must be even and from 2 to 1024", function, c.head_dim);
+                "%s: config->head_dim (%d) must be even and from 2 to %d", function, c.head_dim,
+                kMaxHeadDim);
   }
   if (c.rotary_dim < 0 || c.rotary_dim > c.head_dim || c.rotary_dim % 2 != 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -156,9 +156,9 @@ rope_status CheckSpan(const char* function, const rope_config& c) {
 }
 
 rope_status CheckAxes(const char* function, const rope_config& c, int pairs, int axes) {
-  if (c.axes < 0 || c.axes > 8) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->axes (%d) must be from 0 to 8", function,
-                c.axes);
+  if (c.axes < 0 || c.axes > kMaxAxes) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->axes (%d) must be from 0 to %d", function,
+                c.axes, kMaxAxes);
   }
   if (c.mrope_interleaved != 0 && c.mrope_interleaved != 1) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->mrope_interleaved (%d) must be 0 or 1",

@@ -4,11 +4,9 @@
 #define LIBROPE_SRC_CONFIG_H_
 
 #include "librope/rope.h"
+#include "limits.h"
 
 namespace rope {
-
-// Axes that mrope_section can describe.
-inline constexpr int kMaxSections = sizeof(rope_config::mrope_section) / sizeof(int32_t);
 
 // A rope_config of this version with every "0: ..." default of geometry filled in. Tables still
 // point into the caller's memory.

@@ -7,6 +7,7 @@
 #include "config.h"
 #include "context_create.h"
 #include "frequencies.h"
+#include "limits.h"
 #include "status.h"
 
 namespace rope {
@@ -60,6 +61,10 @@ rope_status MakeSet(const char* function, const Config& config, FrequencySet* se
     set->turns_whole.push_back(turns.whole);
     set->max_inv_freq = std::max(set->max_inv_freq, std::fabs(set->inv_freq_f32.back()));
   }
+  const auto padded = static_cast<size_t>(PaddedPairs(config.pairs()));
+  set->inv_freq_f32.resize(padded);
+  set->turns_high.resize(padded);
+  set->turns_low.resize(padded);
   set->inv_freq = std::move(frequencies.inv_freq);
   set->attention_factor = frequencies.attention_factor;
   set->softmax_factor = frequencies.softmax_factor;

@@ -19,11 +19,12 @@ struct Segment {
   int32_t pairs;
 };
 
-// The frequencies of one set, one value per pair, as the kernels read them.
+// The frequencies of one set, one value per pair, as the kernels read them. Those that are read as
+// vectors are PaddedPairs(pairs) long, and 0 behind the last pair.
 struct FrequencySet {
-  std::vector<float> inv_freq_f32;          // FLOAT32; GGML: all 1, positions are angles
-  std::vector<uint32_t> turns_high;         // EXACT: the 64-bit fraction of a turn per position
-  std::vector<uint32_t> turns_low;
+  std::vector<float> inv_freq_f32;          // padded. FLOAT32; GGML: all 1, positions are angles
+  std::vector<uint32_t> turns_high;         // padded. EXACT: the fraction of a turn per position
+  std::vector<uint32_t> turns_low;          // padded. Its lower 32 bits
   std::vector<int64_t> turns_whole;         // EXACT with float coordinates
   std::vector<double> inv_freq;
   float max_inv_freq;                       // largest |inv_freq|, rounded up

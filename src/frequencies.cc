@@ -13,6 +13,7 @@
 
 #include "decimal.h"
 #include "element.h"
+#include "limits.h"
 #include "status.h"
 
 namespace rope {
@@ -255,7 +256,7 @@ rope_status Fill(const char* function, const Config& config, Frequencies* out) {
   out->turns.clear();
   for (size_t i = 0; i < inv_freq.size(); ++i) {
     const double value = ToDouble(inv_freq[i]);
-    if (!(std::fabs(value) <= 0x1p32)) {  // also NaN
+    if (!(std::fabs(value) <= kMaxInvFreq)) {  // also NaN
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                   "%s: config->theta (%s) and the scaling's numbers give inv_freq[%zu] = %s, which "
                   "must be finite and at most 2^32",

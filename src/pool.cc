@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "guard.h"
+#include "limits.h"
 #include "status.h"
 
 namespace {
@@ -178,9 +179,9 @@ rope_status rope_pool_create(int32_t threads, rope_pool** out) {
   if (out == nullptr) {
     return rope::Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: out (NULL) must not be NULL", kFunction);
   }
-  if (threads < 0 || threads > 4096) {
-    return rope::Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: threads (%d) must be from 0 to 4096",
-                      kFunction, threads);
+  if (threads < 0 || threads > rope::kMaxPoolThreads) {
+    return rope::Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: threads (%d) must be from 0 to %d",
+                      kFunction, threads, rope::kMaxPoolThreads);
   }
   return rope::Guard(kFunction, [&]() -> rope_status {
     const int32_t count = threads > 0 ? threads : AvailableCpus();

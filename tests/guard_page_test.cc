@@ -169,7 +169,7 @@ TEST_P(GuardPageTest, TablesOfFrequenciesHoldWholeVectors) {
       rope_config config = Config(dim);
       config.angle = angle;
       const Context context = Create(config);
-      const auto padded = static_cast<size_t>(cpu::PaddedPairs(dim / 2));
+      const auto padded = static_cast<size_t>(PaddedPairs(dim / 2));
       const FrequencySet& set = context->sets[0];
       EXPECT_GE(set.inv_freq_f32.size(), padded);
       EXPECT_GE(set.turns_high.size(), padded);

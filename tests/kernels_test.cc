@@ -62,7 +62,7 @@ class KernelsTest : public TargetTest {
 
   // Rows as the operation uses them, for all kPositions.
   std::vector<CosSin> RowsOf(const rope_context& context, rope_operation operation) const {
-    const int padded = cpu::PaddedPairs(context.pairs);
+    const int padded = PaddedPairs(context.pairs);
     std::vector<float> memory(2 * padded + 16);
     const auto misaligned = reinterpret_cast<uintptr_t>(memory.data()) % 64 / sizeof(float);
     float* cos = memory.data() + (misaligned ? 16 - misaligned : 0);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "limits.h"
 #include "support/handles.h"
 
 namespace rope::testing {
@@ -28,7 +29,7 @@ void OnSmallStack(const std::function<void()>& body) {
   pthread_attr_destroy(&attributes);
 }
 
-constexpr int kDim = 1024, kTokens = 3;
+constexpr int kDim = kMaxHeadDim, kTokens = 3;
 
 TEST(Stack, OfApplyAndFill) {
   std::vector<float> x(kTokens * kDim), y(x.size()), cos(x.size()), sin(x.size());

@@ -215,12 +215,6 @@ rope_status Apply(const Plan& plan) {
 rope_status Attach(const char* function, rope_context* context) {
   const Kernels* kernels;
   if (rope_status s = ChooseKernels(function, &kernels)) return s;
-  for (FrequencySet& set : context->sets) {  // whole vectors read beyond the last pair
-    const auto padded = static_cast<size_t>(PaddedPairs(context->pairs));
-    set.inv_freq_f32.resize(padded);
-    set.turns_high.resize(padded);
-    set.turns_low.resize(padded);
-  }
   context->backend_data = kernels;
   context->streaming_bytes = StreamingThreshold();
   std::snprintf(context->backend_name, sizeof(context->backend_name), "cpu %s", kernels->target);

@@ -251,7 +251,7 @@ HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
 template <class Shape, bool kStream, int kVectors, class E = typename Shape::Element>
 HWY_INLINE void RotateRunInRegisters(HeadRun<E> run, const float* cos, const float* sin) {
   const FullTag d;
-  constexpr int kLanes = 16, kStep = Shape::kRowVectors;
+  constexpr int kLanes = kMaxLanes, kStep = Shape::kRowVectors;
   hn::Vec<FullTag> c[kVectors], s[kVectors];
   for (int v = 0; v < kVectors; ++v) {
     c[v] = hn::LoadU(d, cos + v * kLanes);
@@ -291,7 +291,7 @@ HWY_INLINE void RotateHeads(const HeadRun<E>& run, const float* cos, const float
 // are rotated from a copy.
 template <class Shape, class E = typename Shape::Element>
 HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* sin) {
-  HWY_ALIGN typename E::Raw copy[1024];
+  HWY_ALIGN typename E::Raw copy[kMaxHeadDim];
   const int heads = run.count;
   run.count = 1;
   for (int n = 0; n < heads; ++n) {

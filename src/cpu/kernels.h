@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "context.h"
+#include "limits.h"
 #include "semantics.h"
 
 namespace rope::cpu {
 
-// Kernels read and write rows of cos and sin in whole vectors of at most this many lanes: rows and
-// the tables of a FrequencySet have space for a multiple of it.
+// Kernels read and write rows of cos and sin in whole vectors of at most this many lanes.
 inline constexpr int kMaxLanes = 16;
-constexpr int PaddedPairs(int pairs) { return (pairs + kMaxLanes - 1) / kMaxLanes * kMaxLanes; }
+static_assert(kTablePadding % kMaxLanes == 0);
 
 // One row of cos and sin in natural order, each PaddedPairs(pairs) long. `scale` of FORWARD is the
 // attention factor; a negative sin_scale turns backwards.

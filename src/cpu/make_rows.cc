@@ -6,14 +6,12 @@
 
 #include "element.h"
 #include "geometry.h"
+#include "limits.h"
 #include "rotate.h"
 #include "semantics.h"
 
 namespace rope::cpu {
 namespace {
-
-constexpr int kMaxPairs = 512;
-constexpr int kMaxAxes = 8;
 
 const FrequencySet& SetOf(const rope_context& context, const PositionSource& source,
                           const Token& token) {

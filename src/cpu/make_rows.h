@@ -6,6 +6,7 @@
 
 #include "cpu/kernels.h"
 #include "cpu/scalar.h"
+#include "limits.h"
 #include "plan.h"
 
 namespace rope::cpu {
@@ -14,6 +15,7 @@ namespace rope::cpu {
 // can be twice as long (kPerChannel), or the second member's rows (per_channel).
 struct RowBuffer {
   static constexpr int kFloats = 2048;  // 8 KiB of natural rows: cos and sin of 1024 pairs
+  static_assert(kFloats >= 4 * PaddedPairs(kMaxPairs), "four rows of ChannelRowOf");
 
   alignas(64) float natural[kFloats];
   alignas(64) float ordered[2 * kFloats];

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cpu/kernels.h"
+#include "limits.h"
 #include "rotate.h"
 #include "semantics.h"
 
@@ -20,7 +21,7 @@ inline void RotateHeadScalar(rope_dtype dtype, Direction direction, bool eager,
                              const Segment* segments, int32_t segment_count, const char* in,
                              char* out, const ChannelRow& row) {
   // Directions that move channels would overwrite what they have not read yet.
-  alignas(8) char copy[1024 * sizeof(float)];
+  alignas(8) char copy[kMaxHeadDim * sizeof(float)];
   if (in == out && (direction == kInterleavedToHalves || direction == kHalvesToInterleaved)) {
     const Segment& last = segments[segment_count - 1];
     std::memcpy(copy, in,

@@ -6,14 +6,16 @@
 
 #include <cstdint>
 
+#include "limits.h"
 #include "plan.h"
 #include "semantics.h"
 
 namespace rope::cuda {
 
-inline constexpr int kMaxSpans = 4;  // segments of a head: sections of HALVES_PER_AXIS
+inline constexpr int kMaxSpans = kMaxSections;  // segments of a head: those of HALVES_PER_AXIS
 inline constexpr int kMaxSets = 8;   // sets of frequencies in one launch
 inline constexpr int kMaxThreads = 512;
+static_assert(kMaxThreads >= kMaxPairs, "a block takes the rows of a whole head");
 // Space for frequencies. With more of them a call takes several launches.
 inline constexpr int kFrequencyBytes = 1024;
 inline constexpr int kMaxFrequencies = kFrequencyBytes / sizeof(float);
