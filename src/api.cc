@@ -162,8 +162,8 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
                            int32_t k_heads) {
   static constexpr char kFunction[] = "rope_apply_thd";
   static constexpr Names kNames = {"", "positions", "q", "k"};
-  if (context != nullptr && (context->device != ROPE_DEVICE_CPU || context->axes != 1 ||
-                             context->sets.size() != 1)) {
+  if (context != nullptr &&
+      (!context->backend->host_memory || context->axes != 1 || context->sets.size() != 1)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: context must be a CPU context with one axis and one frequency set: use "
                 "rope_apply_qk",

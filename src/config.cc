@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "backend.h"
 #include "decimal.h"
 #include "limits.h"
 #include "pointer.h"
@@ -122,7 +123,9 @@ rope_status CheckEnum(const char* function, const char* name, int32_t value, boo
 rope_status CheckGgml(const char* function, const rope_config& c) {
   const bool scaling = c.scaling == ROPE_SCALING_DEFAULT || c.scaling == ROPE_SCALING_LINEAR ||
                        c.scaling == ROPE_SCALING_YARN;
-  if (scaling && c.inv_freq == nullptr && c.device != ROPE_DEVICE_CUDA) return ROPE_OK;
+  const Backend* backend = FindBackend(c.device);
+  const bool device = backend == nullptr || backend->has_ggml;  // null: refused by name below
+  if (scaling && c.inv_freq == nullptr && device) return ROPE_OK;
   return Fail(ROPE_ERROR_UNSUPPORTED,
               "%s: config->angle (ROPE_ANGLE_GGML) needs the CPU, scaling DEFAULT, LINEAR or YARN "
               "(others as freq_factors), and no inv_freq",
@@ -322,11 +325,12 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
   }
   if (rope_status s = CheckAxes(function, c, out->pairs(), out->axes)) return s;
   if (rope_status s = CheckTables(function, c, out->pairs(), out->axes)) return s;
-  if (c.device < 0 || c.device > ROPE_DEVICE_CUDA) {
+  const Backend* backend = FindBackend(c.device);
+  if (backend == nullptr) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->device (%d) is not known to this version",
                 function, c.device);
   }
-  if (c.device_index < 0 || (c.device != ROPE_DEVICE_CUDA && c.device_index != 0)) {
+  if (c.device_index < 0 || (!backend->is_numbered && c.device_index != 0)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->device_index (%d) must not be negative, and 0 on the CPU", function,
                 c.device_index);

@@ -127,9 +127,8 @@ rope_status CreateContext(const char* function, const rope_config* const* config
   context->nope = c.scaling == ROPE_SCALING_NOPE;
   context->segments = Segments(first);
   context->pair_axis = PairAxes(first);
-  context->device = c.device != 0 ? c.device : ROPE_DEVICE_CPU;
   context->device_index = c.device_index;
-  context->backend = context->device == ROPE_DEVICE_CUDA ? &kCudaBackend : &kCpuBackend;
+  context->backend = FindBackend(c.device);
   if (rope_status s = context->backend->attach(function, context.get())) return s;
   *out = std::move(context);
   return ROPE_OK;

@@ -45,7 +45,6 @@ struct rope_context {
   std::vector<uint8_t> pair_axis;  // empty with one axis
   std::vector<rope::FrequencySet> sets;
   int64_t valid_below;  // the least of the sets'
-  rope_device device;
   int32_t device_index;
   const rope::Backend* backend;
   const void* backend_data;  // the backend's own: CPU kernels of the chosen target, device facts

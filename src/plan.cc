@@ -178,14 +178,14 @@ struct Described {
 // Runner and stream belong to one device each.
 rope_status CheckPlace(const char* function, const char* name, const rope_context& context,
                        const rope_runner* runner, const void* stream) {
-  const bool cpu = context.device == ROPE_DEVICE_CPU;
-  if (cpu && stream != nullptr) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sstream must be NULL in a CPU context", function,
-                name);
+  const Backend& backend = *context.backend;
+  if (stream != nullptr && !backend.has_streams) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sstream must be NULL in a %s context", function,
+                name, backend.name);
   }
-  if (!cpu && runner != nullptr) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %srunner must be NULL in a CUDA context",
-                function, name);
+  if (runner != nullptr && !backend.has_runner) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %srunner must be NULL in a %s context", function,
+                name, backend.name);
   }
   if (runner != nullptr && runner->parallel_for == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %srunner->parallel_for (NULL) must not be NULL",

@@ -89,7 +89,7 @@ rope_status CheckSequences(const char* function, const char* name, const rope_co
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sfreq_sets (%p) must be aligned to 4 bytes",
                 function, name, static_cast<const void*>(p.freq_sets));
   }
-  if (context.device != ROPE_DEVICE_CPU) return ROPE_OK;
+  if (!context.backend->host_memory) return ROPE_OK;
 
   for (int64_t i = 0; p.cu_seqlens != nullptr && i <= p.sequences; ++i) {
     const int32_t value = p.cu_seqlens[i];
@@ -235,7 +235,7 @@ rope_status CheckValidity(const char* function, const char* name, const rope_con
     return context.SetAt(source.freq_sets != nullptr ? source.freq_sets[sequence] : 0).valid_below;
   };
   // A position is that of the last token of a sequence with one more.
-  if (context.device != ROPE_DEVICE_CPU) {
+  if (!context.backend->host_memory) {
     const bool known = source.type == PositionSource::kNone && source.cu_seqlens == nullptr &&
                        source.freq_sets == nullptr;
     const int64_t last =

@@ -229,6 +229,17 @@ rope_status Fill(const FillPlan& plan) {
 }  // namespace
 }  // namespace cpu
 
-const Backend kCpuBackend = {&cpu::Attach, &cpu::Apply, &cpu::Fill};
+const Backend kCpuBackend = {
+    ROPE_DEVICE_CPU,
+    "CPU",
+    true,   // host_memory
+    false,  // has_streams
+    true,   // has_runner
+    false,  // is_numbered
+    true,   // has_ggml
+    &cpu::Attach,
+    &cpu::Apply,
+    &cpu::Fill,
+};
 
 }  // namespace rope

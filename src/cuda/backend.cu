@@ -11,6 +11,7 @@
 #include "backend.h"
 #include "cuda/kernel.h"
 #include "cuda/launch.h"
+#include "cuda/traits.h"
 #include "plan.h"
 #include "status.h"
 
@@ -247,6 +248,6 @@ rope_status Attach(const char* function, rope_context* context) {
 }  // namespace
 }  // namespace cuda
 
-const Backend kCudaBackend = {&cuda::Attach, &cuda::ApplyPlan, &cuda::FillPlanned};
+const Backend kCudaBackend = cuda::MakeBackend(&cuda::Attach, &cuda::ApplyPlan, &cuda::FillPlanned);
 
 }  // namespace rope

@@ -1,5 +1,5 @@
 // The CUDA backend of a library built without CUDA: it says so. The exported symbols are the same.
-#include "backend.h"
+#include "cuda/traits.h"
 #include "status.h"
 
 namespace rope {
@@ -12,6 +12,6 @@ rope_status Attach(const char* function, rope_context*) {
 
 }  // namespace
 
-const Backend kCudaBackend = {&Attach, nullptr, nullptr};
+const Backend kCudaBackend = cuda::MakeBackend(&Attach, nullptr, nullptr);
 
 }  // namespace rope
