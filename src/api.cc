@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "context_create.h"
+#include "cos_sin_format.h"
 #include "element.h"
 #include "frequencies.h"
 #include "guard.h"
@@ -200,6 +201,14 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
 rope_status rope_apply_qk(const rope_context* context, const rope_qk_args* args) {
   static constexpr Names kNames = {"args->", "args->positions", "args->q", "args->k"};
   return Apply("rope_apply_qk", kNames, context, args);
+}
+
+int64_t rope_cos_sin_width(rope_cos_sin_format format, int32_t pairs) {
+  return IsFormat(format) && pairs > 0 ? kCosSinFormats[format].Width(pairs) : 0;
+}
+
+int32_t rope_cos_sin_tensors(rope_cos_sin_format format) {
+  return IsFormat(format) ? kCosSinFormats[format].tensors : 0;
 }
 
 rope_status rope_cos_sin_fill(const rope_context* context, int64_t batch, int64_t tokens,

@@ -324,10 +324,6 @@ rope_status CheckDisjoint(const char* function, const Described& q, const Descri
 
 }  // namespace
 
-int64_t RowWidth(rope_cos_sin_format format, int64_t pairs) {
-  return format == ROPE_COS_SIN_SPLIT || format == ROPE_COS_SIN_ANGLES ? pairs : 2 * pairs;
-}
-
 rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
                      const rope_qk_args* args, Plan* plan) {
   if (context == nullptr || args == nullptr) {

@@ -5,19 +5,11 @@
 #include <cstdint>
 
 #include "context.h"
+#include "cos_sin_format.h"
 #include "geometry.h"
 #include "librope/rope.h"
 
 namespace rope {
-
-// The caller's rows of cos and sin (or, for FillPlan, the rows to write), strides in elements.
-struct RowTable {
-  rope_cos_sin_format format;
-  rope_dtype dtype;
-  int64_t stride_batch, stride_token;
-  void* data;
-  void* sin;  // of two-tensor formats
-};
 
 // rope_apply_qk.
 struct Plan {
@@ -43,9 +35,6 @@ struct FillPlan {
   RowTable rows;
   void* stream;
 };
-
-// Values of one row: 2 * pairs for one-tensor formats, and of each tensor in the FULL formats.
-int64_t RowWidth(rope_cos_sin_format format, int64_t pairs);
 
 // How messages call the arguments: fields of rope_qk_args, or arguments of rope_apply_thd.
 struct Names {

@@ -1,5 +1,5 @@
 // What the words of the API mean, once for all backends: which channels a pairing joins, what an
-// operation does to cos and sin, where a row of cos and sin has its values. Host and device.
+// operation does to cos and sin. Host and device.
 #ifndef LIBROPE_SRC_SEMANTICS_H_
 #define LIBROPE_SRC_SEMANTICS_H_
 
@@ -56,40 +56,6 @@ inline Scales ScalesOf(rope_operation operation, double attention_factor) {
     case ROPE_SHIFT: return {1, 1};                 //     R(p)
     default: return {a, a};                         //   a R(p)
   }
-}
-
-// Where a row in the caller's format has the cos and sin of a pair. FULL formats: see IsFull.
-struct Place {
-  bool in_sin;  // in the second tensor
-  int64_t index;
-};
-
-ROPE_HD Place CosPlace(rope_cos_sin_format format, int pair, int pairs) {
-  switch (format) {
-    case ROPE_COS_SIN_PACKED_SIN_FIRST: return {false, pairs + pair};
-    case ROPE_COS_SIN_COMPLEX: return {false, 2 * pair};
-    case ROPE_COS_SIN_SINUSOIDAL: return {false, 2 * pair + 1};
-    default: return {false, pair};
-  }
-}
-
-ROPE_HD Place SinPlace(rope_cos_sin_format format, int pair, int pairs) {
-  switch (format) {
-    case ROPE_COS_SIN_PACKED: return {false, pairs + pair};
-    case ROPE_COS_SIN_COMPLEX: return {false, 2 * pair + 1};
-    case ROPE_COS_SIN_SINUSOIDAL: return {false, 2 * pair};
-    case ROPE_COS_SIN_SPLIT: return {true, pair};
-    default: return {false, pair};
-  }
-}
-
-// A value of its own for each channel, in both tensors.
-ROPE_HD bool IsFull(rope_cos_sin_format format) {
-  return format == ROPE_COS_SIN_FULL_HALVES || format == ROPE_COS_SIN_FULL_INTERLEAVED;
-}
-
-ROPE_HD bool IsAngles(rope_cos_sin_format format) {
-  return format == ROPE_COS_SIN_ANGLES || format == ROPE_COS_SIN_ANGLES_FULL;
 }
 
 }  // namespace rope

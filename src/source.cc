@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "cos_sin_format.h"
 #include "element.h"
 #include "overlap.h"
 #include "pointer.h"
-#include "semantics.h"
 #include "status.h"
 #include "structs.h"
 
@@ -301,11 +301,12 @@ rope_status ReadRows(const char* function, const char* name, const rope_context&
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s (0) is required", function, name,
                 rows->format == 0 ? "format" : "dtype");
   }
-  if (rows->format < 0 || rows->format > ROPE_COS_SIN_ANGLES_FULL) {
+  if (!IsFormat(rows->format)) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->format (%d) is not known to this version", function,
                 name, rows->format);
   }
-  if (use == RowUse::kRead && rows->format > ROPE_COS_SIN_COMPLEX) {
+  const CosSinFormat& format = kCosSinFormats[rows->format];
+  if (use == RowUse::kRead && !format.is_read) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s->format (%d) is an output format and cannot be read", function, name,
                 rows->format);
@@ -314,7 +315,7 @@ rope_status ReadRows(const char* function, const char* name, const rope_context&
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->dtype (%d) is not known to this version", function,
                 name, rows->dtype);
   }
-  if (IsAngles(rows->format) && rows->dtype != ROPE_F32) {
+  if (format.is_angles() && rows->dtype != ROPE_F32) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->dtype (%d) must be ROPE_F32 (1) for angles",
                 function, name, rows->dtype);
   }
@@ -329,8 +330,7 @@ rope_status ReadRows(const char* function, const char* name, const rope_context&
                 function, name, static_cast<long long>(rows->batch), static_cast<long long>(batch),
                 use == RowUse::kRead ? " or 1" : "");
   }
-  const bool two_tensors = rows->format >= ROPE_COS_SIN_SPLIT &&
-                           rows->format <= ROPE_COS_SIN_FULL_INTERLEAVED;
+  const bool two_tensors = format.tensors == 2;
   if (rows->data == nullptr || two_tensors != (rows->sin != nullptr)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s", function, name,
                 rows->data == nullptr ? "data (NULL) must not be NULL"
@@ -342,7 +342,7 @@ rope_status ReadRows(const char* function, const char* name, const rope_context&
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s must be aligned to its element (%zu bytes)",
                 function, name, IsAligned(rows->data, size) ? "sin" : "data", size);
   }
-  const int64_t width = RowWidth(rows->format, context.pairs);
+  const int64_t width = format.Width(context.pairs);
   if (rows->stride_token != 0 && rows->stride_token < width) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s->stride_token (%lld) must be 0 or at least the row's width (%lld)", function,
@@ -359,8 +359,7 @@ rope_status ReadRows(const char* function, const char* name, const rope_context&
                 "%s: %s: stride_token, tokens and batch reach beyond the address space", function,
                 name);
   }
-  *table = {rows->format,  rows->dtype, shared ? 0 : rows_of_batch, stride,
-            rows->data, rows->sin};
+  *table = {format, rows->dtype, shared ? 0 : rows_of_batch, stride, rows->data, rows->sin};
   if (use == RowUse::kWrite && two_tensors) {
     const auto bytes = static_cast<int64_t>(size);
     Footprint cos = {reinterpret_cast<uintptr_t>(rows->data),

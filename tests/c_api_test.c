@@ -98,6 +98,8 @@ int main(void) {
     rows.batch = 1;
     rows.data = row;
     CHECK(rope_cos_sin_fill(context, 1, T, &from, &rows, NULL) == ROPE_OK);
+    CHECK(rope_cos_sin_tensors(rows.format) == 1);
+    CHECK(rope_cos_sin_width(rows.format, D / 2) == D);
     CHECK(row[0] == 1 && row[D / 2] == 0 && fabs(row[D] - cos(1)) < 1e-6);
     CHECK(rope_pool_create(2, &pool) == ROPE_OK);
     CHECK(rope_pool_runner(pool) != NULL);

@@ -244,7 +244,8 @@ void RunCase(uint32_t seed, Tally* tally) {
                     << context->rotary_dim;
     }
   }
-  tally->per_channel += args.cos_sin != nullptr && IsFull(c.rows_.format) ? 1 : 0;
+  tally->per_channel +=
+      args.cos_sin != nullptr && kCosSinFormats[c.rows_.format].per_channel() ? 1 : 0;
   tally->few += args.batch * args.tokens < 4 * multiprocessors ? 1 : 0;
   tally->several += w.launches > 1 ? 1 : 0;
   tally->sequences += args.positions.cu_seqlens != nullptr ? 1 : 0;

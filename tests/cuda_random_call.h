@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cos_sin_format.h"
 #include "element.h"
 #include "librope/rope.h"
 #include "semantics.h"
@@ -181,7 +182,7 @@ class RandomCall {
     rows.batch = write || Pick(0, 1) == 0 ? batch : 1;
     const int64_t width = 2 * info.pairs;
     rows.stride_token = Pick(0, 1) == 0 ? width + Pick(0, 5) : 0;
-    const bool two = rows.format == ROPE_COS_SIN_SPLIT || IsFull(rows.format);
+    const bool two = kCosSinFormats[rows.format].tensors == 2;
     const auto count = static_cast<size_t>(batch * tokens * (width + 6));
     for (void** data : {&rows.data, two ? &rows.sin : nullptr}) {
       if (data == nullptr) continue;

@@ -133,51 +133,51 @@ void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos
   const RowTable& table = plan.rows;
   const rope_context& context = *plan.context;
   const bool backward = plan.operation == ROPE_BACKWARD;
-  if (table.format == ROPE_COS_SIN_PACKED || table.format == ROPE_COS_SIN_PACKED_SIN_FIRST ||
-      table.format == ROPE_COS_SIN_SPLIT) {
-    const Place c = CosPlace(table.format, 0, context.pairs);
-    const Place s = SinPlace(table.format, 0, context.pairs);
-    ReadValues(table.dtype, table.data, row + c.index, context.pairs, false, cos0);
-    ReadValues(table.dtype, s.in_sin ? table.sin : table.data, row + s.index, context.pairs,
-               backward, sin0);
+  const Place c = table.format.cos, s = table.format.sin;
+  const void *const data = table.TensorOf(c), *const sin = table.TensorOf(s);
+  if (c.step == 1) {
+    ReadValues(table.dtype, data, row + c.IndexOf(0, context.pairs), context.pairs, false, cos0);
+    ReadValues(table.dtype, sin, row + s.IndexOf(0, context.pairs), context.pairs, backward, sin0);
     return;
   }
-  const auto load = [&](const void* data, int64_t index) {
-    return WithQuietNan(LoadElement(table.dtype, data, row + index));
+  const auto load = [&](const void* values, int64_t index) {
+    return WithQuietNan(LoadElement(table.dtype, values, row + index));
   };
-  if (!IsFull(table.format)) {
+  if (!table.format.per_channel()) {
     for (int i = 0; i < context.pairs; ++i) {
-      cos0[i] = load(table.data, CosPlace(table.format, i, context.pairs).index);
-      const float sin = load(table.data, SinPlace(table.format, i, context.pairs).index);
-      sin0[i] = backward ? -sin : sin;
+      cos0[i] = load(data, c.IndexOf(i, context.pairs));
+      const float value = load(sin, s.IndexOf(i, context.pairs));
+      sin0[i] = backward ? -value : value;
     }
     return;
   }
-  const bool interleaved = table.format == ROPE_COS_SIN_FULL_INTERLEAVED;
   for (const Segment& segment : context.segments) {
     for (int i = 0; i < segment.pairs; ++i) {
-      const PairIndex index = ChannelsOf(interleaved, i, segment.pairs);
+      const PairIndex index = ChannelsOf(table.format.interleaved(), i, segment.pairs);
+      const auto load_channel = [&](int channel) {
+        const int at = segment.first_channel + channel;
+        return CosSin{load(table.data, at), load(table.sin, at)};
+      };
+      const PairRow value =
+          PairRowOf(load_channel(index.first), load_channel(index.second), backward);
       const int p = segment.first_pair + i;
-      const int first = segment.first_channel + index.first;
-      const int second = segment.first_channel + index.second;
-      const float s0 = load(table.sin, first), s1 = load(table.sin, second);
-      cos0[p] = load(table.data, first);
-      cos1[p] = load(table.data, second);
-      // The gradient is the transpose: the sines change places and signs.
-      sin0[p] = backward ? -s1 : s0;
-      sin1[p] = backward ? -s0 : s1;
+      cos0[p] = value.first.cos;
+      sin0[p] = value.first.sin;
+      cos1[p] = value.second.cos;
+      sin1[p] = value.second.sin;
     }
   }
 }
 
-// Natural f32 rows need no copy, but for bf16, where they could hold other NaNs than QuietNan().
+// Natural f32 rows (PACKED and SPLIT) need no copy, but for bf16, where they could hold other NaNs
+// than QuietNan().
 bool IsDirect(const Plan& plan) {
   const RowTable& table = plan.rows;
   for (int n = 0; n < plan.tensor_count; ++n) {
     if (plan.tensors[n].dtype == ROPE_BF16) return false;
   }
-  return table.dtype == ROPE_F32 && plan.operation == ROPE_FORWARD &&
-         (table.format == ROPE_COS_SIN_PACKED || table.format == ROPE_COS_SIN_SPLIT);
+  return table.dtype == ROPE_F32 && plan.operation == ROPE_FORWARD && table.format.cos.step == 1 &&
+         !table.format.cos.after_all;
 }
 
 void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer) {
@@ -185,10 +185,10 @@ void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, R
   const rope_context& context = *plan.context;
   const int64_t row = batch * table.stride_batch + first * table.stride_token;
   if (IsDirect(plan)) {
-    const auto* data = static_cast<const float*>(table.data);
-    buffer->cos = data + row;
-    buffer->sin = table.format == ROPE_COS_SIN_SPLIT ? static_cast<const float*>(table.sin) + row
-                                                     : data + row + context.pairs;
+    const Place sin = table.format.sin;
+    buffer->cos = static_cast<const float*>(table.data) + row;
+    buffer->sin =
+        static_cast<const float*>(table.TensorOf(sin)) + row + sin.IndexOf(0, context.pairs);
     buffer->stride = table.stride_token;
     return;
   }
@@ -198,7 +198,7 @@ void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, R
     float* natural = buffer->natural + i * 2 * padded;
     float* second = buffer->ordered + i * 2 * padded;
     ReadRow(plan, row + i * table.stride_token, natural, natural + padded, second, second + padded);
-    if (IsFull(table.format)) {
+    if (table.format.per_channel()) {
       buffer->per_channel |= std::memcmp(natural, second, bytes) != 0 ||
                              std::memcmp(natural + padded, second + padded, bytes) != 0;
     }
@@ -299,9 +299,8 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
   const rope_context& context = *plan.context;
   const RowTable& table = plan.rows;
   const int pairs = context.pairs;
-  const bool angles = IsAngles(table.format);
+  const CosSinFormat& format = table.format;
   alignas(64) float cos[kMaxPairs], sin[kMaxPairs];
-  void* const tensors[2] = {table.data, table.sin};
   for (int64_t b = 0; b < plan.batch; ++b) {
     for (int64_t t = 0; t < plan.tokens; ++t) {
       const Token token = LocateToken(plan.positions, b, t);
@@ -309,28 +308,26 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
       const auto store = [&](void* data, int64_t index, float value) {
         StoreElement(table.dtype, data, row + index, value);
       };
-      if (angles) {
+      if (format.is_angles()) {
         const FrequencySet& set = SetOf(context, plan.positions, token);
         AnglesOf(context, set, plan.positions, token, cos);
         for (int i = 0; i < pairs; ++i) {
-          store(table.data, i, cos[i]);
-          if (table.format == ROPE_COS_SIN_ANGLES_FULL) store(table.data, pairs + i, cos[i]);
+          store(table.data, format.cos.IndexOf(i, pairs), cos[i]);
+          if (format.values_per_pair == 2) store(table.data, format.sin.IndexOf(i, pairs), cos[i]);
         }
         continue;
       }
       MakeRow(context, kernels, plan.positions, token, ROPE_FORWARD, cos, sin);
-      if (!IsFull(table.format)) {
+      if (!format.per_channel()) {
         for (int i = 0; i < pairs; ++i) {
-          const Place c = CosPlace(table.format, i, pairs), s = SinPlace(table.format, i, pairs);
-          store(tensors[c.in_sin], c.index, cos[i]);
-          store(tensors[s.in_sin], s.index, sin[i]);
+          store(table.TensorOf(format.cos), format.cos.IndexOf(i, pairs), cos[i]);
+          store(table.TensorOf(format.sin), format.sin.IndexOf(i, pairs), sin[i]);
         }
         continue;
       }
       for (const Segment& segment : context.segments) {
         for (int i = 0; i < segment.pairs; ++i) {
-          const PairIndex index =
-              ChannelsOf(table.format == ROPE_COS_SIN_FULL_INTERLEAVED, i, segment.pairs);
+          const PairIndex index = ChannelsOf(format.interleaved(), i, segment.pairs);
           for (const int channel : {index.first, index.second}) {
             store(table.data, segment.first_channel + channel, cos[segment.first_pair + i]);
             store(table.sin, segment.first_channel + channel, sin[segment.first_pair + i]);

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "cos_sin_format.h"
 #include "cuda/params.h"
 #include "element.h"
 #include "geometry.h"
@@ -91,35 +92,24 @@ ROPE_HD const Span& SpanOfPair(const Angles& angles, int32_t pair) {
   return angles.spans[at];
 }
 
-// cos and sin for both members of a pair.
-struct PairRow {
-  CosSin first, second;
-};
-
 ROPE_HD PairRow ReadPairRow(const Angles& angles, TokenIndex at, int32_t pair) {
   const RowTable& table = angles.rows;
   const int64_t row = at.batch * table.stride_batch + at.index * table.stride_token;
-  PairRow result;
-  if (IsFull(table.format)) {
+  if (table.format.per_channel()) {
     const Span& span = SpanOfPair(angles, pair);
     const int64_t first = row + span.row_first + (pair - span.first_pair) * angles.row_step;
     const int64_t second = first + span.row_delta;
-    result.first.cos = LoadElement(table.dtype, table.data, first);
-    result.second.cos = LoadElement(table.dtype, table.data, second);
-    const float s0 = LoadElement(table.dtype, table.sin, first);
-    const float s1 = LoadElement(table.dtype, table.sin, second);
-    // The gradient is the transpose: the sines change places and signs.
-    result.first.sin = angles.backward ? -s1 : s0;
-    result.second.sin = angles.backward ? -s0 : s1;
-    return result;
+    return PairRowOf(
+        {LoadElement(table.dtype, table.data, first), LoadElement(table.dtype, table.sin, first)},
+        {LoadElement(table.dtype, table.data, second), LoadElement(table.dtype, table.sin, second)},
+        angles.backward);
   }
   const int32_t all = angles.all_pairs, own = angles.first_pair + pair;
-  const Place c = CosPlace(table.format, own, all), s = SinPlace(table.format, own, all);
-  result.first.cos = LoadElement(table.dtype, c.in_sin ? table.sin : table.data, row + c.index);
-  const float sin = LoadElement(table.dtype, s.in_sin ? table.sin : table.data, row + s.index);
-  result.first.sin = angles.backward ? -sin : sin;
-  result.second = result.first;
-  return result;
+  const Place c = table.format.cos, s = table.format.sin;
+  const float cos = LoadElement(table.dtype, table.TensorOf(c), row + c.IndexOf(own, all));
+  const float sin = LoadElement(table.dtype, table.TensorOf(s), row + s.IndexOf(own, all));
+  const CosSin value = {cos, angles.backward ? -sin : sin};
+  return {value, value};
 }
 
 ROPE_HD float PositionAsFloat(const PositionSource& source, const Token& token, int axis) {
@@ -451,14 +441,14 @@ ROPE_HD void Fill(const Angles& angles, uint32_t n, uint32_t pair) {
     } else {
       angle = Multiply(PositionAsFloat(angles.source, token, axis), angles.frequencies.inv_freq[f]);
     }
-    StoreElement(table.dtype, table.data, row + own, angle);
-    if (table.format == ROPE_COS_SIN_ANGLES_FULL) {
-      StoreElement(table.dtype, table.data, row + all + own, angle);
+    StoreElement(table.dtype, table.data, row + table.format.cos.IndexOf(own, all), angle);
+    if (table.format.values_per_pair == 2) {
+      StoreElement(table.dtype, table.data, row + table.format.sin.IndexOf(own, all), angle);
     }
     return;
   }
   const CosSin value = MakeCosSin(angles, token, pair);
-  if (IsFull(table.format)) {
+  if (table.format.per_channel()) {
     const Span& span = SpanOfPair(angles, static_cast<int32_t>(pair));
     const int64_t first = row + span.row_first +
                           (static_cast<int32_t>(pair) - span.first_pair) * angles.row_step;
@@ -468,9 +458,9 @@ ROPE_HD void Fill(const Angles& angles, uint32_t n, uint32_t pair) {
     }
     return;
   }
-  const Place c = CosPlace(table.format, own, all), s = SinPlace(table.format, own, all);
-  StoreElement(table.dtype, c.in_sin ? table.sin : table.data, row + c.index, value.cos);
-  StoreElement(table.dtype, s.in_sin ? table.sin : table.data, row + s.index, value.sin);
+  const Place c = table.format.cos, s = table.format.sin;
+  StoreElement(table.dtype, table.TensorOf(c), row + c.IndexOf(own, all), value.cos);
+  StoreElement(table.dtype, table.TensorOf(s), row + s.IndexOf(own, all), value.sin);
 }
 
 }  // namespace rope::cuda

@@ -139,7 +139,7 @@ void SetFrequencies(const rope_context& context, rope_operation operation, Angle
 // The pairs [first_pair, first_pair + pairs) as spans of lanes. Byte offsets of tensors are left to
 // the caller.
 void SetSpans(const rope_context& context, uint32_t pairs_per_lane, Angles* angles) {
-  const bool rows_interleaved = angles->rows.format == ROPE_COS_SIN_FULL_INTERLEAVED;
+  const bool rows_interleaved = angles->rows.format.interleaved();
   const int32_t begin = angles->first_pair;
   const int32_t end = begin + static_cast<int32_t>(angles->pairs);
   angles->row_step = rows_interleaved ? 2 : 1;
@@ -251,7 +251,7 @@ class Group {
     }
     angles.backward = plan_.operation == ROPE_BACKWARD;
     p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_F32;
-    p.per_channel = plan_.has_rows && IsFull(plan_.rows.format);
+    p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
     if (rope_status s = CheckParts(angles.kind)) return s;
     const int32_t pairs = context_.nope ? 0 : context_.pairs;
     return ForEachPart(context_, pairs, plan_.operation, &angles, [&](bool is_first_part) {
@@ -409,7 +409,7 @@ rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* d
   angles.source = plan.positions;
   angles.rows = plan.rows;
   angles.kind = KindOf(context, plan.positions);
-  fill.with_angles = IsAngles(plan.rows.format);
+  fill.with_angles = plan.rows.format.is_angles();
   if (fill.with_angles && angles.kind != AngleKind::kFloat32) angles.kind = AngleKind::kRadians;
   return ForEachPart(context, context.pairs, ROPE_FORWARD, &angles, [&](bool) {
     SetSpans(context, 1, &angles);
