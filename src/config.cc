@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 
 #include "backend.h"
 #include "decimal.h"
 #include "limits.h"
+#include "pairing.h"
 #include "pointer.h"
 #include "structs.h"
 
@@ -206,7 +208,7 @@ rope_status CheckAxes(const char* function, const rope_config& c, int pairs, int
                 "%s: config->mrope_interleaved (1) needs mrope_section and at most 3 axes",
                 function);
   }
-  if (c.pairing == ROPE_PAIRING_HALVES_PER_AXIS && (!sections || c.mrope_interleaved != 0)) {
+  if (kPairings[c.pairing].block_per_axis && (!sections || c.mrope_interleaved != 0)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->pairing (HALVES_PER_AXIS) needs axes > 1 with mrope_section, not "
                 "interleaved",
@@ -289,8 +291,7 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
   }
   const bool nope = c.scaling == ROPE_SCALING_NOPE;
   if (rope_status s = CheckSpan(function, c)) return s;
-  if (rope_status s =
-          CheckEnum(function, "pairing", c.pairing, !nope, ROPE_PAIRING_HALVES_PER_AXIS)) {
+  if (rope_status s = CheckEnum(function, "pairing", c.pairing, !nope, std::size(kPairings) - 1)) {
     return s;
   }
   if (rope_status s = CheckEnum(function, "angle", c.angle, false, ROPE_ANGLE_GGML)) return s;

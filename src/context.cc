@@ -14,7 +14,7 @@ namespace rope {
 namespace {
 
 std::vector<Segment> Segments(const Config& config) {
-  if (config.given.pairing != ROPE_PAIRING_HALVES_PER_AXIS) return {{0, 0, config.pairs()}};
+  if (!kPairings[config.given.pairing].block_per_axis) return {{0, 0, config.pairs()}};
   std::vector<Segment> segments;
   int first_pair = 0;
   for (int a = 0; a < config.axes; ++a) {
@@ -121,7 +121,7 @@ rope_status CreateContext(const char* function, const rope_config* const* config
   context->rotary_offset = c.rotary_offset;
   context->pairs = first.pairs();
   context->axes = first.axes;
-  context->pairing = c.pairing != 0 ? c.pairing : ROPE_PAIRING_HALVES;  // 0 only with NOPE
+  context->pairing = c.pairing;
   context->angle = c.angle;
   context->rounding = c.rounding;
   context->nope = c.scaling == ROPE_SCALING_NOPE;

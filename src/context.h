@@ -8,16 +8,9 @@
 #include "backend.h"
 #include "frequencies.h"
 #include "librope/rope.h"
+#include "pairing.h"
 
 namespace rope {
-
-// Pairs whose members are adjacent or half a segment apart. A span is one segment, but for
-// HALVES_PER_AXIS, where each axis has its own.
-struct Segment {
-  int32_t first_channel;  // in the span
-  int32_t first_pair;
-  int32_t pairs;
-};
 
 // The frequencies of one set, one value per pair, as the kernels read them. Those that are read as
 // vectors are PaddedPairs(pairs) long, and 0 behind the last pair.

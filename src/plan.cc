@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "element.h"
+#include "operation.h"
 #include "overlap.h"
 #include "pointer.h"
 #include "source.h"
@@ -213,7 +214,8 @@ rope_status ReadSource(const char* function, const rope_context& context, const 
                                       args.tokens, args.positions, &plan->positions)) {
       return s;
     }
-    return args.operation == ROPE_SHIFT ? CheckShift(function, args.positions.kind) : ROPE_OK;
+    return kOperations[args.operation].by_distance ? CheckShift(function, args.positions.kind)
+                                                   : ROPE_OK;
   }
   if (!IsZero(args.positions)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -221,7 +223,7 @@ rope_status ReadSource(const char* function, const rope_context& context, const 
                 "the angles",
                 function);
   }
-  if (args.operation > ROPE_BACKWARD) {
+  if (!kOperations[args.operation].takes_rows) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: args->operation (%d) must be FORWARD or BACKWARD with args->cos_sin, whose "
                 "rows hold the attention factor",
@@ -339,7 +341,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->reserved must be NULL in this version",
                 function);
   }
-  if (args->operation < 0 || args->operation > ROPE_SHIFT) {
+  if (!IsOperation(args->operation)) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->operation (%d) is not known to this version",
                 function, args->operation);
   }
@@ -385,7 +387,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
     if (rope_status s = CheckDisjoint(function, q, k)) return s;
   }
   // Last, because it may look at every position: how many there are is known to be possible by now.
-  if (!plan->has_rows && args->operation != ROPE_SHIFT) {
+  if (!plan->has_rows && !kOperations[args->operation].by_distance) {
     if (rope_status s = CheckValidity(function, names.positions, *context, args->batch, args->tokens,
                                       plan->positions)) {
       return s;

@@ -17,7 +17,6 @@
 #include "cos_sin_format.h"
 #include "element.h"
 #include "librope/rope.h"
-#include "semantics.h"
 
 namespace rope {
 

@@ -13,6 +13,7 @@
 #include "cpu/make_rows.h"
 #include "cpu/scalar.h"
 #include "element.h"
+#include "pairing.h"
 #include "plan.h"
 #include "status.h"
 
@@ -97,7 +98,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   RowBuffer buffer;
   MakeRows(plan, job.kernels, batch, first, count, &buffer);
 
-  const Direction direction = DirectionOf(context.pairing, plan.operation);
+  const ChannelOrder order = ChannelOrderOf(context.pairing, plan.operation);
   const bool eager = context.rounding == ROPE_ROUNDING_EAGER;
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
@@ -107,7 +108,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     if (buffer.per_channel) {
       for (int i = 0; i < count; ++i) {
         for (int32_t h = 0; h < t.heads; ++h) {
-          RotateHeadScalar(t.dtype, direction, eager, context.segments.data(),
+          RotateHeadScalar(t.dtype, order, eager, context.segments.data(),
                            static_cast<int32_t>(context.segments.size()),
                            in + (first + i) * t.in_token + h * t.in_head,
                            out + (first + i) * t.out_token + h * t.out_head,
@@ -116,7 +117,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
       }
       continue;
     }
-    const Kernels::Rotation& rotation = job.kernels.rotations[t.dtype - 1][direction][eager];
+    const Kernels::Rotation& rotation = job.kernels.rotations[t.dtype - 1][order][eager];
     const OrderedRows rows =
         OrderRows(plan, job.kernels, t.dtype, rotation.order, count, &buffer);
     Block block;

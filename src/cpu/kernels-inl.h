@@ -1,5 +1,5 @@
-// Rotation of heads by ready rows: one template over element type, direction, rounding and stores.
-// Included once per target.
+// Rotation of heads by ready rows: one template over element type, channel order, rounding and
+// stores. Included once per target.
 #if defined(LIBROPE_SRC_CPU_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBROPE_SRC_CPU_KERNELS_INL_H_
 #undef LIBROPE_SRC_CPU_KERNELS_INL_H_
@@ -64,19 +64,18 @@ struct Head {
 // pair, kRowVectors how many vectors of cos (and of sin) a step takes.
 
 // Rows in natural order: a vector of first members, a vector of second members.
-template <class E, int kDirection, bool kEager>
+template <class E, ChannelOrder kChannels, bool kEager>
 struct Natural {
   using Element = E;
   static constexpr RowOrder kOrder = RowOrder::kNatural;
-  static constexpr bool kMovesChannels =
-      kDirection == kInterleavedToHalves || kDirection == kHalvesToInterleaved;
+  static constexpr bool kMovesChannels = MovesChannels(kChannels);
   static constexpr int kRowPerPair = 1, kRowVectors = 1;
   using SmallestTag = OneTag;
 
   template <bool kStream, class D, class V = hn::Vec<D>>
   static HWY_INLINE void Step(D d, const Head<E>& h, int i, V cos, V sin, V, V) {
     V x0, x1, y0, y1;
-    if constexpr (kDirection == kInterleaved || kDirection == kInterleavedToHalves) {
+    if constexpr (ReadsInterleaved(kChannels)) {
       E::LoadPairs(d, h.in + 2 * i, x0, x1);
     } else {
       x0 = E::Load(d, h.in + i);
@@ -84,7 +83,7 @@ struct Natural {
     }
     LoadOnce(x0, x1);
     RotatePair<E, kEager>(d, x0, x1, cos, sin, y0, y1);
-    if constexpr (kDirection == kInterleaved || kDirection == kHalvesToInterleaved) {
+    if constexpr (WritesInterleaved(kChannels)) {
       E::template StorePairs<kStream>(d, y0, y1, h.out + 2 * i);
     } else {
       E::template Store<kStream>(d, y0, h.out + i);
@@ -287,7 +286,7 @@ HWY_INLINE void RotateHeads(const HeadRun<E>& run, const float* cos, const float
   RotateRun<Shape, kStream>(run, cos, sin);
 }
 
-// Directions that move channels would overwrite, in place, what they have not read yet: such heads
+// Orders that move channels would overwrite, in place, what they have not read yet: such heads
 // are rotated from a copy.
 template <class Shape, class E = typename Shape::Element>
 HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* sin) {
@@ -349,7 +348,7 @@ Kernels::Rotation RotationOf() {
 }
 
 template <class E, class Halves, class EagerHalves, class Interleaved, class EagerInterleaved>
-void FillRotations(Kernels::Rotation (&rotations)[kDirections][2]) {
+void FillRotations(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
   rotations[kHalves][0] = RotationOf<Halves, true>();
   rotations[kHalves][1] = RotationOf<EagerHalves, false>();
   rotations[kInterleaved][0] = RotationOf<Interleaved, true>();

@@ -31,30 +31,30 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
 
-template <rope_dtype kDtype, Direction kDirection, bool kEager>
+template <rope_dtype kDtype, ChannelOrder kOrder, bool kEager>
 void RotateBlock(const Block& b) {
   for (int32_t t = 0; t < b.tokens; ++t) {
     const float *cos = b.cos + t * b.row_stride, *sin = b.sin + t * b.row_stride;
     for (int32_t h = 0; h < b.heads; ++h) {
-      RotateHeadScalar(kDtype, kDirection, kEager, b.segments, b.segment_count,
+      RotateHeadScalar(kDtype, kOrder, kEager, b.segments, b.segment_count,
                        b.in + h * b.in_head + t * b.in_token,
                        b.out + h * b.out_head + t * b.out_token, {cos, sin, cos, sin});
     }
   }
 }
 
-template <rope_dtype kDtype, Direction kDirection>
-void FillDirection(Kernels::Rotation (&rotations)[kDirections][2]) {
-  rotations[kDirection][0] = {RowOrder::kNatural, &RotateBlock<kDtype, kDirection, false>, nullptr};
-  rotations[kDirection][1] = {RowOrder::kNatural, &RotateBlock<kDtype, kDirection, true>, nullptr};
+template <rope_dtype kDtype, ChannelOrder kOrder>
+void FillOrder(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
+  rotations[kOrder][0] = {RowOrder::kNatural, &RotateBlock<kDtype, kOrder, false>, nullptr};
+  rotations[kOrder][1] = {RowOrder::kNatural, &RotateBlock<kDtype, kOrder, true>, nullptr};
 }
 
 template <rope_dtype kDtype>
-void FillRotations(Kernels::Rotation (&rotations)[kDirections][2]) {
-  FillDirection<kDtype, kHalves>(rotations);
-  FillDirection<kDtype, kInterleaved>(rotations);
-  FillDirection<kDtype, kInterleavedToHalves>(rotations);
-  FillDirection<kDtype, kHalvesToInterleaved>(rotations);
+void FillRotations(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
+  FillOrder<kDtype, kHalves>(rotations);
+  FillOrder<kDtype, kInterleaved>(rotations);
+  FillOrder<kDtype, kInterleavedToHalves>(rotations);
+  FillOrder<kDtype, kHalvesToInterleaved>(rotations);
 }
 
 void RoundRow(rope_dtype dtype, float* values, int32_t count) {

@@ -7,8 +7,9 @@
 #include "element.h"
 #include "geometry.h"
 #include "limits.h"
+#include "operation.h"
+#include "pairing.h"
 #include "rotate.h"
-#include "semantics.h"
 
 namespace rope::cpu {
 namespace {
@@ -132,7 +133,7 @@ void ReadValues(rope_dtype dtype, const void* data, int64_t first, int count, bo
 void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos1, float* sin1) {
   const RowTable& table = plan.rows;
   const rope_context& context = *plan.context;
-  const bool backward = plan.operation == ROPE_BACKWARD;
+  const bool backward = kOperations[plan.operation].negates_angle;
   const Place c = table.format.cos, s = table.format.sin;
   const void *const data = table.TensorOf(c), *const sin = table.TensorOf(s);
   if (c.step == 1) {
@@ -176,8 +177,8 @@ bool IsDirect(const Plan& plan) {
   for (int n = 0; n < plan.tensor_count; ++n) {
     if (plan.tensors[n].dtype == ROPE_BF16) return false;
   }
-  return table.dtype == ROPE_F32 && plan.operation == ROPE_FORWARD && table.format.cos.step == 1 &&
-         !table.format.cos.after_all;
+  return table.dtype == ROPE_F32 && !kOperations[plan.operation].negates_angle &&
+         table.format.cos.step == 1 && !table.format.cos.after_all;
 }
 
 void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer) {

@@ -7,8 +7,8 @@
 
 #include "cpu/kernels.h"
 #include "limits.h"
+#include "pairing.h"
 #include "rotate.h"
-#include "semantics.h"
 
 namespace rope::cpu {
 
@@ -17,12 +17,12 @@ struct ChannelRow {
   const float *cos0, *sin0, *cos1, *sin1;
 };
 
-inline void RotateHeadScalar(rope_dtype dtype, Direction direction, bool eager,
+inline void RotateHeadScalar(rope_dtype dtype, ChannelOrder order, bool eager,
                              const Segment* segments, int32_t segment_count, const char* in,
                              char* out, const ChannelRow& row) {
-  // Directions that move channels would overwrite what they have not read yet.
+  // Orders that move channels would overwrite what they have not read yet.
   alignas(8) char copy[kMaxHeadDim * sizeof(float)];
-  if (in == out && (direction == kInterleavedToHalves || direction == kHalvesToInterleaved)) {
+  if (in == out && MovesChannels(order)) {
     const Segment& last = segments[segment_count - 1];
     std::memcpy(copy, in,
                 static_cast<size_t>((last.first_channel + 2 * last.pairs) * ElementSize(dtype)));
@@ -31,8 +31,8 @@ inline void RotateHeadScalar(rope_dtype dtype, Direction direction, bool eager,
   for (int s = 0; s < segment_count; ++s) {
     const Segment& segment = segments[s];
     for (int i = 0; i < segment.pairs; ++i) {
-      const PairIndex from = ChannelsOf(ReadsInterleaved(direction), i, segment.pairs);
-      const PairIndex to = ChannelsOf(WritesInterleaved(direction), i, segment.pairs);
+      const PairIndex from = ChannelsOf(ReadsInterleaved(order), i, segment.pairs);
+      const PairIndex to = ChannelsOf(WritesInterleaved(order), i, segment.pairs);
       const int p = segment.first_pair + i, c = segment.first_channel;
       const Pair x = {LoadElement(dtype, in, c + from.first), LoadElement(dtype, in, c + from.second)};
       const CosSin first = {row.cos0[p], row.sin0[p]}, second = {row.cos1[p], row.sin1[p]};

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "element.h"
+#include "operation.h"
+#include "pairing.h"
 #include "rotate.h"
 #include "status.h"
 
@@ -210,11 +212,11 @@ bool IsAligned(const Plan& plan, const Tensor& t, int32_t pairs) {
   return offsets % (pairs * size) == 0;
 }
 
-Form ChooseForm(const Plan& plan, const Tensor* tensors, int32_t count, Direction direction) {
-  static constexpr Form kWide[kDirections] = {kHalves16, kAdjacent16, kToHalves16,
-                                              kToInterleaved16};
-  static constexpr Form kNarrow[kDirections] = {kHalves2, kAdjacent2, kSingle, kSingle};
-  for (const Form form : {kWide[direction], kNarrow[direction]}) {
+Form ChooseForm(const Plan& plan, const Tensor* tensors, int32_t count, ChannelOrder order) {
+  static constexpr Form kWide[kChannelOrders] = {kHalves16, kAdjacent16, kToHalves16,
+                                                 kToInterleaved16};
+  static constexpr Form kNarrow[kChannelOrders] = {kHalves2, kAdjacent2, kSingle, kSingle};
+  for (const Form form : {kWide[order], kNarrow[order]}) {
     const int32_t pairs = PairsPerLane(form, ElementSize(tensors[0].dtype));
     bool aligned = true;
     for (int32_t n = 0; n < count; ++n) aligned = aligned && IsAligned(plan, tensors[n], pairs);
@@ -232,12 +234,12 @@ class Group {
         tensors_(tensors),
         count_(count),
         multiprocessors_(multiprocessors),
-        direction_(DirectionOf(context_.pairing, plan.operation)) {}
+        order_(ChannelOrderOf(context_.pairing, plan.operation)) {}
 
   rope_status ForEach(LaunchFn visit, void* data) {
     const rope_dtype dtype = tensors_[0].dtype;
     element_bytes_ = ElementSize(dtype);
-    launch_.variant = {dtype, ChooseForm(plan_, tensors_, count_, direction_),
+    launch_.variant = {dtype, ChooseForm(plan_, tensors_, count_, order_),
                        context_.rounding == ROPE_ROUNDING_EAGER};
     pairs_per_lane_ = PairsPerLane(launch_.variant.form, element_bytes_);
     Params& p = launch_.params;
@@ -249,7 +251,7 @@ class Group {
       angles.source = plan_.positions;
       angles.kind = KindOf(context_, plan_.positions);
     }
-    angles.backward = plan_.operation == ROPE_BACKWARD;
+    angles.backward = kOperations[plan_.operation].negates_angle;
     p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_F32;
     p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
     if (rope_status s = CheckParts(angles.kind)) return s;
@@ -264,11 +266,10 @@ class Group {
   }
 
  private:
-  // A direction that moves channels overwrites, in place, what a later part would read.
+  // An order that moves channels overwrites, in place, what a later part would read.
   rope_status CheckParts(AngleKind kind) const {
     const int32_t capacity = Capacity(kind);
-    if (context_.nope || context_.pairs <= capacity ||
-        ReadsInterleaved(direction_) == WritesInterleaved(direction_)) {
+    if (context_.nope || context_.pairs <= capacity || !MovesChannels(order_)) {
       return ROPE_OK;
     }
     for (int32_t n = 0; n < count_; ++n) {
@@ -289,14 +290,14 @@ class Group {
     const auto per_lane = static_cast<uint32_t>(pairs_per_lane_);
     SetSpans(context_, per_lane, &angles);
     p.lanes = angles.pairs / per_lane;
-    p.in_step = StepOf(ReadsInterleaved(direction_));
-    p.out_step = StepOf(WritesInterleaved(direction_));
+    p.in_step = StepOf(ReadsInterleaved(order_));
+    p.out_step = StepOf(WritesInterleaved(order_));
     for (int32_t n = 0; n < angles.span_count; ++n) {
       Span& span = angles.spans[n];
       const int32_t pair = angles.first_pair + span.first_pair;
       const Segment& segment = SegmentOf(pair);
-      SetOffsets(ReadsInterleaved(direction_), segment, pair, &span.in_first, &span.in_delta);
-      SetOffsets(WritesInterleaved(direction_), segment, pair, &span.out_first, &span.out_delta);
+      SetOffsets(ReadsInterleaved(order_), segment, pair, &span.in_first, &span.in_delta);
+      SetOffsets(WritesInterleaved(order_), segment, pair, &span.out_first, &span.out_delta);
     }
     p.copy_lanes = 0;
     for (int32_t n = 0; n < 2; ++n) {
@@ -384,7 +385,7 @@ class Group {
   const rope_context& context_;
   const Tensor* tensors_;
   int32_t count_, multiprocessors_;
-  Direction direction_;
+  ChannelOrder order_;
   int32_t element_bytes_ = 0, pairs_per_lane_ = 0;
   Launch launch_{};
 };

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "limits.h"
+#include "operation.h"
 #include "plan.h"
-#include "semantics.h"
 
 namespace rope::cuda {
 
@@ -109,7 +109,7 @@ enum Form : int32_t {
   kToInterleaved16,  // reads halves, writes adjacent
   kHalves2,          // vectors of two elements
   kAdjacent2,
-  kSingle,  // one element: any direction, any alignment
+  kSingle,  // one element: any order, any alignment
 };
 inline constexpr int kForms = 7;
 
