@@ -21,10 +21,9 @@ bool IsAbsent(const rope_tensor& t) {
          t.reserved_ptr == nullptr;
 }
 
-// In elements, resolved from the layout.
-struct Strides {
-  int64_t batch, token, head;
-};
+HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
+  return {elements.batch * size, elements.token * size, elements.head * size};
+}
 
 class PlanMaker {
  public:
@@ -45,8 +44,8 @@ class PlanMaker {
     return ROPE_OK;
   }
 
-  // One described tensor: its fields, its resolved strides (elements) and its bytes.
-  rope_status Describe(const char* name, const rope_tensor& t, Strides* strides,
+  // One described tensor: its fields, the strides that its layout means (elements), and its bytes.
+  rope_status Describe(const char* name, const rope_tensor& t, HeadStrides* strides,
                        Footprint* footprint) const {
     if (t.reserved != 0 || t.reserved_ptr != nullptr) {
       return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.%s must be 0 in this version", function_,
@@ -97,7 +96,7 @@ class PlanMaker {
   }
 
   rope_status ResolveStrides(const char* name, const rope_tensor& t, int64_t dim,
-                             Strides* strides) const {
+                             HeadStrides* strides) const {
     if (t.layout == ROPE_LAYOUT_STRIDED) {
       *strides = {t.stride_batch, t.stride_token, t.stride_head};
       if ((t.stride_batch | t.stride_token | t.stride_head) < 0) {
@@ -139,7 +138,7 @@ class PlanMaker {
   }
 
   // Every byte offset fits into 63 bits, and base + offset into the address space.
-  bool Fits(const rope_tensor& t, int64_t dim, const Strides& s) const {
+  bool Fits(const rope_tensor& t, int64_t dim, const HeadStrides& s) const {
     const int64_t any = batch_ | tokens_ | s.batch | s.token | s.head;
     if ((any >> 29) == 0) return true;  // products below 2^58
     int64_t extent = dim, product;
@@ -248,14 +247,12 @@ rope_status DescribeTensor(const char* function, const PlanMaker& maker,
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is set, but %s is absent",
                 function, described->out_name, described->name);
   }
-  Strides strides;
+  HeadStrides strides;
   if (rope_status s = maker.Describe(described->name, in, &strides, &described->in)) return s;
   const int size = ElementSize(in.dtype);
   tensor->in = tensor->out = static_cast<char*>(in.data);
   if (!described->in_place) tensor->out = static_cast<char*>(out.data);
-  tensor->in_batch = tensor->out_batch = strides.batch * size;
-  tensor->in_token = tensor->out_token = strides.token * size;
-  tensor->in_head = tensor->out_head = strides.head * size;
+  tensor->in_strides = tensor->out_strides = InBytes(strides, size);
   tensor->in_span = tensor->out_span = SpanStart(context, in);
   tensor->heads = in.heads;
   tensor->dtype = in.dtype;
@@ -276,9 +273,7 @@ rope_status DescribeTensor(const char* function, const PlanMaker& maker,
                   "%s: %s.heads (%d) must be that of %s (%d)", function,
                   described->out_name, out.heads, described->name, in.heads);
     }
-    tensor->out_batch = strides.batch * size;
-    tensor->out_token = strides.token * size;
-    tensor->out_head = strides.head * size;
+    tensor->out_strides = InBytes(strides, size);
     tensor->out_span = SpanStart(context, out);
     const int64_t whole = static_cast<int64_t>(context.head_dim) * size;
     tensor->copies_rest = context.rotary_dim != context.head_dim && described->in.width == whole &&

@@ -6,8 +6,9 @@
 
 #include "context.h"
 #include "cos_sin_format.h"
-#include "geometry.h"
 #include "librope/rope.h"
+#include "tensor.h"
+#include "token_position.h"
 
 namespace rope {
 

@@ -475,9 +475,10 @@ Plan VirtualPlan(const rope_context& context, int64_t batch, int64_t tokens, int
   t.out = reinterpret_cast<char*>(0x200000000000);
   t.heads = heads;
   t.dtype = ROPE_F32;
-  t.in_head = t.out_head = context.head_dim * 4;
-  t.in_token = t.out_token = heads * t.in_head;
-  t.in_batch = t.out_batch = tokens * t.in_token;
+  t.in_strides.head = context.head_dim * 4;
+  t.in_strides.token = heads * t.in_strides.head;
+  t.in_strides.batch = tokens * t.in_strides.token;
+  t.out_strides = t.in_strides;
   return plan;
 }
 

@@ -49,8 +49,9 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
           const Segment segment = {0, 0, pairs};
           cpu::Block block{};
           block.in = reinterpret_cast<const char*>(Aligned(&in));
-          block.in_head = block.out_head = int64_t{dim} * size;
-          block.in_token = block.out_token = kHeads * block.in_head;
+          block.in_strides.head = int64_t{dim} * size;
+          block.in_strides.token = kHeads * block.in_strides.head;
+          block.out_strides = block.in_strides;
           block.tokens = kTokens;
           block.heads = kHeads;
           block.cos = cos;
@@ -58,7 +59,6 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
           block.row_stride = 16;
           block.segments = &segment;
           block.segment_count = 1;
-          block.span_bytes = dim * size;
           block.prefetch_end = block.in + count * size;
           block.out = reinterpret_cast<char*>(Aligned(&plain));
           rotation.rotate(block);

@@ -16,6 +16,7 @@
 #include "pairing.h"
 #include "plan.h"
 #include "status.h"
+#include "tensor.h"
 
 namespace rope {
 namespace cpu {
@@ -45,8 +46,8 @@ bool Streams(const Plan& plan, const Tensor& t) {
   const int64_t span = SpanBytes(context, t);
   if (t.in == t.out) return false;
   if (plan.batch * plan.tokens * t.heads * span < context.streaming_bytes) return false;
-  int64_t misaligned = reinterpret_cast<intptr_t>(t.out) | t.out_batch | t.out_token | t.out_head |
-                       t.out_span;
+  int64_t misaligned = reinterpret_cast<intptr_t>(t.out) | t.out_strides.batch |
+                       t.out_strides.token | t.out_strides.head | t.out_span;
   for (const Segment& segment : context.segments) {
     misaligned |= static_cast<int64_t>(segment.pairs) * ElementSize(t.dtype);
     misaligned |= static_cast<int64_t>(segment.first_channel) * ElementSize(t.dtype);
@@ -62,8 +63,8 @@ void CopyRest(const rope_context& context, const Tensor& t, int64_t batch, int64
   const size_t whole = static_cast<size_t>(context.head_dim * ElementSize(t.dtype));
   for (int64_t i = first; i < first + count; ++i) {
     for (int32_t h = 0; h < t.heads; ++h) {
-      const char* in = t.in + batch * t.in_batch + i * t.in_token + h * t.in_head;
-      char* out = t.out + batch * t.out_batch + i * t.out_token + h * t.out_head;
+      const char* in = t.in + HeadOffset(t.in_strides, batch, i, h);
+      char* out = t.out + HeadOffset(t.out_strides, batch, i, h);
       std::memcpy(out, in, before);
       std::memcpy(out + behind_at, in + behind_at, whole - behind_at);
     }
@@ -76,8 +77,8 @@ void CopyHeads(const rope_context& context, const Tensor& t, int64_t batch, int6
   const auto span = static_cast<size_t>(SpanBytes(context, t));
   for (int64_t i = first; i < first + count; ++i) {
     for (int32_t h = 0; h < t.heads; ++h) {
-      std::memcpy(t.out + batch * t.out_batch + i * t.out_token + h * t.out_head + t.out_span,
-                  t.in + batch * t.in_batch + i * t.in_token + h * t.in_head + t.in_span, span);
+      std::memcpy(t.out + HeadOffset(t.out_strides, batch, i, h) + t.out_span,
+                  t.in + HeadOffset(t.in_strides, batch, i, h) + t.in_span, span);
     }
   }
   if (t.copies_rest) CopyRest(context, t, batch, first, count);
@@ -102,16 +103,16 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   const bool eager = context.rounding == ROPE_ROUNDING_EAGER;
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
-    const char* in = t.in + t.in_span + batch * t.in_batch;
-    char* out = t.out + t.out_span + batch * t.out_batch;
+    const char* in = t.in + t.in_span;
+    char* out = t.out + t.out_span;
     if (t.copies_rest) CopyRest(context, t, batch, first, count);
     if (buffer.per_channel) {
       for (int i = 0; i < count; ++i) {
         for (int32_t h = 0; h < t.heads; ++h) {
           RotateHeadScalar(t.dtype, order, eager, context.segments.data(),
                            static_cast<int32_t>(context.segments.size()),
-                           in + (first + i) * t.in_token + h * t.in_head,
-                           out + (first + i) * t.out_token + h * t.out_head,
+                           in + HeadOffset(t.in_strides, batch, first + i, h),
+                           out + HeadOffset(t.out_strides, batch, first + i, h),
                            ChannelRowOf(plan, job.kernels, t.dtype, i, &buffer));
         }
       }
@@ -121,12 +122,10 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     const OrderedRows rows =
         OrderRows(plan, job.kernels, t.dtype, rotation.order, count, &buffer);
     Block block;
-    block.in = in + first * t.in_token;
-    block.out = out + first * t.out_token;
-    block.in_token = t.in_token;
-    block.in_head = t.in_head;
-    block.out_token = t.out_token;
-    block.out_head = t.out_head;
+    block.in = in + TokenOffset(t.in_strides, batch, first);
+    block.out = out + TokenOffset(t.out_strides, batch, first);
+    block.in_strides = t.in_strides;
+    block.out_strides = t.out_strides;
     block.tokens = count;
     block.heads = t.heads;
     block.cos = rows.cos;
@@ -134,11 +133,13 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     block.row_stride = rows.stride;
     block.segments = context.segments.data();
     block.segment_count = static_cast<int32_t>(context.segments.size());
-    block.span_bytes = SpanBytes(context, t);
-    block.heads_outer = t.in_head > t.in_token;
+    block.heads_outer = t.in_strides.head > t.in_strides.token;
     // Along heads that lie far apart the next head's tokens are next; else what follows in memory.
-    block.prefetch_ahead = !job.prefetch ? 0 : block.heads_outer ? t.in_head : kPrefetchAhead;
-    block.prefetch_end = in + (last - 1) * t.in_token + (t.heads - 1) * t.in_head + block.span_bytes;
+    block.prefetch_ahead = !job.prefetch       ? 0
+                           : block.heads_outer ? t.in_strides.head
+                                               : kPrefetchAhead;
+    block.prefetch_end =
+        in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1) + SpanBytes(context, t);
     if (job.streaming[n] && rotation.rotate_streaming != nullptr) {
       rotation.rotate_streaming(block);
       hwy::FlushStream();

@@ -317,16 +317,16 @@ void RotateBlock(const Block& b) {
     const float* sin = b.sin + Shape::kRowPerPair * segment.first_pair;
     HeadRun<E> run;
     run.head.pairs = segment.pairs;
-    run.in_step = b.in_head / kSize;
-    run.out_step = b.out_head / kSize;
+    run.in_step = b.in_strides.head / kSize;
+    run.out_step = b.out_strides.head / kSize;
     run.count = b.heads_outer ? 1 : b.heads;
     run.prefetch_bytes = b.prefetch_ahead != 0 ? 2 * segment.pairs * kSize : 0;
     run.prefetch_ahead = b.prefetch_ahead;
     run.prefetch_end = b.prefetch_end;
     for (int32_t h = 0; h < b.heads; h += run.count) {
       for (int32_t t = 0; t < b.tokens; ++t) {
-        const char* in = b.in + h * b.in_head + t * b.in_token;
-        char* out = b.out + h * b.out_head + t * b.out_token;
+        const char* in = b.in + HeadOffset(b.in_strides, 0, t, h);
+        char* out = b.out + HeadOffset(b.out_strides, 0, t, h);
         run.head.in = reinterpret_cast<const Raw*>(in) + segment.first_channel;
         run.head.out = reinterpret_cast<Raw*>(out) + segment.first_channel;
         if constexpr (Shape::kMovesChannels) {

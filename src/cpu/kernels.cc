@@ -37,8 +37,8 @@ void RotateBlock(const Block& b) {
     const float *cos = b.cos + t * b.row_stride, *sin = b.sin + t * b.row_stride;
     for (int32_t h = 0; h < b.heads; ++h) {
       RotateHeadScalar(kDtype, kOrder, kEager, b.segments, b.segment_count,
-                       b.in + h * b.in_head + t * b.in_token,
-                       b.out + h * b.out_head + t * b.out_token, {cos, sin, cos, sin});
+                       b.in + HeadOffset(b.in_strides, 0, t, h),
+                       b.out + HeadOffset(b.out_strides, 0, t, h), {cos, sin, cos, sin});
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "context.h"
 #include "limits.h"
 #include "pairing.h"
+#include "tensor.h"
 
 namespace rope::cpu {
 
@@ -36,14 +37,13 @@ enum class RowOrder : uint8_t {
 struct Block {
   const char* in;  // the span of the first head of the first token
   char* out;
-  int64_t in_token, in_head, out_token, out_head;
+  HeadStrides in_strides, out_strides;
   int32_t tokens, heads;
   const float* cos;  // row of the first token, in the kernel's order
   const float* sin;
   int64_t row_stride;  // floats
   const Segment* segments;
   int32_t segment_count;
-  int32_t span_bytes;
   bool heads_outer;          // heads lie further apart than tokens
   int64_t prefetch_ahead;    // bytes from a head to the one to ask the memory for; 0: do not ask
   const char* prefetch_end;  // nothing beyond it belongs to the task

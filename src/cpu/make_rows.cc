@@ -5,11 +5,11 @@
 #include <cstring>
 
 #include "element.h"
-#include "geometry.h"
 #include "limits.h"
 #include "operation.h"
 #include "pairing.h"
 #include "rotate.h"
+#include "token_position.h"
 
 namespace rope::cpu {
 namespace {

@@ -19,8 +19,9 @@
 #include "cos_sin_format.h"
 #include "cuda/params.h"
 #include "element.h"
-#include "geometry.h"
 #include "rotate.h"
+#include "tensor.h"
+#include "token_position.h"
 
 namespace rope::cuda {
 
@@ -43,7 +44,7 @@ ROPE_HD TokenIndex SplitToken(const TokenRange& range, uint32_t n) {
   return {range.first_batch + row, range.first_index + (n - row * range.row_tokens)};
 }
 
-// FindSequence of geometry.h for memory with a long latency: seven independent loads per step
+// FindSequence of token_position.h for memory with a long latency: seven independent loads per step
 // instead of one. The same result for every valid cu_seqlens, and always one in [0, sequences).
 ROPE_HD int64_t FindSequenceWide(const int32_t* cu_seqlens, int32_t sequences, int64_t index) {
   constexpr uint32_t kWays = 8;
@@ -292,12 +293,10 @@ struct Kernel {
       held->vectors = (first < side.copy_vectors ? 1 : 0) + (second < side.copy_vectors ? 1 : 0);
     }
     held->heads = row + side.rows < side.heads ? 2 : 1;
-    held->in_head = side.rows * side.in_head;
-    held->out_head = side.rows * side.out_head;
-    held->in = side.in + (at.batch * side.in_batch + at.index * side.in_token +
-                          row * side.in_head + in_at);
-    held->out = side.out + (at.batch * side.out_batch + at.index * side.out_token +
-                            row * side.out_head + out_at);
+    held->in_head = side.rows * side.in_strides.head;
+    held->out_head = side.rows * side.out_strides.head;
+    held->in = side.in + (HeadOffset(side.in_strides, at.batch, at.index, row) + in_at);
+    held->out = side.out + (HeadOffset(side.out_strides, at.batch, at.index, row) + out_at);
   }
 
   ROPE_HD static void Load(const Params& p, const Thread& i, Held* held) {

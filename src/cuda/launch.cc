@@ -198,9 +198,9 @@ bool IsAligned(const Plan& plan, const Tensor& t, int32_t pairs) {
   const int64_t size = ElementSize(t.dtype);
   int64_t offsets = reinterpret_cast<intptr_t>(t.in + t.in_span) |
                     reinterpret_cast<intptr_t>(t.out + t.out_span);
-  if (plan.batch > 1) offsets |= t.in_batch | t.out_batch;
-  if (plan.tokens > 1) offsets |= t.in_token | t.out_token;
-  if (t.heads > 1) offsets |= t.in_head | t.out_head;
+  if (plan.batch > 1) offsets |= t.in_strides.batch | t.out_strides.batch;
+  if (plan.tokens > 1) offsets |= t.in_strides.token | t.out_strides.token;
+  if (t.heads > 1) offsets |= t.in_strides.head | t.out_strides.head;
   if (t.copies_rest) offsets |= t.in_span | context.head_dim * size;
   if (context.nope) {
     offsets |= context.rotary_dim * size;
@@ -339,8 +339,8 @@ class Group {
     Side side{};
     side.in = t.in + t.in_span;
     side.out = t.out + t.out_span;
-    side.in_batch = t.in_batch, side.in_token = t.in_token, side.in_head = t.in_head;
-    side.out_batch = t.out_batch, side.out_token = t.out_token, side.out_head = t.out_head;
+    side.in_strides = t.in_strides;
+    side.out_strides = t.out_strides;
     side.heads = static_cast<uint32_t>(t.heads);
     if (!copies || t.in == t.out) return side;
     const int32_t vector = pairs_per_lane_ * element_bytes_;

@@ -9,6 +9,7 @@
 #include "limits.h"
 #include "operation.h"
 #include "plan.h"
+#include "tensor.h"
 
 namespace rope::cuda {
 
@@ -76,12 +77,11 @@ struct Angles {
   Frequencies frequencies;  // of set s and pair i: [(s - first_set) * pairs + i]
 };
 
-// q or k. Strides in bytes.
+// q or k.
 struct Side {
   const char* in;  // the rotated span of the first head of the first token
   char* out;
-  int64_t in_batch, in_token, in_head;
-  int64_t out_batch, out_token, out_head;
+  HeadStrides in_strides, out_strides;  // bytes
   uint32_t heads;
   uint32_t rows;  // of threads; row r has the heads r and r + rows
   // Vectors that are copied, counted over a gap: vector v lies at v * size, behind the gap for

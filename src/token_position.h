@@ -1,33 +1,19 @@
-// Where things are: the position of a token, and the addresses of its heads. Host and device. All
-// offsets are 64-bit.
-#ifndef LIBROPE_SRC_GEOMETRY_H_
-#define LIBROPE_SRC_GEOMETRY_H_
+// The position of a token, from every kind of positions. Host and device.
+#ifndef LIBROPE_SRC_TOKEN_POSITION_H_
+#define LIBROPE_SRC_TOKEN_POSITION_H_
 
 #include <cstdint>
 
 #include "host_device.h"
-#include "librope/rope.h"
 
 namespace rope {
-
-// q or k with its output: what the backends rotate. Strides in bytes.
-struct Tensor {
-  const char* in;  // the first head of the first token; the span begins in_span bytes behind
-  char* out;
-  int64_t in_batch, in_token, in_head;
-  int64_t out_batch, out_token, out_head;
-  int32_t in_span, out_span;
-  int32_t heads;
-  rope_dtype dtype;
-  bool copies_rest;  // the channels outside the span go to the output, too
-};
 
 // All kinds of positions as one: a base value per token, or an array with strides.
 struct PositionSource {
   enum Type : int32_t { kNone, kInt32, kInt64, kFloat };
-  Type type;               // of data; kNone: positions are offset + i
-  bool per_sequence;       // data has one offset for each sequence, else one id for each token
-  int32_t sequences;       // runs in cu_seqlens; 0: sequences are the batch rows
+  Type type;          // of data; kNone: positions are offset + i
+  bool per_sequence;  // data has one offset for each sequence, else one id for each token
+  int32_t sequences;  // runs in cu_seqlens; 0: sequences are the batch rows
   const void* data;
   const int32_t* cu_seqlens;
   const int32_t* freq_sets;
@@ -90,4 +76,4 @@ ROPE_HD float FloatPosition(const PositionSource& source, const Token& token, in
 
 }  // namespace rope
 
-#endif  // LIBROPE_SRC_GEOMETRY_H_
+#endif  // LIBROPE_SRC_TOKEN_POSITION_H_
