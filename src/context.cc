@@ -53,7 +53,7 @@ rope_status MakeSet(const char* function, const Config& config, FrequencySet* se
   if (rope_status s = ComputeFrequencies(function, config, &frequencies)) return s;
   for (size_t i = 0; i < frequencies.inv_freq.size(); ++i) {
     const double value = frequencies.inv_freq[i];
-    const FixedTurns& turns = frequencies.turns[i];
+    const Turns& turns = frequencies.turns[i];
     const bool ggml = config.given.angle == ROPE_ANGLE_GGML;
     set->inv_freq_f32.push_back(ggml ? 1 : static_cast<float>(value));
     set->turns_high.push_back(static_cast<uint32_t>(turns.fraction >> 32));

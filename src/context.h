@@ -2,6 +2,7 @@
 #ifndef LIBROPE_SRC_CONTEXT_H_
 #define LIBROPE_SRC_CONTEXT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "frequencies.h"
 #include "librope/rope.h"
 #include "pairing.h"
+#include "token_position.h"
+#include "turns.h"
 
 namespace rope {
 
@@ -24,6 +27,10 @@ struct FrequencySet {
   double attention_factor, softmax_factor;
   int64_t valid_from, valid_below;          // lengths, and so positions, that it is right for
   GgmlAngles ggml;                          // GGML
+
+  Turns TurnsOf(size_t pair) const {
+    return {turns_whole[pair], static_cast<uint64_t>(turns_high[pair]) << 32 | turns_low[pair]};
+  }
 };
 
 }  // namespace rope
@@ -44,10 +51,9 @@ struct rope_context {
   int64_t streaming_bytes;  // CPU: outputs from this size on are written around the cache
   char backend_name[48];
 
-  // The set of an index that was checked; if another thread has changed it since, set 0.
-  const rope::FrequencySet& SetAt(int32_t index) const {
-    const auto i = static_cast<size_t>(static_cast<uint32_t>(index));
-    return sets[i < sets.size() ? i : 0];
+  const rope::FrequencySet& SetOf(const rope::PositionSource& source, int64_t sequence) const {
+    const auto count = static_cast<int32_t>(sets.size());
+    return sets[static_cast<size_t>(rope::FrequencySetOf(source, sequence, count))];
   }
 };
 

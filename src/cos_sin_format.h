@@ -8,7 +8,7 @@
 
 #include "host_device.h"
 #include "librope/rope.h"
-#include "rotate.h"
+#include "sincos.h"
 
 namespace rope {
 

@@ -8,6 +8,7 @@
 
 #include "config.h"
 #include "precise.h"
+#include "turns.h"
 
 namespace rope {
 
@@ -21,7 +22,7 @@ struct GgmlAngles {
 
 struct Frequencies {
   std::vector<double> inv_freq;   // radians per position; f32 values under FLOAT32
-  std::vector<FixedTurns> turns;  // the same in turns per position, modulo nothing
+  std::vector<Turns> turns;       // the same in turns per position, modulo nothing
   double attention_factor = 1;
   double softmax_factor = 1;
   GgmlAngles ggml;  // under ROPE_ANGLE_GGML

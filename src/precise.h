@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "strict_math.h"
+#include "turns.h"
 
 namespace rope {
 
@@ -99,18 +100,12 @@ inline bool operator<(Precise a, Precise b) {
   return a.high < b.high || (a.high == b.high && a.low < b.low);
 }
 
-// A value in turns as 128-bit fixed point: whole turns (rounded down) and the fraction in units of
-// 2^-64 turns, rounded to nearest.
-struct FixedTurns {
-  int64_t whole = 0;
-  uint64_t fraction = 0;
-};
-
-inline FixedTurns ToFixedTurns(Precise turns) {
+// The fraction is rounded to nearest.
+inline Turns ToFixedTurns(Precise turns) {
   const double whole = std::floor(turns.high);
   Precise rest = turns - whole;  // in [0, 1] but for the low part
   // 32 bits at a time, each step exact: the scaled value minus its integer part.
-  FixedTurns fixed{static_cast<int64_t>(whole), 0};
+  Turns fixed{static_cast<int64_t>(whole), 0};
   rest = rest * 0x1p32;
   const double upper = std::floor(rest.high);
   rest = (rest - upper) * 0x1p32;

@@ -28,7 +28,7 @@ inline constexpr float kQuartersPerRadian = 0x1.45f306p-1f;
 inline constexpr float kQuartersPerRadianLow = 0x1.b9391p-26f;
 
 // Below this the two-part product of an f32 angle is exact to far below an f32 ulp; above, the bits
-// of 1 / (2 pi) are used (rotate.h).
+// of 1 / (2 pi) are used (sincos.h).
 inline constexpr float kMaxFastAngle = 0x1p23f;
 
 }  // namespace rope

@@ -232,7 +232,7 @@ rope_status CheckValidity(const char* function, const char* name, const rope_con
                 static_cast<long long>(valid_below));
   };
   const auto valid_below_of = [&](int64_t sequence) {
-    return context.SetAt(source.freq_sets != nullptr ? source.freq_sets[sequence] : 0).valid_below;
+    return context.SetOf(source, sequence).valid_below;
   };
   // A position is that of the last token of a sequence with one more.
   if (!context.backend->host_memory) {

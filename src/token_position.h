@@ -74,6 +74,26 @@ ROPE_HD float FloatPosition(const PositionSource& source, const Token& token, in
   return static_cast<const float*>(source.data)[IdIndex(source, token, axis)];
 }
 
+ROPE_HD float PositionAsFloat(const PositionSource& source, const Token& token, int axis) {
+  return source.type == PositionSource::kFloat
+             ? FloatPosition(source, token, axis)
+             : static_cast<float>(IntegerPosition(source, token, axis));
+}
+
+ROPE_HD double PositionAsDouble(const PositionSource& source, const Token& token, int axis) {
+  return source.type == PositionSource::kFloat
+             ? FloatPosition(source, token, axis)
+             : static_cast<double>(IntegerPosition(source, token, axis));
+}
+
+// The set of frequencies of a sequence, out of `sets`. An index out of range, which nobody has
+// checked on a device, or which another thread has changed since, means set 0.
+ROPE_HD int32_t FrequencySetOf(const PositionSource& source, int64_t sequence, int32_t sets) {
+  if (source.freq_sets == nullptr) return 0;
+  const int32_t set = source.freq_sets[sequence];
+  return set >= 0 && set < sets ? set : 0;
+}
+
 }  // namespace rope
 
 #endif  // LIBROPE_SRC_TOKEN_POSITION_H_

@@ -744,7 +744,7 @@ TEST(PreciseArithmetic, Logarithms) {
 TEST(PreciseArithmetic, FixedTurnsRoundToNearest) {
   std::mt19937_64 random(10);
   const auto check = [](Precise turns) {
-    const FixedTurns fixed = ToFixedTurns(turns);
+    const Turns fixed = ToFixedTurns(turns);
     const Quad got = Quad(fixed.whole) * Quad(0x1p64) + Quad(fixed.fraction);
     const Quad error = ToQuad(turns) * Quad(0x1p64) - got;
     EXPECT_LE(static_cast<double>(error < 0 ? -error : error), 0.5)

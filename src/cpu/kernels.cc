@@ -9,9 +9,11 @@
 #include <string>
 #include <utility>
 
+#include "angle.h"
 #include "cpu/scalar.h"
 #include "cpu/target.h"
 #include "rotate.h"
+#include "sincos.h"
 #include "sincos_constants.h"
 #include "status.h"
 

@@ -4,20 +4,16 @@
 #include <cmath>
 #include <cstring>
 
+#include "angle.h"
 #include "element.h"
 #include "limits.h"
 #include "operation.h"
 #include "pairing.h"
-#include "rotate.h"
+#include "sincos.h"
 #include "token_position.h"
 
 namespace rope::cpu {
 namespace {
-
-const FrequencySet& SetOf(const rope_context& context, const PositionSource& source,
-                          const Token& token) {
-  return context.SetAt(source.freq_sets != nullptr ? source.freq_sets[token.sequence] : 0);
-}
 
 // The positions of one token on every axis. Equal ones (text) count as one.
 template <class T>
@@ -44,17 +40,11 @@ void SpreadOverPairs(const rope_context& context, const AxisPositions<T>& axes, 
   for (int i = context.pairs; i < PaddedPairs(context.pairs); ++i) positions[i] = 0;
 }
 
-float F32Position(const PositionSource& source, const Token& token, int axis) {
-  return source.type == PositionSource::kFloat
-             ? FloatPosition(source, token, axis)
-             : static_cast<float>(IntegerPosition(source, token, axis));
-}
-
 // ROPE_ANGLE_GGML: the angles of all pairs, one from the other, each operation in f32 as ggml's.
 void GgmlRecurrence(const rope_context& context, const GgmlAngles& ggml,
                     const PositionSource& source, const Token& token, float* angles) {
   float theta[kMaxAxes];
-  for (int a = 0; a < context.axes; ++a) theta[a] = F32Position(source, token, a);
+  for (int a = 0; a < context.axes; ++a) theta[a] = PositionAsFloat(source, token, a);
   for (int i = 0; i < context.pairs; ++i) {
     float extrapolated = theta[context.axes > 1 ? context.pair_axis[i] : 0];
     if (!ggml.freq_factors.empty()) extrapolated = extrapolated / ggml.freq_factors[i];
@@ -70,13 +60,13 @@ void GgmlRecurrence(const rope_context& context, const GgmlAngles& ggml,
 
 void MakeRow(const rope_context& context, const Kernels& kernels, const PositionSource& source,
              const Token& token, rope_operation operation, float* cos, float* sin) {
-  const FrequencySet& set = SetOf(context, source, token);
+  const FrequencySet& set = context.SetOf(source, token.sequence);
   const Scales scales = ScalesOf(operation, set.attention_factor);
   const Row row = {cos, sin, context.pairs, scales.cos, scales.sin};
-  const bool coordinates = source.type == PositionSource::kFloat;
-  if (context.angle == ROPE_ANGLE_FLOAT32) {
+  const AngleRule rule = AngleRuleOf(context.angle, source.type);
+  if (rule == AngleRule::kFloat32) {
     const auto axes =
-        ReadAxes<float>(context, [&](int a) { return F32Position(source, token, a); });
+        ReadAxes<float>(context, [&](int a) { return PositionAsFloat(source, token, a); });
     if (axes.equal) {
       kernels.angle_row(set, axes.values[0], row);
     } else {
@@ -84,16 +74,16 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
       SpreadOverPairs(context, axes, positions);
       kernels.angle_row_per_pair(set, positions, row);
     }
-  } else if (context.angle == ROPE_ANGLE_GGML) {
+  } else if (rule == AngleRule::kGgml) {
     float angles[kMaxPairs];
     GgmlRecurrence(context, set.ggml, source, token, angles);
     kernels.angle_row_per_pair(set, angles, row);
-  } else if (coordinates) {  // vision towers: few tokens, one pair at a time
+  } else if (rule == AngleRule::kCoordinate) {  // vision towers: few tokens, one pair at a time
     for (int i = 0; i < context.pairs; ++i) {
       const int axis = context.axes > 1 ? context.pair_axis[i] : 0;
-      const uint64_t fraction = static_cast<uint64_t>(set.turns_high[i]) << 32 | set.turns_low[i];
+      const Turns turns = set.TurnsOf(static_cast<size_t>(i));
       const CosSin value =
-          CosSinOfCoordinate(set.turns_whole[i], fraction, FloatPosition(source, token, axis));
+          CosSinOfCoordinate(turns.whole, turns.fraction, FloatPosition(source, token, axis));
       cos[i] = value.cos * scales.cos;
       sin[i] = value.sin * scales.sin;
     }
@@ -209,20 +199,16 @@ void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, R
 // The angles of one token in radians, as f32: under FLOAT32 those whose cos and sin are taken.
 void AnglesOf(const rope_context& context, const FrequencySet& set, const PositionSource& source,
               const Token& token, float* angles) {
-  if (context.angle == ROPE_ANGLE_GGML) {
+  const AngleRule rule = AngleRuleOf(context.angle, source.type);
+  if (rule == AngleRule::kGgml) {
     GgmlRecurrence(context, set.ggml, source, token, angles);
     return;
   }
   for (int i = 0; i < context.pairs; ++i) {
     const int axis = context.axes > 1 ? context.pair_axis[i] : 0;
-    if (context.angle == ROPE_ANGLE_FLOAT32) {
-      angles[i] = F32Position(source, token, axis) * set.inv_freq_f32[i];
-    } else {
-      const double position = source.type == PositionSource::kFloat
-                                  ? FloatPosition(source, token, axis)
-                                  : static_cast<double>(IntegerPosition(source, token, axis));
-      angles[i] = static_cast<float>(position * set.inv_freq[i]);
-    }
+    angles[i] = rule == AngleRule::kFloat32
+                    ? AngleOf(PositionAsFloat(source, token, axis), set.inv_freq_f32[i])
+                    : AngleOf(PositionAsDouble(source, token, axis), set.inv_freq[i]);
   }
 }
 
@@ -310,7 +296,7 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
         StoreElement(table.dtype, data, row + index, value);
       };
       if (format.is_angles()) {
-        const FrequencySet& set = SetOf(context, plan.positions, token);
+        const FrequencySet& set = context.SetOf(plan.positions, token.sequence);
         AnglesOf(context, set, plan.positions, token, cos);
         for (int i = 0; i < pairs; ++i) {
           store(table.data, format.cos.IndexOf(i, pairs), cos[i]);

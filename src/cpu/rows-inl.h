@@ -1,4 +1,4 @@
-// Rows of cos and sin, one vector of pairs at a time: the operations of rotate.h in the same order.
+// Rows of cos and sin, one vector of pairs at a time: the operations of sincos.h in the same order.
 // Included once per target.
 #if defined(LIBROPE_SRC_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBROPE_SRC_CPU_ROWS_INL_H_
@@ -23,31 +23,27 @@ inline void StoreScaled(CosSin value, const Row& row, int i) {
   row.sin[i] = value.sin * row.sin_scale;
 }
 
-inline uint64_t TurnsFraction(const FrequencySet& set, int i) {
-  return static_cast<uint64_t>(set.turns_high[i]) << 32 | set.turns_low[i];
-}
-
 void AngleRow(const FrequencySet& set, float position, const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfAngle(position * set.inv_freq_f32[i]), row, i);
+    StoreScaled(CosSinOfAngle(AngleOf(position, set.inv_freq_f32[i])), row, i);
   }
 }
 
 void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfAngle(positions[i] * set.inv_freq_f32[i]), row, i);
+    StoreScaled(CosSinOfAngle(AngleOf(positions[i], set.inv_freq_f32[i])), row, i);
   }
 }
 
 void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfPosition(TurnsFraction(set, i), position), row, i);
+    StoreScaled(CosSinOfPosition(set.TurnsOf(i).fraction, position), row, i);
   }
 }
 
 void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfPosition(TurnsFraction(set, i), positions[i]), row, i);
+    StoreScaled(CosSinOfPosition(set.TurnsOf(i).fraction, positions[i]), row, i);
   }
 }
 
@@ -120,7 +116,7 @@ HWY_NOINLINE void LargeAngles(const FrequencySet& set, const float* positions, b
                               const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
     const CosSin value =
-        rope::CosSinOfAngle(positions[per_pair ? i : 0] * set.inv_freq_f32[i]);
+        rope::CosSinOfAngle(AngleOf(positions[per_pair ? i : 0], set.inv_freq_f32[i]));
     row.cos[i] = value.cos * row.cos_scale;
     row.sin[i] = value.sin * row.sin_scale;
   }

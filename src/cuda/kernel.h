@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "angle.h"
 #include "cos_sin_format.h"
 #include "cuda/params.h"
 #include "element.h"
@@ -73,11 +74,8 @@ ROPE_HD Token LocateTokenWide(const PositionSource& source, TokenIndex at) {
   return {at.batch, at.index, sequence, source.cu_seqlens[sequence]};
 }
 
-// The token's set of frequencies; an index out of range means set 0.
 ROPE_HD int32_t SetOf(const Angles& angles, const Token& token) {
-  if (angles.source.freq_sets == nullptr) return 0;
-  const int32_t set = angles.source.freq_sets[token.sequence];
-  return set >= 0 && set < angles.all_sets ? set : 0;
+  return FrequencySetOf(angles.source, token.sequence, angles.all_sets);
 }
 
 // Whether this launch is the one that has the token's frequencies.
@@ -113,12 +111,6 @@ ROPE_HD PairRow ReadPairRow(const Angles& angles, TokenIndex at, int32_t pair) {
   return {value, value};
 }
 
-ROPE_HD float PositionAsFloat(const PositionSource& source, const Token& token, int axis) {
-  return source.type == PositionSource::kFloat
-             ? FloatPosition(source, token, axis)
-             : static_cast<float>(IntegerPosition(source, token, axis));
-}
-
 // cos and sin of a pair from the token's position, scaled. kFloat32, kExact and kCoordinate.
 ROPE_HD CosSin MakeCosSin(const Angles& angles, const Token& token, uint32_t pair) {
   const int axis = angles.axes > 1 ? angles.axis[pair] : 0;
@@ -129,8 +121,8 @@ ROPE_HD CosSin MakeCosSin(const Angles& angles, const Token& token, uint32_t pai
     value = CosSinOfPosition(angles.frequencies.turns[at],
                              IntegerPosition(angles.source, token, axis));
   } else if (angles.kind == AngleKind::kFloat32) {
-    value = CosSinOfAngle(Multiply(PositionAsFloat(angles.source, token, axis),
-                                   angles.frequencies.inv_freq[at]));
+    value = CosSinOfAngle(
+        AngleOf(PositionAsFloat(angles.source, token, axis), angles.frequencies.inv_freq[at]));
   } else {
     const Turns turns = angles.frequencies.whole_turns[at];
     value = CosSinOfCoordinate(turns.whole, turns.fraction,
@@ -432,13 +424,9 @@ ROPE_HD void Fill(const Angles& angles, uint32_t n, uint32_t pair) {
         static_cast<uint32_t>(SetOf(angles, token) - angles.first_set) * angles.pairs + pair;
     float angle;
     if (angles.kind == AngleKind::kRadians) {
-      const double position =
-          angles.source.type == PositionSource::kFloat
-              ? FloatPosition(angles.source, token, axis)
-              : static_cast<double>(IntegerPosition(angles.source, token, axis));
-      angle = static_cast<float>(position * angles.frequencies.radians[f]);
+      angle = AngleOf(PositionAsDouble(angles.source, token, axis), angles.frequencies.radians[f]);
     } else {
-      angle = Multiply(PositionAsFloat(angles.source, token, axis), angles.frequencies.inv_freq[f]);
+      angle = AngleOf(PositionAsFloat(angles.source, token, axis), angles.frequencies.inv_freq[f]);
     }
     StoreElement(table.dtype, table.data, row + table.format.cos.IndexOf(own, all), angle);
     if (table.format.values_per_pair == 2) {

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "angle.h"
 #include "element.h"
 #include "operation.h"
 #include "pairing.h"
-#include "rotate.h"
+#include "sincos.h"
 #include "status.h"
 
 namespace rope::cuda {
@@ -100,8 +101,11 @@ rope_status ForEachRange(int64_t batch, int64_t tokens, Visit visit) {
 }
 
 AngleKind KindOf(const rope_context& context, const PositionSource& source) {
-  if (context.angle == ROPE_ANGLE_FLOAT32) return AngleKind::kFloat32;
-  return source.type == PositionSource::kFloat ? AngleKind::kCoordinate : AngleKind::kExact;
+  switch (AngleRuleOf(context.angle, source.type)) {
+    case AngleRule::kExact: return AngleKind::kExact;
+    case AngleRule::kCoordinate: return AngleKind::kCoordinate;
+    default: return AngleKind::kFloat32;  // the backend does not offer kGgml
+  }
 }
 
 // Pairs whose frequencies fit into a launch. Rows need none, and a block has no more threads.
@@ -121,14 +125,10 @@ void SetFrequencies(const rope_context& context, rope_operation operation, Angle
     for (uint32_t i = 0; i < angles->pairs; ++i) {
       const size_t pair = static_cast<size_t>(angles->first_pair) + i;
       const size_t to = static_cast<size_t>(n) * angles->pairs + i;
-      const uint64_t turns =
-          static_cast<uint64_t>(set.turns_high[pair]) << 32 | set.turns_low[pair];
       switch (angles->kind) {
         case AngleKind::kFloat32: angles->frequencies.inv_freq[to] = set.inv_freq_f32[pair]; break;
-        case AngleKind::kExact: angles->frequencies.turns[to] = turns; break;
-        case AngleKind::kCoordinate:
-          angles->frequencies.whole_turns[to] = {set.turns_whole[pair], turns};
-          break;
+        case AngleKind::kExact: angles->frequencies.turns[to] = set.TurnsOf(pair).fraction; break;
+        case AngleKind::kCoordinate: angles->frequencies.whole_turns[to] = set.TurnsOf(pair); break;
         default: angles->frequencies.radians[to] = set.inv_freq[pair]; break;
       }
     }

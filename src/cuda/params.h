@@ -10,6 +10,8 @@
 #include "operation.h"
 #include "plan.h"
 #include "tensor.h"
+#include "token_position.h"
+#include "turns.h"
 
 namespace rope::cuda {
 
@@ -30,17 +32,13 @@ struct TokenRange {
   uint32_t multiplier, shift;
 };
 
+// What cos and sin are made of.
 enum class AngleKind : int32_t {
-  kFloat32,     // position * inv_freq in f32
-  kExact,       // turns, integer positions
-  kCoordinate,  // turns, float coordinates
-  kRows,        // the caller's cos and sin
-  kRadians,     // the angle itself from f64: ANGLES rows under EXACT
-};
-
-struct Turns {
-  int64_t whole;
-  uint64_t fraction;
+  kFloat32,  // as AngleRule
+  kExact,
+  kCoordinate,
+  kRows,     // the caller's cos and sin
+  kRadians,  // the angle itself from f64: ANGLES rows under EXACT
 };
 
 union Frequencies {
