@@ -14,46 +14,28 @@
 namespace rope {
 namespace {
 
-// The scalings that use a number, as bits 1 << scaling.
-constexpr unsigned Uses(rope_scaling scaling) { return 1u << scaling; }
-constexpr unsigned kLinear = Uses(ROPE_SCALING_LINEAR),
-                   kDynamic = Uses(ROPE_SCALING_DYNAMIC) | Uses(ROPE_SCALING_DYNAMIC_STEPS),
-                   kYarn = Uses(ROPE_SCALING_YARN), kLongrope = Uses(ROPE_SCALING_LONGROPE),
-                   kLlama3 = Uses(ROPE_SCALING_LLAMA3),
-                   kProportional = Uses(ROPE_SCALING_PROPORTIONAL);
-
-// A number of the scaling: which scalings use it, and which of these require it (0 is an error).
 struct Number {
   const char* name;
   double value;
-  unsigned used_by, required_by;
+  ScalingNumbers bit;
 };
 
-const char* ScalingName(rope_scaling scaling) {
-  static const char* const kNames[] = {"DEFAULT",      "LINEAR",   "DYNAMIC",
-                                       "YARN",         "LONGROPE", "LLAMA3",
-                                       "PROPORTIONAL", "NOPE",     "DYNAMIC_STEPS"};
-  return kNames[scaling];
-}
-
 rope_status CheckNumbers(const char* function, const rope_config& c) {
-  const unsigned scaling = Uses(c.scaling);
+  const ScalingRule& rule = kScalingRules[c.scaling];
   const Number numbers[] = {
-      {"factor", c.factor, kLinear | kDynamic | kYarn | kLongrope | kLlama3 | kProportional,
-       kLinear | kDynamic | kYarn | kLlama3},
-      {"max_position_embeddings", static_cast<double>(c.max_position_embeddings),
-       kDynamic | kLongrope, kDynamic},
+      {"factor", c.factor, kFactor},
+      {"max_position_embeddings", static_cast<double>(c.max_position_embeddings), kMaxPosition},
       {"original_max_position_embeddings", static_cast<double>(c.original_max_position_embeddings),
-       kYarn | kLongrope | kLlama3, kYarn | kLongrope | kLlama3},
+       kOriginal},
       // A fact about the sequence, not about the model: engines may set it for every kind of layer.
-      {"seq_len", static_cast<double>(c.seq_len), ~0u, kDynamic | kLongrope},
-      {"beta_fast", c.beta_fast, kYarn, 0},
-      {"beta_slow", c.beta_slow, kYarn, 0},
-      {"mscale", c.mscale, kYarn, 0},
-      {"mscale_all_dim", c.mscale_all_dim, kYarn, 0},
-      {"low_freq_factor", c.low_freq_factor, kLlama3, kLlama3},
-      {"high_freq_factor", c.high_freq_factor, kLlama3, kLlama3},
-      {"yarn_no_truncate", static_cast<double>(c.yarn_no_truncate), kYarn, 0},
+      {"seq_len", static_cast<double>(c.seq_len), kSeqLen},
+      {"beta_fast", c.beta_fast, kYarnNumbers},
+      {"beta_slow", c.beta_slow, kYarnNumbers},
+      {"mscale", c.mscale, kYarnNumbers},
+      {"mscale_all_dim", c.mscale_all_dim, kYarnNumbers},
+      {"low_freq_factor", c.low_freq_factor, kLlamaNumbers},
+      {"high_freq_factor", c.high_freq_factor, kLlamaNumbers},
+      {"yarn_no_truncate", static_cast<double>(c.yarn_no_truncate), kYarnNumbers},
   };
   for (const Number& n : numbers) {
     if (!std::isfinite(n.value) || n.value < 0) {
@@ -61,18 +43,18 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
                   "%s: config->%s (%s) must be finite and not negative", function, n.name,
                   Decimal(n.value).text);
     }
-    if (n.value != 0 && !(n.used_by & scaling)) {
+    if (n.value != 0 && ((rule.uses | kSeqLen) & n.bit) == 0) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                   "%s: config->%s (%s) must be 0, because ROPE_SCALING_%s does not use it",
-                  function, n.name, Decimal(n.value).text, ScalingName(c.scaling));
+                  function, n.name, Decimal(n.value).text, rule.name);
     }
-    if (n.value == 0 && (n.required_by & scaling)) {
+    if (n.value == 0 && (rule.needs & n.bit) != 0) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                   "%s: config->%s (0) must be positive, because ROPE_SCALING_%s requires it",
-                  function, n.name, ScalingName(c.scaling));
+                  function, n.name, rule.name);
     }
   }
-  if (c.scaling == ROPE_SCALING_LONGROPE && c.factor == 0 && c.max_position_embeddings == 0) {
+  if (rule.Is(kHasTables) && c.factor == 0 && c.max_position_embeddings == 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->factor (0) and config->max_position_embeddings (0) must not both be 0 "
                 "with ROPE_SCALING_LONGROPE",
@@ -87,14 +69,13 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
                 "%s: config->attention_factor (%s) must be finite and not negative", function,
                 Decimal(c.attention_factor).text);
   }
-  if (c.attention_factor != 0 && c.scaling == ROPE_SCALING_NOPE) {
+  if (c.attention_factor != 0 && rule.Is(kStill)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->attention_factor (%s) must be 0, because ROPE_SCALING_NOPE leaves values "
                 "as they are",
                 function, Decimal(c.attention_factor).text);
   }
-  const double fast = c.beta_fast != 0 ? c.beta_fast : kYarnBetaFast;
-  const double slow = c.beta_slow != 0 ? c.beta_slow : kYarnBetaSlow;
+  const double fast = BetaFastOf(c), slow = BetaSlowOf(c);
   if (c.scaling == ROPE_SCALING_YARN && fast < slow) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->beta_fast (%s) must be at least beta_slow (%s)", function,
@@ -121,10 +102,8 @@ rope_status CheckEnum(const char* function, const char* name, int32_t value, boo
   return ROPE_OK;
 }
 
-// ggml knows these scalings by name; it bakes the others into freq_factors.
 rope_status CheckGgml(const char* function, const rope_config& c) {
-  const bool scaling = c.scaling == ROPE_SCALING_DEFAULT || c.scaling == ROPE_SCALING_LINEAR ||
-                       c.scaling == ROPE_SCALING_YARN;
+  const bool scaling = kScalingRules[c.scaling].Is(kHasGgml);
   const Backend* backend = FindBackend(c.device);
   const bool device = backend == nullptr || backend->has_ggml;  // null: refused by name below
   if (scaling && c.inv_freq == nullptr && device) return ROPE_OK;
@@ -145,13 +124,13 @@ rope_status CheckSpan(const char* function, const rope_config& c) {
                 "%s: config->rotary_dim (%d) must be even and from 0 to head_dim (%d)", function,
                 c.rotary_dim, c.head_dim);
   }
-  const int span = c.rotary_dim != 0 ? c.rotary_dim : c.head_dim;
+  const int span = SpanOf(c);
   if (c.rotary_offset < 0 || c.rotary_offset > c.head_dim - span) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->rotary_offset (%d) must be from 0 to head_dim - rotary_dim (%d)",
                 function, c.rotary_offset, c.head_dim - span);
   }
-  if (c.scaling == ROPE_SCALING_PROPORTIONAL && c.rotary_offset != 0) {
+  if (kScalingRules[c.scaling].Is(kWholeHead) && c.rotary_offset != 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->rotary_offset (%d) must be 0 with ROPE_SCALING_PROPORTIONAL, whose "
                 "pairs span the whole head",
@@ -237,7 +216,7 @@ rope_status CheckTable(const char* function, const char* name, const double* tab
 }
 
 rope_status CheckTables(const char* function, const rope_config& c, int pairs, int axes) {
-  const bool longrope = c.scaling == ROPE_SCALING_LONGROPE;
+  const bool longrope = kScalingRules[c.scaling].Is(kHasTables);
   if (longrope && (c.short_factor == nullptr || c.long_factor == nullptr)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->%s (NULL) is required by ROPE_SCALING_LONGROPE", function,
@@ -286,10 +265,11 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
                 c.flags != 0 ? "flags" : "reserved");
   }
   if (rope_status s =
-          CheckEnum(function, "scaling", c.scaling, false, ROPE_SCALING_DYNAMIC_STEPS)) {
+          CheckEnum(function, "scaling", c.scaling, false, std::size(kScalingRules) - 1)) {
     return s;
   }
-  const bool nope = c.scaling == ROPE_SCALING_NOPE;
+  const ScalingRule& rule = kScalingRules[c.scaling];
+  const bool nope = rule.Is(kStill);
   if (rope_status s = CheckSpan(function, c)) return s;
   if (rope_status s = CheckEnum(function, "pairing", c.pairing, !nope, std::size(kPairings) - 1)) {
     return s;
@@ -313,16 +293,15 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
   }
   if (rope_status s = CheckNumbers(function, c)) return s;
 
-  const int rotary_dim = c.rotary_dim != 0 ? c.rotary_dim : c.head_dim;
-  out->rotary_dim = c.scaling == ROPE_SCALING_PROPORTIONAL ? c.head_dim : rotary_dim;
-  out->turning_pairs = rotary_dim / 2;
+  out->rotary_dim = rule.Is(kWholeHead) ? c.head_dim : SpanOf(c);
+  out->turning_pairs = SpanOf(c) / 2;
   out->axes = c.axes != 0 ? c.axes : 1;
-  if ((Uses(c.scaling) & kDynamic) != 0 && out->rotary_dim < 4) {
+  if (out->rotary_dim < rule.least_dim) {
     return Fail(
         ROPE_ERROR_INVALID_ARGUMENT,
-        "%s: config->rotary_dim (%d) must be at least 4 with ROPE_SCALING_%s, whose formula "
+        "%s: config->rotary_dim (%d) must be at least %d with ROPE_SCALING_%s, whose formula "
         "divides by rotary_dim - 2",
-        function, out->rotary_dim, ScalingName(c.scaling));
+        function, out->rotary_dim, rule.least_dim, rule.name);
   }
   if (rope_status s = CheckAxes(function, c, out->pairs(), out->axes)) return s;
   if (rope_status s = CheckTables(function, c, out->pairs(), out->axes)) return s;

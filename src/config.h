@@ -5,6 +5,7 @@
 
 #include "librope/rope.h"
 #include "limits.h"
+#include "scaling_rules.h"
 
 namespace rope {
 
@@ -18,15 +19,6 @@ struct Config {
 
   int pairs() const { return rotary_dim / 2; }
 };
-
-// YaRN's defaults.
-inline constexpr double kYarnBetaFast = 32, kYarnBetaSlow = 1;
-
-// Whether the frequencies depend on the length of the sequence.
-inline bool DependsOnLength(rope_scaling scaling) {
-  return scaling == ROPE_SCALING_DYNAMIC || scaling == ROPE_SCALING_DYNAMIC_STEPS ||
-         scaling == ROPE_SCALING_LONGROPE;
-}
 
 // `function` is the public function that the message names. kAny: the length is not asked for, and
 // config->seq_len not read.

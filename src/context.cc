@@ -85,7 +85,9 @@ rope_status CheckSameShape(const char* function, int index, const Config& a, con
   if (x.pairing != y.pairing) field = "pairing";
   if (x.angle != y.angle) field = "angle";
   if (x.rounding != y.rounding) field = "rounding";
-  if ((x.scaling == ROPE_SCALING_NOPE) != (y.scaling == ROPE_SCALING_NOPE)) field = "scaling (NOPE)";
+  if (kScalingRules[x.scaling].Is(kStill) != kScalingRules[y.scaling].Is(kStill)) {
+    field = "scaling (NOPE)";
+  }
   if (a.axes != b.axes) field = "axes";
   if (PairAxes(a) != PairAxes(b)) field = "mrope_section or pair_axis";
   if (x.device != y.device || x.device_index != y.device_index) field = "device";
@@ -124,7 +126,7 @@ rope_status CreateContext(const char* function, const rope_config* const* config
   context->pairing = c.pairing;
   context->angle = c.angle;
   context->rounding = c.rounding;
-  context->nope = c.scaling == ROPE_SCALING_NOPE;
+  context->nope = kScalingRules[c.scaling].Is(kStill);
   context->segments = Segments(first);
   context->pair_axis = PairAxes(first);
   context->device_index = c.device_index;

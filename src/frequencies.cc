@@ -97,7 +97,7 @@ double SoftmaxFactor(const rope_config& c) {
 LengthRange DynamicLengths(const rope_config& c, int64_t seq_len) {
   LengthRange range = {0, c.max_position_embeddings};
   if (seq_len <= range.last) return range;
-  if (c.scaling == ROPE_SCALING_DYNAMIC) return {seq_len, seq_len};
+  if (kScalingRules[c.scaling].lengths == Lengths::kEach) return {seq_len, seq_len};
   while (range.last < seq_len) {  // max_position_embeddings times 1, 2, 4, ..
     range.first = range.last + 1;
     range.last = range.last > kAnyLength / 2 ? kAnyLength : 2 * range.last;
@@ -152,10 +152,8 @@ struct YarnRange {
 
 template <class Number>
 YarnRange<Number> YarnRangeOf(const rope_config& c, int dim) {
-  const auto pair = [&](double beta, double otherwise) {
-    return CorrectionPair<Number>(c, dim, beta != 0 ? beta : otherwise);
-  };
-  Number low = pair(c.beta_fast, kYarnBetaFast), high = pair(c.beta_slow, kYarnBetaSlow);
+  Number low = CorrectionPair<Number>(c, dim, BetaFastOf(c));
+  Number high = CorrectionPair<Number>(c, dim, BetaSlowOf(c));
   if (c.yarn_no_truncate == 0) low = Floor(low), high = -Floor(-high);
   const Number first = 0.0, last = static_cast<double>(dim - 1);
   return {low < first ? first : low, last < high ? last : high};
@@ -215,24 +213,23 @@ std::vector<Real> InvFreq(const Config& config) {
   const rope_config& c = config.given;
   const int pairs = config.pairs();
   std::vector<Real> inv_freq(pairs, FromDouble<Real>(0));
-  if (c.scaling == ROPE_SCALING_NOPE) return inv_freq;
+  const ScalingRule& rule = kScalingRules[c.scaling];
+  if (rule.Is(kStill)) return inv_freq;
   const Real one = FromDouble<Real>(1);
   if (c.inv_freq != nullptr) {
     std::transform(c.inv_freq, c.inv_freq + pairs, inv_freq.begin(), FromDouble<Real>);
   } else if (c.scaling == ROPE_SCALING_YARN) {
     Yarn(c, config.rotary_dim, &inv_freq);
   } else {
-    const bool dynamic =
-        c.scaling == ROPE_SCALING_DYNAMIC || c.scaling == ROPE_SCALING_DYNAMIC_STEPS;
+    const bool dynamic = rule.lengths == Lengths::kEach || rule.lengths == Lengths::kSteps;
     const Precise theta = dynamic ? DynamicTheta<Real>(c, config.rotary_dim)
                               : Precise(c.theta);
     const Powers<Real> power(theta, config.rotary_dim);
     const double* longrope = c.seq_len > c.original_max_position_embeddings ? c.long_factor
                                                                            : c.short_factor;
     for (int i = 0; i < config.turning_pairs; ++i) {
-      inv_freq[i] = c.scaling == ROPE_SCALING_LONGROPE
-                        ? one / (FromDouble<Real>(longrope[i]) * power(i))
-                        : one / power(i);
+      inv_freq[i] =
+          rule.Is(kHasTables) ? one / (FromDouble<Real>(longrope[i]) * power(i)) : one / power(i);
     }
   }
   if (c.scaling == ROPE_SCALING_LLAMA3) Llama3(c, &inv_freq);
@@ -311,9 +308,11 @@ rope_status ComputeFrequencies(const char* function, const Config& config, Frequ
 }
 
 LengthRange LengthsLike(const Config& config, int64_t seq_len) {
-  if (config.given.scaling == ROPE_SCALING_LONGROPE) return LongRopeLengths(config, seq_len);
-  if (DependsOnLength(config.given.scaling)) return DynamicLengths(config.given, seq_len);
-  return {0, kAnyLength};
+  switch (kScalingRules[config.given.scaling].lengths) {
+    case Lengths::kOne: return {0, kAnyLength};
+    case Lengths::kTwo: return LongRopeLengths(config, seq_len);
+    default: return DynamicLengths(config.given, seq_len);
+  }
 }
 
 }  // namespace rope
