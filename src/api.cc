@@ -6,7 +6,7 @@
 #include <new>
 
 #include "config.h"
-#include "context_create.h"
+#include "context.h"
 #include "cos_sin_format.h"
 #include "element.h"
 #include "frequencies.h"

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "config.h"
-#include "context_create.h"
 #include "frequencies.h"
 #include "limits.h"
 #include "status.h"

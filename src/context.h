@@ -1,9 +1,11 @@
-// The immutable context behind a handle: resolved frequencies, the pairs of a head, the backend.
+// The immutable context behind a handle: resolved frequencies, the pairs of a head, the backend;
+// and how it is made.
 #ifndef LIBROPE_SRC_CONTEXT_H_
 #define LIBROPE_SRC_CONTEXT_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backend.h"
@@ -56,5 +58,14 @@ struct rope_context {
     return sets[static_cast<size_t>(rope::FrequencySetOf(source, sequence, count))];
   }
 };
+
+namespace rope {
+
+// Makes a context of checked configurations. Every configs[i] may be NULL or invalid. May throw
+// std::bad_alloc.
+rope_status CreateContext(const char* function, const rope_config* const* configs, int32_t count,
+                          std::unique_ptr<rope_context>* out);
+
+}  // namespace rope
 
 #endif  // LIBROPE_SRC_CONTEXT_H_
