@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "call.h"
 #include "context.h"
 #include "cos_sin_format.h"
 #include "librope/rope.h"
@@ -35,11 +36,6 @@ struct FillPlan {
   PositionSource positions;
   RowTable rows;
   void* stream;
-};
-
-// How messages call the arguments: fields of rope_qk_args, or arguments of rope_apply_thd.
-struct Names {
-  const char *args, *positions, *q, *k;
 };
 
 // Checks `args` and fills `plan`. ROPE_OK with tensor_count 0: there is nothing to do.

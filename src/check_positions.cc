@@ -1,14 +1,10 @@
-#include "source.h"
+#include "check_positions.h"
 
 #include <algorithm>
 #include <cstddef>
 
-#include "cos_sin_format.h"
-#include "element.h"
-#include "overlap.h"
 #include "pointer.h"
 #include "status.h"
-#include "structs.h"
 
 namespace rope {
 namespace {
@@ -31,9 +27,8 @@ struct Arrays {
 rope_status Unused(const char* function, const char* name, const char* field, int32_t kind) {
   static constexpr const char* kKinds[] = {"OFFSET",  "SEQ_OFFSETS", "IDS_T",      "IDS_BT",
                                            "IDS_ABT", "IDS_BTA",     "IDS_STRIDED"};
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: %s%s is set, but ROPE_POSITIONS_%s does not use it", function, name, field,
-              kKinds[kind - ROPE_POSITIONS_OFFSET]);
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s is set, but ROPE_POSITIONS_%s does not use it",
+              function, name, field, kKinds[kind - ROPE_POSITIONS_OFFSET]);
 }
 
 rope_status CheckUnused(const char* function, const char* name, const rope_positions& p) {
@@ -45,7 +40,10 @@ rope_status CheckUnused(const char* function, const char* name, const rope_posit
     return Unused(function, name, p.offsets_i32 ? "offsets_i32" : "offsets_i64", p.kind);
   }
   if (!ids && (p.ids_i32 || p.ids_i64 || p.ids_f32)) {
-    return Unused(function, name, p.ids_i32 ? "ids_i32" : p.ids_i64 ? "ids_i64" : "ids_f32",
+    return Unused(function, name,
+                  p.ids_i32   ? "ids_i32"
+                  : p.ids_i64 ? "ids_i64"
+                              : "ids_f32",
                   p.kind);
   }
   if (p.kind != ROPE_POSITIONS_IDS_STRIDED &&
@@ -55,12 +53,12 @@ rope_status CheckUnused(const char* function, const char* name, const rope_posit
   return ROPE_OK;
 }
 
-rope_status CheckSequences(const char* function, const char* name, const rope_context& context,
-                           int64_t batch, int64_t tokens, const rope_positions& p) {
+rope_status CheckSequences(const Call& call, const char* name, const rope_positions& p) {
+  const auto& [function, context, batch, tokens] = call;
   if (p.cu_seqlens == nullptr) {
     if (p.sequences != 0) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: %ssequences (%d) must be 0 without cu_seqlens", function, name, p.sequences);
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %ssequences (%d) must be 0 without cu_seqlens",
+                  function, name, p.sequences);
     }
   } else {
     if (p.sequences < 1) {
@@ -69,9 +67,8 @@ rope_status CheckSequences(const char* function, const char* name, const rope_co
                   p.sequences);
     }
     if (batch != 1) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: %scu_seqlens needs batch 1, and batch is %lld", function, name,
-                  static_cast<long long>(batch));
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %scu_seqlens needs batch 1, and batch is %lld",
+                  function, name, static_cast<long long>(batch));
     }
     if (!IsAligned(p.cu_seqlens, 4)) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %scu_seqlens (%p) must be aligned to 4 bytes",
@@ -104,9 +101,9 @@ rope_status CheckSequences(const char* function, const char* name, const rope_co
   const int64_t sequences = p.cu_seqlens != nullptr ? p.sequences : batch;
   for (int64_t i = 0; p.freq_sets != nullptr && i < sequences; ++i) {
     if (p.freq_sets[i] < 0 || static_cast<size_t>(p.freq_sets[i]) >= context.sets.size()) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: %sfreq_sets[%lld] (%d) must be from 0 to %zu", function, name,
-                  static_cast<long long>(i), p.freq_sets[i], context.sets.size() - 1);
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sfreq_sets[%lld] (%d) must be from 0 to %zu",
+                  function, name, static_cast<long long>(i), p.freq_sets[i],
+                  context.sets.size() - 1);
     }
   }
   return ROPE_OK;
@@ -128,15 +125,14 @@ bool IdsFit(const PositionSource& s, int axes, int64_t batch, int64_t tokens) {
 
 }  // namespace
 
-rope_status ReadPositions(const char* function, const char* name, const rope_context& context,
-                          int64_t batch, int64_t tokens, const rope_positions& p,
+rope_status ReadPositions(const Call& call, const char* name, const rope_positions& p,
                           PositionSource* source) {
+  const auto& [function, context, batch, tokens] = call;
   if (p.kind < ROPE_POSITIONS_OFFSET || p.kind > ROPE_POSITIONS_IDS_STRIDED) {
-    return p.kind == 0 ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %skind (0) is required", function,
-                              name)
-                       : Fail(ROPE_ERROR_UNSUPPORTED,
-                              "%s: %skind (%d) is not known to this version", function, name,
-                              p.kind);
+    return p.kind == 0
+               ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %skind (0) is required", function, name)
+               : Fail(ROPE_ERROR_UNSUPPORTED, "%s: %skind (%d) is not known to this version",
+                      function, name, p.kind);
   }
   if (p.reserved_ptr != nullptr || (p.reserved[0] | p.reserved[1] | p.reserved[2]) != 0) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %sreserved and reserved_ptr must be 0 in this version",
@@ -145,7 +141,7 @@ rope_status ReadPositions(const char* function, const char* name, const rope_con
   if (rope_status s = CheckUnused(function, name, p)) return s;
   if (p.cu_seqlens != nullptr || p.freq_sets != nullptr || p.sequences != 0 ||
       context.sets.size() > 1) {
-    if (rope_status s = CheckSequences(function, name, context, batch, tokens, p)) return s;
+    if (rope_status s = CheckSequences(call, name, p)) return s;
   }
   *source = PositionSource{};
   source->offset = p.offset;
@@ -165,8 +161,8 @@ rope_status ReadPositions(const char* function, const char* name, const rope_con
     arrays.Add(p.ids_f32, PositionSource::kFloat);
   }
   if (arrays.given != 1) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s: %d arrays are set, and exactly 1 is required",
-                function, name,
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s%s: %d arrays are set, and exactly 1 is required", function, name,
                 per_sequence ? "offsets_i32, offsets_i64" : "ids_i32, ids_i64, ids_f32",
                 arrays.given);
   }
@@ -178,9 +174,7 @@ rope_status ReadPositions(const char* function, const char* name, const rope_con
   source->data = arrays.data;
   source->per_sequence = per_sequence;
   switch (p.kind) {
-    case ROPE_POSITIONS_IDS_T:
-      source->stride_token = 1;
-      break;
+    case ROPE_POSITIONS_IDS_T: source->stride_token = 1; break;
     case ROPE_POSITIONS_IDS_BT:
       source->stride_batch = tokens;
       source->stride_token = 1;
@@ -210,26 +204,29 @@ rope_status ReadPositions(const char* function, const char* name, const rope_con
       source->stride_batch = p.stride_batch;
       source->stride_token = p.stride_token;
       break;
-    default:
-      break;
+    default: break;
   }
   if (!per_sequence && tokens > 0 && !IdsFit(*source, context.axes, batch, tokens)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sids: strides and sizes reach beyond the "
-                "address space", function, name);
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %sids: strides and sizes reach beyond the "
+                "address space",
+                function, name);
   }
   return ROPE_OK;
 }
 
-rope_status CheckValidity(const char* function, const char* name, const rope_context& context,
-                          int64_t batch, int64_t tokens, const PositionSource& source) {
+rope_status CheckValidity(const Call& call, const char* name, const PositionSource& source) {
+  const rope_context& context = call.context;
+  const int64_t batch = call.batch, tokens = call.tokens;
   if (context.valid_below == INT64_MAX) return ROPE_OK;  // as for most scalings
   const auto fail = [&](int64_t position, int64_t token, int64_t batch_row, int64_t valid_below) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s: position %lld of token %lld in batch row %lld must be below %lld, because "
-                "in a sequence of %lld tokens the scaling has other frequencies than for config->seq_len",
-                function, name, static_cast<long long>(position), static_cast<long long>(token),
-                static_cast<long long>(batch_row), static_cast<long long>(valid_below - 1),
-                static_cast<long long>(valid_below));
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: %s: position %lld of token %lld in batch row %lld must be below %lld, because "
+        "in a sequence of %lld tokens the scaling has other frequencies than for config->seq_len",
+        call.function, name, static_cast<long long>(position), static_cast<long long>(token),
+        static_cast<long long>(batch_row), static_cast<long long>(valid_below - 1),
+        static_cast<long long>(valid_below));
   };
   const auto valid_below_of = [&](int64_t sequence) {
     return context.SetOf(source, sequence).valid_below;
@@ -238,10 +235,10 @@ rope_status CheckValidity(const char* function, const char* name, const rope_con
   if (!context.backend->host_memory) {
     const bool known = source.type == PositionSource::kNone && source.cu_seqlens == nullptr &&
                        source.freq_sets == nullptr;
-    const int64_t last =
-        static_cast<int64_t>(static_cast<uint64_t>(source.offset) + static_cast<uint64_t>(tokens - 1));
+    const int64_t last = static_cast<int64_t>(static_cast<uint64_t>(source.offset) +
+                                              static_cast<uint64_t>(tokens - 1));
     return known && last >= context.valid_below - 1 ? fail(last, tokens - 1, 0, context.valid_below)
-                                                : ROPE_OK;
+                                                    : ROPE_OK;
   }
   if (source.type == PositionSource::kNone || source.per_sequence) {
     // Positions count up, so the first that is too large follows from where the sequence begins.
@@ -280,98 +277,6 @@ rope_status CheckValidity(const char* function, const char* name, const rope_con
         }
         if (position >= valid_below - 1) return fail(position, t, b, valid_below);
       }
-    }
-  }
-  return ROPE_OK;
-}
-
-rope_status ReadRows(const char* function, const char* name, const rope_context& context,
-                     int64_t batch, int64_t tokens, const rope_cos_sin* given, RowUse use,
-                     RowTable* table) {
-  if (given == nullptr) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function, name);
-  }
-  rope_cos_sin extended;
-  const rope_cos_sin* rows = given;
-  if (given->struct_size != sizeof(rope_cos_sin)) {
-    if (rope_status s = CopyStruct(function, name, given, &extended)) return s;
-    rows = &extended;
-  }
-  if (rows->format == 0 || rows->dtype == 0) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s (0) is required", function, name,
-                rows->format == 0 ? "format" : "dtype");
-  }
-  if (!IsFormat(rows->format)) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->format (%d) is not known to this version", function,
-                name, rows->format);
-  }
-  const CosSinFormat& format = kCosSinFormats[rows->format];
-  if (use == RowUse::kRead && !format.is_read) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s->format (%d) is an output format and cannot be read", function, name,
-                rows->format);
-  }
-  if (rows->dtype < 0 || rows->dtype > ROPE_BF16) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->dtype (%d) is not known to this version", function,
-                name, rows->dtype);
-  }
-  if (format.is_angles() && rows->dtype != ROPE_F32) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->dtype (%d) must be ROPE_F32 (1) for angles",
-                function, name, rows->dtype);
-  }
-  if (rows->pairs != context.pairs) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s->pairs (%d) must be the context's number of pairs (%d)", function, name,
-                rows->pairs, context.pairs);
-  }
-  const bool shared = use == RowUse::kRead && rows->batch == 1;
-  if (rows->batch != batch && !shared) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->batch (%lld) must be the call's batch (%lld)%s",
-                function, name, static_cast<long long>(rows->batch), static_cast<long long>(batch),
-                use == RowUse::kRead ? " or 1" : "");
-  }
-  const bool two_tensors = format.tensors == 2;
-  if (rows->data == nullptr || two_tensors != (rows->sin != nullptr)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s", function, name,
-                rows->data == nullptr ? "data (NULL) must not be NULL"
-                : two_tensors         ? "sin (NULL) is required by a format with two tensors"
-                                      : "sin must be NULL in a format with one tensor");
-  }
-  const auto size = static_cast<size_t>(ElementSize(rows->dtype));
-  if (!IsAligned(rows->data, size) || !IsAligned(rows->sin, size)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s must be aligned to its element (%zu bytes)",
-                function, name, IsAligned(rows->data, size) ? "sin" : "data", size);
-  }
-  const int64_t width = format.Width(context.pairs);
-  if (rows->stride_token != 0 && rows->stride_token < width) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s->stride_token (%lld) must be 0 or at least the row's width (%lld)", function,
-                name, static_cast<long long>(rows->stride_token), static_cast<long long>(width));
-  }
-  const int64_t stride = rows->stride_token != 0 ? rows->stride_token : width;
-  int64_t rows_of_batch = 0, all = 0;
-  const uintptr_t last = std::max(reinterpret_cast<uintptr_t>(rows->data),
-                                  reinterpret_cast<uintptr_t>(rows->sin));
-  if (__builtin_mul_overflow(stride, tokens, &rows_of_batch) ||
-      __builtin_mul_overflow(rows_of_batch, batch, &all) || all > INT64_MAX / 8 ||
-      static_cast<uint64_t>(all) * size > UINTPTR_MAX - last) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s: stride_token, tokens and batch reach beyond the address space", function,
-                name);
-  }
-  *table = {format, rows->dtype, shared ? 0 : rows_of_batch, stride, rows->data, rows->sin};
-  if (use == RowUse::kWrite && two_tensors) {
-    const auto bytes = static_cast<int64_t>(size);
-    Footprint cos = {reinterpret_cast<uintptr_t>(rows->data),
-                     {batch, tokens, 1},
-                     {rows_of_batch * bytes, stride * bytes, 0},
-                     width * bytes};
-    Footprint sin = cos;
-    sin.base = reinterpret_cast<uintptr_t>(rows->sin);
-    if (!AreDisjoint(cos, sin)) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: %s->sin (%p) overlaps data (%p): the rows of the two must be disjoint",
-                  function, name, rows->sin, rows->data);
     }
   }
   return ROPE_OK;
