@@ -13,29 +13,23 @@
 
 namespace rope {
 
-// rope_apply_qk.
-struct Plan {
+// rope_cos_sin_fill, and what both have.
+struct FillPlan {
   const char* function;  // public name, for messages
   const rope_context* context;
-  rope_operation operation;
   int64_t batch, tokens;
-  int32_t tensor_count;
-  Tensor tensors[2];
-  bool has_rows;  // rows instead of positions
-  RowTable rows;
   PositionSource positions;
-  const rope_runner* runner;
+  RowTable rows;  // written; in a Plan with has_rows: read instead of positions
   void* stream;
 };
 
-// rope_cos_sin_fill.
-struct FillPlan {
-  const char* function;
-  const rope_context* context;
-  int64_t batch, tokens;
-  PositionSource positions;
-  RowTable rows;
-  void* stream;
+// rope_apply_qk.
+struct Plan : FillPlan {
+  rope_operation operation;
+  bool has_rows;
+  int32_t tensor_count;
+  Tensor tensors[2];
+  const rope_runner* runner;
 };
 
 // Checks `args` and fills `plan`. ROPE_OK with tensor_count 0: there is nothing to do.
