@@ -181,7 +181,7 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: positions (%p) must be aligned to %zu bytes",
                   kFunction, static_cast<const void*>(positions), alignof(int64_t));
     }
-    if (dtype < ROPE_F32 || dtype > ROPE_BF16) {
+    if (!IsDtype(dtype)) {
       return dtype == 0
                  ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: dtype (0) is required", kFunction)
                  : Fail(ROPE_ERROR_UNSUPPORTED, "%s: dtype (%d) is not known to this version",

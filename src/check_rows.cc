@@ -37,7 +37,7 @@ rope_status ReadRows(const Call& call, const char* name, const rope_cos_sin* giv
                 "%s: %s->format (%d) is an output format and cannot be read", function, name,
                 rows->format);
   }
-  if (rows->dtype < 0 || rows->dtype > ROPE_BF16) {
+  if (!IsDtype(rows->dtype)) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->dtype (%d) is not known to this version", function,
                 name, rows->dtype);
   }

@@ -108,7 +108,7 @@ rope_status Describe(const Call& call, const char* name, const rope_tensor& t, H
                 "%s: %s.data (NULL) must not be NULL in a tensor with other fields set",
                 call.function, name);
   }
-  if (t.dtype < 1 || t.dtype > ROPE_BF16) return Unknown(call, name, "dtype", t.dtype);
+  if (!IsDtype(t.dtype)) return Unknown(call, name, "dtype", t.dtype);
   if (t.layout < 1 || t.layout > ROPE_LAYOUT_STRIDED)
     return Unknown(call, name, "layout", t.layout);
   if (t.heads < 1) {

@@ -6,6 +6,7 @@
 
 #include "backend.h"
 #include "decimal.h"
+#include "element.h"
 #include "limits.h"
 #include "pairing.h"
 #include "pointer.h"
@@ -279,7 +280,7 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
   if (rope_status s = CheckEnum(function, "rounding", c.rounding, false, ROPE_ROUNDING_COS_SIN)) {
     return s;
   }
-  if (rope_status s = CheckEnum(function, "inv_freq_dtype", c.inv_freq_dtype, false, ROPE_BF16)) {
+  if (rope_status s = CheckEnum(function, "inv_freq_dtype", c.inv_freq_dtype, false, kDtypes)) {
     return s;
   }
   if (c.angle == ROPE_ANGLE_GGML) {

@@ -13,6 +13,10 @@
 
 namespace rope {
 
+inline constexpr int kDtypes = 3;
+constexpr bool IsDtype(rope_dtype dtype) { return dtype >= ROPE_F32 && dtype <= kDtypes; }
+static_assert(ROPE_F32 == 1 && ROPE_BF16 == kDtypes);
+
 ROPE_HD int ElementSize(rope_dtype dtype) { return dtype == ROPE_F32 ? 4 : 2; }
 
 ROPE_HD uint32_t FloatBits(float value) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "context.h"
+#include "element.h"
 #include "limits.h"
 #include "pairing.h"
 #include "tensor.h"
@@ -68,7 +69,7 @@ struct Kernels {
     void (*rotate)(const Block& block);
     void (*rotate_streaming)(const Block& block);  // non-temporal stores; out is vector-aligned
   };
-  Rotation rotations[3][kChannelOrders][2];  // [dtype - 1][channel order][eager]
+  Rotation rotations[kDtypes][kChannelOrders][2];  // [dtype - 1][channel order][eager]
   // Brings a natural row of all segments into the order of such a kernel.
   void (*order_row)(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
                     float* sin, const float* natural_cos, const float* natural_sin);

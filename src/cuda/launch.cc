@@ -193,7 +193,7 @@ int32_t PairsPerLane(Form form, int32_t element_bytes) {
 }
 
 // Whether every vector of `pairs` elements, rotated or copied, is aligned to its size.
-bool IsAligned(const Plan& plan, const Tensor& t, int32_t pairs) {
+bool AreVectorsAligned(const Plan& plan, const Tensor& t, int32_t pairs) {
   const rope_context& context = *plan.context;
   const int64_t size = ElementSize(t.dtype);
   int64_t offsets = reinterpret_cast<intptr_t>(t.in + t.in_span) |
@@ -219,7 +219,8 @@ Form ChooseForm(const Plan& plan, const Tensor* tensors, int32_t count, ChannelO
   for (const Form form : {kWide[order], kNarrow[order]}) {
     const int32_t pairs = PairsPerLane(form, ElementSize(tensors[0].dtype));
     bool aligned = true;
-    for (int32_t n = 0; n < count; ++n) aligned = aligned && IsAligned(plan, tensors[n], pairs);
+    for (int32_t n = 0; n < count; ++n)
+      aligned = aligned && AreVectorsAligned(plan, tensors[n], pairs);
     if (aligned) return form;
   }
   return kSingle;

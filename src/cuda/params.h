@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "element.h"
 #include "limits.h"
 #include "operation.h"
 #include "plan.h"
@@ -117,7 +118,7 @@ struct Variant {
   Form form;
   bool eager;
 };
-inline constexpr int kVariants = 3 * kForms * 2;
+inline constexpr int kVariants = kDtypes * kForms * 2;
 ROPE_HD constexpr int IndexOf(const Variant& v) {
   return ((v.dtype - 1) * kForms + v.form) * 2 + (v.eager ? 1 : 0);
 }
