@@ -20,6 +20,15 @@ namespace rope::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// The vectors that rows are made and heads are rotated in, and a smaller one.
+using FullTag = HWY_CAPPED(float, kMaxLanes);
+using QuarterTag = HWY_CAPPED(float, 4);
+
+template <class D>
+int LanesOf(D d) {
+  return static_cast<int>(hn::Lanes(d));
+}
+
 template <class D>
 using Bits = hn::Vec<hn::RebindToUnsigned<D>>;
 

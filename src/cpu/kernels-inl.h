@@ -14,17 +14,9 @@ namespace rope::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of a head, and the smaller ones that finish its tail: no masks, so nothing outside the
-// span is touched.
-using FullTag = HWY_CAPPED(float, kMaxLanes);
-using QuarterTag = HWY_CAPPED(float, 4);
+// The smaller vectors that finish a head's tail: no masks, so nothing outside the span is touched.
 using PairTag = HWY_CAPPED(float, 2);
 using OneTag = HWY_CAPPED(float, 1);
-
-template <class D>
-int LanesOf(D d) {
-  return static_cast<int>(hn::Lanes(d));
-}
 
 // GCC repeats a load as the memory operand of each use, and the load ports are the limit.
 template <class V>
@@ -163,48 +155,6 @@ HWY_NOINLINE void Tail(const Head<typename Shape::Element>& h, const float* cos,
   i = Steps<Shape, false>(typename Shape::SmallestTag(), h, cos, sin, i);
   if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
     Steps<Natural<BF16, kHalves, Shape::kEagerRounding>, false>(OneTag(), h, cos, sin, i);
-  }
-}
-
-template <class D>
-HWY_INLINE int OrderEvenOdd(D d, const float* natural, float* ordered, int pairs, int i) {
-  const int n = LanesOf(d);
-  for (; i + 2 * n <= pairs; i += 2 * n) {
-    hn::Vec<D> even, odd;
-    hn::LoadInterleaved2(d, natural + i, even, odd);
-    hn::StoreU(even, d, ordered + i);
-    hn::StoreU(odd, d, ordered + i + n);
-  }
-  return i;
-}
-
-void OrderRow(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
-              float* sin, const float* natural_cos, const float* natural_sin) {
-  for (int32_t s = 0; s < segment_count; ++s) {
-    const int first = segments[s].first_pair, pairs = segments[s].pairs;
-    if (order == RowOrder::kPerChannel) {
-      for (int i = first; i < first + pairs; ++i) {
-        cos[2 * i] = cos[2 * i + 1] = natural_cos[i];
-        sin[2 * i] = -natural_sin[i];
-        sin[2 * i + 1] = natural_sin[i];
-      }
-      continue;
-    }
-    const float* const from[2] = {natural_cos + first, natural_sin + first};
-    float* const to[2] = {cos + first, sin + first};
-    for (int half = 0; half < 2; ++half) {
-      int i = OrderEvenOdd(FullTag(), from[half], to[half], pairs, 0);
-      i = OrderEvenOdd(QuarterTag(), from[half], to[half], pairs, i);
-      for (; i < pairs; ++i) to[half][i] = from[half][i];
-    }
-  }
-}
-
-void RoundRow(rope_dtype dtype, float* values, int32_t count) {
-  const FullTag d;
-  for (int i = 0; i < count; i += LanesOf(d)) {
-    const auto value = hn::LoadU(d, values + i);
-    hn::StoreU(dtype == ROPE_BF16 ? BF16::Round(d, value) : F16::Round(d, value), d, values + i);
   }
 }
 

@@ -22,48 +22,16 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "cpu/rows-inl.h"
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET == HWY_SCALAR
+#include "cpu/scalar-inl.h"
+#else
 #include "cpu/kernels-inl.h"
+#include "cpu/rows-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
 namespace HWY_NAMESPACE {
-
-#if HWY_TARGET == HWY_SCALAR
-
-template <rope_dtype kDtype, ChannelOrder kOrder, bool kEager>
-void RotateBlock(const Block& b) {
-  for (int32_t t = 0; t < b.tokens; ++t) {
-    const float *cos = b.cos + t * b.row_stride, *sin = b.sin + t * b.row_stride;
-    for (int32_t h = 0; h < b.heads; ++h) {
-      RotateHeadScalar(kDtype, kOrder, kEager, b.segments, b.segment_count,
-                       b.in + HeadOffset(b.in_strides, 0, t, h),
-                       b.out + HeadOffset(b.out_strides, 0, t, h), {cos, sin, cos, sin});
-    }
-  }
-}
-
-template <rope_dtype kDtype, ChannelOrder kOrder>
-void FillOrder(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
-  rotations[kOrder][0] = {RowOrder::kNatural, &RotateBlock<kDtype, kOrder, false>, nullptr};
-  rotations[kOrder][1] = {RowOrder::kNatural, &RotateBlock<kDtype, kOrder, true>, nullptr};
-}
-
-template <rope_dtype kDtype>
-void FillRotations(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
-  FillOrder<kDtype, kHalves>(rotations);
-  FillOrder<kDtype, kInterleaved>(rotations);
-  FillOrder<kDtype, kInterleavedToHalves>(rotations);
-  FillOrder<kDtype, kHalvesToInterleaved>(rotations);
-}
-
-void RoundRow(rope_dtype dtype, float* values, int32_t count) {
-  for (int i = 0; i < count; ++i) values[i] = RoundTo(dtype, values[i]);
-}
-
-#endif
 
 Kernels MakeKernels() {
   Kernels kernels{};
@@ -74,15 +42,12 @@ Kernels MakeKernels() {
   kernels.phase_row_per_pair = &PhaseRowPerPair;
   kernels.round_row = &RoundRow;
 #if HWY_TARGET == HWY_SCALAR
-  kernels.fused = true;  // std::fma
-  FillRotations<ROPE_F32>(kernels.rotations[ROPE_F32 - 1]);
-  FillRotations<ROPE_F16>(kernels.rotations[ROPE_F16 - 1]);
-  FillRotations<ROPE_BF16>(kernels.rotations[ROPE_BF16 - 1]);
+  kernels.fused = true;  // std::fma; its rotations take natural rows
 #else
   kernels.fused = HWY_NATIVE_FMA != 0;
   kernels.order_row = &OrderRow;
-  FillRotations(kernels);
 #endif
+  FillRotations(kernels);
   return kernels;
 }
 

@@ -1,5 +1,5 @@
-// Rows of cos and sin, one vector of pairs at a time: the operations of sincos.h in the same order.
-// Included once per target.
+// Rows of cos and sin, one vector of pairs at a time: made by the operations of sincos.h in the
+// same order, rounded, and brought into the order of a kernel. Included once per target.
 #if defined(LIBROPE_SRC_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBROPE_SRC_CPU_ROWS_INL_H_
 #undef LIBROPE_SRC_CPU_ROWS_INL_H_
@@ -7,47 +7,14 @@
 #define LIBROPE_SRC_CPU_ROWS_INL_H_
 #endif
 
+#include "cpu/elements-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows and tables are padded to kMaxLanes, so rows are made in whole vectors.
-using RowTag = HWY_CAPPED(float, kMaxLanes);
-
-#if HWY_TARGET == HWY_SCALAR
-// One lane and no fused multiply-add: the scalar reference itself.
-
-inline void StoreScaled(CosSin value, const Row& row, int i) {
-  row.cos[i] = value.cos * row.cos_scale;
-  row.sin[i] = value.sin * row.sin_scale;
-}
-
-void AngleRow(const FrequencySet& set, float position, const Row& row) {
-  for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfAngle(AngleOf(position, set.inv_freq_f32[i])), row, i);
-  }
-}
-
-void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row& row) {
-  for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfAngle(AngleOf(positions[i], set.inv_freq_f32[i])), row, i);
-  }
-}
-
-void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
-  for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfPosition(set.TurnsOf(i).fraction, position), row, i);
-  }
-}
-
-void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Row& row) {
-  for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfPosition(set.TurnsOf(i).fraction, positions[i]), row, i);
-  }
-}
-
-#else  // vectors
 
 template <class D, class V = hn::Vec<D>, class VU = hn::Vec<hn::RebindToUnsigned<D>>>
 HWY_INLINE void CosSinOfQuarters(D d, VU quadrant, V u, V& cos, V& sin) {
@@ -127,11 +94,11 @@ void AngleRow(const FrequencySet& set, float position, const Row& row) {
     LargeAngles(set, &position, false, row);
     return;
   }
-  const RowTag d;
+  const FullTag d;
   const auto p = hn::Set(d, position);
   const int n = static_cast<int>(hn::Lanes(d));
   for (int i = 0; i < row.pairs; i += n) {
-    hn::Vec<RowTag> cos, sin;
+    hn::Vec<FullTag> cos, sin;
     CosSinOfAngle(d, hn::Mul(p, hn::LoadU(d, set.inv_freq_f32.data() + i)), cos, sin);
     StoreScaled(d, cos, sin, row, i);
   }
@@ -147,10 +114,10 @@ void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row&
     LargeAngles(set, positions, true, row);
     return;
   }
-  const RowTag d;
+  const FullTag d;
   const int n = static_cast<int>(hn::Lanes(d));
   for (int i = 0; i < row.pairs; i += n) {
-    hn::Vec<RowTag> cos, sin;
+    hn::Vec<FullTag> cos, sin;
     const auto angle = hn::Mul(hn::LoadU(d, positions + i),
                                hn::LoadU(d, set.inv_freq_f32.data() + i));
     CosSinOfAngle(d, angle, cos, sin);
@@ -183,8 +150,8 @@ HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low,
 }
 
 void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
-  const RowTag d;
-  const hn::RebindToUnsigned<RowTag> du;
+  const FullTag d;
+  const hn::RebindToUnsigned<FullTag> du;
   const uint64_t size = position < 0 ? 0 - static_cast<uint64_t>(position)
                                      : static_cast<uint64_t>(position);
   const auto high = hn::Set(du, static_cast<uint32_t>(size >> 32));
@@ -193,7 +160,7 @@ void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
   if (position < 0) signed_row.sin_scale = -row.sin_scale;
   const int n = static_cast<int>(hn::Lanes(d));
   for (int i = 0; i < row.pairs; i += n) {
-    hn::Vec<RowTag> cos, sin;
+    hn::Vec<FullTag> cos, sin;
     CosSinOfPhase(d, hn::LoadU(du, set.turns_high.data() + i),
                   hn::LoadU(du, set.turns_low.data() + i), high, low, cos, sin);
     StoreScaled(d, cos, sin, signed_row, i);
@@ -201,8 +168,8 @@ void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
 }
 
 void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Row& row) {
-  const RowTag d;
-  const hn::RebindToUnsigned<RowTag> du;
+  const FullTag d;
+  const hn::RebindToUnsigned<FullTag> du;
   const int n = static_cast<int>(hn::Lanes(d));
   HWY_ALIGN uint32_t high[kMaxLanes], low[kMaxLanes], sign[kMaxLanes];
   for (int i = 0; i < row.pairs; i += n) {
@@ -214,7 +181,7 @@ void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Ro
       low[lane] = static_cast<uint32_t>(size);
       sign[lane] = position < 0 ? 0x80000000u : 0u;
     }
-    hn::Vec<RowTag> cos, sin;
+    hn::Vec<FullTag> cos, sin;
     CosSinOfPhase(d, hn::LoadU(du, set.turns_high.data() + i),
                   hn::LoadU(du, set.turns_low.data() + i), hn::Load(du, high), hn::Load(du, low),
                   cos, sin);
@@ -222,7 +189,47 @@ void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Ro
   }
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
+template <class D>
+HWY_INLINE int OrderEvenOdd(D d, const float* natural, float* ordered, int pairs, int i) {
+  const int n = LanesOf(d);
+  for (; i + 2 * n <= pairs; i += 2 * n) {
+    hn::Vec<D> even, odd;
+    hn::LoadInterleaved2(d, natural + i, even, odd);
+    hn::StoreU(even, d, ordered + i);
+    hn::StoreU(odd, d, ordered + i + n);
+  }
+  return i;
+}
+
+void OrderRow(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
+              float* sin, const float* natural_cos, const float* natural_sin) {
+  for (int32_t s = 0; s < segment_count; ++s) {
+    const int first = segments[s].first_pair, pairs = segments[s].pairs;
+    if (order == RowOrder::kPerChannel) {
+      for (int i = first; i < first + pairs; ++i) {
+        cos[2 * i] = cos[2 * i + 1] = natural_cos[i];
+        sin[2 * i] = -natural_sin[i];
+        sin[2 * i + 1] = natural_sin[i];
+      }
+      continue;
+    }
+    const float* const from[2] = {natural_cos + first, natural_sin + first};
+    float* const to[2] = {cos + first, sin + first};
+    for (int half = 0; half < 2; ++half) {
+      int i = OrderEvenOdd(FullTag(), from[half], to[half], pairs, 0);
+      i = OrderEvenOdd(QuarterTag(), from[half], to[half], pairs, i);
+      for (; i < pairs; ++i) to[half][i] = from[half][i];
+    }
+  }
+}
+
+void RoundRow(rope_dtype dtype, float* values, int32_t count) {
+  const FullTag d;
+  for (int i = 0; i < count; i += LanesOf(d)) {
+    const auto value = hn::LoadU(d, values + i);
+    hn::StoreU(dtype == ROPE_BF16 ? BF16::Round(d, value) : F16::Round(d, value), d, values + i);
+  }
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace rope::cpu

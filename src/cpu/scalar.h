@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "cpu/kernels.h"
+#include "element.h"
 #include "limits.h"
 #include "pairing.h"
 #include "rotate.h"
