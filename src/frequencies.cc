@@ -14,6 +14,7 @@
 #include "decimal.h"
 #include "element.h"
 #include "limits.h"
+#include "precise.h"
 #include "status.h"
 
 namespace rope {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "config.h"
-#include "precise.h"
 #include "turns.h"
 
 namespace rope {

@@ -8,7 +8,6 @@
 #include "host_device.h"
 #include "librope/rope.h"
 #include "sincos.h"
-#include "strict_math.h"
 
 namespace rope {
 

@@ -6,10 +6,10 @@
 
 #include <cstdint>
 
+#include "cos_sin_format.h"
 #include "element.h"
 #include "limits.h"
 #include "operation.h"
-#include "plan.h"
 #include "tensor.h"
 #include "token_position.h"
 #include "turns.h"
