@@ -84,6 +84,27 @@ there:
   one by one in transformers; `rope_run` has one interval (1 prompt). A program that has such
   videos writes their ids itself.
 
+## When a key is refused
+
+`rope_model_create` marks what it looks up. Whatever else speaks of RoPE (rope, rotary, theta, nope,
+yarn, ntk, alibi ..) must have a value that is known to change nothing, or the text is refused:
+
+    rope_scaling.attn_factor (0.8782488562869419) may change the rotation and was not used, as this kind of
+    model does not read it or another key says something else; the nearest key is attention_factor:
+    remove it if it has no effect
+
+- The key is a misspelling, or another program's word: write the one that transformers reads.
+- Two places differ (`rope_theta` beside and inside the dictionary, `rope_scaling` and
+  `rope_parameters`, `type` and `rope_type`): remove the one that is wrong. transformers 5 takes the
+  dictionary, `rope_scaling` and `rope_type`; other programs take the others. Files that went through
+  transformers 4 and 5 may hold a stale `rope_theta` of 10000 at the top.
+- The model's own code ignores the key (`partial_rotary_factor` in a Llama): decide what the weights
+  were trained with. If they were trained by that code, remove the key.
+- The key is new, or of a model that this version does not know: its RoPE is not offered yet. A
+  `rope_config` can still be filled in by hand, with `inv_freq` if need be.
+
+The keys that are known to change nothing stand in one table, `kHarmless` of `unread.cc`.
+
 ## What is not covered
 
 - Parts beside the language model, for which `rope_model_layer_type_name` has no name: text
