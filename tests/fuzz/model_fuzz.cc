@@ -11,9 +11,21 @@
 #include <initializer_list>
 #include <memory>
 
+#include "backend.h"
 #include "config.h"
 #include "frequencies.h"
 #include "librope/rope.h"
+
+namespace rope {
+
+// The only part of a device that configurations ask for is whether it is there.
+const Backend* FindBackend(rope_device) {
+  static constexpr Backend kCpu = {0,     "CPU", true,    false,   true,
+                                   false, true,  nullptr, nullptr, nullptr};
+  return &kCpu;
+}
+
+}  // namespace rope
 
 namespace {
 
