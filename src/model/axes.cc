@@ -2,10 +2,10 @@
 
 #include <string>
 
+#include "limits.h"
+
 namespace rope::model {
 namespace {
-
-constexpr int kMaxPairs = 512;
 
 // ERNIE 4.5 VL lists its sections as h, w, t, alternates h and w pair by pair, and ends with t.
 // Ids are in the usual order t, h, w.

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <string>
 
+#include "limits.h"
+
 namespace rope::model {
 namespace {
-
-constexpr int64_t kMaxWidth = 1 << 20;
-constexpr int64_t kMaxHeadDim = 1024;
 
 // hidden_size / num_attention_heads, in the words of all families.
 int64_t Quotient(const Dict& text, int64_t times) {

@@ -67,6 +67,10 @@ Value ParseJson(std::string_view text);
 // Whether two values say the same: 1 and 1.0 do.
 bool Same(const Value& a, const Value& b);
 
+// Bounds of what a text may give: of a hidden state, of a length in tokens.
+inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
+inline constexpr int64_t kMaxLength = int64_t{1} << 40;
+
 // "$.path" (value) must <rule>.
 [[noreturn]] void RejectValue(const std::string& path, const Value& value, const std::string& rule);
 

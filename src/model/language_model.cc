@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "limits.h"
 #include "model/families.h"
 #include "model/head.h"
 #include "model/layers.h"
@@ -174,7 +175,7 @@ class LanguageModel {
       Reject(ROPE_ERROR_UNSUPPORTED, "%s (true) must be false beside a rope_type",
              text_.Path("use_dynamic_ntk").c_str());
     }
-    const auto length = text_.Integer("seq_length", 1, int64_t{1} << 40);
+    const auto length = text_.Integer("seq_length", 1, kMaxLength);
     if (!length) text_.RejectMissing("seq_length", "use_dynamic_ntk is true, or absent");
     config->scaling = ROPE_SCALING_DYNAMIC_STEPS;
     config->factor = 2;
@@ -197,7 +198,7 @@ class LanguageModel {
     }
     if (const auto base = rotary.Positive("base")) config->theta = *base;
     if (*type == "origin") return;
-    const auto length = text_.Integer("max_position_embeddings", 1, int64_t{1} << 40);
+    const auto length = text_.Integer("max_position_embeddings", 1, kMaxLength);
     if (!length) text_.RejectMissing("max_position_embeddings", "rotary.type is \"dynamic\"");
     config->scaling = ROPE_SCALING_DYNAMIC;
     config->factor = rotary.Positive("scaling_factor").value_or(1);
@@ -444,7 +445,7 @@ class LanguageModel {
     const bool trailing = rule == Indexer::kTrailing;
     const bool interleaved =
         rule == Indexer::kByKey && text_.Bool("indexer_rope_interleave").value_or(true);
-    const auto width = text_.Integer("index_head_dim", 2, 1024);
+    const auto width = text_.Integer("index_head_dim", 2, kMaxHeadDim);
     if (!width) return;
     LayerType type = Begin("indexer");
     rope_config& config = type.config;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "limits.h"
 #include "model/layers.h"
 #include "model/scaling.h"
 #include "model/typo.h"
@@ -73,7 +74,7 @@ void AddBareDictionary(const Dict& root, ParsedModel* out) {
     source.dict = dict;
     source.default_theta = 0;
     source.latent = true;  // what mscale_all_dim means is left to the caller, like the head
-    const auto head_dim = dict.Integer("head_dim", 2, 1024);
+    const auto head_dim = dict.Integer("head_dim", 2, kMaxHeadDim);
     type.config.head_dim = static_cast<int32_t>(head_dim.value_or(0));
     FillRope(source, &type);
     RejectUnreadOfRope(dict, false);

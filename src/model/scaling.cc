@@ -3,15 +3,13 @@
 #include <cmath>
 #include <string>
 
-#include "config.h"
+#include "limits.h"
 #include "model/axes.h"
 #include "model/typo.h"
+#include "scaling_rules.h"
 
 namespace rope::model {
 namespace {
-
-constexpr int64_t kMaxLength = int64_t{1} << 40;
-constexpr int64_t kMaxHeadDim = 1024;
 
 struct TypeName {
   std::string_view name;
@@ -182,7 +180,7 @@ std::optional<double> GivenPartial(const RopeSource& source, std::string* path) 
 
 // Keys that a class does not read, but that say what it does anyway.
 void ReadInertSpan(const RopeSource& source, const rope_config& config) {
-  const int rotated = config.rotary_dim != 0 ? config.rotary_dim : config.head_dim;
+  const int rotated = SpanOf(config);
   const double share = static_cast<double>(rotated) / config.head_dim;
   ReadRepeated(source.dict, kPartials, share);
   ReadRepeated(source.text, kPartials, share);
@@ -268,9 +266,9 @@ void FillFactorList(const RopeSource& source, const char* key, int pairs,
     Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have one for each of %d pairs",
            source.dict.Path(key).c_str(), list->size(), pairs);
   }
-  if (list->empty() || list->size() > kMaxHeadDim / 2) {
+  if (list->empty() || list->size() > kMaxPairs) {
     Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have from 1 to %lld",
-           source.dict.Path(key).c_str(), list->size(), static_cast<long long>(kMaxHeadDim / 2));
+           source.dict.Path(key).c_str(), list->size(), static_cast<long long>(kMaxPairs));
   }
   for (size_t i = 0; i < list->size(); ++i) {
     out->push_back(ToPositive(source.dict.Path(key) + "[" + std::to_string(i) + "]", (*list)[i]));
@@ -279,7 +277,7 @@ void FillFactorList(const RopeSource& source, const char* key, int pairs,
 
 void FillLongrope(const RopeSource& source, LayerType* type) {
   rope_config& config = type->config;
-  const int span = config.rotary_dim != 0 ? config.rotary_dim : config.head_dim;
+  const int span = SpanOf(config);
   FillFactorList(source, "short_factor", span / 2, &type->short_factor);
   FillFactorList(source, "long_factor", span / 2, &type->long_factor);
   if (type->short_factor.size() != type->long_factor.size()) {
@@ -362,8 +360,8 @@ void FillYarn(const RopeSource& source, LayerType* type) {
     *field = dict.Number(key).value_or(0);  // 0 means unset, too
     if (*field < 0) RejectValue(dict.Path(key), *dict.Find(key), "not be negative");
   }
-  const double fast = config->beta_fast != 0 ? config->beta_fast : kYarnBetaFast;
-  const double slow = config->beta_slow != 0 ? config->beta_slow : kYarnBetaSlow;
+  const double fast = BetaFastOf(*config);
+  const double slow = BetaSlowOf(*config);
   if (fast < slow) {
     Reject(ROPE_ERROR_PARSE, "%s (%s) must not be below beta_slow (%s)",
            dict.Path("beta_fast").c_str(), ToText(fast).c_str(), ToText(slow).c_str());
@@ -394,7 +392,7 @@ bool FoldAlpha(const RopeSource& source, rope_config* config) {
   const double alpha = source.dict.Number("alpha").value_or(0);
   if (alpha == 0) return false;
   if (alpha < 0) RejectValue(source.dict.Path("alpha"), *source.dict.Find("alpha"), "be positive");
-  const int dim = config->rotary_dim != 0 ? config->rotary_dim : config->head_dim;
+  const int dim = SpanOf(*config);
   if (dim <= 2) {
     Reject(ROPE_ERROR_PARSE, "%s (%s) needs a head_dim above 2", source.dict.Path("alpha").c_str(),
            ToText(alpha).c_str());
@@ -409,7 +407,7 @@ bool FoldAlpha(const RopeSource& source, rope_config* config) {
 
 void FillDynamic(const RopeSource& source, rope_config* config) {
   config->factor = Required(source.dict, "factor", "dynamic");
-  const int dim = config->rotary_dim != 0 ? config->rotary_dim : config->head_dim;
+  const int dim = SpanOf(*config);
   if (dim == 2) {
     Reject(ROPE_ERROR_PARSE,
            "%s (\"dynamic\") needs at least 4 rotated channels, and this head has 2",

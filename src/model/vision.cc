@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "limits.h"
 #include "model/families.h"
 #include "model/unread.h"
 
@@ -95,7 +96,6 @@ const Tower* FindTower(std::string_view model_type) {
 // Qwen2-VL calls the width of its tower embed_dim; its hidden_size is that of the language model.
 // SAM's is that of the memory attention.
 std::optional<int64_t> WidthOfHead(const Dict& dict, const Tower& tower) {
-  constexpr int64_t kMaxWidth = 1 << 20;
   if (const auto given = dict.Integer("head_dim", 1, kMaxWidth)) return given;
   const auto width = dict.FirstInteger(
       {"embed_dim", "memory_attention_hidden_size", "hidden_size", "vt_hidden_size"}, 1, kMaxWidth);
@@ -178,12 +178,12 @@ void AddVisionTower(const Parts& parts, ParsedModel* out) {
   // two.
   const bool three = tower->order == Order::kThreeAxes;
   const int64_t unit = three ? 2 : 4, least = three ? 6 : 8;
-  if (*head_dim < least || *head_dim > 1024 || *head_dim % unit != 0) {
+  if (*head_dim < least || *head_dim > kMaxHeadDim || *head_dim % unit != 0) {
     Reject(ROPE_ERROR_PARSE,
            "%s (%lld, given or width / heads) must be a multiple of %lld from "
-           "%lld to 1024",
+           "%lld to %d",
            dict.Path("head_dim").c_str(), static_cast<long long>(*head_dim),
-           static_cast<long long>(unit), static_cast<long long>(least));
+           static_cast<long long>(unit), static_cast<long long>(least), kMaxHeadDim);
   }
   LayerType type;
   type.name = "vision";
