@@ -333,6 +333,15 @@ TEST(ModelUnread, SwitchesThatProgramsReadInTwoWays) {
                "rope_scaling");
 }
 
+TEST(ModelUnread, OtherWordsForTheHead) {
+  for (const char* key : {"attention_head_dim", "kv_channels", "head_size", "d_head"}) {
+    ExpectUnread(With("nobody_knows", '"' + std::string(key) + R"(": 64)"), key);
+    EXPECT_TRUE(Model(With("nobody_knows", '"' + std::string(key) + R"(": 128)")));
+    EXPECT_TRUE(
+        Model(With("nobody_knows", R"("head_dim": 64, ")" + std::string(key) + R"(": 64)")));
+  }
+}
+
 TEST(ModelUnread, TheSameInOtherWords) {
   const std::string text = R"("text_config": {"model_type": "qwen2_vl_text", "head_dim": 128,
       "rope_parameters": {"rope_theta": 1e6, "rope_type": "default", "mrope_section": [16, 24, 24]}})";

@@ -54,6 +54,20 @@ int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
   return class_default != 0 && !text.Mentions("head_dim") ? class_default : Quotient(text, 1);
 }
 
+// Words for head_dim that only known families are known to mean.
+void CheckOtherWords(const Dict& text, int64_t head_dim) {
+  for (const char* key : {"attention_head_dim", "d_head", "head_size", "hidden_size_per_head",
+                          "kv_channels", "qk_head_dim"}) {
+    const auto given = text.Integer(key, 0, kMaxWidth);
+    if (!given || *given == 0 || *given == head_dim) continue;
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (%lld) may be the head_dim (%lld is what follows from other keys) of this unknown "
+           "model_type: say head_dim",
+           text.Path(key).c_str(), static_cast<long long>(*given),
+           static_cast<long long>(head_dim));
+  }
+}
+
 // A width of latent attention: of the layers of one kind, of the kind, of all layers.
 int32_t Width(const Dict& text, const Dict& layer, const char* key, int class_default,
               const char* kind_key, int kind_default) {
@@ -138,6 +152,7 @@ void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, 
     head_dim = config->rotary_offset + config->rotary_dim;
   } else {
     head_dim = ByRule(text, family, kind, layer);
+    if (family == nullptr) CheckOtherWords(text, head_dim);
   }
   if (head_dim < 2 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
     Reject(ROPE_ERROR_PARSE,
