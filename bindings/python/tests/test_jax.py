@@ -209,9 +209,14 @@ def test_what_cannot_be_mixed_says_so(qk):
         jax.jit(lambda p: ROPE.apply(q, p))(jnp.arange(5))
     with pytest.raises(TypeError, match="q is traced by JAX"):
         jax.jit(lambda x: ROPE.apply(x, 0, out=np.empty_like(q)))(q)
+
+
+def test_jax_and_torch_do_not_mix():
+    """run-tests runs it in the environment with torch, too, where it is not skipped."""
     torch = pytest.importorskip("torch")
+    x = np.ones((1, 1, 1, ROPE.head_dim), np.float32)
     with pytest.raises(TypeError, match="both must be of one library"):
-        ROPE.apply_qk(jnp.asarray(q), torch.from_numpy(q), 0)
+        ROPE.apply_qk(jnp.asarray(x), torch.from_numpy(x), 0)
 
 
 def test_shift_by_an_int_moves_every_token_by_it(qk):
