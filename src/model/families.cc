@@ -39,137 +39,66 @@ struct Row {
     family.model_type = model_type;
     family.style = style;
   }
-  constexpr Row Theta(double theta) const {
-    Row row = *this;
-    row.family.theta = theta;
-    return row;
-  }
-  constexpr Row HeadDim(int head_dim) const {
-    Row row = *this;
-    row.family.head_dim = head_dim;
-    return row;
-  }
-  constexpr Row HeadBy(model::HeadDim rule) const {
-    Row row = *this;
-    row.family.head_rule = rule;
-    return row;
-  }
+
+  constexpr Row Theta(double theta) const { return With(&Family::theta, theta); }
+  constexpr Row HeadDim(int head_dim) const { return With(&Family::head_dim, head_dim); }
+  constexpr Row HeadBy(model::HeadDim rule) const { return With(&Family::head_rule, rule); }
+  constexpr Row Original(int length) const { return With(&Family::original, length); }
+  constexpr Row RotaryDim(int rotary_dim) const { return With(&Family::rotary_dim, rotary_dim); }
   constexpr Row Partial(double partial) const {
-    Row row = *this;
-    row.family.span = Span::kPartial;
-    row.family.partial = partial;
-    return row;
-  }
-  constexpr Row Original(int length) const {
-    Row row = *this;
-    row.family.original = length;
-    return row;
-  }
-  constexpr Row RotaryDim(int rotary_dim) const {
-    Row row = *this;
-    row.family.rotary_dim = rotary_dim;
-    return row;
-  }
-  constexpr Row Mla(int nope, int rope) const {
-    Row row = *this;
-    row.family.span = Span::kMla;
-    row.family.qk_nope_head_dim = nope;
-    row.family.qk_rope_head_dim = rope;
-    return row;
-  }
-  constexpr Row Projection() const {
-    Row row = *this;
-    row.family.span = Span::kProjection;
-    return row;
+    return With(&Family::span, Span::kPartial).With(&Family::partial, partial);
   }
   constexpr Row Trailing(double partial) const {
-    Row row = *this;
-    row.family.span = Span::kTrailing;
-    row.family.partial = partial;
-    return row;
+    return With(&Family::span, Span::kTrailing).With(&Family::partial, partial);
+  }
+  constexpr Row Projection() const { return With(&Family::span, Span::kProjection); }
+  constexpr Row Mla(int nope, int rope) const {
+    return With(&Family::span, Span::kMla)
+        .With(&Family::qk_nope_head_dim, nope)
+        .With(&Family::qk_rope_head_dim, rope);
   }
   constexpr Row Layers(model::Layers rule, int period = 0) const {
-    Row row = *this;
-    row.family.layers = rule;
-    row.family.period = period;
-    return row;
+    return With(&Family::layers, rule).With(&Family::period, period);
   }
-  constexpr Row Two(const TwoRopes& two_ropes) const {
-    Row row = *this;
-    row.family.two_ropes = &two_ropes;
-    return row;
-  }
-  constexpr Row Rope(const char* dictionary) const {
-    Row row = *this;
-    row.family.rope = dictionary;
-    return row;
-  }
+  constexpr Row LayersEach(int layers) const { return With(&Family::layers_each, layers); }
+  constexpr Row Two(const TwoRopes& ropes) const { return With(&Family::two_ropes, &ropes); }
+  constexpr Row Rope(const char* dictionary) const { return With(&Family::rope, dictionary); }
   constexpr Row Axes(model::Axes rule, int first = 0, int second = 0, int third = 0) const {
-    Row row = *this;
-    row.family.axes = rule;
+    Row row = With(&Family::axes, rule);
     row.family.section[0] = first;
     row.family.section[1] = second;
     row.family.section[2] = third;
     return row;
   }
-  constexpr Row Kinds(model::Kinds rule) const {
-    Row row = *this;
-    row.family.kinds = rule;
-    return row;
-  }
+  constexpr Row Kinds(model::Kinds rule) const { return With(&Family::kinds, rule); }
   constexpr Row Compressed(double theta) const {
-    Row row = Kinds(model::Kinds::kCompressed);
-    row.family.compress_theta = theta;
-    return row;
+    return Kinds(model::Kinds::kCompressed).With(&Family::compress_theta, theta);
   }
+  constexpr Row MainName(const char* name) const { return With(&Family::main_name, name); }
   constexpr Row StrayPositions(const char* type) const {
-    Row row = *this;
-    row.family.stray_positions = type;
-    return row;
-  }
-  constexpr Row MainName(const char* name) const {
-    Row row = *this;
-    row.family.main_name = name;
-    return row;
+    return With(&Family::stray_positions, type);
   }
   constexpr Row NopeIf(const Condition& condition) const {
-    Row row = *this;
-    row.family.lacks_rope = condition;
-    return row;
+    return With(&Family::lacks_rope, condition);
   }
   constexpr Row StyleIf(const Condition& condition, Style style) const {
-    Row row = *this;
-    row.family.other = {condition, style};
-    return row;
+    return With(&Family::other, OtherStyle{condition, style});
   }
-  constexpr Row Reads(OwnKeys keys) const {
-    Row row = *this;
-    row.family.own_keys = keys;
-    return row;
-  }
-  constexpr Row Indexer(model::Indexer rule) const {
-    Row row = *this;
-    row.family.indexer = rule;
-    return row;
-  }
-  constexpr Row LayersEach(int layers) const {
-    Row row = *this;
-    row.family.layers_each = layers;
-    return row;
-  }
-  constexpr Row YarnIsLongrope() const {
-    Row row = *this;
-    row.family.yarn_is_longrope = true;
-    return row;
-  }
+  constexpr Row Reads(OwnKeys keys) const { return With(&Family::own_keys, keys); }
+  constexpr Row Indexer(model::Indexer rule) const { return With(&Family::indexer, rule); }
+  constexpr Row YarnIsLongrope() const { return With(&Family::yarn_is_longrope, true); }
   constexpr Row FrequenciesIn(rope_dtype dtype) const {
-    Row row = *this;
-    row.family.inv_freq_dtype = dtype;
-    return row;
+    return With(&Family::inv_freq_dtype, dtype);
   }
   constexpr Row NotOffered(const model::NotOffered& rule) const {
+    return With(&Family::not_offered, rule);
+  }
+
+ private:
+  template <class Field, class Given>
+  constexpr Row With(Field Family::*field, const Given& given) const {
     Row row = *this;
-    row.family.not_offered = rule;
+    row.family.*field = given;
     return row;
   }
 };

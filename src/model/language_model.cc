@@ -334,11 +334,8 @@ class LanguageModel {
     RopeSource main = Source(nested_ ? dict_.Child(kMain) : Dict());
     if (!nested_) {
       const auto beside = text_.Positive("rope_theta");
-      if (beside) main.theta = *beside;
-      const Value* inside = dict_.Peek("rope_theta");
-      if (inside != nullptr && (!beside || Same(*inside, Value{*beside}))) {
-        main.theta = dict_.Positive("rope_theta").value_or(0);
-      }
+      main.theta = beside ? *beside : dict_.Positive("rope_theta").value_or(0);
+      ReadRepeated(dict_, {"rope_theta"}, main.theta);
     }
     Add(kMain, main);
     Add(kCompress, CompressSource());

@@ -197,19 +197,18 @@ std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
   std::map<std::string_view, Dict> overrides;
   const Dict all = text.Child("per_layer_config");
   if (!all.exists()) return overrides;
+  constexpr const char* kWidths[] = {"head_dim", "qk_nope_head_dim", "qk_rope_head_dim"};
   std::map<size_t, Dict> layers;
   for (const auto& [key, value] : all.members()) {
     size_t layer = 0;
     const char* end = key.data() + key.size();
     const auto [stop, error] = std::from_chars(key.data(), end, layer);
-    if (error == std::errc() && stop == end && !value.IsNull()) layers[layer] = all.Child(key);
-  }
-  constexpr const char* kWidths[] = {"head_dim", "qk_nope_head_dim", "qk_rope_head_dim"};
-  for (const auto& [key, value] : all.members()) {
-    if (value.As<Value::Object>() == nullptr) continue;
+    const bool of_layer = error == std::errc() && stop == end && !value.IsNull();
+    if (!of_layer && value.As<Value::Object>() == nullptr) continue;
     const Dict own = all.Child(key);
     for (const char* width : kWidths) own.Find(width);
     RejectUnread(own);
+    if (of_layer) layers[layer] = own;
   }
   for (size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] == kNope) continue;

@@ -22,6 +22,13 @@ struct rope_model {
 namespace rope::model {
 namespace {
 
+// The language model's and the tower's own keys have had their turn.
+void RejectUnreadAround(const Parts& parts, const Dict& root) {
+  const bool has_thinker = root.Peek("thinker_config") != nullptr;
+  if (parts.text_nested || has_thinker) RejectUnread(root, parts.text);
+  if (parts.text_nested && has_thinker) RejectUnread(parts.whole, parts.text);
+}
+
 void Read(const Dict& root, ParsedModel* parsed) {
   if (IsBareDictionary(root)) {
     AddBareDictionary(root, parsed);
@@ -33,11 +40,7 @@ void Read(const Dict& root, ParsedModel* parsed) {
   const bool vision = IsVisionModel(parts);
   if (!vision && MayHaveRope(parts)) AddLanguageModel(parts, parsed);
   AddVisionTower(parts, parsed);
-  const bool nested = parts.text_nested || root.Peek("thinker_config") != nullptr;
-  if (nested && !parsed->types.empty()) {
-    RejectUnread(root, parts.text);
-    RejectUnread(parts.whole, parts.text);
-  }
+  if (!parsed->types.empty()) RejectUnreadAround(parts, root);
   if (!parsed->types.empty()) return;
   if (!vision) RejectWithoutRope(parts);
   root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");

@@ -117,17 +117,6 @@ int64_t OriginalOrMax(const RopeSource& source, std::string_view type) {
   return length.value_or(0);
 }
 
-// Marks those of `keys` as read that repeat `number`, which another place gave; one that differs
-// stays unread, and is refused.
-void ReadRepeated(const Dict& dict, std::initializer_list<const char*> keys, double number) {
-  for (const char* key : keys) {
-    if (key == nullptr) continue;
-    if (const Value* value = dict.Peek(key); value != nullptr && Same(*value, Value{number})) {
-      dict.Find(key);
-    }
-  }
-}
-
 // theta_key may be null.
 double Theta(const RopeSource& source) {
   const std::initializer_list<const char*> keys = {source.theta_key, "rotary_emb_base",
@@ -440,6 +429,15 @@ void FillProportional(const RopeSource& source, rope_config* config) {
 }
 
 }  // namespace
+
+void ReadRepeated(const Dict& dict, std::initializer_list<const char*> keys, double number) {
+  for (const char* key : keys) {
+    if (key == nullptr) continue;
+    if (const Value* value = dict.Peek(key); value != nullptr && Same(*value, Value{number})) {
+      dict.Find(key);
+    }
+  }
+}
 
 bool NameTheSameScaling(const Value& a, const Value& b) {
   const auto *first = a.As<std::string>(), *second = b.As<std::string>();

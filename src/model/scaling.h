@@ -12,6 +12,8 @@
 #ifndef LIBROPE_SRC_MODEL_SCALING_H_
 #define LIBROPE_SRC_MODEL_SCALING_H_
 
+#include <initializer_list>
+
 #include "model/layer_type.h"
 #include "model/rope_source.h"
 
@@ -19,6 +21,10 @@ namespace rope::model {
 
 // Whether two values of rope_type mean the same: "mrope" and "default" do, "su" and "longrope".
 bool NameTheSameScaling(const Value& a, const Value& b);
+
+// Marks those of `keys` as read that repeat `number`, which another place gave; one that differs
+// stays unread, and is refused.
+void ReadRepeated(const Dict& dict, std::initializer_list<const char*> keys, double number);
 
 // Expects config.head_dim to be set (0: unknown, a bare dictionary), and rotary_dim and
 // rotary_offset if the model's code fixes the span and no factor does.
