@@ -7,6 +7,7 @@
 #include <string>
 
 #include "model_testing.h"
+#include "support/handles.h"
 
 namespace rope::testing {
 namespace {
@@ -27,29 +28,6 @@ const json& Derived(const std::string& name) {
   return none;
 }
 
-struct Context {
-  explicit Context(const rope_config& config) {
-    EXPECT_EQ(rope_context_create(&config, &handle), ROPE_OK) << rope_last_error();
-  }
-  ~Context() { rope_context_destroy(handle); }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-
-  rope_info Info() const {
-    rope_info info = ROPE_INIT(rope_info);
-    EXPECT_EQ(rope_context_info(handle, 0, &info), ROPE_OK) << rope_last_error();
-    return info;
-  }
-  std::vector<double> InvFreq() const {
-    std::vector<double> out(Info().pairs);
-    EXPECT_EQ(rope_context_inv_freq(handle, 0, out.data(), static_cast<int32_t>(out.size())),
-              ROPE_OK);
-    return out;
-  }
-
-  rope_context* handle = nullptr;
-};
-
 // Values printed with five digits.
 void ExpectPrinted(const std::vector<double>& got, const json& want) {
   ASSERT_EQ(got.size(), want.size());
@@ -68,9 +46,9 @@ double Ulps(double got, double want) {
 // which end a few f32 units beside it: most where llama3 blends, and where LongRoPE multiplies
 // first.
 void ExpectFormula(rope_config config, const json& want) {
-  const std::vector<double> steps = Context(config).InvFreq();
+  const std::vector<double> steps = InvFreq(config);
   config.angle = ROPE_ANGLE_EXACT;
-  const std::vector<double> exact = Context(config).InvFreq();
+  const std::vector<double> exact = InvFreq(config);
   ASSERT_EQ(steps.size(), want.size());
   ASSERT_EQ(exact.size(), want.size());
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -96,10 +74,10 @@ TEST(ModelGolden, TensorsOfTransformersTests) {
     const Model model(config.dump());
     rope_config rope = model.Config("full_attention");
     if (record["seq_len"].is_number()) rope.seq_len = record["seq_len"].get<int64_t>();
-    const Context context(rope);
-    ExpectPrinted(context.InvFreq(), record["expected"]);
+    const Context context = Create(rope);
+    ExpectPrinted(InvFreq(context), record["expected"]);
     ExpectFormula(rope, record["expected_ref_fp64"]);
-    EXPECT_DOUBLE_EQ(context.Info().attention_factor, record["attention_scaling"].get<double>());
+    EXPECT_DOUBLE_EQ(Info(context).attention_factor, record["attention_scaling"].get<double>());
     ++checked;
   }
   EXPECT_EQ(checked, 10);
@@ -127,7 +105,7 @@ TEST(ModelGolden, AttentionFactors) {
       const Model model(config.dump());
       rope_config rope = model.Config();
       if (!yarn) rope.seq_len = 1;
-      EXPECT_DOUBLE_EQ(Context(rope).Info().attention_factor, c["expected"].get<double>());
+      EXPECT_DOUBLE_EQ(Info(rope).attention_factor, c["expected"].get<double>());
     }
   }
 }
@@ -167,17 +145,16 @@ TEST(ModelGolden, PublishedModels) {
     const Model model(text);
     rope_config config = model.Config(m.type);
     config.seq_len = m.seq_len;
-    const Context context(config);
+    const Context context = Create(config);
     ExpectFormula(config, record[m.key]);
-    EXPECT_NEAR(context.Info().attention_factor, record["attention_scaling"].get<double>(), 1e-6);
-    EXPECT_NEAR(context.Info().softmax_factor, record.value("softmax_scale_multiplier", 1.0),
-                1e-12);
+    EXPECT_NEAR(Info(context).attention_factor, record["attention_scaling"].get<double>(), 1e-6);
+    EXPECT_NEAR(Info(context).softmax_factor, record.value("softmax_scale_multiplier", 1.0), 1e-12);
   }
 }
 
 // The axis of every pair, found by giving each axis another id and asking for the angles.
 std::vector<int> AxisOfPairs(const Context& context) {
-  const rope_info info = context.Info();
+  const rope_info info = Info(context);
   std::vector<int64_t> ids;
   for (int a = 0; a < info.axes; ++a) ids.push_back(a + 1);
   std::vector<float> angles(info.pairs);
@@ -190,9 +167,9 @@ std::vector<int> AxisOfPairs(const Context& context) {
   rows.pairs = info.pairs;
   rows.batch = 1;
   rows.data = angles.data();
-  EXPECT_EQ(rope_cos_sin_fill(context.handle, 1, 1, &positions, &rows, nullptr), ROPE_OK)
+  EXPECT_EQ(rope_cos_sin_fill(context.get(), 1, 1, &positions, &rows, nullptr), ROPE_OK)
       << rope_last_error();
-  const std::vector<double> inv_freq = context.InvFreq();
+  const std::vector<double> inv_freq = InvFreq(context);
   std::vector<int> axes;
   for (int i = 0; i < info.pairs; ++i) {
     axes.push_back(static_cast<int>(std::lround(static_cast<double>(angles[i]) / inv_freq[i])) - 1);
@@ -214,7 +191,7 @@ TEST(ModelGolden, AxisMaps) {
     SCOPED_TRACE(name);
     const Model model(text);
     const rope_config config = model.Config();
-    const Context context(config);
+    const Context context = Create(config);
     EXPECT_EQ(AxisOfPairs(context), Derived(name)["axis"].get<std::vector<int>>());
   }
 }
@@ -222,9 +199,9 @@ TEST(ModelGolden, AxisMaps) {
 TEST(ModelGolden, EsmRoundTrip) {
   const Model model(Published("facebook/esm2_t6_8M_UR50D"));
   rope_config config = model.Config();
-  const std::vector<double> rounded = Context(config).InvFreq();
+  const std::vector<double> rounded = InvFreq(config);
   config.inv_freq_dtype = 0;
-  const std::vector<double> fresh = Context(config).InvFreq();
+  const std::vector<double> fresh = InvFreq(config);
   EXPECT_NE(rounded, fresh);
   for (size_t i = 0; i < fresh.size(); ++i) {
     EXPECT_NEAR(rounded[i], fresh[i], fresh[i] * 0x1p-11) << i;
@@ -246,8 +223,8 @@ TEST(ModelGolden, EveryFixtureMakesContexts) {
           scaling == ROPE_SCALING_LONGROPE) {
         config.seq_len = 1;
       }
-      const Context context(config);
-      const rope_info info = context.Info();
+      const Context context = Create(config);
+      const rope_info info = Info(context);
       EXPECT_EQ(info.head_dim, config.head_dim);
       EXPECT_GT(info.attention_factor, 0);
     }

@@ -6,32 +6,21 @@
 #include <vector>
 
 #include "model_testing.h"
+#include "support/handles.h"
 
 namespace rope::testing {
 namespace {
 
 using Names = std::vector<std::string>;
 
-std::vector<double> Frequencies(rope_config config) {
-  rope_context* context = nullptr;
-  EXPECT_EQ(rope_context_create(&config, &context), ROPE_OK) << rope_last_error();
-  if (context == nullptr) return {};
-  rope_info info = ROPE_INIT(rope_info);
-  EXPECT_EQ(rope_context_info(context, 0, &info), ROPE_OK);
-  std::vector<double> values(static_cast<size_t>(info.pairs));
-  EXPECT_EQ(rope_context_inv_freq(context, 0, values.data(), info.pairs), ROPE_OK);
-  rope_context_destroy(context);
-  return values;
-}
-
 // --- in the frequencies -------------------------------------------------------------------------
 
 TEST(ModelTrapsNumbers, EqualLlama3FactorsDivideByZeroOnlyWhereMasked) {  // Llama 4 Scout
   const std::vector<double> f =
-      Frequencies(Model(Llama(R"({"rope_type": "llama3", "factor": 16, "low_freq_factor": 1.0,
+      InvFreq(Model(Llama(R"({"rope_type": "llama3", "factor": 16, "low_freq_factor": 1.0,
                       "high_freq_factor": 1.0, "original_max_position_embeddings": 8192})"))
-                      .Config());
-  const std::vector<double> plain = Frequencies(Model(Llama("null")).Config());
+                  .Config());
+  const std::vector<double> plain = InvFreq(Model(Llama("null")).Config());
   ASSERT_EQ(f.size(), 64u);
   for (size_t i = 0; i < f.size(); ++i) {
     const bool slow = 2 * M_PI / plain[i] > 8192;
@@ -41,10 +30,10 @@ TEST(ModelTrapsNumbers, EqualLlama3FactorsDivideByZeroOnlyWhereMasked) {  // Lla
 
 TEST(ModelTrapsNumbers, EqualBetasGiveARampOfOneStep) {  // Kimi K2
   const std::vector<double> f =
-      Frequencies(Model(Llama(R"({"type": "yarn", "factor": 32, "beta_fast": 1.0, "beta_slow": 1.0,
+      InvFreq(Model(Llama(R"({"type": "yarn", "factor": 32, "beta_fast": 1.0, "beta_slow": 1.0,
                       "original_max_position_embeddings": 4096})"))
-                      .Config());
-  const std::vector<double> plain = Frequencies(Model(Llama("null")).Config());
+                  .Config());
+  const std::vector<double> plain = InvFreq(Model(Llama("null")).Config());
   size_t extrapolated = 0, interpolated = 0;
   for (size_t i = 0; i < f.size(); ++i) {
     extrapolated += std::fabs(f[i] / plain[i] - 1) < 1e-6 ? 1 : 0;
@@ -57,18 +46,18 @@ TEST(ModelTrapsNumbers, EqualBetasGiveARampOfOneStep) {  // Kimi K2
 TEST(ModelTrapsNumbers, ZeroBetasAndAbsentOnesAreTheSame) {
   const std::string yarn =
       R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 4096)";
-  EXPECT_EQ(Frequencies(Model(Llama(yarn + R"(, "beta_fast": 0, "beta_slow": 0})")).Config()),
-            Frequencies(Model(Llama(yarn + "}")).Config()));
+  EXPECT_EQ(InvFreq(Model(Llama(yarn + R"(, "beta_fast": 0, "beta_slow": 0})")).Config()),
+            InvFreq(Model(Llama(yarn + "}")).Config()));
 }
 
 TEST(ModelTrapsNumbers, NestedTruncateChangesTheRamp) {
   const auto nested = [](const std::string& truncate) {
-    return Frequencies(Model(R"({"model_type": "gemma3_text", "head_dim": 64,
+    return InvFreq(Model(R"({"model_type": "gemma3_text", "head_dim": 64,
         "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 10000},
         "full_attention": {"rope_type": "yarn", "factor": 8, "rope_theta": 1000000,
                            "original_max_position_embeddings": 4096, "truncate": )" +
-                             truncate + "}}}")
-                           .Config("full_attention"));
+                         truncate + "}}}")
+                       .Config("full_attention"));
   };
   EXPECT_NE(nested("false"), nested("true"));
 }

@@ -37,6 +37,24 @@ inline rope_config Config(int head_dim, rope_pairing pairing = ROPE_PAIRING_HALV
   return config;
 }
 
+// Of its first set of frequencies.
+inline rope_info Info(const Context& context) {
+  rope_info info = ROPE_INIT(rope_info);
+  EXPECT_EQ(rope_context_info(context.get(), 0, &info), ROPE_OK) << rope_last_error();
+  return info;
+}
+inline rope_info Info(const rope_config& config) { return Info(Create(config)); }
+
+inline std::vector<double> InvFreq(const Context& context) {
+  std::vector<double> values(static_cast<size_t>(Info(context).pairs));
+  EXPECT_EQ(
+      rope_context_inv_freq(context.get(), 0, values.data(), static_cast<int32_t>(values.size())),
+      ROPE_OK)
+      << rope_last_error();
+  return values;
+}
+inline std::vector<double> InvFreq(const rope_config& config) { return InvFreq(Create(config)); }
+
 inline rope_tensor Tensor(void* data, rope_dtype dtype, int heads,
                           rope_layout layout = ROPE_LAYOUT_BSHD) {
   rope_tensor tensor{};
