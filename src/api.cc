@@ -1,21 +1,21 @@
-// The C edge: every exported function but those of status.cc, pool.cc, run_ids.cc and model/. Checks
+// The C edge: every exported function but those of status.cc, pool.cc and model/. Checks
 // handles, catches what C++ throws, hands over to the plan and the backend. No maths.
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
 
-#include "config.h"
-#include "context.h"
-#include "cos_sin_format.h"
-#include "element.h"
-#include "frequencies.h"
-#include "guard.h"
-#include "limits.h"
-#include "plan.h"
-#include "pointer.h"
-#include "status.h"
-#include "structs.h"
+#include "base/aligned.h"
+#include "base/guard.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "base/struct_size.h"
+#include "call/plan.h"
+#include "context/config.h"
+#include "context/context.h"
+#include "context/frequencies.h"
+#include "math/cos_sin_format.h"
+#include "math/element.h"
 
 namespace rope {
 namespace {

@@ -1,5 +1,5 @@
 // The list of backends.
-#include "backend.h"
+#include "context/backend.h"
 
 namespace rope {
 

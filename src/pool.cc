@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "guard.h"
-#include "limits.h"
-#include "status.h"
+#include "base/guard.h"
+#include "base/limits.h"
+#include "base/status.h"
 
 namespace {
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "cpu/kernels.h"
-#include "cuda/kernel.h"
-#include "cuda/launch.h"
 #include "cuda_random_call.h"
+#include "gpu/kernel.h"
+#include "gpu/launch.h"
 #include "librope/rope.h"
 
 namespace rope::cuda {

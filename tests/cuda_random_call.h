@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "cos_sin_format.h"
-#include "element.h"
 #include "librope/rope.h"
+#include "math/cos_sin_format.h"
+#include "math/element.h"
 
 namespace rope {
 

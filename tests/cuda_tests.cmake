@@ -4,7 +4,7 @@
 rope_tests(librope_objects cuda_grid_test)
 set_tests_properties(cuda_grid_test PROPERTIES LABELS cuda)
 if(NOT ROPE_CUDA_FOUND)
-  target_sources(cuda_grid_test PRIVATE ${PROJECT_SOURCE_DIR}/src/cuda/launch.cc)
+  target_sources(cuda_grid_test PRIVATE ${PROJECT_SOURCE_DIR}/src/gpu/launch.cc)
   return()
 endif()
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "element.h"
+#include "math/element.h"
 #include "support/errors.h"
 #include "support/handles.h"
 

@@ -1,6 +1,6 @@
-// f16 and bf16: every value, both ways, by src/element.h and by the vector code of every target,
+// f16 and bf16: every value, both ways, by src/math/element.h and by the vector code of every target,
 // against the definition in double arithmetic.
-#include "element.h"
+#include "math/element.h"
 
 #include <gtest/gtest.h>
 

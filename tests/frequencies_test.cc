@@ -1,6 +1,6 @@
 // Frequencies and attention factors of every scaling: against published values, and against
 // formulas in quad precision.
-#include "frequencies.h"
+#include "context/frequencies.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "context.h"
+#include "context/context.h"
 #include "support/elements.h"
 #include "support/errors.h"
 #include "support/handles.h"

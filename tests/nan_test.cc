@@ -9,7 +9,7 @@
 #include <iterator>
 #include <vector>
 
-#include "element.h"
+#include "math/element.h"
 #include "support/elements.h"
 #include "support/handles.h"
 #include "support/targets.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "element.h"
+#include "math/element.h"
 
 struct OracleArray {
   explicit OracleArray(const nlohmann::json& array)

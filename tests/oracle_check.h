@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "element.h"
 #include "librope/rope.h"
+#include "math/element.h"
 #include "oracle_array.h"
 
 namespace rope::testing {

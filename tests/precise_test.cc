@@ -1,5 +1,5 @@
-// The arithmetic of precise.h, to the last bit.
-#include "precise.h"
+// The arithmetic of double_double.h, to the last bit.
+#include "context/double_double.h"
 
 #include <gtest/gtest.h>
 

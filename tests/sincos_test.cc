@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "context.h"
-#include "rotate.h"
+#include "context/context.h"
+#include "math/rotate.h"
 #include "support/handles.h"
 #include "support/quad.h"
 #include "support/targets.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "limits.h"
+#include "base/limits.h"
 #include "support/handles.h"
 
 namespace rope::testing {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "element.h"
+#include "math/element.h"
 #include "support/handles.h"
 #include "support/targets.h"
 

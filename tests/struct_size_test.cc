@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "backend.h"
+#include "context/backend.h"
 #include "support/errors.h"
 #include "support/guarded.h"
 #include "support/handles.h"

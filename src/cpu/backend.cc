@@ -7,16 +7,16 @@
 #include <cstdio>
 #include <cstring>
 
-#include "backend.h"
-#include "cpu/cache.h"
+#include "base/status.h"
+#include "call/plan.h"
+#include "context/backend.h"
+#include "cpu/cos_sin_rows.h"
 #include "cpu/kernels.h"
-#include "cpu/make_rows.h"
 #include "cpu/scalar.h"
-#include "element.h"
-#include "pairing.h"
-#include "plan.h"
-#include "status.h"
-#include "tensor.h"
+#include "cpu/streaming.h"
+#include "math/element.h"
+#include "math/pairing.h"
+#include "math/tensor.h"
 
 namespace rope {
 namespace cpu {

@@ -9,13 +9,13 @@
 #include <string>
 #include <utility>
 
-#include "angle.h"
+#include "base/status.h"
 #include "cpu/scalar.h"
 #include "cpu/target.h"
-#include "rotate.h"
-#include "sincos.h"
-#include "sincos_constants.h"
-#include "status.h"
+#include "math/angle.h"
+#include "math/rotate.h"
+#include "math/sincos.h"
+#include "math/sincos_constants.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels.cc"
@@ -25,8 +25,8 @@
 #if HWY_TARGET == HWY_SCALAR
 #include "cpu/scalar-inl.h"
 #else
-#include "cpu/kernels-inl.h"
-#include "cpu/rows-inl.h"
+#include "cpu/rotate-inl.h"
+#include "cpu/sincos-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();

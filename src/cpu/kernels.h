@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "context.h"
-#include "element.h"
-#include "limits.h"
-#include "pairing.h"
-#include "tensor.h"
+#include "base/limits.h"
+#include "context/context.h"
+#include "math/element.h"
+#include "math/pairing.h"
+#include "math/tensor.h"
 
 namespace rope::cpu {
 

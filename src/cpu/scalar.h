@@ -5,10 +5,10 @@
 
 #include <cstring>
 
-#include "element.h"
-#include "limits.h"
-#include "pairing.h"
-#include "rotate.h"
+#include "base/limits.h"
+#include "math/element.h"
+#include "math/pairing.h"
+#include "math/rotate.h"
 
 namespace rope::cpu {
 

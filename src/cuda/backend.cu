@@ -8,12 +8,12 @@
 #include <cstdio>
 #include <utility>
 
-#include "backend.h"
-#include "cuda/kernel.h"
-#include "cuda/launch.h"
+#include "base/status.h"
+#include "call/plan.h"
+#include "context/backend.h"
 #include "cuda/traits.h"
-#include "plan.h"
-#include "status.h"
+#include "gpu/kernel.h"
+#include "gpu/launch.h"
 
 namespace rope {
 namespace cuda {

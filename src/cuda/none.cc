@@ -1,6 +1,6 @@
 // The CUDA backend of a library built without CUDA: it says so. The exported symbols are the same.
+#include "base/status.h"
 #include "cuda/traits.h"
-#include "status.h"
 
 namespace rope {
 namespace {

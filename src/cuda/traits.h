@@ -2,7 +2,7 @@
 #ifndef LIBROPE_SRC_CUDA_TRAITS_H_
 #define LIBROPE_SRC_CUDA_TRAITS_H_
 
-#include "backend.h"
+#include "context/backend.h"
 
 namespace rope::cuda {
 

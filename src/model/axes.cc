@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "limits.h"
+#include "base/limits.h"
 
 namespace rope::model {
 namespace {

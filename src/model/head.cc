@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "limits.h"
+#include "base/limits.h"
 
 namespace rope::model {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "status.h"
+#include "base/status.h"
 
 namespace rope::model {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "limits.h"
+#include "base/limits.h"
 #include "model/families.h"
 #include "model/head.h"
 #include "model/layers.h"

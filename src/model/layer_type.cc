@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-#include "config.h"
+#include "context/config.h"
 #include "model/json.h"
 
 namespace rope::model {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "frequencies.h"
+#include "context/frequencies.h"
 #include "librope/rope.h"
 
 namespace rope::model {

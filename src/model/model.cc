@@ -4,7 +4,9 @@
 #include <cstring>
 #include <memory>
 
-#include "guard.h"
+#include "base/guard.h"
+#include "base/status.h"
+#include "base/struct_size.h"
 #include "model/json.h"
 #include "model/language_model.h"
 #include "model/locate.h"
@@ -12,8 +14,6 @@
 #include "model/typo.h"
 #include "model/unread.h"
 #include "model/vision.h"
-#include "status.h"
-#include "structs.h"
 
 struct rope_model {
   rope::model::ParsedModel parsed;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "limits.h"
+#include "base/limits.h"
 #include "model/layers.h"
 #include "model/scaling.h"
 #include "model/typo.h"

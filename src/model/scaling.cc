@@ -3,10 +3,10 @@
 #include <cmath>
 #include <string>
 
-#include "limits.h"
+#include "base/limits.h"
+#include "context/scaling_rules.h"
 #include "model/axes.h"
 #include "model/typo.h"
-#include "scaling_rules.h"
 
 namespace rope::model {
 namespace {

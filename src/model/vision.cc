@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "limits.h"
+#include "base/limits.h"
 #include "model/families.h"
 #include "model/unread.h"
 

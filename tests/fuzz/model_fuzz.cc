@@ -2,7 +2,8 @@
 // is consistent, and whose configurations the core accepts once the program's own fields are set.
 //
 //   clang++ -std=c++17 -g -O1 -fsanitize=fuzzer,address,undefined -Isrc -Iinclude
-//       tests/fuzz/model_fuzz.cc src/model/*.cc src/{status,config,frequencies}.cc -o model_fuzz
+//       tests/fuzz/model_fuzz.cc src/model/*.cc src/base/status.cc
+//       src/context/{config,frequencies}.cc -o model_fuzz
 //   python3 tests/fuzz/model_corpus.py corpus
 //   ./model_fuzz -dict=tests/fuzz/model.dict -max_len=8192 corpus
 #include <cstdio>
@@ -11,9 +12,9 @@
 #include <initializer_list>
 #include <memory>
 
-#include "backend.h"
-#include "config.h"
-#include "frequencies.h"
+#include "context/backend.h"
+#include "context/config.h"
+#include "context/frequencies.h"
 #include "librope/rope.h"
 
 namespace rope {

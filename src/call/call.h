@@ -1,0 +1,24 @@
+// What all checks of a call are told.
+#ifndef LIBROPE_SRC_CALL_CALL_H_
+#define LIBROPE_SRC_CALL_CALL_H_
+
+#include <cstdint>
+
+#include "context/context.h"
+
+namespace rope {
+
+struct Call {
+  const char* function;  // public name, for messages
+  const rope_context& context;
+  int64_t batch, tokens;
+};
+
+// How messages call the arguments: fields of rope_qk_args, or arguments of rope_apply_thd.
+struct Names {
+  const char *args, *positions, *q, *k;
+};
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CALL_CALL_H_

@@ -1,0 +1,22 @@
+// The checks of a call's positions.
+#ifndef LIBROPE_SRC_CALL_CHECK_POSITIONS_H_
+#define LIBROPE_SRC_CALL_CHECK_POSITIONS_H_
+
+#include "call/call.h"
+#include "math/token_position.h"
+
+namespace rope {
+
+// `name` is how messages call the struct, such as "args->positions.". The contents of arrays are
+// read only in host memory.
+rope_status ReadPositions(const Call& call, const char* name, const rope_positions& positions,
+                          PositionSource* source);
+
+// Positions for which the context's frequencies are right (rope_info.valid_below): every one in
+// host memory; of those on a device, which cannot be read here, the ones that follow from an
+// offset.
+rope_status CheckValidity(const Call& call, const char* name, const PositionSource& source);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CALL_CHECK_POSITIONS_H_

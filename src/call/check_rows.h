@@ -1,0 +1,17 @@
+// The checks of the caller's rows of cos and sin.
+#ifndef LIBROPE_SRC_CALL_CHECK_ROWS_H_
+#define LIBROPE_SRC_CALL_CHECK_ROWS_H_
+
+#include "call/call.h"
+#include "math/cos_sin_format.h"
+
+namespace rope {
+
+// Rows to read, or rows to write by rope_cos_sin_fill, which allows more formats and fewer batches.
+enum class RowUse { kRead, kWrite };
+rope_status ReadRows(const Call& call, const char* name, const rope_cos_sin* rows, RowUse use,
+                     RowTable* table);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CALL_CHECK_ROWS_H_

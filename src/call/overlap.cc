@@ -1,0 +1,82 @@
+#include "call/overlap.h"
+
+#include <numeric>
+#include <utility>
+
+namespace rope {
+namespace {
+
+// The bytes that the dimensions with strides below `cut` reach, and the greatest common divisor of
+// the strides from `cut` on.
+struct Split {
+  int64_t window;
+  int64_t pitch;
+};
+
+Split SplitAt(const Footprint& a, int64_t cut) {
+  Split split{a.width, 0};
+  for (int d = 0; d < 3; ++d) {
+    if (a.counts[d] == 1) continue;
+    if (a.strides[d] < cut) {
+      split.window += (a.counts[d] - 1) * a.strides[d];
+    } else {
+      split.pitch = std::gcd(split.pitch, a.strides[d]);
+    }
+  }
+  return split;
+}
+
+}  // namespace
+
+int64_t Footprint::extent() const {
+  return (counts[0] - 1) * strides[0] + (counts[1] - 1) * strides[1] +
+         (counts[2] - 1) * strides[2] + width;
+}
+
+bool IsInjective(const Footprint& a) {
+  // From the smallest stride up, each must step over all that the smaller ones reach.
+  int order[3] = {0, 1, 2};
+  if (a.strides[order[0]] > a.strides[order[1]]) std::swap(order[0], order[1]);
+  if (a.strides[order[1]] > a.strides[order[2]]) std::swap(order[1], order[2]);
+  if (a.strides[order[0]] > a.strides[order[1]]) std::swap(order[0], order[1]);
+  int64_t window = a.width;
+  for (int d : order) {
+    if (a.counts[d] == 1) continue;
+    if (a.strides[d] < window) return false;
+    window += (a.counts[d] - 1) * a.strides[d];
+  }
+  return true;
+}
+
+bool IsSame(const Footprint& a, const Footprint& b) {
+  if (a.base != b.base || a.width != b.width) return false;
+  for (int d = 0; d < 3; ++d) {
+    if (a.counts[d] != b.counts[d]) return false;
+    if (a.counts[d] != 1 && a.strides[d] != b.strides[d]) return false;
+  }
+  return true;
+}
+
+bool AreDisjoint(const Footprint& a, const Footprint& b) {
+  if (a.base + static_cast<uint64_t>(a.extent()) <= b.base) return true;
+  if (b.base + static_cast<uint64_t>(b.extent()) <= a.base) return true;
+  // The ranges meet, as those of q and k in one packed buffer do. Cut both tensors at a stride: from
+  // there on all steps are multiples of a pitch, so modulo the pitch a stays in one window and b in
+  // another. If these do not touch, nothing does.
+  for (const Footprint* from : {&a, &b}) {
+    for (int d = 0; d < 3; ++d) {
+      const int64_t cut = from->strides[d];
+      if (from->counts[d] == 1 || cut == 0) continue;
+      const Split x = SplitAt(a, cut), y = SplitAt(b, cut);
+      const int64_t pitch = std::gcd(x.pitch, y.pitch);
+      const bool ahead = b.base >= a.base;
+      const auto step = static_cast<int64_t>((ahead ? b.base - a.base : a.base - b.base) %
+                                             static_cast<uint64_t>(pitch));
+      const int64_t gap = ahead || step == 0 ? step : pitch - step;  // b - a modulo the pitch
+      if (gap >= x.window && y.window <= pitch - gap) return true;  // no sum: it could wrap
+    }
+  }
+  return false;
+}
+
+}  // namespace rope

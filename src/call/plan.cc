@@ -1,0 +1,161 @@
+// The checks of a call. Ordered so that a kept decode call pays for comparisons only: no copies of
+// the arguments, no division, one overflow test for all products.
+#include "call/plan.h"
+
+#include "base/status.h"
+#include "base/struct_size.h"
+#include "call/check_positions.h"
+#include "call/check_rows.h"
+#include "call/check_tensors.h"
+#include "math/operation.h"
+
+namespace rope {
+namespace {
+
+rope_status CheckSizes(const Call& call, const char* names) {
+  if (call.batch < 0 || call.tokens < 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s (%lld) must not be negative", call.function,
+                names, call.batch < 0 ? "batch" : "tokens",
+                static_cast<long long>(call.batch < 0 ? call.batch : call.tokens));
+  }
+  int64_t product;
+  if (__builtin_mul_overflow(call.batch, call.tokens, &product)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sbatch * tokens must fit into 63 bits",
+                call.function, names);
+  }
+  return ROPE_OK;
+}
+
+// Runner and stream belong to one device each.
+rope_status CheckPlace(const Call& call, const char* name, const rope_runner* runner,
+                       const void* stream) {
+  const char* const function = call.function;
+  const Backend& backend = *call.context.backend;
+  if (stream != nullptr && !backend.has_streams) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sstream must be NULL in a %s context", function,
+                name, backend.name);
+  }
+  if (runner != nullptr && !backend.has_runner) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %srunner must be NULL in a %s context", function,
+                name, backend.name);
+  }
+  if (runner != nullptr && runner->parallel_for == nullptr) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %srunner->parallel_for (NULL) must not be NULL",
+                function, name);
+  }
+  return ROPE_OK;
+}
+
+// SHIFT goes by distances, which are no positions.
+rope_status CheckShift(const char* function, rope_position_kind kind) {
+  if (kind >= ROPE_POSITIONS_IDS_T) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: args->positions.kind (%d) must be IDS_* with SHIFT, which moves token i by ids[i]: "
+              "OFFSET and SEQ_OFFSETS would move it by offset + i. One distance for all tokens is "
+              "IDS_STRIDED with strides 0",
+              function, kind);
+}
+
+// Positions or rows: exactly one.
+rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
+  const char* const function = call.function;
+  plan->has_rows = args.cos_sin != nullptr;
+  if (!plan->has_rows) {
+    if (rope_status s = ReadPositions(call, "args->positions.", args.positions, &plan->positions)) {
+      return s;
+    }
+    return kOperations[args.operation].by_distance ? CheckShift(function, args.positions.kind)
+                                                   : ROPE_OK;
+  }
+  if (!IsZero(args.positions)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: args->positions must be zero with args->cos_sin: exactly one of them gives "
+                "the angles",
+                function);
+  }
+  if (!kOperations[args.operation].takes_rows) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: args->operation (%d) must be FORWARD or BACKWARD with args->cos_sin, whose "
+                "rows hold the attention factor",
+                function, args.operation);
+  }
+  return ReadRows(call, "args->cos_sin", args.cos_sin, RowUse::kRead, &plan->rows);
+}
+
+}  // namespace
+
+rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
+                     const rope_qk_args* args, Plan* plan) {
+  if (context == nullptr || args == nullptr) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function,
+                context == nullptr ? "context" : "args");
+  }
+  rope_qk_args extended;
+  if (args->struct_size != sizeof(rope_qk_args)) {
+    if (rope_status s = CopyStruct(function, "args", args, &extended)) return s;
+    args = &extended;
+  }
+  if (args->reserved != nullptr) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->reserved must be NULL in this version",
+                function);
+  }
+  if (!IsOperation(args->operation)) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->operation (%d) is not known to this version",
+                function, args->operation);
+  }
+  const Call call = {function, *context, args->batch, args->tokens};
+  if (rope_status s = CheckSizes(call, names.args)) return s;
+  plan->function = function;
+  plan->context = context;
+  plan->operation = args->operation;
+  plan->batch = args->batch;
+  plan->tokens = args->tokens;
+  plan->runner = args->runner;
+  plan->stream = args->stream;
+  plan->tensor_count = 0;
+  if (args->tokens == 0) return ROPE_OK;  // pointers may be NULL
+  if (args->batch == 0) {
+    if (args->q.data == nullptr && args->k.data == nullptr) return ROPE_OK;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: args->batch (0) is required: 1 for packed sequences. Where there are no rows, "
+                "q.data and k.data are NULL",
+                function);
+  }
+  if (rope_status s = CheckPlace(call, names.args, args->runner, args->stream)) return s;
+  if (rope_status s = ReadSource(call, *args, plan)) return s;
+
+  int32_t count;
+  if (rope_status s = CheckTensors(call, names, *args, plan->tensors, &count)) return s;
+  // Last, because it may look at every position: how many there are is known to be possible by now.
+  if (!plan->has_rows && !kOperations[args->operation].by_distance) {
+    if (rope_status s = CheckValidity(call, names.positions, plan->positions)) return s;
+  }
+  plan->tensor_count = count;
+  return ROPE_OK;
+}
+
+rope_status MakeFillPlan(const char* function, const rope_context* context, int64_t batch,
+                         int64_t tokens, const rope_positions* positions, const rope_cos_sin* out,
+                         void* stream, FillPlan* plan) {
+  if (context == nullptr || positions == nullptr || out == nullptr) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function,
+                context == nullptr     ? "context"
+                : positions == nullptr ? "positions"
+                                       : "out");
+  }
+  const Call call = {function, *context, batch, tokens};
+  if (rope_status s = CheckSizes(call, "")) return s;
+  if (rope_status s = CheckPlace(call, "", nullptr, stream)) return s;
+  plan->function = function;
+  plan->context = context;
+  plan->batch = batch;
+  plan->tokens = tokens;
+  plan->stream = stream;
+  if (batch == 0 || tokens == 0) return ROPE_OK;
+  if (rope_status s = ReadPositions(call, "positions->", *positions, &plan->positions)) return s;
+  if (rope_status s = ReadRows(call, "out", out, RowUse::kWrite, &plan->rows)) return s;
+  if (context->nope) plan->positions = PositionSource{};  // 1 and 0, by offset 0
+  return CheckValidity(call, "positions", plan->positions);
+}
+
+}  // namespace rope

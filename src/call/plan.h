@@ -1,0 +1,45 @@
+// A validated call: everything a backend needs, nothing it must check. Lives on the caller's stack.
+#ifndef LIBROPE_SRC_CALL_PLAN_H_
+#define LIBROPE_SRC_CALL_PLAN_H_
+
+#include <cstdint>
+
+#include "call/call.h"
+#include "context/context.h"
+#include "librope/rope.h"
+#include "math/cos_sin_format.h"
+#include "math/tensor.h"
+#include "math/token_position.h"
+
+namespace rope {
+
+// rope_cos_sin_fill, and what both have.
+struct FillPlan {
+  const char* function;  // public name, for messages
+  const rope_context* context;
+  int64_t batch, tokens;
+  PositionSource positions;
+  RowTable rows;  // written; in a Plan with has_rows: read instead of positions
+  void* stream;
+};
+
+// rope_apply_qk.
+struct Plan : FillPlan {
+  rope_operation operation;
+  bool has_rows;
+  int32_t tensor_count;
+  Tensor tensors[2];
+  const rope_runner* runner;
+};
+
+// Checks `args` and fills `plan`. ROPE_OK with tensor_count 0: there is nothing to do.
+rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
+                     const rope_qk_args* args, Plan* plan);
+
+rope_status MakeFillPlan(const char* function, const rope_context* context, int64_t batch,
+                         int64_t tokens, const rope_positions* positions, const rope_cos_sin* out,
+                         void* stream, FillPlan* plan);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CALL_PLAN_H_

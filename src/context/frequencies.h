@@ -1,0 +1,44 @@
+// From a configuration to the frequencies of its pairs and the attention factor: every scaling rule.
+#ifndef LIBROPE_SRC_CONTEXT_FREQUENCIES_H_
+#define LIBROPE_SRC_CONTEXT_FREQUENCIES_H_
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "context/config.h"
+#include "math/turns.h"
+
+namespace rope {
+
+// The numbers of ggml's recurrence (ggml_rope_cache_init and rope_yarn in ggml-cpu/ops.cpp).
+struct GgmlAngles {
+  float theta_scale = 0;            // from one pair's angle to the next
+  float freq_scale = 1;             // 1 / factor
+  std::vector<float> freq_factors;  // empty: none
+  std::vector<float> extrapolated;  // YaRN: the share of the unscaled angle; empty: none
+};
+
+struct Frequencies {
+  std::vector<double> inv_freq;   // radians per position; f32 values under FLOAT32
+  std::vector<Turns> turns;       // the same in turns per position, modulo nothing
+  double attention_factor = 1;
+  double softmax_factor = 1;
+  GgmlAngles ggml;  // under ROPE_ANGLE_GGML
+};
+
+// FLOAT32 follows the f32 steps of transformers; EXACT computes the same formulas in Precise.
+rope_status ComputeFrequencies(const char* function, const Config& config, Frequencies* out);
+
+// The lengths of sequences, first and last, that have one and the same frequencies.
+inline constexpr int64_t kAnyLength = std::numeric_limits<int64_t>::max();
+struct LengthRange {
+  int64_t first, last;
+
+  int64_t End() const { return last == kAnyLength ? kAnyLength : last + 1; }
+};
+LengthRange LengthsLike(const Config& config, int64_t seq_len);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CONTEXT_FREQUENCIES_H_

@@ -1,0 +1,328 @@
+#include "cpu/cos_sin_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/limits.h"
+#include "math/angle.h"
+#include "math/element.h"
+#include "math/operation.h"
+#include "math/pairing.h"
+#include "math/sincos.h"
+#include "math/token_position.h"
+
+namespace rope::cpu {
+namespace {
+
+// The positions of one token on every axis. Equal ones (text) count as one.
+template <class T>
+struct AxisPositions {
+  T values[kMaxAxes];
+  bool equal;
+};
+
+template <class T, class Read>
+AxisPositions<T> ReadAxes(const rope_context& context, Read read) {
+  AxisPositions<T> axes;
+  axes.equal = true;
+  axes.values[0] = read(0);
+  for (int a = 1; a < context.axes; ++a) {  // NaN equals nothing, but one axis is one position
+    axes.values[a] = read(a);
+    axes.equal &= axes.values[a] == axes.values[0];
+  }
+  return axes;
+}
+
+template <class T>
+void SpreadOverPairs(const rope_context& context, const AxisPositions<T>& axes, T* positions) {
+  for (int i = 0; i < context.pairs; ++i) positions[i] = axes.values[context.pair_axis[i]];
+  for (int i = context.pairs; i < PaddedPairs(context.pairs); ++i) positions[i] = 0;
+}
+
+// ROPE_ANGLE_GGML: the angles of all pairs, one from the other, each operation in f32 as ggml's.
+void GgmlRecurrence(const rope_context& context, const GgmlAngles& ggml,
+                    const PositionSource& source, const Token& token, float* angles) {
+  float theta[kMaxAxes];
+  for (int a = 0; a < context.axes; ++a) theta[a] = PositionAsFloat(source, token, a);
+  for (int i = 0; i < context.pairs; ++i) {
+    float extrapolated = theta[context.axes > 1 ? context.pair_axis[i] : 0];
+    if (!ggml.freq_factors.empty()) extrapolated = extrapolated / ggml.freq_factors[i];
+    angles[i] = ggml.freq_scale * extrapolated;
+    if (!ggml.extrapolated.empty()) {
+      const float share = ggml.extrapolated[i];
+      angles[i] = angles[i] * (1 - share) + extrapolated * share;
+    }
+    for (int a = 0; a < context.axes; ++a) theta[a] *= ggml.theta_scale;
+  }
+  std::fill(angles + context.pairs, angles + PaddedPairs(context.pairs), 0.0f);
+}
+
+void MakeRow(const rope_context& context, const Kernels& kernels, const PositionSource& source,
+             const Token& token, rope_operation operation, float* cos, float* sin) {
+  const FrequencySet& set = context.SetOf(source, token.sequence);
+  const Scales scales = ScalesOf(operation, set.attention_factor);
+  const Row row = {cos, sin, context.pairs, scales.cos, scales.sin};
+  const AngleRule rule = AngleRuleOf(context.angle, source.type);
+  if (rule == AngleRule::kFloat32) {
+    const auto axes =
+        ReadAxes<float>(context, [&](int a) { return PositionAsFloat(source, token, a); });
+    if (axes.equal) {
+      kernels.angle_row(set, axes.values[0], row);
+    } else {
+      float positions[kMaxPairs];
+      SpreadOverPairs(context, axes, positions);
+      kernels.angle_row_per_pair(set, positions, row);
+    }
+  } else if (rule == AngleRule::kGgml) {
+    float angles[kMaxPairs];
+    GgmlRecurrence(context, set.ggml, source, token, angles);
+    kernels.angle_row_per_pair(set, angles, row);
+  } else if (rule == AngleRule::kCoordinate) {  // vision towers: few tokens, one pair at a time
+    for (int i = 0; i < context.pairs; ++i) {
+      const int axis = context.axes > 1 ? context.pair_axis[i] : 0;
+      const Turns turns = set.TurnsOf(static_cast<size_t>(i));
+      const CosSin value =
+          CosSinOfCoordinate(turns.whole, turns.fraction, FloatPosition(source, token, axis));
+      cos[i] = value.cos * scales.cos;
+      sin[i] = value.sin * scales.sin;
+    }
+  } else {
+    const auto axes =
+        ReadAxes<int64_t>(context, [&](int a) { return IntegerPosition(source, token, a); });
+    if (axes.equal) {
+      kernels.phase_row(set, axes.values[0], row);
+    } else {
+      int64_t positions[kMaxPairs];
+      SpreadOverPairs(context, axes, positions);
+      kernels.phase_row_per_pair(set, positions, row);
+    }
+  }
+}
+
+// See QuietNan().
+float WithQuietNan(float value) { return value == value ? value : QuietNan(); }
+
+// Consecutive values, in loops that compilers vectorise.
+void ReadValues(rope_dtype dtype, const void* data, int64_t first, int count, bool negative,
+                float* out) {
+  const float sign = negative ? -1.0f : 1.0f;
+  if (dtype == ROPE_F32) {
+    const auto* from = static_cast<const float*>(data) + first;
+    for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(from[i]);
+  } else if (dtype == ROPE_BF16) {
+    const auto* from = static_cast<const uint16_t*>(data) + first;
+    for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(FloatFromBf16(from[i]));
+  } else {
+    const auto* from = static_cast<const uint16_t*>(data) + first;
+    for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(FloatFromF16(from[i]));
+  }
+}
+
+// Reads one row of the caller into natural order; for the FULL formats both values of each pair.
+void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos1, float* sin1) {
+  const RowTable& table = plan.rows;
+  const rope_context& context = *plan.context;
+  const bool backward = kOperations[plan.operation].negates_angle;
+  const Place c = table.format.cos, s = table.format.sin;
+  const void *const data = table.TensorOf(c), *const sin = table.TensorOf(s);
+  if (c.step == 1) {
+    ReadValues(table.dtype, data, row + c.IndexOf(0, context.pairs), context.pairs, false, cos0);
+    ReadValues(table.dtype, sin, row + s.IndexOf(0, context.pairs), context.pairs, backward, sin0);
+    return;
+  }
+  const auto load = [&](const void* values, int64_t index) {
+    return WithQuietNan(LoadElement(table.dtype, values, row + index));
+  };
+  if (!table.format.per_channel()) {
+    for (int i = 0; i < context.pairs; ++i) {
+      cos0[i] = load(data, c.IndexOf(i, context.pairs));
+      const float value = load(sin, s.IndexOf(i, context.pairs));
+      sin0[i] = backward ? -value : value;
+    }
+    return;
+  }
+  for (const Segment& segment : context.segments) {
+    for (int i = 0; i < segment.pairs; ++i) {
+      const PairIndex index = ChannelsOf(table.format.interleaved(), i, segment.pairs);
+      const auto load_channel = [&](int channel) {
+        const int at = segment.first_channel + channel;
+        return CosSin{load(table.data, at), load(table.sin, at)};
+      };
+      const PairRow value =
+          PairRowOf(load_channel(index.first), load_channel(index.second), backward);
+      const int p = segment.first_pair + i;
+      cos0[p] = value.first.cos;
+      sin0[p] = value.first.sin;
+      cos1[p] = value.second.cos;
+      sin1[p] = value.second.sin;
+    }
+  }
+}
+
+// Natural f32 rows (PACKED and SPLIT) need no copy, but for bf16, where they could hold other NaNs
+// than QuietNan().
+bool IsDirect(const Plan& plan) {
+  const RowTable& table = plan.rows;
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    if (plan.tensors[n].dtype == ROPE_BF16) return false;
+  }
+  return table.dtype == ROPE_F32 && !kOperations[plan.operation].negates_angle &&
+         table.format.cos.step == 1 && !table.format.cos.after_all;
+}
+
+void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer) {
+  const RowTable& table = plan.rows;
+  const rope_context& context = *plan.context;
+  const int64_t row = batch * table.stride_batch + first * table.stride_token;
+  if (IsDirect(plan)) {
+    const Place sin = table.format.sin;
+    buffer->cos = static_cast<const float*>(table.data) + row;
+    buffer->sin =
+        static_cast<const float*>(table.TensorOf(sin)) + row + sin.IndexOf(0, context.pairs);
+    buffer->stride = table.stride_token;
+    return;
+  }
+  const int padded = PaddedPairs(context.pairs);
+  const size_t bytes = static_cast<size_t>(context.pairs) * sizeof(float);
+  for (int i = 0; i < count; ++i) {
+    float* natural = buffer->natural + i * 2 * padded;
+    float* second = buffer->ordered + i * 2 * padded;
+    ReadRow(plan, row + i * table.stride_token, natural, natural + padded, second, second + padded);
+    if (table.format.per_channel()) {
+      buffer->per_channel |= std::memcmp(natural, second, bytes) != 0 ||
+                             std::memcmp(natural + padded, second + padded, bytes) != 0;
+    }
+  }
+}
+
+// The angles of one token in radians, as f32: under FLOAT32 those whose cos and sin are taken.
+void AnglesOf(const rope_context& context, const FrequencySet& set, const PositionSource& source,
+              const Token& token, float* angles) {
+  const AngleRule rule = AngleRuleOf(context.angle, source.type);
+  if (rule == AngleRule::kGgml) {
+    GgmlRecurrence(context, set.ggml, source, token, angles);
+    return;
+  }
+  for (int i = 0; i < context.pairs; ++i) {
+    const int axis = context.axes > 1 ? context.pair_axis[i] : 0;
+    angles[i] = rule == AngleRule::kFloat32
+                    ? AngleOf(PositionAsFloat(source, token, axis), set.inv_freq_f32[i])
+                    : AngleOf(PositionAsDouble(source, token, axis), set.inv_freq[i]);
+  }
+}
+
+}  // namespace
+
+void MakeRows(const Plan& plan, const Kernels& kernels, int64_t batch, int64_t first, int count,
+              RowBuffer* buffer) {
+  const int padded = PaddedPairs(plan.context->pairs);
+  buffer->cos = buffer->natural;
+  buffer->sin = buffer->natural + padded;
+  buffer->stride = 2 * padded;
+  buffer->ordered_dtype = 0;
+  buffer->per_channel = false;
+  if (plan.has_rows) {
+    UseCallersRows(plan, batch, first, count, buffer);
+    return;
+  }
+  for (int i = 0; i < count; ++i) {
+    float* row = buffer->natural + i * 2 * padded;
+    MakeRow(*plan.context, kernels, plan.positions, LocateToken(plan.positions, batch, first + i),
+            plan.operation, row, row + padded);
+  }
+}
+
+OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
+                      int count, RowBuffer* buffer) {
+  const rope_context& context = *plan.context;
+  const bool rounds = context.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_F32;
+  if (!rounds && order == RowOrder::kNatural) return {buffer->cos, buffer->sin, buffer->stride};
+  const int padded = PaddedPairs(context.pairs);
+  const int width = order == RowOrder::kPerChannel ? 2 * padded : padded;
+  const OrderedRows rows = {buffer->ordered, buffer->ordered + width, 2 * width};
+  if (buffer->ordered_dtype == dtype && buffer->ordered_order == order) return rows;
+  for (int i = 0; i < count; ++i) {
+    const float *cos = buffer->cos + i * buffer->stride, *sin = buffer->sin + i * buffer->stride;
+    float *to_cos = buffer->ordered + i * rows.stride, *to_sin = to_cos + width;
+    alignas(64) float rounded[2 * kMaxPairs];
+    if (rounds) {
+      float* target = order == RowOrder::kNatural ? to_cos : rounded;
+      std::copy(cos, cos + context.pairs, target);
+      std::copy(sin, sin + context.pairs, target + padded);
+      kernels.round_row(dtype, target, context.pairs);
+      kernels.round_row(dtype, target + padded, context.pairs);
+      cos = target;
+      sin = target + padded;
+    }
+    if (order != RowOrder::kNatural) {
+      kernels.order_row(order, context.segments.data(),
+                        static_cast<int32_t>(context.segments.size()), to_cos, to_sin, cos, sin);
+    }
+  }
+  buffer->ordered_dtype = dtype;
+  buffer->ordered_order = order;
+  return rows;
+}
+
+ChannelRow ChannelRowOf(const Plan& plan, const Kernels& kernels, rope_dtype dtype, int i,
+                        RowBuffer* buffer) {
+  const rope_context& context = *plan.context;
+  const int padded = PaddedPairs(context.pairs);
+  float* first = buffer->natural + i * 2 * padded;
+  float* second = buffer->ordered + i * 2 * padded;
+  if (context.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_F32) {
+    float* rounded = buffer->ordered + RowBuffer::kFloats;  // free while rows are per channel
+    std::copy(first, first + 2 * padded, rounded);
+    std::copy(second, second + 2 * padded, rounded + 2 * padded);
+    kernels.round_row(dtype, rounded, 4 * padded);
+    first = rounded;
+    second = rounded + 2 * padded;
+  }
+  return {first, first + padded, second, second + padded};
+}
+
+void FillRows(const FillPlan& plan, const Kernels& kernels) {
+  const rope_context& context = *plan.context;
+  const RowTable& table = plan.rows;
+  const int pairs = context.pairs;
+  const CosSinFormat& format = table.format;
+  alignas(64) float cos[kMaxPairs], sin[kMaxPairs];
+  for (int64_t b = 0; b < plan.batch; ++b) {
+    for (int64_t t = 0; t < plan.tokens; ++t) {
+      const Token token = LocateToken(plan.positions, b, t);
+      const int64_t row = b * table.stride_batch + t * table.stride_token;
+      const auto store = [&](void* data, int64_t index, float value) {
+        StoreElement(table.dtype, data, row + index, value);
+      };
+      if (format.is_angles()) {
+        const FrequencySet& set = context.SetOf(plan.positions, token.sequence);
+        AnglesOf(context, set, plan.positions, token, cos);
+        for (int i = 0; i < pairs; ++i) {
+          store(table.data, format.cos.IndexOf(i, pairs), cos[i]);
+          if (format.values_per_pair == 2) store(table.data, format.sin.IndexOf(i, pairs), cos[i]);
+        }
+        continue;
+      }
+      MakeRow(context, kernels, plan.positions, token, ROPE_FORWARD, cos, sin);
+      if (!format.per_channel()) {
+        for (int i = 0; i < pairs; ++i) {
+          store(table.TensorOf(format.cos), format.cos.IndexOf(i, pairs), cos[i]);
+          store(table.TensorOf(format.sin), format.sin.IndexOf(i, pairs), sin[i]);
+        }
+        continue;
+      }
+      for (const Segment& segment : context.segments) {
+        for (int i = 0; i < segment.pairs; ++i) {
+          const PairIndex index = ChannelsOf(format.interleaved(), i, segment.pairs);
+          for (const int channel : {index.first, index.second}) {
+            store(table.data, segment.first_channel + channel, cos[segment.first_pair + i]);
+            store(table.sin, segment.first_channel + channel, sin[segment.first_pair + i]);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace rope::cpu

@@ -1,0 +1,60 @@
+// Rows of cos and sin for a block of tokens, from positions or from the caller's rows.
+#ifndef LIBROPE_SRC_CPU_COS_SIN_ROWS_H_
+#define LIBROPE_SRC_CPU_COS_SIN_ROWS_H_
+
+#include <cstdint>
+
+#include "base/limits.h"
+#include "call/plan.h"
+#include "cpu/kernels.h"
+#include "cpu/scalar.h"
+
+namespace rope::cpu {
+
+// Lives on the stack: apply allocates nothing. Natural rows, then rows in a kernel's order, which
+// can be twice as long (kPerChannel), or the second member's rows (per_channel).
+struct RowBuffer {
+  static constexpr int kFloats = 2048;  // 8 KiB of natural rows: cos and sin of 1024 pairs
+  static_assert(kFloats >= 4 * PaddedPairs(kMaxPairs), "four rows of ChannelRowOf");
+
+  alignas(64) float natural[kFloats];
+  alignas(64) float ordered[2 * kFloats];
+
+  // Natural rows: `cos` + i * `stride`. They may be the caller's own.
+  const float* cos;
+  const float* sin;
+  int64_t stride;
+  // What `ordered` holds now, so that q and k of one dtype share it.
+  rope_dtype ordered_dtype;
+  RowOrder ordered_order;
+  bool per_channel;  // some row of FULL format has different values in the channels of a pair
+
+  // Tokens that fit.
+  static int Capacity(const rope_context& context) {
+    return kFloats / (2 * PaddedPairs(context.pairs));
+  }
+};
+
+void MakeRows(const Plan& plan, const Kernels& kernels, int64_t batch, int64_t first, int count,
+              RowBuffer* buffer);
+
+struct OrderedRows {
+  const float* cos;
+  const float* sin;
+  int64_t stride;
+};
+
+// The block's rows rounded as the context's policy asks for this dtype, in the kernel's order.
+OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
+                      int count, RowBuffer* buffer);
+
+// The same for row `i` when buffer->per_channel.
+ChannelRow ChannelRowOf(const Plan& plan, const Kernels& kernels, rope_dtype dtype, int i,
+                        RowBuffer* buffer);
+
+// rope_cos_sin_fill.
+void FillRows(const FillPlan& plan, const Kernels& kernels);
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_COS_SIN_ROWS_H_

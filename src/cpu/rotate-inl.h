@@ -1,0 +1,325 @@
+// Rotation of heads by ready rows: one template over element type, channel order, rounding and
+// stores. Included once per target.
+#if defined(LIBROPE_SRC_CPU_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LIBROPE_SRC_CPU_ROTATE_INL_H_
+#undef LIBROPE_SRC_CPU_ROTATE_INL_H_
+#else
+#define LIBROPE_SRC_CPU_ROTATE_INL_H_
+#endif
+
+#include "cpu/elements-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rope::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The smaller vectors that finish a head's tail: no masks, so nothing outside the span is touched.
+using PairTag = HWY_CAPPED(float, 2);
+using OneTag = HWY_CAPPED(float, 1);
+
+// GCC repeats a load as the memory operand of each use, and the load ports are the limit.
+template <class V>
+HWY_INLINE void LoadOnce(V& x0, V& x1) {
+#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  asm("" : "+v"(x0.raw), "+v"(x1.raw));
+#else
+  (void)x0;
+  (void)x1;
+#endif
+}
+
+// y0 = x0 cos - x1 sin, y1 = x1 cos + x0 sin. EAGER rounds both products to the element type; the
+// store rounds the sum.
+template <class E, bool kEager, class D, class V = hn::Vec<D>>
+HWY_INLINE void RotatePair(D d, V x0, V x1, V cos, V sin, V& y0, V& y1) {
+  if constexpr (kEager) {
+    y0 = hn::Sub(E::Round(d, hn::Mul(x0, cos)), E::Round(d, hn::Mul(x1, sin)));
+    y1 = hn::Add(E::Round(d, hn::Mul(x1, cos)), E::Round(d, hn::Mul(x0, sin)));
+  } else {
+    (void)d;
+    y0 = hn::MulSub(x0, cos, hn::Mul(x1, sin));
+    y1 = hn::MulAdd(x1, cos, hn::Mul(x0, sin));
+  }
+}
+
+// The rows and channels of one segment of a head.
+template <class E>
+struct Head {
+  const typename E::Raw* in;  // the segment's first channel
+  typename E::Raw* out;
+  int pairs;
+};
+
+// A shape is the unit of work of a kernel: Step() rotates the channels that belong to one or two
+// vectors of the row, beginning at row index i. kRowPerPair is the length of a row in floats per
+// pair, kRowVectors how many vectors of cos (and of sin) a step takes.
+
+// Rows in natural order: a vector of first members, a vector of second members.
+template <class E, ChannelOrder kChannels, bool kEager>
+struct Natural {
+  using Element = E;
+  static constexpr RowOrder kOrder = RowOrder::kNatural;
+  static constexpr bool kMovesChannels = MovesChannels(kChannels);
+  static constexpr int kRowPerPair = 1, kRowVectors = 1;
+  using SmallestTag = OneTag;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const Head<E>& h, int i, V cos, V sin, V, V) {
+    V x0, x1, y0, y1;
+    if constexpr (ReadsInterleaved(kChannels)) {
+      E::LoadPairs(d, h.in + 2 * i, x0, x1);
+    } else {
+      x0 = E::Load(d, h.in + i);
+      x1 = E::Load(d, h.in + h.pairs + i);
+    }
+    LoadOnce(x0, x1);
+    RotatePair<E, kEager>(d, x0, x1, cos, sin, y0, y1);
+    if constexpr (WritesInterleaved(kChannels)) {
+      E::template StorePairs<kStream>(d, y0, y1, h.out + 2 * i);
+    } else {
+      E::template Store<kStream>(d, y0, h.out + i);
+      E::template Store<kStream>(d, y1, h.out + h.pairs + i);
+    }
+  }
+};
+
+// bf16 in halves: a 32-bit word holds an even and an odd channel, so whole vectors are widened
+// without a shuffle, if the row has its even pairs first.
+template <bool kEager>
+struct EvenOdd {
+  using Element = BF16;
+  static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
+  static constexpr bool kMovesChannels = false, kEagerRounding = kEager;
+  static constexpr int kRowPerPair = 1, kRowVectors = 2;
+  using SmallestTag = OneTag;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const Head<BF16>& h, int i, V even_cos, V even_sin, V odd_cos,
+                              V odd_sin) {
+    const auto words0 = BF16::LoadWords(d, h.in + i);
+    const auto words1 = BF16::LoadWords(d, h.in + h.pairs + i);
+    V even0, even1, odd0, odd1;
+    RotatePair<BF16, kEager>(d, BF16::First(d, words0), BF16::First(d, words1), even_cos, even_sin,
+                             even0, even1);
+    RotatePair<BF16, kEager>(d, BF16::Second(d, words0), BF16::Second(d, words1), odd_cos, odd_sin,
+                             odd0, odd1);
+    BF16::StoreWords<kStream>(d, even0, odd0, h.out + i);
+    BF16::StoreWords<kStream>(d, even1, odd1, h.out + h.pairs + i);
+  }
+};
+
+// Interleaved f32 and f16: each channel times its cos, plus its neighbour times its signed sin. One
+// shuffle per vector instead of the four that separating the members would take.
+template <class E, bool kEager>
+struct PerChannel {
+  using Element = E;
+  static constexpr RowOrder kOrder = RowOrder::kPerChannel;
+  static constexpr bool kMovesChannels = false;
+  static constexpr int kRowPerPair = 2, kRowVectors = 1;
+  using SmallestTag = PairTag;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const Head<E>& h, int i, V cos, V sin, V, V) {
+    const V x = E::Load(d, h.in + i);
+    const V neighbour = hn::Reverse2(d, x);
+    V y;
+    if constexpr (kEager) {
+      y = hn::Add(E::Round(d, hn::Mul(x, cos)), E::Round(d, hn::Mul(neighbour, sin)));
+    } else {
+      y = hn::MulAdd(x, cos, hn::Mul(neighbour, sin));
+    }
+    E::template Store<kStream>(d, y, h.out + i);
+  }
+};
+
+// All steps of one vector size from row index i on; returns where they end.
+template <class Shape, bool kStream, class D>
+HWY_INLINE int Steps(D d, const Head<typename Shape::Element>& h, const float* cos,
+                     const float* sin, int i) {
+  const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
+  HWY_UNROLL(4)
+  for (; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
+    const int second = i + (Shape::kRowVectors - 1) * n;
+    Shape::template Step<kStream>(d, h, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
+                                  hn::LoadU(d, cos + second), hn::LoadU(d, sin + second));
+  }
+  return i;
+}
+
+// What is left behind the whole vectors. A last odd pair of EvenOdd is in natural order.
+template <class Shape>
+HWY_NOINLINE void Tail(const Head<typename Shape::Element>& h, const float* cos, const float* sin,
+                       int i) {
+  i = Steps<Shape, false>(QuarterTag(), h, cos, sin, i);
+  i = Steps<Shape, false>(typename Shape::SmallestTag(), h, cos, sin, i);
+  if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
+    Steps<Natural<BF16, kHalves, Shape::kEagerRounding>, false>(OneTag(), h, cos, sin, i);
+  }
+}
+
+// Heads of one token that follow each other at fixed distances.
+template <class E>
+struct HeadRun {
+  Head<E> head;
+  int64_t in_step, out_step;  // elements
+  int count;
+  int64_t prefetch_bytes;  // of a head; 0: none
+  int64_t prefetch_ahead;
+  const char* prefetch_end;
+};
+
+// Asks for a head ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit elements
+// half the speed of the memory. Nothing beyond the task is asked for.
+template <class E>
+HWY_INLINE void Prefetch(const HeadRun<E>& run) {
+  constexpr int kLine = 64;
+  const char* head = reinterpret_cast<const char*>(run.head.in) + run.prefetch_ahead;
+  if (head + run.prefetch_bytes > run.prefetch_end) return;
+  for (int64_t at = 0; at < run.prefetch_bytes; at += kLine) __builtin_prefetch(head + at, 1, 3);
+}
+
+template <class Shape, bool kStream, class E = typename Shape::Element>
+HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
+  const int row = Shape::kRowPerPair * run.head.pairs;
+  const int whole = row - row % (Shape::kRowVectors * LanesOf(FullTag()));
+  for (int n = 0; n < run.count; ++n) {
+    if (run.prefetch_bytes != 0) Prefetch(run);
+    Steps<Shape, kStream>(FullTag(), run.head, cos, sin, 0);
+    if (whole != row) Tail<Shape>(run.head, cos, sin, whole);
+    run.head.in += run.in_step;
+    run.head.out += run.out_step;
+  }
+}
+
+#undef ROPE_ROW_IN_REGISTERS
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+#define ROPE_ROW_IN_REGISTERS 1
+// 32 registers hold the row of common heads: kVectors of cos and as many of sin, loaded once for all
+// heads of a token.
+template <class Shape, bool kStream, int kVectors, class E = typename Shape::Element>
+HWY_INLINE void RotateRunInRegisters(HeadRun<E> run, const float* cos, const float* sin) {
+  const FullTag d;
+  constexpr int kLanes = kMaxLanes, kStep = Shape::kRowVectors;
+  hn::Vec<FullTag> c[kVectors], s[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    c[v] = hn::LoadU(d, cos + v * kLanes);
+    s[v] = hn::LoadU(d, sin + v * kLanes);
+  }
+  for (int n = 0; n < run.count; ++n) {
+    if (run.prefetch_bytes != 0) Prefetch(run);
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; v += kStep) {
+      Shape::template Step<kStream>(d, run.head, v * kLanes, c[v], s[v], c[v + kStep - 1],
+                                    s[v + kStep - 1]);
+    }
+    run.head.in += run.in_step;
+    run.head.out += run.out_step;
+  }
+}
+#else
+#define ROPE_ROW_IN_REGISTERS 0
+#endif
+
+template <class Shape, bool kStream, class E = typename Shape::Element>
+HWY_INLINE void RotateHeads(const HeadRun<E>& run, const float* cos, const float* sin) {
+#if ROPE_ROW_IN_REGISTERS
+  if constexpr (!Shape::kMovesChannels) {
+    switch (Shape::kRowPerPair * run.head.pairs) {
+      case 32: return RotateRunInRegisters<Shape, kStream, 2>(run, cos, sin);
+      case 64: return RotateRunInRegisters<Shape, kStream, 4>(run, cos, sin);
+      case 128: return RotateRunInRegisters<Shape, kStream, 8>(run, cos, sin);
+      default: break;
+    }
+  }
+#endif
+  RotateRun<Shape, kStream>(run, cos, sin);
+}
+
+// Orders that move channels would overwrite, in place, what they have not read yet: such heads
+// are rotated from a copy.
+template <class Shape, class E = typename Shape::Element>
+HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* sin) {
+  HWY_ALIGN typename E::Raw copy[kMaxHeadDim];
+  const int heads = run.count;
+  run.count = 1;
+  for (int n = 0; n < heads; ++n) {
+    const auto* in = run.head.in;
+    if (in == run.head.out) {
+      std::memcpy(copy, in, static_cast<size_t>(2 * run.head.pairs) * sizeof(*in));
+      run.head.in = copy;
+      run.prefetch_bytes = 0;
+    }
+    RotateRun<Shape, false>(run, cos, sin);
+    run.head.in = in + run.in_step;
+    run.head.out += run.out_step;
+  }
+}
+
+template <class Shape, bool kStream>
+void RotateBlock(const Block& b) {
+  using E = typename Shape::Element;
+  using Raw = typename E::Raw;
+  constexpr int64_t kSize = sizeof(Raw);
+  for (int32_t s = 0; s < b.segment_count; ++s) {
+    const Segment& segment = b.segments[s];
+    const float* cos = b.cos + Shape::kRowPerPair * segment.first_pair;
+    const float* sin = b.sin + Shape::kRowPerPair * segment.first_pair;
+    HeadRun<E> run;
+    run.head.pairs = segment.pairs;
+    run.in_step = b.in_strides.head / kSize;
+    run.out_step = b.out_strides.head / kSize;
+    run.count = b.heads_outer ? 1 : b.heads;
+    run.prefetch_bytes = b.prefetch_ahead != 0 ? 2 * segment.pairs * kSize : 0;
+    run.prefetch_ahead = b.prefetch_ahead;
+    run.prefetch_end = b.prefetch_end;
+    for (int32_t h = 0; h < b.heads; h += run.count) {
+      for (int32_t t = 0; t < b.tokens; ++t) {
+        const char* in = b.in + HeadOffset(b.in_strides, 0, t, h);
+        char* out = b.out + HeadOffset(b.out_strides, 0, t, h);
+        run.head.in = reinterpret_cast<const Raw*>(in) + segment.first_channel;
+        run.head.out = reinterpret_cast<Raw*>(out) + segment.first_channel;
+        if constexpr (Shape::kMovesChannels) {
+          RotateMovedHeads<Shape>(run, cos + t * b.row_stride, sin + t * b.row_stride);
+        } else {
+          RotateHeads<Shape, kStream>(run, cos + t * b.row_stride, sin + t * b.row_stride);
+        }
+      }
+    }
+  }
+}
+
+// Streaming needs stores in order, and pays only where rounding is cheap.
+template <class Shape, bool kStreams>
+Kernels::Rotation RotationOf() {
+  Kernels::Rotation rotation{Shape::kOrder, &RotateBlock<Shape, false>, nullptr};
+  if constexpr (kStreams) rotation.rotate_streaming = &RotateBlock<Shape, true>;
+  return rotation;
+}
+
+template <class E, class Halves, class EagerHalves, class Interleaved, class EagerInterleaved>
+void FillRotations(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
+  rotations[kHalves][0] = RotationOf<Halves, true>();
+  rotations[kHalves][1] = RotationOf<EagerHalves, false>();
+  rotations[kInterleaved][0] = RotationOf<Interleaved, true>();
+  rotations[kInterleaved][1] = RotationOf<EagerInterleaved, false>();
+  rotations[kInterleavedToHalves][0] = RotationOf<Natural<E, kInterleavedToHalves, false>, false>();
+  rotations[kInterleavedToHalves][1] = RotationOf<Natural<E, kInterleavedToHalves, true>, false>();
+  rotations[kHalvesToInterleaved][0] = RotationOf<Natural<E, kHalvesToInterleaved, false>, false>();
+  rotations[kHalvesToInterleaved][1] = RotationOf<Natural<E, kHalvesToInterleaved, true>, false>();
+}
+
+void FillRotations(Kernels& kernels) {
+  FillRotations<F32, Natural<F32, kHalves, false>, Natural<F32, kHalves, true>,
+                PerChannel<F32, false>, PerChannel<F32, true>>(kernels.rotations[ROPE_F32 - 1]);
+  FillRotations<F16, Natural<F16, kHalves, false>, Natural<F16, kHalves, true>,
+                PerChannel<F16, false>, PerChannel<F16, true>>(kernels.rotations[ROPE_F16 - 1]);
+  FillRotations<BF16, EvenOdd<false>, EvenOdd<true>, Natural<BF16, kInterleaved, false>,
+                Natural<BF16, kInterleaved, true>>(kernels.rotations[ROPE_BF16 - 1]);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rope::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

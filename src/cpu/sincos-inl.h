@@ -1,0 +1,238 @@
+// Rows of cos and sin, one vector of pairs at a time: made by the operations of sincos.h in the
+// same order, rounded, and brought into the order of a kernel. Included once per target.
+#if defined(LIBROPE_SRC_CPU_SINCOS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LIBROPE_SRC_CPU_SINCOS_INL_H_
+#undef LIBROPE_SRC_CPU_SINCOS_INL_H_
+#else
+#define LIBROPE_SRC_CPU_SINCOS_INL_H_
+#endif
+
+#include "cpu/elements-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rope::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Rows and tables are padded to kMaxLanes, so rows are made in whole vectors.
+
+template <class D, class V = hn::Vec<D>, class VU = hn::Vec<hn::RebindToUnsigned<D>>>
+HWY_INLINE void CosSinOfQuarters(D d, VU quadrant, V u, V& cos, V& sin) {
+  const hn::RebindToUnsigned<D> du;
+  const V z = hn::Mul(u, u);
+  V s = hn::MulAdd(z, hn::Set(d, kSin3), hn::Set(d, kSin2));
+  s = hn::MulAdd(z, s, hn::Set(d, kSin1));
+  s = hn::MulAdd(z, s, hn::Set(d, kSin0));
+  s = hn::Mul(u, s);
+  V c = hn::MulAdd(z, hn::Set(d, kCos4), hn::Set(d, kCos3));
+  c = hn::MulAdd(z, c, hn::Set(d, kCos2));
+  c = hn::MulAdd(z, c, hn::Set(d, kCos1));
+  c = hn::MulAdd(z, c, hn::Set(d, 1.0f));
+  const auto one = hn::Set(du, 1u), two = hn::Set(du, 2u);
+  const auto swap = hn::RebindMask(d, hn::Eq(hn::And(quadrant, one), one));
+  const auto cos_sign = hn::ShiftLeft<30>(hn::And(hn::Add(quadrant, one), two));
+  const auto sin_sign = hn::ShiftLeft<30>(hn::And(quadrant, two));
+  cos = hn::Xor(hn::IfThenElse(swap, s, c), hn::BitCast(d, cos_sign));
+  sin = hn::Xor(hn::IfThenElse(swap, c, s), hn::BitCast(d, sin_sign));
+}
+
+// a * b - product, where product is a * b rounded: the exact error of the product.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V ProductError(D d, V a, V b, V product) {
+#if HWY_NATIVE_FMA
+  (void)d;
+  return hn::MulSub(a, b, product);
+#else
+  // Dekker: halves of 12 bits multiply exactly.
+  const hn::RebindToUnsigned<D> du;
+  const auto upper = hn::BitCast(d, hn::Set(du, 0xfffff000u));
+  const V a_high = hn::And(a, upper), b_high = hn::And(b, upper);
+  const V a_low = hn::Sub(a, a_high), b_low = hn::Sub(b, b_high);
+  V error = hn::Sub(hn::Mul(a_high, b_high), product);
+  error = hn::Add(error, hn::Mul(a_high, b_low));
+  error = hn::Add(error, hn::Mul(a_low, b_high));
+  return hn::Add(error, hn::Mul(a_low, b_low));
+#endif
+}
+
+// Angles in radians below kMaxFastAngle.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void CosSinOfAngle(D d, V angle, V& cos, V& sin) {
+  const hn::RebindToSigned<D> di;
+  const hn::RebindToUnsigned<D> du;
+  const V per_radian = hn::Set(d, kQuartersPerRadian);
+  const V quarters = hn::Mul(angle, per_radian);
+  const V error = ProductError(d, angle, per_radian, quarters);
+  const V low = hn::MulAdd(angle, hn::Set(d, kQuartersPerRadianLow), error);
+  const V whole = hn::Round(quarters);
+  const V rest = hn::Sub(quarters, whole);
+  const V carry = hn::Round(hn::Add(rest, low));
+  const V u = hn::Add(hn::Sub(rest, carry), low);
+  const auto quadrant = hn::ConvertTo(di, hn::Add(whole, carry));
+  CosSinOfQuarters(d, hn::BitCast(du, quadrant), u, cos, sin);
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void StoreScaled(D d, V cos, V sin, const Row& row, int i) {
+  hn::Store(hn::Mul(cos, hn::Set(d, row.cos_scale)), d, row.cos + i);
+  hn::Store(hn::Mul(sin, hn::Set(d, row.sin_scale)), d, row.sin + i);
+}
+
+// Beyond kMaxFastAngle (positions above 8 million, Inf, NaN) one pair at a time.
+HWY_NOINLINE void LargeAngles(const FrequencySet& set, const float* positions, bool per_pair,
+                              const Row& row) {
+  for (int i = 0; i < row.pairs; ++i) {
+    const CosSin value =
+        rope::CosSinOfAngle(AngleOf(positions[per_pair ? i : 0], set.inv_freq_f32[i]));
+    row.cos[i] = value.cos * row.cos_scale;
+    row.sin[i] = value.sin * row.sin_scale;
+  }
+}
+
+void AngleRow(const FrequencySet& set, float position, const Row& row) {
+  if (!(std::fabs(position) * set.max_inv_freq < kMaxFastAngle)) {
+    LargeAngles(set, &position, false, row);
+    return;
+  }
+  const FullTag d;
+  const auto p = hn::Set(d, position);
+  const int n = static_cast<int>(hn::Lanes(d));
+  for (int i = 0; i < row.pairs; i += n) {
+    hn::Vec<FullTag> cos, sin;
+    CosSinOfAngle(d, hn::Mul(p, hn::LoadU(d, set.inv_freq_f32.data() + i)), cos, sin);
+    StoreScaled(d, cos, sin, row, i);
+  }
+}
+
+void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row& row) {
+  float largest = 0;
+  for (int i = 0; i < row.pairs; ++i) {
+    const float size = std::fabs(positions[i]);
+    if (size > largest || size != size) largest = size;  // NaN wins, and nothing is above it
+  }
+  if (!(largest * set.max_inv_freq < kMaxFastAngle)) {
+    LargeAngles(set, positions, true, row);
+    return;
+  }
+  const FullTag d;
+  const int n = static_cast<int>(hn::Lanes(d));
+  for (int i = 0; i < row.pairs; i += n) {
+    hn::Vec<FullTag> cos, sin;
+    const auto angle = hn::Mul(hn::LoadU(d, positions + i),
+                               hn::LoadU(d, set.inv_freq_f32.data() + i));
+    CosSinOfAngle(d, angle, cos, sin);
+    StoreScaled(d, cos, sin, row, i);
+  }
+}
+
+// cos and sin of the phase (turns_high, turns_low) * (high, low), all 32-bit words of 64-bit numbers.
+template <class D, class V = hn::Vec<D>, class VU>
+HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low, V& cos, V& sin) {
+  const hn::RebindToSigned<D> di;
+  const hn::RebindToUnsigned<D> du;
+  const hn::RepartitionToWide<decltype(du)> du64;
+  // turns_low * low as 64 bits: even lanes, then odd lanes moved to even ones.
+  const auto even = hn::MulEven(turns_low, low);
+  const auto odd =
+      hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, turns_low))),
+                  hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, low))));
+  const auto carry = hn::OddEven(hn::BitCast(du, odd), hn::BitCast(du, hn::ShiftRight<32>(even)));
+  const auto phase_low =
+      hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)), hn::BitCast(du, even));
+  const auto phase_high =
+      hn::Add(carry, hn::Add(hn::Mul(turns_high, low), hn::Mul(turns_low, high)));
+  const V upper = hn::Mul(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftLeft<2>(phase_high))),
+                          hn::Set(d, 0x1p-32f));
+  const V u = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<1>(phase_low))),
+                         hn::Set(d, 0x1p-61f), upper);
+  const auto quadrant = hn::ShiftRight<30>(hn::Add(phase_high, hn::Set(du, 0x20000000u)));
+  CosSinOfQuarters(d, quadrant, u, cos, sin);
+}
+
+void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
+  const FullTag d;
+  const hn::RebindToUnsigned<FullTag> du;
+  const uint64_t size = position < 0 ? 0 - static_cast<uint64_t>(position)
+                                     : static_cast<uint64_t>(position);
+  const auto high = hn::Set(du, static_cast<uint32_t>(size >> 32));
+  const auto low = hn::Set(du, static_cast<uint32_t>(size));
+  Row signed_row = row;
+  if (position < 0) signed_row.sin_scale = -row.sin_scale;
+  const int n = static_cast<int>(hn::Lanes(d));
+  for (int i = 0; i < row.pairs; i += n) {
+    hn::Vec<FullTag> cos, sin;
+    CosSinOfPhase(d, hn::LoadU(du, set.turns_high.data() + i),
+                  hn::LoadU(du, set.turns_low.data() + i), high, low, cos, sin);
+    StoreScaled(d, cos, sin, signed_row, i);
+  }
+}
+
+void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Row& row) {
+  const FullTag d;
+  const hn::RebindToUnsigned<FullTag> du;
+  const int n = static_cast<int>(hn::Lanes(d));
+  HWY_ALIGN uint32_t high[kMaxLanes], low[kMaxLanes], sign[kMaxLanes];
+  for (int i = 0; i < row.pairs; i += n) {
+    for (int lane = 0; lane < n; ++lane) {
+      const int64_t position = positions[i + lane];
+      const uint64_t size = position < 0 ? 0 - static_cast<uint64_t>(position)
+                                         : static_cast<uint64_t>(position);
+      high[lane] = static_cast<uint32_t>(size >> 32);
+      low[lane] = static_cast<uint32_t>(size);
+      sign[lane] = position < 0 ? 0x80000000u : 0u;
+    }
+    hn::Vec<FullTag> cos, sin;
+    CosSinOfPhase(d, hn::LoadU(du, set.turns_high.data() + i),
+                  hn::LoadU(du, set.turns_low.data() + i), hn::Load(du, high), hn::Load(du, low),
+                  cos, sin);
+    StoreScaled(d, cos, hn::Xor(sin, hn::BitCast(d, hn::Load(du, sign))), row, i);
+  }
+}
+
+template <class D>
+HWY_INLINE int OrderEvenOdd(D d, const float* natural, float* ordered, int pairs, int i) {
+  const int n = LanesOf(d);
+  for (; i + 2 * n <= pairs; i += 2 * n) {
+    hn::Vec<D> even, odd;
+    hn::LoadInterleaved2(d, natural + i, even, odd);
+    hn::StoreU(even, d, ordered + i);
+    hn::StoreU(odd, d, ordered + i + n);
+  }
+  return i;
+}
+
+void OrderRow(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
+              float* sin, const float* natural_cos, const float* natural_sin) {
+  for (int32_t s = 0; s < segment_count; ++s) {
+    const int first = segments[s].first_pair, pairs = segments[s].pairs;
+    if (order == RowOrder::kPerChannel) {
+      for (int i = first; i < first + pairs; ++i) {
+        cos[2 * i] = cos[2 * i + 1] = natural_cos[i];
+        sin[2 * i] = -natural_sin[i];
+        sin[2 * i + 1] = natural_sin[i];
+      }
+      continue;
+    }
+    const float* const from[2] = {natural_cos + first, natural_sin + first};
+    float* const to[2] = {cos + first, sin + first};
+    for (int half = 0; half < 2; ++half) {
+      int i = OrderEvenOdd(FullTag(), from[half], to[half], pairs, 0);
+      i = OrderEvenOdd(QuarterTag(), from[half], to[half], pairs, i);
+      for (; i < pairs; ++i) to[half][i] = from[half][i];
+    }
+  }
+}
+
+void RoundRow(rope_dtype dtype, float* values, int32_t count) {
+  const FullTag d;
+  for (int i = 0; i < count; i += LanesOf(d)) {
+    const auto value = hn::LoadU(d, values + i);
+    hn::StoreU(dtype == ROPE_BF16 ? BF16::Round(d, value) : F16::Round(d, value), d, values + i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rope::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

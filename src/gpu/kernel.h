@@ -1,0 +1,455 @@
+// The bodies of the CUDA kernels: everything one thread does, as functions for host and device, so
+// that a plain C++ test can walk every block and thread of a launch (tests/cuda_grid_test.cc). The
+// memory of the tensors is reached through a template argument.
+//
+// A thread owns two vectors of a head, at `first` and `first + delta`, and does so for two heads:
+// four loads, all issued before anything else. Both members of a pair are in one thread's vectors,
+// and in place nothing is written before the whole block has read its heads. cos and sin of a token
+// are made once per block, each pair by one thread, and shared.
+//
+//   Locate    addresses; touches no memory
+//   Load      all vectors
+//   MakeRow   cos and sin into shared memory; after it, a barrier
+//   Rotate    arithmetic and stores
+#ifndef LIBROPE_SRC_GPU_KERNEL_H_
+#define LIBROPE_SRC_GPU_KERNEL_H_
+
+#include <cstdint>
+
+#include "gpu/params.h"
+#include "math/angle.h"
+#include "math/cos_sin_format.h"
+#include "math/element.h"
+#include "math/rotate.h"
+#include "math/tensor.h"
+#include "math/token_position.h"
+
+namespace rope::cuda {
+
+// Indices and sizes of a thread in its block and of the block in its grid.
+struct Thread {
+  uint32_t block_x, block_y;
+  uint32_t x, y, z;
+  uint32_t size_x, size_y, size_z;
+
+  ROPE_HD uint32_t token() const { return block_x * size_z + z; }
+};
+
+struct TokenIndex {
+  int64_t batch, index;
+};
+
+ROPE_HD TokenIndex SplitToken(const TokenRange& range, uint32_t n) {
+  const auto row =
+      static_cast<uint32_t>((static_cast<uint64_t>(n) * range.multiplier) >> range.shift);
+  return {range.first_batch + row, range.first_index + (n - row * range.row_tokens)};
+}
+
+// FindSequence of token_position.h for memory with a long latency: seven independent loads per step
+// instead of one. The same result for every valid cu_seqlens, and always one in [0, sequences).
+ROPE_HD int64_t FindSequenceWide(const int32_t* cu_seqlens, int32_t sequences, int64_t index) {
+  constexpr uint32_t kWays = 8;
+  uint32_t low = 0, size = static_cast<uint32_t>(sequences);  // the run is in [low, low + size)
+  while (size > 1) {
+    const uint32_t step = (size + kWays - 1) / kWays;
+    int32_t starts[kWays];
+    ROPE_UNROLL
+    for (uint32_t k = 1; k < kWays; ++k) {
+      starts[k] = cu_seqlens[low + (k * step < size ? k * step : 0)];
+    }
+    uint32_t parts = 0;
+    ROPE_UNROLL
+    for (uint32_t k = 1; k < kWays; ++k) {
+      if (k * step < size && starts[k] <= index) parts = k;
+    }
+    low += parts * step;
+    size = size - parts * step < step ? size - parts * step : step;
+  }
+  return low;
+}
+
+ROPE_HD Token LocateTokenWide(const PositionSource& source, TokenIndex at) {
+  if (source.cu_seqlens == nullptr) return {at.batch, at.index, at.batch, 0};
+  const int64_t sequence = FindSequenceWide(source.cu_seqlens, source.sequences, at.index);
+  return {at.batch, at.index, sequence, source.cu_seqlens[sequence]};
+}
+
+ROPE_HD int32_t SetOf(const Angles& angles, const Token& token) {
+  return FrequencySetOf(angles.source, token.sequence, angles.all_sets);
+}
+
+// Whether this launch is the one that has the token's frequencies.
+ROPE_HD bool HasSet(const Angles& angles, const Token& token) {
+  if (angles.set_count == angles.all_sets) return true;
+  const int32_t set = SetOf(angles, token) - angles.first_set;
+  return set >= 0 && set < angles.set_count;
+}
+
+ROPE_HD const Span& SpanOfPair(const Angles& angles, int32_t pair) {
+  int32_t at = 0;
+  for (int32_t n = 1; n < angles.span_count; ++n) at += pair >= angles.spans[n].first_pair ? 1 : 0;
+  return angles.spans[at];
+}
+
+ROPE_HD PairRow ReadPairRow(const Angles& angles, TokenIndex at, int32_t pair) {
+  const RowTable& table = angles.rows;
+  const int64_t row = at.batch * table.stride_batch + at.index * table.stride_token;
+  if (table.format.per_channel()) {
+    const Span& span = SpanOfPair(angles, pair);
+    const int64_t first = row + span.row_first + (pair - span.first_pair) * angles.row_step;
+    const int64_t second = first + span.row_delta;
+    return PairRowOf(
+        {LoadElement(table.dtype, table.data, first), LoadElement(table.dtype, table.sin, first)},
+        {LoadElement(table.dtype, table.data, second), LoadElement(table.dtype, table.sin, second)},
+        angles.backward);
+  }
+  const int32_t all = angles.all_pairs, own = angles.first_pair + pair;
+  const Place c = table.format.cos, s = table.format.sin;
+  const float cos = LoadElement(table.dtype, table.TensorOf(c), row + c.IndexOf(own, all));
+  const float sin = LoadElement(table.dtype, table.TensorOf(s), row + s.IndexOf(own, all));
+  const CosSin value = {cos, angles.backward ? -sin : sin};
+  return {value, value};
+}
+
+// cos and sin of a pair from the token's position, scaled. kFloat32, kExact and kCoordinate.
+ROPE_HD CosSin MakeCosSin(const Angles& angles, const Token& token, uint32_t pair) {
+  const int axis = angles.axes > 1 ? angles.axis[pair] : 0;
+  const int32_t set = SetOf(angles, token) - angles.first_set;
+  const uint32_t at = static_cast<uint32_t>(set) * angles.pairs + pair;
+  CosSin value;
+  if (angles.kind == AngleKind::kExact) {
+    value = CosSinOfPosition(angles.frequencies.turns[at],
+                             IntegerPosition(angles.source, token, axis));
+  } else if (angles.kind == AngleKind::kFloat32) {
+    value = CosSinOfAngle(
+        AngleOf(PositionAsFloat(angles.source, token, axis), angles.frequencies.inv_freq[at]));
+  } else {
+    const Turns turns = angles.frequencies.whole_turns[at];
+    value = CosSinOfCoordinate(turns.whole, turns.fraction,
+                               FloatPosition(angles.source, token, axis));
+  }
+  return {Multiply(value.cos, angles.scales[set].cos), Multiply(value.sin, angles.scales[set].sin)};
+}
+
+template <int kBytes>
+struct Vector {
+  uint32_t words[(kBytes + 3) / 4];
+};
+
+// Two 16-bit elements, the first in the lower half.
+template <rope_dtype kType>
+ROPE_HD uint32_t PackTwo(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t word;
+  if constexpr (kType == ROPE_BF16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+#else
+  if constexpr (kType == ROPE_BF16) {
+    return Bf16FromFloat(low) | static_cast<uint32_t>(Bf16FromFloat(high)) << 16;
+  } else {
+    return F16FromFloat(low) | static_cast<uint32_t>(F16FromFloat(high)) << 16;
+  }
+#endif
+}
+
+template <rope_dtype kType>
+ROPE_HD float FromHalfWord(uint32_t bits) {
+  return kType == ROPE_BF16 ? FloatFromBf16(static_cast<uint16_t>(bits))
+                            : FloatFromF16(static_cast<uint16_t>(bits));
+}
+
+template <rope_dtype kType, int kCount, int kBytes>
+ROPE_HD void Unpack(const Vector<kBytes>& vector, float* values) {
+  if constexpr (kType == ROPE_F32) {
+    ROPE_UNROLL
+    for (int j = 0; j < kCount; ++j) values[j] = BitsFloat(vector.words[j]);
+  } else if constexpr (kCount == 1) {
+    values[0] = FromHalfWord<kType>(vector.words[0]);
+  } else {
+    ROPE_UNROLL
+    for (int j = 0; j < kCount; j += 2) {
+      values[j] = FromHalfWord<kType>(vector.words[j / 2] & 0xffffu);
+      values[j + 1] = FromHalfWord<kType>(vector.words[j / 2] >> 16);
+    }
+  }
+}
+
+template <rope_dtype kType, int kCount, int kBytes>
+ROPE_HD void Pack(const float* values, Vector<kBytes>* vector) {
+  if constexpr (kType == ROPE_F32) {
+    ROPE_UNROLL
+    for (int j = 0; j < kCount; ++j) vector->words[j] = FloatBits(values[j]);
+  } else if constexpr (kCount == 1) {
+    vector->words[0] = kType == ROPE_BF16 ? Bf16FromFloat(values[0]) : F16FromFloat(values[0]);
+  } else {
+    ROPE_UNROLL
+    for (int j = 0; j < kCount; j += 2) {
+      vector->words[j / 2] = PackTwo<kType>(values[j], values[j + 1]);
+    }
+  }
+}
+
+// cos and sin of a thread's pairs j and j + 1.
+struct TwoRows {
+  CosSin values[2];
+};
+
+// One kernel of rope_apply_qk. Memory has, for the tensors, Load<bytes>(const char*) and
+// Store<bytes>(char*, vector); for rows, which are shared memory, LoadRows<again>(const CosSin*),
+// 16-byte aligned, and StoreRow(CosSin*, CosSin). `again`: the compiler must not keep what it loads
+// for the next head, because with per_channel that is more than the registers hold.
+template <rope_dtype kType, Form kForm, bool kEager, class Memory>
+struct Kernel {
+  static constexpr int kElementBytes = kType == ROPE_F32 ? 4 : 2;
+  static constexpr int kPairs =  // of a thread: as many as elements in a vector
+      kForm == kSingle                          ? 1
+      : kForm == kHalves2 || kForm == kAdjacent2 ? 2
+                                                 : 16 / kElementBytes;
+  static constexpr int kBytes = kPairs * kElementBytes;
+  // In the two vectors, taken as one of 2 * kPairs elements, pair j has the elements j and
+  // j + kPairs, or 2j and 2j + 1. Adjacent pairs in both: the vectors lie half the span apart, and
+  // hold pairs that lie as far apart. Else the thread's pairs follow each other.
+  static constexpr bool kAdjacent = kForm == kAdjacent16 || kForm == kAdjacent2;
+  static constexpr bool kReadsAdjacent = kAdjacent || kForm == kToHalves16;
+  static constexpr bool kWritesAdjacent = kAdjacent || kForm == kToInterleaved16;
+
+  // What a thread holds between the phases.
+  struct Held {
+    const char* in;  // its first vector in its first head
+    char* out;
+    int64_t in_head, out_head;    // to the second head
+    int32_t in_delta, out_delta;  // to the second vector
+    int32_t heads, vectors;       // 0 to 2
+    bool rotates;                 // else it copies
+    Vector<kBytes> data[2][2];    // [head][vector]
+  };
+
+  ROPE_HD static constexpr int Element(bool adjacent, int j, int member) {
+    return adjacent ? 2 * j + member : j + member * kPairs;
+  }
+
+  // Where shared memory has a pair of the launch: pair j of lane x is at (j / 2, x, j % 2), so that
+  // the lanes of a warp read neighbouring 16 bytes.
+  ROPE_HD static uint32_t Slot(const Params& p, uint32_t pair) {
+    if constexpr (kPairs == 1) {
+      return pair;
+    } else {
+      uint32_t lane = pair / kPairs, j = pair % kPairs;
+      if constexpr (kAdjacent) {
+        const uint32_t middle = p.angles.pairs / 2;
+        const bool upper = pair >= middle;
+        const uint32_t own = upper ? pair - middle : pair;
+        lane = own / (kPairs / 2);
+        j = own % (kPairs / 2) + (upper ? kPairs / 2 : 0);
+      }
+      return ((j / 2) * p.lanes + lane) * 2 + j % 2;
+    }
+  }
+
+  ROPE_HD static void Locate(const Params& p, const Thread& i, Held* held) {
+    held->in = nullptr;
+    held->out = nullptr;
+    held->heads = held->vectors = 0;
+    uint32_t row = p.first_row + i.block_y * i.size_y + i.y;
+    const bool is_second = row >= p.sides[0].rows;
+    const Side& side = p.sides[is_second ? 1 : 0];
+    if (is_second) row -= p.sides[0].rows;
+    const uint32_t n = i.token();
+    if (row >= side.rows || n >= p.angles.tokens.count) return;
+    const TokenIndex at = SplitToken(p.angles.tokens, n);
+
+    int32_t in_at, out_at;
+    held->rotates = i.x < p.lanes;
+    if (held->rotates) {
+      int32_t own = 0;
+      for (int32_t s = 1; s < p.angles.span_count; ++s) {
+        own += i.x >= p.angles.spans[s].first_lane ? 1 : 0;
+      }
+      const Span& span = p.angles.spans[own];
+      const auto lane = static_cast<int32_t>(i.x - span.first_lane);
+      in_at = span.in_first + lane * p.in_step;
+      out_at = span.out_first + lane * p.out_step;
+      held->in_delta = span.in_delta;
+      held->out_delta = span.out_delta;
+      held->vectors = 2;
+    } else {
+      const uint32_t first = i.x - p.lanes, second = first + p.copy_lanes;
+      const int32_t first_at = CopyOffset(side, first);
+      in_at = side.copy_in + first_at;
+      out_at = side.copy_out + first_at;
+      held->in_delta = held->out_delta = CopyOffset(side, second) - first_at;
+      held->vectors = (first < side.copy_vectors ? 1 : 0) + (second < side.copy_vectors ? 1 : 0);
+    }
+    held->heads = row + side.rows < side.heads ? 2 : 1;
+    held->in_head = side.rows * side.in_strides.head;
+    held->out_head = side.rows * side.out_strides.head;
+    held->in = side.in + (HeadOffset(side.in_strides, at.batch, at.index, row) + in_at);
+    held->out = side.out + (HeadOffset(side.out_strides, at.batch, at.index, row) + out_at);
+  }
+
+  ROPE_HD static void Load(const Params& p, const Thread& i, Held* held) {
+    if (p.angles.set_count != p.angles.all_sets && held->heads != 0) {
+      const TokenIndex at = SplitToken(p.angles.tokens, i.token());
+      if (!HasSet(p.angles, LocateTokenWide(p.angles.source, at))) held->heads = 0;
+    }
+    ROPE_UNROLL
+    for (int u = 0; u < 2; ++u) {
+      if (u >= held->heads) continue;
+      const char* const in = held->in + u * held->in_head;
+      if (held->vectors > 0) held->data[u][0] = Memory::template Load<kBytes>(in);
+      if (held->vectors > 1) {
+        held->data[u][1] = Memory::template Load<kBytes>(in + held->in_delta);
+      }
+    }
+  }
+
+  // rows: size_z * pairs entries, and as many again for the second members if per_channel.
+  ROPE_HD static void MakeRow(const Params& p, const Thread& i, CosSin* rows) {
+    const Angles& angles = p.angles;
+    const uint32_t first = i.y * i.size_x + i.x;
+    const uint32_t n = i.token();
+    if (first >= angles.pairs || n >= angles.tokens.count) return;
+    const TokenIndex at = SplitToken(angles.tokens, n);
+    const bool given = angles.kind == AngleKind::kRows;
+    Token token;
+    if (!given) {
+      token = LocateTokenWide(angles.source, at);
+      if (!HasSet(angles, token)) return;
+    }
+    for (uint32_t pair = first; pair < angles.pairs; pair += i.size_x * i.size_y) {
+      PairRow row;
+      if (given) {
+        row = ReadPairRow(angles, at, static_cast<int32_t>(pair));
+      } else {
+        row.first = row.second = MakeCosSin(angles, token, pair);
+      }
+      CosSin* const to = rows + i.z * angles.pairs + Slot(p, pair);
+      Memory::StoreRow(to, Rounded(p, row.first));
+      if (p.per_channel) Memory::StoreRow(to + i.size_z * angles.pairs, Rounded(p, row.second));
+    }
+  }
+
+  ROPE_HD static void Rotate(const Params& p, const Thread& i, const Held& held,
+                             const CosSin* rows) {
+    if (held.heads == 0) return;
+    if (!held.rotates) {
+      ROPE_UNROLL
+      for (int u = 0; u < 2; ++u) {
+        if (u < held.heads) StoreHead(held, u, held.data[u]);
+      }
+    } else if (p.per_channel) {
+      RotateHeads<true>(p, i, held, rows);
+    } else {
+      RotateHeads<false>(p, i, held, rows);
+    }
+  }
+
+ private:
+  ROPE_HD static int32_t CopyOffset(const Side& side, uint32_t vector) {
+    return static_cast<int32_t>(vector) * kBytes + (vector >= side.copy_gap_at ? side.copy_gap : 0);
+  }
+
+  ROPE_HD static CosSin Rounded(const Params& p, CosSin value) {
+    if (!p.rounds_rows) return value;
+    return {RoundTo(kType, value.cos), RoundTo(kType, value.sin)};
+  }
+
+  // cos and sin of the thread's own pairs j and j + 1 (or of its only pair).
+  template <bool kAgain>
+  ROPE_HD static TwoRows ReadRows(const Params& p, const Thread& i, const CosSin* rows, int j) {
+    if constexpr (kPairs == 1) {
+      return {{rows[i.x], {}}};
+    } else {
+      return Memory::template LoadRows<kAgain>(rows + 2 * (static_cast<uint32_t>(j / 2) * p.lanes + i.x));
+    }
+  }
+
+  ROPE_HD static void StoreHead(const Held& held, int u, const Vector<kBytes>* data) {
+    char* const out = held.out + u * held.out_head;
+    if (held.vectors > 0) Memory::template Store<kBytes>(out, data[0]);
+    if (held.vectors > 1) Memory::template Store<kBytes>(out + held.out_delta, data[1]);
+  }
+
+  template <bool kPerChannel>
+  ROPE_HD static void RotateHeads(const Params& p, const Thread& i, const Held& held,
+                                  const CosSin* rows) {
+    rows += i.z * p.angles.pairs;
+    const CosSin* const second_rows = rows + i.size_z * p.angles.pairs;
+    ROPE_UNROLL
+    for (int u = 0; u < 2; ++u) {
+      if (u >= held.heads) continue;
+      float x[2 * kPairs], y[2 * kPairs];
+      Unpack<kType, kPairs>(held.data[u][0], x);
+      Unpack<kType, kPairs>(held.data[u][1], x + kPairs);
+      TwoRows first, second;
+      ROPE_UNROLL
+      for (int j = 0; j < kPairs; ++j) {
+        if (j % 2 == 0) {
+          first = ReadRows<kPerChannel>(p, i, rows, j);
+          second = kPerChannel ? ReadRows<kPerChannel>(p, i, second_rows, j) : first;
+        }
+        const CosSin a = first.values[j % 2], b = second.values[j % 2];
+        const Pair pair = {x[Element(kReadsAdjacent, j, 0)], x[Element(kReadsAdjacent, j, 1)]};
+        const Pair turned = kEager ? rope::RotateEager(kType, pair, a, b)
+                                   : rope::Rotate(pair, a, b);
+        y[Element(kWritesAdjacent, j, 0)] = turned.x0;
+        y[Element(kWritesAdjacent, j, 1)] = turned.x1;
+      }
+      Vector<kBytes> data[2];
+      Pack<kType, kPairs>(y, &data[0]);
+      Pack<kType, kPairs>(y + kPairs, &data[1]);
+      StoreHead(held, u, data);
+    }
+  }
+};
+
+// rope_cos_sin_fill: a thread per token and pair, angles.rows is written. kWithAngles: the two
+// formats that hold the angles, under EXACT computed in f64.
+template <bool kWithAngles>
+ROPE_HD void Fill(const Angles& angles, uint32_t n, uint32_t pair) {
+  const TokenIndex at = SplitToken(angles.tokens, n);
+  const Token token = LocateTokenWide(angles.source, at);
+  if (!HasSet(angles, token)) return;
+  const RowTable& table = angles.rows;
+  const int64_t row = at.batch * table.stride_batch + at.index * table.stride_token;
+  const int32_t all = angles.all_pairs;
+  const int32_t own = angles.first_pair + static_cast<int32_t>(pair);
+  if constexpr (kWithAngles) {
+    const int axis = angles.axes > 1 ? angles.axis[pair] : 0;
+    const uint32_t f =
+        static_cast<uint32_t>(SetOf(angles, token) - angles.first_set) * angles.pairs + pair;
+    float angle;
+    if (angles.kind == AngleKind::kRadians) {
+      angle = AngleOf(PositionAsDouble(angles.source, token, axis), angles.frequencies.radians[f]);
+    } else {
+      angle = AngleOf(PositionAsFloat(angles.source, token, axis), angles.frequencies.inv_freq[f]);
+    }
+    StoreElement(table.dtype, table.data, row + table.format.cos.IndexOf(own, all), angle);
+    if (table.format.values_per_pair == 2) {
+      StoreElement(table.dtype, table.data, row + table.format.sin.IndexOf(own, all), angle);
+    }
+    return;
+  }
+  const CosSin value = MakeCosSin(angles, token, pair);
+  if (table.format.per_channel()) {
+    const Span& span = SpanOfPair(angles, static_cast<int32_t>(pair));
+    const int64_t first = row + span.row_first +
+                          (static_cast<int32_t>(pair) - span.first_pair) * angles.row_step;
+    for (int64_t channel : {first, first + span.row_delta}) {
+      StoreElement(table.dtype, table.data, channel, value.cos);
+      StoreElement(table.dtype, table.sin, channel, value.sin);
+    }
+    return;
+  }
+  const Place c = table.format.cos, s = table.format.sin;
+  StoreElement(table.dtype, table.TensorOf(c), row + c.IndexOf(own, all), value.cos);
+  StoreElement(table.dtype, table.TensorOf(s), row + s.IndexOf(own, all), value.sin);
+}
+
+}  // namespace rope::cuda
+
+#endif  // LIBROPE_SRC_GPU_KERNEL_H_

@@ -1,0 +1,426 @@
+#include "gpu/launch.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+#include "math/angle.h"
+#include "math/element.h"
+#include "math/operation.h"
+#include "math/pairing.h"
+#include "math/sincos.h"
+
+namespace rope::cuda {
+namespace {
+
+constexpr int64_t kMaxTokens = INT32_MAX;      // of a launch: blocks of a grid, and TokenRange
+constexpr uint32_t kMaxGridY = 65535;
+constexpr uint32_t kRowBytesPerBlock = 16384;  // shared memory that several tokens may take
+constexpr uint32_t kMaxSizeZ = 64;
+
+template <class T>
+T DivideUp(T a, T b) {
+  return (a + b - 1) / b;
+}
+
+// Tokens of one block: enough for 128 threads, in whole warps where 320 threads allow it.
+uint32_t TokensPerBlock(uint32_t threads_per_token, const Work& work) {
+  const int64_t limit = std::min<int64_t>(
+      {kMaxSizeZ, work.tokens, std::max(1u, kRowBytesPerBlock / std::max(1u, work.row_bytes))});
+  uint32_t best = 1, best_idle = UINT32_MAX;  // idle lanes, in 1/1000 of the threads
+  for (uint32_t z = 1; z <= limit && z * threads_per_token <= 320; ++z) {
+    const uint32_t threads = z * threads_per_token;
+    const uint32_t idle = (DivideUp(threads, 32u) * 32 - threads) * 1000 / threads;
+    if (threads < 128) {
+      best = z;
+    } else if (idle < best_idle) {
+      best = z;
+      best_idle = idle;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+Shape ShapeOf(const Work& work) {
+  Shape shape{};
+  const bool few = work.tokens < 4 * int64_t{work.multiprocessors};
+  shape.heads_per_thread = few ? 1 : 2;
+  const auto per_thread = static_cast<int64_t>(shape.heads_per_thread);
+  const int64_t rows = DivideUp<int64_t>(work.heads[0], per_thread) +
+                       DivideUp<int64_t>(work.heads[1], per_thread);
+  const int64_t most_rows = kMaxThreads / work.lanes;
+  int64_t y;
+  if (few) {
+    y = std::max<int64_t>(DivideUp(64u, work.lanes),
+                          rows * work.tokens / (8 * int64_t{work.multiprocessors}));
+    y = std::min({y, most_rows, rows});
+  } else {
+    y = DivideUp(rows, DivideUp(rows, most_rows));
+  }
+  shape.x = work.lanes;
+  shape.y = static_cast<uint32_t>(y);
+  shape.z = few ? 1 : TokensPerBlock(shape.x * shape.y, work);
+  shape.grid_x = static_cast<uint32_t>(DivideUp<int64_t>(work.tokens, shape.z));
+  shape.grid_y = static_cast<uint32_t>(DivideUp(rows, y));
+  return shape;
+}
+
+namespace {
+
+// Tokens of all batch rows in ranges that TokenRange can count.
+template <class Visit>
+rope_status ForEachRange(int64_t batch, int64_t tokens, Visit visit) {
+  if (tokens > kMaxTokens) {
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t t = 0; t < tokens; t += kMaxTokens) {
+        const auto count = static_cast<uint32_t>(std::min(kMaxTokens, tokens - t));
+        if (rope_status s = visit(TokenRange{b, t, count, 0, 0, 0})) return s;
+      }
+    }
+    return ROPE_OK;
+  }
+  TokenRange range{};
+  range.row_tokens = static_cast<uint32_t>(tokens);
+  // 2^(bits - 1) < tokens <= 2^bits; the multiplier, 2^(31 + bits) / tokens rounded up, is below
+  // 2^32, and too large by less than 2^bits / 2^(31 + bits) of one: exact below 2^31.
+  uint32_t bits = 0;
+  while (int64_t{1} << bits < tokens) ++bits;
+  const uint64_t d = range.row_tokens;
+  const auto multiplier = static_cast<uint32_t>(((uint64_t{1} << (31 + bits)) + d - 1) / d);
+  const int64_t rows = kMaxTokens / tokens;
+  for (int64_t b = 0; b < batch; b += rows) {
+    const int64_t own = std::min(rows, batch - b);
+    range.first_batch = b;
+    range.count = static_cast<uint32_t>(own * tokens);
+    range.multiplier = own == 1 ? 0 : multiplier;
+    range.shift = own == 1 ? 0 : 31 + bits;
+    if (rope_status s = visit(range)) return s;
+  }
+  return ROPE_OK;
+}
+
+AngleKind KindOf(const rope_context& context, const PositionSource& source) {
+  switch (AngleRuleOf(context.angle, source.type)) {
+    case AngleRule::kExact: return AngleKind::kExact;
+    case AngleRule::kCoordinate: return AngleKind::kCoordinate;
+    default: return AngleKind::kFloat32;  // the backend does not offer kGgml
+  }
+}
+
+// Pairs whose frequencies fit into a launch. Rows need none, and a block has no more threads.
+int32_t Capacity(AngleKind kind) {
+  switch (kind) {
+    case AngleKind::kFloat32: return kMaxFrequencies;
+    case AngleKind::kCoordinate: return kFrequencyBytes / sizeof(Turns);
+    case AngleKind::kRows: return kMaxThreads;
+    default: return kFrequencyBytes / sizeof(uint64_t);
+  }
+}
+
+void SetFrequencies(const rope_context& context, rope_operation operation, Angles* angles) {
+  for (int32_t n = 0; n < angles->set_count; ++n) {
+    const FrequencySet& set = context.sets[static_cast<size_t>(angles->first_set + n)];
+    angles->scales[n] = ScalesOf(operation, set.attention_factor);
+    for (uint32_t i = 0; i < angles->pairs; ++i) {
+      const size_t pair = static_cast<size_t>(angles->first_pair) + i;
+      const size_t to = static_cast<size_t>(n) * angles->pairs + i;
+      switch (angles->kind) {
+        case AngleKind::kFloat32: angles->frequencies.inv_freq[to] = set.inv_freq_f32[pair]; break;
+        case AngleKind::kExact: angles->frequencies.turns[to] = set.TurnsOf(pair).fraction; break;
+        case AngleKind::kCoordinate: angles->frequencies.whole_turns[to] = set.TurnsOf(pair); break;
+        default: angles->frequencies.radians[to] = set.inv_freq[pair]; break;
+      }
+    }
+  }
+  for (uint32_t i = 0; i < angles->pairs && !context.pair_axis.empty(); ++i) {
+    angles->axis[i] = context.pair_axis[static_cast<size_t>(angles->first_pair) + i];
+  }
+}
+
+// The pairs [first_pair, first_pair + pairs) as spans of lanes. Byte offsets of tensors are left to
+// the caller.
+void SetSpans(const rope_context& context, uint32_t pairs_per_lane, Angles* angles) {
+  const bool rows_interleaved = angles->rows.format.interleaved();
+  const int32_t begin = angles->first_pair;
+  const int32_t end = begin + static_cast<int32_t>(angles->pairs);
+  angles->row_step = rows_interleaved ? 2 : 1;
+  angles->span_count = 0;
+  for (const Segment& segment : context.segments) {
+    const int32_t from = std::max(begin, segment.first_pair);
+    const int32_t to = std::min(end, segment.first_pair + segment.pairs);
+    if (from >= to) continue;
+    Span& span = angles->spans[angles->span_count++];
+    const PairIndex channels =
+        ChannelsOf(rows_interleaved, from - segment.first_pair, segment.pairs);
+    span.first_pair = from - begin;
+    span.first_lane = static_cast<uint32_t>(span.first_pair) / pairs_per_lane;
+    span.row_first = segment.first_channel + channels.first;
+    span.row_delta = channels.second - channels.first;
+  }
+}
+
+// Calls visit(is_first) for every part of the frequencies that fits into a launch: all pairs of
+// some sets, or some pairs of one set, of which one part is the first.
+template <class Visit>
+rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operation operation,
+                        Angles* angles, Visit visit) {
+  const int32_t capacity = Capacity(angles->kind);
+  const bool rows = angles->kind == AngleKind::kRows;
+  angles->all_pairs = pairs;
+  angles->axes = context.axes;
+  angles->all_sets = rows || pairs == 0 ? 1 : static_cast<int32_t>(context.sets.size());
+  const int32_t sets =
+      std::min({angles->all_sets, kMaxSets, std::max(1, capacity / std::max(1, pairs))});
+  for (int32_t set = 0; set < angles->all_sets; set += sets) {
+    angles->first_set = set;
+    angles->set_count = std::min(sets, angles->all_sets - set);
+    int32_t pair = 0;
+    do {
+      angles->first_pair = pair;
+      angles->pairs = static_cast<uint32_t>(std::min(capacity, pairs - pair));
+      if (!rows) SetFrequencies(context, operation, angles);
+      if (rope_status s = visit(pair == 0)) return s;
+      pair += capacity;
+    } while (pair < pairs);
+  }
+  return ROPE_OK;
+}
+
+int32_t PairsPerLane(Form form, int32_t element_bytes) {
+  if (form == kSingle) return 1;
+  return form == kHalves2 || form == kAdjacent2 ? 2 : 16 / element_bytes;
+}
+
+// Whether every vector of `pairs` elements, rotated or copied, is aligned to its size.
+bool AreVectorsAligned(const Plan& plan, const Tensor& t, int32_t pairs) {
+  const rope_context& context = *plan.context;
+  const int64_t size = ElementSize(t.dtype);
+  int64_t offsets = reinterpret_cast<intptr_t>(t.in + t.in_span) |
+                    reinterpret_cast<intptr_t>(t.out + t.out_span);
+  if (plan.batch > 1) offsets |= t.in_strides.batch | t.out_strides.batch;
+  if (plan.tokens > 1) offsets |= t.in_strides.token | t.out_strides.token;
+  if (t.heads > 1) offsets |= t.in_strides.head | t.out_strides.head;
+  if (t.copies_rest) offsets |= t.in_span | context.head_dim * size;
+  if (context.nope) {
+    offsets |= context.rotary_dim * size;
+  } else {
+    for (const Segment& segment : context.segments) {
+      offsets |= (segment.first_channel | segment.pairs) * size;
+    }
+  }
+  return offsets % (pairs * size) == 0;
+}
+
+Form ChooseForm(const Plan& plan, const Tensor* tensors, int32_t count, ChannelOrder order) {
+  static constexpr Form kWide[kChannelOrders] = {kHalves16, kAdjacent16, kToHalves16,
+                                                 kToInterleaved16};
+  static constexpr Form kNarrow[kChannelOrders] = {kHalves2, kAdjacent2, kSingle, kSingle};
+  for (const Form form : {kWide[order], kNarrow[order]}) {
+    const int32_t pairs = PairsPerLane(form, ElementSize(tensors[0].dtype));
+    bool aligned = true;
+    for (int32_t n = 0; n < count; ++n)
+      aligned = aligned && AreVectorsAligned(plan, tensors[n], pairs);
+    if (aligned) return form;
+  }
+  return kSingle;
+}
+
+// The launches for tensors of one dtype.
+class Group {
+ public:
+  Group(const Plan& plan, const Tensor* tensors, int32_t count, int32_t multiprocessors)
+      : plan_(plan),
+        context_(*plan.context),
+        tensors_(tensors),
+        count_(count),
+        multiprocessors_(multiprocessors),
+        order_(ChannelOrderOf(context_.pairing, plan.operation)) {}
+
+  rope_status ForEach(LaunchFn visit, void* data) {
+    const rope_dtype dtype = tensors_[0].dtype;
+    element_bytes_ = ElementSize(dtype);
+    launch_.variant = {dtype, ChooseForm(plan_, tensors_, count_, order_),
+                       context_.rounding == ROPE_ROUNDING_EAGER};
+    pairs_per_lane_ = PairsPerLane(launch_.variant.form, element_bytes_);
+    Params& p = launch_.params;
+    Angles& angles = p.angles;
+    angles.kind = AngleKind::kRows;
+    if (plan_.has_rows) {
+      angles.rows = plan_.rows;
+    } else {
+      angles.source = plan_.positions;
+      angles.kind = KindOf(context_, plan_.positions);
+    }
+    angles.backward = kOperations[plan_.operation].negates_angle;
+    p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_F32;
+    p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
+    if (rope_status s = CheckParts(angles.kind)) return s;
+    const int32_t pairs = context_.nope ? 0 : context_.pairs;
+    return ForEachPart(context_, pairs, plan_.operation, &angles, [&](bool is_first_part) {
+      SetLanes(is_first_part);
+      return ForEachRange(plan_.batch, plan_.tokens, [&](const TokenRange& range) {
+        angles.tokens = range;
+        return VisitRows(visit, data);
+      });
+    });
+  }
+
+ private:
+  // An order that moves channels overwrites, in place, what a later part would read.
+  rope_status CheckParts(AngleKind kind) const {
+    const int32_t capacity = Capacity(kind);
+    if (context_.nope || context_.pairs <= capacity || !MovesChannels(order_)) {
+      return ROPE_OK;
+    }
+    for (int32_t n = 0; n < count_; ++n) {
+      if (tensors_[n].in != tensors_[n].out) continue;
+      return Fail(ROPE_ERROR_UNSUPPORTED,
+                  "%s: args->q_out or args->k_out: INTERLEAVED_TO_HALVES in place on CUDA needs at "
+                  "most %d pairs with this angle and these positions, and the context has %d: give "
+                  "an output",
+                  plan_.function, capacity, context_.pairs);
+    }
+    return ROPE_OK;
+  }
+
+  // Which bytes a lane has, in q and in k.
+  void SetLanes(bool is_first_part) {
+    Params& p = launch_.params;
+    Angles& angles = p.angles;
+    const auto per_lane = static_cast<uint32_t>(pairs_per_lane_);
+    SetSpans(context_, per_lane, &angles);
+    p.lanes = angles.pairs / per_lane;
+    p.in_step = StepOf(ReadsInterleaved(order_));
+    p.out_step = StepOf(WritesInterleaved(order_));
+    for (int32_t n = 0; n < angles.span_count; ++n) {
+      Span& span = angles.spans[n];
+      const int32_t pair = angles.first_pair + span.first_pair;
+      const Segment& segment = SegmentOf(pair);
+      SetOffsets(ReadsInterleaved(order_), segment, pair, &span.in_first, &span.in_delta);
+      SetOffsets(WritesInterleaved(order_), segment, pair, &span.out_first, &span.out_delta);
+    }
+    p.copy_lanes = 0;
+    for (int32_t n = 0; n < 2; ++n) {
+      p.sides[n] = n < count_ ? SideOf(tensors_[n], is_first_part) : Side{};
+      p.copy_lanes = std::max(p.copy_lanes, DivideUp(p.sides[n].copy_vectors, 2u));
+    }
+  }
+
+  bool IsAdjacent() const {
+    return launch_.variant.form == kAdjacent16 || launch_.variant.form == kAdjacent2;
+  }
+
+  // From a lane's first vector to that of the next lane.
+  int32_t StepOf(bool interleaved) const {
+    const int32_t vector = pairs_per_lane_ * element_bytes_;
+    return interleaved && !IsAdjacent() ? 2 * vector : vector;
+  }
+
+  void SetOffsets(bool interleaved, const Segment& segment, int32_t pair, int32_t* first,
+                  int32_t* delta) const {
+    const PairIndex channels = ChannelsOf(interleaved, pair - segment.first_pair, segment.pairs);
+    *first = (segment.first_channel + channels.first) * element_bytes_;
+    if (!interleaved) {
+      *delta = segment.pairs * element_bytes_;
+    } else if (IsAdjacent()) {  // half the channels of this part
+      *delta = static_cast<int32_t>(launch_.params.angles.pairs) * element_bytes_;
+    } else {
+      *delta = pairs_per_lane_ * element_bytes_;
+    }
+  }
+
+  const Segment& SegmentOf(int32_t pair) const {
+    size_t n = 0;
+    while (pair >= context_.segments[n].first_pair + context_.segments[n].pairs) ++n;
+    return context_.segments[n];
+  }
+
+  Side SideOf(const Tensor& t, bool copies) const {
+    Side side{};
+    side.in = t.in + t.in_span;
+    side.out = t.out + t.out_span;
+    side.in_strides = t.in_strides;
+    side.out_strides = t.out_strides;
+    side.heads = static_cast<uint32_t>(t.heads);
+    if (!copies || t.in == t.out) return side;
+    const int32_t vector = pairs_per_lane_ * element_bytes_;
+    const int32_t span = context_.rotary_dim * element_bytes_;
+    if (t.copies_rest) {
+      side.copy_in = -t.in_span;
+      side.copy_out = -t.out_span;
+      side.copy_vectors = static_cast<uint32_t>(context_.head_dim * element_bytes_ / vector);
+    } else if (context_.nope) {
+      side.copy_vectors = static_cast<uint32_t>(span / vector);
+    }
+    side.copy_gap_at = side.copy_vectors;
+    if (t.copies_rest && !context_.nope) {
+      side.copy_gap = span;
+      side.copy_gap_at = static_cast<uint32_t>(t.in_span / vector);
+      side.copy_vectors -= static_cast<uint32_t>(span / vector);
+    }
+    return side;
+  }
+
+  // A grid has at most 65535 rows of blocks.
+  rope_status VisitRows(LaunchFn visit, void* data) {
+    Params& p = launch_.params;
+    const uint32_t row_bytes = p.angles.pairs * sizeof(CosSin) * (p.per_channel ? 2 : 1);
+    Work work{p.lanes + p.copy_lanes, {0, 0}, p.angles.tokens.count, row_bytes, multiprocessors_};
+    if (work.lanes == 0) return ROPE_OK;  // nothing moves
+    for (int32_t n = 0; n < count_; ++n) work.heads[n] = tensors_[n].heads;
+    const Shape shape = ShapeOf(work);
+    for (Side& side : p.sides) side.rows = DivideUp(side.heads, shape.heads_per_thread);
+    launch_.shape = shape;
+    launch_.shared_bytes = shape.z * row_bytes;
+    launch_.few_tokens = shape.heads_per_thread == 1;
+    for (uint32_t block = 0; block < shape.grid_y; block += kMaxGridY) {
+      p.first_row = block * shape.y;
+      launch_.shape.grid_y = std::min(kMaxGridY, shape.grid_y - block);
+      if (rope_status s = visit(launch_, data)) return s;
+    }
+    return ROPE_OK;
+  }
+
+  const Plan& plan_;
+  const rope_context& context_;
+  const Tensor* tensors_;
+  int32_t count_, multiprocessors_;
+  ChannelOrder order_;
+  int32_t element_bytes_ = 0, pairs_per_lane_ = 0;
+  Launch launch_{};
+};
+
+}  // namespace
+
+rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data) {
+  const bool together =
+      plan.tensor_count == 2 && plan.tensors[0].dtype == plan.tensors[1].dtype;
+  const int32_t size = together ? 2 : 1;
+  for (int32_t n = 0; n < plan.tensor_count; n += size) {
+    Group group(plan, &plan.tensors[n], size, multiprocessors);
+    if (rope_status s = group.ForEach(launch, data)) return s;
+  }
+  return ROPE_OK;
+}
+
+rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* data) {
+  const rope_context& context = *plan.context;
+  FillLaunch fill{};
+  Angles& angles = fill.angles;
+  angles.source = plan.positions;
+  angles.rows = plan.rows;
+  angles.kind = KindOf(context, plan.positions);
+  fill.with_angles = plan.rows.format.is_angles();
+  if (fill.with_angles && angles.kind != AngleKind::kFloat32) angles.kind = AngleKind::kRadians;
+  return ForEachPart(context, context.pairs, ROPE_FORWARD, &angles, [&](bool) {
+    SetSpans(context, 1, &angles);
+    return ForEachRange(plan.batch, plan.tokens, [&](const TokenRange& range) {
+      angles.tokens = range;
+      fill.grid_x = DivideUp(range.count, kFillTokens);
+      return launch(fill, data);
+    });
+  });
+}
+
+}  // namespace rope::cuda

@@ -1,0 +1,133 @@
+// What a kernel is given, by value, in its parameters: where the tensors are, how tokens are
+// counted, and the frequencies themselves. There is no state on the device, so that nothing must be
+// uploaded, nothing belongs to one device, and a captured graph outlives its context.
+#ifndef LIBROPE_SRC_GPU_PARAMS_H_
+#define LIBROPE_SRC_GPU_PARAMS_H_
+
+#include <cstdint>
+
+#include "base/limits.h"
+#include "math/cos_sin_format.h"
+#include "math/element.h"
+#include "math/operation.h"
+#include "math/tensor.h"
+#include "math/token_position.h"
+#include "math/turns.h"
+
+namespace rope::cuda {
+
+inline constexpr int kMaxSpans = kMaxSections;  // segments of a head: those of HALVES_PER_AXIS
+inline constexpr int kMaxSets = 8;   // sets of frequencies in one launch
+inline constexpr int kMaxThreads = 512;
+static_assert(kMaxThreads >= kMaxPairs, "a block takes the rows of a whole head");
+// Space for frequencies. With more of them a call takes several launches.
+inline constexpr int kFrequencyBytes = 1024;
+inline constexpr int kMaxFrequencies = kFrequencyBytes / sizeof(float);
+
+// The tokens of a launch, n = 0 .. count - 1, run through whole batch rows, or a part of one.
+struct TokenRange {
+  int64_t first_batch, first_index;
+  uint32_t count;       // below 2^31
+  uint32_t row_tokens;  // tokens of a batch row
+  // n / row_tokens = n * multiplier >> shift for every n below 2^31; 0: it is one batch row.
+  uint32_t multiplier, shift;
+};
+
+// What cos and sin are made of.
+enum class AngleKind : int32_t {
+  kFloat32,  // as AngleRule
+  kExact,
+  kCoordinate,
+  kRows,     // the caller's cos and sin
+  kRadians,  // the angle itself from f64: ANGLES rows under EXACT
+};
+
+union Frequencies {
+  float inv_freq[kMaxFrequencies];
+  uint64_t turns[kFrequencyBytes / sizeof(uint64_t)];
+  Turns whole_turns[kFrequencyBytes / sizeof(Turns)];
+  double radians[kFrequencyBytes / sizeof(double)];
+};
+
+// Pairs of a launch whose channels lie at regular distances: a segment of the head, or a part.
+struct Span {
+  uint32_t first_lane;            // of the threads that rotate it
+  int32_t first_pair;             // of the launch
+  int32_t in_first, in_delta;     // bytes from the rotated span's start to a lane's first vector,
+  int32_t out_first, out_delta;   // and from there to its second
+  int32_t row_first, row_delta;   // channels in rows of the FULL formats
+};
+
+// cos and sin of every token and pair. Frequencies last: what all threads read shares cache lines.
+struct Angles {
+  TokenRange tokens;
+  PositionSource source;
+  AngleKind kind;
+  uint32_t pairs;                 // of this launch
+  int32_t first_pair, all_pairs;  // of the context, for rows
+  int32_t axes;
+  int32_t first_set, set_count, all_sets;  // of this launch, and of the context
+  int32_t span_count, row_step;
+  Span spans[kMaxSpans];
+  RowTable rows;  // kRows: read; rope_cos_sin_fill: written
+  bool backward;  // kRows
+  Scales scales[kMaxSets];
+  uint8_t axis[kMaxFrequencies];
+  Frequencies frequencies;  // of set s and pair i: [(s - first_set) * pairs + i]
+};
+
+// q or k.
+struct Side {
+  const char* in;  // the rotated span of the first head of the first token
+  char* out;
+  HeadStrides in_strides, out_strides;  // bytes
+  uint32_t heads;
+  uint32_t rows;  // of threads; row r has the heads r and r + rows
+  // Vectors that are copied, counted over a gap: vector v lies at v * size, behind the gap for
+  // v >= copy_gap_at, from copy_in (copy_out) on, which counts from the span.
+  uint32_t copy_vectors, copy_gap_at;
+  int32_t copy_gap, copy_in, copy_out;
+};
+
+// rope_apply_qk: a block has (lanes, rows of heads, tokens) threads.
+struct Params {
+  Side sides[2];
+  uint32_t lanes, copy_lanes;  // that rotate and that copy; together the block's x
+  uint32_t first_row;
+  int32_t in_step, out_step;  // bytes from a lane's vectors to those of the next lane
+  bool rounds_rows;           // to the tensors' dtype
+  bool per_channel;           // FULL rows: the members of a pair have their own cos and sin
+  Angles angles;
+};
+
+// How a thread's two vectors hold its pairs; see kernel.h.
+enum Form : int32_t {
+  kHalves16,
+  kAdjacent16,
+  kToHalves16,       // reads adjacent, writes halves
+  kToInterleaved16,  // reads halves, writes adjacent
+  kHalves2,          // vectors of two elements
+  kAdjacent2,
+  kSingle,  // one element: any order, any alignment
+};
+inline constexpr int kForms = 7;
+
+// One of the kernels of rope_apply_qk.
+struct Variant {
+  rope_dtype dtype;
+  Form form;
+  bool eager;
+};
+inline constexpr int kVariants = kDtypes * kForms * 2;
+ROPE_HD constexpr int IndexOf(const Variant& v) {
+  return ((v.dtype - 1) * kForms + v.form) * 2 + (v.eager ? 1 : 0);
+}
+ROPE_HD constexpr Variant VariantAt(int index) {
+  return {index / (2 * kForms) + 1, static_cast<Form>(index / 2 % kForms), index % 2 != 0};
+}
+
+static_assert(sizeof(Params) <= 4096, "what every toolkit and driver takes as parameters");
+
+}  // namespace rope::cuda
+
+#endif  // LIBROPE_SRC_GPU_PARAMS_H_

@@ -1,0 +1,99 @@
+// The position of a token, from every kind of positions. Host and device.
+#ifndef LIBROPE_SRC_MATH_TOKEN_POSITION_H_
+#define LIBROPE_SRC_MATH_TOKEN_POSITION_H_
+
+#include <cstdint>
+
+#include "math/host_device.h"
+
+namespace rope {
+
+// All kinds of positions as one: a base value per token, or an array with strides.
+struct PositionSource {
+  enum Type : int32_t { kNone, kInt32, kInt64, kFloat };
+  Type type;          // of data; kNone: positions are offset + i
+  bool per_sequence;  // data has one offset for each sequence, else one id for each token
+  int32_t sequences;  // runs in cu_seqlens; 0: sequences are the batch rows
+  const void* data;
+  const int32_t* cu_seqlens;
+  const int32_t* freq_sets;
+  int64_t offset;
+  int64_t stride_axis, stride_batch, stride_token;  // of ids, in elements
+};
+
+// A token inside its sequence.
+struct Token {
+  int64_t batch, index;  // the batch row, and the token of that row
+  int64_t sequence;      // the batch row or the run of cu_seqlens
+  int64_t start;         // the first token of the sequence
+};
+
+// The run of cu_seqlens that holds `index`: the last one that starts at or before it and is not
+// empty. `cu_seqlens` may hold anything: the result is always in [0, sequences).
+ROPE_HD int64_t FindSequence(const int32_t* cu_seqlens, int32_t sequences, int64_t index) {
+  int32_t low = 0, high = sequences;  // cu_seqlens[low] <= index < cu_seqlens[high]
+  while (high - low > 1) {
+    const int32_t middle = low + (high - low) / 2;
+    if (cu_seqlens[middle] <= index) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+ROPE_HD Token LocateToken(const PositionSource& source, int64_t batch, int64_t index) {
+  if (source.cu_seqlens == nullptr) return {batch, index, batch, 0};
+  const int64_t sequence = FindSequence(source.cu_seqlens, source.sequences, index);
+  return {batch, index, sequence, source.cu_seqlens[sequence]};
+}
+
+ROPE_HD int64_t IdIndex(const PositionSource& source, const Token& token, int axis) {
+  return axis * source.stride_axis + token.batch * source.stride_batch +
+         token.index * source.stride_token;
+}
+
+// Integer positions (type is not kFloat). Sums wrap modulo 2^64.
+ROPE_HD int64_t IntegerPosition(const PositionSource& source, const Token& token, int axis) {
+  uint64_t position = 0;
+  const bool ids = !source.per_sequence;
+  if (source.type != PositionSource::kNone) {
+    const int64_t at = ids ? IdIndex(source, token, axis) : token.sequence;
+    position = source.type == PositionSource::kInt32
+                   ? static_cast<uint64_t>(static_cast<const int32_t*>(source.data)[at])
+                   : static_cast<uint64_t>(static_cast<const int64_t*>(source.data)[at]);
+    if (ids) return static_cast<int64_t>(position);
+  } else {
+    position = static_cast<uint64_t>(source.offset);
+  }
+  return static_cast<int64_t>(position + static_cast<uint64_t>(token.index - token.start));
+}
+
+ROPE_HD float FloatPosition(const PositionSource& source, const Token& token, int axis) {
+  return static_cast<const float*>(source.data)[IdIndex(source, token, axis)];
+}
+
+ROPE_HD float PositionAsFloat(const PositionSource& source, const Token& token, int axis) {
+  return source.type == PositionSource::kFloat
+             ? FloatPosition(source, token, axis)
+             : static_cast<float>(IntegerPosition(source, token, axis));
+}
+
+ROPE_HD double PositionAsDouble(const PositionSource& source, const Token& token, int axis) {
+  return source.type == PositionSource::kFloat
+             ? FloatPosition(source, token, axis)
+             : static_cast<double>(IntegerPosition(source, token, axis));
+}
+
+// The set of frequencies of a sequence, out of `sets`. An index out of range, which nobody has
+// checked on a device, or which another thread has changed since, means set 0.
+ROPE_HD int32_t FrequencySetOf(const PositionSource& source, int64_t sequence, int32_t sets) {
+  if (source.freq_sets == nullptr) return 0;
+  const int32_t set = source.freq_sets[sequence];
+  return set >= 0 && set < sets ? set : 0;
+}
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_MATH_TOKEN_POSITION_H_
