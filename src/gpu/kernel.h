@@ -1,5 +1,5 @@
 // The bodies of the CUDA kernels: everything one thread does, as functions for host and device, so
-// that a plain C++ test can walk every block and thread of a launch (tests/cuda_grid_test.cc). The
+// that a plain C++ test can walk every block and thread of a launch (tests/gpu/cuda_grid_test.cc). The
 // memory of the tensors is reached through a template argument.
 //
 // A thread owns two vectors of a head, at `first` and `first + delta`, and does so for two heads:

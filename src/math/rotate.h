@@ -1,6 +1,6 @@
 // The rotation of one pair. Host and device; the reference semantics of every backend. The vector
 // code of the CPU does the same operations in the same order, so that targets with fused
-// multiply-add give the same bits (tests/kernels_test.cc holds them to it).
+// multiply-add give the same bits (tests/cpu/kernels_test.cc holds them to it).
 #ifndef LIBROPE_SRC_MATH_ROTATE_H_
 #define LIBROPE_SRC_MATH_ROTATE_H_
 

@@ -1,6 +1,6 @@
 // cos and sin of an angle, of a phase in turns, and of a position: the reference for every backend.
 // Host and device. The vector code of the CPU does the same operations in the same order, so that
-// targets with fused multiply-add give the same bits (tests/sincos_test.cc holds them to it).
+// targets with fused multiply-add give the same bits (tests/math/sincos_test.cc holds them to it).
 #ifndef LIBROPE_SRC_MATH_SINCOS_H_
 #define LIBROPE_SRC_MATH_SINCOS_H_
 

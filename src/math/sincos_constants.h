@@ -5,7 +5,7 @@
 //
 // with the polynomials below, evaluated in f32 by Horner's rule with fused multiply-add, in this
 // order, everywhere. Largest error of cos and sin, from an angle or a phase to the f32 result: 9.3e-8
-// (tests/sincos_test.cc).
+// (tests/math/sincos_test.cc).
 #ifndef LIBROPE_SRC_MATH_SINCOS_CONSTANTS_H_
 #define LIBROPE_SRC_MATH_SINCOS_CONSTANTS_H_
 

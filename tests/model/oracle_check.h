@@ -1,7 +1,7 @@
 // One RoPE of the oracle against one layer type of librope: what differs, and how far the numbers
 // are apart. Nothing here asserts, so that a listed deviation can be checked for what it is.
-#ifndef LIBROPE_TESTS_ORACLE_CHECK_H_
-#define LIBROPE_TESTS_ORACLE_CHECK_H_
+#ifndef LIBROPE_TESTS_MODEL_ORACLE_CHECK_H_
+#define LIBROPE_TESTS_MODEL_ORACLE_CHECK_H_
 
 #include <algorithm>
 #include <cmath>
@@ -371,4 +371,4 @@ class RopeCheck {
 
 }  // namespace rope::testing
 
-#endif  // LIBROPE_TESTS_ORACLE_CHECK_H_
+#endif  // LIBROPE_TESTS_MODEL_ORACLE_CHECK_H_

@@ -1,8 +1,8 @@
 // Where librope and transformers differ, each with its reason. The list is strict: the comparison
 // must find a difference of exactly these kinds at exactly these ropes, so that an entry which is
 // no longer true fails, like a difference that has no entry.
-#ifndef LIBROPE_TESTS_ORACLE_DEVIATIONS_H_
-#define LIBROPE_TESTS_ORACLE_DEVIATIONS_H_
+#ifndef LIBROPE_TESTS_MODEL_ORACLE_DEVIATIONS_H_
+#define LIBROPE_TESTS_MODEL_ORACLE_DEVIATIONS_H_
 
 #include <string>
 #include <vector>
@@ -86,4 +86,4 @@ inline const std::vector<Deviation>& Deviations() {
 
 }  // namespace rope::testing
 
-#endif  // LIBROPE_TESTS_ORACLE_DEVIATIONS_H_
+#endif  // LIBROPE_TESTS_MODEL_ORACLE_DEVIATIONS_H_

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "cuda_random_call.h"
 #include "librope/rope.h"
+#include "support/cuda_random_call.h"
 
 namespace rope {
 namespace {

@@ -1,8 +1,8 @@
 // Texts made to cost memory, time or stack, and names that must not depend on the surroundings.
 #include <string>
 
-#include "model_testing.h"
 #include "support/comma_locale.h"
+#include "testing.h"
 
 namespace rope::testing {
 namespace {

@@ -1,8 +1,8 @@
 // Random calls of rope_apply_qk and rope_cos_sin_fill for the tests of the CUDA backend: every
 // pairing, policy, position kind, row format, layout and alignment. Uses the public API alone, and
 // headers that need no library.
-#ifndef LIBROPE_TESTS_CUDA_RANDOM_CALL_H_
-#define LIBROPE_TESTS_CUDA_RANDOM_CALL_H_
+#ifndef LIBROPE_TESTS_SUPPORT_CUDA_RANDOM_CALL_H_
+#define LIBROPE_TESTS_SUPPORT_CUDA_RANDOM_CALL_H_
 
 #include <gtest/gtest.h>
 
@@ -309,4 +309,4 @@ inline bool IsSame(rope_dtype dtype, const char* a, const char* b, int64_t index
 
 }  // namespace rope
 
-#endif  // LIBROPE_TESTS_CUDA_RANDOM_CALL_H_
+#endif  // LIBROPE_TESTS_SUPPORT_CUDA_RANDOM_CALL_H_

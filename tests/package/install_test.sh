@@ -100,7 +100,7 @@ done
 page=$dir/moved/share/man/man3/librope.3
 while read -r function; do
   grep -q "\b$function\b" "$page" || fail "librope.3 does not name $function"
-done <"$source/tests/abi/symbols.txt"
+done <"$source/tests/package/symbols.txt"
 grep -q "\"librope $minor\"" "$page" || fail "librope.3 is of another version"
 
 # Two packages: what programs need, and what compiling needs.

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "model_testing.h"
+#include "testing.h"
 
 namespace rope::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string>
 
-#include "model_testing.h"
+#include "testing.h"
 
 namespace rope::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "model_testing.h"
+#include "testing.h"
 
 namespace rope::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "model_testing.h"
 #include "support/handles.h"
+#include "testing.h"
 
 namespace rope::testing {
 namespace {

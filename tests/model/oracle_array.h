@@ -1,6 +1,6 @@
 // An array of the oracle's files: base64 of little-endian elements with dtype and shape.
-#ifndef LIBROPE_TESTS_ORACLE_ARRAY_H_
-#define LIBROPE_TESTS_ORACLE_ARRAY_H_
+#ifndef LIBROPE_TESTS_MODEL_ORACLE_ARRAY_H_
+#define LIBROPE_TESTS_MODEL_ORACLE_ARRAY_H_
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -47,4 +47,4 @@ struct OracleArray {
   std::vector<uint8_t> bytes;
 };
 
-#endif  // LIBROPE_TESTS_ORACLE_ARRAY_H_
+#endif  // LIBROPE_TESTS_MODEL_ORACLE_ARRAY_H_

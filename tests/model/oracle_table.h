@@ -1,7 +1,7 @@
 // What the comparison with the models' own code has measured, summed up: the last lines of the
 // test's output, and docs/models.md.
-#ifndef LIBROPE_TESTS_ORACLE_TABLE_H_
-#define LIBROPE_TESTS_ORACLE_TABLE_H_
+#ifndef LIBROPE_TESTS_MODEL_ORACLE_TABLE_H_
+#define LIBROPE_TESTS_MODEL_ORACLE_TABLE_H_
 
 #include <cstdio>
 #include <map>
@@ -176,4 +176,4 @@ class Table {
 
 }  // namespace rope::testing
 
-#endif  // LIBROPE_TESTS_ORACLE_TABLE_H_
+#endif  // LIBROPE_TESTS_MODEL_ORACLE_TABLE_H_

@@ -1,6 +1,6 @@
 // The words around the table of docs/models.md.
-#ifndef LIBROPE_TESTS_ORACLE_DOCUMENT_H_
-#define LIBROPE_TESTS_ORACLE_DOCUMENT_H_
+#ifndef LIBROPE_TESTS_MODEL_ORACLE_DOCUMENT_H_
+#define LIBROPE_TESTS_MODEL_ORACLE_DOCUMENT_H_
 
 #include <map>
 #include <ostream>
@@ -15,7 +15,7 @@
 namespace rope::testing {
 
 inline constexpr char kIntroduction[] =
-    R"(<!-- Written by tests/model_oracle_test.cc: do not edit. -->
+    R"(<!-- Written by tests/model/model_oracle_test.cc: do not edit. -->
 # Models
 
 Which models' RoPE librope reads from their `config.json`, and how near it comes to the models'
@@ -158,4 +158,4 @@ inline void WriteDocument(const Table& table, const std::vector<std::string>& ou
 
 }  // namespace rope::testing
 
-#endif  // LIBROPE_TESTS_ORACLE_DOCUMENT_H_
+#endif  // LIBROPE_TESTS_MODEL_ORACLE_DOCUMENT_H_

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "cpu/kernels.h"
-#include "cuda_random_call.h"
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
 #include "librope/rope.h"
+#include "support/cuda_random_call.h"
 
 namespace rope::cuda {
 namespace {

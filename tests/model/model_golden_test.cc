@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "model_testing.h"
 #include "support/handles.h"
+#include "testing.h"
 
 namespace rope::testing {
 namespace {

@@ -1,7 +1,7 @@
 # Tests of the CUDA backend. Included by tests/CMakeLists.txt.
 
 # Runs everywhere: walks the grid on the host.
-rope_tests(librope_objects cuda_grid_test)
+rope_tests(librope_objects gpu/cuda_grid_test)
 set_tests_properties(cuda_grid_test PROPERTIES LABELS cuda)
 if(NOT ROPE_CUDA_FOUND)
   target_sources(cuda_grid_test PRIVATE ${PROJECT_SOURCE_DIR}/src/gpu/launch.cc)
@@ -10,7 +10,7 @@ endif()
 
 # Skips its tests where there is no GPU. Takes the library as a user's program does, with a CUDA
 # runtime of its own.
-rope_tests(librope::librope cuda_test)
+rope_tests(librope::librope cuda/cuda_test)
 target_include_directories(cuda_test SYSTEM PRIVATE ${ROPE_CUDA_INCLUDE})
 target_link_libraries(cuda_test PRIVATE ${ROPE_CUDA_LIBRARIES})
 set_tests_properties(cuda_test PROPERTIES LABELS "cuda;gpu")
@@ -26,7 +26,7 @@ if(ROPE_BUILD_SHARED AND ROPE_PYTHON AND NOT ROPE_SANITIZE)
   target_link_options(rope_without_cuda PRIVATE
     -Wl,--version-script=${PROJECT_SOURCE_DIR}/src/librope.map)
   add_test(NAME cuda_build_test
-    COMMAND ${ROPE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/cuda_build_test.py
+    COMMAND ${ROPE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_build_test.py
       --library $<TARGET_FILE:librope> --without $<TARGET_FILE:rope_without_cuda>
       --object ${ROPE_CUDA_OBJECT} --report ${ROPE_CUDA_REPORT} --nvcc ${ROPE_NVCC})
   set_tests_properties(cuda_build_test PROPERTIES LABELS cuda SKIP_REGULAR_EXPRESSION "^SKIPPED")

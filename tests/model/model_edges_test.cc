@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model_testing.h"
+#include "testing.h"
 
 namespace rope::testing {
 namespace {
