@@ -17,13 +17,13 @@
 
 namespace {
 
-#define CHECK(call)                                                                      \
-  do {                                                                                   \
-    const cudaError_t error_ = (call);                                                   \
-    if (error_ != cudaSuccess) {                                                         \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error_));               \
-      std::exit(1);                                                                      \
-    }                                                                                    \
+#define CHECK(call)                                                        \
+  do {                                                                     \
+    const cudaError_t error_ = (call);                                     \
+    if (error_ != cudaSuccess) {                                           \
+      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error_)); \
+      std::exit(1);                                                        \
+    }                                                                      \
   } while (false)
 
 void Check(rope_status status) {
@@ -75,7 +75,7 @@ struct Row {
 };
 
 const char* NameOf(rope_dtype dtype) {
-  return dtype == ROPE_F32 ? "f32" : dtype == ROPE_F16 ? "f16" : "bf16";
+  return dtype == ROPE_DTYPE_F32 ? "f32" : dtype == ROPE_DTYPE_F16 ? "f16" : "bf16";
 }
 
 class Bench {
@@ -102,13 +102,17 @@ class Bench {
   void Prefill(const Shape& shape, const Row& row) {
     const rope_context* rope = ContextOf(shape.head_dim, row.pairing);
     const int64_t bytes = Bytes(shape, row.dtype);
-    const double us = Time(bytes, [&](int64_t at) { Rotate(rope, shape, row, at); }, 50);
-    const double memcpy_us = Time(bytes, [&](int64_t at) {
-      CHECK(cudaMemcpyAsync(out_ + at, in_ + at, static_cast<size_t>(bytes),
-                            cudaMemcpyDeviceToDevice, stream_));
-    }, 50);
-    const double kernel_us =
-        Time(bytes, [&](int64_t at) { LaunchCopy(in_ + at, out_ + at, bytes, stream_); }, 50);
+    const double us = Time(
+        bytes, [&](int64_t at) { Rotate(rope, shape, row, at); }, 50);
+    const double memcpy_us = Time(
+        bytes,
+        [&](int64_t at) {
+          CHECK(cudaMemcpyAsync(out_ + at, in_ + at, static_cast<size_t>(bytes),
+                                cudaMemcpyDeviceToDevice, stream_));
+        },
+        50);
+    const double kernel_us = Time(
+        bytes, [&](int64_t at) { LaunchCopy(in_ + at, out_ + at, bytes, stream_); }, 50);
     Print("prefill", shape, row, bytes, us, std::min(memcpy_us, kernel_us), 0);
     std::fprintf(stderr, "  %s %lld %s: %.1f us, copies %.1f and %.1f us\n", shape.name,
                  static_cast<long long>(shape.tokens), NameOf(row.dtype), us, memcpy_us, kernel_us);
@@ -127,7 +131,7 @@ class Bench {
 
  private:
   static int64_t Bytes(const Shape& s, rope_dtype dtype) {
-    return s.tokens * (s.q_heads + s.k_heads) * s.head_dim * (dtype == ROPE_F32 ? 4 : 2);
+    return s.tokens * (s.q_heads + s.k_heads) * s.head_dim * (dtype == ROPE_DTYPE_F32 ? 4 : 2);
   }
 
   const rope_context* ContextOf(int head_dim, rope_pairing pairing) {
@@ -144,7 +148,7 @@ class Bench {
   }
 
   void Rotate(const rope_context* rope, const Shape& s, const Row& row, int64_t at) {
-    const int64_t element = row.dtype == ROPE_F32 ? 4 : 2;
+    const int64_t element = row.dtype == ROPE_DTYPE_F32 ? 4 : 2;
     const int64_t q_bytes = s.tokens * s.q_heads * s.head_dim * element;
     rope_qk_args args = ROPE_INIT(rope_qk_args);
     args.batch = 1;
@@ -189,7 +193,11 @@ class Bench {
 
   double Time(int64_t bytes, const std::function<void(int64_t)>& call, int calls) {
     for (int n = 0; n < 20; ++n) call(At(bytes, n));
-    return Elapsed([&] { for (int n = 0; n < calls; ++n) call(At(bytes, n)); }, calls);
+    return Elapsed(
+        [&] {
+          for (int n = 0; n < calls; ++n) call(At(bytes, n));
+        },
+        calls);
   }
 
   double TimeGraph(int64_t bytes, const std::function<void(int64_t)>& call) {
@@ -214,8 +222,8 @@ class Bench {
         "\"dtype\": \"%s\", \"pairing\": \"%s\", \"place\": \"%s\", \"bytes\": %lld, "
         "\"us\": %.3f, \"copy_us\": %.3f, \"empty_us\": %.3f}\n",
         kind, s.name, static_cast<long long>(s.tokens), NameOf(row.dtype),
-        row.pairing == ROPE_PAIRING_HALVES ? "halves" : "interleaved",
-        row.in_place ? "in" : "out", static_cast<long long>(2 * bytes), us, copy_us, empty_us);
+        row.pairing == ROPE_PAIRING_HALVES ? "halves" : "interleaved", row.in_place ? "in" : "out",
+        static_cast<long long>(2 * bytes), us, copy_us, empty_us);
     std::fflush(stdout);
   }
 
@@ -237,7 +245,7 @@ int main() {
     return 77;
   }
   Bench bench;
-  const rope_dtype dtypes[] = {ROPE_BF16, ROPE_F16, ROPE_F32};
+  const rope_dtype dtypes[] = {ROPE_DTYPE_BF16, ROPE_DTYPE_F16, ROPE_DTYPE_F32};
   const rope_pairing pairings[] = {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED};
   for (const int64_t tokens : {1024, 8192, 32768}) {
     for (const rope_dtype dtype : dtypes) {
@@ -253,7 +261,7 @@ int main() {
                           {"32+32x80", 8192, 32, 32, 80},
                           {"16+8x256", 8192, 16, 8, 256}};
   for (const Shape& shape : others) {
-    bench.Prefill(shape, {ROPE_BF16, ROPE_PAIRING_HALVES, true});
+    bench.Prefill(shape, {ROPE_DTYPE_BF16, ROPE_PAIRING_HALVES, true});
   }
   for (const int64_t tokens : {1, 8, 32, 64, 128, 256}) {
     for (const rope_dtype dtype : dtypes) {

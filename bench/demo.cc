@@ -108,7 +108,7 @@ void WorkedExamples(const char* path) {
     args.batch = shape[0];
     args.tokens = shape[1];
     args.q.data = x.data();
-    args.q.dtype = ROPE_F32;
+    args.q.dtype = ROPE_DTYPE_F32;
     args.q.layout = ROPE_LAYOUT_BSHD;
     args.q.heads = shape[2];
     args.positions.kind = ROPE_POSITIONS_OFFSET;
@@ -123,7 +123,7 @@ void WorkedExamples(const char* path) {
   float cos[5][4], sin[5][4];
   rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
   rows.format = ROPE_COS_SIN_SPLIT;
-  rows.dtype = ROPE_F32;
+  rows.dtype = ROPE_DTYPE_F32;
   rows.pairs = 4;
   rows.batch = 1;
   rows.data = cos;
@@ -153,7 +153,7 @@ Row RowAt(const rope_context* context, int64_t position) {
   Row row;
   rope_cos_sin out = ROPE_INIT(rope_cos_sin);
   out.format = ROPE_COS_SIN_SPLIT;
-  out.dtype = ROPE_F32;
+  out.dtype = ROPE_DTYPE_F32;
   out.pairs = kPairs;
   out.batch = 1;
   out.data = row.cos;
@@ -273,9 +273,9 @@ void PrefillAndDecode(const rope_context* rope, const Data& input) {
   std::vector<int64_t> positions(kTokens);
   for (int t = 0; t < kTokens; ++t) positions[static_cast<size_t>(t)] = t;
   Data data = input;
-  Must(rope_apply_thd(rope, ROPE_F32, kTokens, positions.data(), data.q.data(), kQHeads,
+  Must(rope_apply_thd(rope, ROPE_DTYPE_F32, kTokens, positions.data(), data.q.data(), kQHeads,
                       data.k.data(), kKHeads));
-  Must(rope_apply_thd(rope, ROPE_BF16, kTokens, positions.data(), data.q16.data(), kQHeads,
+  Must(rope_apply_thd(rope, ROPE_DTYPE_BF16, kTokens, positions.data(), data.q16.data(), kQHeads,
                       data.k16.data(), kKHeads));
   double worst = 0;       // in units of the bound 4 * 2^-24 * (|x0| + |x1|)
   double worst_half = 0;  // bf16: in units of half a step at the result and that bound
@@ -323,7 +323,7 @@ void PrefillAndDecode(const rope_context* rope, const Data& input) {
     float* q = one.q.data() + size_t{kQHeads} * kDim * static_cast<size_t>(t);
     float* k = one.k.data() + size_t{kKHeads} * kDim * static_cast<size_t>(t);
     const int64_t position = t;
-    Must(rope_apply_thd(rope, ROPE_F32, 1, &position, q, kQHeads, k, kKHeads));
+    Must(rope_apply_thd(rope, ROPE_DTYPE_F32, 1, &position, q, kQHeads, k, kKHeads));
     same &= std::memcmp(q, data.q.data() + (q - one.q.data()), sizeof(float) * kQHeads * kDim) == 0;
     same &= std::memcmp(k, data.k.data() + (k - one.k.data()), sizeof(float) * kKHeads * kDim) == 0;
   }
@@ -336,7 +336,7 @@ void PrefillAndDecode(const rope_context* rope, const Data& input) {
 // Times librope and plain C on q and k at these places against sweeps over the same bytes.
 void SpeedRow(const char* name, const rope_context* rope, rope_dtype dtype, int tokens, void* q,
               void* k, const baseline_table& table, int rounds) {
-  const size_t size = dtype == ROPE_F32 ? 4 : 2;
+  const size_t size = dtype == ROPE_DTYPE_F32 ? 4 : 2;
   const size_t q_bytes = size * kQHeads * kDim * static_cast<size_t>(tokens);
   const size_t k_bytes = size * kKHeads * kDim * static_cast<size_t>(tokens);
   const int repeat = tokens == 1 ? 4000 : 1;
@@ -387,8 +387,9 @@ void Speed(const rope_context* rope, Data* data) {
   }
   const baseline_table table = {cos.data(), sin.data(), kDim};
   const auto both = [&](const char* f32, const char* bf16, int tokens, int rounds) {
-    SpeedRow(f32, rope, ROPE_F32, tokens, data->q.data(), data->k.data(), table, rounds);
-    SpeedRow(bf16, rope, ROPE_BF16, tokens, data->q16.data(), data->k16.data(), table, rounds);
+    SpeedRow(f32, rope, ROPE_DTYPE_F32, tokens, data->q.data(), data->k.data(), table, rounds);
+    SpeedRow(bf16, rope, ROPE_DTYPE_BF16, tokens, data->q16.data(), data->k16.data(), table,
+             rounds);
   };
   both("prefill 8192, f32", "prefill 8192, bf16", 8192, 21);
   both("prefill 2048, f32", "prefill 2048, bf16", 2048, 41);

@@ -69,7 +69,7 @@ int main(int argc, char** argv) try {
       rope_model_create(text.data(), text.size(), &again);
       rope_model_destroy(again);
     }));
-    for (int32_t type = 0; type < rope_model_layer_types(model); ++type) {
+    for (int32_t type = 0; type < rope_model_layer_type_count(model); ++type) {
       rope_config config = ROPE_INIT(rope_config);
       if (rope_model_config(model, type, &config) != ROPE_OK) continue;
       if (config.pairing == 0 && config.scaling != ROPE_SCALING_NOPE) {

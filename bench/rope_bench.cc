@@ -24,9 +24,9 @@ namespace {
 constexpr int kQHeads = 32, kKHeads = 8, kDim = 128, kPairs = kDim / 2;
 constexpr int64_t kTablePositions = 131072;  // of the plain C loop's table
 
-size_t ElementSize(rope_dtype dtype) { return dtype == ROPE_F32 ? 4 : 2; }
+size_t ElementSize(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
 const char* DtypeName(rope_dtype dtype) {
-  return dtype == ROPE_F32 ? "f32" : dtype == ROPE_BF16 ? "bf16" : "f16";
+  return dtype == ROPE_DTYPE_F32 ? "f32" : dtype == ROPE_DTYPE_BF16 ? "bf16" : "f16";
 }
 
 // --- Data, made when a benchmark first needs it and kept ---
@@ -44,11 +44,11 @@ Buffer MakeBuffer(rope_dtype dtype, size_t count) {
   for (size_t i = 0; i < count; ++i) {  // +-0.5 to 1 in the bits of the type
     const uint32_t bits = random();
     const uint32_t sign = bits & 0x80000000u;
-    if (dtype == ROPE_F32) {
+    if (dtype == ROPE_DTYPE_F32) {
       static_cast<uint32_t*>(buffer.get())[i] = sign | 0x3f000000u | (bits & 0x7fffffu);
     } else {
       const uint32_t half =
-          dtype == ROPE_BF16 ? 0x3f00u | (bits & 0x7fu) : 0x3800u | (bits & 0x3ffu);
+          dtype == ROPE_DTYPE_BF16 ? 0x3f00u | (bits & 0x7fu) : 0x3800u | (bits & 0x3ffu);
       static_cast<uint16_t*>(buffer.get())[i] = static_cast<uint16_t>(sign >> 16 | half);
     }
   }
@@ -142,7 +142,7 @@ const baseline_table& Table() {
     rope_context* context = Create(Config());
     rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
     rows.format = ROPE_COS_SIN_SPLIT;
-    rows.dtype = ROPE_F32;
+    rows.dtype = ROPE_DTYPE_F32;
     rows.pairs = kPairs;
     rows.batch = 1;
     rows.data = cos.data();
@@ -214,7 +214,7 @@ void RegisterSweeps(const std::string& group, rope_dtype dtype, int64_t tokens,
     if (sweep.vector_bytes != last) ++kinds;
     if (kinds > 2) break;  // the two widest
     last = sweep.vector_bytes;
-    const rope_dtype over = as_f32 ? ROPE_F32 : dtype;
+    const rope_dtype over = as_f32 ? ROPE_DTYPE_F32 : dtype;
     Register(group, (as_f32 ? "f32_" : "") + sweep.name, tokens, [=](benchmark::State& state) {
       const Tensors& t = GetTensors(over, tokens);
       for (auto _ : state) {
@@ -278,14 +278,14 @@ void Prefill(rope_dtype dtype, rope_pairing pairing, int64_t tokens) {
   }
   RegisterPlainC(group, dtype, pairing, tokens);
   RegisterSweeps(group, dtype, tokens);
-  if (dtype != ROPE_F32 && tokens <= 64) RegisterSweeps(group, dtype, tokens, 1 << 20, true);
+  if (dtype != ROPE_DTYPE_F32 && tokens <= 64) RegisterSweeps(group, dtype, tokens, 1 << 20, true);
 }
 
 void OutOfPlace(int64_t tokens) {
   const std::string group = "out_of_place_f32_halves_" + std::to_string(tokens);
   Register(group, "rope", tokens, [=](benchmark::State& state) {
     rope_context* context = Create(Config());
-    rope_qk_args args = Args(GetTensors(ROPE_F32, tokens, true));
+    rope_qk_args args = Args(GetTensors(ROPE_DTYPE_F32, tokens, true));
     args.positions.kind = ROPE_POSITIONS_IDS_T;
     args.positions.ids_i64 = Positions(tokens).data();
     Loop(state, context, args);
@@ -294,7 +294,7 @@ void OutOfPlace(int64_t tokens) {
   for (const bool native : {false, true}) {
     const baseline& b = native ? baseline_native : baseline_generic;
     Register(group, native ? "c_native" : "c", tokens, [=, &b](benchmark::State& state) {
-      const Tensors& t = GetTensors(ROPE_F32, tokens, true);
+      const Tensors& t = GetTensors(ROPE_DTYPE_F32, tokens, true);
       const int64_t* positions = Positions(tokens).data();
       for (auto _ : state) {
         b.halves_f32_copy(&Table(), tokens, positions, t.q.get(), t.q_out.get(), kQHeads);
@@ -304,7 +304,7 @@ void OutOfPlace(int64_t tokens) {
     });
   }
   Register(group, "memcpy", tokens, [=](benchmark::State& state) {
-    const Tensors& t = GetTensors(ROPE_F32, tokens, true);
+    const Tensors& t = GetTensors(ROPE_DTYPE_F32, tokens, true);
     for (auto _ : state) {
       std::memcpy(t.q_out.get(), t.q.get(), t.q_bytes());
       std::memcpy(t.k_out.get(), t.k.get(), t.k_bytes());
@@ -313,7 +313,7 @@ void OutOfPlace(int64_t tokens) {
   });
   for (const bench::Copy& copy : bench::StreamingCopies()) {
     Register(group, copy.name, tokens, [=](benchmark::State& state) {
-      const Tensors& t = GetTensors(ROPE_F32, tokens, true);
+      const Tensors& t = GetTensors(ROPE_DTYPE_F32, tokens, true);
       for (auto _ : state) {
         copy.run(static_cast<float*>(t.q_out.get()), static_cast<float*>(t.q.get()), t.q_bytes());
         copy.run(static_cast<float*>(t.k_out.get()), static_cast<float*>(t.k.get()), t.k_bytes());
@@ -371,7 +371,7 @@ void Decode(rope_dtype dtype) {
     float row[kDim];
     rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
     rows.format = ROPE_COS_SIN_PACKED;
-    rows.dtype = ROPE_F32;
+    rows.dtype = ROPE_DTYPE_F32;
     rows.pairs = kPairs;
     rows.batch = 1;
     rows.data = row;
@@ -397,7 +397,7 @@ void Decode(rope_dtype dtype) {
     }
   });
   RegisterSweeps(group, dtype, 1);
-  if (dtype != ROPE_F32) RegisterSweeps(group, dtype, 1, 1 << 20, true);
+  if (dtype != ROPE_DTYPE_F32) RegisterSweeps(group, dtype, 1, 1 << 20, true);
 }
 
 // Validation and plan: a context without RoPE returns after them when it works in place.
@@ -410,14 +410,14 @@ void Edge() {
   };
   Register("edge", "kept", 1, [=](benchmark::State& state) {
     rope_context* context = nope();
-    rope_qk_args args = Args(GetTensors(ROPE_F32, 1));
+    rope_qk_args args = Args(GetTensors(ROPE_DTYPE_F32, 1));
     args.positions.kind = ROPE_POSITIONS_OFFSET;
     Loop(state, context, args, [](rope_qk_args& a) { ++a.positions.offset; });
     rope_context_destroy(context);
   });
   Register("edge", "built", 1, [=](benchmark::State& state) {
     rope_context* context = nope();
-    const Tensors& t = GetTensors(ROPE_F32, 1);
+    const Tensors& t = GetTensors(ROPE_DTYPE_F32, 1);
     int64_t position = 0;
     rope_status status = ROPE_OK;
     for (auto _ : state) {
@@ -431,13 +431,13 @@ void Edge() {
   });
   Register("edge", "thd", 1, [=](benchmark::State& state) {
     rope_context* context = nope();
-    const Tensors& t = GetTensors(ROPE_F32, 1);
+    const Tensors& t = GetTensors(ROPE_DTYPE_F32, 1);
     int64_t position = 0;
     rope_status status = ROPE_OK;
     for (auto _ : state) {
       ++position;
-      status |=
-          rope_apply_thd(context, ROPE_F32, 1, &position, t.q.get(), kQHeads, t.k.get(), kKHeads);
+      status |= rope_apply_thd(context, ROPE_DTYPE_F32, 1, &position, t.q.get(), kQHeads, t.k.get(),
+                               kKHeads);
     }
     if (status != ROPE_OK) state.SkipWithError(rope_last_error());
     rope_context_destroy(context);
@@ -485,9 +485,9 @@ void Fill() {
       rope_context_destroy(context);
     });
   };
-  fill("float32_f32", ROPE_ANGLE_FLOAT32, ROPE_F32);
-  fill("exact_f32", ROPE_ANGLE_EXACT, ROPE_F32);
-  fill("float32_bf16", ROPE_ANGLE_FLOAT32, ROPE_BF16);
+  fill("float32_f32", ROPE_ANGLE_FLOAT32, ROPE_DTYPE_F32);
+  fill("exact_f32", ROPE_ANGLE_EXACT, ROPE_DTYPE_F32);
+  fill("float32_bf16", ROPE_ANGLE_FLOAT32, ROPE_DTYPE_BF16);
 }
 
 void CreateContexts() {
@@ -515,22 +515,22 @@ void Target(const char* target, int vector_bytes, rope_dtype dtype, int64_t toke
 }  // namespace
 
 int main(int argc, char** argv) {
-  Decode(ROPE_F32);
-  Decode(ROPE_BF16);
-  Decode(ROPE_F16);
+  Decode(ROPE_DTYPE_F32);
+  Decode(ROPE_DTYPE_BF16);
+  Decode(ROPE_DTYPE_F16);
   for (const int64_t tokens : {16, 64, 2048, 8192, 65536}) {
-    for (const rope_dtype dtype : {ROPE_F32, ROPE_BF16, ROPE_F16}) {
+    for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16, ROPE_DTYPE_F16}) {
       Prefill(dtype, ROPE_PAIRING_HALVES, tokens);
       Prefill(dtype, ROPE_PAIRING_INTERLEAVED, tokens);
     }
   }
   OutOfPlace(8192);
-  for (const rope_dtype dtype : {ROPE_F32, ROPE_BF16}) {
+  for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
     Threads(dtype, 2048);
     Threads(dtype, 8192);
   }
 #if defined(__x86_64__)
-  for (const rope_dtype dtype : {ROPE_F32, ROPE_BF16, ROPE_F16}) {
+  for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16, ROPE_DTYPE_F16}) {
     for (const int64_t tokens : {1, 16, 2048}) {
       Target("AVX2", 32, dtype, tokens);
       Target("SSE4", 16, dtype, tokens);

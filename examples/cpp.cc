@@ -39,9 +39,9 @@ int Run() {
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   args.batch = kBatch;
   args.tokens = kTokens;
-  args.q = rope::Bhsd(q.data(), ROPE_F32, kQHeads);
-  args.q_out = rope::Bhsd(rotated.data(), ROPE_F32, kQHeads);
-  args.k = rope::Bhsd(k.data(), ROPE_F32, kKHeads);
+  args.q = rope::Bhsd(q.data(), ROPE_DTYPE_F32, kQHeads);
+  args.q_out = rope::Bhsd(rotated.data(), ROPE_DTYPE_F32, kQHeads);
+  args.k = rope::Bhsd(k.data(), ROPE_DTYPE_F32, kKHeads);
   args.positions = rope::SeqOffsets(cache_lengths);
   args.runner = pool.runner();
   const double k_norm = Norm(k);
@@ -52,7 +52,7 @@ int Run() {
   if (std::fabs(Norm(k) / k_norm - 1) > 1e-6) return 1;
 
   // Undone, in place, with the status instead of an exception.
-  args.operation = ROPE_INVERSE;
+  args.operation = ROPE_OPERATION_INVERSE;
   args.q = args.q_out;
   args.q_out = rope_tensor{};
   if (context.TryApply(args) != ROPE_OK) return 1;

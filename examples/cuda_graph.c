@@ -49,7 +49,7 @@ int main(void) {
   args.tokens = 1;
   args.stream = stream;
   args.k.data = keys;
-  args.k.dtype = ROPE_F32;
+  args.k.dtype = ROPE_DTYPE_F32;
   args.k.layout = ROPE_LAYOUT_BSHD;
   args.k.heads = HEADS;
   args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS; /* OFFSET would be captured with its value */

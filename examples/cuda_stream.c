@@ -64,7 +64,7 @@ int main(void) {
   args.tokens = TOKENS;
   args.stream = stream;
   args.q.data = on_device(q, sizeof q, stream);
-  args.q.dtype = ROPE_F32;
+  args.q.dtype = ROPE_DTYPE_F32;
   args.q.layout = ROPE_LAYOUT_BSHD;
   args.q.heads = Q_HEADS;
   args.k = args.q;
@@ -75,7 +75,7 @@ int main(void) {
 
   /* Each call queues one kernel for q and k. `args` may change as soon as the call returns. */
   check(rope_apply_qk(rope, &args));
-  args.operation = ROPE_INVERSE;
+  args.operation = ROPE_OPERATION_INVERSE;
   check(rope_apply_qk(rope, &args));
 
   check_cuda(cudaMemcpyAsync(q_back, args.q.data, sizeof q, cudaMemcpyDeviceToHost, stream));

@@ -52,8 +52,8 @@ int main(void) {
         .struct_size = sizeof args,
         .batch = 1,
         .tokens = tokens,
-        .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = Q_HEADS},
-        .k = {.dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = K_HEADS},
+        .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = Q_HEADS},
+        .k = {.dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = K_HEADS},
         .positions = {.kind = ROPE_POSITIONS_OFFSET, .offset = past}};
     for (int layer = 0; layer < LAYERS; ++layer) {
       project(layer, past, tokens);

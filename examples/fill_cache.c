@@ -37,12 +37,15 @@ int main(void) {
   check(rope_context_create(&config, &rope));
 
   const rope_positions all = {.kind = ROPE_POSITIONS_OFFSET}; /* 0, 1, 2, ... */
-  rope_cos_sin rows = {
-      .struct_size = sizeof rows, .pairs = PAIRS, .batch = 1, .dtype = ROPE_BF16, .data = vllm};
+  rope_cos_sin rows = {.struct_size = sizeof rows,
+                       .pairs = PAIRS,
+                       .batch = 1,
+                       .dtype = ROPE_DTYPE_BF16,
+                       .data = vllm};
   rows.format = ROPE_COS_SIN_PACKED;
   check(rope_cos_sin_fill(rope, 1, LENGTH, &all, &rows, NULL));
 
-  rows.dtype = ROPE_F32;
+  rows.dtype = ROPE_DTYPE_F32;
   rows.format = ROPE_COS_SIN_FULL_HALVES;
   rows.data = hf_cos;
   rows.sin = hf_sin;

@@ -23,7 +23,7 @@ static rope_qk_args keys(float* k, int64_t tokens) {
       .struct_size = sizeof args,
       .batch = 1,
       .tokens = tokens,
-      .k = {.data = k, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HEADS},
+      .k = {.data = k, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HEADS},
       .positions = {.kind = ROPE_POSITIONS_OFFSET}};
   return args;
 }
@@ -52,11 +52,11 @@ static double shift_error(rope_angle angle, int64_t start) {
   rotate.positions.offset = start;
   check(rope_apply_qk(rope, &rotate)); /* the cache as decoding filled it */
 
-  /* Drop the first cells, move the others, all by one distance: an id whose strides are 0. An engine
-   * that moves only some has IDS_T, one distance per cell. */
+  /* Drop the first cells, move the others, all by one distance: an id whose strides are 0. An
+   * engine that moves only some has IDS_T, one distance per cell. */
   const int32_t distance = -DROP;
   rope_qk_args shift = keys(cache + DROP * ROW, CELLS - DROP);
-  shift.operation = ROPE_SHIFT;
+  shift.operation = ROPE_OPERATION_SHIFT;
   shift.positions.kind = ROPE_POSITIONS_IDS_STRIDED;
   shift.positions.ids_i32 = &distance;
   check(rope_apply_qk(rope, &shift));

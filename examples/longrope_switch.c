@@ -1,15 +1,15 @@
-/* LongRoPE (Phi-3 and relatives): the frequencies change when a sequence grows beyond the length that
- * the model was first trained with. So a context has an end, which it tells (rope_info.valid_below)
- * and keeps (larger positions are an error). What to do with the keys that are cached by then is the
- * engine's choice, and both are shown:
+/* LongRoPE (Phi-3 and relatives): the frequencies change when a sequence grows beyond the length
+ * that the model was first trained with. So a context has an end, which it tells
+ * (rope_info.valid_below) and keeps (larger positions are an error). What to do with the keys that
+ * are cached by then is the engine's choice, and both are shown:
  *
  *   leave them   as transformers does: cached keys keep the old frequencies;
- *   move them    as if the whole prompt had been long from the start: undo the rotation with the old
- *                context, apply that of the new one. Exact up to the rounding of the cache.
+ *   move them    as if the whole prompt had been long from the start: undo the rotation with the
+ * old context, apply that of the new one. Exact up to the rounding of the cache.
  *
  * Dynamic NTK works alike, but changes with every token beyond max_position_embeddings: 16-bit keys
- * that are moved each time wear out (rope_config_next_change tells how fast), so there the cache is f32
- * or holds keys before the rotation. */
+ * that are moved each time wear out (rope_config_next_change tells how fast), so there the cache is
+ * f32 or holds keys before the rotation. */
 #include <librope/rope.h>
 
 #include <math.h>
@@ -32,7 +32,7 @@ static rope_status rotate(const rope_context* rope, rope_operation operation, in
       .operation = operation,
       .batch = 1,
       .tokens = count,
-      .k = {.data = keys, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HEADS},
+      .k = {.data = keys, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HEADS},
       .positions = {.kind = ROPE_POSITIONS_OFFSET, .offset = first}};
   return rope_apply_qk(rope, &args);
 }
@@ -74,19 +74,19 @@ int main(void) {
     const int64_t length = token + 1;
     if (length == switch_at) {
       /* Move the cached keys. An engine that leaves them skips these two lines. */
-      check(rotate(before, ROPE_INVERSE, 0, token, cache));
-      check(rotate(after, ROPE_FORWARD, 0, token, cache));
+      check(rotate(before, ROPE_OPERATION_INVERSE, 0, token, cache));
+      check(rotate(after, ROPE_OPERATION_FORWARD, 0, token, cache));
       rope = after;
     }
-    check(rotate(rope, ROPE_FORWARD, token, 1, cache + token * ROW));
+    check(rotate(rope, ROPE_OPERATION_FORWARD, token, 1, cache + token * ROW));
   }
-  check(rotate(after, ROPE_FORWARD, 0, TOKENS, direct)); /* long from the start */
+  check(rotate(after, ROPE_OPERATION_FORWARD, 0, TOKENS, direct)); /* long from the start */
   double worst = 0;
   for (int i = 0; i < TOKENS * ROW; ++i) worst = fmax(worst, fabs((double)cache[i] - direct[i]));
   printf("moved keys differ from those of a prompt that was long at once by at most %.1e\n", worst);
 
   /* The old context does not serve positions beyond its end by mistake. */
-  const int refused = rotate(before, ROPE_FORWARD, switch_at - 1, 1, cache) != ROPE_OK;
+  const int refused = rotate(before, ROPE_OPERATION_FORWARD, switch_at - 1, 1, cache) != ROPE_OK;
   printf("refused: %s\n", rope_last_error());
   rope_context_destroy(before);
   rope_context_destroy(after);

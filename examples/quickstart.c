@@ -27,7 +27,7 @@ int main(void) {
     for (int h = 0; h < Q_HEADS; ++h) q[t][h][0] = 1; /* the pair (1, 0) */
     for (int h = 0; h < K_HEADS; ++h) k[t][h][0] = 1;
   }
-  if (rope_apply_thd(rope, ROPE_F32, TOKENS, positions, q, Q_HEADS, k, K_HEADS) != ROPE_OK) {
+  if (rope_apply_thd(rope, ROPE_DTYPE_F32, TOKENS, positions, q, Q_HEADS, k, K_HEADS) != ROPE_OK) {
     fprintf(stderr, "%s\n", rope_last_error());
     return 1;
   }

@@ -79,9 +79,9 @@ int main(void) {
     args.batch = 1;
     args.tokens = TOKENS;
     args.q = (rope_tensor){
-        .data = q[i], .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = Q_HEADS};
+        .data = q[i], .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = Q_HEADS};
     args.k = (rope_tensor){
-        .data = k[i], .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = K_HEADS};
+        .data = k[i], .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = K_HEADS};
     args.positions.kind = ROPE_POSITIONS_OFFSET;
     args.runner = runners[i];
     check(rope_apply_qk(rope, &args));

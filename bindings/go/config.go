@@ -73,9 +73,9 @@ type DType int32
 
 // The element types.
 const (
-	F32  DType = C.ROPE_F32
-	F16  DType = C.ROPE_F16
-	BF16 DType = C.ROPE_BF16
+	F32  DType = C.ROPE_DTYPE_F32
+	F16  DType = C.ROPE_DTYPE_F16
+	BF16 DType = C.ROPE_DTYPE_BF16
 )
 
 // Device is where tensors live. The zero value is the CPU; ApplyQK takes slices, so contexts of other

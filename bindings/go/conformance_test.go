@@ -237,8 +237,8 @@ func TestGoldenPositionIDs(t *testing.T) {
 		}
 	}
 	testData(t, "golden.json", &data)
-	image := func(frames int32) Run { return Run{Text: 1, T: frames, H: 4, W: 3} }
-	tests := map[string][]Run{
+	image := func(frames int32) PromptPart { return PromptPart{Text: 1, T: frames, H: 4, W: 3} }
+	tests := map[string][]PromptPart{
 		"qwen2_vl_image_position_ids": {image(1), {Text: 1}},
 		"qwen2_vl_video_position_ids": {image(2), {Text: 1}},
 		"qwen3_vl_video_position_ids": {image(1), image(1), {Text: 1}},
@@ -249,7 +249,7 @@ func TestGoldenPositionIDs(t *testing.T) {
 		if !ok {
 			continue
 		}
-		ids, _, err := RunIDs(runs, 0)
+		ids, _, err := PromptIDs(runs, 0)
 		if err != nil || !slices.Equal(ids, slices.Concat(record.Want...)) {
 			t.Errorf("%s: %v, %v", record.Name, ids, err)
 		}

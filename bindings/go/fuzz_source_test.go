@@ -267,8 +267,8 @@ func (s *source) json() []byte {
 	return json
 }
 
-func (s *source) runs() []rope.Run {
-	runs := make([]rope.Run, s.below(5))
+func (s *source) runs() []rope.PromptPart {
+	runs := make([]rope.PromptPart, s.below(5))
 	for i := range runs {
 		runs[i].Text = int64(s.number(s.below(50)))
 		if s.oneIn(2) {

@@ -130,7 +130,7 @@ func (f *fuzzer) try(t *testing.T, seed uint64, data []byte) {
 		case 0:
 			f.model(t, s)
 		case 1:
-			f.runIDs(t, s)
+			f.promptIDs(t, s)
 		default:
 			f.context(t, s)
 		}
@@ -230,7 +230,7 @@ func (f *fuzzer) model(t *testing.T, s *source) {
 	}
 }
 
-func (f *fuzzer) runIDs(t *testing.T, s *source) {
+func (f *fuzzer) promptIDs(t *testing.T, s *source) {
 	runs := s.runs()
 	size := int64(0)
 	for _, r := range runs {
@@ -242,7 +242,7 @@ func (f *fuzzer) runIDs(t *testing.T, s *source) {
 	if size > 1<<18 && size < 1<<28 {
 		return // allowed, and slow
 	}
-	ids, _, err := rope.RunIDs(runs, s.position())
+	ids, _, err := rope.PromptIDs(runs, s.position())
 	if f.judge(t, err); err == nil && len(ids)%3 != 0 {
 		t.Fatal(len(ids))
 	}

@@ -142,21 +142,21 @@ func TestTypesMayDiffer(t *testing.T) {
 	}
 }
 
-func TestRunIDsBeyondMemory(t *testing.T) {
-	for _, runs := range [][]Run{
+func TestPromptIDsBeyondMemory(t *testing.T) {
+	for _, runs := range [][]PromptPart{
 		{{Text: 1, T: 1, H: 1 << 19, W: 1 << 19}},
 		{{T: 1<<31 - 1, H: 1<<31 - 1, W: 1<<31 - 1}},
 		{{Text: 1<<63 - 1}, {Text: 1<<63 - 1}},
 		{{Text: 1 << 27}, {Text: 1}},
 		{{Text: 1<<27 + 1}},
 	} {
-		if _, _, err := RunIDs(runs, 0); !errors.Is(err, ErrOutOfMemory) {
+		if _, _, err := PromptIDs(runs, 0); !errors.Is(err, ErrOutOfMemory) {
 			t.Errorf("%v: %v", runs, err)
 		}
 	}
-	_, _, err := RunIDs([]Run{{Text: -1}}, 0)
-	refused(t, err, "runs[0] has a negative text")
-	if ids, next, err := RunIDs(nil, 7); err != nil || len(ids) != 0 || next != 7 {
+	_, _, err := PromptIDs([]PromptPart{{Text: -1}}, 0)
+	refused(t, err, "parts[0] has a negative text")
+	if ids, next, err := PromptIDs(nil, 7); err != nil || len(ids) != 0 || next != 7 {
 		t.Error(ids, next, err)
 	}
 }

@@ -154,7 +154,7 @@ func TestCloseFreesAtOnce(t *testing.T) {
 
 // Ids that memory does not hold are an error, and not the end of the process: here of a child with
 // 3 GiB of addresses.
-func TestRunIDsWithLittleMemory(t *testing.T) {
+func TestPromptIDsWithLittleMemory(t *testing.T) {
 	const variable = "LIBROPE_TEST_LITTLE_MEMORY"
 	if os.Getenv(variable) != "" {
 		limit := syscall.Rlimit{Cur: 3 << 30, Max: 3 << 30}
@@ -162,7 +162,7 @@ func TestRunIDsWithLittleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, text := range []int64{1 << 21, 1 << 27} {
-			ids, _, err := RunIDs([]Run{{Text: text}}, 0)
+			ids, _, err := PromptIDs([]PromptPart{{Text: text}}, 0)
 			if !errors.Is(err, ErrOutOfMemory) && (err != nil || int64(len(ids)) != 3*text || text == 1<<27) {
 				t.Error(text, len(ids), err)
 			}
@@ -173,7 +173,7 @@ func TestRunIDsWithLittleMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	child := exec.Command(program, "-test.run=^TestRunIDsWithLittleMemory$")
+	child := exec.Command(program, "-test.run=^TestPromptIDsWithLittleMemory$")
 	child.Env = append(os.Environ(), variable+"=1")
 	if output, err := child.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, output)

@@ -54,9 +54,9 @@ var constantNames = sync.OnceValue(func() map[string]string {
 	addTo(all, scalings, "ROPE_SCALING_")
 	addTo(all, angles, "ROPE_ANGLE_")
 	addTo(all, roundings, "")
-	addTo(all, dtypes, "")
+	addTo(all, dtypes, "ROPE_DTYPE_")
 	addTo(all, layouts, "ROPE_LAYOUT_")
-	addTo(all, operations, "ROPE_")
+	addTo(all, operations, "ROPE_OPERATION_")
 	return all
 })
 

@@ -96,7 +96,7 @@ func TestConstantsHaveNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	inHeader := map[string]int{}
-	enumerator := regexp.MustCompile(`\b(ROPE_(?:(?:PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT)_\w+|F32|F16|BF16|FORWARD|BACKWARD|INVERSE|SHIFT)) = (\d+)`)
+	enumerator := regexp.MustCompile(`\b(ROPE_(?:PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|DTYPE|OPERATION)_\w+) = (\d+)`)
 	for _, m := range enumerator.FindAllStringSubmatch(string(header), -1) {
 		inHeader[m[1]], _ = strconv.Atoi(m[2])
 	}

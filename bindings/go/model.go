@@ -47,7 +47,7 @@ func FromJSON(json []byte) (*Model, error) {
 	m := new(Model)
 	m.handle.set(b, (*modelState).destroy,
 		runtime.AddCleanup(b, destroyModel, uintptr(unsafe.Pointer(state.ptr))))
-	for t := C.int32_t(0); t < C.rope_model_layer_types(state.ptr); t++ {
+	for t := C.int32_t(0); t < C.rope_model_layer_type_count(state.ptr); t++ {
 		name := C.GoString(C.rope_model_layer_type_name(state.ptr, t))
 		state.types = append(state.types, name)
 	}

@@ -51,9 +51,9 @@ var (
 		{"ROPE_ROUNDING_COS_SIN", RoundCosSin, "RoundCosSin"},
 	}
 	dtypes = constants[DType]{
-		{"ROPE_F32", F32, "F32"},
-		{"ROPE_F16", F16, "F16"},
-		{"ROPE_BF16", BF16, "BF16"},
+		{"ROPE_DTYPE_F32", F32, "F32"},
+		{"ROPE_DTYPE_F16", F16, "F16"},
+		{"ROPE_DTYPE_BF16", BF16, "BF16"},
 	}
 	layouts = constants[Layout]{
 		{"ROPE_LAYOUT_BSHD", LayoutBSHD, "LayoutBSHD"},
@@ -62,10 +62,10 @@ var (
 		{"ROPE_LAYOUT_STRIDED", LayoutStrided, "LayoutStrided"},
 	}
 	operations = constants[Operation]{
-		{"ROPE_FORWARD", Forward, "Forward"},
-		{"ROPE_BACKWARD", Backward, "Backward"},
-		{"ROPE_INVERSE", Inverse, "Inverse"},
-		{"ROPE_SHIFT", Shift, "Shift"},
+		{"ROPE_OPERATION_FORWARD", Forward, "Forward"},
+		{"ROPE_OPERATION_BACKWARD", Backward, "Backward"},
+		{"ROPE_OPERATION_INVERSE", Inverse, "Inverse"},
+		{"ROPE_OPERATION_SHIFT", Shift, "Shift"},
 	}
 )
 

@@ -354,7 +354,7 @@ func TestSetsAxesAndSequences(t *testing.T) {
 
 	cfg := Config{HeadDim: 128, Theta: 1e6, Pairing: Halves, Axes: 3, MRopeSection: []int{16, 24, 24}}
 	mrope := mustNew(t, cfg)
-	ids, _, err := RunIDs([]Run{{Text: 1, T: 1, H: 4, W: 3}}, 0)
+	ids, _, err := PromptIDs([]PromptPart{{Text: 1, T: 1, H: 4, W: 3}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

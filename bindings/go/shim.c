@@ -160,18 +160,18 @@ ropego_error* ropego_model_config(const rope_model* model, int32_t type, rope_co
   return result(rope_model_config(model, type, config));
 }
 
-ropego_error* ropego_run_ids(const int64_t* runs, int32_t count, int64_t start, int64_t* ids,
-                             int64_t tokens, int64_t* next) {
-  rope_run* own = calloc(count > 0 ? (size_t)count : 1, sizeof *own);
+ropego_error* ropego_prompt_ids(const int64_t* parts, int32_t count, int64_t start, int64_t* ids,
+                                int64_t tokens, int64_t* next) {
+  rope_prompt_part* own = calloc(count > 0 ? (size_t)count : 1, sizeof *own);
   if (own == NULL) return (ropego_error*)&kOutOfMemory;
-  for (int32_t i = 0; i < count; ++i, runs += 5) {
-    own[i].text = runs[0];
-    own[i].t = (int32_t)runs[1];
-    own[i].h = (int32_t)runs[2];
-    own[i].w = (int32_t)runs[3];
-    own[i].t_interval = (int32_t)runs[4];
+  for (int32_t i = 0; i < count; ++i, parts += 5) {
+    own[i].text = parts[0];
+    own[i].t = (int32_t)parts[1];
+    own[i].h = (int32_t)parts[2];
+    own[i].w = (int32_t)parts[3];
+    own[i].t_interval = (int32_t)parts[4];
   }
-  ropego_error* error = result(rope_run_ids(own, count, start, ids, tokens, next));
+  ropego_error* error = result(rope_prompt_ids(own, count, start, ids, tokens, next));
   free(own);
   return error;
 }

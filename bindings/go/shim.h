@@ -9,7 +9,8 @@
 
 // Before 1.0 a minor version may change the ABI.
 #if ROPE_VERSION_MAJOR != 0 || ROPE_VERSION_MINOR != 1
-#error "this package needs librope 0.1: let pkg-config find that version, or take the package of yours"
+#error \
+    "this package needs librope 0.1: let pkg-config find that version, or take the package of yours"
 #endif
 
 // NULL is success. Go gives it back with ropego_error_free.
@@ -30,7 +31,8 @@ typedef struct ropego_tensor {
 typedef struct ropego_positions {
   int32_t kind, sequences;
   int64_t offset;
-  int32_t type;  // of the array: 4, 8: int32_t, int64_t; -4: float; 0: there is none; 1: offset is it
+  int32_t
+      type;  // of the array: 4, 8: int32_t, int64_t; -4: float; 0: there is none; 1: offset is it
   int32_t unused;
   int64_t stride_axis, stride_batch, stride_token;
 } ropego_positions;
@@ -71,7 +73,7 @@ ropego_error* ropego_pool_create(int32_t threads, rope_pool** out);
 ropego_error* ropego_model_create(const uint8_t* json, size_t length, rope_model** out);
 ropego_error* ropego_model_layer_type(const rope_model* model, int32_t layer, int32_t* type);
 ropego_error* ropego_model_config(const rope_model* model, int32_t type, rope_config* config);
-ropego_error* ropego_run_ids(const int64_t* runs, int32_t count, int64_t start, int64_t* ids,
-                             int64_t tokens, int64_t* next);
+ropego_error* ropego_prompt_ids(const int64_t* parts, int32_t count, int64_t start, int64_t* ids,
+                                int64_t tokens, int64_t* next);
 
 #endif  // LIBROPE_GO_SHIM_H_

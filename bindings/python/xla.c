@@ -40,7 +40,8 @@ static XlaError* fail(const XlaFrame* frame, const char* message) {
   return frame->api->make_error(&request);
 }
 
-/* Fails with the library's last error, less its C names: "rope_apply_qk: args->positions: position .." */
+/* Fails with the library's last error, less its C names: "rope_apply_qk: args->positions: position
+ * .." */
 static XlaError* fail_call(const XlaFrame* frame) {
   char text[512] = "librope: ";
   size_t size = strlen(text);
@@ -147,9 +148,9 @@ static const rope_context* context_of_call(const XlaFrame* frame, XlaError** err
 
 static rope_dtype dtype_of(int32_t type) {
   switch (type) {
-    case kXlaF32: return ROPE_F32;
-    case kXlaF16: return ROPE_F16;
-    case kXlaBf16: return ROPE_BF16;
+    case kXlaF32: return ROPE_DTYPE_F32;
+    case kXlaF16: return ROPE_DTYPE_F16;
+    case kXlaBf16: return ROPE_DTYPE_BF16;
     default: return 0;
   }
 }

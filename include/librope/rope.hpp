@@ -5,7 +5,7 @@
  *     config.theta = 500000;
  *     config.pairing = ROPE_PAIRING_HALVES;
  *     const rope::Context context(config);                                   // throws rope::Error
- *     context.Apply(ROPE_BF16, tokens, positions, q, 32, k, 8);              // every layer
+ *     context.Apply(ROPE_DTYPE_BF16, tokens, positions, q, 32, k, 8);              // every layer
  *
  * rope.h is the manual: the structs, the constants and their rules are the same here. This header
  * adds
@@ -270,7 +270,7 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   /* How many kinds, at least 1. */
-  int32_t layer_types() const noexcept { return rope_model_layer_types(model_); }
+  int32_t layer_types() const noexcept { return rope_model_layer_type_count(model_); }
   /* "full_attention", ...; null for a number out of range. Lives as long as the model. */
   const char* layer_type_name(int32_t type) const noexcept {
     return rope_model_layer_type_name(model_, type);

@@ -41,9 +41,10 @@ rope_status ReadRows(const Call& call, const char* name, const rope_cos_sin* giv
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->dtype (%d) is not known to this version", function,
                 name, rows->dtype);
   }
-  if (format.is_angles() && rows->dtype != ROPE_F32) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->dtype (%d) must be ROPE_F32 (1) for angles",
-                function, name, rows->dtype);
+  if (format.is_angles() && rows->dtype != ROPE_DTYPE_F32) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->dtype (%d) must be ROPE_DTYPE_F32 (1) for angles", function, name,
+                rows->dtype);
   }
   if (rows->pairs != context.pairs) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,

@@ -107,10 +107,10 @@ float WithQuietNan(float value) { return value == value ? value : QuietNan(); }
 void ReadValues(rope_dtype dtype, const void* data, int64_t first, int count, bool negative,
                 float* out) {
   const float sign = negative ? -1.0f : 1.0f;
-  if (dtype == ROPE_F32) {
+  if (dtype == ROPE_DTYPE_F32) {
     const auto* from = static_cast<const float*>(data) + first;
     for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(from[i]);
-  } else if (dtype == ROPE_BF16) {
+  } else if (dtype == ROPE_DTYPE_BF16) {
     const auto* from = static_cast<const uint16_t*>(data) + first;
     for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(FloatFromBf16(from[i]));
   } else {
@@ -165,9 +165,9 @@ void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos
 bool IsDirect(const Plan& plan) {
   const RowTable& table = plan.rows;
   for (int n = 0; n < plan.tensor_count; ++n) {
-    if (plan.tensors[n].dtype == ROPE_BF16) return false;
+    if (plan.tensors[n].dtype == ROPE_DTYPE_BF16) return false;
   }
-  return table.dtype == ROPE_F32 && !kOperations[plan.operation].negates_angle &&
+  return table.dtype == ROPE_DTYPE_F32 && !kOperations[plan.operation].negates_angle &&
          table.format.cos.step == 1 && !table.format.cos.after_all;
 }
 
@@ -236,7 +236,7 @@ void MakeRows(const Plan& plan, const Kernels& kernels, int64_t batch, int64_t f
 OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
                       int count, RowBuffer* buffer) {
   const rope_context& context = *plan.context;
-  const bool rounds = context.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_F32;
+  const bool rounds = context.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_DTYPE_F32;
   if (!rounds && order == RowOrder::kNatural) return {buffer->cos, buffer->sin, buffer->stride};
   const int padded = PaddedPairs(context.pairs);
   const int width = order == RowOrder::kPerChannel ? 2 * padded : padded;
@@ -271,7 +271,7 @@ ChannelRow ChannelRowOf(const Plan& plan, const Kernels& kernels, rope_dtype dty
   const int padded = PaddedPairs(context.pairs);
   float* first = buffer->natural + i * 2 * padded;
   float* second = buffer->ordered + i * 2 * padded;
-  if (context.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_F32) {
+  if (context.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_DTYPE_F32) {
     float* rounded = buffer->ordered + RowBuffer::kFloats;  // free while rows are per channel
     std::copy(first, first + 2 * padded, rounded);
     std::copy(second, second + 2 * padded, rounded + 2 * padded);
@@ -304,7 +304,7 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
         }
         continue;
       }
-      MakeRow(context, kernels, plan.positions, token, ROPE_FORWARD, cos, sin);
+      MakeRow(context, kernels, plan.positions, token, ROPE_OPERATION_FORWARD, cos, sin);
       if (!format.per_channel()) {
         for (int i = 0; i < pairs; ++i) {
           store(table.TensorOf(format.cos), format.cos.IndexOf(i, pairs), cos[i]);

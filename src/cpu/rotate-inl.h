@@ -169,8 +169,8 @@ struct HeadRun {
   const char* prefetch_end;
 };
 
-// Asks for a head ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit elements
-// half the speed of the memory. Nothing beyond the task is asked for.
+// Asks for a head ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit
+// elements half the speed of the memory. Nothing beyond the task is asked for.
 template <class E>
 HWY_INLINE void Prefetch(const HeadRun<E>& run) {
   constexpr int kLine = 64;
@@ -195,8 +195,8 @@ HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
 #undef ROPE_ROW_IN_REGISTERS
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 #define ROPE_ROW_IN_REGISTERS 1
-// 32 registers hold the row of common heads: kVectors of cos and as many of sin, loaded once for all
-// heads of a token.
+// 32 registers hold the row of common heads: kVectors of cos and as many of sin, loaded once for
+// all heads of a token.
 template <class Shape, bool kStream, int kVectors, class E = typename Shape::Element>
 HWY_INLINE void RotateRunInRegisters(HeadRun<E> run, const float* cos, const float* sin) {
   const FullTag d;
@@ -311,11 +311,13 @@ void FillRotations(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
 
 void FillRotations(Kernels& kernels) {
   FillRotations<F32, Natural<F32, kHalves, false>, Natural<F32, kHalves, true>,
-                PerChannel<F32, false>, PerChannel<F32, true>>(kernels.rotations[ROPE_F32 - 1]);
+                PerChannel<F32, false>, PerChannel<F32, true>>(
+      kernels.rotations[ROPE_DTYPE_F32 - 1]);
   FillRotations<F16, Natural<F16, kHalves, false>, Natural<F16, kHalves, true>,
-                PerChannel<F16, false>, PerChannel<F16, true>>(kernels.rotations[ROPE_F16 - 1]);
+                PerChannel<F16, false>, PerChannel<F16, true>>(
+      kernels.rotations[ROPE_DTYPE_F16 - 1]);
   FillRotations<BF16, EvenOdd<false>, EvenOdd<true>, Natural<BF16, kInterleaved, false>,
-                Natural<BF16, kInterleaved, true>>(kernels.rotations[ROPE_BF16 - 1]);
+                Natural<BF16, kInterleaved, true>>(kernels.rotations[ROPE_DTYPE_BF16 - 1]);
 }
 
 }  // namespace HWY_NAMESPACE

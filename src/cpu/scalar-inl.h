@@ -67,9 +67,9 @@ void RoundRow(rope_dtype dtype, float* values, int32_t count) {
 }
 
 void FillRotations(Kernels& kernels) {
-  FillRotationsOf<ROPE_F32>(kernels.rotations[ROPE_F32 - 1]);
-  FillRotationsOf<ROPE_F16>(kernels.rotations[ROPE_F16 - 1]);
-  FillRotationsOf<ROPE_BF16>(kernels.rotations[ROPE_BF16 - 1]);
+  FillRotationsOf<ROPE_DTYPE_F32>(kernels.rotations[ROPE_DTYPE_F32 - 1]);
+  FillRotationsOf<ROPE_DTYPE_F16>(kernels.rotations[ROPE_DTYPE_F16 - 1]);
+  FillRotationsOf<ROPE_DTYPE_BF16>(kernels.rotations[ROPE_DTYPE_BF16 - 1]);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -118,14 +118,15 @@ void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row&
   const int n = static_cast<int>(hn::Lanes(d));
   for (int i = 0; i < row.pairs; i += n) {
     hn::Vec<FullTag> cos, sin;
-    const auto angle = hn::Mul(hn::LoadU(d, positions + i),
-                               hn::LoadU(d, set.inv_freq_f32.data() + i));
+    const auto angle =
+        hn::Mul(hn::LoadU(d, positions + i), hn::LoadU(d, set.inv_freq_f32.data() + i));
     CosSinOfAngle(d, angle, cos, sin);
     StoreScaled(d, cos, sin, row, i);
   }
 }
 
-// cos and sin of the phase (turns_high, turns_low) * (high, low), all 32-bit words of 64-bit numbers.
+// cos and sin of the phase (turns_high, turns_low) * (high, low), all 32-bit words of 64-bit
+// numbers.
 template <class D, class V = hn::Vec<D>, class VU>
 HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low, V& cos, V& sin) {
   const hn::RebindToSigned<D> di;
@@ -133,9 +134,8 @@ HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low,
   const hn::RepartitionToWide<decltype(du)> du64;
   // turns_low * low as 64 bits: even lanes, then odd lanes moved to even ones.
   const auto even = hn::MulEven(turns_low, low);
-  const auto odd =
-      hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, turns_low))),
-                  hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, low))));
+  const auto odd = hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, turns_low))),
+                               hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, low))));
   const auto carry = hn::OddEven(hn::BitCast(du, odd), hn::BitCast(du, hn::ShiftRight<32>(even)));
   const auto phase_low =
       hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)), hn::BitCast(du, even));
@@ -152,8 +152,8 @@ HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low,
 void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
   const FullTag d;
   const hn::RebindToUnsigned<FullTag> du;
-  const uint64_t size = position < 0 ? 0 - static_cast<uint64_t>(position)
-                                     : static_cast<uint64_t>(position);
+  const uint64_t size =
+      position < 0 ? 0 - static_cast<uint64_t>(position) : static_cast<uint64_t>(position);
   const auto high = hn::Set(du, static_cast<uint32_t>(size >> 32));
   const auto low = hn::Set(du, static_cast<uint32_t>(size));
   Row signed_row = row;
@@ -175,8 +175,8 @@ void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Ro
   for (int i = 0; i < row.pairs; i += n) {
     for (int lane = 0; lane < n; ++lane) {
       const int64_t position = positions[i + lane];
-      const uint64_t size = position < 0 ? 0 - static_cast<uint64_t>(position)
-                                         : static_cast<uint64_t>(position);
+      const uint64_t size =
+          position < 0 ? 0 - static_cast<uint64_t>(position) : static_cast<uint64_t>(position);
       high[lane] = static_cast<uint32_t>(size >> 32);
       low[lane] = static_cast<uint32_t>(size);
       sign[lane] = position < 0 ? 0x80000000u : 0u;
@@ -227,7 +227,8 @@ void RoundRow(rope_dtype dtype, float* values, int32_t count) {
   const FullTag d;
   for (int i = 0; i < count; i += LanesOf(d)) {
     const auto value = hn::LoadU(d, values + i);
-    hn::StoreU(dtype == ROPE_BF16 ? BF16::Round(d, value) : F16::Round(d, value), d, values + i);
+    hn::StoreU(dtype == ROPE_DTYPE_BF16 ? BF16::Round(d, value) : F16::Round(d, value), d,
+               values + i);
   }
 }
 

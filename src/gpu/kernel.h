@@ -1,6 +1,6 @@
 // The bodies of the CUDA kernels: everything one thread does, as functions for host and device, so
-// that a plain C++ test can walk every block and thread of a launch (tests/gpu/cuda_grid_test.cc). The
-// memory of the tensors is reached through a template argument.
+// that a plain C++ test can walk every block and thread of a launch (tests/gpu/cuda_grid_test.cc).
+// The memory of the tensors is reached through a template argument.
 //
 // A thread owns two vectors of a head, at `first` and `first + delta`, and does so for two heads:
 // four loads, all issued before anything else. Both members of a pair are in one thread's vectors,
@@ -118,15 +118,15 @@ ROPE_HD CosSin MakeCosSin(const Angles& angles, const Token& token, uint32_t pai
   const uint32_t at = static_cast<uint32_t>(set) * angles.pairs + pair;
   CosSin value;
   if (angles.kind == AngleKind::kExact) {
-    value = CosSinOfPosition(angles.frequencies.turns[at],
-                             IntegerPosition(angles.source, token, axis));
+    value =
+        CosSinOfPosition(angles.frequencies.turns[at], IntegerPosition(angles.source, token, axis));
   } else if (angles.kind == AngleKind::kFloat32) {
     value = CosSinOfAngle(
         AngleOf(PositionAsFloat(angles.source, token, axis), angles.frequencies.inv_freq[at]));
   } else {
     const Turns turns = angles.frequencies.whole_turns[at];
-    value = CosSinOfCoordinate(turns.whole, turns.fraction,
-                               FloatPosition(angles.source, token, axis));
+    value =
+        CosSinOfCoordinate(turns.whole, turns.fraction, FloatPosition(angles.source, token, axis));
   }
   return {Multiply(value.cos, angles.scales[set].cos), Multiply(value.sin, angles.scales[set].sin)};
 }
@@ -141,14 +141,14 @@ template <rope_dtype kType>
 ROPE_HD uint32_t PackTwo(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t word;
-  if constexpr (kType == ROPE_BF16) {
+  if constexpr (kType == ROPE_DTYPE_BF16) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   } else {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   }
   return word;
 #else
-  if constexpr (kType == ROPE_BF16) {
+  if constexpr (kType == ROPE_DTYPE_BF16) {
     return Bf16FromFloat(low) | static_cast<uint32_t>(Bf16FromFloat(high)) << 16;
   } else {
     return F16FromFloat(low) | static_cast<uint32_t>(F16FromFloat(high)) << 16;
@@ -158,13 +158,13 @@ ROPE_HD uint32_t PackTwo(float low, float high) {
 
 template <rope_dtype kType>
 ROPE_HD float FromHalfWord(uint32_t bits) {
-  return kType == ROPE_BF16 ? FloatFromBf16(static_cast<uint16_t>(bits))
-                            : FloatFromF16(static_cast<uint16_t>(bits));
+  return kType == ROPE_DTYPE_BF16 ? FloatFromBf16(static_cast<uint16_t>(bits))
+                                  : FloatFromF16(static_cast<uint16_t>(bits));
 }
 
 template <rope_dtype kType, int kCount, int kBytes>
 ROPE_HD void Unpack(const Vector<kBytes>& vector, float* values) {
-  if constexpr (kType == ROPE_F32) {
+  if constexpr (kType == ROPE_DTYPE_F32) {
     ROPE_UNROLL
     for (int j = 0; j < kCount; ++j) values[j] = BitsFloat(vector.words[j]);
   } else if constexpr (kCount == 1) {
@@ -180,11 +180,12 @@ ROPE_HD void Unpack(const Vector<kBytes>& vector, float* values) {
 
 template <rope_dtype kType, int kCount, int kBytes>
 ROPE_HD void Pack(const float* values, Vector<kBytes>* vector) {
-  if constexpr (kType == ROPE_F32) {
+  if constexpr (kType == ROPE_DTYPE_F32) {
     ROPE_UNROLL
     for (int j = 0; j < kCount; ++j) vector->words[j] = FloatBits(values[j]);
   } else if constexpr (kCount == 1) {
-    vector->words[0] = kType == ROPE_BF16 ? Bf16FromFloat(values[0]) : F16FromFloat(values[0]);
+    vector->words[0] =
+        kType == ROPE_DTYPE_BF16 ? Bf16FromFloat(values[0]) : F16FromFloat(values[0]);
   } else {
     ROPE_UNROLL
     for (int j = 0; j < kCount; j += 2) {
@@ -204,9 +205,9 @@ struct TwoRows {
 // for the next head, because with per_channel that is more than the registers hold.
 template <rope_dtype kType, Form kForm, bool kEager, class Memory>
 struct Kernel {
-  static constexpr int kElementBytes = kType == ROPE_F32 ? 4 : 2;
+  static constexpr int kElementBytes = kType == ROPE_DTYPE_F32 ? 4 : 2;
   static constexpr int kPairs =  // of a thread: as many as elements in a vector
-      kForm == kSingle                          ? 1
+      kForm == kSingle                           ? 1
       : kForm == kHalves2 || kForm == kAdjacent2 ? 2
                                                  : 16 / kElementBytes;
   static constexpr int kBytes = kPairs * kElementBytes;
@@ -364,7 +365,8 @@ struct Kernel {
     if constexpr (kPairs == 1) {
       return {{rows[i.x], {}}};
     } else {
-      return Memory::template LoadRows<kAgain>(rows + 2 * (static_cast<uint32_t>(j / 2) * p.lanes + i.x));
+      return Memory::template LoadRows<kAgain>(rows +
+                                               2 * (static_cast<uint32_t>(j / 2) * p.lanes + i.x));
     }
   }
 
@@ -394,8 +396,8 @@ struct Kernel {
         }
         const CosSin a = first.values[j % 2], b = second.values[j % 2];
         const Pair pair = {x[Element(kReadsAdjacent, j, 0)], x[Element(kReadsAdjacent, j, 1)]};
-        const Pair turned = kEager ? rope::RotateEager(kType, pair, a, b)
-                                   : rope::Rotate(pair, a, b);
+        const Pair turned =
+            kEager ? rope::RotateEager(kType, pair, a, b) : rope::Rotate(pair, a, b);
         y[Element(kWritesAdjacent, j, 0)] = turned.x0;
         y[Element(kWritesAdjacent, j, 1)] = turned.x1;
       }
@@ -437,8 +439,8 @@ ROPE_HD void Fill(const Angles& angles, uint32_t n, uint32_t pair) {
   const CosSin value = MakeCosSin(angles, token, pair);
   if (table.format.per_channel()) {
     const Span& span = SpanOfPair(angles, static_cast<int32_t>(pair));
-    const int64_t first = row + span.row_first +
-                          (static_cast<int32_t>(pair) - span.first_pair) * angles.row_step;
+    const int64_t first =
+        row + span.row_first + (static_cast<int32_t>(pair) - span.first_pair) * angles.row_step;
     for (int64_t channel : {first, first + span.row_delta}) {
       StoreElement(table.dtype, table.data, channel, value.cos);
       StoreElement(table.dtype, table.sin, channel, value.sin);

@@ -12,7 +12,7 @@
 namespace rope::cuda {
 namespace {
 
-constexpr int64_t kMaxTokens = INT32_MAX;      // of a launch: blocks of a grid, and TokenRange
+constexpr int64_t kMaxTokens = INT32_MAX;  // of a launch: blocks of a grid, and TokenRange
 constexpr uint32_t kMaxGridY = 65535;
 constexpr uint32_t kRowBytesPerBlock = 16384;  // shared memory that several tokens may take
 constexpr uint32_t kMaxSizeZ = 64;
@@ -47,8 +47,8 @@ Shape ShapeOf(const Work& work) {
   const bool few = work.tokens < 4 * int64_t{work.multiprocessors};
   shape.heads_per_thread = few ? 1 : 2;
   const auto per_thread = static_cast<int64_t>(shape.heads_per_thread);
-  const int64_t rows = DivideUp<int64_t>(work.heads[0], per_thread) +
-                       DivideUp<int64_t>(work.heads[1], per_thread);
+  const int64_t rows =
+      DivideUp<int64_t>(work.heads[0], per_thread) + DivideUp<int64_t>(work.heads[1], per_thread);
   const int64_t most_rows = kMaxThreads / work.lanes;
   int64_t y;
   if (few) {
@@ -196,8 +196,8 @@ int32_t PairsPerLane(Form form, int32_t element_bytes) {
 bool AreVectorsAligned(const Plan& plan, const Tensor& t, int32_t pairs) {
   const rope_context& context = *plan.context;
   const int64_t size = ElementSize(t.dtype);
-  int64_t offsets = reinterpret_cast<intptr_t>(t.in + t.in_span) |
-                    reinterpret_cast<intptr_t>(t.out + t.out_span);
+  int64_t offsets =
+      reinterpret_cast<intptr_t>(t.in + t.in_span) | reinterpret_cast<intptr_t>(t.out + t.out_span);
   if (plan.batch > 1) offsets |= t.in_strides.batch | t.out_strides.batch;
   if (plan.tokens > 1) offsets |= t.in_strides.token | t.out_strides.token;
   if (t.heads > 1) offsets |= t.in_strides.head | t.out_strides.head;
@@ -253,7 +253,7 @@ class Group {
       angles.kind = KindOf(context_, plan_.positions);
     }
     angles.backward = kOperations[plan_.operation].negates_angle;
-    p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_F32;
+    p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_DTYPE_F32;
     p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
     if (rope_status s = CheckParts(angles.kind)) return s;
     const int32_t pairs = context_.nope ? 0 : context_.pairs;
@@ -394,8 +394,7 @@ class Group {
 }  // namespace
 
 rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data) {
-  const bool together =
-      plan.tensor_count == 2 && plan.tensors[0].dtype == plan.tensors[1].dtype;
+  const bool together = plan.tensor_count == 2 && plan.tensors[0].dtype == plan.tensors[1].dtype;
   const int32_t size = together ? 2 : 1;
   for (int32_t n = 0; n < plan.tensor_count; n += size) {
     Group group(plan, &plan.tensors[n], size, multiprocessors);
@@ -413,7 +412,7 @@ rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* d
   angles.kind = KindOf(context, plan.positions);
   fill.with_angles = plan.rows.format.is_angles();
   if (fill.with_angles && angles.kind != AngleKind::kFloat32) angles.kind = AngleKind::kRadians;
-  return ForEachPart(context, context.pairs, ROPE_FORWARD, &angles, [&](bool) {
+  return ForEachPart(context, context.pairs, ROPE_OPERATION_FORWARD, &angles, [&](bool) {
     SetSpans(context, 1, &angles);
     return ForEachRange(plan.batch, plan.tokens, [&](const TokenRange& range) {
       angles.tokens = range;

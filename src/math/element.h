@@ -14,10 +14,10 @@
 namespace rope {
 
 inline constexpr int kDtypes = 3;
-constexpr bool IsDtype(rope_dtype dtype) { return dtype >= ROPE_F32 && dtype <= kDtypes; }
-static_assert(ROPE_F32 == 1 && ROPE_BF16 == kDtypes);
+constexpr bool IsDtype(rope_dtype dtype) { return dtype >= ROPE_DTYPE_F32 && dtype <= kDtypes; }
+static_assert(ROPE_DTYPE_F32 == 1 && ROPE_DTYPE_BF16 == kDtypes);
 
-ROPE_HD int ElementSize(rope_dtype dtype) { return dtype == ROPE_F32 ? 4 : 2; }
+ROPE_HD int ElementSize(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
 
 ROPE_HD uint32_t FloatBits(float value) {
   uint32_t bits;
@@ -69,7 +69,8 @@ ROPE_HD uint16_t F16FromFloat(float value) {
   const uint32_t bits = FloatBits(value);
   const uint32_t sign = bits >> 16 & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
+  if (magnitude > 0x7f800000u)
+    return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536
   if (magnitude < 0x38800000u) {
     // Below 2^-14: adding 0.5 lets the float adder round at 2^-24, the unit of subnormals.
@@ -82,25 +83,25 @@ ROPE_HD uint16_t F16FromFloat(float value) {
 }
 
 ROPE_HD float LoadElement(rope_dtype dtype, const void* data, int64_t index) {
-  if (dtype == ROPE_F32) return static_cast<const float*>(data)[index];
+  if (dtype == ROPE_DTYPE_F32) return static_cast<const float*>(data)[index];
   const uint16_t bits = static_cast<const uint16_t*>(data)[index];
-  return dtype == ROPE_F16 ? FloatFromF16(bits) : FloatFromBf16(bits);
+  return dtype == ROPE_DTYPE_F16 ? FloatFromF16(bits) : FloatFromBf16(bits);
 }
 
 ROPE_HD void StoreElement(rope_dtype dtype, void* data, int64_t index, float value) {
-  if (dtype == ROPE_F32) {
+  if (dtype == ROPE_DTYPE_F32) {
     static_cast<float*>(data)[index] = value;
   } else {
     static_cast<uint16_t*>(data)[index] =
-        dtype == ROPE_F16 ? F16FromFloat(value) : Bf16FromFloat(value);
+        dtype == ROPE_DTYPE_F16 ? F16FromFloat(value) : Bf16FromFloat(value);
   }
 }
 
 // The value that storing as dtype and loading again gives.
 ROPE_HD float RoundTo(rope_dtype dtype, float value) {
-  if (dtype == ROPE_F32) return value;
-  return dtype == ROPE_F16 ? FloatFromF16(F16FromFloat(value))
-                           : FloatFromBf16(Bf16FromFloat(value));
+  if (dtype == ROPE_DTYPE_F32) return value;
+  return dtype == ROPE_DTYPE_F16 ? FloatFromF16(F16FromFloat(value))
+                                 : FloatFromBf16(Bf16FromFloat(value));
 }
 
 }  // namespace rope

@@ -30,7 +30,7 @@ inline constexpr OperationRule kOperations[] = {
     {Way::kBack, true, Factor::kInverseAttention, false, false},  // INVERSE  1/a R(-p) x
     {Way::kAfter, false, Factor::kOne, false, true},              // SHIFT        R(p) x
 };
-static_assert(std::size(kOperations) == ROPE_SHIFT + 1);
+static_assert(std::size(kOperations) == ROPE_OPERATION_SHIFT + 1);
 
 constexpr bool IsOperation(rope_operation operation) {
   return operation >= 0 && operation < static_cast<rope_operation>(std::size(kOperations));

@@ -218,7 +218,7 @@ constexpr Row kFamilies[] = {
     Row("ernie4_5_vl_moe", S::kInterleavedFloat32).Theta(5e5).Axes(A::kErnie, 22, 22, 20),
     Row("esm", S::kHalvesCosSin)
         .NopeIf({"position_embedding_type", Says::kNot, "rotary"})
-        .FrequenciesIn(ROPE_F16),
+        .FrequenciesIn(ROPE_DTYPE_F16),
     Row("esmc", S::kHalves),
     Row("eurobert", S::kHalves),
     Row("evolla", S::kHalvesCosSin).Theta(5e5),

@@ -89,12 +89,12 @@ extern "C" rope_status rope_model_create(const char* json, size_t length, rope_m
 
 extern "C" void rope_model_destroy(rope_model* model) { delete model; }
 
-extern "C" int32_t rope_model_layer_types(const rope_model* model) {
+extern "C" int32_t rope_model_layer_type_count(const rope_model* model) {
   return model == nullptr ? 0 : static_cast<int32_t>(model->parsed.types.size());
 }
 
 extern "C" const char* rope_model_layer_type_name(const rope_model* model, int32_t type) {
-  if (type < 0 || type >= rope_model_layer_types(model)) return nullptr;
+  if (type < 0 || type >= rope_model_layer_type_count(model)) return nullptr;
   return model->parsed.types[type].name.c_str();
 }
 

@@ -127,9 +127,9 @@ TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
         config.angle = angle;
         const Context context = Create(config);
         rope_positions positions = Offset(7);
-        rope_cos_sin packed = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, 1, row.data());
+        rope_cos_sin packed = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, 1, row.data());
         rope_cos_sin full =
-            Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_BF16, kDim / 2, 1, row.data(), sin.data());
+            Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_DTYPE_BF16, kDim / 2, 1, row.data(), sin.data());
         rope_qk_args args = Args(1, kTokens);
         const int threads = Threads();
         rope_status status = ROPE_OK;
@@ -137,7 +137,7 @@ TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
           EXPECT_EQ(calls, before) << what;
           EXPECT_EQ(status, ROPE_OK) << what << rope_last_error();
         };
-        for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+        for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
           int64_t before = calls;
           status = rope_apply_thd(context.get(), dtype, kTokens, ids.data(), q.data(), kHeads,
                                   nullptr, 0);
@@ -178,7 +178,7 @@ TEST(Allocation, APoolCallAllocatesNothing) {
   const Context context = Create(Config(128));
   std::vector<float> q(128 * 4000);
   rope_qk_args args = Args(1, 4000);
-  args.q = Tensor(q.data(), ROPE_F32, 1);
+  args.q = Tensor(q.data(), ROPE_DTYPE_F32, 1);
   args.positions = Offset(0);
   args.runner = rope_pool_runner(made);
   ASSERT_OK(rope_apply_qk(context.get(), &args));  // the workers have started

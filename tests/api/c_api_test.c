@@ -74,7 +74,7 @@ int main(void) {
 
   for (i = 0; i < T * H * D; ++i) q[i] = 1;
   for (i = 0; i < T * D; ++i) k[i] = 1;
-  CHECK(rope_apply_thd(context, ROPE_F32, T, positions, q, H, k, 1) == ROPE_OK);
+  CHECK(rope_apply_thd(context, ROPE_DTYPE_F32, T, positions, q, H, k, 1) == ROPE_OK);
   CHECK(q[0] == 1 && fabs(q[H * D] - (cos(1) - sin(1))) < 1e-6);
   {
     const rope_runner runner = {sequentially, NULL};
@@ -83,17 +83,17 @@ int main(void) {
     rope_positions from = {.kind = ROPE_POSITIONS_OFFSET};
     rope_qk_args args = {
         .struct_size = sizeof args,
-        .operation = ROPE_INVERSE,
+        .operation = ROPE_OPERATION_INVERSE,
         .batch = 1,
         .tokens = T,
-        .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+        .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
         .positions = {.kind = ROPE_POSITIONS_OFFSET},
         .runner = &runner,
     };
     CHECK(rope_apply_qk(context, &args) == ROPE_OK);
     for (i = 0; i < T * H * D; ++i) CHECK(fabs(q[i] - 1) < 1e-6);
     rows.format = ROPE_COS_SIN_PACKED;
-    rows.dtype = ROPE_F32;
+    rows.dtype = ROPE_DTYPE_F32;
     rows.pairs = D / 2;
     rows.batch = 1;
     rows.data = row;
@@ -112,7 +112,7 @@ int main(void) {
     const rope_status status = rope_model_create(json, sizeof json - 1, &model);
     CHECK(status == ROPE_OK || status == ROPE_ERROR_UNSUPPORTED);
     if (status == ROPE_OK) {
-      CHECK(rope_model_layer_types(model) == 1);
+      CHECK(rope_model_layer_type_count(model) == 1);
       CHECK(rope_model_layer_type_name(model, 0) != NULL);
       CHECK(rope_model_layer_type(model, 1, &type) == ROPE_OK && type == 0);
       CHECK(rope_model_config(model, 0, &config) == ROPE_OK && config.head_dim == D);
@@ -120,9 +120,9 @@ int main(void) {
     rope_model_destroy(model);
   }
   {
-    const rope_run run = {.text = 2};
+    const rope_prompt_part run = {.text = 2};
     int64_t ids[6];
-    CHECK(rope_run_ids(&run, 1, 5, ids, 2, &next) == ROPE_OK);
+    CHECK(rope_prompt_ids(&run, 1, 5, ids, 2, &next) == ROPE_OK);
     CHECK(ids[0] == 5 && ids[5] == 6 && next == 7);
   }
   rope_context_destroy(context);

@@ -27,7 +27,7 @@ std::vector<float> Rotated(const Context& context, const rope_positions& positio
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   args.batch = 1;
   args.tokens = tokens;
-  args.q = Bshd(x.data(), ROPE_F32, 1);
+  args.q = Bshd(x.data(), ROPE_DTYPE_F32, 1);
   args.positions = positions;
   context.Apply(args);
   return x;
@@ -89,7 +89,8 @@ TEST(Cpp, ErrorsAlwaysSaySomething) {
     } catch (const Error& error) {
       EXPECT_STREQ(error.what(), rope_status_string(ROPE_ERROR_OUT_OF_MEMORY));
     }
-  }).join();
+  })
+      .join();
 }
 
 TEST(Cpp, PackedSequencesBeginAtTheirOffsets) {

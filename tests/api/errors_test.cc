@@ -174,7 +174,7 @@ TEST(FillErrors, EachIsRefusedWithItsMessage) {
       {"dtype missing", [](F* f) { f->rows.dtype = 0; }, kInvalid, {"out->dtype (0)"}},
       {"dtype unknown", [](F* f) { f->rows.dtype = 4; }, kUnsupported, {"out->dtype (4)"}},
       {"16-bit angles",
-       [](F* f) { f->rows.format = ROPE_COS_SIN_ANGLES, f->rows.dtype = ROPE_BF16; },
+       [](F* f) { f->rows.format = ROPE_COS_SIN_ANGLES, f->rows.dtype = ROPE_DTYPE_BF16; },
        kInvalid,
        {"dtype (3)", "angles"}},
       {"pairs", [](F* f) { f->rows.pairs = kDim; }, kInvalid, {"out->pairs (8)", "(4)"}},
@@ -215,7 +215,7 @@ TEST(FillErrors, EachIsRefusedWithItsMessage) {
   const Context context = Create(Config(kDim));
   for (const auto& bad : cases) {
     Fill fill;
-    fill.rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kPairs, 1, data);
+    fill.rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kPairs, 1, data);
     bad.change(&fill);
     ExpectParts("rope_cos_sin_fill", bad,
                 rope_cos_sin_fill(context.get(), fill.batch, fill.tokens, &fill.positions,
@@ -223,7 +223,7 @@ TEST(FillErrors, EachIsRefusedWithItsMessage) {
     for (int i = 0; i < 64; ++i) ASSERT_TRUE(data[i] == 0 && sin[i] == 0) << bad.name;
   }
   const rope_positions positions = Offset(0);
-  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kPairs, 1, data);
+  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kPairs, 1, data);
   EXPECT_EQ(rope_cos_sin_fill(nullptr, 1, 2, &positions, &rows, nullptr), kInvalid);
   ExpectMessage("rope_cos_sin_fill", {"context", "NULL"});
   EXPECT_EQ(rope_cos_sin_fill(context.get(), 1, 2, nullptr, &rows, nullptr), kInvalid);

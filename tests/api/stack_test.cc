@@ -43,7 +43,7 @@ TEST(Stack, OfApplyAndFill) {
         config.axes = 2;
         config.mrope_section[0] = config.mrope_section[1] = kDim / 4;
         const int64_t ids[2 * kTokens] = {1, 2, 3, 4, 5, 6};
-        for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+        for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
           OnSmallStack([&] {
             const Context context = Create(config);
             rope_qk_args args = Args(1, kTokens);
@@ -52,9 +52,10 @@ TEST(Stack, OfApplyAndFill) {
             args.positions.kind = ROPE_POSITIONS_IDS_BTA;
             args.positions.ids_i64 = ids;
             EXPECT_OK(rope_apply_qk(context.get(), &args));
-            const rope_cos_sin rows = Rows(ROPE_COS_SIN_FULL_INTERLEAVED, dtype, kDim / 2, 1,
-                                           cos.data(), sin.data());
-            EXPECT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &args.positions, &rows, nullptr));
+            const rope_cos_sin rows =
+                Rows(ROPE_COS_SIN_FULL_INTERLEAVED, dtype, kDim / 2, 1, cos.data(), sin.data());
+            EXPECT_OK(
+                rope_cos_sin_fill(context.get(), 1, kTokens, &args.positions, &rows, nullptr));
             args.positions = rope_positions{};
             args.cos_sin = &rows;
             EXPECT_OK(rope_apply_qk(context.get(), &args));

@@ -62,12 +62,12 @@ TEST(StructSize, OfTheFirstReleaseIsReadByLaterOnes) {
 
   float memory[64] = {};
   rope_qk_args args = Args(1, 1);
-  args.q = Tensor(memory, ROPE_F32, 1);
+  args.q = Tensor(memory, ROPE_DTYPE_F32, 1);
   args.positions = Offset(0);
   const Older<rope_qk_args> older_args(args, kArgs);
   EXPECT_OK(rope_apply_qk(context.get(), older_args.get()));
 
-  const Older<rope_cos_sin> rows(Rows(ROPE_COS_SIN_PACKED, ROPE_F32, 32, 1, memory), kCosSin);
+  const Older<rope_cos_sin> rows(Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 32, 1, memory), kCosSin);
   EXPECT_OK(rope_cos_sin_fill(context.get(), 1, 1, &args.positions, rows.get(), nullptr));
   float q[64] = {};
   args.q.data = q;

@@ -1,7 +1,7 @@
-// "Takes no lock, starts no thread": the first apply of a process makes no system call at all, not even
-// in unlucky moments. A child in the kernel's strict mode, where every call but read, write and exit
-// ends it, rotates tensors below and above the size from which outputs are written around the cache. And
-// what may become one is not called: the C++ library's lock for statics, sysconf.
+// "Takes no lock, starts no thread": the first apply of a process makes no system call at all, not
+// even in unlucky moments. A child in the kernel's strict mode, where every call but read, write
+// and exit ends it, rotates tensors below and above the size from which outputs are written around
+// the cache. And what may become one is not called: the C++ library's lock for statics, sysconf.
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ extern "C" long sysconf(int name) {
 namespace __cxxabiv1 {
 extern "C" int __cxa_guard_acquire(__guard* guard) {
   ++locks;
-  return reinterpret_cast<decltype(&__cxa_guard_acquire)>(dlsym(RTLD_NEXT, "__cxa_guard_acquire"))(guard);
+  return reinterpret_cast<decltype(&__cxa_guard_acquire)>(dlsym(RTLD_NEXT, "__cxa_guard_acquire"))(
+      guard);
 }
 }  // namespace __cxxabiv1
 
@@ -42,13 +43,14 @@ TEST(SystemCalls, TheFirstApplyAsksAndLocksNothing) {
   const Context context = Create(Config(kDim));
   std::vector<float> in(size_t{kTokens} * kDim, 1.0f), out(in.size()), row(kDim);
   rope_qk_args args = Args(1, kTokens);
-  args.q = Tensor(in.data(), ROPE_F32, 1);
-  args.q_out = Tensor(out.data(), ROPE_F32, 1);
+  args.q = Tensor(in.data(), ROPE_DTYPE_F32, 1);
+  args.q_out = Tensor(out.data(), ROPE_DTYPE_F32, 1);
   args.positions = Offset(0);
-  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, 1, row.data());
+  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, 1, row.data());
   const int asked = questions, locked = locks;
   const rope_status applied = rope_apply_qk(context.get(), &args);
-  const rope_status filled = rope_cos_sin_fill(context.get(), 1, 1, &args.positions, &rows, nullptr);
+  const rope_status filled =
+      rope_cos_sin_fill(context.get(), 1, 1, &args.positions, &rows, nullptr);
   EXPECT_EQ(questions, asked);
   EXPECT_GT(asked, asked_before) << "creating asks for the size of the cache: it is not heard here";
   EXPECT_EQ(locks, locked);
@@ -62,16 +64,16 @@ TEST(SystemCalls, ApplyMakesNone) {
   std::vector<float> in(size_t{kTokens} * kHeads * kDim, 1.0f), out(in.size(), 0.0f);
   std::vector<float> row(kDim);
   rope_qk_args args = Args(1, kTokens);
-  args.q = Tensor(in.data(), ROPE_F32, kHeads);
-  args.q_out = Tensor(out.data(), ROPE_F32, kHeads);
+  args.q = Tensor(in.data(), ROPE_DTYPE_F32, kHeads);
+  args.q_out = Tensor(out.data(), ROPE_DTYPE_F32, kHeads);
   args.positions = Offset(0);
   const int64_t position = 5;
-  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, 1, row.data());
+  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, 1, row.data());
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) _exit(77);
-    int bad = rope_apply_thd(context.get(), ROPE_F32, 1, &position, in.data(), 1, nullptr, 0);
+    int bad = rope_apply_thd(context.get(), ROPE_DTYPE_F32, 1, &position, in.data(), 1, nullptr, 0);
     bad |= rope_apply_qk(context.get(), &args);
     bad |= rope_cos_sin_fill(context.get(), 1, 1, &args.positions, &rows, nullptr);
     syscall(SYS_exit, bad != 0);  // the only way out that the mode allows

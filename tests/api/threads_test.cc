@@ -54,7 +54,7 @@ std::vector<float> Random(int64_t tokens) {
 rope_qk_args ArgsOf(int64_t batch, int64_t tokens, std::vector<float>* x,
                     const rope_runner* runner) {
   rope_qk_args args = Args(batch, tokens);
-  args.q = Tensor(x->data(), ROPE_F32, kHeads);
+  args.q = Tensor(x->data(), ROPE_DTYPE_F32, kHeads);
   args.positions = Offset(3);
   args.runner = runner;
   return args;
@@ -480,11 +480,11 @@ TEST(Context, IsSharedByThreads) {
       threads.emplace_back([&context, &result] {
         const int64_t ids[4] = {5, 600, 70000, 8000000};
         for (int n = 0; n < 50; ++n) {
-          EXPECT_EQ(
-              rope_apply_thd(context.get(), ROPE_F32, 4, ids, result.data(), kHeads, nullptr, 0),
-              ROPE_OK);
-          EXPECT_NE(rope_apply_thd(context.get(), ROPE_F32, -n - 1, ids, result.data(), kHeads,
+          EXPECT_EQ(rope_apply_thd(context.get(), ROPE_DTYPE_F32, 4, ids, result.data(), kHeads,
                                    nullptr, 0),
+                    ROPE_OK);
+          EXPECT_NE(rope_apply_thd(context.get(), ROPE_DTYPE_F32, -n - 1, ids, result.data(),
+                                   kHeads, nullptr, 0),
                     ROPE_OK);
           EXPECT_NE(std::string(rope_last_error()).find("(" + std::to_string(-n - 1) + ")"),
                     std::string::npos);

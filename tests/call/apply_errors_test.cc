@@ -30,8 +30,8 @@ using Bad = BadInput<A>;
 
 A Good() {
   A args = Args(1, kTokens);
-  args.q = Tensor(kQ, ROPE_F32, kHeads);
-  args.k = Tensor(kK, ROPE_F32, 1);
+  args.q = Tensor(kQ, ROPE_DTYPE_F32, kHeads);
+  args.k = Tensor(kK, ROPE_DTYPE_F32, 1);
   args.positions = Offset(3);
   return args;
 }
@@ -53,7 +53,7 @@ void Sequences(A* a) {
 }
 void GivenRows(A* a) {
   a->positions = rope_positions{};
-  rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, 1, memory);
+  rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, 1, memory);
   a->cos_sin = &rows;
 }
 
@@ -75,13 +75,13 @@ const Bad kBad[] = {
      {"batch * tokens", "63"}},
     {"batch forgotten", [](A* a) { a->batch = 0; }, kInvalid, {"batch (0)", "required"}},
     {"SHIFT by an offset",
-     [](A* a) { a->operation = ROPE_SHIFT, a->positions = Offset(-16); },
+     [](A* a) { a->operation = ROPE_OPERATION_SHIFT, a->positions = Offset(-16); },
      kInvalid,
      {"positions.kind (1)", "SHIFT", "IDS_STRIDED"}},
     {"SHIFT by offsets",
      [](A* a) {
        static const int32_t offsets[] = {-16};
-       a->operation = ROPE_SHIFT, a->positions = rope_positions{};
+       a->operation = ROPE_OPERATION_SHIFT, a->positions = rope_positions{};
        a->positions.kind = ROPE_POSITIONS_SEQ_OFFSETS, a->positions.offsets_i32 = offsets;
      },
      kInvalid,
@@ -95,7 +95,7 @@ const Bad kBad[] = {
      kInvalid,
      {"q.data (0x", "aligned", "4 bytes"}},
     {"16-bit data misaligned",
-     [](A* a) { a->q.dtype = ROPE_BF16, a->q.data = reinterpret_cast<char*>(kQ) + 1; },
+     [](A* a) { a->q.dtype = ROPE_DTYPE_BF16, a->q.data = reinterpret_cast<char*>(kQ) + 1; },
      kInvalid,
      {"q.data (0x", "2 bytes"}},
     {"dtype missing", [](A* a) { a->q.dtype = 0; }, kInvalid, {"q.dtype (0)", "required"}},
@@ -162,7 +162,7 @@ const Bad kBad[] = {
      {"address space"}},
     // Outputs.
     {"q_out without q",
-     [](A* a) { a->q = rope_tensor{}, a->q_out = Tensor(kOut, ROPE_F32, kHeads); },
+     [](A* a) { a->q = rope_tensor{}, a->q_out = Tensor(kOut, ROPE_DTYPE_F32, kHeads); },
      kInvalid,
      {"q_out", "absent"}},
     {"q_out without data",
@@ -170,11 +170,11 @@ const Bad kBad[] = {
      kInvalid,
      {"q_out.data (NULL)"}},
     {"another dtype",
-     [](A* a) { a->q_out = Tensor(kOut, ROPE_BF16, kHeads); },
+     [](A* a) { a->q_out = Tensor(kOut, ROPE_DTYPE_BF16, kHeads); },
      kUnsupported,
      {"q_out.dtype (3)", "(1)"}},
     {"other heads",
-     [](A* a) { a->q_out = Tensor(kOut, ROPE_F32, 1); },
+     [](A* a) { a->q_out = Tensor(kOut, ROPE_DTYPE_F32, 1); },
      kInvalid,
      {"q_out.heads (1)", "(2)"}},
     {"q_out overlaps q",
@@ -185,13 +185,18 @@ const Bad kBad[] = {
      [](A* a) { a->q_out = a->q, a->q_out.layout = ROPE_LAYOUT_BHSD; },
      kInvalid,
      {"q_out", "overlaps"}},
-    {"k_out overlaps q", [](A* a) { a->k_out = Tensor(kQ, ROPE_F32, 1); }, kInvalid, {"overlaps"}},
+    {"k_out overlaps q",
+     [](A* a) { a->k_out = Tensor(kQ, ROPE_DTYPE_F32, 1); },
+     kInvalid,
+     {"overlaps"}},
     {"k_out overlaps q, which goes elsewhere",
-     [](A* a) { a->q_out = Tensor(kOut, ROPE_F32, kHeads), a->k_out = Tensor(kQ, ROPE_F32, 1); },
+     [](A* a) {
+       a->q_out = Tensor(kOut, ROPE_DTYPE_F32, kHeads), a->k_out = Tensor(kQ, ROPE_DTYPE_F32, 1);
+     },
      kInvalid,
      {"overlaps"}},
     {"q_out overlaps k",
-     [](A* a) { a->q_out = Tensor(kK, ROPE_F32, kHeads); },
+     [](A* a) { a->q_out = Tensor(kK, ROPE_DTYPE_F32, kHeads); },
      kInvalid,
      {"overlaps"}},
     {"q is k", [](A* a) { a->k = a->q; }, kInvalid, {"overlaps"}},
@@ -219,7 +224,10 @@ const Bad kBad[] = {
      [](A* a) { Ids(a), a->positions.offset = 3; },
      kInvalid,
      {"offset", "ROPE_POSITIONS_IDS_T does not use it"}},
-    {"ids with OFFSET", [](A* a) { a->positions.ids_f32 = idsf; }, kInvalid, {"ids_f32", "ROPE_POSITIONS_OFFSET does not use it"}},
+    {"ids with OFFSET",
+     [](A* a) { a->positions.ids_f32 = idsf; },
+     kInvalid,
+     {"ids_f32", "ROPE_POSITIONS_OFFSET does not use it"}},
     {"offsets with ids",
      [](A* a) { Ids(a), a->positions.offsets_i32 = offsets32; },
      kInvalid,
@@ -332,11 +340,11 @@ const Bad kBad[] = {
      kInvalid,
      {"positions", "cos_sin", "exactly one"}},
     {"rows backwards",
-     [](A* a) { GivenRows(a), a->operation = ROPE_INVERSE; },
+     [](A* a) { GivenRows(a), a->operation = ROPE_OPERATION_INVERSE; },
      kInvalid,
      {"operation (2)", "FORWARD or BACKWARD"}},
     {"rows to shift",
-     [](A* a) { GivenRows(a), a->operation = ROPE_SHIFT; },
+     [](A* a) { GivenRows(a), a->operation = ROPE_OPERATION_SHIFT; },
      kInvalid,
      {"operation (3)"}},
     {"rows struct_size",
@@ -467,7 +475,7 @@ TEST_F(ApplyErrors, FrequencySets) {
   EXPECT_EQ(rope_apply_qk(both, &args), kInvalid);
   ExpectMessage("rope_apply_qk", {"freq_sets (0x", "aligned"});
   const int64_t ids[kTokens] = {};
-  EXPECT_EQ(rope_apply_thd(both, ROPE_F32, kTokens, ids, kQ, kHeads, nullptr, 0), kInvalid);
+  EXPECT_EQ(rope_apply_thd(both, ROPE_DTYPE_F32, kTokens, ids, kQ, kHeads, nullptr, 0), kInvalid);
   ExpectMessage("rope_apply_thd", {"one frequency set"});
 }
 
@@ -486,7 +494,7 @@ TEST_F(ApplyErrors, LargerAndSmallerStructs) {
   older.struct_size = offsetof(A, cos_sin);
   older.cos_sin = reinterpret_cast<const rope_cos_sin*>(1);
   older.runner = reinterpret_cast<const rope_runner*>(1);
-  older.operation = ROPE_INVERSE;
+  older.operation = ROPE_OPERATION_INVERSE;
   EXPECT_OK(rope_apply_qk(context_.get(), &older));
   for (int i = 0; i < 4096; ++i) EXPECT_NEAR(memory[i], before[i], 1e-5 * (1 + before[i]));
   std::memcpy(memory, before, sizeof(memory));
@@ -502,45 +510,47 @@ TEST_F(ApplyErrors, ShortCall) {
   const int64_t ids[kTokens] = {1, 2, 3, 4};
   rope_context* c = context_.get();
   const char* name = "rope_apply_thd";
-  EXPECT_EQ(rope_apply_thd(nullptr, ROPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(nullptr, ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"context", "NULL"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, nullptr, kQ, 2, kK, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, nullptr, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"positions", "NULL"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, -1, ids, kQ, 2, kK, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, -1, ids, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"tokens (-1)"});
   EXPECT_EQ(rope_apply_thd(c, 0, kTokens, ids, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"dtype (0)"});
   EXPECT_EQ(rope_apply_thd(c, 7, kTokens, ids, kQ, 2, kK, 1), kUnsupported);
   ExpectOwnMessage(name, {"dtype (7)", "not known"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, nullptr, 2, kK, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, nullptr, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"q", "q_heads (2)"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, kQ, 2, kK, 0), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 0), kInvalid);
   ExpectOwnMessage(name, {"k", "k_heads (0)"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, kQ, -2, nullptr, 0), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, kQ, -2, nullptr, 0), kInvalid);
   ExpectOwnMessage(name, {"q_heads (-2)", "positive"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, nullptr, 0, nullptr, 0), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, nullptr, 0, nullptr, 0), kInvalid);
   ExpectOwnMessage(name, {"q and k must not both be absent"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, INT64_MAX, ids, kQ, 2, kK, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, INT64_MAX, ids, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"tokens (9223372036854775807)", "address space"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, int64_t{1} << 59, ids, kQ, 2, kK, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, int64_t{1} << 59, ids, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"q (batch 1", "address space"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, kQ, 2, kQ, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kQ, 1), kInvalid);
   ExpectOwnMessage(name, {"overlaps"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, Misaligned(), kQ, 2, kK, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, Misaligned(), kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"aligned"});
-  EXPECT_EQ(rope_apply_thd(c, ROPE_F32, kTokens, ids, reinterpret_cast<char*>(kQ) + 1, 2, kK, 1),
-            kInvalid);
+  EXPECT_EQ(
+      rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, reinterpret_cast<char*>(kQ) + 1, 2, kK, 1),
+      kInvalid);
   ExpectOwnMessage(name, {"q (0x", "aligned to its element (4 bytes)"});
   rope_config config = Config(kDim);
   config.axes = 2;
   config.mrope_section[0] = config.mrope_section[1] = 2;
-  EXPECT_EQ(rope_apply_thd(Create(config).get(), ROPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(Create(config).get(), ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 1),
+            kInvalid);
   ExpectOwnMessage(name, {"one axis", "rope_apply_qk"});
   config = Config(kDim);
   const rope_config* configs[] = {&config, &config};
   rope_context* sets = nullptr;
   ASSERT_OK(rope_context_create_sets(configs, 2, &sets));
-  EXPECT_EQ(rope_apply_thd(sets, ROPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
+  EXPECT_EQ(rope_apply_thd(sets, ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"one frequency set"});
   rope_context_destroy(sets);
 }

@@ -34,7 +34,7 @@ void Apply(const Context& context, rope_operation operation, const rope_position
            std::vector<float>* x) {
   rope_qk_args args = Args(1, kTokens);
   args.operation = operation;
-  args.q = Tensor(x->data(), ROPE_F32, kHeads);
+  args.q = Tensor(x->data(), ROPE_DTYPE_F32, kHeads);
   args.positions = positions;
   ASSERT_OK(rope_apply_qk(context.get(), &args));
 }
@@ -54,9 +54,9 @@ TEST(Operations, InverseUndoesForward) {
     const Context context = Create(Scaled(pairing, 1.4));
     const std::vector<float> before = RandomValues(kCount);
     std::vector<float> x = before;
-    Apply(context, ROPE_FORWARD, Offset(1000000), &x);
+    Apply(context, ROPE_OPERATION_FORWARD, Offset(1000000), &x);
     EXPECT_NE(x, before);
-    Apply(context, ROPE_INVERSE, Offset(1000000), &x);
+    Apply(context, ROPE_OPERATION_INVERSE, Offset(1000000), &x);
     for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(x[i], before[i], 2e-6) << i;
   }
 }
@@ -66,8 +66,8 @@ TEST(Operations, BackwardIsTheTransposeOfForward) {
     const Context context = Create(Scaled(pairing, 1.4));
     const std::vector<float> x = RandomValues(kCount, 1), g = RandomValues(kCount, 2);
     std::vector<float> forward = x, backward = g;
-    Apply(context, ROPE_FORWARD, Offset(77), &forward);
-    Apply(context, ROPE_BACKWARD, Offset(77), &backward);
+    Apply(context, ROPE_OPERATION_FORWARD, Offset(77), &forward);
+    Apply(context, ROPE_OPERATION_BACKWARD, Offset(77), &backward);
     double left = 0, right = 0, size = 0;  // <g, R x> = <R^T g, x>
     for (size_t i = 0; i < kCount; ++i) {
       left += double{g[i]} * forward[i];
@@ -88,8 +88,8 @@ TEST(Operations, ShiftTakesOneDistanceForAllTokens) {
   same.ids_i64 = &one;
   ids.kind = ROPE_POSITIONS_IDS_T;
   ids.ids_i64 = each.data();
-  Apply(context, ROPE_SHIFT, same, &x);
-  Apply(context, ROPE_SHIFT, ids, &want);
+  Apply(context, ROPE_OPERATION_SHIFT, same, &x);
+  Apply(context, ROPE_OPERATION_SHIFT, ids, &want);
   EXPECT_EQ(x, want);
 }
 
@@ -99,13 +99,13 @@ TEST(Operations, ShiftMovesKeysAndExactPositionsAdd) {
     for (int64_t by : {int64_t{1}, int64_t{-4096}, int64_t{1} << 40}) {
       const std::vector<float> before = RandomValues(kCount);
       std::vector<float> moved = before, fresh = before;
-      Apply(context, ROPE_FORWARD, Offset(5000), &moved);
+      Apply(context, ROPE_OPERATION_FORWARD, Offset(5000), &moved);
       rope_positions shift{};
       const std::vector<int64_t> same(kTokens, by);
       shift.kind = ROPE_POSITIONS_IDS_T;
       shift.ids_i64 = same.data();
-      Apply(context, ROPE_SHIFT, shift, &moved);
-      Apply(context, ROPE_FORWARD, Offset(5000 + by), &fresh);
+      Apply(context, ROPE_OPERATION_SHIFT, shift, &moved);
+      Apply(context, ROPE_OPERATION_FORWARD, Offset(5000 + by), &fresh);
       for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(moved[i], fresh[i], 4e-6) << by;
     }
   }
@@ -116,20 +116,20 @@ TEST(Operations, PositionZeroChangesNothing) {
   const std::vector<int64_t> zeros(kTokens, 0);
   const std::vector<float> before = RandomValues(kCount);
   std::vector<float> x = before;
-  ASSERT_OK(
-      rope_apply_thd(context.get(), ROPE_F32, kTokens, zeros.data(), x.data(), kHeads, nullptr, 0));
+  ASSERT_OK(rope_apply_thd(context.get(), ROPE_DTYPE_F32, kTokens, zeros.data(), x.data(), kHeads,
+                           nullptr, 0));
   EXPECT_EQ(std::memcmp(x.data(), before.data(), kCount * 4), 0);
 }
 
 TEST(Positions, SumsWrapModulo2To64) {
   const Context context = Create(Scaled(ROPE_PAIRING_HALVES, 0));
   std::vector<float> wrapped = RandomValues(kCount), plain = wrapped;
-  Apply(context, ROPE_FORWARD, Offset(INT64_MAX - 1), &wrapped);
+  Apply(context, ROPE_OPERATION_FORWARD, Offset(INT64_MAX - 1), &wrapped);
   const int64_t ids[kTokens] = {INT64_MAX - 1, INT64_MAX, INT64_MIN, INT64_MIN + 1, INT64_MIN + 2};
   rope_positions positions{};
   positions.kind = ROPE_POSITIONS_IDS_T;
   positions.ids_i64 = ids;
-  Apply(context, ROPE_FORWARD, positions, &plain);
+  Apply(context, ROPE_OPERATION_FORWARD, positions, &plain);
   EXPECT_EQ(std::memcmp(wrapped.data(), plain.data(), kCount * 4), 0);
 }
 
@@ -148,7 +148,7 @@ TEST(Positions, ACoordinateThatIsNotANumberGivesNan) {
       positions.kind = ROPE_POSITIONS_IDS_BTA;
       positions.ids_f32 = ids.data();
       std::vector<float> x(kCount, 1.0f);
-      Apply(context, ROPE_FORWARD, positions, &x);
+      Apply(context, ROPE_OPERATION_FORWARD, positions, &x);
       for (int t = 0; t < kTokens; ++t) {
         // Channel 0 belongs to axis 0, the last pair to the last axis.
         EXPECT_EQ(std::isnan(x[t * kHeads * kDim]), t == 2 || t == 3) << axes << " " << angle;
@@ -162,7 +162,7 @@ TEST(Batch, OfNoRowsIsFineWithoutPointers) {
   const Context context = Create(Config(kDim));
   rope_qk_args args = Args(0, 5);
   EXPECT_OK(rope_apply_qk(context.get(), &args));
-  args.q = Tensor(nullptr, ROPE_F32, kHeads);  // as frameworks describe it
+  args.q = Tensor(nullptr, ROPE_DTYPE_F32, kHeads);  // as frameworks describe it
   args.positions = Offset(0);
   EXPECT_OK(rope_apply_qk(context.get(), &args));
   const rope_positions positions{};
@@ -174,15 +174,15 @@ TEST(Tokens, NoneIsFineWithoutPointers) {
   const Context context = Create(Config(kDim));
   rope_qk_args args = Args(3, 0);
   args.positions = Offset(0);
-  args.q = Tensor(nullptr, ROPE_F32, kHeads);
-  args.k = Tensor(nullptr, ROPE_F32, kHeads);
+  args.q = Tensor(nullptr, ROPE_DTYPE_F32, kHeads);
+  args.k = Tensor(nullptr, ROPE_DTYPE_F32, kHeads);
   EXPECT_OK(rope_apply_qk(context.get(), &args));
   args = Args(1, 0);
   EXPECT_OK(rope_apply_qk(context.get(), &args));
-  EXPECT_OK(rope_apply_thd(context.get(), ROPE_F32, 0, nullptr, nullptr, 0, nullptr, 0));
-  EXPECT_OK(rope_apply_thd(context.get(), ROPE_BF16, 0, nullptr, nullptr, 32, nullptr, 8));
+  EXPECT_OK(rope_apply_thd(context.get(), ROPE_DTYPE_F32, 0, nullptr, nullptr, 0, nullptr, 0));
+  EXPECT_OK(rope_apply_thd(context.get(), ROPE_DTYPE_BF16, 0, nullptr, nullptr, 32, nullptr, 8));
   const rope_positions positions = Offset(0);
-  rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, 1, nullptr);
+  rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, 1, nullptr);
   EXPECT_OK(rope_cos_sin_fill(context.get(), 1, 0, &positions, &rows, nullptr));
 }
 
@@ -190,10 +190,11 @@ TEST(ShortCall, IsTheFullCallWithThePlainestArguments) {
   const Context context = Create(Config(kDim));
   const int64_t ids[kTokens] = {9, 1, -4, 1000000, INT64_MAX};
   std::vector<float> q = RandomValues(kCount), k = RandomValues(kTokens * kDim, 2), q2 = q, k2 = k;
-  ASSERT_OK(rope_apply_thd(context.get(), ROPE_F32, kTokens, ids, q.data(), kHeads, k.data(), 1));
+  ASSERT_OK(
+      rope_apply_thd(context.get(), ROPE_DTYPE_F32, kTokens, ids, q.data(), kHeads, k.data(), 1));
   rope_qk_args args = Args(1, kTokens);
-  args.q = Tensor(q2.data(), ROPE_F32, kHeads);
-  args.k = Tensor(k2.data(), ROPE_F32, 1);
+  args.q = Tensor(q2.data(), ROPE_DTYPE_F32, kHeads);
+  args.k = Tensor(k2.data(), ROPE_DTYPE_F32, 1);
   args.positions.kind = ROPE_POSITIONS_IDS_T;
   args.positions.ids_i64 = ids;
   ASSERT_OK(rope_apply_qk(context.get(), &args));
@@ -208,11 +209,11 @@ TEST(Nope, ValuesStayInPlaceAndAreCopiedElsewhere) {
   const Context context = Create(config);
   const std::vector<float> before = RandomValues(kCount);
   std::vector<float> x = before, y(kCount, 0.0f);
-  Apply(context, ROPE_FORWARD, Offset(5), &x);
+  Apply(context, ROPE_OPERATION_FORWARD, Offset(5), &x);
   EXPECT_EQ(x, before);
   rope_qk_args args = Args(1, kTokens);
-  args.q = Tensor(x.data(), ROPE_F32, kHeads);
-  args.q_out = Tensor(y.data(), ROPE_F32, kHeads);
+  args.q = Tensor(x.data(), ROPE_DTYPE_F32, kHeads);
+  args.q_out = Tensor(y.data(), ROPE_DTYPE_F32, kHeads);
   args.positions = Offset(5);
   ASSERT_OK(rope_apply_qk(context.get(), &args));
   EXPECT_EQ(y, before);
@@ -231,10 +232,10 @@ TEST(Nope, RowsAreOneAndZero) {
     positions.kind = ROPE_POSITIONS_IDS_T;
     positions.ids_f32 = ids;
     std::vector<float> rows(3 * 8, -1.0f), angles(3 * 4, -1.0f);
-    const rope_cos_sin packed = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, 4, 1, rows.data());
+    const rope_cos_sin packed = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 4, 1, rows.data());
     ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 3, &positions, &packed, nullptr));
     for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i], i % 8 < 4 ? 1 : 0) << angle;
-    const rope_cos_sin radians = Rows(ROPE_COS_SIN_ANGLES, ROPE_F32, 4, 1, angles.data());
+    const rope_cos_sin radians = Rows(ROPE_COS_SIN_ANGLES, ROPE_DTYPE_F32, 4, 1, angles.data());
     ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 3, &positions, &radians, nullptr));
     for (float value : angles) EXPECT_EQ(value, 0) << angle;
     std::vector<double> inv_freq(4, -1);
@@ -251,9 +252,11 @@ TEST(Bounds, OfTheRotationInF32) {
     rope_config config = Config(2);
     config.attention_factor = factor;
     const Context context = Create(config);
-    for (rope_operation operation :
-         {ROPE_FORWARD, ROPE_BACKWARD, ROPE_INVERSE, ROPE_SHIFT}) {
-      const double m = operation == ROPE_SHIFT ? 1 : operation == ROPE_INVERSE ? 1 / factor : factor;
+    for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD,
+                                     ROPE_OPERATION_INVERSE, ROPE_OPERATION_SHIFT}) {
+      const double m = operation == ROPE_OPERATION_SHIFT     ? 1
+                       : operation == ROPE_OPERATION_INVERSE ? 1 / factor
+                                                             : factor;
       // The cos and sin that the operation uses: those of FORWARD, scaled in f32 as it scales them.
       rope_config plain = Config(2);
       const Context unit = Create(plain);
@@ -263,17 +266,18 @@ TEST(Bounds, OfTheRotationInF32) {
         rope_positions at{};
         at.kind = ROPE_POSITIONS_IDS_T;
         at.ids_i64 = &id;
-        const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, 1, 1, row);
+        const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 1, 1, row);
         ASSERT_OK(rope_cos_sin_fill(unit.get(), 1, 1, &at, &rows, nullptr));
         const auto scale = static_cast<float>(m);
-        const bool back = operation == ROPE_BACKWARD || operation == ROPE_INVERSE;
+        const bool back =
+            operation == ROPE_OPERATION_BACKWARD || operation == ROPE_OPERATION_INVERSE;
         const double cos = row[0] * scale, sin = row[1] * (back ? -scale : scale);
         const double x0 = normal(random), x1 = normal(random);
         float x[2] = {static_cast<float>(x0), static_cast<float>(x1)};
         const double given0 = x[0], given1 = x[1];
         rope_qk_args args = Args(1, 1);
         args.operation = operation;
-        args.q = Tensor(x, ROPE_F32, 1);
+        args.q = Tensor(x, ROPE_DTYPE_F32, 1);
         args.positions = at;
         ASSERT_OK(rope_apply_qk(context.get(), &args));
         const double bound = 4 * 0x1p-24 * m * (std::fabs(given0) + std::fabs(given1));
@@ -297,14 +301,14 @@ TEST(Positions, AsManySequencesAsAnInt32Counts) {
   const Context context = Create(Config(kDim));
   std::vector<float> x = RandomValues(kHeads * kDim), y = x;
   rope_qk_args args = Args(1, 1);
-  args.q = Tensor(x.data(), ROPE_F32, kHeads);
+  args.q = Tensor(x.data(), ROPE_DTYPE_F32, kHeads);
   args.positions = Offset(7);
   args.positions.cu_seqlens = cu_seqlens;
   args.positions.sequences = INT32_MAX;
   EXPECT_OK(rope_apply_qk(context.get(), &args));
   munmap(map, bytes);
   const int64_t id = 7;
-  ASSERT_OK(rope_apply_thd(context.get(), ROPE_F32, 1, &id, y.data(), kHeads, nullptr, 0));
+  ASSERT_OK(rope_apply_thd(context.get(), ROPE_DTYPE_F32, 1, &id, y.data(), kHeads, nullptr, 0));
   EXPECT_EQ(x, y);
 }
 
@@ -325,9 +329,9 @@ TEST(FrequencySets, EachSequenceTurnsByItsOwn) {
   positions.sequences = 3;
   rope_positions single = positions;
   positions.freq_sets = chosen;
-  Apply(sets, ROPE_FORWARD, positions, &x);
-  Apply(only_b, ROPE_FORWARD, single, &first);
-  Apply(only_a, ROPE_FORWARD, single, &second);
+  Apply(sets, ROPE_OPERATION_FORWARD, positions, &x);
+  Apply(only_b, ROPE_OPERATION_FORWARD, single, &first);
+  Apply(only_a, ROPE_OPERATION_FORWARD, single, &second);
   const size_t cut = 2 * kHeads * kDim;
   EXPECT_EQ(std::memcmp(x.data(), first.data(), cut * 4), 0);
   EXPECT_EQ(std::memcmp(x.data() + cut, second.data() + cut, (kCount - cut) * 4), 0);
@@ -340,7 +344,7 @@ TEST(Positions, OffsetsPerSequenceEqualIds) {
   const int64_t wide[] = {0, 900, 131072};
   std::vector<float> a = RandomValues(3 * kHeads * kDim), b = a, c = a;
   rope_qk_args args = Args(3, 1);
-  args.q = Tensor(a.data(), ROPE_F32, kHeads);
+  args.q = Tensor(a.data(), ROPE_DTYPE_F32, kHeads);
   args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
   args.positions.offsets_i32 = offsets;
   ASSERT_OK(rope_apply_qk(context.get(), &args));
@@ -348,7 +352,7 @@ TEST(Positions, OffsetsPerSequenceEqualIds) {
   args.positions.offsets_i32 = nullptr;
   args.positions.offsets_i64 = wide;
   ASSERT_OK(rope_apply_qk(context.get(), &args));
-  ASSERT_OK(rope_apply_thd(context.get(), ROPE_F32, 3, wide, c.data(), kHeads, nullptr, 0));
+  ASSERT_OK(rope_apply_thd(context.get(), ROPE_DTYPE_F32, 3, wide, c.data(), kHeads, nullptr, 0));
   EXPECT_EQ(a, b);
   EXPECT_EQ(a, c);
 }

@@ -22,7 +22,7 @@ std::vector<float> RowAt(const rope_context* context, const std::vector<Id>& ids
   } else {
     positions.ids_i64 = ids.data();
   }
-  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kPairs, 1, row.data());
+  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kPairs, 1, row.data());
   EXPECT_OK(rope_cos_sin_fill(context, 1, 1, &positions, &rows, nullptr));
   return row;
 }

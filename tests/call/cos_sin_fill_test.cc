@@ -98,8 +98,8 @@ TEST(CosSinFill, EveryFormatAndDtypeHasItsValuesInPlace) {
     ASSERT_OK(rope_context_inv_freq(context.get(), 0, inv_freq, kPairs));
     for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_ANGLES_FULL; ++format) {
       const Row row = RowOf(format);
-      for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
-        if (format >= ROPE_COS_SIN_ANGLES && dtype != ROPE_F32) continue;
+      for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+        if (format >= ROPE_COS_SIN_ANGLES && dtype != ROPE_DTYPE_F32) continue;
         for (int64_t given : {int64_t{0}, kStride}) {
           SCOPED_TRACE(::testing::Message() << format << " " << dtype << " " << given);
           Tables tables;
@@ -140,9 +140,8 @@ TEST(CosSinFill, EveryFormatAndDtypeHasItsValuesInPlace) {
 
 // F32 rows are as good as positions: the same bits, for each format that can be read.
 TEST(CosSinRows, GiveTheBitsOfPositions) {
-  for (rope_pairing pairing :
-       {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES,
-        ROPE_PAIRING_HALVES_PER_AXIS}) {
+  for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED,
+                               ROPE_PAIRING_INTERLEAVED_TO_HALVES, ROPE_PAIRING_HALVES_PER_AXIS}) {
     for (rope_rounding rounding :
          {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
       rope_config config = ScaledConfig(ROPE_ANGLE_FLOAT32);
@@ -156,9 +155,9 @@ TEST(CosSinRows, GiveTheBitsOfPositions) {
       const Context context = Create(config);
       for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_COMPLEX; ++format) {
         Tables tables;
-        Fill(context, format, ROPE_F32, format % 2 ? 0 : kStride, &tables);
-        for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
-          for (rope_operation operation : {ROPE_FORWARD, ROPE_BACKWARD}) {
+        Fill(context, format, ROPE_DTYPE_F32, format % 2 ? 0 : kStride, &tables);
+        for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+          for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD}) {
             std::vector<float> a(kBatch * kTokens * 3 * kDim);
             const std::vector<float> source = RandomValues(a.size());
             for (size_t i = 0; i < a.size(); ++i) {
@@ -190,7 +189,7 @@ TEST(CosSinRows, NarrowRowsAreTheRoundedOnes) {
   const Context plain = Create(config);
   config.rounding = ROPE_ROUNDING_COS_SIN;
   const Context rounding = Create(config);
-  for (rope_dtype dtype : {ROPE_F16, ROPE_BF16}) {
+  for (rope_dtype dtype : {ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
     for (rope_cos_sin_format format :
          {ROPE_COS_SIN_PACKED, ROPE_COS_SIN_SPLIT, ROPE_COS_SIN_FULL_HALVES, ROPE_COS_SIN_COMPLEX,
           ROPE_COS_SIN_PACKED_SIN_FIRST}) {
@@ -221,14 +220,14 @@ TEST(CosSinRows, ChannelsMayHaveTheirOwnValues) {
     std::vector<float> cos = RandomValues(kDim), sin = RandomValues(kDim, 2);
     rope_cos_sin rows = Rows(
         pairing == ROPE_PAIRING_HALVES ? ROPE_COS_SIN_FULL_HALVES : ROPE_COS_SIN_FULL_INTERLEAVED,
-        ROPE_F32, kPairs, 1, cos.data(), sin.data());
+        ROPE_DTYPE_F32, kPairs, 1, cos.data(), sin.data());
     const std::vector<float> x = RandomValues(kDim, 3);
     std::vector<float> y = x, g = RandomValues(kDim, 4), back = g;
     rope_qk_args args = Args(1, 1);
-    args.q = Tensor(y.data(), ROPE_F32, 1);
+    args.q = Tensor(y.data(), ROPE_DTYPE_F32, 1);
     args.cos_sin = &rows;
     ASSERT_OK(rope_apply_qk(context.get(), &args));
-    args.operation = ROPE_BACKWARD;
+    args.operation = ROPE_OPERATION_BACKWARD;
     args.q.data = back.data();
     ASSERT_OK(rope_apply_qk(context.get(), &args));
     double left = 0, right = 0;
@@ -253,18 +252,18 @@ TEST(CosSinRows, OneTensorMayHaveAValuePerChannel) {
       for (int i = 0; i < kPairs; ++i) cos[kPairs + i] = cos[i], sin[kPairs + i] = sin[i];
       (in_sin ? sin : cos)[kPairs + odd] += 1;
       const rope_cos_sin rows =
-          Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_F32, kPairs, 1, cos.data(), sin.data());
-      for (rope_operation operation : {ROPE_FORWARD, ROPE_BACKWARD}) {
+          Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_DTYPE_F32, kPairs, 1, cos.data(), sin.data());
+      for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD}) {
         const std::vector<float> x = RandomValues(kDim, 3);
         std::vector<float> y = x;
         rope_qk_args args = Args(1, 1);
         args.operation = operation;
-        args.q = Tensor(y.data(), ROPE_F32, 1);
+        args.q = Tensor(y.data(), ROPE_DTYPE_F32, 1);
         args.cos_sin = &rows;
         ASSERT_OK(rope_apply_qk(context.get(), &args));
         for (int i = 0; i < kPairs; ++i) {
           const int j = kPairs + i;
-          const bool back = operation == ROPE_BACKWARD;
+          const bool back = operation == ROPE_OPERATION_BACKWARD;
           const double want0 = double{x[i]} * cos[i] + (back ? sin[j] : -sin[i]) * double{x[j]};
           const double want1 = double{x[j]} * cos[j] + (back ? -sin[i] : sin[j]) * double{x[i]};
           EXPECT_NEAR(y[i], want0, 1e-6) << in_sin << " " << odd << " pair " << i;
@@ -279,11 +278,11 @@ TEST(CosSinRows, OfBatchOneAreSharedByAllBatchRows) {
   const Context context = Create(Config(kDim));
   std::vector<float> row(kTokens * kDim);
   rope_positions positions = Offset(40);
-  rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kPairs, 1, row.data());
+  rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kPairs, 1, row.data());
   ASSERT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr));
   std::vector<float> a = RandomValues(kBatch * kTokens * kDim), b = a;
   rope_qk_args args = Args(kBatch, kTokens);
-  args.q = Tensor(a.data(), ROPE_F32, 1);
+  args.q = Tensor(a.data(), ROPE_DTYPE_F32, 1);
   args.cos_sin = &rows;
   ASSERT_OK(rope_apply_qk(context.get(), &args));
   args.q.data = b.data();
@@ -305,12 +304,12 @@ TEST(CosSinFill, FullRowsFollowTheBlocksOfAxes) {
   positions.kind = ROPE_POSITIONS_IDS_BTA;
   positions.ids_i64 = ids;
   float packed[kDim], cos[kDim], sin[kDim];
-  rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kPairs, 1, packed);
+  rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kPairs, 1, packed);
   ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 1, &positions, &rows, nullptr));
-  rows = Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_F32, kPairs, 1, cos, sin);
+  rows = Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_DTYPE_F32, kPairs, 1, cos, sin);
   ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 1, &positions, &rows, nullptr));
   for (int i = 0; i < kPairs; ++i) {
-    const Channels c = ChannelsOfPair(config, ROPE_FORWARD, i);
+    const Channels c = ChannelsOfPair(config, ROPE_OPERATION_FORWARD, i);
     EXPECT_EQ(cos[c.out0], packed[i]);
     EXPECT_EQ(cos[c.out1], packed[i]);
     EXPECT_EQ(sin[c.out0], packed[kPairs + i]);

@@ -23,7 +23,8 @@ Keys RandomKeys() {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   Keys keys(kCount);
-  for (int64_t i = 0; i < kCount; ++i) StoreElement(ROPE_BF16, keys.data(), i, normal(random));
+  for (int64_t i = 0; i < kCount; ++i)
+    StoreElement(ROPE_DTYPE_BF16, keys.data(), i, normal(random));
   return keys;
 }
 
@@ -31,12 +32,12 @@ void Rotate(const Context& context, rope_operation operation, const rope_positio
             Keys* keys) {
   rope_qk_args args = Args(1, kTokens);
   args.operation = operation;
-  args.k = Tensor(keys->data(), ROPE_BF16, 1);
+  args.k = Tensor(keys->data(), ROPE_DTYPE_BF16, 1);
   args.positions = positions;
   ASSERT_OK(rope_apply_qk(context.get(), &args));
 }
 
-double At(const Keys& keys, int64_t i) { return LoadElement(ROPE_BF16, keys.data(), i); }
+double At(const Keys& keys, int64_t i) { return LoadElement(ROPE_DTYPE_BF16, keys.data(), i); }
 
 // The norms of the pairs after 50 shifts by one distance, relative to those before: the farthest.
 double NormDrift(rope_rounding rounding) {
@@ -50,7 +51,7 @@ double NormDrift(rope_rounding rounding) {
   rope_positions shift{};
   shift.kind = ROPE_POSITIONS_IDS_STRIDED;
   shift.ids_i64 = &distance;
-  for (int n = 0; n < 50; ++n) Rotate(context, ROPE_SHIFT, shift, &keys);
+  for (int n = 0; n < 50; ++n) Rotate(context, ROPE_OPERATION_SHIFT, shift, &keys);
   double farthest = 0;
   for (int pair = 0; pair < kDim / 2; ++pair) {  // over the tokens, so that roundings average out
     double was = 0, is = 0;
@@ -82,13 +83,13 @@ TEST(Drift, MovesUnderDynamicNtkAddUp) {
   };
   const Keys raw = RandomKeys();
   Keys moved = raw;
-  Rotate(at(kTokens), ROPE_FORWARD, Offset(0), &moved);
+  Rotate(at(kTokens), ROPE_OPERATION_FORWARD, Offset(0), &moved);
   for (int n = 1; n <= 500; ++n) {
-    Rotate(at(kTokens + n - 1), ROPE_INVERSE, Offset(0), &moved);
-    Rotate(at(kTokens + n), ROPE_FORWARD, Offset(0), &moved);
+    Rotate(at(kTokens + n - 1), ROPE_OPERATION_INVERSE, Offset(0), &moved);
+    Rotate(at(kTokens + n), ROPE_OPERATION_FORWARD, Offset(0), &moved);
     if (n != 100 && n != 500) continue;
     Keys fresh = raw;
-    Rotate(at(kTokens + n), ROPE_FORWARD, Offset(0), &fresh);
+    Rotate(at(kTokens + n), ROPE_OPERATION_FORWARD, Offset(0), &fresh);
     double error = 0, sum = 0;
     for (int64_t i = 0; i < kCount; ++i) {
       error += std::pow(At(moved, i) - At(fresh, i), 2);

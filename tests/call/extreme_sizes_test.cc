@@ -61,7 +61,7 @@ void Ids(A* a, int64_t batch, int64_t token) {
 rope_cos_sin rows;
 void RowsOfStride(A* a, int64_t token) {
   a->positions = rope_positions{};
-  rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, 1, At<float>(2 * kSomewhere));
+  rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, 1, At<float>(2 * kSomewhere));
   rows.stride_token = token;
   a->cos_sin = &rows;
 }
@@ -99,7 +99,7 @@ TEST(ExtremeSizes, AreRefusedWhereTheyWouldWrapAndNotBefore) {
     SCOPED_TRACE(e.name);
     Idle idle;
     A args = Args(1, kTokens);
-    args.q = Tensor(At<float>(kSomewhere), ROPE_F32, 1);
+    args.q = Tensor(At<float>(kSomewhere), ROPE_DTYPE_F32, 1);
     args.positions = Offset(0);
     args.runner = &idle.runner;
     e.change(&args);
@@ -122,19 +122,20 @@ TEST(ExtremeSizes, AreNoReasonToWalkThroughAllPositions) {
   float row[2 * kDim];
   for (bool rows : {false, true}) {
     A args = Args(rows ? INT64_MAX : 1, rows ? 1 : INT64_MAX);
-    args.q = Tensor(At<float>(kSomewhere), ROPE_F32, 1);
+    args.q = Tensor(At<float>(kSomewhere), ROPE_DTYPE_F32, 1);
     args.positions = Offset(INT64_MIN);
     EXPECT_EQ(rope_apply_qk(context.get(), &args), kInvalid);
     ExpectMessage("rope_apply_qk", {"address space"});
-    const rope_cos_sin out = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, kDim / 2, args.batch, row);
-    EXPECT_EQ(rope_cos_sin_fill(context.get(), args.batch, args.tokens, &args.positions, &out, nullptr),
-              kInvalid);
+    const rope_cos_sin out = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, args.batch, row);
+    EXPECT_EQ(
+        rope_cos_sin_fill(context.get(), args.batch, args.tokens, &args.positions, &out, nullptr),
+        kInvalid);
     ExpectMessage("rope_cos_sin_fill", {"address space"});
   }
   // As many as fit: nothing is walked here, so this ends at once.
   Idle idle;
   A args = Args(1, Power(40));
-  args.q = Tensor(At<float>(kSomewhere), ROPE_F32, 1);
+  args.q = Tensor(At<float>(kSomewhere), ROPE_DTYPE_F32, 1);
   args.runner = &idle.runner;
   for (rope_position_kind kind : {ROPE_POSITIONS_OFFSET, ROPE_POSITIONS_IDS_STRIDED}) {
     args.positions = rope_positions{};
@@ -146,7 +147,8 @@ TEST(ExtremeSizes, AreNoReasonToWalkThroughAllPositions) {
   args.tokens = Power(40);
   args.positions = Offset(Power(50) - Power(39));  // the limit is in the middle
   EXPECT_EQ(rope_apply_qk(context.get(), &args), kInvalid);
-  ExpectMessage("rope_apply_qk", {"position 1125899906842624 of token 549755813888 in batch row 0"});
+  ExpectMessage("rope_apply_qk",
+                {"position 1125899906842624 of token 549755813888 in batch row 0"});
 }
 
 // Tasks are counted in 32 bits: beyond 2^32 tokens of 64 KiB each a task has several.
@@ -155,7 +157,7 @@ TEST(ExtremeSizes, TasksOfMoreThan32BitsOfTokens) {
   for (int64_t tokens : {Power(32) - 1, Power(32), Power(33) + 1}) {
     Idle idle;
     A args = Args(1, tokens);
-    args.q = Tensor(At<float>(kSomewhere), ROPE_F32, 16);
+    args.q = Tensor(At<float>(kSomewhere), ROPE_DTYPE_F32, 16);
     args.positions = Offset(0);
     args.runner = &idle.runner;
     ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_RUNNER);

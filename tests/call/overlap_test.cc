@@ -175,7 +175,7 @@ TEST(Overlap, StridesOfOneElementAreIgnored) {
   for (int64_t odd : {int64_t{0}, int64_t{1}, int64_t{7}, 2 * H * D + 1, int64_t{1} << 40}) {
     rope_qk_args args = Args(1, T);
     args.positions = Offset(0);
-    args.q = Tensor(x, ROPE_F32, H, ROPE_LAYOUT_STRIDED);
+    args.q = Tensor(x, ROPE_DTYPE_F32, H, ROPE_LAYOUT_STRIDED);
     args.q.stride_batch = odd;
     args.q.stride_token = 2 * H * D;
     args.q.stride_head = D;
@@ -205,7 +205,7 @@ TEST(Overlap, PackedQkvLayoutsAreAccepted) {
   for (const auto& layout : layouts) {
     rope_qk_args args = Args(B, T);
     args.positions = Offset(0);
-    args.q = Tensor(x, ROPE_F32, H, ROPE_LAYOUT_STRIDED);
+    args.q = Tensor(x, ROPE_DTYPE_F32, H, ROPE_LAYOUT_STRIDED);
     args.q.stride_batch = layout.batch;
     args.q.stride_token = layout.token;
     args.q.stride_head = layout.head;
@@ -221,9 +221,9 @@ TEST(Overlap, HugeStridesDoNotWrap) {
   const Context context = Create(Config(8));
   rope_qk_args args = Args(1, 2);
   args.positions = Offset(0);
-  args.q = Tensor(x + 16, ROPE_F32, 1, ROPE_LAYOUT_STRIDED);
+  args.q = Tensor(x + 16, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_STRIDED);
   args.q.stride_token = (int64_t{1} << 61) - 1024;
-  args.k = Tensor(x, ROPE_F32, 1, ROPE_LAYOUT_STRIDED);
+  args.k = Tensor(x, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_STRIDED);
   args.k.stride_token = (int64_t{1} << 60) + 4;
   // Modulo q's stride k's window begins near the end, and the two together exceed 63 bits.
   EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_INVALID_ARGUMENT);

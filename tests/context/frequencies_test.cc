@@ -412,7 +412,7 @@ TEST(Frequencies, TheCallersTables) {
 }
 
 TEST(Frequencies, RoundedThroughADtype) {
-  for (rope_dtype dtype : {ROPE_F16, ROPE_BF16}) {
+  for (rope_dtype dtype : {ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
     rope_config config = Config(64);
     const std::vector<double> plain = InvFreq(config);
     config.inv_freq_dtype = dtype;

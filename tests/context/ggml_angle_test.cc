@@ -1,5 +1,5 @@
-// ROPE_ANGLE_GGML against the loop of ggml_rope_cache_init and rope_yarn (ggml-cpu/ops.cpp), written
-// out here with libm's cosf and sinf.
+// ROPE_ANGLE_GGML against the loop of ggml_rope_cache_init and rope_yarn (ggml-cpu/ops.cpp),
+// written out here with libm's cosf and sinf.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,8 @@ struct Ggml {
     std::vector<float> theta = positions;
     for (int i = 0; i < kPairs; ++i) {
       const float ff = freq_factors != nullptr ? static_cast<float>(freq_factors[i]) : 1.0f;
-      const float extrapolated = theta[static_cast<size_t>(axis_of_pair[static_cast<size_t>(i)])] / ff;
+      const float extrapolated =
+          theta[static_cast<size_t>(axis_of_pair[static_cast<size_t>(i)])] / ff;
       float angle = freq_scale * extrapolated, scale = attn_factor;
       if (ext_factor != 0) {
         const float y = (static_cast<float>(i) - corr_low) / std::max(0.001f, corr_high - corr_low);
@@ -60,7 +61,7 @@ void ExpectSame(const rope_config& config, const Ggml& ggml, const std::vector<i
   ids.ids_i64 = positions.data();
   rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
   rows.format = ROPE_COS_SIN_SPLIT;
-  rows.dtype = ROPE_F32;
+  rows.dtype = ROPE_DTYPE_F32;
   rows.pairs = kPairs;
   rows.batch = 1;
   rows.data = cos.data();

@@ -161,10 +161,10 @@ TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
   std::vector<float> q(4 * 64, 1.0f);
   const std::vector<float> before = q;
   const auto apply = [&q](const Context& with, const rope_positions& positions,
-                          rope_operation operation = ROPE_FORWARD) {
+                          rope_operation operation = ROPE_OPERATION_FORWARD) {
     rope_qk_args args = Args(2, 2);
     args.operation = operation;
-    args.q = Tensor(q.data(), ROPE_F32, 1);
+    args.q = Tensor(q.data(), ROPE_DTYPE_F32, 1);
     args.positions = positions;
     return rope_apply_qk(with.get(), &args);
   };
@@ -175,7 +175,7 @@ TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
   };
   expect_refused(apply(context, Offset(4095)),
                  {"position 4096", "token 1", "must be below 4096", "4097 tokens", "seq_len"});
-  expect_refused(apply(context, Offset(4095), ROPE_INVERSE), {"position 4096"});
+  expect_refused(apply(context, Offset(4095), ROPE_OPERATION_INVERSE), {"position 4096"});
   int64_t offsets[2] = {0, 4095};
   rope_positions positions{};
   positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
@@ -191,7 +191,7 @@ TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
   expect_refused(apply(context, positions), {"token 1", "batch row 0"});
   float row[64 * 2];
   const rope_positions last = Offset(4096);
-  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_F32, 32, 1, row);
+  const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 32, 1, row);
   EXPECT_EQ(rope_cos_sin_fill(context.get(), 1, 1, &last, &rows, nullptr), kInvalid);
   ExpectMessage("rope_cos_sin_fill", {"4097"});
 
@@ -219,7 +219,7 @@ TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
   rope_positions far{};
   far.kind = ROPE_POSITIONS_IDS_BT;
   far.ids_i64 = distances;
-  EXPECT_OK(apply(context, far, ROPE_SHIFT));  // no positions
+  EXPECT_OK(apply(context, far, ROPE_OPERATION_SHIFT));  // no positions
   ids[1] = 1;
   EXPECT_OK(apply(context, positions));
   positions = rope_positions{};

@@ -19,7 +19,7 @@ using Vector = std::vector<float>;
 
 // Contiguous [batch, tokens, heads, dim] at positions 0, 1, .., in place.
 void Rotate(const Context& context, rope_layout layout, int batch, int tokens, int heads, void* x,
-            rope_dtype dtype = ROPE_F32, int64_t offset = 0) {
+            rope_dtype dtype = ROPE_DTYPE_F32, int64_t offset = 0) {
   rope_qk_args args = Args(batch, tokens);
   args.q = Tensor(x, dtype, heads, layout);
   args.positions = Offset(offset);
@@ -48,7 +48,7 @@ TEST(Literature, LlamaFreqsCis) {
   const Context context = Create(Config(8, ROPE_PAIRING_INTERLEAVED));
   float got[5][4][2];
   const rope_positions positions = Offset(0);
-  const rope_cos_sin rows = Rows(ROPE_COS_SIN_COMPLEX, ROPE_F32, 4, 1, got);
+  const rope_cos_sin rows = Rows(ROPE_COS_SIN_COMPLEX, ROPE_DTYPE_F32, 4, 1, got);
   ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 5, &positions, &rows, nullptr));
   for (int t = 0; t < 5; ++t) {
     for (int i = 0; i < 4; ++i) {
@@ -66,7 +66,7 @@ TEST(Literature, LlamaComplexProduct) {
   std::vector<uint16_t> x(source.size());
   for (size_t i = 0; i < x.size(); ++i) x[i] = NearestOf(kBrain, source[i]);
   const std::vector<uint16_t> before = x;
-  Rotate(context, ROPE_LAYOUT_BSHD, 1, kTokens, 1, x.data(), ROPE_BF16);
+  Rotate(context, ROPE_LAYOUT_BSHD, 1, kTokens, 1, x.data(), ROPE_DTYPE_BF16);
   for (int t = 0; t < kTokens; ++t) {
     for (int i = 0; i < kDim / 2; ++i) {
       const size_t at = t * kDim + 2 * i;
@@ -84,7 +84,7 @@ TEST(Literature, LlamaComplexProduct) {
 // x * cos + rotate_half(x) * sin, every operation in that dtype.
 TEST(Literature, TransformersLlamaRotaryEmbedding) {
   constexpr int kDim = 64, kTokens = 40;
-  for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+  for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
     rope_config config = Config(kDim);
     config.rounding = ROPE_ROUNDING_EAGER;
     config.attention_factor = 1.19;
@@ -115,12 +115,14 @@ TEST(Literature, TransformersLlamaRotaryEmbedding) {
         const float want = cast(double{cast(x * cos)} + cast(half * sin));
         const auto got = static_cast<float>(ReadElement(dtype, at(memory, t * kDim + c)));
         // cos and sin may fall on the other side of a rounding boundary.
-        const double ulp = dtype == ROPE_F32 ? 0x1p-21 : dtype == ROPE_F16 ? 0x1p-9 : 0x1p-6;
+        const double ulp = dtype == ROPE_DTYPE_F32   ? 0x1p-21
+                           : dtype == ROPE_DTYPE_F16 ? 0x1p-9
+                                                     : 0x1p-6;
         EXPECT_NEAR(got, want, ulp * (std::fabs(x) + std::fabs(y)));
         unequal += got != want;
       }
     }
-    EXPECT_LT(unequal, (dtype == ROPE_F32 ? 1 : 0.01) * kDim * kTokens) << dtype;
+    EXPECT_LT(unequal, (dtype == ROPE_DTYPE_F32 ? 1 : 0.01) * kDim * kTokens) << dtype;
   }
 }
 
@@ -166,7 +168,7 @@ TEST(Literature, RoFormerBlockDiagonalMatrix) {
     }
     const Vector before = RandomValues(kDim, 4);
     Vector x = before;
-    Rotate(context, ROPE_LAYOUT_BSHD, 1, 1, 1, x.data(), ROPE_F32, m);
+    Rotate(context, ROPE_LAYOUT_BSHD, 1, 1, 1, x.data(), ROPE_DTYPE_F32, m);
     for (int r = 0; r < kDim; ++r) {
       double want = 0;
       for (int c = 0; c < kDim; ++c) want += matrix[r][c] * before[c];
@@ -188,8 +190,8 @@ TEST(Literature, RoFormerGoldenValues) {
     k = q;
     for (float& v : k) v = -v;
     rope_qk_args args = Args(2, kTokens);
-    args.q = Tensor(q.data(), ROPE_F32, kHeads, ROPE_LAYOUT_BHSD);
-    args.k = Tensor(k.data(), ROPE_F32, kHeads, ROPE_LAYOUT_BHSD);
+    args.q = Tensor(q.data(), ROPE_DTYPE_F32, kHeads, ROPE_LAYOUT_BHSD);
+    args.k = Tensor(k.data(), ROPE_DTYPE_F32, kHeads, ROPE_LAYOUT_BHSD);
     args.positions = Offset(0);
     const Context context = Create(Config(kDim, ROPE_PAIRING_INTERLEAVED));
     ASSERT_OK(rope_apply_qk(context.get(), &args));
@@ -210,7 +212,7 @@ double Dot(const Vector& a, const Vector& b) {
 }
 
 Vector Turned(const Context& context, Vector x, int64_t position) {
-  Rotate(context, ROPE_LAYOUT_BSHD, 1, 1, 1, x.data(), ROPE_F32, position);
+  Rotate(context, ROPE_LAYOUT_BSHD, 1, 1, 1, x.data(), ROPE_DTYPE_F32, position);
   return x;
 }
 
@@ -272,7 +274,8 @@ TEST(Literature, TheSinusoidalTableOfTheTransformer) {
   const Context context = Create(Config(kDim));
   std::vector<float> table(kDim * kTokens);
   const rope_positions positions = Offset(0);
-  const rope_cos_sin rows = Rows(ROPE_COS_SIN_SINUSOIDAL, ROPE_F32, kDim / 2, 1, table.data());
+  const rope_cos_sin rows =
+      Rows(ROPE_COS_SIN_SINUSOIDAL, ROPE_DTYPE_F32, kDim / 2, 1, table.data());
   ASSERT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr));
   for (int p = 0; p < kTokens; ++p) {
     for (int i = 0; i < kDim / 2; ++i) {
@@ -296,7 +299,7 @@ TEST(Literature, RoFormerSinusoidalGoldenValues) {
     std::vector<float> table(dim * want.size());
     const rope_positions positions = Offset(0);
     const rope_cos_sin rows =
-        Rows(ROPE_COS_SIN_PACKED_SIN_FIRST, ROPE_F32, dim / 2, 1, table.data());
+        Rows(ROPE_COS_SIN_PACKED_SIN_FIRST, ROPE_DTYPE_F32, dim / 2, 1, table.data());
     ASSERT_OK(rope_cos_sin_fill(context.get(), 1, static_cast<int64_t>(want.size()), &positions,
                                 &rows, nullptr));
     for (size_t p = 0; p < want.size(); ++p) {

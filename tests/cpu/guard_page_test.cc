@@ -39,7 +39,7 @@ TEST_P(GuardPageTest, TensorsOfEveryDtypePairingAndTail) {
             config.mrope_section[1] = dim / 2 - dim / 4;
           }
           const Context context = Create(config);
-          for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+          for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
             const size_t bytes = static_cast<size_t>(dim * kHeads * kTokens * SizeOf(dtype));
             const Guarded in(bytes, edge), out(bytes, edge);
             Fill(in.as<char>(), dtype, dim * kHeads * kTokens);
@@ -49,7 +49,7 @@ TEST_P(GuardPageTest, TensorsOfEveryDtypePairingAndTail) {
             args.q_out = Tensor(out.as<char>(), dtype, kHeads);
             ASSERT_OK(rope_apply_qk(context.get(), &args));
             args.q_out = rope_tensor{};
-            args.operation = ROPE_BACKWARD;
+            args.operation = ROPE_OPERATION_BACKWARD;
             ASSERT_OK(rope_apply_qk(context.get(), &args));
           }
         }
@@ -66,7 +66,7 @@ TEST_P(GuardPageTest, SpansAlone) {
       config.rotary_dim = span;
       config.rotary_offset = edge == Edge::kEnd ? 10 : 0;
       const Context context = Create(config);
-      for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+      for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
         const Guarded in(span * SizeOf(dtype), edge), out(config.head_dim * SizeOf(dtype), edge);
         Fill(in.as<char>(), dtype, span);
         rope_qk_args args = Args(1, 1);
@@ -102,7 +102,7 @@ TEST_P(GuardPageTest, ArraysOfPositions) {
       for (int type = 0; type < (offsets ? 2 : 3); ++type) {
         const Guarded ids(count * (type == 1 ? 8 : 4), edge);
         rope_qk_args args = Args(2, kTokens);
-        args.q = Tensor(x.data(), ROPE_F32, 1);
+        args.q = Tensor(x.data(), ROPE_DTYPE_F32, 1);
         args.positions.kind = kind;
         (offsets ? args.positions.offsets_i32 : args.positions.ids_i32) =
             type == 0 ? ids.as<int32_t>() : nullptr;
@@ -120,7 +120,7 @@ TEST_P(GuardPageTest, ArraysOfPositions) {
     const int32_t cuts[] = {0, 1, 1, kTokens};
     std::memcpy(cu.as<char>(), cuts, sizeof(cuts));
     rope_qk_args args = Args(1, kTokens);
-    args.q = Tensor(x.data(), ROPE_F32, 1);
+    args.q = Tensor(x.data(), ROPE_DTYPE_F32, 1);
     args.positions = Offset(1);
     args.positions.cu_seqlens = cu.as<int32_t>();
     args.positions.sequences = 3;
@@ -137,8 +137,8 @@ TEST_P(GuardPageTest, RowsOfEveryFormat) {
         for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_ANGLES_FULL; ++format) {
           const bool half = format == ROPE_COS_SIN_SPLIT || format == ROPE_COS_SIN_ANGLES;
           const bool two = format >= ROPE_COS_SIN_SPLIT && format <= ROPE_COS_SIN_FULL_INTERLEAVED;
-          for (rope_dtype row_dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
-            if (format >= ROPE_COS_SIN_ANGLES && row_dtype != ROPE_F32) continue;
+          for (rope_dtype row_dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+            if (format >= ROPE_COS_SIN_ANGLES && row_dtype != ROPE_DTYPE_F32) continue;
             const size_t bytes =
                 static_cast<size_t>((half ? dim / 2 : dim) * kTokens * SizeOf(row_dtype));
             const Guarded data(bytes, edge), sin(bytes, edge);
@@ -147,7 +147,7 @@ TEST_P(GuardPageTest, RowsOfEveryFormat) {
             const rope_positions positions = Offset(3);
             ASSERT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr));
             if (format > ROPE_COS_SIN_COMPLEX) continue;
-            for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+            for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
               std::vector<float> x(dim * kTokens);
               rope_qk_args args = Args(1, kTokens);
               args.q = Tensor(x.data(), dtype, 1);

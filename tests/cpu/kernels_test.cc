@@ -69,9 +69,9 @@ class KernelsTest : public TargetTest {
     const auto a = static_cast<float>(context.sets[0].attention_factor);
     const auto inverse = static_cast<float>(1 / context.sets[0].attention_factor);
     cpu::Row row{cos, cos + padded, context.pairs, a, a};
-    if (operation == ROPE_BACKWARD) row.sin_scale = -a;
-    if (operation == ROPE_INVERSE) row.cos_scale = inverse, row.sin_scale = -inverse;
-    if (operation == ROPE_SHIFT) row.cos_scale = row.sin_scale = 1;
+    if (operation == ROPE_OPERATION_BACKWARD) row.sin_scale = -a;
+    if (operation == ROPE_OPERATION_INVERSE) row.cos_scale = inverse, row.sin_scale = -inverse;
+    if (operation == ROPE_OPERATION_SHIFT) row.cos_scale = row.sin_scale = 1;
     std::vector<CosSin> rows;
     for (int64_t p : kPositions) {
       kernels().phase_row(context.sets[0], p, row);
@@ -114,7 +114,7 @@ void KernelsTest::Check(const rope_config& config, const rope_context& context,
       const Pair y = Want(dtype, config.rounding, x, row);
       StoreElement(dtype, want.data(), at + c.out0, y.x0);
       StoreElement(dtype, want.data(), at + c.out1, y.x1);
-      if (dtype == ROPE_F32) {  // and the bound of the header
+      if (dtype == ROPE_DTYPE_F32) {  // and the bound of the header
         const double size0 = std::fabs(x.x0) + std::fabs(x.x1);
         const double bound =
             4 * 0x1p-24 * size0 * std::max(1.0f, std::fabs(row.cos) + std::fabs(row.sin));
@@ -166,8 +166,9 @@ TEST_P(KernelsTest, TheWholeProduct) {
             config.mrope_section[1] = span.dim / 2 - span.dim / 2 / 3;
           }
           const Context context = Create(config);
-          for (rope_operation operation : {ROPE_FORWARD, ROPE_BACKWARD, ROPE_INVERSE, ROPE_SHIFT}) {
-            for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+          for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD,
+                                           ROPE_OPERATION_INVERSE, ROPE_OPERATION_SHIFT}) {
+            for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
               for (bool in_place : {true, false}) {
                 Check(config, *context, operation, dtype, in_place);
                 if (HasFatalFailure()) return;
@@ -206,8 +207,8 @@ TEST_P(KernelsTest, SpecialValues) {
       config.rounding = rounding;
       config.angle = ROPE_ANGLE_EXACT;
       const Context context = Create(config);
-      const std::vector<CosSin> rows = RowsOf(*context, ROPE_FORWARD);
-      for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+      const std::vector<CosSin> rows = RowsOf(*context, ROPE_OPERATION_FORWARD);
+      for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
         int nans = 0, infinities = 0;
         for (int n = 0; n < kMany; ++n) {
           std::vector<float> memory(kDim * kTokens);
@@ -223,7 +224,7 @@ TEST_P(KernelsTest, SpecialValues) {
           ASSERT_OK(rope_apply_qk(context.get(), &args));
           for (int t = 0; t < kTokens; ++t) {
             for (int i = 0; i < kDim / 2; ++i) {
-              const Channels c = ChannelsOfPair(config, ROPE_FORWARD, i);
+              const Channels c = ChannelsOfPair(config, ROPE_OPERATION_FORWARD, i);
               const Pair y = Want(dtype, rounding, {x[t * kDim + c.in0], x[t * kDim + c.in1]},
                                   rows[t * kDim / 2 + i]);
               const float want[2] = {RoundTo(dtype, y.x0), RoundTo(dtype, y.x1)};

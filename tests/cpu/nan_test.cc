@@ -18,7 +18,7 @@ namespace rope::testing {
 namespace {
 
 constexpr int kDim = 74, kPairs = kDim / 2;  // a tail after every width of vectors
-constexpr rope_dtype kTypes[] = {ROPE_F32, ROPE_F16, ROPE_BF16};
+constexpr rope_dtype kTypes[] = {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16};
 
 // Bit patterns: quiet and signalling, all mantissa bits, those that a rounding carry could turn
 // over.
@@ -27,14 +27,14 @@ const std::vector<uint32_t>& NansOf(rope_dtype dtype) {
                                                 0x7f800001, 0x7fff8000, 0x7f80ffff, 0xff808000};
   static const std::vector<uint32_t> kHalf = {0x7e00, 0xfe00, 0x7fff, 0xffff, 0x7c01};
   static const std::vector<uint32_t> kBrain = {0x7fc0, 0xffc0, 0x7fff, 0xffff, 0x7f81};
-  return dtype == ROPE_F32 ? kSingle : dtype == ROPE_F16 ? kHalf : kBrain;
+  return dtype == ROPE_DTYPE_F32 ? kSingle : dtype == ROPE_DTYPE_F16 ? kHalf : kBrain;
 }
 
 void SetBits(rope_dtype dtype, void* data, int index, uint32_t bits) {
   const int size = ElementSize(dtype);
   const auto half = static_cast<uint16_t>(bits);
   std::memcpy(static_cast<char*>(data) + index * size,
-              dtype == ROPE_F32 ? static_cast<const void*>(&bits) : &half, size);
+              dtype == ROPE_DTYPE_F32 ? static_cast<const void*>(&bits) : &half, size);
 }
 
 class NanTest : public TargetTest {
@@ -87,7 +87,7 @@ TEST_P(NanTest, InAnElement) {
       const Context context = Create(config);
       for (rope_dtype dtype : kTypes) {
         Memory clean = Elements(dtype);
-        Apply(context, dtype, ROPE_FORWARD, nullptr, &clean);
+        Apply(context, dtype, ROPE_OPERATION_FORWARD, nullptr, &clean);
         for (uint32_t bits : NansOf(dtype)) {
           for (int pair : kMarked) {
             for (int member : {0, 1}) {
@@ -95,7 +95,7 @@ TEST_P(NanTest, InAnElement) {
                                                 << " pairing " << pairing << " pair " << pair);
               Memory x = Elements(dtype);
               SetBits(dtype, x.data(), ChannelOf(pairing, pair, member), bits);
-              Apply(context, dtype, ROPE_FORWARD, nullptr, &x);
+              Apply(context, dtype, ROPE_OPERATION_FORWARD, nullptr, &x);
               Expect(dtype, x, clean, {ChannelOf(pairing, pair, 0), ChannelOf(pairing, pair, 1)});
             }
           }
@@ -139,7 +139,7 @@ TEST_P(NanTest, InRowsOfEveryFormat) {
         ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 1, &positions, &rows, nullptr));
         const Memory filled[2] = {tensors[0], tensors[1]};
         for (rope_dtype dtype : kTypes) {
-          for (rope_operation operation : {ROPE_FORWARD, ROPE_BACKWARD}) {
+          for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD}) {
             Memory clean = Elements(dtype);
             Apply(context, dtype, operation, &rows, &clean);
             for (uint32_t bits : NansOf(row_dtype)) {
@@ -183,7 +183,7 @@ TEST_P(NanTest, CoordinateConcernsItsAxisAlone) {
     config.axes = 3;
     for (int a = 0; a < 3; ++a) config.mrope_section[a] = 16;
     const Context context = Create(config);
-    for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+    for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
       for (uint32_t nan : {0x7fc00000u, 0x7fffffffu, 0xffffffffu, 0x7f800001u}) {
         for (float large : {1.0f, 3e9f}) {
           const auto rotated = [&](float middle) {
@@ -205,7 +205,7 @@ TEST_P(NanTest, CoordinateConcernsItsAxisAlone) {
               EXPECT_TRUE(std::isnan(got[c])) << c << " " << dtype << " " << nan;
             } else {
               // Without fused multiply-add vectors and single pairs may differ by a rounding.
-              EXPECT_NEAR(got[c], want[c], 1e-6 + (dtype == ROPE_F32 ? 0 : 1e-2)) << c;
+              EXPECT_NEAR(got[c], want[c], 1e-6 + (dtype == ROPE_DTYPE_F32 ? 0 : 1e-2)) << c;
             }
           }
         }

@@ -29,7 +29,7 @@ T* Aligned(std::vector<T>* memory) {
 
 TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
   int tried = 0;
-  for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+  for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
     for (const auto& of_direction : kernels().rotations[dtype - 1]) {
       for (int eager = 0; eager < 2; ++eager) {
         const cpu::Kernels::Rotation& rotation = of_direction[eager];
@@ -106,7 +106,7 @@ TEST_P(StreamingTest, NotIntoTheMiddleOfALine) {
                                   },
                                   nullptr};
   const Untouched in(kMany * kDim * sizeof(float)), out(kMany * kDim * sizeof(float) + 64);
-  for (rope_dtype dtype : {ROPE_F32, ROPE_F16, ROPE_BF16}) {
+  for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
     for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
       const Context context = Create(Config(kDim, pairing));
       const auto elements = static_cast<int64_t>(kTaskBytes) / ElementSize(dtype);

@@ -244,7 +244,7 @@ void CompareIds(rope_angle angle, const std::vector<int64_t>& ids) {
   args.batch = 1;
   args.tokens = static_cast<int64_t>(ids.size());
   args.q.data = q.data();
-  args.q.dtype = ROPE_F32;
+  args.q.dtype = ROPE_DTYPE_F32;
   args.q.layout = ROPE_LAYOUT_BSHD;
   args.q.heads = 1;
   args.positions.kind = ROPE_POSITIONS_IDS_T;
@@ -271,7 +271,7 @@ rope_qk_args OffsetCall(void* q, int64_t tokens, int heads, int64_t offset, cuda
   args.batch = 1;
   args.tokens = tokens;
   args.q.data = q;
-  args.q.dtype = ROPE_BF16;
+  args.q.dtype = ROPE_DTYPE_BF16;
   args.q.layout = ROPE_LAYOUT_BSHD;
   args.q.heads = heads;
   args.positions.kind = ROPE_POSITIONS_OFFSET;

@@ -86,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CheckMessage();
     return 0;
   }
-  const int32_t types = rope_model_layer_types(model);
+  const int32_t types = rope_model_layer_type_count(model);
   Require(types >= 1, "a model has a type");
   for (int32_t type = 0; type < types; ++type) CheckType(model, type);
   Require(rope_model_layer_type_name(model, types) == nullptr, "there are no more");

@@ -198,7 +198,8 @@ void RunCase(uint32_t seed, Tally* tally) {
   c.Restore(before);
 
   Plan plan;
-  ASSERT_EQ(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan), ROPE_OK) << rope_last_error();
+  ASSERT_EQ(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan), ROPE_OK)
+      << rope_last_error();
   *arena = Arena{};
   std::vector<std::unique_ptr<std::vector<uint8_t>>> writes;
   int64_t expected_bytes = 0;
@@ -307,7 +308,7 @@ void ExpectCopied(const CopyCase& e) {
   char* const in = boundary(&in_memory) + e.in_at;
   char* const out = boundary(&out_memory) + e.out_at;
   for (size_t i = 0; i < bytes / sizeof(float); ++i) {
-    StoreElement(ROPE_F32, in, static_cast<int64_t>(i), 1.0f + static_cast<float>(i));
+    StoreElement(ROPE_DTYPE_F32, in, static_cast<int64_t>(i), 1.0f + static_cast<float>(i));
   }
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   args.batch = 1;
@@ -315,7 +316,7 @@ void ExpectCopied(const CopyCase& e) {
   args.positions.kind = ROPE_POSITIONS_OFFSET;
   args.positions.offset = 7;
   args.q.data = in;
-  args.q.dtype = ROPE_F32;
+  args.q.dtype = ROPE_DTYPE_F32;
   args.q.heads = kHeads;
   args.q.layout = ROPE_LAYOUT_STRIDED;
   args.q.stride_head = stride;
@@ -327,7 +328,8 @@ void ExpectCopied(const CopyCase& e) {
   std::fill(out, out + bytes, 0);
 
   Plan plan;
-  ASSERT_EQ(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan), ROPE_OK) << rope_last_error();
+  ASSERT_EQ(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan), ROPE_OK)
+      << rope_last_error();
   *arena = Arena{};
   std::vector<uint8_t> writes(bytes, 0);
   arena->ranges.push_back({in, in + bytes, nullptr});
@@ -385,7 +387,7 @@ TEST_F(CudaGrid, FilledRowsEqualTheCpuBitForBit) {
     for (size_t b = 0; b < expected.size(); ++b) {
       if (expected[b].data() == nullptr) continue;
       const bool is_row = c.buffers_[b]->data() == rows.data || c.buffers_[b]->data() == rows.sin;
-      const rope_dtype dtype = is_row ? rows.dtype : ROPE_F32;
+      const rope_dtype dtype = is_row ? rows.dtype : ROPE_DTYPE_F32;
       for (size_t i = 0; i < expected[b].size() / static_cast<size_t>(ElementSize(dtype)); ++i) {
         ASSERT_TRUE(
             IsSame(dtype, expected[b].data(), c.buffers_[b]->data(), static_cast<int64_t>(i)))
@@ -474,7 +476,7 @@ Plan VirtualPlan(const rope_context& context, int64_t batch, int64_t tokens, int
   t.in = reinterpret_cast<char*>(0x100000000000);
   t.out = reinterpret_cast<char*>(0x200000000000);
   t.heads = heads;
-  t.dtype = ROPE_F32;
+  t.dtype = ROPE_DTYPE_F32;
   t.in_strides.head = context.head_dim * 4;
   t.in_strides.token = heads * t.in_strides.head;
   t.in_strides.batch = tokens * t.in_strides.token;
@@ -624,7 +626,7 @@ TEST_F(CudaGrid, OneLaunchForQAndK) {
   w.walk = false;
   ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
   EXPECT_EQ(w.launches, 1);
-  plan.tensors[1].dtype = ROPE_BF16;
+  plan.tensors[1].dtype = ROPE_DTYPE_BF16;
   ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
   EXPECT_EQ(w.launches, 1 + 2);
 }

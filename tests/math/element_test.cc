@@ -1,5 +1,5 @@
-// f16 and bf16: every value, both ways, by src/math/element.h and by the vector code of every target,
-// against the definition in double arithmetic.
+// f16 and bf16: every value, both ways, by src/math/element.h and by the vector code of every
+// target, against the definition in double arithmetic.
 #include "math/element.h"
 
 #include <gtest/gtest.h>
@@ -16,10 +16,10 @@
 namespace rope::testing {
 namespace {
 
-constexpr rope_dtype kTypes[] = {ROPE_F16, ROPE_BF16};
+constexpr rope_dtype kTypes[] = {ROPE_DTYPE_F16, ROPE_DTYPE_BF16};
 
 uint16_t FromFloat(rope_dtype dtype, float value) {
-  return dtype == ROPE_F16 ? F16FromFloat(value) : Bf16FromFloat(value);
+  return dtype == ROPE_DTYPE_F16 ? F16FromFloat(value) : Bf16FromFloat(value);
 }
 
 void ExpectNarrowed(rope_dtype dtype, uint32_t bits) {
@@ -64,7 +64,7 @@ TEST(Element, WideningIsExactForAll65536Values) {
   for (rope_dtype dtype : kTypes) {
     for (int bits = 0; bits < 65536; ++bits) {
       const auto half = static_cast<uint16_t>(bits);
-      const float got = dtype == ROPE_F16 ? FloatFromF16(half) : FloatFromBf16(half);
+      const float got = dtype == ROPE_DTYPE_F16 ? FloatFromF16(half) : FloatFromBf16(half);
       const double want = ValueOf(FormatOf(dtype), half);
       if (std::isnan(want)) {
         ASSERT_TRUE(std::isnan(got)) << std::hex << bits;
@@ -100,7 +100,7 @@ TEST(Element, NarrowingAWidenedValueGivesItBack) {
   for (rope_dtype dtype : kTypes) {
     for (int bits = 0; bits < 65536; ++bits) {
       const auto half = static_cast<uint16_t>(bits);
-      const float wide = dtype == ROPE_F16 ? FloatFromF16(half) : FloatFromBf16(half);
+      const float wide = dtype == ROPE_DTYPE_F16 ? FloatFromF16(half) : FloatFromBf16(half);
       if (std::isnan(wide)) continue;
       ASSERT_EQ(FromFloat(dtype, wide), half);
     }
@@ -117,7 +117,7 @@ class ElementVectorTest : public TargetTest {
   void Rotate(rope_dtype dtype, rope_pairing pairing, int64_t tokens, std::vector<uint16_t>* x,
               const float* cos, const float* sin, int64_t stride) {
     const Context context = Create(Config(kDim, pairing));
-    rope_cos_sin rows = Rows(ROPE_COS_SIN_SPLIT, ROPE_F32, kPairs, 1, const_cast<float*>(cos),
+    rope_cos_sin rows = Rows(ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, kPairs, 1, const_cast<float*>(cos),
                              const_cast<float*>(sin));
     rows.stride_token = stride;
     rope_qk_args args = Args(1, tokens);

@@ -163,7 +163,7 @@ std::vector<int> AxisOfPairs(const Context& context) {
   positions.ids_i64 = ids.data();
   rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
   rows.format = ROPE_COS_SIN_ANGLES;
-  rows.dtype = ROPE_F32;
+  rows.dtype = ROPE_DTYPE_F32;
   rows.pairs = info.pairs;
   rows.batch = 1;
   rows.data = angles.data();

@@ -266,7 +266,7 @@ TEST(ModelArguments, NullPointersAreRefused) {
   EXPECT_EQ(rope_model_create(nullptr, 0, &model), ROPE_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(rope_model_create("{}", 2, nullptr), ROPE_ERROR_INVALID_ARGUMENT);
   rope_model_destroy(nullptr);
-  EXPECT_EQ(rope_model_layer_types(nullptr), 0);
+  EXPECT_EQ(rope_model_layer_type_count(nullptr), 0);
   EXPECT_EQ(rope_model_layer_type_name(nullptr, 0), nullptr);
   int32_t type = 0;
   EXPECT_EQ(rope_model_layer_type(nullptr, 0, &type), ROPE_ERROR_INVALID_ARGUMENT);

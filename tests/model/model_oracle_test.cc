@@ -52,7 +52,7 @@ class ParsedModel {
 
   // -1 if there is none of that name.
   int32_t Find(const std::string& name) const {
-    for (int32_t t = 0; t < rope_model_layer_types(model_); ++t) {
+    for (int32_t t = 0; t < rope_model_layer_type_count(model_); ++t) {
       if (name == rope_model_layer_type_name(model_, t)) return t;
     }
     return -1;

@@ -329,7 +329,7 @@ TEST(ModelBehaviour, NanoChatTurnsBackwards) {
 
 TEST(ModelBehaviour, EsmRoundsFrequencies) {
   const Model model(Published("facebook/esm2_t6_8M_UR50D"));
-  EXPECT_EQ(model.Config().inv_freq_dtype, ROPE_F16);
+  EXPECT_EQ(model.Config().inv_freq_dtype, ROPE_DTYPE_F16);
   EXPECT_EQ(model.Config().rounding, ROPE_ROUNDING_COS_SIN);
   const Model absolute(R"({"model_type": "esm", "hidden_size": 320, "num_attention_heads": 20,
                            "num_hidden_layers": 2, "position_embedding_type": "absolute"})");

@@ -1,4 +1,4 @@
-// rope_run_ids against the models' own get_rope_index: the prompts of tests/data/oracle/
+// rope_prompt_ids against the models' own get_rope_index: the prompts of tests/data/oracle/
 // position_ids.json, run by five models of transformers. Ids and the id where decoding continues.
 #include <gtest/gtest.h>
 
@@ -24,7 +24,8 @@ enum class Difference {
   // the text from the height and width alone: it starts below the ids of the last frames. librope
   // starts each run above all ids before it, as the models were trained (rope.h, section 12).
   kTextAfterLongVideo,
-  // Frames that are no whole number of ids apart are rounded one by one; rope_run has one interval.
+  // Frames that are no whole number of ids apart are rounded one by one; rope_prompt_part has one
+  // interval.
   // The program that uses them has to write these ids itself.
   kFractionalInterval
 };
@@ -45,7 +46,7 @@ const std::map<std::string, Difference>& Differences() {
 struct Prompt {
   explicit Prompt(const json& record) : ids(record["ids"]), next(record["next"]) {
     for (const json& entry : record["runs"]) {
-      rope_run run{};
+      rope_prompt_part run{};
       run.text = entry["text"];
       run.t = entry["grid"][0];
       run.h = entry["grid"][1];
@@ -62,14 +63,14 @@ struct Prompt {
   // The first token behind a video that is longer than it is high and wide; tokens() if none.
   int64_t BehindLongVideo() const {
     int64_t token = 0;
-    for (const rope_run& run : runs) {
+    for (const rope_prompt_part& run : runs) {
       token += run.text + int64_t{run.t} * run.h * run.w;
       if ((run.t - 1) * std::max(run.t_interval, 1) >= std::max(run.h, run.w)) return token;
     }
     return tokens();
   }
 
-  std::vector<rope_run> runs;
+  std::vector<rope_prompt_part> runs;
   Ids ids;
   int64_t start = 0, next;
   bool fractional = false;
@@ -94,8 +95,8 @@ TEST_P(PositionIds, SameAsTheModelsOwnCode) {
   const int64_t tokens = prompt.tokens();
   std::vector<int64_t> flat(static_cast<size_t>(3 * tokens));
   int64_t next = -1;
-  ASSERT_EQ(ROPE_OK, rope_run_ids(prompt.runs.data(), static_cast<int32_t>(prompt.runs.size()),
-                                  prompt.start, flat.data(), tokens, &next))
+  ASSERT_EQ(ROPE_OK, rope_prompt_ids(prompt.runs.data(), static_cast<int32_t>(prompt.runs.size()),
+                                     prompt.start, flat.data(), tokens, &next))
       << rope_last_error();
   Ids ours;
   for (int axis = 0; axis < 3; ++axis) {

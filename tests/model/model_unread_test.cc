@@ -27,7 +27,7 @@ std::string Answer(const std::string& text) {
   rope_model* model = nullptr;
   if (Create(text, &model) != ROPE_OK) return "";
   std::string answer;
-  for (int32_t t = 0; t < rope_model_layer_types(model); ++t) {
+  for (int32_t t = 0; t < rope_model_layer_type_count(model); ++t) {
     rope_config config = ROPE_INIT(rope_config);
     EXPECT_EQ(rope_model_config(model, t, &config), ROPE_OK);
     const auto add = [&answer](const void* data, size_t size) {

@@ -34,7 +34,9 @@ struct OracleArray {
   }
 
   std::vector<float> ToFloat() const {
-    const rope_dtype type = dtype == "f32" ? ROPE_F32 : dtype == "f16" ? ROPE_F16 : ROPE_BF16;
+    const rope_dtype type = dtype == "f32"   ? ROPE_DTYPE_F32
+                            : dtype == "f16" ? ROPE_DTYPE_F16
+                                             : ROPE_DTYPE_BF16;
     std::vector<float> values(bytes.size() / static_cast<size_t>(rope::ElementSize(type)));
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = rope::LoadElement(type, bytes.data(), static_cast<int64_t>(i));

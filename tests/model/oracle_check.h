@@ -99,8 +99,8 @@ class RopeCheck {
     if (own) CheckRotatedF32(length["apply"]);
     const nlohmann::json& apply = own ? length["apply"] : borrowed_apply_;
     if (apply.is_null() || !rope_["rounding"].is_string()) return;
-    CheckRotated16(apply, "bf16", ROPE_BF16);
-    CheckRotated16(apply, "f16", ROPE_F16);
+    CheckRotated16(apply, "bf16", ROPE_DTYPE_BF16);
+    CheckRotated16(apply, "f16", ROPE_DTYPE_F16);
   }
 
   void CheckStyle() {
@@ -212,7 +212,7 @@ class RopeCheck {
     std::vector<float> our_sin(our_cos.size());
     rope_cos_sin out = ROPE_INIT(rope_cos_sin);
     out.format = ROPE_COS_SIN_SPLIT;
-    out.dtype = ROPE_F32;
+    out.dtype = ROPE_DTYPE_F32;
     out.pairs = info_.pairs;
     out.batch = 1;
     out.data = our_cos.data();
@@ -284,7 +284,7 @@ class RopeCheck {
       rope_qk_args args = ROPE_INIT(rope_qk_args);
       args.batch = 1;
       args.tokens = positions.tokens();
-      args.q = OneHead(x.data(), ROPE_F32);
+      args.q = OneHead(x.data(), ROPE_DTYPE_F32);
       args.positions = positions.argument;
       if (rope_apply_qk(context_, &args) != ROPE_OK) {
         Report("api", rope_last_error());
@@ -325,7 +325,7 @@ class RopeCheck {
     if (cos.shape[1] != info_.pairs) return;
     rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
     rows.format = ROPE_COS_SIN_SPLIT;
-    rows.dtype = cos.dtype == "f32" ? ROPE_F32 : dtype;
+    rows.dtype = cos.dtype == "f32" ? ROPE_DTYPE_F32 : dtype;
     rows.pairs = info_.pairs;
     rows.batch = 1;
     rows.data = cos.bytes.data();
@@ -351,7 +351,7 @@ class RopeCheck {
         ++(ours == theirs ? measured.equal16 : measured.unequal16);
         if (ours == theirs) continue;
         const float a = LoadElement(dtype, &ours, 0), b = LoadElement(dtype, &theirs, 0);
-        const float unit = dtype == ROPE_BF16 ? 0x1p-7f : 0x1p-10f;
+        const float unit = dtype == ROPE_DTYPE_BF16 ? 0x1p-7f : 0x1p-10f;
         // Cancellation leaves less than a unit of the inputs.
         const bool close = std::fabs(a - b) <= std::max(std::fabs(b) * unit, 1e-6f);
         if (config_.rounding == ROPE_ROUNDING_EAGER || !close) {

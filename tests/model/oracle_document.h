@@ -81,7 +81,7 @@ there:
   counts the text from the rows and columns alone, below the ids of the last frames (5 prompts).
   librope starts each run above all ids before it, as the models were trained.
 - Frames that are not a whole number of ids apart (0.7 seconds at 2 ids a second) are rounded
-  one by one in transformers; `rope_run` has one interval (1 prompt). A program that has such
+  one by one in transformers; `rope_prompt_part` has one interval (1 prompt). A program that has such
   videos writes their ids itself.
 
 ## When a key is refused

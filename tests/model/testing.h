@@ -53,7 +53,7 @@ class Model {
 
   std::vector<std::string> Types() const {
     std::vector<std::string> names;
-    for (int32_t t = 0; handle_ && t < rope_model_layer_types(get()); ++t) {
+    for (int32_t t = 0; handle_ && t < rope_model_layer_type_count(get()); ++t) {
       names.emplace_back(rope_model_layer_type_name(get(), t));
     }
     return names;
@@ -102,7 +102,7 @@ class Model {
 // A context can be made of every type, once the program has added what the text leaves to it: a
 // length, and for a rope dictionary alone or an unknown model also pairing, head_dim and theta.
 inline void ExpectContexts(const rope_model* model, std::string_view text) {
-  for (int32_t t = 0; t < rope_model_layer_types(model); ++t) {
+  for (int32_t t = 0; t < rope_model_layer_type_count(model); ++t) {
     rope_config config = ROPE_INIT(rope_config);
     ASSERT_EQ(rope_model_config(model, t, &config), ROPE_OK);
     int sum = 0;

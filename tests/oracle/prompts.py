@@ -1,6 +1,6 @@
 """Position ids of multimodal prompts: the models' own get_rope_index, and the runs it was given.
 
-A prompt is a list of runs of text followed by at most one image or video, as in rope_run of the C
+A prompt is a list of runs of text followed by at most one image or video, as in rope_prompt_part of the C
 API. Grids are given before merging to the model and recorded after merging. No weights are needed:
 the method reads the config alone.
 """
@@ -79,7 +79,7 @@ def ask(folder, config, model_class, runs):
 
 
 def intervals(runs, config, folder):
-    """t_interval of each run where it is a whole number, else None: rope_run cannot say it."""
+    """t_interval of each run where it is a whole number, else None: rope_prompt_part cannot say it."""
     rate = getattr(config.vision_config, "tokens_per_second", 1) if folder == "qwen2_5_vl" else 1
     values = [rate * seconds if kind == VIDEO and folder == "qwen2_5_vl" else 1 for _, kind, _, seconds in runs]
     return [int(v) if v == int(v) else None for v in values]

@@ -35,7 +35,7 @@ int main(void) {
       rope_context* rope;
       if (rope_context_create(&config, &rope) != ROPE_OK) return puts(rope_last_error()), 1;
       for (int i = 0; i < 8 * 128; ++i) q[i] = (float)(i % 37 - 18) / 7;
-      if (rope_apply_thd(rope, ROPE_F32, 8, positions, q, 1, NULL, 0) != ROPE_OK) return puts(rope_last_error()), 1;
+      if (rope_apply_thd(rope, ROPE_DTYPE_F32, 8, positions, q, 1, NULL, 0) != ROPE_OK) return puts(rope_last_error()), 1;
       if (fwrite(q, sizeof q, 1, stdout) != 1) return 1;
       rope_context_destroy(rope);
     }

@@ -32,7 +32,7 @@ import sys
 import pycparser
 tree = pycparser.CParser().parse(open(sys.argv[1]).read())
 names = {d.name for d in tree.ext if isinstance(d, pycparser.c_ast.Decl) and d.name}
-wanted = {"rope_apply_qk", "rope_context_create", "rope_run_ids"}
+wanted = {"rope_apply_qk", "rope_context_create", "rope_prompt_ids"}
 sys.exit(0 if wanted <= names else "functions not found: %s" % (wanted - names))
 PY
 fi

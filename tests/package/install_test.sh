@@ -33,7 +33,7 @@ int main(void) {
   if (rope_context_create(&config, &rope) != ROPE_OK) return puts(rope_last_error()), 1;
   static float q[2 * 64] = {1};
   const int64_t positions[1] = {3};
-  if (rope_apply_thd(rope, ROPE_F32, 1, positions, q, 2, NULL, 0) != ROPE_OK) return 1;
+  if (rope_apply_thd(rope, ROPE_DTYPE_F32, 1, positions, q, 2, NULL, 0) != ROPE_OK) return 1;
   rope_context_destroy(rope);
   return q[0] < -0.98f && q[0] > -1.0f && q[32] > 0.141f && q[32] < 0.142f ? 0 : 1; /* cos 3, sin 3 */
 }

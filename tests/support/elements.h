@@ -18,7 +18,7 @@ struct Format16 {
 };
 inline constexpr Format16 kHalf{10, 15, 31};
 inline constexpr Format16 kBrain{7, 127, 255};
-inline Format16 FormatOf(rope_dtype dtype) { return dtype == ROPE_F16 ? kHalf : kBrain; }
+inline Format16 FormatOf(rope_dtype dtype) { return dtype == ROPE_DTYPE_F16 ? kHalf : kBrain; }
 
 inline double ValueOf(Format16 f, uint16_t bits) {
   const int exponent = (bits & 0x7fff) >> f.mantissa_bits;
@@ -51,10 +51,10 @@ inline bool IsNan16(Format16 f, uint16_t bits) {
   return (bits & 0x7fff) > f.top_exponent << f.mantissa_bits;
 }
 
-inline int SizeOf(rope_dtype dtype) { return dtype == ROPE_F32 ? 4 : 2; }
+inline int SizeOf(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
 
 inline double ReadElement(rope_dtype dtype, const void* at) {
-  if (dtype == ROPE_F32) {
+  if (dtype == ROPE_DTYPE_F32) {
     float value;
     std::memcpy(&value, at, 4);
     return value;
@@ -67,12 +67,12 @@ inline double ReadElement(rope_dtype dtype, const void* at) {
 // `value` rounded once to dtype.
 inline double Rounded(rope_dtype dtype, double value) {
   if (std::isnan(value)) return value;
-  if (dtype == ROPE_F32) return static_cast<float>(value);
+  if (dtype == ROPE_DTYPE_F32) return static_cast<float>(value);
   return ValueOf(FormatOf(dtype), NearestOf(FormatOf(dtype), value));
 }
 
 inline void WriteElement(rope_dtype dtype, void* at, double value) {
-  if (dtype == ROPE_F32) {
+  if (dtype == ROPE_DTYPE_F32) {
     const auto single = static_cast<float>(value);
     std::memcpy(at, &single, 4);
   } else {

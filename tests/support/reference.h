@@ -100,9 +100,10 @@ inline Channels ChannelsOfPair(const rope_config& c, rope_operation operation, i
     const int x0 = 2 * first + pair - first, x1 = x0 + c.mrope_section[a];
     return {x0, x1, x0, x1};
   }
-  const bool moves = c.pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES && operation != ROPE_SHIFT;
+  const bool moves =
+      c.pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES && operation != ROPE_OPERATION_SHIFT;
   if (!moves) return {pair, pair + pairs, pair, pair + pairs};
-  if (operation == ROPE_FORWARD) return {2 * pair, 2 * pair + 1, pair, pair + pairs};
+  if (operation == ROPE_OPERATION_FORWARD) return {2 * pair, 2 * pair + 1, pair, pair + pairs};
   return {pair, pair + pairs, 2 * pair, 2 * pair + 1};
 }
 
@@ -122,9 +123,9 @@ inline int AxisOfPair(const rope_config& c, int pair) {
 // cos and sin with the attention factor a, as the operation uses them.
 inline Turn ScaledTurn(Turn turn, rope_operation operation, long double a) {
   switch (operation) {
-    case ROPE_BACKWARD: return {a * turn.cos, -a * turn.sin};
-    case ROPE_INVERSE: return {turn.cos / a, -turn.sin / a};
-    case ROPE_SHIFT: return turn;
+    case ROPE_OPERATION_BACKWARD: return {a * turn.cos, -a * turn.sin};
+    case ROPE_OPERATION_INVERSE: return {turn.cos / a, -turn.sin / a};
+    case ROPE_OPERATION_SHIFT: return turn;
     default: return {a * turn.cos, a * turn.sin};
   }
 }

@@ -11,11 +11,12 @@ int main(void) {
   config.pairing = ROPE_PAIRING_INTERLEAVED;
   rope_context* rope;
   OK(rope_context_create(&config, &rope));
-  rope_qk_args args = {.struct_size = sizeof args,
-                       .batch = B,
-                       .tokens = T,
-                       .q = {.data = q, .dtype = ROPE_F32, .heads = H, .layout = ROPE_LAYOUT_SBHD},
-                       .positions = {.kind = ROPE_POSITIONS_OFFSET}};
+  rope_qk_args args = {
+      .struct_size = sizeof args,
+      .batch = B,
+      .tokens = T,
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .heads = H, .layout = ROPE_LAYOUT_SBHD},
+      .positions = {.kind = ROPE_POSITIONS_OFFSET}};
   OK(rope_apply_qk(rope, &args));
   double want[D];
   for (int t = 0; t < T; ++t)

@@ -18,8 +18,8 @@ static rope_status rotate(const rope_context* rope, const struct step* s) {
       .batch = B,
       .tokens = 1,
       .stream = s->stream,
-      .q = {.data = s->q, .dtype = ROPE_BF16, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
-      .k = {.data = s->k, .dtype = ROPE_BF16, .layout = ROPE_LAYOUT_BSHD, .heads = HK},
+      .q = {.data = s->q, .dtype = ROPE_DTYPE_BF16, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
+      .k = {.data = s->k, .dtype = ROPE_DTYPE_BF16, .layout = ROPE_LAYOUT_BSHD, .heads = HK},
       .positions = {.kind = ROPE_POSITIONS_SEQ_OFFSETS, .offsets_i32 = s->seq_lens}};
   return rope_apply_qk(rope, &args);
 }

@@ -27,15 +27,15 @@ int main(void) {
       .struct_size = sizeof args,
       .batch = 1,
       .tokens = T,
-      .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
       .k = {.data = kv + LORA,
-            .dtype = ROPE_F32,
+            .dtype = ROPE_DTYPE_F32,
             .heads = H,
             .head_dim = R, /* k_pe, expanded to all heads */
             .layout = ROPE_LAYOUT_STRIDED,
             .stride_token = LORA + R,
             .stride_head = 0},
-      .k_out = {.data = k, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+      .k_out = {.data = k, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
       .positions = {.kind = ROPE_POSITIONS_IDS_T, .ids_i64 = positions}};
   OK(rope_apply_qk(rope, &args));
   CHECK(fabs(softmax_scale - pow(0.1 * log(40) + 1, 2) / sqrt(D)) < 1e-12 &&

@@ -14,12 +14,13 @@ int main(void) {
   config.angle = ROPE_ANGLE_EXACT;
   rope_context* rope;
   OK(rope_context_create(&config, &rope));
-  rope_qk_args args = {.struct_size = sizeof args,
-                       .batch = 1,
-                       .tokens = T,
-                       .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
-                       .k = {.data = k, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = 1},
-                       .positions = {.kind = ROPE_POSITIONS_IDS_T, .ids_i32 = positions}};
+  rope_qk_args args = {
+      .struct_size = sizeof args,
+      .batch = 1,
+      .tokens = T,
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+      .k = {.data = k, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = 1},
+      .positions = {.kind = ROPE_POSITIONS_IDS_T, .ids_i32 = positions}};
   OK(rope_apply_qk(rope, &args));
   double want[D];
   for (int t = 0; t < T; ++t)
@@ -32,8 +33,8 @@ int main(void) {
       .struct_size = sizeof undo,
       .batch = 1,
       .tokens = T,
-      .operation = ROPE_INVERSE,
-      .q = {.data = output, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+      .operation = ROPE_OPERATION_INVERSE,
+      .q = {.data = output, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
       .positions = args.positions};
   OK(rope_apply_qk(rope, &undo));
   for (int i = 0; i < T * H * D; ++i) CHECK(fabsf(output[i] - q0[i]) < 2e-6f);

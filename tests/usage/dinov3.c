@@ -28,7 +28,7 @@ int main(void) {
                        .batch = 1,
                        .tokens = PATCHES,
                        .q = {.data = q + PREFIX * D,
-                             .dtype = ROPE_F32,
+                             .dtype = ROPE_DTYPE_F32,
                              .heads = H,
                              .layout = ROPE_LAYOUT_STRIDED,
                              .stride_token = D,

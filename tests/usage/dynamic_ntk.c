@@ -22,7 +22,7 @@ int main(void) {
       made++;
     }
     float *q = randoms(H * D), *q0 = copyf(q, H * D);
-    OK(rope_apply_thd(rope, ROPE_F32, 1, &pos, q, H, NULL, 0));
+    OK(rope_apply_thd(rope, ROPE_DTYPE_F32, 1, &pos, q, H, NULL, 0));
     double len = pos + 1 > S ? (double)pos + 1 : S,
            base = 10000 * pow(2 * len / S - 1, D / (D - 2.0)), want[D];
     ref_head(q0, want, D, 0, D, 0, 0, angles(base, D, (double)pos), 1);

@@ -21,7 +21,7 @@ int main(void) {
   OK(rope_context_create(&config, &rope));
   rope_cos_sin rows = {.struct_size = sizeof rows,
                        .format = ROPE_COS_SIN_FULL_HALVES,
-                       .dtype = ROPE_BF16,
+                       .dtype = ROPE_DTYPE_BF16,
                        .pairs = D / 2,
                        .batch = 1,
                        .data = cosv,
@@ -31,7 +31,7 @@ int main(void) {
       .batch = B,
       .tokens = T,
       .cos_sin = &rows,
-      .q = {.data = q, .dtype = ROPE_BF16, .layout = ROPE_LAYOUT_BHSD, .heads = H}};
+      .q = {.data = q, .dtype = ROPE_DTYPE_BF16, .layout = ROPE_LAYOUT_BHSD, .heads = H}};
   OK(rope_apply_qk(rope, &args));
   for (int b = 0; b < B; ++b)
     for (int h = 0; h < H; ++h)

@@ -30,7 +30,7 @@ int main(void) {
       .struct_size = sizeof good,
       .batch = 1,
       .tokens = 1,
-      .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = 2},
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = 2},
       .positions = {.kind = ROPE_POSITIONS_OFFSET, .offset = 3}};
   rope_qk_args args;
 #define BAD_ARG(change)                                             \

@@ -28,7 +28,7 @@ int main(void) {
       .now = {.struct_size = sizeof a,
               .batch = 1,
               .tokens = T,
-              .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+              .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
               .positions = {.kind = ROPE_POSITIONS_OFFSET}}};
   const rope_qk_args* args = &a.now;
   OK(rope_apply_qk(rope, args)); /* a newer program that uses nothing new */
@@ -52,7 +52,7 @@ int main(void) {
   REFUSED(a.now.q.reserved = 16); /* byte offset into a buffer handle (Metal), group stride */
   REFUSED(a.now.q.layout = 5);
   REFUSED((a.now.q_out = a.now.q, a.now.q_out.data = q0,
-           a.now.q_out.dtype = ROPE_BF16)); /* converting on the way out */
+           a.now.q_out.dtype = ROPE_DTYPE_BF16)); /* converting on the way out */
   REFUSED(a.now.operation = 4);
   config.device = 10; /* DLPack: ROCm */
   FAILS(ROPE_ERROR_UNSUPPORTED, rope_context_create(&config, &rope));

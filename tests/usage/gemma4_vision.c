@@ -17,11 +17,12 @@ int main(void) {
   config.table_length = D / 2;
   rope_context* rope;
   OK(rope_context_create(&config, &rope));
-  rope_qk_args args = {.struct_size = sizeof args,
-                       .batch = 1,
-                       .tokens = T,
-                       .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
-                       .positions = {.kind = ROPE_POSITIONS_IDS_BTA, .ids_i32 = xy[0]}};
+  rope_qk_args args = {
+      .struct_size = sizeof args,
+      .batch = 1,
+      .tokens = T,
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+      .positions = {.kind = ROPE_POSITIONS_IDS_BTA, .ids_i32 = xy[0]}};
   OK(rope_apply_qk(rope, &args));
   double want[D];
   for (int t = 0; t < T; ++t)

@@ -14,12 +14,13 @@ int main(void) {
   config.pairing = ROPE_PAIRING_HALVES;
   rope_context* rope;
   OK(rope_context_create(&config, &rope));
-  rope_qk_args args = {.struct_size = sizeof args,
-                       .batch = B,
-                       .tokens = T,
-                       .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BHSD, .heads = HQ},
-                       .k = {.data = k, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BHSD, .heads = HK},
-                       .positions = {.kind = ROPE_POSITIONS_IDS_BT, .ids_i64 = position_ids}};
+  rope_qk_args args = {
+      .struct_size = sizeof args,
+      .batch = B,
+      .tokens = T,
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BHSD, .heads = HQ},
+      .k = {.data = k, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BHSD, .heads = HK},
+      .positions = {.kind = ROPE_POSITIONS_IDS_BT, .ids_i64 = position_ids}};
   args.q_out = args.q;
   args.q_out.data = q_new;
   args.k_out = args.k;

@@ -15,7 +15,7 @@ static rope_context* rope_of_layer[MAX_LAYERS];
 static void load(const char* json, size_t length, int layers) {
   rope_model* model;
   OK(rope_model_create(json, length, &model));
-  for (int32_t t = 0; t < rope_model_layer_types(model); ++t) {
+  for (int32_t t = 0; t < rope_model_layer_type_count(model); ++t) {
     rope_config config = ROPE_INIT(rope_config);
     OK(rope_model_config(model, t, &config));
     OK(rope_context_create(&config, &contexts[t]));
@@ -43,7 +43,7 @@ int main(void) {
   for (int layer = 0; layer < 8; ++layer) { /* the engine's loop needs no special case for NoPE */
     float *q = randoms(H * D), *q0 = copyf(q, H * D);
     int64_t position = 17;
-    OK(rope_apply_thd(rope_of_layer[layer], ROPE_F32, 1, &position, q, H, NULL, 0));
+    OK(rope_apply_thd(rope_of_layer[layer], ROPE_DTYPE_F32, 1, &position, q, H, NULL, 0));
     CHECK(!memcmp(q, q0, sizeof(float) * H * D) == (layer % 4 == 3));
     free(q);
     free(q0);

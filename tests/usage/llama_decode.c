@@ -24,8 +24,8 @@ int main(void) {
         .struct_size = sizeof args,
         .batch = 1,
         .tokens = n,
-        .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
-        .k = {.dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HK},
+        .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
+        .k = {.dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HK},
         .positions = {.kind = ROPE_POSITIONS_OFFSET, .offset = n_past}};
     for (int layer = 0; layer < LAYERS; ++layer) {
       project(layer, n_past, n);

@@ -34,7 +34,7 @@ int main(void) {
       .struct_size = sizeof args,
       .batch = B,
       .tokens = 1,
-      .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
       .positions = {.kind = ROPE_POSITIONS_SEQ_OFFSETS, .offsets_i32 = at, .freq_sets = set}};
   OK(rope_apply_qk(rope, &args));
   double want[D], an[D / 2], a = sqrt(1 + log(131072.0 / O) / log(O));

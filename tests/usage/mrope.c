@@ -4,8 +4,8 @@ enum { T = 14, H = 2, D = 128 };
 int main(void) {
   float *q = randoms(T * H * D), *q0 = copyf(q, T * H * D), *r = copyf(q, T * H * D);
   int64_t ids[3 * T], next;
-  rope_run runs[2] = {{.text = 1, .t = 1, .h = 4, .w = 3}, {.text = 1}};
-  OK(rope_run_ids(runs, 2, 0, ids, T, &next));
+  rope_prompt_part runs[2] = {{.text = 1, .t = 1, .h = 4, .w = 3}, {.text = 1}};
+  OK(rope_prompt_ids(runs, 2, 0, ids, T, &next));
   rope_config config = ROPE_INIT(rope_config);
   config.head_dim = D;
   config.theta = 1e6;
@@ -22,11 +22,12 @@ int main(void) {
   config.mrope_section[1] = 20;
   config.mrope_section[2] = 20;
   OK(rope_context_create(&config, &qwen3));
-  rope_qk_args args = {.struct_size = sizeof args,
-                       .batch = 1,
-                       .tokens = T,
-                       .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
-                       .positions = {.kind = ROPE_POSITIONS_IDS_ABT, .ids_i64 = ids}};
+  rope_qk_args args = {
+      .struct_size = sizeof args,
+      .batch = 1,
+      .tokens = T,
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+      .positions = {.kind = ROPE_POSITIONS_IDS_ABT, .ids_i64 = ids}};
   OK(rope_apply_qk(qwen2, &args));
   args.q.data = r;
   OK(rope_apply_qk(qwen3, &args));
@@ -53,7 +54,7 @@ int main(void) {
   config.mrope_section[2] = 24; /* sum 68, not 64 */
   rope_context* bad;
   FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_context_create(&config, &bad));
-  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_thd(qwen2, ROPE_F32, T, ids, q, H, NULL, 0));
+  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_thd(qwen2, ROPE_DTYPE_F32, T, ids, q, H, NULL, 0));
   rope_context_destroy(qwen2);
   rope_context_destroy(qwen3);
   puts("ok");

@@ -26,7 +26,7 @@ int main(void) {
                       .tokens = T,
                       .positions = {.kind = ROPE_POSITIONS_OFFSET},
                       .q = {.data = x,
-                            .dtype = ROPE_F32,
+                            .dtype = ROPE_DTYPE_F32,
                             .layout = ROPE_LAYOUT_STRIDED,
                             .heads = H,
                             .stride_batch = l[i].sb,

@@ -17,7 +17,7 @@ int main(void) {
                        .batch = 1,
                        .tokens = T,
                        .q = {.data = qkv,
-                             .dtype = ROPE_BF16,
+                             .dtype = ROPE_DTYPE_BF16,
                              .heads = HQ,
                              .layout = ROPE_LAYOUT_STRIDED,
                              .stride_token = ROW,

@@ -13,7 +13,7 @@ int main(void) {
   float row[D];
   rope_cos_sin rows = {.struct_size = sizeof rows,
                        .format = ROPE_COS_SIN_PACKED,
-                       .dtype = ROPE_F32,
+                       .dtype = ROPE_DTYPE_F32,
                        .pairs = D / 2,
                        .batch = 1,
                        .data = row};
@@ -24,11 +24,11 @@ int main(void) {
       .batch = 1,
       .tokens = 1,
       .cos_sin = &rows,
-      .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
-      .k = {.data = k, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HK}};
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
+      .k = {.data = k, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HK}};
   for (int layer = 0; layer < LAYERS; ++layer) OK(rope_apply_qk(rope, &args));
   for (int layer = 0; layer < LAYERS; ++layer)
-    OK(rope_apply_thd(rope, ROPE_F32, 1, &position, q1, HQ, k1, HK));
+    OK(rope_apply_thd(rope, ROPE_DTYPE_F32, 1, &position, q1, HQ, k1, HK));
   CHECK(!memcmp(q, q1, HQ * D * 4) && !memcmp(k, k1, HK * D * 4)); /* the same bits */
   rope_context_destroy(rope);
   puts("ok");

@@ -18,12 +18,13 @@ int main(void) {
   config.pairing = ROPE_PAIRING_HALVES;
   rope_context* rope;
   OK(rope_context_create(&config, &rope));
-  rope_qk_args args = {.struct_size = sizeof args,
-                       .batch = 1,
-                       .tokens = T,
-                       .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
-                       .k = {.data = k, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HK},
-                       .positions = {.kind = ROPE_POSITIONS_OFFSET}};
+  rope_qk_args args = {
+      .struct_size = sizeof args,
+      .batch = 1,
+      .tokens = T,
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
+      .k = {.data = k, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HK},
+      .positions = {.kind = ROPE_POSITIONS_OFFSET}};
   OK(rope_apply_qk(rope, &args));
   args.q.data = q1;
   args.k.data = k1;

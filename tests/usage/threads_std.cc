@@ -32,7 +32,7 @@ int main() {
   args.batch = 1;
   args.tokens = T;
   args.q.data = q.data();
-  args.q.dtype = ROPE_F32;
+  args.q.dtype = ROPE_DTYPE_F32;
   args.q.layout = ROPE_LAYOUT_BSHD;
   args.q.heads = H;
   args.positions.kind = ROPE_POSITIONS_OFFSET;

@@ -15,13 +15,13 @@ int main(void) {
   OK(rope_context_create(&config, &rope));
   rope_qk_args backward = {
       .struct_size = sizeof backward,
-      .operation = ROPE_BACKWARD,
+      .operation = ROPE_OPERATION_BACKWARD,
       .batch = B,
       .tokens = T,
-      .q = {.data = g, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
+      .q = {.data = g, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
       .positions = {.kind = ROPE_POSITIONS_OFFSET}};
   rope_qk_args forward = backward;
-  forward.operation = ROPE_FORWARD;
+  forward.operation = ROPE_OPERATION_FORWARD;
   forward.q.data = x;
   forward.q_out = forward.q;
   forward.q_out.data = y;
@@ -34,7 +34,7 @@ int main(void) {
   }
   CHECK(fabs(lhs - rhs) < 1e-5);
   backward.q.data = y;
-  backward.operation = ROPE_INVERSE;
+  backward.operation = ROPE_OPERATION_INVERSE;
   OK(rope_apply_qk(rope, &backward));
   for (int i = 0; i < N; ++i) CHECK(fabsf(y[i] - x[i]) < 1e-5f);
   rope_context_destroy(rope);

@@ -13,15 +13,16 @@ int main(void) {
   config.angle = ROPE_ANGLE_EXACT;
   rope_context* rope;
   OK(rope_context_create(&config, &rope));
-  rope_qk_args args = {.struct_size = sizeof args,
-                       .batch = 1,
-                       .tokens = T,
-                       .q = {.data = q, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
-                       .k = {.data = k, .dtype = ROPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HK},
-                       .positions = {.kind = ROPE_POSITIONS_SEQ_OFFSETS,
-                                     .offsets_i32 = cached,
-                                     .cu_seqlens = cu_seqlens,
-                                     .sequences = SEQS}};
+  rope_qk_args args = {
+      .struct_size = sizeof args,
+      .batch = 1,
+      .tokens = T,
+      .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
+      .k = {.data = k, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HK},
+      .positions = {.kind = ROPE_POSITIONS_SEQ_OFFSETS,
+                    .offsets_i32 = cached,
+                    .cu_seqlens = cu_seqlens,
+                    .sequences = SEQS}};
   OK(rope_apply_qk(rope, &args));
   double want[D];
   for (int t = 0; t < T; ++t) {

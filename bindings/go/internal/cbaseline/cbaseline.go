@@ -28,7 +28,7 @@ static int64_t full(int64_t n, int64_t tokens, void* q, int32_t q_heads, void* k
     args.batch = 1;
     args.tokens = tokens;
     args.q.data = q;
-    args.q.dtype = ROPE_BF16;
+    args.q.dtype = ROPE_DTYPE_BF16;
     args.q.layout = ROPE_LAYOUT_BSHD;
     args.q.heads = q_heads;
     args.k = args.q;
@@ -54,7 +54,7 @@ static int64_t thd(int64_t n, int64_t tokens, const int64_t* ids, void* q, int32
   rope_status status = ROPE_OK;
   int64_t start = now();
   for (int64_t i = 0; i < n; ++i) {
-    status |= rope_apply_thd(rope, ROPE_BF16, tokens, ids, q, q_heads, k, k_heads);
+    status |= rope_apply_thd(rope, ROPE_DTYPE_BF16, tokens, ids, q, q_heads, k, k_heads);
   }
   int64_t time = now() - start;
   rope_context_destroy(rope);

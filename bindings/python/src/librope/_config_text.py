@@ -54,7 +54,7 @@ class ModelText:
         #: Names of the kinds: "full_attention", "sliding_attention", "nope", "vision", ...
         self.layer_types: tuple[str, ...] = tuple(
             ffi.string(lib.rope_model_layer_type_name(self._model, i)).decode()
-            for i in range(lib.rope_model_layer_types(self._model))
+            for i in range(lib.rope_model_layer_type_count(self._model))
         )
 
     def layer_type(self, layer: int) -> str:

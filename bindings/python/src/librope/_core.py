@@ -26,13 +26,8 @@ SCALINGS = _numbers("ROPE_SCALING_")
 ANGLES = _numbers("ROPE_ANGLE_")
 ROUNDINGS = _numbers("ROPE_ROUNDING_")
 COS_SIN_FORMATS = _numbers("ROPE_COS_SIN_")
-OPERATIONS = {
-    "forward": lib.ROPE_FORWARD,
-    "backward": lib.ROPE_BACKWARD,
-    "inverse": lib.ROPE_INVERSE,
-    "shift": lib.ROPE_SHIFT,
-}
-DTYPES = {"float32": lib.ROPE_F32, "float16": lib.ROPE_F16, "bfloat16": lib.ROPE_BF16}
+OPERATIONS = _numbers("ROPE_OPERATION_")
+DTYPES = {"float32": lib.ROPE_DTYPE_F32, "float16": lib.ROPE_DTYPE_F16, "bfloat16": lib.ROPE_DTYPE_BF16}
 
 VERSION = (lib.ROPE_VERSION_MAJOR, lib.ROPE_VERSION_MINOR, lib.ROPE_VERSION_PATCH)
 
@@ -73,9 +68,9 @@ _SPEAKERS = {
     "rope_pool_create": "Pool",
     "rope_model_layer_type": "",  # its text begins with layer
 }
-_PREFIXES = {"rope_context": "Rope", "rope_model": "Model", "rope_run": "run_ids"}
+_PREFIXES = {"rope_context": "Rope", "rope_model": "Model", "rope_prompt_ids": "prompt_ids"}
 _PATHS = re.compile(r"\b(?:configs?(?:\[\d+\])?|args|info|out)->(?:positions\.)?|\bpositions->")
-_CHOICES = re.compile(r"\bROPE_(PAIRING|SCALING|ANGLE|ROUNDING)_(\w+)")
+_CHOICES = re.compile(r"\bROPE_(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION)_(\w+)")
 _FREED = re.compile(r"\b(\w+)\.data \(NULL\) must not be NULL.*")
 
 

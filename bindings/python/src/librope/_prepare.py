@@ -152,7 +152,7 @@ def read_positions(
         n = _contiguous(key.positions, "offsets")
         if n != sequences:
             raise ValueError(f"offsets has {n} entries, and there are {sequences} sequences")
-        if key.operation == lib.ROPE_SHIFT:  # a distance for all tokens of each sequence
+        if key.operation == lib.ROPE_OPERATION_SHIFT:  # a distance for all tokens of each sequence
             if key.cu_seqlens is not None:
                 raise ValueError(SHIFT_OF_PACKED)
             p.kind, p.stride_batch = lib.ROPE_POSITIONS_IDS_STRIDED, 1
@@ -270,7 +270,7 @@ def prepare(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Prepared:
             n = _contiguous(key.freq_sets, "freq_sets", ("int32",))
             if n != sequences:
                 raise ValueError(f"freq_sets has {n} entries, and there are {sequences} sequences")
-        if key.positions is None and key.operation == lib.ROPE_SHIFT:
+        if key.positions is None and key.operation == lib.ROPE_OPERATION_SHIFT:
             p.kind, p.ids_i64 = lib.ROPE_POSITIONS_IDS_STRIDED, _MARK  # the int, for every token
         elif key.positions is None:
             p.kind = lib.ROPE_POSITIONS_OFFSET

@@ -18,8 +18,8 @@ mod calls;
 mod contexts;
 mod memory;
 mod models;
+mod prompt;
 mod random;
-mod runs;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -75,7 +75,7 @@ impl Counts {
 fn case(seed: u64, counts: &mut Counts) {
     let mut random = Random::new(seed);
     match random.below(16) {
-        0..=1 => runs::case(&mut random, counts),
+        0..=1 => prompt::case(&mut random, counts),
         2..=4 => models::case(&mut random, counts),
         _ => {
             let Some(context) = contexts::make(&mut random, counts) else { return };

@@ -22,11 +22,11 @@ unsafe fn c_apply(rope: &Context, tokens: usize, offset: i64, q: *mut c_void, k:
     args.batch = 1;
     args.tokens = tokens as i64;
     args.q.data = q;
-    args.q.dtype = sys::ROPE_BF16;
+    args.q.dtype = sys::ROPE_DTYPE_BF16;
     args.q.layout = sys::ROPE_LAYOUT_BSHD;
     args.q.heads = Q as i32;
     args.k.data = k;
-    args.k.dtype = sys::ROPE_BF16;
+    args.k.dtype = sys::ROPE_DTYPE_BF16;
     args.k.layout = sys::ROPE_LAYOUT_BSHD;
     args.k.heads = K as i32;
     args.positions.kind = sys::ROPE_POSITIONS_OFFSET;
@@ -39,7 +39,16 @@ unsafe fn c_thd(rope: &Context, ids: &[i64], q: *mut c_void, k: *mut c_void) {
     let (tokens, ids) = (ids.len() as i64, ids.as_ptr());
     // SAFETY: the caller's pointers hold as many tokens as `ids`.
     let status = unsafe {
-        sys::rope_apply_thd(rope.as_raw(), sys::ROPE_BF16, tokens, ids, q, Q as i32, k, K as i32)
+        sys::rope_apply_thd(
+            rope.as_raw(),
+            sys::ROPE_DTYPE_BF16,
+            tokens,
+            ids,
+            q,
+            Q as i32,
+            k,
+            K as i32,
+        )
     };
     assert_eq!(status, 0);
 }

@@ -7,11 +7,11 @@ use librope_sys as sys;
 #[non_exhaustive]
 pub enum DType {
     /// [`f32`]
-    F32 = sys::ROPE_F32,
+    F32 = sys::ROPE_DTYPE_F32,
     /// [`half::f16`]
-    F16 = sys::ROPE_F16,
+    F16 = sys::ROPE_DTYPE_F16,
     /// [`half::bf16`]
-    Bf16 = sys::ROPE_BF16,
+    Bf16 = sys::ROPE_DTYPE_BF16,
 }
 
 mod sealed {

@@ -56,7 +56,7 @@ impl Model {
     #[must_use]
     pub fn layer_types(&self) -> impl ExactSizeIterator<Item = &str> {
         // SAFETY: the handle is alive.
-        let count = unsafe { sys::rope_model_layer_types(self.0.as_ptr()) };
+        let count = unsafe { sys::rope_model_layer_type_count(self.0.as_ptr()) };
         (0..count).map(|t| {
             // SAFETY: `t` is in range, so the name is text that lives as long as the model.
             let name =

@@ -12,11 +12,11 @@ use crate::runner::Runner;
 pub enum Operation {
     /// `a R(p) x`: rotates.
     #[default]
-    Forward = sys::ROPE_FORWARD,
+    Forward = sys::ROPE_OPERATION_FORWARD,
     /// `a R(-p) x`: the gradient of [`Forward`](Operation::Forward).
-    Backward = sys::ROPE_BACKWARD,
+    Backward = sys::ROPE_OPERATION_BACKWARD,
     /// `1/a R(-p) x`: undoes [`Forward`](Operation::Forward).
-    Inverse = sys::ROPE_INVERSE,
+    Inverse = sys::ROPE_OPERATION_INVERSE,
     /// `R(p) x`: moves rotated keys by `p`, negative too (context shift). Positions are then distances:
     /// [`Positions::Same`] for all tokens, [`Positions::Tokens`] and its kind for each;
     /// [`Positions::Offset`] and [`Positions::SeqOffsets`], which would move token `i` by `offset + i`,
@@ -33,7 +33,7 @@ pub enum Operation {
     /// rope.apply(&shift, (), ViewMut::bshd(&mut cached, k_heads))?;
     /// # Ok::<(), librope::Error>(())
     /// ```
-    Shift = sys::ROPE_SHIFT,
+    Shift = sys::ROPE_OPERATION_SHIFT,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use common::Random;
 use librope::half::bf16;
 use librope::{
     Angle, Config, Context, CosSin, CosSinMut, DType, Device, Error, Layout, LongRope, Model,
-    Operation, Pairing, Part, Pool, Positions, Rounding, Run, Runner, Scaling, Step, Strides, View,
-    ViewMut, Yarn, run_ids,
+    Operation, Pairing, Part, Pool, Positions, PromptPart, Rounding, Runner, Scaling, Step,
+    Strides, View, ViewMut, Yarn, prompt_ids,
 };
 
 fn rope(head_dim: usize) -> Context {
@@ -392,7 +392,8 @@ fn several_axes_and_sets() {
     let config = Config::new(128, 1e6, Pairing::Halves).with_mrope(&[16, 24, 24], false);
     let rope = config.build().unwrap();
     assert_eq!(rope.axes(), 3);
-    let (ids, next) = run_ids(&[Run { text: 1, t: 1, h: 4, w: 3, t_interval: 0 }], 0).unwrap();
+    let (ids, next) =
+        prompt_ids(&[PromptPart { text: 1, t: 1, h: 4, w: 3, t_interval: 0 }], 0).unwrap();
     assert_eq!((ids.len(), next), (39, 5));
     let mut q: Vec<f32> = Random(11).vec(13 * 2 * 128);
     refused(rope.apply_thd(&[0; 13], &mut q, 2, &mut [], 0), "one axis");

@@ -5,8 +5,8 @@ mod common;
 use common::{Number, Random, data, numbers};
 use librope::half::{bf16, f16};
 use librope::{
-    Angle, Config, Context, CosSinMut, Layout, Model, Operation, Pairing, Positions, Run, Scaling,
-    Step, Strides, View, ViewMut, Yarn, run_ids,
+    Angle, Config, Context, CosSinMut, Layout, Model, Operation, Pairing, Positions, PromptPart,
+    Scaling, Step, Strides, View, ViewMut, Yarn, prompt_ids,
 };
 use serde_json::Value;
 
@@ -150,8 +150,8 @@ fn derived_frequencies() {
 
 #[test]
 fn golden_position_ids() {
-    let video = |t| Run { text: 1, t, h: 4, w: 3, t_interval: 0 };
-    let text = Run::text(1);
+    let video = |t| PromptPart { text: 1, t, h: 4, w: 3, t_interval: 0 };
+    let text = PromptPart::text(1);
     let cases = [
         ("qwen2_vl_image_position_ids", vec![video(1), text]),
         ("qwen2_vl_video_position_ids", vec![video(2), text]),
@@ -165,7 +165,7 @@ fn golden_position_ids() {
             .flat_map(|axis| numbers(&record["expected_thw"][axis]))
             .map(|id| id as i64)
             .collect();
-        assert_eq!(run_ids(&runs, 0).unwrap().0, want, "{name}");
+        assert_eq!(prompt_ids(&runs, 0).unwrap().0, want, "{name}");
     }
 }
 

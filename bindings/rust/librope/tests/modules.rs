@@ -16,7 +16,7 @@ const ORDER: [&str; 15] = [
     "step",
     "context",
     "model",
-    "ids",
+    "prompt",
     "cuda",
     "ndarray",
 ];

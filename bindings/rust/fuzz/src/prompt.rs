@@ -1,6 +1,6 @@
 //! Random multimodal prompts.
 
-use librope::{Run, run_ids};
+use librope::{PromptPart, prompt_ids};
 
 use crate::Counts;
 use crate::random::Random;
@@ -13,8 +13,8 @@ fn side(random: &mut Random) -> i32 {
 }
 
 pub fn case(random: &mut Random, counts: &mut Counts) {
-    let runs: Vec<Run> = (0..random.below(6))
-        .map(|_| Run {
+    let runs: Vec<PromptPart> = (0..random.below(6))
+        .map(|_| PromptPart {
             text: match random.below(24) {
                 0 => random.pick(&[-1, i64::MIN, i64::MAX]),
                 _ => random.below(20) as i64,
@@ -33,9 +33,9 @@ pub fn case(random: &mut Random, counts: &mut Counts) {
     if tokens.is_some_and(|tokens| (1 << 22..1 << 42).contains(&tokens)) {
         return;
     }
-    let result = run_ids(&runs, random.position());
+    let result = prompt_ids(&runs, random.position());
     if let Ok((ids, _)) = &result {
         assert_eq!(Some(ids.len() as i64), tokens.map(|tokens| 3 * tokens));
     }
-    counts.count("run_ids", &result);
+    counts.count("prompt_ids", &result);
 }

@@ -6,7 +6,7 @@ use crate::error::{Result, check, invalid, require_library};
 /// those of the C struct, which is frozen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Run {
+pub struct PromptPart {
     /// Tokens of text.
     pub text: i64,
     /// Frames of visual tokens after merging; 0: there are none.
@@ -19,10 +19,10 @@ pub struct Run {
     pub t_interval: i32,
 }
 
-impl Run {
+impl PromptPart {
     /// Text alone.
-    pub fn text(tokens: i64) -> Run {
-        Run { text: tokens, ..Run::default() }
+    pub fn text(tokens: i64) -> PromptPart {
+        PromptPart { text: tokens, ..PromptPart::default() }
     }
 
     fn tokens(&self) -> Option<i64> {
@@ -36,28 +36,34 @@ impl Run {
 /// of the token after them, where decoding continues.
 ///
 /// ```
-/// use librope::{Run, run_ids};
+/// use librope::{PromptPart, prompt_ids};
 ///
-/// let image = Run { text: 1, t: 1, h: 4, w: 3, ..Run::default() };
-/// let (ids, next) = run_ids(&[image, Run::text(1)], 0)?;
+/// let image = PromptPart { text: 1, t: 1, h: 4, w: 3, ..PromptPart::default() };
+/// let (ids, next) = prompt_ids(&[image, PromptPart::text(1)], 0)?;
 /// assert_eq!(ids.len(), 3 * 14);
 /// assert_eq!(next, 6);
 /// # Ok::<(), librope::Error>(())
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for runs that break a rule, and
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for parts that break a rule, and
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
-pub fn run_ids(runs: &[Run], start: i64) -> Result<(Vec<i64>, i64)> {
+pub fn prompt_ids(parts: &[PromptPart], start: i64) -> Result<(Vec<i64>, i64)> {
     require_library()?;
-    let raw: Vec<sys::rope_run> = runs
+    let raw: Vec<sys::rope_prompt_part> = parts
         .iter()
-        .map(|r| sys::rope_run { text: r.text, t: r.t, h: r.h, w: r.w, t_interval: r.t_interval })
+        .map(|r| sys::rope_prompt_part {
+            text: r.text,
+            t: r.t,
+            h: r.h,
+            w: r.w,
+            t_interval: r.t_interval,
+        })
         .collect();
-    let tokens = runs.iter().try_fold(0i64, |all, run| all.checked_add(run.tokens()?));
+    let tokens = parts.iter().try_fold(0i64, |all, part| all.checked_add(part.tokens()?));
     let ids = tokens.and_then(|n| usize::try_from(n).ok()?.checked_mul(3));
     let (Some(tokens), Some(length), Ok(count)) = (tokens, ids, i32::try_from(raw.len())) else {
-        return invalid(format_args!("runs have no possible number of tokens"));
+        return invalid(format_args!("parts have no possible number of tokens"));
     };
     let mut ids = Vec::new();
     if ids.try_reserve_exact(length).is_err() {
@@ -65,9 +71,9 @@ pub fn run_ids(runs: &[Run], start: i64) -> Result<(Vec<i64>, i64)> {
     }
     ids.resize(length, 0);
     let mut next = 0;
-    // SAFETY: `count` runs; `ids` has 3 * tokens entries; `next` is writable.
+    // SAFETY: `count` parts; `ids` has 3 * tokens entries; `next` is writable.
     check(unsafe {
-        sys::rope_run_ids(raw.as_ptr(), count, start, ids.as_mut_ptr(), tokens, &raw mut next)
+        sys::rope_prompt_ids(raw.as_ptr(), count, start, ids.as_mut_ptr(), tokens, &raw mut next)
     })?;
     Ok((ids, next))
 }

@@ -10,35 +10,35 @@ import (
 	"github.com/librope/librope/bindings/go/internal/extent"
 )
 
-// Run is text, then at most one image or video, as a prompt of a multimodal model holds them.
-type Run struct {
+// PromptPart is text, then at most one image or video, as a prompt of a multimodal model holds them.
+type PromptPart struct {
 	Text      int64 // tokens of text
 	T, H, W   int32 // grid of visual tokens, after merging; T = 0: none
 	TInterval int32 // ids from one frame to the next; 0: 1
 }
 
-// maxRunTokens is ten times the longest context of 2025: ids of 3 GiB.
-const maxRunTokens = 1 << 27
+// maxPromptTokens is ten times the longest context of 2025: ids of 3 GiB.
+const maxPromptTokens = 1 << 27
 
-// RunIDs returns the ids of a multimodal prompt (get_rope_index of Qwen-VL and relatives), beginning
+// PromptIDs returns the ids of a multimodal prompt (get_rope_index of Qwen-VL and relatives), beginning
 // at start: ids[3, tokens] for AxesBatchTokenIDs, and the id of the token after them, where decoding
 // continues. Prompts of more than 2^27 tokens, and those that memory does not hold, are an
 // ErrOutOfMemory.
-func RunIDs(runs []Run, start int64) (ids []int64, next int64, err error) {
+func PromptIDs(parts []PromptPart, start int64) (ids []int64, next int64, err error) {
 	if err := compatible(); err != nil {
 		return nil, 0, err
 	}
-	if len(runs) > math.MaxInt32 {
-		return nil, 0, invalid("RunIDs", "the number of runs (%d) must not be beyond %d", len(runs),
+	if len(parts) > math.MaxInt32 {
+		return nil, 0, invalid("PromptIDs", "the number of parts (%d) must not be beyond %d", len(parts),
 			math.MaxInt32)
 	}
 	tokens := uint64(0)
-	for i, r := range runs {
+	for i, r := range parts {
 		visual, fits := extent.Product(int(max(0, r.T)), int(max(0, r.H)), int(max(0, r.W)))
 		tokens += uint64(max(0, r.Text))
-		if !fits || visual > maxRunTokens || tokens > maxRunTokens || tokens+visual > maxRunTokens {
-			return nil, 0, outOfMemory("RunIDs", "runs[%d] (%d of text, %d x %d x %d) makes more than %d "+
-				"tokens", i, r.Text, r.T, r.H, r.W, maxRunTokens)
+		if !fits || visual > maxPromptTokens || tokens > maxPromptTokens || tokens+visual > maxPromptTokens {
+			return nil, 0, outOfMemory("PromptIDs", "parts[%d] (%d of text, %d x %d x %d) makes more than %d "+
+				"tokens", i, r.Text, r.T, r.H, r.W, maxPromptTokens)
 		}
 		tokens += visual
 	}
@@ -46,10 +46,10 @@ func RunIDs(runs []Run, start int64) (ids []int64, next int64, err error) {
 	// the slice.
 	bytes := tokens * 3 * 8
 	if bytes > math.MaxInt/2 || tokens > 1<<20 && C.ropego_has_memory(C.size_t(2*bytes)) == 0 {
-		return nil, 0, outOfMemory("RunIDs", "%d tokens need %d bytes", tokens, bytes)
+		return nil, 0, outOfMemory("PromptIDs", "%d tokens need %d bytes", tokens, bytes)
 	}
-	flat := make([]int64, 0, 5*len(runs))
-	for _, r := range runs {
+	flat := make([]int64, 0, 5*len(parts))
+	for _, r := range parts {
 		flat = append(flat, r.Text, int64(r.T), int64(r.H), int64(r.W), int64(r.TInterval))
 	}
 	ids = make([]int64, 3*tokens)
@@ -58,7 +58,7 @@ func RunIDs(runs []Run, start int64) (ids []int64, next int64, err error) {
 		out = new(C.int64_t)
 	}
 	var last C.int64_t
-	err = check("RunIDs", C.ropego_run_ids((*C.int64_t)(unsafe.SliceData(flat)), C.int32_t(len(runs)),
+	err = check("PromptIDs", C.ropego_prompt_ids((*C.int64_t)(unsafe.SliceData(flat)), C.int32_t(len(parts)),
 		C.int64_t(start), out, C.int64_t(tokens), &last))
 	if err != nil {
 		return nil, 0, err
