@@ -109,7 +109,7 @@ rope_status rope_config_next_change(const rope_config* config, int64_t seq_len, 
                 static_cast<long long>(seq_len));
   }
   Config checked;
-  if (rope_status s = ReadConfig(kFunction, config, &checked, SeqLen::kAny)) return s;
+  if (rope_status s = CheckConfig(kFunction, config, &checked, SeqLen::kAny)) return s;
   *next = LengthsLike(checked, seq_len).End();
   return ROPE_OK;
 }

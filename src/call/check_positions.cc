@@ -125,8 +125,8 @@ bool IdsFit(const PositionSource& s, int axes, int64_t batch, int64_t tokens) {
 
 }  // namespace
 
-rope_status ReadPositions(const Call& call, const char* name, const rope_positions& p,
-                          PositionSource* source) {
+rope_status CheckPositions(const Call& call, const char* name, const rope_positions& p,
+                           PositionSource* source) {
   const auto& [function, context, batch, tokens] = call;
   if (p.kind < ROPE_POSITIONS_OFFSET || p.kind > ROPE_POSITIONS_IDS_STRIDED) {
     return p.kind == 0

@@ -9,8 +9,8 @@ namespace rope {
 
 // `name` is how messages call the struct, such as "args->positions.". The contents of arrays are
 // read only in host memory.
-rope_status ReadPositions(const Call& call, const char* name, const rope_positions& positions,
-                          PositionSource* source);
+rope_status CheckPositions(const Call& call, const char* name, const rope_positions& positions,
+                           PositionSource* source);
 
 // Positions for which the context's frequencies are right (rope_info.valid_below): every one in
 // host memory; of those on a device, which cannot be read here, the ones that follow from an

@@ -11,8 +11,8 @@
 
 namespace rope {
 
-rope_status ReadRows(const Call& call, const char* name, const rope_cos_sin* given, RowUse use,
-                     RowTable* table) {
+rope_status CheckRows(const Call& call, const char* name, const rope_cos_sin* given, RowUse use,
+                      CosSinTable* table) {
   const auto& [function, context, batch, tokens] = call;
   if (given == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function, name);

@@ -9,8 +9,8 @@ namespace rope {
 
 // Rows to read, or rows to write by rope_cos_sin_fill, which allows more formats and fewer batches.
 enum class RowUse { kRead, kWrite };
-rope_status ReadRows(const Call& call, const char* name, const rope_cos_sin* rows, RowUse use,
-                     RowTable* table);
+rope_status CheckRows(const Call& call, const char* name, const rope_cos_sin* rows, RowUse use,
+                      CosSinTable* table);
 
 }  // namespace rope
 

@@ -60,9 +60,9 @@ bool IsSame(const Footprint& a, const Footprint& b) {
 bool AreDisjoint(const Footprint& a, const Footprint& b) {
   if (a.base + static_cast<uint64_t>(a.extent()) <= b.base) return true;
   if (b.base + static_cast<uint64_t>(b.extent()) <= a.base) return true;
-  // The ranges meet, as those of q and k in one packed buffer do. Cut both tensors at a stride: from
-  // there on all steps are multiples of a pitch, so modulo the pitch a stays in one window and b in
-  // another. If these do not touch, nothing does.
+  // The ranges meet, as those of q and k in one packed buffer do. Cut both tensors at a stride:
+  // from there on all steps are multiples of a pitch, so modulo the pitch a stays in one window and
+  // b in another. If these do not touch, nothing does.
   for (const Footprint* from : {&a, &b}) {
     for (int d = 0; d < 3; ++d) {
       const int64_t cut = from->strides[d];
@@ -73,7 +73,7 @@ bool AreDisjoint(const Footprint& a, const Footprint& b) {
       const auto step = static_cast<int64_t>((ahead ? b.base - a.base : a.base - b.base) %
                                              static_cast<uint64_t>(pitch));
       const int64_t gap = ahead || step == 0 ? step : pitch - step;  // b - a modulo the pitch
-      if (gap >= x.window && y.window <= pitch - gap) return true;  // no sum: it could wrap
+      if (gap >= x.window && y.window <= pitch - gap) return true;   // no sum: it could wrap
     }
   }
   return false;

@@ -1,5 +1,5 @@
-// Proofs about the memory that strided tensors touch: that one does not overlap itself, and that two
-// are disjoint. Sound but not complete: what cannot be proved is refused.
+// Proofs about the memory that strided tensors touch: that one does not overlap itself, and that
+// two are disjoint. Sound but not complete: what cannot be proved is refused.
 #ifndef LIBROPE_SRC_CALL_OVERLAP_H_
 #define LIBROPE_SRC_CALL_OVERLAP_H_
 

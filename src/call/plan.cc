@@ -49,11 +49,12 @@ rope_status CheckPlace(const Call& call, const char* name, const rope_runner* ru
 // SHIFT goes by distances, which are no positions.
 rope_status CheckShift(const char* function, rope_position_kind kind) {
   if (kind >= ROPE_POSITIONS_IDS_T) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: args->positions.kind (%d) must be IDS_* with SHIFT, which moves token i by ids[i]: "
-              "OFFSET and SEQ_OFFSETS would move it by offset + i. One distance for all tokens is "
-              "IDS_STRIDED with strides 0",
-              function, kind);
+  return Fail(
+      ROPE_ERROR_INVALID_ARGUMENT,
+      "%s: args->positions.kind (%d) must be IDS_* with SHIFT, which moves token i by ids[i]: "
+      "OFFSET and SEQ_OFFSETS would move it by offset + i. One distance for all tokens is "
+      "IDS_STRIDED with strides 0",
+      function, kind);
 }
 
 // Positions or rows: exactly one.
@@ -61,7 +62,8 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
   const char* const function = call.function;
   plan->has_rows = args.cos_sin != nullptr;
   if (!plan->has_rows) {
-    if (rope_status s = ReadPositions(call, "args->positions.", args.positions, &plan->positions)) {
+    if (rope_status s =
+            CheckPositions(call, "args->positions.", args.positions, &plan->positions)) {
       return s;
     }
     return kOperations[args.operation].by_distance ? CheckShift(function, args.positions.kind)
@@ -79,7 +81,7 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
                 "rows hold the attention factor",
                 function, args.operation);
   }
-  return ReadRows(call, "args->cos_sin", args.cos_sin, RowUse::kRead, &plan->rows);
+  return CheckRows(call, "args->cos_sin", args.cos_sin, RowUse::kRead, &plan->rows);
 }
 
 }  // namespace
@@ -152,8 +154,8 @@ rope_status MakeFillPlan(const char* function, const rope_context* context, int6
   plan->tokens = tokens;
   plan->stream = stream;
   if (batch == 0 || tokens == 0) return ROPE_OK;
-  if (rope_status s = ReadPositions(call, "positions->", *positions, &plan->positions)) return s;
-  if (rope_status s = ReadRows(call, "out", out, RowUse::kWrite, &plan->rows)) return s;
+  if (rope_status s = CheckPositions(call, "positions->", *positions, &plan->positions)) return s;
+  if (rope_status s = CheckRows(call, "out", out, RowUse::kWrite, &plan->rows)) return s;
   if (context->nope) plan->positions = PositionSource{};  // 1 and 0, by offset 0
   return CheckValidity(call, "positions", plan->positions);
 }

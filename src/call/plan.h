@@ -19,7 +19,7 @@ struct FillPlan {
   const rope_context* context;
   int64_t batch, tokens;
   PositionSource positions;
-  RowTable rows;  // written; in a Plan with has_rows: read instead of positions
+  CosSinTable rows;  // written; in a Plan with has_rows: read instead of positions
   void* stream;
 };
 

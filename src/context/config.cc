@@ -71,10 +71,11 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
                 Decimal(c.attention_factor).text);
   }
   if (c.attention_factor != 0 && rule.Is(kStill)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->attention_factor (%s) must be 0, because ROPE_SCALING_NOPE leaves values "
-                "as they are",
-                function, Decimal(c.attention_factor).text);
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: config->attention_factor (%s) must be 0, because ROPE_SCALING_NOPE leaves values "
+        "as they are",
+        function, Decimal(c.attention_factor).text);
   }
   const double fast = BetaFastOf(c), slow = BetaSlowOf(c);
   if (c.scaling == ROPE_SCALING_YARN && fast < slow) {
@@ -256,8 +257,8 @@ rope_status CheckTables(const char* function, const rope_config& c, int pairs, i
 
 }  // namespace
 
-rope_status ReadConfig(const char* function, const rope_config* config, Config* out,
-                       SeqLen seq_len) {
+rope_status CheckConfig(const char* function, const rope_config* config, Config* out,
+                        SeqLen seq_len) {
   rope_config& c = out->given;
   if (rope_status s = CopyStruct(function, "config", config, &c)) return s;
   if (seq_len == SeqLen::kAny) c.seq_len = DependsOnLength(c.scaling) ? 1 : 0;
@@ -295,7 +296,7 @@ rope_status ReadConfig(const char* function, const rope_config* config, Config* 
   if (rope_status s = CheckNumbers(function, c)) return s;
 
   out->rotary_dim = rule.Is(kWholeHead) ? c.head_dim : SpanOf(c);
-  out->turning_pairs = SpanOf(c) / 2;
+  out->rotating_pairs = SpanOf(c) / 2;
   out->axes = c.axes != 0 ? c.axes : 1;
   if (out->rotary_dim < rule.least_dim) {
     return Fail(

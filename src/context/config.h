@@ -12,9 +12,9 @@ namespace rope {
 // A rope_config of this version with every "0: ..." default of geometry filled in. Tables still
 // point into the caller's memory.
 struct Config {
-  rope_config given;  // zero-extended copy
-  int rotary_dim;     // the span in which pairs lie: head_dim for PROPORTIONAL
-  int turning_pairs;  // pairs with a frequency; below rotary_dim / 2 only for PROPORTIONAL
+  rope_config given;   // zero-extended copy
+  int rotary_dim;      // the span in which pairs lie: head_dim for PROPORTIONAL
+  int rotating_pairs;  // pairs with a frequency; below rotary_dim / 2 only for PROPORTIONAL
   int axes;
 
   int pairs() const { return rotary_dim / 2; }
@@ -23,8 +23,8 @@ struct Config {
 // `function` is the public function that the message names. kAny: the length is not asked for, and
 // config->seq_len not read.
 enum class SeqLen { kOfConfig, kAny };
-rope_status ReadConfig(const char* function, const rope_config* config, Config* out,
-                       SeqLen seq_len = SeqLen::kOfConfig);
+rope_status CheckConfig(const char* function, const rope_config* config, Config* out,
+                        SeqLen seq_len = SeqLen::kOfConfig);
 
 }  // namespace rope
 

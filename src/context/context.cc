@@ -105,7 +105,7 @@ rope_status CreateContext(const char* function, const rope_config* const* config
   Config first;
   for (int32_t n = 0; n < count; ++n) {
     Config config;
-    if (rope_status s = ReadConfig(function, configs[n], &config)) return s;
+    if (rope_status s = CheckConfig(function, configs[n], &config)) return s;
     if (n == 0) {
       first = config;
     } else if (rope_status s = CheckSameShape(function, n, first, config)) {

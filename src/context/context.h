@@ -20,15 +20,15 @@ namespace rope {
 // The frequencies of one set, one value per pair, as the kernels read them. Those that are read as
 // vectors are PaddedPairs(pairs) long, and 0 behind the last pair.
 struct FrequencySet {
-  std::vector<float> inv_freq_f32;          // padded. FLOAT32; GGML: all 1, positions are angles
-  std::vector<uint32_t> turns_high;         // padded. EXACT: the fraction of a turn per position
-  std::vector<uint32_t> turns_low;          // padded. Its lower 32 bits
-  std::vector<int64_t> turns_whole;         // EXACT with float coordinates
+  std::vector<float> inv_freq_f32;   // padded. FLOAT32; GGML: all 1, positions are angles
+  std::vector<uint32_t> turns_high;  // padded. EXACT: the fraction of a turn per position
+  std::vector<uint32_t> turns_low;   // padded. Its lower 32 bits
+  std::vector<int64_t> turns_whole;  // EXACT with float coordinates
   std::vector<double> inv_freq;
-  float max_inv_freq;                       // largest |inv_freq|, rounded up
+  float max_inv_freq;  // largest |inv_freq|, rounded up
   double attention_factor, softmax_factor;
-  int64_t valid_from, valid_below;          // lengths, and so positions, that it is right for
-  GgmlAngles ggml;                          // GGML
+  int64_t valid_from, valid_below;  // lengths, and so positions, that it is right for
+  GgmlAngles ggml;                  // GGML
 
   Turns TurnsOf(size_t pair) const {
     return {turns_whole[pair], static_cast<uint64_t>(turns_high[pair]) << 32 | turns_low[pair]};
@@ -50,7 +50,7 @@ struct rope_context {
   int32_t device_index;
   const rope::Backend* backend;
   const void* backend_data;  // the backend's own: CPU kernels of the chosen target, device facts
-  int64_t streaming_bytes;  // CPU: outputs from this size on are written around the cache
+  int64_t streaming_bytes;   // CPU: outputs from this size on are written around the cache
   char backend_name[48];
 
   const rope::FrequencySet& SetOf(const rope::PositionSource& source, int64_t sequence) const {

@@ -1,9 +1,9 @@
 // One formula per scaling, written once as a template over the arithmetic: float repeats the f32
 // steps that transformers takes (each operation rounds; a Python number that meets an f32 tensor is
-// rounded to f32 first), Precise gives the true value to about 100 bits.
+// rounded to f32 first), DoubleDouble gives the true value to about 100 bits.
 //
-// Sources: transformers' modeling_rope_utils.py (all rules); YaRN, arXiv 2309.00071; LongRoPE, arXiv
-// 2402.13753; ggml's rope_yarn for freq_factors.
+// Sources: transformers' modeling_rope_utils.py (all rules); YaRN, arXiv 2309.00071; LongRoPE,
+// arXiv 2402.13753; ggml's rope_yarn for freq_factors.
 #include "context/frequencies.h"
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace rope {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-constexpr Precise kInverse2Pi(0x1.45f306dc9c883p-3, -0x1.6b01ec5417056p-57);
-constexpr Precise k2Pi(0x1.921fb54442d18p+2, 0x1.1a62633145c07p-52);
+constexpr DoubleDouble kInverse2Pi(0x1.45f306dc9c883p-3, -0x1.6b01ec5417056p-57);
+constexpr DoubleDouble k2Pi(0x1.921fb54442d18p+2, 0x1.1a62633145c07p-52);
 
 // theta^(2i / dim) for i = 0, 1, ..
 template <class Real>
@@ -31,7 +31,8 @@ class Powers;
 template <>
 class Powers<float> {
  public:
-  Powers(Precise theta, int dim) : theta_(static_cast<float>(static_cast<double>(theta))), dim_(dim) {}
+  Powers(DoubleDouble theta, int dim)
+      : theta_(static_cast<float>(static_cast<double>(theta))), dim_(dim) {}
   // torch.pow of f32 values is right to an ulp or so; rounding the double result is within that.
   float operator()(int i) const {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim_);
@@ -44,17 +45,17 @@ class Powers<float> {
 };
 
 template <>
-class Powers<Precise> {
+class Powers<DoubleDouble> {
  public:
-  Powers(Precise theta, int dim) : root_(Root(theta, dim / 2)) {}
-  Precise operator()(int i) const { return Power(root_, i); }
+  Powers(DoubleDouble theta, int dim) : root_(Root(theta, dim / 2)) {}
+  DoubleDouble operator()(int i) const { return Power(root_, i); }
 
  private:
-  Precise root_;
+  DoubleDouble root_;
 };
 
 double ToDouble(float value) { return value; }
-double ToDouble(Precise value) { return static_cast<double>(value); }
+double ToDouble(DoubleDouble value) { return static_cast<double>(value); }
 
 template <class Real>
 Real FromDouble(double value) {
@@ -118,24 +119,25 @@ LengthRange LongRopeLengths(const Config& config, int64_t seq_len) {
 // theta * (f s / S - (f - 1))^(D / (D - 2)).
 // With f = 2 the steps are those of Qwen 1: 2^ceil(log2(seq_len / S) + 1) - 1.
 template <class Real>
-Precise DynamicTheta(const rope_config& c, int dim) {
+DoubleDouble DynamicTheta(const rope_config& c, int dim) {
   const auto trained = static_cast<double>(c.max_position_embeddings);
   const auto length = static_cast<double>(DynamicLengths(c, c.seq_len).last);
   if constexpr (std::is_same_v<Real, float>) {  // Python's doubles, before torch.pow
     const double growth = c.factor * length / trained - (c.factor - 1);
     return c.theta * std::pow(growth, static_cast<double>(dim) / (dim - 2));
   } else {
-    const Precise growth = Precise(c.factor) * length / trained - (Precise(c.factor) - 1.0);
-    return Precise(c.theta) * growth * Root(growth, (dim - 2) / 2);
+    const DoubleDouble growth =
+        DoubleDouble(c.factor) * length / trained - (DoubleDouble(c.factor) - 1.0);
+    return DoubleDouble(c.theta) * growth * Root(growth, (dim - 2) / 2);
   }
 }
 
-// What scalars are computed in before they become a Real: Python's doubles, or Precise.
+// What scalars are computed in before they become a Real: Python's doubles, or DoubleDouble.
 template <class Real>
-using Scalar = std::conditional_t<std::is_same_v<Real, float>, double, Precise>;
+using Scalar = std::conditional_t<std::is_same_v<Real, float>, double, DoubleDouble>;
 
 double Circles(double rotations) { return rotations * 2 * kPi; }
-Precise Circles(Precise rotations) { return rotations * k2Pi; }
+DoubleDouble Circles(DoubleDouble rotations) { return rotations * k2Pi; }
 
 // The pair at which a frequency makes `rotations` turns over the original context.
 template <class Number>
@@ -174,7 +176,8 @@ void Yarn(const rope_config& c, int dim, std::vector<Real>* inv_freq) {
     const Real extrapolated_share = one - ramp;
     const Real extrapolation = one / power(i);
     const Real interpolation = one / (FromDouble<Real>(c.factor) * power(i));
-    (*inv_freq)[i] = interpolation * (one - extrapolated_share) + extrapolation * extrapolated_share;
+    (*inv_freq)[i] =
+        interpolation * (one - extrapolated_share) + extrapolation * extrapolated_share;
   }
 }
 
@@ -185,7 +188,7 @@ float TwoPi<float>() {
   return static_cast<float>(2 * kPi);
 }
 template <>
-Precise TwoPi<Precise>() {
+DoubleDouble TwoPi<DoubleDouble>() {
   return k2Pi;
 }
 
@@ -200,10 +203,9 @@ void Llama3(const rope_config& c, std::vector<Real>* inv_freq) {
     if (ToDouble(wavelength) > shortest_scaled) {
       f = f / factor;
     } else if (ToDouble(wavelength) >= longest_kept) {
-      const Real smooth = (one / wavelength * FromDouble<Real>(original) -
-                           FromDouble<Real>(c.low_freq_factor)) /
-                          static_cast<Real>(Scalar<Real>(c.high_freq_factor) -
-                                        Scalar<Real>(c.low_freq_factor));
+      const Real smooth =
+          (one / wavelength * FromDouble<Real>(original) - FromDouble<Real>(c.low_freq_factor)) /
+          static_cast<Real>(Scalar<Real>(c.high_freq_factor) - Scalar<Real>(c.low_freq_factor));
       f = (one - smooth) * f / factor + smooth * f;
     }
   }
@@ -223,12 +225,12 @@ std::vector<Real> InvFreq(const Config& config) {
     Yarn(c, config.rotary_dim, &inv_freq);
   } else {
     const bool dynamic = rule.lengths == Lengths::kEach || rule.lengths == Lengths::kSteps;
-    const Precise theta = dynamic ? DynamicTheta<Real>(c, config.rotary_dim)
-                              : Precise(c.theta);
+    const DoubleDouble theta =
+        dynamic ? DynamicTheta<Real>(c, config.rotary_dim) : DoubleDouble(c.theta);
     const Powers<Real> power(theta, config.rotary_dim);
-    const double* longrope = c.seq_len > c.original_max_position_embeddings ? c.long_factor
-                                                                           : c.short_factor;
-    for (int i = 0; i < config.turning_pairs; ++i) {
+    const double* longrope =
+        c.seq_len > c.original_max_position_embeddings ? c.long_factor : c.short_factor;
+    for (int i = 0; i < config.rotating_pairs; ++i) {
       inv_freq[i] =
           rule.Is(kHasTables) ? one / (FromDouble<Real>(longrope[i]) * power(i)) : one / power(i);
     }
@@ -261,7 +263,7 @@ rope_status Fill(const char* function, const Config& config, Frequencies* out) {
                   function, Decimal(config.given.theta).text, i, Decimal(value).text);
     }
     out->inv_freq.push_back(value);
-    out->turns.push_back(ToFixedTurns(Precise(inv_freq[i]) * kInverse2Pi));
+    out->turns.push_back(ToFixedTurns(DoubleDouble(inv_freq[i]) * kInverse2Pi));
   }
   out->attention_factor = AttentionFactor(config.given);
   out->softmax_factor = SoftmaxFactor(config.given);
@@ -304,7 +306,7 @@ GgmlAngles GgmlAnglesOf(const Config& config) {
 
 rope_status ComputeFrequencies(const char* function, const Config& config, Frequencies* out) {
   if (config.given.angle == ROPE_ANGLE_GGML) out->ggml = GgmlAnglesOf(config);
-  return config.given.angle == ROPE_ANGLE_EXACT ? Fill<Precise>(function, config, out)
+  return config.given.angle == ROPE_ANGLE_EXACT ? Fill<DoubleDouble>(function, config, out)
                                                 : Fill<float>(function, config, out);
 }
 

@@ -1,4 +1,5 @@
-// From a configuration to the frequencies of its pairs and the attention factor: every scaling rule.
+// From a configuration to the frequencies of its pairs and the attention factor: every scaling
+// rule.
 #ifndef LIBROPE_SRC_CONTEXT_FREQUENCIES_H_
 #define LIBROPE_SRC_CONTEXT_FREQUENCIES_H_
 
@@ -20,14 +21,14 @@ struct GgmlAngles {
 };
 
 struct Frequencies {
-  std::vector<double> inv_freq;   // radians per position; f32 values under FLOAT32
-  std::vector<Turns> turns;       // the same in turns per position, modulo nothing
+  std::vector<double> inv_freq;  // radians per position; f32 values under FLOAT32
+  std::vector<Turns> turns;      // the same in turns per position, modulo nothing
   double attention_factor = 1;
   double softmax_factor = 1;
   GgmlAngles ggml;  // under ROPE_ANGLE_GGML
 };
 
-// FLOAT32 follows the f32 steps of transformers; EXACT computes the same formulas in Precise.
+// FLOAT32 follows the f32 steps of transformers; EXACT computes the same formulas in DoubleDouble.
 rope_status ComputeFrequencies(const char* function, const Config& config, Frequencies* out);
 
 // The lengths of sequences, first and last, that have one and the same frequencies.

@@ -121,7 +121,7 @@ void ReadValues(rope_dtype dtype, const void* data, int64_t first, int count, bo
 
 // Reads one row of the caller into natural order; for the FULL formats both values of each pair.
 void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos1, float* sin1) {
-  const RowTable& table = plan.rows;
+  const CosSinTable& table = plan.rows;
   const rope_context& context = *plan.context;
   const bool backward = kOperations[plan.operation].negates_angle;
   const Place c = table.format.cos, s = table.format.sin;
@@ -163,7 +163,7 @@ void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos
 // Natural f32 rows (PACKED and SPLIT) need no copy, but for bf16, where they could hold other NaNs
 // than QuietNan().
 bool IsDirect(const Plan& plan) {
-  const RowTable& table = plan.rows;
+  const CosSinTable& table = plan.rows;
   for (int n = 0; n < plan.tensor_count; ++n) {
     if (plan.tensors[n].dtype == ROPE_DTYPE_BF16) return false;
   }
@@ -172,7 +172,7 @@ bool IsDirect(const Plan& plan) {
 }
 
 void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer) {
-  const RowTable& table = plan.rows;
+  const CosSinTable& table = plan.rows;
   const rope_context& context = *plan.context;
   const int64_t row = batch * table.stride_batch + first * table.stride_token;
   if (IsDirect(plan)) {
@@ -284,7 +284,7 @@ ChannelRow ChannelRowOf(const Plan& plan, const Kernels& kernels, rope_dtype dty
 
 void FillRows(const FillPlan& plan, const Kernels& kernels) {
   const rope_context& context = *plan.context;
-  const RowTable& table = plan.rows;
+  const CosSinTable& table = plan.rows;
   const int pairs = context.pairs;
   const CosSinFormat& format = table.format;
   alignas(64) float cos[kMaxPairs], sin[kMaxPairs];

@@ -17,6 +17,7 @@
 
 namespace rope {
 namespace cuda {
+using namespace gpu;  // its kernels, on a device
 namespace {
 
 // Tensors in global memory, rows in shared memory. Whole vectors, so that no access is split.
@@ -107,11 +108,11 @@ __global__ void __launch_bounds__(kMaxThreads, 2) Apply(const __grid_constant__ 
 
 template <bool kWithAngles>
 __global__ void __launch_bounds__(kFillPairs* kFillTokens)
-    FillRows(const __grid_constant__ Angles angles) {
+    FillRows(const __grid_constant__ CosSinSource source) {
   const uint32_t n = blockIdx.x * kFillTokens + threadIdx.y;
-  if (n >= angles.tokens.count) return;
-  for (uint32_t pair = threadIdx.x; pair < angles.pairs; pair += kFillPairs) {
-    Fill<kWithAngles>(angles, n, pair);
+  if (n >= source.tokens.count) return;
+  for (uint32_t pair = threadIdx.x; pair < source.pairs; pair += kFillPairs) {
+    Fill<kWithAngles>(source, n, pair);
   }
 }
 
@@ -196,9 +197,9 @@ rope_status FillPlanned(const FillPlan& plan) {
   if (rope_status s = CheckDevice(plan.function, *plan.context)) return s;
   Queue queue{plan.function, plan.stream, false};
   const auto launch = [](const FillLaunch& l, void* data) {
-    void (*const kernel)(Angles) = l.with_angles ? &FillRows<true> : &FillRows<false>;
+    void (*const kernel)(CosSinSource) = l.with_angles ? &FillRows<true> : &FillRows<false>;
     return Start(*static_cast<const Queue*>(data), reinterpret_cast<const void*>(kernel),
-                 dim3(l.grid_x), dim3(kFillPairs, kFillTokens), 0, false, &l.angles);
+                 dim3(l.grid_x), dim3(kFillPairs, kFillTokens), 0, false, &l.source);
   };
   return ForEachFillLaunch(plan, launch, &queue);
 }

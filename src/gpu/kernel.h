@@ -24,7 +24,7 @@
 #include "math/tensor.h"
 #include "math/token_position.h"
 
-namespace rope::cuda {
+namespace rope::gpu {
 
 // Indices and sizes of a thread in its block and of the block in its grid.
 struct Thread {
@@ -42,7 +42,7 @@ struct TokenIndex {
 ROPE_HD TokenIndex SplitToken(const TokenRange& range, uint32_t n) {
   const auto row =
       static_cast<uint32_t>((static_cast<uint64_t>(n) * range.multiplier) >> range.shift);
-  return {range.first_batch + row, range.first_index + (n - row * range.row_tokens)};
+  return {range.first_batch + row, range.first_index + (n - row * range.batch_tokens)};
 }
 
 // FindSequence of token_position.h for memory with a long latency: seven independent loads per step
@@ -68,67 +68,68 @@ ROPE_HD int64_t FindSequenceWide(const int32_t* cu_seqlens, int32_t sequences, i
   return low;
 }
 
-ROPE_HD Token LocateTokenWide(const PositionSource& source, TokenIndex at) {
-  if (source.cu_seqlens == nullptr) return {at.batch, at.index, at.batch, 0};
-  const int64_t sequence = FindSequenceWide(source.cu_seqlens, source.sequences, at.index);
-  return {at.batch, at.index, sequence, source.cu_seqlens[sequence]};
+ROPE_HD Token LocateTokenWide(const PositionSource& positions, TokenIndex at) {
+  if (positions.cu_seqlens == nullptr) return {at.batch, at.index, at.batch, 0};
+  const int64_t sequence = FindSequenceWide(positions.cu_seqlens, positions.sequences, at.index);
+  return {at.batch, at.index, sequence, positions.cu_seqlens[sequence]};
 }
 
-ROPE_HD int32_t SetOf(const Angles& angles, const Token& token) {
-  return FrequencySetOf(angles.source, token.sequence, angles.all_sets);
+ROPE_HD int32_t SetOf(const CosSinSource& source, const Token& token) {
+  return FrequencySetOf(source.positions, token.sequence, source.all_sets);
 }
 
 // Whether this launch is the one that has the token's frequencies.
-ROPE_HD bool HasSet(const Angles& angles, const Token& token) {
-  if (angles.set_count == angles.all_sets) return true;
-  const int32_t set = SetOf(angles, token) - angles.first_set;
-  return set >= 0 && set < angles.set_count;
+ROPE_HD bool HasSet(const CosSinSource& source, const Token& token) {
+  if (source.set_count == source.all_sets) return true;
+  const int32_t set = SetOf(source, token) - source.first_set;
+  return set >= 0 && set < source.set_count;
 }
 
-ROPE_HD const Span& SpanOfPair(const Angles& angles, int32_t pair) {
+ROPE_HD const LaneSpan& LaneSpanOf(const CosSinSource& source, int32_t pair) {
   int32_t at = 0;
-  for (int32_t n = 1; n < angles.span_count; ++n) at += pair >= angles.spans[n].first_pair ? 1 : 0;
-  return angles.spans[at];
+  for (int32_t n = 1; n < source.lane_span_count; ++n)
+    at += pair >= source.lane_spans[n].first_pair ? 1 : 0;
+  return source.lane_spans[at];
 }
 
-ROPE_HD PairRow ReadPairRow(const Angles& angles, TokenIndex at, int32_t pair) {
-  const RowTable& table = angles.rows;
+ROPE_HD PairRow ReadPairRow(const CosSinSource& source, TokenIndex at, int32_t pair) {
+  const CosSinTable& table = source.rows;
   const int64_t row = at.batch * table.stride_batch + at.index * table.stride_token;
   if (table.format.per_channel()) {
-    const Span& span = SpanOfPair(angles, pair);
-    const int64_t first = row + span.row_first + (pair - span.first_pair) * angles.row_step;
+    const LaneSpan& span = LaneSpanOf(source, pair);
+    const int64_t first = row + span.row_first + (pair - span.first_pair) * source.row_step;
     const int64_t second = first + span.row_delta;
     return PairRowOf(
         {LoadElement(table.dtype, table.data, first), LoadElement(table.dtype, table.sin, first)},
         {LoadElement(table.dtype, table.data, second), LoadElement(table.dtype, table.sin, second)},
-        angles.backward);
+        source.backward);
   }
-  const int32_t all = angles.all_pairs, own = angles.first_pair + pair;
+  const int32_t all = source.all_pairs, own = source.first_pair + pair;
   const Place c = table.format.cos, s = table.format.sin;
   const float cos = LoadElement(table.dtype, table.TensorOf(c), row + c.IndexOf(own, all));
   const float sin = LoadElement(table.dtype, table.TensorOf(s), row + s.IndexOf(own, all));
-  const CosSin value = {cos, angles.backward ? -sin : sin};
+  const CosSin value = {cos, source.backward ? -sin : sin};
   return {value, value};
 }
 
 // cos and sin of a pair from the token's position, scaled. kFloat32, kExact and kCoordinate.
-ROPE_HD CosSin MakeCosSin(const Angles& angles, const Token& token, uint32_t pair) {
-  const int axis = angles.axes > 1 ? angles.axis[pair] : 0;
-  const int32_t set = SetOf(angles, token) - angles.first_set;
-  const uint32_t at = static_cast<uint32_t>(set) * angles.pairs + pair;
+ROPE_HD CosSin MakeCosSin(const CosSinSource& source, const Token& token, uint32_t pair) {
+  const int axis = source.axes > 1 ? source.axis[pair] : 0;
+  const int32_t set = SetOf(source, token) - source.first_set;
+  const uint32_t at = static_cast<uint32_t>(set) * source.pairs + pair;
   CosSin value;
-  if (angles.kind == AngleKind::kExact) {
-    value =
-        CosSinOfPosition(angles.frequencies.turns[at], IntegerPosition(angles.source, token, axis));
-  } else if (angles.kind == AngleKind::kFloat32) {
+  if (source.kind == CosSinKind::kExact) {
+    value = CosSinOfPosition(source.frequencies.turns[at],
+                             IntegerPosition(source.positions, token, axis));
+  } else if (source.kind == CosSinKind::kFloat32) {
     value = CosSinOfAngle(
-        AngleOf(PositionAsFloat(angles.source, token, axis), angles.frequencies.inv_freq[at]));
+        AngleOf(PositionAsFloat(source.positions, token, axis), source.frequencies.inv_freq[at]));
   } else {
-    const Turns turns = angles.frequencies.whole_turns[at];
-    value =
-        CosSinOfCoordinate(turns.whole, turns.fraction, FloatPosition(angles.source, token, axis));
+    const Turns turns = source.frequencies.whole_turns[at];
+    value = CosSinOfCoordinate(turns.whole, turns.fraction,
+                               FloatPosition(source.positions, token, axis));
   }
-  return {Multiply(value.cos, angles.scales[set].cos), Multiply(value.sin, angles.scales[set].sin)};
+  return {Multiply(value.cos, source.scales[set].cos), Multiply(value.sin, source.scales[set].sin)};
 }
 
 template <int kBytes>
@@ -241,7 +242,7 @@ struct Kernel {
     } else {
       uint32_t lane = pair / kPairs, j = pair % kPairs;
       if constexpr (kAdjacent) {
-        const uint32_t middle = p.angles.pairs / 2;
+        const uint32_t middle = p.source.pairs / 2;
         const bool upper = pair >= middle;
         const uint32_t own = upper ? pair - middle : pair;
         lane = own / (kPairs / 2);
@@ -255,22 +256,22 @@ struct Kernel {
     held->in = nullptr;
     held->out = nullptr;
     held->heads = held->vectors = 0;
-    uint32_t row = p.first_row + i.block_y * i.size_y + i.y;
-    const bool is_second = row >= p.sides[0].rows;
+    uint32_t group = p.first_head_group + i.block_y * i.size_y + i.y;
+    const bool is_second = group >= p.sides[0].head_groups;
     const Side& side = p.sides[is_second ? 1 : 0];
-    if (is_second) row -= p.sides[0].rows;
+    if (is_second) group -= p.sides[0].head_groups;
     const uint32_t n = i.token();
-    if (row >= side.rows || n >= p.angles.tokens.count) return;
-    const TokenIndex at = SplitToken(p.angles.tokens, n);
+    if (group >= side.head_groups || n >= p.source.tokens.count) return;
+    const TokenIndex at = SplitToken(p.source.tokens, n);
 
     int32_t in_at, out_at;
     held->rotates = i.x < p.lanes;
     if (held->rotates) {
       int32_t own = 0;
-      for (int32_t s = 1; s < p.angles.span_count; ++s) {
-        own += i.x >= p.angles.spans[s].first_lane ? 1 : 0;
+      for (int32_t s = 1; s < p.source.lane_span_count; ++s) {
+        own += i.x >= p.source.lane_spans[s].first_lane ? 1 : 0;
       }
-      const Span& span = p.angles.spans[own];
+      const LaneSpan& span = p.source.lane_spans[own];
       const auto lane = static_cast<int32_t>(i.x - span.first_lane);
       in_at = span.in_first + lane * p.in_step;
       out_at = span.out_first + lane * p.out_step;
@@ -285,17 +286,17 @@ struct Kernel {
       held->in_delta = held->out_delta = CopyOffset(side, second) - first_at;
       held->vectors = (first < side.copy_vectors ? 1 : 0) + (second < side.copy_vectors ? 1 : 0);
     }
-    held->heads = row + side.rows < side.heads ? 2 : 1;
-    held->in_head = side.rows * side.in_strides.head;
-    held->out_head = side.rows * side.out_strides.head;
-    held->in = side.in + (HeadOffset(side.in_strides, at.batch, at.index, row) + in_at);
-    held->out = side.out + (HeadOffset(side.out_strides, at.batch, at.index, row) + out_at);
+    held->heads = group + side.head_groups < side.heads ? 2 : 1;
+    held->in_head = side.head_groups * side.in_strides.head;
+    held->out_head = side.head_groups * side.out_strides.head;
+    held->in = side.in + (HeadOffset(side.in_strides, at.batch, at.index, group) + in_at);
+    held->out = side.out + (HeadOffset(side.out_strides, at.batch, at.index, group) + out_at);
   }
 
   ROPE_HD static void Load(const Params& p, const Thread& i, Held* held) {
-    if (p.angles.set_count != p.angles.all_sets && held->heads != 0) {
-      const TokenIndex at = SplitToken(p.angles.tokens, i.token());
-      if (!HasSet(p.angles, LocateTokenWide(p.angles.source, at))) held->heads = 0;
+    if (p.source.set_count != p.source.all_sets && held->heads != 0) {
+      const TokenIndex at = SplitToken(p.source.tokens, i.token());
+      if (!HasSet(p.source, LocateTokenWide(p.source.positions, at))) held->heads = 0;
     }
     ROPE_UNROLL
     for (int u = 0; u < 2; ++u) {
@@ -310,27 +311,27 @@ struct Kernel {
 
   // rows: size_z * pairs entries, and as many again for the second members if per_channel.
   ROPE_HD static void MakeRow(const Params& p, const Thread& i, CosSin* rows) {
-    const Angles& angles = p.angles;
+    const CosSinSource& source = p.source;
     const uint32_t first = i.y * i.size_x + i.x;
     const uint32_t n = i.token();
-    if (first >= angles.pairs || n >= angles.tokens.count) return;
-    const TokenIndex at = SplitToken(angles.tokens, n);
-    const bool given = angles.kind == AngleKind::kRows;
+    if (first >= source.pairs || n >= source.tokens.count) return;
+    const TokenIndex at = SplitToken(source.tokens, n);
+    const bool given = source.kind == CosSinKind::kRows;
     Token token;
     if (!given) {
-      token = LocateTokenWide(angles.source, at);
-      if (!HasSet(angles, token)) return;
+      token = LocateTokenWide(source.positions, at);
+      if (!HasSet(source, token)) return;
     }
-    for (uint32_t pair = first; pair < angles.pairs; pair += i.size_x * i.size_y) {
+    for (uint32_t pair = first; pair < source.pairs; pair += i.size_x * i.size_y) {
       PairRow row;
       if (given) {
-        row = ReadPairRow(angles, at, static_cast<int32_t>(pair));
+        row = ReadPairRow(source, at, static_cast<int32_t>(pair));
       } else {
-        row.first = row.second = MakeCosSin(angles, token, pair);
+        row.first = row.second = MakeCosSin(source, token, pair);
       }
-      CosSin* const to = rows + i.z * angles.pairs + Slot(p, pair);
+      CosSin* const to = rows + i.z * source.pairs + Slot(p, pair);
       Memory::StoreRow(to, Rounded(p, row.first));
-      if (p.per_channel) Memory::StoreRow(to + i.size_z * angles.pairs, Rounded(p, row.second));
+      if (p.per_channel) Memory::StoreRow(to + i.size_z * source.pairs, Rounded(p, row.second));
     }
   }
 
@@ -379,8 +380,8 @@ struct Kernel {
   template <bool kPerChannel>
   ROPE_HD static void RotateHeads(const Params& p, const Thread& i, const Held& held,
                                   const CosSin* rows) {
-    rows += i.z * p.angles.pairs;
-    const CosSin* const second_rows = rows + i.size_z * p.angles.pairs;
+    rows += i.z * p.source.pairs;
+    const CosSin* const second_rows = rows + i.size_z * p.source.pairs;
     ROPE_UNROLL
     for (int u = 0; u < 2; ++u) {
       if (u >= held.heads) continue;
@@ -396,10 +397,10 @@ struct Kernel {
         }
         const CosSin a = first.values[j % 2], b = second.values[j % 2];
         const Pair pair = {x[Element(kReadsAdjacent, j, 0)], x[Element(kReadsAdjacent, j, 1)]};
-        const Pair turned =
+        const Pair rotated =
             kEager ? rope::RotateEager(kType, pair, a, b) : rope::Rotate(pair, a, b);
-        y[Element(kWritesAdjacent, j, 0)] = turned.x0;
-        y[Element(kWritesAdjacent, j, 1)] = turned.x1;
+        y[Element(kWritesAdjacent, j, 0)] = rotated.x0;
+        y[Element(kWritesAdjacent, j, 1)] = rotated.x1;
       }
       Vector<kBytes> data[2];
       Pack<kType, kPairs>(y, &data[0]);
@@ -409,26 +410,28 @@ struct Kernel {
   }
 };
 
-// rope_cos_sin_fill: a thread per token and pair, angles.rows is written. kWithAngles: the two
+// rope_cos_sin_fill: a thread per token and pair, source.rows is written. kWithAngles: the two
 // formats that hold the angles, under EXACT computed in f64.
 template <bool kWithAngles>
-ROPE_HD void Fill(const Angles& angles, uint32_t n, uint32_t pair) {
-  const TokenIndex at = SplitToken(angles.tokens, n);
-  const Token token = LocateTokenWide(angles.source, at);
-  if (!HasSet(angles, token)) return;
-  const RowTable& table = angles.rows;
+ROPE_HD void Fill(const CosSinSource& source, uint32_t n, uint32_t pair) {
+  const TokenIndex at = SplitToken(source.tokens, n);
+  const Token token = LocateTokenWide(source.positions, at);
+  if (!HasSet(source, token)) return;
+  const CosSinTable& table = source.rows;
   const int64_t row = at.batch * table.stride_batch + at.index * table.stride_token;
-  const int32_t all = angles.all_pairs;
-  const int32_t own = angles.first_pair + static_cast<int32_t>(pair);
+  const int32_t all = source.all_pairs;
+  const int32_t own = source.first_pair + static_cast<int32_t>(pair);
   if constexpr (kWithAngles) {
-    const int axis = angles.axes > 1 ? angles.axis[pair] : 0;
+    const int axis = source.axes > 1 ? source.axis[pair] : 0;
     const uint32_t f =
-        static_cast<uint32_t>(SetOf(angles, token) - angles.first_set) * angles.pairs + pair;
+        static_cast<uint32_t>(SetOf(source, token) - source.first_set) * source.pairs + pair;
     float angle;
-    if (angles.kind == AngleKind::kRadians) {
-      angle = AngleOf(PositionAsDouble(angles.source, token, axis), angles.frequencies.radians[f]);
+    if (source.kind == CosSinKind::kRadians) {
+      angle =
+          AngleOf(PositionAsDouble(source.positions, token, axis), source.frequencies.radians[f]);
     } else {
-      angle = AngleOf(PositionAsFloat(angles.source, token, axis), angles.frequencies.inv_freq[f]);
+      angle =
+          AngleOf(PositionAsFloat(source.positions, token, axis), source.frequencies.inv_freq[f]);
     }
     StoreElement(table.dtype, table.data, row + table.format.cos.IndexOf(own, all), angle);
     if (table.format.values_per_pair == 2) {
@@ -436,11 +439,11 @@ ROPE_HD void Fill(const Angles& angles, uint32_t n, uint32_t pair) {
     }
     return;
   }
-  const CosSin value = MakeCosSin(angles, token, pair);
+  const CosSin value = MakeCosSin(source, token, pair);
   if (table.format.per_channel()) {
-    const Span& span = SpanOfPair(angles, static_cast<int32_t>(pair));
+    const LaneSpan& span = LaneSpanOf(source, static_cast<int32_t>(pair));
     const int64_t first =
-        row + span.row_first + (static_cast<int32_t>(pair) - span.first_pair) * angles.row_step;
+        row + span.row_first + (static_cast<int32_t>(pair) - span.first_pair) * source.row_step;
     for (int64_t channel : {first, first + span.row_delta}) {
       StoreElement(table.dtype, table.data, channel, value.cos);
       StoreElement(table.dtype, table.sin, channel, value.sin);
@@ -452,6 +455,6 @@ ROPE_HD void Fill(const Angles& angles, uint32_t n, uint32_t pair) {
   StoreElement(table.dtype, table.TensorOf(s), row + s.IndexOf(own, all), value.sin);
 }
 
-}  // namespace rope::cuda
+}  // namespace rope::gpu
 
 #endif  // LIBROPE_SRC_GPU_KERNEL_H_

@@ -9,7 +9,7 @@
 #include "math/pairing.h"
 #include "math/sincos.h"
 
-namespace rope::cuda {
+namespace rope::gpu {
 namespace {
 
 constexpr int64_t kMaxTokens = INT32_MAX;  // of a launch: blocks of a grid, and TokenRange
@@ -47,22 +47,22 @@ Shape ShapeOf(const Work& work) {
   const bool few = work.tokens < 4 * int64_t{work.multiprocessors};
   shape.heads_per_thread = few ? 1 : 2;
   const auto per_thread = static_cast<int64_t>(shape.heads_per_thread);
-  const int64_t rows =
+  const int64_t groups =
       DivideUp<int64_t>(work.heads[0], per_thread) + DivideUp<int64_t>(work.heads[1], per_thread);
-  const int64_t most_rows = kMaxThreads / work.lanes;
+  const int64_t most_groups = kMaxThreads / work.lanes;
   int64_t y;
   if (few) {
     y = std::max<int64_t>(DivideUp(64u, work.lanes),
-                          rows * work.tokens / (8 * int64_t{work.multiprocessors}));
-    y = std::min({y, most_rows, rows});
+                          groups * work.tokens / (8 * int64_t{work.multiprocessors}));
+    y = std::min({y, most_groups, groups});
   } else {
-    y = DivideUp(rows, DivideUp(rows, most_rows));
+    y = DivideUp(groups, DivideUp(groups, most_groups));
   }
   shape.x = work.lanes;
   shape.y = static_cast<uint32_t>(y);
   shape.z = few ? 1 : TokensPerBlock(shape.x * shape.y, work);
   shape.grid_x = static_cast<uint32_t>(DivideUp<int64_t>(work.tokens, shape.z));
-  shape.grid_y = static_cast<uint32_t>(DivideUp(rows, y));
+  shape.grid_y = static_cast<uint32_t>(DivideUp(groups, y));
   return shape;
 }
 
@@ -81,16 +81,16 @@ rope_status ForEachRange(int64_t batch, int64_t tokens, Visit visit) {
     return ROPE_OK;
   }
   TokenRange range{};
-  range.row_tokens = static_cast<uint32_t>(tokens);
+  range.batch_tokens = static_cast<uint32_t>(tokens);
   // 2^(bits - 1) < tokens <= 2^bits; the multiplier, 2^(31 + bits) / tokens rounded up, is below
   // 2^32, and too large by less than 2^bits / 2^(31 + bits) of one: exact below 2^31.
   uint32_t bits = 0;
   while (int64_t{1} << bits < tokens) ++bits;
-  const uint64_t d = range.row_tokens;
+  const uint64_t d = range.batch_tokens;
   const auto multiplier = static_cast<uint32_t>(((uint64_t{1} << (31 + bits)) + d - 1) / d);
-  const int64_t rows = kMaxTokens / tokens;
-  for (int64_t b = 0; b < batch; b += rows) {
-    const int64_t own = std::min(rows, batch - b);
+  const int64_t batches = kMaxTokens / tokens;
+  for (int64_t b = 0; b < batch; b += batches) {
+    const int64_t own = std::min(batches, batch - b);
     range.first_batch = b;
     range.count = static_cast<uint32_t>(own * tokens);
     range.multiplier = own == 1 ? 0 : multiplier;
@@ -100,57 +100,59 @@ rope_status ForEachRange(int64_t batch, int64_t tokens, Visit visit) {
   return ROPE_OK;
 }
 
-AngleKind KindOf(const rope_context& context, const PositionSource& source) {
-  switch (AngleRuleOf(context.angle, source.type)) {
-    case AngleRule::kExact: return AngleKind::kExact;
-    case AngleRule::kCoordinate: return AngleKind::kCoordinate;
-    default: return AngleKind::kFloat32;  // the backend does not offer kGgml
+CosSinKind KindOf(const rope_context& context, const PositionSource& positions) {
+  switch (AngleRuleOf(context.angle, positions.type)) {
+    case AngleRule::kExact: return CosSinKind::kExact;
+    case AngleRule::kCoordinate: return CosSinKind::kCoordinate;
+    default: return CosSinKind::kFloat32;  // the backend does not offer kGgml
   }
 }
 
 // Pairs whose frequencies fit into a launch. Rows need none, and a block has no more threads.
-int32_t Capacity(AngleKind kind) {
+int32_t Capacity(CosSinKind kind) {
   switch (kind) {
-    case AngleKind::kFloat32: return kMaxFrequencies;
-    case AngleKind::kCoordinate: return kFrequencyBytes / sizeof(Turns);
-    case AngleKind::kRows: return kMaxThreads;
+    case CosSinKind::kFloat32: return kMaxFrequencies;
+    case CosSinKind::kCoordinate: return kFrequencyBytes / sizeof(Turns);
+    case CosSinKind::kRows: return kMaxThreads;
     default: return kFrequencyBytes / sizeof(uint64_t);
   }
 }
 
-void SetFrequencies(const rope_context& context, rope_operation operation, Angles* angles) {
-  for (int32_t n = 0; n < angles->set_count; ++n) {
-    const FrequencySet& set = context.sets[static_cast<size_t>(angles->first_set + n)];
-    angles->scales[n] = ScalesOf(operation, set.attention_factor);
-    for (uint32_t i = 0; i < angles->pairs; ++i) {
-      const size_t pair = static_cast<size_t>(angles->first_pair) + i;
-      const size_t to = static_cast<size_t>(n) * angles->pairs + i;
-      switch (angles->kind) {
-        case AngleKind::kFloat32: angles->frequencies.inv_freq[to] = set.inv_freq_f32[pair]; break;
-        case AngleKind::kExact: angles->frequencies.turns[to] = set.TurnsOf(pair).fraction; break;
-        case AngleKind::kCoordinate: angles->frequencies.whole_turns[to] = set.TurnsOf(pair); break;
-        default: angles->frequencies.radians[to] = set.inv_freq[pair]; break;
+void SetFrequencies(const rope_context& context, rope_operation operation, CosSinSource* source) {
+  for (int32_t n = 0; n < source->set_count; ++n) {
+    const FrequencySet& set = context.sets[static_cast<size_t>(source->first_set + n)];
+    source->scales[n] = ScalesOf(operation, set.attention_factor);
+    for (uint32_t i = 0; i < source->pairs; ++i) {
+      const size_t pair = static_cast<size_t>(source->first_pair) + i;
+      const size_t to = static_cast<size_t>(n) * source->pairs + i;
+      switch (source->kind) {
+        case CosSinKind::kFloat32: source->frequencies.inv_freq[to] = set.inv_freq_f32[pair]; break;
+        case CosSinKind::kExact: source->frequencies.turns[to] = set.TurnsOf(pair).fraction; break;
+        case CosSinKind::kCoordinate:
+          source->frequencies.whole_turns[to] = set.TurnsOf(pair);
+          break;
+        default: source->frequencies.radians[to] = set.inv_freq[pair]; break;
       }
     }
   }
-  for (uint32_t i = 0; i < angles->pairs && !context.pair_axis.empty(); ++i) {
-    angles->axis[i] = context.pair_axis[static_cast<size_t>(angles->first_pair) + i];
+  for (uint32_t i = 0; i < source->pairs && !context.pair_axis.empty(); ++i) {
+    source->axis[i] = context.pair_axis[static_cast<size_t>(source->first_pair) + i];
   }
 }
 
 // The pairs [first_pair, first_pair + pairs) as spans of lanes. Byte offsets of tensors are left to
 // the caller.
-void SetSpans(const rope_context& context, uint32_t pairs_per_lane, Angles* angles) {
-  const bool rows_interleaved = angles->rows.format.interleaved();
-  const int32_t begin = angles->first_pair;
-  const int32_t end = begin + static_cast<int32_t>(angles->pairs);
-  angles->row_step = rows_interleaved ? 2 : 1;
-  angles->span_count = 0;
+void SetLaneSpans(const rope_context& context, uint32_t pairs_per_lane, CosSinSource* source) {
+  const bool rows_interleaved = source->rows.format.interleaved();
+  const int32_t begin = source->first_pair;
+  const int32_t end = begin + static_cast<int32_t>(source->pairs);
+  source->row_step = rows_interleaved ? 2 : 1;
+  source->lane_span_count = 0;
   for (const Segment& segment : context.segments) {
     const int32_t from = std::max(begin, segment.first_pair);
     const int32_t to = std::min(end, segment.first_pair + segment.pairs);
     if (from >= to) continue;
-    Span& span = angles->spans[angles->span_count++];
+    LaneSpan& span = source->lane_spans[source->lane_span_count++];
     const PairIndex channels =
         ChannelsOf(rows_interleaved, from - segment.first_pair, segment.pairs);
     span.first_pair = from - begin;
@@ -164,22 +166,22 @@ void SetSpans(const rope_context& context, uint32_t pairs_per_lane, Angles* angl
 // some sets, or some pairs of one set, of which one part is the first.
 template <class Visit>
 rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operation operation,
-                        Angles* angles, Visit visit) {
-  const int32_t capacity = Capacity(angles->kind);
-  const bool rows = angles->kind == AngleKind::kRows;
-  angles->all_pairs = pairs;
-  angles->axes = context.axes;
-  angles->all_sets = rows || pairs == 0 ? 1 : static_cast<int32_t>(context.sets.size());
+                        CosSinSource* source, Visit visit) {
+  const int32_t capacity = Capacity(source->kind);
+  const bool rows = source->kind == CosSinKind::kRows;
+  source->all_pairs = pairs;
+  source->axes = context.axes;
+  source->all_sets = rows || pairs == 0 ? 1 : static_cast<int32_t>(context.sets.size());
   const int32_t sets =
-      std::min({angles->all_sets, kMaxSets, std::max(1, capacity / std::max(1, pairs))});
-  for (int32_t set = 0; set < angles->all_sets; set += sets) {
-    angles->first_set = set;
-    angles->set_count = std::min(sets, angles->all_sets - set);
+      std::min({source->all_sets, kMaxSets, std::max(1, capacity / std::max(1, pairs))});
+  for (int32_t set = 0; set < source->all_sets; set += sets) {
+    source->first_set = set;
+    source->set_count = std::min(sets, source->all_sets - set);
     int32_t pair = 0;
     do {
-      angles->first_pair = pair;
-      angles->pairs = static_cast<uint32_t>(std::min(capacity, pairs - pair));
-      if (!rows) SetFrequencies(context, operation, angles);
+      source->first_pair = pair;
+      source->pairs = static_cast<uint32_t>(std::min(capacity, pairs - pair));
+      if (!rows) SetFrequencies(context, operation, source);
       if (rope_status s = visit(pair == 0)) return s;
       pair += capacity;
     } while (pair < pairs);
@@ -244,31 +246,31 @@ class Group {
                        context_.rounding == ROPE_ROUNDING_EAGER};
     pairs_per_lane_ = PairsPerLane(launch_.variant.form, element_bytes_);
     Params& p = launch_.params;
-    Angles& angles = p.angles;
-    angles.kind = AngleKind::kRows;
+    CosSinSource& source = p.source;
+    source.kind = CosSinKind::kRows;
     if (plan_.has_rows) {
-      angles.rows = plan_.rows;
+      source.rows = plan_.rows;
     } else {
-      angles.source = plan_.positions;
-      angles.kind = KindOf(context_, plan_.positions);
+      source.positions = plan_.positions;
+      source.kind = KindOf(context_, plan_.positions);
     }
-    angles.backward = kOperations[plan_.operation].negates_angle;
+    source.backward = kOperations[plan_.operation].negates_angle;
     p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_DTYPE_F32;
     p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
-    if (rope_status s = CheckParts(angles.kind)) return s;
+    if (rope_status s = CheckParts(source.kind)) return s;
     const int32_t pairs = context_.nope ? 0 : context_.pairs;
-    return ForEachPart(context_, pairs, plan_.operation, &angles, [&](bool is_first_part) {
+    return ForEachPart(context_, pairs, plan_.operation, &source, [&](bool is_first_part) {
       SetLanes(is_first_part);
       return ForEachRange(plan_.batch, plan_.tokens, [&](const TokenRange& range) {
-        angles.tokens = range;
-        return VisitRows(visit, data);
+        source.tokens = range;
+        return VisitHeadGroups(visit, data);
       });
     });
   }
 
  private:
   // An order that moves channels overwrites, in place, what a later part would read.
-  rope_status CheckParts(AngleKind kind) const {
+  rope_status CheckParts(CosSinKind kind) const {
     const int32_t capacity = Capacity(kind);
     if (context_.nope || context_.pairs <= capacity || !MovesChannels(order_)) {
       return ROPE_OK;
@@ -287,15 +289,15 @@ class Group {
   // Which bytes a lane has, in q and in k.
   void SetLanes(bool is_first_part) {
     Params& p = launch_.params;
-    Angles& angles = p.angles;
+    CosSinSource& source = p.source;
     const auto per_lane = static_cast<uint32_t>(pairs_per_lane_);
-    SetSpans(context_, per_lane, &angles);
-    p.lanes = angles.pairs / per_lane;
+    SetLaneSpans(context_, per_lane, &source);
+    p.lanes = source.pairs / per_lane;
     p.in_step = StepOf(ReadsInterleaved(order_));
     p.out_step = StepOf(WritesInterleaved(order_));
-    for (int32_t n = 0; n < angles.span_count; ++n) {
-      Span& span = angles.spans[n];
-      const int32_t pair = angles.first_pair + span.first_pair;
+    for (int32_t n = 0; n < source.lane_span_count; ++n) {
+      LaneSpan& span = source.lane_spans[n];
+      const int32_t pair = source.first_pair + span.first_pair;
       const Segment& segment = SegmentOf(pair);
       SetOffsets(ReadsInterleaved(order_), segment, pair, &span.in_first, &span.in_delta);
       SetOffsets(WritesInterleaved(order_), segment, pair, &span.out_first, &span.out_delta);
@@ -324,7 +326,7 @@ class Group {
     if (!interleaved) {
       *delta = segment.pairs * element_bytes_;
     } else if (IsAdjacent()) {  // half the channels of this part
-      *delta = static_cast<int32_t>(launch_.params.angles.pairs) * element_bytes_;
+      *delta = static_cast<int32_t>(launch_.params.source.pairs) * element_bytes_;
     } else {
       *delta = pairs_per_lane_ * element_bytes_;
     }
@@ -363,19 +365,19 @@ class Group {
   }
 
   // A grid has at most 65535 rows of blocks.
-  rope_status VisitRows(LaunchFn visit, void* data) {
+  rope_status VisitHeadGroups(LaunchFn visit, void* data) {
     Params& p = launch_.params;
-    const uint32_t row_bytes = p.angles.pairs * sizeof(CosSin) * (p.per_channel ? 2 : 1);
-    Work work{p.lanes + p.copy_lanes, {0, 0}, p.angles.tokens.count, row_bytes, multiprocessors_};
+    const uint32_t row_bytes = p.source.pairs * sizeof(CosSin) * (p.per_channel ? 2 : 1);
+    Work work{p.lanes + p.copy_lanes, {0, 0}, p.source.tokens.count, row_bytes, multiprocessors_};
     if (work.lanes == 0) return ROPE_OK;  // nothing moves
     for (int32_t n = 0; n < count_; ++n) work.heads[n] = tensors_[n].heads;
     const Shape shape = ShapeOf(work);
-    for (Side& side : p.sides) side.rows = DivideUp(side.heads, shape.heads_per_thread);
+    for (Side& side : p.sides) side.head_groups = DivideUp(side.heads, shape.heads_per_thread);
     launch_.shape = shape;
     launch_.shared_bytes = shape.z * row_bytes;
     launch_.few_tokens = shape.heads_per_thread == 1;
     for (uint32_t block = 0; block < shape.grid_y; block += kMaxGridY) {
-      p.first_row = block * shape.y;
+      p.first_head_group = block * shape.y;
       launch_.shape.grid_y = std::min(kMaxGridY, shape.grid_y - block);
       if (rope_status s = visit(launch_, data)) return s;
     }
@@ -406,20 +408,20 @@ rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn la
 rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* data) {
   const rope_context& context = *plan.context;
   FillLaunch fill{};
-  Angles& angles = fill.angles;
-  angles.source = plan.positions;
-  angles.rows = plan.rows;
-  angles.kind = KindOf(context, plan.positions);
+  CosSinSource& source = fill.source;
+  source.positions = plan.positions;
+  source.rows = plan.rows;
+  source.kind = KindOf(context, plan.positions);
   fill.with_angles = plan.rows.format.is_angles();
-  if (fill.with_angles && angles.kind != AngleKind::kFloat32) angles.kind = AngleKind::kRadians;
-  return ForEachPart(context, context.pairs, ROPE_OPERATION_FORWARD, &angles, [&](bool) {
-    SetSpans(context, 1, &angles);
+  if (fill.with_angles && source.kind != CosSinKind::kFloat32) source.kind = CosSinKind::kRadians;
+  return ForEachPart(context, context.pairs, ROPE_OPERATION_FORWARD, &source, [&](bool) {
+    SetLaneSpans(context, 1, &source);
     return ForEachRange(plan.batch, plan.tokens, [&](const TokenRange& range) {
-      angles.tokens = range;
+      source.tokens = range;
       fill.grid_x = DivideUp(range.count, kFillTokens);
       return launch(fill, data);
     });
   });
 }
 
-}  // namespace rope::cuda
+}  // namespace rope::gpu

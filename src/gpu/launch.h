@@ -8,7 +8,7 @@
 #include "call/plan.h"
 #include "gpu/params.h"
 
-namespace rope::cuda {
+namespace rope::gpu {
 
 struct Shape {
   uint32_t x, y, z;         // threads of a block
@@ -18,10 +18,10 @@ struct Shape {
 
 // What decides the shape of a launch.
 struct Work {
-  uint32_t lanes;     // threads for one head
-  int32_t heads[2];   // of q and k; 0: absent
+  uint32_t lanes;    // threads for one head
+  int32_t heads[2];  // of q and k; 0: absent
   int64_t tokens;
-  uint32_t row_bytes;        // shared memory for cos and sin of one token
+  uint32_t row_bytes;  // shared memory for cos and sin of one token
   int32_t multiprocessors;
 };
 
@@ -48,7 +48,7 @@ rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn la
 struct FillLaunch {
   bool with_angles;
   uint32_t grid_x;
-  Angles angles;
+  CosSinSource source;
 };
 // Threads of a block of the fill kernel: pairs (each thread takes every kFillPairs-th), tokens.
 inline constexpr uint32_t kFillPairs = 32, kFillTokens = 8;
@@ -56,6 +56,6 @@ inline constexpr uint32_t kFillPairs = 32, kFillTokens = 8;
 using FillLaunchFn = rope_status (*)(const FillLaunch& launch, void* data);
 rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* data);
 
-}  // namespace rope::cuda
+}  // namespace rope::gpu
 
 #endif  // LIBROPE_SRC_GPU_LAUNCH_H_

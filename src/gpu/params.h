@@ -14,10 +14,10 @@
 #include "math/token_position.h"
 #include "math/turns.h"
 
-namespace rope::cuda {
+namespace rope::gpu {
 
-inline constexpr int kMaxSpans = kMaxSections;  // segments of a head: those of HALVES_PER_AXIS
-inline constexpr int kMaxSets = 8;   // sets of frequencies in one launch
+inline constexpr int kMaxLaneSpans = kMaxSections;  // segments of a head: those of HALVES_PER_AXIS
+inline constexpr int kMaxSets = 8;                  // sets of frequencies in one launch
 inline constexpr int kMaxThreads = 512;
 static_assert(kMaxThreads >= kMaxPairs, "a block takes the rows of a whole head");
 // Space for frequencies. With more of them a call takes several launches.
@@ -27,14 +27,14 @@ inline constexpr int kMaxFrequencies = kFrequencyBytes / sizeof(float);
 // The tokens of a launch, n = 0 .. count - 1, run through whole batch rows, or a part of one.
 struct TokenRange {
   int64_t first_batch, first_index;
-  uint32_t count;       // below 2^31
-  uint32_t row_tokens;  // tokens of a batch row
-  // n / row_tokens = n * multiplier >> shift for every n below 2^31; 0: it is one batch row.
+  uint32_t count;         // below 2^31
+  uint32_t batch_tokens;  // tokens of a batch row
+  // n / batch_tokens = n * multiplier >> shift for every n below 2^31; 0: it is one batch row.
   uint32_t multiplier, shift;
 };
 
 // What cos and sin are made of.
-enum class AngleKind : int32_t {
+enum class CosSinKind : int32_t {
   kFloat32,  // as AngleRule
   kExact,
   kCoordinate,
@@ -50,27 +50,27 @@ union Frequencies {
 };
 
 // Pairs of a launch whose channels lie at regular distances: a segment of the head, or a part.
-struct Span {
-  uint32_t first_lane;            // of the threads that rotate it
-  int32_t first_pair;             // of the launch
-  int32_t in_first, in_delta;     // bytes from the rotated span's start to a lane's first vector,
-  int32_t out_first, out_delta;   // and from there to its second
-  int32_t row_first, row_delta;   // channels in rows of the FULL formats
+struct LaneSpan {
+  uint32_t first_lane;           // of the threads that rotate it
+  int32_t first_pair;            // of the launch
+  int32_t in_first, in_delta;    // bytes from the rotated span's start to a lane's first vector,
+  int32_t out_first, out_delta;  // and from there to its second
+  int32_t row_first, row_delta;  // channels in rows of the FULL formats
 };
 
 // cos and sin of every token and pair. Frequencies last: what all threads read shares cache lines.
-struct Angles {
+struct CosSinSource {
   TokenRange tokens;
-  PositionSource source;
-  AngleKind kind;
+  PositionSource positions;
+  CosSinKind kind;
   uint32_t pairs;                 // of this launch
   int32_t first_pair, all_pairs;  // of the context, for rows
   int32_t axes;
   int32_t first_set, set_count, all_sets;  // of this launch, and of the context
-  int32_t span_count, row_step;
-  Span spans[kMaxSpans];
-  RowTable rows;  // kRows: read; rope_cos_sin_fill: written
-  bool backward;  // kRows
+  int32_t lane_span_count, row_step;
+  LaneSpan lane_spans[kMaxLaneSpans];
+  CosSinTable rows;  // kRows: read; rope_cos_sin_fill: written
+  bool backward;     // kRows
   Scales scales[kMaxSets];
   uint8_t axis[kMaxFrequencies];
   Frequencies frequencies;  // of set s and pair i: [(s - first_set) * pairs + i]
@@ -82,22 +82,22 @@ struct Side {
   char* out;
   HeadStrides in_strides, out_strides;  // bytes
   uint32_t heads;
-  uint32_t rows;  // of threads; row r has the heads r and r + rows
+  uint32_t head_groups;  // group g has the heads g and g + head_groups
   // Vectors that are copied, counted over a gap: vector v lies at v * size, behind the gap for
   // v >= copy_gap_at, from copy_in (copy_out) on, which counts from the span.
   uint32_t copy_vectors, copy_gap_at;
   int32_t copy_gap, copy_in, copy_out;
 };
 
-// rope_apply_qk: a block has (lanes, rows of heads, tokens) threads.
+// rope_apply_qk: a block has (lanes, groups of heads, tokens) threads.
 struct Params {
   Side sides[2];
   uint32_t lanes, copy_lanes;  // that rotate and that copy; together the block's x
-  uint32_t first_row;
+  uint32_t first_head_group;
   int32_t in_step, out_step;  // bytes from a lane's vectors to those of the next lane
   bool rounds_rows;           // to the tensors' dtype
   bool per_channel;           // FULL rows: the members of a pair have their own cos and sin
-  Angles angles;
+  CosSinSource source;
 };
 
 // How a thread's two vectors hold its pairs; see kernel.h.
@@ -128,6 +128,6 @@ ROPE_HD constexpr Variant VariantAt(int index) {
 
 static_assert(sizeof(Params) <= 4096, "what every toolkit and driver takes as parameters");
 
-}  // namespace rope::cuda
+}  // namespace rope::gpu
 
 #endif  // LIBROPE_SRC_GPU_PARAMS_H_

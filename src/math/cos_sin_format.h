@@ -50,7 +50,7 @@ struct CosSinFormat {
 inline constexpr Place kFirst{0, 1, 0, false}, kAfter{0, 1, 0, true}, kInSin{1, 1, 0, false},
     kEven{0, 2, 0, false}, kOdd{0, 2, 1, false};
 
-// By number. Device code gets its row in a RowTable: a table of the host cannot be indexed there.
+// By number. Device code gets its row in a CosSinTable: a table of the host cannot be indexed there.
 inline constexpr CosSinFormat kCosSinFormats[] = {
     {},
     {1, 2, true, Holds::kPairs, kFirst, kAfter},        // PACKED
@@ -70,7 +70,7 @@ constexpr bool IsFormat(rope_cos_sin_format format) {
 }
 
 // The caller's rows of cos and sin, to read or to write. Strides in elements.
-struct RowTable {
+struct CosSinTable {
   CosSinFormat format;
   rope_dtype dtype;
   int64_t stride_batch, stride_token;

@@ -24,12 +24,12 @@ int PairSpan(const rope_config& config) {
 }
 
 // A class that orders its sections in one way must not be told another one.
-bool IsInterleaved(const RopeSource& source, Axes rule) {
+bool IsInterleaved(const RopeKeys& keys, Axes rule) {
   const bool of_class = rule == Axes::kInterleaved;
-  if (rule == Axes::kOne) return source.dict.Bool("mrope_interleaved").value_or(false);
+  if (rule == Axes::kOne) return keys.dict.Bool("mrope_interleaved").value_or(false);
   for (const char* key : {"mrope_interleaved", "interleaved"}) {  // Qwen3-Omni has the second
-    if (source.dict.Bool(key).value_or(of_class) == of_class) continue;
-    RejectValue(source.dict.Path(key), *source.dict.Find(key),
+    if (keys.dict.Bool(key).value_or(of_class) == of_class) continue;
+    RejectValue(keys.dict.Path(key), *keys.dict.Find(key),
                 of_class ? "be true in this model" : "be false in this model");
   }
   return of_class;
@@ -45,9 +45,9 @@ void FillAlternating(LayerType* type) {
 
 }  // namespace
 
-void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type) {
+void FillAxes(const RopeKeys& keys, bool named_mrope, LayerType* type) {
   rope_config& config = type->config;
-  const Family* family = source.family;
+  const Family* family = keys.family;
   const Axes rule = family != nullptr ? family->axes : Axes::kOne;
   int32_t section[4] = {};
   int axes = 0;
@@ -57,16 +57,16 @@ void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type) {
   }
 
   const char* key =
-      source.dict.Find("xdrope_section") != nullptr ? "xdrope_section" : "mrope_section";
-  if (const Value::Array* list = source.dict.Array(key)) {
+      keys.dict.Find("xdrope_section") != nullptr ? "xdrope_section" : "mrope_section";
+  if (const Value::Array* list = keys.dict.Array(key)) {
     axes = static_cast<int>(list->size());
     const int most = rule == Axes::kInterleaved || rule == Axes::kErnie ? 3 : 4;
     if (axes < 1 || axes > most) {
       Reject(ROPE_ERROR_PARSE, "%s has %d entries and must have from 1 to %d",
-             source.dict.Path(key).c_str(), axes, most);
+             keys.dict.Path(key).c_str(), axes, most);
     }
     for (int a = 0; a < axes; ++a) {
-      const std::string path = source.dict.Path(key) + "[" + std::to_string(a) + "]";
+      const std::string path = keys.dict.Path(key) + "[" + std::to_string(a) + "]";
       section[a] = static_cast<int32_t>(ToInteger(path, (*list)[a], 0, kMaxPairs));
     }
   } else if (family != nullptr && family->section[0] != 0) {
@@ -74,32 +74,32 @@ void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type) {
     for (int a = 0; a < 3; ++a) section[a] = family->section[a];
   } else if (named_mrope || (rule != Axes::kOne)) {
     // An alias in rope_type, or a class that cannot run without sections.
-    source.dict.RejectMissing("mrope_section", "it tells which id turns which pairs");
+    keys.dict.RejectMissing("mrope_section", "it tells which id turns which pairs");
   }
-  if (rule != Axes::kOne && !source.text.Bool("rope_3d").value_or(true)) {
-    RejectValue(source.text.Path("rope_3d"), *source.text.Find("rope_3d"), "be true in this model");
+  if (rule != Axes::kOne && !keys.text.Bool("rope_3d").value_or(true)) {
+    RejectValue(keys.text.Path("rope_3d"), *keys.text.Find("rope_3d"), "be true in this model");
   }
   const int span = PairSpan(config);
   const int sum = section[0] + section[1] + section[2] + section[3];
   if (axes != 0 && span != 0 && sum != span / 2) {
     Reject(ROPE_ERROR_PARSE, "%s adds up to %d and must add up to the number of pairs, %d",
-           source.dict.Path(key).c_str(), sum, span / 2);
+           keys.dict.Path(key).c_str(), sum, span / 2);
   }
   if (axes < 2) return;
   if (rule == Axes::kErnie) {
     if (config.scaling != ROPE_SCALING_DEFAULT) {
       Reject(ROPE_ERROR_UNSUPPORTED, "%s: this model has no scaled rope_type",
-             source.dict.Path("rope_type").c_str());
+             keys.dict.Path("rope_type").c_str());
     }
     config.axes = 3;
     FillErnie(section, type);
     return;
   }
   config.axes = axes;
-  config.mrope_interleaved = IsInterleaved(source, rule) ? 1 : 0;
+  config.mrope_interleaved = IsInterleaved(keys, rule) ? 1 : 0;
   if (config.mrope_interleaved != 0 && axes > 3) {
     Reject(ROPE_ERROR_UNSUPPORTED, "%s has %d entries and must have at most 3 if interleaved",
-           source.dict.Path(key).c_str(), axes);
+           keys.dict.Path(key).c_str(), axes);
   }
   for (int a = 0; a < axes; ++a) config.mrope_section[a] = section[a];
 }

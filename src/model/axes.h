@@ -4,13 +4,13 @@
 #define LIBROPE_SRC_MODEL_AXES_H_
 
 #include "model/layer_type.h"
-#include "model/rope_source.h"
+#include "model/rope_keys.h"
 
 namespace rope::model {
 
 // Expects the rotated span and the scaling to be set. `named_mrope`: rope_type was "mrope" or
 // "xdrope", which requires sections.
-void FillAxes(const RopeSource& source, bool named_mrope, LayerType* type);
+void FillAxes(const RopeKeys& keys, bool named_mrope, LayerType* type);
 
 }  // namespace rope::model
 

@@ -4,9 +4,9 @@
 // rope_context_create refuses, because no key tells it.
 //
 // Sources: the modelling and configuration files of transformers, one line per model_type that has
-// RoPE, checked against the running classes by tests/model/model_oracle_test.cc; and the remote code of
-// families that transformers does not have. Where transformers disagrees with the trained model the
-// table follows the model: MiniMax rotates rotary_dim channels.
+// RoPE, checked against the running classes by tests/model/model_oracle_test.cc; and the remote
+// code of families that transformers does not have. Where transformers disagrees with the trained
+// model the table follows the model: MiniMax rotates rotary_dim channels.
 #ifndef LIBROPE_SRC_MODEL_FAMILIES_H_
 #define LIBROPE_SRC_MODEL_FAMILIES_H_
 

@@ -23,7 +23,7 @@ bool LacksRope(const Dict& text, const Family* family) {
 
 class LanguageModel {
  public:
-  LanguageModel(const Parts& parts, ParsedModel* out)
+  LanguageModel(const ConfigParts& parts, ParsedModel* out)
       : text_(parts.text), family_(FindFamily(parts.text_type)), out_(out) {
     dict_ = RopeDictionaryOf(text_);
     const bool given = !dict_.empty();
@@ -61,7 +61,7 @@ class LanguageModel {
     } else if (IsOf(Kinds::kByLayer)) {
       AddByLayer();
     } else {
-      Add(MainName(), Source(dict_));
+      Add(MainName(), Keys(dict_));
     }
     const bool ropes = !out_->types.empty();
     AssignLayers(labels);
@@ -119,14 +119,14 @@ class LanguageModel {
     }
   }
 
-  RopeSource Source(const Dict& dict) const {
-    RopeSource source;
-    source.dict = dict;
-    source.text = text_;
-    source.family = family_;
-    source.default_theta = family_ != nullptr ? family_->theta : 0;
-    source.default_partial = family_ != nullptr ? family_->partial : 1;
-    return source;
+  RopeKeys Keys(const Dict& dict) const {
+    RopeKeys keys;
+    keys.dict = dict;
+    keys.text = text_;
+    keys.family = family_;
+    keys.default_theta = family_ != nullptr ? family_->theta : 0;
+    keys.default_partial = family_ != nullptr ? family_->partial : 1;
+    return keys;
   }
 
   std::string_view MainName() const {
@@ -144,10 +144,10 @@ class LanguageModel {
     return type;
   }
 
-  void Add(std::string_view name, RopeSource source, const KindDefaults* kind = nullptr) {
+  void Add(std::string_view name, RopeKeys keys, const KindDefaults* kind = nullptr) {
     LayerType type = Begin(name, kind);
-    source.latent = IsLatent(text_, family_);
-    FillRope(source, &type);
+    keys.latent = IsLatent(text_, family_);
+    FillRope(keys, &type);
     if (family_ != nullptr) FinishAsFamily(&type);
     out_->types.push_back(std::move(type));
   }
@@ -208,7 +208,7 @@ class LanguageModel {
   void AddNested() {
     for (const auto& [name, value] : dict_.members()) {
       if (value.As<Value::Object>() != nullptr) {
-        Add(name, Source(Dict(value, dict_.Path(name))));
+        Add(name, Keys(Dict(value, dict_.Path(name))));
       }
     }
   }
@@ -227,7 +227,7 @@ class LanguageModel {
     for (const auto& [name, value] : dict_.members()) {  // kinds that the class does not know
       const bool known = name == ropes.full_name || name == ropes.sliding_name;
       if (nested_ && !known && value.As<Value::Object>() != nullptr) {
-        Add(name, Source(Dict(value, dict_.Path(name))));
+        Add(name, Keys(Dict(value, dict_.Path(name))));
       }
     }
   }
@@ -247,14 +247,14 @@ class LanguageModel {
   void AddKind(std::string_view name, const KindDefaults& kind, bool flat_applies,
                bool proportional) {
     if (nested_ && IsNull(name)) return;
-    RopeSource source = Source(DictOf(name, flat_applies));
+    RopeKeys keys = Keys(DictOf(name, flat_applies));
     // Nested files give every kind its theta; one beside them is for those that lack it.
-    source.theta_key = kind.theta_key == nullptr && nested_ ? "rope_theta" : kind.theta_key;
-    source.default_theta = kind.theta;
-    source.default_partial =
-        source.dict.exists() && kind.nested_partial != 0 ? kind.nested_partial : kind.partial;
-    source.default_proportional = proportional;
-    Add(name, source, &kind);
+    keys.theta_key = kind.theta_key == nullptr && nested_ ? "rope_theta" : kind.theta_key;
+    keys.default_theta = kind.theta;
+    keys.default_partial =
+        keys.dict.exists() && kind.nested_partial != 0 ? kind.nested_partial : kind.partial;
+    keys.default_proportional = proportional;
+    Add(name, keys, &kind);
   }
 
   // Molmo 2: layers that rope_scaling_layers does not list have the same theta and no scaling.
@@ -264,8 +264,8 @@ class LanguageModel {
     for (size_t i = 0; i < labels_.size(); ++i) {
       labels_[i] = scaled.count(static_cast<int64_t>(i)) != 0 ? kScaled : kUnscaled;
     }
-    Add(kScaled, Source(dict_));
-    RopeSource unscaled = Source(Dict());
+    Add(kScaled, Keys(dict_));
+    RopeKeys unscaled = Keys(Dict());
     unscaled.theta = dict_.Positive("rope_theta").value_or(0);
     Add(kUnscaled, unscaled);
   }
@@ -315,13 +315,13 @@ class LanguageModel {
       };
       const bool plain = scaled != nullptr && !scaled->empty() &&
                          std::none_of(scaled->begin(), scaled->end(), names_it);
-      RopeSource source = Source(plain ? Dict() : dict_);
-      source.theta = OfKind(thetas, "rope_theta", label);
-      if (plain && source.theta == 0) source.theta = dict_.Positive("rope_theta").value_or(0);
-      source.partial = OfKind(partials, "partial_rotary_factors", label);
-      Add(label, source);
+      RopeKeys keys = Keys(plain ? Dict() : dict_);
+      keys.theta = OfKind(thetas, "rope_theta", label);
+      if (plain && keys.theta == 0) keys.theta = dict_.Positive("rope_theta").value_or(0);
+      keys.partial = OfKind(partials, "partial_rotary_factors", label);
+      Add(label, keys);
     }
-    if (kinds.empty()) Add(kFull, Source(dict_));
+    if (kinds.empty()) Add(kFull, Keys(dict_));
   }
 
   bool IsNull(std::string_view name) const {
@@ -331,19 +331,19 @@ class LanguageModel {
   // DeepSeek-V4: plain RoPE where attention is not compressed, the scaled one of another theta
   // where it is, never with an attention factor.
   void AddCompressed() {
-    RopeSource main = Source(nested_ ? dict_.Child(kMain) : Dict());
+    RopeKeys main = Keys(nested_ ? dict_.Child(kMain) : Dict());
     if (!nested_) {
       const auto beside = text_.Positive("rope_theta");
       main.theta = beside ? *beside : dict_.Positive("rope_theta").value_or(0);
       ReadRepeated(dict_, {"rope_theta"}, main.theta);
     }
     Add(kMain, main);
-    Add(kCompress, CompressSource());
+    Add(kCompress, CompressKeys());
     SetPlainAmplitude();
   }
 
-  RopeSource CompressSource() const {
-    RopeSource compress = Source(nested_ ? dict_.Child(kCompress) : dict_);
+  RopeKeys CompressKeys() const {
+    RopeKeys compress = Keys(nested_ ? dict_.Child(kCompress) : dict_);
     compress.default_theta = family_->compress_theta;
     const double theta = text_.Positive("compress_rope_theta").value_or(family_->compress_theta);
     if (!nested_) compress.theta = theta;
@@ -370,9 +370,9 @@ class LanguageModel {
     }
     for (double theta : distinct) {
       const std::string name = "theta_" + ToText(theta);
-      RopeSource source = Source(nested_ ? Dict() : dict_);
-      source.theta = theta;
-      Add(distinct.size() == 1 ? kFull : std::string_view(name), source);
+      RopeKeys keys = Keys(nested_ ? Dict() : dict_);
+      keys.theta = theta;
+      Add(distinct.size() == 1 ? kFull : std::string_view(name), keys);
     }
     for (size_t i = 0; i < std::min(thetas.size(), labels_.size()); ++i) {
       if (thetas[i] == 0 || labels_[i] != kNope) continue;
@@ -455,7 +455,7 @@ class LanguageModel {
     config.rotary_offset = trailing ? config.head_dim - config.rotary_dim : 0;
     if (!trailing) SetStyle(interleaved ? Style::kInterleavedToHalves : Style::kHalves, &config);
     const Dict& dict = family_->two_ropes != nullptr ? FullDict() : dict_;
-    FillRope(trailing ? CompressSource() : Source(dict), &type);
+    FillRope(trailing ? CompressKeys() : Keys(dict), &type);
     out_->types.push_back(std::move(type));
     if (trailing) SetPlainAmplitude();
   }
@@ -472,6 +472,8 @@ class LanguageModel {
 
 }  // namespace
 
-void AddLanguageModel(const Parts& parts, ParsedModel* out) { LanguageModel(parts, out).Build(); }
+void AddLanguageModel(const ConfigParts& parts, ParsedModel* out) {
+  LanguageModel(parts, out).Build();
+}
 
 }  // namespace rope::model

@@ -8,7 +8,7 @@
 
 namespace rope::model {
 
-void AddLanguageModel(const Parts& parts, ParsedModel* out);
+void AddLanguageModel(const ConfigParts& parts, ParsedModel* out);
 
 }  // namespace rope::model
 

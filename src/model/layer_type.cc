@@ -14,7 +14,7 @@ Frequencies Compute(std::string_view name, const rope_config& config) {
   constexpr const char* kFunction = "rope_model_create";
   Config checked;
   Frequencies frequencies;
-  rope_status status = ReadConfig(kFunction, &config, &checked);
+  rope_status status = CheckConfig(kFunction, &config, &checked);
   if (status == ROPE_OK) status = ComputeFrequencies(kFunction, checked, &frequencies);
   if (status == ROPE_OK) return frequencies;
   std::string reason =

@@ -8,8 +8,8 @@
 
 namespace rope::model {
 
-Parts Locate(const Dict& root) {
-  Parts parts;
+ConfigParts Locate(const Dict& root) {
+  ConfigParts parts;
   parts.outer_type = root.String("model_type").value_or("");
   const Dict thinker = root.Child("thinker_config");  // Qwen Omni
   const Dict& model = thinker.exists() ? thinker : root;
@@ -35,7 +35,7 @@ Parts Locate(const Dict& root) {
   return parts;
 }
 
-bool MayHaveRope(const Parts& parts) {
+bool MayHaveRope(const ConfigParts& parts) {
   if (FindFamily(parts.text_type) != nullptr) return true;
   const Value::Object& members = parts.text.members();
   return !IsWithoutRope(parts.text_type) &&
@@ -43,7 +43,7 @@ bool MayHaveRope(const Parts& parts) {
                      [](const auto& member) { return SpeaksOfRope(member.first); });
 }
 
-void RejectWithoutRope(const Parts& parts) {
+void RejectWithoutRope(const ConfigParts& parts) {
   if (parts.text_type.empty()) {
     parts.text.RejectMissing("model_type", "there is no key of RoPE either, such as rope_theta");
   }

@@ -10,18 +10,18 @@
 namespace rope::model {
 
 // Where the parts of a configuration are.
-struct Parts {
+struct ConfigParts {
   Dict whole, text, vision;                // whole: what holds the others
   std::string_view text_type, outer_type;  // model_type; empty if absent
   bool text_nested = false;                // `text` is an object of its own
 };
-Parts Locate(const Dict& root);
+ConfigParts Locate(const Dict& root);
 
 // Whether the language model is of a known family, or its keys speak of RoPE.
-bool MayHaveRope(const Parts& parts);
+bool MayHaveRope(const ConfigParts& parts);
 
 // Throws Error: neither is the case, nor is there a tower that has RoPE.
-[[noreturn]] void RejectWithoutRope(const Parts& parts);
+[[noreturn]] void RejectWithoutRope(const ConfigParts& parts);
 
 }  // namespace rope::model
 

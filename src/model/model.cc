@@ -23,7 +23,7 @@ namespace rope::model {
 namespace {
 
 // The language model's and the tower's own keys have had their turn.
-void RejectUnreadAround(const Parts& parts, const Dict& root) {
+void RejectUnreadAround(const ConfigParts& parts, const Dict& root) {
   const bool has_thinker = root.Peek("thinker_config") != nullptr;
   if (parts.text_nested || has_thinker) RejectUnread(root, parts.text);
   if (parts.text_nested && has_thinker) RejectUnread(parts.whole, parts.text);
@@ -34,7 +34,7 @@ void Read(const Dict& root, ParsedModel* parsed) {
     AddBareDictionary(root, parsed);
     return;
   }
-  const Parts parts = Locate(root);
+  const ConfigParts parts = Locate(root);
   RejectTyposOfModel(root);
   if (parts.text_nested) RejectTyposOfModel(parts.text);
   const bool vision = IsVisionModel(parts);

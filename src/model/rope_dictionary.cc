@@ -70,13 +70,13 @@ void AddBareDictionary(const Dict& root, ParsedModel* out) {
   const auto add = [out](std::string_view name, const Dict& dict) {
     LayerType type;
     type.name = name;
-    RopeSource source;
-    source.dict = dict;
-    source.default_theta = 0;
-    source.latent = true;  // what mscale_all_dim means is left to the caller, like the head
+    RopeKeys keys;
+    keys.dict = dict;
+    keys.default_theta = 0;
+    keys.latent = true;  // what mscale_all_dim means is left to the caller, like the head
     const auto head_dim = dict.Integer("head_dim", 2, kMaxHeadDim);
     type.config.head_dim = static_cast<int32_t>(head_dim.value_or(0));
-    FillRope(source, &type);
+    FillRope(keys, &type);
     RejectUnreadOfRope(dict, false);
     out->types.push_back(std::move(type));
   };

@@ -48,22 +48,22 @@ void CheckBothTypes(const Dict& dict) {
               "mean the same as rope_type (\"" + Printable(*first) + "\")");
 }
 
-std::string_view TypeString(const RopeSource& source) {
-  const auto name = source.dict.String(TypeKey(source.dict));
-  if (!name && !source.default_proportional && source.dict.Find("factor") != nullptr) {
-    source.dict.RejectMissing("rope_type", "it tells what factor means");
+std::string_view TypeString(const RopeKeys& keys) {
+  const auto name = keys.dict.String(TypeKey(keys.dict));
+  if (!name && !keys.default_proportional && keys.dict.Find("factor") != nullptr) {
+    keys.dict.RejectMissing("rope_type", "it tells what factor means");
   }
-  return name.value_or(source.default_proportional ? "proportional" : "default");
+  return name.value_or(keys.default_proportional ? "proportional" : "default");
 }
 
-rope_scaling Scaling(const RopeSource& source) {
-  const std::string_view name = TypeString(source);
-  const bool of_family = source.family != nullptr && source.family->yarn_is_longrope;
-  if (name == "yarn" && (of_family || source.dict.Find("short_factor") != nullptr)) {
+rope_scaling Scaling(const RopeKeys& keys) {
+  const std::string_view name = TypeString(keys);
+  const bool of_family = keys.family != nullptr && keys.family->yarn_is_longrope;
+  if (name == "yarn" && (of_family || keys.dict.Find("short_factor") != nullptr)) {
     return ROPE_SCALING_LONGROPE;
   }
   if (const TypeName* type = FindType(name)) return type->scaling;
-  RejectValue(source.dict.Path(TypeKey(source.dict)), *source.dict.Find(TypeKey(source.dict)),
+  RejectValue(keys.dict.Path(TypeKey(keys.dict)), *keys.dict.Find(TypeKey(keys.dict)),
               "be default, linear, dynamic, yarn, longrope, llama3 or proportional");
 }
 
@@ -79,38 +79,38 @@ std::optional<int64_t> Length(const Dict& dict, std::string_view key) {
 
 // In the words of all families. A dictionary on its own is its own surroundings; inside a
 // configuration its max_position_embeddings is inert (Ministral 3).
-std::optional<int64_t> MaxPosition(const RopeSource& source) {
-  if (!source.text.exists()) return Length(source.dict, "max_position_embeddings");
-  return source.text.FirstInteger({"max_position_embeddings", "n_positions", "max_seq_len",
-                                   "seq_length", "max_sequence_length"},
-                                  1, kMaxLength);
+std::optional<int64_t> MaxPosition(const RopeKeys& keys) {
+  if (!keys.text.exists()) return Length(keys.dict, "max_position_embeddings");
+  return keys.text.FirstInteger({"max_position_embeddings", "n_positions", "max_seq_len",
+                                 "seq_length", "max_sequence_length"},
+                                1, kMaxLength);
 }
 
 // Beside the dictionary or inside. Classes that have a default beside it (Phi-3) take that even if
 // the dictionary says something else, which is refused: it is not what the model's code computes.
-std::optional<int64_t> GivenOriginal(const RopeSource& source) {
+std::optional<int64_t> GivenOriginal(const RopeKeys& keys) {
   constexpr char kKey[] = "original_max_position_embeddings";
-  const auto beside = Length(source.text, kKey), inside = Length(source.dict, kKey);
-  const int64_t of_class = source.family != nullptr ? source.family->original : 0;
+  const auto beside = Length(keys.text, kKey), inside = Length(keys.dict, kKey);
+  const int64_t of_class = keys.family != nullptr ? keys.family->original : 0;
   if (beside && inside && *beside != *inside) {
-    RejectValue(source.dict.Path(kKey), *source.dict.Find(kKey),
-                "be " + source.text.Path(kKey) + " (" + std::to_string(*beside) + ")");
+    RejectValue(keys.dict.Path(kKey), *keys.dict.Find(kKey),
+                "be " + keys.text.Path(kKey) + " (" + std::to_string(*beside) + ")");
   }
   if (beside || of_class == 0) return beside ? beside : inside;
   if (inside && *inside != of_class) {
-    RejectValue(source.dict.Path(kKey), *source.dict.Find(kKey),
-                "stand beside the dictionary, where " + std::string(source.family->model_type) +
+    RejectValue(keys.dict.Path(kKey), *keys.dict.Find(kKey),
+                "stand beside the dictionary, where " + std::string(keys.family->model_type) +
                     " reads it and else takes " + std::to_string(of_class));
   }
   return of_class;
 }
 
 // 0 only for a bare dictionary, whose caller has to supply it.
-int64_t OriginalOrMax(const RopeSource& source, std::string_view type) {
-  const auto given = GivenOriginal(source);
-  const auto length = given ? given : MaxPosition(source);
-  if (!length && source.text.exists()) {
-    source.dict.RejectMissing(
+int64_t OriginalOrMax(const RopeKeys& keys, std::string_view type) {
+  const auto given = GivenOriginal(keys);
+  const auto length = given ? given : MaxPosition(keys);
+  if (!length && keys.text.exists()) {
+    keys.dict.RejectMissing(
         "original_max_position_embeddings",
         "rope_type \"" + std::string(type) + "\" requires it, or max_position_embeddings");
   }
@@ -118,31 +118,31 @@ int64_t OriginalOrMax(const RopeSource& source, std::string_view type) {
 }
 
 // theta_key may be null.
-double Theta(const RopeSource& source) {
-  const std::initializer_list<const char*> keys = {source.theta_key, "rotary_emb_base",
-                                                   "rotary_embedding_base"};
+double Theta(const RopeKeys& keys) {
+  const std::initializer_list<const char*> names = {keys.theta_key, "rotary_emb_base",
+                                                    "rotary_embedding_base"};
   const auto repeated = [&](double theta) {
-    ReadRepeated(source.dict, {"rope_theta"}, theta);
-    ReadRepeated(source.text, keys, theta);
-    ReadRepeated(source.text, {"rope_theta", "theta"}, theta);
+    ReadRepeated(keys.dict, {"rope_theta"}, theta);
+    ReadRepeated(keys.text, names, theta);
+    ReadRepeated(keys.text, {"rope_theta", "theta"}, theta);
     return theta;
   };
-  if (source.theta != 0) return repeated(source.theta);
-  if (const auto inside = source.dict.Positive("rope_theta")) return repeated(*inside);
-  double theta = source.default_theta;
-  if (source.theta_key != nullptr) {
-    for (const char* key : keys) {
-      if (const auto beside = source.text.Positive(key)) return repeated(*beside);
+  if (keys.theta != 0) return repeated(keys.theta);
+  if (const auto inside = keys.dict.Positive("rope_theta")) return repeated(*inside);
+  double theta = keys.default_theta;
+  if (keys.theta_key != nullptr) {
+    for (const char* name : names) {
+      if (const auto beside = keys.text.Positive(name)) return repeated(*beside);
     }
-    if (source.family != nullptr && source.family->own_keys == OwnKeys::kAttentionTheta) {
-      if (const auto nested = source.text.Child("attn_config").Positive("rope_theta")) {
+    if (keys.family != nullptr && keys.family->own_keys == OwnKeys::kAttentionTheta) {
+      if (const auto nested = keys.text.Child("attn_config").Positive("rope_theta")) {
         return *nested;
       }
     }
-    if (const auto ratio = source.text.Positive("rope_ratio")) theta *= *ratio;  // ChatGLM
+    if (const auto ratio = keys.text.Positive("rope_ratio")) theta *= *ratio;  // ChatGLM
   }
-  if (theta == 0 && source.text.exists()) {
-    source.text.RejectMissing("rope_theta", "the model_type is not known, so there is no default");
+  if (theta == 0 && keys.text.exists()) {
+    keys.text.RejectMissing("rope_theta", "the model_type is not known, so there is no default");
   }
   return repeated(theta);
 }
@@ -150,41 +150,41 @@ double Theta(const RopeSource& source) {
 constexpr std::initializer_list<const char*> kPartials = {"partial_rotary_factor", "rotary_pct",
                                                           "rope_pct"};
 
-std::optional<double> GivenPartial(const RopeSource& source, std::string* path) {
-  const auto repeated = [&source](double partial) {
-    ReadRepeated(source.dict, kPartials, partial);
-    ReadRepeated(source.text, kPartials, partial);
+std::optional<double> GivenPartial(const RopeKeys& keys, std::string* path) {
+  const auto repeated = [&keys](double partial) {
+    ReadRepeated(keys.dict, kPartials, partial);
+    ReadRepeated(keys.text, kPartials, partial);
     return partial;
   };
-  *path = source.dict.Path("partial_rotary_factor");
-  if (source.partial != 0) return repeated(source.partial);
-  if (const auto inside = source.dict.Positive("partial_rotary_factor")) return repeated(*inside);
+  *path = keys.dict.Path("partial_rotary_factor");
+  if (keys.partial != 0) return repeated(keys.partial);
+  if (const auto inside = keys.dict.Positive("partial_rotary_factor")) return repeated(*inside);
   for (const char* key : kPartials) {
-    *path = source.text.Path(key);
-    if (const auto beside = source.text.Positive(key)) return repeated(*beside);
+    *path = keys.text.Path(key);
+    if (const auto beside = keys.text.Positive(key)) return repeated(*beside);
   }
-  *path = source.dict.Path("partial_rotary_factor");
+  *path = keys.dict.Path("partial_rotary_factor");
   return std::nullopt;
 }
 
 // Keys that a class does not read, but that say what it does anyway.
-void ReadInertSpan(const RopeSource& source, const rope_config& config) {
+void ReadInertSpan(const RopeKeys& keys, const rope_config& config) {
   const int rotated = SpanOf(config);
   const double share = static_cast<double>(rotated) / config.head_dim;
-  ReadRepeated(source.dict, kPartials, share);
-  ReadRepeated(source.text, kPartials, share);
-  ReadRepeated(source.text, {"rotary_dim", "attn_rotary_emb", "rotary_emb_dim"}, rotated);
+  ReadRepeated(keys.dict, kPartials, share);
+  ReadRepeated(keys.text, kPartials, share);
+  ReadRepeated(keys.text, {"rotary_dim", "attn_rotary_emb", "rotary_emb_dim"}, rotated);
 }
 
 // Latent attention rotates qk_rope_head_dim channels. Files repeat that as a share of the head (of
 // qk_nope_head_dim + qk_rope_head_dim, or of the key head_dim); any other factor would cut the
 // frequencies in classes that read it, and contradicts the others.
-void CheckLatentPartial(const RopeSource& source, const rope_config& config) {
+void CheckLatentPartial(const RopeKeys& keys, const rope_config& config) {
   std::string path;
-  const auto given = GivenPartial(source, &path);
+  const auto given = GivenPartial(keys, &path);
   if (!given || *given == 1) return;
   for (int64_t head_dim :
-       {int64_t{config.head_dim}, source.text.Integer("head_dim", 0, kMaxHeadDim).value_or(0)}) {
+       {int64_t{config.head_dim}, keys.text.Integer("head_dim", 0, kMaxHeadDim).value_or(0)}) {
     if (*given * static_cast<double>(head_dim) == config.rotary_dim) return;
   }
   Reject(ROPE_ERROR_UNSUPPORTED,
@@ -193,23 +193,23 @@ void CheckLatentPartial(const RopeSource& source, const rope_config& config) {
 }
 
 // The first channels of the head: sets rotary_dim where that is not all of them.
-void FillSpan(const RopeSource& source, rope_config* config) {
-  const Family* family = source.family;
+void FillSpan(const RopeKeys& keys, rope_config* config) {
+  const Family* family = keys.family;
   const rope_scaling scaling = config->scaling;
-  if (source.latent && config->rotary_dim != 0) CheckLatentPartial(source, *config);
+  if (keys.latent && config->rotary_dim != 0) CheckLatentPartial(keys, *config);
   const bool class_reads_it = family == nullptr || family->span == Span::kPartial;
   if (config->rotary_dim != 0 || (!class_reads_it && scaling == ROPE_SCALING_DEFAULT)) {
-    ReadInertSpan(source, *config);
+    ReadInertSpan(keys, *config);
     return;
   }
 
   std::string path;
-  const auto given = GivenPartial(source, &path);
-  const double partial = given.value_or(source.default_partial);
-  if (!given && partial != 1 && source.text.Mentions("partial_rotary_factor")) {
+  const auto given = GivenPartial(keys, &path);
+  const double partial = given.value_or(keys.default_partial);
+  if (!given && partial != 1 && keys.text.Mentions("partial_rotary_factor")) {
     Reject(ROPE_ERROR_UNSUPPORTED,
            "%s (null) must be a number: programs take 1 or the default of the class, %s",
-           source.text.Path("partial_rotary_factor").c_str(), ToText(partial).c_str());
+           keys.text.Path("partial_rotary_factor").c_str(), ToText(partial).c_str());
   }
   if (partial > 1) {
     Reject(ROPE_ERROR_PARSE, "%s (%s) must be at most 1", path.c_str(), ToText(partial).c_str());
@@ -228,11 +228,11 @@ void FillSpan(const RopeSource& source, rope_config* config) {
                        ? 2 * static_cast<int64_t>(std::floor(partial * config->head_dim / 2))
                        : static_cast<int64_t>(config->head_dim * partial);
   int64_t own = 0;  // rotary_dim says it directly
-  if (class_reads_it) own = source.text.Integer("rotary_dim", 2, kMaxHeadDim).value_or(0);
-  if (family != nullptr && !source.text.Mentions("rotary_dim")) own = family->rotary_dim;
+  if (class_reads_it) own = keys.text.Integer("rotary_dim", 2, kMaxHeadDim).value_or(0);
+  if (family != nullptr && !keys.text.Mentions("rotary_dim")) own = family->rotary_dim;
   if (own != 0 && given && own != rotary) {
     Reject(ROPE_ERROR_PARSE, "%s (%lld) and %s (%s) of head_dim %d must agree",
-           source.text.Path("rotary_dim").c_str(), static_cast<long long>(own), path.c_str(),
+           keys.text.Path("rotary_dim").c_str(), static_cast<long long>(own), path.c_str(),
            ToText(*given).c_str(), config->head_dim);
   }
   if (own != 0) rotary = own;
@@ -240,61 +240,59 @@ void FillSpan(const RopeSource& source, rope_config* config) {
     Reject(ROPE_ERROR_PARSE,
            "%s (giving %lld channels) must give an even number from 2 to head_dim "
            "(%d)",
-           own != 0 ? source.text.Path("rotary_dim").c_str() : path.c_str(),
+           own != 0 ? keys.text.Path("rotary_dim").c_str() : path.c_str(),
            static_cast<long long>(rotary), config->head_dim);
   }
   if (rotary != config->head_dim) config->rotary_dim = static_cast<int32_t>(rotary);
-  ReadInertSpan(source, *config);
+  ReadInertSpan(keys, *config);
 }
 
-void FillFactorList(const RopeSource& source, const char* key, int pairs,
-                    std::vector<double>* out) {
-  const Value::Array* list = source.dict.Array(key);
-  if (list == nullptr) source.dict.RejectMissing(key, "rope_type \"longrope\" requires it");
+void FillFactorList(const RopeKeys& keys, const char* key, int pairs, std::vector<double>* out) {
+  const Value::Array* list = keys.dict.Array(key);
+  if (list == nullptr) keys.dict.RejectMissing(key, "rope_type \"longrope\" requires it");
   if (pairs != 0 && list->size() != static_cast<size_t>(pairs)) {
     Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have one for each of %d pairs",
-           source.dict.Path(key).c_str(), list->size(), pairs);
+           keys.dict.Path(key).c_str(), list->size(), pairs);
   }
   if (list->empty() || list->size() > kMaxPairs) {
     Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have from 1 to %lld",
-           source.dict.Path(key).c_str(), list->size(), static_cast<long long>(kMaxPairs));
+           keys.dict.Path(key).c_str(), list->size(), static_cast<long long>(kMaxPairs));
   }
   for (size_t i = 0; i < list->size(); ++i) {
-    out->push_back(ToPositive(source.dict.Path(key) + "[" + std::to_string(i) + "]", (*list)[i]));
+    out->push_back(ToPositive(keys.dict.Path(key) + "[" + std::to_string(i) + "]", (*list)[i]));
   }
 }
 
-void FillLongrope(const RopeSource& source, LayerType* type) {
+void FillLongrope(const RopeKeys& keys, LayerType* type) {
   rope_config& config = type->config;
   const int span = SpanOf(config);
-  FillFactorList(source, "short_factor", span / 2, &type->short_factor);
-  FillFactorList(source, "long_factor", span / 2, &type->long_factor);
+  FillFactorList(keys, "short_factor", span / 2, &type->short_factor);
+  FillFactorList(keys, "long_factor", span / 2, &type->long_factor);
   if (type->short_factor.size() != type->long_factor.size()) {
     Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have as many as short_factor, %zu",
-           source.dict.Path("long_factor").c_str(), type->long_factor.size(),
+           keys.dict.Path("long_factor").c_str(), type->long_factor.size(),
            type->short_factor.size());
   }
-  config.original_max_position_embeddings = OriginalOrMax(source, "longrope");
-  if (const auto factor = source.dict.Positive("factor")) {
+  config.original_max_position_embeddings = OriginalOrMax(keys, "longrope");
+  if (const auto factor = keys.dict.Positive("factor")) {
     config.factor = *factor;
-  } else if (const auto length = MaxPosition(source)) {
+  } else if (const auto length = MaxPosition(keys)) {
     config.max_position_embeddings = *length;
-  } else if (source.text.exists()) {
-    source.text.RejectMissing("max_position_embeddings",
-                              "rope_type \"longrope\" requires it or a factor");
+  } else if (keys.text.exists()) {
+    keys.text.RejectMissing("max_position_embeddings",
+                            "rope_type \"longrope\" requires it or a factor");
   }
   // Phi-3.5-MoE names the attention factor of either side of the switch.
-  const auto below = source.dict.Positive("short_mscale"),
-             above = source.dict.Positive("long_mscale");
+  const auto below = keys.dict.Positive("short_mscale"), above = keys.dict.Positive("long_mscale");
   if (!below && !above) return;
   if (!below || !above || *below != *above) {
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) and long_mscale (%s) must be equal in this version",
-           source.dict.Path("short_mscale").c_str(), below ? ToText(*below).c_str() : "none",
+           keys.dict.Path("short_mscale").c_str(), below ? ToText(*below).c_str() : "none",
            above ? ToText(*above).c_str() : "none");
   }
   if (config.attention_factor != 0 && config.attention_factor != *below) {
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be short_mscale (%s)",
-           source.dict.Path("attention_factor").c_str(), ToText(config.attention_factor).c_str(),
+           keys.dict.Path("attention_factor").c_str(), ToText(config.attention_factor).c_str(),
            ToText(*below).c_str());
   }
   config.attention_factor = *below;
@@ -303,24 +301,24 @@ void FillLongrope(const RopeSource& source, LayerType* type) {
 // mscale_all_dim scales the softmax only in models with multi-head latent attention. Elsewhere it
 // just takes part in the attention factor, which is resolved here so that the core's softmax factor
 // stays 1.
-void FillMscale(const RopeSource& source, LayerType* type) {
+void FillMscale(const RopeKeys& keys, LayerType* type) {
   rope_config* config = &type->config;
-  const double mscale = source.dict.Number("mscale").value_or(0);
-  const double all_dim = source.dict.Number("mscale_all_dim").value_or(0);
+  const double mscale = keys.dict.Number("mscale").value_or(0);
+  const double all_dim = keys.dict.Number("mscale_all_dim").value_or(0);
   for (const char* key : {"mscale", "mscale_all_dim"}) {
-    if (const Value* value = source.dict.Find(key); value != nullptr && ToNumber(key, *value) < 0) {
-      RejectValue(source.dict.Path(key), *value, "not be negative");
+    if (const Value* value = keys.dict.Find(key); value != nullptr && ToNumber(key, *value) < 0) {
+      RejectValue(keys.dict.Path(key), *value, "not be negative");
     }
   }
   if (mscale == 0 && all_dim != 0) {  // transformers ignores it, and others take 1 for mscale
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be 0 without mscale",
-           source.dict.Path("mscale_all_dim").c_str(), ToText(all_dim).c_str());
+           keys.dict.Path("mscale_all_dim").c_str(), ToText(all_dim).c_str());
   }
   if (all_dim == 0 && mscale != 0 && mscale != 1) {  // alone it has no effect
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be 1 without mscale_all_dim",
-           source.dict.Path("mscale").c_str(), ToText(mscale).c_str());
+           keys.dict.Path("mscale").c_str(), ToText(mscale).c_str());
   }
-  if (source.latent) {
+  if (keys.latent) {
     config->mscale = mscale;
     config->mscale_all_dim = all_dim;
     return;
@@ -332,13 +330,13 @@ void FillMscale(const RopeSource& source, LayerType* type) {
   config->attention_factor = FrequenciesOf(probe, 0).attention_factor;
 }
 
-void FillYarn(const RopeSource& source, LayerType* type) {
+void FillYarn(const RopeKeys& keys, LayerType* type) {
   rope_config* config = &type->config;
-  const Dict& dict = source.dict;
-  const int64_t original = OriginalOrMax(source, "yarn");
+  const Dict& dict = keys.dict;
+  const int64_t original = OriginalOrMax(keys, "yarn");
   config->original_max_position_embeddings = original;
-  if (dict.Mentions("factor") && dict.Find("factor") == nullptr && GivenOriginal(source)) {
-    const auto length = MaxPosition(source);  // "factor": null
+  if (dict.Mentions("factor") && dict.Find("factor") == nullptr && GivenOriginal(keys)) {
+    const auto length = MaxPosition(keys);  // "factor": null
     if (!length) dict.RejectMissing("max_position_embeddings", "factor is null");
     config->factor = static_cast<double>(*length) / static_cast<double>(original);
   } else {
@@ -356,11 +354,11 @@ void FillYarn(const RopeSource& source, LayerType* type) {
            dict.Path("beta_fast").c_str(), ToText(fast).c_str(), ToText(slow).c_str());
   }
   config->yarn_no_truncate = dict.Bool("truncate").value_or(true) ? 0 : 1;
-  FillMscale(source, type);
+  FillMscale(keys, type);
 }
 
-void FillLlama3(const RopeSource& source, rope_config* config) {
-  const Dict& dict = source.dict;
+void FillLlama3(const RopeKeys& keys, rope_config* config) {
+  const Dict& dict = keys.dict;
   config->factor = Required(dict, "factor", "llama3");
   config->low_freq_factor = Required(dict, "low_freq_factor", "llama3");
   config->high_freq_factor = Required(dict, "high_freq_factor", "llama3");
@@ -369,7 +367,7 @@ void FillLlama3(const RopeSource& source, rope_config* config) {
            dict.Path("high_freq_factor").c_str(), ToText(config->high_freq_factor).c_str(),
            ToText(config->low_freq_factor).c_str());
   }
-  const auto original = GivenOriginal(source);
+  const auto original = GivenOriginal(keys);
   if (!original) {
     dict.RejectMissing("original_max_position_embeddings", "rope_type \"llama3\" requires it");
   }
@@ -377,54 +375,54 @@ void FillLlama3(const RopeSource& source, rope_config* config) {
 }
 
 // HunYuan: "dynamic" with alpha is a larger theta, once and for all.
-bool FoldAlpha(const RopeSource& source, rope_config* config) {
-  const double alpha = source.dict.Number("alpha").value_or(0);
+bool FoldAlpha(const RopeKeys& keys, rope_config* config) {
+  const double alpha = keys.dict.Number("alpha").value_or(0);
   if (alpha == 0) return false;
-  if (alpha < 0) RejectValue(source.dict.Path("alpha"), *source.dict.Find("alpha"), "be positive");
+  if (alpha < 0) RejectValue(keys.dict.Path("alpha"), *keys.dict.Find("alpha"), "be positive");
   const int dim = SpanOf(*config);
   if (dim <= 2) {
-    Reject(ROPE_ERROR_PARSE, "%s (%s) needs a head_dim above 2", source.dict.Path("alpha").c_str(),
+    Reject(ROPE_ERROR_PARSE, "%s (%s) needs a head_dim above 2", keys.dict.Path("alpha").c_str(),
            ToText(alpha).c_str());
   }
   config->theta *= std::pow(alpha, static_cast<double>(dim) / (dim - 2));
   if (!std::isfinite(config->theta)) {
-    RejectValue(source.dict.Path("alpha"), *source.dict.Find("alpha"), "keep theta finite");
+    RejectValue(keys.dict.Path("alpha"), *keys.dict.Find("alpha"), "keep theta finite");
   }
   config->scaling = ROPE_SCALING_DEFAULT;
   return true;
 }
 
-void FillDynamic(const RopeSource& source, rope_config* config) {
-  config->factor = Required(source.dict, "factor", "dynamic");
+void FillDynamic(const RopeKeys& keys, rope_config* config) {
+  config->factor = Required(keys.dict, "factor", "dynamic");
   const int dim = SpanOf(*config);
   if (dim == 2) {
     Reject(ROPE_ERROR_PARSE,
            "%s (\"dynamic\") needs at least 4 rotated channels, and this head has 2",
-           source.dict.Path(TypeKey(source.dict)).c_str());
+           keys.dict.Path(TypeKey(keys.dict)).c_str());
   }
-  const auto length = MaxPosition(source);
-  if (!length && source.text.exists()) {
-    source.text.RejectMissing("max_position_embeddings", "rope_type \"dynamic\" requires it");
+  const auto length = MaxPosition(keys);
+  if (!length && keys.text.exists()) {
+    keys.text.RejectMissing("max_position_embeddings", "rope_type \"dynamic\" requires it");
   }
   config->max_position_embeddings = length.value_or(0);
-  const auto original = GivenOriginal(source);
+  const auto original = GivenOriginal(keys);
   if (original && length && *original != *length) {
     Reject(ROPE_ERROR_UNSUPPORTED,
            "%s (%lld): rope_type \"dynamic\" counts from max_position_embeddings (%lld), and other "
            "programs from this: the two must be equal",
-           source.dict.Path("original_max_position_embeddings").c_str(),
+           keys.dict.Path("original_max_position_embeddings").c_str(),
            static_cast<long long>(*original), static_cast<long long>(*length));
   }
 }
 
-void FillProportional(const RopeSource& source, rope_config* config) {
-  config->factor = source.dict.Positive("factor").value_or(0);
+void FillProportional(const RopeKeys& keys, rope_config* config) {
+  config->factor = keys.dict.Positive("factor").value_or(0);
   if (config->rotary_offset != 0) {
     Reject(
         ROPE_ERROR_UNSUPPORTED,
         "%s (\"proportional\") spans whole heads, and only the channels from %d on rotate in this "
         "model",
-        source.dict.Path(TypeKey(source.dict)).c_str(), config->rotary_offset);
+        keys.dict.Path(TypeKey(keys.dict)).c_str(), config->rotary_offset);
   }
 }
 
@@ -446,31 +444,31 @@ bool NameTheSameScaling(const Value& a, const Value& b) {
   return x != nullptr && y != nullptr && x->scaling == y->scaling;
 }
 
-void FillRope(const RopeSource& source, LayerType* type) {
+void FillRope(const RopeKeys& keys, LayerType* type) {
   rope_config& config = type->config;
-  RejectTypos(source.dict);
-  CheckBothTypes(source.dict);
-  const std::string_view name = TypeString(source);
-  config.scaling = Scaling(source);
-  config.theta = Theta(source);
-  FillSpan(source, &config);
+  RejectTypos(keys.dict);
+  CheckBothTypes(keys.dict);
+  const std::string_view name = TypeString(keys);
+  config.scaling = Scaling(keys);
+  config.theta = Theta(keys);
+  FillSpan(keys, &config);
   // Only YaRN and LongRoPE have one.
   if (config.scaling == ROPE_SCALING_YARN || config.scaling == ROPE_SCALING_LONGROPE) {
-    config.attention_factor = source.dict.Positive("attention_factor").value_or(0);
+    config.attention_factor = keys.dict.Positive("attention_factor").value_or(0);
   }
   const bool may_have_alpha = config.scaling == ROPE_SCALING_DYNAMIC || name == "xdrope";
-  if (!may_have_alpha || !FoldAlpha(source, &config)) {
+  if (!may_have_alpha || !FoldAlpha(keys, &config)) {
     switch (config.scaling) {
-      case ROPE_SCALING_LINEAR: config.factor = Required(source.dict, "factor", name); break;
-      case ROPE_SCALING_DYNAMIC: FillDynamic(source, &config); break;
-      case ROPE_SCALING_YARN: FillYarn(source, type); break;
-      case ROPE_SCALING_LONGROPE: FillLongrope(source, type); break;
-      case ROPE_SCALING_LLAMA3: FillLlama3(source, &config); break;
-      case ROPE_SCALING_PROPORTIONAL: FillProportional(source, &config); break;
+      case ROPE_SCALING_LINEAR: config.factor = Required(keys.dict, "factor", name); break;
+      case ROPE_SCALING_DYNAMIC: FillDynamic(keys, &config); break;
+      case ROPE_SCALING_YARN: FillYarn(keys, type); break;
+      case ROPE_SCALING_LONGROPE: FillLongrope(keys, type); break;
+      case ROPE_SCALING_LLAMA3: FillLlama3(keys, &config); break;
+      case ROPE_SCALING_PROPORTIONAL: FillProportional(keys, &config); break;
       default: break;
     }
   }
-  FillAxes(source, name == "mrope" || name == "xdrope", type);
+  FillAxes(keys, name == "mrope" || name == "xdrope", type);
 }
 
 }  // namespace rope::model

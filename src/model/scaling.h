@@ -15,7 +15,7 @@
 #include <initializer_list>
 
 #include "model/layer_type.h"
-#include "model/rope_source.h"
+#include "model/rope_keys.h"
 
 namespace rope::model {
 
@@ -28,7 +28,7 @@ void ReadRepeated(const Dict& dict, std::initializer_list<const char*> keys, dou
 
 // Expects config.head_dim to be set (0: unknown, a bare dictionary), and rotary_dim and
 // rotary_offset if the model's code fixes the span and no factor does.
-void FillRope(const RopeSource& source, LayerType* type);
+void FillRope(const RopeKeys& keys, LayerType* type);
 
 }  // namespace rope::model
 

@@ -161,12 +161,12 @@ void FillTable(const Tower& tower, double theta, int head_dim, LayerType* type) 
 
 }  // namespace
 
-bool IsVisionModel(const Parts& parts) {
+bool IsVisionModel(const ConfigParts& parts) {
   const Tower* tower = FindTower(parts.outer_type);
   return tower != nullptr && tower->alone && !parts.text_nested;
 }
 
-void AddVisionTower(const Parts& parts, ParsedModel* out) {
+void AddVisionTower(const ConfigParts& parts, ParsedModel* out) {
   const Dict& dict = IsVisionModel(parts) ? parts.text : parts.vision;
   if (!dict.exists()) return;
   const Tower* tower = FindTower(dict.String("model_type").value_or(""));

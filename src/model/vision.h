@@ -16,10 +16,10 @@ namespace rope::model {
 
 // Whether the configuration is that of a vision model without a language model (DINOv3, SAM). Its
 // tower is the `text` of the parts.
-bool IsVisionModel(const Parts& parts);
+bool IsVisionModel(const ConfigParts& parts);
 
 // Appends the type "vision" if the model has a known tower.
-void AddVisionTower(const Parts& parts, ParsedModel* out);
+void AddVisionTower(const ConfigParts& parts, ParsedModel* out);
 
 }  // namespace rope::model
 

@@ -66,7 +66,7 @@ void CheckType(const rope_model* model, int32_t type) {
     }
     rope::Config checked;
     rope::Frequencies frequencies;
-    Require(rope::ReadConfig("model_fuzz", &config, &checked) == ROPE_OK, "the core accepts it");
+    Require(rope::CheckConfig("model_fuzz", &config, &checked) == ROPE_OK, "the core accepts it");
     Require(rope::ComputeFrequencies("model_fuzz", checked, &frequencies) == ROPE_OK,
             "and its frequencies");
   }

@@ -19,7 +19,7 @@
 #include "librope/rope.h"
 #include "support/cuda_random_call.h"
 
-namespace rope::cuda {
+namespace rope::gpu {
 namespace {
 
 // Device memory as the test sees it: ranges that may be read or written, and how often each byte
@@ -354,9 +354,9 @@ TEST_F(CudaGrid, CopiesTheRestOnceAndAligned) {
 
 rope_status WalkFill(const FillLaunch& l, void*) {
   for (uint32_t n = 0; n < l.grid_x * kFillTokens; ++n) {
-    if (n >= l.angles.tokens.count) continue;
-    for (uint32_t pair = 0; pair < l.angles.pairs; ++pair) {
-      l.with_angles ? Fill<true>(l.angles, n, pair) : Fill<false>(l.angles, n, pair);
+    if (n >= l.source.tokens.count) continue;
+    for (uint32_t pair = 0; pair < l.source.pairs; ++pair) {
+      l.with_angles ? Fill<true>(l.source, n, pair) : Fill<false>(l.source, n, pair);
     }
   }
   return ROPE_OK;
@@ -423,11 +423,11 @@ TEST_F(CudaGrid, DeviceArraysMayHoldAnything) {
     }
   }
   const int32_t sets[] = {3, -1, 4, INT32_MAX, INT32_MIN};
-  Angles angles{};
-  angles.all_sets = 4;
-  angles.source.freq_sets = sets;
+  CosSinSource source{};
+  source.all_sets = 4;
+  source.positions.freq_sets = sets;
   const int32_t expected[] = {3, 0, 0, 0, 0};
-  for (int s = 0; s < 5; ++s) EXPECT_EQ(SetOf(angles, Token{0, 0, s, 0}), expected[s]);
+  for (int s = 0; s < 5; ++s) EXPECT_EQ(SetOf(source, Token{0, 0, s, 0}), expected[s]);
 }
 
 struct Split {
@@ -436,7 +436,7 @@ struct Split {
 
 rope_status CheckSplit(const Launch& l, void* data) {
   const auto& split = *static_cast<const Split*>(data);
-  const TokenRange& r = l.params.angles.tokens;
+  const TokenRange& r = l.params.source.tokens;
   std::vector<uint32_t> tries = {0, 1, r.count / 2, r.count - 1};
   if (split.tokens < r.count) {
     for (int64_t k : {int64_t{1}, int64_t{2}, split.batch / 3, r.count / split.tokens}) {
@@ -511,7 +511,7 @@ TEST_F(CudaGrid, ExtentsBeyond32Bits) {
       ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
       int64_t counted = 0;
       for (const Launch& l : w.kept) {
-        counted += l.params.angles.tokens.count;
+        counted += l.params.source.tokens.count;
         for (const uint32_t block : {0u, l.shape.grid_x / 3, l.shape.grid_x - 1}) {
           *arena = Arena{};
           arena->is_virtual = true;
@@ -519,8 +519,8 @@ TEST_F(CudaGrid, ExtentsBeyond32Bits) {
           size_t vectors = 0;
           for (uint32_t z = 0; z < l.shape.z; ++z) {
             const int64_t n = int64_t{block} * l.shape.z + z;
-            if (n >= l.params.angles.tokens.count) continue;
-            const TokenRange& r = l.params.angles.tokens;
+            if (n >= l.params.source.tokens.count) continue;
+            const TokenRange& r = l.params.source.tokens;
             const int64_t flat = r.first_batch * tokens + r.first_index + n;
             const int64_t index = flat % tokens;
             for (int h = 0; h < heads; ++h) {
@@ -632,4 +632,4 @@ TEST_F(CudaGrid, OneLaunchForQAndK) {
 }
 
 }  // namespace
-}  // namespace rope::cuda
+}  // namespace rope::gpu

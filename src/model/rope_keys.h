@@ -1,7 +1,7 @@
 // Where the values of one kind of layer are: the rope dictionary, the keys around it, and the
 // defaults of the model's class.
-#ifndef LIBROPE_SRC_MODEL_ROPE_SOURCE_H_
-#define LIBROPE_SRC_MODEL_ROPE_SOURCE_H_
+#ifndef LIBROPE_SRC_MODEL_ROPE_KEYS_H_
+#define LIBROPE_SRC_MODEL_ROPE_KEYS_H_
 
 #include "model/families.h"
 #include "model/json.h"
@@ -9,7 +9,7 @@
 namespace rope::model {
 
 // Where the values of one kind of layer are.
-struct RopeSource {
+struct RopeKeys {
   Dict dict;                             // may be absent: all values are defaults then
   Dict text;                             // the keys around it; absent for a bare dictionary
   const Family* family = nullptr;        // nullptr: unknown, or a bare dictionary
@@ -24,4 +24,4 @@ struct RopeSource {
 
 }  // namespace rope::model
 
-#endif  // LIBROPE_SRC_MODEL_ROPE_SOURCE_H_
+#endif  // LIBROPE_SRC_MODEL_ROPE_KEYS_H_
