@@ -228,6 +228,30 @@ Form ChooseForm(const Plan& plan, const Tensor* tensors, int32_t count, ChannelO
   return kSingle;
 }
 
+CosSinKind KindOf(const Plan& plan) {
+  return plan.has_rows ? CosSinKind::kRows : KindOf(*plan.context, plan.positions);
+}
+
+// An order that moves channels overwrites, in place, what a later part would read. Of both tensors,
+// before the first launch: a call that is refused has written nothing.
+rope_status CheckParts(const Plan& plan) {
+  const rope_context& context = *plan.context;
+  const int32_t capacity = Capacity(KindOf(plan));
+  if (context.nope || context.pairs <= capacity ||
+      !MovesChannels(ChannelOrderOf(context.pairing, plan.operation))) {
+    return ROPE_OK;
+  }
+  for (int32_t n = 0; n < plan.tensor_count; ++n) {
+    if (plan.tensors[n].in != plan.tensors[n].out) continue;
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: args->q_out or args->k_out: INTERLEAVED_TO_HALVES in place on CUDA needs at "
+                "most %d pairs with this angle and these positions, and the context has %d: give "
+                "an output",
+                plan.function, capacity, context.pairs);
+  }
+  return ROPE_OK;
+}
+
 // The launches for tensors of one dtype.
 class Group {
  public:
@@ -247,17 +271,15 @@ class Group {
     pairs_per_lane_ = PairsPerLane(launch_.variant.form, element_bytes_);
     Params& p = launch_.params;
     CosSinSource& source = p.source;
-    source.kind = CosSinKind::kRows;
+    source.kind = KindOf(plan_);
     if (plan_.has_rows) {
       source.rows = plan_.rows;
     } else {
       source.positions = plan_.positions;
-      source.kind = KindOf(context_, plan_.positions);
     }
     source.backward = kOperations[plan_.operation].negates_angle;
     p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_DTYPE_F32;
     p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
-    if (rope_status s = CheckParts(source.kind)) return s;
     const int32_t pairs = context_.nope ? 0 : context_.pairs;
     return ForEachPart(context_, pairs, plan_.operation, &source, [&](bool is_first_part) {
       SetLanes(is_first_part);
@@ -269,23 +291,6 @@ class Group {
   }
 
  private:
-  // An order that moves channels overwrites, in place, what a later part would read.
-  rope_status CheckParts(CosSinKind kind) const {
-    const int32_t capacity = Capacity(kind);
-    if (context_.nope || context_.pairs <= capacity || !MovesChannels(order_)) {
-      return ROPE_OK;
-    }
-    for (int32_t n = 0; n < count_; ++n) {
-      if (tensors_[n].in != tensors_[n].out) continue;
-      return Fail(ROPE_ERROR_UNSUPPORTED,
-                  "%s: args->q_out or args->k_out: INTERLEAVED_TO_HALVES in place on CUDA needs at "
-                  "most %d pairs with this angle and these positions, and the context has %d: give "
-                  "an output",
-                  plan_.function, capacity, context_.pairs);
-    }
-    return ROPE_OK;
-  }
-
   // Which bytes a lane has, in q and in k.
   void SetLanes(bool is_first_part) {
     Params& p = launch_.params;
@@ -396,6 +401,7 @@ class Group {
 }  // namespace
 
 rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data) {
+  if (rope_status s = CheckParts(plan)) return s;
   const bool together = plan.tensor_count == 2 && plan.tensors[0].dtype == plan.tensors[1].dtype;
   const int32_t size = together ? 2 : 1;
   for (int32_t n = 0; n < plan.tensor_count; n += size) {

@@ -631,5 +631,22 @@ TEST_F(CudaGrid, OneLaunchForQAndK) {
   EXPECT_EQ(w.launches, 1 + 2);
 }
 
+// q and k of two dtypes are launches of their own, and k cannot be rotated in place here.
+TEST_F(CudaGrid, ARefusedCallHasWrittenNothing) {
+  const ContextPtr context = Plain(1024, ROPE_PAIRING_INTERLEAVED_TO_HALVES, ROPE_ANGLE_EXACT);
+  Plan plan = VirtualPlan(*context, 1, 7, 2);
+  plan.tensor_count = 2;
+  plan.tensors[1] = plan.tensors[0];
+  plan.tensors[1].dtype = ROPE_DTYPE_BF16;
+  Walked w;
+  w.walk = false;
+  EXPECT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+  EXPECT_GT(w.launches, 2);  // the frequencies of 512 pairs do not fit into one
+  plan.tensors[1].out = const_cast<char*>(plan.tensors[1].in);
+  w.launches = 0;
+  EXPECT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(w.launches, 0);
+}
+
 }  // namespace
 }  // namespace rope::gpu
