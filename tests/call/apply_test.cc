@@ -7,8 +7,11 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "support/check_call.h"
 #include "support/handles.h"
 #include "support/random_call.h"
 #include "support/random_values.h"
@@ -16,15 +19,31 @@
 namespace rope::testing {
 namespace {
 
-TEST(Apply, RandomCallsMatchTheReference) {
-  const int count = LongTests() ? 200000 : 4000;
-  for (int seed = 0; seed < count; ++seed) {
-    RandomCall call(seed);
-    call.Run();
-    if (::testing::Test::HasFailure()) {
-      FAIL() << "seed " << seed << ": " << call.Describe();
+TEST(Apply, RandomCallsAreAsTheReferenceComputesThem) {
+  const uint64_t count = LongTests() ? 200000 : 4000;
+  std::set<std::pair<rope_operation, rope_pairing>> rotations;
+  std::set<std::pair<rope_position_kind, rope_angle>> angles;
+  std::set<std::pair<rope_dtype, rope_layout>> inputs, outputs;
+  for (uint64_t seed = 0; seed < count; ++seed) {
+    RandomCall call(seed, RandomCall::kComputable);
+    const Context context = call.CreateContext();
+    ASSERT_NE(context, nullptr) << "seed " << seed << ": " << call.Describe();
+    call.MakeApply();
+    const auto before = call.Snapshot();
+    EXPECT_OK(rope_apply_qk(context.get(), &call.args));
+    ExpectAsComputed(call, context.get(), before);
+    if (HasFailure()) FAIL() << "seed " << seed << ": " << call.Describe();
+    rotations.insert({call.args.operation, call.config().pairing});
+    angles.insert({call.args.positions.kind, call.config().angle});
+    for (const RandomCall::CallTensor& t : call.tensors) {
+      if (t.present) inputs.insert({t.in->dtype, t.in->layout});
+      if (t.present && !t.in_place) outputs.insert({t.out->dtype, t.out->layout});
     }
   }
+  EXPECT_EQ(rotations.size(), 4u * 4u);
+  EXPECT_EQ(angles.size(), 7u * 2u);
+  EXPECT_EQ(inputs.size(), 3u * 4u);
+  EXPECT_EQ(outputs.size(), 3u * 4u);
 }
 
 constexpr int kDim = 64, kTokens = 5, kHeads = 3;

@@ -4,15 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdint>
 #include <cstdlib>
+#include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "librope/rope.h"
-#include "support/cuda_random_call.h"
+#include "math/element.h"
+#include "support/elements.h"
+#include "support/handles.h"
+#include "support/random_call.h"
 
-namespace rope {
+namespace rope::testing {
 namespace {
 
 #define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
@@ -58,31 +63,23 @@ class DeviceBytes {
   size_t size_;
 };
 
-rope_config PlainConfig(int head_dim = 128, rope_angle angle = ROPE_ANGLE_EXACT,
-                        rope_pairing pairing = ROPE_PAIRING_HALVES) {
-  rope_config config = ROPE_INIT(rope_config);
-  config.head_dim = head_dim;
-  config.theta = 500000;
-  config.pairing = pairing;
+rope_config PlainConfig(rope_device device, rope_angle angle = ROPE_ANGLE_EXACT) {
+  rope_config config = Config(128, ROPE_PAIRING_HALVES, 500000);
   config.angle = angle;
+  config.device = device;
   return config;
 }
-
-ContextPtr Make(rope_config config, rope_device device) {
-  config.device = device;
-  rope_context* context = nullptr;
-  EXPECT_EQ(rope_context_create(&config, &context), ROPE_OK) << rope_last_error();
-  return ContextPtr(context);
+Context CreateOn(rope_device device, rope_angle angle = ROPE_ANGLE_EXACT) {
+  return Create(PlainConfig(device, angle));
 }
 
-class Cuda : public testing::Test {
+class Cuda : public ::testing::Test {
  protected:
   void SetUp() override {
-    rope_config config = PlainConfig();
-    config.device = ROPE_DEVICE_CUDA;
+    const rope_config config = PlainConfig(ROPE_DEVICE_CUDA);
     rope_context* context = nullptr;
     const rope_status s = rope_context_create(&config, &context);
-    const ContextPtr owned(context);
+    const Context owned(context);
     if (s == ROPE_ERROR_UNAVAILABLE) GTEST_SKIP() << rope_last_error();
     ASSERT_EQ(s, ROPE_OK) << rope_last_error();
     CUDA_OK(cudaSetDevice(0));
@@ -94,48 +91,36 @@ TEST(CudaUnavailable, SaysWhy) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto create = [] {
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    rope_config config = PlainConfig();
-    config.device = ROPE_DEVICE_CUDA;
+    const rope_config config = PlainConfig(ROPE_DEVICE_CUDA);
     rope_context* context = nullptr;
     const rope_status s = rope_context_create(&config, &context);
     std::fprintf(stderr, "%s\n", rope_last_error());
     std::exit(s == ROPE_ERROR_UNAVAILABLE && context == nullptr ? 0 : 1);
   };
-  EXPECT_EXIT(create(), testing::ExitedWithCode(0), "config->device \\(CUDA\\): no usable device");
+  EXPECT_EXIT(create(), ::testing::ExitedWithCode(0),
+              "config->device \\(CUDA\\): no usable device");
 }
 
 // The host buffers of a random call, mirrored on the device at the same alignment.
 class Mirror {
  public:
   explicit Mirror(const RandomCall& call) : call_(call) {
-    for (const auto& b : call.buffers_) {
-      device_.push_back(std::make_unique<DeviceBytes>(b->size() + 64));
+    for (const RandomCall::Buffer& b : call.buffers) {
+      device_.push_back(std::make_unique<DeviceBytes>(b.bytes.size() + 64));
       // Tensors are aligned relative to 64-byte lines of the host's buffer.
-      shifts_.push_back(reinterpret_cast<uintptr_t>(b->data()) % 64);
-      Copy(device_.size() - 1, *b);
+      shifts_.push_back(reinterpret_cast<uintptr_t>(b.bytes.data()) % 64);
+      EXPECT_EQ(cudaMemcpy(device_.back()->data() + shifts_.back(), b.bytes.data(), b.bytes.size(),
+                           cudaMemcpyHostToDevice),
+                cudaSuccess);
     }
-  }
-
-  void Copy(size_t n, const std::vector<char>& from) {
-    EXPECT_EQ(cudaMemcpy(device_[n]->data() + shifts_[n], from.data(), from.size(),
-                         cudaMemcpyHostToDevice),
-              cudaSuccess);
-  }
-
-  std::vector<char> Read(size_t n) const {
-    std::vector<char> host(call_.buffers_[n]->size());
-    EXPECT_EQ(cudaMemcpy(host.data(), device_[n]->data() + shifts_[n], host.size(),
-                         cudaMemcpyDeviceToHost),
-              cudaSuccess);
-    return host;
   }
 
   template <class T>
   void Move(T** pointer) const {
     if (*pointer == nullptr) return;
     const char* at = reinterpret_cast<const char*>(*pointer);
-    for (size_t n = 0; n < call_.buffers_.size(); ++n) {
-      const std::vector<char>& b = *call_.buffers_[n];
+    for (size_t n = 0; n < call_.buffers.size(); ++n) {
+      const std::vector<char>& b = call_.buffers[n].bytes;
       if (at < b.data() || at >= b.data() + b.size()) continue;
       *pointer = reinterpret_cast<T*>(device_[n]->data() + shifts_[n] + (at - b.data()));
       return;
@@ -151,38 +136,43 @@ class Mirror {
 
   void Move(rope_cos_sin* rows) const { Move(&rows->data), Move(&rows->sin); }
 
+  // The whole memory of the call, so that a byte written outside of its tensors shows, too.
+  void ExpectSame() const {
+    for (size_t n = 0; n < device_.size(); ++n) {
+      const rope_dtype dtype = call_.buffers[n].dtype;
+      if (dtype == 0) continue;  // positions
+      const std::vector<char>& cpu = call_.buffers[n].bytes;
+      std::vector<char> cuda(cpu.size());
+      CUDA_OK(cudaMemcpy(cuda.data(), device_[n]->data() + shifts_[n], cuda.size(),
+                         cudaMemcpyDeviceToHost));
+      int bad = 0;
+      for (int64_t i = 0; i < static_cast<int64_t>(cpu.size()) / ElementSize(dtype); ++i) {
+        if (IsSame(dtype, cpu.data(), cuda.data(), i) || ++bad > 3) continue;
+        ADD_FAILURE() << "buffer " << n << " dtype " << dtype << " element " << i << ": "
+                      << LoadElement(dtype, cuda.data(), i) << ", on the CPU "
+                      << LoadElement(dtype, cpu.data(), i) << "; " << call_.Describe();
+      }
+    }
+  }
+
  private:
   const RandomCall& call_;
   std::vector<std::unique_ptr<DeviceBytes>> device_;
   std::vector<size_t> shifts_;
 };
 
-// Compares a whole buffer, so that a byte written outside of the tensor shows, too.
-void ExpectSame(rope_dtype dtype, const std::vector<char>& cpu, const std::vector<char>& cuda) {
-  int bad = 0;
-  for (size_t i = 0; i < cpu.size() / static_cast<size_t>(ElementSize(dtype)) && bad < 3; ++i) {
-    const auto at = static_cast<int64_t>(i);
-    if (IsSame(dtype, cpu.data(), cuda.data(), at)) continue;
-    ++bad;
-    ADD_FAILURE() << "dtype " << dtype << " element " << i << ": "
-                  << LoadElement(dtype, cuda.data(), at) << ", on the CPU "
-                  << LoadElement(dtype, cpu.data(), at);
-  }
-}
-
 TEST_F(Cuda, RandomCallsEqualTheCpuBitForBit) {
-  const int cases = Cases(3000);
-  for (int seed = 0; seed < cases && !HasFailure(); ++seed) {
+  const auto cases = static_cast<uint64_t>(Cases(3000));
+  for (uint64_t seed = 0; seed < cases && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    RandomCall call(static_cast<uint32_t>(seed));
-    call.MakeContext();
-    const ContextPtr cpu = call.Create(), cuda = call.Create(ROPE_DEVICE_CUDA);
-    ASSERT_TRUE(cpu != nullptr && cuda != nullptr);
-    call.MakeApply(cpu.get());
+    RandomCall call(seed, RandomCall::kEverything);
+    const Context cpu = call.CreateContext(), cuda = call.CreateContext(ROPE_DEVICE_CUDA);
+    ASSERT_TRUE(cpu != nullptr && cuda != nullptr) << call.Describe();
+    call.MakeApply();
     const Mirror mirror(call);
-    ASSERT_EQ(rope_apply_qk(cpu.get(), &call.args_), ROPE_OK) << rope_last_error();
-    rope_qk_args args = call.args_;
-    rope_cos_sin rows = call.rows_;
+    ASSERT_OK(rope_apply_qk(cpu.get(), &call.args));
+    rope_qk_args args = call.args;
+    rope_cos_sin rows = call.rows;
     for (rope_tensor* t : {&args.q, &args.k, &args.q_out, &args.k_out}) mirror.Move(&t->data);
     mirror.Move(&args.positions);
     if (args.cos_sin != nullptr) {
@@ -193,66 +183,47 @@ TEST_F(Cuda, RandomCallsEqualTheCpuBitForBit) {
     if (s == ROPE_ERROR_UNSUPPORTED) continue;  // in place, channels moved, too many pairs
     ASSERT_EQ(s, ROPE_OK) << rope_last_error();
     CUDA_OK(cudaDeviceSynchronize());
-    for (const NamedTensor& t : call.named_) {
-      if (t.present) {
-        ExpectSame(t.in->dtype, *call.buffers_[t.out_buffer], mirror.Read(t.out_buffer));
-      }
-    }
+    mirror.ExpectSame();
   }
 }
 
 TEST_F(Cuda, FilledRowsEqualTheCpuBitForBit) {
-  const int cases = Cases(500);
-  for (int seed = 0; seed < cases && !HasFailure(); ++seed) {
+  const auto cases = static_cast<uint64_t>(Cases(500));
+  for (uint64_t seed = 0; seed < cases && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    RandomCall call(static_cast<uint32_t>(seed));
-    call.MakeContext();
-    const ContextPtr cpu = call.Create(), cuda = call.Create(ROPE_DEVICE_CUDA);
-    ASSERT_TRUE(cpu != nullptr && cuda != nullptr);
-    rope_info info = ROPE_INIT(rope_info);
-    ASSERT_EQ(rope_context_info(cpu.get(), 0, &info), ROPE_OK);
-    const int64_t batch = call.Of({1, 1, 2}), tokens = call.Of({1, 7, 20});
-    rope_positions positions = call.MakePositions(info, batch, tokens);
-    rope_cos_sin rows = call.MakeRows(info, batch, tokens, true);
+    RandomCall call(seed, RandomCall::kEverything);
+    const Context cpu = call.CreateContext(), cuda = call.CreateContext(ROPE_DEVICE_CUDA);
+    ASSERT_TRUE(cpu != nullptr && cuda != nullptr) << call.Describe();
+    call.MakeFill();
+    const rope_qk_args& a = call.args;
     const Mirror mirror(call);
-    const rope_status s = rope_cos_sin_fill(cpu.get(), batch, tokens, &positions, &rows, nullptr);
-    if (s == ROPE_ERROR_INVALID_ARGUMENT) continue;  // angles are F32 only
-    ASSERT_EQ(s, ROPE_OK) << rope_last_error();
-    const void* const tensors[2] = {rows.data, rows.sin};
+    ASSERT_OK(rope_cos_sin_fill(cpu.get(), a.batch, a.tokens, &a.positions, &call.rows, nullptr));
+    rope_positions positions = a.positions;
+    rope_cos_sin rows = call.rows;
     mirror.Move(&positions);
     mirror.Move(&rows);
-    ASSERT_EQ(rope_cos_sin_fill(cuda.get(), batch, tokens, &positions, &rows, nullptr), ROPE_OK)
-        << rope_last_error();
+    ASSERT_OK(rope_cos_sin_fill(cuda.get(), a.batch, a.tokens, &positions, &rows, nullptr));
     CUDA_OK(cudaDeviceSynchronize());
-    for (size_t n = 0; n < call.buffers_.size(); ++n) {
-      if (call.buffers_[n]->data() == tensors[0] || call.buffers_[n]->data() == tensors[1]) {
-        ExpectSame(rows.dtype, *call.buffers_[n], mirror.Read(n));
-      }
-    }
+    mirror.ExpectSame();
   }
 }
 
 // tokens x 1 head of f32 on both devices by the same ids.
 void CompareIds(rope_angle angle, const std::vector<int64_t>& ids) {
-  const ContextPtr cpu = Make(PlainConfig(128, angle), ROPE_DEVICE_CPU);
-  const ContextPtr cuda = Make(PlainConfig(128, angle), ROPE_DEVICE_CUDA);
+  const Context cpu = CreateOn(ROPE_DEVICE_CPU, angle);
+  const Context cuda = CreateOn(ROPE_DEVICE_CUDA, angle);
   std::vector<float> q(ids.size() * 128, 0.75f);
   DeviceBytes device_q(q.size() * 4), device_ids(ids.size() * 8);
   device_q.CopyFrom(q.data(), q.size() * 4);
   device_ids.CopyFrom(ids.data(), ids.size() * 8);
-  rope_qk_args args = ROPE_INIT(rope_qk_args);
-  args.batch = 1;
-  args.tokens = static_cast<int64_t>(ids.size());
-  args.q.data = q.data();
-  args.q.dtype = ROPE_DTYPE_F32;
-  args.q.layout = ROPE_LAYOUT_BSHD;
-  args.q.heads = 1;
+  rope_qk_args args = Args(1, static_cast<int64_t>(ids.size()));
+  args.q = Tensor(q.data(), ROPE_DTYPE_F32, 1);
   args.positions.kind = ROPE_POSITIONS_IDS_T;
   args.positions.ids_i64 = ids.data();
-  ASSERT_EQ(rope_apply_qk(cpu.get(), &args), ROPE_OK) << rope_last_error();
+  ASSERT_OK(rope_apply_qk(cpu.get(), &args));
   args.q.data = device_q.data();
   args.positions.ids_i64 = device_ids.as<int64_t>();
-  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  ASSERT_OK(rope_apply_qk(cuda.get(), &args));
   EXPECT_EQ(device_q.Read<float>(), q);
 }
 
@@ -267,15 +238,9 @@ TEST_F(Cuda, EveryPositionEqualsTheCpu) {
 
 // A call on q[tokens, heads, 128] in bf16 at positions offset + i.
 rope_qk_args OffsetCall(void* q, int64_t tokens, int heads, int64_t offset, cudaStream_t stream) {
-  rope_qk_args args = ROPE_INIT(rope_qk_args);
-  args.batch = 1;
-  args.tokens = tokens;
-  args.q.data = q;
-  args.q.dtype = ROPE_DTYPE_BF16;
-  args.q.layout = ROPE_LAYOUT_BSHD;
-  args.q.heads = heads;
-  args.positions.kind = ROPE_POSITIONS_OFFSET;
-  args.positions.offset = offset;
+  rope_qk_args args = Args(1, tokens);
+  args.q = Tensor(q, ROPE_DTYPE_BF16, heads);
+  args.positions = Offset(offset);
   args.stream = stream;
   return args;
 }
@@ -289,8 +254,8 @@ std::vector<uint16_t> RandomBf16(size_t count, uint32_t seed) {
 
 // The first call of a fresh context is captured; replays see what the position array holds then.
 TEST_F(Cuda, GraphCaptureAndReplay) {
-  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
-  ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  const Context cpu = CreateOn(ROPE_DEVICE_CPU);
+  Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   constexpr int64_t kTokens = 4;
   std::vector<uint16_t> expected = RandomBf16(kTokens * 8 * 128, 4);
   DeviceBytes q(expected.size() * 2), offset(8);
@@ -303,8 +268,8 @@ TEST_F(Cuda, GraphCaptureAndReplay) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
-  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  ASSERT_OK(rope_apply_qk(cuda.get(), &args));
+  ASSERT_OK(rope_apply_qk(cuda.get(), &args));
   CUDA_OK(cudaStreamEndCapture(stream, &graph));
   size_t nodes = 0;
   CUDA_OK(cudaGraphGetNodes(graph, nullptr, &nodes));
@@ -316,7 +281,7 @@ TEST_F(Cuda, GraphCaptureAndReplay) {
     CUDA_OK(cudaGraphLaunch(exec, stream));
     CUDA_OK(cudaStreamSynchronize(stream));
     rope_qk_args host = OffsetCall(expected.data(), kTokens, 8, step, nullptr);
-    for (int call = 0; call < 2; ++call) ASSERT_EQ(rope_apply_qk(cpu.get(), &host), ROPE_OK);
+    for (int call = 0; call < 2; ++call) ASSERT_OK(rope_apply_qk(cpu.get(), &host));
     EXPECT_EQ(q.Read<uint16_t>(), expected) << "offset " << step;
   }
   CUDA_OK(cudaGraphExecDestroy(exec));
@@ -326,8 +291,8 @@ TEST_F(Cuda, GraphCaptureAndReplay) {
 
 // Eight threads, each with a stream, share one context.
 TEST_F(Cuda, ConcurrentStreams) {
-  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
-  const ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  const Context cpu = CreateOn(ROPE_DEVICE_CPU);
+  const Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   std::vector<std::thread> threads;
   for (uint32_t n = 0; n < 8; ++n) {
     threads.emplace_back([&, n] {
@@ -339,9 +304,9 @@ TEST_F(Cuda, ConcurrentStreams) {
       CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
       for (int step = 0; step < 50; ++step) {
         rope_qk_args args = OffsetCall(q.data(), 64, 8, n * 1000 + step, stream);
-        ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+        ASSERT_OK(rope_apply_qk(cuda.get(), &args));
         args = OffsetCall(expected.data(), 64, 8, n * 1000 + step, nullptr);
-        ASSERT_EQ(rope_apply_qk(cpu.get(), &args), ROPE_OK) << rope_last_error();
+        ASSERT_OK(rope_apply_qk(cpu.get(), &args));
       }
       CUDA_OK(cudaStreamSynchronize(stream));
       EXPECT_EQ(q.Read<uint16_t>(), expected);
@@ -353,16 +318,16 @@ TEST_F(Cuda, ConcurrentStreams) {
 
 // Many calls in a row without waiting: each starts while the one before it drains.
 TEST_F(Cuda, ChainsStayOrdered) {
-  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
-  const ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  const Context cpu = CreateOn(ROPE_DEVICE_CPU);
+  const Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   std::vector<uint16_t> expected = RandomBf16(33 * 8 * 128, 5);
   DeviceBytes q(expected.size() * 2);
   q.CopyFrom(expected.data(), expected.size() * 2);
   for (int step = 0; step < Cases(1000); ++step) {
     rope_qk_args args = OffsetCall(q.data(), 33, 8, step, nullptr);
-    ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+    ASSERT_OK(rope_apply_qk(cuda.get(), &args));
     args.q.data = expected.data();
-    ASSERT_EQ(rope_apply_qk(cpu.get(), &args), ROPE_OK) << rope_last_error();
+    ASSERT_OK(rope_apply_qk(cpu.get(), &args));
   }
   EXPECT_EQ(q.Read<uint16_t>(), expected);
 }
@@ -376,18 +341,18 @@ TEST_F(Cuda, TensorsBeyond32Bits) {
   size_t free_bytes = 0, all = 0;
   CUDA_OK(cudaMemGetInfo(&free_bytes, &all));
   if (free_bytes < kBytes + (size_t{256} << 20)) GTEST_SKIP() << "needs " << kBytes << " bytes";
-  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
-  const ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  const Context cpu = CreateOn(ROPE_DEVICE_CPU);
+  const Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   DeviceBytes q(kBytes);
   const rope_qk_args args = OffsetCall(q.data(), kTokens, kHeads, 7, nullptr);
-  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  ASSERT_OK(rope_apply_qk(cuda.get(), &args));
   CUDA_OK(cudaDeviceSynchronize());
   constexpr int64_t kSome = 64;
   for (const int64_t first :
        {int64_t{0}, kTokens / 2, (int64_t{1} << 31) / 1024 - kSome / 2, kTokens - kSome}) {
     std::vector<uint16_t> expected(kSome * kHeads * 128, kPoison * 0x101), got(expected.size());
     const rope_qk_args host = OffsetCall(expected.data(), kSome, kHeads, 7 + first, nullptr);
-    ASSERT_EQ(rope_apply_qk(cpu.get(), &host), ROPE_OK);
+    ASSERT_OK(rope_apply_qk(cpu.get(), &host));
     CUDA_OK(cudaMemcpy(got.data(), q.as<uint16_t>() + first * kHeads * 128, got.size() * 2,
                        cudaMemcpyDeviceToHost));
     EXPECT_EQ(got, expected) << "from token " << first;
@@ -399,10 +364,10 @@ TEST_F(Cuda, LeavesDeviceAndErrorsOfTheProgramAlone) {
   (void)cudaGetLastError();
   ASSERT_NE(cudaMemset(nullptr, 0, size_t{1} << 60), cudaSuccess);
   const cudaError_t before = cudaPeekAtLastError();
-  const ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  const Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   DeviceBytes q(8 * 128 * 2);
   rope_qk_args args = OffsetCall(q.data(), 1, 8, 1, nullptr);
-  EXPECT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  EXPECT_OK(rope_apply_qk(cuda.get(), &args));
   EXPECT_EQ(cudaPeekAtLastError(), before);
   (void)cudaGetLastError();
   int device = -1;
@@ -413,8 +378,7 @@ TEST_F(Cuda, LeavesDeviceAndErrorsOfTheProgramAlone) {
 
   int count = 0;
   CUDA_OK(cudaGetDeviceCount(&count));
-  rope_config absent = PlainConfig();
-  absent.device = ROPE_DEVICE_CUDA;
+  rope_config absent = PlainConfig(ROPE_DEVICE_CUDA);
   absent.device_index = count;
   rope_context* context = nullptr;
   EXPECT_EQ(rope_context_create(&absent, &context), ROPE_ERROR_UNAVAILABLE);
@@ -425,4 +389,4 @@ TEST_F(Cuda, LeavesDeviceAndErrorsOfTheProgramAlone) {
 }
 
 }  // namespace
-}  // namespace rope
+}  // namespace rope::testing

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -17,10 +18,18 @@
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
 #include "librope/rope.h"
-#include "support/cuda_random_call.h"
+#include "support/elements.h"
+#include "support/handles.h"
+#include "support/random_call.h"
 
 namespace rope::gpu {
 namespace {
+
+using rope::testing::Config;
+using rope::testing::Context;
+using rope::testing::Create;
+using rope::testing::IsSame;
+using rope::testing::RandomCall;
 
 // Device memory as the test sees it: ranges that may be read or written, and how often each byte
 // of an output was. With `content` null nothing is dereferenced: bytes follow from addresses, and
@@ -168,7 +177,7 @@ rope_status Walk(const Launch& l, void* data) {
   return ROPE_OK;
 }
 
-class CudaGrid : public testing::Test {
+class CudaGrid : public ::testing::Test {
  protected:
   void SetUp() override {
     const rope::cpu::Kernels* kernels = nullptr;
@@ -183,40 +192,56 @@ struct Tally {
   int per_channel = 0, copies = 0, few = 0, several = 0, refused = 0, sequences = 0, nope = 0;
 };
 
+// `walked` and the CPU's `expected` memory of a call, up to the third element that differs.
+void ExpectSame(const RandomCall& call, const std::vector<RandomCall::Buffer>& expected) {
+  for (size_t b = 0; b < expected.size(); ++b) {
+    const rope_dtype dtype = call.buffers[b].dtype;
+    if (dtype == 0) continue;  // positions
+    const char* const want = expected[b].bytes.data();
+    const char* const got = call.buffers[b].bytes.data();
+    const auto elements = static_cast<int64_t>(expected[b].bytes.size()) / ElementSize(dtype);
+    int bad = 0;
+    for (int64_t i = 0; i < elements && bad < 3; ++i) {
+      if (IsSame(dtype, want, got, i)) continue;
+      ++bad;
+      ADD_FAILURE() << "buffer " << b << " dtype " << dtype << " element " << i << ": "
+                    << LoadElement(dtype, got, i) << ", on the CPU " << LoadElement(dtype, want, i)
+                    << "; " << call.Describe();
+    }
+  }
+}
+
 // One random call, on the CPU and on the walked grid.
-void RunCase(uint32_t seed, Tally* tally) {
+void RunCase(uint64_t seed, Tally* tally) {
   SCOPED_TRACE("seed " + std::to_string(seed));
-  RandomCall c(seed);
-  c.MakeContext();
-  const ContextPtr context = c.Create();
-  ASSERT_NE(context, nullptr);
-  c.MakeApply(context.get());
-  const rope_qk_args& args = c.args_;
+  RandomCall c(seed, RandomCall::kEverything);
+  const Context context = c.CreateContext();
+  ASSERT_NE(context, nullptr) << c.Describe();
+  c.MakeApply();
+  const rope_qk_args& args = c.args;
   const auto before = c.Snapshot();
-  ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+  ASSERT_OK(rope_apply_qk(context.get(), &args)) << c.Describe();
   const auto expected = c.Snapshot();
   c.Restore(before);
 
   Plan plan;
-  ASSERT_EQ(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan), ROPE_OK)
-      << rope_last_error();
+  ASSERT_OK(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan));
   *arena = Arena{};
   std::vector<std::unique_ptr<std::vector<uint8_t>>> writes;
   int64_t expected_bytes = 0;
-  for (const NamedTensor& t : c.named_) {
+  for (const RandomCall::CallTensor& t : c.tensors) {
     if (!t.present) continue;
-    std::vector<char>& in = *c.buffers_[t.in_buffer];
-    std::vector<char>& out = *c.buffers_[t.out_buffer];
+    std::vector<char>& in = c.buffers[t.in_buffer].bytes;
+    std::vector<char>& out = c.buffers[t.out_buffer].bytes;
     writes.push_back(std::make_unique<std::vector<uint8_t>>(out.size(), 0));
     arena->ranges.push_back({out.data(), out.data() + out.size(), writes.back().get()});
     if (!t.in_place) arena->ranges.push_back({in.data(), in.data() + in.size(), nullptr});
-    int64_t channels = t.in_place || t.slice ? context->rotary_dim : context->head_dim;
-    if (context->rotary_dim == context->head_dim) channels = context->head_dim;
+    int64_t channels = t.in_place || t.is_slice ? context->rotary_dim : context->head_dim;
     if (t.in_place && context->nope) channels = 0;
     expected_bytes += args.batch * args.tokens * t.in->heads * channels * ElementSize(t.in->dtype);
   }
   Walked w;
-  const int32_t multiprocessors = c.Of({1, 4, 132});
+  const int32_t multiprocessors = c.random.Of({1, 4, 132});
   const rope_status s = ForEachLaunch(plan, multiprocessors, &Walk, &w);
   if (s == ROPE_ERROR_UNSUPPORTED) {
     EXPECT_EQ(context->pairing, ROPE_PAIRING_INTERLEAVED_TO_HALVES);
@@ -227,26 +252,9 @@ void RunCase(uint32_t seed, Tally* tally) {
   }
   ASSERT_EQ(s, ROPE_OK) << rope_last_error();
   EXPECT_FALSE(arena->failed) << "outside of a tensor, or written twice";
-  EXPECT_EQ(arena->bytes_written, expected_bytes);
-  for (const NamedTensor& t : c.named_) {
-    if (!t.present) continue;
-    const size_t at = t.out_buffer;
-    const rope_dtype own = t.in->dtype;
-    const auto elements = static_cast<int64_t>(expected[at].size()) / ElementSize(own);
-    int bad = 0;
-    for (int64_t i = 0; i < elements && bad < 3; ++i) {
-      if (IsSame(own, expected[at].data(), c.buffers_[at]->data(), i)) continue;
-      ++bad;
-      ADD_FAILURE() << (&t == c.named_ ? "q" : "k") << " element " << i << ": "
-                    << LoadElement(own, c.buffers_[at]->data(), i) << ", on the CPU "
-                    << LoadElement(own, expected[at].data(), i) << "; pairing " << context->pairing
-                    << " angle " << context->angle << " rounding " << context->rounding
-                    << " operation " << args.operation << " head_dim " << context->head_dim << "/"
-                    << context->rotary_dim;
-    }
-  }
-  tally->per_channel +=
-      args.cos_sin != nullptr && kCosSinFormats[c.rows_.format].per_channel() ? 1 : 0;
+  EXPECT_EQ(arena->bytes_written, expected_bytes) << c.Describe();
+  ExpectSame(c, expected);
+  tally->per_channel += args.cos_sin != nullptr && kCosSinFormats[c.rows.format].per_channel();
   tally->few += args.batch * args.tokens < 4 * multiprocessors ? 1 : 0;
   tally->several += w.launches > 1 ? 1 : 0;
   tally->sequences += args.positions.cu_seqlens != nullptr ? 1 : 0;
@@ -261,7 +269,7 @@ TEST_F(CudaGrid, RandomCallsEqualTheCpuBitForBit) {
   constexpr uint32_t kCases = 4000;
 #endif
   Tally tally;
-  for (uint32_t seed = 0; seed < kCases && !HasFailure(); ++seed) RunCase(seed, &tally);
+  for (uint64_t seed = 0; seed < kCases && !HasFailure(); ++seed) RunCase(seed, &tally);
   EXPECT_GT(tally.per_channel, 25);
   EXPECT_GT(tally.copies, 25);
   EXPECT_GT(tally.few, 25);
@@ -288,16 +296,11 @@ struct CopyCase {
 void ExpectCopied(const CopyCase& e) {
   constexpr int kTokens = 3, kHeads = 2;
   SCOPED_TRACE(e.name);
-  rope_config config = ROPE_INIT(rope_config);
-  config.head_dim = e.head_dim;
+  rope_config config = Config(e.head_dim);
   config.rotary_dim = e.rotary_dim;
   config.rotary_offset = e.rotary_offset;
-  config.theta = 10000;
-  config.pairing = ROPE_PAIRING_HALVES;
   config.angle = e.angle;
-  rope_context* made = nullptr;
-  ASSERT_EQ(rope_context_create(&config, &made), ROPE_OK) << rope_last_error();
-  const ContextPtr context(made);
+  const Context context = Create(config);
   const int stride = e.head_stride != 0 ? e.head_stride : e.head_dim;
   const size_t bytes = static_cast<size_t>(kTokens * kHeads * stride) * sizeof(float);
   const auto boundary = [](std::vector<char>* memory) {
@@ -363,37 +366,22 @@ rope_status WalkFill(const FillLaunch& l, void*) {
 }
 
 TEST_F(CudaGrid, FilledRowsEqualTheCpuBitForBit) {
-  for (uint32_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    RandomCall c(seed);
-    c.MakeContext();
-    const ContextPtr context = c.Create();
-    ASSERT_NE(context, nullptr);
-    rope_info info = ROPE_INIT(rope_info);
-    ASSERT_EQ(rope_context_info(context.get(), 0, &info), ROPE_OK);
-    const int64_t batch = c.Of({1, 1, 2}), tokens = c.Of({1, 7, 20});
-    const rope_positions positions = c.MakePositions(info, batch, tokens);
-    const rope_cos_sin rows = c.MakeRows(info, batch, tokens, true);
+    RandomCall c(seed, RandomCall::kEverything);
+    const Context context = c.CreateContext();
+    ASSERT_NE(context, nullptr) << c.Describe();
+    c.MakeFill();
+    const rope_qk_args& a = c.args;
     const auto before = c.Snapshot();
-    rope_status s = rope_cos_sin_fill(context.get(), batch, tokens, &positions, &rows, nullptr);
-    if (s == ROPE_ERROR_INVALID_ARGUMENT) continue;  // angles are F32 only
-    ASSERT_EQ(s, ROPE_OK) << rope_last_error();
+    ASSERT_OK(rope_cos_sin_fill(context.get(), a.batch, a.tokens, &a.positions, &c.rows, nullptr));
     const auto expected = c.Snapshot();
     c.Restore(before);
     FillPlan plan;
-    ASSERT_EQ(MakeFillPlan("test", context.get(), batch, tokens, &positions, &rows, nullptr, &plan),
-              ROPE_OK);
-    ASSERT_EQ(ForEachFillLaunch(plan, &WalkFill, nullptr), ROPE_OK);
-    for (size_t b = 0; b < expected.size(); ++b) {
-      if (expected[b].data() == nullptr) continue;
-      const bool is_row = c.buffers_[b]->data() == rows.data || c.buffers_[b]->data() == rows.sin;
-      const rope_dtype dtype = is_row ? rows.dtype : ROPE_DTYPE_F32;
-      for (size_t i = 0; i < expected[b].size() / static_cast<size_t>(ElementSize(dtype)); ++i) {
-        ASSERT_TRUE(
-            IsSame(dtype, expected[b].data(), c.buffers_[b]->data(), static_cast<int64_t>(i)))
-            << "format " << rows.format << " dtype " << rows.dtype << " element " << i;
-      }
-    }
+    ASSERT_OK(MakeFillPlan("test", context.get(), a.batch, a.tokens, &a.positions, &c.rows, nullptr,
+                           &plan));
+    ASSERT_OK(ForEachFillLaunch(plan, &WalkFill, nullptr));
+    ExpectSame(c, expected);
   }
 }
 
@@ -453,15 +441,10 @@ rope_status CheckSplit(const Launch& l, void* data) {
   return ROPE_OK;
 }
 
-ContextPtr Plain(int head_dim, rope_pairing pairing, rope_angle angle) {
-  rope_config config = ROPE_INIT(rope_config);
-  config.head_dim = head_dim;
-  config.theta = 10000;
-  config.pairing = pairing;
+Context Plain(int head_dim, rope_pairing pairing, rope_angle angle) {
+  rope_config config = Config(head_dim, pairing);
   config.angle = angle;
-  rope_context* context = nullptr;
-  EXPECT_EQ(rope_context_create(&config, &context), ROPE_OK) << rope_last_error();
-  return ContextPtr(context);
+  return Create(config);
 }
 
 // A call whose q (f32) lies at addresses that nothing dereferences.
@@ -485,7 +468,7 @@ Plan VirtualPlan(const rope_context& context, int64_t batch, int64_t tokens, int
 }
 
 TEST_F(CudaGrid, CountsTokensWithoutDivision) {
-  const ContextPtr context = Plain(64, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
+  const Context context = Plain(64, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
   std::mt19937_64 random(2);
   for (int round = 0; round < 3000; ++round) {
     const int bits = static_cast<int>(random() % 33);
@@ -500,7 +483,7 @@ TEST_F(CudaGrid, CountsTokensWithoutDivision) {
 // Extents far beyond 2^31 elements: the first, last and some other blocks, on virtual memory.
 TEST_F(CudaGrid, ExtentsBeyond32Bits) {
   for (const rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
-    const ContextPtr context = Plain(64, pairing, ROPE_ANGLE_EXACT);
+    const Context context = Plain(64, pairing, ROPE_ANGLE_EXACT);
     for (const auto& [batch, tokens] :
          {std::pair<int64_t, int64_t>{1, 5000000000}, {70000, 65536}, {3000000000, 1}}) {
       const int heads = 3;
@@ -557,7 +540,7 @@ TEST_F(CudaGrid, ExtentsBeyond32Bits) {
 
 // More heads than the rows of one grid take: each launch goes on where the one before ended.
 TEST_F(CudaGrid, HeadsBeyondOneGrid) {
-  const ContextPtr context = Plain(64, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
+  const Context context = Plain(64, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
   constexpr int kHeads = 10000000;
   const Plan plan = VirtualPlan(*context, 1, 1, kHeads);
   Walked w;
@@ -618,7 +601,7 @@ TEST_F(CudaGrid, LaunchShapes) {
 }
 
 TEST_F(CudaGrid, OneLaunchForQAndK) {
-  const ContextPtr context = Plain(512, ROPE_PAIRING_HALVES, ROPE_ANGLE_FLOAT32);
+  const Context context = Plain(512, ROPE_PAIRING_HALVES, ROPE_ANGLE_FLOAT32);
   Plan plan = VirtualPlan(*context, 1, 4096, 8);
   plan.tensor_count = 2;
   plan.tensors[1] = plan.tensors[0];
@@ -633,7 +616,7 @@ TEST_F(CudaGrid, OneLaunchForQAndK) {
 
 // q and k of two dtypes are launches of their own, and k cannot be rotated in place here.
 TEST_F(CudaGrid, ARefusedCallHasWrittenNothing) {
-  const ContextPtr context = Plain(1024, ROPE_PAIRING_INTERLEAVED_TO_HALVES, ROPE_ANGLE_EXACT);
+  const Context context = Plain(1024, ROPE_PAIRING_INTERLEAVED_TO_HALVES, ROPE_ANGLE_EXACT);
   Plan plan = VirtualPlan(*context, 1, 7, 2);
   plan.tensor_count = 2;
   plan.tensors[1] = plan.tensors[0];

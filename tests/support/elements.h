@@ -81,6 +81,15 @@ inline void WriteElement(rope_dtype dtype, void* at, double value) {
   }
 }
 
+// Equal bits, or NaN in both.
+inline bool IsSame(rope_dtype dtype, const void* a, const void* b, int64_t index) {
+  const auto at = index * SizeOf(dtype);
+  const char* const x = static_cast<const char*>(a) + at;
+  const char* const y = static_cast<const char*>(b) + at;
+  if (std::memcmp(x, y, static_cast<size_t>(SizeOf(dtype))) == 0) return true;
+  return std::isnan(ReadElement(dtype, x)) && std::isnan(ReadElement(dtype, y));
+}
+
 }  // namespace rope::testing
 
 #endif  // LIBROPE_TESTS_SUPPORT_ELEMENTS_H_
