@@ -1,9 +1,9 @@
 /* DINOv3: [batch, heads, tokens, head_dim]; 5 prefix tokens stay; patch centres in [-1, 1] times 2
  * pi as float coordinates. */
-#include "check.h"
+#include "scenario.h"
 enum { H = 2, D = 64, PREFIX = 5, GRID = 4, PATCHES = GRID * GRID, T = PREFIX + PATCHES };
 int main(void) {
-  float *q = randoms(H * T * D), *q0 = copyf(q, H * T * D);
+  float *q = random_floats(H * T * D), *q0 = copy_of(q, H * T * D);
   float coords[PATCHES][2]; /* (y, x) of each patch */
   for (int i = 0; i < PATCHES; ++i)
     for (int a = 0; a < 2; ++a)
@@ -23,7 +23,7 @@ int main(void) {
   config.pair_axis = axis;
   config.table_length = D / 2;
   rope_context* rope;
-  OK(rope_context_create(&config, &rope));
+  must_succeed(rope_context_create(&config, &rope));
   rope_qk_args args = {.struct_size = sizeof args,
                        .batch = 1,
                        .tokens = PATCHES,
@@ -34,14 +34,14 @@ int main(void) {
                              .stride_token = D,
                              .stride_head = T * D},
                        .positions = {.kind = ROPE_POSITIONS_IDS_BTA, .ids_f32 = coords[0]}};
-  OK(rope_apply_qk(rope, &args));
+  must_succeed(rope_apply_qk(rope, &args));
   double want[D], an[D / 2];
   for (int h = 0; h < H; ++h)
     for (int t = 0; t < T; ++t) {
       for (int i = 0; i < D / 2; ++i)
         an[i] = t < PREFIX ? 0 : coords[t - PREFIX][axis[i]] * inv_freq[i];
-      ref_head(q0 + (h * T + t) * D, want, D, 0, D, 0, 0, an, 1);
-      CHECK_HEAD(q + (h * T + t) * D, want, D, t < PREFIX ? 1e-30 : 2e-6);
+      rotate_head(q0 + (h * T + t) * D, want, D, 0, D, HALVES, HALVES, an, 1);
+      must_be_close(q + (h * T + t) * D, want, D, t < PREFIX ? 1e-30 : 2e-6);
     }
   rope_context_destroy(rope);
   puts("ok");

@@ -1,11 +1,12 @@
 /* DeepSeek-V3: q heads are [nope 128 | rope 64]; one shared k_pe head of 64 inside the row [kv_lora
  * 512 | k_pe 64]; interleaved in, halves out. k_pe is then written into every head of k [heads,
  * 192]. */
-#include "check.h"
+#include "scenario.h"
 enum { T = 3, H = 4, NOPE = 128, R = 64, D = NOPE + R, LORA = 512 };
 int main(void) {
-  float *q = randoms(T * H * D), *q0 = copyf(q, T * H * D), *kv = randoms(T * (LORA + R)),
-        *k = randoms(T * H * D), *k0 = copyf(k, T * H * D);
+  float *q = random_floats(T * H * D), *q0 = copy_of(q, T * H * D),
+        *kv = random_floats(T * (LORA + R)), *k = random_floats(T * H * D),
+        *k0 = copy_of(k, T * H * D);
   int64_t positions[T] = {5, 6, 7};
   rope_config config = ROPE_INIT(rope_config);
   config.head_dim = D;
@@ -19,9 +20,9 @@ int main(void) {
   config.mscale = 1;
   config.mscale_all_dim = 1;
   rope_context* rope;
-  OK(rope_context_create(&config, &rope));
+  must_succeed(rope_context_create(&config, &rope));
   rope_info info = ROPE_INIT(rope_info);
-  OK(rope_context_info(rope, 0, &info));
+  must_succeed(rope_context_info(rope, 0, &info));
   double softmax_scale = info.softmax_factor / sqrt(D);
   rope_qk_args args = {
       .struct_size = sizeof args,
@@ -37,20 +38,20 @@ int main(void) {
             .stride_head = 0},
       .k_out = {.data = k, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = H},
       .positions = {.kind = ROPE_POSITIONS_IDS_T, .ids_i64 = positions}};
-  OK(rope_apply_qk(rope, &args));
-  CHECK(fabs(softmax_scale - pow(0.1 * log(40) + 1, 2) / sqrt(D)) < 1e-12 &&
-        info.attention_factor == 1);
+  must_succeed(rope_apply_qk(rope, &args));
+  must_be(fabs(softmax_scale - pow(0.1 * log(40) + 1, 2) / sqrt(D)) < 1e-12 &&
+          info.attention_factor == 1);
   double inv[R / 2], want[D], an[R / 2];
-  OK(rope_context_inv_freq(rope, 0, inv, R / 2));
+  must_succeed(rope_context_inv_freq(rope, 0, inv, R / 2));
   for (int t = 0; t < T; ++t) {
     for (int i = 0; i < R / 2; ++i) an[i] = inv[i] * (double)positions[t];
     for (int h = 0; h < H; ++h) {
-      ref_head(q0 + (t * H + h) * D, want, D, NOPE, R, 1, 0, an, 1);
-      CHECK_HEAD(q + (t * H + h) * D, want, D, 2e-6);
-      ref_head(kv + t * (LORA + R) + LORA, want, R, 0, R, 1, 0, an, 1);
-      CHECK_HEAD(k + (t * H + h) * D + NOPE, want, R, 2e-6);
-      CHECK(!memcmp(k + (t * H + h) * D, k0 + (t * H + h) * D,
-                    NOPE * 4)); /* nope channels of k are left alone */
+      rotate_head(q0 + (t * H + h) * D, want, D, NOPE, R, ADJACENT, HALVES, an, 1);
+      must_be_close(q + (t * H + h) * D, want, D, 2e-6);
+      rotate_head(kv + t * (LORA + R) + LORA, want, R, 0, R, ADJACENT, HALVES, an, 1);
+      must_be_close(k + (t * H + h) * D + NOPE, want, R, 2e-6);
+      must_be(!memcmp(k + (t * H + h) * D, k0 + (t * H + h) * D,
+                      NOPE * 4)); /* nope channels of k are left alone */
     }
   }
   /* the same k_pe, in place inside the latent cache row, one head */
@@ -60,16 +61,16 @@ int main(void) {
                          .k = args.k,
                          .positions = args.positions};
   only_k.k.heads = 1;
-  OK(rope_apply_qk(rope, &only_k));
+  must_succeed(rope_apply_qk(rope, &only_k));
   for (int t = 0; t < T; ++t)
-    CHECK(!memcmp(kv + t * (LORA + R) + LORA, k + t * H * D + NOPE, R * 4));
+    must_be(!memcmp(kv + t * (LORA + R) + LORA, k + t * H * D + NOPE, R * 4));
   /* an expanded head as an output is refused; a head_dim that belongs to another model is refused
    */
   only_k.k.heads = H;
-  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &only_k));
+  must_fail(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &only_k));
   only_k.k.heads = 1;
   only_k.k.head_dim = 128;
-  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &only_k));
+  must_fail(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &only_k));
   rope_context_destroy(rope);
   puts("ok");
   return 0;

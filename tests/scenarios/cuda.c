@@ -1,6 +1,6 @@
 /* The decode call on a GPU: device pointers, the engine's stream, positions on the device (so that
  * a CUDA graph can replay it). Compiled everywhere; where there is no device it reports why. */
-#include "check.h"
+#include "scenario.h"
 #ifdef WITH_CUDA
 #include <cuda_runtime_api.h>
 #else
@@ -36,9 +36,9 @@ int main(void) {
     printf("   %s\n", rope_last_error());
     return 0;
   }
-  OK(status);
+  must_succeed(status);
   struct step s = {0}; /* no device memory here: the call is refused by name, as on the CPU */
-  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rotate(rope, &s));
+  must_fail(ROPE_ERROR_INVALID_ARGUMENT, rotate(rope, &s));
   rope_context_destroy(rope);
   return 0;
 }

@@ -1,18 +1,19 @@
 /* Packed variable-length batch (thd): cu_seqlens, and each sequence continues at its own cache
  * length. */
-#include "check.h"
+#include "scenario.h"
 enum { SEQS = 3, T = 11, HQ = 4, HK = 1, D = 80 };
 int main(void) {
   int32_t cu_seqlens[SEQS + 1] = {0, 5, 5, T}; /* the middle one is empty */
   int32_t cached[SEQS] = {0, 900, 131072};
-  float *q = randoms(T * HQ * D), *k = randoms(T * HK * D), *q0 = copyf(q, T * HQ * D);
+  float *q = random_floats(T * HQ * D), *k = random_floats(T * HK * D),
+        *q0 = copy_of(q, T * HQ * D);
   rope_config config = ROPE_INIT(rope_config);
   config.head_dim = D;
   config.theta = 1e6;
   config.pairing = ROPE_PAIRING_HALVES;
   config.angle = ROPE_ANGLE_EXACT;
   rope_context* rope;
-  OK(rope_context_create(&config, &rope));
+  must_succeed(rope_context_create(&config, &rope));
   rope_qk_args args = {
       .struct_size = sizeof args,
       .batch = 1,
@@ -23,18 +24,18 @@ int main(void) {
                     .offsets_i32 = cached,
                     .cu_seqlens = cu_seqlens,
                     .sequences = SEQS}};
-  OK(rope_apply_qk(rope, &args));
+  must_succeed(rope_apply_qk(rope, &args));
   double want[D];
   for (int t = 0; t < T; ++t) {
     int s = t < 5 ? 0 : 2;
     for (int h = 0; h < HQ; ++h) {
-      ref_head(q0 + (t * HQ + h) * D, want, D, 0, D, 0, 0,
-               angles(1e6, D, cached[s] + t - cu_seqlens[s]), 1);
-      CHECK_HEAD(q + (t * HQ + h) * D, want, D, 1e-6);
+      rotate_head(q0 + (t * HQ + h) * D, want, D, 0, D, HALVES, HALVES,
+                  angles_at(1e6, D, cached[s] + t - cu_seqlens[s]), 1);
+      must_be_close(q + (t * HQ + h) * D, want, D, 1e-6);
     }
   }
   cu_seqlens[1] = 6;
-  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &args));
+  must_fail(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &args));
   rope_context_destroy(rope);
   puts("ok");
   return 0;

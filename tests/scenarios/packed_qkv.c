@@ -1,10 +1,10 @@
 /* One buffer [tokens, (h_q + 2 h_kv) * d] from a fused QKV projection, bf16, rotated in place. */
-#include "check.h"
+#include "scenario.h"
 enum { T = 9, HQ = 6, HK = 2, D = 64, ROW = (HQ + 2 * HK) * D };
 int main(void) {
-  float* f = randoms(T * ROW);
-  unsigned short* qkv = keep(T * ROW * 2);
-  for (int i = 0; i < T * ROW; ++i) qkv[i] = bf16(f[i]), f[i] = unbf16(qkv[i]);
+  float* f = random_floats(T * ROW);
+  unsigned short* qkv = allocate(T * ROW * 2);
+  for (int i = 0; i < T * ROW; ++i) qkv[i] = to_bf16(f[i]), f[i] = from_bf16(qkv[i]);
   int32_t positions[T];
   for (int t = 0; t < T; ++t) positions[t] = 100 + 3 * t;
   rope_config config = ROPE_INIT(rope_config);
@@ -12,7 +12,7 @@ int main(void) {
   config.theta = 10000;
   config.pairing = ROPE_PAIRING_HALVES;
   rope_context* rope;
-  OK(rope_context_create(&config, &rope));
+  must_succeed(rope_context_create(&config, &rope));
   rope_qk_args args = {.struct_size = sizeof args,
                        .batch = 1,
                        .tokens = T,
@@ -26,22 +26,22 @@ int main(void) {
   args.k = args.q;
   args.k.data = qkv + HQ * D;
   args.k.heads = HK;
-  OK(rope_apply_qk(rope, &args));
+  must_succeed(rope_apply_qk(rope, &args));
   double want[D];
   for (int t = 0; t < T; ++t)
     for (int h = 0; h < HQ + 2 * HK; ++h) {
-      ref_head(f + t * ROW + h * D, want, D, 0, h < HQ + HK ? D : 0, 0, 0,
-               angles(10000, D, positions[t]), 1);
+      rotate_head(f + t * ROW + h * D, want, D, 0, h < HQ + HK ? D : 0, HALVES, HALVES,
+                  angles_at(10000, D, positions[t]), 1);
       float got[D];
-      for (int i = 0; i < D; ++i) got[i] = unbf16(qkv[t * ROW + h * D + i]);
-      CHECK_HEAD(got, want, D, h < HQ + HK ? 0.01 : 1e-30); /* v is untouched */
+      for (int i = 0; i < D; ++i) got[i] = from_bf16(qkv[t * ROW + h * D + i]);
+      must_be_close(got, want, D, h < HQ + HK ? 0.01 : 1e-30); /* v is untouched */
     }
   /* what happens to a row that overlaps: k begins inside q */
   args.k.data = qkv + (HQ - 1) * D;
-  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &args));
+  must_fail(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &args));
   args.k = args.q;
-  FAILS(ROPE_ERROR_INVALID_ARGUMENT,
-        rope_apply_qk(rope, &args)); /* q given twice: would rotate twice */
+  must_fail(ROPE_ERROR_INVALID_ARGUMENT,
+            rope_apply_qk(rope, &args)); /* q given twice: would rotate twice */
   rope_context_destroy(rope);
   puts("ok");
   return 0;

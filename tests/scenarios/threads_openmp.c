@@ -1,5 +1,5 @@
 /* An OpenMP program lends its threads; and the pool of the library. */
-#include "check.h"
+#include "scenario.h"
 enum { T = 2048, HQ = 16, HK = 4, D = 128 };
 static int32_t omp_for(void* pool, rope_task_fn fn, void* task, uint32_t count) {
   (void)pool;
@@ -10,14 +10,14 @@ static int32_t omp_for(void* pool, rope_task_fn fn, void* task, uint32_t count) 
 static const rope_runner omp_runner = {omp_for, NULL};
 int main(void) {
   size_t n = (size_t)T * HQ * D, m = (size_t)T * HK * D;
-  float *q = randoms(n), *k = randoms(m), *q1 = copyf(q, n), *k1 = copyf(k, m), *q2 = copyf(q, n),
-        *k2 = copyf(k, m);
+  float *q = random_floats(n), *k = random_floats(m), *q1 = copy_of(q, n), *k1 = copy_of(k, m),
+        *q2 = copy_of(q, n), *k2 = copy_of(k, m);
   rope_config config = ROPE_INIT(rope_config);
   config.head_dim = D;
   config.theta = 10000;
   config.pairing = ROPE_PAIRING_HALVES;
   rope_context* rope;
-  OK(rope_context_create(&config, &rope));
+  must_succeed(rope_context_create(&config, &rope));
   rope_qk_args args = {
       .struct_size = sizeof args,
       .batch = 1,
@@ -25,20 +25,20 @@ int main(void) {
       .q = {.data = q, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HQ},
       .k = {.data = k, .dtype = ROPE_DTYPE_F32, .layout = ROPE_LAYOUT_BSHD, .heads = HK},
       .positions = {.kind = ROPE_POSITIONS_OFFSET}};
-  OK(rope_apply_qk(rope, &args));
+  must_succeed(rope_apply_qk(rope, &args));
   args.q.data = q1;
   args.k.data = k1;
   args.runner = &omp_runner;
-  OK(rope_apply_qk(rope, &args));
+  must_succeed(rope_apply_qk(rope, &args));
   rope_pool* pool;
-  OK(rope_pool_create(2, &pool));
+  must_succeed(rope_pool_create(2, &pool));
   args.q.data = q2;
   args.k.data = k2;
   args.runner = rope_pool_runner(pool);
-  OK(rope_apply_qk(rope, &args));
+  must_succeed(rope_apply_qk(rope, &args));
   rope_pool_destroy(pool);
-  CHECK(!memcmp(q, q1, n * 4) && !memcmp(k, k1, m * 4) && !memcmp(q, q2, n * 4) &&
-        !memcmp(k, k2, m * 4));
+  must_be(!memcmp(q, q1, n * 4) && !memcmp(k, k1, m * 4) && !memcmp(q, q2, n * 4) &&
+          !memcmp(k, k2, m * 4));
   rope_context_destroy(rope);
   puts("ok");
   return 0;

@@ -1,11 +1,11 @@
 /* transformers: q, k are [batch, heads, tokens, head_dim]; results go to new tensors; position_ids
  * [batch, tokens] int64. */
-#include "check.h"
+#include "scenario.h"
 enum { B = 2, T = 5, HQ = 4, HK = 2, D = 64 };
 int main(void) {
-  float *q = randoms(B * T * HQ * D), *k = randoms(B * T * HK * D);
-  float *q_new = keep(sizeof(float) * B * T * HQ * D),
-        *k_new = keep(sizeof(float) * B * T * HK * D);
+  float *q = random_floats(B * T * HQ * D), *k = random_floats(B * T * HK * D);
+  float *q_new = allocate(sizeof(float) * B * T * HQ * D),
+        *k_new = allocate(sizeof(float) * B * T * HK * D);
   int64_t position_ids[B * T] = {0, 1, 2, 3,  4,
                                  7, 8, 9, 10, 11}; /* the second row is left-padded elsewhere */
   rope_config config = ROPE_INIT(rope_config);
@@ -13,7 +13,7 @@ int main(void) {
   config.theta = 10000;
   config.pairing = ROPE_PAIRING_HALVES;
   rope_context* rope;
-  OK(rope_context_create(&config, &rope));
+  must_succeed(rope_context_create(&config, &rope));
   rope_qk_args args = {
       .struct_size = sizeof args,
       .batch = B,
@@ -25,18 +25,18 @@ int main(void) {
   args.q_out.data = q_new;
   args.k_out = args.k;
   args.k_out.data = k_new;
-  OK(rope_apply_qk(rope, &args));
+  must_succeed(rope_apply_qk(rope, &args));
   double want[D];
   for (int b = 0; b < B; ++b)
     for (int h = 0; h < HQ; ++h)
       for (int t = 0; t < T; ++t) {
-        ref_head(q + ((b * HQ + h) * T + t) * D, want, D, 0, D, 0, 0,
-                 angles(10000, D, (double)position_ids[b * T + t]), 1);
-        CHECK_HEAD(q_new + ((b * HQ + h) * T + t) * D, want, D, 2e-6);
+        rotate_head(q + ((b * HQ + h) * T + t) * D, want, D, 0, D, HALVES, HALVES,
+                    angles_at(10000, D, (double)position_ids[b * T + t]), 1);
+        must_be_close(q_new + ((b * HQ + h) * T + t) * D, want, D, 2e-6);
       }
   /* a failed allocation must not turn into "in place" */
   args.q_out.data = NULL;
-  FAILS(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &args));
+  must_fail(ROPE_ERROR_INVALID_ARGUMENT, rope_apply_qk(rope, &args));
   rope_context_destroy(rope);
   puts("ok");
   return 0;
