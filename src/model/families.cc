@@ -35,6 +35,14 @@ constexpr TwoRopes kZaya = {
 struct Row {
   Family family;
 
+  // Before its callers, because Clang 14 knows no template of a class in constants otherwise.
+  template <class Field, class Given>
+  constexpr Row With(Field Family::*field, const Given& given) const {
+    Row row = *this;
+    row.family.*field = given;
+    return row;
+  }
+
   constexpr Row(const char* model_type, Style style) {
     family.model_type = model_type;
     family.style = style;
@@ -92,14 +100,6 @@ struct Row {
   }
   constexpr Row NotOffered(const model::NotOffered& rule) const {
     return With(&Family::not_offered, rule);
-  }
-
- private:
-  template <class Field, class Given>
-  constexpr Row With(Field Family::*field, const Given& given) const {
-    Row row = *this;
-    row.family.*field = given;
-    return row;
   }
 };
 
