@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "support/handles.h"
@@ -186,6 +187,42 @@ TEST(Allocation, APoolCallAllocatesNothing) {
   const rope_status status = rope_apply_qk(context.get(), &args);
   EXPECT_EQ(calls, before);
   EXPECT_EQ(status, ROPE_OK);
+}
+
+// "Functions that create an object allocate; the others do not."
+TEST(Allocation, QuestionsAllocateNothing) {
+  const std::vector<double> factors(64, 2.0);
+  rope_config config = Config(128);
+  config.scaling = ROPE_SCALING_LONGROPE;
+  config.max_position_embeddings = 16384;
+  config.original_max_position_embeddings = 4096;
+  config.seq_len = 5000;
+  config.short_factor = config.long_factor = factors.data();
+  config.table_length = 64;
+  const Context context = Create(config);
+  const std::string text = R"({"model_type": "phi3", "head_dim": 128, "num_hidden_layers": 2})";
+  rope_model* model = nullptr;
+  ASSERT_OK(rope_model_create(text.data(), text.size(), &model));
+  const rope_prompt_part part = {2, 1, 2, 2, 0};
+  int64_t ids[3 * 6], next = 0;
+  int32_t type = -1;
+  rope_info info = ROPE_INIT(rope_info);
+  rope_config read = ROPE_INIT(rope_config);
+  std::vector<double> inv_freq(64);
+
+  const int64_t before = calls;
+  int bad = rope_config_next_change(&config, 5000, &next) != ROPE_OK;
+  bad += rope_context_info(context.get(), 0, &info) != ROPE_OK;
+  bad += rope_context_inv_freq(context.get(), 0, inv_freq.data(), 64) != ROPE_OK;
+  bad += rope_context_backend(context.get())[0] != 'c';
+  bad += rope_model_layer_type_count(model) != 1;
+  bad += rope_model_layer_type_name(model, 0) == nullptr;
+  bad += rope_model_layer_type(model, 1, &type) != ROPE_OK;
+  bad += rope_model_config(model, 0, &read) != ROPE_OK;
+  bad += rope_prompt_ids(&part, 1, 0, ids, 6, &next) != ROPE_OK;
+  EXPECT_EQ(calls, before);
+  EXPECT_EQ(bad, 0) << rope_last_error();
+  rope_model_destroy(model);
 }
 
 }  // namespace
