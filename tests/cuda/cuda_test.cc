@@ -2,7 +2,10 @@
 // streams, graphs and errors. Without a device every test is skipped with the library's reason.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdint>
 #include <cstdlib>
@@ -287,6 +290,76 @@ TEST_F(Cuda, GraphCaptureAndReplay) {
   CUDA_OK(cudaGraphExecDestroy(exec));
   CUDA_OK(cudaGraphDestroy(graph));
   CUDA_OK(cudaStreamDestroy(stream));
+}
+
+// Kernels carry the frequencies in their parameters, which CUDA copies at the launch.
+TEST_F(Cuda, QueuedWorkOutlivesItsContext) {
+  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
+  ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  constexpr int64_t kTokens = 64;
+  std::vector<uint16_t> expected = RandomBf16(kTokens * 8 * 128, 6);
+  std::vector<float> rows(kTokens * 128);
+  DeviceBytes q(expected.size() * 2), device_rows(rows.size() * 4);
+  q.CopyFrom(expected.data(), expected.size() * 2);
+  rope_cos_sin table = ROPE_INIT(rope_cos_sin);
+  table.format = ROPE_COS_SIN_PACKED;
+  table.dtype = ROPE_DTYPE_F32;
+  table.pairs = 64;
+  table.batch = 1;
+  table.data = rows.data();
+  rope_qk_args args = OffsetCall(expected.data(), kTokens, 8, 1000, nullptr);
+  ASSERT_EQ(rope_apply_qk(cpu.get(), &args), ROPE_OK) << rope_last_error();
+  ASSERT_EQ(rope_cos_sin_fill(cpu.get(), 1, kTokens, &args.positions, &table, nullptr), ROPE_OK);
+
+  cudaStream_t stream;
+  CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const auto queue = [&](DeviceBytes* to) {
+    args = OffsetCall(to->data(), kTokens, 8, 1000, stream);
+    table.data = device_rows.data();
+    const rope_status status = rope_apply_qk(cuda.get(), &args);
+    return status != ROPE_OK
+               ? status
+               : rope_cos_sin_fill(cuda.get(), 1, kTokens, &args.positions, &table, stream);
+  };
+  DeviceBytes other(q.size());  // a first launch may load the kernels, and wait for what runs
+  ASSERT_EQ(queue(&other), ROPE_OK) << rope_last_error();
+  CUDA_OK(cudaMemsetAsync(device_rows.data(), kPoison, device_rows.size(), stream));
+  CUDA_OK(cudaStreamSynchronize(stream));
+  // Nothing after this begins before the context has gone.
+  std::atomic<bool> gone{false};
+  const auto wait = [](void* flag) {
+    while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::yield();
+  };
+  CUDA_OK(cudaLaunchHostFunc(stream, wait, &gone));
+  const rope_status queued = queue(&q);
+  cuda.reset();
+  args = rope_qk_args{};
+  gone = true;
+  CUDA_OK(cudaStreamSynchronize(stream));
+  EXPECT_EQ(queued, ROPE_OK);
+  EXPECT_EQ(q.Read<uint16_t>(), expected);
+  EXPECT_EQ(device_rows.Read<float>(), rows);
+  CUDA_OK(cudaStreamDestroy(stream));
+}
+
+// Which is all that a child may do with it: destroying calls nothing of CUDA.
+TEST_F(Cuda, AChildAfterForkMayDestroyAContext) {
+  ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  DeviceBytes q(8 * 128 * 2);
+  const rope_qk_args args = OffsetCall(q.data(), 1, 8, 1, nullptr);
+  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(20);  // instead of for ever
+    cuda.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+  EXPECT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  CUDA_OK(cudaDeviceSynchronize());
 }
 
 // Eight threads, each with a stream, share one context.
