@@ -26,23 +26,42 @@ static inline uint16_t ToBf16(float value) { /* to nearest even; NaN is not thou
 
 #define KEEP(x) (x)
 
-/* One function per type and order of pairs; x is [tokens, heads, dim], rotated in place. */
-#define ROTATE(function, Type, Load, Store, FIRST, SECOND)                    \
-  static void function(const struct baseline_table* table, int64_t tokens,    \
-                       const int64_t* positions, void* data, int32_t heads) { \
-    const int32_t dim = table->dim, half = dim / 2;                           \
-    for (int64_t t = 0; t < tokens; ++t) {                                    \
-      const float* restrict c = table->cos + positions[t] * half;             \
-      const float* restrict s = table->sin + positions[t] * half;             \
-      for (int32_t h = 0; h < heads; ++h) {                                   \
-        Type* restrict x = (Type*)data + (t * heads + h) * dim;               \
-        for (int32_t i = 0; i < half; ++i) {                                  \
-          const float x0 = Load(x[FIRST]), x1 = Load(x[SECOND]);              \
-          x[FIRST] = Store(x0 * c[i] - x1 * s[i]);                            \
-          x[SECOND] = Store(x1 * c[i] + x0 * s[i]);                           \
-        }                                                                     \
-      }                                                                       \
-    }                                                                         \
+/* Two functions per type and order of pairs: x, [tokens, heads, dim], rotated in place, and into y.
+ */
+#define ROTATE(function, Type, Load, Store, FIRST, SECOND)                          \
+  static void function(const struct baseline_table* table, int64_t tokens,          \
+                       const int64_t* positions, void* data, int32_t heads) {       \
+    const int32_t dim = table->dim, half = dim / 2;                                 \
+    for (int64_t t = 0; t < tokens; ++t) {                                          \
+      const float* restrict c = table->cos + positions[t] * half;                   \
+      const float* restrict s = table->sin + positions[t] * half;                   \
+      for (int32_t h = 0; h < heads; ++h) {                                         \
+        Type* restrict x = (Type*)data + (t * heads + h) * dim;                     \
+        for (int32_t i = 0; i < half; ++i) {                                        \
+          const float x0 = Load(x[FIRST]), x1 = Load(x[SECOND]);                    \
+          x[FIRST] = Store(x0 * c[i] - x1 * s[i]);                                  \
+          x[SECOND] = Store(x1 * c[i] + x0 * s[i]);                                 \
+        }                                                                           \
+      }                                                                             \
+    }                                                                               \
+  }                                                                                 \
+  static void function##Copy(const struct baseline_table* table, int64_t tokens,    \
+                             const int64_t* positions, const void* data, void* out, \
+                             int32_t heads) {                                       \
+    const int32_t dim = table->dim, half = dim / 2;                                 \
+    for (int64_t t = 0; t < tokens; ++t) {                                          \
+      const float* restrict c = table->cos + positions[t] * half;                   \
+      const float* restrict s = table->sin + positions[t] * half;                   \
+      for (int32_t h = 0; h < heads; ++h) {                                         \
+        const Type* restrict x = (const Type*)data + (t * heads + h) * dim;         \
+        Type* restrict y = (Type*)out + (t * heads + h) * dim;                      \
+        for (int32_t i = 0; i < half; ++i) {                                        \
+          const float x0 = Load(x[FIRST]), x1 = Load(x[SECOND]);                    \
+          y[FIRST] = Store(x0 * c[i] - x1 * s[i]);                                  \
+          y[SECOND] = Store(x1 * c[i] + x0 * s[i]);                                 \
+        }                                                                           \
+      }                                                                             \
+    }                                                                               \
   }
 
 ROTATE(HalvesF32, float, KEEP, KEEP, i, i + half)
@@ -55,27 +74,13 @@ ROTATE(InterleavedF16, _Float16, (float), (_Float16), 2 * i, 2 * i + 1)
 #else
 #define HalvesF16 NULL
 #define InterleavedF16 NULL
+#define HalvesF16Copy NULL
+#define InterleavedF16Copy NULL
 #endif
-
-static void HalvesF32Copy(const struct baseline_table* table, int64_t tokens,
-                          const int64_t* positions, const void* data, void* out, int32_t heads) {
-  const int32_t dim = table->dim, half = dim / 2;
-  for (int64_t t = 0; t < tokens; ++t) {
-    const float* restrict c = table->cos + positions[t] * half;
-    const float* restrict s = table->sin + positions[t] * half;
-    for (int32_t h = 0; h < heads; ++h) {
-      const float* restrict x = (const float*)data + (t * heads + h) * dim;
-      float* restrict y = (float*)out + (t * heads + h) * dim;
-      for (int32_t i = 0; i < half; ++i) {
-        y[i] = x[i] * c[i] - x[i + half] * s[i];
-        y[i + half] = x[i + half] * c[i] + x[i] * s[i];
-      }
-    }
-  }
-}
 
 const struct baseline NAME(baseline) = {
     {HalvesF32, HalvesF16, HalvesBf16},
     {InterleavedF32, InterleavedF16, InterleavedBf16},
-    HalvesF32Copy,
+    {HalvesF32Copy, HalvesF16Copy, HalvesBf16Copy},
+    {InterleavedF32Copy, InterleavedF16Copy, InterleavedBf16Copy},
 };

@@ -17,10 +17,12 @@ struct baseline_table {
 typedef void (*baseline_rotate)(const struct baseline_table* table, int64_t tokens,
                                 const int64_t* positions, void* x, int32_t heads);
 
-struct baseline {
-  baseline_rotate halves[3], interleaved[3]; /* by rope_dtype - 1; NULL: no such type here */
-  void (*halves_f32_copy)(const struct baseline_table* table, int64_t tokens,
-                          const int64_t* positions, const void* x, void* out, int32_t heads);
+typedef void (*baseline_copy)(const struct baseline_table* table, int64_t tokens,
+                              const int64_t* positions, const void* x, void* out, int32_t heads);
+
+struct baseline { /* by rope_dtype - 1; NULL: no such type here */
+  baseline_rotate halves[3], interleaved[3];
+  baseline_copy halves_copy[3], interleaved_copy[3];
 };
 
 extern const struct baseline baseline_generic, baseline_native;

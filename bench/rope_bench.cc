@@ -297,8 +297,8 @@ void OutOfPlace(int64_t tokens) {
       const Tensors& t = GetTensors(ROPE_DTYPE_F32, tokens, true);
       const int64_t* positions = Positions(tokens).data();
       for (auto _ : state) {
-        b.halves_f32_copy(&Table(), tokens, positions, t.q.get(), t.q_out.get(), kQHeads);
-        b.halves_f32_copy(&Table(), tokens, positions, t.k.get(), t.k_out.get(), kKHeads);
+        b.halves_copy[0](&Table(), tokens, positions, t.q.get(), t.q_out.get(), kQHeads);
+        b.halves_copy[0](&Table(), tokens, positions, t.k.get(), t.k_out.get(), kKHeads);
         benchmark::ClobberMemory();
       }
     });
