@@ -1,0 +1,1 @@
+"""One file for each kind of contender; protocol.py says what it holds."""
