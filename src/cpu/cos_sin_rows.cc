@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/limits.h"
 #include "math/angle.h"
@@ -103,20 +104,20 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
 // See QuietNan().
 float WithQuietNan(float value) { return value == value ? value : QuietNan(); }
 
-// Consecutive values, in loops that compilers vectorise.
-void ReadValues(rope_dtype dtype, const void* data, int64_t first, int count, bool negative,
-                float* out) {
+// Consecutive values, in a loop that compilers vectorise.
+template <rope_dtype kDtype>
+void ReadValues(const void* data, int64_t first, int count, bool negative, float* out) {
   const float sign = negative ? -1.0f : 1.0f;
-  if (dtype == ROPE_DTYPE_F32) {
-    const auto* from = static_cast<const float*>(data) + first;
-    for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(from[i]);
-  } else if (dtype == ROPE_DTYPE_BF16) {
-    const auto* from = static_cast<const uint16_t*>(data) + first;
-    for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(FloatFromBf16(from[i]));
-  } else {
-    const auto* from = static_cast<const uint16_t*>(data) + first;
-    for (int i = 0; i < count; ++i) out[i] = sign * WithQuietNan(FloatFromF16(from[i]));
-  }
+  for (int i = 0; i < count; ++i)
+    out[i] = sign * WithQuietNan(LoadElement(kDtype, data, first + i));
+}
+
+using ValueReader = void (*)(const void* data, int64_t first, int count, bool negative, float* out);
+
+template <int... kIndices>
+ValueReader ReaderOf(rope_dtype dtype, std::integer_sequence<int, kIndices...>) {
+  static constexpr ValueReader kReaders[] = {&ReadValues<kIndices + 1>...};
+  return kReaders[dtype - 1];
 }
 
 // Reads one row of the caller into natural order; for the FULL formats both values of each pair.
@@ -127,8 +128,9 @@ void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos
   const Place c = table.format.cos, s = table.format.sin;
   const void *const data = table.TensorOf(c), *const sin = table.TensorOf(s);
   if (c.step == 1) {
-    ReadValues(table.dtype, data, row + c.IndexOf(0, context.pairs), context.pairs, false, cos0);
-    ReadValues(table.dtype, sin, row + s.IndexOf(0, context.pairs), context.pairs, backward, sin0);
+    const auto read = ReaderOf(table.dtype, std::make_integer_sequence<int, kDtypes>());
+    read(data, row + c.IndexOf(0, context.pairs), context.pairs, false, cos0);
+    read(sin, row + s.IndexOf(0, context.pairs), context.pairs, backward, sin0);
     return;
   }
   const auto load = [&](const void* values, int64_t index) {
@@ -236,7 +238,7 @@ void MakeRows(const Plan& plan, const Kernels& kernels, int64_t batch, int64_t f
 OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
                       int count, RowBuffer* buffer) {
   const rope_context& context = *plan.context;
-  const bool rounds = context.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_DTYPE_F32;
+  const bool rounds = context.rounding != ROPE_ROUNDING_FLOAT32 && IsNarrow(dtype);
   if (!rounds && order == RowOrder::kNatural) return {buffer->cos, buffer->sin, buffer->stride};
   const int padded = PaddedPairs(context.pairs);
   const int width = order == RowOrder::kPerChannel ? 2 * padded : padded;
@@ -250,8 +252,8 @@ OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype
       float* target = order == RowOrder::kNatural ? to_cos : rounded;
       std::copy(cos, cos + context.pairs, target);
       std::copy(sin, sin + context.pairs, target + padded);
-      kernels.round_row(dtype, target, context.pairs);
-      kernels.round_row(dtype, target + padded, context.pairs);
+      kernels.round_row[dtype - 1](target, context.pairs);
+      kernels.round_row[dtype - 1](target + padded, context.pairs);
       cos = target;
       sin = target + padded;
     }
@@ -271,11 +273,11 @@ ChannelRow ChannelRowOf(const Plan& plan, const Kernels& kernels, rope_dtype dty
   const int padded = PaddedPairs(context.pairs);
   float* first = buffer->natural + i * 2 * padded;
   float* second = buffer->ordered + i * 2 * padded;
-  if (context.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_DTYPE_F32) {
+  if (context.rounding != ROPE_ROUNDING_FLOAT32 && IsNarrow(dtype)) {
     float* rounded = buffer->ordered + RowBuffer::kFloats;  // free while rows are per channel
     std::copy(first, first + 2 * padded, rounded);
     std::copy(second, second + 2 * padded, rounded + 2 * padded);
-    kernels.round_row(dtype, rounded, 4 * padded);
+    kernels.round_row[dtype - 1](rounded, 4 * padded);
     first = rounded;
     second = rounded + 2 * padded;
   }

@@ -113,6 +113,7 @@ HWY_INLINE void StoreOrStream(hn::Vec<D> value, D d, T* to) {
 
 // An element type: n consecutive elements at index i of an array, or n adjacent pairs at pair i.
 struct F32 {
+  static constexpr rope_dtype kDtype = ROPE_DTYPE_F32;
   using Raw = float;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const float* from) {
@@ -137,6 +138,7 @@ struct F32 {
 };
 
 struct BF16 {
+  static constexpr rope_dtype kDtype = ROPE_DTYPE_BF16;
   using Raw = uint16_t;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const uint16_t* from) {
@@ -196,6 +198,7 @@ struct BF16 {
 };
 
 struct F16 {
+  static constexpr rope_dtype kDtype = ROPE_DTYPE_F16;
   using Raw = uint16_t;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const uint16_t* from) {
@@ -243,6 +246,12 @@ struct F16 {
 #endif
   }
 };
+
+template <class... E>
+struct Elements {
+  static_assert(sizeof...(E) == kDtypes);
+};
+using AllElements = Elements<F32, F16, BF16>;
 
 }  // namespace HWY_NAMESPACE
 }  // namespace rope::cpu

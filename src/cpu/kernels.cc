@@ -40,13 +40,13 @@ Kernels MakeKernels() {
   kernels.angle_row_per_pair = &AngleRowPerPair;
   kernels.phase_row = &PhaseRow;
   kernels.phase_row_per_pair = &PhaseRowPerPair;
-  kernels.round_row = &RoundRow;
 #if HWY_TARGET == HWY_SCALAR
   kernels.fused = true;  // std::fma; its rotations take natural rows
 #else
   kernels.fused = HWY_NATIVE_FMA != 0;
   kernels.order_row = &OrderRow;
 #endif
+  FillRoundings(kernels);
   FillRotations(kernels);
   return kernels;
 }

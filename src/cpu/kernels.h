@@ -61,8 +61,8 @@ struct Kernels {
   void (*phase_row)(const FrequencySet& set, int64_t position, const Row& row);
   void (*phase_row_per_pair)(const FrequencySet& set, const int64_t* positions, const Row& row);
 
-  // Rounds a natural row to dtype in place.
-  void (*round_row)(rope_dtype dtype, float* values, int32_t count);
+  // Rounds a natural row in place. [dtype - 1]
+  void (*round_row[kDtypes])(float* values, int32_t count);
 
   struct Rotation {
     RowOrder order;

@@ -289,36 +289,49 @@ void RotateBlock(const Block& b) {
   }
 }
 
+// The shape for an element type and a channel order: where it is not Natural, one that takes fewer
+// shuffles.
+template <class E, ChannelOrder kChannels, bool kEager>
+struct ShapeOf {
+  using Type = Natural<E, kChannels, kEager>;
+};
+template <class E, bool kEager>
+struct ShapeOf<E, kInterleaved, kEager> {
+  using Type = PerChannel<E, kEager>;
+};
+template <bool kEager>
+struct ShapeOf<BF16, kInterleaved, kEager> {
+  using Type = Natural<BF16, kInterleaved, kEager>;
+};
+template <bool kEager>
+struct ShapeOf<BF16, kHalves, kEager> {
+  using Type = EvenOdd<kEager>;
+};
+
 // Streaming needs stores in order, and pays only where rounding is cheap.
-template <class Shape, bool kStreams>
+template <class E, ChannelOrder kChannels, bool kEager>
 Kernels::Rotation RotationOf() {
+  using Shape = typename ShapeOf<E, kChannels, kEager>::Type;
   Kernels::Rotation rotation{Shape::kOrder, &RotateBlock<Shape, false>, nullptr};
-  if constexpr (kStreams) rotation.rotate_streaming = &RotateBlock<Shape, true>;
+  if constexpr (!Shape::kMovesChannels && !kEager) {
+    rotation.rotate_streaming = &RotateBlock<Shape, true>;
+  }
   return rotation;
 }
 
-template <class E, class Halves, class EagerHalves, class Interleaved, class EagerInterleaved>
-void FillRotations(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
-  rotations[kHalves][0] = RotationOf<Halves, true>();
-  rotations[kHalves][1] = RotationOf<EagerHalves, false>();
-  rotations[kInterleaved][0] = RotationOf<Interleaved, true>();
-  rotations[kInterleaved][1] = RotationOf<EagerInterleaved, false>();
-  rotations[kInterleavedToHalves][0] = RotationOf<Natural<E, kInterleavedToHalves, false>, false>();
-  rotations[kInterleavedToHalves][1] = RotationOf<Natural<E, kInterleavedToHalves, true>, false>();
-  rotations[kHalvesToInterleaved][0] = RotationOf<Natural<E, kHalvesToInterleaved, false>, false>();
-  rotations[kHalvesToInterleaved][1] = RotationOf<Natural<E, kHalvesToInterleaved, true>, false>();
+template <class E, int... kOrders>
+void FillOrders(Kernels& kernels, std::integer_sequence<int, kOrders...>) {
+  auto& rotations = kernels.rotations[E::kDtype - 1];
+  ((rotations[kOrders][0] = RotationOf<E, ChannelOrder{kOrders}, false>()), ...);
+  ((rotations[kOrders][1] = RotationOf<E, ChannelOrder{kOrders}, true>()), ...);
 }
 
-void FillRotations(Kernels& kernels) {
-  FillRotations<F32, Natural<F32, kHalves, false>, Natural<F32, kHalves, true>,
-                PerChannel<F32, false>, PerChannel<F32, true>>(
-      kernels.rotations[ROPE_DTYPE_F32 - 1]);
-  FillRotations<F16, Natural<F16, kHalves, false>, Natural<F16, kHalves, true>,
-                PerChannel<F16, false>, PerChannel<F16, true>>(
-      kernels.rotations[ROPE_DTYPE_F16 - 1]);
-  FillRotations<BF16, EvenOdd<false>, EvenOdd<true>, Natural<BF16, kInterleaved, false>,
-                Natural<BF16, kInterleaved, true>>(kernels.rotations[ROPE_DTYPE_BF16 - 1]);
+template <class... E>
+void FillRotations(Kernels& kernels, Elements<E...>) {
+  (FillOrders<E>(kernels, std::make_integer_sequence<int, kChannelOrders>()), ...);
 }
+
+void FillRotations(Kernels& kernels) { FillRotations(kernels, AllElements()); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace rope::cpu

@@ -48,28 +48,36 @@ void RotateBlock(const Block& b) {
   }
 }
 
-template <rope_dtype kDtype, ChannelOrder kOrder>
-void FillOrder(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
-  rotations[kOrder][0] = {RowOrder::kNatural, &RotateBlock<kDtype, kOrder, false>, nullptr};
-  rotations[kOrder][1] = {RowOrder::kNatural, &RotateBlock<kDtype, kOrder, true>, nullptr};
-}
-
 template <rope_dtype kDtype>
-void FillRotationsOf(Kernels::Rotation (&rotations)[kChannelOrders][2]) {
-  FillOrder<kDtype, kHalves>(rotations);
-  FillOrder<kDtype, kInterleaved>(rotations);
-  FillOrder<kDtype, kInterleavedToHalves>(rotations);
-  FillOrder<kDtype, kHalvesToInterleaved>(rotations);
+void RoundRow(float* values, int32_t count) {
+  for (int i = 0; i < count; ++i) values[i] = RoundTo(kDtype, values[i]);
 }
 
-void RoundRow(rope_dtype dtype, float* values, int32_t count) {
-  for (int i = 0; i < count; ++i) values[i] = RoundTo(dtype, values[i]);
+template <int kDtype, int... kOrders>
+void FillOrders(Kernels& kernels, std::integer_sequence<int, kOrders...>) {
+  auto& rotations = kernels.rotations[kDtype - 1];
+  ((rotations[kOrders][0].rotate = &RotateBlock<kDtype, ChannelOrder{kOrders}, false>), ...);
+  ((rotations[kOrders][1].rotate = &RotateBlock<kDtype, ChannelOrder{kOrders}, true>), ...);
 }
 
+template <int... kIndices>
+void FillRoundings(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
+  ((kernels.round_row[kIndices] = &RoundRow<kIndices + 1>), ...);
+}
+
+template <int... kIndices>
+void FillRotations(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
+  (FillOrders<kIndices + 1>(kernels, std::make_integer_sequence<int, kChannelOrders>()), ...);
+}
+
+// Of every dtype.
+void FillRoundings(Kernels& kernels) {
+  FillRoundings(kernels, std::make_integer_sequence<int, kDtypes>());
+}
+
+// Of every dtype and channel order. They take natural rows, which is what zero says.
 void FillRotations(Kernels& kernels) {
-  FillRotationsOf<ROPE_DTYPE_F32>(kernels.rotations[ROPE_DTYPE_F32 - 1]);
-  FillRotationsOf<ROPE_DTYPE_F16>(kernels.rotations[ROPE_DTYPE_F16 - 1]);
-  FillRotationsOf<ROPE_DTYPE_BF16>(kernels.rotations[ROPE_DTYPE_BF16 - 1]);
+  FillRotations(kernels, std::make_integer_sequence<int, kDtypes>());
 }
 
 }  // namespace HWY_NAMESPACE

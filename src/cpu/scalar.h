@@ -21,7 +21,7 @@ inline void RotateHeadScalar(rope_dtype dtype, ChannelOrder order, bool eager,
                              const Segment* segments, int32_t segment_count, const char* in,
                              char* out, const ChannelRow& row) {
   // Orders that move channels would overwrite what they have not read yet.
-  alignas(8) char copy[kMaxHeadDim * sizeof(float)];
+  alignas(8) char copy[kMaxHeadDim * kMaxElementSize];
   if (in == out && MovesChannels(order)) {
     const Segment& last = segments[segment_count - 1];
     std::memcpy(copy, in,

@@ -223,14 +223,20 @@ void OrderRow(RowOrder order, const Segment* segments, int32_t segment_count, fl
   }
 }
 
-void RoundRow(rope_dtype dtype, float* values, int32_t count) {
+template <class E>
+void RoundRow(float* values, int32_t count) {
   const FullTag d;
   for (int i = 0; i < count; i += LanesOf(d)) {
-    const auto value = hn::LoadU(d, values + i);
-    hn::StoreU(dtype == ROPE_DTYPE_BF16 ? BF16::Round(d, value) : F16::Round(d, value), d,
-               values + i);
+    hn::StoreU(E::Round(d, hn::LoadU(d, values + i)), d, values + i);
   }
 }
+
+template <class... E>
+void FillRoundings(Kernels& kernels, Elements<E...>) {
+  ((kernels.round_row[E::kDtype - 1] = &RoundRow<E>), ...);
+}
+
+void FillRoundings(Kernels& kernels) { FillRoundings(kernels, AllElements()); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace rope::cpu

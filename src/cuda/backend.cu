@@ -34,6 +34,7 @@ struct DeviceMemory {
     } else if constexpr (kBytes == 4) {
       v.words[0] = *reinterpret_cast<const uint32_t*>(from);
     } else {
+      static_assert(kBytes == 2);
       v.words[0] = *reinterpret_cast<const uint16_t*>(from);
     }
     return v;
@@ -48,6 +49,7 @@ struct DeviceMemory {
     } else if constexpr (kBytes == 4) {
       *reinterpret_cast<uint32_t*>(to) = v.words[0];
     } else {
+      static_assert(kBytes == 2);
       *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(v.words[0]);
     }
   }

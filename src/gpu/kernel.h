@@ -137,9 +137,13 @@ struct Vector {
   uint32_t words[(kBytes + 3) / 4];
 };
 
+template <rope_dtype kType>
+inline constexpr bool kIsHalfWord = kType == ROPE_DTYPE_F16 || kType == ROPE_DTYPE_BF16;
+
 // Two 16-bit elements, the first in the lower half.
 template <rope_dtype kType>
 ROPE_HD uint32_t PackTwo(float low, float high) {
+  static_assert(kIsHalfWord<kType>);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t word;
   if constexpr (kType == ROPE_DTYPE_BF16) {
@@ -159,6 +163,7 @@ ROPE_HD uint32_t PackTwo(float low, float high) {
 
 template <rope_dtype kType>
 ROPE_HD float FromHalfWord(uint32_t bits) {
+  static_assert(kIsHalfWord<kType>);
   return kType == ROPE_DTYPE_BF16 ? FloatFromBf16(static_cast<uint16_t>(bits))
                                   : FloatFromF16(static_cast<uint16_t>(bits));
 }
@@ -206,7 +211,7 @@ struct TwoRows {
 // for the next head, because with per_channel that is more than the registers hold.
 template <rope_dtype kType, Form kForm, bool kEager, class Memory>
 struct Kernel {
-  static constexpr int kElementBytes = kType == ROPE_DTYPE_F32 ? 4 : 2;
+  static constexpr int kElementBytes = ElementSize(kType);
   static constexpr int kPairs =  // of a thread: as many as elements in a vector
       kForm == kSingle                           ? 1
       : kForm == kHalves2 || kForm == kAdjacent2 ? 2

@@ -1,6 +1,7 @@
 #include "gpu/launch.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/status.h"
 #include "math/angle.h"
@@ -215,9 +216,9 @@ bool AreVectorsAligned(const Plan& plan, const Tensor& t, int32_t pairs) {
 }
 
 Form ChooseForm(const Plan& plan, const Tensor* tensors, int32_t count, ChannelOrder order) {
-  static constexpr Form kWide[kChannelOrders] = {kHalves16, kAdjacent16, kToHalves16,
-                                                 kToInterleaved16};
-  static constexpr Form kNarrow[kChannelOrders] = {kHalves2, kAdjacent2, kSingle, kSingle};
+  static constexpr Form kWide[] = {kHalves16, kAdjacent16, kToHalves16, kToInterleaved16};
+  static constexpr Form kNarrow[] = {kHalves2, kAdjacent2, kSingle, kSingle};
+  static_assert(std::size(kWide) == kChannelOrders && std::size(kNarrow) == kChannelOrders);
   for (const Form form : {kWide[order], kNarrow[order]}) {
     const int32_t pairs = PairsPerLane(form, ElementSize(tensors[0].dtype));
     bool aligned = true;
@@ -244,9 +245,9 @@ rope_status CheckParts(const Plan& plan) {
   for (int32_t n = 0; n < plan.tensor_count; ++n) {
     if (plan.tensors[n].in != plan.tensors[n].out) continue;
     return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: args->q_out or args->k_out: INTERLEAVED_TO_HALVES in place on CUDA needs at "
-                "most %d pairs with this angle and these positions, and the context has %d: give "
-                "an output",
+                "%s: args->q_out or args->k_out: a pairing that moves channels, in place on CUDA, "
+                "needs at most %d pairs with this angle and these positions, and the context has "
+                "%d: give an output",
                 plan.function, capacity, context.pairs);
   }
   return ROPE_OK;
@@ -278,7 +279,7 @@ class Group {
       source.positions = plan_.positions;
     }
     source.backward = kOperations[plan_.operation].negates_angle;
-    p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && dtype != ROPE_DTYPE_F32;
+    p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && IsNarrow(dtype);
     p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
     const int32_t pairs = context_.nope ? 0 : context_.pairs;
     return ForEachPart(context_, pairs, plan_.operation, &source, [&](bool is_first_part) {

@@ -17,7 +17,17 @@ inline constexpr int kDtypes = 3;
 constexpr bool IsDtype(rope_dtype dtype) { return dtype >= ROPE_DTYPE_F32 && dtype <= kDtypes; }
 static_assert(ROPE_DTYPE_F32 == 1 && ROPE_DTYPE_BF16 == kDtypes);
 
-ROPE_HD int ElementSize(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
+ROPE_HD constexpr int ElementSize(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
+inline constexpr int kMaxElementSize = [] {
+  int size = 0;
+  for (rope_dtype dtype = 1; dtype <= kDtypes; ++dtype) {
+    if (ElementSize(dtype) > size) size = ElementSize(dtype);
+  }
+  return size;
+}();
+
+// Whether storing rounds: everything is computed in f32.
+constexpr bool IsNarrow(rope_dtype dtype) { return ElementSize(dtype) < int{sizeof(float)}; }
 
 ROPE_HD uint32_t FloatBits(float value) {
   uint32_t bits;

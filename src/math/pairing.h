@@ -14,7 +14,7 @@ namespace rope {
 
 // Where the members of a pair are read and written.
 enum ChannelOrder : int { kHalves, kInterleaved, kInterleavedToHalves, kHalvesToInterleaved };
-inline constexpr int kChannelOrders = 4;
+inline constexpr int kChannelOrders = kHalvesToInterleaved + 1;
 
 constexpr bool ReadsInterleaved(ChannelOrder order) {
   return order == kInterleaved || order == kInterleavedToHalves;

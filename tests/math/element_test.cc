@@ -206,7 +206,7 @@ TEST_P(ElementVectorTest, RoundsRows) {
     alignas(64) float row[64];
     for (size_t first = 0; first < values.size(); first += 64) {
       std::copy_n(values.begin() + first, 64, row);
-      kernels().round_row(dtype, row, 64);
+      kernels().round_row[dtype - 1](row, 64);
       for (int i = 0; i < 64; ++i) {
         const float value = values[first + i];
         if (std::isnan(value)) {
