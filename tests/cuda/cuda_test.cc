@@ -294,8 +294,8 @@ TEST_F(Cuda, GraphCaptureAndReplay) {
 
 // Kernels carry the frequencies in their parameters, which CUDA copies at the launch.
 TEST_F(Cuda, QueuedWorkOutlivesItsContext) {
-  const ContextPtr cpu = Make(PlainConfig(), ROPE_DEVICE_CPU);
-  ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  const Context cpu = CreateOn(ROPE_DEVICE_CPU);
+  Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   constexpr int64_t kTokens = 64;
   std::vector<uint16_t> expected = RandomBf16(kTokens * 8 * 128, 6);
   std::vector<float> rows(kTokens * 128);
@@ -344,7 +344,7 @@ TEST_F(Cuda, QueuedWorkOutlivesItsContext) {
 
 // Which is all that a child may do with it: destroying calls nothing of CUDA.
 TEST_F(Cuda, AChildAfterForkMayDestroyAContext) {
-  ContextPtr cuda = Make(PlainConfig(), ROPE_DEVICE_CUDA);
+  Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   DeviceBytes q(8 * 128 * 2);
   const rope_qk_args args = OffsetCall(q.data(), 1, 8, 1, nullptr);
   ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
