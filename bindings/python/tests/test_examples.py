@@ -26,3 +26,10 @@ def test_notebook(tmp_path):
     done = run("notebook.py", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert {p.name for p in tmp_path.iterdir()} == {"llama31.png", "scalings.png"}
+
+
+# Parts of these stand in the guides of docs/.
+@pytest.mark.parametrize("name", ["first_call", "lengths", "move_cache", "precision", "serving"])
+def test_guides(name):
+    done = run(f"{name}.py")
+    assert done.returncode == 0, done.stderr

@@ -323,7 +323,7 @@ class Rope(Caller):
         cos_sin_format: str | None = None,
         pool: Pool | None = None,
     ) -> tuple[Any, Any]:
-        """Rotates q and k into new arrays, or into out.
+        """Rotates q and k into new arrays, or into out. On an error nothing has been written.
 
         Args:
             q, k: arrays of float32, float16 or bfloat16 with axes as layout says. Any strides, but
@@ -359,7 +359,6 @@ class Rope(Caller):
             TypeError: a dtype or kind of object that cannot be taken.
             NotImplementedError: out= or pool= under a gradient or in compiled code.
             RuntimeError: an output that requires a gradient; a device without its backend.
-            On an error nothing has been written.
         """
         if (
             type(q) is _ndarray
