@@ -238,7 +238,7 @@ def test_meta_tensors_beside_others_are_refused(q):
         (lambda: ROPE.apply_qk_(q, meta, 1), "k is on meta"),
         (lambda: ROPE.apply_qk(meta, q, 0), "k is on cpu"),
         (lambda: lt.apply_rows(ROPE, q, None, cos, sin, format="full_halves"), "cos is on meta"),
-        (lambda: lt.apply_qk(ROPE, q, None, 0, freq_sets=sets), "freq_sets is on meta"),
+        (lambda: ROPE.apply(q.clone().requires_grad_(), 0, freq_sets=sets), "freq_sets is on meta"),
     ):
         with pytest.raises(TypeError, match=says):
             call()

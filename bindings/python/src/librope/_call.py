@@ -7,12 +7,13 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _arrays, _core
 from ._bound import Bound
 from ._core import OPERATIONS
 from ._ffi import ffi, lib
+from ._frameworks import FRAMEWORKS
 from ._pool import Pool
 from ._prepare import Key, Prepared, axes_of, prepare
 from ._types import Layout
@@ -26,6 +27,45 @@ _CACHE = 512  # prepared calls kept per Rope; decode with growing shapes must no
 
 #: Set by librope.torch: a context manager around a crossing while a profiler runs, else None.
 recorder: Callable[[], AbstractContextManager[Any] | None] | None = None
+
+
+class Call(NamedTuple):
+    """What one call is made of, but its outputs: the arguments of Rope.apply_qk_, in their order."""
+
+    q: Any
+    k: Any = None
+    positions: Any = None
+    layout: Layout = None
+    operation: str = "forward"
+    offsets: Any = None
+    cu_seqlens: Any = None
+    freq_sets: Any = None
+    positions_layout: str | None = None
+    cos_sin: Any = None
+    cos_sin_format: str | None = None
+    pool: Pool | None = None
+
+    def angles(self) -> str:
+        """Which argument gives the angles: "positions", "offsets" or "cos_sin"."""
+        if self.offsets is self.cos_sin is None:
+            return "positions"
+        if self.positions is None:
+            if self.cos_sin is None:
+                return "offsets"
+            if self.offsets is None:
+                return "cos_sin"
+        raise ValueError("positions, offsets and cos_sin: exactly one of them gives the angles")
+
+    def rows(self) -> tuple[Any, Any]:
+        """cos_sin as two: where it is one array, the other is None."""
+        cos, sin = self.cos_sin if isinstance(self.cos_sin, (tuple, list)) else (self.cos_sin, None)
+        return cos, sin
+
+    def refuse(self, where: str, *names: str) -> None:
+        """NotImplementedError for those of the arguments that are given."""
+        for name in names:
+            if getattr(self, name) is not None:
+                raise unavailable(name, where)
 
 
 class Caller:
@@ -96,24 +136,15 @@ class Caller:
                 self._contexts[device] = context
         return context
 
-    def _run(
-        self,
-        q: Any,
-        k: Any,
-        q_out: Any,
-        k_out: Any,
-        positions: Any,
-        layout: Layout,
-        operation: str,
-        offsets: Any,
-        cu_seqlens: Any,
-        freq_sets: Any,
-        positions_layout: str | None,
-        cos_sin: Any,
-        cos_sin_format: str | None,
-        pool: Pool | None,
-        bind: bool = False,
-    ) -> Any:
+    def _run(self, call: Call, q_out: Any = None, k_out: Any = None, bind: bool = False) -> Any:
+        """Makes the call, in place where there is no output. bind: gives a Bound instead.
+
+        For arrays of memory; those of a framework that has to see the call do not come here.
+        """
+        (
+            q, k, positions, layout, operation, offsets, cu_seqlens, freq_sets, positions_layout,
+            cos_sin, cos_sin_format, pool,
+        ) = call  # fmt: skip
         read = _arrays.read
         qv = None if q is None else read(q, "q", q_out is None)
         kv = None if k is None else read(k, "k", k_out is None)
@@ -121,26 +152,22 @@ class Caller:
         ko = None if k_out is None else read(k_out, "out of k", True)
         pv = cu = fs = cv = sv = None
         offset = 0
-        if cos_sin is not None:
-            if positions is not None or offsets is not None:
-                raise ValueError("positions or offsets, and cos_sin: exactly one gives the angles")
-            if not isinstance(cos_sin, (tuple, list)):
-                cos_sin = (cos_sin, None)
-            cv = read(cos_sin[0], "cos")
-            sv = None if cos_sin[1] is None else read(cos_sin[1], "sin")
-        elif offsets is not None:
-            if positions is not None:
-                raise ValueError("positions and offsets: exactly one of them says where tokens are")
-            pv = read(offsets, "offsets")
-        else:
+        angles = "positions" if offsets is cos_sin is None else call.angles()
+        if angles == "positions":
             positions = as_positions(positions)
             if type(positions) is int:
                 offset = positions
                 first = qv or kv
                 if operation == "shift" and first is not None and first[3] >= 0:
-                    positions = _arrays.repeated(offset, self._tokens(q, k, layout), first[4])
+                    positions = _arrays.repeated(offset, self._tokens(call), first[4])
             if type(positions) is not int:
                 pv = read(positions, "positions")
+        elif angles == "offsets":
+            pv = read(offsets, "offsets")
+        else:
+            cos, sin = call.rows()
+            cv = read(cos, "cos")
+            sv = None if sin is None else read(sin, "sin")
         if cu_seqlens is not None:
             cu = read(cu_seqlens, "cu_seqlens")
         if freq_sets is not None:
@@ -162,21 +189,22 @@ class Caller:
         prepared = self._prepared.get(key)
         views = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
         if prepared is None:
-            prepared = self._prepare(
-                key, views, layout, operation, positions_layout, offsets is not None,
-                cos_sin_format,
-            )  # fmt: skip
+            prepared = self._prepare(key, views, call, layout)
             if pool is None:
-                self._remember(prepared, q, k, positions, key, layout, operation)
+                self._remember(prepared, call._replace(positions=positions), key, layout)
 
         device = (qv or kv)[3]  # type: ignore[index]
+        addresses = []
         for view in views:
-            if view is not None and view[3] != device:
+            if view is None:
+                addresses.append(0)
+                continue
+            if view[3] != device:
                 name = _NAMES[views.index(view)]
                 raise ValueError(f"{name} is on {_place(view[3])}, and q or k on {_place(device)}")
+            addresses.append(view[2])
         context = self._cpu if device < 0 else self._context(device)
         stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
-        addresses = [0 if v is None else v[2] for v in views]
         if bind:
             owners = (self, q, k, q_out, k_out, positions, views, pool)
             written = (q, k) if q_out is k_out is None else (q_out, k_out)
@@ -196,11 +224,11 @@ class Caller:
             raise _core.error(status)
         return prepared
 
-    def _tokens(self, q: Any, k: Any, layout: Layout) -> int:
-        text = layout_of(self, layout, q, k)
+    def _tokens(self, call: Call) -> int:
+        text = layout_of(self, call)
         if isinstance(text, tuple):
-            text = text[q is None]
-        x = k if q is None else q
+            text = text[call.q is None]
+        x = call.k if call.q is None else call.q
         count: int = x.shape[axes_of(text or "")[1]]
         return count
 
@@ -220,9 +248,9 @@ class Caller:
         return status
 
     def _prepare(
-        self, key: Any, views: Sequence[_arrays.View | None], layout: Layout, operation: str,
-        positions_layout: str | None, offsets: bool, cos_sin_format: str | None,
-    ) -> Prepared:  # fmt: skip
+        self, key: Any, views: Sequence[_arrays.View | None], call: Call, layout: Layout
+    ) -> Prepared:
+        """layout: that of the call or of the Rope."""
         if views[0] is None and views[1] is None:
             raise ValueError("q and k are both None")
         metas = [
@@ -232,8 +260,9 @@ class Caller:
         if layout is None:
             raise missing_layout("q" if q else "k", (q or k)[0])  # type: ignore[index]
         named = Key(
-            q, k, q_out, k_out, layout, _core.number(OPERATIONS, operation, "operation"), positions,
-            positions_layout, offsets, cu_seqlens, freq_sets, cos, sin, cos_sin_format,
+            q, k, q_out, k_out, layout, _core.number(OPERATIONS, call.operation, "operation"),
+            positions, call.positions_layout, call.offsets is not None, cu_seqlens, freq_sets, cos,
+            sin, call.cos_sin_format,
         )  # fmt: skip
         prepared = prepare(named, self._dims, self.pairs, self.axes)
         if len(self._prepared) >= _CACHE:
@@ -242,11 +271,9 @@ class Caller:
         self._prepared[key] = prepared
         return prepared
 
-    def _remember(
-        self, prepared: Prepared, q: Any, k: Any, positions: Any, key: Any, layout: Layout,
-        operation: str,
-    ) -> None:  # fmt: skip
+    def _remember(self, prepared: Prepared, call: Call, key: Any, layout: Layout) -> None:
         """Lets apply_qk_ find this call by attributes of the arrays alone, if they are compact."""
+        q, k, positions = call[:3]
         if (
             not (type(q) is type(k) is _ndarray)
             or any(x is not None for x in (*key[2:4], key[7], *key[9:]))  # out, cu_seqlens, ...
@@ -261,30 +288,30 @@ class Caller:
         else:
             return
         for text in {layout, None} if layout == self.layout else {layout}:
-            full = (*name, text, operation)
+            full = (*name, text, call.operation)
             self._fast[full] = prepared.args
 
 
-HOST = (type(None), _ndarray)
+_HOST = (type(None), _ndarray)
 
 
 def library_of(q: Any, k: Any) -> str:
     """Whose call it is. torch and JAX come first: a gradient may hang on either array."""
+    if type(q) is _ndarray and type(k) in _HOST:
+        return "numpy"
     found = [_arrays.framework(x) for x in (q, k) if x is not None]
     if "torch" in found and "jax" in found:
         raise TypeError(
             f"q is an array of {found[0]}, and k one of {found[1]}: both must be of one library"
         )
-    for name in ("torch", "jax"):
+    for name in FRAMEWORKS:
         if name in found:
             return name
     return found[0] if found else ""
 
 
-def refuse(where: str, **options: Any) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise NotImplementedError(f"{name}= is not available with {where}")
+def unavailable(name: str, where: str) -> NotImplementedError:
+    return NotImplementedError(f"{name}= is not available with {where}")
 
 
 def missing_layout(name: str, shape: Sequence[int]) -> ValueError:
@@ -295,12 +322,12 @@ def missing_layout(name: str, shape: Sequence[int]) -> ValueError:
     )
 
 
-def layout_of(rope: Caller, layout: Layout, q: Any, k: Any) -> Layout:
+def layout_of(rope: Caller, call: Call) -> Layout:
     """The layout of a call that was given, or that of the Rope."""
+    layout = rope.layout if call.layout is None else call.layout
     if layout is None:
-        layout = rope.layout
-    if layout is None:
-        raise missing_layout("k" if q is None else "q", (k if q is None else q).shape)
+        x = call.k if call.q is None else call.q
+        raise missing_layout("k" if call.q is None else "q", x.shape)
     return layout
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+#: Whose arrays may have to be seen by more than librope: in this order, a call is theirs.
+FRAMEWORKS = ("torch", "jax")
+
 
 def load(name: str) -> Any:
     """The module librope.<name>."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import _arrays
+from ._call import Call
 from ._core import DTYPES, OPERATIONS
 from ._prepare import Key, prepare
 from ._rope import Rope
@@ -71,12 +72,15 @@ def _run(
     operation: int, offsets: bool, positions_layout: str, cu_seqlens: Tensor | None = None,
     freq_sets: Tensor | None = None,
 ) -> None:  # fmt: skip
-    rope_of(spec)._run(
-        *pair(tensors), *pair(out),
-        None if offsets else offset if positions is None else positions, _layout_of(layout),
-        OPERATION_NAMES[operation], positions if offsets else None, cu_seqlens, freq_sets,
-        positions_layout or None, None, None, None,
+    where: Any = {"offsets": positions}
+    if not offsets:
+        where = {"positions": offset if positions is None else positions}
+    call = Call(
+        *pair(tensors), layout=_layout_of(layout), operation=OPERATION_NAMES[operation],
+        cu_seqlens=cu_seqlens, freq_sets=freq_sets, positions_layout=positions_layout or None,
+        **where,
     )  # fmt: skip
+    rope_of(spec)._run(call, *pair(out))
 
 
 def apply(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
@@ -94,10 +98,11 @@ def apply_rows(
     format: str,
 ) -> list[Tensor]:  # fmt: skip
     out = new(tensors)
-    rope_of(spec)._run(
-        *pair(tensors), *pair(out), None, _layout_of(layout), OPERATION_NAMES[operation],
-        None, None, None, None, (cos, sin), format, None,
+    call = Call(
+        *pair(tensors), layout=_layout_of(layout), operation=OPERATION_NAMES[operation],
+        cos_sin=(cos, sin), cos_sin_format=format,
     )  # fmt: skip
+    rope_of(spec)._run(call, *pair(out))
     return out
 
 

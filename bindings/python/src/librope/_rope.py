@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _arrays, _core
 from ._bound import Bound
-from ._call import HOST, Caller, checked_layout, library_of, refuse
+from ._call import Call, Caller, checked_layout, library_of, unavailable
 from ._config_text import ModelText
 from ._core import Config, check
 from ._ffi import ffi, lib
-from ._frameworks import load
+from ._frameworks import FRAMEWORKS, load
 from ._pool import Pool
 from ._prepare import Prepared
 from ._rows import dtype_name, fill
-from ._types import Angle, Layout, Operation, Pairing, Rounding, Scaling
+from ._types import Angle, BindOptions, Layout, Operation, Pairing, Rounding, Scaling
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._types import ApplyOptions, CallOptions, Changes, Fields, ModelChanges
+    from ._types import CallOptions, Changes, Fields, ModelChanges
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -360,40 +360,21 @@ class Rope(Caller):
             NotImplementedError: out= or pool= under a gradient or in compiled code.
             RuntimeError: an output that requires a gradient; a device without its backend.
         """
-        if (
-            type(q) is _ndarray
-            and type(k) in HOST
-            and out is offsets is cu_seqlens is freq_sets is cos_sin is pool is None
-        ):
-            library = "numpy"
-        else:
-            library = library_of(q, k)
+        call = Call(
+            q, k, positions, layout, operation, offsets, cu_seqlens, freq_sets, positions_layout,
+            cos_sin, cos_sin_format, pool,
+        )  # fmt: skip
+        library = library_of(q, k)
         rotated: tuple[Any, Any]
         if library == "torch":
-            _torch = load("torch")
-            if _torch.needs_dispatcher(q, k, positions):
-                refuse("a gradient or torch.compile", out=out, pool=pool)
-                if cos_sin is not None:
-                    refuse("cos_sin=", positions=positions, offsets=offsets, freq_sets=freq_sets)
-                    cos, sin = cos_sin if isinstance(cos_sin, (tuple, list)) else (cos_sin, None)
-                    rotated = _torch.apply_rows(
-                        self, q, k, cos, sin, format=cos_sin_format or "", layout=layout,
-                        operation=operation,
-                    )  # fmt: skip
-                    return rotated
-                rotated = _torch.apply_qk(
-                    self, q, k, positions, layout=layout, operation=operation, offsets=offsets,
-                    positions_layout=positions_layout, cu_seqlens=cu_seqlens, freq_sets=freq_sets,
-                )  # fmt: skip
+            torch = load("torch")
+            if torch.needs_dispatcher(q, k, positions):
+                if out is not None:
+                    raise unavailable("out", "a gradient or torch.compile")
+                rotated = torch.apply_qk(self, call)
                 return rotated
         elif library == "jax" and out is None:
-            _jax = load("jax")
-            refuse("JAX arrays", cu_seqlens=cu_seqlens, freq_sets=freq_sets, cos_sin=cos_sin,
-                    pool=pool)  # fmt: skip
-            rotated = _jax.apply_qk(
-                self, q, k, positions, layout=layout, operation=operation, offsets=offsets,
-                positions_layout=positions_layout,
-            )  # fmt: skip
+            rotated = load("jax").apply_qk(self, call)
             return rotated
         q_out: Any = None
         k_out: Any = None
@@ -406,10 +387,7 @@ class Rope(Caller):
             q_out = _arrays.empty_like(q, "q")
         if k_out is None and k is not None:
             k_out = _arrays.empty_like(k, "k")
-        self._run(
-            q, k, q_out, k_out, positions, layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, cos_sin, cos_sin_format, pool,
-        )  # fmt: skip
+        self._run(call, q_out, k_out)
         return q_out, k_out
 
     def apply_qk_(
@@ -476,29 +454,27 @@ class Rope(Caller):
                 if status:
                     raise _core.error(status)
                 return
+        call = Call(
+            q, k, positions, layout, operation, offsets, cu_seqlens, freq_sets, positions_layout,
+            cos_sin, cos_sin_format, pool,
+        )  # fmt: skip
         library = library_of(q, k)
         if library == "torch":
-            _torch = load("torch")
-            if not _torch.is_direct((q, k, positions)):
-                refuse("torch.compile or a dispatch mode", cos_sin=cos_sin, pool=pool)
-                _torch.apply_qk_(
-                    self, q, k, positions, layout=layout, operation=operation, offsets=offsets,
-                    positions_layout=positions_layout, cu_seqlens=cu_seqlens, freq_sets=freq_sets,
-                )  # fmt: skip
+            torch = load("torch")
+            if not torch.is_direct((q, k, positions)):
+                torch.apply_qk_(self, call)
                 return
-            _torch.before_write(q, k)
+            torch.before_write(q, k)
         elif library == "jax":
             raise TypeError("JAX arrays are immutable: use apply_qk")
-        self._run(
-            q, k, None, None, positions, layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, cos_sin, cos_sin_format, pool,
-        )  # fmt: skip
+        self._run(call)
 
-    def apply(self, x: A, positions: Any = None, **options: Unpack[ApplyOptions]) -> A:
+    def apply(
+        self, x: A, positions: Any = None, *, out: Any = None, **options: Unpack[CallOptions]
+    ) -> A:
         """apply_qk of one array. Raises what it raises."""
-        out = options.pop("out", None)
-        call: Any = options  # without out
-        return self.apply_qk(x, None, positions, out=None if out is None else (out, None), **call)[0]
+        pair = None if out is None else (out, None)
+        return self.apply_qk(x, None, positions, out=pair, **options)[0]
 
     def apply_(self, x: Any, positions: Any = None, **options: Unpack[CallOptions]) -> None:
         """apply_qk_ of one array. Raises what it raises."""
@@ -510,14 +486,8 @@ class Rope(Caller):
         k: Any = None,
         positions: Any = None,
         *,
-        layout: Layout = None,
         out: tuple[Any, Any] | None = None,
-        operation: Operation = "forward",
-        offsets: Any = None,
-        cu_seqlens: Any = None,
-        freq_sets: Any = None,
-        positions_layout: str | None = None,
-        pool: Pool | None = None,
+        **options: Unpack[BindOptions],
     ) -> Bound:
         """A call that is made many times on the same arrays, in place or into out.
 
@@ -527,14 +497,15 @@ class Rope(Caller):
         The call costs one crossing. With an int as positions, step(p) rotates by p, and so does
         step() from then on. It goes by the memory that the arrays have now: torch tensors that are
         given other memory later (x.data = .., set_, resize_, a storage that was freed and has another
-        address or size now), or that require gradients, are refused in every step. CUDA: the stream is the one that was current here. Not traceable by
-        torch.compile. Raises what apply_qk raises.
+        address or size now), or that require gradients, are refused in every step. CUDA: the stream
+        is the one that was current here. Not traceable by torch.compile.
+
+        options: those of apply_qk, but cos_sin. Raises what apply_qk raises.
         """
+        for name in sorted(options.keys() - BindOptions.__optional_keys__):
+            raise TypeError(f"bind() got an unexpected keyword argument {name!r}")
         q_out, k_out = _pair(out) if out is not None else (None, None)
-        bound: Bound = self._run(
-            q, k, q_out, k_out, positions, layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, None, None, pool, bind=True,
-        )  # fmt: skip
+        bound: Bound = self._run(Call(q, k, positions, **options), q_out, k_out, bind=True)
         return bound
 
     def cos_sin(
@@ -572,12 +543,9 @@ class Rope(Caller):
         """
         if out is None and batch is tokens is None:
             library = _arrays.framework(positions)
-            if library == "torch":
-                _torch = load("torch")
-                return _torch.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
-            if library == "jax":
-                _jax = load("jax")
-                return _jax.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
+            if library in FRAMEWORKS:
+                framework = load(library)
+                return framework.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
         return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
 
 

@@ -69,8 +69,8 @@ class Changes(ModelChanges, total=False):
     seq_len: int
 
 
-class CallOptions(TypedDict, total=False):
-    """Options of apply_qk_ and apply_; see apply_qk."""
+class BindOptions(TypedDict, total=False):
+    """Options of bind, but its outputs; see apply_qk."""
 
     layout: Layout
     operation: Operation
@@ -78,12 +78,11 @@ class CallOptions(TypedDict, total=False):
     cu_seqlens: Any
     freq_sets: Any
     positions_layout: str | None
-    cos_sin: Any
-    cos_sin_format: str | None
     pool: Pool | None
 
 
-class ApplyOptions(CallOptions, total=False):
-    """Options of apply; see apply_qk."""
+class CallOptions(BindOptions, total=False):
+    """Options of apply_qk_ and apply_; see apply_qk."""
 
-    out: Any
+    cos_sin: Any
+    cos_sin_format: str | None

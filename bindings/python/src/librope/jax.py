@@ -21,13 +21,12 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from ._call import as_positions, layout_of
+from ._call import Call, as_positions, layout_of
 from ._core import _TABLES, COS_SIN_FORMATS, OPERATIONS, number, to_struct
 from ._ffi import ffi, lib
 from ._prepare import axes_of, guess_positions, say_sizes
 from ._rope import Rope
 from ._rows import TWO_ARRAYS, shape_of_rows
-from ._types import Layout
 
 _DTYPES = ("float32", "float16", "bfloat16")
 _POSITIONS = ("int32", "int64", "float32")
@@ -45,7 +44,7 @@ def register() -> None:
         jax.ffi.register_ffi_target(name, capsule, platform="cpu")
 
 
-class _Call(NamedTuple):
+class _Rotation(NamedTuple):
     """What a custom call carries besides arrays: values, since executables are cached."""
 
     spec: str
@@ -92,7 +91,7 @@ def _attributes(spec: str) -> dict[str, Any]:
 
 # -- primitives -------------------------------------------------------------------------------------
 
-_apply = Primitive("librope_apply")  # (*tensors, positions), call -> tensors
+_apply = Primitive("librope_apply")  # (*tensors, positions), rotation -> tensors
 _cos_sin = Primitive("librope_cos_sin")  # (positions), rows -> arrays
 _apply.multiple_results = _cos_sin.multiple_results = True
 
@@ -101,18 +100,18 @@ def _evaluate(primitive: Primitive, name: str) -> None:
     """Calls outside of jit are compiled once per shape, as those of other primitives are."""
 
     @functools.partial(jax.jit, static_argnames=name)
-    def jitted(*operands: Any, **call: Any) -> Any:
-        return primitive.bind(*operands, **call)
+    def jitted(*operands: Any, **attributes: Any) -> Any:
+        return primitive.bind(*operands, **attributes)
 
     primitive.def_impl(jitted)
 
 
-_evaluate(_apply, "call")
+_evaluate(_apply, "rotation")
 _evaluate(_cos_sin, "rows")
 
 
 @_apply.def_abstract_eval
-def _shapes(*avals: Any, call: _Call) -> Any:
+def _shapes(*avals: Any, rotation: _Rotation) -> Any:
     return [a.update(weak_type=False) for a in avals[:-1]]
 
 
@@ -125,15 +124,15 @@ def _shapes_of_rows(positions: Any, *, rows: _Rows) -> Any:
     return [out] * (1 + (rows.format in TWO_ARRAYS))
 
 
-def _lower_apply(ctx: Any, *operands: Any, call: _Call) -> Any:
+def _lower_apply(ctx: Any, *operands: Any, rotation: _Rotation) -> Any:
     return jax.ffi.ffi_lowering("librope_apply")(
         ctx,
         *operands,
-        layout=call.layouts[0],
-        layout_k=call.layouts[-1],
-        positions_layout=call.positions_layout,
-        operation=np.int32(OPERATIONS[call.operation]),
-        **_attributes(call.spec),
+        layout=rotation.layouts[0],
+        layout_k=rotation.layouts[-1],
+        positions_layout=rotation.positions_layout,
+        operation=np.int32(OPERATIONS[rotation.operation]),
+        **_attributes(rotation.spec),
     )
 
 
@@ -152,7 +151,7 @@ mlir.register_lowering(_apply, _lower_apply, platform="cpu")
 mlir.register_lowering(_cos_sin, _lower_cos_sin, platform="cpu")
 
 
-def _batch(primitive: Primitive, operands: Any, dims: Any, **call: Any) -> Any:
+def _batch(primitive: Primitive, operands: Any, dims: Any, **attributes: Any) -> Any:
     """vmap: one more leading dimension, over which the handler makes its calls. None: unmapped."""
     size = next(
         x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None
@@ -161,7 +160,7 @@ def _batch(primitive: Primitive, operands: Any, dims: Any, **call: Any) -> Any:
         jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
         for x, d in zip(operands, dims, strict=True)
     ]
-    out = primitive.bind(*moved, **call)
+    out = primitive.bind(*moved, **attributes)
     return out, [0] * len(out)
 
 
@@ -180,13 +179,13 @@ def _refuse_tangent(tangent: Any) -> None:
         )
 
 
-def _jvp(primals: Any, tangents: Any, *, call: _Call) -> Any:
+def _jvp(primals: Any, tangents: Any, *, rotation: _Rotation) -> Any:
     _refuse_tangent(tangents[-1])
-    out = _apply.bind(*primals, call=call)
+    out = _apply.bind(*primals, rotation=rotation)
     if all(_is_zero(t) for t in tangents[:-1]):
         return out, [ad.Zero.from_primal_value(x) for x in out]
     dense = [ad.instantiate_zeros(t) for t in tangents[:-1]]
-    return out, _apply.bind(*dense, primals[-1], call=call)
+    return out, _apply.bind(*dense, primals[-1], rotation=rotation)
 
 
 def _jvp_of_rows(primals: Any, tangents: Any, *, rows: _Rows) -> Any:
@@ -195,11 +194,11 @@ def _jvp_of_rows(primals: Any, tangents: Any, *, rows: _Rows) -> Any:
     return out, [ad.Zero.from_primal_value(x) for x in out]
 
 
-def _transpose(cotangents: Any, *operands: Any, call: _Call) -> Any:
+def _transpose(cotangents: Any, *operands: Any, rotation: _Rotation) -> Any:
     positions = operands[-1]
-    spec, operation = _rope_of(call.spec).transposed(call.operation)
+    spec, operation = _rope_of(rotation.spec).transposed(rotation.operation)
     dense = [ad.instantiate_zeros(c) for c in cotangents]
-    out = _apply.bind(*dense, positions, call=call._replace(spec=spec, operation=operation))
+    out = _apply.bind(*dense, positions, rotation=rotation._replace(spec=spec, operation=operation))
     wanted = [ad.is_undefined_primal(x) for x in operands[:-1]]
     return [x if w else None for x, w in zip(out, wanted, strict=True)] + [None]
 
@@ -259,17 +258,15 @@ def _same_variation(arrays: list[Any]) -> list[Any]:
 
 
 def _positions_of(
-    rope: Rope, positions: Any, offsets: Any, sizes: dict[str, int], batched: bool,
-    positions_layout: str | None, each: str,
-) -> tuple[Any, str]:  # fmt: skip
+    rope: Rope, call: Call, sizes: dict[str, int], batched: bool, each: str
+) -> tuple[Any, str]:
     """The array of positions, and what its axes are.
 
     each: what one number per sequence is. "o": the position of its first token. "b": the distance of
     all its tokens.
     """
-    if offsets is not None:
-        if positions is not None:
-            raise ValueError("positions and offsets: exactly one of them says where tokens are")
+    positions, offsets, positions_layout = call.positions, call.offsets, call.positions_layout
+    if call.angles() == "offsets":
         where, wide = _integers(offsets) if _on_host(offsets) else (offsets, "")
         if where.dtype.name not in ("int32", "int64"):
             raise TypeError(f"offsets has dtype {where.dtype.name}, and must be int32 or int64")
@@ -322,27 +319,20 @@ def _one_set(rope: Rope) -> None:
         raise NotImplementedError("JAX arrays need a Rope with one frequency set")
 
 
-def apply_qk(
-    rope: Rope,
-    q: Any,
-    k: Any = None,
-    positions: Any = None,
-    *,
-    layout: Layout = None,
-    operation: str = "forward",
-    offsets: Any = None,
-    positions_layout: str | None = None,
-) -> tuple[Any, Any]:
+def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
     """Rope.apply_qk of JAX arrays: new arrays, under jit, vmap, jvp and grad as well.
 
-    positions: an int (with "shift" the distance of every token), or int32, int64 or float32 arrays, traced or not. Derivatives are those by q
-    and k; by float32 positions there are none: NotImplementedError.
+    positions: an int (with "shift" the distance of every token), or int32, int64 or float32 arrays,
+    traced or not. Derivatives are those by q and k; by float32 positions there are none:
+    NotImplementedError.
     """
+    call.refuse("JAX arrays", "cu_seqlens", "freq_sets", "cos_sin", "pool")
     register()
     _one_set(rope)
+    operation, shift = call.operation, call.operation == "shift"
     number(OPERATIONS, operation, "operation")
-    layout = layout_of(rope, layout, q, k)
-    named = [(n, jnp.asarray(x)) for n, x in (("q", q), ("k", k)) if x is not None]
+    layout = layout_of(rope, call)
+    named = [(n, jnp.asarray(x)) for n, x in (("q", call.q), ("k", call.k)) if x is not None]
     layouts: list[str] = []
     sizes: dict[str, int] = {}
     for name, x in named:
@@ -362,16 +352,13 @@ def apply_qk(
             )
         sizes = here
         layouts.append(text)
-    where, order = _positions_of(
-        rope, positions, offsets, sizes, "b" in layouts[0], positions_layout,
-        "b" if operation == "shift" else "o",
-    )  # fmt: skip
-    if operation != "shift":
-        known = positions if offsets is None else offsets
+    where, order = _positions_of(rope, call, sizes, "b" in layouts[0], "b" if shift else "o")
+    if not shift:
+        known = call.positions if call.offsets is None else call.offsets
         _check_reach(rope, known, sizes["t"] if order[:1] == "o" else 1)
-    call = _Call(rope.spec, tuple(layouts), order, operation)
-    out = _apply.bind(*_same_variation([*(x for _, x in named), where]), call=call)
-    return (None if q is None else out[0], None if k is None else out[-1])
+    rotation = _Rotation(rope.spec, tuple(layouts), order, operation)
+    out = _apply.bind(*_same_variation([*(x for _, x in named), where]), rotation=rotation)
+    return (None if call.q is None else out[0], None if call.k is None else out[-1])
 
 
 def cos_sin(

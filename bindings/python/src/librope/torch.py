@@ -32,11 +32,11 @@ from ._operators import (
 from ._operators import apply as _apply
 from ._operators import apply_rows as _apply_rows
 from ._prepare import SHIFT_OF_PACKED
-from ._call import as_positions, ints, layout_of
+from ._call import Call, as_positions, ints, layout_of
 from ._rope import Rope
 from ._types import Layout
 
-__all__ = ["FLOPS", "RotaryEmbedding", "apply_qk", "apply_rows"]
+__all__ = ["FLOPS", "RotaryEmbedding", "apply_rows"]
 
 _functorch_active = torch._C._are_functorch_transforms_active
 _is_compiling = torch.compiler.is_compiling
@@ -356,20 +356,17 @@ def _all_tensors(q: Any, k: Any) -> list[Tensor]:
     return tensors
 
 
-def _arguments(
-    rope: Rope, q: Any, k: Any, positions: Any, layout: Layout, operation: str, offsets: Any,
-    positions_layout: str | None, cu_seqlens: Any, freq_sets: Any,
-) -> tuple[Any, ...]:  # fmt: skip
-    """The arguments of the operators behind tensors; the same values are refused as elsewhere."""
-    if positions is not None and offsets is not None:
-        raise ValueError("positions and offsets: exactly one of them says where tokens are")
-    text = _text_of(layout_of(rope, layout, q, k), q, k)
-    x = q if q is not None else k
+def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
+    """The arguments of the operators after tensors; the same values are refused as elsewhere."""
+    given, positions, offsets = call.angles(), call.positions, call.offsets
+    positions_layout = call.positions_layout
+    text = _text_of(layout_of(rope, call), call.q, call.k)
+    x = call.q if call.q is not None else call.k
     letters = text.partition(",")[0]
     batch = x.shape[letters.index("b")] if "b" in letters else 1
     where: Any = offsets
     offset: Any = 0
-    if offsets is None:
+    if given == "positions":
         if isinstance(positions, Tensor):
             where = positions
             if where.dim() == 0 and not where.is_floating_point():
@@ -387,9 +384,9 @@ def _arguments(
                 offset, where = where, None
     elif not isinstance(offsets, Tensor):
         where = _tensor_of(offsets, "offsets", x)
-    if operation == "shift" and (where is None or offsets is not None):
+    if call.operation == "shift" and (where is None or offsets is not None):
         # A distance per sequence, which its transpose ("backward") would take for a first position.
-        if cu_seqlens is not None and offsets is not None:
+        if call.cu_seqlens is not None and offsets is not None:
             raise ValueError(SHIFT_OF_PACKED)
         if where is None:
             where = torch.full((batch,), offset, dtype=torch.int64, device=x.device)
@@ -401,10 +398,10 @@ def _arguments(
     if isinstance(where, Tensor) and where.requires_grad and _is_grad_enabled():
         raise NotImplementedError("librope has no gradient with respect to positions: detach them")
     return (
-        where, offset, rope.spec, text, number(OPERATIONS, operation, "operation"),
+        where, offset, rope.spec, text, number(OPERATIONS, call.operation, "operation"),
         offsets is not None, positions_layout or "",
-        None if cu_seqlens is None else _tensor_of(cu_seqlens, "cu_seqlens", x),
-        None if freq_sets is None else _tensor_of(freq_sets, "freq_sets", x),
+        None if call.cu_seqlens is None else _tensor_of(call.cu_seqlens, "cu_seqlens", x),
+        None if call.freq_sets is None else _tensor_of(call.freq_sets, "freq_sets", x),
     )  # fmt: skip
 
 
@@ -425,41 +422,33 @@ def _tensor_of(values: Any, name: str, x: Tensor) -> Any:
     return torch.as_tensor(values, device=device)
 
 
-def apply_qk(
-    rope: Rope,
-    q: Any,
-    k: Any = None,
-    positions: Any = None,
-    *,
-    layout: Layout = None,
-    operation: str = "forward",
-    offsets: Any = None,
-    positions_layout: str | None = None,
-    cu_seqlens: Any = None,
-    freq_sets: Any = None,
-) -> tuple[Any, Any]:
+def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
     """Rope.apply_qk of torch tensors, differentiable and traceable: new tensors."""
+    call.refuse("a gradient or torch.compile", "pool")
+    q, k = call.q, call.k
+    if call.angles() == "cos_sin":
+        call.refuse("cos_sin=", "freq_sets")
+        cos, sin = call.rows()
+        return apply_rows(
+            rope, q, k, cos, sin, format=call.cos_sin_format or "", layout=call.layout,
+            operation=call.operation,
+        )  # fmt: skip
     tensors = _all_tensors(q, k)
-    where, *rest, cu, sets = _arguments(
-        rope, q, k, positions, layout, operation, offsets, positions_layout, cu_seqlens, freq_sets
-    )
+    where, *rest, cu, sets = _arguments(rope, call)
     out = _rotation().apply(where, cu, sets, *rest, is_direct([where, *tensors]), *tensors)
     return (None if q is None else out[0], None if k is None else out[-1])
 
 
-def apply_qk_(rope: Rope, q: Any, k: Any, positions: Any, **options: Any) -> None:
-    """In place where PyTorch must see it: compiled code, dispatch modes. Options of apply_qk."""
-    tensors = _all_tensors(q, k)
+def apply_qk_(rope: Rope, call: Call) -> None:
+    """In place where PyTorch must see it: compiled code, dispatch modes."""
+    call.refuse("torch.compile or a dispatch mode", "cos_sin", "pool")
+    tensors = _all_tensors(call.q, call.k)
     if _functorch_active():
         raise NotImplementedError("in place under torch.func: use apply_qk")
     if _is_tracing():
         raise NotImplementedError("torch.jit.trace does not record calls in place: use apply_qk")
     refuse_writes(*tensors)
-    arguments = _arguments(
-        rope, q, k, positions, options["layout"], options["operation"], options["offsets"],
-        options["positions_layout"], options["cu_seqlens"], options["freq_sets"],
-    )  # fmt: skip
-    apply_in_place_op(tensors, *arguments)
+    apply_in_place_op(tensors, *_arguments(rope, call))
     if not _is_compiling():
         for x in tensors:
             if not x.is_inference():
@@ -482,7 +471,7 @@ def apply_rows(
     if operation not in ("forward", "backward"):
         raise ValueError(f"operation is {operation!r}: rows of cos and sin go forward and backward")
     tensors = _all_tensors(q, k)
-    text = _text_of(layout_of(rope, layout, q, k), q, k)
+    text = _text_of(layout_of(rope, Call(q, k, layout=layout)), q, k)
     which = OPERATIONS[operation]
     rows = [x for x in (cos, sin) if x is not None]
     if _is_grad_enabled() and any(x.requires_grad for x in rows):
@@ -542,10 +531,10 @@ def rotate_by_rows(
         if in_place:
             before_write(q, k)
         made = pair(outs) if outs else (None, None)
-        prepared = rope._run(
-            q, k, made[0], made[1], None, layout, operation, None, None, None, None, (cos, sin),
-            format, None,
-        )  # fmt: skip
+        call = Call(
+            q, k, layout=layout, operation=operation, cos_sin=(cos, sin), cos_sin_format=format
+        )
+        prepared = rope._run(call, *made)
         if q.is_cpu and cos.stride() == key[5] and sin.stride() == key[6]:
             if len(_rows_cache) >= 512:
                 _rows_cache.clear()
