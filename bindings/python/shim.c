@@ -6,69 +6,74 @@
  * could write. */
 
 typedef struct {
-  void *q, *k, *q_out, *k_out, *positions, *cu_seqlens, *freq_sets;
+  void *q, *k, *q_out, *k_out, *positions, *cu_seqlens, *freq_sets, *cos, *sin;
 } Addresses;
 
-static int32_t run(const rope_context* context, const rope_qk_args* prepared, const Addresses* at,
-                   int64_t offset, void* stream, void* runner) {
-  rope_qk_args args = *prepared;
-  if (args.batch != 0) { /* an array without rows may have an address, too */
-    args.q.data = at->q;
-    args.k.data = at->k;
-    args.q_out.data = at->q_out;
-    args.k_out.data = at->k_out;
+/* Makes a call of a prepared one. offset is the int, where positions is one. */
+static void place(rope_qk_args* args, const rope_qk_args* prepared, const Addresses* at,
+                  int64_t* offset, void* stream, void* runner) {
+  *args = *prepared;
+  if (args->batch != 0) { /* an array without rows may have an address, too */
+    args->q.data = at->q;
+    args->k.data = at->k;
+    args->q_out.data = at->q_out;
+    args->k_out.data = at->k_out;
   }
-  if (args.positions.kind == ROPE_POSITIONS_OFFSET) args.positions.offset = offset;
+  rope_positions* p = &args->positions;
+  if (p->kind == ROPE_POSITIONS_OFFSET) p->offset = *offset;
   /* The prepared call marks with any address which of the arrays it reads. An int for SHIFT is one
    * id for all tokens. */
-  if (args.positions.ids_i64) args.positions.ids_i64 = at->positions ? at->positions : &offset;
-  if (args.positions.ids_i32) args.positions.ids_i32 = at->positions;
-  if (args.positions.ids_f32) args.positions.ids_f32 = at->positions;
-  if (args.positions.offsets_i64) args.positions.offsets_i64 = at->positions;
-  if (args.positions.offsets_i32) args.positions.offsets_i32 = at->positions;
-  args.positions.cu_seqlens = at->cu_seqlens;
-  args.positions.freq_sets = at->freq_sets;
-  args.stream = stream;
-  args.runner = runner;
-  return rope_apply_qk(context, &args);
+  if (p->ids_i64) p->ids_i64 = at->positions ? at->positions : offset;
+  if (p->ids_i32) p->ids_i32 = at->positions;
+  if (p->ids_f32) p->ids_f32 = at->positions;
+  if (p->offsets_i64) p->offsets_i64 = at->positions;
+  if (p->offsets_i32) p->offsets_i32 = at->positions;
+  p->cu_seqlens = at->cu_seqlens;
+  p->freq_sets = at->freq_sets;
+  args->stream = stream;
+  args->runner = runner;
 }
 
 /* cffi */ static int32_t call_buffers(const rope_context* context, const rope_qk_args* prepared,
                                        void* q, void* k, void* positions, int64_t offset) {
-  const Addresses at = {q, k, NULL, NULL, positions, NULL, NULL};
-  return run(context, prepared, &at, offset, NULL, NULL);
-}
-
-/* The same from numbers: data_ptr() of torch, __array_interface__, DLPack. */
-/* cffi */ static int32_t call_addresses(const rope_context* context, const rope_qk_args* prepared,
-                                         uintptr_t q, uintptr_t k, uintptr_t q_out,
-                                         uintptr_t k_out, uintptr_t positions, int64_t offset,
-                                         uintptr_t cu_seqlens, uintptr_t freq_sets,
-                                         uintptr_t stream, void* runner) {
-  const Addresses at = {(void*)q,         (void*)k,          (void*)q_out,    (void*)k_out,
-                        (void*)positions, (void*)cu_seqlens, (void*)freq_sets};
-  return run(context, prepared, &at, offset, (void*)stream, runner);
-}
-
-/* Rows instead of positions. */
-/* cffi */ static int32_t call_rows(const rope_context* context, const rope_qk_args* prepared,
-                                    const rope_cos_sin* prepared_rows, uintptr_t q, uintptr_t k,
-                                    uintptr_t q_out, uintptr_t k_out, uintptr_t cosine,
-                                    uintptr_t sine, uintptr_t stream, void* runner) {
-  rope_qk_args args = *prepared;
-  rope_cos_sin rows = *prepared_rows;
-  if (args.batch != 0) {
-    args.q.data = (void*)q;
-    args.k.data = (void*)k;
-    args.q_out.data = (void*)q_out;
-    args.k_out.data = (void*)k_out;
-  }
-  rows.data = (void*)cosine;
-  rows.sin = (void*)sine;
-  args.cos_sin = &rows;
-  args.stream = (void*)stream;
-  args.runner = runner;
+  const Addresses at = {.q = q, .k = k, .positions = positions};
+  rope_qk_args args;
+  place(&args, prepared, &at, &offset, NULL, NULL);
   return rope_apply_qk(context, &args);
+}
+
+/* The same from numbers: data_ptr() of torch, __array_interface__, DLPack. rows: of cos and sin,
+ * instead of positions, or NULL. */
+/* cffi */ static int32_t call_addresses(const rope_context* context, const rope_qk_args* prepared,
+                                         const rope_cos_sin* rows, int64_t offset,
+                                         uintptr_t stream, void* runner, uintptr_t q, uintptr_t k,
+                                         uintptr_t q_out, uintptr_t k_out, uintptr_t positions,
+                                         uintptr_t cu_seqlens, uintptr_t freq_sets, uintptr_t cos,
+                                         uintptr_t sin) {
+  const Addresses at = {(void*)q,         (void*)k,          (void*)q_out,
+                        (void*)k_out,     (void*)positions,  (void*)cu_seqlens,
+                        (void*)freq_sets, (void*)cos,        (void*)sin};
+  rope_qk_args args;
+  rope_cos_sin angles;
+  place(&args, prepared, &at, &offset, (void*)stream, runner);
+  if (rows != NULL) {
+    angles = *rows;
+    angles.data = at.cos;
+    angles.sin = at.sin;
+    args.cos_sin = &angles;
+  }
+  return rope_apply_qk(context, &args);
+}
+
+/* A call that is kept. offset must live as long, and args reads it where it has no positions but an
+ * int for SHIFT; elsewhere the int is args->positions.offset. */
+/* cffi */ static void keep_call(rope_qk_args* args, const rope_qk_args* prepared, int64_t* offset,
+                                 uintptr_t stream, void* runner, uintptr_t q, uintptr_t k,
+                                 uintptr_t q_out, uintptr_t k_out, uintptr_t positions,
+                                 uintptr_t cu_seqlens, uintptr_t freq_sets) {
+  const Addresses at = {(void*)q,         (void*)k,          (void*)q_out,    (void*)k_out,
+                        (void*)positions, (void*)cu_seqlens, (void*)freq_sets, NULL, NULL};
+  place(args, prepared, &at, offset, (void*)stream, runner);
 }
 
 /* For the benchmark: the C call alone, n times. */

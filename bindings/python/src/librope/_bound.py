@@ -10,7 +10,6 @@ from ._ffi import ffi, lib
 from ._prepare import Prepared
 
 _apply = lib.rope_apply_qk
-_FIELDS = ("ids_i64", "ids_i32", "ids_f32", "offsets_i64", "offsets_i32")
 
 
 class Bound:
@@ -37,28 +36,14 @@ class Bound:
     ) -> None:
         """offset: the int, None if positions is an array. before: who must be told or asked before
         every write."""
-        args = ffi.new("rope_qk_args*", prepared.args[0])
-        q, k, q_out, k_out, positions, cu_seqlens, freq_sets = addresses[:7]
-        cast = ffi.cast
-        if prepared.batch:  # an array without rows may have an address, too
-            args.q.data, args.k.data = cast("void*", q), cast("void*", k)
-            args.q_out.data, args.k_out.data = cast("void*", q_out), cast("void*", k_out)
+        args, start = ffi.new("rope_qk_args*"), ffi.new("int64_t*")
+        start[0] = offset or 0
+        lib.keep_call(args, prepared.args, start, stream, runner, *addresses[:7])
         self._int = None  # where the int is
         if offset is not None:
-            if args.positions.kind == lib.ROPE_POSITIONS_OFFSET:
-                self._int = ffi.addressof(args.positions, "offset")
-            else:  # the distance of shift, which is an id for all tokens
-                self._int = ffi.new("int64_t*")
-                positions = int(cast("uintptr_t", self._int))
-            self._int[0] = offset
-        for name in _FIELDS:
-            if getattr(args.positions, name) != ffi.NULL:
-                setattr(args.positions, name, cast("void*", positions))
-        args.positions.cu_seqlens = cast("int32_t*", cu_seqlens)
-        args.positions.freq_sets = cast("int32_t*", freq_sets)
-        args.stream = cast("void*", stream)
-        args.runner = runner
-        self._context, self._args, self._owners = context, args, (owners, prepared)
+            by_offset = args.positions.kind == lib.ROPE_POSITIONS_OFFSET
+            self._int = ffi.addressof(args.positions, "offset") if by_offset else start
+        self._context, self._args, self._owners = context, args, (owners, prepared, start)
         self._before = before
 
     def __call__(self, position: int | None = None) -> None:

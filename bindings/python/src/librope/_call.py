@@ -215,11 +215,12 @@ class Caller:
             start = offset if pv is None else None
             return Bound(context, prepared, addresses, start, stream, runner, owners, before)
         recording = None if recorder is None else recorder()
-        if recording is not None:
-            with recording:
-                status = self._cross(context, prepared, addresses, offset, stream, runner)
+        crossing = (context, prepared.args, prepared.rows, offset, stream, runner, *addresses)
+        if recording is None:
+            status = _call_addresses(*crossing)
         else:
-            status = self._cross(context, prepared, addresses, offset, stream, runner)
+            with recording:
+                status = _call_addresses(*crossing)
         if status:
             raise _core.error(status)
         return prepared
@@ -231,21 +232,6 @@ class Caller:
         x = call.k if call.q is None else call.q
         count: int = x.shape[axes_of(text or "")[1]]
         return count
-
-    def _cross(
-        self, context: Any, prepared: Prepared, addresses: list[int], offset: int, stream: int,
-        runner: Any,
-    ) -> int:  # fmt: skip
-        if prepared.rows is not None:
-            status: int = lib.call_rows(
-                context, prepared.args, prepared.rows, *addresses[:4], *addresses[7:9], stream,
-                runner,
-            )  # fmt: skip
-            return status
-        status = _call_addresses(
-            context, prepared.args, *addresses[:5], offset, *addresses[5:7], stream, runner
-        )
-        return status
 
     def _prepare(
         self, key: Any, views: Sequence[_arrays.View | None], call: Call, layout: Layout

@@ -39,7 +39,7 @@ class Key(NamedTuple):
 
 class Prepared(NamedTuple):
     args: Any  # rope_qk_args*
-    rows: Any  # rope_cos_sin* or None
+    rows: Any  # rope_cos_sin* or NULL
     batch: int
     tokens: int
 
@@ -254,7 +254,7 @@ def prepare(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Prepared:
     tokens = args.tokens = sizes.values["tokens"][0]
     batched = axes_of(q_layout if key.q is not None else k_layout)[0] is not None
 
-    p, rows = args.positions, None
+    p, rows = args.positions, ffi.NULL
     if key.cos is not None:
         rows = _rows(key, batch, tokens, pairs)
     else:

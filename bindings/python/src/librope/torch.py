@@ -44,7 +44,7 @@ _is_grad_enabled = torch.is_grad_enabled
 _is_tracing = torch._C._is_tracing
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_profiling = torch._C._autograd._profiler_enabled
-_call_rows = lib.call_rows
+_call_addresses = lib.call_addresses
 _NULL = ffi.NULL
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -547,10 +547,10 @@ def rotate_by_rows(
     else:
         q_out = _arrays.empty_like(q, "q")
         k_out = None if k is None else _arrays.empty_like(k, "k")
-    status = _call_rows(
-        known[0], known[1].args, known[1].rows, q.data_ptr(), 0 if k is None else k.data_ptr(),
-        0 if in_place else q_out.data_ptr(), 0 if in_place or k is None else k_out.data_ptr(),
-        cos.data_ptr(), sin.data_ptr(), 0, _NULL,
+    status = _call_addresses(
+        known[0], known[1].args, known[1].rows, 0, 0, _NULL, q.data_ptr(),
+        0 if k is None else k.data_ptr(), 0 if in_place else q_out.data_ptr(),
+        0 if in_place or k is None else k_out.data_ptr(), 0, 0, 0, cos.data_ptr(), sin.data_ptr(),
     )  # fmt: skip
     if status:
         raise error(status)
