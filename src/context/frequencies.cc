@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 
 #include "base/decimal.h"
@@ -162,8 +163,40 @@ YarnRange<Number> YarnRangeOf(const rope_config& c, int dim) {
   return {low < first ? first : low, last < high ? last : high};
 }
 
+// The scalings. Each fills the frequencies of all pairs, which are 0 before.
+
+// theta^(-2i / rotary_dim) for the pairs that rotate.
 template <class Real>
-void Yarn(const rope_config& c, int dim, std::vector<Real>* inv_freq) {
+void FillPowers(const Config& config, DoubleDouble theta, std::vector<Real>* inv_freq) {
+  const Powers<Real> power(theta, config.rotary_dim);
+  for (int i = 0; i < config.rotating_pairs; ++i) {
+    (*inv_freq)[i] = FromDouble<Real>(1) / power(i);
+  }
+}
+
+template <class Real>
+void Default(const Config& config, std::vector<Real>* inv_freq) {
+  const rope_config& c = config.given;
+  if (c.inv_freq == nullptr) return FillPowers(config, c.theta, inv_freq);
+  std::transform(c.inv_freq, c.inv_freq + config.pairs(), inv_freq->begin(), FromDouble<Real>);
+}
+
+template <class Real>
+void Linear(const Config& config, std::vector<Real>* inv_freq) {
+  FillPowers(config, config.given.theta, inv_freq);
+  for (Real& f : *inv_freq) f = f / FromDouble<Real>(config.given.factor);
+}
+
+// DYNAMIC_STEPS, too: the two differ in their lengths.
+template <class Real>
+void Dynamic(const Config& config, std::vector<Real>* inv_freq) {
+  FillPowers(config, DynamicTheta<Real>(config.given, config.rotary_dim), inv_freq);
+}
+
+template <class Real>
+void Yarn(const Config& config, std::vector<Real>* inv_freq) {
+  const rope_config& c = config.given;
+  const int dim = config.rotary_dim;
   auto [low, high] = YarnRangeOf<Scalar<Real>>(c, dim);
   // As transformers, against a division by zero.
   if (!(low < high) && !(high < low)) high = high + 0.001;
@@ -182,6 +215,17 @@ void Yarn(const rope_config& c, int dim, std::vector<Real>* inv_freq) {
 }
 
 template <class Real>
+void Longrope(const Config& config, std::vector<Real>* inv_freq) {
+  const rope_config& c = config.given;
+  const Powers<Real> power(c.theta, config.rotary_dim);
+  const double* factors =
+      c.seq_len > c.original_max_position_embeddings ? c.long_factor : c.short_factor;
+  for (int i = 0; i < config.rotating_pairs; ++i) {
+    (*inv_freq)[i] = FromDouble<Real>(1) / (FromDouble<Real>(factors[i]) * power(i));
+  }
+}
+
+template <class Real>
 Real TwoPi();
 template <>
 float TwoPi<float>() {
@@ -193,7 +237,9 @@ DoubleDouble TwoPi<DoubleDouble>() {
 }
 
 template <class Real>
-void Llama3(const rope_config& c, std::vector<Real>* inv_freq) {
+void Llama3(const Config& config, std::vector<Real>* inv_freq) {
+  const rope_config& c = config.given;
+  FillPowers(config, c.theta, inv_freq);
   const auto original = static_cast<double>(c.original_max_position_embeddings);
   const Real one = FromDouble<Real>(1), factor = FromDouble<Real>(c.factor);
   const double longest_kept = ToDouble(FromDouble<Real>(original / c.high_freq_factor));
@@ -212,34 +258,28 @@ void Llama3(const rope_config& c, std::vector<Real>* inv_freq) {
 }
 
 template <class Real>
+void Proportional(const Config& config, std::vector<Real>* inv_freq) {
+  return config.given.factor != 0 ? Linear(config, inv_freq)
+                                  : FillPowers(config, config.given.theta, inv_freq);
+}
+
+template <class Real>
+void Nope(const Config&, std::vector<Real>*) {}
+
+// By number, as kScalingRules.
+template <class Real>
+constexpr void (*kScalings[])(const Config&, std::vector<Real>*) = {
+    Default<Real>, Linear<Real>,       Dynamic<Real>, Yarn<Real>,    Longrope<Real>,
+    Llama3<Real>,  Proportional<Real>, Nope<Real>,    Dynamic<Real>,
+};
+static_assert(std::size(kScalings<float>) == std::size(kScalingRules));
+
+template <class Real>
 std::vector<Real> InvFreq(const Config& config) {
   const rope_config& c = config.given;
-  const int pairs = config.pairs();
-  std::vector<Real> inv_freq(pairs, FromDouble<Real>(0));
-  const ScalingRule& rule = kScalingRules[c.scaling];
-  if (rule.Is(kStill)) return inv_freq;
-  const Real one = FromDouble<Real>(1);
-  if (c.inv_freq != nullptr) {
-    std::transform(c.inv_freq, c.inv_freq + pairs, inv_freq.begin(), FromDouble<Real>);
-  } else if (c.scaling == ROPE_SCALING_YARN) {
-    Yarn(c, config.rotary_dim, &inv_freq);
-  } else {
-    const bool dynamic = rule.lengths == Lengths::kEach || rule.lengths == Lengths::kSteps;
-    const DoubleDouble theta =
-        dynamic ? DynamicTheta<Real>(c, config.rotary_dim) : DoubleDouble(c.theta);
-    const Powers<Real> power(theta, config.rotary_dim);
-    const double* longrope =
-        c.seq_len > c.original_max_position_embeddings ? c.long_factor : c.short_factor;
-    for (int i = 0; i < config.rotating_pairs; ++i) {
-      inv_freq[i] =
-          rule.Is(kHasTables) ? one / (FromDouble<Real>(longrope[i]) * power(i)) : one / power(i);
-    }
-  }
-  if (c.scaling == ROPE_SCALING_LLAMA3) Llama3(c, &inv_freq);
-  const bool divides =
-      c.scaling == ROPE_SCALING_LINEAR || (c.scaling == ROPE_SCALING_PROPORTIONAL && c.factor != 0);
-  for (int i = 0; i < pairs; ++i) {
-    if (divides) inv_freq[i] = inv_freq[i] / FromDouble<Real>(c.factor);
+  std::vector<Real> inv_freq(config.pairs(), FromDouble<Real>(0));
+  kScalings<Real>[c.scaling](config, &inv_freq);
+  for (int i = 0; i < config.pairs(); ++i) {
     if (c.freq_factors != nullptr) inv_freq[i] = inv_freq[i] / FromDouble<Real>(c.freq_factors[i]);
     if (c.inv_freq_dtype != 0) {
       const auto single = static_cast<float>(ToDouble(inv_freq[i]));
@@ -314,8 +354,10 @@ LengthRange LengthsLike(const Config& config, int64_t seq_len) {
   switch (kScalingRules[config.given.scaling].lengths) {
     case Lengths::kOne: return {0, kAnyLength};
     case Lengths::kTwo: return LongRopeLengths(config, seq_len);
-    default: return DynamicLengths(config.given, seq_len);
+    case Lengths::kSteps:
+    case Lengths::kEach: break;
   }
+  return DynamicLengths(config.given, seq_len);
 }
 
 }  // namespace rope

@@ -1,4 +1,5 @@
-// What each scaling takes and how it behaves: a row for each. The formulas are in frequencies.cc.
+// What each scaling takes and how it behaves: a row for each. The formulas are in frequencies.cc,
+// in a table of the same order.
 #ifndef LIBROPE_SRC_CONTEXT_SCALING_RULES_H_
 #define LIBROPE_SRC_CONTEXT_SCALING_RULES_H_
 
@@ -24,7 +25,8 @@ enum class Lengths : uint8_t { kOne, kTwo, kSteps, kEach };
 
 enum ScalingTraits : uint32_t {
   kStill = 1,      // values stay as they are
-  kHasGgml = 2,    // offered with ROPE_ANGLE_GGML; ggml bakes the others into freq_factors
+  kHasGgml = 2,    // offered with ROPE_ANGLE_GGML, where a factor divides; ggml bakes the others
+                   // into freq_factors
   kHasTables = 4,  // short_factor and long_factor
   kWholeHead = 8,  // pairs span the whole head, of which rotary_dim channels turn
 };

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/limits.h"
+#include "context/scaling_rules.h"
 
 namespace rope::model {
 namespace {
@@ -19,8 +20,8 @@ void FillErnie(const int32_t (&section)[4], LayerType* type) {
 // The channels in which pairs lie, 0 if a bare dictionary leaves that to the caller. The pairs of
 // PROPORTIONAL span the whole head, also those that stand still.
 int PairSpan(const rope_config& config) {
-  return config.rotary_dim != 0 && config.scaling != ROPE_SCALING_PROPORTIONAL ? config.rotary_dim
-                                                                               : config.head_dim;
+  return config.rotary_dim != 0 && !kScalingRules[config.scaling].Is(kWholeHead) ? config.rotary_dim
+                                                                                 : config.head_dim;
 }
 
 // A class that orders its sections in one way must not be told another one.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/limits.h"
+#include "context/scaling_rules.h"
 #include "model/families.h"
 #include "model/head.h"
 #include "model/layers.h"
@@ -157,8 +158,7 @@ class LanguageModel {
     if (family_->own_keys == OwnKeys::kRotary) FillRotary(&type->config);
     type->config.inv_freq_dtype = family_->inv_freq_dtype;
     if (family_->style == Style::kHalvesNegated) {
-      if (type->config.scaling == ROPE_SCALING_DYNAMIC ||
-          type->config.scaling == ROPE_SCALING_LONGROPE) {
+      if (DependsOnLength(type->config.scaling)) {
         Reject(ROPE_ERROR_UNSUPPORTED,
                "%s: this model's angles are negative, which this version "
                "offers for rope types that do not depend on the length",

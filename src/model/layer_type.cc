@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "context/config.h"
+#include "context/scaling_rules.h"
 #include "model/json.h"
 
 namespace rope::model {
@@ -45,13 +46,13 @@ rope_config Completed(const LayerType& type, int64_t seq_len) {
   if (config.head_dim == 0) config.head_dim = 2 * Pairs(config);
   if (config.scaling == ROPE_SCALING_NOPE) return config;
   if (config.theta == 0 && config.inv_freq == nullptr) config.theta = 10000;
-  const bool longrope = config.scaling == ROPE_SCALING_LONGROPE;
-  if (config.original_max_position_embeddings == 0 &&
-      (longrope || config.scaling == ROPE_SCALING_YARN)) {
+  const ScalingRule& rule = kScalingRules[config.scaling];
+  if (config.original_max_position_embeddings == 0 && (rule.needs & kOriginal) != 0) {
     config.original_max_position_embeddings = kLength;
   }
+  const bool longrope_without_factor = rule.Is(kHasTables) && config.factor == 0;
   if (config.max_position_embeddings == 0 &&
-      (config.scaling == ROPE_SCALING_DYNAMIC || (longrope && config.factor == 0))) {
+      ((rule.needs & kMaxPosition) != 0 || longrope_without_factor)) {
     config.max_position_embeddings = kLength;
   }
   if (DependsOnLength(config.scaling)) config.seq_len = seq_len;
@@ -93,7 +94,7 @@ void TabulateFrequencies(LayerType* type, bool negate) {
   rope_config config = ROPE_INIT(rope_config);
   config.head_dim = from.head_dim;
   config.pairing = from.pairing;
-  config.rotary_dim = from.scaling == ROPE_SCALING_PROPORTIONAL ? 0 : from.rotary_dim;
+  config.rotary_dim = kScalingRules[from.scaling].Is(kWholeHead) ? 0 : from.rotary_dim;
   config.rotary_offset = from.rotary_offset;
   config.angle = from.angle;
   config.rounding = from.rounding;
