@@ -129,7 +129,7 @@ func (step *Step) checkArrays(function string, call *C.ropego_call, c *contextSt
 	if p.typ == 0 || p.typ == oneID {
 		return nil
 	}
-	good := true
+	good := false // of a kind that is not known here
 	switch p.kind {
 	case C.ROPE_POSITIONS_SEQ_OFFSETS:
 		good = p.len == sequences
@@ -139,7 +139,7 @@ func (step *Step) checkArrays(function string, call *C.ropego_call, c *contextSt
 		good = extent.Fills(p.len, batch, tokens, 1)
 	case C.ROPE_POSITIONS_IDS_ABT, C.ROPE_POSITIONS_IDS_BTA:
 		good = extent.Fills(p.len, batch, tokens, c.info.Axes)
-	default:
+	case C.ROPE_POSITIONS_IDS_STRIDED:
 		call.positions.stride_axis = C.int64_t(p.strideAxis)
 		call.positions.stride_batch = C.int64_t(p.strideBatch)
 		call.positions.stride_token = C.int64_t(p.strideToken)

@@ -2,12 +2,51 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "base/aligned.h"
 #include "base/status.h"
 
 namespace rope {
 namespace {
+
+// The strides of contiguous ids whose dimensions are, outermost first, those of kOrder: A axes,
+// B batch rows, T tokens. A dimension that is not among them shares its ids. A stride that does not
+// fit is too large for IdsFit().
+template <char... kOrder>
+void SetStrides(int axes, int64_t batch, int64_t tokens, PositionSource* source) {
+  constexpr char order[] = {kOrder...};
+  int64_t stride = 1;
+  const auto add = [&stride](int64_t count, int64_t* stride_of_dimension) {
+    *stride_of_dimension = stride;
+    if (__builtin_mul_overflow(stride, count, &stride)) stride = INT64_MAX;
+  };
+  for (size_t n = sizeof...(kOrder); n-- > 0;) {
+    switch (order[n]) {
+      case 'A': add(axes, &source->stride_axis); break;
+      case 'B': add(batch, &source->stride_batch); break;
+      default: add(tokens, &source->stride_token);
+    }
+  }
+}
+
+struct PositionKind {
+  const char* name;
+  void (*set_strides)(int axes, int64_t batch, int64_t tokens, PositionSource* source);
+};
+
+// By number. From IDS_T on there are ids.
+constexpr PositionKind kPositionKinds[] = {
+    {},
+    {"OFFSET", nullptr},
+    {"SEQ_OFFSETS", nullptr},
+    {"IDS_T", SetStrides<'T'>},
+    {"IDS_BT", SetStrides<'B', 'T'>},
+    {"IDS_ABT", SetStrides<'A', 'B', 'T'>},
+    {"IDS_BTA", SetStrides<'B', 'T', 'A'>},
+    {"IDS_STRIDED", nullptr},  // the caller's
+};
+static_assert(std::size(kPositionKinds) == ROPE_POSITIONS_IDS_STRIDED + 1);
 
 // Exactly one array of those that the kind reads, and none of the others.
 struct Arrays {
@@ -25,10 +64,8 @@ struct Arrays {
 };
 
 rope_status Unused(const char* function, const char* name, const char* field, int32_t kind) {
-  static constexpr const char* kKinds[] = {"OFFSET",  "SEQ_OFFSETS", "IDS_T",      "IDS_BT",
-                                           "IDS_ABT", "IDS_BTA",     "IDS_STRIDED"};
   return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s is set, but ROPE_POSITIONS_%s does not use it",
-              function, name, field, kKinds[kind - ROPE_POSITIONS_OFFSET]);
+              function, name, field, kPositionKinds[kind].name);
 }
 
 rope_status CheckUnused(const char* function, const char* name, const rope_positions& p) {
@@ -128,7 +165,7 @@ bool IdsFit(const PositionSource& s, int axes, int64_t batch, int64_t tokens) {
 rope_status CheckPositions(const Call& call, const char* name, const rope_positions& p,
                            PositionSource* source) {
   const auto& [function, context, batch, tokens] = call;
-  if (p.kind < ROPE_POSITIONS_OFFSET || p.kind > ROPE_POSITIONS_IDS_STRIDED) {
+  if (p.kind <= 0 || p.kind >= static_cast<int32_t>(std::size(kPositionKinds))) {
     return p.kind == 0
                ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %skind (0) is required", function, name)
                : Fail(ROPE_ERROR_UNSUPPORTED, "%s: %skind (%d) is not known to this version",
@@ -173,38 +210,19 @@ rope_status CheckPositions(const Call& call, const char* name, const rope_positi
   source->type = arrays.type;
   source->data = arrays.data;
   source->per_sequence = per_sequence;
-  switch (p.kind) {
-    case ROPE_POSITIONS_IDS_T: source->stride_token = 1; break;
-    case ROPE_POSITIONS_IDS_BT:
-      source->stride_batch = tokens;
-      source->stride_token = 1;
-      break;
-    case ROPE_POSITIONS_IDS_ABT:
-      // batch * tokens fits (checked); times axes it is only reached if axes > 1.
-      source->stride_axis = context.axes > 1 ? batch * tokens : 0;
-      source->stride_batch = tokens;
-      source->stride_token = 1;
-      break;
-    case ROPE_POSITIONS_IDS_BTA:
-      if (__builtin_mul_overflow(tokens, int64_t{context.axes}, &source->stride_batch)) {
-        source->stride_batch = INT64_MAX;
-      }
-      source->stride_token = context.axes;
-      source->stride_axis = 1;
-      break;
-    case ROPE_POSITIONS_IDS_STRIDED:
-      if ((p.stride_axis | p.stride_batch | p.stride_token) < 0) {
-        return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                    "%s: %sstride_axis, stride_batch and stride_token (%lld, %lld, %lld) must not "
-                    "be negative",
-                    function, name, static_cast<long long>(p.stride_axis),
-                    static_cast<long long>(p.stride_batch), static_cast<long long>(p.stride_token));
-      }
-      source->stride_axis = p.stride_axis;
-      source->stride_batch = p.stride_batch;
-      source->stride_token = p.stride_token;
-      break;
-    default: break;
+  if (p.kind == ROPE_POSITIONS_IDS_STRIDED) {
+    if ((p.stride_axis | p.stride_batch | p.stride_token) < 0) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %sstride_axis, stride_batch and stride_token (%lld, %lld, %lld) must not "
+                  "be negative",
+                  function, name, static_cast<long long>(p.stride_axis),
+                  static_cast<long long>(p.stride_batch), static_cast<long long>(p.stride_token));
+    }
+    source->stride_axis = p.stride_axis;
+    source->stride_batch = p.stride_batch;
+    source->stride_token = p.stride_token;
+  } else if (!per_sequence) {
+    kPositionKinds[p.kind].set_strides(context.axes, batch, tokens, source);
   }
   if (!per_sequence && tokens > 0 && !IdsFit(*source, context.axes, batch, tokens)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
