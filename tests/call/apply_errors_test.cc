@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "support/enumerators.h"
 #include "support/errors.h"
 #include "support/handles.h"
 
@@ -206,7 +207,10 @@ const Bad kBad[] = {
      [](A* a) { a->positions.kind = 0; },
      kInvalid,
      {"positions.kind (0)", "required"}},
-    {"kind unknown", [](A* a) { a->positions.kind = 8; }, kUnsupported, {"kind (8)"}},
+    {"kind unknown",
+     [](A* a) { a->positions.kind = kLastPositionKind + 1; },
+     kUnsupported,
+     {"positions.kind (", "not known to this version"}},
     {"kind negative", [](A* a) { a->positions.kind = -1; }, kUnsupported, {"kind (-1)"}},
     {"ids NULL",
      [](A* a) { Ids(a), a->positions.ids_i32 = nullptr; },

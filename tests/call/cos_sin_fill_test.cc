@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/elements.h"
+#include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/random_values.h"
 #include "support/reference.h"
@@ -91,15 +92,28 @@ rope_config ScaledConfig(rope_angle angle) {
   return config;
 }
 
+TEST(CosSinFill, TheLibraryTellsTheSizesOfRows) {
+  for (rope_cos_sin_format format : Formats()) {
+    const Row row = RowOf(format);
+    EXPECT_EQ(rope_cos_sin_width(format, kPairs), static_cast<int64_t>(row.data.size())) << format;
+    EXPECT_EQ(rope_cos_sin_width(format, 0), 0) << format;
+    EXPECT_EQ(rope_cos_sin_tensors(format), row.sin.empty() ? 1 : 2) << format;
+  }
+  for (rope_cos_sin_format unknown : {-1, 0, Formats().back() + 1}) {
+    EXPECT_EQ(rope_cos_sin_width(unknown, kPairs), 0) << unknown;
+    EXPECT_EQ(rope_cos_sin_tensors(unknown), 0) << unknown;
+  }
+}
+
 TEST(CosSinFill, EveryFormatAndDtypeHasItsValuesInPlace) {
   for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
     const Context context = Create(ScaledConfig(angle));
     double inv_freq[kPairs];
     ASSERT_OK(rope_context_inv_freq(context.get(), 0, inv_freq, kPairs));
-    for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_ANGLES_FULL; ++format) {
+    for (rope_cos_sin_format format : Formats()) {
       const Row row = RowOf(format);
       for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
-        if (format >= ROPE_COS_SIN_ANGLES && dtype != ROPE_DTYPE_F32) continue;
+        if (HoldsAngles(format) && dtype != ROPE_DTYPE_F32) continue;
         for (int64_t given : {int64_t{0}, kStride}) {
           SCOPED_TRACE(::testing::Message() << format << " " << dtype << " " << given);
           Tables tables;
@@ -153,7 +167,7 @@ TEST(CosSinRows, GiveTheBitsOfPositions) {
       }
       config.rounding = rounding;
       const Context context = Create(config);
-      for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_COMPLEX; ++format) {
+      for (rope_cos_sin_format format : ReadableFormats()) {
         Tables tables;
         Fill(context, format, ROPE_DTYPE_F32, format % 2 ? 0 : kStride, &tables);
         for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/elements.h"
+#include "support/enumerators.h"
 #include "support/guarded.h"
 #include "support/handles.h"
 #include "support/targets.h"
@@ -93,8 +94,7 @@ TEST_P(GuardPageTest, ArraysOfPositions) {
   const Context sets(made);
   std::vector<float> x(2 * kTokens * 34);
   for (Edge edge : {Edge::kStart, Edge::kEnd}) {
-    for (rope_position_kind kind = ROPE_POSITIONS_SEQ_OFFSETS; kind <= ROPE_POSITIONS_IDS_STRIDED;
-         ++kind) {
+    for (rope_position_kind kind = ROPE_POSITIONS_SEQ_OFFSETS; kind <= kLastPositionKind; ++kind) {
       const bool offsets = kind == ROPE_POSITIONS_SEQ_OFFSETS;
       size_t count = offsets ? 2 : kind == ROPE_POSITIONS_IDS_T ? kTokens : 2 * kTokens;
       if (kind == ROPE_POSITIONS_IDS_ABT || kind == ROPE_POSITIONS_IDS_BTA) count *= 3;
@@ -134,19 +134,18 @@ TEST_P(GuardPageTest, RowsOfEveryFormat) {
     for (int dim : {2, 6, 18, 34, 62, 66}) {
       for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
         const Context context = Create(Config(dim, pairing));
-        for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_ANGLES_FULL; ++format) {
-          const bool half = format == ROPE_COS_SIN_SPLIT || format == ROPE_COS_SIN_ANGLES;
-          const bool two = format >= ROPE_COS_SIN_SPLIT && format <= ROPE_COS_SIN_FULL_INTERLEAVED;
+        for (rope_cos_sin_format format : Formats()) {
+          const int64_t width = rope_cos_sin_width(format, dim / 2);
+          const bool two = rope_cos_sin_tensors(format) == 2;
           for (rope_dtype row_dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
-            if (format >= ROPE_COS_SIN_ANGLES && row_dtype != ROPE_DTYPE_F32) continue;
-            const size_t bytes =
-                static_cast<size_t>((half ? dim / 2 : dim) * kTokens * SizeOf(row_dtype));
+            if (HoldsAngles(format) && row_dtype != ROPE_DTYPE_F32) continue;
+            const auto bytes = static_cast<size_t>(width * kTokens * SizeOf(row_dtype));
             const Guarded data(bytes, edge), sin(bytes, edge);
             const rope_cos_sin rows = Rows(format, row_dtype, dim / 2, 1, data.as<char>(),
                                            two ? sin.as<char>() : nullptr);
             const rope_positions positions = Offset(3);
             ASSERT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr));
-            if (format > ROPE_COS_SIN_COMPLEX) continue;
+            if (!IsRead(format)) continue;
             for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
               std::vector<float> x(dim * kTokens);
               rope_qk_args args = Args(1, kTokens);

@@ -11,6 +11,7 @@
 
 #include "math/element.h"
 #include "support/elements.h"
+#include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/targets.h"
 
@@ -125,12 +126,12 @@ Places PlacesOf(rope_cos_sin_format format, rope_pairing pairing, int pair, bool
 TEST_P(NanTest, InRowsOfEveryFormat) {
   for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
     const Context context = Create(Config(kDim, pairing));
-    for (rope_cos_sin_format format = 1; format <= ROPE_COS_SIN_COMPLEX; ++format) {
+    for (rope_cos_sin_format format : ReadableFormats()) {
       // Of the FULL formats the one in the order of the pairing.
       const bool interleaved = pairing == ROPE_PAIRING_INTERLEAVED;
       if (format == ROPE_COS_SIN_FULL_HALVES && interleaved) continue;
       if (format == ROPE_COS_SIN_FULL_INTERLEAVED && !interleaved) continue;
-      const bool two = format >= ROPE_COS_SIN_SPLIT && format <= ROPE_COS_SIN_FULL_INTERLEAVED;
+      const bool two = rope_cos_sin_tensors(format) == 2;
       for (rope_dtype row_dtype : kTypes) {
         Memory tensors[2] = {Memory(kDim), Memory(kDim)};
         const rope_cos_sin rows = Rows(format, row_dtype, kPairs, 1, tensors[0].data(),

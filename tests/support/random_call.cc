@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/elements.h"
+#include "support/enumerators.h"
 #include "support/reference.h"
 
 namespace rope::testing {
@@ -188,7 +189,7 @@ int64_t RandomCall::Position() {
 void RandomCall::MakePositions() {
   Random& r = random;
   rope_positions& p = args.positions;
-  p.kind = r.Pick(ROPE_POSITIONS_OFFSET, ROPE_POSITIONS_IDS_STRIDED);
+  p.kind = r.Pick(ROPE_POSITIONS_OFFSET, kLastPositionKind);
   if (args.batch == 1 && r.Sometimes(2)) {  // sequences, some of them empty
     p.sequences = r.Sometimes(2) ? r.Pick(1, 5) : r.Pick(1, 40);
     std::vector<int32_t> cuts = {0, static_cast<int32_t>(args.tokens)};
@@ -243,10 +244,9 @@ void RandomCall::MakePositions() {
 
 void RandomCall::MakeRows(bool written) {
   Random& r = random;
-  rows.format =
-      r.Pick(ROPE_COS_SIN_PACKED, written ? ROPE_COS_SIN_ANGLES_FULL : ROPE_COS_SIN_COMPLEX);
-  rows.dtype =
-      rows.format >= ROPE_COS_SIN_ANGLES ? ROPE_DTYPE_F32 : r.Pick(ROPE_DTYPE_F32, ROPE_DTYPE_BF16);
+  const auto formats = written ? Formats() : ReadableFormats();
+  rows.format = formats[static_cast<size_t>(r.Below(static_cast<int64_t>(formats.size())))];
+  rows.dtype = HoldsAngles(rows.format) ? ROPE_DTYPE_F32 : r.Pick(ROPE_DTYPE_F32, ROPE_DTYPE_BF16);
   rows.pairs = pairs();
   rows.batch = written || r.Sometimes(2) ? args.batch : 1;
   const int64_t width = rope_cos_sin_width(rows.format, rows.pairs);

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "elements.h"
@@ -54,7 +55,10 @@ inline Position PositionOf(const rope_positions& p, int64_t batch, int64_t token
     case ROPE_POSITIONS_IDS_BT: at = b * tokens + t; break;
     case ROPE_POSITIONS_IDS_ABT: at = (axis * batch + b) * tokens + t; break;
     case ROPE_POSITIONS_IDS_BTA: at = (b * tokens + t) * axes + axis; break;
-    default: at = axis * p.stride_axis + b * p.stride_batch + t * p.stride_token;
+    case ROPE_POSITIONS_IDS_STRIDED:
+      at = axis * p.stride_axis + b * p.stride_batch + t * p.stride_token;
+      break;
+    default: std::abort();  // a kind that is not described here
   }
   if (p.ids_f32 != nullptr) return {true, 0, p.ids_f32[at]};
   return {false, p.ids_i32 != nullptr ? p.ids_i32[at] : p.ids_i64[at], 0};
