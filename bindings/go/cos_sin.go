@@ -57,20 +57,25 @@ func AnglesFull(rows []float32) *CosSin { return rowsOf(C.ROPE_COS_SIN_ANGLES_FU
 
 func rowsOf[T Element](format int32, data, sin []T) *CosSin {
 	n := len(data)
-	if format >= C.ROPE_COS_SIN_SPLIT && format <= C.ROPE_COS_SIN_FULL_INTERLEAVED {
+	if rowFormats[format].slices == 2 {
 		n = min(n, len(sin))
 	}
 	return &CosSin{format: format, dtype: dtypeOf[T](), data: unsafe.Pointer(unsafe.SliceData(data)),
 		sin: unsafe.Pointer(unsafe.SliceData(sin)), len: n}
 }
 
-// width is how many elements of a row are in each of its slices.
-func (r *CosSin) width(pairs int) int {
-	if r.format == C.ROPE_COS_SIN_SPLIT || r.format == C.ROPE_COS_SIN_ANGLES {
-		return pairs
+// rowFormats is what the library tells of each format, asked once: a call crosses into C once.
+var rowFormats = func() []struct{ slices, perPair int } {
+	formats := make([]struct{ slices, perPair int }, 1) // 0 is none
+	for f := C.rope_cos_sin_format(1); C.rope_cos_sin_tensors(f) != 0; f++ {
+		formats = append(formats, struct{ slices, perPair int }{
+			int(C.rope_cos_sin_tensors(f)), int(C.rope_cos_sin_width(f, 1))})
 	}
-	return 2 * pairs
-}
+	return formats
+}()
+
+// width is how many elements of a row are in each of its slices.
+func (r *CosSin) width(pairs int) int { return rowFormats[r.format].perPair * pairs }
 
 func (r *CosSin) check(function string, raw *C.ropego_rows, c *contextState, step *Step,
 	write bool) error {

@@ -60,6 +60,13 @@ def test_every_config_field_has_a_name_in_python():
     assert tables == set(_core._TABLES) | {"reserved"}
 
 
+@pytest.mark.parametrize("function", [librope.Rope.apply_qk, librope.Rope.cos_sin])
+def test_rows_of_two_arrays_are_those_that_the_manual_names(function):
+    named = re.search(r'\(cos, sin\) for ((?:"\w+",?\s*)+)', function.__doc__)[1]
+    two = {name for name in _core.COS_SIN_FORMATS if _core.arrays_of(name) == 2}
+    assert two == set(re.findall(r"\w+", named))
+
+
 def test_one_version(header):
     parts = [re.search(rf"ROPE_VERSION_{p} (\d+)", header)[1] for p in ("MAJOR", "MINOR", "PATCH")]
     assert librope.__version__ == ".".join(parts)

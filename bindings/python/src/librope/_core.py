@@ -135,6 +135,16 @@ def number(table: Mapping[str, int], name: object, what: str) -> int:
         raise ValueError(f"{what} is {name!r}, and must be one of {', '.join(table)}") from None
 
 
+def arrays_of(format: str) -> int:
+    """Of how many arrays rows of cos and sin are: 2 is (cos, sin)."""
+    return int(lib.rope_cos_sin_tensors(number(COS_SIN_FORMATS, format, "format")))
+
+
+def width_of(format: str, pairs: int) -> int:
+    """Elements of a row in each of its arrays."""
+    return int(lib.rope_cos_sin_width(number(COS_SIN_FORMATS, format, "format"), pairs))
+
+
 # rope_config: which fields are names, and which are tables with their C type.
 _NAMED = {
     "pairing": PAIRINGS,

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from . import _arrays
 from ._call import Call
-from ._core import DTYPES, OPERATIONS
+from ._core import DTYPES, OPERATIONS, arrays_of
 from ._prepare import Key, prepare
 from ._rope import Rope
-from ._rows import TWO_ARRAYS, fill, shape_of_rows
+from ._rows import fill, shape_of_rows
 
 _library = torch.library.Library("librope", "DEF")
 # Without the strides of the traced code Inductor would undo a user's own contiguous().
@@ -185,7 +185,7 @@ def _new_rows(
         tuple(positions.shape), positions_layout or None, rope_of(spec), format, None, None
     ).out
     kind = getattr(torch, dtype)
-    return [positions.new_empty(shape, dtype=kind) for _ in range(1 + (format in TWO_ARRAYS))]
+    return [positions.new_empty(shape, dtype=kind) for _ in range(arrays_of(format))]
 
 
 def cos_sin(

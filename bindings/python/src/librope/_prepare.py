@@ -6,12 +6,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ._arrays import Meta
-from ._core import COS_SIN_FORMATS, DTYPES, number
+from ._core import COS_SIN_FORMATS, DTYPES, arrays_of, number, width_of
 from ._ffi import ffi, lib
 
 _INT = ("int32", "int64")
 _MARK = ffi.cast("void*", 64)  # "this array is used"; the call puts the address in
-_SPLIT = {"split", "full_halves", "full_interleaved"}
 SHIFT_OF_PACKED = (
     "offsets= with cu_seqlens= and operation='shift': give the distance of every token, as "
     "positions [tokens]"
@@ -193,13 +192,12 @@ _WORDS = {"a": "axes", "b": "batch rows", "t": "tokens"}
 def _rows(key: Key, batch: int, tokens: int, pairs: int) -> Any:
     name = key.cos_sin_format or ""
     format_ = number(COS_SIN_FORMATS, name, "cos_sin_format")
-    if (key.sin is not None) != (name in _SPLIT):
-        raise ValueError(
-            f"cos_sin of format {name!r} is " + ("(cos, sin)" if name in _SPLIT else "one array")
-        )
+    two = arrays_of(name) == 2
+    if (key.sin is not None) != two:
+        raise ValueError(f"cos_sin of format {name!r} is {'(cos, sin)' if two else 'one array'}")
     assert key.cos is not None
     shape, strides, dtype = key.cos
-    width = pairs if name == "split" else 2 * pairs
+    width = width_of(name, pairs)
     if dtype not in DTYPES:
         raise TypeError(f"cos_sin has dtype {dtype}, and must be {', '.join(DTYPES)}")
     if key.sin is not None and key.sin != key.cos:

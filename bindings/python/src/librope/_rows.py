@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 
 from . import _arrays
 from ._call import as_positions
-from ._core import COS_SIN_FORMATS, DTYPES, check, integer, number
+from ._core import COS_SIN_FORMATS, DTYPES, arrays_of, check, integer, number, width_of
 from ._ffi import ffi, lib
 from ._prepare import Key, read_positions
-
-TWO_ARRAYS = ("split", "full_halves", "full_interleaved")
 
 
 class RowShape(NamedTuple):
@@ -46,7 +44,7 @@ def shape_of_rows(
     if tokens is not None and tokens != sizes.get("t", tokens):
         raise ValueError(f"positions has shape {shape}, and tokens is {tokens}")
     count, rows = sizes.get("t", 1), sizes.get("b", batch or 1)
-    width = rope.pairs if format in ("split", "angles") else 2 * rope.pairs
+    width = width_of(format, rope.pairs)
     squeeze = "b" not in layout and batch is None
     return RowShape(layout, rows, count, (count, width) if squeeze else (rows, count, width))
 
@@ -58,7 +56,7 @@ def fill(
     if batch is not None:
         batch = integer(batch, "batch", 0)
     number_of_format = number(COS_SIN_FORMATS, format, "format")
-    two = format in TWO_ARRAYS
+    two = arrays_of(format) == 2
     positions = as_positions(positions)
     p = ffi.new("rope_positions*")
     view = None

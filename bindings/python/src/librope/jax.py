@@ -22,11 +22,11 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from ._call import Call, as_positions, layout_of
-from ._core import _TABLES, COS_SIN_FORMATS, OPERATIONS, number, to_struct
+from ._core import _TABLES, COS_SIN_FORMATS, OPERATIONS, arrays_of, number, to_struct
 from ._ffi import ffi, lib
 from ._prepare import axes_of, guess_positions, say_sizes
 from ._rope import Rope
-from ._rows import TWO_ARRAYS, shape_of_rows
+from ._rows import shape_of_rows
 
 _DTYPES = ("float32", "float16", "bfloat16")
 _POSITIONS = ("int32", "int64", "float32")
@@ -121,7 +121,7 @@ def _shapes_of_rows(positions: Any, *, rows: _Rows) -> Any:
     out = positions.update(
         shape=(*lead, *rows.shape), dtype=np.dtype(jnp.dtype(rows.dtype)), weak_type=False
     )
-    return [out] * (1 + (rows.format in TWO_ARRAYS))
+    return [out] * arrays_of(rows.format)
 
 
 def _lower_apply(ctx: Any, *operands: Any, rotation: _Rotation) -> Any:

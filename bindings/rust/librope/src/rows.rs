@@ -33,8 +33,12 @@ impl Raw {
         pairs: usize,
         exact: bool,
     ) -> Result<sys::rope_cos_sin> {
-        let half = matches!(self.format, sys::ROPE_COS_SIN_SPLIT | sys::ROPE_COS_SIN_ANGLES);
-        let width = if half { pairs } else { 2 * pairs };
+        let Ok(pairs) = i32::try_from(pairs) else {
+            return invalid(format_args!("{pairs} pairs are too many"));
+        };
+        // SAFETY: it takes any numbers.
+        let width = unsafe { sys::rope_cos_sin_width(self.format, pairs) };
+        let width = usize::try_from(width).unwrap_or(0);
         let stride = if self.stride == 0 { width } else { self.stride };
         not_negative([stride, 0, 0])?;
         let batch = if self.shared { 1 } else { batch };
@@ -48,9 +52,6 @@ impl Raw {
                 self.len
             ));
         }
-        let Ok(pairs) = i32::try_from(pairs) else {
-            return invalid(format_args!("{pairs} pairs are too many"));
-        };
         Ok(sys::rope_cos_sin {
             format: self.format,
             dtype: self.dtype as i32,
@@ -62,6 +63,12 @@ impl Raw {
             ..sys::rope_cos_sin::init()
         })
     }
+}
+
+/// How many slices rows of a format are, as the library tells it.
+fn slices_of(format: i32) -> i32 {
+    // SAFETY: it takes any number.
+    unsafe { sys::rope_cos_sin_tensors(format) }
 }
 
 macro_rules! formats {
@@ -103,11 +110,13 @@ macro_rules! formats {
         }
 
         fn one<T: Element>(format: i32, data: $slice) -> Self {
+            debug_assert_eq!(slices_of(format), 1);
             let len = data.len();
             Self { raw: Raw::of::<T>(format, data.$pointer(), len), of: PhantomData }
         }
 
         fn two<T: Element>(format: i32, cos: $slice, sin: $slice) -> Self {
+            debug_assert_eq!(slices_of(format), 2);
             let len = cos.len().min(sin.len());
             let mut raw = Raw::of::<T>(format, cos.$pointer(), len);
             let sin: *const T = sin.$pointer();

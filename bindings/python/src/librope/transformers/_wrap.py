@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .. import torch as _torch
+from .._core import width_of
 from .._rope import Rope
 from ._probe import Kind, signature_of
 
@@ -45,7 +46,7 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
     layouts = dict(kind.layouts)
     format = "split" if kind.pairing == "interleaved" and kind.table == "full_halves" else kind.table
     halve = format != kind.table  # adjacent pairs with c c rows read the first half of them
-    per_pair = 1 if kind.table == "split" else 2
+    per_pair = width_of(kind.table, 1)
     operation = "backward" if kind.negated else "forward"
     known = {*kind.tensors, "cos", "sin", "unsqueeze_dim"}
     cuda = cuda_works()  # asked here, because compiled code cannot
