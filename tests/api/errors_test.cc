@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/enumerators.h"
 #include "support/errors.h"
 #include "support/handles.h"
 
@@ -172,7 +173,10 @@ TEST(FillErrors, EachIsRefusedWithItsMessage) {
       {"format unknown", [](F* f) { f->rows.format = 10; }, kUnsupported, {"out->format (10)"}},
       {"format negative", [](F* f) { f->rows.format = -1; }, kUnsupported, {"out->format (-1)"}},
       {"dtype missing", [](F* f) { f->rows.dtype = 0; }, kInvalid, {"out->dtype (0)"}},
-      {"dtype unknown", [](F* f) { f->rows.dtype = 4; }, kUnsupported, {"out->dtype (4)"}},
+      {"dtype unknown",
+       [](F* f) { f->rows.dtype = kLastDtype + 1; },
+       kUnsupported,
+       {"out->dtype (", "not known to this version"}},
       {"16-bit angles",
        [](F* f) { f->rows.format = ROPE_COS_SIN_ANGLES, f->rows.dtype = ROPE_DTYPE_BF16; },
        kInvalid,

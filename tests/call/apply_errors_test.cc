@@ -60,7 +60,10 @@ void GivenRows(A* a) {
 
 const Bad kBad[] = {
     {"struct_size", [](A* a) { a->struct_size = 8; }, kInvalid, {"struct_size (8)", "ROPE_INIT"}},
-    {"operation", [](A* a) { a->operation = 4; }, kUnsupported, {"operation (4)", "not known"}},
+    {"operation",
+     [](A* a) { a->operation = OperationsOf(false, true).back() + 1; },
+     kUnsupported,
+     {"operation (", "not known to this version"}},
     {"operation negative", [](A* a) { a->operation = -1; }, kUnsupported, {"operation (-1)"}},
     {"reserved", [](A* a) { a->reserved = memory; }, kUnsupported, {"reserved"}},
     {"stream", [](A* a) { a->stream = memory; }, kInvalid, {"stream", "NULL"}},
@@ -100,7 +103,10 @@ const Bad kBad[] = {
      kInvalid,
      {"q.data (0x", "2 bytes"}},
     {"dtype missing", [](A* a) { a->q.dtype = 0; }, kInvalid, {"q.dtype (0)", "required"}},
-    {"dtype unknown", [](A* a) { a->k.dtype = 4; }, kUnsupported, {"k.dtype (4)"}},
+    {"dtype unknown",
+     [](A* a) { a->k.dtype = kLastDtype + 1; },
+     kUnsupported,
+     {"k.dtype (", "not known to this version"}},
     {"dtype negative", [](A* a) { a->k.dtype = -4; }, kUnsupported, {"k.dtype (-4)"}},
     {"layout missing", [](A* a) { a->q.layout = 0; }, kInvalid, {"q.layout (0)", "required"}},
     {"layout unknown", [](A* a) { a->q.layout = 5; }, kUnsupported, {"q.layout (5)"}},

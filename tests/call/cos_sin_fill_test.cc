@@ -76,7 +76,7 @@ struct Tables {
 void Fill(const Context& context, rope_cos_sin_format format, rope_dtype dtype, int64_t stride,
           Tables* t) {
   const Row row = RowOf(format);
-  t->data.assign(kBatch * kTokens * kStride * 4, 0x5a);
+  t->data.assign(kBatch * kTokens * kStride * SizeOf(dtype), 0x5a);
   t->sin = t->data;
   t->rows = Rows(format, dtype, kPairs, kBatch, t->data.data(),
                  row.sin.empty() ? nullptr : t->sin.data());
@@ -112,7 +112,7 @@ TEST(CosSinFill, EveryFormatAndDtypeHasItsValuesInPlace) {
     ASSERT_OK(rope_context_inv_freq(context.get(), 0, inv_freq, kPairs));
     for (rope_cos_sin_format format : Formats()) {
       const Row row = RowOf(format);
-      for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+      for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
         if (HoldsAngles(format) && dtype != ROPE_DTYPE_F32) continue;
         for (int64_t given : {int64_t{0}, kStride}) {
           SCOPED_TRACE(::testing::Message() << format << " " << dtype << " " << given);
@@ -154,8 +154,7 @@ TEST(CosSinFill, EveryFormatAndDtypeHasItsValuesInPlace) {
 
 // F32 rows are as good as positions: the same bits, for each format that can be read.
 TEST(CosSinRows, GiveTheBitsOfPositions) {
-  for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED,
-                               ROPE_PAIRING_INTERLEAVED_TO_HALVES, ROPE_PAIRING_HALVES_PER_AXIS}) {
+  for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
     for (rope_rounding rounding :
          {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
       rope_config config = ScaledConfig(ROPE_ANGLE_FLOAT32);

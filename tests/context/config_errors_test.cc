@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/comma_locale.h"
+#include "support/enumerators.h"
 #include "support/errors.h"
 #include "support/guarded.h"
 #include "support/handles.h"
@@ -77,7 +78,10 @@ const Bad kBad[] = {
      kInvalid,
      {"theta", "inv_freq"}},
     {"pairing missing", [](C* c) { c->pairing = 0; }, kInvalid, {"pairing (0)", "required"}},
-    {"pairing unknown", [](C* c) { c->pairing = 5; }, kUnsupported, {"pairing (5)", "not known"}},
+    {"pairing unknown",
+     [](C* c) { c->pairing = kLastPairing + 1; },
+     kUnsupported,
+     {"pairing (", "not known to this version"}},
     {"pairing negative", [](C* c) { c->pairing = -1; }, kUnsupported, {"pairing (-1)"}},
     {"rotary_dim odd", [](C* c) { c->rotary_dim = 33; }, kInvalid, {"rotary_dim (33)", "even"}},
     {"rotary_dim negative", [](C* c) { c->rotary_dim = -2; }, kInvalid, {"rotary_dim (-2)"}},

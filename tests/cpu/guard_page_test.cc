@@ -28,9 +28,7 @@ void Fill(void* memory, rope_dtype dtype, int count) {
 TEST_P(GuardPageTest, TensorsOfEveryDtypePairingAndTail) {
   for (Edge edge : {Edge::kStart, Edge::kEnd}) {
     for (int dim : {2, 4, 6, 10, 14, 18, 26, 30, 34, 38, 62, 66, 80, 96, 126, 130, 254, 1022}) {
-      for (rope_pairing pairing :
-           {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES,
-            ROPE_PAIRING_HALVES_PER_AXIS}) {
+      for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
         for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
           rope_config config = Config(dim, pairing);
           config.rounding = rounding;
@@ -40,7 +38,7 @@ TEST_P(GuardPageTest, TensorsOfEveryDtypePairingAndTail) {
             config.mrope_section[1] = dim / 2 - dim / 4;
           }
           const Context context = Create(config);
-          for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+          for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
             const size_t bytes = static_cast<size_t>(dim * kHeads * kTokens * SizeOf(dtype));
             const Guarded in(bytes, edge), out(bytes, edge);
             Fill(in.as<char>(), dtype, dim * kHeads * kTokens);
@@ -67,7 +65,7 @@ TEST_P(GuardPageTest, SpansAlone) {
       config.rotary_dim = span;
       config.rotary_offset = edge == Edge::kEnd ? 10 : 0;
       const Context context = Create(config);
-      for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+      for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
         const Guarded in(span * SizeOf(dtype), edge), out(config.head_dim * SizeOf(dtype), edge);
         Fill(in.as<char>(), dtype, span);
         rope_qk_args args = Args(1, 1);

@@ -12,6 +12,7 @@
 #include "context/context.h"
 #include "math/rotate.h"
 #include "support/elements.h"
+#include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/reference.h"
 #include "support/targets.h"
@@ -149,9 +150,7 @@ void KernelsTest::Check(const rope_config& config, const rope_context& context,
 TEST_P(KernelsTest, TheWholeProduct) {
   for (int head_dim : HeadDims()) {
     for (const Span& span : SpansOf(head_dim)) {
-      for (rope_pairing pairing :
-           {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES,
-            ROPE_PAIRING_HALVES_PER_AXIS}) {
+      for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
         for (rope_rounding rounding :
              {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
           rope_config config = Config(head_dim, pairing, 10000);
@@ -166,9 +165,8 @@ TEST_P(KernelsTest, TheWholeProduct) {
             config.mrope_section[1] = span.dim / 2 - span.dim / 2 / 3;
           }
           const Context context = Create(config);
-          for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD,
-                                           ROPE_OPERATION_INVERSE, ROPE_OPERATION_SHIFT}) {
-            for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+          for (rope_operation operation = 0; IsOperation(operation); ++operation) {
+            for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
               for (bool in_place : {true, false}) {
                 Check(config, *context, operation, dtype, in_place);
                 if (HasFatalFailure()) return;
@@ -208,10 +206,10 @@ TEST_P(KernelsTest, SpecialValues) {
       config.angle = ROPE_ANGLE_EXACT;
       const Context context = Create(config);
       const std::vector<CosSin> rows = RowsOf(*context, ROPE_OPERATION_FORWARD);
-      for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+      for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
         int nans = 0, infinities = 0;
         for (int n = 0; n < kMany; ++n) {
-          std::vector<float> memory(kDim * kTokens);
+          std::vector<char> memory(kDim * kTokens * SizeOf(dtype));
           std::vector<float> x(kDim * kTokens);
           for (size_t i = 0; i < x.size(); ++i) {
             StoreElement(dtype, memory.data(), i, specials[random() % std::size(specials)]);
@@ -262,17 +260,18 @@ TEST_P(KernelsTest, ManyTokensGiveTheBitsOfOne) {
   for (rope_rounding rounding :
        {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
     for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
-      for (int types = 0; types < 9; ++types) {
-        const rope_dtype q_type = types / 3 + 1, k_type = types % 3 + 1;
+      for (int types = 0; types < kDtypes * kDtypes; ++types) {
+        const rope_dtype q_type = types / kDtypes + 1, k_type = types % kDtypes + 1;
         rope_config config = Config(kDim, pairing);
         config.rounding = rounding;
         const Context context = Create(config);
-        std::vector<float> q(kMany * kQ * kDim), k(kMany * kK * kDim);
-        for (size_t i = 0; i < q.size(); ++i)
+        constexpr size_t kQCount = kMany * kQ * kDim, kKCount = kMany * kK * kDim;
+        std::vector<char> q(kQCount * SizeOf(q_type)), k(kKCount * SizeOf(k_type));
+        for (size_t i = 0; i < kQCount; ++i)
           StoreElement(q_type, q.data(), i, static_cast<float>(source_[i % source_.size()]));
-        for (size_t i = 0; i < k.size(); ++i)
+        for (size_t i = 0; i < kKCount; ++i)
           StoreElement(k_type, k.data(), i, static_cast<float>(source_[i % 1000]));
-        std::vector<float> q_one = q, k_one = k;
+        std::vector<char> q_one = q, k_one = k;
         rope_qk_args args = Args(1, kMany);
         args.q = Tensor(q.data(), q_type, kQ);
         args.k = Tensor(k.data(), k_type, kK);
@@ -291,8 +290,8 @@ TEST_P(KernelsTest, ManyTokensGiveTheBitsOfOne) {
         };
         one_by_one(q_one.data(), q_type, kQ);
         one_by_one(k_one.data(), k_type, kK);
-        ASSERT_EQ(std::memcmp(q.data(), q_one.data(), q.size() * 4), 0) << q_type << " " << k_type;
-        ASSERT_EQ(std::memcmp(k.data(), k_one.data(), k.size() * 4), 0) << q_type << " " << k_type;
+        ASSERT_TRUE(q == q_one) << q_type << " " << k_type;
+        ASSERT_TRUE(k == k_one) << q_type << " " << k_type;
       }
     }
   }

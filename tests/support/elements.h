@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -18,7 +19,13 @@ struct Format16 {
 };
 inline constexpr Format16 kHalf{10, 15, 31};
 inline constexpr Format16 kBrain{7, 127, 255};
-inline Format16 FormatOf(rope_dtype dtype) { return dtype == ROPE_DTYPE_F16 ? kHalf : kBrain; }
+inline Format16 FormatOf(rope_dtype dtype) {
+  switch (dtype) {
+    case ROPE_DTYPE_F16: return kHalf;
+    case ROPE_DTYPE_BF16: return kBrain;
+    default: std::abort();  // a dtype that is not described here
+  }
+}
 
 inline double ValueOf(Format16 f, uint16_t bits) {
   const int exponent = (bits & 0x7fff) >> f.mantissa_bits;
@@ -51,7 +58,14 @@ inline bool IsNan16(Format16 f, uint16_t bits) {
   return (bits & 0x7fff) > f.top_exponent << f.mantissa_bits;
 }
 
-inline int SizeOf(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
+inline int SizeOf(rope_dtype dtype) {
+  switch (dtype) {
+    case ROPE_DTYPE_F32: return 4;
+    case ROPE_DTYPE_F16:
+    case ROPE_DTYPE_BF16: return 2;
+    default: std::abort();  // a dtype that is not described here
+  }
+}
 
 inline double ReadElement(rope_dtype dtype, const void* at) {
   if (dtype == ROPE_DTYPE_F32) {

@@ -1,15 +1,32 @@
-// Kinds of positions and formats of rows, for tests that go through all of them.
+// The dtypes, pairings, operations, kinds of positions and formats of rows that the library knows,
+// for tests that go through all of them: a new one fails there until the reference has it, too.
 #ifndef LIBROPE_TESTS_SUPPORT_ENUMERATORS_H_
 #define LIBROPE_TESTS_SUPPORT_ENUMERATORS_H_
 
+#include <iterator>
 #include <vector>
 
 #include "librope/rope.h"
+#include "math/element.h"
+#include "math/operation.h"
+#include "math/pairing.h"
 
 namespace rope::testing {
 
-// Kinds of positions are the numbers from 1 to this.
+// The numbers from 1 to these.
+inline constexpr rope_dtype kLastDtype = kDtypes;
+inline constexpr rope_pairing kLastPairing = std::size(kPairings) - 1;
 inline constexpr rope_position_kind kLastPositionKind = ROPE_POSITIONS_IDS_STRIDED;
+
+// The operations that rows of cos and sin, or positions of some kind, allow.
+inline std::vector<rope_operation> OperationsOf(bool rows, bool distances) {
+  std::vector<rope_operation> operations;
+  for (rope_operation o = 0; IsOperation(o); ++o) {
+    const OperationRule& rule = kOperations[o];
+    if (rows ? rule.takes_rows : distances || !rule.by_distance) operations.push_back(o);
+  }
+  return operations;
+}
 
 // The formats of rows of cos and sin that the library knows.
 inline std::vector<rope_cos_sin_format> Formats() {

@@ -36,6 +36,7 @@ void FillWithNumbers(rope_dtype dtype, bool special, Random* random, std::vector
       if (!any) bits = (bits & 0x87ff87ff87ff87ffu) + 0x3c003c003c003c00u;
       bits = WithoutNans<uint16_t>(bits, 0x7f80u);
     } else {
+      EXPECT_EQ(dtype, ROPE_DTYPE_F16);
       if (!any) bits = (bits & 0x9fff9fff9fff9fffu) + 0x2000200020002000u;
       bits = WithoutNans<uint16_t>(bits, 0x7c00u);
     }
@@ -96,7 +97,7 @@ void RandomCall::MakeConfig() {
                : grain_ == 2 ? r.Of({4, 12, 20, 36, 60, 64, 72, 100, 128, 516})
                              : r.Of({2, 6, 10, 24, 34, 66, 80, 126, 258, 1022});
   if (c.head_dim > 128 && !r.Sometimes(3)) c.head_dim = 128;
-  c.pairing = r.Pick(ROPE_PAIRING_HALVES, ROPE_PAIRING_HALVES_PER_AXIS);
+  c.pairing = r.Pick(1, kLastPairing);
   c.angle = r.Pick(ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT);
   if (range_ == kEverything) c.rounding = r.Pick(ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_COS_SIN);
   c.rotary_dim = c.head_dim;
@@ -162,6 +163,10 @@ void RandomCall::MakeAxes() {
 }
 
 // --- Positions and rows --------------------------------------------------------------------------
+
+int32_t RandomCall::OneOf(const std::vector<int32_t>& numbers) {
+  return numbers[static_cast<size_t>(random.Below(static_cast<int64_t>(numbers.size())))];
+}
 
 std::vector<char>& RandomCall::NewBuffer(rope_dtype dtype, size_t bytes) {
   buffers.push_back({dtype, std::vector<char>(bytes)});
@@ -244,9 +249,8 @@ void RandomCall::MakePositions() {
 
 void RandomCall::MakeRows(bool written) {
   Random& r = random;
-  const auto formats = written ? Formats() : ReadableFormats();
-  rows.format = formats[static_cast<size_t>(r.Below(static_cast<int64_t>(formats.size())))];
-  rows.dtype = HoldsAngles(rows.format) ? ROPE_DTYPE_F32 : r.Pick(ROPE_DTYPE_F32, ROPE_DTYPE_BF16);
+  rows.format = OneOf(written ? Formats() : ReadableFormats());
+  rows.dtype = HoldsAngles(rows.format) ? ROPE_DTYPE_F32 : r.Pick(1, kLastDtype);
   rows.pairs = pairs();
   rows.batch = written || r.Sometimes(2) ? args.batch : 1;
   const int64_t width = rope_cos_sin_width(rows.format, rows.pairs);
@@ -301,20 +305,19 @@ void RandomCall::MakeApply() {
   if (range_ == kEverything && r.Sometimes(4)) {
     MakeRows(false);
     args.cos_sin = &rows;
-    args.operation = r.Pick(ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD);
+    args.operation = OneOf(OperationsOf(true, false));
   } else {
     MakePositions();
     const bool distances = args.positions.kind >= ROPE_POSITIONS_IDS_T;
-    args.operation =
-        r.Pick(ROPE_OPERATION_FORWARD, distances ? ROPE_OPERATION_SHIFT : ROPE_OPERATION_INVERSE);
+    args.operation = OneOf(OperationsOf(false, distances));
   }
-  const int which = r.Of({3, 3, 3, 1, 2}), dtype = r.Pick(ROPE_DTYPE_F32, ROPE_DTYPE_BF16);
+  const int which = r.Of({3, 3, 3, 1, 2}), dtype = r.Pick(1, kLastDtype);
   for (int n = 0; n < 2; ++n) {
     if ((which >> n & 1) == 0) continue;
     CallTensor& t = tensors[n];
     t.present = true;
     t.in_place = r.Sometimes(2);
-    t.in->dtype = r.Sometimes(4) ? r.Pick(ROPE_DTYPE_F32, ROPE_DTYPE_BF16) : dtype;
+    t.in->dtype = r.Sometimes(4) ? r.Pick(1, kLastDtype) : dtype;
     if (range_ == kComputable) {
       t.in->heads = r.Of({1, 1, 2, 5});
     } else {

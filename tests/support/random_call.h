@@ -73,6 +73,7 @@ class RandomCall {
   void MakePositions();
   void MakeRows(bool written);
   void MakeTensor(rope_tensor* t, bool only_read);
+  int32_t OneOf(const std::vector<int32_t>& numbers);
   std::vector<char>& NewBuffer(rope_dtype dtype, size_t bytes);
   template <class T>
   const T* Keep(const std::vector<T>& values);
