@@ -74,6 +74,15 @@ class Runs(unittest.TestCase):
         self.assertEqual(reasons["broken_unable"], {"cannot"})
         self.assertIn("| broken_dies | 6 | died by signal 9 |", text)
 
+    def test_a_run_is_resumed_where_it_ended(self):
+        with tempfile.TemporaryDirectory() as folder:
+            one, _ = measure(folder, "--threads", "1", "--match", "in_place_f32_halves_1$")
+            two, text = measure(folder, "--threads", "1", "--match", "in_place_f32_halves", "--resume")
+        self.assertEqual(two[:len(one)], one)
+        self.assertEqual({line["tokens"] for line in two[len(one):]}, {"3"})
+        self.assertIn("| f32 halves 1 |", text)
+        self.assertIn("| f32 halves 3 |", text)
+
     def test_two_threads(self):
         with tempfile.TemporaryDirectory() as folder:
             lines, _ = measure(folder, "--threads", "2")

@@ -222,8 +222,10 @@ def install(cache, wanted, say=print):
             workers[name].environment.update(caches)
     if wanted("vllm") and "torch" not in workers:
         absent.setdefault("vllm", "needs the environment of torch")
-    if wanted("numpy") and "onnx" in workers:  # any environment has it; this one is small
-        workers["onnx"].modules.append("numpy_loop")
+    # NumPy is in every environment; this one is the smallest.
+    python = attempt("numpy", lambda: installer.environment("onnx"))
+    if python:
+        workers.setdefault("onnx", Worker("onnx", str(python), [])).modules.append("numpy_loop")
     return list(workers.values()), absent
 
 

@@ -93,12 +93,15 @@ class Prepared:
     def export(self):
         """Untimed, after a run(): puts the results into q_out and k_out where run() has not."""
 
+    def forget(self):
+        """Untimed, after some runs: lets go of results, as other contenders need the memory."""
+
     def release(self):
         """Frees what prepare() took."""
 
 
-class Prefilled(Prepared):
-    """For frameworks that return new tensors: run() keeps them in self.result (q, k); to_numpy
+class Returning(Prepared):
+    """Of a framework that returns new tensors: run() keeps them in self.result (q, k); to_numpy
     makes arrays [tokens, heads, head_dim] of them."""
 
     def __init__(self, tensors, run, to_numpy):
@@ -113,6 +116,9 @@ class Prefilled(Prepared):
         for name, value in zip(("q_out", "k_out"), self.result, strict=True):
             array = self.tensors.array(name)
             array[...] = self.to_numpy(value).reshape(array.shape)
+
+    def forget(self):
+        self.result = None
 
     def release(self):
         self.result = self.call = None

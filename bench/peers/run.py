@@ -2,13 +2,14 @@
 
     python -m peers.run --libraries DIR --out PREFIX [--cache DIR] [--quick] [--match REGEX]
                         [--peers NAME,..] [--threads N,..] [--tokens N,..] [--rounds N]
-                        [--fact name=value ..] [--picture]
+                        [--fact name=value ..] [--picture] [--resume]
 
 scripts/bench --peers builds librope and calls this. --libraries: the folder of peer_core.so.
 --peers: only these, beside what needs no package (ggml, candle, xnnpack, onnxruntime, jax, torch,
 vllm, ipex, numpy; none). --match: only cases whose name matches, such as
 in_place_bf16_halves_2048. --quick: a few small cases and rounds, to see that all of it works.
---picture: PREFIX.png as well.
+--picture: PREFIX.png as well. --resume: keeps the cases that PREFIX.csv has (of the same machine and
+commit: the caller sees to it), and measures the rest.
 """
 
 import argparse
@@ -282,6 +283,7 @@ def arguments():
     parser.add_argument("--tokens")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--picture", action="store_true")
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--module", action="append", default=[], help="for tests: one more module of contenders")
     parser.add_argument("--fact", action="append", default=[])
     return parser.parse_args()
@@ -324,6 +326,9 @@ def main():
     started, load = time.time(), os.getloadavg()[0]
     facts = dict(fact.split("=", 1) for fact in options.fact) | machine(options.libraries)
     results = table.Results(options.out, facts, absent)
+    if options.resume:
+        done = results.resume()
+        todo = [case for case in todo if tuple(map(str, dataclasses.astuple(case))) not in done]
     for threads in sorted({case.threads for case in todo}):
         if threads > len(os.sched_getaffinity(0)):
             print(f"peers: {threads} threads need as many CPUs: left out", file=sys.stderr)

@@ -28,6 +28,13 @@ class Results:
         date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S+00:00")
         self.about = {"facts": {"date": date, **facts}, "absent": absent, "contenders": {}, "failures": {}}
 
+    def resume(self):
+        """Takes up the lines of an earlier run: their cases, as text."""
+        if pathlib.Path(f"{self.out}.csv").exists():
+            with open(f"{self.out}.csv", newline="") as file:
+                self.lines = list(csv.DictReader(file))
+        return {tuple(line[name] for name in CASE) for line in self.lines}
+
     def add_contenders(self, contenders, failures):
         for name, contender in contenders.items():
             self.about["contenders"].setdefault(name, contender)
@@ -71,7 +78,7 @@ def median(line):
 def limit_of(contenders, about):
     """The fastest sweep or copy: (ns, name), or (None, "")."""
     found = [(median(line), name) for name, line in contenders.items()
-             if about["contenders"][name]["limit"] and median(line) is not None]
+             if about["contenders"].get(name, {}).get("limit") and median(line) is not None]
     return min(found, default=(None, ""))
 
 
@@ -168,7 +175,7 @@ def who(lines, about):
              "ulp of 1) and units of the pair's length.", ""]
     reasons = {}
     for line in lines:
-        if line["why_not"] and not about["contenders"][line["contender"]]["limit"]:
+        if line["why_not"] and not about["contenders"].get(line["contender"], {}).get("limit"):
             kind = (line["contender"], line["why_not"])
             reasons.setdefault(kind, []).append(line)
     text += ["## What is missing, and why", "", "| contender | rows | reason |", "|---|--:|---|"]

@@ -56,6 +56,7 @@ class Worker:
         """One run, whose results are then in q_out and k_out."""
         self.prepared[name].run()
         self.prepared[name].export()
+        self.prepared[name].forget()
         return {}
 
     def clock(self, run, repeat):
@@ -74,6 +75,7 @@ class Worker:
         else:
             seconds = self.clock(prepared.run, repeat)
         gc.enable()
+        prepared.forget()
         self.rest()
         return {"seconds": seconds / repeat}
 

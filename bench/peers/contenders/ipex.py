@@ -4,7 +4,7 @@ was built for, so it has an environment of its own."""
 import intel_extension_for_pytorch
 import torch
 
-from ..protocol import HEAD_DIM, K_HEADS, Q_HEADS, Contender, Prefilled, Unable
+from ..protocol import HEAD_DIM, K_HEADS, Q_HEADS, Contender, Returning, Unable
 from .torch_tensors import as_numpy, as_torch
 
 ONE = torch.ones(1)
@@ -31,7 +31,7 @@ class Ipex(Contender):
             return (rotate(q, table, at, Q_HEADS, HEAD_DIM, offset, HEAD_DIM)[0],
                     rotate(k, table, at, K_HEADS, HEAD_DIM, offset, HEAD_DIM)[0])
 
-        return Prefilled(tensors, run, as_numpy)
+        return Returning(tensors, run, as_numpy)
 
 
 def contenders(threads, _argument):

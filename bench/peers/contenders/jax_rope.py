@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy
 
-from ..protocol import Contender, Prefilled, Prepared
+from ..protocol import Contender, Returning, Prepared
 
 DTYPES = {"f32": jnp.float32, "f16": jnp.float16, "bf16": jnp.bfloat16}
 
@@ -71,7 +71,7 @@ class Jax(Contender):
         if case.in_place:
             return Donating(tensors, jax.jit(rotate, donate_argnums=(0, 1)), q, k, rows)
         compiled = jax.jit(rotate)
-        return Prefilled(tensors, lambda: jax.block_until_ready(compiled(q, k, *rows)), as_numpy)
+        return Returning(tensors, lambda: jax.block_until_ready(compiled(q, k, *rows)), as_numpy)
 
 
 def contenders(_threads, _argument):

@@ -7,7 +7,7 @@ import torch
 from transformers.models.cohere.modeling_cohere import apply_rotary_pos_emb as interleaved
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as halves
 
-from ..protocol import HEAD_DIM, TABLE_ROWS, THETA, Contender, Prefilled, Prepared, Unable
+from ..protocol import HEAD_DIM, TABLE_ROWS, THETA, Contender, Returning, Prepared, Unable
 from .torch_tensors import as_numpy, as_torch
 
 TORCH = f"torch {torch.__version__}"
@@ -45,7 +45,7 @@ class Transformers(Contender):
             raise Unable("returns new tensors")
         rotate = halves if case.pairing == "halves" else interleaved
         arguments = inputs(case, tensors)
-        return Prefilled(tensors, lambda: rotate(*arguments, unsqueeze_dim=2), as_numpy)
+        return Returning(tensors, lambda: rotate(*arguments, unsqueeze_dim=2), as_numpy)
 
 
 class Compiled(Contender):
@@ -61,7 +61,7 @@ class Compiled(Contender):
         arguments = inputs(case, tensors)
         if not case.in_place:
             compiled = torch.compile(rotate, dynamic=False)
-            return Prefilled(tensors, lambda: compiled(*arguments, unsqueeze_dim=2), as_numpy)
+            return Returning(tensors, lambda: compiled(*arguments, unsqueeze_dim=2), as_numpy)
 
         def into(q, k, cos, sin):
             new_q, new_k = rotate(q, k, cos, sin, unsqueeze_dim=2)
@@ -105,7 +105,7 @@ class Torchtune(Contender):
         self.rope = self.rope or torchtune_rope()
         q, k = (as_torch(tensors, name)[None] for name in "qk")
         at = as_torch(tensors, "positions")[None]
-        return Prefilled(tensors, lambda: (self.rope(q, input_pos=at), self.rope(k, input_pos=at)), as_numpy)
+        return Returning(tensors, lambda: (self.rope(q, input_pos=at), self.rope(k, input_pos=at)), as_numpy)
 
 
 def contenders(threads, _argument):
