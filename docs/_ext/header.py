@@ -49,7 +49,7 @@ _TOKEN = re.compile(
       | (?P<sign>::|\.\.\.|.)""",
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
-_BANNER = re.compile(r"^-{20,}\n(?:(?:\d+\. )?)(?P<title>[^\n]*)\n?", re.MULTILINE)
+_BANNER = re.compile(r"^-{20,}\n(?P<title>[^\n]*)\n?", re.MULTILINE)
 
 
 def text_of(comment: str) -> str:
@@ -137,11 +137,7 @@ class Reader:
             return
         if banner.start():
             self.sections[-1].comment = words[: banner.start()].strip("\n ")
-        title, _, more = banner["title"].partition(":")
-        rest = words[banner.end() :].strip("\n")
-        if more:
-            title = f"{title}:{more}"
-        self.sections.append(Section(title.rstrip("."), rest))
+        self.sections.append(Section(banner["title"], words[banner.end() :].strip("\n")))
         self.comment = ""
 
     def _directive(self, text: str, line: int, add) -> None:

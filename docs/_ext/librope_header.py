@@ -142,9 +142,9 @@ class HeaderDirective(SphinxDirective):
         domain = "cpp" if "c++" in self.options else "c"
         found: list[nodes.Node] = []
         for section in header.read(path.read_text("utf-8")):
-            lines = prose(section.comment, names, str(path))
-            if not section.title and re.search(r"^ +1\. ", section.comment, re.MULTILINE):
-                lines = []  # a table of contents; the page has its own
+            # Without the table of contents: the page has its own.
+            words = re.sub(r"^ +\d+\. .*\n?", "", section.comment, flags=re.MULTILINE)
+            lines = prose(words, names, str(path))
             if domain == "cpp":
                 lines += ["", ".. cpp:namespace:: rope", ""]
             for declaration in section.declarations:
