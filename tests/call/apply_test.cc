@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/check_call.h"
+#include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/random_call.h"
 #include "support/random_values.h"
@@ -40,10 +41,10 @@ TEST(Apply, RandomCallsAreAsTheReferenceComputesThem) {
       if (t.present && !t.in_place) outputs.insert({t.out->dtype, t.out->layout});
     }
   }
-  EXPECT_EQ(rotations.size(), 4u * 4u);
-  EXPECT_EQ(angles.size(), 7u * 2u);
-  EXPECT_EQ(inputs.size(), 3u * 4u);
-  EXPECT_EQ(outputs.size(), 3u * 4u);
+  EXPECT_EQ(rotations.size(), OperationsOf(false, true).size() * kLastPairing);
+  EXPECT_EQ(angles.size(), kLastPositionKind * 2u);
+  EXPECT_EQ(inputs.size(), kLastDtype * 4u);
+  EXPECT_EQ(outputs.size(), kLastDtype * 4u);
 }
 
 constexpr int kDim = 64, kTokens = 5, kHeads = 3;
