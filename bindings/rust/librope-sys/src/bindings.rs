@@ -10,13 +10,18 @@ unsafe extern "C" {
     /// Of the loaded library: major \* 10000 + minor \* 100 + patch.
     pub fn rope_version() -> i32;
 }
-/// Numbers are never reused. A negative number that is not listed here is an error, too.
+/** Numbers are never reused. A negative number that is not listed here is an error, too.
+
+ Here and below the enumerators of a type have a prefix that no other type's have. By it bindings
+ find them; librope's own have these comments, too (bindings/enums.py writes them).*/
 pub type rope_status = i32;
+/// it is done
 pub const ROPE_OK: i32 = 0;
 /// a field breaks the rule that its comment states
 pub const ROPE_ERROR_INVALID_ARGUMENT: i32 = -1;
 /// not offered by this version
 pub const ROPE_ERROR_UNSUPPORTED: i32 = -2;
+/// there was no memory
 pub const ROPE_ERROR_OUT_OF_MEMORY: i32 = -3;
 /// no such device, a library built without it, no more threads
 pub const ROPE_ERROR_UNAVAILABLE: i32 = -4;
@@ -26,6 +31,7 @@ pub const ROPE_ERROR_PARSE: i32 = -5;
 pub const ROPE_ERROR_RUNNER: i32 = -6;
 /// the driver refused: outputs are unspecified
 pub const ROPE_ERROR_DEVICE: i32 = -7;
+/// a mistake in librope
 pub const ROPE_ERROR_INTERNAL: i32 = -8;
 unsafe extern "C" {
     /// Static text, never NULL, also for unknown numbers.
@@ -99,13 +105,19 @@ pub const ROPE_ROUNDING_FLOAT32: i32 = 0;
 pub const ROPE_ROUNDING_EAGER: i32 = 1;
 /// cos and sin, and on store: Cohere, ESM, ModernBERT
 pub const ROPE_ROUNDING_COS_SIN: i32 = 2;
+/// The type of the elements of a tensor.
 pub type rope_dtype = i32;
+/// 32-bit IEEE float
 pub const ROPE_DTYPE_F32: i32 = 1;
+/// 16-bit IEEE half
 pub const ROPE_DTYPE_F16: i32 = 2;
+/// the upper half of an F32: bfloat16
 pub const ROPE_DTYPE_BF16: i32 = 3;
 /// DLPack's numbers; 0 is the CPU as well.
 pub type rope_device = i32;
+/// main memory
 pub const ROPE_DEVICE_CPU: i32 = 1;
+/// that of a GPU of NVIDIA's
 pub const ROPE_DEVICE_CUDA: i32 = 2;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -436,8 +448,8 @@ pub struct rope_cos_sin {
     /// required by SPLIT and FULL_\*; else NULL
     pub sin: *mut ::core::ffi::c_void,
 }
-/** With R(p) the rotation by position p and a the attention factor. They are four different things
- unless a is 1.
+/** What a call does. With R(p) the rotation by position p and a the attention factor, these are four
+ different things unless a is 1.
 
  SHIFT: p is the distance of each token, which is given by IDS_\* (OFFSET and SEQ_OFFSETS, which
  would move token i by offset + i, are an error); one distance for all is IDS_STRIDED with strides
