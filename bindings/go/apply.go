@@ -19,18 +19,11 @@ import (
 
 // Operation is what a call does. With R(p) the rotation by position p and a the attention factor,
 // these are four different things unless a is 1.
+//
+// With OperationShift positions are distances: Same for all tokens, TokenIDs and its kind for each;
+// Offset and SeqOffsets are an error. It needs AngleExact, and keys of 16 bits keep their norm best
+// with RoundingFloat32.
 type Operation int32
-
-// The operations.
-const (
-	Forward  Operation = C.ROPE_OPERATION_FORWARD  // a R(p) x: rotates
-	Backward Operation = C.ROPE_OPERATION_BACKWARD // a R(-p) x: gradient of Forward
-	Inverse  Operation = C.ROPE_OPERATION_INVERSE  // 1/a R(-p) x: undoes Forward
-	// R(p) x: moves rotated keys by p, negative too. Positions are then distances: Same for all tokens,
-	// TokenIDs and its kind for each; Offset and SeqOffsets are an error. It needs AngleExact, and keys
-	// of 16 bits keep their norm best with RoundOnStore.
-	Shift Operation = C.ROPE_OPERATION_SHIFT
-)
 
 // Step is what belongs to one step of the program and is the same for all its layers.
 type Step struct {

@@ -41,7 +41,7 @@ func BenchmarkOverhead(b *testing.B) {
 		name          string
 		tokens, calls int
 	}{{"decode", 1, 20000}, {"prefill64", 64, 300}, {"prefill512", 512, 40}} {
-		c := mustNew(b, Config{HeadDim: dim, Theta: 500000, Pairing: Halves})
+		c := mustNew(b, Config{HeadDim: dim, Theta: 500000, Pairing: PairingHalves})
 		q, k := make([]BFloat16, size.tokens*qHeads*dim), make([]BFloat16, size.tokens*kHeads*dim)
 		// The same memory for both: where buffers lie moves a prefill by more than any call costs.
 		cq := unsafe.Slice((*uint16)(unsafe.SliceData(q)), len(q))
@@ -81,7 +81,7 @@ func BenchmarkOverhead(b *testing.B) {
 }
 
 func BenchmarkApplyQKDecodeParallel(b *testing.B) {
-	c := mustNew(b, Config{HeadDim: 128, Theta: 500000, Pairing: Halves})
+	c := mustNew(b, Config{HeadDim: 128, Theta: 500000, Pairing: PairingHalves})
 	step := Step{Batch: 1, Tokens: 1, Positions: Offset(1000)}
 	b.RunParallel(func(pb *testing.PB) {
 		q, k := make([]BFloat16, 32*128), make([]BFloat16, 8*128)

@@ -16,67 +16,18 @@ import (
 // wrong one produces fluent nonsense.
 type Pairing int32
 
-const (
-	// Halves pairs channels i and i + D/2: rotate_half, NeoX, transformers.
-	Halves Pairing = C.ROPE_PAIRING_HALVES
-	// Interleaved pairs channels 2i and 2i + 1: GPT-J, Meta's complex form, llama GGUF files.
-	Interleaved Pairing = C.ROPE_PAIRING_INTERLEAVED
-	// InterleavedToHalves reads 2i, 2i + 1 and writes i, i + D/2: DeepSeek-V3.
-	InterleavedToHalves Pairing = C.ROPE_PAIRING_INTERLEAVED_TO_HALVES
-	// HalvesPerAxis has a block of channels per axis, halves inside it: the vision of Gemma 4.
-	HalvesPerAxis Pairing = C.ROPE_PAIRING_HALVES_PER_AXIS
-)
-
-// Scaling says how the frequencies follow from theta: rope_type in config.json.
+// Scaling says how the frequencies follow from theta: rope_type in config.json. Its constants name the
+// fields that they use as config.json does.
 type Scaling int32
-
-// The scalings; behind each, the fields of Config that it uses.
-const (
-	DefaultScaling Scaling = C.ROPE_SCALING_DEFAULT      // theta^(-2i / D)
-	Linear         Scaling = C.ROPE_SCALING_LINEAR       // Factor
-	Dynamic        Scaling = C.ROPE_SCALING_DYNAMIC      // Factor, MaxPositionEmbeddings, SeqLen
-	Yarn           Scaling = C.ROPE_SCALING_YARN         // Factor, OriginalMax.., Beta.., MScale..
-	LongRope       Scaling = C.ROPE_SCALING_LONGROPE     // ShortFactor, LongFactor, OriginalMax.., SeqLen, Factor or Max..
-	Llama3         Scaling = C.ROPE_SCALING_LLAMA3       // Factor, LowFreq.., HighFreq.., OriginalMax..
-	Proportional   Scaling = C.ROPE_SCALING_PROPORTIONAL // Gemma 4: RotaryDim channels turn, but D is HeadDim; Factor
-	Nope           Scaling = C.ROPE_SCALING_NOPE         // a layer without RoPE: values stay
-	// Dynamic by the next of MaxPositionEmbeddings times 1, 2, 4, .. tokens: Qwen 1
-	DynamicSteps Scaling = C.ROPE_SCALING_DYNAMIC_STEPS
-)
 
 // Angle is the precision of the angle.
 type Angle int32
 
-const (
-	// AngleFloat32 is the product of position and frequency in float32, as models were trained.
-	AngleFloat32 Angle = C.ROPE_ANGLE_FLOAT32
-	// AngleExact is within 1.5e-7 at every position, and additive: Shift needs it.
-	AngleExact Angle = C.ROPE_ANGLE_EXACT
-	// AngleGGML is llama.cpp's recurrence, for parity with it.
-	AngleGGML Angle = C.ROPE_ANGLE_GGML
-)
-
 // Rounding says where values are rounded to the tensor's type.
 type Rounding int32
 
-const (
-	// RoundOnStore rounds once.
-	RoundOnStore Rounding = C.ROPE_ROUNDING_FLOAT32
-	// RoundEager rounds after every operation: eager PyTorch, bit for bit.
-	RoundEager Rounding = C.ROPE_ROUNDING_EAGER
-	// RoundCosSin rounds cos and sin, and on store: Cohere, ESM, ModernBERT.
-	RoundCosSin Rounding = C.ROPE_ROUNDING_COS_SIN
-)
-
 // DType is a type of elements, as a value.
 type DType int32
-
-// The element types.
-const (
-	F32  DType = C.ROPE_DTYPE_F32
-	F16  DType = C.ROPE_DTYPE_F16
-	BF16 DType = C.ROPE_DTYPE_BF16
-)
 
 // Device is where tensors live. The zero value is the CPU; ApplyQK takes slices, so contexts of other
 // devices are for querying only.
@@ -90,15 +41,15 @@ type Device struct {
 // have.
 type Config struct {
 	HeadDim int     // channels of a head of q and k
-	Theta   float64 // rope_theta; 0 only with InvFreq or Nope
-	Pairing Pairing // 0 only with Nope
+	Theta   float64 // rope_theta; 0 only with InvFreq or ScalingNope
+	Pairing Pairing // 0 only with ScalingNope
 
 	RotaryDim    int // how many channels turn; the others pass through. 0: HeadDim
 	RotaryOffset int // the first of them; HeadDim - RotaryDim for DeepSeek's trailing span
 
 	Angle        Angle
 	Rounding     Rounding
-	InvFreqDType DType // frequencies are rounded through F16 or BF16 (ESM); 0: they are not
+	InvFreqDType DType // frequencies are rounded through this 16-bit type (ESM); 0: they are not
 
 	// The scaling and its numbers. A number that the scaling does not use must be 0.
 	Scaling                       Scaling
@@ -106,7 +57,7 @@ type Config struct {
 	AttentionFactor               float64 // multiplies cos and sin; 0: the scaling's
 	MaxPositionEmbeddings         int64
 	OriginalMaxPositionEmbeddings int64
-	SeqLen                        int64   // tokens of the sequence when attention runs; Dynamic.., LongRope need it
+	SeqLen                        int64   // tokens of the sequence when attention runs, where NeedsSeqLen
 	BetaFast, BetaSlow            float64 // fast is at least slow; 0: 32 and 1
 	MScale, MScaleAllDim          float64
 	LowFreqFactor, HighFreqFactor float64
@@ -118,7 +69,7 @@ type Config struct {
 	MRopeInterleaved bool  // their pairs alternate (Qwen3-VL) instead of forming blocks (Qwen2-VL)
 
 	// Tables with one entry per pair.
-	ShortFactor, LongFactor []float64 // LongRope
+	ShortFactor, LongFactor []float64 // LongRoPE
 	FreqFactors             []float64 // divide the frequencies: rope_freqs.weight of GGUF
 	InvFreq                 []float64 // replace Theta and Scaling
 	PairAxis                []uint8   // axis of each pair
@@ -285,7 +236,7 @@ func copyTable[T float64 | uint8](m *memory, table []T) unsafe.Pointer {
 // NeedsSeqLen tells whether the frequencies depend on the length of the sequence, so that SeqLen is
 // required.
 func (c *Config) NeedsSeqLen() bool {
-	return c.Scaling == Dynamic || c.Scaling == DynamicSteps || c.Scaling == LongRope
+	return c.Scaling == ScalingDynamic || c.Scaling == ScalingDynamicSteps || c.Scaling == ScalingLongRope
 }
 
 // NextChange returns the smallest length above seqLen whose frequencies differ from those of seqLen;

@@ -23,7 +23,7 @@ func TestWorkedExamples(t *testing.T) {
 		t.Fatal("no cases")
 	}
 	for _, test := range data.Cases {
-		c := mustNew(t, Config{HeadDim: test.Shape[3], Theta: 10000, Pairing: Interleaved})
+		c := mustNew(t, Config{HeadDim: test.Shape[3], Theta: 10000, Pairing: PairingInterleaved})
 		step := Step{Batch: test.Shape[0], Tokens: test.Shape[1], Positions: Offset(0)}
 		if err := ApplyQK(c, BSHD(test.X, test.Shape[2]), Tensor[float32]{}, step); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestWorkedExamples(t *testing.T) {
 	}
 
 	tokens, pairs := len(data.Table.Cos), len(data.Table.Cos[0])
-	c := mustNew(t, Config{HeadDim: 2 * pairs, Theta: 10000, Pairing: Interleaved})
+	c := mustNew(t, Config{HeadDim: 2 * pairs, Theta: 10000, Pairing: PairingInterleaved})
 	rows := make([]float32, tokens*2*pairs)
 	step := Step{Batch: 1, Tokens: tokens, Positions: Offset(0)}
 	if err := FillCosSin(c, step, Complex(rows)); err != nil {
@@ -97,7 +97,7 @@ func parametersOf(t *testing.T, raw json.RawMessage) parameters {
 // configOf writes rope_parameters by hand, as a program without config.json would.
 func configOf(t *testing.T, p parameters, headDim int, maxPositions, seqLen int64) Config {
 	t.Helper()
-	cfg := Config{HeadDim: headDim, Theta: p.RopeTheta, Pairing: Halves, Factor: p.Factor,
+	cfg := Config{HeadDim: headDim, Theta: p.RopeTheta, Pairing: PairingHalves, Factor: p.Factor,
 		AttentionFactor: p.AttentionFactor}
 	if p.PartialFactor != nil {
 		cfg.RotaryDim = int(float64(headDim) * *p.PartialFactor)
@@ -109,18 +109,18 @@ func configOf(t *testing.T, p parameters, headDim int, maxPositions, seqLen int6
 	switch p.RopeType {
 	case "default":
 	case "linear":
-		cfg.Scaling = Linear
+		cfg.Scaling = ScalingLinear
 	case "dynamic":
-		cfg.Scaling, cfg.MaxPositionEmbeddings, cfg.SeqLen = Dynamic, maxPositions, seqLen
+		cfg.Scaling, cfg.MaxPositionEmbeddings, cfg.SeqLen = ScalingDynamic, maxPositions, seqLen
 	case "yarn":
-		cfg.Scaling, cfg.OriginalMaxPositionEmbeddings = Yarn, original
+		cfg.Scaling, cfg.OriginalMaxPositionEmbeddings = ScalingYarn, original
 		cfg.BetaFast, cfg.BetaSlow = p.BetaFast, p.BetaSlow
 		cfg.MScale, cfg.MScaleAllDim = p.MScale, p.MScaleAllDim
 	case "llama3":
-		cfg.Scaling, cfg.OriginalMaxPositionEmbeddings = Llama3, original
+		cfg.Scaling, cfg.OriginalMaxPositionEmbeddings = ScalingLlama3, original
 		cfg.LowFreqFactor, cfg.HighFreqFactor = p.LowFreqFactor, p.HighFreqFactor
 	case "proportional":
-		cfg.Scaling = Proportional
+		cfg.Scaling = ScalingProportional
 	default:
 		t.Fatalf("no case for %q", p.RopeType)
 	}
@@ -266,7 +266,7 @@ func randomCase[T Element](t *testing.T, seed uint64) {
 	headDim := 2 * (1 + r.IntN(70))
 	rotaryDim := 2 * (1 + r.IntN(headDim/2))
 	rotaryOffset := r.IntN(headDim-rotaryDim+1) / 2 * 2
-	pairing := []Pairing{Halves, Interleaved, InterleavedToHalves}[r.IntN(3)]
+	pairing := []Pairing{PairingHalves, PairingInterleaved, PairingInterleavedToHalves}[r.IntN(3)]
 	a := []float64{1, 1.25}[r.IntN(2)]
 	c := mustNew(t, Config{HeadDim: headDim, Theta: []float64{1e4, 5e5}[r.IntN(2)], Pairing: pairing,
 		RotaryDim: rotaryDim, RotaryOffset: rotaryOffset, AttentionFactor: a})
@@ -366,7 +366,7 @@ func randomCase[T Element](t *testing.T, seed uint64) {
 	}
 
 	// Undone, the values are back to their precision.
-	step.Operation = Inverse
+	step.Operation = OperationInverse
 	if err := ApplyQK(c, got, none, step); err != nil {
 		t.Fatal(err)
 	}

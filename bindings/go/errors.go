@@ -11,20 +11,8 @@ import (
 )
 
 // Status says what kind of mistake an [Error] is. It is an error itself, so that errors.Is works with
-// the Err constants.
+// the Err constants. Others may come: every negative number is an error.
 type Status int32
-
-// The statuses of the library. Others may come: every negative number is an error.
-const (
-	ErrInvalidArgument Status = C.ROPE_ERROR_INVALID_ARGUMENT // a value breaks a documented rule
-	ErrUnsupported     Status = C.ROPE_ERROR_UNSUPPORTED      // not offered by this version
-	ErrOutOfMemory     Status = C.ROPE_ERROR_OUT_OF_MEMORY
-	ErrUnavailable     Status = C.ROPE_ERROR_UNAVAILABLE // no such device, or built without it
-	ErrParse           Status = C.ROPE_ERROR_PARSE       // config.json; the message names the key
-	ErrRunner          Status = C.ROPE_ERROR_RUNNER      // of runners, which Go has none of: see Pool
-	ErrDevice          Status = C.ROPE_ERROR_DEVICE      // outputs are unspecified
-	ErrInternal        Status = C.ROPE_ERROR_INTERNAL
-)
 
 // Error names the status.
 func (s Status) Error() string { return C.GoString(C.rope_status_string(C.rope_status(s))) }

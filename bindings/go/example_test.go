@@ -9,7 +9,7 @@ import (
 )
 
 func Example() {
-	ctx, err := rope.New(rope.Config{HeadDim: 128, Theta: 500000, Pairing: rope.Halves})
+	ctx, err := rope.New(rope.Config{HeadDim: 128, Theta: 500000, Pairing: rope.PairingHalves})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func Example() {
 
 // A position per token, and the shortest call.
 func ExampleApplyTHD() {
-	ctx, err := rope.New(rope.Config{HeadDim: 2, Theta: 10000, Pairing: rope.Interleaved})
+	ctx, err := rope.New(rope.Config{HeadDim: 2, Theta: 10000, Pairing: rope.PairingInterleaved})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func ExampleFromJSON() {
 }
 
 func ExampleError() {
-	_, err := rope.New(rope.Config{HeadDim: 127, Theta: 10000, Pairing: rope.Halves})
+	_, err := rope.New(rope.Config{HeadDim: 127, Theta: 10000, Pairing: rope.PairingHalves})
 	var e *rope.Error
 	fmt.Println(errors.Is(err, rope.ErrInvalidArgument), errors.As(err, &e))
 	fmt.Println(e.Message)
@@ -84,7 +84,7 @@ func ExampleError() {
 
 // q and k of a fused projection: one buffer [tokens, q heads + k heads + v heads, 64].
 func ExampleStrided() {
-	ctx, err := rope.New(rope.Config{HeadDim: 64, Theta: 10000, Pairing: rope.Halves})
+	ctx, err := rope.New(rope.Config{HeadDim: 64, Theta: 10000, Pairing: rope.PairingHalves})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func ExampleStrided() {
 
 // cos and sin once per step, for all layers.
 func ExampleFillCosSin() {
-	ctx, err := rope.New(rope.Config{HeadDim: 128, Theta: 500000, Pairing: rope.Halves})
+	ctx, err := rope.New(rope.Config{HeadDim: 128, Theta: 500000, Pairing: rope.PairingHalves})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -179,7 +179,7 @@ func idsOf[I int32 | int64 | float32](s *source, z sizes, kind int, ids []I) rop
 // newStep is a step and the memory that it reads.
 func newStep(s *source, z sizes) (rope.Step, []guarded) {
 	step := rope.Step{Batch: s.number(z.batch), Tokens: s.number(z.tokens),
-		Operation: pick(s, rope.Forward, rope.Forward, rope.Backward, rope.Inverse, rope.Shift)}
+		Operation: pick(s, rope.OperationForward, rope.OperationForward, rope.OperationBackward, rope.OperationInverse, rope.OperationShift)}
 	var memory []guarded
 	sequences := z.batch
 	if z.batch == 1 && s.oneIn(4) {
@@ -201,7 +201,7 @@ func newStep(s *source, z sizes) (rope.Step, []guarded) {
 		step.FreqSets, memory = sets.inside, append(memory, sets)
 	}
 	ids, read := positions(s, z, sequences)
-	if step.Operation == rope.Shift && !s.oneIn(8) {
+	if step.Operation == rope.OperationShift && !s.oneIn(8) {
 		ids = rope.Same(s.position()) // others are mostly refused
 	}
 	step.Positions = ids
@@ -285,7 +285,7 @@ func call[Q, K rope.Element](f *fuzzer, t *testing.T, s *source, c *rope.Context
 		memory = append(memory, read...)
 		if !s.oneIn(20) {
 			step.Positions, step.CuSeqlens, step.FreqSets = rope.Positions{}, nil, nil
-			step.Operation = pick(s, rope.Forward, rope.Backward)
+			step.Operation = pick(s, rope.OperationForward, rope.OperationBackward)
 		}
 	}
 	if s.oneIn(4) {

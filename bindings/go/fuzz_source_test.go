@@ -90,9 +90,9 @@ func (s *source) config() rope.Config {
 	c := rope.Config{
 		HeadDim:  dim,
 		Theta:    pick(s, 10000, 500000, 1e6, 2.0),
-		Pairing:  pick(s, rope.Halves, rope.Interleaved, rope.InterleavedToHalves),
+		Pairing:  pick(s, rope.PairingHalves, rope.PairingInterleaved, rope.PairingInterleavedToHalves),
 		Angle:    pick(s, rope.AngleFloat32, rope.AngleFloat32, rope.AngleExact, rope.AngleGGML),
-		Rounding: pick(s, rope.RoundOnStore, rope.RoundOnStore, rope.RoundEager, rope.RoundCosSin),
+		Rounding: pick(s, rope.RoundingFloat32, rope.RoundingFloat32, rope.RoundingEager, rope.RoundingCosSin),
 	}
 	span := dim
 	if s.oneIn(3) && dim >= 4 {
@@ -110,10 +110,10 @@ func (s *source) config() rope.Config {
 		c.FreqFactors = s.table(span / 2)
 	}
 	if s.oneIn(10) {
-		c.InvFreq, c.Theta, c.Scaling = s.table(span/2), 0, rope.DefaultScaling
+		c.InvFreq, c.Theta, c.Scaling = s.table(span/2), 0, rope.ScalingDefault
 	}
 	if s.oneIn(8) {
-		c.InvFreqDType = pick(s, rope.F16, rope.BF16, rope.F32, rope.DType(9))
+		c.InvFreqDType = pick(s, rope.DTypeF16, rope.DTypeBF16, rope.DTypeF32, rope.DType(9))
 	}
 	if s.oneIn(6) {
 		c.AttentionFactor = s.float()
@@ -127,26 +127,26 @@ func (s *source) config() rope.Config {
 func (s *source) scale(c *rope.Config, pairs int) {
 	switch s.below(10) {
 	case 0:
-		c.Scaling, c.Factor = rope.Linear, 8
+		c.Scaling, c.Factor = rope.ScalingLinear, 8
 	case 1:
-		c.Scaling, c.Factor, c.MaxPositionEmbeddings, c.SeqLen = rope.Dynamic, 4, 2048, int64(s.below(9000))
+		c.Scaling, c.Factor, c.MaxPositionEmbeddings, c.SeqLen = rope.ScalingDynamic, 4, 2048, int64(s.below(9000))
 	case 2:
-		c.Scaling, c.Factor, c.OriginalMaxPositionEmbeddings = rope.Yarn, 4, 4096
+		c.Scaling, c.Factor, c.OriginalMaxPositionEmbeddings = rope.ScalingYarn, 4, 4096
 		c.MScale, c.MScaleAllDim, c.YarnNoTruncate = float64(s.below(2)), float64(s.below(2)), s.oneIn(2)
 	case 3:
-		c.Scaling, c.ShortFactor, c.LongFactor = rope.LongRope, s.table(pairs), s.table(pairs)
+		c.Scaling, c.ShortFactor, c.LongFactor = rope.ScalingLongRope, s.table(pairs), s.table(pairs)
 		c.OriginalMaxPositionEmbeddings, c.MaxPositionEmbeddings, c.SeqLen = 4096, 131072, int64(1+s.below(9000))
 	case 4:
-		c.Scaling, c.Factor, c.LowFreqFactor, c.HighFreqFactor = rope.Llama3, 8, 1, 4
+		c.Scaling, c.Factor, c.LowFreqFactor, c.HighFreqFactor = rope.ScalingLlama3, 8, 1, 4
 		c.OriginalMaxPositionEmbeddings = 8192
 	case 5:
-		c.Scaling = rope.Proportional
+		c.Scaling = rope.ScalingProportional
 	case 6:
 		if s.oneIn(3) {
-			c.Scaling = rope.Nope
+			c.Scaling = rope.ScalingNope
 		}
 	case 7:
-		c.Scaling, c.Factor, c.MaxPositionEmbeddings, c.SeqLen = rope.DynamicSteps, 1, 2048, int64(1+s.below(9000))
+		c.Scaling, c.Factor, c.MaxPositionEmbeddings, c.SeqLen = rope.ScalingDynamicSteps, 1, 2048, int64(1+s.below(9000))
 	}
 }
 
@@ -160,7 +160,7 @@ func (s *source) axes(c *rope.Config, pairs int) {
 		return
 	}
 	if s.oneIn(4) {
-		c.Pairing = rope.HalvesPerAxis
+		c.Pairing = rope.PairingHalvesPerAxis
 	}
 	c.Axes = 1 + c.Axes%4
 	c.MRopeSection = make([]int, c.Axes)
@@ -182,7 +182,7 @@ func (s *source) spoil(c *rope.Config) {
 	changes := []func(){
 		func() { c.HeadDim = s.hostile() }, func() { c.RotaryDim = s.hostile() },
 		func() { c.RotaryOffset = s.hostile() }, func() { c.Theta = s.float() },
-		func() { c.Pairing = rope.Pairing(s.hostile()) }, func() { c.Pairing = rope.HalvesPerAxis },
+		func() { c.Pairing = rope.Pairing(s.hostile()) }, func() { c.Pairing = rope.PairingHalvesPerAxis },
 		func() { c.Angle = rope.Angle(s.hostile()) }, func() { c.Rounding = rope.Rounding(s.hostile()) },
 		func() { c.Scaling = rope.Scaling(s.below(10)) }, func() { c.Factor = s.float() },
 		func() { c.AttentionFactor = s.float() }, func() { c.MaxPositionEmbeddings = s.position() },

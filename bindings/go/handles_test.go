@@ -269,7 +269,7 @@ func TestValidBelow(t *testing.T) {
 	if c := mustNew(t, plain(64)); c.ValidFrom() != 0 || c.ValidBelow() != math.MaxInt64 {
 		t.Error(c.ValidFrom(), c.ValidBelow())
 	}
-	dynamic := Config{HeadDim: 64, Theta: 10000, Pairing: Halves, Scaling: Dynamic, Factor: 2,
+	dynamic := Config{HeadDim: 64, Theta: 10000, Pairing: PairingHalves, Scaling: ScalingDynamic, Factor: 2,
 		MaxPositionEmbeddings: 2048, SeqLen: 100}
 	if c := mustNew(t, dynamic); c.ValidFrom() != 0 || c.ValidBelow() != 2049 {
 		t.Error(c.ValidFrom(), c.ValidBelow())
@@ -278,9 +278,9 @@ func TestValidBelow(t *testing.T) {
 	if c := mustNew(t, dynamic); c.ValidFrom() != 5000 || c.ValidBelow() != 5001 {
 		t.Error(c.ValidFrom(), c.ValidBelow())
 	}
-	sets, err := NewSets([]Config{{HeadDim: 64, Theta: 10000, Pairing: Halves, Scaling: DynamicSteps, Factor: 1,
-		MaxPositionEmbeddings: 2048, SeqLen: 1}, {HeadDim: 64, Theta: 10000, Pairing: Halves,
-		Scaling: DynamicSteps, Factor: 1, MaxPositionEmbeddings: 2048, SeqLen: 3000}})
+	sets, err := NewSets([]Config{{HeadDim: 64, Theta: 10000, Pairing: PairingHalves, Scaling: ScalingDynamicSteps, Factor: 1,
+		MaxPositionEmbeddings: 2048, SeqLen: 1}, {HeadDim: 64, Theta: 10000, Pairing: PairingHalves,
+		Scaling: ScalingDynamicSteps, Factor: 1, MaxPositionEmbeddings: 2048, SeqLen: 3000}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestValidBelow(t *testing.T) {
 	}
 }
 
-// The loop of Model.Contexts, for a model of LongRope: the contexts are those of every length, and are
+// The loop of Model.Contexts, for a model of LongRoPE: the contexts are those of every length, and are
 // made anew where the frequencies change.
 func TestContextsOfAGrowingSequence(t *testing.T) {
 	short, long := "1.0", "1.3"

@@ -25,7 +25,7 @@ func fenced[T Element](r *rand.Rand, n int) (inside []T, intact func() bool) {
 func TestNothingIsWrittenOutsideSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 16))
 	accepted := 0
-	for _, pairing := range []Pairing{Halves, Interleaved, InterleavedToHalves, HalvesPerAxis} {
+	for _, pairing := range []Pairing{PairingHalves, PairingInterleaved, PairingInterleavedToHalves, PairingHalvesPerAxis} {
 		for axes := 1; axes <= 9; axes++ {
 			for variant := range 12 {
 				cfg := Config{HeadDim: 64, Theta: 10000, Pairing: pairing, Axes: axes}
@@ -78,7 +78,7 @@ func TestNothingIsWrittenOutsideSlices(t *testing.T) {
 // A table is read only if it has an entry per pair; what lies behind a short one is nobody's business.
 func TestShortTables(t *testing.T) {
 	for _, n := range []int{1, 31, 511, 513} {
-		cfg := Config{HeadDim: 1024, Theta: 10000, Pairing: Halves, Axes: 8, PairAxis: make([]uint8, n)}
+		cfg := Config{HeadDim: 1024, Theta: 10000, Pairing: PairingHalves, Axes: 8, PairAxis: make([]uint8, n)}
 		_, err := New(cfg)
 		refused(t, err, "must be 512, the number of pairs")
 	}
@@ -173,7 +173,7 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 
 // The race detector is told of what C reads: here of nothing, for any number of batch rows.
 func TestCallsWithoutTokensEndAtOnce(t *testing.T) {
-	c, err := New(Config{HeadDim: 4, Theta: 10000, Pairing: Halves})
+	c, err := New(Config{HeadDim: 4, Theta: 10000, Pairing: PairingHalves})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestCallsWithoutTokensEndAtOnce(t *testing.T) {
 
 // What a kind of positions reads is known here, or the call is refused before the library sees it.
 func TestAKindOfPositionsThatIsNotKnownHereIsRefused(t *testing.T) {
-	c, err := New(Config{HeadDim: 8, Theta: 10000, Pairing: Halves})
+	c, err := New(Config{HeadDim: 8, Theta: 10000, Pairing: PairingHalves})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func TestCloseFreesAtOnce(t *testing.T) {
 	for i := range table {
 		table[i] = 1 + float64(i)
 	}
-	cfg := Config{HeadDim: 1024, Theta: 10000, Pairing: Halves, Scaling: LongRope, ShortFactor: table,
+	cfg := Config{HeadDim: 1024, Theta: 10000, Pairing: PairingHalves, Scaling: ScalingLongRope, ShortFactor: table,
 		LongFactor: table, OriginalMaxPositionEmbeddings: 4096, MaxPositionEmbeddings: 131072, SeqLen: 1}
 	json := []byte(`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
 		"num_hidden_layers": 2000, "rope_theta": 10000.0}`)

@@ -47,27 +47,22 @@ var goNames = map[string]string{
 	"NULL": "nil",
 }
 
-// constantNames are Go's names of C's constants, with and without their common beginning.
+// constantNames are Go's names of C's constants, with and without their prefix. What two types have in
+// common (FLOAT32) is no name without it.
 var constantNames = sync.OnceValue(func() map[string]string {
-	all := maps.Clone(goNames)
-	addTo(all, pairings, "ROPE_PAIRING_")
-	addTo(all, scalings, "ROPE_SCALING_")
-	addTo(all, angles, "ROPE_ANGLE_")
-	addTo(all, roundings, "")
-	addTo(all, dtypes, "ROPE_DTYPE_")
-	addTo(all, layouts, "ROPE_LAYOUT_")
-	addTo(all, operations, "ROPE_OPERATION_")
-	return all
-})
-
-func addTo[T ~int32](all map[string]string, table constants[T], prefix string) {
-	for _, c := range table {
+	all, types := maps.Clone(goNames), map[string]int{}
+	tail := func(c constant) string { return strings.SplitN(c.c, "_", 3)[2] }
+	for _, c := range constants {
+		types[tail(c)]++
+	}
+	for _, c := range constants {
 		all[c.c] = c.name
-		if prefix != "" {
-			all[strings.TrimPrefix(c.c, prefix)] = c.name
+		if types[tail(c)] == 1 {
+			all[tail(c)] = c.name
 		}
 	}
-}
+	return all
+})
 
 // goPath translates one chain. A word of prose has neither an underscore nor a struct before it.
 func goPath(chain string) string {

@@ -2,9 +2,6 @@ package rope
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,9 +16,10 @@ func TestMessagesAreInGo(t *testing.T) {
 		{"NewSets", "rope_context_create_sets: configs[3]->pairing must be that of configs[0]: sets differ in frequencies only",
 			"rope.NewSets: cfgs[3].Pairing must be that of cfgs[0]: sets differ in frequencies only"},
 		{"New", "rope_context_create: config->seq_len (0) must be positive, because ROPE_SCALING_LONGROPE requires it",
-			"rope.New: SeqLen (0) must be positive, because LongRope requires it"},
+			"rope.New: SeqLen (0) must be positive, because ScalingLongRope requires it"},
+		{"New", "rope_context_create: rounding must be FLOAT32 or COS_SIN", "rope.New: rounding must be FLOAT32 or RoundingCosSin"},
 		{"New", "rope_context_create: config->scaling (3) must be DEFAULT (0) with inv_freq, which replaces it",
-			"rope.New: Scaling (3) must be DefaultScaling (0) with InvFreq, which replaces it"},
+			"rope.New: Scaling (3) must be ScalingDefault (0) with InvFreq, which replaces it"},
 		{"New", "rope_context_create: config->pair_axis[24] (193) must be below axes (8)",
 			"rope.New: PairAxis[24] (193) must be below axes (8)"},
 		{"ApplyTHD", "rope_apply_thd: k (0x21e2c0ffee) and k_heads (0) do not agree", "rope.ApplyTHD: k and kHeads (0) do not agree"},
@@ -89,72 +87,27 @@ func TestNoMessageHasNamesOfC(t *testing.T) {
 	}
 }
 
-// Every enumerator of rope.h that has a constant here has its name, and no constant is missing.
+// Every constant has the number and, in CamelCase, the name of its enumerator. (That none is missing is
+// tested by bindings/enums.py.)
 func TestConstantsHaveNames(t *testing.T) {
 	header, err := os.ReadFile(filepath.Join("..", "..", "include", "librope", "rope.h"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	inHeader := map[string]int{}
-	enumerator := regexp.MustCompile(`\b(ROPE_(?:PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|DTYPE|OPERATION)_\w+) = (\d+)`)
-	for _, m := range enumerator.FindAllStringSubmatch(string(header), -1) {
-		inHeader[m[1]], _ = strconv.Atoi(m[2])
-	}
-	declared := declaredConstants(t)
-	seen := 0
-	tableIs(t, pairings, inHeader, declared, &seen)
-	tableIs(t, scalings, inHeader, declared, &seen)
-	tableIs(t, angles, inHeader, declared, &seen)
-	tableIs(t, roundings, inHeader, declared, &seen)
-	tableIs(t, dtypes, inHeader, declared, &seen)
-	tableIs(t, layouts, inHeader, declared, &seen)
-	tableIs(t, operations, inHeader, declared, &seen)
-	if seen != len(inHeader) {
-		t.Errorf("%d constants have names, and rope.h has %d", seen, len(inHeader))
-	}
-	if s := fmt.Sprint(Yarn, Halves, Pairing(9), Operation(-1), BF16); s != "Yarn Halves Pairing(9) Operation(-1) BF16" {
-		t.Error(s)
-	}
-}
-
-func tableIs[T interface {
-	~int32
-	fmt.Stringer
-}](t *testing.T, table constants[T], header map[string]int, declared map[string]string, seen *int) {
-	t.Helper()
-	for _, c := range table {
-		value, known := header[c.c]
-		if !known || value != int(c.value) || declared[c.c] != c.name || c.value.String() != c.name {
-			t.Errorf("%s is %d in rope.h and %s in Go; its table says %d, %s", c.c, value, declared[c.c],
-				c.value, c.name)
+	for _, c := range constants {
+		word, tail, _ := strings.Cut(strings.TrimPrefix(c.c, "ROPE_"), "_")
+		if !strings.EqualFold(word, c.kind) || !strings.EqualFold(c.name, word+strings.ReplaceAll(tail, "_", "")) {
+			t.Errorf("%s is %s of the type %s", c.c, c.name, c.kind)
 		}
-		*seen++
-	}
-}
-
-// declaredConstants are this package's constants by the C name that they are set to.
-func declaredConstants(t *testing.T) map[string]string {
-	t.Helper()
-	names := map[string]string{}
-	for _, file := range []string{"config.go", "tensor.go", "apply.go"} {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
+		if number := regexp.MustCompile(c.c + ` = (\d+)\b`).FindSubmatch(header); number == nil ||
+			string(number[1]) != fmt.Sprint(c.value) {
+			t.Errorf("%s is %d here, and %q in rope.h", c.c, c.value, number)
 		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok {
-				return true
-			}
-			for i, value := range spec.Values {
-				if selector, ok := value.(*ast.SelectorExpr); ok {
-					if x, ok := selector.X.(*ast.Ident); ok && x.Name == "C" {
-						names[selector.Sel.Name] = spec.Names[i].Name
-					}
-				}
-			}
-			return true
-		})
 	}
-	return names
+	got := fmt.Sprint(ScalingYarn, PairingHalves, AngleGGML, RoundingCosSin, DTypeBF16, LayoutBSHD, OperationShift,
+		Pairing(9), Operation(-1))
+	if got != "ScalingYarn PairingHalves AngleGGML RoundingCosSin DTypeBF16 LayoutBSHD OperationShift Pairing(9) "+
+		"Operation(-1)" {
+		t.Error(got)
+	}
 }

@@ -32,7 +32,7 @@ func SeqOffsets[I int32 | int64](offsets []I) Positions {
 	return positionsOf(C.ROPE_POSITIONS_SEQ_OFFSETS, offsets)
 }
 
-// Same puts every token at one position. With Shift it is the distance that all of them move.
+// Same puts every token at one position. With OperationShift it is the distance that all of them move.
 func Same(position int64) Positions {
 	return Positions{kind: C.ROPE_POSITIONS_IDS_STRIDED, typ: oneID, offset: position}
 }
@@ -95,8 +95,8 @@ func (step *Step) check(function string, call *C.ropego_call, c *contextState) e
 	if p.kind == 0 && step.CosSin == nil {
 		return invalid(function, "Step.Positions or Step.CosSin is required")
 	}
-	if step.Operation == Shift && p.movesOn() {
-		return invalid(function, "Step.Positions must not be Offset or SeqOffsets with Shift, which would move "+
+	if step.Operation == OperationShift && p.movesOn() {
+		return invalid(function, "Step.Positions must not be Offset or SeqOffsets with OperationShift, which would move "+
 			"token i by offset + i: Same moves all tokens by one distance, TokenIDs each by its own")
 	}
 	if (p.typ == 0 || p.typ == oneID) && step.CuSeqlens == nil && step.FreqSets == nil {

@@ -33,7 +33,7 @@ func (step *Step) tellRace(c *contextState, writes bool) {
 		if writes {
 			tell = raceWrite
 		}
-		if r.dtype == F32 {
+		if r.dtype == DTypeF32 {
 			size = 4
 		}
 		if stride == 0 {

@@ -32,7 +32,7 @@ func mustNew(t testing.TB, cfg Config) *Context {
 }
 
 func plain(headDim int) Config {
-	return Config{HeadDim: headDim, Theta: 10000, Pairing: Halves}
+	return Config{HeadDim: headDim, Theta: 10000, Pairing: PairingHalves}
 }
 
 // The element types with what tests need of them, written without the library.
@@ -76,9 +76,9 @@ func fromFloat[T Element](x float64) T {
 // halfULP is half a unit in the last place of 1.
 func halfULP[T Element]() float64 {
 	switch dtypeOf[T]() {
-	case F16:
+	case DTypeF16:
 		return 1.0 / 2048
-	case BF16:
+	case DTypeBF16:
 		return 1.0 / 256
 	}
 	return 1.0 / (1 << 24)
@@ -103,10 +103,10 @@ func rotateHead[T Element](x []T, offset int, pairing Pairing, angles []float64,
 	for i, angle := range angles {
 		halves, adjacent := [2]int{offset + i, offset + n + i}, [2]int{offset + 2*i, offset + 2*i + 1}
 		from, to := halves, halves
-		if pairing != Halves {
+		if pairing != PairingHalves {
 			from = adjacent
 		}
-		if pairing == Interleaved {
+		if pairing == PairingInterleaved {
 			to = adjacent
 		}
 		x0, x1 := toFloat(x[from[0]]), toFloat(x[from[1]])

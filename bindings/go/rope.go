@@ -4,7 +4,7 @@
 // A [Context] holds what belongs to the model. It is immutable and shared by all goroutines. A
 // [Step] holds what belongs to one step of the program: sizes and positions. Tensors are slices:
 //
-//	ctx, err := rope.New(rope.Config{HeadDim: 128, Theta: 500000, Pairing: rope.Halves})
+//	ctx, err := rope.New(rope.Config{HeadDim: 128, Theta: 500000, Pairing: rope.PairingHalves})
 //	if err != nil { ... }
 //	defer ctx.Close()
 //	step := rope.Step{Batch: 1, Tokens: 7, Positions: rope.Offset(0)}
@@ -76,7 +76,7 @@ type contextState struct {
 // Info is what a configuration came to.
 type Info struct {
 	HeadDim      int // channels of a head
-	RotaryDim    int // channels in which pairs lie; with Proportional the whole head
+	RotaryDim    int // channels in which pairs lie; with ScalingProportional the whole head
 	RotaryOffset int // the first of them
 	Pairs        int // half of them
 	Axes         int // ids per token
@@ -86,21 +86,21 @@ type Info struct {
 	SoftmaxFactor   float64 // for the caller to multiply into the softmax scale; 1 except DeepSeek
 
 	// The frequencies are right for sequences of ValidFrom to ValidBelow - 1 tokens: of any length (0 and
-	// math.MaxInt64), except for Dynamic, DynamicSteps and LongRope. ValidFrom may be less than SeqLen.
-	// That positions are beyond the one is an error of calls; that a sequence is too short for the other
-	// is not to be seen by them.
+	// math.MaxInt64), except for ScalingDynamic, ScalingDynamicSteps and ScalingLongRope. ValidFrom may
+	// be less than SeqLen. That positions are beyond the one is an error of calls; that a sequence is too
+	// short for the other is not to be seen by them.
 	ValidFrom, ValidBelow int64
 }
 
 // New makes a context. It takes microseconds: one per kind of layer at load time, not one per call.
 // Close gives it back. A context that is forgotten is freed by the garbage collector, which does not see
-// its C memory: what is made for every length (Dynamic) is better closed.
+// its C memory: what is made for every length (dynamic NTK) is better closed.
 func New(cfg Config) (*Context, error) {
 	return create("New", []Config{cfg}, false)
 }
 
 // NewSets makes one context with several sets of frequencies, for batches whose sequences differ in
-// them: LongRope on both sides of its switch, lengths of Dynamic. Calls then name the set of every
+// them: LongRoPE on both sides of its switch, lengths of dynamic NTK. Calls then name the set of every
 // sequence in Step.FreqSets.
 func NewSets(cfgs []Config) (*Context, error) {
 	if len(cfgs) < 1 || len(cfgs) > 256 {
@@ -131,7 +131,7 @@ func create(function string, cfgs []Config, sets bool) (*Context, error) {
 	c := new(Context)
 	c.handle.set(b, (*contextState).destroy,
 		runtime.AddCleanup(b, destroyContext, uintptr(unsafe.Pointer(state.ptr))))
-	state.cuda, state.nope = cfgs[0].Device.CUDA, cfgs[0].Scaling == Nope
+	state.cuda, state.nope = cfgs[0].Device.CUDA, cfgs[0].Scaling == ScalingNope
 	if state.info, err = state.infoOf(0); err != nil {
 		c.Close()
 		return nil, err

@@ -54,7 +54,7 @@ func TestVersions(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	_, err := New(Config{HeadDim: 127, Theta: 10000, Pairing: Halves})
+	_, err := New(Config{HeadDim: 127, Theta: 10000, Pairing: PairingHalves})
 	refused(t, err, "HeadDim (127)")
 	var e *Error
 	if !errors.As(err, &e) || e.Status != ErrInvalidArgument || !strings.HasPrefix(e.Message, "rope.New: ") {
@@ -68,7 +68,7 @@ func TestErrors(t *testing.T) {
 	if !errors.Is(err, ErrParse) || !strings.Contains(err.Error(), "lama3") {
 		t.Error(err)
 	}
-	if _, err := New(Config{HeadDim: 64, Theta: 1e4, Pairing: Halves, Device: Device{true, 99}}); !errors.Is(err, ErrUnavailable) {
+	if _, err := New(Config{HeadDim: 64, Theta: 1e4, Pairing: PairingHalves, Device: Device{true, 99}}); !errors.Is(err, ErrUnavailable) {
 		t.Error(err)
 	}
 	if s := Status(-99).Error(); s == "" {
@@ -248,21 +248,21 @@ func TestShiftByOneDistance(t *testing.T) {
 		}
 		return x
 	}
-	keys := at(x, Forward, Offset(100))
-	moved := at(keys, Shift, Same(-37))
-	if !slices.Equal(moved, at(keys, Shift, BatchTokenIDs(slices.Repeat([]int64{-37}, 6)))) {
+	keys := at(x, OperationForward, Offset(100))
+	moved := at(keys, OperationShift, Same(-37))
+	if !slices.Equal(moved, at(keys, OperationShift, BatchTokenIDs(slices.Repeat([]int64{-37}, 6)))) {
 		t.Error("one distance is another than the same for each token")
 	}
-	for i, want := range at(x, Forward, Offset(63)) {
+	for i, want := range at(x, OperationForward, Offset(63)) {
 		if !(math.Abs(float64(moved[i]-want)) < 1e-6) {
 			t.Fatal(i, moved[i], want)
 		}
 	}
-	if !slices.Equal(at(x, Forward, Same(5)), at(x, Forward, TokenIDs([]int32{5, 5, 5}))) {
+	if !slices.Equal(at(x, OperationForward, Same(5)), at(x, OperationForward, TokenIDs([]int32{5, 5, 5}))) {
 		t.Error("one position for all")
 	}
 	for _, p := range []Positions{Offset(-37), SeqOffsets([]int32{-37, -37})} {
-		refused(t, ApplyQK(c, BSHD(keys, 1), none, Step{Batch: 2, Tokens: 3, Positions: p, Operation: Shift}), "Same moves all")
+		refused(t, ApplyQK(c, BSHD(keys, 1), none, Step{Batch: 2, Tokens: 3, Positions: p, Operation: OperationShift}), "Same moves all")
 	}
 }
 
@@ -318,7 +318,7 @@ func TestSetsAxesAndSequences(t *testing.T) {
 	for i := range short {
 		short[i], long[i] = 1+0.01*float64(i), 1+1.3*float64(i)
 	}
-	below := Config{HeadDim: 96, Theta: 10000, Pairing: Halves, Scaling: LongRope, ShortFactor: short,
+	below := Config{HeadDim: 96, Theta: 10000, Pairing: PairingHalves, Scaling: ScalingLongRope, ShortFactor: short,
 		LongFactor: long, OriginalMaxPositionEmbeddings: 4096, MaxPositionEmbeddings: 131072, SeqLen: 1}
 	above := below
 	next, err := below.NextChange(1)
@@ -352,7 +352,7 @@ func TestSetsAxesAndSequences(t *testing.T) {
 		}
 	}
 
-	cfg := Config{HeadDim: 128, Theta: 1e6, Pairing: Halves, Axes: 3, MRopeSection: []int{16, 24, 24}}
+	cfg := Config{HeadDim: 128, Theta: 1e6, Pairing: PairingHalves, Axes: 3, MRopeSection: []int{16, 24, 24}}
 	mrope := mustNew(t, cfg)
 	ids, _, err := PromptIDs([]PromptPart{{Text: 1, T: 1, H: 4, W: 3}}, 0)
 	if err != nil {
@@ -393,7 +393,7 @@ func TestSetsAxesAndSequences(t *testing.T) {
 func TestLatentAttention(t *testing.T) {
 	// DeepSeek: one k_pe head of 64 channels inside a wider row is written into every head of k.
 	const tokens, heads, lora = 3, 4, 512
-	c := mustNew(t, Config{HeadDim: 192, Theta: 10000, Pairing: InterleavedToHalves, RotaryDim: 64, RotaryOffset: 128})
+	c := mustNew(t, Config{HeadDim: 192, Theta: 10000, Pairing: PairingInterleavedToHalves, RotaryDim: 64, RotaryOffset: 128})
 	r := rand.New(rand.NewPCG(7, 8))
 	kv, old := random[float32](r, tokens*(lora+64)), random[float32](r, tokens*heads*192)
 	k := slices.Clone(old)
@@ -405,7 +405,7 @@ func TestLatentAttention(t *testing.T) {
 	}
 	for token := range tokens {
 		pe := kv[token*(lora+64)+lora:][:64]
-		want, bound := rotateHead(pe, 0, InterleavedToHalves, anglesAt(t, c, int64(5+token)), 1)
+		want, bound := rotateHead(pe, 0, PairingInterleavedToHalves, anglesAt(t, c, int64(5+token)), 1)
 		for h := range heads {
 			at := (token*heads + h) * 192
 			if !slices.Equal(k[at:at+128], old[at:at+128]) {

@@ -25,23 +25,15 @@ func dtypeOf[T Element]() DType {
 	var zero T
 	switch any(zero).(type) {
 	case Float16:
-		return F16
+		return DTypeF16
 	case BFloat16:
-		return BF16
+		return DTypeBF16
 	}
-	return F32
+	return DTypeF32
 }
 
 // Layout is the order of the dimensions, outermost first. Channels of a head are always adjacent.
 type Layout int32
-
-// The layouts.
-const (
-	LayoutBSHD    Layout = C.ROPE_LAYOUT_BSHD    // contiguous [batch, tokens, heads, channels]
-	LayoutBHSD    Layout = C.ROPE_LAYOUT_BHSD    // contiguous [batch, heads, tokens, channels]
-	LayoutSBHD    Layout = C.ROPE_LAYOUT_SBHD    // contiguous [tokens, batch, heads, channels]
-	LayoutStrided Layout = C.ROPE_LAYOUT_STRIDED // Strides, literally
-)
 
 // Strides are distances in elements.
 type Strides struct {

@@ -353,11 +353,15 @@ def test_messages_have_pythons_words():
 
 
 def test_every_field_is_documented_and_typed():
-    from librope import _core, _types
+    from librope import _choices, _core, _types
 
     assert set(_types.Changes.__annotations__) == set(_core.FIELDS)
     assert all(name in librope.Rope.__doc__ for name in _core.FIELDS)
-    for names, table in ((_types.Pairing, _core.PAIRINGS), (_types.Scaling, _core.SCALINGS),
-                         (_types.Angle, _core.ANGLES), (_types.Rounding, _core.ROUNDINGS),
-                         (_types.Operation, _core.OPERATIONS)):  # fmt: skip
-        assert set(get_args(names)) == set(table)
+    for names, table in ((_choices.Pairing, _core.PAIRINGS), (_choices.Scaling, _core.SCALINGS),
+                         (_choices.Angle, _core.ANGLES), (_choices.Rounding, _core.ROUNDINGS),
+                         (_choices.Operation, _core.OPERATIONS), (_choices.DType, _core.DTYPES)):  # fmt: skip
+        assert get_args(names) == tuple(table)
+    for text, tables in ((librope.Rope.__doc__, (_core.PAIRINGS, _core.SCALINGS, _core.ANGLES, _core.ROUNDINGS)),
+                         (librope.Rope.apply_qk.__doc__, (_core.OPERATIONS,)),
+                         (librope.Rope.cos_sin.__doc__, (_core.COS_SIN_FORMATS, _core.DTYPES))):  # fmt: skip
+        assert all(f'"{name}"' in text for table in tables for name in table)

@@ -8,9 +8,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from ._choices import Pairing
 from ._core import Config, check, from_struct, integer
 from ._ffi import ffi, lib
-from ._types import Pairing
 
 # Scalings with other frequencies in longer sequences.
 DEPEND_ON_LENGTH = ("dynamic", "dynamic_steps", "longrope")

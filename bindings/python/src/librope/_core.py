@@ -13,21 +13,22 @@ from ._ffi import ffi, lib
 Config = dict[str, Any]
 
 
-def _numbers(prefix: str) -> dict[str, int]:
-    return {
-        name[len(prefix) :].lower(): getattr(lib, name)
-        for name in dir(lib)
-        if name.startswith(prefix)
-    }
+def _numbers(word: str) -> dict[str, int]:
+    """The enumerators of C's type that begins with this word, by name, in C's order."""
+    prefix = f"ROPE_{word}_"
+    names = [name for name in dir(lib) if name.startswith(prefix)]
+    names.sort(key=lambda name: int(getattr(lib, name)))
+    return {name.removeprefix(prefix).lower(): getattr(lib, name) for name in names}
 
 
-PAIRINGS = _numbers("ROPE_PAIRING_")
-SCALINGS = _numbers("ROPE_SCALING_")
-ANGLES = _numbers("ROPE_ANGLE_")
-ROUNDINGS = _numbers("ROPE_ROUNDING_")
-COS_SIN_FORMATS = _numbers("ROPE_COS_SIN_")
-OPERATIONS = _numbers("ROPE_OPERATION_")
-DTYPES = {"float32": lib.ROPE_DTYPE_F32, "float16": lib.ROPE_DTYPE_F16, "bfloat16": lib.ROPE_DTYPE_BF16}
+PAIRINGS = _numbers("PAIRING")
+SCALINGS = _numbers("SCALING")
+ANGLES = _numbers("ANGLE")
+ROUNDINGS = _numbers("ROUNDING")
+COS_SIN_FORMATS = _numbers("COS_SIN")
+OPERATIONS = _numbers("OPERATION")
+# By NumPy's names: f16 is float16.
+DTYPES = {re.sub(r"f(\d)", r"float\1", name): n for name, n in _numbers("DTYPE").items()}
 
 VERSION = (lib.ROPE_VERSION_MAJOR, lib.ROPE_VERSION_MINOR, lib.ROPE_VERSION_PATCH)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from . import _arrays, _core
 from ._bound import Bound
 from ._call import Call, Caller, checked_layout, library_of, unavailable
+from ._choices import Angle, Operation, Pairing, Rounding, Scaling
 from ._config_text import ModelText
 from ._core import Config, check
 from ._ffi import ffi, lib
@@ -16,7 +17,7 @@ from ._frameworks import FRAMEWORKS, load
 from ._pool import Pool
 from ._prepare import Prepared
 from ._rows import dtype_name, fill
-from ._types import Angle, BindOptions, Layout, Operation, Pairing, Rounding, Scaling
+from ._types import BindOptions, Layout
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

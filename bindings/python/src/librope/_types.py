@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ._choices import Angle, DType, Operation, Pairing, Rounding, Scaling
 
 if TYPE_CHECKING:
     from ._pool import Pool
 
-Pairing = Literal["halves", "interleaved", "interleaved_to_halves", "halves_per_axis"]
-Scaling = Literal[
-    "default", "linear", "dynamic", "dynamic_steps", "yarn", "longrope", "llama3", "proportional",
-    "nope",
-]
-Operation = Literal["forward", "backward", "inverse", "shift"]
-Angle = Literal["float32", "exact", "ggml"]
-Rounding = Literal["float32", "eager", "cos_sin"]
 Layout = str | tuple[str, str] | None
 
 
@@ -23,7 +17,7 @@ class _Rare(TypedDict, total=False):
     """Fields beyond those that Rope names, but seq_len; see the docstring of Rope."""
 
     rotary_offset: int
-    inv_freq_dtype: Literal["float32", "float16", "bfloat16"]
+    inv_freq_dtype: DType
     yarn_no_truncate: bool
     factor: float
     attention_factor: float

@@ -22,13 +22,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from ._call import Call, as_positions, layout_of
-from ._core import _TABLES, COS_SIN_FORMATS, OPERATIONS, arrays_of, number, to_struct
+from ._core import _TABLES, COS_SIN_FORMATS, DTYPES, OPERATIONS, arrays_of, number, to_struct
 from ._ffi import ffi, lib
 from ._prepare import axes_of, guess_positions, say_sizes
 from ._rope import Rope
 from ._rows import shape_of_rows
 
-_DTYPES = ("float32", "float16", "bfloat16")
 _POSITIONS = ("int32", "int64", "float32")
 _INT32 = np.iinfo(np.int32)
 
@@ -341,8 +340,8 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
         b, s, h = axes_of(text)
         if x.ndim != len(text):
             raise ValueError(f"{name} has shape {x.shape}, which is not {text!r}")
-        if x.dtype.name not in _DTYPES:
-            raise TypeError(f"{name} has dtype {x.dtype.name}, and must be {', '.join(_DTYPES)}")
+        if x.dtype.name not in DTYPES:
+            raise TypeError(f"{name} has dtype {x.dtype.name}, and must be {', '.join(DTYPES)}")
         if x.shape[-1] not in (rope.head_dim, rope.rotary_dim):
             raise ValueError(f"{name} has {x.shape[-1]} channels per head, not {rope.head_dim}")
         here = {"b": 1 if b is None else x.shape[b], "t": x.shape[s]}

@@ -4,55 +4,9 @@ use std::ptr;
 
 use librope_sys::{self as sys, Init as _};
 
-use crate::element::DType;
+use crate::enums::{Angle, DType, Pairing, Rounding};
 use crate::error::{Result, check, invalid, narrow, require_library};
 use crate::scaling::Scaling;
-
-/// Which channels form a pair. The same weights are published in both orders, and the wrong one
-/// produces fluent nonsense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum Pairing {
-    /// Channels `i` and `i + D/2`: `rotate_half`, NeoX; transformers and candle's `rope`.
-    Halves = sys::ROPE_PAIRING_HALVES,
-    /// Channels `2i` and `2i + 1`: GPT-J, Meta's complex form, llama GGUF files; candle's `rope_i`.
-    Interleaved = sys::ROPE_PAIRING_INTERLEAVED,
-    /// Reads `2i`, `2i + 1` and writes `i`, `i + D/2`: `rope_interleave` of DeepSeek-V3.
-    InterleavedToHalves = sys::ROPE_PAIRING_INTERLEAVED_TO_HALVES,
-    /// A block of channels per axis, halves inside it: the vision tower of Gemma 4.
-    HalvesPerAxis = sys::ROPE_PAIRING_HALVES_PER_AXIS,
-}
-
-/// The precision of the angle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum Angle {
-    /// The product of position and frequency in f32, as models were trained.
-    #[default]
-    Float32 = sys::ROPE_ANGLE_FLOAT32,
-    /// Within 1.5e-7 at every position, and additive: [`Operation::Shift`] needs it.
-    ///
-    /// [`Operation::Shift`]: crate::Operation::Shift
-    Exact = sys::ROPE_ANGLE_EXACT,
-    /// llama.cpp's recurrence, for parity with it; its error grows with the pair and the position.
-    Ggml = sys::ROPE_ANGLE_GGML,
-}
-
-/// Where values are rounded to the tensor's type.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum Rounding {
-    /// Once, on store.
-    #[default]
-    Float32 = sys::ROPE_ROUNDING_FLOAT32,
-    /// After every operation: eager PyTorch and candle, bit for bit.
-    Eager = sys::ROPE_ROUNDING_EAGER,
-    /// cos and sin, and on store: Cohere, ESM, ModernBERT.
-    CosSin = sys::ROPE_ROUNDING_COS_SIN,
-}
 
 /// Where the tensors live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

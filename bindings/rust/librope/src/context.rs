@@ -7,11 +7,12 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::config::Config;
 use crate::element::Element;
+use crate::enums::Operation;
 use crate::error::{Error, Result, check, invalid, made, narrow, require_library};
 use crate::rows::CosSinMut;
 use crate::runner;
 use crate::size::product;
-use crate::step::{Angles, Operation, Step};
+use crate::step::{Angles, Step};
 use crate::tensor::{Layout, Operand, Part, Raw, View, ViewMut};
 
 /// A model's rotation: immutable, a few hundred bytes, valid for every position, shared by all

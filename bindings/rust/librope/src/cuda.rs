@@ -26,9 +26,8 @@ use std::ptr;
 use librope_sys::{self as sys, Init as _};
 
 use crate::context::{Context, length};
-use crate::element::DType;
+use crate::enums::{DType, Operation};
 use crate::error::{Result, check, invalid};
-use crate::step::Operation;
 use crate::tensor::Layout;
 
 /// q, k or an output in device memory.

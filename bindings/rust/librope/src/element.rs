@@ -1,18 +1,6 @@
 use half::{bf16, f16};
-use librope_sys as sys;
 
-/// A type of elements, as a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum DType {
-    /// [`f32`]
-    F32 = sys::ROPE_DTYPE_F32,
-    /// [`half::f16`]
-    F16 = sys::ROPE_DTYPE_F16,
-    /// [`half::bf16`]
-    Bf16 = sys::ROPE_DTYPE_BF16,
-}
+use crate::enums::DType;
 
 mod sealed {
     pub trait Sealed {}

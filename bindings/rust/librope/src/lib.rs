@@ -15,6 +15,7 @@ mod config;
 mod context;
 pub mod cuda;
 mod element;
+mod enums;
 mod error;
 mod model;
 #[cfg(feature = "ndarray")]
@@ -28,9 +29,10 @@ mod size;
 mod step;
 mod tensor;
 
-pub use config::{Angle, Config, Device, Pairing, Rounding};
+pub use config::{Config, Device};
 pub use context::{Context, Info};
-pub use element::{DType, Element};
+pub use element::Element;
+pub use enums::{Angle, DType, Operation, Pairing, Rounding};
 pub use error::{Error, Result};
 pub use half;
 pub use librope_sys as sys;
@@ -40,7 +42,7 @@ pub use prompt::{PromptPart, prompt_ids};
 pub use rows::{CosSin, CosSinMut};
 pub use runner::{ParallelFor, Pool, Runner};
 pub use scaling::{LongRope, Scaling, Yarn};
-pub use step::{Operation, Step};
+pub use step::Step;
 pub use tensor::{Layout, Operand, Part, Strides, View, ViewMut};
 
 /// The version of this crate.

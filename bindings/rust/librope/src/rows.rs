@@ -3,7 +3,8 @@ use std::marker::PhantomData;
 
 use librope_sys::{self as sys, Init as _};
 
-use crate::element::{DType, Element};
+use crate::element::Element;
+use crate::enums::DType;
 use crate::error::{Result, invalid};
 use crate::size::{not_negative, product, reach};
 

@@ -1,40 +1,7 @@
-use librope_sys as sys;
-
+use crate::enums::Operation;
 use crate::positions::Positions;
 use crate::rows::CosSin;
 use crate::runner::Runner;
-
-/// What a call does. With `R(p)` the rotation by position `p` and `a` the attention factor, these
-/// are four different things unless `a` is 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum Operation {
-    /// `a R(p) x`: rotates.
-    #[default]
-    Forward = sys::ROPE_OPERATION_FORWARD,
-    /// `a R(-p) x`: the gradient of [`Forward`](Operation::Forward).
-    Backward = sys::ROPE_OPERATION_BACKWARD,
-    /// `1/a R(-p) x`: undoes [`Forward`](Operation::Forward).
-    Inverse = sys::ROPE_OPERATION_INVERSE,
-    /// `R(p) x`: moves rotated keys by `p`, negative too (context shift). Positions are then distances:
-    /// [`Positions::Same`] for all tokens, [`Positions::Tokens`] and its kind for each;
-    /// [`Positions::Offset`] and [`Positions::SeqOffsets`], which would move token `i` by `offset + i`,
-    /// are an error. It needs [`Angle::Exact`](crate::Angle::Exact), and 16-bit keys keep their norm
-    /// best with [`Rounding::Float32`](crate::Rounding::Float32).
-    ///
-    /// ```
-    /// use librope::{Angle, Config, Operation, Pairing, Positions, Step, ViewMut};
-    ///
-    /// let rope = Config::new(64, 10000.0, Pairing::Halves).with_angle(Angle::Exact).build()?;
-    /// let (tokens, k_heads) = (100, 2);
-    /// let mut cached = vec![1.0f32; tokens * k_heads * 64]; // keys 1000 to 1099 become 0 to 99
-    /// let shift = Step::new(1, tokens, Positions::Same(-1000)).with_operation(Operation::Shift);
-    /// rope.apply(&shift, (), ViewMut::bshd(&mut cached, k_heads))?;
-    /// # Ok::<(), librope::Error>(())
-    /// ```
-    Shift = sys::ROPE_OPERATION_SHIFT,
-}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Angles<'a> {
@@ -78,6 +45,23 @@ impl<'a> Step<'a> {
     }
 
     /// Sets what the call does.
+    ///
+    /// With [`Operation::Shift`] positions are distances: [`Positions::Same`] for all tokens,
+    /// [`Positions::Tokens`] and its kind for each; [`Positions::Offset`] and
+    /// [`Positions::SeqOffsets`], which would move token `i` by `offset + i`, are an error. It needs
+    /// [`Angle::Exact`](crate::Angle::Exact), and 16-bit keys keep their norm best with
+    /// [`Rounding::Float32`](crate::Rounding::Float32).
+    ///
+    /// ```
+    /// use librope::{Angle, Config, Operation, Pairing, Positions, Step, ViewMut};
+    ///
+    /// let rope = Config::new(64, 10000.0, Pairing::Halves).with_angle(Angle::Exact).build()?;
+    /// let (tokens, k_heads) = (100, 2);
+    /// let mut cached = vec![1.0f32; tokens * k_heads * 64]; // keys 1000 to 1099 become 0 to 99
+    /// let shift = Step::new(1, tokens, Positions::Same(-1000)).with_operation(Operation::Shift);
+    /// rope.apply(&shift, (), ViewMut::bshd(&mut cached, k_heads))?;
+    /// # Ok::<(), librope::Error>(())
+    /// ```
     #[inline]
     pub fn with_operation(mut self, operation: Operation) -> Step<'a> {
         self.operation = operation;

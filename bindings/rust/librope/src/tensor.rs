@@ -3,7 +3,8 @@ use std::marker::PhantomData;
 
 use librope_sys as sys;
 
-use crate::element::{DType, Element};
+use crate::element::Element;
+use crate::enums::DType;
 use crate::error::{Result, invalid};
 use crate::size::{self, product};
 

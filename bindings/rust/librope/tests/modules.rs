@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
+    "enums",
     "error",
     "element",
     "size",

@@ -11,6 +11,8 @@ import importlib
 import sys
 from typing import Any
 
+from .._core import DTYPES, OPERATIONS
+
 
 def _model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", help="config.json, or its folder")
@@ -55,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--layout", help="order of the axes: thd (three axes), bshd, bhsd, ...; four axes "
                    "need it")  # fmt: skip
     p.add_argument("--operation", default="forward",
-                   choices=("forward", "backward", "inverse", "shift"))  # fmt: skip
+                   choices=tuple(OPERATIONS))  # fmt: skip
     p.add_argument("--threads", type=int, default=0, help="0: one per CPU")
 
     p = commands.add_parser(
@@ -80,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--heads", type=int, nargs=2, default=(32, 8), metavar=("Q", "K"))
     p.add_argument("--tokens", type=int, nargs="+", default=(1, 512, 4096))
     p.add_argument("--dtype", nargs="+", default=("float32", "bfloat16"),
-                   choices=("float32", "float16", "bfloat16"))  # fmt: skip
+                   choices=tuple(DTYPES))  # fmt: skip
     p.add_argument("--json", action="store_true", help="for programs")
     return top
 

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from .. import torch as _torch
-from .._core import width_of
+from .._core import DTYPES, width_of
 from .._rope import Rope
 from ._probe import Kind, signature_of
 
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_DTYPES = tuple(getattr(torch, name) for name in DTYPES)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _UNSQUEEZED = {(3, 1): "bhsd", (3, 2): "bshd", (2, 1): "shd", (2, 0): "hsd", (3, -2): "bshd",
                (2, -2): "shd", (3, -3): "bhsd", (2, -3): "hsd"}  # fmt: skip

@@ -2,31 +2,10 @@
 
 use librope_sys as sys;
 
-use super::{Angle, Config, Device, Pairing, Rounding, SECTIONS};
-use crate::element::DType;
+use super::{Config, Device, SECTIONS};
+use crate::enums::{Angle, DType, Numbered, Pairing, Rounding};
 use crate::error::{Error, Result};
 use crate::scaling::Scaling;
-
-/// The variant with the number of the C API.
-trait Numbered: Copy {
-    fn of(number: i32) -> Option<Self>;
-}
-
-macro_rules! numbered {
-    ($($type:ident: $($variant:ident)*;)*) => {$(
-        impl Numbered for $type {
-            fn of(number: i32) -> Option<$type> {
-                [$($type::$variant),*].into_iter().find(|&variant| variant as i32 == number)
-            }
-        }
-    )*};
-}
-numbered! {
-    Pairing: Halves Interleaved InterleavedToHalves HalvesPerAxis;
-    Angle: Float32 Exact Ggml;
-    Rounding: Float32 Eager CosSin;
-    DType: F32 F16 Bf16;
-}
 
 /// A number that [`require_names`] has let through.
 fn named<T: Numbered>(number: i32) -> T {

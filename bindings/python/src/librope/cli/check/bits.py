@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import Rope
+from ..._core import ROUNDINGS
 from ..kinds import endless
 from .reference import Hypothesis, positions_of, through
 from .sample import Sample
@@ -15,8 +16,6 @@ from .sample import Sample
 # A rule that gives the bits is preferred to one that differs from them in so many independent
 # places: an honest result with other roundings would have to hit all of them by chance (2^-24).
 PLACES = 24
-
-ROUNDINGS = ("float32", "eager", "cos_sin")
 
 
 def _scaled(x: Any, by: float) -> Any:

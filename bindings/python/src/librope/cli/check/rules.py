@@ -9,6 +9,7 @@ import numpy as np
 
 from ... import Rope
 from ..._config_text import DEPEND_ON_LENGTH
+from ..._core import ANGLES
 
 # rope_theta and factor as published models have them.
 THETAS = (1e4, 2.5e4, 4e4, 5e4, 1e5, 1.5e5, 1.6e5, 2.5e5, 3e5, 5e5, 6e5, 8e5, 1e6, 1.5e6, 2e6, 4e6, 5e6,
@@ -100,7 +101,7 @@ def frequencies(rope: Rope, kinds: dict[str, dict[str, Any]]) -> Iterator[Named]
             yield from make(f"theta {theta:g}", {**config, "theta": theta})
             if config.get("scaling", "default") != "default":
                 yield from make(f"theta {theta:g} and no scaling", {**plain(config), "theta": theta})
-    for angle in ("exact", "float32", "ggml"):
+    for angle in ANGLES:
         if angle != config.get("angle", "float32"):
             how = "ggml's recurrence" if angle == "ggml" else f"angles that are {angle}"
             yield from make(how, {**config, "angle": angle})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..._config_text import DEPEND_ON_LENGTH
+from ..._core import DTYPES
 from ..._prepare import axes_of, default_layout
 
 AXES = ("batch row", "token", "head", "channel")
@@ -99,9 +100,9 @@ def make(before: Any, after: Any, positions: Any, layout: str | None, rope: Any)
         raise ValueError(f"before has shape {before.shape} and after {after.shape}")
     if before.dtype != after.dtype:
         raise ValueError(f"before is {before.dtype} and after {after.dtype}: one dtype is expected")
-    if before.dtype.name not in ("float32", "float16", "bfloat16"):
+    if before.dtype.name not in DTYPES:
         more = ": bfloat16 needs a .safetensors file" if before.dtype == np.uint16 else ""
-        raise ValueError(f"before is {before.dtype}, and must be float32, float16 or bfloat16{more}")
+        raise ValueError(f"before is {before.dtype}, and must be one of {', '.join(DTYPES)}{more}")
     if layout is None and before.ndim == 4:
         raise ValueError("before has 4 axes: say --layout bshd or --layout bhsd")
     layout = layout or default_layout(before.ndim, "before")

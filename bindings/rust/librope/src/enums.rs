@@ -1,0 +1,157 @@
+//! Written by bindings/enums.py from librope/rope.h, whose comments these are: not by hand.
+#![allow(clippy::doc_markdown, reason = "names of models and programs")]
+
+use librope_sys as sys;
+
+/// An enum with the numbers of the C API.
+pub(crate) trait Numbered: Copy {
+    /// The variant with this number.
+    fn of(number: i32) -> Option<Self>;
+}
+
+/// Which channels form pair i of a rotated span of D channels. The same weights are published in
+/// both orders, and the wrong one produces fluent nonsense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Pairing {
+    /// i, i + D/2: `rotate_half`, NeoX; transformers, ggml's NEOX
+    Halves = sys::ROPE_PAIRING_HALVES,
+    /// 2i, 2i + 1: GPT-J, Meta's complex form, ggml's NORM (GGUF)
+    Interleaved = sys::ROPE_PAIRING_INTERLEAVED,
+    /// Reads 2i, 2i + 1 and writes i, i + D/2: `rope_interleave` of DeepSeek-V3.
+    /// [`Operation::Backward`] and [`Operation::Inverse`] go the other way; [`Operation::Shift`]
+    /// works on what [`Operation::Forward`] wrote.
+    InterleavedToHalves = sys::ROPE_PAIRING_INTERLEAVED_TO_HALVES,
+    /// Each axis of `mrope_section` has a block of channels of its own, halves inside it: the
+    /// vision tower of Gemma 4.
+    HalvesPerAxis = sys::ROPE_PAIRING_HALVES_PER_AXIS,
+}
+
+impl Numbered for Pairing {
+    fn of(number: i32) -> Option<Pairing> {
+        match number {
+            sys::ROPE_PAIRING_HALVES => Some(Pairing::Halves),
+            sys::ROPE_PAIRING_INTERLEAVED => Some(Pairing::Interleaved),
+            sys::ROPE_PAIRING_INTERLEAVED_TO_HALVES => Some(Pairing::InterleavedToHalves),
+            sys::ROPE_PAIRING_HALVES_PER_AXIS => Some(Pairing::HalvesPerAxis),
+            _ => None,
+        }
+    }
+}
+
+/// The precision of the angle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Angle {
+    /// float32(position) \* `float32(inv_freq)` rounded to f32, as transformers, vLLM and Meta's
+    /// code do and as models were trained: off the true angle by up to 9e-3 at position 131072. cos
+    /// and sin are within 1.5e-7 of those of that angle. `inv_freq` itself is computed in f32, step
+    /// by step as PyTorch does: 1 / float32(theta^(2i / D)), which is often an ulp from
+    /// float32(theta^(-2i / D)). [`Context::inv_freq`](crate::Context::inv_freq) tells it.
+    #[default]
+    Float32 = sys::ROPE_ANGLE_FLOAT32,
+    /// Turns in 64-bit fixed point, from frequencies of more than double precision: cos and sin
+    /// within 1.5e-7 of the true ones up to position 2^38, and of those of the 64-bit frequency at
+    /// any int64; the same bits on every device and FMA target; additive in the position. Keys that
+    /// will be moved by [`Operation::Shift`] need it: under [`Angle::Float32`] a shift is off by
+    /// 4e-3 at 65536.
+    Exact = sys::ROPE_ANGLE_EXACT,
+    /// For parity with llama.cpp: ggml's recurrence in f32, angle\[i + 1\] = angle\[i\] \*
+    /// theta^(-2 / D), whose error grows with i (0.16 at position 1M), then `freq_factors` and
+    /// scaling on the angle. With [`Scaling::Default`](crate::Scaling::Default),
+    /// [`Scaling::Linear`](crate::Scaling::Linear) and [`Scaling::Yarn`](crate::Scaling::Yarn), and
+    /// no `inv_freq`; CPU only. [`Context::inv_freq`](crate::Context::inv_freq) tells the nominal
+    /// frequencies.
+    Ggml = sys::ROPE_ANGLE_GGML,
+}
+
+impl Numbered for Angle {
+    fn of(number: i32) -> Option<Angle> {
+        match number {
+            sys::ROPE_ANGLE_FLOAT32 => Some(Angle::Float32),
+            sys::ROPE_ANGLE_EXACT => Some(Angle::Exact),
+            sys::ROPE_ANGLE_GGML => Some(Angle::Ggml),
+            _ => None,
+        }
+    }
+}
+
+/// Where values are rounded to the tensor's dtype.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Rounding {
+    /// on store only: OLMo, ERNIE, vision towers, most fused kernels
+    #[default]
+    Float32 = sys::ROPE_ROUNDING_FLOAT32,
+    /// cos, sin, both products, the sum: eager PyTorch, bit for bit
+    Eager = sys::ROPE_ROUNDING_EAGER,
+    /// cos and sin, and on store: Cohere, ESM, ModernBERT
+    CosSin = sys::ROPE_ROUNDING_COS_SIN,
+}
+
+impl Numbered for Rounding {
+    fn of(number: i32) -> Option<Rounding> {
+        match number {
+            sys::ROPE_ROUNDING_FLOAT32 => Some(Rounding::Float32),
+            sys::ROPE_ROUNDING_EAGER => Some(Rounding::Eager),
+            sys::ROPE_ROUNDING_COS_SIN => Some(Rounding::CosSin),
+            _ => None,
+        }
+    }
+}
+
+/// The type of the elements of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum DType {
+    /// 32-bit IEEE float
+    F32 = sys::ROPE_DTYPE_F32,
+    /// 16-bit IEEE half
+    F16 = sys::ROPE_DTYPE_F16,
+    /// the upper half of an [`DType::F32`]: bfloat16
+    Bf16 = sys::ROPE_DTYPE_BF16,
+}
+
+impl Numbered for DType {
+    fn of(number: i32) -> Option<DType> {
+        match number {
+            sys::ROPE_DTYPE_F32 => Some(DType::F32),
+            sys::ROPE_DTYPE_F16 => Some(DType::F16),
+            sys::ROPE_DTYPE_BF16 => Some(DType::Bf16),
+            _ => None,
+        }
+    }
+}
+
+/// What a call does. With R(p) the rotation by position p and a the attention factor, these are
+/// four different things unless a is 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Operation {
+    /// a R(p) x: rotates
+    #[default]
+    Forward = sys::ROPE_OPERATION_FORWARD,
+    /// a R(-p) x: gradient of [`Operation::Forward`]: its transpose
+    Backward = sys::ROPE_OPERATION_BACKWARD,
+    /// 1/a R(-p) x: undoes [`Operation::Forward`]
+    Inverse = sys::ROPE_OPERATION_INVERSE,
+    /// R(p) x: moves rotated keys by p, negative too (context shift)
+    Shift = sys::ROPE_OPERATION_SHIFT,
+}
+
+impl Numbered for Operation {
+    fn of(number: i32) -> Option<Operation> {
+        match number {
+            sys::ROPE_OPERATION_FORWARD => Some(Operation::Forward),
+            sys::ROPE_OPERATION_BACKWARD => Some(Operation::Backward),
+            sys::ROPE_OPERATION_INVERSE => Some(Operation::Inverse),
+            sys::ROPE_OPERATION_SHIFT => Some(Operation::Shift),
+            _ => None,
+        }
+    }
+}
