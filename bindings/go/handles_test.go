@@ -265,6 +265,33 @@ func TestNilHandles(t *testing.T) {
 	}
 }
 
+func TestScalingsThatNeedTheLength(t *testing.T) {
+	short, long := []float64{1, 1, 1, 1}, []float64{2, 2, 2, 2}
+	numbers := map[Scaling]Config{
+		ScalingDefault:      {},
+		ScalingLinear:       {Factor: 2},
+		ScalingDynamic:      {Factor: 2, MaxPositionEmbeddings: 2048},
+		ScalingDynamicSteps: {Factor: 2, MaxPositionEmbeddings: 2048},
+		ScalingYarn:         {Factor: 2, OriginalMaxPositionEmbeddings: 2048},
+		ScalingLongRope: {ShortFactor: short, LongFactor: long, Factor: 2,
+			OriginalMaxPositionEmbeddings: 2048},
+		ScalingLlama3: {Factor: 2, LowFreqFactor: 1, HighFreqFactor: 4,
+			OriginalMaxPositionEmbeddings: 2048},
+		ScalingProportional: {},
+		ScalingNope:         {},
+	}
+	for _, c := range constants {
+		if c.kind != "Scaling" {
+			continue
+		}
+		cfg, known := numbers[Scaling(c.value)]
+		cfg.HeadDim, cfg.Theta, cfg.Pairing, cfg.Scaling = 8, 10000, PairingHalves, Scaling(c.value)
+		if next, err := cfg.NextChange(1); !known || err != nil || (next != math.MaxInt64) != cfg.NeedsSeqLen() {
+			t.Error(c.name, known, next, err)
+		}
+	}
+}
+
 func TestValidBelow(t *testing.T) {
 	if c := mustNew(t, plain(64)); c.ValidFrom() != 0 || c.ValidBelow() != math.MaxInt64 {
 		t.Error(c.ValidFrom(), c.ValidBelow())

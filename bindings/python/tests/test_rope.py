@@ -92,6 +92,26 @@ def test_seq_len_and_next_change():
     assert longer.next_change(4096) == 4097
 
 
+def test_scalings_that_depend_on_the_length():
+    from librope._config_text import DEPEND_ON_LENGTH
+    from librope._core import SCALINGS
+
+    by_length = {"factor": 2.0, "max_position_embeddings": 2048, "seq_len": 1}
+    numbers = {
+        "default": {}, "linear": {"factor": 2.0}, "dynamic": by_length, "dynamic_steps": by_length,
+        "yarn": {"factor": 2.0, "original_max_position_embeddings": 2048},
+        "longrope": {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "seq_len": 1,
+                     "factor": 2.0, "original_max_position_embeddings": 2048},
+        "llama3": {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                   "original_max_position_embeddings": 2048},
+        "proportional": {}, "nope": {},
+    }  # fmt: skip
+    assert set(numbers) == set(SCALINGS)
+    for scaling, fields in numbers.items():
+        rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", scaling=scaling, **fields)
+        assert (rope.next_change(1) is not None) == (scaling in DEPEND_ON_LENGTH), scaling
+
+
 def test_pickle_and_replace():
     rope = librope.Rope.from_config(LLAMA3, layout="bhsd")
     again = pickle.loads(pickle.dumps(rope))

@@ -35,9 +35,9 @@ fn getters_say_what_was_set() {
     assert_eq!(Config::nope(64).pairing(), None);
 }
 
-#[test]
-fn scalings_are_read_as_they_were_written() {
-    let scalings = [
+/// Each with numbers that it takes.
+fn scalings() -> [Scaling; 10] {
+    [
         Scaling::Default,
         Scaling::Linear { factor: 4.0 },
         Scaling::Dynamic { factor: 2.0, max_position_embeddings: 2048, seq_len: 4096 },
@@ -58,12 +58,24 @@ fn scalings_are_read_as_they_were_written() {
         },
         Scaling::Proportional { factor: 2.0 },
         Scaling::Nope,
-    ];
-    for scaling in scalings {
+    ]
+}
+
+#[test]
+fn scalings_are_read_as_they_were_written() {
+    for scaling in scalings() {
         // After another, none of whose numbers may stay.
         let other = Scaling::Yarn(Yarn::new(9.0, 9).with_beta(9.0, 9.0).with_mscale(9.0, 9.0));
         let config = Config::new(8, 1e4, Pairing::Halves).with_scaling(other);
         assert_eq!(config.with_scaling(scaling.clone()).scaling(), scaling);
+    }
+}
+
+#[test]
+fn scalings_that_need_the_length_are_those_that_change_with_it() {
+    for scaling in scalings() {
+        let config = Config::new(8, 1e4, Pairing::Halves).with_scaling(scaling.clone());
+        assert_eq!(config.needs_seq_len(), config.next_change(1).unwrap().is_some(), "{scaling:?}");
     }
 }
 
