@@ -62,7 +62,7 @@ TEST(LastError, IsOfThisThreadAndSuccessDoesNotClearIt) {
   EXPECT_EQ(rope_last_error(), mine);
 }
 
-TEST(Info, BadArguments) {
+TEST(Info, RefusesBadArgumentsAndWritesNothing) {
   const Context context = Create(Config(kDim));
   rope_info info = ROPE_INIT(rope_info);
   info.pairs = 77;
@@ -118,7 +118,7 @@ TEST(Info, TellsTheShapeOfTheContext) {
   EXPECT_EQ(info.freq_sets, 1);
 }
 
-TEST(InvFreq, BadArguments) {
+TEST(InvFreq, RefusesBadArgumentsAndWritesNothing) {
   const Context context = Create(Config(kDim));
   double out[kPairs + 1] = {-1, -1, -1, -1, -1};
   const char* name = "rope_context_inv_freq";
@@ -143,7 +143,7 @@ TEST(Backend, OfNoContextIsEmpty) {
   rope_pool_destroy(nullptr);
 }
 
-TEST(PoolErrors, BadArguments) {
+TEST(PoolErrors, NameTheArgumentAndMakeNoPool) {
   auto* const untouched = reinterpret_cast<rope_pool*>(0x1234);
   rope_pool* pool = untouched;
   EXPECT_EQ(rope_pool_create(2, nullptr), kInvalid);

@@ -440,7 +440,7 @@ TEST_F(ApplyErrors, EachIsRefusedWithItsMessage) {
   }
 }
 
-TEST_F(ApplyErrors, AlsoWithARunner) {
+TEST_F(ApplyErrors, AreTheSameWithARunner) {
   for (const Bad& bad : kBad) {
     A args = Good();
     args.runner = &kRunner;
@@ -449,7 +449,7 @@ TEST_F(ApplyErrors, AlsoWithARunner) {
   }
 }
 
-TEST_F(ApplyErrors, NullArguments) {
+TEST_F(ApplyErrors, NameArgumentsThatAreNull) {
   const A good = Good();
   EXPECT_EQ(rope_apply_qk(nullptr, &good), kInvalid);
   ExpectMessage("rope_apply_qk", {"context", "NULL"});
@@ -457,7 +457,7 @@ TEST_F(ApplyErrors, NullArguments) {
   ExpectMessage("rope_apply_qk", {"args", "NULL"});
 }
 
-TEST_F(ApplyErrors, FrequencySets) {
+TEST_F(ApplyErrors, NameSetsThatAreMissingOrOutOfRange) {
   rope_config a = Config(kDim), b = Config(kDim);
   b.theta = 5;
   const rope_config* configs[] = {&a, &b};
@@ -489,7 +489,7 @@ TEST_F(ApplyErrors, FrequencySets) {
   ExpectMessage("rope_apply_thd", {"one frequency set"});
 }
 
-TEST_F(ApplyErrors, LargerAndSmallerStructs) {
+TEST_F(ApplyErrors, NameFieldsOfNewerStructsAndOlderOnesEndEarly) {
   struct Newer {
     A known;
     const void* later;
@@ -516,7 +516,7 @@ void ExpectOwnMessage(const char* name, std::initializer_list<const char*> parts
   EXPECT_EQ(std::string(rope_last_error()).find("args"), std::string::npos) << rope_last_error();
 }
 
-TEST_F(ApplyErrors, ShortCall) {
+TEST_F(ApplyErrors, OfTheShortCallNameItsOwnArguments) {
   const int64_t ids[kTokens] = {1, 2, 3, 4};
   rope_context* c = context_.get();
   const char* name = "rope_apply_thd";

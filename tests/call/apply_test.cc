@@ -265,7 +265,7 @@ TEST(Nope, RowsAreOneAndZero) {
 }
 
 // The stated bound, for every operation and attention factor: 4 * 2^-24 * m * (|x0| + |x1|).
-TEST(Bounds, OfTheRotationInF32) {
+TEST(Bounds, HoldForEveryOperationAndFactorInF32) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
   for (double factor : {1e-3, 0.5, 1.0, 2.0, 8.0, 1000.0}) {
@@ -309,7 +309,7 @@ TEST(Bounds, OfTheRotationInF32) {
 }
 
 // The largest count of sequences: 8 GiB of cu_seqlens, of which one entry is not zero.
-TEST(Positions, AsManySequencesAsAnInt32Counts) {
+TEST(Positions, MayBeOfAsManySequencesAsAnInt32Counts) {
   if (sizeof(void*) < 8) GTEST_SKIP() << "needs 8 GiB of addresses";
   const size_t bytes = (size_t{INT32_MAX} + 1) * sizeof(int32_t);
   void* const map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

@@ -152,7 +152,7 @@ TEST(ExtremeSizes, AreNoReasonToWalkThroughAllPositions) {
 }
 
 // Tasks are counted in 32 bits: beyond 2^32 tokens of 64 KiB each a task has several.
-TEST(ExtremeSizes, TasksOfMoreThan32BitsOfTokens) {
+TEST(ExtremeSizes, AreCutIntoTasksThat32BitsCount) {
   const Context context = Create(Config(1024));
   for (int64_t tokens : {Power(32) - 1, Power(32), Power(33) + 1}) {
     Idle idle;

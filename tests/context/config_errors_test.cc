@@ -408,7 +408,7 @@ TEST(ConfigErrors, NextChangeChecksTheConfiguration) {
   EXPECT_EQ(next, -7);
 }
 
-TEST(ConfigErrors, NullPointers) {
+TEST(ConfigErrors, NamePointersThatAreNull) {
   const rope_config good = Good();
   rope_context* out = nullptr;
   EXPECT_EQ(rope_context_create(nullptr, &out), kInvalid);
@@ -449,7 +449,7 @@ TEST(ConfigErrors, ShortTablesAreNotRead) {
 }
 
 // Sets differ in frequencies and attention factor, and in nothing else.
-TEST(ConfigErrors, SetsThatDifferInOneField) {
+TEST(ConfigErrors, NameTheFieldInWhichSetsDiffer) {
   const struct {
     const char* field;
     void (*both)(rope_config*);
@@ -483,7 +483,7 @@ TEST(ConfigErrors, SetsThatDifferInOneField) {
 }
 
 // A newer program's larger struct: accepted while its tail is zero.
-TEST(ConfigErrors, LargerStructs) {
+TEST(ConfigErrors, NameFieldsOfNewerStructs) {
   struct Newer {
     rope_config known;
     double later[2];

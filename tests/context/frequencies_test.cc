@@ -65,7 +65,7 @@ void ExpectClose(const std::vector<double>& got, const std::vector<double>& want
   }
 }
 
-TEST(Frequencies, GoldenTablesOfTransformers) {
+TEST(Frequencies, AreThoseOfTransformersTests) {
   int found = 0;
   for (const json& record : Golden()["golden"]) {
     if (record["kind"] != "inv_freq") continue;
@@ -86,7 +86,7 @@ TEST(Frequencies, GoldenTablesOfTransformers) {
   EXPECT_EQ(found, 10);
 }
 
-TEST(Frequencies, PublishedModels) {
+TEST(Frequencies, OfPublishedModelsFollowTheirFormulas) {
   int found = 0;
   for (const json& record : Golden()["derived"]) {
     if (record["kind"] != "derived_fp64" || !record.contains("inv_freq")) continue;
@@ -111,7 +111,7 @@ TEST(Frequencies, PublishedModels) {
   EXPECT_GE(found, 7);
 }
 
-TEST(Frequencies, GoldenAttentionFactors) {
+TEST(Frequencies, AttentionFactorsAreThoseOfTransformersTests) {
   int found = 0;
   for (const json& record : Golden()["golden"]) {
     if (record["kind"] != "attention_scaling") continue;
@@ -159,7 +159,7 @@ std::vector<double> YarnInvFreq(const rope_config& c) {
   return values;
 }
 
-TEST(Frequencies, YarnWhereItsRangeLeavesThePairs) {
+TEST(Frequencies, OfYarnAreRightWhereItsRangeLeavesThePairs) {
   const struct {
     const char* name;
     int64_t original;
@@ -204,7 +204,7 @@ TEST(Frequencies, ThatAreNoNumbersAreRefused) {
   }
 }
 
-TEST(Frequencies, FactorsOfAttentionAndSoftmax) {
+TEST(Frequencies, FactorsOfAttentionAndSoftmaxFollowTheirFormulas) {
   const std::vector<double> ones(4, 1.0);
   rope_config longrope = Config(8);
   longrope.scaling = ROPE_SCALING_LONGROPE;
@@ -385,7 +385,7 @@ TEST(Frequencies, Float32RepeatsTheStepsOfTransformers) {
   for (int i = 0; i < 64; ++i) EXPECT_EQ(scaled[i], static_cast<float>(got[i]) / 3.0f);
 }
 
-TEST(Frequencies, TheCallersTables) {
+TEST(Frequencies, OfTheCallerAreTakenAndDivided) {
   const double given[4] = {1.25, -0.3, 0, 4096};
   const double factors[4] = {1, 2, 4, 8};
   for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
@@ -411,7 +411,7 @@ TEST(Frequencies, TheCallersTables) {
     EXPECT_EQ(divided[i], static_cast<float>(plain[i]) / static_cast<float>(factors[i]));
 }
 
-TEST(Frequencies, RoundedThroughADtype) {
+TEST(Frequencies, AreRoundedThroughADtype) {
   for (rope_dtype dtype : {ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
     rope_config config = Config(64);
     const std::vector<double> plain = InvFreq(config);

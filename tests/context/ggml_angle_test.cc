@@ -79,7 +79,7 @@ void ExpectSame(const rope_config& config, const Ggml& ggml, const std::vector<i
 const std::vector<int> kOneAxis(kPairs, 0);
 const int64_t kPositions[] = {0, 1, 17, 4095, 131071, 1048575};
 
-TEST(GgmlAngle, Default) {
+TEST(GgmlAngle, IsThatOfGgmlsRecurrence) {
   for (int64_t p : kPositions) ExpectSame(Config(), Ggml(), {p}, kOneAxis);
 }
 
@@ -132,7 +132,7 @@ TEST(GgmlAngle, YarnMixesAngles) {
 
 // A context so long that the range begins behind its end, which is the last channel: ggml's ramp is
 // then a step, and all pairs keep their frequency.
-TEST(GgmlAngle, YarnWhoseRangeBeginsBehindItsEnd) {
+TEST(GgmlAngle, YarnIsAStepWhereItsRangeBeginsBehindItsEnd) {
   rope_config config = Config();
   config.scaling = ROPE_SCALING_YARN;
   config.factor = 4;

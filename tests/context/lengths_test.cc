@@ -12,7 +12,7 @@
 namespace rope::testing {
 namespace {
 
-TEST(NextChange, OfEveryScaling) {
+TEST(NextChange, IsTheFirstLengthWithOtherFrequencies) {
   const auto next = [](const rope_config& config, int64_t length) {
     int64_t value = -1;
     EXPECT_OK(rope_config_next_change(&config, length, &value));

@@ -27,7 +27,7 @@ void Rotate(const Context& context, rope_layout layout, int batch, int tokens, i
 }
 
 // LLaMA: torch.view_as_complex(x) * freqs_cis, as printed in published explanations.
-TEST(Literature, LlamaWorkedExamples) {
+TEST(Literature, LlamaGivesItsWorkedExamples) {
   const json data = LoadJson("worked-examples.json");
   int cases = 0;
   for (const json& example : data["cases"]) {
@@ -42,7 +42,7 @@ TEST(Literature, LlamaWorkedExamples) {
   EXPECT_EQ(cases, 3);
 }
 
-TEST(Literature, LlamaFreqsCis) {
+TEST(Literature, LlamaHasItsFreqsCis) {
   const json data = LoadJson("worked-examples.json");
   const json& want = data["freqs_cis_5x4"];
   const Context context = Create(Config(8, ROPE_PAIRING_INTERLEAVED));
@@ -59,7 +59,7 @@ TEST(Literature, LlamaFreqsCis) {
 }
 
 // The same in complex numbers for a longer sequence, computed in f32 and cast back to bf16.
-TEST(Literature, LlamaComplexProduct) {
+TEST(Literature, LlamaMultipliesComplexNumbers) {
   constexpr int kDim = 128, kTokens = 300;
   const Context context = Create(Config(kDim, ROPE_PAIRING_INTERLEAVED));
   const Vector source = RandomValues(kDim * kTokens, 1);
@@ -82,7 +82,7 @@ TEST(Literature, LlamaComplexProduct) {
 
 // transformers: cos and sin of the f32 angle times the scaling factor, cast to the dtype of x; then
 // x * cos + rotate_half(x) * sin, every operation in that dtype.
-TEST(Literature, TransformersLlamaRotaryEmbedding) {
+TEST(Literature, TransformersRoundsEveryOperation) {
   constexpr int kDim = 64, kTokens = 40;
   for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
     rope_config config = Config(kDim);
@@ -153,7 +153,7 @@ TEST(Literature, ChatGlmTurnsHalfOfTheHeadSequenceFirst) {
 }
 
 // RoFormer, equation 15: the block-diagonal matrix of 2 x 2 rotations, in float64.
-TEST(Literature, RoFormerBlockDiagonalMatrix) {
+TEST(Literature, RoFormerMultipliesByABlockDiagonalMatrix) {
   constexpr int kDim = 32;
   rope_config config = Config(kDim, ROPE_PAIRING_INTERLEAVED);
   config.angle = ROPE_ANGLE_EXACT;
@@ -178,7 +178,7 @@ TEST(Literature, RoFormerBlockDiagonalMatrix) {
 }
 
 // The values that transformers' test of RoFormer prints.
-TEST(Literature, RoFormerGoldenValues) {
+TEST(Literature, RoFormerGivesTheValuesOfTransformersTest) {
   const json data = LoadJson("golden.json");
   int found = 0;
   for (const json& record : data["golden"]) {
@@ -269,7 +269,7 @@ TEST(Literature, TheUpperBoundDecaysWithDistance) {
 }
 
 // Vaswani et al. 2017: PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i+1) = cos of the same.
-TEST(Literature, TheSinusoidalTableOfTheTransformer) {
+TEST(Literature, TheTransformerHasItsSinusoidalTable) {
   constexpr int kDim = 512, kTokens = 100;
   const Context context = Create(Config(kDim));
   std::vector<float> table(kDim * kTokens);
@@ -287,7 +287,7 @@ TEST(Literature, TheSinusoidalTableOfTheTransformer) {
 }
 
 // RoFormer's own table has all sines first.
-TEST(Literature, RoFormerSinusoidalGoldenValues) {
+TEST(Literature, RoFormerHasItsSinesFirst) {
   const json data = LoadJson("golden.json");
   int found = 0;
   for (const json& record : data["golden"]) {

@@ -25,7 +25,7 @@ void Fill(void* memory, rope_dtype dtype, int count) {
   }
 }
 
-TEST_P(GuardPageTest, TensorsOfEveryDtypePairingAndTail) {
+TEST_P(GuardPageTest, NothingBesideATensorIsTouched) {
   for (Edge edge : {Edge::kStart, Edge::kEnd}) {
     for (int dim : {2, 4, 6, 10, 14, 18, 26, 30, 34, 38, 62, 66, 80, 96, 126, 130, 254, 1022}) {
       for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
@@ -58,7 +58,7 @@ TEST_P(GuardPageTest, TensorsOfEveryDtypePairingAndTail) {
 }
 
 // A span at an edge of the head, whose other channels do not exist in one tensor.
-TEST_P(GuardPageTest, SpansAlone) {
+TEST_P(GuardPageTest, NothingBesideASpanAloneIsTouched) {
   for (Edge edge : {Edge::kStart, Edge::kEnd}) {
     for (int span : {2, 6, 18, 34, 66}) {
       rope_config config = Config(span + 10);
@@ -79,7 +79,7 @@ TEST_P(GuardPageTest, SpansAlone) {
   }
 }
 
-TEST_P(GuardPageTest, ArraysOfPositions) {
+TEST_P(GuardPageTest, NothingBesideArraysOfPositionsIsRead) {
   rope_config config = Config(34);
   config.axes = 3;
   config.mrope_section[0] = 5;
@@ -127,7 +127,7 @@ TEST_P(GuardPageTest, ArraysOfPositions) {
   }
 }
 
-TEST_P(GuardPageTest, RowsOfEveryFormat) {
+TEST_P(GuardPageTest, NothingBesideRowsIsTouched) {
   for (Edge edge : {Edge::kStart, Edge::kEnd}) {
     for (int dim : {2, 6, 18, 34, 62, 66}) {
       for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {

@@ -147,7 +147,7 @@ void KernelsTest::Check(const rope_config& config, const rope_context& context,
   ASSERT_EQ(std::memcmp(in.data(), before.data(), bytes), 0) << "the input changed";
 }
 
-TEST_P(KernelsTest, TheWholeProduct) {
+TEST_P(KernelsTest, RotateAsTheReferenceInTheWholeProduct) {
   for (int head_dim : HeadDims()) {
     for (const Span& span : SpansOf(head_dim)) {
       for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
@@ -180,7 +180,7 @@ TEST_P(KernelsTest, TheWholeProduct) {
 }
 
 // 16-bit elements that are NaN, infinite, subnormal or large; overflow goes to infinity.
-TEST_P(KernelsTest, SpecialValues) {
+TEST_P(KernelsTest, TreatSpecialValuesAsTheReference) {
   constexpr int kDim = 74, kMany = 40;  // a tail after every width of vectors
   const float inf = std::numeric_limits<float>::infinity();
   const float specials[] = {std::numeric_limits<float>::quiet_NaN(),

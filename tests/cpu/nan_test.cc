@@ -80,7 +80,7 @@ INSTANTIATE_TARGETS(NanTest);
 
 constexpr int kMarked[] = {0, 5, 17, kPairs - 1};
 
-TEST_P(NanTest, InAnElement) {
+TEST_P(NanTest, ElementConcernsItsPairAlone) {
   for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
     for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
       rope_config config = Config(kDim, pairing);
@@ -123,7 +123,7 @@ Places PlacesOf(rope_cos_sin_format format, rope_pairing pairing, int pair, bool
   }
 }
 
-TEST_P(NanTest, InRowsOfEveryFormat) {
+TEST_P(NanTest, RowValueConcernsItsPairAlone) {
   for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
     const Context context = Create(Config(kDim, pairing));
     for (rope_cos_sin_format format : ReadableFormats()) {

@@ -96,7 +96,7 @@ class Untouched {
 
 // Such stores need whole lines: an output beyond the cache that begins within a line is written the
 // ordinary way. Of the large call the first task alone runs.
-TEST_P(StreamingTest, NotIntoTheMiddleOfALine) {
+TEST_P(StreamingTest, NeverWritesIntoTheMiddleOfALine) {
   constexpr int kDim = 128;
   constexpr int64_t kMany = 1 << 18;  // 64 MiB of 16-bit elements: no cache keeps that many
   constexpr size_t kTaskBytes = 64 << 10;

@@ -256,7 +256,7 @@ std::vector<uint16_t> RandomBf16(size_t count, uint32_t seed) {
 }
 
 // The first call of a fresh context is captured; replays see what the position array holds then.
-TEST_F(Cuda, GraphCaptureAndReplay) {
+TEST_F(Cuda, GraphsReplayWithThePositionsOfTheMoment) {
   const Context cpu = CreateOn(ROPE_DEVICE_CPU);
   Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   constexpr int64_t kTokens = 4;
@@ -363,7 +363,7 @@ TEST_F(Cuda, AChildAfterForkMayDestroyAContext) {
 }
 
 // Eight threads, each with a stream, share one context.
-TEST_F(Cuda, ConcurrentStreams) {
+TEST_F(Cuda, StreamsOfSeveralThreadsShareAContext) {
   const Context cpu = CreateOn(ROPE_DEVICE_CPU);
   const Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   std::vector<std::thread> threads;
@@ -406,7 +406,7 @@ TEST_F(Cuda, ChainsStayOrdered) {
 }
 
 // More than 2^31 elements: heads at the end, in the middle and at the start.
-TEST_F(Cuda, TensorsBeyond32Bits) {
+TEST_F(Cuda, TensorsMayExceed32Bits) {
   if (Cases(2) == 1) GTEST_SKIP() << "too slow under compute-sanitizer";
   constexpr int kHeads = 8;
   constexpr int64_t kTokens = (int64_t{1} << 31) / (kHeads * 128) + 4097;

@@ -1,10 +1,12 @@
 # Tests of the CUDA backend. Included by tests/CMakeLists.txt.
 
-# Runs everywhere: walks the grid on the host.
-rope_tests(librope_objects gpu/cuda_grid_test)
-set_tests_properties(cuda_grid_test PROPERTIES LABELS cuda)
+# Run everywhere: walk the grid on the host.
+rope_tests(librope_objects gpu/cuda_grid_test gpu/launch_test)
+set_tests_properties(cuda_grid_test launch_test PROPERTIES LABELS cuda)
 if(NOT ROPE_CUDA_FOUND)
-  target_sources(cuda_grid_test PRIVATE ${PROJECT_SOURCE_DIR}/src/gpu/launch.cc)
+  foreach(name cuda_grid_test launch_test)
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/gpu/launch.cc)
+  endforeach()
   return()
 endif()
 

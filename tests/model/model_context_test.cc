@@ -28,7 +28,7 @@ void ExpectContextsIfAccepted(const std::string& text) {
 
 // --- texts that were accepted, and whose contexts were not --------------------------------------
 
-TEST(ModelContext, NumbersOutOfRange) {
+TEST(ModelContext, NumbersThatNoContextTakesAreRefused) {
   ExpectRefused(R"({"model_type": "llama", "head_dim": 64, "rope_theta": 1e-300})",
                 {"full_attention", "theta (1e-300)", "inv_freq[1]"});
   ExpectRefused(Llama(R"({"type": "linear", "factor": 1e-300})"), {"inv_freq[0]"});
@@ -67,7 +67,7 @@ TEST(ModelContext, ThreeAxesNeedThreePairs) {
 }
 
 // A table of the turning pairs alone, where the core reads one of all pairs.
-TEST(ModelContext, ProportionalPairsOfAlternatingIds) {
+TEST(ModelContext, AlternatingIdsHaveATableOfAllPairs) {
   const Model model(R"({"model_type": "neomme", "rope_parameters": {"full_attention":
       {"rope_type": "proportional", "partial_rotary_factor": 0.25}, "sliding_attention": {}}})");
   const rope_config c = model.Config("full_attention");
@@ -80,7 +80,7 @@ TEST(ModelContext, ProportionalPairsOfAlternatingIds) {
 
 // --- all texts ----------------------------------------------------------------------------------
 
-TEST(ModelContext, OfEveryPublishedConfiguration) {
+TEST(ModelContext, IsMadeOfEveryPublishedConfiguration) {
   for (const json& entry : PublishedModels()) {
     const std::string text = entry["config"].dump();
     ExpectContextsIfAccepted(text);
@@ -214,7 +214,7 @@ class Mutator {
   std::vector<std::string> keys_, types_;
 };
 
-TEST(ModelContext, OfTextsChangedAtRandom) {
+TEST(ModelContext, IsMadeOfEveryTextThatIsAccepted) {
   Mutator mutator;
   for (int i = 0; i < 20000 && !HasFailure(); ++i) ExpectContextsIfAccepted(mutator.Next());
 }

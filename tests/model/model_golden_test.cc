@@ -58,7 +58,7 @@ void ExpectFormula(rope_config config, const json& want) {
   }
 }
 
-TEST(ModelGolden, TensorsOfTransformersTests) {
+TEST(ModelGolden, FrequenciesAreThoseOfTransformersTests) {
   int checked = 0;
   for (const json& record : Golden()["golden"]) {
     if (record["kind"] != "inv_freq") continue;
@@ -83,7 +83,7 @@ TEST(ModelGolden, TensorsOfTransformersTests) {
   EXPECT_EQ(checked, 10);
 }
 
-TEST(ModelGolden, AttentionFactors) {
+TEST(ModelGolden, AttentionFactorsAreThoseOfTransformersTests) {
   for (const json& record : Golden()["golden"]) {
     if (record["kind"] != "attention_scaling") continue;
     SCOPED_TRACE(record["name"].get<std::string>());
@@ -116,7 +116,7 @@ struct DerivedModel {
   const char* key;
 };
 
-TEST(ModelGolden, PublishedModels) {
+TEST(ModelGolden, FrequenciesOfPublishedModelsFollowTheirFormulas) {
   const DerivedModel kModels[] = {
       {"llama31_8b", "meta-llama/Meta-Llama-3.1-8B", "full_attention", 0, "inv_freq"},
       {"deepseek_v3", "deepseek-ai/DeepSeek-R1", "full_attention", 0, "inv_freq"},
@@ -177,7 +177,7 @@ std::vector<int> AxisOfPairs(const Context& context) {
   return axes;
 }
 
-TEST(ModelGolden, AxisMaps) {
+TEST(ModelGolden, PairsHaveTheAxesOfTheirModels) {
   const std::pair<const char*, std::string> kMaps[] = {
       {"qwen2_vl_axis_map", Published("Qwen/Qwen2.5-VL-7B-Instruct")},
       {"glm4v_axis_map",
@@ -196,7 +196,7 @@ TEST(ModelGolden, AxisMaps) {
   }
 }
 
-TEST(ModelGolden, EsmRoundTrip) {
+TEST(ModelGolden, FrequenciesOfEsmAreF16Numbers) {
   const Model model(Published("facebook/esm2_t6_8M_UR50D"));
   rope_config config = model.Config();
   const std::vector<double> rounded = InvFreq(config);

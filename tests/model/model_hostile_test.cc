@@ -74,7 +74,7 @@ TEST(ModelHostile, LayersAreLimited) {
 }
 
 // One suffix names a part of a model. Any number of them once meant as many calls on the stack.
-TEST(ModelHostile, OneSuffixOfTheModelType) {
+TEST(ModelHostile, OneSuffixOfTheModelTypeIsTakenOff) {
   const auto with = [](const std::string& type) {
     return R"({"model_type": ")" + type + R"(", "head_dim": 64})";
   };

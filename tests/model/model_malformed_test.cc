@@ -28,7 +28,7 @@ rope_status CheckAnswer(const std::string& text) {
   return status;
 }
 
-TEST(ModelMalformed, TruncatedAnywhere) {
+TEST(ModelMalformed, TextsCutAnywhereAreRefused) {
   for (size_t entry : {2u, 37u, 49u, 65u, 89u}) {
     const std::string text = PublishedModels()[entry]["config"].dump();
     for (size_t length = 0; length < text.size(); ++length) {
@@ -47,7 +47,7 @@ TEST(ModelMalformed, TextThatIsNotJsonIsRefused) {
   ExpectRefused(R"({"model_type": "llama", /* no */ "head_dim": 64})", {"byte"});
 }
 
-TEST(ModelMalformed, TooDeepTooLongTooMany) {
+TEST(ModelMalformed, TooDeepTooLongTooManyIsRefused) {
   for (size_t depth : {65u, 1000u, 1000000u}) {
     ExpectRefused(std::string(depth, '['), {"64 levels"});
     std::string objects;
@@ -87,7 +87,7 @@ TEST(ModelMalformed, NumbersOutOfRangeAreRefused) {
   EXPECT_EQ(CheckAnswer(with("a", R"("NaN, \"Infinity")")), ROPE_OK);
 }
 
-TEST(ModelMalformed, KeysAndText) {
+TEST(ModelMalformed, RepeatedKeysAndBrokenTextAreRefused) {
   ExpectRefused(R"({"model_type": "llama", "head_dim": 64, "head_dim": 128})",
                 {"head_dim", "twice"});
   ExpectRefused(Llama(R"({"type": "linear", "factor": 2, "factor": 2})"), {"factor", "twice"});
@@ -99,7 +99,7 @@ TEST(ModelMalformed, KeysAndText) {
   EXPECT_EQ(CheckAnswer("{\"" + long_name + "\": {\"rope_type\": \"a\"}}"), ROPE_ERROR_PARSE);
 }
 
-TEST(ModelMalformed, MissingAndWrongKeysOfEveryType) {
+TEST(ModelMalformed, MissingAndWrongKeysOfEveryTypeAreNamed) {
   const struct {
     const char* type;
     std::initializer_list<const char*> required;
@@ -166,7 +166,7 @@ TEST(ModelMalformed, MissingAndWrongKeysOfEveryType) {
 }
 
 // At the top level most keys are none of ours; those that nearly are take a number away.
-TEST(ModelMalformed, MisspeltAtTheTopLevel) {
+TEST(ModelMalformed, MisspeltKeysAtTheTopLevelAreNamed) {
   const auto with = [](const std::string& entry) {
     return R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4,
               "num_hidden_layers": 2, "max_position_embeddings": 4096, )" +
@@ -205,7 +205,7 @@ TEST(ModelMalformed, MisspeltAtTheTopLevel) {
   }
 }
 
-TEST(ModelMalformed, MisspeltInADictionary) {
+TEST(ModelMalformed, MisspeltKeysInADictionaryAreNamed) {
   ExpectRefused(Llama(R"({"type": "yarn", "factor": 4, "orginal_max_position_embeddings": 64})"),
                 {"orginal_max_position_embeddings (64) must be spelt original_"});
   ExpectRefused(Llama(R"({"typ": "yarn", "factor": 4})"), {"rope_scaling.typ"});

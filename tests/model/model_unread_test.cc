@@ -54,7 +54,7 @@ std::string Answer(const std::string& text) {
 
 // --- beside the dictionary ----------------------------------------------------------------------
 
-TEST(ModelUnread, SharesOfTheHeadInClassesThatTurnTheWholeHead) {
+TEST(ModelUnread, SharesAreRefusedInClassesThatTurnTheWholeHead) {
   for (const char* type : {"llama", "mistral", "jetmoe", "qwen3"}) {
     for (const char* key : {"partial_rotary_factor", "rotary_pct", "rotary_percent"}) {
       ExpectUnread(With(type, '"' + std::string(key) + R"(": 0.5)"), key);
@@ -65,7 +65,7 @@ TEST(ModelUnread, SharesOfTheHeadInClassesThatTurnTheWholeHead) {
   }
 }
 
-TEST(ModelUnread, LayersWithoutRope) {
+TEST(ModelUnread, LayersWithoutRopeAreRefusedInClassesWithoutThem) {
   for (const char* type : {"qwen3", "llama"}) {
     ExpectUnread(With(type, R"("no_rope_layers": [1, 1, 1, 0])"), "no_rope_layers");
     ExpectUnread(With(type, R"("no_rope_layer_interval": 4)"), "no_rope_layer_interval");
@@ -81,7 +81,7 @@ TEST(ModelUnread, LayersWithoutRope) {
             "nfnn");
 }
 
-TEST(ModelUnread, RopeThatIsOff) {
+TEST(ModelUnread, RopeThatIsOffIsRefused) {
   ExpectUnread(With("granite", R"("use_rope": false)"), "use_rope (false)");
   ExpectUnread(With("llama", R"("attn_use_rope": false)"), "attn_use_rope");
   for (const char* kind : {"alibi", "nope", "learned", "relative_key", "absolute", "rope_2d"}) {
@@ -95,7 +95,7 @@ TEST(ModelUnread, RopeThatIsOff) {
 }
 
 // Keys that published files carry, and that change nothing in them.
-TEST(ModelUnread, StrayKeysOfPublishedFiles) {
+TEST(ModelUnread, StrayKeysOfPublishedFilesPass) {
   constexpr struct {
     const char *model_type, *entries;
   } kFiles[] = {
@@ -123,7 +123,7 @@ TEST(ModelUnread, StrayKeysOfPublishedFiles) {
 }
 
 // Olmo Hybrid's released files have it so, and no RoPE.
-TEST(ModelUnread, ThetaThatIsNull) {
+TEST(ModelUnread, ThetaThatIsNullMeansNoRope) {
   const std::string head = R"("layer_types": ["linear_attention", "full_attention",
       "linear_attention", "full_attention"], "rope_parameters": )";
   const auto hybrid = [&head](const std::string& dictionary) {
@@ -138,7 +138,7 @@ TEST(ModelUnread, ThetaThatIsNull) {
   ExpectUnread(hybrid("null"), "rope_parameters (null)");
 }
 
-TEST(ModelUnread, PairsThatTheModelDoesNotHave) {
+TEST(ModelUnread, PairsThatTheModelDoesNotHaveAreRefused) {
   ExpectUnread(With("granite", R"("position_embedding_type": "rope_gptj")"), "rope_gptj");
   ExpectUnread(With("cohere2", R"("position_embedding_type": "rope_gpt_neox")"), "rope_gpt_neox");
   ExpectUnread(With("llama", R"("is_neox_style": false)"), "is_neox_style (false)");
@@ -151,7 +151,7 @@ TEST(ModelUnread, PairsThatTheModelDoesNotHave) {
   }
 }
 
-TEST(ModelUnread, ThetasOfOtherFamilies) {
+TEST(ModelUnread, ThetasOfOtherFamiliesAreRefused) {
   for (const char* key : {"rope_local_theta", "swa_rope_theta", "rope_local_base_freq_theta",
                           "fope_init_factor", "ropeLocalTheta"}) {
     const std::string word = key;
@@ -168,7 +168,7 @@ TEST(ModelUnread, ThetasOfOtherFamilies) {
   EXPECT_TRUE(Model(With("ernie4_5", R"("compression_ratio": 1.0)")));
 }
 
-TEST(ModelUnread, AroundTheLanguageModel) {
+TEST(ModelUnread, KeysAroundTheLanguageModelMustSayTheSame) {
   const std::string text = R"("text_config": {"model_type": "qwen2", "hidden_size": 3584,
       "num_attention_heads": 28, "rope_theta": 1e6})";
   const auto around = [&text](const std::string& entries) {
@@ -186,7 +186,7 @@ TEST(ModelUnread, AroundTheLanguageModel) {
 
 // --- in the dictionary --------------------------------------------------------------------------
 
-TEST(ModelUnread, NumbersOfOtherPrograms) {
+TEST(ModelUnread, NumbersOfOtherProgramsAreRefused) {
   const auto yarn = [](const std::string& entry) {
     return Llama(R"({"rope_type": "yarn", "factor": 4, )" + entry + "}");
   };
@@ -210,14 +210,14 @@ TEST(ModelUnread, NumbersOfOtherPrograms) {
                "count");
 }
 
-TEST(ModelUnread, DictionariesAlone) {
+TEST(ModelUnread, DictionariesAloneAreReadWhole) {
   ExpectUnread(R"({"rope_type": "linear", "factor": 4, "attn_factor": 2})", "attn_factor (2)");
   ExpectUnread(R"({"full_attention": {"rope_type": "default", "rope_theta": 1e4},
       "sliding_attention": {"rope_type": "default", "rope_theta": 1e4, "fope": 1}})",
                "sliding_attention.fope");
 }
 
-TEST(ModelUnread, InterleavedSectionsAreTheClasss) {
+TEST(ModelUnread, InterleavedSectionsMustBeThoseOfTheClass) {
   const auto with = [](const char* type, const char* entry) {
     return R"({"model_type": ")" + std::string(type) + R"(", "head_dim": 128, "rope_parameters":
         {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [24, 20, 20], )" +
@@ -231,7 +231,7 @@ TEST(ModelUnread, InterleavedSectionsAreTheClasss) {
 
 // --- in towers ----------------------------------------------------------------------------------
 
-TEST(ModelUnread, VisionTowers) {
+TEST(ModelUnread, VisionTowersAreReadWhole) {
   const auto tower = [](const std::string& entry) {
     return R"({"model_type": "pixtral", "head_dim": 64, )" + entry + "}";
   };
@@ -248,7 +248,7 @@ TEST(ModelUnread, VisionTowers) {
 constexpr char kYarn[] =
     R"({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 4096})";
 
-TEST(ModelUnread, DictionariesInsideDictionaries) {
+TEST(ModelUnread, DictionariesInsideDictionariesAreRefused) {
   const std::string kinds =
       R"({"full_attention": {"rope_theta": 1e6, "rope_scaling": )" + std::string(kYarn) + "}}";
   ExpectUnread(R"({"model_type": "llama", "head_dim": 64, "rope_parameters": )" + kinds + "}",
@@ -264,7 +264,7 @@ TEST(ModelUnread, DictionariesInsideDictionaries) {
   EXPECT_TRUE(Model(With("llama", R"("attention": {"rope_theta": 1e4})")));
 }
 
-TEST(ModelUnread, EntriesOfLayers) {
+TEST(ModelUnread, EntriesOfLayersAreReadWhole) {
   for (const char* layer : {"1", "9", "full_attention"}) {
     ExpectUnread(With("llama", R"("per_layer_config": {")" + std::string(layer) +
                                    R"(": {"rope_theta": 777}})"),
@@ -280,7 +280,7 @@ TEST(ModelUnread, EntriesOfLayers) {
   EXPECT_EQ(model.Layers(4), "ssfn");
 }
 
-TEST(ModelUnread, WordsInCapitals) {
+TEST(ModelUnread, WordsInCapitalsAreSeen) {
   for (const char* key : {"useRoPE", "useROPE", "NTKAlpha", "dynamicNTK", "mrope2", "rotarypct",
                           "rotary_emb2", "use_xpos", "RoPE"}) {
     ExpectUnread(With("llama", '"' + std::string(key) + R"(": 3)"), key);
@@ -290,7 +290,7 @@ TEST(ModelUnread, WordsInCapitals) {
   EXPECT_TRUE(Model(With("llama", R"("europe": 1, "property": 2, "dropePoint": null)")));
 }
 
-TEST(ModelUnread, RopeOfModelsWithoutRope) {
+TEST(ModelUnread, RopeOfModelsWithoutRopeIsRefused) {
   const std::string yarn = R"("rope_scaling": )" + std::string(kYarn);
   ExpectUnread(With("kimi_linear", R"("mla_use_nope": false)"), "mla_use_nope");
   ExpectUnread(With("falcon", R"("alibi": true, )" + yarn), "rope_scaling.rope_type");
@@ -303,7 +303,7 @@ TEST(ModelUnread, RopeOfModelsWithoutRope) {
   EXPECT_TRUE(Model(With("nemotron_h", R"("partial_rotary_factor": 1.0)")));
 }
 
-TEST(ModelUnread, SwitchesThatProgramsReadInTwoWays) {
+TEST(ModelUnread, SwitchesThatProgramsReadInTwoWaysAreRefused) {
   ExpectUnread(With("gpt_oss", R"("rope_scaling": null)"), "rope_scaling says nothing");
   ExpectUnread(With("apertus", R"("rope_parameters": {})"), "rope_parameters says nothing");
   ExpectUnread(With("phi", R"("partial_rotary_factor": null)"), "partial_rotary_factor (null)");
@@ -333,7 +333,7 @@ TEST(ModelUnread, SwitchesThatProgramsReadInTwoWays) {
                "rope_scaling");
 }
 
-TEST(ModelUnread, OtherWordsForTheHead) {
+TEST(ModelUnread, OtherWordsForTheHeadMustAgree) {
   for (const char* key : {"attention_head_dim", "kv_channels", "head_size", "d_head"}) {
     ExpectUnread(With("nobody_knows", '"' + std::string(key) + R"(": 64)"), key);
     EXPECT_TRUE(Model(With("nobody_knows", '"' + std::string(key) + R"(": 128)")));
@@ -342,7 +342,7 @@ TEST(ModelUnread, OtherWordsForTheHead) {
   }
 }
 
-TEST(ModelUnread, TheSameInOtherWords) {
+TEST(ModelUnread, TheSameInOtherWordsPasses) {
   const std::string text = R"("text_config": {"model_type": "qwen2_vl_text", "head_dim": 128,
       "rope_parameters": {"rope_theta": 1e6, "rope_type": "default", "mrope_section": [16, 24, 24]}})";
   EXPECT_TRUE(Model(R"({"model_type": "qwen2_vl", "rope_theta": 1e6, )" + text + "}"));
@@ -402,7 +402,7 @@ void ExpectUsedOrRefused(const json& config, const std::string& before, const st
   ++(after.empty() ? count->refused : count->used);
 }
 
-TEST(ModelUnread, KeysInPublishedModels) {
+TEST(ModelUnread, KeysPutIntoPublishedModelsAreUsedOrRefused) {
   Count count;
   for (const json& entry : PublishedModels()) {
     const json& config = entry["config"];

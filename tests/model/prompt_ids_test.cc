@@ -24,7 +24,7 @@ Ids PromptIds(const std::vector<rope_prompt_part>& parts, int64_t start, int64_t
   return ids;
 }
 
-TEST(PromptIds, GoldenIdsOfQwenVl) {
+TEST(PromptIds, AreThoseOfTransformersTests) {
   const auto data = LoadJson("golden.json");
   int found = 0;
   for (const auto& record : data["golden"]) {
@@ -72,7 +72,7 @@ TEST(PromptIds, NegativeStartsAreFine) {
   EXPECT_EQ(next, 1);
 }
 
-TEST(PromptIds, BadArguments) {
+TEST(PromptIds, BadArgumentsAreNamedAndNothingIsWritten) {
   using Parts = std::vector<rope_prompt_part>;
   const struct {
     const char* name;
@@ -111,7 +111,7 @@ TEST(PromptIds, BadArguments) {
   }
 }
 
-TEST(PromptIds, MisalignedPointers) {
+TEST(PromptIds, MisalignedPointersAreNamed) {
   alignas(8) char memory[8 * sizeof(int64_t)] = {};
   auto* const parts = reinterpret_cast<const rope_prompt_part*>(memory + 4);
   const rope_prompt_part part = {2, 0, 0, 0, 0};
@@ -124,7 +124,7 @@ TEST(PromptIds, MisalignedPointers) {
   EXPECT_EQ(next, -7);
 }
 
-TEST(PromptIds, NullPointers) {
+TEST(PromptIds, NullPointersAreNamed) {
   const rope_prompt_part part = {2, 0, 0, 0, 0};
   int64_t ids[6] = {}, next = -7;
   EXPECT_EQ(rope_prompt_ids(nullptr, 1, 0, ids, 2, &next), kInvalid);

@@ -1,0 +1,174 @@
+// The width of a head, which of its channels rotate, and which axis each pair belongs to: given,
+// divided or left to the class, and refused where two keys disagree.
+#include <string>
+
+#include "testing.h"
+
+namespace rope::testing {
+namespace {
+
+TEST(ModelHead, WidthIsGivenElseDividedElseFromTheClass) {
+  const std::string head =
+      R"({"model_type": "qwen3", "hidden_size": 2560, "num_attention_heads": 32)";
+  EXPECT_EQ(Model(head + R"(, "head_dim": 96})").Config().head_dim, 96);
+  EXPECT_EQ(Model(head + R"(, "head_dim": null})").Config().head_dim, 80);
+  EXPECT_EQ(Model(head + "}").Config().head_dim, 128);
+}
+
+TEST(ModelHead, CountMustDivideTheWidth) {
+  ExpectRefused(R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 33})",
+                {"num_attention_heads (33) must divide hidden_size (4096)"});
+  EXPECT_EQ(Model(R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 33,
+                      "head_dim": 128})")
+                .Config()
+                .head_dim,
+            128);
+}
+
+TEST(ModelHead, WidthsAreEvenAndInRange) {
+  ExpectRefused(R"({"model_type": "llama", "head_dim": 1026})", {"given or hidden_size", "1024"});
+  ExpectRefused(R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 63, "qk_nope_head_dim": 129})",
+                {"qk_rope_head_dim (63) must be even"});
+  ExpectRefused(R"({"model_type": "deepseek_v4", "qk_rope_head_dim": 63})",
+                {"qk_rope_head_dim (63) must be even and from 2"});
+  const std::string v32 = R"({"model_type": "deepseek_v32", "index_head_dim": )";
+  EXPECT_EQ(Model(v32 + "64}").Config("indexer").head_dim, 64);
+  ExpectRefused(v32 + "62}", {"index_head_dim (62)", "at least qk_rope_head_dim (64)"});
+  ExpectRefused(v32 + "65}", {"index_head_dim (65) must be even"});
+}
+
+TEST(ModelHead, WidthsOfTowersAreMultiplesOfFour) {
+  EXPECT_EQ(Model(R"({"model_type": "sam2_video", "memory_attention_hidden_size": 256,
+                      "memory_attention_num_attention_heads": 1,
+                      "memory_attention_downsample_rate": 2})")
+                .Config()
+                .head_dim,
+            128);
+  for (const char* head_dim : {"4", "10", "1028"}) {
+    ExpectRefused(std::string(R"({"model_type": "pixtral", "head_dim": )") + head_dim + "}",
+                  {"given or width / heads", "multiple of 4 from 8 to 1024"});
+  }
+  EXPECT_EQ(Model(R"({"model_type": "pixtral", "head_dim": 8})").Config().head_dim, 8);
+}
+
+TEST(ModelHead, OfLatentAttentionEndsInItsRotatedChannels) {
+  const Model model(R"({"model_type": "glm_moe_dsa", "head_dim": 192, "qk_rope_head_dim": 64,
+      "qk_nope_head_dim": 192, "rope_parameters": {"rope_theta": 8000000}})");
+  EXPECT_EQ(model.Config().rotary_dim, 64);
+  EXPECT_EQ(model.Config().rotary_offset, 192);
+  EXPECT_EQ(model.Config().head_dim, 256);
+  const Model mistral4(R"({"model_type": "mistral4", "qk_rope_head_dim": 64, "qk_nope_head_dim": 64,
+      "head_dim": 128, "rope_parameters": {"partial_rotary_factor": 0.5}})");
+  EXPECT_EQ(mistral4.Config().head_dim, 128);
+  EXPECT_EQ(mistral4.Config().rotary_dim, 64);
+  EXPECT_EQ(mistral4.Config().rotary_offset, 64);
+  const Model straight(R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64,
+      "qk_nope_head_dim": 128, "rope_interleave": false})");
+  EXPECT_EQ(straight.Config().pairing, ROPE_PAIRING_HALVES);
+}
+
+TEST(ModelHead, ShareOfLatentAttentionMustBeThatOfItsWidths) {
+  const std::string lite = R"({"model_type": "glm4_moe_lite", "qk_rope_head_dim": 64,
+      "qk_nope_head_dim": 192, "partial_rotary_factor": )";
+  EXPECT_EQ(Model(lite + "1.0}").Config().rotary_dim, 64);
+  EXPECT_EQ(Model(lite + "0.25}").Config().rotary_dim, 64);                     // 64 of 256
+  EXPECT_EQ(Model(lite + R"(0.5, "head_dim": 128})").Config().rotary_dim, 64);  // 64 of 128
+  ExpectRefused(lite + "0.5}", {"partial_rotary_factor (0.5)", "qk_rope_head_dim (64)"},
+                ROPE_ERROR_UNSUPPORTED);
+  const std::string v3 = R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64,
+      "qk_nope_head_dim": 128, "partial_rotary_factor": 0.5, "rope_scaling": )";
+  ExpectRefused(v3 + "null}", {"partial_rotary_factor (0.5)"}, ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(v3 + R"({"type": "linear", "factor": 2}})", {"partial_rotary_factor (0.5)"},
+                ROPE_ERROR_UNSUPPORTED);
+}
+
+// transformers turns the whole head then, and other programs half of it.
+TEST(ModelHead, ShareIsRefusedInClassesThatDoNotReadIt) {
+  ExpectRefused(Llama(R"({"rope_type": "default", "partial_rotary_factor": 0.5})"),
+                {"rope_scaling.partial_rotary_factor (0.5)"}, ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(
+      Model(Llama(R"({"rope_type": "default", "partial_rotary_factor": 1})")).Config().rotary_dim,
+      0);
+  EXPECT_EQ(Model(Llama(R"({"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.5})"))
+                .Config()
+                .rotary_dim,
+            64);
+}
+
+TEST(ModelHead, ShareInsideAndBesideAgree) {
+  const auto glm = [](const char* beside) {
+    return std::string(R"({"model_type": "glm4_moe", "head_dim": 128, )") + beside +
+           R"("rope_parameters": {"partial_rotary_factor": 0.25}})";
+  };
+  EXPECT_EQ(Model(glm("")).Config().rotary_dim, 32);
+  EXPECT_EQ(Model(glm(R"("partial_rotary_factor": 0.25, )")).Config().rotary_dim, 32);
+  ExpectRefused(glm(R"("partial_rotary_factor": 0.5, )"), {"partial_rotary_factor (0.5)"},
+                ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(ModelHead, RotaryDimAloneIsTheSpan) {  // MiniMax-M2.5
+  EXPECT_EQ(Model(R"({"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 64})")
+                .Config()
+                .rotary_dim,
+            64);
+}
+
+TEST(ModelHead, RotaryDimAndShareMustAgree) {
+  const std::string head = R"({"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 64)";
+  EXPECT_EQ(Model(head + R"(, "partial_rotary_factor": 0.5})").Config().rotary_dim, 64);
+  ExpectRefused(head + R"(, "partial_rotary_factor": 0.25})", {"rotary_dim", "agree"});
+}
+
+TEST(ModelHead, ProportionalRoundsDownToPairs) {
+  EXPECT_EQ(
+      Model(R"({"rope_type": "proportional", "partial_rotary_factor": 0.13, "head_dim": 256})")
+          .Config()
+          .rotary_dim,
+      32);  // 16.64 pairs
+}
+
+TEST(ModelHead, OfClvpRotatesItsFirstChannels) {
+  const std::string encoder = R"({"model_type": "clvp_encoder", "hidden_size": 768,
+      "num_attention_heads": 12, "num_hidden_layers": 2)";
+  EXPECT_EQ(Model(encoder + R"(, "projection_dim": 768})").Config().rotary_dim, 32);
+  EXPECT_EQ(Model(encoder + R"(, "projection_dim": 960})").Config().rotary_dim, 40);
+  EXPECT_EQ(Model(encoder + R"(, "projection_dim": 768, "use_rotary_embedding": false})").Layers(2),
+            "nn");
+  ExpectRefused(encoder + "}", {"projection_dim"});
+  ExpectRefused(encoder + R"(, "projection_dim": 999})", {"projection_dim"});
+}
+
+TEST(ModelHead, SectionsBeyondTheirLimitsAreRefused) {
+  const auto sections = [](const char* type, const char* rest) {
+    return std::string(R"({"model_type": ")") + type +
+           R"(", "head_dim": 128, "rope_parameters": {)" + rest + "}}";
+  };
+  for (const char* type : {"qwen3_vl", "ernie4_5_vl_moe"}) {
+    ExpectRefused(sections(type, R"("mrope_section": [16, 16, 16, 16])"),
+                  {"mrope_section has 4 entries", "from 1 to 3"});
+  }
+  ExpectRefused(sections("llama", R"("mrope_section": [16, 16, 16, 8, 8])"),
+                {"mrope_section has 5 entries", "from 1 to 4"});
+  ExpectRefused(
+      sections("llama", R"("mrope_interleaved": true, "mrope_section": [16, 16, 16, 16])"),
+      {"mrope_section has 4 entries", "at most 3 if interleaved"}, ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(R"({"mrope_section": [513, 1]})", {"mrope_section[0] (513)", "from 0 to 512"});
+  // pairs of PROPORTIONAL span the head
+  const rope_config c = Model(sections("llama", R"("rope_type": "proportional",
+      "partial_rotary_factor": 0.5, "mrope_section": [32, 16, 16])"))
+                            .Config();
+  EXPECT_EQ(c.rotary_dim, 64);
+  EXPECT_EQ(c.mrope_section[0], 32);
+}
+
+TEST(ModelHead, OfNeommeAlternatesTwoIds) {
+  const rope_config c = Model(R"({"model_type": "neomme", "num_hidden_layers": 1,
+      "layer_types": ["full_attention"]})")
+                            .Config("full_attention");
+  EXPECT_EQ(c.axes, 2);
+  EXPECT_EQ(c.rotary_dim, 16);
+  EXPECT_EQ(c.table_length, 8);
+}
+
+}  // namespace
+}  // namespace rope::testing
