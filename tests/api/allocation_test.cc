@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/enumerators.h"
 #include "support/handles.h"
 
 // With a sanitizer malloc is the sanitizer's: operator new alone is counted there.
@@ -138,7 +139,7 @@ TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
           EXPECT_EQ(calls, before) << what;
           EXPECT_EQ(status, ROPE_OK) << what << rope_last_error();
         };
-        for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+        for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
           int64_t before = calls;
           status = rope_apply_thd(context.get(), dtype, kTokens, ids.data(), q.data(), kHeads,
                                   nullptr, 0);
@@ -173,15 +174,13 @@ TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
 }
 
 TEST(Allocation, APoolCallAllocatesNothing) {
-  rope_pool* made = nullptr;
-  ASSERT_OK(rope_pool_create(3, &made));
-  const Pool pool(made);
+  const Pool pool = CreatePool(3);
   const Context context = Create(Config(128));
   std::vector<float> q(128 * 4000);
   rope_qk_args args = Args(1, 4000);
   args.q = Tensor(q.data(), ROPE_DTYPE_F32, 1);
   args.positions = Offset(0);
-  args.runner = rope_pool_runner(made);
+  args.runner = rope_pool_runner(pool.get());
   ASSERT_OK(rope_apply_qk(context.get(), &args));  // the workers have started
   const int64_t before = calls;
   const rope_status status = rope_apply_qk(context.get(), &args);

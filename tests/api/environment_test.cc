@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,7 +16,9 @@
 #include <xmmintrin.h>
 #endif
 
+#include "support/child.h"
 #include "support/elements.h"
+#include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/random_values.h"
 #include "support/targets.h"
@@ -112,8 +113,7 @@ Results CallAll(const rope_config& config, rope_dtype dtype, int mode) {
   args.q = Tensor(q.data(), dtype, 1);
   args.k = Tensor(k.data(), dtype, 1);
   args.k_out = Tensor(k_out.data(), dtype, 1);
-  args.positions.kind = ROPE_POSITIONS_IDS_T;
-  args.positions.ids_i64 = ids;
+  args.positions = Ids(ROPE_POSITIONS_IDS_T, ids);
   const int pairs = kDim / 2;
   const rope_cos_sin wide = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, pairs, 1, rows.data());
   const rope_cos_sin other = Rows(ROPE_COS_SIN_COMPLEX, dtype, pairs, 1, narrow.data());
@@ -173,7 +173,7 @@ TEST_P(OtherFloats, ChangeLastBitsOnly) {
       if (angle == ROPE_ANGLE_GGML && scaling == ROPE_SCALING_DYNAMIC) continue;
       for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
         for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
-          for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+          for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
             if (scaling != ROPE_SCALING_DEFAULT && dtype != ROPE_DTYPE_F32) continue;
             rope_config config = Config(kDim, pairing);
             config.angle = angle;
@@ -270,7 +270,7 @@ TEST(Fork, AChildUsesAndDestroysContextsAndModels) {
             ROPE_OK);
   const std::string message = rope_last_error();
 
-  const auto use = [&] {  // 0, or the number of what went wrong
+  const auto use = [&] {
     std::vector<float> x = given;
     if (rope_apply_thd(context.get(), ROPE_DTYPE_F32, 1, &position, x.data(), 1, nullptr, 0)) {
       return 1;
@@ -289,16 +289,7 @@ TEST(Fork, AChildUsesAndDestroysContextsAndModels) {
     rope_model_destroy(model);
     return 0;
   };
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(20);  // instead of for ever
-    _exit(use());
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  ExpectChildEnds([&] { _exit(use()); });  // with the number of what went wrong
   EXPECT_EQ(use(), 0) << "in the parent, after the child has destroyed its own";
 }
 
@@ -327,9 +318,7 @@ struct Interrupted {
                           nullptr, 0) == ROPE_OK;
   }
   bool Fill(std::vector<float>* values) {
-    rope_positions positions{};
-    positions.kind = ROPE_POSITIONS_IDS_T;
-    positions.ids_i64 = ids.data();
+    const rope_positions positions = Ids(ROPE_POSITIONS_IDS_T, ids.data());
     const rope_cos_sin rows =
         Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, 1, values->data());
     return rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr) == ROPE_OK;

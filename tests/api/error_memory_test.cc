@@ -1,6 +1,6 @@
-// The first error of a thread when no memory is left, in a library loaded by dlopen as a plug-in or a
-// language's binding does it: a status and a text, where glibc's thread_local would abort. Replaces
-// malloc, so it is not built with sanitizers, which do the same.
+// The first error of a thread when no memory is left, in a library loaded by dlopen as a plug-in or
+// a language's binding does it: a status and a text, where glibc's thread_local would abort.
+// Replaces malloc, so it is not built with sanitizers, which do the same.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -15,10 +15,10 @@ std::atomic<bool> failing{false};
 }
 
 extern "C" {
-void* __libc_malloc(size_t size);                       // NOLINT: glibc's own names
-void* __libc_calloc(size_t count, size_t size);         // NOLINT
-void* __libc_realloc(void* memory, size_t size);        // NOLINT
-void* __libc_memalign(size_t alignment, size_t size);   // NOLINT
+void* __libc_malloc(size_t size);                      // NOLINT: glibc's own names
+void* __libc_calloc(size_t count, size_t size);        // NOLINT
+void* __libc_realloc(void* memory, size_t size);       // NOLINT
+void* __libc_memalign(size_t alignment, size_t size);  // NOLINT
 
 void* malloc(size_t size) { return failing ? nullptr : __libc_malloc(size); }
 void* calloc(size_t count, size_t size) { return failing ? nullptr : __libc_calloc(count, size); }

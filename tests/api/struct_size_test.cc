@@ -8,8 +8,8 @@
 
 #include "context/backend.h"
 #include "support/errors.h"
-#include "support/guarded.h"
 #include "support/handles.h"
+#include "support/memory.h"
 
 namespace rope {
 namespace {

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/child.h"
 #include "support/errors.h"
 #include "support/handles.h"
 #include "support/random_values.h"
@@ -197,15 +197,9 @@ TEST(Runner, ThatDoesNotRunEachTaskOnceIsNoticed) {
             ROPE_ERROR_RUNNER);
 }
 
-Pool MakePool(int32_t threads) {
-  rope_pool* pool = nullptr;
-  EXPECT_OK(rope_pool_create(threads, &pool));
-  return Pool(pool);
-}
-
 TEST(Pool, CallsEachIndexOnce) {
   for (int threads : {0, 1, 2, 5}) {
-    const Pool pool = MakePool(threads);
+    const Pool pool = CreatePool(threads);
     const rope_runner* runner = rope_pool_runner(pool.get());
     ASSERT_NE(runner, nullptr);
     for (uint32_t count : {0u, 1u, 2u, 7u, 1000u}) {
@@ -220,7 +214,7 @@ TEST(Pool, CallsEachIndexOnce) {
 }
 
 TEST(Pool, UsesItsThreadsAndTheCallers) {
-  const Pool pool = MakePool(3);
+  const Pool pool = CreatePool(3);
   const rope_runner* runner = rope_pool_runner(pool.get());
   struct Seen {
     std::mutex mutex;
@@ -244,7 +238,7 @@ TEST(Pool, UsesItsThreadsAndTheCallers) {
 
 // parallel_for returns after the last task has finished, however long a worker holds one.
 TEST(Pool, WaitsForItsSlowestWorker) {
-  const Pool pool = MakePool(3);
+  const Pool pool = CreatePool(3);
   const rope_runner* runner = rope_pool_runner(pool.get());
   struct Round {
     std::thread::id caller = std::this_thread::get_id();
@@ -271,7 +265,7 @@ TEST(Pool, WaitsForItsSlowestWorker) {
 
 TEST(Pool, ConcurrentCallersGetTheBitsOfOneThread) {
   const Context context = Create(Config(kDim));
-  const Pool pool = MakePool(3);
+  const Pool pool = CreatePool(3);
   const std::vector<float> source = Random(200);
   std::vector<float> want = source;
   rope_qk_args args = ArgsOf(1, 200, &want, nullptr);
@@ -291,12 +285,12 @@ TEST(Pool, ConcurrentCallersGetTheBitsOfOneThread) {
 }
 
 TEST(Pool, MayBeMadeAndDestroyedOften) {
-  for (int n = 0; n < 50; ++n) MakePool(1 + n % 4);
+  for (int n = 0; n < 50; ++n) CreatePool(1 + n % 4);
 }
 
 // The inner calls run on the thread of the task, which could not wait for its own turn.
 TEST(Pool, ATaskMayUseItsOwnPool) {
-  const Pool pool = MakePool(3);
+  const Pool pool = CreatePool(3);
   struct State {
     const rope_runner* runner;
     std::atomic<int> leaves{0};
@@ -324,28 +318,12 @@ TEST(Pool, ATaskMayUseItsOwnPool) {
   EXPECT_EQ(state.strangers, 0);
 }
 
-// Runs `body` in a child after fork and expects it to end by itself, with status 0, within 20 s.
-template <class Body>
-void ExpectChildEnds(Body body) {
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(20);  // instead of for ever
-    body();     // ends the process
-    _exit(99);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-}
-
 // A child has the pool, but none of its threads; and its locks as they are in the middle of a call.
 TEST(Pool, AChildAfterForkMayUseAndDestroyIt) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer ends a child that forked with threads; other builds run this";
 #endif
-  Pool pool = MakePool(3);
+  Pool pool = CreatePool(3);
   const rope_runner* runner = rope_pool_runner(pool.get());
   const Context context = Create(Config(kDim));
   std::vector<float> want = Random(1000), x = want;
@@ -378,7 +356,7 @@ TEST(Pool, AChildAfterForkMayDestroyAnIdleOne) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer ends a child that forked with threads; other builds run this";
 #endif
-  Pool pool = MakePool(3);
+  Pool pool = CreatePool(3);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until they wait
   ExpectChildEnds([&] {
     pool.reset();
@@ -391,7 +369,7 @@ TEST(Pool, AChildAfterForkMayExitNormally) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer ends a child that forked with threads; other builds run this";
 #endif
-  static Pool at_exit = MakePool(2);
+  static Pool at_exit = CreatePool(2);
   ExpectChildEnds([] { std::exit(0); });
 }
 
@@ -410,7 +388,7 @@ TEST(Pool, ThreadsThatTheSystemRefusesAreAStatus) {
 
 // The program's signals are for the program's threads.
 TEST(Pool, ThreadsBlockSignals) {
-  const Pool pool = MakePool(2);
+  const Pool pool = CreatePool(2);
   struct Seen {
     std::thread::id caller = std::this_thread::get_id();
     std::atomic<int> arrived{0}, blocked{0}, of_caller{0};
@@ -444,7 +422,7 @@ TEST(Pool, ThreadsTakeTheFaultsThatTheyRaise) {
       if (at >= kPages || mprotect(memory + at * page, page, PROT_READ | PROT_WRITE) != 0) _exit(2);
     };
     if (sigaction(SIGSEGV, &repair, nullptr) != 0) _exit(3);
-    const Pool pool = MakePool(2);
+    const Pool pool = CreatePool(2);
     const rope_runner* runner = rope_pool_runner(pool.get());
     static std::atomic<int> arrived{0};
     const auto write = [](void*, uint32_t i) {
@@ -458,7 +436,7 @@ TEST(Pool, ThreadsTakeTheFaultsThatTheyRaise) {
 // Threads that find no task left count on, beyond 32 bits.
 TEST(Pool, CallsEachIndexOnceUpToTheLargestCount) {
   if (!LongTests()) GTEST_SKIP() << "a minute: LIBROPE_TEST_LONG=1 runs it";
-  const Pool pool = MakePool(4);
+  const Pool pool = CreatePool(4);
   const rope_runner* runner = rope_pool_runner(pool.get());
   std::atomic<int> first{0};
   const auto fn = [](void* task, uint32_t i) {

@@ -37,17 +37,7 @@ A Good() {
   return args;
 }
 
-void Strided(rope_tensor* t, int64_t batch, int64_t token, int64_t head) {
-  t->layout = ROPE_LAYOUT_STRIDED;
-  t->stride_batch = batch;
-  t->stride_token = token;
-  t->stride_head = head;
-}
-void Ids(A* a) {
-  a->positions = rope_positions{};
-  a->positions.kind = ROPE_POSITIONS_IDS_T;
-  a->positions.ids_i32 = ids32;
-}
+void GivenIds(A* a) { a->positions = Ids(ROPE_POSITIONS_IDS_T, ids32); }
 void Sequences(A* a) {
   a->positions.cu_seqlens = cu;
   a->positions.sequences = 2;
@@ -130,25 +120,25 @@ const Bad kBad[] = {
      kInvalid,
      {"q.stride", "8", "STRIDED"}},
     {"stride negative",
-     [](A* a) { Strided(&a->q, 64, -16, 8); },
+     [](A* a) { SetStrides(&a->q, 64, -16, 8); },
      kInvalid,
      {"q.stride", "-16", "negative"}},
     {"an output repeats heads",
-     [](A* a) { Strided(&a->q, 64, 16, 0); },
+     [](A* a) { SetStrides(&a->q, 64, 16, 0); },
      kInvalid,
      {"args->q", "overlap"}},
-    {"heads overlap", [](A* a) { Strided(&a->q, 64, 16, 4); }, kInvalid, {"args->q", "overlap"}},
-    {"tokens overlap", [](A* a) { Strided(&a->q, 64, 8, 8); }, kInvalid, {"args->q", "overlap"}},
+    {"heads overlap", [](A* a) { SetStrides(&a->q, 64, 16, 4); }, kInvalid, {"args->q", "overlap"}},
+    {"tokens overlap", [](A* a) { SetStrides(&a->q, 64, 8, 8); }, kInvalid, {"args->q", "overlap"}},
     {"batch rows overlap",
-     [](A* a) { a->batch = 2, Strided(&a->q, 8, 16, 8); },
+     [](A* a) { a->batch = 2, SetStrides(&a->q, 8, 16, 8); },
      kInvalid,
      {"overlap"}},
     {"a stride overflows",
-     [](A* a) { Strided(&a->q, 0, INT64_MAX / 2, 8); },
+     [](A* a) { SetStrides(&a->q, 0, INT64_MAX / 2, 8); },
      kInvalid,
      {"args->q", "address space"}},
     {"an unused stride overflows in bytes",
-     [](A* a) { Strided(&a->q, INT64_MAX, 16, 8); },
+     [](A* a) { SetStrides(&a->q, INT64_MAX, 16, 8); },
      kInvalid,
      {"address space"}},
     {"extents overflow", [](A* a) { a->tokens = INT64_MAX / 8; }, kInvalid, {"address space"}},
@@ -162,7 +152,7 @@ const Bad kBad[] = {
      {"address space"}},
     {"strides that together overflow",
      [](A* a) {
-       Strided(&a->q, 0, INT64_MAX / 16, INT64_MAX / 16);
+       SetStrides(&a->q, 0, INT64_MAX / 16, INT64_MAX / 16);
        a->tokens = 16;
      },
      kInvalid,
@@ -219,11 +209,11 @@ const Bad kBad[] = {
      {"positions.kind (", "not known to this version"}},
     {"kind negative", [](A* a) { a->positions.kind = -1; }, kUnsupported, {"kind (-1)"}},
     {"ids NULL",
-     [](A* a) { Ids(a), a->positions.ids_i32 = nullptr; },
+     [](A* a) { GivenIds(a), a->positions.ids_i32 = nullptr; },
      kInvalid,
      {"ids_", "0 arrays"}},
     {"two arrays of ids",
-     [](A* a) { Ids(a), a->positions.ids_i64 = ids64; },
+     [](A* a) { GivenIds(a), a->positions.ids_i64 = ids64; },
      kInvalid,
      {"ids_", "2 arrays"}},
     {"offsets NULL",
@@ -231,7 +221,7 @@ const Bad kBad[] = {
      kInvalid,
      {"offsets_", "0 arrays"}},
     {"offset with ids",
-     [](A* a) { Ids(a), a->positions.offset = 3; },
+     [](A* a) { GivenIds(a), a->positions.offset = 3; },
      kInvalid,
      {"offset", "ROPE_POSITIONS_IDS_T does not use it"}},
     {"ids with OFFSET",
@@ -239,20 +229,20 @@ const Bad kBad[] = {
      kInvalid,
      {"ids_f32", "ROPE_POSITIONS_OFFSET does not use it"}},
     {"offsets with ids",
-     [](A* a) { Ids(a), a->positions.offsets_i32 = offsets32; },
+     [](A* a) { GivenIds(a), a->positions.offsets_i32 = offsets32; },
      kInvalid,
      {"offsets_i32", "ROPE_POSITIONS_IDS_T does not use it"}},
     {"strides without IDS_STRIDED",
-     [](A* a) { Ids(a), a->positions.stride_token = 1; },
+     [](A* a) { GivenIds(a), a->positions.stride_token = 1; },
      kInvalid,
      {"stride_"}},
     {"ids_i32 misaligned",
-     [](A* a) { Ids(a), a->positions.ids_i32 = reinterpret_cast<int32_t*>(Misaligned()); },
+     [](A* a) { GivenIds(a), a->positions.ids_i32 = reinterpret_cast<int32_t*>(Misaligned()); },
      kInvalid,
      {"ids", "aligned", "4"}},
     {"ids_i64 misaligned",
      [](A* a) {
-       Ids(a);
+       GivenIds(a);
        a->positions.ids_i32 = nullptr;
        a->positions.ids_i64 = reinterpret_cast<int64_t*>(reinterpret_cast<char*>(ids64) + 4);
      },
@@ -260,7 +250,7 @@ const Bad kBad[] = {
      {"ids", "aligned", "8"}},
     {"ids_f32 misaligned",
      [](A* a) {
-       Ids(a);
+       GivenIds(a);
        a->positions.ids_i32 = nullptr;
        a->positions.ids_f32 = reinterpret_cast<float*>(Misaligned());
      },
@@ -276,13 +266,13 @@ const Bad kBad[] = {
      {"offsets", "aligned", "8"}},
     {"ids stride negative",
      [](A* a) {
-       Ids(a), a->positions.kind = ROPE_POSITIONS_IDS_STRIDED, a->positions.stride_token = -1;
+       GivenIds(a), a->positions.kind = ROPE_POSITIONS_IDS_STRIDED, a->positions.stride_token = -1;
      },
      kInvalid,
      {"stride_token", "-1"}},
     {"ids strides overflow",
      [](A* a) {
-       Ids(a);
+       GivenIds(a);
        a->positions.kind = ROPE_POSITIONS_IDS_STRIDED;
        a->positions.stride_token = INT64_MAX / 2;
      },
@@ -460,10 +450,8 @@ TEST_F(ApplyErrors, NameArgumentsThatAreNull) {
 TEST_F(ApplyErrors, NameSetsThatAreMissingOrOutOfRange) {
   rope_config a = Config(kDim), b = Config(kDim);
   b.theta = 5;
-  const rope_config* configs[] = {&a, &b};
-  rope_context* both = nullptr;
-  ASSERT_OK(rope_context_create_sets(configs, 2, &both));
-  const Context context(both);
+  const Context context = CreateSets({a, b});
+  rope_context* const both = context.get();
   A args = Good();
   EXPECT_EQ(rope_apply_qk(both, &args), kInvalid);
   ExpectMessage("rope_apply_qk", {"freq_sets (NULL)", "2 sets"});
@@ -556,13 +544,9 @@ TEST_F(ApplyErrors, OfTheShortCallNameItsOwnArguments) {
   EXPECT_EQ(rope_apply_thd(Create(config).get(), ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 1),
             kInvalid);
   ExpectOwnMessage(name, {"one axis", "rope_apply_qk"});
-  config = Config(kDim);
-  const rope_config* configs[] = {&config, &config};
-  rope_context* sets = nullptr;
-  ASSERT_OK(rope_context_create_sets(configs, 2, &sets));
-  EXPECT_EQ(rope_apply_thd(sets, ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
+  const Context sets = CreateSets({Config(kDim), Config(kDim)});
+  EXPECT_EQ(rope_apply_thd(sets.get(), ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"one frequency set"});
-  rope_context_destroy(sets);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -14,6 +13,7 @@
 #include "support/check_call.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
+#include "support/memory.h"
 #include "support/random_call.h"
 #include "support/random_values.h"
 
@@ -120,10 +120,8 @@ TEST(Operations, ShiftMovesKeysAndExactPositionsAdd) {
       const std::vector<float> before = RandomValues(kCount);
       std::vector<float> moved = before, fresh = before;
       Apply(context, ROPE_OPERATION_FORWARD, Offset(5000), &moved);
-      rope_positions shift{};
       const std::vector<int64_t> same(kTokens, by);
-      shift.kind = ROPE_POSITIONS_IDS_T;
-      shift.ids_i64 = same.data();
+      const rope_positions shift = Ids(ROPE_POSITIONS_IDS_T, same.data());
       Apply(context, ROPE_OPERATION_SHIFT, shift, &moved);
       Apply(context, ROPE_OPERATION_FORWARD, Offset(5000 + by), &fresh);
       for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(moved[i], fresh[i], 4e-6) << by;
@@ -146,9 +144,7 @@ TEST(Positions, SumsWrapModulo2To64) {
   std::vector<float> wrapped = RandomValues(kCount), plain = wrapped;
   Apply(context, ROPE_OPERATION_FORWARD, Offset(INT64_MAX - 1), &wrapped);
   const int64_t ids[kTokens] = {INT64_MAX - 1, INT64_MAX, INT64_MIN, INT64_MIN + 1, INT64_MIN + 2};
-  rope_positions positions{};
-  positions.kind = ROPE_POSITIONS_IDS_T;
-  positions.ids_i64 = ids;
+  const rope_positions positions = Ids(ROPE_POSITIONS_IDS_T, ids);
   Apply(context, ROPE_OPERATION_FORWARD, positions, &plain);
   EXPECT_EQ(std::memcmp(wrapped.data(), plain.data(), kCount * 4), 0);
 }
@@ -164,9 +160,7 @@ TEST(Positions, ACoordinateThatIsNotANumberGivesNan) {
       std::vector<float> ids(kTokens * axes, 1.0f);
       ids[2 * axes] = std::nanf("");
       ids[3 * axes] = INFINITY;
-      rope_positions positions{};
-      positions.kind = ROPE_POSITIONS_IDS_BTA;
-      positions.ids_f32 = ids.data();
+      const rope_positions positions = Ids(ROPE_POSITIONS_IDS_BTA, ids.data());
       std::vector<float> x(kCount, 1.0f);
       Apply(context, ROPE_OPERATION_FORWARD, positions, &x);
       for (int t = 0; t < kTokens; ++t) {
@@ -215,8 +209,7 @@ TEST(ShortCall, IsTheFullCallWithThePlainestArguments) {
   rope_qk_args args = Args(1, kTokens);
   args.q = Tensor(q2.data(), ROPE_DTYPE_F32, kHeads);
   args.k = Tensor(k2.data(), ROPE_DTYPE_F32, 1);
-  args.positions.kind = ROPE_POSITIONS_IDS_T;
-  args.positions.ids_i64 = ids;
+  args.positions = Ids(ROPE_POSITIONS_IDS_T, ids);
   ASSERT_OK(rope_apply_qk(context.get(), &args));
   EXPECT_EQ(q, q2);
   EXPECT_EQ(k, k2);
@@ -248,9 +241,7 @@ TEST(Nope, RowsAreOneAndZero) {
     config.angle = angle;
     const Context context = Create(config);
     const float ids[3] = {3, -1e30f, std::nanf("")};
-    rope_positions positions{};
-    positions.kind = ROPE_POSITIONS_IDS_T;
-    positions.ids_f32 = ids;
+    const rope_positions positions = Ids(ROPE_POSITIONS_IDS_T, ids);
     std::vector<float> rows(3 * 8, -1.0f), angles(3 * 4, -1.0f);
     const rope_cos_sin packed = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 4, 1, rows.data());
     ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 3, &positions, &packed, nullptr));
@@ -283,9 +274,7 @@ TEST(Bounds, HoldForEveryOperationAndFactorInF32) {
       for (int p = 1; p < 2000; ++p) {
         float row[2];
         const int64_t id = p;
-        rope_positions at{};
-        at.kind = ROPE_POSITIONS_IDS_T;
-        at.ids_i64 = &id;
+        const rope_positions at = Ids(ROPE_POSITIONS_IDS_T, &id);
         const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 1, 1, row);
         ASSERT_OK(rope_cos_sin_fill(unit.get(), 1, 1, &at, &rows, nullptr));
         const auto scale = static_cast<float>(m);
@@ -312,11 +301,10 @@ TEST(Bounds, HoldForEveryOperationAndFactorInF32) {
 TEST(Positions, MayBeOfAsManySequencesAsAnInt32Counts) {
   if (sizeof(void*) < 8) GTEST_SKIP() << "needs 8 GiB of addresses";
   const size_t bytes = (size_t{INT32_MAX} + 1) * sizeof(int32_t);
-  void* const map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (map == MAP_FAILED) GTEST_SKIP() << "no 8 GiB of addresses: " << std::strerror(errno);
-  madvise(map, bytes, MADV_HUGEPAGE);  // reading zeros then takes a second
-  auto* const cu_seqlens = static_cast<int32_t*>(map);
+  const Untouched memory(bytes);
+  if (memory.data() == nullptr) GTEST_SKIP() << "no 8 GiB of addresses";
+  madvise(memory.data(), bytes, MADV_HUGEPAGE);  // reading zeros then takes a second
+  auto* const cu_seqlens = reinterpret_cast<int32_t*>(memory.data());
   cu_seqlens[INT32_MAX] = 1;
   const Context context = Create(Config(kDim));
   std::vector<float> x = RandomValues(kHeads * kDim), y = x;
@@ -326,7 +314,6 @@ TEST(Positions, MayBeOfAsManySequencesAsAnInt32Counts) {
   args.positions.cu_seqlens = cu_seqlens;
   args.positions.sequences = INT32_MAX;
   EXPECT_OK(rope_apply_qk(context.get(), &args));
-  munmap(map, bytes);
   const int64_t id = 7;
   ASSERT_OK(rope_apply_thd(context.get(), ROPE_DTYPE_F32, 1, &id, y.data(), kHeads, nullptr, 0));
   EXPECT_EQ(x, y);
@@ -336,10 +323,7 @@ TEST(FrequencySets, EachSequenceTurnsByItsOwn) {
   rope_config a = Config(kDim, ROPE_PAIRING_HALVES, 10000), b = a;
   b.theta = 500000;
   b.attention_factor = 1.5;
-  const rope_config* configs[] = {&a, &b};
-  rope_context* both = nullptr;
-  ASSERT_OK(rope_context_create_sets(configs, 2, &both));
-  const Context sets(both), only_a = Create(a), only_b = Create(b);
+  const Context sets = CreateSets({a, b}), only_a = Create(a), only_b = Create(b);
   const int32_t cu_seqlens[] = {0, 2, 2, 5}, chosen[] = {1, 0, 0};
   std::vector<float> x = RandomValues(kCount), first = x, second = x;
   rope_positions positions{};

@@ -19,12 +19,7 @@ constexpr int kDim = 20, kPairs = kDim / 2;
 constexpr int64_t kBatch = 2, kTokens = 5, kStride = 2 * kDim + 3;
 constexpr int64_t kIds[kBatch * kTokens] = {0, 1, 5, 1000, -3, 77, 8191, 2, 3, 4};
 
-rope_positions Ids() {
-  rope_positions positions{};
-  positions.kind = ROPE_POSITIONS_IDS_BT;
-  positions.ids_i64 = kIds;
-  return positions;
-}
+rope_positions GivenIds() { return Ids(ROPE_POSITIONS_IDS_BT, kIds); }
 
 // One value of a row, by the comment of the format: cos, sin or angle of a pair.
 struct Item {
@@ -81,7 +76,7 @@ void Fill(const Context& context, rope_cos_sin_format format, rope_dtype dtype, 
   t->rows = Rows(format, dtype, kPairs, kBatch, t->data.data(),
                  row.sin.empty() ? nullptr : t->sin.data());
   t->rows.stride_token = stride;
-  const rope_positions positions = Ids();
+  const rope_positions positions = GivenIds();
   ASSERT_OK(rope_cos_sin_fill(context.get(), kBatch, kTokens, &positions, &t->rows, nullptr));
 }
 
@@ -169,7 +164,7 @@ TEST(CosSinRows, GiveTheBitsOfPositions) {
       for (rope_cos_sin_format format : ReadableFormats()) {
         Tables tables;
         Fill(context, format, ROPE_DTYPE_F32, format % 2 ? 0 : kStride, &tables);
-        for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+        for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
           for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD}) {
             std::vector<float> a(kBatch * kTokens * 3 * kDim);
             const std::vector<float> source = RandomValues(a.size());
@@ -180,7 +175,7 @@ TEST(CosSinRows, GiveTheBitsOfPositions) {
             rope_qk_args args = Args(kBatch, kTokens);
             args.operation = operation;
             args.q = Tensor(a.data(), dtype, 3);
-            args.positions = Ids();
+            args.positions = GivenIds();
             ASSERT_OK(rope_apply_qk(context.get(), &args));
             args.q.data = b.data();
             args.positions = rope_positions{};
@@ -218,7 +213,7 @@ TEST(CosSinRows, NarrowRowsAreTheRoundedOnes) {
       ASSERT_OK(rope_apply_qk(plain.get(), &args));
       args.q.data = b.data();
       args.cos_sin = nullptr;
-      args.positions = Ids();
+      args.positions = GivenIds();
       ASSERT_OK(rope_apply_qk(rounding.get(), &args));
       EXPECT_EQ(a, b) << format << " " << dtype;
     }
@@ -313,9 +308,7 @@ TEST(CosSinFill, FullRowsFollowTheBlocksOfAxes) {
   config.mrope_section[1] = 6;
   const Context context = Create(config);
   const int64_t ids[2] = {3, 9};
-  rope_positions positions{};
-  positions.kind = ROPE_POSITIONS_IDS_BTA;
-  positions.ids_i64 = ids;
+  const rope_positions positions = Ids(ROPE_POSITIONS_IDS_BTA, ids);
   float packed[kDim], cos[kDim], sin[kDim];
   rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kPairs, 1, packed);
   ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 1, &positions, &rows, nullptr));

@@ -48,9 +48,7 @@ double NormDrift(rope_rounding rounding) {
   const Keys before = RandomKeys();
   Keys keys = before;
   const int64_t distance = -64;
-  rope_positions shift{};
-  shift.kind = ROPE_POSITIONS_IDS_STRIDED;
-  shift.ids_i64 = &distance;
+  const rope_positions shift = Ids(ROPE_POSITIONS_IDS_STRIDED, &distance);
   for (int n = 0; n < 50; ++n) Rotate(context, ROPE_OPERATION_SHIFT, shift, &keys);
   double farthest = 0;
   for (int pair = 0; pair < kDim / 2; ++pair) {  // over the tokens, so that roundings average out

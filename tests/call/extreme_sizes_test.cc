@@ -43,18 +43,10 @@ struct Extreme {
   bool fits;
 };
 
-void Strided(rope_tensor* t, int64_t batch, int64_t token, int64_t head) {
-  t->layout = ROPE_LAYOUT_STRIDED;
-  t->stride_batch = batch;
-  t->stride_token = token;
-  t->stride_head = head;
-}
 // The last 2^40 bytes of the address space.
 void AtTheEnd(A* a) { a->q.data = At<float>(0 - (uint64_t{1} << 40)); }
-void Ids(A* a, int64_t batch, int64_t token) {
-  a->positions = rope_positions{};
-  a->positions.kind = ROPE_POSITIONS_IDS_STRIDED;
-  a->positions.ids_i64 = At<int64_t>(kSomewhere);
+void IdsOfStrides(A* a, int64_t batch, int64_t token) {
+  a->positions = Ids(ROPE_POSITIONS_IDS_STRIDED, At<int64_t>(kSomewhere));
   a->positions.stride_batch = batch;
   a->positions.stride_token = token;
 }
@@ -75,20 +67,21 @@ const Extreme kCases[] = {
     {"2^64 bytes by the heads", [](A* a) { a->batch = a->tokens = Power(31) + 1, a->q.heads = 4; },
      false},
     {"a strided extent of 2^62 bytes",
-     [](A* a) { a->tokens = Power(20) + 1, Strided(&a->q, 0, Power(40), 8); }, true},
+     [](A* a) { a->tokens = Power(20) + 1, SetStrides(&a->q, 0, Power(40), 8); }, true},
     {"a strided extent of 2^64 bytes",
-     [](A* a) { a->tokens = Power(20) + 1, Strided(&a->q, 0, Power(42), 8); }, false},
+     [](A* a) { a->tokens = Power(20) + 1, SetStrides(&a->q, 0, Power(42), 8); }, false},
     {"contiguous to the last byte but 32", [](A* a) { AtTheEnd(a), a->tokens = Power(35) - 1; },
      true},
     {"contiguous beyond the last byte", [](A* a) { AtTheEnd(a), a->tokens = Power(36); }, false},
     {"strided to the last byte but 32",
-     [](A* a) { AtTheEnd(a), a->tokens = Power(35) - 1, Strided(&a->q, 0, kDim, kDim); }, true},
+     [](A* a) { AtTheEnd(a), a->tokens = Power(35) - 1, SetStrides(&a->q, 0, kDim, kDim); }, true},
     {"strided beyond the last byte",
-     [](A* a) { AtTheEnd(a), a->tokens = Power(36), Strided(&a->q, 0, kDim, kDim); }, false},
-    {"ids within 2^62 bytes", [](A* a) { Ids(a, 0, Power(45)); }, true},
-    {"ids within 2^64 bytes", [](A* a) { Ids(a, 0, Power(47)); }, false},
+     [](A* a) { AtTheEnd(a), a->tokens = Power(36), SetStrides(&a->q, 0, kDim, kDim); }, false},
+    {"ids within 2^62 bytes", [](A* a) { IdsOfStrides(a, 0, Power(45)); }, true},
+    {"ids within 2^64 bytes", [](A* a) { IdsOfStrides(a, 0, Power(47)); }, false},
     {"ids whose strides add up to 2^63",
-     [](A* a) { a->batch = 2, a->tokens = kTokens + 1, Ids(a, Power(62), Power(48)); }, false},
+     [](A* a) { a->batch = 2, a->tokens = kTokens + 1, IdsOfStrides(a, Power(62), Power(48)); },
+     false},
     {"rows within 2^61 bytes", [](A* a) { RowsOfStride(a, Power(45)); }, true},
     {"rows within 2^64 bytes", [](A* a) { RowsOfStride(a, Power(48)); }, false},
 };

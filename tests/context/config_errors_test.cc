@@ -9,8 +9,8 @@
 #include "support/comma_locale.h"
 #include "support/enumerators.h"
 #include "support/errors.h"
-#include "support/guarded.h"
 #include "support/handles.h"
+#include "support/memory.h"
 
 namespace rope::testing {
 namespace {

@@ -21,11 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-const json& Golden() {
-  static const json data = LoadJson("golden.json");
-  return data;
-}
-
 // The numbers of a rope_parameters dictionary as fields.
 rope_config FromParameters(const json& p, int head_dim, int64_t max_positions) {
   rope_config c = Config(head_dim);
@@ -451,18 +446,15 @@ TEST(Frequencies, AxesOfPairsAreThoseOfThePublishedModels) {
 TEST(Sets, KeepTheirOwnFrequenciesAndFactors) {
   rope_config a = Config(64), b = Config(64, ROPE_PAIRING_HALVES, 500000);
   b.attention_factor = 1.5;
-  const rope_config* configs[] = {&a, &b, &a};
-  rope_context* made = nullptr;
-  ASSERT_OK(rope_context_create_sets(configs, 3, &made));
-  const Context sets(made);
+  const Context sets = CreateSets({a, b, a});
   const std::vector<double> want[] = {InvFreq(a), InvFreq(b), InvFreq(a)};
   for (int s = 0; s < 3; ++s) {
     rope_info info = ROPE_INIT(rope_info);
-    ASSERT_OK(rope_context_info(made, s, &info));
+    ASSERT_OK(rope_context_info(sets.get(), s, &info));
     EXPECT_EQ(info.freq_sets, 3);
     EXPECT_EQ(info.attention_factor, s == 1 ? 1.5 : 1);
     std::vector<double> got(32);
-    ASSERT_OK(rope_context_inv_freq(made, s, got.data(), 32));
+    ASSERT_OK(rope_context_inv_freq(sets.get(), s, got.data(), 32));
     EXPECT_EQ(got, want[s]);
   }
 }

@@ -7,17 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "librope/rope.h"
+#include "support/errors.h"
+#include "support/handles.h"
 
+namespace rope::testing {
 namespace {
 
 constexpr int kDim = 128, kPairs = kDim / 2;
 
-rope_config Config() {
-  rope_config config = ROPE_INIT(rope_config);
-  config.head_dim = kDim;
-  config.theta = 10000;
-  config.pairing = ROPE_PAIRING_HALVES;
+rope_config GgmlConfig() {
+  rope_config config = Config(kDim);
   config.angle = ROPE_ANGLE_GGML;
   return config;
 }
@@ -53,21 +52,12 @@ struct Ggml {
 // Fills the row of `positions` and compares. cosf and sinf are right to an ulp, ours to 9e-8.
 void ExpectSame(const rope_config& config, const Ggml& ggml, const std::vector<int64_t>& positions,
                 const std::vector<int>& axis_of_pair) {
-  rope_context* context = nullptr;
-  ASSERT_EQ(ROPE_OK, rope_context_create(&config, &context)) << rope_last_error();
+  const Context context = Create(config);
   std::vector<float> cos(kPairs), sin(kPairs), want_cos, want_sin;
-  rope_positions ids{};
-  ids.kind = ROPE_POSITIONS_IDS_BTA;
-  ids.ids_i64 = positions.data();
-  rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
-  rows.format = ROPE_COS_SIN_SPLIT;
-  rows.dtype = ROPE_DTYPE_F32;
-  rows.pairs = kPairs;
-  rows.batch = 1;
-  rows.data = cos.data();
-  rows.sin = sin.data();
-  ASSERT_EQ(ROPE_OK, rope_cos_sin_fill(context, 1, 1, &ids, &rows, nullptr)) << rope_last_error();
-  rope_context_destroy(context);
+  const rope_positions ids = Ids(ROPE_POSITIONS_IDS_BTA, positions.data());
+  const rope_cos_sin rows =
+      Rows(ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, kPairs, 1, cos.data(), sin.data());
+  ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 1, &ids, &rows, nullptr));
   ggml.Cache(std::vector<float>(positions.begin(), positions.end()), axis_of_pair, &want_cos,
              &want_sin);
   for (size_t i = 0; i < kPairs; ++i) {
@@ -80,7 +70,7 @@ const std::vector<int> kOneAxis(kPairs, 0);
 const int64_t kPositions[] = {0, 1, 17, 4095, 131071, 1048575};
 
 TEST(GgmlAngle, IsThatOfGgmlsRecurrence) {
-  for (int64_t p : kPositions) ExpectSame(Config(), Ggml(), {p}, kOneAxis);
+  for (int64_t p : kPositions) ExpectSame(GgmlConfig(), Ggml(), {p}, kOneAxis);
 }
 
 TEST(GgmlAngle, TheRecurrenceDriftsFromTheTrueAngle) {  // the reason for a policy of its own
@@ -95,7 +85,7 @@ TEST(GgmlAngle, TheRecurrenceDriftsFromTheTrueAngle) {  // the reason for a poli
 }
 
 TEST(GgmlAngle, LinearScalesTheAngle) {
-  rope_config config = Config();
+  rope_config config = GgmlConfig();
   config.scaling = ROPE_SCALING_LINEAR;
   config.factor = 4;
   Ggml ggml;
@@ -106,7 +96,7 @@ TEST(GgmlAngle, LinearScalesTheAngle) {
 TEST(GgmlAngle, FreqFactorsDivideTheAngle) {
   std::vector<double> factors(kPairs);
   for (size_t i = 0; i < kPairs; ++i) factors[i] = 1 + 7.0 * static_cast<double>(i) / kPairs;
-  rope_config config = Config();
+  rope_config config = GgmlConfig();
   config.freq_factors = factors.data();
   config.table_length = kPairs;
   Ggml ggml;
@@ -115,7 +105,7 @@ TEST(GgmlAngle, FreqFactorsDivideTheAngle) {
 }
 
 TEST(GgmlAngle, YarnMixesAngles) {
-  rope_config config = Config();
+  rope_config config = GgmlConfig();
   config.scaling = ROPE_SCALING_YARN;
   config.factor = 4;
   config.original_max_position_embeddings = 4096;
@@ -133,7 +123,7 @@ TEST(GgmlAngle, YarnMixesAngles) {
 // A context so long that the range begins behind its end, which is the last channel: ggml's ramp is
 // then a step, and all pairs keep their frequency.
 TEST(GgmlAngle, YarnIsAStepWhereItsRangeBeginsBehindItsEnd) {
-  rope_config config = Config();
+  rope_config config = GgmlConfig();
   config.scaling = ROPE_SCALING_YARN;
   config.factor = 4;
   config.original_max_position_embeddings = int64_t{1} << 40;
@@ -150,7 +140,7 @@ TEST(GgmlAngle, YarnIsAStepWhereItsRangeBeginsBehindItsEnd) {
 }
 
 TEST(GgmlAngle, EveryAxisHasItsOwnRecurrence) {  // mrope: all axes step at every pair
-  rope_config config = Config();
+  rope_config config = GgmlConfig();
   config.axes = 3;
   config.mrope_section[0] = 16;
   config.mrope_section[1] = 24;
@@ -161,16 +151,17 @@ TEST(GgmlAngle, EveryAxisHasItsOwnRecurrence) {  // mrope: all axes step at ever
 }
 
 TEST(GgmlAngle, RefusesWhatGgmlDoesNotKnow) {
-  rope_context* context = nullptr;
-  rope_config config = Config();
+  rope_config config = GgmlConfig();
   config.scaling = ROPE_SCALING_LLAMA3;
   config.factor = 8;
   config.low_freq_factor = 1;
   config.high_freq_factor = 4;
   config.original_max_position_embeddings = 8192;
-  EXPECT_EQ(ROPE_ERROR_UNSUPPORTED, rope_context_create(&config, &context));
-  EXPECT_NE(std::string::npos, std::string(rope_last_error()).find("ROPE_ANGLE_GGML"));
-  EXPECT_EQ(nullptr, context);
+  rope_context* context = nullptr;
+  EXPECT_EQ(rope_context_create(&config, &context), kUnsupported);
+  ExpectMessage("rope_context_create", {"ROPE_ANGLE_GGML"});
+  EXPECT_EQ(context, nullptr);
 }
 
 }  // namespace
+}  // namespace rope::testing

@@ -150,10 +150,7 @@ TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
   below.table_length = 32;
   rope_config above = below;
   above.seq_len = 4097;
-  const rope_config* configs[] = {&below, &above};
-  rope_context* created = nullptr;
-  ASSERT_OK(rope_context_create_sets(configs, 2, &created));
-  const Context sets(created), context = Create(below);
+  const Context sets = CreateSets({below, above}), context = Create(below);
   EXPECT_EQ(valid_below(context), 4097);
   EXPECT_EQ(valid_below(sets, 0), 4097);
   EXPECT_EQ(valid_below(sets, 1), INT64_MAX);
@@ -204,21 +201,15 @@ TEST(ValidBelow, IsToldAndLargerPositionsAreRefused) {
   for (int a = 0; a < 3; ++a) {
     int64_t coordinates[2 * 2 * 3] = {};
     coordinates[2 * 3 + a] = 4096;
-    positions = rope_positions{};
-    positions.kind = ROPE_POSITIONS_IDS_BTA;
-    positions.ids_i64 = coordinates;
+    positions = Ids(ROPE_POSITIONS_IDS_BTA, coordinates);
     expect_refused(apply(axes, positions), {"position 4096", "token 0", "batch row 1"});
   }
-  positions = rope_positions{};
-  positions.kind = ROPE_POSITIONS_IDS_BT;
-  positions.ids_f32 = ids;
+  positions = Ids(ROPE_POSITIONS_IDS_BT, ids);
 
   EXPECT_OK(apply(context, Offset(4094)));  // the last position that the length has
   EXPECT_OK(apply(context, Offset(-70000)));
   const int64_t distances[2 * 2] = {70000, 70000, 70000, 70000};
-  rope_positions far{};
-  far.kind = ROPE_POSITIONS_IDS_BT;
-  far.ids_i64 = distances;
+  const rope_positions far = Ids(ROPE_POSITIONS_IDS_BT, distances);
   EXPECT_OK(apply(context, far, ROPE_OPERATION_SHIFT));  // no positions
   ids[1] = 1;
   EXPECT_OK(apply(context, positions));

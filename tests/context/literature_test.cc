@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/elements.h"
+#include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/load_json.h"
 #include "support/random_values.h"
@@ -84,7 +85,7 @@ TEST(Literature, LlamaMultipliesComplexNumbers) {
 // x * cos + rotate_half(x) * sin, every operation in that dtype.
 TEST(Literature, TransformersRoundsEveryOperation) {
   constexpr int kDim = 64, kTokens = 40;
-  for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+  for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
     rope_config config = Config(kDim);
     config.rounding = ROPE_ROUNDING_EAGER;
     config.attention_factor = 1.19;
@@ -179,9 +180,8 @@ TEST(Literature, RoFormerMultipliesByABlockDiagonalMatrix) {
 
 // The values that transformers' test of RoFormer prints.
 TEST(Literature, RoFormerGivesTheValuesOfTransformersTest) {
-  const json data = LoadJson("golden.json");
   int found = 0;
-  for (const json& record : data["golden"]) {
+  for (const json& record : Golden()["golden"]) {
     if (record["kind"] != "apply") continue;
     ++found;
     constexpr int kDim = 64, kHeads = 12, kTokens = 16;
@@ -288,9 +288,8 @@ TEST(Literature, TheTransformerHasItsSinusoidalTable) {
 
 // RoFormer's own table has all sines first.
 TEST(Literature, RoFormerHasItsSinesFirst) {
-  const json data = LoadJson("golden.json");
   int found = 0;
-  for (const json& record : data["golden"]) {
+  for (const json& record : Golden()["golden"]) {
     if (record["kind"] != "sin_cos_table") continue;
     ++found;
     const int dim = record["embedding_dim"];

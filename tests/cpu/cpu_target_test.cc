@@ -9,24 +9,15 @@
 
 #include "cpu/kernels.h"
 #include "cpu/target.h"
-#include "librope/rope.h"
+#include "support/errors.h"
+#include "support/handles.h"
 
+namespace rope::testing {
 namespace {
 
-rope_status Create(rope_context** context) {
-  rope_config config = ROPE_INIT(rope_config);
-  config.head_dim = 64;
-  config.theta = 10000;
-  config.pairing = ROPE_PAIRING_HALVES;
-  return rope_context_create(&config, context);
-}
-
 std::string Backend() {
-  rope_context* context = nullptr;
-  if (Create(&context) != ROPE_OK) return rope_last_error();
-  std::string backend = rope_context_backend(context);
-  rope_context_destroy(context);
-  return backend;
+  const Context context = Create(Config(64));
+  return context == nullptr ? "" : rope_context_backend(context.get());
 }
 
 class CpuTarget : public ::testing::Test {
@@ -38,7 +29,7 @@ TEST_F(CpuTarget, DetectionAgreesWithHighway) {
 #ifdef ROPE_TEST_LIBHWY
   // All that Highway has for this architecture, not only what was compiled.
   const int64_t fallbacks = HWY_SCALAR | HWY_EMU128;
-  const int64_t ours = rope::cpu::DetectTargets();
+  const int64_t ours = cpu::DetectTargets();
   const int64_t theirs = hwy::SupportedTargets() & ~fallbacks;
 #if HWY_ARCH_X86 || HWY_ARCH_ARM_A64
   EXPECT_EQ(ours, theirs);
@@ -51,7 +42,7 @@ TEST_F(CpuTarget, DetectionAgreesWithHighway) {
 }
 
 TEST_F(CpuTarget, TheListIsOrderedAndWithoutDuplicates) {
-  const std::vector<const rope::cpu::Kernels*> all = rope::cpu::ListKernels();
+  const std::vector<const cpu::Kernels*> all = cpu::ListKernels();
   ASSERT_FALSE(all.empty());
   for (size_t i = 0; i < all.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_STRNE(all[i]->target, all[j]->target);
@@ -60,7 +51,7 @@ TEST_F(CpuTarget, TheListIsOrderedAndWithoutDuplicates) {
 }
 
 TEST_F(CpuTarget, TheVariableChooses) {
-  for (const rope::cpu::Kernels* kernels : rope::cpu::ListKernels()) {
+  for (const cpu::Kernels* kernels : cpu::ListKernels()) {
     setenv("LIBROPE_CPU_TARGET", kernels->target, 1);
     EXPECT_EQ(Backend(), std::string("cpu ") + kernels->target);
   }
@@ -74,13 +65,16 @@ TEST_F(CpuTarget, EmptyMeansTheBest) {
 
 TEST_F(CpuTarget, AnotherNameIsRefused) {
   std::string names;
-  for (const rope::cpu::Kernels* kernels : rope::cpu::ListKernels()) {
+  for (const cpu::Kernels* kernels : cpu::ListKernels()) {
     names += (names.empty() ? "" : ", ") + std::string(kernels->target);
   }
   for (const char* wrong : {"nonsense", "avx2", " ", "AVX2,SSE4", "RVV", "%s%n"}) {
     setenv("LIBROPE_CPU_TARGET", wrong, 1);
-    rope_context* context = reinterpret_cast<rope_context*>(16);
-    EXPECT_EQ(Create(&context), ROPE_ERROR_INVALID_ARGUMENT) << wrong;
+    const rope_config config = Config(64);
+    auto* const untouched = reinterpret_cast<rope_context*>(16);
+    rope_context* context = untouched;
+    EXPECT_EQ(rope_context_create(&config, &context), kInvalid) << wrong;
+    EXPECT_EQ(context, untouched);
     EXPECT_EQ(std::string(rope_last_error()),
               "rope_context_create: the environment variable LIBROPE_CPU_TARGET (\"" +
                   std::string(wrong) +
@@ -90,3 +84,4 @@ TEST_F(CpuTarget, AnotherNameIsRefused) {
 }
 
 }  // namespace
+}  // namespace rope::testing

@@ -7,8 +7,8 @@
 
 #include "support/elements.h"
 #include "support/enumerators.h"
-#include "support/guarded.h"
 #include "support/handles.h"
+#include "support/memory.h"
 #include "support/targets.h"
 
 namespace rope::testing {
@@ -85,11 +85,7 @@ TEST_P(GuardPageTest, NothingBesideArraysOfPositionsIsRead) {
   config.mrope_section[0] = 5;
   config.mrope_section[1] = config.mrope_section[2] = 6;
   const Context context = Create(config);
-  rope_config plain = Config(34);
-  const rope_config* configs[] = {&plain, &plain};
-  rope_context* made = nullptr;
-  ASSERT_OK(rope_context_create_sets(configs, 2, &made));
-  const Context sets(made);
+  const Context sets = CreateSets({Config(34), Config(34)});
   std::vector<float> x(2 * kTokens * 34);
   for (Edge edge : {Edge::kStart, Edge::kEnd}) {
     for (rope_position_kind kind = ROPE_POSITIONS_SEQ_OFFSETS; kind <= kLastPositionKind; ++kind) {
@@ -135,7 +131,7 @@ TEST_P(GuardPageTest, NothingBesideRowsIsTouched) {
         for (rope_cos_sin_format format : Formats()) {
           const int64_t width = rope_cos_sin_width(format, dim / 2);
           const bool two = rope_cos_sin_tensors(format) == 2;
-          for (rope_dtype row_dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+          for (rope_dtype row_dtype = 1; row_dtype <= kLastDtype; ++row_dtype) {
             if (HoldsAngles(format) && row_dtype != ROPE_DTYPE_F32) continue;
             const auto bytes = static_cast<size_t>(width * kTokens * SizeOf(row_dtype));
             const Guarded data(bytes, edge), sin(bytes, edge);
@@ -144,7 +140,7 @@ TEST_P(GuardPageTest, NothingBesideRowsIsTouched) {
             const rope_positions positions = Offset(3);
             ASSERT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr));
             if (!IsRead(format)) continue;
-            for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+            for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
               std::vector<float> x(dim * kTokens);
               rope_qk_args args = Args(1, kTokens);
               args.q = Tensor(x.data(), dtype, 1);

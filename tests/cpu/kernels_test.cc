@@ -14,6 +14,7 @@
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
+#include "support/memory.h"
 #include "support/reference.h"
 #include "support/targets.h"
 
@@ -65,8 +66,7 @@ class KernelsTest : public TargetTest {
   std::vector<CosSin> RowsOf(const rope_context& context, rope_operation operation) const {
     const int padded = PaddedPairs(context.pairs);
     std::vector<float> memory(2 * padded + 16);
-    const auto misaligned = reinterpret_cast<uintptr_t>(memory.data()) % 64 / sizeof(float);
-    float* cos = memory.data() + (misaligned ? 16 - misaligned : 0);
+    float* const cos = FromLine(&memory);
     const auto a = static_cast<float>(context.sets[0].attention_factor);
     const auto inverse = static_cast<float>(1 / context.sets[0].attention_factor);
     cpu::Row row{cos, cos + padded, context.pairs, a, a};
@@ -129,8 +129,7 @@ void KernelsTest::Check(const rope_config& config, const rope_context& context,
   args.operation = operation;
   args.q = Tensor(in.data(), dtype, kHeads);
   if (!in_place) args.q_out = Tensor(out.data(), dtype, kHeads);
-  args.positions.kind = ROPE_POSITIONS_IDS_T;
-  args.positions.ids_i64 = kPositions;
+  args.positions = Ids(ROPE_POSITIONS_IDS_T, kPositions);
   ASSERT_OK(rope_apply_qk(&context, &args));
   const unsigned char* got = in_place ? in.data() : out.data();
   if (std::memcmp(got, want.data(), bytes) != 0) {
@@ -217,8 +216,7 @@ TEST_P(KernelsTest, TreatSpecialValuesAsTheReference) {
           }
           rope_qk_args args = Args(1, kTokens);
           args.q = Tensor(memory.data(), dtype, 1);
-          args.positions.kind = ROPE_POSITIONS_IDS_T;
-          args.positions.ids_i64 = kPositions;
+          args.positions = Ids(ROPE_POSITIONS_IDS_T, kPositions);
           ASSERT_OK(rope_apply_qk(context.get(), &args));
           for (int t = 0; t < kTokens; ++t) {
             for (int i = 0; i < kDim / 2; ++i) {

@@ -13,13 +13,13 @@
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
+#include "support/reference.h"
 #include "support/targets.h"
 
 namespace rope::testing {
 namespace {
 
 constexpr int kDim = 74, kPairs = kDim / 2;  // a tail after every width of vectors
-constexpr rope_dtype kTypes[] = {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16};
 
 // Bit patterns: quiet and signalling, all mantissa bits, those that a rounding carry could turn
 // over.
@@ -46,9 +46,6 @@ class NanTest : public TargetTest {
     Memory x(kDim);
     for (int i = 0; i < kDim; ++i) StoreElement(dtype, x.data(), i, 1.0f + 0.03f * i);
     return x;
-  }
-  static int ChannelOf(rope_pairing pairing, int pair, int member) {
-    return pairing == ROPE_PAIRING_INTERLEAVED ? 2 * pair + member : pair + member * kPairs;
   }
   // `got` is `clean`, but NaN in the marked channels.
   static void Expect(rope_dtype dtype, const Memory& got, const Memory& clean,
@@ -86,7 +83,7 @@ TEST_P(NanTest, ElementConcernsItsPairAlone) {
       rope_config config = Config(kDim, pairing);
       config.rounding = rounding;
       const Context context = Create(config);
-      for (rope_dtype dtype : kTypes) {
+      for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
         Memory clean = Elements(dtype);
         Apply(context, dtype, ROPE_OPERATION_FORWARD, nullptr, &clean);
         for (uint32_t bits : NansOf(dtype)) {
@@ -95,9 +92,10 @@ TEST_P(NanTest, ElementConcernsItsPairAlone) {
               SCOPED_TRACE(::testing::Message() << std::hex << bits << " dtype " << dtype
                                                 << " pairing " << pairing << " pair " << pair);
               Memory x = Elements(dtype);
-              SetBits(dtype, x.data(), ChannelOf(pairing, pair, member), bits);
+              SetBits(dtype, x.data(), ChannelOf(pairing, kPairs, pair, member), bits);
               Apply(context, dtype, ROPE_OPERATION_FORWARD, nullptr, &x);
-              Expect(dtype, x, clean, {ChannelOf(pairing, pair, 0), ChannelOf(pairing, pair, 1)});
+              Expect(dtype, x, clean,
+                     {ChannelOf(pairing, kPairs, pair, 0), ChannelOf(pairing, kPairs, pair, 1)});
             }
           }
         }
@@ -132,14 +130,14 @@ TEST_P(NanTest, RowValueConcernsItsPairAlone) {
       if (format == ROPE_COS_SIN_FULL_HALVES && interleaved) continue;
       if (format == ROPE_COS_SIN_FULL_INTERLEAVED && !interleaved) continue;
       const bool two = rope_cos_sin_tensors(format) == 2;
-      for (rope_dtype row_dtype : kTypes) {
+      for (rope_dtype row_dtype = 1; row_dtype <= kLastDtype; ++row_dtype) {
         Memory tensors[2] = {Memory(kDim), Memory(kDim)};
         const rope_cos_sin rows = Rows(format, row_dtype, kPairs, 1, tensors[0].data(),
                                        two ? tensors[1].data() : nullptr);
         const rope_positions positions = Offset(3);
         ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 1, &positions, &rows, nullptr));
         const Memory filled[2] = {tensors[0], tensors[1]};
-        for (rope_dtype dtype : kTypes) {
+        for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
           for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD}) {
             Memory clean = Elements(dtype);
             Apply(context, dtype, operation, &rows, &clean);
@@ -157,8 +155,9 @@ TEST_P(NanTest, RowValueConcernsItsPairAlone) {
                   }
                   Memory x = Elements(dtype);
                   Apply(context, dtype, operation, &rows, &x);
-                  Expect(dtype, x, clean,
-                         {ChannelOf(pairing, pair, 0), ChannelOf(pairing, pair, 1)});
+                  Expect(
+                      dtype, x, clean,
+                      {ChannelOf(pairing, kPairs, pair, 0), ChannelOf(pairing, kPairs, pair, 1)});
                   tensors[places.tensor] = filled[places.tensor];
                 }
               }
@@ -184,7 +183,7 @@ TEST_P(NanTest, CoordinateConcernsItsAxisAlone) {
     config.axes = 3;
     for (int a = 0; a < 3; ++a) config.mrope_section[a] = 16;
     const Context context = Create(config);
-    for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+    for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
       for (uint32_t nan : {0x7fc00000u, 0x7fffffffu, 0xffffffffu, 0x7f800001u}) {
         for (float large : {1.0f, 3e9f}) {
           const auto rotated = [&](float middle) {
@@ -193,8 +192,7 @@ TEST_P(NanTest, CoordinateConcernsItsAxisAlone) {
             for (int c = 0; c < 96; ++c) WriteElement(dtype, &x[c * SizeOf(dtype)], 1.0);
             rope_qk_args args = Args(1, 1);
             args.q = Tensor(x.data(), dtype, 1);
-            args.positions.kind = ROPE_POSITIONS_IDS_BTA;
-            args.positions.ids_f32 = ids;
+            args.positions = Ids(ROPE_POSITIONS_IDS_BTA, ids);
             EXPECT_OK(rope_apply_qk(context.get(), &args));
             std::vector<double> y(96);
             for (int c = 0; c < 96; ++c) y[c] = ReadElement(dtype, &x[c * SizeOf(dtype)]);

@@ -2,14 +2,15 @@
 // they give the bits of the others.
 #include <gtest/gtest.h>
 #include <hwy/cache_control.h>
-#include <sys/mman.h>
 
 #include <cstring>
 #include <random>
 #include <vector>
 
 #include "math/element.h"
+#include "support/enumerators.h"
 #include "support/handles.h"
+#include "support/memory.h"
 #include "support/targets.h"
 
 namespace rope::testing {
@@ -20,16 +21,9 @@ INSTANTIATE_TARGETS(StreamingTest);
 
 constexpr int kTokens = 4, kHeads = 3;
 
-// A pointer into `memory` that is aligned to lines.
-template <class T>
-T* Aligned(std::vector<T>* memory) {
-  const auto at = reinterpret_cast<uintptr_t>(memory->data());
-  return memory->data() + (at % 64 == 0 ? 0 : (64 - at % 64) / sizeof(T));
-}
-
 TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
   int tried = 0;
-  for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+  for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
     for (const auto& of_direction : kernels().rotations[dtype - 1]) {
       for (int eager = 0; eager < 2; ++eager) {
         const cpu::Kernels::Rotation& rotation = of_direction[eager];
@@ -42,13 +36,13 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
           std::normal_distribution<float> normal;
           const auto count = static_cast<size_t>(dim * kHeads * kTokens);
           std::vector<float> in(count + 16), plain(count + 16), streamed(count + 16);
-          for (size_t i = 0; i < count; ++i) StoreElement(dtype, Aligned(&in), i, normal(random));
+          for (size_t i = 0; i < count; ++i) StoreElement(dtype, FromLine(&in), i, normal(random));
           std::vector<float> row(4 * kTokens * dim + 16);
-          float* cos = Aligned(&row);
+          float* cos = FromLine(&row);
           for (float& v : row) v = normal(random);
           const Segment segment = {0, 0, pairs};
           cpu::Block block{};
-          block.in = reinterpret_cast<const char*>(Aligned(&in));
+          block.in = reinterpret_cast<const char*>(FromLine(&in));
           block.in_strides.head = int64_t{dim} * size;
           block.in_strides.token = kHeads * block.in_strides.head;
           block.out_strides = block.in_strides;
@@ -60,15 +54,15 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
           block.segments = &segment;
           block.segment_count = 1;
           block.prefetch_end = block.in + count * size;
-          block.out = reinterpret_cast<char*>(Aligned(&plain));
+          block.out = reinterpret_cast<char*>(FromLine(&plain));
           rotation.rotate(block);
-          block.out = reinterpret_cast<char*>(Aligned(&streamed));
+          block.out = reinterpret_cast<char*>(FromLine(&streamed));
           rotation.rotate_streaming(block);
           hwy::FlushStream();
-          EXPECT_EQ(std::memcmp(Aligned(&plain), Aligned(&streamed), count * size), 0)
+          EXPECT_EQ(std::memcmp(FromLine(&plain), FromLine(&streamed), count * size), 0)
               << "dtype " << dtype << " order " << static_cast<int>(rotation.order) << " dim "
               << dim;
-          EXPECT_NE(std::memcmp(Aligned(&plain), Aligned(&in), count * size), 0);
+          EXPECT_NE(std::memcmp(FromLine(&plain), FromLine(&in), count * size), 0);
         }
       }
     }
@@ -76,23 +70,6 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
   const bool scalar = std::string(kernels().target) == "SCALAR";
   EXPECT_EQ(tried > 0, !scalar) << "no rotation of this target streams";
 }
-
-// Zeros that take memory only where they are touched.
-class Untouched {
- public:
-  explicit Untouched(size_t bytes) : size_(bytes) {
-    data_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  }
-  ~Untouched() { munmap(data_, size_); }
-  Untouched(const Untouched&) = delete;
-  Untouched& operator=(const Untouched&) = delete;
-  char* data() const { return static_cast<char*>(data_); }
-
- private:
-  void* data_;
-  size_t size_;
-};
 
 // Such stores need whole lines: an output beyond the cache that begins within a line is written the
 // ordinary way. Of the large call the first task alone runs.
@@ -106,7 +83,7 @@ TEST_P(StreamingTest, NeverWritesIntoTheMiddleOfALine) {
                                   },
                                   nullptr};
   const Untouched in(kMany * kDim * sizeof(float)), out(kMany * kDim * sizeof(float) + 64);
-  for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+  for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
     for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
       const Context context = Create(Config(kDim, pairing));
       const auto elements = static_cast<int64_t>(kTaskBytes) / ElementSize(dtype);

@@ -2,7 +2,6 @@
 // streams, graphs and errors. Without a device every test is skipped with the library's reason.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "math/element.h"
+#include "support/child.h"
 #include "support/elements.h"
 #include "support/handles.h"
 #include "support/random_call.h"
@@ -221,8 +221,7 @@ void CompareIds(rope_angle angle, const std::vector<int64_t>& ids) {
   device_ids.CopyFrom(ids.data(), ids.size() * 8);
   rope_qk_args args = Args(1, static_cast<int64_t>(ids.size()));
   args.q = Tensor(q.data(), ROPE_DTYPE_F32, 1);
-  args.positions.kind = ROPE_POSITIONS_IDS_T;
-  args.positions.ids_i64 = ids.data();
+  args.positions = Ids(ROPE_POSITIONS_IDS_T, ids.data());
   ASSERT_OK(rope_apply_qk(cpu.get(), &args));
   args.q.data = device_q.data();
   args.positions.ids_i64 = device_ids.as<int64_t>();
@@ -308,8 +307,8 @@ TEST_F(Cuda, QueuedWorkOutlivesItsContext) {
   table.batch = 1;
   table.data = rows.data();
   rope_qk_args args = OffsetCall(expected.data(), kTokens, 8, 1000, nullptr);
-  ASSERT_EQ(rope_apply_qk(cpu.get(), &args), ROPE_OK) << rope_last_error();
-  ASSERT_EQ(rope_cos_sin_fill(cpu.get(), 1, kTokens, &args.positions, &table, nullptr), ROPE_OK);
+  ASSERT_OK(rope_apply_qk(cpu.get(), &args));
+  ASSERT_OK(rope_cos_sin_fill(cpu.get(), 1, kTokens, &args.positions, &table, nullptr));
 
   cudaStream_t stream;
   CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -347,18 +346,12 @@ TEST_F(Cuda, AChildAfterForkMayDestroyAContext) {
   Context cuda = CreateOn(ROPE_DEVICE_CUDA);
   DeviceBytes q(8 * 128 * 2);
   const rope_qk_args args = OffsetCall(q.data(), 1, 8, 1, nullptr);
-  ASSERT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(20);  // instead of for ever
+  ASSERT_OK(rope_apply_qk(cuda.get(), &args));
+  ExpectChildEnds([&] {
     cuda.reset();
     _exit(0);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
-  EXPECT_EQ(rope_apply_qk(cuda.get(), &args), ROPE_OK) << rope_last_error();
+  });
+  EXPECT_OK(rope_apply_qk(cuda.get(), &args));
   CUDA_OK(cudaDeviceSynchronize());
 }
 

@@ -18,6 +18,7 @@
 #include "math/pairing.h"
 #include "support/elements.h"
 #include "support/handles.h"
+#include "support/memory.h"
 #include "support/random_call.h"
 #include "walk.h"
 
@@ -27,7 +28,9 @@ namespace {
 using rope::testing::Config;
 using rope::testing::Context;
 using rope::testing::Create;
+using rope::testing::FromLine;
 using rope::testing::IsSame;
+using rope::testing::kLine;
 using rope::testing::RandomCall;
 
 class CudaGrid : public ::testing::Test {
@@ -137,7 +140,7 @@ TEST_F(CudaGrid, RandomCallsEqualTheCpuBitForBit) {
 }
 
 // A call out of place with channels outside the span: f32, q alone, at `in_at` and `out_at` bytes
-// behind a 16-byte boundary, heads `head_stride` channels apart (0: contiguous).
+// behind the start of a line, heads `head_stride` channels apart (0: contiguous).
 struct CopyCase {
   const char* name;
   int head_dim, rotary_dim, rotary_offset;
@@ -156,13 +159,9 @@ void ExpectCopied(const CopyCase& e) {
   const Context context = Create(config);
   const int stride = e.head_stride != 0 ? e.head_stride : e.head_dim;
   const size_t bytes = static_cast<size_t>(kTokens * kHeads * stride) * sizeof(float);
-  const auto boundary = [](std::vector<char>* memory) {
-    const auto at = reinterpret_cast<uintptr_t>(memory->data());
-    return memory->data() + (16 - at % 16) % 16;
-  };
-  std::vector<char> in_memory(bytes + 32), out_memory(bytes + 32);
-  char* const in = boundary(&in_memory) + e.in_at;
-  char* const out = boundary(&out_memory) + e.out_at;
+  std::vector<char> in_memory(bytes + 2 * kLine), out_memory(bytes + 2 * kLine);
+  char* const in = FromLine(&in_memory) + e.in_at;
+  char* const out = FromLine(&out_memory) + e.out_at;
   for (size_t i = 0; i < bytes / sizeof(float); ++i) {
     StoreElement(ROPE_DTYPE_F32, in, static_cast<int64_t>(i), 1.0f + static_cast<float>(i));
   }

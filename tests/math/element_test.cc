@@ -11,6 +11,7 @@
 
 #include "support/elements.h"
 #include "support/handles.h"
+#include "support/reference.h"
 #include "support/targets.h"
 
 namespace rope::testing {
@@ -125,9 +126,6 @@ class ElementVectorTest : public TargetTest {
     args.cos_sin = &rows;
     ASSERT_OK(rope_apply_qk(context.get(), &args));
   }
-  static int ChannelOf(rope_pairing pairing, int pair, int member) {
-    return pairing == ROPE_PAIRING_INTERLEAVED ? 2 * pair + member : pair + member * kPairs;
-  }
 };
 INSTANTIATE_TARGETS(ElementVectorTest);
 
@@ -142,12 +140,12 @@ TEST_P(ElementVectorTest, LoadsAndStoresAll65536Values) {
         for (int64_t t = 0; t < kTokens; ++t) {
           std::vector<uint16_t> x(kDim, 0);
           for (int i = 0; i < kPairs; ++i) {
-            x[ChannelOf(pairing, i, member)] = static_cast<uint16_t>(t * kPairs + i);
+            x[ChannelOf(pairing, kPairs, i, member)] = static_cast<uint16_t>(t * kPairs + i);
           }
           Rotate(dtype, pairing, 1, &x, ones.data(), zeros.data(), 0);
           for (int i = 0; i < kPairs; ++i) {
             const auto want = static_cast<uint16_t>(t * kPairs + i);
-            const uint16_t got = x[ChannelOf(pairing, i, member)];
+            const uint16_t got = x[ChannelOf(pairing, kPairs, i, member)];
             if (IsNan16(FormatOf(dtype), want)) {
               ASSERT_TRUE(IsNan16(FormatOf(dtype), got)) << std::hex << want << " " << got;
             } else if ((want & 0x7fff) == 0) {
@@ -176,14 +174,14 @@ TEST_P(ElementVectorTest, StoresAnyF32RoundedToNearestEven) {
         // (1, 0) turned: x0 becomes cos, x1 becomes sin.
         std::vector<uint16_t> x(values.size() * 2, 0);
         for (int64_t t = 0; t < tokens; ++t) {
-          for (int i = 0; i < kPairs; ++i) x[t * kDim + ChannelOf(pairing, i, 0)] = one;
+          for (int i = 0; i < kPairs; ++i) x[t * kDim + ChannelOf(pairing, kPairs, i, 0)] = one;
         }
         Rotate(dtype, pairing, tokens, &x, member == 0 ? values.data() : zeros.data(),
                member == 0 ? zeros.data() : values.data(), kPairs);
         for (int64_t t = 0; t < tokens; ++t) {
           for (int i = 0; i < kPairs; ++i) {
             const float value = values[t * kPairs + i];
-            const uint16_t got = x[t * kDim + ChannelOf(pairing, i, member)];
+            const uint16_t got = x[t * kDim + ChannelOf(pairing, kPairs, i, member)];
             if (std::isnan(value)) {
               ASSERT_TRUE(IsNan16(FormatOf(dtype), got)) << std::hex << FloatBits(value);
             } else if (value == 0) {

@@ -1,11 +1,9 @@
 // rope_model_* with texts and arguments that are wrong: always a status with a message that names
 // the key, never a crash, nothing written, no byte read beyond the text.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstddef>
 #include <string>
 
+#include "support/memory.h"
 #include "testing.h"
 
 namespace rope::testing {
@@ -242,21 +240,16 @@ TEST(ModelMalformed, AnyValueReplacedGivesAStatus) {
 }
 
 TEST(ModelMalformed, NothingIsReadBeyondTheText) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  auto* memory = static_cast<char*>(
-      mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  ASSERT_NE(memory, MAP_FAILED);
-  ASSERT_EQ(mprotect(memory + page, page, PROT_NONE), 0);
   const std::string whole = R"({"model_type": "llama", "head_dim": 64, "rope_theta": 10000.0})";
   for (size_t length = 0; length <= whole.size(); ++length) {
-    char* text = memory + page - length;
+    const Guarded memory(length, Edge::kEnd);
+    char* const text = memory.as<char>();
     std::memcpy(text, whole.data(), length);
     rope_model* model = nullptr;
     EXPECT_EQ(rope_model_create(text, length, &model),
               length == whole.size() ? ROPE_OK : ROPE_ERROR_PARSE);
     rope_model_destroy(model);
   }
-  munmap(memory, 2 * page);
 }
 
 // --- arguments ----------------------------------------------------------------------------------

@@ -350,7 +350,10 @@ class RopeCheck {
         const uint16_t ours = x[i], theirs = want.as<uint16_t>()[i];
         ++(ours == theirs ? measured.equal16 : measured.unequal16);
         if (ours == theirs) continue;
-        const float a = LoadElement(dtype, &ours, 0), b = LoadElement(dtype, &theirs, 0);
+        const auto value = [dtype](uint16_t bits) {
+          return dtype == ROPE_DTYPE_BF16 ? FloatFromBf16(bits) : FloatFromF16(bits);
+        };
+        const float a = value(ours), b = value(theirs);
         const float unit = dtype == ROPE_DTYPE_BF16 ? 0x1p-7f : 0x1p-10f;
         // Cancellation leaves less than a unit of the inputs.
         const bool close = std::fabs(a - b) <= std::max(std::fabs(b) * unit, 1e-6f);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "librope/rope.h"
+#include "support/errors.h"
 #include "support/load_json.h"
 
 namespace rope::testing {
@@ -20,6 +21,7 @@ namespace rope::testing {
 // Published configurations: records with "id" and "config".
 inline const nlohmann::json& PublishedModels() {
   static const nlohmann::json models = LoadJson("models.json");
+  EXPECT_FALSE(models.empty());
   return models;
 }
 
@@ -141,11 +143,7 @@ inline void ExpectRefused(std::string_view text, std::initializer_list<const cha
   EXPECT_EQ(Create(text, &model), status) << text.substr(0, 400);
   EXPECT_EQ(model, nullptr);
   rope_model_destroy(model);
-  const std::string message = rope_last_error();
-  EXPECT_EQ(message.rfind("rope_model_create: ", 0), 0u) << message;
-  for (const char* part : parts) {
-    EXPECT_NE(message.find(part), std::string::npos) << message << "\n  must contain " << part;
-  }
+  ExpectMessage("rope_model_create", parts);
 }
 
 // A Llama of head_dim 128 whose rope dictionary is `dictionary`.

@@ -27,6 +27,23 @@ inline Context Create(const rope_config& config) {
   return Context(context);
 }
 
+// With a frequency set for each configuration.
+inline Context CreateSets(const std::vector<rope_config>& configs) {
+  std::vector<const rope_config*> pointers;
+  for (const rope_config& config : configs) pointers.push_back(&config);
+  rope_context* context = nullptr;
+  const auto count = static_cast<int32_t>(configs.size());
+  EXPECT_EQ(rope_context_create_sets(pointers.data(), count, &context), ROPE_OK)
+      << rope_last_error();
+  return Context(context);
+}
+
+inline Pool CreatePool(int32_t threads) {
+  rope_pool* pool = nullptr;
+  EXPECT_EQ(rope_pool_create(threads, &pool), ROPE_OK) << rope_last_error();
+  return Pool(pool);
+}
+
 // The smallest configuration of a head.
 inline rope_config Config(int head_dim, rope_pairing pairing = ROPE_PAIRING_HALVES,
                           double theta = 10000) {
@@ -65,6 +82,13 @@ inline rope_tensor Tensor(void* data, rope_dtype dtype, int heads,
   return tensor;
 }
 
+inline void SetStrides(rope_tensor* t, int64_t batch, int64_t token, int64_t head) {
+  t->layout = ROPE_LAYOUT_STRIDED;
+  t->stride_batch = batch;
+  t->stride_token = token;
+  t->stride_head = head;
+}
+
 inline rope_qk_args Args(int64_t batch, int64_t tokens) {
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   args.batch = batch;
@@ -76,6 +100,25 @@ inline rope_positions Offset(int64_t offset) {
   rope_positions positions{};
   positions.kind = ROPE_POSITIONS_OFFSET;
   positions.offset = offset;
+  return positions;
+}
+
+inline rope_positions Ids(rope_position_kind kind, const int32_t* ids) {
+  rope_positions positions{};
+  positions.kind = kind;
+  positions.ids_i32 = ids;
+  return positions;
+}
+inline rope_positions Ids(rope_position_kind kind, const int64_t* ids) {
+  rope_positions positions{};
+  positions.kind = kind;
+  positions.ids_i64 = ids;
+  return positions;
+}
+inline rope_positions Ids(rope_position_kind kind, const float* ids) {
+  rope_positions positions{};
+  positions.kind = kind;
+  positions.ids_f32 = ids;
   return positions;
 }
 

@@ -13,4 +13,9 @@ nlohmann::json LoadJson(const std::string& file) {
   return nlohmann::json::parse(stream);
 }
 
+const nlohmann::json& Golden() {
+  static const nlohmann::json records = LoadJson("golden.json");
+  return records;
+}
+
 }  // namespace rope::testing

@@ -11,6 +11,10 @@ namespace rope::testing {
 // `file` is relative to tests/data. A file that cannot be read fails the test.
 nlohmann::json LoadJson(const std::string& file);
 
+// golden.json: "golden" has records of published tests and tables, "derived" f64 values of
+// documented formulas.
+const nlohmann::json& Golden();
+
 }  // namespace rope::testing
 
 #endif  // LIBROPE_TESTS_SUPPORT_LOAD_JSON_H_

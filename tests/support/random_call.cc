@@ -8,6 +8,7 @@
 
 #include "support/elements.h"
 #include "support/enumerators.h"
+#include "support/memory.h"
 #include "support/reference.h"
 
 namespace rope::testing {
@@ -293,8 +294,7 @@ void RandomCall::MakeTensor(rope_tensor* t, bool only_read) {
   std::vector<char>& bytes =
       NewBuffer(t->dtype, (static_cast<size_t>(last + width) + 64) * size + 128);
   FillWithNumbers(t->dtype, range_ == kEverything, &r, &bytes);
-  const auto line = (reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64;
-  t->data = bytes.data() + (line - reinterpret_cast<uintptr_t>(bytes.data()) + shift);
+  t->data = bytes.data() + ToLine(bytes.data()) + shift;
 }
 
 void RandomCall::MakeApply() {

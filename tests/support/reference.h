@@ -111,6 +111,11 @@ inline Channels ChannelsOfPair(const rope_config& c, rope_operation operation, i
   return {pair, pair + pairs, 2 * pair, 2 * pair + 1};
 }
 
+// The channel of one member (0 or 1) of a pair; not of HALVES_PER_AXIS.
+inline int ChannelOf(rope_pairing pairing, int pairs, int pair, int member) {
+  return pairing == ROPE_PAIRING_INTERLEAVED ? 2 * pair + member : pair + member * pairs;
+}
+
 inline int AxisOfPair(const rope_config& c, int pair) {
   if (c.axes <= 1) return 0;
   if (c.pair_axis != nullptr) return c.pair_axis[pair];
