@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -373,5 +374,35 @@ func TestContextsOfAGrowingSequence(t *testing.T) {
 	}
 	if made != 2 || validBelow != math.MaxInt64 {
 		t.Errorf("contexts were made %d times, the last valid below %d", made, validBelow)
+	}
+}
+
+// Closing twice is nothing, and every call on what is closed says so.
+func TestClosed(t *testing.T) {
+	c := mustNew(t, plain(64))
+	if !strings.HasPrefix(c.Backend(), "cpu") {
+		t.Error(c.Backend())
+	}
+	c.Close()
+	c.Close()
+	q := make([]float32, 64)
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0)}
+	_, err1 := c.Info(0)
+	_, err2 := c.InvFreq(0)
+	for _, err := range []error{ApplyTHD(c, []int64{1}, q, 1, nil, 0), ApplyQK(c, BSHD(q, 1), Tensor[float32]{}, step),
+		FillCosSin(c, step, Packed(q)), err1, err2} {
+		if !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	}
+	pool, err := NewPool(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.Close()
+	pool.Close()
+	step.Pool = pool
+	if err := ApplyQK(mustNew(t, plain(64)), BSHD(q, 1), Tensor[float32]{}, step); !errors.Is(err, ErrClosed) {
+		t.Error(err)
 	}
 }

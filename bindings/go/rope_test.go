@@ -484,35 +484,6 @@ func TestModel(t *testing.T) {
 	}
 }
 
-func TestClosed(t *testing.T) {
-	c := mustNew(t, plain(64))
-	if !strings.HasPrefix(c.Backend(), "cpu") {
-		t.Error(c.Backend())
-	}
-	c.Close()
-	c.Close()
-	q := make([]float32, 64)
-	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0)}
-	_, err1 := c.Info(0)
-	_, err2 := c.InvFreq(0)
-	for _, err := range []error{ApplyTHD(c, []int64{1}, q, 1, nil, 0), ApplyQK(c, BSHD(q, 1), Tensor[float32]{}, step),
-		FillCosSin(c, step, Packed(q)), err1, err2} {
-		if !errors.Is(err, ErrClosed) {
-			t.Error(err)
-		}
-	}
-	pool, err := NewPool(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool.Close()
-	pool.Close()
-	step.Pool = pool
-	if err := ApplyQK(mustNew(t, plain(64)), BSHD(q, 1), Tensor[float32]{}, step); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
-}
-
 func TestGoroutines(t *testing.T) {
 	c := mustNew(t, plain(64))
 	pool, err := NewPool(2)

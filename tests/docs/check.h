@@ -1,6 +1,6 @@
 /* What the programs of the guides share: an exit on errors, and test data. */
-#ifndef TESTS_DOCS_CHECK_H
-#define TESTS_DOCS_CHECK_H
+#ifndef LIBROPE_TESTS_DOCS_CHECK_H_
+#define LIBROPE_TESTS_DOCS_CHECK_H_
 #include <librope/rope.h>
 
 #include <stdio.h>

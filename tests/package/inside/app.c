@@ -1,3 +1,4 @@
+/* A program of the project that librope lies inside of: it links, and says which backend it has. */
 #include <librope/rope.h>
 #include <stdio.h>
 
