@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "librope/model.h"
 #include "librope/rope.h"
 
 namespace {

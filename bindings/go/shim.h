@@ -5,6 +5,7 @@
 #ifndef LIBROPE_GO_SHIM_H_
 #define LIBROPE_GO_SHIM_H_
 
+#include <librope/model.h>
 #include <librope/rope.h>
 
 // Before 1.0 a minor version may change the ABI.

@@ -1,4 +1,4 @@
-/* librope for C++17: owners for the handles of rope.h, and nothing else.
+/* librope for C++17: owners for the handles of rope.h and model.h, and nothing else.
  *
  *     rope_config config = ROPE_INIT(rope_config);
  *     config.head_dim = 128;
@@ -7,8 +7,8 @@
  *     const rope::Context context(config);                                   // throws rope::Error
  *     context.Apply(ROPE_DTYPE_BF16, tokens, positions, q, 32, k, 8);              // every layer
  *
- * rope.h is the manual: the structs, the constants and their rules are the same here. This header
- * adds
+ * Those two are the manual: the structs, the constants and their rules are the same here. This
+ * header adds
  *
  * - Context, Pool and Model, which destroy what they own. They can be moved and not copied; one
  *   that was moved from may only be destroyed or assigned to.
@@ -27,6 +27,7 @@
 #error "librope/rope.hpp reports errors by exceptions: with -fno-exceptions use librope/rope.h"
 #endif
 
+#include <librope/model.h>
 #include <librope/rope.h>
 
 #include <cstddef>
@@ -118,8 +119,7 @@ inline rope_positions SeqOffsets(const int64_t* offsets) {
 /* Packed sequences (batch 1): sequence s is tokens cu_seqlens[s] to cu_seqlens[s + 1] - 1, and its
  * token i is at offsets[s] + i. */
 template <class Integer>
-inline rope_positions Packed(const Integer* offsets, const int32_t* cu_seqlens,
-                             int32_t sequences) {
+inline rope_positions Packed(const Integer* offsets, const int32_t* cu_seqlens, int32_t sequences) {
   rope_positions positions = SeqOffsets(offsets);
   positions.cu_seqlens = cu_seqlens;
   positions.sequences = sequences;
@@ -282,8 +282,8 @@ class Model {
     return type;
   }
   /* The configuration of one kind. Its tables belong to the model: keep the model as long as the
-   * config, which later contexts and rope_config_next_change read, too. A temporary Model gives none.
-   * Set what is the program's: seq_len, device. */
+   * config, which later contexts and rope_config_next_change read, too. A temporary Model gives
+   * none. Set what is the program's: seq_len, device. */
   rope_config Config(int32_t type) const& {
     rope_config config = ROPE_INIT(rope_config);
     Check(rope_model_config(model_, type, &config));

@@ -7,6 +7,7 @@
 #include "base/guard.h"
 #include "base/status.h"
 #include "base/struct_size.h"
+#include "librope/model.h"
 #include "model/json.h"
 #include "model/language_model.h"
 #include "model/locate.h"

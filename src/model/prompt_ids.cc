@@ -7,6 +7,7 @@
 
 #include "base/aligned.h"
 #include "base/status.h"
+#include "librope/model.h"
 
 namespace rope {
 namespace {

@@ -71,7 +71,7 @@ constexpr Harmless kHarmless[] = {
     {"rope_max_length", kAny},
     {"rope_use_fp32_in_outer_product", kAny},
     {"use_fused_rope", kAny},
-    // Notes about the training, and what the attention does beside the rotation (rope.h says so).
+    // Notes about the training, and what the attention does beside the rotation (model.h says so).
     {"alibi_bias_max", kAny},
     {"finetuned", kAny},
     {"llama_4_scaling_beta", kAny},

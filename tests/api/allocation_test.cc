@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "librope/model.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
 

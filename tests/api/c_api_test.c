@@ -1,5 +1,6 @@
 /* Every function of the C API from strict C99, and the promises of the header that a compiler can
  * check. */
+#include <librope/model.h>
 #include <librope/rope.h>
 
 #include <math.h>

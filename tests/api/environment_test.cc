@@ -16,6 +16,7 @@
 #include <xmmintrin.h>
 #endif
 
+#include "librope/model.h"
 #include "support/child.h"
 #include "support/elements.h"
 #include "support/enumerators.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "librope/model.h"
 #include "support/handles.h"
 #include "support/targets.h"
 

@@ -30,6 +30,7 @@
 #include "broken_call.h"
 #include "call.h"
 #include "hash.h"
+#include "librope/model.h"
 #include "librope/rope.h"
 
 namespace bits {

@@ -4,6 +4,7 @@
  * sequences, once and for good. Checked is what such an engine relies on: the keys in the cache
  * have the right angles, and the same bits however prompts are cut into chunks and whoever shares
  * the step. */
+#include <librope/model.h>
 #include <librope/rope.h>
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* Sequences whose frequencies depend on their length (LongRoPE, dynamic NTK), for
  * guides/long-contexts.md: which context a request takes, and one batch with requests of both
  * kinds. */
+#include <librope/model.h>
 #include <string.h>
 
 #include "check.h"

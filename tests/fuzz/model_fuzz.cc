@@ -15,6 +15,7 @@
 #include "context/backend.h"
 #include "context/config.h"
 #include "context/frequencies.h"
+#include "librope/model.h"
 #include "librope/rope.h"
 
 namespace rope {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "librope/model.h"
 #include "librope/rope.h"
 #include "support/load_json.h"
 
@@ -22,7 +23,7 @@ using Ids = std::vector<std::vector<int64_t>>;
 enum class Difference {
   // After a video with more frames (times interval) than it is high and wide, transformers 5 counts
   // the text from the height and width alone: it starts below the ids of the last frames. librope
-  // starts each run above all ids before it, as the models were trained (rope.h, section 12).
+  // starts each run above all ids before it, as the models were trained (model.h, section 2).
   kTextAfterLongVideo,
   // Frames that are no whole number of ids apart are rounded one by one; rope_prompt_part has one
   // interval.

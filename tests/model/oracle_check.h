@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "librope/model.h"
 #include "librope/rope.h"
 #include "math/element.h"
 #include "oracle_array.h"

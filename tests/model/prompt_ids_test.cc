@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "librope/model.h"
 #include "support/errors.h"
 #include "support/handles.h"
 #include "support/load_json.h"

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "librope/model.h"
 #include "librope/rope.h"
 #include "support/errors.h"
 #include "support/load_json.h"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What librope.so shows to the linker: exactly the functions of the header, its SONAME, and no more
+# What librope.so shows to the linker: exactly the functions of the headers, its SONAME, and no more
 # needed libraries than the documented ones.
-# usage: abi_test.sh <librope.so> <header>
+# usage: abi_test.sh <librope.so> <header>..
 set -eu
-library=$1 header=$2
+library=$1
+shift
 here=$(cd "$(dirname "$0")" && pwd)
 fail() { echo "$*" >&2; exit 1; }
 
@@ -11,9 +12,9 @@ exports=$(nm -D --defined-only "$library" | awk '$2 != "A" {sub(/@.*/, "", $3); 
 diff <(sort "$here/symbols.txt") <(echo "$exports") || fail "exported symbols are not those of symbols.txt"
 nm -D --defined-only "$library" | awk '$2 != "A" && $3 !~ /@@LIBROPE_0\.1$/ {print $3; bad = 1} END {exit bad}' ||
   fail "symbols without the version LIBROPE_0.1"
-# Every function that the header declares, and no other.
-declared=$(grep -v '^ \*' "$header" | grep -oE '\brope_[a-z0-9_]+\(' | tr -d '(' | grep -v '^rope_init_$' | sort -u)
-diff <(sort "$here/symbols.txt") <(echo "$declared") || fail "the header declares other functions"
+# Every function that the headers declare, and no other.
+declared=$(grep -hv '^ \*' "$@" | grep -oE '\brope_[a-z0-9_]+\(' | tr -d '(' | grep -v '^rope_init_$' | sort -u)
+diff <(sort "$here/symbols.txt") <(echo "$declared") || fail "the headers declare other functions"
 
 dynamic=$(readelf -d "$library")
 grep -q 'SONAME.*\[librope\.so\.0\.1\]' <<<"$dynamic" || fail "SONAME is not librope.so.0.1"

@@ -1,4 +1,6 @@
 /* Gemma 3 (two layer types) and SmolLM3 (layers without RoPE) straight from config.json. */
+#include <librope/model.h>
+
 #include "scenario.h"
 static const char gemma[] =
     "{\"model_type\":\"gemma3_text\",\"hidden_size\":2560,\"num_attention_heads\":8,\"head_dim\":"

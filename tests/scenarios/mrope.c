@@ -1,4 +1,6 @@
 /* Qwen2-VL (sections) and Qwen3-VL (interleaved): three ids per token, from the prompt's runs. */
+#include <librope/model.h>
+
 #include "scenario.h"
 enum { T = 14, H = 2, D = 128 };
 int main(void) {

@@ -4,20 +4,23 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[path = "header_hash.rs"]
-mod header_hash;
+#[path = "headers.rs"]
+mod headers;
 
-/// Writes `$OUT_DIR/bindings.rs` from `include/librope/rope.h`.
+/// Writes `$OUT_DIR/bindings.rs` from the headers of `include/librope`.
 pub fn generate(include: &Path) {
-    let header = include.join("librope/rope.h");
     // Always anew: installing keeps the time stamp of the source, so an installed header may have
     // changed and still be older than the last build. This file never exists.
     println!("cargo::rerun-if-changed=always");
-    let text = fs::read_to_string(&header)
-        .unwrap_or_else(|e| panic!("cannot read {}: {e}", header.display()));
+    let text = headers::read(include);
 
-    let bindings = bindgen::Builder::default()
-        .header(header.to_str().expect("the path of rope.h is UTF-8"))
+    let bindings = headers::PATHS
+        .iter()
+        .map(|path| include.join(path))
+        .fold(bindgen::Builder::default(), |builder, header| {
+            builder.header(header.to_str().expect("the path of the headers is UTF-8"))
+        })
+        .clang_arg(format!("-I{}", include.display()))
         .allowlist_item("rope_.*|ROPE_.*")
         // Left over from the header's own plumbing.
         .blocklist_item("ROPE_API|ROPE_MUST_CHECK")
@@ -32,10 +35,10 @@ pub fn generate(include: &Path) {
         .rust_target(bindgen::RustTarget::stable(85, 0).expect("bindgen knows Rust 1.85"))
         .rust_edition(bindgen::RustEdition::Edition2024)
         .formatter(bindgen::Formatter::Prettyplease)
-        .raw_line("// Made from include/librope/rope.h by `regenerate`; do not edit.")
-        .raw_line(format!("// {}{:016x}", header_hash::MARK, header_hash::of(&text)))
+        .raw_line("// Made from the headers of include/librope by `regenerate`; do not edit.")
+        .raw_line(format!("// {}{:016x}", headers::MARK, headers::hash_of(&text)))
         .generate()
-        .expect("bindgen reads rope.h");
+        .expect("bindgen reads the headers");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     fs::write(out.join("bindings.rs"), with_typed_constants(&bindings.to_string()))
         .expect("OUT_DIR is writable");

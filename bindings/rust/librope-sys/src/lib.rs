@@ -1,5 +1,5 @@
-//! Declarations of librope's C API, one to one. The manual is the C header, `librope/rope.h`; the
-//! safe crate is [`librope`](https://docs.rs/librope).
+//! Declarations of librope's C API, one to one. The C headers, `librope/rope.h` and
+//! `librope/model.h`, are the manual; the safe crate is [`librope`](https://docs.rs/librope).
 //!
 //! ```
 //! // SAFETY: takes nothing, returns a number.

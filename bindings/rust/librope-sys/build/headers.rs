@@ -1,11 +1,25 @@
-//! A number for what a compiler sees of `rope.h`, recorded in `src/bindings.rs`. It tells that the
-//! header has changed on machines without libclang, too.
+//! The library's headers, and a number for what a compiler sees of them, which is recorded in
+//! `src/bindings.rs`: it tells that they have changed on machines without libclang, too.
+
+use std::fs;
+use std::path::Path;
+
+/// Below the folder that compilers search, each after those that it includes.
+pub const PATHS: [&str; 2] = ["librope/rope.h", "librope/model.h"];
 
 /// Stands before the number in `src/bindings.rs`.
-pub const MARK: &str = "rope.h without comments and spacing has FNV-1a ";
+pub const MARK: &str = "Without comments and spacing they have FNV-1a ";
+
+/// All of them as one text.
+pub fn read(include: &Path) -> String {
+    let text = |path: &Path| {
+        fs::read_to_string(path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()))
+    };
+    PATHS.iter().map(|path| text(&include.join(path))).collect()
+}
 
 /// FNV-1a, 64 bits, over the text without comments, runs of white space as one space.
-pub fn of(header: &str) -> u64 {
+pub fn hash_of(header: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;
     let mut add = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let mut spaced = true; // nothing before the first word
