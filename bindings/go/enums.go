@@ -9,17 +9,17 @@ import "C"
 const (
 	// a field breaks the rule that its comment states
 	ErrInvalidArgument Status = C.ROPE_ERROR_INVALID_ARGUMENT
-	// not offered by this version
+	// this version does not offer it
 	ErrUnsupported Status = C.ROPE_ERROR_UNSUPPORTED
-	// there was no memory
+	// an allocation failed
 	ErrOutOfMemory Status = C.ROPE_ERROR_OUT_OF_MEMORY
 	// no such device, a library built without it, no more threads
 	ErrUnavailable Status = C.ROPE_ERROR_UNAVAILABLE
 	// config.json; the message names the key
 	ErrParse Status = C.ROPE_ERROR_PARSE
-	// parallel_for did not run each task once: outputs unspecified
+	// parallel_for did not run each task once; outputs unspecified
 	ErrRunner Status = C.ROPE_ERROR_RUNNER
-	// the driver refused: outputs are unspecified
+	// the driver refused; outputs are unspecified
 	ErrDevice Status = C.ROPE_ERROR_DEVICE
 	// a mistake in librope
 	ErrInternal Status = C.ROPE_ERROR_INTERNAL
@@ -27,14 +27,14 @@ const (
 
 // The values of Pairing.
 const (
-	// i, i + D/2: rotate_half, NeoX; transformers, ggml's NEOX
+	// i and i + D/2: rotate_half, NeoX, transformers, ggml's NEOX
 	PairingHalves Pairing = C.ROPE_PAIRING_HALVES
-	// 2i, 2i + 1: GPT-J, Meta's complex form, ggml's NORM (GGUF)
+	// 2i and 2i + 1: GPT-J, Meta's complex form, ggml's NORM (GGUF)
 	PairingInterleaved Pairing = C.ROPE_PAIRING_INTERLEAVED
-	// Reads 2i, 2i + 1 and writes i, i + D/2: rope_interleave of DeepSeek-V3. OperationBackward and
-	// OperationInverse go the other way; OperationShift works on what OperationForward wrote.
+	// Reads 2i and 2i + 1, writes i and i + D/2: rope_interleave of DeepSeek-V3. OperationBackward and
+	// OperationInverse go the other way; OperationShift works on what OperationForward has written.
 	PairingInterleavedToHalves Pairing = C.ROPE_PAIRING_INTERLEAVED_TO_HALVES
-	// Each axis of mrope_section has a block of channels of its own, halves inside it: the vision
+	// Each axis of mrope_section has its own block of channels, with halves inside it: the vision
 	// tower of Gemma 4.
 	PairingHalvesPerAxis Pairing = C.ROPE_PAIRING_HALVES_PER_AXIS
 )
@@ -57,11 +57,11 @@ const (
 	ScalingLongRope Scaling = C.ROPE_SCALING_LONGROPE
 	// factor, *_freq_factor, original_max_position_embeddings
 	ScalingLlama3 Scaling = C.ROPE_SCALING_LLAMA3
-	// Gemma 4: rotary_dim channels turn, but D is head_dim; factor
+	// Gemma 4: rotary_dim channels rotate, D is head_dim; factor
 	ScalingProportional Scaling = C.ROPE_SCALING_PROPORTIONAL
-	// a layer without RoPE: values stay (out of place: are copied)
+	// a layer without RoPE: values are left alone, or copied to the output
 	ScalingNope Scaling = C.ROPE_SCALING_NOPE
-	// Qwen 1: as ScalingDynamic for the next of max_position_embeddings times 1, 2, 4, .. tokens
+	// Qwen 1: ScalingDynamic for the next larger of max_position_embeddings times 1, 2, 4, .. tokens.
 	ScalingDynamicSteps Scaling = C.ROPE_SCALING_DYNAMIC_STEPS
 )
 
@@ -70,21 +70,23 @@ func (value Scaling) String() string { return nameOf("Scaling", int32(value)) }
 
 // The values of Angle.
 const (
-	// float32(position) * float32(inv_freq) rounded to f32, as transformers, vLLM and Meta's code do
-	// and as models were trained: off the true angle by up to 9e-3 at position 131072. cos and sin are
-	// within 1.5e-7 of those of that angle. inv_freq itself is computed in f32, step by step as
-	// PyTorch does: 1 / float32(theta^(2i / D)), which is often an ulp from float32(theta^(-2i / D)).
-	// Context.InvFreq tells it.
+	// float32(position) * float32(inv_freq), rounded to f32: what transformers, vLLM and Meta's code
+	// compute and what models were trained with. At position 131072 this angle is off the true one by
+	// up to 9e-3. The cosine and sine are within 1.5e-7 of those of this angle. inv_freq itself is
+	// computed in f32 by the same steps as in PyTorch: 1 / float32(theta^(2i / D)), which often
+	// differs by one ulp from float32(theta^(-2i / D)). Context.InvFreq returns it.
 	AngleFloat32 Angle = C.ROPE_ANGLE_FLOAT32
-	// Turns in 64-bit fixed point, from frequencies of more than double precision: cos and sin within
-	// 1.5e-7 of the true ones up to position 2^38, and of those of the 64-bit frequency at any int64;
-	// the same bits on every device and FMA target; additive in the position. Keys that will be moved
-	// by OperationShift need it: under AngleFloat32 a shift is off by 4e-3 at 65536.
+	// The angle as a 64-bit fixed-point fraction of a turn, from frequencies of more than double
+	// precision. The cosine and sine are within 1.5e-7 of the true ones up to position 2^38, and
+	// within 1.5e-7 of those of the 64-bit frequency at any int64. They have the same bits on every
+	// device and on every CPU with fused multiply-add, and angles add as positions do. Keys that will
+	// be moved by OperationShift need it: under AngleFloat32 a shift would be off by 4e-3 at position
+	// 65536.
 	AngleExact Angle = C.ROPE_ANGLE_EXACT
 	// For parity with llama.cpp: ggml's recurrence in f32, angle[i + 1] = angle[i] * theta^(-2 / D),
-	// whose error grows with i (0.16 at position 1M), then freq_factors and scaling on the angle. With
-	// ScalingDefault, ScalingLinear and ScalingYarn, and no inv_freq; CPU only. Context.InvFreq tells
-	// the nominal frequencies.
+	// whose error grows with i (0.16 at position 1,000,000), then freq_factors and scaling applied to
+	// the angle. It works with ScalingDefault, ScalingLinear and ScalingYarn, without inv_freq, and on
+	// the CPU only. Context.InvFreq returns the nominal frequencies.
 	AngleGGML Angle = C.ROPE_ANGLE_GGML
 )
 
@@ -93,9 +95,9 @@ func (value Angle) String() string { return nameOf("Angle", int32(value)) }
 
 // The values of Rounding.
 const (
-	// on store only: OLMo, ERNIE, vision towers, most fused kernels
+	// only on store: OLMo, ERNIE, vision towers, most fused kernels
 	RoundingFloat32 Rounding = C.ROPE_ROUNDING_FLOAT32
-	// cos, sin, both products, the sum: eager PyTorch, bit for bit
+	// cos, sin, both products and the sum: eager PyTorch, bit for bit
 	RoundingEager Rounding = C.ROPE_ROUNDING_EAGER
 	// cos and sin, and on store: Cohere, ESM, ModernBERT
 	RoundingCosSin Rounding = C.ROPE_ROUNDING_COS_SIN
@@ -106,11 +108,11 @@ func (value Rounding) String() string { return nameOf("Rounding", int32(value)) 
 
 // The values of DType.
 const (
-	// 32-bit IEEE float
+	// IEEE 754 binary32
 	DTypeF32 DType = C.ROPE_DTYPE_F32
-	// 16-bit IEEE half
+	// IEEE 754 binary16
 	DTypeF16 DType = C.ROPE_DTYPE_F16
-	// the upper half of an DTypeF32: bfloat16
+	// bfloat16: the upper 16 bits of binary32
 	DTypeBF16 DType = C.ROPE_DTYPE_BF16
 )
 
@@ -119,13 +121,13 @@ func (value DType) String() string { return nameOf("DType", int32(value)) }
 
 // The values of Layout.
 const (
-	// contiguous [batch, tokens, heads, head_dim]; with batch 1 also thd
+	// contiguous [batch, tokens, heads, head_dim]; with batch 1: thd
 	LayoutBSHD Layout = C.ROPE_LAYOUT_BSHD
 	// contiguous [batch, heads, tokens, head_dim]
 	LayoutBHSD Layout = C.ROPE_LAYOUT_BHSD
 	// contiguous [tokens, batch, heads, head_dim]
 	LayoutSBHD Layout = C.ROPE_LAYOUT_SBHD
-	// the strides, literally
+	// the strides, taken literally
 	LayoutStrided Layout = C.ROPE_LAYOUT_STRIDED
 )
 
@@ -136,11 +138,11 @@ func (value Layout) String() string { return nameOf("Layout", int32(value)) }
 const (
 	// a R(p) x: rotates
 	OperationForward Operation = C.ROPE_OPERATION_FORWARD
-	// a R(-p) x: gradient of OperationForward: its transpose
+	// a R(-p) x: the gradient of OperationForward, which is its transpose
 	OperationBackward Operation = C.ROPE_OPERATION_BACKWARD
 	// 1/a R(-p) x: undoes OperationForward
 	OperationInverse Operation = C.ROPE_OPERATION_INVERSE
-	// R(p) x: moves rotated keys by p, negative too (context shift)
+	// R(p) x: moves rotated keys by p, which may be negative
 	OperationShift Operation = C.ROPE_OPERATION_SHIFT
 )
 

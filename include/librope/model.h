@@ -5,12 +5,12 @@
  * program that knows its configuration includes rope.h alone.
  *
  * ------------------------------------------------------------------------------------------------
- * Models: from config.json to configurations
+ * Models
  *
  *     rope_model_create(json, length, &model);
  *     for (t = 0; t < rope_model_layer_type_count(model); ++t) {
  *       rope_model_config(model, t, &config);
- *       config.seq_len = tokens;                // what is the program's: seq_len, device
+ *       config.seq_len = tokens;                // what the program knows: seq_len, device
  *       rope_context_create(&config, &rope[t]);
  *     }
  *     rope_model_layer_type(model, layer, &type);                  // this layer uses rope[type] */
@@ -25,65 +25,82 @@ extern "C" {
 
 typedef struct rope_model rope_model;
 
-/* Reads a model's config.json, or its rope_parameters (rope_scaling) dictionary alone, which has no
- * layers and leaves to the caller head_dim, pairing, and what it does not hold (theta, lengths).
- * Unknown rope_type, missing or misspelt key, wrong type or impossible value: ROPE_ERROR_PARSE.
- * What a text says of RoPE and this version does not use (a share of the head in a family whose
- * class turns the whole head, two values of theta, numbers of another program's YaRN) is
- * ROPE_ERROR_UNSUPPORTED with the key's name, unless its value is known to change nothing: programs
- * would differ. Such a key can be removed from the text by who knows that it has no effect.
- * Where a text is accepted, rope_context_create accepts its configs, once seq_len and what is left
- * to the caller are set. The text is untrusted, needs no final 0, and is not kept; at most 16 MiB,
- * 4096 layers, 256 kinds.
+/* Reads a model's config.json, or its rope_parameters (rope_scaling) dictionary alone. Such a
+ * dictionary has no layers, and leaves to the caller head_dim, pairing, and whatever it does not
+ * contain (theta, lengths). The text is untrusted; it needs no terminating 0 and is not kept; it
+ * may have at most 16 MiB, 4096 layers and 256 kinds of layers. An unknown rope_type, a missing or
+ * misspelt key, a wrong type or an impossible value is ROPE_ERROR_PARSE. If a text is accepted,
+ * rope_context_create accepts its configurations as soon as seq_len, and what is left to the
+ * caller, are set.
+ *
+ * What a text says about RoPE and this version does not use (a share of the head in a family whose
+ * class rotates the whole head, two different values of theta, numbers of another program's YaRN)
+ * is ROPE_ERROR_UNSUPPORTED with the name of the key, unless its value is known to change nothing:
+ * programs would read such a text differently. Whoever knows that a key has no effect may remove it
+ * from the text.
  *
  * model_type decides what no key tells: which channels form a pair, and where values are rounded.
- * Both are those of the checkpoint as transformers reads it: q and k weights that were permuted for
- * GGUF need ROPE_PAIRING_INTERLEAVED instead. Only the rotation is read: what else a model does to
- * q and k (norms, Llama 4's and Ministral 3's scale of q by position, llama_4_scaling_beta) is the
- * engine's. A model_type known to have no RoPE (gpt2, opt, bloom, bert, t5, ..) is
- * ROPE_ERROR_UNSUPPORTED, as is an unknown one without any key of RoPE; an unknown one with such
- * keys is read, needs its rope_theta, and leaves the pairing (0) to the caller. */
+ * Both are those of the checkpoint as transformers reads it; q and k weights that were permuted for
+ * GGUF need ROPE_PAIRING_INTERLEAVED instead. Only the rotation is read. What else a model does to
+ * q and k (norms, the scaling of q by position in Llama 4 and Ministral 3, llama_4_scaling_beta) is
+ * up to the engine. A model_type that is known to have no RoPE (gpt2, opt, bloom, bert, t5, ..) is
+ * ROPE_ERROR_UNSUPPORTED, and so is an unknown one without any key of RoPE. An unknown one with
+ * such keys is read; it must give its rope_theta, and leaves the pairing (0) to the caller.
+ *
+ * The caller owns *out. Returns ROPE_OK, or INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY, PARSE or
+ * INTERNAL. */
 ROPE_API rope_status rope_model_create(const char* json, size_t length,
                                        rope_model** out) ROPE_MUST_CHECK;
-ROPE_API void rope_model_destroy(rope_model* model); /* NULL is allowed */
 
-/* How many kinds of RoPE the model has, at least 1, and their names: "full_attention",
- * "sliding_attention", "nope", "vision", "indexer", ...; NULL for a number out of range. Names live
- * as long as the model. */
+/* Destroys a model. NULL is allowed. Tables of its configurations go with it. */
+ROPE_API void rope_model_destroy(rope_model* model);
+
+/* Returns how many kinds of RoPE the model has: at least 1, and 0 for NULL. */
 ROPE_API int32_t rope_model_layer_type_count(const rope_model* model);
+
+/* Returns the name of a kind: "full_attention", "sliding_attention", "nope", "vision", "indexer",
+ * ...; NULL if the number is out of range. The name lives as long as the model. */
 ROPE_API const char* rope_model_layer_type_name(const rope_model* model, int32_t type);
 
-/* The kind of one layer of the language model. Layers without RoPE have a kind like any other,
- * whose config says ROPE_SCALING_NOPE: the engine's loop needs no special case. Layers are numbered
- * from 0; ROPE_ERROR_INVALID_ARGUMENT beyond the last, which is how their number can be learnt, and
- * for every layer if the text does not tell how many there are (num_hidden_layers, or a list with
- * an entry for each). */
+/* Sets *type to the kind of one layer of the language model. A layer without RoPE has a kind like
+ * any other, whose configuration says ROPE_SCALING_NOPE, so the loop of an engine needs no special
+ * case. Layers are numbered from 0.
+ *
+ * Returns ROPE_OK, or INVALID_ARGUMENT beyond the last layer, which is also how to learn their
+ * number; it does so for every layer if the text does not tell how many there are
+ * (num_hidden_layers, or a list with an entry for each). */
 ROPE_API rope_status rope_model_layer_type(const rope_model* model, int32_t layer,
                                            int32_t* type) ROPE_MUST_CHECK;
 
-/* Overwrites *config, of which only struct_size must be set. Tables in it belong to the model: keep
- * the model as long as a config of it (rope_config_next_change and later contexts read them, too);
- * contexts copy what they need. ROPE_ERROR_UNSUPPORTED if the model needs a field beyond
+/* Overwrites *config, of which only struct_size must be set before. Tables in it belong to the
+ * model: keep the model as long as the configuration, which rope_config_next_change and later
+ * contexts read as well; contexts copy what they need.
+ *
+ * Returns ROPE_OK, or INVALID_ARGUMENT, or UNSUPPORTED if the model needs a field beyond
  * struct_size. */
 ROPE_API rope_status rope_model_config(const rope_model* model, int32_t type,
                                        rope_config* config) ROPE_MUST_CHECK;
 
 /* ------------------------------------------------------------------------------------------------
- * Position ids of multimodal prompts (get_rope_index of Qwen-VL and relatives)
+ * Prompts
  *
- * A text token has one id on all axes; the token at (frame, row, column) of a grid has its start
- * plus (frame * t_interval, row, column). Each part starts above all ids before it, as the models
- * were trained; transformers 5 starts the text after a long video lower. */
+ * The position ids of multimodal prompts, as get_rope_index of Qwen-VL and its relatives makes
+ * them. A text token has one id on all axes. The token at (frame, row, column) of a grid has the id
+ * of the grid's start plus (frame * t_interval, row, column). Each part starts above all ids before
+ * it, as the models were trained; transformers 5 starts the text after a long video at a lower id.
+ */
 
-/* Text, then at most one image or video. Frozen. */
+/* Some text, then at most one image or video. Frozen. */
 typedef struct rope_prompt_part {
   int64_t text;       /* tokens of text */
-  int32_t t, h, w;    /* grid of visual tokens, after merging; t = 0: none */
+  int32_t t, h, w;    /* the grid of visual tokens, after merging; t = 0: there is none */
   int32_t t_interval; /* ids from one frame to the next; 0: 1 */
 } rope_prompt_part;
 
-/* Writes ids[3, tokens] (axes t, h, w) beginning at `start`; tokens must be the sum over the parts.
- * *next is the id of the token after them, where decoding continues. */
+/* Writes ids[3, tokens] (the axes t, h, w), which begin at `start`; tokens must be the sum over the
+ * parts. Sets *next to the id of the token after them, where decoding continues.
+ *
+ * Returns ROPE_OK or INVALID_ARGUMENT. */
 ROPE_API rope_status rope_prompt_ids(const rope_prompt_part* parts, int32_t count, int64_t start,
                                      int64_t* ids, int64_t tokens, int64_t* next) ROPE_MUST_CHECK;
 

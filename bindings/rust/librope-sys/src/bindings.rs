@@ -7,58 +7,61 @@ pub const ROPE_VERSION_MAJOR: i32 = 0;
 pub const ROPE_VERSION_MINOR: i32 = 1;
 pub const ROPE_VERSION_PATCH: i32 = 0;
 unsafe extern "C" {
-    /// Of the loaded library: major \* 10000 + minor \* 100 + patch.
+    /// Returns the version of the loaded library: major \* 10000 + minor \* 100 + patch.
     pub fn rope_version() -> i32;
 }
-/** Numbers are never reused. A negative number that is not listed here is an error, too.
+/** Numbers are never reused. A negative number that is not listed here is an error as well.
 
- Here and below the enumerators of a type have a prefix that no other type's have. By it bindings
- find them; librope's own have these comments, too (bindings/enums.py writes them).*/
+ Here and below, the enumerators of a type have a prefix that those of no other type have.
+ Bindings find them by it; librope's own also take over the comments (bindings/enums.py).*/
 pub type rope_status = i32;
-/// it is done
+/// the work is done, or queued on the stream
 pub const ROPE_OK: i32 = 0;
 /// a field breaks the rule that its comment states
 pub const ROPE_ERROR_INVALID_ARGUMENT: i32 = -1;
-/// not offered by this version
+/// this version does not offer it
 pub const ROPE_ERROR_UNSUPPORTED: i32 = -2;
-/// there was no memory
+/// an allocation failed
 pub const ROPE_ERROR_OUT_OF_MEMORY: i32 = -3;
 /// no such device, a library built without it, no more threads
 pub const ROPE_ERROR_UNAVAILABLE: i32 = -4;
 /// config.json; the message names the key
 pub const ROPE_ERROR_PARSE: i32 = -5;
-/// parallel_for did not run each task once: outputs unspecified
+/// parallel_for did not run each task once; outputs unspecified
 pub const ROPE_ERROR_RUNNER: i32 = -6;
-/// the driver refused: outputs are unspecified
+/// the driver refused; outputs are unspecified
 pub const ROPE_ERROR_DEVICE: i32 = -7;
 /// a mistake in librope
 pub const ROPE_ERROR_INTERNAL: i32 = -8;
 unsafe extern "C" {
-    /// Static text, never NULL, also for unknown numbers.
+    /// Returns a short static text for a status. It is never NULL, not even for an unknown number.
     pub fn rope_status_string(status: rope_status) -> *const ::core::ffi::c_char;
 }
 unsafe extern "C" {
-    /** The message of this thread's last error, such as "rope_apply_qk: args->k.heads (0) must be
- positive". Never NULL. Meaningful directly after an error, on the same thread; success does not
- clear it; the text changes with the thread's next error and ends with the thread. A thread's
- first error allocates the 512 bytes of its text; without memory the text says only that. Numbers
- are written alike in every locale.*/
+    /** Returns the message of the last error on this thread, for example "rope_apply_qk: args->k.heads
+ (0) must be positive": it names the function, the field, its value and the rule. It is never
+ NULL, and empty if there has been no error. Read it directly after the error and on the same
+ thread. A call that succeeds leaves the message as it is; the next error on the thread overwrites
+ it, and the end of the thread frees it. If there was no memory for a message, the text says so.
+ Numbers look the same in every locale.*/
     pub fn rope_last_error() -> *const ::core::ffi::c_char;
 }
 /** Which channels form pair i of a rotated span of D channels. The same weights are published in
- both orders, and the wrong one produces fluent nonsense.*/
+ both orders, and with the wrong one a model produces fluent nonsense.*/
 pub type rope_pairing = i32;
-/// i, i + D/2: rotate_half, NeoX; transformers, ggml's NEOX
+/// i and i + D/2: rotate_half, NeoX, transformers, ggml's NEOX
 pub const ROPE_PAIRING_HALVES: i32 = 1;
-/// 2i, 2i + 1: GPT-J, Meta's complex form, ggml's NORM (GGUF)
+/// 2i and 2i + 1: GPT-J, Meta's complex form, ggml's NORM (GGUF)
 pub const ROPE_PAIRING_INTERLEAVED: i32 = 2;
-/** Reads 2i, 2i + 1 and writes i, i + D/2: rope_interleave of DeepSeek-V3. BACKWARD and INVERSE
- go the other way; SHIFT works on what FORWARD wrote.*/
+/** Reads 2i and 2i + 1, writes i and i + D/2: rope_interleave of DeepSeek-V3. BACKWARD and INVERSE
+ go the other way; SHIFT works on what FORWARD has written.*/
 pub const ROPE_PAIRING_INTERLEAVED_TO_HALVES: i32 = 3;
-/** Each axis of mrope_section has a block of channels of its own, halves inside it: the vision
+/** Each axis of mrope_section has its own block of channels, with halves inside it: the vision
  tower of Gemma 4.*/
 pub const ROPE_PAIRING_HALVES_PER_AXIS: i32 = 4;
-/// How the frequencies follow from theta: rope_type in config.json. Behind each, what it uses.
+/** How the frequencies follow from theta: rope_type in config.json. The comments list the fields
+ that each rule uses. The formulas are those of modeling_rope_utils.py in transformers; YARN comes
+ from arXiv 2309.00071, and LONGROPE from arXiv 2402.13753.*/
 pub type rope_scaling = i32;
 /// inv_freq\[i\] = theta^(-2i / D)
 pub const ROPE_SCALING_DEFAULT: i32 = 0;
@@ -73,51 +76,53 @@ pub const ROPE_SCALING_YARN: i32 = 3;
 pub const ROPE_SCALING_LONGROPE: i32 = 4;
 /// factor, \*_freq_factor, original_max_position_embeddings
 pub const ROPE_SCALING_LLAMA3: i32 = 5;
-/// Gemma 4: rotary_dim channels turn, but D is head_dim; factor
+/// Gemma 4: rotary_dim channels rotate, D is head_dim; factor
 pub const ROPE_SCALING_PROPORTIONAL: i32 = 6;
-/// a layer without RoPE: values stay (out of place: are copied)
+/// a layer without RoPE: values are left alone, or copied to the output
 pub const ROPE_SCALING_NOPE: i32 = 7;
-/// Qwen 1: as DYNAMIC for the next of max_position_embeddings times 1, 2, 4, .. tokens
+/// Qwen 1: DYNAMIC for the next larger of max_position_embeddings times 1, 2, 4, .. tokens.
 pub const ROPE_SCALING_DYNAMIC_STEPS: i32 = 8;
-/// The precision of the angle.
+/// How precisely the angle is computed.
 pub type rope_angle = i32;
-/** float32(position) \* float32(inv_freq) rounded to f32, as transformers, vLLM and Meta's code do
- and as models were trained: off the true angle by up to 9e-3 at position 131072. cos and sin
- are within 1.5e-7 of those of that angle. inv_freq itself is computed in f32, step by step as
- PyTorch does: 1 / float32(theta^(2i / D)), which is often an ulp from float32(theta^(-2i / D)).
- rope_context_inv_freq tells it.*/
+/** float32(position) \* float32(inv_freq), rounded to f32: what transformers, vLLM and Meta's code
+ compute and what models were trained with. At position 131072 this angle is off the true one by
+ up to 9e-3. The cosine and sine are within 1.5e-7 of those of this angle. inv_freq itself is
+ computed in f32 by the same steps as in PyTorch: 1 / float32(theta^(2i / D)), which often
+ differs by one ulp from float32(theta^(-2i / D)). rope_context_inv_freq returns it.*/
 pub const ROPE_ANGLE_FLOAT32: i32 = 0;
-/** Turns in 64-bit fixed point, from frequencies of more than double precision: cos and sin within
- 1.5e-7 of the true ones up to position 2^38, and of those of the 64-bit frequency at any int64;
- the same bits on every device and FMA target; additive in the position. Keys that will be moved
- by ROPE_OPERATION_SHIFT need it: under FLOAT32 a shift is off by 4e-3 at 65536.*/
+/** The angle as a 64-bit fixed-point fraction of a turn, from frequencies of more than double
+ precision. The cosine and sine are within 1.5e-7 of the true ones up to position 2^38, and
+ within 1.5e-7 of those of the 64-bit frequency at any int64. They have the same bits on every
+ device and on every CPU with fused multiply-add, and angles add as positions do. Keys that will
+ be moved by ROPE_OPERATION_SHIFT need it: under FLOAT32 a shift would be off by 4e-3 at
+ position 65536.*/
 pub const ROPE_ANGLE_EXACT: i32 = 1;
 /** For parity with llama.cpp: ggml's recurrence in f32, angle\[i + 1\] = angle\[i\] \* theta^(-2 / D),
- whose error grows with i (0.16 at position 1M), then freq_factors and scaling on the angle.
- With DEFAULT, LINEAR and YARN, and no inv_freq; CPU only. rope_context_inv_freq tells the
- nominal frequencies.*/
+ whose error grows with i (0.16 at position 1,000,000), then freq_factors and scaling applied to
+ the angle. It works with DEFAULT, LINEAR and YARN, without inv_freq, and on the CPU only.
+ rope_context_inv_freq returns the nominal frequencies.*/
 pub const ROPE_ANGLE_GGML: i32 = 2;
-/// Where values are rounded to the tensor's dtype.
+/// Where values are rounded to the dtype of the tensor.
 pub type rope_rounding = i32;
-/// on store only: OLMo, ERNIE, vision towers, most fused kernels
+/// only on store: OLMo, ERNIE, vision towers, most fused kernels
 pub const ROPE_ROUNDING_FLOAT32: i32 = 0;
-/// cos, sin, both products, the sum: eager PyTorch, bit for bit
+/// cos, sin, both products and the sum: eager PyTorch, bit for bit
 pub const ROPE_ROUNDING_EAGER: i32 = 1;
 /// cos and sin, and on store: Cohere, ESM, ModernBERT
 pub const ROPE_ROUNDING_COS_SIN: i32 = 2;
-/// The type of the elements of a tensor.
+/// The type of the elements of a tensor, in the byte order of the machine.
 pub type rope_dtype = i32;
-/// 32-bit IEEE float
+/// IEEE 754 binary32
 pub const ROPE_DTYPE_F32: i32 = 1;
-/// 16-bit IEEE half
+/// IEEE 754 binary16
 pub const ROPE_DTYPE_F16: i32 = 2;
-/// the upper half of an F32: bfloat16
+/// bfloat16: the upper 16 bits of binary32
 pub const ROPE_DTYPE_BF16: i32 = 3;
-/// DLPack's numbers; 0 is the CPU as well.
+/// Where tensors are: DLPack's numbers. 0 means the CPU as well.
 pub type rope_device = i32;
 /// main memory
 pub const ROPE_DEVICE_CPU: i32 = 1;
-/// that of a GPU of NVIDIA's
+/// the memory of an NVIDIA GPU
 pub const ROPE_DEVICE_CUDA: i32 = 2;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -125,9 +130,9 @@ pub struct rope_config {
     pub struct_size: u32,
     /// required: channels of a head of q and k; even, 2 to 1024
     pub head_dim: i32,
-    /// required: rope_theta; 0 only with inv_freq or NOPE
+    /// required: rope_theta; may be 0 only with inv_freq or NOPE
     pub theta: f64,
-    /// required; 0 only with NOPE
+    /// required; may be 0 only with NOPE
     pub pairing: rope_pairing,
     /// even; 0: head_dim. Usually int(head_dim \* partial_rotary_factor)
     pub rotary_dim: i32,
@@ -135,21 +140,23 @@ pub struct rope_config {
     pub rotary_offset: i32,
     pub angle: rope_angle,
     pub rounding: rope_rounding,
-    /// inv_freq is rounded through F16 or BF16 (ESM); 0: it is not
+    /// F16 or BF16: inv_freq is rounded to it (ESM); 0: not rounded
     pub inv_freq_dtype: rope_dtype,
     /// The scaling and its numbers. A number that the scaling does not use must be 0.
     pub scaling: rope_scaling,
     /// 1: "truncate": false (gpt-oss)
     pub yarn_no_truncate: i32,
-    /// how many times longer: 1 / llama.cpp's freq_scale
+    /// how many times longer the context gets: 1 / llama.cpp's freq_scale
     pub factor: f64,
-    /// Multiplies cos and sin, so q.k by its square; 2^-126 to 2^126. 0: the scaling's. NOPE: 0.
+    /** Multiplies cos and sin, and therefore q.k by its square; 2^-126 to 2^126. 0: the value that
+ follows from the scaling. With NOPE it must be 0.*/
     pub attention_factor: f64,
     pub max_position_embeddings: i64,
     pub original_max_position_embeddings: i64,
-    /** Required by DYNAMIC\* and LONGROPE, without effect on the others: how many tokens the sequence
- has when attention runs (with chunked prefill those of the whole prompt). The context is right
- for some lengths around it (rope_info.valid_from, valid_below).*/
+    /** Required by DYNAMIC, DYNAMIC_STEPS and LONGROPE, and ignored by the others: the number of
+ tokens that the sequence has when attention runs (with chunked prefill, that of the whole
+ prompt). The context is right for a range of lengths around it: rope_info.valid_from and
+ valid_below.*/
     pub seq_len: i64,
     /// 0: 32 and 1; fast is at least slow
     pub beta_fast: f64,
@@ -165,26 +172,26 @@ pub struct rope_config {
     pub axes: i32,
     /// 0: t..t h..h w..w (Qwen2-VL, GLM-4V); 1: thwthw.. (Qwen3-VL), with at most 3 axes.
     pub mrope_interleaved: i32,
-    /// pairs of each of up to 4 axes; they add up to the number of pairs
+    /// pairs of each of up to 4 axes; their sum is the number of pairs
     pub mrope_section: [i32; 4usize],
-    /// Tables of table_length entries, one per pair: rotary_dim / 2 (PROPORTIONAL: head_dim / 2).
+    /// Tables with table_length entries, one per pair: rotary_dim / 2 (PROPORTIONAL: head_dim / 2).
     pub table_length: i32,
-    /// none yet: 0
+    /// none are defined yet: 0
     pub flags: i32,
     /// LONGROPE
     pub short_factor: *const f64,
     /// LONGROPE
     pub long_factor: *const f64,
-    /// divide inv_freq: rope_freqs.weight of GGUF; positive
+    /// positive; they divide inv_freq: rope_freqs.weight of GGUF
     pub freq_factors: *const f64,
-    /// replace theta and scaling; negative allowed; size up to 2^32
+    /// replaces theta and scaling; at most 2^32 in size, any sign
     pub inv_freq: *const f64,
-    /// axis of each pair
+    /// the axis of each pair
     pub pair_axis: *const u8,
     pub reserved: *const ::core::ffi::c_void,
-    /// where the tensors live
+    /// where the tensors are
     pub device: rope_device,
-    /// of CUDA; else 0
+    /// the number of the CUDA device; otherwise 0
     pub device_index: i32,
 }
 /** ------------------------------------------------------------------------------------------------
@@ -195,19 +202,25 @@ pub struct rope_context {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
-    /** Creates a context, owned by the caller. Takes microseconds: one per kind of layer at load time,
- not one per call. Tables in \*config are copied. CUDA: ROPE_ERROR_UNAVAILABLE without such a
- device; the thread's current device is left as it was.*/
+    /** Creates a context, which the caller owns. This takes microseconds: create one for each kind of
+ layer when the model is loaded, not one per call. Tables in \*config are copied. For CUDA, the
+ current device of the thread is left as it was.
+
+ Returns ROPE_OK, or INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY or INTERNAL; for CUDA also
+ UNAVAILABLE, if the library was built without CUDA or there is no such device, and DEVICE.*/
     pub fn rope_context_create(
         config: *const rope_config,
         out: *mut *mut rope_context,
     ) -> rope_status;
 }
 unsafe extern "C" {
-    /** One context with \`count\` (1 to 256) sets of frequencies, for batches whose sequences differ in
- them: LongRoPE on both sides of its switch, lengths of dynamic NTK, adapters with other factors.
- The configs may differ in what decides frequencies and attention factor, and in nothing else.
- Calls then name the set of every sequence in positions.freq_sets.*/
+    /** Creates one context with \`count\` (1 to 256) sets of frequencies, for batches whose sequences
+ differ in them: LongRoPE on both sides of its switch, different lengths under dynamic NTK,
+ adapters with other factors. The configurations may differ in what decides the frequencies and
+ the attention factor, and in nothing else. Calls then give the set of every sequence in
+ positions.freq_sets.
+
+ Returns what rope_context_create returns.*/
     pub fn rope_context_create_sets(
         configs: *const *const rope_config,
         count: i32,
@@ -215,27 +228,31 @@ unsafe extern "C" {
     ) -> rope_status;
 }
 unsafe extern "C" {
-    /// NULL is allowed. No call and no queued work may still use the context.
+    /** Destroys a context. NULL is allowed. No call may still use it. On CUDA, work that is queued on a
+ stream and graphs that were captured need it no longer: the frequencies are in the parameters of
+ the kernels, which CUDA copies at the launch.*/
     pub fn rope_context_destroy(context: *mut rope_context);
 }
 unsafe extern "C" {
-    /** \*next: the smallest length above seq_len whose frequencies differ from those of seq_len;
- INT64_MAX if there is none (all scalings but DYNAMIC, DYNAMIC_STEPS and LONGROPE).
- config->seq_len is not read.
+    /** Sets \*next to the smallest length above seq_len at which the frequencies differ from those of
+ seq_len, or to INT64_MAX if there is none, as is the case for every scaling except DYNAMIC,
+ DYNAMIC_STEPS and LONGROPE. config->seq_len is not read.
 
  A context made for seq_len is right for every length from there to \*next - 1. Positions that only
- a longer sequence has (\*next - 1 and above) are an error of calls with it, but for SHIFT and for
- arrays on a device. What no call can see is a sequence that is shorter than the context is for: a
- context of a long request used for a short one, a long prompt whose first chunk was rotated by
- the short frequencies, rows of another context. The engine compares its lengths with
- rope_info.valid_from.
+ a longer sequence has (\*next - 1 and above) are an error in calls with it, except for SHIFT and
+ for arrays on a device, which the library cannot read. What no call can notice is a sequence that
+ is shorter than the context is for: a context made for a long request and used for a short one, a
+ long prompt whose first chunk was rotated with the short frequencies, or rows from another
+ context. An engine should compare its lengths with rope_info.valid_from.
 
- Keys that are cached when the length is reached carry the old frequencies: undo them with the old
- context (ROPE_OPERATION_INVERSE) and rotate them with the new one, or keep keys unrotated in the
- cache. 16-bit keys are rounded at both steps. That is little once (LONGROPE), but adds up where
- every token is a change: under DYNAMIC, bf16 keys are off by 2 % after 100 moves and by 9 % after
- 500. There the cache is f32 or unrotated. transformers leaves cached keys as they are;
- examples/longrope_switch.c shows how to move them.*/
+ Keys that are in the cache when the length is reached carry the old frequencies. Either undo them
+ with the old context (ROPE_OPERATION_INVERSE) and rotate them again with the new one, or keep the
+ keys in the cache without rotation. 16-bit keys are rounded in both steps. For LONGROPE, which
+ changes once, that is little; under DYNAMIC every token is a change, and bf16 keys are off by 2 %
+ after 100 moves and by 9 % after 500, so the cache should then be f32 or not rotated.
+ transformers leaves cached keys as they are. examples/longrope_switch.c shows how to move them.
+
+ Returns ROPE_OK, or INVALID_ARGUMENT or UNSUPPORTED.*/
     pub fn rope_config_next_change(
         config: *const rope_config,
         seq_len: i64,
@@ -247,31 +264,35 @@ unsafe extern "C" {
 pub struct rope_info {
     pub struct_size: u32,
     pub head_dim: i32,
-    /// the span in which pairs lie; PROPORTIONAL: the whole head
+    /// the span of the pairs; PROPORTIONAL: the whole head
     pub rotary_dim: i32,
-    /// the span in which pairs lie; PROPORTIONAL: the whole head
+    /// the span of the pairs; PROPORTIONAL: the whole head
     pub rotary_offset: i32,
     /// rotary_dim / 2
     pub pairs: i32,
     pub axes: i32,
     pub freq_sets: i32,
     pub reserved: i32,
-    /// already in cos and sin
+    /// already contained in cos and sin
     pub attention_factor: f64,
-    /** for the caller to multiply into the softmax scale; 1 except YaRN with
- mscale_all_dim (DeepSeek)*/
+    /** for the caller to multiply into the softmax scale; 1, except for YaRN
+ with mscale_all_dim (DeepSeek)*/
     pub softmax_factor: f64,
-    /** The set is right for sequences of valid_from to valid_below - 1 tokens: what
- rope_config_next_change gives for seq_len. INT64_MAX: any length (all scalings but DYNAMIC\*
- and LONGROPE).*/
+    /** The set is right for sequences of valid_from to valid_below - 1 tokens. valid_below is what
+ rope_config_next_change returns for seq_len; INT64_MAX means any length, as for every scaling
+ except DYNAMIC, DYNAMIC_STEPS and LONGROPE.*/
     pub valid_below: i64,
-    /** The least of these lengths, which may be less than seq_len: 0, or one above LONGROPE's
- original_max_position_embeddings, or where DYNAMIC\*'s frequencies of seq_len begin.*/
+    /** The least of these lengths, which may be smaller than seq_len: 0, or one above LONGROPE's
+ original_max_position_embeddings, or the length at which the frequencies of seq_len begin under
+ DYNAMIC and DYNAMIC_STEPS.*/
     pub valid_from: i64,
 }
 unsafe extern "C" {
-    /** Resolved values of one frequency set (0 when there is one). Writes the fields that struct_size
- covers; the part of a larger struct that this library does not know must be zero and stays so.*/
+    /** Writes the resolved values of one frequency set (0 if there is only one) to \*info, as many fields
+ as info->struct_size covers. If that struct is larger than this library knows, the unknown part
+ must be zero, and stays zero.
+
+ Returns ROPE_OK, or INVALID_ARGUMENT or UNSUPPORTED.*/
     pub fn rope_context_info(
         context: *const rope_context,
         freq_set: i32,
@@ -279,7 +300,10 @@ unsafe extern "C" {
     ) -> rope_status;
 }
 unsafe extern "C" {
-    /// inv_freq of one set; count must be info.pairs. Under FLOAT32 the values are f32 values.
+    /** Writes inv_freq of one set, in radians per position, to out\[count\]; count must be info.pairs.
+ Under FLOAT32 the values are f32 values.
+
+ Returns ROPE_OK or INVALID_ARGUMENT.*/
     pub fn rope_context_inv_freq(
         context: *const rope_context,
         freq_set: i32,
@@ -288,23 +312,23 @@ unsafe extern "C" {
     ) -> rope_status;
 }
 unsafe extern "C" {
-    /** For logs: "cpu AVX3", "cuda:0 sm_90"; "" for NULL. Lives as long as the context. The instruction
- set is the best that this CPU has, or the one that the environment variable LIBROPE_CPU_TARGET
- names when the context is made ("AVX2", "SSE4", "SCALAR", ..). A name of none of them is
- INVALID_ARGUMENT of rope_context_create; an empty value is none, and programs with raised
- privileges (setuid) ignore the variable.*/
+    /** Returns a text for logs, such as "cpu AVX3" or "cuda:0 sm_90", and "" for NULL. The text lives as
+ long as the context. The instruction set is the best one that this CPU has, or the one that the
+ environment variable LIBROPE_CPU_TARGET names when the context is created ("AVX2", "SSE4",
+ "SCALAR", ..). A value that is no instruction set of this library and CPU makes
+ rope_context_create return ROPE_ERROR_INVALID_ARGUMENT; an empty value counts as none; programs
+ with raised privileges (setuid) ignore the variable.*/
     pub fn rope_context_backend(
         context: *const rope_context,
     ) -> *const ::core::ffi::c_char;
 }
 unsafe extern "C" {
-    /** ------------------------------------------------------------------------------------------------
- 6. Short call
+    /** Rotates contiguous q\[tokens, q_heads, head_dim\] and k\[tokens, k_heads, head_dim\] in place, on the
+ calling thread; token t is at positions\[t\], which may be any int64. q or k may be NULL with 0
+ heads. This is rope_apply_qk with the plainest arguments: the same code, the same checks, the
+ same results. It works with contexts of the CPU that have one axis and one frequency set.
 
- Rotates contiguous q\[tokens, q_heads, head_dim\] and k\[tokens, k_heads, head_dim\] in place on the
- calling thread, token t by positions\[t\] (any int64). q or k may be NULL with 0 heads. It is
- rope_apply_qk with the plainest arguments: the same code, checks and results. For CPU contexts
- with one axis and one frequency set.*/
+ Returns ROPE_OK, or INVALID_ARGUMENT or UNSUPPORTED.*/
     pub fn rope_apply_thd(
         context: *const rope_context,
         dtype: rope_dtype,
@@ -316,22 +340,22 @@ unsafe extern "C" {
         k_heads: i32,
     ) -> rope_status;
 }
-/// Order of the dimensions, outermost first. Channels of a head are always adjacent in memory.
+/// The order of the dimensions, outermost first. The channels of a head are always adjacent.
 pub type rope_layout = i32;
-/// contiguous \[batch, tokens, heads, head_dim\]; with batch 1 also thd
+/// contiguous \[batch, tokens, heads, head_dim\]; with batch 1: thd
 pub const ROPE_LAYOUT_BSHD: i32 = 1;
 /// contiguous \[batch, heads, tokens, head_dim\]
 pub const ROPE_LAYOUT_BHSD: i32 = 2;
 /// contiguous \[tokens, batch, heads, head_dim\]
 pub const ROPE_LAYOUT_SBHD: i32 = 3;
-/// the strides, literally
+/// the strides, taken literally
 pub const ROPE_LAYOUT_STRIDED: i32 = 4;
-/// q, k or an output. batch and tokens are those of the call. Frozen.
+/// q, k, or an output. Its batch and tokens are those of the call. Frozen.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_tensor {
-    /** required, aligned to its element; written only if it is the output, so a const
- array that is an input only may be cast*/
+    /** required; aligned to its element. Written only if it is the output, so a const
+ array that is only an input may be cast*/
     pub data: *mut ::core::ffi::c_void,
     pub reserved_ptr: *mut ::core::ffi::c_void,
     /// required
@@ -340,22 +364,23 @@ pub struct rope_tensor {
     pub layout: rope_layout,
     /// required; 1 for a shared k head (MQA, MLA)
     pub heads: i32,
-    /** 0 or config.head_dim: whole heads, of which the rotated span turns. rotary_dim: each "head" is
- the span alone, as DeepSeek's k_pe or a slice of a wider row. Nothing else.*/
+    /** 0 or config.head_dim: whole heads, of which the rotated span rotates. rotary_dim: each "head"
+ is the span alone, as in DeepSeek's k_pe or in a slice of a wider row. No other value is
+ allowed.*/
     pub head_dim: i32,
-    /** STRIDED: taken literally, so 0 repeats an element, which is allowed for an input (one k head
- expanded to all) but not for an output; negative is not allowed. Other layouts: 0.*/
+    /** STRIDED: taken literally. 0 repeats an element, which is allowed for an input (one k head
+ expanded to all) but not for an output; negative strides are not allowed. Other layouts: 0.*/
     pub stride_batch: i64,
-    /** STRIDED: taken literally, so 0 repeats an element, which is allowed for an input (one k head
- expanded to all) but not for an output; negative is not allowed. Other layouts: 0.*/
+    /** STRIDED: taken literally. 0 repeats an element, which is allowed for an input (one k head
+ expanded to all) but not for an output; negative strides are not allowed. Other layouts: 0.*/
     pub stride_token: i64,
-    /** STRIDED: taken literally, so 0 repeats an element, which is allowed for an input (one k head
- expanded to all) but not for an output; negative is not allowed. Other layouts: 0.*/
+    /** STRIDED: taken literally. 0 repeats an element, which is allowed for an input (one k head
+ expanded to all) but not for an output; negative strides are not allowed. Other layouts: 0.*/
     pub stride_head: i64,
     pub reserved: i64,
 }
 /** Where positions come from: B batch rows, T tokens, A axes. Arrays are contiguous in the order of
- the letters. Kinds without A use one id for all axes (text).*/
+ the letters. A kind without A uses one id for all axes, as text does.*/
 pub type rope_position_kind = i32;
 /// token i of every sequence is at offset + i
 pub const ROPE_POSITIONS_OFFSET: i32 = 1;
@@ -369,34 +394,35 @@ pub const ROPE_POSITIONS_IDS_BT: i32 = 4;
 pub const ROPE_POSITIONS_IDS_ABT: i32 = 5;
 /// ids\[B, T, A\]: coordinates of patches
 pub const ROPE_POSITIONS_IDS_BTA: i32 = 6;
-/// ids with the strides below, literally; 0 repeats, none below
+/** ids with the strides below, taken literally; 0 repeats, and no
+ stride may be negative*/
 pub const ROPE_POSITIONS_IDS_STRIDED: i32 = 7;
-/** The position of every token: any int64 (sums wrap modulo 2^64) or float coordinates. Sequences
- are the batch rows, or the runs that cu_seqlens cuts. Arrays live where the tensors live.
- Frozen.*/
+/** The position of every token: any int64 (sums wrap modulo 2^64), or float coordinates. The
+ sequences are the batch rows, or the runs into which cu_seqlens divides the tokens. Arrays are
+ where the tensors are. Frozen.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_positions {
     /// required
     pub kind: rope_position_kind,
-    /// required with cu_seqlens; else 0
+    /// required with cu_seqlens; otherwise 0
     pub sequences: i32,
-    /// OFFSET. A CUDA graph captures the value: use an array there
+    /// OFFSET. A CUDA graph captures this value: use an array there
     pub offset: i64,
-    /// SEQ_OFFSETS: exactly one of the two; length before this step
+    /// SEQ_OFFSETS: exactly one of the two; the length before this step
     pub offsets_i32: *const i32,
     pub offsets_i64: *const i64,
     /// IDS_\*: exactly one of the three
     pub ids_i32: *const i32,
     pub ids_i64: *const i64,
-    /// under FLOAT32 the angle is the f32 product with inv_freq
+    /// coordinates; under FLOAT32 the angle is the f32 product with inv_freq
     pub ids_f32: *const f32,
-    /** Packed sequences (thd, batch 1): sequence s is tokens cu_seqlens\[s\] to cu_seqlens\[s + 1\] - 1.
- sequences + 1 entries from 0 to tokens, never decreasing: checked on the CPU; on CUDA any
- content is harmless.*/
+    /** Packed sequences (thd, with batch 1): sequence s consists of the tokens cu_seqlens\[s\] to
+ cu_seqlens\[s + 1\] - 1. There are sequences + 1 entries, from 0 to tokens, and they never
+ decrease. This is checked on the CPU; on CUDA any content is harmless.*/
     pub cu_seqlens: *const i32,
-    /** One index per sequence: required if the context has several sets, else NULL. Checked on the
- CPU; on CUDA an index out of range means set 0.*/
+    /** One index per sequence: required if the context has several sets, otherwise NULL. Checked on
+ the CPU; on CUDA an index that is out of range means set 0.*/
     pub freq_sets: *const i32,
     pub reserved_ptr: *const ::core::ffi::c_void,
     /// IDS_STRIDED only
@@ -407,8 +433,8 @@ pub struct rope_positions {
     pub stride_token: i64,
     pub reserved: [i64; 3usize],
 }
-/** Layout of one token's row: c stands for the cosines c0 c1 .. of its pairs, s for the sines, a for
- the angles. The attention factor is in c and s.*/
+/** The layout of one token's row. c stands for the cosines c0 c1 .. of its pairs, s for the sines, a
+ for the angles. Cosines and sines contain the attention factor.*/
 pub type rope_cos_sin_format = i32;
 /// c s: cos_sin_cache of vLLM, SGLang, FlashInfer
 pub const ROPE_COS_SIN_PACKED: i32 = 1;
@@ -418,7 +444,7 @@ pub const ROPE_COS_SIN_PACKED_SIN_FIRST: i32 = 2;
 pub const ROPE_COS_SIN_SPLIT: i32 = 3;
 /// data c c, sin s s: transformers
 pub const ROPE_COS_SIN_FULL_HALVES: i32 = 4;
-/// data c0 c0 c1 c1 .., sin alike: Cohere, BLT
+/// data c0 c0 c1 c1 .., sin likewise: Cohere, BLT
 pub const ROPE_COS_SIN_FULL_INTERLEAVED: i32 = 5;
 /// c0 s0 c1 s1 ..: freqs_cis, torchtune, TensorRT-LLM
 pub const ROPE_COS_SIN_COMPLEX: i32 = 6;
@@ -428,7 +454,8 @@ pub const ROPE_COS_SIN_SINUSOIDAL: i32 = 7;
 pub const ROPE_COS_SIN_ANGLES: i32 = 8;
 /// a a: TransformerEngine, Apex
 pub const ROPE_COS_SIN_ANGLES_FULL: i32 = 9;
-/// Rows of cos and sin, one per token: written by rope_cos_sin_fill, read by rope_apply_qk.
+/** Rows of cosines and sines, one per token: rope_cos_sin_fill writes them, rope_apply_qk reads
+ them.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_cos_sin {
@@ -437,35 +464,36 @@ pub struct rope_cos_sin {
     pub format: rope_cos_sin_format,
     /// required
     pub dtype: rope_dtype,
-    /// required: must be the context's, so that widths agree
+    /// required: must be the number of pairs of the context
     pub pairs: i32,
-    /// required: the call's batch; or 1 when read: all rows share it
+    /** required: the batch of the call; or, where rows are read, 1: all
+ batch rows share them*/
     pub batch: i64,
-    /// distance of rows; 0: contiguous
+    /// from one row to the next; 0: rows follow each other
     pub stride_token: i64,
-    /// required; the cos of two-tensor formats
+    /// required; the cosines of a format with two tensors
     pub data: *mut ::core::ffi::c_void,
-    /// required by SPLIT and FULL_\*; else NULL
+    /// required by SPLIT and FULL_\*; otherwise NULL
     pub sin: *mut ::core::ffi::c_void,
 }
-/** What a call does. With R(p) the rotation by position p and a the attention factor, these are four
- different things unless a is 1.
+/** What a call does. R(p) is the rotation by position p, and a the attention factor. The four
+ operations are different unless a is 1.
 
- SHIFT: p is the distance of each token, which is given by IDS_\* (OFFSET and SEQ_OFFSETS, which
- would move token i by offset + i, are an error); one distance for all is IDS_STRIDED with strides
- 0. It needs ROPE_ANGLE_EXACT, and ROPE_ROUNDING_FLOAT32 serves it best: no model was trained with
- an eager shift, whose rounded cos and sin change the norm of 16-bit keys (by up to 11 % after 50
- shifts of bf16 keys by one distance, 3 % under FLOAT32). A context of its own for shifts costs
- little.*/
+ SHIFT moves keys that are already rotated. Here p is the distance that each token moves, and it
+ is given by IDS_\*; OFFSET and SEQ_OFFSETS, which would move token i by offset + i, are an error.
+ To move all tokens by one distance, use IDS_STRIDED with strides 0. SHIFT needs ROPE_ANGLE_EXACT,
+ and ROPE_ROUNDING_FLOAT32 suits it best: no model was trained with an eager shift, whose rounded
+ cos and sin change the norm of 16-bit keys (after 50 shifts of bf16 keys by one distance, by up
+ to 11 %, and by 3 % under FLOAT32). A separate context for shifts costs little.*/
 pub type rope_operation = i32;
 /// a R(p) x   rotates
 pub const ROPE_OPERATION_FORWARD: i32 = 0;
-/// a R(-p) x  gradient of FORWARD: its transpose
+/// a R(-p) x  the gradient of FORWARD, which is its transpose
 pub const ROPE_OPERATION_BACKWARD: i32 = 1;
 /// 1/a R(-p) x  undoes FORWARD
 pub const ROPE_OPERATION_INVERSE: i32 = 2;
 /** ```text
-      R(p) x   moves rotated keys by p, negative too (context shift)
+      R(p) x   moves rotated keys by p, which may be negative
  ```*/
 pub const ROPE_OPERATION_SHIFT: i32 = 3;
 #[repr(C)]
@@ -473,52 +501,62 @@ pub const ROPE_OPERATION_SHIFT: i32 = 3;
 pub struct rope_qk_args {
     pub struct_size: u32,
     pub operation: rope_operation,
-    /** Batch rows (required; 1 for thd), and tokens of each. No tokens: ROPE_OK, nothing is done, and
- pointers may be NULL. No rows: the same, if q.data and k.data are NULL; else the batch was
- forgotten, which is an error.*/
+    /** The number of batch rows (required; 1 for thd), and of tokens in each. With no tokens the call
+ does nothing and returns ROPE_OK, and pointers may be NULL. With no batch rows it does the same
+ if q.data and k.data are NULL; otherwise the batch was forgotten, which is an error.*/
     pub batch: i64,
-    /** Batch rows (required; 1 for thd), and tokens of each. No tokens: ROPE_OK, nothing is done, and
- pointers may be NULL. No rows: the same, if q.data and k.data are NULL; else the batch was
- forgotten, which is an error.*/
+    /** The number of batch rows (required; 1 for thd), and of tokens in each. With no tokens the call
+ does nothing and returns ROPE_OK, and pointers may be NULL. With no batch rows it does the same
+ if q.data and k.data are NULL; otherwise the batch was forgotten, which is an error.*/
     pub tokens: i64,
-    /// q and k are names only: any tensor will do. Either may be absent, with all fields zero.
+    /// q and k are only names: any tensor will do. Either may be absent, with all of its fields zero.
     pub q: rope_tensor,
-    /// q and k are names only: any tensor will do. Either may be absent, with all fields zero.
+    /// q and k are only names: any tensor will do. Either may be absent, with all of its fields zero.
     pub k: rope_tensor,
-    /** All fields zero: in place. Else a full description, with dtype and heads of the input. Channels
- outside the rotated span are copied if both hold whole heads, and left alone if not. An output
- may be exactly its input, and may not overlap any tensor otherwise. (q and k inside one packed
- buffer do not overlap if they step through it with the same strides.) That positions, rows and
- other inputs do not lie in an output is not checked: the caller sees to it.*/
+    /** All fields zero: in place. Otherwise a full description, with the dtype and heads of the input.
+ Channels outside the rotated span are copied if both tensors hold whole heads, and are left
+ alone if one of them does not. An output may be exactly its input; otherwise it may not overlap
+ any tensor of the call. (q and k inside one packed buffer do not overlap if they step through
+ it with the same strides.) The library does not check that positions, rows and other inputs lie
+ outside of the outputs; that is up to the caller.*/
     pub q_out: rope_tensor,
-    /** All fields zero: in place. Else a full description, with dtype and heads of the input. Channels
- outside the rotated span are copied if both hold whole heads, and left alone if not. An output
- may be exactly its input, and may not overlap any tensor otherwise. (q and k inside one packed
- buffer do not overlap if they step through it with the same strides.) That positions, rows and
- other inputs do not lie in an output is not checked: the caller sees to it.*/
+    /** All fields zero: in place. Otherwise a full description, with the dtype and heads of the input.
+ Channels outside the rotated span are copied if both tensors hold whole heads, and are left
+ alone if one of them does not. An output may be exactly its input; otherwise it may not overlap
+ any tensor of the call. (q and k inside one packed buffer do not overlap if they step through
+ it with the same strides.) The library does not check that positions, rows and other inputs lie
+ outside of the outputs; that is up to the caller.*/
     pub k_out: rope_tensor,
-    /** Exactly one of the two: positions (kind not 0) or rows of cos and sin. Rows carry the attention
- factor, so they allow FORWARD and BACKWARD only.*/
+    /** Exactly one of the two: positions (with a kind that is not 0), or rows of cosines and sines.
+ Rows contain the attention factor, so they allow only FORWARD and BACKWARD.*/
     pub positions: rope_positions,
     pub cos_sin: *const rope_cos_sin,
-    /// CPU: NULL is the calling thread. CUDA: NULL
+    /// CPU: NULL means the calling thread. CUDA: must be NULL
     pub runner: *const rope_runner,
-    /// CUDA: cudaStream_t or CUstream, NULL is the legacy default stream. CPU: NULL
+    /// CUDA: a cudaStream_t or CUstream; NULL is the legacy default stream. CPU: NULL
     pub stream: *mut ::core::ffi::c_void,
     pub reserved: *const ::core::ffi::c_void,
 }
 unsafe extern "C" {
-    /** Rotates q and k in f32 arithmetic. 16-bit results are rounded to nearest even, once (but see
- rope_rounding); NaN stays NaN, overflow becomes infinity. f32 results are within
- 4 \* 2^-24 \* m \* (|x0| + |x1|) of the exact rotation by the same cos and sin, where m is what the
- operation multiplies R with: the attention factor a for FORWARD and BACKWARD, 1/a for INVERSE, 1
- for SHIFT (results below 2^-126 apart).
+    /** Rotates q and k, computing in f32. A 16-bit result is rounded once, to nearest even (but see
+ rope_rounding); NaN stays NaN, and overflow becomes infinity. An f32 result is within 4 \* 2^-24 \*
+ m \* (|x0| + |x1|) of the exact rotation by the same cos and sin, unless it is smaller than
+ 2^-126. Here m is what the operation multiplies R by: the attention factor a for FORWARD and
+ BACKWARD, 1/a for INVERSE, 1 for SHIFT.
 
- CPU: done on return. Allocates nothing, takes no lock, starts no thread.
- CUDA: queues one kernel on the stream. Allocates nothing, does not synchronise, can be captured
- in a graph. Pointers in tensors, positions and cos_sin are device pointers; the structs are host
- memory and may change after return. Faults of the kernel appear at the caller's next
- synchronisation.*/
+ On the CPU the work is done when the call returns. The call allocates nothing and starts no
+ thread; without a runner it takes no lock and makes no system call either.
+
+ On CUDA the call queues one kernel on the stream, or in rare cases several (docs/cuda.md). The
+ device of the context must be the current device of the calling thread; otherwise the call
+ returns ROPE_ERROR_INVALID_ARGUMENT. The call allocates nothing, does not synchronise, and can be
+ captured in a graph. The pointers in tensors, positions and cos_sin are device pointers; the
+ structs themselves are host memory, which may change after the call returns. A fault in the
+ kernel appears at the caller's next synchronisation.
+
+ Returns ROPE_OK, or INVALID_ARGUMENT or UNSUPPORTED; RUNNER if the runner did not run every task
+ exactly once; on CUDA also DEVICE if the driver refused, and UNAVAILABLE if it finds no device or
+ no code for it in the library.*/
     pub fn rope_apply_qk(
         context: *const rope_context,
         args: *const rope_qk_args,
@@ -527,8 +565,9 @@ unsafe extern "C" {
 /** ------------------------------------------------------------------------------------------------
  9. Threads
 
- The library starts no thread by itself. Calls that move more than 128 KiB are cut into tasks of
- about 64 KiB for the caller's runner; a decode step always runs on the calling thread.*/
+ The library never starts a thread by itself. A call that moves more than 128 KiB is divided into
+ tasks of about 64 KiB, which the caller's runner executes. A smaller call, such as a decode step,
+ always runs on the calling thread.*/
 pub type rope_task_fn = ::core::option::Option<
     unsafe extern "C" fn(task: *mut ::core::ffi::c_void, index: u32),
 >;
@@ -536,11 +575,15 @@ pub type rope_task_fn = ::core::option::Option<
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_runner {
-    /** Calls fn(task, i) exactly once for every i in \[0, count), in any order, on any threads, the
- caller's included, and returns after the last has finished: 0, or another value if some were
- not called. Must not throw or longjmp. The calls are counted: more or less of them than count
- are ROPE_ERROR_RUNNER, too. Sequentially:
- for (uint32_t i = 0; i \< count; ++i) fn(task, i); return 0;*/
+    /** Calls fn(task, i) exactly once for every i in \[0, count), in any order and on any threads,
+ which may include the caller's, and returns after the last of these calls has finished. It
+ returns 0, or another value if some of them were not made. It must not throw or longjmp. The
+ library counts the calls: if there were more or fewer than count, the result is
+ ROPE_ERROR_RUNNER as well. A sequential implementation:
+ ```text
+      for (uint32_t i = 0; i < count; ++i) fn(task, i);
+      return 0;
+ ```*/
     pub parallel_for: ::core::option::Option<
         unsafe extern "C" fn(
             pool: *mut ::core::ffi::c_void,
@@ -549,40 +592,45 @@ pub struct rope_runner {
             count: u32,
         ) -> i32,
     >,
-    /// handed back to parallel_for
+    /// is passed to parallel_for
     pub pool: *mut ::core::ffi::c_void,
 }
-/** A pool for programs that have none. threads: how many work, the caller's included, up to 4096; 0:
- one per CPU of this process. ROPE_ERROR_UNAVAILABLE if the system refuses to start one. Its
- threads block all signals but those of faults (SIGSEGV, SIGBUS, ..) and are named "rope_pool".
-
- Concurrent calls take turns. A task may call parallel_for of its own pool: the inner tasks run on
- its thread, one after the other. (Tasks of two pools that call each other's wait for ever.) So
- they do in a child after fork, which has none of the threads; there rope_pool_destroy does
- nothing, and may be called. Contexts and models can be used after fork like any memory.*/
+/// A pool, for programs that have no threads of their own.
 #[repr(C)]
 #[derive(Debug)]
 pub struct rope_pool {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
+    /** Creates a pool. \`threads\` is the number of threads that work, the caller's included, up to 4096;
+ 0 means one per CPU that this process may use. The threads of the pool are named "rope_pool" and
+ block all signals except those of faults (SIGSEGV, SIGBUS, ..).
+
+ Concurrent calls with one pool take turns. A task may call parallel_for of its own pool: the
+ inner tasks then run on the thread of that task, one after the other. (Tasks of two pools that
+ call each other's parallel_for wait for ever.) Section 1 says what a pool does after fork.
+
+ Returns ROPE_OK, or INVALID_ARGUMENT, OUT_OF_MEMORY or INTERNAL, or UNAVAILABLE if the system
+ refuses to start a thread.*/
     pub fn rope_pool_create(threads: i32, out: *mut *mut rope_pool) -> rope_status;
 }
 unsafe extern "C" {
+    /// Ends the threads and frees the pool. NULL is allowed. No call may still use its runner.
     pub fn rope_pool_destroy(pool: *mut rope_pool);
 }
 unsafe extern "C" {
+    /// Returns the runner of the pool, which lives as long as the pool does; NULL for NULL.
     pub fn rope_pool_runner(pool: *const rope_pool) -> *const rope_runner;
 }
 unsafe extern "C" {
-    /** ------------------------------------------------------------------------------------------------
- 10. Cos/sin rows
+    /** Writes the rows of batch \* tokens positions. Use it to fill an engine's cache in the engine's own
+ layout (OFFSET from 0, tokens = its length), or to compute the cosines and sines of a step once
+ for all layers (rope_qk_args.cos_sin). Rows of dtype F32 give the same bits as the positions
+ themselves would; narrower dtypes are rounded once. \`stream\` is used as in rope_qk_args. There is
+ no runner: to use several threads, let each of them fill a range of its own.
 
- Writes the rows of batch \* tokens positions: to fill an engine's cache in its own layout (OFFSET
- from 0, tokens = its length), or to compute cos and sin once per step for all layers
- (rope_qk_args.cos_sin; F32 rows give the same bits as positions do). Narrower dtypes are rounded
- once. stream as in rope_qk_args. There is no runner: several threads fill several ranges, each by
- a call of its own.*/
+ Returns ROPE_OK, or INVALID_ARGUMENT or UNSUPPORTED; on CUDA also DEVICE and UNAVAILABLE, as
+ rope_apply_qk does.*/
     pub fn rope_cos_sin_fill(
         context: *const rope_context,
         batch: i64,
@@ -593,12 +641,13 @@ unsafe extern "C" {
     ) -> rope_status;
 }
 unsafe extern "C" {
-    /** How many elements one row of a format has in each of its tensors; 0 for an unknown format, and
- for pairs below 1.*/
+    /** Returns how many elements one row of a format has in each of its tensors, or 0 for an unknown
+ format and for pairs below 1.*/
     pub fn rope_cos_sin_width(format: rope_cos_sin_format, pairs: i32) -> i64;
 }
 unsafe extern "C" {
-    /// How many tensors a format has: 1 (data alone) or 2 (data and sin); 0 for an unknown format.
+    /** Returns how many tensors a format has: 1 (data alone) or 2 (data and sin); 0 for an unknown
+ format.*/
     pub fn rope_cos_sin_tensors(format: rope_cos_sin_format) -> i32;
 }
 #[repr(C)]
@@ -607,24 +656,30 @@ pub struct rope_model {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
-    /** Reads a model's config.json, or its rope_parameters (rope_scaling) dictionary alone, which has no
- layers and leaves to the caller head_dim, pairing, and what it does not hold (theta, lengths).
- Unknown rope_type, missing or misspelt key, wrong type or impossible value: ROPE_ERROR_PARSE.
- What a text says of RoPE and this version does not use (a share of the head in a family whose
- class turns the whole head, two values of theta, numbers of another program's YaRN) is
- ROPE_ERROR_UNSUPPORTED with the key's name, unless its value is known to change nothing: programs
- would differ. Such a key can be removed from the text by who knows that it has no effect.
- Where a text is accepted, rope_context_create accepts its configs, once seq_len and what is left
- to the caller are set. The text is untrusted, needs no final 0, and is not kept; at most 16 MiB,
- 4096 layers, 256 kinds.
+    /** Reads a model's config.json, or its rope_parameters (rope_scaling) dictionary alone. Such a
+ dictionary has no layers, and leaves to the caller head_dim, pairing, and whatever it does not
+ contain (theta, lengths). The text is untrusted; it needs no terminating 0 and is not kept; it
+ may have at most 16 MiB, 4096 layers and 256 kinds of layers. An unknown rope_type, a missing or
+ misspelt key, a wrong type or an impossible value is ROPE_ERROR_PARSE. If a text is accepted,
+ rope_context_create accepts its configurations as soon as seq_len, and what is left to the
+ caller, are set.
+
+ What a text says about RoPE and this version does not use (a share of the head in a family whose
+ class rotates the whole head, two different values of theta, numbers of another program's YaRN)
+ is ROPE_ERROR_UNSUPPORTED with the name of the key, unless its value is known to change nothing:
+ programs would read such a text differently. Whoever knows that a key has no effect may remove it
+ from the text.
 
  model_type decides what no key tells: which channels form a pair, and where values are rounded.
- Both are those of the checkpoint as transformers reads it: q and k weights that were permuted for
- GGUF need ROPE_PAIRING_INTERLEAVED instead. Only the rotation is read: what else a model does to
- q and k (norms, Llama 4's and Ministral 3's scale of q by position, llama_4_scaling_beta) is the
- engine's. A model_type known to have no RoPE (gpt2, opt, bloom, bert, t5, ..) is
- ROPE_ERROR_UNSUPPORTED, as is an unknown one without any key of RoPE; an unknown one with such
- keys is read, needs its rope_theta, and leaves the pairing (0) to the caller.*/
+ Both are those of the checkpoint as transformers reads it; q and k weights that were permuted for
+ GGUF need ROPE_PAIRING_INTERLEAVED instead. Only the rotation is read. What else a model does to
+ q and k (norms, the scaling of q by position in Llama 4 and Ministral 3, llama_4_scaling_beta) is
+ up to the engine. A model_type that is known to have no RoPE (gpt2, opt, bloom, bert, t5, ..) is
+ ROPE_ERROR_UNSUPPORTED, and so is an unknown one without any key of RoPE. An unknown one with
+ such keys is read; it must give its rope_theta, and leaves the pairing (0) to the caller.
+
+ The caller owns \*out. Returns ROPE_OK, or INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY, PARSE or
+ INTERNAL.*/
     pub fn rope_model_create(
         json: *const ::core::ffi::c_char,
         length: usize,
@@ -632,26 +687,29 @@ unsafe extern "C" {
     ) -> rope_status;
 }
 unsafe extern "C" {
+    /// Destroys a model. NULL is allowed. Tables of its configurations go with it.
     pub fn rope_model_destroy(model: *mut rope_model);
 }
 unsafe extern "C" {
-    /** How many kinds of RoPE the model has, at least 1, and their names: "full_attention",
- "sliding_attention", "nope", "vision", "indexer", ...; NULL for a number out of range. Names live
- as long as the model.*/
+    /// Returns how many kinds of RoPE the model has: at least 1, and 0 for NULL.
     pub fn rope_model_layer_type_count(model: *const rope_model) -> i32;
 }
 unsafe extern "C" {
+    /** Returns the name of a kind: "full_attention", "sliding_attention", "nope", "vision", "indexer",
+ ...; NULL if the number is out of range. The name lives as long as the model.*/
     pub fn rope_model_layer_type_name(
         model: *const rope_model,
         type_: i32,
     ) -> *const ::core::ffi::c_char;
 }
 unsafe extern "C" {
-    /** The kind of one layer of the language model. Layers without RoPE have a kind like any other,
- whose config says ROPE_SCALING_NOPE: the engine's loop needs no special case. Layers are numbered
- from 0; ROPE_ERROR_INVALID_ARGUMENT beyond the last, which is how their number can be learnt, and
- for every layer if the text does not tell how many there are (num_hidden_layers, or a list with
- an entry for each).*/
+    /** Sets \*type to the kind of one layer of the language model. A layer without RoPE has a kind like
+ any other, whose configuration says ROPE_SCALING_NOPE, so the loop of an engine needs no special
+ case. Layers are numbered from 0.
+
+ Returns ROPE_OK, or INVALID_ARGUMENT beyond the last layer, which is also how to learn their
+ number; it does so for every layer if the text does not tell how many there are
+ (num_hidden_layers, or a list with an entry for each).*/
     pub fn rope_model_layer_type(
         model: *const rope_model,
         layer: i32,
@@ -659,9 +717,11 @@ unsafe extern "C" {
     ) -> rope_status;
 }
 unsafe extern "C" {
-    /** Overwrites \*config, of which only struct_size must be set. Tables in it belong to the model: keep
- the model as long as a config of it (rope_config_next_change and later contexts read them, too);
- contexts copy what they need. ROPE_ERROR_UNSUPPORTED if the model needs a field beyond
+    /** Overwrites \*config, of which only struct_size must be set before. Tables in it belong to the
+ model: keep the model as long as the configuration, which rope_config_next_change and later
+ contexts read as well; contexts copy what they need.
+
+ Returns ROPE_OK, or INVALID_ARGUMENT, or UNSUPPORTED if the model needs a field beyond
  struct_size.*/
     pub fn rope_model_config(
         model: *const rope_model,
@@ -669,24 +729,26 @@ unsafe extern "C" {
         config: *mut rope_config,
     ) -> rope_status;
 }
-/// Text, then at most one image or video. Frozen.
+/// Some text, then at most one image or video. Frozen.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_prompt_part {
     /// tokens of text
     pub text: i64,
-    /// grid of visual tokens, after merging; t = 0: none
+    /// the grid of visual tokens, after merging; t = 0: there is none
     pub t: i32,
-    /// grid of visual tokens, after merging; t = 0: none
+    /// the grid of visual tokens, after merging; t = 0: there is none
     pub h: i32,
-    /// grid of visual tokens, after merging; t = 0: none
+    /// the grid of visual tokens, after merging; t = 0: there is none
     pub w: i32,
     /// ids from one frame to the next; 0: 1
     pub t_interval: i32,
 }
 unsafe extern "C" {
-    /** Writes ids\[3, tokens\] (axes t, h, w) beginning at \`start\`; tokens must be the sum over the parts.
- \*next is the id of the token after them, where decoding continues.*/
+    /** Writes ids\[3, tokens\] (the axes t, h, w), which begin at \`start\`; tokens must be the sum over the
+ parts. Sets \*next to the id of the token after them, where decoding continues.
+
+ Returns ROPE_OK or INVALID_ARGUMENT.*/
     pub fn rope_prompt_ids(
         parts: *const rope_prompt_part,
         count: i32,

@@ -10,20 +10,20 @@ pub(crate) trait Numbered: Copy {
 }
 
 /// Which channels form pair i of a rotated span of D channels. The same weights are published in
-/// both orders, and the wrong one produces fluent nonsense.
+/// both orders, and with the wrong one a model produces fluent nonsense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
 pub enum Pairing {
-    /// i, i + D/2: `rotate_half`, NeoX; transformers, ggml's NEOX
+    /// i and i + D/2: `rotate_half`, NeoX, transformers, ggml's NEOX
     Halves = sys::ROPE_PAIRING_HALVES,
-    /// 2i, 2i + 1: GPT-J, Meta's complex form, ggml's NORM (GGUF)
+    /// 2i and 2i + 1: GPT-J, Meta's complex form, ggml's NORM (GGUF)
     Interleaved = sys::ROPE_PAIRING_INTERLEAVED,
-    /// Reads 2i, 2i + 1 and writes i, i + D/2: `rope_interleave` of DeepSeek-V3.
+    /// Reads 2i and 2i + 1, writes i and i + D/2: `rope_interleave` of DeepSeek-V3.
     /// [`Operation::Backward`] and [`Operation::Inverse`] go the other way; [`Operation::Shift`]
-    /// works on what [`Operation::Forward`] wrote.
+    /// works on what [`Operation::Forward`] has written.
     InterleavedToHalves = sys::ROPE_PAIRING_INTERLEAVED_TO_HALVES,
-    /// Each axis of `mrope_section` has a block of channels of its own, halves inside it: the
+    /// Each axis of `mrope_section` has its own block of channels, with halves inside it: the
     /// vision tower of Gemma 4.
     HalvesPerAxis = sys::ROPE_PAIRING_HALVES_PER_AXIS,
 }
@@ -40,30 +40,32 @@ impl Numbered for Pairing {
     }
 }
 
-/// The precision of the angle.
+/// How precisely the angle is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
 pub enum Angle {
-    /// float32(position) \* `float32(inv_freq)` rounded to f32, as transformers, vLLM and Meta's
-    /// code do and as models were trained: off the true angle by up to 9e-3 at position 131072. cos
-    /// and sin are within 1.5e-7 of those of that angle. `inv_freq` itself is computed in f32, step
-    /// by step as PyTorch does: 1 / float32(theta^(2i / D)), which is often an ulp from
-    /// float32(theta^(-2i / D)). [`Context::inv_freq`](crate::Context::inv_freq) tells it.
+    /// float32(position) \* `float32(inv_freq)`, rounded to f32: what transformers, vLLM and Meta's
+    /// code compute and what models were trained with. At position 131072 this angle is off the
+    /// true one by up to 9e-3. The cosine and sine are within 1.5e-7 of those of this angle.
+    /// `inv_freq` itself is computed in f32 by the same steps as in PyTorch: 1 / float32(theta^(2i
+    /// / D)), which often differs by one ulp from float32(theta^(-2i / D)).
+    /// [`Context::inv_freq`](crate::Context::inv_freq) returns it.
     #[default]
     Float32 = sys::ROPE_ANGLE_FLOAT32,
-    /// Turns in 64-bit fixed point, from frequencies of more than double precision: cos and sin
-    /// within 1.5e-7 of the true ones up to position 2^38, and of those of the 64-bit frequency at
-    /// any int64; the same bits on every device and FMA target; additive in the position. Keys that
-    /// will be moved by [`Operation::Shift`] need it: under [`Angle::Float32`] a shift is off by
-    /// 4e-3 at 65536.
+    /// The angle as a 64-bit fixed-point fraction of a turn, from frequencies of more than double
+    /// precision. The cosine and sine are within 1.5e-7 of the true ones up to position 2^38, and
+    /// within 1.5e-7 of those of the 64-bit frequency at any int64. They have the same bits on
+    /// every device and on every CPU with fused multiply-add, and angles add as positions do. Keys
+    /// that will be moved by [`Operation::Shift`] need it: under [`Angle::Float32`] a shift would
+    /// be off by 4e-3 at position 65536.
     Exact = sys::ROPE_ANGLE_EXACT,
     /// For parity with llama.cpp: ggml's recurrence in f32, angle\[i + 1\] = angle\[i\] \*
-    /// theta^(-2 / D), whose error grows with i (0.16 at position 1M), then `freq_factors` and
-    /// scaling on the angle. With [`Scaling::Default`](crate::Scaling::Default),
-    /// [`Scaling::Linear`](crate::Scaling::Linear) and [`Scaling::Yarn`](crate::Scaling::Yarn), and
-    /// no `inv_freq`; CPU only. [`Context::inv_freq`](crate::Context::inv_freq) tells the nominal
-    /// frequencies.
+    /// theta^(-2 / D), whose error grows with i (0.16 at position 1,000,000), then `freq_factors`
+    /// and scaling applied to the angle. It works with
+    /// [`Scaling::Default`](crate::Scaling::Default), [`Scaling::Linear`](crate::Scaling::Linear)
+    /// and [`Scaling::Yarn`](crate::Scaling::Yarn), without `inv_freq`, and on the CPU only.
+    /// [`Context::inv_freq`](crate::Context::inv_freq) returns the nominal frequencies.
     Ggml = sys::ROPE_ANGLE_GGML,
 }
 
@@ -78,15 +80,15 @@ impl Numbered for Angle {
     }
 }
 
-/// Where values are rounded to the tensor's dtype.
+/// Where values are rounded to the dtype of the tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
 pub enum Rounding {
-    /// on store only: OLMo, ERNIE, vision towers, most fused kernels
+    /// only on store: OLMo, ERNIE, vision towers, most fused kernels
     #[default]
     Float32 = sys::ROPE_ROUNDING_FLOAT32,
-    /// cos, sin, both products, the sum: eager PyTorch, bit for bit
+    /// cos, sin, both products and the sum: eager PyTorch, bit for bit
     Eager = sys::ROPE_ROUNDING_EAGER,
     /// cos and sin, and on store: Cohere, ESM, ModernBERT
     CosSin = sys::ROPE_ROUNDING_COS_SIN,
@@ -103,16 +105,16 @@ impl Numbered for Rounding {
     }
 }
 
-/// The type of the elements of a tensor.
+/// The type of the elements of a tensor, in the byte order of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
 pub enum DType {
-    /// 32-bit IEEE float
+    /// IEEE 754 binary32
     F32 = sys::ROPE_DTYPE_F32,
-    /// 16-bit IEEE half
+    /// IEEE 754 binary16
     F16 = sys::ROPE_DTYPE_F16,
-    /// the upper half of an [`DType::F32`]: bfloat16
+    /// bfloat16: the upper 16 bits of binary32
     Bf16 = sys::ROPE_DTYPE_BF16,
 }
 
@@ -127,8 +129,8 @@ impl Numbered for DType {
     }
 }
 
-/// What a call does. With R(p) the rotation by position p and a the attention factor, these are
-/// four different things unless a is 1.
+/// What a call does. R(p) is the rotation by position p, and a the attention factor. The four
+/// operations are different unless a is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
@@ -136,11 +138,11 @@ pub enum Operation {
     /// a R(p) x: rotates
     #[default]
     Forward = sys::ROPE_OPERATION_FORWARD,
-    /// a R(-p) x: gradient of [`Operation::Forward`]: its transpose
+    /// a R(-p) x: the gradient of [`Operation::Forward`], which is its transpose
     Backward = sys::ROPE_OPERATION_BACKWARD,
     /// 1/a R(-p) x: undoes [`Operation::Forward`]
     Inverse = sys::ROPE_OPERATION_INVERSE,
-    /// R(p) x: moves rotated keys by p, negative too (context shift)
+    /// R(p) x: moves rotated keys by p, which may be negative
     Shift = sys::ROPE_OPERATION_SHIFT,
 }
 
