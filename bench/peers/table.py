@@ -42,6 +42,8 @@ class Results:
 
     def add(self, rows):
         for row in rows:
+            if self.about["contenders"][row.contender]["limit"] and not row.times:
+                continue  # a sweep out of place, a copy in place
             case, quartiles = row.case, row.quartiles if row.times else (None, None)
             values = [row.median, *quartiles]
             self.lines.append(dict(zip(COLUMNS, [

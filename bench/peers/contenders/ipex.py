@@ -13,7 +13,7 @@ ONE = torch.ones(1)
 class Ipex(Contender):
     name = "ipex"
     version = f"intel-extension-for-pytorch {intel_extension_for_pytorch.__version__}, torch {torch.__version__}"
-    note = "rotary_position_embedding, one call for q and one for k, f32 table [position, sin | cos]"
+    note = "rotary_position_embedding, one call for q and one for k, f32 table, sin before cos"
 
     def noop(self):
         return ONE.view(1)

@@ -16,7 +16,7 @@ NOTES = {
     "xnnpack": "xnn_*_rope_nthc; cos and sin in the dtype",
 }
 ARITHMETIC = {"candle": "steps", "xnnpack": "steps", "highway": "truncated"}
-OWN_ANGLES = {"highway_sincos", "ggml"}
+OWN_ANGLES = {"librope", "highway_sincos", "ggml"}
 
 
 class NativeContender(Contender):
