@@ -1,11 +1,13 @@
-// The dtypes, pairings, operations, kinds of positions and formats of rows that the library knows,
-// for tests that go through all of them: a new one fails there until the reference has it, too.
+// The dtypes, pairings, scalings, operations, kinds of positions and formats of rows that the
+// library knows, for tests that go through all of them: a new one fails there until the reference
+// has it, too.
 #ifndef LIBROPE_TESTS_SUPPORT_ENUMERATORS_H_
 #define LIBROPE_TESTS_SUPPORT_ENUMERATORS_H_
 
 #include <iterator>
 #include <vector>
 
+#include "context/scaling_rules.h"
 #include "librope/rope.h"
 #include "math/element.h"
 #include "math/operation.h"
@@ -16,6 +18,7 @@ namespace rope::testing {
 // The numbers from 1 to these.
 inline constexpr rope_dtype kLastDtype = kDtypes;
 inline constexpr rope_pairing kLastPairing = std::size(kPairings) - 1;
+inline constexpr rope_scaling kLastScaling = std::size(kScalingRules) - 1;
 inline constexpr rope_position_kind kLastPositionKind = ROPE_POSITIONS_IDS_STRIDED;
 
 // The operations that rows of cos and sin, or positions of some kind, allow.
@@ -39,7 +42,7 @@ inline bool HoldsAngles(rope_cos_sin_format format) {
   return format == ROPE_COS_SIN_ANGLES || format == ROPE_COS_SIN_ANGLES_FULL;
 }
 
-// Whether rope_apply_qk reads it: all but those that the header calls "output only".
+// Whether rope_apply_qk reads it: all but those that the header calls "written only, never read".
 inline bool IsRead(rope_cos_sin_format format) {
   return format != ROPE_COS_SIN_SINUSOIDAL && !HoldsAngles(format);
 }
