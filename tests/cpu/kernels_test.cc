@@ -67,12 +67,9 @@ class KernelsTest : public TargetTest {
     const int padded = PaddedPairs(context.pairs);
     std::vector<float> memory(2 * padded + 16);
     float* const cos = FromLine(&memory);
-    const auto a = static_cast<float>(context.sets[0].attention_factor);
-    const auto inverse = static_cast<float>(1 / context.sets[0].attention_factor);
-    cpu::Row row{cos, cos + padded, context.pairs, a, a};
-    if (operation == ROPE_OPERATION_BACKWARD) row.sin_scale = -a;
-    if (operation == ROPE_OPERATION_INVERSE) row.cos_scale = inverse, row.sin_scale = -inverse;
-    if (operation == ROPE_OPERATION_SHIFT) row.cos_scale = row.sin_scale = 1;
+    const Turn scales = ScaledTurn({1, 1}, operation, context.sets[0].attention_factor);
+    const cpu::Row row{cos, cos + padded, context.pairs, static_cast<float>(scales.cos),
+                       static_cast<float>(scales.sin)};
     std::vector<CosSin> rows;
     for (int64_t p : kPositions) {
       kernels().phase_row(context.sets[0], p, row);

@@ -135,7 +135,8 @@ inline Turn ScaledTurn(Turn turn, rope_operation operation, long double a) {
     case ROPE_OPERATION_BACKWARD: return {a * turn.cos, -a * turn.sin};
     case ROPE_OPERATION_INVERSE: return {turn.cos / a, -turn.sin / a};
     case ROPE_OPERATION_SHIFT: return turn;
-    default: return {a * turn.cos, a * turn.sin};
+    case ROPE_OPERATION_FORWARD: return {a * turn.cos, a * turn.sin};
+    default: std::abort();  // an operation that is not described here
   }
 }
 
