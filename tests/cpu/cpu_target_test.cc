@@ -4,6 +4,8 @@
 #include <hwy/targets.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,21 @@ TEST_F(CpuTarget, DetectionAgreesWithHighway) {
 #endif
 #else
   GTEST_SKIP() << "libhwy was not found by pkg-config";
+#endif
+}
+
+// The kernels of a target that DetectTargets() does not ask for are compiled, and never run: a
+// later Highway has more of them. A CPU that has the target is not needed to find that out.
+TEST_F(CpuTarget, EveryCompiledTargetIsAskedFor) {
+#if HWY_ARCH_X86 || HWY_ARCH_ARM_A64
+  std::stringstream source;
+  source << std::ifstream(ROPE_TEST_TARGET_CC).rdbuf();
+  for (int64_t rest = HWY_TARGETS & ~HWY_STATIC_TARGET; rest != 0; rest &= rest - 1) {
+    const std::string line = std::string("targets |= HWY_") + hwy::TargetName(rest & -rest) + ";";
+    EXPECT_NE(source.str().find(line), std::string::npos) << line;
+  }
+#else
+  GTEST_SKIP() << "the only target is the compiler's own";
 #endif
 }
 
