@@ -265,6 +265,23 @@ TEST(ModelFamilies, NanoChatTurnsBackwards) {
   EXPECT_EQ(c.theta, 0);
   EXPECT_EQ(c.inv_freq[0], -1);
   EXPECT_NEAR(c.inv_freq[1], -std::pow(10000, -1.0 / 64), 1e-7);
+  // Its frequencies are a table, which is one for all lengths.
+  const auto scaled = [](const std::string& dictionary) {
+    return R"({"model_type": "nanochat", "hidden_size": 768, "num_attention_heads": 6,
+               "max_position_embeddings": 2048, "rope_scaling": )" +
+           dictionary + "}";
+  };
+  const Model linear(scaled(R"({"type": "linear", "factor": 2})"));
+  EXPECT_EQ(linear.Config().inv_freq[0], -0.5);
+  std::string ones = "[1";
+  for (int i = 1; i < 64; ++i) ones += ", 1";
+  ones += "]";
+  for (const std::string& by_length : {std::string(R"({"type": "dynamic", "factor": 2})"),
+                                       R"({"type": "longrope", "factor": 2, "short_factor": )" +
+                                           ones + R"(, "long_factor": )" + ones + "}"}) {
+    ExpectRefused(scaled(by_length), {"rope_type", "do not depend on the length"},
+                  ROPE_ERROR_UNSUPPORTED);
+  }
 }
 
 }  // namespace

@@ -121,6 +121,7 @@ TEST(ModelBare, ADictionaryLeavesTheModelOpen) {
   EXPECT_EQ(rope_model_layer_type(model.get(), 0, &type), ROPE_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(type, 77);
   EXPECT_EQ(Model(R"({"type": "dynamic", "factor": 2})").Config().max_position_embeddings, 0);
+  EXPECT_EQ(Model(R"({"type": "yarn", "factor": 2})").Config().original_max_position_embeddings, 0);
   EXPECT_EQ(Model(R"({"rope_theta": 1e6, "rope_type": "default"})").Config().theta, 1e6);
 }
 
