@@ -2,6 +2,8 @@
 """What keeps the tree in order: arrows between folders, facts in one place, names that exist.
 
     tests/tree/tree_test.py [-v] [Class.test]     reads files only; needs Python's own library
+
+A failure names the lines, and the table below to change if they are meant.
 """
 
 import pathlib
@@ -69,85 +71,133 @@ def name(path: pathlib.Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def lines_of(path: pathlib.Path) -> list[str]:
+    return path.read_text().split("\n")
+
+
 def without_comments(text: str) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    """The same lines, so that their numbers stay."""
+    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
 
 
-class Includes(unittest.TestCase):
+class Tree(unittest.TestCase):
+    def expect_none(self, problems: list[str], advice: str = "") -> None:
+        """Each problem is a line of its own: where, and what stands there."""
+        if problems:
+            self.fail("\n".join(["", *problems, *([advice] if advice else [])]))
+
+
+class Includes(Tree):
     @classmethod
     def setUpClass(cls):
         cls.boxes, cls.units, cls.lost = include_graph.read(ROOT)
 
     def test_every_include_names_a_file_by_its_path_below_src(self):
-        self.assertEqual(self.lost, [])
+        self.expect_none(self.lost, "No such file below src/: an include says \"folder/file.h\".")
+
+    def test_every_folder_has_its_row(self):
+        folders, rows = self.boxes.nodes, set(MAY_INCLUDE)
+        self.expect_none([f"src/{box} has no row" for box in sorted(folders - rows)]
+                         + [f"the row of {box}: no such file or folder in src/"
+                            for box in sorted(rows - folders)],
+                         "The rows are those of MAY_INCLUDE in tests/tree/tree_test.py.")
 
     def test_folders_include_only_what_lies_below_them(self):
-        self.assertEqual(self.boxes.nodes, set(MAY_INCLUDE))
-        wrong = [line for (start, to), lines in self.boxes.arrows.items()
-                 if to not in MAY_INCLUDE[start].split() for line in lines]
-        self.assertEqual(wrong, [])
+        wrong = [f"{line} ({start} includes {to})"
+                 for (start, to), lines in self.boxes.arrows.items()
+                 if to not in MAY_INCLUDE.get(start, "").split() for line in lines]
+        self.expect_none(wrong, "If it is meant: MAY_INCLUDE in tests/tree/tree_test.py, and the "
+                                "drawing in CONTRIBUTING.md.")
 
     def test_the_table_allows_nothing_that_nobody_needs(self):
         allowed = {(start, to) for start, below in MAY_INCLUDE.items() for to in below.split()}
-        self.assertEqual(allowed - set(self.boxes.arrows), set())
+        self.expect_none([f"{start} may include {to}, and no file of it does"
+                          for start, to in sorted(allowed - set(self.boxes.arrows))],
+                         "Take it out of MAY_INCLUDE in tests/tree/tree_test.py.")
 
     def test_there_are_no_circles(self):
-        self.assertEqual(self.boxes.circles(), [])
-        self.assertEqual(self.units.circles(), [])
+        for graph in (self.boxes, self.units):
+            for circle in graph.circles():
+                lines = [line for (start, to), lines in graph.arrows.items()
+                         if {start, to} <= set(circle) for line in lines]
+                self.expect_none(lines, f"These includes are a circle: {', '.join(circle)}.")
         for what, graph in (("folders", self.boxes), ("files", self.units)):
             print(f"include graph by {what}: {len(graph.nodes)} boxes, {len(graph.arrows)} arrows, "
                   f"{max(graph.floors().values())} floors, no circle")
 
     def test_guards_are_paths(self):
+        wrong = []
         for path in files("src", "tests"):
             if path.suffix != ".h" or "scenarios" in path.parts:
                 continue
             guard = "LIBROPE_" + re.sub(r"[/.\-]", "_", name(path)).upper() + "_"
             found = set(re.findall(r"\bLIBROPE_(?:SRC|TESTS)_\w+_H_\b", path.read_text()))
-            self.assertEqual(found, {guard}, name(path))
+            if found != {guard}:
+                wrong.append(f"{name(path)}: {', '.join(sorted(found)) or 'no guard'}, not {guard}")
+        self.expect_none(wrong)
 
 
-class Facts(unittest.TestCase):
+class Facts(Tree):
     """Each stands in one place."""
 
     def test_enumerators_are_named_where_their_table_is(self):
+        wrong = []
         for path in files("src"):
-            text, below = without_comments(path.read_text()), name(path).removeprefix("src/")
-            for prefix, places in ENUMERATORS.items():
-                if not below.startswith(tuple(places.split())):
-                    self.assertNotRegex(text, rf"\b{prefix}[A-Z]", name(path))
+            below = name(path).removeprefix("src/")
+            elsewhere = [prefix for prefix, places in ENUMERATORS.items()
+                         if not below.startswith(tuple(places.split()))]
+            for number, line in enumerate(without_comments(path.read_text()).split("\n"), 1):
+                for said in re.findall(r"\bROPE_[A-Z]\w*", line):
+                    for prefix in elsewhere:
+                        if said.startswith(prefix) and said != prefix:
+                            wrong.append(f"{name(path)}:{number}: {said} belongs to "
+                                         f"{ENUMERATORS[prefix]}: {line.strip()}")
+        self.expect_none(wrong, "Ask the table there. If the place is a new one: ENUMERATORS in "
+                                "tests/tree/tree_test.py.")
 
     def test_every_place_of_enumerators_has_some(self):
+        wrong = []
         for prefix, places in ENUMERATORS.items():
             for place in places.split():
                 found = [p for p in files("src") if name(p).startswith("src/" + place)]
-                self.assertTrue(any(prefix in p.read_text() for p in found), f"{prefix} in {place}")
+                if not any(prefix in p.read_text() for p in found):
+                    wrong.append(f"src/{place}: {prefix}* may be named there, and is not")
+        self.expect_none(wrong, "Take it out of ENUMERATORS in tests/tree/tree_test.py.")
 
     def test_sizes_of_limits_h_stand_nowhere_else(self):
+        wrong, gone = [], []
         for path in files("src"):
             if name(path) == "src/base/limits.h":
                 continue
             text = path.read_text()
-            for file, other, _ in OTHER_NUMBERS:
+            for file, other, means in OTHER_NUMBERS:
                 if file == name(path):
-                    self.assertIn(other, text, file)
+                    if other not in text:
+                        gone.append(f"{file}: `{other}` ({means}) no longer stands there")
                     text = text.replace(other, "")
             for number, line in enumerate(text.split("\n"), 1):
-                self.assertNotRegex(line, r"(?<![\w.])(512|1024)(?![\w.])",
-                                    f"{name(path)}:{number}")
+                if re.search(r"(?<![\w.])(512|1024)(?![\w.])", line):
+                    wrong.append(f"{name(path)}:{number}: {line.strip()}")
+        self.expect_none(wrong, "Name the constant of src/base/limits.h; if the number means another "
+                                "thing: OTHER_NUMBERS in tests/tree/tree_test.py.")
+        self.expect_none(gone, "Adapt OTHER_NUMBERS in tests/tree/tree_test.py.")
 
     def test_model_types_are_named_in_their_tables_alone(self):
         tables = {"src/model/families.cc", "src/model/vision.cc"}
         text = "".join((ROOT / t).read_text() for t in sorted(tables))
         types = set(re.findall(r'\b(?:Row|Also)\(\s*"(\w+)"', text))
         types |= set(re.findall(r'^\s*\{"(\w+)",', (ROOT / "src/model/vision.cc").read_text(), re.M))
-        self.assertGreater(len(types), 150)
+        self.assertGreater(len(types), 150, "model types of families.cc and vision.cc")
         types -= {"gptj"}  # a rope_type, too
+        wrong = []
         for path in files("src"):
             if name(path) in tables:
                 continue
-            said = set(re.findall(r'"(\w+)"', without_comments(path.read_text())))
-            self.assertEqual(said & types, set(), name(path))
+            for number, line in enumerate(without_comments(path.read_text()).split("\n"), 1):
+                wrong += [f"{name(path)}:{number}: \"{said}\" is a model_type: {line.strip()}"
+                          for said in re.findall(r'"(\w+)"', line) if said in types]
+        self.expect_none(wrong, f"What holds for one model stands in {' or '.join(sorted(tables))}. A "
+                                "word that means something else, too, is left out in this test.")
 
     def test_enumerators_begin_with_the_word_of_their_type(self):
         prefixes = {}
@@ -156,38 +206,51 @@ class Facts(unittest.TestCase):
             pattern = r"typedef int32_t (rope_\w+);\s*enum \{(.*?)\};"
             for kind, body in re.findall(pattern, text, re.S):
                 names = re.findall(r"\b(ROPE_\w+) = (-?\d+)", body)
-                self.assertEqual(len(names), len([b for b in body.split(",") if b.strip()]), kind)
+                self.assertEqual(len(names), len([b for b in body.split(",") if b.strip()]),
+                                 f"{kind}: an enumerator is not `ROPE_NAME = number`")
                 prefixes[kind] = [n for n, _ in names]
-            self.assertEqual(text.count("enum {"), len(re.findall(pattern, text, re.S)), name(header))
-        self.assertGreaterEqual(len(prefixes), 10)
+            self.assertEqual(text.count("enum {"), len(re.findall(pattern, text, re.S)),
+                             f"{name(header)}: an enum is not after its `typedef int32_t rope_..;`")
+        self.assertGreaterEqual(len(prefixes), 10, "enums of include/librope")
         word = {"rope_position_kind": "POSITIONS", "rope_cos_sin_format": "COS_SIN"}
+        wrong = []
         for kind, names in prefixes.items():
             if kind == "rope_status":
-                self.assertTrue(all(n == "ROPE_OK" or n.startswith("ROPE_ERROR_") for n in names))
+                wrong += [f"{n} of rope_status is neither ROPE_OK nor ROPE_ERROR_*" for n in names
+                          if n != "ROPE_OK" and not n.startswith("ROPE_ERROR_")]
                 continue
             prefix = f"ROPE_{word.get(kind, kind.removeprefix('rope_').upper())}_"
             for other, theirs in prefixes.items():
-                own = [n.startswith(prefix) for n in theirs]
-                self.assertTrue(all(own) if other == kind else not any(own), f"{prefix}: {other}")
+                wrong += [f"{n} of {other} " + ("does not begin" if other == kind else "begins")
+                          + f" with {prefix}, the prefix of {kind}"
+                          for n in theirs if n.startswith(prefix) != (other == kind)]
+        self.expect_none(wrong, "A type whose prefix is no word of it: `word` in this test.")
 
 
-class Files(unittest.TestCase):
+class Files(Tree):
     def test_files_say_what_they_are_and_are_short(self):
         folders = ("src", "include", "tests", "examples", "bench", "bindings", "scripts")
+        wrong = []
         for path in files(*folders):
             if path.suffix not in CODE or name(path) in LONG:
                 continue
-            lines = path.read_text().split("\n")
-            self.assertLessEqual(len(lines) - 1, LONGEST, name(path))
+            lines = lines_of(path)
+            if len(lines) - 1 > LONGEST:
+                wrong.append(f"{name(path)}: {len(lines) - 1} lines, more than {LONGEST}: two files")
             if path.suffix in {".go", ".rs", ".sh"} or path.with_suffix(".h").exists() and path.suffix == ".cc":
                 continue  # its header says it, or the language's own tools ask for it
-            first = next((line for line in lines if line and not line.startswith(("#!", "#include"))), "//")
-            self.assertRegex(first, r'^(//|/\*|#|r?"""|from __future__)', name(path))
+            number, first = next(((n, line) for n, line in enumerate(lines, 1)
+                                  if line and not line.startswith(("#!", "#include"))), (1, "//"))
+            if not re.match(r'(//|/\*|#|r?"""|from __future__)', first):
+                wrong.append(f"{name(path)}:{number}: a comment says what the file is; here stands: "
+                             f"{first}")
+        self.expect_none(wrong, "Generated files, and manuals that are read as one: LONG in "
+                                "tests/tree/tree_test.py.")
 
     def test_no_file_is_named_by_what_it_is_not(self):
-        for path in files("src", "include", "tests", "bench", "bindings"):
-            self.assertNotRegex(path.stem, r"^(utils?|helpers?|common|misc|semantics|geometry|structs)$",
-                                name(path))
+        self.expect_none([f"{name(path)}: say what is in it"
+                          for path in files("src", "include", "tests", "bench", "bindings")
+                          if re.search(r"^(utils?|helpers?|common|misc|semantics|geometry|structs)$", path.stem)])
 
     def test_paths_in_documents_exist(self):
         known = {name(p) for p in files("src", "tests", "include", "examples", "bench", "bindings",
@@ -195,29 +258,34 @@ class Files(unittest.TestCase):
         known |= {str(pathlib.PurePath(k).parent) for k in known} | {"CMakeLists.txt", "build"}
         pattern = re.compile(r"(?<![\w./-])((?:src|tests|include|examples|bench|scripts|cmake|docs)"
                              r"/[\w./*-]*\w)")
+        wrong = []
         for path in [*ROOT.glob("*.md"), *files("docs"), *files("tests"), *files("src")]:
             if path.suffix not in {".md", ".h", ".cc", ".cu"} or path.name == "CHANGELOG.md":
                 continue
-            for number, line in enumerate(path.read_text().split("\n"), 1):
+            for number, line in enumerate(lines_of(path), 1):
                 for said in pattern.findall(line):
                     bare = said.split("*")[0].rstrip("./")
-                    there = any(k == said or k.startswith(bare) for k in known) if bare else True
-                    self.assertTrue(there, f"{name(path)}:{number}: {said}")
+                    if bare and not any(k == said or k.startswith(bare) for k in known):
+                        wrong.append(f"{name(path)}:{number}: {said} is not there")
+        self.expect_none(wrong)
 
     def test_every_mutant_applies_once(self):
         entries = re.split(r"\n\s*\n", (ROOT / "tests/mutants/list.txt").read_text())
-        count = 0
+        count, wrong = 0, []
         for entry in entries:
             lines = [line for line in entry.splitlines() if line and not line.startswith("#")]
             if not lines:
                 continue
-            said = dict((line + " ").split(" ", 1) for line in lines)
-            text = (ROOT / said["file"].strip()).read_text()
-            where = said.get("in", said["was"]).split()
-            found = re.findall(r"\s+".join(map(re.escape, where)), text)
-            self.assertEqual(len(found), 1, entry)
             count += 1
-        self.assertGreater(count, 150)
+            said = dict((line + " ").split(" ", 1) for line in lines)
+            file = said["file"].strip()
+            where = said.get("in", said["was"]).split()
+            text = (ROOT / file).read_text() if (ROOT / file).exists() else ""
+            found = re.findall(r"\s+".join(map(re.escape, where)), text)
+            if len(found) != 1:
+                wrong.append(f"{file} has {len(found)} times, not once: {' '.join(where)}")
+        self.expect_none(wrong, "Adapt the entry of tests/mutants/list.txt, or remove it.")
+        self.assertGreater(count, 150, "entries of tests/mutants/list.txt")
 
 
 if __name__ == "__main__":
