@@ -6,6 +6,7 @@
 A failure names the lines, and the table below to change if they are meant.
 """
 
+import os
 import pathlib
 import re
 import unittest
@@ -251,6 +252,14 @@ class Files(Tree):
         self.expect_none([f"{name(path)}: say what is in it"
                           for path in files("src", "include", "tests", "bench", "bindings")
                           if re.search(r"^(utils?|helpers?|common|misc|semantics|geometry|structs)$", path.stem)])
+
+    def test_every_binding_has_tests_that_run(self):
+        folders = sorted({path.relative_to(ROOT).parts[1] for path in files("bindings")
+                          if len(path.relative_to(ROOT).parts) > 2})
+        self.assertGreaterEqual(len(folders), 3, "folders of bindings/")
+        self.expect_none([f"bindings/{folder}/run-tests: no such executable file" for folder in folders
+                          if not os.access(ROOT / "bindings" / folder / "run-tests", os.X_OK)],
+                         "scripts/test runs it; CONTRIBUTING.md says what it does. chmod +x?")
 
     def test_paths_in_documents_exist(self):
         known = {name(p) for p in files("src", "tests", "include", "examples", "bench", "bindings",
