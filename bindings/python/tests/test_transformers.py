@@ -1,5 +1,7 @@
 """patch(): logits and generated tokens of tiny random models, with and without."""
 
+import functools
+import types
 import warnings
 
 import pytest
@@ -329,3 +331,24 @@ def test_compiled_training_of_gpt_oss():
     got = [p.grad for p in model.parameters() if p.grad is not None]
     for g, w in zip(got, want, strict=True):
         assert torch.allclose(g, w, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("folder", ["qwen2_vl", "qwen2_5_vl"])
+def test_prompt_ids_are_those_of_get_rope_index(folder):
+    """Text, an image of 4 x 6 patches, text, a video of 3 frames of 8 x 10 patches, text."""
+    prefix = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL"}[folder]
+    model_class, config = getattr(tf, f"{prefix}Model"), getattr(tf, f"{prefix}Config")()
+    assert config.vision_config.spatial_merge_size == 2
+    kinds = [0] * 5 + [1] * 6 + [0] * 2 + [2] * 60 + [0] * 4
+    model = types.SimpleNamespace(config=config)
+    model.get_vision_position_ids = functools.partial(model_class.get_vision_position_ids, model)
+    timed = {"second_per_grid_ts": torch.tensor([1.0])} if folder == "qwen2_5_vl" else {}
+    config.vision_config.tokens_per_second = 1
+    want, delta = model_class.get_rope_index(
+        model, torch.zeros(1, len(kinds), dtype=torch.long), mm_token_type_ids=torch.tensor([kinds]),
+        image_grid_thw=torch.tensor([[1, 4, 6]]), video_grid_thw=torch.tensor([[3, 8, 10]]), **timed,
+    )  # fmt: skip
+    part = librope.PromptPart
+    ids, next_id = librope.prompt_ids([part(5, t=1, h=2, w=3), part(2, t=3, h=4, w=5), part(4)])
+    assert torch.equal(torch.from_numpy(ids), want[:, 0])
+    assert next_id == len(kinds) + int(delta[0, 0])

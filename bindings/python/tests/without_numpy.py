@@ -21,3 +21,9 @@ except TypeError as e:
     assert "out=" in str(e)
 else:
     raise AssertionError("a new array without a library to make it")
+ids, next_id = librope.prompt_ids([librope.PromptPart(text=1, t=1, h=1, w=2)], 4)
+assert ids.tolist() == [[4, 5, 5], [4, 5, 5], [4, 5, 6]] and next_id == 7
+turned = array.array("f", [1.0, 0.0, 1.0, 0.0] * 3)
+three = librope.Rope(head_dim=4, theta=1e4, pairing="halves", axes=3, pair_axis=[0, 2], layout="thd")
+three.apply_(memoryview(turned).cast("B").cast("f", (3, 1, 4)), ids)
+assert librope.prompt_ids([])[0].shape == (3, 0)

@@ -9,7 +9,10 @@ from ._bound import Bound
 from ._core import VERSION, LibropeWarning
 from ._model import Model
 from ._pool import Pool
+from ._prompt import PromptPart, prompt_ids
 from ._rope import Rope
 
 __version__ = ".".join(map(str, VERSION))
-__all__ = ["Bound", "LibropeWarning", "Model", "Pool", "Rope", "__version__"]
+__all__ = [
+    "Bound", "LibropeWarning", "Model", "Pool", "PromptPart", "Rope", "__version__", "prompt_ids",
+]  # fmt: skip

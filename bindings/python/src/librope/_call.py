@@ -22,7 +22,8 @@ _ndarray = _arrays.ndarray
 _NULL = ffi.NULL
 _call_addresses = lib.call_addresses
 _NAMES = ("q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin")
-_LOW, _HIGH = -(2**63), 2**63 - 1
+_POSITIONS = _core.range_of("int64_t")
+_LOW, _HIGH = _POSITIONS[0], _POSITIONS[-1]
 _CACHE = 512  # prepared calls kept per Rope; decode with growing shapes must not fill memory
 
 #: Set by librope.torch: a context manager around a crossing while a profiler runs, else None.

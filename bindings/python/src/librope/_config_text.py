@@ -60,7 +60,7 @@ class ModelText:
     def layer_type(self, layer: int) -> str:
         """The kind of one layer of the language model. ValueError beyond the last."""
         out = ffi.new("int32_t*")
-        layer = integer(layer, "layer", -(2**31), 2**31 - 1)
+        layer = integer(layer, "layer", ffi.typeof(lib.rope_model_layer_type).args[1])
         check(lib.rope_model_layer_type(self._model, layer, out))
         name: str = self.layer_types[out[0]]
         return name
@@ -111,7 +111,7 @@ class ModelText:
             layer_type = kinds[0]
         config = {**self.config(layer_type), **changes}
         if seq_len is not None:
-            seq_len = integer(seq_len, "seq_len", 0)
+            seq_len = integer(seq_len, "seq_len", low=0)
         if config.get("scaling") in DEPEND_ON_LENGTH and config.get("inv_freq") is None:
             if seq_len is None:
                 raise ValueError(

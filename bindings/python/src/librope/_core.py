@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 import re
@@ -107,14 +108,30 @@ def check(status: int) -> None:
         raise error(status)
 
 
-def integer(value: Any, name: str, low: int = -(2**63), high: int = 2**63 - 1) -> int:
-    """value as an int of Python, or an error that names the argument and the rule."""
+@functools.cache
+def range_of(kind: Any) -> range:
+    """The numbers that an integer type of C has. kind: its name, or what cffi.typeof gives."""
+    bits = 8 * int(ffi.sizeof(kind))
+    if int(ffi.cast(kind, -1)) > 0:
+        return range(1 << bits)
+    return range(-(1 << bits - 1), 1 << bits - 1)
+
+
+def integer(
+    value: Any, name: str, kind: Any = "int64_t", low: int | None = None, high: int | None = None
+) -> int:
+    """value as an int of Python, or an error that names the argument and the rule.
+
+    kind: the type of C that takes it, whose range it has where low or high does not narrow it.
+    """
     try:
         if isinstance(value, bool):
             raise TypeError
         found = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is {value!r}, and must be an int") from None
+    known = range_of(kind)
+    low, high = known[0] if low is None else low, known[-1] if high is None else high
     if not low <= found <= high:
         raise ValueError(f"{name} is {found}, and must be from {_power(low)} to {_power(high)}")
     return found
@@ -122,10 +139,15 @@ def integer(value: Any, name: str, low: int = -(2**63), high: int = 2**63 - 1) -
 
 def _power(bound: int) -> str:
     """-2**63, 2**63 - 1, or a small number."""
-    for bits in (31, 63):
-        if abs(bound) in (2**bits, 2**bits - 1):
-            return f"-2**{bits}" if bound < 0 else f"2**{bits} - 1"
-    return str(bound)
+    bits = (-bound if bound < 0 else bound + 1).bit_length() - 1
+    if bits < 31 or bound not in (-(1 << bits), (1 << bits) - 1):
+        return str(bound)
+    return f"-2**{bits}" if bound < 0 else f"2**{bits} - 1"
+
+
+def length_or_none(length: int) -> int | None:
+    """A length of sequences, where the library says INT64_MAX for any."""
+    return None if length == range_of("int64_t")[-1] else int(length)
 
 
 def number(table: Mapping[str, int], name: object, what: str) -> int:

@@ -19,7 +19,8 @@ class Pool:
 
     def __init__(self, threads: int = 0) -> None:
         out = ffi.new("rope_pool**")
-        check(lib.rope_pool_create(integer(threads, "threads", -(2**31), 2**31 - 1), out))
+        kind = ffi.typeof(lib.rope_pool_create).args[0]
+        check(lib.rope_pool_create(integer(threads, "threads", kind), out))
         self._pool = ffi.gc(out[0], lib.rope_pool_destroy)
         self._runner = lib.rope_pool_runner(self._pool)
 

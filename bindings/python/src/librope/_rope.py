@@ -150,7 +150,7 @@ class Rope(Caller):
         state["attention_factors"] = tuple(factors)
         state["attention_factor"] = factors[0]
         state["valid_from"] = max(begin)
-        state["valid_below"] = min(reach) if min(reach) < 2**63 - 1 else None
+        state["valid_below"] = _core.length_or_none(min(reach))
         state["_dims"] = (self.head_dim, self.rotary_dim)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -216,7 +216,7 @@ class Rope(Caller):
         """
         configs = [c for r in ropes for c in r.configs]
         if not configs:
-            raise ValueError("ropes is empty, and must have 1 to 256 entries")
+            raise ValueError("ropes is empty, and must have one entry or more")
         return _rebuild(configs, layout if layout is not None else ropes[0].layout)
 
     @property
@@ -251,14 +251,14 @@ class Rope(Caller):
         """
         struct, keep = _core.to_struct(self.config)
         out = ffi.new("int64_t*")
-        check(lib.rope_config_next_change(struct, _core.integer(seq_len, "seq_len", 0), out))
+        check(lib.rope_config_next_change(struct, _core.integer(seq_len, "seq_len", low=0), out))
         del keep
-        return None if out[0] == 2**63 - 1 else int(out[0])
+        return _core.length_or_none(out[0])
 
     def inv_freq_of(self, freq_set: int) -> list[float]:
         """Radians per position of every pair, of one frequency set."""
         out = ffi.new("double[]", self.pairs)
-        freq_set = _core.integer(freq_set, "freq_set", 0, self.freq_sets - 1)
+        freq_set = _core.integer(freq_set, "freq_set", low=0, high=self.freq_sets - 1)
         check(lib.rope_context_inv_freq(self._cpu, freq_set, out, self.pairs))
         return list(out)
 

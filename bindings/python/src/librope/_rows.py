@@ -54,7 +54,7 @@ def fill(
     batch: int | None, tokens: int | None,
 ) -> Any:  # fmt: skip
     if batch is not None:
-        batch = integer(batch, "batch", 0)
+        batch = integer(batch, "batch", low=0)
     number_of_format = number(COS_SIN_FORMATS, format, "format")
     two = arrays_of(format) == 2
     positions = as_positions(positions)
@@ -63,7 +63,7 @@ def fill(
     if type(positions) is int:
         if tokens is None:
             raise ValueError("tokens= is required with an int as positions")
-        tokens = integer(tokens, "tokens", 0)
+        tokens = integer(tokens, "tokens", low=0)
         p.kind, p.offset = lib.ROPE_POSITIONS_OFFSET, positions
         form = shape_of_rows((tokens,), "t", rope, format, batch, None)
     else:
