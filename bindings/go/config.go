@@ -144,7 +144,11 @@ func (c *Config) fill(function string, raw *C.rope_config, m *memory) error {
 }
 
 // read copies the C struct and its tables.
-func (c *Config) read(raw *C.rope_config) {
+func (c *Config) read(function string, raw *C.rope_config) error {
+	device, err := deviceOf(int32(raw.device), int(raw.device_index))
+	if err != nil {
+		return &Error{ErrUnsupported, "rope." + function + ": " + err.Error()}
+	}
 	n := int(raw.table_length)
 	*c = Config{
 		HeadDim:                       int(raw.head_dim),
@@ -174,7 +178,7 @@ func (c *Config) read(raw *C.rope_config) {
 		LongFactor:                    floats(raw.long_factor, n),
 		FreqFactors:                   floats(raw.freq_factors, n),
 		InvFreq:                       floats(raw.inv_freq, n),
-		Device:                        Device{CUDA: raw.device == C.ROPE_DEVICE_CUDA, Index: int(raw.device_index)},
+		Device:                        device,
 	}
 	for i, pairs := range raw.mrope_section {
 		if pairs != 0 {
@@ -189,6 +193,18 @@ func (c *Config) read(raw *C.rope_config) {
 		table := unsafe.Slice((*uint8)(unsafe.Pointer(raw.pair_axis)), n)
 		c.PairAxis = append([]uint8(nil), table...)
 	}
+	return nil
+}
+
+// deviceOf is the device of C's fields. What has no name here is none of those that have.
+func deviceOf(number int32, index int) (Device, error) {
+	switch number {
+	case 0, C.ROPE_DEVICE_CPU:
+		return Device{Index: index}, nil
+	case C.ROPE_DEVICE_CUDA:
+		return Device{CUDA: true, Index: index}, nil
+	}
+	return Device{}, fmt.Errorf("device (%d) is none that this package knows", number)
 }
 
 func boolean(b bool) C.int32_t {

@@ -4,6 +4,7 @@ package rope
 import "C"
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/librope/librope/bindings/go/internal/extent"
@@ -14,6 +15,7 @@ import (
 type CosSin struct {
 	format    int32
 	dtype     DType
+	element   uint64 // bytes of one
 	data, sin unsafe.Pointer
 	len       int // of the shorter slice
 	// Stride is the distance from one row to the next, in elements; 0: rows follow each other.
@@ -57,25 +59,35 @@ func AnglesFull(rows []float32) *CosSin { return rowsOf(C.ROPE_COS_SIN_ANGLES_FU
 
 func rowsOf[T Element](format int32, data, sin []T) *CosSin {
 	n := len(data)
-	if rowFormats[format].slices == 2 {
+	if formatOf(format).slices == 2 {
 		n = min(n, len(sin))
 	}
-	return &CosSin{format: format, dtype: dtypeOf[T](), data: unsafe.Pointer(unsafe.SliceData(data)),
-		sin: unsafe.Pointer(unsafe.SliceData(sin)), len: n}
+	var zero T
+	return &CosSin{format: format, dtype: dtypeOf[T](), element: uint64(unsafe.Sizeof(zero)),
+		data: unsafe.Pointer(unsafe.SliceData(data)), sin: unsafe.Pointer(unsafe.SliceData(sin)), len: n}
 }
 
-// rowFormats is what the library tells of each format, asked once: a call crosses into C once.
-var rowFormats = func() []struct{ slices, perPair int } {
-	formats := make([]struct{ slices, perPair int }, 1) // 0 is none
+// rowFormat is what the library tells of a format: zeros of one that it does not know.
+type rowFormat struct{ slices, perPair int }
+
+// rowFormats are asked for once: a call crosses into C once.
+var rowFormats = func() []rowFormat {
+	formats := make([]rowFormat, 1) // 0 is none
 	for f := C.rope_cos_sin_format(1); C.rope_cos_sin_tensors(f) != 0; f++ {
-		formats = append(formats, struct{ slices, perPair int }{
-			int(C.rope_cos_sin_tensors(f)), int(C.rope_cos_sin_width(f, 1))})
+		formats = append(formats, rowFormat{int(C.rope_cos_sin_tensors(f)), int(C.rope_cos_sin_width(f, 1))})
 	}
 	return formats
 }()
 
+func formatOf(number int32) rowFormat {
+	if number < 0 || int(number) >= len(rowFormats) {
+		return rowFormat{}
+	}
+	return rowFormats[number]
+}
+
 // width is how many elements of a row are in each of its slices.
-func (r *CosSin) width(pairs int) int { return rowFormats[r.format].perPair * pairs }
+func (r *CosSin) width(pairs int) int { return formatOf(r.format).perPair * pairs }
 
 func (r *CosSin) check(function string, raw *C.ropego_rows, c *contextState, step *Step,
 	write bool) error {
@@ -83,6 +95,10 @@ func (r *CosSin) check(function string, raw *C.ropego_rows, c *contextState, ste
 		return invalid(function, "rows of cos and sin must be made by Packed, Split or another of its kind")
 	}
 	width := r.width(c.info.Pairs)
+	if formatOf(r.format).slices == 0 {
+		return &Error{ErrUnsupported, fmt.Sprintf("rope.%s: the loaded librope does not know rows of format %d",
+			function, r.format)}
+	}
 	stride := r.Stride
 	if stride == 0 {
 		stride = width

@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -184,25 +183,5 @@ func TestCallsWithoutTokensEndAtOnce(t *testing.T) {
 	}
 	if err := FillCosSin(c, step, Packed([]float32{})); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// What a kind of positions reads is known here, or the call is refused before the library sees it.
-func TestAKindOfPositionsThatIsNotKnownHereIsRefused(t *testing.T) {
-	c, err := New(Config{HeadDim: 8, Theta: 10000, Pairing: PairingHalves})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	q := make([]float32, 2*8)
-	for kind := int32(3); kind < 20; kind++ {
-		step := Step{Batch: 1, Tokens: 2, Positions: positionsOf(kind, []int64{5})}
-		err := ApplyQK(c, BSHD(q, 1), Tensor[float32]{}, step)
-		// One id serves two tokens where all strides are 0, and nowhere else.
-		if strided := kind == StridedIDs([]int64{5}, 0, 0, 0).kind; strided != (err == nil) {
-			t.Errorf("kind %d: %v", kind, err)
-		} else if !strided && !strings.Contains(err.Error(), "positions (1 entries) must fit") {
-			t.Errorf("kind %d: %v", kind, err)
-		}
 	}
 }

@@ -124,7 +124,7 @@ func (s *modelState) config(layerType int) (Config, error) {
 	raw := new(C.rope_config)
 	err := check("Config", C.ropego_model_config(s.ptr, number, raw))
 	if err == nil {
-		c.read(raw) // the tables are the model's
+		err = c.read("Config", raw) // the tables are the model's
 	}
 	return c, err
 }

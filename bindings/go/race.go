@@ -29,12 +29,9 @@ func (step *Step) tellRace(c *contextState, writes bool) {
 	raceRead(unsafe.Pointer(unsafe.SliceData(step.CuSeqlens)), uint64(len(step.CuSeqlens))*4)
 	raceRead(unsafe.Pointer(unsafe.SliceData(step.FreqSets)), uint64(len(step.FreqSets))*4)
 	if r := step.CosSin; r != nil {
-		tell, size, width, stride := raceRead, uint64(2), r.width(c.info.Pairs), r.Stride
+		tell, width, stride := raceRead, r.width(c.info.Pairs), r.Stride
 		if writes {
 			tell = raceWrite
-		}
-		if r.dtype == DTypeF32 {
-			size = 4
 		}
 		if stride == 0 {
 			stride = width
@@ -44,7 +41,7 @@ func (step *Step) tellRace(c *contextState, writes bool) {
 		}
 		for _, data := range []unsafe.Pointer{r.data, r.sin} {
 			if data != nil {
-				blocks(tell, data, size, [3]int{batch, tokens, 1}, [3]int{tokens * stride, stride, 0}, 0, width)
+				blocks(tell, data, r.element, [3]int{batch, tokens, 1}, [3]int{tokens * stride, stride, 0}, 0, width)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"math"
+	"reflect"
 	"unsafe"
 
 	"github.com/librope/librope/bindings/go/internal/extent"
@@ -21,15 +22,21 @@ type Element interface {
 	~float32 | Float16 | BFloat16
 }
 
-func dtypeOf[T Element]() DType {
+// dtypeOf is the library's number of an [Element]; of any other type 0, which it refuses by name.
+func dtypeOf[T any]() DType {
 	var zero T
 	switch any(zero).(type) {
+	case float32:
+		return DTypeF32
 	case Float16:
 		return DTypeF16
 	case BFloat16:
 		return DTypeBF16
 	}
-	return DTypeF32
+	if reflect.TypeFor[T]().Kind() == reflect.Float32 { // a type of the caller's
+		return DTypeF32
+	}
+	return 0
 }
 
 // Layout is the order of the dimensions, outermost first. Channels of a head are always adjacent.

@@ -187,9 +187,13 @@ fn rotate_storage(
         CpuStorage::F32(xs) => CpuStorage::F32(rotate(context, step, xs, layout, dims)?),
         CpuStorage::F16(xs) => CpuStorage::F16(rotate(context, step, xs, layout, dims)?),
         CpuStorage::BF16(xs) => CpuStorage::BF16(rotate(context, step, xs, layout, dims)?),
-        _ => bail!("librope takes f32, f16 and bf16, not another dtype"),
+        other => return wrong_dtype(other.dtype()),
     };
     Ok((storage, layout.shape().clone()))
+}
+
+fn wrong_dtype<T>(dtype: DType) -> Result<T> {
+    bail!("librope takes f32, f16 and bf16, not {}", dtype.as_str())
 }
 
 /// The rotated elements of a tensor, in order.
@@ -240,7 +244,11 @@ fn context(pairing: Pairing, head_dim: usize) -> Result<&'static Context> {
     if !(2..=WIDEST).contains(&head_dim) || head_dim % 2 != 0 {
         bail!("librope: {head_dim} channels must be an even number up to {WIDEST}");
     }
-    let all = if pairing == Pairing::Halves { &HALVES } else { &INTERLEAVED };
+    let all = match pairing {
+        Pairing::Halves => &HALVES,
+        Pairing::Interleaved => &INTERLEAVED,
+        other => bail!("librope: rows of candle are not those of {other:?}"),
+    };
     let slot = &all[head_dim / 2 - 1];
     if let Some(context) = slot.get() {
         return Ok(context);
@@ -355,8 +363,8 @@ fn by_rows(
     }
     let cos = table("cos", cos, batch, tokens, channels)?;
     let sin = table("sin", sin, batch, tokens, channels)?;
-    if xs.dtype() == DType::F64 {
-        bail!("librope takes f32, f16 and bf16, not f64");
+    if !matches!(xs.dtype(), DType::F32 | DType::F16 | DType::BF16) {
+        return wrong_dtype(xs.dtype());
     }
     let op = ByRows { pairing, dims, operation: Operation::Forward };
     // Recording an operation keeps its tables alive: only where a gradient will be asked for.

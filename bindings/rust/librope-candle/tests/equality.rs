@@ -230,3 +230,18 @@ fn mistakes() {
     let ids = Rope::at_tokens(&context, Dims::Bhsd, vec![1, 2]);
     assert!(ids.apply(&x).unwrap_err().to_string().contains("2 entries"));
 }
+
+#[test]
+fn other_dtypes_are_refused_by_name() {
+    let context = Arc::new(Config::new(64, 10000.0, Pairing::Halves).build().unwrap());
+    let rope = Rope::at_offset(&context, Dims::Bhsd, 0);
+    for dtype in [DType::F64, DType::U8, DType::U32, DType::I64, DType::F8E4M3] {
+        let x = Tensor::zeros((1, 2, 3, 64), dtype, &Device::Cpu).unwrap();
+        let table = Tensor::zeros((3, 32), dtype, &Device::Cpu).unwrap();
+        let want = format!("takes f32, f16 and bf16, not {}", dtype.as_str());
+        for result in [rope.apply(&x), librope_candle::rope_thd(&x, &table, &table)] {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(&want), "{error}");
+        }
+    }
+}

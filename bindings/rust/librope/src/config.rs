@@ -291,8 +291,9 @@ impl Config {
         })
     }
 
-    pub(crate) fn is_cuda(&self) -> bool {
-        self.raw.device == sys::ROPE_DEVICE_CUDA
+    /// Whether tensors are in main memory, where slices are.
+    pub(crate) fn takes_slices(&self) -> bool {
+        self.device() == Device::Cpu
     }
 
     /// Calls `f` with the C struct and the tables in it.

@@ -38,7 +38,7 @@ pub struct Context {
     freq_sets: usize,
     valid_from: i64,
     valid_below: i64,
-    cuda: bool,
+    takes_slices: bool,
 }
 
 // SAFETY: a const rope_context may be used by any number of threads at once; it has no owner thread.
@@ -87,7 +87,7 @@ impl Context {
             // SAFETY: the struct is complete, its tables live during the call, `raw` is writable.
             check(unsafe { sys::rope_context_create(config, &raw mut raw) })
         })?;
-        Context::own(raw, config.is_cuda())
+        Context::own(raw, config.takes_slices())
     }
 
     /// One context with several sets of frequencies, for batches whose sequences differ in them:
@@ -121,10 +121,10 @@ impl Context {
         }
         let mut raw = ptr::null_mut();
         create(configs, &mut Vec::with_capacity(configs.len()), &mut raw)?;
-        Context::own(raw, configs[0].is_cuda())
+        Context::own(raw, configs[0].takes_slices())
     }
 
-    fn own(raw: *mut sys::rope_context, cuda: bool) -> Result<Context> {
+    fn own(raw: *mut sys::rope_context, takes_slices: bool) -> Result<Context> {
         let raw = made(raw)?;
         let mut context = Context {
             raw,
@@ -135,7 +135,7 @@ impl Context {
             freq_sets: 1,
             valid_from: 0,
             valid_below: 0,
-            cuda,
+            takes_slices,
         };
         let info = context.info(0)?;
         context.head_dim = info.head_dim;
@@ -433,8 +433,8 @@ impl Context {
     #[inline(always)]
     unsafe fn call(&self, step: &Step<'_>, tensors: [&Option<Raw>; 4]) -> Result<()> {
         const NAMES: [&str; 4] = ["q", "k", "q_out", "k_out"];
-        if self.cuda {
-            return self.on_cuda();
+        if !self.takes_slices {
+            return self.on_device();
         }
         let mut args = sys::rope_qk_args::init();
         args.operation = step.operation as i32;
@@ -501,8 +501,8 @@ impl Context {
     /// fit. Nothing has been written then.
     #[allow(clippy::needless_pass_by_value, reason = "the slices are borrowed exclusively")]
     pub fn fill_cos_sin(&self, step: &Step<'_>, out: CosSinMut<'_>) -> Result<()> {
-        if self.cuda {
-            return self.on_cuda();
+        if !self.takes_slices {
+            return self.on_device();
         }
         let Angles::Positions(positions) = &step.angles else {
             return invalid(format_args!("fill_cos_sin needs positions"));
@@ -538,7 +538,7 @@ impl Context {
 
     #[cold]
     #[inline(never)]
-    fn on_cuda(&self) -> Result<()> {
+    fn on_device(&self) -> Result<()> {
         invalid(format_args!("this context lives on {}: use apply_cuda", self.backend()))
     }
 }

@@ -26,3 +26,17 @@ impl Element for f16 {
 impl Element for bf16 {
     const DTYPE: DType = DType::Bf16;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enums::Numbered as _;
+
+    /// A dtype that the header has got has its element here.
+    #[test]
+    fn every_dtype_is_that_of_an_element() {
+        let elements = [f32::DTYPE, f16::DTYPE, bf16::DTYPE];
+        let dtypes: Vec<DType> = (-1..100).filter_map(DType::of).collect();
+        assert_eq!(dtypes, elements);
+    }
+}

@@ -14,19 +14,31 @@ fn named<T: Numbered>(number: i32) -> T {
 
 /// Refuses a configuration from the library with a choice that this crate has no name for.
 pub(super) fn require_names(raw: &sys::rope_config) -> Result<()> {
-    let known = (raw.pairing == 0 || Pairing::of(raw.pairing).is_some())
-        && (raw.inv_freq_dtype == 0 || DType::of(raw.inv_freq_dtype).is_some())
-        && Angle::of(raw.angle).is_some()
-        && Rounding::of(raw.rounding).is_some()
-        && Scaling::read(raw, &[], &[]).is_some();
-    if known {
-        return Ok(());
+    let dtype = raw.inv_freq_dtype;
+    let choices = [
+        ("pairing", raw.pairing, raw.pairing == 0 || Pairing::of(raw.pairing).is_some()),
+        ("angle", raw.angle, Angle::of(raw.angle).is_some()),
+        ("rounding", raw.rounding, Rounding::of(raw.rounding).is_some()),
+        ("inv_freq_dtype", dtype, dtype == 0 || DType::of(dtype).is_some()),
+        ("scaling", raw.scaling, Scaling::read(raw, &[], &[]).is_some()),
+        ("device", raw.device, device_of(raw.device, 0).is_some()),
+    ];
+    match choices.into_iter().find(|&(_, _, known)| !known) {
+        Some((field, number, _)) => Err(Error::Unsupported(format!(
+            "librope: the library's configuration has {field} {number}, which this crate does not \
+             know"
+        ))),
+        None => Ok(()),
     }
-    Err(Error::Unsupported(format!(
-        "librope: the library's configuration has a pairing ({}), angle ({}), rounding ({}), \
-         inv_freq_dtype ({}) or scaling ({}) that this crate does not know",
-        raw.pairing, raw.angle, raw.rounding, raw.inv_freq_dtype, raw.scaling
-    )))
+}
+
+/// The device of this number; `None` if it has no name here.
+fn device_of(number: i32, index: usize) -> Option<Device> {
+    match number {
+        0 | sys::ROPE_DEVICE_CPU => Some(Device::Cpu),
+        sys::ROPE_DEVICE_CUDA => Some(Device::Cuda(index)),
+        _ => None,
+    }
 }
 
 impl Config {
@@ -136,7 +148,8 @@ impl Config {
     #[must_use]
     pub fn device(&self) -> Device {
         let index = self.given("device_index", self.raw.device_index);
-        if self.is_cuda() { Device::Cuda(index) } else { Device::Cpu }
+        device_of(self.raw.device, index)
+            .unwrap_or_else(|| unreachable!("device {} has no name", self.raw.device))
     }
 
     /// Whether this is a layer without RoPE.
@@ -155,5 +168,47 @@ impl Config {
                 | sys::ROPE_SCALING_DYNAMIC_STEPS
                 | sys::ROPE_SCALING_LONGROPE
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A configuration as a library that is newer than this crate might give it.
+    fn from_library(change: impl FnOnce(&mut sys::rope_config)) -> Result<Config> {
+        Config::read(|raw| {
+            *raw = *Config::new(64, 1e4, Pairing::Halves).as_raw();
+            change(raw);
+            sys::ROPE_OK
+        })
+    }
+
+    #[test]
+    fn choices_without_a_name_are_refused_by_their_field() {
+        for (config, words) in [
+            (from_library(|raw| raw.pairing = 99), "pairing 99"),
+            (from_library(|raw| raw.angle = 99), "angle 99"),
+            (from_library(|raw| raw.rounding = 99), "rounding 99"),
+            (from_library(|raw| raw.inv_freq_dtype = 99), "inv_freq_dtype 99"),
+            (from_library(|raw| raw.scaling = 99), "scaling 99"),
+            (from_library(|raw| raw.device = 99), "device 99"),
+        ] {
+            let error = config.unwrap_err();
+            assert!(matches!(error, Error::Unsupported(_)), "{error}");
+            assert!(error.message().contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn devices_are_read_as_they_are() {
+        let device = |number, index| {
+            let config = from_library(|raw| (raw.device, raw.device_index) = (number, index));
+            config.map(|config| config.device()).ok()
+        };
+        assert_eq!(device(0, 0), Some(Device::Cpu));
+        assert_eq!(device(sys::ROPE_DEVICE_CPU, 0), Some(Device::Cpu));
+        assert_eq!(device(sys::ROPE_DEVICE_CUDA, 3), Some(Device::Cuda(3)));
+        assert_eq!(device(3, 0), None);
     }
 }
