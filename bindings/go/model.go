@@ -131,7 +131,7 @@ func (s *modelState) config(layerType int) (Config, error) {
 
 // Contexts makes one context per kind, right for a sequence of seqLen tokens: how many there are when
 // attention runs. Kinds whose frequencies depend on it (Config.NeedsSeqLen) need it; if the model has
-// none of them, it is not looked at and may be 0. As the sequence grows, the contexts stay right below
+// none of them, it may be 0. As the sequence grows, the contexts stay right below
 // the smallest ValidBelow of them, and are made anew there. For a new, shorter sequence they are right from
 // the largest ValidFrom on:
 //
@@ -157,9 +157,7 @@ func (m *Model) Contexts(seqLen int64) ([]*Context, error) {
 	for t := range contexts {
 		cfg, err := state.config(t)
 		if err == nil {
-			if cfg.NeedsSeqLen() {
-				cfg.SeqLen = seqLen
-			}
+			cfg.SeqLen = seqLen // the library ignores it where nothing depends on it
 			contexts[t], err = create("Contexts", []Config{cfg}, false)
 		}
 		if err != nil {

@@ -98,7 +98,7 @@ impl Model {
 
     /// One context per kind. Where frequencies depend on the length of the sequence (LongRoPE,
     /// dynamic NTK), they are those of `seq_len` tokens, and right for sequences of
-    /// [`Context::valid_from`] to [`Context::valid_below`]` - 1`; other models ignore `seq_len`.
+    /// [`Context::valid_from`] to [`Context::valid_below`]` - 1`; other models take any, and 0.
     ///
     /// ```
     /// # let (short, long) = (vec![1.25; 32], vec![1.5; 32]);
@@ -121,11 +121,11 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Config::build`]; a `seq_len` that is not positive is one where it matters.
+    /// Those of [`Config::build`]; a negative `seq_len` is one, and so is 0 where it matters.
     pub fn contexts(&self, seq_len: i64) -> Result<Vec<Context>> {
         let context = |layer_type| {
-            let config = self.config(layer_type)?;
-            if config.needs_seq_len() { config.with_seq_len(seq_len) } else { config }.build()
+            // Where nothing depends on it, the library ignores it.
+            self.config(layer_type)?.with_seq_len(seq_len).build()
         };
         (0..self.layer_types().len()).map(context).collect()
     }

@@ -1,5 +1,7 @@
 //! What a configuration says of itself, and up to which length it is right.
 
+use librope_sys as sys;
+
 use librope::{
     Angle, Config, Context, DType, Device, Error, LongRope, Model, Pairing, Rounding, Scaling, Yarn,
 };
@@ -59,6 +61,27 @@ fn scalings() -> [Scaling; 10] {
         Scaling::Proportional { factor: 2.0 },
         Scaling::Nope,
     ]
+}
+
+/// Whether the library knows a scaling of this number, whatever else that may need.
+fn in_library(scaling: i32) -> bool {
+    let config = Config::new(8, 1e4, Pairing::Halves);
+    let raw = sys::rope_config { scaling, ..*config.as_raw() };
+    let mut next = 0;
+    // SAFETY: the struct is complete, `next` is writable.
+    let status = unsafe { sys::rope_config_next_change(&raw const raw, 1, &raw mut next) };
+    status != sys::ROPE_ERROR_UNSUPPORTED
+}
+
+#[test]
+fn every_scaling_of_the_library_has_its_variant() {
+    let mut here = scalings()
+        .map(|scaling| Config::new(8, 1e4, Pairing::Halves).with_scaling(scaling).as_raw().scaling);
+    here.sort_unstable();
+    let known: Vec<i32> = (-1..100).filter(|&scaling| in_library(scaling)).collect();
+    let mut here = here.to_vec();
+    here.dedup(); // YaRN is there twice
+    assert_eq!(here, known);
 }
 
 #[test]
@@ -219,4 +242,6 @@ fn other_models_take_any_length() {
         let ropes = Model::from_json(json).unwrap().contexts(seq_len).unwrap();
         assert_eq!(ropes[0].valid_below(), i64::MAX);
     }
+    let error = Model::from_json(json).unwrap().contexts(-1).unwrap_err();
+    assert!(error.message().contains("seq_len (-1)"), "{error}"); // of no model
 }
