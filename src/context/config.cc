@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/struct_size.h"
 #include "context/backend.h"
+#include "math/element.h"
 #include "math/pairing.h"
 
 namespace rope {
@@ -280,8 +281,7 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
   if (rope_status s = CheckEnum(function, "rounding", c.rounding, false, ROPE_ROUNDING_COS_SIN)) {
     return s;
   }
-  if (rope_status s =
-          CheckEnum(function, "inv_freq_dtype", c.inv_freq_dtype, false, ROPE_DTYPE_BF16)) {
+  if (rope_status s = CheckEnum(function, "inv_freq_dtype", c.inv_freq_dtype, false, kDtypes)) {
     return s;
   }
   if (c.angle == ROPE_ANGLE_GGML) {

@@ -117,8 +117,8 @@ int32_t Sequentially(void*, rope_task_fn fn, void* task, uint32_t count) {
 
 TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
   constexpr int kDim = 128, kTokens = 600, kHeads = 4;
-  std::vector<float> q(kDim * kTokens * kHeads), out(q.size()), row(kDim * kTokens),
-      sin(row.size());
+  std::vector<char> q(kDim * kTokens * kHeads * kMaxElementSize), out(q.size()),
+      row(kDim * kTokens * kMaxElementSize), sin(row.size());
   std::vector<int64_t> ids(kTokens, 5);
   const rope_runner runner = {Sequentially, nullptr};
   for (rope_pairing pairing :

@@ -15,6 +15,7 @@
 
 #include "base/limits.h"
 #include "librope/model.h"
+#include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/targets.h"
 
@@ -136,18 +137,17 @@ class StackOnTarget : public TargetTest {
     args.positions = positions;
     EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
     args.positions = rope_positions{};
-    for (rope_cos_sin_format format = ROPE_COS_SIN_PACKED; format <= ROPE_COS_SIN_ANGLES_FULL;
-         ++format) {
+    for (rope_cos_sin_format format : Formats()) {
       SCOPED_TRACE("format " + std::to_string(format));
       const rope_cos_sin rows =
-          Rows(format, format >= ROPE_COS_SIN_ANGLES ? ROPE_DTYPE_F32 : dtype, kDim / 2, 1,
-               cos.data(), rope_cos_sin_tensors(format) == 2 ? sin.data() : nullptr);
+          Rows(format, HoldsAngles(format) ? ROPE_DTYPE_F32 : dtype, kDim / 2, 1, cos.data(),
+               rope_cos_sin_tensors(format) == 2 ? sin.data() : nullptr);
       EXPECT_STACK(kFillAndCreate, ROPE_OK,
                    rope_cos_sin_fill(context, 1, kTokens, &positions, &rows, nullptr));
-      if (format >= ROPE_COS_SIN_SINUSOIDAL) continue;  // written only
+      if (!IsRead(format)) continue;
       args.cos_sin = &rows;
       EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
-      sin[0] = 7;  // FULL: values of its own in each channel
+      sin[0] ^= 1;  // FULL: values of its own in each channel
       EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
     }
     args.operation = -1;
@@ -155,15 +155,15 @@ class StackOnTarget : public TargetTest {
   }
 
   Stack stack;
-  std::vector<float> x = std::vector<float>(kTokens * kDim), y = x, x_out = x, y_out = x, cos = x,
-                     sin = x;
+  // Of any dtype.
+  std::vector<char> x = std::vector<char>(kTokens * kDim * kMaxElementSize), y = x, x_out = x,
+                    y_out = x, cos = x, sin = x;
 };
 
 TEST_P(StackOnTarget, OfApplyAndFill) {
   const int64_t ids[4 * kTokens] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   const float coordinates[4 * kTokens] = {1, 2.5f, 3, 4};
-  for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED,
-                               ROPE_PAIRING_INTERLEAVED_TO_HALVES, ROPE_PAIRING_HALVES_PER_AXIS}) {
+  for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
     for (int axes : {1, 4}) {
       if (axes == 1 && pairing == ROPE_PAIRING_HALVES_PER_AXIS) continue;
       for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
@@ -174,7 +174,7 @@ TEST_P(StackOnTarget, OfApplyAndFill) {
           const Context context = Create(config);
           rope_positions positions{};
           positions.kind = ROPE_POSITIONS_IDS_BTA;
-          for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+          for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
             for (bool in_place : {false, true}) {
               for (bool floats : {false, true}) {
                 SCOPED_TRACE(::testing::Message()
@@ -199,7 +199,7 @@ TEST_P(StackOnTarget, OfTheShortCall) {
     rope_config config = Config(kDim);
     config.angle = angle;
     const Context context = Create(config);
-    for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+    for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
       EXPECT_STACK(kApply, ROPE_OK,
                    rope_apply_thd(context.get(), dtype, kTokens, ids, x.data(), 1, y.data(), 1));
     }
@@ -212,26 +212,22 @@ INSTANTIATE_TARGETS(StackOnTarget);
 TEST(Stack, OfContexts) {
   Stack stack;
   const std::vector<double> factors(kDim / 2, 2.0);
-  for (rope_scaling scaling = ROPE_SCALING_DEFAULT; scaling <= ROPE_SCALING_DYNAMIC_STEPS;
-       ++scaling) {
+  for (rope_scaling scaling = ROPE_SCALING_DEFAULT; scaling <= kLastScaling; ++scaling) {
     SCOPED_TRACE("scaling " + std::to_string(scaling));
     rope_config config = Config(kDim);
     config.scaling = scaling;
-    const bool by_length = scaling == ROPE_SCALING_DYNAMIC || scaling == ROPE_SCALING_LONGROPE ||
-                           scaling == ROPE_SCALING_DYNAMIC_STEPS;
-    const bool original = scaling == ROPE_SCALING_YARN || scaling == ROPE_SCALING_LONGROPE ||
-                          scaling == ROPE_SCALING_LLAMA3;
-    if (scaling != ROPE_SCALING_DEFAULT && scaling != ROPE_SCALING_NOPE) config.factor = 4;
-    if (by_length) config.max_position_embeddings = 16384, config.seq_len = 20000;
-    if (original) config.original_max_position_embeddings = 4096;
-    if (scaling == ROPE_SCALING_LLAMA3) config.low_freq_factor = 1, config.high_freq_factor = 4;
-    if (scaling == ROPE_SCALING_LONGROPE) {
+    const ScalingRule& rule = kScalingRules[scaling];
+    if (rule.uses & kFactor) config.factor = 4;
+    if (rule.uses & kMaxPosition) config.max_position_embeddings = 16384;
+    if (rule.needs & kSeqLen) config.seq_len = 20000;
+    if (rule.needs & kOriginal) config.original_max_position_embeddings = 4096;
+    if (rule.needs & kLlamaNumbers) config.low_freq_factor = 1, config.high_freq_factor = 4;
+    if (rule.Is(kHasTables)) {
       config.short_factor = config.long_factor = factors.data();
       config.table_length = kDim / 2;
     }
     for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
-      const bool ggml_has = scaling <= ROPE_SCALING_LINEAR || scaling == ROPE_SCALING_YARN;
-      if (angle == ROPE_ANGLE_GGML && !ggml_has) continue;
+      if (angle == ROPE_ANGLE_GGML && !rule.Is(kHasGgml)) continue;
       config.angle = angle;
       const std::vector<const rope_config*> many(kMaxFrequencySets, &config);
       rope_context *one = nullptr, *sets = nullptr;

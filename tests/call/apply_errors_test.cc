@@ -364,7 +364,10 @@ const Bad kBad[] = {
      kInvalid,
      {"format (7)", "output"}},
     {"rows dtype missing", [](A* a) { GivenRows(a), rows.dtype = 0; }, kInvalid, {"dtype (0)"}},
-    {"rows dtype unknown", [](A* a) { GivenRows(a), rows.dtype = 9; }, kUnsupported, {"dtype (9)"}},
+    {"rows dtype unknown",
+     [](A* a) { GivenRows(a), rows.dtype = kLastDtype + 1; },
+     kUnsupported,
+     {"dtype ("}},
     {"rows of other pairs",
      [](A* a) { GivenRows(a), rows.pairs = 8; },
      kInvalid,
@@ -516,8 +519,8 @@ TEST_F(ApplyErrors, OfTheShortCallNameItsOwnArguments) {
   ExpectOwnMessage(name, {"tokens (-1)"});
   EXPECT_EQ(rope_apply_thd(c, 0, kTokens, ids, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"dtype (0)"});
-  EXPECT_EQ(rope_apply_thd(c, 7, kTokens, ids, kQ, 2, kK, 1), kUnsupported);
-  ExpectOwnMessage(name, {"dtype (7)", "not known"});
+  EXPECT_EQ(rope_apply_thd(c, kLastDtype + 1, kTokens, ids, kQ, 2, kK, 1), kUnsupported);
+  ExpectOwnMessage(name, {"dtype (", "not known"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, nullptr, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"q", "q_heads (2)"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 0), kInvalid);

@@ -16,6 +16,7 @@
 #include "support/memory.h"
 #include "support/random_call.h"
 #include "support/random_values.h"
+#include "support/reference.h"
 
 namespace rope::testing {
 namespace {
@@ -263,11 +264,9 @@ TEST(Bounds, HoldForEveryOperationAndFactorInF32) {
     rope_config config = Config(2);
     config.attention_factor = factor;
     const Context context = Create(config);
-    for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD,
-                                     ROPE_OPERATION_INVERSE, ROPE_OPERATION_SHIFT}) {
-      const double m = operation == ROPE_OPERATION_SHIFT     ? 1
-                       : operation == ROPE_OPERATION_INVERSE ? 1 / factor
-                                                             : factor;
+    for (rope_operation operation : OperationsOf(false, true)) {
+      const Turn scales = ScaledTurn({1, 1}, operation, factor);
+      const auto m = static_cast<double>(scales.cos);
       // The cos and sin that the operation uses: those of FORWARD, scaled in f32 as it scales them.
       rope_config plain = Config(2);
       const Context unit = Create(plain);
@@ -278,9 +277,7 @@ TEST(Bounds, HoldForEveryOperationAndFactorInF32) {
         const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 1, 1, row);
         ASSERT_OK(rope_cos_sin_fill(unit.get(), 1, 1, &at, &rows, nullptr));
         const auto scale = static_cast<float>(m);
-        const bool back =
-            operation == ROPE_OPERATION_BACKWARD || operation == ROPE_OPERATION_INVERSE;
-        const double cos = row[0] * scale, sin = row[1] * (back ? -scale : scale);
+        const double cos = row[0] * scale, sin = row[1] * (scales.sin < 0 ? -scale : scale);
         const double x0 = normal(random), x1 = normal(random);
         float x[2] = {static_cast<float>(x0), static_cast<float>(x1)};
         const double given0 = x[0], given1 = x[1];

@@ -165,13 +165,14 @@ TEST(CosSinRows, GiveTheBitsOfPositions) {
         Tables tables;
         Fill(context, format, ROPE_DTYPE_F32, format % 2 ? 0 : kStride, &tables);
         for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
-          for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD}) {
-            std::vector<float> a(kBatch * kTokens * 3 * kDim);
-            const std::vector<float> source = RandomValues(a.size());
-            for (size_t i = 0; i < a.size(); ++i) {
-              WriteElement(dtype, reinterpret_cast<char*>(a.data()) + i * SizeOf(dtype), source[i]);
+          for (rope_operation operation : OperationsOf(true, false)) {
+            const auto size = static_cast<size_t>(SizeOf(dtype));
+            const std::vector<float> source = RandomValues(kBatch * kTokens * 3 * kDim);
+            std::vector<char> a(source.size() * size);
+            for (size_t i = 0; i < source.size(); ++i) {
+              WriteElement(dtype, &a[i * size], source[i]);
             }
-            std::vector<float> b = a;
+            std::vector<char> b = a;
             rope_qk_args args = Args(kBatch, kTokens);
             args.operation = operation;
             args.q = Tensor(a.data(), dtype, 3);
@@ -181,9 +182,8 @@ TEST(CosSinRows, GiveTheBitsOfPositions) {
             args.positions = rope_positions{};
             args.cos_sin = &tables.rows;
             ASSERT_OK(rope_apply_qk(context.get(), &args));
-            EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * 4), 0)
-                << "pairing " << pairing << " rounding " << rounding << " format " << format
-                << " dtype " << dtype << " operation " << operation;
+            EXPECT_TRUE(a == b) << "pairing " << pairing << " rounding " << rounding << " format "
+                                << format << " dtype " << dtype << " operation " << operation;
           }
         }
       }
@@ -197,7 +197,7 @@ TEST(CosSinRows, NarrowRowsAreTheRoundedOnes) {
   const Context plain = Create(config);
   config.rounding = ROPE_ROUNDING_COS_SIN;
   const Context rounding = Create(config);
-  for (rope_dtype dtype : {ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+  for (rope_dtype dtype : SixteenBitDtypes()) {
     for (rope_cos_sin_format format :
          {ROPE_COS_SIN_PACKED, ROPE_COS_SIN_SPLIT, ROPE_COS_SIN_FULL_HALVES, ROPE_COS_SIN_COMPLEX,
           ROPE_COS_SIN_PACKED_SIN_FIRST}) {

@@ -11,6 +11,7 @@
 
 #include "context/context.h"
 #include "support/elements.h"
+#include "support/enumerators.h"
 #include "support/errors.h"
 #include "support/handles.h"
 #include "support/load_json.h"
@@ -407,7 +408,7 @@ TEST(Frequencies, OfTheCallerAreTakenAndDivided) {
 }
 
 TEST(Frequencies, AreRoundedThroughADtype) {
-  for (rope_dtype dtype : {ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+  for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
     rope_config config = Config(64);
     const std::vector<double> plain = InvFreq(config);
     config.inv_freq_dtype = dtype;

@@ -91,12 +91,11 @@ TEST(Literature, TransformersRoundsEveryOperation) {
     config.attention_factor = 1.19;
     const Context context = Create(config);
     const Vector source = RandomValues(kDim * kTokens, 2);
-    Vector memory(source.size());
-    const auto at = [&](Vector& m, int i) {
-      return reinterpret_cast<char*>(m.data()) + i * SizeOf(dtype);
-    };
+    const auto size = static_cast<size_t>(SizeOf(dtype));
+    std::vector<char> memory(source.size() * size);
+    const auto at = [&](std::vector<char>& m, size_t i) { return &m[i * size]; };
     for (size_t i = 0; i < source.size(); ++i) WriteElement(dtype, at(memory, i), source[i]);
-    Vector before = memory;
+    std::vector<char> before = memory;
     const int64_t positions[kTokens] = {0, 1, 2, 3, 500, 4095, 8191};
     ASSERT_OK(
         rope_apply_thd(context.get(), dtype, kTokens, positions, memory.data(), 1, nullptr, 0));

@@ -141,7 +141,7 @@ TEST_P(GuardPageTest, NothingBesideRowsIsTouched) {
             ASSERT_OK(rope_cos_sin_fill(context.get(), 1, kTokens, &positions, &rows, nullptr));
             if (!IsRead(format)) continue;
             for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
-              std::vector<float> x(dim * kTokens);
+              std::vector<char> x(static_cast<size_t>(dim * kTokens * SizeOf(dtype)));
               rope_qk_args args = Args(1, kTokens);
               args.q = Tensor(x.data(), dtype, 1);
               args.cos_sin = &rows;

@@ -23,12 +23,15 @@ constexpr int kDim = 74, kPairs = kDim / 2;  // a tail after every width of vect
 
 // Bit patterns: quiet and signalling, all mantissa bits, those that a rounding carry could turn
 // over.
-const std::vector<uint32_t>& NansOf(rope_dtype dtype) {
-  static const std::vector<uint32_t> kSingle = {0x7fc00000, 0xffc00000, 0x7fffffff, 0xffffffff,
-                                                0x7f800001, 0x7fff8000, 0x7f80ffff, 0xff808000};
-  static const std::vector<uint32_t> kHalf = {0x7e00, 0xfe00, 0x7fff, 0xffff, 0x7c01};
-  static const std::vector<uint32_t> kBrain = {0x7fc0, 0xffc0, 0x7fff, 0xffff, 0x7f81};
-  return dtype == ROPE_DTYPE_F32 ? kSingle : dtype == ROPE_DTYPE_F16 ? kHalf : kBrain;
+std::vector<uint32_t> NansOf(rope_dtype dtype) {
+  if (dtype == ROPE_DTYPE_F32) {
+    return {0x7fc00000, 0xffc00000, 0x7fffffff, 0xffffffff,
+            0x7f800001, 0x7fff8000, 0x7f80ffff, 0xff808000};
+  }
+  const Format16 f = FormatOf(dtype);
+  const uint32_t infinity = static_cast<uint32_t>(f.top_exponent) << f.mantissa_bits;
+  const uint32_t quiet = infinity | 1u << (f.mantissa_bits - 1);
+  return {quiet, 0x8000 | quiet, 0x7fff, 0xffff, infinity | 1};
 }
 
 void SetBits(rope_dtype dtype, void* data, int index, uint32_t bits) {
@@ -40,10 +43,10 @@ void SetBits(rope_dtype dtype, void* data, int index, uint32_t bits) {
 
 class NanTest : public TargetTest {
  protected:
-  using Memory = std::vector<float>;  // of any dtype
+  using Memory = std::vector<char>;  // of any dtype
 
   static Memory Elements(rope_dtype dtype) {
-    Memory x(kDim);
+    Memory x(kDim * static_cast<size_t>(SizeOf(dtype)));
     for (int i = 0; i < kDim; ++i) StoreElement(dtype, x.data(), i, 1.0f + 0.03f * i);
     return x;
   }
@@ -131,14 +134,14 @@ TEST_P(NanTest, RowValueConcernsItsPairAlone) {
       if (format == ROPE_COS_SIN_FULL_INTERLEAVED && !interleaved) continue;
       const bool two = rope_cos_sin_tensors(format) == 2;
       for (rope_dtype row_dtype = 1; row_dtype <= kLastDtype; ++row_dtype) {
-        Memory tensors[2] = {Memory(kDim), Memory(kDim)};
+        Memory tensors[2] = {Elements(row_dtype), Elements(row_dtype)};
         const rope_cos_sin rows = Rows(format, row_dtype, kPairs, 1, tensors[0].data(),
                                        two ? tensors[1].data() : nullptr);
         const rope_positions positions = Offset(3);
         ASSERT_OK(rope_cos_sin_fill(context.get(), 1, 1, &positions, &rows, nullptr));
         const Memory filled[2] = {tensors[0], tensors[1]};
         for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
-          for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_BACKWARD}) {
+          for (rope_operation operation : OperationsOf(true, false)) {
             Memory clean = Elements(dtype);
             Apply(context, dtype, operation, &rows, &clean);
             for (uint32_t bits : NansOf(row_dtype)) {

@@ -35,14 +35,14 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
           std::mt19937 random(21);
           std::normal_distribution<float> normal;
           const auto count = static_cast<size_t>(dim * kHeads * kTokens);
-          std::vector<float> in(count + 16), plain(count + 16), streamed(count + 16);
+          std::vector<char> in(count * size + kLine), plain = in, streamed = in;
           for (size_t i = 0; i < count; ++i) StoreElement(dtype, FromLine(&in), i, normal(random));
           std::vector<float> row(4 * kTokens * dim + 16);
           float* cos = FromLine(&row);
           for (float& v : row) v = normal(random);
           const Segment segment = {0, 0, pairs};
           cpu::Block block{};
-          block.in = reinterpret_cast<const char*>(FromLine(&in));
+          block.in = FromLine(&in);
           block.in_strides.head = int64_t{dim} * size;
           block.in_strides.token = kHeads * block.in_strides.head;
           block.out_strides = block.in_strides;
@@ -54,9 +54,9 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
           block.segments = &segment;
           block.segment_count = 1;
           block.prefetch_end = block.in + count * size;
-          block.out = reinterpret_cast<char*>(FromLine(&plain));
+          block.out = FromLine(&plain);
           rotation.rotate(block);
-          block.out = reinterpret_cast<char*>(FromLine(&streamed));
+          block.out = FromLine(&streamed);
           rotation.rotate_streaming(block);
           hwy::FlushStream();
           EXPECT_EQ(std::memcmp(FromLine(&plain), FromLine(&streamed), count * size), 0)
@@ -82,7 +82,8 @@ TEST_P(StreamingTest, NeverWritesIntoTheMiddleOfALine) {
                                     return 1;  // the others would take their time
                                   },
                                   nullptr};
-  const Untouched in(kMany * kDim * sizeof(float)), out(kMany * kDim * sizeof(float) + 64);
+  constexpr size_t kBytes = kMany * kDim * kMaxElementSize;
+  const Untouched in(kBytes), out(kBytes + kLine);
   for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
     for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
       const Context context = Create(Config(kDim, pairing));

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 #include <vector>
 
 #include "support/elements.h"
+#include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/reference.h"
 #include "support/targets.h"
@@ -17,10 +19,18 @@
 namespace rope::testing {
 namespace {
 
-constexpr rope_dtype kTypes[] = {ROPE_DTYPE_F16, ROPE_DTYPE_BF16};
-
+// By element.h, of a dtype of 16 bits; compilers want room for the largest.
 uint16_t FromFloat(rope_dtype dtype, float value) {
-  return dtype == ROPE_DTYPE_F16 ? F16FromFloat(value) : Bf16FromFloat(value);
+  alignas(8) char memory[kMaxElementSize];
+  StoreElement(dtype, memory, 0, value);
+  uint16_t bits;
+  std::memcpy(&bits, memory, sizeof(bits));
+  return bits;
+}
+float ToFloat(rope_dtype dtype, uint16_t bits) {
+  alignas(8) char memory[kMaxElementSize];
+  std::memcpy(memory, &bits, sizeof(bits));
+  return LoadElement(dtype, memory, 0);
 }
 
 void ExpectNarrowed(rope_dtype dtype, uint32_t bits) {
@@ -62,10 +72,10 @@ const std::vector<uint32_t>& Boundaries() {
 }
 
 TEST(Element, WideningIsExactForAll65536Values) {
-  for (rope_dtype dtype : kTypes) {
+  for (rope_dtype dtype : SixteenBitDtypes()) {
     for (int bits = 0; bits < 65536; ++bits) {
       const auto half = static_cast<uint16_t>(bits);
-      const float got = dtype == ROPE_DTYPE_F16 ? FloatFromF16(half) : FloatFromBf16(half);
+      const float got = ToFloat(dtype, half);
       const double want = ValueOf(FormatOf(dtype), half);
       if (std::isnan(want)) {
         ASSERT_TRUE(std::isnan(got)) << std::hex << bits;
@@ -78,7 +88,7 @@ TEST(Element, WideningIsExactForAll65536Values) {
 }
 
 TEST(Element, NarrowingRoundsToNearestEvenAtEveryBoundary) {
-  for (rope_dtype dtype : kTypes) {
+  for (rope_dtype dtype : SixteenBitDtypes()) {
     for (uint32_t bits : Boundaries()) {
       ExpectNarrowed(dtype, bits);
       if (HasFatalFailure()) return;
@@ -89,7 +99,7 @@ TEST(Element, NarrowingRoundsToNearestEvenAtEveryBoundary) {
 TEST(Element, NarrowingIsRightForAllFloats) {
   // With LIBROPE_TEST_LONG all 2^32, else one in 4099.
   const uint64_t step = LongTests() ? 1 : 4099;
-  for (rope_dtype dtype : kTypes) {
+  for (rope_dtype dtype : SixteenBitDtypes()) {
     for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += step) {
       ExpectNarrowed(dtype, static_cast<uint32_t>(bits));
       if (HasFatalFailure()) return;
@@ -98,10 +108,10 @@ TEST(Element, NarrowingIsRightForAllFloats) {
 }
 
 TEST(Element, NarrowingAWidenedValueGivesItBack) {
-  for (rope_dtype dtype : kTypes) {
+  for (rope_dtype dtype : SixteenBitDtypes()) {
     for (int bits = 0; bits < 65536; ++bits) {
       const auto half = static_cast<uint16_t>(bits);
-      const float wide = dtype == ROPE_DTYPE_F16 ? FloatFromF16(half) : FloatFromBf16(half);
+      const float wide = ToFloat(dtype, half);
       if (std::isnan(wide)) continue;
       ASSERT_EQ(FromFloat(dtype, wide), half);
     }
@@ -134,7 +144,7 @@ TEST_P(ElementVectorTest, LoadsAndStoresAll65536Values) {
   constexpr int64_t kTokens = 65536 / kPairs;
   const std::vector<float> ones(kPairs, 1.0f), zeros(kPairs, 0.0f);
   // Rows of all tokens are the same one: a batch of 1 with one token each.
-  for (rope_dtype dtype : kTypes) {
+  for (rope_dtype dtype : SixteenBitDtypes()) {
     for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
       for (int member = 0; member < 2; ++member) {
         for (int64_t t = 0; t < kTokens; ++t) {
@@ -167,7 +177,7 @@ TEST_P(ElementVectorTest, StoresAnyF32RoundedToNearestEven) {
   while (values.size() % kPairs != 0) values.push_back(1);
   const auto tokens = static_cast<int64_t>(values.size()) / kPairs;
   const std::vector<float> zeros(values.size(), 0.0f);
-  for (rope_dtype dtype : kTypes) {
+  for (rope_dtype dtype : SixteenBitDtypes()) {
     const uint16_t one = FromFloat(dtype, 1.0f);
     for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
       for (int member = 0; member < 2; ++member) {
@@ -200,7 +210,7 @@ TEST_P(ElementVectorTest, RoundsRows) {
   std::vector<float> values;
   for (uint32_t bits : Boundaries()) values.push_back(BitsFloat(bits));
   while (values.size() % 64 != 0) values.push_back(0);
-  for (rope_dtype dtype : kTypes) {
+  for (rope_dtype dtype : SixteenBitDtypes()) {
     alignas(64) float row[64];
     for (size_t first = 0; first < values.size(); first += 64) {
       std::copy_n(values.begin() + first, 64, row);

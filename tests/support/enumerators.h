@@ -21,6 +21,15 @@ inline constexpr rope_pairing kLastPairing = std::size(kPairings) - 1;
 inline constexpr rope_scaling kLastScaling = std::size(kScalingRules) - 1;
 inline constexpr rope_position_kind kLastPositionKind = ROPE_POSITIONS_IDS_STRIDED;
 
+// Dtypes of which a test can go through all values.
+inline std::vector<rope_dtype> SixteenBitDtypes() {
+  std::vector<rope_dtype> dtypes;
+  for (rope_dtype d = 1; d <= kLastDtype; ++d) {
+    if (ElementSize(d) == 2) dtypes.push_back(d);
+  }
+  return dtypes;
+}
+
 // The operations that rows of cos and sin, or positions of some kind, allow.
 inline std::vector<rope_operation> OperationsOf(bool rows, bool distances) {
   std::vector<rope_operation> operations;
