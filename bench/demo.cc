@@ -96,7 +96,7 @@ void WorkedExamples(const char* path) {
                 Verdict(worst < 1e-4));
   };
   rope_config config = ROPE_INIT(rope_config);
-  config.theta = 10000;
+  config.theta = examples["theta"].get<double>();
   config.pairing = ROPE_PAIRING_INTERLEAVED;
   for (const auto& example : examples["cases"]) {
     const auto shape = example["shape"].get<std::vector<int>>();  // batch, tokens, heads, head_dim

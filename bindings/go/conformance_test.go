@@ -10,6 +10,7 @@ import (
 
 func TestWorkedExamples(t *testing.T) {
 	var data struct {
+		Theta float64
 		Cases []struct {
 			Name     string
 			Shape    [4]int
@@ -23,7 +24,7 @@ func TestWorkedExamples(t *testing.T) {
 		t.Fatal("no cases")
 	}
 	for _, test := range data.Cases {
-		c := mustNew(t, Config{HeadDim: test.Shape[3], Theta: 10000, Pairing: PairingInterleaved})
+		c := mustNew(t, Config{HeadDim: test.Shape[3], Theta: data.Theta, Pairing: PairingInterleaved})
 		step := Step{Batch: test.Shape[0], Tokens: test.Shape[1], Positions: Offset(0)}
 		if err := ApplyQK(c, BSHD(test.X, test.Shape[2]), Tensor[float32]{}, step); err != nil {
 			t.Fatal(err)
@@ -36,7 +37,7 @@ func TestWorkedExamples(t *testing.T) {
 	}
 
 	tokens, pairs := len(data.Table.Cos), len(data.Table.Cos[0])
-	c := mustNew(t, Config{HeadDim: 2 * pairs, Theta: 10000, Pairing: PairingInterleaved})
+	c := mustNew(t, Config{HeadDim: 2 * pairs, Theta: data.Theta, Pairing: PairingInterleaved})
 	rows := make([]float32, tokens*2*pairs)
 	step := Step{Batch: 1, Tokens: tokens, Positions: Offset(0)}
 	if err := FillCosSin(c, step, Complex(rows)); err != nil {

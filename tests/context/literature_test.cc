@@ -35,8 +35,8 @@ TEST(Literature, LlamaGivesItsWorkedExamples) {
     const std::vector<int> shape = example["shape"];
     Vector x = example["x"];
     const Vector want = example["expected"];
-    Rotate(Create(Config(shape[3], ROPE_PAIRING_INTERLEAVED)), ROPE_LAYOUT_BSHD, shape[0], shape[1],
-           shape[2], x.data());
+    const Context context = Create(Config(shape[3], ROPE_PAIRING_INTERLEAVED, data["theta"]));
+    Rotate(context, ROPE_LAYOUT_BSHD, shape[0], shape[1], shape[2], x.data());
     for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], want[i], 1e-4) << example["name"];
     ++cases;
   }
@@ -46,7 +46,7 @@ TEST(Literature, LlamaGivesItsWorkedExamples) {
 TEST(Literature, LlamaHasItsFreqsCis) {
   const json data = LoadJson("worked-examples.json");
   const json& want = data["freqs_cis_5x4"];
-  const Context context = Create(Config(8, ROPE_PAIRING_INTERLEAVED));
+  const Context context = Create(Config(8, ROPE_PAIRING_INTERLEAVED, data["theta"]));
   float got[5][4][2];
   const rope_positions positions = Offset(0);
   const rope_cos_sin rows = Rows(ROPE_COS_SIN_COMPLEX, ROPE_DTYPE_F32, 4, 1, got);

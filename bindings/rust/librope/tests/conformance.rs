@@ -13,11 +13,12 @@ use serde_json::Value;
 #[test]
 fn worked_examples() {
     let data = data("worked-examples.json");
+    let theta = data["theta"].as_f64().unwrap();
     for case in data["cases"].as_array().unwrap() {
         let shape: Vec<usize> = numbers(&case["shape"]).iter().map(|&n| n as usize).collect();
         let [batch, tokens, heads, dim] = shape[..] else { panic!("four dimensions") };
         let mut x: Vec<f32> = numbers(&case["x"]).iter().map(|&v| v as f32).collect();
-        let rope = Config::new(dim, 10000.0, Pairing::Interleaved).build().unwrap();
+        let rope = Config::new(dim, theta, Pairing::Interleaved).build().unwrap();
         let step = Step::new(batch, tokens, Positions::Offset(0));
         rope.apply(&step, ViewMut::bshd(&mut x, heads), ()).unwrap();
         for (got, want) in x.iter().zip(numbers(&case["expected"])) {
@@ -28,7 +29,7 @@ fn worked_examples() {
     let table = &data["freqs_cis_5x4"];
     let cos: Vec<Vec<f64>> = table["cos"].as_array().unwrap().iter().map(numbers).collect();
     let sin: Vec<Vec<f64>> = table["sin"].as_array().unwrap().iter().map(numbers).collect();
-    let rope = Config::new(2 * cos[0].len(), 10000.0, Pairing::Interleaved).build().unwrap();
+    let rope = Config::new(2 * cos[0].len(), theta, Pairing::Interleaved).build().unwrap();
     let mut rows = vec![0.0f32; cos.len() * 2 * cos[0].len()];
     let step = Step::new(1, cos.len(), Positions::Offset(0));
     rope.fill_cos_sin(&step, CosSinMut::complex(&mut rows)).unwrap();
