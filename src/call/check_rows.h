@@ -3,7 +3,7 @@
 #define LIBROPE_SRC_CALL_CHECK_ROWS_H_
 
 #include "call/call.h"
-#include "math/cos_sin_format.h"
+#include "math/cos_sin_table.h"
 
 namespace rope {
 

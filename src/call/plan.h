@@ -7,7 +7,7 @@
 #include "call/call.h"
 #include "context/context.h"
 #include "librope/rope.h"
-#include "math/cos_sin_format.h"
+#include "math/cos_sin_table.h"
 #include "math/tensor.h"
 #include "math/token_position.h"
 

@@ -28,11 +28,22 @@ struct FrequencySet {
   float max_inv_freq;  // largest |inv_freq|, rounded up
   double attention_factor, softmax_factor;
   int64_t valid_from, valid_below;  // lengths, and so positions, that it is right for
-  GgmlAngles ggml;                  // GGML
+  GgmlTables ggml;                  // GGML
 
   Turns TurnsOf(size_t pair) const {
     return {turns_whole[pair], static_cast<uint64_t>(turns_high[pair]) << 32 | turns_low[pair]};
   }
+};
+
+// That of one pair, as math/angle.h asks for it.
+struct PairFrequency {
+  const FrequencySet& set;
+  size_t pair;
+
+  float inv_freq_f32() const { return set.inv_freq_f32[pair]; }
+  uint64_t turns_fraction() const { return turns().fraction; }
+  Turns turns() const { return set.TurnsOf(pair); }
+  double inv_freq() const { return set.inv_freq[pair]; }
 };
 
 }  // namespace rope
@@ -57,6 +68,7 @@ struct rope_context {
     const auto count = static_cast<int32_t>(sets.size());
     return sets[static_cast<size_t>(rope::FrequencySetOf(source, sequence, count))];
   }
+  int AxisOf(int pair) const { return axes > 1 ? pair_axis[static_cast<size_t>(pair)] : 0; }
 };
 
 namespace rope {

@@ -322,9 +322,9 @@ rope_status Fill(const char* function, const Config& config, Frequencies* out) {
   return ROPE_OK;
 }
 
-GgmlAngles GgmlAnglesOf(const Config& config) {
+GgmlTables GgmlTablesOf(const Config& config) {
   const rope_config& c = config.given;
-  GgmlAngles ggml;
+  GgmlTables ggml;
   ggml.theta_scale =
       std::pow(static_cast<float>(c.theta), -2.0f / static_cast<float>(config.rotary_dim));
   if (c.factor != 0) ggml.freq_scale = static_cast<float>(1 / c.factor);
@@ -345,7 +345,7 @@ GgmlAngles GgmlAnglesOf(const Config& config) {
 }  // namespace
 
 rope_status ComputeFrequencies(const char* function, const Config& config, Frequencies* out) {
-  if (config.given.angle == ROPE_ANGLE_GGML) out->ggml = GgmlAnglesOf(config);
+  if (config.given.angle == ROPE_ANGLE_GGML) out->ggml = GgmlTablesOf(config);
   return config.given.angle == ROPE_ANGLE_EXACT ? Fill<DoubleDouble>(function, config, out)
                                                 : Fill<float>(function, config, out);
 }

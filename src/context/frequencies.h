@@ -8,16 +8,22 @@
 #include <vector>
 
 #include "context/config.h"
+#include "math/ggml_angles.h"
 #include "math/turns.h"
 
 namespace rope {
 
-// The numbers of ggml's recurrence (ggml_rope_cache_init and rope_yarn in ggml-cpu/ops.cpp).
-struct GgmlAngles {
-  float theta_scale = 0;            // from one pair's angle to the next
-  float freq_scale = 1;             // 1 / factor
+// GgmlNumbers with the memory of their tables.
+struct GgmlTables {
+  float theta_scale = 0;
+  float freq_scale = 1;
   std::vector<float> freq_factors;  // empty: none
-  std::vector<float> extrapolated;  // YaRN: the share of the unscaled angle; empty: none
+  std::vector<float> extrapolated;  // empty: none
+
+  GgmlNumbers numbers() const {
+    return {theta_scale, freq_scale, freq_factors.empty() ? nullptr : freq_factors.data(),
+            extrapolated.empty() ? nullptr : extrapolated.data()};
+  }
 };
 
 struct Frequencies {
@@ -25,7 +31,7 @@ struct Frequencies {
   std::vector<Turns> turns;      // the same in turns per position, modulo nothing
   double attention_factor = 1;
   double softmax_factor = 1;
-  GgmlAngles ggml;  // under ROPE_ANGLE_GGML
+  GgmlTables ggml;  // under ROPE_ANGLE_GGML
 };
 
 // FLOAT32 follows the f32 steps of transformers; EXACT computes the same formulas in DoubleDouble.

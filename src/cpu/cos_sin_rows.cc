@@ -7,7 +7,9 @@
 
 #include "base/limits.h"
 #include "math/angle.h"
+#include "math/cos_sin_table.h"
 #include "math/element.h"
+#include "math/ggml_angles.h"
 #include "math/operation.h"
 #include "math/pairing.h"
 #include "math/sincos.h"
@@ -41,22 +43,13 @@ void SpreadOverPairs(const rope_context& context, const AxisPositions<T>& axes, 
   for (int i = context.pairs; i < PaddedPairs(context.pairs); ++i) positions[i] = 0;
 }
 
-// ROPE_ANGLE_GGML: the angles of all pairs, one from the other, each operation in f32 as ggml's.
-void GgmlRecurrence(const rope_context& context, const GgmlAngles& ggml,
+// ROPE_ANGLE_GGML.
+void MakeGgmlAngles(const rope_context& context, const FrequencySet& set,
                     const PositionSource& source, const Token& token, float* angles) {
   float theta[kMaxAxes];
   for (int a = 0; a < context.axes; ++a) theta[a] = PositionAsFloat(source, token, a);
-  for (int i = 0; i < context.pairs; ++i) {
-    float extrapolated = theta[context.axes > 1 ? context.pair_axis[i] : 0];
-    if (!ggml.freq_factors.empty()) extrapolated = extrapolated / ggml.freq_factors[i];
-    angles[i] = ggml.freq_scale * extrapolated;
-    if (!ggml.extrapolated.empty()) {
-      const float share = ggml.extrapolated[i];
-      angles[i] = angles[i] * (1 - share) + extrapolated * share;
-    }
-    for (int a = 0; a < context.axes; ++a) theta[a] *= ggml.theta_scale;
-  }
-  std::fill(angles + context.pairs, angles + PaddedPairs(context.pairs), 0.0f);
+  GgmlAngles(set.ggml.numbers(), context.axes, context.pair_axis.data(), context.pairs, theta,
+             angles);
 }
 
 void MakeRow(const rope_context& context, const Kernels& kernels, const PositionSource& source,
@@ -77,14 +70,13 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
     }
   } else if (rule == AngleRule::kGgml) {
     float angles[kMaxPairs];
-    GgmlRecurrence(context, set.ggml, source, token, angles);
+    MakeGgmlAngles(context, set, source, token, angles);
+    std::fill(angles + context.pairs, angles + PaddedPairs(context.pairs), 0.0f);
     kernels.angle_row_per_pair(set, angles, row);
   } else if (rule == AngleRule::kCoordinate) {  // vision towers: few tokens, one pair at a time
     for (int i = 0; i < context.pairs; ++i) {
-      const int axis = context.axes > 1 ? context.pair_axis[i] : 0;
-      const Turns turns = set.TurnsOf(static_cast<size_t>(i));
-      const CosSin value =
-          CosSinOfCoordinate(turns.whole, turns.fraction, FloatPosition(source, token, axis));
+      const CosSin value = CosSinOfPair(rule, PairFrequency{set, static_cast<size_t>(i)}, source,
+                                        token, context.AxisOf(i));
       cos[i] = value.cos * scales.cos;
       sin[i] = value.sin * scales.sin;
     }
@@ -100,9 +92,6 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
     }
   }
 }
-
-// See QuietNan().
-float WithQuietNan(float value) { return value == value ? value : QuietNan(); }
 
 // Consecutive values, in a loop that compilers vectorise.
 template <rope_dtype kDtype>
@@ -126,33 +115,27 @@ void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos
   const rope_context& context = *plan.context;
   const bool backward = kOperations[plan.operation].negates_angle;
   const Place c = table.format.cos, s = table.format.sin;
-  const void *const data = table.TensorOf(c), *const sin = table.TensorOf(s);
   if (c.step == 1) {
     const auto read = ReaderOf(table.dtype, std::make_integer_sequence<int, kDtypes>());
-    read(data, row + c.IndexOf(0, context.pairs), context.pairs, false, cos0);
-    read(sin, row + s.IndexOf(0, context.pairs), context.pairs, backward, sin0);
+    read(table.TensorOf(c), row + c.IndexOf(0, context.pairs), context.pairs, false, cos0);
+    read(table.TensorOf(s), row + s.IndexOf(0, context.pairs), context.pairs, backward, sin0);
     return;
   }
-  const auto load = [&](const void* values, int64_t index) {
-    return WithQuietNan(LoadElement(table.dtype, values, row + index));
-  };
   if (!table.format.per_channel()) {
+    const RowOfPairs values = RowOfPairsAt(table, row, context.pairs);
     for (int i = 0; i < context.pairs; ++i) {
-      cos0[i] = load(data, c.IndexOf(i, context.pairs));
-      const float value = load(sin, s.IndexOf(i, context.pairs));
-      sin0[i] = backward ? -value : value;
+      const CosSin value = values.Read(i, backward);
+      cos0[i] = value.cos;
+      sin0[i] = value.sin;
     }
     return;
   }
-  for (const Segment& segment : context.segments) {
+  const bool interleaved = table.format.interleaved();
+  for (const Segment segment : context.segments) {
     for (int i = 0; i < segment.pairs; ++i) {
-      const PairIndex index = ChannelsOf(table.format.interleaved(), i, segment.pairs);
-      const auto load_channel = [&](int channel) {
-        const int at = segment.first_channel + channel;
-        return CosSin{load(table.data, at), load(table.sin, at)};
-      };
+      const PairIndex channels = RowChannelsOf(interleaved, segment, i);
       const PairRow value =
-          PairRowOf(load_channel(index.first), load_channel(index.second), backward);
+          ReadChannels(table, row + channels.first, row + channels.second, backward);
       const int p = segment.first_pair + i;
       cos0[p] = value.first.cos;
       sin0[p] = value.first.sin;
@@ -176,7 +159,7 @@ bool IsDirect(const Plan& plan) {
 void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer) {
   const CosSinTable& table = plan.rows;
   const rope_context& context = *plan.context;
-  const int64_t row = batch * table.stride_batch + first * table.stride_token;
+  const int64_t row = table.RowOf(batch, first);
   if (IsDirect(plan)) {
     const Place sin = table.format.sin;
     buffer->cos = static_cast<const float*>(table.data) + row;
@@ -203,14 +186,12 @@ void AnglesOf(const rope_context& context, const FrequencySet& set, const Positi
               const Token& token, float* angles) {
   const AngleRule rule = AngleRuleOf(context.angle, source.type);
   if (rule == AngleRule::kGgml) {
-    GgmlRecurrence(context, set.ggml, source, token, angles);
+    MakeGgmlAngles(context, set, source, token, angles);
     return;
   }
   for (int i = 0; i < context.pairs; ++i) {
-    const int axis = context.axes > 1 ? context.pair_axis[i] : 0;
-    angles[i] = rule == AngleRule::kFloat32
-                    ? AngleOf(PositionAsFloat(source, token, axis), set.inv_freq_f32[i])
-                    : AngleOf(PositionAsDouble(source, token, axis), set.inv_freq[i]);
+    angles[i] = AngleOfPair(rule, PairFrequency{set, static_cast<size_t>(i)}, source, token,
+                            context.AxisOf(i));
   }
 }
 
@@ -293,34 +274,24 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
   for (int64_t b = 0; b < plan.batch; ++b) {
     for (int64_t t = 0; t < plan.tokens; ++t) {
       const Token token = LocateToken(plan.positions, b, t);
-      const int64_t row = b * table.stride_batch + t * table.stride_token;
-      const auto store = [&](void* data, int64_t index, float value) {
-        StoreElement(table.dtype, data, row + index, value);
-      };
+      const int64_t row = table.RowOf(b, t);
       if (format.is_angles()) {
         const FrequencySet& set = context.SetOf(plan.positions, token.sequence);
         AnglesOf(context, set, plan.positions, token, cos);
-        for (int i = 0; i < pairs; ++i) {
-          store(table.data, format.cos.IndexOf(i, pairs), cos[i]);
-          if (format.values_per_pair == 2) store(table.data, format.sin.IndexOf(i, pairs), cos[i]);
-        }
+        for (int i = 0; i < pairs; ++i) StoreAngle(table, row, i, pairs, cos[i]);
         continue;
       }
       MakeRow(context, kernels, plan.positions, token, ROPE_OPERATION_FORWARD, cos, sin);
       if (!format.per_channel()) {
-        for (int i = 0; i < pairs; ++i) {
-          store(table.TensorOf(format.cos), format.cos.IndexOf(i, pairs), cos[i]);
-          store(table.TensorOf(format.sin), format.sin.IndexOf(i, pairs), sin[i]);
-        }
+        const RowOfPairs values = RowOfPairsAt(table, row, pairs);
+        for (int i = 0; i < pairs; ++i) values.Store(i, {cos[i], sin[i]});
         continue;
       }
       for (const Segment& segment : context.segments) {
         for (int i = 0; i < segment.pairs; ++i) {
-          const PairIndex index = ChannelsOf(format.interleaved(), i, segment.pairs);
-          for (const int channel : {index.first, index.second}) {
-            store(table.data, segment.first_channel + channel, cos[segment.first_pair + i]);
-            store(table.sin, segment.first_channel + channel, sin[segment.first_pair + i]);
-          }
+          const PairIndex channels = RowChannelsOf(format.interleaved(), segment, i);
+          const int p = segment.first_pair + i;
+          StoreChannels(table, row + channels.first, row + channels.second, {cos[p], sin[p]});
         }
       }
     }

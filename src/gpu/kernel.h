@@ -18,7 +18,7 @@
 
 #include "gpu/params.h"
 #include "math/angle.h"
-#include "math/cos_sin_format.h"
+#include "math/cos_sin_table.h"
 #include "math/element.h"
 #include "math/rotate.h"
 #include "math/tensor.h"
@@ -94,41 +94,36 @@ ROPE_HD const LaneSpan& LaneSpanOf(const CosSinSource& source, int32_t pair) {
 
 ROPE_HD PairRow ReadPairRow(const CosSinSource& source, TokenIndex at, int32_t pair) {
   const CosSinTable& table = source.rows;
-  const int64_t row = at.batch * table.stride_batch + at.index * table.stride_token;
+  const int64_t row = table.RowOf(at.batch, at.index);
   if (table.format.per_channel()) {
     const LaneSpan& span = LaneSpanOf(source, pair);
     const int64_t first = row + span.row_first + (pair - span.first_pair) * source.row_step;
-    const int64_t second = first + span.row_delta;
-    return PairRowOf(
-        {LoadElement(table.dtype, table.data, first), LoadElement(table.dtype, table.sin, first)},
-        {LoadElement(table.dtype, table.data, second), LoadElement(table.dtype, table.sin, second)},
-        source.backward);
+    return ReadChannels(table, first, first + span.row_delta, source.backward);
   }
-  const int32_t all = source.all_pairs, own = source.first_pair + pair;
-  const Place c = table.format.cos, s = table.format.sin;
-  const float cos = LoadElement(table.dtype, table.TensorOf(c), row + c.IndexOf(own, all));
-  const float sin = LoadElement(table.dtype, table.TensorOf(s), row + s.IndexOf(own, all));
-  const CosSin value = {cos, source.backward ? -sin : sin};
+  const CosSin value =
+      RowOfPairsAt(table, row, source.all_pairs).Read(source.first_pair + pair, source.backward);
   return {value, value};
 }
+
+// The frequency of a pair of the launch, as math/angle.h asks for it.
+struct LaunchFrequency {
+  const Frequencies& all;
+  uint32_t at;
+
+  ROPE_HD float inv_freq_f32() const { return all.inv_freq[at]; }
+  ROPE_HD uint64_t turns_fraction() const { return all.turns[at]; }
+  ROPE_HD Turns turns() const { return all.whole_turns[at]; }
+  ROPE_HD double inv_freq() const { return all.radians[at]; }
+};
 
 // cos and sin of a pair from the token's position, scaled. kFloat32, kExact and kCoordinate.
 ROPE_HD CosSin MakeCosSin(const CosSinSource& source, const Token& token, uint32_t pair) {
   const int axis = source.axes > 1 ? source.axis[pair] : 0;
   const int32_t set = SetOf(source, token) - source.first_set;
-  const uint32_t at = static_cast<uint32_t>(set) * source.pairs + pair;
-  CosSin value;
-  if (source.kind == CosSinKind::kExact) {
-    value = CosSinOfPosition(source.frequencies.turns[at],
-                             IntegerPosition(source.positions, token, axis));
-  } else if (source.kind == CosSinKind::kFloat32) {
-    value = CosSinOfAngle(
-        AngleOf(PositionAsFloat(source.positions, token, axis), source.frequencies.inv_freq[at]));
-  } else {
-    const Turns turns = source.frequencies.whole_turns[at];
-    value = CosSinOfCoordinate(turns.whole, turns.fraction,
-                               FloatPosition(source.positions, token, axis));
-  }
+  const LaunchFrequency frequency = {source.frequencies,
+                                     static_cast<uint32_t>(set) * source.pairs + pair};
+  const CosSin value =
+      CosSinOfPair(static_cast<AngleRule>(source.kind), frequency, source.positions, token, axis);
   return {Multiply(value.cos, source.scales[set].cos), Multiply(value.sin, source.scales[set].sin)};
 }
 
@@ -423,25 +418,16 @@ ROPE_HD void Fill(const CosSinSource& source, uint32_t n, uint32_t pair) {
   const Token token = LocateTokenWide(source.positions, at);
   if (!HasSet(source, token)) return;
   const CosSinTable& table = source.rows;
-  const int64_t row = at.batch * table.stride_batch + at.index * table.stride_token;
-  const int32_t all = source.all_pairs;
+  const int64_t row = table.RowOf(at.batch, at.index);
   const int32_t own = source.first_pair + static_cast<int32_t>(pair);
   if constexpr (kWithAngles) {
     const int axis = source.axes > 1 ? source.axis[pair] : 0;
-    const uint32_t f =
-        static_cast<uint32_t>(SetOf(source, token) - source.first_set) * source.pairs + pair;
-    float angle;
-    if (source.kind == CosSinKind::kRadians) {
-      angle =
-          AngleOf(PositionAsDouble(source.positions, token, axis), source.frequencies.radians[f]);
-    } else {
-      angle =
-          AngleOf(PositionAsFloat(source.positions, token, axis), source.frequencies.inv_freq[f]);
-    }
-    StoreElement(table.dtype, table.data, row + table.format.cos.IndexOf(own, all), angle);
-    if (table.format.values_per_pair == 2) {
-      StoreElement(table.dtype, table.data, row + table.format.sin.IndexOf(own, all), angle);
-    }
+    const auto set = static_cast<uint32_t>(SetOf(source, token) - source.first_set);
+    const LaunchFrequency frequency = {source.frequencies, set * source.pairs + pair};
+    const AngleRule rule =
+        source.kind == CosSinKind::kRadians ? AngleRule::kExact : AngleRule::kFloat32;
+    StoreAngle(table, row, own, source.all_pairs,
+               AngleOfPair(rule, frequency, source.positions, token, axis));
     return;
   }
   const CosSin value = MakeCosSin(source, token, pair);
@@ -449,15 +435,10 @@ ROPE_HD void Fill(const CosSinSource& source, uint32_t n, uint32_t pair) {
     const LaneSpan& span = LaneSpanOf(source, static_cast<int32_t>(pair));
     const int64_t first =
         row + span.row_first + (static_cast<int32_t>(pair) - span.first_pair) * source.row_step;
-    for (int64_t channel : {first, first + span.row_delta}) {
-      StoreElement(table.dtype, table.data, channel, value.cos);
-      StoreElement(table.dtype, table.sin, channel, value.sin);
-    }
+    StoreChannels(table, first, first + span.row_delta, value);
     return;
   }
-  const Place c = table.format.cos, s = table.format.sin;
-  StoreElement(table.dtype, table.TensorOf(c), row + c.IndexOf(own, all), value.cos);
-  StoreElement(table.dtype, table.TensorOf(s), row + s.IndexOf(own, all), value.sin);
+  RowOfPairsAt(table, row, source.all_pairs).Store(own, value);
 }
 
 }  // namespace rope::gpu

@@ -154,11 +154,10 @@ void SetLaneSpans(const rope_context& context, uint32_t pairs_per_lane, CosSinSo
     const int32_t to = std::min(end, segment.first_pair + segment.pairs);
     if (from >= to) continue;
     LaneSpan& span = source->lane_spans[source->lane_span_count++];
-    const PairIndex channels =
-        ChannelsOf(rows_interleaved, from - segment.first_pair, segment.pairs);
+    const PairIndex channels = RowChannelsOf(rows_interleaved, segment, from - segment.first_pair);
     span.first_pair = from - begin;
     span.first_lane = static_cast<uint32_t>(span.first_pair) / pairs_per_lane;
-    span.row_first = segment.first_channel + channels.first;
+    span.row_first = channels.first;
     span.row_delta = channels.second - channels.first;
   }
 }

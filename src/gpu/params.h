@@ -7,7 +7,8 @@
 #include <cstdint>
 
 #include "base/limits.h"
-#include "math/cos_sin_format.h"
+#include "math/angle.h"
+#include "math/cos_sin_table.h"
 #include "math/element.h"
 #include "math/operation.h"
 #include "math/tensor.h"
@@ -35,9 +36,9 @@ struct TokenRange {
 
 // What cos and sin are made of.
 enum class CosSinKind : int32_t {
-  kFloat32,  // as AngleRule
-  kExact,
-  kCoordinate,
+  kFloat32 = static_cast<int32_t>(AngleRule::kFloat32),
+  kExact = static_cast<int32_t>(AngleRule::kExact),
+  kCoordinate = static_cast<int32_t>(AngleRule::kCoordinate),
   kRows,     // the caller's cos and sin
   kRadians,  // the angle itself from f64: ANGLES rows under EXACT
 };

@@ -8,7 +8,6 @@
 
 #include "librope/rope.h"
 #include "math/host_device.h"
-#include "math/sincos.h"
 
 namespace rope {
 
@@ -50,7 +49,8 @@ struct CosSinFormat {
 inline constexpr Place kFirst{0, 1, 0, false}, kAfter{0, 1, 0, true}, kInSin{1, 1, 0, false},
     kEven{0, 2, 0, false}, kOdd{0, 2, 1, false};
 
-// By number. Device code gets its row in a CosSinTable: a table of the host cannot be indexed there.
+// By number. Device code gets its row in a CosSinTable: a table of the host cannot be indexed
+// there.
 inline constexpr CosSinFormat kCosSinFormats[] = {
     {},
     {1, 2, true, Holds::kPairs, kFirst, kAfter},        // PACKED
@@ -67,29 +67,6 @@ static_assert(std::size(kCosSinFormats) == ROPE_COS_SIN_ANGLES_FULL + 1);
 
 constexpr bool IsFormat(rope_cos_sin_format format) {
   return format > 0 && format < static_cast<rope_cos_sin_format>(std::size(kCosSinFormats));
-}
-
-// The caller's rows of cos and sin, to read or to write. Strides in elements.
-struct CosSinTable {
-  CosSinFormat format;
-  rope_dtype dtype;
-  int64_t stride_batch, stride_token;
-  void* data;
-  void* sin;  // of formats with two tensors
-
-  ROPE_HD void* TensorOf(Place place) const { return place.tensor != 0 ? sin : data; }
-};
-
-// cos and sin for both members of a pair.
-struct PairRow {
-  CosSin first, second;
-};
-
-// From what a row has for the two channels. The gradient is the transpose: the sines change places
-// and signs.
-ROPE_HD PairRow PairRowOf(CosSin first, CosSin second, bool backward) {
-  if (!backward) return {first, second};
-  return {{first.cos, -second.sin}, {second.cos, -first.sin}};
 }
 
 }  // namespace rope
