@@ -115,14 +115,13 @@ TEST(Literature, TransformersRoundsEveryOperation) {
         const float want = cast(double{cast(x * cos)} + cast(half * sin));
         const auto got = static_cast<float>(ReadElement(dtype, at(memory, t * kDim + c)));
         // cos and sin may fall on the other side of a rounding boundary.
-        const double ulp = dtype == ROPE_DTYPE_F32   ? 0x1p-21
-                           : dtype == ROPE_DTYPE_F16 ? 0x1p-9
-                                                     : 0x1p-6;
+        const double ulp =
+            IsNarrow(dtype) ? std::ldexp(2, -FormatOf(dtype).mantissa_bits) : 0x1p-21;
         EXPECT_NEAR(got, want, ulp * (std::fabs(x) + std::fabs(y)));
         unequal += got != want;
       }
     }
-    EXPECT_LT(unequal, (dtype == ROPE_DTYPE_F32 ? 1 : 0.01) * kDim * kTokens) << dtype;
+    EXPECT_LT(unequal, (IsNarrow(dtype) ? 0.01 : 1) * kDim * kTokens) << dtype;
   }
 }
 

@@ -112,7 +112,7 @@ void KernelsTest::Check(const rope_config& config, const rope_context& context,
       const Pair y = Want(dtype, config.rounding, x, row);
       StoreElement(dtype, want.data(), at + c.out0, y.x0);
       StoreElement(dtype, want.data(), at + c.out1, y.x1);
-      if (dtype == ROPE_DTYPE_F32) {  // and the bound of the header
+      if (!IsNarrow(dtype)) {  // and the bound of the header
         const double size0 = std::fabs(x.x0) + std::fabs(x.x1);
         const double bound =
             4 * 0x1p-24 * size0 * std::max(1.0f, std::fabs(row.cos) + std::fabs(row.sin));

@@ -207,7 +207,7 @@ TEST_P(NanTest, CoordinateConcernsItsAxisAlone) {
               EXPECT_TRUE(std::isnan(got[c])) << c << " " << dtype << " " << nan;
             } else {
               // Without fused multiply-add vectors and single pairs may differ by a rounding.
-              EXPECT_NEAR(got[c], want[c], 1e-6 + (dtype == ROPE_DTYPE_F32 ? 0 : 1e-2)) << c;
+              EXPECT_NEAR(got[c], want[c], 1e-6 + (IsNarrow(dtype) ? 1e-2 : 0)) << c;
             }
           }
         }
