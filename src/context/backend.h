@@ -10,27 +10,31 @@ namespace rope {
 struct Plan;
 struct FillPlan;
 
+// Filled by name. What a backend does not set, it does not offer.
 struct Backend {
-  rope_device device;
-  const char* name;  // as messages say it
-  bool host_memory;  // the arrays of a call can be read by its checks, and rope_apply_thd serves it
-  bool has_streams, has_runner;
-  bool is_numbered;  // there may be several: config.device_index
-  bool has_ggml;     // offers ROPE_ANGLE_GGML
+  const char* name = nullptr;  // as messages say it
+  // The arrays of a call can be read by its checks, and rope_apply_thd serves it.
+  bool host_memory = false;
+  bool has_streams = false;
+  bool has_runner = false;
+  bool is_numbered = false;  // there may be several: config.device_index
+  bool has_ggml = false;     // offers ROPE_ANGLE_GGML
 
   // Completes a new context for its device (backend_data, backend_name), or says why it cannot.
-  rope_status (*attach)(const char* function, rope_context* context);
-  rope_status (*apply)(const Plan& plan);
-  rope_status (*fill)(const FillPlan& plan);
+  rope_status (*attach)(const char* function, rope_context* context) = nullptr;
+  rope_status (*apply)(const Plan& plan) = nullptr;
+  rope_status (*fill)(const FillPlan& plan) = nullptr;
 };
+
+// For a static_assert of each backend: what is missing would be a crash at the first call.
+constexpr bool IsComplete(const Backend& backend) {
+  return backend.name != nullptr && backend.attach != nullptr && backend.apply != nullptr &&
+         backend.fill != nullptr;
+}
 
 // The backend of a device (0 is the CPU), or null for a number that this version does not know. In
 // a library built without it, attach is UNAVAILABLE.
 const Backend* FindBackend(rope_device device);
-
-// For the list in backends.cc alone.
-extern const Backend kCpuBackend;
-extern const Backend kCudaBackend;
 
 }  // namespace rope
 

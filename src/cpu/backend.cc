@@ -231,17 +231,17 @@ rope_status Fill(const FillPlan& plan) {
 }  // namespace
 }  // namespace cpu
 
-const Backend kCpuBackend = {
-    ROPE_DEVICE_CPU,
-    "CPU",
-    true,   // host_memory
-    false,  // has_streams
-    true,   // has_runner
-    false,  // is_numbered
-    true,   // has_ggml
-    &cpu::Attach,
-    &cpu::Apply,
-    &cpu::Fill,
-};
+extern constexpr Backend kCpuBackend = [] {
+  Backend backend;
+  backend.name = "CPU";
+  backend.host_memory = true;
+  backend.has_runner = true;
+  backend.has_ggml = true;
+  backend.attach = &cpu::Attach;
+  backend.apply = &cpu::Apply;
+  backend.fill = &cpu::Fill;
+  return backend;
+}();
+static_assert(IsComplete(kCpuBackend));
 
 }  // namespace rope

@@ -251,6 +251,8 @@ rope_status Attach(const char* function, rope_context* context) {
 }  // namespace
 }  // namespace cuda
 
-const Backend kCudaBackend = cuda::MakeBackend(&cuda::Attach, &cuda::ApplyPlan, &cuda::FillPlanned);
+extern constexpr Backend kCudaBackend =
+    cuda::MakeBackend(&cuda::Attach, &cuda::ApplyPlan, &cuda::FillPlanned);
+static_assert(IsComplete(kCudaBackend));
 
 }  // namespace rope

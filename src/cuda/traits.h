@@ -8,18 +8,14 @@ namespace rope::cuda {
 
 constexpr Backend MakeBackend(decltype(Backend::attach) attach, decltype(Backend::apply) apply,
                               decltype(Backend::fill) fill) {
-  return {
-      ROPE_DEVICE_CUDA,
-      "CUDA",
-      false,  // host_memory
-      true,   // has_streams
-      false,  // has_runner
-      true,   // is_numbered
-      false,  // has_ggml
-      attach,
-      apply,
-      fill,
-  };
+  Backend backend;
+  backend.name = "CUDA";
+  backend.has_streams = true;
+  backend.is_numbered = true;
+  backend.attach = attach;
+  backend.apply = apply;
+  backend.fill = fill;
+  return backend;
 }
 
 }  // namespace rope::cuda

@@ -21,8 +21,17 @@ rope_status NoFill(const FillPlan&) { return ROPE_OK; }
 }  // namespace
 
 const Backend* FindBackend(rope_device) {
-  static constexpr Backend kNone = {0,     "CPU", true,      false,    true,
-                                    false, true,  &NoAttach, &NoApply, &NoFill};
+  static constexpr Backend kNone = [] {
+    Backend backend;
+    backend.name = "CPU";
+    backend.host_memory = true;
+    backend.has_runner = true;
+    backend.has_ggml = true;
+    backend.attach = &NoAttach;
+    backend.apply = &NoApply;
+    backend.fill = &NoFill;
+    return backend;
+  }();
   return &kNone;
 }
 

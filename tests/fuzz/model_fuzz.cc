@@ -22,8 +22,12 @@ namespace rope {
 
 // The only part of a device that configurations ask for is whether it is there.
 const Backend* FindBackend(rope_device) {
-  static constexpr Backend kCpu = {0,     "CPU", true,    false,   true,
-                                   false, true,  nullptr, nullptr, nullptr};
+  static constexpr Backend kCpu = [] {
+    Backend backend;
+    backend.name = "CPU";
+    backend.has_ggml = true;
+    return backend;
+  }();
   return &kCpu;
 }
 

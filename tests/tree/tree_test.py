@@ -39,7 +39,7 @@ ENUMERATORS = {
     "ROPE_SCALING_": "context/scaling_rules.h context/config.cc context/frequencies.cc model/",
     "ROPE_LAYOUT_": "call/check_tensors.cc api.cc",
     "ROPE_POSITIONS_": "call/check_positions.cc call/plan.cc api.cc",
-    "ROPE_DEVICE_": "cpu/backend.cc cuda/traits.h",
+    "ROPE_DEVICE_": "backends.cc",
 }
 
 # Numbers of base/limits.h that mean something else elsewhere: file, text, what it means.
