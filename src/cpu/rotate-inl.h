@@ -133,31 +133,6 @@ struct PerChannel {
   }
 };
 
-// All steps of one vector size from row index i on; returns where they end.
-template <class Shape, bool kStream, class D>
-HWY_INLINE int Steps(D d, const Head<typename Shape::Element>& h, const float* cos,
-                     const float* sin, int i) {
-  const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
-  HWY_UNROLL(4)
-  for (; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
-    const int second = i + (Shape::kRowVectors - 1) * n;
-    Shape::template Step<kStream>(d, h, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
-                                  hn::LoadU(d, cos + second), hn::LoadU(d, sin + second));
-  }
-  return i;
-}
-
-// What is left behind the whole vectors. A last odd pair of EvenOdd is in natural order.
-template <class Shape>
-HWY_NOINLINE void Tail(const Head<typename Shape::Element>& h, const float* cos, const float* sin,
-                       int i) {
-  i = Steps<Shape, false>(QuarterTag(), h, cos, sin, i);
-  i = Steps<Shape, false>(typename Shape::SmallestTag(), h, cos, sin, i);
-  if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
-    Steps<Natural<BF16, kHalves, Shape::kEagerRounding>, false>(OneTag(), h, cos, sin, i);
-  }
-}
-
 // Heads of one token that follow each other at fixed distances.
 template <class E>
 struct HeadRun {
@@ -179,61 +154,114 @@ HWY_INLINE void Prefetch(const HeadRun<E>& run) {
   for (int64_t at = 0; at < run.prefetch_bytes; at += kLine) __builtin_prefetch(head + at, 1, 3);
 }
 
-template <class Shape, bool kStream, class E = typename Shape::Element>
-HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
-  const int row = Shape::kRowPerPair * run.head.pairs;
-  const int whole = row - row % (Shape::kRowVectors * LanesOf(FullTag()));
-  for (int n = 0; n < run.count; ++n) {
-    if (run.prefetch_bytes != 0) Prefetch(run);
-    Steps<Shape, kStream>(FullTag(), run.head, cos, sin, 0);
-    if (whole != row) Tail<Shape>(run.head, cos, sin, whole);
-    run.head.in += run.in_step;
-    run.head.out += run.out_step;
+// All steps of one vector size from row index i on; returns where they end.
+template <class Shape, bool kStream, class D>
+HWY_INLINE int Steps(D d, const Head<typename Shape::Element>& h, const float* cos,
+                     const float* sin, int i) {
+  const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
+  HWY_UNROLL(4)
+  for (; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
+    const int second = i + (Shape::kRowVectors - 1) * n;
+    Shape::template Step<kStream>(d, h, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
+                                  hn::LoadU(d, cos + second), hn::LoadU(d, sin + second));
   }
+  return i;
 }
 
-#undef ROPE_ROW_IN_REGISTERS
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-#define ROPE_ROW_IN_REGISTERS 1
-// 32 registers hold the row of common heads: kVectors of cos and as many of sin, loaded once for
-// all heads of a token.
-template <class Shape, bool kStream, int kVectors, class E = typename Shape::Element>
-HWY_INLINE void RotateRunInRegisters(HeadRun<E> run, const float* cos, const float* sin) {
-  const FullTag d;
-  constexpr int kLanes = kMaxLanes, kStep = Shape::kRowVectors;
-  hn::Vec<FullTag> c[kVectors], s[kVectors];
+// How many vectors of cos, and as many of sin, are held in registers: half of these.
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
+inline constexpr int kHeldVectors = 4;
+#else
+inline constexpr int kHeldVectors = 8;
+#endif
+
+// The part of every head of a run that belongs to kVectors vectors of the row, which are loaded
+// once.
+template <class Shape, bool kStream, int kVectors, class D, class E = typename Shape::Element>
+HWY_INLINE void RotatePart(D d, HeadRun<E> run, const float* cos, const float* sin, int i) {
+  constexpr int kStep = Shape::kRowVectors;
+  static_assert(kVectors % kStep == 0);
+  const int n = LanesOf(d);
+#if HWY_HAVE_SCALABLE  // vectors without a size cannot be kept in arrays
+  const auto c = [&](int v) HWY_ATTR { return hn::LoadU(d, cos + i + v * n); };
+  const auto s = [&](int v) HWY_ATTR { return hn::LoadU(d, sin + i + v * n); };
+#else
+  hn::Vec<D> cos_of[kVectors], sin_of[kVectors];
   for (int v = 0; v < kVectors; ++v) {
-    c[v] = hn::LoadU(d, cos + v * kLanes);
-    s[v] = hn::LoadU(d, sin + v * kLanes);
+    cos_of[v] = hn::LoadU(d, cos + i + v * n);
+    sin_of[v] = hn::LoadU(d, sin + i + v * n);
   }
-  for (int n = 0; n < run.count; ++n) {
+  const auto c = [&](int v) HWY_ATTR { return cos_of[v]; };
+  const auto s = [&](int v) HWY_ATTR { return sin_of[v]; };
+#endif
+  for (int h = 0; h < run.count; ++h) {
     if (run.prefetch_bytes != 0) Prefetch(run);
     HWY_UNROLL(8)
     for (int v = 0; v < kVectors; v += kStep) {
-      Shape::template Step<kStream>(d, run.head, v * kLanes, c[v], s[v], c[v + kStep - 1],
-                                    s[v + kStep - 1]);
+      Shape::template Step<kStream>(d, run.head, i + v * n, c(v), s(v), c(v + kStep - 1),
+                                    s(v + kStep - 1));
     }
     run.head.in += run.in_step;
     run.head.out += run.out_step;
   }
 }
-#else
-#define ROPE_ROW_IN_REGISTERS 0
-#endif
 
+// As many such parts as there are; returns where they end.
+template <class Shape, bool kStream, int kVectors, class D, class E = typename Shape::Element>
+HWY_INLINE int RotateParts(D d, const HeadRun<E>& run, const float* cos, const float* sin, int i) {
+  const int row = Shape::kRowPerPair * run.head.pairs, part = kVectors * LanesOf(d);
+  for (; i + part <= row; i += part) RotatePart<Shape, kStream, kVectors>(d, run, cos, sin, i);
+  return i;
+}
+
+// All whole vectors of the row in parts; returns where they end.
 template <class Shape, bool kStream, class E = typename Shape::Element>
-HWY_INLINE void RotateHeads(const HeadRun<E>& run, const float* cos, const float* sin) {
-#if ROPE_ROW_IN_REGISTERS
-  if constexpr (!Shape::kMovesChannels) {
-    switch (Shape::kRowPerPair * run.head.pairs) {
-      case 32: return RotateRunInRegisters<Shape, kStream, 2>(run, cos, sin);
-      case 64: return RotateRunInRegisters<Shape, kStream, 4>(run, cos, sin);
-      case 128: return RotateRunInRegisters<Shape, kStream, 8>(run, cos, sin);
-      default: break;
+HWY_INLINE int RotateVectors(const HeadRun<E>& run, const float* cos, const float* sin) {
+  const FullTag d;
+  int i = RotateParts<Shape, kStream, kHeldVectors>(d, run, cos, sin, 0);
+  if constexpr (kHeldVectors > 4) i = RotateParts<Shape, kStream, 4>(d, run, cos, sin, i);
+  i = RotateParts<Shape, kStream, 2>(d, run, cos, sin, i);
+  if constexpr (Shape::kRowVectors == 1) i = RotateParts<Shape, kStream, 1>(d, run, cos, sin, i);
+  return i;
+}
+
+// What is left behind the whole vectors. A last odd pair of EvenOdd is in natural order.
+template <class Shape, class E = typename Shape::Element>
+HWY_NOINLINE void RotateTail(HeadRun<E> run, const float* cos, const float* sin, int i) {
+  constexpr int kStep = Shape::kRowVectors;
+  run.prefetch_bytes = 0;
+  i = RotateParts<Shape, false, kStep>(QuarterTag(), run, cos, sin, i);
+  i = RotateParts<Shape, false, kStep>(typename Shape::SmallestTag(), run, cos, sin, i);
+  if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
+    using Last = Natural<BF16, kHalves, Shape::kEagerRounding>;
+    RotateParts<Last, false, 1>(OneTag(), run, cos, sin, i);
+  }
+}
+
+constexpr int64_t kPassedBytes = 24 << 10;  // of heads that are passed several times
+
+// All heads of a run. Parts take fewer instructions, but where there are several, each head is
+// passed several times: that pays in the L1 cache (3 to 10 % of a call), and costs as much beyond
+// it.
+template <class Shape, bool kStream, class E = typename Shape::Element>
+HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
+  const FullTag d;
+  const int n = LanesOf(d), row = Shape::kRowPerPair * run.head.pairs;
+  const int whole = row - row % (Shape::kRowVectors * n);
+  const bool in_registers = row == kHeldVectors * n || row == 4 * n || row == 2 * n;
+  const int64_t bytes = int64_t{run.count} * 2 * run.head.pairs * sizeof(typename E::Raw);
+  if (in_registers || (run.count > 1 && run.prefetch_bytes == 0 && bytes <= kPassedBytes)) {
+    RotateVectors<Shape, kStream>(run, cos, sin);
+  } else {
+    HeadRun<E> heads = run;
+    for (int h = 0; h < run.count; ++h) {
+      if (run.prefetch_bytes != 0) Prefetch(heads);
+      Steps<Shape, kStream>(d, heads.head, cos, sin, 0);
+      heads.head.in += run.in_step;
+      heads.head.out += run.out_step;
     }
   }
-#endif
-  RotateRun<Shape, kStream>(run, cos, sin);
+  if (whole != row) RotateTail<Shape>(run, cos, sin, whole);
 }
 
 // Orders that move channels would overwrite, in place, what they have not read yet: such heads
@@ -282,7 +310,7 @@ void RotateBlock(const Block& b) {
         if constexpr (Shape::kMovesChannels) {
           RotateMovedHeads<Shape>(run, cos + t * b.row_stride, sin + t * b.row_stride);
         } else {
-          RotateHeads<Shape, kStream>(run, cos + t * b.row_stride, sin + t * b.row_stride);
+          RotateRun<Shape, kStream>(run, cos + t * b.row_stride, sin + t * b.row_stride);
         }
       }
     }
