@@ -257,13 +257,50 @@ def test_shapes_are_told_in_words(qk):
     q, k = (jnp.asarray(x) for x in qk)
     for call, says in (
         (lambda: ROPE.apply(q, jnp.arange(4)), r"has shape \(4,\), and must have 5 tokens"),
-        (lambda: ROPE.apply_qk(q, k[:, :3], 0), "q has 2 batch rows, 5 tokens, and k 2 batch rows, 3"),
+        (lambda: ROPE.apply_qk(q, k[:, :3], 0), "k has 3 tokens, and q 5"),
         (lambda: ROPE.cos_sin(jnp.ones((1, 2, 3, 4))), "not positions_layout"),
     ):
         with pytest.raises(ValueError, match=says):
             call()
     with pytest.raises(TypeError, match="bool, and must be int32, int64 or float32"):
         ROPE.apply(q, jnp.ones(5, bool))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ROPE.apply(x(2, 5, 4, 15), 0),
+        lambda x: YARN.apply(x(2, 5, 4, 15), 0),
+        lambda x: ROPE.apply(x(2, 5, 16), 0),
+        lambda x: ROPE.apply(x(2, 5, 4, 16, dtype="int32"), 0),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), 0, layout="bhds"),
+        lambda x: ROPE.apply_qk(x(2, 5, 4, 16), x(2, 5, 16), 0, layout=("bshd", "bsh")),
+        lambda x: ROPE.apply_qk(x(2, 5, 4, 16), x(1, 5, 4, 16), 0),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), x(4, dtype="int32")),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), x(3, 5, dtype="int32")),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), x(5, 5, dtype="int32"), positions_layout="tt"),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), x(5, dtype="float16")),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), x(2, 5, 5, 5, dtype="int32")),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), x(dtype="float32")),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), offsets=x(3, dtype="int32")),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), offsets=x(2, dtype="float32")),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), offsets=x(2, 1, dtype="int32")),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), 0, operation="undo"),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), 0, layout="bshdd"),
+        lambda x: ROPE.apply(x(2, 5, 4, 16)),
+        lambda x: ROPE.cos_sin(x(5, 5, 5, dtype="int32")),
+        lambda x: ROPE.cos_sin(x(5, 5, dtype="int32"), positions_layout="at"),
+        lambda x: ROPE.cos_sin(x(5, dtype="int16")),
+    ],
+)
+def test_the_same_rules_as_of_numpy(call):
+    """One rule and one message, whose array it may be."""
+    said = []
+    for zeros in (np.zeros, jnp.zeros):
+        with pytest.raises((ValueError, TypeError)) as e:
+            call(lambda *shape, dtype="float32", zeros=zeros: zeros(shape, dtype))
+        said.append((e.type, str(e.value)))
+    assert said[0] == said[1]
 
 
 def test_export_needs_the_named_permission(qk):

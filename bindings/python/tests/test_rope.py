@@ -93,7 +93,7 @@ def test_seq_len_and_next_change():
 
 
 def test_scalings_that_depend_on_the_length():
-    from librope._config_text import DEPEND_ON_LENGTH
+    from librope._config_text import depends_on_length, left_open, turns
     from librope._core import SCALINGS
 
     by_length = {"factor": 2.0, "max_position_embeddings": 2048, "seq_len": 1}
@@ -109,7 +109,16 @@ def test_scalings_that_depend_on_the_length():
     assert set(numbers) == set(SCALINGS)
     for scaling, fields in numbers.items():
         rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", scaling=scaling, **fields)
-        assert (rope.next_change(1) is not None) == (scaling in DEPEND_ON_LENGTH), scaling
+        assert (rope.next_change(1) is not None) == depends_on_length(rope.config), scaling
+        assert turns(rope.config) == any(rope.inv_freq), scaling
+        # What is left open is what the library asks for.
+        assert left_open(rope.config) == []
+        for name in rope.config:
+            less = {k: v for k, v in rope.config.items() if k != name}
+            if name in ("seq_len", "pairing", "head_dim") and turns(rope.config):
+                with pytest.raises(ValueError, match=f"^Rope: {name}"):
+                    librope.Rope.from_fields(less)
+                assert left_open(less) == ([name] if name != "seq_len" or depends_on_length(less) else [])
 
 
 def test_pickle_and_replace():

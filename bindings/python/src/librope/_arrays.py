@@ -88,6 +88,10 @@ def _torch_meta(meta: Any, name: str) -> Meta:
     return (shape, _normal(shape, meta[1]), str(meta[2])[6:])
 
 
+def torch_dtype(x: Any) -> str:
+    return str(x.dtype)[6:]
+
+
 def torch_meta(x: Any, name: str) -> Meta:
     """The Meta of a tensor that may have no memory."""
     return _torch_meta((x.shape, x.stride(), x.dtype), name)

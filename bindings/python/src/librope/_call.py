@@ -11,19 +11,20 @@ from typing import Any, NamedTuple
 
 from . import _arrays, _core
 from ._bound import Bound
+from ._conventions import pairing_after, rule_of
 from ._core import OPERATIONS
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
 from ._pool import Pool
-from ._prepare import Key, Prepared, axes_of, prepare
+from ._prepare import Key, Prepared, prepare
+from ._rules import POSITIONS, axes_of, both_layouts, missing_layout
 from ._types import Layout
 
 _ndarray = _arrays.ndarray
 _NULL = ffi.NULL
 _call_addresses = lib.call_addresses
 _NAMES = ("q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin")
-_POSITIONS = _core.range_of("int64_t")
-_LOW, _HIGH = _POSITIONS[0], _POSITIONS[-1]
+_LOW, _HIGH = (_core.range_of("int64_t")[i] for i in (0, -1))  # of a position
 _CACHE = 512  # prepared calls kept per Rope; decode with growing shapes must not fill memory
 
 #: Set by librope.torch: a context manager around a crossing while a profiler runs, else None.
@@ -102,24 +103,19 @@ class Caller:
     _fast: dict[Any, Any]
 
     def transposed(self, operation: str) -> tuple[str, str]:
-        """The transpose of an operation, which is linear: of which spec, which operation.
-
-        With a the attention factor: forward and backward are each other's. inverse is 1/a R(-p):
-        its transpose 1/a R(p) is forward with the factor 1/a. shift is R(p): R(-p) is backward with
-        the factor 1. Not a product afterwards, which channels that do not turn must not see.
-        """
-        if operation in ("forward", "backward"):
-            return self.spec, "backward" if operation == "forward" else "forward"
+        """The transpose of an operation, which is linear: of which spec, which operation."""
+        rule = rule_of(operation)
+        if rule.factor is None and not rule.after:
+            return self.spec, rule.transpose
         configs = []
         for config, a in zip(self._configs, self.attention_factors, strict=True):
-            if a != 1:  # mscale says nothing but the factor
-                factor = 1 / a if operation == "inverse" else 1.0
+            if rule.factor is not None and a != 1:  # mscale says nothing but the factor
                 config = {k: v for k, v in config.items() if not k.startswith("mscale")}
-                config["attention_factor"] = factor
-            if operation == "shift" and config.get("pairing") == "interleaved_to_halves":
-                config = {**config, "pairing": "halves"}  # on which shift works
+                config["attention_factor"] = rule.factor(a)
+            if rule.after and "pairing" in config:
+                config = {**config, "pairing": pairing_after(config["pairing"])}
             configs.append(config)
-        return _core.spec_of(configs), "forward" if operation == "inverse" else "backward"
+        return _core.spec_of(configs), rule.transpose
 
     def _context(self, device: int) -> Any:
         """The context of a device, made when first needed."""
@@ -159,7 +155,7 @@ class Caller:
             if type(positions) is int:
                 offset = positions
                 first = qv or kv
-                if operation == "shift" and first is not None and first[3] >= 0:
+                if first is not None and first[3] >= 0 and rule_of(operation).by_distance:
                     positions = _arrays.repeated(offset, self._tokens(call), first[4])
             if type(positions) is not int:
                 pv = read(positions, "positions")
@@ -227,11 +223,9 @@ class Caller:
         return prepared
 
     def _tokens(self, call: Call) -> int:
-        text = layout_of(self, call)
-        if isinstance(text, tuple):
-            text = text[call.q is None]
+        text = both_layouts(layout_of(self, call))[call.q is None]
         x = call.k if call.q is None else call.q
-        count: int = x.shape[axes_of(text or "")[1]]
+        count: int = x.shape[axes_of(text)[1]]
         return count
 
     def _prepare(
@@ -301,15 +295,7 @@ def unavailable(name: str, where: str) -> NotImplementedError:
     return NotImplementedError(f"{name}= is not available with {where}")
 
 
-def missing_layout(name: str, shape: Sequence[int]) -> ValueError:
-    return ValueError(
-        f"layout= is required: {name} has shape {tuple(shape)}, and nothing tells which axes are "
-        "tokens and heads. Such as layout='bshd' (batch, tokens, heads, channels), 'bhsd' inside "
-        "transformers, or 'thd'; for all calls: Rope(..., layout=)"
-    )
-
-
-def layout_of(rope: Caller, call: Call) -> Layout:
+def layout_of(rope: Caller, call: Call) -> str | tuple[str, str]:
     """The layout of a call that was given, or that of the Rope."""
     layout = rope.layout if call.layout is None else call.layout
     if layout is None:
@@ -337,7 +323,10 @@ def as_positions(positions: Any) -> Any:
     if kind is int:
         return positions if _LOW <= positions <= _HIGH else _core.integer(positions, "positions")
     if positions is None:
-        raise ValueError("positions is required: an int, or an array of int32, int64 or float32")
+        *most, last = POSITIONS
+        raise ValueError(
+            f"positions is required: an int, or an array of {', '.join(most)} or {last}"
+        )
     if isinstance(positions, (range, list, tuple)):
         return array("q", ints(positions, "positions"))
     if hasattr(positions, "__index__") and not getattr(positions, "shape", None):

@@ -12,8 +12,35 @@ from ._choices import Pairing
 from ._core import Config, check, from_struct, integer
 from ._ffi import ffi, lib
 
-# Scalings with other frequencies in longer sequences.
-DEPEND_ON_LENGTH = ("dynamic", "dynamic_steps", "longrope")
+# Scalings with other frequencies in longer sequences. The library cannot be asked, because a config
+# tells it before the configuration is complete; a test compares.
+_DEPEND_ON_LENGTH = ("dynamic", "dynamic_steps", "longrope")
+
+
+def turns(config: Mapping[str, Any]) -> bool:
+    """False for layers without RoPE."""
+    return config.get("scaling") != "nope"
+
+
+def depends_on_length(config: Mapping[str, Any]) -> bool:
+    """Whether sequences of other lengths have other frequencies."""
+    return config.get("scaling") in _DEPEND_ON_LENGTH and config.get("inv_freq") is None
+
+
+def length_before_scaling(config: Mapping[str, Any]) -> int | None:
+    """The tokens that the model was trained with, before its context was made longer."""
+    length: int | None = config.get("original_max_position_embeddings")
+    if length is None and depends_on_length(config):
+        length = config.get("max_position_embeddings")
+    return length
+
+
+def left_open(config: Mapping[str, Any]) -> list[str]:
+    """The fields that a model's config may leave to the caller, and has left."""
+    if not turns(config):
+        return []
+    needed = ["seq_len"] if depends_on_length(config) else []
+    return [name for name in (*needed, "pairing", "head_dim") if not config.get(name)]
 
 
 def config_text(config: Any) -> bytes:
@@ -112,14 +139,14 @@ class ModelText:
         config = {**self.config(layer_type), **changes}
         if seq_len is not None:
             seq_len = integer(seq_len, "seq_len", low=0)
-        if config.get("scaling") in DEPEND_ON_LENGTH and config.get("inv_freq") is None:
+        if depends_on_length(config):
             if seq_len is None:
                 raise ValueError(
                     f"seq_len= is required: the frequencies of {config['scaling']} depend on how "
                     "many tokens the sequence has when attention runs"
                 )
             config["seq_len"] = seq_len
-        if config.get("scaling") != "nope" and not config.get("pairing"):
+        if "pairing" in left_open(config):
             raise ValueError(
                 f"pairing= is required: {self._name()} does not tell which channels form a pair. "
                 f"Pass one of {', '.join(get_args(Pairing))}"

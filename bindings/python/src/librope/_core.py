@@ -137,6 +137,12 @@ def integer(
     return found
 
 
+def _range(kind: Any) -> str:
+    if kind.cname == "double":
+        return "a number that a double holds"
+    return f"from {_power(range_of(kind)[0])} to {_power(range_of(kind)[-1])}"
+
+
 def _power(bound: int) -> str:
     """-2**63, 2**63 - 1, or a small number."""
     bits = (-bound if bound < 0 else bound + 1).bit_length() - 1
@@ -168,7 +174,7 @@ def width_of(format: str, pairs: int) -> int:
     return int(lib.rope_cos_sin_width(number(COS_SIN_FORMATS, format, "format"), pairs))
 
 
-# rope_config: which fields are names, and which are tables with their C type.
+# rope_config: which fields are names, and which are tables or lists, with their C type.
 _NAMED = {
     "pairing": PAIRINGS,
     "angle": ANGLES,
@@ -176,21 +182,14 @@ _NAMED = {
     "inv_freq_dtype": DTYPES,
     "scaling": SCALINGS,
 }
-_TABLES = {
-    "short_factor": "double[]",
-    "long_factor": "double[]",
-    "freq_factors": "double[]",
-    "inv_freq": "double[]",
-    "pair_axis": "uint8_t[]",
-}
 _HIDDEN = {"struct_size", "flags", "reserved", "device", "device_index", "table_length"}
 _FIELDS = {
-    name: field.type.cname
-    for name, field in ffi.typeof("rope_config").fields
-    if name not in _HIDDEN
+    name: field.type for name, field in ffi.typeof("rope_config").fields if name not in _HIDDEN
 }
+_TABLES = {name: f"{kind.item.cname}[]" for name, kind in _FIELDS.items() if kind.kind == "pointer"}
+_LISTS = {name: kind for name, kind in _FIELDS.items() if kind.kind == "array"}
 FIELDS = tuple(_FIELDS)
-# What cffi refuses before the library can say its rule.
+# What cffi refuses before the library can say its rule; other integers have the range of their type.
 _RULES = {"head_dim": "be even, 2 to 1024", "rotary_dim": "be even, 2 to head_dim"}
 
 
@@ -200,21 +199,22 @@ def _plain(name: str, value: Any) -> Any:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, and must have one dimension")
     if hasattr(value, "tolist"):  # arrays, and scalars of NumPy
         value = value.tolist()
-    if name in _TABLES or name == "mrope_section":
+    if name in _TABLES or name in _LISTS:
         if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
             raise TypeError(f"{name} is {value!r}, and must be a sequence of numbers")
-        kind = int if name in ("pair_axis", "mrope_section") else float
-        return [_entry(kind, v, f"{name}[{i}]") for i, v in enumerate(value)]
+        return [_entry(_FIELDS[name].item, v, f"{name}[{i}]") for i, v in enumerate(value)]
     if isinstance(value, bool):
         return int(value)
     return value
 
 
-def _entry(kind: type, value: Any, name: str) -> Any:
+def _entry(kind: Any, value: Any, name: str) -> Any:
+    """kind: of C."""
     try:
-        return kind(value)
+        entry = float(value) if kind.cname == "double" else int(value)
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{name} is {value!r}, and must be a number") from None
+    return entry if kind.cname == "double" else integer(entry, name, kind)
 
 
 def plain(config: Mapping[str, Any]) -> Config:
@@ -239,26 +239,24 @@ def to_struct(config: Mapping[str, Any], device: int = -1) -> tuple[Any, list[An
             if length not in (None, len(value)):
                 raise ValueError(f"{name} has {len(value)} entries, another table {length}")
             length = len(value)
-            try:
-                table = ffi.new(_TABLES[name], value)
-            except OverflowError as e:
-                raise ValueError(f"{name}: {e}") from None
+            table = ffi.new(_TABLES[name], value)
             keep.append(table)
             setattr(struct, name, table)
         elif name in _NAMED:
             setattr(struct, name, number(_NAMED[name], value, name))
-        elif name == "mrope_section":
-            if len(value) > 4:
-                raise ValueError(f"mrope_section has {len(value)} entries, and 4 at most")
-            struct.mrope_section = value + [0] * (4 - len(value))
+        elif name in _LISTS:
+            most = _LISTS[name].length
+            if len(value) > most:
+                raise ValueError(f"{name} has {len(value)} entries, and must have {most} at most")
+            setattr(struct, name, value + [0] * (most - len(value)))
         else:
             try:
                 setattr(struct, name, value)
             except OverflowError:
-                rule = _RULES.get(name, "fit into its field of rope_config")
+                rule = _RULES.get(name) or f"be {_range(_FIELDS[name])}"
                 raise ValueError(f"{name} is {value}, and must {rule}") from None
             except TypeError:
-                kind = "a number" if _FIELDS[name] == "double" else "an int"
+                kind = "a number" if _FIELDS[name].cname == "double" else "an int"
                 raise TypeError(f"{name} is {value!r}, and must be {kind}") from None
     struct.table_length = length or 0
     return struct, keep
@@ -275,7 +273,7 @@ def from_struct(struct: Any) -> Config:
         elif name in _NAMED:
             if value:
                 config[name] = next(k for k, v in _NAMED[name].items() if v == value)
-        elif name == "mrope_section":
+        elif name in _LISTS:  # one entry per axis
             sections = list(value)
             if any(sections):
                 config[name] = sections[: max(struct.axes, 1)]

@@ -15,10 +15,12 @@ from torch import Tensor
 
 from . import _arrays
 from ._call import Call
-from ._core import DTYPES, OPERATIONS, arrays_of
+from ._conventions import OPERATION_NAMES
+from ._core import arrays_of
 from ._prepare import Key, prepare
 from ._rope import Rope
 from ._rows import fill, shape_of_rows
+from ._rules import check_channels, check_dtype
 
 _library = torch.library.Library("librope", "DEF")
 # Without the strides of the traced code Inductor would undo a user's own contiguous().
@@ -37,7 +39,6 @@ for _schema in (
 ):
     _library.define(_schema, tags=_TAGS)
 
-OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
 _ropes: dict[str, Rope] = {}
 
 
@@ -110,10 +111,8 @@ def _check_channels(tensors: list[Tensor], spec: str) -> None:
     """What can be wrong without looking at sizes that may be symbols, said while tracing."""
     rope = rope_of(spec)
     for name, x in zip("qk", tensors, strict=False):
-        if x.shape[-1] not in (rope.head_dim, rope.rotary_dim):
-            raise ValueError(f"{name} has {x.shape[-1]} channels per head, not {rope.head_dim}")
-        if str(x.dtype)[6:] not in DTYPES:
-            raise TypeError(f"{name} has dtype {x.dtype}, and must be {', '.join(DTYPES)}")
+        check_channels(name, x.shape[-1], rope._dims)
+        check_dtype(name, _arrays.torch_dtype(x))
 
 
 def _check_devices(tensors: list[Tensor], **others: Tensor | None) -> None:
@@ -182,8 +181,9 @@ def _new_rows(
     positions: Tensor, spec: str, format: str, dtype: str, positions_layout: str
 ) -> list[Tensor]:
     shape = shape_of_rows(
-        tuple(positions.shape), positions_layout or None, rope_of(spec), format, None, None
-    ).out
+        tuple(positions.shape), _arrays.torch_dtype(positions), positions_layout or None,
+        rope_of(spec), format, None, None,
+    ).out  # fmt: skip
     kind = getattr(torch, dtype)
     return [positions.new_empty(shape, dtype=kind) for _ in range(arrays_of(format))]
 

@@ -9,6 +9,7 @@ from ._call import as_positions
 from ._core import COS_SIN_FORMATS, DTYPES, arrays_of, check, integer, number, width_of
 from ._ffi import ffi, lib
 from ._prepare import Key, read_positions
+from ._rules import default_order, order_of_positions
 
 
 class RowShape(NamedTuple):
@@ -30,20 +31,24 @@ def dtype_name(dtype: Any) -> str:
 
 
 def shape_of_rows(
-    shape: tuple[int, ...], layout: str | None, rope: Any, format: str, batch: int | None,
-    tokens: int | None,
+    shape: tuple[int, ...], dtype: str, layout: str | None, rope: Any, format: str,
+    batch: int | None, tokens: int | None,
 ) -> RowShape:  # fmt: skip
+    """shape, dtype: of positions, which are checked."""
+    given = layout
     if layout is None:
         if len(shape) == 2 and rope.axes > 1:
             raise ValueError(
                 f"positions has shape {shape}, and the Rope {rope.axes} axes: positions_layout= is "
                 "required, 'bt' or 'at'"
             )
-        layout = {0: "", 1: "t", 2: "bt", 3: "abt"}.get(len(shape), "?")
+        layout = default_order(len(shape), True, rope.axes)
     sizes = dict(zip(layout, shape, strict=False))
     if tokens is not None and tokens != sizes.get("t", tokens):
         raise ValueError(f"positions has shape {shape}, and tokens is {tokens}")
     count, rows = sizes.get("t", 1), sizes.get("b", batch or 1)
+    expected = {"a": rope.axes, "b": rows, "t": count}
+    order_of_positions(shape, dtype, given, True, expected)
     width = width_of(format, rope.pairs)
     squeeze = "b" not in layout and batch is None
     return RowShape(layout, rows, count, (count, width) if squeeze else (rows, count, width))
@@ -65,11 +70,11 @@ def fill(
             raise ValueError("tokens= is required with an int as positions")
         tokens = integer(tokens, "tokens", low=0)
         p.kind, p.offset = lib.ROPE_POSITIONS_OFFSET, positions
-        form = shape_of_rows((tokens,), "t", rope, format, batch, None)
+        form = shape_of_rows((tokens,), "int64", "t", rope, format, batch, None)
     else:
         view = _arrays.read(positions, "positions")
         meta = view[1](view[0], "positions")
-        form = shape_of_rows(meta[0], positions_layout, rope, format, batch, tokens)
+        form = shape_of_rows(meta[0], meta[2], positions_layout, rope, format, batch, tokens)
         key = Key(None, None, None, None, "", 0, positions=meta, positions_layout=form.layout)
         read_positions(p, key, form.batch, form.tokens, rope.axes, form.batch, True)
         _point(p, view[2])

@@ -22,13 +22,23 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from ._call import Call, as_positions, layout_of
-from ._core import _TABLES, COS_SIN_FORMATS, DTYPES, OPERATIONS, arrays_of, number, to_struct
+from ._conventions import rule_of
+from ._core import _TABLES, COS_SIN_FORMATS, OPERATIONS, arrays_of, number, to_struct
 from ._ffi import ffi, lib
-from ._prepare import axes_of, guess_positions, say_sizes
 from ._rope import Rope
 from ._rows import shape_of_rows
+from ._rules import (
+    INTEGERS,
+    POSITIONS,
+    Sizes,
+    axes_of,
+    both_layouts,
+    check_dtype,
+    check_offsets,
+    check_tensor,
+    order_of_positions,
+)
 
-_POSITIONS = ("int32", "int64", "float32")
 _INT32 = np.iinfo(np.int32)
 
 
@@ -73,7 +83,7 @@ def _attributes(spec: str) -> dict[str, Any]:
     config = json.loads(spec)
     struct, keep = to_struct(config)
     tables, which = [], 0
-    for bit, name in enumerate(n for n in _TABLES if n != "pair_axis"):
+    for bit, name in enumerate(n for n, kind in _TABLES.items() if kind == "double[]"):
         if name in config:
             which |= 1 << bit
             tables += [float(v) for v in config[name]]
@@ -210,15 +220,10 @@ ad.primitive_transposes[_apply] = _transpose
 # -- positions --------------------------------------------------------------------------------------
 
 
-def _wrong_dtype(x: Any) -> TypeError:
-    return TypeError(f"positions has dtype {x.dtype.name}, and must be int32, int64 or float32")
-
-
 def _integers(values: Any) -> tuple[Any, str]:
     """An array of a host's integers without loss, and "w" if it is one of pairs of words."""
     values = np.asarray(values)
-    if values.dtype.name not in _POSITIONS:  # JAX would narrow float64
-        raise _wrong_dtype(values)
+    check_dtype("positions", values.dtype.name, POSITIONS)  # JAX would narrow float64
     if values.dtype != np.int64 or jax.config.jax_enable_x64:
         return jnp.asarray(values), ""
     if values.size == 0 or (values.min() >= _INT32.min and values.max() <= _INT32.max):
@@ -257,7 +262,7 @@ def _same_variation(arrays: list[Any]) -> list[Any]:
 
 
 def _positions_of(
-    rope: Rope, call: Call, sizes: dict[str, int], batched: bool, each: str
+    rope: Rope, call: Call, sizes: Sizes, batched: bool, each: str
 ) -> tuple[Any, str]:
     """The array of positions, and what its axes are.
 
@@ -267,34 +272,22 @@ def _positions_of(
     positions, offsets, positions_layout = call.positions, call.offsets, call.positions_layout
     if call.angles() == "offsets":
         where, wide = _integers(offsets) if _on_host(offsets) else (offsets, "")
-        if where.dtype.name not in ("int32", "int64"):
-            raise TypeError(f"offsets has dtype {where.dtype.name}, and must be int32 or int64")
         shape = where.shape[:-1] if wide else where.shape
-        if shape != (sizes["b"],):
-            raise ValueError(f"offsets has shape {shape}, and must be ({sizes['b']},)")
+        check_offsets(shape, where.dtype.name, sizes.batch, call.operation, False)
         return where, each + wide
     if _on_host(positions):
         positions = as_positions(positions)
         if isinstance(positions, int):
-            where, wide = _integers(np.full((sizes["b"],), positions, np.int64))
+            where, wide = _integers(np.full((sizes.batch,), positions, np.int64))
             return where, each + wide
         where, wide = _integers(positions)
     else:
         where, wide = positions, ""
-    if where.dtype.name not in _POSITIONS:
-        raise _wrong_dtype(where)
-    shape = where.shape[:-1] if wide else where.shape
-    if shape == () and where.dtype.name != "float32":  # a traced index: every sequence is there
-        return jnp.broadcast_to(where, (sizes["b"],)), each
-    order = positions_layout or guess_positions(len(shape), batched, rope.axes)
-    want = {"a": rope.axes, **sizes}
-    if len(order) != len(shape) or set(order) - set(want):
-        raise ValueError(f"positions has shape {shape}, which is not positions_layout {order!r}")
-    if any(n != want[c] and not (c == "b" and n == 1) for c, n in zip(order, shape)):
-        raise ValueError(f"positions has shape {shape}, and must have {say_sizes(order, want)}")
-    if "t" not in order and sizes["t"] != 1 and positions_layout is None:
-        raise ValueError(f"positions has shape {shape}: which token is at which?")
-    return where, order + wide
+    shape, dtype = where.shape[:-1] if wide else where.shape, where.dtype.name
+    if shape == () and dtype in INTEGERS:  # a traced index: every sequence is there
+        return jnp.broadcast_to(where, (sizes.batch,)), each
+    expected = {"a": rope.axes, "b": sizes.batch, "t": sizes.tokens}
+    return where, order_of_positions(shape, dtype, positions_layout, batched, expected) + wide
 
 
 def _check_reach(rope: Rope, positions: Any, tokens: int) -> None:
@@ -328,33 +321,20 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
     call.refuse("JAX arrays", "cu_seqlens", "freq_sets", "cos_sin", "pool")
     register()
     _one_set(rope)
-    operation, shift = call.operation, call.operation == "shift"
-    number(OPERATIONS, operation, "operation")
-    layout = layout_of(rope, call)
+    operation, by_distance = call.operation, rule_of(call.operation).by_distance
+    layout = both_layouts(layout_of(rope, call))
     named = [(n, jnp.asarray(x)) for n, x in (("q", call.q), ("k", call.k)) if x is not None]
     layouts: list[str] = []
-    sizes: dict[str, int] = {}
+    sizes = Sizes()
     for name, x in named:
-        text = layout[name == "k"] if isinstance(layout, tuple) else layout
-        assert text is not None
-        b, s, h = axes_of(text)
-        if x.ndim != len(text):
-            raise ValueError(f"{name} has shape {x.shape}, which is not {text!r}")
-        if x.dtype.name not in DTYPES:
-            raise TypeError(f"{name} has dtype {x.dtype.name}, and must be {', '.join(DTYPES)}")
-        if x.shape[-1] not in (rope.head_dim, rope.rotary_dim):
-            raise ValueError(f"{name} has {x.shape[-1]} channels per head, not {rope.head_dim}")
-        here = {"b": 1 if b is None else x.shape[b], "t": x.shape[s]}
-        if sizes and here != sizes:
-            raise ValueError(
-                f"q has {say_sizes('bt', sizes)}, and k {say_sizes('bt', here)} (see layout=)"
-            )
-        sizes = here
+        text = layout[name == "k"]
+        check_tensor(name, x.shape, x.dtype.name, text, rope._dims, sizes)
         layouts.append(text)
-    where, order = _positions_of(rope, call, sizes, "b" in layouts[0], "b" if shift else "o")
-    if not shift:
+    batched = axes_of(layouts[0])[0] is not None
+    where, order = _positions_of(rope, call, sizes, batched, "b" if by_distance else "o")
+    if not by_distance:
         known = call.positions if call.offsets is None else call.offsets
-        _check_reach(rope, known, sizes["t"] if order[:1] == "o" else 1)
+        _check_reach(rope, known, sizes.tokens if order[:1] == "o" else 1)
     rotation = _Rotation(rope.spec, tuple(layouts), order, operation)
     out = _apply.bind(*_same_variation([*(x for _, x in named), where]), rotation=rotation)
     return (None if call.q is None else out[0], None if call.k is None else out[-1])
@@ -367,18 +347,8 @@ def cos_sin(
     register()
     _one_set(rope)
     number(COS_SIN_FORMATS, format, "format")
-    if positions.dtype.name not in _POSITIONS:
-        raise _wrong_dtype(positions)
-    form = shape_of_rows(positions.shape, positions_layout, rope, format, None, None)
-    want = {"a": rope.axes, "b": form.batch, "t": form.tokens}
-    if len(form.layout) != positions.ndim or set(form.layout) - set(want):
-        raise ValueError(
-            f"positions has shape {positions.shape}, which is not positions_layout {form.layout!r}"
-        )
-    if any(n != want[c] for c, n in zip(form.layout, positions.shape)):
-        raise ValueError(
-            f"positions has shape {positions.shape}, and must have {say_sizes(form.layout, want)}"
-        )
+    shape, dtype_given = positions.shape, positions.dtype.name
+    form = shape_of_rows(shape, dtype_given, positions_layout, rope, format, None, None)
     _check_reach(rope, positions, 1)
     rows = _Rows(
         rope.spec, "bsd" if len(form.out) == 3 else "sd", form.out, form.layout, format, dtype

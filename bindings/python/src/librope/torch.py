@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.autograd import forward_ad as _forward_ad
 
 from . import _arrays, _call
+from ._call import Call, as_positions, ints, layout_of
+from ._conventions import OPERATION_NAMES, rule_of
 from ._core import COS_SIN_FORMATS, OPERATIONS, error, number
 from ._ffi import ffi, lib
 from ._operators import (
     FLOPS,
-    OPERATION_NAMES,
     apply_in_place_op,
     apply_op,
     apply_rows_op,
@@ -31,9 +32,8 @@ from ._operators import (
 )
 from ._operators import apply as _apply
 from ._operators import apply_rows as _apply_rows
-from ._prepare import SHIFT_OF_PACKED
-from ._call import Call, as_positions, ints, layout_of
 from ._rope import Rope
+from ._rules import axes_of, both_layouts, check_offsets
 from ._types import Layout
 
 __all__ = ["FLOPS", "RotaryEmbedding", "apply_rows"]
@@ -306,7 +306,8 @@ def _rotation_by_rows() -> Any:
 
 def _transpose_of_rows(saved: Any, rest: Any, grads: Any) -> tuple[Any, ...]:
     spec, layout, operation, format, direct = rest
-    transposed = OPERATIONS["forward"] + OPERATIONS["backward"] - operation
+    # Of the same spec, since rows have the attention factor in them.
+    transposed = OPERATIONS[rule_of(OPERATION_NAMES[operation]).transpose]
     return tuple(
         _rotation_by_rows().apply(
             *saved, spec, layout, transposed, format, direct, *[_channels_adjacent(g) for g in grads]
@@ -336,11 +337,10 @@ register_operator("apply_rows", _backward_rows_op, _setup_rows_op, _vmap_rows_op
 # -- what users call --------------------------------------------------------------------------------
 
 
-def _text_of(layout: Layout, q: Any, k: Any) -> str:
-    if isinstance(layout, str):
-        return layout
-    assert layout is not None
-    return ",".join(layout) if q is not None and k is not None else layout[q is None]
+def _text_of(layout: str | tuple[str, str], q: Any, k: Any) -> str:
+    if isinstance(layout, tuple) and q is not None and k is not None:
+        return ",".join(layout)
+    return both_layouts(layout)[q is None]
 
 
 def _all_tensors(q: Any, k: Any) -> list[Tensor]:
@@ -362,8 +362,8 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
     positions_layout = call.positions_layout
     text = _text_of(layout_of(rope, call), call.q, call.k)
     x = call.q if call.q is not None else call.k
-    letters = text.partition(",")[0]
-    batch = x.shape[letters.index("b")] if "b" in letters else 1
+    b = axes_of(text.partition(",")[0])[0]
+    batch = 1 if b is None else x.shape[b]
     where: Any = offsets
     offset: Any = 0
     if given == "positions":
@@ -384,22 +384,19 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
                 offset, where = where, None
     elif not isinstance(offsets, Tensor):
         where = _tensor_of(offsets, "offsets", x)
-    if call.operation == "shift" and (where is None or offsets is not None):
+    if rule_of(call.operation).by_distance and (where is None or offsets is not None):
         # A distance per sequence, which its transpose ("backward") would take for a first position.
-        if call.cu_seqlens is not None and offsets is not None:
-            raise ValueError(SHIFT_OF_PACKED)
         if where is None:
             where = torch.full((batch,), offset, dtype=torch.int64, device=x.device)
-        elif tuple(where.shape) != (batch,):
-            raise ValueError(
-                f"offsets has shape {tuple(where.shape)}, and there are {batch} sequences"
-            )
+        else:
+            dtype = _arrays.torch_dtype(where)
+            check_offsets(tuple(where.shape), dtype, batch, call.operation, call.cu_seqlens is not None)
         offset, offsets, positions_layout = 0, None, "b"
     if isinstance(where, Tensor) and where.requires_grad and _is_grad_enabled():
         raise NotImplementedError("librope has no gradient with respect to positions: detach them")
     return (
-        where, offset, rope.spec, text, number(OPERATIONS, call.operation, "operation"),
-        offsets is not None, positions_layout or "",
+        where, offset, rope.spec, text, OPERATIONS[call.operation], offsets is not None,
+        positions_layout or "",
         None if call.cu_seqlens is None else _tensor_of(call.cu_seqlens, "cu_seqlens", x),
         None if call.freq_sets is None else _tensor_of(call.freq_sets, "freq_sets", x),
     )  # fmt: skip
@@ -468,7 +465,7 @@ def apply_rows(
 ) -> tuple[Any, Any]:
     """Rotates by given rows of cos and sin: differentiable in q and k, traceable."""
     number(COS_SIN_FORMATS, format, "format")
-    if operation not in ("forward", "backward"):
+    if not rule_of(operation).takes_rows:
         raise ValueError(f"operation is {operation!r}: rows of cos and sin go forward and backward")
     tensors = _all_tensors(q, k)
     text = _text_of(layout_of(rope, Call(q, k, layout=layout)), q, k)

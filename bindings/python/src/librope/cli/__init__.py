@@ -14,6 +14,15 @@ from typing import Any
 from .._core import DTYPES, OPERATIONS
 
 
+#: What a config may leave open, in words, and the option that gives it.
+UNTOLD = {
+    "seq_len": ("how long the sequence is, by which the frequencies differ", "--seq-len"),
+    "pairing": ("which channels form a pair",
+                "--pairing halves (transformers) or --pairing interleaved (GPT-J, Meta)"),
+    "head_dim": ("the channels of a head", "--head-dim"),
+}  # fmt: skip
+
+
 def _model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", help="config.json, or its folder")
     parser.add_argument("--layer", type=int, help="number of a layer, where layers differ")
@@ -107,32 +116,27 @@ def kind_of(model: Any, arguments: Any) -> str:
 
 def fields_of(model: Any, kind: str, arguments: Any) -> dict[str, Any]:
     """The configuration of one kind of layer with the options; ValueError if something is missing."""
-    from .._config_text import DEPEND_ON_LENGTH
+    from .._config_text import left_open
 
     config: dict[str, Any] = dict(model.config(kind))
     for name in ("pairing", "head_dim", "seq_len"):
         value = getattr(arguments, name, None)
         if value is not None:
             config[name] = value
-    if config.get("scaling") == "nope":
-        return config
-    if config.get("scaling") in DEPEND_ON_LENGTH and not config.get("seq_len"):
-        raise ValueError(f"{config['scaling']} turns by other frequencies in longer sequences: say --seq-len")
-    if not config.get("pairing"):
-        raise ValueError("the config does not tell which channels form a pair: say --pairing halves "
-                         "(transformers) or --pairing interleaved (GPT-J, Meta)")  # fmt: skip
-    if not config.get("head_dim"):
-        raise ValueError("the config does not tell the channels of a head: say --head-dim")
+    for name in left_open(config):
+        what, option = UNTOLD[name]
+        raise ValueError(f"the config does not tell {what}: say {option}")
     return config
 
 
 def rope_of(arguments: Any) -> Any:
     """The Rope that the options of a command name."""
     from .. import Model, Rope
+    from .._config_text import turns
 
     model = Model(arguments.config)
     fields = fields_of(model, kind_of(model, arguments), arguments)
-    if fields.get("scaling") == "nope":
+    if not turns(fields):
         raise ValueError("this kind of layer has no RoPE")
     return Rope.from_fields(fields)
 

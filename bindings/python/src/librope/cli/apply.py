@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .. import Pool
-from .._prepare import axes_of, default_layout
+from .._conventions import rule_of
+from .._rules import axes_of, default_layout
 from . import files, rope_of
 
 _CHUNK = 64 << 20  # bytes between two steps of the progress bar
@@ -31,7 +32,7 @@ def run(arguments: Any) -> int:
     for name in names:
         if tensors[name].ndim == 4 and not arguments.layout:
             raise ValueError(f"{name} has 4 axes: say --layout bshd or --layout bhsd")
-    pool = Pool(arguments.threads)
+    pool, by_distance = Pool(arguments.threads), rule_of(arguments.operation).by_distance
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         for name in names:
@@ -47,7 +48,7 @@ def run(arguments: Any) -> int:
             for start in range(0, tokens, step):
                 part = (slice(None),) * axis + (slice(start, start + step),)
                 if isinstance(positions, int):
-                    at: Any = positions if arguments.operation == "shift" else positions + start
+                    at: Any = positions if by_distance else positions + start
                 else:
                     at = positions[..., start : start + step]
                 rope.apply(x[part], at, layout=layout, out=out[part],

@@ -6,15 +6,10 @@ import json
 import math
 from typing import Any
 
-from . import kinds
+from . import UNTOLD, kinds
 from .kinds import Kind
 
 TWO_PI = 2 * math.pi
-_WAYS_OUT = {
-    "pairing": "--pairing halves (transformers) or --pairing interleaved (GPT-J, Meta)",
-    "head_dim": "--head-dim",
-    "seq_len": "--seq-len",
-}
 
 
 def describe(kind: Kind) -> dict[str, Any]:
@@ -119,6 +114,6 @@ def run(arguments: Any) -> int:
         row("other frequencies from", lambda k: _number(k.get("changes_at")))
     Console().print(table)
     missing = {name for k in found for name in k.missing}
-    for name in sorted(missing & set(_WAYS_OUT)):
-        print(f"The config does not tell {name}: say {_WAYS_OUT[name]}")
+    for name in sorted(missing):
+        print(f"The config does not tell {name}: say {UNTOLD[name][1]}")
     return 0

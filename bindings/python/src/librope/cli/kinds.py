@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from .. import Model, Rope
-from .._config_text import DEPEND_ON_LENGTH, config_text
+from .._config_text import (
+    config_text,
+    depends_on_length,
+    left_open,
+    length_before_scaling,
+    turns,
+)
+from .._conventions import channel_order
 
 # What config.json calls the longest sequence.
 _LONGEST = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length", "n_positions", "n_ctx")
@@ -36,7 +43,7 @@ class Kind:
     @property
     def rope(self) -> Rope | None:
         """None: without RoPE, or something is missing."""
-        if self.rule == "nope" or self.missing:
+        if not turns(self.fields) or self.missing:
             return None
         if not self._rope:
             self._rope.append(Rope.from_fields(self.fields))
@@ -82,39 +89,30 @@ def read(config: Any, seq_len: int | None = None, **given: Any) -> list[Kind]:
         mine = [i for i, t in enumerate(layers) if t == name]
         text = name not in ("vision", "audio")
         longest = _longest(parts) if text else None
-        original = fields.get("original_max_position_embeddings")
-        if fields.get("scaling") in ("dynamic", "dynamic_steps"):
-            original = fields.get("max_position_embeddings")
-        if fields.get("scaling") in DEPEND_ON_LENGTH:
+        original = length_before_scaling(fields)
+        if depends_on_length(fields):
             fields["seq_len"] = seq_len or original or (longest[1] if longest else None)
-        needed = ["head_dim", "pairing"]
-        if fields.get("scaling") in DEPEND_ON_LENGTH:
-            needed.append("seq_len")
-        missing = [] if fields.get("scaling") == "nope" else [n for n in needed if not fields.get(n)]
+        missing = left_open(fields)
         found.append(Kind(name, mine, fields, missing, longest, original))
     return found
 
 
 def channels(rope: Rope, width: int) -> tuple[Any, Any, Any, Any]:
     """The channels of every pair: two that are read, two that are written."""
-    pairing = rope.config["pairing"]
+    order = channel_order(rope.config["pairing"])
     start = 0 if width == rope.rotary_dim else rope.rotary_offset
-    i, p = np.arange(rope.pairs), rope.pairs
-    halves: Any = (start + i, start + p + i)
-    adjacent: Any = (start + 2 * i, start + 2 * i + 1)
-    if pairing == "interleaved":
-        return (*adjacent, *adjacent)
-    if pairing == "interleaved_to_halves":
-        return (*adjacent, *halves)
-    if pairing == "halves_per_axis":
+    sections = [rope.pairs]
+    if order.per_axis:
         sections = [s for s in rope.config["mrope_section"] if s]
-        first = np.concatenate(
-            [2 * sum(sections[:a]) + np.arange(s) for a, s in enumerate(sections)]
-        )
-        one = start + first
-        other = one + np.repeat(sections, sections)
-        return one, other, one, other
-    return (*halves, *halves)
+    # By pair: its number in its segment, the pairs of this, and the channel where this begins.
+    i: Any = np.concatenate([np.arange(s) for s in sections])
+    n = np.repeat(sections, sections)
+    begin = start + 2 * np.repeat(np.cumsum([0, *sections[:-1]]), sections)
+    members = {
+        "halves": (begin + i, begin + i + n),
+        "interleaved": (begin + 2 * i, begin + 2 * i + 1),
+    }
+    return (*members[order.reads], *members[order.writes])
 
 
 def turning(rope: Rope) -> list[tuple[int, int]]:
@@ -133,7 +131,7 @@ def endless(rope: Rope) -> Rope:
     For looking at what happens beyond it, and at what those did who did not know it.
     """
     config = rope.config
-    if config.get("scaling") not in DEPEND_ON_LENGTH:
+    if not depends_on_length(config):
         return rope
     kept = ("head_dim", "pairing", "rotary_dim", "rotary_offset", "axes", "mrope_section",
             "mrope_interleaved", "pair_axis", "angle", "rounding")  # fmt: skip

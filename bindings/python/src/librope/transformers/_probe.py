@@ -14,14 +14,17 @@ from typing import Any
 
 import torch
 
+from .._conventions import channel_order, in_one_segment
+
 HEADS, TOKENS, DIM = 3, 5, 16
+_PAIRINGS = in_one_segment()
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """A recognised function."""
 
-    pairing: str  # "halves", "interleaved", "interleaved_to_halves"
+    pairing: str  # one of _PAIRINGS
     table: str  # what cos holds: "full_halves" c c, "full_interleaved" c0 c0 c1 c1, "split" c
     negated: bool  # turns backwards
     eager: bool  # rounds after every operation; else f32 arithmetic, rounded once
@@ -91,14 +94,18 @@ def rotate(
     """The rotation by cos and sin [.., pairs]; eager rounds to x's dtype after every operation."""
     width = 2 * cos.shape[-1]
     span, rest = x[..., :width], x[..., width:]
-    if pairing == "halves":
+    order = channel_order(pairing)
+    if order.reads == "halves":
         x0, x1 = span.chunk(2, -1)
     else:
         x0, x1 = span[..., 0::2], span[..., 1::2]
     if not eager and x.dtype != torch.float64:
         x0, x1, cos, sin = x0.float(), x1.float(), cos.float(), sin.float()
     y0, y1 = x0 * cos + -x1 * sin, x1 * cos + x0 * sin
-    y = torch.stack([y0, y1], -1).flatten(-2) if pairing == "interleaved" else torch.cat([y0, y1], -1)
+    if order.writes == "halves":
+        y = torch.cat([y0, y1], -1)
+    else:
+        y = torch.stack([y0, y1], -1).flatten(-2)
     return torch.cat([y.to(x.dtype), rest], -1)
 
 
@@ -166,7 +173,7 @@ def classify(function: Any) -> Kind:
             results = _try(function, trial, tensors)
             if results is None:
                 continue
-            for pairing in ("halves", "interleaved", "interleaved_to_halves"):
+            for pairing in _PAIRINGS:
                 for negated in (False, True):
                     if _fits(results, trial.expected(pairing, negated)):
                         partial = found.setdefault((pairing, form, negated), {})

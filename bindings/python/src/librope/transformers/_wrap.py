@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .. import torch as _torch
+from .._conventions import channel_order
 from .._core import DTYPES, width_of
 from .._rope import Rope
 from ._probe import Kind, signature_of
@@ -44,7 +45,8 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
     index = {name: i for i, name in enumerate(names)}
     first, second = kind.tensors[0], kind.tensors[1] if len(kind.tensors) > 1 else None
     layouts = dict(kind.layouts)
-    format = "split" if kind.pairing == "interleaved" and kind.table == "full_halves" else kind.table
+    adjacent = channel_order(kind.pairing).writes == "interleaved"
+    format = "split" if adjacent and kind.table == "full_halves" else kind.table
     halve = format != kind.table  # adjacent pairs with c c rows read the first half of them
     per_pair = width_of(kind.table, 1)
     operation = "backward" if kind.negated else "forward"

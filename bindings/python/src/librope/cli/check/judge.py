@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ... import Rope
+from ..._conventions import channel_order
 from ..kinds import axes_of_pairs
 from . import bits, measure, rules
 from .measure import Turns
@@ -403,7 +404,7 @@ def candidates(rope: Rope, small: Sample, kinds: dict[str, Any]) -> Iterator[Hyp
         forwards = measure.turns(small, other)
         if forwards.is_rotation:
             measured.append((said, forwards, 1))
-        if other.config["pairing"] == "interleaved_to_halves":
+        if channel_order(other.config["pairing"]).moves:
             back = measure.turns(small, other, backwards=True)
             if back.is_rotation:
                 measured.append((said, back, -1))
@@ -413,7 +414,7 @@ def candidates(rope: Rope, small: Sample, kinds: dict[str, Any]) -> Iterator[Hyp
         for (words, other), times in itertools.product(options, (1, -1, 2)):
             if only < 0 and times != -1:
                 continue
-            if turned.rope.config["pairing"] == "interleaved_to_halves" and times == 2:
+            if channel_order(turned.rope.config["pairing"]).moves and times == 2:
                 continue
             says = (words,) if words else ()
             base = Hypothesis(other, (*said, *says, *WAYS[times]), times=times)

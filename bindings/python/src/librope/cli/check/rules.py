@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ... import Rope
-from ..._config_text import DEPEND_ON_LENGTH
+from ..._config_text import depends_on_length, length_before_scaling, turns
+from ..._conventions import in_one_segment
 from ..._core import ANGLES
 
 # rope_theta and factor as published models have them.
@@ -67,14 +68,14 @@ def scalings(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     if own == "yarn":
         yield ("YaRN's range rounded otherwise (truncate)",
                {**config, "yarn_no_truncate": 1 - config.get("yarn_no_truncate", 0)})  # fmt: skip
-    if own in ("dynamic", "dynamic_steps"):
-        short = config.get("max_position_embeddings") or 0
-        for n in (short, 2 * short, 4 * short):
-            yield f"frequencies for a length of {n}", {**config, "seq_len": n}
-    if own == "longrope":
-        short = config.get("original_max_position_embeddings") or 0
-        yield "the short factors", {**config, "seq_len": short}
-        yield "the long factors", {**config, "seq_len": short + 1}
+    if depends_on_length(config):
+        short = length_before_scaling(config) or 0
+        if "short_factor" in config:
+            yield "the short factors", {**config, "seq_len": short}
+            yield "the long factors", {**config, "seq_len": short + 1}
+        else:
+            for n in (short, 2 * short, 4 * short):
+                yield f"frequencies for a length of {n}", {**config, "seq_len": n}
     if "attention_factor" in config or own in ("yarn", "longrope"):
         yield "without the attention factor", {**config, "attention_factor": 1.0}
     if "freq_factors" in config:
@@ -120,7 +121,7 @@ def spans(rope: Rope, width: int, changed: Any) -> Iterator[Named]:
     """The config's rule on other channels: pairings, and parts of the head. changed: bool [width]."""
     config = rope.config
     own = config["pairing"]
-    pairings = [own] + [p for p in ("halves", "interleaved", "interleaved_to_halves") if p != own]
+    pairings = [own] + [p for p in in_one_segment() if p != own]
     d = rope.rotary_dim
     parts = [(rope.rotary_offset, d)] if width == rope.head_dim else [(0, d)]
     for size in dict.fromkeys((d, width, width // 2, width // 4, 3 * width // 4)):
@@ -165,9 +166,9 @@ def layer_kinds(model: Any, chosen: dict[str, Any], seq_len: int | None) -> dict
     found = {}
     for name in model.layer_types:
         config = model.config(name)
-        if config.get("scaling") in ("nope", None) and not config.get("theta"):
+        if not turns(config) or "scaling" not in config and not config.get("theta"):
             continue
-        if seq_len is not None and config.get("scaling") in DEPEND_ON_LENGTH:
+        if seq_len is not None and depends_on_length(config):
             config["seq_len"] = seq_len
         different = ("theta", "scaling", "factor", "rotary_dim", "rotary_offset", "inv_freq")
         if any(config.get(k) != chosen.get(k) for k in different):

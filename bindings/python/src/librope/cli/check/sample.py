@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..._config_text import DEPEND_ON_LENGTH
+from ..._config_text import depends_on_length
 from ..._core import DTYPES
-from ..._prepare import axes_of, default_layout
+from ..._rules import axes_of, default_layout
 
 AXES = ("batch row", "token", "head", "channel")
 
@@ -117,7 +117,7 @@ def make(before: Any, after: Any, positions: Any, layout: str | None, rope: Any)
         raise ValueError(f"before has shape {before.shape}: there is nothing to measure")
     positions = ids(positions, rope.axes, *x.shape[:2])
     length = rope.config.get("seq_len")
-    if length and rope.config.get("scaling") in DEPEND_ON_LENGTH:
+    if length and depends_on_length(rope.config):
         end = rope.next_change(length)
         if end is not None and positions.max() >= end:
             raise ValueError(f"the tensor has position {positions.max()}, and --seq-len {length} has "

@@ -1,0 +1,91 @@
+"""What the names of operations and pairings mean, as far as Python has to know it: one table, and how
+names of pairings are made. The tests compare both with the library.
+
+An operation or a pairing of a newer rope.h that is not understood here is an error that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ._core import OPERATIONS, PAIRINGS
+
+
+class OperationRule(NamedTuple):
+    """Operations are linear. Their transposes, which gradients need, are operations as well: this
+    one in a Rope whose attention factor a is changed, because channels that do not turn must not be
+    multiplied."""
+
+    transpose: str
+    factor: Callable[[float], float] | None  # of the transpose, by a; None: a itself
+    after: bool  # works on the channels where "forward" has put them
+    takes_rows: bool  # of cos and sin, instead of positions
+    by_distance: bool  # positions say how far tokens move: an int is the same for all
+
+
+_RULES = {
+    # a R(p) x
+    "forward": OperationRule("backward", None, False, takes_rows=True, by_distance=False),
+    # a R(-p) x
+    "backward": OperationRule("forward", None, False, takes_rows=True, by_distance=False),
+    # 1/a R(-p) x
+    "inverse": OperationRule("forward", lambda a: 1 / a, False, takes_rows=False, by_distance=False),
+    # R(p) x
+    "shift": OperationRule("backward", lambda a: 1.0, True, takes_rows=False, by_distance=True),
+}
+OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
+
+
+def rule_of(operation: str) -> OperationRule:
+    """What an operation does. ValueError for an unknown one, NotImplementedError for one of rope.h
+    that has no rule here."""
+    rule = _RULES.get(operation)
+    if rule is None:
+        if operation not in OPERATIONS:
+            names = ", ".join(OPERATIONS)
+            raise ValueError(f"operation is {operation!r}, and must be one of {names}")
+        raise NotImplementedError(f"operation {operation!r} has no rule in librope._conventions")
+    return rule
+
+
+class ChannelOrder(NamedTuple):
+    """Where the members of a pair are: "halves" or "interleaved"."""
+
+    reads: str
+    writes: str
+    per_axis: bool  # each axis has a block of channels of its own
+
+    @property
+    def moves(self) -> bool:
+        return self.reads != self.writes
+
+
+_PER_AXIS = "_per_axis"
+
+
+def channel_order(pairing: str) -> ChannelOrder:
+    """The channel order of a pairing, from its name: a, a_to_b, a_per_axis. NotImplementedError for
+    a name of another form."""
+    name = pairing.removesuffix(_PER_AXIS)
+    reads, _, writes = name.partition("_to_")
+    order = ChannelOrder(reads, writes or reads, name != pairing)
+    if not {order.reads, order.writes} <= {"halves", "interleaved"}:
+        raise NotImplementedError(
+            f"pairing {pairing!r} has a channel order that librope._conventions does not know"
+        )
+    return order
+
+
+def pairing_after(pairing: str) -> str:
+    """The pairing on whose channels a pairing leaves its pairs."""
+    order = channel_order(pairing)
+    name = order.writes + (_PER_AXIS if order.per_axis else "")
+    if name not in PAIRINGS:
+        raise NotImplementedError(f"pairing {pairing!r} leaves pairs as {name!r}, which is no pairing")
+    return name
+
+
+def in_one_segment() -> list[str]:
+    """The pairings whose channels the number of pairs alone decides."""
+    return [name for name in PAIRINGS if not channel_order(name).per_axis]

@@ -1,0 +1,191 @@
+"""The rules of tensors and positions: shapes, dtypes, strides, and the messages where one is broken.
+
+Here alone, for NumPy, torch and JAX: what calls the library checks by shapes and strides, what is
+traced or has no memory by the same functions, with the sizes that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ._conventions import rule_of
+from ._core import DTYPES
+
+INTEGERS = ("int32", "int64")
+POSITIONS = (*INTEGERS, "float32")
+_WORDS = {"a": "axes", "b": "batch rows", "t": "tokens"}
+
+
+# -- layouts ----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def axes_of(layout: str) -> tuple[int | None, int, int | None]:
+    """Where batch, tokens and heads are in a layout such as "bshd", "hsd" or "td"."""
+    letters = layout.replace("t", "s") if "s" not in layout else layout
+    if (
+        letters[-1:] != "d"
+        or "s" not in letters
+        or set(letters) - set("bshd")
+        or len(set(letters)) != len(letters)
+    ):
+        raise ValueError(
+            f"layout is {layout!r}, and must be an order of b (batch), s or t (tokens), h (heads) "
+            "and a final d (channels), such as 'bshd', 'bhsd', 'sbhd' or 'thd'"
+        )
+    find = letters.find
+    return (
+        None if find("b") < 0 else find("b"),
+        find("s"),
+        None if find("h") < 0 else find("h"),
+    )
+
+
+def both_layouts(layout: str | tuple[str, str]) -> tuple[str, str]:
+    """That of q and that of k."""
+    return layout if isinstance(layout, tuple) else (layout, layout)
+
+
+def missing_layout(name: str, shape: Iterable[int]) -> ValueError:
+    return ValueError(
+        f"layout= is required: {name} has shape {tuple(shape)}, and nothing tells which axes are "
+        "tokens and heads. Such as layout='bshd' (batch, tokens, heads, channels), 'bhsd' inside "
+        "transformers, or 'thd'; for all calls: Rope(..., layout=)"
+    )
+
+
+def default_layout(dimensions: int, name: str) -> str:
+    """What the command line takes for the layout of a file that does not say it."""
+    try:
+        return {4: "bshd", 3: "thd", 2: "td"}[dimensions]
+    except KeyError:
+        raise ValueError(
+            f"{name} has {dimensions} dimensions: layout= must say what they are, as in 'bshd'"
+        ) from None
+
+
+# -- dtypes and strides -----------------------------------------------------------------------------
+
+
+def check_dtype(name: str, dtype: str, allowed: Iterable[str] = DTYPES) -> None:
+    if dtype not in allowed:
+        *most, last = allowed
+        listed = f"{', '.join(most)} or {last}" if most else last
+        raise TypeError(f"{name} has dtype {dtype}, and must be {listed}")
+
+
+def check_not_negative(name: str, strides: Sequence[int]) -> None:
+    if any(s < 0 for s in strides):
+        raise ValueError(f"{name} has strides {strides}: negative ones are not supported")
+
+
+def check_strides(name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
+    """Of q, k or an output."""
+    if shape[-1] != 1 and strides[-1] != 1 and 0 not in shape:
+        raise ValueError(
+            f"{name} has stride {strides[-1]} in its last axis: channels must be adjacent in memory"
+        )
+    check_not_negative(name, strides)
+
+
+# -- q, k and outputs -------------------------------------------------------------------------------
+
+
+class Sizes:
+    """Batch rows and tokens of a call, and which array said so."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[int, str]] = {}
+
+    def agree(self, letter: str, value: int, name: str) -> None:
+        known, by = self._values.setdefault(letter, (value, name))
+        if known != value:
+            raise ValueError(f"{name} has {value} {_WORDS[letter]}, and {by} {known} (see layout=)")
+
+    @property
+    def batch(self) -> int:
+        return self._values["b"][0]
+
+    @property
+    def tokens(self) -> int:
+        return self._values["t"][0]
+
+
+def check_channels(name: str, channels: int, dims: tuple[int, int]) -> None:
+    """dims: head_dim and rotary_dim."""
+    if channels not in dims:
+        head_dim, rotary_dim = dims
+        rule = f"{head_dim}" if head_dim == rotary_dim else f"{head_dim} or {rotary_dim}"
+        raise ValueError(f"{name} has {channels} channels per head, and must have {rule}")
+
+
+def check_tensor(
+    name: str, shape: Sequence[int], dtype: str, layout: str, dims: tuple[int, int], sizes: Sizes
+) -> None:
+    """All but strides, which traced arrays do not have."""
+    check_dtype(name, dtype)
+    b, s, _ = axes_of(layout)
+    if len(shape) != len(layout):
+        raise ValueError(f"{name} has shape {shape}, which is not {layout!r}")
+    check_channels(name, shape[-1], dims)
+    sizes.agree("b", 1 if b is None else shape[b], name)
+    sizes.agree("t", shape[s], name)
+
+
+# -- positions --------------------------------------------------------------------------------------
+
+
+def default_order(dimensions: int, batched: bool, axes: int) -> str:
+    """What the axes of positions are where nobody says it. 1: t. 2: bt, or at where there is no batch
+    and several axes. 3: abt."""
+    if dimensions == 2 and axes > 1 and not batched:
+        return "at"
+    return {0: "", 1: "t", 2: "bt", 3: "abt"}.get(dimensions, "?")
+
+
+def order_of_positions(
+    shape: Sequence[int], dtype: str, given: str | None, batched: bool, expected: dict[str, int]
+) -> str:
+    """What the axes of positions are: an order of a, b and t.
+
+    given: positions_layout, or None. expected: the sizes of a, b and t.
+    """
+    check_dtype("positions", dtype, POSITIONS)
+    order = given or default_order(len(shape), batched, expected["a"])
+    if len(order) != len(shape) or len(set(order)) != len(order) or set(order) - set(expected):
+        raise ValueError(
+            f"positions has shape {shape}, which is not positions_layout {order!r}: "
+            "an order of a (axes), b (batch) and t (tokens)"
+        )
+    for letter, size in zip(order, shape, strict=True):
+        if size != expected[letter] and not (letter == "b" and size == 1):
+            sizes = ", ".join(f"{expected[c]} {_WORDS[c]}" for c in order)
+            raise ValueError(f"positions has shape {shape}, and must have {sizes} (see layout=)")
+    if "t" not in order and expected["t"] != 1 and given is None:
+        raise ValueError(f"positions has shape {shape}, and there are {expected['t']} tokens")
+    return order
+
+
+def check_vector(
+    name: str, shape: Sequence[int], dtype: str, allowed: Sequence[str], sequences: int | None
+) -> None:
+    """sequences: as many entries are required; None: any number."""
+    check_dtype(name, dtype, allowed)
+    if len(shape) != 1:
+        raise ValueError(f"{name} has shape {shape}, and must have one dimension")
+    if sequences is not None and shape[0] != sequences:
+        raise ValueError(f"{name} has {shape[0]} entries, and there are {sequences} sequences")
+
+
+def check_offsets(
+    shape: Sequence[int], dtype: str, sequences: int, operation: str, packed: bool
+) -> None:
+    """packed: with cu_seqlens."""
+    check_vector("offsets", shape, dtype, INTEGERS, sequences)
+    if packed and rule_of(operation).by_distance:
+        raise ValueError(
+            f"offsets= with cu_seqlens= and operation={operation!r}: give the distance of every "
+            "token, as positions [tokens]"
+        )
