@@ -312,10 +312,13 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->device (%d) is not known to this version",
                 function, c.device);
   }
-  if (c.device_index < 0 || (!backend->is_numbered && c.device_index != 0)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->device_index (%d) must not be negative, and 0 on the CPU", function,
-                c.device_index);
+  if (!backend->is_numbered && c.device_index != 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->device_index (%d) must be 0 on the %s",
+                function, c.device_index, backend->name);
+  }
+  if (c.device_index < 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->device_index (%d) must not be negative",
+                function, c.device_index);
   }
   return ROPE_OK;
 }

@@ -118,7 +118,8 @@ pub const ROPE_DTYPE_F32: i32 = 1;
 pub const ROPE_DTYPE_F16: i32 = 2;
 /// bfloat16: the upper 16 bits of binary32
 pub const ROPE_DTYPE_BF16: i32 = 3;
-/// Where tensors are: DLPack's numbers. 0 means the CPU as well.
+/** Where tensors are: DLPack's numbers, and numbers from 1000 on for devices that DLPack does not
+ have. 0 means the CPU as well.*/
 pub type rope_device = i32;
 /// main memory
 pub const ROPE_DEVICE_CPU: i32 = 1;
