@@ -1,6 +1,8 @@
 // The rotation of one pair. Host and device; the reference semantics of every backend. The vector
 // code of the CPU does the same operations in the same order, so that targets with fused
-// multiply-add give the same bits (tests/cpu/kernels_test.cc holds them to it).
+// multiply-add give the same bits (tests/cpu/kernels_test.cc holds them to it). That these are the
+// right operations is for tests/support/reference.h to say, which is written from the C header and
+// on purpose shares nothing with src/.
 #ifndef LIBROPE_SRC_MATH_ROTATE_H_
 #define LIBROPE_SRC_MATH_ROTATE_H_
 
