@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -20,7 +22,45 @@ struct Destroy {
 using Context = std::unique_ptr<rope_context, Destroy>;
 using Pool = std::unique_ptr<rope_pool, Destroy>;
 
-inline Context Create(const rope_config& config) {
+// The device of configurations that name none: that of LIBROPE_TEST_DEVICE, a number, or the CPU.
+// Any device will do whose backend works in main memory. A value that cannot be meant ends the
+// program: tests that went on would be tests of the CPU.
+inline rope_device TestDevice() {
+  static const rope_device kDevice = [] {
+    const char* const value = std::getenv("LIBROPE_TEST_DEVICE");
+    if (value == nullptr) return rope_device{ROPE_DEVICE_CPU};
+    char* end = nullptr;
+    const long number = std::strtol(value, &end, 10);
+    const char* problem = "must be the number of a device";
+    if (end != value && *end == '\0' && number > 0 && number <= INT32_MAX) {
+      rope_config config = ROPE_INIT(rope_config);
+      config.head_dim = 2;
+      config.pairing = ROPE_PAIRING_HALVES;
+      config.theta = 10000;
+      config.device = static_cast<rope_device>(number);
+      rope_context* made = nullptr;
+      rope_status status = rope_context_create(&config, &made);
+      const Context context(made);
+      // The call for main memory alone.
+      if (status == ROPE_OK) {
+        status = rope_apply_thd(made, ROPE_DTYPE_F32, 0, nullptr, nullptr, 0, nullptr, 0);
+      }
+      if (status == ROPE_OK) return config.device;
+      problem = rope_last_error();
+    }
+    std::fprintf(stderr, "LIBROPE_TEST_DEVICE (%s): %s\n", value, problem);
+    std::exit(1);
+  }();
+  return kDevice;
+}
+
+inline rope_config OnTestDevice(rope_config config) {
+  if (config.device == 0 && TestDevice() != ROPE_DEVICE_CPU) config.device = TestDevice();
+  return config;
+}
+
+inline Context Create(const rope_config& given) {
+  const rope_config config = OnTestDevice(given);
   rope_context* context = nullptr;
   const rope_status status = rope_context_create(&config, &context);
   EXPECT_EQ(status, ROPE_OK) << rope_last_error();
@@ -28,9 +68,12 @@ inline Context Create(const rope_config& config) {
 }
 
 // With a frequency set for each configuration.
-inline Context CreateSets(const std::vector<rope_config>& configs) {
+inline Context CreateSets(std::vector<rope_config> configs) {
   std::vector<const rope_config*> pointers;
-  for (const rope_config& config : configs) pointers.push_back(&config);
+  for (rope_config& config : configs) {
+    config = OnTestDevice(config);
+    pointers.push_back(&config);
+  }
   rope_context* context = nullptr;
   const auto count = static_cast<int32_t>(configs.size());
   EXPECT_EQ(rope_context_create_sets(pointers.data(), count, &context), ROPE_OK)

@@ -44,7 +44,7 @@ class RandomCall {
   RandomCall& operator=(const RandomCall&) = delete;
 
   rope_config ConfigOf(int set) const;
-  Context CreateContext(rope_device device = ROPE_DEVICE_CPU) const;
+  Context CreateContext(rope_device device = TestDevice()) const;
 
   void MakeApply();  // `args`, with `rows` if it uses any
   void MakeFill();   // batch, tokens and positions of `args`, and `rows`
