@@ -27,6 +27,14 @@ constexpr TypeName kTypeNames[] = {
     {"gptj", ROPE_SCALING_DEFAULT},
 };
 
+std::string KnownTypes() {
+  std::string names;
+  for (const TypeName& type : kTypeNames) {
+    names += (names.empty() ? "" : ", ") + std::string(type.name);
+  }
+  return names;
+}
+
 // rope_type wins over type: files carry both.
 const char* TypeKey(const Dict& dict) {
   return dict.Find("rope_type") != nullptr ? "rope_type" : "type";
@@ -64,7 +72,7 @@ rope_scaling Scaling(const RopeKeys& keys) {
   }
   if (const TypeName* type = FindType(name)) return type->scaling;
   RejectValue(keys.dict.Path(TypeKey(keys.dict)), *keys.dict.Find(TypeKey(keys.dict)),
-              "be default, linear, dynamic, yarn, longrope, llama3 or proportional");
+              "be one of " + KnownTypes());
 }
 
 double Required(const Dict& dict, std::string_view key, std::string_view type) {

@@ -143,7 +143,7 @@ TEST(ModelMalformed, MissingAndWrongKeysOfEveryTypeAreNamed) {
   ExpectRefused(R"({"factor": {}})", {"rope_type is missing"});
   ExpectRefused(Llama(R"({"factor": 8})"), {"rope_scaling.rope_type is missing"});
   ExpectRefused(Llama(R"({"rope_type": "lama3"})"),
-                {"rope_scaling.rope_type (\"lama3\")", "llama3"});
+                {"rope_scaling.rope_type (\"lama3\")", "one of default", "llama3", "gptj"});
   ExpectRefused(Llama(R"({"rope_type": 3})"), {"rope_scaling.rope_type (3) must be a string"});
   ExpectRefused(Llama("[]"), {"rope_scaling ([..]) must be an object"});
   ExpectRefused(Llama(R"({"type": "yarn", "factor": 4, "attention_factor": 0})"),
