@@ -20,6 +20,9 @@
 namespace rope::testing {
 namespace {
 
+// What a scaling gives nothing else checks: a new one needs values here.
+static_assert(kLastScaling == ROPE_SCALING_DYNAMIC_STEPS);
+
 using nlohmann::json;
 
 // The numbers of a rope_parameters dictionary as fields.
