@@ -22,17 +22,21 @@ namespace rope {
 namespace cpu {
 namespace {
 
-constexpr int64_t kTaskBytes = 64 << 10;     // a task worth handing to another thread
-constexpr int64_t kInlineBytes = 128 << 10;  // calls up to this run on the caller's thread
+constexpr int64_t kTaskBytes = 64 << 10;      // a task worth handing to another thread
+constexpr int64_t kInlineBytes = 128 << 10;   // calls up to this run on the caller's thread
 constexpr int64_t kPrefetchAhead = 12 << 10;  // the best of 1 to 16 KiB (bench/README.md)
-constexpr int64_t kCachedBytes = 512 << 10;  // calls up to this find their data in the L2 cache
+constexpr int64_t kCachedBytes = 512 << 10;   // calls up to this find their data in the L2 cache
 
 // Everything about a call that its tasks share.
 struct Job {
   const Plan& plan;
   const Kernels& kernels;
-  bool streaming[2];  // non-temporal stores, for each tensor
-  bool prefetch;      // more data than the inner caches hold
+  ChannelOrder order;
+  bool eager;
+  bool prefetch;  // more data than the inner caches hold
+  // Of each tensor.
+  const Kernels::Rotation* rotations[2];
+  bool streams[2];  // non-temporal stores
 };
 
 int SpanBytes(const rope_context& context, const Tensor& tensor) {
@@ -84,7 +88,23 @@ void CopyHeads(const rope_context& context, const Tensor& t, int64_t batch, int6
   if (t.copies_rest) CopyRest(context, t, batch, first, count);
 }
 
-// Tokens [first, first + count) of one batch row: never more than RowBuffer holds.
+// Rows of which some have other values for one channel of a pair than for the other.
+void RotateByChannels(const Job& job, const Tensor& t, int64_t batch, int64_t first, int count,
+                      RowBuffer* buffer) {
+  const rope_context& context = *job.plan.context;
+  for (int i = 0; i < count; ++i) {
+    for (int32_t h = 0; h < t.heads; ++h) {
+      RotateHeadScalar(t.dtype, job.order, job.eager, context.segments.data(),
+                       static_cast<int32_t>(context.segments.size()),
+                       t.in + t.in_span + HeadOffset(t.in_strides, batch, first + i, h),
+                       t.out + t.out_span + HeadOffset(t.out_strides, batch, first + i, h),
+                       ChannelRowOf(job.plan, job.kernels, t.dtype, i, buffer));
+    }
+  }
+}
+
+// Tokens [first, first + count) of one batch row: never more than RowBuffer holds. `last`: where
+// the tokens of the task end in this batch row.
 void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count, int64_t last) {
   const Plan& plan = job.plan;
   const rope_context& context = *plan.context;
@@ -98,49 +118,35 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   }
   RowBuffer buffer;
   MakeRows(plan, job.kernels, batch, first, count, &buffer);
-
-  const ChannelOrder order = ChannelOrderOf(context.pairing, plan.operation);
-  const bool eager = context.rounding == ROPE_ROUNDING_EAGER;
+  Block block;
+  block.segments = context.segments.data();
+  block.segment_count = static_cast<int32_t>(context.segments.size());
+  block.tokens = count;
+  block.prefetch_ahead = 0;
+  block.prefetch_end = nullptr;
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
-    const char* in = t.in + t.in_span;
-    char* out = t.out + t.out_span;
     if (t.copies_rest) CopyRest(context, t, batch, first, count);
     if (buffer.per_channel) {
-      for (int i = 0; i < count; ++i) {
-        for (int32_t h = 0; h < t.heads; ++h) {
-          RotateHeadScalar(t.dtype, order, eager, context.segments.data(),
-                           static_cast<int32_t>(context.segments.size()),
-                           in + HeadOffset(t.in_strides, batch, first + i, h),
-                           out + HeadOffset(t.out_strides, batch, first + i, h),
-                           ChannelRowOf(plan, job.kernels, t.dtype, i, &buffer));
-        }
-      }
+      RotateByChannels(job, t, batch, first, count, &buffer);
       continue;
     }
-    const Kernels::Rotation& rotation = job.kernels.rotations[t.dtype - 1][order][eager];
-    const OrderedRows rows =
-        OrderRows(plan, job.kernels, t.dtype, rotation.order, count, &buffer);
-    Block block;
-    block.in = in + TokenOffset(t.in_strides, batch, first);
-    block.out = out + TokenOffset(t.out_strides, batch, first);
-    block.in_strides = t.in_strides;
-    block.out_strides = t.out_strides;
-    block.tokens = count;
-    block.heads = t.heads;
+    const Kernels::Rotation& rotation = *job.rotations[n];
+    const OrderedRows rows = OrderRows(plan, job.kernels, t.dtype, rotation.order, count, &buffer);
+    block.tensor = &t;
+    block.in = t.in + t.in_span + TokenOffset(t.in_strides, batch, first);
+    block.out = t.out + t.out_span + TokenOffset(t.out_strides, batch, first);
     block.cos = rows.cos;
     block.sin = rows.sin;
     block.row_stride = rows.stride;
-    block.segments = context.segments.data();
-    block.segment_count = static_cast<int32_t>(context.segments.size());
-    block.heads_outer = t.in_strides.head > t.in_strides.token;
-    // Along heads that lie far apart the next head's tokens are next; else what follows in memory.
-    block.prefetch_ahead = !job.prefetch       ? 0
-                           : block.heads_outer ? t.in_strides.head
-                                               : kPrefetchAhead;
-    block.prefetch_end =
-        in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1) + SpanBytes(context, t);
-    if (job.streaming[n] && rotation.rotate_streaming != nullptr) {
+    if (job.prefetch) {
+      // Along heads that lie apart the next head's tokens are next; else what follows in memory.
+      block.prefetch_ahead = HeadsLieApart(t) ? t.in_strides.head : kPrefetchAhead;
+      block.prefetch_end = t.in + t.in_span +
+                           HeadOffset(t.in_strides, batch, last - 1, t.heads - 1) +
+                           SpanBytes(context, t);
+    }
+    if (job.streams[n]) {
       rotation.rotate_streaming(block);
       hwy::FlushStream();
     } else {
@@ -185,13 +191,21 @@ void RunTask(void* opaque, uint32_t index) {
 }
 
 rope_status Apply(const Plan& plan) {
-  Job job{plan, *static_cast<const Kernels*>(plan.context->backend_data), {false, false}, false};
+  const rope_context& context = *plan.context;
+  Job job{plan,
+          *static_cast<const Kernels*>(context.backend_data),
+          ChannelOrderOf(context.pairing, plan.operation),
+          context.rounding == ROPE_ROUNDING_EAGER,
+          false,
+          {},
+          {}};
   const int64_t tokens = plan.batch * plan.tokens;
   int64_t token_bytes = 0;
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
-    token_bytes += static_cast<int64_t>(t.heads) * SpanBytes(*plan.context, t);
-    job.streaming[n] = Streams(plan, t);
+    token_bytes += static_cast<int64_t>(t.heads) * SpanBytes(context, t);
+    job.rotations[n] = &job.kernels.rotations[t.dtype - 1][job.order][job.eager];
+    job.streams[n] = job.rotations[n]->rotate_streaming != nullptr && Streams(plan, t);
   }
   const int64_t bytes = tokens * token_bytes;  // fits: outputs overlap nothing and fit
   job.prefetch = bytes > kCachedBytes;
@@ -204,14 +218,14 @@ rope_status Apply(const Plan& plan) {
   per_task = std::max(per_task, tokens / UINT32_MAX + 1);
   const auto count = static_cast<uint32_t>((tokens + per_task - 1) / per_task);
   Tasks tasks{&job, per_task, tokens};
-  const int32_t result =
-      plan.runner->parallel_for(plan.runner->pool, &RunTask, &tasks, count);
+  const int32_t result = plan.runner->parallel_for(plan.runner->pool, &RunTask, &tasks, count);
   const uint64_t ran = tasks.ran.load(std::memory_order_relaxed);
   if (result == 0 && ran == count) return ROPE_OK;
-  return Fail(ROPE_ERROR_RUNNER,
-              "%s: args->runner->parallel_for returned %d after running %llu of %u tasks: it must run "
-              "each once, and the outputs are unspecified",
-              plan.function, result, static_cast<unsigned long long>(ran), count);
+  return Fail(
+      ROPE_ERROR_RUNNER,
+      "%s: args->runner->parallel_for returned %d after running %llu of %u tasks: it must run "
+      "each once, and the outputs are unspecified",
+      plan.function, result, static_cast<unsigned long long>(ran), count);
 }
 
 rope_status Attach(const char* function, rope_context* context) {

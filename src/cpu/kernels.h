@@ -34,21 +34,25 @@ enum class RowOrder : uint8_t {
   kPerChannel,  // c0 c0 c1 c1 .. and -s0 s0 -s1 s1 ..: interleaved f32 and f16
 };
 
-// A block of tokens of one tensor, all with the same strides (bytes).
+// A block of tokens of one tensor.
 struct Block {
-  const char* in;  // the span of the first head of the first token
+  const Tensor* tensor;  // its strides and its heads
+  const char* in;        // the span of the first head of the first token
   char* out;
-  HeadStrides in_strides, out_strides;
-  int32_t tokens, heads;
   const float* cos;  // row of the first token, in the kernel's order
   const float* sin;
   int64_t row_stride;  // floats
   const Segment* segments;
   int32_t segment_count;
-  bool heads_outer;          // heads lie further apart than tokens
+  int32_t tokens;
   int64_t prefetch_ahead;    // bytes from a head to the one to ask the memory for; 0: do not ask
   const char* prefetch_end;  // nothing beyond it belongs to the task
 };
+
+// Heads that lie further apart than tokens are rotated one after the other, each for all tokens.
+inline bool HeadsLieApart(const Tensor& tensor) {
+  return tensor.in_strides.head > tensor.in_strides.token;
+}
 
 struct Kernels {
   const char* target;

@@ -137,7 +137,14 @@ struct PerChannel {
 template <class E>
 struct HeadRun {
   Head<E> head;
-  int64_t in_step, out_step;  // elements
+  int64_t in_step, out_step;  // bytes
+
+  HWY_INLINE void Next() {
+    head.in =
+        reinterpret_cast<const typename E::Raw*>(reinterpret_cast<const char*>(head.in) + in_step);
+    head.out = reinterpret_cast<typename E::Raw*>(reinterpret_cast<char*>(head.out) + out_step);
+  }
+
   int count;
   int64_t prefetch_bytes;  // of a head; 0: none
   int64_t prefetch_ahead;
@@ -201,8 +208,7 @@ HWY_INLINE void RotatePart(D d, HeadRun<E> run, const float* cos, const float* s
       Shape::template Step<kStream>(d, run.head, i + v * n, c(v), s(v), c(v + kStep - 1),
                                     s(v + kStep - 1));
     }
-    run.head.in += run.in_step;
-    run.head.out += run.out_step;
+    run.Next();
   }
 }
 
@@ -257,8 +263,7 @@ HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
     for (int h = 0; h < run.count; ++h) {
       if (run.prefetch_bytes != 0) Prefetch(heads);
       Steps<Shape, kStream>(d, heads.head, cos, sin, 0);
-      heads.head.in += run.in_step;
-      heads.head.out += run.out_step;
+      heads.Next();
     }
   }
   if (whole != row) RotateTail<Shape>(run, cos, sin, whole);
@@ -279,8 +284,8 @@ HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* 
       run.prefetch_bytes = 0;
     }
     RotateRun<Shape, false>(run, cos, sin);
-    run.head.in = in + run.in_step;
-    run.head.out += run.out_step;
+    run.head.in = in;
+    run.Next();
   }
 }
 
@@ -288,30 +293,34 @@ template <class Shape, bool kStream>
 void RotateBlock(const Block& b) {
   using E = typename Shape::Element;
   using Raw = typename E::Raw;
-  constexpr int64_t kSize = sizeof(Raw);
+  const Tensor& tensor = *b.tensor;
+  HeadRun<E> run;
+  run.in_step = tensor.in_strides.head;
+  run.out_step = tensor.out_strides.head;
+  run.count = HeadsLieApart(tensor) ? 1 : tensor.heads;
+  run.prefetch_ahead = b.prefetch_ahead;
+  run.prefetch_end = b.prefetch_end;
   for (int32_t s = 0; s < b.segment_count; ++s) {
     const Segment& segment = b.segments[s];
-    const float* cos = b.cos + Shape::kRowPerPair * segment.first_pair;
-    const float* sin = b.sin + Shape::kRowPerPair * segment.first_pair;
-    HeadRun<E> run;
     run.head.pairs = segment.pairs;
-    run.in_step = b.in_strides.head / kSize;
-    run.out_step = b.out_strides.head / kSize;
-    run.count = b.heads_outer ? 1 : b.heads;
-    run.prefetch_bytes = b.prefetch_ahead != 0 ? 2 * segment.pairs * kSize : 0;
-    run.prefetch_ahead = b.prefetch_ahead;
-    run.prefetch_end = b.prefetch_end;
-    for (int32_t h = 0; h < b.heads; h += run.count) {
+    run.prefetch_bytes = b.prefetch_ahead != 0 ? 2 * segment.pairs * sizeof(Raw) : 0;
+    for (int32_t h = 0; h < tensor.heads; h += run.count) {
+      const char* in = b.in + HeadOffset(tensor.in_strides, 0, 0, h);
+      char* out = b.out + HeadOffset(tensor.out_strides, 0, 0, h);
+      const float* cos = b.cos + Shape::kRowPerPair * segment.first_pair;
+      const float* sin = b.sin + Shape::kRowPerPair * segment.first_pair;
       for (int32_t t = 0; t < b.tokens; ++t) {
-        const char* in = b.in + HeadOffset(b.in_strides, 0, t, h);
-        char* out = b.out + HeadOffset(b.out_strides, 0, t, h);
         run.head.in = reinterpret_cast<const Raw*>(in) + segment.first_channel;
         run.head.out = reinterpret_cast<Raw*>(out) + segment.first_channel;
         if constexpr (Shape::kMovesChannels) {
-          RotateMovedHeads<Shape>(run, cos + t * b.row_stride, sin + t * b.row_stride);
+          RotateMovedHeads<Shape>(run, cos, sin);
         } else {
-          RotateRun<Shape, kStream>(run, cos + t * b.row_stride, sin + t * b.row_stride);
+          RotateRun<Shape, kStream>(run, cos, sin);
         }
+        in += tensor.in_strides.token;
+        out += tensor.out_strides.token;
+        cos += b.row_stride;
+        sin += b.row_stride;
       }
     }
   }

@@ -38,12 +38,13 @@ void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Ro
 
 template <rope_dtype kDtype, ChannelOrder kOrder, bool kEager>
 void RotateBlock(const Block& b) {
+  const Tensor& tensor = *b.tensor;
   for (int32_t t = 0; t < b.tokens; ++t) {
     const float *cos = b.cos + t * b.row_stride, *sin = b.sin + t * b.row_stride;
-    for (int32_t h = 0; h < b.heads; ++h) {
+    for (int32_t h = 0; h < tensor.heads; ++h) {
       RotateHeadScalar(kDtype, kOrder, kEager, b.segments, b.segment_count,
-                       b.in + HeadOffset(b.in_strides, 0, t, h),
-                       b.out + HeadOffset(b.out_strides, 0, t, h), {cos, sin, cos, sin});
+                       b.in + HeadOffset(tensor.in_strides, 0, t, h),
+                       b.out + HeadOffset(tensor.out_strides, 0, t, h), {cos, sin, cos, sin});
     }
   }
 }

@@ -41,13 +41,15 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
           float* cos = FromLine(&row);
           for (float& v : row) v = normal(random);
           const Segment segment = {0, 0, pairs};
+          rope::Tensor tensor{};
+          tensor.in_strides.head = int64_t{dim} * size;
+          tensor.in_strides.token = kHeads * tensor.in_strides.head;
+          tensor.out_strides = tensor.in_strides;
+          tensor.heads = kHeads;
           cpu::Block block{};
+          block.tensor = &tensor;
           block.in = FromLine(&in);
-          block.in_strides.head = int64_t{dim} * size;
-          block.in_strides.token = kHeads * block.in_strides.head;
-          block.out_strides = block.in_strides;
           block.tokens = kTokens;
-          block.heads = kHeads;
           block.cos = cos;
           block.sin = cos + 2 * dim;  // twice as long in the order per channel
           block.row_stride = 16;
