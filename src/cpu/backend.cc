@@ -117,7 +117,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     return;
   }
   RowBuffer buffer;
-  MakeRows(plan, job.kernels, batch, first, count, &buffer);
+  StartRows(plan, batch, first, count, &buffer);
   Block block;
   block.segments = context.segments.data();
   block.segment_count = static_cast<int32_t>(context.segments.size());
@@ -132,7 +132,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
       continue;
     }
     const Kernels::Rotation& rotation = *job.rotations[n];
-    const OrderedRows rows = OrderRows(plan, job.kernels, t.dtype, rotation.order, count, &buffer);
+    const OrderedRows rows = OrderRows(plan, job.kernels, t.dtype, rotation.order, &buffer);
     block.tensor = &t;
     block.in = t.in + t.in_span + TokenOffset(t.in_strides, batch, first);
     block.out = t.out + t.out_span + TokenOffset(t.out_strides, batch, first);

@@ -52,11 +52,12 @@ void MakeGgmlAngles(const rope_context& context, const FrequencySet& set,
              angles);
 }
 
+// `order` is natural, or MakesRows() says yes.
 void MakeRow(const rope_context& context, const Kernels& kernels, const PositionSource& source,
-             const Token& token, rope_operation operation, float* cos, float* sin) {
+             const Token& token, rope_operation operation, RowOrder order, float* cos, float* sin) {
   const FrequencySet& set = context.SetOf(source, token.sequence);
   const Scales scales = ScalesOf(operation, set.attention_factor);
-  const Row row = {cos, sin, context.pairs, scales.cos, scales.sin};
+  const Row row = {cos, sin, context.pairs, scales.cos, scales.sin, order};
   const AngleRule rule = AngleRuleOf(context.angle, source.type);
   if (rule == AngleRule::kFloat32) {
     const auto axes =
@@ -156,10 +157,16 @@ bool IsDirect(const Plan& plan) {
          table.format.cos.step == 1 && !table.format.cos.after_all;
 }
 
-void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer) {
+void UseNatural(int padded, RowBuffer* buffer) {
+  buffer->cos = buffer->natural;
+  buffer->sin = buffer->natural + padded;
+  buffer->stride = 2 * padded;
+}
+
+void UseCallersRows(const Plan& plan, RowBuffer* buffer) {
   const CosSinTable& table = plan.rows;
   const rope_context& context = *plan.context;
-  const int64_t row = table.RowOf(batch, first);
+  const int64_t row = table.RowOf(buffer->batch, buffer->first);
   if (IsDirect(plan)) {
     const Place sin = table.format.sin;
     buffer->cos = static_cast<const float*>(table.data) + row;
@@ -170,7 +177,8 @@ void UseCallersRows(const Plan& plan, int64_t batch, int64_t first, int count, R
   }
   const int padded = PaddedPairs(context.pairs);
   const size_t bytes = static_cast<size_t>(context.pairs) * sizeof(float);
-  for (int i = 0; i < count; ++i) {
+  UseNatural(padded, buffer);
+  for (int i = 0; i < buffer->count; ++i) {
     float* natural = buffer->natural + i * 2 * padded;
     float* second = buffer->ordered + i * 2 * padded;
     ReadRow(plan, row + i * table.stride_token, natural, natural + padded, second, second + padded);
@@ -195,41 +203,33 @@ void AnglesOf(const rope_context& context, const FrequencySet& set, const Positi
   }
 }
 
-}  // namespace
+// Whether rows from positions can be made in an order at once.
+bool MakesRows(const Plan& plan, const Kernels& kernels, RowOrder order) {
+  const rope_context& context = *plan.context;
+  return !plan.has_rows && context.segments.size() == 1 && kernels.Makes(order, context.pairs) &&
+         AngleRuleOf(context.angle, plan.positions.type) != AngleRule::kCoordinate;
+}
 
-void MakeRows(const Plan& plan, const Kernels& kernels, int64_t batch, int64_t first, int count,
-              RowBuffer* buffer) {
-  const int padded = PaddedPairs(plan.context->pairs);
-  buffer->cos = buffer->natural;
-  buffer->sin = buffer->natural + padded;
-  buffer->stride = 2 * padded;
-  buffer->ordered_dtype = 0;
-  buffer->per_channel = false;
-  if (plan.has_rows) {
-    UseCallersRows(plan, batch, first, count, buffer);
-    return;
-  }
-  for (int i = 0; i < count; ++i) {
-    float* row = buffer->natural + i * 2 * padded;
-    MakeRow(*plan.context, kernels, plan.positions, LocateToken(plan.positions, batch, first + i),
-            plan.operation, row, row + padded);
+// Makes the block's rows; each has `width` floats of cos, then as many of sin.
+void MakeRows(const Plan& plan, const Kernels& kernels, RowOrder order, int width,
+              const RowBuffer& block, float* rows) {
+  for (int i = 0; i < block.count; ++i) {
+    float* const row = rows + i * 2 * width;
+    MakeRow(*plan.context, kernels, plan.positions,
+            LocateToken(plan.positions, block.batch, block.first + i), plan.operation, order, row,
+            row + width);
   }
 }
 
-OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
-                      int count, RowBuffer* buffer) {
-  const rope_context& context = *plan.context;
-  const bool rounds = context.rounding != ROPE_ROUNDING_FLOAT32 && IsNarrow(dtype);
-  if (!rounds && order == RowOrder::kNatural) return {buffer->cos, buffer->sin, buffer->stride};
+// Orders natural rows. `dtype`: what they are rounded to before; 0: nothing.
+void OrderNaturalRows(const rope_context& context, const Kernels& kernels, rope_dtype dtype,
+                      RowOrder order, int width, RowBuffer* buffer) {
   const int padded = PaddedPairs(context.pairs);
-  const int width = order == RowOrder::kPerChannel ? 2 * padded : padded;
-  const OrderedRows rows = {buffer->ordered, buffer->ordered + width, 2 * width};
-  if (buffer->ordered_dtype == dtype && buffer->ordered_order == order) return rows;
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < buffer->count; ++i) {
     const float *cos = buffer->cos + i * buffer->stride, *sin = buffer->sin + i * buffer->stride;
-    float *to_cos = buffer->ordered + i * rows.stride, *to_sin = to_cos + width;
+    float *to_cos = buffer->ordered + i * 2 * width, *to_sin = to_cos + width;
     alignas(64) float rounded[2 * kMaxPairs];
-    if (rounds) {
+    if (dtype != 0) {
       float* target = order == RowOrder::kNatural ? to_cos : rounded;
       std::copy(cos, cos + context.pairs, target);
       std::copy(sin, sin + context.pairs, target + padded);
@@ -242,6 +242,46 @@ OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype
       kernels.order_row(order, context.segments.data(),
                         static_cast<int32_t>(context.segments.size()), to_cos, to_sin, cos, sin);
     }
+  }
+}
+
+}  // namespace
+
+void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer) {
+  buffer->batch = batch;
+  buffer->first = first;
+  buffer->count = count;
+  buffer->ordered_dtype = -1;
+  buffer->per_channel = false;
+  buffer->cos = nullptr;
+  if (plan.has_rows) UseCallersRows(plan, buffer);
+}
+
+OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
+                      RowBuffer* buffer) {
+  const rope_context& context = *plan.context;
+  if (context.rounding == ROPE_ROUNDING_FLOAT32 || !IsNarrow(dtype)) dtype = 0;
+  const int width = RowWidth(order, context.pairs);
+  const OrderedRows rows = {buffer->ordered, buffer->ordered + width, 2 * width};
+  if (buffer->ordered_dtype == dtype && buffer->ordered_order == order) return rows;
+  if (MakesRows(plan, kernels, order)) {
+    MakeRows(plan, kernels, order, width, *buffer, buffer->ordered);
+    if (dtype != 0) {
+      const int values = order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
+      for (int i = 0; i < 2 * buffer->count; ++i) {
+        kernels.round_row[dtype - 1](buffer->ordered + i * width, values);
+      }
+    }
+  } else {
+    const int padded = PaddedPairs(context.pairs);
+    if (buffer->cos == nullptr) {
+      MakeRows(plan, kernels, RowOrder::kNatural, padded, *buffer, buffer->natural);
+      UseNatural(padded, buffer);
+    }
+    if (dtype == 0 && order == RowOrder::kNatural) {
+      return {buffer->cos, buffer->sin, buffer->stride};
+    }
+    OrderNaturalRows(context, kernels, dtype, order, width, buffer);
   }
   buffer->ordered_dtype = dtype;
   buffer->ordered_order = order;
@@ -281,7 +321,8 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
         for (int i = 0; i < pairs; ++i) StoreAngle(table, row, i, pairs, cos[i]);
         continue;
       }
-      MakeRow(context, kernels, plan.positions, token, ROPE_OPERATION_FORWARD, cos, sin);
+      MakeRow(context, kernels, plan.positions, token, ROPE_OPERATION_FORWARD, RowOrder::kNatural,
+              cos, sin);
       if (!format.per_channel()) {
         const RowOfPairs values = RowOfPairsAt(table, row, pairs);
         for (int i = 0; i < pairs; ++i) values.Store(i, {cos[i], sin[i]});

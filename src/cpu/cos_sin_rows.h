@@ -11,23 +11,29 @@
 
 namespace rope::cpu {
 
-// Lives on the stack: apply allocates nothing. Natural rows, then rows in a kernel's order, which
-// can be twice as long (kPerChannel), or the second member's rows (per_channel).
+// The rows of one block of tokens. Lives on the stack: apply allocates nothing.
 struct RowBuffer {
   static constexpr int kFloats = 2048;  // 8 KiB of natural rows: cos and sin of 1024 pairs
   static_assert(kFloats >= 4 * PaddedPairs(kMaxPairs), "four rows of ChannelRowOf");
 
-  alignas(64) float natural[kFloats];
+  // Rows in a kernel's order, which can be twice as long as natural ones (kPerChannel).
   alignas(64) float ordered[2 * kFloats];
+  // Where rows cannot be made in that order, or are the caller's: natural ones, which are ordered
+  // from here. With per_channel the second members' rows are in `ordered`.
+  alignas(64) float natural[kFloats];
 
-  // Natural rows: `cos` + i * `stride`. They may be the caller's own.
-  const float* cos;
-  const float* sin;
-  int64_t stride;
-  // What `ordered` holds now, so that q and k of one dtype share it.
+  // The tokens.
+  int64_t batch, first;
+  int count;
+  // What `ordered` holds, so that q and k share it: rows rounded to a dtype (0: not rounded; -1:
+  // nothing yet), and their order.
   rope_dtype ordered_dtype;
   RowOrder ordered_order;
   bool per_channel;  // some row of FULL format has different values in the channels of a pair
+  // Natural rows, once there are any: `cos` + i * `stride`. They may be the caller's own.
+  const float* cos;
+  const float* sin;
+  int64_t stride;
 
   // Tokens that fit.
   static int Capacity(const rope_context& context) {
@@ -35,8 +41,8 @@ struct RowBuffer {
   }
 };
 
-void MakeRows(const Plan& plan, const Kernels& kernels, int64_t batch, int64_t first, int count,
-              RowBuffer* buffer);
+// Tokens [first, first + count) of a batch row. Reads the caller's rows, if the call has any.
+void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer);
 
 struct OrderedRows {
   const float* cos;
@@ -46,7 +52,7 @@ struct OrderedRows {
 
 // The block's rows rounded as the context's policy asks for this dtype, in the kernel's order.
 OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
-                      int count, RowBuffer* buffer);
+                      RowBuffer* buffer);
 
 // The same for row `i` when buffer->per_channel.
 ChannelRow ChannelRowOf(const Plan& plan, const Kernels& kernels, rope_dtype dtype, int i,

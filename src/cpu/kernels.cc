@@ -42,8 +42,10 @@ Kernels MakeKernels() {
   kernels.phase_row_per_pair = &PhaseRowPerPair;
 #if HWY_TARGET == HWY_SCALAR
   kernels.fused = true;  // std::fma; its rotations take natural rows
+  kernels.lanes = 1;
 #else
   kernels.fused = HWY_NATIVE_FMA != 0;
+  kernels.lanes = LanesOf(FullTag());
   kernels.order_row = &OrderRow;
 #endif
   FillRoundings(kernels);

@@ -18,20 +18,26 @@ namespace rope::cpu {
 inline constexpr int kMaxLanes = 16;
 static_assert(kTablePadding % kMaxLanes == 0);
 
-// One row of cos and sin in natural order, each PaddedPairs(pairs) long. `scale` of FORWARD is the
-// attention factor; a negative sin_scale turns backwards.
-struct Row {
-  float* cos;
-  float* sin;
-  int32_t pairs;
-  float cos_scale, sin_scale;
-};
-
 // How a rotation kernel wants its rows.
 enum class RowOrder : uint8_t {
   kNatural,     // c0 c1 c2 ..
   kEvenOdd,     // c0 c2 .. c1 c3 .. within each pair of vectors: bf16 halves
   kPerChannel,  // c0 c0 c1 c1 .. and -s0 s0 -s1 s1 ..: interleaved f32 and f16
+};
+
+// Floats of a row of cos, and of one of sin.
+inline int RowWidth(RowOrder order, int pairs) {
+  return PaddedPairs(pairs) * (order == RowOrder::kPerChannel ? 2 : 1);
+}
+
+// One row of cos and sin to be made, each RowWidth() long. `scale` of FORWARD is the attention
+// factor; a negative sin_scale turns backwards.
+struct Row {
+  float* cos;
+  float* sin;
+  int32_t pairs;
+  float cos_scale, sin_scale;
+  RowOrder order;  // one that Kernels::Makes()
 };
 
 // A block of tokens of one tensor.
@@ -56,8 +62,14 @@ inline bool HeadsLieApart(const Tensor& tensor) {
 
 struct Kernels {
   const char* target;
-  bool fused;  // has fused multiply-add: the bits of rotate.h
+  bool fused;     // has fused multiply-add: the bits of rotate.h
+  int32_t lanes;  // of the vectors that rows are made in
 
+  // Whether the four functions below make rows of one segment in this order. They make natural ones
+  // of any number of segments.
+  bool Makes(RowOrder order, int pairs) const {
+    return order != RowOrder::kEvenOdd || pairs % (2 * lanes) == 0;
+  }
   // FLOAT32: one position for all pairs, or one for each.
   void (*angle_row)(const FrequencySet& set, float position, const Row& row);
   void (*angle_row_per_pair)(const FrequencySet& set, const float* positions, const Row& row);

@@ -72,20 +72,63 @@ HWY_INLINE void CosSinOfAngle(D d, V angle, V& cos, V& sin) {
   CosSinOfQuarters(d, hn::BitCast(du, quadrant), u, cos, sin);
 }
 
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE void StoreScaled(D d, V cos, V sin, const Row& row, int i) {
-  hn::Store(hn::Mul(cos, hn::Set(d, row.cos_scale)), d, row.cos + i);
-  hn::Store(hn::Mul(sin, hn::Set(d, row.sin_scale)), d, row.sin + i);
+// Stores a row in its order. make(i, cos, sin) gives a vector of each, for the pairs from i on.
+template <class Make, class V = hn::Vec<FullTag>>
+HWY_INLINE void StoreRow(const Row& row, Make make) {
+  const FullTag d;
+  const int n = LanesOf(d);
+  const V cos_scale = hn::Set(d, row.cos_scale), sin_scale = hn::Set(d, row.sin_scale);
+  V cos, sin;
+  if (row.order == RowOrder::kEvenOdd) {
+    for (int i = 0; i < row.pairs; i += 2 * n) {
+      V next_cos, next_sin;
+      make(i, cos, sin);
+      make(i + n, next_cos, next_sin);
+      cos = hn::Mul(cos, cos_scale), next_cos = hn::Mul(next_cos, cos_scale);
+      sin = hn::Mul(sin, sin_scale), next_sin = hn::Mul(next_sin, sin_scale);
+      hn::StoreU(hn::ConcatEven(d, next_cos, cos), d, row.cos + i);
+      hn::StoreU(hn::ConcatOdd(d, next_cos, cos), d, row.cos + i + n);
+      hn::StoreU(hn::ConcatEven(d, next_sin, sin), d, row.sin + i);
+      hn::StoreU(hn::ConcatOdd(d, next_sin, sin), d, row.sin + i + n);
+    }
+    return;
+  }
+  for (int i = 0; i < row.pairs; i += n) {
+    make(i, cos, sin);
+    cos = hn::Mul(cos, cos_scale);
+    sin = hn::Mul(sin, sin_scale);
+    if (row.order == RowOrder::kPerChannel) {
+      hn::StoreInterleaved2(cos, cos, d, row.cos + 2 * i);
+      hn::StoreInterleaved2(hn::Neg(sin), sin, d, row.sin + 2 * i);
+    } else {
+      hn::StoreU(cos, d, row.cos + i);
+      hn::StoreU(sin, d, row.sin + i);
+    }
+  }
+}
+
+// One pair of a row, in its order.
+void StorePair(const Row& row, int i, CosSin value) {
+  const float cos = value.cos * row.cos_scale, sin = value.sin * row.sin_scale;
+  int at = i;
+  if (row.order == RowOrder::kPerChannel) {
+    row.cos[2 * i] = cos;
+    row.sin[2 * i] = -sin;
+    at = 2 * i + 1;
+  } else if (row.order == RowOrder::kEvenOdd) {
+    const int n = LanesOf(FullTag()), lane = i % (2 * n);
+    at = i - lane + lane % 2 * n + lane / 2;
+  }
+  row.cos[at] = cos;
+  row.sin[at] = sin;
 }
 
 // Beyond kMaxFastAngle (positions above 8 million, Inf, NaN) one pair at a time.
 HWY_NOINLINE void LargeAngles(const FrequencySet& set, const float* positions, bool per_pair,
                               const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
-    const CosSin value =
-        rope::CosSinOfAngle(AngleOf(positions[per_pair ? i : 0], set.inv_freq_f32[i]));
-    row.cos[i] = value.cos * row.cos_scale;
-    row.sin[i] = value.sin * row.sin_scale;
+    StorePair(row, i,
+              rope::CosSinOfAngle(AngleOf(positions[per_pair ? i : 0], set.inv_freq_f32[i])));
   }
 }
 
@@ -95,13 +138,12 @@ void AngleRow(const FrequencySet& set, float position, const Row& row) {
     return;
   }
   const FullTag d;
-  const auto p = hn::Set(d, position);
-  const int n = static_cast<int>(hn::Lanes(d));
-  for (int i = 0; i < row.pairs; i += n) {
-    hn::Vec<FullTag> cos, sin;
-    CosSinOfAngle(d, hn::Mul(p, hn::LoadU(d, set.inv_freq_f32.data() + i)), cos, sin);
-    StoreScaled(d, cos, sin, row, i);
-  }
+  using V = hn::Vec<FullTag>;
+  const V p = hn::Set(d, position);
+  const float* const inv_freq = set.inv_freq_f32.data();
+  StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
+    CosSinOfAngle(d, hn::Mul(p, hn::LoadU(d, inv_freq + i)), cos, sin);
+  });
 }
 
 void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row& row) {
@@ -115,14 +157,11 @@ void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row&
     return;
   }
   const FullTag d;
-  const int n = static_cast<int>(hn::Lanes(d));
-  for (int i = 0; i < row.pairs; i += n) {
-    hn::Vec<FullTag> cos, sin;
-    const auto angle =
-        hn::Mul(hn::LoadU(d, positions + i), hn::LoadU(d, set.inv_freq_f32.data() + i));
-    CosSinOfAngle(d, angle, cos, sin);
-    StoreScaled(d, cos, sin, row, i);
-  }
+  using V = hn::Vec<FullTag>;
+  const float* const inv_freq = set.inv_freq_f32.data();
+  StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
+    CosSinOfAngle(d, hn::Mul(hn::LoadU(d, positions + i), hn::LoadU(d, inv_freq + i)), cos, sin);
+  });
 }
 
 // cos and sin of the phase (turns_high, turns_low) * (high, low), all 32-bit words of 64-bit
@@ -151,6 +190,7 @@ HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low,
 
 void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
   const FullTag d;
+  using V = hn::Vec<FullTag>;
   const hn::RebindToUnsigned<FullTag> du;
   const uint64_t size =
       position < 0 ? 0 - static_cast<uint64_t>(position) : static_cast<uint64_t>(position);
@@ -158,21 +198,20 @@ void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
   const auto low = hn::Set(du, static_cast<uint32_t>(size));
   Row signed_row = row;
   if (position < 0) signed_row.sin_scale = -row.sin_scale;
-  const int n = static_cast<int>(hn::Lanes(d));
-  for (int i = 0; i < row.pairs; i += n) {
-    hn::Vec<FullTag> cos, sin;
-    CosSinOfPhase(d, hn::LoadU(du, set.turns_high.data() + i),
-                  hn::LoadU(du, set.turns_low.data() + i), high, low, cos, sin);
-    StoreScaled(d, cos, sin, signed_row, i);
-  }
+  const uint32_t *const turns_high = set.turns_high.data(), *const turns_low = set.turns_low.data();
+  StoreRow(signed_row, [&](int i, V& cos, V& sin) HWY_ATTR {
+    CosSinOfPhase(d, hn::LoadU(du, turns_high + i), hn::LoadU(du, turns_low + i), high, low, cos,
+                  sin);
+  });
 }
 
 void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Row& row) {
   const FullTag d;
+  using V = hn::Vec<FullTag>;
   const hn::RebindToUnsigned<FullTag> du;
-  const int n = static_cast<int>(hn::Lanes(d));
-  HWY_ALIGN uint32_t high[kMaxLanes], low[kMaxLanes], sign[kMaxLanes];
-  for (int i = 0; i < row.pairs; i += n) {
+  const int n = LanesOf(d);
+  StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
+    HWY_ALIGN uint32_t high[kMaxLanes], low[kMaxLanes], sign[kMaxLanes];
     for (int lane = 0; lane < n; ++lane) {
       const int64_t position = positions[i + lane];
       const uint64_t size =
@@ -181,12 +220,11 @@ void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Ro
       low[lane] = static_cast<uint32_t>(size);
       sign[lane] = position < 0 ? 0x80000000u : 0u;
     }
-    hn::Vec<FullTag> cos, sin;
     CosSinOfPhase(d, hn::LoadU(du, set.turns_high.data() + i),
                   hn::LoadU(du, set.turns_low.data() + i), hn::Load(du, high), hn::Load(du, low),
                   cos, sin);
-    StoreScaled(d, cos, hn::Xor(sin, hn::BitCast(d, hn::Load(du, sign))), row, i);
-  }
+    sin = hn::Xor(sin, hn::BitCast(d, hn::Load(du, sign)));
+  });
 }
 
 template <class D>

@@ -69,7 +69,7 @@ class KernelsTest : public TargetTest {
     float* const cos = FromLine(&memory);
     const Turn scales = ScaledTurn({1, 1}, operation, context.sets[0].attention_factor);
     const cpu::Row row{cos, cos + padded, context.pairs, static_cast<float>(scales.cos),
-                       static_cast<float>(scales.sin)};
+                       static_cast<float>(scales.sin), cpu::RowOrder::kNatural};
     std::vector<CosSin> rows;
     for (int64_t p : kPositions) {
       kernels().phase_row(context.sets[0], p, row);

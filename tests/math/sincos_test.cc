@@ -24,7 +24,7 @@ constexpr int kDim = 128, kPairs = kDim / 2;
 struct alignas(64) RowValues {
   float cos[kPairs], sin[kPairs];
   cpu::Row row(float cos_scale = 1, float sin_scale = 1) {
-    return {cos, sin, kPairs, cos_scale, sin_scale};
+    return {cos, sin, kPairs, cos_scale, sin_scale, cpu::RowOrder::kNatural};
   }
 };
 
