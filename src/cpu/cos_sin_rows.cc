@@ -321,8 +321,8 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
         for (int i = 0; i < pairs; ++i) StoreAngle(table, row, i, pairs, cos[i]);
         continue;
       }
-      MakeRow(context, kernels, plan.positions, token, ROPE_OPERATION_FORWARD, RowOrder::kNatural,
-              cos, sin);
+      MakeRow(context, kernels, plan.positions, token, kFillOperation, RowOrder::kNatural, cos,
+              sin);
       if (!format.per_channel()) {
         const RowOfPairs values = RowOfPairsAt(table, row, pairs);
         for (int i = 0; i < pairs; ++i) values.Store(i, {cos[i], sin[i]});

@@ -420,7 +420,7 @@ rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* d
   source.kind = KindOf(context, plan.positions);
   fill.with_angles = plan.rows.format.is_angles();
   if (fill.with_angles && source.kind != CosSinKind::kFloat32) source.kind = CosSinKind::kRadians;
-  return ForEachPart(context, context.pairs, ROPE_OPERATION_FORWARD, &source, [&](bool) {
+  return ForEachPart(context, context.pairs, kFillOperation, &source, [&](bool) {
     SetLaneSpans(context, 1, &source);
     return ForEachRange(plan.batch, plan.tokens, [&](const TokenRange& range) {
       source.tokens = range;

@@ -36,6 +36,9 @@ constexpr bool IsOperation(rope_operation operation) {
   return operation >= 0 && operation < static_cast<rope_operation>(std::size(kOperations));
 }
 
+// The operation that the rows of rope_cos_sin_fill are for.
+inline constexpr rope_operation kFillOperation = ROPE_OPERATION_FORWARD;
+
 // What multiplies cos and sin.
 struct Scales {
   float cos, sin;
