@@ -34,7 +34,7 @@ WORDS_OF_GO = WORDS | {word: word for word in ("BF16", "BHSD", "BSHD", "GGML", "
 # Which types are enums there. The others have another form: see left_out().
 IN_GO = ("pairing", "scaling", "angle", "rounding", "dtype", "layout", "operation")
 IN_RUST = ("pairing", "angle", "rounding", "dtype", "operation")
-IN_PYTHON = ("pairing", "scaling", "angle", "rounding", "dtype", "operation")
+IN_PYTHON = ("pairing", "scaling", "angle", "rounding", "dtype", "operation", "cos_sin_format")
 
 
 class Enumerator(NamedTuple):
@@ -203,17 +203,28 @@ def rust(enums: Enums) -> list[str]:
 
 
 def python(enums: Enums) -> list[str]:
-    out = ['"""The names of choices as types. Written by bindings/enums.py from librope/rope.h."""',
-           "", "from typing import Literal", ""]  # fmt: skip
-    for word in IN_PYTHON:
-        names = [v.tail.lower() for v in enums[word].values]
+    def name(word: str, tail: str) -> str:
         if word == "dtype":  # NumPy's names
-            names = [re.sub(r"f(\d)", r"float\1", name) for name in names]
-        quoted = ", ".join(f'"{name}"' for name in names)
-        out.append(f"{camel(word)} = Literal[{quoted}]")
-        if len(out[-1]) > WIDTH:
-            lines = comment([f"{quoted},"], "    ")
-            out[-1:] = [f"{camel(word)} = Literal[", *lines, "]"]
+            tail = re.sub(r"F(\d)", r"float\1", tail)
+        return f'"{tail.lower()}"'
+
+    names = {v.name: name(word, v.tail) for word in IN_PYTHON for v in enums[word].values}
+    out = ['"""The names of choices as types. Written by bindings/enums.py from librope/rope.h."""',
+           "", "from typing import Literal"]  # fmt: skip
+    for e in (enums[word] for word in IN_PYTHON):
+        quoted = ", ".join(names[v.name] for v in e.values)
+        line = f"{camel(e.word)} = Literal[{quoted}]"
+        out += ["", line]
+        if len(line) > WIDTH:
+            out[-1:] = [f"{camel(e.word)} = Literal[", *comment([f"{quoted},"], "    "), "]"]
+        # A string behind a name is its documentation in editors.
+        doc = []
+        for v in e.values:
+            said = (translated(p, e, enums, names) for p in v.doc)
+            first, *more = (re.sub(r"\brope_context_(\w+)", r"Rope.\1", p) for p in said)
+            lines = comment([f"{names[v.name]}: {first}", *more], "  ")
+            doc += [f"- {lines[0].lstrip()}", *lines[1:]]
+        out += ['"""', *doc, '"""']
     return out
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from typing import get_args
 
 import pytest
 from conftest import REPOSITORY
@@ -71,6 +72,35 @@ def test_rows_of_two_arrays_are_those_that_the_manual_names(function):
     named = re.search(r'\(cos, sin\) for ((?:"\w+",?\s*)+)', function.__doc__)[1]
     two = {name for name in _core.COS_SIN_FORMATS if _core.arrays_of(name) == 2}
     assert two == set(re.findall(r"\w+", named))
+
+
+def test_choices_of_the_configuration_are_those_of_the_header(header):
+    struct = re.search(r"typedef struct rope_config \{(.*?)\} rope_config;", header, re.S)[1]
+    typed = dict(re.findall(r"^  rope_(\w+) (\w+);", struct, re.M))
+    del typed["device"]
+    assert set(typed.values()) == set(_core._NAMED)
+    types = {n.lower(): getattr(librope, n) for n in ("Pairing", "Scaling", "Angle", "Rounding", "DType")}
+    for kind, field in typed.items():
+        assert set(get_args(types[kind])) == set(_core._NAMED[field])
+    assert set(get_args(librope.Operation)) == set(_core.OPERATIONS)
+    assert set(get_args(librope.CosSinFormat)) == set(_core.COS_SIN_FORMATS)
+
+
+@pytest.mark.parametrize("field", _core._RULES)
+def test_what_cffi_refuses_has_the_rule_of_the_library(field):
+    fields = {"head_dim": 128, "theta": 1e4, "pairing": "halves"}
+    said = []
+    for wrong in (2**31 - 1, 2**31):
+        with pytest.raises(ValueError, match=field) as e:
+            librope.Rope(**{**fields, field: wrong})
+        said.append(re.search(r"must be (.*)", str(e.value))[1])
+    assert said[0] == said[1].replace("head_dim", "head_dim (128)")
+
+
+def test_manuals_leave_the_names_of_choices_to_their_types():
+    """A new scaling or format needs no other text: nobody lists all of them by hand."""
+    for names, text in ((_core.SCALINGS, librope.Rope.__doc__), (_core.COS_SIN_FORMATS, librope.Rope.cos_sin.__doc__)):
+        assert sum(f'"{name}"' in text for name in names) < len(names) / 2
 
 
 def test_one_version(header):

@@ -388,9 +388,13 @@ def test_every_field_is_documented_and_typed():
     assert all(name in librope.Rope.__doc__ for name in _core.FIELDS)
     for names, table in ((_choices.Pairing, _core.PAIRINGS), (_choices.Scaling, _core.SCALINGS),
                          (_choices.Angle, _core.ANGLES), (_choices.Rounding, _core.ROUNDINGS),
-                         (_choices.Operation, _core.OPERATIONS), (_choices.DType, _core.DTYPES)):  # fmt: skip
+                         (_choices.Operation, _core.OPERATIONS), (_choices.DType, _core.DTYPES),
+                         (_choices.CosSinFormat, _core.COS_SIN_FORMATS)):  # fmt: skip
         assert get_args(names) == tuple(table)
-    for text, tables in ((librope.Rope.__doc__, (_core.PAIRINGS, _core.SCALINGS, _core.ANGLES, _core.ROUNDINGS)),
-                         (librope.Rope.apply_qk.__doc__, (_core.OPERATIONS,)),
-                         (librope.Rope.cos_sin.__doc__, (_core.COS_SIN_FORMATS, _core.DTYPES))):  # fmt: skip
-        assert all(f'"{name}"' in text for table in tables for name in table)
+    # Which names there are is said by the types that the manual refers to, and else in full.
+    for text, types in ((librope.Rope.__doc__, ("Pairing", "Scaling", "Angle", "Rounding")),
+                        (librope.Rope.cos_sin.__doc__, ("CosSinFormat",))):  # fmt: skip
+        assert all(f"librope.{name}" in text and name in librope.__all__ for name in types)
+    for text, table in ((librope.Rope.apply_qk.__doc__, _core.OPERATIONS),
+                        (librope.Rope.cos_sin.__doc__, _core.DTYPES)):  # fmt: skip
+        assert all(f'"{name}"' in text for name in table)

@@ -6,6 +6,7 @@
 """
 
 from ._bound import Bound
+from ._choices import Angle, CosSinFormat, DType, Operation, Pairing, Rounding, Scaling
 from ._core import VERSION, LibropeWarning
 from ._model import Model
 from ._pool import Pool
@@ -14,5 +15,6 @@ from ._rope import Rope
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = [
-    "Bound", "LibropeWarning", "Model", "Pool", "PromptPart", "Rope", "__version__", "prompt_ids",
+    "Angle", "Bound", "CosSinFormat", "DType", "LibropeWarning", "Model", "Operation", "Pairing",
+    "Pool", "PromptPart", "Rope", "Rounding", "Scaling", "__version__", "prompt_ids",
 ]  # fmt: skip

@@ -3,11 +3,86 @@
 from typing import Literal
 
 Pairing = Literal["halves", "interleaved", "interleaved_to_halves", "halves_per_axis"]
+"""
+- "halves": i and i + D/2: rotate_half, NeoX, transformers, ggml's NEOX
+- "interleaved": 2i and 2i + 1: GPT-J, Meta's complex form, ggml's NORM (GGUF)
+- "interleaved_to_halves": Reads 2i and 2i + 1, writes i and i + D/2: rope_interleave of
+  DeepSeek-V3. "backward" and "inverse" go the other way; "shift" works on what "forward" has
+  written.
+- "halves_per_axis": Each axis of mrope_section has its own block of channels, with halves inside
+  it: the vision tower of Gemma 4.
+"""
+
 Scaling = Literal[
     "default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional", "nope",
     "dynamic_steps",
 ]
+"""
+- "default": inv_freq[i] = theta^(-2i / D)
+- "linear": factor
+- "dynamic": NTK: factor, max_position_embeddings, seq_len
+- "yarn": factor, original_max_position_embeddings, beta_*, mscale*
+- "longrope": short_factor, long_factor, original_max_position_embeddings, seq_len, factor (0:
+  max_position_embeddings / original_...)
+- "llama3": factor, *_freq_factor, original_max_position_embeddings
+- "proportional": Gemma 4: rotary_dim channels rotate, D is head_dim; factor
+- "nope": a layer without RoPE: values are left alone, or copied to the output
+- "dynamic_steps": Qwen 1: "dynamic" for the next larger of max_position_embeddings times 1, 2, 4,
+  .. tokens.
+"""
+
 Angle = Literal["float32", "exact", "ggml"]
+"""
+- "float32": float32(position) * float32(inv_freq), rounded to f32: what transformers, vLLM and
+  Meta's code compute and what models were trained with. At position 131072 this angle is off the
+  true one by up to 9e-3. The cosine and sine are within 1.5e-7 of those of this angle. inv_freq
+  itself is computed in f32 by the same steps as in PyTorch: 1 / float32(theta^(2i / D)), which
+  often differs by one ulp from float32(theta^(-2i / D)). Rope.inv_freq returns it.
+- "exact": The angle as a 64-bit fixed-point fraction of a turn, from frequencies of more than
+  double precision. The cosine and sine are within 1.5e-7 of the true ones up to position 2^38, and
+  within 1.5e-7 of those of the 64-bit frequency at any int64. They have the same bits on every
+  device and on every CPU with fused multiply-add, and angles add as positions do. Keys that will be
+  moved by "shift" need it: under "float32" a shift would be off by 4e-3 at position 65536.
+- "ggml": For parity with llama.cpp: ggml's recurrence in f32, angle[i + 1] = angle[i] * theta^(-2 /
+  D), whose error grows with i (0.16 at position 1,000,000), then freq_factors and scaling applied
+  to the angle. It works with "default", "linear" and "yarn", without inv_freq, and on the CPU only.
+  Rope.inv_freq returns the nominal frequencies.
+"""
+
 Rounding = Literal["float32", "eager", "cos_sin"]
+"""
+- "float32": only on store: OLMo, ERNIE, vision towers, most fused kernels
+- "eager": cos, sin, both products and the sum: eager PyTorch, bit for bit
+- "cos_sin": cos and sin, and on store: Cohere, ESM, ModernBERT
+"""
+
 DType = Literal["float32", "float16", "bfloat16"]
+"""
+- "float32": IEEE 754 binary32
+- "float16": IEEE 754 binary16
+- "bfloat16": bfloat16: the upper 16 bits of binary32
+"""
+
 Operation = Literal["forward", "backward", "inverse", "shift"]
+"""
+- "forward": a R(p) x: rotates
+- "backward": a R(-p) x: the gradient of "forward", which is its transpose
+- "inverse": 1/a R(-p) x: undoes "forward"
+- "shift": R(p) x: moves rotated keys by p, which may be negative
+"""
+
+CosSinFormat = Literal[
+    "packed", "packed_sin_first", "split", "full_halves", "full_interleaved", "complex",
+    "sinusoidal", "angles", "angles_full",
+]
+"""
+- "packed": c s: cos_sin_cache of vLLM, SGLang, FlashInfer
+- "packed_sin_first": s c: GPT-J, IPEX
+- "split": data c, sin s: flash-attn, ONNX, candle, gpt-oss
+- "full_halves": data c c, sin s s: transformers
+- "full_interleaved": data c0 c0 c1 c1 .., sin likewise: Cohere, BLT
+- "complex": c0 s0 c1 s1 ..: freqs_cis, torchtune, TensorRT-LLM
+- "sinusoidal": s0 c0 s1 c1 ..: the absolute encoding of 2017
+- "angles": a: the outer product of positions and inv_freq
+- "angles_full": a a: TransformerEngine, Apex
+"""

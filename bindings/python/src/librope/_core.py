@@ -190,7 +190,7 @@ _TABLES = {name: f"{kind.item.cname}[]" for name, kind in _FIELDS.items() if kin
 _LISTS = {name: kind for name, kind in _FIELDS.items() if kind.kind == "array"}
 FIELDS = tuple(_FIELDS)
 # What cffi refuses before the library can say its rule; other integers have the range of their type.
-_RULES = {"head_dim": "be even, 2 to 1024", "rotary_dim": "be even, 2 to head_dim"}
+_RULES = {"head_dim": "be even and from 2 to 1024", "rotary_dim": "be even and from 0 to head_dim"}
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -43,26 +43,26 @@ class Rope(Caller):
     Args:
         head_dim: channels of a head of q and k; even, 2 to 1024.
         theta: rope_theta of config.json.
-        pairing: which channels form a pair: "halves" (transformers, NeoX), "interleaved" (GPT-J,
-            Meta), "interleaved_to_halves" (DeepSeek-V3), "halves_per_axis" (Gemma 4's vision).
-            Required: a wrong guess is fluent nonsense.
+        pairing: which channels form a pair: a librope.Pairing, such as "halves" (transformers, NeoX)
+            or "interleaved" (GPT-J, Meta). Required: a wrong guess is fluent nonsense.
         rotary_dim: channels that turn; all, if not given.
-        angle: "float32" as models were trained, "exact", or "ggml", llama.cpp's recurrence.
-        rounding: "float32" (once, on store), "eager" (as eager PyTorch, bit for bit), "cos_sin".
-        scaling: "default", "linear", "dynamic", "dynamic_steps" (Qwen 1), "yarn", "longrope",
-            "llama3", "proportional", "nope" (a layer that does not rotate: needs no theta and no
-            pairing).
+        angle: how precisely angles are computed: a librope.Angle; "float32", as models were trained,
+            if not given.
+        rounding: where values are rounded: a librope.Rounding; "float32", once, on store, if not
+            given.
+        scaling: a librope.Scaling, which says the fields that each uses; "default", if not given.
+            "nope" is a layer that does not rotate: it needs no theta and no pairing.
         layout: what the axes of arrays are, as an order of b (batch), s or t (tokens), h (heads)
             and a final d (channels): "bshd", "bhsd", "thd"; or one for q and one for k. Without it
             every call must say it: nothing in an array tells tokens from heads.
         rotary_offset: first channel that turns (0).
-        factor: of linear, dynamic, yarn, longrope, llama3, proportional.
+        factor: how many times longer the context gets.
         attention_factor: multiplies cos and sin; the scaling's own, if not given.
-        original_max_position_embeddings: of yarn, longrope, llama3.
-        max_position_embeddings: of dynamic, and of longrope without factor.
-        seq_len: tokens of the sequence when attention runs; required by dynamic, dynamic_steps and
-            longrope, whose frequencies depend on it: see valid_from and valid_below. Without effect
-            on the others.
+        original_max_position_embeddings, max_position_embeddings: tokens that the model was trained
+            with, and that it takes now, as config.json has them.
+        seq_len: tokens of the sequence when attention runs; required by the scalings whose
+            frequencies depend on it (dynamic NTK, LongRoPE): see valid_from and valid_below. Without
+            effect on the others.
         beta_fast, beta_slow, mscale, mscale_all_dim, yarn_no_truncate: of yarn.
         low_freq_factor, high_freq_factor: of llama3.
         short_factor, long_factor: of longrope; one number per pair.
@@ -524,8 +524,8 @@ class Rope(Caller):
 
         Args:
             positions: as for apply_qk; with an int p, tokens= rows from p on.
-            format: "packed" (c s), "packed_sin_first", "split", "full_halves" (transformers),
-                "full_interleaved", "complex" (freqs_cis), "sinusoidal", "angles", "angles_full".
+            format: what a row holds: a librope.CosSinFormat, such as "full_halves" (transformers),
+                "packed" (vLLM) or "split" (flash-attn).
             dtype: "float32", "float16" or "bfloat16" (ml_dtypes).
             out: an array, or (cos, sin), to write into. If it is missing, torch positions give
                 torch tensors on their device, JAX positions JAX arrays, and others NumPy arrays.
