@@ -78,7 +78,7 @@ def test_what_has_no_rule_is_an_error_that_names_it(monkeypatch):
     for name in ("thirds", "halves_to_thirds", "thirds_per_axis"):
         with pytest.raises(NotImplementedError, match=f"pairing '{name}' has a channel order"):
             channel_order(name)
-    monkeypatch.delitem(PAIRINGS, "interleaved")
+    monkeypatch.setattr(_conventions, "PAIRINGS", {"halves": 1})
     with pytest.raises(NotImplementedError, match="'halves_to_interleaved' leaves pairs as 'interleaved'"):
         pairing_after("halves_to_interleaved")
 

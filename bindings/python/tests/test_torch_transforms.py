@@ -108,6 +108,17 @@ def test_traces_record_the_rotation(q):
     assert torch.equal(x.grad, ROPE.apply(torch.ones_like(q), POSITIONS, operation="backward"))
 
 
+def test_tracing_warns_of_nothing(q, monkeypatch):
+    """Dynamo does of functools' caches, and says it to the user."""
+    torch._dynamo.reset()
+    said = []
+    monkeypatch.setattr(torch._dynamo.utils, "warn_once", said.append)
+    compiled = torch.compile(lambda x, p: ROPE.apply(x, p), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(q, POSITIONS), ROPE.apply(q, POSITIONS))
+    assert torch.equal(compiled(q, 3), ROPE.apply(q, 3))
+    assert said == []
+
+
 def test_int_positions_do_not_recompile(q):
     torch._dynamo.reset()
     count = torch._dynamo.testing.CompileCounter()

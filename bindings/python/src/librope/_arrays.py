@@ -163,11 +163,10 @@ def read_cuda_interface(x: Any, name: str, write: bool) -> View:
     size = int(interface["typestr"][2:])
     strides = interface.get("strides")
     if strides is None:
-        strides, step = (), size
-        for n in reversed(shape):
-            strides, step = (step, *strides), step * n
+        strides = _dlpack.compact(shape)
+    else:
+        strides = tuple(s // size for s in strides)
     device = getattr(getattr(x, "device", None), "id", 0)
-    strides = tuple(s // size for s in strides)
     return ((shape, strides, dtype), _same, address, device, x)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ._core import OPERATIONS, PAIRINGS
+from ._core import OPERATIONS, PAIRINGS, number
 
 
 class OperationRule(NamedTuple):
@@ -34,17 +34,15 @@ _RULES = {
     # R(p) x
     "shift": OperationRule("backward", lambda a: 1.0, True, takes_rows=False, by_distance=True),
 }
-OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
+OPERATION_NAMES = {n: name for name, n in OPERATIONS.items()}
 
 
 def rule_of(operation: str) -> OperationRule:
     """What an operation does. ValueError for an unknown one, NotImplementedError for one of rope.h
     that has no rule here."""
+    number(OPERATIONS, operation, "operation")
     rule = _RULES.get(operation)
     if rule is None:
-        if operation not in OPERATIONS:
-            names = ", ".join(OPERATIONS)
-            raise ValueError(f"operation is {operation!r}, and must be one of {names}")
         raise NotImplementedError(f"operation {operation!r} has no rule in librope._conventions")
     return rule
 

@@ -49,6 +49,15 @@ _is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _is_valid.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
+def compact(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of an array without gaps: what protocols mean that give none."""
+    strides: tuple[int, ...] = ()
+    step = 1
+    for n in reversed(shape):
+        strides, step = (step, *strides), step * n
+    return strides
+
+
 class Memory(NamedTuple):
     address: int
     shape: tuple[int, ...]
@@ -76,10 +85,7 @@ def read(x: Any, stream: int | None = None) -> Memory:
     if tensor.strides:
         strides = tuple(tensor.strides[0 : tensor.ndim])
     else:
-        steps = [1]
-        for size in shape[:0:-1]:
-            steps.append(steps[-1] * size)
-        strides = tuple(reversed(steps[: len(shape)]))
+        strides = compact(shape)
     if tensor.device_type in (_CPU, _CUDA_HOST):
         index = -1
     elif tensor.device_type in (_CUDA, _CUDA_MANAGED):

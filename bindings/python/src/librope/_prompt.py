@@ -18,14 +18,21 @@ class PromptPart(NamedTuple):
     """Some text, then at most one image or video: PromptPart(text=5, t=1, h=4, w=3).
 
     Fields are counted as the language model sees them: after merging. A processor's grid of 8 x 6
-    patches is h=4, w=3 under a spatial_merge_size of 2. t is 1 for an image.
+    patches is h=4, w=3 under a spatial_merge_size of 2.
+
+    Args:
+        text: tokens of text.
+        t: frames, 1 for an image; 0: neither image nor video follows.
+        h: rows of tokens in a frame.
+        w: tokens in a row.
+        t_interval: ids from one frame to the next; 0: 1.
     """
 
-    text: int = 0  #: tokens of text
-    t: int = 0  #: frames; 0: neither image nor video follows
-    h: int = 0  #: rows of tokens in a frame
-    w: int = 0  #: tokens in a row
-    t_interval: int = 0  #: ids from one frame to the next; 0: 1
+    text: int = 0
+    t: int = 0
+    h: int = 0
+    w: int = 0
+    t_interval: int = 0
 
 
 def prompt_ids(parts: Iterable[PromptPart], start: int = 0) -> tuple[Any, int]:

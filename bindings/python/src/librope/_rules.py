@@ -1,14 +1,13 @@
 """The rules of tensors and positions: shapes, dtypes, strides, and the messages where one is broken.
 
-Here alone, for NumPy, torch and JAX: what calls the library checks by shapes and strides, what is
-traced or has no memory by the same functions, with the sizes that it has.
+Here alone, for NumPy, torch and JAX: arrays with memory, traced ones and meta tensors go through the
+same functions, with what is known of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
 
 from ._conventions import rule_of
 from ._core import DTYPES

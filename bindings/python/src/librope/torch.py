@@ -33,7 +33,7 @@ from ._operators import (
 from ._operators import apply as _apply
 from ._operators import apply_rows as _apply_rows
 from ._rope import Rope
-from ._rules import axes_of, both_layouts, check_offsets
+from ._rules import both_layouts, check_offsets
 from ._types import Layout
 
 __all__ = ["FLOPS", "RotaryEmbedding", "apply_rows"]
@@ -362,8 +362,8 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
     positions_layout = call.positions_layout
     text = _text_of(layout_of(rope, call), call.q, call.k)
     x = call.q if call.q is not None else call.k
-    b = axes_of(text.partition(",")[0])[0]
-    batch = 1 if b is None else x.shape[b]
+    letters = text.partition(",")[0]  # not axes_of(): Dynamo warns of functools' caches
+    batch = x.shape[letters.index("b")] if "b" in letters else 1
     where: Any = offsets
     offset: Any = 0
     if given == "positions":
