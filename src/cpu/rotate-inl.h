@@ -182,10 +182,17 @@ inline constexpr int kHeldVectors = 4;
 inline constexpr int kHeldVectors = 8;
 #endif
 
+#undef ROPE_PART
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ROPE_PART HWY_NOINLINE  // all inlined and sanitized, parts take GCC seven minutes
+#else
+#define ROPE_PART HWY_INLINE
+#endif
+
 // The part of every head of a run that belongs to kVectors vectors of the row, which are loaded
 // once.
 template <class Shape, bool kStream, int kVectors, class D, class E = typename Shape::Element>
-HWY_INLINE void RotatePart(D d, HeadRun<E> run, const float* cos, const float* sin, int i) {
+ROPE_PART void RotatePart(D d, const HeadRun<E>& run, const float* cos, const float* sin, int i) {
   constexpr int kStep = Shape::kRowVectors;
   static_assert(kVectors % kStep == 0);
   const int n = LanesOf(d);
@@ -201,14 +208,15 @@ HWY_INLINE void RotatePart(D d, HeadRun<E> run, const float* cos, const float* s
   const auto c = [&](int v) HWY_ATTR { return cos_of[v]; };
   const auto s = [&](int v) HWY_ATTR { return sin_of[v]; };
 #endif
-  for (int h = 0; h < run.count; ++h) {
-    if (run.prefetch_bytes != 0) Prefetch(run);
+  HeadRun<E> heads = run;  // a copy, which compilers keep in registers
+  for (int h = 0; h < heads.count; ++h) {
+    if (heads.prefetch_bytes != 0) Prefetch(heads);
     HWY_UNROLL(8)
     for (int v = 0; v < kVectors; v += kStep) {
-      Shape::template Step<kStream>(d, run.head, i + v * n, c(v), s(v), c(v + kStep - 1),
+      Shape::template Step<kStream>(d, heads.head, i + v * n, c(v), s(v), c(v + kStep - 1),
                                     s(v + kStep - 1));
     }
-    run.Next();
+    heads.Next();
   }
 }
 
@@ -246,23 +254,30 @@ HWY_NOINLINE void RotateTail(HeadRun<E> run, const float* cos, const float* sin,
 
 constexpr int64_t kPassedBytes = 24 << 10;  // of heads that are passed several times
 
-// All heads of a run. Parts take fewer instructions, but where there are several, each head is
-// passed several times: that pays in the L1 cache (3 to 10 % of a call), and costs as much beyond
-// it.
+// Whether a run is rotated in parts. They take fewer instructions, but where there are several,
+// each head is passed several times: that pays in the L1 cache (3 to 10 % of a call), and costs as
+// much beyond it.
+template <class Shape, class E = typename Shape::Element>
+HWY_INLINE bool InParts(const HeadRun<E>& run) {
+  if constexpr (Shape::kMovesChannels) return false;  // their heads come one by one
+  const int n = LanesOf(FullTag()), row = Shape::kRowPerPair * run.head.pairs;
+  if (row == kHeldVectors * n || row == 4 * n || row == 2 * n) return true;  // one part
+  const int64_t head_bytes = int64_t{2} * run.head.pairs * sizeof(typename E::Raw);
+  return run.count > 1 && run.prefetch_bytes == 0 && run.count * head_bytes <= kPassedBytes;
+}
+
+// All heads of a run.
 template <class Shape, bool kStream, class E = typename Shape::Element>
 HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
-  const FullTag d;
-  const int n = LanesOf(d), row = Shape::kRowPerPair * run.head.pairs;
-  const int whole = row - row % (Shape::kRowVectors * n);
-  const bool in_registers = row == kHeldVectors * n || row == 4 * n || row == 2 * n;
-  const int64_t bytes = int64_t{run.count} * 2 * run.head.pairs * sizeof(typename E::Raw);
-  if (in_registers || (run.count > 1 && run.prefetch_bytes == 0 && bytes <= kPassedBytes)) {
-    RotateVectors<Shape, kStream>(run, cos, sin);
+  const int row = Shape::kRowPerPair * run.head.pairs;
+  const int whole = row - row % (Shape::kRowVectors * LanesOf(FullTag()));
+  if (InParts<Shape>(run)) {
+    if constexpr (!Shape::kMovesChannels) RotateVectors<Shape, kStream>(run, cos, sin);
   } else {
     HeadRun<E> heads = run;
     for (int h = 0; h < run.count; ++h) {
       if (run.prefetch_bytes != 0) Prefetch(heads);
-      Steps<Shape, kStream>(d, heads.head, cos, sin, 0);
+      Steps<Shape, kStream>(FullTag(), heads.head, cos, sin, 0);
       heads.Next();
     }
   }
