@@ -59,17 +59,22 @@ def check_readme(found):
 
 
 def check_mutants(found):
-    for line in (TESTS / "mutants/list.txt").read_text().splitlines():
+    lines = [
+        (f"mutants/list/{path.name}", line)
+        for path in sorted((TESTS / "mutants/list").glob("*.txt"))
+        for line in path.read_text().splitlines()
+    ]
+    for file, line in lines:
         if not line.startswith("test "):
             continue
         _, program, *patterns = line.split()
         if program not in found:
-            problems.append(f"mutants/list.txt: no program {program}")
+            problems.append(f"{file}: no program {program}")
             continue
         for pattern in patterns:
             expect(
                 any(fnmatch.fnmatch(test, pattern) for test in tests_of(found[program])),
-                f"mutants/list.txt: {program} has no test {pattern}",
+                f"{file}: {program} has no test {pattern}",
             )
 
 
