@@ -138,17 +138,16 @@ template <class E>
 struct HeadRun {
   Head<E> head;
   int64_t in_step, out_step;  // bytes
+  int count;
+  int64_t prefetch_bytes;  // of a head; 0: none
+  int64_t prefetch_ahead;
+  const char* prefetch_end;
 
   HWY_INLINE void Next() {
     head.in =
         reinterpret_cast<const typename E::Raw*>(reinterpret_cast<const char*>(head.in) + in_step);
     head.out = reinterpret_cast<typename E::Raw*>(reinterpret_cast<char*>(head.out) + out_step);
   }
-
-  int count;
-  int64_t prefetch_bytes;  // of a head; 0: none
-  int64_t prefetch_ahead;
-  const char* prefetch_end;
 };
 
 // Asks for a head ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit
@@ -161,18 +160,17 @@ HWY_INLINE void Prefetch(const HeadRun<E>& run) {
   for (int64_t at = 0; at < run.prefetch_bytes; at += kLine) __builtin_prefetch(head + at, 1, 3);
 }
 
-// All steps of one vector size from row index i on; returns where they end.
+// The whole vectors of one head.
 template <class Shape, bool kStream, class D>
-HWY_INLINE int Steps(D d, const Head<typename Shape::Element>& h, const float* cos,
-                     const float* sin, int i) {
+HWY_INLINE void Steps(D d, const Head<typename Shape::Element>& h, const float* cos,
+                      const float* sin) {
   const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
   HWY_UNROLL(4)
-  for (; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
+  for (int i = 0; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
     const int second = i + (Shape::kRowVectors - 1) * n;
     Shape::template Step<kStream>(d, h, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
                                   hn::LoadU(d, cos + second), hn::LoadU(d, sin + second));
   }
-  return i;
 }
 
 // How many vectors of cos, and as many of sin, are held in registers: half of these.
@@ -252,36 +250,38 @@ HWY_NOINLINE void RotateTail(HeadRun<E> run, const float* cos, const float* sin,
   }
 }
 
-constexpr int64_t kPassedBytes = 24 << 10;  // of heads that are passed several times
+inline constexpr int64_t kPassedBytes = 24 << 10;  // of heads that are passed several times
 
 // Whether a run is rotated in parts. They take fewer instructions, but where there are several,
 // each head is passed several times: that pays in the L1 cache (3 to 10 % of a call), and costs as
 // much beyond it.
 template <class Shape, class E = typename Shape::Element>
 HWY_INLINE bool InParts(const HeadRun<E>& run) {
-  if constexpr (Shape::kMovesChannels) return false;  // their heads come one by one
   const int n = LanesOf(FullTag()), row = Shape::kRowPerPair * run.head.pairs;
   if (row == kHeldVectors * n || row == 4 * n || row == 2 * n) return true;  // one part
   const int64_t head_bytes = int64_t{2} * run.head.pairs * sizeof(typename E::Raw);
   return run.count > 1 && run.prefetch_bytes == 0 && run.count * head_bytes <= kPassedBytes;
 }
 
+// The whole vectors of one head after the other; returns where they end.
+template <class Shape, bool kStream, class E = typename Shape::Element>
+HWY_INLINE int RotateOneByOne(HeadRun<E> run, const float* cos, const float* sin) {
+  const FullTag d;
+  const int row = Shape::kRowPerPair * run.head.pairs;
+  for (int h = 0; h < run.count; ++h) {
+    if (run.prefetch_bytes != 0) Prefetch(run);
+    Steps<Shape, kStream>(d, run.head, cos, sin);
+    run.Next();
+  }
+  return row - row % (Shape::kRowVectors * LanesOf(d));
+}
+
 // All heads of a run.
 template <class Shape, bool kStream, class E = typename Shape::Element>
-HWY_INLINE void RotateRun(HeadRun<E> run, const float* cos, const float* sin) {
-  const int row = Shape::kRowPerPair * run.head.pairs;
-  const int whole = row - row % (Shape::kRowVectors * LanesOf(FullTag()));
-  if (InParts<Shape>(run)) {
-    if constexpr (!Shape::kMovesChannels) RotateVectors<Shape, kStream>(run, cos, sin);
-  } else {
-    HeadRun<E> heads = run;
-    for (int h = 0; h < run.count; ++h) {
-      if (run.prefetch_bytes != 0) Prefetch(heads);
-      Steps<Shape, kStream>(FullTag(), heads.head, cos, sin, 0);
-      heads.Next();
-    }
-  }
-  if (whole != row) RotateTail<Shape>(run, cos, sin, whole);
+HWY_INLINE void RotateRun(const HeadRun<E>& run, const float* cos, const float* sin) {
+  const int end = InParts<Shape>(run) ? RotateVectors<Shape, kStream>(run, cos, sin)
+                                      : RotateOneByOne<Shape, kStream>(run, cos, sin);
+  if (end != Shape::kRowPerPair * run.head.pairs) RotateTail<Shape>(run, cos, sin, end);
 }
 
 // Orders that move channels would overwrite, in place, what they have not read yet: such heads
@@ -298,7 +298,8 @@ HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* 
       run.head.in = copy;
       run.prefetch_bytes = 0;
     }
-    RotateRun<Shape, false>(run, cos, sin);
+    const int end = RotateOneByOne<Shape, false>(run, cos, sin);
+    if (end != Shape::kRowPerPair * run.head.pairs) RotateTail<Shape>(run, cos, sin, end);
     run.head.in = in;
     run.Next();
   }
