@@ -2,21 +2,18 @@
 
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
+from conftest import rotate
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-pytest.importorskip("rich")
-safetensors = pytest.importorskip("safetensors.numpy")
-ml_dtypes = pytest.importorskip("ml_dtypes")
-hypothesis = pytest.importorskip("hypothesis")
-from conftest import rotate  # noqa: E402
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-
-import librope  # noqa: E402
-from librope import cli  # noqa: E402
-from librope.cli.check import judge, measure, reference, rules  # noqa: E402
-from librope.cli.check import sample as samples  # noqa: E402
+import librope
+from librope import cli
+from librope.cli.check import judge, measure, reference, rules
+from librope.cli.check import sample as samples
 
 BF16 = ml_dtypes.bfloat16
 
@@ -67,7 +64,7 @@ def check(tmp_path, capsys):
         files = []
         for name, x in (("before", before), ("after", after)):
             files.append(str(tmp_path / f"{name}.safetensors"))
-            safetensors.save_file({"q": np.ascontiguousarray(x)}, files[-1])
+            safetensors.numpy.save_file({"q": np.ascontiguousarray(x)}, files[-1])
         arguments = ["check", str(tmp_path), *files, *map(str, options)]
         status = cli.main([*arguments, "--json"])
         out, error = capsys.readouterr()

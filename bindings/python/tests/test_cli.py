@@ -4,14 +4,13 @@ import json
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
-pytest.importorskip("rich")
-safetensors = pytest.importorskip("safetensors.numpy")
-
-import librope  # noqa: E402
-from librope import cli  # noqa: E402
+import librope
+from librope import cli
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 2,
@@ -120,7 +119,6 @@ def test_inspect_length(config, capsys, tmp_path):
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])
 def test_plot(config, capsys, tmp_path, name):
-    pytest.importorskip("matplotlib")
     out = tmp_path / name
     assert run(capsys, "plot", config, "-o", out)[0] == 0
     assert out.stat().st_size > 20000
@@ -139,7 +137,6 @@ def words_of(figure):
 
 
 def test_plot_draws_all_kinds_and_true_lengths(tmp_path):
-    pytest.importorskip("matplotlib")
     from librope.cli import kinds, plot
 
     said = words_of(plot.figure(kinds.read(CONFIG), "x"))
@@ -157,7 +154,6 @@ def test_plot_draws_all_kinds_and_true_lengths(tmp_path):
 
 def test_plot_is_measured():
     """The lines are what they say: means in closed form, errors within the stated bound."""
-    pytest.importorskip("matplotlib")
     from librope.cli import kinds, plot
 
     (kind,) = kinds.read(CONFIG)
@@ -171,7 +167,6 @@ def test_plot_is_measured():
 
 
 def test_plot_refuses_what_has_no_rope(capsys, tmp_path):
-    pytest.importorskip("matplotlib")
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, "model_type": "smollm3", "no_rope_layers": [1, 0]}))
     status, _, err = run(capsys, "plot", path, "-o", tmp_path / "a.png", "--layer-type", "nope")
@@ -184,7 +179,6 @@ def test_plot_refuses_what_has_no_rope(capsys, tmp_path):
 
 
 def test_the_picture_of_the_readme_is_made_by_its_command(capsys, tmp_path):
-    pytest.importorskip("matplotlib")
     from conftest import REPOSITORY
 
     config = REPOSITORY / "docs" / "images" / "llama31.json"
@@ -195,12 +189,11 @@ def test_the_picture_of_the_readme_is_made_by_its_command(capsys, tmp_path):
 
 
 def test_apply_safetensors(config, capsys, tmp_path, q):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     before, after = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
     tensors = {"q": q.astype(ml_dtypes.bfloat16), "k": q[:, :1].copy(), "other": np.arange(3)}
-    safetensors.save_file(tensors, before, {"made": "here"})
+    safetensors.numpy.save_file(tensors, before, {"made": "here"})
     assert run(capsys, "apply", config, before, after, "--positions", 5)[0] == 0
-    got = safetensors.load_file(after)
+    got = safetensors.numpy.load_file(after)
     rope = librope.Rope.from_config(config, layout="thd")
     np.testing.assert_array_equal(got["q"], rope.apply(tensors["q"], 5))
     np.testing.assert_array_equal(got["k"], rope.apply(tensors["k"], 5))
@@ -230,9 +223,9 @@ def test_bench(capsys):
 
 def test_apply_names(config, capsys, tmp_path, q):
     before, after = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
-    safetensors.save_file({"q_proj": q, "k_rot": q[:, :1].copy(), "q": q}, before)
+    safetensors.numpy.save_file({"q_proj": q, "k_rot": q[:, :1].copy(), "q": q}, before)
     assert run(capsys, "apply", config, before, after, "--name", "q_proj", "--name", "k_rot")[0] == 0
-    got, rope = safetensors.load_file(after), librope.Rope.from_config(config, layout="thd")
+    got, rope = safetensors.numpy.load_file(after), librope.Rope.from_config(config, layout="thd")
     np.testing.assert_array_equal(got["q_proj"], rope.apply(q, 0))
     np.testing.assert_array_equal(got["k_rot"], rope.apply(q[:, :1].copy(), 0))
     np.testing.assert_array_equal(got["q"], q)
@@ -307,7 +300,6 @@ def test_missing_choices_are_told_in_options(capsys, tmp_path, q):
 
 
 def test_plot_without_a_length_uses_the_shortest(capsys, tmp_path):
-    pytest.importorskip("matplotlib")
     path = tmp_path / "config.json"
     path.write_text(json.dumps(PHI))
     assert run(capsys, "plot", path, "-o", tmp_path / "a.png")[0] == 0
@@ -369,7 +361,6 @@ def test_inspect_shows_what_is_known(capsys, tmp_path, content, known):
 
 
 def test_npy_files_do_not_keep_bfloat16(config, capsys, tmp_path, q):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     np.save(tmp_path / "q.npy", q.astype(ml_dtypes.bfloat16))
     status, _, err = run(capsys, "apply", config, tmp_path / "q.npy", tmp_path / "r.npy")
     assert status == 2 and "do not keep bfloat16" in err and "safetensors" in err

@@ -22,7 +22,6 @@ def test_tiny_llama():
 
 
 def test_notebook(tmp_path):
-    pytest.importorskip("matplotlib")
     done = run("notebook.py", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert {p.name for p in tmp_path.iterdir()} == {"llama31.png", "scalings.png"}
