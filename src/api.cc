@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "call/plan.h"
+#include "call/prepared.h"
 #include "context/config.h"
 #include "context/context.h"
 #include "context/frequencies.h"
@@ -23,7 +24,10 @@ namespace {
 rope_status Apply(const char* function, const Names& names, const rope_context* context,
                   const rope_qk_args* args) {
   Plan plan;
-  if (rope_status s = MakePlan(function, names, context, args, &plan)) return s;
+  Shapes shapes;
+  if (rope_status s = MakePlan(function, names, context, args, DataOf::kCall, &plan, &shapes)) {
+    return s;
+  }
   if (plan.tensor_count == 0) return ROPE_OK;
   return context->backend->apply(plan);
 }
@@ -57,10 +61,11 @@ rope_status Create(const char* function, const rope_config* const* configs, int3
 rope_status ThdTensor(const char* name, rope_dtype dtype, void* data, int32_t heads,
                       rope_tensor* tensor) {
   if ((data == nullptr) != (heads == 0) || heads < 0) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "rope_apply_thd: %s (%p) and %s_heads (%d) must both be given and positive, or NULL "
-                "and 0",
-                name, data, name, heads);
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "rope_apply_thd: %s (%p) and %s_heads (%d) must both be given and positive, or NULL "
+        "and 0",
+        name, data, name, heads);
   }
   if (data == nullptr) return ROPE_OK;
   if (!IsAligned(data, static_cast<size_t>(ElementSize(dtype)))) {
@@ -162,7 +167,7 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
                            const int64_t* positions, void* q, int32_t q_heads, void* k,
                            int32_t k_heads) {
   static constexpr char kFunction[] = "rope_apply_thd";
-  static constexpr Names kNames = {"", "positions", "q", "k"};
+  static constexpr Names kNames = {"", "positions", "q", "k", "", "", ""};
   if (context != nullptr &&
       (!context->backend->host_memory || context->axes != 1 || context->sets.size() != 1)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -182,10 +187,9 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
                   kFunction, static_cast<const void*>(positions), alignof(int64_t));
     }
     if (!IsDtype(dtype)) {
-      return dtype == 0
-                 ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: dtype (0) is required", kFunction)
-                 : Fail(ROPE_ERROR_UNSUPPORTED, "%s: dtype (%d) is not known to this version",
-                        kFunction, dtype);
+      return dtype == 0 ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: dtype (0) is required", kFunction)
+                        : Fail(ROPE_ERROR_UNSUPPORTED,
+                               "%s: dtype (%d) is not known to this version", kFunction, dtype);
     }
     if (tokens > INT64_MAX / static_cast<int64_t>(sizeof(int64_t))) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -199,7 +203,8 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
 }
 
 rope_status rope_apply_qk(const rope_context* context, const rope_qk_args* args) {
-  static constexpr Names kNames = {"args->", "args->positions", "args->q", "args->k"};
+  static constexpr Names kNames = {"args->",      "args->positions", "args->q", "args->k",
+                                   "args->q_out", "args->k_out",     ".data"};
   return Apply("rope_apply_qk", kNames, context, args);
 }
 
@@ -221,3 +226,21 @@ rope_status rope_cos_sin_fill(const rope_context* context, int64_t batch, int64_
   }
   return batch == 0 || tokens == 0 ? ROPE_OK : context->backend->fill(plan);
 }
+
+rope_status rope_prepared_create(const rope_context* context, const rope_qk_args* args,
+                                 rope_prepared** out) {
+  static constexpr char kFunction[] = "rope_prepared_create";
+  if (out == nullptr) return Null(kFunction, "out");
+  return Guard(kFunction, [&]() -> rope_status {
+    std::unique_ptr<rope_prepared> prepared;
+    if (rope_status s = Prepare(kFunction, context, args, &prepared)) return s;
+    *out = prepared.release();
+    return ROPE_OK;
+  });
+}
+
+rope_status rope_prepared_apply(const rope_prepared* prepared, const rope_qk_data* data) {
+  return ApplyPrepared("rope_prepared_apply", prepared, data);
+}
+
+void rope_prepared_destroy(rope_prepared* prepared) { delete prepared; }

@@ -27,6 +27,9 @@ template <>
 inline constexpr size_t kMinimumSize<rope_cos_sin> = offsetof(rope_cos_sin, sin) +
                                                      sizeof(rope_cos_sin::sin);
 template <>
+inline constexpr size_t kMinimumSize<rope_qk_data> = offsetof(rope_qk_data, k_out) +
+                                                     sizeof(rope_qk_data::k_out);
+template <>
 inline constexpr size_t kMinimumSize<rope_info> = offsetof(rope_info, head_dim);
 
 // No struct will be larger, and each is made of 32-bit words: another struct_size is not one, but

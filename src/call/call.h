@@ -14,10 +14,16 @@ struct Call {
   int64_t batch, tokens;
 };
 
-// How messages call the arguments: fields of rope_qk_args, or arguments of rope_apply_thd.
+// How messages call the arguments: fields of rope_qk_args or rope_qk_data, or arguments of
+// rope_apply_thd.
 struct Names {
-  const char *args, *positions, *q, *k;
+  const char *args, *positions;
+  const char *q, *k, *q_out, *k_out;
+  const char* data;  // behind these four: where they lie
 };
+
+// Whether a call gives the addresses of its tensors, or is prepared and each application does.
+enum class DataOf : bool { kCall, kApplication };
 
 }  // namespace rope
 

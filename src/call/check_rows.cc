@@ -92,13 +92,10 @@ rope_status CheckRows(const Call& call, const char* name, const rope_cos_sin* gi
   *table = {format, rows->dtype, shared ? 0 : rows_of_batch, stride, rows->data, rows->sin};
   if (use == RowUse::kWrite && two_tensors) {
     const auto bytes = static_cast<int64_t>(size);
-    Footprint cos = {reinterpret_cast<uintptr_t>(rows->data),
-                     {batch, tokens, 1},
-                     {rows_of_batch * bytes, stride * bytes, 0},
-                     width * bytes};
-    Footprint sin = cos;
-    sin.base = reinterpret_cast<uintptr_t>(rows->sin);
-    if (!AreDisjoint(cos, sin)) {
+    const Footprint of = {
+        {batch, tokens, 1}, {rows_of_batch * bytes, stride * bytes, 0}, width * bytes};
+    if (!AreDisjoint({of, reinterpret_cast<uintptr_t>(rows->data)},
+                     {of, reinterpret_cast<uintptr_t>(rows->sin)})) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                   "%s: %s->sin (%p) overlaps data (%p): the rows of the two must be disjoint",
                   function, name, rows->sin, rows->data);

@@ -20,7 +20,7 @@ HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
   return {elements.batch * size, elements.token * size, elements.head * size};
 }
 
-// Every byte offset fits into 63 bits, and base + offset into the address space.
+// Every byte offset fits into 63 bits.
 bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides& s) {
   const int64_t any = call.batch | call.tokens | s.batch | s.token | s.head;
   if ((any >> 29) == 0) return true;  // products below 2^58
@@ -30,8 +30,7 @@ bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides
   if (t.layout != ROPE_LAYOUT_STRIDED) {
     return !__builtin_mul_overflow(call.batch, call.tokens, &product) &&
            !__builtin_mul_overflow(product, t.heads, &product) &&
-           !__builtin_mul_overflow(product, dim * ElementSize(t.dtype), &product) &&
-           static_cast<uint64_t>(product) <= UINTPTR_MAX - reinterpret_cast<uintptr_t>(t.data);
+           !__builtin_mul_overflow(product, dim * ElementSize(t.dtype), &product);
   }
   for (int d = 0; d < 3; ++d) {
     if (__builtin_mul_overflow(counts[d] - 1, strides[d], &product) ||
@@ -41,8 +40,17 @@ bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides
       return false;
     }
   }
-  return !__builtin_mul_overflow(extent, int64_t{ElementSize(t.dtype)}, &extent) &&
-         static_cast<uint64_t>(extent) <= UINTPTR_MAX - reinterpret_cast<uintptr_t>(t.data);
+  return !__builtin_mul_overflow(extent, int64_t{ElementSize(t.dtype)}, &extent);
+}
+
+rope_status FailBeyond(const char* function, const char* name, int64_t batch, int64_t tokens,
+                       int64_t heads) {
+  return Fail(
+      ROPE_ERROR_INVALID_ARGUMENT,
+      "%s: %s (batch %lld, tokens %lld, heads %lld, its strides) reaches beyond the address "
+      "space",
+      function, name, static_cast<long long>(batch), static_cast<long long>(tokens),
+      static_cast<long long>(heads));
 }
 
 rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor& t, int64_t dim,
@@ -77,14 +85,8 @@ rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor
     }
     *strides = {static_cast<int64_t>(sb), static_cast<int64_t>(st), static_cast<int64_t>(sh)};
   }
-  if (!Fits(call, t, dim, *strides)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s (batch %lld, tokens %lld, heads %d, its strides) reaches beyond "
-                "the address space",
-                call.function, name, static_cast<long long>(call.batch),
-                static_cast<long long>(call.tokens), t.heads);
-  }
-  return ROPE_OK;
+  if (Fits(call, t, dim, *strides)) return ROPE_OK;
+  return FailBeyond(call.function, name, call.batch, call.tokens, t.heads);
 }
 
 rope_status Unknown(const Call& call, const char* name, const char* field, int32_t value) {
@@ -96,18 +98,27 @@ rope_status Unknown(const Call& call, const char* name, const char* field, int32
               name, field, value);
 }
 
-// One described tensor: its fields, the strides that its layout means (elements), and its bytes.
-rope_status Describe(const Call& call, const char* name, const rope_tensor& t, HeadStrides* strides,
-                     Footprint* footprint) {
-  if (t.reserved != 0 || t.reserved_ptr != nullptr) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.%s must be 0 in this version", call.function, name,
-                t.reserved != 0 ? "reserved" : "reserved_ptr");
-  }
-  if (t.data == nullptr) {
+// A tensor of a prepared call gets its address later.
+rope_status CheckData(const Call& call, const char* name, const void* data, DataOf data_of) {
+  if ((data != nullptr) == (data_of == DataOf::kCall)) return ROPE_OK;
+  if (data == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s.data (NULL) must not be NULL in a tensor with other fields set",
                 call.function, name);
   }
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s.data (%p) must be NULL: each rope_prepared_apply is given the data",
+              call.function, name, data);
+}
+
+// One described tensor: its fields, the strides that its layout means (elements), and its bytes.
+rope_status Describe(const Call& call, const char* name, const rope_tensor& t, DataOf data_of,
+                     HeadStrides* strides, Footprint* footprint) {
+  if (t.reserved != 0 || t.reserved_ptr != nullptr) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.%s must be 0 in this version", call.function, name,
+                t.reserved != 0 ? "reserved" : "reserved_ptr");
+  }
+  if (rope_status s = CheckData(call, name, t.data, data_of)) return s;
   if (!IsDtype(t.dtype)) return Unknown(call, name, "dtype", t.dtype);
   if (t.layout < 1 || t.layout > ROPE_LAYOUT_STRIDED)
     return Unknown(call, name, "layout", t.layout);
@@ -124,130 +135,160 @@ rope_status Describe(const Call& call, const char* name, const rope_tensor& t, H
   }
   const int64_t dim = t.head_dim != 0 ? t.head_dim : call.context.head_dim;
   if (rope_status s = ResolveStrides(call, name, t, dim, strides)) return s;
-
   const int size = ElementSize(t.dtype);
-  const auto base = reinterpret_cast<uintptr_t>(t.data);
-  if (!IsAligned(t.data, static_cast<size_t>(size))) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s.data (%p) must be aligned to its element (%d bytes)", call.function, name,
-                t.data, size);
-  }
-  *footprint = {base,
-                {call.batch, call.tokens, t.heads},
+  *footprint = {{call.batch, call.tokens, t.heads},
                 {strides->batch * size, strides->token * size, strides->head * size},
                 dim * size};
   return ROPE_OK;
 }
-
-// The fields of one named tensor of the call.
-struct Described {
-  bool present = false;
-  bool in_place = true;
-  const char* name;
-  const char* out_name;
-  Footprint in, out;
-};
 
 int SpanStart(const rope_context& context, const rope_tensor& t) {
   const bool whole = t.head_dim == 0 || t.head_dim == context.head_dim;
   return whole ? context.rotary_offset * ElementSize(t.dtype) : 0;
 }
 
-rope_status DescribeTensor(const Call& call, const rope_tensor& in, const rope_tensor& out,
-                           Described* described, Tensor* tensor) {
+// q or k with its output.
+rope_status DescribePair(const Call& call, const char* name, const rope_tensor& in,
+                         const char* out_name, const rope_tensor& out, DataOf data_of,
+                         TensorShape* shape, Tensor* tensor) {
   const char* const function = call.function;
   const rope_context& context = call.context;
-  described->present = !IsAbsent(in);
-  described->in_place = IsAbsent(out);
-  if (!described->present) {
-    if (described->in_place) return ROPE_OK;
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is set, but %s is absent", function,
-                described->out_name, described->name);
+  shape->present = !IsAbsent(in);
+  shape->in_place = IsAbsent(out);
+  if (!shape->present) {
+    if (shape->in_place) return ROPE_OK;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is set, but %s is absent", function, out_name,
+                name);
   }
   HeadStrides strides;
-  if (rope_status s = Describe(call, described->name, in, &strides, &described->in)) return s;
+  if (rope_status s = Describe(call, name, in, data_of, &strides, &shape->in)) return s;
   const int size = ElementSize(in.dtype);
-  tensor->in = tensor->out = static_cast<char*>(in.data);
-  if (!described->in_place) tensor->out = static_cast<char*>(out.data);
+  shape->element_size = size;
   tensor->in_strides = tensor->out_strides = InBytes(strides, size);
   tensor->in_span = tensor->out_span = SpanStart(context, in);
   tensor->heads = in.heads;
   tensor->dtype = in.dtype;
   tensor->copies_rest = false;
-  if (described->in_place) {
-    described->out = described->in;
-  } else {
-    if (rope_status s = Describe(call, described->out_name, out, &strides, &described->out)) {
-      return s;
-    }
+  if (!shape->in_place) {
+    if (rope_status s = Describe(call, out_name, out, data_of, &strides, &shape->out)) return s;
     if (out.dtype != in.dtype) {
       return Fail(ROPE_ERROR_UNSUPPORTED,
-                  "%s: %s.dtype (%d) must be that of %s (%d) in this version", function,
-                  described->out_name, out.dtype, described->name, in.dtype);
+                  "%s: %s.dtype (%d) must be that of %s (%d) in this version", function, out_name,
+                  out.dtype, name, in.dtype);
     }
     if (out.heads != in.heads) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be that of %s (%d)",
-                  function, described->out_name, out.heads, described->name, in.heads);
+                  function, out_name, out.heads, name, in.heads);
     }
     tensor->out_strides = InBytes(strides, size);
     tensor->out_span = SpanStart(context, out);
     const int64_t whole = static_cast<int64_t>(context.head_dim) * size;
-    tensor->copies_rest = context.rotary_dim != context.head_dim && described->in.width == whole &&
-                          described->out.width == whole;
+    tensor->copies_rest = context.rotary_dim != context.head_dim && shape->in.width == whole &&
+                          shape->out.width == whole;
   }
   // Named layouts are contiguous.
-  const rope_tensor& written = described->in_place ? in : out;
-  if (written.layout == ROPE_LAYOUT_STRIDED && !IsInjective(described->out)) {
+  const rope_tensor& written = shape->in_place ? in : out;
+  if (written.layout == ROPE_LAYOUT_STRIDED &&
+      !IsInjective(shape->in_place ? shape->in : shape->out)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s: strides let heads, tokens or batch rows of an output overlap", function,
-                described->in_place ? described->name : described->out_name);
-  }
-  if (!described->in_place) {
-    if (IsSame(described->in, described->out)) {
-      tensor->copies_rest = false;
-    } else if (!AreDisjoint(described->in, described->out)) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: %s overlaps %s, and must be exactly it or disjoint from it", function,
-                  described->out_name, described->name);
-    }
+                shape->in_place ? name : out_name);
   }
   return ROPE_OK;
 }
 
-rope_status CheckApart(const char* function, const char* a_name, const Footprint& a,
-                       const char* b_name, const Footprint& b) {
-  if (AreDisjoint(a, b)) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s", function, a_name, b_name);
-}
-
-// What one call rotates must not be read or written by it elsewhere.
-rope_status CheckDisjoint(const char* function, const Described& q, const Described& k) {
-  const char* q_out = q.in_place ? q.name : q.out_name;
-  const char* k_out = k.in_place ? k.name : k.out_name;
-  if (rope_status s = CheckApart(function, q_out, q.out, k_out, k.out)) return s;
-  if (!q.in_place) {
-    if (rope_status s = CheckApart(function, q.name, q.in, k_out, k.out)) return s;
+rope_status CheckAddress(const char* function, const char* name, const char* data_name,
+                         const Footprint& of, int size, const void* data) {
+  if (!IsAligned(data, static_cast<size_t>(size))) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s%s (%p) must be aligned to its element (%d bytes)", function, name,
+                data_name, data, size);
   }
-  if (!k.in_place) {
-    if (rope_status s = CheckApart(function, q_out, q.out, k.name, k.in)) return s;
+  if (static_cast<uint64_t>(of.extent()) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
+    return FailBeyond(function, name, of.counts[0], of.counts[1], of.counts[2]);
   }
   return ROPE_OK;
+}
+
+// A tensor that lies somewhere, as messages call it.
+struct NamedRegion {
+  const char* name;
+  Region region;
+};
+
+NamedRegion At(const char* name, const Footprint& of, const void* data) {
+  return {name, {of, reinterpret_cast<uintptr_t>(data)}};
+}
+
+rope_status PlacePair(const char* function, const char* name, void* in, const char* out_name,
+                      void* out, const char* data_name, const TensorShape& shape, Tensor* tensor) {
+  tensor->in = static_cast<const char*>(in);
+  tensor->out = static_cast<char*>(shape.in_place ? in : out);
+  const int size = shape.element_size;
+  if (rope_status s = CheckAddress(function, name, data_name, shape.in, size, in)) return s;
+  if (shape.in_place) return ROPE_OK;
+  if (rope_status s = CheckAddress(function, out_name, data_name, shape.out, size, out)) return s;
+  const Region from = At(name, shape.in, in).region, to = At(out_name, shape.out, out).region;
+  if (IsSame(from, to)) {
+    tensor->copies_rest = false;
+  } else if (!AreDisjoint(from, to)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s overlaps %s, and must be exactly it or disjoint from it", function,
+                out_name, name);
+  }
+  return ROPE_OK;
+}
+
+rope_status CheckApart(const char* function, const NamedRegion& a, const NamedRegion& b) {
+  if (AreDisjoint(a.region, b.region)) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s", function, a.name, b.name);
 }
 
 }  // namespace
 
-rope_status CheckTensors(const Call& call, const Names& names, const rope_qk_args& args,
-                         Tensor tensors[2], int32_t* count) {
-  Described q, k;
-  q.name = names.q, q.out_name = "args->q_out", k.name = names.k, k.out_name = "args->k_out";
-  if (rope_status s = DescribeTensor(call, args.q, args.q_out, &q, &tensors[0])) return s;
-  if (rope_status s = DescribeTensor(call, args.k, args.k_out, &k, &tensors[q.present])) return s;
-  *count = q.present + k.present;
-  if (*count == 0) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s and %s must not both be absent", call.function,
-                names.q, names.k);
+rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
+                        DataOf data_of, Shapes* shapes, Tensor tensors[2]) {
+  if (rope_status s = DescribePair(call, names.q, args.q, names.q_out, args.q_out, data_of,
+                                   &shapes->q, &tensors[0])) {
+    return s;
   }
-  return *count == 2 ? CheckDisjoint(call.function, q, k) : ROPE_OK;
+  if (rope_status s = DescribePair(call, names.k, args.k, names.k_out, args.k_out, data_of,
+                                   &shapes->k, &tensors[shapes->q.present])) {
+    return s;
+  }
+  if (shapes->count() != 0) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s and %s must not both be absent", call.function,
+              names.q, names.k);
+}
+
+rope_status CheckAddresses(const char* function, const Names& names, const Shapes& shapes,
+                           const Addresses& addresses, Tensor tensors[2]) {
+  const TensorShape &q = shapes.q, &k = shapes.k;
+  if (q.present) {
+    if (rope_status s = PlacePair(function, names.q, addresses.q, names.q_out, addresses.q_out,
+                                  names.data, q, &tensors[0])) {
+      return s;
+    }
+  }
+  if (k.present) {
+    if (rope_status s = PlacePair(function, names.k, addresses.k, names.k_out, addresses.k_out,
+                                  names.data, k, &tensors[q.present])) {
+      return s;
+    }
+  }
+  if (!q.present || !k.present) return ROPE_OK;
+  // What one call rotates must not be read or written by it elsewhere.
+  const NamedRegion q_in = At(names.q, q.in, addresses.q), k_in = At(names.k, k.in, addresses.k);
+  const NamedRegion q_out = q.in_place ? q_in : At(names.q_out, q.out, addresses.q_out);
+  const NamedRegion k_out = k.in_place ? k_in : At(names.k_out, k.out, addresses.k_out);
+  if (rope_status s = CheckApart(function, q_out, k_out)) return s;
+  if (!q.in_place) {
+    if (rope_status s = CheckApart(function, q_in, k_out)) return s;
+  }
+  if (!k.in_place) {
+    if (rope_status s = CheckApart(function, q_out, k_in)) return s;
+  }
+  return ROPE_OK;
 }
 
 }  // namespace rope

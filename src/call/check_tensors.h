@@ -1,15 +1,40 @@
-// The checks of q and k and of their outputs.
+// The checks of q and k and of their outputs, in two steps: what they are, and where they lie.
 #ifndef LIBROPE_SRC_CALL_CHECK_TENSORS_H_
 #define LIBROPE_SRC_CALL_CHECK_TENSORS_H_
 
 #include "call/call.h"
+#include "call/overlap.h"
 #include "math/tensor.h"
 
 namespace rope {
 
-// Writes the tensors that are present, at least one, and how many they are.
-rope_status CheckTensors(const Call& call, const Names& names, const rope_qk_args& args,
-                         Tensor tensors[2], int32_t* count);
+// q or k with its output, as far as it is known without addresses: the bases of its footprints are
+// still 0.
+struct TensorShape {
+  bool present, in_place;
+  int element_size;
+  Footprint in, out;  // out without in_place only
+};
+
+struct Shapes {
+  TensorShape q, k;
+
+  int32_t count() const { return q.present + k.present; }
+};
+
+// Where they lie; null where a tensor is absent or in place.
+struct Addresses {
+  void *q, *k, *q_out, *k_out;
+};
+
+// Writes the shapes, at least one present, and of `tensors` those that are present, all but their
+// addresses.
+rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
+                        DataOf data_of, Shapes* shapes, Tensor tensors[2]);
+
+// Completes the tensors.
+rope_status CheckAddresses(const char* function, const Names& names, const Shapes& shapes,
+                           const Addresses& addresses, Tensor tensors[2]);
 
 }  // namespace rope
 

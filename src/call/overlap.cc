@@ -28,11 +28,6 @@ Split SplitAt(const Footprint& a, int64_t cut) {
 
 }  // namespace
 
-int64_t Footprint::extent() const {
-  return (counts[0] - 1) * strides[0] + (counts[1] - 1) * strides[1] +
-         (counts[2] - 1) * strides[2] + width;
-}
-
 bool IsInjective(const Footprint& a) {
   // From the smallest stride up, each must step over all that the smaller ones reach.
   int order[3] = {0, 1, 2};
@@ -48,26 +43,26 @@ bool IsInjective(const Footprint& a) {
   return true;
 }
 
-bool IsSame(const Footprint& a, const Footprint& b) {
-  if (a.base != b.base || a.width != b.width) return false;
+bool IsSame(const Region& a, const Region& b) {
+  if (a.base != b.base || a.of.width != b.of.width) return false;
   for (int d = 0; d < 3; ++d) {
-    if (a.counts[d] != b.counts[d]) return false;
-    if (a.counts[d] != 1 && a.strides[d] != b.strides[d]) return false;
+    if (a.of.counts[d] != b.of.counts[d]) return false;
+    if (a.of.counts[d] != 1 && a.of.strides[d] != b.of.strides[d]) return false;
   }
   return true;
 }
 
-bool AreDisjoint(const Footprint& a, const Footprint& b) {
-  if (a.base + static_cast<uint64_t>(a.extent()) <= b.base) return true;
-  if (b.base + static_cast<uint64_t>(b.extent()) <= a.base) return true;
+bool AreDisjoint(const Region& a, const Region& b) {
+  if (a.base + static_cast<uint64_t>(a.of.extent()) <= b.base) return true;
+  if (b.base + static_cast<uint64_t>(b.of.extent()) <= a.base) return true;
   // The ranges meet, as those of q and k in one packed buffer do. Cut both tensors at a stride:
   // from there on all steps are multiples of a pitch, so modulo the pitch a stays in one window and
   // b in another. If these do not touch, nothing does.
-  for (const Footprint* from : {&a, &b}) {
+  for (const Footprint* from : {&a.of, &b.of}) {
     for (int d = 0; d < 3; ++d) {
       const int64_t cut = from->strides[d];
       if (from->counts[d] == 1 || cut == 0) continue;
-      const Split x = SplitAt(a, cut), y = SplitAt(b, cut);
+      const Split x = SplitAt(a.of, cut), y = SplitAt(b.of, cut);
       const int64_t pitch = std::gcd(x.pitch, y.pitch);
       const bool ahead = b.base >= a.base;
       const auto step = static_cast<int64_t>((ahead ? b.base - a.base : a.base - b.base) %

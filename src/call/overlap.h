@@ -7,23 +7,32 @@
 
 namespace rope {
 
-// The bytes of a tensor: all base + i * strides[0] + j * strides[1] + k * strides[2] + [0, width),
-// with indices below counts. No stride is negative, and no address exceeds 63 bits.
+// The bytes of a tensor, from its first one: all i * strides[0] + j * strides[1] + k * strides[2] +
+// [0, width), with indices below counts. No stride is negative, and no offset exceeds 63 bits.
 struct Footprint {
-  uint64_t base;
   int64_t counts[3], strides[3];  // batch, token, head
   int64_t width;
 
-  int64_t extent() const;  // from base to the end of the last byte
+  // From the first byte to the end of the last.
+  int64_t extent() const {
+    return (counts[0] - 1) * strides[0] + (counts[1] - 1) * strides[1] +
+           (counts[2] - 1) * strides[2] + width;
+  }
+};
+
+// Where it lies. No address exceeds 64 bits.
+struct Region {
+  const Footprint& of;
+  uint64_t base;
 };
 
 // No two indices reach a common byte.
 bool IsInjective(const Footprint& a);
 
 // Equal bytes at equal indices.
-bool IsSame(const Footprint& a, const Footprint& b);
+bool IsSame(const Region& a, const Region& b);
 
-bool AreDisjoint(const Footprint& a, const Footprint& b);
+bool AreDisjoint(const Region& a, const Region& b);
 
 }  // namespace rope
 

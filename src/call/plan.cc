@@ -87,7 +87,7 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
 }  // namespace
 
 rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
-                     const rope_qk_args* args, Plan* plan) {
+                     const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes) {
   if (context == nullptr || args == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function,
                 context == nullptr ? "context" : "args");
@@ -115,6 +115,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   plan->runner = args->runner;
   plan->stream = args->stream;
   plan->tensor_count = 0;
+  plan->prepared_rows = nullptr;
   if (args->tokens == 0) return ROPE_OK;  // pointers may be NULL
   if (args->batch == 0) {
     if (args->q.data == nullptr && args->k.data == nullptr) return ROPE_OK;
@@ -126,13 +127,18 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   if (rope_status s = CheckPlace(call, names.args, args->runner, args->stream)) return s;
   if (rope_status s = ReadSource(call, *args, plan)) return s;
 
-  int32_t count;
-  if (rope_status s = CheckTensors(call, names, *args, plan->tensors, &count)) return s;
+  if (rope_status s = CheckShapes(call, names, *args, data_of, shapes, plan->tensors)) return s;
+  if (data_of == DataOf::kCall) {
+    const Addresses addresses = {args->q.data, args->k.data, args->q_out.data, args->k_out.data};
+    if (rope_status s = CheckAddresses(function, names, *shapes, addresses, plan->tensors)) {
+      return s;
+    }
+  }
   // Last, because it may look at every position: how many there are is known to be possible by now.
   if (!plan->has_rows && !kOperations[args->operation].by_distance) {
     if (rope_status s = CheckValidity(call, names.positions, plan->positions)) return s;
   }
-  plan->tensor_count = count;
+  plan->tensor_count = shapes->count();
   return ROPE_OK;
 }
 

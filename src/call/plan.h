@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "call/call.h"
+#include "call/check_tensors.h"
+#include "context/backend.h"
 #include "context/context.h"
 #include "librope/rope.h"
 #include "math/cos_sin_table.h"
@@ -30,11 +32,13 @@ struct Plan : FillPlan {
   int32_t tensor_count;
   Tensor tensors[2];
   const rope_runner* runner;
+  const PreparedRows* prepared_rows;  // null: rows are made from positions, or read
 };
 
-// Checks `args` and fills `plan`. ROPE_OK with tensor_count 0: there is nothing to do.
+// Checks `args` and fills `plan`, but for the addresses of a call that is prepared. ROPE_OK with
+// tensor_count 0: there is nothing to do, and `shapes` are not written.
 rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
-                     const rope_qk_args* args, Plan* plan);
+                     const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes);
 
 rope_status MakeFillPlan(const char* function, const rope_context* context, int64_t batch,
                          int64_t tokens, const rope_positions* positions, const rope_cos_sin* out,

@@ -3,12 +3,20 @@
 #ifndef LIBROPE_SRC_CONTEXT_BACKEND_H_
 #define LIBROPE_SRC_CONTEXT_BACKEND_H_
 
+#include <memory>
+
 #include "librope/rope.h"
 
 namespace rope {
 
 struct Plan;
 struct FillPlan;
+
+// What a backend keeps of a prepared call in place of its positions or rows.
+class PreparedRows {
+ public:
+  virtual ~PreparedRows() = default;
+};
 
 // Filled by name. What a backend does not set, it does not offer.
 struct Backend {
@@ -24,6 +32,8 @@ struct Backend {
   rope_status (*attach)(const char* function, rope_context* context) = nullptr;
   rope_status (*apply)(const Plan& plan) = nullptr;
   rope_status (*fill)(const FillPlan& plan) = nullptr;
+  // Null: offers no prepared calls. `plan` has no addresses of tensors. May throw std::bad_alloc.
+  std::unique_ptr<PreparedRows> (*prepare)(const Plan& plan) = nullptr;
 };
 
 // For a static_assert of each backend: what is missing would be a crash at the first call.

@@ -6,11 +6,13 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 
 #include "base/status.h"
 #include "call/plan.h"
 #include "context/backend.h"
 #include "cpu/cos_sin_rows.h"
+#include "cpu/kept_rows.h"
 #include "cpu/kernels.h"
 #include "cpu/scalar.h"
 #include "cpu/streaming.h"
@@ -31,6 +33,7 @@ constexpr int64_t kCachedBytes = 512 << 10;   // calls up to this find their dat
 struct Job {
   const Plan& plan;
   const Kernels& kernels;
+  const KeptRows* kept;  // of a prepared call
   ChannelOrder order;
   bool eager;
   bool prefetch;  // more data than the inner caches hold
@@ -89,16 +92,19 @@ void CopyHeads(const rope_context& context, const Tensor& t, int64_t batch, int6
 }
 
 // Rows of which some have other values for one channel of a pair than for the other.
-void RotateByChannels(const Job& job, const Tensor& t, int64_t batch, int64_t first, int count,
+void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int count,
                       RowBuffer* buffer) {
   const rope_context& context = *job.plan.context;
+  const Tensor& t = job.plan.tensors[n];
   for (int i = 0; i < count; ++i) {
+    const ChannelRow row = job.kept != nullptr
+                               ? job.kept->ChannelRowOf(n, batch * job.plan.tokens + first + i)
+                               : ChannelRowOf(job.plan, job.kernels, t.dtype, i, buffer);
     for (int32_t h = 0; h < t.heads; ++h) {
       RotateHeadScalar(t.dtype, job.order, job.eager, context.segments.data(),
                        static_cast<int32_t>(context.segments.size()),
                        t.in + t.in_span + HeadOffset(t.in_strides, batch, first + i, h),
-                       t.out + t.out_span + HeadOffset(t.out_strides, batch, first + i, h),
-                       ChannelRowOf(job.plan, job.kernels, t.dtype, i, buffer));
+                       t.out + t.out_span + HeadOffset(t.out_strides, batch, first + i, h), row);
     }
   }
 }
@@ -117,7 +123,8 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     return;
   }
   RowBuffer buffer;
-  StartRows(plan, batch, first, count, &buffer);
+  if (job.kept == nullptr) StartRows(plan, batch, first, count, &buffer);
+  const bool per_channel = job.kept != nullptr ? job.kept->per_channel() : buffer.per_channel;
   Block block;
   block.segments = context.segments.data();
   block.segment_count = static_cast<int32_t>(context.segments.size());
@@ -127,12 +134,14 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
     if (t.copies_rest) CopyRest(context, t, batch, first, count);
-    if (buffer.per_channel) {
-      RotateByChannels(job, t, batch, first, count, &buffer);
+    if (per_channel) {
+      RotateByChannels(job, n, batch, first, count, &buffer);
       continue;
     }
     const Kernels::Rotation& rotation = *job.rotations[n];
-    const OrderedRows rows = OrderRows(plan, job.kernels, t.dtype, rotation.order, &buffer);
+    const OrderedRows rows = job.kept != nullptr
+                                 ? job.kept->From(n, batch * plan.tokens + first)
+                                 : OrderRows(plan, job.kernels, t.dtype, rotation.order, &buffer);
     block.tensor = &t;
     block.in = t.in + t.in_span + TokenOffset(t.in_strides, batch, first);
     block.out = t.out + t.out_span + TokenOffset(t.out_strides, batch, first);
@@ -190,10 +199,15 @@ void RunTask(void* opaque, uint32_t index) {
   tasks.ran.fetch_add(1, std::memory_order_relaxed);
 }
 
+const Kernels& KernelsOf(const rope_context& context) {
+  return *static_cast<const Kernels*>(context.backend_data);
+}
+
 rope_status Apply(const Plan& plan) {
   const rope_context& context = *plan.context;
   Job job{plan,
-          *static_cast<const Kernels*>(context.backend_data),
+          KernelsOf(context),
+          static_cast<const KeptRows*>(plan.prepared_rows),
           ChannelOrderOf(context.pairing, plan.operation),
           context.rounding == ROPE_ROUNDING_EAGER,
           false,
@@ -204,7 +218,7 @@ rope_status Apply(const Plan& plan) {
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
     token_bytes += static_cast<int64_t>(t.heads) * SpanBytes(context, t);
-    job.rotations[n] = &job.kernels.rotations[t.dtype - 1][job.order][job.eager];
+    job.rotations[n] = &RotationOf(plan, job.kernels, n);
     job.streams[n] = job.rotations[n]->rotate_streaming != nullptr && Streams(plan, t);
   }
   const int64_t bytes = tokens * token_bytes;  // fits: outputs overlap nothing and fit
@@ -238,8 +252,13 @@ rope_status Attach(const char* function, rope_context* context) {
 }
 
 rope_status Fill(const FillPlan& plan) {
-  FillRows(plan, *static_cast<const Kernels*>(plan.context->backend_data));
+  FillRows(plan, KernelsOf(*plan.context));
   return ROPE_OK;
+}
+
+std::unique_ptr<PreparedRows> Prepare(const Plan& plan) {
+  if (plan.context->nope) return nullptr;
+  return std::make_unique<KeptRows>(plan, KernelsOf(*plan.context));
 }
 
 }  // namespace
@@ -254,6 +273,7 @@ extern constexpr Backend kCpuBackend = [] {
   backend.attach = &cpu::Attach;
   backend.apply = &cpu::Apply;
   backend.fill = &cpu::Fill;
+  backend.prepare = &cpu::Prepare;
   return backend;
 }();
 static_assert(IsComplete(kCpuBackend));

@@ -257,10 +257,21 @@ void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuf
   if (plan.has_rows) UseCallersRows(plan, buffer);
 }
 
+const Kernels::Rotation& RotationOf(const Plan& plan, const Kernels& kernels, int n) {
+  const rope_context& context = *plan.context;
+  const ChannelOrder order = ChannelOrderOf(context.pairing, plan.operation);
+  return kernels
+      .rotations[plan.tensors[n].dtype - 1][order][context.rounding == ROPE_ROUNDING_EAGER];
+}
+
+rope_dtype RoundedTo(const rope_context& context, rope_dtype dtype) {
+  return context.rounding != ROPE_ROUNDING_FLOAT32 && IsNarrow(dtype) ? dtype : 0;
+}
+
 OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
                       RowBuffer* buffer) {
   const rope_context& context = *plan.context;
-  if (context.rounding == ROPE_ROUNDING_FLOAT32 || !IsNarrow(dtype)) dtype = 0;
+  dtype = RoundedTo(context, dtype);
   const int width = RowWidth(order, context.pairs);
   const OrderedRows rows = {buffer->ordered, buffer->ordered + width, 2 * width};
   if (buffer->ordered_dtype == dtype && buffer->ordered_order == order) return rows;
@@ -294,7 +305,7 @@ ChannelRow ChannelRowOf(const Plan& plan, const Kernels& kernels, rope_dtype dty
   const int padded = PaddedPairs(context.pairs);
   float* first = buffer->natural + i * 2 * padded;
   float* second = buffer->ordered + i * 2 * padded;
-  if (context.rounding != ROPE_ROUNDING_FLOAT32 && IsNarrow(dtype)) {
+  if (RoundedTo(context, dtype) != 0) {
     float* rounded = buffer->ordered + RowBuffer::kFloats;  // free while rows are per channel
     std::copy(first, first + 2 * padded, rounded);
     std::copy(second, second + 2 * padded, rounded + 2 * padded);

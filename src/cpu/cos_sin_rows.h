@@ -50,6 +50,12 @@ struct OrderedRows {
   int64_t stride;
 };
 
+// The kernels that rotate tensor n of a call.
+const Kernels::Rotation& RotationOf(const Plan& plan, const Kernels& kernels, int n);
+
+// What rows for tensors of this dtype are rounded to; 0: nothing.
+rope_dtype RoundedTo(const rope_context& context, rope_dtype dtype);
+
 // The block's rows rounded as the context's policy asks for this dtype, in the kernel's order.
 OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
                       RowBuffer* buffer);

@@ -17,6 +17,7 @@ namespace {
 rope_status NoAttach(const char*, rope_context*) { return ROPE_OK; }
 rope_status NoApply(const Plan&) { return ROPE_OK; }
 rope_status NoFill(const FillPlan&) { return ROPE_OK; }
+std::unique_ptr<PreparedRows> NoRows(const Plan&) { return nullptr; }
 
 }  // namespace
 
@@ -30,6 +31,7 @@ const Backend* FindBackend(rope_device) {
     backend.attach = &NoAttach;
     backend.apply = &NoApply;
     backend.fill = &NoFill;
+    backend.prepare = &NoRows;
     return backend;
   }();
   return &kNone;
@@ -39,12 +41,13 @@ namespace testing {
 namespace {
 
 // The sizes of the first release, on a machine with 64-bit pointers.
-constexpr uint32_t kConfig = 224, kArgs = 440, kCosSin = 48, kInfo = 48;
+constexpr uint32_t kConfig = 224, kArgs = 440, kCosSin = 48, kInfo = 48, kData = 40;
 
 static_assert(sizeof(void*) != 8 || sizeof(rope_config) > kConfig, "has not grown");
 static_assert(sizeof(void*) != 8 || sizeof(rope_qk_args) > kArgs, "has not grown");
 static_assert(sizeof(void*) != 8 || sizeof(rope_cos_sin) > kCosSin, "has not grown");
 static_assert(sizeof(void*) != 8 || sizeof(rope_info) > kInfo, "has not grown");
+static_assert(sizeof(void*) != 8 || sizeof(rope_qk_data) > kData, "has not grown");
 
 // A struct as an older program passes it: `size` bytes at the end of readable memory.
 template <class T>
@@ -84,6 +87,16 @@ TEST(StructSize, OfTheFirstReleaseIsReadByLaterOnes) {
   args.cos_sin = rows.get();
   EXPECT_OK(rope_apply_qk(context.get(), &args));
 
+  args.q.data = nullptr;
+  rope_prepared* made = nullptr;
+  const Older<rope_qk_args> prepared_args(args, kArgs);
+  ASSERT_OK(rope_prepared_create(context.get(), prepared_args.get(), &made));
+  const Prepared prepared(made);
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = q;
+  const Older<rope_qk_data> older_data(data, kData);
+  EXPECT_OK(rope_prepared_apply(prepared.get(), older_data.get()));
+
   const Older<rope_info> info(rope_info{}, kInfo);
   EXPECT_OK(rope_context_info(context.get(), 0, info.get()));
   EXPECT_EQ(info.get()->head_dim, 64);
@@ -94,8 +107,11 @@ TEST(StructSize, GarbageIsNotReadBy) {
   for (uint32_t size : {0xccccccccu, 0x7fff1234u, 4100u, uint32_t{sizeof(rope_config)} + 2}) {
     SCOPED_TRACE(size);
     const Guarded config(sizeof(rope_config), Edge::kEnd), args(sizeof(rope_qk_args), Edge::kEnd),
-        rows(sizeof(rope_cos_sin), Edge::kEnd), info(sizeof(rope_info), Edge::kEnd);
-    for (const Guarded* memory : {&config, &args, &rows, &info}) *memory->as<uint32_t>() = size;
+        rows(sizeof(rope_cos_sin), Edge::kEnd), info(sizeof(rope_info), Edge::kEnd),
+        data(sizeof(rope_qk_data), Edge::kEnd);
+    for (const Guarded* memory : {&config, &args, &rows, &info, &data}) {
+      *memory->as<uint32_t>() = size;
+    }
     const auto expect = [&](const char* function, rope_status status) {
       EXPECT_EQ(status, kInvalid);
       ExpectMessage(function, {"struct_size (", "ROPE_INIT"});
@@ -105,6 +121,14 @@ TEST(StructSize, GarbageIsNotReadBy) {
     expect("rope_context_create", rope_context_create(config.as<rope_config>(), &created));
     expect("rope_config_next_change", rope_config_next_change(config.as<rope_config>(), 0, &next));
     expect("rope_apply_qk", rope_apply_qk(context.get(), args.as<rope_qk_args>()));
+    rope_prepared* made = nullptr;
+    expect("rope_prepared_create",
+           rope_prepared_create(context.get(), args.as<rope_qk_args>(), &made));
+    EXPECT_EQ(made, nullptr);
+    const rope_qk_args nothing = Args(1, 0);
+    ASSERT_OK(rope_prepared_create(context.get(), &nothing, &made));
+    const Prepared prepared(made);
+    expect("rope_prepared_apply", rope_prepared_apply(prepared.get(), data.as<rope_qk_data>()));
     expect("rope_context_info", rope_context_info(context.get(), 0, info.as<rope_info>()));
     const rope_positions positions = Offset(0);
     expect("rope_cos_sin_fill",

@@ -25,6 +25,8 @@
 namespace rope::gpu {
 namespace {
 
+constexpr Names kNames = {"", "", "q", "k", "q_out", "k_out", ".data"};
+
 using rope::testing::Config;
 using rope::testing::Context;
 using rope::testing::Create;
@@ -81,7 +83,8 @@ void RunCase(uint64_t seed, Tally* tally) {
   c.Restore(before);
 
   Plan plan;
-  ASSERT_OK(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan));
+  Shapes shapes;
+  ASSERT_OK(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes));
   *arena = Arena{};
   std::vector<std::unique_ptr<std::vector<uint8_t>>> writes;
   int64_t expected_bytes = 0;
@@ -183,7 +186,8 @@ void ExpectCopied(const CopyCase& e) {
   std::fill(out, out + bytes, 0);
 
   Plan plan;
-  ASSERT_EQ(MakePlan("test", {"", "", "q", "k"}, context.get(), &args, &plan), ROPE_OK)
+  Shapes shapes;
+  ASSERT_EQ(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes), ROPE_OK)
       << rope_last_error();
   *arena = Arena{};
   std::vector<uint8_t> writes(bytes, 0);

@@ -18,9 +18,11 @@ namespace rope::testing {
 struct Destroy {
   void operator()(rope_context* context) const { rope_context_destroy(context); }
   void operator()(rope_pool* pool) const { rope_pool_destroy(pool); }
+  void operator()(rope_prepared* prepared) const { rope_prepared_destroy(prepared); }
 };
 using Context = std::unique_ptr<rope_context, Destroy>;
 using Pool = std::unique_ptr<rope_pool, Destroy>;
+using Prepared = std::unique_ptr<rope_prepared, Destroy>;
 
 // The device of configurations that name none: that of LIBROPE_TEST_DEVICE, a number, or the CPU.
 // Any device will do whose backend works in main memory. A value that cannot be meant ends the

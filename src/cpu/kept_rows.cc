@@ -1,0 +1,101 @@
+#include "cpu/kept_rows.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/limits.h"
+#include "math/element.h"
+
+namespace rope::cpu {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+// make(block, token) for all tokens of the plan, a RowBuffer of them after the other; `token` is
+// the first one's number, counted through all batch rows.
+template <class Make>
+void ForEachBlock(const Plan& plan, Make make) {
+  RowBuffer buffer;
+  const int64_t most = RowBuffer::Capacity(*plan.context);
+  for (int64_t batch = 0; batch < plan.batch; ++batch) {
+    for (int64_t first = 0; first < plan.tokens; first += most) {
+      const auto count = static_cast<int>(std::min(most, plan.tokens - first));
+      StartRows(plan, batch, first, count, &buffer);
+      make(&buffer, batch * plan.tokens + first);
+    }
+  }
+}
+
+}  // namespace
+
+void KeptRows::Free::operator()(float* values) const { ::operator delete(values, kAlignment); }
+
+KeptRows::Values KeptRows::Allocate(const Plan& plan, int64_t floats_per_token) {
+  int64_t bytes;
+  if (__builtin_mul_overflow(plan.batch * plan.tokens,
+                             floats_per_token * static_cast<int64_t>(sizeof(float)), &bytes)) {
+    throw std::bad_alloc();
+  }
+  void* const memory = ::operator new(static_cast<size_t>(bytes), kAlignment, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();  // sanitizers end the program where new throws
+  return Values(static_cast<float*>(memory));
+}
+
+KeptRows::KeptRows(const Plan& plan, const Kernels& kernels) {
+  if (plan.has_rows && plan.rows.format.per_channel()) {
+    ForEachBlock(plan, [&](RowBuffer* buffer, int64_t) { per_channel_ |= buffer->per_channel; });
+  }
+  if (per_channel_) {
+    MakePerChannel(plan, kernels);
+  } else {
+    MakeInOrder(plan, kernels);
+  }
+}
+
+void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
+  const rope_context& context = *plan.context;
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    const rope_dtype dtype = plan.tensors[n].dtype;
+    const RowOrder order = RotationOf(plan, kernels, n).order;
+    if (n == 1 && order == RotationOf(plan, kernels, 0).order &&
+        RoundedTo(context, dtype) == RoundedTo(context, plan.tensors[0].dtype)) {
+      rows_[1] = rows_[0];
+      return;
+    }
+    const int width = RowWidth(order, context.pairs);
+    values_[n] = Allocate(plan, 2 * width);
+    float* const values = values_[n].get();
+    rows_[n] = {values, width};
+    // Not the padding, which rows of the caller do not have.
+    const int used = order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
+    ForEachBlock(plan, [&](RowBuffer* buffer, int64_t token) {
+      const OrderedRows made = OrderRows(plan, kernels, dtype, order, buffer);
+      for (int i = 0; i < buffer->count; ++i) {
+        float* const cos = values + (token + i) * 2 * width;
+        std::copy_n(made.cos + i * made.stride, used, cos);
+        std::copy_n(made.sin + i * made.stride, used, cos + width);
+      }
+    });
+  }
+}
+
+void KeptRows::MakePerChannel(const Plan& plan, const Kernels& kernels) {
+  const int width = PaddedPairs(plan.context->pairs), pairs = plan.context->pairs;
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    values_[n] = Allocate(plan, 4 * width);
+    float* const values = values_[n].get();
+    rows_[n] = {values, width};
+    ForEachBlock(plan, [&](RowBuffer* buffer, int64_t token) {
+      for (int i = 0; i < buffer->count; ++i) {
+        const ChannelRow row = cpu::ChannelRowOf(plan, kernels, plan.tensors[n].dtype, i, buffer);
+        float* to = values + (token + i) * 4 * width;
+        for (const float* from : {row.cos0, row.sin0, row.cos1, row.sin1}) {
+          std::copy_n(from, pairs, to);
+          to += width;
+        }
+      }
+    });
+  }
+}
+
+}  // namespace rope::cpu

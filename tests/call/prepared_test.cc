@@ -1,0 +1,306 @@
+// Prepared calls: for each tensor they are applied to, the bits of rope_apply_qk, whatever became
+// of the arrays that they were made from; and what they refuse.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/errors.h"
+#include "support/handles.h"
+#include "support/random_call.h"
+#include "support/targets.h"
+
+// Sanitizers give null for more memory than there is, as the system does.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+
+namespace rope::testing {
+namespace {
+
+rope_qk_args WithoutData(rope_qk_args args) {
+  args.q.data = args.k.data = args.q_out.data = args.k_out.data = nullptr;
+  return args;
+}
+
+rope_qk_data DataOf(const rope_qk_args& args) {
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = args.q.data;
+  data.k = args.k.data;
+  data.q_out = args.q_out.data;
+  data.k_out = args.k_out.data;
+  return data;
+}
+
+Prepared Prepare(const Context& context, const rope_qk_args& args) {
+  rope_prepared* prepared = nullptr;
+  const rope_qk_args without = WithoutData(args);
+  EXPECT_OK(rope_prepared_create(context.get(), &without, &prepared));
+  return Prepared(prepared);
+}
+
+// All bytes of positions and rows become others.
+void Scribble(RandomCall* c) {
+  for (size_t i = 0; i < c->buffers.size(); ++i) {
+    const bool of_tensor = std::any_of(
+        std::begin(c->tensors), std::end(c->tensors),
+        [&](const auto& t) { return t.present && (t.in_buffer == i || t.out_buffer == i); });
+    if (of_tensor) continue;
+    for (char& byte : c->buffers[i].bytes) byte = static_cast<char>(byte ^ 0x5a);
+  }
+}
+
+class PreparedOnTarget : public TargetTest {};
+
+TEST_P(PreparedOnTarget, GivesTheBitsOfTheCall) {
+  const uint64_t seeds = LongTests() ? 40000 : 2500;
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
+    RandomCall c(seed, RandomCall::kEverything);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Context context = c.CreateContext();
+    c.MakeApply();
+    const auto before = c.Snapshot();
+    ASSERT_OK(rope_apply_qk(context.get(), &c.args)) << c.Describe();
+    const auto expected = c.Snapshot();
+    c.Restore(before);
+    const Prepared prepared = Prepare(context, c.args);
+    ASSERT_NE(prepared, nullptr) << c.Describe();
+    const rope_qk_data data = DataOf(c.args);
+    for (int layer = 0; layer < 2; ++layer) {
+      c.Restore(before);
+      Scribble(&c);
+      ASSERT_OK(rope_prepared_apply(prepared.get(), &data)) << c.Describe();
+      for (const RandomCall::CallTensor& t : c.tensors) {
+        if (!t.present) continue;
+        for (size_t i : {t.in_buffer, t.out_buffer}) {
+          ASSERT_EQ(c.buffers[i].bytes, expected[i].bytes) << c.Describe();
+        }
+      }
+    }
+  }
+}
+INSTANTIATE_TARGETS(PreparedOnTarget);
+
+// One call of q and k in bf16, 3 sequences of 2 tokens.
+struct Layers {
+  static constexpr int kDim = 64, kHeads = 4, kTokens = 2, kBatch = 3;
+  Context context = Create(Config(kDim));
+  rope_qk_args args = Args(kBatch, kTokens);
+  int32_t offsets[kBatch] = {5, 0, 131071};
+
+  Layers() {
+    args.q = Tensor(nullptr, ROPE_DTYPE_BF16, kHeads);
+    args.k = Tensor(nullptr, ROPE_DTYPE_BF16, 1);
+    args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+    args.positions.offsets_i32 = offsets;
+  }
+  static std::vector<uint16_t> Values(int heads, uint16_t first) {
+    std::vector<uint16_t> values(kBatch * kTokens * kDim * static_cast<size_t>(heads));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<uint16_t>(0x3c00 + (first + i) % 0x300);
+    }
+    return values;
+  }
+};
+
+TEST(Prepared, ServesEveryLayerAndManyThreads) {
+  Layers layers;
+  const Prepared prepared = Prepare(layers.context, layers.args);
+  const auto run = [&](uint16_t layer, bool* same) {
+    auto q = Layers::Values(Layers::kHeads, layer), k = Layers::Values(1, layer);
+    auto want_q = q, want_k = k;
+    rope_qk_data data = ROPE_INIT(rope_qk_data);
+    data.q = q.data();
+    data.k = k.data();
+    rope_qk_args args = layers.args;
+    args.q.data = want_q.data();
+    args.k.data = want_k.data();
+    *same = rope_prepared_apply(prepared.get(), &data) == ROPE_OK &&
+            rope_apply_qk(layers.context.get(), &args) == ROPE_OK && q == want_q && k == want_k &&
+            q != Layers::Values(Layers::kHeads, layer);
+  };
+  constexpr int kThreads = 4, kLayers = 32;
+  bool same[kThreads][kLayers] = {};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int l = 0; l < kLayers; ++l) run(static_cast<uint16_t>(100 * t + l), &same[t][l]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& of_thread : same) {
+    for (bool one : of_thread) EXPECT_TRUE(one);
+  }
+}
+
+TEST(Prepared, WithNothingToDoLooksAtNothing) {
+  const Context context = Create(Config(64));
+  for (rope_qk_args args : {Args(1, 0), Args(0, 0), Args(0, 5)}) {
+    SCOPED_TRACE(args.tokens);
+    const Prepared prepared = Prepare(context, args);
+    ASSERT_NE(prepared, nullptr);
+    rope_qk_data data = ROPE_INIT(rope_qk_data);
+    EXPECT_OK(rope_prepared_apply(prepared.get(), &data));
+    data.q = &data;
+    EXPECT_OK(rope_prepared_apply(prepared.get(), &data));
+  }
+  rope_prepared_destroy(nullptr);
+}
+
+int tasks_run;
+
+TEST(Prepared, KeepsACopyOfTheRunner) {
+  constexpr int kTokens = 400;
+  const Context context = Create(Config(128));
+  rope_runner runner = {[](void*, rope_task_fn fn, void* task, uint32_t count) -> int32_t {
+                          for (uint32_t i = 0; i < count; ++i) fn(task, i);
+                          tasks_run += static_cast<int>(count);
+                          return 0;
+                        },
+                        nullptr};
+  rope_qk_args args = Args(1, kTokens);
+  args.q = Tensor(nullptr, ROPE_DTYPE_F32, 2);
+  args.positions = Offset(0);
+  args.runner = &runner;
+  const Prepared prepared = Prepare(context, args);
+  runner.parallel_for = nullptr;
+  std::vector<float> q(kTokens * 2 * 128, 1.0f), want = q;
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = q.data();
+  tasks_run = 0;
+  ASSERT_OK(rope_prepared_apply(prepared.get(), &data));
+  EXPECT_GT(tasks_run, 1);
+  args.runner = nullptr;
+  args.q.data = want.data();
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  EXPECT_EQ(q, want);
+}
+
+TEST(Prepared, MoreRowsThanMemoryIsAStatus) {
+  const Context context = Create(Config(128));
+  rope_qk_args args = Args(1, int64_t{1} << 50);
+  args.q = Tensor(nullptr, ROPE_DTYPE_BF16, 1);
+  args.positions = Offset(0);
+  auto* const untouched = reinterpret_cast<rope_prepared*>(&args);
+  rope_prepared* prepared = untouched;
+  EXPECT_EQ(rope_prepared_create(context.get(), &args, &prepared), ROPE_ERROR_OUT_OF_MEMORY);
+  ExpectMessage("rope_prepared_create", {"out of memory"});
+  args.tokens = int64_t{1} << 54;
+  EXPECT_EQ(rope_prepared_create(context.get(), &args, &prepared), ROPE_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(prepared, untouched);
+}
+
+// --- What is refused -----------------------------------------------------------------------------
+
+constexpr int kDim = 8, kTokens = 4;
+alignas(64) float memory[4096];
+float *const kQ = memory + 1024, *const kK = memory + 2048, *const kOut = memory + 3072;
+
+rope_qk_args GoodArgs() {
+  rope_qk_args args = Args(1, kTokens);
+  args.q = Tensor(nullptr, ROPE_DTYPE_F32, 2);
+  args.k = Tensor(nullptr, ROPE_DTYPE_F32, 1);
+  args.k_out = args.k;
+  args.positions = Offset(3);
+  return args;
+}
+
+TEST(PreparedErrors, OfArgumentsAreThoseOfTheCall) {
+  using A = rope_qk_args;
+  const BadInput<A> bad[] = {
+      {"struct_size", [](A* a) { a->struct_size = 8; }, kInvalid, {"args->struct_size (8)"}},
+      {"operation", [](A* a) { a->operation = 99; }, kUnsupported, {"args->operation (99)"}},
+      {"no positions", [](A* a) { a->positions = {}; }, kInvalid, {"args->positions.kind"}},
+      {"no tensors",
+       [](A* a) { a->q = a->k = a->k_out = {}; },
+       kInvalid,
+       {"args->q and args->k", "absent"}},
+      {"stream", [](A* a) { a->stream = memory; }, kInvalid, {"args->stream"}},
+      {"dtype", [](A* a) { a->q.dtype = 0; }, kInvalid, {"args->q.dtype (0)"}},
+      {"heads", [](A* a) { a->k.heads = 0; }, kInvalid, {"args->k.heads (0)"}},
+      {"q.data", [](A* a) { a->q.data = kQ; }, kInvalid, {"args->q.data (0x", "must be NULL"}},
+      {"k_out.data", [](A* a) { a->k_out.data = kQ; }, kInvalid, {"args->k_out.data (0x"}},
+      {"overlapping heads",
+       [](A* a) { SetStrides(&a->k_out, 0, 4, 8); },
+       kInvalid,
+       {"args->k_out: strides"}},
+      {"an output without its input", [](A* a) { a->k = {}; }, kInvalid, {"k_out is set"}},
+  };
+  const Context context = Create(Config(kDim));
+  for (const auto& row : bad) {
+    rope_qk_args args = GoodArgs();
+    row.change(&args);
+    auto* const untouched = reinterpret_cast<rope_prepared*>(memory);
+    rope_prepared* prepared = untouched;
+    ExpectParts("rope_prepared_create", row, rope_prepared_create(context.get(), &args, &prepared));
+    EXPECT_EQ(prepared, untouched) << row.name;
+  }
+  const rope_qk_args args = GoodArgs();
+  rope_prepared* prepared = nullptr;
+  EXPECT_EQ(rope_prepared_create(nullptr, &args, &prepared), kInvalid);
+  ExpectMessage("rope_prepared_create", {"context (NULL)"});
+  EXPECT_EQ(rope_prepared_create(context.get(), nullptr, &prepared), kInvalid);
+  ExpectMessage("rope_prepared_create", {"args (NULL)"});
+  EXPECT_EQ(rope_prepared_create(context.get(), &args, nullptr), kInvalid);
+  ExpectMessage("rope_prepared_create", {"out (NULL)"});
+  EXPECT_EQ(prepared, nullptr);
+}
+
+TEST(PreparedErrors, OfDataNameThePointerAndWriteNothing) {
+  using D = rope_qk_data;
+  const auto beside = [](float* data) {
+    return static_cast<void*>(reinterpret_cast<char*>(data) + 2);
+  };
+  const BadInput<D> bad[] = {
+      {"struct_size", [](D* d) { d->struct_size = 32; }, kInvalid, {"data->struct_size (32)"}},
+      {"reserved", [](D* d) { d->reserved = 1; }, kUnsupported, {"data->reserved"}},
+      {"no q", [](D* d) { d->q = nullptr; }, kInvalid, {"data->q (NULL)", "has q"}},
+      {"no k", [](D* d) { d->k = nullptr; }, kInvalid, {"data->k (NULL)"}},
+      {"no k_out", [](D* d) { d->k_out = nullptr; }, kInvalid, {"data->k_out (NULL)"}},
+      {"q_out", [](D* d) { d->q_out = memory; }, kInvalid, {"data->q_out (0x", "has no q_out"}},
+      {"q beside", [&](D* d) { d->q = beside(kQ); }, kInvalid, {"data->q (0x", "aligned"}},
+      {"k_out beside", [&](D* d) { d->k_out = beside(kK); }, kInvalid, {"data->k_out (0x"}},
+      {"beyond the address space",
+       [](D* d) { d->q = reinterpret_cast<void*>(~uintptr_t{15}); },
+       kInvalid,
+       {"data->q", "address space"}},
+      {"q is k_out", [](D* d) { d->k_out = d->q; }, kInvalid, {"data->q overlaps data->k_out"}},
+      {"k in q", [](D* d) { d->k = kQ + 8; }, kInvalid, {"data->q overlaps data->k"}},
+      {"k_out in k", [](D* d) { d->k_out = kK + 8; }, kInvalid, {"data->k_out overlaps data->k"}},
+  };
+  const Context context = Create(Config(kDim));
+  const Prepared prepared = Prepare(context, GoodArgs());
+  for (size_t i = 0; i < std::size(memory); ++i) memory[i] = static_cast<float>(i);
+  const std::vector<float> before(std::begin(memory), std::end(memory));
+  rope_qk_data good = ROPE_INIT(rope_qk_data);
+  good.q = kQ;
+  good.k = kK;
+  good.k_out = kOut;
+  for (const auto& row : bad) {
+    rope_qk_data data = good;
+    row.change(&data);
+    ExpectParts("rope_prepared_apply", row, rope_prepared_apply(prepared.get(), &data));
+    EXPECT_EQ(std::memcmp(memory, before.data(), sizeof(memory)), 0) << row.name;
+  }
+  EXPECT_EQ(rope_prepared_apply(nullptr, &good), kInvalid);
+  ExpectMessage("rope_prepared_apply", {"prepared (NULL)"});
+  EXPECT_EQ(rope_prepared_apply(prepared.get(), nullptr), kInvalid);
+  ExpectMessage("rope_prepared_apply", {"data (NULL)"});
+  EXPECT_OK(rope_prepared_apply(prepared.get(), &good));
+  EXPECT_NE(std::memcmp(memory, before.data(), sizeof(memory)), 0);
+  good.k_out = kK;  // exactly its input
+  EXPECT_OK(rope_prepared_apply(prepared.get(), &good));
+
+  const Prepared only_q = [&] {
+    rope_qk_args args = GoodArgs();
+    args.k = args.k_out = {};
+    return Prepare(context, args);
+  }();
+  EXPECT_EQ(rope_prepared_apply(only_q.get(), &good), kInvalid);
+  ExpectMessage("rope_prepared_apply", {"data->k (0x", "has no k"});
+}
+
+}  // namespace
+}  // namespace rope::testing
