@@ -16,11 +16,7 @@ bool IsAbsent(const rope_tensor& t) {
          t.reserved_ptr == nullptr;
 }
 
-HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
-  return {elements.batch * size, elements.token * size, elements.head * size};
-}
-
-// Every byte offset fits into 63 bits.
+// Every byte offset fits into 63 bits; `s` in elements.
 bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides& s) {
   const int64_t any = call.batch | call.tokens | s.batch | s.token | s.head;
   if ((any >> 29) == 0) return true;  // products below 2^58
@@ -35,7 +31,7 @@ bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides
   for (int d = 0; d < 3; ++d) {
     if (__builtin_mul_overflow(counts[d] - 1, strides[d], &product) ||
         __builtin_add_overflow(extent, product, &extent) ||
-        // The footprint keeps a stride in bytes even where it is never taken.
+        // Strides are kept in bytes even where they are never taken.
         __builtin_mul_overflow(strides[d], int64_t{ElementSize(t.dtype)}, &product)) {
       return false;
     }
@@ -43,14 +39,12 @@ bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides
   return !__builtin_mul_overflow(extent, int64_t{ElementSize(t.dtype)}, &extent);
 }
 
-rope_status FailBeyond(const char* function, const char* name, int64_t batch, int64_t tokens,
-                       int64_t heads) {
-  return Fail(
-      ROPE_ERROR_INVALID_ARGUMENT,
-      "%s: %s (batch %lld, tokens %lld, heads %lld, its strides) reaches beyond the address "
-      "space",
-      function, name, static_cast<long long>(batch), static_cast<long long>(tokens),
-      static_cast<long long>(heads));
+rope_status FailBeyond(const Call& call, const char* name, int32_t heads) {
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s (batch %lld, tokens %lld, heads %d, its strides) reaches beyond the address "
+              "space",
+              call.function, name, static_cast<long long>(call.batch),
+              static_cast<long long>(call.tokens), heads);
 }
 
 rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor& t, int64_t dim,
@@ -86,7 +80,7 @@ rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor
     *strides = {static_cast<int64_t>(sb), static_cast<int64_t>(st), static_cast<int64_t>(sh)};
   }
   if (Fits(call, t, dim, *strides)) return ROPE_OK;
-  return FailBeyond(call.function, name, call.batch, call.tokens, t.heads);
+  return FailBeyond(call, name, t.heads);
 }
 
 rope_status Unknown(const Call& call, const char* name, const char* field, int32_t value) {
@@ -111,9 +105,9 @@ rope_status CheckData(const Call& call, const char* name, const void* data, Data
               call.function, name, data);
 }
 
-// One described tensor: its fields, the strides that its layout means (elements), and its bytes.
+// One described tensor: its fields, the strides that its layout means in bytes, and its reach.
 rope_status Describe(const Call& call, const char* name, const rope_tensor& t, DataOf data_of,
-                     HeadStrides* strides, Footprint* footprint) {
+                     HeadStrides* strides, Reach* reach) {
   if (t.reserved != 0 || t.reserved_ptr != nullptr) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.%s must be 0 in this version", call.function, name,
                 t.reserved != 0 ? "reserved" : "reserved_ptr");
@@ -134,12 +128,20 @@ rope_status Describe(const Call& call, const char* name, const rope_tensor& t, D
                 call.function, name, t.head_dim, call.context.head_dim, call.context.rotary_dim);
   }
   const int64_t dim = t.head_dim != 0 ? t.head_dim : call.context.head_dim;
-  if (rope_status s = ResolveStrides(call, name, t, dim, strides)) return s;
+  HeadStrides elements{};
+  if (rope_status s = ResolveStrides(call, name, t, dim, &elements)) return s;
   const int size = ElementSize(t.dtype);
-  *footprint = {{call.batch, call.tokens, t.heads},
-                {strides->batch * size, strides->token * size, strides->head * size},
-                dim * size};
+  *strides = {elements.batch * size, elements.token * size, elements.head * size};
+  reach->width = dim * size;
+  reach->extent = HeadOffset(*strides, call.batch - 1, call.tokens - 1, t.heads - 1) + reach->width;
   return ROPE_OK;
+}
+
+Footprint FootprintOf(const Call& call, const Tensor& tensor, const HeadStrides& strides,
+                      const Reach& reach) {
+  return {{call.batch, call.tokens, tensor.heads},
+          {strides.batch, strides.token, strides.head},
+          reach.width};
 }
 
 int SpanStart(const rope_context& context, const rope_tensor& t) {
@@ -147,7 +149,7 @@ int SpanStart(const rope_context& context, const rope_tensor& t) {
   return whole ? context.rotary_offset * ElementSize(t.dtype) : 0;
 }
 
-// q or k with its output.
+// q or k with its output. All of `tensor` but its addresses.
 rope_status DescribePair(const Call& call, const char* name, const rope_tensor& in,
                          const char* out_name, const rope_tensor& out, DataOf data_of,
                          TensorShape* shape, Tensor* tensor) {
@@ -160,17 +162,17 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is set, but %s is absent", function, out_name,
                 name);
   }
-  HeadStrides strides;
-  if (rope_status s = Describe(call, name, in, data_of, &strides, &shape->in)) return s;
-  const int size = ElementSize(in.dtype);
-  shape->element_size = size;
-  tensor->in_strides = tensor->out_strides = InBytes(strides, size);
-  tensor->in_span = tensor->out_span = SpanStart(context, in);
+  if (rope_status s = Describe(call, name, in, data_of, &tensor->in_strides, &shape->in)) return s;
   tensor->heads = in.heads;
   tensor->dtype = in.dtype;
+  tensor->in_span = tensor->out_span = SpanStart(context, in);
   tensor->copies_rest = false;
-  if (!shape->in_place) {
-    if (rope_status s = Describe(call, out_name, out, data_of, &strides, &shape->out)) return s;
+  if (shape->in_place) {
+    tensor->out_strides = tensor->in_strides;
+  } else {
+    if (rope_status s = Describe(call, out_name, out, data_of, &tensor->out_strides, &shape->out)) {
+      return s;
+    }
     if (out.dtype != in.dtype) {
       return Fail(ROPE_ERROR_UNSUPPORTED,
                   "%s: %s.dtype (%d) must be that of %s (%d) in this version", function, out_name,
@@ -180,16 +182,16 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be that of %s (%d)",
                   function, out_name, out.heads, name, in.heads);
     }
-    tensor->out_strides = InBytes(strides, size);
     tensor->out_span = SpanStart(context, out);
-    const int64_t whole = static_cast<int64_t>(context.head_dim) * size;
+    const int64_t whole = static_cast<int64_t>(context.head_dim) * ElementSize(in.dtype);
     tensor->copies_rest = context.rotary_dim != context.head_dim && shape->in.width == whole &&
                           shape->out.width == whole;
   }
   // Named layouts are contiguous.
   const rope_tensor& written = shape->in_place ? in : out;
   if (written.layout == ROPE_LAYOUT_STRIDED &&
-      !IsInjective(shape->in_place ? shape->in : shape->out)) {
+      !IsInjective(FootprintOf(call, *tensor, tensor->out_strides,
+                               shape->in_place ? shape->in : shape->out))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s: strides let heads, tokens or batch rows of an output overlap", function,
                 shape->in_place ? name : out_name);
@@ -197,51 +199,86 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
   return ROPE_OK;
 }
 
-rope_status CheckAddress(const char* function, const char* name, const char* data_name,
-                         const Footprint& of, int size, const void* data) {
+rope_status CheckAddress(const Call& call, const char* name, const char* data_name,
+                         const Tensor& tensor, const Reach& reach, const void* data) {
+  const int size = ElementSize(tensor.dtype);
   if (!IsAligned(data, static_cast<size_t>(size))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s%s (%p) must be aligned to its element (%d bytes)", function, name,
+                "%s: %s%s (%p) must be aligned to its element (%d bytes)", call.function, name,
                 data_name, data, size);
   }
-  if (static_cast<uint64_t>(of.extent()) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
-    return FailBeyond(function, name, of.counts[0], of.counts[1], of.counts[2]);
+  if (static_cast<uint64_t>(reach.extent) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
+    return FailBeyond(call, name, tensor.heads);
   }
   return ROPE_OK;
 }
 
-// A tensor that lies somewhere, as messages call it.
-struct NamedRegion {
+// A tensor of the call in memory.
+struct Placed {
   const char* name;
-  Region region;
+  const void* data;
+  const Tensor& tensor;
+  const HeadStrides& strides;
+  const Reach& reach;
+
+  uintptr_t begin() const { return reinterpret_cast<uintptr_t>(data); }
+  uintptr_t end() const { return begin() + static_cast<uintptr_t>(reach.extent); }
 };
 
-NamedRegion At(const char* name, const Footprint& of, const void* data) {
-  return {name, {of, reinterpret_cast<uintptr_t>(data)}};
+Placed In(const char* name, const Tensor& tensor, const TensorShape& shape) {
+  return {name, tensor.in, tensor, tensor.in_strides, shape.in};
+}
+Placed Out(const char* name, const Tensor& tensor, const TensorShape& shape) {
+  return {name, tensor.out, tensor, tensor.out_strides, shape.in_place ? shape.in : shape.out};
 }
 
-rope_status PlacePair(const char* function, const char* name, void* in, const char* out_name,
-                      void* out, const char* data_name, const TensorShape& shape, Tensor* tensor) {
-  tensor->in = static_cast<const char*>(in);
-  tensor->out = static_cast<char*>(shape.in_place ? in : out);
-  const int size = shape.element_size;
-  if (rope_status s = CheckAddress(function, name, data_name, shape.in, size, in)) return s;
-  if (shape.in_place) return ROPE_OK;
-  if (rope_status s = CheckAddress(function, out_name, data_name, shape.out, size, out)) return s;
-  const Region from = At(name, shape.in, in).region, to = At(out_name, shape.out, out).region;
-  if (IsSame(from, to)) {
+// The ranges meet, as those of q and k in one packed buffer do.
+bool AreDisjointInRange(const Call& call, const Placed& a, const Placed& b) {
+  const Footprint of_a = FootprintOf(call, a.tensor, a.strides, a.reach),
+                  of_b = FootprintOf(call, b.tensor, b.strides, b.reach);
+  return AreDisjoint({of_a, a.begin()}, {of_b, b.begin()});
+}
+
+bool AreApart(const Call& call, const Placed& a, const Placed& b) {
+  return a.end() <= b.begin() || b.end() <= a.begin() || AreDisjointInRange(call, a, b);
+}
+
+rope_status CheckOutput(const Call& call, const char* name, const char* out_name,
+                        const char* data_name, const TensorShape& shape, Tensor* tensor) {
+  const char* const in = tensor->in;
+  char* const out = tensor->out;
+  if (rope_status s = CheckAddress(call, out_name, data_name, *tensor, shape.out, out)) return s;
+  const Footprint from = FootprintOf(call, *tensor, tensor->in_strides, shape.in),
+                  to = FootprintOf(call, *tensor, tensor->out_strides, shape.out);
+  if (in == out && AreEqual(from, to)) {
     tensor->copies_rest = false;
-  } else if (!AreDisjoint(from, to)) {
+  } else if (!AreApart(call, In(name, *tensor, shape), Out(out_name, *tensor, shape))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s overlaps %s, and must be exactly it or disjoint from it", function,
+                "%s: %s overlaps %s, and must be exactly it or disjoint from it", call.function,
                 out_name, name);
   }
   return ROPE_OK;
 }
 
-rope_status CheckApart(const char* function, const NamedRegion& a, const NamedRegion& b) {
-  if (AreDisjoint(a.region, b.region)) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s", function, a.name, b.name);
+rope_status CheckApart(const Call& call, const Placed& a, const Placed& b) {
+  if (AreApart(call, a, b)) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s", call.function, a.name, b.name);
+}
+
+// What one call rotates must not be read or written by it elsewhere.
+rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& shapes,
+                          const Tensor& q, const Tensor& k) {
+  const bool q_in_place = shapes.q.in_place, k_in_place = shapes.k.in_place;
+  const Placed q_out = Out(q_in_place ? names.q : names.q_out, q, shapes.q),
+               k_out = Out(k_in_place ? names.k : names.k_out, k, shapes.k);
+  if (rope_status s = CheckApart(call, q_out, k_out)) return s;
+  if (!q_in_place) {
+    if (rope_status s = CheckApart(call, In(names.q, q, shapes.q), k_out)) return s;
+  }
+  if (!k_in_place) {
+    if (rope_status s = CheckApart(call, q_out, In(names.k, k, shapes.k))) return s;
+  }
+  return ROPE_OK;
 }
 
 }  // namespace
@@ -261,34 +298,35 @@ rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args
               names.q, names.k);
 }
 
-rope_status CheckAddresses(const char* function, const Names& names, const Shapes& shapes,
+rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
                            const Addresses& addresses, Tensor tensors[2]) {
-  const TensorShape &q = shapes.q, &k = shapes.k;
-  if (q.present) {
-    if (rope_status s = PlacePair(function, names.q, addresses.q, names.q_out, addresses.q_out,
-                                  names.data, q, &tensors[0])) {
-      return s;
+  Tensor &q = tensors[0], &k = tensors[shapes.q.present];
+  if (shapes.q.present) {
+    q.in = static_cast<const char*>(addresses.q);
+    q.out = static_cast<char*>(shapes.q.in_place ? addresses.q : addresses.q_out);
+    if (rope_status s = CheckAddress(call, names.q, names.data, q, shapes.q.in, q.in)) return s;
+    if (!shapes.q.in_place) {
+      if (rope_status s = CheckOutput(call, names.q, names.q_out, names.data, shapes.q, &q)) {
+        return s;
+      }
     }
   }
-  if (k.present) {
-    if (rope_status s = PlacePair(function, names.k, addresses.k, names.k_out, addresses.k_out,
-                                  names.data, k, &tensors[q.present])) {
-      return s;
+  if (shapes.k.present) {
+    k.in = static_cast<const char*>(addresses.k);
+    k.out = static_cast<char*>(shapes.k.in_place ? addresses.k : addresses.k_out);
+    if (rope_status s = CheckAddress(call, names.k, names.data, k, shapes.k.in, k.in)) return s;
+    if (!shapes.k.in_place) {
+      if (rope_status s = CheckOutput(call, names.k, names.k_out, names.data, shapes.k, &k)) {
+        return s;
+      }
     }
   }
-  if (!q.present || !k.present) return ROPE_OK;
-  // What one call rotates must not be read or written by it elsewhere.
-  const NamedRegion q_in = At(names.q, q.in, addresses.q), k_in = At(names.k, k.in, addresses.k);
-  const NamedRegion q_out = q.in_place ? q_in : At(names.q_out, q.out, addresses.q_out);
-  const NamedRegion k_out = k.in_place ? k_in : At(names.k_out, k.out, addresses.k_out);
-  if (rope_status s = CheckApart(function, q_out, k_out)) return s;
-  if (!q.in_place) {
-    if (rope_status s = CheckApart(function, q_in, k_out)) return s;
+  if (!shapes.q.present || !shapes.k.present) return ROPE_OK;
+  if (shapes.q.in_place && shapes.k.in_place &&  // as most calls are: without more ado
+      (q.in + shapes.q.in.extent <= k.in || k.in + shapes.k.in.extent <= q.in)) {
+    return ROPE_OK;
   }
-  if (!k.in_place) {
-    if (rope_status s = CheckApart(function, q_out, k_in)) return s;
-  }
-  return ROPE_OK;
+  return CheckDisjoint(call, names, shapes, q, k);
 }
 
 }  // namespace rope

@@ -3,17 +3,19 @@
 #define LIBROPE_SRC_CALL_CHECK_TENSORS_H_
 
 #include "call/call.h"
-#include "call/overlap.h"
 #include "math/tensor.h"
 
 namespace rope {
 
-// q or k with its output, as far as it is known without addresses: the bases of its footprints are
-// still 0.
+// From the first byte of a tensor to the end of its last, and the bytes of one head.
+struct Reach {
+  int64_t extent, width;
+};
+
+// q or k with its output, as far as it is known without addresses.
 struct TensorShape {
   bool present, in_place;
-  int element_size;
-  Footprint in, out;  // out without in_place only
+  Reach in, out;  // out: without in_place only
 };
 
 struct Shapes {
@@ -32,8 +34,8 @@ struct Addresses {
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
                         DataOf data_of, Shapes* shapes, Tensor tensors[2]);
 
-// Completes the tensors.
-rope_status CheckAddresses(const char* function, const Names& names, const Shapes& shapes,
+// Completes the tensors of `batch` rows of `tokens`.
+rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
                            const Addresses& addresses, Tensor tensors[2]);
 
 }  // namespace rope

@@ -43,11 +43,11 @@ bool IsInjective(const Footprint& a) {
   return true;
 }
 
-bool IsSame(const Region& a, const Region& b) {
-  if (a.base != b.base || a.of.width != b.of.width) return false;
+bool AreEqual(const Footprint& a, const Footprint& b) {
+  if (a.width != b.width) return false;
   for (int d = 0; d < 3; ++d) {
-    if (a.of.counts[d] != b.of.counts[d]) return false;
-    if (a.of.counts[d] != 1 && a.of.strides[d] != b.of.strides[d]) return false;
+    if (a.counts[d] != b.counts[d]) return false;
+    if (a.counts[d] != 1 && a.strides[d] != b.strides[d]) return false;
   }
   return true;
 }

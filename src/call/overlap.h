@@ -29,8 +29,8 @@ struct Region {
 // No two indices reach a common byte.
 bool IsInjective(const Footprint& a);
 
-// Equal bytes at equal indices.
-bool IsSame(const Region& a, const Region& b);
+// Equal bytes at equal indices, from the same first byte on.
+bool AreEqual(const Footprint& a, const Footprint& b);
 
 bool AreDisjoint(const Region& a, const Region& b);
 

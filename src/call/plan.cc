@@ -130,7 +130,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   if (rope_status s = CheckShapes(call, names, *args, data_of, shapes, plan->tensors)) return s;
   if (data_of == DataOf::kCall) {
     const Addresses addresses = {args->q.data, args->k.data, args->q_out.data, args->k_out.data};
-    if (rope_status s = CheckAddresses(function, names, *shapes, addresses, plan->tensors)) {
+    if (rope_status s = CheckAddresses(call, names, *shapes, addresses, plan->tensors)) {
       return s;
     }
   }

@@ -76,7 +76,8 @@ rope_status ApplyPrepared(const char* function, const rope_prepared* prepared,
   Plan plan = prepared->plan;
   plan.function = function;
   const Addresses addresses = {data->q, data->k, data->q_out, data->k_out};
-  if (rope_status s = CheckAddresses(function, kNames, shapes, addresses, plan.tensors)) return s;
+  const Call call = {function, *plan.context, plan.batch, plan.tokens};
+  if (rope_status s = CheckAddresses(call, kNames, shapes, addresses, plan.tensors)) return s;
   return plan.context->backend->apply(plan);
 }
 

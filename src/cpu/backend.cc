@@ -218,7 +218,7 @@ rope_status Apply(const Plan& plan) {
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
     token_bytes += static_cast<int64_t>(t.heads) * SpanBytes(context, t);
-    job.rotations[n] = &RotationOf(plan, job.kernels, n);
+    job.rotations[n] = &job.kernels.RotationOf(t.dtype, job.order, context.rounding);
     job.streams[n] = job.rotations[n]->rotate_streaming != nullptr && Streams(plan, t);
   }
   const int64_t bytes = tokens * token_bytes;  // fits: outputs overlap nothing and fit

@@ -257,13 +257,6 @@ void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuf
   if (plan.has_rows) UseCallersRows(plan, buffer);
 }
 
-const Kernels::Rotation& RotationOf(const Plan& plan, const Kernels& kernels, int n) {
-  const rope_context& context = *plan.context;
-  const ChannelOrder order = ChannelOrderOf(context.pairing, plan.operation);
-  return kernels
-      .rotations[plan.tensors[n].dtype - 1][order][context.rounding == ROPE_ROUNDING_EAGER];
-}
-
 rope_dtype RoundedTo(const rope_context& context, rope_dtype dtype) {
   return context.rounding != ROPE_ROUNDING_FLOAT32 && IsNarrow(dtype) ? dtype : 0;
 }

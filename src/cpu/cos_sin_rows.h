@@ -50,9 +50,6 @@ struct OrderedRows {
   int64_t stride;
 };
 
-// The kernels that rotate tensor n of a call.
-const Kernels::Rotation& RotationOf(const Plan& plan, const Kernels& kernels, int n);
-
 // What rows for tensors of this dtype are rounded to; 0: nothing.
 rope_dtype RoundedTo(const rope_context& context, rope_dtype dtype);
 

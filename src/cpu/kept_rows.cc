@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "math/element.h"
+#include "math/pairing.h"
 
 namespace rope::cpu {
 namespace {
@@ -54,11 +55,16 @@ KeptRows::KeptRows(const Plan& plan, const Kernels& kernels) {
 
 void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
   const rope_context& context = *plan.context;
+  const ChannelOrder channels = ChannelOrderOf(context.pairing, plan.operation);
+  const auto order_for = [&](rope_dtype dtype) {
+    return kernels.RotationOf(dtype, channels, context.rounding).order;
+  };
+  const rope_dtype first = plan.tensors[0].dtype;
   for (int n = 0; n < plan.tensor_count; ++n) {
     const rope_dtype dtype = plan.tensors[n].dtype;
-    const RowOrder order = RotationOf(plan, kernels, n).order;
-    if (n == 1 && order == RotationOf(plan, kernels, 0).order &&
-        RoundedTo(context, dtype) == RoundedTo(context, plan.tensors[0].dtype)) {
+    const RowOrder order = order_for(dtype);
+    if (n == 1 && order == order_for(first) &&
+        RoundedTo(context, dtype) == RoundedTo(context, first)) {
       rows_[1] = rows_[0];
       return;
     }

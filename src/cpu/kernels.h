@@ -86,6 +86,9 @@ struct Kernels {
     void (*rotate_streaming)(const Block& block);  // non-temporal stores; out is vector-aligned
   };
   Rotation rotations[kDtypes][kChannelOrders][2];  // [dtype - 1][channel order][eager]
+  const Rotation& RotationOf(rope_dtype dtype, ChannelOrder order, rope_rounding rounding) const {
+    return rotations[dtype - 1][order][rounding == ROPE_ROUNDING_EAGER];
+  }
   // Brings a natural row of all segments into the order of such a kernel.
   void (*order_row)(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
                     float* sin, const float* natural_cos, const float* natural_sin);

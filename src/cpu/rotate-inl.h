@@ -189,7 +189,8 @@ inline constexpr int kHeldVectors = 8;
 
 // The part of every head of a run that belongs to kVectors vectors of the row, which are loaded
 // once.
-template <class Shape, bool kStream, int kVectors, class D, class E = typename Shape::Element>
+template <class Shape, bool kStream, bool kPrefetch, int kVectors, class D,
+          class E = typename Shape::Element>
 ROPE_PART void RotatePart(D d, const HeadRun<E>& run, const float* cos, const float* sin, int i) {
   constexpr int kStep = Shape::kRowVectors;
   static_assert(kVectors % kStep == 0);
@@ -208,7 +209,7 @@ ROPE_PART void RotatePart(D d, const HeadRun<E>& run, const float* cos, const fl
 #endif
   HeadRun<E> heads = run;  // a copy, which compilers keep in registers
   for (int h = 0; h < heads.count; ++h) {
-    if (heads.prefetch_bytes != 0) Prefetch(heads);
+    if constexpr (kPrefetch) Prefetch(heads);
     HWY_UNROLL(8)
     for (int v = 0; v < kVectors; v += kStep) {
       Shape::template Step<kStream>(d, heads.head, i + v * n, c(v), s(v), c(v + kStep - 1),
@@ -219,34 +220,40 @@ ROPE_PART void RotatePart(D d, const HeadRun<E>& run, const float* cos, const fl
 }
 
 // As many such parts as there are; returns where they end.
-template <class Shape, bool kStream, int kVectors, class D, class E = typename Shape::Element>
+template <class Shape, bool kStream, bool kPrefetch, int kVectors, class D,
+          class E = typename Shape::Element>
 HWY_INLINE int RotateParts(D d, const HeadRun<E>& run, const float* cos, const float* sin, int i) {
   const int row = Shape::kRowPerPair * run.head.pairs, part = kVectors * LanesOf(d);
-  for (; i + part <= row; i += part) RotatePart<Shape, kStream, kVectors>(d, run, cos, sin, i);
+  for (; i + part <= row; i += part) {
+    RotatePart<Shape, kStream, kPrefetch, kVectors>(d, run, cos, sin, i);
+  }
   return i;
 }
 
 // All whole vectors of the row in parts; returns where they end.
-template <class Shape, bool kStream, class E = typename Shape::Element>
+template <class Shape, bool kStream, bool kPrefetch, class E = typename Shape::Element>
 HWY_INLINE int RotateVectors(const HeadRun<E>& run, const float* cos, const float* sin) {
   const FullTag d;
-  int i = RotateParts<Shape, kStream, kHeldVectors>(d, run, cos, sin, 0);
-  if constexpr (kHeldVectors > 4) i = RotateParts<Shape, kStream, 4>(d, run, cos, sin, i);
-  i = RotateParts<Shape, kStream, 2>(d, run, cos, sin, i);
-  if constexpr (Shape::kRowVectors == 1) i = RotateParts<Shape, kStream, 1>(d, run, cos, sin, i);
+  int i = RotateParts<Shape, kStream, kPrefetch, kHeldVectors>(d, run, cos, sin, 0);
+  if constexpr (kHeldVectors > 4) {
+    i = RotateParts<Shape, kStream, kPrefetch, 4>(d, run, cos, sin, i);
+  }
+  i = RotateParts<Shape, kStream, kPrefetch, 2>(d, run, cos, sin, i);
+  if constexpr (Shape::kRowVectors == 1) {
+    i = RotateParts<Shape, kStream, kPrefetch, 1>(d, run, cos, sin, i);
+  }
   return i;
 }
 
 // What is left behind the whole vectors. A last odd pair of EvenOdd is in natural order.
 template <class Shape, class E = typename Shape::Element>
-HWY_NOINLINE void RotateTail(HeadRun<E> run, const float* cos, const float* sin, int i) {
+HWY_NOINLINE void RotateTail(const HeadRun<E>& run, const float* cos, const float* sin, int i) {
   constexpr int kStep = Shape::kRowVectors;
-  run.prefetch_bytes = 0;
-  i = RotateParts<Shape, false, kStep>(QuarterTag(), run, cos, sin, i);
-  i = RotateParts<Shape, false, kStep>(typename Shape::SmallestTag(), run, cos, sin, i);
+  i = RotateParts<Shape, false, false, kStep>(QuarterTag(), run, cos, sin, i);
+  i = RotateParts<Shape, false, false, kStep>(typename Shape::SmallestTag(), run, cos, sin, i);
   if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
     using Last = Natural<BF16, kHalves, Shape::kEagerRounding>;
-    RotateParts<Last, false, 1>(OneTag(), run, cos, sin, i);
+    RotateParts<Last, false, false, 1>(OneTag(), run, cos, sin, i);
   }
 }
 
@@ -279,8 +286,14 @@ HWY_INLINE int RotateOneByOne(HeadRun<E> run, const float* cos, const float* sin
 // All heads of a run.
 template <class Shape, bool kStream, class E = typename Shape::Element>
 HWY_INLINE void RotateRun(const HeadRun<E>& run, const float* cos, const float* sin) {
-  const int end = InParts<Shape>(run) ? RotateVectors<Shape, kStream>(run, cos, sin)
-                                      : RotateOneByOne<Shape, kStream>(run, cos, sin);
+  int end;
+  if (!InParts<Shape>(run)) {
+    end = RotateOneByOne<Shape, kStream>(run, cos, sin);
+  } else if (run.prefetch_bytes == 0) {
+    end = RotateVectors<Shape, kStream, false>(run, cos, sin);
+  } else {
+    end = RotateVectors<Shape, kStream, true>(run, cos, sin);
+  }
   if (end != Shape::kRowPerPair * run.head.pairs) RotateTail<Shape>(run, cos, sin, end);
 }
 

@@ -195,6 +195,34 @@ void Calls() {
   Measure("16_tokens_partial_out_of_place_bf16", [&] { return call.Run(); });
 }
 
+// A decode step of 32 layers: what is made once, and what each layer takes.
+void Prepared() {
+  for (const rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+    rope_config config = Llama(128);
+    config.pairing = pairing;
+    const Context context(config);
+    for (const Dtype dtype : {kF32, kBf16}) {
+      Call call(context, dtype.dtype, 1, kQueryHeads, kKeyHeads);
+      rope_qk_data data = ROPE_INIT(rope_qk_data);
+      data.q = call.args.q.data;
+      data.k = call.args.k.data;
+      call.args.q.data = call.args.k.data = nullptr;
+      const std::string name =
+          std::string(pairing == ROPE_PAIRING_HALVES ? "halves_" : "interleaved_") + dtype.name;
+      Measure("prepare_" + name, [&] {
+        rope_prepared* prepared = nullptr;
+        const rope_status status = rope_prepared_create(context.get(), &call.args, &prepared);
+        rope_prepared_destroy(prepared);
+        return status;
+      });
+      rope_prepared* prepared = nullptr;
+      if (rope_prepared_create(context.get(), &call.args, &prepared) != ROPE_OK) Fail("prepare");
+      Measure("decode_prepared_" + name, [&] { return rope_prepared_apply(prepared, &data); });
+      rope_prepared_destroy(prepared);
+    }
+  }
+}
+
 constexpr char kLlama31[] = R"({
   "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
   "rope_theta": 500000.0, "max_position_embeddings": 131072,
@@ -235,6 +263,7 @@ int main() {
   Heads();
   Rows();
   Calls();
+  Prepared();
   Create();
   return 0;
 }
