@@ -105,7 +105,7 @@ rope_status CheckData(const Call& call, const char* name, const void* data, Data
               call.function, name, data);
 }
 
-// One described tensor: its fields, the strides that its layout means in bytes, and its reach.
+// One described tensor: its fields, the strides that its layout means in elements, and its reach.
 rope_status Describe(const Call& call, const char* name, const rope_tensor& t, DataOf data_of,
                      HeadStrides* strides, Reach* reach) {
   if (t.reserved != 0 || t.reserved_ptr != nullptr) {
@@ -128,13 +128,16 @@ rope_status Describe(const Call& call, const char* name, const rope_tensor& t, D
                 call.function, name, t.head_dim, call.context.head_dim, call.context.rotary_dim);
   }
   const int64_t dim = t.head_dim != 0 ? t.head_dim : call.context.head_dim;
-  HeadStrides elements{};
-  if (rope_status s = ResolveStrides(call, name, t, dim, &elements)) return s;
+  if (rope_status s = ResolveStrides(call, name, t, dim, strides)) return s;
   const int size = ElementSize(t.dtype);
-  *strides = {elements.batch * size, elements.token * size, elements.head * size};
   reach->width = dim * size;
-  reach->extent = HeadOffset(*strides, call.batch - 1, call.tokens - 1, t.heads - 1) + reach->width;
+  reach->extent =
+      HeadOffset(*strides, call.batch - 1, call.tokens - 1, t.heads - 1) * size + reach->width;
   return ROPE_OK;
+}
+
+HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
+  return {elements.batch * size, elements.token * size, elements.head * size};
 }
 
 Footprint FootprintOf(const Call& call, const Tensor& tensor, const HeadStrides& strides,
@@ -162,17 +165,16 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is set, but %s is absent", function, out_name,
                 name);
   }
-  if (rope_status s = Describe(call, name, in, data_of, &tensor->in_strides, &shape->in)) return s;
+  HeadStrides strides;
+  if (rope_status s = Describe(call, name, in, data_of, &strides, &shape->in)) return s;
+  const int size = ElementSize(in.dtype);
+  tensor->in_strides = tensor->out_strides = InBytes(strides, size);
   tensor->heads = in.heads;
   tensor->dtype = in.dtype;
   tensor->in_span = tensor->out_span = SpanStart(context, in);
   tensor->copies_rest = false;
-  if (shape->in_place) {
-    tensor->out_strides = tensor->in_strides;
-  } else {
-    if (rope_status s = Describe(call, out_name, out, data_of, &tensor->out_strides, &shape->out)) {
-      return s;
-    }
+  if (!shape->in_place) {
+    if (rope_status s = Describe(call, out_name, out, data_of, &strides, &shape->out)) return s;
     if (out.dtype != in.dtype) {
       return Fail(ROPE_ERROR_UNSUPPORTED,
                   "%s: %s.dtype (%d) must be that of %s (%d) in this version", function, out_name,
@@ -182,8 +184,9 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be that of %s (%d)",
                   function, out_name, out.heads, name, in.heads);
     }
+    tensor->out_strides = InBytes(strides, size);
     tensor->out_span = SpanStart(context, out);
-    const int64_t whole = static_cast<int64_t>(context.head_dim) * ElementSize(in.dtype);
+    const int64_t whole = static_cast<int64_t>(context.head_dim) * size;
     tensor->copies_rest = context.rotary_dim != context.head_dim && shape->in.width == whole &&
                           shape->out.width == whole;
   }

@@ -155,6 +155,11 @@ TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
               before = calls;
               status = rope_apply_qk(context.get(), &args);
               check("rope_apply_qk", before);
+              const Prepared prepared = Prepare(context, args);
+              const rope_qk_data data = DataOf(args);
+              before = calls;
+              status = rope_prepared_apply(prepared.get(), &data);
+              check("rope_prepared_apply", before);
             }
           }
         }
@@ -187,6 +192,30 @@ TEST(Allocation, APoolCallAllocatesNothing) {
   const rope_status status = rope_apply_qk(context.get(), &args);
   EXPECT_EQ(calls, before);
   EXPECT_EQ(status, ROPE_OK);
+}
+
+// What the header says of its size; the rest of the object is below 2 KiB.
+TEST(Allocation, APreparedCallTakes8BytesPerTokenAndPair) {
+  constexpr int kTokens = 512, kPairs = 64, kObject = 2048;
+  for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+    for (rope_dtype k : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
+      const Context context = Create(Config(2 * kPairs, pairing));
+      rope_qk_args args = Args(1, kTokens);
+      args.q = Tensor(nullptr, ROPE_DTYPE_F32, 4);
+      args.k = Tensor(nullptr, k, 1);
+      args.positions = Offset(0);
+      const int64_t before = bytes;
+      const Prepared prepared = Prepare(context, args);
+      const int64_t used = bytes - before;
+      const bool interleaved = pairing == ROPE_PAIRING_INTERLEAVED;
+      const int64_t of_f32 = kTokens * kPairs * (interleaved ? 16 : 8);
+      const int64_t of_k = k == ROPE_DTYPE_F32 ? 0 : kTokens * kPairs * 8;
+      EXPECT_LE(used, of_f32 + of_k + kObject);
+#if defined(ROPE_COUNTS_MALLOC)
+      EXPECT_GE(used, of_f32 + of_k);
+#endif
+    }
+  }
 }
 
 // "Functions that create an object allocate; the others do not."

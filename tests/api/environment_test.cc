@@ -256,7 +256,7 @@ TEST(Floats, ModelsAreReadInAnyMode) {
 // --- a child process ----------------------------------------------------------------------------
 
 // What the parent made, used and destroyed in the child; and the parent goes on.
-TEST(Fork, AChildUsesAndDestroysContextsAndModels) {
+TEST(Fork, AChildUsesAndDestroysWhatItsParentMade) {
   const rope_config config = Config(kDim);
   Context context = Create(config);
   const std::string text = R"({"model_type": "llama", "head_dim": 128, "num_hidden_layers": 2})";
@@ -267,6 +267,10 @@ TEST(Fork, AChildUsesAndDestroysContextsAndModels) {
   std::vector<float> want = given;
   ASSERT_OK(
       rope_apply_thd(context.get(), ROPE_DTYPE_F32, 1, &position, want.data(), 1, nullptr, 0));
+  rope_qk_args args = Args(1, 1);
+  args.q = Tensor(nullptr, ROPE_DTYPE_F32, 1);
+  args.positions = Offset(position);
+  Prepared prepared = Prepare(context, args);
   ASSERT_NE(rope_apply_thd(nullptr, ROPE_DTYPE_F32, 1, &position, want.data(), 1, nullptr, 0),
             ROPE_OK);
   const std::string message = rope_last_error();
@@ -277,6 +281,10 @@ TEST(Fork, AChildUsesAndDestroysContextsAndModels) {
       return 1;
     }
     if (x != want) return 2;
+    x = given;
+    rope_qk_data data = ROPE_INIT(rope_qk_data);
+    data.q = x.data();
+    if (rope_prepared_apply(prepared.get(), &data) || x != want) return 8;
     std::vector<float> row(kDim);
     const rope_positions positions = Offset(0);
     const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, 1, row.data());
@@ -286,6 +294,7 @@ TEST(Fork, AChildUsesAndDestroysContextsAndModels) {
     if (rope_model_config(model, 0, &read) || read.head_dim != kDim) return 5;
     if (rope_last_error() != message) return 6;
     if (rope_model_config(model, 7, &read) == ROPE_OK || rope_last_error() == message) return 7;
+    prepared.reset();
     context.reset();
     rope_model_destroy(model);
     return 0;
@@ -299,6 +308,7 @@ TEST(Fork, AChildUsesAndDestroysContextsAndModels) {
 // Calls of a handler in the midst of the same calls, with the same context.
 struct Interrupted {
   Context context = Create(Config(kDim));
+  Prepared prepared;
   std::vector<float> given = RandomValues(kTokens * kDim);
   std::vector<float> want, row;
   std::vector<int64_t> ids;
@@ -313,6 +323,15 @@ struct Interrupted {
     EXPECT_TRUE(Rotate(&want));
     EXPECT_TRUE(Fill(&row));
     mine = row;
+    rope_qk_args args = Args(1, kTokens);
+    args.q = Tensor(nullptr, ROPE_DTYPE_F32, 1);
+    args.positions = Ids(ROPE_POSITIONS_IDS_T, ids.data());
+    prepared = Prepare(context, args);
+  }
+  bool RotatePrepared(std::vector<float>* values) {
+    rope_qk_data data = ROPE_INIT(rope_qk_data);
+    data.q = values->data();
+    return rope_prepared_apply(prepared.get(), &data) == ROPE_OK;
   }
   bool Rotate(std::vector<float>* values) {
     return rope_apply_thd(context.get(), ROPE_DTYPE_F32, kTokens, ids.data(), values->data(), 1,
@@ -328,6 +347,8 @@ struct Interrupted {
     std::copy(given.begin(), given.end(), x.begin());
     std::fill(mine.begin(), mine.end(), 0.0f);
     bad += !Rotate(&x) || x != want || !Fill(&mine) || mine != row;
+    std::copy(given.begin(), given.end(), x.begin());
+    bad += !RotatePrepared(&x) || x != want;
     ++calls;
   }
 };
@@ -339,8 +360,8 @@ TEST(Signals, HandlersMayApplyAndFill) {
   struct sigaction action = {}, before = {};
   action.sa_handler = [](int) { interrupted->Handle(); };
   ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
-  // Again only when the last one has been handled: a handler that takes longer than the interval, as
-  // under a sanitizer, would leave no time for anything else.
+  // Again only when the last one has been handled: a handler that takes longer than the interval,
+  // as under a sanitizer, would leave no time for anything else.
   const itimerval once = {{0, 0}, {0, 200}};
   std::vector<float> x, row(state.row.size());
   int bad = 0;
@@ -351,6 +372,8 @@ TEST(Signals, HandlersMayApplyAndFill) {
     }
     x = state.given;
     bad += !state.Rotate(&x) || x != state.want || !state.Fill(&row) || row != state.row;
+    x = state.given;
+    bad += !state.RotatePrepared(&x) || x != state.want;
   }
   sigaction(SIGALRM, &before, nullptr);
   EXPECT_EQ(bad, 0);

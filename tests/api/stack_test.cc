@@ -136,6 +136,7 @@ class StackOnTarget : public TargetTest {
     }
     args.positions = positions;
     EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+    PrepareAndApply(context, args);
     args.positions = rope_positions{};
     for (rope_cos_sin_format format : Formats()) {
       SCOPED_TRACE("format " + std::to_string(format));
@@ -147,11 +148,22 @@ class StackOnTarget : public TargetTest {
       if (!IsRead(format)) continue;
       args.cos_sin = &rows;
       EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+      PrepareAndApply(context, args);
       sin[0] ^= 1;  // FULL: values of its own in each channel
       EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+      PrepareAndApply(context, args);
     }
     args.operation = -1;
     EXPECT_STACK(kOther, ROPE_ERROR_UNSUPPORTED, rope_apply_qk(context, &args));
+  }
+
+  void PrepareAndApply(const rope_context* context, const rope_qk_args& args) {
+    const rope_qk_args without = WithoutData(args);
+    const rope_qk_data data = DataOf(args);
+    rope_prepared* prepared = nullptr;
+    EXPECT_STACK(kApply, ROPE_OK, rope_prepared_create(context, &without, &prepared));
+    EXPECT_STACK(kApply, ROPE_OK, rope_prepared_apply(prepared, &data));
+    EXPECT_STACK_OF(kOther, rope_prepared_destroy(prepared));
   }
 
   Stack stack;

@@ -69,12 +69,15 @@ TEST(SystemCalls, ApplyMakesNone) {
   args.positions = Offset(0);
   const int64_t position = 5;
   const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, kDim / 2, 1, row.data());
+  const Prepared prepared = Prepare(context, args);
+  const rope_qk_data data = DataOf(args);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) _exit(77);
     int bad = rope_apply_thd(context.get(), ROPE_DTYPE_F32, 1, &position, in.data(), 1, nullptr, 0);
     bad |= rope_apply_qk(context.get(), &args);
+    bad |= rope_prepared_apply(prepared.get(), &data);
     bad |= rope_cos_sin_fill(context.get(), 1, 1, &args.positions, &rows, nullptr);
     syscall(SYS_exit, bad != 0);  // the only way out that the mode allows
   }

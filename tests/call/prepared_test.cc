@@ -20,27 +20,6 @@ extern "C" const char* __tsan_default_options() { return "allocator_may_return_n
 namespace rope::testing {
 namespace {
 
-rope_qk_args WithoutData(rope_qk_args args) {
-  args.q.data = args.k.data = args.q_out.data = args.k_out.data = nullptr;
-  return args;
-}
-
-rope_qk_data DataOf(const rope_qk_args& args) {
-  rope_qk_data data = ROPE_INIT(rope_qk_data);
-  data.q = args.q.data;
-  data.k = args.k.data;
-  data.q_out = args.q_out.data;
-  data.k_out = args.k_out.data;
-  return data;
-}
-
-Prepared Prepare(const Context& context, const rope_qk_args& args) {
-  rope_prepared* prepared = nullptr;
-  const rope_qk_args without = WithoutData(args);
-  EXPECT_OK(rope_prepared_create(context.get(), &without, &prepared));
-  return Prepared(prepared);
-}
-
 // All bytes of positions and rows become others.
 void Scribble(RandomCall* c) {
   for (size_t i = 0; i < c->buffers.size(); ++i) {

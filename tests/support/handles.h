@@ -179,6 +179,29 @@ inline rope_cos_sin Rows(rope_cos_sin_format format, rope_dtype dtype, int pairs
   return rows;
 }
 
+// The call that rope_prepared_create takes: without addresses.
+inline rope_qk_args WithoutData(rope_qk_args args) {
+  args.q.data = args.k.data = args.q_out.data = args.k_out.data = nullptr;
+  return args;
+}
+
+// And its addresses.
+inline rope_qk_data DataOf(const rope_qk_args& args) {
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = args.q.data;
+  data.k = args.k.data;
+  data.q_out = args.q_out.data;
+  data.k_out = args.k_out.data;
+  return data;
+}
+
+inline Prepared Prepare(const Context& context, const rope_qk_args& args) {
+  rope_prepared* prepared = nullptr;
+  const rope_qk_args without = WithoutData(args);
+  EXPECT_EQ(rope_prepared_create(context.get(), &without, &prepared), ROPE_OK) << rope_last_error();
+  return Prepared(prepared);
+}
+
 #define EXPECT_OK(call) EXPECT_EQ((call), ROPE_OK) << rope_last_error()
 #define ASSERT_OK(call) ASSERT_EQ((call), ROPE_OK) << rope_last_error()
 
