@@ -5,8 +5,8 @@ use std::thread;
 
 use librope::half::{bf16, f16};
 use librope::{
-    Context, CosSin, CosSinMut, Layout, Operand, Operation, Part, Pool, Positions, Result, Step,
-    Strides, View, ViewMut,
+    Context, CosSin, CosSinMut, Layout, Operand, Operation, Part, Pool, Positions, Result,
+    Shape as Unplaced, Step, Strides, View, ViewMut,
 };
 
 use crate::Counts;
@@ -88,6 +88,12 @@ fn view<T: Bits>(memory: &Memory<T>, shape: Shape) -> View<'_, T> {
 fn view_mut<T: Bits>(memory: &mut Memory<T>, shape: Shape) -> ViewMut<'_, T> {
     let view = ViewMut::new(memory.slice_mut(), shape.layout, shape.heads);
     if shape.span { view.span() } else { view }
+}
+
+/// The shape as a prepared call takes it.
+fn unplaced<T: Bits>(shape: Shape) -> Unplaced<T> {
+    let unplaced = Unplaced::new(shape.layout, shape.heads);
+    if shape.span { unplaced.span() } else { unplaced }
 }
 
 /// One tensor of a call: none, in place, or out of place.
@@ -396,6 +402,35 @@ fn apply_to_vec<T: Bits>(context: &Context, random: &mut Random, counts: &mut Co
     assert_eq!(differs, None, "apply_to_vec left an element as it was");
 }
 
+/// q in place and k out of place, for two layers.
+fn prepared<Q: Bits, K: Bits>(context: &Context, random: &mut Random, counts: &mut Counts) {
+    let Sizes { batch, tokens } = sizes(random);
+    // Without a slice nothing but memory for rows refuses a length.
+    let sizes = Sizes { batch: batch.min(8), tokens: tokens.min(300) };
+    let arrays = Arrays::new(random, context, &sizes);
+    let (q, k) = (shape(random, context, &sizes), shape(random, context, &sizes));
+    let mut k_out = shape(random, context, &sizes);
+    if !random.one_in(16) {
+        k_out.heads = k.heads;
+    }
+    let step = arrays.step(&sizes);
+    let pair = (unplaced::<K>(k), unplaced::<K>(k_out));
+    let call = context.prepare(&step, unplaced::<Q>(q), pair);
+    counts.count("Context::prepare", &call);
+    let Ok(call) = call else { return };
+    for _layer in 0..2 {
+        let mut in_place = Memory::<Q>::new(random, q.len);
+        let (input, mut output) = (Memory::<K>::new(random, k.len), Memory::new(random, k_out.len));
+        let result = call.apply(in_place.slice_mut(), (input.slice(), output.slice_mut()));
+        let (accepted, what) = (result.is_ok(), "Prepared::apply");
+        let of_q = Tensor { input: None, output: Some((in_place, q)) };
+        let of_k = Tensor { input: Some((input, k)), output: Some((output, k_out)) };
+        of_q.check(what, accepted, context, &sizes);
+        of_k.check(what, accepted, context, &sizes);
+        counts.count(what, &result);
+    }
+}
+
 fn fill<T: Bits>(context: &Context, random: &mut Random, counts: &mut Counts) {
     let sizes = sizes(random);
     let arrays = Arrays::new(random, context, &sizes);
@@ -431,7 +466,7 @@ fn fill<T: Bits>(context: &Context, random: &mut Random, counts: &mut Counts) {
 }
 
 pub fn case(context: &Context, random: &mut Random, counts: &mut Counts) {
-    match random.below(24) {
+    match random.below(28) {
         0..=2 => apply::<f32, f32>(context, random, counts),
         3 => apply::<f32, f16>(context, random, counts),
         4..=5 => apply::<f16, f16>(context, random, counts),
@@ -447,7 +482,10 @@ pub fn case(context: &Context, random: &mut Random, counts: &mut Counts) {
         18 => apply_to_vec::<bf16>(context, random, counts),
         19..=21 => fill::<f32>(context, random, counts),
         22 => fill::<f16>(context, random, counts),
-        _ => fill::<bf16>(context, random, counts),
+        23 => fill::<bf16>(context, random, counts),
+        24..=25 => prepared::<f32, f32>(context, random, counts),
+        26 => prepared::<bf16, bf16>(context, random, counts),
+        _ => prepared::<f16, f32>(context, random, counts),
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Context {
     raw: NonNull<sys::rope_context>,
     // What checks need, so that they cost no call.
     head_dim: usize,
-    span_dim: usize,
+    pub(crate) span_dim: usize,
     pairs: usize,
     axes: usize,
     freq_sets: usize,
@@ -338,8 +338,10 @@ impl Context {
         k: impl Into<Operand<'k>>,
     ) -> Result<()> {
         let (q, k) = (q.into(), k.into());
-        // SAFETY: operands hold slices that do not alias.
-        unsafe { self.call(step, [&q.input, &k.input, &q.output, &k.output]) }
+        self.with_args(step, [&q.input, &k.input, &q.output, &k.output], |args| {
+            // SAFETY: operands hold slices that do not alias.
+            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        })
     }
 
     /// Rotates a tensor into a new vector, contiguous in the order of `layout`: out of place without
@@ -423,15 +425,21 @@ impl Context {
         let (pointer, len) = (data.as_mut_ptr(), data.len());
         let q = Some(q.of("q", pointer, len)?);
         let k = Some(k.of("k", pointer, len)?);
-        // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
-        unsafe { self.call(step, [&q, &k, &None, &None]) }
+        self.with_args(step, [&q, &k, &None, &None], |args| {
+            // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
+            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        })
     }
 
-    /// # Safety
-    /// The tensors are memory that this call may use, outputs exclusively; q and k may share a
-    /// slice.
+    /// Makes a C call of a step and its tensors, after checking that every element, id and row that
+    /// the arguments lead to lies inside its slice.
     #[inline(always)]
-    unsafe fn call(&self, step: &Step<'_>, tensors: [&Option<Raw>; 4]) -> Result<()> {
+    pub(crate) fn with_args(
+        &self,
+        step: &Step<'_>,
+        tensors: [&Option<Raw>; 4],
+        call: impl FnOnce(*const sys::rope_qk_args) -> sys::rope_status,
+    ) -> Result<()> {
         const NAMES: [&str; 4] = ["q", "k", "q_out", "k_out"];
         if !self.takes_slices {
             return self.on_device();
@@ -461,8 +469,7 @@ impl Context {
                     step.freq_sets,
                     &mut args.positions,
                 )?;
-                // SAFETY: every element and id that the struct leads to lies inside its slice.
-                finish(unsafe { sys::rope_apply_qk(self.as_raw(), &raw const args) })
+                finish(call(&raw const args))
             }
             Angles::Rows(rows) => {
                 if step.cu_seqlens.is_some() || step.freq_sets.is_some() {
@@ -472,8 +479,7 @@ impl Context {
                 }
                 let rows = rows.check(step.batch, step.tokens, self.pairs)?;
                 args.cos_sin = &raw const rows;
-                // SAFETY: as above, and for the rows.
-                finish(unsafe { sys::rope_apply_qk(self.as_raw(), &raw const args) })
+                finish(call(&raw const args))
             }
         }
     }
@@ -545,7 +551,7 @@ impl Context {
 
 /// The end of a call that may have run a [`ParallelFor`](crate::ParallelFor).
 #[inline(always)]
-fn finish(status: sys::rope_status) -> Result<()> {
+pub(crate) fn finish(status: sys::rope_status) -> Result<()> {
     if status == sys::ROPE_ERROR_RUNNER {
         runner::resume();
     }

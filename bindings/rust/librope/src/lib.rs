@@ -21,6 +21,7 @@ mod model;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod positions;
+mod prepared;
 mod prompt;
 mod rows;
 mod runner;
@@ -38,6 +39,7 @@ pub use half;
 pub use librope_sys as sys;
 pub use model::Model;
 pub use positions::{Ids, Offsets, Positions};
+pub use prepared::{Described, Prepared, Shape};
 pub use prompt::{PromptPart, prompt_ids};
 pub use rows::{CosSin, CosSinMut};
 pub use runner::{ParallelFor, Pool, Runner};

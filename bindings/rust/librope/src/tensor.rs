@@ -37,7 +37,7 @@ pub enum Layout {
 
 /// What views have in common: a pointer, and how far it may be followed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Raw {
+pub struct Raw {
     pub data: *mut c_void,
     /// Elements that may be touched from `data` on.
     pub len: usize,

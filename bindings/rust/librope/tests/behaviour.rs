@@ -9,8 +9,8 @@ use common::Random;
 use librope::half::bf16;
 use librope::{
     Angle, Config, Context, CosSin, CosSinMut, DType, Device, Error, Layout, LongRope, Model,
-    Operation, Pairing, Part, Pool, Positions, PromptPart, Rounding, Runner, Scaling, Step,
-    Strides, View, ViewMut, Yarn, prompt_ids,
+    Operation, Pairing, Part, Pool, Positions, Prepared, PromptPart, Rounding, Runner, Scaling,
+    Shape, Step, Strides, View, ViewMut, Yarn, prompt_ids,
 };
 
 fn rope(head_dim: usize) -> Context {
@@ -37,6 +37,8 @@ fn types_are_shared_between_threads() {
     check::<ViewMut<bf16>>();
     check::<CosSin>();
     check::<CosSinMut>();
+    check::<Shape<f32>>();
+    check::<Prepared<Shape<f32>>>();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A million calls leave nothing behind: the memory of the process stays where it was.
 #![cfg(target_os = "linux")]
 
-use librope::{Config, Model, Pairing, Positions, Step, ViewMut};
+use librope::{Config, Model, Pairing, Positions, Shape, Step, ViewMut};
 
 /// Bytes of this process in main memory.
 fn resident() -> usize {
@@ -41,6 +41,14 @@ fn a_million_calls_leak_nothing() {
         assert!(rope.apply(&step.with_cu_seqlens(&[0, 3]), (), ()).is_err());
     });
     assert!(grown < ENOUGH, "errors: {grown} bytes");
+
+    let grown = growth(300_000, |i| {
+        let step = Step::new(1, 1, Positions::Offset(i as i64));
+        let call = rope.prepare(&step, Shape::<f32>::bshd(1), ()).unwrap();
+        call.apply(&mut q, ()).unwrap();
+        assert!(call.apply(&mut q[..63], ()).is_err());
+    });
+    assert!(grown < ENOUGH, "prepared calls: {grown} bytes");
 
     let json = r#"{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
         "num_hidden_layers": 2, "rope_theta": 10000.0}"#;

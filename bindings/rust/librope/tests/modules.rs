@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "enums",
     "error",
     "element",
@@ -16,6 +16,7 @@ const ORDER: [&str; 16] = [
     "runner",
     "step",
     "context",
+    "prepared",
     "model",
     "prompt",
     "cuda",
