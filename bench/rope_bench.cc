@@ -203,6 +203,25 @@ void Loop(benchmark::State& state, const rope_context* context, const rope_qk_ar
   Loop(state, context, args, [](rope_qk_args&) {});
 }
 
+rope_prepared* Prepare(const rope_context* context, rope_qk_args args) {
+  args.q.data = args.k.data = nullptr;
+  rope_prepared* prepared = nullptr;
+  if (rope_prepared_create(context, &args, &prepared) != ROPE_OK) Die();
+  return prepared;
+}
+
+// One layer of a prepared call.
+void PreparedLoop(benchmark::State& state, const rope_context* context, const rope_qk_args& args) {
+  rope_prepared* prepared = Prepare(context, args);
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = args.q.data;
+  data.k = args.k.data;
+  rope_status status = ROPE_OK;
+  for (auto _ : state) status |= rope_prepared_apply(prepared, &data);
+  if (status != ROPE_OK) state.SkipWithError(rope_last_error());
+  rope_prepared_destroy(prepared);
+}
+
 // The fastest of these is the limit of memory for work in place. `as_f32`: over as many numbers,
 // but f32, where a bar compares 16-bit work with that.
 void RegisterSweeps(const std::string& group, rope_dtype dtype, int64_t tokens,
@@ -384,6 +403,35 @@ void Decode(rope_dtype dtype) {
     Loop(state, context, args);
     rope_context_destroy(context);
   });
+  const auto step = [=] {
+    rope_qk_args args = Args(GetTensors(dtype, 1));
+    args.positions.kind = ROPE_POSITIONS_OFFSET;
+    args.positions.offset = 12345;
+    return args;
+  };
+  Register(group, "rope_prepared", 1, [=](benchmark::State& state) {
+    rope_context* context = Create(Config());
+    PreparedLoop(state, context, step());
+    rope_context_destroy(context);
+  });
+  Register(group, "rope_prepare", 1, [=](benchmark::State& state) {  // once for all layers
+    rope_context* context = Create(Config());
+    const rope_qk_args args = step();
+    for (auto _ : state) rope_prepared_destroy(Prepare(context, args));
+    rope_context_destroy(context);
+  });
+  // What a call costs beside the heads.
+  for (const bool prepared : {false, true}) {
+    Register(group, prepared ? "rope_prepared_one_head" : "rope_one_head", 1,
+             [=](benchmark::State& state) {
+               rope_context* context = Create(Config());
+               rope_qk_args args = step();
+               args.q.heads = 1;
+               args.k = rope_tensor{};
+               prepared ? PreparedLoop(state, context, args) : Loop(state, context, args);
+               rope_context_destroy(context);
+             });
+  }
   RegisterPlainC(group, dtype, ROPE_PAIRING_HALVES, 1);
   Register(group, "c_native_random", 1, [=](benchmark::State& state) {
     const Tensors& t = GetTensors(dtype, 1);

@@ -114,6 +114,28 @@ TEST(Prepared, ServesEveryLayerAndManyThreads) {
   }
 }
 
+// Rows whose channels differ in one token, of the first block of several.
+TEST(Prepared, OneRowPerChannelIsEnough) {
+  constexpr int kDim = 128, kTokens = 100;
+  const Context context = Create(Config(kDim));
+  std::vector<float> cos(kTokens * kDim, 0.5f), sin(kTokens * kDim, 0.25f);
+  cos[3] = 0.125f;
+  const rope_cos_sin rows =
+      Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_DTYPE_F32, kDim / 2, 1, cos.data(), sin.data());
+  std::vector<float> q(kTokens * kDim), want;
+  for (size_t i = 0; i < q.size(); ++i) q[i] = static_cast<float>(i % 251);
+  want = q;
+  rope_qk_args args = Args(1, kTokens);
+  args.q = Tensor(want.data(), ROPE_DTYPE_F32, 1);
+  args.cos_sin = &rows;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  args.q.data = q.data();
+  const Prepared prepared = Prepare(context, args);
+  const rope_qk_data data = DataOf(args);
+  ASSERT_OK(rope_prepared_apply(prepared.get(), &data));
+  EXPECT_EQ(q, want);
+}
+
 TEST(Prepared, WithNothingToDoLooksAtNothing) {
   const Context context = Create(Config(64));
   for (rope_qk_args args : {Args(1, 0), Args(0, 0), Args(0, 5)}) {

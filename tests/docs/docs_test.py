@@ -190,6 +190,12 @@ AROUND = {
     " rope_context* rope[8]; int32_t t, type, layer = 0; int64_t tokens = 0;",
     "rope.hpp": "int64_t tokens = 0, positions[1]; void *q = 0, *k = 0;",
 }
+# Blocks with one of these names, instead.
+AROUND_CALLS = {
+    "rope_model": AROUND["model.h"],
+    "rope_prepared_create": "rope_status status; int layers = 0; void *q_of[1], *k_of[1];"
+    " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",
+}
 
 
 def check_header_examples(repository: Repository, header, cc: str, cxx: str) -> list[str]:
@@ -202,7 +208,7 @@ def check_header_examples(repository: Repository, header, cc: str, cxx: str) -> 
             for block in re.findall(r"(?:^ {4}.*\n?|^\n)+", section.comment, re.MULTILINE):
                 if ";" not in block:
                     continue
-                used = AROUND["model.h"] if "rope_model" in block else variables
+                used = next((v for n, v in AROUND_CALLS.items() if n in block), variables)
                 code = re.sub(r"^\s*\.\.\..*$", "", block, flags=re.MULTILINE)
                 program = f"#include <stdio.h>\n#include <librope/{name}>\n"
                 program += f"int main(void) {{\n{used}\n{code}\n"
