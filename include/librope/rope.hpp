@@ -10,8 +10,8 @@
  * Those two are the manual: the structs, the constants and their rules are the same here. This
  * header adds
  *
- * - Context, Pool and Model, which destroy what they own. They can be moved and not copied; one
- *   that was moved from may only be destroyed or assigned to.
+ * - Context, Prepared, Pool and Model, which destroy what they own. They can be moved and not
+ *   copied; one that was moved from may only be destroyed or assigned to.
  * - Error, thrown where an object cannot be created. Calls come twice: TryApply returns a status
  *   and never throws, Apply throws Error instead. Neither allocates unless it throws. Programs
  *   without exceptions use rope.h.
@@ -219,6 +219,63 @@ class Context {
 
  private:
   rope_context* context_ = nullptr;
+};
+
+/* ------------------------------------------------------------------------------------------------
+ * Prepared */
+
+/* The call that args describe, without addresses, for every layer of a forward pass: checked once,
+ * with its rows made once. Any number of threads may use a const Prepared at once.
+ *
+ *     args.q = rope::Bshd(nullptr, ROPE_DTYPE_BF16, 32);
+ *     args.k = rope::Bshd(nullptr, ROPE_DTYPE_BF16, 8);
+ *     const rope::Prepared prepared(context, args);
+ *     prepared.Apply(q, k);                                                       // every layer */
+class Prepared {
+ public:
+  /* The context, and the pool of args.runner, must live as long as this object; a temporary Context
+   * gives none. Nothing else is kept. */
+  Prepared(const Context& context, const rope_qk_args& args) {
+    Check(rope_prepared_create(context.get(), &args, &prepared_));
+  }
+  Prepared(const Context&& context, const rope_qk_args& args) = delete;
+  ~Prepared() { rope_prepared_destroy(prepared_); }
+  Prepared(Prepared&& other) noexcept : prepared_(std::exchange(other.prepared_, nullptr)) {}
+  Prepared& operator=(Prepared&& other) noexcept {
+    if (this != &other) {
+      rope_prepared_destroy(prepared_);
+      prepared_ = std::exchange(other.prepared_, nullptr);
+    }
+    return *this;
+  }
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+
+  /* Rotates the tensors at these addresses: rope_prepared_apply. */
+  [[nodiscard]] rope_status TryApply(const rope_qk_data& data) const noexcept {
+    return rope_prepared_apply(prepared_, &data);
+  }
+  void Apply(const rope_qk_data& data) const { Check(TryApply(data)); }
+
+  /* The same, with null for each tensor that args did not describe. */
+  [[nodiscard]] rope_status TryApply(void* q, void* k, void* q_out = nullptr,
+                                     void* k_out = nullptr) const noexcept {
+    rope_qk_data data = ROPE_INIT(rope_qk_data);
+    data.q = q;
+    data.k = k;
+    data.q_out = q_out;
+    data.k_out = k_out;
+    return TryApply(data);
+  }
+  void Apply(void* q, void* k, void* q_out = nullptr, void* k_out = nullptr) const {
+    Check(TryApply(q, k, q_out, k_out));
+  }
+
+  /* The C handle; it stays owned by this object. */
+  const rope_prepared* get() const noexcept { return prepared_; }
+
+ private:
+  rope_prepared* prepared_ = nullptr;
 };
 
 /* ------------------------------------------------------------------------------------------------

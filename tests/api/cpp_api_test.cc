@@ -41,6 +41,7 @@ void ExpectMovesAndNeverCopies() {
 
 TEST(Cpp, HandlesMoveAndAreNeverCopied) {
   ExpectMovesAndNeverCopies<Context>();
+  ExpectMovesAndNeverCopies<Prepared>();
   ExpectMovesAndNeverCopies<Pool>();
   ExpectMovesAndNeverCopies<Model>();
 }
@@ -72,6 +73,70 @@ constexpr bool kGivesConfig<T, std::void_t<decltype(std::declval<T>().Config(0))
 TEST(Cpp, ATemporaryModelGivesNoConfigThatWouldOutliveItsTables) {
   EXPECT_TRUE(kGivesConfig<const Model&>);
   EXPECT_FALSE(kGivesConfig<Model>);
+}
+
+// q with 2 heads from one tensor into another, k with 1 head in place; 3 tokens.
+rope_qk_args LayerArgs(void* q, void* k, void* q_out) {
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = 1;
+  args.tokens = 3;
+  args.q = Bshd(q, ROPE_DTYPE_F32, 2);
+  args.q_out = Bhsd(q_out, ROPE_DTYPE_F32, 2);
+  args.k = Bshd(k, ROPE_DTYPE_F32, 1);
+  args.positions = Offset(5);
+  return args;
+}
+
+TEST(Cpp, APreparedCallGivesTheBitsOfTheCall) {
+  const Context context(ConfigOf(100));
+  const Prepared prepared(context, LayerArgs(nullptr, nullptr, nullptr));
+  EXPECT_NE(prepared.get(), nullptr);
+  for (float value : {1.0f, 0.3f}) {  // layers
+    std::vector<float> q(3 * 2 * kDim, value), k(3 * kDim, -value), q_out(q.size());
+    std::vector<float> want_k = k, want_q_out = q_out, again_k = k, again_q_out = q_out;
+    context.Apply(LayerArgs(q.data(), want_k.data(), want_q_out.data()));
+    EXPECT_NE(want_k, k);
+    prepared.Apply(q.data(), k.data(), q_out.data());
+    EXPECT_EQ(k, want_k);
+    EXPECT_EQ(q_out, want_q_out);
+    rope_qk_data data = ROPE_INIT(rope_qk_data);
+    data.q = q.data();
+    data.k = again_k.data();
+    data.q_out = again_q_out.data();
+    prepared.Apply(data);
+    EXPECT_EQ(again_k, want_k);
+    EXPECT_EQ(again_q_out, want_q_out);
+  }
+}
+
+TEST(Cpp, APreparedCallMovesAndThrows) {
+  const Context context(ConfigOf(100)), other(ConfigOf(7));
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = args.tokens = 1;
+  args.q = Bshd(nullptr, ROPE_DTYPE_F32, 1);
+  args.positions = Offset(3);
+  Prepared a(other, args), b(context, args);
+  a = std::move(b);
+  Prepared* const itself = &a;
+  a = std::move(*itself);
+  const Prepared moved(std::move(a));
+  std::vector<float> x(kDim, 1.0f);
+  moved.Apply(x.data(), nullptr);
+  EXPECT_EQ(x, Rotated(context, Offset(3), 1));
+  for (const Prepared* empty : {&a, &b}) {
+    EXPECT_THROW(empty->Apply(x.data(), nullptr), Error);
+    EXPECT_EQ(empty->TryApply(x.data(), nullptr), ROPE_ERROR_INVALID_ARGUMENT);
+  }
+  EXPECT_THROW(moved.Apply(rope_qk_data{}), Error);
+  EXPECT_EQ(moved.TryApply(x.data(), x.data()), ROPE_ERROR_INVALID_ARGUMENT);
+  args.q.data = x.data();
+  EXPECT_THROW(Prepared(context, args), Error);
+  EXPECT_EQ(x, Rotated(context, Offset(3), 1));
+}
+
+TEST(Cpp, ATemporaryContextIsNotPrepared) {
+  EXPECT_TRUE((std::is_constructible_v<Prepared, const Context&, const rope_qk_args&>));
+  EXPECT_FALSE((std::is_constructible_v<Prepared, Context, const rope_qk_args&>));
 }
 
 TEST(Cpp, ErrorsAlwaysSaySomething) {
