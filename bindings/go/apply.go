@@ -114,13 +114,13 @@ func (step *Step) noBatch(function string) error {
 // describe fills the C tensors of one input and its output, which may be nil.
 func describe[T Element](function, name, outName string, in, out *Tensor[T], rawIn, rawOut *C.ropego_tensor,
 	c *contextState, step *Step) (data, outData *C.uint8_t, err error) {
-	if !in.empty() {
+	hasIn, hasOut := given(in, out)
+	if hasIn {
 		if data, err = in.check(function, name, rawIn, c, step); err != nil {
 			return nil, nil, err
 		}
 	}
-	// An output of no elements is no request to rotate in place.
-	if out != nil && !out.zero() && !(in.empty() && out.empty()) {
+	if hasOut {
 		if outData, err = out.check(function, outName, rawOut, c, step); err != nil {
 			return nil, nil, err
 		}

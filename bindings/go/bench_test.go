@@ -9,30 +9,49 @@ import (
 	"github.com/librope/librope/bindings/go/internal/cbaseline"
 )
 
-// The medians of rounds that alternate between C and Go, which noise of the machine hits alike.
-// "+ns" is what Go adds to a call.
-func compare(b *testing.B, calls int, inC, inGo func(n int) time.Duration) {
-	var c, goes, more []float64
+// side is one of two ways to make n calls, and its name.
+type side struct {
+	name string
+	run  func(n int) time.Duration
+}
+
+// The medians of rounds that alternate between two sides, which noise of the machine hits alike. "+ns" is
+// what the second adds to a call, and "ratio" the second by the first.
+func compare(b *testing.B, calls int, first, second side) {
+	var firsts, seconds, more []float64
 	for round := 0; round < 51 || round < b.N; round++ {
 		var x, y float64
 		if round%2 == 0 {
-			x = float64(inC(calls)) / float64(calls)
-			y = float64(inGo(calls)) / float64(calls)
+			x = float64(first.run(calls)) / float64(calls)
+			y = float64(second.run(calls)) / float64(calls)
 		} else {
-			y = float64(inGo(calls)) / float64(calls)
-			x = float64(inC(calls)) / float64(calls)
+			y = float64(second.run(calls)) / float64(calls)
+			x = float64(first.run(calls)) / float64(calls)
 		}
-		c, goes, more = append(c, x), append(goes, y), append(more, y-x)
+		firsts, seconds, more = append(firsts, x), append(seconds, y), append(more, y-x)
 		if round >= 50 {
 			break
 		}
 	}
 	median := func(x []float64) float64 { slices.Sort(x); return x[len(x)/2] }
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(c), "C-ns")
-	b.ReportMetric(median(goes), "Go-ns")
+	b.ReportMetric(median(firsts), first.name+"-ns")
+	b.ReportMetric(median(seconds), second.name+"-ns")
 	b.ReportMetric(median(more), "+ns")
-	b.ReportMetric(median(goes)/median(c), "ratio")
+	b.ReportMetric(median(seconds)/median(firsts), "ratio")
+}
+
+// timed makes n calls.
+func timed(b *testing.B, call func() error) func(n int) time.Duration {
+	return func(n int) time.Duration {
+		start := time.Now()
+		for range n {
+			if err := call(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return time.Since(start)
+	}
 }
 
 func BenchmarkOverhead(b *testing.B) {
@@ -52,30 +71,57 @@ func BenchmarkOverhead(b *testing.B) {
 		}
 		b.Run("ApplyQK/"+size.name, func(b *testing.B) {
 			step := Step{Batch: 1, Tokens: size.tokens, Positions: Offset(1000)}
-			compare(b, size.calls, func(n int) time.Duration {
+			compare(b, size.calls, side{"C", func(n int) time.Duration {
 				return cbaseline.Full(n, size.tokens, cq, qHeads, ck, kHeads)
-			}, func(n int) time.Duration {
-				start := time.Now()
-				for range n {
-					if err := ApplyQK(c, BSHD(q, qHeads), BSHD(k, kHeads), step); err != nil {
-						b.Fatal(err)
-					}
-				}
-				return time.Since(start)
-			})
+			}}, side{"Go", timed(b, func() error { return ApplyQK(c, BSHD(q, qHeads), BSHD(k, kHeads), step) })})
 		})
 		b.Run("ApplyTHD/"+size.name, func(b *testing.B) {
-			compare(b, size.calls, func(n int) time.Duration {
+			compare(b, size.calls, side{"C", func(n int) time.Duration {
 				return cbaseline.THD(n, ids, cq, qHeads, ck, kHeads)
-			}, func(n int) time.Duration {
-				start := time.Now()
-				for range n {
-					if err := ApplyTHD(c, ids, q, qHeads, k, kHeads); err != nil {
-						b.Fatal(err)
+			}}, side{"Go", timed(b, func() error { return ApplyTHD(c, ids, q, qHeads, k, kHeads) })})
+		})
+	}
+}
+
+// A layer of a decode step by ApplyQK and by a prepared call; "pass" is 32 layers, with Prepare and Close.
+func BenchmarkPrepared(b *testing.B) {
+	b.Run("float32", benchmarkPrepared[float32])
+	b.Run("BFloat16", benchmarkPrepared[BFloat16])
+}
+
+func benchmarkPrepared[T Element](b *testing.B) {
+	const qHeads, kHeads, dim, layers = 32, 8, 128, 32
+	c := mustNew(b, Config{HeadDim: dim, Theta: 500000, Pairing: PairingHalves})
+	for _, tokens := range []int{1, 64} {
+		q, k := make([]T, tokens*qHeads*dim), make([]T, tokens*kHeads*dim)
+		step := Step{Batch: 1, Tokens: tokens, Positions: Offset(1000)}
+		plain := func() error { return ApplyQK(c, BSHD(q, qHeads), BSHD(k, kHeads), step) }
+		name := map[int]string{1: "decode", 64: "prefill64"}[tokens]
+		b.Run(name, func(b *testing.B) {
+			p := mustPrepare(b, c, BSHD[T](nil, qHeads), BSHD[T](nil, kHeads), step)
+			compare(b, 10000/tokens, side{"plain", timed(b, plain)},
+				side{"prepared", timed(b, func() error { return p.Apply(q, k) })})
+		})
+		b.Run(name+"-pass", func(b *testing.B) {
+			compare(b, max(1, 300/tokens), side{"plain", timed(b, func() error {
+				for range layers {
+					if err := plain(); err != nil {
+						return err
 					}
 				}
-				return time.Since(start)
-			})
+				return nil
+			})}, side{"prepared", timed(b, func() error {
+				p, err := Prepare(c, BSHD[T](nil, qHeads), BSHD[T](nil, kHeads), step)
+				if err != nil {
+					return err
+				}
+				for range layers {
+					if err := p.Apply(q, k); err != nil {
+						return err
+					}
+				}
+				return p.Close()
+			})})
 		})
 	}
 }

@@ -28,9 +28,10 @@ func (e *Error) Error() string { return e.Message + " (" + e.Status.Error() + ")
 // Unwrap makes errors.Is(err, rope.ErrParse) work.
 func (e *Error) Unwrap() error { return e.Status }
 
-// ErrClosed is returned by calls with a Context, Model or Pool after Close, and with one that was never
-// made: nil (a context of which only the error was looked at, or not even that) and the zero value.
-var ErrClosed = errors.New("rope: a context, model or pool that is closed, or was never made")
+// ErrClosed is returned by calls with a Context, Prepared, Model or Pool after Close, and with one that
+// was never made: nil (a context of which only the error was looked at, or not even that) and the zero
+// value.
+var ErrClosed = errors.New("rope: a context, prepared call, model or pool that is closed, or was never made")
 
 // check takes over what the shim allocated for an error of the Go function of this name.
 func check(function string, raw *C.ropego_error) error {

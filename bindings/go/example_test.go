@@ -28,6 +28,34 @@ func Example() {
 	// Output: turned 35840 elements per layer
 }
 
+// The call of all layers of a forward pass, checked once, with cos and sin made once.
+func ExamplePrepare() {
+	ctx, err := rope.New(rope.Config{HeadDim: 2, Theta: 10000, Pairing: rope.PairingHalves})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ctx.Close()
+	step := rope.Step{Batch: 1, Tokens: 2, Positions: rope.Offset(0)}
+	call, err := rope.Prepare(ctx, rope.BSHD[float32](nil, 1), rope.BSHD[rope.BFloat16](nil, 1), step)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer call.Close()
+	for layer := range 2 {
+		q := []float32{1, 0, 1, float32(layer)}
+		k := make([]rope.BFloat16, 4)
+		if err := call.Apply(q, k); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%.4f\n", q)
+	}
+	fmt.Println(call.Apply(make([]float32, 2), make([]rope.BFloat16, 4)))
+	// Output:
+	// [1.0000 0.0000 0.5403 0.8415]
+	// [1.0000 0.0000 -0.3012 1.3818]
+	// rope.Prepared.Apply: q with batch 1, tokens 2, heads 1, channels 2 and LayoutBSHD does not fit its slice of 2 elements, which it must fill (invalid argument)
+}
+
 // A position per token, and the shortest call.
 func ExampleApplyTHD() {
 	ctx, err := rope.New(rope.Config{HeadDim: 2, Theta: 10000, Pairing: rope.PairingInterleaved})

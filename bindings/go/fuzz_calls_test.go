@@ -295,6 +295,10 @@ func call[Q, K rope.Element](f *fuzzer, t *testing.T, s *source, c *rope.Context
 	packed(s, q, &k)
 	z = z.of(step)
 	memory = append(memory, q.region, k.region)
+	if s.oneIn(3) {
+		prepared(f, t, s, c, step, q, k, z, memory)
+		return
+	}
 	if s.oneIn(2) {
 		q.allow(z, false)
 		k.allow(z, false)
@@ -304,6 +308,49 @@ func call[Q, K rope.Element](f *fuzzer, t *testing.T, s *source, c *rope.Context
 	qOut, kOut := output(s, z, q), output(s, z, k)
 	memory = append(memory, qOut.region, kOut.region)
 	f.judge(t, rope.ApplyQKTo(c, qOut.tensor, kOut.tensor, q.tensor, k.tensor, step), memory...)
+}
+
+// prepared describes the tensors of a call, and applies it to their slices: to some of another length.
+func prepared[Q, K rope.Element](f *fuzzer, t *testing.T, s *source, c *rope.Context, step rope.Step, q operand[Q],
+	k operand[K], z sizes, memory []guarded) {
+	if rows := float64(step.Batch) * float64(step.Tokens); rows > 1<<16 {
+		return // for which there may be memory, and which take long
+	}
+	qOut, kOut := output(s, z, q), output(s, z, k)
+	memory = append(memory, qOut.region, kOut.region)
+	p, err := rope.PrepareTo(c, qOut.shape(s), kOut.shape(s), q.shape(s), k.shape(s), step)
+	if f.judge(t, err); err != nil {
+		return
+	}
+	defer p.Close()
+	if s.oneIn(20) {
+		c.Close()
+	}
+	if s.oneIn(40) {
+		p.Close()
+	}
+	f.judge(t, p.ApplyTo(qOut.slice(s), kOut.slice(s), q.slice(s), k.slice(s)), memory...)
+}
+
+// shape is the tensor without its slice, which now and then stays.
+func (o *operand[T]) shape(s *source) rope.Tensor[T] {
+	t := o.tensor
+	if !s.oneIn(60) {
+		t.Data = nil
+	}
+	return t
+}
+
+// slice is that of the tensor, or now and then a part of it, or none.
+func (o *operand[T]) slice(s *source) []T {
+	data := o.tensor.Data
+	if s.oneIn(40) {
+		return data[:s.below(len(data)+1)]
+	}
+	if s.oneIn(80) {
+		return nil
+	}
+	return data
 }
 
 // output is one for an input: its own memory, the input itself, or none.

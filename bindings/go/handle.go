@@ -14,7 +14,8 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// handle is the one reference to the C memory behind a Context or Model, shared by all copies of it.
+// handle is the one reference to the C memory behind a Context, Prepared or Model, shared by all copies
+// of it.
 type handle[T any] struct {
 	_    noCopy
 	body *body[T]

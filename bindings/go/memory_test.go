@@ -38,6 +38,7 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 	c := mustNew(t, plain(64))
 	q := make([]float32, 64)
 	ids := []int64{1, 2}
+	prepared := mustPrepare(t, c, BSHD[float32](nil, 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(1)})
 	json := []byte(`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
 		"num_hidden_layers": 2, "rope_theta": 10000.0}`)
 	handles := 0
@@ -68,6 +69,18 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 				t.Fatal("an overlap was accepted")
 			}
 		}},
+		{"Prepared.Apply", 1000000, func() {
+			if err := prepared.Apply(q, nil); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"closed prepared calls", 20000, func() {
+			p, err := Prepare(c, BSHD[float32](nil, 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Close()
+		}},
 		{"closed handles", 20000, func() {
 			model, err := FromJSON(json)
 			if err != nil {
@@ -86,6 +99,10 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := FromJSON(json); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Prepare(c, BSHD[float32](nil, 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(1)})
+			if err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -140,15 +157,20 @@ func TestCloseFreesAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			p, err := Prepare(c, BSHD[float32](nil, 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 4, Positions: Offset(0)})
+			if err != nil {
+				t.Fatal(err)
+			}
 			c.Close()
 			model.Close()
+			p.Close()
 		}
 	}
 	makeAndClose(200)
 	before := outside()
 	makeAndClose(4000)
 	if grown := outside() - before; grown > 8<<20 {
-		t.Errorf("%d bytes more of C after 4000 contexts and models were closed", grown)
+		t.Errorf("%d bytes more of C after 4000 contexts, models and prepared calls were closed", grown)
 	}
 }
 

@@ -31,7 +31,7 @@ var (
 )
 
 // structs are C's arguments, of which Go's messages name the fields.
-var structs = map[string]bool{"args": true, "config": true, "out": true, "positions": true}
+var structs = map[string]bool{"args": true, "config": true, "data": true, "out": true, "positions": true}
 
 // goNames are the names that are not C's in camel case.
 var goNames = map[string]string{

@@ -27,6 +27,7 @@ func TestMessagesAreInGo(t *testing.T) {
 			"rope.ApplyQK: CuSeqlens[1] (4) breaks the rule: from 0 to tokens (3), never decreasing"},
 		{"ApplyQK", "rope_apply_qk: args->positions must be zero with args->cos_sin", "rope.ApplyQK: Positions must be zero with CosSin"},
 		{"ApplyQK", "rope_apply_qk: args->k_out overlaps args->q", "rope.ApplyQK: kOut overlaps q"},
+		{"Prepared.Apply", "rope_prepared_apply: data->q_out overlaps data->q", "rope.Prepared.Apply: qOut overlaps q"},
 		{"New", "rope_context_create: out of memory", "rope.New: out of memory"},
 		// Names of config.json stay.
 		{"FromJSON", `rope_model_create: rope_scaling.rope_type ("lama3") must be one of: a_b`,

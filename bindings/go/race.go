@@ -78,10 +78,7 @@ func tellRace[T Element](in, out *Tensor[T], c *contextState, step *Step) {
 
 // strides are those of the layout, in the order batch, token, head.
 func (t *Tensor[T]) strides(c *contextState, step *Step) [3]int {
-	dim := c.info.HeadDim
-	if t.Span {
-		dim = c.info.RotaryDim
-	}
+	dim := t.channels(c)
 	switch t.Layout {
 	case LayoutBSHD:
 		return [3]int{step.Tokens * t.Heads * dim, t.Heads * dim, dim}

@@ -46,6 +46,38 @@ var raceCases = map[string]struct {
 		return ApplyQKTo(c, out, Tensor[float32]{}, BSHD(q, 2), Tensor[float32]{},
 			Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
 	}},
+	"one slice, prepared": {true, func(c *Context, q []float32, _ int) error {
+		p, err := Prepare(c, BSHD[float32](nil, 2), Tensor[float32]{}, Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+		if err != nil {
+			return err
+		}
+		return p.Apply(q, nil)
+	}},
+	"a head each, prepared": {false, func(c *Context, q []float32, side int) error {
+		head := Strided[float32](nil, 1, Strides{Token: 128})
+		p, err := Prepare(c, Tensor[float32]{}, head, Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+		if err != nil {
+			return err
+		}
+		return p.Apply(nil, q[side*64:])
+	}},
+	"one output, prepared": {true, func(c *Context, q []float32, _ int) error {
+		p, err := PrepareTo(c, BHSD[float32](nil, 2), Tensor[float32]{}, BSHD[float32](nil, 2), Tensor[float32]{},
+			Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+		if err != nil {
+			return err
+		}
+		return p.ApplyTo(q, nil, make([]float32, len(q)), nil)
+	}},
+	"a table is prepared beside its writer": {true, func(c *Context, q []float32, side int) error {
+		step := Step{Batch: 1, Tokens: 4, Positions: Offset(0)}
+		if side == 0 {
+			return FillCosSin(c, step, Packed(q))
+		}
+		step.Positions, step.CosSin = Positions{}, Packed(q)
+		_, err := Prepare(c, BSHD[float32](nil, 1), Tensor[float32]{}, step)
+		return err
+	}},
 	"refused calls": {false, func(c *Context, q []float32, _ int) error {
 		if ApplyQK(c, BSHD(q, 2), BSHD(q, 2), Step{Batch: 1, Tokens: 2, Positions: Offset(0)}) == nil {
 			panic("an overlap was accepted")

@@ -81,26 +81,54 @@ static inline rope_cos_sin make_rows(const ropego_rows* from, uint8_t* cos, uint
   return rows;
 }
 
+// `rows` is the memory of args->cos_sin.
+static inline void set_args(rope_qk_args* args, const ropego_call* call, uint8_t* q, uint8_t* k,
+                            uint8_t* q_out, uint8_t* k_out, const uint8_t* ids,
+                            const int32_t* cu_seqlens, const int32_t* freq_sets, rope_cos_sin* rows,
+                            uint8_t* cos, uint8_t* sin, const rope_pool* pool) {
+  args->operation = call->operation;
+  args->batch = call->batch;
+  args->tokens = call->tokens;
+  set_tensor(&args->q, &call->q, q);
+  set_tensor(&args->k, &call->k, k);
+  set_tensor(&args->q_out, &call->q_out, q_out);
+  set_tensor(&args->k_out, &call->k_out, k_out);
+  set_positions(&args->positions, &call->positions, ids, cu_seqlens, freq_sets);
+  if (call->rows.format != 0) {
+    *rows = make_rows(&call->rows, cos, sin);
+    args->cos_sin = rows;
+  }
+  if (pool != NULL) args->runner = rope_pool_runner(pool);
+}
+
 ropego_error* ropego_apply_qk(const rope_context* context, const ropego_call* call, uint8_t* q,
                               uint8_t* k, uint8_t* q_out, uint8_t* k_out, const uint8_t* ids,
                               const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
                               uint8_t* sin, const rope_pool* pool) {
   rope_qk_args args = ROPE_INIT(rope_qk_args);
-  args.operation = call->operation;
-  args.batch = call->batch;
-  args.tokens = call->tokens;
-  set_tensor(&args.q, &call->q, q);
-  set_tensor(&args.k, &call->k, k);
-  set_tensor(&args.q_out, &call->q_out, q_out);
-  set_tensor(&args.k_out, &call->k_out, k_out);
-  set_positions(&args.positions, &call->positions, ids, cu_seqlens, freq_sets);
   rope_cos_sin rows;
-  if (call->rows.format != 0) {
-    rows = make_rows(&call->rows, cos, sin);
-    args.cos_sin = &rows;
-  }
-  if (pool != NULL) args.runner = rope_pool_runner(pool);
+  set_args(&args, call, q, k, q_out, k_out, ids, cu_seqlens, freq_sets, &rows, cos, sin, pool);
   return result(rope_apply_qk(context, &args));
+}
+
+ropego_error* ropego_prepared_create(const rope_context* context, const ropego_call* call,
+                                     const uint8_t* ids, const int32_t* cu_seqlens,
+                                     const int32_t* freq_sets, uint8_t* cos, uint8_t* sin,
+                                     const rope_pool* pool, rope_prepared** out) {
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  rope_cos_sin rows;
+  set_args(&args, call, NULL, NULL, NULL, NULL, ids, cu_seqlens, freq_sets, &rows, cos, sin, pool);
+  return result(rope_prepared_create(context, &args, out));
+}
+
+ropego_error* ropego_prepared_apply(const rope_prepared* prepared, uint8_t* q, uint8_t* k,
+                                    uint8_t* q_out, uint8_t* k_out) {
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = q;
+  data.k = k;
+  data.q_out = q_out;
+  data.k_out = k_out;
+  return result(rope_prepared_apply(prepared, &data));
 }
 
 ropego_error* ropego_apply_thd(const rope_context* context, int32_t dtype, int64_t tokens,

@@ -56,6 +56,13 @@ ropego_error* ropego_apply_qk(const rope_context* context, const ropego_call* ca
                               uint8_t* k, uint8_t* q_out, uint8_t* k_out, const uint8_t* ids,
                               const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
                               uint8_t* sin, const rope_pool* pool);
+// Of q, k, q_out and k_out the call has everything but where they lie.
+ropego_error* ropego_prepared_create(const rope_context* context, const ropego_call* call,
+                                     const uint8_t* ids, const int32_t* cu_seqlens,
+                                     const int32_t* freq_sets, uint8_t* cos, uint8_t* sin,
+                                     const rope_pool* pool, rope_prepared** out);
+ropego_error* ropego_prepared_apply(const rope_prepared* prepared, uint8_t* q, uint8_t* k,
+                                    uint8_t* q_out, uint8_t* k_out);
 ropego_error* ropego_apply_thd(const rope_context* context, int32_t dtype, int64_t tokens,
                                const int64_t* positions, uint8_t* q, int32_t q_heads, uint8_t* k,
                                int32_t k_heads);

@@ -4,6 +4,7 @@ package rope
 import "C"
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"unsafe"
@@ -88,39 +89,22 @@ func (t *Tensor[T]) zero() bool {
 	return t.Data == nil && t.Heads == 0 && t.Layout == 0 && t.Strides == Strides{} && !t.Span
 }
 
+// given tells which of an input and its output, which may be nil, are tensors of the call.
+func given[T Element](in, out *Tensor[T]) (hasIn, hasOut bool) {
+	// An output of no elements is no request to rotate in place.
+	return !in.empty(), out != nil && !out.zero() && !(in.empty() && out.empty())
+}
+
 // check fills the C tensor after checking that every element of it lies inside the slice.
 func (t *Tensor[T]) check(function, name string, raw *C.ropego_tensor, c *contextState,
 	step *Step) (*C.uint8_t, error) {
-	dim := c.info.HeadDim
-	if t.Span {
-		dim = c.info.RotaryDim
-		raw.head_dim = C.int32_t(dim)
-	}
-	batch, tokens := max(0, step.Batch), max(0, step.Tokens)
-	// Strides without LayoutStrided are a mistake that the library reports.
-	raw.stride_batch = C.int64_t(t.Strides.Batch)
-	raw.stride_token = C.int64_t(t.Strides.Token)
-	raw.stride_head = C.int64_t(t.Strides.Head)
-	good := t.Heads >= 0 && t.Heads <= math.MaxInt32
-	if t.Layout == LayoutStrided {
-		good = good && (batch == 0 || tokens == 0 || t.Heads == 0 ||
-			extent.Reaches(len(t.Data), dim,
-				[3]uint64{uint64(batch), uint64(tokens), uint64(t.Heads)},
-				[3]int{t.Strides.Batch, t.Strides.Token, t.Strides.Head}))
-	} else if batch == 1 {
-		// A head count that is off by one would still fit, so contiguous slices must be exact.
-		good = good && extent.Fills(len(t.Data), tokens, t.Heads, dim)
-	} else {
-		product, fits := extent.Product(batch, tokens, t.Heads, dim)
-		good = good && fits && product == uint64(len(t.Data))
-	}
-	if !good {
+	dim := t.channels(c)
+	n, good := t.elements(dim, step)
+	if !good || !t.Layout.holds(n, len(t.Data)) {
 		return nil, t.misfit(function, name, dim, step)
 	}
-	raw.dtype = C.int32_t(dtypeOf[T]())
-	raw.layout = C.int32_t(t.Layout)
-	raw.heads = C.int32_t(t.Heads)
-	if batch == 0 {
+	t.fill(raw, dim)
+	if step.Batch <= 0 {
 		return nil, nil // so C is told that it was not forgotten
 	}
 	data := unsafe.Pointer(unsafe.SliceData(t.Data))
@@ -130,13 +114,68 @@ func (t *Tensor[T]) check(function, name string, raw *C.ropego_tensor, c *contex
 	return (*C.uint8_t)(data), nil
 }
 
-func (t *Tensor[T]) misfit(function, name string, dim int, step *Step) error {
-	if t.Layout == LayoutStrided {
-		return invalid(function, "%s with batch %d, tokens %d, heads %d, channels %d, %v and strides %+v "+
-			"does not fit its slice of %d elements", name, step.Batch, step.Tokens, t.Heads, dim, t.Layout,
-			t.Strides, len(t.Data))
+// channels is how many a "head" has.
+func (t *Tensor[T]) channels(c *contextState) int {
+	if t.Span {
+		return c.info.RotaryDim
 	}
-	return invalid(function, "%s with batch %d, tokens %d, heads %d, channels %d and %v does not fit its "+
-		"slice of %d elements, which it must fill", name, step.Batch, step.Tokens, t.Heads, dim, t.Layout,
-		len(t.Data))
+	return c.info.HeadDim
+}
+
+// fill writes all of the C tensor but its address.
+func (t *Tensor[T]) fill(raw *C.ropego_tensor, dim int) {
+	if t.Span {
+		raw.head_dim = C.int32_t(dim)
+	}
+	// Strides without LayoutStrided are a mistake that the library reports.
+	raw.stride_batch = C.int64_t(t.Strides.Batch)
+	raw.stride_token = C.int64_t(t.Strides.Token)
+	raw.stride_head = C.int64_t(t.Strides.Head)
+	raw.dtype = C.int32_t(dtypeOf[T]())
+	raw.layout = C.int32_t(t.Layout)
+	raw.heads = C.int32_t(t.Heads)
+}
+
+// elements is how many the slice needs; false if there is no such slice.
+func (t *Tensor[T]) elements(dim int, step *Step) (uint64, bool) {
+	batch, tokens := max(0, step.Batch), max(0, step.Tokens)
+	if t.Heads < 0 || t.Heads > math.MaxInt32 {
+		return 0, false
+	}
+	if t.Layout != LayoutStrided {
+		return extent.Volume(batch, tokens, t.Heads, dim)
+	}
+	if batch == 0 || tokens == 0 || t.Heads == 0 {
+		return 0, true
+	}
+	return extent.End(dim, [3]uint64{uint64(batch), uint64(tokens), uint64(t.Heads)},
+		[3]int{t.Strides.Batch, t.Strides.Token, t.Strides.Head})
+}
+
+// holds tells whether a slice of this length holds the elements of a tensor. A head count that is off by
+// one would still fit, so contiguous slices must be exact.
+func (l Layout) holds(elements uint64, length int) bool {
+	if l == LayoutStrided {
+		return elements <= uint64(length)
+	}
+	return elements == uint64(length)
+}
+
+func (t *Tensor[T]) misfit(function, name string, dim int, step *Step) error {
+	rule := ", which it must fill"
+	if t.Layout == LayoutStrided {
+		rule = ""
+	}
+	return invalid(function, "%s does not fit its slice of %d elements%s", t.words(name, dim, step),
+		len(t.Data), rule)
+}
+
+// words describe the tensor of this name in an error.
+func (t *Tensor[T]) words(name string, dim int, step *Step) string {
+	text := fmt.Sprintf("%s with batch %d, tokens %d, heads %d, channels %d", name, step.Batch, step.Tokens,
+		t.Heads, dim)
+	if t.Layout == LayoutStrided {
+		return text + fmt.Sprintf(", %v and strides %+v", t.Layout, t.Strides)
+	}
+	return text + fmt.Sprintf(" and %v", t.Layout)
 }

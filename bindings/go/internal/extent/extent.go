@@ -35,21 +35,35 @@ func Product(factors ...int) (uint64, bool) {
 	return product, fits
 }
 
+// Volume is the Product of four.
+func Volume(a, b, c, d int) (uint64, bool) {
+	if uint(a|b|c|d) < 1<<15 {
+		return uint64(a) * uint64(b) * uint64(c) * uint64(d), true
+	}
+	return Product(a, b, c, d)
+}
+
 // Reaches tells whether the last of counts[0] x counts[1] x counts[2] blocks of width elements, with
 // strides between them, ends inside n elements. Counts are positive; strides are not negative, or it
 // does not.
 func Reaches(n, width int, counts [3]uint64, strides [3]int) bool {
+	end, ok := End(width, counts, strides)
+	return ok && end <= uint64(n)
+}
+
+// End is where the last of these blocks ends; false if a stride is negative, or beyond 2^64 - 1.
+func End(width int, counts [3]uint64, strides [3]int) (uint64, bool) {
 	total := uint64(width)
 	for i := range counts {
 		if strides[i] < 0 {
-			return false
+			return 0, false
 		}
 		high, low := bits.Mul64(counts[i]-1, uint64(strides[i]))
 		sum, carry := bits.Add64(total, low, 0)
 		if high != 0 || carry != 0 {
-			return false
+			return 0, false
 		}
 		total = sum
 	}
-	return total <= uint64(n)
+	return total, true
 }

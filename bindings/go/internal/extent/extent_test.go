@@ -44,6 +44,21 @@ func TestFills(t *testing.T) {
 	}
 }
 
+func TestVolume(t *testing.T) {
+	for _, a := range sizes {
+		for _, b := range sizes {
+			for _, c := range sizes {
+				for _, d := range sizes {
+					want, fits := Product(a, b, c, d)
+					if got, ok := Volume(a, b, c, d); ok != fits || ok && got != want {
+						t.Fatalf("Volume(%d, %d, %d, %d) is %d, %v", a, b, c, d, got, ok)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestReaches(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	pick := func() int { return sizes[r.IntN(len(sizes))] }
