@@ -1,18 +1,18 @@
 /* Helpers compiled into librope._ffi. build_ffi.py declares the functions marked "cffi".
  *
- * A prepared call is a rope_qk_args without addresses, made once per combination of shapes, strides
- * and dtypes and shared by all threads. A call copies it to the stack, puts the addresses in and
- * crosses into the library: one crossing instead of one per field, and no struct that two threads
- * could write. */
+ * A template is a rope_qk_args without addresses, made once per combination of shapes, strides and
+ * dtypes and shared by all threads. A call copies it to the stack, puts the addresses in and crosses
+ * into the library: one crossing instead of one per field, and no struct that two threads could
+ * write. */
 
 typedef struct {
   void *q, *k, *q_out, *k_out, *positions, *cu_seqlens, *freq_sets, *cos, *sin;
 } Addresses;
 
-/* Makes a call of a prepared one. offset is the int, where positions is one. */
-static void place(rope_qk_args* args, const rope_qk_args* prepared, const Addresses* at,
+/* Makes a call of a template. offset is the int, where positions is one. */
+static void place(rope_qk_args* args, const rope_qk_args* template, const Addresses* at,
                   int64_t* offset, void* stream, void* runner) {
-  *args = *prepared;
+  *args = *template;
   if (args->batch != 0) { /* an array without rows may have an address, too */
     args->q.data = at->q;
     args->k.data = at->k;
@@ -21,8 +21,8 @@ static void place(rope_qk_args* args, const rope_qk_args* prepared, const Addres
   }
   rope_positions* p = &args->positions;
   if (p->kind == ROPE_POSITIONS_OFFSET) p->offset = *offset;
-  /* The prepared call marks with any address which of the arrays it reads. An int for SHIFT is one
-   * id for all tokens. */
+  /* The template marks with any address which of the arrays it reads. An int for SHIFT is one id for
+   * all tokens. */
   if (p->ids_i64) p->ids_i64 = at->positions ? at->positions : offset;
   if (p->ids_i32) p->ids_i32 = at->positions;
   if (p->ids_f32) p->ids_f32 = at->positions;
@@ -34,17 +34,17 @@ static void place(rope_qk_args* args, const rope_qk_args* prepared, const Addres
   args->runner = runner;
 }
 
-/* cffi */ static int32_t call_buffers(const rope_context* context, const rope_qk_args* prepared,
+/* cffi */ static int32_t call_buffers(const rope_context* context, const rope_qk_args* template,
                                        void* q, void* k, void* positions, int64_t offset) {
   const Addresses at = {.q = q, .k = k, .positions = positions};
   rope_qk_args args;
-  place(&args, prepared, &at, &offset, NULL, NULL);
+  place(&args, template, &at, &offset, NULL, NULL);
   return rope_apply_qk(context, &args);
 }
 
 /* The same from numbers: data_ptr() of torch, __array_interface__, DLPack. rows: of cos and sin,
  * instead of positions, or NULL. */
-/* cffi */ static int32_t call_addresses(const rope_context* context, const rope_qk_args* prepared,
+/* cffi */ static int32_t call_addresses(const rope_context* context, const rope_qk_args* template,
                                          const rope_cos_sin* rows, int64_t offset,
                                          uintptr_t stream, void* runner, uintptr_t q, uintptr_t k,
                                          uintptr_t q_out, uintptr_t k_out, uintptr_t positions,
@@ -55,7 +55,7 @@ static void place(rope_qk_args* args, const rope_qk_args* prepared, const Addres
                         (void*)freq_sets, (void*)cos,        (void*)sin};
   rope_qk_args args;
   rope_cos_sin angles;
-  place(&args, prepared, &at, &offset, (void*)stream, runner);
+  place(&args, template, &at, &offset, (void*)stream, runner);
   if (rows != NULL) {
     angles = *rows;
     angles.data = at.cos;
@@ -67,13 +67,13 @@ static void place(rope_qk_args* args, const rope_qk_args* prepared, const Addres
 
 /* A call that is kept. offset must live as long, and args reads it where it has no positions but an
  * int for SHIFT; elsewhere the int is args->positions.offset. */
-/* cffi */ static void keep_call(rope_qk_args* args, const rope_qk_args* prepared, int64_t* offset,
+/* cffi */ static void keep_call(rope_qk_args* args, const rope_qk_args* template, int64_t* offset,
                                  uintptr_t stream, void* runner, uintptr_t q, uintptr_t k,
                                  uintptr_t q_out, uintptr_t k_out, uintptr_t positions,
                                  uintptr_t cu_seqlens, uintptr_t freq_sets) {
   const Addresses at = {(void*)q,         (void*)k,          (void*)q_out,    (void*)k_out,
                         (void*)positions, (void*)cu_seqlens, (void*)freq_sets, NULL, NULL};
-  place(args, prepared, &at, offset, (void*)stream, runner);
+  place(args, template, &at, offset, (void*)stream, runner);
 }
 
 /* For the benchmark: the C call alone, n times. */

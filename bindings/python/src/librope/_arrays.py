@@ -23,7 +23,7 @@ else:
 
 Meta = tuple[tuple[int, ...], tuple[int, ...], str]  # shape, strides in elements, dtype
 
-# One array: what decides the prepared call, in the library's own words; the function that turns
+# One array: what decides the template, in the library's own words; the function that turns
 # these into a Meta (when they are new); address; device (a CUDA index, -1 is the CPU); owner of the
 # memory. A plain tuple, because one is made per array and call.
 View = tuple[Any, Callable[[Any, str], Meta], int, int, object]

@@ -1,4 +1,4 @@
-"""A prepared call with its addresses."""
+"""A template with its addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ._core import error, integer
 from ._ffi import ffi, lib
-from ._prepare import Prepared
+from ._template import Template
 
 _apply = lib.rope_apply_qk
 
@@ -26,7 +26,7 @@ class Bound:
     def __init__(
         self,
         context: Any,
-        prepared: Prepared,
+        template: Template,
         addresses: list[int],
         offset: int | None,
         stream: int,
@@ -38,12 +38,12 @@ class Bound:
         every write."""
         args, start = ffi.new("rope_qk_args*"), ffi.new("int64_t*")
         start[0] = offset or 0
-        lib.keep_call(args, prepared.args, start, stream, runner, *addresses[:7])
+        lib.keep_call(args, template.args, start, stream, runner, *addresses[:7])
         self._int = None  # where the int is
         if offset is not None:
             by_offset = args.positions.kind == lib.ROPE_POSITIONS_OFFSET
             self._int = ffi.addressof(args.positions, "offset") if by_offset else start
-        self._context, self._args, self._owners = context, args, (owners, prepared, start)
+        self._context, self._args, self._owners = context, args, (owners, template, start)
         self._before = before
 
     def __call__(self, position: int | None = None) -> None:

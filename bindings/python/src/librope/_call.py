@@ -1,4 +1,4 @@
-"""From arrays to one crossing into the library: prepared calls, remembered by what decides them."""
+"""From arrays to one crossing into the library: templates, remembered by what decides them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ._core import OPERATIONS
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
 from ._pool import Pool
-from ._prepare import Key, Prepared, prepare
 from ._rules import POSITIONS, axes_of, both_layouts, missing_layout
+from ._template import Key, Template, make_template
 from ._types import Layout
 
 _ndarray = _arrays.ndarray
@@ -25,7 +25,7 @@ _NULL = ffi.NULL
 _call_addresses = lib.call_addresses
 _NAMES = ("q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin")
 _LOW, _HIGH = (_core.range_of("int64_t")[i] for i in (0, -1))  # of a position
-_CACHE = 512  # prepared calls kept per Rope; decode with growing shapes must not fill memory
+_CACHE = 512  # templates kept per Rope; decode with growing shapes must not fill memory
 
 #: Set by librope.torch: a context manager around a crossing while a profiler runs, else None.
 recorder: Callable[[], AbstractContextManager[Any] | None] | None = None
@@ -99,7 +99,7 @@ class Caller:
     _configs: list[_core.Config]
     _contexts: dict[int, Any]
     _lock: threading.Lock
-    _prepared: dict[Any, Prepared]
+    _templates: dict[Any, Template]
     _fast: dict[Any, Any]
 
     def transposed(self, operation: str) -> tuple[str, str]:
@@ -183,12 +183,12 @@ class Caller:
             positions_layout, offsets is None, cu and cu[0], fs and fs[0], cv and cv[0],
             sv and sv[0], cos_sin_format,
         )  # fmt: skip
-        prepared = self._prepared.get(key)
+        template = self._templates.get(key)
         views = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
-        if prepared is None:
-            prepared = self._prepare(key, views, call, layout)
+        if template is None:
+            template = self._new_template(key, views, call, layout)
             if pool is None:
-                self._remember(prepared, call._replace(positions=positions), key, layout)
+                self._remember(template, call._replace(positions=positions), key, layout)
 
         device = (qv or kv)[3]  # type: ignore[index]
         addresses = []
@@ -210,9 +210,9 @@ class Caller:
                 named = [("offsets" if n == "positions" else n, x) for n, x in named]
             before = _arrays.guard(named, written)
             start = offset if pv is None else None
-            return Bound(context, prepared, addresses, start, stream, runner, owners, before)
+            return Bound(context, template, addresses, start, stream, runner, owners, before)
         recording = None if recorder is None else recorder()
-        crossing = (context, prepared.args, prepared.rows, offset, stream, runner, *addresses)
+        crossing = (context, template.args, template.rows, offset, stream, runner, *addresses)
         if recording is None:
             status = _call_addresses(*crossing)
         else:
@@ -220,7 +220,7 @@ class Caller:
                 status = _call_addresses(*crossing)
         if status:
             raise _core.error(status)
-        return prepared
+        return template
 
     def _tokens(self, call: Call) -> int:
         text = both_layouts(layout_of(self, call))[call.q is None]
@@ -228,9 +228,9 @@ class Caller:
         count: int = x.shape[axes_of(text)[1]]
         return count
 
-    def _prepare(
+    def _new_template(
         self, key: Any, views: Sequence[_arrays.View | None], call: Call, layout: Layout
-    ) -> Prepared:
+    ) -> Template:
         """layout: that of the call or of the Rope."""
         if views[0] is None and views[1] is None:
             raise ValueError("q and k are both None")
@@ -245,14 +245,14 @@ class Caller:
             positions, call.positions_layout, call.offsets is not None, cu_seqlens, freq_sets, cos,
             sin, call.cos_sin_format,
         )  # fmt: skip
-        prepared = prepare(named, self._dims, self.pairs, self.axes)
-        if len(self._prepared) >= _CACHE:
-            self._prepared.clear()
+        template = make_template(named, self._dims, self.pairs, self.axes)
+        if len(self._templates) >= _CACHE:
+            self._templates.clear()
             self._fast.clear()
-        self._prepared[key] = prepared
-        return prepared
+        self._templates[key] = template
+        return template
 
-    def _remember(self, prepared: Prepared, call: Call, key: Any, layout: Layout) -> None:
+    def _remember(self, template: Template, call: Call, key: Any, layout: Layout) -> None:
         """Lets apply_qk_ find this call by attributes of the arrays alone, if they are compact."""
         q, k, positions = call[:3]
         if (
@@ -270,7 +270,7 @@ class Caller:
             return
         for text in {layout, None} if layout == self.layout else {layout}:
             full = (*name, text, call.operation)
-            self._fast[full] = prepared.args
+            self._fast[full] = template.args
 
 
 _HOST = (type(None), _ndarray)

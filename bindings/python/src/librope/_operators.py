@@ -17,10 +17,10 @@ from . import _arrays
 from ._call import Call
 from ._conventions import OPERATION_NAMES
 from ._core import arrays_of
-from ._prepare import Key, prepare
 from ._rope import Rope
 from ._rows import fill, shape_of_rows
 from ._rules import check_channels, check_dtype
+from ._template import Key, make_template
 
 _library = torch.library.Library("librope", "DEF")
 # Without the strides of the traced code Inductor would undo a user's own contiguous().
@@ -135,7 +135,8 @@ def _check_meta(tensors: list[Tensor], **fields: Any) -> None:
     metas = {name: _arrays.torch_meta(x, name) for name, x in given.items()}
     fields = {"k": None, "q_out": None, "k_out": None, **named, **metas}
     rope = rope_of(fields.pop("spec"))
-    prepare(Key(**{**fields, "layout": _layout_of(fields["layout"])}), rope._dims, rope.pairs, rope.axes)
+    key = Key(**{**fields, "layout": _layout_of(fields["layout"])})
+    make_template(key, rope._dims, rope.pairs, rope.axes)
 
 
 def _check_call(

@@ -15,8 +15,8 @@ from ._core import Config, check
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS, load
 from ._pool import Pool
-from ._prepare import Prepared
 from ._rows import dtype_name, fill
+from ._template import Template
 from ._types import BindOptions, Layout
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class Rope(Caller):
         #: The fields as text: equal texts are equal Ropes. Operators of PyTorch and JAX carry it.
         state["spec"] = _core.spec_of(kept)
         state["layout"] = checked_layout(layout)
-        prepared: dict[Any, Prepared] = {}
-        state["_prepared"] = prepared
+        templates: dict[Any, Template] = {}
+        state["_templates"] = templates
         state["_fast"] = {}
         state["_contexts"] = {}
         state["_lock"] = threading.Lock()
@@ -423,25 +423,25 @@ class Rope(Caller):
         ):
             try:
                 if type(positions) is _ndarray:
-                    prepared = self._fast[
+                    template = self._fast[
                         q.shape, k.shape, positions.shape, q.dtype, k.dtype, positions.dtype,
                         layout, operation,
                     ]  # fmt: skip
                     status = _call_buffers(
                         self._cpu,
-                        prepared,
+                        template,
                         _from_buffer(_BYTES, q, True),
                         _from_buffer(_BYTES, k, True),
                         _from_buffer(_BYTES, positions),
                         0,
                     )
                 elif type(positions) is int:
-                    prepared = self._fast[
+                    template = self._fast[
                         q.shape, k.shape, None, q.dtype, k.dtype, layout, operation
                     ]
                     status = _call_buffers(
                         self._cpu,
-                        prepared,
+                        template,
                         _from_buffer(_BYTES, q, True),
                         _from_buffer(_BYTES, k, True),
                         _NULL,

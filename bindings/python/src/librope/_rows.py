@@ -8,8 +8,8 @@ from . import _arrays
 from ._call import as_positions
 from ._core import COS_SIN_FORMATS, DTYPES, arrays_of, check, integer, number, width_of
 from ._ffi import ffi, lib
-from ._prepare import Key, read_positions
 from ._rules import default_order, order_of_positions
+from ._template import Key, read_positions
 
 
 class RowShape(NamedTuple):

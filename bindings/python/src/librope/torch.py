@@ -513,7 +513,7 @@ def rotate_by_rows(
         )  # fmt: skip
         return (out[0], None if k is None else out[1])
 
-    # Without a gradient: shapes and strides find the prepared call, then one crossing.
+    # Without a gradient: shapes and strides find the template, then one crossing.
     key = (
         q.shape, q.stride(), q.dtype, None if k is None else (k.shape, k.stride()), cos.shape,
         cos.stride(), sin.stride(), cos.dtype, pairing, rotary_dim, rounding, layout, operation,
@@ -531,11 +531,11 @@ def rotate_by_rows(
         call = Call(
             q, k, layout=layout, operation=operation, cos_sin=(cos, sin), cos_sin_format=format
         )
-        prepared = rope._run(call, *made)
+        template = rope._run(call, *made)
         if q.is_cpu and cos.stride() == key[5] and sin.stride() == key[6]:
             if len(_rows_cache) >= 512:
                 _rows_cache.clear()
-            _rows_cache[key] = (rope._cpu, prepared)
+            _rows_cache[key] = (rope._cpu, template)
         return made if outs else (q, k)
     q_out: Any = q
     k_out: Any = k

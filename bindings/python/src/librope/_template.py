@@ -25,7 +25,7 @@ _MARK = ffi.cast("void*", 64)  # "this array is used"; the call puts the address
 
 
 class Key(NamedTuple):
-    """All that decides a prepared call, but the context's own numbers."""
+    """All that decides a template, but the context's own numbers."""
 
     q: Meta | None
     k: Meta | None
@@ -43,7 +43,7 @@ class Key(NamedTuple):
     cos_sin_format: str | None = None
 
 
-class Prepared(NamedTuple):
+class Template(NamedTuple):
     args: Any  # rope_qk_args*
     rows: Any  # rope_cos_sin* or NULL
     batch: int
@@ -140,7 +140,7 @@ def _rows(key: Key, batch: int, tokens: int, pairs: int) -> Any:
     return rows
 
 
-def prepare(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Prepared:
+def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Template:
     """dims: head_dim and rotary_dim of the context."""
     args = ffi.new("rope_qk_args*")
     args.struct_size = ffi.sizeof("rope_qk_args")
@@ -191,4 +191,4 @@ def prepare(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Prepared:
             p.kind = lib.ROPE_POSITIONS_OFFSET
         else:
             read_positions(p, key, batch, tokens, axes, sequences, batched)
-    return Prepared(args, rows, batch, tokens)
+    return Template(args, rows, batch, tokens)
