@@ -76,6 +76,42 @@ static void place(rope_qk_args* args, const rope_qk_args* template, const Addres
   place(args, template, &at, offset, (void*)stream, runner);
 }
 
+/* A prepared call of a template: it reads positions and rows now, and is given tensors later. */
+/* cffi */ static int32_t prepare_call(const rope_context* context, const rope_qk_args* template,
+                                       const rope_cos_sin* rows, int64_t offset, void* runner,
+                                       uintptr_t positions, uintptr_t cu_seqlens,
+                                       uintptr_t freq_sets, uintptr_t cos, uintptr_t sin,
+                                       rope_prepared** out) {
+  const Addresses at = {.positions = (void*)positions,
+                        .cu_seqlens = (void*)cu_seqlens,
+                        .freq_sets = (void*)freq_sets};
+  rope_qk_args args;
+  rope_cos_sin angles;
+  place(&args, template, &at, &offset, NULL, runner);
+  if (rows != NULL) {
+    angles = *rows;
+    angles.data = (void*)cos;
+    angles.sin = (void*)sin;
+    args.cos_sin = &angles;
+  }
+  return rope_prepared_create(context, &args, out);
+}
+
+/* cffi */ static int32_t prepared_buffers(const rope_prepared* prepared, void* q, void* k,
+                                           void* q_out, void* k_out) {
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = q;
+  data.k = k;
+  data.q_out = q_out;
+  data.k_out = k_out;
+  return rope_prepared_apply(prepared, &data);
+}
+
+/* cffi */ static int32_t prepared_addresses(const rope_prepared* prepared, uintptr_t q, uintptr_t k,
+                                             uintptr_t q_out, uintptr_t k_out) {
+  return prepared_buffers(prepared, (void*)q, (void*)k, (void*)q_out, (void*)k_out);
+}
+
 /* For the benchmark: the C call alone, n times. */
 /* cffi */ static int32_t call_repeatedly(const rope_context* context, const rope_qk_args* args,
                                           int64_t n) {

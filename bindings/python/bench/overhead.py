@@ -60,6 +60,7 @@ def measure(tokens, dtype, q_heads=32, k_heads=8):
     k = rng.standard_normal((tokens, k_heads, 128), np.float32).astype(dtype)
     positions = np.arange(tokens)
     step = rope.bind(q, k, positions)
+    prepared = rope.prepare_qk(q, k, positions)
 
     def c_call(n):
         assert lib.call_repeatedly(step._context, step._args, n) == 0
@@ -68,7 +69,8 @@ def measure(tokens, dtype, q_heads=32, k_heads=8):
         for _ in range(n):
             pass
 
-    names = ["C call", "bind()", "apply_qk_", "apply_qk_ (int position)", "apply_qk", "loop"]
+    names = ["C call", "bind()", "apply_qk_", "apply_qk_ (int position)", "apply_qk",
+             "prepared.apply_qk_", "prepared.apply_qk", "loop"]  # fmt: skip
     out = (np.empty_like(q), np.empty_like(k))
     times = median_ns(
         [
@@ -77,6 +79,8 @@ def measure(tokens, dtype, q_heads=32, k_heads=8):
             python_loop(rope.apply_qk_, q, k, positions),
             python_loop(rope.apply_qk_, q, k, 0),
             python_loop(lambda: rope.apply_qk(q, k, positions, out=out)),
+            python_loop(prepared.apply_qk_, q, k),
+            python_loop(lambda: prepared.apply_qk(q, k, out=out)),
             loop,
         ]
     )

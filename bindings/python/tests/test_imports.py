@@ -6,8 +6,8 @@ import pathlib
 import librope
 
 ORDER = (
-    "_ffi _dlpack _choices _core _conventions _rules _frameworks _pool _arrays _prompt _template _bound _types _call _rows _config_text _rope "
-    "_model _operators torch jax transformers cli"
+    "_ffi _dlpack _choices _core _conventions _rules _frameworks _pool _arrays _prompt _template _bound _types _call _prepared _rows _config_text _rope "
+    "_model _operators _watch torch jax transformers cli"
 ).split()
 # Plug-ins, which are imported when they are needed. Types alone do not count.
 LATER = {"_frameworks": {"torch", "jax"}}

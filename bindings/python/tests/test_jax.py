@@ -80,6 +80,21 @@ def test_layouts_and_axes(rng):
     np.testing.assert_array_equal(long.apply(q[..., :8], 3), long.apply(np.asarray(q[..., :8]), 3))
 
 
+def test_prepared_calls_say_the_way_out(qk):
+    q, k = qk = tuple(qk)
+    prepared = ROPE.prepare_qk(q, k, jnp.arange(5))
+    for x, y in zip(prepared.apply_qk(q, k), ROPE.apply_qk(q, k, jnp.arange(5)), strict=True):
+        np.testing.assert_array_equal(x, y)
+    for arrays in ((jnp.asarray(q), k), (q, jnp.asarray(k))):
+        for call in (prepared.apply_qk, prepared.apply_qk_, lambda q, k: ROPE.prepare_qk(q, k, 0)):
+            with pytest.raises(TypeError, match="is a JAX array.*: use apply_qk of the Rope, under jax.jit"):
+                call(*arrays)
+            with pytest.raises(TypeError, match="use apply_qk of the Rope, under jax.jit"):
+                jax.jit(call)(*map(jnp.asarray, qk))
+    with pytest.raises(TypeError, match="out of q is a JAX array, which is immutable"):
+        prepared.apply_qk(q, k, out=(jnp.asarray(q), None))
+
+
 def test_errors(qk):
     q, k = (jnp.asarray(x) for x in qk)
     with pytest.raises(TypeError, match="immutable"):

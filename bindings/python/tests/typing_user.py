@@ -12,6 +12,11 @@ c, d = rope.apply_qk(x, x, 0, operation="inverse")
 d.append(1.0)
 b.append(1.0)  # type: ignore[attr-defined]
 rope.apply(x, 0, layout="td", out=x).append(1.0)
+prepared: librope.PreparedCall = rope.prepare_qk(x, None, 0, operation="inverse", out=(x, None))
+e, f = prepared.apply_qk(x, x, out=(x, x))
+e.append(1.0)
+prepared.apply_qk(x)[1].append(1.0)  # type: ignore[attr-defined]
+rope.prepare_qk(x, None, 0, operaton="inverse")  # type: ignore[call-arg]
 librope.Rope(head_dim=8, scaling="nope")
 librope.Rope(head_dim=8, theta=1e4)  # type: ignore[call-overload]
 librope.Rope(head_dim=8, theta=1e4, pairing="halfs")  # type: ignore[call-overload]

@@ -10,11 +10,12 @@ from ._choices import Angle, CosSinFormat, DType, Operation, Pairing, Rounding, 
 from ._core import VERSION, LibropeWarning
 from ._model import Model
 from ._pool import Pool
+from ._prepared import PreparedCall
 from ._prompt import PromptPart, prompt_ids
 from ._rope import Rope
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = [
     "Angle", "Bound", "CosSinFormat", "DType", "LibropeWarning", "Model", "Operation", "Pairing",
-    "Pool", "PromptPart", "Rope", "Rounding", "Scaling", "__version__", "prompt_ids",
+    "Pool", "PreparedCall", "PromptPart", "Rope", "Rounding", "Scaling", "__version__", "prompt_ids",
 ]  # fmt: skip

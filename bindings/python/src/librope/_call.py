@@ -70,6 +70,18 @@ class Call(NamedTuple):
                 raise unavailable(name, where)
 
 
+class Ready(NamedTuple):
+    """A call of arrays of memory that lacks nothing but its crossing."""
+
+    template: Template
+    views: tuple[_arrays.View | None, ...]  # in the order of _NAMES
+    addresses: list[int]
+    device: int
+    offset: int
+    positions: Any  # as an int or an array
+    runner: Any
+
+
 class Caller:
     """The part of Rope that makes calls; Rope itself makes the attributes."""
 
@@ -133,8 +145,8 @@ class Caller:
                 self._contexts[device] = context
         return context
 
-    def _run(self, call: Call, q_out: Any = None, k_out: Any = None, bind: bool = False) -> Any:
-        """Makes the call, in place where there is no output. bind: gives a Bound instead.
+    def _run(self, call: Call, q_out: Any = None, k_out: Any = None, ready: bool = False) -> Any:
+        """Makes the call, in place where there is no output. ready: gives a Ready instead.
 
         For arrays of memory; those of a framework that has to see the call do not come here.
         """
@@ -198,29 +210,31 @@ class Caller:
                 continue
             if view[3] != device:
                 name = _NAMES[views.index(view)]
-                raise ValueError(f"{name} is on {_place(view[3])}, and q or k on {_place(device)}")
+                raise ValueError(f"{name} is on {place(view[3])}, and q or k on {place(device)}")
             addresses.append(view[2])
+        if ready:
+            return Ready(template, views, addresses, device, offset, positions, runner)
         context = self._cpu if device < 0 else self._context(device)
         stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
-        if bind:
-            owners = (self, q, k, q_out, k_out, positions, views, pool)
-            written = (q, k) if q_out is k_out is None else (q_out, k_out)
-            named = [(n, v[4]) for n, v in zip(_NAMES, views, strict=True) if v is not None]
-            if offsets is not None:
-                named = [("offsets" if n == "positions" else n, x) for n, x in named]
-            before = _arrays.guard(named, written)
-            start = offset if pv is None else None
-            return Bound(context, template, addresses, start, stream, runner, owners, before)
-        recording = None if recorder is None else recorder()
-        crossing = (context, template.args, template.rows, offset, stream, runner, *addresses)
-        if recording is None:
-            status = _call_addresses(*crossing)
-        else:
-            with recording:
-                status = _call_addresses(*crossing)
-        if status:
-            raise _core.error(status)
+        where = (context, template.args, template.rows, offset, stream, runner)
+        cross(_call_addresses, *where, *addresses)
         return template
+
+    def _bind(self, call: Call, q_out: Any, k_out: Any) -> Bound:
+        template, views, addresses, device, offset, positions, runner = self._run(
+            call, q_out, k_out, ready=True
+        )
+        q, k = call.q, call.k
+        context = self._cpu if device < 0 else self._context(device)
+        stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
+        owners = (self, q, k, q_out, k_out, positions, views, call.pool)
+        written = (q, k) if q_out is k_out is None else (q_out, k_out)
+        named = [(n, v[4]) for n, v in zip(_NAMES, views, strict=True) if v is not None]
+        if call.offsets is not None:
+            named = [("offsets" if n == "positions" else n, x) for n, x in named]
+        before = _arrays.guard(named, written)
+        start = offset if views[4] is None else None
+        return Bound(context, template, addresses, start, stream, runner, owners, before)
 
     def _tokens(self, call: Call) -> int:
         text = both_layouts(layout_of(self, call))[call.q is None]
@@ -273,6 +287,18 @@ class Caller:
             self._fast[full] = template.args
 
 
+def cross(function: Callable[..., int], *arguments: Any) -> None:
+    """Calls a function of the library that rotates, where a profiler may see it."""
+    recording = None if recorder is None else recorder()
+    if recording is None:
+        status = function(*arguments)
+    else:
+        with recording:
+            status = function(*arguments)
+    if status:
+        raise _core.error(status)
+
+
 _HOST = (type(None), _ndarray)
 
 
@@ -293,6 +319,15 @@ def library_of(q: Any, k: Any) -> str:
 
 def unavailable(name: str, where: str) -> NotImplementedError:
     return NotImplementedError(f"{name}= is not available with {where}")
+
+
+def pair(out: Any) -> tuple[Any, Any]:
+    """The argument out of a call of q and k."""
+    if out is None:
+        return None, None
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        raise TypeError(f"out is a {type(out).__qualname__}, and must be a pair (q_out, k_out)")
+    return out[0], out[1]
 
 
 def layout_of(rope: Caller, call: Call) -> str | tuple[str, str]:
@@ -349,5 +384,5 @@ def ints(values: Sequence[Any], name: str) -> list[int]:
     return [operator.index(v) for v in values]
 
 
-def _place(device: int) -> str:
+def place(device: int) -> str:
     return "the CPU" if device < 0 else f"CUDA device {device}"

@@ -65,15 +65,17 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
 # Who speaks, in words of Python.
 _SPEAKERS = {
     "rope_apply_qk": "apply_qk",
+    "rope_prepared_create": "prepare_qk",
+    "rope_prepared_apply": "apply_qk",
     "rope_cos_sin_fill": "cos_sin",
     "rope_config_next_change": "next_change",
     "rope_pool_create": "Pool",
     "rope_model_layer_type": "",  # its text begins with layer
 }
 _PREFIXES = {"rope_context": "Rope", "rope_model": "Model", "rope_prompt_ids": "prompt_ids"}
-_PATHS = re.compile(r"\b(?:configs?(?:\[\d+\])?|args|info|out)->(?:positions\.)?|\bpositions->")
+_PATHS = re.compile(r"\b(?:configs?(?:\[\d+\])?|args|data|info|out)->(?:positions\.)?|\bpositions->")
 _CHOICES = re.compile(r"\bROPE_(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION)_(\w+)")
-_FREED = re.compile(r"\b(\w+)\.data \(NULL\) must not be NULL.*")
+_FREED = re.compile(r"\b([qk]\w*)(?:\.data)? \(NULL\) must not be NULL.*")
 
 
 def translated(message: str) -> str:

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _arrays, _core
 from ._bound import Bound
-from ._call import Call, Caller, checked_layout, library_of, unavailable
+from ._call import Call, Caller, checked_layout, library_of, pair, unavailable
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
 from ._config_text import ModelText
 from ._core import Config, check
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS, load
 from ._pool import Pool
+from ._prepared import PreparedCall, prepare_call
 from ._rows import dtype_name, fill
 from ._template import Template
-from ._types import BindOptions, Layout
+from ._types import BindOptions, CallOptions, Layout
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._types import CallOptions, Changes, Fields, ModelChanges
+    from ._types import Changes, Fields, ModelChanges
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -377,10 +378,8 @@ class Rope(Caller):
         elif library == "jax" and out is None:
             rotated = load("jax").apply_qk(self, call)
             return rotated
-        q_out: Any = None
-        k_out: Any = None
+        q_out, k_out = pair(out)
         if out is not None:
-            q_out, k_out = _pair(out)
             announce = _arrays.announcer(q_out, k_out)
             if announce is not None:
                 announce()
@@ -503,11 +502,44 @@ class Rope(Caller):
 
         options: those of apply_qk, but cos_sin. Raises what apply_qk raises.
         """
-        for name in sorted(options.keys() - BindOptions.__optional_keys__):
-            raise TypeError(f"bind() got an unexpected keyword argument {name!r}")
-        q_out, k_out = _pair(out) if out is not None else (None, None)
-        bound: Bound = self._run(Call(q, k, positions, **options), q_out, k_out, bind=True)
-        return bound
+        _check_options("bind", options, BindOptions.__optional_keys__)
+        return self._bind(Call(q, k, positions, **options), *pair(out))
+
+    def prepare_qk(
+        self,
+        q: Any,
+        k: Any = None,
+        positions: Any = None,
+        *,
+        out: tuple[Any, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> PreparedCall:
+        """A call that is made for every layer: checked once, its cos and sin computed once.
+
+            call = rope.prepare_qk(q, k, positions)    # once per forward pass
+            for layer in layers:
+                ...
+                q, k = call.apply_qk(q, k)             # or call.apply_qk_(q, k), in place
+
+        The results are those of apply_qk, bit for bit. Positions, offsets, cu_seqlens, freq_sets and
+        rows are read now: what happens to these arrays later changes nothing. q and k are examples,
+        whose values are not read: the arrays of every layer must have their shapes, dtypes and
+        strides. They may be arrays of NumPy, of torch on the CPU, or of anything else with memory.
+
+        Args:
+            out: examples of the outputs, if those of the calls will have other strides than new
+                arrays have, such as a part of a cache; (q, k) for calls in place. Without it the
+                calls make new arrays, and work in place where q and k have the strides of these.
+            options: those of apply_qk.
+
+        Raises:
+            TypeError: JAX arrays, which apply_qk takes.
+            NotImplementedError: torch tensors under a gradient, in compiled code or under a
+                transform, where PyTorch would not see the rotation; CUDA arrays. apply_qk takes them.
+            MemoryError: no memory for 8 to 32 bytes per token and pair. Otherwise as apply_qk.
+        """
+        _check_options("prepare_qk", options, CallOptions.__optional_keys__)
+        return prepare_call(self, Call(q, k, positions, **options), *pair(out))
 
     def cos_sin(
         self,
@@ -550,10 +582,9 @@ class Rope(Caller):
         return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
 
 
-def _pair(out: Any) -> tuple[Any, Any]:
-    if not isinstance(out, (tuple, list)) or len(out) != 2:
-        raise TypeError(f"out is a {type(out).__qualname__}, and must be a pair (q_out, k_out)")
-    return out[0], out[1]
+def _check_options(function: str, options: Mapping[str, Any], known: frozenset[str]) -> None:
+    for name in sorted(options.keys() - known):
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
 def _short(value: Any) -> str:

@@ -48,6 +48,7 @@ class Template(NamedTuple):
     rows: Any  # rope_cos_sin* or NULL
     batch: int
     tokens: int
+    forms: tuple[Meta | None, ...]  # of q, k and their outputs
 
 
 def _tensor(
@@ -191,4 +192,4 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
             p.kind = lib.ROPE_POSITIONS_OFFSET
         else:
             read_positions(p, key, batch, tokens, axes, sequences, batched)
-    return Template(args, rows, batch, tokens)
+    return Template(args, rows, batch, tokens, key[:4])

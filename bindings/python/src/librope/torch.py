@@ -7,14 +7,12 @@ exported, traced and transformed code goes through the operators of _operators.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad as _forward_ad
 
-from . import _arrays, _call
+from . import _arrays
 from ._call import Call, as_positions, ints, layout_of
 from ._conventions import OPERATION_NAMES, rule_of
 from ._core import COS_SIN_FORMATS, OPERATIONS, error, number
@@ -35,6 +33,17 @@ from ._operators import apply_rows as _apply_rows
 from ._rope import Rope
 from ._rules import both_layouts, check_offsets
 from ._types import Layout
+from ._watch import (  # noqa: F401  (the others: for Rope and PreparedCall, which know this module)
+    announce,
+    before_write,
+    fits,
+    guard,
+    is_direct,
+    needs_dispatcher,
+    new_like,
+    refuse_prepared,
+    refuse_writes,
+)
 
 __all__ = ["FLOPS", "RotaryEmbedding", "apply_rows"]
 
@@ -42,104 +51,9 @@ _functorch_active = torch._C._are_functorch_transforms_active
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _is_tracing = torch._C._is_tracing
-_dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_profiling = torch._C._autograd._profiler_enabled
 _call_addresses = lib.call_addresses
 _NULL = ffi.NULL
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-# Eager calls do not pass the dispatcher, so that a profiler would not see them.
-_call.recorder = lambda: torch.profiler.record_function("librope::apply") if _is_profiling() else None
-
-
-def is_direct(tensors: Any) -> bool:
-    """Whether a call can go past the dispatcher: nobody records it, and tensors have memory."""
-    return not (
-        _is_compiling()
-        or _functorch_active()
-        or _dispatch_modes()
-        or _is_tracing()
-        or any(type(x) not in _PLAIN or x.is_meta for x in tensors if isinstance(x, Tensor))
-    )
-
-
-def needs_dispatcher(*tensors: Any) -> bool:
-    """Whether a call must be visible to PyTorch: a gradient, a trace, a transform, a subclass."""
-    if not is_direct(tensors) or _forward_ad._current_level >= 0:
-        return True
-    return _is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in tensors)
-
-
-def before_write(*tensors: Any) -> None:
-    """Refuses eager writes that autograd would not see, and announces the others to it."""
-    for x in tensors:
-        if isinstance(x, Tensor):
-            _refuse_write(x)
-            if not x.is_inference():
-                torch.autograd.graph.increment_version(x)
-
-
-def _announce_each(tensors: list[Tensor]) -> None:
-    for x in tensors:
-        torch.autograd.graph.increment_version(x)
-
-
-_announce: Callable[[list[Tensor]], None] = _announce_each
-try:  # what graph.increment_version calls after an isinstance() that costs more than this does
-    torch._C._increment_version([])
-    _announce = torch._C._increment_version
-except (AttributeError, TypeError, RuntimeError):  # a torch that takes one at a time
-    pass
-
-
-def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[], None]:
-    """What a bound call does before each step: refuses memory that is no longer the tensor's and
-    writes that autograd would not see, and announces the others.
-
-    A tensor can be given another storage, and a storage other memory of another size, even at the
-    address that it had. What is bound is there if the storage of bind(), which is kept, has its address
-    and its size, and the tensor points where it did.
-    """
-    refuse_writes(*written)
-    memory = []
-    for name, x in named:
-        storage = x.untyped_storage()
-        last = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-        if x.numel() and (last + 1) * x.element_size() > len(storage):
-            raise ValueError(f"{name} is larger than its storage, which was resized")
-        start, address = storage.data_ptr, x.data_ptr
-        memory.append((name, start, start(), storage, len(storage), address, address()))
-    announced = [x for x in written if not x.is_inference()]
-
-    def before() -> None:
-        for name, start, begin, storage, size, address, at in memory:
-            if start() != begin or len(storage) != size or address() != at:
-                raise ValueError(f"{name} has other memory than it had in bind(): bind again")
-        if _forward_ad._current_level >= 0:
-            refuse_writes(*written)
-        elif _is_grad_enabled():
-            for x in written:
-                if x.requires_grad:
-                    _refuse_write(x)
-        _announce(announced)
-
-    return before
-
-
-def refuse_writes(*tensors: Tensor) -> None:
-    """Only the refusals of before_write."""
-    for x in tensors:
-        _refuse_write(x)
-
-
-def _refuse_write(x: Tensor) -> None:
-    if x.requires_grad and _is_grad_enabled():
-        raise RuntimeError(
-            "a tensor that requires a gradient cannot be rotated in place or be the output: use "
-            "apply_qk without out="
-        )
-    if _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(x).tangent is not None:
-        raise RuntimeError("a tensor with a forward-mode tangent cannot be rotated in place")
 
 
 # -- gradients --------------------------------------------------------------------------------------

@@ -1,0 +1,169 @@
+"""What PyTorch has to see: which calls may go past it, and what it is told of writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad as _forward_ad
+
+from . import _arrays, _call
+
+_functorch_active = torch._C._are_functorch_transforms_active
+_is_compiling = torch.compiler.is_compiling
+_is_grad_enabled = torch.is_grad_enabled
+_is_tracing = torch._C._is_tracing
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_is_profiling = torch._C._autograd._profiler_enabled
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+# Eager calls do not pass the dispatcher, so that a profiler would not see them.
+_call.recorder = lambda: torch.profiler.record_function("librope::apply") if _is_profiling() else None
+
+
+def is_direct(tensors: Any) -> bool:
+    """Whether a call can go past the dispatcher: nobody records it, and tensors have memory."""
+    return not (
+        _is_compiling()
+        or _functorch_active()
+        or _dispatch_modes()
+        or _is_tracing()
+        or any(type(x) not in _PLAIN or x.is_meta for x in tensors if isinstance(x, Tensor))
+    )
+
+
+def needs_dispatcher(*tensors: Any) -> bool:
+    """Whether a call must be visible to PyTorch: a gradient, a trace, a transform, a subclass."""
+    if not is_direct(tensors) or _forward_ad._current_level >= 0:
+        return True
+    return _is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in tensors)
+
+
+def _has_form(x: Any, form: Any, grad: bool) -> bool:
+    if x is None or form is None:
+        return x is form
+    shape, strides, dtype = form
+    return (
+        type(x) in _PLAIN
+        and x.dtype is dtype
+        and x.layout is torch.strided
+        and x.shape == shape
+        and x.stride() == strides
+        and x.is_cpu
+        and not x.is_neg()
+        and not (grad and x.requires_grad)
+    )
+
+
+def fits(q: Any, k: Any, q_form: Any, k_form: Any) -> bool:
+    """Whether two tensors have the shapes, strides and dtypes of a prepared call, and it can be made
+    past PyTorch. A no has no words: the way of all arrays finds them."""
+    if (
+        _is_compiling()
+        or _functorch_active()
+        or _dispatch_modes()
+        or _is_tracing()
+        or _is_profiling()
+        or _forward_ad._current_level >= 0
+    ):
+        return False
+    grad = _is_grad_enabled()
+    return _has_form(q, q_form, grad) and _has_form(k, k_form, grad)
+
+
+def new_like(x: Any, strides: tuple[int, ...]) -> Any:
+    """_arrays.empty_like() of a tensor of which it is known which strides that has."""
+    new = torch.empty_like(x)
+    return new if new.stride() == strides else _arrays.empty_like(x, "")
+
+
+def announce(*tensors: Any) -> None:
+    """Tells autograd of writes into tensors that fits() has let pass."""
+    _announce([x for x in tensors if not (x is None or x.is_inference())])
+
+
+def refuse_prepared(*tensors: Any) -> None:
+    """Refuses what a prepared call cannot take, because PyTorch does not see it."""
+    if not is_direct(tensors):
+        raise NotImplementedError(
+            "prepared calls are not available in compiled or traced code, under torch.func or a "
+            "dispatch mode, or for subclasses of tensors: use apply_qk of the Rope"
+        )
+    if needs_dispatcher(*tensors):
+        raise NotImplementedError(
+            "prepared calls have no gradient: use apply_qk of the Rope, or torch.no_grad()"
+        )
+
+
+def before_write(*tensors: Any) -> None:
+    """Refuses eager writes that autograd would not see, and announces the others to it."""
+    for x in tensors:
+        if isinstance(x, Tensor):
+            _refuse_write(x)
+            if not x.is_inference():
+                torch.autograd.graph.increment_version(x)
+
+
+def _announce_each(tensors: list[Tensor]) -> None:
+    for x in tensors:
+        torch.autograd.graph.increment_version(x)
+
+
+_announce: Callable[[list[Tensor]], None] = _announce_each
+try:  # what graph.increment_version calls after an isinstance() that costs more than this does
+    torch._C._increment_version([])
+    _announce = torch._C._increment_version
+except (AttributeError, TypeError, RuntimeError):  # a torch that takes one at a time
+    pass
+
+
+def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[], None]:
+    """What a bound call does before each step: refuses memory that is no longer the tensor's and
+    writes that autograd would not see, and announces the others.
+
+    A tensor can be given another storage, and a storage other memory of another size, even at the
+    address that it had. What is bound is there if the storage of bind(), which is kept, has its address
+    and its size, and the tensor points where it did.
+    """
+    refuse_writes(*written)
+    memory = []
+    for name, x in named:
+        storage = x.untyped_storage()
+        last = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+        if x.numel() and (last + 1) * x.element_size() > len(storage):
+            raise ValueError(f"{name} is larger than its storage, which was resized")
+        start, address = storage.data_ptr, x.data_ptr
+        memory.append((name, start, start(), storage, len(storage), address, address()))
+    announced = [x for x in written if not x.is_inference()]
+
+    def before() -> None:
+        for name, start, begin, storage, size, address, at in memory:
+            if start() != begin or len(storage) != size or address() != at:
+                raise ValueError(f"{name} has other memory than it had in bind(): bind again")
+        if _forward_ad._current_level >= 0:
+            refuse_writes(*written)
+        elif _is_grad_enabled():
+            for x in written:
+                if x.requires_grad:
+                    _refuse_write(x)
+        _announce(announced)
+
+    return before
+
+
+def refuse_writes(*tensors: Tensor) -> None:
+    """Only the refusals of before_write."""
+    for x in tensors:
+        _refuse_write(x)
+
+
+def _refuse_write(x: Tensor) -> None:
+    if x.requires_grad and _is_grad_enabled():
+        raise RuntimeError(
+            "a tensor that requires a gradient cannot be rotated in place or be the output: use "
+            "apply_qk without out="
+        )
+    if _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(x).tangent is not None:
+        raise RuntimeError("a tensor with a forward-mode tangent cannot be rotated in place")
