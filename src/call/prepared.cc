@@ -45,11 +45,13 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
                                &prepared->shapes)) {
     return s;
   }
-  if (plan.runner != nullptr) {
-    prepared->runner = *plan.runner;
-    plan.runner = &prepared->runner;
+  if (plan.tensor_count != 0) {  // else nothing is looked at
+    if (plan.runner != nullptr) {
+      prepared->runner = *plan.runner;
+      plan.runner = &prepared->runner;
+    }
+    prepared->rows = context->backend->prepare(plan);
   }
-  if (plan.tensor_count != 0) prepared->rows = context->backend->prepare(plan);
   plan.prepared_rows = prepared->rows.get();
   plan.positions = {};
   plan.rows = {};
@@ -70,7 +72,12 @@ rope_status ApplyPrepared(const char* function, const rope_prepared* prepared,
   if (data->reserved != 0) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: data->reserved must be 0 in this version", function);
   }
-  if (prepared->plan.tensor_count == 0) return ROPE_OK;
+  if (prepared->plan.tensor_count == 0) {
+    if (prepared->plan.tokens == 0 || (data->q == nullptr && data->k == nullptr)) return ROPE_OK;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: data->%s must be NULL: the call was prepared with batch 0", function,
+                data->q != nullptr ? "q" : "k");
+  }
   const Shapes& shapes = prepared->shapes;
   if (rope_status s = CheckAllGiven(function, shapes, *data)) return s;
   Plan plan = prepared->plan;

@@ -91,26 +91,56 @@ void CopyHeads(const rope_context& context, const Tensor& t, int64_t batch, int6
   if (t.copies_rest) CopyRest(context, t, batch, first, count);
 }
 
-// Rows of which some have other values for one channel of a pair than for the other.
-void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int count,
+// Token i of a block, whose row has other values for one channel of a pair than for the other.
+void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i,
                       RowBuffer* buffer) {
   const rope_context& context = *job.plan.context;
   const Tensor& t = job.plan.tensors[n];
-  for (int i = 0; i < count; ++i) {
-    const ChannelRow row = job.kept != nullptr
-                               ? job.kept->ChannelRowOf(n, batch * job.plan.tokens + first + i)
-                               : ChannelRowOf(job.plan, job.kernels, t.dtype, i, buffer);
-    for (int32_t h = 0; h < t.heads; ++h) {
-      RotateHeadScalar(t.dtype, job.order, job.eager, context.segments.data(),
-                       static_cast<int32_t>(context.segments.size()),
-                       t.in + t.in_span + HeadOffset(t.in_strides, batch, first + i, h),
-                       t.out + t.out_span + HeadOffset(t.out_strides, batch, first + i, h), row);
-    }
+  const ChannelRow row = job.kept != nullptr
+                             ? job.kept->ChannelRowOf(n, batch * job.plan.tokens + first + i)
+                             : ChannelRowOf(job.plan, job.kernels, t.dtype, i, buffer);
+  for (int32_t h = 0; h < t.heads; ++h) {
+    RotateHeadScalar(t.dtype, job.order, job.eager, context.segments.data(),
+                     static_cast<int32_t>(context.segments.size()),
+                     t.in + t.in_span + HeadOffset(t.in_strides, batch, first + i, h),
+                     t.out + t.out_span + HeadOffset(t.out_strides, batch, first + i, h), row);
   }
 }
 
-// Tokens [first, first + count) of one batch row: never more than RowBuffer holds. `last`: where
-// the tokens of the task end in this batch row.
+// Tokens [first + i, first + i + count) of one batch row, whose first rows are those of token
+// `first`. `last`: where the tokens of the task end in this batch row.
+void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                   int i, int count, int64_t last) {
+  const rope_context& context = *job.plan.context;
+  const Tensor& t = job.plan.tensors[n];
+  Block block;
+  block.tensor = &t;
+  block.in = t.in + t.in_span + TokenOffset(t.in_strides, batch, first + i);
+  block.out = t.out + t.out_span + TokenOffset(t.out_strides, batch, first + i);
+  block.cos = rows.cos + i * rows.stride;
+  block.sin = rows.sin + i * rows.stride;
+  block.row_stride = rows.stride;
+  block.segments = context.segments.data();
+  block.segment_count = static_cast<int32_t>(context.segments.size());
+  block.tokens = count;
+  block.prefetch_ahead = 0;
+  block.prefetch_end = nullptr;
+  if (job.prefetch) {
+    // Along heads that lie apart the next head's tokens are next; else what follows in memory.
+    block.prefetch_ahead = HeadsLieApart(t) ? t.in_strides.head : kPrefetchAhead;
+    block.prefetch_end = t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1) +
+                         SpanBytes(context, t);
+  }
+  if (job.streams[n]) {
+    job.rotations[n]->rotate_streaming(block);
+    hwy::FlushStream();
+  } else {
+    job.rotations[n]->rotate(block);
+  }
+}
+
+// Tokens [first, first + count) of one batch row: never more than RowBuffer holds. `last`: as
+// above.
 void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count, int64_t last) {
   const Plan& plan = job.plan;
   const rope_context& context = *plan.context;
@@ -123,43 +153,32 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     return;
   }
   RowBuffer buffer;
-  if (job.kept == nullptr) StartRows(plan, batch, first, count, &buffer);
-  const bool per_channel = job.kept != nullptr ? job.kept->per_channel() : buffer.per_channel;
-  Block block;
-  block.segments = context.segments.data();
-  block.segment_count = static_cast<int32_t>(context.segments.size());
-  block.tokens = count;
-  block.prefetch_ahead = 0;
-  block.prefetch_end = nullptr;
+  const bool* by_channels = nullptr;  // which tokens have a row for each channel; null: none
+  if (job.kept != nullptr) {
+    by_channels = job.kept->IsPerChannel(batch * plan.tokens + first);
+  } else {
+    StartRows(plan, batch, first, count, &buffer);
+    if (buffer.some_per_channel) by_channels = buffer.is_per_channel;
+  }
+  if (by_channels != nullptr) {  // first: ordering the others' rows takes the memory of theirs
+    for (int n = 0; n < plan.tensor_count; ++n) {
+      for (int i = 0; i < count; ++i) {
+        if (by_channels[i]) RotateByChannels(job, n, batch, first, i, &buffer);
+      }
+    }
+  }
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
     if (t.copies_rest) CopyRest(context, t, batch, first, count);
-    if (per_channel) {
-      RotateByChannels(job, n, batch, first, count, &buffer);
+    const OrderedRows rows = job.kept != nullptr ? job.kept->From(n, batch * plan.tokens + first)
+                                                 : OrderRows(plan, job.kernels, t.dtype,
+                                                             job.rotations[n]->order, &buffer);
+    if (by_channels == nullptr) {
+      RotateInOrder(job, n, rows, batch, first, 0, count, last);
       continue;
     }
-    const Kernels::Rotation& rotation = *job.rotations[n];
-    const OrderedRows rows = job.kept != nullptr
-                                 ? job.kept->From(n, batch * plan.tokens + first)
-                                 : OrderRows(plan, job.kernels, t.dtype, rotation.order, &buffer);
-    block.tensor = &t;
-    block.in = t.in + t.in_span + TokenOffset(t.in_strides, batch, first);
-    block.out = t.out + t.out_span + TokenOffset(t.out_strides, batch, first);
-    block.cos = rows.cos;
-    block.sin = rows.sin;
-    block.row_stride = rows.stride;
-    if (job.prefetch) {
-      // Along heads that lie apart the next head's tokens are next; else what follows in memory.
-      block.prefetch_ahead = HeadsLieApart(t) ? t.in_strides.head : kPrefetchAhead;
-      block.prefetch_end = t.in + t.in_span +
-                           HeadOffset(t.in_strides, batch, last - 1, t.heads - 1) +
-                           SpanBytes(context, t);
-    }
-    if (job.streams[n]) {
-      rotation.rotate_streaming(block);
-      hwy::FlushStream();
-    } else {
-      rotation.rotate(block);
+    for (int i = 0; i < count; ++i) {
+      if (!by_channels[i]) RotateInOrder(job, n, rows, batch, first, i, 1, last);
     }
   }
 }
@@ -221,7 +240,9 @@ rope_status Apply(const Plan& plan) {
     job.rotations[n] = &job.kernels.RotationOf(t.dtype, job.order, context.rounding);
     job.streams[n] = job.rotations[n]->rotate_streaming != nullptr && Streams(plan, t);
   }
-  const int64_t bytes = tokens * token_bytes;  // fits: outputs overlap nothing and fit
+  int64_t bytes;
+  if (__builtin_mul_overflow(tokens, token_bytes, &bytes))
+    bytes = INT64_MAX;  // q and k fit, singly
   job.prefetch = bytes > kCachedBytes;
   if (plan.runner == nullptr || bytes <= kInlineBytes) {
     RotateTokens(job, 0, tokens);
@@ -237,7 +258,7 @@ rope_status Apply(const Plan& plan) {
   if (result == 0 && ran == count) return ROPE_OK;
   return Fail(
       ROPE_ERROR_RUNNER,
-      "%s: args->runner->parallel_for returned %d after running %llu of %u tasks: it must run "
+      "%s: the runner's parallel_for returned %d after running %llu of %u tasks: it must run "
       "each once, and the outputs are unspecified",
       plan.function, result, static_cast<unsigned long long>(ran), count);
 }

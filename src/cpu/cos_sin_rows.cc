@@ -183,8 +183,9 @@ void UseCallersRows(const Plan& plan, RowBuffer* buffer) {
     float* second = buffer->ordered + i * 2 * padded;
     ReadRow(plan, row + i * table.stride_token, natural, natural + padded, second, second + padded);
     if (table.format.per_channel()) {
-      buffer->per_channel |= std::memcmp(natural, second, bytes) != 0 ||
-                             std::memcmp(natural + padded, second + padded, bytes) != 0;
+      buffer->is_per_channel[i] = std::memcmp(natural, second, bytes) != 0 ||
+                                  std::memcmp(natural + padded, second + padded, bytes) != 0;
+      buffer->some_per_channel |= buffer->is_per_channel[i];
     }
   }
 }
@@ -252,7 +253,7 @@ void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuf
   buffer->first = first;
   buffer->count = count;
   buffer->ordered_dtype = -1;
-  buffer->per_channel = false;
+  buffer->some_per_channel = false;
   buffer->cos = nullptr;
   if (plan.has_rows) UseCallersRows(plan, buffer);
 }

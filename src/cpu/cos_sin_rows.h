@@ -15,11 +15,12 @@ namespace rope::cpu {
 struct RowBuffer {
   static constexpr int kFloats = 2048;  // 8 KiB of natural rows: cos and sin of 1024 pairs
   static_assert(kFloats >= 4 * PaddedPairs(kMaxPairs), "four rows of ChannelRowOf");
+  static constexpr int kTokens = kFloats / (2 * kTablePadding);  // the most that Capacity() gives
 
   // Rows in a kernel's order, which can be twice as long as natural ones (kPerChannel).
   alignas(64) float ordered[2 * kFloats];
   // Where rows cannot be made in that order, or are the caller's: natural ones, which are ordered
-  // from here. With per_channel the second members' rows are in `ordered`.
+  // from here. Of a FULL format the second members' rows are in `ordered`, until others are.
   alignas(64) float natural[kFloats];
 
   // The tokens.
@@ -29,7 +30,10 @@ struct RowBuffer {
   // nothing yet), and their order.
   rope_dtype ordered_dtype;
   RowOrder ordered_order;
-  bool per_channel;  // some row of FULL format has different values in the channels of a pair
+  // Whether token i's row, of a FULL format, has different values in the channels of a pair, and
+  // whether some row has.
+  bool is_per_channel[kTokens];
+  bool some_per_channel;
   // Natural rows, once there are any: `cos` + i * `stride`. They may be the caller's own.
   const float* cos;
   const float* sin;
@@ -57,7 +61,7 @@ rope_dtype RoundedTo(const rope_context& context, rope_dtype dtype);
 OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,
                       RowBuffer* buffer);
 
-// The same for row `i` when buffer->per_channel.
+// The same for row i where buffer->is_per_channel[i], as long as no rows have been ordered.
 ChannelRow ChannelRowOf(const Plan& plan, const Kernels& kernels, rope_dtype dtype, int i,
                         RowBuffer* buffer);
 

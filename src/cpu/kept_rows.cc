@@ -34,7 +34,8 @@ void KeptRows::Free::operator()(float* values) const { ::operator delete(values,
 KeptRows::Values KeptRows::Allocate(const Plan& plan, int64_t floats_per_token) {
   int64_t bytes;
   if (__builtin_mul_overflow(plan.batch * plan.tokens,
-                             floats_per_token * static_cast<int64_t>(sizeof(float)), &bytes)) {
+                             floats_per_token * static_cast<int64_t>(sizeof(float)), &bytes) ||
+      bytes > PTRDIFF_MAX) {
     throw std::bad_alloc();
   }
   void* const memory = ::operator new(static_cast<size_t>(bytes), kAlignment, std::nothrow);
@@ -43,14 +44,12 @@ KeptRows::Values KeptRows::Allocate(const Plan& plan, int64_t floats_per_token) 
 }
 
 KeptRows::KeptRows(const Plan& plan, const Kernels& kernels) {
+  bool some = false;
   if (plan.has_rows && plan.rows.format.per_channel()) {
-    ForEachBlock(plan, [&](RowBuffer* buffer, int64_t) { per_channel_ |= buffer->per_channel; });
+    ForEachBlock(plan, [&](RowBuffer* buffer, int64_t) { some |= buffer->some_per_channel; });
   }
-  if (per_channel_) {
-    MakePerChannel(plan, kernels);
-  } else {
-    MakeInOrder(plan, kernels);
-  }
+  if (some) MakePerChannel(plan, kernels);
+  MakeInOrder(plan, kernels);
 }
 
 void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
@@ -87,12 +86,15 @@ void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
 
 void KeptRows::MakePerChannel(const Plan& plan, const Kernels& kernels) {
   const int width = PaddedPairs(plan.context->pairs), pairs = plan.context->pairs;
+  channel_width_ = width;
+  is_per_channel_ = std::make_unique<bool[]>(static_cast<size_t>(plan.batch * plan.tokens));
   for (int n = 0; n < plan.tensor_count; ++n) {
-    values_[n] = Allocate(plan, 4 * width);
-    float* const values = values_[n].get();
-    rows_[n] = {values, width};
+    channel_values_[n] = Allocate(plan, 4 * width);
+    float* const values = channel_values_[n].get();
     ForEachBlock(plan, [&](RowBuffer* buffer, int64_t token) {
       for (int i = 0; i < buffer->count; ++i) {
+        if (!buffer->is_per_channel[i]) continue;
+        is_per_channel_[static_cast<size_t>(token + i)] = true;
         const ChannelRow row = cpu::ChannelRowOf(plan, kernels, plan.tensors[n].dtype, i, buffer);
         float* to = values + (token + i) * 4 * width;
         for (const float* from : {row.cos0, row.sin0, row.cos1, row.sin1}) {

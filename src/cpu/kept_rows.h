@@ -19,20 +19,22 @@ class KeptRows final : public PreparedRows {
   // Of a plan without a NOPE context. May throw std::bad_alloc.
   KeptRows(const Plan& plan, const Kernels& kernels);
 
-  // Whether some row has other values for one channel of a pair than for the other: then all have
-  // ChannelRows, and else rows in order.
-  bool per_channel() const { return per_channel_; }
+  // Of the tokens from `token` on, whether their rows have other values for one channel of a pair
+  // than for the other; null: none of the call has.
+  const bool* IsPerChannel(int64_t token) const {
+    return is_per_channel_ != nullptr ? is_per_channel_.get() + token : nullptr;
+  }
 
-  // Of tensor n, from a token on (counted through all batch rows).
+  // Rows in order, of tensor n, from a token on (counted through all batch rows).
   OrderedRows From(int n, int64_t token) const {
     const Rows& rows = rows_[n];
     const float* const cos = rows.values + token * 2 * rows.width;
     return {cos, cos + rows.width, 2 * rows.width};
   }
+  // Of tensor n and a token that IsPerChannel.
   ChannelRow ChannelRowOf(int n, int64_t token) const {
-    const Rows& rows = rows_[n];
-    const float* const first = rows.values + token * 4 * rows.width;
-    return {first, first + rows.width, first + 2 * rows.width, first + 3 * rows.width};
+    const float* const first = channel_values_[n].get() + token * 4 * channel_width_;
+    return {first, first + channel_width_, first + 2 * channel_width_, first + 3 * channel_width_};
   }
 
  private:
@@ -49,9 +51,12 @@ class KeptRows final : public PreparedRows {
   void MakeInOrder(const Plan& plan, const Kernels& kernels);
   void MakePerChannel(const Plan& plan, const Kernels& kernels);
 
-  bool per_channel_ = false;
   Rows rows_[2] = {};
   Values values_[2];  // the second is empty where both tensors read the same rows
+  // Where some row is per channel.
+  std::unique_ptr<bool[]> is_per_channel_;
+  Values channel_values_[2];
+  int channel_width_ = 0;
 };
 
 }  // namespace rope::cpu

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -60,6 +61,67 @@ TEST_P(PreparedOnTarget, GivesTheBitsOfTheCall) {
     }
   }
 }
+// Rows of which one has values for each channel. How the others are rotated must not depend on
+// whose block they share: a call, a prepared one, one cut into tasks and one for each token have
+// the same bits, also those of NaN, and on targets without FMA, where rows per channel are rotated
+// with it.
+TEST_P(PreparedOnTarget, ARowPerChannelChangesItsOwnTokenOnly) {
+  constexpr int kDim = 128, kTokens = 300, kHeads = 3;
+  const Context context = Create(Config(kDim));
+  std::vector<float> cos(kTokens * kDim), sin(cos.size()), given(kTokens * kHeads * kDim);
+  for (size_t i = 0; i < cos.size(); ++i) {
+    const float angle = 0.01f * static_cast<float>(i / kDim) * static_cast<float>(i % (kDim / 2));
+    cos[i] = std::cos(angle);
+    sin[i] = std::sin(angle);
+  }
+  cos[3] += 0.125f;
+  for (size_t i = 0; i < given.size(); ++i) given[i] = 0.37f * static_cast<float>(i % 251) - 40;
+  const uint32_t nans[] = {0x7fd1cb96, 0xffc00001, 0x7f800001};
+  for (size_t i = 0; i < given.size(); i += 97) std::memcpy(&given[i], &nans[i % 3], 4);
+  const auto rows_from = [&](int64_t token) {
+    return Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_DTYPE_F32, kDim / 2, 1, &cos[token * kDim],
+                &sin[token * kDim]);
+  };
+  const auto bits_of = [](const std::vector<float>& values) {
+    std::vector<uint32_t> bits(values.size());
+    std::memcpy(bits.data(), values.data(), 4 * values.size());
+    return bits;
+  };
+  std::vector<float> q = given;
+  rope_cos_sin rows = rows_from(0);
+  rope_qk_args args = Args(1, kTokens);
+  args.q = Tensor(q.data(), ROPE_DTYPE_F32, kHeads);
+  args.cos_sin = &rows;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  const auto want = bits_of(q);
+
+  q = given;
+  const Prepared prepared = Prepare(context, args);
+  const rope_qk_data data = DataOf(args);
+  ASSERT_OK(rope_prepared_apply(prepared.get(), &data));
+  EXPECT_EQ(bits_of(q), want) << "prepared";
+
+  q = given;
+  const rope_runner runner = {[](void*, rope_task_fn fn, void* task, uint32_t count) -> int32_t {
+                                for (uint32_t i = 0; i < count; ++i) fn(task, i);
+                                return 0;
+                              },
+                              nullptr};
+  args.runner = &runner;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  EXPECT_EQ(bits_of(q), want) << "in tasks";
+
+  q = given;
+  args.runner = nullptr;
+  args.tokens = 1;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    rows = rows_from(t);
+    args.q.data = &q[t * kHeads * kDim];
+    ASSERT_OK(rope_apply_qk(context.get(), &args));
+  }
+  EXPECT_EQ(bits_of(q), want) << "token by token";
+}
+
 INSTANTIATE_TARGETS(PreparedOnTarget);
 
 // One call of q and k in bf16, 3 sequences of 2 tokens.
@@ -114,38 +176,22 @@ TEST(Prepared, ServesEveryLayerAndManyThreads) {
   }
 }
 
-// Rows whose channels differ in one token, of the first block of several.
-TEST(Prepared, OneRowPerChannelIsEnough) {
-  constexpr int kDim = 128, kTokens = 100;
-  const Context context = Create(Config(kDim));
-  std::vector<float> cos(kTokens * kDim, 0.5f), sin(kTokens * kDim, 0.25f);
-  cos[3] = 0.125f;
-  const rope_cos_sin rows =
-      Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_DTYPE_F32, kDim / 2, 1, cos.data(), sin.data());
-  std::vector<float> q(kTokens * kDim), want;
-  for (size_t i = 0; i < q.size(); ++i) q[i] = static_cast<float>(i % 251);
-  want = q;
-  rope_qk_args args = Args(1, kTokens);
-  args.q = Tensor(want.data(), ROPE_DTYPE_F32, 1);
-  args.cos_sin = &rows;
-  ASSERT_OK(rope_apply_qk(context.get(), &args));
-  args.q.data = q.data();
-  const Prepared prepared = Prepare(context, args);
-  const rope_qk_data data = DataOf(args);
-  ASSERT_OK(rope_prepared_apply(prepared.get(), &data));
-  EXPECT_EQ(q, want);
-}
-
 TEST(Prepared, WithNothingToDoLooksAtNothing) {
   const Context context = Create(Config(64));
   for (rope_qk_args args : {Args(1, 0), Args(0, 0), Args(0, 5)}) {
     SCOPED_TRACE(args.tokens);
+    args.runner = reinterpret_cast<const rope_runner*>(16);
     const Prepared prepared = Prepare(context, args);
     ASSERT_NE(prepared, nullptr);
     rope_qk_data data = ROPE_INIT(rope_qk_data);
     EXPECT_OK(rope_prepared_apply(prepared.get(), &data));
     data.q = &data;
-    EXPECT_OK(rope_prepared_apply(prepared.get(), &data));
+    if (args.tokens == 0) {
+      EXPECT_OK(rope_prepared_apply(prepared.get(), &data));
+    } else {  // as rope_apply_qk: the batch was forgotten
+      EXPECT_EQ(rope_prepared_apply(prepared.get(), &data), kInvalid);
+      ExpectMessage("rope_prepared_apply", {"data->q must be NULL", "batch 0"});
+    }
   }
   rope_prepared_destroy(nullptr);
 }

@@ -264,6 +264,23 @@ void RandomCall::MakeRows(bool written) {
     FillWithNumbers(rows.dtype, range_ == kEverything, &r, &bytes);
     *data = bytes.data();
   }
+  // Rows with a value for each channel beside such with one for each pair.
+  const bool halves = rows.format == ROPE_COS_SIN_FULL_HALVES;
+  if (!halves && rows.format != ROPE_COS_SIN_FULL_INTERLEAVED) return;
+  if (written || config_.pairing == ROPE_PAIRING_HALVES_PER_AXIS || r.Sometimes(2)) return;
+  const auto size = static_cast<size_t>(SizeOf(rows.dtype));
+  const int64_t stride = rows.stride_token != 0 ? rows.stride_token : width;
+  for (int64_t row = 0; row < rows.batch * args.tokens; ++row) {
+    if (r.Sometimes(2)) continue;
+    for (void* data : {rows.data, rows.sin}) {
+      char* const first = static_cast<char*>(data) + static_cast<size_t>(row * stride) * size;
+      for (int i = 0; i < pairs(); ++i) {
+        const int from = halves ? i : 2 * i, to = halves ? i + pairs() : 2 * i + 1;
+        std::memcpy(first + static_cast<size_t>(to) * size,
+                    first + static_cast<size_t>(from) * size, size);
+      }
+    }
+  }
 }
 
 // --- Calls ---------------------------------------------------------------------------------------

@@ -697,10 +697,11 @@ unsafe extern "C" {
  as long as the prepared call. Of args->runner a copy is kept; its pool must live until the last
  rope_prepared_apply.
 
- The prepared call takes 8 bytes per token and pair, 16 where channels are interleaved, and as much
- again if q and k have rows of their own (16-bit and f32 tensors in one call, or roundings that
- differ); rows whose format has two values per pair, and which use that, take 16 for each tensor.
- It serves contexts of the CPU; on CUDA, capture the call of rope_apply_qk in a graph.
+ The prepared call keeps a row for each of the batch \* tokens tokens: 8 bytes per pair, 16 for
+ interleaved f32 and f16, with the pairs rounded up to a multiple of 16. q and k share their rows,
+ unless their dtypes need them in different orders or roundings. If a row given by args->cos_sin
+ has different values in the two channels of a pair, another 16 bytes per pair, token and tensor
+ are kept. Prepared calls serve contexts of the CPU; on CUDA, capture rope_apply_qk in a graph.
 
  Returns ROPE_OK, or INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY or INTERNAL.*/
     pub fn rope_prepared_create(
