@@ -28,7 +28,9 @@ class PreparedCall:
     at the same time.
     """
 
-    __slots__ = ("_call", "_compact", "_forms", "_in_place", "_new", "_owners", "_torch", "_words")
+    __slots__ = (
+        "_call", "_compact", "_forms", "_in_place", "_new", "_nothing", "_owners", "_torch", "_words",
+    )  # fmt: skip
 
     def __init__(self, call: Any, ready: Ready, new: tuple[bool, bool], owners: object) -> None:
         """call: rope_prepared*. ready: what it was made of. new: whether the output of q, and that of
@@ -40,14 +42,16 @@ class PreparedCall:
         self._words: list[Any] = [None if v is None else v[0] for v in views]
         self._in_place = self._forms[:2] == self._forms[2:]
         arrays: list[Any] = [None if v is None else v[4] for v in views]
+        self._nothing = ready.template.batch == 0  # C takes no address then
         # The short way of NumPy arrays without gaps: shapes and dtypes of q and k describe all four.
         self._compact: tuple[Any, ...] | None = None
-        if self._in_place and all(type(x) is _ndarray and x.flags.c_contiguous for x in arrays):
+        dense = all(type(x) is _ndarray and x.flags.c_contiguous for x in arrays)
+        if dense and self._in_place and not self._nothing:
             q, k = arrays[:2]
             self._compact = (q.shape, k.shape, q.dtype, k.dtype)
         # That of torch tensors.
         self._torch: Any = None
-        if all(x is None or _arrays.framework(x) == "torch" for x in arrays):
+        if not self._nothing and all(x is None or _arrays.framework(x) == "torch" for x in arrays):
             self._torch = load("torch")
 
     @overload
@@ -182,7 +186,8 @@ class PreparedCall:
         return _arrays.empty_like(x, name)
 
     def _run(self, views: list[View | None]) -> None:
-        cross(_addresses, self._call, *[0 if v is None else v[2] for v in views])
+        nothing = self._nothing
+        cross(_addresses, self._call, *[0 if v is None or nothing else v[2] for v in views])
 
     def __reduce__(self) -> Any:
         raise TypeError("a librope.PreparedCall cannot be pickled: prepare one in each process")

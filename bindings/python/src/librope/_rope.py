@@ -514,7 +514,7 @@ class Rope(Caller):
         out: tuple[Any, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> PreparedCall:
-        """A call that is made for every layer: checked once, its cos and sin computed once.
+        """A call that is made for every layer: checked once, its cos and sin computed once::
 
             call = rope.prepare_qk(q, k, positions)    # once per forward pass
             for layer in layers:

@@ -182,12 +182,15 @@ impl Length {
         Ok(Length { need, exact })
     }
 
-    /// The pointer of a slice that has this length; NULL where there is none.
+    /// The pointer of a slice that has this length; NULL where there is none, and where nothing is in
+    /// it, which is how C is told that an empty batch is meant.
     #[inline]
     fn check(&self, name: &str, part: Option<sealed::Part>) -> Result<*mut c_void> {
         match part {
             None => Ok(ptr::null_mut()),
-            Some((data, len)) if len == self.need || len > self.need && !self.exact => Ok(data),
+            Some((data, len)) if len == self.need || len > self.need && !self.exact => {
+                Ok(if self.need == 0 { ptr::null_mut() } else { data })
+            }
             Some((_, len)) => self.other(name, len),
         }
     }
