@@ -11,14 +11,14 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-# Title, series, label of x, label of y.
+# Title, series, label of x, label of y, scale of y: what grows in proportion is a line on log scales.
 PANELS = (
-    ("one call, 2 + 1 heads of 128, in place", "tokens", "tokens", "ns per token"),
-    ("one token, 32 + 8 heads, f32", "position", "position", "ns per token"),
-    ("1024 tokens in packed sequences", "sequences", "sequences", "ns per token"),
-    ("creating a context", "create", "head_dim; number of sets", "ns"),
-    ("a context's memory", "bytes", "head_dim", "bytes"),
-    ("reading config.json", "read", "layers", "ns"),
+    ("one call, 2 + 1 heads of 128, in place", "tokens", "tokens", "ns per token", "linear"),
+    ("one token, 32 + 8 heads, f32", "position", "position", "ns per token", "linear"),
+    ("1024 tokens in packed sequences", "sequences", "sequences", "ns per token", "linear"),
+    ("creating a context", "create", "head_dim; number of sets", "ns", "log"),
+    ("a context's memory", "bytes", "head_dim", "bytes", "log"),
+    ("reading config.json", "read", "layers", "ns", "log"),
 )
 
 
@@ -34,7 +34,7 @@ def read(path):
 
 def draw(found, cpu, out):
     figure, axes = plt.subplots(2, 3, figsize=(13, 7))
-    for axis, (title, first, x_label, y_label) in zip(axes.flat, PANELS, strict=True):
+    for axis, (title, first, x_label, y_label, scale) in zip(axes.flat, PANELS, strict=True):
         for name, points in found.items():
             words = name.split()
             if words[0] != first:
@@ -44,7 +44,9 @@ def draw(found, cpu, out):
             if None not in limits:
                 axis.plot(x, limits, ":", color=line.get_color(), label=f"{words[1]} sweep")
         axis.set_xscale("log", base=2)
-        axis.set_ylim(bottom=0)
+        axis.set_yscale(scale)
+        if scale == "linear":
+            axis.set_ylim(bottom=0)
         axis.set(title=title, xlabel=x_label, ylabel=y_label)
         if len(axis.get_legend_handles_labels()[0]) > 1:
             axis.legend(fontsize=8)
