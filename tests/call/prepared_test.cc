@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "context/backend.h"
+#include "context/context.h"
 #include "support/errors.h"
 #include "support/handles.h"
 #include "support/random_call.h"
@@ -292,6 +294,19 @@ TEST(PreparedErrors, OfArgumentsAreThoseOfTheCall) {
   ExpectMessage("rope_prepared_create", {"args (NULL)"});
   EXPECT_EQ(rope_prepared_create(context.get(), &args, nullptr), kInvalid);
   ExpectMessage("rope_prepared_create", {"out (NULL)"});
+  EXPECT_EQ(prepared, nullptr);
+}
+
+TEST(PreparedErrors, ABackendWithoutThemSaysSo) {
+  const Context context = Create(Config(kDim));
+  Backend backend = *context->backend;
+  backend.name = "CUDA";
+  backend.prepare = nullptr;
+  context->backend = &backend;
+  const rope_qk_args args = GoodArgs();
+  rope_prepared* prepared = nullptr;
+  EXPECT_EQ(rope_prepared_create(context.get(), &args, &prepared), kUnsupported);
+  ExpectMessage("rope_prepared_create", {"context must be a CPU context", "CUDA"});
   EXPECT_EQ(prepared, nullptr);
 }
 
