@@ -203,9 +203,7 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
 }
 
 rope_status rope_apply_qk(const rope_context* context, const rope_qk_args* args) {
-  static constexpr Names kNames = {"args->",      "args->positions", "args->q", "args->k",
-                                   "args->q_out", "args->k_out",     ".data"};
-  return Apply("rope_apply_qk", kNames, context, args);
+  return Apply("rope_apply_qk", kNamesOfArgs, context, args);
 }
 
 int64_t rope_cos_sin_width(rope_cos_sin_format format, int32_t pairs) {

@@ -22,6 +22,9 @@ struct Names {
   const char* data;  // behind these four: where they lie
 };
 
+inline constexpr Names kNamesOfArgs = {"args->",      "args->positions", "args->q", "args->k",
+                                       "args->q_out", "args->k_out",     ".data"};
+
 // Whether a call gives the addresses of its tensors, or is prepared and each application does.
 enum class DataOf : bool { kCall, kApplication };
 

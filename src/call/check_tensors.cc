@@ -223,9 +223,6 @@ struct Placed {
   const Tensor& tensor;
   const HeadStrides& strides;
   const Reach& reach;
-
-  uintptr_t begin() const { return reinterpret_cast<uintptr_t>(data); }
-  uintptr_t end() const { return begin() + static_cast<uintptr_t>(reach.extent); }
 };
 
 Placed In(const char* name, const Tensor& tensor, const TensorShape& shape) {
@@ -235,15 +232,11 @@ Placed Out(const char* name, const Tensor& tensor, const TensorShape& shape) {
   return {name, tensor.out, tensor, tensor.out_strides, shape.in_place ? shape.in : shape.out};
 }
 
-// The ranges meet, as those of q and k in one packed buffer do.
-bool AreDisjointInRange(const Call& call, const Placed& a, const Placed& b) {
+bool AreApart(const Call& call, const Placed& a, const Placed& b) {
   const Footprint of_a = FootprintOf(call, a.tensor, a.strides, a.reach),
                   of_b = FootprintOf(call, b.tensor, b.strides, b.reach);
-  return AreDisjoint({of_a, a.begin()}, {of_b, b.begin()});
-}
-
-bool AreApart(const Call& call, const Placed& a, const Placed& b) {
-  return a.end() <= b.begin() || b.end() <= a.begin() || AreDisjointInRange(call, a, b);
+  return AreDisjoint({of_a, reinterpret_cast<uintptr_t>(a.data)},
+                     {of_b, reinterpret_cast<uintptr_t>(b.data)});
 }
 
 rope_status CheckOutput(const Call& call, const char* name, const char* out_name,
@@ -304,25 +297,20 @@ rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
                            const Addresses& addresses, Tensor tensors[2]) {
   Tensor &q = tensors[0], &k = tensors[shapes.q.present];
-  if (shapes.q.present) {
-    q.in = static_cast<const char*>(addresses.q);
-    q.out = static_cast<char*>(shapes.q.in_place ? addresses.q : addresses.q_out);
-    if (rope_status s = CheckAddress(call, names.q, names.data, q, shapes.q.in, q.in)) return s;
-    if (!shapes.q.in_place) {
-      if (rope_status s = CheckOutput(call, names.q, names.q_out, names.data, shapes.q, &q)) {
-        return s;
-      }
-    }
+  const auto place = [&](const TensorShape& shape, const char* name, void* in, const char* out_name,
+                         void* out, Tensor* tensor) -> rope_status {
+    if (!shape.present) return ROPE_OK;
+    tensor->in = static_cast<const char*>(in);
+    tensor->out = static_cast<char*>(shape.in_place ? in : out);
+    if (rope_status s = CheckAddress(call, name, names.data, *tensor, shape.in, in)) return s;
+    if (shape.in_place) return ROPE_OK;
+    return CheckOutput(call, name, out_name, names.data, shape, tensor);
+  };
+  if (rope_status s = place(shapes.q, names.q, addresses.q, names.q_out, addresses.q_out, &q)) {
+    return s;
   }
-  if (shapes.k.present) {
-    k.in = static_cast<const char*>(addresses.k);
-    k.out = static_cast<char*>(shapes.k.in_place ? addresses.k : addresses.k_out);
-    if (rope_status s = CheckAddress(call, names.k, names.data, k, shapes.k.in, k.in)) return s;
-    if (!shapes.k.in_place) {
-      if (rope_status s = CheckOutput(call, names.k, names.k_out, names.data, shapes.k, &k)) {
-        return s;
-      }
-    }
+  if (rope_status s = place(shapes.k, names.k, addresses.k, names.k_out, addresses.k_out, &k)) {
+    return s;
   }
   if (!shapes.q.present || !shapes.k.present) return ROPE_OK;
   if (shapes.q.in_place && shapes.k.in_place &&  // as most calls are: without more ado

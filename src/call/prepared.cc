@@ -31,8 +31,6 @@ rope_status CheckAllGiven(const char* function, const Shapes& shapes, const rope
 
 rope_status Prepare(const char* function, const rope_context* context, const rope_qk_args* args,
                     std::unique_ptr<rope_prepared>* out) {
-  static constexpr Names kNames = {"args->",      "args->positions", "args->q", "args->k",
-                                   "args->q_out", "args->k_out",     ".data"};
   if (context != nullptr && context->backend->prepare == nullptr) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
                 "%s: context must be a CPU context: there are no prepared calls of %s in this "
@@ -41,7 +39,7 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
   }
   auto prepared = std::make_unique<rope_prepared>();
   Plan& plan = prepared->plan;
-  if (rope_status s = MakePlan(function, kNames, context, args, DataOf::kApplication, &plan,
+  if (rope_status s = MakePlan(function, kNamesOfArgs, context, args, DataOf::kApplication, &plan,
                                &prepared->shapes)) {
     return s;
   }
