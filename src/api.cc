@@ -170,10 +170,11 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
   static constexpr Names kNames = {"", "positions", "q", "k", "", "", ""};
   if (context != nullptr &&
       (!context->backend->host_memory || context->axes != 1 || context->sets.size() != 1)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: context must be a CPU context with one axis and one frequency set: use "
-                "rope_apply_qk",
-                kFunction);
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: context (of %s, with %d axes and %zu frequency sets) must work in main memory and "
+        "have one axis and one frequency set: use rope_apply_qk",
+        kFunction, context->backend->name, context->axes, context->sets.size());
   }
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   args.batch = 1;

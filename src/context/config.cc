@@ -28,8 +28,6 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
       {"max_position_embeddings", static_cast<double>(c.max_position_embeddings), kMaxPosition},
       {"original_max_position_embeddings", static_cast<double>(c.original_max_position_embeddings),
        kOriginal},
-      // A fact about the sequence, not about the model: engines may set it for every kind of layer.
-      {"seq_len", static_cast<double>(c.seq_len), kSeqLen},
       {"beta_fast", c.beta_fast, kYarnNumbers},
       {"beta_slow", c.beta_slow, kYarnNumbers},
       {"mscale", c.mscale, kYarnNumbers},
@@ -44,7 +42,7 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
                   "%s: config->%s (%s) must be finite and not negative", function, n.name,
                   Decimal(n.value).text);
     }
-    if (n.value != 0 && ((rule.uses | kSeqLen) & n.bit) == 0) {
+    if (n.value != 0 && (rule.uses & n.bit) == 0) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                   "%s: config->%s (%s) must be 0, because ROPE_SCALING_%s does not use it",
                   function, n.name, Decimal(n.value).text, rule.name);
@@ -54,6 +52,16 @@ rope_status CheckNumbers(const char* function, const rope_config& c) {
                   "%s: config->%s (0) must be positive, because ROPE_SCALING_%s requires it",
                   function, n.name, rule.name);
     }
+  }
+  // A fact about the sequence, not about the model: engines may set it for every kind of layer.
+  if (c.seq_len < 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->seq_len (%lld) must not be negative",
+                function, static_cast<long long>(c.seq_len));
+  }
+  if (c.seq_len == 0 && (rule.needs & kSeqLen) != 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->seq_len (0) must be positive, because ROPE_SCALING_%s requires it",
+                function, rule.name);
   }
   if (rule.Is(kHasTables) && c.factor == 0 && c.max_position_embeddings == 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,

@@ -21,7 +21,6 @@ bool HasNullTheta(const Dict& text, const char* key) {
 }  // namespace
 
 bool Holds(const Condition& condition, const Dict& text) {
-  constexpr int64_t kMost = int64_t{1} << 32;  // of sizes: of a vocabulary, of a hidden state
   const char* key = condition.key;
   if (key == nullptr) return false;
   switch (condition.says) {
@@ -29,8 +28,8 @@ bool Holds(const Condition& condition, const Dict& text) {
     case Says::kNotTrue: return !text.Bool(key).value_or(false);
     case Says::kFalse: return !text.Bool(key).value_or(true);
     case Says::kNot: return text.String(key).value_or("") != condition.word;
-    case Says::kNumber: return text.Integer(key, 1, kMost).value_or(0) == condition.number;
-    case Says::kAbove: return text.Integer(key, 1, kMost).value_or(0) > condition.number;
+    case Says::kNumber: return text.Integer(key, 1, kMaxWidth).value_or(0) == condition.number;
+    case Says::kAbove: return text.Integer(key, 1, kMaxWidth).value_or(0) > condition.number;
     case Says::kNullTheta: return HasNullTheta(text, key);
   }
   return false;

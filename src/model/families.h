@@ -117,6 +117,7 @@ struct OtherStyle {
 // Keys that only one family's code reads, beside those that all have.
 enum class OwnKeys : uint8_t {
   kNone,
+  kAlpha,           // alpha in the rope dictionary: HunYuan
   kDynamicNtk,      // use_dynamic_ntk, seq_length: Qwen 1
   kRotary,          // rotary, a dictionary of its own: InternLM 1
   kAttentionTheta,  // attn_config.rope_theta: DBRX

@@ -210,12 +210,17 @@ std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
     RejectUnread(own);
     if (of_layer) layers[layer] = own;
   }
+  // What a layer's entry does not say is what the model says of all layers.
+  const auto width = [&text](const Dict& own, const char* key) {
+    const auto given = own.Integer(key, 1, kMaxWidth);
+    return given ? given : text.Integer(key, 0, kMaxWidth);
+  };
   for (size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] == kNope) continue;
     const Dict& own = layers[i];
     const Dict& first = overrides.emplace(labels[i], own).first->second;
     for (const char* key : kWidths) {
-      if (own.Integer(key, 1, kMaxLayers) == first.Integer(key, 1, kMaxLayers)) continue;
+      if (width(own, key) == width(first, key)) continue;
       Reject(ROPE_ERROR_UNSUPPORTED, "%s must give all layers of the type \"%s\" the same %s",
              text.Path("per_layer_config").c_str(), Printable(labels[i]).c_str(), key);
     }

@@ -464,7 +464,9 @@ void FillRope(const RopeKeys& keys, LayerType* type) {
   if (config.scaling == ROPE_SCALING_YARN || config.scaling == ROPE_SCALING_LONGROPE) {
     config.attention_factor = keys.dict.Positive("attention_factor").value_or(0);
   }
-  const bool may_have_alpha = config.scaling == ROPE_SCALING_DYNAMIC || name == "xdrope";
+  const bool of_hunyuan = keys.family != nullptr && keys.family->own_keys == OwnKeys::kAlpha;
+  const bool may_have_alpha =
+      name == "xdrope" || (of_hunyuan && config.scaling == ROPE_SCALING_DYNAMIC);
   if (!may_have_alpha || !FoldAlpha(keys, &config)) {
     switch (config.scaling) {
       case ROPE_SCALING_LINEAR: config.factor = Required(keys.dict, "factor", name); break;

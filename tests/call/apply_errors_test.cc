@@ -477,7 +477,7 @@ TEST_F(ApplyErrors, NameSetsThatAreMissingOrOutOfRange) {
   ExpectMessage("rope_apply_qk", {"freq_sets (0x", "aligned"});
   const int64_t ids[kTokens] = {};
   EXPECT_EQ(rope_apply_thd(both, ROPE_DTYPE_F32, kTokens, ids, kQ, kHeads, nullptr, 0), kInvalid);
-  ExpectMessage("rope_apply_thd", {"one frequency set"});
+  ExpectMessage("rope_apply_thd", {"context (of CPU, with 1 axes and 2 frequency sets)", "one frequency set"});
 }
 
 TEST_F(ApplyErrors, NameFieldsOfNewerStructsAndOlderOnesEndEarly) {

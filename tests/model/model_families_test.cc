@@ -101,6 +101,8 @@ TEST(ModelFamilies, BaichuanIsToldByItsVocabulary) {  // 1 and 2 share all keys 
   EXPECT_EQ(rounding("64000"), ROPE_ROUNDING_EAGER);
   EXPECT_EQ(rounding("64008"), ROPE_ROUNDING_EAGER);  // fine-tuned models add tokens
   EXPECT_EQ(rounding("125696"), ROPE_ROUNDING_FLOAT32);
+  ExpectRefused(R"({"model_type": "baichuan", "hidden_size": 0, "num_attention_heads": 32})",
+                {"hidden_size (0) must be from 1 to 1048576"});
 }
 
 TEST(ModelFamilies, NomicBertIsRefusedWhereItsCodeDiffers) {

@@ -186,6 +186,11 @@ TEST(ModelPerLayer, HeadDimIsThatOfEachKind) {  // Gemma 4, as transformers 5.23
             512);
   ExpectRefused(head + R"({"02": {"head_dim": 128}}})",
                 {"per_layer_config", "full_attention", "head_dim"}, ROPE_ERROR_UNSUPPORTED);
+  // Some layers of a kind have an entry: the others have what the model says of all.
+  EXPECT_EQ(Model(head + R"({"01": {"head_dim": 256}}})").Config("sliding_attention").head_dim,
+            256);
+  ExpectRefused(head + R"({"01": {"head_dim": 128}}})",
+                {"per_layer_config", "sliding_attention", "head_dim"}, ROPE_ERROR_UNSUPPORTED);
   ExpectRefused(head + R"({"02": {"head_dim": "x"}}})", {"per_layer_config.02.head_dim"});
   ExpectRefused(head + R"({"02": 7}})", {"per_layer_config.02"});
 }

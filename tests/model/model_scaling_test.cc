@@ -244,6 +244,12 @@ TEST(ModelScaling, HunyuanAlphaRaisesThetaOnce) {
   EXPECT_EQ(model.Config().scaling, ROPE_SCALING_DEFAULT);  // static: never rewritten by length
   EXPECT_EQ(model.Config().factor, 0);
   EXPECT_EQ(model.Config().rounding, ROPE_ROUNDING_EAGER);
+  for (const char* type : {"llama", "internlm2", "nobody_knows"}) {
+    ExpectRefused(R"({"model_type": ")" + std::string(type) + R"(", "head_dim": 128,
+        "max_position_embeddings": 32768, "rope_theta": 10000.0,
+        "rope_scaling": {"alpha": 1000.0, "factor": 1.0, "type": "dynamic"}})",
+                  {"rope_scaling.alpha (1000)"}, ROPE_ERROR_UNSUPPORTED);
+  }
 }
 
 TEST(ModelScaling, Qwen1GrowsInSteps) {

@@ -154,9 +154,9 @@ pub struct rope_config {
     pub attention_factor: f64,
     pub max_position_embeddings: i64,
     pub original_max_position_embeddings: i64,
-    /** Required by DYNAMIC, DYNAMIC_STEPS and LONGROPE, and ignored by the others: the number of
- tokens that the sequence has when attention runs (with chunked prefill, that of the whole
- prompt). The context is right for a range of lengths around it: rope_info.valid_from and
+    /** Required by DYNAMIC, DYNAMIC_STEPS and LONGROPE; the others only refuse a negative one: the
+ number of tokens that the sequence has when attention runs (with chunked prefill, that of the
+ whole prompt). The context is right for a range of lengths around it: rope_info.valid_from and
  valid_below.*/
     pub seq_len: i64,
     /// 0: 32 and 1; fast is at least slow
@@ -327,7 +327,8 @@ unsafe extern "C" {
     /** Rotates contiguous q\[tokens, q_heads, head_dim\] and k\[tokens, k_heads, head_dim\] in place, on the
  calling thread; token t is at positions\[t\], which may be any int64. q or k may be NULL with 0
  heads. This is rope_apply_qk with the plainest arguments: the same code, the same checks, the
- same results. It works with contexts of the CPU that have one axis and one frequency set.
+ same results. It works with contexts whose device works in main memory, such as those of the CPU,
+ and that have one axis and one frequency set.
 
  Returns ROPE_OK, or INVALID_ARGUMENT or UNSUPPORTED.*/
     pub fn rope_apply_thd(
