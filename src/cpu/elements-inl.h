@@ -123,6 +123,11 @@ struct F32 {
   static HWY_INLINE void Store(D d, hn::Vec<D> value, float* to) {
     StoreOrStream<kStream>(value, d, to);
   }
+  template <bool kStream, class D>
+  static HWY_INLINE void StoreBoth(D d, hn::Vec<D> a, float* to_a, hn::Vec<D> b, float* to_b) {
+    Store<kStream>(d, a, to_a);
+    Store<kStream>(d, b, to_b);
+  }
   template <class D>
   static HWY_INLINE void LoadPairs(D d, const float* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
     hn::LoadInterleaved2(d, from, x0, x1);
@@ -146,11 +151,6 @@ struct BF16 {
     const hn::Rebind<uint16_t, D> du16;
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(du16, from))));
   }
-  template <bool kStream, class D>
-  static HWY_INLINE void Store(D d, hn::Vec<D> value, uint16_t* to) {
-    const hn::Rebind<uint16_t, D> du16;
-    StoreOrStream<kStream>(hn::TruncateTo(du16, hn::ShiftRight<16>(RoundToBf16(d, value))), du16, to);
-  }
   // Two elements as one 32-bit word, the first in its lower half.
   template <class D>
   static HWY_INLINE Bits<D> LoadWords(D, const uint16_t* from) {
@@ -169,8 +169,9 @@ struct BF16 {
   // Rounds both at once, on 16-bit lanes: the upper halves get a carry where the lower halves, plus
   // one if the upper is odd, exceed one half. The lower half of a NaN must be zero, as it is in all
   // results of bf16 elements and rows without other NaNs.
-  template <bool kStream, class D>
-  static HWY_INLINE void StoreWords([[maybe_unused]] D d, hn::Vec<D> first, hn::Vec<D> second, uint16_t* to) {
+  template <class D>
+  static HWY_INLINE Bits<D> RoundToWords([[maybe_unused]] D d, hn::Vec<D> first,
+                                         hn::Vec<D> second) {
     const hn::RebindToUnsigned<D> du;
     const hn::Repartition<uint16_t, decltype(du)> du16;
     const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);
@@ -179,7 +180,20 @@ struct BF16 {
     const auto one = hn::Set(du16, uint16_t{1});
     const auto sum = hn::SaturatedAdd(lower, hn::And(upper, one));
     const auto carry = hn::Min(hn::SaturatedSub(sum, hn::Set(du16, uint16_t{0x8000})), one);
-    StoreOrStream<kStream>(hn::Add(upper, carry), du16, to);
+    return hn::BitCast(du, hn::Add(upper, carry));
+  }
+  template <bool kStream, class D>
+  static HWY_INLINE void StoreWords(D d, hn::Vec<D> first, hn::Vec<D> second, uint16_t* to) {
+    const hn::Repartition<uint16_t, D> du16;
+    StoreOrStream<kStream>(hn::BitCast(du16, RoundToWords(d, first, second)), du16, to);
+  }
+  template <bool kStream, class D>
+  static HWY_INLINE void StoreBoth(D d, hn::Vec<D> a, uint16_t* to_a, hn::Vec<D> b,
+                                   uint16_t* to_b) {
+    const hn::Rebind<uint16_t, D> du16;
+    const auto words = RoundToWords(d, a, b);
+    StoreOrStream<kStream>(hn::TruncateTo(du16, words), du16, to_a);
+    StoreOrStream<kStream>(hn::TruncateTo(du16, hn::ShiftRight<16>(words)), du16, to_b);
   }
   template <class D>
   static HWY_INLINE void LoadPairs(D d, const uint16_t* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
@@ -221,6 +235,12 @@ struct F16 {
 #else
     StoreOrStream<kStream>(hn::TruncateTo(du16, F16Bits(d, value)), du16, to);
 #endif
+  }
+  template <bool kStream, class D>
+  static HWY_INLINE void StoreBoth(D d, hn::Vec<D> a, uint16_t* to_a, hn::Vec<D> b,
+                                   uint16_t* to_b) {
+    Store<kStream>(d, a, to_a);
+    Store<kStream>(d, b, to_b);
   }
   template <class D>
   static HWY_INLINE void LoadPairs(D d, const uint16_t* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {

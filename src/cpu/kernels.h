@@ -21,7 +21,7 @@ static_assert(kTablePadding % kMaxLanes == 0);
 // How a rotation kernel wants its rows.
 enum class RowOrder : uint8_t {
   kNatural,     // c0 c1 c2 ..
-  kEvenOdd,     // c0 c2 .. c1 c3 .. within each pair of vectors: bf16 halves
+  kEvenOdd,     // c0 c2 .. c1 c3 .. in each whole pair of vectors, then natural: bf16 halves
   kPerChannel,  // c0 c0 c1 c1 .. and -s0 s0 -s1 s1 ..: interleaved f32 and f16
 };
 

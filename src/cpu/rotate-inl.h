@@ -78,8 +78,7 @@ struct Natural {
     if constexpr (WritesInterleaved(kChannels)) {
       E::template StorePairs<kStream>(d, y0, y1, h.out + 2 * i);
     } else {
-      E::template Store<kStream>(d, y0, h.out + i);
-      E::template Store<kStream>(d, y1, h.out + h.pairs + i);
+      E::template StoreBoth<kStream>(d, y0, h.out + i, y1, h.out + h.pairs + i);
     }
   }
 };
@@ -92,7 +91,6 @@ struct EvenOdd {
   static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
   static constexpr bool kMovesChannels = false, kEagerRounding = kEager;
   static constexpr int kRowPerPair = 1, kRowVectors = 2;
-  using SmallestTag = OneTag;
 
   template <bool kStream, class D, class V = hn::Vec<D>>
   static HWY_INLINE void Step(D d, const Head<BF16>& h, int i, V even_cos, V even_sin, V odd_cos,
@@ -245,15 +243,18 @@ HWY_INLINE int RotateVectors(const HeadRun<E>& run, const float* cos, const floa
   return i;
 }
 
-// What is left behind the whole vectors. A last odd pair of EvenOdd is in natural order.
+// What is left behind the whole vectors of a Shape. Rows in EvenOdd order end in natural order.
 template <class Shape, class E = typename Shape::Element>
 HWY_NOINLINE void RotateTail(const HeadRun<E>& run, const float* cos, const float* sin, int i) {
-  constexpr int kStep = Shape::kRowVectors;
-  i = RotateParts<Shape, false, false, kStep>(QuarterTag(), run, cos, sin, i);
-  i = RotateParts<Shape, false, false, kStep>(typename Shape::SmallestTag(), run, cos, sin, i);
+  const QuarterTag quarter;
   if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
-    using Last = Natural<BF16, kHalves, Shape::kEagerRounding>;
-    RotateParts<Last, false, false, 1>(OneTag(), run, cos, sin, i);
+    using Rest = Natural<BF16, kHalves, Shape::kEagerRounding>;
+    i = RotateParts<Rest, false, false, 1>(FullTag(), run, cos, sin, i);
+    i = RotateParts<Rest, false, false, 1>(quarter, run, cos, sin, i);
+    RotateParts<Rest, false, false, 1>(OneTag(), run, cos, sin, i);
+  } else {
+    i = RotateParts<Shape, false, false, 1>(quarter, run, cos, sin, i);
+    RotateParts<Shape, false, false, 1>(typename Shape::SmallestTag(), run, cos, sin, i);
   }
 }
 

@@ -227,20 +227,10 @@ void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Ro
   });
 }
 
-template <class D>
-HWY_INLINE int OrderEvenOdd(D d, const float* natural, float* ordered, int pairs, int i) {
-  const int n = LanesOf(d);
-  for (; i + 2 * n <= pairs; i += 2 * n) {
-    hn::Vec<D> even, odd;
-    hn::LoadInterleaved2(d, natural + i, even, odd);
-    hn::StoreU(even, d, ordered + i);
-    hn::StoreU(odd, d, ordered + i + n);
-  }
-  return i;
-}
-
 void OrderRow(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
               float* sin, const float* natural_cos, const float* natural_sin) {
+  const FullTag d;
+  const int n = LanesOf(d);
   for (int32_t s = 0; s < segment_count; ++s) {
     const int first = segments[s].first_pair, pairs = segments[s].pairs;
     if (order == RowOrder::kPerChannel) {
@@ -254,8 +244,13 @@ void OrderRow(RowOrder order, const Segment* segments, int32_t segment_count, fl
     const float* const from[2] = {natural_cos + first, natural_sin + first};
     float* const to[2] = {cos + first, sin + first};
     for (int half = 0; half < 2; ++half) {
-      int i = OrderEvenOdd(FullTag(), from[half], to[half], pairs, 0);
-      i = OrderEvenOdd(QuarterTag(), from[half], to[half], pairs, i);
+      int i = 0;
+      for (; i + 2 * n <= pairs; i += 2 * n) {
+        hn::Vec<FullTag> even, odd;
+        hn::LoadInterleaved2(d, from[half] + i, even, odd);
+        hn::StoreU(even, d, to[half] + i);
+        hn::StoreU(odd, d, to[half] + i + n);
+      }
       for (; i < pairs; ++i) to[half][i] = from[half][i];
     }
   }
