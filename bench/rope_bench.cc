@@ -96,10 +96,12 @@ const std::vector<int64_t>& Positions(int64_t tokens) {
   return positions;
 }
 
-rope_config Config() {
+rope_config Config(rope_angle angle = 0, rope_rounding rounding = 0) {
   rope_config config = ROPE_INIT(rope_config);
   config.head_dim = kDim;
   config.theta = 500000;
+  config.angle = angle;
+  config.rounding = rounding;
   config.pairing = ROPE_PAIRING_HALVES;
   return config;
 }
@@ -350,10 +352,8 @@ struct RandomPosition {
 
 void Decode(rope_dtype dtype) {
   const std::string group = std::string("decode_") + DtypeName(dtype);
-  const auto rope = [=](const char* contender, rope_angle angle, auto next) {
+  const auto rope = [=](const char* contender, const rope_config& config, auto next) {
     Register(group, contender, 1, [=](benchmark::State& state) {
-      rope_config config = Config();
-      config.angle = angle;
       rope_context* context = Create(config);
       rope_qk_args args = Args(GetTensors(dtype, 1));
       args.positions.kind = ROPE_POSITIONS_OFFSET;
@@ -367,11 +367,12 @@ void Decode(rope_dtype dtype) {
   const auto anywhere = [random = RandomPosition()](rope_qk_args& args) mutable {
     args.positions.offset = random();
   };
-  rope("rope", ROPE_ANGLE_FLOAT32, same);
-  rope("rope_next", ROPE_ANGLE_FLOAT32, next_token);
-  rope("rope_random", ROPE_ANGLE_FLOAT32, anywhere);
-  rope("rope_exact", ROPE_ANGLE_EXACT, same);
-  rope("rope_exact_random", ROPE_ANGLE_EXACT, anywhere);
+  rope("rope", Config(), same);
+  rope("rope_next", Config(), next_token);
+  rope("rope_random", Config(), anywhere);
+  rope("rope_exact", Config(ROPE_ANGLE_EXACT), same);
+  rope("rope_exact_random", Config(ROPE_ANGLE_EXACT), anywhere);
+  if (dtype == ROPE_DTYPE_F16) rope("rope_native", Config(0, ROPE_ROUNDING_NATIVE), same);
   Register(group, "rope_thd", 1, [=](benchmark::State& state) {
     rope_context* context = Create(Config());
     const Tensors& t = GetTensors(dtype, 1);

@@ -101,6 +101,10 @@ const (
 	RoundingEager Rounding = C.ROPE_ROUNDING_EAGER
 	// cos and sin, and on store: Cohere, ESM, ModernBERT
 	RoundingCosSin Rounding = C.ROPE_ROUNDING_COS_SIN
+	// cos, sin, one product, and its sum with the exact other one: what instructions that multiply f16
+	// do (AVX-512 FP16, NEON fp16), for tensors of DTypeF16 only. CPUs without them, and GPUs, compute
+	// the same bits in f32.
+	RoundingNative Rounding = C.ROPE_ROUNDING_NATIVE
 )
 
 // String is the name of the constant.
@@ -169,6 +173,7 @@ var constants = [...]constant{
 	{"Rounding", "ROPE_ROUNDING_FLOAT32", "RoundingFloat32", int32(RoundingFloat32)},
 	{"Rounding", "ROPE_ROUNDING_EAGER", "RoundingEager", int32(RoundingEager)},
 	{"Rounding", "ROPE_ROUNDING_COS_SIN", "RoundingCosSin", int32(RoundingCosSin)},
+	{"Rounding", "ROPE_ROUNDING_NATIVE", "RoundingNative", int32(RoundingNative)},
 	{"DType", "ROPE_DTYPE_F32", "DTypeF32", int32(DTypeF32)},
 	{"DType", "ROPE_DTYPE_F16", "DTypeF16", int32(DTypeF16)},
 	{"DType", "ROPE_DTYPE_BF16", "DTypeBF16", int32(DTypeBF16)},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -85,4 +86,38 @@ func TestFloatsAreRoundedToNearestEven(t *testing.T) {
 	if s := fmt.Sprint(BFloat16FromFloat32(1.5), Float16FromFloat32(-0.25), []BFloat16{0x7f80}); s != "1.5 -0.25 [+Inf]" {
 		t.Error(s)
 	}
+}
+
+// One product of f16, and a multiply-add with one rounding; of no other type.
+func TestNativeRounding(t *testing.T) {
+	const dim, position = 64, 1000
+	c := mustNew(t, Config{HeadDim: dim, Theta: 1e4, Pairing: PairingHalves, Rounding: RoundingNative})
+	r := rand.New(rand.NewPCG(5, 9))
+	q := make([]Float16, dim)
+	for i := range q {
+		q[i] = Float16FromFloat32(float32(r.NormFloat64()))
+	}
+	in := slices.Clone(q)
+	if err := ApplyTHD(c, []int64{position}, q, 1, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	frequencies, err := c.InvFreq(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := func(a, b Float16) Float16 { return Float16FromFloat32(a.Float32() * b.Float32()) }
+	for i := range dim / 2 {
+		angle := float64(float32(position) * float32(frequencies[i]))
+		cos, sin := Float16FromFloat32(float32(math.Cos(angle))), Float16FromFloat32(float32(math.Sin(angle)))
+		x0, x1 := in[i], in[i+dim/2]
+		for n, want := range []float64{
+			float64(x0.Float32())*float64(cos.Float32()) - float64(times(x1, sin).Float32()),
+			float64(x1.Float32())*float64(cos.Float32()) + float64(times(x0, sin).Float32()),
+		} {
+			if got := q[i+n*dim/2]; got != Float16FromFloat32(float32(want)) {
+				t.Errorf("channel %d: %v, not %v", i+n*dim/2, got, want)
+			}
+		}
+	}
+	refused(t, ApplyTHD(c, []int64{position}, make([]float32, dim), 1, nil, 0), "DTypeF16")
 }

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "call/overlap.h"
 #include "math/element.h"
+#include "math/rounding.h"
 
 namespace rope {
 namespace {
@@ -114,6 +115,12 @@ rope_status Describe(const Call& call, const char* name, const rope_tensor& t, D
   }
   if (rope_status s = CheckData(call, name, t.data, data_of)) return s;
   if (!IsDtype(t.dtype)) return Unknown(call, name, "dtype", t.dtype);
+  if (!IsFor(call.context.rounding.arithmetic, t.dtype)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s.dtype (%d) must be ROPE_DTYPE_F16 (%d), which is all that a context with "
+                "ROPE_ROUNDING_NATIVE rotates",
+                call.function, name, t.dtype, ROPE_DTYPE_F16);
+  }
   if (t.layout < 1 || t.layout > ROPE_LAYOUT_STRIDED)
     return Unknown(call, name, "layout", t.layout);
   if (t.heads < 1) {

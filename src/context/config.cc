@@ -11,6 +11,7 @@
 #include "context/backend.h"
 #include "math/element.h"
 #include "math/pairing.h"
+#include "math/rounding.h"
 
 namespace rope {
 namespace {
@@ -286,7 +287,8 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
   }
   if (rope_status s = CheckEnum(function, "angle", c.angle, false, ROPE_ANGLE_GGML)) return s;
   if (nope) c.angle = ROPE_ANGLE_FLOAT32;  // there is no angle, and so no policy
-  if (rope_status s = CheckEnum(function, "rounding", c.rounding, false, ROPE_ROUNDING_COS_SIN)) {
+  if (rope_status s =
+          CheckEnum(function, "rounding", c.rounding, false, std::size(kRoundings) - 1)) {
     return s;
   }
   if (rope_status s = CheckEnum(function, "inv_freq_dtype", c.inv_freq_dtype, false, kDtypes)) {

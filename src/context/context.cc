@@ -124,7 +124,7 @@ rope_status CreateContext(const char* function, const rope_config* const* config
   context->axes = first.axes;
   context->pairing = c.pairing;
   context->angle = c.angle;
-  context->rounding = c.rounding;
+  context->rounding = kRoundings[c.rounding];
   context->nope = kScalingRules[c.scaling].Is(kStill);
   context->segments = Segments(first);
   context->pair_axis = PairAxes(first);

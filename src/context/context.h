@@ -12,6 +12,7 @@
 #include "context/frequencies.h"
 #include "librope/rope.h"
 #include "math/pairing.h"
+#include "math/rounding.h"
 #include "math/token_position.h"
 #include "math/turns.h"
 
@@ -52,7 +53,7 @@ struct rope_context {
   int32_t head_dim, rotary_dim, rotary_offset, pairs, axes;
   rope_pairing pairing;
   rope_angle angle;
-  rope_rounding rounding;
+  rope::RoundingRule rounding;
   bool nope;  // values stay
   std::vector<rope::Segment> segments;
   std::vector<uint8_t> pair_axis;  // empty with one axis
@@ -61,7 +62,7 @@ struct rope_context {
   int32_t device_index;
   const rope::Backend* backend;
   const void* backend_data;  // the backend's own: CPU kernels of the chosen target, device facts
-  int64_t streaming_bytes;   // CPU: what the last cache keeps
+  int64_t streaming_bytes;   // CPU: outputs from this size on are written around the cache
   char backend_name[48];
 
   const rope::FrequencySet& SetOf(const rope::PositionSource& source, int64_t sequence) const {

@@ -18,6 +18,7 @@
 #include "cpu/streaming.h"
 #include "math/element.h"
 #include "math/pairing.h"
+#include "math/rounding.h"
 #include "math/tensor.h"
 
 namespace rope {
@@ -35,9 +36,8 @@ struct Job {
   const Kernels& kernels;
   const KeptRows* kept;  // of a prepared call
   ChannelOrder order;
-  bool eager;
+  Arithmetic arithmetic;
   bool prefetch;  // more data than the inner caches hold
-  bool in_cache;  // no more than the last cache holds
   // Of each tensor.
   const Kernels::Rotation* rotations[2];
   bool streams[2];  // non-temporal stores
@@ -101,7 +101,7 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
                              ? job.kept->ChannelRowOf(n, batch * job.plan.tokens + first + i)
                              : ChannelRowOf(job.plan, job.kernels, t.dtype, i, buffer);
   for (int32_t h = 0; h < t.heads; ++h) {
-    RotateHeadScalar(t.dtype, job.order, job.eager, context.segments.data(),
+    RotateHeadScalar(t.dtype, job.order, job.arithmetic, context.segments.data(),
                      static_cast<int32_t>(context.segments.size()),
                      t.in + t.in_span + HeadOffset(t.in_strides, batch, first + i, h),
                      t.out + t.out_span + HeadOffset(t.out_strides, batch, first + i, h), row);
@@ -125,12 +125,12 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
   block.segment_count = static_cast<int32_t>(context.segments.size());
   block.tokens = count;
   block.prefetch_ahead = 0;
-  block.prefetch_last = nullptr;
-  block.in_cache = job.in_cache;
+  block.prefetch_end = nullptr;
   if (job.prefetch) {
     // Along heads that lie apart the next head's tokens are next; else what follows in memory.
     block.prefetch_ahead = HeadsLieApart(t) ? t.in_strides.head : kPrefetchAhead;
-    block.prefetch_last = t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+    block.prefetch_end = t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1) +
+                         SpanBytes(context, t);
   }
   if (job.streams[n]) {
     job.rotations[n]->rotate_streaming(block);
@@ -229,8 +229,7 @@ rope_status Apply(const Plan& plan) {
           KernelsOf(context),
           static_cast<const KeptRows*>(plan.prepared_rows),
           ChannelOrderOf(context.pairing, plan.operation),
-          context.rounding == ROPE_ROUNDING_EAGER,
-          false,
+          context.rounding.arithmetic,
           false,
           {},
           {}};
@@ -239,14 +238,13 @@ rope_status Apply(const Plan& plan) {
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
     token_bytes += static_cast<int64_t>(t.heads) * SpanBytes(context, t);
-    job.rotations[n] = &job.kernels.RotationOf(t.dtype, job.order, context.rounding);
+    job.rotations[n] = &job.kernels.RotationOf(t.dtype, job.order, job.arithmetic);
     job.streams[n] = job.rotations[n]->rotate_streaming != nullptr && Streams(plan, t);
   }
   int64_t bytes;
   if (__builtin_mul_overflow(tokens, token_bytes, &bytes))
     bytes = INT64_MAX;  // q and k fit, singly
   job.prefetch = bytes > kCachedBytes;
-  job.in_cache = bytes <= context.streaming_bytes;
   if (plan.runner == nullptr || bytes <= kInlineBytes) {
     RotateTokens(job, 0, tokens);
     return ROPE_OK;

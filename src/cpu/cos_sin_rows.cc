@@ -259,7 +259,7 @@ void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuf
 }
 
 rope_dtype RoundedTo(const rope_context& context, rope_dtype dtype) {
-  return context.rounding != ROPE_ROUNDING_FLOAT32 && IsNarrow(dtype) ? dtype : 0;
+  return context.rounding.rounds_rows && IsNarrow(dtype) ? dtype : 0;
 }
 
 OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype, RowOrder order,

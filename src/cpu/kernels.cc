@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "cpu/f16_arithmetic.h"
 #include "cpu/scalar.h"
 #include "cpu/target.h"
 #include "math/angle.h"
@@ -50,6 +51,14 @@ Kernels MakeKernels() {
 #endif
   FillRoundings(kernels);
   FillRotations(kernels);
+#if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
+  for (int order = 0; order < kChannelOrders; ++order) {
+    if (const auto rotate = F16RotationOf(ChannelOrder{order})) {
+      auto& rotation = kernels.rotations[ROPE_DTYPE_F16 - 1][order];
+      rotation[static_cast<int>(Arithmetic::kNative)].rotate = rotate;
+    }
+  }
+#endif
   return kernels;
 }
 

@@ -8,8 +8,10 @@
 
 #include "base/limits.h"
 #include "context/context.h"
+#include "cpu/block.h"
 #include "math/element.h"
 #include "math/pairing.h"
+#include "math/rounding.h"
 #include "math/tensor.h"
 
 namespace rope::cpu {
@@ -40,27 +42,6 @@ struct Row {
   RowOrder order;  // one that Kernels::Makes()
 };
 
-// A block of tokens of one tensor.
-struct Block {
-  const Tensor* tensor;  // its strides and its heads
-  const char* in;        // the span of the first head of the first token
-  char* out;
-  const float* cos;  // row of the first token, in the kernel's order
-  const float* sin;
-  int64_t row_stride;  // floats
-  const Segment* segments;
-  int32_t segment_count;
-  int32_t tokens;
-  int64_t prefetch_ahead;     // bytes from a head to the one to ask the memory for
-  const char* prefetch_last;  // the last head of the task; null: do not ask
-  bool in_cache;              // where the data of the call stays
-};
-
-// Heads that lie further apart than tokens are rotated one after the other, each for all tokens.
-inline bool HeadsLieApart(const Tensor& tensor) {
-  return tensor.in_strides.head > tensor.in_strides.token;
-}
-
 struct Kernels {
   const char* target;
   bool fused;     // has fused multiply-add: the bits of rotate.h
@@ -86,9 +67,10 @@ struct Kernels {
     void (*rotate)(const Block& block);
     void (*rotate_streaming)(const Block& block);  // non-temporal stores; out is vector-aligned
   };
-  Rotation rotations[kDtypes][kChannelOrders][2];  // [dtype - 1][channel order][eager]
-  const Rotation& RotationOf(rope_dtype dtype, ChannelOrder order, rope_rounding rounding) const {
-    return rotations[dtype - 1][order][rounding == ROPE_ROUNDING_EAGER];
+  // [dtype - 1][channel order][arithmetic]; null where that is not for this dtype.
+  Rotation rotations[kDtypes][kChannelOrders][kArithmetics];
+  const Rotation& RotationOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
+    return rotations[dtype - 1][order][static_cast<int>(arithmetic)];
   }
   // Brings a natural row of all segments into the order of such a kernel.
   void (*order_row)(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,

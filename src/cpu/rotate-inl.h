@@ -29,146 +29,132 @@ HWY_INLINE void LoadOnce(V& x0, V& x1) {
 #endif
 }
 
-// y0 = x0 cos - x1 sin, y1 = x1 cos + x0 sin. EAGER rounds both products to the element type; the
-// store rounds the sum.
-template <class E, bool kEager, class D, class V = hn::Vec<D>>
-HWY_INLINE void RotatePair(D d, V x0, V x1, V cos, V sin, V& y0, V& y1) {
-  if constexpr (kEager) {
-    y0 = hn::Sub(E::Round(d, hn::Mul(x0, cos)), E::Round(d, hn::Mul(x1, sin)));
-    y1 = hn::Add(E::Round(d, hn::Mul(x1, cos)), E::Round(d, hn::Mul(x0, sin)));
+// The same as in rotate.h.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V SumToOdd(D d, V a, V b) {
+  const hn::RebindToUnsigned<D> du;
+  const V sum = hn::Add(a, b);
+  const V b_there = hn::Sub(sum, a), a_there = hn::Sub(sum, b_there);
+  const V error = hn::Add(hn::Sub(a, a_there), hn::Sub(b, b_there));
+  const auto bits = hn::BitCast(du, sum);
+  // The neighbour towards zero, if the error is the other way than the sum; its last bit set.
+  const auto one = hn::Set(du, 1u);
+  const auto beyond = hn::ShiftRight<31>(hn::Xor(bits, hn::BitCast(du, error)));
+  const V odd = hn::BitCast(d, hn::Or(hn::Sub(bits, beyond), one));
+  return hn::IfThenElse(hn::Gt(hn::Abs(error), hn::Zero(d)), odd, sum);
+}
+
+// What the store rounds to a * b + c * d, or their difference, by the functions of rotate.h. The
+// product of c and d is the one that is rounded.
+template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
+HWY_INLINE V SumOfProducts([[maybe_unused]] D tag, V a, V b, V c, V d) {
+  if constexpr (kArithmetic == Arithmetic::kEager) {
+    return hn::Add(E::Round(tag, hn::Mul(a, b)), E::Round(tag, hn::Mul(c, d)));
+  } else if constexpr (kArithmetic == Arithmetic::kNative) {
+    return SumToOdd(tag, hn::Mul(a, b), E::Round(tag, hn::Mul(c, d)));
   } else {
-    (void)d;
-    y0 = hn::MulSub(x0, cos, hn::Mul(x1, sin));
-    y1 = hn::MulAdd(x1, cos, hn::Mul(x0, sin));
+    return hn::MulAdd(a, b, hn::Mul(c, d));
+  }
+}
+template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
+HWY_INLINE V DifferenceOfProducts([[maybe_unused]] D tag, V a, V b, V c, V d) {
+  if constexpr (kArithmetic == Arithmetic::kEager) {
+    return hn::Sub(E::Round(tag, hn::Mul(a, b)), E::Round(tag, hn::Mul(c, d)));
+  } else if constexpr (kArithmetic == Arithmetic::kNative) {
+    return SumToOdd(tag, hn::Mul(a, b), hn::Neg(E::Round(tag, hn::Mul(c, d))));
+  } else {
+    return hn::MulSub(a, b, hn::Mul(c, d));
   }
 }
 
-template <class T>
-HWY_INLINE T* MovedBy(T* pointer, int64_t bytes) {
-  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(pointer) + bytes);
+// y0 = x0 cos - x1 sin, y1 = x1 cos + x0 sin.
+template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
+HWY_INLINE void RotatePair(D d, V x0, V x1, V cos, V sin, V& y0, V& y1) {
+  y0 = DifferenceOfProducts<E, kArithmetic>(d, x0, cos, x1, sin);
+  y1 = SumOfProducts<E, kArithmetic>(d, x1, cos, x0, sin);
 }
 
-// One segment of a head.
+// The rows and channels of one segment of a head.
 template <class E>
 struct Head {
   const typename E::Raw* in;  // the segment's first channel
   typename E::Raw* out;
   int pairs;
-
-  int64_t bytes() const { return int64_t{2} * pairs * sizeof(*in); }
-};
-
-// Where channels of a head are read and written: of halves `second` is half a head behind.
-template <class E>
-struct Places {
-  const typename E::Raw *in, *second_in;
-  typename E::Raw *out, *second_out;
-
-  HWY_INLINE Places(const Head<E>& head, int in_channel, int out_channel)
-      : in(head.in + in_channel),
-        second_in(in + head.pairs),
-        out(head.out + out_channel),
-        second_out(out + head.pairs) {}
-
-  HWY_INLINE void MoveBy(int64_t in_bytes, int64_t out_bytes) {
-    in = MovedBy(in, in_bytes);
-    second_in = MovedBy(second_in, in_bytes);
-    out = MovedBy(out, out_bytes);
-    second_out = MovedBy(second_out, out_bytes);
-  }
-
-  // Keeps GCC from seeing that they are related: it would take a register for each place of a step.
-  HWY_INLINE void Separate() {
-#if HWY_COMPILER_GCC_ACTUAL
-    asm("" : "+r"(second_in), "+r"(second_out));
-#endif
-  }
 };
 
 // A shape is the unit of work of a kernel: Step() rotates the channels that belong to one or two
-// vectors of the row, those from the i-th value behind the places on. kRowPerPair is the length of
-// a row in floats per pair, kRowVectors how many vectors of cos (and of sin) a step takes, kReads
-// and kWrites how many channels that follow each other belong to a value; kSecond: as many belong
-// to it half a head further on.
+// vectors of the row, beginning at row index i. kRowPerPair is the length of a row in floats per
+// pair, kRowVectors how many vectors of cos (and of sin) a step takes.
 
 // Rows in natural order: a vector of first members, a vector of second members.
-template <class E, ChannelOrder kChannels, bool kEager>
+template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
 struct Natural {
   using Element = E;
   static constexpr RowOrder kOrder = RowOrder::kNatural;
   static constexpr bool kMovesChannels = MovesChannels(kChannels);
   static constexpr int kRowPerPair = 1, kRowVectors = 1;
-  static constexpr int kReads = ReadsInterleaved(kChannels) ? 2 : 1;
-  static constexpr int kWrites = WritesInterleaved(kChannels) ? 2 : 1;
-  static constexpr bool kSecond = kReads == 1;
   using SmallestTag = OneTag;
 
   template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Places<E>& at, int i, V cos, V sin, V, V) {
+  static HWY_INLINE void Step(D d, const Head<E>& h, int i, V cos, V sin, V, V) {
     V x0, x1, y0, y1;
     if constexpr (ReadsInterleaved(kChannels)) {
-      E::LoadPairs(d, at.in + 2 * i, x0, x1);
+      E::LoadPairs(d, h.in + 2 * i, x0, x1);
     } else {
-      x0 = E::Load(d, at.in + i);
-      x1 = E::Load(d, at.second_in + i);
+      x0 = E::Load(d, h.in + i);
+      x1 = E::Load(d, h.in + h.pairs + i);
     }
     LoadOnce(x0, x1);
-    RotatePair<E, kEager>(d, x0, x1, cos, sin, y0, y1);
+    RotatePair<E, kArithmetic>(d, x0, x1, cos, sin, y0, y1);
     if constexpr (WritesInterleaved(kChannels)) {
-      E::template StorePairs<kStream>(d, y0, y1, at.out + 2 * i);
+      E::template StorePairs<kStream>(d, y0, y1, h.out + 2 * i);
     } else {
-      E::template StoreBoth<kStream>(d, y0, at.out + i, y1, at.second_out + i);
+      E::template StoreBoth<kStream>(d, y0, h.out + i, y1, h.out + h.pairs + i);
     }
   }
 };
 
 // bf16 in halves: a 32-bit word holds an even and an odd channel, so whole vectors are widened
 // without a shuffle, if the row has its even pairs first.
-template <bool kEager>
+template <Arithmetic kArithmetic>
 struct EvenOdd {
   using Element = BF16;
   static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
-  static constexpr bool kMovesChannels = false, kEagerRounding = kEager;
-  static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 1, kWrites = 1;
-  static constexpr bool kSecond = true;
+  static constexpr Arithmetic kOwnArithmetic = kArithmetic;
+  static constexpr bool kMovesChannels = false;
+  static constexpr int kRowPerPair = 1, kRowVectors = 2;
 
   template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Places<BF16>& at, int i, V even_cos, V even_sin, V odd_cos,
+  static HWY_INLINE void Step(D d, const Head<BF16>& h, int i, V even_cos, V even_sin, V odd_cos,
                               V odd_sin) {
-    const auto words0 = BF16::LoadWords(d, at.in + i);
-    const auto words1 = BF16::LoadWords(d, at.second_in + i);
+    const auto words0 = BF16::LoadWords(d, h.in + i);
+    const auto words1 = BF16::LoadWords(d, h.in + h.pairs + i);
     V even0, even1, odd0, odd1;
-    RotatePair<BF16, kEager>(d, BF16::First(d, words0), BF16::First(d, words1), even_cos, even_sin,
-                             even0, even1);
-    RotatePair<BF16, kEager>(d, BF16::Second(d, words0), BF16::Second(d, words1), odd_cos, odd_sin,
-                             odd0, odd1);
-    BF16::StoreWords<kStream>(d, even0, odd0, at.out + i);
-    BF16::StoreWords<kStream>(d, even1, odd1, at.second_out + i);
+    RotatePair<BF16, kArithmetic>(d, BF16::First(d, words0), BF16::First(d, words1), even_cos,
+                                  even_sin, even0, even1);
+    RotatePair<BF16, kArithmetic>(d, BF16::Second(d, words0), BF16::Second(d, words1), odd_cos,
+                                  odd_sin, odd0, odd1);
+    BF16::StoreWords<kStream>(d, even0, odd0, h.out + i);
+    BF16::StoreWords<kStream>(d, even1, odd1, h.out + h.pairs + i);
   }
 };
 
 // Interleaved f32 and f16: each channel times its cos, plus its neighbour times its signed sin. One
 // shuffle per vector instead of the four that separating the members would take.
-template <class E, bool kEager>
+template <class E, Arithmetic kArithmetic>
 struct PerChannel {
   using Element = E;
   static constexpr RowOrder kOrder = RowOrder::kPerChannel;
   static constexpr bool kMovesChannels = false;
-  static constexpr int kRowPerPair = 2, kRowVectors = 1, kReads = 1, kWrites = 1;
-  static constexpr bool kSecond = false;
+  static constexpr int kRowPerPair = 2, kRowVectors = 1;
   using SmallestTag = PairTag;
 
   template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Places<E>& at, int i, V cos, V sin, V, V) {
-    const V x = E::Load(d, at.in + i);
+  static HWY_INLINE void Step(D d, const Head<E>& h, int i, V cos, V sin, V, V) {
+    const V x = E::Load(d, h.in + i);
     const V neighbour = hn::Reverse2(d, x);
-    V y;
-    if constexpr (kEager) {
-      y = hn::Add(E::Round(d, hn::Mul(x, cos)), E::Round(d, hn::Mul(neighbour, sin)));
-    } else {
-      y = hn::MulAdd(x, cos, hn::Mul(neighbour, sin));
-    }
-    E::template Store<kStream>(d, y, at.out + i);
+    const V y = SumOfProducts<E, kArithmetic>(d, x, cos, neighbour, sin);
+    E::template Store<kStream>(d, y, h.out + i);
   }
 };
 
@@ -178,34 +164,36 @@ struct HeadRun {
   Head<E> head;
   int64_t in_step, out_step;  // bytes
   int count;
-  int64_t prefetch_ahead;  // bytes to what is asked for; 0: nothing
-  bool in_cache;           // where the data of the call stays
+  int64_t prefetch_bytes;  // of a head; 0: none
+  int64_t prefetch_ahead;
+  const char* prefetch_end;
 
   HWY_INLINE void Next() {
-    head.in = MovedBy(head.in, in_step);
-    head.out = MovedBy(head.out, out_step);
+    head.in =
+        reinterpret_cast<const typename E::Raw*>(reinterpret_cast<const char*>(head.in) + in_step);
+    head.out = reinterpret_cast<typename E::Raw*>(reinterpret_cast<char*>(head.out) + out_step);
   }
 };
 
-// Asks for bytes ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit elements
-// half the speed of the memory.
-HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t bytes) {
+// Asks for a head ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit
+// elements half the speed of the memory. Nothing beyond the task is asked for.
+template <class E>
+HWY_INLINE void Prefetch(const HeadRun<E>& run) {
   constexpr int kLine = 64;
-  for (int64_t at = 0; at < bytes; at += kLine) {
-    __builtin_prefetch(static_cast<const char*>(data) + ahead + at, 1, 3);
-  }
+  const char* head = reinterpret_cast<const char*>(run.head.in) + run.prefetch_ahead;
+  if (head + run.prefetch_bytes > run.prefetch_end) return;
+  for (int64_t at = 0; at < run.prefetch_bytes; at += kLine) __builtin_prefetch(head + at, 1, 3);
 }
 
 // The whole vectors of one head.
 template <class Shape, bool kStream, class D>
 HWY_INLINE void Steps(D d, const Head<typename Shape::Element>& h, const float* cos,
                       const float* sin) {
-  const Places<typename Shape::Element> at(h, 0, 0);
   const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
   HWY_UNROLL(4)
   for (int i = 0; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
     const int second = i + (Shape::kRowVectors - 1) * n;
-    Shape::template Step<kStream>(d, at, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
+    Shape::template Step<kStream>(d, h, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
                                   hn::LoadU(d, cos + second), hn::LoadU(d, sin + second));
   }
 }
@@ -244,20 +232,15 @@ ROPE_PART void RotatePart(D d, const HeadRun<E>& run, const float* cos, const fl
   const auto c = [&](int v) HWY_ATTR { return cos_of[v]; };
   const auto s = [&](int v) HWY_ATTR { return sin_of[v]; };
 #endif
-  Places<E> at(run.head, Shape::kReads * i, Shape::kWrites * i);
-  const int64_t in_step = run.in_step, out_step = run.out_step, ahead = run.prefetch_ahead;
-  for (int left = run.count; left > 0; --left) {
-    at.Separate();
-    if constexpr (kPrefetch) {
-      const int64_t bytes = Shape::kReads * kVectors * n * sizeof(typename E::Raw);
-      Prefetch(at.in, ahead, bytes);
-      if constexpr (Shape::kSecond) Prefetch(at.second_in, ahead, bytes);
-    }
+  HeadRun<E> heads = run;  // a copy, which compilers keep in registers
+  for (int h = 0; h < heads.count; ++h) {
+    if constexpr (kPrefetch) Prefetch(heads);
     HWY_UNROLL(8)
     for (int v = 0; v < kVectors; v += kStep) {
-      Shape::template Step<kStream>(d, at, v * n, c(v), s(v), c(v + kStep - 1), s(v + kStep - 1));
+      Shape::template Step<kStream>(d, heads.head, i + v * n, c(v), s(v), c(v + kStep - 1),
+                                    s(v + kStep - 1));
     }
-    at.MoveBy(in_step, out_step);
+    heads.Next();
   }
 }
 
@@ -292,7 +275,7 @@ template <class Shape, class E = typename Shape::Element>
 HWY_NOINLINE void RotateTail(const HeadRun<E>& run, const float* cos, const float* sin, int i) {
   const QuarterTag quarter;
   if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
-    using Rest = Natural<BF16, kHalves, Shape::kEagerRounding>;
+    using Rest = Natural<BF16, kHalves, Shape::kOwnArithmetic>;
     i = RotateParts<Rest, false, false, 1>(FullTag(), run, cos, sin, i);
     i = RotateParts<Rest, false, false, 1>(quarter, run, cos, sin, i);
     RotateParts<Rest, false, false, 1>(OneTag(), run, cos, sin, i);
@@ -305,13 +288,14 @@ HWY_NOINLINE void RotateTail(const HeadRun<E>& run, const float* cos, const floa
 inline constexpr int64_t kPassedBytes = 24 << 10;  // of heads that are passed several times
 
 // Whether a run is rotated in parts. They take fewer instructions, but where there are several,
-// each head is passed several times. That pays where the next pass finds the run in the L1 cache
-// and the first one finds it in some cache; from the memory it costs as much (bench/README.md).
+// each head is passed several times: that pays in the L1 cache (3 to 10 % of a call), and costs as
+// much beyond it.
 template <class Shape, class E = typename Shape::Element>
 HWY_INLINE bool InParts(const HeadRun<E>& run) {
   const int n = LanesOf(FullTag()), row = Shape::kRowPerPair * run.head.pairs;
   if (row == kHeldVectors * n || row == 4 * n || row == 2 * n) return true;  // one part
-  return run.count > 1 && run.in_cache && run.count * run.head.bytes() <= kPassedBytes;
+  const int64_t head_bytes = int64_t{2} * run.head.pairs * sizeof(typename E::Raw);
+  return run.count > 1 && run.prefetch_bytes == 0 && run.count * head_bytes <= kPassedBytes;
 }
 
 // The whole vectors of one head after the other; returns where they end.
@@ -320,7 +304,7 @@ HWY_INLINE int RotateOneByOne(HeadRun<E> run, const float* cos, const float* sin
   const FullTag d;
   const int row = Shape::kRowPerPair * run.head.pairs;
   for (int h = 0; h < run.count; ++h) {
-    if (run.prefetch_ahead != 0) Prefetch(run.head.in, run.prefetch_ahead, run.head.bytes());
+    if (run.prefetch_bytes != 0) Prefetch(run);
     Steps<Shape, kStream>(d, run.head, cos, sin);
     run.Next();
   }
@@ -333,7 +317,7 @@ HWY_INLINE void RotateRun(const HeadRun<E>& run, const float* cos, const float* 
   int end;
   if (!InParts<Shape>(run)) {
     end = RotateOneByOne<Shape, kStream>(run, cos, sin);
-  } else if (run.prefetch_ahead == 0) {
+  } else if (run.prefetch_bytes == 0) {
     end = RotateVectors<Shape, kStream, false>(run, cos, sin);
   } else {
     end = RotateVectors<Shape, kStream, true>(run, cos, sin);
@@ -353,7 +337,7 @@ HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* 
     if (in == run.head.out) {
       std::memcpy(copy, in, static_cast<size_t>(2 * run.head.pairs) * sizeof(*in));
       run.head.in = copy;
-      run.prefetch_ahead = 0;
+      run.prefetch_bytes = 0;
     }
     const int end = RotateOneByOne<Shape, false>(run, cos, sin);
     if (end != Shape::kRowPerPair * run.head.pairs) RotateTail<Shape>(run, cos, sin, end);
@@ -371,10 +355,12 @@ void RotateBlock(const Block& b) {
   run.in_step = tensor.in_strides.head;
   run.out_step = tensor.out_strides.head;
   run.count = HeadsLieApart(tensor) ? 1 : tensor.heads;
-  run.in_cache = b.in_cache;
+  run.prefetch_ahead = b.prefetch_ahead;
+  run.prefetch_end = b.prefetch_end;
   for (int32_t s = 0; s < b.segment_count; ++s) {
     const Segment& segment = b.segments[s];
     run.head.pairs = segment.pairs;
+    run.prefetch_bytes = b.prefetch_ahead != 0 ? 2 * segment.pairs * sizeof(Raw) : 0;
     for (int32_t h = 0; h < tensor.heads; h += run.count) {
       const char* in = b.in + HeadOffset(tensor.in_strides, 0, 0, h);
       char* out = b.out + HeadOffset(tensor.out_strides, 0, 0, h);
@@ -383,9 +369,6 @@ void RotateBlock(const Block& b) {
       for (int32_t t = 0; t < b.tokens; ++t) {
         run.head.in = reinterpret_cast<const Raw*>(in) + segment.first_channel;
         run.head.out = reinterpret_cast<Raw*>(out) + segment.first_channel;
-        // For these heads, if all that would be asked for belongs to the task.
-        const char* asked = in + (run.count - 1) * run.in_step + b.prefetch_ahead;
-        run.prefetch_ahead = asked <= b.prefetch_last ? b.prefetch_ahead : 0;
         if constexpr (Shape::kMovesChannels) {
           RotateMovedHeads<Shape>(run, cos, sin);
         } else {
@@ -402,44 +385,55 @@ void RotateBlock(const Block& b) {
 
 // The shape for an element type and a channel order: where it is not Natural, one that takes fewer
 // shuffles.
-template <class E, ChannelOrder kChannels, bool kEager>
+template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
 struct ShapeOf {
-  using Type = Natural<E, kChannels, kEager>;
+  using Type = Natural<E, kChannels, kArithmetic>;
 };
-template <class E, bool kEager>
-struct ShapeOf<E, kInterleaved, kEager> {
-  using Type = PerChannel<E, kEager>;
+template <class E, Arithmetic kArithmetic>
+struct ShapeOf<E, kInterleaved, kArithmetic> {
+  using Type = PerChannel<E, kArithmetic>;
 };
-template <bool kEager>
-struct ShapeOf<BF16, kInterleaved, kEager> {
-  using Type = Natural<BF16, kInterleaved, kEager>;
+template <Arithmetic kArithmetic>
+struct ShapeOf<BF16, kInterleaved, kArithmetic> {
+  using Type = Natural<BF16, kInterleaved, kArithmetic>;
 };
-template <bool kEager>
-struct ShapeOf<BF16, kHalves, kEager> {
-  using Type = EvenOdd<kEager>;
+template <Arithmetic kArithmetic>
+struct ShapeOf<BF16, kHalves, kArithmetic> {
+  using Type = EvenOdd<kArithmetic>;
 };
 
 // Streaming needs stores in order, and pays only where rounding is cheap.
-template <class E, ChannelOrder kChannels, bool kEager>
+template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
 Kernels::Rotation RotationOf() {
-  using Shape = typename ShapeOf<E, kChannels, kEager>::Type;
-  Kernels::Rotation rotation{Shape::kOrder, &RotateBlock<Shape, false>, nullptr};
-  if constexpr (!Shape::kMovesChannels && !kEager) {
-    rotation.rotate_streaming = &RotateBlock<Shape, true>;
+  if constexpr (IsFor(kArithmetic, E::kDtype)) {
+    using Shape = typename ShapeOf<E, kChannels, kArithmetic>::Type;
+    Kernels::Rotation rotation{Shape::kOrder, &RotateBlock<Shape, false>, nullptr};
+    if constexpr (!Shape::kMovesChannels && kArithmetic == Arithmetic::kFused) {
+      rotation.rotate_streaming = &RotateBlock<Shape, true>;
+    }
+    return rotation;
+  } else {
+    return {};
   }
-  return rotation;
 }
 
-template <class E, int... kOrders>
+template <class E, Arithmetic kArithmetic, int... kOrders>
 void FillOrders(Kernels& kernels, std::integer_sequence<int, kOrders...>) {
   auto& rotations = kernels.rotations[E::kDtype - 1];
-  ((rotations[kOrders][0] = RotationOf<E, ChannelOrder{kOrders}, false>()), ...);
-  ((rotations[kOrders][1] = RotationOf<E, ChannelOrder{kOrders}, true>()), ...);
+  ((rotations[kOrders][static_cast<int>(kArithmetic)] =
+        RotationOf<E, ChannelOrder{kOrders}, kArithmetic>()),
+   ...);
+}
+
+template <class E, int... kNumbers>
+void FillArithmetics(Kernels& kernels, std::integer_sequence<int, kNumbers...>) {
+  constexpr auto kOrders = std::make_integer_sequence<int, kChannelOrders>();
+  (FillOrders<E, Arithmetic{kNumbers}>(kernels, kOrders), ...);
 }
 
 template <class... E>
 void FillRotations(Kernels& kernels, Elements<E...>) {
-  (FillOrders<E>(kernels, std::make_integer_sequence<int, kChannelOrders>()), ...);
+  (FillArithmetics<E>(kernels, std::make_integer_sequence<int, kArithmetics>()), ...);
 }
 
 void FillRotations(Kernels& kernels) { FillRotations(kernels, AllElements()); }

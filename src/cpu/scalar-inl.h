@@ -36,13 +36,13 @@ void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Ro
   }
 }
 
-template <rope_dtype kDtype, ChannelOrder kOrder, bool kEager>
+template <rope_dtype kDtype, ChannelOrder kOrder, Arithmetic kArithmetic>
 void RotateBlock(const Block& b) {
   const Tensor& tensor = *b.tensor;
   for (int32_t t = 0; t < b.tokens; ++t) {
     const float *cos = b.cos + t * b.row_stride, *sin = b.sin + t * b.row_stride;
     for (int32_t h = 0; h < tensor.heads; ++h) {
-      RotateHeadScalar(kDtype, kOrder, kEager, b.segments, b.segment_count,
+      RotateHeadScalar(kDtype, kOrder, kArithmetic, b.segments, b.segment_count,
                        b.in + HeadOffset(tensor.in_strides, 0, t, h),
                        b.out + HeadOffset(tensor.out_strides, 0, t, h), {cos, sin, cos, sin});
     }
@@ -54,11 +54,20 @@ void RoundRow(float* values, int32_t count) {
   for (int i = 0; i < count; ++i) values[i] = RoundTo(kDtype, values[i]);
 }
 
-template <int kDtype, int... kOrders>
+template <int kDtype, Arithmetic kArithmetic, int... kOrders>
 void FillOrders(Kernels& kernels, std::integer_sequence<int, kOrders...>) {
-  auto& rotations = kernels.rotations[kDtype - 1];
-  ((rotations[kOrders][0].rotate = &RotateBlock<kDtype, ChannelOrder{kOrders}, false>), ...);
-  ((rotations[kOrders][1].rotate = &RotateBlock<kDtype, ChannelOrder{kOrders}, true>), ...);
+  if constexpr (IsFor(kArithmetic, kDtype)) {
+    auto& rotations = kernels.rotations[kDtype - 1];
+    ((rotations[kOrders][static_cast<int>(kArithmetic)].rotate =
+          &RotateBlock<kDtype, ChannelOrder{kOrders}, kArithmetic>),
+     ...);
+  }
+}
+
+template <int kDtype, int... kNumbers>
+void FillArithmetics(Kernels& kernels, std::integer_sequence<int, kNumbers...>) {
+  constexpr auto kOrders = std::make_integer_sequence<int, kChannelOrders>();
+  (FillOrders<kDtype, Arithmetic{kNumbers}>(kernels, kOrders), ...);
 }
 
 template <int... kIndices>
@@ -68,7 +77,7 @@ void FillRoundings(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
 
 template <int... kIndices>
 void FillRotations(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
-  (FillOrders<kIndices + 1>(kernels, std::make_integer_sequence<int, kChannelOrders>()), ...);
+  (FillArithmetics<kIndices + 1>(kernels, std::make_integer_sequence<int, kArithmetics>()), ...);
 }
 
 // Of every dtype.
@@ -76,7 +85,7 @@ void FillRoundings(Kernels& kernels) {
   FillRoundings(kernels, std::make_integer_sequence<int, kDtypes>());
 }
 
-// Of every dtype and channel order. They take natural rows, which is what zero says.
+// Of every dtype, channel order and arithmetic. They take natural rows, which is what zero says.
 void FillRotations(Kernels& kernels) {
   FillRotations(kernels, std::make_integer_sequence<int, kDtypes>());
 }

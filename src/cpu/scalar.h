@@ -17,7 +17,7 @@ struct ChannelRow {
   const float *cos0, *sin0, *cos1, *sin1;
 };
 
-inline void RotateHeadScalar(rope_dtype dtype, ChannelOrder order, bool eager,
+inline void RotateHeadScalar(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic,
                              const Segment* segments, int32_t segment_count, const char* in,
                              char* out, const ChannelRow& row) {
   // Orders that move channels would overwrite what they have not read yet.
@@ -34,9 +34,10 @@ inline void RotateHeadScalar(rope_dtype dtype, ChannelOrder order, bool eager,
       const PairIndex from = ChannelsOf(ReadsInterleaved(order), i, segment.pairs);
       const PairIndex to = ChannelsOf(WritesInterleaved(order), i, segment.pairs);
       const int p = segment.first_pair + i, c = segment.first_channel;
-      const Pair x = {LoadElement(dtype, in, c + from.first), LoadElement(dtype, in, c + from.second)};
+      const Pair x = {LoadElement(dtype, in, c + from.first),
+                      LoadElement(dtype, in, c + from.second)};
       const CosSin first = {row.cos0[p], row.sin0[p]}, second = {row.cos1[p], row.sin1[p]};
-      const Pair y = eager ? RotateEager(dtype, x, first, second) : Rotate(x, first, second);
+      const Pair y = RotateBy(arithmetic, dtype, x, first, second);
       StoreElement(dtype, out, c + to.first, y.x0);
       StoreElement(dtype, out, c + to.second, y.x1);
     }

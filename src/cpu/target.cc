@@ -79,6 +79,10 @@ int64_t DetectTargets() {
   return targets;
 }
 
+bool HasF16Arithmetic() {
+  return (DetectTargets() & HWY_AVX3) != 0 && MoreFeatures().avx512fp16;
+}
+
 #elif HWY_ARCH_ARM_A64 && defined(__linux__)
 
 int64_t DetectTargets() {
@@ -110,9 +114,12 @@ int64_t DetectTargets() {
   return targets;
 }
 
+bool HasF16Arithmetic() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDHP) != 0; }
+
 #else
 
 int64_t DetectTargets() { return 0; }
+bool HasF16Arithmetic() { return false; }
 
 #endif
 

@@ -12,6 +12,10 @@ namespace rope::cpu {
 // for the compiler's own target only.
 int64_t DetectTargets();
 
+// Whether this CPU has, and its operating system has enabled, instructions that multiply vectors of
+// f16: AVX512-FP16 or NEON fp16.
+bool HasF16Arithmetic();
+
 }  // namespace rope::cpu
 
 #endif  // LIBROPE_SRC_CPU_TARGET_H_

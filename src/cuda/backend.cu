@@ -93,7 +93,7 @@ __device__ __forceinline__ void LetNextStart() {
 template <int kIndex>
 __global__ void __launch_bounds__(kMaxThreads, 2) Apply(const __grid_constant__ Params p) {
   constexpr Variant kVariant = VariantAt(kIndex);
-  using Body = Kernel<kVariant.dtype, kVariant.form, kVariant.eager, DeviceMemory>;
+  using Body = Kernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, DeviceMemory>;
   extern __shared__ float4 shared[];
   auto* const rows = reinterpret_cast<CosSin*>(shared);
   const Thread i = {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,

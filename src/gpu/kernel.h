@@ -204,7 +204,7 @@ struct TwoRows {
 // Store<bytes>(char*, vector); for rows, which are shared memory, LoadRows<again>(const CosSin*),
 // 16-byte aligned, and StoreRow(CosSin*, CosSin). `again`: the compiler must not keep what it loads
 // for the next head, because with per_channel that is more than the registers hold.
-template <rope_dtype kType, Form kForm, bool kEager, class Memory>
+template <rope_dtype kType, Form kForm, Arithmetic kArithmetic, class Memory>
 struct Kernel {
   static constexpr int kElementBytes = ElementSize(kType);
   static constexpr int kPairs =  // of a thread: as many as elements in a vector
@@ -397,8 +397,7 @@ struct Kernel {
         }
         const CosSin a = first.values[j % 2], b = second.values[j % 2];
         const Pair pair = {x[Element(kReadsAdjacent, j, 0)], x[Element(kReadsAdjacent, j, 1)]};
-        const Pair rotated =
-            kEager ? rope::RotateEager(kType, pair, a, b) : rope::Rotate(pair, a, b);
+        const Pair rotated = RotateBy(kArithmetic, kType, pair, a, b);
         y[Element(kWritesAdjacent, j, 0)] = rotated.x0;
         y[Element(kWritesAdjacent, j, 1)] = rotated.x1;
       }

@@ -267,7 +267,7 @@ class Group {
     const rope_dtype dtype = tensors_[0].dtype;
     element_bytes_ = ElementSize(dtype);
     launch_.variant = {dtype, ChooseForm(plan_, tensors_, count_, order_),
-                       context_.rounding == ROPE_ROUNDING_EAGER};
+                       context_.rounding.arithmetic};
     pairs_per_lane_ = PairsPerLane(launch_.variant.form, element_bytes_);
     Params& p = launch_.params;
     CosSinSource& source = p.source;
@@ -278,7 +278,7 @@ class Group {
       source.positions = plan_.positions;
     }
     source.backward = kOperations[plan_.operation].negates_angle;
-    p.rounds_rows = context_.rounding != ROPE_ROUNDING_FLOAT32 && IsNarrow(dtype);
+    p.rounds_rows = context_.rounding.rounds_rows && IsNarrow(dtype);
     p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
     const int32_t pairs = context_.nope ? 0 : context_.pairs;
     return ForEachPart(context_, pairs, plan_.operation, &source, [&](bool is_first_part) {

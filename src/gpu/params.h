@@ -11,6 +11,7 @@
 #include "math/cos_sin_table.h"
 #include "math/element.h"
 #include "math/operation.h"
+#include "math/rounding.h"
 #include "math/tensor.h"
 #include "math/token_position.h"
 #include "math/turns.h"
@@ -117,14 +118,22 @@ inline constexpr int kForms = 7;
 struct Variant {
   rope_dtype dtype;
   Form form;
-  bool eager;
+  Arithmetic arithmetic;
 };
-inline constexpr int kVariants = kDtypes * kForms * 2;
+// FUSED and EAGER of every dtype and form, then NATIVE of every form.
+inline constexpr int kCommonVariants = kDtypes * kForms * 2;
+inline constexpr int kVariants = kCommonVariants + kForms;
+static_assert(kArithmetics == 3);
 ROPE_HD constexpr int IndexOf(const Variant& v) {
-  return ((v.dtype - 1) * kForms + v.form) * 2 + (v.eager ? 1 : 0);
+  if (v.arithmetic == Arithmetic::kNative) return kCommonVariants + v.form;
+  return ((v.dtype - 1) * kForms + v.form) * 2 + (v.arithmetic == Arithmetic::kEager ? 1 : 0);
 }
 ROPE_HD constexpr Variant VariantAt(int index) {
-  return {index / (2 * kForms) + 1, static_cast<Form>(index / 2 % kForms), index % 2 != 0};
+  if (index >= kCommonVariants) {
+    return {ROPE_DTYPE_F16, static_cast<Form>(index - kCommonVariants), Arithmetic::kNative};
+  }
+  return {index / (2 * kForms) + 1, static_cast<Form>(index / 2 % kForms),
+          index % 2 != 0 ? Arithmetic::kEager : Arithmetic::kFused};
 }
 
 static_assert(sizeof(Params) <= 4096, "what every toolkit and driver takes as parameters");

@@ -9,6 +9,7 @@
 #include "librope/rope.h"
 #include "math/element.h"
 #include "math/host_device.h"
+#include "math/rounding.h"
 #include "math/sincos.h"
 
 namespace rope {
@@ -24,13 +25,43 @@ ROPE_HD Pair Rotate(Pair x, CosSin first, CosSin second) {
           Fma(x.x1, second.cos, Multiply(x.x0, second.sin))};
 }
 
-// ROPE_ROUNDING_EAGER: both products and the sum are rounded to the dtype, as an eager framework
-// stores them.
+// EAGER: both products and the sum are rounded to the dtype, as an eager framework stores them.
 ROPE_HD Pair RotateEager(rope_dtype dtype, Pair x, CosSin first, CosSin second) {
-  return {Add(RoundTo(dtype, Multiply(x.x0, first.cos)),
-              -RoundTo(dtype, Multiply(x.x1, first.sin))),
-          Add(RoundTo(dtype, Multiply(x.x1, second.cos)),
-              RoundTo(dtype, Multiply(x.x0, second.sin)))};
+  return {
+      Add(RoundTo(dtype, Multiply(x.x0, first.cos)), -RoundTo(dtype, Multiply(x.x1, first.sin))),
+      Add(RoundTo(dtype, Multiply(x.x1, second.cos)), RoundTo(dtype, Multiply(x.x0, second.sin)))};
+}
+
+// a + b, rounded to odd: where the sum is no f32, to that one of its neighbours whose last bit is
+// set. Rounding boundaries of narrower formats are even, so that rounding the result to f16 gives
+// what rounding the sum itself would.
+ROPE_HD float SumToOdd(float a, float b) {
+  const float sum = Add(a, b);
+  const float b_there = Add(sum, -a), a_there = Add(sum, -b_there);
+  const float error = Add(Add(a, -a_there), Add(b, -b_there));  // exactly (Knuth's TwoSum)
+  const uint32_t bits = FloatBits(sum);
+  const bool is_inexact = error < 0 || error > 0;  // no if the sum is not finite
+  if (!is_inexact || (bits & 1u) != 0) return sum;
+  return BitsFloat((error < 0) == (sum < 0) ? bits + 1 : bits - 1);
+}
+
+// NATIVE: multiplication, and multiply-add with one rounding, of f16 numbers. cos and sin are such.
+// Products are exact in f32, which has twice their digits and reaches far beyond their exponents.
+// The store rounds the sum.
+ROPE_HD Pair RotateNative(Pair x, CosSin first, CosSin second) {
+  const float product0 = RoundTo(ROPE_DTYPE_F16, Multiply(x.x1, first.sin)),
+              product1 = RoundTo(ROPE_DTYPE_F16, Multiply(x.x0, second.sin));
+  return {SumToOdd(Multiply(x.x0, first.cos), -product0),
+          SumToOdd(Multiply(x.x1, second.cos), product1)};
+}
+
+ROPE_HD Pair RotateBy(Arithmetic arithmetic, rope_dtype dtype, Pair x, CosSin first,
+                      CosSin second) {
+  switch (arithmetic) {
+    case Arithmetic::kEager: return RotateEager(dtype, x, first, second);
+    case Arithmetic::kNative: return RotateNative(x, first, second);
+    default: return Rotate(x, first, second);
+  }
 }
 
 }  // namespace rope

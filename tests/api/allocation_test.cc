@@ -123,7 +123,7 @@ TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
   const rope_runner runner = {Sequentially, nullptr};
   for (rope_pairing pairing :
        {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES}) {
-    for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
+    for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
       for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
         rope_config config = Config(kDim, pairing);
         config.rounding = rounding;
@@ -140,7 +140,7 @@ TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
           EXPECT_EQ(calls, before) << what;
           EXPECT_EQ(status, ROPE_OK) << what << rope_last_error();
         };
-        for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+        for (rope_dtype dtype : DtypesOf(rounding)) {
           int64_t before = calls;
           status = rope_apply_thd(context.get(), dtype, kTokens, ids.data(), q.data(), kHeads,
                                   nullptr, 0);

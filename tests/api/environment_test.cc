@@ -173,8 +173,8 @@ TEST_P(OtherFloats, ChangeLastBitsOnly) {
     for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
       if (angle == ROPE_ANGLE_GGML && scaling == ROPE_SCALING_DYNAMIC) continue;
       for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
-        for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
-          for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+        for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
+          for (rope_dtype dtype : DtypesOf(rounding)) {
             if (scaling != ROPE_SCALING_DEFAULT && dtype != ROPE_DTYPE_F32) continue;
             rope_config config = Config(kDim, pairing);
             config.angle = angle;

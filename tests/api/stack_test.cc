@@ -178,7 +178,7 @@ TEST_P(StackOnTarget, OfApplyAndFill) {
   for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
     for (int axes : {1, 4}) {
       if (axes == 1 && pairing == ROPE_PAIRING_HALVES_PER_AXIS) continue;
-      for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
+      for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
         for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
           rope_config config = ConfigWithAxes(pairing, axes);
           config.rounding = rounding;
@@ -186,7 +186,7 @@ TEST_P(StackOnTarget, OfApplyAndFill) {
           const Context context = Create(config);
           rope_positions positions{};
           positions.kind = ROPE_POSITIONS_IDS_BTA;
-          for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+          for (rope_dtype dtype : DtypesOf(rounding)) {
             for (bool in_place : {false, true}) {
               for (bool floats : {false, true}) {
                 SCOPED_TRACE(::testing::Message()

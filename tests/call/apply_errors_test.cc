@@ -507,6 +507,27 @@ void ExpectOwnMessage(const char* name, std::initializer_list<const char*> parts
   EXPECT_EQ(std::string(rope_last_error()).find("args"), std::string::npos) << rope_last_error();
 }
 
+TEST_F(ApplyErrors, OfNativeRoundingNameTheDtype) {
+  rope_config config = Config(kDim);
+  config.rounding = ROPE_ROUNDING_NATIVE;
+  const Context context = Create(config);
+  rope_qk_args args = Args(1, kTokens);
+  args.q = Tensor(kQ, ROPE_DTYPE_F16, kHeads);
+  args.k = Tensor(kK, ROPE_DTYPE_BF16, kHeads);
+  args.positions = Offset(1);
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), kInvalid);
+  ExpectMessage("rope_apply_qk",
+                {"args->k.dtype (3)", "ROPE_DTYPE_F16 (2)", "ROPE_ROUNDING_NATIVE"});
+  rope_prepared* prepared = nullptr;
+  args.q.data = args.k.data = nullptr;
+  EXPECT_EQ(rope_prepared_create(context.get(), &args, &prepared), kInvalid);
+  ExpectMessage("rope_prepared_create", {"args->k.dtype (3)", "ROPE_DTYPE_F16 (2)"});
+  const int64_t ids[kTokens] = {1, 2, 3, 4};
+  EXPECT_EQ(rope_apply_thd(context.get(), ROPE_DTYPE_F32, kTokens, ids, kQ, 1, nullptr, 0),
+            kInvalid);
+  ExpectMessage("rope_apply_thd", {"q.dtype (1)", "ROPE_DTYPE_F16 (2)"});
+}
+
 TEST_F(ApplyErrors, OfTheShortCallNameItsOwnArguments) {
   const int64_t ids[kTokens] = {1, 2, 3, 4};
   rope_context* c = context_.get();

@@ -150,8 +150,7 @@ TEST(CosSinFill, EveryFormatAndDtypeHasItsValuesInPlace) {
 // F32 rows are as good as positions: the same bits, for each format that can be read.
 TEST(CosSinRows, GiveTheBitsOfPositions) {
   for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
-    for (rope_rounding rounding :
-         {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
+    for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
       rope_config config = ScaledConfig(ROPE_ANGLE_FLOAT32);
       config.pairing = pairing;
       if (pairing == ROPE_PAIRING_HALVES_PER_AXIS) {
@@ -164,7 +163,7 @@ TEST(CosSinRows, GiveTheBitsOfPositions) {
       for (rope_cos_sin_format format : ReadableFormats()) {
         Tables tables;
         Fill(context, format, ROPE_DTYPE_F32, format % 2 ? 0 : kStride, &tables);
-        for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+        for (rope_dtype dtype : DtypesOf(rounding)) {
           for (rope_operation operation : OperationsOf(true, false)) {
             const auto size = static_cast<size_t>(SizeOf(dtype));
             const std::vector<float> source = RandomValues(kBatch * kTokens * 3 * kDim);

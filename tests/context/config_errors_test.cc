@@ -98,7 +98,7 @@ const Bad kBad[] = {
      kInvalid,
      {"rotary_offset (33)", "(32)"}},
     {"angle unknown", [](C* c) { c->angle = 99; }, kUnsupported, {"angle (99)"}},
-    {"rounding unknown", [](C* c) { c->rounding = 3; }, kUnsupported, {"rounding (3)"}},
+    {"rounding unknown", [](C* c) { c->rounding = 4; }, kUnsupported, {"rounding (4)"}},
     {"inv_freq_dtype unknown",
      [](C* c) { c->inv_freq_dtype = kLastDtype + 1; },
      kUnsupported,

@@ -43,6 +43,16 @@ TEST_F(CpuTarget, DetectionAgreesWithHighway) {
 #endif
 }
 
+TEST_F(CpuTarget, F16ArithmeticIsWhatLinuxSaysOfTheCpu) {
+#if HWY_ARCH_X86 && defined(__linux__)
+  std::stringstream flags;
+  flags << std::ifstream("/proc/cpuinfo").rdbuf();
+  EXPECT_EQ(cpu::HasF16Arithmetic(), flags.str().find("avx512_fp16") != std::string::npos);
+#else
+  GTEST_SKIP() << "an emulator shows the flags of its host";
+#endif
+}
+
 // The kernels of a target that DetectTargets() does not ask for are compiled, and never run: a
 // later Highway has more of them. A CPU that has the target is not needed to find that out.
 TEST_F(CpuTarget, EveryCompiledTargetIsAskedFor) {

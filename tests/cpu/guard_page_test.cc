@@ -29,7 +29,7 @@ TEST_P(GuardPageTest, NothingBesideATensorIsTouched) {
   for (Edge edge : {Edge::kStart, Edge::kEnd}) {
     for (int dim : {2, 4, 6, 10, 14, 18, 26, 30, 34, 38, 62, 66, 80, 96, 126, 130, 254, 1022}) {
       for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
-        for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
+        for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
           rope_config config = Config(dim, pairing);
           config.rounding = rounding;
           if (pairing == ROPE_PAIRING_HALVES_PER_AXIS) {
@@ -38,7 +38,7 @@ TEST_P(GuardPageTest, NothingBesideATensorIsTouched) {
             config.mrope_section[1] = dim / 2 - dim / 4;
           }
           const Context context = Create(config);
-          for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+          for (rope_dtype dtype : DtypesOf(rounding)) {
             const size_t bytes = static_cast<size_t>(dim * kHeads * kTokens * SizeOf(dtype));
             const Guarded in(bytes, edge), out(bytes, edge);
             Fill(in.as<char>(), dtype, dim * kHeads * kTokens);

@@ -57,6 +57,10 @@ class KernelsTest : public TargetTest {
       const float r = RoundTo(dtype, x.x1 * row.cos), s = RoundTo(dtype, x.x0 * row.sin);
       return {p - q, r + s};
     }
+    if (rounding == ROPE_ROUNDING_NATIVE) {
+      return {static_cast<float>(NativeSum(x.x0, row.cos, -x.x1, row.sin)),
+              static_cast<float>(NativeSum(x.x1, row.cos, x.x0, row.sin))};
+    }
     if (kernels().fused) return Rotate(x, row, row);
     const float p = x.x0 * row.cos, q = x.x1 * row.sin, r = x.x1 * row.cos, s = x.x0 * row.sin;
     return {p - q, r + s};
@@ -68,8 +72,12 @@ class KernelsTest : public TargetTest {
     std::vector<float> memory(2 * padded + 16);
     float* const cos = FromLine(&memory);
     const Turn scales = ScaledTurn({1, 1}, operation, context.sets[0].attention_factor);
-    const cpu::Row row{cos, cos + padded, context.pairs, static_cast<float>(scales.cos),
-                       static_cast<float>(scales.sin), cpu::RowOrder::kNatural};
+    const cpu::Row row{cos,
+                       cos + padded,
+                       context.pairs,
+                       static_cast<float>(scales.cos),
+                       static_cast<float>(scales.sin),
+                       cpu::RowOrder::kNatural};
     std::vector<CosSin> rows;
     for (int64_t p : kPositions) {
       kernels().phase_row(context.sets[0], p, row);
@@ -112,12 +120,22 @@ void KernelsTest::Check(const rope_config& config, const rope_context& context,
       const Pair y = Want(dtype, config.rounding, x, row);
       StoreElement(dtype, want.data(), at + c.out0, y.x0);
       StoreElement(dtype, want.data(), at + c.out1, y.x1);
-      if (!IsNarrow(dtype)) {  // and the bound of the header
+      // And the bounds of the header.
+      const double y0 = double{x.x0} * row.cos - double{x.x1} * row.sin,
+                   y1 = double{x.x1} * row.cos + double{x.x0} * row.sin;
+      if (config.rounding == ROPE_ROUNDING_NATIVE) {
+        const double bound =
+            3.01 * 0x1p-11 * std::hypot(row.cos, row.sin) * std::hypot(x.x0, x.x1) + 0x1p-24 +
+            0x1p-25 * (std::fabs(x.x0) + std::fabs(x.x1));
+        ASSERT_NEAR(y.x0, y0, bound);
+        ASSERT_NEAR(y.x1, y1, bound);
+      }
+      if (!IsNarrow(dtype)) {
         const double size0 = std::fabs(x.x0) + std::fabs(x.x1);
         const double bound =
             4 * 0x1p-24 * size0 * std::max(1.0f, std::fabs(row.cos) + std::fabs(row.sin));
-        ASSERT_NEAR(y.x0, double{x.x0} * row.cos - double{x.x1} * row.sin, bound);
-        ASSERT_NEAR(y.x1, double{x.x1} * row.cos + double{x.x0} * row.sin, bound);
+        ASSERT_NEAR(y.x0, y0, bound);
+        ASSERT_NEAR(y.x1, y1, bound);
       }
     }
   }
@@ -147,8 +165,7 @@ TEST_P(KernelsTest, RotateAsTheReferenceInTheWholeProduct) {
   for (int head_dim : HeadDims()) {
     for (const Span& span : SpansOf(head_dim)) {
       for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
-        for (rope_rounding rounding :
-             {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
+        for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
           rope_config config = Config(head_dim, pairing, 10000);
           config.rotary_dim = span.dim;
           config.rotary_offset = span.offset;
@@ -162,7 +179,7 @@ TEST_P(KernelsTest, RotateAsTheReferenceInTheWholeProduct) {
           }
           const Context context = Create(config);
           for (rope_operation operation = 0; IsOperation(operation); ++operation) {
-            for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+            for (rope_dtype dtype : DtypesOf(rounding)) {
               for (bool in_place : {true, false}) {
                 Check(config, *context, operation, dtype, in_place);
                 if (HasFatalFailure()) return;
@@ -196,13 +213,14 @@ TEST_P(KernelsTest, TreatSpecialValuesAsTheReference) {
   std::mt19937 random(12);
   for (rope_pairing pairing :
        {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES}) {
-    for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
+    for (rope_rounding rounding :
+         {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_NATIVE}) {
       rope_config config = Config(kDim, pairing);
       config.rounding = rounding;
       config.angle = ROPE_ANGLE_EXACT;
       const Context context = Create(config);
       const std::vector<CosSin> rows = RowsOf(*context, ROPE_OPERATION_FORWARD);
-      for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+      for (rope_dtype dtype : DtypesOf(rounding)) {
         int nans = 0, infinities = 0;
         for (int n = 0; n < kMany; ++n) {
           std::vector<char> memory(kDim * kTokens * SizeOf(dtype));
@@ -252,11 +270,12 @@ TEST_P(KernelsTest, ContextsNameTheTarget) {
 // tokens, rows shared by q and k of several dtypes.
 TEST_P(KernelsTest, ManyTokensGiveTheBitsOfOne) {
   constexpr int kDim = 96, kMany = 150, kQ = 3, kK = 1;
-  for (rope_rounding rounding :
-       {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
+  for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
+    const std::vector<rope_dtype> dtypes = DtypesOf(rounding);
+    const size_t count = dtypes.size();
     for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
-      for (int types = 0; types < kDtypes * kDtypes; ++types) {
-        const rope_dtype q_type = types / kDtypes + 1, k_type = types % kDtypes + 1;
+      for (size_t types = 0; types < count * count; ++types) {
+        const rope_dtype q_type = dtypes[types / count], k_type = dtypes[types % count];
         rope_config config = Config(kDim, pairing);
         config.rounding = rounding;
         const Context context = Create(config);
@@ -290,6 +309,79 @@ TEST_P(KernelsTest, ManyTokensGiveTheBitsOfOne) {
       }
     }
   }
+}
+
+// An f16 whose mantissa is often all zeros or ones, but for the last bit.
+uint16_t F16Near(std::mt19937* random, int least_exponent, int exponents) {
+  const auto mantissa = static_cast<unsigned>((*random)() % 3 == 0   ? (*random)()
+                                              : (*random)() % 2 == 0 ? (*random)() & 1
+                                                                     : (*random)() | 0x3fe) &
+                        0x3ff;
+  const auto exponent = static_cast<unsigned>(least_exponent) + (*random)() % exponents;
+  return static_cast<uint16_t>(((*random)() & 1) << 15 | exponent << 10 | mantissa);
+}
+
+// NATIVE by rows of the caller, FULL ones among them whose channels differ: sums of a product and a
+// number of any size. Rounding them to f32 before f16 would not do.
+TEST_P(KernelsTest, NativeSumsAreRoundedOnce) {
+  constexpr int kPairs = 512, kDim = 2 * kPairs, kMany = 200;
+  std::mt19937 random(13);
+  int twice = 0, subnormal = 0, infinite = 0;
+  for (rope_pairing pairing :
+       {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED, ROPE_PAIRING_INTERLEAVED_TO_HALVES}) {
+    rope_config config = Config(kDim, pairing);
+    config.rounding = ROPE_ROUNDING_NATIVE;
+    const Context context = Create(config);
+    for (bool full : {false, true}) {
+      if (full && pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES) continue;
+      const rope_cos_sin_format format = !full ? ROPE_COS_SIN_SPLIT
+                                         : pairing == ROPE_PAIRING_HALVES
+                                             ? ROPE_COS_SIN_FULL_HALVES
+                                             : ROPE_COS_SIN_FULL_INTERLEAVED;
+      for (int n = 0; n < kMany; ++n) {
+        std::vector<uint16_t> x(kDim), before, cos(kDim), sin(kDim);
+        // Products of 2^-11 of the rest, and of any size.
+        for (int i = 0; i < kPairs; ++i) {
+          const bool any = n % 4 == 0;
+          const Channels c = ChannelsOfPair(config, ROPE_OPERATION_FORWARD, i);
+          x[c.in0] = F16Near(&random, any ? 0 : 15, any ? 31 : 1);
+          x[c.in1] = F16Near(&random, any ? 0 : 3, any ? 31 : 27);
+        }
+        for (int i = 0; i < kDim; ++i) {
+          cos[i] = F16Near(&random, 1, n % 2 == 0 ? 30 : 15);
+          sin[i] = F16Near(&random, n % 3 == 0 ? 15 : 1, n % 3 == 0 ? 1 : 16);
+        }
+        before = x;
+        const rope_cos_sin rows = Rows(format, ROPE_DTYPE_F16, kPairs, 1, cos.data(), sin.data());
+        rope_qk_args args = Args(1, 1);
+        args.q = Tensor(x.data(), ROPE_DTYPE_F16, 1);
+        args.cos_sin = &rows;
+        ASSERT_OK(rope_apply_qk(context.get(), &args));
+        for (int i = 0; i < kPairs; ++i) {
+          const Channels c = ChannelsOfPair(config, ROPE_OPERATION_FORWARD, i);
+          const int row0 = full ? c.in0 : i, row1 = full ? c.in1 : i;
+          const double x0 = FloatFromF16(before[c.in0]), x1 = FloatFromF16(before[c.in1]);
+          const double c0 = FloatFromF16(cos[row0]), s0 = FloatFromF16(sin[row0]);
+          const double c1 = FloatFromF16(cos[row1]), s1 = FloatFromF16(sin[row1]);
+          const double want[2] = {NativeSum(x0, c0, -x1, s0), NativeSum(x1, c1, x0, s1)};
+          const uint16_t got[2] = {x[c.out0], x[c.out1]};
+          for (int m = 0; m < 2; ++m) {
+            ASSERT_EQ(got[m], NearestOf(kHalf, want[m]))
+                << "pair " << i << " member " << m << " pairing " << pairing << " format " << format
+                << ": " << x0 << " " << x1 << " by " << c0 << " " << s0 << " and " << c1 << " "
+                << s1 << " is " << want[m] << ", not " << FloatFromF16(got[m]);
+            subnormal += want[m] != 0 && std::fabs(want[m]) < 0x1p-14;
+            infinite += std::isinf(want[m]);
+          }
+          const double exact = x0 * c0 + Rounded(ROPE_DTYPE_F16, -x1 * s0);
+          twice += Rounded(ROPE_DTYPE_F16, static_cast<float>(exact)) != want[0];
+        }
+      }
+    }
+  }
+  EXPECT_GT(twice, 100);
+  EXPECT_GT(subnormal, 100);
+  EXPECT_GT(infinite, 100);
 }
 
 }  // namespace

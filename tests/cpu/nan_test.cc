@@ -82,11 +82,11 @@ constexpr int kMarked[] = {0, 5, 17, kPairs - 1};
 
 TEST_P(NanTest, ElementConcernsItsPairAlone) {
   for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
-    for (rope_rounding rounding : {ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER}) {
+    for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
       rope_config config = Config(kDim, pairing);
       config.rounding = rounding;
       const Context context = Create(config);
-      for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+      for (rope_dtype dtype : DtypesOf(rounding)) {
         Memory clean = Elements(dtype);
         Apply(context, dtype, ROPE_OPERATION_FORWARD, nullptr, &clean);
         for (uint32_t bits : NansOf(dtype)) {

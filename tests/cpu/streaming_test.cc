@@ -25,8 +25,7 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
   int tried = 0;
   for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
     for (const auto& of_direction : kernels().rotations[dtype - 1]) {
-      for (int eager = 0; eager < 2; ++eager) {
-        const cpu::Kernels::Rotation& rotation = of_direction[eager];
+      for (const cpu::Kernels::Rotation& rotation : of_direction) {
         if (rotation.rotate_streaming == nullptr) continue;
         ++tried;
         for (int dim : {64, 128, 192, 256, 512, 1024}) {

@@ -17,7 +17,8 @@ MAX_REGISTERS = 64  # two blocks of 512 threads on a multiprocessor
 MAX_GROWTH = 3 << 20
 FORMS = ("halves", "adjacent", "to-halves", "to-interleaved", "halves/2", "adjacent/2", "single")
 WIDE_FORMS = FORMS[:4]
-KERNELS = 3 * len(FORMS) * 2
+COMMON = 3 * len(FORMS) * 2  # of every dtype
+KERNELS = COMMON + len(FORMS)  # and of NATIVE, which is for f16 alone
 
 options = None
 
@@ -32,6 +33,8 @@ def kernel_name(symbol):
     if match is None:
         return ("fill angles" if "FillRowsILb1" in symbol else "fill"), None
     index = int(match[1])
+    if index >= COMMON:
+        return f"f16 {FORMS[index - COMMON]} native", FORMS[index - COMMON]
     form = FORMS[index // 2 % len(FORMS)]
     dtype = ("f32", "f16", "bf16")[index // (2 * len(FORMS))]
     return f"{dtype} {form}{' eager' if index % 2 else ''}", form

@@ -80,6 +80,9 @@ int main(void) {
     const double eager = print_errors(dtypes[d], ROPE_ROUNDING_EAGER, "EAGER");
     const double unit = dtypes[d] == ROPE_DTYPE_BF16 ? 0x1p-8 : 0x1p-11; /* half of a last place */
     expect(once <= unit && once < rows && rows < eager && eager <= 4 * unit, "each rounding costs");
+    if (dtypes[d] != ROPE_DTYPE_F16) continue;
+    const double native = print_errors(dtypes[d], ROPE_ROUNDING_NATIVE, "NATIVE");
+    expect(rows < native && native < eager, "NATIVE rounds one product");
   }
   return 0;
 }

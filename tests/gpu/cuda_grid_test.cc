@@ -138,7 +138,8 @@ TEST_F(CudaGrid, RandomCallsEqualTheCpuBitForBit) {
   EXPECT_GT(tally.nope, 5);
   for (int v = 0; v < kVariants; ++v) {
     EXPECT_EQ(walked.count(v), 1u) << "dtype " << VariantAt(v).dtype << " form "
-                                   << VariantAt(v).form << " eager " << VariantAt(v).eager;
+                                   << VariantAt(v).form << " arithmetic "
+                                   << static_cast<int>(VariantAt(v).arithmetic);
   }
 }
 

@@ -106,7 +106,7 @@ inline std::set<int> walked;  // variants, by number
 template <int kIndex>
 void WalkBlock(const Launch& l, uint32_t block_x, uint32_t block_y) {
   constexpr Variant kVariant = VariantAt(kIndex);
-  using Body = Kernel<kVariant.dtype, kVariant.form, kVariant.eager, HostMemory>;
+  using Body = Kernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, HostMemory>;
   std::vector<Thread> threads;
   for (uint32_t z = 0; z < l.shape.z; ++z) {
     for (uint32_t y = 0; y < l.shape.y; ++y) {

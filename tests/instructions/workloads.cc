@@ -132,6 +132,10 @@ void Rows() {
   rope_config eager = Llama(128);
   eager.rounding = ROPE_ROUNDING_EAGER;
   MeasureCall("decode_eager", eager, kBf16, 1);
+  MeasureCall("decode_eager", eager, kF16, 1);
+  rope_config native = Llama(128);
+  native.rounding = ROPE_ROUNDING_NATIVE;
+  MeasureCall("decode_native", native, kF16, 1);
   rope_config axes = Llama(128);
   axes.axes = 3;
   axes.mrope_section[0] = 16;

@@ -1,6 +1,6 @@
-// The dtypes, pairings, scalings, operations, kinds of positions and formats of rows that the
-// library knows, for tests that go through all of them: a new one fails there until the reference
-// has it, too.
+// The dtypes, pairings, roundings, scalings, operations, kinds of positions and formats of rows
+// that the library knows, for tests that go through all of them: a new one fails there until the
+// reference has it, too.
 #ifndef LIBROPE_TESTS_SUPPORT_ENUMERATORS_H_
 #define LIBROPE_TESTS_SUPPORT_ENUMERATORS_H_
 
@@ -12,6 +12,7 @@
 #include "math/element.h"
 #include "math/operation.h"
 #include "math/pairing.h"
+#include "math/rounding.h"
 
 namespace rope::testing {
 
@@ -19,6 +20,7 @@ namespace rope::testing {
 inline constexpr rope_dtype kLastDtype = kDtypes;
 inline constexpr rope_pairing kLastPairing = std::size(kPairings) - 1;
 inline constexpr rope_scaling kLastScaling = std::size(kScalingRules) - 1;
+inline constexpr rope_rounding kLastRounding = std::size(kRoundings) - 1;
 inline constexpr rope_position_kind kLastPositionKind = ROPE_POSITIONS_IDS_STRIDED;
 
 // Dtypes of which a test can go through all values.
@@ -27,6 +29,14 @@ inline std::vector<rope_dtype> SixteenBitDtypes() {
   for (rope_dtype d = 1; d <= kLastDtype; ++d) {
     if (ElementSize(d) == 2) dtypes.push_back(d);
   }
+  return dtypes;
+}
+
+// The dtypes of tensors that contexts with this rounding rotate.
+inline std::vector<rope_dtype> DtypesOf(rope_rounding rounding) {
+  if (rounding == ROPE_ROUNDING_NATIVE) return {ROPE_DTYPE_F16};
+  std::vector<rope_dtype> dtypes;
+  for (rope_dtype d = 1; d <= kLastDtype; ++d) dtypes.push_back(d);
   return dtypes;
 }
 

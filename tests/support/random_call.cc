@@ -100,7 +100,7 @@ void RandomCall::MakeConfig() {
   if (c.head_dim > 128 && !r.Sometimes(3)) c.head_dim = 128;
   c.pairing = r.Pick(1, kLastPairing);
   c.angle = r.Pick(ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT);
-  if (range_ == kEverything) c.rounding = r.Pick(ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_COS_SIN);
+  if (range_ == kEverything) c.rounding = r.Pick(ROPE_ROUNDING_FLOAT32, kLastRounding);
   c.rotary_dim = c.head_dim;
   if (r.Sometimes(3)) {
     c.rotary_dim = 2 * grain_ * r.Pick(1, c.head_dim / 2 / grain_);
@@ -335,6 +335,7 @@ void RandomCall::MakeApply() {
     t.present = true;
     t.in_place = r.Sometimes(2);
     t.in->dtype = r.Sometimes(4) ? r.Pick(1, kLastDtype) : dtype;
+    if (config_.rounding == ROPE_ROUNDING_NATIVE) t.in->dtype = ROPE_DTYPE_F16;
     if (range_ == kComputable) {
       t.in->heads = r.Of({1, 1, 2, 5});
     } else {

@@ -140,6 +140,13 @@ inline Turn ScaledTurn(Turn turn, rope_operation operation, long double a) {
   }
 }
 
+// ROPE_ROUNDING_NATIVE: a * b + c * d of f16 numbers, the second product rounded to f16 and added
+// by one multiply-add. Doubles hold the products; a sum that they do not hold has one part that is
+// too small to reach the rounding boundary next to the other.
+inline double NativeSum(double a, double b, double c, double d) {
+  return Rounded(ROPE_DTYPE_F16, a * b + Rounded(ROPE_DTYPE_F16, c * d));
+}
+
 }  // namespace rope::testing
 
 #endif  // LIBROPE_TESTS_SUPPORT_REFERENCE_H_

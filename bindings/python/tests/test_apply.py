@@ -337,6 +337,18 @@ def test_eager_rounding_is_that_of_separate_operations(rng):
     np.testing.assert_array_equal(rope.apply(q, np.arange(9)), want)
 
 
+def test_native_rounding_is_that_of_f16_instructions(rng):
+    rope = librope.Rope(head_dim=64, theta=1e4, pairing="halves", rounding="native", layout="thd")
+    q = rng.standard_normal((9, 2, 64), np.float32).astype(np.float16)
+    cos, sin = (t.astype(np.float16)[:, None] for t in rope.cos_sin(np.arange(9)))
+    half = np.concatenate([-q[..., 32:], q[..., :32]], -1)
+    # In float64 the multiply-add is exact, but for its one rounding.
+    want = (q.astype(np.float64) * cos + (half * sin).astype(np.float64)).astype(np.float16)
+    np.testing.assert_array_equal(rope.apply(q, np.arange(9)), want)
+    with pytest.raises(ValueError, match="DTYPE_F16 .*rounding='native'"):
+        rope.apply(q.astype(np.float32), np.arange(9))
+
+
 def test_remembered_calls_do_not_mix_up_memory(rng):
     """The short way of apply_qk_ knows arrays by shape and dtype: other strides must not take it."""
     rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="thd")

@@ -49,11 +49,14 @@ Angle = Literal["float32", "exact", "ggml"]
   Rope.inv_freq returns the nominal frequencies.
 """
 
-Rounding = Literal["float32", "eager", "cos_sin"]
+Rounding = Literal["float32", "eager", "cos_sin", "native"]
 """
 - "float32": only on store: OLMo, ERNIE, vision towers, most fused kernels
 - "eager": cos, sin, both products and the sum: eager PyTorch, bit for bit
 - "cos_sin": cos and sin, and on store: Cohere, ESM, ModernBERT
+- "native": cos, sin, one product, and its sum with the exact other one: what instructions that
+  multiply f16 do (AVX-512 FP16, NEON fp16), for tensors of "float16" only. CPUs without them, and
+  GPUs, compute the same bits in f32.
 """
 
 DType = Literal["float32", "float16", "bfloat16"]

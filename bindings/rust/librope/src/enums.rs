@@ -92,6 +92,10 @@ pub enum Rounding {
     Eager = sys::ROPE_ROUNDING_EAGER,
     /// cos and sin, and on store: Cohere, ESM, ModernBERT
     CosSin = sys::ROPE_ROUNDING_COS_SIN,
+    /// cos, sin, one product, and its sum with the exact other one: what instructions that multiply
+    /// f16 do (AVX-512 FP16, NEON fp16), for tensors of [`DType::F16`] only. CPUs without them, and
+    /// GPUs, compute the same bits in f32.
+    Native = sys::ROPE_ROUNDING_NATIVE,
 }
 
 impl Numbered for Rounding {
@@ -100,6 +104,7 @@ impl Numbered for Rounding {
             sys::ROPE_ROUNDING_FLOAT32 => Some(Rounding::Float32),
             sys::ROPE_ROUNDING_EAGER => Some(Rounding::Eager),
             sys::ROPE_ROUNDING_COS_SIN => Some(Rounding::CosSin),
+            sys::ROPE_ROUNDING_NATIVE => Some(Rounding::Native),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use common::Random;
-use librope::half::bf16;
+use librope::half::{bf16, f16};
 use librope::{
     Angle, Config, Context, CosSin, CosSinMut, DType, Device, Error, Layout, LongRope, Model,
     Operation, Pairing, Part, Pool, Positions, Prepared, PromptPart, Rounding, Runner, Scaling,
@@ -529,4 +529,22 @@ fn eager_rounding_is_that_of_single_operations() {
         assert_eq!(got[i], x[i] * c - x[i + 32] * s);
         assert_eq!(got[i + 32], x[i + 32] * c + x[i] * s);
     }
+}
+
+#[test]
+fn native_rounding_is_that_of_f16_instructions() {
+    let config = Config::new(64, 10000.0, Pairing::Halves).with_rounding(Rounding::Native);
+    let rope = config.build().unwrap();
+    let x: Vec<f16> = Random(18).vec(64);
+    let mut got = x.clone();
+    rope.apply_thd(&[1000], &mut got, 1, &mut [], 0).unwrap();
+    // The sum of a product and an f16, rounded once.
+    let fma = |a: f16, b: f16, c: f16| f16::from_f64(a.to_f64() * b.to_f64() + c.to_f64());
+    for (i, angle) in common::angles(&rope, 1000).into_iter().enumerate() {
+        let (c, s) = (f16::from_f64(angle.cos()), f16::from_f64(angle.sin()));
+        assert_eq!(got[i], fma(x[i], c, -(x[i + 32] * s)));
+        assert_eq!(got[i + 32], fma(x[i + 32], c, x[i] * s));
+    }
+    let error = rope.apply_thd(&[1000], &mut [0f32; 64], 1, &mut [], 0).unwrap_err();
+    assert!(error.to_string().contains("ROPE_DTYPE_F16"), "{error}");
 }

@@ -45,12 +45,13 @@ def _apply(rope: Rope, h: Hypothesis, x: Any, p: Any) -> Any:
     return rope.apply(out, at, **options) if h.times == 2 else out
 
 
-def ways(h: Hypothesis) -> list[tuple[str, Rope]]:
-    """The policies of a hypothesis and their names."""
+def ways(h: Hypothesis, dtype: Any) -> list[tuple[str, Rope]]:
+    """The policies of a hypothesis for tensors of a dtype, and their names."""
     config = endless(h.rope).config
     angles = ("float32", "exact") if config.get("angle") != "ggml" else ("ggml",)
     found = []
-    for rounding, angle in itertools.product(ROUNDINGS, angles):
+    roundings = [r for r in ROUNDINGS if r != "native" or dtype == np.float16]
+    for rounding, angle in itertools.product(roundings, angles):
         rope = Rope.from_fields({**config, "rounding": rounding, "angle": angle})
         found.append((f"rounding {rounding}, angle {angle}", rope))
     return found
@@ -65,7 +66,7 @@ def differing(h: Hypothesis, sample: Sample) -> dict[str, int]:
     usual = Hypothesis(h.rope, times=h.times).gain
     around = 1.0 if h.times < 0 and h.factor == h.rope.attention_factor else h.gain / usual
     found: dict[str, int] = {}
-    for name, rope in ways(h):
+    for name, rope in ways(h, sample.before.dtype):
         for order in ("after", "before") if around != 1 else ("",):
             x = np.ascontiguousarray(sample.before)
             if order == "before":

@@ -1,0 +1,34 @@
+// What a rotation is given.
+#ifndef LIBROPE_SRC_CPU_BLOCK_H_
+#define LIBROPE_SRC_CPU_BLOCK_H_
+
+#include <cstdint>
+
+#include "math/pairing.h"
+#include "math/tensor.h"
+
+namespace rope::cpu {
+
+// A block of tokens of one tensor.
+struct Block {
+  const Tensor* tensor;  // its strides and its heads
+  const char* in;        // the span of the first head of the first token
+  char* out;
+  const float* cos;  // row of the first token, in the kernel's order
+  const float* sin;
+  int64_t row_stride;  // floats
+  const Segment* segments;
+  int32_t segment_count;
+  int32_t tokens;
+  int64_t prefetch_ahead;    // bytes from a head to the one to ask the memory for; 0: do not ask
+  const char* prefetch_end;  // nothing beyond it belongs to the task
+};
+
+// Heads that lie further apart than tokens are rotated one after the other, each for all tokens.
+inline bool HeadsLieApart(const Tensor& tensor) {
+  return tensor.in_strides.head > tensor.in_strides.token;
+}
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_BLOCK_H_
