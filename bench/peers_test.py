@@ -49,7 +49,7 @@ class Runs(unittest.TestCase):
             self.assertNotIn("another result", line["why_not"])
         self.assertEqual(len(done), 6)
         for case, names in done.items():
-            self.assertLessEqual({"librope", "librope_rows", "c", "c_native"}, names, case)
+            self.assertLessEqual({"librope", "librope_rows", "librope_prepared", "c", "c_native"}, names, case)
             limit = "rmw_" if case.startswith("in_place") else "memcpy"
             self.assertTrue(any(name.startswith(limit) for name in names), case)
             self.assertEqual("highway" in names, "halves" in case, case)
@@ -139,7 +139,7 @@ class Tables(unittest.TestCase):
 
     def test_a_limit_is_no_peer_and_an_absent_peer_has_its_reason(self):
         text = self.text(librope=100, peer=150, memcpy=50)
-        self.assertIn("| f32 halves 64 | 50.0 | 100 | 0 % | 0.50 |  | 1.50 |", text)
+        self.assertIn("| f32 halves 64 | 50.0 | 100 | 0 % | 0.50 |  |  | 1.50 |", text)
         self.assertIn("| gone | all | no package |", text)
 
 

@@ -11,79 +11,19 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "baseline.h"
 #include "sweeps.h"
+#include "tensors.h"
 
 namespace {
 
-constexpr int kQHeads = 32, kKHeads = 8, kDim = 128, kPairs = kDim / 2;
+using namespace bench;  // NOLINT: tensors and sweeps
+
 constexpr int64_t kTablePositions = 131072;  // of the plain C loop's table
-
-size_t ElementSize(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
-const char* DtypeName(rope_dtype dtype) {
-  return dtype == ROPE_DTYPE_F32 ? "f32" : dtype == ROPE_DTYPE_BF16 ? "bf16" : "f16";
-}
-
-// --- Data, made when a benchmark first needs it and kept ---
-
-struct Free {
-  void operator()(void* p) const { std::free(p); }
-};
-using Buffer = std::unique_ptr<void, Free>;
-
-Buffer MakeBuffer(rope_dtype dtype, size_t count) {
-  const size_t bytes = (count * ElementSize(dtype) + 4095) / 4096 * 4096;
-  Buffer buffer(std::aligned_alloc(4096, bytes));
-  if (buffer == nullptr) throw std::bad_alloc();
-  std::mt19937 random(3);
-  for (size_t i = 0; i < count; ++i) {  // +-0.5 to 1 in the bits of the type
-    const uint32_t bits = random();
-    const uint32_t sign = bits & 0x80000000u;
-    if (dtype == ROPE_DTYPE_F32) {
-      static_cast<uint32_t*>(buffer.get())[i] = sign | 0x3f000000u | (bits & 0x7fffffu);
-    } else {
-      const uint32_t half =
-          dtype == ROPE_DTYPE_BF16 ? 0x3f00u | (bits & 0x7fu) : 0x3800u | (bits & 0x3ffu);
-      static_cast<uint16_t*>(buffer.get())[i] = static_cast<uint16_t>(sign >> 16 | half);
-    }
-  }
-  return buffer;
-}
-
-// q and k of one size, shared by all contenders of a group.
-struct Tensors {
-  rope_dtype dtype;
-  int64_t tokens;
-  Buffer q, k, q_out, k_out;
-
-  size_t q_count() const { return static_cast<size_t>(tokens) * kQHeads * kDim; }
-  size_t k_count() const { return static_cast<size_t>(tokens) * kKHeads * kDim; }
-  size_t q_bytes() const { return q_count() * ElementSize(dtype); }
-  size_t k_bytes() const { return k_count() * ElementSize(dtype); }
-};
-
-Tensors& GetTensors(rope_dtype dtype, int64_t tokens, bool out = false) {
-  static std::vector<std::unique_ptr<Tensors>> all;
-  for (const auto& t : all) {
-    if (t->dtype == dtype && t->tokens == tokens && (t->q_out != nullptr) == out) return *t;
-  }
-  auto t = std::make_unique<Tensors>();
-  t->dtype = dtype;
-  t->tokens = tokens;
-  t->q = MakeBuffer(dtype, t->q_count());
-  t->k = MakeBuffer(dtype, t->k_count());
-  if (out) {
-    t->q_out = MakeBuffer(dtype, t->q_count());
-    t->k_out = MakeBuffer(dtype, t->k_count());
-  }
-  all.push_back(std::move(t));
-  return *all.back();
-}
 
 // Growing, with random gaps: 0.., one in three skipped.
 const std::vector<int64_t>& Positions(int64_t tokens) {
@@ -230,7 +170,7 @@ void RegisterSweeps(const std::string& group, rope_dtype dtype, int64_t tokens,
                     int widest = 1 << 20, bool as_f32 = false) {
   static volatile float one = 1;
   int kinds = 0, last = 0;
-  for (const bench::Sweep& sweep : bench::RmwSweeps()) {
+  for (const Sweep& sweep : RmwSweeps()) {
     if (sweep.vector_bytes > widest) continue;
     if (sweep.vector_bytes != last) ++kinds;
     if (kinds > 2) break;  // the two widest
@@ -332,7 +272,7 @@ void OutOfPlace(int64_t tokens) {
       benchmark::ClobberMemory();
     }
   });
-  for (const bench::Copy& copy : bench::StreamingCopies()) {
+  for (const Copy& copy : StreamingCopies()) {
     Register(group, copy.name, tokens, [=](benchmark::State& state) {
       const Tensors& t = GetTensors(ROPE_DTYPE_F32, tokens, true);
       for (auto _ : state) {
@@ -493,6 +433,46 @@ void Edge() {
   });
 }
 
+// A sweep in tasks of the size that librope gives to threads.
+void SweepInTasks(const Sweep& sweep, const rope_runner* runner, void* data, int64_t bytes) {
+  static constexpr int64_t kTaskBytes = 64 << 10;
+  struct Work {
+    const Sweep& sweep;
+    char* data;
+    int64_t bytes;
+  } work = {sweep, static_cast<char*>(data), bytes};
+  const auto task = [](void* opaque, uint32_t index) {
+    static volatile float one = 1;
+    const Work& w = *static_cast<Work*>(opaque);
+    const int64_t first = index * kTaskBytes;
+    w.sweep.run(reinterpret_cast<float*>(w.data + first),
+                static_cast<size_t>(std::min(kTaskBytes, w.bytes - first)), one);
+  };
+  const auto count = static_cast<uint32_t>((bytes + kTaskBytes - 1) / kTaskBytes);
+  if (runner->parallel_for(runner->pool, task, &work, count) != 0) std::abort();
+}
+
+// The sweeps with as many threads: what memory and caches let two threads gain.
+void RegisterSweepsInTasks(const std::string& group, rope_dtype dtype, int64_t tokens,
+                           int threads) {
+  const int widest = RmwSweeps().front().vector_bytes;
+  for (const Sweep& sweep : RmwSweeps()) {
+    if (sweep.vector_bytes != widest) continue;
+    const std::string name = (threads == 1 ? "rmw_one_" : "rmw_two_") + sweep.name.substr(4);
+    Register(group, name, tokens, [=](benchmark::State& state) {
+      const Tensors& t = GetTensors(dtype, tokens);
+      rope_pool* pool = nullptr;
+      if (rope_pool_create(threads, &pool) != ROPE_OK) Die();
+      for (auto _ : state) {
+        SweepInTasks(sweep, rope_pool_runner(pool), t.q.get(), static_cast<int64_t>(t.q_bytes()));
+        SweepInTasks(sweep, rope_pool_runner(pool), t.k.get(), static_cast<int64_t>(t.k_bytes()));
+        benchmark::ClobberMemory();
+      }
+      rope_pool_destroy(pool);
+    })->UseRealTime();
+  }
+}
+
 void Threads(rope_dtype dtype, int64_t tokens) {
   const std::string group =
       std::string("threads_") + DtypeName(dtype) + "_" + std::to_string(tokens);
@@ -509,6 +489,7 @@ void Threads(rope_dtype dtype, int64_t tokens) {
       rope_pool_destroy(pool);
       rope_context_destroy(context);
     })->UseRealTime();
+    RegisterSweepsInTasks(group, dtype, tokens, threads);
   }
 }
 

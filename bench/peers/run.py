@@ -273,7 +273,8 @@ def progress(case, rows):
 
 def arguments():
     parser = argparse.ArgumentParser(description="librope beside its peers")
-    parser.add_argument("--libraries", required=True, type=pathlib.Path)
+    # Absolute: workers start in another folder.
+    parser.add_argument("--libraries", required=True, type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("--out", required=True)
     parser.add_argument("--cache", type=pathlib.Path, default=install.default_cache())
     parser.add_argument("--quick", action="store_true")

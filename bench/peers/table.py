@@ -7,7 +7,7 @@ import pathlib
 COLUMNS = ("threads", "place", "dtype", "pairing", "tokens", "contender", "median_ns", "q1_ns", "q3_ns",
            "rounds", "error", "why_not")
 CASE = COLUMNS[:5]
-OURS = ("librope", "librope_rows")
+OURS = ("librope", "librope_rows", "librope_prepared")
 DTYPES = ("f32", "bf16", "f16")
 
 
@@ -117,8 +117,8 @@ def ranking(cases, about):
             first += 1
         else:
             behind.append((case, name, min(ours) / best))
-    lines = [f"**librope is first in {first} of {total} rows**, by its faster form (positions given, or rows of cos "
-             "and sin)." + (" It is not in these:" if behind else ""), ""]
+    lines = [f"**librope is first in {first} of {total} rows**, by its fastest form (positions given, rows of cos and "
+             "sin given, or prepared)." + (" It is not in these:" if behind else ""), ""]
     if behind:
         lines += ["| row | threads | place | first | librope takes |", "|---|--:|---|---|--:|"]
         lines += [f"| {title(case)} | {case[0]} | {case[1].replace('_', ' ')} | {name} | {ratio:.2f} x |"
@@ -132,20 +132,20 @@ def section(threads, place, cases, about):
     peers = [p for p in peers_of(about) if any(median(c.get(p)) is not None for c in cases.values())]
     many = "one thread" if threads == "1" else f"{threads} threads"
     lines = [f"## {place.replace('_', ' ').capitalize()}, {many}", "",
-             "| case | limit, ns | librope, ns | +- | of the limit | rows given | " + " | ".join(peers) + " |",
-             "|---|--:|--:|--:|--:|--:|" + "--:|" * len(peers)]
+             "| case | limit, ns | librope, ns | +- | of the limit | rows given | prepared | " + " | ".join(peers) + " |",
+             "|---|--:|--:|--:|--:|--:|--:|" + "--:|" * len(peers)]
     for case, contenders in cases.items():
         limit, _ = limit_of(contenders, about)
         ours = median(contenders.get("librope"))
         cells = [title(case), ns(limit), ns(ours)]
         if ours is None:
-            cells += ["", "", ""]
+            cells += ["", "", "", ""]
         else:
             line = contenders["librope"]
             spread = (float(line["q3_ns"]) - float(line["q1_ns"])) / 2 / ours
-            rows = median(contenders.get("librope_rows"))
+            others = [median(contenders.get(name)) for name in OURS[1:]]
             cells += [f"{100 * spread:.0f} %", "" if limit is None else f"{limit / ours:.2f}",
-                      "" if rows is None else f"{rows / ours:.2f}"]
+                      *("" if value is None else f"{value / ours:.2f}" for value in others)]
         for peer in peers:
             value = median(contenders.get(peer))
             if value is None:
@@ -189,8 +189,8 @@ def who(lines, about):
 def markdown(lines, about):
     cases = by_case(lines)
     text = head(about) + ranking(cases, about)
-    text += ["Columns of peers: how many times librope's time they take (librope from positions). `rows given`: the "
-             "same for librope with cos and sin handed in. `-`: does not do this; `wrong`: its result differs. "
+    text += ["Columns of peers: how many times librope's time they take (librope from positions). `rows given`, "
+             "`prepared`: the same for librope with cos and sin handed in, and for one layer of a prepared call. `-`: does not do this; `wrong`: its result differs. "
              "`limit`: the fastest sweep (in place) or copy (out of place) of the same bytes.", ""]
     for key in dict.fromkeys((case[0], case[1]) for case in cases):
         text += section(*key, {case: c for case, c in cases.items() if case[:2] == key}, about)

@@ -62,7 +62,7 @@ struct rope_context {
   int32_t device_index;
   const rope::Backend* backend;
   const void* backend_data;  // the backend's own: CPU kernels of the chosen target, device facts
-  int64_t streaming_bytes;   // CPU: outputs from this size on are written around the cache
+  int64_t streaming_bytes;   // CPU: what the last cache keeps
   char backend_name[48];
 
   const rope::FrequencySet& SetOf(const rope::PositionSource& source, int64_t sequence) const {

@@ -38,6 +38,7 @@ struct Job {
   ChannelOrder order;
   Arithmetic arithmetic;
   bool prefetch;  // more data than the inner caches hold
+  bool in_cache;  // no more than the last cache holds
   // Of each tensor.
   const Kernels::Rotation* rotations[2];
   bool streams[2];  // non-temporal stores
@@ -125,12 +126,12 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
   block.segment_count = static_cast<int32_t>(context.segments.size());
   block.tokens = count;
   block.prefetch_ahead = 0;
-  block.prefetch_end = nullptr;
+  block.prefetch_last = nullptr;
+  block.in_cache = job.in_cache;
   if (job.prefetch) {
     // Along heads that lie apart the next head's tokens are next; else what follows in memory.
     block.prefetch_ahead = HeadsLieApart(t) ? t.in_strides.head : kPrefetchAhead;
-    block.prefetch_end = t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1) +
-                         SpanBytes(context, t);
+    block.prefetch_last = t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
   }
   if (job.streams[n]) {
     job.rotations[n]->rotate_streaming(block);
@@ -231,6 +232,7 @@ rope_status Apply(const Plan& plan) {
           ChannelOrderOf(context.pairing, plan.operation),
           context.rounding.arithmetic,
           false,
+          false,
           {},
           {}};
   const int64_t tokens = plan.batch * plan.tokens;
@@ -245,6 +247,7 @@ rope_status Apply(const Plan& plan) {
   if (__builtin_mul_overflow(tokens, token_bytes, &bytes))
     bytes = INT64_MAX;  // q and k fit, singly
   job.prefetch = bytes > kCachedBytes;
+  job.in_cache = bytes <= context.streaming_bytes;
   if (plan.runner == nullptr || bytes <= kInlineBytes) {
     RotateTokens(job, 0, tokens);
     return ROPE_OK;

@@ -20,8 +20,9 @@ struct Block {
   const Segment* segments;
   int32_t segment_count;
   int32_t tokens;
-  int64_t prefetch_ahead;    // bytes from a head to the one to ask the memory for; 0: do not ask
-  const char* prefetch_end;  // nothing beyond it belongs to the task
+  int64_t prefetch_ahead;     // bytes from a head to the one to ask the memory for
+  const char* prefetch_last;  // the last head of the task; null: do not ask
+  bool in_cache;              // where the data of the call stays
 };
 
 // Heads that lie further apart than tokens are rotated one after the other, each for all tokens.

@@ -74,17 +74,53 @@ HWY_INLINE void RotatePair(D d, V x0, V x1, V cos, V sin, V& y0, V& y1) {
   y1 = SumOfProducts<E, kArithmetic>(d, x1, cos, x0, sin);
 }
 
-// The rows and channels of one segment of a head.
+template <class T>
+HWY_INLINE T* MovedBy(T* pointer, int64_t bytes) {
+  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(pointer) + bytes);
+}
+
+// One segment of a head.
 template <class E>
 struct Head {
   const typename E::Raw* in;  // the segment's first channel
   typename E::Raw* out;
   int pairs;
+
+  int64_t bytes() const { return int64_t{2} * pairs * sizeof(*in); }
+};
+
+// Where channels of a head are read and written: of halves `second` is half a head behind.
+template <class E>
+struct Places {
+  const typename E::Raw *in, *second_in;
+  typename E::Raw *out, *second_out;
+
+  HWY_INLINE Places(const Head<E>& head, int in_channel, int out_channel)
+      : in(head.in + in_channel),
+        second_in(in + head.pairs),
+        out(head.out + out_channel),
+        second_out(out + head.pairs) {}
+
+  HWY_INLINE void MoveBy(int64_t in_bytes, int64_t out_bytes) {
+    in = MovedBy(in, in_bytes);
+    second_in = MovedBy(second_in, in_bytes);
+    out = MovedBy(out, out_bytes);
+    second_out = MovedBy(second_out, out_bytes);
+  }
+
+  // Keeps GCC from seeing that they are related: it would take a register for each place of a step.
+  HWY_INLINE void Separate() {
+#if HWY_COMPILER_GCC_ACTUAL
+    asm("" : "+r"(second_in), "+r"(second_out));
+#endif
+  }
 };
 
 // A shape is the unit of work of a kernel: Step() rotates the channels that belong to one or two
-// vectors of the row, beginning at row index i. kRowPerPair is the length of a row in floats per
-// pair, kRowVectors how many vectors of cos (and of sin) a step takes.
+// vectors of the row, those from the i-th value behind the places on. kRowPerPair is the length of
+// a row in floats per pair, kRowVectors how many vectors of cos (and of sin) a step takes, kReads
+// and kWrites how many channels that follow each other belong to a value; kSecond: as many belong
+// to it half a head further on.
 
 // Rows in natural order: a vector of first members, a vector of second members.
 template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
@@ -93,23 +129,26 @@ struct Natural {
   static constexpr RowOrder kOrder = RowOrder::kNatural;
   static constexpr bool kMovesChannels = MovesChannels(kChannels);
   static constexpr int kRowPerPair = 1, kRowVectors = 1;
+  static constexpr int kReads = ReadsInterleaved(kChannels) ? 2 : 1;
+  static constexpr int kWrites = WritesInterleaved(kChannels) ? 2 : 1;
+  static constexpr bool kSecond = kReads == 1;
   using SmallestTag = OneTag;
 
   template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Head<E>& h, int i, V cos, V sin, V, V) {
+  static HWY_INLINE void Step(D d, const Places<E>& at, int i, V cos, V sin, V, V) {
     V x0, x1, y0, y1;
     if constexpr (ReadsInterleaved(kChannels)) {
-      E::LoadPairs(d, h.in + 2 * i, x0, x1);
+      E::LoadPairs(d, at.in + 2 * i, x0, x1);
     } else {
-      x0 = E::Load(d, h.in + i);
-      x1 = E::Load(d, h.in + h.pairs + i);
+      x0 = E::Load(d, at.in + i);
+      x1 = E::Load(d, at.second_in + i);
     }
     LoadOnce(x0, x1);
     RotatePair<E, kArithmetic>(d, x0, x1, cos, sin, y0, y1);
     if constexpr (WritesInterleaved(kChannels)) {
-      E::template StorePairs<kStream>(d, y0, y1, h.out + 2 * i);
+      E::template StorePairs<kStream>(d, y0, y1, at.out + 2 * i);
     } else {
-      E::template StoreBoth<kStream>(d, y0, h.out + i, y1, h.out + h.pairs + i);
+      E::template StoreBoth<kStream>(d, y0, at.out + i, y1, at.second_out + i);
     }
   }
 };
@@ -121,21 +160,21 @@ struct EvenOdd {
   using Element = BF16;
   static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
   static constexpr Arithmetic kOwnArithmetic = kArithmetic;
-  static constexpr bool kMovesChannels = false;
-  static constexpr int kRowPerPair = 1, kRowVectors = 2;
+  static constexpr bool kMovesChannels = false, kSecond = true;
+  static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 1, kWrites = 1;
 
   template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Head<BF16>& h, int i, V even_cos, V even_sin, V odd_cos,
+  static HWY_INLINE void Step(D d, const Places<BF16>& at, int i, V even_cos, V even_sin, V odd_cos,
                               V odd_sin) {
-    const auto words0 = BF16::LoadWords(d, h.in + i);
-    const auto words1 = BF16::LoadWords(d, h.in + h.pairs + i);
+    const auto words0 = BF16::LoadWords(d, at.in + i);
+    const auto words1 = BF16::LoadWords(d, at.second_in + i);
     V even0, even1, odd0, odd1;
     RotatePair<BF16, kArithmetic>(d, BF16::First(d, words0), BF16::First(d, words1), even_cos,
                                   even_sin, even0, even1);
     RotatePair<BF16, kArithmetic>(d, BF16::Second(d, words0), BF16::Second(d, words1), odd_cos,
                                   odd_sin, odd0, odd1);
-    BF16::StoreWords<kStream>(d, even0, odd0, h.out + i);
-    BF16::StoreWords<kStream>(d, even1, odd1, h.out + h.pairs + i);
+    BF16::StoreWords<kStream>(d, even0, odd0, at.out + i);
+    BF16::StoreWords<kStream>(d, even1, odd1, at.second_out + i);
   }
 };
 
@@ -146,15 +185,16 @@ struct PerChannel {
   using Element = E;
   static constexpr RowOrder kOrder = RowOrder::kPerChannel;
   static constexpr bool kMovesChannels = false;
-  static constexpr int kRowPerPair = 2, kRowVectors = 1;
+  static constexpr int kRowPerPair = 2, kRowVectors = 1, kReads = 1, kWrites = 1;
+  static constexpr bool kSecond = false;
   using SmallestTag = PairTag;
 
   template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Head<E>& h, int i, V cos, V sin, V, V) {
-    const V x = E::Load(d, h.in + i);
+  static HWY_INLINE void Step(D d, const Places<E>& at, int i, V cos, V sin, V, V) {
+    const V x = E::Load(d, at.in + i);
     const V neighbour = hn::Reverse2(d, x);
     const V y = SumOfProducts<E, kArithmetic>(d, x, cos, neighbour, sin);
-    E::template Store<kStream>(d, y, h.out + i);
+    E::template Store<kStream>(d, y, at.out + i);
   }
 };
 
@@ -164,36 +204,34 @@ struct HeadRun {
   Head<E> head;
   int64_t in_step, out_step;  // bytes
   int count;
-  int64_t prefetch_bytes;  // of a head; 0: none
-  int64_t prefetch_ahead;
-  const char* prefetch_end;
+  int64_t prefetch_ahead;  // bytes to what is asked for; 0: nothing
+  bool in_cache;           // where the data of the call stays
 
   HWY_INLINE void Next() {
-    head.in =
-        reinterpret_cast<const typename E::Raw*>(reinterpret_cast<const char*>(head.in) + in_step);
-    head.out = reinterpret_cast<typename E::Raw*>(reinterpret_cast<char*>(head.out) + out_step);
+    head.in = MovedBy(head.in, in_step);
+    head.out = MovedBy(head.out, out_step);
   }
 };
 
-// Asks for a head ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit
-// elements half the speed of the memory. Nothing beyond the task is asked for.
-template <class E>
-HWY_INLINE void Prefetch(const HeadRun<E>& run) {
+// Asks for bytes ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit elements
+// half the speed of the memory.
+HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t bytes) {
   constexpr int kLine = 64;
-  const char* head = reinterpret_cast<const char*>(run.head.in) + run.prefetch_ahead;
-  if (head + run.prefetch_bytes > run.prefetch_end) return;
-  for (int64_t at = 0; at < run.prefetch_bytes; at += kLine) __builtin_prefetch(head + at, 1, 3);
+  for (int64_t at = 0; at < bytes; at += kLine) {
+    __builtin_prefetch(static_cast<const char*>(data) + ahead + at, 1, 3);
+  }
 }
 
 // The whole vectors of one head.
 template <class Shape, bool kStream, class D>
 HWY_INLINE void Steps(D d, const Head<typename Shape::Element>& h, const float* cos,
                       const float* sin) {
+  const Places<typename Shape::Element> at(h, 0, 0);
   const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
   HWY_UNROLL(4)
   for (int i = 0; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
     const int second = i + (Shape::kRowVectors - 1) * n;
-    Shape::template Step<kStream>(d, h, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
+    Shape::template Step<kStream>(d, at, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
                                   hn::LoadU(d, cos + second), hn::LoadU(d, sin + second));
   }
 }
@@ -232,15 +270,20 @@ ROPE_PART void RotatePart(D d, const HeadRun<E>& run, const float* cos, const fl
   const auto c = [&](int v) HWY_ATTR { return cos_of[v]; };
   const auto s = [&](int v) HWY_ATTR { return sin_of[v]; };
 #endif
-  HeadRun<E> heads = run;  // a copy, which compilers keep in registers
-  for (int h = 0; h < heads.count; ++h) {
-    if constexpr (kPrefetch) Prefetch(heads);
+  Places<E> at(run.head, Shape::kReads * i, Shape::kWrites * i);
+  const int64_t in_step = run.in_step, out_step = run.out_step, ahead = run.prefetch_ahead;
+  for (int left = run.count; left > 0; --left) {
+    at.Separate();
+    if constexpr (kPrefetch) {
+      const int64_t bytes = Shape::kReads * kVectors * n * sizeof(typename E::Raw);
+      Prefetch(at.in, ahead, bytes);
+      if constexpr (Shape::kSecond) Prefetch(at.second_in, ahead, bytes);
+    }
     HWY_UNROLL(8)
     for (int v = 0; v < kVectors; v += kStep) {
-      Shape::template Step<kStream>(d, heads.head, i + v * n, c(v), s(v), c(v + kStep - 1),
-                                    s(v + kStep - 1));
+      Shape::template Step<kStream>(d, at, v * n, c(v), s(v), c(v + kStep - 1), s(v + kStep - 1));
     }
-    heads.Next();
+    at.MoveBy(in_step, out_step);
   }
 }
 
@@ -288,14 +331,13 @@ HWY_NOINLINE void RotateTail(const HeadRun<E>& run, const float* cos, const floa
 inline constexpr int64_t kPassedBytes = 24 << 10;  // of heads that are passed several times
 
 // Whether a run is rotated in parts. They take fewer instructions, but where there are several,
-// each head is passed several times: that pays in the L1 cache (3 to 10 % of a call), and costs as
-// much beyond it.
+// each head is passed several times. That pays where the next pass finds the run in the L1 cache
+// and the first one finds it in some cache; from the memory it costs as much (bench/README.md).
 template <class Shape, class E = typename Shape::Element>
 HWY_INLINE bool InParts(const HeadRun<E>& run) {
   const int n = LanesOf(FullTag()), row = Shape::kRowPerPair * run.head.pairs;
   if (row == kHeldVectors * n || row == 4 * n || row == 2 * n) return true;  // one part
-  const int64_t head_bytes = int64_t{2} * run.head.pairs * sizeof(typename E::Raw);
-  return run.count > 1 && run.prefetch_bytes == 0 && run.count * head_bytes <= kPassedBytes;
+  return run.count > 1 && run.in_cache && run.count * run.head.bytes() <= kPassedBytes;
 }
 
 // The whole vectors of one head after the other; returns where they end.
@@ -304,7 +346,7 @@ HWY_INLINE int RotateOneByOne(HeadRun<E> run, const float* cos, const float* sin
   const FullTag d;
   const int row = Shape::kRowPerPair * run.head.pairs;
   for (int h = 0; h < run.count; ++h) {
-    if (run.prefetch_bytes != 0) Prefetch(run);
+    if (run.prefetch_ahead != 0) Prefetch(run.head.in, run.prefetch_ahead, run.head.bytes());
     Steps<Shape, kStream>(d, run.head, cos, sin);
     run.Next();
   }
@@ -317,7 +359,7 @@ HWY_INLINE void RotateRun(const HeadRun<E>& run, const float* cos, const float* 
   int end;
   if (!InParts<Shape>(run)) {
     end = RotateOneByOne<Shape, kStream>(run, cos, sin);
-  } else if (run.prefetch_bytes == 0) {
+  } else if (run.prefetch_ahead == 0) {
     end = RotateVectors<Shape, kStream, false>(run, cos, sin);
   } else {
     end = RotateVectors<Shape, kStream, true>(run, cos, sin);
@@ -337,7 +379,7 @@ HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* 
     if (in == run.head.out) {
       std::memcpy(copy, in, static_cast<size_t>(2 * run.head.pairs) * sizeof(*in));
       run.head.in = copy;
-      run.prefetch_bytes = 0;
+      run.prefetch_ahead = 0;
     }
     const int end = RotateOneByOne<Shape, false>(run, cos, sin);
     if (end != Shape::kRowPerPair * run.head.pairs) RotateTail<Shape>(run, cos, sin, end);
@@ -355,12 +397,10 @@ void RotateBlock(const Block& b) {
   run.in_step = tensor.in_strides.head;
   run.out_step = tensor.out_strides.head;
   run.count = HeadsLieApart(tensor) ? 1 : tensor.heads;
-  run.prefetch_ahead = b.prefetch_ahead;
-  run.prefetch_end = b.prefetch_end;
+  run.in_cache = b.in_cache;
   for (int32_t s = 0; s < b.segment_count; ++s) {
     const Segment& segment = b.segments[s];
     run.head.pairs = segment.pairs;
-    run.prefetch_bytes = b.prefetch_ahead != 0 ? 2 * segment.pairs * sizeof(Raw) : 0;
     for (int32_t h = 0; h < tensor.heads; h += run.count) {
       const char* in = b.in + HeadOffset(tensor.in_strides, 0, 0, h);
       char* out = b.out + HeadOffset(tensor.out_strides, 0, 0, h);
@@ -369,6 +409,9 @@ void RotateBlock(const Block& b) {
       for (int32_t t = 0; t < b.tokens; ++t) {
         run.head.in = reinterpret_cast<const Raw*>(in) + segment.first_channel;
         run.head.out = reinterpret_cast<Raw*>(out) + segment.first_channel;
+        // For these heads, if all that would be asked for belongs to the task.
+        const char* asked = in + (run.count - 1) * run.in_step + b.prefetch_ahead;
+        run.prefetch_ahead = asked <= b.prefetch_last ? b.prefetch_ahead : 0;
         if constexpr (Shape::kMovesChannels) {
           RotateMovedHeads<Shape>(run, cos, sin);
         } else {

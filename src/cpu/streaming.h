@@ -9,8 +9,9 @@
 
 namespace rope::cpu {
 
-// Outputs from this size on are written around the cache. The last cache, but no more than a usual
-// one: virtual machines report that of the whole host. Asks the system: for attach, not for apply.
+// Outputs from this size on are written around the cache, and no more than this stays in it from one
+// pass to the next. The last cache, but no more than a usual one: virtual machines report that of
+// the whole host. Asks the system: for attach, not for apply.
 inline int64_t StreamingThreshold() {
   constexpr int64_t kUsual = int64_t{32} << 20;
   int64_t bytes = 0;

@@ -7,6 +7,7 @@ from ..protocol import Contender, Native
 NOTES = {
     "librope": "positions given, no table",
     "librope_rows": "cos and sin of the tokens given, as most peers want them",
+    "librope_prepared": "one layer of a prepared call: checks and rows were done before",
     "c": "bench/baseline.c, a table, -O3",
     "c_native": "the same, -O3 -march=native",
     "highway": "the plain loop over a table with Highway's vectors",
@@ -16,7 +17,7 @@ NOTES = {
     "xnnpack": "xnn_*_rope_nthc; cos and sin in the dtype",
 }
 ARITHMETIC = {"candle": "steps", "xnnpack": "steps", "highway": "truncated"}
-OWN_ANGLES = {"librope", "highway_sincos", "ggml"}
+OWN_ANGLES = {"librope", "librope_prepared", "highway_sincos", "ggml"}
 
 
 class NativeContender(Contender):

@@ -1,5 +1,6 @@
-// librope itself, in two forms: from positions, as its users call it, and with the rows of cos and
-// sin given, which is the work that most peers do.
+// librope itself, in three forms: from positions, as its users call it; with the rows of cos and
+// sin given, which is the work that most peers do; and prepared, as an engine calls it in each
+// layer, with checks and rows done before, which is all that the plain loops over a table do.
 #include <librope/rope.h>
 
 #include "contender.h"
@@ -14,7 +15,7 @@ void Check(rope_status status) {
 
 class Librope : public Contender {
  public:
-  Librope(const peer_case& c, bool rows_given) : split_(c.threads) {
+  Librope(const peer_case& c, bool rows_given, bool prepared) : split_(c.threads) {
     rope_config config = ROPE_INIT(rope_config);
     config.head_dim = c.head_dim;
     config.theta = c.theta;
@@ -41,10 +42,17 @@ class Librope : public Contender {
       args_.positions.ids_i64 = c.positions;
     }
     args_.runner = split_.runner();
+    if (prepared) Prepare();
   }
-  ~Librope() override { rope_context_destroy(context_); }
+  ~Librope() override {
+    rope_prepared_destroy(prepared_);
+    rope_context_destroy(context_);
+  }
 
-  void Run() override { status_ |= rope_apply_qk(context_, &args_); }
+  void Run() override {
+    status_ |= prepared_ != nullptr ? rope_prepared_apply(prepared_, &data_)
+                                    : rope_apply_qk(context_, &args_);
+  }
 
  private:
   static void Describe(const peer_case& c, rope_tensor* tensor, void* data, int32_t heads) {
@@ -54,8 +62,22 @@ class Librope : public Contender {
     tensor->heads = heads;
   }
 
+  void Prepare() {
+    const auto take = [](rope_tensor* tensor, void** data) {
+      *data = tensor->data;
+      tensor->data = nullptr;
+    };
+    take(&args_.q, &data_.q);
+    take(&args_.k, &data_.k);
+    take(&args_.q_out, &data_.q_out);
+    take(&args_.k_out, &data_.k_out);
+    Check(rope_prepared_create(context_, &args_, &prepared_));
+  }
+
   Split split_;
   rope_context* context_ = nullptr;
+  rope_prepared* prepared_ = nullptr;
+  rope_qk_data data_ = ROPE_INIT(rope_qk_data);
   rope_qk_args args_ = ROPE_INIT(rope_qk_args);
   rope_cos_sin rows_ = ROPE_INIT(rope_cos_sin);
   rope_status status_ = ROPE_OK;  // keeps the calls from being dropped
@@ -63,10 +85,10 @@ class Librope : public Contender {
 
 }  // namespace
 
-const char* Names() { return "librope librope_rows"; }
+const char* Names() { return "librope librope_rows librope_prepared"; }
 
 std::unique_ptr<Contender> Make(const std::string& name, const peer_case& c) {
-  return std::make_unique<Librope>(c, name == "librope_rows");
+  return std::make_unique<Librope>(c, name == "librope_rows", name == "librope_prepared");
 }
 
 }  // namespace peers
