@@ -15,7 +15,7 @@ const (
 	ErrOutOfMemory Status = C.ROPE_ERROR_OUT_OF_MEMORY
 	// no such device, a library built without it, no more threads
 	ErrUnavailable Status = C.ROPE_ERROR_UNAVAILABLE
-	// config.json; the message names the key
+	// config.json or GGUF; the message names the key
 	ErrParse Status = C.ROPE_ERROR_PARSE
 	// parallel_for did not run each task once; outputs unspecified
 	ErrRunner Status = C.ROPE_ERROR_RUNNER

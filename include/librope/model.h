@@ -1,5 +1,5 @@
-/* librope: from a model's config.json to configurations of rope.h, and the position ids of a prompt
- * with images and video.
+/* librope: from a model's config.json or GGUF file to configurations of rope.h, and the position ids
+ * of a prompt with images and video.
  *
  * The rules in section 1 of rope.h hold here, too. Nothing in this file is needed to rotate: a
  * program that knows its configuration includes rope.h alone.
@@ -51,6 +51,29 @@ typedef struct rope_model rope_model;
  * INTERNAL. */
 ROPE_API rope_status rope_model_create(const char* json, size_t length,
                                        rope_model** out) ROPE_MUST_CHECK;
+
+/* Reads the metadata of a GGUF file (version 2 or 3, little-endian): the keys of its architecture,
+ * and the tensors rope_freqs, rope_factors_long and rope_factors_short. The bytes are untrusted and
+ * not kept. They may be the beginning of the file alone, without the weights; if they end too
+ * early, the error says how many bytes are needed to get further. The rest is as for
+ * rope_model_create: a missing key, one of another type, or one that speaks of RoPE and is not
+ * read, is an error. docs/gguf.md lists the architectures that are read.
+ *
+ * The pairing is that of the weights in the file, whose q and k are permuted for some architectures
+ * (llama: ROPE_PAIRING_INTERLEAVED). The frequencies are those of the model, computed under
+ * ROPE_ANGLE_FLOAT32; for the bits of llama.cpp set config.angle to ROPE_ANGLE_GGML. Files with
+ * factors for two lengths are LONGROPE: seq_len decides; llama.cpp takes the size of its context
+ * for it.
+ *
+ * Returns what rope_model_create returns. */
+ROPE_API rope_status rope_model_create_gguf(const void* data, size_t size,
+                                            rope_model** out) ROPE_MUST_CHECK;
+
+/* The same for a file, of which it reads as much as it needs. Of a model in several parts this is
+ * the first.
+ *
+ * Returns what rope_model_create returns; INVALID_ARGUMENT also if the file cannot be read. */
+ROPE_API rope_status rope_model_load_gguf(const char* path, rope_model** out) ROPE_MUST_CHECK;
 
 /* Destroys a model. NULL is allowed. Tables of its configurations go with it. */
 ROPE_API void rope_model_destroy(rope_model* model);

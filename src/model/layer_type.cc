@@ -66,9 +66,11 @@ rope_config ConfigOf(const LayerType& type) {
   rope_config config = type.config;
   config.short_factor = data(type.short_factor);
   config.long_factor = data(type.long_factor);
+  config.freq_factors = data(type.freq_factors);
   config.inv_freq = data(type.inv_freq);
   config.pair_axis = data(type.pair_axis);
-  for (size_t length : {type.short_factor.size(), type.inv_freq.size(), type.pair_axis.size()}) {
+  for (size_t length : {type.short_factor.size(), type.freq_factors.size(), type.inv_freq.size(),
+                        type.pair_axis.size()}) {
     if (length != 0) config.table_length = static_cast<int32_t>(length);
   }
   return config;

@@ -1,13 +1,18 @@
 // The C edge of the parser: rope_model_* of section 11 of the header. Checks arguments, turns
 // exceptions into statuses, copies configurations out.
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/guard.h"
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "librope/model.h"
+#include "model/gguf.h"
 #include "model/json.h"
 #include "model/language_model.h"
 #include "model/locate.h"
@@ -47,12 +52,16 @@ void Read(const Dict& root, ParsedModel* parsed) {
   root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");
 }
 
+ParsedModel Checked(ParsedModel parsed) {
+  for (const LayerType& type : parsed.types) RejectUncreatable(type);
+  return parsed;
+}
+
 ParsedModel Parse(std::string_view json) {
   const Value value = ParseJson(json);
   ParsedModel parsed;
   Read(Dict(value, ""), &parsed);
-  for (const LayerType& type : parsed.types) RejectUncreatable(type);
-  return parsed;
+  return Checked(std::move(parsed));
 }
 
 rope_status Create(std::string_view json, rope_model** out) {
@@ -62,6 +71,64 @@ rope_status Create(std::string_view json, rope_model** out) {
     return ROPE_OK;
   } catch (const Error& error) {
     return error.status;  // its message is recorded already
+  }
+}
+
+ParsedModel ParseGgufModel(std::string_view bytes) {
+  ParsedModel parsed;
+  ReadGguf(ParseGguf(bytes), &parsed);
+  return Checked(std::move(parsed));
+}
+
+// Readers of all dialects record their errors in the name of rope_model_create.
+rope_status FailAs(const char* function, rope_status status) {
+  constexpr std::string_view kRecorded = "rope_model_create: ";
+  const std::string message = std::string(rope_last_error()).substr(kRecorded.size());
+  return Fail(status, "%s: %s", function, message.c_str());
+}
+
+rope_status CreateGguf(const char* function, std::string_view bytes, rope_model** out) {
+  try {
+    auto model = std::make_unique<rope_model>(rope_model{ParseGgufModel(bytes)});
+    *out = model.release();
+    return ROPE_OK;
+  } catch (const Error& error) {
+    return FailAs(function, error.status);
+  }
+}
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+// Reads what stands before the weights, and no more: more and more of the file, until it is enough.
+rope_status LoadGguf(const char* path, rope_model** out) {
+  constexpr const char* kFunction = "rope_model_load_gguf";
+  constexpr size_t kFirst = size_t{1} << 20;
+  errno = 0;
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path, "rb"));
+  const auto fail = [path](const char* what) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: path (\"%s\") %s: %s", kFunction,
+                Printable(path, 200).c_str(), what, Printable(std::strerror(errno)).c_str());
+  };
+  if (file == nullptr) return fail("cannot be opened");
+  std::vector<char> bytes;
+  for (size_t wanted = kFirst;;) {
+    const size_t had = bytes.size();
+    bytes.resize(wanted);
+    bytes.resize(had + std::fread(bytes.data() + had, 1, wanted - had, file.get()));
+    if (std::ferror(file.get()) != 0) return fail("cannot be read");
+    try {
+      auto model =
+          std::make_unique<rope_model>(rope_model{ParseGgufModel({bytes.data(), bytes.size()})});
+      *out = model.release();
+      return ROPE_OK;
+    } catch (const GgufEndsEarly& early) {
+      if (bytes.size() < wanted) return FailAs(kFunction, early.status);  // there is no more
+      wanted *= 2;  // whatever it claims to need, and so the work is linear
+    } catch (const Error& error) {
+      return FailAs(kFunction, error.status);
+    }
   }
 }
 
@@ -86,6 +153,22 @@ extern "C" rope_status rope_model_create(const char* json, size_t length, rope_m
   if (json == nullptr) return FailNull("rope_model_create", "json");
   if (out == nullptr) return FailNull("rope_model_create", "out");
   return rope::Guard("rope_model_create", [=] { return rope::model::Create({json, length}, out); });
+}
+
+extern "C" rope_status rope_model_create_gguf(const void* data, size_t size, rope_model** out) {
+  constexpr const char* kFunction = "rope_model_create_gguf";
+  if (data == nullptr) return FailNull(kFunction, "data");
+  if (out == nullptr) return FailNull(kFunction, "out");
+  return rope::Guard(kFunction, [=] {
+    return rope::model::CreateGguf(kFunction, {static_cast<const char*>(data), size}, out);
+  });
+}
+
+extern "C" rope_status rope_model_load_gguf(const char* path, rope_model** out) {
+  constexpr const char* kFunction = "rope_model_load_gguf";
+  if (path == nullptr) return FailNull(kFunction, "path");
+  if (out == nullptr) return FailNull(kFunction, "out");
+  return rope::Guard(kFunction, [=] { return rope::model::LoadGguf(path, out); });
 }
 
 extern "C" void rope_model_destroy(rope_model* model) { delete model; }

@@ -51,6 +51,9 @@ class Model {
     handle_.reset(model);
   }
 
+  // Takes over a model that something else has made.
+  explicit Model(rope_model* made) : handle_(made) {}
+
   explicit operator bool() const { return handle_ != nullptr; }
   const rope_model* get() const { return handle_.get(); }
 

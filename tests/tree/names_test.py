@@ -33,7 +33,8 @@ def programs():
     found = {p.stem: p for p in TESTS.rglob("*_test.*") if p.suffix in (".c", ".cc", ".py", ".sh")}
     for path in [*TESTS.glob("scenarios/*.c*"), *TESTS.glob("docs/*.c*")]:
         found[path.stem] = path
-    found |= {"bits_test": TESTS / "bits/bits.cc", "model_fuzz": TESTS / "fuzz/model_fuzz.cc"}
+    found |= {"bits_test": TESTS / "bits/bits.cc"}
+    found |= {path.stem: path for path in TESTS.glob("fuzz/*_fuzz.cc")}
     found |= {"run": TESTS / "package/run", "mutants/run": TESTS / "mutants/run"}
     return found | {"oracle/generate.py": TESTS / "oracle/generate.py"}
 

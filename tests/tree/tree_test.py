@@ -196,7 +196,7 @@ class Facts(Tree):
         types -= {"gptj"}  # a rope_type, too
         wrong = []
         for path in files("src"):
-            if name(path) in tables:
+            if name(path) in tables | {"src/model/gguf_architectures.cc"}:  # words of GGUF
                 continue
             for number, line in enumerate(without_comments(path.read_text()).split("\n"), 1):
                 wrong += [f"{name(path)}:{number}: \"{said}\" is a model_type: {line.strip()}"

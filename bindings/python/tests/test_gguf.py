@@ -1,0 +1,82 @@
+"""Model.from_gguf: files, bytes and buffers, and what the library says about them."""
+
+import mmap
+import pathlib
+import pickle
+import struct
+
+import pytest
+
+import librope
+
+UINT32, FLOAT32, STRING = 4, 6, 8
+GEMMA3 = {"block_count": 6, "embedding_length": 2560, "attention.key_length": 256,
+          "attention.sliding_window": 1024, "rope.freq_base": 1e6}
+
+
+def text(words: str) -> bytes:
+    return struct.pack("<Q", len(words)) + words.encode()
+
+
+def gguf(architecture: str, keys: dict[str, float]) -> bytes:
+    out = b"GGUF" + struct.pack("<IQQ", 3, 0, 1 + len(keys))
+    out += text("general.architecture") + struct.pack("<I", STRING) + text(architecture)
+    for key, value in keys.items():
+        kind, letter = (UINT32, "I") if isinstance(value, int) else (FLOAT32, "f")
+        out += text(f"{architecture}.{key}") + struct.pack("<I" + letter, kind, value)
+    return out
+
+
+def check(model: librope.Model) -> None:
+    assert model.layers == ("sliding_attention",) * 5 + ("full_attention",)
+    assert model.config("full_attention")["theta"] == 1e6
+    assert model.config("sliding_attention")["theta"] == 1e4
+    rope = model.rope(layer=5, layout="bshd")
+    assert rope.head_dim == 256
+    assert rope.config["pairing"] == "halves"
+
+
+def test_bytes_and_buffers():
+    content = gguf("gemma3", GEMMA3)
+    for source in (content, bytearray(content), memoryview(content), content + b"weights"):
+        check(librope.Model.from_gguf(source))
+
+
+def test_files(tmp_path: pathlib.Path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf("gemma3", GEMMA3) + bytes(1 << 21))
+    check(librope.Model.from_gguf(path))
+    check(librope.Model.from_gguf(str(path)))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        check(librope.Model.from_gguf(mapped))
+    with pytest.raises(FileNotFoundError):
+        librope.Model.from_gguf(tmp_path / "none.gguf")
+
+
+def test_it_is_pickled_by_its_source(tmp_path: pathlib.Path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf("gemma3", GEMMA3))
+    for source in (path, path.read_bytes()):
+        check(pickle.loads(pickle.dumps(librope.Model.from_gguf(source))))
+
+
+def test_pairs_are_those_of_the_file():
+    llama = {"block_count": 2, "embedding_length": 512, "attention.head_count": 8}
+    model = librope.Model.from_gguf(gguf("llama", llama))
+    assert model.config("full_attention")["pairing"] == "interleaved"
+
+
+def test_errors():
+    whole = gguf("gemma3", GEMMA3)
+    with pytest.raises(ValueError, match="ends after 40 bytes, inside key 1 of 6"):
+        librope.Model.from_gguf(whole[:40])
+    with pytest.raises(ValueError, match='must begin with "GGUF"'):
+        librope.Model.from_gguf(b'{"model_type": "llama"}')
+    with pytest.raises(NotImplementedError, match=r"gemma3.rope.freq_bsae \(1\) speaks of RoPE"):
+        librope.Model.from_gguf(gguf("gemma3", {**GEMMA3, "rope.freq_bsae": 1.0}))
+    with pytest.raises(NotImplementedError, match=r'general.architecture \("bert"\)'):
+        librope.Model.from_gguf(gguf("bert", GEMMA3))
+    with pytest.raises(TypeError):
+        librope.Model.from_gguf(5)
+    with pytest.raises(ValueError, match="zero byte"):
+        librope.Model.from_gguf("a\0b")
