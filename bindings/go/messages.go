@@ -15,12 +15,15 @@ func inGo(function, message string) string {
 	if _, rule, found := strings.Cut(message, ": "); found && strings.HasPrefix(message, "rope_") {
 		message = rule
 	}
-	if function != "FromJSON" { // whose messages have the names of config.json
+	if !namesKeys[function] {
 		message = address.ReplaceAllString(message, "")
 		message = path.ReplaceAllStringFunc(message, goPath)
 	}
 	return "rope." + function + ": " + message
 }
+
+// namesKeys are the functions whose messages have the names of config.json and of GGUF files.
+var namesKeys = map[string]bool{"FromJSON": true, "FromGGUF": true, "LoadGGUF": true}
 
 var (
 	// Where memory lies helps nobody, and is not for strangers to read in an answer of a server.

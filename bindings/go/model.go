@@ -6,10 +6,11 @@ import "C"
 import (
 	"runtime"
 	"slices"
+	"strings"
 	"unsafe"
 )
 
-// Model is a model's config.json: its kinds of RoPE, and which layer is of which kind. Any number of
+// Model is a model's config.json or GGUF file: its kinds of RoPE, and which layer is of which kind. Any number of
 // goroutines may use one at once, and any of them may close it.
 type Model struct {
 	handle handle[modelState]
@@ -31,17 +32,47 @@ type modelState struct {
 //	...
 //	kind, err := model.LayerType(layer) // this layer uses contexts[kind]
 func FromJSON(json []byte) (*Model, error) {
+	return newModel("FromJSON", func(out **C.rope_model) *C.ropego_error {
+		return C.ropego_model_create(bytesOf(json), C.size_t(len(json)), out)
+	})
+}
+
+// FromGGUF reads the metadata of a GGUF file from its bytes, or from those at its beginning: the weights
+// are not needed. What it does not say clearly is an ErrParse; an architecture that is not read, and a
+// key of RoPE that is not, an ErrUnsupported. The bytes may be changed afterwards.
+func FromGGUF(data []byte) (*Model, error) {
+	return newModel("FromGGUF", func(out **C.rope_model) *C.ropego_error {
+		return C.ropego_model_create_gguf(bytesOf(data), C.size_t(len(data)), out)
+	})
+}
+
+// LoadGGUF is FromGGUF for a file, of which it reads as much as it needs. A file that cannot be read is an
+// ErrInvalidArgument.
+func LoadGGUF(path string) (*Model, error) {
+	if strings.ContainsRune(path, 0) {
+		return nil, invalid("LoadGGUF", "path (%q) must not contain a zero byte", path)
+	}
+	name := append([]byte(path), 0)
+	return newModel("LoadGGUF", func(out **C.rope_model) *C.ropego_error {
+		return C.ropego_model_load_gguf((*C.char)(unsafe.Pointer(unsafe.SliceData(name))), out)
+	})
+}
+
+// bytesOf is where they lie: an empty text is not a missing one.
+func bytesOf(text []byte) *C.uint8_t {
+	if data := (*C.uint8_t)(unsafe.SliceData(text)); data != nil {
+		return data
+	}
+	return new(C.uint8_t)
+}
+
+func newModel(function string, create func(**C.rope_model) *C.ropego_error) (*Model, error) {
 	if err := compatible(); err != nil {
 		return nil, err
 	}
-	data := (*C.uint8_t)(unsafe.SliceData(json))
-	if data == nil {
-		data = new(C.uint8_t) // an empty text is not a missing one
-	}
 	b := new(body[modelState])
 	state := &b.value
-	err := check("FromJSON", C.ropego_model_create(data, C.size_t(len(json)), &state.ptr))
-	if err != nil {
+	if err := check(function, create(&state.ptr)); err != nil {
 		return nil, err
 	}
 	m := new(Model)

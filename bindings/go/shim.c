@@ -178,6 +178,14 @@ ropego_error* ropego_model_create(const uint8_t* json, size_t length, rope_model
   return result(rope_model_create((const char*)json, length, out));
 }
 
+ropego_error* ropego_model_create_gguf(const uint8_t* data, size_t size, rope_model** out) {
+  return result(rope_model_create_gguf(data, size, out));
+}
+
+ropego_error* ropego_model_load_gguf(const char* path, rope_model** out) {
+  return result(rope_model_load_gguf(path, out));
+}
+
 ropego_error* ropego_model_layer_type(const rope_model* model, int32_t layer, int32_t* type) {
   return result(rope_model_layer_type(model, layer, type));
 }

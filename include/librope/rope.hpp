@@ -308,11 +308,22 @@ class Pool {
 /* ------------------------------------------------------------------------------------------------
  * Model */
 
-/* The kinds of RoPE that a model's config.json describes. */
+/* The kinds of RoPE that a model's config.json or GGUF file describes. */
 class Model {
  public:
   explicit Model(std::string_view json) {
     Check(rope_model_create(json.data(), json.size(), &model_));
+  }
+  /* Of the bytes of a GGUF file, or of its beginning, and of the file itself. */
+  static Model FromGguf(std::string_view bytes) {
+    Model model;
+    Check(rope_model_create_gguf(bytes.data(), bytes.size(), &model.model_));
+    return model;
+  }
+  static Model LoadGguf(const std::string& path) {
+    Model model;
+    Check(rope_model_load_gguf(path.c_str(), &model.model_));
+    return model;
   }
   ~Model() { rope_model_destroy(model_); }
   Model(Model&& other) noexcept : model_(std::exchange(other.model_, nullptr)) {}
@@ -349,6 +360,8 @@ class Model {
   rope_config Config(int32_t type) const&& = delete;
 
  private:
+  Model() = default;
+
   rope_model* model_ = nullptr;
 };
 

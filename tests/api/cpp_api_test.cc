@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 #include <librope/rope.hpp>
 
+#include <cstdio>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "model/gguf_bytes.h"
 
 namespace rope::testing {
 namespace {
@@ -63,6 +67,18 @@ TEST(Cpp, MovedFromHandlesAreEmpty) {
   Model model("{\"rope_type\": \"default\"}"), empty(std::move(model));
   EXPECT_EQ(model.layer_types(), 0);
   EXPECT_EQ(empty.layer_types(), 1);
+}
+
+TEST(Cpp, ModelsOfGgufFiles) {
+  const std::string bytes = GgufBytes("llama").Bytes();
+  EXPECT_EQ(Model::FromGguf(bytes).LayerType(3), 0);
+  EXPECT_THROW(Model::FromGguf("GGUF"), Error);
+  const std::string path = ::testing::TempDir() + "cpp_api_test.gguf";
+  std::ofstream(path, std::ios::binary) << bytes;
+  const Model model = Model::LoadGguf(path);
+  EXPECT_EQ(std::remove(path.c_str()), 0);
+  EXPECT_EQ(model.Config(0).pairing, ROPE_PAIRING_INTERLEAVED);
+  EXPECT_THROW(Model::LoadGguf(path), Error);
 }
 
 template <class T, class = void>

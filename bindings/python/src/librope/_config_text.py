@@ -1,4 +1,4 @@
-"""The text of a config.json, and the fields of the kinds of RoPE that it describes."""
+"""The text of a config.json or a GGUF file, and the fields of the kinds of RoPE that it describes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,27 @@ class ModelText:
         self._text = text = config_text(config)
         out = ffi.new("rope_model**")
         check(lib.rope_model_create(text, len(text), out))
-        self._model = ffi.gc(out[0], lib.rope_model_destroy)
+        self._take(out[0])
+
+    def _read_gguf(self, source: Any) -> None:
+        """What from_gguf makes, instead of __init__."""
+        self._text = b"{}"  # there is none
+        self._gguf = source
+        out = ffi.new("rope_model**")
+        if isinstance(source, (str, os.PathLike)):
+            name = os.fsencode(source)
+            if b"\0" in name:
+                raise ValueError(f"source is {source!r}, and must have no zero byte")
+            with open(source, "rb"):  # OSError, with its own reason
+                pass
+            check(lib.rope_model_load_gguf(name, out))
+        else:
+            with memoryview(source) as view:  # TypeError if it is no buffer
+                check(lib.rope_model_create_gguf(ffi.from_buffer(view), view.nbytes, out))
+        self._take(out[0])
+
+    def _take(self, model: Any) -> None:
+        self._model = ffi.gc(model, lib.rope_model_destroy)
         #: Names of the kinds: "full_attention", "sliding_attention", "nope", "vision", ...
         self.layer_types: tuple[str, ...] = tuple(
             ffi.string(lib.rope_model_layer_type_name(self._model, i)).decode()

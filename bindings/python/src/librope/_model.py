@@ -1,7 +1,8 @@
-"""Model: the kinds of RoPE that a config.json describes."""
+"""Model: the kinds of RoPE that a config.json or a GGUF file describes."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from ._config_text import ModelText
@@ -9,7 +10,7 @@ from ._rope import Rope
 from ._types import Layout
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Buffer, Unpack
 
     from ._types import ModelChanges
 
@@ -27,8 +28,28 @@ class Model(ModelText):
         OSError: the file cannot be read. TypeError: config is something else.
     """
 
+    @classmethod
+    def from_gguf(cls, source: str | os.PathLike[str] | Buffer) -> Model:
+        """The kinds of RoPE of a GGUF file: Model.from_gguf("model.gguf").rope(layer=0).
+
+        The pairing is that of the weights in the file. docs/gguf.md lists the architectures.
+
+        Args:
+            source: a path, or the bytes of the file (bytes, memoryview, mmap, ..), of which the
+                beginning without the weights is enough. Bytes are needed again to pickle the model.
+
+        Raises:
+            ValueError: it is no GGUF file, ends too early, a key is missing or has an impossible
+                value. NotImplementedError: an architecture, or a key of RoPE, that is not read.
+            OSError: the file cannot be read. TypeError: source is something else.
+        """
+        model = cls.__new__(cls)
+        model._read_gguf(source)
+        return model
+
     def __reduce__(self) -> Any:
-        return Model, (self._text,)
+        source = getattr(self, "_gguf", None)
+        return (Model, (self._text,)) if source is None else (Model.from_gguf, (source,))
 
     def rope(
         self,

@@ -1,5 +1,6 @@
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 
 use librope_sys as sys;
@@ -8,7 +9,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::error::{Result, check, invalid, made, narrow, require_library};
 
-/// A model's `config.json`: its kinds of RoPE, and which layer is of which kind.
+/// A model's `config.json` or GGUF file: its kinds of RoPE, and which layer is of which kind.
 ///
 /// ```
 /// use librope::Model;
@@ -48,6 +49,42 @@ impl Model {
         let mut model = ptr::null_mut();
         // SAFETY: `json` has `len` bytes and is not kept.
         check(unsafe { sys::rope_model_create(json.as_ptr().cast(), json.len(), &raw mut model) })?;
+        Ok(Model(made(model)?))
+    }
+
+    /// Reads the metadata of a GGUF file from its bytes, or from those at its beginning: the weights
+    /// are not needed. The bytes are untrusted; a key of RoPE that is not read is an error with its
+    /// name.
+    ///
+    /// # Errors
+    /// [`Error::Parse`](crate::Error::Parse) for what is no GGUF, ends too early, or lacks a key, or
+    /// has an impossible value; [`Error::Unsupported`](crate::Error::Unsupported) for an architecture
+    /// or a key that is not read.
+    pub fn from_gguf(bytes: impl AsRef<[u8]>) -> Result<Model> {
+        require_library()?;
+        let bytes = bytes.as_ref();
+        let mut model = ptr::null_mut();
+        // SAFETY: `bytes` has `len` bytes and is not kept.
+        check(unsafe {
+            sys::rope_model_create_gguf(bytes.as_ptr().cast(), bytes.len(), &raw mut model)
+        })?;
+        Ok(Model(made(model)?))
+    }
+
+    /// [`from_gguf`](Model::from_gguf) for a file, of which it reads as much as it needs.
+    ///
+    /// # Errors
+    /// Those of [`from_gguf`](Model::from_gguf), and
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the file cannot be read.
+    pub fn load_gguf(path: impl AsRef<Path>) -> Result<Model> {
+        require_library()?;
+        let name = path.as_ref().as_os_str().as_encoded_bytes();
+        let Ok(name) = CString::new(name) else {
+            return invalid(format_args!("path must not contain a zero byte"));
+        };
+        let mut model = ptr::null_mut();
+        // SAFETY: `name` ends with a zero byte and is not kept.
+        check(unsafe { sys::rope_model_load_gguf(name.as_ptr(), &raw mut model) })?;
         Ok(Model(made(model)?))
     }
 
