@@ -14,7 +14,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-from peers import install, run, table
+from peers import install, readme, run, table
 from peers.protocol import Case, Core, Memory, Tensors
 
 LIBRARIES = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path()
@@ -141,6 +141,14 @@ class Tables(unittest.TestCase):
         text = self.text(librope=100, peer=150, memcpy=50)
         self.assertIn("| f32 halves 64 | 50.0 | 100 | 0 % | 0.50 |  |  | 1.50 |", text)
         self.assertIn("| gone | all | no package |", text)
+
+
+class Readme(unittest.TestCase):
+    def test_its_speed_section_is_that_of_the_run_it_names(self):
+        text = (readme.ROOT / "README.md").read_text()
+        out = readme.ROOT / readme.MARKERS.search(text).group(2).removesuffix(".md")
+        self.assertEqual(readme.rewritten(text, out), text, "python -m peers.readme OUT writes it")
+        self.assertTrue(pathlib.Path(f"{out}.png").exists())
 
 
 class Installs(unittest.TestCase):

@@ -15,11 +15,12 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
+from .table import LIMITS  # noqa: E402
+
 DTYPES = ("f32", "bf16", "f16")
 PLACES = ("in_place", "out_of_place")
 OURS = "librope"
 LEFT_OUT = {"librope_rows", "librope_prepared", "highway_sincos"}  # the same library again, and a curiosity
-LIMITS = ("rmw_", "memcpy", "nt_copy_")
 PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#9c755f", "#b07aa1", "#b8860b", "#2a9d8f", "#e15c8a", "#8c8c8c",
            "#1b9e77", "#7570b3", "#a6761d", "#666666", "#386cb0")
 

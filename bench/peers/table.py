@@ -9,6 +9,7 @@ COLUMNS = ("threads", "place", "dtype", "pairing", "tokens", "contender", "media
 CASE = COLUMNS[:5]
 OURS = ("librope", "librope_rows", "librope_prepared")
 DTYPES = ("f32", "bf16", "f16")
+LIMITS = ("rmw_", "memcpy", "nt_copy_")  # what their names begin with
 
 
 def ns(value):
