@@ -55,6 +55,10 @@ class Powers<DoubleDouble> {
   DoubleDouble root_;
 };
 
+// Fixed point is for EXACT alone.
+Turns TurnsOf(float) { return {}; }
+Turns TurnsOf(DoubleDouble inv_freq) { return ToFixedTurns(inv_freq * kInverse2Pi); }
+
 double ToDouble(float value) { return value; }
 double ToDouble(DoubleDouble value) { return static_cast<double>(value); }
 
@@ -303,7 +307,7 @@ rope_status Fill(const char* function, const Config& config, Frequencies* out) {
                   function, Decimal(config.given.theta).text, i, Decimal(value).text);
     }
     out->inv_freq.push_back(value);
-    out->turns.push_back(ToFixedTurns(DoubleDouble(inv_freq[i]) * kInverse2Pi));
+    out->turns.push_back(TurnsOf(inv_freq[i]));
   }
   out->attention_factor = AttentionFactor(config.given);
   out->softmax_factor = SoftmaxFactor(config.given);

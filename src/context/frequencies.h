@@ -28,7 +28,7 @@ struct GgmlTables {
 
 struct Frequencies {
   std::vector<double> inv_freq;  // radians per position; f32 values under FLOAT32
-  std::vector<Turns> turns;      // the same in turns per position, modulo nothing
+  std::vector<Turns> turns;      // EXACT: the same in turns per position, modulo nothing; else 0
   double attention_factor = 1;
   double softmax_factor = 1;
   GgmlTables ggml;  // under ROPE_ANGLE_GGML
