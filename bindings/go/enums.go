@@ -72,9 +72,10 @@ func (value Scaling) String() string { return nameOf("Scaling", int32(value)) }
 const (
 	// float32(position) * float32(inv_freq), rounded to f32: what transformers, vLLM and Meta's code
 	// compute and what models were trained with. At position 131072 this angle is off the true one by
-	// up to 9e-3. The cosine and sine are within 1.5e-7 of those of this angle. inv_freq itself is
-	// computed in f32 by the same steps as in PyTorch: 1 / float32(theta^(2i / D)), which often
-	// differs by one ulp from float32(theta^(-2i / D)). Context.InvFreq returns it.
+	// up to 9e-3. The cosine and sine are within 1.5e-7 of those of this angle. inv_freq, which
+	// Context.InvFreq returns, has the bits that transformers computes on a CPU with AVX-512: 1 /
+	// float32(theta^(2i / D)), with the power of PyTorch, which is within 1 ulp. AVX2 gives the same
+	// where a multiple of 64 channels rotates; elsewhere some may differ in the last bit.
 	AngleFloat32 Angle = C.ROPE_ANGLE_FLOAT32
 	// The angle as a 64-bit fixed-point fraction of a turn, from frequencies of more than double
 	// precision. The cosine and sine are within 1.5e-7 of the true ones up to position 2^38, and

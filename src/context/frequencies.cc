@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "context/double_double.h"
+#include "context/torch_pow.h"
 #include "math/element.h"
 
 namespace rope {
@@ -25,30 +26,28 @@ constexpr double kPi = 3.14159265358979323846;
 constexpr DoubleDouble kInverse2Pi(0x1.45f306dc9c883p-3, -0x1.6b01ec5417056p-57);
 constexpr DoubleDouble k2Pi(0x1.921fb54442d18p+2, 0x1.1a62633145c07p-52);
 
-// theta^(2i / dim) for i = 0, 1, ..
+// theta^(2i / dim) for i = 0, 1, .., count - 1
 template <class Real>
 class Powers;
 
 template <>
 class Powers<float> {
  public:
-  Powers(DoubleDouble theta, int dim)
-      : theta_(static_cast<float>(static_cast<double>(theta))), dim_(dim) {}
-  // torch.pow of f32 values is right to an ulp or so; rounding the double result is within that.
+  Powers(DoubleDouble theta, int dim, int count)
+      : pow_(static_cast<float>(static_cast<double>(theta)), count), dim_(dim) {}
   float operator()(int i) const {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim_);
-    return static_cast<float>(std::pow(static_cast<double>(theta_), static_cast<double>(exponent)));
+    return pow_(i, static_cast<float>(2 * i) / static_cast<float>(dim_));
   }
 
  private:
-  float theta_;
+  TorchPow pow_;
   int dim_;
 };
 
 template <>
 class Powers<DoubleDouble> {
  public:
-  Powers(DoubleDouble theta, int dim) : root_(Root(theta, dim / 2)) {}
+  Powers(DoubleDouble theta, int dim, int) : root_(Root(theta, dim / 2)) {}
   DoubleDouble operator()(int i) const { return Power(root_, i); }
 
  private:
@@ -127,9 +126,18 @@ template <class Real>
 DoubleDouble DynamicTheta(const rope_config& c, int dim) {
   const auto trained = static_cast<double>(c.max_position_embeddings);
   const auto length = static_cast<double>(DynamicLengths(c, c.seq_len).last);
-  if constexpr (std::is_same_v<Real, float>) {  // Python's doubles, before torch.pow
-    const double growth = c.factor * length / trained - (c.factor - 1);
-    return c.theta * std::pow(growth, static_cast<double>(dim) / (dim - 2));
+  if constexpr (std::is_same_v<Real, float>) {
+    const double exponent = static_cast<double>(dim) / (dim - 2);
+    if (kScalingRules[c.scaling].lengths == Lengths::kEach && length > trained) {
+      // transformers has such a length in a tensor, which makes all of it f32, but for the exponent
+      const float growth =
+          static_cast<float>(c.factor) * static_cast<float>(length) / static_cast<float>(trained) -
+          static_cast<float>(c.factor - 1);
+      const double power = std::pow(static_cast<double>(growth), exponent);
+      return static_cast<double>(static_cast<float>(c.theta) * static_cast<float>(power));
+    }
+    const double growth = c.factor * length / trained - (c.factor - 1);  // Python's numbers
+    return c.theta * std::pow(growth, exponent);
   } else {
     const DoubleDouble growth =
         DoubleDouble(c.factor) * length / trained - (DoubleDouble(c.factor) - 1.0);
@@ -172,7 +180,7 @@ YarnRange<Number> YarnRangeOf(const rope_config& c, int dim) {
 // theta^(-2i / rotary_dim) for the pairs that rotate.
 template <class Real>
 void FillPowers(const Config& config, DoubleDouble theta, std::vector<Real>* inv_freq) {
-  const Powers<Real> power(theta, config.rotary_dim);
+  const Powers<Real> power(theta, config.rotary_dim, config.rotating_pairs);
   for (int i = 0; i < config.rotating_pairs; ++i) {
     (*inv_freq)[i] = FromDouble<Real>(1) / power(i);
   }
@@ -204,15 +212,16 @@ void Yarn(const Config& config, std::vector<Real>* inv_freq) {
   auto [low, high] = YarnRangeOf<Scalar<Real>>(c, dim);
   // As transformers, against a division by zero.
   if (!(low < high) && !(high < low)) high = high + 0.001;
-  const Powers<Real> power(c.theta, dim);
+  const Powers<Real> power(c.theta, dim, dim / 2);
   const Real one = FromDouble<Real>(1);
   for (int i = 0; i < dim / 2; ++i) {
     Real ramp = (FromDouble<Real>(i) - static_cast<Real>(low)) / static_cast<Real>(high - low);
     if (ToDouble(ramp) < 0) ramp = FromDouble<Real>(0);
     if (ToDouble(ramp) > 1) ramp = one;
     const Real extrapolated_share = one - ramp;
-    const Real extrapolation = one / power(i);
-    const Real interpolation = one / (FromDouble<Real>(c.factor) * power(i));
+    const Real wavelength = power(i);  // of a turn by one radian
+    const Real extrapolation = one / wavelength;
+    const Real interpolation = one / (FromDouble<Real>(c.factor) * wavelength);
     (*inv_freq)[i] =
         interpolation * (one - extrapolated_share) + extrapolation * extrapolated_share;
   }
@@ -221,7 +230,7 @@ void Yarn(const Config& config, std::vector<Real>* inv_freq) {
 template <class Real>
 void Longrope(const Config& config, std::vector<Real>* inv_freq) {
   const rope_config& c = config.given;
-  const Powers<Real> power(c.theta, config.rotary_dim);
+  const Powers<Real> power(c.theta, config.rotary_dim, config.rotating_pairs);
   const double* factors =
       c.seq_len > c.original_max_position_embeddings ? c.long_factor : c.short_factor;
   for (int i = 0; i < config.rotating_pairs; ++i) {

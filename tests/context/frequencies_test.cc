@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "context/context.h"
+#include "context/torch_pow.h"
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/errors.h"
@@ -371,17 +372,44 @@ TEST(Frequencies, FixedPointTurnsOfYarnAreExactToTheLastBit) {
 }
 
 TEST(Frequencies, Float32RepeatsTheStepsOfTransformers) {
-  const std::vector<double> got = InvFreq(Config(128));
+  rope_config config = Config(128, ROPE_PAIRING_HALVES, 500000);
+  const std::vector<double> got = InvFreq(config);
+  const TorchPow pow(500000, 64);
   for (int i = 0; i < 64; ++i) {
-    const float exponent = static_cast<float>(2 * i) / 128.0f;
-    const float want = 1.0f / static_cast<float>(std::pow(10000.0, double{exponent}));
-    EXPECT_EQ(got[i], want) << i;
+    EXPECT_EQ(got[i], 1 / pow(i, static_cast<float>(2 * i) / 128.0f)) << i;
   }
-  rope_config config = Config(128);
   config.scaling = ROPE_SCALING_LINEAR;
   config.factor = 3;
   const std::vector<double> scaled = InvFreq(config);
   for (int i = 0; i < 64; ++i) EXPECT_EQ(scaled[i], static_cast<float>(got[i]) / 3.0f);
+}
+
+// theta was computed with torch 2.15 by the expression of transformers, of a length in a tensor;
+// Qwen 1 takes it from Python's numbers.
+TEST(Frequencies, Float32TakesLongSequencesOfDynamicNtkFromATensor) {
+  const struct {
+    rope_scaling scaling;
+    double factor;
+    int64_t seq_len;
+    double theta;
+  } cases[] = {
+      {ROPE_SCALING_DYNAMIC, 2.7, 4096, 10000},
+      {ROPE_SCALING_DYNAMIC, 2.7, 5000, 16201.4462890625},
+      {ROPE_SCALING_DYNAMIC, 2.7, 100003, 734483.25},
+      {ROPE_SCALING_DYNAMIC_STEPS, 2, 65536, 346314.06936764135},
+  };
+  for (const auto& example : cases) {
+    rope_config config = Config(64);
+    config.scaling = example.scaling;
+    config.max_position_embeddings = 4096;
+    config.seq_len = example.seq_len;
+    config.factor = example.factor;
+    const TorchPow pow(static_cast<float>(example.theta), 32);
+    const std::vector<double> got = InvFreq(config);
+    for (int i = 0; i < 32; ++i) {
+      EXPECT_EQ(got[i], 1 / pow(i, static_cast<float>(2 * i) / 64.0f)) << example.seq_len << i;
+    }
+  }
 }
 
 TEST(Frequencies, OfTheCallerAreTakenAndDivided) {

