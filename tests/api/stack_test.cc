@@ -7,14 +7,18 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/limits.h"
 #include "librope/model.h"
+#include "model/gguf_bytes.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/targets.h"
@@ -321,6 +325,33 @@ TEST(Stack, OfModels) {
     EXPECT_STACK_OF(kOther, rope_model_layer_type_name(model, 0));
     EXPECT_STACK_OF(kOther, rope_model_destroy(model));
   }
+}
+
+TEST(Stack, OfGgufFiles) {
+  Stack stack;
+  GgufBytes keys("llama");
+  for (int i = 0; i < 10000; ++i) keys.Uint("key_" + std::to_string(i), 1);
+  const std::string good =
+      GgufBytes("llama").Tensor("rope_freqs.weight", std::vector<float>(32, 2)).Bytes();
+  const std::string path = ::testing::TempDir() + "stack_test.gguf";
+  for (const auto& [bytes, want] : std::vector<std::pair<std::string, rope_status>>{
+           {good, ROPE_OK},
+           {keys.Bytes(), ROPE_OK},
+           {good.substr(0, good.size() - 1), ROPE_ERROR_PARSE},
+           {GgufBytes("llama").Uint("rope.new", 1).Bytes(), ROPE_ERROR_UNSUPPORTED}}) {
+    rope_model* model = nullptr;
+    EXPECT_STACK(kModelCreate, want, rope_model_create_gguf(bytes.data(), bytes.size(), &model));
+    rope_model_destroy(model);
+    std::ofstream(path, std::ios::binary) << bytes;
+    model = nullptr;
+    EXPECT_STACK(kModelCreate, want, rope_model_load_gguf(path.c_str(), &model));
+    rope_model_destroy(model);
+    rope_model* none = nullptr;
+    EXPECT_STACK(kModelCreate, ROPE_ERROR_OUT_OF_MEMORY, WithoutMemory([&, &source = bytes] {
+                   return rope_model_create_gguf(source.data(), source.size(), &none);
+                 }));
+  }
+  EXPECT_EQ(std::remove(path.c_str()), 0);
 }
 
 TEST(Stack, OfPromptIds) {

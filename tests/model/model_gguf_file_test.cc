@@ -118,7 +118,7 @@ TEST(ModelGgufFile, ClaimsAreNotBelieved) {
   const auto array = [&key](uint32_t element, uint64_t count) {
     return key + Raw<uint32_t>(GgufBytes::kArray) + Raw(element) + Raw(count);
   };
-  for (uint64_t count : {uint64_t{1} << 32, UINT64_MAX / 8, UINT64_MAX}) {
+  for (uint64_t count : {uint64_t{1} << 32, uint64_t{1} << 62, UINT64_MAX / 8, UINT64_MAX}) {
     for (uint32_t element = 0; element <= 12; ++element) {
       ExpectRefused(array(element, count) + std::string(8, 0), {"ends after", "inside key 1 of 1"});
     }

@@ -154,6 +154,10 @@ TEST(ModelGguf, LayersWithoutRope) {
   EXPECT_EQ(Gguf(GgufBytes("llama4")).Layers(4), "sssn");
   ExpectGgufRefused(GgufBytes("llama4").Uint("attention.sliding_window", 0), {"must not be 0"},
                     kUnsupported);
+  // smallthinker: the first of four sees everything, and has no RoPE
+  EXPECT_EQ(Gguf(GgufBytes("smallthinker").Uint("attention.sliding_window", 4096)).Layers(4),
+            "nsss");
+  EXPECT_EQ(Gguf(GgufBytes("cohere2moe").Uint("attention.sliding_window", 4096)).Layers(4), "nsss");
   EXPECT_EQ(Gguf(GgufBytes("exaone4").Uint("block_count", 30)).Layers(4), "ffff");
   EXPECT_EQ(Gguf(GgufBytes("exaone4").Uint("block_count", 64)).Layers(4), "sssn");
   EXPECT_EQ(Gguf(GgufBytes("granite").Bool("rope.scaling.finetuned", false)).Types(),
