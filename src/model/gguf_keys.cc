@@ -48,7 +48,11 @@ std::string Show(GgufType type, std::string_view bytes) {
   return IsSigned(type) ? std::to_string(Signed(bytes)) : std::to_string(LittleEndian(bytes));
 }
 
+// Names of people and datasets, and tokens, may contain the word by chance.
 bool SpeaksOfRotation(std::string_view key) {
+  for (std::string_view other : {"general.", "tokenizer."}) {
+    if (key.substr(0, other.size()) == other) return false;
+  }
   return key.find("rope") != std::string_view::npos || key.find("rotary") != std::string_view::npos;
 }
 

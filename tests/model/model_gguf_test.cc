@@ -312,6 +312,16 @@ TEST(ModelGguf, EveryKeyOfRopeIsReadOrRefused) {
                     {"qwen2.rope.freq_base (1000000) speaks of RoPE"}, kUnsupported);
 }
 
+TEST(ModelGguf, WordsThatContainRopeByChanceAreHarmless) {
+  EXPECT_EQ(Gguf(GgufBytes("llama")
+                     .String("general.dataset.0.name", "x")
+                     .String("general.european", "x")
+                     .String("tokenizer.chat_template.proper_rope", "x"))
+                .Config()
+                .theta,
+            10000);
+}
+
 TEST(ModelGguf, TypesAreThoseOfTheKeys) {
   ExpectGgufRefused(GgufBytes("llama").Uint("rope.freq_base", 10000),
                     {"llama.rope.freq_base (10000) must be a number of type float32 or float64"});

@@ -204,6 +204,16 @@ class Facts(Tree):
         self.expect_none(wrong, f"What holds for one model stands in {' or '.join(sorted(tables))}. A "
                                 "word that means something else, too, is left out in this test.")
 
+    def test_architectures_of_gguf_are_those_of_the_guide(self):
+        source = (ROOT / "src/model/gguf_architectures.cc").read_text()
+        known = set(re.findall(r'^    \{"([\w.-]+)",', source, re.M))
+        self.assertGreater(len(known), 140, "architectures of gguf_architectures.cc")
+        guide = (ROOT / "docs/gguf.md").read_text()
+        listed = set(re.findall(r"`([\w.-]+)`", guide[guide.index("\n## Architectures"):]))
+        self.expect_none([f"docs/gguf.md: no `{name}`" for name in sorted(known - listed)])
+        read = len(re.findall(r'^    \{"[\w.-]+", k(?!Without)', source, re.M))
+        self.assertIn(f"{read} values of `general.architecture`", guide)
+
     def test_enumerators_begin_with_the_word_of_their_type(self):
         prefixes = {}
         for header in files("include/librope"):
