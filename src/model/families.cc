@@ -1,8 +1,5 @@
 #include "model/families.h"
 
-#include <algorithm>
-#include <iterator>
-
 namespace rope::model {
 namespace {
 
@@ -27,6 +24,7 @@ constexpr TwoRopes kModernBert = {
     {"global_rope_theta", 160000}, {"local_rope_theta", 1e4}, Flat::kBoth};
 constexpr TwoRopes kNeomme = {{"rope_theta", 1e6, 0.25}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kOlmo3 = {{"rope_theta", 5e5}, {nullptr, 5e5}, Flat::kFull};
+constexpr TwoRopes kUltrabert = {{nullptr, 2560000}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kZaya = {
     {"rope_theta", 5e6, 0.5}, {nullptr, 1e4, 0.5}, Flat::kNeither, false, "hybrid",
     "hybrid_sliding"};
@@ -261,7 +259,7 @@ constexpr Row kFamilies[] = {
     Row("granitemoe_swa", S::kHalves),
     Row("granitemoehybrid", S::kHalves).NopeIf({"position_embedding_type", Says::kNot, "rope"}),
     Row("granitemoeshared", S::kHalves),
-    Row("gte", S::kHalves).Theta(160000),
+    Row("gte", S::kHalves).Theta(160000).Reads(OwnKeys::kNtk),
     Row("helium", S::kInterleaved).Theta(1e5).HeadDim(128),
     Row("higgs_audio_v2", S::kHalves).HeadDim(128).Rope(kHiggsAudioRope),
     Row("hrm_text", S::kHalves).HeadDim(128).Reads(OwnKeys::kCycles),
@@ -405,6 +403,7 @@ constexpr Row kFamilies[] = {
     Row("t5gemma", S::kHalves).HeadDim(256),
     Row("t5gemma2", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
     Row("timesfm2_5", S::kHalves).HeadDim(80),
+    Row("ultrabert", S::kHalves).Layers(L::kWindows, 3).Two(kUltrabert),
     Row("unlimited_ocr", S::kHalves),
     Row("vaultgemma", S::kHalves).HeadDim(256),
     Row("voxtral_realtime", S::kHalves).Theta(1e6),
@@ -418,143 +417,13 @@ constexpr Row kFamilies[] = {
     Row("zaya", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kZaya),
 };
 
-// Absolute or learned positions, relative biases, ALiBi, convolutions, state spaces.
-constexpr std::string_view kWithoutRope[] = {
-    "albert",
-    "bart",
-    "bert",
-    "bert-generation",
-    "big_bird",
-    "bigbird_pegasus",
-    "biogpt",
-    "blenderbot",
-    "blenderbot-small",
-    "bloom",
-    "camembert",
-    "clip",
-    "ctrl",
-    "deberta",
-    "deberta-v2",
-    "distilbert",
-    "electra",
-    "falcon_mamba",
-    "fnet",
-    "gpt2",
-    "gpt_bigcode",
-    "gpt_neo",
-    "hubert",
-    "led",
-    "longformer",
-    "longt5",
-    "m2m_100",
-    "mamba",
-    "mamba2",
-    "marian",
-    "mbart",
-    "mpnet",
-    "mpt",
-    "mt5",
-    "openai-gpt",
-    "opt",
-    "pegasus",
-    "prophetnet",
-    "roberta",
-    "rwkv",
-    "siglip",
-    "speech_to_text",
-    "switch_transformers",
-    "t5",
-    "trocr",
-    "umt5",
-    "vit",
-    "wav2vec2",
-    "wavlm",
-    "whisper",
-    "xglm",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "xlnet",
-};
+}  // namespace
 
-// Other spellings of the same code.
-struct Alias {
-  std::string_view model_type, same_as;
-};
-
-constexpr Alias kAliases[] = {
-    {"blt_global_transformer", "blt"},
-    {"blt_local_decoder", "blt"},
-    {"blt_local_encoder", "blt"},
-    {"deci", "nemotron-nas"},
-    {"dia_decoder", "dia"},
-    {"ernie4_5_moe_vl", "ernie4_5_vl_moe"},
-    {"ernie4_5_vl", "ernie4_5_vl_moe"},
-    {"EvollaModel", "evolla"},
-    {"exaone4_moe", "exaone_moe"},
-    {"kimi_k2", "deepseek_v3"},
-    {"lasr_encoder", "lasr"},
-    {"minimax_m1", "minimax"},
-    {"minimax_m3", "minimax_m3_vl"},
-    {"minimax_text_01", "minimax"},
-    {"modernbert_decoder", "modernbert-decoder"},
-    {"phi3_v", "phi3"},
-    {"phi4mm", "phi4_multimodal"},
-    {"pocket_tts_audio_tokenizer", "pocket_tts"},
-    {"stablelm_epoch", "stablelm"},
-    {"step3p7", "step3p5"},
-    {"t5_gemma_module", "t5gemma"},
-    {"t5gemma2_decoder", "t5gemma2"},
-    {"wav2vec2_conformer", "wav2vec2-conformer"},
-};
-
-constexpr OuterModel kOuterModels[] = {
-    {"dia", false, "decoder_config", nullptr},
-    {"esmfold2", false, "esmc_config", nullptr},
-    {"lasr", true, "encoder_config", nullptr},
-    {"musicflamingo", false, nullptr, "rope_parameters"},  // of its audio encoder
-    {"t5gemma", true, "decoder", nullptr},
-};
-
-const Family* FindExactly(std::string_view model_type) {
-  for (const Alias& alias : kAliases) {
-    if (alias.model_type == model_type) model_type = alias.same_as;
-  }
+const Family* FindRow(std::string_view model_type) {
   for (const Row& row : kFamilies) {
     if (row.family.model_type == model_type) return &row.family;
   }
   return nullptr;
-}
-
-}  // namespace
-
-const Family* FindFamily(std::string_view model_type) {
-  const Family* family = FindExactly(model_type);
-  for (std::string_view suffix : {"_text_model", "_text"}) {
-    if (family != nullptr) break;
-    if (EndsWith(model_type, suffix)) {
-      family = FindExactly(model_type.substr(0, model_type.size() - suffix.size()));
-    }
-  }
-  return family;
-}
-
-const OuterModel& FindOuterModel(std::string_view model_type) {
-  static constexpr OuterModel kOther = {"", false, "global_config", nullptr};  // BLT
-  for (const OuterModel& outer : kOuterModels) {
-    const std::string_view known = outer.model_type;
-    const bool begins = model_type.substr(0, known.size()) == known;
-    if (model_type == known || (outer.is_prefix && begins)) return outer;
-  }
-  return kOther;
-}
-
-bool IsWithoutRope(std::string_view model_type) {
-  return std::find(std::begin(kWithoutRope), std::end(kWithoutRope), model_type) !=
-         std::end(kWithoutRope);
-}
-
-bool EndsWith(std::string_view text, std::string_view suffix) {
-  return text.size() > suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
 }
 
 void SetStyle(Style style, rope_config* config) {

@@ -54,6 +54,7 @@ enum class Layers : uint8_t {
   kLastOfPeriod,   // layer_types, else full_attention where (i + 1) % period == 0
   kFirstOfPeriod,  // layer_types, else full_attention where i % period == 0
   kFirstAndLast,   // the same, and layer 0: MiMo
+  kWindows,        // as kLastOfPeriod, or sliding where attention_windows[i] != 0: UltraBERT
   kFirstTwo,       // layer_types, else full where i % period == 1, and layer 0: dots3-note
   kLastForced,     // as kLastOfPeriod, and the very last layer is full: Gemma 4
   kFullIsNope,     // as kLastOfPeriod, but full_attention layers have no RoPE
@@ -118,6 +119,7 @@ struct OtherStyle {
 enum class OwnKeys : uint8_t {
   kNone,
   kAlpha,           // alpha in the rope dictionary: HunYuan
+  kNtk,             // rope_type "ntk": GTE
   kDynamicNtk,      // use_dynamic_ntk, seq_length: Qwen 1
   kRotary,          // rotary, a dictionary of its own: InternLM 1
   kAttentionTheta,  // attn_config.rope_theta: DBRX
@@ -169,8 +171,16 @@ struct Family {
   NotOffered not_offered;
 };
 
-// nullptr if unknown. One suffix of a nested configuration ("_text") is ignored.
+// The row of the table; nullptr if it has none.
+const Family* FindRow(std::string_view model_type);
+
+// The same for all names of a model. nullptr if unknown. One suffix of a nested configuration
+// ("_text") is ignored.
 const Family* FindFamily(std::string_view model_type);
+
+// The model_type whose RoPE a model has that is known without it, if its position_embedding_type is
+// "rotary"; empty if there is none.
+std::string_view RotaryVariant(std::string_view model_type);
 
 // Whether models of this type are known to have other position encodings, or none.
 bool IsWithoutRope(std::string_view model_type);

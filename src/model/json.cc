@@ -250,9 +250,19 @@ const Value* Dict::Find(std::string_view key) const {
   return value;
 }
 
+Dict Dict::WithDefaults(const Value::Object* defaults) const {
+  Dict dict = *this;
+  dict.defaults_ = defaults;
+  return dict;
+}
+
 const Value* Dict::Peek(std::string_view key) const {
-  const auto member = members().find(key);
-  return member == members().end() || member->second.IsNull() ? nullptr : &member->second;
+  const auto in = [key](const Value::Object& object) {
+    const auto member = object.find(key);
+    return member == object.end() || member->second.IsNull() ? nullptr : &member->second;
+  };
+  if (const Value* value = in(members()); value != nullptr || Mentions(key)) return value;
+  return defaults_ != nullptr ? in(*defaults_) : nullptr;
 }
 
 bool Dict::Mentions(std::string_view key) const { return members().count(key) != 0; }

@@ -88,6 +88,10 @@ class Dict {
   Dict() = default;
   Dict(const Value& value, std::string path);  // throws if value is not an object
 
+  // The same object, where look-ups of keys that are not there, not even with the value null, give
+  // those of `defaults`, which must outlive it. members() and Mentions know the text alone.
+  Dict WithDefaults(const Value::Object* defaults) const;
+
   bool exists() const { return members_ != nullptr; }
   bool empty() const { return members_ == nullptr || members_->empty(); }
   const Value::Object& members() const;
@@ -120,6 +124,7 @@ class Dict {
 
  private:
   const Value::Object* members_ = nullptr;
+  const Value::Object* defaults_ = nullptr;
   std::string path_;
 };
 

@@ -251,6 +251,7 @@ class LanguageModel {
     // Nested files give every kind its theta; one beside them is for those that lack it.
     keys.theta_key = kind.theta_key == nullptr && nested_ ? "rope_theta" : kind.theta_key;
     keys.default_theta = kind.theta;
+    keys.theta = OfKind(ListedThetas(), "rope_theta", name);
     keys.default_partial =
         keys.dict.exists() && kind.nested_partial != 0 ? kind.nested_partial : kind.partial;
     keys.default_proportional = proportional;
@@ -287,6 +288,13 @@ class LanguageModel {
     return found;
   }
 
+  // rope_theta as a list with an entry for every layer. None: one for all, as in other models.
+  std::vector<double> ListedThetas() const {
+    const Value* theta = text_.Peek("rope_theta");
+    const bool listed = theta != nullptr && theta->As<Value::Array>() != nullptr;
+    return listed ? LayerNumbers(text_, family_, "rope_theta") : std::vector<double>();
+  }
+
   // Step 3.5: theta and the rotated share by layer, the same in all layers of a kind, and a scaling
   // that only the kinds of yarn_only_types have, whatever its rope_type.
   void AddByLayer() {
@@ -294,11 +302,7 @@ class LanguageModel {
       Reject(ROPE_ERROR_UNSUPPORTED, "%s must be empty in this version",
              text_.Path("use_rope_layers").c_str());
     }
-    const Value* theta = text_.Find("rope_theta");
-    std::vector<double> thetas;  // none: one for all layers, as in other models
-    if (theta != nullptr && theta->As<Value::Array>() != nullptr) {
-      thetas = LayerNumbers(text_, family_, "rope_theta");
-    }
+    const std::vector<double> thetas = ListedThetas();
     const std::vector<double> partials = LayerNumbers(text_, family_, "partial_rotary_factors");
     const Value::Array* scaled = text_.Array("yarn_only_types");
     std::vector<std::string_view> kinds;

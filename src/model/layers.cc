@@ -148,6 +148,18 @@ std::vector<std::string_view> FlaggedLabels(const Dict& text, std::string_view k
   return labels;
 }
 
+// UltraBERT: windows of so many tokens, none in layers that see all.
+std::vector<std::string_view> WindowLabels(const Dict& text, std::string_view key,
+                                           const Value::Array& list, int count) {
+  std::vector<std::string_view> labels(Covered(text, key, list, count));
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const bool window =
+        !list[i].IsNull() && ToInteger(Entry(text, key, i), list[i], 0, kMaxLength) != 0;
+    labels[i] = window ? kSliding : kFull;
+  }
+  return labels;
+}
+
 // no_rope_layers: despite the name 1 means that the layer has RoPE.
 std::vector<std::string_view> NoRopeLabels(const Dict& text, const Family* family, int count) {
   const int64_t class_default = family != nullptr ? family->period : 0;
@@ -304,6 +316,8 @@ LayerLabels LabelLayers(const Dict& text, const Family* family) {
     labels = ListedLabels(text, "block_types", *cycle, count != 0 ? count : kMaxLayers, true);
   } else if (rule == Layers::kFirstAndLast && (flags = text.Array("hybrid_layer_pattern"))) {
     listed(FlaggedLabels(text, "hybrid_layer_pattern", *flags, count, kSliding, kFull));
+  } else if (rule == Layers::kWindows && (flags = text.Array("attention_windows"))) {
+    listed(WindowLabels(text, "attention_windows", *flags, count));
   } else if ((flags = text.Array("attn_type_list"))) {  // MiniMax-Text-01
     listed(FlaggedLabels(text, "attn_type_list", *flags, count, kFull, kNope));
   } else if (rule != Layers::kUniform && rule != Layers::kListed) {

@@ -2,11 +2,34 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
+#include "model/class_sizes.h"
 #include "model/families.h"
 #include "model/unread.h"
 
 namespace rope::model {
+namespace {
+
+// A size that the text says in another family's word is said.
+std::unique_ptr<const Value::Object> UnsaidSizes(const Dict& text, const ClassSizes& sizes) {
+  auto unsaid = std::make_unique<Value::Object>();
+  const auto add = [&](int size, const std::vector<const char*>& names) {
+    const auto said = [&text](const char* name) { return text.Mentions(name); };
+    if (std::none_of(names.begin(), names.end(), said)) {
+      unsaid->emplace(names.front(), Value{int64_t{size}});
+    }
+  };
+  add(sizes.hidden_size, {"hidden_size", "n_embd", "d_model"});
+  add(sizes.num_attention_heads, {"num_attention_heads", "n_head", "n_heads", "num_heads"});
+  add(sizes.num_hidden_layers,  // a list with an entry for every layer says their number
+      {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "layer_types", "layers_block_type",
+       "no_rope_layers", "hybrid_layer_pattern", "attn_type_list", "compress_ratios",
+       "layer_rope_theta"});
+  return unsaid;
+}
+
+}  // namespace
 
 ConfigParts Locate(const Dict& root) {
   ConfigParts parts;
@@ -32,6 +55,18 @@ ConfigParts Locate(const Dict& root) {
     parts.text_nested = true;
   }
   parts.text_type = parts.text.String("model_type").value_or(parts.outer_type);
+  const std::string_view rotary = RotaryVariant(parts.text_type);
+  if (!rotary.empty() && parts.text.String("position_embedding_type").value_or("") == "rotary") {
+    parts.text_type = rotary;
+    if (parts.text.Peek("rotary_emb_base") == nullptr) {  // its own class has another default
+      parts.text.RejectMissing("rotary_emb_base", "position_embedding_type is \"rotary\"");
+    }
+  }
+  const ClassSizes* sizes = FindClassSizes(parts.text_type);
+  if (parts.text_nested && sizes != nullptr) {
+    parts.class_sizes = UnsaidSizes(parts.text, *sizes);
+    parts.text = parts.text.WithDefaults(parts.class_sizes.get());
+  }
   return parts;
 }
 

@@ -3,6 +3,7 @@
 #ifndef LIBROPE_SRC_MODEL_LOCATE_H_
 #define LIBROPE_SRC_MODEL_LOCATE_H_
 
+#include <memory>
 #include <string_view>
 
 #include "model/json.h"
@@ -14,6 +15,9 @@ struct ConfigParts {
   Dict whole, text, vision;                // whole: what holds the others
   std::string_view text_type, outer_type;  // model_type; empty if absent
   bool text_nested = false;                // `text` is an object of its own
+  // The sizes of its class (model/class_sizes.h) that a nested `text` does not say; it refers to
+  // them.
+  std::unique_ptr<const Value::Object> class_sizes;
 };
 ConfigParts Locate(const Dict& root);
 

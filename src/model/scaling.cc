@@ -64,12 +64,18 @@ std::string_view TypeString(const RopeKeys& keys) {
   return name.value_or(keys.default_proportional ? "proportional" : "default");
 }
 
+// GTE's remote code: see FillNtk.
+bool IsNtk(const RopeKeys& keys, std::string_view type) {
+  return type == "ntk" && keys.family != nullptr && keys.family->own_keys == OwnKeys::kNtk;
+}
+
 rope_scaling Scaling(const RopeKeys& keys) {
   const std::string_view name = TypeString(keys);
   const bool of_family = keys.family != nullptr && keys.family->yarn_is_longrope;
   if (name == "yarn" && (of_family || keys.dict.Find("short_factor") != nullptr)) {
     return ROPE_SCALING_LONGROPE;
   }
+  if (IsNtk(keys, name)) return ROPE_SCALING_LINEAR;
   if (const TypeName* type = FindType(name)) return type->scaling;
   RejectValue(keys.dict.Path(TypeKey(keys.dict)), *keys.dict.Find(TypeKey(keys.dict)),
               "be one of " + KnownTypes());
@@ -400,6 +406,13 @@ bool FoldAlpha(const RopeKeys& keys, rope_config* config) {
   return true;
 }
 
+// "ntk": a larger theta, and all frequencies divided, whatever the length.
+void FillNtk(const RopeKeys& keys, rope_config* config) {
+  const double factor = Required(keys.dict, "factor", "ntk");
+  config->theta *= factor;
+  config->factor = std::pow(factor, 2.0 / SpanOf(*config));
+}
+
 void FillDynamic(const RopeKeys& keys, rope_config* config) {
   config->factor = Required(keys.dict, "factor", "dynamic");
   const int dim = SpanOf(*config);
@@ -469,7 +482,13 @@ void FillRope(const RopeKeys& keys, LayerType* type) {
       name == "xdrope" || (of_hunyuan && config.scaling == ROPE_SCALING_DYNAMIC);
   if (!may_have_alpha || !FoldAlpha(keys, &config)) {
     switch (config.scaling) {
-      case ROPE_SCALING_LINEAR: config.factor = Required(keys.dict, "factor", name); break;
+      case ROPE_SCALING_LINEAR:
+        if (IsNtk(keys, name)) {
+          FillNtk(keys, &config);
+        } else {
+          config.factor = Required(keys.dict, "factor", name);
+        }
+        break;
       case ROPE_SCALING_DYNAMIC: FillDynamic(keys, &config); break;
       case ROPE_SCALING_YARN: FillYarn(keys, type); break;
       case ROPE_SCALING_LONGROPE: FillLongrope(keys, type); break;

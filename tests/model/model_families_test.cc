@@ -105,6 +105,58 @@ TEST(ModelFamilies, BaichuanIsToldByItsVocabulary) {  // 1 and 2 share all keys 
                 {"hidden_size (0) must be from 1 to 1048576"});
 }
 
+TEST(ModelFamilies, OtherNamesOfTheSameCode) {
+  const auto named = [](const char* type, const std::string& entries) {
+    return R"({"model_type": ")" + std::string(type) + R"(", )" + entries + "}";
+  };
+  const Model falcon(named("RefinedWebModel", R"("hidden_size": 4544, "n_head": 71, "n_layer": 32,
+      "alibi": false, "multi_query": true)"));  // tiiuae/falcon-7b, as first published
+  EXPECT_EQ(falcon.Config().head_dim, 64);
+  EXPECT_EQ(falcon.Config().pairing, ROPE_PAIRING_HALVES);
+  const std::string sizes =
+      R"("hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 640000)";
+  for (const char* type : {"llava_llama", "llava_mistral", "llava_qwen", "mimo", "iquestcoder"}) {
+    EXPECT_EQ(Model(named(type, sizes)).Config().pairing, ROPE_PAIRING_HALVES) << type;
+    EXPECT_EQ(Model(named(type, sizes)).Config().theta, 640000) << type;
+  }
+}
+
+TEST(ModelFamilies, RobertaRotatesIfItSaysSo) {  // jinaai/jina-embeddings-v3
+  const auto roberta = [](const std::string& entries) {
+    return R"({"model_type": "xlm-roberta", "hidden_size": 1024, "num_attention_heads": 16)" +
+           entries + "}";
+  };
+  const rope_config config =
+      Model(roberta(R"(, "position_embedding_type": "rotary", "rotary_emb_base": 20000.0)"))
+          .Config();
+  EXPECT_EQ(config.theta, 20000);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.pairing, ROPE_PAIRING_HALVES);
+  ExpectRefused(roberta(R"(, "position_embedding_type": "rotary")"),
+                {"rotary_emb_base is missing"});
+  ExpectRefused(roberta(R"(, "position_embedding_type": "absolute")"),
+                {"known to this version without RoPE only"}, ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(ModelFamilies, UltrabertHasAThetaPerWindow) {  // in the words of its files
+  const auto ultra = [](const std::string& thetas) {
+    return R"({"model_type": "ultrabert", "hidden_size": 768, "num_attention_heads": 12,
+        "num_hidden_layers": 3, "attention_windows": [128, null, 0], "rope_theta": )" +
+           thetas + "}";
+  };
+  const Model model(ultra("[20000.0, 1280000.0, 1280000.0]"));
+  EXPECT_EQ(model.Layers(3), "sff");
+  EXPECT_EQ(model.Config("full_attention").theta, 1280000);
+  EXPECT_EQ(model.Config("sliding_attention").theta, 20000);
+  ExpectRefused(ultra("[20000.0, 1280000.0, 2560000.0]"), {"rope_theta[2]"},
+                ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Model(R"({"model_type": "ultrabert", "hidden_size": 768, "num_attention_heads": 12,
+      "num_hidden_layers": 6})")
+                .Config("full_attention")
+                .theta,
+            2560000);
+}
+
 TEST(ModelFamilies, NomicBertIsRefusedWhereItsCodeDiffers) {
   const std::string nomic = R"({"model_type": "nomic_bert", "n_embd": 768, "n_head": 12,
       "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_scale_base": null)";

@@ -252,6 +252,32 @@ TEST(ModelScaling, HunyuanAlphaRaisesThetaOnce) {
   }
 }
 
+// Alibaba-NLP/gte-multilingual-base. The formula is that of NTKScalingRotaryEmbedding in vLLM
+// (layers/rotary_embedding/ntk_scaling_rope.py) and in the model's own code, without mixed_b.
+TEST(ModelScaling, NtkOfGteIsALargerThetaAndADivisor) {
+  const auto gte = [](const char* entry) {
+    return R"({"model_type": "new", "hidden_size": 768, "num_attention_heads": 12,
+        "max_position_embeddings": 8192, "position_embedding_type": "rope", "rope_theta": 20000,
+        "rope_scaling": {"type": "ntk", "factor": 8.0)" +
+           std::string(entry) + "}}";
+  };
+  const Model model(gte(""));
+  const rope_config config = model.Config();
+  EXPECT_EQ(config.pairing, ROPE_PAIRING_HALVES);
+  rope_context* context = nullptr;
+  ASSERT_EQ(rope_context_create(&config, &context), ROPE_OK);
+  double frequencies[32];
+  ASSERT_EQ(rope_context_inv_freq(context, 0, frequencies, 32), ROPE_OK);
+  rope_context_destroy(context);
+  for (int i = 0; i < 32; ++i) {
+    const long double plain = 1 / std::pow(20000.0L * 8, 2.0L * i / 64);
+    const long double want = plain / std::pow(8.0L, 2.0L / 64);
+    EXPECT_NEAR(frequencies[i], want, 3e-7 * want) << i;
+  }
+  ExpectRefused(gte(R"(, "mixed_b": 0.625)"), {"mixed_b"}, ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(Llama(R"({"type": "ntk", "factor": 8.0})"), {"type (\"ntk\") must be one of"});
+}
+
 TEST(ModelScaling, Qwen1GrowsInSteps) {
   const std::string qwen = R"({"model_type": "qwen", "kv_channels": 128, "rotary_pct": 1.0,
       "rotary_emb_base": 10000, "seq_length": 2048)";

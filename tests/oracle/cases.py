@@ -20,6 +20,7 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 
 # Remote code that transformers does not have, and the class whose RoPE is the same by its source.
 RUN_AS = {
+    "iquestcoder": "llama",
     "internlm": "llama", "internlm2": "llama", "baichuan": "llama", "orion": "llama", "minicpm": "llama",
     "deepseek": "llama", "nemotron-nas": "llama", "kimi_k2": "deepseek_v3", "minimax_m3": "minimax_m3_vl_text",
 }
@@ -179,6 +180,24 @@ def hand_models():
            "v_head_dim": 128, "max_position_embeddings": 163840}
     vision = {"hidden_size": 1152, "num_heads": 16, "depth": 27, "patch_size": 16, "spatial_merge_size": 2}
     return [
+        ("llava-1-5-7b", "llava-hf/llava-1.5-7b-hf", {
+            "model_type": "llava", "text_config": {"model_type": "llama", "max_position_embeddings": 4096}}),
+        ("llava-v1-6-34b", "llava-hf/llava-v1.6-34b-hf", {"model_type": "llava_next", "text_config": {
+            "model_type": "llama", "hidden_size": 7168, "num_attention_heads": 56, "num_hidden_layers": 60,
+            "num_key_value_heads": 8, "max_position_embeddings": 4096, "rope_theta": 5000000.0}}),
+        ("qwen2-audio-7b", "Qwen/Qwen2-Audio-7B-Instruct", {"model_type": "qwen2_audio", "text_config": {
+            "model_type": "qwen2", "max_position_embeddings": 8192, "rope_theta": 10000}}),
+        ("janus-pro-7b", "deepseek-community/Janus-Pro-7B", {"model_type": "janus", "text_config": {
+            "model_type": "llama", "max_position_embeddings": 16384, "num_hidden_layers": 30}}),
+        ("iquest-coder", "IQuestLab/IQuest-Coder-V1-40B-Instruct", {
+            "model_type": "iquestcoder", "hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8,
+            "head_dim": 128, "num_hidden_layers": 80, "max_position_embeddings": 131072, "rope_theta": 500000.0}),
+        ("ultrabert", "dmis-lab/UltraBERT-150M", {
+            "model_type": "ultrabert", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 6,
+            "max_position_embeddings": 32768, "attention_windows": [128, 128, 0, 128, 128, 0],
+            "rope_theta": [20000.0, 20000.0, 1280000.0, 20000.0, 20000.0, 1280000.0]}),
+        ("ultravbert", "athrael-soju/UltraVBERT", {"model_type": "ultravbert", "text_config": {
+            "model_type": "ultrabert", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 6}}),
         ("llama4-scout", "meta-llama/Llama-4-Scout-17B-16E", {
             "model_type": "llama4", "text_config": {
                 **text, "model_type": "llama4_text", "max_position_embeddings": 10485760,

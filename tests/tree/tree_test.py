@@ -52,6 +52,8 @@ OTHER_NUMBERS = [
     ("src/cpu/cos_sin_rows.h", "cos and sin of 1024 pairs", "a block of rows; asserted there"),
     ("src/gpu/params.h", "kMaxThreads = 512", "threads of a block; asserted there"),
     ("src/gpu/params.h", "kFrequencyBytes = 1024", "bytes of parameters; asserted there"),
+    ("src/model/class_sizes.cc", '", 512, ', "a model's width"),
+    ("src/model/class_sizes.cc", '", 1024, ', "a model's width"),
     ("src/model/families.cc", '"global_head_dim", 512', "a model's head"),
     ("src/model/families.cc", ".HeadDim(512)", "a model's head"),
     ("src/model/families.cc", '"original_max_position_embeddings": 1024', "a model's length"),
@@ -188,7 +190,7 @@ class Facts(Tree):
         self.expect_none(gone, "Adapt OTHER_NUMBERS in tests/tree/tree_test.py.")
 
     def test_model_types_are_named_in_their_tables_alone(self):
-        tables = {"src/model/families.cc", "src/model/vision.cc"}
+        tables = {f"src/model/{table}.cc" for table in ("class_sizes", "families", "model_types", "vision")}
         text = "".join((ROOT / t).read_text() for t in sorted(tables))
         types = set(re.findall(r'\b(?:Row|Also)\(\s*"(\w+)"', text))
         types |= set(re.findall(r'^\s*\{"(\w+)",', (ROOT / "src/model/vision.cc").read_text(), re.M))

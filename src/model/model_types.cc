@@ -1,0 +1,167 @@
+// What a model_type stands for, beside the rows of families.cc: other names of the same code,
+// models without RoPE, and where a larger model keeps its language model.
+#include <algorithm>
+#include <iterator>
+
+#include "model/families.h"
+
+namespace rope::model {
+namespace {
+
+// Absolute or learned positions, relative biases, ALiBi, convolutions, state spaces.
+constexpr std::string_view kWithoutRope[] = {
+    "albert",
+    "bart",
+    "bert",
+    "bert-generation",
+    "big_bird",
+    "bigbird_pegasus",
+    "biogpt",
+    "blenderbot",
+    "blenderbot-small",
+    "bloom",
+    "camembert",
+    "clip",
+    "ctrl",
+    "deberta",
+    "deberta-v2",
+    "distilbert",
+    "electra",
+    "falcon_mamba",
+    "fnet",
+    "gpt2",
+    "gpt_bigcode",
+    "gpt_neo",
+    "hubert",
+    "led",
+    "longformer",
+    "longt5",
+    "m2m_100",
+    "mamba",
+    "mamba2",
+    "marian",
+    "mbart",
+    "mpnet",
+    "mpt",
+    "mt5",
+    "openai-gpt",
+    "opt",
+    "pegasus",
+    "prophetnet",
+    "roberta",
+    "rwkv",
+    "siglip",
+    "speech_to_text",
+    "switch_transformers",
+    "t5",
+    "trocr",
+    "umt5",
+    "vit",
+    "wav2vec2",
+    "wavlm",
+    "whisper",
+    "xglm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xlnet",
+};
+
+// Other spellings of the same code.
+struct Alias {
+  std::string_view model_type, same_as;
+};
+
+constexpr Alias kAliases[] = {
+    {"RefinedWeb", "falcon"},
+    {"RefinedWebModel", "falcon"},
+    {"blt_global_transformer", "blt"},
+    {"blt_local_decoder", "blt"},
+    {"blt_local_encoder", "blt"},
+    {"deci", "nemotron-nas"},
+    {"dia_decoder", "dia"},
+    {"ernie4_5_moe_vl", "ernie4_5_vl_moe"},
+    {"ernie4_5_vl", "ernie4_5_vl_moe"},
+    {"EvollaModel", "evolla"},
+    {"exaone4_moe", "exaone_moe"},
+    {"iquestcoder", "llama"},
+    {"kimi_k2", "deepseek_v3"},
+    {"lasr_encoder", "lasr"},
+    {"llava_llama", "llama"},
+    {"llava_mistral", "mistral"},
+    {"llava_qwen", "qwen2"},
+    {"mimo", "qwen2"},
+    {"minimax_m1", "minimax"},
+    {"minimax_m3", "minimax_m3_vl"},
+    {"minimax_text_01", "minimax"},
+    {"modernbert_decoder", "modernbert-decoder"},
+    {"new", "gte"},
+    {"phi3_v", "phi3"},
+    {"phi4mm", "phi4_multimodal"},
+    {"pocket_tts_audio_tokenizer", "pocket_tts"},
+    {"stablelm_epoch", "stablelm"},
+    {"step3p7", "step3p5"},
+    {"t5_gemma_module", "t5gemma"},
+    {"t5gemma2_decoder", "t5gemma2"},
+    {"wav2vec2_conformer", "wav2vec2-conformer"},
+};
+
+constexpr OuterModel kOuterModels[] = {
+    {"dia", false, "decoder_config", nullptr},
+    {"esmfold2", false, "esmc_config", nullptr},
+    {"lasr", true, "encoder_config", nullptr},
+    {"musicflamingo", false, nullptr, "rope_parameters"},  // of its audio encoder
+    {"t5gemma", true, "decoder", nullptr},
+};
+
+// Models without RoPE whose remote code has it if the file says so.
+constexpr Alias kRotaryVariants[] = {
+    {"xlm-roberta", "jina_embeddings_v3"},
+};
+
+const Family* FindExactly(std::string_view model_type) {
+  for (const Alias& alias : kAliases) {
+    if (alias.model_type == model_type) model_type = alias.same_as;
+  }
+  return FindRow(model_type);
+}
+
+}  // namespace
+
+const Family* FindFamily(std::string_view model_type) {
+  const Family* family = FindExactly(model_type);
+  for (std::string_view suffix : {"_text_model", "_text"}) {
+    if (family != nullptr) break;
+    if (EndsWith(model_type, suffix)) {
+      family = FindExactly(model_type.substr(0, model_type.size() - suffix.size()));
+    }
+  }
+  return family;
+}
+
+const OuterModel& FindOuterModel(std::string_view model_type) {
+  static constexpr OuterModel kOther = {"", false, "global_config", nullptr};  // BLT
+  for (const OuterModel& outer : kOuterModels) {
+    const std::string_view known = outer.model_type;
+    const bool begins = model_type.substr(0, known.size()) == known;
+    if (model_type == known || (outer.is_prefix && begins)) return outer;
+  }
+  return kOther;
+}
+
+std::string_view RotaryVariant(std::string_view model_type) {
+  for (const Alias& variant : kRotaryVariants) {
+    if (variant.model_type == model_type) return variant.same_as;
+  }
+  return "";
+}
+
+bool IsWithoutRope(std::string_view model_type) {
+  return std::find(std::begin(kWithoutRope), std::end(kWithoutRope), model_type) !=
+         std::end(kWithoutRope);
+}
+
+bool EndsWith(std::string_view text, std::string_view suffix) {
+  return text.size() > suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
+}
+
+}  // namespace rope::model
