@@ -162,16 +162,24 @@ std::vector<std::string_view> WindowLabels(const Dict& text, std::string_view ke
 
 // no_rope_layers: despite the name 1 means that the layer has RoPE.
 std::vector<std::string_view> NoRopeLabels(const Dict& text, const Family* family, int count) {
-  const int64_t class_default = family != nullptr ? family->period : 0;
-  const int64_t interval =  // a list of the layers wins over it
-      text.Integer("no_rope_layer_interval", 1, kMaxLayers).value_or(class_default);
+  const auto by_interval = [](int64_t interval, size_t layers) {
+    std::vector<std::string_view> labels(layers, kFull);
+    for (size_t i = 0; interval != 0 && i < labels.size(); ++i) {
+      if ((i + 1) % static_cast<size_t>(interval) == 0) labels[i] = kNope;
+    }
+    return labels;
+  };
+  constexpr char kInterval[] = "no_rope_layer_interval";
+  const auto interval = text.Integer(kInterval, 1, kMaxLayers);
   const Value::Array* list = text.Array("no_rope_layers");
-  if (list != nullptr && !list->empty()) {
-    return FlaggedLabels(text, "no_rope_layers", *list, count, kFull, kNope);
+  if (list == nullptr || list->empty()) {
+    const int64_t class_default = family != nullptr ? family->period : 0;
+    return by_interval(interval.value_or(class_default), count != 0 ? count : kMaxLayers);
   }
-  std::vector<std::string_view> labels(count != 0 ? count : kMaxLayers, kFull);
-  for (size_t i = 0; interval != 0 && i < labels.size(); ++i) {
-    if ((i + 1) % static_cast<size_t>(interval) == 0) labels[i] = kNope;
+  std::vector<std::string_view> labels =
+      FlaggedLabels(text, "no_rope_layers", *list, count, kFull, kNope);
+  if (interval && labels != by_interval(*interval, labels.size())) {  // models take the list
+    RejectValue(text.Path(kInterval), *text.Find(kInterval), "say the same as no_rope_layers");
   }
   return labels;
 }

@@ -132,6 +132,16 @@ const Value* PeekInside(const Dict& dict, const char* dictionary, std::string_vi
       std::string(nearest).c_str());
 }
 
+// The entries of per_layer_config, whose keys are those of a configuration.
+void RejectUnreadOfLayers(const Dict& dict, const Value& entries) {
+  const auto* layers = entries.As<Value::Object>();
+  if (layers == nullptr) return;
+  const std::string path = dict.Path("per_layer_config") + ".";
+  for (const auto& [layer, entry] : *layers) {
+    if (entry.As<Value::Object>() != nullptr) RejectUnread(Dict(entry, path + Printable(layer)));
+  }
+}
+
 // mrope, rope2, rotarypct, thetas ..
 bool IsWordOfRope(std::string_view word) {
   while (!word.empty() && word.back() >= '0' && word.back() <= '9') word.remove_suffix(1);
@@ -139,7 +149,7 @@ bool IsWordOfRope(std::string_view word) {
   if (word.substr(0, 4) == "rope" || word.substr(0, 6) == "rotary") return true;
   if (EndsWith(word, "rope")) return true;
   for (std::string_view known :
-       {"alibi", "nope", "ntk", "rotemb", "theta", "thetas", "xpos", "yarn"}) {
+       {"alibi", "fope", "nope", "ntk", "rotemb", "theta", "thetas", "xpos", "yarn"}) {
     if (word == known) return true;
   }
   return false;
@@ -173,6 +183,7 @@ bool SpeaksOfRope(std::string_view key) {
 
 void RejectUnread(const Dict& dict, const Dict& elsewhere) {
   for (const auto& [key, value] : dict.members()) {
+    if (key == "per_layer_config") RejectUnreadOfLayers(dict, value);
     if (value.read || !SpeaksOfRope(key) || IsHarmless(key, value)) continue;
     const Value* other = elsewhere.Peek(key);
     for (const char* dictionary : {"rope_parameters", "rope_scaling"}) {

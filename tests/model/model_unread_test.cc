@@ -1,15 +1,13 @@
 // Every key that speaks of RoPE is used, known to change nothing, or refused by name: one at a time
-// as they stand in files, and by chance in every published configuration.
-#include <set>
+// as they stand in files. model_insertion_test puts them everywhere.
 #include <string>
 #include <vector>
 
+#include "answer.h"
 #include "testing.h"
 
 namespace rope::testing {
 namespace {
-
-using nlohmann::json;
 
 std::string With(const std::string& model_type, const std::string& entries) {
   return R"({"model_type": ")" + model_type +
@@ -20,36 +18,6 @@ std::string With(const std::string& model_type, const std::string& entries) {
 
 void ExpectUnread(const std::string& text, const char* key) {
   ExpectRefused(text, {key}, ROPE_ERROR_UNSUPPORTED);
-}
-
-// What the model is read as, as one comparable text; empty if it is refused.
-std::string Answer(const std::string& text) {
-  rope_model* model = nullptr;
-  if (Create(text, &model) != ROPE_OK) return "";
-  std::string answer;
-  for (int32_t t = 0; t < rope_model_layer_type_count(model); ++t) {
-    rope_config config = ROPE_INIT(rope_config);
-    EXPECT_EQ(rope_model_config(model, t, &config), ROPE_OK);
-    const auto add = [&answer](const void* data, size_t size) {
-      answer.append(static_cast<const char*>(data), size);
-    };
-    const auto table = [&](const auto* entries) {
-      if (entries != nullptr) add(entries, config.table_length * sizeof(*entries));
-    };
-    answer += rope_model_layer_type_name(model, t);
-    table(config.short_factor);
-    table(config.long_factor);
-    table(config.inv_freq);
-    table(config.pair_axis);
-    config.short_factor = config.long_factor = config.inv_freq = nullptr;
-    config.pair_axis = nullptr;
-    add(&config, sizeof(config));
-  }
-  for (int32_t layer = 0, type; rope_model_layer_type(model, layer, &type) == ROPE_OK; ++layer) {
-    answer += static_cast<char>('0' + type);
-  }
-  rope_model_destroy(model);
-  return answer;
 }
 
 // --- beside the dictionary ----------------------------------------------------------------------
@@ -353,99 +321,56 @@ TEST(ModelUnread, TheSameInOtherWordsPasses) {
                 {"the nearest key is attention_factor"}, ROPE_ERROR_UNSUPPORTED);
 }
 
-// --- by chance ----------------------------------------------------------------------------------
+// --- published configurations that were once read as plain RoPE
+// -----------------------------------
 
-struct Insertion {
-  const char* key;
-  const char* value;
-};
-
-// Values that no published file has: one that is used changes the answer.
-constexpr Insertion kBeside[] = {
-    {"rope_theta", "12345.0"},
-    {"rotary_emb_base", "12345.0"},
-    {"rope_local_base_freq_theta", "77777"},
-    {"swa_rope_theta", "77777"},
-    {"rope_local_theta", "77777"},
-    {"partial_rotary_factor", "0.3125"},
-    {"rotary_pct", "0.3125"},
-    {"rotary_percent", "0.3125"},
-    {"rotary_dim", "6"},
-    {"use_rope", "false"},
-    {"rope_type", R"("original")"},
-    {"rope_factor", "3"},
-    {"use_rotary_embeddings", "false"},
-    {"no_rope_layer_interval", "3"},
-    {"nope_layers", "[1]"},
-    {"position_embedding_type", R"("alibi")"},
-    {"mrope_section", "[1, 2, 3]"},
-    {"rope_scaling_factor", "4"},
-    {"yarn_factor", "4"},
-    {"ntk_alpha", "4"},
-    {"rope_3d_layout", R"("hwt")"},
-};
-
-constexpr Insertion kInside[] = {
-    {"attn_factor", "0.75"},   {"extrapolation_factor", "0.5"}, {"apply_yarn_scaling", "false"},
-    {"fope_init_factor", "1"}, {"scale_base", "512"},           {"rotary_dim", "6"},
-    {"mixed_b", "0.625"},      {"interpolation", "2"},
-};
-
-struct Count {
-  int used = 0, refused = 0;
-};
-
-void ExpectUsedOrRefused(const json& config, const std::string& before, const std::string& where,
-                         Count* count) {
-  const std::string after = Answer(config.dump());
-  EXPECT_NE(after, before) << where << " was passed over in\n" << config.dump().substr(0, 1500);
-  ++(after.empty() ? count->refused : count->used);
+TEST(ModelUnread, BailingV3SectionsBesideItsTextAreRefused) {  // bailing_moe_v3_vl
+  ExpectUnread(R"({"model_type": "bailing_moe_v3_vl", "mrope_section": [12, 10, 10],
+      "text_config": {"model_type": "bailing_hybrid", "hidden_size": 2048, "num_attention_heads": 16,
+      "num_hidden_layers": 20, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+      "rope_theta": 600000}})",
+               "mrope_section ([..])");
 }
 
-TEST(ModelUnread, KeysPutIntoPublishedModelsAreUsedOrRefused) {
-  Count count;
-  for (const json& entry : PublishedModels()) {
-    const json& config = entry["config"];
-    rope_model* model = nullptr;
-    const std::string before = Answer(config.dump());
-    if (before.empty()) continue;
-    ASSERT_EQ(Create(config.dump(), &model), ROPE_OK);
-    const std::string first = rope_model_layer_type_name(model, 0);
-    const bool rotates = first != "nope" && first != "vision";
-    rope_model_destroy(model);
-    if (!rotates) continue;
-    const std::string part = config.contains("text_config")  ? "text_config"
-                             : config.contains("llm_config") ? "llm_config"
-                                                             : "";
-    for (const Insertion& insertion : kBeside) {
-      for (const std::string& where : std::set<std::string>{"", part}) {
-        json changed = config;
-        json& place = where.empty() ? changed : changed[where];
-        if (place.contains(insertion.key)) continue;
-        place[insertion.key] = json::parse(insertion.value);
-        ExpectUsedOrRefused(changed, before,
-                            entry["id"].get<std::string>() + " " + where + "." + insertion.key,
-                            &count);
-      }
-    }
-    for (const char* dictionary : {"rope_scaling", "rope_parameters"}) {
-      for (const Insertion& insertion : kInside) {
-        json changed = config;
-        json& place = part.empty() ? changed : changed[part];
-        if (!place.contains(dictionary) || place[dictionary].empty()) continue;
-        json& dict = place[dictionary];
-        json& target = dict.contains("full_attention") ? dict["full_attention"] : dict;
-        if (!target.is_object()) continue;
-        target[insertion.key] = json::parse(insertion.value);
-        ExpectUsedOrRefused(changed, before,
-                            entry["id"].get<std::string>() + " " + dictionary + "." + insertion.key,
-                            &count);
-      }
+TEST(ModelUnread, TheSecondThetaOfPlamo3IsRefused) {
+  ExpectUnread(With("plamo3_unknown", R"("rope_local_theta": 10000, "interleaved_sliding_window":
+      [2048, 2048, 2048, null])"),
+               "rope_local_theta (10000)");
+}
+
+TEST(ModelUnread, TheSecondThetaOfIquestQ1IsRefused) {
+  ExpectUnread(With("iquest_q1", R"("swa_rope_theta": 500000.0)"), "swa_rope_theta (500000)");
+}
+
+TEST(ModelUnread, AttentionWithoutRopeOfMinicpmSalaIsRefused) {
+  ExpectUnread(With("minicpm_sala", R"("attn_use_rope": false, "lightning_use_rope": true,
+      "mixer_types": ["minicpm4", "lightning-attn", "lightning-attn", "minicpm4"])"),
+               "attn_use_rope (false)");
+}
+
+TEST(ModelUnread, RopeTypeBesideTheDictionaryIsRefused) {  // grok-1 and 2
+  for (const char* type : {"grok-1", "git", "nobody_knows", "llama"}) {
+    ExpectUnread(With(type, R"("rope_type": "original")"), "rope_type (\"original\")");
+  }
+}
+
+TEST(ModelUnread, FourierSeriesInAKnownFamilyAreRefused) {  // FoPE: Intern-S1-Pro
+  for (const char* key : {"fope_sep_head", "fope_init_factor", "num_inv_freq", "use_fope"}) {
+    for (const char* type : {"qwen3", "qwen3_moe"}) {
+      ExpectUnread(With(type, R"("rope_scaling": {"rope_type": "default", ")" + std::string(key) +
+                                  R"(": 1})"),
+                   key);
     }
   }
-  std::printf("%d insertions used, %d refused\n", count.used, count.refused);
-  EXPECT_GT(count.used, 50);
-  EXPECT_GT(count.refused, 1000);
+}
+
+TEST(ModelUnread, InterleavingOfAnotherProgramIsRefused) {
+  for (const char* type : {"glm4v_text", "glm4v_moe_text"}) {
+    ExpectUnread(R"({"model_type": ")" + std::string(type) + R"(", "head_dim": 128,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+        "mrope_section": [8, 12, 12], "mrope_interleaved_glm": true}})",
+                 "mrope_interleaved_glm (true)");
+  }
 }
 
 }  // namespace

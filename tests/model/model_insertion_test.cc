@@ -1,0 +1,197 @@
+// A key that speaks of RoPE, put into every recorded configuration at every level that may hold
+// one, is used (the answer changes) or refused: never passed over.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "answer.h"
+#include "testing.h"
+
+namespace rope::testing {
+namespace {
+
+using nlohmann::json;
+using Path = std::vector<std::string>;  // keys, outermost first
+
+struct Insertion {
+  const char* key;
+  const char* value;
+};
+
+// Values that no recorded configuration has: one that is used changes the answer.
+constexpr Insertion kBeside[] = {
+    {"rope_theta", "12345.0"},
+    {"rotary_emb_base", "12345.0"},
+    {"rope_local_base_freq_theta", "77777"},
+    {"swa_rope_theta", "77777"},
+    {"rope_local_theta", "77777"},
+    {"partial_rotary_factor", "0.3125"},
+    {"rotary_pct", "0.3125"},
+    {"rotary_percent", "0.3125"},
+    {"rotary_dim", "6"},
+    {"use_rope", "false"},
+    {"rope_type", R"("original")"},
+    {"rope_factor", "3"},
+    {"use_rotary_embeddings", "false"},
+    {"no_rope_layer_interval", "3"},
+    {"nope_layers", "[1]"},
+    {"position_embedding_type", R"("alibi")"},
+    {"mrope_section", "[1, 2, 3]"},
+    {"rope_scaling_factor", "4"},
+    {"yarn_factor", "4"},
+    {"ntk_alpha", "4"},
+    {"rope_3d_layout", R"("hwt")"},
+    {"fope_init_factor", "0.5"},
+    {"xdrope_section", "[1, 2, 3, 4]"},
+    {"ropeBase", "77777"},
+    {"theta_scale", "2"},
+};
+
+// In a rope dictionary any key counts.
+constexpr Insertion kInside[] = {
+    {"attn_factor", "0.75"},
+    {"extrapolation_factor", "0.5"},
+    {"apply_yarn_scaling", "false"},
+    {"fope_init_factor", "1"},
+    {"scale_base", "512"},
+    {"rotary_dim", "6"},
+    {"mixed_b", "0.625"},
+    {"interpolation", "2"},
+    {"mrope_interleaved_glm", "true"},
+    {"rope_theta", "12345.0"},
+    {"alpha", "77.0"},
+    {"chunk_size", "77"},
+};
+
+// In the entry of one layer.
+constexpr Insertion kOfALayer[] = {
+    {"rope_theta", "12345.0"},
+    {"partial_rotary_factor", "0.3125"},
+    {"use_rope", "false"},
+    {"rope_scaling", R"({"rope_type": "linear", "factor": 3})"},
+};
+
+std::vector<json> Configurations() {
+  std::vector<json> configurations;
+  for (const json& entry : PublishedModels()) configurations.push_back(entry["config"]);
+  const json index = LoadJson("oracle/index.json");
+  for (const json& entry : index["cases"]) {
+    const json file = LoadJson("oracle/" + entry["file"].get<std::string>());
+    configurations.push_back(file["config"]);
+    if (!file["config_saved"].is_null()) configurations.push_back(file["config_saved"]);
+  }
+  return configurations;
+}
+
+Path operator/(Path path, const std::string& key) {
+  path.push_back(key);
+  return path;
+}
+
+// nullptr if there is no object.
+const json* At(const json& config, const Path& path) {
+  const json* object = &config;
+  for (const std::string& key : path) {
+    if (!object->contains(key)) return nullptr;
+    object = &object->at(key);
+  }
+  return object->is_object() && !object->empty() ? object : nullptr;
+}
+
+// The objects that hold the language model's keys: the whole, and the parts that lead to it.
+std::vector<Path> PartsOf(const json& config) {
+  std::vector<Path> parts = {Path()};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (const char* key : {"thinker_config", "text_config", "llm_config", "language_config"}) {
+      const Path path = parts[i] / key;
+      if (At(config, path) != nullptr) parts.push_back(path);
+    }
+  }
+  return parts;
+}
+
+// The rope dictionaries of one part, and those of kinds of layers inside them.
+std::vector<Path> DictionariesOf(const json& config, const Path& part) {
+  std::vector<Path> dictionaries;
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    const Path path = part / name;
+    const json* dictionary = At(config, path);
+    if (dictionary == nullptr) continue;
+    dictionaries.push_back(path);
+    for (const auto& member : dictionary->items()) {
+      if (At(config, path / member.key()) != nullptr) dictionaries.push_back(path / member.key());
+    }
+  }
+  return dictionaries;
+}
+
+class ModelInsertion : public ::testing::Test {
+ protected:
+  void ExpectUsedOrRefused(const json& config, const std::string& before, const Path& where,
+                           const Insertion& insertion) {
+    json changed = config;
+    json* object = &changed;
+    for (const std::string& key : where) object = &(*object)[key];
+    if (object->contains(insertion.key)) return;
+    (*object)[insertion.key] = json::parse(insertion.value);
+    const std::string after = Answer(changed.dump());
+    EXPECT_NE(after, before) << json(where).dump() << " " << insertion.key
+                             << " was passed over in\n"
+                             << config.dump().substr(0, 1500);
+    ++(after.empty() ? refused_ : used_);
+  }
+
+  // Calls try_one(config, its answer) for every configuration whose language model rotates.
+  template <class TryOne>
+  void InEach(const TryOne& try_one) {
+    for (const json& config : Configurations()) {
+      // What stands beside the text of this one is of its audio encoder.
+      if (config["model_type"] == "musicflamingo") continue;
+      rope_model* model = nullptr;
+      if (Create(config.dump(), &model) != ROPE_OK) continue;
+      const std::string first = rope_model_layer_type_name(model, 0);
+      rope_model_destroy(model);
+      if (first != "nope" && first != "vision") try_one(config, Answer(config.dump()));
+    }
+  }
+
+  void ExpectSome(int used, int refused) const {
+    std::printf("%d insertions used, %d refused\n", used_, refused_);
+    EXPECT_GT(used_, used);
+    EXPECT_GT(refused_, refused);
+  }
+
+ private:
+  int used_ = 0, refused_ = 0;
+};
+
+TEST_F(ModelInsertion, BesideTheDictionary) {
+  InEach([this](const json& config, const std::string& before) {
+    for (const Path& part : PartsOf(config)) {
+      for (const Insertion& one : kBeside) ExpectUsedOrRefused(config, before, part, one);
+    }
+  });
+  ExpectSome(200, 5000);
+}
+
+TEST_F(ModelInsertion, InsideTheDictionary) {
+  InEach([this](const json& config, const std::string& before) {
+    for (const Path& part : PartsOf(config)) {
+      for (const Path& path : DictionariesOf(config, part)) {
+        for (const Insertion& one : kInside) ExpectUsedOrRefused(config, before, path, one);
+      }
+    }
+  });
+  ExpectSome(10, 1000);
+}
+
+TEST_F(ModelInsertion, InTheEntryOfALayer) {
+  InEach([this](const json& config, const std::string& before) {
+    const Path layer = PartsOf(config).back() / "per_layer_config" / "01";
+    for (const Insertion& one : kOfALayer) ExpectUsedOrRefused(config, before, layer, one);
+  });
+  ExpectSome(-1, 1000);
+}
+
+}  // namespace
+}  // namespace rope::testing
