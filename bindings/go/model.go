@@ -23,7 +23,9 @@ type modelState struct {
 
 // FromJSON reads a model's config.json, or its rope_parameters (rope_scaling) dictionary alone, which
 // has no layers and leaves HeadDim and Pairing to the caller. The text is untrusted; what it does not
-// say clearly is an ErrParse. The text may be changed afterwards.
+// say clearly is an ErrParse. The text may be changed afterwards. acceptedKeys are keys that the caller
+// knows to change nothing, by name ("attn_factor") or path ("text_config.rope_scaling.attn_factor"):
+// the text is not refused because of them. A name that spares no key is an ErrInvalidArgument.
 //
 //	model, err := rope.FromJSON(text)
 //	if err != nil { ... }
@@ -31,9 +33,22 @@ type modelState struct {
 //	contexts, err := model.Contexts(seqLen)
 //	...
 //	kind, err := model.LayerType(layer) // this layer uses contexts[kind]
-func FromJSON(json []byte) (*Model, error) {
+func FromJSON(json []byte, acceptedKeys ...string) (*Model, error) {
+	var names []byte // each with its final 0
+	for i, key := range acceptedKeys {
+		if strings.IndexByte(key, 0) >= 0 {
+			return nil, invalid("FromJSON", "acceptedKeys[%d] (%q) must not have a NUL character", i, key)
+		}
+		names = append(append(names, key...), 0)
+	}
+	numbers := narrow{function: "FromJSON"}
+	count := numbers.int32("len(acceptedKeys)", len(acceptedKeys))
+	if numbers.err != nil {
+		return nil, numbers.err
+	}
 	return newModel("FromJSON", func(out **C.rope_model) *C.ropego_error {
-		return C.ropego_model_create(bytesOf(json), C.size_t(len(json)), out)
+		return C.ropego_model_create(bytesOf(json), C.size_t(len(json)),
+			(*C.char)(unsafe.Pointer(unsafe.SliceData(names))), count, out)
 	})
 }
 
@@ -115,6 +130,24 @@ func (m *Model) LayerTypes() []string {
 		return nil
 	}
 	return slices.Clone(state.types)
+}
+
+// Notes returns what the text says that programs treat differently and that is no part of a Config: at
+// present, dual_chunk_attention_config.
+func (m *Model) Notes() ([]string, error) {
+	use, open := m.ref().enter()
+	if !open {
+		return nil, ErrClosed
+	}
+	defer use.leave()
+	var notes []string
+	for {
+		note := C.rope_model_note(use.body.value.ptr, C.int32_t(len(notes)))
+		if note == nil {
+			return notes, nil
+		}
+		notes = append(notes, C.GoString(note))
+	}
 }
 
 // LayerType returns the kind of one layer of the language model: an index into LayerTypes and

@@ -174,8 +174,16 @@ ropego_error* ropego_pool_create(int32_t threads, rope_pool** out) {
   return result(rope_pool_create(threads, out));
 }
 
-ropego_error* ropego_model_create(const uint8_t* json, size_t length, rope_model** out) {
-  return result(rope_model_create((const char*)json, length, out));
+// keys: `count` names, each with its final 0, one behind the other.
+ropego_error* ropego_model_create(const uint8_t* json, size_t length, const char* keys,
+                                  int32_t count, rope_model** out) {
+  if (count == 0) return result(rope_model_create((const char*)json, length, out));
+  const char* names[256];  // librope refuses more, before it reads one
+  for (int32_t i = 0; i < count && i < 256; ++i) {
+    names[i] = keys;
+    keys += strlen(keys) + 1;
+  }
+  return result(rope_model_create_accepting((const char*)json, length, names, count, out));
 }
 
 ropego_error* ropego_model_create_gguf(const uint8_t* data, size_t size, rope_model** out) {

@@ -78,7 +78,8 @@ ropego_error* ropego_context_info(const rope_context* context, int32_t freq_set,
 ropego_error* ropego_context_inv_freq(const rope_context* context, int32_t freq_set, double* out,
                                       int32_t count);
 ropego_error* ropego_pool_create(int32_t threads, rope_pool** out);
-ropego_error* ropego_model_create(const uint8_t* json, size_t length, rope_model** out);
+ropego_error* ropego_model_create(const uint8_t* json, size_t length, const char* keys,
+                                  int32_t count, rope_model** out);
 ropego_error* ropego_model_create_gguf(const uint8_t* data, size_t size, rope_model** out);
 ropego_error* ropego_model_load_gguf(const char* path, rope_model** out);
 ropego_error* ropego_model_layer_type(const rope_model* model, int32_t layer, int32_t* type);

@@ -1,5 +1,5 @@
-/* librope: from a model's config.json or GGUF file to configurations of rope.h, and the position ids
- * of a prompt with images and video.
+/* librope: from a model's config.json or GGUF file to configurations of rope.h, and the position
+ * ids of a prompt with images and video.
  *
  * The rules in section 1 of rope.h hold here, too. Nothing in this file is needed to rotate: a
  * program that knows its configuration includes rope.h alone.
@@ -36,8 +36,8 @@ typedef struct rope_model rope_model;
  * What a text says about RoPE and this version does not use (a share of the head in a family whose
  * class rotates the whole head, two different values of theta, numbers of another program's YaRN)
  * is ROPE_ERROR_UNSUPPORTED with the name of the key, unless its value is known to change nothing:
- * programs would read such a text differently. Whoever knows that a key has no effect may remove it
- * from the text.
+ * programs would read such a text differently. Whoever knows that a key has no effect can accept it
+ * by name, see rope_model_create_accepting.
  *
  * model_type decides what no key tells: which channels form a pair, and where values are rounded.
  * Both are those of the checkpoint as transformers reads it; q and k weights that were permuted for
@@ -51,6 +51,19 @@ typedef struct rope_model rope_model;
  * INTERNAL. */
 ROPE_API rope_status rope_model_create(const char* json, size_t length,
                                        rope_model** out) ROPE_MUST_CHECK;
+
+/* The same for a caller who knows of some keys that they change nothing, although this version
+ * would refuse the text because of them. accepted_keys has `count` (at most 256) names, terminated
+ * by 0: a key wherever it stands, "attn_factor", or its path,
+ * "text_config.rope_scaling.attn_factor". A name must spare a key: one that does not occur, or
+ * occurs where it is read or known to change nothing, is ROPE_ERROR_INVALID_ARGUMENT, so that a
+ * list of names cannot outlive its reason. Other errors than that of a key which was not used
+ * remain.
+ *
+ * Returns what rope_model_create returns. */
+ROPE_API rope_status rope_model_create_accepting(const char* json, size_t length,
+                                                 const char* const* accepted_keys, int32_t count,
+                                                 rope_model** out) ROPE_MUST_CHECK;
 
 /* Reads the metadata of a GGUF file (version 2 or 3, little-endian): the keys of its architecture,
  * and the tensors rope_freqs, rope_factors_long and rope_factors_short. The bytes are untrusted and
@@ -74,6 +87,11 @@ ROPE_API rope_status rope_model_create_gguf(const void* data, size_t size,
  *
  * Returns what rope_model_create returns; INVALID_ARGUMENT also if the file cannot be read. */
 ROPE_API rope_status rope_model_load_gguf(const char* path, rope_model** out) ROPE_MUST_CHECK;
+
+/* Returns the note with this number, from 0; NULL if there is none. A note is a sentence about
+ * something that the text says, that programs treat differently, and that is no part of a
+ * rope_config: at present, dual_chunk_attention_config. The text lives as long as the model. */
+ROPE_API const char* rope_model_note(const rope_model* model, int32_t index);
 
 /* Destroys a model. NULL is allowed. Tables of its configurations go with it. */
 ROPE_API void rope_model_destroy(rope_model* model);

@@ -311,8 +311,16 @@ class Pool {
 /* The kinds of RoPE that a model's config.json or GGUF file describes. */
 class Model {
  public:
-  explicit Model(std::string_view json) {
-    Check(rope_model_create(json.data(), json.size(), &model_));
+  /* accepted_keys: known to change nothing, as of rope_model_create_accepting. */
+  explicit Model(std::string_view json, const std::vector<std::string>& accepted_keys = {}) {
+    if (accepted_keys.empty()) {
+      Check(rope_model_create(json.data(), json.size(), &model_));
+      return;
+    }
+    std::vector<const char*> keys;
+    for (const std::string& key : accepted_keys) keys.push_back(key.c_str());
+    Check(rope_model_create_accepting(json.data(), json.size(), keys.data(),
+                                      static_cast<int32_t>(keys.size()), &model_));
   }
   /* Of the bytes of a GGUF file, or of its beginning, and of the file itself. */
   static Model FromGguf(std::string_view bytes) {
@@ -343,6 +351,8 @@ class Model {
   const char* layer_type_name(int32_t type) const noexcept {
     return rope_model_layer_type_name(model_, type);
   }
+  /* The note with this number, from 0; null if there is none. Lives as long as the model. */
+  const char* note(int32_t index) const noexcept { return rope_model_note(model_, index); }
   /* The kind of one layer of the language model. */
   int32_t LayerType(int32_t layer) const {
     int32_t type = 0;

@@ -49,7 +49,9 @@ struct Value {
   using Object = std::map<std::string, Value, std::less<>>;
 
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> data = nullptr;
-  mutable bool read = false;  // a Dict looked it up
+  mutable bool read = false;      // a Dict looked it up
+  mutable bool accepted = false;  // the caller knows that it changes nothing (model/accept.h),
+  mutable bool spared = false;    // and it would have been refused
 
   template <class T>
   const T* As() const {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "librope/model.h"
+#include "model/accept.h"
 #include "model/gguf.h"
 #include "model/json.h"
 #include "model/language_model.h"
@@ -35,6 +37,17 @@ void RejectUnreadAround(const ConfigParts& parts, const Dict& root) {
   if (parts.text_nested && has_thinker) RejectUnread(parts.whole, parts.text);
 }
 
+// What a text says of the attention around the rotation, and transformers does not do.
+void AddNotes(const ConfigParts& parts, ParsedModel* parsed) {
+  constexpr char kChunks[] = "dual_chunk_attention_config";
+  const Value* chunks = parts.text.Peek(kChunks);
+  if (chunks == nullptr) return;
+  parsed->notes.push_back(
+      parts.text.Path(kChunks) +
+      " is not used: programs that have dual chunk attention (vLLM) give q and k "
+      "of tokens beyond one chunk other positions; transformers does not");
+}
+
 void Read(const Dict& root, ParsedModel* parsed) {
   if (IsBareDictionary(root)) {
     AddBareDictionary(root, parsed);
@@ -46,8 +59,11 @@ void Read(const Dict& root, ParsedModel* parsed) {
   const bool vision = IsVisionModel(parts);
   if (!vision && MayHaveRope(parts)) AddLanguageModel(parts, parsed);
   AddVisionTower(parts, parsed);
-  if (!parsed->types.empty()) RejectUnreadAround(parts, root);
-  if (!parsed->types.empty()) return;
+  if (!parsed->types.empty()) {
+    RejectUnreadAround(parts, root);
+    AddNotes(parts, parsed);
+    return;
+  }
   if (!vision) RejectWithoutRope(parts);
   root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");
 }
@@ -57,27 +73,14 @@ ParsedModel Checked(ParsedModel parsed) {
   return parsed;
 }
 
-ParsedModel Parse(std::string_view json) {
+ParsedModel Parse(std::string_view json, const std::vector<std::string_view>& accepted) {
   const Value value = ParseJson(json);
+  const AcceptedKeys keys(value, accepted);
   ParsedModel parsed;
   Read(Dict(value, ""), &parsed);
-  return Checked(std::move(parsed));
-}
-
-rope_status Create(std::string_view json, rope_model** out) {
-  try {
-    auto model = std::make_unique<rope_model>(rope_model{Parse(json)});
-    *out = model.release();
-    return ROPE_OK;
-  } catch (const Error& error) {
-    return error.status;  // its message is recorded already
-  }
-}
-
-ParsedModel ParseGgufModel(std::string_view bytes) {
-  ParsedModel parsed;
-  ReadGguf(ParseGguf(bytes), &parsed);
-  return Checked(std::move(parsed));
+  parsed = Checked(std::move(parsed));
+  keys.RejectIdle();
+  return parsed;
 }
 
 // Readers of all dialects record their errors in the name of rope_model_create.
@@ -85,6 +88,23 @@ rope_status FailAs(const char* function, rope_status status) {
   constexpr std::string_view kRecorded = "rope_model_create: ";
   const std::string message = std::string(rope_last_error()).substr(kRecorded.size());
   return Fail(status, "%s: %s", function, message.c_str());
+}
+
+rope_status Create(const char* function, std::string_view json,
+                   const std::vector<std::string_view>& accepted, rope_model** out) {
+  try {
+    auto model = std::make_unique<rope_model>(rope_model{Parse(json, accepted)});
+    *out = model.release();
+    return ROPE_OK;
+  } catch (const Error& error) {
+    return FailAs(function, error.status);
+  }
+}
+
+ParsedModel ParseGgufModel(std::string_view bytes) {
+  ParsedModel parsed;
+  ReadGguf(ParseGguf(bytes), &parsed);
+  return Checked(std::move(parsed));
 }
 
 rope_status CreateGguf(const char* function, std::string_view bytes, rope_model** out) {
@@ -152,7 +172,38 @@ using rope::model::ParsedModel;
 extern "C" rope_status rope_model_create(const char* json, size_t length, rope_model** out) {
   if (json == nullptr) return FailNull("rope_model_create", "json");
   if (out == nullptr) return FailNull("rope_model_create", "out");
-  return rope::Guard("rope_model_create", [=] { return rope::model::Create({json, length}, out); });
+  return rope::Guard("rope_model_create", [=] {
+    return rope::model::Create("rope_model_create", {json, length}, {}, out);
+  });
+}
+
+extern "C" rope_status rope_model_create_accepting(const char* json, size_t length,
+                                                   const char* const* accepted_keys, int32_t count,
+                                                   rope_model** out) {
+  constexpr const char* kFunction = "rope_model_create_accepting";
+  constexpr int32_t kMost = 256;  // each is looked for in the whole text
+  if (json == nullptr) return FailNull(kFunction, "json");
+  if (out == nullptr) return FailNull(kFunction, "out");
+  if (count < 0 || count > kMost) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: count (%d) must be from 0 to %d", kFunction,
+                count, kMost);
+  }
+  if (count != 0 && accepted_keys == nullptr) return FailNull(kFunction, "accepted_keys");
+  for (int32_t i = 0; i < count; ++i) {
+    if (accepted_keys[i] != nullptr) continue;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: accepted_keys[%d] (NULL) must not be NULL",
+                kFunction, i);
+  }
+  return rope::Guard(kFunction, [=] {
+    const std::vector<std::string_view> accepted(accepted_keys, accepted_keys + count);
+    return rope::model::Create(kFunction, {json, length}, accepted, out);
+  });
+}
+
+extern "C" const char* rope_model_note(const rope_model* model, int32_t index) {
+  if (model == nullptr || index < 0) return nullptr;
+  const std::vector<std::string>& notes = model->parsed.notes;
+  return static_cast<size_t>(index) < notes.size() ? notes[index].c_str() : nullptr;
 }
 
 extern "C" rope_status rope_model_create_gguf(const void* data, size_t size, rope_model** out) {

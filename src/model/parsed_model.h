@@ -3,6 +3,7 @@
 #define LIBROPE_SRC_MODEL_PARSED_MODEL_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "model/layer_type.h"
@@ -13,6 +14,7 @@ struct ParsedModel {
   std::vector<LayerType> types;
   std::vector<int32_t> layers;  // type of every layer; empty if their number or kinds are not known
   bool bare = false;            // made from a rope dictionary alone
+  std::vector<std::string> notes;
 };
 
 }  // namespace rope::model

@@ -42,6 +42,7 @@ constexpr Harmless kHarmless[] = {
     {"mrope_interleaved", 0},
     {"no_rope", 0},
     {"nope_on_global_attention", 0},
+    {"rope_rotate_half_dims", 0},
     {"rotary_value", 0},  // RoFormer: only q and k rotate
     {"use_alibi", 0},
     {"use_dynamic_ntk", 0},
@@ -122,12 +123,16 @@ const Value* PeekInside(const Dict& dict, const char* dictionary, std::string_vi
   return member != members->end() ? &member->second : nullptr;
 }
 
-[[noreturn]] void RejectKey(const Dict& dict, std::string_view key, const Value& value) {
+void RejectKey(const Dict& dict, std::string_view key, const Value& value) {
+  if (value.accepted) {
+    value.spared = true;
+    return;
+  }
   const std::string_view nearest = NearestKey(key);
   Reject(
       ROPE_ERROR_UNSUPPORTED,
       "%s (%s) may change the rotation and was not used, as this kind of model does not read it or "
-      "another key says something else%s%s: remove it if it has no effect",
+      "another key says something else%s%s: accept it by name if it has no effect",
       dict.Path(key).c_str(), Show(value).c_str(), nearest.empty() ? "" : "; the nearest key is ",
       std::string(nearest).c_str());
 }

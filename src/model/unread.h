@@ -4,8 +4,9 @@
 //
 // The reader marks what it looks up (model/json.h). When it is done, whatever speaks of RoPE and is
 // not marked is refused by name, unless its value is one of the few below that are known to change
-// nothing. So a key is either read, or harmless, or an error, in families that the table knows and
-// in those that it does not.
+// nothing, or the caller has accepted the key (model/accept.h). So a key is either read, or
+// harmless, or accepted, or an error, in families that the table knows and in those that it does
+// not.
 #ifndef LIBROPE_SRC_MODEL_UNREAD_H_
 #define LIBROPE_SRC_MODEL_UNREAD_H_
 

@@ -115,6 +115,10 @@ int main(void) {
     CHECK(rope_model_layer_type_name(model, 0) != NULL);
     CHECK(rope_model_layer_type(model, 1, &type) == ROPE_OK && type == 0);
     CHECK(rope_model_config(model, 0, &config) == ROPE_OK && config.head_dim == D);
+    CHECK(rope_model_note(model, 0) == NULL && rope_model_note(NULL, 0) == NULL);
+    rope_model_destroy(model);
+    model = NULL;
+    CHECK(rope_model_create_accepting(json, sizeof json - 1, NULL, 0, &model) == ROPE_OK);
     rope_model_destroy(model);
   }
   {

@@ -86,6 +86,14 @@ constexpr bool kGivesConfig = false;
 template <class T>
 constexpr bool kGivesConfig<T, std::void_t<decltype(std::declval<T>().Config(0))>> = true;
 
+TEST(Cpp, AModelAcceptsKeysByName) {
+  const std::string text = R"({"rope_type": "linear", "factor": 4, "attn_factor": 2})";
+  EXPECT_THROW(Model{text}, Error);
+  EXPECT_EQ(Model(text, {"attn_factor"}).layer_types(), 1);
+  EXPECT_THROW(Model(text, {"attn_factor", "factor"}), Error);
+  EXPECT_EQ(Model(text, {"attn_factor"}).note(0), nullptr);
+}
+
 TEST(Cpp, ATemporaryModelGivesNoConfigThatWouldOutliveItsTables) {
   EXPECT_TRUE(kGivesConfig<const Model&>);
   EXPECT_FALSE(kGivesConfig<Model>);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from ._choices import Pairing
@@ -70,13 +70,32 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"config has {value!r}, a {type(value).__qualname__}, which JSON does not have")
 
 
+def _names(accepted_keys: Any) -> tuple[str, ...]:
+    if isinstance(accepted_keys, (str, bytes)):
+        raise TypeError("accepted_keys is one text, and must be a list of names")
+    names = tuple(accepted_keys)
+    for i, name in enumerate(names):
+        if not isinstance(name, str):
+            kind = type(name).__qualname__
+            raise TypeError(f"accepted_keys[{i}] is {name!r}, a {kind}, and must be a str")
+        if "\0" in name:
+            raise ValueError(f"accepted_keys[{i}] ({name!r}) must not have a NUL character")
+    return names
+
+
 class ModelText:
     """A model as its text says it. Model makes Ropes of it."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, *, accepted_keys: Iterable[str] = ()) -> None:
         self._text = text = config_text(config)
+        self._accepted = accepted = _names(accepted_keys)
         out = ffi.new("rope_model**")
-        check(lib.rope_model_create(text, len(text), out))
+        if accepted:
+            names = [ffi.new("char[]", name.encode()) for name in accepted]
+            keys = ffi.new("char*[]", names)
+            check(lib.rope_model_create_accepting(text, len(text), keys, len(names), out))
+        else:
+            check(lib.rope_model_create(text, len(text), out))
         self._take(out[0])
 
     def _read_gguf(self, source: Any) -> None:
@@ -103,6 +122,15 @@ class ModelText:
             ffi.string(lib.rope_model_layer_type_name(self._model, i)).decode()
             for i in range(lib.rope_model_layer_type_count(self._model))
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the text says that programs treat differently and that is no part of a configuration:
+        at present, dual_chunk_attention_config."""
+        found: list[str] = []
+        while (note := lib.rope_model_note(self._model, len(found))) != ffi.NULL:
+            found.append(ffi.string(note).decode())
+        return tuple(found)
 
     def layer_type(self, layer: int) -> str:
         """The kind of one layer of the language model. ValueError beyond the last."""

@@ -20,9 +20,12 @@ class Model(ModelText):
 
     Args:
         config: as for Rope.from_config.
+        accepted_keys: keys that the program knows to change nothing, by name ("attn_factor") or path
+            ("text_config.rope_scaling.attn_factor"): the text is not refused because of them.
 
     Raises:
-        ValueError: the text is no JSON, a key is missing or has an impossible value.
+        ValueError: the text is no JSON, a key is missing or has an impossible value; a name of
+            accepted_keys spares no key.
         NotImplementedError: the model has no RoPE, or one that is not offered; the message names
             the model_type.
         OSError: the file cannot be read. TypeError: config is something else.
@@ -49,7 +52,9 @@ class Model(ModelText):
 
     def __reduce__(self) -> Any:
         source = getattr(self, "_gguf", None)
-        return (Model, (self._text,)) if source is None else (Model.from_gguf, (source,))
+        if source is not None:
+            return Model.from_gguf, (source,)
+        return _again, (self._text, self._accepted)
 
     def rope(
         self,
@@ -77,3 +82,8 @@ class Model(ModelText):
             t: self.rope(layer_type=t, layout=layout, seq_len=seq_len, **changes)
             for t in self.layer_types
         }
+
+
+def _again(text: bytes, accepted_keys: tuple[str, ...]) -> Model:
+    """What pickle calls."""
+    return Model(text, accepted_keys=accepted_keys)

@@ -52,6 +52,56 @@ impl Model {
         Ok(Model(made(model)?))
     }
 
+    /// The same for a caller who knows of some keys that they change nothing, by name (`attn_factor`) or
+    /// path (`text_config.rope_scaling.attn_factor`): the text is not refused because of them.
+    ///
+    /// # Errors
+    /// Those of [`from_json`](Model::from_json);
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a name that spares no key.
+    pub fn from_json_accepting(json: impl AsRef<[u8]>, accepted_keys: &[&str]) -> Result<Model> {
+        require_library()?;
+        let json = json.as_ref();
+        let mut names = Vec::with_capacity(accepted_keys.len());
+        for (i, &key) in accepted_keys.iter().enumerate() {
+            match CString::new(key) {
+                Ok(name) => names.push(name),
+                Err(_) => {
+                    return invalid(format_args!(
+                        "accepted_keys[{i}] ({key:?}) must not have a NUL character"
+                    ));
+                }
+            }
+        }
+        let keys: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+        let count = narrow("accepted_keys.len()", keys.len())?;
+        let mut model = ptr::null_mut();
+        // SAFETY: `json` has `len` bytes, `keys` has `count` texts that end with 0; nothing is kept.
+        check(unsafe {
+            sys::rope_model_create_accepting(
+                json.as_ptr().cast(),
+                json.len(),
+                keys.as_ptr(),
+                count,
+                &raw mut model,
+            )
+        })?;
+        Ok(Model(made(model)?))
+    }
+
+    /// What the text says that programs treat differently and that is no part of a configuration: at
+    /// present, `dual_chunk_attention_config`.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        (0..).map_while(|index| {
+            // SAFETY: the handle is alive; a note is text that lives as long as the model.
+            let note = unsafe { sys::rope_model_note(self.0.as_ptr(), index) };
+            if note.is_null() {
+                return None;
+            }
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(note) }.to_str().ok()
+        })
+    }
+
     /// Reads the metadata of a GGUF file from its bytes, or from those at its beginning: the weights
     /// are not needed. The bytes are untrusted; a key of RoPE that is not read is an error with its
     /// name.

@@ -245,3 +245,31 @@ fn other_models_take_any_length() {
     let error = Model::from_json(json).unwrap().contexts(-1).unwrap_err();
     assert!(error.message().contains("seq_len (-1)"), "{error}"); // of no model
 }
+
+#[test]
+fn keys_are_accepted_by_name() {
+    let json = r#"{"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+        "num_hidden_layers": 2, "rope_theta": 10000.0, "max_position_embeddings": 16384,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4, "attn_factor": 0.5}}"#;
+    assert!(matches!(Model::from_json(json), Err(Error::Unsupported(_))));
+    for key in ["attn_factor", "rope_scaling.attn_factor"] {
+        let model = Model::from_json_accepting(json, &[key]).unwrap();
+        assert_eq!(model.layer_types().len(), 1);
+    }
+    let wrong: [&[&str]; 3] =
+        [&["attn_factor", "rope_theta"], &["attn_factor", "no_such_key"], &["attn\0factor"]];
+    for keys in wrong {
+        assert!(matches!(Model::from_json_accepting(json, keys), Err(Error::InvalidArgument(_))));
+    }
+}
+
+#[test]
+fn notes_are_what_programs_treat_differently() {
+    let head = r#"{"model_type": "qwen2", "head_dim": 128"#;
+    let chunks = format!(r#"{head}, "dual_chunk_attention_config": {{"chunk_size": 262144}}}}"#);
+    let model = Model::from_json(chunks).unwrap();
+    let notes: Vec<_> = model.notes().collect();
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].contains("dual_chunk_attention_config"));
+    assert_eq!(Model::from_json(format!("{head}}}")).unwrap().notes().count(), 0);
+}
