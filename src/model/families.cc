@@ -14,6 +14,7 @@ constexpr TwoRopes kEmbeddingGemma2 = {
 constexpr TwoRopes kGemma3 = {{"rope_theta", 1e6}, {"rope_local_base_freq", 1e4}, Flat::kFull};
 constexpr TwoRopes kGemma4 = {
     {"rope_theta", 1e6, 0.25, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither, true};
+constexpr TwoRopes kIquestQ1 = {{"rope_theta", 1e6}, {"swa_rope_theta", 1e4}, Flat::kNeither};
 constexpr TwoRopes kLaguna = {
     {"rope_theta", 5e5, 0.5, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kLfm3 = {{"rope_theta", 1e6, 0.5}, {nullptr, 1e4}, Flat::kNeither, true};
@@ -24,6 +25,7 @@ constexpr TwoRopes kModernBert = {
     {"global_rope_theta", 160000}, {"local_rope_theta", 1e4}, Flat::kBoth};
 constexpr TwoRopes kNeomme = {{"rope_theta", 1e6, 0.25}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kOlmo3 = {{"rope_theta", 5e5}, {nullptr, 5e5}, Flat::kFull};
+constexpr TwoRopes kPlamo3 = {{"rope_theta", 0}, {"rope_local_theta", 0}, Flat::kFull};
 constexpr TwoRopes kUltrabert = {{nullptr, 2560000}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kZaya = {
     {"rope_theta", 5e6, 0.5}, {nullptr, 1e4, 0.5}, Flat::kNeither, false, "hybrid",
@@ -155,6 +157,7 @@ constexpr Row kFamilies[] = {
     Row("apertus", S::kHalves).Theta(12e6).Rope(kApertusRope),
     Row("aquila", S::kHalves),
     Row("arcee", S::kHalves),
+    Row("arctic", S::kHalves).Theta(0),
     Row("aria", S::kHalves),
     Row("axk1", S::kInterleavedToHalves).Mla(128, 64),
     Row("axk2", S::kInterleavedToHalves).Mla(64, 32).Indexer(I::kHalves),
@@ -235,6 +238,7 @@ constexpr Row kFamilies[] = {
     Row("gemma3n", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 5).Two(kGemma3),
     Row("gemma4", S::kHalves).HeadDim(256).Layers(L::kLastForced, 6).Two(kGemma4),
     Row("gemma4_unified", S::kHalves).HeadDim(256).Layers(L::kLastForced, 6).Two(kGemma4),
+    Row("gigachat3_5", S::kInterleavedToHalves).Theta(1e5).Mla(128, 64).Layers(L::kFullListed),
     Row("glm", S::kInterleaved).HeadDim(128).Partial(0.5),
     Row("glm4", S::kInterleaved).HeadDim(128).Partial(0.5),
     Row("glm4_moe", S::kHalves).Partial(0.5),
@@ -259,6 +263,7 @@ constexpr Row kFamilies[] = {
     Row("granitemoe_swa", S::kHalves),
     Row("granitemoehybrid", S::kHalves).NopeIf({"position_embedding_type", Says::kNot, "rope"}),
     Row("granitemoeshared", S::kHalves),
+    Row("grok-1", S::kHalves).HeadDim(128).Reads(OwnKeys::kOriginalType),
     Row("gte", S::kHalves).Theta(160000).Reads(OwnKeys::kNtk),
     Row("helium", S::kInterleaved).Theta(1e5).HeadDim(128),
     Row("higgs_audio_v2", S::kHalves).HeadDim(128).Rope(kHiggsAudioRope),
@@ -274,8 +279,15 @@ constexpr Row kFamilies[] = {
     Row("internlm", S::kHalves).Reads(OwnKeys::kRotary),
     Row("internlm2", S::kHalves),
     Row("internlm3", S::kHalves),
+    Row("iquest_q1", S::kHalves)
+        .HeadDim(128)
+        .Partial(1)
+        .RotaryDim(32)
+        .Layers(L::kLastOfPeriod)
+        .Two(kIquestQ1),
     Row("jais2", S::kHalves),
     Row("jamba", S::kHalves).Layers(L::kNone),
+    Row("jet_nemotron", S::kHalves).Theta(0),
     Row("jetmoe", S::kHalves).HeadDim(128).HeadBy(H::kKvChannels),
     Row("jina_embeddings_v3", S::kHalves).Theta(20000),
     Row("kimi_linear", S::kHalves).Mla(128, 64).Layers(L::kNone),
@@ -286,6 +298,7 @@ constexpr Row kFamilies[] = {
     Row("lfm2", S::kHalves).Theta(1e6),
     Row("lfm2_moe", S::kHalves).Theta(1e6),
     Row("lfm3", S::kHalvesFloat32).HeadDim(128).Layers(L::kLastOfPeriod).Two(kLfm3),
+    Row("llada2_moe", S::kHalves).Theta(0).Partial(1),
     Row("llama", S::kHalves),
     Row("llama4", S::kInterleavedFloat32)
         .Theta(5e5)
@@ -329,6 +342,7 @@ constexpr Row kFamilies[] = {
     Row("muse_glimmer", S::kHalves).HeadDim(128).Layers(L::kFromLast, 4),
     Row("muse_glimmer_assistant", S::kHalves).Theta(5e5).HeadDim(128),
     Row("muse_spark", S::kHalves).Theta(5e5).HeadDim(64).Layers(L::kFromLast, 4),
+    Row("nanbeige", S::kHalves).Theta(50000),
     Row("nanochat", S::kHalvesNegated),
     Row("nemotron", S::kHalves).Partial(0.5),
     Row("nemotron-nas", S::kHalves),
@@ -350,6 +364,7 @@ constexpr Row kFamilies[] = {
     Row("olmoe", S::kHalves),
     Row("openai_privacy_filter", S::kInterleaved).Theta(150000).HeadDim(64).Rope(kGptOssRope),
     Row("orion", S::kHalves),
+    Row("ouro", S::kHalves).Theta(0),
     Row("paddleocr_vl", S::kHalves).Theta(5e5).HeadDim(128).Axes(A::kChunked, 16, 24, 24),
     Row("pe_audio", S::kInterleaved).Theta(20000).HeadDim(128),
     Row("pe_audio_video", S::kInterleaved).Theta(20000).HeadDim(128),
@@ -358,8 +373,10 @@ constexpr Row kFamilies[] = {
     Row("phi", S::kHalves).Partial(0.5),
     Row("phi-msft", S::kHalvesCosSin).Partial(1),
     Row("phi3", S::kHalves).Partial(1).Original(4096).YarnIsLongrope(),
+    Row("phi3small", S::kHalves).Theta(1e6).Reads(OwnKeys::kEmbeddingBase),
     Row("phi4_multimodal", S::kHalves).Partial(1).Original(4096).YarnIsLongrope(),
     Row("phimoe", S::kHalves).Theta(1e6),
+    Row("plamo3", S::kHalves).Layers(L::kLastOfPeriod).Two(kPlamo3),
     Row("pocket_tts", S::kHalves),
     Row("qwen", S::kHalvesFloat32)
         .HeadDim(128)
@@ -394,11 +411,14 @@ constexpr Row kFamilies[] = {
         .Axes(A::kInterleaved, 11, 11, 10),
     Row("recurrent_gemma", S::kHalves).Partial(0.5).HeadBy(H::kQuotient),
     Row("roformer", S::kInterleavedFloat64),
+    Row("sdar", S::kHalves),
     Row("seed_oss", S::kHalves).HeadDim(128),
     Row("smollm3", S::kHalves).Theta(2e6).Layers(L::kNoRopeLayers, 4),
+    Row("solar", S::kHalves).Theta(0),
     Row("solar_open", S::kHalves).Theta(1e6).HeadDim(128).Partial(1),
     Row("stablelm", S::kHalves).Partial(0.25),
     Row("starcoder2", S::kHalves),
+    Row("step3_text", S::kHalves).Theta(0).HeadDim(256),
     Row("step3p5", S::kHalves).HeadDim(128).Partial(1).Kinds(K::kByLayer),
     Row("t5gemma", S::kHalves).HeadDim(256),
     Row("t5gemma2", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
@@ -408,6 +428,7 @@ constexpr Row kFamilies[] = {
     Row("vaultgemma", S::kHalves).HeadDim(256),
     Row("voxtral_realtime", S::kHalves).Theta(1e6),
     Row("voxtral_realtime_encoder", S::kHalves).HeadDim(64),
+    Row("wav2vec2-bert", S::kHalves).NopeIf({"position_embeddings_type", Says::kNot, "rotary"}),
     Row("wav2vec2-conformer", S::kHalves)
         .NopeIf({"position_embeddings_type", Says::kNot, "rotary"}),
     Row("xcodec2", S::kHalves).HeadDim(64),

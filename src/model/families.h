@@ -3,10 +3,13 @@
 // the table does not know is read by its keys alone; its pairing stays 0, which
 // rope_context_create refuses, because no key tells it.
 //
+// A theta of 0: the code has no default that is known, so the file must say it.
+//
 // Sources: the modelling and configuration files of transformers, one line per model_type that has
 // RoPE, checked against the running classes by tests/model/model_oracle_test.cc; and the remote
-// code of families that transformers does not have. Where transformers disagrees with the trained
-// model the table follows the model: MiniMax rotates rotary_dim channels.
+// code of families that transformers does not have, or that of vLLM and SGLang. Where transformers
+// disagrees with the trained model the table follows the model: MiniMax rotates rotary_dim
+// channels.
 #ifndef LIBROPE_SRC_MODEL_FAMILIES_H_
 #define LIBROPE_SRC_MODEL_FAMILIES_H_
 
@@ -61,6 +64,7 @@ enum class Layers : uint8_t {
   kFullIsNopeBesideWindows,  // the same, unless the file says "sliding_window": null: EXAONE 4
   kListed,        // attn_layer_indices: attention, the others Mamba; none without it: Bamba
   kNoRopeLayers,  // no_rope_layers[i] (1: RoPE), else (i + 1) % period != 0
+  kFullListed,    // layer_types, else full_attention_layers lists attention: GigaChat 3.5
   kLinearHybrid,  // as kLastOfPeriod, but the other layers are not attention
   kFromLast,      // no RoPE where (layers - 1 - i) % period == 0, whatever layer_types says: Muse
   kCompressed,    // compress_ratios[i] != 0: "compress", else "main": DeepSeek-V4
@@ -119,7 +123,9 @@ struct OtherStyle {
 enum class OwnKeys : uint8_t {
   kNone,
   kAlpha,           // alpha in the rope dictionary: HunYuan
+  kEmbeddingBase,   // rope_embedding_base: Phi-3-small
   kNtk,             // rope_type "ntk": GTE
+  kOriginalType,    // rope_type beside the dictionary, "original": Grok
   kDynamicNtk,      // use_dynamic_ntk, seq_length: Qwen 1
   kRotary,          // rotary, a dictionary of its own: InternLM 1
   kAttentionTheta,  // attn_config.rope_theta: DBRX

@@ -126,6 +126,8 @@ class LanguageModel {
     keys.text = text_;
     keys.family = family_;
     keys.default_theta = family_ != nullptr ? family_->theta : 0;
+    const bool embedding_base = family_ != nullptr && family_->own_keys == OwnKeys::kEmbeddingBase;
+    if (embedding_base) keys.theta_key = "rope_embedding_base";
     keys.default_partial = family_ != nullptr ? family_->partial : 1;
     return keys;
   }
@@ -156,6 +158,7 @@ class LanguageModel {
   void FinishAsFamily(LayerType* type) const {
     if (family_->own_keys == OwnKeys::kDynamicNtk) FillSteps(&type->config);
     if (family_->own_keys == OwnKeys::kRotary) FillRotary(&type->config);
+    if (family_->own_keys == OwnKeys::kOriginalType) CheckOriginalType();
     type->config.inv_freq_dtype = family_->inv_freq_dtype;
     if (family_->style == Style::kHalvesNegated) {
       if (DependsOnLength(type->config.scaling)) {
@@ -203,6 +206,14 @@ class LanguageModel {
     config->scaling = ROPE_SCALING_DYNAMIC;
     config->factor = rotary.Positive("scaling_factor").value_or(1);
     config->max_position_embeddings = *length;
+  }
+
+  // Grok: the numbers beside "original" are of its other types.
+  void CheckOriginalType() const {
+    constexpr char kType[] = "rope_type";
+    if (text_.String(kType).value_or("original") == "original") return;
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be \"original\" in this version",
+           text_.Path(kType).c_str(), Show(*text_.Find(kType)).c_str());
   }
 
   void AddNested() {

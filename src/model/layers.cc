@@ -69,8 +69,8 @@ int Covered(const Dict& text, std::string_view key, const Value::Array& list, in
 }
 
 bool IsAttention(std::string_view label) {
-  for (std::string_view other : {"linear_attention", "conv", "mamba", "mamba2", "recurrent", "mlp",
-                                 "moe", "gated_deltanet", "lightning_attention"}) {
+  for (std::string_view other : {"linear_attention", "conv", "jet", "mamba", "mamba2", "recurrent",
+                                 "mlp", "moe", "gated_deltanet", "lightning_attention"}) {
     if (label == other) return false;
   }
   return true;
@@ -328,6 +328,9 @@ LayerLabels LabelLayers(const Dict& text, const Family* family) {
     listed(WindowLabels(text, "attention_windows", *flags, count));
   } else if ((flags = text.Array("attn_type_list"))) {  // MiniMax-Text-01
     listed(FlaggedLabels(text, "attn_type_list", *flags, count, kFull, kNope));
+  } else if (rule == Layers::kFullListed) {
+    labels.assign(count != 0 ? count : kMaxLayers, kFull);
+    MarkListed(text, "full_attention_layers", false, &labels);
   } else if (rule != Layers::kUniform && rule != Layers::kListed) {
     labels = PatternLabels(text, family, count);
   } else {

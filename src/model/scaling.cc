@@ -156,7 +156,8 @@ double Theta(const RopeKeys& keys) {
     if (const auto ratio = keys.text.Positive("rope_ratio")) theta *= *ratio;  // ChatGLM
   }
   if (theta == 0 && keys.text.exists()) {
-    keys.text.RejectMissing("rope_theta", "the model_type is not known, so there is no default");
+    keys.text.RejectMissing(keys.theta_key != nullptr ? keys.theta_key : "rope_theta",
+                            "this version knows no default of this model_type");
   }
   return repeated(theta);
 }

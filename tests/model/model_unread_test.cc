@@ -332,14 +332,27 @@ TEST(ModelUnread, BailingV3SectionsBesideItsTextAreRefused) {  // bailing_moe_v3
                "mrope_section ([..])");
 }
 
-TEST(ModelUnread, TheSecondThetaOfPlamo3IsRefused) {
-  ExpectUnread(With("plamo3_unknown", R"("rope_local_theta": 10000, "interleaved_sliding_window":
-      [2048, 2048, 2048, null])"),
-               "rope_local_theta (10000)");
+TEST(ModelUnread, TheSecondThetaOfPlamo3IsThatOfItsSlidingLayers) {
+  const Model model(With("plamo3", R"("rope_local_theta": 20000, "sliding_window_pattern": 4)"));
+  EXPECT_EQ(model.Layers(4), "sssf");
+  EXPECT_EQ(model.Config("full_attention").theta, 10000);
+  EXPECT_EQ(model.Config("sliding_attention").theta, 20000);
+  ExpectRefused(With("plamo3", R"("sliding_window_pattern": 4)"), {"rope_local_theta is missing"});
+  ExpectUnread(With("nobody_knows", R"("rope_local_theta": 20000)"), "rope_local_theta (20000)");
 }
 
-TEST(ModelUnread, TheSecondThetaOfIquestQ1IsRefused) {
-  ExpectUnread(With("iquest_q1", R"("swa_rope_theta": 500000.0)"), "swa_rope_theta (500000)");
+TEST(ModelUnread, TheSecondThetaOfIquestQ1IsThatOfItsSlidingLayers) {
+  const Model model(
+      With("iquest_q1", R"("swa_rope_theta": 500000.0, "rotary_dim": 64, "layer_types":
+      ["full_attention", "sliding_attention", "sliding_attention", "full_attention"])"));
+  EXPECT_EQ(model.Layers(4), "fssf");
+  EXPECT_EQ(model.Config("full_attention").theta, 10000);
+  EXPECT_EQ(model.Config("sliding_attention").theta, 500000);
+  EXPECT_EQ(model.Config("sliding_attention").rotary_dim, 64);
+  ExpectUnread(With("iquest_q1", R"("no_rope_layers": [3], "layer_types": ["full_attention",
+      "full_attention", "full_attention", "full_attention"])"),
+               "no_rope_layers");  // numbers of layers here, and flags elsewhere
+  ExpectUnread(With("nobody_knows", R"("swa_rope_theta": 500000.0)"), "swa_rope_theta (500000)");
 }
 
 TEST(ModelUnread, AttentionWithoutRopeOfMinicpmSalaIsRefused) {
@@ -348,8 +361,15 @@ TEST(ModelUnread, AttentionWithoutRopeOfMinicpmSalaIsRefused) {
                "attn_use_rope (false)");
 }
 
-TEST(ModelUnread, RopeTypeBesideTheDictionaryIsRefused) {  // grok-1 and 2
-  for (const char* type : {"grok-1", "git", "nobody_knows", "llama"}) {
+TEST(ModelUnread, RopeTypeBesideTheDictionaryIsGroks) {
+  EXPECT_EQ(Model(With("grok-1", R"("rope_type": "original", "scaling_factor": 16.0,
+      "rope_rotate_half_dims": false)"))
+                .Config()
+                .scaling,
+            ROPE_SCALING_DEFAULT);
+  ExpectUnread(With("grok-1", R"("rope_type": "yarn_log")"), "rope_type (\"yarn_log\")");
+  ExpectUnread(With("grok-1", R"("rope_rotate_half_dims": true)"), "rope_rotate_half_dims (true)");
+  for (const char* type : {"git", "nobody_knows", "llama"}) {
     ExpectUnread(With(type, R"("rope_type": "original")"), "rope_type (\"original\")");
   }
 }

@@ -69,6 +69,35 @@ The type `vision` takes several ids per token, and the towers differ in their or
 DINOv3 takes float coordinates: the centre of a patch, from -1 to 1, times 2 pi.
 )";
 
+inline constexpr char kRefused[] = R"(
+## Models that are refused
+
+Public code does not establish their RoPE, or it is none that a `rope_config` can say. Their texts are
+refused by `model_type` or by the key that is named here; where a text holds nothing of the kind, it is
+read as one of an unknown model, which leaves the pairing to the caller.
+
+| model_type | why |
+|---|---|
+| efficientloftr | rotates a feature map that it has aggregated; no position ids |
+| lightglue | angles are a learned projection of key points: there are no frequencies |
+| musicflamingo's audio encoder | angles are products of a window's and a frame's number, in f64. Its language model is read |
+| parakeet_encoder, nemotron_asr_streaming, seamless_m4t_v2 | relative positions, no RoPE. wav2vec2-bert and wav2vec2-conformer are read, and have RoPE if position_embeddings_type is "rotary" |
+| jurassic3 | use_positional_embeddings is off, and no public code has it on; its rope_theta is not used |
+| vjepa2 | turns the two channels of a pair by different angles: no rotation |
+| bailing_moe_v3_vl | `mrope_section` beside `text_config`: the order of its pairs in latent attention is known from one engine alone |
+| minicpm_sala | `attn_use_rope`: its lightning layers have heads, and a switch, of their own |
+| intern_s1_pro and others with FoPE | `fope_*`: angles are sums of several frequencies |
+| sarvam_mla | rope_type "deepseek_yarn" is one engine's name |
+| grok-2 | its model_type, "git", is another model's; grok-1 is read, with rope_type "original" |
+| telechat, telechat2 | their own code raises theta with the length, and engines do not |
+| plamo2 | which of its layers are attention follows from mamba_step, which is not read |
+| mimo_v2, kimi_k3's tower, moondream3, isaac, keye, moss_vl, locateanything, jet_vlm, dots_vlm, spark2_5, k2_horizon, alice_ai, param2moe, openpangu, teleflm, deepseek_v41, interns2_mobius, intern_s2_preview, bailingmm_moe_v2_lite | not looked into yet |
+
+Models of which engines alone have the code (vLLM, SGLang), and which are read as these do: arctic,
+gigachat3_5, grok-1, iquest_q1, jet_nemotron, kimi_vl with its MoonViT, llada2_moe, nanbeige, ouro,
+phi3small, plamo3, sdar, solar, step3_text, dots_ocr. `model_engines_test` compares them with the formula.
+)";
+
 inline constexpr char kAfterDeviations[] = R"(
 Position ids of prompts with images and videos are compared by `model_position_ids_test`: 48
 prompts of five models, the same in 42. The others, all of Qwen2-VL and Qwen2.5-VL, are listed
@@ -88,7 +117,7 @@ yarn, ntk, alibi ..) must have a value that is known to change nothing, or the t
 
     rope_scaling.attn_factor (0.8782488562869419) may change the rotation and was not used, as this kind of
     model does not read it or another key says something else; the nearest key is attention_factor:
-    remove it if it has no effect
+    accept it by name if it has no effect
 
 - The key is a misspelling, or another program's word: write the one that transformers reads.
 - Two places differ (`rope_theta` beside and inside the dictionary, `rope_scaling` and
@@ -100,7 +129,14 @@ yarn, ntk, alibi ..) must have a value that is known to change nothing, or the t
 - The key is new, or of a model that this version does not know: its RoPE is not offered yet. A
   `rope_config` can still be filled in by hand, with `inv_freq` if need be.
 
+A program that knows better accepts keys by name or path, and the text is read as if they were not
+there: `rope_model_create_accepting` in C, `Model(config, accepted_keys=["attn_factor"])` in Python and
+`rope::Model(text, {"attn_factor"})` in C++, `Model::from_json_accepting` in Rust, `FromJSON(text,
+"attn_factor")` in Go. A name that spares no key is an error.
+
 The keys that are known to change nothing stand in one table, `kHarmless` of `unread.cc`.
+`dual_chunk_attention_config` is read as transformers reads it, not at all, and is a note of the model
+(`rope_model_note`): other programs give tokens beyond one chunk other positions.
 
 ## What is not covered
 
@@ -119,7 +155,7 @@ inline void WriteDocument(const Table& table, const std::vector<std::string>& ou
   for (std::string line; std::getline(summary, line);) out << "- " << line << "\n";
   out << "\n";
   table.WriteRows(out);
-  out << kTowers
+  out << kTowers << kRefused
       << "\n## Where librope differs\n\nOn purpose, each for the reason given. The list is strict: "
          "the "
          "test fails if one of these no longer\ndiffers.\n\n| case | what differs | why "
