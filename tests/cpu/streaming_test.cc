@@ -54,7 +54,9 @@ TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
           block.row_stride = 16;
           block.segments = &segment;
           block.segment_count = 1;
-          block.prefetch_end = block.in + count * size;
+          block.prefetch_ahead = 2 * dim * size;
+          block.prefetch_last = block.in + (count - dim) * size;
+          block.in_cache = true;
           block.out = FromLine(&plain);
           rotation.rotate(block);
           block.out = FromLine(&streamed);
