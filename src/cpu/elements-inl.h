@@ -1,6 +1,6 @@
 // Vectors of f32, f16 and bf16 elements as f32: loading, rounding and storing, with our own 16-bit
-// conversions (those of Highway before 1.2 truncate bf16 and lose f16 infinities on old targets; the
-// f16 instructions of x86 and Arm are right, and used). Included once per target.
+// conversions (those of Highway before 1.2 truncate bf16 and lose f16 infinities on old targets;
+// the f16 instructions of x86 and Arm are right, and used). Included once per target.
 #if defined(LIBROPE_SRC_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBROPE_SRC_CPU_ELEMENTS_INL_H_
 #undef LIBROPE_SRC_CPU_ELEMENTS_INL_H_
@@ -34,11 +34,18 @@ using Bits = hn::Vec<hn::RebindToUnsigned<D>>;
 
 // bf16 is the upper half of an f32. The result is rounded to nearest even, lower half not cleared.
 template <class D>
+HWY_INLINE Bits<D> RoundNumberToBf16(D, Bits<D> bits) {
+  const hn::RebindToUnsigned<D> du;
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  return hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+}
+
+// The same, but NaN stays NaN.
+template <class D>
 HWY_INLINE Bits<D> RoundToBf16([[maybe_unused]] D d, hn::Vec<D> value) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  const auto rounded = RoundNumberToBf16(d, bits);
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded);
 }
@@ -49,59 +56,53 @@ HWY_INLINE Bits<D> UpperHalves(D, Bits<D> bits) {
   return hn::And(bits, hn::Set(du, 0xffff0000u));
 }
 
-// f16 bits in 32-bit lanes, as f32.
+#if !ROPE_NATIVE_F16
+// f16 bits in the upper halves of 32-bit lanes, as f32. The exponent is 112 less than it should be,
+// also that of subnormal numbers, until the multiplication.
 template <class D>
-HWY_INLINE hn::Vec<D> FloatFromF16Bits(D d, Bits<D> half) {
-#if ROPE_NATIVE_F16
-  const hn::Rebind<uint16_t, D> du16;
-  const hn::Rebind<hwy::float16_t, D> df16;
-  return hn::PromoteTo(d, hn::BitCast(df16, hn::TruncateTo(du16, half)));
-#else
+HWY_INLINE hn::Vec<D> FloatFromF16Bits(D d, Bits<D> upper) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
-  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000u)));
-  const auto magnitude = hn::And(half, hn::Set(du, 0x7fffu));
-  const auto shifted = hn::ShiftLeft<13>(magnitude);
-  const auto normal = hn::Add(shifted, hn::Set(du, 112u << 23));
-  const auto special = hn::Or(shifted, hn::Set(du, 0x7f800000u));
-  const auto subnormal = hn::BitCast(
-      du, hn::Mul(hn::ConvertTo(d, hn::BitCast(di, magnitude)), hn::Set(d, 0x1p-24f)));
-  const auto is_special = hn::Gt(magnitude, hn::Set(du, 0x7bffu));
-  const auto is_subnormal = hn::Lt(magnitude, hn::Set(du, 0x400u));
-  const auto finite = hn::IfThenElse(is_subnormal, subnormal, normal);
-  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(is_special, special, finite)));
-#endif
+  const auto spread = hn::ShiftRight<3>(hn::BitCast(di, upper));  // four copies of the sign
+  const auto scaled = hn::And(hn::BitCast(du, spread), hn::Set(du, 0x8fffe000u));
+  const auto value = hn::Mul(hn::BitCast(d, scaled), hn::Set(d, 0x1p112f));
+  // Infinities and NaN have become 65536 and more.
+  const auto is_special = hn::Ge(hn::Abs(value), hn::Set(d, 65536.0f));
+  return hn::Or(value, hn::IfThenElseZero(is_special, hn::BitCast(d, hn::Set(du, 0x7f800000u))));
 }
 
-// f16 bits in 32-bit lanes, rounded to nearest even.
+// The power of two of a number's exponent, but not below that of f16's least normal number.
 template <class D>
-HWY_INLINE Bits<D> F16Bits([[maybe_unused]] D d, hn::Vec<D> value) {
-  const hn::RebindToUnsigned<D> du;
-#if ROPE_NATIVE_F16
-  const hn::Rebind<uint16_t, D> du16;
-  const hn::Rebind<hwy::float16_t, D> df16;
-  return hn::PromoteTo(du, hn::BitCast(du16, hn::DemoteTo(df16, value)));
-#else
-  const auto bits = hn::BitCast(du, value);
-  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000u));
-  const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
-  // Below 2^-14 the float adder rounds at 2^-24, the unit of subnormals.
-  const auto shifted = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
-  const auto subnormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3f000000u));
-  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
-  const auto rounded = hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xfffu)));
-  const auto normal = hn::ShiftRight<13>(hn::Sub(rounded, hn::Set(du, 112u << 23)));
-  const auto nan = hn::Or(hn::Set(du, 0x7e00u), hn::And(hn::ShiftRight<13>(magnitude),
-                                                        hn::Set(du, 0x1ffu)));
-  auto half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), subnormal, normal);
-  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fefffu)), hn::Set(du, 0x7c00u), half);
-  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), nan, half);
-  return hn::Or(sign, half);
-#endif
+HWY_INLINE hn::Vec<D> Exponent(D d, hn::Vec<D> value) {
+  const auto mask = hn::BitCast(d, hn::Set(hn::RebindToUnsigned<D>(), 0x7f800000u));
+  return hn::Max(hn::And(value, mask), hn::Set(d, 0x1p-14f));
 }
 
-// Highway streams part of a 128-bit vector (four f16 on SSE) as all of it: beyond the end, and with a
-// fault where that is not aligned. Such are stored.
+// f16, rounded to nearest even by the addition; NaN becomes 0x7fff.
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> F16Bits(D d, hn::Vec<D> value) {
+  const hn::RebindToSigned<D> di;
+  const hn::Rebind<int16_t, D> di16;
+  const hn::Rebind<uint16_t, D> du16;
+  const auto limit = hn::Set(d, 65536.0f);  // infinity in f16
+  auto size = hn::Abs(value);
+#if HWY_ARCH_X86
+  size = hn::Min(limit, size);  // the second, if it is NaN
+#else
+  size = hn::IfThenElse(hn::Gt(size, limit), limit, size);
+#endif
+  // Units of the last place in the lower bits, the exponent behind them.
+  const auto sum = hn::BitCast(di, hn::Add(size, hn::Mul(Exponent(d, size), hn::Set(d, 0x1p13f))));
+  const auto exponent = hn::Sub(hn::ShiftRight<13>(sum), hn::Set(di, 126 << 10));
+  const auto half = hn::DemoteTo(di16, hn::Add(exponent, hn::And(sum, hn::Set(di, 0xfff))));
+  const auto sign = hn::DemoteTo(di16, hn::ShiftRight<16>(hn::BitCast(di, value)));
+  return hn::Or(hn::BitCast(du16, half),
+                hn::And(hn::BitCast(du16, sign), hn::Set(du16, uint16_t{0x8000})));
+}
+#endif
+
+// Highway streams part of a 128-bit vector (four f16 on SSE) as all of it: beyond the end, and with
+// a fault where that is not aligned. Such are stored.
 template <bool kStream, class D, class T = hn::TFromD<D>>
 HWY_INLINE void StoreOrStream(hn::Vec<D> value, D d, T* to) {
   if constexpr (kStream && hn::MaxLanes(D()) * sizeof(T) >= 16) {
@@ -138,6 +139,10 @@ struct F32 {
   }
   template <class D>
   static HWY_INLINE hn::Vec<D> Round(D, hn::Vec<D> value) {
+    return value;
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> RoundProduct(D, hn::Vec<D> value) {
     return value;
   }
 };
@@ -209,6 +214,12 @@ struct BF16 {
   static HWY_INLINE hn::Vec<D> Round(D d, hn::Vec<D> value) {
     return hn::BitCast(d, UpperHalves(d, RoundToBf16(d, value)));
   }
+  // Of elements and rows: the lower half of a NaN is zero, as above, so that it stays one.
+  template <class D>
+  static HWY_INLINE hn::Vec<D> RoundProduct(D d, hn::Vec<D> value) {
+    return hn::BitCast(
+        d, UpperHalves(d, RoundNumberToBf16(d, hn::BitCast(hn::RebindToUnsigned<D>(), value))));
+  }
 };
 
 struct F16 {
@@ -222,7 +233,7 @@ struct F16 {
     return hn::PromoteTo(d, hn::BitCast(df16, hn::LoadU(du16, from)));
 #else
     const hn::RebindToUnsigned<D> du;
-    return FloatFromF16Bits(d, hn::PromoteTo(du, hn::LoadU(du16, from)));
+    return FloatFromF16Bits(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(du16, from))));
 #endif
   }
   template <bool kStream, class D>
@@ -233,7 +244,7 @@ struct F16 {
     const hn::Rebind<hwy::float16_t, D> df16;
     StoreOrStream<kStream>(hn::BitCast(du16, hn::DemoteTo(df16, value)), du16, to);
 #else
-    StoreOrStream<kStream>(hn::TruncateTo(du16, F16Bits(d, value)), du16, to);
+    StoreOrStream<kStream>(F16Bits(d, value), du16, to);
 #endif
   }
   template <bool kStream, class D>
@@ -246,14 +257,31 @@ struct F16 {
   static HWY_INLINE void LoadPairs(D d, const uint16_t* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
     const hn::RebindToUnsigned<D> du;
     const auto words = BF16::LoadWords(d, from);
-    x0 = FloatFromF16Bits(d, hn::And(words, hn::Set(du, 0xffffu)));
-    x1 = FloatFromF16Bits(d, hn::ShiftRight<16>(words));
+#if ROPE_NATIVE_F16
+    const hn::Rebind<uint16_t, D> du16;
+    const hn::Rebind<hwy::float16_t, D> df16;
+    const auto lower = hn::And(words, hn::Set(du, 0xffffu));
+    x0 = hn::PromoteTo(d, hn::BitCast(df16, hn::TruncateTo(du16, lower)));
+    x1 = hn::PromoteTo(d, hn::BitCast(df16, hn::TruncateTo(du16, hn::ShiftRight<16>(words))));
+#else
+    x0 = FloatFromF16Bits(d, hn::ShiftLeft<16>(words));
+    x1 = FloatFromF16Bits(d, UpperHalves(d, words));
+#endif
   }
   template <bool, class D>
   static HWY_INLINE void StorePairs(D d, hn::Vec<D> y0, hn::Vec<D> y1, uint16_t* to) {
     const hn::RebindToUnsigned<D> du;
     const hn::Repartition<uint16_t, decltype(du)> du16;
-    const auto words = hn::Or(F16Bits(d, y0), hn::ShiftLeft<16>(F16Bits(d, y1)));
+#if ROPE_NATIVE_F16
+    const hn::Rebind<uint16_t, D> du16_half;
+    const hn::Rebind<hwy::float16_t, D> df16;
+    const auto half0 = hn::BitCast(du16_half, hn::DemoteTo(df16, y0)),
+               half1 = hn::BitCast(du16_half, hn::DemoteTo(df16, y1));
+#else
+    const auto half0 = F16Bits(d, y0), half1 = F16Bits(d, y1);
+#endif
+    const auto words =
+        hn::Or(hn::PromoteTo(du, half0), hn::ShiftLeft<16>(hn::PromoteTo(du, half1)));
     hn::StoreU(hn::BitCast(du16, words), du16, to);
   }
   template <class D>
@@ -262,8 +290,17 @@ struct F16 {
     const hn::Rebind<hwy::float16_t, D> df16;
     return hn::PromoteTo(d, hn::DemoteTo(df16, value));
 #else
-    return FloatFromF16Bits(d, F16Bits(d, value));
+    // The addition rounds; 65536, and what is larger, becomes infinity; -0 has its sign.
+    const auto exponent = hn::Min(Exponent(d, value), hn::Set(d, 65536.0f));
+    const auto units = hn::Mul(exponent, hn::Set(d, 0x1.8p13f));
+    const auto rounded = hn::Sub(hn::Add(value, units), units);
+    const auto limited = hn::Mul(hn::Mul(rounded, hn::Set(d, 0x1p112f)), hn::Set(d, 0x1p-112f));
+    return hn::Or(limited, hn::And(value, hn::SignBit(d)));
 #endif
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> RoundProduct(D d, hn::Vec<D> value) {
+    return Round(d, value);
   }
 };
 

@@ -49,7 +49,7 @@ HWY_INLINE V SumToOdd(D d, V a, V b) {
 template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
 HWY_INLINE V SumOfProducts([[maybe_unused]] D tag, V a, V b, V c, V d) {
   if constexpr (kArithmetic == Arithmetic::kEager) {
-    return hn::Add(E::Round(tag, hn::Mul(a, b)), E::Round(tag, hn::Mul(c, d)));
+    return hn::Add(E::RoundProduct(tag, hn::Mul(a, b)), E::RoundProduct(tag, hn::Mul(c, d)));
   } else if constexpr (kArithmetic == Arithmetic::kNative) {
     return SumToOdd(tag, hn::Mul(a, b), E::Round(tag, hn::Mul(c, d)));
   } else {
@@ -59,7 +59,7 @@ HWY_INLINE V SumOfProducts([[maybe_unused]] D tag, V a, V b, V c, V d) {
 template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
 HWY_INLINE V DifferenceOfProducts([[maybe_unused]] D tag, V a, V b, V c, V d) {
   if constexpr (kArithmetic == Arithmetic::kEager) {
-    return hn::Sub(E::Round(tag, hn::Mul(a, b)), E::Round(tag, hn::Mul(c, d)));
+    return hn::Sub(E::RoundProduct(tag, hn::Mul(a, b)), E::RoundProduct(tag, hn::Mul(c, d)));
   } else if constexpr (kArithmetic == Arithmetic::kNative) {
     return SumToOdd(tag, hn::Mul(a, b), hn::Neg(E::Round(tag, hn::Mul(c, d))));
   } else {
