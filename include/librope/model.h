@@ -66,7 +66,7 @@ ROPE_API rope_status rope_model_create_accepting(const char* json, size_t length
                                                  rope_model** out) ROPE_MUST_CHECK;
 
 /* Reads the metadata of a GGUF file (version 2 or 3, little-endian): the keys of its architecture,
- * and the tensors rope_freqs, rope_factors_long and rope_factors_short. The bytes are untrusted and
+ * and its frequency factors (one tensor, or a long and a short one). The bytes are untrusted and
  * not kept. They may be the beginning of the file alone, without the weights; if they end too
  * early, the error says how many bytes are needed to get further. The rest is as for
  * rope_model_create: a missing key, one of another type, or one that speaks of RoPE and is not
