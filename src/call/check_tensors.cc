@@ -239,9 +239,10 @@ Placed Out(const char* name, const Tensor& tensor, const TensorShape& shape) {
   return {name, tensor.out, tensor, tensor.out_strides, shape.in_place ? shape.in : shape.out};
 }
 
+// AreDisjoint() asks for the ranges, too; most are apart, and need no footprints.
 bool AreApart(const Call& call, const Placed& a, const Placed& b) {
   const auto *at_a = static_cast<const char*>(a.data), *at_b = static_cast<const char*>(b.data);
-  if (at_a + a.reach.extent <= at_b || at_b + b.reach.extent <= at_a) return true;  // as most are
+  if (at_a + a.reach.extent <= at_b || at_b + b.reach.extent <= at_a) return true;
   const Footprint of_a = FootprintOf(call, a.tensor, a.strides, a.reach),
                   of_b = FootprintOf(call, b.tensor, b.strides, b.reach);
   return AreDisjoint({of_a, reinterpret_cast<uintptr_t>(a.data)},
@@ -253,9 +254,10 @@ rope_status CheckOutput(const Call& call, const char* name, const char* out_name
   const char* const in = tensor->in;
   char* const out = tensor->out;
   if (rope_status s = CheckAddress(call, out_name, data_name, *tensor, shape.out, out)) return s;
-  if (AreApart(call, In(name, *tensor, shape), Out(out_name, *tensor, shape))) return ROPE_OK;
-  if (in == out && AreEqual(FootprintOf(call, *tensor, tensor->in_strides, shape.in),
-                            FootprintOf(call, *tensor, tensor->out_strides, shape.out))) {
+  if (in != out) {
+    if (AreApart(call, In(name, *tensor, shape), Out(out_name, *tensor, shape))) return ROPE_OK;
+  } else if (AreEqual(FootprintOf(call, *tensor, tensor->in_strides, shape.in),
+                      FootprintOf(call, *tensor, tensor->out_strides, shape.out))) {
     tensor->copies_rest = false;
     return ROPE_OK;
   }
