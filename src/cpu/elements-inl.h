@@ -56,11 +56,25 @@ HWY_INLINE Bits<D> UpperHalves(D, Bits<D> bits) {
   return hn::And(bits, hn::Set(du, 0xffff0000u));
 }
 
-#if !ROPE_NATIVE_F16
+#if ROPE_NATIVE_F16
+
+template <class D>
+HWY_INLINE hn::Vec<D> FloatFromF16(D d, hn::Vec<hn::Rebind<uint16_t, D>> half) {
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), half));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> F16Bits(D, hn::Vec<D> value) {
+  const hn::Rebind<uint16_t, D> du16;
+  return hn::BitCast(du16, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+}
+
+#else
+
 // f16 bits in the upper halves of 32-bit lanes, as f32. The exponent is 112 less than it should be,
 // also that of subnormal numbers, until the multiplication.
 template <class D>
-HWY_INLINE hn::Vec<D> FloatFromF16Bits(D d, Bits<D> upper) {
+HWY_INLINE hn::Vec<D> FloatFromUpperF16(D d, Bits<D> upper) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
   const auto spread = hn::ShiftRight<3>(hn::BitCast(di, upper));  // four copies of the sign
@@ -69,6 +83,12 @@ HWY_INLINE hn::Vec<D> FloatFromF16Bits(D d, Bits<D> upper) {
   // Infinities and NaN have become 65536 and more.
   const auto is_special = hn::Ge(hn::Abs(value), hn::Set(d, 65536.0f));
   return hn::Or(value, hn::IfThenElseZero(is_special, hn::BitCast(d, hn::Set(du, 0x7f800000u))));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> FloatFromF16(D d, hn::Vec<hn::Rebind<uint16_t, D>> half) {
+  const hn::RebindToUnsigned<D> du;
+  return FloatFromUpperF16(d, hn::ShiftLeft<16>(hn::PromoteTo(du, half)));
 }
 
 // The power of two of a number's exponent, but not below that of f16's least normal number.
@@ -99,6 +119,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> F16Bits(D d, hn::Vec<D> value) {
   return hn::Or(hn::BitCast(du16, half),
                 hn::And(hn::BitCast(du16, sign), hn::Set(du16, uint16_t{0x8000})));
 }
+
 #endif
 
 // Highway streams part of a 128-bit vector (four f16 on SSE) as all of it: beyond the end, and with
@@ -227,25 +248,11 @@ struct F16 {
   using Raw = uint16_t;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const uint16_t* from) {
-    const hn::Rebind<uint16_t, D> du16;
-#if ROPE_NATIVE_F16
-    const hn::Rebind<hwy::float16_t, D> df16;
-    return hn::PromoteTo(d, hn::BitCast(df16, hn::LoadU(du16, from)));
-#else
-    const hn::RebindToUnsigned<D> du;
-    return FloatFromF16Bits(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(du16, from))));
-#endif
+    return FloatFromF16(d, hn::LoadU(hn::Rebind<uint16_t, D>(), from));
   }
   template <bool kStream, class D>
   static HWY_INLINE void Store(D d, hn::Vec<D> value, uint16_t* to) {
-    const hn::Rebind<uint16_t, D> du16;
-#if ROPE_NATIVE_F16
-    (void)d;
-    const hn::Rebind<hwy::float16_t, D> df16;
-    StoreOrStream<kStream>(hn::BitCast(du16, hn::DemoteTo(df16, value)), du16, to);
-#else
-    StoreOrStream<kStream>(F16Bits(d, value), du16, to);
-#endif
+    StoreOrStream<kStream>(F16Bits(d, value), hn::Rebind<uint16_t, D>(), to);
   }
   template <bool kStream, class D>
   static HWY_INLINE void StoreBoth(D d, hn::Vec<D> a, uint16_t* to_a, hn::Vec<D> b,
@@ -255,40 +262,29 @@ struct F16 {
   }
   template <class D>
   static HWY_INLINE void LoadPairs(D d, const uint16_t* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
-    const hn::RebindToUnsigned<D> du;
     const auto words = BF16::LoadWords(d, from);
 #if ROPE_NATIVE_F16
+    const hn::RebindToUnsigned<D> du;
     const hn::Rebind<uint16_t, D> du16;
-    const hn::Rebind<hwy::float16_t, D> df16;
-    const auto lower = hn::And(words, hn::Set(du, 0xffffu));
-    x0 = hn::PromoteTo(d, hn::BitCast(df16, hn::TruncateTo(du16, lower)));
-    x1 = hn::PromoteTo(d, hn::BitCast(df16, hn::TruncateTo(du16, hn::ShiftRight<16>(words))));
+    x0 = FloatFromF16(d, hn::TruncateTo(du16, hn::And(words, hn::Set(du, 0xffffu))));
+    x1 = FloatFromF16(d, hn::TruncateTo(du16, hn::ShiftRight<16>(words)));
 #else
-    x0 = FloatFromF16Bits(d, hn::ShiftLeft<16>(words));
-    x1 = FloatFromF16Bits(d, UpperHalves(d, words));
+    x0 = FloatFromUpperF16(d, hn::ShiftLeft<16>(words));
+    x1 = FloatFromUpperF16(d, UpperHalves(d, words));
 #endif
   }
   template <bool, class D>
   static HWY_INLINE void StorePairs(D d, hn::Vec<D> y0, hn::Vec<D> y1, uint16_t* to) {
     const hn::RebindToUnsigned<D> du;
     const hn::Repartition<uint16_t, decltype(du)> du16;
-#if ROPE_NATIVE_F16
-    const hn::Rebind<uint16_t, D> du16_half;
-    const hn::Rebind<hwy::float16_t, D> df16;
-    const auto half0 = hn::BitCast(du16_half, hn::DemoteTo(df16, y0)),
-               half1 = hn::BitCast(du16_half, hn::DemoteTo(df16, y1));
-#else
-    const auto half0 = F16Bits(d, y0), half1 = F16Bits(d, y1);
-#endif
-    const auto words =
-        hn::Or(hn::PromoteTo(du, half0), hn::ShiftLeft<16>(hn::PromoteTo(du, half1)));
-    hn::StoreU(hn::BitCast(du16, words), du16, to);
+    const auto first = hn::PromoteTo(du, F16Bits(d, y0)),
+               second = hn::PromoteTo(du, F16Bits(d, y1));
+    hn::StoreU(hn::BitCast(du16, hn::Or(first, hn::ShiftLeft<16>(second))), du16, to);
   }
   template <class D>
   static HWY_INLINE hn::Vec<D> Round(D d, hn::Vec<D> value) {
 #if ROPE_NATIVE_F16
-    const hn::Rebind<hwy::float16_t, D> df16;
-    return hn::PromoteTo(d, hn::DemoteTo(df16, value));
+    return FloatFromF16(d, F16Bits(d, value));
 #else
     // The addition rounds; 65536, and what is larger, becomes infinity; -0 has its sign.
     const auto exponent = hn::Min(Exponent(d, value), hn::Set(d, 65536.0f));
