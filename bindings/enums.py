@@ -32,9 +32,9 @@ WORDS = {"DTYPE": "DType", "LONGROPE": "LongRope"}
 WORDS_OF_GO = WORDS | {word: word for word in ("BF16", "BHSD", "BSHD", "GGML", "SBHD")}
 
 # Which types are enums there. The others have another form: see left_out().
-IN_GO = ("pairing", "scaling", "angle", "rounding", "dtype", "layout", "operation")
-IN_RUST = ("pairing", "angle", "rounding", "dtype", "operation")
-IN_PYTHON = ("pairing", "scaling", "angle", "rounding", "dtype", "operation", "cos_sin_format")
+IN_GO = ("pairing", "scaling", "angle", "rounding", "dtype", "layout", "operation", "digest")
+IN_RUST = ("pairing", "angle", "rounding", "dtype", "operation", "digest")
+IN_PYTHON = ("pairing", "scaling", "angle", "rounding", "dtype", "operation", "cos_sin_format", "digest")
 
 
 class Enumerator(NamedTuple):

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <string>
 
 #include "base/aligned.h"
 #include "base/guard.h"
@@ -14,6 +15,7 @@
 #include "call/prepared.h"
 #include "context/config.h"
 #include "context/context.h"
+#include "context/digest.h"
 #include "context/frequencies.h"
 #include "math/cos_sin_format.h"
 #include "math/element.h"
@@ -119,6 +121,19 @@ rope_status rope_config_next_change(const rope_config* config, int64_t seq_len, 
   return ROPE_OK;
 }
 
+rope_status rope_config_digest(const rope_config* config, rope_digest same,
+                               rope_digest_text* digest) {
+  static constexpr char kFunction[] = "rope_config_digest";
+  if (digest == nullptr) return Null(kFunction, "digest");
+  if (rope_status s = CheckSame(kFunction, same)) return s;
+  return Guard(kFunction, [=]() -> rope_status {
+    std::string text;
+    if (rope_status s = DigestOf(kFunction, config, same, &text)) return s;
+    *digest = AsDigest(text);
+    return ROPE_OK;
+  });
+}
+
 rope_status rope_context_info(const rope_context* context, int32_t freq_set, rope_info* info) {
   static constexpr char kFunction[] = "rope_context_info";
   if (rope_status s = CheckSet(kFunction, context, freq_set)) return s;
@@ -133,6 +148,8 @@ rope_status rope_context_info(const rope_context* context, int32_t freq_set, rop
   values.pairs = context->pairs;
   values.axes = context->axes;
   values.freq_sets = static_cast<int32_t>(context->sets.size());
+  values.freq_heads = context->freq_heads > 1 ? context->freq_heads : 0;
+  values.inv_freq_count = static_cast<int32_t>(set.inv_freq.size());
   values.attention_factor = set.attention_factor;
   values.softmax_factor = set.softmax_factor;
   values.valid_below = set.valid_below;
@@ -146,15 +163,16 @@ rope_status rope_context_inv_freq(const rope_context* context, int32_t freq_set,
   static constexpr char kFunction[] = "rope_context_inv_freq";
   if (rope_status s = CheckSet(kFunction, context, freq_set)) return s;
   if (out == nullptr) return Null(kFunction, "out");
-  if (count != context->pairs) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: count (%d) must be the number of pairs (%d)",
-                kFunction, count, context->pairs);
+  const auto& values = context->sets[static_cast<size_t>(freq_set)].inv_freq;
+  if (count < 0 || static_cast<size_t>(count) != values.size()) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: count (%d) must be the number of %s (%zu)",
+                kFunction, count, context->sums ? "axes * freq_heads * pairs" : "pairs",
+                values.size());
   }
   if (!IsAligned(out, alignof(double))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: out (%p) must be aligned to %zu bytes", kFunction,
                 static_cast<void*>(out), alignof(double));
   }
-  const auto& values = context->sets[static_cast<size_t>(freq_set)].inv_freq;
   std::copy(values.begin(), values.end(), out);
   return ROPE_OK;
 }
@@ -175,6 +193,12 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
         "%s: context (of %s, with %d axes and %zu frequency sets) must work in main memory and "
         "have one axis and one frequency set: use rope_apply_qk",
         kFunction, context->backend->name, context->axes, context->sets.size());
+  }
+  if (context != nullptr && context->freq_heads != 1) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: context (with %d freq_heads) must have frequencies that all heads share: use "
+                "rope_apply_qk",
+                kFunction, context->freq_heads);
   }
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   args.batch = 1;
@@ -239,7 +263,7 @@ rope_status rope_prepared_create(const rope_context* context, const rope_qk_args
 }
 
 rope_status rope_prepared_apply(const rope_prepared* prepared, const rope_qk_data* data) {
-  return ApplyPrepared("rope_prepared_apply", prepared, data);
+  return ApplyPrepared(prepared, data);
 }
 
 void rope_prepared_destroy(rope_prepared* prepared) { delete prepared; }

@@ -15,6 +15,7 @@ inline constexpr int kMaxAxes = 8;  // ids of a token
 // Axes that mrope_section can describe.
 inline constexpr int kMaxSections = sizeof(rope_config::mrope_section) / sizeof(int32_t);
 inline constexpr int kMaxFrequencySets = 256;
+inline constexpr int kMaxFrequencyHeads = 1024;
 inline constexpr int kMaxPoolThreads = 4096;
 inline constexpr double kMaxInvFreq = 0x1p32;  // whole turns of float coordinates fit into 64 bits
 

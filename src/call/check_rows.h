@@ -8,9 +8,10 @@
 namespace rope {
 
 // Rows to read, or rows to write by rope_cos_sin_fill, which allows more formats and fewer batches.
+// Writes how many rows a token has, too.
 enum class RowUse { kRead, kWrite };
 rope_status CheckRows(const Call& call, const char* name, const rope_cos_sin* rows, RowUse use,
-                      CosSinTable* table);
+                      CosSinTable* table, int32_t* row_heads);
 
 }  // namespace rope
 

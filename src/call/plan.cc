@@ -61,6 +61,7 @@ rope_status CheckShift(const char* function, rope_position_kind kind) {
 rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
   const char* const function = call.function;
   plan->has_rows = args.cos_sin != nullptr;
+  plan->row_heads = call.context.freq_heads;
   if (!plan->has_rows) {
     if (rope_status s =
             CheckPositions(call, "args->positions.", args.positions, &plan->positions)) {
@@ -81,7 +82,17 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
                 "rows hold the attention factor",
                 function, args.operation);
   }
-  return CheckRows(call, "args->cos_sin", args.cos_sin, RowUse::kRead, &plan->rows);
+  return CheckRows(call, "args->cos_sin", args.cos_sin, RowUse::kRead, &plan->rows,
+                   &plan->row_heads);
+}
+
+// Rows per head: which one a head has must follow.
+rope_status CheckHeads(const char* function, const char* name, const rope_tensor& tensor,
+                       bool has_rows, int32_t row_heads) {
+  if (tensor.heads % row_heads == 0) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be a multiple of %s (%d)",
+              function, name, tensor.heads,
+              has_rows ? "args->cos_sin->heads" : "the context's freq_heads", row_heads);
 }
 
 }  // namespace
@@ -115,7 +126,6 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   plan->runner = args->runner;
   plan->stream = args->stream;
   plan->tensor_count = 0;
-  plan->prepared_rows = nullptr;
   if (args->tokens == 0) return ROPE_OK;  // pointers may be NULL
   if (args->batch == 0) {
     if (args->q.data == nullptr && args->k.data == nullptr) return ROPE_OK;
@@ -128,6 +138,12 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   if (rope_status s = ReadSource(call, *args, plan)) return s;
 
   if (rope_status s = CheckShapes(call, names, *args, data_of, shapes, plan->tensors)) return s;
+  if (plan->row_heads != 1) {
+    if (rope_status s = CheckHeads(function, names.q, args->q, plan->has_rows, plan->row_heads))
+      return s;
+    if (rope_status s = CheckHeads(function, names.k, args->k, plan->has_rows, plan->row_heads))
+      return s;
+  }
   if (data_of == DataOf::kCall) {
     const Addresses addresses = {args->q.data, args->k.data, args->q_out.data, args->k_out.data};
     if (rope_status s = CheckAddresses(call, names, *shapes, addresses, plan->tensors)) {
@@ -161,7 +177,9 @@ rope_status MakeFillPlan(const char* function, const rope_context* context, int6
   plan->stream = stream;
   if (batch == 0 || tokens == 0) return ROPE_OK;
   if (rope_status s = CheckPositions(call, "positions->", *positions, &plan->positions)) return s;
-  if (rope_status s = CheckRows(call, "out", out, RowUse::kWrite, &plan->rows)) return s;
+  if (rope_status s = CheckRows(call, "out", out, RowUse::kWrite, &plan->rows, &plan->row_heads)) {
+    return s;
+  }
   if (context->nope) plan->positions = PositionSource{};  // 1 and 0, by offset 0
   return CheckValidity(call, "positions", plan->positions);
 }

@@ -22,6 +22,8 @@ struct FillPlan {
   int64_t batch, tokens;
   PositionSource positions;
   CosSinTable rows;  // written; in a Plan with has_rows: read instead of positions
+  // Rows of cos and sin that a token has: each serves as many adjacent heads of a tensor.
+  int32_t row_heads;
   void* stream;
 };
 
@@ -32,7 +34,6 @@ struct Plan : FillPlan {
   int32_t tensor_count;
   Tensor tensors[2];
   const rope_runner* runner;
-  const PreparedRows* prepared_rows;  // null: rows are made from positions, or read
 };
 
 // Checks `args` and fills `plan`, but for the addresses of a call that is prepared. ROPE_OK with

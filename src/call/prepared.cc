@@ -6,25 +6,27 @@
 namespace rope {
 namespace {
 
+constexpr char kApply[] = "rope_prepared_apply";
+
 // One pointer of rope_qk_data: there where the call has this tensor, and only there.
-rope_status CheckGiven(const char* function, const char* name, const void* data, bool has) {
+rope_status CheckGiven(const char* name, const void* data, bool has) {
   if ((data != nullptr) == has) return ROPE_OK;
   if (has) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: data->%s (NULL) must not be NULL: the prepared call has %s", function, name,
+                "%s: data->%s (NULL) must not be NULL: the prepared call has %s", kApply, name,
                 name);
   }
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: data->%s (%p) must be NULL: the prepared call has no %s", function, name, data,
+              "%s: data->%s (%p) must be NULL: the prepared call has no %s", kApply, name, data,
               name);
 }
 
-rope_status CheckAllGiven(const char* function, const Shapes& shapes, const rope_qk_data& data) {
+rope_status CheckAllGiven(const Shapes& shapes, const rope_qk_data& data) {
   const TensorShape &q = shapes.q, &k = shapes.k;
-  if (rope_status s = CheckGiven(function, "q", data.q, q.present)) return s;
-  if (rope_status s = CheckGiven(function, "k", data.k, k.present)) return s;
-  if (rope_status s = CheckGiven(function, "q_out", data.q_out, q.present && !q.in_place)) return s;
-  return CheckGiven(function, "k_out", data.k_out, k.present && !k.in_place);
+  if (rope_status s = CheckGiven("q", data.q, q.present)) return s;
+  if (rope_status s = CheckGiven("k", data.k, k.present)) return s;
+  if (rope_status s = CheckGiven("q_out", data.q_out, q.present && !q.in_place)) return s;
+  return CheckGiven("k_out", data.k_out, k.present && !k.in_place);
 }
 
 }  // namespace
@@ -48,42 +50,41 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
       prepared->runner = *plan.runner;
       plan.runner = &prepared->runner;
     }
-    prepared->rows = context->backend->prepare(plan);
+    prepared->call = context->backend->prepare(plan);
   }
-  plan.prepared_rows = prepared->rows.get();
+  plan.function = kApply;
   plan.positions = {};
   plan.rows = {};
   *out = std::move(prepared);
   return ROPE_OK;
 }
 
-rope_status ApplyPrepared(const char* function, const rope_prepared* prepared,
-                          const rope_qk_data* data) {
+rope_status ApplyPrepared(const rope_prepared* prepared, const rope_qk_data* data) {
   static constexpr Names kNames = {"", "", "data->q", "data->k", "data->q_out", "data->k_out", ""};
   if (prepared == nullptr || data == nullptr) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function,
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", kApply,
                 prepared == nullptr ? "prepared" : "data");
   }
   if (data->struct_size != sizeof(rope_qk_data)) {
-    if (rope_status s = CheckStruct(function, "data", data)) return s;
+    if (rope_status s = CheckStruct(kApply, "data", data)) return s;
   }
   if (data->reserved != 0) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: data->reserved must be 0 in this version", function);
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: data->reserved must be 0 in this version", kApply);
   }
-  if (prepared->plan.tensor_count == 0) {
-    if (prepared->plan.tokens == 0 || (data->q == nullptr && data->k == nullptr)) return ROPE_OK;
+  const Plan& plan = prepared->plan;
+  if (plan.tensor_count == 0) {
+    if (plan.tokens == 0 || (data->q == nullptr && data->k == nullptr)) return ROPE_OK;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: data->%s must be NULL: the call was prepared with batch 0", function,
+                "%s: data->%s must be NULL: the call was prepared with batch 0", kApply,
                 data->q != nullptr ? "q" : "k");
   }
   const Shapes& shapes = prepared->shapes;
-  if (rope_status s = CheckAllGiven(function, shapes, *data)) return s;
-  Plan plan = prepared->plan;
-  plan.function = function;
+  if (rope_status s = CheckAllGiven(shapes, *data)) return s;
+  Tensor tensors[2] = {plan.tensors[0], plan.tensors[1]};
   const Addresses addresses = {data->q, data->k, data->q_out, data->k_out};
-  const Call call = {function, *plan.context, plan.batch, plan.tokens};
-  if (rope_status s = CheckAddresses(call, kNames, shapes, addresses, plan.tensors)) return s;
-  return plan.context->backend->apply(plan);
+  const Call call = {kApply, *plan.context, plan.batch, plan.tokens};
+  if (rope_status s = CheckAddresses(call, kNames, shapes, addresses, tensors)) return s;
+  return prepared->call->Apply(plan, tensors);
 }
 
 }  // namespace rope

@@ -11,10 +11,10 @@
 #include "librope/rope.h"
 
 struct rope_prepared {
-  rope::Plan plan;  // without addresses, and without positions: `rows` stand for them
+  rope::Plan plan;  // without addresses, and without positions: `call` has their rows
   rope::Shapes shapes;
   rope_runner runner;
-  std::unique_ptr<rope::PreparedRows> rows;
+  std::unique_ptr<rope::PreparedCall> call;  // null if there is nothing to do
 };
 
 namespace rope {
@@ -23,8 +23,7 @@ namespace rope {
 rope_status Prepare(const char* function, const rope_context* context, const rope_qk_args* args,
                     std::unique_ptr<rope_prepared>* out);
 
-rope_status ApplyPrepared(const char* function, const rope_prepared* prepared,
-                          const rope_qk_data* data);
+rope_status ApplyPrepared(const rope_prepared* prepared, const rope_qk_data* data);
 
 }  // namespace rope
 

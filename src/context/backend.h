@@ -11,11 +11,14 @@ namespace rope {
 
 struct Plan;
 struct FillPlan;
+struct Tensor;
 
-// What a backend keeps of a prepared call in place of its positions or rows.
-class PreparedRows {
+// What a backend keeps of a prepared call: all that does not depend on where its tensors lie.
+class PreparedCall {
  public:
-  virtual ~PreparedRows() = default;
+  virtual ~PreparedCall() = default;
+  // `plan` is that of the preparation; `tensors` are its own with their addresses.
+  virtual rope_status Apply(const Plan& plan, const Tensor tensors[2]) const = 0;
 };
 
 // Filled by name. What a backend does not set, it does not offer.
@@ -33,7 +36,7 @@ struct Backend {
   rope_status (*apply)(const Plan& plan) = nullptr;
   rope_status (*fill)(const FillPlan& plan) = nullptr;
   // Null: offers no prepared calls. `plan` has no addresses of tensors. May throw std::bad_alloc.
-  std::unique_ptr<PreparedRows> (*prepare)(const Plan& plan) = nullptr;
+  std::unique_ptr<PreparedCall> (*prepare)(const Plan& plan) = nullptr;
 };
 
 // For a static_assert of each backend: what is missing would be a crash at the first call.

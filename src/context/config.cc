@@ -124,6 +124,16 @@ rope_status CheckGgml(const char* function, const rope_config& c) {
               function);
 }
 
+// JAX code divides by the timescales of these scalings alone, and rounds no frequencies.
+rope_status CheckDivide(const char* function, const rope_config& c) {
+  const bool scaling = kScalingRules[c.scaling].Is(kHasTimescale);
+  if (scaling && c.freq_factors == nullptr && c.inv_freq_dtype == 0) return ROPE_OK;
+  return Fail(ROPE_ERROR_UNSUPPORTED,
+              "%s: config->angle (ROPE_ANGLE_DIVIDE) needs scaling DEFAULT, LINEAR, LLAMA3 or "
+              "PROPORTIONAL (others as inv_freq), and no freq_factors or inv_freq_dtype",
+              function);
+}
+
 rope_status CheckSpan(const char* function, const rope_config& c) {
   if (c.head_dim < 2 || c.head_dim > kMaxHeadDim || c.head_dim % 2 != 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -146,6 +156,39 @@ rope_status CheckSpan(const char* function, const rope_config& c) {
                 "%s: config->rotary_offset (%d) must be 0 with ROPE_SCALING_PROPORTIONAL, whose "
                 "pairs span the whole head",
                 function, c.rotary_offset);
+  }
+  return ROPE_OK;
+}
+
+// What the general angle replaces, and what it cannot be.
+rope_status CheckFrequency(const char* function, const rope_config& c) {
+  if (c.freq_heads < 0 || c.freq_heads > kMaxFrequencyHeads ||
+      (c.frequency == nullptr && c.freq_heads != 0)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: config->freq_heads (%d) must be from 0 to %d%s",
+                function, c.freq_heads, c.frequency != nullptr ? kMaxFrequencyHeads : 0,
+                c.frequency != nullptr ? "" : " without frequency");
+  }
+  if (c.frequency == nullptr) return ROPE_OK;
+  const char* replaced = c.scaling != ROPE_SCALING_DEFAULT ? "scaling"
+                         : c.inv_freq != nullptr           ? "inv_freq"
+                         : c.freq_factors != nullptr       ? "freq_factors"
+                         : c.pair_axis != nullptr          ? "pair_axis"
+                         : c.mrope_interleaved != 0        ? "mrope_interleaved"
+                                                           : nullptr;
+  for (const int32_t pairs : c.mrope_section) {
+    if (pairs != 0) replaced = "mrope_section";
+  }
+  if (replaced != nullptr) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->%s must be 0 with frequency, which replaces it", function, replaced);
+  }
+  const char* without = c.angle == ROPE_ANGLE_GGML            ? "ROPE_ANGLE_GGML"
+                        : c.angle == ROPE_ANGLE_DIVIDE        ? "ROPE_ANGLE_DIVIDE"
+                        : kPairings[c.pairing].block_per_axis ? "the pairing HALVES_PER_AXIS"
+                                                              : nullptr;
+  if (without != nullptr) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->frequency must be NULL with %s", function,
+                without);
   }
   return ROPE_OK;
 }
@@ -176,9 +219,10 @@ rope_status CheckAxes(const char* function, const rope_config& c, int pairs, int
                 "pair_axis",
                 function, axes, kMaxSections);
   }
-  if (axes > 1 && sections == (c.pair_axis != nullptr)) {
+  if (axes > 1 && c.frequency == nullptr && sections == (c.pair_axis != nullptr)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->axes (%d) needs either mrope_section or pair_axis, and not both",
+                "%s: config->axes (%d) needs either mrope_section or pair_axis, and not both, or "
+                "frequency",
                 function, c.axes);
   }
   if (axes == 1 && (sections || c.mrope_interleaved != 0 || c.pair_axis != nullptr)) {
@@ -244,7 +288,7 @@ rope_status CheckTables(const char* function, const rope_config& c, int pairs, i
                 function, c.scaling);
   }
   const bool tables = c.short_factor != nullptr || c.freq_factors != nullptr ||
-                      c.inv_freq != nullptr || c.pair_axis != nullptr;
+                      c.inv_freq != nullptr || c.pair_axis != nullptr || c.frequency != nullptr;
   if (tables ? c.table_length != pairs : c.table_length != 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->table_length (%d) must be %d, the number of pairs%s", function,
@@ -261,6 +305,8 @@ rope_status CheckTables(const char* function, const rope_config& c, int pairs, i
   if (rope_status s = CheckTable(function, "short_factor", c.short_factor, pairs, true)) return s;
   if (rope_status s = CheckTable(function, "long_factor", c.long_factor, pairs, true)) return s;
   if (rope_status s = CheckTable(function, "freq_factors", c.freq_factors, pairs, true)) return s;
+  const int frequencies = axes * std::max(c.freq_heads, 1) * pairs;
+  if (rope_status s = CheckTable(function, "frequency", c.frequency, frequencies, false)) return s;
   return CheckTable(function, "inv_freq", c.inv_freq, pairs, false);
 }
 
@@ -271,9 +317,11 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
   rope_config& c = out->given;
   if (rope_status s = CopyStruct(function, "config", config, &c)) return s;
   if (seq_len == SeqLen::kAny) c.seq_len = DependsOnLength(c.scaling) ? 1 : 0;
-  if (c.flags != 0 || c.reserved != nullptr) {
+  if (c.flags != 0 || c.reserved != nullptr || c.reserved2 != 0) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->%s must be 0 in this version", function,
-                c.flags != 0 ? "flags" : "reserved");
+                c.flags != 0            ? "flags"
+                : c.reserved != nullptr ? "reserved"
+                                        : "reserved2");
   }
   if (rope_status s =
           CheckEnum(function, "scaling", c.scaling, false, std::size(kScalingRules) - 1)) {
@@ -285,7 +333,7 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
   if (rope_status s = CheckEnum(function, "pairing", c.pairing, !nope, std::size(kPairings) - 1)) {
     return s;
   }
-  if (rope_status s = CheckEnum(function, "angle", c.angle, false, ROPE_ANGLE_GGML)) return s;
+  if (rope_status s = CheckEnum(function, "angle", c.angle, false, ROPE_ANGLE_DIVIDE)) return s;
   if (nope) c.angle = ROPE_ANGLE_FLOAT32;  // there is no angle, and so no policy
   if (rope_status s =
           CheckEnum(function, "rounding", c.rounding, false, std::size(kRoundings) - 1)) {
@@ -297,7 +345,11 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
   if (c.angle == ROPE_ANGLE_GGML) {
     if (rope_status s = CheckGgml(function, c)) return s;
   }
-  const bool theta_optional = nope || c.inv_freq != nullptr;
+  if (c.angle == ROPE_ANGLE_DIVIDE) {
+    if (rope_status s = CheckDivide(function, c)) return s;
+  }
+  if (rope_status s = CheckFrequency(function, c)) return s;
+  const bool theta_optional = nope || c.inv_freq != nullptr || c.frequency != nullptr;
   if (!std::isfinite(c.theta) || c.theta < 0 || (c.theta == 0 && !theta_optional)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: config->theta (%s) is required, finite and positive", function,
@@ -308,6 +360,7 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
   out->rotary_dim = rule.Is(kWholeHead) ? c.head_dim : SpanOf(c);
   out->rotating_pairs = SpanOf(c) / 2;
   out->axes = c.axes != 0 ? c.axes : 1;
+  out->freq_heads = c.freq_heads != 0 ? c.freq_heads : 1;
   if (out->rotary_dim < rule.least_dim) {
     return Fail(
         ROPE_ERROR_INVALID_ARGUMENT,

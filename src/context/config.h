@@ -16,6 +16,7 @@ struct Config {
   int rotary_dim;      // the span in which pairs lie: head_dim for PROPORTIONAL
   int rotating_pairs;  // pairs with a frequency; below rotary_dim / 2 only for PROPORTIONAL
   int axes;
+  int freq_heads;
 
   int pairs() const { return rotary_dim / 2; }
 };

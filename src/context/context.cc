@@ -29,7 +29,7 @@ std::vector<Segment> Segments(const Config& config) {
 std::vector<uint8_t> PairAxes(const Config& config) {
   const rope_config& c = config.given;
   const int pairs = config.pairs();
-  if (config.axes == 1) return {};
+  if (config.axes == 1 || c.frequency != nullptr) return {};
   if (c.pair_axis != nullptr) return {c.pair_axis, c.pair_axis + pairs};
   std::vector<uint8_t> axes(pairs, 0);
   if (c.mrope_interleaved != 0) {
@@ -60,8 +60,14 @@ rope_status MakeSet(const char* function, const Config& config, FrequencySet* se
     set->turns_whole.push_back(turns.whole);
     set->max_inv_freq = std::max(set->max_inv_freq, std::fabs(set->inv_freq_f32.back()));
   }
-  const auto padded = static_cast<size_t>(PaddedPairs(config.pairs()));
+  set->timescale = std::move(frequencies.timescale);
+  const auto padded =
+      std::max(frequencies.inv_freq.size(), static_cast<size_t>(PaddedPairs(config.pairs())));
   set->inv_freq_f32.resize(padded);
+  if (!set->timescale.empty()) {
+    set->timescale.resize(padded, 1.0f);
+    set->max_inv_freq *= 1 + 0x1p-20f;  // no angle is above position * max_inv_freq
+  }
   set->turns_high.resize(padded);
   set->turns_low.resize(padded);
   set->inv_freq = std::move(frequencies.inv_freq);
@@ -72,6 +78,17 @@ rope_status MakeSet(const char* function, const Config& config, FrequencySet* se
   set->valid_below = lengths.End();
   set->ggml = std::move(frequencies.ggml);
   return ROPE_OK;
+}
+
+// 1 radian per position, and 2^-64 turns.
+FrequencySet Units(int pairs) {
+  const auto padded = static_cast<size_t>(PaddedPairs(pairs));
+  FrequencySet units{};
+  units.inv_freq_f32.assign(padded, 1);
+  units.turns_high.assign(padded, 0);
+  units.turns_low.assign(padded, 1);
+  units.max_inv_freq = 1;
+  return units;
 }
 
 // Sets may differ in what decides frequencies and attention factor, and in nothing else.
@@ -89,6 +106,8 @@ rope_status CheckSameShape(const char* function, int index, const Config& a, con
   }
   if (a.axes != b.axes) field = "axes";
   if (PairAxes(a) != PairAxes(b)) field = "mrope_section or pair_axis";
+  if ((x.frequency != nullptr) != (y.frequency != nullptr)) field = "frequency (NULL)";
+  if (a.freq_heads != b.freq_heads) field = "freq_heads";
   if (x.device != y.device || x.device_index != y.device_index) field = "device";
   if (field == nullptr) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -98,9 +117,8 @@ rope_status CheckSameShape(const char* function, int index, const Config& a, con
 
 }  // namespace
 
-rope_status CreateContext(const char* function, const rope_config* const* configs, int32_t count,
-                          std::unique_ptr<rope_context>* out) {
-  auto context = std::make_unique<rope_context>();
+rope_status ResolveContext(const char* function, const rope_config* const* configs, int32_t count,
+                           rope_context* context) {
   context->valid_below = INT64_MAX;
   Config first;
   for (int32_t n = 0; n < count; ++n) {
@@ -122,6 +140,9 @@ rope_status CreateContext(const char* function, const rope_config* const* config
   context->rotary_offset = c.rotary_offset;
   context->pairs = first.pairs();
   context->axes = first.axes;
+  context->freq_heads = first.freq_heads;
+  context->sums = c.frequency != nullptr;
+  if (context->sums) context->units = Units(first.pairs());
   context->pairing = c.pairing;
   context->angle = c.angle;
   context->rounding = kRoundings[c.rounding];
@@ -130,6 +151,13 @@ rope_status CreateContext(const char* function, const rope_config* const* config
   context->pair_axis = PairAxes(first);
   context->device_index = c.device_index;
   context->backend = FindBackend(c.device);
+  return ROPE_OK;
+}
+
+rope_status CreateContext(const char* function, const rope_config* const* configs, int32_t count,
+                          std::unique_ptr<rope_context>* out) {
+  auto context = std::make_unique<rope_context>();
+  if (rope_status s = ResolveContext(function, configs, count, context.get())) return s;
   if (rope_status s = context->backend->attach(function, context.get())) return s;
   *out = std::move(context);
   return ROPE_OK;

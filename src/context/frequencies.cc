@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "context/double_double.h"
+#include "context/timescale.h"
 #include "context/torch_pow.h"
 #include "math/element.h"
 
@@ -55,10 +56,10 @@ class Powers<DoubleDouble> {
 };
 
 // Fixed point is for EXACT alone.
-Turns TurnsOf(float) { return {}; }
+Turns TurnsOf(double) { return {}; }
 Turns TurnsOf(DoubleDouble inv_freq) { return ToFixedTurns(inv_freq * kInverse2Pi); }
 
-double ToDouble(float value) { return value; }
+double ToDouble(double value) { return value; }
 double ToDouble(DoubleDouble value) { return static_cast<double>(value); }
 
 template <class Real>
@@ -291,8 +292,13 @@ template <class Real>
 std::vector<Real> InvFreq(const Config& config) {
   const rope_config& c = config.given;
   std::vector<Real> inv_freq(config.pairs(), FromDouble<Real>(0));
-  kScalings<Real>[c.scaling](config, &inv_freq);
-  for (int i = 0; i < config.pairs(); ++i) {
+  if (c.frequency != nullptr) {
+    inv_freq.resize(static_cast<size_t>(config.axes * config.freq_heads * config.pairs()));
+    std::transform(c.frequency, c.frequency + inv_freq.size(), inv_freq.begin(), FromDouble<Real>);
+  } else {
+    kScalings<Real>[c.scaling](config, &inv_freq);
+  }
+  for (size_t i = 0; i < inv_freq.size(); ++i) {
     if (c.freq_factors != nullptr) inv_freq[i] = inv_freq[i] / FromDouble<Real>(c.freq_factors[i]);
     if (c.inv_freq_dtype != 0) {
       const auto single = static_cast<float>(ToDouble(inv_freq[i]));
@@ -302,9 +308,20 @@ std::vector<Real> InvFreq(const Config& config) {
   return inv_freq;
 }
 
+// inv_freq as doubles: those of f32 steps.
+std::vector<double> Doubles(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+std::vector<double> Inverses(const std::vector<float>& values) {
+  std::vector<double> inverses;
+  for (float value : values) inverses.push_back(1.0 / value);
+  return inverses;
+}
+
 template <class Real>
-rope_status Fill(const char* function, const Config& config, Frequencies* out) {
-  const std::vector<Real> inv_freq = InvFreq<Real>(config);
+rope_status Fill(const char* function, const Config& config, const std::vector<Real>& inv_freq,
+                 Frequencies* out) {
   out->inv_freq.clear();
   out->turns.clear();
   for (size_t i = 0; i < inv_freq.size(); ++i) {
@@ -358,9 +375,14 @@ GgmlTables GgmlTablesOf(const Config& config) {
 }  // namespace
 
 rope_status ComputeFrequencies(const char* function, const Config& config, Frequencies* out) {
-  if (config.given.angle == ROPE_ANGLE_GGML) out->ggml = GgmlTablesOf(config);
-  return config.given.angle == ROPE_ANGLE_EXACT ? Fill<DoubleDouble>(function, config, out)
-                                                : Fill<float>(function, config, out);
+  const rope_angle angle = config.given.angle;
+  if (angle == ROPE_ANGLE_EXACT) return Fill(function, config, InvFreq<DoubleDouble>(config), out);
+  if (angle == ROPE_ANGLE_DIVIDE) {
+    out->timescale = Timescales(config);
+    return Fill(function, config, Inverses(out->timescale), out);
+  }
+  if (angle == ROPE_ANGLE_GGML) out->ggml = GgmlTablesOf(config);
+  return Fill(function, config, Doubles(InvFreq<float>(config)), out);
 }
 
 LengthRange LengthsLike(const Config& config, int64_t seq_len) {

@@ -27,14 +27,17 @@ struct GgmlTables {
 };
 
 struct Frequencies {
-  std::vector<double> inv_freq;  // radians per position; f32 values under FLOAT32
+  std::vector<double> inv_freq;  // radians per position; f32 values under FLOAT32. Of each pair, or
+                                 // all of config.frequency
+  std::vector<float> timescale;  // DIVIDE: positions per radian, of which inv_freq is the inverse
   std::vector<Turns> turns;      // EXACT: the same in turns per position, modulo nothing; else 0
   double attention_factor = 1;
   double softmax_factor = 1;
   GgmlTables ggml;  // under ROPE_ANGLE_GGML
 };
 
-// FLOAT32 follows the f32 steps of transformers; EXACT computes the same formulas in DoubleDouble.
+// FLOAT32 follows the f32 steps of transformers, DIVIDE those of JAX code (timescale.h); EXACT
+// computes the same formulas as FLOAT32 in DoubleDouble.
 rope_status ComputeFrequencies(const char* function, const Config& config, Frequencies* out);
 
 // The lengths of sequences, first and last, that have one and the same frequencies.

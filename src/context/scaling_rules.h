@@ -28,7 +28,8 @@ enum ScalingTraits : uint32_t {
   kHasGgml = 2,    // offered with ROPE_ANGLE_GGML, where a factor divides; ggml bakes the others
                    // into freq_factors
   kHasTables = 4,  // short_factor and long_factor
-  kWholeHead = 8,  // pairs span the whole head, of which rotary_dim channels turn
+  kHasTimescale = 16,  // offered with ROPE_ANGLE_DIVIDE
+  kWholeHead = 8,      // pairs span the whole head, of which rotary_dim channels turn
 };
 
 struct ScalingRule {
@@ -43,15 +44,15 @@ struct ScalingRule {
 
 // By number. DYNAMIC's formula divides by rotary_dim - 2.
 inline constexpr ScalingRule kScalingRules[] = {
-    {"DEFAULT", 0, 0, Lengths::kOne, kHasGgml},
-    {"LINEAR", kFactor, kFactor, Lengths::kOne, kHasGgml},
+    {"DEFAULT", 0, 0, Lengths::kOne, kHasGgml | kHasTimescale},
+    {"LINEAR", kFactor, kFactor, Lengths::kOne, kHasGgml | kHasTimescale},
     {"DYNAMIC", kFactor | kMaxPosition, kFactor | kMaxPosition | kSeqLen, Lengths::kEach, 0, 4},
     {"YARN", kFactor | kOriginal | kYarnNumbers, kFactor | kOriginal, Lengths::kOne, kHasGgml},
     {"LONGROPE", kFactor | kMaxPosition | kOriginal, kOriginal | kSeqLen, Lengths::kTwo,
      kHasTables},
     {"LLAMA3", kFactor | kOriginal | kLlamaNumbers, kFactor | kOriginal | kLlamaNumbers,
-     Lengths::kOne, 0},
-    {"PROPORTIONAL", kFactor, 0, Lengths::kOne, kWholeHead},
+     Lengths::kOne, kHasTimescale},
+    {"PROPORTIONAL", kFactor, 0, Lengths::kOne, kWholeHead | kHasTimescale},
     {"NOPE", 0, 0, Lengths::kOne, kStill},
     {"DYNAMIC_STEPS", kFactor | kMaxPosition, kFactor | kMaxPosition | kSeqLen, Lengths::kSteps, 0,
      4},

@@ -7,15 +7,16 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "base/status.h"
 #include "call/plan.h"
 #include "context/backend.h"
+#include "cpu/caches.h"
 #include "cpu/cos_sin_rows.h"
 #include "cpu/kept_rows.h"
 #include "cpu/kernels.h"
 #include "cpu/scalar.h"
-#include "cpu/streaming.h"
 #include "math/element.h"
 #include "math/pairing.h"
 #include "math/rounding.h"
@@ -28,33 +29,15 @@ namespace {
 constexpr int64_t kTaskBytes = 64 << 10;      // a task worth handing to another thread
 constexpr int64_t kInlineBytes = 128 << 10;   // calls up to this run on the caller's thread
 constexpr int64_t kPrefetchAhead = 12 << 10;  // the best of 1 to 16 KiB (bench/README.md)
-constexpr int64_t kCachedBytes = 512 << 10;   // calls up to this find their data in the L2 cache
-
-// Everything about a call that its tasks share.
-struct Job {
-  const Plan& plan;
-  const Kernels& kernels;
-  const KeptRows* kept;  // of a prepared call
-  ChannelOrder order;
-  Arithmetic arithmetic;
-  bool prefetch;  // more data than the inner caches hold
-  bool in_cache;  // no more than the last cache holds
-  // Of each tensor.
-  const Kernels::Rotation* rotations[2];
-  bool streams[2];  // non-temporal stores
-};
 
 int SpanBytes(const rope_context& context, const Tensor& tensor) {
   return context.rotary_dim * ElementSize(tensor.dtype);
 }
 
-// Non-temporal stores spare reading the output's lines before they are overwritten. They pay when
-// the output is larger than the cache, and need whole, aligned lines.
-bool Streams(const Plan& plan, const Tensor& t) {
-  const rope_context& context = *plan.context;
-  const int64_t span = SpanBytes(context, t);
+// Whether an output can be written with non-temporal stores, which spare reading its lines before
+// they are overwritten and need whole, aligned ones.
+bool CanStream(const rope_context& context, const Tensor& t) {
   if (t.in == t.out) return false;
-  if (plan.batch * plan.tokens * t.heads * span < context.streaming_bytes) return false;
   int64_t misaligned = reinterpret_cast<intptr_t>(t.out) | t.out_strides.batch |
                        t.out_strides.token | t.out_strides.head | t.out_span;
   for (const Segment& segment : context.segments) {
@@ -63,6 +46,61 @@ bool Streams(const Plan& plan, const Tensor& t) {
   }
   return misaligned % 64 == 0;
 }
+
+// Of a call whose q and k fit into memory singly.
+int64_t ProductOrMost(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+// What a call is wherever its tensors lie: a prepared call keeps it.
+struct Course {
+  explicit Course(const Plan& plan);
+
+  const Kernels& kernels;
+  ChannelOrder order;
+  Arithmetic arithmetic;
+  int64_t tokens;       // of all batch rows
+  int64_t token_bytes;  // that are read
+  int64_t bytes;        // of all tokens
+  int block_tokens;     // that one RowBuffer has rows for
+  bool prefetch;        // more data than the inner caches hold
+  // Of each tensor.
+  int64_t tensor_bytes[2];  // of a token
+  const Kernels::Rotation* rotations[2];
+};
+
+const Kernels& KernelsOf(const rope_context& context) {
+  return *static_cast<const Kernels*>(context.backend_data);
+}
+
+Course::Course(const Plan& plan)
+    : kernels(KernelsOf(*plan.context)),
+      order(ChannelOrderOf(plan.context->pairing, plan.operation)),
+      arithmetic(plan.context->rounding.arithmetic),
+      tokens(plan.batch * plan.tokens),
+      token_bytes(0),
+      block_tokens(RowBuffer::Capacity(*plan.context)) {
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    const Tensor& t = plan.tensors[n];
+    tensor_bytes[n] = static_cast<int64_t>(t.heads) * SpanBytes(*plan.context, t);
+    token_bytes += tensor_bytes[n];
+    rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic);
+  }
+  bytes = ProductOrMost(tokens, token_bytes);
+  prefetch = bytes > plan.context->inner_cache_bytes;
+}
+
+// Everything about a call that its tasks share.
+struct Job {
+  const Course& course;
+  const Plan& plan;
+  const Tensor* tensors;
+  const KeptRows* kept;  // of a prepared call
+  bool in_cache;         // no more than the last cache holds, inputs and outputs
+  bool streams[2];       // non-temporal stores, for each tensor
+  int32_t row_head;      // which of a token's rows (Plan::row_heads) turns the heads of the tensors
+};
 
 // Channels outside the span, out of place.
 void CopyRest(const rope_context& context, const Tensor& t, int64_t batch, int64_t first,
@@ -93,19 +131,26 @@ void CopyHeads(const rope_context& context, const Tensor& t, int64_t batch, int6
   if (t.copies_rest) CopyRest(context, t, batch, first, count);
 }
 
+int64_t KeptRow(const Job& job, int64_t batch, int64_t token) {
+  return KeptRows::RowOf(job.plan, job.row_head, batch, token);
+}
+
 // Token i of a block, whose row has other values for one channel of a pair than for the other.
 void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i,
                       RowBuffer* buffer) {
   const rope_context& context = *job.plan.context;
-  const Tensor& t = job.plan.tensors[n];
+  const Tensor& t = job.tensors[n];
   const ChannelRow row = job.kept != nullptr
-                             ? job.kept->ChannelRowOf(n, batch * job.plan.tokens + first + i)
-                             : ChannelRowOf(job.plan, job.kernels, t.dtype, i, buffer);
+                             ? job.kept->ChannelRowOf(n, KeptRow(job, batch, first + i))
+                             : ChannelRowOf(job.plan, job.course.kernels, t.dtype, i, buffer);
+  const Course& course = job.course;
+  const auto vectors =
+      course.kernels.rotate_by_channels[t.dtype - 1][static_cast<int>(course.arithmetic)];
   for (int32_t h = 0; h < t.heads; ++h) {
-    RotateHeadScalar(t.dtype, job.order, job.arithmetic, context.segments.data(),
-                     static_cast<int32_t>(context.segments.size()),
-                     t.in + t.in_span + HeadOffset(t.in_strides, batch, first + i, h),
-                     t.out + t.out_span + HeadOffset(t.out_strides, batch, first + i, h), row);
+    RotateHead(t.dtype, course.order, course.arithmetic, context.segments.data(),
+               static_cast<int32_t>(context.segments.size()),
+               t.in + t.in_span + HeadOffset(t.in_strides, batch, first + i, h),
+               t.out + t.out_span + HeadOffset(t.out_strides, batch, first + i, h), row, vectors);
   }
 }
 
@@ -114,7 +159,8 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
 void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                    int i, int count, int64_t last) {
   const rope_context& context = *job.plan.context;
-  const Tensor& t = job.plan.tensors[n];
+  const Course& course = job.course;
+  const Tensor& t = job.tensors[n];
   Block block;
   block.tensor = &t;
   block.in = t.in + t.in_span + TokenOffset(t.in_strides, batch, first + i);
@@ -128,16 +174,16 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
   block.in_cache = job.in_cache;
-  if (job.prefetch) {
+  if (course.prefetch) {
     // Along heads that lie apart the next head's tokens are next; else what follows in memory.
     block.prefetch_ahead = HeadsLieApart(t) ? t.in_strides.head : kPrefetchAhead;
     block.prefetch_last = t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
   }
   if (job.streams[n]) {
-    job.rotations[n]->rotate_streaming(block);
+    course.rotations[n]->rotate_streaming(block);
     hwy::FlushStream();
   } else {
-    job.rotations[n]->rotate(block);
+    course.rotations[n]->rotate(block);
   }
 }
 
@@ -148,18 +194,17 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   const rope_context& context = *plan.context;
   if (context.nope) {
     for (int n = 0; n < plan.tensor_count; ++n) {
-      if (plan.tensors[n].in != plan.tensors[n].out) {
-        CopyHeads(context, plan.tensors[n], batch, first, count);
-      }
+      const Tensor& t = job.tensors[n];
+      if (t.in != t.out) CopyHeads(context, t, batch, first, count);
     }
     return;
   }
   RowBuffer buffer;
   const bool* by_channels = nullptr;  // which tokens have a row for each channel; null: none
   if (job.kept != nullptr) {
-    by_channels = job.kept->IsPerChannel(batch * plan.tokens + first);
+    by_channels = job.kept->IsPerChannel(KeptRow(job, batch, first));
   } else {
-    StartRows(plan, batch, first, count, &buffer);
+    StartRows(plan, batch, first, count, job.row_head, &buffer);
     if (buffer.some_per_channel) by_channels = buffer.is_per_channel;
   }
   if (by_channels != nullptr) {  // first: ordering the others' rows takes the memory of theirs
@@ -170,11 +215,12 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     }
   }
   for (int n = 0; n < plan.tensor_count; ++n) {
-    const Tensor& t = plan.tensors[n];
+    const Tensor& t = job.tensors[n];
     if (t.copies_rest) CopyRest(context, t, batch, first, count);
-    const OrderedRows rows = job.kept != nullptr ? job.kept->From(n, batch * plan.tokens + first)
-                                                 : OrderRows(plan, job.kernels, t.dtype,
-                                                             job.rotations[n]->order, &buffer);
+    const OrderedRows rows =
+        job.kept != nullptr
+            ? job.kept->From(n, KeptRow(job, batch, first))
+            : OrderRows(plan, job.course.kernels, t.dtype, job.course.rotations[n]->order, &buffer);
     if (by_channels == nullptr) {
       RotateInOrder(job, n, rows, batch, first, 0, count, last);
       continue;
@@ -185,10 +231,30 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   }
 }
 
-// Tokens [first, last) of all batch rows, counted through.
-void RotateTokens(const Job& job, int64_t first, int64_t last) {
+// The same, of tokens with several rows: the heads of each row after those of another.
+void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, int64_t last) {
   const Plan& plan = job.plan;
-  const int rows = RowBuffer::Capacity(*plan.context);
+  Tensor parts[2];
+  Job part = job;
+  part.tensors = parts;
+  for (int32_t head = 0; head < plan.row_heads; ++head) {
+    part.row_head = head;
+    for (int n = 0; n < plan.tensor_count; ++n) {
+      Tensor& t = parts[n];
+      t = job.tensors[n];
+      t.heads /= plan.row_heads;
+      const int64_t first_head = int64_t{head} * t.heads;
+      t.in += first_head * t.in_strides.head;
+      t.out += first_head * t.out_strides.head;
+    }
+    RotateBlockOfTokens(part, batch, first, count, last);
+  }
+}
+
+// Tokens [first, last) of all batch rows, counted through. Inlined: of a call on one token it is
+// part of what does not turn heads.
+HWY_INLINE void RotateTokens(const Job& job, int64_t first, int64_t last) {
+  const Plan& plan = job.plan;
   int64_t batch = 0, token = first;
   if (first >= plan.tokens) {
     batch = first / plan.tokens;
@@ -197,8 +263,12 @@ void RotateTokens(const Job& job, int64_t first, int64_t last) {
   while (first < last) {
     const int64_t end = std::min(plan.tokens, token + (last - first));  // of this batch row
     while (token < end) {
-      const int count = static_cast<int>(std::min<int64_t>(rows, end - token));
-      RotateBlockOfTokens(job, batch, token, count, end);
+      const int count = static_cast<int>(std::min<int64_t>(job.course.block_tokens, end - token));
+      if (plan.row_heads == 1) {
+        RotateBlockOfTokens(job, batch, token, count, end);
+      } else {
+        RotateBlockByRows(job, batch, token, count, end);
+      }
       token += count;
       first += count;
     }
@@ -220,35 +290,23 @@ void RunTask(void* opaque, uint32_t index) {
   tasks.ran.fetch_add(1, std::memory_order_relaxed);
 }
 
-const Kernels& KernelsOf(const rope_context& context) {
-  return *static_cast<const Kernels*>(context.backend_data);
-}
-
-rope_status Apply(const Plan& plan) {
+rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
+                const KeptRows* kept) {
   const rope_context& context = *plan.context;
-  Job job{plan,
-          KernelsOf(context),
-          static_cast<const KeptRows*>(plan.prepared_rows),
-          ChannelOrderOf(context.pairing, plan.operation),
-          context.rounding.arithmetic,
-          false,
-          false,
-          {},
-          {}};
-  const int64_t tokens = plan.batch * plan.tokens;
-  int64_t token_bytes = 0;
+  const int64_t tokens = course.tokens, token_bytes = course.token_bytes;
+  int64_t moved_bytes = token_bytes;  // what is read and written
   for (int n = 0; n < plan.tensor_count; ++n) {
-    const Tensor& t = plan.tensors[n];
-    token_bytes += static_cast<int64_t>(t.heads) * SpanBytes(context, t);
-    job.rotations[n] = &job.kernels.RotationOf(t.dtype, job.order, job.arithmetic);
-    job.streams[n] = job.rotations[n]->rotate_streaming != nullptr && Streams(plan, t);
+    if (tensors[n].in != tensors[n].out) moved_bytes += course.tensor_bytes[n];
   }
-  int64_t bytes;
-  if (__builtin_mul_overflow(tokens, token_bytes, &bytes))
-    bytes = INT64_MAX;  // q and k fit, singly
-  job.prefetch = bytes > kCachedBytes;
-  job.in_cache = bytes <= context.streaming_bytes;
-  if (plan.runner == nullptr || bytes <= kInlineBytes) {
+  Job job{course, plan, tensors, kept, false, {}, 0};
+  job.in_cache = ProductOrMost(tokens, moved_bytes) <= context.last_cache_bytes;
+  if (!job.in_cache) {  // else who reads the outputs finds them there
+    for (int n = 0; n < plan.tensor_count; ++n) {
+      job.streams[n] =
+          course.rotations[n]->rotate_streaming != nullptr && CanStream(context, tensors[n]);
+    }
+  }
+  if (plan.runner == nullptr || course.bytes <= kInlineBytes) {
     RotateTokens(job, 0, tokens);
     return ROPE_OK;
   }
@@ -267,11 +325,29 @@ rope_status Apply(const Plan& plan) {
       plan.function, result, static_cast<unsigned long long>(ran), count);
 }
 
+rope_status Apply(const Plan& plan) { return Run(Course(plan), plan, plan.tensors, nullptr); }
+
+class PreparedOnCpu final : public PreparedCall {
+ public:
+  explicit PreparedOnCpu(const Plan& plan) : course_(plan) {
+    if (!plan.context->nope) kept_.emplace(plan, course_.kernels);
+  }
+  rope_status Apply(const Plan& plan, const Tensor tensors[2]) const override {
+    return Run(course_, plan, tensors, kept_ ? &*kept_ : nullptr);
+  }
+
+ private:
+  const Course course_;
+  std::optional<KeptRows> kept_;
+};
+
 rope_status Attach(const char* function, rope_context* context) {
   const Kernels* kernels;
   if (rope_status s = ChooseKernels(function, &kernels)) return s;
   context->backend_data = kernels;
-  context->streaming_bytes = StreamingThreshold();
+  static const Caches caches = FindCaches();
+  context->inner_cache_bytes = caches.inner;
+  context->last_cache_bytes = caches.last;
   std::snprintf(context->backend_name, sizeof(context->backend_name), "cpu %s", kernels->target);
   return ROPE_OK;
 }
@@ -281,9 +357,8 @@ rope_status Fill(const FillPlan& plan) {
   return ROPE_OK;
 }
 
-std::unique_ptr<PreparedRows> Prepare(const Plan& plan) {
-  if (plan.context->nope) return nullptr;
-  return std::make_unique<KeptRows>(plan, KernelsOf(*plan.context));
+std::unique_ptr<PreparedCall> Prepare(const Plan& plan) {
+  return std::make_unique<PreparedOnCpu>(plan);
 }
 
 }  // namespace

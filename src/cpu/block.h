@@ -25,6 +25,17 @@ struct Block {
   bool in_cache;              // where the data of the call stays
 };
 
+// A row with values for both channels of each pair, in natural order.
+struct ChannelRow {
+  const float *cos0, *sin0, *cos1, *sin1;
+
+  ChannelRow From(int pair) const { return {cos0 + pair, sin0 + pair, cos1 + pair, sin1 + pair}; }
+};
+
+// Rotates, by such a row, whole vectors of one segment, and returns how many pairs these were.
+using ChannelRotation = int (*)(ChannelOrder order, const void* in, void* out, int pairs,
+                                const ChannelRow& row);
+
 // Heads that lie further apart than tokens are rotated one after the other, each for all tokens.
 inline bool HeadsLieApart(const Tensor& tensor) {
   return tensor.in_strides.head > tensor.in_strides.token;

@@ -52,22 +52,68 @@ void MakeGgmlAngles(const rope_context& context, const FrequencySet& set,
              angles);
 }
 
+// The general angle of one head: sums, by axes, as vectors of pairs. They have the bits of
+// CosSinOfSum().
+[[gnu::noinline]] void MakeRowOfSums(const rope_context& context, const Kernels& kernels,
+                                     AngleRule rule, const FrequencySet& set,
+                                     const PositionSource& source, const Token& token, int32_t head,
+                                     const Row& row) {
+  const int pairs = context.pairs, padded = PaddedPairs(pairs);
+  const auto index_of = [&](int axis) {
+    return context.SummedFrequency(set, head, 0).OfAxis(axis).pair;
+  };
+  if (rule == AngleRule::kFloat32) {
+    float angles[kMaxPairs];
+    for (int a = 0; a < context.axes; ++a) {
+      const float position = PositionAsFloat(source, token, a);
+      const float* const inv_freq = set.inv_freq_f32.data() + index_of(a);
+      if (a == 0) {
+        for (int i = 0; i < pairs; ++i) angles[i] = AngleOf(position, inv_freq[i]);
+      } else {
+        for (int i = 0; i < pairs; ++i) angles[i] = Add(angles[i], AngleOf(position, inv_freq[i]));
+      }
+    }
+    std::fill(angles + pairs, angles + padded, 0.0f);
+    kernels.angle_row_per_pair(context.units, angles, row);
+    return;
+  }
+  if (rule == AngleRule::kCoordinate && !HasFinitePosition(source, token, context.axes)) {
+    std::fill(row.cos, row.cos + pairs, QuietNan());
+    std::fill(row.sin, row.sin + pairs, QuietNan());
+    return;
+  }
+  int64_t phases[kMaxPairs];
+  std::fill(phases, phases + padded, 0);
+  for (int a = 0; a < context.axes; ++a) {
+    const AxisPhase phase_of(rule, source, token, a);
+    for (int i = 0; i < pairs; ++i) {
+      const PairFrequency frequency = {set, index_of(a) + static_cast<size_t>(i)};
+      phases[i] = static_cast<int64_t>(static_cast<uint64_t>(phases[i]) + phase_of(frequency));
+    }
+  }
+  kernels.phase_row_per_pair(context.units, phases, row);
+}
+
 // `order` is natural, or MakesRows() says yes.
 void MakeRow(const rope_context& context, const Kernels& kernels, const PositionSource& source,
-             const Token& token, rope_operation operation, RowOrder order, float* cos, float* sin) {
+             const Token& token, int32_t head, rope_operation operation, RowOrder order, float* cos,
+             float* sin) {
   const FrequencySet& set = context.SetOf(source, token.sequence);
   const Scales scales = ScalesOf(operation, set.attention_factor);
   const Row row = {cos, sin, context.pairs, scales.cos, scales.sin, order};
   const AngleRule rule = AngleRuleOf(context.angle, source.type);
-  if (rule == AngleRule::kFloat32) {
+  if (context.sums) {
+    MakeRowOfSums(context, kernels, rule, set, source, token, head, row);
+  } else if (rule == AngleRule::kFloat32 || rule == AngleRule::kDivide) {
+    const bool divide = rule == AngleRule::kDivide;
     const auto axes =
         ReadAxes<float>(context, [&](int a) { return PositionAsFloat(source, token, a); });
     if (axes.equal) {
-      kernels.angle_row(set, axes.values[0], row);
+      (divide ? kernels.divided_row : kernels.angle_row)(set, axes.values[0], row);
     } else {
       float positions[kMaxPairs];
       SpreadOverPairs(context, axes, positions);
-      kernels.angle_row_per_pair(set, positions, row);
+      (divide ? kernels.divided_row_per_pair : kernels.angle_row_per_pair)(set, positions, row);
     }
   } else if (rule == AngleRule::kGgml) {
     float angles[kMaxPairs];
@@ -94,15 +140,22 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
   }
 }
 
-// Consecutive values, in a loop that compilers vectorise.
+// Values that lie `step` apart; those that follow each other in a loop that compilers vectorise.
 template <rope_dtype kDtype>
-void ReadValues(const void* data, int64_t first, int count, bool negative, float* out) {
+void ReadValues(const void* data, int64_t first, int step, int count, bool negative, float* out) {
   const float sign = negative ? -1.0f : 1.0f;
-  for (int i = 0; i < count; ++i)
-    out[i] = sign * WithQuietNan(LoadElement(kDtype, data, first + i));
+  const auto read = [&](int64_t at) {
+    return sign * WithQuietNan(LoadElement(kDtype, data, first + at));
+  };
+  if (step == 1) {
+    for (int i = 0; i < count; ++i) out[i] = read(i);
+  } else {
+    for (int i = 0; i < count; ++i) out[i] = read(int64_t{step} * i);
+  }
 }
 
-using ValueReader = void (*)(const void* data, int64_t first, int count, bool negative, float* out);
+using ValueReader = void (*)(const void* data, int64_t first, int step, int count, bool negative,
+                             float* out);
 
 template <int... kIndices>
 ValueReader ReaderOf(rope_dtype dtype, std::integer_sequence<int, kIndices...>) {
@@ -115,34 +168,25 @@ void ReadRow(const Plan& plan, int64_t row, float* cos0, float* sin0, float* cos
   const CosSinTable& table = plan.rows;
   const rope_context& context = *plan.context;
   const bool backward = kOperations[plan.operation].negates_angle;
-  const Place c = table.format.cos, s = table.format.sin;
-  if (c.step == 1) {
-    const auto read = ReaderOf(table.dtype, std::make_integer_sequence<int, kDtypes>());
-    read(table.TensorOf(c), row + c.IndexOf(0, context.pairs), context.pairs, false, cos0);
-    read(table.TensorOf(s), row + s.IndexOf(0, context.pairs), context.pairs, backward, sin0);
-    return;
-  }
+  const auto read = ReaderOf(table.dtype, std::make_integer_sequence<int, kDtypes>());
   if (!table.format.per_channel()) {
-    const RowOfPairs values = RowOfPairsAt(table, row, context.pairs);
-    for (int i = 0; i < context.pairs; ++i) {
-      const CosSin value = values.Read(i, backward);
-      cos0[i] = value.cos;
-      sin0[i] = value.sin;
-    }
+    const Place c = table.format.cos, s = table.format.sin;
+    const int pairs = context.pairs;
+    read(table.TensorOf(c), row + c.IndexOf(0, pairs), c.step, pairs, false, cos0);
+    read(table.TensorOf(s), row + s.IndexOf(0, pairs), s.step, pairs, backward, sin0);
     return;
   }
   const bool interleaved = table.format.interleaved();
-  for (const Segment segment : context.segments) {
-    for (int i = 0; i < segment.pairs; ++i) {
-      const PairIndex channels = RowChannelsOf(interleaved, segment, i);
-      const PairRow value =
-          ReadChannels(table, row + channels.first, row + channels.second, backward);
-      const int p = segment.first_pair + i;
-      cos0[p] = value.first.cos;
-      sin0[p] = value.first.sin;
-      cos1[p] = value.second.cos;
-      sin1[p] = value.second.sin;
-    }
+  const int step = interleaved ? 2 : 1;
+  if (backward) std::swap(sin0, sin1);  // as in ReadChannels()
+  for (const Segment& segment : context.segments) {
+    const PairIndex channels = RowChannelsOf(interleaved, segment, 0);
+    const int64_t first = row + channels.first, second = row + channels.second;
+    const int p = segment.first_pair, pairs = segment.pairs;
+    read(table.data, first, step, pairs, false, cos0 + p);
+    read(table.data, second, step, pairs, false, cos1 + p);
+    read(table.sin, first, step, pairs, backward, sin0 + p);
+    read(table.sin, second, step, pairs, backward, sin1 + p);
   }
 }
 
@@ -166,7 +210,8 @@ void UseNatural(int padded, RowBuffer* buffer) {
 void UseCallersRows(const Plan& plan, RowBuffer* buffer) {
   const CosSinTable& table = plan.rows;
   const rope_context& context = *plan.context;
-  const int64_t row = table.RowOf(buffer->batch, buffer->first);
+  const int64_t row =
+      table.RowOf(buffer->batch, buffer->first) + buffer->row_head * table.stride_head;
   if (IsDirect(plan)) {
     const Place sin = table.format.sin;
     buffer->cos = static_cast<const float*>(table.data) + row;
@@ -192,10 +237,17 @@ void UseCallersRows(const Plan& plan, RowBuffer* buffer) {
 
 // The angles of one token in radians, as f32: under FLOAT32 those whose cos and sin are taken.
 void AnglesOf(const rope_context& context, const FrequencySet& set, const PositionSource& source,
-              const Token& token, float* angles) {
+              const Token& token, int32_t head, float* angles) {
   const AngleRule rule = AngleRuleOf(context.angle, source.type);
   if (rule == AngleRule::kGgml) {
     MakeGgmlAngles(context, set, source, token, angles);
+    return;
+  }
+  if (context.sums) {
+    for (int i = 0; i < context.pairs; ++i) {
+      angles[i] =
+          AngleOfSum(rule, context.SummedFrequency(set, head, i), source, token, context.axes);
+    }
     return;
   }
   for (int i = 0; i < context.pairs; ++i) {
@@ -217,8 +269,8 @@ void MakeRows(const Plan& plan, const Kernels& kernels, RowOrder order, int widt
   for (int i = 0; i < block.count; ++i) {
     float* const row = rows + i * 2 * width;
     MakeRow(*plan.context, kernels, plan.positions,
-            LocateToken(plan.positions, block.batch, block.first + i), plan.operation, order, row,
-            row + width);
+            LocateToken(plan.positions, block.batch, block.first + i), block.row_head,
+            plan.operation, order, row, row + width);
   }
 }
 
@@ -246,12 +298,45 @@ void OrderNaturalRows(const rope_context& context, const Kernels& kernels, rope_
   }
 }
 
+// One row of rope_cos_sin_fill.
+void FillRow(const FillPlan& plan, const Kernels& kernels, const CosSinTable& table, int32_t head,
+             int64_t batch, int64_t index) {
+  const rope_context& context = *plan.context;
+  const int pairs = context.pairs;
+  const CosSinFormat& format = table.format;
+  alignas(64) float cos[kMaxPairs], sin[kMaxPairs];
+  const Token token = LocateToken(plan.positions, batch, index);
+  const int64_t row = table.RowOf(batch, index);
+  if (format.is_angles()) {
+    const FrequencySet& set = context.SetOf(plan.positions, token.sequence);
+    AnglesOf(context, set, plan.positions, token, head, cos);
+    for (int i = 0; i < pairs; ++i) StoreAngle(table, row, i, pairs, cos[i]);
+    return;
+  }
+  MakeRow(context, kernels, plan.positions, token, head, kFillOperation, RowOrder::kNatural, cos,
+          sin);
+  if (!format.per_channel()) {
+    const RowOfPairs values = RowOfPairsAt(table, row, pairs);
+    for (int i = 0; i < pairs; ++i) values.Store(i, {cos[i], sin[i]});
+    return;
+  }
+  for (const Segment& segment : context.segments) {
+    for (int i = 0; i < segment.pairs; ++i) {
+      const PairIndex channels = RowChannelsOf(format.interleaved(), segment, i);
+      const int p = segment.first_pair + i;
+      StoreChannels(table, row + channels.first, row + channels.second, {cos[p], sin[p]});
+    }
+  }
+}
+
 }  // namespace
 
-void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer) {
+void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, int32_t row_head,
+               RowBuffer* buffer) {
   buffer->batch = batch;
   buffer->first = first;
   buffer->count = count;
+  buffer->row_head = row_head;
   buffer->ordered_dtype = -1;
   buffer->some_per_channel = false;
   buffer->cos = nullptr;
@@ -311,35 +396,10 @@ ChannelRow ChannelRowOf(const Plan& plan, const Kernels& kernels, rope_dtype dty
 }
 
 void FillRows(const FillPlan& plan, const Kernels& kernels) {
-  const rope_context& context = *plan.context;
-  const CosSinTable& table = plan.rows;
-  const int pairs = context.pairs;
-  const CosSinFormat& format = table.format;
-  alignas(64) float cos[kMaxPairs], sin[kMaxPairs];
-  for (int64_t b = 0; b < plan.batch; ++b) {
-    for (int64_t t = 0; t < plan.tokens; ++t) {
-      const Token token = LocateToken(plan.positions, b, t);
-      const int64_t row = table.RowOf(b, t);
-      if (format.is_angles()) {
-        const FrequencySet& set = context.SetOf(plan.positions, token.sequence);
-        AnglesOf(context, set, plan.positions, token, cos);
-        for (int i = 0; i < pairs; ++i) StoreAngle(table, row, i, pairs, cos[i]);
-        continue;
-      }
-      MakeRow(context, kernels, plan.positions, token, kFillOperation, RowOrder::kNatural, cos,
-              sin);
-      if (!format.per_channel()) {
-        const RowOfPairs values = RowOfPairsAt(table, row, pairs);
-        for (int i = 0; i < pairs; ++i) values.Store(i, {cos[i], sin[i]});
-        continue;
-      }
-      for (const Segment& segment : context.segments) {
-        for (int i = 0; i < segment.pairs; ++i) {
-          const PairIndex channels = RowChannelsOf(format.interleaved(), segment, i);
-          const int p = segment.first_pair + i;
-          StoreChannels(table, row + channels.first, row + channels.second, {cos[p], sin[p]});
-        }
-      }
+  for (int32_t head = 0; head < plan.row_heads; ++head) {
+    const CosSinTable table = plan.rows.FromHead(head);
+    for (int64_t b = 0; b < plan.batch; ++b) {
+      for (int64_t t = 0; t < plan.tokens; ++t) FillRow(plan, kernels, table, head, b, t);
     }
   }
 }

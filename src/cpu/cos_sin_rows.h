@@ -23,9 +23,10 @@ struct RowBuffer {
   // from here. Of a FULL format the second members' rows are in `ordered`, until others are.
   alignas(64) float natural[kFloats];
 
-  // The tokens.
+  // The tokens, and which of their rows, where they have several (Plan::row_heads).
   int64_t batch, first;
   int count;
+  int32_t row_head;
   // What `ordered` holds, so that q and k share it: rows rounded to a dtype (0: not rounded; -1:
   // nothing yet), and their order.
   rope_dtype ordered_dtype;
@@ -45,8 +46,10 @@ struct RowBuffer {
   }
 };
 
-// Tokens [first, first + count) of a batch row. Reads the caller's rows, if the call has any.
-void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, RowBuffer* buffer);
+// Tokens [first, first + count) of a batch row, and one of the rows of each. Reads the caller's
+// rows, if the call has any.
+void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, int32_t row_head,
+               RowBuffer* buffer);
 
 struct OrderedRows {
   const float* cos;

@@ -12,29 +12,39 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-// make(block, token) for all tokens of the plan, a RowBuffer of them after the other; `token` is
-// the first one's number, counted through all batch rows.
+// make(block, row) for all rows of the plan, a RowBuffer of them after the other; `row` is the
+// first one's number.
 template <class Make>
 void ForEachBlock(const Plan& plan, Make make) {
   RowBuffer buffer;
   const int64_t most = RowBuffer::Capacity(*plan.context);
-  for (int64_t batch = 0; batch < plan.batch; ++batch) {
-    for (int64_t first = 0; first < plan.tokens; first += most) {
-      const auto count = static_cast<int>(std::min(most, plan.tokens - first));
-      StartRows(plan, batch, first, count, &buffer);
-      make(&buffer, batch * plan.tokens + first);
+  for (int32_t head = 0; head < plan.row_heads; ++head) {
+    for (int64_t batch = 0; batch < plan.batch; ++batch) {
+      for (int64_t first = 0; first < plan.tokens; first += most) {
+        const auto count = static_cast<int>(std::min(most, plan.tokens - first));
+        StartRows(plan, batch, first, count, head, &buffer);
+        make(&buffer, KeptRows::RowOf(plan, head, batch, first));
+      }
     }
   }
+}
+
+// All of the plan; one that no memory holds where they are too many for a number.
+int64_t RowsOf(const Plan& plan) {
+  int64_t rows;
+  const bool many =
+      __builtin_mul_overflow(plan.batch * plan.tokens, int64_t{plan.row_heads}, &rows);
+  return many ? PTRDIFF_MAX : rows;
 }
 
 }  // namespace
 
 void KeptRows::Free::operator()(float* values) const { ::operator delete(values, kAlignment); }
 
-KeptRows::Values KeptRows::Allocate(const Plan& plan, int64_t floats_per_token) {
+KeptRows::Values KeptRows::Allocate(const Plan& plan, int64_t floats_per_row) {
   int64_t bytes;
-  if (__builtin_mul_overflow(plan.batch * plan.tokens,
-                             floats_per_token * static_cast<int64_t>(sizeof(float)), &bytes) ||
+  if (__builtin_mul_overflow(RowsOf(plan), floats_per_row * static_cast<int64_t>(sizeof(float)),
+                             &bytes) ||
       bytes > PTRDIFF_MAX) {
     throw std::bad_alloc();
   }
@@ -73,10 +83,10 @@ void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
     rows_[n] = {values, width};
     // Not the padding, which rows of the caller do not have.
     const int used = order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
-    ForEachBlock(plan, [&](RowBuffer* buffer, int64_t token) {
+    ForEachBlock(plan, [&](RowBuffer* buffer, int64_t row) {
       const OrderedRows made = OrderRows(plan, kernels, dtype, order, buffer);
       for (int i = 0; i < buffer->count; ++i) {
-        float* const cos = values + (token + i) * 2 * width;
+        float* const cos = values + (row + i) * 2 * width;
         std::copy_n(made.cos + i * made.stride, used, cos);
         std::copy_n(made.sin + i * made.stride, used, cos + width);
       }
@@ -87,17 +97,17 @@ void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
 void KeptRows::MakePerChannel(const Plan& plan, const Kernels& kernels) {
   const int width = PaddedPairs(plan.context->pairs), pairs = plan.context->pairs;
   channel_width_ = width;
-  is_per_channel_ = std::make_unique<bool[]>(static_cast<size_t>(plan.batch * plan.tokens));
+  is_per_channel_ = std::make_unique<bool[]>(static_cast<size_t>(RowsOf(plan)));
   for (int n = 0; n < plan.tensor_count; ++n) {
     channel_values_[n] = Allocate(plan, 4 * width);
     float* const values = channel_values_[n].get();
-    ForEachBlock(plan, [&](RowBuffer* buffer, int64_t token) {
+    ForEachBlock(plan, [&](RowBuffer* buffer, int64_t row) {
       for (int i = 0; i < buffer->count; ++i) {
         if (!buffer->is_per_channel[i]) continue;
-        is_per_channel_[static_cast<size_t>(token + i)] = true;
-        const ChannelRow row = cpu::ChannelRowOf(plan, kernels, plan.tensors[n].dtype, i, buffer);
-        float* to = values + (token + i) * 4 * width;
-        for (const float* from : {row.cos0, row.sin0, row.cos1, row.sin1}) {
+        is_per_channel_[static_cast<size_t>(row + i)] = true;
+        const ChannelRow made = cpu::ChannelRowOf(plan, kernels, plan.tensors[n].dtype, i, buffer);
+        float* to = values + (row + i) * 4 * width;
+        for (const float* from : {made.cos0, made.sin0, made.cos1, made.sin1}) {
           std::copy_n(from, pairs, to);
           to += width;
         }

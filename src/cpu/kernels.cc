@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/status.h"
@@ -37,8 +38,10 @@ namespace HWY_NAMESPACE {
 Kernels MakeKernels() {
   Kernels kernels{};
   kernels.target = hwy::TargetName(HWY_TARGET);
-  kernels.angle_row = &AngleRow;
-  kernels.angle_row_per_pair = &AngleRowPerPair;
+  kernels.angle_row = &AngleRow<AngleRule::kFloat32>;
+  kernels.angle_row_per_pair = &AngleRowPerPair<AngleRule::kFloat32>;
+  kernels.divided_row = &AngleRow<AngleRule::kDivide>;
+  kernels.divided_row_per_pair = &AngleRowPerPair<AngleRule::kDivide>;
   kernels.phase_row = &PhaseRow;
   kernels.phase_row_per_pair = &PhaseRowPerPair;
 #if HWY_TARGET == HWY_SCALAR

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "context/context.h"
 #include "cpu/block.h"
+#include "math/angle.h"
 #include "math/element.h"
 #include "math/pairing.h"
 #include "math/rounding.h"
@@ -42,19 +43,35 @@ struct Row {
   RowOrder order;  // one that Kernels::Makes()
 };
 
+// What positions are multiplied by under FLOAT32, and divided by under DIVIDE.
+template <AngleRule kRule>
+const std::vector<float>& TermsOf(const FrequencySet& set) {
+  static_assert(kRule == AngleRule::kFloat32 || kRule == AngleRule::kDivide);
+  return kRule == AngleRule::kDivide ? set.timescale : set.inv_freq_f32;
+}
+
+template <AngleRule kRule>
+float F32AngleOf(float position, const FrequencySet& set, int pair) {
+  const float term = TermsOf<kRule>(set)[static_cast<size_t>(pair)];
+  return kRule == AngleRule::kDivide ? QuotientAngle(position, term) : AngleOf(position, term);
+}
+
 struct Kernels {
   const char* target;
   bool fused;     // has fused multiply-add: the bits of rotate.h
   int32_t lanes;  // of the vectors that rows are made in
 
-  // Whether the four functions below make rows of one segment in this order. They make natural ones
+  // Whether the six functions below make rows of one segment in this order. They make natural ones
   // of any number of segments.
   bool Makes(RowOrder order, int pairs) const {
     return order != RowOrder::kEvenOdd || pairs % (2 * lanes) == 0;
   }
-  // FLOAT32: one position for all pairs, or one for each.
+  // FLOAT32 (and GGML, whose positions are angles): one position for all pairs, or one for each.
   void (*angle_row)(const FrequencySet& set, float position, const Row& row);
   void (*angle_row_per_pair)(const FrequencySet& set, const float* positions, const Row& row);
+  // DIVIDE, likewise.
+  void (*divided_row)(const FrequencySet& set, float position, const Row& row);
+  void (*divided_row_per_pair)(const FrequencySet& set, const float* positions, const Row& row);
   // EXACT with integer positions, likewise.
   void (*phase_row)(const FrequencySet& set, int64_t position, const Row& row);
   void (*phase_row_per_pair)(const FrequencySet& set, const int64_t* positions, const Row& row);
@@ -72,6 +89,8 @@ struct Kernels {
   const Rotation& RotationOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
     return rotations[dtype - 1][order][static_cast<int>(arithmetic)];
   }
+  // Null where there are no vectors. [dtype - 1][arithmetic]
+  ChannelRotation rotate_by_channels[kDtypes][kArithmetics];
   // Brings a natural row of all segments into the order of such a kernel.
   void (*order_row)(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
                     float* sin, const float* natural_cos, const float* natural_sin);

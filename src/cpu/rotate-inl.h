@@ -8,6 +8,7 @@
 #endif
 
 #include "cpu/elements-inl.h"
+#include "cpu/fused-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
@@ -27,21 +28,6 @@ HWY_INLINE void LoadOnce(V& x0, V& x1) {
   (void)x0;
   (void)x1;
 #endif
-}
-
-// The same as in rotate.h.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V SumToOdd(D d, V a, V b) {
-  const hn::RebindToUnsigned<D> du;
-  const V sum = hn::Add(a, b);
-  const V b_there = hn::Sub(sum, a), a_there = hn::Sub(sum, b_there);
-  const V error = hn::Add(hn::Sub(a, a_there), hn::Sub(b, b_there));
-  const auto bits = hn::BitCast(du, sum);
-  // The neighbour towards zero, if the error is the other way than the sum; its last bit set.
-  const auto one = hn::Set(du, 1u);
-  const auto beyond = hn::ShiftRight<31>(hn::Xor(bits, hn::BitCast(du, error)));
-  const V odd = hn::BitCast(d, hn::Or(hn::Sub(bits, beyond), one));
-  return hn::IfThenElse(hn::Gt(hn::Abs(error), hn::Zero(d)), odd, sum);
 }
 
 // What the store rounds to a * b + c * d, or their difference, by the functions of rotate.h. The
@@ -426,6 +412,48 @@ void RotateBlock(const Block& b) {
   }
 }
 
+// By a row with values for both channels of each pair, from pair `i` on: whole vectors of D of one
+// segment. Rare, so that one function serves all orders, head by head.
+template <class E, Arithmetic kArithmetic, class D>
+HWY_INLINE int RotateByChannels(D d, ChannelOrder order, const typename E::Raw* in,
+                                typename E::Raw* out, int pairs, const ChannelRow& row, int i) {
+  for (const int n = LanesOf(d); i + n <= pairs; i += n) {
+    hn::Vec<D> x0, x1, y0, y1;
+    if (ReadsInterleaved(order)) {
+      E::LoadPairs(d, in + 2 * i, x0, x1);
+    } else {
+      x0 = E::Load(d, in + i);
+      x1 = E::Load(d, in + pairs + i);
+    }
+    const auto cos0 = hn::LoadU(d, row.cos0 + i), sin0 = hn::LoadU(d, row.sin0 + i),
+               cos1 = hn::LoadU(d, row.cos1 + i), sin1 = hn::LoadU(d, row.sin1 + i);
+    if constexpr (kArithmetic == Arithmetic::kFused) {  // as rotate.h, on every target
+      y0 = Fused::MulAdd(d, x0, cos0, hn::Neg(hn::Mul(x1, sin0)));
+      y1 = Fused::MulAdd(d, x1, cos1, hn::Mul(x0, sin1));
+    } else {
+      y0 = DifferenceOfProducts<E, kArithmetic>(d, x0, cos0, x1, sin0);
+      y1 = SumOfProducts<E, kArithmetic>(d, x1, cos1, x0, sin1);
+    }
+    if (WritesInterleaved(order)) {
+      E::template StorePairs<false>(d, y0, y1, out + 2 * i);
+    } else {
+      E::template StoreBoth<false>(d, y0, out + i, y1, out + pairs + i);
+    }
+  }
+  return i;
+}
+
+template <class E, Arithmetic kArithmetic>
+int RotateByChannels(ChannelOrder order, const void* in, void* out, int pairs,
+                     const ChannelRow& row) {
+  using Raw = typename E::Raw;
+  const auto* from = static_cast<const Raw*>(in);
+  auto* to = static_cast<Raw*>(out);
+  const int done = RotateByChannels<E, kArithmetic>(FullTag(), order, from, to, pairs, row, 0);
+  if constexpr (std::is_same_v<FullTag, QuarterTag>) return done;
+  return RotateByChannels<E, kArithmetic>(QuarterTag(), order, from, to, pairs, row, done);
+}
+
 // The shape for an element type and a channel order: where it is not Natural, one that takes fewer
 // shuffles.
 template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
@@ -466,6 +494,10 @@ void FillOrders(Kernels& kernels, std::integer_sequence<int, kOrders...>) {
   ((rotations[kOrders][static_cast<int>(kArithmetic)] =
         RotationOf<E, ChannelOrder{kOrders}, kArithmetic>()),
    ...);
+  if constexpr (IsFor(kArithmetic, E::kDtype)) {
+    kernels.rotate_by_channels[E::kDtype - 1][static_cast<int>(kArithmetic)] =
+        &RotateByChannels<E, kArithmetic>;
+  }
 }
 
 template <class E, int... kNumbers>

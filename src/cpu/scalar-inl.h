@@ -12,27 +12,29 @@ inline void StoreScaled(CosSin value, const Row& row, int i) {
   row.sin[i] = value.sin * row.sin_scale;
 }
 
+template <AngleRule kRule>
 void AngleRow(const FrequencySet& set, float position, const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfAngle(AngleOf(position, set.inv_freq_f32[i])), row, i);
+    StoreScaled(CosSinOfAngle(F32AngleOf<kRule>(position, set, i)), row, i);
   }
 }
 
+template <AngleRule kRule>
 void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfAngle(AngleOf(positions[i], set.inv_freq_f32[i])), row, i);
+    StoreScaled(CosSinOfAngle(F32AngleOf<kRule>(positions[i], set, i)), row, i);
   }
 }
 
 void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfPosition(set.TurnsOf(i).fraction, position), row, i);
+    StoreScaled(CosSinOfPosition(set.TurnsFraction(i), position), row, i);
   }
 }
 
 void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Row& row) {
   for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfPosition(set.TurnsOf(i).fraction, positions[i]), row, i);
+    StoreScaled(CosSinOfPosition(set.TurnsFraction(i), positions[i]), row, i);
   }
 }
 
@@ -42,9 +44,9 @@ void RotateBlock(const Block& b) {
   for (int32_t t = 0; t < b.tokens; ++t) {
     const float *cos = b.cos + t * b.row_stride, *sin = b.sin + t * b.row_stride;
     for (int32_t h = 0; h < tensor.heads; ++h) {
-      RotateHeadScalar(kDtype, kOrder, kArithmetic, b.segments, b.segment_count,
-                       b.in + HeadOffset(tensor.in_strides, 0, t, h),
-                       b.out + HeadOffset(tensor.out_strides, 0, t, h), {cos, sin, cos, sin});
+      RotateHead(kDtype, kOrder, kArithmetic, b.segments, b.segment_count,
+                 b.in + HeadOffset(tensor.in_strides, 0, t, h),
+                 b.out + HeadOffset(tensor.out_strides, 0, t, h), {cos, sin, cos, sin}, nullptr);
     }
   }
 }

@@ -1,25 +1,39 @@
 // Rotation one pair at a time with rotate.h: the whole kernel where there are no vectors, and on
-// every target the path for rows whose two channels of a pair have different cos and sin.
+// every target what vectors leave of rows whose two channels of a pair have different cos and sin.
 #ifndef LIBROPE_SRC_CPU_SCALAR_H_
 #define LIBROPE_SRC_CPU_SCALAR_H_
 
 #include <cstring>
 
 #include "base/limits.h"
+#include "cpu/block.h"
 #include "math/element.h"
 #include "math/pairing.h"
 #include "math/rotate.h"
 
 namespace rope::cpu {
 
-// Values for both channels of each pair, in natural order.
-struct ChannelRow {
-  const float *cos0, *sin0, *cos1, *sin1;
-};
+// A segment of a head from pair `i` on.
+inline void RotatePairs(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic,
+                        const Segment& segment, int i, const char* in, char* out,
+                        const ChannelRow& row) {
+  for (; i < segment.pairs; ++i) {
+    const PairIndex from = ChannelsOf(ReadsInterleaved(order), i, segment.pairs);
+    const PairIndex to = ChannelsOf(WritesInterleaved(order), i, segment.pairs);
+    const int p = segment.first_pair + i, c = segment.first_channel;
+    const Pair x = {LoadElement(dtype, in, c + from.first),
+                    LoadElement(dtype, in, c + from.second)};
+    const CosSin first = {row.cos0[p], row.sin0[p]}, second = {row.cos1[p], row.sin1[p]};
+    const Pair y = RotateBy(arithmetic, dtype, x, first, second);
+    StoreElement(dtype, out, c + to.first, y.x0);
+    StoreElement(dtype, out, c + to.second, y.x1);
+  }
+}
 
-inline void RotateHeadScalar(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic,
-                             const Segment* segments, int32_t segment_count, const char* in,
-                             char* out, const ChannelRow& row) {
+// A head. `vectors` does what it can of each segment; null: nothing.
+inline void RotateHead(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic,
+                       const Segment* segments, int32_t segment_count, const char* in, char* out,
+                       const ChannelRow& row, ChannelRotation vectors) {
   // Orders that move channels would overwrite what they have not read yet.
   alignas(8) char copy[kMaxHeadDim * kMaxElementSize];
   if (in == out && MovesChannels(order)) {
@@ -30,17 +44,11 @@ inline void RotateHeadScalar(rope_dtype dtype, ChannelOrder order, Arithmetic ar
   }
   for (int s = 0; s < segment_count; ++s) {
     const Segment& segment = segments[s];
-    for (int i = 0; i < segment.pairs; ++i) {
-      const PairIndex from = ChannelsOf(ReadsInterleaved(order), i, segment.pairs);
-      const PairIndex to = ChannelsOf(WritesInterleaved(order), i, segment.pairs);
-      const int p = segment.first_pair + i, c = segment.first_channel;
-      const Pair x = {LoadElement(dtype, in, c + from.first),
-                      LoadElement(dtype, in, c + from.second)};
-      const CosSin first = {row.cos0[p], row.sin0[p]}, second = {row.cos1[p], row.sin1[p]};
-      const Pair y = RotateBy(arithmetic, dtype, x, first, second);
-      StoreElement(dtype, out, c + to.first, y.x0);
-      StoreElement(dtype, out, c + to.second, y.x1);
-    }
+    const int64_t first = int64_t{segment.first_channel} * ElementSize(dtype);
+    const int done = vectors == nullptr ? 0
+                                        : vectors(order, in + first, out + first, segment.pairs,
+                                                  row.From(segment.first_pair));
+    RotatePairs(dtype, order, arithmetic, segment, done, in, out, row);
   }
 }
 

@@ -8,6 +8,7 @@
 #endif
 
 #include "cpu/elements-inl.h"
+#include "cpu/fused-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
@@ -16,18 +17,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows and tables are padded to kMaxLanes, so rows are made in whole vectors.
 
-template <class D, class V = hn::Vec<D>, class VU = hn::Vec<hn::RebindToUnsigned<D>>>
+// Ops: Native or Fused.
+template <class Ops, class D, class V = hn::Vec<D>, class VU = hn::Vec<hn::RebindToUnsigned<D>>>
 HWY_INLINE void CosSinOfQuarters(D d, VU quadrant, V u, V& cos, V& sin) {
   const hn::RebindToUnsigned<D> du;
   const V z = hn::Mul(u, u);
-  V s = hn::MulAdd(z, hn::Set(d, kSin3), hn::Set(d, kSin2));
-  s = hn::MulAdd(z, s, hn::Set(d, kSin1));
-  s = hn::MulAdd(z, s, hn::Set(d, kSin0));
+  V s = Ops::MulAdd(d, z, hn::Set(d, kSin3), hn::Set(d, kSin2));
+  s = Ops::MulAdd(d, z, s, hn::Set(d, kSin1));
+  s = Ops::MulAdd(d, z, s, hn::Set(d, kSin0));
   s = hn::Mul(u, s);
-  V c = hn::MulAdd(z, hn::Set(d, kCos4), hn::Set(d, kCos3));
-  c = hn::MulAdd(z, c, hn::Set(d, kCos2));
-  c = hn::MulAdd(z, c, hn::Set(d, kCos1));
-  c = hn::MulAdd(z, c, hn::Set(d, 1.0f));
+  V c = Ops::MulAdd(d, z, hn::Set(d, kCos4), hn::Set(d, kCos3));
+  c = Ops::MulAdd(d, z, c, hn::Set(d, kCos2));
+  c = Ops::MulAdd(d, z, c, hn::Set(d, kCos1));
+  c = Ops::MulAdd(d, z, c, hn::Set(d, 1.0f));
   const auto one = hn::Set(du, 1u), two = hn::Set(du, 2u);
   const auto swap = hn::RebindMask(d, hn::Eq(hn::And(quadrant, one), one));
   const auto cos_sign = hn::ShiftLeft<30>(hn::And(hn::Add(quadrant, one), two));
@@ -37,12 +39,9 @@ HWY_INLINE void CosSinOfQuarters(D d, VU quadrant, V u, V& cos, V& sin) {
 }
 
 // a * b - product, where product is a * b rounded: the exact error of the product.
-template <class D, class V = hn::Vec<D>>
+template <class Ops, class D, class V = hn::Vec<D>>
 HWY_INLINE V ProductError(D d, V a, V b, V product) {
-#if HWY_NATIVE_FMA
-  (void)d;
-  return hn::MulSub(a, b, product);
-#else
+  if constexpr (std::is_same_v<Ops, Fused>) return Fused::MulAdd(d, a, b, hn::Neg(product));
   // Dekker: halves of 12 bits multiply exactly.
   const hn::RebindToUnsigned<D> du;
   const auto upper = hn::BitCast(d, hn::Set(du, 0xfffff000u));
@@ -52,24 +51,80 @@ HWY_INLINE V ProductError(D d, V a, V b, V product) {
   error = hn::Add(error, hn::Mul(a_high, b_low));
   error = hn::Add(error, hn::Mul(a_low, b_high));
   return hn::Add(error, hn::Mul(a_low, b_low));
-#endif
 }
 
 // Angles in radians below kMaxFastAngle.
-template <class D, class V = hn::Vec<D>>
+template <class Ops, class D, class V = hn::Vec<D>>
 HWY_INLINE void CosSinOfAngle(D d, V angle, V& cos, V& sin) {
   const hn::RebindToSigned<D> di;
   const hn::RebindToUnsigned<D> du;
   const V per_radian = hn::Set(d, kQuartersPerRadian);
   const V quarters = hn::Mul(angle, per_radian);
-  const V error = ProductError(d, angle, per_radian, quarters);
-  const V low = hn::MulAdd(angle, hn::Set(d, kQuartersPerRadianLow), error);
+  const V error = ProductError<Ops>(d, angle, per_radian, quarters);
+  const V low = Ops::MulAdd(d, angle, hn::Set(d, kQuartersPerRadianLow), error);
   const V whole = hn::Round(quarters);
   const V rest = hn::Sub(quarters, whole);
   const V carry = hn::Round(hn::Add(rest, low));
   const V u = hn::Add(hn::Sub(rest, carry), low);
   const auto quadrant = hn::ConvertTo(di, hn::Add(whole, carry));
-  CosSinOfQuarters(d, hn::BitCast(du, quadrant), u, cos, sin);
+  CosSinOfQuarters<Ops>(d, hn::BitCast(du, quadrant), u, cos, sin);
+}
+
+// cos and sin of the phase (turns_high, turns_low) * (high, low), all 32-bit words of 64-bit
+// numbers.
+template <class Ops, class D, class V = hn::Vec<D>, class VU>
+HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low, V& cos, V& sin) {
+  const hn::RebindToSigned<D> di;
+  const hn::RebindToUnsigned<D> du;
+  const hn::RepartitionToWide<decltype(du)> du64;
+  // turns_low * low as 64 bits: even lanes, then odd lanes moved to even ones.
+  const auto even = hn::MulEven(turns_low, low);
+  const auto odd = hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, turns_low))),
+                               hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, low))));
+  const auto carry = hn::OddEven(hn::BitCast(du, odd), hn::BitCast(du, hn::ShiftRight<32>(even)));
+  const auto phase_low =
+      hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)), hn::BitCast(du, even));
+  const auto phase_high =
+      hn::Add(carry, hn::Add(hn::Mul(turns_high, low), hn::Mul(turns_low, high)));
+  const V upper = hn::Mul(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftLeft<2>(phase_high))),
+                          hn::Set(d, 0x1p-32f));
+  const V u = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<1>(phase_low))),
+                         hn::Set(d, 0x1p-61f), upper);
+  const auto quadrant = hn::ShiftRight<30>(hn::Add(phase_high, hn::Set(du, 0x20000000u)));
+  CosSinOfQuarters<Ops>(d, quadrant, u, cos, sin);
+}
+
+// Angles of any size: the bits of sincos.h on every target.
+template <class D, class V = hn::Vec<D>>
+HWY_NOINLINE void CosSinOfAnyAngle(D d, V angle, V& cos, V& sin) {
+  CosSinOfAngle<Fused>(d, angle, cos, sin);
+  const V size = hn::Abs(angle);
+  const auto is_fast = hn::Lt(size, hn::Set(d, kMaxFastAngle));
+  if (hn::AllTrue(d, is_fast)) return;
+  // size = m * 2^e with e >= 0, times the 64 bits of 1 / (2 pi) behind fraction bit e: three words
+  // from a table, for the words where the bits may begin.
+  constexpr int kFirstWords = 4;  // a power of two
+  static constexpr uint32_t kWords[] = ROPE_INVERSE_TWO_PI;
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, size);
+  const auto exponent = hn::Sub(hn::ShiftRight<23>(bits), hn::Set(du, 150u));
+  const auto begin =
+      hn::IndicesFromVec(du, hn::And(hn::ShiftRight<5>(exponent), hn::Set(du, kFirstWords - 1u)));
+  const auto first = hn::TableLookupLanes(hn::LoadDup128(du, kWords), begin),
+             second = hn::TableLookupLanes(hn::LoadDup128(du, kWords + 1), begin),
+             third = hn::TableLookupLanes(hn::LoadDup128(du, kWords + 2), begin);
+  const auto shift = hn::And(exponent, hn::Set(du, 31u));
+  const auto others = hn::Sub(hn::Set(du, 31u), shift);  // less one: a shift by 32 is none
+  const auto high = hn::Or(hn::Shl(first, shift), hn::Shr(hn::ShiftRight<1>(second), others)),
+             low = hn::Or(hn::Shl(second, shift), hn::Shr(hn::ShiftRight<1>(third), others));
+  const auto mantissa = hn::Or(hn::And(bits, hn::Set(du, 0x7fffffu)), hn::Set(du, 0x800000u));
+  V large_cos, large_sin;
+  CosSinOfPhase<Fused>(d, high, low, hn::Zero(du), mantissa, large_cos, large_sin);
+  large_sin = hn::Xor(large_sin, hn::And(angle, hn::SignBit(d)));
+  const auto is_finite = hn::Lt(size, hn::BitCast(d, hn::Set(du, 0x7f800000u)));
+  const V nan = hn::Set(d, QuietNan());
+  cos = hn::IfThenElse(is_fast, cos, hn::IfThenElse(is_finite, large_cos, nan));
+  sin = hn::IfThenElse(is_fast, sin, hn::IfThenElse(is_finite, large_sin, nan));
 }
 
 // Stores a row in its order. make(i, cos, sin) gives a vector of each, for the pairs from i on.
@@ -107,45 +162,46 @@ HWY_INLINE void StoreRow(const Row& row, Make make) {
   }
 }
 
-// One pair of a row, in its order.
-void StorePair(const Row& row, int i, CosSin value) {
-  const float cos = value.cos * row.cos_scale, sin = value.sin * row.sin_scale;
-  int at = i;
-  if (row.order == RowOrder::kPerChannel) {
-    row.cos[2 * i] = cos;
-    row.sin[2 * i] = -sin;
-    at = 2 * i + 1;
-  } else if (row.order == RowOrder::kEvenOdd) {
-    const int n = LanesOf(FullTag()), lane = i % (2 * n);
-    at = i - lane + lane % 2 * n + lane / 2;
+// Angles under FLOAT32 or DIVIDE; `terms` are those of TermsOf.
+template <AngleRule kRule, class V>
+HWY_INLINE V F32Angles(V positions, V terms) {
+  if constexpr (kRule == AngleRule::kDivide) {
+    return hn::Div(positions, terms);
+  } else {
+    return hn::Mul(positions, terms);
   }
-  row.cos[at] = cos;
-  row.sin[at] = sin;
 }
 
-// Beyond kMaxFastAngle (positions above 8 million, Inf, NaN) one pair at a time.
+// Rows with angles beyond kMaxFastAngle (positions above 8 million, Inf, NaN).
+template <AngleRule kRule>
 HWY_NOINLINE void LargeAngles(const FrequencySet& set, const float* positions, bool per_pair,
                               const Row& row) {
-  for (int i = 0; i < row.pairs; ++i) {
-    StorePair(row, i,
-              rope::CosSinOfAngle(AngleOf(positions[per_pair ? i : 0], set.inv_freq_f32[i])));
-  }
+  const FullTag d;
+  using V = hn::Vec<FullTag>;
+  const V position = hn::Set(d, positions[0]);
+  const float* const terms = TermsOf<kRule>(set).data();
+  StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
+    const V p = per_pair ? hn::LoadU(d, positions + i) : position;
+    CosSinOfAnyAngle(d, F32Angles<kRule>(p, hn::LoadU(d, terms + i)), cos, sin);
+  });
 }
 
+template <AngleRule kRule>
 void AngleRow(const FrequencySet& set, float position, const Row& row) {
   if (!(std::fabs(position) * set.max_inv_freq < kMaxFastAngle)) {
-    LargeAngles(set, &position, false, row);
+    LargeAngles<kRule>(set, &position, false, row);
     return;
   }
   const FullTag d;
   using V = hn::Vec<FullTag>;
   const V p = hn::Set(d, position);
-  const float* const inv_freq = set.inv_freq_f32.data();
+  const float* const terms = TermsOf<kRule>(set).data();
   StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
-    CosSinOfAngle(d, hn::Mul(p, hn::LoadU(d, inv_freq + i)), cos, sin);
+    CosSinOfAngle<Native>(d, F32Angles<kRule>(p, hn::LoadU(d, terms + i)), cos, sin);
   });
 }
 
+template <AngleRule kRule>
 void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row& row) {
   float largest = 0;
   for (int i = 0; i < row.pairs; ++i) {
@@ -153,39 +209,16 @@ void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row&
     if (size > largest || size != size) largest = size;  // NaN wins, and nothing is above it
   }
   if (!(largest * set.max_inv_freq < kMaxFastAngle)) {
-    LargeAngles(set, positions, true, row);
+    LargeAngles<kRule>(set, positions, true, row);
     return;
   }
   const FullTag d;
   using V = hn::Vec<FullTag>;
-  const float* const inv_freq = set.inv_freq_f32.data();
+  const float* const terms = TermsOf<kRule>(set).data();
   StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
-    CosSinOfAngle(d, hn::Mul(hn::LoadU(d, positions + i), hn::LoadU(d, inv_freq + i)), cos, sin);
+    const V angles = F32Angles<kRule>(hn::LoadU(d, positions + i), hn::LoadU(d, terms + i));
+    CosSinOfAngle<Native>(d, angles, cos, sin);
   });
-}
-
-// cos and sin of the phase (turns_high, turns_low) * (high, low), all 32-bit words of 64-bit
-// numbers.
-template <class D, class V = hn::Vec<D>, class VU>
-HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low, V& cos, V& sin) {
-  const hn::RebindToSigned<D> di;
-  const hn::RebindToUnsigned<D> du;
-  const hn::RepartitionToWide<decltype(du)> du64;
-  // turns_low * low as 64 bits: even lanes, then odd lanes moved to even ones.
-  const auto even = hn::MulEven(turns_low, low);
-  const auto odd = hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, turns_low))),
-                               hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(du64, low))));
-  const auto carry = hn::OddEven(hn::BitCast(du, odd), hn::BitCast(du, hn::ShiftRight<32>(even)));
-  const auto phase_low =
-      hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)), hn::BitCast(du, even));
-  const auto phase_high =
-      hn::Add(carry, hn::Add(hn::Mul(turns_high, low), hn::Mul(turns_low, high)));
-  const V upper = hn::Mul(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftLeft<2>(phase_high))),
-                          hn::Set(d, 0x1p-32f));
-  const V u = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<1>(phase_low))),
-                         hn::Set(d, 0x1p-61f), upper);
-  const auto quadrant = hn::ShiftRight<30>(hn::Add(phase_high, hn::Set(du, 0x20000000u)));
-  CosSinOfQuarters(d, quadrant, u, cos, sin);
 }
 
 void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
@@ -200,8 +233,8 @@ void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
   if (position < 0) signed_row.sin_scale = -row.sin_scale;
   const uint32_t *const turns_high = set.turns_high.data(), *const turns_low = set.turns_low.data();
   StoreRow(signed_row, [&](int i, V& cos, V& sin) HWY_ATTR {
-    CosSinOfPhase(d, hn::LoadU(du, turns_high + i), hn::LoadU(du, turns_low + i), high, low, cos,
-                  sin);
+    CosSinOfPhase<Native>(d, hn::LoadU(du, turns_high + i), hn::LoadU(du, turns_low + i), high, low,
+                          cos, sin);
   });
 }
 
@@ -220,9 +253,9 @@ void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Ro
       low[lane] = static_cast<uint32_t>(size);
       sign[lane] = position < 0 ? 0x80000000u : 0u;
     }
-    CosSinOfPhase(d, hn::LoadU(du, set.turns_high.data() + i),
-                  hn::LoadU(du, set.turns_low.data() + i), hn::Load(du, high), hn::Load(du, low),
-                  cos, sin);
+    CosSinOfPhase<Native>(d, hn::LoadU(du, set.turns_high.data() + i),
+                          hn::LoadU(du, set.turns_low.data() + i), hn::Load(du, high),
+                          hn::Load(du, low), cos, sin);
     sin = hn::Xor(sin, hn::BitCast(d, hn::Load(du, sign)));
   });
 }

@@ -109,21 +109,38 @@ ROPE_HD PairRow ReadPairRow(const CosSinSource& source, TokenIndex at, int32_t p
 struct LaunchFrequency {
   const Frequencies& all;
   uint32_t at;
+  uint32_t axis_step;  // of sums
+
+  ROPE_HD LaunchFrequency OfAxis(int axis) const {
+    return {all, at + static_cast<uint32_t>(axis) * axis_step, axis_step};
+  }
 
   ROPE_HD float inv_freq_f32() const { return all.inv_freq[at]; }
+  ROPE_HD float timescale() const { return all.timescale[at]; }
   ROPE_HD uint64_t turns_fraction() const { return all.turns[at]; }
   ROPE_HD Turns turns() const { return all.whole_turns[at]; }
   ROPE_HD double inv_freq() const { return all.radians[at]; }
 };
 
-// cos and sin of a pair from the token's position, scaled. kFloat32, kExact and kCoordinate.
+// That of `set`, counted from the launch's first one; of sums, on axis 0.
+ROPE_HD LaunchFrequency FrequencyOf(const CosSinSource& source, int32_t set, uint32_t pair) {
+  const uint32_t first = static_cast<uint32_t>(set) * static_cast<uint32_t>(source.terms);
+  return {source.frequencies, first * source.pairs + pair, source.pairs};
+}
+
+// cos and sin of a pair from the token's position, scaled. kFloat32, kDivide, kExact and
+// kCoordinate.
 ROPE_HD CosSin MakeCosSin(const CosSinSource& source, const Token& token, uint32_t pair) {
-  const int axis = source.axes > 1 ? source.axis[pair] : 0;
   const int32_t set = SetOf(source, token) - source.first_set;
-  const LaunchFrequency frequency = {source.frequencies,
-                                     static_cast<uint32_t>(set) * source.pairs + pair};
-  const CosSin value =
-      CosSinOfPair(static_cast<AngleRule>(source.kind), frequency, source.positions, token, axis);
+  const LaunchFrequency frequency = FrequencyOf(source, set, pair);
+  const auto rule = static_cast<AngleRule>(source.kind);
+  CosSin value;
+  if (source.sums) {
+    value = CosSinOfSum(rule, frequency, source.positions, token, source.axes);
+  } else {
+    const int axis = source.axes > 1 ? source.axis[pair] : 0;
+    value = CosSinOfPair(rule, frequency, source.positions, token, axis);
+  }
   return {Multiply(value.cos, source.scales[set].cos), Multiply(value.sin, source.scales[set].sin)};
 }
 
@@ -420,13 +437,19 @@ ROPE_HD void Fill(const CosSinSource& source, uint32_t n, uint32_t pair) {
   const int64_t row = table.RowOf(at.batch, at.index);
   const int32_t own = source.first_pair + static_cast<int32_t>(pair);
   if constexpr (kWithAngles) {
-    const int axis = source.axes > 1 ? source.axis[pair] : 0;
-    const auto set = static_cast<uint32_t>(SetOf(source, token) - source.first_set);
-    const LaunchFrequency frequency = {source.frequencies, set * source.pairs + pair};
-    const AngleRule rule =
-        source.kind == CosSinKind::kRadians ? AngleRule::kExact : AngleRule::kFloat32;
-    StoreAngle(table, row, own, source.all_pairs,
-               AngleOfPair(rule, frequency, source.positions, token, axis));
+    const int32_t set = SetOf(source, token) - source.first_set;
+    const LaunchFrequency frequency = FrequencyOf(source, set, pair);
+    const AngleRule rule = source.kind == CosSinKind::kRadians
+                               ? AngleRule::kExact
+                               : static_cast<AngleRule>(source.kind);
+    float angle;
+    if (source.sums) {
+      angle = AngleOfSum(rule, frequency, source.positions, token, source.axes);
+    } else {
+      const int axis = source.axes > 1 ? source.axis[pair] : 0;
+      angle = AngleOfPair(rule, frequency, source.positions, token, axis);
+    }
+    StoreAngle(table, row, own, source.all_pairs, angle);
     return;
   }
   const CosSin value = MakeCosSin(source, token, pair);

@@ -103,36 +103,48 @@ rope_status ForEachRange(int64_t batch, int64_t tokens, Visit visit) {
 
 CosSinKind KindOf(const rope_context& context, const PositionSource& positions) {
   switch (AngleRuleOf(context.angle, positions.type)) {
+    case AngleRule::kDivide: return CosSinKind::kDivide;
     case AngleRule::kExact: return CosSinKind::kExact;
     case AngleRule::kCoordinate: return CosSinKind::kCoordinate;
     default: return CosSinKind::kFloat32;  // the backend does not offer kGgml
   }
 }
 
+// Frequencies of a pair.
+int32_t TermsOf(const rope_context& context) { return context.sums ? context.axes : 1; }
+
 // Pairs whose frequencies fit into a launch. Rows need none, and a block has no more threads.
-int32_t Capacity(CosSinKind kind) {
+int32_t Capacity(CosSinKind kind, int32_t terms) {
+  int32_t frequencies = 0;
   switch (kind) {
-    case CosSinKind::kFloat32: return kMaxFrequencies;
-    case CosSinKind::kCoordinate: return kFrequencyBytes / sizeof(Turns);
+    case CosSinKind::kFloat32:
+    case CosSinKind::kDivide: frequencies = kMaxFrequencies; break;
+    case CosSinKind::kCoordinate: frequencies = kFrequencyBytes / sizeof(Turns); break;
     case CosSinKind::kRows: return kMaxThreads;
-    default: return kFrequencyBytes / sizeof(uint64_t);
+    default: frequencies = kFrequencyBytes / sizeof(uint64_t); break;
   }
+  constexpr int32_t kLanePairs = 8;  // most of a lane: launches have whole lanes
+  static_assert(kFrequencyBytes / sizeof(Turns) / kMaxAxes >= kLanePairs);
+  return frequencies / terms / kLanePairs * kLanePairs;
 }
 
-void SetFrequencies(const rope_context& context, rope_operation operation, CosSinSource* source) {
+void SetFrequencies(const rope_context& context, rope_operation operation, int32_t head,
+                    CosSinSource* source) {
   for (int32_t n = 0; n < source->set_count; ++n) {
     const FrequencySet& set = context.sets[static_cast<size_t>(source->first_set + n)];
     source->scales[n] = ScalesOf(operation, set.attention_factor);
-    for (uint32_t i = 0; i < source->pairs; ++i) {
-      const size_t pair = static_cast<size_t>(source->first_pair) + i;
-      const size_t to = static_cast<size_t>(n) * source->pairs + i;
-      switch (source->kind) {
-        case CosSinKind::kFloat32: source->frequencies.inv_freq[to] = set.inv_freq_f32[pair]; break;
-        case CosSinKind::kExact: source->frequencies.turns[to] = set.TurnsOf(pair).fraction; break;
-        case CosSinKind::kCoordinate:
-          source->frequencies.whole_turns[to] = set.TurnsOf(pair);
-          break;
-        default: source->frequencies.radians[to] = set.inv_freq[pair]; break;
+    for (int32_t a = 0; a < source->terms; ++a) {
+      for (uint32_t i = 0; i < source->pairs; ++i) {
+        const auto own = source->first_pair + static_cast<int32_t>(i);
+        const PairFrequency from = context.SummedFrequency(set, head, own).OfAxis(a);
+        const size_t to = static_cast<size_t>(n * source->terms + a) * source->pairs + i;
+        switch (source->kind) {
+          case CosSinKind::kFloat32: source->frequencies.inv_freq[to] = from.inv_freq_f32(); break;
+          case CosSinKind::kDivide: source->frequencies.timescale[to] = from.timescale(); break;
+          case CosSinKind::kExact: source->frequencies.turns[to] = from.turns_fraction(); break;
+          case CosSinKind::kCoordinate: source->frequencies.whole_turns[to] = from.turns(); break;
+          default: source->frequencies.radians[to] = from.inv_freq(); break;
+        }
       }
     }
   }
@@ -163,11 +175,14 @@ void SetLaneSpans(const rope_context& context, uint32_t pairs_per_lane, CosSinSo
 }
 
 // Calls visit(is_first) for every part of the frequencies that fits into a launch: all pairs of
-// some sets, or some pairs of one set, of which one part is the first.
+// some sets, or some pairs of one set, of which one part is the first. `head`: of those with
+// frequencies of their own.
 template <class Visit>
 rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operation operation,
-                        CosSinSource* source, Visit visit) {
-  const int32_t capacity = Capacity(source->kind);
+                        int32_t head, CosSinSource* source, Visit visit) {
+  source->terms = TermsOf(context);
+  source->sums = context.sums;
+  const int32_t capacity = Capacity(source->kind, source->terms);
   const bool rows = source->kind == CosSinKind::kRows;
   source->all_pairs = pairs;
   source->axes = context.axes;
@@ -181,7 +196,7 @@ rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operati
     do {
       source->first_pair = pair;
       source->pairs = static_cast<uint32_t>(std::min(capacity, pairs - pair));
-      if (!rows) SetFrequencies(context, operation, source);
+      if (!rows) SetFrequencies(context, operation, head, source);
       if (rope_status s = visit(pair == 0)) return s;
       pair += capacity;
     } while (pair < pairs);
@@ -236,7 +251,7 @@ CosSinKind KindOf(const Plan& plan) {
 // before the first launch: a call that is refused has written nothing.
 rope_status CheckParts(const Plan& plan) {
   const rope_context& context = *plan.context;
-  const int32_t capacity = Capacity(KindOf(plan));
+  const int32_t capacity = Capacity(KindOf(plan), TermsOf(context));
   if (context.nope || context.pairs <= capacity ||
       !MovesChannels(ChannelOrderOf(context.pairing, plan.operation))) {
     return ROPE_OK;
@@ -255,9 +270,11 @@ rope_status CheckParts(const Plan& plan) {
 // The launches for tensors of one dtype.
 class Group {
  public:
-  Group(const Plan& plan, const Tensor* tensors, int32_t count, int32_t multiprocessors)
+  Group(const Plan& plan, int32_t row_head, const Tensor* tensors, int32_t count,
+        int32_t multiprocessors)
       : plan_(plan),
         context_(*plan.context),
+        row_head_(row_head),
         tensors_(tensors),
         count_(count),
         multiprocessors_(multiprocessors),
@@ -281,13 +298,14 @@ class Group {
     p.rounds_rows = context_.rounding.rounds_rows && IsNarrow(dtype);
     p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
     const int32_t pairs = context_.nope ? 0 : context_.pairs;
-    return ForEachPart(context_, pairs, plan_.operation, &source, [&](bool is_first_part) {
+    const auto part = [&](bool is_first_part) {
       SetLanes(is_first_part);
       return ForEachRange(plan_.batch, plan_.tokens, [&](const TokenRange& range) {
         source.tokens = range;
         return VisitHeadGroups(visit, data);
       });
-    });
+    };
+    return ForEachPart(context_, pairs, plan_.operation, row_head_, &source, part);
   }
 
  private:
@@ -391,6 +409,7 @@ class Group {
 
   const Plan& plan_;
   const rope_context& context_;
+  int32_t row_head_;
   const Tensor* tensors_;
   int32_t count_, multiprocessors_;
   ChannelOrder order_;
@@ -400,13 +419,43 @@ class Group {
 
 }  // namespace
 
-rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data) {
-  if (rope_status s = CheckParts(plan)) return s;
+namespace {
+
+// The heads that share one row of each token, and this row.
+Plan PlanOfRow(const Plan& plan, int32_t row_head) {
+  Plan part = plan;
+  part.rows = part.rows.FromHead(row_head);
+  for (int32_t n = 0; n < plan.tensor_count; ++n) {
+    Tensor& t = part.tensors[n];
+    t.heads /= plan.row_heads;
+    const int64_t first = int64_t{row_head} * t.heads;
+    t.in += first * t.in_strides.head;
+    t.out += first * t.out_strides.head;
+  }
+  return part;
+}
+
+rope_status ForEachGroup(const Plan& plan, int32_t row_head, int32_t multiprocessors,
+                         LaunchFn launch, void* data) {
   const bool together = plan.tensor_count == 2 && plan.tensors[0].dtype == plan.tensors[1].dtype;
   const int32_t size = together ? 2 : 1;
   for (int32_t n = 0; n < plan.tensor_count; n += size) {
-    Group group(plan, &plan.tensors[n], size, multiprocessors);
+    Group group(plan, row_head, &plan.tensors[n], size, multiprocessors);
     if (rope_status s = group.ForEach(launch, data)) return s;
+  }
+  return ROPE_OK;
+}
+
+}  // namespace
+
+rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data) {
+  if (rope_status s = CheckParts(plan)) return s;
+  if (plan.row_heads == 1 || plan.context->nope) {
+    return ForEachGroup(plan, 0, multiprocessors, launch, data);
+  }
+  for (int32_t head = 0; head < plan.row_heads; ++head) {
+    const Plan part = PlanOfRow(plan, head);
+    if (rope_status s = ForEachGroup(part, head, multiprocessors, launch, data)) return s;
   }
   return ROPE_OK;
 }
@@ -416,18 +465,25 @@ rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* d
   FillLaunch fill{};
   CosSinSource& source = fill.source;
   source.positions = plan.positions;
-  source.rows = plan.rows;
   source.kind = KindOf(context, plan.positions);
   fill.with_angles = plan.rows.format.is_angles();
-  if (fill.with_angles && source.kind != CosSinKind::kFloat32) source.kind = CosSinKind::kRadians;
-  return ForEachPart(context, context.pairs, kFillOperation, &source, [&](bool) {
-    SetLaneSpans(context, 1, &source);
-    return ForEachRange(plan.batch, plan.tokens, [&](const TokenRange& range) {
-      source.tokens = range;
-      fill.grid_x = DivideUp(range.count, kFillTokens);
-      return launch(fill, data);
-    });
-  });
+  const bool f32 = source.kind == CosSinKind::kFloat32 || source.kind == CosSinKind::kDivide;
+  if (fill.with_angles && !f32) source.kind = CosSinKind::kRadians;
+  for (int32_t head = 0; head < plan.row_heads; ++head) {
+    source.rows = plan.rows.FromHead(head);
+    const auto part = [&](bool) {
+      SetLaneSpans(context, 1, &source);
+      return ForEachRange(plan.batch, plan.tokens, [&](const TokenRange& range) {
+        source.tokens = range;
+        fill.grid_x = DivideUp(range.count, kFillTokens);
+        return launch(fill, data);
+      });
+    };
+    if (rope_status s = ForEachPart(context, context.pairs, kFillOperation, head, &source, part)) {
+      return s;
+    }
+  }
+  return ROPE_OK;
 }
 
 }  // namespace rope::gpu

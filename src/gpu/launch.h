@@ -42,7 +42,8 @@ using LaunchFn = rope_status (*)(const Launch& launch, void* data);
 
 // Calls `launch` for every launch of the call, in order, and stops at the first that fails. One for
 // most calls; more if q and k differ in dtype, if frequencies do not fit into one (more than 128
-// pairs under EXACT, 256 under FLOAT32, or several sets), or beyond 2^31 tokens.
+// pairs under EXACT, 256 under FLOAT32, or several sets), with rows per head, or beyond 2^31
+// tokens.
 rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data);
 
 struct FillLaunch {

@@ -38,6 +38,7 @@ struct TokenRange {
 // What cos and sin are made of.
 enum class CosSinKind : int32_t {
   kFloat32 = static_cast<int32_t>(AngleRule::kFloat32),
+  kDivide = static_cast<int32_t>(AngleRule::kDivide),
   kExact = static_cast<int32_t>(AngleRule::kExact),
   kCoordinate = static_cast<int32_t>(AngleRule::kCoordinate),
   kRows,     // the caller's cos and sin
@@ -46,6 +47,7 @@ enum class CosSinKind : int32_t {
 
 union Frequencies {
   float inv_freq[kMaxFrequencies];
+  float timescale[kMaxFrequencies];
   uint64_t turns[kFrequencyBytes / sizeof(uint64_t)];
   Turns whole_turns[kFrequencyBytes / sizeof(Turns)];
   double radians[kFrequencyBytes / sizeof(double)];
@@ -68,6 +70,8 @@ struct CosSinSource {
   uint32_t pairs;                 // of this launch
   int32_t first_pair, all_pairs;  // of the context, for rows
   int32_t axes;
+  int32_t terms;  // frequencies of a pair: 1, or, with sums over axes, one for each
+  bool sums;
   int32_t first_set, set_count, all_sets;  // of this launch, and of the context
   int32_t lane_span_count, row_step;
   LaneSpan lane_spans[kMaxLaneSpans];
@@ -75,7 +79,8 @@ struct CosSinSource {
   bool backward;     // kRows
   Scales scales[kMaxSets];
   uint8_t axis[kMaxFrequencies];
-  Frequencies frequencies;  // of set s and pair i: [(s - first_set) * pairs + i]
+  Frequencies
+      frequencies;  // of set s, term a and pair i: [((s - first_set) * terms + a) * pairs + i]
 };
 
 // q or k.

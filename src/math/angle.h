@@ -15,6 +15,7 @@ namespace rope {
 
 enum class AngleRule : int32_t {
   kFloat32,     // position * inv_freq in f32
+  kDivide,      // position / timescale in f32
   kExact,       // turns, integer positions
   kCoordinate,  // turns, float coordinates
   kGgml,        // ggml's recurrence
@@ -23,11 +24,15 @@ enum class AngleRule : int32_t {
 inline AngleRule AngleRuleOf(rope_angle angle, PositionSource::Type type) {
   if (angle == ROPE_ANGLE_GGML) return AngleRule::kGgml;
   if (angle == ROPE_ANGLE_FLOAT32) return AngleRule::kFloat32;
+  if (angle == ROPE_ANGLE_DIVIDE) return AngleRule::kDivide;
   return type == PositionSource::kFloat ? AngleRule::kCoordinate : AngleRule::kExact;
 }
 
 // The angle in radians under kFloat32, whose cos and sin are taken.
 ROPE_HD float AngleOf(float position, float inv_freq) { return Multiply(position, inv_freq); }
+
+// The same under kDivide.
+ROPE_HD float QuotientAngle(float position, float timescale) { return Divide(position, timescale); }
 
 // Under kExact and kCoordinate, where rows hold angles: rounded once.
 ROPE_HD float AngleOf(double position, double inv_freq) {
@@ -35,8 +40,8 @@ ROPE_HD float AngleOf(double position, double inv_freq) {
 }
 
 // cos and sin of a pair for a token, not scaled. `frequency` has what the rules ask for:
-// inv_freq_f32(), turns_fraction(), turns(), and inv_freq() of f64. Not for kGgml, whose pairs need
-// each other (ggml_angles.h).
+// inv_freq_f32(), timescale(), turns_fraction(), turns(), and inv_freq() of f64. Not for kGgml,
+// whose pairs need each other (ggml_angles.h).
 template <class Frequency>
 ROPE_HD CosSin CosSinOfPair(AngleRule rule, const Frequency& frequency,
                             const PositionSource& source, const Token& token, int axis) {
@@ -46,6 +51,10 @@ ROPE_HD CosSin CosSinOfPair(AngleRule rule, const Frequency& frequency,
   if (rule == AngleRule::kFloat32) {
     return CosSinOfAngle(AngleOf(PositionAsFloat(source, token, axis), frequency.inv_freq_f32()));
   }
+  if (rule == AngleRule::kDivide) {
+    return CosSinOfAngle(
+        QuotientAngle(PositionAsFloat(source, token, axis), frequency.timescale()));
+  }
   const Turns turns = frequency.turns();
   return CosSinOfCoordinate(turns.whole, turns.fraction, FloatPosition(source, token, axis));
 }
@@ -54,9 +63,90 @@ ROPE_HD CosSin CosSinOfPair(AngleRule rule, const Frequency& frequency,
 template <class Frequency>
 ROPE_HD float AngleOfPair(AngleRule rule, const Frequency& frequency, const PositionSource& source,
                           const Token& token, int axis) {
-  return rule == AngleRule::kFloat32
-             ? AngleOf(PositionAsFloat(source, token, axis), frequency.inv_freq_f32())
-             : AngleOf(PositionAsDouble(source, token, axis), frequency.inv_freq());
+  if (rule == AngleRule::kFloat32) {
+    return AngleOf(PositionAsFloat(source, token, axis), frequency.inv_freq_f32());
+  }
+  if (rule == AngleRule::kDivide) {
+    return QuotientAngle(PositionAsFloat(source, token, axis), frequency.timescale());
+  }
+  return AngleOf(PositionAsDouble(source, token, axis), frequency.inv_freq());
+}
+
+// --- The general angle: a sum over axes ----------------------------------------------------------
+// `frequency` is that of axis 0; OfAxis() gives the others.
+
+// Under kFloat32: each product and each sum rounded.
+template <class Frequency>
+ROPE_HD float SumOfAngles(const Frequency& frequency, const PositionSource& source,
+                          const Token& token, int axes) {
+  float sum = AngleOf(PositionAsFloat(source, token, 0), frequency.inv_freq_f32());
+  for (int a = 1; a < axes; ++a) {
+    sum = Add(sum, AngleOf(PositionAsFloat(source, token, a), frequency.OfAxis(a).inv_freq_f32()));
+  }
+  return sum;
+}
+
+// What an axis adds to the phase of a pair, in 2^-64 turns. kExact, and kCoordinate where it is
+// finite.
+class AxisPhase {
+ public:
+  ROPE_HD AxisPhase(AngleRule rule, const PositionSource& source, const Token& token, int axis)
+      : is_integer_(rule == AngleRule::kExact),
+        position_(is_integer_ ? static_cast<uint64_t>(IntegerPosition(source, token, axis)) : 0),
+        coordinate_(is_integer_ ? 0 : FloatPosition(source, token, axis)) {}
+
+  template <class Frequency>
+  ROPE_HD uint64_t operator()(const Frequency& frequency) const {
+    if (is_integer_) return frequency.turns_fraction() * position_;
+    const Turns turns = frequency.turns();
+    const uint64_t phase = PhaseOfCoordinate(turns.whole, turns.fraction, coordinate_);
+    return FloatBits(coordinate_) >> 31 != 0 ? 0 - phase : phase;
+  }
+
+ private:
+  bool is_integer_;
+  uint64_t position_;
+  float coordinate_;
+};
+
+// Whether the coordinates of a token are numbers: a phase cannot tell.
+ROPE_HD bool HasFinitePosition(const PositionSource& source, const Token& token, int axes) {
+  bool finite = true;
+  for (int a = 0; a < axes; ++a) finite = finite && IsFinite(FloatPosition(source, token, a));
+  return finite;
+}
+
+// cos and sin of a phase: opposite phases give exactly opposite sines.
+ROPE_HD CosSin CosSinOfSignedPhase(uint64_t phase) {
+  return CosSinOfPosition(1, static_cast<int64_t>(phase));
+}
+
+template <class Frequency>
+ROPE_HD CosSin CosSinOfSum(AngleRule rule, const Frequency& frequency, const PositionSource& source,
+                           const Token& token, int axes) {
+  if (rule == AngleRule::kFloat32) {
+    return CosSinOfAngle(SumOfAngles(frequency, source, token, axes));
+  }
+  if (rule == AngleRule::kCoordinate && !HasFinitePosition(source, token, axes)) {
+    return {QuietNan(), QuietNan()};
+  }
+  uint64_t phase = 0;
+  for (int a = 0; a < axes; ++a) {
+    phase += AxisPhase(rule, source, token, a)(frequency.OfAxis(a));
+  }
+  return CosSinOfSignedPhase(phase);
+}
+
+// The sum itself, for rows that hold it.
+template <class Frequency>
+ROPE_HD float AngleOfSum(AngleRule rule, const Frequency& frequency, const PositionSource& source,
+                         const Token& token, int axes) {
+  if (rule == AngleRule::kFloat32) return SumOfAngles(frequency, source, token, axes);
+  double sum = 0;
+  for (int a = 0; a < axes; ++a) {
+    sum += PositionAsDouble(source, token, a) * frequency.OfAxis(a).inv_freq();
+  }
+  return static_cast<float>(sum);
 }
 
 }  // namespace rope

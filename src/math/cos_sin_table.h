@@ -18,12 +18,20 @@ namespace rope {
 struct CosSinTable {
   CosSinFormat format;
   rope_dtype dtype;
-  int64_t stride_batch, stride_token;
+  int64_t stride_batch, stride_token, stride_head;
   void* data;
   void* sin;  // of formats with two tensors
 
   ROPE_HD void* TensorOf(Place place) const { return place.tensor != 0 ? sin : data; }
-  // The first element of a token's row, in each tensor.
+  // The rows of a head alone, as those of one that all share.
+  CosSinTable FromHead(int64_t head) const {
+    CosSinTable rows = *this;
+    const int64_t bytes = head * stride_head * ElementSize(dtype);
+    rows.data = static_cast<char*>(data) + bytes;
+    if (sin != nullptr) rows.sin = static_cast<char*>(sin) + bytes;
+    return rows;
+  }
+  // The first element of a token's row, of its first head, in each tensor.
   ROPE_HD int64_t RowOf(int64_t batch, int64_t token) const {
     return batch * stride_batch + token * stride_token;
   }

@@ -41,6 +41,9 @@ inline constexpr PairingRule kPairings[] = {
 };
 static_assert(std::size(kPairings) == ROPE_PAIRING_HALVES_PER_AXIS + 1);
 
+// For whoever asks of pairs what does not depend on their channels.
+inline constexpr rope_pairing kAnyPairing = ROPE_PAIRING_HALVES;
+
 inline ChannelOrder ChannelOrderOf(rope_pairing pairing, rope_operation operation) {
   const PairingRule& rule = kPairings[pairing];
   switch (kOperations[operation].way) {

@@ -9,6 +9,7 @@
 
 #include "math/element.h"
 #include "math/host_device.h"
+#include "math/quotient.h"
 #include "math/sincos_constants.h"
 #include "math/strict_math.h"
 
@@ -31,6 +32,13 @@ ROPE_HD float Multiply(float a, float b) {
   return __fmul_rn(a, b);
 #else
   return a * b;
+#endif
+}
+ROPE_HD float Divide(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return Quotient(a, b);
+#else
+  return a / b;
 #endif
 }
 ROPE_HD float Add(float a, float b) {
@@ -92,12 +100,14 @@ ROPE_HD uint64_t MultiplyWide(uint64_t a, uint32_t b, uint32_t* low) {
   return upper;
 }
 
-// ROPE_ANGLE_EXACT, float coordinate: position = m * 2^e with integers, so the product with the
-// fixed-point turns is exact before it is cut to 64 fraction bits.
-ROPE_HD CosSin CosSinOfCoordinate(int64_t turns_whole, uint64_t turns_fraction, float position) {
+ROPE_HD bool IsFinite(float value) { return (FloatBits(value) >> 23 & 0xffu) != 255; }
+
+// ROPE_ANGLE_EXACT: the phase of a finite coordinate's size, without its sign. position = m * 2^e
+// with integers, so the product with the fixed-point turns is exact before it is cut to 64 fraction
+// bits.
+ROPE_HD uint64_t PhaseOfCoordinate(int64_t turns_whole, uint64_t turns_fraction, float position) {
   const uint32_t bits = FloatBits(position);
   const int field = static_cast<int>(bits >> 23 & 0xffu);
-  if (field == 255) return {QuietNan(), QuietNan()};
   const uint32_t mantissa = (bits & 0x7fffffu) | (field != 0 ? 0x800000u : 0u);
   const int exponent = (field != 0 ? field : 1) - 150;
   // mantissa * (whole, fraction) as 128 bits: `high` whole turns, `low` the fraction.
@@ -118,15 +128,19 @@ ROPE_HD CosSin CosSinOfCoordinate(int64_t turns_whole, uint64_t turns_fraction, 
       low = sign;
     }
   }
-  CosSin value = CosSinOfPhase(low);
-  if (bits >> 31 != 0) value.sin = -value.sin;
+  return low;
+}
+
+ROPE_HD CosSin CosSinOfCoordinate(int64_t turns_whole, uint64_t turns_fraction, float position) {
+  if (!IsFinite(position)) return {QuietNan(), QuietNan()};
+  CosSin value = CosSinOfPhase(PhaseOfCoordinate(turns_whole, turns_fraction, position));
+  if (FloatBits(position) >> 31 != 0) value.sin = -value.sin;
   return value;
 }
 
 // 64 bits of 1 / (2 pi), beginning behind fraction bit `first`.
 ROPE_HD uint64_t InverseTwoPiBits(int first) {
-  constexpr uint32_t kWords[] = {0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u,
-                                 0x36d8a566u, 0x4f10e410u, 0x7f9458eau, 0xf7aef158u};
+  constexpr uint32_t kWords[] = ROPE_INVERSE_TWO_PI;
   const int word = first / 32, bit = first % 32;
   const uint64_t upper = static_cast<uint64_t>(kWords[word]) << 32 | kWords[word + 1];
   return bit == 0 ? upper : upper << bit | kWords[word + 2] >> (32 - bit);

@@ -4,8 +4,8 @@
 //     sin(pi/2 u) = u * S(u^2)        cos(pi/2 u) = C(u^2)
 //
 // with the polynomials below, evaluated in f32 by Horner's rule with fused multiply-add, in this
-// order, everywhere. Largest error of cos and sin, from an angle or a phase to the f32 result: 9.3e-8
-// (tests/math/sincos_test.cc).
+// order, everywhere. Largest error of cos and sin, from an angle or a phase to the f32
+// result: 9.3e-8 (tests/math/sincos_test.cc).
 #ifndef LIBROPE_SRC_MATH_SINCOS_CONSTANTS_H_
 #define LIBROPE_SRC_MATH_SINCOS_CONSTANTS_H_
 
@@ -30,6 +30,14 @@ inline constexpr float kQuartersPerRadianLow = 0x1.b9391p-26f;
 // Below this the two-part product of an f32 angle is exact to far below an f32 ulp; above, the bits
 // of 1 / (2 pi) are used (sincos.h).
 inline constexpr float kMaxFastAngle = 0x1p23f;
+
+// The first 256 fraction bits of 1 / (2 pi). A macro, for a function of a device needs an array of
+// its own, of literals: a copy of another would lie on its stack.
+#define ROPE_INVERSE_TWO_PI                                                                    \
+  {                                                                                            \
+    0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau, \
+        0xf7aef158u                                                                            \
+  }
 
 }  // namespace rope
 

@@ -218,6 +218,28 @@ TEST(Allocation, APreparedCallTakes8BytesPerTokenAndPair) {
   }
 }
 
+// However large the text is: a name and the keys that bear it.
+TEST(Allocation, AnAcceptedKeyTakesLittle) {
+  std::string text = R"({"model_type": "llama", "head_dim": 64, "swa_rope_theta": 7, "x": [0)";
+  for (int i = 0; i < 1000; ++i) text += ", 0";
+  const std::string plain = text + "], \"padding\": 1}";
+  text += "], \"mixed_rope\": 1}";
+  const auto used = [](const std::string& config, const std::vector<const char*>& keys) {
+    rope_model* model = nullptr;
+    const int64_t before = bytes;
+    const rope_status status = rope_model_create_accepting(
+        config.data(), config.size(), keys.data(), static_cast<int32_t>(keys.size()), &model);
+    const int64_t after = bytes;
+    EXPECT_EQ(status, ROPE_OK) << rope_last_error();
+    rope_model_destroy(model);
+    return after - before;
+  };
+  used(plain, {"swa_rope_theta"});  // what is made once per process is not counted
+  const int64_t one = used(plain, {"swa_rope_theta"});
+  const int64_t two = used(text, {"swa_rope_theta", "mixed_rope"});
+  EXPECT_LT(two - one, 1024);
+}
+
 // "Functions that create an object allocate; the others do not."
 TEST(Allocation, QuestionsAllocateNothing) {
   const std::vector<double> factors(64, 2.0);
@@ -248,7 +270,10 @@ TEST(Allocation, QuestionsAllocateNothing) {
   bad += rope_model_layer_type_name(model, 0) == nullptr;
   bad += rope_model_layer_type(model, 1, &type) != ROPE_OK;
   bad += rope_model_config(model, 0, &read) != ROPE_OK;
+  bad += rope_model_note(model, 0) != nullptr;
   bad += rope_prompt_ids(&part, 1, 0, ids, 6, &next) != ROPE_OK;
+  const double t_interval = 1.5;
+  bad += rope_prompt_ids_timed(&part, &t_interval, 1, 0, ids, 6, &next) != ROPE_OK;
   EXPECT_EQ(calls, before);
   EXPECT_EQ(bad, 0) << rope_last_error();
   rope_model_destroy(model);

@@ -62,6 +62,9 @@ int main(void) {
     CHECK(rope_context_create_sets(configs, 2, &sets) == ROPE_OK);
   }
   CHECK(rope_config_next_change(&config, 1, &next) == ROPE_OK && next == INT64_MAX);
+  rope_digest_text digest;
+  CHECK(rope_config_digest(&config, ROPE_DIGEST_BITS, &digest) == ROPE_OK);
+  CHECK(strncmp(digest.text, "bits1:", 6) == 0 && strlen(digest.text) == 6 + 64);
   {
     rope_info info = ROPE_INIT(rope_info);
     double inv_freq[D / 2];
@@ -126,6 +129,18 @@ int main(void) {
     int64_t ids[6];
     CHECK(rope_prompt_ids(&run, 1, 5, ids, 2, &next) == ROPE_OK);
     CHECK(ids[0] == 5 && ids[5] == 6 && next == 7);
+  }
+  {
+    static const char text[] = "{\"_class_name\": \"FluxTransformer2DModel\"}";
+    const rope_latent_grid grid = {.t = 1, .h = 1, .w = 2};
+    const rope_latent_args latents = {
+        .struct_size = sizeof latents, .count = 1, .grids = &grid, .text = 1};
+    rope_model* diffusion = NULL;
+    float ids[9];
+    CHECK(rope_model_create(text, sizeof text - 1, &diffusion) == ROPE_OK);
+    CHECK(rope_model_latent_ids(diffusion, 0, &latents, ids, 9, &next) == ROPE_OK);
+    CHECK(ids[8] == 1 && next == 3);
+    rope_model_destroy(diffusion);
   }
   rope_context_destroy(context);
   rope_context_destroy(sets);

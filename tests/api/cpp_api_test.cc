@@ -73,6 +73,16 @@ TEST(Cpp, ModelsOfGgufFiles) {
   const std::string bytes = GgufBytes("llama").Bytes();
   EXPECT_EQ(Model::FromGguf(bytes).LayerType(3), 0);
   EXPECT_THROW(Model::FromGguf("GGUF"), Error);
+  const uint32_t layers = 2, width = 64;
+  const std::vector<rope_gguf_value> values = {{"general.architecture", 8, 0, 5, "llama"},
+                                               {"llama.block_count", 4, 0, 0, &layers},
+                                               {"llama.attention.key_length", 4, 0, 0, &width}};
+  const std::vector<float> twos(32, 2);
+  EXPECT_EQ(Model::FromGgufValues(values).LayerType(1), 0);
+  const Model scaled =
+      Model::FromGgufValues(values, {{"rope_freqs.weight", twos.data(), twos.size()}});
+  EXPECT_EQ(scaled.Config(0).table_length, 32);
+  EXPECT_THROW(Model::FromGgufValues({}), Error);
   const std::string path = ::testing::TempDir() + "cpp_api_test.gguf";
   std::ofstream(path, std::ios::binary) << bytes;
   const Model model = Model::LoadGguf(path);
@@ -86,12 +96,32 @@ constexpr bool kGivesConfig = false;
 template <class T>
 constexpr bool kGivesConfig<T, std::void_t<decltype(std::declval<T>().Config(0))>> = true;
 
+TEST(Cpp, DigestsAreThoseOfTheConfiguration) {
+  const Model model(R"({"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2})");
+  EXPECT_EQ(model.Digest(0), Digest(model.Config(0)));
+  EXPECT_NE(model.Digest(), model.Digest(0));
+  EXPECT_NE(model.Digest(0), model.Digest(0, ROPE_DIGEST_ANGLES));
+  EXPECT_THROW(model.Digest(1), Error);
+}
+
 TEST(Cpp, AModelAcceptsKeysByName) {
   const std::string text = R"({"rope_type": "linear", "factor": 4, "attn_factor": 2})";
   EXPECT_THROW(Model{text}, Error);
   EXPECT_EQ(Model(text, {"attn_factor"}).layer_types(), 1);
   EXPECT_THROW(Model(text, {"attn_factor", "factor"}), Error);
   EXPECT_EQ(Model(text, {"attn_factor"}).note(0), nullptr);
+}
+
+TEST(Cpp, AModelOfDiffusersGivesIds) {
+  const Model model(R"({"_class_name": "FluxTransformer2DModel"})");
+  const rope_latent_grid grid = {1, 1, 2, 0};
+  rope_latent_args args = ROPE_INIT(rope_latent_args);
+  args.count = 1;
+  args.grids = &grid;
+  args.text = 1;
+  EXPECT_EQ(model.LatentIds(0, args), (std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0, 1}));
+  args.text = -1;
+  EXPECT_THROW(model.LatentIds(0, args), Error);
 }
 
 TEST(Cpp, ATemporaryModelGivesNoConfigThatWouldOutliveItsTables) {

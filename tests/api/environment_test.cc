@@ -170,8 +170,10 @@ class OtherFloats : public TargetTest {};
 
 TEST_P(OtherFloats, ChangeLastBitsOnly) {
   for (rope_scaling scaling : {ROPE_SCALING_DEFAULT, ROPE_SCALING_DYNAMIC, ROPE_SCALING_YARN}) {
-    for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
+    for (rope_angle angle :
+         {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML, ROPE_ANGLE_DIVIDE}) {
       if (angle == ROPE_ANGLE_GGML && scaling == ROPE_SCALING_DYNAMIC) continue;
+      if (angle == ROPE_ANGLE_DIVIDE && scaling != ROPE_SCALING_DEFAULT) continue;
       for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
         for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
           for (rope_dtype dtype : DtypesOf(rounding)) {

@@ -17,7 +17,10 @@ namespace {
 rope_status NoAttach(const char*, rope_context*) { return ROPE_OK; }
 rope_status NoApply(const Plan&) { return ROPE_OK; }
 rope_status NoFill(const FillPlan&) { return ROPE_OK; }
-std::unique_ptr<PreparedRows> NoRows(const Plan&) { return nullptr; }
+class NoCall final : public PreparedCall {
+  rope_status Apply(const Plan&, const Tensor[2]) const override { return ROPE_OK; }
+};
+std::unique_ptr<PreparedCall> NoPrepare(const Plan&) { return std::make_unique<NoCall>(); }
 
 }  // namespace
 
@@ -31,7 +34,7 @@ const Backend* FindBackend(rope_device) {
     backend.attach = &NoAttach;
     backend.apply = &NoApply;
     backend.fill = &NoFill;
-    backend.prepare = &NoRows;
+    backend.prepare = &NoPrepare;
     return backend;
   }();
   return &kNone;

@@ -447,7 +447,7 @@ TEST(Pool, CallsEachIndexOnceUpToTheLargestCount) {
 }
 
 TEST(Context, IsSharedByThreads) {
-  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_DIVIDE}) {
     rope_config config = Config(kDim);
     config.angle = angle;
     const Context context = Create(config);

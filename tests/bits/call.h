@@ -22,6 +22,7 @@ namespace bits {
 inline constexpr int kF32 = 1, kBf16 = 3;                                // dtypes
 inline constexpr int kStrided = 4;                                       // layout
 inline constexpr int kPerAxis = 4;                                       // pairing
+inline constexpr uint32_t kFirstInfo = 64;  // rope_info before it had freq_heads
 inline constexpr int kSplit = 3, kFullHalves = 4, kFullInterleaved = 5;  // formats of rows
 inline constexpr int kIdsT = 3;  // the first kind of positions with ids
 
@@ -114,8 +115,9 @@ class Call {
   void HashInfo(Hash* hash) {
     for (int n = 0; n < sets_; ++n) {
       info_ = ROPE_INIT(rope_info);
+      info_.struct_size = kFirstInfo;  // what was added since is not hashed
       hash->Status(rope_context_info(context_, n, &info_));
-      hash->Number(info_);
+      hash->Bytes(&info_, kFirstInfo);
       std::vector<double> values(static_cast<size_t>(info_.pairs));
       hash->Status(rope_context_inv_freq(context_, n, values.data(), info_.pairs));
       hash->Bytes(values.data(), values.size() * sizeof(double));

@@ -152,7 +152,7 @@ TEST(Positions, SumsWrapModulo2To64) {
 
 TEST(Positions, ACoordinateThatIsNotANumberGivesNan) {
   for (int axes : {1, 2}) {
-    for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+    for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_DIVIDE}) {
       rope_config config = Config(kDim);
       config.angle = angle;
       config.axes = axes;
@@ -235,7 +235,8 @@ TEST(Nope, ValuesStayInPlaceAndAreCopiedElsewhere) {
 
 // Rows of a layer without rotation: 1 and 0 under every policy, wherever the token is.
 TEST(Nope, RowsAreOneAndZero) {
-  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
+  for (rope_angle angle :
+       {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML, ROPE_ANGLE_DIVIDE}) {
     rope_config config = ROPE_INIT(rope_config);
     config.head_dim = 8;
     config.scaling = ROPE_SCALING_NOPE;

@@ -53,7 +53,8 @@ void ExpectOwnPairsOnly(rope_angle angle) {
 }
 
 TEST(Axes, EachIdTurnsThePairsOfItsAxis) {
-  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
+  for (rope_angle angle :
+       {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML, ROPE_ANGLE_DIVIDE}) {
     SCOPED_TRACE(angle);
     ExpectOwnPairsOnly<int64_t>(angle);
     ExpectOwnPairsOnly<float>(angle);

@@ -101,7 +101,7 @@ TEST(CosSinFill, TheLibraryTellsTheSizesOfRows) {
 }
 
 TEST(CosSinFill, EveryFormatAndDtypeHasItsValuesInPlace) {
-  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_DIVIDE}) {
     const Context context = Create(ScaledConfig(angle));
     double inv_freq[kPairs];
     ASSERT_OK(rope_context_inv_freq(context.get(), 0, inv_freq, kPairs));

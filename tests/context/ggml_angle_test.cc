@@ -150,6 +150,31 @@ TEST(GgmlAngle, EveryAxisHasItsOwnRecurrence) {  // mrope: all axes step at ever
   ExpectSame(config, Ggml(), {100, 2000, 30000}, axes);
 }
 
+// Each pair's factor divides the angle of its own axis, in blocks and interleaved (ggml's IMROPE).
+TEST(GgmlAngle, FreqFactorsAndAxesTogether) {
+  std::vector<double> factors(kPairs);
+  for (size_t i = 0; i < kPairs; ++i) factors[i] = 1 + 7.0 * static_cast<double>(i) / kPairs;
+  rope_config config = GgmlConfig();
+  config.freq_factors = factors.data();
+  config.table_length = kPairs;
+  config.axes = 3;
+  Ggml ggml;
+  ggml.freq_factors = factors.data();
+  for (int interleaved : {0, 1}) {
+    config.mrope_interleaved = interleaved;
+    const std::vector<int> sections =
+        interleaved != 0 ? std::vector<int>{24, 20, 20} : std::vector<int>{16, 24, 24};
+    std::vector<int> axes;
+    for (int i = 0; i < kPairs; ++i) {
+      const bool turns = i % 3 != 0 && i < 3 * sections[1];
+      const int in_blocks = i < 16 ? 0 : i < 40 ? 1 : 2;
+      axes.push_back(interleaved != 0 ? (turns ? i % 3 : 0) : in_blocks);
+    }
+    for (size_t a = 0; a < 3; ++a) config.mrope_section[a] = sections[a];
+    ExpectSame(config, ggml, {100, 2000, 30000}, axes);
+  }
+}
+
 TEST(GgmlAngle, RefusesWhatGgmlDoesNotKnow) {
   rope_config config = GgmlConfig();
   config.scaling = ROPE_SCALING_LLAMA3;

@@ -158,13 +158,15 @@ TEST_P(GuardPageTest, NothingBesideRowsIsTouched) {
 // guard page, so its size is asked.
 TEST_P(GuardPageTest, TablesOfFrequenciesHoldWholeVectors) {
   for (int dim : {2, 6, 30, 32, 34, 66, 1022}) {
-    for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
+    for (rope_angle angle :
+         {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML, ROPE_ANGLE_DIVIDE}) {
       rope_config config = Config(dim);
       config.angle = angle;
       const Context context = Create(config);
       const auto padded = static_cast<size_t>(PaddedPairs(dim / 2));
       const FrequencySet& set = context->sets[0];
       EXPECT_GE(set.inv_freq_f32.size(), padded);
+      if (angle == ROPE_ANGLE_DIVIDE) EXPECT_GE(set.timescale.size(), padded);
       EXPECT_GE(set.turns_high.size(), padded);
       EXPECT_GE(set.turns_low.size(), padded);
     }

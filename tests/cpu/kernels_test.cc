@@ -1,6 +1,7 @@
 // Rotations on every target: the whole product of dtype, pairing, rounding, operation, in place and
 // not, head sizes and spans. Fused targets give the bits of rotate.h, others those of the same
-// operations without fusing.
+// operations without fusing; rows with values for each channel give the bits of rotate.h
+// everywhere.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -306,6 +307,86 @@ TEST_P(KernelsTest, ManyTokensGiveTheBitsOfOne) {
         one_by_one(k_one.data(), k_type, kK);
         ASSERT_TRUE(q == q_one) << q_type << " " << k_type;
         ASSERT_TRUE(k == k_one) << q_type << " " << k_type;
+      }
+    }
+  }
+}
+
+// By rows of which each channel has its own cos and sin, so that no two values can stand for each
+// other.
+TEST_P(KernelsTest, RowsPerChannelGiveTheBitsOfTheReferenceOnEveryTarget) {
+  for (int head_dim : {2, 6, 8, 20, 34, 40, 64, 74, 128, 1024}) {
+    for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
+      for (rope_rounding rounding = 0; rounding <= kLastRounding; ++rounding) {
+        rope_config config = Config(head_dim, pairing);
+        config.rounding = rounding;
+        if (pairing == ROPE_PAIRING_HALVES_PER_AXIS) {
+          config.axes = 2;
+          config.mrope_section[0] = head_dim / 2 / 3;
+          config.mrope_section[1] = head_dim / 2 - head_dim / 2 / 3;
+        }
+        const Context context = Create(config);
+        for (rope_cos_sin_format format :
+             {ROPE_COS_SIN_FULL_HALVES, ROPE_COS_SIN_FULL_INTERLEAVED}) {
+          const auto width = static_cast<size_t>(head_dim);
+          std::vector<float> cos(kTokens * width), sin(cos.size());
+          for (size_t i = 0; i < cos.size(); ++i) {
+            cos[i] = static_cast<float>(source_[i % source_.size()]);
+            sin[i] = static_cast<float>(source_[(i + 77) % source_.size()]);
+          }
+          const rope_cos_sin rows =
+              Rows(format, ROPE_DTYPE_F32, context->pairs, 1, cos.data(), sin.data());
+          for (rope_operation operation : OperationsOf(true, false)) {
+            for (rope_dtype dtype : DtypesOf(rounding)) {
+              const auto value = [&](const std::vector<float>& row, int token, int channel) {
+                const float v = row[static_cast<size_t>(token) * width + channel];
+                return rounding == ROPE_ROUNDING_FLOAT32 ? v : RoundTo(dtype, v);
+              };
+              std::vector<char> x(kHeads * kTokens * width * SizeOf(dtype)), out(x.size());
+              for (size_t i = 0; i < kHeads * kTokens * width; ++i) {
+                StoreElement(dtype, x.data(), i, static_cast<float>(source_[i]));
+              }
+              std::vector<char> want(x.size());
+              for (int head = 0; head < kHeads * kTokens; ++head) {
+                const int64_t at = int64_t{head} * head_dim;
+                int p = 0;
+                for (const Segment& segment : context->segments) {
+                  for (int i = 0; i < segment.pairs; ++i, ++p) {
+                    const PairIndex own =
+                        ChannelsOf(format == ROPE_COS_SIN_FULL_INTERLEAVED, i, segment.pairs);
+                    const int first = segment.first_channel + own.first,
+                              second = segment.first_channel + own.second;
+                    const int token = head / kHeads;
+                    const float c0 = value(cos, token, first), c1 = value(cos, token, second),
+                                s0 = value(sin, token, first), s1 = value(sin, token, second);
+                    const bool back = operation == ROPE_OPERATION_BACKWARD;
+                    const Channels c = ChannelsOfPair(config, operation, p);
+                    const Pair y = RotateBy(context->rounding.arithmetic, dtype,
+                                            {LoadElement(dtype, x.data(), at + c.in0),
+                                             LoadElement(dtype, x.data(), at + c.in1)},
+                                            {c0, back ? -s1 : s0}, {c1, back ? -s0 : s1});
+                    StoreElement(dtype, want.data(), at + c.out0, y.x0);
+                    StoreElement(dtype, want.data(), at + c.out1, y.x1);
+                  }
+                }
+              }
+              rope_qk_args args = Args(1, kTokens);
+              args.operation = operation;
+              args.cos_sin = &rows;
+              args.q = Tensor(x.data(), dtype, kHeads);
+              args.q_out = Tensor(out.data(), dtype, kHeads);
+              ASSERT_OK(rope_apply_qk(context.get(), &args));
+              args.q_out = rope_tensor{};
+              ASSERT_OK(rope_apply_qk(context.get(), &args));
+              for (const std::vector<char>* got : {&out, &x}) {
+                ASSERT_TRUE(*got == want)
+                    << (got == &x ? "in place" : "out of place") << ", head_dim " << head_dim
+                    << ", pairing " << pairing << ", rounding " << rounding << ", format " << format
+                    << ", operation " << operation << ", dtype " << dtype;
+              }
+            }
+          }
+        }
       }
     }
   }

@@ -180,7 +180,8 @@ TEST_P(NanTest, CoordinateConcernsItsAxisAlone) {
     std::memcpy(&result, &value, sizeof(result));
     return result;
   };
-  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML}) {
+  for (rope_angle angle :
+       {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_GGML, ROPE_ANGLE_DIVIDE}) {
     rope_config config = Config(96);
     config.angle = angle;
     config.axes = 3;

@@ -236,6 +236,7 @@ TEST_F(Cuda, EveryPositionEqualsTheCpu) {
   while (ids.size() < 4096) ids.push_back(static_cast<int64_t>(random() >> (33 - random() % 10)));
   CompareIds(ROPE_ANGLE_EXACT, ids);
   CompareIds(ROPE_ANGLE_FLOAT32, ids);
+  CompareIds(ROPE_ANGLE_DIVIDE, ids);
 }
 
 // A call on q[tokens, heads, 128] in bf16 at positions offset + i.

@@ -61,6 +61,7 @@ Context Plain(int head_dim, rope_pairing pairing, rope_angle angle) {
 // A call whose q (f32) lies at addresses that nothing dereferences.
 Plan VirtualPlan(const rope_context& context, int64_t batch, int64_t tokens, int heads) {
   Plan plan{};
+  plan.row_heads = 1;
   plan.function = "test";
   plan.context = &context;
   plan.batch = batch;

@@ -14,6 +14,8 @@
 
 namespace {
 
+using std::string_literals::operator""s;
+
 constexpr int kRepetitions = 8;  // instructions_test.py divides by it
 constexpr int kQueryHeads = 32, kKeyHeads = 8;
 
@@ -129,6 +131,10 @@ void Rows() {
   rope_config exact = Llama(128);
   exact.angle = ROPE_ANGLE_EXACT;
   MeasureCall("decode_exact", exact, kBf16, 1);
+  const Context far_away(Llama(128));
+  Call far(far_away, ROPE_DTYPE_BF16, 1, kQueryHeads, kKeyHeads);
+  far.args.positions.offset = 1 << 28;
+  Measure("decode_far_bf16", [&] { return far.Run(); });
   rope_config eager = Llama(128);
   eager.rounding = ROPE_ROUNDING_EAGER;
   MeasureCall("decode_eager", eager, kBf16, 1);
@@ -174,6 +180,13 @@ void Rows() {
     call.args.positions = rope_positions{};
     call.args.cos_sin = &rows;
     Measure("16_tokens_with_rows_" + name + "_bf16", [&] { return call.Run(); });
+    if (format != ROPE_COS_SIN_FULL_HALVES) continue;
+    for (size_t i = 0; i < data.size(); i += 128)
+      data[i] = 1;  // and 0 for the pair's other channel
+    for (const Dtype dtype : {kF32, kBf16}) {
+      call.args.q.dtype = call.args.k.dtype = dtype.dtype;
+      Measure("16_tokens_with_rows_per_channel_"s + dtype.name, [&] { return call.Run(); });
+    }
   }
 }
 
@@ -201,6 +214,15 @@ void Calls() {
 
 // A decode step of 32 layers: what is made once, and what each layer takes.
 void Prepared() {
+  const Context halves(Llama(128));
+  Call alone(halves, ROPE_DTYPE_F32, 1, 1, 0);
+  rope_qk_data head = ROPE_INIT(rope_qk_data);
+  head.q = alone.args.q.data;
+  alone.args.q.data = nullptr;
+  rope_prepared* one_head = nullptr;
+  if (rope_prepared_create(halves.get(), &alone.args, &one_head) != ROPE_OK) Fail("prepare");
+  Measure("one_head_prepared_f32", [&] { return rope_prepared_apply(one_head, &head); });
+  rope_prepared_destroy(one_head);
   for (const rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
     rope_config config = Llama(128);
     config.pairing = pairing;

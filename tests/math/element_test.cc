@@ -47,7 +47,7 @@ void ExpectNarrowed(rope_dtype dtype, uint32_t bits) {
 }
 
 // f32 bits: every sign and exponent, with mantissas at, below and above every rounding boundary of
-// both formats, subnormal ones included.
+// both formats, subnormal ones included; and every lower half of a few.
 const std::vector<uint32_t>& Boundaries() {
   static const std::vector<uint32_t> values = [] {
     std::set<uint32_t> mantissas;
@@ -65,6 +65,10 @@ const std::vector<uint32_t>& Boundaries() {
     std::vector<uint32_t> all;
     for (uint32_t sign_and_exponent = 0; sign_and_exponent < 512; ++sign_and_exponent) {
       for (uint32_t m : mantissas) all.push_back(sign_and_exponent << 23 | m);
+    }
+    // All that bf16 cuts off: below the least, the largest, an even and an odd one.
+    for (uint32_t upper : {0x0000u, 0x7f7fu, 0x8001u, 0x3f80u, 0xbf81u}) {
+      for (uint32_t lower = 0; lower <= 0xffff; ++lower) all.push_back(upper << 16 | lower);
     }
     return all;
   }();

@@ -1,5 +1,5 @@
 // The error of cos and sin, on every target: rows of both angle policies against long double, and
-// against rotate.h bit for bit where the target has fused multiply-add.
+// against sincos.h bit for bit where the target has fused multiply-add, or the row a large angle.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -287,6 +287,40 @@ TEST_P(SinCosTest, Float32IsWithinTheBoundOfTheF32Angle) {
   }
   Print("FLOAT32, angles of any size", kernels().target, worst);
   EXPECT_LE(worst.error, kBound);
+}
+
+// Rows with an angle of 2^23 or more, in every order.
+TEST_P(SinCosTest, RowsOfLargeAnglesHaveTheBitsOfTheReferenceOnEveryTarget) {
+  const Context context = UnitContext();
+  const FrequencySet& set = context->sets[0];
+  alignas(64) float positions[kPairs], cos[2 * kPairs], sin[2 * kPairs];
+  for (size_t first = 0; first < Angles().size(); first += kPairs) {
+    std::copy_n(Angles().data() + first, kPairs, positions);
+    positions[first / kPairs % kPairs] = -kMaxFastAngle;
+    CosSin want[kPairs];
+    for (int i = 0; i < kPairs; ++i) {
+      want[i] = CosSinOfAngle(positions[i]);
+      want[i] = {want[i].cos * 1.25f, want[i].sin * -0.75f};
+    }
+    for (cpu::RowOrder order :
+         {cpu::RowOrder::kNatural, cpu::RowOrder::kEvenOdd, cpu::RowOrder::kPerChannel}) {
+      if (!kernels().Makes(order, kPairs)) continue;
+      if (order != cpu::RowOrder::kNatural && kernels().order_row == nullptr) continue;
+      kernels().angle_row_per_pair(set, positions, {cos, sin, kPairs, 1.25f, -0.75f, order});
+      for (int i = 0; i < kPairs; ++i) {
+        const int vectors = 2 * kernels().lanes;
+        const int at = order == cpu::RowOrder::kNatural ? i
+                       : order == cpu::RowOrder::kPerChannel
+                           ? 2 * i + 1
+                           : i - i % vectors + i % 2 * kernels().lanes + i % vectors / 2;
+        ASSERT_EQ(FloatBits(cos[at]), FloatBits(want[i].cos)) << positions[i];
+        ASSERT_EQ(FloatBits(sin[at]), FloatBits(want[i].sin)) << positions[i];
+        if (order != cpu::RowOrder::kPerChannel) continue;
+        ASSERT_EQ(cos[at - 1], cos[at]) << positions[i];
+        ASSERT_EQ(sin[at - 1], -sin[at]) << positions[i];
+      }
+    }
+  }
 }
 
 TEST_P(SinCosTest, Float32RowsTakeThePositionTimesTheFrequency) {

@@ -15,11 +15,14 @@ namespace {
 // Of one set. Those of FLOAT32 are f32 numbers, which other tests look at.
 std::vector<Quad> FrequenciesOf(const RandomCall& call, const rope_context* context, int set) {
   const rope_config config = call.ConfigOf(set);
-  std::vector<double> told(static_cast<size_t>(call.pairs()));
-  EXPECT_OK(rope_context_inv_freq(context, set, told.data(), call.pairs()));
+  int count = call.pairs();
+  if (config.frequency != nullptr)
+    count *= std::max(1, config.axes) * std::max(1, config.freq_heads);
+  std::vector<double> told(static_cast<size_t>(count));
+  EXPECT_OK(rope_context_inv_freq(context, set, told.data(), count));
   std::vector<Quad> frequencies(told.begin(), told.end());
   if (config.angle != ROPE_ANGLE_EXACT || config.inv_freq != nullptr ||
-      config.scaling == ROPE_SCALING_NOPE) {
+      config.frequency != nullptr || config.scaling == ROPE_SCALING_NOPE) {
     return frequencies;
   }
   const Quad root = RootOf(config.theta, call.pairs());
@@ -36,17 +39,29 @@ class Check {
     }
   }
 
-  // The turns of all pairs of a token, unscaled.
-  std::vector<Turn> TurnsAt(int64_t b, int64_t t) const {
+  // The turns of all pairs of a token's head, out of `heads`; unscaled.
+  std::vector<Turn> TurnsAt(int64_t b, int64_t t, int head, int heads) const {
     const rope_positions& p = call_.args.positions;
     const rope_config& config = call_.config();
     const int64_t set = p.freq_sets != nullptr ? p.freq_sets[PlaceOf(p, b, t).sequence] : 0;
     std::vector<Turn> turns;
+    const std::vector<Quad>& frequencies = frequencies_[static_cast<size_t>(set)];
+    for (int i = 0; config.frequency != nullptr && i < call_.pairs(); ++i) {
+      const int axes = std::max(1, config.axes), own = std::max(1, config.freq_heads);
+      std::vector<Quad> of_axes;
+      std::vector<Position> positions;
+      for (int a = 0; a < axes; ++a) {
+        const int at = (a * own + head / (heads / own)) * call_.pairs() + i;
+        of_axes.push_back(frequencies[static_cast<size_t>(at)]);
+        positions.push_back(PositionOf(p, call_.args.batch, call_.args.tokens, axes, b, t, a));
+      }
+      turns.push_back(TurnOfSum(config.angle, of_axes, positions));
+    }
+    if (config.frequency != nullptr) return turns;
     for (int i = 0; i < call_.pairs(); ++i) {
       const Position position = PositionOf(p, call_.args.batch, call_.args.tokens,
                                            std::max(1, config.axes), b, t, AxisOfPair(config, i));
-      turns.push_back(TurnOf(
-          config.angle, frequencies_[static_cast<size_t>(set)][static_cast<size_t>(i)], position));
+      turns.push_back(TurnOf(config.angle, frequencies[static_cast<size_t>(i)], position));
     }
     return turns;
   }
@@ -65,8 +80,9 @@ class Check {
     const double unit = std::max({1.0, a, 1 / a}) * (1.5e-7 + 5 * 0x1p-24);
     for (int64_t b = 0; b < args.batch; ++b) {
       for (int64_t token = 0; token < args.tokens; ++token) {
-        const std::vector<Turn> turns = TurnsAt(b, token);
+        std::vector<Turn> turns = TurnsAt(b, token, 0, t.in->heads);
         for (int h = 0; h < t.in->heads; ++h) {
+          if (h > 0 && config.freq_heads > 1) turns = TurnsAt(b, token, h, t.in->heads);
           const size_t from = ByteOf(*t.in, t.in_buffer, b, token, h);
           const size_t target = ByteOf(to, t.out_buffer, b, token, h);
           if (!t.in_place && whole_in && whole_out) {

@@ -56,6 +56,7 @@ rope_config RandomCall::ConfigOf(int set) const {
   rope_config config = config_;
   config.theta *= 1 + 0.01 * set;
   if (!inv_freq_.empty()) config.inv_freq = inv_freq_[static_cast<size_t>(set)].data();
+  if (!frequency_.empty()) config.frequency = frequency_[static_cast<size_t>(set)].data();
   return config;
 }
 
@@ -83,9 +84,9 @@ std::string RandomCall::Describe() const {
   text << "head_dim " << config_.head_dim << " span " << config_.rotary_dim << " at "
        << config_.rotary_offset << " pairing " << config_.pairing << " angle " << config_.angle
        << " rounding " << config_.rounding << " scaling " << config_.scaling << " axes "
-       << config_.axes << " sets " << sets_ << " operation " << args.operation << " batch "
-       << args.batch << " tokens " << args.tokens << " positions " << args.positions.kind
-       << " rows " << rows.format;
+       << config_.axes << " freq_heads " << config_.freq_heads << " sets " << sets_ << " operation "
+       << args.operation << " batch " << args.batch << " tokens " << args.tokens << " positions "
+       << args.positions.kind << " rows " << rows.format << " of " << rows.heads << " heads";
   return text.str();
 }
 
@@ -112,8 +113,12 @@ void RandomCall::MakeConfig() {
   } else {
     MakeFrequencies();
   }
-  if (c.pairing == ROPE_PAIRING_HALVES_PER_AXIS || r.Sometimes(3)) MakeAxes();
-  if (c.inv_freq != nullptr || c.pair_axis != nullptr) c.table_length = pairs();
+  if (c.frequency == nullptr && (c.pairing == ROPE_PAIRING_HALVES_PER_AXIS || r.Sometimes(3))) {
+    MakeAxes();
+  }
+  if (c.inv_freq != nullptr || c.pair_axis != nullptr || c.frequency != nullptr) {
+    c.table_length = pairs();
+  }
 }
 
 void RandomCall::MakeFrequencies() {
@@ -122,7 +127,7 @@ void RandomCall::MakeFrequencies() {
   c.theta = r.Of({100.0, 10000.0, 500000.0});
   if (r.Sometimes(2)) c.attention_factor = 0.7 + 0.1 * r.Pick(0, 8);
   if (r.Sometimes(5)) sets_ = r.Of({2, 3, 5, 40});
-  const int kind = r.Pick(0, 5);
+  const int kind = r.Pick(0, 6);
   if (kind == 0) {  // the caller's frequencies, some of them 0 or negative
     inv_freq_.resize(static_cast<size_t>(sets_));
     for (int i = 0; i < pairs(); ++i) {
@@ -139,7 +144,29 @@ void RandomCall::MakeFrequencies() {
     c.scaling = ROPE_SCALING_YARN;
     c.factor = 4;
     c.original_max_position_embeddings = 4096;
+  } else if (kind >= 5 && c.pairing != ROPE_PAIRING_HALVES_PER_AXIS) {
+    MakeSums();
   }
+  if (range_ == kEverything && kind != 2 && c.frequency == nullptr && r.Sometimes(4)) {
+    c.angle = ROPE_ANGLE_DIVIDE;
+  }
+}
+
+// Frequencies of each axis and head, some of them 0.
+void RandomCall::MakeSums() {
+  Random& r = random;
+  rope_config& c = config_;
+  c.axes = r.Of({0, 1, 2, 3, 3, 8});
+  c.freq_heads = r.Pick(0, 3);
+  const int count = std::max(1, c.axes) * std::max(1, c.freq_heads) * pairs();
+  frequency_.resize(static_cast<size_t>(sets_));
+  for (int i = 0; i < count; ++i) {
+    const double value = r.Sometimes(5) ? 0 : r.Pick(-1000, 1000) / 700.0;
+    for (int set = 0; set < sets_; ++set) {
+      frequency_[static_cast<size_t>(set)].push_back(value * (1 - 0.01 * set));
+    }
+  }
+  c.frequency = frequency_[0].data();
 }
 
 void RandomCall::MakeAxes() {
@@ -255,8 +282,19 @@ void RandomCall::MakeRows(bool written) {
   rows.pairs = pairs();
   rows.batch = written || r.Sometimes(2) ? args.batch : 1;
   const int64_t width = rope_cos_sin_width(rows.format, rows.pairs);
-  rows.stride_token = r.Sometimes(2) ? width + r.Pick(0, 5) : 0;
-  const auto elements = static_cast<size_t>(args.batch * args.tokens * (width + 5));
+  rows.heads = !written && r.Sometimes(3) ? r.Pick(1, 4) : 0;
+  if (config_.freq_heads > 1) rows.heads = config_.freq_heads;
+  const int64_t heads = std::max(1, rows.heads);
+  int64_t token_step = width * heads, head_step = width;
+  if (rows.heads != 0 && r.Sometimes(2)) {  // [batch, heads, tokens, row]
+    token_step = rows.stride_token = width + r.Pick(0, 5);
+    head_step = rows.stride_head = args.tokens * token_step + r.Pick(0, 5);
+  } else if (r.Sometimes(2)) {
+    token_step = rows.stride_token = token_step + r.Pick(0, 5);
+  }
+  const int64_t batch_step =
+      std::max(args.tokens * token_step, rows.stride_head != 0 ? heads * head_step : 0);
+  const auto elements = static_cast<size_t>(args.batch * batch_step);
   for (void** data : {&rows.data, &rows.sin}) {
     if (data == &rows.sin && rope_cos_sin_tensors(rows.format) == 1) continue;
     std::vector<char>& bytes =
@@ -269,11 +307,13 @@ void RandomCall::MakeRows(bool written) {
   if (!halves && rows.format != ROPE_COS_SIN_FULL_INTERLEAVED) return;
   if (written || config_.pairing == ROPE_PAIRING_HALVES_PER_AXIS || r.Sometimes(2)) return;
   const auto size = static_cast<size_t>(SizeOf(rows.dtype));
-  const int64_t stride = rows.stride_token != 0 ? rows.stride_token : width;
-  for (int64_t row = 0; row < rows.batch * args.tokens; ++row) {
+  for (int64_t row = 0; row < rows.batch * args.tokens * heads; ++row) {
     if (r.Sometimes(2)) continue;
+    const int64_t token = row / heads, head = row % heads;
+    const int64_t at =
+        token / args.tokens * batch_step + token % args.tokens * token_step + head * head_step;
     for (void* data : {rows.data, rows.sin}) {
-      char* const first = static_cast<char*>(data) + static_cast<size_t>(row * stride) * size;
+      char* const first = static_cast<char*>(data) + static_cast<size_t>(at) * size;
       for (int i = 0; i < pairs(); ++i) {
         const int from = halves ? i : 2 * i, to = halves ? i + pairs() : 2 * i + 1;
         std::memcpy(first + static_cast<size_t>(to) * size,
@@ -341,6 +381,9 @@ void RandomCall::MakeApply() {
     } else {
       t.in->heads = n == 0 ? r.Of({1, 3, 8, 14, 32}) : r.Of({1, 2, 8});
     }
+    // Each row serves as many heads as the others.
+    const int32_t row_heads = std::max({1, rows.heads, config_.freq_heads});
+    t.in->heads = (t.in->heads + row_heads - 1) / row_heads * row_heads;
     if (!t.in_place) {
       t.out->dtype = t.in->dtype;
       t.out->heads = t.in->heads;

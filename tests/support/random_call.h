@@ -68,6 +68,7 @@ class RandomCall {
  private:
   void MakeConfig();
   void MakeFrequencies();
+  void MakeSums();
   void MakeAxes();
   int64_t Position();
   void MakePositions();
@@ -84,7 +85,8 @@ class RandomCall {
   int grain_;
   rope_config config_ = ROPE_INIT(rope_config);
   int sets_ = 1;
-  std::vector<std::vector<double>> inv_freq_;  // of each set
+  std::vector<std::vector<double>> inv_freq_;   // of each set
+  std::vector<std::vector<double>> frequency_;  // likewise
   std::vector<uint8_t> pair_axis_;
 };
 

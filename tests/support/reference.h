@@ -64,16 +64,36 @@ inline Position PositionOf(const rope_positions& p, int64_t batch, int64_t token
   return {false, p.ids_i32 != nullptr ? p.ids_i32[at] : p.ids_i64[at], 0};
 }
 
-// Cos and sin of position * inv_freq (radians).
+// Cos and sin of position * inv_freq (radians). Under DIVIDE inv_freq is the inverse of a float.
 inline Turn TurnOf(rope_angle angle, Quad inv_freq, Position position) {
-  if (angle == ROPE_ANGLE_FLOAT32) {
+  if (angle != ROPE_ANGLE_EXACT) {
     const float at = position.is_float ? position.coordinate : static_cast<float>(position.integer);
-    const float radians = at * static_cast<float>(static_cast<double>(inv_freq));
+    const auto f = static_cast<double>(inv_freq);
+    const float radians =
+        angle == ROPE_ANGLE_DIVIDE ? at / static_cast<float>(1 / f) : at * static_cast<float>(f);
     return {std::cos(static_cast<long double>(radians)),
             std::sin(static_cast<long double>(radians))};
   }
   const Quad at = position.is_float ? Quad(position.coordinate) : Quad(position.integer);
   const auto radians = static_cast<long double>(FractionOf(at * inv_freq / (2 * Pi())) * 2 * Pi());
+  return {std::cos(radians), std::sin(radians)};
+}
+
+// The same of the general angle: the sum of position[a] * frequency[a].
+inline Turn TurnOfSum(rope_angle angle, const std::vector<Quad>& frequency,
+                      const std::vector<Position>& position) {
+  float rounded = 0;
+  Quad exact = 0;
+  for (size_t a = 0; a < frequency.size(); ++a) {
+    const Position& p = position[a];
+    const float at = p.is_float ? p.coordinate : static_cast<float>(p.integer);
+    const volatile float product = at * static_cast<float>(static_cast<double>(frequency[a]));
+    rounded = a == 0 ? product : rounded + product;
+    exact = exact + (p.is_float ? Quad(p.coordinate) : Quad(p.integer)) * frequency[a];
+  }
+  const auto radians = angle == ROPE_ANGLE_FLOAT32
+                           ? static_cast<long double>(rounded)
+                           : static_cast<long double>(FractionOf(exact / (2 * Pi())) * 2 * Pi());
   return {std::cos(radians), std::sin(radians)};
 }
 

@@ -1,0 +1,58 @@
+#include "cpu/caches.h"
+
+#include <algorithm>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
+
+namespace rope::cpu {
+namespace {
+
+constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
+constexpr Caches kUnknown = {512 * kKiB, 16 * kMiB};
+constexpr Caches kMost = {2 * kMiB, 16 * kMiB};
+
+enum Type : unsigned { kNone, kData, kInstructions, kUnified };  // bits 0 to 4 of eax
+
+}  // namespace
+
+Caches CachesOf(const CacheLeaf* leaves, int count) {
+  Caches caches = kUnknown;
+  for (int i = 0; i < count; ++i) {
+    const auto [eax, ebx, ecx] = leaves[i];
+    const unsigned level = eax >> 5 & 7;
+    if ((eax & 31) == kInstructions) continue;
+    const int64_t ways = (ebx >> 22) + 1, partitions = (ebx >> 12 & 0x3ff) + 1;
+    const int64_t line = (ebx & 0xfff) + 1, sets = int64_t{ecx} + 1;
+    const int64_t bytes = ways * partitions * line * sets;
+    if (level == 2) caches.inner = std::min(bytes, kMost.inner);
+    if (level == 3) caches.last = std::min(bytes / 2, kMost.last);
+  }
+  return caches;
+}
+
+#if defined(__x86_64__) || defined(__i386__)
+
+Caches FindCaches() {
+  CacheLeaf leaves[kMaxCacheLeaves];
+  unsigned eax, ebx, ecx, edx;
+  // AMD's CPUs have a leaf of their own, and say so with their "topology extensions".
+  const bool amd = __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 22 & 1) != 0;
+  const unsigned leaf = amd ? 0x8000001D : 4;
+  int count = 0;
+  while (count < kMaxCacheLeaves &&
+         __get_cpuid_count(leaf, static_cast<unsigned>(count), &eax, &ebx, &ecx, &edx) != 0 &&
+         (eax & 31) != kNone) {
+    leaves[count++] = {eax, ebx, ecx};
+  }
+  return CachesOf(leaves, count);
+}
+
+#else
+
+Caches FindCaches() { return kUnknown; }
+
+#endif
+
+}  // namespace rope::cpu

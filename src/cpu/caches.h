@@ -1,0 +1,29 @@
+// What the caches of this CPU keep: calls choose by it whether to ask the memory for data ahead of
+// its use, and whether to write around the caches.
+#ifndef LIBROPE_SRC_CPU_CACHES_H_
+#define LIBROPE_SRC_CPU_CACHES_H_
+
+#include <cstdint>
+
+namespace rope::cpu {
+
+struct Caches {
+  int64_t inner;  // bytes of one core's own: the L2 cache
+  int64_t last;   // bytes of the shared L3 cache that one call can count on: half of it
+};
+
+// Asks the CPU, not the C library: glibc adds up the last caches of all cores of a package, of which
+// a core fills only the one beside it. Virtual machines may say too much, or nothing: no more than
+// usual sizes, which also stand for what is not known. Takes microseconds: for attach, not for apply.
+Caches FindCaches();
+
+// The same of what the instruction cpuid answers for its caches: leaf 4, or 0x8000001D of AMD's.
+struct CacheLeaf {
+  unsigned eax, ebx, ecx;
+};
+constexpr int kMaxCacheLeaves = 8;
+Caches CachesOf(const CacheLeaf* leaves, int count);
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_CACHES_H_

@@ -1,0 +1,79 @@
+// What the CPU says of its caches is read as its manuals say, and as the kernel reads it.
+#include "cpu/caches.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace rope::testing {
+namespace {
+
+enum Type : unsigned { kData = 1, kInstructions = 2, kUnified = 3 };
+
+cpu::CacheLeaf Leaf(Type type, unsigned level, unsigned ways, unsigned sets) {
+  constexpr unsigned kLine = 64, kPartitions = 1;
+  return {type | level << 5, (ways - 1) << 22 | (kPartitions - 1) << 12 | (kLine - 1), sets - 1};
+}
+
+cpu::Caches Read(const std::vector<cpu::CacheLeaf>& leaves) {
+  return cpu::CachesOf(leaves.data(), static_cast<int>(leaves.size()));
+}
+
+TEST(CachesTest, ReadsTheLeavesOfCpuid) {
+  // An EPYC of the second generation: 32 KiB twice, 512 KiB, and 16 MiB for each four cores.
+  const cpu::Caches caches = Read({Leaf(kData, 1, 8, 64), Leaf(kInstructions, 1, 8, 64),
+                                   Leaf(kUnified, 2, 8, 1024), Leaf(kUnified, 3, 16, 16384)});
+  EXPECT_EQ(caches.inner, 512 << 10);
+  EXPECT_EQ(caches.last, 8 << 20);  // half
+}
+
+TEST(CachesTest, LeavesInstructionsOut) {
+  const cpu::Caches caches =
+      Read({Leaf(kData, 2, 8, 2048), Leaf(kInstructions, 2, 8, 512), Leaf(kUnified, 3, 8, 16384)});
+  EXPECT_EQ(caches.inner, 1 << 20);
+  EXPECT_EQ(caches.last, 4 << 20);
+}
+
+TEST(CachesTest, TakesUsualSizesForWhatIsNotSaidAndNoMore) {
+  const cpu::Caches unknown = Read({});
+  EXPECT_EQ(unknown.inner, 512 << 10);
+  EXPECT_EQ(unknown.last, 16 << 20);
+  // A virtual machine that shows 16 MiB and 256 MiB.
+  const cpu::Caches large = Read({Leaf(kUnified, 2, 16, 16384), Leaf(kUnified, 3, 16, 262144)});
+  EXPECT_EQ(large.inner, 2 << 20);
+  EXPECT_EQ(large.last, 16 << 20);
+}
+
+#if defined(__linux__) && defined(__x86_64__)
+
+// In bytes; 0: the kernel does not show its caches here, as in some sandboxes.
+int64_t SizeByKernel(int level) {
+  for (int i = 0; i < 8; ++i) {
+    const std::string folder =
+        "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/";
+    int of_level = 0;
+    int64_t kib = 0;
+    std::string type;
+    std::ifstream(folder + "level") >> of_level;
+    std::ifstream(folder + "type") >> type;
+    std::ifstream(folder + "size") >> kib;
+    if (of_level == level && type != "Instruction") return kib << 10;
+  }
+  return 0;
+}
+
+TEST(CachesTest, AgreesWithTheKernel) {
+  const cpu::Caches caches = cpu::FindCaches();
+  const int64_t inner = SizeByKernel(2), last = SizeByKernel(3);
+  if (inner == 0 || last == 0) GTEST_SKIP() << "the kernel shows no L2 or no L3 cache here";
+  EXPECT_EQ(caches.inner, std::min<int64_t>(inner, 2 << 20));
+  EXPECT_EQ(caches.last, std::min<int64_t>(last / 2, 16 << 20));
+}
+
+#endif
+
+}  // namespace
+}  // namespace rope::testing
