@@ -1,5 +1,5 @@
 /* librope: from a model's config.json or GGUF file to configurations of rope.h, and the position
- * ids of a prompt with images and video.
+ * ids of a prompt with images and video, or of the latents of a diffusion model.
  *
  * The rules in section 1 of rope.h hold here, too. Nothing in this file is needed to rotate: a
  * program that knows its configuration includes rope.h alone.
@@ -33,6 +33,12 @@ typedef struct rope_model rope_model;
  * rope_context_create accepts its configurations as soon as seq_len, and what is left to the
  * caller, are set.
  *
+ * Four other programs' configurations are read as well, known by keys that only they have: Meta's
+ * and Mistral's params.json, Megatron-LM's arguments and MaxText's configuration (as JSON). The
+ * pairing is then that of the program's own weights (Meta's and Mistral's: ROPE_PAIRING_INTERLEAVED),
+ * the first note says which program it was, and a text that could be two of them is
+ * ROPE_ERROR_UNSUPPORTED. docs/models.md lists their keys.
+ *
  * What a text says about RoPE and this version does not use (a share of the head in a family whose
  * class rotates the whole head, two different values of theta, numbers of another program's YaRN)
  * is ROPE_ERROR_UNSUPPORTED with the name of the key, unless its value is known to change nothing:
@@ -43,7 +49,9 @@ typedef struct rope_model rope_model;
  * Both are those of the checkpoint as transformers reads it; q and k weights that were permuted for
  * GGUF need ROPE_PAIRING_INTERLEAVED instead. Only the rotation is read. What else a model does to
  * q and k (norms, the scaling of q by position in Llama 4 and Ministral 3, llama_4_scaling_beta) is
- * up to the engine. A model_type that is known to have no RoPE (gpt2, opt, bloom, bert, t5, ..) is
+ * up to the engine. A text with a _class_name instead is the transformer/config.json of a pipeline
+ * of diffusers, whose class decides all that; docs/diffusers.md lists those that are read, and
+ * rope_model_latent_ids gives their ids. A model_type that is known to have no RoPE (gpt2, opt, bloom, bert, t5, ..) is
  * ROPE_ERROR_UNSUPPORTED, and so is an unknown one without any key of RoPE. An unknown one with
  * such keys is read; it must give its rope_theta, and leaves the pairing (0) to the caller.
  *
@@ -83,14 +91,45 @@ ROPE_API rope_status rope_model_create_gguf(const void* data, size_t size,
                                             rope_model** out) ROPE_MUST_CHECK;
 
 /* The same for a file, of which it reads as much as it needs. Of a model in several parts this is
- * the first.
+ * the first, "model-00001-of-00003.gguf"; the others are opened if its frequency factors may be in
+ * them.
  *
- * Returns what rope_model_create returns; INVALID_ARGUMENT also if the file cannot be read. */
+ * Returns what rope_model_create returns; INVALID_ARGUMENT also if a file cannot be read. */
 ROPE_API rope_status rope_model_load_gguf(const char* path, rope_model** out) ROPE_MUST_CHECK;
+
+/* A key of a GGUF file and its value, as a program that has parsed the file holds them. Frozen. */
+typedef struct rope_gguf_value {
+  const char* key; /* "llama.rope.freq_base" */
+  uint32_t type;   /* the number of the format (ggml's gguf_type): 4 uint32, 8 string, 9 array .. */
+  uint32_t element; /* of an array: the type of its elements */
+  uint64_t count;   /* of an array: of its elements; of a string: of its bytes; else not read */
+  const void* data; /* the number, the bytes, or the elements, in the byte order of the machine; not
+                       read where these are strings or arrays */
+} rope_gguf_value;
+
+/* A tensor of frequency factors: rope_freqs.weight, or one of the two with factors for long and for
+ * short contexts. Frozen. */
+typedef struct rope_gguf_factors {
+  const char* name;
+  const float* values;
+  uint64_t count;
+} rope_gguf_factors;
+
+/* Reads the metadata of a GGUF file that the program has parsed already. All keys of the file may
+ * be given, in any order; those of the architecture and general.architecture must be, and all
+ * tensors whose names begin with "rope_". Nothing is kept. The rest is as for
+ * rope_model_create_gguf.
+ *
+ * Returns what rope_model_create returns. */
+ROPE_API rope_status rope_model_create_gguf_values(const rope_gguf_value* values, int32_t count,
+                                                   const rope_gguf_factors* factors,
+                                                   int32_t factor_count,
+                                                   rope_model** out) ROPE_MUST_CHECK;
 
 /* Returns the note with this number, from 0; NULL if there is none. A note is a sentence about
  * something that the text says, that programs treat differently, and that is no part of a
- * rope_config: at present, dual_chunk_attention_config. The text lives as long as the model. */
+ * rope_config: dual_chunk_attention_config; or about how a text of another program than transformers
+ * was read. The text lives as long as the model. */
 ROPE_API const char* rope_model_note(const rope_model* model, int32_t index);
 
 /* Destroys a model. NULL is allowed. Tables of its configurations go with it. */
@@ -122,6 +161,16 @@ ROPE_API rope_status rope_model_layer_type(const rope_model* model, int32_t laye
 ROPE_API rope_status rope_model_config(const rope_model* model, int32_t type,
                                        rope_config* config) ROPE_MUST_CHECK;
 
+/* Sets *digest to that of one kind of RoPE: rope_config_digest of its configuration. With type -1 it
+ * is that of the model: which RoPE each layer has, and the kinds that no layer has (towers, indexers)
+ * by their names. Names of kinds that layers have do not count, nor do spelling and dialect. What a
+ * text leaves to the caller (the pairing of an unknown model_type, head_dim of a rope dictionary
+ * alone) is an error here: complete its configuration, and take rope_config_digest.
+ *
+ * Returns ROPE_OK, or INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY or INTERNAL. */
+ROPE_API rope_status rope_model_digest(const rope_model* model, int32_t type, rope_digest same,
+                                       rope_digest_text* digest) ROPE_MUST_CHECK;
+
 /* ------------------------------------------------------------------------------------------------
  * Prompts
  *
@@ -144,6 +193,48 @@ typedef struct rope_prompt_part {
  * Returns ROPE_OK or INVALID_ARGUMENT. */
 ROPE_API rope_status rope_prompt_ids(const rope_prompt_part* parts, int32_t count, int64_t start,
                                      int64_t* ids, int64_t tokens, int64_t* next) ROPE_MUST_CHECK;
+
+/* The same for videos whose frames are not a whole number of ids apart (Qwen2.5-VL:
+ * tokens_per_second * second_per_grid_ts). t_intervals[i] is that number of part i, or 0, and its
+ * t_interval counts; one of both must be 0. Frame f has the id of the grid's start plus f times the
+ * number, rounded down: the product is that of two f32, as in transformers.
+ *
+ * Returns ROPE_OK or INVALID_ARGUMENT. */
+ROPE_API rope_status rope_prompt_ids_timed(const rope_prompt_part* parts, const double* t_intervals,
+                                           int32_t count, int64_t start, int64_t* ids,
+                                           int64_t tokens, int64_t* next) ROPE_MUST_CHECK;
+
+/* ------------------------------------------------------------------------------------------------
+ * Latents
+ *
+ * The ids that the pipelines of diffusers give to the tokens of a diffusion transformer, text and
+ * latents. docs/diffusers.md has them for each class. */
+
+/* One image or video, in tokens: what is left of its latents after patching (or packing). Frozen. */
+typedef struct rope_latent_grid {
+  int32_t t, h, w; /* frames (1 for an image), rows, columns: all positive */
+  int32_t reserved;
+} rope_latent_grid;
+
+typedef struct rope_latent_args {
+  uint32_t struct_size;
+  int32_t count;                 /* of grids */
+  const rope_latent_grid* grids; /* that which is made, then those that it is made from */
+  int64_t text;                  /* tokens of text in the attention with the latents; or 0 */
+  double fps;                    /* Cosmos: frames per second of a video; 0: an image */
+  double scale_t, scale_h, scale_w; /* Kandinsky 5: ids are divided by it; 0: 1 */
+} rope_latent_args;
+
+/* Writes ids[axes, tokens], with the axes of the configuration of `type`, for use as
+ * ROPE_POSITIONS_IDS_ABT with batch 1. Tokens are in the order in which the model's attention has
+ * them. Sets *tokens to their number; `capacity` must be the number of values in ids, axes * tokens.
+ * With ids NULL and capacity 0 only *tokens is set. Ids are whole numbers up to 2^24, or fractions,
+ * rounded as the pipeline rounds them.
+ *
+ * Returns ROPE_OK, or INVALID_ARGUMENT, or UNSUPPORTED if the model is none of diffusers. */
+ROPE_API rope_status rope_model_latent_ids(const rope_model* model, int32_t type,
+                                           const rope_latent_args* args, float* ids,
+                                           int64_t capacity, int64_t* tokens) ROPE_MUST_CHECK;
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -308,6 +308,13 @@ class Pool {
 /* ------------------------------------------------------------------------------------------------
  * Model */
 
+/* Equal for configurations that rotate alike, however they say it (docs/digest.md). */
+inline std::string Digest(const rope_config& config, rope_digest same = ROPE_DIGEST_ROTATION) {
+  rope_digest_text digest;
+  Check(rope_config_digest(&config, same, &digest));
+  return digest.text;
+}
+
 /* The kinds of RoPE that a model's config.json or GGUF file describes. */
 class Model {
  public:
@@ -326,6 +333,15 @@ class Model {
   static Model FromGguf(std::string_view bytes) {
     Model model;
     Check(rope_model_create_gguf(bytes.data(), bytes.size(), &model.model_));
+    return model;
+  }
+  /* Of the keys and factors of a GGUF file that the program has parsed already. */
+  static Model FromGgufValues(const std::vector<rope_gguf_value>& values,
+                              const std::vector<rope_gguf_factors>& factors = {}) {
+    Model model;
+    Check(rope_model_create_gguf_values(values.data(), static_cast<int32_t>(values.size()),
+                                        factors.data(), static_cast<int32_t>(factors.size()),
+                                        &model.model_));
     return model;
   }
   static Model LoadGguf(const std::string& path) {
@@ -368,6 +384,23 @@ class Model {
     return config;
   }
   rope_config Config(int32_t type) const&& = delete;
+  /* The ids of a diffusion model: [axes, tokens], with the axes of Config(type). */
+  std::vector<float> LatentIds(int32_t type, const rope_latent_args& args) const {
+    rope_config config = ROPE_INIT(rope_config);
+    Check(rope_model_config(model_, type, &config));
+    int64_t tokens = 0;
+    Check(rope_model_latent_ids(model_, type, &args, nullptr, 0, &tokens));
+    const int64_t axes = config.axes > 1 ? config.axes : 1;
+    std::vector<float> ids(static_cast<std::size_t>(axes * tokens));
+    Check(rope_model_latent_ids(model_, type, &args, ids.data(), axes * tokens, &tokens));
+    return ids;
+  }
+  /* Of one kind, or of the model with -1: equal for the same RoPE, however it is described. */
+  std::string Digest(int32_t type = -1, rope_digest same = ROPE_DIGEST_ROTATION) const {
+    rope_digest_text digest;
+    Check(rope_model_digest(model_, type, same, &digest));
+    return digest.text;
+  }
 
  private:
   Model() = default;

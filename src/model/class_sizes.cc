@@ -131,6 +131,7 @@ constexpr ClassSizes kClasses[] = {
     {"modernbert", 768, 12, 22},
     {"modernbert-decoder", 768, 12, 22},
     {"molmo2_text", 4096, 32, 36},
+    {"moondream3", 2048, 32, 24},
     {"moonshine", 288, 8, 6},
     {"moonshine_streaming", 320, 8, 6},
     {"moshi", 4096, 32, 32},

@@ -21,11 +21,19 @@ constexpr TwoRopes kLfm3 = {{"rope_theta", 1e6, 0.5}, {nullptr, 1e4}, Flat::kNei
 constexpr TwoRopes kMellum = {{"rope_theta", 5e5}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kMimo = {
     {"rope_theta", 5e6, 0.334}, {"swa_rope_theta", 1e4, 0.334, "swa_head_dim"}, Flat::kNeither};
+constexpr TwoRopes kMimoV2 = {
+    {"rope_theta", 0}, {"swa_rope_theta", 0, 1, "swa_head_dim"}, Flat::kNeither};
+constexpr TwoRopes kMiniCpmSala = {
+    {"rope_theta", 1e4}, {"rope_theta", 1e4, 1, "lightning_head_dim"},
+    Flat::kBoth,         false,
+    "full_attention",    "lightning_attention"};
 constexpr TwoRopes kModernBert = {
     {"global_rope_theta", 160000}, {"local_rope_theta", 1e4}, Flat::kBoth};
 constexpr TwoRopes kNeomme = {{"rope_theta", 1e6, 0.25}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kOlmo3 = {{"rope_theta", 5e5}, {nullptr, 5e5}, Flat::kFull};
 constexpr TwoRopes kPlamo3 = {{"rope_theta", 0}, {"rope_local_theta", 0}, Flat::kFull};
+constexpr TwoRopes kSpark = {
+    {nullptr, 5e6, 0.25, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kUltrabert = {{nullptr, 2560000}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kZaya = {
     {"rope_theta", 5e6, 0.5}, {nullptr, 1e4, 0.5}, Flat::kNeither, false, "hybrid",
@@ -154,6 +162,7 @@ using I = Indexer;
 
 constexpr Row kFamilies[] = {
     Row("afmoe", S::kHalves).HeadDim(128).Layers(L::kFullIsNope, 4),
+    Row("alice_ai", S::kHalves).Theta(0).Partial(1),
     Row("apertus", S::kHalves).Theta(12e6).Rope(kApertusRope),
     Row("aquila", S::kHalves),
     Row("arcee", S::kHalves),
@@ -162,9 +171,18 @@ constexpr Row kFamilies[] = {
     Row("axk1", S::kInterleavedToHalves).Mla(128, 64),
     Row("axk2", S::kInterleavedToHalves).Mla(64, 32).Indexer(I::kHalves),
     Row("baichuan", S::kHalves).NopeIf(kBaichuan13B).StyleIf(kBaichuan2, S::kHalvesFloat32),
-    Row("bailing_hybrid", S::kInterleavedToHalves).Theta(6e6).Mla(128, 64),
+    Row("bailing_hybrid", S::kInterleavedToHalves)
+        .Theta(6e6)
+        .Mla(128, 64)
+        .Layers(L::kLinearHybrid, 6),
     Row("bailing_moe", S::kHalves),
     Row("bailing_moe_v2", S::kHalves).Partial(1),
+    Row("bailing_moe_v3_vl", S::kInterleavedToHalves)
+        .Theta(0)
+        .Mla(128, 64)
+        .Layers(L::kLinearHybrid)
+        .Axes(A::kBailing, 12, 10, 10),
+    Row("bailingmm_moe_v2_lite", S::kHalves).Theta(0).Partial(0.5).Axes(A::kBailing, 8, 12, 12),
     Row("bamba", S::kHalves).Partial(0.5).Layers(L::kListed),
     Row("beam", S::kHalvesFloat32).HeadDim(128).Layers(L::kFullIsNope),
     Row("bitnet", S::kHalves).Theta(5e5),
@@ -194,6 +212,11 @@ constexpr Row kFamilies[] = {
     Row("deepseek_v4", S::kInterleavedCosSin)
         .HeadDim(512)
         .Trailing(0.125)
+        .Layers(L::kCompressed)
+        .Compressed(160000)
+        .Indexer(I::kTrailing),
+    Row("deepseek_v41", S::kInterleavedFloat32)
+        .Trailing(0)
         .Layers(L::kCompressed)
         .Compressed(160000)
         .Indexer(I::kTrailing),
@@ -285,11 +308,13 @@ constexpr Row kFamilies[] = {
         .RotaryDim(32)
         .Layers(L::kLastOfPeriod)
         .Two(kIquestQ1),
+    Row("isaac", S::kHalves).HeadDim(128).Axes(A::kQuarters),
     Row("jais2", S::kHalves),
     Row("jamba", S::kHalves).Layers(L::kNone),
     Row("jet_nemotron", S::kHalves).Theta(0),
     Row("jetmoe", S::kHalves).HeadDim(128).HeadBy(H::kKvChannels),
     Row("jina_embeddings_v3", S::kHalves).Theta(20000),
+    Row("k2_horizon", S::kHalves).Theta(0).Reads(OwnKeys::kRopeHeadDim),
     Row("kimi_linear", S::kHalves).Mla(128, 64).Layers(L::kNone),
     Row("kolibri1", S::kHalves).HeadDim(128).Layers(L::kFullIsNope),
     Row("kyutai_speech_to_text", S::kHalves),
@@ -308,9 +333,11 @@ constexpr Row kFamilies[] = {
     Row("longcat_flash", S::kInterleavedToHalves).Theta(1e7).Mla(128, 64).LayersEach(2),
     Row("mellum", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kMellum),
     Row("mimi", S::kHalves),
+    Row("mimo_v2", S::kHalves).Partial(1).Layers(L::kFirstAndLast).Two(kMimoV2),
     Row("mimo_v2_flash", S::kHalves).HeadDim(192).Partial(1).Layers(L::kFirstAndLast, 6).Two(kMimo),
     Row("minicpm", S::kHalvesFloat32),
     Row("minicpm3", S::kHalves).Mla(64, 32),
+    Row("minicpm_sala", S::kHalvesFloat32).Layers(L::kMixers).Two(kMiniCpmSala),
     Row("minimax", S::kHalves).Theta(1e6).Partial(1),
     Row("minimax_m2", S::kHalves).Theta(5e6).HeadDim(128).Partial(1),
     Row("minimax_m3_vl", S::kHalves).Theta(5e6).HeadDim(128).Partial(1),
@@ -336,9 +363,11 @@ constexpr Row kFamilies[] = {
         .Two(kModernBert)
         .StrayPositions("absolute"),
     Row("molmo2", S::kHalves).HeadDim(128).Kinds(K::kScaledLayers),
+    Row("moondream3", S::kHalves).Theta(1.5e6).Partial(1).RotaryDim(32),
     Row("moonshine", S::kInterleaved).Partial(0.9),
     Row("moonshine_streaming", S::kInterleaved).Partial(0.8),
     Row("moshi", S::kHalves),
+    Row("moss_vl", S::kHalves).Theta(0),
     Row("muse_glimmer", S::kHalves).HeadDim(128).Layers(L::kFromLast, 4),
     Row("muse_glimmer_assistant", S::kHalves).Theta(5e5).HeadDim(128),
     Row("muse_spark", S::kHalves).Theta(5e5).HeadDim(64).Layers(L::kFromLast, 4),
@@ -363,9 +392,13 @@ constexpr Row kFamilies[] = {
     Row("olmo_hybrid", S::kHalvesFloat32).NopeIf({"rope_parameters", Says::kNullTheta}),
     Row("olmoe", S::kHalves),
     Row("openai_privacy_filter", S::kInterleaved).Theta(150000).HeadDim(64).Rope(kGptOssRope),
+    Row("openpangu_vl", S::kHalves).Theta(0).Axes(A::kEvenly),
     Row("orion", S::kHalves),
     Row("ouro", S::kHalves).Theta(0),
     Row("paddleocr_vl", S::kHalves).Theta(5e5).HeadDim(128).Axes(A::kChunked, 16, 24, 24),
+    Row("pangu_embedded", S::kHalves).Theta(0),
+    Row("pangu_ultra_moe", S::kInterleavedToHalves).Mla(0, 0),
+    Row("param2moe", S::kHalves).Theta(0),
     Row("pe_audio", S::kInterleaved).Theta(20000).HeadDim(128),
     Row("pe_audio_video", S::kInterleaved).Theta(20000).HeadDim(128),
     Row("pe_video", S::kInterleaved).Theta(20000).HeadDim(128),
@@ -376,6 +409,7 @@ constexpr Row kFamilies[] = {
     Row("phi3small", S::kHalves).Theta(1e6).Reads(OwnKeys::kEmbeddingBase),
     Row("phi4_multimodal", S::kHalves).Partial(1).Original(4096).YarnIsLongrope(),
     Row("phimoe", S::kHalves).Theta(1e6),
+    Row("plamo2", S::kHalves).HeadDim(128).HeadBy(H::kPerHead).Layers(L::kMambaStep),
     Row("plamo3", S::kHalves).Layers(L::kLastOfPeriod).Two(kPlamo3),
     Row("pocket_tts", S::kHalves),
     Row("qwen", S::kHalvesFloat32)
@@ -411,17 +445,22 @@ constexpr Row kFamilies[] = {
         .Axes(A::kInterleaved, 11, 11, 10),
     Row("recurrent_gemma", S::kHalves).Partial(0.5).HeadBy(H::kQuotient),
     Row("roformer", S::kInterleavedFloat64),
+    Row("sarvam_mla", S::kInterleavedToHalves).Theta(0).Mla(0, 0),
+    Row("sarvam_moe", S::kHalves).Theta(0).Partial(1),
     Row("sdar", S::kHalves),
     Row("seed_oss", S::kHalves).HeadDim(128),
     Row("smollm3", S::kHalves).Theta(2e6).Layers(L::kNoRopeLayers, 4),
     Row("solar", S::kHalves).Theta(0),
     Row("solar_open", S::kHalves).Theta(1e6).HeadDim(128).Partial(1),
+    Row("spark2_5", S::kHalves).HeadDim(256).Partial(1).Layers(L::kLastOfPeriod, 4).Two(kSpark),
     Row("stablelm", S::kHalves).Partial(0.25),
     Row("starcoder2", S::kHalves),
     Row("step3_text", S::kHalves).Theta(0).HeadDim(256),
     Row("step3p5", S::kHalves).HeadDim(128).Partial(1).Kinds(K::kByLayer),
     Row("t5gemma", S::kHalves).HeadDim(256),
     Row("t5gemma2", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
+    Row("teleflm", S::kHalves).Theta(0),
+    Row("telechat3", S::kHalves).Theta(0),
     Row("timesfm2_5", S::kHalves).HeadDim(80),
     Row("ultrabert", S::kHalves).Layers(L::kWindows, 3).Two(kUltrabert),
     Row("unlimited_ocr", S::kHalves),

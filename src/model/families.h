@@ -45,10 +45,11 @@ enum class Span : uint8_t {
 
 // Where head_dim comes from if the key head_dim is absent, or in spite of it.
 enum class HeadDim : uint8_t {
-  kKey,        // head_dim, else the class default, else hidden_size / num_attention_heads
-  kQuotient,   // always hidden_size / num_attention_heads
-  kTwice,      // attention_head_dim, else 2 * hidden_size / num_attention_heads: Zamba 2
-  kKvChannels  // kv_channels
+  kKey,         // head_dim, else the class default, else hidden_size / num_attention_heads
+  kQuotient,    // always hidden_size / num_attention_heads
+  kTwice,       // attention_head_dim, else 2 * hidden_size / num_attention_heads: Zamba 2
+  kKvChannels,  // kv_channels
+  kPerHead      // hidden_size_per_head: PLaMo 2
 };
 
 // Which layers have which kind of RoPE. "period" is the class default of the pattern.
@@ -66,6 +67,8 @@ enum class Layers : uint8_t {
   kNoRopeLayers,  // no_rope_layers[i] (1: RoPE), else (i + 1) % period != 0
   kFullListed,    // layer_types, else full_attention_layers lists attention: GigaChat 3.5
   kLinearHybrid,  // as kLastOfPeriod, but the other layers are not attention
+  kMambaStep,     // attention where i % mamba_step == mamba_step / 2: PLaMo 2
+  kMixers,        // mixer_types, each with a switch for its RoPE: MiniCPM-SALA
   kFromLast,      // no RoPE where (layers - 1 - i) % period == 0, whatever layer_types says: Muse
   kCompressed,    // compress_ratios[i] != 0: "compress", else "main": DeepSeek-V4
   kNone           // no layer has RoPE
@@ -110,6 +113,9 @@ enum class Axes : uint8_t {
   kChunked,      // t..t h..h w..w
   kInterleaved,  // thwthw..tt
   kErnie,        // hwhw..hwt..t; sections are listed h, w, t
+  kBailing,      // the same; sections are listed t, h, w, in or around the language model
+  kQuarters,     // half of the pairs t, a quarter h, a quarter w: Isaac
+  kEvenly,       // each as evenly over the pairs as its number allows: openPangu-VL
   kAlternating   // two ids, pair by pair: NeoMME
 };
 
@@ -129,6 +135,7 @@ enum class OwnKeys : uint8_t {
   kDynamicNtk,      // use_dynamic_ntk, seq_length: Qwen 1
   kRotary,          // rotary, a dictionary of its own: InternLM 1
   kAttentionTheta,  // attn_config.rope_theta: DBRX
+  kRopeHeadDim,     // rope_head_dim, half of it in each half of a head: K2 Horizon
   kCycles           // H_cycles, L_cycles: how often HRM goes through its layers
 };
 
@@ -188,8 +195,15 @@ const Family* FindFamily(std::string_view model_type);
 // "rotary"; empty if there is none.
 std::string_view RotaryVariant(std::string_view model_type);
 
+// The model_type of a model with this architecture that calls itself by the name of another model;
+// empty if it does not.
+std::string_view RenamedType(std::string_view model_type, std::string_view architecture);
+
 // Whether models of this type are known to have other position encodings, or none.
 bool IsWithoutRope(std::string_view model_type);
+
+// Why models of this type are not offered; nullptr if it is not known that they are not.
+const char* WhyRefused(std::string_view model_type);
 
 // Whether `suffix` is the end of `text`, and not all of it.
 bool EndsWith(std::string_view text, std::string_view suffix);
@@ -200,6 +214,10 @@ struct OuterModel {
   bool is_prefix;
   const char* text_key;    // of the language model, beside text_config and the like; nullptr: none
   const char* other_rope;  // a key of RoPE that is about another part of the model; nullptr: none
+  // The family of its language model, which calls itself by the name of another; nullptr: it does
+  // not.
+  const char* text_type = nullptr;
+  const char* inner_key = nullptr;  // of the language model inside text_key: Moondream 3
 };
 const OuterModel& FindOuterModel(std::string_view model_type);
 

@@ -240,7 +240,35 @@ void AddKinds(const GgufFile& file, const GgufKeys& keys, const GgufArchitecture
 
 }  // namespace
 
+int64_t PartsToSearch(const GgufFile& file) {
+  const GgufKeys general(file, "general.");
+  const auto name = general.String("architecture");
+  const int64_t parts = GgufKeys(file, "split.").Integer("count", 0, UINT16_MAX).value_or(0);
+  if (!name || parts <= 1 || !file.rope_tensors.empty()) return 0;
+  const GgufArchitecture& architecture = FindGgufArchitecture(*name);
+  const bool may =
+      architecture.Is(kFreqs) || architecture.Is(kLongShort) || architecture.Is(kLongShortAlways);
+  return may ? parts : 0;
+}
+
+void CheckPart(const GgufFile& file, int64_t part, int64_t count) {
+  const GgufKeys split(file, "split.");
+  for (const char* key : {"count", "no"}) {
+    if (!split.Mentions(key)) split.RejectMissing(key, "the file is to be a part of a model");
+  }
+  if (split.Integer("count", 0, UINT16_MAX) != count) {
+    split.RejectKey("count", "be that of the first part (" + std::to_string(count) + ")");
+  }
+  if (split.Integer("no", 0, UINT16_MAX) != part - 1) {
+    split.RejectKey("no", "be " + std::to_string(part - 1) + " in this part");
+  }
+}
+
 void ReadGguf(const GgufFile& file, ParsedModel* out) {
+  const GgufKeys split(file, "split.");
+  if (split.Integer("no", 0, UINT16_MAX).value_or(0) != 0) {
+    split.RejectKey("no", "be 0: the first part of a model has its keys", ROPE_ERROR_UNSUPPORTED);
+  }
   const GgufKeys general(file, "general.");
   const auto type = general.String("type");
   if (type && *type != "model") {

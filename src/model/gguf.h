@@ -10,6 +10,13 @@
 
 namespace rope::model {
 
+// How many parts the model has, if the tensors of RoPE may be in another part than this one; else
+// 0.
+int64_t PartsToSearch(const GgufFile& file);
+
+// Throws Error if the file is not this part (from 1) of a model of so many.
+void CheckPart(const GgufFile& file, int64_t part, int64_t count);
+
 // Throws Error.
 void ReadGguf(const GgufFile& file, ParsedModel* out);
 

@@ -235,6 +235,7 @@ std::vector<double> TensorValues(const GgufFile& file, std::string_view name) {
     Reject(ROPE_ERROR_PARSE, "tensor \"%s\" has %llu values and must have from 1 to %d",
            shown.c_str(), static_cast<unsigned long long>(length), kMaxPairs);
   }
+  if (!tensor.values.empty()) return tensor.values;
   constexpr size_t kSize = sizeof(float);
   const uint64_t size = file.bytes.size();
   if (tensor.offset > size || size - tensor.offset < length * kSize) {

@@ -46,14 +46,19 @@ struct GgufValue {
 struct GgufTensor {
   uint32_t type = 0;
   std::vector<uint64_t> shape;
-  uint64_t offset = 0;  // in the file
+  uint64_t offset = 0;         // in the file
+  std::vector<double> values;  // those of a tensor that is not in the bytes
 };
 
 struct GgufFile {
   std::string_view bytes;
   std::map<std::string_view, GgufValue> values;
   std::map<std::string_view, GgufTensor> rope_tensors;  // whose names begin with "rope_"
+  bool whole = false;  // tensors of all parts of the model are there
 };
+
+// Tensors that belong to no file any more, by name.
+using GgufTensors = std::map<std::string, GgufTensor>;
 
 // What is thrown where the bytes end before the file does.
 struct GgufEndsEarly : Error {};

@@ -67,6 +67,17 @@ bool HasTensor(const GgufFile& file, std::string_view name) {
   return file.rope_tensors.find(name) != file.rope_tensors.end();
 }
 
+// Tensors that count, of which none is in this part, may be in another one.
+void CheckParts(const GgufFile& file) {
+  if (file.whole || !file.rope_tensors.empty()) return;
+  const GgufKeys split(file, "split.");
+  if (split.Integer("count", 0, UINT16_MAX).value_or(0) <= 1) return;
+  split.RejectKey("count",
+                  "be 1, or the tensors of RoPE be in this part: they may be in another one (load "
+                  "the first part by its path, or merge the parts)",
+                  ROPE_ERROR_UNSUPPORTED);
+}
+
 // Which tensors count. One that does not would be forgotten silently.
 struct Tensors {
   bool freqs = false, long_short = false;
@@ -97,14 +108,7 @@ Tensors TensorsOf(const GgufFile& file, const GgufArchitecture& architecture,
            has_long ? kShortName : kLongName, has_long ? kLongName : kShortName);
   }
   tensors.long_short = has_long;
-  const GgufKeys split(file, "split.");
-  if (split.Integer("count", 0, UINT16_MAX).value_or(0) > 1 && (may_freqs || may_long) &&
-      !tensors.freqs && !tensors.long_short) {
-    split.RejectKey("count",
-                    "be 1, or the tensors of RoPE be in this part: they may be in another one "
-                    "(merge the parts first)",
-                    ROPE_ERROR_UNSUPPORTED);
-  }
+  if (may_freqs || may_long) CheckParts(file);
   return tensors;
 }
 

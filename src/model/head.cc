@@ -10,7 +10,7 @@ namespace {
 
 // hidden_size / num_attention_heads, in the words of all families.
 int64_t Quotient(const Dict& text, int64_t times) {
-  const auto hidden = text.FirstInteger({"hidden_size", "n_embd", "d_model"}, 1, kMaxWidth);
+  const auto hidden = text.FirstInteger({"hidden_size", "n_embd", "d_model", "dim"}, 1, kMaxWidth);
   if (!hidden) text.RejectMissing("hidden_size", "head_dim follows from it");
   const auto heads = text.FirstInteger(
       {"num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_num_attention_heads"}, 1,
@@ -41,9 +41,9 @@ int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
                 "be positive beside qk_nope_head_dim");
   }
   const int class_default = family != nullptr ? family->head_dim : 0;
-  if (rule == HeadDim::kKvChannels) {
-    const auto given = text.Integer("kv_channels", 1, kMaxWidth);
-    return given.value_or(class_default);
+  if (rule == HeadDim::kKvChannels || rule == HeadDim::kPerHead) {
+    const char* key = rule == HeadDim::kPerHead ? "hidden_size_per_head" : "kv_channels";
+    return text.Integer(key, 1, kMaxWidth).value_or(class_default);
   }
   if (kind != nullptr && kind->head_dim_key != nullptr) {
     if (const auto given = text.Integer(kind->head_dim_key, 1, kMaxWidth)) return *given;

@@ -25,7 +25,7 @@ bool LacksRope(const Dict& text, const Family* family) {
 class LanguageModel {
  public:
   LanguageModel(const ConfigParts& parts, ParsedModel* out)
-      : text_(parts.text), family_(FindFamily(parts.text_type)), out_(out) {
+      : text_(parts.text), whole_(parts.whole), family_(FindFamily(parts.text_type)), out_(out) {
     dict_ = RopeDictionaryOf(text_);
     const bool given = !dict_.empty();
     if (!given && family_ != nullptr && family_->rope != nullptr) {
@@ -124,6 +124,7 @@ class LanguageModel {
     RopeKeys keys;
     keys.dict = dict;
     keys.text = text_;
+    keys.whole = whole_;
     keys.family = family_;
     keys.default_theta = family_ != nullptr ? family_->theta : 0;
     const bool embedding_base = family_ != nullptr && family_->own_keys == OwnKeys::kEmbeddingBase;
@@ -159,6 +160,7 @@ class LanguageModel {
     if (family_->own_keys == OwnKeys::kDynamicNtk) FillSteps(&type->config);
     if (family_->own_keys == OwnKeys::kRotary) FillRotary(&type->config);
     if (family_->own_keys == OwnKeys::kOriginalType) CheckOriginalType();
+    if (family_->own_keys == OwnKeys::kRopeHeadDim) FillRopeHeadDim(type);
     type->config.inv_freq_dtype = family_->inv_freq_dtype;
     if (family_->style == Style::kHalvesNegated) {
       if (DependsOnLength(type->config.scaling)) {
@@ -216,6 +218,27 @@ class LanguageModel {
            text_.Path(kType).c_str(), Show(*text_.Find(kType)).c_str());
   }
 
+  // K2 Horizon: pairs of the whole head, of which the first ones turn, by the frequencies of a head
+  // that has no others.
+  void FillRopeHeadDim(LayerType* type) const {
+    constexpr char kKey[] = "rope_head_dim";
+    rope_config& config = type->config;
+    const int head_dim = config.head_dim;
+    const auto width = text_.Integer(kKey, 2, head_dim);
+    if (!width || *width == head_dim) return;
+    if (*width % 2 != 0) RejectValue(text_.Path(kKey), *text_.Find(kKey), "be even");
+    if (DependsOnLength(config.scaling)) {
+      Reject(ROPE_ERROR_UNSUPPORTED,
+             "%s (%lld) below head_dim (%d) is offered for rope types that do not depend on the "
+             "length",
+             text_.Path(kKey).c_str(), static_cast<long long>(*width), head_dim);
+    }
+    config.rotary_dim = static_cast<int32_t>(*width);
+    TabulateFrequencies(type, false);
+    config.rotary_dim = 0;
+    type->inv_freq.resize(static_cast<size_t>(head_dim) / 2);
+  }
+
   void AddNested() {
     for (const auto& [name, value] : dict_.members()) {
       if (value.As<Value::Object>() != nullptr) {
@@ -258,6 +281,9 @@ class LanguageModel {
   void AddKind(std::string_view name, const KindDefaults& kind, bool flat_applies,
                bool proportional) {
     if (nested_ && IsNull(name)) return;
+    const bool unused = family_->layers == Layers::kMixers && !labels_.empty() &&
+                        std::find(labels_.begin(), labels_.end(), name) == labels_.end();
+    if (unused) return;
     RopeKeys keys = Keys(DictOf(name, flat_applies));
     // Nested files give every kind its theta; one beside them is for those that lack it.
     keys.theta_key = kind.theta_key == nullptr && nested_ ? "rope_theta" : kind.theta_key;
@@ -476,6 +502,7 @@ class LanguageModel {
   }
 
   const Dict& text_;
+  const Dict& whole_;
   const Family* family_;
   std::vector<std::string_view> labels_;
   std::map<std::string_view, Dict> overrides_;

@@ -93,8 +93,9 @@ std::vector<std::string_view> PatternLabels(const Dict& text, const Family* fami
     for (size_t i = 0; i < labels.size(); ++i) labels[i] = is_full(i) ? kFull : kSliding;
   };
   size_t period = family->period;
-  for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern",
-                          "global_attn_every_n_layers", "full_attention_interval"}) {
+  for (const char* key :
+       {"sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers",
+        "full_attention_interval", "layer_group_size"}) {
     const Value* value = text.Find(key);
     if (value == nullptr) continue;
     if (const auto* letters =
@@ -189,6 +190,47 @@ std::vector<std::string_view> FromLastLabels(const Family* family, int count) {
   std::vector<std::string_view> labels(static_cast<size_t>(count), kFull);
   for (size_t i = 0; i < labels.size(); ++i) {
     if ((labels.size() - 1 - i) % static_cast<size_t>(family->period) == 0) labels[i] = kNope;
+  }
+  return labels;
+}
+
+// PLaMo 2: Mamba, but one layer of each step; the last one where there is no whole step.
+std::vector<std::string_view> MambaStepLabels(const Dict& text, int count) {
+  std::vector<std::string_view> labels(static_cast<size_t>(count), kFull);
+  if (!text.Bool("mamba_enabled").value_or(true)) return labels;
+  const auto step = static_cast<size_t>(text.Integer("mamba_step", 2, kMaxLayers).value_or(2));
+  const bool last = labels.size() <= step / 2;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const bool attention = last ? i + 1 == labels.size() : i % step == step / 2;
+    if (!attention) labels[i] = kNope;
+  }
+  return labels;
+}
+
+// MiniCPM-SALA: a list of mixers, which begins again where it is too short.
+std::vector<std::string_view> MixerLabels(const Dict& text, int count) {
+  constexpr char kKey[] = "mixer_types";
+  const bool attention_turns = text.Bool("attn_use_rope").value_or(true);
+  const bool lightning_turns = text.Bool("lightning_use_rope").value_or(true);
+  std::vector<std::string_view> labels(static_cast<size_t>(count), kFull);
+  const Value::Array* mixers = text.Array(kKey);
+  if (mixers != nullptr && static_cast<int>(mixers->size()) > count) {
+    Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have at most one for each of %d layers",
+           text.Path(kKey).c_str(), mixers->size(), count);
+  }
+  const bool listed = mixers != nullptr && !mixers->empty();
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const size_t entry = listed ? i % mixers->size() : 0;
+    const std::string_view mixer = listed ? StringAt(text, kKey, *mixers, entry) : "minicpm4";
+    const auto is = [mixer](std::initializer_list<std::string_view> names) {
+      return std::find(names.begin(), names.end(), mixer) != names.end();
+    };
+    const bool lightning = is({"lightning", "lightning_attn", "lightning-attn"});
+    if (!lightning && !is({"minicpm4", "minicpm", "standard", "attention", "attn"})) {
+      RejectValue(Entry(text, kKey, entry), (*mixers)[entry], "be minicpm4 or lightning-attn");
+    }
+    const bool turns = lightning ? lightning_turns : attention_turns;
+    labels[i] = !turns ? kNope : lightning ? kLightning : kFull;
   }
   return labels;
 }
@@ -289,6 +331,14 @@ LayerLabels LabelLayers(const Dict& text, const Family* family) {
   }
   if (rule == Layers::kFromLast) {
     labels = FromLastLabels(family, count);
+    return layers;
+  }
+  if (rule == Layers::kMambaStep) {
+    labels = MambaStepLabels(text, count);
+    return layers;
+  }
+  if (rule == Layers::kMixers) {
+    labels = MixerLabels(text, count);
     return layers;
   }
   if (rule == Layers::kCompressed) {

@@ -15,7 +15,8 @@
 namespace rope::model {
 
 constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attention", kNope = "nope",
-                           kMain = "main", kCompress = "compress";
+                           kMain = "main", kCompress = "compress",
+                           kLightning = "lightning_attention";
 
 constexpr int kMaxLayers = 4096;
 

@@ -20,13 +20,31 @@ std::unique_ptr<const Value::Object> UnsaidSizes(const Dict& text, const ClassSi
       unsaid->emplace(names.front(), Value{int64_t{size}});
     }
   };
-  add(sizes.hidden_size, {"hidden_size", "n_embd", "d_model"});
+  add(sizes.hidden_size, {"hidden_size", "n_embd", "d_model", "dim"});
   add(sizes.num_attention_heads, {"num_attention_heads", "n_head", "n_heads", "num_heads"});
   add(sizes.num_hidden_layers,  // a list with an entry for every layer says their number
       {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "layer_types", "layers_block_type",
        "no_rope_layers", "hybrid_layer_pattern", "attn_type_list", "compress_ratios",
        "layer_rope_theta"});
   return unsaid;
+}
+
+// The model_type that a model has by its architectures, where it calls itself by another's name.
+std::string_view TypeByArchitecture(const Dict& root, std::string_view model_type) {
+  const Value* list = root.Peek("architectures");
+  const auto* names = list != nullptr ? list->As<Value::Array>() : nullptr;
+  if (names == nullptr) return "";
+  for (const Value& name : *names) {
+    const auto* text = name.As<std::string>();
+    const std::string_view found = text != nullptr ? RenamedType(model_type, *text) : "";
+    if (!found.empty()) return found;
+  }
+  return "";
+}
+
+// A model whose own configuration may be empty: all of it is its class's then.
+bool IsOfItsClass(const OuterModel& outer, const ConfigParts& parts) {
+  return outer.inner_key != nullptr && !parts.text_nested;
 }
 
 }  // namespace
@@ -43,7 +61,8 @@ ConfigParts Locate(const Dict& root) {
   parts.whole = parts.text = model;
   for (const char* key : {"text_config", "llm_config", "language_config", outer.text_key}) {
     if (key == nullptr || (parts.text_nested && key == outer.text_key)) break;
-    const Dict nested = model.Child(key);
+    Dict nested = model.Child(key);
+    if (key == outer.text_key && outer.inner_key != nullptr) nested = nested.Child(outer.inner_key);
     if (nested.empty()) continue;
     if (parts.text_nested && !Same(*model.Peek(key), *language)) {
       Reject(ROPE_ERROR_UNSUPPORTED,
@@ -55,6 +74,9 @@ ConfigParts Locate(const Dict& root) {
     parts.text_nested = true;
   }
   parts.text_type = parts.text.String("model_type").value_or(parts.outer_type);
+  if (outer.text_type != nullptr) parts.text_type = outer.text_type;
+  const std::string_view renamed = TypeByArchitecture(root, parts.text_type);
+  if (!renamed.empty()) parts.text_type = renamed;
   const std::string_view rotary = RotaryVariant(parts.text_type);
   if (!rotary.empty() && parts.text.String("position_embedding_type").value_or("") == "rotary") {
     parts.text_type = rotary;
@@ -63,6 +85,11 @@ ConfigParts Locate(const Dict& root) {
     }
   }
   const ClassSizes* sizes = FindClassSizes(parts.text_type);
+  static const Value kEmpty = {Value::Object()};
+  if (IsOfItsClass(outer, parts)) {
+    parts.text = Dict(kEmpty, model.Path(outer.text_key) + "." + outer.inner_key);
+    parts.text_nested = true;
+  }
   if (parts.text_nested && sizes != nullptr) {
     parts.class_sizes = UnsaidSizes(parts.text, *sizes);
     parts.text = parts.text.WithDefaults(parts.class_sizes.get());
@@ -76,6 +103,15 @@ bool MayHaveRope(const ConfigParts& parts) {
   return !IsWithoutRope(parts.text_type) &&
          std::any_of(members.begin(), members.end(),
                      [](const auto& member) { return SpeaksOfRope(member.first); });
+}
+
+void RejectNotOffered(const ConfigParts& parts) {
+  for (const std::string_view type : {parts.text_type, parts.outer_type}) {
+    const char* reason = WhyRefused(type);
+    if (reason == nullptr) continue;
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\") %s", parts.text.Path("model_type").c_str(),
+           Printable(type).c_str(), reason);
+  }
 }
 
 void RejectWithoutRope(const ConfigParts& parts) {

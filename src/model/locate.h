@@ -24,6 +24,9 @@ ConfigParts Locate(const Dict& root);
 // Whether the language model is of a known family, or its keys speak of RoPE.
 bool MayHaveRope(const ConfigParts& parts);
 
+// Throws Error if the language model, or the whole, is of a type that is not offered.
+void RejectNotOffered(const ConfigParts& parts);
+
 // Throws Error: neither is the case, nor is there a tower that has RoPE.
 [[noreturn]] void RejectWithoutRope(const ConfigParts& parts);
 

@@ -1,8 +1,6 @@
 // The C edge of the parser: rope_model_* of section 11 of the header. Checks arguments, turns
 // exceptions into statuses, copies configurations out.
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -12,9 +10,15 @@
 #include "base/guard.h"
 #include "base/status.h"
 #include "base/struct_size.h"
+#include "context/digest.h"
 #include "librope/model.h"
 #include "model/accept.h"
+#include "model/dialects.h"
+#include "model/diffusion.h"
+#include "model/digest.h"
 #include "model/gguf.h"
+#include "model/gguf_given.h"
+#include "model/gguf_parts.h"
 #include "model/json.h"
 #include "model/language_model.h"
 #include "model/locate.h"
@@ -49,11 +53,17 @@ void AddNotes(const ConfigParts& parts, ParsedModel* parsed) {
 }
 
 void Read(const Dict& root, ParsedModel* parsed) {
+  if (IsDiffusion(root)) {
+    AddDiffusion(root, parsed);
+    return;
+  }
+  if (ReadDialect(root, parsed)) return;
   if (IsBareDictionary(root)) {
     AddBareDictionary(root, parsed);
     return;
   }
   const ConfigParts parts = Locate(root);
+  RejectNotOffered(parts);
   RejectTyposOfModel(root);
   if (parts.text_nested) RejectTyposOfModel(parts.text);
   const bool vision = IsVisionModel(parts);
@@ -68,19 +78,17 @@ void Read(const Dict& root, ParsedModel* parsed) {
   root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");
 }
 
-ParsedModel Checked(ParsedModel parsed) {
+void RejectUncreatableTypes(const ParsedModel& parsed) {
   for (const LayerType& type : parsed.types) RejectUncreatable(type);
-  return parsed;
 }
 
-ParsedModel Parse(std::string_view json, const std::vector<std::string_view>& accepted) {
+void Parse(std::string_view json, const std::vector<std::string_view>& accepted,
+           ParsedModel* parsed) {
   const Value value = ParseJson(json);
   const AcceptedKeys keys(value, accepted);
-  ParsedModel parsed;
-  Read(Dict(value, ""), &parsed);
-  parsed = Checked(std::move(parsed));
+  Read(Dict(value, ""), parsed);
+  RejectUncreatableTypes(*parsed);
   keys.RejectIdle();
-  return parsed;
 }
 
 // Readers of all dialects record their errors in the name of rope_model_create.
@@ -90,66 +98,31 @@ rope_status FailAs(const char* function, rope_status status) {
   return Fail(status, "%s: %s", function, message.c_str());
 }
 
+// `read` makes the model, or throws Error.
+template <class Read>
+rope_status CreateBy(const char* function, rope_model** out, Read read) {
+  try {
+    auto model = std::make_unique<rope_model>();
+    read(&model->parsed);
+    *out = model.release();
+    return ROPE_OK;
+  } catch (const Error& error) {
+    return FailAs(function, error.status);
+  }
+}
+
+// The same for GGUF, whose kinds are checked here.
+template <class Read>
+rope_status CreateGgufBy(const char* function, rope_model** out, Read read) {
+  return CreateBy(function, out, [&](ParsedModel* parsed) {
+    read(parsed);
+    RejectUncreatableTypes(*parsed);
+  });
+}
+
 rope_status Create(const char* function, std::string_view json,
                    const std::vector<std::string_view>& accepted, rope_model** out) {
-  try {
-    auto model = std::make_unique<rope_model>(rope_model{Parse(json, accepted)});
-    *out = model.release();
-    return ROPE_OK;
-  } catch (const Error& error) {
-    return FailAs(function, error.status);
-  }
-}
-
-ParsedModel ParseGgufModel(std::string_view bytes) {
-  ParsedModel parsed;
-  ReadGguf(ParseGguf(bytes), &parsed);
-  return Checked(std::move(parsed));
-}
-
-rope_status CreateGguf(const char* function, std::string_view bytes, rope_model** out) {
-  try {
-    auto model = std::make_unique<rope_model>(rope_model{ParseGgufModel(bytes)});
-    *out = model.release();
-    return ROPE_OK;
-  } catch (const Error& error) {
-    return FailAs(function, error.status);
-  }
-}
-
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-// Reads what stands before the weights, and no more: more and more of the file, until it is enough.
-rope_status LoadGguf(const char* path, rope_model** out) {
-  constexpr const char* kFunction = "rope_model_load_gguf";
-  constexpr size_t kFirst = size_t{1} << 20;
-  errno = 0;
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path, "rb"));
-  const auto fail = [path](const char* what) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: path (\"%s\") %s: %s", kFunction,
-                Printable(path, 200).c_str(), what, Printable(std::strerror(errno)).c_str());
-  };
-  if (file == nullptr) return fail("cannot be opened");
-  std::vector<char> bytes;
-  for (size_t wanted = kFirst;;) {
-    const size_t had = bytes.size();
-    bytes.resize(wanted);
-    bytes.resize(had + std::fread(bytes.data() + had, 1, wanted - had, file.get()));
-    if (std::ferror(file.get()) != 0) return fail("cannot be read");
-    try {
-      auto model =
-          std::make_unique<rope_model>(rope_model{ParseGgufModel({bytes.data(), bytes.size()})});
-      *out = model.release();
-      return ROPE_OK;
-    } catch (const GgufEndsEarly& early) {
-      if (bytes.size() < wanted) return FailAs(kFunction, early.status);  // there is no more
-      wanted *= 2;  // whatever it claims to need, and so the work is linear
-    } catch (const Error& error) {
-      return FailAs(kFunction, error.status);
-    }
-  }
+  return CreateBy(function, out, [&](ParsedModel* parsed) { Parse(json, accepted, parsed); });
 }
 
 rope_status FailNull(const char* function, const char* argument) {
@@ -211,7 +184,23 @@ extern "C" rope_status rope_model_create_gguf(const void* data, size_t size, rop
   if (data == nullptr) return FailNull(kFunction, "data");
   if (out == nullptr) return FailNull(kFunction, "out");
   return rope::Guard(kFunction, [=] {
-    return rope::model::CreateGguf(kFunction, {static_cast<const char*>(data), size}, out);
+    return rope::model::CreateGgufBy(kFunction, out, [=](ParsedModel* parsed) {
+      ReadGguf(rope::model::ParseGguf({static_cast<const char*>(data), size}), parsed);
+    });
+  });
+}
+
+extern "C" rope_status rope_model_create_gguf_values(const rope_gguf_value* values, int32_t count,
+                                                     const rope_gguf_factors* factors,
+                                                     int32_t factor_count, rope_model** out) {
+  constexpr const char* kFunction = "rope_model_create_gguf_values";
+  if (out == nullptr) return FailNull(kFunction, "out");
+  return rope::Guard(kFunction, [=] {
+    return rope::model::CreateGgufBy(kFunction, out, [=](ParsedModel* parsed) {
+      rope::model::GivenGguf given;
+      TakeGgufValues(values, count, factors, factor_count, &given);
+      ReadGguf(given.file, parsed);
+    });
   });
 }
 
@@ -219,7 +208,10 @@ extern "C" rope_status rope_model_load_gguf(const char* path, rope_model** out) 
   constexpr const char* kFunction = "rope_model_load_gguf";
   if (path == nullptr) return FailNull(kFunction, "path");
   if (out == nullptr) return FailNull(kFunction, "out");
-  return rope::Guard(kFunction, [=] { return rope::model::LoadGguf(path, out); });
+  return rope::Guard(kFunction, [=] {
+    return rope::model::CreateGgufBy(
+        kFunction, out, [=](ParsedModel* parsed) { rope::model::LoadGguf(path, parsed); });
+  });
 }
 
 extern "C" void rope_model_destroy(rope_model* model) { delete model; }
@@ -276,4 +268,40 @@ extern "C" rope_status rope_model_config(const rope_model* model, int32_t type,
   std::memset(config, 0, size);  // the part of a newer program's struct that this version lacks
   std::memcpy(config, &full, std::min<size_t>(size, sizeof(full)));
   return ROPE_OK;
+}
+
+extern "C" rope_status rope_model_latent_ids(const rope_model* model, int32_t type,
+                                             const rope_latent_args* args, float* ids,
+                                             int64_t capacity, int64_t* tokens) {
+  constexpr const char* kFunction = "rope_model_latent_ids";
+  if (model == nullptr) return FailNull(kFunction, "model");
+  if (args == nullptr) return FailNull(kFunction, "args");
+  if (tokens == nullptr) return FailNull(kFunction, "tokens");
+  const ParsedModel& parsed = model->parsed;
+  if (rope_status s = rope::model::CheckType(kFunction, parsed, type)) return s;
+  if (parsed.latent_ids.empty()) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: model is none of diffusers (no _class_name)",
+                kFunction);
+  }
+  rope_latent_args known;
+  if (rope_status s = rope::CopyStruct(kFunction, "args", args, &known)) return s;
+  return WriteLatentIds(kFunction, parsed.latent_ids[type], known, ids, capacity, tokens);
+}
+
+extern "C" rope_status rope_model_digest(const rope_model* model, int32_t type, rope_digest same,
+                                         rope_digest_text* digest) {
+  constexpr const char* kFunction = "rope_model_digest";
+  if (model == nullptr) return FailNull(kFunction, "model");
+  if (digest == nullptr) return FailNull(kFunction, "digest");
+  if (type != -1) {
+    if (rope_status s = rope::model::CheckType(kFunction, model->parsed, type)) return s;
+  }
+  if (rope_status s = rope::CheckSame(kFunction, same)) return s;
+  return rope::Guard(kFunction, [=]() -> rope_status {
+    std::string text;
+    const ParsedModel& parsed = model->parsed;
+    if (rope_status s = rope::model::DigestOfModel(kFunction, parsed, type, same, &text)) return s;
+    *digest = rope::AsDigest(text);
+    return ROPE_OK;
+  });
 }

@@ -75,23 +75,33 @@ struct Alias {
 };
 
 constexpr Alias kAliases[] = {
+    {"Keye", "qwen3"},
+    {"KeyeVL1_5", "qwen3"},
+    {"PanguEmbedded", "pangu_embedded"},
     {"RefinedWeb", "falcon"},
     {"RefinedWebModel", "falcon"},
+    {"TeleFLM", "teleflm"},
     {"blt_global_transformer", "blt"},
     {"blt_local_decoder", "blt"},
     {"blt_local_encoder", "blt"},
     {"deci", "nemotron-nas"},
     {"dots_ocr", "qwen2"},
+    {"dots_vlm", "deepseek_v3"},
     {"dia_decoder", "dia"},
     {"ernie4_5_moe_vl", "ernie4_5_vl_moe"},
     {"ernie4_5_vl", "ernie4_5_vl_moe"},
     {"EvollaModel", "evolla"},
     {"exaone4_moe", "exaone_moe"},
     {"hunyuan", "hunyuan_v1_moe"},
+    {"intern_s2_preview", "qwen3_5_moe"},
+    {"interns2_mobius", "qwen3_5_moe"},
     {"iquestcoder", "llama"},
+    {"jet_vlm", "jet_nemotron"},
+    {"keye", "qwen3"},
     {"kimi_k2", "deepseek_v3"},
     {"lasr_encoder", "lasr"},
     {"llava_llama", "llama"},
+    {"locateanything", "qwen2"},
     {"llava_mistral", "mistral"},
     {"llava_qwen", "qwen2"},
     {"mimo", "qwen2"},
@@ -109,19 +119,52 @@ constexpr Alias kAliases[] = {
     {"t5_gemma_module", "t5gemma"},
     {"t5gemma2_decoder", "t5gemma2"},
     {"wav2vec2_conformer", "wav2vec2-conformer"},
+    {"xllm", "k2_horizon"},
+};
+
+// Models that have a rotation, and none that a configuration can say or that public code
+// establishes.
+struct Refused {
+  std::string_view model_type;
+  const char* reason;
+};
+
+constexpr char kRaisesTheta[] =
+    "has code of its own that raises theta with the length, where engines do not";
+
+constexpr Refused kRefused[] = {
+    {"efficientloftr", "rotates a feature map that it has aggregated, without position ids"},
+    {"lightglue", "has angles that are a learned projection of key points, and no frequencies"},
+    {"telechat", kRaisesTheta},
+    {"telechat2", kRaisesTheta},
+    {"vjepa2", "turns the two channels of a pair by different angles, which is no rotation"},
 };
 
 constexpr OuterModel kOuterModels[] = {
+    {"bailing_moe_v3_vl", false, nullptr, nullptr, "bailing_moe_v3_vl"},
+    {"bailingmm_moe_v2_lite", false, nullptr, nullptr, "bailingmm_moe_v2_lite"},
     {"dia", false, "decoder_config", nullptr},
     {"esmfold2", false, "esmc_config", nullptr},
+    {"isaac", false, nullptr, nullptr, "isaac"},
     {"lasr", true, "encoder_config", nullptr},
+    {"moondream3", false, "config", nullptr, "moondream3", "text"},
     {"musicflamingo", false, nullptr, "rope_parameters"},  // of its audio encoder
+    {"openpangu_vl", false, nullptr, nullptr, "openpangu_vl"},
     {"t5gemma", true, "decoder", nullptr},
 };
 
 // Models without RoPE whose remote code has it if the file says so.
 constexpr Alias kRotaryVariants[] = {
     {"xlm-roberta", "jina_embeddings_v3"},
+};
+
+// Models that have the model_type of others: their architecture tells them.
+struct Renamed {
+  std::string_view model_type, architecture, same_as;
+};
+
+constexpr Renamed kRenamed[] = {
+    {"git", "Grok1ForCausalLM", "grok-1"},  // Grok 2
 };
 
 const Family* FindExactly(std::string_view model_type) {
@@ -161,9 +204,24 @@ std::string_view RotaryVariant(std::string_view model_type) {
   return "";
 }
 
+std::string_view RenamedType(std::string_view model_type, std::string_view architecture) {
+  for (const Renamed& renamed : kRenamed) {
+    const bool same = renamed.model_type == model_type && renamed.architecture == architecture;
+    if (same) return renamed.same_as;
+  }
+  return "";
+}
+
 bool IsWithoutRope(std::string_view model_type) {
   return std::find(std::begin(kWithoutRope), std::end(kWithoutRope), model_type) !=
          std::end(kWithoutRope);
+}
+
+const char* WhyRefused(std::string_view model_type) {
+  for (const Refused& refused : kRefused) {
+    if (refused.model_type == model_type) return refused.reason;
+  }
+  return nullptr;
 }
 
 bool EndsWith(std::string_view text, std::string_view suffix) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model/latent_ids.h"
 #include "model/layer_type.h"
 
 namespace rope::model {
@@ -15,6 +16,7 @@ struct ParsedModel {
   std::vector<int32_t> layers;  // type of every layer; empty if their number or kinds are not known
   bool bare = false;            // made from a rope dictionary alone
   std::vector<std::string> notes;
+  std::vector<LatentIds> latent_ids;  // of each type; empty unless it is a model of diffusers
 };
 
 }  // namespace rope::model

@@ -12,6 +12,7 @@ namespace rope::model {
 struct RopeKeys {
   Dict dict;                             // may be absent: all values are defaults then
   Dict text;                             // the keys around it; absent for a bare dictionary
+  Dict whole;                            // what holds the language model
   const Family* family = nullptr;        // nullptr: unknown, or a bare dictionary
   const char* theta_key = "rope_theta";  // beside the dictionary; nullptr: none
   double default_theta = 10000;          // 0: left to the caller

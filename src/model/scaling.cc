@@ -11,20 +11,24 @@
 namespace rope::model {
 namespace {
 
+constexpr std::string_view kTelechatYarn = "telechat3-yarn";
+
 struct TypeName {
   std::string_view name;
   rope_scaling scaling;
 };
 
 // "mrope" and "xdrope" say how ids are used, not how frequencies are made; "su" is the first name
-// of longrope; "gptj" is what one converter wrote for "default".
+// of longrope; "gptj" is what one converter wrote for "default"; "deepseek_yarn" is what engines
+// call the YaRN that mscale belongs to.
 constexpr TypeName kTypeNames[] = {
     {"default", ROPE_SCALING_DEFAULT},   {"linear", ROPE_SCALING_LINEAR},
     {"dynamic", ROPE_SCALING_DYNAMIC},   {"yarn", ROPE_SCALING_YARN},
     {"longrope", ROPE_SCALING_LONGROPE}, {"su", ROPE_SCALING_LONGROPE},
     {"llama3", ROPE_SCALING_LLAMA3},     {"proportional", ROPE_SCALING_PROPORTIONAL},
     {"mrope", ROPE_SCALING_DEFAULT},     {"xdrope", ROPE_SCALING_DEFAULT},
-    {"gptj", ROPE_SCALING_DEFAULT},
+    {"gptj", ROPE_SCALING_DEFAULT},      {"deepseek_yarn", ROPE_SCALING_YARN},
+    {kTelechatYarn, ROPE_SCALING_YARN},
 };
 
 std::string KnownTypes() {
@@ -345,6 +349,20 @@ void FillMscale(const RopeKeys& keys, LayerType* type) {
   config->attention_factor = FrequenciesOf(probe, 0).attention_factor;
 }
 
+// TeleChat 3: YaRN with another coefficient of the logarithm, and no default of its lengths.
+void FillTelechat(const RopeKeys& keys, rope_config* config) {
+  if (!GivenOriginal(keys)) {
+    keys.dict.RejectMissing("original_max_position_embeddings",
+                            "rope_type \"telechat3-yarn\" requires it");
+  }
+  const double factor = 0.07 * std::log(config->factor) + 1;
+  if (config->attention_factor != 0 && config->attention_factor != factor) {
+    RejectValue(keys.dict.Path("attention_factor"), *keys.dict.Find("attention_factor"),
+                "be " + ToText(factor) + ", which follows from factor");
+  }
+  config->attention_factor = factor;
+}
+
 void FillYarn(const RopeKeys& keys, LayerType* type) {
   rope_config* config = &type->config;
   const Dict& dict = keys.dict;
@@ -368,6 +386,7 @@ void FillYarn(const RopeKeys& keys, LayerType* type) {
     Reject(ROPE_ERROR_PARSE, "%s (%s) must not be below beta_slow (%s)",
            dict.Path("beta_fast").c_str(), ToText(fast).c_str(), ToText(slow).c_str());
   }
+  if (TypeString(keys) == kTelechatYarn) FillTelechat(keys, config);
   config->yarn_no_truncate = dict.Bool("truncate").value_or(true) ? 0 : 1;
   FillMscale(keys, type);
 }

@@ -25,8 +25,10 @@ struct Tower {
   rope_pairing pairing;
   rope_rounding rounding;
   double theta;
-  bool alone;        // a model of its own
-  int head_dim = 0;  // class default, where published files rely on it
+  bool alone;                       // a model of its own
+  int head_dim = 0;                 // class default, where published files rely on it
+  bool fixed = false;               // head_dim holds whatever hidden_size says
+  const char* width_key = nullptr;  // instead of hidden_size; must be there beside other sizes
 };
 
 constexpr rope_pairing kHalves = ROPE_PAIRING_HALVES, kInterleaved = ROPE_PAIRING_INTERLEAVED,
@@ -35,11 +37,17 @@ constexpr rope_rounding kFloat32 = ROPE_ROUNDING_FLOAT32, kEager = ROPE_ROUNDING
                         kCosSin = ROPE_ROUNDING_COS_SIN;
 
 constexpr Tower kTowers[] = {
+    {"Keye", Order::kRowColumn, kHalves, kFloat32, 10000, false},
+    {"KeyeVL1_5", Order::kRowColumn, kHalves, kFloat32, 10000, false},
+    {"bailing_moe_v3_vl", Order::kRowColumn, kHalves, kFloat32, 10000, false},
+    {"bailingmm_moe_v2_lite", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"cohere_compass", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"cosmos3_edge", Order::kRowColumn, kHalves, kFloat32, 10000, false},
+    {"deepseek_v41", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"dinov3_vit", Order::kRowColumn, kHalves, kEager, 100, true},
     {"dots_ocr", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"dots3_note", Order::kRowColumn, kHalves, kFloat32, 10000, false},
+    {"dots_vlm", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"edgetam_video", Order::kRowColumn, kInterleaved, kFloat32, 10000, true},
     {"eomt_dinov3", Order::kRowColumn, kHalves, kEager, 100, true},
     {"ernie4_5_vl_moe", Order::kRowColumn, kHalves, kFloat32, 10000, false},
@@ -50,12 +58,20 @@ constexpr Tower kTowers[] = {
     {"glm5_next", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"glm_ocr", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"inkling2", Order::kColumnRow, kInterleaved, kFloat32, 10000, false},
+    {"intern_s2_preview", Order::kRowColumn, kHalves, kFloat32, 10000, false},
+    {"interns2_mobius", Order::kRowColumn, kHalves, kFloat32, 10000, false},
+    {"keye", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"kimi_k25", Order::kAlternating, kHalves, kFloat32, 10000, false, 72},
+    {"kimi_k3", Order::kAlternating, kInterleaved, kFloat32, 10000, false, 128, false,
+     "qkv_hidden_size"},
     {"kimi_vl", Order::kAlternating, kInterleaved, kFloat32, 10000, false},
     {"lfm3_vl", Order::kRowColumn, kHalves, kFloat32, 1000000, false},
     {"llama4", Order::kRowColumn, kInterleaved, kFloat32, 10000, false},
+    {"locateanything", Order::kAlternating, kInterleaved, kFloat32, 10000, false, 72},
+    {"mimo_v2", Order::kRowColumn, kHalves, kFloat32, 10000, false, 64, true},
     {"minimax_m3_vl", Order::kThreeAxes, kHalves, kEager, 10000, false},
     {"mlcd", Order::kRowColumn, kHalves, kFloat32, 10000, true},
+    {"moss_vl", Order::kRowColumn, kHalves, kFloat32, 10000, false},
     {"muse_glimmer", Order::kRowColumn, kHalves, kCosSin, 10000, false},
     {"muse_spark", Order::kRowColumn, kHalves, kCosSin, 10000, false},
     {"paddleocr_vl", Order::kRowColumn, kHalves, kFloat32, 10000, false},
@@ -98,13 +114,17 @@ const Tower* FindTower(std::string_view model_type) {
 // Qwen2-VL calls the width of its tower embed_dim; its hidden_size is that of the language model.
 // SAM's is that of the memory attention.
 std::optional<int64_t> WidthOfHead(const Dict& dict, const Tower& tower) {
-  if (const auto given = dict.Integer("head_dim", 1, kMaxWidth)) return given;
-  const auto width = dict.FirstInteger(
-      {"embed_dim", "memory_attention_hidden_size", "hidden_size", "vt_hidden_size"}, 1, kMaxWidth);
+  if (const auto given = dict.FirstInteger({"head_dim", "qk_channels"}, 1, kMaxWidth)) return given;
+  const auto width = dict.FirstInteger({"embed_dim", "memory_attention_hidden_size",
+                                        "qkv_hidden_size", "hidden_size", "vt_hidden_size"},
+                                       1, kMaxWidth);
   const auto heads = dict.FirstInteger({"memory_attention_num_attention_heads", "num_heads",
                                         "num_attention_heads", "vt_num_attention_heads"},
                                        1, kMaxWidth);
-  if (!width && !heads && tower.head_dim != 0) return tower.head_dim;
+  if (tower.fixed || (!width && !heads && tower.head_dim != 0)) return tower.head_dim;
+  if (tower.width_key != nullptr && dict.Find(tower.width_key) == nullptr) {
+    dict.RejectMissing(tower.width_key, "the width of this tower's heads follows from it");
+  }
   if (!width || !heads) return std::nullopt;
   const int64_t rate = dict.Integer("memory_attention_downsample_rate", 1, 1 << 10).value_or(1);
   return *width / rate / *heads;

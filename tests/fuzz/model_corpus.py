@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the seed corpus of model_fuzz into a folder: every configuration of tests/data/models.json
-and every rope dictionary in them, one per file."""
+and dialects.json, and every rope dictionary in them, one per file."""
 import hashlib
 import json
 import pathlib
@@ -23,8 +23,11 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     models = pathlib.Path(__file__).parent.parent / "data" / "models.json"
-    for entry in json.loads(models.read_text()):
-        for value in (entry["config"], *dictionaries(entry["config"])):
+    configs = [entry["config"] for entry in json.loads(models.read_text())]
+    others = json.loads((models.parent / "dialects.json").read_text())["dialects"]
+    configs += [case["config"] for cases in others.values() for case in cases]
+    for config in configs:
+        for value in (config, *dictionaries(config)):
             text = json.dumps(value).encode()
             (folder / hashlib.sha1(text).hexdigest()).write_bytes(text)
 

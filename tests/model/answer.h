@@ -8,10 +8,8 @@
 
 namespace rope::testing {
 
-// All that rope_model_* tell of the text; empty if it is refused.
-inline std::string Answer(const std::string& text) {
-  rope_model* model = nullptr;
-  if (Create(text, &model) != ROPE_OK) return "";
+// All that rope_model_* tell of the model.
+inline std::string AnswerOf(const rope_model* model) {
   std::string answer;
   for (int32_t t = 0; t < rope_model_layer_type_count(model); ++t) {
     rope_config config = ROPE_INIT(rope_config);
@@ -25,15 +23,24 @@ inline std::string Answer(const std::string& text) {
     answer += rope_model_layer_type_name(model, t);
     table(config.short_factor);
     table(config.long_factor);
+    table(config.freq_factors);
     table(config.inv_freq);
     table(config.pair_axis);
-    config.short_factor = config.long_factor = config.inv_freq = nullptr;
+    config.short_factor = config.long_factor = config.freq_factors = config.inv_freq = nullptr;
     config.pair_axis = nullptr;
     add(&config, sizeof(config));
   }
   for (int32_t layer = 0, type; rope_model_layer_type(model, layer, &type) == ROPE_OK; ++layer) {
     answer += static_cast<char>('0' + type);
   }
+  return answer;
+}
+
+// Of the text; empty if it is refused.
+inline std::string Answer(const std::string& text) {
+  rope_model* model = nullptr;
+  if (Create(text, &model) != ROPE_OK) return "";
+  const std::string answer = AnswerOf(model);
   rope_model_destroy(model);
   return answer;
 }

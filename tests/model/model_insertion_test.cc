@@ -80,6 +80,8 @@ std::vector<json> Configurations() {
     configurations.push_back(file["config"]);
     if (!file["config_saved"].is_null()) configurations.push_back(file["config_saved"]);
   }
+  const json diffusion = LoadJson("diffusion.json");
+  for (const json& test : diffusion["cases"]) configurations.push_back(test["config"]);
   return configurations;
 }
 
@@ -146,7 +148,7 @@ class ModelInsertion : public ::testing::Test {
   void InEach(const TryOne& try_one) {
     for (const json& config : Configurations()) {
       // What stands beside the text of this one is of its audio encoder.
-      if (config["model_type"] == "musicflamingo") continue;
+      if (config.value("model_type", "") == "musicflamingo") continue;
       rope_model* model = nullptr;
       if (Create(config.dump(), &model) != ROPE_OK) continue;
       const std::string first = rope_model_layer_type_name(model, 0);

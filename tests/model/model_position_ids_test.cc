@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -24,11 +25,7 @@ enum class Difference {
   // After a video with more frames (times interval) than it is high and wide, transformers 5 counts
   // the text from the height and width alone: it starts below the ids of the last frames. librope
   // starts each run above all ids before it, as the models were trained (model.h, section 2).
-  kTextAfterLongVideo,
-  // Frames that are no whole number of ids apart are rounded one by one; rope_prompt_part has one
-  // interval.
-  // The program that uses them has to write these ids itself.
-  kFractionalInterval
+  kTextAfterLongVideo
 };
 
 // Strict: the prompts listed here must differ, and no other may.
@@ -36,7 +33,7 @@ const std::map<std::string, Difference>& Differences() {
   static const std::map<std::string, Difference> kDifferences = {
       {"qwen2_5_vl/video", Difference::kTextAfterLongVideo},
       {"qwen2_5_vl/video-2s", Difference::kTextAfterLongVideo},
-      {"qwen2_5_vl/video-fractional", Difference::kFractionalInterval},
+      {"qwen2_5_vl/video-fractional", Difference::kTextAfterLongVideo},
       {"qwen2_5_vl/video-half-second", Difference::kTextAfterLongVideo},
       {"qwen2_5_vl/video-longer-than-wide", Difference::kTextAfterLongVideo},
       {"qwen2_vl/video-longer-than-wide", Difference::kTextAfterLongVideo},
@@ -52,8 +49,10 @@ struct Prompt {
       run.t = entry["grid"][0];
       run.h = entry["grid"][1];
       run.w = entry["grid"][2];
-      fractional |= entry["t_interval"].is_null();
-      if (run.t != 0 && entry["t_interval"].is_number()) run.t_interval = entry["t_interval"];
+      // Of Qwen2.5-VL, which says 2 ids a second here.
+      const bool fractional = entry["t_interval"].is_null();
+      t_intervals.push_back(fractional ? 2 * entry["seconds"].get<double>() : 0);
+      if (run.t != 0 && !fractional) run.t_interval = entry["t_interval"];
       runs.push_back(run);
     }
     start = record["start"];
@@ -64,17 +63,19 @@ struct Prompt {
   // The first token behind a video that is longer than it is high and wide; tokens() if none.
   int64_t BehindLongVideo() const {
     int64_t token = 0;
-    for (const rope_prompt_part& run : runs) {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const rope_prompt_part& run = runs[i];
       token += run.text + int64_t{run.t} * run.h * run.w;
-      if ((run.t - 1) * std::max(run.t_interval, 1) >= std::max(run.h, run.w)) return token;
+      const double apart = t_intervals[i] != 0 ? t_intervals[i] : std::max(run.t_interval, 1);
+      if (std::floor((run.t - 1) * apart) >= std::max(run.h, run.w)) return token;
     }
     return tokens();
   }
 
   std::vector<rope_prompt_part> runs;
+  std::vector<double> t_intervals;
   Ids ids;
   int64_t start = 0, next;
-  bool fractional = false;
 };
 
 // By name.
@@ -96,8 +97,9 @@ TEST_P(PositionIds, SameAsTheModelsOwnCode) {
   const int64_t tokens = prompt.tokens();
   std::vector<int64_t> flat(static_cast<size_t>(3 * tokens));
   int64_t next = -1;
-  ASSERT_EQ(ROPE_OK, rope_prompt_ids(prompt.runs.data(), static_cast<int32_t>(prompt.runs.size()),
-                                     prompt.start, flat.data(), tokens, &next))
+  ASSERT_EQ(ROPE_OK, rope_prompt_ids_timed(prompt.runs.data(), prompt.t_intervals.data(),
+                                           static_cast<int32_t>(prompt.runs.size()), prompt.start,
+                                           flat.data(), tokens, &next))
       << rope_last_error();
   Ids ours;
   for (int axis = 0; axis < 3; ++axis) {
@@ -110,10 +112,6 @@ TEST_P(PositionIds, SameAsTheModelsOwnCode) {
     return;
   }
   EXPECT_NE(ours, prompt.ids) << "the entry of this prompt no longer holds";
-  if (listed->second == Difference::kFractionalInterval) {
-    EXPECT_TRUE(prompt.fractional);
-    return;
-  }
   // Up to the end of the video the ids agree; then ours stay above all of it.
   const int64_t behind = prompt.BehindLongVideo();
   ASSERT_LT(behind, tokens);
@@ -138,8 +136,7 @@ TEST(PositionIdsList, EveryEntryIsAPrompt) {
     ++counts[difference];
   }
   std::cout << Prompts().size() << " prompts; " << counts[Difference::kTextAfterLongVideo]
-            << " with text below the ids of a long video, "
-            << counts[Difference::kFractionalInterval] << " with a fractional interval\n";
+            << " with text below the ids of a long video\n";
 }
 
 std::vector<std::string> Names() {

@@ -324,8 +324,8 @@ TEST(ModelUnread, TheSameInOtherWordsPasses) {
 // --- published configurations that were once read as plain RoPE
 // -----------------------------------
 
-TEST(ModelUnread, BailingV3SectionsBesideItsTextAreRefused) {  // bailing_moe_v3_vl
-  ExpectUnread(R"({"model_type": "bailing_moe_v3_vl", "mrope_section": [12, 10, 10],
+TEST(ModelUnread, SectionsBesideTheLanguageModelAreRefused) {  // but in bailing_moe_v3_vl
+  ExpectUnread(R"({"model_type": "nobody_knows", "mrope_section": [12, 10, 10],
       "text_config": {"model_type": "bailing_hybrid", "hidden_size": 2048, "num_attention_heads": 16,
       "num_hidden_layers": 20, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
       "rope_theta": 600000}})",
@@ -355,8 +355,8 @@ TEST(ModelUnread, TheSecondThetaOfIquestQ1IsThatOfItsSlidingLayers) {
   ExpectUnread(With("nobody_knows", R"("swa_rope_theta": 500000.0)"), "swa_rope_theta (500000)");
 }
 
-TEST(ModelUnread, AttentionWithoutRopeOfMinicpmSalaIsRefused) {
-  ExpectUnread(With("minicpm_sala", R"("attn_use_rope": false, "lightning_use_rope": true,
+TEST(ModelUnread, AttentionWithoutRopeIsRefused) {  // but in minicpm_sala
+  ExpectUnread(With("minicpm", R"("attn_use_rope": false, "lightning_use_rope": true,
       "mixer_types": ["minicpm4", "lightning-attn", "lightning-attn", "minicpm4"])"),
                "attn_use_rope (false)");
 }

@@ -83,32 +83,28 @@ read as one of an unknown model, which leaves the pairing to the caller.
 | musicflamingo's audio encoder | angles are products of a window's and a frame's number, in f64. Its language model is read |
 | parakeet_encoder, nemotron_asr_streaming, seamless_m4t_v2 | relative positions, no RoPE. wav2vec2-bert and wav2vec2-conformer are read, and have RoPE if position_embeddings_type is "rotary" |
 | jurassic3 | use_positional_embeddings is off, and no public code has it on; its rope_theta is not used |
-| vjepa2 | turns the two channels of a pair by different angles: no rotation |
-| bailing_moe_v3_vl | `mrope_section` beside `text_config`: the order of its pairs in latent attention is known from one engine alone |
-| minicpm_sala | `attn_use_rope`: its lightning layers have heads, and a switch, of their own |
+| vjepa2 | turns the two channels of a pair by different angles: no rotation. Rows of cos and sin with a value per channel hold it (`ROPE_COS_SIN_FULL_INTERLEAVED`) |
 | intern_s1_pro and others with FoPE | `fope_*`: angles are sums of several frequencies |
-| sarvam_mla | rope_type "deepseek_yarn" is one engine's name |
-| grok-2 | its model_type, "git", is another model's; grok-1 is read, with rope_type "original" |
-| telechat, telechat2 | their own code raises theta with the length, and engines do not |
-| plamo2 | which of its layers are attention follows from mamba_step, which is not read |
-| mimo_v2, kimi_k3's tower, moondream3, isaac, keye, moss_vl, locateanything, jet_vlm, dots_vlm, spark2_5, k2_horizon, alice_ai, param2moe, openpangu, teleflm, deepseek_v41, interns2_mobius, intern_s2_preview, bailingmm_moe_v2_lite | not looked into yet |
+| deepseek_ocr2's tower | its encoder is a Qwen2 whose sizes no file says (`vision_config.encoder_config`); the language model is read |
+| openpangu's PanguProMoEV2 | `qk_rope_dim`: the one engine that has it gives it no theta. PanguEmbedded, pangu_ultra_moe and openpangu_vl are read, the last one without its tower, whose angles are rounded to 16 bits |
+| telechat, telechat2 | their own code raises theta with the length, and engines do not. telechat3 is read |
 
-Models of which engines alone have the code (vLLM, SGLang), and which are read as these do: arctic,
-gigachat3_5, grok-1, iquest_q1, jet_nemotron, kimi_vl with its MoonViT, llada2_moe, nanbeige, ouro,
-phi3small, plamo3, sdar, solar, step3_text, dots_ocr. `model_engines_test` compares them with the formula.
+Models of which engines alone have the code (vLLM, SGLang, mlx-lm), and which are read as these do:
+alice_ai, arctic, bailing_moe_v3_vl, bailingmm_moe_v2_lite, deepseek_v41, deepseek_vl_v2, dots_ocr,
+dots_vlm, gigachat3_5, grok-1 and grok-2, interns2_mobius, intern_s2_preview, iquest_q1, isaac,
+jet_nemotron, jet_vlm, k2_horizon, keye, kimi_k3's tower, kimi_vl with its MoonViT, llada2_moe,
+locateanything, mimo_v2, minicpm_sala, moondream3, moss_vl, nanbeige, openpangu, ouro, param2moe,
+phi3small, plamo2, plamo3, sarvam, sdar, solar, spark2_5, step3_text, step3_vl, teleflm, telechat3.
+`model_engines_test` compares them with the formula.
 )";
 
 inline constexpr char kAfterDeviations[] = R"(
 Position ids of prompts with images and videos are compared by `model_position_ids_test`: 48
 prompts of five models, the same in 42. The others, all of Qwen2-VL and Qwen2.5-VL, are listed
-there:
-
-- After a video whose last frame has a larger id than its rows and columns, transformers 5
-  counts the text from the rows and columns alone, below the ids of the last frames (5 prompts).
-  librope starts each run above all ids before it, as the models were trained.
-- Frames that are not a whole number of ids apart (0.7 seconds at 2 ids a second) are rounded
-  one by one in transformers; `rope_prompt_part` has one interval (1 prompt). A program that has such
-  videos writes their ids itself.
+there: after a video whose last frame has a larger id than its rows and columns, transformers 5
+counts the text from the rows and columns alone, below the ids of the last frames. librope starts
+each run above all ids before it, as the models were trained. Frames that are not a whole number of
+ids apart (0.7 seconds at 2 ids a second) are those of `rope_prompt_ids_timed`.
 
 ## When a key is refused
 
@@ -137,6 +133,32 @@ there: `rope_model_create_accepting` in C, `Model(config, accepted_keys=["attn_f
 The keys that are known to change nothing stand in one table, `kHarmless` of `unread.cc`.
 `dual_chunk_attention_config` is read as transformers reads it, not at all, and is a note of the model
 (`rope_model_note`): other programs give tokens beyond one chunk other positions.
+
+## Other programs' configurations
+
+`rope_model_create` reads four more kinds of text, known by keys that transformers' have not. The first
+note of such a model (`rope_model_note`; `librope inspect` prints it) says which it was; every key that
+speaks of RoPE is used or refused here, too. `model_dialects_test` compares the rotation with that of
+the programs themselves.
+
+| text | known by | pairs | keys |
+|---|---|---|---|
+| Meta's `params.json` (Llama 1 to 4) | `dim`, `n_layers`, `n_heads`, and `multiple_of` or `ffn_dim_multiplier`; no `model_type` | neighbours | `rope_theta` (10000 if `vocab_size` is -1), `use_scaled_rope`, `rope_scaling_factor`, `rope_high_freq_factor`, `nope_layer_interval` |
+| Mistral's `params.json` | `dim`, `n_layers`, `n_heads`, `hidden_dim` | neighbours | `rope_theta` (required), `yarn`, `qk_rope_head_dim`, `qk_nope_head_dim`, `vision_encoder` |
+| Megatron-LM's arguments | `tensor_model_parallel_size` or `rotary_base` | `rotary_interleaved` | `position_embedding_type`, `rotary_base`, `rotary_percent`, `rotary_seq_len_interpolation_factor`, `use_rope_scaling`, `rope_scaling_factor`, `no_rope_freq`, `mrope_section`, `multi_latent_attention` with `rope_type`, `rotary_scaling_factor`, `mscale` .., `apply_rope_fusion` (decides the rounding) |
+| MaxText's configuration | `base_emb_dim`, `base_num_decoder_layers` or a `.._timescale` | `rope_type`, `rope_interleave` | `model_name` (required: MaxText chooses by it), `rope_type`, `rope_max_timescale`, `rope_min_timescale`, `local_rope_max_timescale`, `rope_linear_scaling_factor`, `rope_use_scale`, those of YaRN, `attention_type`, `nope_layer_interval` |
+
+- The pairs are those of the program's own weights: q and k of Meta's and Mistral's files are permuted in
+  the files of transformers, whose `config.json` says halves.
+- Megatron's arguments are those of a checkpoint (`torch.load(..)["args"]`), complete with their defaults:
+  `json.dump(vars(args), file, default=str)`. MaxText's are `base.yml` with a model's file over it; what
+  is missing is MaxText's default.
+- MaxText's angles are `ROPE_ANGLE_DIVIDE`, but with YaRN: [precision](guides/precision.md) says what XLA
+  makes of them.
+- Llama 3.2 1B and 3B: Meta's code scales by 8, the `config.json` of the same weights by 32. Their
+  `params.json` is refused unless it gives `rope_scaling_factor`.
+- mlx's repositories have transformers' text with `quantization` beside it, which is no key of RoPE. The
+  `config.json` beside GGUF files is transformers' or next to empty: read the GGUF file.
 
 ## What is not covered
 

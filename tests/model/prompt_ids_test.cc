@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
 #include <vector>
 
 #include "librope/model.h"
@@ -64,6 +67,52 @@ TEST(PromptIds, FramesAreAnIntervalApart) {
   EXPECT_EQ(ids[1], (std::vector<int64_t>{10, 11, 11, 11, 11, 11, 11}));
   EXPECT_EQ(ids[2], (std::vector<int64_t>{10, 11, 12, 11, 12, 11, 12}));
   EXPECT_EQ(next, 62);
+}
+
+// Rounded down frame by frame, the product being one of f32: 10 times 0.3 is 3.
+TEST(PromptIds, FramesMayBeAFractionApart) {
+  const std::vector<rope_prompt_part> parts = {{1, 5, 1, 1, 0}, {1, 3, 1, 1, 2}, {1, 0, 0, 0, 0}};
+  const auto times_of = [&](double fraction, int64_t* next) {
+    const double t_intervals[] = {fraction, 0, 0};
+    std::vector<int64_t> ids(3 * 11);
+    EXPECT_OK(rope_prompt_ids_timed(parts.data(), t_intervals, 3, 0, ids.data(), 11, next));
+    ids.resize(11);
+    return ids;
+  };
+  int64_t next = 0;
+  EXPECT_EQ(times_of(1.4, &next), (std::vector<int64_t>{0, 1, 2, 3, 5, 6, 7, 8, 10, 12, 13}));
+  EXPECT_EQ(next, 14);
+  EXPECT_EQ(times_of(0.3, &next), (std::vector<int64_t>{0, 1, 1, 1, 1, 2, 3, 4, 6, 8, 9}));
+  const rope_prompt_part longer = {0, 11, 1, 1, 0};
+  const double third = 0.3;
+  std::vector<int64_t> ids(33);
+  ASSERT_OK(rope_prompt_ids_timed(&longer, &third, 1, 0, ids.data(), 11, &next));
+  EXPECT_EQ(ids[10], 3);
+}
+
+TEST(PromptIds, BadFractionsAreNamedAndNothingIsWritten) {
+  const rope_prompt_part video = {1, 2, 1, 1, 0}, spaced = {1, 2, 1, 1, 1}, text = {3, 0, 0, 0, 0};
+  std::vector<int64_t> ids(9, -99);
+  int64_t next = -99;
+  const auto refuses = [&](const rope_prompt_part& part, const double* t_intervals,
+                           std::initializer_list<const char*> message) {
+    EXPECT_EQ(rope_prompt_ids_timed(&part, t_intervals, 1, 0, ids.data(), 3, &next),
+              ROPE_ERROR_INVALID_ARGUMENT);
+    ExpectMessage("rope_prompt_ids_timed", message);
+  };
+  for (const double bad : {-1.0, 1e10, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    refuses(video, &bad, {"t_intervals[0]", "must be from 0 to 2^30"});
+  }
+  const double good = 1.5;
+  refuses(spaced, &good, {"parts[0] must have t_interval 0"});
+  refuses(text, &good, {"parts[0] must have a grid"});
+  refuses(video, nullptr, {"t_intervals must not be NULL"});
+  const auto* odd = reinterpret_cast<const double*>(reinterpret_cast<const char*>(&good) + 1);
+  refuses(video, odd, {"t_intervals must be aligned"});
+  EXPECT_EQ(ids, std::vector<int64_t>(9, -99));
+  EXPECT_EQ(next, -99);
+  EXPECT_OK(rope_prompt_ids_timed(nullptr, nullptr, 0, 5, nullptr, 0, &next));
+  EXPECT_EQ(next, 5);
 }
 
 TEST(PromptIds, NegativeStartsAreFine) {

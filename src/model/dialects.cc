@@ -1,0 +1,80 @@
+#include "model/dialects.h"
+
+#include <string>
+#include <utility>
+
+#include "base/limits.h"
+#include "model/layers.h"
+#include "model/unread.h"
+
+namespace rope::model {
+
+bool ReadDialect(const Dict& root, ParsedModel* out) {
+  const Dialect* found = nullptr;
+  for (const Dialect* dialect : {&kMetaParams, &kMistralParams, &kMegatronArgs, &kMaxText}) {
+    if (!dialect->is(root)) continue;
+    if (found != nullptr) {
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s has keys of %s and of %s, and must be one of them",
+             root.Name().c_str(), found->name, dialect->name);
+    }
+    found = dialect;
+  }
+  if (found == nullptr) return false;
+  out->notes.push_back(std::string("read as ") + found->name);
+  found->read(root, out);
+  RejectUnread(root);
+  return true;
+}
+
+int64_t Required(const Dict& dict, std::string_view key, int64_t low, int64_t high,
+                 const char* reason) {
+  const auto number = dict.Integer(key, low, high);
+  if (!number) dict.RejectMissing(key, reason);
+  return *number;
+}
+
+int32_t HeadOf(const Dict& dict, std::string_view key, std::string_view width,
+               std::string_view heads) {
+  auto head = dict.Integer(key, 2, kMaxHeadDim);
+  if (!head) {
+    constexpr char kReason[] = "the width of a head follows from it";
+    const int64_t all = Required(dict, width, 1, kMaxWidth, kReason);
+    const int64_t count = Required(dict, heads, 1, kMaxWidth, kReason);
+    if (all % count != 0) {
+      Reject(ROPE_ERROR_PARSE, "%s (%lld) must divide %s (%lld), as %s is not given",
+             dict.Path(heads).c_str(), static_cast<long long>(count), std::string(width).c_str(),
+             static_cast<long long>(all), std::string(key).c_str());
+    }
+    head = all / count;
+  }
+  if (*head % 2 != 0 || *head < 2 || *head > kMaxHeadDim) {
+    Reject(ROPE_ERROR_PARSE, "%s (%lld) must be even and from 2 to %d", dict.Path(key).c_str(),
+           static_cast<long long>(*head), kMaxHeadDim);
+  }
+  return static_cast<int32_t>(*head);
+}
+
+std::vector<bool> LastOf(int64_t every, int64_t layers) {
+  std::vector<bool> last(static_cast<size_t>(layers), false);
+  for (int64_t i = every; every != 0 && i <= layers; i += every) {
+    last[static_cast<size_t>(i - 1)] = true;
+  }
+  return last;
+}
+
+void AssignLayers(const std::vector<bool>& without_rope, ParsedModel* out) {
+  const auto unrotated = static_cast<int32_t>(out->types.size());
+  bool some = false;
+  for (const bool without : without_rope) {
+    out->layers.push_back(without ? unrotated : 0);
+    some |= without;
+  }
+  if (!some) return;
+  LayerType type;
+  type.name = kNope;
+  type.config.head_dim = out->types.front().config.head_dim;
+  type.config.scaling = ROPE_SCALING_NOPE;
+  out->types.push_back(std::move(type));
+}
+
+}  // namespace rope::model

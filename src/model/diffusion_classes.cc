@@ -1,0 +1,106 @@
+#include "model/diffusion_classes.h"
+
+namespace rope::model {
+namespace {
+
+using Rule = LatentRule;
+
+constexpr Power kFloat32 = Power::kFloat32, kFloat64 = Power::kFloat64;
+constexpr rope_pairing kInterleaved = ROPE_PAIRING_INTERLEAVED, kHalves = ROPE_PAIRING_HALVES,
+                       kPerAxis = ROPE_PAIRING_HALVES_PER_AXIS;
+
+#define ROPE_FLUX_DIMS Split::kListed, {16, 56, 56}, "axes_dims_rope"
+#define ROPE_HUNYUAN_DIMS Split::kListed, {16, 56, 56}, "rope_axes_dim"
+#define ROPE_WAN_DIMS Split::kThirds, {}, nullptr
+
+// name, ids, power, theta, split, dims, their key, key of theta, keys of layers, layers, head_dim,
+// heads, width, pairing, ignored keys
+constexpr DiffusionClass kClasses[] = {
+    {"AllegroTransformer3DModel", Rule::kAllegro, kFloat32, 10000, Split::kEqual, {}, nullptr,
+     nullptr, {"num_layers"}, {32}, 96, 0, Width::kKey, kPerAxis},
+    {"BriaTransformer2DModel", Rule::kFlux, kFloat64, 10000, ROPE_FLUX_DIMS, "rope_theta",
+     {"num_layers", "num_single_layers"}, {19, 38}},
+    {"ChromaTransformer2DModel", Rule::kFlux, kFloat64, 10000, ROPE_FLUX_DIMS, nullptr,
+     {"num_layers", "num_single_layers"}, {19, 38}},
+    {"CogVideoXTransformer3DModel", Rule::kCogVideo, kFloat32, 10000, Split::kEighths, {}, nullptr,
+     nullptr, {"num_layers"}, {30}, 64},
+    {"CogView4Transformer2DModel", Rule::kCogView4, kFloat32, 10000, Split::kTwoHalves, {}, nullptr,
+     nullptr, {"num_layers"}, {30}, 40, 0, Width::kKey, kHalves},
+    {"ConsisIDTransformer3DModel", Rule::kCogVideo, kFloat32, 10000, Split::kEighths, {}, nullptr,
+     nullptr, {"num_layers"}, {30}, 64},
+    {"CosmosTransformer3DModel", Rule::kCosmos, kFloat32, 10000, ROPE_WAN_DIMS, nullptr,
+     {"num_layers"}, {28}, 128, 0, Width::kKey, kHalves},
+    {"Flux2Transformer2DModel", Rule::kFlux2, kFloat64, 2000, Split::kListed, {32, 32, 32, 32},
+     "axes_dims_rope", "rope_theta", {"num_layers", "num_single_layers"}, {8, 48}},
+    {"FluxTransformer2DModel", Rule::kFlux, kFloat64, 10000, ROPE_FLUX_DIMS, nullptr,
+     {"num_layers", "num_single_layers"}, {19, 38}},
+    {"HiDreamImageTransformer2DModel", Rule::kHiDream, kFloat64, 10000, Split::kListedHalf,
+     {0, 0, 0}, "axes_dims_rope", nullptr, {"num_layers", "num_single_layers"}, {16, 32}},
+    {"HunyuanImageTransformer2DModel", Rule::kVideoThenText, kFloat32, 256, Split::kListed,
+     {64, 64}, "rope_axes_dim", "rope_theta", {"num_layers", "num_single_layers"}, {20, 40}},
+    {"HunyuanVideo15Transformer3DModel", Rule::kVideoThenText, kFloat32, 256, ROPE_HUNYUAN_DIMS,
+     "rope_theta", {"num_layers"}, {54}},
+    {"HunyuanVideoTransformer3DModel", Rule::kVideoThenText, kFloat32, 256, ROPE_HUNYUAN_DIMS,
+     "rope_theta", {"num_layers", "num_single_layers"}, {20, 40}},
+    {"Kandinsky5Transformer3DModel", Rule::kKandinsky, Power::kExponential, 10000, Split::kListed,
+     {16, 24, 24}, "axes_dims", nullptr, {"num_text_blocks", "num_visual_blocks"}, {2, 32}, 0, 0,
+     Width::kSum},
+    {"Lumina2Transformer2DModel", Rule::kLumina2, kFloat64, 10000, Split::kListed, {32, 32, 32},
+     "axes_dim_rope", nullptr, {"num_layers"}, {26}, 2304, 24, Width::kHiddenByHeads, kInterleaved,
+     {"axes_lens"}},
+    {"OvisImageTransformer2DModel", Rule::kOvis, kFloat64, 10000, ROPE_FLUX_DIMS, nullptr,
+     {"num_layers", "num_single_layers"}, {6, 27}},
+    {"QwenImageTransformer2DModel", Rule::kQwenImage, kFloat32, 10000, ROPE_FLUX_DIMS, nullptr,
+     {"num_layers"}, {60}},
+    {"SkyReelsV2Transformer3DModel", Rule::kVideo, kFloat64, 10000, ROPE_WAN_DIMS, nullptr,
+     {"num_layers"}, {32}, 128, 0, Width::kKey, kInterleaved, {"rope_max_seq_len"}},
+    {"WanTransformer3DModel", Rule::kVideo, kFloat64, 10000, ROPE_WAN_DIMS, nullptr,
+     {"num_layers"}, {40}, 128, 0, Width::kKey, kInterleaved, {"rope_max_seq_len"}},
+    {"WanVACETransformer3DModel", Rule::kVideo, kFloat64, 10000, ROPE_WAN_DIMS, nullptr,
+     {"num_layers"}, {40}, 128, 0, Width::kKey, kInterleaved, {"rope_max_seq_len"}},
+    {"ZImageTransformer2DModel", Rule::kZImage, kFloat64, 256, Split::kListed, {32, 48, 48},
+     "axes_dims", "rope_theta", {"n_layers"}, {30}, 3840, 30, Width::kDimByHeads, kInterleaved,
+     {"axes_lens"}},
+};
+
+#undef ROPE_FLUX_DIMS
+#undef ROPE_HUNYUAN_DIMS
+#undef ROPE_WAN_DIMS
+
+struct Refused {
+  std::string_view name;
+  const char* why;
+};
+
+constexpr char kPerHead[] = "its frequencies differ from head to head, which a rope_config cannot say",
+               kIds[] = "its ids depend on more than sizes, and this version does not make them";
+
+constexpr Refused kRefused[] = {
+    {"AnyFlowFARTransformer3DModel", kIds},
+    {"HeliosTransformer3DModel", kIds},
+    {"HunyuanVideoFramepackTransformer3DModel", kIds},
+    {"LTX2VideoTransformer3DModel", kPerHead},
+    {"LTXVideoTransformer3DModel", kPerHead},
+    {"MochiTransformer3DModel", kPerHead},
+    {"SanaWMLTX2RefinerTransformer3DModel", kPerHead},
+    {"WanAnimate2Transformer3DModel", kIds},
+    {"WanAnimateTransformer3DModel", kIds},
+};
+
+}  // namespace
+
+const DiffusionClass* FindDiffusionClass(std::string_view name) {
+  for (const DiffusionClass& known : kClasses) {
+    if (known.name == name) return &known;
+  }
+  return nullptr;
+}
+
+const char* WhyDiffusionClassIsRefused(std::string_view name) {
+  for (const Refused& refused : kRefused) {
+    if (refused.name == name) return refused.why;
+  }
+  return nullptr;
+}
+
+}  // namespace rope::model

@@ -1,0 +1,279 @@
+// Configurations of other programs than transformers, against what these programs rotate: recorded
+// by tests/oracle/dialects.py.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "oracle_array.h"
+#include "support/handles.h"
+#include "testing.h"
+
+namespace rope::testing {
+namespace {
+
+using nlohmann::json;
+
+const json& Recorded() {
+  static const json recorded = LoadJson("dialects.json");
+  return recorded;
+}
+
+// Vectors at positions, each with one id or a row of them.
+std::vector<float> Rotated(rope_config config, const std::vector<float>& before,
+                           const std::vector<int64_t>& ids) {
+  config.rounding = ROPE_ROUNDING_FLOAT32;  // the vectors are f32
+  const Context context = Create(config);
+  std::vector<float> x = before;
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = 1;
+  args.tokens = static_cast<int64_t>(before.size()) / config.head_dim;
+  args.q.data = x.data();
+  args.q.dtype = ROPE_DTYPE_F32;
+  args.q.layout = ROPE_LAYOUT_BSHD;
+  args.q.heads = 1;
+  args.positions = Ids(ROPE_POSITIONS_IDS_BTA, ids.data());
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+  return x;
+}
+
+TEST(ModelDialects, RotateAsTheirProgramsDo) {
+  for (const auto& [dialect, cases] : Recorded()["dialects"].items()) {
+    ASSERT_FALSE(cases.empty());
+    for (const json& record : cases) {
+      const std::string kind = record.value("kind", "full_attention");
+      SCOPED_TRACE(dialect + ": " + record["name"].get<std::string>() + ", " + kind);
+      const Model model(record["config"].dump());
+      ASSERT_TRUE(model);
+      std::vector<int64_t> ids;
+      for (const json& id : record.contains("ids") ? record["ids"] : Recorded()["positions"]) {
+        if (!id.is_array()) ids.push_back(id);
+        for (size_t a = 0; id.is_array() && a < id.size(); ++a) ids.push_back(id[a]);
+      }
+      const std::vector<float> want = OracleArray(record["after"]).ToFloat();
+      const std::vector<float> got =
+          Rotated(model.Config(kind), OracleArray(record["before"]).ToFloat(), ids);
+      ASSERT_EQ(got.size(), want.size());
+      // Values up to 4 * sqrt 2: cos and sin within 3e-7 of each other, three roundings on each
+      // side. MaxText's frequencies of YaRN are made with XLA's power and may be off by an ulp, of
+      // angles up to 1000.
+      const bool other_power =
+          dialect == "maxtext" && model.Config(kind).scaling == ROPE_SCALING_YARN;
+      const double bound = 4e-6 + (other_power ? 4 * std::sqrt(2.0) * 1000 * 0x1p-23 : 0);
+      double worst = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - want[i]));
+      }
+      EXPECT_LT(worst, bound);
+    }
+  }
+}
+
+// Every recorded configuration: contexts can be made, the first note says how it was read, and a
+// key of RoPE that its program does not have is refused.
+TEST(ModelDialects, AreNamedAndStrict) {
+  for (const auto& [dialect, cases] : Recorded()["dialects"].items()) {
+    for (const json& record : cases) {
+      const std::string text = record["config"].dump();
+      const Model model(text);
+      ExpectContexts(model.get(), text);
+      const char* note = rope_model_note(model.get(), 0);
+      ASSERT_NE(note, nullptr);
+      EXPECT_EQ(std::string(note).rfind("read as M", 0), 0u) << note;
+      json changed = record["config"];
+      changed["rope_wobble"] = 3;
+      ExpectRefused(changed.dump(), {"rope_wobble (3)", "was not used"}, ROPE_ERROR_UNSUPPORTED);
+    }
+  }
+}
+
+json Case(const std::string& dialect, size_t n) {
+  return Recorded()["dialects"][dialect][n]["config"];
+}
+
+json With(json config, const json& changes) {
+  config.update(changes);
+  return config;
+}
+
+TEST(ModelDialects, TransformersTextHasNoSuchNote) {
+  EXPECT_EQ(rope_model_note(Model(Llama("null")).get(), 0), nullptr);
+}
+
+TEST(ModelDialects, ATextOfTwoDialectsIsRefused) {
+  json both = Case("mistral", 0);
+  both["multiple_of"] = 256;
+  ExpectRefused(both.dump(), {"Meta's", "Mistral's"}, ROPE_ERROR_UNSUPPORTED);
+}
+
+// DistilBERT has dim, n_layers, n_heads and hidden_dim as well, and a model_type.
+TEST(ModelDialects, AModelTypeIsTransformers) {
+  json config = Case("mistral", 0);
+  config["model_type"] = "distilbert";
+  ExpectRefused(config.dump(), {"distilbert"}, ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(MetaParams, ThetaIsThatOfLlama2OnlyInFilesOfLlama2) {
+  EXPECT_EQ(Model(Case("meta", 0).dump()).Config().theta, 10000);
+  json config = Case("meta", 1);
+  config.erase("rope_theta");
+  ExpectRefused(config.dump(), {"rope_theta", "Llama 1 and 2"});
+}
+
+// 8 in Meta's code, 32 in transformers' files of the same models.
+TEST(MetaParams, SmallLlama32MustSayItsFactor) {
+  const json small = With(Case("meta", 2), {{"dim", 2048}, {"n_layers", 16}});
+  ExpectRefused(small.dump(), {"rope_scaling_factor", "Llama 3.2"});
+  const rope_config config = Model(With(small, {{"rope_scaling_factor", 32}}).dump()).Config();
+  EXPECT_EQ(config.factor, 32);
+  EXPECT_EQ(config.head_dim, 64);
+}
+
+TEST(MetaParams, EveryFourthLayerOfLlama4HasNoRope) {
+  const Model model(Case("meta", 3).dump());
+  EXPECT_EQ(model.Layers(9), "fffnfffnf");
+  EXPECT_EQ(model.LayerName(48), "");
+  EXPECT_EQ(model.Config("nope").head_dim, 128);
+}
+
+TEST(MistralParams, ThetaHasNoDefault) {
+  json config = Case("mistral", 0);
+  config.erase("rope_theta");
+  ExpectRefused(config.dump(), {"rope_theta"});
+}
+
+const json kYarn = {{"factor", 16},
+                    {"original_max_position_embeddings", 16384},
+                    {"beta", 32},
+                    {"alpha", 1},
+                    {"apply_scale", false}};
+
+// What transformers' text of Ministral 3 says, whose mscales cancel each other.
+TEST(MistralParams, YarnIsThatOfTransformersText) {
+  const rope_config ours = Model(With(Case("mistral", 0), {{"yarn", kYarn}}).dump()).Config();
+  const rope_config theirs = Model(R"({"model_type": "ministral3", "hidden_size": 4096,
+      "num_attention_heads": 32, "head_dim": 128, "num_hidden_layers": 32,
+      "max_position_embeddings": 262144, "rope_parameters": {"rope_type": "yarn",
+      "rope_theta": 1000000.0, "factor": 16.0, "original_max_position_embeddings": 16384,
+      "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+      "llama_4_scaling_beta": 0.1}})")
+                                 .Config();
+  EXPECT_EQ(ours.pairing, ROPE_PAIRING_INTERLEAVED);
+  EXPECT_EQ(theirs.pairing, ROPE_PAIRING_HALVES);
+  std::vector<double> a(64), b(64);
+  rope_info info_a = ROPE_INIT(rope_info), info_b = ROPE_INIT(rope_info);
+  const Context x = Create(ours), y = Create(theirs);
+  ASSERT_OK(rope_context_inv_freq(x.get(), 0, a.data(), 64));
+  ASSERT_OK(rope_context_inv_freq(y.get(), 0, b.data(), 64));
+  ASSERT_OK(rope_context_info(x.get(), 0, &info_a));
+  ASSERT_OK(rope_context_info(y.get(), 0, &info_b));
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(info_a.attention_factor, info_b.attention_factor);
+}
+
+TEST(MistralParams, YarnIsReadWholeOrRefused) {
+  json yarn = kYarn;
+  yarn["gamma"] = 2;
+  ExpectRefused(With(Case("mistral", 0), {{"yarn", yarn}}).dump(), {"yarn.gamma (2)"},
+                ROPE_ERROR_UNSUPPORTED);
+  yarn = kYarn;
+  yarn.erase("apply_scale");
+  ExpectRefused(With(Case("mistral", 0), {{"yarn", yarn}}).dump(), {"yarn.apply_scale"});
+}
+
+TEST(MistralParams, LatentAttentionTurnsTheEndOfAHead) {
+  const rope_config config =
+      Model(With(Case("mistral", 0), {{"qk_rope_head_dim", 64}, {"qk_nope_head_dim", 128}}).dump())
+          .Config();
+  EXPECT_EQ(config.head_dim, 192);
+  EXPECT_EQ(config.rotary_dim, 64);
+  EXPECT_EQ(config.rotary_offset, 128);
+}
+
+TEST(MegatronArgs, OtherKindsOfPositionsAreRefused) {
+  ExpectRefused(With(Case("megatron", 0), {{"position_embedding_type", "learned_absolute"}}).dump(),
+                {"position_embedding_type (\"learned_absolute\")", "do not rotate"});
+  json config = Case("megatron", 0);
+  config.erase("rotary_base");
+  ExpectRefused(config.dump(), {"rotary_base"});
+}
+
+// Without YaRN, too, Megatron scales the softmax; a context of DEFAULT has no such factor.
+TEST(MegatronArgs, AScaleOfTheSoftmaxWithoutYarnIsRefused) {
+  const json config = With(Case("megatron", 5), {{"rope_type", "rope"}});
+  ExpectRefused(config.dump(), {"mscale_all_dim (0.5)"});
+}
+
+TEST(MegatronArgs, LayersWithoutRopeAreCountedOrListed) {
+  EXPECT_EQ(Model(With(Case("megatron", 0), {{"no_rope_freq", 4}}).dump()).Layers(5), "fffnf");
+  const json list = {{"num_layers", 3}, {"no_rope_freq", {1, 0, 1}}};
+  EXPECT_EQ(Model(With(Case("megatron", 0), list).dump()).Layers(4), "nfn.");
+  ExpectRefused(With(Case("megatron", 0), {{"no_rope_freq", {1, 0}}}).dump(), {"no_rope_freq"});
+}
+
+TEST(MegatronArgs, FusionDecidesTheRounding) {
+  EXPECT_EQ(Model(Case("megatron", 0).dump()).Config().rounding, ROPE_ROUNDING_FLOAT32);
+  const json unfused = With(Case("megatron", 0), {{"apply_rope_fusion", false}});
+  EXPECT_EQ(Model(unfused.dump()).Config().rounding, ROPE_ROUNDING_EAGER);
+}
+
+TEST(MegatronArgs, SectionsAreThoseOfThePairs) {
+  const json mrope = {{"position_embedding_type", "mrope"}, {"mrope_section", {16, 24, 24}}};
+  const rope_config config = Model(With(Case("megatron", 0), mrope).dump()).Config();
+  EXPECT_EQ(config.axes, 3);
+  EXPECT_EQ(config.mrope_section[2], 24);
+  ExpectRefused(With(Case("megatron", 0), {{"position_embedding_type", "mrope"}}).dump(),
+                {"mrope_section"});
+}
+
+TEST(MaxText, DividesButForYarn) {
+  EXPECT_EQ(Model(Case("maxtext", 0).dump()).Config().angle, ROPE_ANGLE_DIVIDE);
+  EXPECT_EQ(Model(Case("maxtext", 4).dump()).Config().angle, ROPE_ANGLE_FLOAT32);
+}
+
+TEST(MaxText, KindsOfGemma3) {
+  const Model model(Case("maxtext", 2).dump());
+  EXPECT_EQ(model.Layers(8), "sssssfss");
+  EXPECT_EQ(model.Config("full_attention").factor, 8);
+  EXPECT_EQ(model.Config("sliding_attention").theta, 10000);
+}
+
+TEST(MaxText, LeastTimescaleIsAFactor) {
+  const json config = With(Case("maxtext", 0), {{"rope_min_timescale", 2}});
+  EXPECT_EQ(Model(config.dump()).Config().theta, 250000);
+  EXPECT_EQ(Model(config.dump()).Config().factor, 2);
+  EXPECT_EQ(Model(config.dump()).Config().scaling, ROPE_SCALING_LINEAR);
+}
+
+TEST(MaxText, AsksForTheNameAndRefusesOtherModels) {
+  json config = Case("maxtext", 0);
+  config.erase("model_name");
+  ExpectRefused(config.dump(), {"model_name"});
+  ExpectRefused(With(Case("maxtext", 0), {{"model_name", "gemma4-26b"}}).dump(), {"gemma4-26b"});
+  ExpectRefused(With(Case("maxtext", 0), {{"use_mrope", true}}).dump(), {"use_mrope (true)"},
+                ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(With(Case("maxtext", 0), {{"partial_rotary_factor", 0.5}}).dump(),
+                {"partial_rotary_factor (0.5)"});
+}
+
+// mlx writes transformers' text with the widths of its numbers beside it; its weights keep their
+// order.
+TEST(QuantizedRepositories, OfMlxAreReadAsTransformersText) {
+  const std::string plain = Llama("null");
+  const std::string bits = R"({"group_size": 64, "bits": 4, "mode": "affine",
+      "model.layers.0.self_attn.q_proj": {"group_size": 32, "bits": 8}})";
+  const std::string quantized = plain.substr(0, plain.size() - 1) + R"(, "quantization": )" + bits +
+                                R"(, "quantization_config": )" + bits + "}";
+  const rope_config a = Model(plain).Config(), b = Model(quantized).Config();
+  EXPECT_EQ(std::memcmp(&a, &b, sizeof(a)), 0);
+}
+
+// The config.json beside GGUF files often says no more: the GGUF file itself is to be read.
+TEST(QuantizedRepositories, OfGgufWithoutSizesAreRefused) {
+  ExpectRefused(R"({"model_type": "llama"})", {"hidden_size"});
+}
+
+}  // namespace
+}  // namespace rope::testing
