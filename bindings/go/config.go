@@ -23,6 +23,9 @@ type Scaling int32
 // Angle is the precision of the angle.
 type Angle int32
 
+// Digest says what two descriptions have in common if their digests are equal.
+type Digest int32
+
 // Rounding says where values are rounded to the tensor's type.
 type Rounding int32
 
@@ -63,7 +66,8 @@ type Config struct {
 	LowFreqFactor, HighFreqFactor float64
 	YarnNoTruncate                bool // "truncate": false
 
-	// Several ids per token (images, video). With Axes > 1, MRopeSection or PairAxis is required.
+	// Several ids per token (images, video). With Axes > 1, MRopeSection, PairAxis or Frequency is
+	// required.
 	Axes             int
 	MRopeSection     []int // pairs of each axis, up to 4
 	MRopeInterleaved bool  // their pairs alternate (Qwen3-VL) instead of forming blocks (Qwen2-VL)
@@ -73,6 +77,13 @@ type Config struct {
 	FreqFactors             []float64 // divide the frequencies: rope_freqs.weight of GGUF
 	InvFreq                 []float64 // replace Theta and Scaling
 	PairAxis                []uint8   // axis of each pair
+
+	// The general angle, a sum over axes of position * frequency, with frequencies of each head:
+	// [axes][FreqHeads][pairs], one row behind the other. It replaces Theta, Scaling, InvFreq,
+	// FreqFactors and the assignment of pairs to axes. The heads of q and k must be a multiple of
+	// FreqHeads (0: 1).
+	Frequency []float64
+	FreqHeads int
 
 	Device Device
 }
@@ -92,6 +103,14 @@ func (c *Config) fill(function string, raw *C.rope_config, m *memory) error {
 				"must have one entry per pair", lengths)
 		}
 		length = max(length, n)
+	}
+	if rows := max(1, c.Axes) * max(1, c.FreqHeads); len(c.Frequency) != 0 {
+		if c.Axes > 1<<15 || c.FreqHeads > 1<<15 || len(c.Frequency)%rows != 0 ||
+			(length != 0 && length != len(c.Frequency)/rows) {
+			return invalid(function, "Frequency has %d entries, and must have one for each of %d axes, "+
+				"%d heads and the pairs", len(c.Frequency), max(1, c.Axes), max(1, c.FreqHeads))
+		}
+		length = len(c.Frequency) / rows
 	}
 	n := narrow{function: function}
 	*raw = C.rope_config{
@@ -118,6 +137,7 @@ func (c *Config) fill(function string, raw *C.rope_config, m *memory) error {
 		low_freq_factor:                  C.double(c.LowFreqFactor),
 		high_freq_factor:                 C.double(c.HighFreqFactor),
 		axes:                             n.int32("Axes", c.Axes),
+		freq_heads:                       n.int32("FreqHeads", c.FreqHeads),
 		mrope_interleaved:                boolean(c.MRopeInterleaved),
 		table_length:                     n.int32("the length of the tables", length),
 		device:                           C.ROPE_DEVICE_CPU,
@@ -136,6 +156,7 @@ func (c *Config) fill(function string, raw *C.rope_config, m *memory) error {
 	raw.long_factor = (*C.double)(copyTable(m, c.LongFactor))
 	raw.freq_factors = (*C.double)(copyTable(m, c.FreqFactors))
 	raw.inv_freq = (*C.double)(copyTable(m, c.InvFreq))
+	raw.frequency = (*C.double)(copyTable(m, c.Frequency))
 	raw.pair_axis = (*C.uint8_t)(copyTable(m, c.PairAxis))
 	if m.failed {
 		return outOfMemory(function, "tables of %d entries", length)
@@ -178,6 +199,8 @@ func (c *Config) read(function string, raw *C.rope_config) error {
 		LongFactor:                    floats(raw.long_factor, n),
 		FreqFactors:                   floats(raw.freq_factors, n),
 		InvFreq:                       floats(raw.inv_freq, n),
+		Frequency:                     floats(raw.frequency, n*max(1, int(raw.axes))*max(1, int(raw.freq_heads))),
+		FreqHeads:                     int(raw.freq_heads),
 		Device:                        device,
 	}
 	for i, pairs := range raw.mrope_section {
@@ -274,4 +297,25 @@ func (c *Config) NextChange(seqLen int64) (int64, error) {
 		return 0, err
 	}
 	return int64(next), nil
+}
+
+// Digest is a text that is equal for configurations that rotate alike, however they say it, and another as
+// soon as one bit of a frequency, a factor or a channel is: docs/digest.md. SeqLen and Device are not
+// looked at.
+func (c *Config) Digest(same Digest) (string, error) {
+	if err := compatible(); err != nil {
+		return "", err
+	}
+	var tables memory
+	defer tables.free()
+	raw := new(C.rope_config)
+	if err := c.fill("Digest", raw, &tables); err != nil {
+		return "", err
+	}
+	digest := new(C.rope_digest_text)
+	err := check("Digest", C.ropego_config_digest(raw, C.rope_digest(same), digest))
+	if err != nil {
+		return "", err
+	}
+	return C.GoString(&digest.text[0]), nil
 }

@@ -5,12 +5,13 @@ import "C"
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/librope/librope/bindings/go/internal/extent"
 )
 
-// CosSin is rows of cos and sin, one per token: to rotate by, or for FillCosSin to write. They hold
+// CosSin is rows of cos and sin, one per token, or one per token and head: to rotate by, or for FillCosSin to write. They hold
 // the attention factor.
 type CosSin struct {
 	format    int32
@@ -18,8 +19,17 @@ type CosSin struct {
 	element   uint64 // bytes of one
 	data, sin unsafe.Pointer
 	len       int // of the shorter slice
-	// Stride is the distance from one row to the next, in elements; 0: rows follow each other.
+	// Stride is the distance from the rows of one token to those of the next, in elements; 0: rows
+	// follow each other.
 	Stride int
+	// Heads have rows of their own, [batch, tokens, heads, row]; 0: the heads of a token share one. The
+	// heads of q and of k must be a multiple: each row serves as many adjacent heads. Rows that are
+	// written have those of Config.FreqHeads.
+	Heads int
+	// HeadStride is the distance from one head's row to the next; 0: they follow each other. Otherwise
+	// Stride is required, too, and a batch row is the larger one of tokens and heads times their
+	// strides: [batch, heads, tokens, row] has the width of a row and tokens times this width.
+	HeadStride int
 	// Shared: there are rows for one batch row, and all use them. To read only.
 	Shared bool
 }
@@ -89,6 +99,26 @@ func formatOf(number int32) rowFormat {
 // width is how many elements of a row are in each of its slices.
 func (r *CosSin) width(pairs int) int { return formatOf(r.format).perPair * pairs }
 
+// strides are those of batch rows, tokens and heads; false if one is beyond an int.
+func (r *CosSin) strides(width, tokens int) ([3]int, bool) {
+	token, head, heads := r.Stride, r.HeadStride, max(1, r.Heads)
+	if token == 0 {
+		all, ok := extent.Product(width, heads)
+		if !ok || all > math.MaxInt {
+			return [3]int{}, false
+		}
+		token = int(all)
+	}
+	batch, ok := extent.Product(tokens, max(0, token))
+	if head == 0 {
+		head = width
+	} else {
+		ofHeads, fits := extent.Product(heads, max(0, head))
+		batch, ok = max(batch, ofHeads), ok && fits
+	}
+	return [3]int{int(batch), token, head}, ok && batch <= math.MaxInt
+}
+
 func (r *CosSin) check(function string, raw *C.ropego_rows, c *contextState, step *Step,
 	write bool) error {
 	if r == nil || r.format == 0 {
@@ -99,25 +129,30 @@ func (r *CosSin) check(function string, raw *C.ropego_rows, c *contextState, ste
 		return &Error{ErrUnsupported, fmt.Sprintf("rope.%s: the loaded librope does not know rows of format %d",
 			function, r.format)}
 	}
-	stride := r.Stride
-	if stride == 0 {
-		stride = width
+	if r.Heads < 0 || r.Heads > math.MaxInt32 {
+		return invalid(function, "rows of cos and sin for %d heads", r.Heads)
 	}
 	batch, tokens := max(0, step.Batch), max(0, step.Tokens)
 	if r.Shared && !write {
 		batch = min(batch, 1)
 	}
 	rows, good := extent.Product(batch, tokens)
-	if good && rows > 0 {
-		good = extent.Reaches(r.len, width, [3]uint64{rows, 1, 1}, [3]int{stride, 0, 0})
+	strides, fit := r.strides(width, tokens)
+	if good = good && fit; good && rows > 0 {
+		counts := [3]uint64{uint64(batch), uint64(tokens), uint64(max(1, r.Heads))}
+		good = extent.Reaches(r.len, width, counts, strides)
 		if write && r.Stride == 0 {
-			product, fits := extent.Product(batch, tokens, width)
+			product, fits := extent.Product(batch, tokens, max(1, r.Heads), width)
 			good = fits && product == uint64(r.len)
 		}
 	}
 	if !good {
+		heads := ""
+		if r.Heads != 0 {
+			heads = fmt.Sprintf(", for each of %d heads", r.Heads)
+		}
 		return invalid(function, "rows of cos and sin (%d elements) must hold batch %d * tokens %d rows of "+
-			"width %d and stride %d", r.len, step.Batch, step.Tokens, width, stride)
+			"width %d and stride %d%s", r.len, step.Batch, step.Tokens, width, strides[1], heads)
 	}
 	*raw = C.ropego_rows{
 		format:       C.int32_t(r.format),
@@ -125,6 +160,8 @@ func (r *CosSin) check(function string, raw *C.ropego_rows, c *contextState, ste
 		pairs:        C.int32_t(c.info.Pairs),
 		batch:        C.int64_t(batch),
 		stride_token: C.int64_t(r.Stride),
+		heads:        C.int32_t(r.Heads),
+		stride_head:  C.int64_t(r.HeadStride),
 	}
 	return nil
 }

@@ -89,6 +89,16 @@ const (
 	// the angle. It works with ScalingDefault, ScalingLinear and ScalingYarn, without inv_freq, and on
 	// the CPU only. Context.InvFreq returns the nominal frequencies.
 	AngleGGML Angle = C.ROPE_ANGLE_GGML
+	// float32(position) / timescale, rounded to f32: how JAX code is written (MaxText, Praxis, Gemma)
+	// and what XLA compiles it to for TPUs. timescale = powf(theta, 2i * (1 / D)), times factor with
+	// ScalingLinear; for ScalingLlama3 by MaxText's steps. Its error is at most (4 + 2 ln theta) 2^-24
+	// of the angle up to position 2^24, without ScalingLlama3; at position 131072, up to 9e-3. The
+	// cosine and sine are within 1.5e-7 of those of this angle. It works with ScalingDefault,
+	// ScalingLinear, ScalingLlama3 and ScalingProportional, without freq_factors and inv_freq_dtype.
+	// With inv_freq, timescale = float32(1 / inv_freq): to divide by timescales that were recorded on
+	// a TPU, whose powf is not published, give their inverses in f64. Context.InvFreq returns such
+	// inverses. docs/guides/precision.md says where XLA multiplies instead.
+	AngleDivide Angle = C.ROPE_ANGLE_DIVIDE
 )
 
 // String is the name of the constant.
@@ -154,6 +164,22 @@ const (
 // String is the name of the constant.
 func (value Operation) String() string { return nameOf("Operation", int32(value)) }
 
+// The values of Digest.
+const (
+	// The same channels turn by the same angles, with the same factors on cos, sin and the softmax, at
+	// every position and every length.
+	DigestRotation Digest = C.ROPE_DIGEST_ROTATION
+	// Pair i turns by the same angles with the same factors, wherever in the head its channels are: a
+	// config.json and the GGUF file of one model, whose q and k are permuted for some architectures.
+	DigestAngles Digest = C.ROPE_DIGEST_ANGLES
+	// As DigestRotation, and values are rounded in the same places (dialects differ in them): the same
+	// bits.
+	DigestBits Digest = C.ROPE_DIGEST_BITS
+)
+
+// String is the name of the constant.
+func (value Digest) String() string { return nameOf("Digest", int32(value)) }
+
 var constants = [...]constant{
 	{"Pairing", "ROPE_PAIRING_HALVES", "PairingHalves", int32(PairingHalves)},
 	{"Pairing", "ROPE_PAIRING_INTERLEAVED", "PairingInterleaved", int32(PairingInterleaved)},
@@ -171,6 +197,7 @@ var constants = [...]constant{
 	{"Angle", "ROPE_ANGLE_FLOAT32", "AngleFloat32", int32(AngleFloat32)},
 	{"Angle", "ROPE_ANGLE_EXACT", "AngleExact", int32(AngleExact)},
 	{"Angle", "ROPE_ANGLE_GGML", "AngleGGML", int32(AngleGGML)},
+	{"Angle", "ROPE_ANGLE_DIVIDE", "AngleDivide", int32(AngleDivide)},
 	{"Rounding", "ROPE_ROUNDING_FLOAT32", "RoundingFloat32", int32(RoundingFloat32)},
 	{"Rounding", "ROPE_ROUNDING_EAGER", "RoundingEager", int32(RoundingEager)},
 	{"Rounding", "ROPE_ROUNDING_COS_SIN", "RoundingCosSin", int32(RoundingCosSin)},
@@ -186,4 +213,7 @@ var constants = [...]constant{
 	{"Operation", "ROPE_OPERATION_BACKWARD", "OperationBackward", int32(OperationBackward)},
 	{"Operation", "ROPE_OPERATION_INVERSE", "OperationInverse", int32(OperationInverse)},
 	{"Operation", "ROPE_OPERATION_SHIFT", "OperationShift", int32(OperationShift)},
+	{"Digest", "ROPE_DIGEST_ROTATION", "DigestRotation", int32(DigestRotation)},
+	{"Digest", "ROPE_DIGEST_ANGLES", "DigestAngles", int32(DigestAngles)},
+	{"Digest", "ROPE_DIGEST_BITS", "DigestBits", int32(DigestBits)},
 }

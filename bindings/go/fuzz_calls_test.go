@@ -226,6 +226,17 @@ func newRows[T rope.Element](s *source, z sizes, write bool) (*rope.CosSin, []gu
 	if shared {
 		n = z.tokens
 	}
+	heads, headStride := 0, 0
+	if s.oneIn(3) && !write {
+		heads = 1 + s.below(3)
+		n *= heads
+		if s.oneIn(2) { // [batch, heads, tokens, row]
+			stride = max(width, stride)
+			headStride = z.tokens * stride
+		} else if stride != 0 {
+			stride *= heads
+		}
+	}
 	length := n * max(width, stride)
 	if s.oneIn(25) {
 		length = max(0, length+pick(s, -1, 1, -length))
@@ -249,6 +260,7 @@ func newRows[T rope.Element](s *source, z sizes, write bool) (*rope.CosSin, []gu
 		func() *rope.CosSin { return rope.Sinusoidal(a.inside) },
 	}[format]()
 	rows.Stride, rows.Shared = told, shared
+	rows.Heads, rows.HeadStride = s.number(heads), s.number(headStride)
 	return rows, []guarded{a, b}
 }
 

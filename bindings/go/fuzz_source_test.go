@@ -91,7 +91,7 @@ func (s *source) config() rope.Config {
 		HeadDim:  dim,
 		Theta:    pick(s, 10000, 500000, 1e6, 2.0),
 		Pairing:  pick(s, rope.PairingHalves, rope.PairingInterleaved, rope.PairingInterleavedToHalves),
-		Angle:    pick(s, rope.AngleFloat32, rope.AngleFloat32, rope.AngleExact, rope.AngleGGML),
+		Angle:    pick(s, rope.AngleFloat32, rope.AngleFloat32, rope.AngleExact, rope.AngleGGML, rope.AngleDivide),
 		Rounding: pick(s, rope.RoundingFloat32, rope.RoundingFloat32, rope.RoundingEager, rope.RoundingCosSin),
 	}
 	span := dim

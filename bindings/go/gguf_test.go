@@ -97,3 +97,42 @@ func TestGGUFErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestGGUFValues(t *testing.T) {
+	model, err := rope.FromGGUFValues(map[string]any{
+		"general.architecture": "gemma3", "gemma3.block_count": 6, "gemma3.embedding_length": uint32(2560),
+		"gemma3.attention.key_length": int64(256), "gemma3.attention.sliding_window": uint16(1024),
+		"gemma3.rope.freq_base": float32(1e6), "tokenizer.ggml.tokens": []string{"a", "b"},
+		"tokenizer.ggml.scores": []float32{1, 2}, "tokenizer.ggml.add_bos_token": true,
+	}, nil)
+	expectGemma3(t, model, err)
+	values := map[string]any{
+		"general.architecture": "granite_swa", "granite_swa.block_count": 2,
+		"granite_swa.attention.key_length":             8,
+		"granite_swa.attention.sliding_window":         512,
+		"granite_swa.attention.sliding_window_pattern": []bool{true, false},
+		"granite_swa.attention.rope_pattern":           []int{1, 1},
+	}
+	model, err = rope.FromGGUFValues(values, map[string][]float32{"rope_freqs.weight": {1, 2, 3, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	if config, err := model.Config(0); err != nil || len(config.FreqFactors) != 4 || config.FreqFactors[3] != 4 {
+		t.Errorf("%+v, %v", config, err)
+	}
+	for what, test := range map[string]struct {
+		value any
+		is    error
+		says  string
+	}{
+		"of RoPE":  {1, rope.ErrUnsupported, "granite_swa.rope.new (1) speaks of RoPE"},
+		"a struct": {struct{}{}, rope.ErrInvalidArgument, `values["granite_swa.rope.new"] (struct {}) must be`},
+	} {
+		values["granite_swa.rope.new"] = test.value
+		_, err := rope.FromGGUFValues(values, nil)
+		if !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

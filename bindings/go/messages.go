@@ -23,7 +23,8 @@ func inGo(function, message string) string {
 }
 
 // namesKeys are the functions whose messages have the names of config.json and of GGUF files.
-var namesKeys = map[string]bool{"FromJSON": true, "FromGGUF": true, "LoadGGUF": true}
+var namesKeys = map[string]bool{"FromJSON": true, "FromGGUF": true,
+	"FromGGUFValues": true, "LoadGGUF": true}
 
 var (
 	// Where memory lies helps nobody, and is not for strangers to read in an answer of a server.
@@ -47,7 +48,7 @@ var goNames = map[string]string{
 	"stride_batch": "Strides.Batch", "stride_token": "Strides.Token", "stride_head": "Strides.Head",
 	"stride_axis": "Strides.Axis", "device_index": "Device.Index", "table_length": "table length",
 	"ids_i32": "ids", "ids_i64": "ids", "ids_f32": "ids", "offsets_i32": "offsets", "offsets_i64": "offsets",
-	"NULL": "nil",
+	"fps": "FPS", "NULL": "nil",
 }
 
 // constantNames are Go's names of C's constants, with and without their prefix. What two types have in

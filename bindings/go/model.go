@@ -132,8 +132,8 @@ func (m *Model) LayerTypes() []string {
 	return slices.Clone(state.types)
 }
 
-// Notes returns what the text says that programs treat differently and that is no part of a Config: at
-// present, dual_chunk_attention_config.
+// Notes returns what the text says that programs treat differently and that is no part of a Config
+// (dual_chunk_attention_config), and how a text of another program than transformers was read.
 func (m *Model) Notes() ([]string, error) {
 	use, open := m.ref().enter()
 	if !open {
@@ -166,6 +166,28 @@ func (m *Model) LayerType(layer int) (int, error) {
 	var kind C.int32_t
 	err := check("LayerType", C.ropego_model_layer_type(use.body.value.ptr, number, &kind))
 	return int(kind), err
+}
+
+// Digest is that of one kind, Config.Digest of its configuration; with -1 that of the model: which RoPE each
+// layer has, and the kinds that no layer has, by name. Two models with equal digests rotate alike, whatever
+// their texts look like: docs/digest.md.
+func (m *Model) Digest(layerType int, same Digest) (string, error) {
+	use, open := m.ref().enter()
+	if !open {
+		return "", ErrClosed
+	}
+	defer use.leave()
+	numbers := narrow{function: "Digest"}
+	number := numbers.int32("layerType", layerType)
+	if numbers.err != nil {
+		return "", numbers.err
+	}
+	digest := new(C.rope_digest_text)
+	err := check("Digest", C.ropego_model_digest(use.body.value.ptr, number, C.rope_digest(same), digest))
+	if err != nil {
+		return "", err
+	}
+	return C.GoString(&digest.text[0]), nil
 }
 
 // Config returns the configuration of one kind, for what is the program's to add: SeqLen, Rounding.

@@ -25,11 +25,28 @@ const maxPromptTokens = 1 << 27
 // continues. Prompts of more than 2^27 tokens, and those that memory does not hold, are an
 // ErrOutOfMemory.
 func PromptIDs(parts []PromptPart, start int64) (ids []int64, next int64, err error) {
+	return promptIDs("PromptIDs", parts, nil, start)
+}
+
+// PromptIDsTimed is PromptIDs for videos whose frames are not a whole number of ids apart (Qwen2.5-VL:
+// tokens_per_second * second_per_grid_t): tIntervals has that number of every part, or 0 where its TInterval
+// counts. Each frame's id is rounded down, as transformers does in float32.
+func PromptIDsTimed(parts []PromptPart, tIntervals []float64, start int64) (ids []int64, next int64, err error) {
+	if len(tIntervals) != len(parts) {
+		return nil, 0, invalid("PromptIDsTimed", "tIntervals has %d numbers, and must have one for each of %d parts",
+			len(tIntervals), len(parts))
+	}
+	return promptIDs("PromptIDsTimed", parts, tIntervals, start)
+}
+
+func promptIDs(function string, parts []PromptPart, tIntervals []float64, start int64) (
+	ids []int64, next int64, err error,
+) {
 	if err := compatible(); err != nil {
 		return nil, 0, err
 	}
 	if len(parts) > math.MaxInt32 {
-		return nil, 0, invalid("PromptIDs", "the number of parts (%d) must not be beyond %d", len(parts),
+		return nil, 0, invalid(function, "the number of parts (%d) must not be beyond %d", len(parts),
 			math.MaxInt32)
 	}
 	tokens := uint64(0)
@@ -37,7 +54,7 @@ func PromptIDs(parts []PromptPart, start int64) (ids []int64, next int64, err er
 		visual, fits := extent.Product(int(max(0, r.T)), int(max(0, r.H)), int(max(0, r.W)))
 		tokens += uint64(max(0, r.Text))
 		if !fits || visual > maxPromptTokens || tokens > maxPromptTokens || tokens+visual > maxPromptTokens {
-			return nil, 0, outOfMemory("PromptIDs", "parts[%d] (%d of text, %d x %d x %d) makes more than %d "+
+			return nil, 0, outOfMemory(function, "parts[%d] (%d of text, %d x %d x %d) makes more than %d "+
 				"tokens", i, r.Text, r.T, r.H, r.W, maxPromptTokens)
 		}
 		tokens += visual
@@ -46,7 +63,7 @@ func PromptIDs(parts []PromptPart, start int64) (ids []int64, next int64, err er
 	// the slice.
 	bytes := tokens * 3 * 8
 	if bytes > math.MaxInt/2 || tokens > 1<<20 && C.ropego_has_memory(C.size_t(2*bytes)) == 0 {
-		return nil, 0, outOfMemory("PromptIDs", "%d tokens need %d bytes", tokens, bytes)
+		return nil, 0, outOfMemory(function, "%d tokens need %d bytes", tokens, bytes)
 	}
 	flat := make([]int64, 0, 5*len(parts))
 	for _, r := range parts {
@@ -58,8 +75,9 @@ func PromptIDs(parts []PromptPart, start int64) (ids []int64, next int64, err er
 		out = new(C.int64_t)
 	}
 	var last C.int64_t
-	err = check("PromptIDs", C.ropego_prompt_ids((*C.int64_t)(unsafe.SliceData(flat)), C.int32_t(len(parts)),
-		C.int64_t(start), out, C.int64_t(tokens), &last))
+	err = check(function, C.ropego_prompt_ids((*C.int64_t)(unsafe.SliceData(flat)),
+		(*C.double)(unsafe.SliceData(tIntervals)), C.int32_t(len(parts)), C.int64_t(start), out, C.int64_t(tokens),
+		&last))
 	if err != nil {
 		return nil, 0, err
 	}

@@ -29,19 +29,17 @@ func (step *Step) tellRace(c *contextState, writes bool) {
 	raceRead(unsafe.Pointer(unsafe.SliceData(step.CuSeqlens)), uint64(len(step.CuSeqlens))*4)
 	raceRead(unsafe.Pointer(unsafe.SliceData(step.FreqSets)), uint64(len(step.FreqSets))*4)
 	if r := step.CosSin; r != nil {
-		tell, width, stride := raceRead, r.width(c.info.Pairs), r.Stride
+		tell, width := raceRead, r.width(c.info.Pairs)
 		if writes {
 			tell = raceWrite
 		}
-		if stride == 0 {
-			stride = width
-		}
+		strides, _ := r.strides(width, tokens)
 		if r.Shared && !writes {
 			batch = min(batch, 1)
 		}
 		for _, data := range []unsafe.Pointer{r.data, r.sin} {
 			if data != nil {
-				blocks(tell, data, r.element, [3]int{batch, tokens, 1}, [3]int{tokens * stride, stride, 0}, 0, width)
+				blocks(tell, data, r.element, [3]int{batch, tokens, max(1, r.Heads)}, strides, 0, width)
 			}
 		}
 	}

@@ -81,6 +81,7 @@ type Info struct {
 	Pairs        int // half of them
 	Axes         int // ids per token
 	FreqSets     int // frequency sets
+	FreqHeads    int // heads with frequencies of their own; 0: all heads share them
 
 	AttentionFactor float64 // already in cos and sin
 	SoftmaxFactor   float64 // for the caller to multiply into the softmax scale; 1 except DeepSeek
@@ -90,6 +91,8 @@ type Info struct {
 	// be less than SeqLen. That positions are beyond the one is an error of calls; that a sequence is too
 	// short for the other is not to be seen by them.
 	ValidFrom, ValidBelow int64
+
+	invFreqCount int
 }
 
 // New makes a context. It takes microseconds: one per kind of layer at load time, not one per call.
@@ -188,6 +191,8 @@ func (s *contextState) infoOf(freqSet int) (Info, error) {
 		Pairs:           int(raw.pairs),
 		Axes:            int(raw.axes),
 		FreqSets:        int(raw.freq_sets),
+		FreqHeads:       int(raw.freq_heads),
+		invFreqCount:    int(raw.inv_freq_count),
 		AttentionFactor: float64(raw.attention_factor),
 		SoftmaxFactor:   float64(raw.softmax_factor),
 		ValidFrom:       int64(raw.valid_from),
@@ -215,7 +220,7 @@ func (c *Context) ValidFrom() int64 {
 	return state.info.ValidFrom
 }
 
-// InvFreq returns the frequencies of one set, one per pair.
+// InvFreq returns the frequencies of one set, one per pair; of Config.Frequency the whole table.
 func (c *Context) InvFreq(freqSet int) ([]float64, error) {
 	use, open := c.ref().enter()
 	if !open {
@@ -228,7 +233,7 @@ func (c *Context) InvFreq(freqSet int) ([]float64, error) {
 	if numbers.err != nil {
 		return nil, numbers.err
 	}
-	out := make([]float64, state.info.Pairs)
+	out := make([]float64, state.info.invFreqCount)
 	data := (*C.double)(unsafe.SliceData(out))
 	err := check("InvFreq", C.ropego_context_inv_freq(state.ptr, set, data, C.int32_t(len(out))))
 	if err != nil {

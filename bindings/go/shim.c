@@ -76,6 +76,8 @@ static inline rope_cos_sin make_rows(const ropego_rows* from, uint8_t* cos, uint
   rows.pairs = from->pairs;
   rows.batch = from->batch;
   rows.stride_token = from->stride_token;
+  rows.heads = from->heads;
+  rows.stride_head = from->stride_head;
   rows.data = cos;
   rows.sin = sin;
   return rows;
@@ -159,6 +161,10 @@ ropego_error* ropego_config_next_change(const rope_config* config, int64_t seq_l
   return result(rope_config_next_change(config, seq_len, next));
 }
 
+ropego_error* ropego_config_digest(const rope_config* config, rope_digest same, rope_digest_text* digest) {
+  return result(rope_config_digest(config, same, digest));
+}
+
 ropego_error* ropego_context_info(const rope_context* context, int32_t freq_set, rope_info* info) {
   memset(info, 0, sizeof *info);
   info->struct_size = sizeof *info;
@@ -198,14 +204,43 @@ ropego_error* ropego_model_layer_type(const rope_model* model, int32_t layer, in
   return result(rope_model_layer_type(model, layer, type));
 }
 
+ropego_error* ropego_model_digest(const rope_model* model, int32_t type, rope_digest same,
+                                  rope_digest_text* digest) {
+  return result(rope_model_digest(model, type, same, digest));
+}
+
 ropego_error* ropego_model_config(const rope_model* model, int32_t type, rope_config* config) {
   memset(config, 0, sizeof *config);
   config->struct_size = sizeof *config;
   return result(rope_model_config(model, type, config));
 }
 
-ropego_error* ropego_prompt_ids(const int64_t* parts, int32_t count, int64_t start, int64_t* ids,
-                                int64_t tokens, int64_t* next) {
+ropego_error* ropego_model_latent_ids(const rope_model* model, int32_t type, const int32_t* grids,
+                                      int32_t count, int64_t text, const double* scales, float* ids,
+                                      int64_t capacity, int64_t* tokens) {
+  rope_latent_grid* own = calloc(count > 0 ? (size_t)count : 1, sizeof *own);
+  if (own == NULL) return (ropego_error*)&kOutOfMemory;
+  for (int32_t i = 0; i < count; ++i, grids += 3) {
+    own[i].t = grids[0];
+    own[i].h = grids[1];
+    own[i].w = grids[2];
+  }
+  rope_latent_args args = ROPE_INIT(rope_latent_args);
+  args.count = count;
+  args.grids = own;
+  args.text = text;
+  args.fps = scales[0];
+  args.scale_t = scales[1];
+  args.scale_h = scales[2];
+  args.scale_w = scales[3];
+  ropego_error* error = result(rope_model_latent_ids(model, type, &args, ids, capacity, tokens));
+  free(own);
+  return error;
+}
+
+// t_intervals: NULL, or one for each part.
+ropego_error* ropego_prompt_ids(const int64_t* parts, const double* t_intervals, int32_t count,
+                                int64_t start, int64_t* ids, int64_t tokens, int64_t* next) {
   rope_prompt_part* own = calloc(count > 0 ? (size_t)count : 1, sizeof *own);
   if (own == NULL) return (ropego_error*)&kOutOfMemory;
   for (int32_t i = 0; i < count; ++i, parts += 5) {
@@ -215,7 +250,10 @@ ropego_error* ropego_prompt_ids(const int64_t* parts, int32_t count, int64_t sta
     own[i].w = (int32_t)parts[3];
     own[i].t_interval = (int32_t)parts[4];
   }
-  ropego_error* error = result(rope_prompt_ids(own, count, start, ids, tokens, next));
+  ropego_error* error =
+      result(t_intervals == NULL
+                 ? rope_prompt_ids(own, count, start, ids, tokens, next)
+                 : rope_prompt_ids_timed(own, t_intervals, count, start, ids, tokens, next));
   free(own);
   return error;
 }

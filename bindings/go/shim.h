@@ -39,8 +39,8 @@ typedef struct ropego_positions {
 } ropego_positions;
 
 typedef struct ropego_rows {
-  int32_t format, dtype, pairs, unused;  // format 0: there are none
-  int64_t batch, stride_token;
+  int32_t format, dtype, pairs, heads;  // format 0: there are none
+  int64_t batch, stride_token, stride_head;
 } ropego_rows;
 
 typedef struct ropego_call {
@@ -73,6 +73,7 @@ ropego_error* ropego_cos_sin_fill(const rope_context* context, const ropego_call
 // The tables in the configs are C memory.
 ropego_error* ropego_context_create(const rope_config* configs, int32_t count, int32_t sets,
                                     rope_context** out);
+ropego_error* ropego_config_digest(const rope_config* config, rope_digest same, rope_digest_text* digest);
 ropego_error* ropego_config_next_change(const rope_config* config, int64_t seq_len, int64_t* next);
 ropego_error* ropego_context_info(const rope_context* context, int32_t freq_set, rope_info* info);
 ropego_error* ropego_context_inv_freq(const rope_context* context, int32_t freq_set, double* out,
@@ -83,8 +84,14 @@ ropego_error* ropego_model_create(const uint8_t* json, size_t length, const char
 ropego_error* ropego_model_create_gguf(const uint8_t* data, size_t size, rope_model** out);
 ropego_error* ropego_model_load_gguf(const char* path, rope_model** out);
 ropego_error* ropego_model_layer_type(const rope_model* model, int32_t layer, int32_t* type);
+ropego_error* ropego_model_digest(const rope_model* model, int32_t type, rope_digest same,
+                                  rope_digest_text* digest);
 ropego_error* ropego_model_config(const rope_model* model, int32_t type, rope_config* config);
-ropego_error* ropego_prompt_ids(const int64_t* parts, int32_t count, int64_t start, int64_t* ids,
-                                int64_t tokens, int64_t* next);
+// grids: t, h and w of each; scales: fps, scale_t, scale_h, scale_w.
+ropego_error* ropego_model_latent_ids(const rope_model* model, int32_t type, const int32_t* grids,
+                                      int32_t count, int64_t text, const double* scales, float* ids,
+                                      int64_t capacity, int64_t* tokens);
+ropego_error* ropego_prompt_ids(const int64_t* parts, const double* t_intervals, int32_t count,
+                                int64_t start, int64_t* ids, int64_t tokens, int64_t* next);
 
 #endif  // LIBROPE_GO_SHIM_H_
