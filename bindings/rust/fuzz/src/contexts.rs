@@ -84,7 +84,12 @@ fn config(random: &mut Random) -> Config {
         config = config.with_scaling(scaling(random, pairs));
     }
     if random.one_in(2) {
-        config = config.with_angle(random.pick(&[Angle::Exact, Angle::Ggml, Angle::Float32]));
+        config = config.with_angle(random.pick(&[
+            Angle::Exact,
+            Angle::Ggml,
+            Angle::Divide,
+            Angle::Float32,
+        ]));
     }
     if random.one_in(3) {
         config = config.with_rounding(random.pick(&[Rounding::Eager, Rounding::CosSin]));

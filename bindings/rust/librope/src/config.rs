@@ -4,7 +4,7 @@ use std::ptr;
 
 use librope_sys::{self as sys, Init as _};
 
-use crate::enums::{Angle, DType, Pairing, Rounding};
+use crate::enums::{Angle, DType, Digest, Pairing, Rounding};
 use crate::error::{Result, check, invalid, narrow, require_library};
 use crate::scaling::Scaling;
 
@@ -47,6 +47,7 @@ pub struct Config {
     long_factor: Vec<f64>,
     freq_factors: Vec<f64>,
     inv_freq: Vec<f64>,
+    frequency: Vec<f64>,
     pair_axis: Vec<u8>,
     /// How many mrope sections were given: the C struct has room for four.
     sections: usize,
@@ -60,6 +61,12 @@ pub struct Config {
 unsafe impl Send for Config {}
 // SAFETY: as above, and nothing changes behind a shared reference.
 unsafe impl Sync for Config {}
+
+/// Rows of pairs in a table of frequencies.
+fn frequency_rows(raw: &sys::rope_config) -> usize {
+    let [axes, heads] = [raw.axes, raw.freq_heads].map(|n| usize::try_from(n).unwrap_or(0).max(1));
+    axes.saturating_mul(heads)
+}
 
 /// The fields of the C struct that hold the pairs of each axis.
 const SECTIONS: [&str; 4] =
@@ -87,6 +94,23 @@ impl Config {
         config
     }
 
+    /// The general angle: the sum over axes of position times frequency, with frequencies for each of
+    /// `freq_heads` heads, in place of theta, a scaling and the assignment of pairs to axes. `frequency`
+    /// is `[axes, freq_heads, pairs]`. The heads of q and k must be a multiple of `freq_heads`.
+    pub fn from_frequency(
+        head_dim: usize,
+        pairing: Pairing,
+        axes: usize,
+        freq_heads: usize,
+        frequency: impl Into<Vec<f64>>,
+    ) -> Config {
+        let mut config = Config::new(head_dim, 0.0, pairing);
+        config.raw.axes = config.int("axes", axes);
+        config.raw.freq_heads = config.int("freq_heads", freq_heads);
+        config.frequency = frequency.into();
+        config
+    }
+
     /// A layer without RoPE: in place, values stay; out of place, they are copied.
     pub fn nope(head_dim: usize) -> Config {
         let mut config = Config::empty();
@@ -102,6 +126,7 @@ impl Config {
             long_factor: Vec::new(),
             freq_factors: Vec::new(),
             inv_freq: Vec::new(),
+            frequency: Vec::new(),
             pair_axis: Vec::new(),
             sections: 0,
             own_inv_freq: false,
@@ -149,12 +174,14 @@ impl Config {
             config.long_factor = copy(raw.long_factor, n);
             config.freq_factors = copy(raw.freq_factors, n);
             config.inv_freq = copy(raw.inv_freq, n);
+            config.frequency = copy(raw.frequency, n * frequency_rows(raw));
             config.pair_axis = copy(raw.pair_axis, n);
         }
         raw.short_factor = ptr::null();
         raw.long_factor = ptr::null();
         raw.freq_factors = ptr::null();
         raw.inv_freq = ptr::null();
+        raw.frequency = ptr::null();
         raw.pair_axis = ptr::null();
         raw.table_length = 0;
         Ok(config)
@@ -291,6 +318,32 @@ impl Config {
         })
     }
 
+    /// A text that is equal for configurations that rotate alike, however they say it, and another as
+    /// soon as one bit of a frequency, a factor or a channel is. The length of the sequence and the
+    /// device are not looked at.
+    ///
+    /// ```
+    /// use librope::{Config, Digest, Pairing};
+    ///
+    /// let halves = Config::new(128, 10000.0, Pairing::Halves);
+    /// let neighbours = Config::new(128, 10000.0, Pairing::Interleaved);
+    /// assert_ne!(halves.digest(Digest::Rotation)?, neighbours.digest(Digest::Rotation)?);
+    /// assert_eq!(halves.digest(Digest::Angles)?, neighbours.digest(Digest::Angles)?);
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`build`](Config::build), but for the errors of devices.
+    pub fn digest(&self, same: Digest) -> Result<String> {
+        require_library()?;
+        self.with_raw(|raw| {
+            let mut digest = sys::rope_digest_text { text: [0; 80] };
+            // SAFETY: `raw` is complete, `digest` is writable.
+            check(unsafe { sys::rope_config_digest(raw, same as i32, &raw mut digest) })?;
+            Ok(text_of(&digest))
+        })
+    }
+
     /// Whether tensors are in main memory, where slices are.
     pub(crate) fn takes_slices(&self) -> bool {
         self.device() == Device::Cpu
@@ -309,7 +362,15 @@ impl Config {
             self.inv_freq.len(),
             self.pair_axis.len(),
         ];
-        let length = lengths.into_iter().max().unwrap_or(0);
+        let rows = frequency_rows(&self.raw);
+        let length = lengths.into_iter().max().unwrap_or(0).max(self.frequency.len() / rows);
+        if !self.frequency.is_empty() && length.checked_mul(rows) != Some(self.frequency.len()) {
+            return invalid(format_args!(
+                "frequency ({} entries) must have one for each of {rows} axes times heads, and of \
+                 the pairs",
+                self.frequency.len()
+            ));
+        }
         if lengths.into_iter().any(|l| l != 0 && l != length) {
             return invalid(format_args!(
                 "the tables short_factor, long_factor, freq_factors, inv_freq and pair_axis \
@@ -337,8 +398,14 @@ impl Config {
             long_factor: pointer(&self.long_factor),
             freq_factors: pointer(&self.freq_factors),
             inv_freq: pointer(&self.inv_freq),
+            frequency: pointer(&self.frequency),
             pair_axis: pointer(&self.pair_axis),
             ..self.raw
         })
     }
+}
+
+/// The text of a digest, which ends with a zero.
+pub(crate) fn text_of(digest: &sys::rope_digest_text) -> String {
+    digest.text.iter().map(|c| char::from(c.to_ne_bytes()[0])).take_while(|&c| c != '\0').collect()
 }

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::element::Element;
 use crate::enums::Operation;
 use crate::error::{Error, Result, check, invalid, made, narrow, require_library};
+use crate::info::Info;
 use crate::rows::CosSinMut;
 use crate::runner;
 use crate::size::product;
@@ -45,35 +46,6 @@ pub struct Context {
 unsafe impl Send for Context {}
 // SAFETY: as above; nothing here takes it non-const but Drop.
 unsafe impl Sync for Context {}
-
-/// What a configuration came to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Info {
-    /// Channels of a head.
-    pub head_dim: usize,
-    /// Channels in which pairs lie; with proportional scaling the whole head.
-    pub rotary_dim: usize,
-    /// The first of them.
-    pub rotary_offset: usize,
-    /// Half of them.
-    pub pairs: usize,
-    /// Ids per token.
-    pub axes: usize,
-    /// Frequency sets.
-    pub freq_sets: usize,
-    /// Already in cos and sin.
-    pub attention_factor: f64,
-    /// For the caller to multiply into the softmax scale: 1 except YaRN with `mscale_all_dim`
-    /// (DeepSeek).
-    pub softmax_factor: f64,
-    /// The frequencies are right for sequences of this many tokens and more: 0, any length, unless
-    /// the scaling depends on it. It may be less than the `seq_len` of the configuration.
-    pub valid_from: i64,
-    /// The frequencies are right for sequences shorter than this: `i64::MAX`, any length, unless
-    /// the scaling depends on it.
-    pub valid_below: i64,
-}
 
 impl Context {
     /// [`Config::build`].
@@ -153,36 +125,25 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such set.
     pub fn info(&self, freq_set: usize) -> Result<Info> {
-        fn size(value: i32) -> usize {
-            value.try_into().unwrap_or(0)
-        }
+        Ok(Info::of(&self.raw_info(freq_set)?))
+    }
 
+    fn raw_info(&self, freq_set: usize) -> Result<sys::rope_info> {
         let mut info = sys::rope_info::init();
         let set = narrow("freq_set", freq_set)?;
         // SAFETY: the handle is alive, the struct has the size that it says.
         check(unsafe { sys::rope_context_info(self.as_raw(), set, &raw mut info) })?;
-        Ok(Info {
-            head_dim: size(info.head_dim),
-            rotary_dim: size(info.rotary_dim),
-            rotary_offset: size(info.rotary_offset),
-            pairs: size(info.pairs),
-            axes: size(info.axes),
-            freq_sets: size(info.freq_sets),
-            attention_factor: info.attention_factor,
-            softmax_factor: info.softmax_factor,
-            valid_from: info.valid_from,
-            valid_below: info.valid_below,
-        })
+        Ok(info)
     }
 
-    /// The frequencies of one set, one per pair.
+    /// The frequencies of one set, one per pair; of [`Config::from_frequency`] the whole table.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such set.
     pub fn inv_freq(&self, freq_set: usize) -> Result<Vec<f64>> {
         let set = narrow("freq_set", freq_set)?;
-        let mut out = vec![0.0; self.pairs];
-        let count = self.pairs as i32; // came from an i32
+        let count = self.raw_info(freq_set)?.inv_freq_count;
+        let mut out = vec![0.0; usize::try_from(count).unwrap_or(0)];
         // SAFETY: the handle is alive, `out` has `count` entries.
         check(unsafe { sys::rope_context_inv_freq(self.as_raw(), set, out.as_mut_ptr(), count) })?;
         Ok(out)

@@ -68,6 +68,21 @@ pub enum Angle {
     /// and [`Scaling::Yarn`](crate::Scaling::Yarn), without `inv_freq`, and on the CPU only.
     /// [`Context::inv_freq`](crate::Context::inv_freq) returns the nominal frequencies.
     Ggml = sys::ROPE_ANGLE_GGML,
+    /// float32(position) / timescale, rounded to f32: how JAX code is written (MaxText, Praxis,
+    /// Gemma) and what XLA compiles it to for TPUs. timescale = powf(theta, 2i \* (1 / D)), times
+    /// factor with [`Scaling::Linear`](crate::Scaling::Linear); for
+    /// [`Scaling::Llama3`](crate::Scaling::Llama3) by MaxText's steps. Its error is at most (4 + 2
+    /// ln theta) 2^-24 of the angle up to position 2^24, without
+    /// [`Scaling::Llama3`](crate::Scaling::Llama3); at position 131072, up to 9e-3. The cosine and
+    /// sine are within 1.5e-7 of those of this angle. It works with
+    /// [`Scaling::Default`](crate::Scaling::Default), [`Scaling::Linear`](crate::Scaling::Linear),
+    /// [`Scaling::Llama3`](crate::Scaling::Llama3) and
+    /// [`Scaling::Proportional`](crate::Scaling::Proportional), without `freq_factors` and
+    /// `inv_freq_dtype`. With `inv_freq`, timescale = float32(1 / `inv_freq`): to divide by
+    /// timescales that were recorded on a TPU, whose powf is not published, give their inverses in
+    /// f64. [`Context::inv_freq`](crate::Context::inv_freq) returns such inverses.
+    /// docs/guides/precision.md says where XLA multiplies instead.
+    Divide = sys::ROPE_ANGLE_DIVIDE,
 }
 
 impl Numbered for Angle {
@@ -76,6 +91,7 @@ impl Numbered for Angle {
             sys::ROPE_ANGLE_FLOAT32 => Some(Angle::Float32),
             sys::ROPE_ANGLE_EXACT => Some(Angle::Exact),
             sys::ROPE_ANGLE_GGML => Some(Angle::Ggml),
+            sys::ROPE_ANGLE_DIVIDE => Some(Angle::Divide),
             _ => None,
         }
     }
@@ -159,6 +175,35 @@ impl Numbered for Operation {
             sys::ROPE_OPERATION_BACKWARD => Some(Operation::Backward),
             sys::ROPE_OPERATION_INVERSE => Some(Operation::Inverse),
             sys::ROPE_OPERATION_SHIFT => Some(Operation::Shift),
+            _ => None,
+        }
+    }
+}
+
+/// What two descriptions have in common if their digests are equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum Digest {
+    /// The same channels turn by the same angles, with the same factors on cos, sin and the
+    /// softmax, at every position and every length.
+    #[default]
+    Rotation = sys::ROPE_DIGEST_ROTATION,
+    /// Pair i turns by the same angles with the same factors, wherever in the head its channels
+    /// are: a config.json and the GGUF file of one model, whose q and k are permuted for some
+    /// architectures.
+    Angles = sys::ROPE_DIGEST_ANGLES,
+    /// As [`Digest::Rotation`], and values are rounded in the same places (dialects differ in
+    /// them): the same bits.
+    Bits = sys::ROPE_DIGEST_BITS,
+}
+
+impl Numbered for Digest {
+    fn of(number: i32) -> Option<Digest> {
+        match number {
+            sys::ROPE_DIGEST_ROTATION => Some(Digest::Rotation),
+            sys::ROPE_DIGEST_ANGLES => Some(Digest::Angles),
+            sys::ROPE_DIGEST_BITS => Some(Digest::Bits),
             _ => None,
         }
     }

@@ -5,8 +5,9 @@ use std::ptr::{self, NonNull};
 
 use librope_sys as sys;
 
-use crate::config::Config;
+use crate::config::{Config, text_of};
 use crate::context::Context;
+use crate::enums::Digest;
 use crate::error::{Result, check, invalid, made, narrow, require_library};
 
 /// A model's `config.json` or GGUF file: its kinds of RoPE, and which layer is of which kind.
@@ -35,7 +36,56 @@ unsafe impl Send for Model {}
 // SAFETY: as above; nothing here takes it non-const but Drop.
 unsafe impl Sync for Model {}
 
+/// The value of a key of a GGUF file that the program has parsed: a number of any width is one of 64
+/// bits here.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum GgufValue<'a> {
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A number with a point.
+    Float(f64),
+    /// A text.
+    Text(&'a str),
+    /// An array of flags, one byte each: 0 or 1.
+    Bools(&'a [u8]),
+    /// An array of integers.
+    Ints(&'a [i64]),
+    /// An array of numbers with a point.
+    Floats(&'a [f64]),
+    /// An array of so many texts, as a vocabulary has them, which are not looked at.
+    Texts(usize),
+}
+
+impl GgufValue<'_> {
+    /// `key` ends with 0. The result points into `self`.
+    fn given(&self, key: &CStr) -> sys::rope_gguf_value {
+        const BOOL: u32 = 7;
+        const STRING: u32 = 8;
+        const ARRAY: u32 = 9;
+        const INT64: u32 = 11;
+        const FLOAT64: u32 = 12;
+        let (kind, element, count, data): (u32, u32, usize, *const std::ffi::c_void) = match self {
+            GgufValue::Bool(flag) => (BOOL, 0, 1, ptr::from_ref(flag).cast()),
+            GgufValue::Int(number) => (INT64, 0, 1, ptr::from_ref(number).cast()),
+            GgufValue::Float(number) => (FLOAT64, 0, 1, ptr::from_ref(number).cast()),
+            GgufValue::Text(text) => (STRING, 0, text.len(), text.as_ptr().cast()),
+            GgufValue::Bools(list) => (ARRAY, BOOL, list.len(), list.as_ptr().cast()),
+            GgufValue::Ints(list) => (ARRAY, INT64, list.len(), list.as_ptr().cast()),
+            GgufValue::Floats(list) => (ARRAY, FLOAT64, list.len(), list.as_ptr().cast()),
+            GgufValue::Texts(count) => (ARRAY, STRING, *count, ptr::null()),
+        };
+        sys::rope_gguf_value { key: key.as_ptr(), type_: kind, element, count: count as u64, data }
+    }
+}
+
 impl Model {
+    pub(crate) fn handle(&self) -> *const sys::rope_model {
+        self.0.as_ptr()
+    }
+
     /// Reads a model's `config.json`, or its `rope_parameters` (`rope_scaling`) dictionary alone,
     /// which has no layers. The text is untrusted; what it does not say clearly is
     /// [`Error::Parse`](crate::Error::Parse).
@@ -88,8 +138,8 @@ impl Model {
         Ok(Model(made(model)?))
     }
 
-    /// What the text says that programs treat differently and that is no part of a configuration: at
-    /// present, `dual_chunk_attention_config`.
+    /// What the text says that programs treat differently and that is no part of a configuration
+    /// (`dual_chunk_attention_config`), and how a text of another program than transformers was read.
     pub fn notes(&self) -> impl Iterator<Item = &str> {
         (0..).map_while(|index| {
             // SAFETY: the handle is alive; a note is text that lives as long as the model.
@@ -138,6 +188,68 @@ impl Model {
         Ok(Model(made(model)?))
     }
 
+    /// Reads the metadata of a GGUF file that the program has parsed already: its keys, in any order,
+    /// and its tensors of frequency factors (`rope_freqs.weight`) by name.
+    ///
+    /// ```
+    /// use librope::{GgufValue, Model};
+    ///
+    /// let model = Model::from_gguf_values(
+    ///     &[
+    ///         ("general.architecture", GgufValue::Text("llama")),
+    ///         ("llama.block_count", GgufValue::Int(32)),
+    ///         ("llama.attention.key_length", GgufValue::Int(128)),
+    ///         ("llama.rope.freq_base", GgufValue::Float(500_000.0)),
+    ///     ],
+    ///     &[],
+    /// )?;
+    /// assert_eq!(model.config(0)?.theta(), 500_000.0);
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`from_gguf`](Model::from_gguf), and
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key that appears twice.
+    pub fn from_gguf_values(
+        values: &[(&str, GgufValue<'_>)],
+        factors: &[(&str, &[f32])],
+    ) -> Result<Model> {
+        require_library()?;
+        let terminated = |what: &str, name: &str| match CString::new(name) {
+            Ok(name) => Ok(name),
+            Err(_) => invalid(format_args!("{what} ({name:?}) must not have a NUL character")),
+        };
+        let keys: Vec<CString> =
+            values.iter().map(|(key, _)| terminated("values", key)).collect::<Result<_>>()?;
+        let names: Vec<CString> =
+            factors.iter().map(|(name, _)| terminated("factors", name)).collect::<Result<_>>()?;
+        let given: Vec<_> = values.iter().zip(&keys).map(|((_, v), key)| v.given(key)).collect();
+        let tensors: Vec<_> = factors
+            .iter()
+            .zip(&names)
+            .map(|((_, numbers), name)| sys::rope_gguf_factors {
+                name: name.as_ptr(),
+                values: numbers.as_ptr(),
+                count: numbers.len() as u64,
+            })
+            .collect();
+        let count = narrow("values.len()", given.len())?;
+        let factor_count = narrow("factors.len()", tensors.len())?;
+        let mut model = ptr::null_mut();
+        // SAFETY: the lists have as many entries, whose names end with 0 and whose data has `count`
+        // elements of their type; nothing is kept.
+        check(unsafe {
+            sys::rope_model_create_gguf_values(
+                given.as_ptr(),
+                count,
+                tensors.as_ptr(),
+                factor_count,
+                &raw mut model,
+            )
+        })?;
+        Ok(Model(made(model)?))
+    }
+
     /// The names of the kinds of RoPE, at least one: `full_attention`, `sliding_attention`, `nope`,
     /// `vision`, ...
     #[must_use]
@@ -181,6 +293,26 @@ impl Model {
         let layer_type = narrow("layer_type", layer_type)?;
         // SAFETY: the handle is alive, and the tables that the call points to live as long as it.
         Config::read(|raw| unsafe { sys::rope_model_config(self.0.as_ptr(), layer_type, raw) })
+    }
+
+    /// That of one kind ([`Config::digest`] of its configuration), or with `None` that of the model:
+    /// which RoPE each layer has, and the kinds that no layer has, by name. Two models with equal
+    /// digests rotate alike, whatever their texts look like.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such kind, or the text
+    /// leaves something to the caller: the pairing of an unknown `model_type`.
+    pub fn digest(&self, layer_type: Option<usize>, same: Digest) -> Result<String> {
+        let layer_type = match layer_type {
+            Some(number) => narrow("layer_type", number)?,
+            None => -1,
+        };
+        let mut digest = sys::rope_digest_text { text: [0; 80] };
+        // SAFETY: the handle is alive, `digest` is writable.
+        check(unsafe {
+            sys::rope_model_digest(self.0.as_ptr(), layer_type, same as i32, &raw mut digest)
+        })?;
+        Ok(text_of(&digest))
     }
 
     /// One context per kind. Where frequencies depend on the length of the sequence (LongRoPE,

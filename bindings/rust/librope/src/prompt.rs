@@ -49,6 +49,45 @@ impl PromptPart {
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for parts that break a rule, and
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
 pub fn prompt_ids(parts: &[PromptPart], start: i64) -> Result<(Vec<i64>, i64)> {
+    ids_of(parts, None, start)
+}
+
+/// [`prompt_ids`] for videos whose frames are not a whole number of ids apart (Qwen2.5-VL:
+/// `tokens_per_second * second_per_grid_t`): `t_intervals` has that number of every part, or 0 where its
+/// own counts. Each frame's id is rounded down, as transformers does in f32.
+///
+/// ```
+/// use librope::{PromptPart, prompt_ids_timed};
+///
+/// let video = PromptPart { t: 4, h: 1, w: 1, ..PromptPart::default() };
+/// let (ids, next) = prompt_ids_timed(&[video], &[1.4], 0)?;
+/// assert_eq!(ids[..4], [0, 1, 2, 4]);
+/// assert_eq!(next, 5);
+/// # Ok::<(), librope::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of [`prompt_ids`]; as many numbers as parts are needed, none of them negative.
+pub fn prompt_ids_timed(
+    parts: &[PromptPart],
+    t_intervals: &[f64],
+    start: i64,
+) -> Result<(Vec<i64>, i64)> {
+    if t_intervals.len() != parts.len() {
+        return invalid(format_args!(
+            "t_intervals has {} numbers, and must have one for each of {} parts",
+            t_intervals.len(),
+            parts.len()
+        ));
+    }
+    ids_of(parts, Some(t_intervals), start)
+}
+
+fn ids_of(
+    parts: &[PromptPart],
+    t_intervals: Option<&[f64]>,
+    start: i64,
+) -> Result<(Vec<i64>, i64)> {
     require_library()?;
     let raw: Vec<sys::rope_prompt_part> = parts
         .iter()
@@ -71,9 +110,21 @@ pub fn prompt_ids(parts: &[PromptPart], start: i64) -> Result<(Vec<i64>, i64)> {
     }
     ids.resize(length, 0);
     let mut next = 0;
-    // SAFETY: `count` parts; `ids` has 3 * tokens entries; `next` is writable.
+    let (raw, ids_at) = (raw.as_ptr(), ids.as_mut_ptr());
+    // SAFETY: `count` parts, and as many intervals; `ids` has 3 * tokens entries; `next` is writable.
     check(unsafe {
-        sys::rope_prompt_ids(raw.as_ptr(), count, start, ids.as_mut_ptr(), tokens, &raw mut next)
+        match t_intervals {
+            None => sys::rope_prompt_ids(raw, count, start, ids_at, tokens, &raw mut next),
+            Some(apart) => sys::rope_prompt_ids_timed(
+                raw,
+                apart.as_ptr(),
+                count,
+                start,
+                ids_at,
+                tokens,
+                &raw mut next,
+            ),
+        }
     })?;
     Ok((ids, next))
 }

@@ -18,13 +18,18 @@ struct Raw {
     len: usize,
     stride: usize,
     shared: bool,
+    /// 0: one row for all heads.
+    heads: usize,
+    /// 0: the rows of a token's heads follow each other.
+    head_stride: usize,
 }
 
 impl Raw {
     fn of<T: Element>(format: i32, data: *const T, len: usize) -> Raw {
         let data = data.cast_mut().cast();
         let sin = std::ptr::null_mut();
-        Raw { format, dtype: T::DTYPE, data, sin, len, stride: 0, shared: false }
+        let (stride, shared, heads, head_stride) = (0, false, 0, 0);
+        Raw { format, dtype: T::DTYPE, data, sin, len, stride, shared, heads, head_stride }
     }
 
     fn check(
@@ -40,17 +45,31 @@ impl Raw {
         // SAFETY: it takes any numbers.
         let width = unsafe { sys::rope_cos_sin_width(self.format, pairs) };
         let width = usize::try_from(width).unwrap_or(0);
-        let stride = if self.stride == 0 { width } else { self.stride };
-        not_negative([stride, 0, 0])?;
+        let Ok(heads) = i32::try_from(self.heads) else {
+            return invalid(format_args!("rows for {} heads are too many", self.heads));
+        };
+        let all_heads = self.heads.max(1);
+        let stride = match self.stride {
+            0 => product([width, all_heads]).unwrap_or(usize::MAX),
+            given => given,
+        };
+        let head_stride = if self.head_stride == 0 { width } else { self.head_stride };
+        not_negative([stride, head_stride, 0])?;
         let batch = if self.shared { 1 } else { batch };
-        let need = product([batch, tokens]).and_then(|rows| reach([stride], [rows], width));
+        // Where the next batch row begins, as the header defines it.
+        let heads_end = if self.head_stride == 0 { 0 } else { all_heads };
+        let next_batch = product([tokens, stride])
+            .and_then(|of_tokens| Some(of_tokens.max(product([heads_end, head_stride])?)));
+        let need = next_batch
+            .and_then(|next| reach([next, stride, head_stride], [batch, tokens, all_heads], width));
         let exact = exact && self.stride == 0;
         let fits = need.is_some_and(|n| if exact { n == self.len } else { n <= self.len });
         if !fits && batch > 0 && tokens > 0 {
             return invalid(format_args!(
                 "{} elements of cos/sin rows do not hold {batch} * {tokens} rows of width {width} \
-                 and stride {stride}",
-                self.len
+                 and stride {stride}{}",
+                self.len,
+                if heads == 0 { String::new() } else { format!(", for each of {heads} heads") }
             ));
         }
         Ok(sys::rope_cos_sin {
@@ -59,6 +78,8 @@ impl Raw {
             pairs,
             batch: batch as i64,
             stride_token: self.stride as i64,
+            heads,
+            stride_head: self.head_stride as i64,
             data: self.data,
             sin: self.sin,
             ..sys::rope_cos_sin::init()
@@ -107,6 +128,24 @@ macro_rules! formats {
         /// The distance from one row to the next, in elements. Default: rows follow each other.
         pub fn with_stride(mut self, stride: usize) -> Self {
             self.raw.stride = stride;
+            self
+        }
+
+        /// There is a row for each of `heads` heads of every token: `[batch, tokens, heads, row]`. The
+        /// heads of q and of k must be a multiple of it: each row serves as many adjacent heads. Rows
+        /// that are written have those of [`Config::from_frequency`](crate::Config::from_frequency).
+        /// Default: the heads of a token share one row.
+        pub fn per_head(mut self, heads: usize) -> Self {
+            self.raw.heads = heads;
+            self
+        }
+
+        /// The distance from one head's row to the next, in elements, for rows
+        /// [`per_head`](Self::per_head). It needs [`with_stride`](Self::with_stride), too, and a batch row
+        /// is the larger one of tokens and heads times their strides: `[batch, heads, tokens, row]` has
+        /// the width of a row and tokens times this width.
+        pub fn with_head_stride(mut self, stride: usize) -> Self {
+            self.raw.head_stride = stride;
             self
         }
 

@@ -192,6 +192,9 @@ fn rows_of_other_sizes_are_refused() {
     refused(apply(CosSin::packed(&table)), "96 elements");
     refused(apply(CosSin::split(&table, &table).with_stride(33)), "stride 33");
     refused(apply(CosSin::split(&table, &table).with_stride(usize::MAX)), "stride");
+    refused(apply(CosSin::split(&table, &table).per_head(2)), "each of 2 heads");
+    refused(apply(CosSin::split(&table, &table).per_head(1 << 31)), "too many");
+    refused(apply(CosSin::split(&table, &table).with_head_stride(32)), "without heads");
     let step = Step::with_rows(1, 3, CosSin::split(&table, &table));
     let inverse = step.with_operation(Operation::Inverse);
     refused(rope.apply(&inverse, ViewMut::bshd(&mut q, 2), ()), "FORWARD or BACKWARD");

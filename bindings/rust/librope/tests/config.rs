@@ -3,7 +3,8 @@
 use librope_sys as sys;
 
 use librope::{
-    Angle, Config, Context, DType, Device, Error, LongRope, Model, Pairing, Rounding, Scaling, Yarn,
+    Angle, Config, Context, DType, Device, Error, LatentGrid, Latents, LongRope, Model, Pairing,
+    Rounding, Scaling, Yarn,
 };
 
 #[test]
@@ -272,4 +273,18 @@ fn notes_are_what_programs_treat_differently() {
     assert_eq!(notes.len(), 1);
     assert!(notes[0].contains("dual_chunk_attention_config"));
     assert_eq!(Model::from_json(format!("{head}}}")).unwrap().notes().count(), 0);
+}
+
+#[test]
+fn latent_ids_of_a_diffusion_model() {
+    let model =
+        Model::from_json(r#"{"_class_name": "QwenImageTransformer2DModel"}"#).expect("a class");
+    let image = [LatentGrid { t: 1, h: 1, w: 3 }];
+    let latents = Latents { grids: &image, text: 1, ..Latents::default() };
+    let ids = model.latent_ids(0, &latents).expect("ids");
+    assert_eq!(ids, [1.0, 0.0, 0.0, 0.0, 1.0, -1.0, -1.0, -1.0, 1.0, -2.0, -1.0, 0.0]);
+    let video = model.latent_ids(0, &Latents { fps: 24.0, ..latents });
+    assert!(matches!(video, Err(Error::InvalidArgument(text)) if text.contains("fps (24)")));
+    let none = model.latent_ids(1, &latents);
+    assert!(matches!(none, Err(Error::InvalidArgument(_))));
 }

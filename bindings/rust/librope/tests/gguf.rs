@@ -88,3 +88,41 @@ fn what_is_not_read_is_refused() {
     assert!(matches!(Model::from_gguf(gguf("bert", &[])), Err(Error::Unsupported(_))));
     assert!(matches!(Model::from_gguf(b""), Err(Error::Parse(_))));
 }
+
+#[test]
+fn keys_that_a_program_has_parsed() {
+    use librope::GgufValue::{Bool, Bools, Float, Floats, Int, Ints, Text, Texts};
+    let gemma = [
+        ("general.architecture", Text("gemma3")),
+        ("gemma3.block_count", Int(6)),
+        ("gemma3.embedding_length", Int(2560)),
+        ("gemma3.attention.key_length", Int(256)),
+        ("gemma3.attention.sliding_window", Int(1024)),
+        ("gemma3.rope.freq_base", Float(1e6)),
+        ("tokenizer.ggml.tokens", Texts(262_144)),
+        ("tokenizer.ggml.scores", Floats(&[0.5])),
+        ("tokenizer.ggml.add_bos_token", Bool(true)),
+    ];
+    expect_gemma3(&Model::from_gguf_values(&gemma, &[]).unwrap());
+    let granite = [
+        ("general.architecture", Text("granite_swa")),
+        ("granite_swa.block_count", Int(2)),
+        ("granite_swa.attention.key_length", Int(8)),
+        ("granite_swa.attention.sliding_window", Int(512)),
+        ("granite_swa.attention.sliding_window_pattern", Bools(&[1, 0])),
+        ("granite_swa.attention.rope_pattern", Ints(&[1, 1])),
+    ];
+    let factors = [("rope_freqs.weight", &[1.0, 2.0, 3.0, 4.0][..])];
+    let model = Model::from_gguf_values(&granite, &factors).unwrap();
+    assert_eq!(model.config(0).unwrap().freq_factors(), [1.0, 2.0, 3.0, 4.0]);
+    let twice = [("general.architecture", Text("llama")); 2];
+    let Err(Error::InvalidArgument(message)) = Model::from_gguf_values(&twice, &[]) else {
+        panic!("it appears twice")
+    };
+    assert!(message.contains("appears twice"), "{message}");
+    let Err(Error::InvalidArgument(message)) = Model::from_gguf_values(&[("a\0", Int(1))], &[])
+    else {
+        panic!("it has a NUL")
+    };
+    assert!(message.contains("NUL"), "{message}");
+}

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 19] = [
     "enums",
     "error",
     "element",
@@ -11,6 +11,7 @@ const ORDER: [&str; 17] = [
     "scaling",
     "config",
     "positions",
+    "info",
     "rows",
     "tensor",
     "runner",
@@ -18,6 +19,7 @@ const ORDER: [&str; 17] = [
     "context",
     "prepared",
     "model",
+    "latent",
     "prompt",
     "cuda",
     "ndarray",
