@@ -1,6 +1,6 @@
 """The command librope.
 
-Exit status: 0 well, 1 the answer of check is no, 2 wrong use or input, 3 check cannot tell,
+Exit status: 0 well, 1 the answer of check or diff is no, 2 wrong use or input, 3 check cannot tell,
 130 interrupted. What a command writes appears complete, or not at all.
 """
 
@@ -11,7 +11,7 @@ import importlib
 import sys
 from typing import Any
 
-from .._core import DTYPES, OPERATIONS
+from .._core import DIGESTS, DTYPES, OPERATIONS
 
 
 #: What a config may leave open, in words, and the option that gives it.
@@ -24,7 +24,7 @@ UNTOLD = {
 
 
 def _model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", help="config.json, or its folder")
+    parser.add_argument("config", help="config.json, its folder, or a GGUF file")
     parser.add_argument("--layer", type=int, help="number of a layer, where layers differ")
     parser.add_argument("--layer-type", help="kind of layer, such as sliding_attention")
     parser.add_argument("--seq-len", type=int, help="tokens of the sequence (dynamic NTK, LongRoPE)")
@@ -34,19 +34,22 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
 def _untold_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairing", help="if the config does not tell: halves, interleaved, ...")
     parser.add_argument("--head-dim", type=int, help="if the config does not tell")
+    parser.add_argument("--accept", action="append", default=[], metavar="KEY",
+                        help="a key of the config that is known to change nothing, by name or path, such "
+                        "as rope_scaling.attn_factor; as often as needed")  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="librope", description="Look at, draw, apply and check rotary position embeddings.",
-        epilog="Exit status: 0 well; 1 check: it does not match; 2 wrong use or input; 3 check: the "
+        epilog="Exit status: 0 well; 1 check: it does not match, diff: not the same; 2 wrong use or input; 3 check: the "
         "data cannot tell.",
     )  # fmt: skip
     top.add_argument("--version", action="store_true", help="print the version and the backend")
     commands = top.add_subparsers(dest="command", metavar="command")
 
-    p = commands.add_parser("inspect", help="what a config.json says about RoPE")
-    p.add_argument("config", help="config.json, or its folder")
+    p = commands.add_parser("inspect", help="what a config.json or a GGUF file says about RoPE")
+    p.add_argument("config", help="config.json, its folder, or a GGUF file")
     p.add_argument("--seq-len", type=int, help="tokens of the sequence (dynamic NTK, LongRoPE)")
     _untold_options(p)
     p.add_argument("--json", action="store_true", help="for programs")
@@ -55,6 +58,24 @@ def parser() -> argparse.ArgumentParser:
     _model_options(p)
     p.add_argument("-o", "--out", default="rope.png", help="file, .png or .svg (rope.png)")
     p.add_argument("--only", choices=("wavelengths", "rows", "decay", "error"), help="one picture")
+
+    p = commands.add_parser(
+        "diff", help="whether two descriptions have the same RoPE, and what differs",
+        description="A and B: config.json, a GGUF file, a folder with one of them, or a model id that "
+        "the Hugging Face cache has.",
+        epilog="Exit status: 0 the same; 1 not the same; 2 wrong use or input.",
+    )  # fmt: skip
+    p.add_argument("a", metavar="A")
+    p.add_argument("b", metavar="B")
+    p.add_argument("--bound", type=float, default=1e-3, help="radians by which angles may be off, and by "
+                   "how much factors; 0: rounding counts, too (0.001)")  # fmt: skip
+    p.add_argument("--length", type=int, help="the longest sequence that counts (that of the texts)")
+    p.add_argument("--same", choices=("model", *DIGESTS), default="model", help="model: channels may be in "
+                   "another order where converters permute weights; angles: in any; rotation: in none; "
+                   "bits: rounded in the same places, too (model)")  # fmt: skip
+    _untold_options(p)
+    p.add_argument("--plot", metavar="FILE", help="a picture, .png or .svg")
+    p.add_argument("--json", action="store_true", help="for programs")
 
     p = commands.add_parser("apply", help="rotate tensors of a .npy or .safetensors file")
     _model_options(p)
@@ -72,18 +93,21 @@ def parser() -> argparse.ArgumentParser:
     p = commands.add_parser(
         "check", help="measure how a tensor was rotated, and compare that with the config",
         description="Compares every value with the rule of the config, within the bound of the dtype, "
-        "and every other rule that librope knows with the same data.",
+        "and every other rule that librope knows with the same data. Of a recording, all layers at once.",
         epilog="Exit status: 0 it matches, and no other rule explains the data; 1 it does not match; "
         "2 wrong use or input; 3 another rule fits as well: the output names it, and the position "
         "from which tokens would decide.",
     )  # fmt: skip
     _model_options(p)
-    p.add_argument("before", help=".npy, or .safetensors with q")
-    p.add_argument("after", help="the same tensor, rotated by somebody")
-    p.add_argument("--name", default="q", help="tensor of a .safetensors file (q)")
-    p.add_argument("--positions", help="first position (0), or a .npy of ids")
+    p.add_argument("before", help="a recording (.safetensors or .npz with NAME.before and NAME.after, as "
+                   "librope.record writes it), or tensors before the rotation")  # fmt: skip
+    p.add_argument("after", nargs="?", help="without a recording: the same tensors, rotated by somebody")
+    p.add_argument("--name", action="append", help="tensor of a file, or a pattern such as 'layers.*.q'; as often "
+                   "as needed (all of them)")  # fmt: skip
+    p.add_argument("--positions", help="first position, or a .npy of ids (those of the recording; 0 for two files)")
     p.add_argument("--layout", help="order of the axes: thd (three axes), bshd, bhsd, ...; four axes "
                    "need it")  # fmt: skip
+    p.add_argument("--picture", metavar="FILE", help="draw the error by pair of channels and token, .png or .svg")
     p.add_argument("--json", action="store_true", help="for programs")
 
     p = commands.add_parser("bench", help="how long a call takes on this machine")
@@ -129,12 +153,19 @@ def fields_of(model: Any, kind: str, arguments: Any) -> dict[str, Any]:
     return config
 
 
+def model_of(arguments: Any) -> Any:
+    """The Model that the options of a command name."""
+    from .source import open_model
+
+    return open_model(arguments.config, arguments.accept)
+
+
 def rope_of(arguments: Any) -> Any:
     """The Rope that the options of a command name."""
-    from .. import Model, Rope
+    from .. import Rope
     from .._config_text import turns
 
-    model = Model(arguments.config)
+    model = model_of(arguments)
     fields = fields_of(model, kind_of(model, arguments), arguments)
     if not turns(fields):
         raise ValueError("this kind of layer has no RoPE")

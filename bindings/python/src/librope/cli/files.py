@@ -1,4 +1,4 @@
-""".npy and .safetensors, with bfloat16; written beside the target and renamed when complete."""
+""".npy, .npz and .safetensors, the last with bfloat16; written beside the target and renamed when complete."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import pathlib
 import re
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +24,8 @@ def load(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     suffix = pathlib.Path(path).suffix
     if suffix == ".npy":
         return {UNNAMED: array(path)}, {}
+    if suffix == ".npz":
+        return _archive(path)
     if suffix == ".safetensors":
         import ml_dtypes  # noqa: F401  (gives NumPy the name bfloat16)
         from safetensors import SafetensorError, safe_open
@@ -33,7 +37,24 @@ def load(path: str) -> tuple[dict[str, Any], dict[str, str]]:
                 return {n: file.get_tensor(n) for n in file.keys()}, dict(file.metadata() or {})
         except (SafetensorError, TypeError, KeyError, AttributeError) as e:
             raise ValueError(f"{path} cannot be read as .safetensors: {e}") from None
-    raise ValueError(f"{path}: a .npy or .safetensors file is expected")
+    raise ValueError(f"{path}: a .npy, .npz or .safetensors file is expected")
+
+
+def _archive(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """A .npz file; its metadata are texts, arrays without axes."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        with np.load(path) as file:
+            found = {name: file[name] for name in file.files}
+    except (ValueError, EOFError, OSError, TypeError, KeyError, zipfile.BadZipFile, zlib.error) as e:
+        why = "it is damaged, or holds Python objects" if _is_pickle(e) else e
+        raise ValueError(f"{path} cannot be read as .npz: {why}") from None
+    texts = {n: str(x) for n, x in found.items() if x.dtype.kind == "U" and x.ndim == 0}
+    tensors = {n: x for n, x in found.items() if n not in texts}
+    for name, x in tensors.items():
+        _refuse_void(path, x, name)
+    return tensors, texts
 
 
 def array(path: str) -> Any:
@@ -45,11 +66,16 @@ def array(path: str) -> Any:
     except (ValueError, EOFError, OSError) as e:
         why = "it is damaged, or holds Python objects" if _is_pickle(e) else e
         raise ValueError(f"{path} cannot be read as .npy: {why}") from None
-    if found.dtype.name == "void16":
-        raise ValueError(
-            f"{path} has dtype {found.dtype.str}: .npy files do not keep bfloat16, .safetensors do"
-        )
+    _refuse_void(path, found)
     return found
+
+
+def _refuse_void(path: str, x: Any, name: str = "") -> None:
+    """bfloat16 that NumPy has written comes back without its meaning."""
+    if x.dtype.name == "void16":
+        of, suffix = f": {name}" if name else "", pathlib.Path(path).suffix
+        raise ValueError(f"{path}{of} has dtype {x.dtype.str}: {suffix} files do not keep bfloat16, "
+                         ".safetensors do")  # fmt: skip
 
 
 def _is_pickle(e: Exception) -> bool:
@@ -96,13 +122,19 @@ def save(path: str, tensors: dict[str, Any], metadata: dict[str, str]) -> None:
         if len(tensors) != 1:
             raise ValueError(f"{path}: a .npy file holds one tensor, not {len(tensors)}")
         write = lambda file: np.save(file, next(iter(tensors.values())))  # noqa: E731
+    elif suffix == ".npz":
+        for name, x in tensors.items():
+            if x.dtype.name == "bfloat16":
+                raise ValueError(f"{name} is bfloat16: .npz files do not keep it, .safetensors do")
+        held = {**tensors, **{n: np.array(text) for n, text in metadata.items()}}
+        write = lambda file: np.savez(file, **held)  # noqa: E731
     elif suffix == ".safetensors":
         from safetensors.numpy import save as to_bytes
 
         dense = {n: np.ascontiguousarray(t) for n, t in tensors.items()}
         write = lambda file: file.write(to_bytes(dense, metadata or None))  # noqa: E731
     else:
-        raise ValueError(f"{path}: a .npy or .safetensors file is expected")
+        raise ValueError(f"{path}: a .npy, .npz or .safetensors file is expected")
     with replacing(path) as file:
         write(file)
 

@@ -1,4 +1,4 @@
-"""librope inspect: what a config.json says about RoPE."""
+"""librope inspect: what a config.json or a GGUF file says about RoPE."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from . import UNTOLD, kinds
 from .kinds import Kind
+from .source import open_model
 
 TWO_PI = 2 * math.pi
 
@@ -20,6 +21,7 @@ def describe(kind: Kind) -> dict[str, Any]:
         "head_dim": kind.fields.get("head_dim"),
         "pairing": kind.fields.get("pairing"),
         "rounding": kind.fields.get("rounding", "float32"),
+        "angle": kind.fields.get("angle", "float32"),
         "axes": kind.fields.get("axes", 1),
         "theta": kind.fields.get("theta"),
         "factor": kind.fields.get("factor"),
@@ -70,11 +72,12 @@ def _layers(kind: Kind, total: int) -> str:
 
 
 def run(arguments: Any) -> int:
-    found = kinds.read(arguments.config, arguments.seq_len, pairing=arguments.pairing,
-                       head_dim=arguments.head_dim)  # fmt: skip
+    found = kinds.read(arguments.config, arguments.seq_len, arguments.accept,
+                       pairing=arguments.pairing, head_dim=arguments.head_dim)  # fmt: skip
     told = [describe(k) for k in found]
+    notes = open_model(arguments.config, arguments.accept).notes
     if arguments.json:
-        print(json.dumps({"kinds": told}, indent=1, allow_nan=False))
+        print(json.dumps({"kinds": told, "notes": notes}, indent=1, allow_nan=False))
         return 0
     from rich.console import Console
     from rich.markup import escape
@@ -100,6 +103,8 @@ def run(arguments: Any) -> int:
         f"{a} .. {b}" for a, b in k.get("turning_channels", ())) or "-")  # fmt: skip
     row("pairing", lambda k: k["pairing"] or "-")
     row("rounding", lambda k: k["rounding"])
+    if any(k["angle"] != "float32" for k in told):
+        row("angles", lambda k: k["angle"])
     row("ids per token", lambda k: _number(k.get("axes")))
     row("wavelengths, tokens", lambda k: "-" if not k.get("longest_wavelength") else
         f"{_number(k['shortest_wavelength'])} .. {_number(k['longest_wavelength'])}")  # fmt: skip
@@ -113,6 +118,8 @@ def run(arguments: Any) -> int:
         row("shown for a length of", lambda k: _number(k.get("seq_len")))
         row("other frequencies from", lambda k: _number(k.get("changes_at")))
     Console().print(table)
+    for note in notes:
+        print(f"Note: {note}.")
     missing = {name for k in found for name in k.missing}
     for name in sorted(missing):
         print(f"The config does not tell {name}: say {UNTOLD[name][1]}")

@@ -1,15 +1,16 @@
-"""The kinds of layers of a config.json, as inspect and plot show them."""
+"""The kinds of layers of a config.json or a GGUF file, as inspect and plot show them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from .. import Model, Rope
+from .. import Rope
 from .._config_text import (
     config_text,
     depends_on_length,
@@ -18,9 +19,12 @@ from .._config_text import (
     turns,
 )
 from .._conventions import channel_order
+from .source import is_gguf, open_model
 
 # What config.json calls the longest sequence.
 _LONGEST = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length", "n_positions", "n_ctx")
+#: Kinds beside the language model.
+TOWERS = ("vision", "audio")
 _TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
@@ -52,6 +56,8 @@ class Kind:
 
 def texts(config: Any) -> list[dict[str, Any]]:
     """The dictionaries that may speak of the language model: its own part first."""
+    if is_gguf(config):
+        return []
     whole = json.loads(config_text(config))
     if not isinstance(whole, dict):
         return []
@@ -76,18 +82,25 @@ def _longest(parts: list[dict[str, Any]]) -> tuple[str, int] | None:
     return None
 
 
-def read(config: Any, seq_len: int | None = None, **given: Any) -> list[Kind]:
+def longest(config: Any) -> int | None:
+    """The longest sequence that a config names."""
+    found = _longest(texts(config))
+    return found[1] if found else None
+
+
+def read(config: Any, seq_len: int | None = None, accept: Sequence[str] = (), **given: Any) -> list[Kind]:
     """All kinds of a config. Without seq_len, rules that need one are shown for the shortest.
 
-    given: fields that the config does not tell (pairing, head_dim).
+    accept: keys that are known to change nothing. given: fields that the config does not tell
+    (pairing, head_dim).
     """
-    model, parts = Model(config), texts(config)
+    model, parts = open_model(config, accept), texts(config)
     layers = model.layers
     found = []
     for name in model.layer_types:
         fields = {**model.config(name), **{k: v for k, v in given.items() if v is not None}}
         mine = [i for i, t in enumerate(layers) if t == name]
-        text = name not in ("vision", "audio")
+        text = name not in TOWERS
         longest = _longest(parts) if text else None
         original = length_before_scaling(fields)
         if depends_on_length(fields):

@@ -296,13 +296,12 @@ def _stacked(made: Any, shown: list[Kind], farthest: int) -> None:
 def run(arguments: Any) -> int:
     if pathlib.Path(arguments.out).suffix not in (".png", ".svg"):
         raise ValueError(f"{arguments.out}: a .png or .svg file is expected")
-    drawn = kinds.read(arguments.config, arguments.seq_len, pairing=arguments.pairing,
-                       head_dim=arguments.head_dim)  # fmt: skip
+    drawn = kinds.read(arguments.config, arguments.seq_len, arguments.accept,
+                       pairing=arguments.pairing, head_dim=arguments.head_dim)  # fmt: skip
     if arguments.layer is not None or arguments.layer_type is not None:
-        from . import kind_of
-        from .. import Model
+        from . import kind_of, model_of
 
-        wanted = kind_of(Model(arguments.config), arguments)
+        wanted = kind_of(model_of(arguments), arguments)
         drawn = [k for k in drawn if k.name == wanted]
     path = pathlib.Path(arguments.config)
     name = kinds.model_type(arguments.config) or path.stem

@@ -1,29 +1,29 @@
-"""librope check: measures how a tensor was rotated, and compares that with a config."""
+"""librope check: measures how tensors were rotated, and compares that with a config."""
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
-from .. import files, rope_of
-from . import judge, report, rules, sample
+from .. import model_of
+from . import grade, inputs, judge, picture, report
 
 
 def run(arguments: Any) -> int:
-    from ... import Model
-
-    before_all, _ = files.load(arguments.before)
-    after_all, _ = files.load(arguments.after)
-    before = files.pick(before_all, arguments.before, arguments.name)
-    after = files.pick(after_all, arguments.after, arguments.name)
-    rope = rope_of(arguments)
-    positions = files.positions_of(arguments.positions, before_all)
-    made = sample.make(before, after, positions, arguments.layout, rope)
-    if not rope.inv_freq.any():
-        raise ValueError("this kind of layer has no RoPE: there is nothing to check")
-    kinds = rules.layer_kinds(Model(arguments.config), rope.config, arguments.seq_len)
-    verdict = judge.judge(rope, made, kinds)
+    if arguments.picture is not None:
+        picture.check_suffix(arguments.picture)
+    items = inputs.read(model_of(arguments), arguments)
+    grades = grade.grade(items)
+    alone = arguments.after is not None and len(items) == 1
+    if arguments.picture is not None:
+        picture.draw(grades, arguments.picture, pathlib.Path(arguments.before).name)
     if arguments.json:
-        print(report.as_json(verdict, made, rope))
+        print(report.as_json(grades, alone))
     else:
-        report.show(verdict, made, rope)
-    return judge.STATUS[verdict.answer]
+        from rich.console import Console
+
+        if len(items) == 1:
+            report.show(grades[0], Console(soft_wrap=True))
+        else:
+            report.table(grades, Console())
+    return judge.STATUS[grade.overall(grades)]

@@ -22,7 +22,7 @@ def _scaled(x: Any, by: float) -> Any:
     return x if by == 1 else (x.astype(np.float32) * np.float32(by)).astype(x.dtype)
 
 
-def _apply(rope: Rope, h: Hypothesis, x: Any, p: Any) -> Any:
+def apply(rope: Rope, h: Hypothesis, x: Any, p: Any) -> Any:
     """The library's own result."""
     if h.times == 0:
         return x
@@ -48,7 +48,8 @@ def _apply(rope: Rope, h: Hypothesis, x: Any, p: Any) -> Any:
 def ways(h: Hypothesis, dtype: Any) -> list[tuple[str, Rope]]:
     """The policies of a hypothesis for tensors of a dtype, and their names."""
     config = endless(h.rope).config
-    angles = ("float32", "exact") if config.get("angle") != "ggml" else ("ggml",)
+    own = config.get("angle", "float32")
+    angles = ("float32", "exact") if own in ("float32", "exact") else (own,)
     found = []
     roundings = [r for r in ROUNDINGS if r != "native" or dtype == np.float16]
     for rounding, angle in itertools.product(roundings, angles):
@@ -71,7 +72,7 @@ def differing(h: Hypothesis, sample: Sample) -> dict[str, int]:
             x = np.ascontiguousarray(sample.before)
             if order == "before":
                 x = _scaled(x, around)
-            out = _apply(rope, h, x, p)
+            out = apply(rope, h, x, p)
             if out is None:
                 return {}
             if order == "after":

@@ -39,6 +39,7 @@ class Explanation:
     exact: list[str] = field(default_factory=list)
     differing: int | None = None  # places where the bits differ under the best policy
     decides: int | None = None  # a position that would tell it from the config; None: none found
+    elsewhere: bool = False  # it is about another tensor of the run
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Verdict:
     measured: dict[str, Any]
     nan: dict[str, Any] | None = None
     only_heads: list[int] | None = None  # the explanations are about these
+    only_tokens: list[int] | None = None
 
 
 def judge(rope: Rope, sample: Sample, kinds: dict[str, dict[str, Any]]) -> Verdict:
@@ -72,17 +74,37 @@ def judge(rope: Rope, sample: Sample, kinds: dict[str, dict[str, Any]]) -> Verdi
         if better:
             return Verdict(NO, result, exact, [], better, said)
         return Verdict(UNDECIDED if found else MATCHES, result, exact, found, [], said)
-    explained: list[Explanation] = []
-    heads = None
+    wrong = Verdict(NO, result, [], [], [], said, broken)
     if broken is None:
-        off = np.flatnonzero(result.heads)
-        part = sample.part(heads=off) if len(off) < len(result.heads) else None
-        if part is None or not np.array_equal(part.before, part.after):
-            explained = explain(rope, sample, kinds)
-        if part is not None and not explained:  # other heads are as the config says
-            explained = explain(rope, part, kinds)
-            heads = [int(sample.heads[h]) for h in off] if explained else None
-    return Verdict(NO, result, [], [], explained, said, broken, heads)
+        wrong.explanations = [] if left_alone(result, sample) else explain(rope, sample, kinds)
+        for heads, tokens in parts(result) if not wrong.explanations else ():
+            wrong.explanations = explain(rope, sample.part(tokens, heads), kinds)
+            if wrong.explanations:
+                wrong.only_heads = None if heads is None else sample.heads[heads].tolist()
+                wrong.only_tokens = None if tokens is None else sample.tokens[tokens].tolist()
+                break
+    return wrong
+
+
+def parts(result: Fit) -> Iterator[tuple[Any, Any]]:
+    """Heads and tokens outside of which the config fits, None for all: a part may have a rule of its
+    own."""
+    off_heads, off_tokens = np.flatnonzero(result.heads), np.flatnonzero(result.tokens.any(0))
+    heads = off_heads if len(off_heads) < len(result.heads) else None
+    tokens = off_tokens if len(off_tokens) < result.tokens.shape[1] else None
+    if heads is not None:
+        yield heads, None
+    if tokens is not None:
+        yield None, tokens
+    if heads is not None and tokens is not None:
+        yield heads, tokens
+
+
+def left_alone(result: Fit, sample: Sample) -> bool:
+    """Whether the heads that are wrong, and not all are, were not rotated."""
+    off = np.flatnonzero(result.heads)
+    part = sample.part(heads=off)
+    return len(off) < len(result.heads) and np.array_equal(part.before, part.after)
 
 
 def fitting(rope: Rope, sample: Sample) -> Rope:
@@ -155,7 +177,7 @@ def moved(h: Hypothesis, sample: Sample) -> Iterator[Hypothesis]:
         same = np.broadcast_to(given[:1], given.shape).copy()
         if not np.array_equal(same, given):
             yield replace(h, words=(*h.words, "the first id on all axes"), positions=same)
-        for order in itertools.islice(itertools.permutations(range(axes)), 1, 6):
+        for order in itertools.islice(itertools.permutations(range(axes)), 1, 24):
             other = given[list(order)]
             if not np.array_equal(other, given):
                 says = f"axes in the order {', '.join(map(str, order))}"
@@ -289,6 +311,7 @@ def layouts(sample: Sample) -> Iterator[tuple[str, Sample]]:
     b, t, n, d = sample.before.shape
     axes = sample.positions.shape[0]
     start = sample.positions[:, :1, :1]
+    kind = start.dtype  # int64, or float32 of coordinates
     if n > 1:
         for words, index in (
             ("heads taken for tokens", np.broadcast_to(np.arange(n), (t, n))),
@@ -297,13 +320,13 @@ def layouts(sample: Sample) -> Iterator[tuple[str, Sample]]:
         ):  # fmt: skip
             if t == 1 and words.startswith("["):
                 continue
-            at = np.broadcast_to(index.reshape(-1), (axes, b, t * n)) + start
+            at = np.broadcast_to(index.reshape(-1).astype(kind), (axes, b, t * n)) + start
             yield words, Sample(
                 sample.before.reshape(b, t * n, 1, d), sample.after.reshape(b, t * n, 1, d),
                 np.ascontiguousarray(at), np.repeat(sample.tokens, n), np.zeros(1, int),
             )  # fmt: skip
     if b > 1:
-        at = np.broadcast_to(np.arange(b)[:, None], (axes, b, t)) + start
+        at = np.broadcast_to(np.arange(b, dtype=kind)[:, None], (axes, b, t)) + start
         yield "batch rows taken for tokens", replace(sample, positions=np.ascontiguousarray(at))
 
 
@@ -356,7 +379,7 @@ def explain(rope: Rope, sample: Sample, kinds: dict[str, Any]) -> list[Explanati
     if np.array_equal(sample.before, sample.after):
         h = Hypothesis(rope, ("not rotated",), times=0)
         return [Explanation(h, list(h.words), exact=["the values are the same"], differing=0)]
-    for source in (candidates, vernier):
+    for source in (candidates, twofold, vernier):
         for words, view in views if source is candidates else views[:1]:
             small = view.small()
             for h in source(rope, small, kinds):
@@ -438,6 +461,21 @@ def candidates(rope: Rope, small: Sample, kinds: dict[str, Any]) -> Iterator[Hyp
             yield from settled(n, turned, small)
 
 
+def twofold(rope: Rope, small: Sample, kinds: dict[str, Any]) -> Iterator[Hypothesis]:
+    """Two mistakes that candidates() has only one at a time: other frequencies, and these in a
+    narrower dtype or at other positions."""
+    for words, span in rules.spans(rope, small.before.shape[3], changed(small)):
+        turned = measure.turns(small, span)
+        if not turned.is_rotation:
+            continue
+        for says, other in rules.frequencies(span, kinds):
+            said = tuple(w for w in (words, says) if w)
+            both = itertools.chain(*(narrow(other, "inv_freq", d) for d in ("bfloat16", "float16")),
+                                   moved(Hypothesis(other), small))  # fmt: skip
+            for h in both if says else ():
+                yield from settled(replace(h, words=(*said, *h.words)), turned, small)
+
+
 def same_in(dtype: str, positions: Any) -> bool:
     return bool(np.array_equal(through(positions.astype(np.float32), dtype), positions))
 
@@ -476,9 +514,13 @@ def settled(h: Hypothesis, turned: Turns, small: Sample, shift: bool = True) -> 
     if measure.agrees(turned, h, small, known):
         yield full
     elif shift and h.positions is None:
-        for by in measure.shifts(turned, h, small, known)[:2]:
-            if by:
-                yield replace(full, words=(*full.words, f"positions {by:+d}"), shift=by)
+        found = [by for by in measure.shifts(turned, h, small, known)[:2] if by]
+        for by in found:
+            yield replace(full, words=(*full.words, f"positions {by:+d}"), shift=by)
+        each = None if found else measure.shifts_of_axes(turned, h, small, known)
+        if each is not None and any(each):
+            says = (f"ids of axis {a} {by:+d}" for a, by in enumerate(each) if by)
+            yield replace(full, words=(*full.words, *says), shift=each)
 
 
 def estimates(turned: Turns, sample: Sample) -> Iterator[tuple[str, Rope]]:

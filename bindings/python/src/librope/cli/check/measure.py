@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import Rope
-from ..kinds import channels
+from ..kinds import axes_of_pairs, channels
 from .reference import ROUNDOFF, TABLE, TINY, Hypothesis, turn
 from .sample import Sample
 
@@ -44,7 +44,8 @@ def turns(sample: Sample, rope: Rope, backwards: bool = False) -> Turns:
     power = (np.abs(z) ** 2).sum(2)
     with np.errstate(all="ignore"):
         ratio = (w * z.conj()).sum(2) / power
-        gain = float(np.nanmedian(np.abs(ratio)))
+        there = np.abs(ratio[~np.isnan(ratio)])
+        gain = float(np.median(there)) if there.size else float("nan")
         # Three roundings of |c x0| + |s x1| <= |z|, for both channels.
         u = ROUNDOFF[sample.dtype]
         relative = np.sqrt(2) * (3 * u * (1 + 4 * u) + np.sqrt(2) * TABLE)
@@ -58,7 +59,7 @@ def turns(sample: Sample, rope: Rope, backwards: bool = False) -> Turns:
     outside = np.setdiff1d(np.arange(width), np.concatenate([i0, i1]))
     rest, passes = _rest(x[..., outside], y[..., outside], u)
     nothing = np.isnan(ratio) & (power > 0)
-    good = bool(error <= 1 and passes and not nothing.any())
+    good = bool(error <= 1 and gain > 0 and passes and not nothing.any())
     return Turns(rope, ratio, tolerance, good, gain, rest, error)
 
 
@@ -88,15 +89,14 @@ def agrees(measured: Turns, h: Hypothesis, sample: Sample, given: Any = None) ->
     return not (np.abs(got - want / gain) > slack).any()
 
 
-def shifts(
-    measured: Turns, h: Hypothesis, sample: Sample, given: Any = None, reach: int = 4096
-) -> list[int]:
-    """The shifts of all positions with which a hypothesis gives the measured turns; nearest first."""
+def _constant(measured: Turns, h: Hypothesis, sample: Sample, given: Any) -> tuple[Any, Any] | None:
+    """The turn of each pair that is left of the measured ones after a hypothesis, and its tolerance, if it
+    is one for all tokens."""
     if h.times == 0 or not h.rope.inv_freq.any() or h.precision:
-        return []
+        return None
     want, off = given or turn(h, sample.positions)
     if want.shape != measured.turn.shape:
-        return []
+        return None
     got = measured.turn / measured.gain * want.conj() / h.gain
     slack = 2 * measured.tolerance * 1.5 * abs(h.times) + off
     usable = ~np.isnan(got)
@@ -105,16 +105,43 @@ def shifts(
     pairs = np.arange(flat.shape[1])
     middle, half = flat[best, pairs], room[best, pairs]
     if (np.abs(flat - middle) > room + half).any():
-        return []  # not one shift for all tokens
-    known = ~np.isnan(middle)
-    inv = np.asarray(h.rope.inv_freq)[known]
+        return None
+    return middle, half
+
+
+def _whole(h: Hypothesis, middle: Any, half: Any, pairs: Any, reach: int) -> Any:
+    """The positions by which a hypothesis turns some pairs as far as middle says; nearest first."""
+    known = pairs[~np.isnan(middle[pairs])]
+    inv = np.asarray(h.rope.inv_freq)
     found = np.arange(-reach, reach + 1)
-    fastest = np.abs(inv).argsort()[::-1]
+    fastest = known[np.abs(inv[known]).argsort()[::-1]]
     for some in (fastest[:1], fastest):  # the fastest pair leaves few
         angle = h.times * found[:, None] * inv[some]
-        sure = half[known][some] + np.abs(angle) * 2.0**-21
-        found = found[(np.abs(np.exp(1j * angle) - middle[known][some]) <= sure).all(1)]
-    return [int(n) for n in found[np.argsort(np.abs(found), kind="stable")]]
+        sure = half[some] + np.abs(angle) * 2.0**-21
+        found = found[(np.abs(np.exp(1j * angle) - middle[some]) <= sure).all(1)]
+    return found[np.argsort(np.abs(found), kind="stable")]
+
+
+def shifts(
+    measured: Turns, h: Hypothesis, sample: Sample, given: Any = None, reach: int = 4096
+) -> list[int]:
+    """The shifts of all positions with which a hypothesis gives the measured turns; nearest first."""
+    left = _constant(measured, h, sample, given)
+    if left is None:
+        return []
+    return [int(n) for n in _whole(h, *left, np.arange(h.rope.pairs), reach)]
+
+
+def shifts_of_axes(
+    measured: Turns, h: Hypothesis, sample: Sample, given: Any = None, reach: int = 512
+) -> tuple[int, ...] | None:
+    """The nearest shift of each axis of the ids with which a hypothesis gives the measured turns."""
+    left = _constant(measured, h, sample, given) if h.rope.axes > 1 else None
+    if left is None:
+        return None
+    axes = axes_of_pairs(h.rope)
+    found = [_whole(h, *left, np.flatnonzero(axes == a), reach) for a in range(h.rope.axes)]
+    return tuple(int(n[0]) for n in found) if all(len(n) for n in found) else None
 
 
 @dataclass(frozen=True)

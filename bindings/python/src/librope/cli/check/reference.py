@@ -42,7 +42,7 @@ class Hypothesis:
     times: int = 1  # -1: the other way; 2: twice; 0: not at all
     factor: float | None = None  # what cos and sin are multiplied by; None: what times says
     positions: Any = field(default=None, compare=False)  # [axes, batch, tokens] instead of given
-    shift: int = 0
+    shift: int | tuple[int, ...] = 0  # of all ids, or of each axis
     precision: tuple[str, str] | None = None  # (what, dtype it went through)
     rest: float = 1.0  # what the channels that do not turn are multiplied by
 
@@ -66,7 +66,7 @@ def through(x: Any, dtype: str) -> Any:
 
 def positions_of(h: Hypothesis, given: Any) -> Any:
     p = given if h.positions is None else h.positions
-    return p + np.asarray(h.shift, p.dtype) if h.shift else p
+    return p + np.asarray(h.shift, p.dtype).reshape(-1, 1, 1) if h.shift else p
 
 
 def split(rope: Rope, positions: Any, format: str) -> Any:

@@ -78,6 +78,10 @@ def scalings(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"frequencies for a length of {n}", {**config, "seq_len": n}
     if "attention_factor" in config or own in ("yarn", "longrope"):
         yield "without the attention factor", {**config, "attention_factor": 1.0}
+    if "inv_freq_dtype" in config:
+        yield f"inv_freq not rounded to {config['inv_freq_dtype']}", {
+            k: v for k, v in config.items() if k != "inv_freq_dtype"
+        }
     if "freq_factors" in config:
         yield "without the frequency factors", {
             k: v for k, v in config.items() if k not in ("freq_factors", "table_length")
@@ -104,7 +108,8 @@ def frequencies(rope: Rope, kinds: dict[str, dict[str, Any]]) -> Iterator[Named]
                 yield from make(f"theta {theta:g} and no scaling", {**plain(config), "theta": theta})
     for angle in ANGLES:
         if angle != config.get("angle", "float32"):
-            how = "ggml's recurrence" if angle == "ggml" else f"angles that are {angle}"
+            how = {"ggml": "ggml's recurrence", "divide": "positions divided by timescales"}.get(
+                angle, f"angles that are {angle}")
             yield from make(how, {**config, "angle": angle})
     if rope.axes > 1:
         flip = {**config, "mrope_interleaved": 1 - config.get("mrope_interleaved", 0)}

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..._config_text import depends_on_length
 from ..._core import DTYPES
-from ..._rules import axes_of, default_layout
+from ..._rules import default_layout
+from ...record import ordered
 
 AXES = ("batch row", "token", "head", "channel")
 
@@ -63,16 +64,6 @@ def in_words(where: dict[str, Any], batches: int = 1) -> str:
     return f"{row}token {where['token']}, head {where['head']}, channel {where['channel']}"
 
 
-def _ordered(x: Any, layout: str) -> Any:
-    b, t, h = axes_of(layout)
-    if len(layout) != x.ndim:
-        raise ValueError(f"layout is {layout!r}, and the tensor has {x.ndim} axes: {x.shape}")
-    moved = np.transpose(x, [i for i in (b, t, h) if i is not None] + [x.ndim - 1])
-    if b is None:
-        moved = moved[None]
-    return moved if h is not None else moved[:, :, None]
-
-
 def ids(positions: Any, axes: int, batch: int, tokens: int) -> Any:
     """Positions as [axes, batch, tokens] of int64, or float32 for coordinates."""
     if isinstance(positions, int):
@@ -82,6 +73,8 @@ def ids(positions: Any, axes: int, batch: int, tokens: int) -> Any:
         raise ValueError(f"positions are {p.dtype}, and must be integers or float32")
     if p.dtype.kind == "f" and not np.isfinite(p).all():
         raise ValueError("positions are not all finite")
+    if p.dtype.kind == "u" and p.size and p.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"positions has {p.max()}, which does not fit into 64 bits with a sign")
     known = {(tokens,), (batch, tokens), (1, tokens), (axes, batch, tokens)}
     if axes > 1 and batch == 1 and p.shape == (axes, tokens):
         p = p[:, None]
@@ -106,7 +99,7 @@ def make(before: Any, after: Any, positions: Any, layout: str | None, rope: Any)
     if layout is None and before.ndim == 4:
         raise ValueError("before has 4 axes: say --layout bshd or --layout bhsd")
     layout = layout or default_layout(before.ndim, "before")
-    x, y = _ordered(before, layout), _ordered(after, layout)
+    x, y = ordered(before, layout), ordered(after, layout)
     if x.shape[3] not in (rope.head_dim, rope.rotary_dim):
         span = f" or of the rotated {rope.rotary_dim}" if rope.rotary_dim != rope.head_dim else ""
         raise ValueError(
@@ -130,4 +123,6 @@ def make(before: Any, after: Any, positions: Any, layout: str | None, rope: Any)
             f"before is {float(x[tuple(bad[0])])} at {in_words(where, x.shape[0])} "
             f"({len(bad)} such values): a rotation of it tells nothing"
         )
+    if not x.any():
+        raise ValueError("before is 0 everywhere: a rotation of it tells nothing")
     return sample
