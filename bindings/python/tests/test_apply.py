@@ -247,6 +247,93 @@ def test_rows_instead_of_positions(rng, format, pairing, batched):
     np.testing.assert_array_equal(got, rope.apply(q, ids))
 
 
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_rows_for_each_head(rng, layout, batch):
+    """Each head by a row of its own; k's one head of two of q's. As calls on each head alone."""
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout=layout)
+    q, k = (rng.standard_normal((2, 5, heads, 16), np.float32) for heads in (6, 3))
+    cos, sin = rng.standard_normal((2, batch, 5, 3, 8), np.float32)
+
+    def ordered(x):
+        return np.ascontiguousarray(x.swapaxes(1, 2)) if layout == "bhsd" else x
+
+    rows = {"cos_sin": (ordered(cos), ordered(sin)), "cos_sin_format": "split"}
+    got = [ordered(x) for x in rope.apply_qk(ordered(q), ordered(k), **rows)]
+    for h in range(3):
+        alone = {"cos_sin": tuple(np.ascontiguousarray(x[:, :, h]) for x in (cos, sin))}
+        for x, y, heads in ((q, got[0], 2), (k, got[1], 1)):
+            own = slice(h * heads, (h + 1) * heads)
+            want = rope.apply(x[:, :, own], layout="bshd", cos_sin_format="split", **alone)
+            np.testing.assert_array_equal(y[:, :, own], want)
+
+
+def general_angle(positions, frequency):
+    """cos and sin [tokens, heads, pairs] of positions [tokens, axes]: f32 products, added in order."""
+    terms = positions[:, :, None, None].astype(np.float32) * frequency.astype(np.float32)
+    total = terms[:, 0]
+    for a in range(1, terms.shape[1]):
+        total = total + terms[:, a]
+    return np.cos(total.astype(np.float64)), np.sin(total.astype(np.float64))
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_general_angle(rng, heads, kind):
+    frequency = rng.standard_normal((2, heads, 8))
+    given = frequency if heads > 1 else frequency[:, 0]
+    rope = librope.Rope(head_dim=16, pairing="interleaved", layout="bshd", frequency=given)
+    assert (rope.axes, rope.freq_heads, rope.pairs) == (2, heads if heads > 1 else 0, 8)
+    np.testing.assert_array_equal(rope.inv_freq, frequency.astype(np.float32).ravel())
+    q = rng.standard_normal((1, 5, 2 * heads, 16), np.float32)
+    positions = (rng.standard_normal((5, 2)) * 40).astype(kind)
+    got = rope.apply(q, positions[None], positions_layout="bta")
+    cos, sin = (np.repeat(x, 2, 1) for x in general_angle(positions, frequency))
+    even, odd = q[0, ..., 0::2], q[0, ..., 1::2]
+    np.testing.assert_allclose(got[0, ..., 0::2], even * cos - odd * sin, atol=1e-5)
+    np.testing.assert_allclose(got[0, ..., 1::2], odd * cos + even * sin, atol=1e-5)
+    rows = rope.cos_sin(positions[None], format="split", positions_layout="bta")
+    assert rows[0].shape == ((1, 5, heads, 8) if heads > 1 else (1, 5, 8))
+    again = rope.apply(q, cos_sin=rows, cos_sin_format="split")
+    np.testing.assert_array_equal(again, got)
+    copy = librope.Rope(layout="bshd", **rope.config)
+    np.testing.assert_array_equal(copy.apply(q, positions[None], positions_layout="bta"), got)
+
+
+def test_general_angle_is_checked(rng):
+    fields = {"head_dim": 16, "pairing": "halves"}
+    with pytest.raises(ValueError, match="freq_heads is 2, and frequency has 3"):
+        librope.Rope(frequency=np.ones((2, 3, 8)), freq_heads=2, **fields)
+    with pytest.raises(ValueError, match="table_length"):
+        librope.Rope(frequency=np.ones((2, 3, 7)), **fields)
+    with pytest.raises(ValueError, match="as many heads and pairs"):
+        librope.Rope(frequency=[[[1.0] * 8] * 2, [[1.0] * 8]], **fields)
+    with pytest.raises(TypeError, match="frequency must be numbers"):
+        librope.Rope(frequency=[1.0] * 8, **fields)
+    rope = librope.Rope(frequency=np.ones((2, 3, 8)), layout="bshd", **fields)
+    with pytest.raises(ValueError, match=r"multiple of the context's freq_heads \(3\)"):
+        rope.apply(rng.standard_normal((1, 5, 4, 16), np.float32), 0)
+    assert "[2 x 3 x 8 numbers]" in repr(rope)
+
+
+def test_rows_for_each_head_are_checked(rng):
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
+    q = rng.standard_normal((1, 5, 4, 16), np.float32)
+    options = {"cos_sin_format": "packed"}
+    with pytest.raises(ValueError, match=r"multiple of cos_sin->heads \(3\)"):
+        rope.apply(q, cos_sin=np.zeros((1, 5, 3, 16), np.float32), **options)
+    with pytest.raises(ValueError, match="cos_sin has shape"):
+        rope.apply(q, cos_sin=np.zeros((1, 4, 5, 16), np.float32), **options)
+    with pytest.raises(ValueError, match="without heads"):
+        rope.apply(q[0, :, 0], layout="sd", cos_sin=np.zeros((1, 5, 1, 16), np.float32), **options)
+    row = np.zeros((1, 1, 1, 16), np.float32)
+    for shape in ((1, 5, 4, 16), (1, 5, 1, 16)):  # rows that repeat have no distance
+        with pytest.raises(ValueError, match="evenly spaced"):
+            rope.apply(q, cos_sin=np.broadcast_to(row, shape), **options)
+    with pytest.raises(ValueError, match="evenly spaced"):
+        rope.apply(q, cos_sin=np.broadcast_to(row[0, 0], (5, 16)), **options)
+
+
 def test_glm_with_rows_of_transformers(rng):
     """Adjacent pairs with cat(freqs, freqs), off by 5.2 once: the formula of modeling_glm."""
     rope = librope.Rope(head_dim=16, theta=1e4, pairing="interleaved", layout="bshd")

@@ -279,14 +279,25 @@ def test_an_angle_in_bf16_at_long_positions(check, rng):
     assert status == 1 and words(found)[0] == "positions in bfloat16"
 
 
-def test_two_mistakes_in_different_tokens_are_admitted(check, rng):
+def test_a_mistake_from_a_token_on(check, rng):
     q = values(rng, 32)
     rope = Rope.from_config(LLAMA)
     out = rope.apply(q, 0)
     out[16:] = rope.replace(pairing="interleaved").apply(q[16:], 16)
     status, found, text = check(LLAMA, q, out)
+    assert status == 1 and found["only_tokens"] == list(range(16, 32)) and found["only_heads"] is None
+    assert words(found) == ["pairing interleaved instead of halves"]
+    assert "in tokens 16 .. 31, and elsewhere the config" in text and "all 4 heads" in text
+
+
+def test_two_mistakes_in_different_tokens_are_admitted(check, rng):
+    q = values(rng, 32)
+    rope = Rope.from_config(LLAMA)
+    out = rope.replace(theta=1e4).apply(q, 0)
+    out[16:] = rope.replace(pairing="interleaved").apply(q[16:], 16)
+    status, found, text = check(LLAMA, q, out)
     assert status == 1 and not found["explained"] and "no rule that librope knows" in text
-    assert "tokens 16 .. 31" in text and "all 4 heads" in text
+    assert "tokens 1 .. 31" in text and "all 4 heads" in text
 
 
 def test_random_values_are_no_rotation(check, rng):
@@ -373,6 +384,15 @@ def test_several_ids_per_token(rng):
     text = rope.apply(q[None], ids[[0, 0, 0]], layout="bshd", positions_layout="abt")[0]
     verdict = judge.judge(rope, samples.make(q, text, ids, None, rope), {})
     assert verdict.answer == judge.NO and "first id" in verdict.explanations[0].words[0]
+    centred = ids - np.array([0, 2, 3]).reshape(3, 1, 1)
+    after = rope.replace(pairing="interleaved").apply(q[None], centred, layout="bshd", positions_layout="abt")[0]
+    verdict = judge.judge(rope, samples.make(q, after, ids, None, rope), {})
+    assert verdict.explanations[0].words == [
+        "pairing interleaved instead of halves", "ids of axis 1 -2", "ids of axis 2 -3"
+    ]  # fmt: skip
+    after = rope.replace(theta=1e4).apply(q[None], ids[[2, 0, 1]], layout="bshd", positions_layout="abt")[0]
+    verdict = judge.judge(rope, samples.make(q, after, ids, None, rope), {})
+    assert verdict.explanations[0].words == ["theta 10000", "axes in the order 2, 0, 1"]
 
 
 # -- the places and the numbers ----------------------------------------------------------------------
@@ -470,7 +490,7 @@ def test_a_changed_rule_never_matches(fields, shift, tokens, heads, dtype, seed,
     size = np.concatenate([np.abs(x[..., :64]) + np.abs(x[..., 64:])] * 2, -1)
     broken = np.abs(after.astype(np.float64) - want) > (3.2 * unit + 1.6e-7 + 2e-5) * size + 1e-7
     verdict = judge.judge(rope, sample, {})
-    assert json.loads(cli.check.report.as_json(verdict, sample, rope))["verdict"] == verdict.answer
+    assert cli.check.report.described(verdict, sample)["verdict"] == verdict.answer
     if broken.any():
         assert verdict.answer == judge.NO
     for e in verdict.explanations:  # what is named does fit

@@ -87,6 +87,52 @@ def test_inspect(config, capsys, tmp_path):
     assert "sliding_attention" in out and "full_attention" in out
 
 
+@pytest.mark.parametrize("name", ["attn_factor", "rope_scaling.attn_factor"])
+def test_keys_are_accepted_by_name(capsys, tmp_path, q, name):
+    """Of every command that reads a config."""
+    path, x = tmp_path / "config.json", tmp_path / "q.npy"
+    scaling = {**CONFIG["rope_scaling"], "attn_factor": 0.5}
+    path.write_text(json.dumps({**CONFIG, "rope_scaling": scaling}))
+    np.save(x, q)
+    commands = (("inspect", path), ("plot", path, "-o", tmp_path / "a.png", "--layer", 0, "--only", "rows"),
+                ("apply", path, x, tmp_path / "y.npy"), ("check", path, x, tmp_path / "y.npy"))  # fmt: skip
+    for command in commands:
+        if command[0] == "check":
+            assert (tmp_path / "y.npy").exists()
+        status, _, err = run(capsys, *command)
+        assert status == 2 and "rope_scaling.attn_factor" in err
+        assert run(capsys, *command, "--accept", name)[0] == 0
+        status, _, err = run(capsys, *command, "--accept", name, "--accept", "rope_theta")
+        assert status == 2 and '"rope_theta"' in err
+
+
+def test_gguf_files_stand_where_configs_do(capsys, tmp_path):
+    from test_gguf import GEMMA3, gguf
+
+    path = tmp_path / "model"  # whatever its name
+    path.write_bytes(gguf("gemma3", GEMMA3) + bytes(100))
+    status, out, _ = run(capsys, "inspect", path)
+    assert status == 0 and "sliding_attention" in out and "1,000,000" in out
+    kinds = json.loads(run(capsys, "inspect", path, "--json")[1])["kinds"]
+    assert [k["theta"] for k in kinds if k["layer_type"] == "full_attention"] == [1e6]
+    picture = ("plot", path, "-o", tmp_path / "a.png", "--only", "wavelengths")
+    assert run(capsys, *picture, "--layer-type", "full_attention")[0] == 0
+    status, _, error = run(capsys, "inspect", path, "--accept", "rope.freq_base")
+    assert status == 2 and "--accept is for keys of a config.json" in error
+    status, _, error = run(capsys, "inspect", tmp_path / "none.gguf")
+    assert status == 2 and "none.gguf" in error
+
+
+def test_inspect_says_which_program_wrote_the_text(capsys, tmp_path):
+    path = tmp_path / "params.json"
+    path.write_text(json.dumps({"dim": 4096, "n_layers": 32, "n_heads": 32, "multiple_of": 256, "vocab_size": -1}))
+    status, out, _ = run(capsys, "inspect", path)
+    assert status == 0 and "Note: read as Meta's params.json" in out and "interleaved" in out
+    assert json.loads(run(capsys, "inspect", path, "--json")[1])["notes"][0].startswith("read as Meta's")
+    path.write_text(json.dumps({"model_name": "llama3-8b", "base_num_decoder_layers": 32, "head_dim": 128}))
+    assert "divide" in run(capsys, "inspect", path)[1]
+
+
 def test_inspect_invents_no_layers(capsys, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({k: v for k, v in CONFIG.items() if k != "num_hidden_layers"}))

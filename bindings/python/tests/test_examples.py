@@ -32,3 +32,11 @@ def test_notebook(tmp_path):
 def test_guides(name):
     done = run(f"{name}.py")
     assert done.returncode == 0, done.stderr
+
+
+def test_flux():
+    pytest.importorskip("torch")
+    pytest.importorskip("diffusers")
+    done = run("flux.py")
+    assert done.returncode == 0, done.stderr
+    assert "of the values differ" in done.stdout

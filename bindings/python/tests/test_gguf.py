@@ -80,3 +80,40 @@ def test_errors():
         librope.Model.from_gguf(5)
     with pytest.raises(ValueError, match="zero byte"):
         librope.Model.from_gguf("a\0b")
+
+
+def test_keys_that_a_program_has_parsed():
+    keys = {f"gemma3.{key}": value for key, value in GEMMA3.items()}
+    source = {"general.architecture": "gemma3", "tokenizer.ggml.tokens": ["a", "b"], **keys}
+    model = librope.Model.from_gguf(source)
+    check(model)
+    check(pickle.loads(pickle.dumps(model)))
+    llama = {"general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 64,
+             "llama.attention.head_count": 8}
+    factors = {"rope_freqs.weight": [1.0, 2.0, 3.0, 4.0]}
+    given = librope.Model.from_gguf(llama, factors=factors)
+    assert list(given.config("full_attention")["freq_factors"]) == [1, 2, 3, 4]
+    assert pickle.loads(pickle.dumps(given)).config("full_attention") == given.config("full_attention")
+    sections = {**llama, "general.architecture": "qwen2vl"}
+    sections = {key.replace("llama", "qwen2vl"): value for key, value in sections.items()}
+    sections["qwen2vl.rope.dimension_sections"] = [1, 1, 2, 0]
+    assert librope.Model.from_gguf(sections).config("full_attention")["axes"] == 3
+
+
+def test_keys_that_are_wrong():
+    llama = {"general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 64,
+             "llama.attention.head_count": 8}
+    with pytest.raises(NotImplementedError, match=r"llama.rope.new \(1\) speaks of RoPE"):
+        librope.Model.from_gguf({**llama, "llama.rope.new": 1})
+    with pytest.raises(ValueError, match="general.architecture is missing"):
+        librope.Model.from_gguf({})
+    with pytest.raises(TypeError, match=r"source\['x'\] is a dict"):
+        librope.Model.from_gguf({**llama, "x": {}})
+    with pytest.raises(TypeError, match=r"source\['x'\] is a list"):
+        librope.Model.from_gguf({**llama, "x": [1, 2.0]})
+    with pytest.raises(TypeError, match="must have names"):
+        librope.Model.from_gguf({**llama, 5: 1})
+    with pytest.raises(TypeError, match="factors are for a source of keys"):
+        librope.Model.from_gguf(gguf("gemma3", GEMMA3), factors={})
+    with pytest.raises(ValueError, match="rope_freqs.weight.* 1 values"):
+        librope.Model.from_gguf(llama, factors={"rope_freqs.weight": [1.0]})

@@ -12,9 +12,15 @@ from librope import PromptPart, prompt_ids
 # tests/model/model_position_ids_test.cc says why these differ.
 TEXT_AFTER_LONG_VIDEO = {
     "qwen2_vl/video-longer-than-wide", "qwen2_5_vl/video-longer-than-wide", "qwen2_5_vl/video",
-    "qwen2_5_vl/video-2s", "qwen2_5_vl/video-half-second",
+    "qwen2_5_vl/video-2s", "qwen2_5_vl/video-half-second", "qwen2_5_vl/video-fractional",
 }  # fmt: skip
-FRACTIONAL_INTERVAL = {"qwen2_5_vl/video-fractional"}
+
+
+def interval(part):
+    """Of Qwen2.5-VL where it is no whole number, which says 2 ids a second here."""
+    if part["grid"][0] == 0:
+        return 0
+    return 2 * part["seconds"] if part["t_interval"] is None else part["t_interval"]
 
 
 def recorded():
@@ -24,17 +30,15 @@ def recorded():
 
 @pytest.mark.parametrize("case", recorded(), ids=lambda case: case["name"])
 def test_ids_are_those_of_the_models(case):
-    parts = [PromptPart(p["text"], *p["grid"], (p["t_interval"] or 0) if p["grid"][0] else 0)
-             for p in case["runs"]]  # fmt: skip
+    parts = [PromptPart(p["text"], *p["grid"], interval(p)) for p in case["runs"]]
     ids, next_id = prompt_ids(parts, case["start"])
     want = np.array(case["ids"])
     assert ids.dtype == np.int64 and ids.shape == want.shape == (3, case["tokens"])
-    if case["name"] in TEXT_AFTER_LONG_VIDEO | FRACTIONAL_INTERVAL:
+    if case["name"] in TEXT_AFTER_LONG_VIDEO:
         assert not np.array_equal(ids, want)
-        if case["name"] in TEXT_AFTER_LONG_VIDEO:
-            behind = parts[-1].text  # the video is the last but one, text the last
-            np.testing.assert_array_equal(ids[:, :-behind], want[:, :-behind])
-            assert (ids[:, -behind] == ids[:, :-behind].max() + 1).all()
+        behind = parts[-1].text  # the video is the last but one, text the last
+        np.testing.assert_array_equal(ids[:, :-behind], want[:, :-behind])
+        assert (ids[:, -behind] == ids[:, :-behind].max() + 1).all()
         return
     np.testing.assert_array_equal(ids, want)
     assert next_id == case["next"]
@@ -96,3 +100,16 @@ def test_the_parts_of_python_are_those_of_c():
 
     fields = [name for name, _ in ffi.typeof("rope_prompt_part").fields]
     assert list(PromptPart._fields) == fields
+
+
+def test_frames_a_fraction_apart():
+    video = PromptPart(text=1, t=5, h=1, w=1, t_interval=1.4)
+    ids, next_id = prompt_ids([video, PromptPart(text=1)])
+    assert list(ids[0]) == [0, 1, 2, 3, 5, 6, 7] and next_id == 8
+    whole = prompt_ids([video._replace(t_interval=2.0)])
+    assert list(whole[0][0]) == list(prompt_ids([video._replace(t_interval=2)])[0][0])
+    for bad in (-0.5, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"t_intervals\[0\]"):
+            prompt_ids([video._replace(t_interval=bad)])
+    with pytest.raises(ValueError, match=r"parts\[0\] must have a grid"):
+        prompt_ids([PromptPart(text=1, t_interval=0.5)])

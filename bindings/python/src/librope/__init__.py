@@ -6,7 +6,7 @@
 """
 
 from ._bound import Bound
-from ._choices import Angle, CosSinFormat, DType, Operation, Pairing, Rounding, Scaling
+from ._choices import Angle, CosSinFormat, Digest, DType, Operation, Pairing, Rounding, Scaling
 from ._core import VERSION, LibropeWarning
 from ._model import Model
 from ._pool import Pool
@@ -16,6 +16,6 @@ from ._rope import Rope
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = [
-    "Angle", "Bound", "CosSinFormat", "DType", "LibropeWarning", "Model", "Operation", "Pairing",
+    "Angle", "Bound", "CosSinFormat", "Digest", "DType", "LibropeWarning", "Model", "Operation", "Pairing",
     "Pool", "PreparedCall", "PromptPart", "Rope", "Rounding", "Scaling", "__version__", "prompt_ids",
 ]  # fmt: skip

@@ -91,6 +91,7 @@ class Caller:
     pairs: int
     axes: int
     freq_sets: int
+    freq_heads: int
     spec: str
     #: Multiplies cos and sin, so q.k by its square (YaRN, LongRoPE). Of the first frequency set.
     attention_factor: float

@@ -31,7 +31,7 @@ Scaling = Literal[
   .. tokens.
 """
 
-Angle = Literal["float32", "exact", "ggml"]
+Angle = Literal["float32", "exact", "ggml", "divide"]
 """
 - "float32": float32(position) * float32(inv_freq), rounded to f32: what transformers, vLLM and
   Meta's code compute and what models were trained with. At position 131072 this angle is off the
@@ -48,6 +48,15 @@ Angle = Literal["float32", "exact", "ggml"]
   D), whose error grows with i (0.16 at position 1,000,000), then freq_factors and scaling applied
   to the angle. It works with "default", "linear" and "yarn", without inv_freq, and on the CPU only.
   Rope.inv_freq returns the nominal frequencies.
+- "divide": float32(position) / timescale, rounded to f32: how JAX code is written (MaxText, Praxis,
+  Gemma) and what XLA compiles it to for TPUs. timescale = powf(theta, 2i * (1 / D)), times factor
+  with "linear"; for "llama3" by MaxText's steps. Its error is at most (4 + 2 ln theta) 2^-24 of the
+  angle up to position 2^24, without "llama3"; at position 131072, up to 9e-3. The cosine and sine
+  are within 1.5e-7 of those of this angle. It works with "default", "linear", "llama3" and
+  "proportional", without freq_factors and inv_freq_dtype. With inv_freq, timescale = float32(1 /
+  inv_freq): to divide by timescales that were recorded on a TPU, whose powf is not published, give
+  their inverses in f64. Rope.inv_freq returns such inverses. docs/guides/precision.md says where
+  XLA multiplies instead.
 """
 
 Rounding = Literal["float32", "eager", "cos_sin", "native"]
@@ -89,4 +98,15 @@ CosSinFormat = Literal[
 - "sinusoidal": s0 c0 s1 c1 ..: the absolute encoding of 2017
 - "angles": a: the outer product of positions and inv_freq
 - "angles_full": a a: TransformerEngine, Apex
+"""
+
+Digest = Literal["rotation", "angles", "bits"]
+"""
+- "rotation": The same channels turn by the same angles, with the same factors on cos, sin and the
+  softmax, at every position and every length.
+- "angles": Pair i turns by the same angles with the same factors, wherever in the head its channels
+  are: a config.json and the GGUF file of one model, whose q and k are permuted for some
+  architectures.
+- "bits": As "rotation", and values are rounded in the same places (dialects differ in them): the
+  same bits.
 """

@@ -83,6 +83,65 @@ def _names(accepted_keys: Any) -> tuple[str, ...]:
     return names
 
 
+# The numbers that GGUF has for types: of what Python's are given as, whatever the file's were.
+_GGUF_FLAG, _GGUF_STRING, _GGUF_ARRAY, _GGUF_INTEGER, _GGUF_NUMBER = 7, 8, 9, 11, 12
+_GGUF_LISTS = {bool: (_GGUF_FLAG, "uint8_t[]"), int: (_GGUF_INTEGER, "int64_t[]"),
+               float: (_GGUF_NUMBER, "double[]")}  # fmt: skip
+
+
+def _gguf_value(key: str, value: Any, keep: list[Any]) -> tuple[int, int, int, Any]:
+    """Type, type of the elements, count and data of a value; `keep` is what owns the data."""
+    if hasattr(value, "tolist"):  # of NumPy
+        value = value.tolist()
+
+    def owned(what: str, content: Any) -> Any:
+        keep.append(ffi.new(what, content))
+        return keep[-1]
+
+    if isinstance(value, bool):
+        return _GGUF_FLAG, 0, 1, owned("uint8_t[]", [value])
+    if isinstance(value, int):
+        return _GGUF_INTEGER, 0, 1, owned("int64_t[]", [integer(value, f"source[{key!r}]")])
+    if isinstance(value, float):
+        return _GGUF_NUMBER, 0, 1, owned("double[]", [value])
+    if isinstance(value, str):
+        text = value.encode()
+        return _GGUF_STRING, 0, len(text), owned("char[]", text)
+    if isinstance(value, (list, tuple)):
+        kinds = {type(entry) for entry in value}
+        if kinds <= {str, bytes}:  # of a vocabulary: not looked at
+            return _GGUF_ARRAY, _GGUF_STRING, len(value), ffi.NULL
+        if len(kinds) == 1 and (kind := kinds.pop()) in _GGUF_LISTS:
+            number, what = _GGUF_LISTS[kind]
+            return _GGUF_ARRAY, number, len(value), owned(what, list(value))
+    raise TypeError(
+        f"source[{key!r}] is a {type(value).__qualname__}, and must be a bool, int, float, str, or a "
+        "list of one of them"
+    )
+
+
+def _create_of_values(source: Mapping[Any, Any], factors: Mapping[Any, Any], out: Any) -> int:
+    keep: list[Any] = []  # C's pointers do not own
+
+    def name(text: Any, where: str) -> Any:
+        if not isinstance(text, str) or "\0" in text:
+            raise TypeError(f"{where} has a key {text!r}, and must have names")
+        keep.append(ffi.new("char[]", text.encode()))
+        return keep[-1]
+
+    values = ffi.new("rope_gguf_value[]", len(source))
+    for given, (key, value) in zip(values, source.items()):
+        given.key = name(key, "source")
+        given.type, given.element, given.count, given.data = _gguf_value(key, value, keep)
+    tensors = ffi.new("rope_gguf_factors[]", len(factors))
+    for given, (key, value) in zip(tensors, factors.items()):
+        numbers = ffi.new("float[]", [float(number) for number in value])
+        keep.append(numbers)
+        given.name, given.values, given.count = name(key, "factors"), numbers, len(numbers)
+    status: int = lib.rope_model_create_gguf_values(values, len(source), tensors, len(factors), out)
+    return status
+
+
 class ModelText:
     """A model as its text says it. Model makes Ropes of it."""
 
@@ -98,12 +157,16 @@ class ModelText:
             check(lib.rope_model_create(text, len(text), out))
         self._take(out[0])
 
-    def _read_gguf(self, source: Any) -> None:
+    def _read_gguf(self, source: Any, factors: Mapping[str, Any] | None) -> None:
         """What from_gguf makes, instead of __init__."""
         self._text = b"{}"  # there is none
-        self._gguf = source
+        self._gguf = source, factors
         out = ffi.new("rope_model**")
-        if isinstance(source, (str, os.PathLike)):
+        if isinstance(source, Mapping):
+            check(_create_of_values(source, factors or {}, out))
+        elif factors is not None:
+            raise TypeError("factors are for a source of keys: files and bytes have them")
+        elif isinstance(source, (str, os.PathLike)):
             name = os.fsencode(source)
             if b"\0" in name:
                 raise ValueError(f"source is {source!r}, and must have no zero byte")
@@ -125,8 +188,8 @@ class ModelText:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the text says that programs treat differently and that is no part of a configuration:
-        at present, dual_chunk_attention_config."""
+        """What the text says that programs treat differently and that is no part of a configuration
+        (dual_chunk_attention_config), and how a text of another program than transformers was read."""
         found: list[str] = []
         while (note := lib.rope_model_note(self._model, len(found))) != ffi.NULL:
             found.append(ffi.string(note).decode())
@@ -153,14 +216,18 @@ class ModelText:
 
     def config(self, layer_type: str) -> Config:
         """The fields of one kind, by their names in rope.h. ValueError for an unknown kind."""
+        number = self._kind(layer_type)
+        struct = ffi.new("rope_config*")
+        struct.struct_size = ffi.sizeof("rope_config")
+        check(lib.rope_model_config(self._model, number, struct))
+        return from_struct(struct)
+
+    def _kind(self, layer_type: str) -> int:
         if layer_type not in self.layer_types:
             raise ValueError(
                 f"layer_type is {layer_type!r}, and must be one of {', '.join(self.layer_types)}"
             )
-        struct = ffi.new("rope_config*")
-        struct.struct_size = ffi.sizeof("rope_config")
-        check(lib.rope_model_config(self._model, self.layer_types.index(layer_type), struct))
-        return from_struct(struct)
+        return self.layer_types.index(layer_type)
 
     def fields_of(
         self,

@@ -28,6 +28,7 @@ ANGLES = _numbers("ANGLE")
 ROUNDINGS = _numbers("ROUNDING")
 COS_SIN_FORMATS = _numbers("COS_SIN")
 OPERATIONS = _numbers("OPERATION")
+DIGESTS = _numbers("DIGEST")
 # By NumPy's names: f16 is float16.
 DTYPES = {re.sub(r"f(\d)", r"float\1", name): n for name, n in _numbers("DTYPE").items()}
 
@@ -69,6 +70,8 @@ _SPEAKERS = {
     "rope_prepared_apply": "apply_qk",
     "rope_cos_sin_fill": "cos_sin",
     "rope_config_next_change": "next_change",
+    "rope_config_digest": "digest",
+    "rope_model_digest": "digest",
     "rope_pool_create": "Pool",
     "rope_model_layer_type": "",  # its text begins with layer
 }
@@ -184,7 +187,7 @@ _NAMED = {
     "inv_freq_dtype": DTYPES,
     "scaling": SCALINGS,
 }
-_HIDDEN = {"struct_size", "flags", "reserved", "device", "device_index", "table_length"}
+_HIDDEN = {"struct_size", "flags", "reserved", "reserved2", "device", "device_index", "table_length"}
 _FIELDS = {
     name: field.type for name, field in ffi.typeof("rope_config").fields if name not in _HIDDEN
 }
@@ -195,8 +198,25 @@ FIELDS = tuple(_FIELDS)
 _RULES = {"head_dim": "be even and from 2 to 1024", "rotary_dim": "be even and from 0 to head_dim"}
 
 
+def _plain_frequency(value: Any) -> Any:
+    """frequency as lists: [axes, heads, pairs], or [axes, pairs] for all heads."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    try:
+        rows = [head if hasattr(head[0], "__len__") else [head] for head in value]
+        plain = [[[float(x) for x in pairs] for pairs in heads] for heads in rows]
+    except (TypeError, ValueError, IndexError):
+        raise TypeError("frequency must be numbers [axes, heads, pairs] or [axes, pairs]") from None
+    shapes = {(len(heads), len(pairs)) for heads in plain for pairs in heads}
+    if len(shapes) != 1:
+        raise ValueError("frequency must have as many heads and pairs for every axis and head")
+    return plain
+
+
 def _plain(name: str, value: Any) -> Any:
     """A value of NumPy, torch or Python as Python's own: configurations are kept as text."""
+    if name == "frequency":
+        return _plain_frequency(value)
     if len(getattr(value, "shape", ())) > 1:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, and must have one dimension")
     if hasattr(value, "tolist"):  # arrays, and scalars of NumPy
@@ -238,10 +258,19 @@ def to_struct(config: Mapping[str, Any], device: int = -1) -> tuple[Any, list[An
         if name not in _FIELDS:
             raise TypeError(f"{name!r} is not a field of a configuration: {', '.join(FIELDS)}")
         if name in _TABLES:
+            entries = value
+            if name == "frequency":
+                sizes = {"axes": len(value), "freq_heads": len(value[0])}
+                for size, own in sizes.items():
+                    if config.get(size) not in (None, own):
+                        raise ValueError(f"{size} is {config[size]}, and frequency has {own}")
+                    setattr(struct, size, own)
+                entries = [x for heads in value for pairs in heads for x in pairs]
+                value = value[0][0]
             if length not in (None, len(value)):
                 raise ValueError(f"{name} has {len(value)} entries, another table {length}")
             length = len(value)
-            table = ffi.new(_TABLES[name], value)
+            table = ffi.new(_TABLES[name], entries)
             keep.append(table)
             setattr(struct, name, table)
         elif name in _NAMED:
@@ -270,7 +299,12 @@ def from_struct(struct: Any) -> Config:
     for name in FIELDS:
         value = getattr(struct, name)
         if name in _TABLES:
-            if value != ffi.NULL:
+            if value != ffi.NULL and name == "frequency":
+                pairs, heads = struct.table_length, max(1, struct.freq_heads)
+                flat = [list(value[i * pairs : (i + 1) * pairs]) for i in range(
+                    max(1, struct.axes) * heads)]  # fmt: skip
+                config[name] = [flat[i : i + heads] for i in range(0, len(flat), heads)]
+            elif value != ffi.NULL:
                 config[name] = list(value[0 : struct.table_length])
         elif name in _NAMED:
             if value:
@@ -282,6 +316,15 @@ def from_struct(struct: Any) -> Config:
         elif value:
             config[name] = value
     return config
+
+
+def short(value: Any) -> str:
+    """A value of a field, for people."""
+    if isinstance(value, list) and len(value) > 6:
+        return f"[{len(value)} numbers]"
+    if isinstance(value, list) and value and isinstance(value[0], list):  # frequency
+        return f"[{len(value)} x {len(value[0])} x {len(value[0][0])} numbers]"
+    return repr(value)
 
 
 def spec_of(configs: Sequence[Mapping[str, Any]]) -> str:

@@ -25,14 +25,15 @@ class PromptPart(NamedTuple):
         t: frames, 1 for an image; 0: neither image nor video follows.
         h: rows of tokens in a frame.
         w: tokens in a row.
-        t_interval: ids from one frame to the next; 0: 1.
+        t_interval: ids from one frame to the next; 0: 1. A float where they are not a whole number
+            apart (Qwen2.5-VL: tokens_per_second * second_per_grid_t): each frame's id is rounded down.
     """
 
     text: int = 0
     t: int = 0
     h: int = 0
     w: int = 0
-    t_interval: int = 0
+    t_interval: int | float = 0
 
 
 def prompt_ids(parts: Iterable[PromptPart], start: int = 0) -> tuple[Any, int]:
@@ -56,8 +57,8 @@ def prompt_ids(parts: Iterable[PromptPart], start: int = 0) -> tuple[Any, int]:
         continues.
 
     Raises:
-        ValueError: a number that is negative or too large, or a grid with a side of 0; the message
-            names the part.
+        ValueError: a number that is negative, too large or no number, or a grid with a side of 0; the
+            message names the part.
         TypeError: a part that is none, or a number that is no int.
         MemoryError: there is no memory for the ids.
     """
@@ -70,8 +71,14 @@ def prompt_ids(parts: Iterable[PromptPart], start: int = 0) -> tuple[Any, int]:
     ids = _new(max(tokens, 0))
     memory = ffi.from_buffer("int64_t[]", ids, require_writable=True)
     next_id = ffi.new("int64_t*")
-    struct = ffi.new("rope_prompt_part[]", [tuple(p) for p in prompt])
-    check(lib.rope_prompt_ids(struct, count, start, memory, tokens, next_id))
+    apart = [p.t_interval if isinstance(p.t_interval, float) else 0.0 for p in prompt]
+    whole = [p._replace(t_interval=0) if isinstance(p.t_interval, float) else p for p in prompt]
+    struct = ffi.new("rope_prompt_part[]", [tuple(p) for p in whole])
+    if any(apart):
+        t_intervals = ffi.new("double[]", apart)
+        check(lib.rope_prompt_ids_timed(struct, t_intervals, count, start, memory, tokens, next_id))
+    else:
+        check(lib.rope_prompt_ids(struct, count, start, memory, tokens, next_id))
     return ids, int(next_id[0])
 
 
@@ -80,6 +87,8 @@ def _part(part: Any, name: str) -> PromptPart:
         raise TypeError(f"{name} is {part!r}, and must be a PromptPart")
     given = PromptPart(*part)
     for field, value in zip(_FIELDS, given, strict=True):
+        if field == "t_interval" and isinstance(value, float):
+            continue
         integer(value, f"{name}.{field}", _FIELDS[field])
     return given
 

@@ -12,13 +12,14 @@ from ._call import Call, Caller, checked_layout, library_of, pair, unavailable
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
 from ._config_text import ModelText
 from ._core import Config, check
+from ._digest import Digested
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS, load
 from ._pool import Pool
 from ._prepared import PreparedCall, prepare_call
 from ._rows import dtype_name, fill
 from ._template import Template
-from ._types import BindOptions, CallOptions, Layout
+from ._types import BindOptions, CallOptions, Layout, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,7 +36,7 @@ _NULL = ffi.NULL
 _call_buffers = lib.call_buffers
 
 
-class Rope(Caller):
+class Rope(Caller, Digested):
     """Rotary position embedding with the frequencies and conventions of one kind of layer.
 
     Immutable, hashable, and safe to share between threads. It holds no table: every position is
@@ -72,6 +73,9 @@ class Rope(Caller):
         inv_freq_dtype: "float16" or "bfloat16": frequencies are rounded to it.
         axes: ids per token (images, video), with mrope_section, the pairs of each axis
             (mrope_interleaved: spread), or pair_axis, the axis of every pair.
+        frequency: the general angle, sum over axes of position * frequency, instead of theta,
+            scaling and the axes of pairs: [axes, heads, pairs], or [axes, pairs] for all heads.
+            The heads of q and k are a multiple of these (freq_heads): each serves adjacent ones.
 
     Raises:
         ValueError: a field breaks its rule; the message names it.
@@ -145,7 +149,10 @@ class Rope(Caller):
             reach.append(int(info.valid_below))
             begin.append(int(info.valid_from))
             if i == 0:
-                for name in ("head_dim", "rotary_dim", "rotary_offset", "pairs", "axes", "freq_sets"):
+                for name in (
+                    "head_dim", "rotary_dim", "rotary_offset", "pairs", "axes", "freq_sets",
+                    "freq_heads",
+                ):  # fmt: skip
                     state[name] = int(getattr(info, name))
                 state["softmax_factor"] = float(info.softmax_factor)
         state["attention_factors"] = tuple(factors)
@@ -257,10 +264,13 @@ class Rope(Caller):
         return _core.length_or_none(out[0])
 
     def inv_freq_of(self, freq_set: int) -> list[float]:
-        """Radians per position of every pair, of one frequency set."""
-        out = ffi.new("double[]", self.pairs)
+        """Radians per position of every pair, of one frequency set; of frequency all, in a row."""
+        count = self.pairs
+        if "frequency" in self._configs[0]:
+            count *= self.axes * max(1, self.freq_heads)
+        out = ffi.new("double[]", count)
         freq_set = _core.integer(freq_set, "freq_set", low=0, high=self.freq_sets - 1)
-        check(lib.rope_context_inv_freq(self._cpu, freq_set, out, self.pairs))
+        check(lib.rope_context_inv_freq(self._cpu, freq_set, out, count))
         return list(out)
 
     @property
@@ -275,7 +285,7 @@ class Rope(Caller):
         return str(ffi.string(lib.rope_context_backend(self._cpu)).decode())
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{k}={_short(v)}" for k, v in self._configs[0].items())
+        fields = ", ".join(f"{k}={_core.short(v)}" for k, v in self._configs[0].items())
         if self.layout is not None:
             fields += f", layout={self.layout!r}"
         more = f", {self.freq_sets} frequency sets" if self.freq_sets > 1 else ""
@@ -342,13 +352,13 @@ class Rope(Caller):
                 distances p. a: attention_factor.
             offsets: int32 or int64 [sequences], instead of positions: the position of the first
                 token of each sequence (operation "shift": the distance of all its tokens).
-            cu_seqlens: int32 [sequences + 1], with "thd": the first token of each packed sequence,
-                and the number of tokens.
+            cu_seqlens: int32 [sequences + 1], with "thd": starts of packed sequences, and tokens.
             freq_sets: int32 [sequences]; see Rope.sets.
             positions_layout: what the axes of positions are, if not "t", "bt" or "abt": "bta", ...
                 An axis that is missing is shared.
             cos_sin, cos_sin_format: rows of cos and sin instead of positions, as cos_sin() makes
                 them: (cos, sin) for "split", "full_halves", "full_interleaved", else one array.
+                Four axes, those of layout, are [batch or 1, tokens, heads, row]: adjacent heads share.
             pool: threads for a long call.
 
         Returns:
@@ -502,7 +512,7 @@ class Rope(Caller):
 
         options: those of apply_qk, but cos_sin. Raises what apply_qk raises.
         """
-        _check_options("bind", options, BindOptions.__optional_keys__)
+        check_options("bind", options, BindOptions.__optional_keys__)
         return self._bind(Call(q, k, positions, **options), *pair(out))
 
     def prepare_qk(
@@ -538,7 +548,7 @@ class Rope(Caller):
                 transform, where PyTorch would not see the rotation; CUDA arrays. apply_qk takes them.
             MemoryError: no memory for 8 to 32 bytes per token and pair. Otherwise as apply_qk.
         """
-        _check_options("prepare_qk", options, CallOptions.__optional_keys__)
+        check_options("prepare_qk", options, CallOptions.__optional_keys__)
         return prepare_call(self, Call(q, k, positions, **options), *pair(out))
 
     def cos_sin(
@@ -567,7 +577,9 @@ class Rope(Caller):
 
         Returns:
             (cos, sin) for "split", "full_halves", "full_interleaved", else one array:
-            [batch, tokens, width], or [tokens, width] for positions [tokens] or an int.
+            [batch, tokens, width], or [tokens, width] for positions [tokens] or an int. With
+            frequencies for each head [.., tokens, heads, width], which apply_qk takes as
+            [batch, tokens, heads, width] with the layout "bshd".
 
         Raises:
             ValueError: an unknown format or dtype, a shape that does not fit, missing tokens= or
@@ -580,17 +592,6 @@ class Rope(Caller):
                 framework = load(library)
                 return framework.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
         return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
-
-
-def _check_options(function: str, options: Mapping[str, Any], known: frozenset[str]) -> None:
-    for name in sorted(options.keys() - known):
-        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list) and len(value) > 6:
-        return f"[{len(value)} numbers]"
-    return repr(value)
 
 
 def _rebuild(configs: Sequence[Mapping[str, Any]], layout: Layout) -> Rope:

@@ -18,7 +18,8 @@ class RowShape(NamedTuple):
     layout: str  # of positions: an order of a, b, t
     batch: int
     tokens: int
-    out: tuple[int, ...]  # [batch, tokens, width], or [tokens, width]
+    heads: int  # with rows of their own; 0: all heads share one
+    out: tuple[int, ...]  # [batch, tokens, heads, width]; without heads, or a batch, if there is none
 
 
 def dtype_name(dtype: Any) -> str:
@@ -50,8 +51,10 @@ def shape_of_rows(
     expected = {"a": rope.axes, "b": rows, "t": count}
     order_of_positions(shape, dtype, given, True, expected)
     width = width_of(format, rope.pairs)
-    squeeze = "b" not in layout and batch is None
-    return RowShape(layout, rows, count, (count, width) if squeeze else (rows, count, width))
+    lead = () if "b" not in layout and batch is None else (rows,)
+    if rope.freq_heads == 0:
+        return RowShape(layout, rows, count, 0, (*lead, count, width))
+    return RowShape(layout, rows, count, rope.freq_heads, (*lead, count, rope.freq_heads, width))
 
 
 def fill(
@@ -105,6 +108,7 @@ def fill(
     target.struct_size = ffi.sizeof("rope_cos_sin")
     target.format, target.dtype = number_of_format, DTYPES[metas[0][2]]
     target.pairs, target.batch, target.stride_token = rope.pairs, form.batch, step
+    target.heads = form.heads
     target.data = ffi.cast("void*", views[0][2])
     if two:
         target.sin = ffi.cast("void*", views[1][2])
@@ -122,6 +126,10 @@ def _distance_of_rows(form: RowShape, strides: tuple[int, ...]) -> int:
     width = form.out[-1]
     if form.batch * form.tokens == 0:
         return 0
+    if form.heads:  # those of a token follow each other
+        if strides[-2] != width:
+            raise ValueError(f"out has strides {strides}: heads of a token must follow each other")
+        strides = (*strides[:-2], strides[-1])
     token = strides[-2] if form.tokens > 1 else 0
     row = strides[0] if len(strides) == 3 and form.batch > 1 else 0
     even = not token or not row or row == form.tokens * token

@@ -109,7 +109,8 @@ def read_positions(
     p.stride_axis, p.stride_batch, p.stride_token = step["a"], step["b"], step["t"]
 
 
-def _rows(key: Key, batch: int, tokens: int, pairs: int) -> Any:
+def _rows(key: Key, layout: str, batch: int, tokens: int, pairs: int) -> Any:
+    """layout: of q, or of k without q; that of rows for each head, too."""
     name = key.cos_sin_format or ""
     format_ = number(COS_SIN_FORMATS, name, "cos_sin_format")
     two = arrays_of(name) == 2
@@ -123,21 +124,44 @@ def _rows(key: Key, batch: int, tokens: int, pairs: int) -> Any:
         raise ValueError(f"cos is {key.cos}, and sin {key.sin}: they must have one form")
     if len(shape) == 2:
         shape, strides = (1, *shape), (0, *strides)
-    if len(shape) != 3 or shape[0] not in (1, batch) or shape[1:] != (tokens, width):
+    per_head = len(shape) == 4
+    if per_head:  # as [batch, tokens, heads, row]
+        _, s_axis, h_axis = axes_of(layout)
+        if h_axis is None:
+            raise ValueError(f"cos_sin has shape {shape}, and layout is {layout!r}: without heads")
+        heads_first = h_axis < s_axis
+        order = (0, 2, 1, 3) if heads_first else (0, 1, 2, 3)
+        shape, strides = tuple(shape[i] for i in order), tuple(strides[i] for i in order)
+    else:
+        shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], width, strides[-1])
+    heads = shape[-2]
+    if len(shape) != 4 or shape[0] not in (1, batch) or shape[1] != tokens or shape[3] != width:
         raise ValueError(
-            f"cos_sin has shape {shape}, and must be [1 or {batch}, {tokens}, {width}] or "
-            f"[{tokens}, {width}]"
+            f"cos_sin has shape {key.cos[0]}, and must be [1 or {batch}, {tokens}, {width}], "
+            f"[{tokens}, {width}], or with heads where the layout {layout!r} has them"
         )
-    if strides[2] != 1 or (shape[0] > 1 and tokens > 0 and strides[0] != tokens * strides[1]):
-        if not (shape[0] > 1 and tokens == 1 and strides[2] == 1 and strides[0] >= width):
-            raise ValueError(f"cos_sin has strides {strides}: rows must be evenly spaced")
+    # The C API has no stride of batch rows, which follow each other, and 0 is none of its strides.
+    head = strides[2] if heads > 1 else width
+    token = strides[1]
+    if tokens == 1:
+        token = strides[0] if shape[0] > 1 else width
+    whole = max(tokens * token, heads * head) if per_head else tokens * token
+    if (
+        strides[3] != 1
+        or (tokens > 0 and min(token, head) < width)
+        or (shape[0] > 1 and tokens > 0 and strides[0] != whole)
+    ):
+        raise ValueError(f"cos_sin has strides {key.cos[1]}: rows must be evenly spaced")
     rows = ffi.new("rope_cos_sin*")
     rows.struct_size = ffi.sizeof("rope_cos_sin")
     rows.format = format_
     rows.dtype = DTYPES[dtype]
     rows.pairs = pairs
     rows.batch = shape[0]
-    rows.stride_token = strides[0] if tokens == 1 and shape[0] > 1 else strides[1]
+    rows.stride_token = token
+    if per_head:
+        rows.heads = heads
+        rows.stride_head = head
     return rows
 
 
@@ -174,7 +198,7 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
 
     p, rows = args.positions, ffi.NULL
     if key.cos is not None:
-        rows = _rows(key, batch, tokens, pairs)
+        rows = _rows(key, q_layout if key.q is not None else k_layout, batch, tokens, pairs)
     else:
         sequences = batch
         if key.cu_seqlens is not None:

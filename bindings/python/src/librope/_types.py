@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ._choices import Angle, DType, Operation, Pairing, Rounding, Scaling
@@ -37,6 +37,8 @@ class _Rare(TypedDict, total=False):
     freq_factors: Any
     inv_freq: Any
     pair_axis: Any
+    frequency: Any
+    freq_heads: int
 
 
 class Fields(_Rare, total=False):
@@ -80,3 +82,8 @@ class CallOptions(BindOptions, total=False):
 
     cos_sin: Any
     cos_sin_format: str | None
+
+
+def check_options(function: str, options: Mapping[str, Any], known: frozenset[str]) -> None:
+    for name in sorted(options.keys() - known):
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

@@ -346,6 +346,8 @@ def cos_sin(
     """Rope.cos_sin of a JAX array of positions: new arrays, under jit and vmap as well."""
     register()
     _one_set(rope)
+    if rope.freq_heads > 0:
+        raise NotImplementedError("rows of cos and sin for each head are not made of JAX positions")
     number(COS_SIN_FORMATS, format, "format")
     shape, dtype_given = positions.shape, positions.dtype.name
     form = shape_of_rows(shape, dtype_given, positions_layout, rope, format, None, None)

@@ -1,0 +1,76 @@
+"""The ids of the latents of a diffusion model."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from . import _arrays
+from ._core import check, integer
+from ._ffi import ffi, lib
+
+_GRID = {name: field.type for name, field in ffi.typeof("rope_latent_grid").fields}
+_ARGS = {name: field.type for name, field in ffi.typeof("rope_latent_args").fields}
+
+
+def latent_ids(
+    model: Any,
+    type_number: int,
+    grids: Iterable[Sequence[int]],
+    text: int,
+    fps: float | None,
+    scale: Sequence[float],
+) -> Any:
+    """float32 [axes, tokens]: what Model.latent_ids returns."""
+    sizes = [_grid(grid, i) for i, grid in enumerate(grids)]
+    given = [float(s) for s in scale]
+    if len(given) != 3:
+        raise ValueError(f"scale is {scale!r}, and must be of frames, rows and columns")
+    structs = ffi.new("rope_latent_grid[]", [(*size, 0) for size in sizes])
+    args = ffi.new("rope_latent_args*")
+    args.struct_size = ffi.sizeof("rope_latent_args")
+    args.count = integer(len(sizes), "the number of grids", _ARGS["count"])
+    args.grids = structs
+    args.text = integer(text, "text", _ARGS["text"])
+    args.fps = float(fps or 0)
+    args.scale_t, args.scale_h, args.scale_w = (0 if s == 1 else s for s in given)
+    config = ffi.new("rope_config*")
+    config.struct_size = ffi.sizeof("rope_config")
+    check(lib.rope_model_config(model, type_number, config))
+    tokens = ffi.new("int64_t*")
+    check(lib.rope_model_latent_ids(model, type_number, args, ffi.NULL, 0, tokens))
+    axes = max(1, config.axes)
+    ids = _new(axes, int(tokens[0]))
+    memory = ffi.from_buffer("float[]", ids, require_writable=True)
+    values = axes * int(tokens[0])
+    check(
+        lib.rope_model_latent_ids(
+            model, type_number, args, memory if values else ffi.NULL, values, tokens
+        )
+    )
+    return ids
+
+
+def _grid(grid: Any, index: int) -> tuple[int, ...]:
+    sides = tuple(grid)
+    if len(sides) not in (2, 3):
+        raise ValueError(
+            f"grids[{index}] is {grid!r}, and must be (frames, rows, columns) or (rows, columns)"
+        )
+    names = ("t", "h", "w")
+    return tuple(
+        integer(side, f"grids[{index}].{name}", _GRID[name])
+        for name, side in zip(names, (1,) * (3 - len(sides)) + sides, strict=True)
+    )
+
+
+def _new(axes: int, tokens: int) -> Any:
+    try:
+        if _arrays.np is not None:
+            return _arrays.np.empty((axes, tokens), "float32")
+        if tokens == 0:  # a shape that cast() does not make
+            return memoryview((ctypes.c_float * 0 * axes)())
+        return memoryview(bytearray(4 * axes * tokens)).cast("f", (axes, tokens))
+    except (ValueError, OverflowError, MemoryError):  # more than an address can have, or than there is
+        raise MemoryError(f"latent_ids: no memory for {axes} ids of {tokens} tokens") from None
