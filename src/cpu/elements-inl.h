@@ -168,7 +168,34 @@ struct F32 {
   }
 };
 
-struct BF16 {
+// How two vectors become words of two bf16, the first in the lower half.
+struct RoundByIntegers {
+  // Rounds both at once, on 16-bit lanes: the upper halves get a carry where the lower halves, plus
+  // one if the upper is odd, exceed one half. The lower half of a NaN must be zero, as it is in all
+  // results of bf16 elements and rows without other NaNs.
+  template <class D>
+  static HWY_INLINE Bits<D> ToWords([[maybe_unused]] D d, hn::Vec<D> first, hn::Vec<D> second) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Repartition<uint16_t, decltype(du)> du16;
+    const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);
+    const auto upper = hn::OddEven(hn::BitCast(du16, b), hn::BitCast(du16, hn::ShiftRight<16>(a)));
+    const auto lower = hn::OddEven(hn::BitCast(du16, hn::ShiftLeft<16>(b)), hn::BitCast(du16, a));
+    const auto one = hn::Set(du16, uint16_t{1});
+    const auto sum = hn::SaturatedAdd(lower, hn::And(upper, one));
+    const auto half = hn::Set(du16, uint16_t{0x8000});
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    // Two instructions, a comparison into a mask and an addition under it; the others are three, of
+    // which two have one port (bench/README.md).
+    return hn::BitCast(du, hn::IfThenElse(hn::Gt(sum, half), hn::Add(upper, one), upper));
+#else
+    const auto carry = hn::Min(hn::SaturatedSub(sum, half), one);
+    return hn::BitCast(du, hn::Add(upper, carry));
+#endif
+  }
+};
+
+template <class Rounding>
+struct Bf16RoundedBy {
   static constexpr rope_dtype kDtype = ROPE_DTYPE_BF16;
   using Raw = uint16_t;
   template <class D>
@@ -192,39 +219,16 @@ struct BF16 {
   static HWY_INLINE hn::Vec<D> Second(D d, Bits<D> words) {
     return hn::BitCast(d, UpperHalves(d, words));
   }
-  // Rounds both at once, on 16-bit lanes: the upper halves get a carry where the lower halves, plus
-  // one if the upper is odd, exceed one half. The lower half of a NaN must be zero, as it is in all
-  // results of bf16 elements and rows without other NaNs.
-  template <class D>
-  static HWY_INLINE Bits<D> RoundToWords([[maybe_unused]] D d, hn::Vec<D> first,
-                                         hn::Vec<D> second) {
-    const hn::RebindToUnsigned<D> du;
-    const hn::Repartition<uint16_t, decltype(du)> du16;
-    const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);
-    const auto upper = hn::OddEven(hn::BitCast(du16, b), hn::BitCast(du16, hn::ShiftRight<16>(a)));
-    const auto lower = hn::OddEven(hn::BitCast(du16, hn::ShiftLeft<16>(b)), hn::BitCast(du16, a));
-    const auto one = hn::Set(du16, uint16_t{1});
-    const auto sum = hn::SaturatedAdd(lower, hn::And(upper, one));
-    const auto half = hn::Set(du16, uint16_t{0x8000});
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-    // Two instructions, a comparison into a mask and an addition under it; the others are three, of
-    // which two have one port (bench/README.md).
-    return hn::BitCast(du, hn::IfThenElse(hn::Gt(sum, half), hn::Add(upper, one), upper));
-#else
-    const auto carry = hn::Min(hn::SaturatedSub(sum, half), one);
-    return hn::BitCast(du, hn::Add(upper, carry));
-#endif
-  }
   template <bool kStream, class D>
   static HWY_INLINE void StoreWords(D d, hn::Vec<D> first, hn::Vec<D> second, uint16_t* to) {
     const hn::Repartition<uint16_t, D> du16;
-    StoreOrStream<kStream>(hn::BitCast(du16, RoundToWords(d, first, second)), du16, to);
+    StoreOrStream<kStream>(hn::BitCast(du16, Rounding::ToWords(d, first, second)), du16, to);
   }
   template <bool kStream, class D>
   static HWY_INLINE void StoreBoth(D d, hn::Vec<D> a, uint16_t* to_a, hn::Vec<D> b,
                                    uint16_t* to_b) {
     const hn::Rebind<uint16_t, D> du16;
-    const auto words = RoundToWords(d, a, b);
+    const auto words = Rounding::ToWords(d, a, b);
     StoreOrStream<kStream>(hn::TruncateTo(du16, words), du16, to_a);
     StoreOrStream<kStream>(hn::TruncateTo(du16, hn::ShiftRight<16>(words)), du16, to_b);
   }
@@ -249,6 +253,34 @@ struct BF16 {
         d, UpperHalves(d, RoundNumberToBf16(d, hn::BitCast(hn::RebindToUnsigned<D>(), value))));
   }
 };
+
+using BF16 = Bf16RoundedBy<RoundByIntegers>;
+
+#undef ROPE_BF16_INSTRUCTION
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#define ROPE_BF16_INSTRUCTION 1
+// By vcvtne2ps2bf16 of AVX512-BF16, which Highway 1.0.3 has no name for. It takes subnormal numbers
+// for zeros, so words with a zero are rounded again, by integers.
+struct RoundByInstruction {
+  template <class D>
+  static HWY_INLINE Bits<D> ToWords(D d, hn::Vec<D> first, hn::Vec<D> second) {
+    if constexpr (hn::MaxLanes(D()) == 16) {
+      __m512i halves;
+      asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(first.raw), "v"(second.raw));
+      const auto order = _mm512_set_epi32(
+          0x1f000f, 0x1e000e, 0x1d000d, 0x1c000c, 0x1b000b, 0x1a000a, 0x190009, 0x180008, 0x170007,
+          0x160006, 0x150005, 0x140004, 0x130003, 0x120002, 0x110001, 0x100000);
+      if (HWY_LIKELY(_mm512_testn_epi16_mask(halves, _mm512_set1_epi16(0x7fff)) == 0)) {
+        return Bits<D>{_mm512_permutexvar_epi16(order, halves)};
+      }
+    }
+    return RoundByIntegers::ToWords(d, first, second);
+  }
+};
+using ConvertedBF16 = Bf16RoundedBy<RoundByInstruction>;
+#else
+#define ROPE_BF16_INSTRUCTION 0
+#endif
 
 struct F16 {
   static constexpr rope_dtype kDtype = ROPE_DTYPE_F16;

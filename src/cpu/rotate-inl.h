@@ -21,12 +21,11 @@ using OneTag = HWY_CAPPED(float, 1);
 
 // GCC repeats a load as the memory operand of each use, and the load ports are the limit.
 template <class V>
-HWY_INLINE void LoadOnce(V& x0, V& x1) {
+HWY_INLINE void LoadOnce(V& x) {
 #if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-  asm("" : "+v"(x0.raw), "+v"(x1.raw));
+  asm("" : "+v"(x.raw));
 #else
-  (void)x0;
-  (void)x1;
+  (void)x;
 #endif
 }
 
@@ -129,7 +128,8 @@ struct Natural {
       x0 = E::Load(d, at.in + i);
       x1 = E::Load(d, at.second_in + i);
     }
-    LoadOnce(x0, x1);
+    LoadOnce(x0);
+    LoadOnce(x1);
     RotatePair<E, kArithmetic>(d, x0, x1, cos, sin, y0, y1);
     if constexpr (WritesInterleaved(kChannels)) {
       E::template StorePairs<kStream>(d, y0, y1, at.out + 2 * i);
@@ -141,26 +141,26 @@ struct Natural {
 
 // bf16 in halves: a 32-bit word holds an even and an odd channel, so whole vectors are widened
 // without a shuffle, if the row has its even pairs first.
-template <Arithmetic kArithmetic>
+template <class E, Arithmetic kArithmetic>
 struct EvenOdd {
-  using Element = BF16;
+  using Element = E;
   static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
   static constexpr Arithmetic kOwnArithmetic = kArithmetic;
   static constexpr bool kMovesChannels = false, kSecond = true;
   static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 1, kWrites = 1;
 
   template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Places<BF16>& at, int i, V even_cos, V even_sin, V odd_cos,
+  static HWY_INLINE void Step(D d, const Places<E>& at, int i, V even_cos, V even_sin, V odd_cos,
                               V odd_sin) {
-    const auto words0 = BF16::LoadWords(d, at.in + i);
-    const auto words1 = BF16::LoadWords(d, at.second_in + i);
+    const auto words0 = E::LoadWords(d, at.in + i);
+    const auto words1 = E::LoadWords(d, at.second_in + i);
     V even0, even1, odd0, odd1;
-    RotatePair<BF16, kArithmetic>(d, BF16::First(d, words0), BF16::First(d, words1), even_cos,
-                                  even_sin, even0, even1);
-    RotatePair<BF16, kArithmetic>(d, BF16::Second(d, words0), BF16::Second(d, words1), odd_cos,
-                                  odd_sin, odd0, odd1);
-    BF16::StoreWords<kStream>(d, even0, odd0, at.out + i);
-    BF16::StoreWords<kStream>(d, even1, odd1, at.second_out + i);
+    RotatePair<E, kArithmetic>(d, E::First(d, words0), E::First(d, words1), even_cos, even_sin,
+                               even0, even1);
+    RotatePair<E, kArithmetic>(d, E::Second(d, words0), E::Second(d, words1), odd_cos, odd_sin,
+                               odd0, odd1);
+    E::template StoreWords<kStream>(d, even0, odd0, at.out + i);
+    E::template StoreWords<kStream>(d, even1, odd1, at.second_out + i);
   }
 };
 
@@ -177,7 +177,8 @@ struct PerChannel {
 
   template <bool kStream, class D, class V = hn::Vec<D>>
   static HWY_INLINE void Step(D d, const Places<E>& at, int i, V cos, V sin, V, V) {
-    const V x = E::Load(d, at.in + i);
+    V x = E::Load(d, at.in + i);
+    LoadOnce(x);
     const V neighbour = hn::Reverse2(d, x);
     const V y = SumOfProducts<E, kArithmetic>(d, x, cos, neighbour, sin);
     E::template Store<kStream>(d, y, at.out + i);
@@ -304,7 +305,7 @@ template <class Shape, class E = typename Shape::Element>
 HWY_NOINLINE void RotateTail(const HeadRun<E>& run, const float* cos, const float* sin, int i) {
   const QuarterTag quarter;
   if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
-    using Rest = Natural<BF16, kHalves, Shape::kOwnArithmetic>;
+    using Rest = Natural<E, kHalves, Shape::kOwnArithmetic>;
     i = RotateParts<Rest, false, false, 1>(FullTag(), run, cos, sin, i);
     i = RotateParts<Rest, false, false, 1>(quarter, run, cos, sin, i);
     RotateParts<Rest, false, false, 1>(OneTag(), run, cos, sin, i);
@@ -464,13 +465,13 @@ template <class E, Arithmetic kArithmetic>
 struct ShapeOf<E, kInterleaved, kArithmetic> {
   using Type = PerChannel<E, kArithmetic>;
 };
-template <Arithmetic kArithmetic>
-struct ShapeOf<BF16, kInterleaved, kArithmetic> {
-  using Type = Natural<BF16, kInterleaved, kArithmetic>;
+template <class Rounding, Arithmetic kArithmetic>
+struct ShapeOf<Bf16RoundedBy<Rounding>, kInterleaved, kArithmetic> {
+  using Type = Natural<Bf16RoundedBy<Rounding>, kInterleaved, kArithmetic>;
 };
-template <Arithmetic kArithmetic>
-struct ShapeOf<BF16, kHalves, kArithmetic> {
-  using Type = EvenOdd<kArithmetic>;
+template <class Rounding, Arithmetic kArithmetic>
+struct ShapeOf<Bf16RoundedBy<Rounding>, kHalves, kArithmetic> {
+  using Type = EvenOdd<Bf16RoundedBy<Rounding>, kArithmetic>;
 };
 
 // Streaming needs stores in order, and pays only where rounding is cheap.
@@ -511,7 +512,18 @@ void FillRotations(Kernels& kernels, Elements<E...>) {
   (FillArithmetics<E>(kernels, std::make_integer_sequence<int, kArithmetics>()), ...);
 }
 
-void FillRotations(Kernels& kernels) { FillRotations(kernels, AllElements()); }
+void FillRotations(Kernels& kernels) {
+  FillRotations(kernels, AllElements());
+#if ROPE_BF16_INSTRUCTION
+  if (!HasBf16Conversion()) return;
+  constexpr auto kArithmetic = Arithmetic::kFused;
+  auto& rotations = kernels.rotations[ROPE_DTYPE_BF16 - 1];
+  rotations[kHalves][static_cast<int>(kArithmetic)] =
+      RotationOf<ConvertedBF16, kHalves, kArithmetic>();
+  rotations[kInterleaved][static_cast<int>(kArithmetic)] =
+      RotationOf<ConvertedBF16, kInterleaved, kArithmetic>();
+#endif
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace rope::cpu

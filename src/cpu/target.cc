@@ -83,6 +83,10 @@ bool HasF16Arithmetic() {
   return (DetectTargets() & HWY_AVX3) != 0 && MoreFeatures().avx512fp16;
 }
 
+bool HasBf16Conversion() {
+  return (DetectTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512bf16");
+}
+
 #elif HWY_ARCH_ARM_A64 && defined(__linux__)
 
 int64_t DetectTargets() {

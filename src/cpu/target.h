@@ -16,6 +16,9 @@ int64_t DetectTargets();
 // f16: AVX512-FP16 or NEON fp16.
 bool HasF16Arithmetic();
 
+// x86: likewise AVX512-BF16, which rounds vectors of f32 to bf16.
+bool HasBf16Conversion();
+
 }  // namespace rope::cpu
 
 #endif  // LIBROPE_SRC_CPU_TARGET_H_
