@@ -260,7 +260,7 @@ using BF16 = Bf16RoundedBy<RoundByIntegers>;
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 #define ROPE_BF16_INSTRUCTION 1
 // By vcvtne2ps2bf16 of AVX512-BF16, which Highway 1.0.3 has no name for. It takes subnormal numbers
-// for zeros, so words with a zero are rounded again, by integers.
+// for zeros: where it left a zero and there was one, the words are rounded again, by integers.
 struct RoundByInstruction {
   template <class D>
   static HWY_INLINE Bits<D> ToWords(D d, hn::Vec<D> first, hn::Vec<D> second) {
@@ -270,11 +270,18 @@ struct RoundByInstruction {
       const auto order = _mm512_set_epi32(
           0x1f000f, 0x1e000e, 0x1d000d, 0x1c000c, 0x1b000b, 0x1a000a, 0x190009, 0x180008, 0x170007,
           0x160006, 0x150005, 0x140004, 0x130003, 0x120002, 0x110001, 0x100000);
-      if (HWY_LIKELY(_mm512_testn_epi16_mask(halves, _mm512_set1_epi16(0x7fff)) == 0)) {
+      const bool has_zero = _mm512_testn_epi16_mask(halves, _mm512_set1_epi16(0x7fff)) != 0;
+      if (HWY_LIKELY(!has_zero) || !(HasSubnormal(first.raw) || HasSubnormal(second.raw))) {
         return Bits<D>{_mm512_permutexvar_epi16(order, halves)};
       }
     }
     return RoundByIntegers::ToWords(d, first, second);
+  }
+
+ private:
+  static HWY_INLINE bool HasSubnormal(__m512 value) {
+    constexpr int kSubnormal = 0x20;
+    return _mm512_fpclass_ps_mask(value, kSubnormal) != 0;
   }
 };
 using ConvertedBF16 = Bf16RoundedBy<RoundByInstruction>;
