@@ -3,16 +3,17 @@
 
     bench/ports.py CPU TARGET [OBJECT]      such as: znver2 AVX2, icelake-server AVX3
 
-CPU is a name of llvm-mca's (Debian: llvm), TARGET one of LIBROPE_CPU_TARGET, OBJECT a folder of object files
-(default: those of build/bench). A line is a dtype and a pairing: of the innermost loops of that kernel, the
-one that takes the fewest cycles for what it writes, as llvm-mca's model of the CPU counts them. Memory,
-latency and everything beside the loop come on top, so this is a limit, not a time. `sweep` is the loop
-that only multiplies.
+CPU is a name of llvm-mca's (Debian: llvm; LLVM_MCA=llvm-mca-19 knows newer CPUs), TARGET one of
+LIBROPE_CPU_TARGET, OBJECT a folder of object files (default: those of build/bench). A line is a dtype and
+a pairing: of the innermost loops of that kernel that write the most in a step, the one that takes the
+fewest cycles, as llvm-mca's model of the CPU counts them. Memory, latency and everything beside the loop
+come on top, so this is a limit, not a time. `sweep` is the loop that only multiplies.
 """
 
 from __future__ import annotations
 
 import collections
+import os
 import pathlib
 import re
 import subprocess
@@ -24,11 +25,14 @@ FOLDER = "build/bench/CMakeFiles/librope_objects.dir/src/cpu"
 KERNELS = {
     "f32 halves": (r"Natural<\S*F32, \(rope::ChannelOrder\)0, \(rope::Arithmetic\)0>", 4),
     "f32 interleaved": (r"PerChannel<\S*F32, \(rope::Arithmetic\)0>", 4),
-    "bf16 halves": (r"EvenOdd<\(rope::Arithmetic\)0>", 2),
-    "bf16 interleaved": (r"Natural<\S*BF16, \(rope::ChannelOrder\)1, \(rope::Arithmetic\)0>", 2),
+    "bf16 halves": (r"EvenOdd<\S*RoundByIntegers>, \(rope::Arithmetic\)0>", 2),
+    "bf16 interleaved": (r"Natural<\S*RoundByIntegers>, \(rope::ChannelOrder\)1, \(rope::Arithmetic\)0>", 2),
+    "by AVX512-BF16": (r"EvenOdd<\S*RoundByInstruction>, \(rope::Arithmetic\)0>", 2),
+    "also interleaved": (r"Natural<\S*RoundByInstruction>, \(rope::ChannelOrder\)1, \(rope::Arithmetic\)0>", 2),
     "f16 halves": (r"Natural<\S*::F16, \(rope::ChannelOrder\)0, \(rope::Arithmetic\)0>", 2),
     "f16 interleaved": (r"PerChannel<\S*::F16, \(rope::Arithmetic\)0>", 2),
 }
+ONLY_AVX3 = ("by AVX512-BF16", "also interleaved")
 WIDTHS = {"xmm": 16, "ymm": 32, "zmm": 64}
 Instruction = collections.namedtuple("Instruction", "address text")
 
@@ -77,7 +81,7 @@ def bytes_written(loop: list[Instruction]) -> int:
 
 def cycles(cpu: str, loop: list[str]) -> float:
     iterations = 1000
-    run = subprocess.run(["llvm-mca", f"-mcpu={cpu}", f"-iterations={iterations}", "-instruction-info=false",
+    run = subprocess.run([os.environ.get("LLVM_MCA", "llvm-mca"), f"-mcpu={cpu}", f"-iterations={iterations}", "-instruction-info=false",
                           "-resource-pressure=false"], input="\n".join(loop), check=True, capture_output=True,
                          text=True)  # fmt: skip
     return float(re.search(r"Block RThroughput:\s+([\d.]+)", run.stdout)[1])
@@ -105,16 +109,18 @@ def main() -> int:
     limit = cycles(cpu, sweep) * steps
     print(f"{'f32 sweep':18} {limit:6.0f}   {1:16.2f}   {width:15}   {len(sweep):12}")
     for name, (shape, size) in KERNELS.items():
+        if name in ONLY_AVX3 and register != "zmm":
+            continue
         best = None
         for symbol, body in code.items():
             if not re.search(rf"::N_{target}::RotateBlock<\S*::N_{target}::{shape}, false>", symbol):
                 continue
             for loop in innermost_loops(body):
                 written = bytes_written(loop)
-                if written < width:
+                if written < width or any(text.startswith("call") for _, text in loop):
                     continue
                 least = cycles(cpu, source(loop)) * NUMBERS * size / written
-                if best is None or least < best[0]:
+                if best is None or (-written, least) < (-best[1], best[0]):
                     best = (least, written, len(loop))
         if best is None:
             print(f"{name:18} no loop found: has rotate-inl.h changed?")
