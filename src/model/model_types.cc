@@ -134,7 +134,7 @@ constexpr char kRaisesTheta[] =
 
 constexpr Refused kRefused[] = {
     {"efficientloftr", "rotates a feature map that it has aggregated, without position ids"},
-    {"lightglue", "has angles that are a learned projection of key points, and no frequencies"},
+    {"lightglue", "has weights for frequencies (config.frequency), which no text holds"},
     {"telechat", kRaisesTheta},
     {"telechat2", kRaisesTheta},
     {"vjepa2", "turns the two channels of a pair by different angles, which is no rotation"},

@@ -1,13 +1,16 @@
 // Rows of cos and sin for each head: each head of a tensor has the bits that a call on it alone
-// gives with its own row, whatever the strides of the rows are; and what is refused.
+// gives with its own row, whatever the strides of the rows are; the rows of a model that has such
+// (data/angles.json); and what is refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "model/oracle_array.h"
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/load_json.h"
 #include "support/random_call.h"
 #include "support/targets.h"
 
@@ -84,6 +87,36 @@ TEST_P(RowHeadsOnTarget, EachHeadHasTheBitsOfItsOwnRow) {
     }
   }
   EXPECT_GT(several, 100);
+}
+
+// FoPE: cos and sin are sums, and no angle has them. Adjacent heads of q share the row of a head of
+// k. The products are below 8 in size, and librope rounds their sum once less than torch.
+TEST_P(RowHeadsOnTarget, TurnHeadsAsPublicCode) {
+  const nlohmann::json all = LoadJson("angles.json");
+  ASSERT_EQ(all["rows"].size(), 1u);
+  for (const nlohmann::json& c : all["rows"]) {
+    SCOPED_TRACE(c["name"].get<std::string>());
+    ASSERT_EQ(c["pairing"], "halves");
+    const OracleArray shape(c["cos"]);
+    const int64_t tokens = shape.shape[0];
+    const auto heads = static_cast<int32_t>(shape.shape[1]),
+               pairs = static_cast<int32_t>(shape.shape[2]);
+    std::vector<float> cos = shape.ToFloat(), sin = OracleArray(c["sin"]).ToFloat(),
+                       q = OracleArray(c["q"]).ToFloat(), k = OracleArray(c["k"]).ToFloat();
+    rope_cos_sin rows = Rows(ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, pairs, 1, cos.data(), sin.data());
+    rows.heads = heads;
+    rope_qk_args args = Args(1, tokens);
+    args.q = Tensor(q.data(), ROPE_DTYPE_F32, static_cast<int32_t>(OracleArray(c["q"]).shape[1]));
+    args.k = Tensor(k.data(), ROPE_DTYPE_F32, heads);
+    args.cos_sin = &rows;
+    const Context context = Create(Config(2 * pairs));
+    ASSERT_OK(rope_apply_qk(context.get(), &args));
+    const std::vector<float> want_q = OracleArray(c["turned_q"]).ToFloat(),
+                             want_k = OracleArray(c["turned_k"]).ToFloat();
+    ASSERT_EQ(q.size(), 2 * k.size());
+    for (size_t i = 0; i < q.size(); ++i) ASSERT_NEAR(q[i], want_q[i], 2e-6) << i;
+    for (size_t i = 0; i < k.size(); ++i) ASSERT_NEAR(k[i], want_k[i], 2e-6) << i;
+  }
 }
 
 INSTANTIATE_TARGETS(RowHeadsOnTarget);

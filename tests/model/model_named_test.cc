@@ -61,7 +61,7 @@ const Named kNamed[] = {
      Nested("kimi_linear", kLatent) + R"(, "vision_config": {"qkv_hidden_size": 1536,
                                            "vt_num_attention_heads": 12})"},
     {"kimi_vl", "kimi_vl", Nested("deepseek_v3", kLatent)},
-    {"lightglue", "lightglue", kPlain, "learned projection"},
+    {"lightglue", "lightglue", kPlain, "config.frequency"},
     {"llada2_moe", "llada2_moe", kPlain},
     {"locateanything", "locateanything", Nested("qwen2", kPlain)},
     {"mimo", "mimo", kPlain},

@@ -79,12 +79,12 @@ read as one of an unknown model, which leaves the pairing to the caller.
 | model_type | why |
 |---|---|
 | efficientloftr | rotates a feature map that it has aggregated; no position ids |
-| lightglue | angles are a learned projection of key points: there are no frequencies |
+| lightglue | its frequencies are weights, not numbers of its configuration: `positional_encoder.projector.weight`, transposed to [2 axes, pairs], is `config.frequency`; interleaved, ids are the normalised key points |
 | musicflamingo's audio encoder | angles are products of a window's and a frame's number, in f64. Its language model is read |
 | parakeet_encoder, nemotron_asr_streaming, seamless_m4t_v2 | relative positions, no RoPE. wav2vec2-bert and wav2vec2-conformer are read, and have RoPE if position_embeddings_type is "rotary" |
 | jurassic3 | use_positional_embeddings is off, and no public code has it on; its rope_theta is not used |
 | vjepa2 | turns the two channels of a pair by different angles: no rotation. Rows of cos and sin with a value per channel hold it (`ROPE_COS_SIN_FULL_INTERLEAVED`) |
-| intern_s1_pro and others with FoPE | `fope_*`: angles are sums of several frequencies |
+| intern_s1_pro and others with FoPE | `fope_*`: cos and sin are sums of several, by coefficients of the checkpoint, and of no angle. Rows for each head of k hold them (`rope_cos_sin.heads`). Where the frequencies are fewer than the pairs, engines differ: the sin of the other pairs is 0 in vLLM and 1 in lmdeploy |
 | deepseek_ocr2's tower | its encoder is a Qwen2 whose sizes no file says (`vision_config.encoder_config`); the language model is read |
 | openpangu's PanguProMoEV2 | `qk_rope_dim`: the one engine that has it gives it no theta. PanguEmbedded, pangu_ultra_moe and openpangu_vl are read, the last one without its tower, whose angles are rounded to 16 bits |
 | telechat, telechat2 | their own code raises theta with the length, and engines do not. telechat3 is read |
@@ -204,7 +204,8 @@ inline void WriteDocument(const Table& table, const std::vector<std::string>& ou
 - Configurations that leave the number of layers to the class: their kinds are read, and
   `rope_model_layer_type` refuses every layer. The test gives these texts the number.
 - What `tests/oracle/README.md` lists as skipped: models without usable defaults, learned or
-  64-bit angles (LightGlue, MusicFlamingo), a rotation of head 0 alone.
+  64-bit angles (LightGlue, MusicFlamingo), a rotation of head 0 alone. What LightGlue and FoPE turn by is
+  compared in `general_angle_test` and `row_heads_test`.
 - Tensors that only a checkpoint has: the scale of frequencies of Mistral Large 4
   (`freq_factors`), frequencies that were rounded when a model was saved in 16 bits
   (`inv_freq_dtype`).
