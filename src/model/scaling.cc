@@ -305,9 +305,12 @@ void FillLongrope(const RopeKeys& keys, LayerType* type) {
   const auto below = keys.dict.Positive("short_mscale"), above = keys.dict.Positive("long_mscale");
   if (!below && !above) return;
   if (!below || !above || *below != *above) {
-    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) and long_mscale (%s) must be equal in this version",
-           keys.dict.Path("short_mscale").c_str(), below ? ToText(*below).c_str() : "none",
-           above ? ToText(*above).c_str() : "none");
+    Reject(
+        ROPE_ERROR_UNSUPPORTED,
+        "%s (%s) and long_mscale (%s) must be equal, as a configuration has one attention_factor "
+        "for all lengths: remove both keys, and set attention_factor with seq_len",
+        keys.dict.Path("short_mscale").c_str(), below ? ToText(*below).c_str() : "none",
+        above ? ToText(*above).c_str() : "none");
   }
   if (config.attention_factor != 0 && config.attention_factor != *below) {
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be short_mscale (%s)",

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "oracle_array.h"
 #include "support/handles.h"
 #include "testing.h"
 
@@ -276,6 +277,41 @@ TEST(ModelScaling, NtkOfGteIsALargerThetaAndADivisor) {
   }
   ExpectRefused(gte(R"(, "mixed_b": 0.625)"), {"mixed_b"}, ROPE_ERROR_UNSUPPORTED);
   ExpectRefused(Llama(R"({"type": "ntk", "factor": 8.0})"), {"type (\"ntk\") must be one of"});
+}
+
+// What transformers makes of two factors on cos and sin, by hand as the refusal says: without the
+// keys, and attention_factor with seq_len. Its long factors are the short ones.
+TEST(ModelScaling, TwoMscalesAreAContextOfTwoConfigurations) {
+  const json test = LoadJson("oracle/hand-phimoe-mscale.json");
+  json text = test["config"];
+  ExpectRefused(text.dump(), {"short_mscale (1.24", "long_mscale (1.3)", "seq_len"},
+                ROPE_ERROR_UNSUPPORTED);
+  text["rope_scaling"].erase("short_mscale");
+  text["rope_scaling"].erase("long_mscale");
+  text["rope_scaling"]["long_factor"] = text["rope_scaling"]["short_factor"];
+  const Model model(text.dump());
+  std::vector<rope_config> configs;
+  for (const json& length : test["ropes"][0]["lengths"]) {
+    rope_config config = model.Config();
+    config.seq_len = length["seq_len"];
+    const bool is_long = config.seq_len > config.original_max_position_embeddings;
+    config.attention_factor =
+        test["config"]["rope_scaling"][is_long ? "long_mscale" : "short_mscale"];
+    configs.push_back(config);
+  }
+  const Context context = CreateSets(configs);
+  for (size_t set = 0; set < configs.size(); ++set) {
+    const json& length = test["ropes"][0]["lengths"][set];
+    const std::vector<float> want = OracleArray(length["inv_freq"]).ToFloat();
+    std::vector<double> got(want.size());
+    rope_info info = ROPE_INIT(rope_info);
+    const auto index = static_cast<int32_t>(set);
+    ASSERT_EQ(rope_context_info(context.get(), index, &info), ROPE_OK);
+    ASSERT_EQ(rope_context_inv_freq(context.get(), index, got.data(), info.inv_freq_count),
+              ROPE_OK);
+    EXPECT_EQ(got, std::vector<double>(want.begin(), want.end()));
+    EXPECT_NEAR(info.attention_factor, length["attention_factor"].get<double>(), 1e-7);
+  }
 }
 
 TEST(ModelScaling, Qwen1GrowsInSteps) {

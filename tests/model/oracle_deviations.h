@@ -49,12 +49,20 @@ inline const std::vector<Deviation>& Deviations() {
       {"openbmb-minicpm-2b-sft-bf16", "text", "rotated_16", "bf16 q", "the same"},
       {"model-minicpm-2b-128k", "text", "rounding", "theirs \"eager\"", "the same"},
       {"model-minicpm-2b-128k", "text", "rotated_16", "bf16 q", "the same"},
+      {"hand-phimoe-mscale-equal", "text", "inv_freq", "pair 1: 0.324691, theirs 0.639391",
+       "transformers' class takes the short factors at every length; librope takes the long ones "
+       "beyond original_max_position_embeddings, as lmdeploy does"},
       // Not offered.
       {"class-vjepa2", "", "refused", "model_type (\"vjepa2\")",
        "V-JEPA 2 turns the two channels of a pair by different angles: no rotation"},
       {"hand-phimoe-mscale", "", "refused", "short_mscale",
-       "short_mscale and long_mscale that differ: transformers keeps the short frequencies for "
-       "ever and switches the factor alone. Refused; the released file has equal ones"},
+       "short_mscale and long_mscale that differ, which no released file has: a configuration has "
+       "one "
+       "attention_factor for all lengths, and programs differ in the factors that go with "
+       "long_mscale "
+       "(transformers: the short ones). Without both keys the text is read; then set "
+       "attention_factor with seq_len, or make one context of two configurations "
+       "(rope_context_create_sets)"},
       {"class-glm4-moe", "", "refused", "(96) must divide hidden_size (4096)",
        "the class's default sizes do not divide: refused"},
       // Texts that contradict themselves, or say what the class does not read: programs differ.

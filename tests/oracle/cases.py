@@ -120,6 +120,11 @@ def hand_scalings():
             "max_position_embeddings": 131072, "rope_scaling": {
                 "type": "longrope", "short_mscale": 1.243163121016122, "long_mscale": 1.3,
                 "original_max_position_embeddings": 4096, **FACTORS}}),
+        ("phimoe-mscale-equal", "always the short factors, with one mscale as in the released file", {
+            "model_type": "phimoe", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 2,
+            "max_position_embeddings": 131072, "rope_scaling": {
+                "type": "longrope", "short_mscale": 1.243163121016122, "long_mscale": 1.243163121016122,
+                "original_max_position_embeddings": 4096, **FACTORS}}),
         scaling("llama3", "plain", rope_theta=500000.0, max_position_embeddings=131072, rope_scaling={
             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192}),
