@@ -137,7 +137,9 @@ constexpr Refused kRefused[] = {
     {"lightglue", "has weights for frequencies (config.frequency), which no text holds"},
     {"telechat", kRaisesTheta},
     {"telechat2", kRaisesTheta},
-    {"vjepa2", "turns the two channels of a pair by different angles, which is no rotation"},
+    {"vjepa2",
+     "turns the two channels of a pair by different angles, which is no rotation: rows of cos and "
+     "sin hold it (docs/models.md)"},
 };
 
 constexpr OuterModel kOuterModels[] = {

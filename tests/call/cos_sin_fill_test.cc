@@ -6,9 +6,11 @@
 #include <cstring>
 #include <vector>
 
+#include "model/oracle_array.h"
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
+#include "support/load_json.h"
 #include "support/random_values.h"
 #include "support/reference.h"
 
@@ -247,6 +249,56 @@ TEST(CosSinRows, ChannelsMayHaveTheirOwnValues) {
       right += double{back[c]} * x[c];
     }
     EXPECT_NEAR(left, right, 1e-5);
+  }
+}
+
+// Its rows, as docs/models.md says how to make them: those of halves, in three blocks, read by
+// pairs of neighbours. Compared with what transformers computes.
+TEST(CosSinRows, OfBlocksReadByNeighboursAreThoseOfVjepa2) {
+  const nlohmann::json rope = LoadJson("oracle/class-vjepa2.json")["ropes"][0];
+  const int head_dim = rope["head_dim"], pairs = rope["pairs"], block = head_dim / 3 / 2;
+  ASSERT_EQ(3 * block, pairs);
+  const nlohmann::json& length = rope["lengths"][0];
+  std::vector<double> table;
+  for (int axis = 0; axis < 3; ++axis) {
+    const std::vector<double> own = InvFreq(Config(2 * block));
+    table.insert(table.end(), own.begin(), own.end());
+  }
+  const std::vector<float> first = OracleArray(length["inv_freq"]).ToFloat(),
+                           second = OracleArray(length["inv_freq2"]).ToFloat();
+  for (int c = 0; c < 2 * pairs; ++c) {
+    const float want = (c % 2 == 0 ? first : second)[static_cast<size_t>(c / 2)];
+    ASSERT_EQ(table[static_cast<size_t>(c / (2 * block) * block + c % block)], want) << c;
+  }
+  rope_config config = Config(head_dim, ROPE_PAIRING_HALVES_PER_AXIS);
+  config.rotary_dim = 2 * pairs;
+  config.axes = 3;
+  for (int axis = 0; axis < 3; ++axis) config.mrope_section[axis] = block;
+  config.inv_freq = table.data();
+  config.table_length = pairs;
+  const Context writes = Create(config);
+  config = Config(head_dim, ROPE_PAIRING_INTERLEAVED);
+  config.rotary_dim = 2 * pairs;
+  const Context reads = Create(config);
+
+  const nlohmann::json& apply = length["apply"];
+  const OracleArray ids(apply["positions"]);
+  const int64_t tokens = ids.shape[0];
+  std::vector<float> cos(static_cast<size_t>(tokens * 2 * pairs)), sin(cos.size());
+  const rope_positions at = Ids(ROPE_POSITIONS_IDS_BTA, ids.as<int64_t>());
+  rope_cos_sin rows =
+      Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_DTYPE_F32, pairs, 1, cos.data(), sin.data());
+  ASSERT_OK(rope_cos_sin_fill(writes.get(), 1, tokens, &at, &rows, nullptr));
+  rows.format = ROPE_COS_SIN_FULL_INTERLEAVED;
+  for (const char* name : {"q", "k"}) {
+    std::vector<float> x = OracleArray(apply[name]).ToFloat();
+    rope_qk_args args = Args(1, tokens);
+    args.q = Tensor(x.data(), ROPE_DTYPE_F32, 1);
+    args.cos_sin = &rows;
+    ASSERT_OK(rope_apply_qk(reads.get(), &args));
+    const std::vector<float> want = OracleArray(apply["f32"][name]).ToFloat();
+    ASSERT_EQ(x.size(), want.size());
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], want[i], 2e-6) << name << i;
   }
 }
 

@@ -54,7 +54,9 @@ inline const std::vector<Deviation>& Deviations() {
        "beyond original_max_position_embeddings, as lmdeploy does"},
       // Not offered.
       {"class-vjepa2", "", "refused", "model_type (\"vjepa2\")",
-       "V-JEPA 2 turns the two channels of a pair by different angles: no rotation"},
+       "V-JEPA 2 turns the two channels of a pair by different angles: no rotation. Rows hold it, "
+       "see "
+       "above"},
       {"hand-phimoe-mscale", "", "refused", "short_mscale",
        "short_mscale and long_mscale that differ, which no released file has: a configuration has "
        "one "
