@@ -195,6 +195,7 @@ constexpr Expected kExpected[] = {
      "llama.cpp takes one base, and the file has two"},
     {"hand-phimoe-mscale", "attention_factor",
      "the converter writes the one that follows from lengths"},
+    {"hand-phimoe-mscale-equal", "attention_factor", "the same"},
     {"hand-proportional-linear", "inv_freq[0]", kNotWritten},
     {"hand-yarn-attention-factor", "yarn_attn_factor (0.75)", "llama.cpp does not read that key"},
     {"hand-yarn-betas-zero", "must be positive", "0 is no number of turns"},

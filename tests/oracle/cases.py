@@ -125,6 +125,9 @@ def hand_scalings():
             "max_position_embeddings": 131072, "rope_scaling": {
                 "type": "longrope", "short_mscale": 1.243163121016122, "long_mscale": 1.243163121016122,
                 "original_max_position_embeddings": 4096, **FACTORS}}),
+        ("granite", "dense Granite, whose class is that of a part of others", {
+            "model_type": "granite", "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 4,
+            "num_hidden_layers": 2, "max_position_embeddings": 131072, "rope_theta": 10000000.0}),
         scaling("llama3", "plain", rope_theta=500000.0, max_position_embeddings=131072, rope_scaling={
             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192}),
