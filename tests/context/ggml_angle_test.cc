@@ -1,5 +1,6 @@
 // ROPE_ANGLE_GGML against the loop of ggml_rope_cache_init and rope_yarn (ggml-cpu/ops.cpp),
-// written out here with libm's cosf and sinf.
+// written out here with libm's cosf and sinf; and, with several ids per token, against heads that
+// ggml itself has rotated (data/ggml_modes.json).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "model/oracle_array.h"
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/load_json.h"
 
 namespace rope::testing {
 namespace {
@@ -173,6 +176,122 @@ TEST(GgmlAngle, FreqFactorsAndAxesTogether) {
     for (size_t a = 0; a < 3; ++a) config.mrope_section[a] = sections[a];
     ExpectSame(config, ggml, {100, 2000, 30000}, axes);
   }
+}
+
+constexpr int kMrope = 8, kImrope = 40, kVision = 24;  // ggml's modes
+
+std::vector<float> FloatsOf(const nlohmann::json& data) {
+  return OracleArray({{"dtype", "f32"}, {"shape", {0}}, {"data", data}}).ToFloat();
+}
+
+// The head that the generator gave to ggml.
+std::vector<float> HeadOf(int head_dim, size_t tokens) {
+  std::vector<float> x;
+  for (size_t t = 0; t < tokens; ++t) {
+    for (int i = 0; i < head_dim; ++i) {
+      x.push_back(static_cast<float>((i * 37 + static_cast<int>(t) * 11) % 101 - 50) / 64);
+    }
+  }
+  return x;
+}
+
+// cosf of two libraries, and products that are fused or not, of values up to 1.2.
+void ExpectRotated(const Context& context, rope_qk_args args, std::vector<float> x,
+                   const nlohmann::json& rotated, double tolerance = 1e-6) {
+  args.q = Tensor(x.data(), ROPE_DTYPE_F32, 1);
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  const std::vector<float> want = FloatsOf(rotated);
+  ASSERT_EQ(x.size(), want.size());
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], want[i], tolerance) << i;
+}
+
+TEST(GgmlAngle, SectionsAndFactorsTogetherAreThoseOfGgml) {
+  const nlohmann::json recorded = LoadJson("ggml_modes.json");
+  int compared = 0;
+  for (const nlohmann::json& c : recorded["cases"]) {
+    if (c["mode"] == kVision) continue;
+    ASSERT_TRUE(c["mode"] == kMrope || c["mode"] == kImrope);
+    SCOPED_TRACE(c["name"].get<std::string>());
+    rope_config config = Config(c["head_dim"], ROPE_PAIRING_HALVES, c["freq_base"]);
+    config.angle = ROPE_ANGLE_GGML;
+    config.rotary_dim = c["n_dims"];
+    config.axes = c["sections"][3] != 0 ? 4 : 3;
+    config.mrope_interleaved = c["mode"] == kImrope ? 1 : 0;
+    for (size_t a = 0; a < 4; ++a) config.mrope_section[a] = c["sections"][a];
+    if (c["freq_scale"] != 1.0) {
+      config.scaling = c["ext_factor"] != 0.0 ? ROPE_SCALING_YARN : ROPE_SCALING_LINEAR;
+      config.factor = 1 / c["freq_scale"].get<double>();
+    }
+    if (config.scaling == ROPE_SCALING_YARN) {
+      config.original_max_position_embeddings = c["n_ctx_orig"];
+    }
+    const std::vector<float> given = FloatsOf(c["factors"]);
+    const std::vector<double> factors(given.begin(), given.end());
+    config.freq_factors = factors.data();
+    config.table_length = static_cast<int32_t>(factors.size());
+    std::vector<int64_t> ids;
+    for (int a = 0; a < config.axes; ++a) {
+      for (const nlohmann::json& id : c["positions"][static_cast<size_t>(a)]) ids.push_back(id);
+    }
+    const size_t tokens = c["positions"][0].size();
+    rope_qk_args args = Args(1, static_cast<int64_t>(tokens));
+    args.positions = Ids(ROPE_POSITIONS_IDS_ABT, ids.data());
+    // YaRN: ggml's compiler may fuse the angle's sum. The pairs that it blends turn by less than 20
+    // here, of which 1.5 units in the last place are 3.6e-6, times a pair of 1.2 and the factor
+    // of 1.14.
+    const double tolerance = config.scaling == ROPE_SCALING_YARN ? 5e-6 : 1e-6;
+    ExpectRotated(Create(config), args, HeadOf(c["head_dim"], tokens), c["rotated"], tolerance);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 5);
+}
+
+// GGML_ROPE_TYPE_VISION starts anew with each section, which no context of several axes does: its
+// rows are made of those of two contexts of half a head, as docs/gguf.md says. What the reader
+// makes of a tower's config.json (FLOAT32) is near.
+TEST(GgmlAngle, TowersAreRowsOfHalfAHeadForEachId) {
+  const nlohmann::json recorded = LoadJson("ggml_modes.json");
+  int compared = 0;
+  for (const nlohmann::json& c : recorded["cases"]) {
+    if (c["mode"] != kVision) continue;
+    const int head_dim = c["head_dim"], half = c["n_dims"], pairs = half / 2;
+    ASSERT_EQ(head_dim, 2 * half);
+    rope_config config = Config(half, ROPE_PAIRING_HALVES, c["freq_base"]);
+    config.angle = ROPE_ANGLE_GGML;
+    const Context of_half = Create(config);
+    const size_t tokens = c["positions"][0].size();
+    std::vector<float> cos(tokens * static_cast<size_t>(half)), sin(cos.size());
+    std::vector<int64_t> all_ids;
+    for (size_t a = 0; a < 2; ++a) {
+      const std::vector<int64_t> ids = c["positions"][a];
+      const size_t first = a * static_cast<size_t>(pairs);
+      rope_cos_sin rows =
+          Rows(ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, pairs, 1, &cos[first], &sin[first]);
+      rows.stride_token = half;
+      const rope_positions at = Ids(ROPE_POSITIONS_IDS_T, ids.data());
+      ASSERT_OK(
+          rope_cos_sin_fill(of_half.get(), 1, static_cast<int64_t>(tokens), &at, &rows, nullptr));
+      all_ids.insert(all_ids.end(), ids.begin(), ids.end());
+    }
+    const rope_cos_sin rows =
+        Rows(ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, half, 1, cos.data(), sin.data());
+    rope_qk_args args = Args(1, static_cast<int64_t>(tokens));
+    args.cos_sin = &rows;
+    ExpectRotated(Create(Config(head_dim)), args, HeadOf(head_dim, tokens), c["rotated"]);
+
+    std::vector<double> inv_freq = InvFreq(Config(half, ROPE_PAIRING_HALVES, c["freq_base"]));
+    inv_freq.insert(inv_freq.end(), inv_freq.begin(), inv_freq.end());
+    rope_config tower = Config(head_dim, ROPE_PAIRING_HALVES, 0);
+    tower.inv_freq = inv_freq.data();
+    tower.table_length = half;
+    tower.axes = 2;
+    tower.mrope_section[0] = tower.mrope_section[1] = pairs;
+    args.cos_sin = nullptr;
+    args.positions = Ids(ROPE_POSITIONS_IDS_ABT, all_ids.data());
+    ExpectRotated(Create(tower), args, HeadOf(head_dim, tokens), c["rotated"], 2e-5);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 1);
 }
 
 TEST(GgmlAngle, RefusesWhatGgmlDoesNotKnow) {

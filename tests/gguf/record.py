@@ -10,7 +10,7 @@ Needs the environment of tests/oracle (torch, transformers), and tqdm, PyYAML an
 converter; bench/peers builds ggml's libraries. No weights are involved: the converter gets a
 configuration, as transformers completes it, and is asked for its keys (set_gguf_parameters) and its
 generated tensors (rope_freqs, rope_factors_*). A head of each kind of layer then goes through
-ggml's own rope with what llama.cpp makes of these keys (llama_cpp.py). Writes tests/data/gguf.json.
+ggml's own rope (ggml.py) with what llama.cpp makes of these keys (llama_cpp.py). Writes tests/data/gguf.json.
 Which models were left out, and why, is printed.
 """
 
@@ -34,6 +34,7 @@ import numpy
 import transformers
 from transformers.models.auto import modeling_auto
 
+import ggml
 import llama_cpp
 
 # Keys that say nothing about which channels turn, how far, and in which layers.
@@ -118,27 +119,10 @@ REFUSED = {"dflash", "jamba", "nemotron_h_moe"}
 
 
 def rotate(library: ctypes.CDLL, layer: llama_cpp.Layer, tensors: dict) -> str:
-    fields = [(name, ctypes.c_int) for name in ("n_dims", "mode", "n_ctx_orig", "offset")]
-    fields += [(name, ctypes.c_float) for name in ("freq_base", "freq_scale", "ext_factor", "attn_factor",
-                                                   "beta_fast", "beta_slow")]
-
-    class Numbers(ctypes.Structure):
-        _fields_ = [*fields, ("sections", ctypes.c_int * 4)]
-
-    numbers = Numbers(*(getattr(layer, name) for name, _ in fields), (ctypes.c_int * 4)(*layer.sections))
-    tokens, size = len(POSITIONS[0]), layer.head_dim
-    channels = numpy.arange(size)[None, :] * 37 + numpy.arange(tokens)[:, None] * 11
-    x = ((channels % 101 - 50) / 64).astype(numpy.float32)
-    y = numpy.empty_like(x)
-    ids = numpy.array(POSITIONS if any(layer.sections) else POSITIONS[0], dtype=numpy.int32)
     factors = None
     if layer.factors:
         factors = numpy.frombuffer(base64.b64decode(tensors[layer.factors]), dtype="<f4").copy()
-    pointer = lambda array: None if array is None else array.ctypes.data_as(ctypes.c_void_p)
-    if library.rotate(ctypes.byref(numbers), size, tokens, pointer(ids), pointer(factors), pointer(x),
-                      pointer(y)) != 0:
-        raise RuntimeError("ggml failed")
-    return base64.b64encode(y.tobytes()).decode()
+    return ggml.rotate(library, layer, POSITIONS, factors)
 
 
 def add_rotations(records: list[dict], library: ctypes.CDLL) -> None:
