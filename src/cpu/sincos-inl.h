@@ -104,15 +104,14 @@ HWY_NOINLINE void CosSinOfAnyAngle(D d, V angle, V& cos, V& sin) {
   // size = m * 2^e with e >= 0, times the 64 bits of 1 / (2 pi) behind fraction bit e: three words
   // from a table, for the words where the bits may begin.
   constexpr int kFirstWords = 4;  // a power of two
-  static constexpr uint32_t kWords[] = ROPE_INVERSE_TWO_PI;
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, size);
   const auto exponent = hn::Sub(hn::ShiftRight<23>(bits), hn::Set(du, 150u));
   const auto begin =
       hn::IndicesFromVec(du, hn::And(hn::ShiftRight<5>(exponent), hn::Set(du, kFirstWords - 1u)));
-  const auto first = hn::TableLookupLanes(hn::LoadDup128(du, kWords), begin),
-             second = hn::TableLookupLanes(hn::LoadDup128(du, kWords + 1), begin),
-             third = hn::TableLookupLanes(hn::LoadDup128(du, kWords + 2), begin);
+  const auto first = hn::TableLookupLanes(hn::LoadDup128(du, kInverseTwoPi), begin),
+             second = hn::TableLookupLanes(hn::LoadDup128(du, kInverseTwoPi + 1), begin),
+             third = hn::TableLookupLanes(hn::LoadDup128(du, kInverseTwoPi + 2), begin);
   const auto shift = hn::And(exponent, hn::Set(du, 31u));
   const auto others = hn::Sub(hn::Set(du, 31u), shift);  // less one: a shift by 32 is none
   const auto high = hn::Or(hn::Shl(first, shift), hn::Shr(hn::ShiftRight<1>(second), others)),

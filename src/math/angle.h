@@ -39,6 +39,15 @@ ROPE_HD float AngleOf(double position, double inv_freq) {
   return static_cast<float>(position * inv_freq);
 }
 
+// The angle, rounded to f32 on the way: kFloat32 and kDivide.
+template <class Frequency>
+ROPE_HD float F32AngleOfPair(AngleRule rule, const Frequency& frequency,
+                             const PositionSource& source, const Token& token, int axis) {
+  const float position = PositionAsFloat(source, token, axis);
+  return rule == AngleRule::kDivide ? QuotientAngle(position, frequency.timescale())
+                                    : AngleOf(position, frequency.inv_freq_f32());
+}
+
 // cos and sin of a pair for a token, not scaled. `frequency` has what the rules ask for:
 // inv_freq_f32(), timescale(), turns_fraction(), turns(), and inv_freq() of f64. Not for kGgml,
 // whose pairs need each other (ggml_angles.h).
@@ -48,12 +57,8 @@ ROPE_HD CosSin CosSinOfPair(AngleRule rule, const Frequency& frequency,
   if (rule == AngleRule::kExact) {
     return CosSinOfPosition(frequency.turns_fraction(), IntegerPosition(source, token, axis));
   }
-  if (rule == AngleRule::kFloat32) {
-    return CosSinOfAngle(AngleOf(PositionAsFloat(source, token, axis), frequency.inv_freq_f32()));
-  }
-  if (rule == AngleRule::kDivide) {
-    return CosSinOfAngle(
-        QuotientAngle(PositionAsFloat(source, token, axis), frequency.timescale()));
+  if (rule != AngleRule::kCoordinate) {
+    return CosSinOfAngle(F32AngleOfPair(rule, frequency, source, token, axis));
   }
   const Turns turns = frequency.turns();
   return CosSinOfCoordinate(turns.whole, turns.fraction, FloatPosition(source, token, axis));
@@ -63,11 +68,8 @@ ROPE_HD CosSin CosSinOfPair(AngleRule rule, const Frequency& frequency,
 template <class Frequency>
 ROPE_HD float AngleOfPair(AngleRule rule, const Frequency& frequency, const PositionSource& source,
                           const Token& token, int axis) {
-  if (rule == AngleRule::kFloat32) {
-    return AngleOf(PositionAsFloat(source, token, axis), frequency.inv_freq_f32());
-  }
-  if (rule == AngleRule::kDivide) {
-    return QuotientAngle(PositionAsFloat(source, token, axis), frequency.timescale());
+  if (rule == AngleRule::kFloat32 || rule == AngleRule::kDivide) {
+    return F32AngleOfPair(rule, frequency, source, token, axis);
   }
   return AngleOf(PositionAsDouble(source, token, axis), frequency.inv_freq());
 }

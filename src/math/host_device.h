@@ -1,5 +1,6 @@
 // ROPE_HD marks functions that both the host compiler and nvcc compile. ROPE_UNROLL stands before a
-// loop that nvcc must unroll: arrays indexed in it are then registers.
+// loop that nvcc must unroll: arrays indexed in it are then registers; ROPE_LOOP before one that must
+// stay a loop.
 #ifndef LIBROPE_SRC_MATH_HOST_DEVICE_H_
 #define LIBROPE_SRC_MATH_HOST_DEVICE_H_
 
@@ -11,8 +12,10 @@
 
 #if defined(__CUDA_ARCH__)
 #define ROPE_UNROLL _Pragma("unroll")
+#define ROPE_LOOP _Pragma("unroll 1")
 #else
 #define ROPE_UNROLL
+#define ROPE_LOOP
 #endif
 
 #endif  // LIBROPE_SRC_MATH_HOST_DEVICE_H_

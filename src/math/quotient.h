@@ -40,6 +40,7 @@ ROPE_HD float Quotient(float a, float b) {
   const bool borrow = dividend.significand < divisor.significand;
   const int exponent = dividend.exponent - divisor.exponent + 127 - (borrow ? 1 : 0);
   uint32_t rest = dividend.significand << (borrow ? 1 : 0), digits = 0;
+  ROPE_LOOP
   for (int bit = 24; bit >= 0; --bit) {
     if (rest >= divisor.significand) {
       rest -= divisor.significand;

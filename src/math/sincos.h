@@ -138,12 +138,18 @@ ROPE_HD CosSin CosSinOfCoordinate(int64_t turns_whole, uint64_t turns_fraction, 
   return value;
 }
 
-// 64 bits of 1 / (2 pi), beginning behind fraction bit `first`.
+// 64 bits of 1 / (2 pi), beginning behind fraction bit `first`, below 128. Words are selected: an
+// array indexed by a variable would lie on the stack of a device.
 ROPE_HD uint64_t InverseTwoPiBits(int first) {
-  constexpr uint32_t kWords[] = ROPE_INVERSE_TWO_PI;
-  const int word = first / 32, bit = first % 32;
-  const uint64_t upper = static_cast<uint64_t>(kWords[word]) << 32 | kWords[word + 1];
-  return bit == 0 ? upper : upper << bit | kWords[word + 2] >> (32 - bit);
+  constexpr uint32_t k0 = kInverseTwoPi[0], k1 = kInverseTwoPi[1], k2 = kInverseTwoPi[2],
+                     k3 = kInverseTwoPi[3], k4 = kInverseTwoPi[4], k5 = kInverseTwoPi[5];
+  const bool far = first >= 64, odd = (first & 32) != 0;
+  const uint32_t word = far ? (odd ? k3 : k2) : (odd ? k1 : k0),
+                 next = far ? (odd ? k4 : k3) : (odd ? k2 : k1),
+                 last = far ? (odd ? k5 : k4) : (odd ? k3 : k2);
+  const int bit = first % 32;
+  const uint64_t upper = static_cast<uint64_t>(word) << 32 | next;
+  return bit == 0 ? upper : upper << bit | last >> (32 - bit);
 }
 
 // ROPE_ANGLE_FLOAT32: cos and sin of an f32 angle in radians, any size.

@@ -31,13 +31,9 @@ inline constexpr float kQuartersPerRadianLow = 0x1.b9391p-26f;
 // of 1 / (2 pi) are used (sincos.h).
 inline constexpr float kMaxFastAngle = 0x1p23f;
 
-// The first 256 fraction bits of 1 / (2 pi). A macro, for a function of a device needs an array of
-// its own, of literals: a copy of another would lie on its stack.
-#define ROPE_INVERSE_TWO_PI                                                                    \
-  {                                                                                            \
-    0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau, \
-        0xf7aef158u                                                                            \
-  }
+// The first 256 fraction bits of 1 / (2 pi).
+inline constexpr uint32_t kInverseTwoPi[] = {0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u,
+                                             0x36d8a566u, 0x4f10e410u, 0x7f9458eau, 0xf7aef158u};
 
 }  // namespace rope
 
