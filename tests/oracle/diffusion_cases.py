@@ -9,6 +9,7 @@ from typing import Any
 
 import diffusers
 import torch
+from diffusers.pipelines.consisid.pipeline_consisid import ConsisIDPipeline  # diffusers. has it with OpenCV only
 
 
 def interleaved(head_dim):
@@ -189,7 +190,23 @@ def hunyuan_video15(name, grid, text):
                 {}, small)
 
 
-def cogvideo(name, grid, text, dims=(16, 24, 24), config=None, class_name="CogVideoXTransformer3DModel"):
+def hunyuan_image(name, grid, text, config=None):
+    t, h, w = grid
+    config = config or {}
+    frames = len(config.get("patch_size", (1, 1))) == 3
+
+    def run(model, dtype):
+        sides = (t, 2 * h, 2 * w) if frames else (h, w)
+        model(hidden_states=zeros(1, 4, *sides, dtype=dtype), timestep=torch.ones(1, dtype=dtype),
+              encoder_hidden_states=zeros(1, text, 8, dtype=dtype), encoder_attention_mask=torch.ones(1, text))
+
+    small = {"in_channels": 4, "num_layers": 1, "num_single_layers": 0, "num_refiner_layers": 1,
+             "num_attention_heads": 1, "text_embed_dim": 8}
+    return Case(name, "HunyuanImageTransformer2DModel", tuple(config.get("rope_axes_dim", (64, 64))), run,
+                {"grids": [grid], "text": text}, config, small)
+
+
+def cogvideo(name, grid, text, dims=(16, 24, 24), config=None, pipeline=diffusers.CogVideoXPipeline):
     t, h, w = grid
     config = {"use_rotary_positional_embeddings": True, **(config or {})}
     patch, patch_t = config.get("patch_size", 2), config.get("patch_size_t")
@@ -197,12 +214,12 @@ def cogvideo(name, grid, text, dims=(16, 24, 24), config=None, class_name="CogVi
     def run(model, dtype):
         maker = types.SimpleNamespace(vae_scale_factor_spatial=8, transformer=model)
         frames = t * (patch_t or 1)
-        rotary = diffusers.CogVideoXPipeline._prepare_rotary_positional_embeddings(
+        rotary = pipeline._prepare_rotary_positional_embeddings(
             maker, 8 * patch * h, 8 * patch * w, frames, torch.device("cpu"))
         model(hidden_states=zeros(1, frames, 16, patch * h, patch * w, dtype=dtype),
               encoder_hidden_states=zeros(1, text, 8, dtype=dtype), timestep=torch.ones(1), image_rotary_emb=rotary)
 
-    return Case(name, class_name, dims, run, {"grids": [grid], "text": text}, config,
+    return Case(name, pipeline.__name__.replace("Pipeline", "Transformer3DModel"), dims, run, {"grids": [grid], "text": text}, config,
                 {"num_layers": 1, "num_attention_heads": 1, "text_embed_dim": 8})
 
 
@@ -270,6 +287,25 @@ def hidream(name, grid, text, dims=(64, 32, 32), config=None):
                 head=128)
 
 
+def kandinsky5(name, grid, text, kind, scale=None, dims=(16, 24, 24), config=None):
+    t, h, w = grid
+    size = 4 * sum(dims)  # of a time embedding, too
+
+    def run(model, dtype):  # positions as Kandinsky5T2VPipeline counts them
+        model(hidden_states=zeros(1, t, 2 * h, 2 * w, 4, dtype=dtype), timestep=torch.ones(1),
+              encoder_hidden_states=zeros(1, text, 8, dtype=dtype), pooled_projections=zeros(1, 8, dtype=dtype),
+              visual_rope_pos=[torch.arange(n) for n in grid], text_rope_pos=torch.arange(text),
+              scale_factor=tuple(scale or (1.0, 1.0, 1.0)))
+
+    small = {"in_text_dim": 8, "in_text_dim2": 8, "time_dim": size, "model_dim": sum(dims), "ff_dim": 8,
+             "num_text_blocks": 1, "num_visual_blocks": 1}
+    visual = kind == "visual"
+    args = {"grids": [grid], "text": 0} if visual else {"grids": [], "text": text}
+    return Case(name, "Kandinsky5Transformer3DModel", dims if visual else (sum(dims),), run,
+                args | ({"scale": scale} if scale else {}), config or {}, small, attention=int(visual),
+                type=kind, table=f"{kind}_rope_embeddings")
+
+
 def allegro(name, grid, config=None):
     t, h, w = grid
 
@@ -316,11 +352,16 @@ def cases():
     yield hunyuan_video("hunyuan-video", [3, 2, 3], 4)
     yield hunyuan_video("hunyuan-video-one-frame", [1, 5, 2], 1, {"rope_theta": 1000.0, "rope_axes_dim": [32, 48, 48]})
     yield hunyuan_video15("hunyuan-video-1.5", [2, 3, 4], 5)
+    yield hunyuan_image("hunyuan-image", [1, 3, 5], 4)
+    yield hunyuan_image("hunyuan-image-wide", [1, 2, 130], 1, {"rope_theta": 1000.0, "rope_axes_dim": [48, 80]})
+    yield hunyuan_image("hunyuan-image-frames", [2, 3, 2], 3, {"patch_size": [1, 2, 2], "rope_axes_dim": [16, 56, 56]})
     yield cogvideo("cogvideox", [3, 30, 45], 2)
     yield cogvideo("cogvideox-wide", [2, 3, 9], 3)
     yield cogvideo("cogvideox-high", [1, 17, 4], 1)
     yield cogvideo("cogvideox-one-token", [1, 1, 1], 1)
     yield cogvideo("cogvideox-1.5", [2, 5, 4], 3, config={"patch_size_t": 2, "sample_height": 300, "sample_width": 300})
+    yield cogvideo("consisid", [2, 30, 45], 2, pipeline=ConsisIDPipeline)
+    yield cogvideo("consisid-wide", [2, 4, 11], 3, pipeline=ConsisIDPipeline, config={"sample_height": 48, "sample_width": 84})
     yield cogview4("cogview4", [1, 5, 7], 3)
     yield cogview4("cogview4-large", [1, 3, 128], 2, {"rope_axes_dim": [64, 300]})
     yield cosmos("cosmos", [3, 4, 5])
@@ -332,6 +373,13 @@ def cases():
     yield z_image("z-image-padded", [1, 4, 8], 33)
     yield hidream("hidream", [1, 4, 4], 5)
     yield hidream("hidream-half-head", [1, 3, 3], 4, (32, 16, 16))
+    yield hidream("hidream-padded", [1, 3, 4], 5, config={"max_resolution": [8, 8]})
+    yield hidream("hidream-half-head-padded", [1, 2, 5], 4, (32, 16, 16), config={"max_resolution": [6, 10]})
+    yield kandinsky5("kandinsky5", [3, 4, 5], 6, "visual")
+    yield kandinsky5("kandinsky5-scaled", [2, 3, 5], 2, "visual", [1.0, 2.0, 2.0])
+    yield kandinsky5("kandinsky5-fractions", [2, 5, 3], 2, "visual", [1.0, 3.16, 3.0], (32, 48, 48),
+                     {"axes_dims": [32, 48, 48]})
+    yield kandinsky5("kandinsky5-text", [1, 2, 2], 70, "text")
     yield allegro("allegro", [3, 2, 5])
     yield allegro("allegro-other-scales", [2, 5, 3], {"interpolation_scale_t": 1.0, "interpolation_scale_h": 1.5})
     yield wan("skyreels-v2", [2, 3, 2], "SkyReelsV2Transformer3DModel")
