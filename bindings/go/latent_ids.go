@@ -18,8 +18,8 @@ type LatentGrid struct {
 type Latents struct {
 	Grids []LatentGrid // that which is made, then those that it is made from
 	Text  int64        // tokens of text in the attention with the latents
-	FPS   float64      // Cosmos: frames per second of a video; 0: an image
-	// Kandinsky 5: ids are divided by it; 0: 1.
+	FPS   float64      // frames per second of a video. Cosmos: 0: an image; LTX-Video, LTX-2: needed
+	// Kandinsky 5: ids are divided by it; 0: 1. LTX-Video: pixels of a latent; 0: 8, 32, 32.
 	ScaleT, ScaleH, ScaleW float64
 }
 

@@ -221,8 +221,9 @@ typedef struct rope_latent_args {
   int32_t count;                 /* of grids */
   const rope_latent_grid* grids; /* that which is made, then those that it is made from */
   int64_t text;                  /* tokens of text in the attention with the latents; or 0 */
-  double fps;                    /* Cosmos: frames per second of a video; 0: an image */
-  double scale_t, scale_h, scale_w; /* Kandinsky 5: ids are divided by it; 0: 1 */
+  double fps; /* frames per second of a video. Cosmos: 0: an image; LTX-Video, LTX-2: required */
+  /* Kandinsky 5: ids are divided by it; 0: 1. LTX-Video: pixels of a latent; 0: 8, 32, 32. */
+  double scale_t, scale_h, scale_w;
 } rope_latent_args;
 
 /* Writes ids[axes, tokens], with the axes of the configuration of `type`, for use as

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "model/diffusion_classes.h"
 #include "model/layers.h"
+#include "model/ltx.h"
 #include "model/unread.h"
 
 namespace rope::model {
@@ -178,7 +179,7 @@ double Reader::ThetaOf(size_t axis, int dim) const {
 
 // What the ids depend on beside the sizes of a call.
 LatentIds Reader::Ids(int axes) const {
-  LatentIds ids = {known_.ids, axes, {}, {}};
+  LatentIds ids = {known_.ids, axes, {}, {}, {}};
   switch (known_.ids) {
     case LatentRule::kQwenImage:
       if (root_.Bool("use_layer3d_rope").value_or(false)) ids.rule = LatentRule::kQwenImageLayered;
@@ -290,7 +291,7 @@ void Reader::Read(ParsedModel* out) {
   LayerType type = Kind();
   if (known_.ids == LatentRule::kKandinsky) {
     out->types.push_back(TextKind(type.config.head_dim));
-    out->latent_ids.push_back({LatentRule::kKandinskyText, 1, {}, {}});
+    out->latent_ids.push_back({LatentRule::kKandinskyText, 1, {}, {}, {}});
   }
   out->latent_ids.push_back(Ids(type.config.axes));
   out->types.push_back(std::move(type));
@@ -308,6 +309,10 @@ bool IsDiffusion(const Dict& root) { return root.Mentions(kClassName); }
 void AddDiffusion(const Dict& root, ParsedModel* out) {
   const auto name = root.String(kClassName);
   if (!name) root.RejectMissing(kClassName, "it is there, and null");
+  if (IsLtx(*name)) {
+    AddLtx(root, *name, out);
+    return;
+  }
   const DiffusionClass* known = FindDiffusionClass(*name);
   if (known == nullptr) RejectClass(root, *name);
   Reader(root, *known).Read(out);

@@ -72,17 +72,17 @@ struct Refused {
   const char* why;
 };
 
-constexpr char kPerHead[] = "its frequencies differ from head to head, which a rope_config cannot say",
+constexpr char kLearned[] = "its frequencies are a weight, pos_frequencies, which is no part of this text: give it "
+                            "as rope_config.frequency, [3][heads][pairs] in f64, with freq_heads, 3 axes "
+                            "and ROPE_PAIRING_INTERLEAVED",
                kIds[] = "its ids depend on more than sizes, and this version does not make them";
 
 constexpr Refused kRefused[] = {
     {"AnyFlowFARTransformer3DModel", kIds},
     {"HeliosTransformer3DModel", kIds},
     {"HunyuanVideoFramepackTransformer3DModel", kIds},
-    {"LTX2VideoTransformer3DModel", kPerHead},
-    {"LTXVideoTransformer3DModel", kPerHead},
-    {"MochiTransformer3DModel", kPerHead},
-    {"SanaWMLTX2RefinerTransformer3DModel", kPerHead},
+    {"MochiTransformer3DModel", kLearned},
+    {"SanaWMLTX2RefinerTransformer3DModel", kIds},
     {"WanAnimate2Transformer3DModel", kIds},
     {"WanAnimateTransformer3DModel", kIds},
 };

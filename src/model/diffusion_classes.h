@@ -56,7 +56,10 @@ enum class LatentRule : uint8_t {
   kZImage,            // (padded text + 1, row, column); text last, from (1, 0, 0); padded to 32
   kHiDream,           // (0, row, column), padded unless square; text last: 0
   kKandinskyText,     // one axis, of text alone
-  kKandinsky          // each side is divided by a scale that the caller gives
+  kKandinsky,         // each side is divided by a scale that the caller gives
+  kLtx,               // coordinates from -1 to 1 (model/ltx_coordinates.h): LTX-Video
+  kLtx2,              // of the video of LTX-2; one axis: its frames alone
+  kLtx2Audio          // one axis, of sound
 };
 
 struct DiffusionClass {

@@ -46,6 +46,9 @@ Rule RuleOf(LatentRule rule) {
     case LatentRule::kVideo:
     case LatentRule::kCosmos:
     case LatentRule::kAllegro:
+    case LatentRule::kLtx:
+    case LatentRule::kLtx2:
+    case LatentRule::kLtx2Audio:
     case LatentRule::kKandinsky: return {Text::kNone, false, 1, false};
     case LatentRule::kVideoThenText: return {Text::kZero, true, 1, false};
     case LatentRule::kCogVideo: return {Text::kZero, false, 1, false};
@@ -168,19 +171,28 @@ rope_status Call::CheckGrid(int32_t index) const {
   if ((rule_.image || condition || model_.axes == 2) && grid.t != 1) {
     return fault("t 1 in this class");
   }
+  if (Is(LatentRule::kLtx2Audio) && (grid.h != 1 || grid.w != 1)) {
+    return fault("h and w 1 for audio");
+  }
   return ROPE_OK;
 }
 
 rope_status Call::CheckScales() const {
-  const bool cosmos = Is(LatentRule::kCosmos), kandinsky = Is(LatentRule::kKandinsky);
+  const bool timed = Is(LatentRule::kLtx) || Is(LatentRule::kLtx2);
+  const bool fps = timed || Is(LatentRule::kCosmos),
+             scales = Is(LatentRule::kKandinsky) || Is(LatentRule::kLtx);
   const struct {
     const char* name;
     double value;
     bool allowed;
-  } fields[] = {{"fps", args_.fps, cosmos},
-                {"scale_t", args_.scale_t, kandinsky},
-                {"scale_h", args_.scale_h, kandinsky},
-                {"scale_w", args_.scale_w, kandinsky}};
+  } fields[] = {{"fps", args_.fps, fps},
+                {"scale_t", args_.scale_t, scales},
+                {"scale_h", args_.scale_h, scales},
+                {"scale_w", args_.scale_w, scales}};
+  if (timed && args_.fps == 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: args->fps (0) must be given for this class: its ids are seconds", function_);
+  }
   for (const auto& field : fields) {
     constexpr double kLeast = 0x1p-20, kMost = 0x1p20;
     if (field.value == 0) continue;
@@ -288,6 +300,9 @@ float Call::IdOf(const rope_latent_grid& grid, int64_t frame, int side, int64_t 
       if (scales[side] == 0) break;
       return static_cast<float>(index) / static_cast<float>(scales[side]);
     }
+    case LatentRule::kLtx: return LtxCoordinate(model_.ltx, args_, side, index);
+    case LatentRule::kLtx2: return Ltx2Coordinate(model_.ltx, args_.fps, side, index);
+    case LatentRule::kLtx2Audio: return Ltx2AudioCoordinate(model_.ltx, index);
     default: break;
   }
   return static_cast<float>(side == kFrames ? frame + index : index);

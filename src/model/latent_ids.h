@@ -8,6 +8,7 @@
 #include "base/struct_size.h"
 #include "librope/model.h"
 #include "model/diffusion_classes.h"
+#include "model/ltx_coordinates.h"
 
 namespace rope {
 
@@ -26,7 +27,8 @@ struct LatentIds {
   // CogVideoX: rows and columns of training (0: not stretched); CogView 4: the range of ids;
   // HiDream: tokens of the largest image, and 0.
   int64_t side[2];
-  double scale[3];  // Allegro: of frames, rows and columns
+  double scale[3];     // Allegro: of frames, rows and columns
+  LtxCoordinates ltx;  // LTX-Video, LTX-2
 };
 
 // rope_model_latent_ids for a model of diffusers, whose struct_size has been checked.

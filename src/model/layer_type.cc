@@ -45,7 +45,8 @@ rope_config Completed(const LayerType& type, int64_t seq_len) {
   if (config.pairing == 0) config.pairing = ROPE_PAIRING_HALVES;
   if (config.head_dim == 0) config.head_dim = 2 * Pairs(config);
   if (config.scaling == ROPE_SCALING_NOPE) return config;
-  if (config.theta == 0 && config.inv_freq == nullptr) config.theta = 10000;
+  const bool given = config.inv_freq != nullptr || config.frequency != nullptr;
+  if (config.theta == 0 && !given) config.theta = 10000;
   const ScalingRule& rule = kScalingRules[config.scaling];
   if (config.original_max_position_embeddings == 0 && (rule.needs & kOriginal) != 0) {
     config.original_max_position_embeddings = kLength;
@@ -69,10 +70,12 @@ rope_config ConfigOf(const LayerType& type) {
   config.freq_factors = data(type.freq_factors);
   config.inv_freq = data(type.inv_freq);
   config.pair_axis = data(type.pair_axis);
+  config.frequency = data(type.frequency);
   for (size_t length : {type.short_factor.size(), type.freq_factors.size(), type.inv_freq.size(),
                         type.pair_axis.size()}) {
     if (length != 0) config.table_length = static_cast<int32_t>(length);
   }
+  if (config.frequency != nullptr) config.table_length = config.head_dim / 2;
   return config;
 }
 

@@ -17,7 +17,7 @@ namespace rope::model {
 struct LayerType {
   std::string name;
   rope_config config = ROPE_INIT(rope_config);
-  std::vector<double> short_factor, long_factor, freq_factors, inv_freq;
+  std::vector<double> short_factor, long_factor, freq_factors, inv_freq, frequency;
   std::vector<uint8_t> pair_axis;
 };
 

@@ -46,6 +46,7 @@ class Case {
     if (::testing::Test::HasFailure()) return;
     rope_context* context = nullptr;
     ASSERT_EQ(rope_context_create(&config_, &context), ROPE_OK) << rope_last_error();
+    ReadFrequencies(context);
     CheckFirstPairs(context);
     CheckRows(context);
     if (test_.contains("f32")) CheckRotated(context, "f32");
@@ -99,24 +100,6 @@ class Case {
     return ids_[static_cast<size_t>(axis * tokens_ + token)];
   }
 
-  // Rows of librope: cos and sin of each pair, one after the other.
-  std::vector<float> Rows(const rope_context* context, int* pairs) const {
-    rope_info info = ROPE_INIT(rope_info);
-    EXPECT_EQ(rope_context_info(context, 0, &info), ROPE_OK);
-    *pairs = info.pairs;
-    std::vector<float> rows(static_cast<size_t>(tokens_ * 2 * info.pairs));
-    rope_cos_sin out = ROPE_INIT(rope_cos_sin);
-    out.format = ROPE_COS_SIN_COMPLEX;
-    out.dtype = ROPE_DTYPE_F32;
-    out.pairs = info.pairs;
-    out.batch = 1;
-    out.data = rows.data();
-    const rope_positions positions = Positions();
-    EXPECT_EQ(rope_cos_sin_fill(context, 1, tokens_, &positions, &out, nullptr), ROPE_OK)
-        << rope_last_error();
-    return rows;
-  }
-
   int AxisOf(int pair) const {
     if (config_.pair_axis != nullptr) return config_.pair_axis[pair];
     int axis = 0;  // of HALVES_PER_AXIS, or the only one
@@ -126,14 +109,48 @@ class Case {
     return axis;
   }
 
-  int Pairs() const {
-    return (config_.rotary_dim != 0 ? config_.rotary_dim : config_.head_dim) / 2;
+  // From here on a pair is one of one head, or of all heads if each has its own frequencies.
+  void ReadFrequencies(const rope_context* context) {
+    rope_info info = ROPE_INIT(rope_info);
+    ASSERT_EQ(rope_context_info(context, 0, &info), ROPE_OK);
+    std::vector<double> told(static_cast<size_t>(info.inv_freq_count));
+    ASSERT_EQ(rope_context_inv_freq(context, 0, told.data(), info.inv_freq_count), ROPE_OK);
+    heads_ = std::max(info.freq_heads, 1);
+    pairs_ = heads_ * info.pairs;
+    frequency_ = told;
+    if (config_.frequency != nullptr) return;
+    frequency_.assign(static_cast<size_t>(axes_ * pairs_), 0);
+    for (int pair = 0; pair < pairs_; ++pair) {
+      frequency_[static_cast<size_t>(AxisOf(pair) * pairs_ + pair)] =
+          told[static_cast<size_t>(pair)];
+    }
   }
 
-  double Allowed(const rope_context* context, int pair, int64_t token) const {
-    std::vector<double> inv_freq(config_.table_length);
-    EXPECT_EQ(rope_context_inv_freq(context, 0, inv_freq.data(), config_.table_length), ROPE_OK);
-    const double angle = std::abs(Id(AxisOf(pair), token) * inv_freq[pair]);
+  double Frequency(int axis, int pair) const {
+    return frequency_[static_cast<size_t>(axis * pairs_ + pair)];
+  }
+
+  // Rows of librope: cos and sin of each pair, one after the other.
+  std::vector<float> Rows(const rope_context* context) const {
+    std::vector<float> rows(static_cast<size_t>(tokens_ * 2 * pairs_));
+    rope_cos_sin out = ROPE_INIT(rope_cos_sin);
+    out.format = ROPE_COS_SIN_COMPLEX;
+    out.dtype = ROPE_DTYPE_F32;
+    out.pairs = pairs_ / heads_;
+    out.heads = config_.freq_heads;
+    out.batch = 1;
+    out.data = rows.data();
+    const rope_positions positions = Positions();
+    EXPECT_EQ(rope_cos_sin_fill(context, 1, tokens_, &positions, &out, nullptr), ROPE_OK)
+        << rope_last_error();
+    return rows;
+  }
+
+  double Allowed(int pair, int64_t token) const {
+    double angle = 0;
+    for (int axis = 0; axis < axes_; ++axis) {
+      angle += std::abs(Id(axis, token) * Frequency(axis, pair));
+    }
     const bool rounded = test_["config"]["_class_name"] == "ZImageTransformer2DModel";
     const bool exact = config_.angle == ROPE_ANGLE_EXACT && !rounded;
     return 4e-7 + (exact ? 0 : kAngleError * angle);
@@ -141,17 +158,16 @@ class Case {
 
   void CheckFirstPairs(const rope_context* context) const {
     const std::vector<float> want = OracleArray(test_["first"]).ToFloat();
-    int pairs = 0;
-    const std::vector<float> rows = Rows(context, &pairs);
+    const std::vector<float> rows = Rows(context);
     ASSERT_EQ(want.size(), static_cast<size_t>(tokens_ * axes_ * 2));
     for (int64_t token = 0; token < tokens_; ++token) {
       for (int axis = 0; axis < axes_; ++axis) {
         int pair = 0;
-        while (AxisOf(pair) != axis) ++pair;
+        while (Frequency(axis, pair) == 0) ++pair;
         for (int part = 0; part < 2; ++part) {
-          EXPECT_NEAR(rows[static_cast<size_t>((token * pairs + pair) * 2 + part)],
+          EXPECT_NEAR(rows[static_cast<size_t>((token * pairs_ + pair) * 2 + part)],
                       want[static_cast<size_t>((token * axes_ + axis) * 2 + part)],
-                      Allowed(context, pair, token))
+                      Allowed(pair, token))
               << "token " << token << " axis " << axis << " id " << Id(axis, token);
         }
       }
@@ -160,30 +176,30 @@ class Case {
 
   void CheckRows(const rope_context* context) const {
     const std::vector<float> want = OracleArray(test_["cos_sin"]).ToFloat();
-    int pairs = 0;
-    const std::vector<float> rows = Rows(context, &pairs);
+    const std::vector<float> rows = Rows(context);
     size_t at = 0;
     for (int64_t token : test_["rows"]) {
-      for (int pair = 0; pair < pairs; ++pair) {
+      for (int pair = 0; pair < pairs_; ++pair) {
         for (int part = 0; part < 2; ++part) {
-          ASSERT_NEAR(rows[static_cast<size_t>((token * pairs + pair) * 2 + part)], want[at++],
-                      Allowed(context, pair, token))
-              << "token " << token << " pair " << pair << " id " << Id(AxisOf(pair), token);
+          ASSERT_NEAR(rows[static_cast<size_t>((token * pairs_ + pair) * 2 + part)], want[at++],
+                      Allowed(pair, token))
+              << "token " << token << " pair " << pair;
         }
       }
     }
     EXPECT_EQ(at, want.size());
   }
 
-  // Every token has the same x before the rotation.
+  // Every token, and every head, has the same x before the rotation.
   void CheckRotated(const rope_context* context, const std::string& dtype) const {
     const OracleArray want_array(test_[dtype]);
     const std::vector<float> want = want_array.ToFloat();
     const std::vector<float> x = OracleArray(test_["x"]).ToFloat();
     const rope_dtype type = dtype == "f32" ? ROPE_DTYPE_F32 : ROPE_DTYPE_BF16;
     const int64_t size = ElementSize(type);
-    std::vector<uint8_t> q(static_cast<size_t>(tokens_) * x.size() * static_cast<size_t>(size));
-    for (int64_t i = 0; i < tokens_ * config_.head_dim; ++i) {
+    const int64_t width = int64_t{heads_} * config_.head_dim;
+    std::vector<uint8_t> q(static_cast<size_t>(tokens_ * width * size));
+    for (int64_t i = 0; i < tokens_ * width; ++i) {
       StoreElement(type, q.data(), i, x[static_cast<size_t>(i) % x.size()]);
     }
     rope_qk_args args = ROPE_INIT(rope_qk_args);
@@ -192,7 +208,7 @@ class Case {
     args.q.data = q.data();
     args.q.dtype = type;
     args.q.layout = ROPE_LAYOUT_BSHD;
-    args.q.heads = 1;
+    args.q.heads = heads_;
     args.positions = Positions();
     ASSERT_EQ(rope_apply_qk(context, &args), ROPE_OK) << rope_last_error();
     double size_of_x = 0;
@@ -200,11 +216,11 @@ class Case {
     size_t at = 0;
     for (int64_t token : test_["rows"]) {
       double angle_error = 0;
-      for (int pair = 0; pair < Pairs(); ++pair) {
-        angle_error = std::max(angle_error, Allowed(context, pair, token));
+      for (int pair = 0; pair < pairs_; ++pair) {
+        angle_error = std::max(angle_error, Allowed(pair, token));
       }
-      for (int channel = 0; channel < config_.head_dim; ++channel, ++at) {
-        const float got = LoadElement(type, q.data(), token * config_.head_dim + channel);
+      for (int64_t channel = 0; channel < width; ++channel, ++at) {
+        const float got = LoadElement(type, q.data(), token * width + channel);
         const double rounding = type == ROPE_DTYPE_BF16 ? 0x1p-7 * std::abs(want[at]) : 0;
         ASSERT_NEAR(got, want[at], 2 * (angle_error + 2e-6) * size_of_x + rounding)
             << dtype << ", token " << token << " channel " << channel;
@@ -221,6 +237,8 @@ class Case {
   int32_t type_ = 0;
   rope_config config_ = ROPE_INIT(rope_config);
   std::vector<float> ids_;
+  int heads_ = 1, pairs_ = 0;
+  std::vector<double> frequency_;  // [axes][pairs]
 };
 
 TEST(DiffusionOracle, IdsAndRotationsAreThoseOfDiffusers) {

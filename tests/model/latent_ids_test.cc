@@ -16,6 +16,8 @@ constexpr std::string_view kFlux = R"({"_class_name": "FluxTransformer2DModel"})
                            kQwen = R"({"_class_name": "QwenImageTransformer2DModel"})",
                            kWan = R"({"_class_name": "WanTransformer3DModel"})",
                            kCosmos = R"({"_class_name": "CosmosTransformer3DModel"})",
+                           kLtx = R"({"_class_name": "LTXVideoTransformer3DModel"})",
+                           kLtx2 = R"({"_class_name": "LTX2VideoTransformer3DModel"})",
                            kHiDream = R"({"_class_name": "HiDreamImageTransformer2DModel",
                                "axes_dims_rope": [64, 32, 32], "patch_size": 2})";
 
@@ -28,11 +30,12 @@ rope_latent_args Args(const std::vector<rope_latent_grid>& grids, int64_t text) 
 }
 
 // The message of a call that must fail, without touching the ids or the number of tokens.
-std::string Fault(std::string_view text, const rope_latent_args& args, int64_t capacity = 0) {
+std::string Fault(std::string_view text, const rope_latent_args& args, int64_t capacity = 0,
+                  int32_t type = 0) {
   const Model model(text);
   std::vector<float> ids(static_cast<size_t>(capacity), 7.f);
   int64_t tokens = -7;
-  EXPECT_EQ(rope_model_latent_ids(model.get(), 0, &args, capacity == 0 ? nullptr : ids.data(),
+  EXPECT_EQ(rope_model_latent_ids(model.get(), type, &args, capacity == 0 ? nullptr : ids.data(),
                                   capacity, &tokens),
             ROPE_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(tokens, -7);
@@ -88,7 +91,8 @@ TEST(LatentIds, ArgumentsAreChecked) {
             "of max_resolution");
   args = Args(one, 0);
   args.count = -1;
-  EXPECT_EQ(Fault(kFlux, args), "rope_model_latent_ids: args->count (-1) must be from 0 to 2 for this class");
+  EXPECT_EQ(Fault(kFlux, args),
+            "rope_model_latent_ids: args->count (-1) must be from 0 to 2 for this class");
   args = Args(one, 0);
   args.grids = nullptr;
   EXPECT_EQ(Fault(kFlux, args),
@@ -123,9 +127,12 @@ TEST(Diffusion, ClassesThatAreNotReadAreRefused) {
                         ROPE_ERROR_UNSUPPORTED),
             "rope_model_create: _class_name (\"UNet2DConditionModel\") is no class of diffusers "
             "whose RoPE this version reads");
-  EXPECT_NE(CreateFault(R"({"_class_name": "MochiTransformer3DModel"})", ROPE_ERROR_UNSUPPORTED)
-                .find("differ from head to head"),
-            std::string::npos);
+  EXPECT_EQ(
+      CreateFault(R"({"_class_name": "MochiTransformer3DModel"})", ROPE_ERROR_UNSUPPORTED),
+      "rope_model_create: _class_name (\"MochiTransformer3DModel\") is not read: its frequencies "
+      "are a weight, pos_frequencies, which is no part of this text: give it as "
+      "rope_config.frequency, [3][heads][pairs] in f64, with freq_heads, 3 axes and "
+      "ROPE_PAIRING_INTERLEAVED");
   CreateFault(R"({"_class_name": null})", ROPE_ERROR_PARSE);
   CreateFault(R"({"_class_name": 3})", ROPE_ERROR_PARSE);
 }
@@ -177,6 +184,72 @@ TEST(Diffusion, KeysOfSingleClassesAreChecked) {
   fault("Lumina2Transformer2DModel", R"("hidden_size": 2305)", ROPE_ERROR_PARSE);
   fault("ZImageTransformer2DModel", R"("dim": 3840, "n_heads": 7)", ROPE_ERROR_PARSE);
   fault("Kandinsky5Transformer3DModel", R"("axes_dims": [512, 512, 512])", ROPE_ERROR_PARSE);
+}
+
+TEST(LatentIds, OfLtxNeedSeconds) {
+  const std::vector<rope_latent_grid> one = {{3, 2, 2, 0}};
+  for (const std::string_view text : {kLtx, kLtx2}) {
+    EXPECT_EQ(
+        Fault(text, Args(one, 0)),
+        "rope_model_latent_ids: args->fps (0) must be given for this class: its ids are seconds");
+  }
+  rope_latent_args args = Args(one, 0);
+  args.fps = 24;
+  args.scale_w = 16;
+  EXPECT_EQ(Fault(kLtx2, args),
+            "rope_model_latent_ids: args->scale_w (16) must be 0 for this class");
+  args.scale_w = 0;
+  constexpr int32_t kAudio = 1;
+  EXPECT_EQ(Fault(kLtx2, args, 0, kAudio),
+            "rope_model_latent_ids: args->fps (24) must be 0 for this class");
+  args.fps = 0;
+  EXPECT_EQ(Fault(kLtx2, args, 0, kAudio),
+            "rope_model_latent_ids: args->grids[0] must have h and w 1 for audio");
+  EXPECT_EQ(Fault(kLtx, Args(one, 1)),
+            "rope_model_latent_ids: args->text (1) must be 0: text is in no attention that these "
+            "layers rotate");
+}
+
+TEST(Diffusion, KeysOfLtxAreChecked) {
+  const auto fault = [](const char* name, const std::string& entries) {
+    return CreateFault(
+        std::string("{\"_class_name\": \"") + name + "VideoTransformer3DModel\", " + entries + "}",
+        ROPE_ERROR_PARSE);
+  };
+  EXPECT_EQ(fault("LTX", R"("attention_head_dim": 63)"),
+            "rope_model_create: attention_head_dim (63) must be even");
+  fault("LTX", R"("num_attention_heads": 1025)");
+  fault("LTX", R"("patch_size": 0)");
+  EXPECT_EQ(fault("LTX2", R"("rope_type": "halves")"),
+            "rope_model_create: rope_type (\"halves\") must be \"interleaved\" or \"split\"");
+  EXPECT_EQ(
+      fault("LTX2", R"("audio_cross_attention_dim": 1024)"),
+      "rope_model_create: audio_cross_attention_dim (1024) must be that of audio's heads, 32 * 64");
+  EXPECT_EQ(
+      fault("LTX2", R"("rope_type": "split", "num_attention_heads": 16)"),
+      "rope_model_create: audio_num_attention_heads (32) must be num_attention_heads (16) with "
+      "rope_type \"split\"");
+  fault("LTX2", R"("vae_scale_factors": [8, 32])");
+  fault("LTX2", R"("vae_scale_factors": [8, 32, 0])");
+  fault("LTX2", R"("rope_theta": 1e30)");
+  CreateFault(R"({"_class_name": "LTXVideoTransformer3DModel", "rope_theta": 5000})",
+              ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(Diffusion, LtxHasFrequenciesOfEachHead) {
+  const Model video(kLtx), both(kLtx2);
+  EXPECT_EQ(video.Layers(28), std::string(28, 'f'));
+  EXPECT_EQ(both.Types(),
+            (std::vector<std::string>{"video", "audio", "cross_video", "cross_audio"}));
+  EXPECT_EQ(both.Layers(48), std::string(48, 'v'));
+  const rope_config config = both.Config(0);
+  EXPECT_EQ(config.freq_heads, 32);
+  EXPECT_EQ(config.table_length, 64);
+  EXPECT_EQ(config.axes, 3);
+  rope_digest_text of_model, of_config;
+  ASSERT_EQ(rope_model_digest(both.get(), 0, ROPE_DIGEST_ROTATION, &of_model), ROPE_OK);
+  ASSERT_EQ(rope_config_digest(&config, ROPE_DIGEST_ROTATION, &of_config), ROPE_OK);
+  EXPECT_STREQ(of_model.text, of_config.text);
 }
 
 TEST(Diffusion, LayersAreThoseOfAllBlocks) {

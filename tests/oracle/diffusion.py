@@ -19,8 +19,8 @@ The file has, for each case:
 | `ids` | the pipeline's own, [axes, tokens]; absent where it hands over sizes and no ids |
 | `first` | [tokens, axes, 2] f32: cos and sin of the first pair of each axis, as applied |
 | `rows` | the tokens of what follows |
-| `cos_sin` | [rows, pairs, 2] f32: cos and sin, as applied |
-| `x`, `f32`, `bf16` | [head_dim] f32, and what became of it in models of both dtypes: [rows, head_dim]; no f32 where the model rounds all to bf16 |
+| `cos_sin` | [rows, pairs, 2] f32: cos and sin, as applied; of all heads if each has its own |
+| `x`, `f32`, `bf16` | [head_dim] f32, and what became of it in models of both dtypes: [rows, head_dim], or [rows, heads, head_dim]; no f32 where the model rounds all to bf16 |
 
 An array is {"dtype", "shape", "data"}, base64 of little-endian elements (see README.md).
 """
@@ -53,7 +53,7 @@ class Captured(Exception):
 
 
 class Fixed(torch.nn.Module):
-    """Gives the same vector for every token, in place of a norm or of a projection to one head."""
+    """Gives the same vector for every token, in place of a norm or of a projection."""
 
     def __init__(self, x):
         super().__init__()
@@ -83,11 +83,15 @@ def same_where_seen(query, key):
 
 
 def rotated(case, x, dtype):
-    """The q of the case's attention, [tokens, head_dim], if it was x everywhere before the rotation."""
+    """The q of the case's attention, [tokens, head_dim] or, with heads, [tokens, heads, head_dim], if it was x
+    everywhere before the rotation."""
     torch.manual_seed(0)
     model = case.make().eval()
     cast(model, dtype)
     found = modules_of(model, NORMS) or modules_of(model, PROJECTIONS)
+    if case.heads:  # one norm for all; other attentions may have another width
+        x = x.repeat(case.heads)
+        found = [name for name in found if model.get_submodule(name).normalized_shape == x.shape]
     assert found, f"{case.name}: nothing makes q and k"
     for name in found:
         parent, _, leaf = name.rpartition(".")
@@ -97,9 +101,14 @@ def rotated(case, x, dtype):
     calls = []
 
     def dispatch(query, key, *_, **__):
+        if case.side:
+            calls.append((query if case.side == "query" else key)[0].detach())
+            if len(calls) > case.attention:
+                raise Captured
+            return query
         if query.shape != key.shape or not same_where_seen(query, key):
             return query  # a refiner, or text beside latents
-        calls.append(query[0, :, 0].detach())
+        calls.append((query[0] if case.heads else query[0, :, 0]).detach())
         if len(calls) > case.attention:
             raise Captured
         return query
@@ -139,27 +148,26 @@ def table_of(case):
 
 def record(case):
     head_dim = case.head_dim
-    pairs = case.pairs(sum(case.dims))
+    pairs = case.pairs(sum(case.dims) or head_dim)
     if case.table:
         cos_sin = table_of(case)
     else:
         first = torch.zeros(head_dim)
         first[pairs[:, 0]] = 1
         turned = rotated(case, first, torch.float32)
-        cos_sin = torch.stack([turned[:, pairs[:, 0]], turned[:, pairs[:, 1]]], dim=-1)
+        cos_sin = torch.stack([turned[..., pairs[:, 0]], turned[..., pairs[:, 1]]], dim=-1).flatten(1, -2)
     tokens = len(cos_sin)
-    starts = [sum(case.dims[:a]) // 2 for a in range(len(case.dims))]
     rows = sorted({0, 1, tokens // 3, tokens // 2, tokens - 2, tokens - 1})
     x = torch.randn(head_dim, generator=torch.Generator().manual_seed(zlib.crc32(case.name.encode())))
     entry = {"name": case.name, "config": case.config_json(), "args": case.args, "type": case.type,
-             "tokens": tokens, "axes": len(case.dims),
-             "first": array(cos_sin[:, starts]), "rows": rows, "cos_sin": array(cos_sin[rows]), "x": array(x)}
+             "tokens": tokens, "axes": case.axes,
+             "first": array(cos_sin[:, case.first_pairs]), "rows": rows, "cos_sin": array(cos_sin[rows]), "x": array(x)}
     if not case.table:
         entry["f32"] = array(rotated(case, x, torch.float32)[rows])
     entry["bf16"] = array(rotated(case, x.to(torch.bfloat16), torch.bfloat16)[rows])
     if case.ids is not None:
         ids = case.ids()
-        assert ids.shape == (tokens, len(case.dims)), (case.name, ids.shape, tokens)
+        assert ids.shape == (tokens, case.axes), (case.name, ids.shape, tokens)
         entry["ids"] = array(ids.to(torch.float32).T.contiguous())
     return entry
 

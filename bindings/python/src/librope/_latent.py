@@ -20,11 +20,11 @@ def latent_ids(
     grids: Iterable[Sequence[int]],
     text: int,
     fps: float | None,
-    scale: Sequence[float],
+    scale: Sequence[float] | None,
 ) -> Any:
     """float32 [axes, tokens]: what Model.latent_ids returns."""
     sizes = [_grid(grid, i) for i, grid in enumerate(grids)]
-    given = [float(s) for s in scale]
+    given = [float(s) for s in scale or (0, 0, 0)]  # 0: what the class has
     if len(given) != 3:
         raise ValueError(f"scale is {scale!r}, and must be of frames, rows and columns")
     structs = ffi.new("rope_latent_grid[]", [(*size, 0) for size in sizes])
@@ -34,7 +34,7 @@ def latent_ids(
     args.grids = structs
     args.text = integer(text, "text", _ARGS["text"])
     args.fps = float(fps or 0)
-    args.scale_t, args.scale_h, args.scale_w = (0 if s == 1 else s for s in given)
+    args.scale_t, args.scale_h, args.scale_w = given
     config = ffi.new("rope_config*")
     config.struct_size = ffi.sizeof("rope_config")
     check(lib.rope_model_config(model, type_number, config))

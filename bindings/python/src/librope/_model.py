@@ -118,7 +118,7 @@ class Model(ModelText):
         *,
         layer_type: str | None = None,
         fps: float | None = None,
-        scale: Sequence[float] = (1.0, 1.0, 1.0),
+        scale: Sequence[float] | None = None,
     ) -> Any:
         """The ids that the pipeline of diffusers gives to the tokens of its transformer.
 
@@ -133,8 +133,9 @@ class Model(ModelText):
                 columns) or (frames, rows, columns) of tokens, after patching or packing.
             text: tokens of text in the attention with the latents.
             layer_type: the kind of layers, where there are several.
-            fps: Cosmos: frames per second of a video; None: an image.
-            scale: Kandinsky 5: what ids are divided by.
+            fps: frames per second of a video. Cosmos: None: an image; LTX-Video, LTX-2: needed.
+            scale: of frames, rows and columns. Kandinsky 5: what ids are divided by; None: 1.
+                LTX-Video: pixels of a latent; None: 8, 32, 32.
 
         Returns:
             float32 [axes, tokens], in the order of the model's attention: a NumPy array, or a

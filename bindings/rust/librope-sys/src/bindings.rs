@@ -1074,13 +1074,13 @@ pub struct rope_latent_args {
     pub grids: *const rope_latent_grid,
     /// tokens of text in the attention with the latents; or 0
     pub text: i64,
-    /// Cosmos: frames per second of a video; 0: an image
+    /// frames per second of a video. Cosmos: 0: an image; LTX-Video, LTX-2: required
     pub fps: f64,
-    /// Kandinsky 5: ids are divided by it; 0: 1
+    /// Kandinsky 5: ids are divided by it; 0: 1. LTX-Video: pixels of a latent; 0: 8, 32, 32.
     pub scale_t: f64,
-    /// Kandinsky 5: ids are divided by it; 0: 1
+    /// Kandinsky 5: ids are divided by it; 0: 1. LTX-Video: pixels of a latent; 0: 8, 32, 32.
     pub scale_h: f64,
-    /// Kandinsky 5: ids are divided by it; 0: 1
+    /// Kandinsky 5: ids are divided by it; 0: 1. LTX-Video: pixels of a latent; 0: 8, 32, 32.
     pub scale_w: f64,
 }
 unsafe extern "C" {

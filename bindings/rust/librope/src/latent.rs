@@ -22,9 +22,10 @@ pub struct Latents<'a> {
     pub grids: &'a [LatentGrid],
     /// Tokens of text in the attention with the latents.
     pub text: i64,
-    /// Cosmos: frames per second of a video; 0: an image.
+    /// Frames per second of a video. Cosmos: 0: an image; LTX-Video, LTX-2: needed.
     pub fps: f64,
-    /// Kandinsky 5: what ids of frames, rows and columns are divided by; 0: 1.
+    /// Of frames, rows and columns. Kandinsky 5: what ids are divided by; 0: 1. LTX-Video: pixels of a
+    /// latent; 0: 8, 32, 32.
     pub scale: [f64; 3],
 }
 
