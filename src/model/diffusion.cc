@@ -201,6 +201,22 @@ LatentIds Reader::Ids(int axes) const {
       }
       break;
     }
+    case LatentRule::kEasyAnimate: {
+      const auto patch = root_.Integer("patch_size", 1, 60);
+      if (!patch) root_.RejectMissing("patch_size", "the class has no default");
+      ids.side[0] = 60 / *patch;
+      ids.side[1] = 90 / *patch;
+      break;
+    }
+    case LatentRule::kChronoEdit: {
+      const Value::Array* patch = root_.Array("patch_size");
+      if (patch != nullptr && (patch->empty() || !Same((*patch)[0], Value{int64_t{1}}))) {
+        Reject(ROPE_ERROR_UNSUPPORTED, "%s[0] must be 1: frames are told apart by their number",
+               root_.Path("patch_size").c_str());
+      }
+      ids.side[0] = Side("rope_temporal_skip_len", 8) - 1;
+      break;
+    }
     case LatentRule::kCogView4: {
       const Value::Array* list = root_.Array("rope_axes_dim");
       const std::string path = root_.Path("rope_axes_dim");

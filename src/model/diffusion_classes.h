@@ -41,14 +41,19 @@ enum class Power : uint8_t {
 
 // The ids of text and of grids of latents; model/latent_ids.cc has the rules.
 enum class LatentRule : uint8_t {
+  kImage,             // (0, row, column), or (row, column); text first: 0
   kFlux,              // (0 or 1, row, column); text first: 0
+  kReferences,        // (number of the grid, row, column); text first: 0
+  kLongCat,           // (1 + number of the grid, row, column), from behind the text: (0, number, number)
   kFlux2,             // (10 * number of the grid, row, column, 0); text first: (0, 0, 0, number)
   kOvis,              // (0, row, column); text first: (0, number, number)
   kQwenImage,         // (number of the grid + frame, centred row, centred column); text above them
   kQwenImageLayered,  // the same, and the last grid is a condition in frame -1
   kVideo,             // (frame, row, column) from 0; text is not in the attention
-  kVideoThenText,     // the same; text last: 0
+  kChronoEdit,        // the same; of two frames the second is the last of those that were left out
+  kVideoThenText,     // (frame, row, column) from 0; text last: 0
   kCogVideo,          // text first: 0; rows and columns are stretched over the size of training
+  kEasyAnimate,       // the same, over a size that no key tells
   kCogView4,          // the same, in whole numbers
   kCosmos,            // frames by the clock
   kAllegro,           // each side is divided by a scale

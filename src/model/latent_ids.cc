@@ -38,12 +38,16 @@ struct Rule {
 
 Rule RuleOf(LatentRule rule) {
   switch (rule) {
+    case LatentRule::kImage: return {Text::kZero, false, 1, true};
     case LatentRule::kFlux: return {Text::kZero, false, 2, true};
+    case LatentRule::kReferences: return {Text::kZero, false, kMostGrids, true};
+    case LatentRule::kLongCat: return {Text::kSides, false, 2, true};
     case LatentRule::kFlux2: return {Text::kFourth, false, kMostGrids, true};
     case LatentRule::kOvis: return {Text::kSides, false, 1, true};
     case LatentRule::kQwenImage:
     case LatentRule::kQwenImageLayered: return {Text::kAllAxes, false, kMostGrids, false};
     case LatentRule::kVideo:
+    case LatentRule::kChronoEdit:
     case LatentRule::kCosmos:
     case LatentRule::kAllegro:
     case LatentRule::kLtx:
@@ -51,7 +55,8 @@ Rule RuleOf(LatentRule rule) {
     case LatentRule::kLtx2Audio:
     case LatentRule::kKandinsky: return {Text::kNone, false, 1, false};
     case LatentRule::kVideoThenText: return {Text::kZero, true, 1, false};
-    case LatentRule::kCogVideo: return {Text::kZero, false, 1, false};
+    case LatentRule::kCogVideo:
+    case LatentRule::kEasyAnimate: return {Text::kZero, false, 1, false};
     case LatentRule::kCogView4: return {Text::kZero, false, 1, true};
     case LatentRule::kLumina2: return {Text::kFrames, false, 1, true};
     case LatentRule::kZImage: return {Text::kFrames, true, 1, false};
@@ -261,7 +266,9 @@ int64_t Call::FirstTextId() const {
 int64_t Call::FirstFrame(int32_t index) const {
   switch (model_.rule) {
     case LatentRule::kFlux:
+    case LatentRule::kReferences:
     case LatentRule::kQwenImage: return index;
+    case LatentRule::kLongCat: return index + 1;
     case LatentRule::kQwenImageLayered: return index == args_.count - 1 ? -1 : index;
     case LatentRule::kFlux2: return kReferenceStep * index;
     case LatentRule::kLumina2: return args_.text;
@@ -281,7 +288,14 @@ float Call::IdOf(const rope_latent_grid& grid, int64_t frame, int side, int64_t 
     case LatentRule::kQwenImageLayered:
       if (side != kFrames) return static_cast<float>(index - (size - size / 2));
       break;
+    case LatentRule::kLongCat:
+      if (side != kFrames) return static_cast<float>(args_.text + index);
+      break;
+    case LatentRule::kChronoEdit:
+      if (side == kFrames && grid.t == 2 && index == 1) return static_cast<float>(model_.side[0]);
+      break;
     case LatentRule::kCogVideo:
+    case LatentRule::kEasyAnimate:
       if (side != kFrames && model_.side[0] != 0) {
         return Between(StretchOf(grid, model_.side, side), index, size);
       }

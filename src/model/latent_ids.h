@@ -25,7 +25,7 @@ struct LatentIds {
   LatentRule rule;
   int axes;
   // CogVideoX: rows and columns of training (0: not stretched); CogView 4: the range of ids;
-  // HiDream: tokens of the largest image, and 0.
+  // HiDream: tokens of the largest image, and 0; ChronoEdit: the second of two frames, and 0.
   int64_t side[2];
   double scale[3];     // Allegro: of frames, rows and columns
   LtxCoordinates ltx;  // LTX-Video, LTX-2

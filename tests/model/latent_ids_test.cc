@@ -133,6 +133,10 @@ TEST(Diffusion, ClassesThatAreNotReadAreRefused) {
       "are a weight, pos_frequencies, which is no part of this text: give it as "
       "rope_config.frequency, [3][heads][pairs] in f64, with freq_heads, 3 axes and "
       "ROPE_PAIRING_INTERLEAVED");
+  EXPECT_NE(
+      CreateFault(R"({"_class_name": "ErnieImageTransformer2DModel"})", ROPE_ERROR_UNSUPPORTED)
+          .find("by different angles"),
+      std::string::npos);
   CreateFault(R"({"_class_name": null})", ROPE_ERROR_PARSE);
   CreateFault(R"({"_class_name": 3})", ROPE_ERROR_PARSE);
 }
@@ -181,6 +185,12 @@ TEST(Diffusion, KeysOfSingleClassesAreChecked) {
   fault("HiDreamImageTransformer2DModel",
         R"("axes_dims_rope": [64, 32, 32], "patch_size": 2, "max_resolution": [128])",
         ROPE_ERROR_PARSE);
+  EXPECT_NE(fault("EasyAnimateTransformer3DModel", R"("num_layers": 1)", ROPE_ERROR_PARSE)
+                .find("patch_size"),
+            std::string::npos);
+  fault("EasyAnimateTransformer3DModel", R"("patch_size": 61)", ROPE_ERROR_PARSE);
+  fault("ChronoEditTransformer3DModel", R"("patch_size": [2, 2, 2])", ROPE_ERROR_UNSUPPORTED);
+  fault("ChronoEditTransformer3DModel", R"("rope_temporal_skip_len": 0)", ROPE_ERROR_PARSE);
   fault("Lumina2Transformer2DModel", R"("hidden_size": 2305)", ROPE_ERROR_PARSE);
   fault("ZImageTransformer2DModel", R"("dim": 3840, "n_heads": 7)", ROPE_ERROR_PARSE);
   fault("Kandinsky5Transformer3DModel", R"("axes_dims": [512, 512, 512])", ROPE_ERROR_PARSE);

@@ -101,8 +101,9 @@ def rotated(case, x, dtype):
     calls = []
 
     def dispatch(query, key, *_, **__):
-        if case.side:
-            calls.append((query if case.side == "query" else key)[0].detach())
+        if case.side in ("query", "key"):
+            seen = (query if case.side == "query" else key)[0].detach()
+            calls.append(seen if case.heads else seen[:, 0])
             if len(calls) > case.attention:
                 raise Captured
             return query
@@ -116,8 +117,15 @@ def rotated(case, x, dtype):
     def scaled(query, key, *_, **__):
         return dispatch(query.transpose(1, 2), key.transpose(1, 2)).transpose(1, 2)
 
+    def summed(_, key):  # of linear attention: [batch, heads, tokens, head_dim]
+        calls.append(key[0, 0].detach())
+        raise Captured
+
     kept = [m.dispatch_attention_fn for m in modules]
     kept_scaled = torch.nn.functional.scaled_dot_product_attention
+    kept_linear = torch.matmul, torch.nn.functional.relu
+    if case.side == "linear":
+        torch.matmul, torch.nn.functional.relu = summed, lambda x: x
     for module in modules:
         module.dispatch_attention_fn = dispatch
     torch.nn.functional.scaled_dot_product_attention = scaled
@@ -130,6 +138,7 @@ def rotated(case, x, dtype):
         for module, function in zip(modules, kept, strict=True):
             module.dispatch_attention_fn = function
         torch.nn.functional.scaled_dot_product_attention = kept_scaled
+        torch.matmul, torch.nn.functional.relu = kept_linear
     assert len(calls) > case.attention, f"{case.name}: q and k turn differently, or not at all"
     return calls[case.attention]
 

@@ -10,6 +10,7 @@ from typing import Any
 import diffusers
 import torch
 from diffusers.models.transformers import transformer_ltx
+from diffusers.pipelines.longcat_image import pipeline_longcat_image
 from diffusers.pipelines.consisid.pipeline_consisid import ConsisIDPipeline  # diffusers. has it with OpenCV only
 
 
@@ -43,7 +44,9 @@ class Case:
     head: int = 0  # channels of a head, if more than turn
     heads: int = 0  # with frequencies of their own; 0: one head is run, and all turn alike
     firsts: tuple[int, ...] = ()  # the first pair of each axis, with heads
-    side: str = ""  # "query", "key": of an attention where the two turn differently, counting all attentions
+    # "query", "key": of an attention where the two differ, counting all attentions. "linear": of linear attention,
+    # without its ReLU, which would leave no negative number.
+    side: str = ""
 
     @property
     def axes(self):
@@ -107,6 +110,19 @@ def qwen_image(name, grids, text, config=None):
 
     return Case(name, "QwenImageTransformer2DModel", (16, 56, 56), run, {"grids": grids, "text": text},
                 config or {}, small)
+
+
+def sana_video(name, grid, dims, config=None):
+    t, h, w = grid
+
+    def run(model, dtype):
+        model(hidden_states=zeros(1, 16, t, 2 * h, 2 * w, dtype=dtype), timestep=torch.ones(1),
+              encoder_hidden_states=zeros(1, 3, 8, dtype=dtype))
+
+    small = {"num_layers": 1, "num_attention_heads": 1, "num_cross_attention_heads": 1, "cross_attention_head_dim": 8,
+             "cross_attention_dim": sum(dims), "caption_channels": 8}
+    return Case(name, "SanaVideoTransformer3DModel", dims, run, {"grids": [grid], "text": 0}, config or {}, small,
+                side="linear")
 
 
 def wan(name, grid, class_name="WanTransformer3DModel", dims=(44, 42, 42), config=None, small=None, extra=None):
@@ -333,6 +349,116 @@ def allegro(name, grid, config=None):
                 pairs=halves_per_axis)
 
 
+def krea2(name, grid, text, config=None):
+    _, h, w = grid
+    config = config or {}
+
+    def ids():
+        return diffusers.Krea2Pipeline.prepare_position_ids(text, h, w, "cpu")
+
+    def run(model, dtype):
+        model(hidden_states=zeros(1, h * w, 4, dtype=dtype), encoder_hidden_states=zeros(1, text, 2, 8, dtype=dtype),
+              timestep=torch.ones(1), position_ids=ids())
+
+    small = {"in_channels": 4, "num_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1,
+             "intermediate_size": 8, "text_hidden_dim": 8, "num_text_layers": 2, "text_num_attention_heads": 1,
+             "text_num_key_value_heads": 1, "text_intermediate_size": 8, "num_layerwise_text_blocks": 0,
+             "num_refiner_text_blocks": 0}
+    return Case(name, "Krea2Transformer2DModel", tuple(config.get("axes_dims_rope", (32, 48, 48))), run,
+                {"grids": [grid], "text": text}, config, small, ids)
+
+
+def bria_fibo(name, grids, text, config=None):
+    def ids():
+        of_grids = [diffusers.BriaFiboPipeline._prepare_latent_image_ids(1, h, w, "cpu", torch.float32).reshape(-1, 3)
+                    for _, h, w in grids]
+        for i, of_grid in enumerate(of_grids):
+            of_grid[..., 0] = i  # BriaFiboEditPipeline: of references
+        return torch.cat([torch.zeros(text, 3), *of_grids])
+
+    def run(model, dtype):
+        tokens = sum(h * w for _, h, w in grids)
+        model(hidden_states=zeros(1, tokens, 4, dtype=dtype), encoder_hidden_states=zeros(1, text, 8, dtype=dtype),
+              text_encoder_layers=[zeros(1, text, 8, dtype=dtype)], timestep=torch.ones(1), img_ids=ids()[text:],
+              txt_ids=ids()[:text])
+
+    small = {**FLUX_LIKE, "text_encoder_dim": 8}
+    return Case(name, "BriaFiboTransformer2DModel", (16, 56, 56), run, {"grids": grids, "text": text}, config or {},
+                small, ids)
+
+
+def longcat_image(name, grids, text):
+    make = pipeline_longcat_image.prepare_pos_ids
+
+    def text_ids():
+        return make(modality_id=0, type="text", start=(0, 0), num_token=text)
+
+    def image_ids():  # the second as LongCatImageEditPipeline.prepare_latents
+        return torch.cat([make(modality_id=1 + i, type="image", start=(text, text), height=h, width=w)
+                          for i, (_, h, w) in enumerate(grids)])
+
+    def run(model, dtype):
+        tokens = sum(h * w for _, h, w in grids)
+        model(hidden_states=zeros(1, tokens, 4, dtype=dtype), encoder_hidden_states=zeros(1, text, 8, dtype=dtype),
+              timestep=torch.ones(1), img_ids=image_ids(), txt_ids=text_ids())
+
+    return Case(name, "LongCatImageTransformer2DModel", (16, 56, 56), run, {"grids": grids, "text": text}, {},
+                {**FLUX_LIKE, "pooled_projection_dim": 8}, lambda: torch.cat([text_ids(), image_ids()]))
+
+
+def glm_image(name, grid, text, config=None):
+    _, h, w = grid
+    config = config or {}
+    half = config.get("attention_head_dim", 40) // 2
+
+    def run(model, dtype):
+        two, prior = torch.ones(1, 2), torch.zeros(1, h * w, dtype=torch.long)
+        model(hidden_states=zeros(1, 16, 2 * h, 2 * w, dtype=dtype), encoder_hidden_states=zeros(1, text, 8, dtype=dtype),
+              prior_token_id=prior, prior_token_drop=prior.bool(), timestep=torch.ones(1), target_size=two, crop_coords=two)
+
+    small = {"num_layers": 1, "num_attention_heads": 1, "text_embed_dim": 8, "prior_vq_quantizer_codebook_size": 8}
+    return Case(name, "GlmImageTransformer2DModel", (half, half), run, {"grids": [grid], "text": text}, config, small,
+                pairs=halves)
+
+
+def easyanimate(name, grid, text, config=None):
+    t, h, w = grid
+    config = {"patch_size": 2, **(config or {})}
+
+    def run(model, dtype):
+        patch = config["patch_size"]
+        model(hidden_states=zeros(1, 4, t, patch * h, patch * w, dtype=dtype), timestep=torch.ones(1),
+              encoder_hidden_states=zeros(1, text, 8, dtype=dtype))
+
+    small = {"num_layers": 1, "num_attention_heads": 1, "in_channels": 4, "out_channels": 4, "text_embed_dim": 8}
+    return Case(name, "EasyAnimateTransformer3DModel", (16, 24, 24), run, {"grids": [grid], "text": text}, config, small)
+
+
+def prx(name, grid, config=None):
+    _, h, w = grid
+    config = config or {}
+
+    def run(model, dtype):
+        model(hidden_states=zeros(1, 16, 2 * h, 2 * w, dtype=dtype), timestep=torch.ones(1),
+              encoder_hidden_states=zeros(1, 3, 8, dtype=dtype))
+
+    dims = tuple(config.get("axes_dim", (32, 32)))
+    small = {"hidden_size": sum(dims), "num_heads": 1, "depth": 1, "context_in_dim": 8}
+    return Case(name, "PRXTransformer2DModel", dims, run, {"grids": [grid], "text": 0}, config, small, side="query")
+
+
+def motif_video(name, grid, text, config=None):
+    t, h, w = grid
+
+    def run(model, dtype):
+        model(hidden_states=zeros(1, 4, t, 2 * h, 2 * w, dtype=dtype), timestep=torch.ones(1),
+              encoder_hidden_states=zeros(1, text, 8, dtype=dtype))
+
+    small = {"in_channels": 4, "num_layers": 1, "num_single_layers": 0, "num_attention_heads": 1, "text_embed_dim": 8}
+    return Case(name, "MotifVideoTransformer3DModel", (16, 56, 56), run, {"grids": [grid], "text": text}, config or {},
+                small)
+
+
 LTX_SMALL = {"num_layers": 1, "in_channels": 4, "caption_channels": 8}
 
 
@@ -480,3 +606,22 @@ def cases():
              "audio_sampling_rate": 22050, "audio_hop_length": 147}
     for kind in ("video", "audio", "cross_video", "cross_audio"):
         yield ltx2(f"ltx2-other-{kind}", kind, [2, 3, 2], 5, 29.97, other)
+    yield krea2("krea2", [1, 3, 5], 4)
+    yield krea2("krea2-theta", [1, 2, 2], 1, {"rope_theta": 256.0, "axes_dims_rope": [64, 32, 32]})
+    yield bria_fibo("bria-fibo", [[1, 3, 4]], 5)
+    yield bria_fibo("bria-fibo-edit", [[1, 3, 2], [1, 2, 4], [1, 1, 3]], 2, {"rope_theta": 5000})
+    yield longcat_image("longcat-image", [[1, 4, 3]], 6)
+    yield longcat_image("longcat-image-edit", [[1, 2, 3], [1, 2, 3]], 4)
+    yield glm_image("glm-image", [1, 3, 5], 4)
+    yield glm_image("glm-image-wide", [1, 2, 70], 1, {"attention_head_dim": 128})
+    yield easyanimate("easyanimate", [3, 30, 45], 2)
+    yield easyanimate("easyanimate-wide", [2, 3, 9], 3)
+    yield wan("chronoedit", [3, 2, 4], "ChronoEditTransformer3DModel")
+    yield wan("chronoedit-two-frames", [2, 3, 2], "ChronoEditTransformer3DModel")
+    yield wan("chronoedit-skip", [2, 2, 2], "ChronoEditTransformer3DModel", config={"rope_temporal_skip_len": 5})
+    yield sana_video("sana-video", [3, 2, 4], (40, 36, 36))
+    yield sana_video("sana-video-head-64", [2, 3, 2], (24, 20, 20), {"attention_head_dim": 64})
+    yield prx("prx", [1, 4, 3])
+    yield prx("prx-theta", [1, 2, 5], {"theta": 500, "axes_dim": [40, 24]})
+    yield motif_video("motif-video", [3, 2, 3], 4)
+    yield motif_video("motif-video-theta", [1, 4, 2], 1, {"rope_theta": 1000.0})
