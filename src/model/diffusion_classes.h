@@ -83,7 +83,8 @@ struct DiffusionClass {
   int heads = 0;       // the divisor
   Width width = Width::kKey;
   rope_pairing pairing = ROPE_PAIRING_INTERLEAVED;
-  const char* ignored[2] = {};  // lengths of tables, which librope does not have; nullptr ends
+  // Lengths of tables, which librope does not have, and other frequencies; nullptr ends.
+  const char* ignored[2] = {};
 };
 
 // nullptr if the class is not known.

@@ -248,5 +248,22 @@ TEST(DiffusionOracle, IdsAndRotationsAreThoseOfDiffusers) {
   for (const json& test : document["cases"]) Case(test).Check();
 }
 
+// The defaults of the table are those of the classes, and nothing else that a class has is in the
+// way.
+TEST(DiffusionOracle, SavedConfigurationsSayWhatDefaultsSay) {
+  const json document = LoadJson("diffusion.json");
+  ASSERT_GE(document["defaults"].size(), 30u);
+  for (const json& test : document["defaults"]) {
+    SCOPED_TRACE(test["needed"].dump());
+    const Model needed(test["needed"].dump()), saved(test["saved"].dump());
+    ASSERT_TRUE(needed);
+    ASSERT_TRUE(saved);
+    rope_digest_text of_needed, of_saved;
+    ASSERT_EQ(rope_model_digest(needed.get(), -1, ROPE_DIGEST_BITS, &of_needed), ROPE_OK);
+    ASSERT_EQ(rope_model_digest(saved.get(), -1, ROPE_DIGEST_BITS, &of_saved), ROPE_OK);
+    EXPECT_STREQ(of_needed.text, of_saved.text);
+  }
+}
+
 }  // namespace
 }  // namespace rope::testing

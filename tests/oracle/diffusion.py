@@ -9,7 +9,9 @@ class's defaults wherever it says nothing. Its ids, or the sizes of its latents,
 What arrives at the attention is therefore that vector, rotated by the position of its token, in the order
 in which the attention has the tokens. No weight matters. Nothing here re-implements RoPE.
 
-The file has, for each case:
+The file has in `defaults`, for each class, two configurations that say the same: `needed`, what the class does
+not run without, and `saved`, all arguments with their defaults, as save_pretrained writes them. In `cases`, for each
+case:
 
 | key | meaning |
 |---|---|
@@ -200,8 +202,10 @@ def main():
                 "transformers": transformers.__version__, "python": platform.python_version(),
                 "cpu": torch.backends.cpu.get_cpu_capability()}
     text = json.dumps({"format": 1, "versions": versions, "date": datetime.date.today().isoformat(),
-                       "made_by": "tests/oracle/diffusion.py", "cases": entries}, separators=(",", ":"))
-    options.out.write_text(text.replace('{"name"', '\n{"name"') + "\n")
+                       "made_by": "tests/oracle/diffusion.py", "defaults": list(diffusion_cases.defaults()),
+                       "cases": entries}, separators=(",", ":"))
+    lines = text.replace('{"name"', '\n{"name"').replace('{"needed"', '\n{"needed"')
+    options.out.write_text(lines + "\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -528,6 +529,24 @@ def ltx2(name, kind, grid, sound, fps, config):
                 halves if config.get("rope_type") == "split" else interleaved, attention, kind, head=head_dim,
                 heads=heads, firsts=tuple(pad + a for a in range(axes)), side=side)
     return case
+
+
+# What a class cannot do without, or has no RoPE without.
+NEEDED = {
+    "CogVideoXTransformer3DModel": {"use_rotary_positional_embeddings": True},
+    "ConsisIDTransformer3DModel": {"use_rotary_positional_embeddings": True},
+    "EasyAnimateTransformer3DModel": {"patch_size": 2},
+    "HiDreamImageTransformer2DModel": {"patch_size": 2, "axes_dims_rope": [64, 32, 32]},
+}
+
+
+def defaults():
+    """For each class that has a case: what is needed, and what save_pretrained writes then."""
+    for name in sorted({case.class_name for case in cases()}):
+        given = inspect.signature(getattr(diffusers, name).__init__).parameters
+        rest = {k: p.default for k, p in given.items() if p.default is not p.empty}
+        needed = {"_class_name": name, **NEEDED.get(name, {})}
+        yield {"needed": needed, "saved": {"_diffusers_version": diffusers.__version__, **rest, **needed}}
 
 
 def cases():

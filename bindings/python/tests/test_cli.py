@@ -52,6 +52,24 @@ QWEN1 = {
 }  # fmt: skip
 
 
+LTX = {"_class_name": "LTXVideoTransformer3DModel", "num_attention_heads": 2, "attention_head_dim": 8}
+
+
+def test_frequencies_of_each_head(tmp_path, capsys):
+    path = str(tmp_path / "config.json")
+    (tmp_path / "config.json").write_text(json.dumps(LTX))
+    assert cli.main(["inspect", path, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["kinds"][0]
+    assert told["turning_channels"] == [[0, 7]]
+    assert told["pairs_that_stand_still"] == 0  # but in the first head
+    drawn = str(tmp_path / "a.png")
+    np.save(tmp_path / "q.npy", np.ones((1, 4, 2, 8), np.float32))
+    q = str(tmp_path / "q.npy")
+    for command in (["plot", path, "-o", drawn], ["diff", path, path], ["check", path, q, q]):
+        assert cli.main(command) == 2, command
+        assert "frequencies of each head" in " ".join(capsys.readouterr().err.split()), command
+
+
 @pytest.fixture
 def config(tmp_path):
     path = tmp_path / "config.json"

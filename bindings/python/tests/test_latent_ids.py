@@ -28,6 +28,17 @@ def test_centred_ids_of_qwen_image():
     ]
 
 
+def test_coordinates_of_ltx():
+    model = librope.Model({"_class_name": "LTXVideoTransformer3DModel"})
+    ids = rows(model.latent_ids([(2, 1, 2)], fps=8))
+    assert ids == [[-1, -1, ids[0][2], ids[0][2]], [-1] * 4, [-1, -0.96875, -1, -0.96875]]
+    assert abs(ids[0][2] - (2 / 20 - 1)) < 1e-7
+    ids = rows(model.latent_ids([(1, 1, 2)], fps=8, scale=(1, 1, 1024)))
+    assert ids == [[-1, -1], [-1, -1], [-1, 0]]
+    with pytest.raises(ValueError, match=r"fps \(0\) must be given"):
+        model.latent_ids([(2, 1, 2)])
+
+
 def test_no_tokens():
     assert memoryview(librope.Model(FLUX).latent_ids([])).shape == (3, 0)
 

@@ -45,7 +45,7 @@ def describe(kind: Kind) -> dict[str, Any]:
         "axes": rope.axes,
         "shortest_wavelength": TWO_PI / max(turning) if turning else None,
         "longest_wavelength": TWO_PI / min(turning) if turning else None,
-        "pairs_that_stand_still": rope.pairs - len(turning),
+        "pairs_that_stand_still": rope.pairs - int(kinds.moving(rope).sum()),
         "attention_factor": rope.attention_factor,
         "softmax_factor": rope.softmax_factor,
         "seq_len": seq_len,

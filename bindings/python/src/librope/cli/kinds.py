@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -128,10 +128,22 @@ def channels(rope: Rope, width: int) -> tuple[Any, Any, Any, Any]:
     return (*members[order.reads], *members[order.writes])
 
 
+def refuse_general(name: str, fields: Mapping[str, Any], what: str) -> None:
+    """ValueError for a kind with frequencies of axes and heads: what needs one of each pair."""
+    if "frequency" in fields:
+        raise ValueError(f"{name} has frequencies of each head (config.frequency), and {what} one for each pair: "
+                         "see librope inspect, and Model.digest")  # fmt: skip
+
+
+def moving(rope: Rope) -> Any:
+    """Whether each pair turns, by any axis and in any head."""
+    return (np.asarray(rope.inv_freq_of(0)).reshape(-1, rope.pairs) != 0).any(axis=0)
+
+
 def turning(rope: Rope) -> list[tuple[int, int]]:
     """The channels that turn, as ranges from first to last."""
     i0, i1, _, _ = channels(rope, rope.head_dim)
-    moves = np.asarray(rope.inv_freq) != 0
+    moves = moving(rope)
     at = np.sort(np.concatenate([i0[moves], i1[moves]]))
     cuts: Any = np.flatnonzero(np.diff(at) != 1) + 1
     return [(int(r[0]), int(r[-1])) for r in np.split(at, cuts) if len(r)]

@@ -259,6 +259,7 @@ def figure(drawn: list[Kind], title: str, only: str | None = None) -> Any:
     for kind in drawn:
         if kind.missing:
             raise ValueError(f"{kind.name}: the config does not tell {' and '.join(kind.missing)}")
+        kinds.refuse_general(kind.name, kind.fields, "the pictures show")
     shown = [k for k in drawn if k.rope is not None]
     if not shown:
         raise ValueError("no kind of layer has RoPE: there is nothing to draw")

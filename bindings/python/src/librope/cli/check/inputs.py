@@ -11,6 +11,7 @@ from ... import Rope
 from ..._config_text import turns
 from ...record import AFTER, BEFORE, POSITIONS
 from .. import fields_of, files, kind_of
+from ..kinds import refuse_general
 from . import rules, sample
 from .sample import Sample
 
@@ -118,6 +119,7 @@ def _rule(model: Any, kind: str, arguments: Any) -> tuple[Rope, dict[str, Any], 
         if arguments.after is not None or not rotating:
             raise ValueError("this kind of layer has no RoPE: there is nothing to check")
         fields = fields_of(model, rotating[0], arguments)
+    refuse_general(kind, fields, "librope check measures")
     rope = Rope.from_fields(fields)
     if not rope.inv_freq.any():
         raise ValueError("this kind of layer has no RoPE: there is nothing to check")

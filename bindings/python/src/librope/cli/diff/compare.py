@@ -150,6 +150,7 @@ def _compare_kinds(found: Comparison, group: Group) -> None:
         for name in left_open({**mine, "seq_len": 1}):
             said, option = UNTOLD[name]
             raise ValueError(f"{source.name} does not tell {said}: say {option}")
+        kinds.refuse_general(f"{source.name}, {kind},", mine, "librope diff compares")
         fields.append(mine)
     a, b = fields
     if turns(a) != turns(b):
