@@ -201,6 +201,16 @@ LatentIds Reader::Ids(int axes) const {
       }
       break;
     }
+    case LatentRule::kJoyImage: {
+      constexpr char kType[] = "rope_type";
+      const std::string_view type = root_.String(kType).value_or("rope");
+      if (type == "mrope") {
+        ids.rule = LatentRule::kJoyImageCounted;
+      } else if (type != "rope") {
+        RejectValue(root_.Path(kType), *root_.Find(kType), "be \"rope\" or \"mrope\"");
+      }
+      break;
+    }
     case LatentRule::kEasyAnimate: {
       const auto patch = root_.Integer("patch_size", 1, 60);
       if (!patch) root_.RejectMissing("patch_size", "the class has no default");

@@ -53,6 +53,8 @@ constexpr DiffusionClass kClasses[] = {
      "rope_theta", {"num_layers"}, {54}},
     {"HunyuanVideoTransformer3DModel", Rule::kVideoThenText, kFloat32, 256, ROPE_HUNYUAN_DIMS,
      "rope_theta", {"num_layers", "num_single_layers"}, {20, 40}},
+    {"JoyImageEditTransformer3DModel", Rule::kJoyImage, kFloat32, 256, Split::kListed, {16, 56, 56},
+     "rope_dim_list", "theta", {"num_layers"}, {20}, 3072, 24, Width::kHiddenByHeads},
     {"Kandinsky5Transformer3DModel", Rule::kKandinsky, Power::kExponential, 10000, Split::kListed,
      {16, 24, 24}, "axes_dims", nullptr, {"num_text_blocks", "num_visual_blocks"}, {2, 32}, 0, 0,
      Width::kSum},

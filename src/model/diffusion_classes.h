@@ -52,6 +52,8 @@ enum class LatentRule : uint8_t {
   kVideo,             // (frame, row, column) from 0; text is not in the attention
   kChronoEdit,        // the same; of two frames the second is the last of those that were left out
   kVideoThenText,     // (frame, row, column) from 0; text last: 0
+  kJoyImage,          // the same
+  kJoyImageCounted,   // the same, but text is a run on all axes, behind the largest of the sides
   kCogVideo,          // text first: 0; rows and columns are stretched over the size of training
   kEasyAnimate,       // the same, over a size that no key tells
   kCogView4,          // the same, in whole numbers

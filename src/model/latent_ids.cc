@@ -54,7 +54,9 @@ Rule RuleOf(LatentRule rule) {
     case LatentRule::kLtx2:
     case LatentRule::kLtx2Audio:
     case LatentRule::kKandinsky: return {Text::kNone, false, 1, false};
-    case LatentRule::kVideoThenText: return {Text::kZero, true, 1, false};
+    case LatentRule::kVideoThenText:
+    case LatentRule::kJoyImage: return {Text::kZero, true, 1, false};
+    case LatentRule::kJoyImageCounted: return {Text::kAllAxes, true, 1, false};
     case LatentRule::kCogVideo:
     case LatentRule::kEasyAnimate: return {Text::kZero, false, 1, false};
     case LatentRule::kCogView4: return {Text::kZero, false, 1, true};
@@ -253,6 +255,9 @@ rope_status Call::Check() {
 int64_t Call::FirstTextId() const {
   if (Is(LatentRule::kZImage)) return 1;
   int64_t first = 0;
+  if (Is(LatentRule::kJoyImageCounted) && args_.count == 1) {
+    return std::max({args_.grids[0].t, args_.grids[0].h, args_.grids[0].w});
+  }
   if (!IsQwen()) return first;
   // Above the rows and columns of all grids, as far as their centre is from their end.
   for (int32_t g = 0; g < args_.count; ++g) {

@@ -188,6 +188,7 @@ TEST(Diffusion, KeysOfSingleClassesAreChecked) {
   EXPECT_NE(fault("EasyAnimateTransformer3DModel", R"("num_layers": 1)", ROPE_ERROR_PARSE)
                 .find("patch_size"),
             std::string::npos);
+  fault("JoyImageEditTransformer3DModel", R"("rope_type": "yarn")", ROPE_ERROR_PARSE);
   fault("EasyAnimateTransformer3DModel", R"("patch_size": 61)", ROPE_ERROR_PARSE);
   fault("ChronoEditTransformer3DModel", R"("patch_size": [2, 2, 2])", ROPE_ERROR_UNSUPPORTED);
   fault("ChronoEditTransformer3DModel", R"("rope_temporal_skip_len": 0)", ROPE_ERROR_PARSE);

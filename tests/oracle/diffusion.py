@@ -45,7 +45,8 @@ from probe import array
 
 OUT = pathlib.Path(__file__).resolve().parents[1] / "data" / "diffusion.json"
 NORMS = ("norm_q", "norm_k", "norm_added_q", "norm_added_k", "q_norm", "k_norm", "query_norm", "key_norm",
-         "q_rms_norm", "k_rms_norm", "q_rms_norm_t", "k_rms_norm_t")
+         "q_rms_norm", "k_rms_norm", "q_rms_norm_t", "k_rms_norm_t",
+         "img_attn_q_norm", "img_attn_k_norm", "txt_attn_q_norm", "txt_attn_k_norm")
 
 PROJECTIONS = ("to_q", "to_k")
 

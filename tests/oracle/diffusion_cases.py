@@ -460,6 +460,19 @@ def motif_video(name, grid, text, config=None):
                 small)
 
 
+def joy_image(name, grid, text, config=None):
+    t, h, w = grid
+    config = config or {}
+
+    def run(model, dtype):
+        model(hidden_states=zeros(1, 16, t, 2 * h, 2 * w, dtype=dtype), timestep=torch.ones(1),
+              encoder_hidden_states=zeros(1, text, 8, dtype=dtype))
+
+    dims = tuple(config.get("rope_dim_list", (16, 56, 56)))
+    small = {"hidden_size": sum(dims), "num_attention_heads": 1, "num_layers": 1, "text_dim": 8}
+    return Case(name, "JoyImageEditTransformer3DModel", dims, run, {"grids": [grid], "text": text}, config, small)
+
+
 LTX_SMALL = {"num_layers": 1, "in_channels": 4, "caption_channels": 8}
 
 
@@ -642,5 +655,7 @@ def cases():
     yield sana_video("sana-video-head-64", [2, 3, 2], (24, 20, 20), {"attention_head_dim": 64})
     yield prx("prx", [1, 4, 3])
     yield prx("prx-theta", [1, 2, 5], {"theta": 500, "axes_dim": [40, 24]})
+    yield joy_image("joy-image", [2, 3, 4], 5)
+    yield joy_image("joy-image-mrope", [2, 5, 3], 4, {"rope_type": "mrope", "theta": 1000, "rope_dim_list": [32, 48, 48]})
     yield motif_video("motif-video", [3, 2, 3], 4)
     yield motif_video("motif-video-theta", [1, 4, 2], 1, {"rope_theta": 1000.0})
