@@ -18,6 +18,8 @@ constexpr rope_pairing kInterleaved = ROPE_PAIRING_INTERLEAVED, kHalves = ROPE_P
 constexpr DiffusionClass kClasses[] = {
     {"AllegroTransformer3DModel", Rule::kAllegro, kFloat32, 10000, Split::kEqual, {}, nullptr,
      nullptr, {"num_layers"}, {32}, 96, 0, Width::kKey, kPerAxis},
+    {"AnyFlowTransformer3DModel", Rule::kVideo, kFloat64, 10000, ROPE_WAN_DIMS, nullptr,
+     {"num_layers"}, {40}, 128, 0, Width::kKey, kInterleaved, {"rope_max_seq_len"}},
     {"BriaFiboTransformer2DModel", Rule::kReferences, kFloat64, 10000, ROPE_FLUX_DIMS, "rope_theta",
      {"num_layers", "num_single_layers"}, {19, 38}, 128, 0, Width::kKey,
      kInterleaved, {"time_theta"}},
@@ -67,6 +69,8 @@ constexpr DiffusionClass kClasses[] = {
      {"axes_lens"}},
     {"MotifVideoTransformer3DModel", Rule::kVideoThenText, kFloat64, 256, ROPE_HUNYUAN_DIMS,
      "rope_theta", {"num_layers", "num_single_layers"}, {20, 40}},
+    {"NucleusMoEImageTransformer2DModel", Rule::kNucleus, kFloat32, 10000, ROPE_FLUX_DIMS, nullptr,
+     {"num_layers"}, {24}},
     {"OvisImageTransformer2DModel", Rule::kOvis, kFloat64, 10000, ROPE_FLUX_DIMS, nullptr,
      {"num_layers", "num_single_layers"}, {6, 27}},
     {"PRXTransformer2DModel", Rule::kVideo, kFloat64, 10000, Split::kListed, {32, 32}, "axes_dim",

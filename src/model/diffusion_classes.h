@@ -49,6 +49,7 @@ enum class LatentRule : uint8_t {
   kOvis,              // (0, row, column); text first: (0, number, number)
   kQwenImage,         // (number of the grid + frame, centred row, centred column); text above them
   kQwenImageLayered,  // the same, and the last grid is a condition in frame -1
+  kNucleus,           // (0, centred row, centred column); text last, above them
   kVideo,             // (frame, row, column) from 0; text is not in the attention
   kChronoEdit,        // the same; of two frames the second is the last of those that were left out
   kVideoThenText,     // (frame, row, column) from 0; text last: 0

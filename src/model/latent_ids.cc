@@ -46,6 +46,7 @@ Rule RuleOf(LatentRule rule) {
     case LatentRule::kOvis: return {Text::kSides, false, 1, true};
     case LatentRule::kQwenImage:
     case LatentRule::kQwenImageLayered: return {Text::kAllAxes, false, kMostGrids, false};
+    case LatentRule::kNucleus: return {Text::kAllAxes, true, 1, true};
     case LatentRule::kVideo:
     case LatentRule::kChronoEdit:
     case LatentRule::kCosmos:
@@ -108,8 +109,9 @@ class Call {
 
  private:
   bool Is(LatentRule rule) const { return model_.rule == rule; }
-  bool IsQwen() const {
-    return Is(LatentRule::kQwenImage) || Is(LatentRule::kQwenImageLayered);
+  bool IsCentred() const {
+    return Is(LatentRule::kQwenImage) || Is(LatentRule::kQwenImageLayered) ||
+           Is(LatentRule::kNucleus);
   }
   // The tokens of text, and those that the model appends to an image.
   int64_t TextTokens() const { return Is(LatentRule::kZImage) ? Padded(args_.text) : args_.text; }
@@ -258,7 +260,7 @@ int64_t Call::FirstTextId() const {
   if (Is(LatentRule::kJoyImageCounted) && args_.count == 1) {
     return std::max({args_.grids[0].t, args_.grids[0].h, args_.grids[0].w});
   }
-  if (!IsQwen()) return first;
+  if (!IsCentred()) return first;
   // Above the rows and columns of all grids, as far as their centre is from their end.
   for (int32_t g = 0; g < args_.count; ++g) {
     first = std::max<int64_t>({first, args_.grids[g].h / 2, args_.grids[g].w / 2});
@@ -291,6 +293,7 @@ float Call::IdOf(const rope_latent_grid& grid, int64_t frame, int side, int64_t 
   switch (model_.rule) {
     case LatentRule::kQwenImage:
     case LatentRule::kQwenImageLayered:
+    case LatentRule::kNucleus:
       if (side != kFrames) return static_cast<float>(index - (size - size / 2));
       break;
     case LatentRule::kLongCat:

@@ -5,7 +5,7 @@
 
 A transformer is made with one head and few blocks, from the configuration of the case, which keeps the
 class's defaults wherever it says nothing. Its ids, or the sizes of its latents, are those of its pipeline
-(diffusion_cases.py). The norms of q and k are replaced: they give one and the same vector for each token.
+(diffusion_cases.py, diffusion_ltx.py). The norms of q and k are replaced: they give one and the same vector for each token.
 What arrives at the attention is therefore that vector, rotated by the position of its token, in the order
 in which the attention has the tokens. No weight matters. Nothing here re-implements RoPE.
 

@@ -2,74 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import types
-from collections.abc import Callable
-from typing import Any
 
 import diffusers
 import torch
-from diffusers.models.transformers import transformer_ltx
-from diffusers.pipelines.longcat_image import pipeline_longcat_image
 from diffusers.pipelines.consisid.pipeline_consisid import ConsisIDPipeline  # diffusers. has it with OpenCV only
+from diffusers.pipelines.longcat_image import pipeline_longcat_image
 
-
-def interleaved(head_dim):
-    return torch.arange(head_dim).reshape(-1, 2)
-
-
-def halves(head_dim):
-    return torch.arange(head_dim).reshape(2, -1).T
-
-
-def halves_per_axis(head_dim):
-    third = head_dim // 3
-    return torch.cat([axis * third + halves(third) for axis in range(3)])
-
-
-@dataclasses.dataclass
-class Case:
-    name: str
-    class_name: str
-    dims: tuple[int, ...]  # channels of each axis
-    run: Callable[[Any, torch.dtype], Any]
-    args: dict[str, Any]
-    config: dict[str, Any] = dataclasses.field(default_factory=dict)  # what differs from the class's defaults
-    small: dict[str, Any] = dataclasses.field(default_factory=dict)  # sizes of the model that runs, alone
-    ids: Callable[[], torch.Tensor] | None = None  # [tokens, axes]
-    pairs: Callable[[int], torch.Tensor] = interleaved
-    attention: int = 0  # which call of the attention rotates
-    type: str = "full_attention"
-    table: str | None = None  # the module whose output has cos and sin, where the model rounds what it rotates
-    head: int = 0  # channels of a head, if more than turn
-    heads: int = 0  # with frequencies of their own; 0: one head is run, and all turn alike
-    firsts: tuple[int, ...] = ()  # the first pair of each axis, with heads
-    # "query", "key": of an attention where the two differ, counting all attentions. "linear": of linear attention,
-    # without its ReLU, which would leave no negative number.
-    side: str = ""
-
-    @property
-    def axes(self):
-        return len(self.firsts or self.dims)
-
-    @property
-    def first_pairs(self):
-        return list(self.firsts) or [sum(self.dims[:a]) // 2 for a in range(self.axes)]
-
-    @property
-    def head_dim(self):
-        return self.head or sum(self.dims)
-
-    def make(self):
-        return getattr(diffusers, self.class_name)(**{**self.config, **self.small})
-
-    def config_json(self):
-        return {"_class_name": self.class_name, "_diffusers_version": diffusers.__version__, **self.config}
-
-
-def zeros(*shape, dtype):
-    return torch.zeros(shape, dtype=dtype)
+from diffusion_case import Case, halves, halves_per_axis, zeros
+from diffusion_ltx import ltx, ltx2
 
 
 FLUX_SMALL = {"num_layers": 1, "num_single_layers": 0, "num_attention_heads": 1, "joint_attention_dim": 8,
@@ -473,75 +415,28 @@ def joy_image(name, grid, text, config=None):
     return Case(name, "JoyImageEditTransformer3DModel", dims, run, {"grids": [grid], "text": text}, config, small)
 
 
-LTX_SMALL = {"num_layers": 1, "in_channels": 4, "caption_channels": 8}
-
-
-def unturned(inner_dim, axes):
-    """The pairs before the first that turns."""
-    return inner_dim // 2 - axes * (inner_dim // (2 * axes))
-
-
-def ltx(name, grid, fps, config=None, scale=None):
+def anyflow(name, grid):
     t, h, w = grid
-    config = config or {}
-    heads, head_dim = config.get("num_attention_heads", 32), config.get("attention_head_dim", 64)
-    vae = scale or (8, 32, 32)
-    scales = (vae[0] / fps, vae[1], vae[2])  # LTXPipeline.__call__
-    pad = unturned(heads * head_dim, 3)
 
     def run(model, dtype):
-        model(hidden_states=zeros(1, t * h * w, 4, dtype=dtype), encoder_hidden_states=zeros(1, 3, 8, dtype=dtype),
-              timestep=torch.ones(1), encoder_attention_mask=torch.ones(1, 3), num_frames=t, height=h, width=w,
-              rope_interpolation_scale=scales)
+        model(hidden_states=zeros(1, t, 16, 2 * h, 2 * w, dtype=dtype), timestep=torch.ones(1, t),
+              r_timestep=torch.ones(1, t), encoder_hidden_states=zeros(1, 3, 8, dtype=dtype))
 
-    def ids():
-        rope = transformer_ltx.LTXVideoRotaryPosEmbed(
-            6, patch_size=config.get("patch_size", 1), patch_size_t=config.get("patch_size_t", 1))
-        return rope._prepare_video_coords(1, t, h, w, scales, torch.device("cpu"))[0] * 2 - 1
-
-    args = {"grids": [grid], "text": 0, "fps": fps} | ({"scale": scale} if scale else {})
-    return Case(name, "LTXVideoTransformer3DModel", (), run, args, config,
-                {**LTX_SMALL, "cross_attention_dim": heads * head_dim}, ids, head=head_dim, heads=heads,
-                firsts=(pad, pad + 1, pad + 2))
+    small = {"num_layers": 1, "num_attention_heads": 1, "text_dim": 8, "ffn_dim": 16}
+    return Case(name, "AnyFlowTransformer3DModel", (44, 42, 42), run, {"grids": [grid], "text": 0}, {}, small)
 
 
-def ltx2(name, kind, grid, sound, fps, config):
-    t, h, w = grid
-    config = {"num_attention_heads": 4, "attention_head_dim": 16, "audio_num_attention_heads": 4,
-              "audio_attention_head_dim": 8, "audio_cross_attention_dim": 32, **config}
-    small = {**LTX_SMALL, "audio_in_channels": 4, "cross_attention_dim": 64}
-    patches = config.get("patch_size_t", 1), config.get("patch_size", 1), config.get("audio_patch_size_t", 1)
-    sizes = {"num_frames": t * patches[0], "height": h * patches[1], "width": w * patches[1]}
+def nucleus(name, grid, text, config=None):
+    _, h, w = grid
 
     def run(model, dtype):
-        model(hidden_states=zeros(1, t * h * w, 4, dtype=dtype), timestep=torch.ones(1),
-              audio_hidden_states=zeros(1, sound, 4, dtype=dtype), encoder_hidden_states=zeros(1, 3, 8, dtype=dtype),
-              audio_encoder_hidden_states=zeros(1, 3, 8, dtype=dtype), **sizes, fps=fps,
-              audio_num_frames=sound * patches[2])
+        model(hidden_states=zeros(1, h * w, 4, dtype=dtype), img_shapes=[(1, h, w)], timestep=torch.ones(1),
+              encoder_hidden_states=zeros(1, text, 8, dtype=dtype))
 
-    def ids():  # the coordinates are the model's; that it centres them is not to be seen from outside
-        model = case.make()
-        if kind.endswith("video"):
-            coords = model.rope.prepare_video_coords(1, **sizes, device="cpu", fps=fps)
-        else:
-            coords = model.audio_rope.prepare_audio_coords(1, sound * patches[2], "cpu")
-        rope = {"video": model.rope, "audio": model.audio_rope}.get(kind, model.cross_attn_rope)
-        base = (rope.base_num_frames, rope.base_height, rope.base_width)
-        middle = (coords[0, :axes, :, 0] + coords[0, :axes, :, 1]) / 2.0
-        return torch.stack([middle[a] / base[a] * 2 - 1 for a in range(axes)], dim=-1)
-
-    axes = 3 if kind == "video" else 1
-    prefix = "" if kind == "video" else "audio_"
-    heads, head_dim = config[prefix + "num_attention_heads"], config[prefix + "attention_head_dim"]
-    pad = unturned(heads * head_dim, axes)
-    args = {"grids": [grid], "text": 0, "fps": fps} if kind.endswith("video") else {"grids": [[sound, 1, 1]], "text": 0}
-    # Of a block: video, audio, both with their text, video that asks audio, audio that asks video.
-    attention, side = {"video": (0, "query"), "audio": (1, "query"), "cross_video": (4, "query"),
-                       "cross_audio": (4, "key")}[kind]
-    case = Case(name, "LTX2VideoTransformer3DModel", (), run, args, config, small, ids,
-                halves if config.get("rope_type") == "split" else interleaved, attention, kind, head=head_dim,
-                heads=heads, firsts=tuple(pad + a for a in range(axes)), side=side)
-    return case
+    dims = tuple((config or {}).get("axes_dims_rope", (16, 56, 56)))
+    small = {"num_layers": 1, "num_attention_heads": 1, "joint_attention_dim": 8, "in_channels": 4, "moe_enabled": False}
+    return Case(name, "NucleusMoEImageTransformer2DModel", dims, run, {"grids": [grid], "text": text}, config or {},
+                small, side="key")
 
 
 # What a class cannot do without, or has no RoPE without.
@@ -655,6 +550,9 @@ def cases():
     yield sana_video("sana-video-head-64", [2, 3, 2], (24, 20, 20), {"attention_head_dim": 64})
     yield prx("prx", [1, 4, 3])
     yield prx("prx-theta", [1, 2, 5], {"theta": 500, "axes_dim": [40, 24]})
+    yield anyflow("anyflow", [3, 2, 4])
+    yield nucleus("nucleus-image", [1, 4, 3], 5)
+    yield nucleus("nucleus-image-odd", [1, 3, 7], 2, {"axes_dims_rope": [32, 48, 48]})
     yield joy_image("joy-image", [2, 3, 4], 5)
     yield joy_image("joy-image-mrope", [2, 5, 3], 4, {"rope_type": "mrope", "theta": 1000, "rope_dim_list": [32, 48, 48]})
     yield motif_video("motif-video", [3, 2, 3], 4)
