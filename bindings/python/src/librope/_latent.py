@@ -24,7 +24,7 @@ def latent_ids(
 ) -> Any:
     """float32 [axes, tokens]: what Model.latent_ids returns."""
     sizes = [_grid(grid, i) for i, grid in enumerate(grids)]
-    given = [float(s) for s in scale or (0, 0, 0)]  # 0: what the class has
+    given = [0.0] * 3 if scale is None else [float(s) for s in scale]  # 0: what the class has
     if len(given) != 3:
         raise ValueError(f"scale is {scale!r}, and must be of frames, rows and columns")
     structs = ffi.new("rope_latent_grid[]", [(*size, 0) for size in sizes])
