@@ -178,7 +178,9 @@ struct PerChannel {
   template <bool kStream, class D, class V = hn::Vec<D>>
   static HWY_INLINE void Step(D d, const Places<E>& at, int i, V cos, V sin, V, V) {
     V x = E::Load(d, at.in + i);
-    LoadOnce(x);
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    LoadOnce(x);  // two of 512 bits cost more than the instruction; smaller ones do not
+#endif
     const V neighbour = hn::Reverse2(d, x);
     const V y = SumOfProducts<E, kArithmetic>(d, x, cos, neighbour, sin);
     E::template Store<kStream>(d, y, at.out + i);

@@ -166,7 +166,9 @@ TEST_P(GuardPageTest, TablesOfFrequenciesHoldWholeVectors) {
       const auto padded = static_cast<size_t>(PaddedPairs(dim / 2));
       const FrequencySet& set = context->sets[0];
       EXPECT_GE(set.inv_freq_f32.size(), padded);
-      if (angle == ROPE_ANGLE_DIVIDE) EXPECT_GE(set.timescale.size(), padded);
+      if (angle == ROPE_ANGLE_DIVIDE) {
+        EXPECT_GE(set.timescale.size(), padded);
+      }
       EXPECT_GE(set.turns_high.size(), padded);
       EXPECT_GE(set.turns_low.size(), padded);
     }

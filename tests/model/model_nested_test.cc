@@ -164,7 +164,9 @@ TEST(ModelNested, EveryClassHasItsSizes) {
       const std::string theirs = sizes["layer_types"][layer];
       const bool has = std::find(types.begin(), types.end(), theirs) != types.end();
       const std::string ours = model.LayerName(layer);
-      if (has && ours != "nope") EXPECT_EQ(ours, theirs) << model_type << " " << layer;
+      if (has && ours != "nope") {
+        EXPECT_EQ(ours, theirs) << model_type << " " << layer;
+      }
     }
   }
   EXPECT_EQ(unread, kUnread);
