@@ -179,7 +179,7 @@ struct PerChannel {
   static HWY_INLINE void Step(D d, const Places<E>& at, int i, V cos, V sin, V, V) {
     V x = E::Load(d, at.in + i);
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-    LoadOnce(x);  // two of 512 bits cost more than the instruction; smaller ones do not
+    LoadOnce(x);  // two loads of a whole register cost more here than the instruction
 #endif
     const V neighbour = hn::Reverse2(d, x);
     const V y = SumOfProducts<E, kArithmetic>(d, x, cos, neighbour, sin);
