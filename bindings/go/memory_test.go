@@ -32,9 +32,9 @@ func resident(t *testing.T) int {
 	return pages * os.Getpagesize()
 }
 
-// A leak of four bytes per call would show.
+// What a call may leave behind: less than any leak, more than the memory that the C library keeps for
+// itself, which of forgotten handles is that of all between two collections.
 func TestAMillionCallsLeakNothing(t *testing.T) {
-	const allowed = 4 << 20
 	c := mustNew(t, plain(64))
 	q := make([]float32, 64)
 	ids := []int64{1, 2}
@@ -51,37 +51,38 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 	tests := []struct {
 		name  string
 		calls int
+		bytes int // of each call
 		call  func()
 	}{
-		{"ApplyTHD", 1000000, func() {
+		{"ApplyTHD", 1000000, 4, func() {
 			if err := ApplyTHD(c, ids[:1], q, 1, nil, 0); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"ApplyQK", 1000000, func() {
+		{"ApplyQK", 1000000, 4, func() {
 			step := Step{Batch: 1, Tokens: 1, Positions: TokenIDs(ids[:1])}
 			if err := ApplyQK(c, BSHD(q, 1), Tensor[float32]{}, step); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"errors", 1000000, func() {
+		{"errors", 1000000, 4, func() {
 			if ApplyQK(c, BSHD(q, 1), BSHD(q, 1), Step{Batch: 1, Tokens: 1, Positions: Offset(1)}) == nil {
 				t.Fatal("an overlap was accepted")
 			}
 		}},
-		{"Prepared.Apply", 1000000, func() {
+		{"Prepared.Apply", 1000000, 4, func() {
 			if err := prepared.Apply(q, nil); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"closed prepared calls", 20000, func() {
+		{"closed prepared calls", 20000, 200, func() {
 			p, err := Prepare(c, BSHD[float32](nil, 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(1)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.Close()
 		}},
-		{"closed handles", 20000, func() {
+		{"closed handles", 20000, 200, func() {
 			model, err := FromJSON(json)
 			if err != nil {
 				t.Fatal(err)
@@ -93,7 +94,7 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 			contexts[0].Close()
 			model.Close()
 		}},
-		{"forgotten handles", 20000, func() {
+		{"forgotten handles", 100000, 160, func() {
 			collect()
 			if _, err := New(plain(64)); err != nil {
 				t.Fatal(err)
@@ -115,7 +116,7 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 		for range test.calls {
 			test.call()
 		}
-		if grown := resident(t) - before; grown > allowed {
+		if grown := resident(t) - before; grown > test.calls*test.bytes {
 			t.Errorf("%s: %d bytes more after %d calls", test.name, grown, test.calls)
 		}
 	}
