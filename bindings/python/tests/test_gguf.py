@@ -85,7 +85,7 @@ def test_errors():
 def test_keys_that_a_program_has_parsed():
     keys = {f"gemma3.{key}": value for key, value in GEMMA3.items()}
     source = {"general.architecture": "gemma3", "tokenizer.ggml.tokens": ["a", "b"], **keys}
-    model = librope.Model.from_gguf(source)
+    model = librope.Model.from_gguf(source, factors={})
     check(model)
     check(pickle.loads(pickle.dumps(model)))
     llama = {"general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 64,
@@ -97,22 +97,24 @@ def test_keys_that_a_program_has_parsed():
     sections = {**llama, "general.architecture": "qwen2vl"}
     sections = {key.replace("llama", "qwen2vl"): value for key, value in sections.items()}
     sections["qwen2vl.rope.dimension_sections"] = [1, 1, 2, 0]
-    assert librope.Model.from_gguf(sections).config("full_attention")["axes"] == 3
+    assert librope.Model.from_gguf(sections, factors={}).config("full_attention")["axes"] == 3
 
 
 def test_keys_that_are_wrong():
     llama = {"general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 64,
              "llama.attention.head_count": 8}
     with pytest.raises(NotImplementedError, match=r"llama.rope.new \(1\) speaks of RoPE"):
-        librope.Model.from_gguf({**llama, "llama.rope.new": 1})
+        librope.Model.from_gguf({**llama, "llama.rope.new": 1}, factors={})
     with pytest.raises(ValueError, match="general.architecture is missing"):
-        librope.Model.from_gguf({})
+        librope.Model.from_gguf({}, factors={})
     with pytest.raises(TypeError, match=r"source\['x'\] is a dict"):
-        librope.Model.from_gguf({**llama, "x": {}})
+        librope.Model.from_gguf({**llama, "x": {}}, factors={})
     with pytest.raises(TypeError, match=r"source\['x'\] is a list"):
-        librope.Model.from_gguf({**llama, "x": [1, 2.0]})
+        librope.Model.from_gguf({**llama, "x": [1, 2.0]}, factors={})
     with pytest.raises(TypeError, match="must have names"):
-        librope.Model.from_gguf({**llama, 5: 1})
+        librope.Model.from_gguf({**llama, 5: 1}, factors={})
+    with pytest.raises(TypeError, match="factors is missing"):
+        librope.Model.from_gguf(llama)
     with pytest.raises(TypeError, match="factors are for a source of keys"):
         librope.Model.from_gguf(gguf("gemma3", GEMMA3), factors={})
     with pytest.raises(ValueError, match="rope_freqs.weight.* 1 values"):

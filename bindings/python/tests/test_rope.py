@@ -353,11 +353,13 @@ def test_cos_sin_does_not_guess_axes():
     q = np.random.default_rng(0).standard_normal((3, 5, 2, 16)).astype(np.float32)
     rows = rope.cos_sin(ids, positions_layout="bt", format="packed")
     np.testing.assert_array_equal(
-        rope.apply(q, cos_sin=rows, cos_sin_format="packed"), rope.apply(q, ids)
+        rope.apply(q, cos_sin=rows, cos_sin_format="packed"),
+        rope.apply(q, ids, positions_layout="bt"),
     )
     assert rope.cos_sin(ids, positions_layout="at")[0].shape == (5, 16)
     assert rope.cos_sin(np.arange(0))[0].shape == (0, 16)
     assert rope.cos_sin(np.zeros((0, 5), int), positions_layout="bt")[0].shape == (0, 5, 16)
+
 
 
 def test_another_librarys_version_is_refused():
@@ -398,3 +400,17 @@ def test_every_field_is_documented_and_typed():
     for text, table in ((librope.Rope.apply_qk.__doc__, _core.OPERATIONS),
                         (librope.Rope.cos_sin.__doc__, _core.DTYPES)):  # fmt: skip
         assert all(f'"{name}"' in text for name in table)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((50, 8), (0, 4)), ((2, 5, 8), (0, 0, 4)), ((2, 5, 8), (0, 32, 4)), ((2, 5, 8), (160, 0, 4)),
+     ((2, 1, 8), (0, 32, 4)), ((5, 8), (16, 4)), ((5, 8), (-32, 4))],
+)  # fmt: skip
+def test_rows_to_write_must_not_lie_in_one_another(shape, strides):
+    memory = np.zeros(1000, np.float32)
+    out = np.lib.stride_tricks.as_strided(memory[500:], shape, strides)
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves")
+    with pytest.raises(ValueError, match="must not lie in one another|evenly spaced"):
+        rope.cos_sin(np.zeros(shape[:-1], int), format="packed", out=out)
+    assert not memory.any()

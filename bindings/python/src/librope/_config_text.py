@@ -163,7 +163,12 @@ class ModelText:
         self._gguf = source, factors
         out = ffi.new("rope_model**")
         if isinstance(source, Mapping):
-            check(_create_of_values(source, factors or {}, out))
+            if factors is None:
+                raise TypeError(
+                    "factors is missing: with a dictionary of keys, the tensors whose names begin with "
+                    "'rope_' (Llama 3.1, Phi-3 and others are scaled by them), or {} if the file has none"
+                )
+            check(_create_of_values(source, factors, out))
         elif factors is not None:
             raise TypeError("factors are for a source of keys: files and bytes have them")
         elif isinstance(source, (str, os.PathLike)):

@@ -52,13 +52,14 @@ class Model(ModelText):
             source: a path, or the bytes of the file (bytes, memoryview, mmap, ..), of which the
                 beginning without the weights is enough; or the keys of a file that the program has
                 parsed already, as a dictionary. They are needed again to pickle the model.
-            factors: with such a dictionary, the tensors of frequency factors by name
-                ("rope_freqs.weight").
+            factors: with such a dictionary, which is not all that says how a model rotates: the
+                tensors of frequency factors by name ("rope_freqs.weight"), {} if the file has none.
 
         Raises:
             ValueError: it is no GGUF file, ends too early, a key is missing or has an impossible
                 value. NotImplementedError: an architecture, or a key of RoPE, that is not read.
-            OSError: the file cannot be read. TypeError: source is something else.
+            OSError: the file cannot be read. TypeError: source is something else, or a dictionary
+                without factors.
         """
         model = cls.__new__(cls)
         model._read_gguf(source, factors)

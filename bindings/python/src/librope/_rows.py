@@ -130,12 +130,16 @@ def _distance_of_rows(form: RowShape, strides: tuple[int, ...]) -> int:
         if strides[-2] != width:
             raise ValueError(f"out has strides {strides}: heads of a token must follow each other")
         strides = (*strides[:-2], strides[-1])
-    token = strides[-2] if form.tokens > 1 else 0
-    row = strides[0] if len(strides) == 3 and form.batch > 1 else 0
-    even = not token or not row or row == form.tokens * token
-    if (width > 1 and strides[-1] != 1) or not even:
+    if width > 1 and strides[-1] != 1:
+        raise ValueError(f"out has strides {strides}: the values of a row must follow each other")
+    if form.batch * form.tokens == 1:
+        return 0
+    step = strides[-2] if form.tokens > 1 else strides[0]
+    if step < width * max(form.heads, 1):
+        raise ValueError(f"out has strides {strides}: rows must not lie in one another")
+    if form.batch > 1 and strides[0] != form.tokens * step:
         raise ValueError(f"out has strides {strides}: rows must be evenly spaced")
-    return token or row
+    return step
 
 
 def _numpy_dtype(name: str) -> Any:
