@@ -96,9 +96,15 @@ TEST(GgmlAngle, LinearScalesTheAngle) {
   for (int64_t p : kPositions) ExpectSame(config, ggml, {p}, kOneAxis);
 }
 
-TEST(GgmlAngle, FreqFactorsDivideTheAngle) {
+// From 1 to 8.
+std::vector<double> RisingFactors() {
   std::vector<double> factors(kPairs);
   for (size_t i = 0; i < kPairs; ++i) factors[i] = 1 + 7.0 * static_cast<double>(i) / kPairs;
+  return factors;
+}
+
+TEST(GgmlAngle, FreqFactorsDivideTheAngle) {
+  const std::vector<double> factors = RisingFactors();
   rope_config config = GgmlConfig();
   config.freq_factors = factors.data();
   config.table_length = kPairs;
@@ -155,8 +161,7 @@ TEST(GgmlAngle, EveryAxisHasItsOwnRecurrence) {  // mrope: all axes step at ever
 
 // Each pair's factor divides the angle of its own axis, in blocks and interleaved (ggml's IMROPE).
 TEST(GgmlAngle, FreqFactorsAndAxesTogether) {
-  std::vector<double> factors(kPairs);
-  for (size_t i = 0; i < kPairs; ++i) factors[i] = 1 + 7.0 * static_cast<double>(i) / kPairs;
+  const std::vector<double> factors = RisingFactors();
   rope_config config = GgmlConfig();
   config.freq_factors = factors.data();
   config.table_length = kPairs;

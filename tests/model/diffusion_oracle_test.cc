@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "oracle_array.h"
+#include "support/handles.h"
 #include "testing.h"
 
 namespace rope::testing {
@@ -202,13 +203,8 @@ class Case {
     for (int64_t i = 0; i < tokens_ * width; ++i) {
       StoreElement(type, q.data(), i, x[static_cast<size_t>(i) % x.size()]);
     }
-    rope_qk_args args = ROPE_INIT(rope_qk_args);
-    args.batch = 1;
-    args.tokens = tokens_;
-    args.q.data = q.data();
-    args.q.dtype = type;
-    args.q.layout = ROPE_LAYOUT_BSHD;
-    args.q.heads = heads_;
+    rope_qk_args args = Args(1, tokens_);
+    args.q = Tensor(q.data(), type, heads_);
     args.positions = Positions();
     ASSERT_EQ(rope_apply_qk(context, &args), ROPE_OK) << rope_last_error();
     double size_of_x = 0;

@@ -27,13 +27,8 @@ std::vector<float> Rotated(rope_config config, const std::vector<float>& before,
   config.rounding = ROPE_ROUNDING_FLOAT32;  // the vectors are f32
   const Context context = Create(config);
   std::vector<float> x = before;
-  rope_qk_args args = ROPE_INIT(rope_qk_args);
-  args.batch = 1;
-  args.tokens = static_cast<int64_t>(before.size()) / config.head_dim;
-  args.q.data = x.data();
-  args.q.dtype = ROPE_DTYPE_F32;
-  args.q.layout = ROPE_LAYOUT_BSHD;
-  args.q.heads = 1;
+  rope_qk_args args = Args(1, static_cast<int64_t>(before.size()) / config.head_dim);
+  args.q = Tensor(x.data(), ROPE_DTYPE_F32, 1);
   args.positions = Ids(ROPE_POSITIONS_IDS_BTA, ids.data());
   EXPECT_OK(rope_apply_qk(context.get(), &args));
   return x;

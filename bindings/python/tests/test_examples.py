@@ -35,7 +35,7 @@ def test_guides(name):
 
 
 def test_flux():
-    pytest.importorskip("torch")
+    pytest.importorskip("torch")  # both are in run-tests' environment of torch, which asks for it
     pytest.importorskip("diffusers")
     done = run("flux.py")
     assert done.returncode == 0, done.stderr
