@@ -28,7 +28,7 @@ namespace {
 
 constexpr int64_t kTaskBytes = 64 << 10;      // a task worth handing to another thread
 constexpr int64_t kInlineBytes = 128 << 10;   // calls up to this run on the caller's thread
-constexpr int64_t kPrefetchAhead = 12 << 10;  // the best of 1 to 16 KiB (bench/README.md)
+constexpr int64_t kPrefetchAhead = 6 << 10;   // of 1 to 16 KiB (bench/README.md)
 
 int SpanBytes(const rope_context& context, const Tensor& tensor) {
   return context.rotary_dim * ElementSize(tensor.dtype);

@@ -203,11 +203,11 @@ struct HeadRun {
 };
 
 // Asks for bytes ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit elements
-// half the speed of the memory.
+// half the speed of the memory. Into the L2 cache: asked into the L1 they cost some CPUs a quarter.
 HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t bytes) {
   constexpr int kLine = 64;
   for (int64_t at = 0; at < bytes; at += kLine) {
-    __builtin_prefetch(static_cast<const char*>(data) + ahead + at, 1, 3);
+    __builtin_prefetch(static_cast<const char*>(data) + ahead + at, 1, 2);
   }
 }
 
