@@ -18,6 +18,10 @@
 
 namespace rope {
 
+namespace cpu {
+struct Caches;
+}
+
 // The frequencies of one set, one value per pair, as the kernels read them. Those that are read as
 // vectors are PaddedPairs(pairs) long, and 0 behind the last pair. Of the general angle: values for
 // [axis][head][pair], which the kernels do not read.
@@ -73,7 +77,7 @@ struct rope_context {
   int32_t device_index;
   const rope::Backend* backend;
   const void* backend_data;  // the backend's own: CPU kernels of the chosen target, device facts
-  int64_t inner_cache_bytes, last_cache_bytes;  // CPU: of cpu/caches.h
+  const rope::cpu::Caches* caches;  // CPU
   char backend_name[48];
 
   const rope::FrequencySet& SetOf(const rope::PositionSource& source, int64_t sequence) const {

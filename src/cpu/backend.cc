@@ -26,9 +26,9 @@ namespace rope {
 namespace cpu {
 namespace {
 
-constexpr int64_t kTaskBytes = 64 << 10;      // a task worth handing to another thread
-constexpr int64_t kInlineBytes = 128 << 10;   // calls up to this run on the caller's thread
-constexpr int64_t kPrefetchAhead = 6 << 10;   // of 1 to 16 KiB (bench/README.md)
+constexpr int64_t kTaskBytes = 64 << 10;     // a task worth handing to another thread
+constexpr int64_t kInlineBytes = 128 << 10;  // calls up to this run on the caller's thread
+constexpr int64_t kPrefetchAhead = 6 << 10;  // of 1 to 16 KiB (bench/README.md)
 
 int SpanBytes(const rope_context& context, const Tensor& tensor) {
   return context.rotary_dim * ElementSize(tensor.dtype);
@@ -88,7 +88,7 @@ Course::Course(const Plan& plan)
     rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic);
   }
   bytes = ProductOrMost(tokens, token_bytes);
-  prefetch = bytes > plan.context->inner_cache_bytes;
+  prefetch = bytes > plan.context->caches->inner;
 }
 
 // Everything about a call that its tasks share.
@@ -174,9 +174,11 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
   block.in_cache = job.in_cache;
-  if (course.prefetch) {
-    // Along heads that lie apart the next head's tokens are next; else what follows in memory.
-    block.prefetch_ahead = HeadsLieApart(t) ? t.in_strides.head : kPrefetchAhead;
+  // Along heads that lie apart the next head's tokens are next; else what follows in memory.
+  const bool apart = HeadsLieApart(t);
+  const bool ask = apart || t.dtype != ROPE_DTYPE_F32 || context.caches->ask_for_f32;
+  if (course.prefetch && ask) {
+    block.prefetch_ahead = apart ? t.in_strides.head : kPrefetchAhead;
     block.prefetch_last = t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
   }
   if (job.streams[n]) {
@@ -299,7 +301,7 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
     if (tensors[n].in != tensors[n].out) moved_bytes += course.tensor_bytes[n];
   }
   Job job{course, plan, tensors, kept, false, {}, 0};
-  job.in_cache = ProductOrMost(tokens, moved_bytes) <= context.last_cache_bytes;
+  job.in_cache = ProductOrMost(tokens, moved_bytes) <= context.caches->last;
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
       job.streams[n] =
@@ -346,8 +348,7 @@ rope_status Attach(const char* function, rope_context* context) {
   if (rope_status s = ChooseKernels(function, &kernels)) return s;
   context->backend_data = kernels;
   static const Caches caches = FindCaches();
-  context->inner_cache_bytes = caches.inner;
-  context->last_cache_bytes = caches.last;
+  context->caches = &caches;
   std::snprintf(context->backend_name, sizeof(context->backend_name), "cpu %s", kernels->target);
   return ROPE_OK;
 }

@@ -10,8 +10,8 @@ namespace rope::cpu {
 namespace {
 
 constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
-constexpr Caches kUnknown = {512 * kKiB, 16 * kMiB};
-constexpr Caches kMost = {2 * kMiB, 16 * kMiB};
+constexpr Caches kUnknown = {512 * kKiB, 16 * kMiB, true};
+constexpr Caches kMost = {2 * kMiB, 16 * kMiB, true};
 
 enum Type : unsigned { kNone, kData, kInstructions, kUnified };  // bits 0 to 4 of eax
 
@@ -19,6 +19,7 @@ enum Type : unsigned { kNone, kData, kInstructions, kUnified };  // bits 0 to 4 
 
 Caches CachesOf(const CacheLeaf* leaves, int count) {
   Caches caches = kUnknown;
+  int64_t data = 0;  // of the L1 cache
   for (int i = 0; i < count; ++i) {
     const auto [eax, ebx, ecx] = leaves[i];
     const unsigned level = eax >> 5 & 7;
@@ -26,9 +27,13 @@ Caches CachesOf(const CacheLeaf* leaves, int count) {
     const int64_t ways = (ebx >> 22) + 1, partitions = (ebx >> 12 & 0x3ff) + 1;
     const int64_t line = (ebx & 0xfff) + 1, sets = int64_t{ecx} + 1;
     const int64_t bytes = ways * partitions * line * sets;
+    if (level == 1) data = bytes;
     if (level == 2) caches.inner = std::min(bytes, kMost.inner);
     if (level == 3) caches.last = std::min(bytes / 2, kMost.last);
   }
+  // What comes with these sizes loses by it; with a larger L1 or a smaller L2 it gains
+  // (bench/README.md).
+  caches.ask_for_f32 = data != 32 * kKiB || caches.inner < kMiB;
   return caches;
 }
 

@@ -37,6 +37,18 @@ TEST(CachesTest, LeavesInstructionsOut) {
   EXPECT_EQ(caches.last, 4 << 20);
 }
 
+// L1 and L2 caches of CPUs that were measured both ways.
+TEST(CachesTest, AsksForF32WhereThatWasFoundToHelp) {
+  const auto asks = [](const cpu::CacheLeaf& first, const cpu::CacheLeaf& second) {
+    return Read({first, Leaf(kInstructions, 1, 8, 64), second}).ask_for_f32;
+  };
+  EXPECT_FALSE(asks(Leaf(kData, 1, 8, 64), Leaf(kUnified, 2, 8, 2048)));   // 32 KiB, 1 MiB
+  EXPECT_TRUE(asks(Leaf(kData, 1, 8, 64), Leaf(kUnified, 2, 8, 1024)));    // 32 KiB, 512 KiB
+  EXPECT_TRUE(asks(Leaf(kData, 1, 12, 64), Leaf(kUnified, 2, 16, 1024)));  // 48 KiB, 1 MiB
+  EXPECT_TRUE(asks(Leaf(kData, 1, 12, 64), Leaf(kUnified, 2, 16, 2048)));  // 48 KiB, 2 MiB
+  EXPECT_TRUE(Read({}).ask_for_f32);
+}
+
 TEST(CachesTest, TakesUsualSizesForWhatIsNotSaidAndNoMore) {
   const cpu::Caches unknown = Read({});
   EXPECT_EQ(unknown.inner, 512 << 10);
@@ -52,8 +64,7 @@ TEST(CachesTest, TakesUsualSizesForWhatIsNotSaidAndNoMore) {
 // In bytes; 0: the kernel does not show its caches here, as in some sandboxes.
 int64_t SizeByKernel(int level) {
   for (int i = 0; i < 8; ++i) {
-    const std::string folder =
-        "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/";
+    const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/";
     int of_level = 0;
     int64_t kib = 0;
     std::string type;
