@@ -127,7 +127,9 @@ std::string Lines(const rope_context& context, rope_digest same) {
     const int head = n / context.pairs, i = n % context.pairs;
     const Channels channels = ChannelsOfPair(context, i);
     const Angle angle = AngleOf(context, set, head, i);
-    if (angle.still && factor == 1 && (same == ROPE_DIGEST_ANGLES || channels.Stay())) continue;
+    // Its values stay, but for the sign of zeros, and infinities beside them become NaN.
+    const bool left_alone = angle.still && factor == 1 && same != ROPE_DIGEST_BITS;
+    if (left_alone && (same == ROPE_DIGEST_ANGLES || channels.Stay())) continue;
     std::string line = "pair ";
     if (context.freq_heads > 1) {
       line = Format("head %d of %d ", head, context.freq_heads) + line;
@@ -198,7 +200,12 @@ rope_status DigestOf(const char* function, const rope_config* given, rope_digest
     std::string block = Lines(context, same);
     if (lines.empty()) {
       if (same != ROPE_DIGEST_ANGLES) lines += "head " + std::to_string(context.head_dim) + "\n";
-      if (!block.empty()) lines += "angles " + std::to_string(context.angle) + "\n";
+      if (!block.empty()) {
+        lines += "angles " + std::to_string(context.angle);
+        // The same phases, but reduced from the other side: other last bits of cos and sin.
+        const bool sums = context.sums && context.angle == ROPE_ANGLE_EXACT;
+        lines += sums && same == ROPE_DIGEST_BITS ? " as sums\n" : "\n";
+      }
       if (!block.empty() && same == ROPE_DIGEST_BITS) {
         lines += "rounding " + std::to_string(config.rounding) + "\n";
       }

@@ -36,10 +36,10 @@ enum class Style : uint8_t {
 
 // Which channels of a head rotate.
 enum class Span : uint8_t {
-  kWhole,      // of the class's own rule: all. Scaled types honour partial_rotary_factor even there
-  kPartial,    // the first head_dim * partial_rotary_factor, or rotary_dim
-  kMla,        // [qk_nope_head_dim | qk_rope_head_dim]; the key head_dim means something else there
-  kTrailing,   // the last qk_rope_head_dim of head_dim
+  kWhole,     // of the class's own rule: all; under "proportional" head_dim * partial_rotary_factor
+  kPartial,   // the first head_dim * partial_rotary_factor, or rotary_dim
+  kMla,       // [qk_nope_head_dim | qk_rope_head_dim]; the key head_dim means something else there
+  kTrailing,  // the last qk_rope_head_dim of head_dim
   kProjection  // the first max(projection_dim / (2 * num_attention_heads), 32): CLVP
 };
 

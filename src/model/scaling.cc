@@ -262,6 +262,13 @@ void FillSpan(const RopeKeys& keys, rope_config* config) {
            own != 0 ? keys.text.Path("rotary_dim").c_str() : path.c_str(),
            static_cast<long long>(rotary), config->head_dim);
   }
+  if (!class_reads_it && rotary != config->head_dim && scaling != ROPE_SCALING_PROPORTIONAL) {
+    Reject(
+        ROPE_ERROR_UNSUPPORTED,
+        "%s (%s) must be 1 for model_type \"%s\": its class rotates whole heads, and transformers "
+        "fails on the shorter cosines of the scaled types",
+        path.c_str(), ToText(partial).c_str(), family->model_type);
+  }
   if (rotary != config->head_dim) config->rotary_dim = static_cast<int32_t>(rotary);
   ReadInertSpan(keys, *config);
 }

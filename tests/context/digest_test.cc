@@ -367,6 +367,24 @@ TEST(Digest, AxesAreTheSameHoweverTheyAreDealtOut) {
   std::fill(axis.begin() + 16, axis.end(), uint8_t{1});
   table.axes = 2;
   EXPECT_EQ(Digest(sums), Digest(table));
+  EXPECT_EQ(Digest(sums, ROPE_DIGEST_BITS), Digest(table, ROPE_DIGEST_BITS));
+}
+
+// The phases are those of the frequency given alone, but they are reduced from another side.
+TEST(Digest, SumsOfExactPhasesHaveBitsOfTheirOwn) {
+  const std::vector<double> usual = FrequenciesOf(Config(64));
+  rope_config alone = Config(64);
+  alone.theta = 0;
+  alone.inv_freq = usual.data();
+  alone.table_length = 32;
+  rope_config sums = Sums(1, 1);
+  sums.frequency = usual.data();
+  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+    alone.angle = sums.angle = angle;
+    EXPECT_EQ(Digest(alone), Digest(sums));
+    EXPECT_EQ(Digest(alone, ROPE_DIGEST_BITS) == Digest(sums, ROPE_DIGEST_BITS),
+              angle == ROPE_ANGLE_FLOAT32);
+  }
 }
 
 TEST(Digest, APairThatStandsStillCountsIfItIsScaled) {
@@ -380,6 +398,7 @@ TEST(Digest, APairThatStandsStillCountsIfItIsScaled) {
   whole.rotary_dim = 0;
   whole.table_length = 32;
   EXPECT_EQ(Digest(half), Digest(whole));
+  EXPECT_NE(Digest(half, ROPE_DIGEST_BITS), Digest(whole, ROPE_DIGEST_BITS));  // signs of zeros
   half.attention_factor = whole.attention_factor = 1.25;
   EXPECT_NE(Digest(half), Digest(whole));
 }

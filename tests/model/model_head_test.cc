@@ -82,17 +82,17 @@ TEST(ModelHead, ShareOfLatentAttentionMustBeThatOfItsWidths) {
                 ROPE_ERROR_UNSUPPORTED);
 }
 
-// transformers turns the whole head then, and other programs half of it.
+// transformers turns the whole head then, or fails where frequencies are scaled, and other programs
+// turn half of it.
 TEST(ModelHead, ShareIsRefusedInClassesThatDoNotReadIt) {
   ExpectRefused(Llama(R"({"rope_type": "default", "partial_rotary_factor": 0.5})"),
                 {"rope_scaling.partial_rotary_factor (0.5)"}, ROPE_ERROR_UNSUPPORTED);
   EXPECT_EQ(
       Model(Llama(R"({"rope_type": "default", "partial_rotary_factor": 1})")).Config().rotary_dim,
       0);
-  EXPECT_EQ(Model(Llama(R"({"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.5})"))
-                .Config()
-                .rotary_dim,
-            64);
+  ExpectRefused(Llama(R"({"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.5})"),
+                {"rope_scaling.partial_rotary_factor (0.5) must be 1 for model_type \"llama\""},
+                ROPE_ERROR_UNSUPPORTED);
 }
 
 TEST(ModelHead, ShareInsideAndBesideAgree) {
