@@ -462,7 +462,7 @@ class LanguageModel {
     for (size_t i = 0; i < ropes; ++i) {
       if (out_->types[i].name == label) return static_cast<int32_t>(i);
     }
-    if (SpeaksOfRope(label)) {
+    if (SpeaksOfRope(label) || (ropes == 1 && !nested_ && !IsKnownAttention(label))) {
       Reject(ROPE_ERROR_UNSUPPORTED, "layer type \"%s\" is not known to this version",
              Printable(label).c_str());
     }

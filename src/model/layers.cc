@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <string>
 #include <system_error>
@@ -253,6 +254,40 @@ std::vector<std::string_view> CompressedLabels(const Dict& text, int count) {
 }
 
 }  // namespace
+
+bool IsKnownAttention(std::string_view label) {
+  // transformers' and its older names; then those of remote code.
+  static constexpr std::string_view kKnown[] = {
+      kFull,
+      kSliding,
+      "chunked_attention",
+      "window_attention",
+      "indexed_attention",
+      "compressed_sparse_attention",
+      "heavily_compressed_attention",
+      "minimax_m3_sparse",
+      "hybrid",
+      "hybrid_sliding",
+      "reference_sliding_attention",
+      "sparse",
+      "dense",
+      "attention",
+      "deepseek_sparse_attention",
+      "qwen_sparse_attention",
+      "attn",
+      "swa",
+      "full",
+      "sliding",
+      "global",
+      "local",
+      "global_attention",
+      "local_attention",
+      "sliding_window_attention",
+      "sparse_attention",
+      "self_attention",
+  };
+  return std::find(std::begin(kKnown), std::end(kKnown), label) != std::end(kKnown);
+}
 
 std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
                                                 const std::vector<std::string_view>& labels) {

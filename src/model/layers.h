@@ -20,6 +20,10 @@ constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attenti
 
 constexpr int kMaxLayers = 4096;
 
+// Whether a label is one by which files call attention, with RoPE where the model has one kind of
+// it: another one may say that the layer has none.
+bool IsKnownAttention(std::string_view label);
+
 // Whether full_attention layers are those without RoPE.
 bool IsFullNope(Layers rule);
 

@@ -63,6 +63,12 @@ ConfigParts Locate(const Dict& root) {
     if (key == nullptr || (parts.text_nested && key == outer.text_key)) break;
     Dict nested = model.Child(key);
     if (key == outer.text_key && outer.inner_key != nullptr) nested = nested.Child(outer.inner_key);
+    const bool of_its_class = key == outer.text_key && outer.inner_key != nullptr;
+    if (nested.exists() && nested.empty() && !of_its_class) {
+      Reject(ROPE_ERROR_UNSUPPORTED,
+             "%s ({}) must not be empty: its class's defaults are not those of the keys around it",
+             nested.Name().c_str());
+    }
     if (nested.empty()) continue;
     if (parts.text_nested && !Same(*model.Peek(key), *language)) {
       Reject(ROPE_ERROR_UNSUPPORTED,

@@ -63,16 +63,6 @@ size_t Edits(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// A key without case and separators.
-std::string Letters(std::string_view key) {
-  std::string letters;
-  for (const char c : key) {
-    if (c != '_' && c != '-')
-      letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  return letters;
-}
-
 bool IsNear(std::string_view key, std::string_view known) {
   const size_t allowed = known.size() > 8 ? 2 : 1;
   const size_t longer = std::max(known.size(), key.size());
@@ -81,6 +71,15 @@ bool IsNear(std::string_view key, std::string_view known) {
 }
 
 }  // namespace
+
+std::string Letters(std::string_view key) {
+  std::string letters;
+  for (const char c : key) {
+    if (c != '_' && c != '-')
+      letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return letters;
+}
 
 bool IsRopeKey(std::string_view key) {
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);

@@ -3,6 +3,7 @@
 #ifndef LIBROPE_SRC_MODEL_TYPO_H_
 #define LIBROPE_SRC_MODEL_TYPO_H_
 
+#include <string>
 #include <string_view>
 
 #include "model/json.h"
@@ -10,6 +11,9 @@
 namespace rope::model {
 
 bool IsRopeKey(std::string_view key);
+
+// A key without case, dashes and underscores.
+std::string Letters(std::string_view key);
 
 // Throws Error if a key of the rope dictionary `dict` is not one we read but within one edit (keys
 // of eight letters or more: two) of one that is absent, or if there are too many.

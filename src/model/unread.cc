@@ -91,6 +91,23 @@ bool SpeaksOfPositions(std::string_view key) {
   return EndsWith(key, "_type") && key.substr(0, 10) == "position_e";
 }
 
+// Words of other programs for the same: pos_emb, positional_encoding, pe_type .. They count where a
+// name or a dictionary is said; files have sizes and flags in keys that sound alike.
+bool NamesPositions(std::string_view key, const Value& value) {
+  if (value.As<std::string>() == nullptr && value.As<Value::Object>() == nullptr) return false;
+  for (std::string_view ending : {"_type", "_kind", "_mode"}) {
+    if (EndsWith(key, ending)) key.remove_suffix(ending.size());
+  }
+  if (key == "pe") return true;
+  for (std::string_view thing :
+       {"_emb", "_embed", "_embedding", "_embeddings", "_enc", "_encoding", "_encodings"}) {
+    if (!EndsWith(key, thing)) continue;
+    const std::string_view rest = key.substr(0, key.size() - thing.size());
+    if (rest == "pos" || rest == "position" || rest == "positional") return true;
+  }
+  return false;
+}
+
 bool HasNothing(const Value& value) {
   const auto* list = value.As<Value::Array>();
   const auto* object = value.As<Value::Object>();
@@ -105,7 +122,7 @@ bool IsHarmless(std::string_view key, const Value& value) {
     const bool rope = *kind == "rope" || *kind == "rotary";
     // With the pairing that FillHead has checked.
     const bool with_pairing = *kind == "rope_gptj" || *kind == "rope_gpt_neox";
-    return SpeaksOfPositions(key) && (rope || with_pairing);
+    return (SpeaksOfPositions(key) || NamesPositions(key, value)) && (rope || with_pairing);
   }
   const auto* flag = value.As<bool>();
   const Value number = flag != nullptr ? Value{*flag ? 1.0 : 0.0} : value;
@@ -147,15 +164,41 @@ void RejectUnreadOfLayers(const Dict& dict, const Value& entries) {
   }
 }
 
+// Dictionaries in a list are those of layers, or of other parts, and dictionaries inside them of
+// their attention: what repeats the configuration's own key is harmless.
+void RejectUnreadOfList(const Dict& dict, std::string_view key, const Value& value) {
+  const auto* list = value.As<Value::Array>();
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    if ((*list)[i].As<Value::Object>() == nullptr) continue;
+    const Dict entry((*list)[i], dict.Path(key) + "[" + std::to_string(i) + "]");
+    RejectUnread(entry, dict);
+    for (const auto& [name, inside] : entry.members()) {
+      if (inside.As<Value::Object>() != nullptr) RejectUnread(Dict(inside, entry.Path(name)), dict);
+    }
+  }
+}
+
 // mrope, rope2, rotarypct, thetas ..
 bool IsWordOfRope(std::string_view word) {
   while (!word.empty() && word.back() >= '0' && word.back() <= '9') word.remove_suffix(1);
   if (word == "europe") return false;
-  if (word.substr(0, 4) == "rope" || word.substr(0, 6) == "rotary") return true;
+  for (std::string_view beginning : {"rope", "rotary", "ntk", "yarn"}) {
+    if (word.substr(0, beginning.size()) == beginning) return true;
+  }
   if (EndsWith(word, "rope")) return true;
-  for (std::string_view known :
-       {"alibi", "fope", "nope", "ntk", "rotemb", "theta", "thetas", "xpos", "yarn"}) {
+  for (std::string_view known : {"alibi", "fope", "nope", "rotemb", "theta", "thetas", "xpos"}) {
     if (word == known) return true;
+  }
+  return false;
+}
+
+// Numbers of RoPE that are called by no word of it, however they are spelt: inv_freq, freqBase ..
+bool NamesNumbersOfRope(std::string_view key) {
+  constexpr size_t kLongest = 64;  // of a key that somebody has typed
+  if (key.size() > kLongest) return false;
+  const std::string letters = Letters(key);
+  for (std::string_view known : {"invfreq", "freqbase", "basefreq", "shortfactor", "longfactor"}) {
+    if (letters.find(known) != std::string::npos) return true;
   }
   return false;
 }
@@ -183,13 +226,16 @@ bool HasWordOfRope(std::string_view key, bool humps) {
 
 bool SpeaksOfRope(std::string_view key) {
   if (key == "compression_ratio") return true;  // ERNIE 4.5 divides positions by it
-  return HasWordOfRope(key, true) || HasWordOfRope(key, false) || SpeaksOfPositions(key);
+  return HasWordOfRope(key, true) || HasWordOfRope(key, false) || SpeaksOfPositions(key) ||
+         NamesNumbersOfRope(key);
 }
 
 void RejectUnread(const Dict& dict, const Dict& elsewhere) {
   for (const auto& [key, value] : dict.members()) {
     if (key == "per_layer_config") RejectUnreadOfLayers(dict, value);
-    if (value.read || !SpeaksOfRope(key) || IsHarmless(key, value)) continue;
+    RejectUnreadOfList(dict, key, value);
+    const bool speaks = SpeaksOfRope(key) || NamesPositions(key, value);
+    if (value.read || !speaks || IsHarmless(key, value)) continue;
     const Value* other = elsewhere.Peek(key);
     for (const char* dictionary : {"rope_parameters", "rope_scaling"}) {
       if (other == nullptr) other = PeekInside(elsewhere, dictionary, key);
@@ -216,7 +262,7 @@ void RejectRopeBesideNope(const Dict& text, const Dict& dict) {
     const bool off = key == "mla_use_nope" || key == "use_mla_nope";
     if (flag != nullptr && ((on && *flag) || (off && !*flag))) RejectKey(text, key, value);
     const auto* kind = value.As<std::string>();
-    if (kind == nullptr || !SpeaksOfPositions(key)) continue;
+    if (kind == nullptr || !(SpeaksOfPositions(key) || NamesPositions(key, value))) continue;
     const bool rope = HasWordOfRope(*kind, false) && *kind != "nope" && *kind != "alibi";
     if (rope) RejectKey(text, key, value);
   }

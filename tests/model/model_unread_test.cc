@@ -258,6 +258,53 @@ TEST(ModelUnread, WordsInCapitalsAreSeen) {
   EXPECT_TRUE(Model(With("llama", R"("europe": 1, "property": 2, "dropePoint": null)")));
 }
 
+TEST(ModelUnread, OtherPositionsAreSeenInTheWordsOfAllPrograms) {
+  for (const char* key :
+       {"position_embedding", "position_embeddings", "pos_emb", "pos_embedding_type",
+        "positional_embedding_type", "positional_encoding", "pos_enc", "pe_type", "pe"}) {
+    for (const char* kind : {"alibi", "learned", "none"}) {
+      ExpectUnread(With("llama", '"' + std::string(key) + R"(": ")" + kind + '"'), key);
+    }
+    ExpectUnread(With("llama", '"' + std::string(key) + R"(": {"kind": "alibi"})"), key);
+    for (const char* harmless : {R"("rope")", R"("rotary")", "null", "64", "{}"}) {
+      EXPECT_TRUE(Model(With("llama", '"' + std::string(key) + "\": " + harmless)));
+    }
+  }
+}
+
+TEST(ModelUnread, NumbersOfRopeAreSeenBesideTheDictionary) {
+  for (const char* key : {"short_factor", "long_factor", "inv_freq", "freq_base", "freqBase",
+                          "local_base_freq", "yarnfactor", "yarnFactor", "ntkfactor"}) {
+    ExpectUnread(With("llama", '"' + std::string(key) + R"(": [2, 3])"), key);
+    ExpectUnread(With("nobody_knows", '"' + std::string(key) + R"(": 3)"), key);
+  }
+}
+
+TEST(ModelUnread, DictionariesInListsAreReadWhole) {
+  ExpectUnread(With("llama", R"("layers": [{"size": 1}, {"rope_theta": 5e5}])"),
+               "layers[1].rope_theta (500000)");
+  ExpectUnread(With("llama", R"("blocks": [{"attention": {"use_rope": false}}])"),
+               "blocks[0].attention.use_rope (false)");
+  EXPECT_TRUE(Model(With("llama", R"("layers": [{"rope_theta": 10000}, 3, [], "rope"])")));
+}
+
+TEST(ModelUnread, LayersOfAnUnknownKindAreRefused) {
+  for (const char* label :
+       {"full_attention_no_position", "attention_without_positions", "absolute"}) {
+    ExpectUnread(With("llama", R"("layer_types": ["full_attention", ")" + std::string(label) +
+                                   R"(", "full_attention", "full_attention"])"),
+                 label);
+  }
+  EXPECT_TRUE(Model(With("llama", R"("layer_types": ["attention", "sliding_attention", "attention",
+      "chunked_attention"])")));
+}
+
+// transformers makes a configuration of its class's defaults then.
+TEST(ModelUnread, AnEmptyLanguageModelIsRefused) {
+  ExpectUnread(With("t5gemma", R"("decoder": {})"), "decoder ({}) must not be empty");
+  ExpectUnread(With("qwen2_vl", R"("text_config": {})"), "text_config ({}) must not be empty");
+}
+
 TEST(ModelUnread, RopeOfModelsWithoutRopeIsRefused) {
   const std::string yarn = R"("rope_scaling": )" + std::string(kYarn);
   ExpectUnread(With("kimi_linear", R"("mla_use_nope": false)"), "mla_use_nope");
