@@ -27,9 +27,10 @@ typedef struct rope_model rope_model;
 
 /* Reads a model's config.json, or its rope_parameters (rope_scaling) dictionary alone. Such a
  * dictionary has no layers, and leaves to the caller head_dim, pairing, and whatever it does not
- * contain (theta, lengths). The text is untrusted; it needs no terminating 0 and is not kept; it
- * may have at most 16 MiB, 4096 layers and 256 kinds of layers. An unknown rope_type, a missing or
- * misspelt key, a wrong type or an impossible value is ROPE_ERROR_PARSE. If a text is accepted,
+ * contain (theta, lengths). The text is untrusted; it needs no terminating 0, length must not count
+ * one, and it is not kept; it may have at most 16 MiB, 4096 layers and 256 kinds of layers. An
+ * unknown rope_type, a missing or misspelt key, a wrong type or an impossible value is
+ * ROPE_ERROR_PARSE. If a text is accepted,
  * rope_context_create accepts its configurations as soon as seq_len, and what is left to the
  * caller, are set.
  *

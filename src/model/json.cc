@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/status.h"
@@ -20,7 +21,9 @@ constexpr size_t kMaxValues = size_t{1} << 19;
 // destructor can recurse further than kMaxDepth.
 class Builder {
  public:
-  explicit Builder(std::string_view text) : text_(text) {}
+  // `literals`: which of the strings, keys included, stand for NaN and the like.
+  Builder(std::string_view text, const std::vector<size_t>& literals)
+      : text_(text), literals_(literals) {}
 
   Value root;
 
@@ -32,7 +35,16 @@ class Builder {
                               : Add(Value{static_cast<double>(value)});
   }
   bool number_float(double value, const std::string&) { return Add(Value{value}); }
-  bool string(std::string& value) { return Add(Value{std::move(value)}); }
+  bool string(std::string& value) {
+    const size_t number = strings_++;
+    if (!std::binary_search(literals_.begin(), literals_.end(), number)) {
+      return Add(Value{std::move(value)});
+    }
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return Add(Value{value == "NaN"        ? std::numeric_limits<double>::quiet_NaN()
+                     : value == "Infinity" ? kInfinity
+                                           : -kInfinity});
+  }
   bool binary(nlohmann::json::binary_t&) { return false; }  // has no notation in JSON text
   bool start_object(size_t) { return Open(Value{Value::Object()}); }
   bool start_array(size_t) { return Open(Value{Value::Array()}); }
@@ -40,6 +52,7 @@ class Builder {
   bool end_array() { return Close(); }
 
   bool key(std::string& name) {
+    ++strings_;
     auto& members = std::get<Value::Object>(open_.back()->data);
     const auto [member, inserted] = members.try_emplace(std::move(name));
     if (!inserted) {
@@ -94,20 +107,24 @@ class Builder {
   }
 
   std::string_view text_;
+  const std::vector<size_t>& literals_;
+  size_t strings_ = 0;
   std::vector<Value*> open_;  // stable: a container only grows while it is the innermost one
   Value* slot_ = nullptr;
   size_t count_ = 0;
 };
 
-// Puts Python's NaN, Infinity and -Infinity in quotes. Empty if there is none.
-std::string QuoteNonFinite(std::string_view text) {
+// Puts Python's NaN, Infinity and -Infinity in quotes, and notes which strings of the text they are
+// then. Empty if there is none.
+std::string QuoteNonFinite(std::string_view text, std::vector<size_t>* literals) {
   static constexpr std::string_view kLiterals[] = {"NaN", "Infinity", "-Infinity"};
   std::string quoted;
-  size_t copied = 0;
+  size_t copied = 0, strings = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '"') in_string = !in_string;
+    if (c == '"' && in_string) ++strings;
     if (in_string) {
       if (c == '\\') ++i;
       continue;
@@ -120,6 +137,7 @@ std::string QuoteNonFinite(std::string_view text) {
       quoted.append(text, copied, i - copied).append("\"").append(literal).append("\"");
       i += literal.size() - 1;
       copied = i + 1;
+      literals->push_back(strings++);
       break;
     }
   }
@@ -161,7 +179,12 @@ std::string Show(const Value& value) {
   if (const auto* text = value.As<std::string>()) return "\"" + Printable(*text) + "\"";
   if (const auto* flag = value.As<bool>()) return *flag ? "true" : "false";
   if (const auto* integer = value.As<int64_t>()) return std::to_string(*integer);
-  if (const auto* real = value.As<double>()) return ToText(*real);
+  if (const auto* real = value.As<double>()) {
+    return std::isfinite(*real) ? ToText(*real)
+           : std::isnan(*real)  ? "NaN"
+           : *real > 0          ? "Infinity"
+                                : "-Infinity";
+  }
   if (value.As<Value::Array>() != nullptr) return "[..]";
   return value.IsNull() ? "null" : "{..}";
 }
@@ -170,9 +193,16 @@ Value ParseJson(std::string_view text) {
   if (text.size() > kMaxBytes) {
     Reject(ROPE_ERROR_PARSE, "length (%zu) must be at most %zu", text.size(), kMaxBytes);
   }
-  const std::string quoted = QuoteNonFinite(text);
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {  // ends it for parsers
+    Reject(
+        ROPE_ERROR_PARSE,
+        "byte %zu of the text is 0, and length (%zu) must not count a final 0 or what follows it",
+        zero + 1, text.size());
+  }
+  std::vector<size_t> literals;
+  const std::string quoted = QuoteNonFinite(text, &literals);
   if (!quoted.empty()) text = quoted;
-  Builder builder(text);
+  Builder builder(text, literals);
   // Every failure throws out of an event, parse errors included.
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return std::move(builder.root);
@@ -196,7 +226,10 @@ bool Same(const Value& a, const Value& b) {
     const auto* real = value.As<double>();
     return real != nullptr ? std::optional(*real) : std::nullopt;
   };
-  if (const auto left = number(a)) return left == number(b);
+  if (const auto left = number(a)) {
+    const auto right = number(b);
+    return left == right || (right && std::isnan(*left) && std::isnan(*right));
+  }
   if (a.As<bool>() != nullptr && b.As<bool>() != nullptr) return *a.As<bool>() == *b.As<bool>();
   if (const auto* text = a.As<std::string>()) {
     const auto* other = b.As<std::string>();
@@ -213,7 +246,8 @@ double ToNumber(const std::string& path, const Value& value) {
   if (const auto* integer = value.As<int64_t>()) return static_cast<double>(*integer);
   const auto* real = value.As<double>();
   if (real == nullptr) RejectValue(path, value, "be a number");
-  return *real;  // finite: the parser refuses 1e999
+  if (!std::isfinite(*real)) RejectValue(path, value, "be a finite number");
+  return *real;
 }
 
 double ToPositive(const std::string& path, const Value& value) {

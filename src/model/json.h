@@ -7,7 +7,7 @@
 // appears twice in one object is an error: parsers disagree about which one counts. Python writes
 // the non-JSON literals NaN, Infinity and -Infinity, and published files contain them in keys that
 // have nothing to do with RoPE ("time_step_limit": [0.0, Infinity] of Nemotron-H): they are read as
-// the strings "NaN" .., so a number that RoPE needs is refused by name and others do no harm.
+// numbers that are not finite, so one that RoPE needs is refused by name and others do no harm.
 #ifndef LIBROPE_SRC_MODEL_JSON_H_
 #define LIBROPE_SRC_MODEL_JSON_H_
 

@@ -65,9 +65,11 @@ TEST(ModelMalformed, NumbersOutOfRangeAreRefused) {
            "\": " + value + "}";
   };
   ExpectRefused(with("rope_theta", "1e999"), {"byte"});
-  ExpectRefused(with("rope_theta", "NaN"), {"rope_theta (\"NaN\") must be a number"});
-  ExpectRefused(with("rope_theta", "Infinity"), {"rope_theta (\"Infinity\") must be a number"});
-  ExpectRefused(with("rope_theta", "-Infinity"), {"rope_theta (\"-Infinity\") must be a number"});
+  ExpectRefused(with("rope_theta", "NaN"), {"rope_theta (NaN) must be a finite number"});
+  ExpectRefused(with("rope_theta", "Infinity"), {"rope_theta (Infinity) must be a finite number"});
+  ExpectRefused(with("rope_theta", "-Infinity"),
+                {"rope_theta (-Infinity) must be a finite number"});
+  ExpectRefused(with("rope_theta", "\"NaN\""), {"rope_theta (\"NaN\") must be a number"});
   ExpectRefused(with("rope_theta", "-Inf"), {"byte"});
   ExpectRefused(with("rope_theta", "0"), {"rope_theta (0) must be positive"});
   ExpectRefused(with("rope_theta", "-1"), {"rope_theta (-1) must be positive"});
@@ -94,6 +96,11 @@ TEST(ModelMalformed, RepeatedKeysAndBrokenTextAreRefused) {
   ExpectRefused(Llama("{\"type\": \"\\u0001\\u001b\xc3\xa4\"}"), {"rope_scaling.type (\"????\")"});
   const std::string long_name(100000, 'x');
   ExpectRefused(Llama("{\"type\": \"" + long_name + "\"}"), {"rope_scaling.type (\"xxx", ".."});
+  const std::string llama = Llama("null");
+  for (const std::string& after :
+       {std::string(1, '\0'), std::string("\0{\"rope_theta\": 5}", 18)}) {
+    ExpectRefused(llama + after, {"is 0, and length", "must not count a final 0"});
+  }
   EXPECT_EQ(CheckAnswer("{\"" + long_name + "\": {\"rope_type\": \"a\"}}"), ROPE_ERROR_PARSE);
 }
 
