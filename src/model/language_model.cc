@@ -280,7 +280,7 @@ class LanguageModel {
 
   void AddKind(std::string_view name, const KindDefaults& kind, bool flat_applies,
                bool proportional) {
-    if (nested_ && IsNull(name)) return;
+    RejectNullKind(name);
     const bool unused = family_->layers == Layers::kMixers && !labels_.empty() &&
                         std::find(labels_.begin(), labels_.end(), name) == labels_.end();
     if (unused) return;
@@ -369,9 +369,20 @@ class LanguageModel {
     return dict_.Mentions(name) && dict_.Find(name) == nullptr;
   }
 
+  // A kind that the class knows. Elsewhere null is a kind without RoPE.
+  void RejectNullKind(std::string_view name) const {
+    if (!nested_ || !IsNull(name)) return;
+    Reject(
+        ROPE_ERROR_UNSUPPORTED,
+        "%s (null) must be a dictionary, or absent: some classes take their defaults for it, and "
+        "others none",
+        dict_.Path(name).c_str());
+  }
+
   // DeepSeek-V4: plain RoPE where attention is not compressed, the scaled one of another theta
   // where it is, never with an attention factor.
   void AddCompressed() {
+    for (const std::string_view kind : {kMain, kCompress}) RejectNullKind(kind);
     RopeKeys main = Keys(nested_ ? dict_.Child(kMain) : Dict());
     if (!nested_) {
       const auto beside = text_.Positive("rope_theta");

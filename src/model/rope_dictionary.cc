@@ -34,10 +34,26 @@ void CheckBothDictionaries(const Dict& legacy, const Dict& current) {
   }
 }
 
+// A dictionary of kinds of layers which are all null: it has no kind with RoPE, and is none of one
+// kind either.
+void RejectNullKinds(const Dict& dict) {
+  if (IsNested(dict)) return;
+  for (const auto& [key, value] : dict.members()) {
+    const bool is_kind = EndsWith(key, "_attention") || key == kMain || key == kCompress;
+    if (!is_kind || !value.IsNull()) continue;
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (null) must be a dictionary, or stand beside that of another kind of layer: "
+           "programs differ in whether layers of no kind rotate",
+           dict.Path(key).c_str());
+  }
+}
+
 }  // namespace
 
 Dict RopeDictionaryOf(const Dict& text) {
   const Dict legacy = text.Child("rope_scaling"), current = text.Child("rope_parameters");
+  RejectNullKinds(legacy);
+  RejectNullKinds(current);
   if (legacy.empty()) return current;
   if (current.empty()) return legacy;
   CheckBothDictionaries(legacy, current);
@@ -81,6 +97,7 @@ void AddBareDictionary(const Dict& root, ParsedModel* out) {
     out->types.push_back(std::move(type));
   };
   if (!IsNested(root)) {
+    RejectNullKinds(root);
     add(kFull, root);
     return;
   }

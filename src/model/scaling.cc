@@ -16,19 +16,20 @@ constexpr std::string_view kTelechatYarn = "telechat3-yarn";
 struct TypeName {
   std::string_view name;
   rope_scaling scaling;
+  bool has_own_rule = false;  // its frequencies or factors are not those of the others
 };
 
-// "mrope" and "xdrope" say how ids are used, not how frequencies are made; "su" is the first name
-// of longrope; "gptj" is what one converter wrote for "default"; "deepseek_yarn" is what engines
-// call the YaRN that mscale belongs to.
+// "mrope" and "xdrope" say how ids are used, not how frequencies are made, but that "xdrope" may
+// have an alpha; "su" is the first name of longrope; "gptj" is what one converter wrote for
+// "default"; "deepseek_yarn" is what engines call the YaRN that mscale belongs to.
 constexpr TypeName kTypeNames[] = {
-    {"default", ROPE_SCALING_DEFAULT},   {"linear", ROPE_SCALING_LINEAR},
-    {"dynamic", ROPE_SCALING_DYNAMIC},   {"yarn", ROPE_SCALING_YARN},
-    {"longrope", ROPE_SCALING_LONGROPE}, {"su", ROPE_SCALING_LONGROPE},
-    {"llama3", ROPE_SCALING_LLAMA3},     {"proportional", ROPE_SCALING_PROPORTIONAL},
-    {"mrope", ROPE_SCALING_DEFAULT},     {"xdrope", ROPE_SCALING_DEFAULT},
-    {"gptj", ROPE_SCALING_DEFAULT},      {"deepseek_yarn", ROPE_SCALING_YARN},
-    {kTelechatYarn, ROPE_SCALING_YARN},
+    {"default", ROPE_SCALING_DEFAULT},        {"linear", ROPE_SCALING_LINEAR},
+    {"dynamic", ROPE_SCALING_DYNAMIC},        {"yarn", ROPE_SCALING_YARN},
+    {"longrope", ROPE_SCALING_LONGROPE},      {"su", ROPE_SCALING_LONGROPE},
+    {"llama3", ROPE_SCALING_LLAMA3},          {"proportional", ROPE_SCALING_PROPORTIONAL},
+    {"mrope", ROPE_SCALING_DEFAULT},          {"xdrope", ROPE_SCALING_DEFAULT, true},
+    {"gptj", ROPE_SCALING_DEFAULT},           {"deepseek_yarn", ROPE_SCALING_YARN},
+    {kTelechatYarn, ROPE_SCALING_YARN, true},
 };
 
 std::string KnownTypes() {
@@ -135,6 +136,15 @@ int64_t OriginalOrMax(const RopeKeys& keys, std::string_view type) {
   return length.value_or(0);
 }
 
+// transformers hands on None for a key that is null, not the default, and fails. In a dictionary on
+// its own the caller gives theta.
+void RejectNullTheta(const RopeKeys& keys, const Dict& dict, const char* name) {
+  if (!keys.text.exists() || !dict.Mentions(name) || dict.Peek(name) != nullptr) return;
+  Reject(ROPE_ERROR_UNSUPPORTED,
+         "%s (null) must be a number, or absent for the default of the class: programs take none",
+         dict.Path(name).c_str());
+}
+
 // theta_key may be null.
 double Theta(const RopeKeys& keys) {
   const std::initializer_list<const char*> names = {keys.theta_key, "rotary_emb_base",
@@ -147,10 +157,14 @@ double Theta(const RopeKeys& keys) {
   };
   if (keys.theta != 0) return repeated(keys.theta);
   if (const auto inside = keys.dict.Positive("rope_theta")) return repeated(*inside);
+  RejectNullTheta(keys, keys.dict, "rope_theta");
   double theta = keys.default_theta;
   if (keys.theta_key != nullptr) {
     for (const char* name : names) {
       if (const auto beside = keys.text.Positive(name)) return repeated(*beside);
+    }
+    for (const char* name : {"rope_theta", "rotary_emb_base", "rotary_embedding_base"}) {
+      RejectNullTheta(keys, keys.text, name);
     }
     if (keys.family != nullptr && keys.family->own_keys == OwnKeys::kAttentionTheta) {
       if (const auto nested = keys.text.Child("attn_config").Positive("rope_theta")) {
@@ -289,6 +303,21 @@ void FillFactorList(const RopeKeys& keys, const char* key, int pairs, std::vecto
   }
 }
 
+// Phi-3's own code, and engines, have the attention factor follow from the two lengths, and
+// transformers from a factor if there is one.
+void CheckFactorOfLengths(const RopeKeys& keys, double factor, const rope_config& config) {
+  const bool of_lengths = keys.family != nullptr && keys.family->yarn_is_longrope;
+  const auto length = MaxPosition(keys);
+  if (!of_lengths || !length || config.attention_factor != 0) return;
+  const double ratio =
+      static_cast<double>(*length) / static_cast<double>(config.original_max_position_embeddings);
+  if (factor == ratio) return;
+  Reject(ROPE_ERROR_UNSUPPORTED,
+         "%s (%s) must be max_position_embeddings / original_max_position_embeddings (%s), which "
+         "other programs than transformers take: remove it, or give attention_factor",
+         keys.dict.Path("factor").c_str(), ToText(factor).c_str(), ToText(ratio).c_str());
+}
+
 void FillLongrope(const RopeKeys& keys, LayerType* type) {
   rope_config& config = type->config;
   const int span = SpanOf(config);
@@ -301,6 +330,7 @@ void FillLongrope(const RopeKeys& keys, LayerType* type) {
   }
   config.original_max_position_embeddings = OriginalOrMax(keys, "longrope");
   if (const auto factor = keys.dict.Positive("factor")) {
+    CheckFactorOfLengths(keys, *factor, config);
     config.factor = *factor;
   } else if (const auto length = MaxPosition(keys)) {
     config.max_position_embeddings = *length;
@@ -492,7 +522,8 @@ bool NameTheSameScaling(const Value& a, const Value& b) {
   const auto *first = a.As<std::string>(), *second = b.As<std::string>();
   if (first == nullptr || second == nullptr) return false;
   const TypeName *x = FindType(*first), *y = FindType(*second);
-  return x != nullptr && y != nullptr && x->scaling == y->scaling;
+  if (x == nullptr || y == nullptr || x->scaling != y->scaling) return false;
+  return x == y || (!x->has_own_rule && !y->has_own_rule);
 }
 
 void FillRope(const RopeKeys& keys, LayerType* type) {

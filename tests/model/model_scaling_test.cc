@@ -62,6 +62,22 @@ TEST(ModelScaling, Phi3SpellsLongropeInThreeWays) {
   }
 }
 
+// transformers takes the factor for the attention factor, Phi-3's own code and engines the ratio.
+TEST(ModelScaling, TheFactorOfPhi3IsTheRatioOfItsLengths) {
+  const auto phi3 = [](const std::string& entries) {
+    return R"({"model_type": "phi3", "hidden_size": 128, "num_attention_heads": 2,
+        "num_hidden_layers": 2, "max_position_embeddings": 131072, "rope_theta": 10000.0,
+        "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope", )" +
+           entries + Lists(32, 32) + "}}";
+  };
+  ExpectRefused(phi3(R"("factor": 4, )"), {"rope_scaling.factor (4) must be", "(32)"},
+                ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Model(phi3(R"("factor": 32.0, )")).Config().factor, 32);
+  EXPECT_EQ(Model(phi3(R"("factor": 4, "attention_factor": 1.25, )")).Config().attention_factor,
+            1.25);
+  EXPECT_EQ(Model(phi3("")).Config().max_position_embeddings, 131072);
+}
+
 TEST(ModelScaling, FactorListsHaveAnEntryForEachPair) {
   const std::string longrope = R"({"type": "longrope", "factor": 4, )";
   EXPECT_EQ(Model(longrope + Lists(2, 2) + "}").Config().table_length, 2);

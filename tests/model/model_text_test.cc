@@ -31,8 +31,21 @@ TEST(ModelText, ThetaIsReadInsideThenBesideThenFromTheClass) {
   };
   EXPECT_EQ(theta(R"(, "rope_theta": 7, "rope_parameters": {"rope_theta": 7.0})"), 7);
   EXPECT_EQ(theta(R"(, "rope_theta": 5, "rope_parameters": {"rope_type": "default"})"), 5);
-  EXPECT_EQ(theta(R"(, "rope_theta": null)"), 1e6);
+  EXPECT_EQ(theta(R"(, "rope_theta": null, "rope_parameters": {"rope_theta": 7.0})"), 7);
   EXPECT_EQ(theta(""), 1e6);
+}
+
+// transformers takes None then, and fails.
+TEST(ModelText, ThetaThatIsNullIsNotTheDefault) {
+  const auto refused = [](const std::string& rest, const char* part) {
+    ExpectRefused(R"({"model_type": "mixtral", "head_dim": 64)" + rest + "}", {part},
+                  ROPE_ERROR_UNSUPPORTED);
+  };
+  refused(R"(, "rope_theta": null)", "rope_theta (null) must be a number");
+  refused(R"(, "rope_theta": 5, "rope_parameters": {"rope_theta": null, "rope_type": "default"})",
+          "rope_parameters.rope_theta (null)");
+  ExpectRefused(R"({"model_type": "gpt_neox", "head_dim": 64, "rotary_emb_base": null})",
+                {"rotary_emb_base (null)"}, ROPE_ERROR_UNSUPPORTED);
 }
 
 TEST(ModelText, TypeAndRopeTypeMeanTheSame) {
@@ -43,6 +56,17 @@ TEST(ModelText, TypeAndRopeTypeMeanTheSame) {
       ROPE_SCALING_LINEAR);
   ExpectRefused(Llama(R"({"rope_type": "linear", "type": "yarn", "factor": 2})"),
                 {"rope_scaling.type (\"yarn\") must mean the same as rope_type (\"linear\")"});
+  ExpectRefused(Llama(R"({"rope_type": "yarn", "type": "telechat3-yarn", "factor": 4,
+      "original_max_position_embeddings": 4096})"),
+                {"type (\"telechat3-yarn\") must mean the same as rope_type (\"yarn\")"});
+  ExpectRefused(Llama(R"({"rope_type": "telechat3-yarn", "type": "yarn", "factor": 4,
+      "original_max_position_embeddings": 4096})"),
+                {"type (\"yarn\") must mean the same"});
+  ExpectRefused(Llama(R"({"rope_type": "default", "type": "xdrope"})"), {"type (\"xdrope\")"});
+  EXPECT_EQ(Model(Llama(R"({"rope_type": "yarn", "type": "deepseek_yarn", "factor": 4})"))
+                .Config()
+                .factor,
+            4);
   EXPECT_EQ(Model(Llama(R"({"rope_type": null, "type": "linear", "factor": 2})")).Config().scaling,
             ROPE_SCALING_LINEAR);
   EXPECT_EQ(Model(Llama(R"({"rope_theta": 10000})")).Config().scaling, ROPE_SCALING_DEFAULT);
@@ -97,6 +121,38 @@ TEST(ModelText, NamesOfKindsArePrintable) {
                     "layer_types": ["full_attention\u0000x"], "rope_parameters":
                     {"full_attention\u0000x": {"rope_type": "default"}}})",
                 {"printable"});
+}
+
+// gemma3's class takes its defaults for a kind that is null, others have none then.
+TEST(ModelText, KindsThatAreNullAreRefusedWhereTheClassKnowsThem) {
+  const auto refused = [](const char* type, const char* dictionary, const char* part) {
+    ExpectRefused(std::string(R"({"model_type": ")") + type +
+                      R"(", "head_dim": 64, "num_hidden_layers": 2, "rope_parameters": )" +
+                      dictionary + "}",
+                  {part, "(null) must be a dictionary"}, ROPE_ERROR_UNSUPPORTED);
+  };
+  constexpr char kFullNull[] =
+      R"({"full_attention": null, "sliding_attention": {"rope_theta": 1e4}})";
+  for (const char* type : {"gemma3_text", "olmo3", "laguna"}) {
+    refused(type, kFullNull, "rope_parameters.full_attention");
+  }
+  refused("deepseek_v4", R"({"main": null, "compress": {"rope_theta": 1e4}})", "main");
+  for (const char* type : {"llama", "gemma3_text", "nobody_knows"}) {
+    refused(type, R"({"full_attention": null, "rope_type": "default", "rope_theta": 5e5})",
+            "rope_parameters.full_attention");
+    refused(type, R"({"full_attention": null, "sliding_attention": null})", "full_attention");
+  }
+  ExpectRefused(R"({"full_attention": null, "rope_theta": 1e4})", {"full_attention (null)"},
+                ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(ModelText, NanIsNoNameOfAnything) {
+  const std::string head = R"({"head_dim": 64, "rope_theta": 1e4, "num_hidden_layers": 2, )";
+  ExpectRefused(head + R"("model_type": NaN})", {"model_type (NaN) must be a string"});
+  ExpectRefused(head + R"("model_type": "llama", "layer_types": ["full_attention", NaN]})",
+                {"layer_types[1] (NaN) must be a string"});
+  ExpectRefused(head + R"("\"": "x", "model_type": "llama", "rope_scaling": {"type": -Infinity}})",
+                {"rope_scaling.type (-Infinity) must be a string"});
 }
 
 TEST(ModelText, NanIsAValueAndNoKey) {
