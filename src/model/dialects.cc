@@ -8,8 +8,20 @@
 #include "model/unread.h"
 
 namespace rope::model {
+namespace {
 
-bool ReadDialect(const Dict& root, ParsedModel* out) {
+// No such program has it.
+void RejectKindsOfLayers(const Dict& root) {
+  const Value* types = root.Peek("layer_types");
+  if (types == nullptr || types->read) return;
+  Reject(ROPE_ERROR_UNSUPPORTED,
+         "%s (%s) must be absent: it is transformers' key, and may say that layers differ",
+         root.Path("layer_types").c_str(), Show(*types).c_str());
+}
+
+}  // namespace
+
+const Dialect* FindDialect(const Dict& root) {
   const Dialect* found = nullptr;
   for (const Dialect* dialect : {&kMetaParams, &kMistralParams, &kMegatronArgs, &kMaxText}) {
     if (!dialect->is(root)) continue;
@@ -19,10 +31,16 @@ bool ReadDialect(const Dict& root, ParsedModel* out) {
     }
     found = dialect;
   }
+  return found;
+}
+
+bool ReadDialect(const Dict& root, ParsedModel* out) {
+  const Dialect* found = FindDialect(root);
   if (found == nullptr) return false;
   out->notes.push_back(std::string("read as ") + found->name);
   found->read(root, out);
   RejectUnread(root);
+  RejectKindsOfLayers(root);
   return true;
 }
 

@@ -27,6 +27,9 @@ extern const Dialect kMistralParams;  // mistral_params.cc
 extern const Dialect kMegatronArgs;   // megatron_args.cc
 extern const Dialect kMaxText;        // maxtext_config.cc
 
+// Whose words `root` is in; nullptr if in none of these dialects. Throws Error if it may be two.
+const Dialect* FindDialect(const Dict& root);
+
 // Reads `root` if it is in one of these dialects, and says whether it is.
 bool ReadDialect(const Dict& root, ParsedModel* out);
 

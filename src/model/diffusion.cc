@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "model/dialects.h"
 #include "model/diffusion_classes.h"
 #include "model/layers.h"
 #include "model/ltx.h"
@@ -23,8 +24,8 @@ constexpr char kClassName[] = "_class_name", kHeadDim[] = "attention_head_dim";
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\") is not read: %s", path.c_str(), shown.c_str(), why);
   }
   constexpr std::string_view kPipeline = "Pipeline";
-  const bool pipeline = name.size() > kPipeline.size() &&
-                        name.substr(name.size() - kPipeline.size()) == kPipeline;
+  const bool pipeline =
+      name.size() > kPipeline.size() && name.substr(name.size() - kPipeline.size()) == kPipeline;
   Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\") %s", path.c_str(), shown.c_str(),
          pipeline ? "is a pipeline, whose RoPE stands in the config.json of its transformer"
                   : "is no class of diffusers whose RoPE this version reads");
@@ -88,7 +89,8 @@ std::vector<int> Reader::ListedDims() const {
   while (axes < std::size(known_.dims) && known_.dims[axes] != 0) ++axes;
   if (known_.split == Split::kListedHalf) axes = 3;  // without a default that works
   if (list == nullptr) {
-    if (known_.dims[0] == 0) root_.RejectMissing(known_.dims_key, "the class has no default that works");
+    if (known_.dims[0] == 0)
+      root_.RejectMissing(known_.dims_key, "the class has no default that works");
     return {known_.dims, known_.dims + axes};
   }
   const std::string path = root_.Path(known_.dims_key);
@@ -117,9 +119,7 @@ std::vector<int> Reader::Dims(int head_dim) const {
       break;
     }
     case Split::kEqual: dims = {head_dim / 3, head_dim / 3, head_dim / 3}; break;
-    case Split::kEighths:
-      dims = {head_dim / 4, head_dim / 8 * 3, head_dim / 8 * 3};
-      break;
+    case Split::kEighths: dims = {head_dim / 4, head_dim / 8 * 3, head_dim / 8 * 3}; break;
     case Split::kTwoHalves: dims = {head_dim / 2, head_dim / 2}; break;
   }
   int sum = 0;
@@ -137,7 +137,8 @@ std::vector<int> Reader::Dims(int head_dim) const {
     return dims;
   }
   if (known_.dims_key == nullptr) {
-    Reject(ROPE_ERROR_PARSE, "%s (%d) must be a width that this class can divide into pairs of %zu axes",
+    Reject(ROPE_ERROR_PARSE,
+           "%s (%d) must be a width that this class can divide into pairs of %zu axes",
            root_.Path(kHeadDim).c_str(), head_dim, dims.size());
   }
   Reject(ROPE_ERROR_PARSE, "%s adds up to %d and must add up to the width of a head, %d",
@@ -168,9 +169,9 @@ double Reader::ThetaOf(size_t axis, int dim) const {
     if (list != nullptr && list->size() != 3) {
       Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have 3", path.c_str(), list->size());
     }
-    const double scale =
-        list == nullptr ? kDefault[axis]
-                        : ToPositive(path + "[" + std::to_string(axis) + "]", (*list)[axis]);
+    const double scale = list == nullptr
+                             ? kDefault[axis]
+                             : ToPositive(path + "[" + std::to_string(axis) + "]", (*list)[axis]);
     if (dim <= 2) RejectValue(root_.Path(kHeadDim), *root_.Find(kHeadDim), "be at least 12");
     return known_.theta * std::pow(scale, static_cast<double>(dim) / (dim - 2));
   }
@@ -251,7 +252,8 @@ LatentIds Reader::Ids(int axes) const {
           Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have 2", root_.Path(kMax).c_str(),
                  list->size());
         }
-        side[a] = ToInteger(root_.Path(kMax) + "[" + std::to_string(a) + "]", (*list)[a], 1, kMaxWidth);
+        side[a] =
+            ToInteger(root_.Path(kMax) + "[" + std::to_string(a) + "]", (*list)[a], 1, kMaxWidth);
       }
       ids.side[0] = side[0] * side[1] / (*patch * *patch);
       break;
@@ -335,6 +337,12 @@ bool IsDiffusion(const Dict& root) { return root.Mentions(kClassName); }
 void AddDiffusion(const Dict& root, ParsedModel* out) {
   const auto name = root.String(kClassName);
   if (!name) root.RejectMissing(kClassName, "it is there, and null");
+  const Dialect* other = FindDialect(root);
+  if (other != nullptr || root.Peek("model_type") != nullptr) {
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\") must not stand beside %s: the text has one program",
+           root.Path(kClassName).c_str(), Printable(*name).c_str(),
+           other != nullptr ? other->name : "model_type");
+  }
   if (IsLtx(*name)) {
     AddLtx(root, *name, out);
     return;

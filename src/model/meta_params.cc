@@ -5,6 +5,10 @@
 // llama-models 0.3.0. Pairs are neighbours (view_as_complex), in f32, whatever the weights are in.
 // The numbers of Llama 3.1's scaling are constants of the code; Llama 4's are 16 and 1 unless the
 // file says otherwise.
+#include <algorithm>
+#include <iterator>
+#include <string>
+
 #include "model/dialects.h"
 #include "model/layers.h"
 
@@ -18,15 +22,27 @@ bool IsMetaParams(const Dict& root) {
          (root.Mentions("multiple_of") || root.Mentions("ffn_dim_multiplier"));
 }
 
+constexpr const char* kOfLlama4[] = {"moe_args", "nope_layer_interval"};
+
 bool IsLlama4(const Dict& root) {
-  return root.Mentions("moe_args") || root.Mentions("nope_layer_interval");
+  return std::any_of(std::begin(kOfLlama4), std::end(kOfLlama4),
+                     [&root](const char* key) { return root.Peek(key) != nullptr; });
 }
 
-// The code of Llama 1 and 2 has no such argument; their files say -1 where later ones have a size.
+// Arguments that only Llama 4's code has, all null.
+bool MayBeLlama4(const Dict& root) {
+  return !IsLlama4(root) && std::any_of(std::begin(kOfLlama4), std::end(kOfLlama4),
+                                        [&root](const char* key) { return root.Mentions(key); });
+}
+
+// The code of Llama 1 and 2 has no such argument, nor the others of later models; their files say
+// -1 where later ones have a size.
 double Theta(const Dict& root) {
   if (const auto theta = root.Positive("rope_theta")) return *theta;
   constexpr double kOfLlama2 = 10000;
-  if (root.Integer("vocab_size", -1, kMaxWidth).value_or(0) != -1) {
+  const bool later = IsLlama4(root) || MayBeLlama4(root) || root.Mentions("rope_theta") ||
+                     root.Mentions("use_scaled_rope");
+  if (later || root.Integer("vocab_size", -1, kMaxWidth).value_or(0) != -1) {
     root.RejectMissing("rope_theta",
                        "only files of Llama 1 and 2, whose vocab_size is -1, lack it");
   }
@@ -37,8 +53,21 @@ void FillScaling(const Dict& root, rope_config* config) {
   constexpr int64_t kWidthOfLlama31 = 4096;
   const auto factor = root.Positive("rope_scaling_factor");
   const auto high = root.Positive("rope_high_freq_factor");
-  if (!root.Bool("use_scaled_rope").value_or(false)) return;
+  const auto scaled = root.Bool("use_scaled_rope");
+  if (!scaled && (factor || high)) {
+    root.RejectMissing("use_scaled_rope",
+                       "Meta's code scales nothing without it, and " +
+                           root.Path(factor ? "rope_scaling_factor" : "rope_high_freq_factor") +
+                           " is there");
+  }
+  if (!scaled.value_or(false)) return;
   const bool llama4 = IsLlama4(root);
+  if (MayBeLlama4(root) && !(factor && high)) {
+    root.RejectMissing(
+        factor ? "rope_high_freq_factor" : "rope_scaling_factor",
+        "Llama 3's and Llama 4's code have different ones, and what tells them apart "
+        "is null");
+  }
   if (!llama4 && !factor && *root.Integer("dim", 1, kMaxWidth) < kWidthOfLlama31) {
     root.RejectMissing("rope_scaling_factor",
                        "it is 8 in Meta's code, and 32 in transformers' files of the same small "

@@ -110,10 +110,18 @@ void Read(const Dict& root, ParsedModel* out) {
   out->types.push_back(std::move(type));
   const int64_t layers = Required(root, "n_layers", 1, kMaxLayers, "it counts the layers");
   out->layers.assign(static_cast<size_t>(layers), 0);
-  AddTower(root.Child("vision_encoder"), out);
   const Dict multimodal = root.Child("multimodal");
+  const Dict older = root.Child("vision_encoder");
+  const Dict newer = multimodal.Child("vision_encoder_args");
+  if (older.exists() && newer.exists()) {
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s and %s must not both be there: the model has one tower",
+           older.Name().c_str(), newer.Name().c_str());
+  }
+  AddTower(older, out);
+  AddTower(newer, out);
+  RejectUnread(root.Child("moe"), root);
   if (!multimodal.exists()) return;
-  AddTower(multimodal.Child("vision_encoder_args"), out);
+  RejectUnread(multimodal, root);
   if (multimodal.Peek("whisper_model_args") != nullptr) {
     Reject(ROPE_ERROR_UNSUPPORTED, "%s: audio towers of this dialect are not read in this version",
            multimodal.Path("whisper_model_args").c_str());

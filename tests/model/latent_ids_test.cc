@@ -123,8 +123,7 @@ TEST(Diffusion, ClassesThatAreNotReadAreRefused) {
   EXPECT_EQ(CreateFault(R"({"_class_name": "FluxPipeline"})", ROPE_ERROR_UNSUPPORTED),
             "rope_model_create: _class_name (\"FluxPipeline\") is a pipeline, whose RoPE stands in "
             "the config.json of its transformer");
-  EXPECT_EQ(CreateFault(R"({"_class_name": "UNet2DConditionModel", "model_type": "llama"})",
-                        ROPE_ERROR_UNSUPPORTED),
+  EXPECT_EQ(CreateFault(R"({"_class_name": "UNet2DConditionModel"})", ROPE_ERROR_UNSUPPORTED),
             "rope_model_create: _class_name (\"UNet2DConditionModel\") is no class of diffusers "
             "whose RoPE this version reads");
   EXPECT_EQ(
@@ -139,6 +138,18 @@ TEST(Diffusion, ClassesThatAreNotReadAreRefused) {
       std::string::npos);
   CreateFault(R"({"_class_name": null})", ROPE_ERROR_PARSE);
   CreateFault(R"({"_class_name": 3})", ROPE_ERROR_PARSE);
+}
+
+TEST(Diffusion, ATextOfAnotherProgramIsRefused) {
+  const std::string flux = R"({"_class_name": "FluxTransformer2DModel", )";
+  EXPECT_NE(
+      CreateFault(flux + R"("model_type": "llama", "rope_theta": 5e5})", ROPE_ERROR_UNSUPPORTED)
+          .find("(\"FluxTransformer2DModel\") must not stand beside model_type"),
+      std::string::npos);
+  EXPECT_NE(CreateFault(flux + R"("base_emb_dim": 4096, "model_name": "llama3.1-8b"})",
+                        ROPE_ERROR_UNSUPPORTED)
+                .find("must not stand beside MaxText's configuration"),
+            std::string::npos);
 }
 
 TEST(Diffusion, KeysOfRopeAreReadOrRefused) {

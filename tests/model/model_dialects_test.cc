@@ -126,6 +126,35 @@ TEST(MetaParams, SmallLlama32MustSayItsFactor) {
   EXPECT_EQ(config.head_dim, 64);
 }
 
+// The code of Llama 1 and 2 has no such arguments.
+TEST(MetaParams, LaterFilesSayTheirTheta) {
+  for (const char* key : {"use_scaled_rope", "moe_args", "nope_layer_interval", "rope_theta"}) {
+    const json value = key == std::string("use_scaled_rope") ? json(true) : json(nullptr);
+    ExpectRefused(With(Case("meta", 0), {{key, value}}).dump(), {"rope_theta is missing"});
+  }
+}
+
+TEST(MetaParams, FactorsBelongToUseScaledRope) {
+  json config = Case("meta", 1);
+  config.erase("use_scaled_rope");
+  ExpectRefused(With(config, {{"rope_scaling_factor", 32}}).dump(),
+                {"use_scaled_rope is missing", "rope_scaling_factor is there"});
+  ExpectRefused(With(config, {{"rope_high_freq_factor", 4}}).dump(),
+                {"use_scaled_rope is missing"});
+  const json off = {{"rope_scaling_factor", 16}, {"use_scaled_rope", false}};
+  EXPECT_EQ(Model(With(config, off).dump()).Config().scaling, ROPE_SCALING_DEFAULT);
+}
+
+// Llama 3's code scales by 8 and 4, Llama 4's by 16 and 1.
+TEST(MetaParams, NullTellsNoLlama4) {
+  const json scaled = With(Case("meta", 2), {{"moe_args", nullptr}});
+  ExpectRefused(scaled.dump(), {"rope_scaling_factor is missing"});
+  ExpectRefused(With(scaled, {{"rope_scaling_factor", 8}}).dump(),
+                {"rope_high_freq_factor is missing"});
+  const json both = {{"rope_scaling_factor", 8}, {"rope_high_freq_factor", 4}};
+  EXPECT_EQ(Model(With(scaled, both).dump()).Config().high_freq_factor, 4);
+}
+
 TEST(MetaParams, EveryFourthLayerOfLlama4HasNoRope) {
   const Model model(Case("meta", 3).dump());
   EXPECT_EQ(model.Layers(9), "fffnfffnf");
@@ -176,6 +205,32 @@ TEST(MistralParams, YarnIsReadWholeOrRefused) {
   yarn = kYarn;
   yarn.erase("apply_scale");
   ExpectRefused(With(Case("mistral", 0), {{"yarn", yarn}}).dump(), {"yarn.apply_scale"});
+}
+
+TEST(MistralParams, DictionariesAreReadWhole) {
+  for (const char* dictionary : {"moe", "multimodal"}) {
+    const json stray = {{"rope_theta", 5}};
+    ExpectRefused(With(Case("mistral", 0), {{dictionary, stray}}).dump(),
+                  {dictionary, ".rope_theta (5)"}, ROPE_ERROR_UNSUPPORTED);
+  }
+}
+
+TEST(MistralParams, AModelHasOneTower) {
+  const json tower = {{"hidden_size", 1024}, {"num_attention_heads", 16}};
+  const json multimodal = {{"vision_encoder_args", tower}};
+  EXPECT_EQ(Model(With(Case("mistral", 0), {{"multimodal", multimodal}}).dump()).Types().size(),
+            2u);
+  ExpectRefused(
+      With(Case("mistral", 0), {{"vision_encoder", tower}, {"multimodal", multimodal}}).dump(),
+      {"vision_encoder and multimodal.vision_encoder_args must not both"}, ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(ModelDialects, KindsOfLayersAreTransformersWord) {
+  for (const char* dialect : {"meta", "mistral"}) {
+    const json kinds = {{"layer_types", {"full_attention", "no_rope"}}};
+    ExpectRefused(With(Case(dialect, 0), kinds).dump(), {"layer_types ([..]) must be absent"},
+                  ROPE_ERROR_UNSUPPORTED);
+  }
 }
 
 TEST(MistralParams, LatentAttentionTurnsTheEndOfAHead) {
