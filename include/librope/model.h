@@ -92,8 +92,9 @@ ROPE_API rope_status rope_model_create_gguf(const void* data, size_t size,
                                             rope_model** out) ROPE_MUST_CHECK;
 
 /* The same for a file, of which it reads as much as it needs. Of a model in several parts this is
- * the first, "model-00001-of-00003.gguf"; the others are opened if its frequency factors may be in
- * them.
+ * the first, "model-00001-of-00003.gguf", whose keys count. The others are read where they are
+ * there, and must be there if its frequency factors may be in them: a tensor of factors in two parts,
+ * or a key of another part that says another thing about the model than the first, is an error.
  *
  * Returns what rope_model_create returns; INVALID_ARGUMENT also if a file cannot be read. */
 ROPE_API rope_status rope_model_load_gguf(const char* path, rope_model** out) ROPE_MUST_CHECK;
@@ -118,7 +119,7 @@ typedef struct rope_gguf_factors {
 
 /* Reads the metadata of a GGUF file that the program has parsed already. All keys of the file may
  * be given, in any order; those of the architecture and general.architecture must be, and all
- * tensors whose names begin with "rope_". Nothing is kept. The rest is as for
+ * tensors whose names have "rope" in them. Nothing is kept. The rest is as for
  * rope_model_create_gguf.
  *
  * Returns what rope_model_create returns. */

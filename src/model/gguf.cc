@@ -240,15 +240,17 @@ void AddKinds(const GgufFile& file, const GgufKeys& keys, const GgufArchitecture
 
 }  // namespace
 
-int64_t PartsToSearch(const GgufFile& file) {
-  const GgufKeys general(file, "general.");
+GgufParts PartsOf(const GgufFile& file) {
+  const GgufKeys general(file, "general."), split(file, "split.");
   const auto name = general.String("architecture");
-  const int64_t parts = GgufKeys(file, "split.").Integer("count", 0, UINT16_MAX).value_or(0);
-  if (!name || parts <= 1 || !file.rope_tensors.empty()) return 0;
+  GgufParts parts;
+  if (!name || split.Integer("no", 0, UINT16_MAX).value_or(0) != 0) return parts;
+  parts.count = split.Integer("count", 0, UINT16_MAX).value_or(1);
+  if (parts.count <= 1 || !file.rope_tensors.empty()) return parts;
   const GgufArchitecture& architecture = FindGgufArchitecture(*name);
-  const bool may =
+  parts.needed =
       architecture.Is(kFreqs) || architecture.Is(kLongShort) || architecture.Is(kLongShortAlways);
-  return may ? parts : 0;
+  return parts;
 }
 
 void CheckPart(const GgufFile& file, int64_t part, int64_t count) {

@@ -10,9 +10,13 @@
 
 namespace rope::model {
 
-// How many parts the model has, if the tensors of RoPE may be in another part than this one; else
-// 0.
-int64_t PartsToSearch(const GgufFile& file);
+// The parts of a model, of which this file is the first. Its keys count; tensors of RoPE may be in
+// any part.
+struct GgufParts {
+  int64_t count = 1;
+  bool needed = false;  // the architecture may have such tensors, and none is in the first part
+};
+GgufParts PartsOf(const GgufFile& file);
 
 // Throws Error if the file is not this part (from 1) of a model of so many.
 void CheckPart(const GgufFile& file, int64_t part, int64_t count);

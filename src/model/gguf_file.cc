@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "base/status.h"
+#include "model/unread.h"
 
 namespace rope::model {
 namespace {
@@ -128,7 +129,7 @@ void TakeTensors(Cursor* cursor, uint64_t count, GgufFile* file) {
     for (uint64_t d = 0; d < dims; ++d) tensor.shape.push_back(cursor->TakeInteger(8));
     tensor.type = static_cast<uint32_t>(cursor->TakeInteger(4));
     tensor.offset = cursor->TakeInteger(8);
-    if (name.substr(0, 5) != "rope_") continue;
+    if (!SpeaksOfRope(name)) continue;
     if (!file->rope_tensors.emplace(name, std::move(tensor)).second) {
       Reject(ROPE_ERROR_PARSE, "tensor \"%s\" appears twice", Printable(name).c_str());
     }

@@ -53,7 +53,7 @@ struct GgufTensor {
 struct GgufFile {
   std::string_view bytes;
   std::map<std::string_view, GgufValue> values;
-  std::map<std::string_view, GgufTensor> rope_tensors;  // whose names begin with "rope_"
+  std::map<std::string_view, GgufTensor> rope_tensors;  // whose names speak of RoPE
   bool whole = false;  // tensors of all parts of the model are there
 };
 

@@ -3,6 +3,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "model/families.h"
+#include "model/unread.h"
+
 namespace rope::model {
 namespace {
 
@@ -48,15 +51,25 @@ std::string Show(GgufType type, std::string_view bytes) {
   return IsSigned(type) ? std::to_string(Signed(bytes)) : std::to_string(LittleEndian(bytes));
 }
 
-// Names of people and datasets, and tokens, may contain the word by chance.
-bool SpeaksOfRotation(std::string_view key) {
-  for (std::string_view other : {"general.", "tokenizer."}) {
-    if (key.substr(0, other.size()) == other) return false;
+// llama.cpp adds biases of ALiBi where the greatest of them is above 0, and beside RoPE in no
+// graph.
+bool IsWithoutAlibi(std::string_view key, const GgufValue& value) {
+  if (EndsWith(key, ".attention.max_alibi_bias") && value.type == GgufType::kFloat32) {
+    return ToDouble(value.type, value.bytes) == 0;
   }
-  return key.find("rope") != std::string_view::npos || key.find("rotary") != std::string_view::npos;
+  const bool flag = value.type == GgufType::kBool;
+  return EndsWith(key, ".use_alibi") && flag && LittleEndian(value.bytes) == 0;
 }
 
 }  // namespace
+
+bool SpeaksOfRotation(std::string_view key) {
+  // Names of people and datasets, and tokens, may contain a word by chance.
+  for (std::string_view other : {"general.", "tokenizer."}) {
+    if (key.substr(0, other.size()) == other) return false;
+  }
+  return SpeaksOfRope(key) || SpeaksOfRope(key.substr(key.rfind('.') + 1));
+}
 
 const GgufValue* GgufKeys::Find(std::string_view key) const {
   const auto found = file_->values.find(prefix_ + std::string(key));
@@ -154,9 +167,28 @@ void GgufKeys::RejectMissing(std::string_view key, const std::string& reason) co
   Reject(ROPE_ERROR_PARSE, "%s is missing: %s", Path(key).c_str(), reason.c_str());
 }
 
+void RejectOtherKeys(const GgufFile& first, const GgufFile& other, int64_t part) {
+  const std::string prefix =
+      std::string(GgufKeys(first, "general.").String("architecture").value_or("")) + ".";
+  for (const auto& [key, value] : other.values) {
+    const bool of_model = key == "general.architecture" || key.substr(0, prefix.size()) == prefix;
+    if (!of_model && !SpeaksOfRotation(key)) continue;
+    const auto found = first.values.find(key);
+    const bool there = found != first.values.end();
+    const GgufValue& says = there ? found->second : value;
+    const bool same =
+        says.type == value.type && says.element == value.element && says.bytes == value.bytes;
+    if (there && same) continue;
+    Reject(ROPE_ERROR_PARSE, "%s (%s) of part %lld must be what the first part says, %s",
+           Printable(key, 90).c_str(), Show(value.type, value.bytes).c_str(),
+           static_cast<long long>(part),
+           there ? Show(says.type, says.bytes).c_str() : "where it is absent");
+  }
+}
+
 void RejectUnread(const GgufFile& file) {
   for (const auto& [key, value] : file.values) {
-    if (value.read || !SpeaksOfRotation(key)) continue;
+    if (value.read || !SpeaksOfRotation(key) || IsWithoutAlibi(key, value)) continue;
     Reject(ROPE_ERROR_UNSUPPORTED,
            "%s (%s) speaks of RoPE, and is no key that this version reads for this architecture",
            Printable(key, 90).c_str(), Show(value.type, value.bytes).c_str());

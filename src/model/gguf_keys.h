@@ -46,6 +46,13 @@ class GgufKeys {
   std::string prefix_;
 };
 
+// Whether a key says rope, yarn, alibi or the like, by the words of model/unread.h.
+bool SpeaksOfRotation(std::string_view key);
+
+// Throws Error if another part of a model says anything else about its architecture, or about
+// RoPE, than the first part, whose keys count.
+void RejectOtherKeys(const GgufFile& first, const GgufFile& other, int64_t part);
+
 // Throws Error if a key of the file speaks of RoPE and was not read.
 void RejectUnread(const GgufFile& file);
 

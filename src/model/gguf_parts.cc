@@ -58,26 +58,50 @@ std::string PathOfPart(const std::string& first, int64_t part, int64_t count) {
   return named ? first.substr(0, rest) + ending(part) : "";
 }
 
-// The tensors of RoPE of all other parts.
-GgufTensors TensorsOfOtherParts(const std::string& first, int64_t count) {
-  GgufTensors found;
-  for (int64_t part = 2; part <= count; ++part) {
-    const std::string path = PathOfPart(first, part, count);
-    if (path.empty()) {
-      Reject(ROPE_ERROR_INVALID_ARGUMENT,
-             "path (\"%s\") must end with -00001-of-%05lld.gguf: other parts may have the tensors "
-             "of RoPE",
-             Printable(first, 200).c_str(), static_cast<long long>(count));
-    }
+// A program may have fetched no more than the first part, which is enough where it has the tensors.
+bool CanBeOpened(const std::string& path) {
+  return std::unique_ptr<std::FILE, CloseFile>(std::fopen(path.c_str(), "rb")) != nullptr;
+}
+
+// Adds the tensors of another part to `found`.
+void ReadPart(const GgufFile& first, const std::string& path, int64_t part, int64_t count,
+              GgufTensors* found) {
+  try {
     ReadBeginning(path, [&](std::string_view bytes) {
       const GgufFile file = ParseGguf(bytes);
       CheckPart(file, part, count);
+      RejectOtherKeys(first, file, part);
+      GgufTensors own;
       for (const auto& [name, tensor] : file.rope_tensors) {
-        GgufTensor taken = tensor;
+        const std::string known(name);
+        if (first.rope_tensors.count(name) != 0 || found->count(known) != 0) {
+          Reject(ROPE_ERROR_PARSE, "tensor \"%s\" of part %lld is in another part, too",
+                 Printable(name).c_str(), static_cast<long long>(part));
+        }
+        GgufTensor& taken = own.emplace(known, tensor).first->second;
         taken.values = TensorValues(file, name);
-        found.insert_or_assign(std::string(name), std::move(taken));
       }
+      found->merge(own);
     });
+  } catch (const GgufEndsEarly& error) {
+    throw Error(error);  // the first part's reader has no more of this one
+  }
+}
+
+// The tensors of RoPE of the other parts.
+GgufTensors TensorsOfOtherParts(const GgufFile& first, const std::string& first_path) {
+  GgufTensors found;
+  const GgufParts parts = PartsOf(first);
+  for (int64_t part = 2; part <= parts.count; ++part) {
+    const std::string path = PathOfPart(first_path, part, parts.count);
+    if (path.empty() && parts.needed) {
+      Reject(ROPE_ERROR_INVALID_ARGUMENT,
+             "path (\"%s\") must end with -00001-of-%05lld.gguf: other parts may have the tensors "
+             "of RoPE",
+             Printable(first_path, 200).c_str(), static_cast<long long>(parts.count));
+    }
+    if (!parts.needed && (path.empty() || !CanBeOpened(path))) continue;
+    ReadPart(first, path, part, parts.count, &found);
   }
   return found;
 }
@@ -85,21 +109,12 @@ GgufTensors TensorsOfOtherParts(const std::string& first, int64_t count) {
 }  // namespace
 
 void LoadGguf(const char* path, ParsedModel* out) {
-  int64_t parts = 0;
-  ReadBeginning(path, [&](std::string_view bytes) {
-    ParsedModel parsed;
-    const GgufFile file = ParseGguf(bytes);
-    parts = PartsToSearch(file);
-    if (parts == 0) ReadGguf(file, &parsed);
-    *out = std::move(parsed);
-  });
-  if (parts == 0) return;
-  const GgufTensors tensors = TensorsOfOtherParts(path, parts);
   ReadBeginning(path, [&](std::string_view bytes) {
     ParsedModel parsed;
     GgufFile file = ParseGguf(bytes);
-    for (const auto& [name, tensor] : tensors) file.rope_tensors.emplace(name, tensor);
     file.whole = true;
+    const GgufTensors tensors = TensorsOfOtherParts(file, path);
+    for (const auto& [name, tensor] : tensors) file.rope_tensors.emplace(name, tensor);
     ReadGguf(file, &parsed);
     *out = std::move(parsed);
   });

@@ -200,6 +200,44 @@ TEST_F(Parts, OtherPartsAreNotOpenedForNothing) {
   rope_model_destroy(model_);
 }
 
+// llama.cpp refuses a tensor of two parts whatever it holds, too.
+TEST_F(Parts, ATensorIsInOnePart) {
+  const auto factors = [](GgufBytes file, float value) {
+    return file.Tensor("rope_freqs.weight", std::vector<float>(32, value));
+  };
+  Write(Path(1), factors(GgufBytes("llama"), 2), 0);
+  Write(Path(2), GgufBytes(), 1);
+  Write(Path(3), factors(GgufBytes(), 3), 2);
+  EXPECT_EQ(Load(Path(1)), ROPE_ERROR_PARSE);
+  ExpectMessage("rope_model_load_gguf", {"\"rope_freqs.weight\" of part 3 is in another part"});
+  Write(Path(1), GgufBytes("llama"), 0);
+  Write(Path(2), factors(GgufBytes(), 2), 1);
+  EXPECT_EQ(Load(Path(1)), ROPE_ERROR_PARSE);
+  ExpectMessage("rope_model_load_gguf", {"\"rope_freqs.weight\" of part 3 is in another part"});
+}
+
+TEST_F(Parts, WhatOtherPartsSayOfRopeIsWhatTheFirstOneSays) {
+  for (const char* architecture : {"llama", "qwen2"}) {
+    const auto with = [architecture](const char* key, float value) {
+      return GgufBytes(architecture).Float(key, value);
+    };
+    Write(Path(1), with("rope.freq_base", 5e5f), 0);
+    Write(Path(2), with("rope.freq_base", 5e5f), 1);
+    Write(Path(3), GgufBytes(), 2);
+    ASSERT_EQ(Load(Path(1)), ROPE_OK) << rope_last_error();
+    EXPECT_EQ(Model(model_).Config().theta, 5e5);
+    Write(Path(2), with("rope.freq_base", 1e4f), 1);
+    EXPECT_EQ(Load(Path(1)), ROPE_ERROR_PARSE);
+    ExpectMessage("rope_model_load_gguf", {"rope.freq_base (10000) of part 2", "500000"});
+    Write(Path(2), GgufBytes().Float("yarn_x", 3), 1);
+    EXPECT_EQ(Load(Path(1)), ROPE_ERROR_PARSE);
+    ExpectMessage("rope_model_load_gguf", {"yarn_x (3) of part 2", "absent"});
+    Write(Path(2), GgufBytes(architecture).Uint("block_count", 5), 1);
+    EXPECT_EQ(Load(Path(1)), ROPE_ERROR_PARSE);
+    ExpectMessage("rope_model_load_gguf", {"block_count (5) of part 2"});
+  }
+}
+
 TEST_F(Parts, WrongPartsAreRefused) {
   Write(Path(1), GgufBytes("llama"), 0);
   EXPECT_EQ(Load(Path(1)), ROPE_ERROR_INVALID_ARGUMENT);

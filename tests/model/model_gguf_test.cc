@@ -312,6 +312,38 @@ TEST(ModelGguf, EveryKeyOfRopeIsReadOrRefused) {
                     {"qwen2.rope.freq_base (1000000) speaks of RoPE"}, kUnsupported);
 }
 
+TEST(ModelGguf, TheWordsOfRopeAreThoseOfConfigJson) {
+  const auto file = [](const char* key) {
+    return GgufBytes("llama").Add(GgufBytes::kF32, key, Raw(3.0f));
+  };
+  for (const char* key :
+       {"llama.nope_layer_interval", "llama.ntk_alpha", "ntk_alpha", "theta", "yarn_x",
+        "llama.xpos", "llama.RoPE.base", "llama.inv_freq", "llama.position_embedding_type"}) {
+    ExpectGgufRefused(file(key), {key, "(3) speaks of RoPE"}, kUnsupported);
+  }
+}
+
+// llama.cpp has ALiBi where the greatest bias is above 0.
+TEST(ModelGguf, AlibiIsRefusedUnlessItIsOff) {
+  const auto bias = [](float value) {
+    return GgufBytes("llama").Float("attention.max_alibi_bias", value);
+  };
+  ExpectGgufRefused(bias(8), {"llama.attention.max_alibi_bias (8)"}, kUnsupported);
+  EXPECT_TRUE(Gguf(bias(0)));
+  ExpectGgufRefused(GgufBytes("llama").Bool("use_alibi", true), {"use_alibi (true)"}, kUnsupported);
+  EXPECT_TRUE(Gguf(GgufBytes("llama").Bool("use_alibi", false)));
+}
+
+// No file of llama.cpp has factors of one layer, and its loader refuses what no graph takes.
+TEST(ModelGguf, TensorsOfRopeInALayerAreRefused) {
+  for (const char* name : {"blk.0.rope_freqs.weight", "blk.3.rope_factors_long.weight",
+                           "rope.freqs", "blk.0.attn.rotary_emb.inv_freq"}) {
+    ExpectGgufRefused(GgufBytes("llama").Tensor(name, std::vector<float>(32, 2)),
+                      {name, "does not count"}, kUnsupported);
+  }
+  EXPECT_TRUE(Gguf(GgufBytes("llama").Tensor("blk.0.attn_rot_embd.weight", {1, 2}))) << "not read";
+}
+
 TEST(ModelGguf, WordsThatContainRopeByChanceAreHarmless) {
   EXPECT_EQ(Gguf(GgufBytes("llama")
                      .String("general.dataset.0.name", "x")

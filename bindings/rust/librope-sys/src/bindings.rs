@@ -812,9 +812,10 @@ pub struct rope_model {
 unsafe extern "C" {
     /** Reads a model's config.json, or its rope_parameters (rope_scaling) dictionary alone. Such a
  dictionary has no layers, and leaves to the caller head_dim, pairing, and whatever it does not
- contain (theta, lengths). The text is untrusted; it needs no terminating 0 and is not kept; it
- may have at most 16 MiB, 4096 layers and 256 kinds of layers. An unknown rope_type, a missing or
- misspelt key, a wrong type or an impossible value is ROPE_ERROR_PARSE. If a text is accepted,
+ contain (theta, lengths). The text is untrusted; it needs no terminating 0, length must not count
+ one, and it is not kept; it may have at most 16 MiB, 4096 layers and 256 kinds of layers. An
+ unknown rope_type, a missing or misspelt key, a wrong type or an impossible value is
+ ROPE_ERROR_PARSE. If a text is accepted,
  rope_context_create accepts its configurations as soon as seq_len, and what is left to the
  caller, are set.
 
@@ -889,8 +890,9 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     /** The same for a file, of which it reads as much as it needs. Of a model in several parts this is
- the first, "model-00001-of-00003.gguf"; the others are opened if its frequency factors may be in
- them.
+ the first, "model-00001-of-00003.gguf", whose keys count. The others are read where they are
+ there, and must be there if its frequency factors may be in them: a tensor of factors in two parts,
+ or a key of another part that says another thing about the model than the first, is an error.
 
  Returns what rope_model_create returns; INVALID_ARGUMENT also if a file cannot be read.*/
     pub fn rope_model_load_gguf(
@@ -926,7 +928,7 @@ pub struct rope_gguf_factors {
 unsafe extern "C" {
     /** Reads the metadata of a GGUF file that the program has parsed already. All keys of the file may
  be given, in any order; those of the architecture and general.architecture must be, and all
- tensors whose names begin with "rope_". Nothing is kept. The rest is as for
+ tensors whose names have "rope" in them. Nothing is kept. The rest is as for
  rope_model_create_gguf.
 
  Returns what rope_model_create returns.*/
