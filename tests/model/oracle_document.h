@@ -109,7 +109,8 @@ ids apart (0.7 seconds at 2 ids a second) are those of `rope_prompt_ids_timed`.
 ## When a key is refused
 
 `rope_model_create` marks what it looks up. Whatever else speaks of RoPE (rope, rotary, theta, nope,
-yarn, ntk, alibi ..) must have a value that is known to change nothing, or the text is refused:
+yarn, ntk, alibi, inv_freq .., and pos_emb, pe_type and their relatives where they name something) must
+have a value that is known to change nothing, or the text is refused:
 
     rope_scaling.attn_factor (0.8782488562869419) may change the rotation and was not used, as this kind of
     model does not read it or another key says something else; the nearest key is attention_factor:
@@ -120,6 +121,12 @@ yarn, ntk, alibi ..) must have a value that is known to change nothing, or the t
   `rope_parameters`, `type` and `rope_type`): remove the one that is wrong. transformers 5 takes the
   dictionary, `rope_scaling` and `rope_type`; other programs take the others. Files that went through
   transformers 4 and 5 may hold a stale `rope_theta` of 10000 at the top.
+- `rope_theta` is null, for which transformers has no number, or a kind of layer in `rope_parameters` is,
+  for which some classes take their defaults and others nothing: give the number or the dictionary. (Kinds
+  that the class does not know, and Cohere's, have no RoPE then.)
+- A label of `layer_types` is none that this version knows: such layers may have no RoPE.
+- `factor` of a Phi-3 is not the ratio of its two lengths: transformers takes the factor, Phi-3's own code
+  and engines the ratio.
 - The model's own code ignores the key (`partial_rotary_factor` in a Llama): decide what the weights
   were trained with. If they were trained by that code, remove the key.
 - The key is new, or of a model that this version does not know: its RoPE is not offered yet. A
@@ -156,7 +163,10 @@ the programs themselves.
 - MaxText's angles are `ROPE_ANGLE_DIVIDE`, but with YaRN: [precision](guides/precision.md) says what XLA
   makes of them.
 - Llama 3.2 1B and 3B: Meta's code scales by 8, the `config.json` of the same weights by 32. Their
-  `params.json` is refused unless it gives `rope_scaling_factor`.
+  `params.json` is refused unless it gives `rope_scaling_factor`. Llama 4's code has other numbers than
+  Llama 3's: where `moe_args` and `nope_layer_interval` are there and null, the file must say them.
+- What none of these programs has is refused: `layer_types` in all of them, two vision encoders of Mistral, a
+  factor of Meta's without `use_scaled_rope`.
 - mlx's repositories have transformers' text with `quantization` beside it, which is no key of RoPE. The
   `config.json` beside GGUF files is transformers' or next to empty: read the GGUF file.
 
