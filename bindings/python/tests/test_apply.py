@@ -242,9 +242,92 @@ def test_rows_instead_of_positions(rng, format, pairing, batched):
     rope = librope.Rope(head_dim=16, theta=1e4, pairing=pairing, layout="bshd", **fields)
     q = rng.standard_normal((2, 5, 4, 16), np.float32)
     ids = np.arange(10).reshape(2, 5) if batched else np.arange(5)
-    rows = rope.cos_sin(ids, format=format, positions_layout="bt" if batched else "t")
+    order = "bt" if batched else "t"
+    rows = rope.cos_sin(ids, format=format, positions_layout=order)
     got = rope.apply(q, cos_sin=rows, cos_sin_format=format)
-    np.testing.assert_array_equal(got, rope.apply(q, ids))
+    np.testing.assert_array_equal(got, rope.apply(q, ids, positions_layout=order))
+
+
+def test_two_axes_of_as_many_rows_are_not_guessed(rng):
+    """[3, tokens] of 3 axes in a batch of 3: both readings are possible, and give other rotations."""
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, mrope_section=[2, 3, 3], layout="bshd")
+    q = rng.standard_normal((3, 5, 2, 16), np.float32)
+    ids = np.arange(15).reshape(3, 5)
+    for call in (rope.apply, rope.apply_, lambda *a: rope.bind(a[0], None, a[1]),
+                 lambda *a: rope.prepare_qk(a[0], None, a[1])):  # fmt: skip
+        with pytest.raises(ValueError, match="positions_layout must say which they are, 'bt' or 'at'"):
+            call(q.copy(), ids)
+    whole = np.broadcast_to(ids, (3, 3, 5))
+    np.testing.assert_array_equal(rope.apply(q, ids, positions_layout="bt"), rope.apply(q, whole))
+    shared = np.broadcast_to(ids[:, None], (3, 3, 5))
+    np.testing.assert_array_equal(rope.apply(q, ids, positions_layout="at"), rope.apply(q, shared))
+    assert not np.array_equal(rope.apply(q, whole), rope.apply(q, shared))
+    rope.apply(q[:2], ids[:2])  # 2 rows, 3 axes: rows
+    rope.apply(q, ids[:1])  # one for all rows
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_coordinates_are_finite(rng, value):
+    """Also in a later call of the same form, and through views with gaps."""
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
+    q, k = rng.standard_normal((2, 1, 5, 2, 16), np.float32)
+    good = np.arange(10, dtype=np.float32)[::2]
+    bad = np.array([0, 1, 2, value, 4], np.float32)
+    for call in (rope.apply_qk, rope.apply_qk_, rope.bind, rope.prepare_qk):
+        for positions in (good, good.copy()):
+            call(q.copy(), k.copy(), positions)
+        for positions in (bad, bad[None], np.repeat(bad, 2)[::2]):
+            before = q.copy()
+            with pytest.raises(ValueError, match=f"positions has {value}, and must be finite"):
+                call(q, k, positions)
+            np.testing.assert_array_equal(q, before)
+    with pytest.raises(ValueError, match="must be finite"):
+        rope.cos_sin(bad)
+
+
+def test_ids_of_images_have_their_axes(rng):
+    """A tower and a diffusion model have no positions that are the same on all axes; text has."""
+    flux = librope.Model({"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [4, 6, 6],
+                          "attention_head_dim": 16, "num_attention_heads": 2})  # fmt: skip
+    tower = librope.Model({"model_type": "qwen2_vl", "hidden_size": 64, "num_attention_heads": 2,
+                           "num_hidden_layers": 2, "rope_theta": 1e4, "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]},
+                           "vision_config": {"embed_dim": 64, "num_heads": 4}})  # fmt: skip
+    for rope in (flux.rope(layout="bshd"), tower.rope(layer_type="vision", layout="bshd")):
+        assert rope.ids_per_axis and rope.axes > 1
+        q = rng.standard_normal((1, 6, 2, 16), np.float32)
+        one = np.arange(6)
+        ids = np.broadcast_to(one, (rope.axes, 1, 6))
+        want = rope.apply(q, ids)
+        for positions in (0, one, one[None], list(range(6)), range(6), one.astype(np.float32)):
+            with pytest.raises(ValueError, match=r"positions gives each token one id.*\[axes, batch, tokens\]"):
+                rope.apply(q, positions)
+            with pytest.raises(ValueError, match="positions gives each token one id"):
+                rope.bind(q.copy(), None, positions)
+            with pytest.raises(ValueError, match="positions gives each token one id"):
+                rope.prepare_qk(q, None, positions)
+        with pytest.raises(ValueError, match="offsets gives each token one id"):
+            rope.apply(q, offsets=np.zeros(1, int))
+        for positions in (one, list(range(6))):
+            with pytest.raises(ValueError, match="positions gives each token one id"):
+                rope.cos_sin(positions)
+        with pytest.raises(ValueError, match="positions gives each token one id"):
+            rope.cos_sin(0, tokens=6)
+        np.testing.assert_array_equal(rope.apply(q, one, positions_layout="t"), want)  # said so
+        np.testing.assert_array_equal(rope.apply(q[0], ids[:, 0], layout="thd"), want[0])
+        with pytest.raises(ValueError, match=r"positions must be \[axes, tokens\]"):
+            rope.apply(q[0], one, layout="thd")
+        rows = rope.cos_sin(ids, format="packed")
+        np.testing.assert_array_equal(rope.apply(q, cos_sin=rows, cos_sin_format="packed"), want)
+        assert rope == librope.Rope.from_fields(rope.config, layout="bshd")
+        assert rope.replace(angle="exact").ids_per_axis
+    text = tower.rope(layer=0, layout="bshd")
+    q = rng.standard_normal((1, 6, 2, 32), np.float32)
+    assert not text.ids_per_axis
+    np.testing.assert_array_equal(text.apply(q, 0), text.apply(q, np.broadcast_to(np.arange(6), (3, 1, 6))))
+    with pytest.raises(ValueError, match="ids_per_axis is True, and must be False with one axis"):
+        librope.Rope(head_dim=16, theta=1e4, pairing="halves", ids_per_axis=True)
+    with pytest.raises(TypeError, match="ids_per_axis is 'yes', and must be True or False"):
+        text.replace(ids_per_axis="yes")
 
 
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])

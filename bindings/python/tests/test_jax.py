@@ -76,6 +76,25 @@ def test_layouts_and_axes(rng):
     ids = jnp.asarray(rng.integers(0, 40, (3, 2, 5)))
     got = jax.jit(lambda q: rope.apply(q, ids, layout="bhsd"))(q)
     np.testing.assert_array_equal(got, rope.apply(np.asarray(q), np.asarray(ids), layout="bhsd"))
+    # As many rows as axes: [axes, tokens] and [batch, tokens] are not told apart.
+    three, two = jnp.asarray(rng.standard_normal((3, 5, 4, 16), np.float32)), jnp.arange(15).reshape(3, 5)
+    for function in (rope.apply, jax.jit(rope.apply)):
+        with pytest.raises(ValueError, match="positions_layout must say which they are, 'bt' or 'at'"):
+            function(three, two)
+    for order in ("bt", "at"):
+        want = rope.apply(np.asarray(three), np.asarray(two), positions_layout=order)
+        np.testing.assert_array_equal(rope.apply(three, two, positions_layout=order), want)
+    image = rope.replace(ids_per_axis=True)
+    for positions in (0, jnp.arange(5), np.arange(5), two):
+        with pytest.raises(ValueError, match="positions gives each token one id"):
+            image.apply(three, positions)
+    with pytest.raises(ValueError, match="positions gives each token one id"):
+        image.cos_sin(jnp.arange(5))
+    whole = jnp.broadcast_to(two[:, None], (3, 3, 5))
+    np.testing.assert_array_equal(image.apply(three, whole), rope.apply(three, two, positions_layout="at"))
+    for function in (lambda p: image.apply(three, p), image.cos_sin):
+        with pytest.raises(ValueError, match="positions has inf, and must be finite"):
+            function(jnp.where(whole == 7, jnp.inf, whole.astype(jnp.float32)))
     long = librope.Rope(head_dim=8, pairing="halves", inv_freq=[1.0, 0.5, 0.1, 0.0], layout="bshd")
     np.testing.assert_array_equal(long.apply(q[..., :8], 3), long.apply(np.asarray(q[..., :8]), 3))
 

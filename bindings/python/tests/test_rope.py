@@ -356,6 +356,8 @@ def test_cos_sin_does_not_guess_axes():
         rope.apply(q, cos_sin=rows, cos_sin_format="packed"),
         rope.apply(q, ids, positions_layout="bt"),
     )
+    with pytest.raises(ValueError, match="positions_layout must say"):
+        rope.apply(q, ids)
     assert rope.cos_sin(ids, positions_layout="at")[0].shape == (5, 16)
     assert rope.cos_sin(np.arange(0))[0].shape == (0, 16)
     assert rope.cos_sin(np.zeros((0, 5), int), positions_layout="bt")[0].shape == (0, 5, 16)
@@ -386,7 +388,7 @@ def test_messages_have_pythons_words():
 def test_every_field_is_documented_and_typed():
     from librope import _choices, _core, _types
 
-    assert set(_types.Changes.__annotations__) == set(_core.FIELDS)
+    assert set(_types.Changes.__annotations__) == {*_core.FIELDS, *_core.OF_PYTHON}
     assert all(name in librope.Rope.__doc__ for name in _core.FIELDS)
     for names, table in ((_choices.Pairing, _core.PAIRINGS), (_choices.Scaling, _core.SCALINGS),
                          (_choices.Angle, _core.ANGLES), (_choices.Rounding, _core.ROUNDINGS),

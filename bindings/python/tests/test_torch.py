@@ -230,3 +230,36 @@ def test_export(qk, tmp_path):
     loaded = torch.export.load(tmp_path / "rope.pt2").module()
     for got, want in zip(loaded(*qk, POSITIONS), ROPE.apply_qk(*qk, POSITIONS)):
         assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_axes_of_positions_are_not_guessed(grad):
+    """As many rows as axes, and images, with a gradient (and so through the operators) and without."""
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, mrope_section=[2, 3, 3], layout="bshd")
+    q = torch.randn(3, 5, 2, 16, requires_grad=grad)
+    ids = torch.arange(15).reshape(3, 5)
+    compiled = torch.compile(rope.apply, backend="eager")
+    for function in (rope.apply, compiled):
+        with pytest.raises(ValueError, match="positions_layout must say which they are, 'bt' or 'at'"):
+            function(q, ids)
+    with pytest.raises(ValueError, match="positions_layout must say"):
+        rope.apply(q.to("meta"), ids.to("meta"))
+    whole = ids[:, None].expand(3, 3, 5)
+    want = rope.apply(q, whole)
+    assert torch.equal(rope.apply(q, ids, positions_layout="at"), want)
+    image = rope.replace(ids_per_axis=True)
+    for positions in (0, ids[0], ids, ids[0].tolist()):
+        for function in (image.apply, torch.compile(image.apply, backend="eager")):
+            with pytest.raises(ValueError, match="positions gives each token one id"):
+                function(q, positions)
+    with pytest.raises(ValueError, match="offsets gives each token one id"):
+        image.apply(q, offsets=ids[:, 0])
+    with pytest.raises(ValueError, match="positions gives each token one id"):
+        image.cos_sin(ids[0])
+    out = image.apply(q, whole)
+    assert torch.equal(out, want)
+    if grad:
+        out.sum().backward()
+        assert torch.equal(q.grad, rope.apply(torch.ones_like(q).detach(), whole, operation="backward"))
+    with pytest.raises(ValueError, match="positions has nan, and must be finite"):
+        image.apply(q, whole.float().masked_fill(whole == 7, torch.nan))

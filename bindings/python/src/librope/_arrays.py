@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -286,3 +289,26 @@ def current_stream(x: Any) -> int:
     if library == "cupy":
         return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
     return 0
+
+
+def check_finite(meta: Meta, address: int, name: str) -> None:
+    """Refuses float32 values in main memory that are not finite: an angle of NaN is none."""
+    shape, strides, _ = meta
+    if 0 in shape:
+        return
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    values = ffi.cast("float*", address)
+    if np is None:
+        places = itertools.product(*map(range, shape))
+        every: Any = [values[sum(map(operator.mul, at, strides))] for at in places]
+        bad = [x for x in every if not math.isfinite(x)]
+    else:
+        memory = np.frombuffer(ffi.buffer(values, 4 * (last + 1)), np.float32)
+        every = np.lib.stride_tricks.as_strided(memory, shape, [4 * s for s in strides])
+        bad = every[~np.isfinite(every)]
+    if len(bad):
+        raise not_finite(name, bad[0])
+
+
+def not_finite(name: str, value: Any) -> ValueError:
+    return ValueError(f"{name} has {float(value)}, and must be finite")

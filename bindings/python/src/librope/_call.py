@@ -16,7 +16,7 @@ from ._core import OPERATIONS
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
 from ._pool import Pool
-from ._rules import POSITIONS, axes_of, both_layouts, missing_layout
+from ._rules import POSITIONS, axes_of, both_layouts, check_ids_per_axis, missing_layout
 from ._template import Key, Template, make_template
 from ._types import Layout
 
@@ -108,6 +108,8 @@ class Caller:
     valid_below: int | None
     layout: Layout
     _dims: tuple[int, int]
+    #: The ids of a token differ from axis to axis, as those of images do: positions must have axes.
+    ids_per_axis: bool
     _cpu: Any
     _configs: list[_core.Config]
     _contexts: dict[int, Any]
@@ -155,6 +157,8 @@ class Caller:
             q, k, positions, layout, operation, offsets, cu_seqlens, freq_sets, positions_layout,
             cos_sin, cos_sin_format, pool,
         ) = call  # fmt: skip
+        if self.ids_per_axis:
+            self._check_ids_per_axis(call)
         read = _arrays.read
         qv = None if q is None else read(q, "q", q_out is None)
         kv = None if k is None else read(k, "k", k_out is None)
@@ -213,6 +217,8 @@ class Caller:
                 name = _NAMES[views.index(view)]
                 raise ValueError(f"{name} is on {place(view[3])}, and q or k on {place(device)}")
             addresses.append(view[2])
+        if template.coordinates is not None and device < 0:
+            _arrays.check_finite(template.coordinates, addresses[4], "positions")
         if ready:
             return Ready(template, views, addresses, device, offset, positions, runner)
         context = self._cpu if device < 0 else self._context(device)
@@ -220,6 +226,14 @@ class Caller:
         where = (context, template.args, template.rows, offset, stream, runner)
         cross(_call_addresses, *where, *addresses)
         return template
+
+    def _check_ids_per_axis(self, call: Call) -> None:
+        """For calls of a Rope with ids_per_axis, wherever they go to."""
+        if call.angles() == "cos_sin":
+            return
+        layout = both_layouts(layout_of(self, call))[call.q is None]
+        shape = None if call.offsets is not None else shape_of_positions(call.positions)
+        check_ids_per_axis(shape, call.positions_layout, "b" in layout, self.axes)
 
     def _bind(self, call: Call, q_out: Any, k_out: Any) -> Bound:
         template, views, addresses, device, offset, positions, runner = self._run(
@@ -274,6 +288,7 @@ class Caller:
             not (type(q) is type(k) is _ndarray)
             or any(x is not None for x in (*key[2:4], key[7], *key[9:]))  # out, cu_seqlens, ...
             or not key[8]  # offsets
+            or template.coordinates is not None  # whose values are looked at
             or not (q.flags.c_contiguous and k.flags.c_contiguous)
         ):
             return
@@ -374,6 +389,13 @@ def as_positions(positions: Any) -> Any:
     if isinstance(positions, float):
         raise TypeError(f"positions is {positions!r}, and must be an int or an array")
     return positions
+
+
+def shape_of_positions(positions: Any) -> tuple[int, ...]:
+    """That of an array, () of an int; lists and ranges have one dimension."""
+    if isinstance(positions, (range, list, tuple, array)):
+        return (len(positions),)
+    return tuple(getattr(positions, "shape", ()))
 
 
 def ints(values: Sequence[Any], name: str) -> list[int]:

@@ -17,6 +17,12 @@ from ._ffi import ffi, lib
 _DEPEND_ON_LENGTH = ("dynamic", "dynamic_steps", "longrope")
 
 
+#: Kinds beside the language model.
+TOWERS = ("vision", "audio")
+#: How a GGUF file begins.
+GGUF_MAGIC = b"GGUF"
+
+
 def turns(config: Mapping[str, Any]) -> bool:
     """False for layers without RoPE."""
     return config.get("scaling") != "nope"
@@ -220,12 +226,23 @@ class ModelText:
             return tuple(found)
 
     def config(self, layer_type: str) -> Config:
-        """The fields of one kind, by their names in rope.h. ValueError for an unknown kind."""
+        """The fields of one kind, by their names in rope.h; ids_per_axis is of Rope alone. ValueError
+        for an unknown kind."""
         number = self._kind(layer_type)
         struct = ffi.new("rope_config*")
         struct.struct_size = ffi.sizeof("rope_config")
         check(lib.rope_model_config(self._model, number, struct))
-        return from_struct(struct)
+        config = from_struct(struct)
+        if struct.axes > 1 and (layer_type in TOWERS or self._is_of_diffusers(number)):
+            config["ids_per_axis"] = 1
+        return config
+
+    def _is_of_diffusers(self, number: int) -> bool:
+        """Whether a kind has ids of latents: the library offers them, whatever it says of no grids."""
+        args, tokens = ffi.new("rope_latent_args*"), ffi.new("int64_t*")
+        args.struct_size = ffi.sizeof("rope_latent_args")
+        status = lib.rope_model_latent_ids(self._model, number, args, ffi.NULL, 0, tokens)
+        return bool(status != lib.ROPE_ERROR_UNSUPPORTED)
 
     def _kind(self, layer_type: str) -> int:
         if layer_type not in self.layer_types:

@@ -73,6 +73,8 @@ class Rope(Caller, Digested):
         inv_freq_dtype: "float16" or "bfloat16": frequencies are rounded to it.
         axes: ids per token (images, video), with mrope_section, the pairs of each axis
             (mrope_interleaved: spread), or pair_axis, the axis of every pair.
+        ids_per_axis: True where a token's ids differ (rows and columns of an image): positions without
+            axes are then an error. Towers and diffusion models of a Model have it.
         frequency: the general angle, sum over axes of position * frequency, instead of theta,
             scaling and the axes of pairs: [axes, heads, pairs], or [axes, pairs] for all heads.
             The heads of q and k are a multiple of these (freq_heads): each serves adjacent ones.
@@ -117,15 +119,9 @@ class Rope(Caller, Digested):
         **fields: Any,
     ) -> None:
         config = {
-            "head_dim": head_dim,
-            "theta": theta,
-            "pairing": pairing,
-            "rotary_dim": rotary_dim,
-            "angle": angle,
-            "rounding": rounding,
-            "scaling": scaling,
-            **fields,
-        }
+            "head_dim": head_dim, "theta": theta, "pairing": pairing, "rotary_dim": rotary_dim,
+            "angle": angle, "rounding": rounding, "scaling": scaling, **fields,
+        }  # fmt: skip
         self._init([config], layout)
 
     def _init(self, configs: Sequence[Mapping[str, Any]], layout: Layout) -> None:
@@ -160,6 +156,9 @@ class Rope(Caller, Digested):
         state["valid_from"] = max(begin)
         state["valid_below"] = _core.length_or_none(min(reach))
         state["_dims"] = (self.head_dim, self.rotary_dim)
+        state["ids_per_axis"] = any(c.get("ids_per_axis") for c in kept)
+        if self.ids_per_axis and self.axes == 1:
+            raise ValueError("ids_per_axis is True, and must be False with one axis")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
@@ -343,7 +342,7 @@ class Rope(Caller, Digested):
                 span alone.
             positions: an int p, token i of every sequence being at p + i (operation "shift": every
                 token moves by p); a list or range of ints; or int32, int64 or float32 [tokens],
-                [batch, tokens], [axes, batch, tokens].
+                [batch, tokens], [axes, batch, tokens], or [axes, tokens] without a batch.
             layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless
                 the Rope has one.
             out: (q_out, k_out), each an array like its input, which may be the input itself.
@@ -355,7 +354,8 @@ class Rope(Caller, Digested):
             cu_seqlens: int32 [sequences + 1], with "thd": starts of packed sequences, and tokens.
             freq_sets: int32 [sequences]; see Rope.sets.
             positions_layout: what the axes of positions are, if not "t", "bt" or "abt": "bta", ...
-                An axis that is missing is shared.
+                An axis that is missing is shared. Required for two axes where the batch has as many
+                rows as a token has ids: "bt" or "at".
             cos_sin, cos_sin_format: rows of cos and sin instead of positions, as cos_sin() makes
                 them: (cos, sin) for "split", "full_halves", "full_interleaved", else one array.
                 Four axes, those of layout, are [batch or 1, tokens, heads, row]: adjacent heads share.

@@ -8,7 +8,7 @@ from . import _arrays
 from ._call import as_positions
 from ._core import COS_SIN_FORMATS, DTYPES, arrays_of, check, integer, number, width_of
 from ._ffi import ffi, lib
-from ._rules import default_order, order_of_positions
+from ._rules import check_ids_per_axis, default_order, order_of_positions
 from ._template import Key, read_positions
 
 
@@ -37,6 +37,8 @@ def shape_of_rows(
 ) -> RowShape:  # fmt: skip
     """shape, dtype: of positions, which are checked."""
     given = layout
+    if rope.ids_per_axis and len(shape) < 2:
+        check_ids_per_axis(shape, layout, True, rope.axes)
     if layout is None:
         if len(shape) == 2 and rope.axes > 1:
             raise ValueError(
@@ -72,6 +74,8 @@ def fill(
         if tokens is None:
             raise ValueError("tokens= is required with an int as positions")
         tokens = integer(tokens, "tokens", low=0)
+        if rope.ids_per_axis:
+            check_ids_per_axis((), positions_layout, True, rope.axes)
         p.kind, p.offset = lib.ROPE_POSITIONS_OFFSET, positions
         form = shape_of_rows((tokens,), "int64", "t", rope, format, batch, None)
     else:
@@ -80,6 +84,8 @@ def fill(
         form = shape_of_rows(meta[0], meta[2], positions_layout, rope, format, batch, tokens)
         key = Key(None, None, None, None, "", 0, positions=meta, positions_layout=form.layout)
         read_positions(p, key, form.batch, form.tokens, rope.axes, form.batch, True)
+        if meta[2] == "float32" and view[3] < 0:
+            _arrays.check_finite(meta, view[2], "positions")
         _point(p, view[2])
     if out is None:
         if _arrays.np is None:

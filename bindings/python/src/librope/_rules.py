@@ -144,6 +144,11 @@ def default_order(dimensions: int, batched: bool, axes: int) -> str:
     return {0: "", 1: "t", 2: "bt", 3: "abt"}.get(dimensions, "?")
 
 
+def is_ambiguous(shape: Sequence[int], axes: int, batch: int) -> bool:
+    """Whether two axes of positions may be batch rows and tokens as well as axes and tokens."""
+    return len(shape) == 2 and 1 < axes == batch == shape[0]
+
+
 def order_of_positions(
     shape: Sequence[int], dtype: str, given: str | None, batched: bool, expected: dict[str, int]
 ) -> str:
@@ -152,6 +157,11 @@ def order_of_positions(
     given: positions_layout, or None. expected: the sizes of a, b and t.
     """
     check_dtype("positions", dtype, POSITIONS)
+    if given is None and batched and is_ambiguous(shape, expected["a"], expected["b"]):
+        raise ValueError(
+            f"positions has shape {tuple(shape)}, and there are as many axes as batch rows: "
+            "positions_layout must say which they are, 'bt' or 'at'"
+        )
     order = given or default_order(len(shape), batched, expected["a"])
     if len(order) != len(shape) or len(set(order)) != len(order) or set(order) - set(expected):
         raise ValueError(
@@ -165,6 +175,26 @@ def order_of_positions(
     if "t" not in order and expected["t"] != 1 and given is None:
         raise ValueError(f"positions has shape {shape}, and there are {expected['t']} tokens")
     return order
+
+
+def check_ids_per_axis(
+    shape: Sequence[int] | None, given: str | None, batched: bool, axes: int
+) -> None:
+    """Refuses one id of a token for all axes, where a Rope says that each axis has its own.
+
+    shape: of positions, () for an int; None: they are offsets. given: positions_layout, which may say
+    that an id is shared.
+    """
+    if given is not None:
+        return
+    if shape is not None and default_order(len(shape), batched, axes)[:1] == "a":
+        return
+    raise ValueError(
+        f"{'offsets' if shape is None else 'positions'} gives each token one id, and this model has "
+        f"{axes}, which are not alike (rows and columns of an image): positions must be "
+        f"{'[axes, batch, tokens]' if batched else '[axes, tokens]'}. Where tokens do share one, "
+        "positions_layout must say so, such as 't'"
+    )
 
 
 def check_vector(

@@ -49,6 +49,7 @@ class Template(NamedTuple):
     batch: int
     tokens: int
     forms: tuple[Meta | None, ...]  # of q, k and their outputs
+    coordinates: Meta | None  # of float positions
 
 
 def _tensor(
@@ -216,4 +217,5 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
             p.kind = lib.ROPE_POSITIONS_OFFSET
         else:
             read_positions(p, key, batch, tokens, axes, sequences, batched)
-    return Template(args, rows, batch, tokens, key[:4])
+    floats = key.positions if key.positions is not None and key.positions[2] == "float32" else None
+    return Template(args, rows, batch, tokens, key[:4], floats)

@@ -30,6 +30,7 @@ class _Rare(TypedDict, total=False):
     low_freq_factor: float
     high_freq_factor: float
     axes: int
+    ids_per_axis: bool
     mrope_interleaved: bool
     mrope_section: Sequence[int]
     short_factor: Any  # tables: sequences or arrays of numbers

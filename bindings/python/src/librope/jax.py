@@ -21,6 +21,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from ._arrays import not_finite
 from ._call import Call, as_positions, layout_of
 from ._conventions import rule_of
 from ._core import _TABLES, COS_SIN_FORMATS, OPERATIONS, arrays_of, number, to_struct
@@ -270,6 +271,8 @@ def _positions_of(
     all its tokens.
     """
     positions, offsets, positions_layout = call.positions, call.offsets, call.positions_layout
+    if rope.ids_per_axis:
+        rope._check_ids_per_axis(call)
     if call.angles() == "offsets":
         where, wide = _integers(offsets) if _on_host(offsets) else (offsets, "")
         shape = where.shape[:-1] if wide else where.shape
@@ -286,8 +289,18 @@ def _positions_of(
     shape, dtype = where.shape[:-1] if wide else where.shape, where.dtype.name
     if shape == () and dtype in INTEGERS:  # a traced index: every sequence is there
         return jnp.broadcast_to(where, (sizes.batch,)), each
+    _check_finite(where)
     expected = {"a": rope.axes, "b": sizes.batch, "t": sizes.tokens}
     return where, order_of_positions(shape, dtype, positions_layout, batched, expected) + wide
+
+
+def _check_finite(positions: Any) -> None:
+    """Refuses coordinates that are not finite, where they are known."""
+    if isinstance(positions, jax.core.Tracer) or not jnp.issubdtype(positions.dtype, jnp.floating):
+        return
+    known = np.asarray(positions)
+    if not np.isfinite(known).all():
+        raise not_finite("positions", known[~np.isfinite(known)][0])
 
 
 def _check_reach(rope: Rope, positions: Any, tokens: int) -> None:
@@ -351,6 +364,7 @@ def cos_sin(
     number(COS_SIN_FORMATS, format, "format")
     shape, dtype_given = positions.shape, positions.dtype.name
     form = shape_of_rows(shape, dtype_given, positions_layout, rope, format, None, None)
+    _check_finite(positions)
     _check_reach(rope, positions, 1)
     rows = _Rows(
         rope.spec, "bsd" if len(form.out) == 3 else "sd", form.out, form.layout, format, dtype

@@ -273,6 +273,8 @@ def _all_tensors(q: Any, k: Any) -> list[Tensor]:
 def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
     """The arguments of the operators after tensors; the same values are refused as elsewhere."""
     given, positions, offsets = call.angles(), call.positions, call.offsets
+    if rope.ids_per_axis:
+        rope._check_ids_per_axis(call)
     positions_layout = call.positions_layout
     text = _text_of(layout_of(rope, call), call.q, call.k)
     x = call.q if call.q is not None else call.k

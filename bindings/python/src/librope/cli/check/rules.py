@@ -150,7 +150,7 @@ def spans(rope: Rope, width: int, changed: Any) -> Iterator[Named]:
                 words.append(f"channels {offset} .. {offset + size - 1} turned")
                 fields.update(rotary_dim=size, rotary_offset=offset, head_dim=width)
                 if size != d:
-                    for name in ("mrope_section", "pair_axis", "axes", "mrope_interleaved"):
+                    for name in ("mrope_section", "pair_axis", "axes", "mrope_interleaved", "ids_per_axis"):
                         fields.pop(name, None)
             elif width == d != rope.head_dim:
                 fields.update(head_dim=width, rotary_dim=d, rotary_offset=0)

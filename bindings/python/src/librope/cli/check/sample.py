@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..._call import shape_of_positions
 from ..._config_text import depends_on_length
 from ..._core import DTYPES
-from ..._rules import default_layout
+from ..._rules import check_ids_per_axis, default_layout, is_ambiguous
 from ...record import ordered
 
 AXES = ("batch row", "token", "head", "channel")
@@ -75,6 +76,9 @@ def ids(positions: Any, axes: int, batch: int, tokens: int) -> Any:
         raise ValueError("positions are not all finite")
     if p.dtype.kind == "u" and p.size and p.max() > np.iinfo(np.int64).max:
         raise ValueError(f"positions has {p.max()}, which does not fit into 64 bits with a sign")
+    if is_ambiguous(p.shape, axes, batch):
+        raise ValueError(f"positions have shape {p.shape}, and there are as many axes as batch rows: "
+                         "[axes, batch, tokens] is expected")  # fmt: skip
     known = {(tokens,), (batch, tokens), (1, tokens), (axes, batch, tokens)}
     if axes > 1 and batch == 1 and p.shape == (axes, tokens):
         p = p[:, None]
@@ -108,6 +112,8 @@ def make(before: Any, after: Any, positions: Any, layout: str | None, rope: Any)
         )
     if x.size == 0:
         raise ValueError(f"before has shape {before.shape}: there is nothing to measure")
+    if rope.ids_per_axis:
+        check_ids_per_axis(shape_of_positions(positions), None, x.shape[0] > 1, rope.axes)
     positions = ids(positions, rope.axes, *x.shape[:2])
     length = rope.config.get("seq_len")
     if length and depends_on_length(rope.config):
