@@ -108,6 +108,12 @@ def test_calls(call, error, says):
         (lambda: ROPE.replace(theta=10**400), ValueError, "and must be a number that a double holds"),
         (lambda: ROPE.replace(axes=2, pair_axis=[0, 1, 300, 0]), ValueError,
          r"pair_axis\[2\] is 300, and must be from 0 to 255"),
+        (lambda: ROPE.replace(axes=2, pair_axis=[0, 1, 0.9, 0]), TypeError,
+         r"pair_axis\[2\] is 0.9, and must be an int"),
+        (lambda: ROPE.replace(axes=2, mrope_section=[1.9, 1.9]), TypeError,
+         r"mrope_section\[0\] is 1.9, and must be an int"),
+        (lambda: ROPE.replace(freq_factors=["1", "2", "3", "4"]), TypeError,
+         r"freq_factors\[0\] is '1', and must be a number"),
         (lambda: ROPE.replace(axes=2, mrope_section=[2**31, 1]), ValueError, r"mrope_section\[0\] is 2147483648"),
         (lambda: librope.Rope(head_dim=8, pairing="halves", inv_freq=np.ones((2, 2))), ValueError,
          r"inv_freq has shape \(2, 2\), and must have one dimension"),
@@ -148,6 +154,21 @@ def test_configs_that_are_nearly_right():
     assert librope.Rope.from_config(scalars) == librope.Rope.from_config(LLAMA)
     with pytest.raises(TypeError, match="config has <object"):
         librope.Rope.from_config({**LLAMA, "x": object()})
+
+
+def test_keys_that_are_not_read_say_how_to_accept_them():
+    scaled = {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 2.0, "attn_factor": 0.5}}
+    with pytest.raises(NotImplementedError, match=r"attn_factor .* with Model\(.., accepted_keys=\[..\]\)"):
+        librope.Model(scaled)
+    librope.Model(scaled, accepted_keys=["attn_factor"])
+
+
+def test_models_say_what_they_are():
+    assert repr(librope.Model(LLAMA)) == "<librope.Model: full_attention: 2 layers>"
+    tower = {"model_type": "qwen2_vl", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 3,
+             "rope_theta": 1e4, "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]},
+             "vision_config": {"embed_dim": 64, "num_heads": 4}}  # fmt: skip
+    assert repr(librope.Model(tower)) == "<librope.Model: full_attention: 3 layers, vision>"
 
 
 def test_read_only():

@@ -100,6 +100,16 @@ def test_keys_that_a_program_has_parsed():
     assert librope.Model.from_gguf(sections, factors={}).config("full_attention")["axes"] == 3
 
 
+def test_gguf_is_no_json(tmp_path):
+    """And Model says who reads it, before it reads a file of many GiB."""
+    whole = gguf("gemma3", GEMMA3)
+    (tmp_path / "a.gguf").write_bytes(whole)
+    for config in (whole, bytearray(whole), tmp_path / "a.gguf", str(tmp_path / "a.gguf"), whole.decode("latin-1")):
+        for read in (librope.Model, librope.Rope.from_config):
+            with pytest.raises(ValueError, match=r"config is a GGUF file, .* librope.Model.from_gguf"):
+                read(config)
+
+
 def test_keys_that_are_wrong():
     llama = {"general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 64,
              "llama.attention.head_count": 8}
@@ -115,6 +125,15 @@ def test_keys_that_are_wrong():
         librope.Model.from_gguf({**llama, 5: 1}, factors={})
     with pytest.raises(TypeError, match="factors is missing"):
         librope.Model.from_gguf(llama)
+    for factors, says in (
+        ([("rope_freqs.weight", [1.0])], "factors is a list, and must be a dictionary"),
+        ("12345678", "factors is a str, and must be a dictionary"),
+        ({"rope_freqs.weight": "1234"}, r"factors\['rope_freqs.weight'\] is '1234', and must be a sequence"),
+        ({"rope_freqs.weight": 1.0}, r"factors\['rope_freqs.weight'\] is 1.0, and must be a sequence"),
+        ({"rope_freqs.weight": [1.0, "2"]}, r"factors\['rope_freqs.weight'\]\[1\] is '2', and must be a number"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            librope.Model.from_gguf(llama, factors=factors)
     with pytest.raises(TypeError, match="factors are for a source of keys"):
         librope.Model.from_gguf(gguf("gemma3", GEMMA3), factors={})
     with pytest.raises(ValueError, match="rope_freqs.weight.* 1 values"):

@@ -61,6 +61,11 @@ def test_ids_rotate():
         ({"grids": [(2, 2)], "text": -1}, ValueError, r"text \(-1\) must be from 0"),
         ({"grids": [(2, 2)], "fps": 24}, ValueError, r"fps \(24\) must be 0 for this class"),
         ({"grids": [(2, 2)], "scale": (1, 2)}, ValueError, "scale is"),
+        ({"grids": [(2, 2)], "scale": (0, 0, 0)}, ValueError, r"scale\[0\] is 0, and must be positive"),
+        ({"grids": [(2, 2)], "scale": (1, 1, float("nan"))}, ValueError, r"scale\[2\] is nan"),
+        ({"grids": [(2, 2)], "scale": "111"}, TypeError, r"scale\[0\] is '1', and must be a number"),
+        ({"grids": [(2, 2)], "fps": 0}, ValueError, "fps is 0, and must be positive"),
+        ({"grids": (64, 96)}, TypeError, r"grids\[0\] is 64, .* grids is \[\(rows, columns\)\]"),
         ({"grids": [(2, 2)], "layer_type": "text"}, ValueError, "full_attention"),
     ],
 )

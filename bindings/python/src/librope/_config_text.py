@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from ._choices import Pairing
-from ._core import Config, check, from_struct, integer
+from ._core import Config, check, from_struct, integer, real
 from ._ffi import ffi, lib
 
 # Scalings with other frequencies in longer sequences. The library cannot be asked, because a config
@@ -52,12 +52,18 @@ def left_open(config: Mapping[str, Any]) -> list[str]:
 def config_text(config: Any) -> bytes:
     """The JSON of a path, folder, dictionary, bytes or transformers config."""
     if isinstance(config, (bytes, bytearray)):
+        _refuse_gguf(bytes(config[: len(GGUF_MAGIC)]))
         return bytes(config)
     if isinstance(config, str) and config.lstrip()[:1] == "{":
         raise TypeError("config is JSON text, and a str must be a path: pass json.loads(text)")
+    if isinstance(config, str) and "\0" in config:  # no path, and perhaps the text of a file
+        _refuse_gguf(config[: len(GGUF_MAGIC)].encode())
     if isinstance(config, (str, os.PathLike)):
         path = pathlib.Path(config)
-        return (path / "config.json" if path.is_dir() else path).read_bytes()
+        with (path / "config.json" if path.is_dir() else path).open("rb") as file:
+            head = file.read(len(GGUF_MAGIC))
+            _refuse_gguf(head)
+            return head + file.read()
     if isinstance(config, Mapping):
         return json.dumps(config, default=_plain).encode()
     to_json = getattr(config, "to_json_string", None)  # transformers, and what imitates it
@@ -67,6 +73,12 @@ def config_text(config: Any) -> bytes:
         f"config is a {type(config).__qualname__}, and must be a path, a dict, bytes of JSON or a "
         "transformers config"
     )
+
+
+def _refuse_gguf(head: bytes) -> None:
+    """head: the first bytes of a config."""
+    if head == GGUF_MAGIC:
+        raise ValueError("config is a GGUF file, and must be JSON: librope.Model.from_gguf reads GGUF")
 
 
 def _plain(value: Any) -> Any:
@@ -126,6 +138,12 @@ def _gguf_value(key: str, value: Any, keep: list[Any]) -> tuple[int, int, int, A
     )
 
 
+def _numbers_of(values: Any, name: str) -> list[float]:
+    if isinstance(values, (str, bytes, bytearray)) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} is {values!r}, and must be a sequence of numbers")
+    return [real(number, f"{name}[{i}]") for i, number in enumerate(values)]
+
+
 def _create_of_values(source: Mapping[Any, Any], factors: Mapping[Any, Any], out: Any) -> int:
     keep: list[Any] = []  # C's pointers do not own
 
@@ -141,7 +159,7 @@ def _create_of_values(source: Mapping[Any, Any], factors: Mapping[Any, Any], out
         given.type, given.element, given.count, given.data = _gguf_value(key, value, keep)
     tensors = ffi.new("rope_gguf_factors[]", len(factors))
     for given, (key, value) in zip(tensors, factors.items()):
-        numbers = ffi.new("float[]", [float(number) for number in value])
+        numbers = ffi.new("float[]", _numbers_of(value, f"factors[{key!r}]"))
         keep.append(numbers)
         given.name, given.values, given.count = name(key, "factors"), numbers, len(numbers)
     status: int = lib.rope_model_create_gguf_values(values, len(source), tensors, len(factors), out)
@@ -173,6 +191,11 @@ class ModelText:
                 raise TypeError(
                     "factors is missing: with a dictionary of keys, the tensors whose names begin with "
                     "'rope_' (Llama 3.1, Phi-3 and others are scaled by them), or {} if the file has none"
+                )
+            if not isinstance(factors, Mapping):
+                raise TypeError(
+                    f"factors is a {type(factors).__qualname__}, and must be a dictionary of tensors by "
+                    'name, such as {"rope_freqs.weight": numbers}'
                 )
             check(_create_of_values(source, factors, out))
         elif factors is not None:

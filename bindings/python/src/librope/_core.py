@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -81,6 +82,10 @@ _CHOICES = re.compile(r"\bROPE_(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION)
 _FREED = re.compile(r"\b([qk]\w*)(?:\.data)? \(NULL\) must not be NULL.*")
 
 
+#: How a key that changes nothing is accepted, where a text is refused because of it.
+ACCEPT = "with Model(.., accepted_keys=[..])"
+
+
 def translated(message: str) -> str:
     """A message of the library with the names that its user knows: no structs, no pointers."""
     speaker, colon, text = message.partition(": ")
@@ -88,6 +93,7 @@ def translated(message: str) -> str:
         return message
     text = _CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", _PATHS.sub("", text))
     text = _FREED.sub(r"\1 has no memory: its storage was freed", text)
+    text = text.replace("accept it by name", f"accept it by name {ACCEPT}")
     text = text.replace(" (NULL)", "").replace("must be NULL", "must be None")
     text = text.replace("the context has", "the Rope has")
     who = _SPEAKERS.get(speaker)
@@ -139,6 +145,24 @@ def integer(
     low, high = known[0] if low is None else low, known[-1] if high is None else high
     if not low <= found <= high:
         raise ValueError(f"{name} is {found}, and must be from {_power(low)} to {_power(high)}")
+    return found
+
+
+def real(value: Any, name: str) -> float:
+    """value as a float, or an error that names the argument: texts are no numbers."""
+    try:
+        if isinstance(value, (str, bytes, bytearray)):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{name} is {value!r}, and must be a number") from None
+
+
+def positive(value: Any, name: str) -> float:
+    """value as a positive, finite float, or an error that names the argument and the rule."""
+    found = real(value, name)
+    if not 0 < found < math.inf:
+        raise ValueError(f"{name} is {found:g}, and must be positive and finite")
     return found
 
 
@@ -207,7 +231,7 @@ def _plain_frequency(value: Any) -> Any:
         value = value.tolist()
     try:
         rows = [head if hasattr(head[0], "__len__") else [head] for head in value]
-        plain = [[[float(x) for x in pairs] for pairs in heads] for heads in rows]
+        plain = [[[real(x, "frequency") for x in pairs] for pairs in heads] for heads in rows]
     except (TypeError, ValueError, IndexError):
         raise TypeError("frequency must be numbers [axes, heads, pairs] or [axes, pairs]") from None
     shapes = {(len(heads), len(pairs)) for heads in plain for pairs in heads}
@@ -237,11 +261,7 @@ def _plain(name: str, value: Any) -> Any:
 
 def _entry(kind: Any, value: Any, name: str) -> Any:
     """kind: of C."""
-    try:
-        entry = float(value) if kind.cname == "double" else int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"{name} is {value!r}, and must be a number") from None
-    return entry if kind.cname == "double" else integer(entry, name, kind)
+    return real(value, name) if kind.cname == "double" else integer(value, name, kind)
 
 
 def plain(config: Mapping[str, Any]) -> Config:

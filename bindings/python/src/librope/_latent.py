@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import _arrays
-from ._core import check, integer
+from ._core import check, integer, positive
 from ._ffi import ffi, lib
 
 _GRID = {name: field.type for name, field in ffi.typeof("rope_latent_grid").fields}
@@ -24,16 +24,14 @@ def latent_ids(
 ) -> Any:
     """float32 [axes, tokens]: what Model.latent_ids returns."""
     sizes = [_grid(grid, i) for i, grid in enumerate(grids)]
-    given = [0.0] * 3 if scale is None else [float(s) for s in scale]  # 0: what the class has
-    if len(given) != 3:
-        raise ValueError(f"scale is {scale!r}, and must be of frames, rows and columns")
+    given = [0.0] * 3 if scale is None else _scale(scale)  # 0: what the class has
     structs = ffi.new("rope_latent_grid[]", [(*size, 0) for size in sizes])
     args = ffi.new("rope_latent_args*")
     args.struct_size = ffi.sizeof("rope_latent_args")
     args.count = integer(len(sizes), "the number of grids", _ARGS["count"])
     args.grids = structs
     args.text = integer(text, "text", _ARGS["text"])
-    args.fps = float(fps or 0)
+    args.fps = 0.0 if fps is None else positive(fps, "fps")  # 0: not given
     args.scale_t, args.scale_h, args.scale_w = given
     config = ffi.new("rope_config*")
     config.struct_size = ffi.sizeof("rope_config")
@@ -52,7 +50,19 @@ def latent_ids(
     return ids
 
 
+def _scale(scale: Sequence[float]) -> list[float]:
+    sides = list(scale) if hasattr(scale, "__iter__") else []
+    if len(sides) != 3:
+        raise ValueError(f"scale is {scale!r}, and must be of frames, rows and columns")
+    return [positive(side, f"scale[{i}]") for i, side in enumerate(sides)]
+
+
 def _grid(grid: Any, index: int) -> tuple[int, ...]:
+    if not hasattr(grid, "__iter__"):
+        raise TypeError(
+            f"grids[{index}] is {grid!r}, and must be (frames, rows, columns) or (rows, columns): of "
+            "one image, grids is [(rows, columns)]"
+        )
     sides = tuple(grid)
     if len(sides) not in (2, 3):
         raise ValueError(

@@ -69,8 +69,10 @@ class Model(ModelText):
         """A text that is equal for models that rotate alike, whatever describes them.
 
         Of one kind, or of the model: which RoPE each layer has, and the kinds that no layer has, by
-        name. With same="angles" the order of channels does not count: a GGUF file, whose q and k may
-        be permuted, is then the same as its config.json (docs/digest.md).
+        name. That of a model looks like that of a kind and is never equal to it, even where the model
+        has one kind: compare digest(layer_type) with Rope.digest. With same="angles" the order of
+        channels does not count: a GGUF file, whose q and k may be permuted, is then the same as its
+        config.json (docs/digest.md).
 
         Raises:
             ValueError: an unknown kind; the text leaves something to the caller, such as the pairing of
@@ -84,6 +86,14 @@ class Model(ModelText):
         if gguf is not None:
             return _of_gguf, gguf
         return _again, (self._text, self._accepted)
+
+    def __repr__(self) -> str:
+        layers = self.layers
+        kinds = ", ".join(
+            f"{name}: {layers.count(name)} layers" if name in layers else name
+            for name in self.layer_types
+        )
+        return f"<librope.Model: {kinds}>"
 
     def rope(
         self,
