@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import shutil
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,17 @@ CORE = (
 )  # fmt: skip
 
 
+def commit() -> str:
+    """Of the checkout; "" where it is none, or there is no git."""
+    if not (ROOT / ".git").exists():
+        return ""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 @contextlib.contextmanager
 def native_sources() -> Iterator[None]:
     native = HERE / "native"
@@ -44,6 +56,7 @@ def native_sources() -> Iterator[None]:
             else:
                 target.parent.mkdir(exist_ok=True)
                 shutil.copy2(source, target)
+        (native / "COMMIT").write_text(commit())
         yield
     finally:
         shutil.rmtree(native, ignore_errors=True)

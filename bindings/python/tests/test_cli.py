@@ -1,6 +1,7 @@
 """The command line, through its main function and once as a program."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -149,6 +150,107 @@ def test_inspect_says_which_program_wrote_the_text(capsys, tmp_path):
     assert json.loads(run(capsys, "inspect", path, "--json")[1])["notes"][0].startswith("read as Meta's")
     path.write_text(json.dumps({"model_name": "llama3-8b", "base_num_decoder_layers": 32, "head_dim": 128}))
     assert "divide" in run(capsys, "inspect", path)[1]
+
+
+def test_folders_of_other_programs(capsys, tmp_path):
+    from test_gguf import GEMMA3, gguf
+
+    meta = {"dim": 4096, "n_layers": 32, "n_heads": 32, "multiple_of": 256, "vocab_size": -1}
+    flux = {"_class_name": "FluxTransformer2DModel"}
+
+    def folder(name, **texts):
+        for path, text in texts.items():
+            file = tmp_path / name / path.replace("__", "/").replace("_json", ".json").replace("_gguf", ".gguf")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text if isinstance(text, bytes) else json.dumps(text).encode())
+        return tmp_path / name
+
+    for path, says in (
+        (folder("gguf", a_gguf=gguf("gemma3", GEMMA3)), "1,000,000"),
+        (folder("parts", **{f"a-0000{i}-of-00002_gguf": gguf("gemma3", GEMMA3) for i in (1, 2)}), "1,000,000"),
+        (folder("meta", params_json=meta), "read as Meta's params.json"),
+        (folder("pipeline", model_index_json={}, transformer__config_json=flux), "ids per token"),
+    ):
+        status, out, err = run(capsys, "inspect", path)
+        assert status == 0 and says in out, err
+        assert run(capsys, "plot", path, "-o", tmp_path / "a.png", "--only", "rows", *(
+            ["--layer-type", "full_attention"] if path.name in ("gguf", "parts") else []))[0] == 0  # fmt: skip
+    for path, says in (
+        (folder("two", model_index_json={}, transformer__config_json=flux, transformer_2__config_json=flux),
+         "is a pipeline of diffusers with 2 transformers: name one of"),
+        (folder("unet", model_index_json={}, unet__config_json={}), "is a pipeline of diffusers with 0 transformers"),
+        (folder("empty", x_json={}), "has no config.json and 0 .gguf files"),
+    ):
+        status, _, err = run(capsys, "inspect", path)
+        assert status == 2 and says in err
+
+
+def test_titles_of_pictures_say_what_is_drawn(tmp_path):
+    from librope.cli import kinds
+
+    for name, text, title in (
+        ("config.json", CONFIG, "llama"), ("params.json", {"dim": 64, "n_heads": 1}, tmp_path.name),
+        ("config.json", {"_class_name": "FluxTransformer2DModel"}, "FluxTransformer2DModel"),
+        ("mine.json", {"rope_theta": 1e4}, "mine"),
+    ):  # fmt: skip
+        (tmp_path / name).write_text(json.dumps(text))
+        assert kinds.title(str(tmp_path / name)) == title
+
+
+@pytest.mark.parametrize("command", ["inspect", "check", "apply", "plot"])
+@pytest.mark.parametrize("option, value, told", [("--pairing", "interleaved", "halves"), ("--head-dim", 32, 64)])
+def test_options_do_not_override_the_config(config, capsys, tmp_path, q, command, option, value, told):
+    path = tmp_path / "q.npy"
+    np.save(path, q)
+    more = {"check": (path, path), "apply": (path, tmp_path / "out.npy"),
+            "plot": ("-o", tmp_path / "a.png", "--only", "rows")}.get(command, ())  # fmt: skip
+    status, _, err = run(capsys, command, config, *more, option, value)
+    assert status == 2 and f"{option} is {value}, and the config tells {told} (full_attention)" in err
+    assert run(capsys, command, config, *more, option, told)[0] in (0, 1)
+
+
+def test_options_are_for_the_kinds_that_leave_them_open(capsys, tmp_path):
+    """The tower tells its pairing, and an unknown language model does not."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**QWEN_VL, "model_type": "lama", "vision_config": {
+        **QWEN_VL["vision_config"], "model_type": "qwen2_vl"}}))  # fmt: skip
+    status, out, err = run(capsys, "inspect", path, "--json", "--pairing", "interleaved")
+    assert status == 0, err
+    pairings = {k["layer_type"]: k["pairing"] for k in json.loads(out)["kinds"]}
+    assert pairings == {"full_attention": "interleaved", "vision": "halves"}
+
+
+def test_inspect_shows_sections_and_factors(capsys, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(QWEN_VL))
+    rows = {line.split("│")[1].strip(): line for line in run(capsys, "inspect", path)[1].splitlines()
+            if line.count("│") > 2}  # fmt: skip
+    assert "16, 24, 24" in rows["pairs of each id"] and "frequency factors" not in rows
+    kinds = json.loads(run(capsys, "inspect", path, "--json")[1])["kinds"]
+    assert [k["pairs_of_axes"] for k in kinds] == [[16, 24, 24], [20, 20]]
+
+
+def test_unknown_options_show_the_usage_of_the_command(config, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["diff", config, config, "--seq-len", "3"])
+    err = capsys.readouterr().err
+    assert stopped.value.code == 2 and "usage: librope diff" in err and "--seq-len 3" in err
+
+
+def test_image_models_have_no_single_position(capsys, tmp_path, rng):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"_class_name": "FluxTransformer2DModel"}))
+    np.save(tmp_path / "q.npy", rng.standard_normal((6, 2, 128), np.float32))
+    np.save(tmp_path / "one.npy", np.arange(6))
+    np.save(tmp_path / "ids.npy", np.zeros((3, 6), int))
+    names = [tmp_path / n for n in ("q.npy", "out.npy")]
+    for more in ((), ("--positions", 7), ("--positions", tmp_path / "one.npy")):
+        status, _, err = run(capsys, "apply", path, *names, *more)
+        assert status == 2 and "positions gives each token one id" in err
+        status, _, err = run(capsys, "check", path, names[0], names[0], *more)
+        assert status == 2 and "positions gives each token one id" in err
+    assert run(capsys, "apply", path, *names, "--positions", tmp_path / "ids.npy")[0] == 0
+    assert run(capsys, "check", path, *names, "--positions", tmp_path / "ids.npy")[0] in (0, 1, 3)
 
 
 def test_inspect_invents_no_layers(capsys, tmp_path):
@@ -467,4 +569,4 @@ def test_wrong_use(capsys, tmp_path):
 def test_as_a_program(module):
     done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True,
                           text=True, check=True)  # fmt: skip
-    assert done.stdout.startswith("librope 0")
+    assert re.match(r"librope 0\.\d+\.\d+( \([0-9a-f]{12}\))?, cpu ", done.stdout)

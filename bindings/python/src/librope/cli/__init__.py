@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.resources
+import re
 import sys
 from typing import Any
 
-from .._core import DIGESTS, DTYPES, OPERATIONS
+from .._core import ACCEPT, DIGESTS, DTYPES, OPERATIONS
 
 
 #: What a config may leave open, in words, and the option that gives it.
@@ -23,8 +25,11 @@ UNTOLD = {
 }  # fmt: skip
 
 
+_CONFIG = "config.json, params.json, a GGUF file, or a folder with one of them"
+
+
 def _model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", help="config.json, its folder, or a GGUF file")
+    parser.add_argument("config", help=_CONFIG)
     parser.add_argument("--layer", type=int, help="number of a layer, where layers differ")
     parser.add_argument("--layer-type", help="kind of layer, such as sliding_attention")
     parser.add_argument("--seq-len", type=int, help="tokens of the sequence (dynamic NTK, LongRoPE)")
@@ -39,17 +44,27 @@ def _untold_options(parser: argparse.ArgumentParser) -> None:
                         "as rope_scaling.attn_factor; as often as needed")  # fmt: skip
 
 
+class _Command(argparse.ArgumentParser):
+    """A command, which says its own usage where it is given what it does not know."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="librope", description="Look at, draw, apply and check rotary position embeddings.",
         epilog="Exit status: 0 well; 1 check: it does not match, diff: not the same; 2 wrong use or input; 3 check: the "
         "data cannot tell.",
     )  # fmt: skip
-    top.add_argument("--version", action="store_true", help="print the version and the backend")
-    commands = top.add_subparsers(dest="command", metavar="command")
+    top.add_argument("--version", action="store_true", help="print the version, the commit and the backend")
+    commands = top.add_subparsers(dest="command", metavar="command", parser_class=_Command)
 
     p = commands.add_parser("inspect", help="what a config.json or a GGUF file says about RoPE")
-    p.add_argument("config", help="config.json, its folder, or a GGUF file")
+    p.add_argument("config", help=_CONFIG)
     p.add_argument("--seq-len", type=int, help="tokens of the sequence (dynamic NTK, LongRoPE)")
     _untold_options(p)
     p.add_argument("--json", action="store_true", help="for programs")
@@ -82,8 +97,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("input", help=".npy, or .safetensors with q and k (other names are kept)")
     p.add_argument("output", help="a file of the same kind")
     p.add_argument("--name", action="append", help="tensor to rotate, as often as needed (q and k)")
-    p.add_argument("--positions", default=None, help="first position (0), or a .npy of ids; a tensor "
-                   "named positions in the input comes first")  # fmt: skip
+    p.add_argument("--positions", help="first position, or a .npy of ids (those named positions in the input, "
+                   "else 0)")  # fmt: skip
     p.add_argument("--layout", help="order of the axes: thd (three axes), bshd, bhsd, ...; four axes "
                    "need it")  # fmt: skip
     p.add_argument("--operation", default="forward",
@@ -139,14 +154,15 @@ def kind_of(model: Any, arguments: Any) -> str:
 
 
 def fields_of(model: Any, kind: str, arguments: Any) -> dict[str, Any]:
-    """The configuration of one kind of layer with the options; ValueError if something is missing."""
+    """The configuration of one kind of layer with the options; ValueError if something is missing, or if
+    they contradict the config."""
     from .._config_text import left_open
+    from . import source
 
-    config: dict[str, Any] = dict(model.config(kind))
-    for name in ("pairing", "head_dim", "seq_len"):
-        value = getattr(arguments, name, None)
-        if value is not None:
-            config[name] = value
+    given = {"pairing": arguments.pairing, "head_dim": arguments.head_dim}
+    config: dict[str, Any] = source.fields_of(model, kind, given)
+    if arguments.seq_len is not None:
+        config["seq_len"] = arguments.seq_len
     for name in left_open(config):
         what, option = UNTOLD[name]
         raise ValueError(f"the config does not tell {what}: say {option}")
@@ -179,7 +195,9 @@ def main(argv: list[str] | None = None) -> int:
         import librope
 
         rope = librope.Rope(head_dim=2, theta=1.0, pairing="halves")
-        print(f"librope {librope.__version__}, {rope.backend}")
+        built = _commit()
+        of = f" ({built})" if built else ""
+        print(f"librope {librope.__version__}{of}, {rope.backend}")
         return 0
     if arguments.command is None:
         top.print_help()
@@ -197,12 +215,19 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
+def _commit() -> str:
+    """Of the sources that this package was built from; "" where nothing told it."""
+    written = importlib.resources.files("librope") / "commit"
+    return written.read_text().strip() if written.is_file() else ""
+
+
 def _message(e: BaseException) -> str:
     if isinstance(e, OSError) and e.filename is not None and e.strerror:
         return f"{e.filename}: {e.strerror}"
     if not isinstance(e, (ValueError, TypeError, OSError, RuntimeError)) or not str(e):
         return f"{type(e).__name__}: {e}".removesuffix(": ")
-    return str(e).replace("layout=", "--layout")
+    text = str(e).replace(ACCEPT, "with --accept KEY")
+    return re.sub(r"\blayout=", "--layout", text)
 
 
 if __name__ == "__main__":

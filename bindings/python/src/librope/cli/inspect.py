@@ -23,6 +23,8 @@ def describe(kind: Kind) -> dict[str, Any]:
         "rounding": kind.fields.get("rounding", "float32"),
         "angle": kind.fields.get("angle", "float32"),
         "axes": kind.fields.get("axes", 1),
+        "pairs_of_axes": pairs_of_axes(kind.fields),
+        "mrope_interleaved": bool(kind.fields.get("mrope_interleaved")),
         "theta": kind.fields.get("theta"),
         "factor": kind.fields.get("factor"),
         "longest_sequence": kind.longest[1] if kind.longest else None,
@@ -51,6 +53,26 @@ def describe(kind: Kind) -> dict[str, Any]:
         "seq_len": seq_len,
         "changes_at": rope.next_change(seq_len) if seq_len else None,
     }
+
+
+def pairs_of_axes(fields: dict[str, Any]) -> list[int] | None:
+    """How many pairs each id turns; None: one id, or ids that turn the same pairs."""
+    sections, axis = fields.get("mrope_section"), fields.get("pair_axis")
+    if sections is not None:
+        return list(sections)
+    return None if axis is None else [axis.count(a) for a in range(fields["axes"])]
+
+
+def _sections(told: dict[str, Any]) -> str:
+    pairs = told["pairs_of_axes"]
+    spread = ", by turns" if told["mrope_interleaved"] else ""
+    return "-" if pairs is None else ", ".join(map(str, pairs)) + spread
+
+
+def _factors(factors: list[float] | None) -> str:
+    if factors is None:
+        return "-"
+    return f"{len(factors)} numbers, {min(factors):.4g} .. {max(factors):.4g}"
 
 
 def _number(value: Any) -> str:
@@ -98,6 +120,8 @@ def run(arguments: Any) -> int:
     row("theta", lambda k: _number(k.get("theta")))
     if any(k["factor"] for k in told):
         row("factor of the scaling", lambda k: _number(k["factor"]))
+    if any("freq_factors" in k["config"] for k in told):
+        row("frequency factors", lambda k: _factors(k["config"].get("freq_factors")))
     row("head_dim", lambda k: _number(k.get("head_dim")))
     row("channels that turn", lambda k: ", ".join(
         f"{a} .. {b}" for a, b in k.get("turning_channels", ())) or "-")  # fmt: skip
@@ -106,6 +130,8 @@ def run(arguments: Any) -> int:
     if any(k["angle"] != "float32" for k in told):
         row("angles", lambda k: k["angle"])
     row("ids per token", lambda k: _number(k.get("axes")))
+    if any(k["pairs_of_axes"] for k in told):
+        row("pairs of each id", _sections)
     row("wavelengths, tokens", lambda k: "-" if not k.get("longest_wavelength") else
         f"{_number(k['shortest_wavelength'])} .. {_number(k['longest_wavelength'])}")  # fmt: skip
     for key in dict.fromkeys(k["longest_sequence_key"] for k in told if k.get("longest_sequence_key")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,6 +13,7 @@ import numpy as np
 
 from .. import Rope
 from .._config_text import (
+    TOWERS,
     config_text,
     depends_on_length,
     left_open,
@@ -19,12 +21,10 @@ from .._config_text import (
     turns,
 )
 from .._conventions import channel_order
-from .source import is_gguf, open_model
+from .source import fields_of, is_gguf, located, open_model
 
 # What config.json calls the longest sequence.
 _LONGEST = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length", "n_positions", "n_ctx")
-#: Kinds beside the language model.
-TOWERS = ("vision", "audio")
 _TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
@@ -56,6 +56,7 @@ class Kind:
 
 def texts(config: Any) -> list[dict[str, Any]]:
     """The dictionaries that may speak of the language model: its own part first."""
+    config = located(config)
     if is_gguf(config):
         return []
     whole = json.loads(config_text(config))
@@ -71,6 +72,15 @@ def model_type(config: Any) -> str | None:
         if isinstance(part.get("model_type"), str):
             return str(part["model_type"])
     return None
+
+
+def title(config: Any) -> str:
+    """What a text says it is of; else the name of its file, or of the folder where that says nothing."""
+    for part in texts(config):
+        if isinstance(part.get("_class_name"), str):
+            return str(part["_class_name"])
+    path = pathlib.Path(located(config)).absolute()
+    return model_type(config) or (path.parent.name if path.stem in ("config", "params") else path.stem)
 
 
 def _longest(parts: list[dict[str, Any]]) -> tuple[str, int] | None:
@@ -94,11 +104,12 @@ def read(config: Any, seq_len: int | None = None, accept: Sequence[str] = (), **
     accept: keys that are known to change nothing. given: fields that the config does not tell
     (pairing, head_dim).
     """
+    config = located(config)
     model, parts = open_model(config, accept), texts(config)
     layers = model.layers
     found = []
     for name in model.layer_types:
-        fields = {**model.config(name), **{k: v for k, v in given.items() if v is not None}}
+        fields = fields_of(model, name, given)
         mine = [i for i, t in enumerate(layers) if t == name]
         text = name not in TOWERS
         longest = _longest(parts) if text else None

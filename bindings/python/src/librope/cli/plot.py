@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import Rope
+from .._config_text import TOWERS
 from . import files, kinds
 from .kinds import Kind, axes_of_pairs, endless
 
@@ -33,7 +34,7 @@ def unscaled(rope: Rope) -> Any:
 
 
 def reach(kind: Kind, farthest: float) -> float:
-    return min(farthest, _TOWER) if kind.name in ("vision", "audio") else farthest
+    return min(farthest, _TOWER) if kind.name in TOWERS else farthest
 
 
 def bins(farthest: float) -> Any:
@@ -304,9 +305,7 @@ def run(arguments: Any) -> int:
 
         wanted = kind_of(model_of(arguments), arguments)
         drawn = [k for k in drawn if k.name == wanted]
-    path = pathlib.Path(arguments.config)
-    name = kinds.model_type(arguments.config) or path.stem
-    made = figure(drawn, name, arguments.only)
+    made = figure(drawn, kinds.title(arguments.config), arguments.only)
     with files.replacing(arguments.out) as file:
         made.savefig(file, format=pathlib.Path(arguments.out).suffix[1:], dpi=150)
     print(arguments.out)

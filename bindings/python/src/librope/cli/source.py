@@ -1,14 +1,15 @@
-"""The model that a command is told of: a config.json, its folder, or a GGUF file."""
+"""The model that a command is told of: a config.json, a GGUF file, or a folder with one of them; and its
+configurations, completed by options where it leaves something open."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import Model
-
-MAGIC = b"GGUF"
+from .._config_text import GGUF_MAGIC, left_open, turns
 
 
 def is_gguf(config: Any) -> bool:
@@ -17,15 +18,62 @@ def is_gguf(config: Any) -> bool:
         return False
     try:
         with open(config, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
     except OSError:
         return os.fspath(config).endswith(".gguf")
 
 
+def located(config: Any) -> Any:
+    """The text of a folder: its config.json, else its params.json, the transformer of a pipeline of
+    diffusers, or its GGUF file. ValueError: there is none, or no single one. Others are what they are."""
+    if not isinstance(config, (str, os.PathLike)) or not os.path.isdir(config):
+        return config
+    folder = pathlib.Path(config)
+    for name in ("config.json", "params.json"):
+        if (folder / name).is_file():
+            return folder / name
+    if (folder / "model_index.json").is_file():
+        return _of_pipeline(folder)
+    found = sorted(folder.glob("*.gguf"))
+    first = [p for p in found if "-00001-of-" in p.name] or found  # of a model in several parts
+    if len(first) == 1:
+        return first[0]
+    names = f": {', '.join(p.name for p in found)}" if found else ""
+    raise ValueError(f"{folder} has no config.json and {len(found)} .gguf files{names}. Name the file")
+
+
+def _of_pipeline(folder: pathlib.Path) -> pathlib.Path:
+    found = sorted(p for p in folder.glob("*/config.json") if p.parent.name.startswith("transformer"))
+    if len(found) == 1:
+        return found[0]
+    names = f": name one of {', '.join(map(str, found))}" if found else ""
+    raise ValueError(f"{folder} is a pipeline of diffusers with {len(found)} transformers{names}")
+
+
 def open_model(config: Any, accept: Sequence[str] = ()) -> Model:
     """accept: keys of a config.json that are known to change nothing."""
+    config = located(config)
     if not is_gguf(config):
         return Model(config, accepted_keys=accept)
     if accept:
         raise ValueError(f"--accept is for keys of a config.json, and {config} is a GGUF file")
     return Model.from_gguf(config)
+
+
+def completed(fields: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with those of the given fields that it leaves open."""
+    return {**fields, **{n: given[n] for n in left_open(fields) if given.get(n) is not None}}
+
+
+def fields_of(model: Model, kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a kind of layer, completed. ValueError: an option for what a config does not
+    tell says something else than the config, and no kind needs it."""
+    fields = model.config(kind)
+    for name, value in given.items():
+        told = fields.get(name)
+        if value is None or not turns(fields) or told in (None, value):
+            continue
+        if not any(name in left_open(model.config(k)) for k in model.layer_types):
+            raise ValueError(f"--{name.replace('_', '-')} is {value}, and the config tells {told} ({kind}): the "
+                             "option is for a config that does not tell")  # fmt: skip
+    return completed(fields, given)
