@@ -174,6 +174,40 @@ def test_two_texts_of_one_dialect_may_not_permute(files: Files) -> None:
     assert "nonsense" in counted(found)["pairing"]["said"]
 
 
+def test_options_that_nothing_leaves_open(files: Files) -> None:
+    config = files.json("config.json", QWEN)
+    done = cli("diff", config, config, "--pairing", "interleaved")
+    assert (done.returncode, "--pairing: both tell it" in done.stderr) == (2, True)
+
+
+def test_defaults_that_are_spelt_out_explain_nothing(files: Files) -> None:
+    scaling = {**QWEN["rope_scaling"], "beta_fast": 32.0, "beta_slow": 1.0}
+    a, b = files.json("a.json", QWEN), files.json("b.json", {**QWEN, "rope_theta": 1e5, "rope_scaling": scaling})
+    (group,) = diff(a, b, status=1)["groups"]
+    assert {f["what"] for f in group["findings"] if f["said"] == "explains it"} == {"theta"}
+    plain = {k: v for k, v in QWEN.items() if k != "rope_scaling"}
+    group = diff(files.json("c.json", {**plain, "max_position_embeddings": 4096}), a, status=1)["groups"][0]
+    named = {f["what"] for f in group["findings"] if f["said"] == "explains it"}
+    assert {"scaling", "factor"} <= named and not {"beta_fast", "axes", "theta"} & named
+
+
+def test_params_json_is_named_and_has_its_own_order(files: Files) -> None:
+    llama = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+             "rope_theta": 10000.0}  # fmt: skip
+    meta = {"dim": 4096, "n_layers": 32, "n_heads": 32, "multiple_of": 256, "vocab_size": -1}
+    a, b = files.json("config.json", llama), files.json("params.json", meta)
+    found = diff(a, b, status=1)
+    assert (found["a"]["dialect"], found["b"]["dialect"]) == ("config.json", "Meta's params.json")
+    assert list(counted(found)) == ["pairing"] and "--same angles" in counted(found)["pairing"]["said"]
+    assert diff(a, b, "--same", "angles", status=0)
+
+
+def test_inspect_shows_frequency_factors(files: Files) -> None:
+    done = cli("inspect", files.gguf("a.gguf", "llama", LLAMA_KEYS, llama3_factors()))
+    (row,) = [line for line in done.stdout.splitlines() if "frequency factors" in line]
+    assert "64 numbers, 1 .. 8" in row
+
+
 def test_the_first_files_of_llama_3_1(files: Files) -> None:
     """The case of README.md, by the example that writes it."""
     config, file = files.json("config.json", LLAMA), str(files.folder / "a.gguf")

@@ -24,6 +24,9 @@ def run(arguments: Any) -> int:
     a, b = (sources.read(text, given, arguments.accept) for text in (arguments.a, arguments.b))
     if arguments.accept and not (a.accepted or b.accepted):
         raise ValueError("--accept: both are read without it")
+    for name, value in given.items():
+        if value is not None and not (a.leaves_open(name) or b.leaves_open(name)):
+            raise ValueError(f"--{name.replace('_', '-')}: both tell it")
     found = compare.compare(a, b, arguments.bound, arguments.length, arguments.same)
     if arguments.plot is not None:
         from . import picture

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import Rope
-from ..._config_text import depends_on_length, left_open, turns
+from ..._config_text import TOWERS, depends_on_length, left_open, turns
 from .. import UNTOLD, kinds
 from .converted import permuted, usual_architecture
 from .sources import Source
@@ -138,7 +138,7 @@ def _match(found: Comparison) -> None:
             if kind in others:
                 continue
             # A GGUF file holds a language model; its tower is a file of its own.
-            counts = found.a.gguf == found.b.gguf or kind not in kinds.TOWERS
+            counts = found.a.gguf == found.b.gguf or kind not in TOWERS
             has = ("described", "-") if source is found.a else ("-", "described")
             found.findings.append(Finding(kind, has, counts, f"only {source.name} describes it"))
 
@@ -257,6 +257,9 @@ def _compare_channels(found: Comparison, group: Group, strict: bool) -> None:
         if mixed:
             why = (f"the converter is not known to permute q and k of a {config.told} for {file.told}: "
                    "unless it did, one of them is nonsense")  # fmt: skip
+        elif found.a.dialect != found.b.dialect:
+            why = (f"{found.a.dialect} and {found.b.dialect} have the order of their own weights, of which converters "
+                   "permute q and k: --same angles leaves the order out")  # fmt: skip
         group.findings.append(Finding("pairing", said, True, why))
 
 
@@ -327,8 +330,23 @@ def _explain(group: Group, a: dict[str, Any], b: dict[str, Any]) -> None:
     """The fields in which two configurations differ: causes, and no differences of their own."""
     for name in _CAUSES:
         values = [_value(fields.get(name)) for fields in (a, b)]
-        if values[0] != values[1]:
+        if values[0] != values[1] and _is_cause(name, a, b):
             group.findings.append(Finding(name, values, False, "explains it"))
+
+
+def _is_cause(name: str, a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether a side that gives the field would rotate otherwise with what the other gives, or with nothing:
+    a default that is spelt out explains nothing."""
+    for mine, other in ((a, b), (b, a)):
+        if mine.get(name) is None:
+            continue
+        try:
+            changed = _rope({**mine, name: other.get(name)}, 1).digest()
+        except (ValueError, TypeError, NotImplementedError):  # the other fields need it
+            return True
+        if changed != _rope(mine, 1).digest():
+            return True
+    return False
 
 
 def _value(value: Any) -> str:

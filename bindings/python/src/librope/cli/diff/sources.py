@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import Model
-from ..._config_text import config_text
+from ..._config_text import config_text, left_open
 from .. import kinds
-from ..source import is_gguf
+from ..source import completed, is_gguf, located
 
 
 @dataclass
@@ -30,16 +30,21 @@ class Source:
 
     @property
     def dialect(self) -> str:
-        return "GGUF" if self.gguf else "config.json"
+        """Which program's: GGUF, config.json, or what the library's note says."""
+        if self.gguf:
+            return "GGUF"
+        read_as = [n.removeprefix(_READ_AS) for n in self.model.notes if n.startswith(_READ_AS)]
+        return read_as[0].partition(":")[0] if read_as else "config.json"
 
     def fields(self, kind: str) -> dict[str, Any]:
-        fields = dict(self.model.config(kind))
-        for name, value in self.given.items():
-            if value is not None and not fields.get(name):
-                fields[name] = value
-        return fields
+        return completed(self.model.config(kind), self.given)
+
+    def leaves_open(self, name: str) -> bool:
+        """Whether a field is left to the user in some kind of layer."""
+        return any(name in left_open(self.model.config(kind)) for kind in self.model.layer_types)
 
 
+_READ_AS = "read as "  # how the note of another program's text begins
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -48,15 +53,7 @@ def locate(text: str) -> pathlib.Path:
     path = pathlib.Path(text)
     if not path.exists() and _ID.fullmatch(text):
         path = _cached(text)
-    if not path.is_dir():
-        return path
-    if (path / "config.json").is_file():
-        return path / "config.json"
-    found = sorted(path.glob("*.gguf"))
-    if len(found) != 1:
-        names = f": {', '.join(p.name for p in found)}" if found else ""
-        raise ValueError(f"{path} has no config.json and {len(found)} .gguf files{names}. Name the file")
-    return found[0]
+    return pathlib.Path(located(path))
 
 
 def _cached(model_id: str) -> pathlib.Path:
