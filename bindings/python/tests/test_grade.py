@@ -156,6 +156,85 @@ def test_q_and_k_exchanged(check, rng):
                                                     ["it is layers.0.q that was rotated"]]  # fmt: skip
 
 
+VL = {"model_type": "qwen2_vl", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2,
+      "rope_theta": 1e4, "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]},
+      "vision_config": {"embed_dim": 64, "num_heads": 4}}  # fmt: skip
+
+
+def language_model_and_tower(rng, wrong=()):
+    """wrong: names of tensors that are turned by another theta."""
+    model, made = librope.Model(VL), record.Recording()
+    for kind, name in (("full_attention", "model.language_model.layers.{}.self_attn"),
+                       ("vision", "model.visual.blocks.{}.attn"), ("vision", "vision_tower.encoder.layers.{}.attn")):  # fmt: skip
+        rope = model.rope(layer_type=kind, layout="thd")
+        ids = rng.integers(0, 50, (rope.axes, TOKENS))
+        for layer in range(2):
+            full = f"{name.format(layer)}.q"
+            x = values(rng, TOKENS, 2, dim=rope.head_dim)
+            by = rope.replace(inv_freq=rope.inv_freq * 1.5, theta=None) if full in wrong else rope
+            made.add(full, x, by.apply(x, ids), ids, layout="thd")
+    return made
+
+
+def test_towers_have_their_own_rule(check, rng):
+    status, found, text = check(VL, language_model_and_tower(rng))
+    assert status == 0, text
+    assert [t["layer_type"] for t in found["tensors"]] == ["full_attention"] * 2 + ["vision"] * 4
+    bad = "vision_tower.encoder.layers.1.attn.q"
+    status, found, _ = check(VL, language_model_and_tower(rng, [bad]))
+    assert status == 1 and [t["name"] for t in found["tensors"] if t["grade"] == "wrong"] == [bad]
+
+
+def test_tensors_that_cannot_be_checked_do_not_hide_the_others(check, rng):
+    """A tower that the config does not describe, and a tensor of another width."""
+    text = {k: v for k, v in VL.items() if k != "vision_config"}
+    status, found, said = check(text, language_model_and_tower(rng))
+    assert status == 3 and not found["matches"] and len(found["tensors"]) == 2
+    assert len(found["unchecked"]) == 4 and "does not describe its tower" in found["unchecked"][0]["why"]
+    assert "not checked: model.visual.blocks.0.attn.q and 3 more" in said
+    assert check(text, language_model_and_tower(rng), "--name", "*.language_model.*")[0] == 0
+    status, error, _ = check(text, language_model_and_tower(rng), "--name", "*visual*")
+    assert status == 2 and "does not describe its tower" in error
+    wrong = "model.language_model.layers.1.self_attn.q"
+    assert check(text, language_model_and_tower(rng, [wrong]))[0] == 1
+    run = recorded(rng, lambda _, x: of(LLAMA).apply(x, 0))
+    x = values(rng, TOKENS, dim=64)
+    run.add("layers.1.extra", x, x, np.arange(TOKENS), layout="thd")
+    run.add("layers.1.ids", *[values(rng, TOKENS)] * 2, layout="thd")
+    status, found, _ = check(LLAMA, run)
+    assert status == 3 and len(found["tensors"]) == 4
+    assert "64 channels in its last axis" in found["unchecked"][0]["why"]
+    assert "has no positions of layers.1.ids" in found["unchecked"][1]["why"]
+
+
+def test_channels_in_another_order_give_the_same_attention(check, rng):
+    """DeepSeek's pairs are read as neighbours; transformers writes halves, and other programs neighbours."""
+    config = {"model_type": "deepseek_v3", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2,
+              "rope_theta": 1e4, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32, "v_head_dim": 32}  # fmt: skip
+    rope = of(config)
+    rope = librope.Rope(head_dim=32, theta=1e4, pairing=rope.pairing, layout="thd")
+    assert rope.pairing == "interleaved_to_halves"
+    other = rope.replace(pairing="interleaved")
+
+    def run(q, k, theta=1e4):
+        made = record.Recording()
+        for name, by in (("q", q), ("k", k)):
+            x = values(rng, TOKENS, dim=32)
+            made.add(f"layers.0.{name}", x, by.replace(theta=theta).apply(x, 0), np.arange(TOKENS), layout="thd")
+        return made
+
+    assert check(config, run(rope, rope))[1]["tensors"][0]["written_as"] is None
+    status, found, text = check(config, run(other, other))
+    assert status == 0 and [t["written_as"] for t in found["tensors"]] == ["interleaved"] * 2
+    assert [t["grade"] for t in found["tensors"]] == ["identical bits"] * 2
+    assert "written as interleaved: q·k is the same" in text
+    status, found, text = check(config, run(rope, other))
+    assert status == 1 and [t["grade"] for t in found["tensors"]] == ["identical bits", "wrong"]
+    assert words(found["tensors"][1]) == ["pairing interleaved instead of interleaved_to_halves"]
+    assert check(config, run(rope.replace(pairing="halves"), rope.replace(pairing="halves")))[0] == 1
+    assert check(config, run(other, other, theta=2e4))[0] == 1
+
+
 # -- what no single rule explains -----------------------------------------------------------------------
 
 
@@ -289,6 +368,13 @@ def test_recordings_are_copies_and_refuse_what_does_not_fit(rng, tmp_path):
         run.add("k", x, x, layout="bshd")
     with pytest.raises(ValueError, match="positions are"):
         run.add("k", x, x, ["a"], layout="thd")
+    for at in (np.arange(3), np.arange(4)[:, None], np.zeros((2, 2, 4), int), np.zeros((3, 1, 5), int)):
+        with pytest.raises(ValueError, match=r"k: positions have shape .*, and the tensor 1 x 4 tokens"):
+            run.add("k", x, x, at, layout="thd")
+    with pytest.raises(ValueError, match="k: positions are not all finite"):
+        run.add("k", x, x, np.array([0, 1, np.nan, 3], np.float32), layout="thd")
+    for i, at in enumerate((np.arange(4), np.zeros((1, 4), int), np.zeros((3, 4), int), np.zeros((3, 1, 4), int))):
+        run.add(f"x{i}", x, x, at, layout="thd")
     with pytest.raises(ValueError, match="the recording is empty"):
         record.Recording().save(tmp_path / "a.npz")
     run.add("k", x.astype(BF16), x.astype(BF16), layout="thd")

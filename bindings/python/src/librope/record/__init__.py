@@ -68,6 +68,19 @@ def ordered(x: Any, layout: str, name: str = "the tensor") -> Any:
     return moved if h is not None else moved[:, :, None]
 
 
+def _check_positions(name: str, at: Any, batch: int, tokens: int) -> None:
+    if at.ndim not in (1, 2, 3) or at.dtype.kind not in "iuf":
+        raise ValueError(f"{name}: positions are {at.dtype} of shape {at.shape}, and must be integers "
+                         "or float32: [tokens], [batch, tokens] or [axes, batch, tokens]")  # fmt: skip
+    rows = at.shape[-2] if at.ndim > 1 else 1
+    # Of one batch row, two dimensions may be axes and tokens: how many axes there are the config tells.
+    if at.shape[-1] != tokens or not (rows in (1, batch) or (at.ndim == 2 and batch == 1)):
+        raise ValueError(f"{name}: positions have shape {at.shape}, and the tensor {batch} x {tokens} tokens: "
+                         "[tokens], [batch, tokens] or [axes, batch, tokens] is expected")  # fmt: skip
+    if at.dtype.kind == "f" and not np.isfinite(at).all():
+        raise ValueError(f"{name}: positions are not all finite")
+
+
 class Recording(Mapping[str, Tensor]):
     """Tensors by name. A name with "layers.3." in it is of layer 3 of the language model."""
 
@@ -95,7 +108,8 @@ class Recording(Mapping[str, Tensor]):
             layout: what the axes of before and after are: "bshd", "bhsd", "thd", ...
 
         Raises:
-            ValueError: the name is empty, taken or "positions"; shapes differ or are not the layout.
+            ValueError: the name is empty, taken or "positions"; shapes differ or are not the layout;
+                positions are not those of its tokens, or not finite.
         """
         if not name or name in self._tensors or name == POSITIONS:
             taken = "is there already" if name in self._tensors else "is no name for a tensor"
@@ -104,10 +118,9 @@ class Recording(Mapping[str, Tensor]):
         if x.shape != y.shape:
             raise ValueError(f"{name}: before has shape {x.shape} and after {y.shape}")
         at = None if positions is None else to_numpy(positions)
-        if at is not None and (at.ndim not in (1, 2, 3) or at.dtype.kind not in "iuf"):
-            raise ValueError(f"{name}: positions are {at.dtype} of shape {at.shape}, and must be integers "
-                             "or float32: [tokens], [batch, tokens] or [axes, batch, tokens]")  # fmt: skip
         x, y = (ordered(a, layout, name) for a in (x, y))
+        if at is not None:
+            _check_positions(name, at, *x.shape[:2])
         self._tensors[name] = Tensor(x, y, at)
 
     def save(self, path: str | os.PathLike[str]) -> None:

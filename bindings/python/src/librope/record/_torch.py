@@ -118,7 +118,10 @@ class _Watch:
             )
             return
         tokens = x.shape[layout.replace("t", "s").index("s")]
-        self.recording.add(name, x, y, self.behind(args, tokens), layout=layout)
+        try:
+            self.recording.add(name, x, y, self.behind(args, tokens), layout=layout)
+        except ValueError as e:  # such as ids of other tokens: the model runs on
+            self.recording.left_out.append(str(e))
 
 
 def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> list[tuple[str, Any]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ... import Rope
+from ..._conventions import channel_order, in_one_segment
 from . import bits, judge, ulp
 from .inputs import Item
 from .judge import MATCHES, NO, UNDECIDED, Explanation, Verdict
@@ -32,6 +33,8 @@ class Grade:
     verdict: Verdict
     ulp: ulp.Ulp | None
     near: list[Near] = field(default_factory=list)  # where no rule explains all of it
+    # The pairing that the tensor has, where it is written in another order of channels than the config's.
+    written: str | None = None
 
     @property
     def word(self) -> str:
@@ -57,15 +60,57 @@ def grade(items: list[Item]) -> list[Grade]:
             if item.still:
                 grades[i] = Grade(item, _unrotated(item, rope), None)
                 continue
+            written = written_as(rope, item.sample)
+            if written is not None:
+                rope = _in_order(rope, written)
             verdict = _again(item, rope, told, known)
             grades[i] = g = Grade(item, verdict or judge.judge(rope, item.sample, item.kinds),
-                                  ulp.distance(Hypothesis(rope), item.sample))  # fmt: skip
+                                  ulp.distance(Hypothesis(rope), item.sample), written=written)  # fmt: skip
             if verdict is None and g.verdict.answer == NO and not g.verdict.explanations:
                 _search(g, rope, items)
             told.append(g.verdict)
             known += [e for e in g.verdict.explanations if not any(e.words == k.words for k in known)]
         _settle([grades[i].verdict for i in mine if not items[i].still])
-    return [grades[i] for i in range(len(items))]
+    found = [grades[i] for i in range(len(items))]
+    _refuse_two_orders(found)
+    return found
+
+
+def written_as(rope: Rope, sample: Sample) -> str | None:
+    """The pairing of a tensor whose pairs are read as the config says, and written in another order; None:
+    there is none. q·k does not see the order of channels, as long as both have one."""
+    if fit(Hypothesis(rope), sample.small(), until_over=True).fits:
+        return None
+    own = channel_order(rope.config["pairing"])
+    for pairing in in_one_segment():
+        order = channel_order(pairing)
+        if (order.reads, order.per_axis) != (own.reads, own.per_axis) or order == own:
+            continue
+        if fit(Hypothesis(_in_order(rope, pairing)), sample, until_over=True).fits:
+            return pairing
+    return None
+
+
+def _in_order(rope: Rope, pairing: str) -> Rope:
+    return Rope.from_fields({**rope.config, "pairing": pairing})
+
+
+def _refuse_two_orders(grades: list[Grade]) -> None:
+    """q and k of one call of a module must be written in one order."""
+    calls: dict[str, list[Grade]] = {}
+    for g in grades:
+        calls.setdefault(g.item.name.rpartition(".")[0], []).append(g)
+    for mine in calls.values():
+        right = [g for g in mine if g.verdict.answer != NO]
+        if len({g.written for g in right}) < 2:
+            continue
+        for g in right:
+            if g.written is None:
+                continue
+            rope, sample = judge.fitting(g.item.rope, g.item.sample), g.item.sample
+            words = (f"pairing {g.written} instead of {rope.pairing}",)
+            other = _explanation(Hypothesis(_in_order(rope, g.written), words), sample)
+            g.verdict = Verdict(NO, fit(Hypothesis(rope), sample), [], [], [other], {})
 
 
 def _unrotated(item: Item, rope: Rope) -> Verdict:
@@ -100,8 +145,9 @@ def _explanation(h: Hypothesis, sample: Sample, elsewhere: bool = False) -> Expl
     return Explanation(h, list(h.words), exact, elsewhere=elsewhere)
 
 
-def overall(grades: list[Grade]) -> str:
-    answers = {g.verdict.answer for g in grades}
+def overall(grades: list[Grade], unchecked: int = 0) -> str:
+    """unchecked: tensors of which nothing can be said."""
+    answers = {g.verdict.answer for g in grades} | ({UNDECIDED} if unchecked else set())
     return next(a for a in (NO, UNDECIDED, MATCHES) if a in answers)
 
 

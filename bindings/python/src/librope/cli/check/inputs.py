@@ -16,6 +16,9 @@ from . import rules, sample
 from .sample import Sample
 
 _LAYER = re.compile(r"(?:^|[./])layers\.(\d+)(?=[./@]|$)")
+# Modules of towers beside the language model, whose layers have numbers of their own.
+_TOWERS = {"vision": re.compile(r"(?:^|[./])(?:visual|vit|vision(?:_\w+)?)[./]"),
+           "audio": re.compile(r"(?:^|[./])audio(?:_\w+)?[./]")}  # fmt: skip
 
 
 @dataclass
@@ -28,6 +31,14 @@ class Item:
     kind: str  # of its layer
     kinds: dict[str, dict[str, Any]]  # the other rules of the model
     still: bool = False  # a layer without RoPE; rope is that of other layers
+
+
+@dataclass
+class Unchecked:
+    """One tensor of several that does not fit the config, or has no rule in it."""
+
+    name: str
+    why: str
 
 
 def _names(there: list[str], wanted: list[str] | None, path: str) -> list[str]:
@@ -50,7 +61,7 @@ def _in_order(name: str) -> tuple[Any, ...]:
 
 
 def _recorded(arguments: Any) -> list[tuple[str, Any, Any, Any, str | None]]:
-    """Name, before, after, positions and layout of the tensors of one file."""
+    """Name, before, after, positions (None: not recorded) and layout of the tensors of one file."""
     path = arguments.before
     tensors, metadata = files.load(path)
     there = [n.removesuffix(AFTER) for n in tensors if n.endswith(AFTER)]
@@ -70,8 +81,6 @@ def _recorded(arguments: Any) -> list[tuple[str, Any, Any, Any, str | None]]:
         at = tensors.get(f"{n}.{POSITIONS}", tensors.get(POSITIONS))
         if arguments.positions is not None:
             at = files.positions_of(arguments.positions, {})
-        elif at is None:
-            raise ValueError(f"{path} has no positions of {n}: say --positions")
         found.append((n, tensors[n + BEFORE], tensors[n + AFTER], at, layout))
     return found
 
@@ -91,22 +100,29 @@ def _two_files(arguments: Any) -> list[tuple[str, Any, Any, Any, str | None]]:
     return [(n, files.pick(one, arguments.before, n), two[n], positions, arguments.layout) for n in names]
 
 
-def read(model: Any, arguments: Any) -> list[Item]:
-    """The tensors that the options name. ValueError: they are none, or do not fit the config."""
+def read(model: Any, arguments: Any) -> tuple[list[Item], list[Unchecked]]:
+    """The tensors that the options name, and those of them that cannot be checked. ValueError: they are none, or
+    none can be."""
     given = _recorded(arguments) if arguments.after is None else _two_files(arguments)
     kinds: dict[str, tuple[Rope, dict[str, Any], bool]] = {}
-    items = []
+    items, unchecked = [], []
     for name, before, after, positions, layout in given:
-        kind = _kind(model, name, arguments)
-        if kind not in kinds:
-            kinds[kind] = _rule(model, kind, arguments)
-        rope, others, still = kinds[kind]
         try:
+            kind = _kind(model, name, arguments)
+            if kind not in kinds:
+                kinds[kind] = _rule(model, kind, arguments)
+            rope, others, still = kinds[kind]
+            if positions is None:
+                raise ValueError(f"{arguments.before} has no positions of {name}: say --positions")
             made = sample.make(before, after, positions, layout, rope)
-        except ValueError as e:
-            raise ValueError(f"{name}: {e}" if len(given) > 1 else str(e)) from None
-        items.append(Item(name, made, rope, kind, others, still))
-    return items
+        except (ValueError, NotImplementedError) as e:
+            unchecked.append(Unchecked(name, str(e)))
+        else:
+            items.append(Item(name, made, rope, kind, others, still))
+    if not items:
+        first = unchecked[0]
+        raise ValueError(f"{first.name}: {first.why}" if len(given) > 1 else first.why)
+    return items, unchecked
 
 
 def _rule(model: Any, kind: str, arguments: Any) -> tuple[Rope, dict[str, Any], bool]:
@@ -127,9 +143,17 @@ def _rule(model: Any, kind: str, arguments: Any) -> tuple[Rope, dict[str, Any], 
 
 
 def _kind(model: Any, name: str, arguments: Any) -> str:
-    """The kind of layer of a tensor: that of the options, else of the layer in its name."""
+    """The kind of layer of a tensor: that of the options, else of the tower or the layer in its name."""
     number = _LAYER.search(name)
-    if number is not None and arguments.layer is None and arguments.layer_type is None and model.layers:
+    told = arguments.layer is not None or arguments.layer_type is not None
+    for tower, named in () if told else _TOWERS.items():
+        if not named.search(name):
+            continue
+        if tower in model.layer_types:
+            return tower
+        if model.layers:
+            raise ValueError(f"the config does not describe its tower ({tower}): say --layer-type or --name")
+    if number is not None and not told and model.layers:
         try:
             return str(model.layer_type(int(number[1])))
         except ValueError:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from ... import Rope
 from .bits import PLACES
 from .grade import IDENTICAL, RIGHT, WRONG, Grade, overall
+from .inputs import Unchecked
 from .judge import MATCHES, UNDECIDED, Explanation, Verdict
 from .nearest import Near
 from .sample import Sample, in_words, place
@@ -77,7 +78,7 @@ def described(verdict: Verdict, sample: Sample) -> dict[str, Any]:
 
 
 def _graded(g: Grade) -> dict[str, Any]:
-    found = {"grade": g.word, **described(g.verdict, g.item.sample)}
+    found = {"grade": g.word, "written_as": g.written, **described(g.verdict, g.item.sample)}
     found["ulp"] = None if g.ulp is None else dataclasses.asdict(g.ulp)
     found["nearest"] = [
         {"words": n.words, "explained": n.explained, "distance": n.distance} for n in g.near
@@ -85,13 +86,14 @@ def _graded(g: Grade) -> dict[str, Any]:
     return found
 
 
-def as_json(grades: list[Grade], alone: bool) -> str:
+def as_json(grades: list[Grade], unchecked: list[Unchecked], alone: bool) -> str:
     """alone: of the one tensor of two files; else a list of tensors with their names."""
     said = _graded(grades[0])
     if not alone:
-        answer = overall(grades)
+        answer = overall(grades, len(unchecked))
         tensors = [{"name": g.item.name, "layer_type": g.item.kind, **_graded(g)} for g in grades]
-        said = {"verdict": answer, "matches": answer == MATCHES, "tensors": tensors}
+        said = {"verdict": answer, "matches": answer == MATCHES, "tensors": tensors,
+                "unchecked": [dataclasses.asdict(u) for u in unchecked]}  # fmt: skip
     return json.dumps(_finite(said), indent=1, allow_nan=False)
 
 
@@ -132,6 +134,8 @@ def show(g: Grade, console: Any) -> None:
         say(f"[red]does not match[/]: {own.over:,} of {sample.after.size:,} values break the bound of "
             f"{sample.dtype}")  # fmt: skip
         say(f"  where: {broken(verdict, sample)}")
+    if g.written is not None:
+        say(f"  written as {g.written}, and by the config as {g.item.rope.pairing}: q·k is the same if both are")
     share = "" if own.worst == 0 else f", {_times(own.worst)} of the allowed {own.allowed:.2g}"
     say(f"  worst: {at} (position {said}): {own.found:.6g}, expected {own.expected:.6g}{share}")
     if own.fits and verdict.answer != "does not match":
@@ -209,8 +213,9 @@ def _nearest(near: list[Near], say: Any) -> None:
             f"{n.distance:.2g} of the values")  # fmt: skip
 
 
-def table(grades: list[Grade], console: Any) -> None:
-    """All tensors, those of which the same is said in one line; then one of each mistake in full."""
+def table(grades: list[Grade], unchecked: list[Unchecked], console: Any) -> None:
+    """All tensors, those of which the same is said in one line; then one of each mistake in full, and what was
+    not checked."""
     from rich import box
     from rich.table import Table
 
@@ -241,6 +246,12 @@ def table(grades: list[Grade], console: Any) -> None:
         show(g, console)
     if len(mistakes) > 3:
         console.print(f"and {len(mistakes) - 3} more mistakes (--json has them)", highlight=False)
+    reasons: dict[str, list[str]] = {}
+    for u in unchecked:
+        reasons.setdefault(u.why, []).append(u.name)
+    for why, names in reasons.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        console.print(f"[yellow]not checked[/]: {escape(names[0])}{more}: {escape(why)}", highlight=False)
 
 
 _DIGITS = re.compile(r"\d+")
@@ -250,6 +261,8 @@ _COLOUR = {IDENTICAL: "green", RIGHT: "green", WRONG: "red", UNDECIDED: "yellow"
 def _why(g: Grade) -> str:
     """In a few words."""
     v = g.verdict
+    if g.written is not None and g.word != WRONG:
+        return f"written as {g.written}: q·k is the same"
     if g.word == IDENTICAL:
         return v.exact[0]
     if g.word == UNDECIDED:
