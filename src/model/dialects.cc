@@ -37,7 +37,7 @@ const Dialect* FindDialect(const Dict& root) {
 bool ReadDialect(const Dict& root, ParsedModel* out) {
   const Dialect* found = FindDialect(root);
   if (found == nullptr) return false;
-  out->notes.push_back(std::string("read as ") + found->name);
+  out->notes.push_back(std::string("read as ") + found->name + found->note);
   found->read(root, out);
   RejectUnread(root);
   RejectKindsOfLayers(root);

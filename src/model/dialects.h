@@ -18,6 +18,7 @@ namespace rope::model {
 
 struct Dialect {
   const char* name;
+  const char* note;  // what follows the name in the model's note
   bool (*is)(const Dict& root);
   void (*read)(const Dict& root, ParsedModel* out);
 };

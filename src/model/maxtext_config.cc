@@ -230,6 +230,6 @@ void Read(const Dict& root, ParsedModel* out) { MaxText(root, out).Read(); }
 
 }  // namespace
 
-const Dialect kMaxText = {"MaxText's configuration", &IsMaxText, &Read};
+const Dialect kMaxText = {"MaxText's configuration", "", &IsMaxText, &Read};
 
 }  // namespace rope::model

@@ -227,6 +227,6 @@ void Read(const Dict& root, ParsedModel* out) {
 
 }  // namespace
 
-const Dialect kMegatronArgs = {"Megatron-LM's arguments", &IsMegatronArgs, &Read};
+const Dialect kMegatronArgs = {"Megatron-LM's arguments", "", &IsMegatronArgs, &Read};
 
 }  // namespace rope::model

@@ -100,7 +100,7 @@ void Read(const Dict& root, ParsedModel* out) {
 
 }  // namespace
 
-const Dialect kMetaParams = {"Meta's params.json: pairs are neighbours, as in Meta's weights",
+const Dialect kMetaParams = {"Meta's params.json", ": pairs are neighbours, as in Meta's weights",
                              &IsMetaParams, &Read};
 
 }  // namespace rope::model

@@ -130,8 +130,8 @@ void Read(const Dict& root, ParsedModel* out) {
 
 }  // namespace
 
-const Dialect kMistralParams = {
-    "Mistral's params.json: pairs are neighbours, as in Mistral's consolidated weights",
-    &IsMistralParams, &Read};
+const Dialect kMistralParams = {"Mistral's params.json",
+                                ": pairs are neighbours, as in Mistral's consolidated weights",
+                                &IsMistralParams, &Read};
 
 }  // namespace rope::model

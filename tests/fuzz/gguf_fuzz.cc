@@ -2,8 +2,7 @@
 // is consistent, and whose configurations the core accepts once the program's own fields are set.
 //
 //   clang++ -std=c++17 -g -O1 -fsanitize=fuzzer,address,undefined -Isrc -Iinclude -Itests/fuzz
-//       tests/fuzz/gguf_fuzz.cc src/model/*.cc src/base/status.cc
-//       src/context/{config,frequencies,torch_pow}.cc -o gguf_fuzz
+//       tests/fuzz/gguf_fuzz.cc src/{model,base,context}/*.cc -o gguf_fuzz
 //   python3 tests/fuzz/gguf_corpus.py corpus
 //   ./gguf_fuzz -dict=tests/fuzz/gguf.dict -max_len=4096 corpus
 #include <cstring>

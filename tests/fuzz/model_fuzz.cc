@@ -2,8 +2,7 @@
 // is consistent, and whose configurations the core accepts once the program's own fields are set.
 //
 //   clang++ -std=c++17 -g -O1 -fsanitize=fuzzer,address,undefined -Isrc -Iinclude -Itests/fuzz
-//       tests/fuzz/model_fuzz.cc src/model/*.cc src/base/status.cc
-//       src/context/{config,frequencies,torch_pow}.cc -o model_fuzz
+//       tests/fuzz/model_fuzz.cc src/{model,base,context}/*.cc -o model_fuzz
 //   python3 tests/fuzz/model_corpus.py corpus
 //   ./model_fuzz -dict=tests/fuzz/model.dict -max_len=8192 corpus
 #include <cstring>

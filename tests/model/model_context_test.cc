@@ -48,7 +48,7 @@ TEST(ModelContext, DynamicNeedsTwoPairs) {
   ExpectRefused(
       R"({"model_type": "llama", "head_dim": 2, "max_position_embeddings": 64, )" + dynamic + "}}",
       {"rope_scaling.type (\"dynamic\")", "4 rotated channels"});
-  ExpectRefused(R"({"model_type": "llama", "head_dim": 8, "max_position_embeddings": 64, )" +
+  ExpectRefused(R"({"model_type": "glm", "head_dim": 8, "max_position_embeddings": 64, )" +
                     dynamic + R"(, "partial_rotary_factor": 0.25}})",
                 {"rope_scaling.type (\"dynamic\")", "4 rotated channels"});
 }
