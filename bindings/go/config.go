@@ -71,6 +71,9 @@ type Config struct {
 	Axes             int
 	MRopeSection     []int // pairs of each axis, up to 4
 	MRopeInterleaved bool  // their pairs alternate (Qwen3-VL) instead of forming blocks (Qwen2-VL)
+	// The ids of a token differ from axis to axis, as rows and columns of images do: positions with one
+	// id for all axes are then errors. Towers and diffusion models of Model.Config have it.
+	IDsPerAxis bool
 
 	// Tables with one entry per pair.
 	ShortFactor, LongFactor []float64 // LongRoPE
@@ -139,6 +142,7 @@ func (c *Config) fill(function string, raw *C.rope_config, m *memory) error {
 		axes:                             n.int32("Axes", c.Axes),
 		freq_heads:                       n.int32("FreqHeads", c.FreqHeads),
 		mrope_interleaved:                boolean(c.MRopeInterleaved),
+		ids_per_axis:                     boolean(c.IDsPerAxis),
 		table_length:                     n.int32("the length of the tables", length),
 		device:                           C.ROPE_DEVICE_CPU,
 		device_index:                     n.int32("Device.Index", c.Device.Index),
@@ -195,6 +199,7 @@ func (c *Config) read(function string, raw *C.rope_config) error {
 		YarnNoTruncate:                raw.yarn_no_truncate != 0,
 		Axes:                          int(raw.axes),
 		MRopeInterleaved:              raw.mrope_interleaved != 0,
+		IDsPerAxis:                    raw.ids_per_axis != 0,
 		ShortFactor:                   floats(raw.short_factor, n),
 		LongFactor:                    floats(raw.long_factor, n),
 		FreqFactors:                   floats(raw.freq_factors, n),

@@ -192,6 +192,7 @@ func (s *source) spoil(c *rope.Config) {
 		func() { c.Axes = s.hostile() }, func() { c.Axes = s.below(10) },
 		func() { c.MRopeSection = []int{s.hostile(), s.hostile()} },
 		func() { c.MRopeSection = make([]int, s.below(6)) }, func() { c.MRopeInterleaved = true },
+		func() { c.IDsPerAxis = true },
 		func() { c.ShortFactor = s.table(7) }, func() { c.LongFactor = s.table(c.HeadDim & 1023) },
 		func() { c.FreqFactors = s.table(s.below(600)) }, func() { c.InvFreq = s.table(s.below(600)) },
 		func() { c.PairAxis = make([]uint8, s.below(600)) },

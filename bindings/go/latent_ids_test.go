@@ -24,6 +24,10 @@ func TestLatentIDs(t *testing.T) {
 	if err != nil || !slices.Equal(ids, want) {
 		t.Errorf("got %v, %v, want %v", ids, err, want)
 	}
+	// Rows and columns are not alike: one id for all axes is refused.
+	if config, err := model.Config(0); err != nil || !config.IDsPerAxis {
+		t.Errorf("%+v, %v", config, err)
+	}
 	if ids, err := model.LatentIDs(0, Latents{}); err != nil || len(ids) != 0 {
 		t.Errorf("no tokens: %v, %v", ids, err)
 	}

@@ -48,7 +48,7 @@ var goNames = map[string]string{
 	"stride_batch": "Strides.Batch", "stride_token": "Strides.Token", "stride_head": "Strides.Head",
 	"stride_axis": "Strides.Axis", "device_index": "Device.Index", "table_length": "table length",
 	"ids_i32": "ids", "ids_i64": "ids", "ids_f32": "ids", "offsets_i32": "offsets", "offsets_i64": "offsets",
-	"fps": "FPS", "NULL": "nil",
+	"fps": "FPS", "ids_per_axis": "IDsPerAxis", "NULL": "nil",
 }
 
 // constantNames are Go's names of C's constants, with and without their prefix. What two types have in

@@ -32,19 +32,20 @@ void SetStrides(int axes, int64_t batch, int64_t tokens, PositionSource* source)
 
 struct PositionKind {
   const char* name;
+  bool has_axes;  // ids of each axis
   void (*set_strides)(int axes, int64_t batch, int64_t tokens, PositionSource* source);
 };
 
 // By number. From IDS_T on there are ids.
 constexpr PositionKind kPositionKinds[] = {
     {},
-    {"OFFSET", nullptr},
-    {"SEQ_OFFSETS", nullptr},
-    {"IDS_T", SetStrides<'T'>},
-    {"IDS_BT", SetStrides<'B', 'T'>},
-    {"IDS_ABT", SetStrides<'A', 'B', 'T'>},
-    {"IDS_BTA", SetStrides<'B', 'T', 'A'>},
-    {"IDS_STRIDED", nullptr},  // the caller's
+    {"OFFSET", false, nullptr},
+    {"SEQ_OFFSETS", false, nullptr},
+    {"IDS_T", false, SetStrides<'T'>},
+    {"IDS_BT", false, SetStrides<'B', 'T'>},
+    {"IDS_ABT", true, SetStrides<'A', 'B', 'T'>},
+    {"IDS_BTA", true, SetStrides<'B', 'T', 'A'>},
+    {"IDS_STRIDED", true, nullptr},  // as the caller's strides say
 };
 static_assert(std::size(kPositionKinds) == ROPE_POSITIONS_IDS_STRIDED + 1);
 
@@ -174,6 +175,13 @@ rope_status CheckPositions(const Call& call, const char* name, const rope_positi
   if (p.reserved_ptr != nullptr || (p.reserved[0] | p.reserved[1] | p.reserved[2]) != 0) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %sreserved and reserved_ptr must be 0 in this version",
                 function, name);
+  }
+  if (context.ids_per_axis && !kPositionKinds[p.kind].has_axes) {
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: %skind (ROPE_POSITIONS_%s) gives all %d axes of a token one id, and must be one "
+        "that gives each its own: config->ids_per_axis is 1",
+        function, name, kPositionKinds[p.kind].name, context.axes);
   }
   if (rope_status s = CheckUnused(function, name, p)) return s;
   if (p.cu_seqlens != nullptr || p.freq_sets != nullptr || p.sequences != 0 ||

@@ -225,6 +225,11 @@ rope_status CheckAxes(const char* function, const rope_config& c, int pairs, int
                 "frequency",
                 function, c.axes);
   }
+  if (c.ids_per_axis != 0 && (c.ids_per_axis != 1 || axes == 1)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: config->ids_per_axis (%d) must be 0 or 1, and 0 with one axis", function,
+                c.ids_per_axis);
+  }
   if (axes == 1 && (sections || c.mrope_interleaved != 0 || c.pair_axis != nullptr)) {
     return Fail(
         ROPE_ERROR_INVALID_ARGUMENT,
@@ -317,11 +322,9 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
   rope_config& c = out->given;
   if (rope_status s = CopyStruct(function, "config", config, &c)) return s;
   if (seq_len == SeqLen::kAny) c.seq_len = DependsOnLength(c.scaling) ? 1 : 0;
-  if (c.flags != 0 || c.reserved != nullptr || c.reserved2 != 0) {
+  if (c.reserved != nullptr || c.reserved2 != 0) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: config->%s must be 0 in this version", function,
-                c.flags != 0            ? "flags"
-                : c.reserved != nullptr ? "reserved"
-                                        : "reserved2");
+                c.reserved != nullptr ? "reserved" : "reserved2");
   }
   if (rope_status s =
           CheckEnum(function, "scaling", c.scaling, false, std::size(kScalingRules) - 1)) {

@@ -105,6 +105,7 @@ rope_status CheckSameShape(const char* function, int index, const Config& a, con
     field = "scaling (NOPE)";
   }
   if (a.axes != b.axes) field = "axes";
+  if (x.ids_per_axis != y.ids_per_axis) field = "ids_per_axis";
   if (PairAxes(a) != PairAxes(b)) field = "mrope_section or pair_axis";
   if ((x.frequency != nullptr) != (y.frequency != nullptr)) field = "frequency (NULL)";
   if (a.freq_heads != b.freq_heads) field = "freq_heads";
@@ -140,6 +141,7 @@ rope_status ResolveContext(const char* function, const rope_config* const* confi
   context->rotary_offset = c.rotary_offset;
   context->pairs = first.pairs();
   context->axes = first.axes;
+  context->ids_per_axis = c.ids_per_axis != 0;
   context->freq_heads = first.freq_heads;
   context->sums = c.frequency != nullptr;
   if (context->sums) context->units = Units(first.pairs());

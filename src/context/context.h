@@ -69,6 +69,7 @@ struct rope_context {
   rope_angle angle;
   rope::RoundingRule rounding;
   bool nope;  // values stay
+  bool ids_per_axis;
   std::vector<rope::Segment> segments;
   std::vector<uint8_t> pair_axis;  // empty with one axis, and with sums
   std::vector<rope::FrequencySet> sets;

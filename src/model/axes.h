@@ -8,6 +8,12 @@
 
 namespace rope::model {
 
+// Of images and video: rows, columns and frames, which no token has alike.
+inline void SetImageAxes(int axes, rope_config* config) {
+  config->axes = axes;
+  config->ids_per_axis = axes > 1 ? 1 : 0;
+}
+
 // Expects the rotated span and the scaling to be set. `named_mrope`: rope_type was "mrope" or
 // "xdrope", which requires sections.
 void FillAxes(const RopeKeys& keys, bool named_mrope, LayerType* type);

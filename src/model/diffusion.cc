@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "model/axes.h"
 #include "model/dialects.h"
 #include "model/diffusion_classes.h"
 #include "model/layers.h"
@@ -278,7 +279,7 @@ LayerType Reader::Kind() const {
   config.rounding = ROPE_ROUNDING_FLOAT32;
   const std::vector<int> dims = Dims(config.head_dim);
   int sum = 0;
-  config.axes = static_cast<int32_t>(dims.size());
+  SetImageAxes(static_cast<int>(dims.size()), &config);
   for (size_t axis = 0; axis < dims.size(); ++axis) {
     sum += dims[axis];
     const double theta = ThetaOf(axis, dims[axis]);

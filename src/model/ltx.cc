@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "model/axes.h"
 #include "model/layers.h"
 #include "model/unread.h"
 
@@ -124,7 +125,7 @@ LayerType KindOf(std::string name, const Heads& heads, int axes, double theta, b
   config.head_dim = heads.dim;
   config.pairing = ROPE_PAIRING_INTERLEAVED;
   config.rounding = ROPE_ROUNDING_FLOAT32;
-  config.axes = axes;
+  SetImageAxes(axes, &config);
   config.freq_heads = heads.count;
   const int pairs = heads.count * (heads.dim / 2), count = pairs / axes;
   type.frequency.assign(static_cast<size_t>(axes) * static_cast<size_t>(pairs), 0);

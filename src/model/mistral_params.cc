@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "model/axes.h"
 #include "model/dialects.h"
 #include "model/layers.h"
 #include "model/unread.h"
@@ -89,7 +90,7 @@ void AddTower(const Dict& tower, ParsedModel* out) {
     type.inv_freq.push_back(all[static_cast<size_t>(i < half ? 2 * i : 2 * (i - half) + 1)]);
   }
   config.table_length = pairs;
-  config.axes = 2;
+  SetImageAxes(2, &config);
   config.mrope_section[0] = config.mrope_section[1] = half;
   RejectUnread(tower);
   out->types.push_back(std::move(type));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/limits.h"
+#include "model/axes.h"
 #include "model/families.h"
 #include "model/unread.h"
 
@@ -145,7 +146,7 @@ void FillTable(const Tower& tower, double theta, int head_dim, LayerType* type) 
     type->inv_freq.push_back(frequency);
     type->pair_axis.push_back(static_cast<uint8_t>(axis));
   };
-  config.axes = 2;
+  SetImageAxes(2, &config);
   if (tower.order == Order::kSharedSpectrum) {
     const std::vector<double> spectrum = DefaultFrequencies(type->name, theta, head_dim);
     for (int axis : {0, 1}) {
@@ -155,7 +156,7 @@ void FillTable(const Tower& tower, double theta, int head_dim, LayerType* type) 
   }
   if (tower.order == Order::kThreeAxes) {
     const int axis_dim = 2 * (head_dim / 3 / 2);
-    config.axes = 3;
+    SetImageAxes(3, &config);
     config.rotary_dim = 3 * axis_dim;
     const std::vector<double> spectrum = DefaultFrequencies(type->name, theta, axis_dim);
     for (int axis : {0, 1, 2}) {

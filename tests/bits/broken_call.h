@@ -50,7 +50,7 @@ inline void BreakConfig(Random& r, rope_config* c) {
     case 23: c->mrope_interleaved = number; break;
     case 24: c->mrope_section[r.Below(4)] = number; break;
     case 25: c->table_length = r.Of({-1, 0, 1, 8, 16, 32, 64}); break;
-    case 26: c->flags = number; break;
+    case 26: c->ids_per_axis = number; break;
     case 27: c->short_factor = c->long_factor = table; break;
     case 28: c->freq_factors = table; break;
     case 29: c->inv_freq = table; break;

@@ -2,6 +2,7 @@
 // the one that differs.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "support/handles.h"
@@ -58,6 +59,42 @@ TEST(Axes, EachIdTurnsThePairsOfItsAxis) {
     SCOPED_TRACE(angle);
     ExpectOwnPairsOnly<int64_t>(angle);
     ExpectOwnPairsOnly<float>(angle);
+  }
+}
+
+// Text of a multimodal model may have one id for all axes; images have not.
+TEST(Axes, IdsPerAxisRefusesOneIdForAll) {
+  const int64_t ids[2] = {3, 4};
+  const auto positions = [&ids](rope_position_kind kind) {
+    rope_positions p{};
+    p.kind = kind;
+    if (kind == ROPE_POSITIONS_SEQ_OFFSETS) p.offsets_i64 = ids;
+    if (kind >= ROPE_POSITIONS_IDS_T) p.ids_i64 = ids;
+    if (kind == ROPE_POSITIONS_IDS_STRIDED) p.stride_axis = 0;  // shared on purpose
+    return p;
+  };
+  rope_config config = Config(16);
+  config.axes = 2;
+  config.mrope_section[0] = config.mrope_section[1] = 4;
+  for (const int32_t per_axis : {0, 1}) {
+    config.ids_per_axis = per_axis;
+    const Context context = Create(config);
+    for (rope_position_kind kind = 1; kind <= ROPE_POSITIONS_IDS_STRIDED; ++kind) {
+      SCOPED_TRACE(kind);
+      std::vector<float> row(16, -7);
+      const rope_positions p = positions(kind);
+      const rope_cos_sin rows = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 8, 1, row.data());
+      const rope_status status = rope_cos_sin_fill(context.get(), 1, 1, &p, &rows, nullptr);
+      if (per_axis == 0 || kind >= ROPE_POSITIONS_IDS_ABT) {
+        EXPECT_OK(status);
+        continue;
+      }
+      EXPECT_EQ(status, ROPE_ERROR_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(rope_last_error()).find("gives all 2 axes of a token one id"),
+                std::string::npos)
+          << rope_last_error();
+      EXPECT_EQ(row, std::vector<float>(16, -7));
+    }
   }
 }
 

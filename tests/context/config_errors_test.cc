@@ -121,7 +121,16 @@ const Bad kBad[] = {
      [](C* c) { c->device = ROPE_DEVICE_CUDA, c->device_index = 1000; },
      ROPE_ERROR_UNAVAILABLE,
      {}},
-    {"flags", [](C* c) { c->flags = 1; }, kUnsupported, {"flags", "0"}},
+    {"ids_per_axis with one axis",
+     [](C* c) { c->ids_per_axis = 1; },
+     kInvalid,
+     {"ids_per_axis (1)", "0 with one axis"}},
+    {"ids_per_axis beyond a truth value",
+     [](C* c) {
+       c->axes = 2, c->mrope_section[0] = 16, c->mrope_section[1] = 16, c->ids_per_axis = 2;
+     },
+     kInvalid,
+     {"ids_per_axis (2)", "0 or 1"}},
     {"reserved", [](C* c) { c->reserved = kTable; }, kUnsupported, {"reserved", "0"}},
     {"struct_size 0", [](C* c) { c->struct_size = 0; }, kInvalid, {"struct_size (0)", "ROPE_INIT"}},
     {"struct_size small", [](C* c) { c->struct_size = 16; }, kInvalid, {"struct_size (16)"}},

@@ -94,7 +94,7 @@ constexpr Field kFields[] = {FIELD(struct_size),
                              FIELD(mrope_interleaved),
                              FIELD(mrope_section),
                              FIELD(table_length),
-                             FIELD(flags),
+                             FIELD(ids_per_axis),
                              FIELD(short_factor),
                              FIELD(long_factor),
                              FIELD(freq_factors),
@@ -113,7 +113,7 @@ const std::set<std::string> kNotOfTheRotation = {
     "struct_size",   // of the caller's header
     "seq_len",       // of a call: all lengths are in the digest
     "table_length",  // follows from the number of pairs
-    "flags",         // none yet
+    "ids_per_axis",  // of calls: which ids they may give
     "reserved",      // none yet
     "device",       "device_index",
     "reserved2",  // none yet

@@ -50,6 +50,12 @@ std::string CreateFault(std::string_view text, rope_status want) {
   return rope_last_error();
 }
 
+TEST(LatentIds, AxesHaveIdsOfTheirOwn) {
+  for (std::string_view text : {kFlux, kQwen, kWan, kCosmos, kLtx, kLtx2, kHiDream}) {
+    EXPECT_EQ(Model(text).Config().ids_per_axis, 1) << text;
+  }
+}
+
 TEST(LatentIds, ArgumentsAreChecked) {
   const std::vector<rope_latent_grid> one = {{1, 2, 3, 0}};
   EXPECT_EQ(Fault(kFlux, Args({{1, 0, 3, 0}}, 0)),

@@ -265,6 +265,8 @@ TEST(ModelFamilies, ErnieAlternatesTheAxesOfPairs) {
   EXPECT_EQ(c.pairing, ROPE_PAIRING_INTERLEAVED);
   EXPECT_EQ(c.rounding, ROPE_ROUNDING_FLOAT32);
   EXPECT_EQ(c.axes, 3);
+  EXPECT_EQ(c.ids_per_axis, 0);  // text has one id for all three
+  EXPECT_EQ(model.Config("vision").ids_per_axis, 1);
   EXPECT_EQ(c.table_length, 64);
   EXPECT_EQ(c.pair_axis[0], 1);
   EXPECT_EQ(c.pair_axis[43], 2);

@@ -249,23 +249,12 @@ class ModelText:
             return tuple(found)
 
     def config(self, layer_type: str) -> Config:
-        """The fields of one kind, by their names in rope.h; ids_per_axis is of Rope alone. ValueError
-        for an unknown kind."""
+        """The fields of one kind, by their names in rope.h. ValueError for an unknown kind."""
         number = self._kind(layer_type)
         struct = ffi.new("rope_config*")
         struct.struct_size = ffi.sizeof("rope_config")
         check(lib.rope_model_config(self._model, number, struct))
-        config = from_struct(struct)
-        if struct.axes > 1 and (layer_type in TOWERS or self._is_of_diffusers(number)):
-            config["ids_per_axis"] = 1
-        return config
-
-    def _is_of_diffusers(self, number: int) -> bool:
-        """Whether a kind has ids of latents: the library offers them, whatever it says of no grids."""
-        args, tokens = ffi.new("rope_latent_args*"), ffi.new("int64_t*")
-        args.struct_size = ffi.sizeof("rope_latent_args")
-        status = lib.rope_model_latent_ids(self._model, number, args, ffi.NULL, 0, tokens)
-        return bool(status != lib.ROPE_ERROR_UNSUPPORTED)
+        return from_struct(struct)
 
     def _kind(self, layer_type: str) -> int:
         if layer_type not in self.layer_types:

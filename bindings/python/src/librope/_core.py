@@ -211,16 +211,13 @@ _NAMED = {
     "inv_freq_dtype": DTYPES,
     "scaling": SCALINGS,
 }
-_HIDDEN = {"struct_size", "flags", "reserved", "reserved2", "device", "device_index", "table_length"}
+_HIDDEN = {"struct_size", "reserved", "reserved2", "device", "device_index", "table_length"}
 _FIELDS = {
     name: field.type for name, field in ffi.typeof("rope_config").fields if name not in _HIDDEN
 }
 _TABLES = {name: f"{kind.item.cname}[]" for name, kind in _FIELDS.items() if kind.kind == "pointer"}
 _LISTS = {name: kind for name, kind in _FIELDS.items() if kind.kind == "array"}
 FIELDS = tuple(_FIELDS)
-#: Fields of Python alone, which rope_config does not have: whether the ids of a token differ from axis to
-#: axis, as those of images do, so that one for all axes is an error.
-OF_PYTHON = ("ids_per_axis",)
 # What cffi refuses before the library can say its rule; other integers have the range of their type.
 _RULES = {"head_dim": "be even and from 2 to 1024", "rotary_dim": "be even and from 0 to head_dim"}
 
@@ -252,8 +249,6 @@ def _plain(name: str, value: Any) -> Any:
         if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
             raise TypeError(f"{name} is {value!r}, and must be a sequence of numbers")
         return [_entry(_FIELDS[name].item, v, f"{name}[{i}]") for i, v in enumerate(value)]
-    if name in OF_PYTHON and value not in (False, True):
-        raise TypeError(f"{name} is {value!r}, and must be True or False")
     if isinstance(value, bool):
         return int(value)
     return value
@@ -278,11 +273,10 @@ def to_struct(config: Mapping[str, Any], device: int = -1) -> tuple[Any, list[An
     keep: list[Any] = []
     length = None
     for name, value in config.items():
-        if value is None or name in OF_PYTHON:
+        if value is None:
             continue
         if name not in _FIELDS:
-            known = ", ".join((*FIELDS, *OF_PYTHON))
-            raise TypeError(f"{name!r} is not a field of a configuration: {known}")
+            raise TypeError(f"{name!r} is not a field of a configuration: {', '.join(FIELDS)}")
         if name in _TABLES:
             entries = value
             if name == "frequency":

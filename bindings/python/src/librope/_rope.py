@@ -157,8 +157,6 @@ class Rope(Caller, Digested):
         state["valid_below"] = _core.length_or_none(min(reach))
         state["_dims"] = (self.head_dim, self.rotary_dim)
         state["ids_per_axis"] = any(c.get("ids_per_axis") for c in kept)
-        if self.ids_per_axis and self.axes == 1:
-            raise ValueError("ids_per_axis is True, and must be False with one axis")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(

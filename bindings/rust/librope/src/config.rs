@@ -278,6 +278,14 @@ impl Config {
         self
     }
 
+    /// Whether the ids of a token differ from axis to axis, as rows and columns of images do: positions
+    /// with one id for all axes are then errors. Towers and diffusion models of
+    /// [`Model::config`](crate::Model::config) have it.
+    pub fn with_ids_per_axis(mut self, ids_per_axis: bool) -> Config {
+        self.raw.ids_per_axis = ids_per_axis.into();
+        self
+    }
+
     /// Divides the frequencies, one factor per pair: `rope_freqs.weight` of GGUF files. Empty: by
     /// nothing.
     pub fn with_freq_factors(mut self, freq_factors: impl Into<Vec<f64>>) -> Config {

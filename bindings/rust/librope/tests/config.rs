@@ -285,6 +285,9 @@ fn latent_ids_of_a_diffusion_model() {
     assert_eq!(ids, [1.0, 0.0, 0.0, 0.0, 1.0, -1.0, -1.0, -1.0, 1.0, -2.0, -1.0, 0.0]);
     let video = model.latent_ids(0, &Latents { fps: 24.0, ..latents });
     assert!(matches!(video, Err(Error::InvalidArgument(text)) if text.contains("fps (24)")));
+    // Rows and columns are not alike: one id for all axes is refused.
+    let config = model.config(0).expect("a kind");
+    assert!(config.ids_per_axis() && !config.clone().with_ids_per_axis(false).ids_per_axis());
     let none = model.latent_ids(1, &latents);
     assert!(matches!(none, Err(Error::InvalidArgument(_))));
 }

@@ -125,6 +125,12 @@ impl Config {
         self.raw.mrope_interleaved != 0
     }
 
+    /// Whether positions with one id for all axes are errors.
+    #[must_use]
+    pub fn ids_per_axis(&self) -> bool {
+        self.raw.ids_per_axis != 0
+    }
+
     /// The axis of every pair; empty if [`mrope_section`](Config::mrope_section) says it.
     #[must_use]
     pub fn pair_axis(&self) -> &[u8] {
