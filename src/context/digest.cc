@@ -200,14 +200,14 @@ rope_status DigestOf(const char* function, const rope_config* given, rope_digest
     std::string block = Lines(context, same);
     if (lines.empty()) {
       if (same != ROPE_DIGEST_ANGLES) lines += "head " + std::to_string(context.head_dim) + "\n";
-      if (!block.empty()) {
-        lines += "angles " + std::to_string(context.angle);
+      const std::string angles = "angles " + std::to_string(context.angle);
+      if (!block.empty() && same == ROPE_DIGEST_BITS) {
         // The same phases, but reduced from the other side: other last bits of cos and sin.
         const bool sums = context.sums && context.angle == ROPE_ANGLE_EXACT;
-        lines += sums && same == ROPE_DIGEST_BITS ? " as sums\n" : "\n";
-      }
-      if (!block.empty() && same == ROPE_DIGEST_BITS) {
-        lines += "rounding " + std::to_string(config.rounding) + "\n";
+        lines += angles + (sums ? " as sums" : "") + "\nrounding " +
+                 std::to_string(config.rounding) + "\n";
+      } else if (!block.empty()) {
+        lines += angles + "\n";
       }
     }
     if (length == 1 || block != last) {

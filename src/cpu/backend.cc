@@ -174,12 +174,14 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
   block.in_cache = job.in_cache;
-  // Along heads that lie apart the next head's tokens are next; else what follows in memory.
-  const bool apart = HeadsLieApart(t);
-  const bool ask = apart || t.dtype != ROPE_DTYPE_F32 || context.caches->ask_for_f32;
-  if (course.prefetch && ask) {
-    block.prefetch_ahead = apart ? t.in_strides.head : kPrefetchAhead;
-    block.prefetch_last = t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+  if (course.prefetch) {
+    // Along heads that lie apart the next head's tokens are next; else what follows in memory.
+    const bool apart = HeadsLieApart(t);
+    if (apart || t.dtype != ROPE_DTYPE_F32 || context.caches->ask_for_f32) {
+      block.prefetch_ahead = apart ? t.in_strides.head : kPrefetchAhead;
+      block.prefetch_last =
+          t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+    }
   }
   if (job.streams[n]) {
     course.rotations[n]->rotate_streaming(block);

@@ -91,9 +91,10 @@ bool SpeaksOfPositions(std::string_view key) {
   return EndsWith(key, "_type") && key.substr(0, 10) == "position_e";
 }
 
-// Words of other programs for the same: pos_emb, positional_encoding, pe_type .. They count where a
-// name or a dictionary is said; files have sizes and flags in keys that sound alike.
+// The same, and words of other programs for it: pos_emb, positional_encoding, pe_type .. They count
+// where a name or a dictionary is said; files have sizes and flags in keys that sound alike.
 bool NamesPositions(std::string_view key, const Value& value) {
+  if (SpeaksOfPositions(key)) return true;
   if (value.As<std::string>() == nullptr && value.As<Value::Object>() == nullptr) return false;
   for (std::string_view ending : {"_type", "_kind", "_mode"}) {
     if (EndsWith(key, ending)) key.remove_suffix(ending.size());
@@ -122,7 +123,7 @@ bool IsHarmless(std::string_view key, const Value& value) {
     const bool rope = *kind == "rope" || *kind == "rotary";
     // With the pairing that FillHead has checked.
     const bool with_pairing = *kind == "rope_gptj" || *kind == "rope_gpt_neox";
-    return (SpeaksOfPositions(key) || NamesPositions(key, value)) && (rope || with_pairing);
+    return NamesPositions(key, value) && (rope || with_pairing);
   }
   const auto* flag = value.As<bool>();
   const Value number = flag != nullptr ? Value{*flag ? 1.0 : 0.0} : value;
@@ -262,7 +263,7 @@ void RejectRopeBesideNope(const Dict& text, const Dict& dict) {
     const bool off = key == "mla_use_nope" || key == "use_mla_nope";
     if (flag != nullptr && ((on && *flag) || (off && !*flag))) RejectKey(text, key, value);
     const auto* kind = value.As<std::string>();
-    if (kind == nullptr || !(SpeaksOfPositions(key) || NamesPositions(key, value))) continue;
+    if (kind == nullptr || !NamesPositions(key, value)) continue;
     const bool rope = HasWordOfRope(*kind, false) && *kind != "nope" && *kind != "alibi";
     if (rope) RejectKey(text, key, value);
   }
