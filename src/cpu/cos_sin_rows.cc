@@ -109,7 +109,7 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
     const auto axes =
         ReadAxes<float>(context, [&](int a) { return PositionAsFloat(source, token, a); });
     if (axes.equal) {
-      (divide ? kernels.divided_row : kernels.angle_row)(set, axes.values[0], row);
+      (divide ? kernels.divided_rows : kernels.angle_rows)(set, axes.values, 1, row);
     } else {
       float positions[kMaxPairs];
       SpreadOverPairs(context, axes, positions);
@@ -131,7 +131,7 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
     const auto axes =
         ReadAxes<int64_t>(context, [&](int a) { return IntegerPosition(source, token, a); });
     if (axes.equal) {
-      kernels.phase_row(set, axes.values[0], row);
+      kernels.phase_rows(set, axes.values, 1, row);
     } else {
       int64_t positions[kMaxPairs];
       SpreadOverPairs(context, axes, positions);
@@ -263,12 +263,43 @@ bool MakesRows(const Plan& plan, const Kernels& kernels, RowOrder order) {
          AngleRuleOf(context.angle, plan.positions.type) != AngleRule::kCoordinate;
 }
 
+// Rows of consecutive tokens with one position each, by one call of a kernel.
+void MakeRowsOfPositions(const PositionSource& source, AngleRule rule, const FrequencySet& set,
+                         const Kernels& kernels, const RowBuffer& block, const Row& first) {
+  const auto read = [&](auto* positions, auto position_of) {
+    for (int i = 0; i < block.count; ++i) {
+      positions[i] = position_of(source, LocateToken(source, block.batch, block.first + i), 0);
+    }
+  };
+  if (rule == AngleRule::kExact) {
+    int64_t positions[RowBuffer::kTokens];
+    read(positions, IntegerPosition);
+    kernels.phase_rows(set, positions, block.count, first);
+    return;
+  }
+  float positions[RowBuffer::kTokens];
+  read(positions, PositionAsFloat);
+  const bool divide = rule == AngleRule::kDivide;
+  (divide ? kernels.divided_rows : kernels.angle_rows)(set, positions, block.count, first);
+}
+
 // Makes the block's rows; each has `width` floats of cos, then as many of sin.
 void MakeRows(const Plan& plan, const Kernels& kernels, RowOrder order, int width,
               const RowBuffer& block, float* rows) {
+  const rope_context& context = *plan.context;
+  const AngleRule rule = AngleRuleOf(context.angle, plan.positions.type);
+  const bool of_positions =
+      rule == AngleRule::kFloat32 || rule == AngleRule::kDivide || rule == AngleRule::kExact;
+  if (of_positions && context.axes == 1 && !context.sums && context.sets.size() == 1) {
+    const Scales scales = ScalesOf(plan.operation, context.sets[0].attention_factor);
+    MakeRowsOfPositions(
+        plan.positions, rule, context.sets[0], kernels, block,
+        {rows, rows + width, context.pairs, scales.cos, scales.sin, order, 2 * width});
+    return;
+  }
   for (int i = 0; i < block.count; ++i) {
     float* const row = rows + i * 2 * width;
-    MakeRow(*plan.context, kernels, plan.positions,
+    MakeRow(context, kernels, plan.positions,
             LocateToken(plan.positions, block.batch, block.first + i), block.row_head,
             plan.operation, order, row, row + width);
   }

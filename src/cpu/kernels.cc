@@ -38,11 +38,11 @@ namespace HWY_NAMESPACE {
 Kernels MakeKernels() {
   Kernels kernels{};
   kernels.target = hwy::TargetName(HWY_TARGET);
-  kernels.angle_row = &AngleRow<AngleRule::kFloat32>;
+  kernels.angle_rows = &AngleRows<AngleRule::kFloat32>;
   kernels.angle_row_per_pair = &AngleRowPerPair<AngleRule::kFloat32>;
-  kernels.divided_row = &AngleRow<AngleRule::kDivide>;
+  kernels.divided_rows = &AngleRows<AngleRule::kDivide>;
   kernels.divided_row_per_pair = &AngleRowPerPair<AngleRule::kDivide>;
-  kernels.phase_row = &PhaseRow;
+  kernels.phase_rows = &PhaseRows;
   kernels.phase_row_per_pair = &PhaseRowPerPair;
 #if HWY_TARGET == HWY_SCALAR
   kernels.fused = true;  // std::fma; its rotations take natural rows

@@ -3,6 +3,7 @@
 #ifndef LIBROPE_SRC_CPU_KERNELS_H_
 #define LIBROPE_SRC_CPU_KERNELS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -40,7 +41,15 @@ struct Row {
   float* sin;
   int32_t pairs;
   float cos_scale, sin_scale;
-  RowOrder order;  // one that Kernels::Makes()
+  RowOrder order;      // one that Kernels::Makes()
+  int32_t stride = 0;  // floats from a row to the next, where there are several
+
+  Row Behind(int rows) const {
+    Row row = *this;
+    row.cos += static_cast<ptrdiff_t>(rows) * stride;
+    row.sin += static_cast<ptrdiff_t>(rows) * stride;
+    return row;
+  }
 };
 
 // What positions are multiplied by under FLOAT32, and divided by under DIVIDE.
@@ -66,14 +75,17 @@ struct Kernels {
   bool Makes(RowOrder order, int pairs) const {
     return order != RowOrder::kEvenOdd || pairs % (2 * lanes) == 0;
   }
-  // FLOAT32 (and GGML, whose positions are angles): one position for all pairs, or one for each.
-  void (*angle_row)(const FrequencySet& set, float position, const Row& row);
+  // FLOAT32 (and GGML, whose positions are angles): rows of as many positions, each for all pairs;
+  // or one row, with a position for each pair.
+  void (*angle_rows)(const FrequencySet& set, const float* positions, int count, const Row& first);
   void (*angle_row_per_pair)(const FrequencySet& set, const float* positions, const Row& row);
   // DIVIDE, likewise.
-  void (*divided_row)(const FrequencySet& set, float position, const Row& row);
+  void (*divided_rows)(const FrequencySet& set, const float* positions, int count,
+                       const Row& first);
   void (*divided_row_per_pair)(const FrequencySet& set, const float* positions, const Row& row);
   // EXACT with integer positions, likewise.
-  void (*phase_row)(const FrequencySet& set, int64_t position, const Row& row);
+  void (*phase_rows)(const FrequencySet& set, const int64_t* positions, int count,
+                     const Row& first);
   void (*phase_row_per_pair)(const FrequencySet& set, const int64_t* positions, const Row& row);
 
   // Rounds a natural row in place. [dtype - 1]

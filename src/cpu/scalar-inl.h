@@ -13,9 +13,12 @@ inline void StoreScaled(CosSin value, const Row& row, int i) {
 }
 
 template <AngleRule kRule>
-void AngleRow(const FrequencySet& set, float position, const Row& row) {
-  for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfAngle(F32AngleOf<kRule>(position, set, i)), row, i);
+void AngleRows(const FrequencySet& set, const float* positions, int count, const Row& first) {
+  for (int t = 0; t < count; ++t) {
+    const Row row = first.Behind(t);
+    for (int i = 0; i < row.pairs; ++i) {
+      StoreScaled(CosSinOfAngle(F32AngleOf<kRule>(positions[t], set, i)), row, i);
+    }
   }
 }
 
@@ -26,9 +29,12 @@ void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row&
   }
 }
 
-void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
-  for (int i = 0; i < row.pairs; ++i) {
-    StoreScaled(CosSinOfPosition(set.TurnsFraction(i), position), row, i);
+void PhaseRows(const FrequencySet& set, const int64_t* positions, int count, const Row& first) {
+  for (int t = 0; t < count; ++t) {
+    const Row row = first.Behind(t);
+    for (int i = 0; i < row.pairs; ++i) {
+      StoreScaled(CosSinOfPosition(set.TurnsFraction(i), positions[t]), row, i);
+    }
   }
 }
 

@@ -1,5 +1,7 @@
-// Rows of cos and sin, one vector of pairs at a time: made by the operations of sincos.h in the
-// same order, rounded, and brought into the order of a kernel. Included once per target.
+// Rows of cos and sin, made by the operations of sincos.h in the same order, rounded, and brought
+// into the order of a kernel. In two passes, angles to quarter turns and quarter turns to cos and
+// sin: each is a short chain of operations, so that a CPU works on many vectors at a time where one
+// long chain leaves its pipelines empty. Included once per target.
 #if defined(LIBROPE_SRC_CPU_SINCOS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBROPE_SRC_CPU_SINCOS_INL_H_
 #undef LIBROPE_SRC_CPU_SINCOS_INL_H_
@@ -17,7 +19,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows and tables are padded to kMaxLanes, so rows are made in whole vectors.
 
-// Ops: Native or Fused.
+// `yes` where the sign bit of `sign` is set. IfNegativeThenElse of Highway 1.0 takes `sign` for a
+// mask where there is no blend by sign.
+template <class D, class VU, class V = hn::Vec<D>>
+HWY_INLINE V IfSignThenElse(D d, VU sign, V yes, V no) {
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_SSE4
+  const auto all = hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<D>(), sign));
+  return hn::IfThenElse(hn::MaskFromVec(hn::BitCast(d, all)), yes, no);
+#else
+  return hn::IfNegativeThenElse(hn::BitCast(d, sign), yes, no);
+#endif
+}
+
+// cos and sin of (quadrant + u) quarter turns. Ops: Native or Fused.
 template <class Ops, class D, class V = hn::Vec<D>, class VU = hn::Vec<hn::RebindToUnsigned<D>>>
 HWY_INLINE void CosSinOfQuarters(D d, VU quadrant, V u, V& cos, V& sin) {
   const hn::RebindToUnsigned<D> du;
@@ -30,12 +44,27 @@ HWY_INLINE void CosSinOfQuarters(D d, VU quadrant, V u, V& cos, V& sin) {
   c = Ops::MulAdd(d, z, c, hn::Set(d, kCos2));
   c = Ops::MulAdd(d, z, c, hn::Set(d, kCos1));
   c = Ops::MulAdd(d, z, c, hn::Set(d, 1.0f));
-  const auto one = hn::Set(du, 1u), two = hn::Set(du, 2u);
-  const auto swap = hn::RebindMask(d, hn::Eq(hn::And(quadrant, one), one));
-  const auto cos_sign = hn::ShiftLeft<30>(hn::And(hn::Add(quadrant, one), two));
-  const auto sin_sign = hn::ShiftLeft<30>(hn::And(quadrant, two));
-  cos = hn::Xor(hn::IfThenElse(swap, s, c), hn::BitCast(d, cos_sign));
-  sin = hn::Xor(hn::IfThenElse(swap, c, s), hn::BitCast(d, sin_sign));
+  // The sign bits of these say whether cos and sin change places, and which of them is negative.
+  const auto swap = hn::ShiftLeft<31>(quadrant);
+  const auto sin_sign = hn::And(hn::ShiftLeft<30>(quadrant), hn::Set(du, 0x80000000u));
+  const auto cos_sign = hn::Xor(sin_sign, swap);
+  cos = hn::Xor(IfSignThenElse(d, swap, s, c), hn::BitCast(d, cos_sign));
+  sin = hn::Xor(IfSignThenElse(d, swap, c, s), hn::BitCast(d, sin_sign));
+}
+
+// Whole numbers within the range of int32: ConvertTo also minds others, by four instructions.
+template <class D, class V = hn::Vec<D>, class DI = hn::RebindToSigned<D>>
+HWY_INLINE hn::Vec<DI> WholeToInteger([[maybe_unused]] D d, V whole) {
+#if HWY_ARCH_X86 && HWY_TARGET < HWY_EMU128
+  if constexpr (sizeof(whole.raw) == 64)
+    return hn::Vec<DI>{_mm512_cvttps_epi32(whole.raw)};
+  else if constexpr (sizeof(whole.raw) == 32)
+    return hn::Vec<DI>{_mm256_cvttps_epi32(whole.raw)};
+  else
+    return hn::Vec<DI>{_mm_cvttps_epi32(whole.raw)};
+#else
+  return hn::ConvertTo(DI(), whole);
+#endif
 }
 
 // a * b - product, where product is a * b rounded: the exact error of the product.
@@ -53,10 +82,9 @@ HWY_INLINE V ProductError(D d, V a, V b, V product) {
   return hn::Add(error, hn::Mul(a_low, b_low));
 }
 
-// Angles in radians below kMaxFastAngle.
-template <class Ops, class D, class V = hn::Vec<D>>
-HWY_INLINE void CosSinOfAngle(D d, V angle, V& cos, V& sin) {
-  const hn::RebindToSigned<D> di;
+// An angle in radians below kMaxFastAngle as quarter turns.
+template <class Ops, class D, class V = hn::Vec<D>, class VU>
+HWY_INLINE void QuartersOfAngle(D d, V angle, VU& quadrant, V& u) {
   const hn::RebindToUnsigned<D> du;
   const V per_radian = hn::Set(d, kQuartersPerRadian);
   const V quarters = hn::Mul(angle, per_radian);
@@ -65,15 +93,15 @@ HWY_INLINE void CosSinOfAngle(D d, V angle, V& cos, V& sin) {
   const V whole = hn::Round(quarters);
   const V rest = hn::Sub(quarters, whole);
   const V carry = hn::Round(hn::Add(rest, low));
-  const V u = hn::Add(hn::Sub(rest, carry), low);
-  const auto quadrant = hn::ConvertTo(di, hn::Add(whole, carry));
-  CosSinOfQuarters<Ops>(d, hn::BitCast(du, quadrant), u, cos, sin);
+  u = hn::Add(hn::Sub(rest, carry), low);
+  quadrant = hn::BitCast(du, WholeToInteger(d, hn::Add(whole, carry)));
 }
 
-// cos and sin of the phase (turns_high, turns_low) * (high, low), all 32-bit words of 64-bit
-// numbers.
-template <class Ops, class D, class V = hn::Vec<D>, class VU>
-HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low, V& cos, V& sin) {
+// The phase (turns_high, turns_low) * (high, low), all 32-bit words of 64-bit numbers, as quarter
+// turns.
+template <class D, class V = hn::Vec<D>, class VU>
+HWY_INLINE void QuartersOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low, VU& quadrant,
+                                V& u) {
   const hn::RebindToSigned<D> di;
   const hn::RebindToUnsigned<D> du;
   const hn::RepartitionToWide<decltype(du)> du64;
@@ -88,16 +116,25 @@ HWY_INLINE void CosSinOfPhase(D d, VU turns_high, VU turns_low, VU high, VU low,
       hn::Add(carry, hn::Add(hn::Mul(turns_high, low), hn::Mul(turns_low, high)));
   const V upper = hn::Mul(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftLeft<2>(phase_high))),
                           hn::Set(d, 0x1p-32f));
-  const V u = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<1>(phase_low))),
-                         hn::Set(d, 0x1p-61f), upper);
-  const auto quadrant = hn::ShiftRight<30>(hn::Add(phase_high, hn::Set(du, 0x20000000u)));
-  CosSinOfQuarters<Ops>(d, quadrant, u, cos, sin);
+  u = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<1>(phase_low))),
+                 hn::Set(d, 0x1p-61f), upper);
+  quadrant = hn::ShiftRight<30>(hn::Add(phase_high, hn::Set(du, 0x20000000u)));
 }
 
-// Angles of any size: the bits of sincos.h on every target.
-template <class D, class V = hn::Vec<D>>
-HWY_NOINLINE void CosSinOfAnyAngle(D d, V angle, V& cos, V& sin) {
-  CosSinOfAngle<Fused>(d, angle, cos, sin);
+// The opposite where `sign` has its bit set.
+template <class D, class V = hn::Vec<D>, class VU>
+HWY_INLINE void TurnBack(D d, VU sign, VU& quadrant, V& u) {
+  const hn::RebindToSigned<D> di;
+  const auto all =
+      hn::BitCast(hn::RebindToUnsigned<D>(), hn::BroadcastSignBit(hn::BitCast(di, sign)));
+  quadrant = hn::Sub(hn::Xor(quadrant, all), all);
+  u = hn::Xor(u, hn::BitCast(d, sign));
+}
+
+// Angles of any size: with Fused, the bits of sincos.h on every target.
+template <class D, class V = hn::Vec<D>, class VU>
+HWY_NOINLINE void QuartersOfAnyAngle(D d, V angle, VU& quadrant, V& u) {
+  QuartersOfAngle<Fused>(d, angle, quadrant, u);
   const V size = hn::Abs(angle);
   const auto is_fast = hn::Lt(size, hn::Set(d, kMaxFastAngle));
   if (hn::AllTrue(d, is_fast)) return;
@@ -117,44 +154,63 @@ HWY_NOINLINE void CosSinOfAnyAngle(D d, V angle, V& cos, V& sin) {
   const auto high = hn::Or(hn::Shl(first, shift), hn::Shr(hn::ShiftRight<1>(second), others)),
              low = hn::Or(hn::Shl(second, shift), hn::Shr(hn::ShiftRight<1>(third), others));
   const auto mantissa = hn::Or(hn::And(bits, hn::Set(du, 0x7fffffu)), hn::Set(du, 0x800000u));
-  V large_cos, large_sin;
-  CosSinOfPhase<Fused>(d, high, low, hn::Zero(du), mantissa, large_cos, large_sin);
-  large_sin = hn::Xor(large_sin, hn::And(angle, hn::SignBit(d)));
+  VU large_quadrant;
+  V large_u;
+  QuartersOfPhase(d, high, low, hn::Zero(du), mantissa, large_quadrant, large_u);
+  TurnBack(d, hn::BitCast(du, hn::And(angle, hn::SignBit(d))), large_quadrant, large_u);
   const auto is_finite = hn::Lt(size, hn::BitCast(d, hn::Set(du, 0x7f800000u)));
-  const V nan = hn::Set(d, QuietNan());
-  cos = hn::IfThenElse(is_fast, cos, hn::IfThenElse(is_finite, large_cos, nan));
-  sin = hn::IfThenElse(is_fast, sin, hn::IfThenElse(is_finite, large_sin, nan));
+  const V nan = hn::Set(d, QuietNan());  // with quadrant 0 it becomes cos and sin
+  const auto of_fast = hn::RebindMask(du, is_fast), of_finite = hn::RebindMask(du, is_finite);
+  u = hn::IfThenElse(is_fast, u, hn::IfThenElse(is_finite, large_u, nan));
+  quadrant = hn::IfThenElse(of_fast, quadrant, hn::IfThenElseZero(of_finite, large_quadrant));
 }
 
-// Stores a row in its order. make(i, cos, sin) gives a vector of each, for the pairs from i on.
-template <class Make, class V = hn::Vec<FullTag>>
-HWY_INLINE void StoreRow(const Row& row, Make make) {
+// Makes a row in its order. quarters(i, quadrant, u) gives a vector of each, for the pairs from i
+// on; they wait in the row itself. The row is a copy, as stores of vectors might change what a
+// reference leads to.
+template <class Ops, class Quarters, class V = hn::Vec<FullTag>>
+HWY_INLINE void MakeRow(Row row, Quarters quarters) {
   const FullTag d;
+  const hn::RebindToUnsigned<FullTag> du;
   const int n = LanesOf(d);
+  // Rows by channels are filled from their first half on: what waits lies in the second.
+  const int wait = row.order == RowOrder::kPerChannel ? PaddedPairs(row.pairs) : 0;
+  float *const waiting_u = row.cos + wait, *const waiting_quadrant = row.sin + wait;
+  for (int i = 0; i < row.pairs; i += n) {
+    hn::Vec<decltype(du)> quadrant;
+    V u;
+    quarters(i, quadrant, u);
+    hn::StoreU(u, d, waiting_u + i);
+    hn::StoreU(hn::BitCast(d, quadrant), d, waiting_quadrant + i);
+  }
+
   const V cos_scale = hn::Set(d, row.cos_scale), sin_scale = hn::Set(d, row.sin_scale);
+  const auto make = [&](int i, V& cos, V& sin) HWY_ATTR {
+    const auto quadrant = hn::BitCast(du, hn::LoadU(d, waiting_quadrant + i));
+    CosSinOfQuarters<Ops>(d, quadrant, hn::LoadU(d, waiting_u + i), cos, sin);
+    cos = hn::Mul(cos, cos_scale);
+    sin = hn::Mul(sin, sin_scale);
+  };
   V cos, sin;
   if (row.order == RowOrder::kEvenOdd) {
     for (int i = 0; i < row.pairs; i += 2 * n) {
       V next_cos, next_sin;
       make(i, cos, sin);
       make(i + n, next_cos, next_sin);
-      cos = hn::Mul(cos, cos_scale), next_cos = hn::Mul(next_cos, cos_scale);
-      sin = hn::Mul(sin, sin_scale), next_sin = hn::Mul(next_sin, sin_scale);
       hn::StoreU(hn::ConcatEven(d, next_cos, cos), d, row.cos + i);
       hn::StoreU(hn::ConcatOdd(d, next_cos, cos), d, row.cos + i + n);
       hn::StoreU(hn::ConcatEven(d, next_sin, sin), d, row.sin + i);
       hn::StoreU(hn::ConcatOdd(d, next_sin, sin), d, row.sin + i + n);
     }
-    return;
-  }
-  for (int i = 0; i < row.pairs; i += n) {
-    make(i, cos, sin);
-    cos = hn::Mul(cos, cos_scale);
-    sin = hn::Mul(sin, sin_scale);
-    if (row.order == RowOrder::kPerChannel) {
+  } else if (row.order == RowOrder::kPerChannel) {
+    for (int i = 0; i < row.pairs; i += n) {
+      make(i, cos, sin);
       hn::StoreInterleaved2(cos, cos, d, row.cos + 2 * i);
       hn::StoreInterleaved2(hn::Neg(sin), sin, d, row.sin + 2 * i);
-    } else {
+    }
+  } else {
+    for (int i = 0; i < row.pairs; i += n) {
+      make(i, cos, sin);
       hn::StoreU(cos, d, row.cos + i);
       hn::StoreU(sin, d, row.sin + i);
     }
@@ -171,33 +227,48 @@ HWY_INLINE V F32Angles(V positions, V terms) {
   }
 }
 
-// Rows with angles beyond kMaxFastAngle (positions above 8 million, Inf, NaN).
+// Whether no angle is beyond kMaxFastAngle, as those of positions above 8 million, Inf and NaN are.
+inline bool HasFastAngles(const FrequencySet& set, float position) {
+  return std::fabs(position) * set.max_inv_freq < kMaxFastAngle;
+}
+
 template <AngleRule kRule>
-HWY_NOINLINE void LargeAngles(const FrequencySet& set, const float* positions, bool per_pair,
+HWY_NOINLINE void FastAngleRows(const FrequencySet& set, const float* positions, int count,
+                                const Row& first) {
+  const FullTag d;
+  using V = hn::Vec<FullTag>;
+  using VU = hn::Vec<hn::RebindToUnsigned<FullTag>>;
+  const float* const terms = TermsOf<kRule>(set).data();
+  for (int t = 0; t < count; ++t) {
+    const V p = hn::Set(d, positions[t]);
+    MakeRow<Native>(first.Behind(t), [&](int i, VU& quadrant, V& u) HWY_ATTR {
+      QuartersOfAngle<Native>(d, F32Angles<kRule>(p, hn::LoadU(d, terms + i)), quadrant, u);
+    });
+  }
+}
+
+template <AngleRule kRule>
+HWY_NOINLINE void AnyAngleRow(const FrequencySet& set, const float* positions, bool per_pair,
                               const Row& row) {
   const FullTag d;
   using V = hn::Vec<FullTag>;
+  using VU = hn::Vec<hn::RebindToUnsigned<FullTag>>;
   const V position = hn::Set(d, positions[0]);
   const float* const terms = TermsOf<kRule>(set).data();
-  StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
+  MakeRow<Fused>(row, [&](int i, VU& quadrant, V& u) HWY_ATTR {
     const V p = per_pair ? hn::LoadU(d, positions + i) : position;
-    CosSinOfAnyAngle(d, F32Angles<kRule>(p, hn::LoadU(d, terms + i)), cos, sin);
+    QuartersOfAnyAngle(d, F32Angles<kRule>(p, hn::LoadU(d, terms + i)), quadrant, u);
   });
 }
 
 template <AngleRule kRule>
-void AngleRow(const FrequencySet& set, float position, const Row& row) {
-  if (!(std::fabs(position) * set.max_inv_freq < kMaxFastAngle)) {
-    LargeAngles<kRule>(set, &position, false, row);
-    return;
+void AngleRows(const FrequencySet& set, const float* positions, int count, const Row& first) {
+  for (int t = 0; t < count; ++t) {
+    const int begin = t;
+    while (t < count && HasFastAngles(set, positions[t])) ++t;
+    FastAngleRows<kRule>(set, positions + begin, t - begin, first.Behind(begin));
+    if (t < count) AnyAngleRow<kRule>(set, positions + t, false, first.Behind(t));
   }
-  const FullTag d;
-  using V = hn::Vec<FullTag>;
-  const V p = hn::Set(d, position);
-  const float* const terms = TermsOf<kRule>(set).data();
-  StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
-    CosSinOfAngle<Native>(d, F32Angles<kRule>(p, hn::LoadU(d, terms + i)), cos, sin);
-  });
 }
 
 template <AngleRule kRule>
@@ -207,42 +278,48 @@ void AngleRowPerPair(const FrequencySet& set, const float* positions, const Row&
     const float size = std::fabs(positions[i]);
     if (size > largest || size != size) largest = size;  // NaN wins, and nothing is above it
   }
-  if (!(largest * set.max_inv_freq < kMaxFastAngle)) {
-    LargeAngles<kRule>(set, positions, true, row);
+  if (!HasFastAngles(set, largest)) {
+    AnyAngleRow<kRule>(set, positions, true, row);
     return;
   }
   const FullTag d;
   using V = hn::Vec<FullTag>;
+  using VU = hn::Vec<hn::RebindToUnsigned<FullTag>>;
   const float* const terms = TermsOf<kRule>(set).data();
-  StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
+  MakeRow<Native>(row, [&](int i, VU& quadrant, V& u) HWY_ATTR {
     const V angles = F32Angles<kRule>(hn::LoadU(d, positions + i), hn::LoadU(d, terms + i));
-    CosSinOfAngle<Native>(d, angles, cos, sin);
+    QuartersOfAngle<Native>(d, angles, quadrant, u);
   });
 }
 
-void PhaseRow(const FrequencySet& set, int64_t position, const Row& row) {
+void PhaseRows(const FrequencySet& set, const int64_t* positions, int count, const Row& first) {
   const FullTag d;
   using V = hn::Vec<FullTag>;
   const hn::RebindToUnsigned<FullTag> du;
-  const uint64_t size =
-      position < 0 ? 0 - static_cast<uint64_t>(position) : static_cast<uint64_t>(position);
-  const auto high = hn::Set(du, static_cast<uint32_t>(size >> 32));
-  const auto low = hn::Set(du, static_cast<uint32_t>(size));
-  Row signed_row = row;
-  if (position < 0) signed_row.sin_scale = -row.sin_scale;
+  using VU = hn::Vec<hn::RebindToUnsigned<FullTag>>;
   const uint32_t *const turns_high = set.turns_high.data(), *const turns_low = set.turns_low.data();
-  StoreRow(signed_row, [&](int i, V& cos, V& sin) HWY_ATTR {
-    CosSinOfPhase<Native>(d, hn::LoadU(du, turns_high + i), hn::LoadU(du, turns_low + i), high, low,
-                          cos, sin);
-  });
+  for (int t = 0; t < count; ++t) {
+    const int64_t position = positions[t];
+    const uint64_t size =
+        position < 0 ? 0 - static_cast<uint64_t>(position) : static_cast<uint64_t>(position);
+    const auto high = hn::Set(du, static_cast<uint32_t>(size >> 32));
+    const auto low = hn::Set(du, static_cast<uint32_t>(size));
+    Row row = first.Behind(t);
+    if (position < 0) row.sin_scale = -row.sin_scale;
+    MakeRow<Native>(row, [&](int i, VU& quadrant, V& u) HWY_ATTR {
+      QuartersOfPhase(d, hn::LoadU(du, turns_high + i), hn::LoadU(du, turns_low + i), high, low,
+                      quadrant, u);
+    });
+  }
 }
 
 void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Row& row) {
   const FullTag d;
   using V = hn::Vec<FullTag>;
   const hn::RebindToUnsigned<FullTag> du;
+  using VU = hn::Vec<hn::RebindToUnsigned<FullTag>>;
   const int n = LanesOf(d);
-  StoreRow(row, [&](int i, V& cos, V& sin) HWY_ATTR {
+  MakeRow<Native>(row, [&](int i, VU& quadrant, V& u) HWY_ATTR {
     HWY_ALIGN uint32_t high[kMaxLanes], low[kMaxLanes], sign[kMaxLanes];
     for (int lane = 0; lane < n; ++lane) {
       const int64_t position = positions[i + lane];
@@ -252,10 +329,10 @@ void PhaseRowPerPair(const FrequencySet& set, const int64_t* positions, const Ro
       low[lane] = static_cast<uint32_t>(size);
       sign[lane] = position < 0 ? 0x80000000u : 0u;
     }
-    CosSinOfPhase<Native>(d, hn::LoadU(du, set.turns_high.data() + i),
-                          hn::LoadU(du, set.turns_low.data() + i), hn::Load(du, high),
-                          hn::Load(du, low), cos, sin);
-    sin = hn::Xor(sin, hn::BitCast(d, hn::Load(du, sign)));
+    QuartersOfPhase(d, hn::LoadU(du, set.turns_high.data() + i),
+                    hn::LoadU(du, set.turns_low.data() + i), hn::Load(du, high), hn::Load(du, low),
+                    quadrant, u);
+    TurnBack(d, hn::Load(du, sign), quadrant, u);
   });
 }
 

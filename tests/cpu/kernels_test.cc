@@ -81,7 +81,7 @@ class KernelsTest : public TargetTest {
                        cpu::RowOrder::kNatural};
     std::vector<CosSin> rows;
     for (int64_t p : kPositions) {
-      kernels().phase_row(context.sets[0], p, row);
+      kernels().phase_rows(context.sets[0], &p, 1, row);
       for (int i = 0; i < context.pairs; ++i) rows.push_back({row.cos[i], row.sin[i]});
     }
     return rows;

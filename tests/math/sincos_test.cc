@@ -13,6 +13,7 @@
 #include "math/rotate.h"
 #include "support/handles.h"
 #include "support/quad.h"
+#include "support/memory.h"
 #include "support/targets.h"
 
 namespace rope::testing {
@@ -107,7 +108,7 @@ TEST_P(SinCosTest, ExactIsWithinTheBoundOfTheTrueAngle) {
   RowValues values;
   const Expected* want = TrueValues().data();
   for (int64_t p : TruePositions()) {
-    kernels().phase_row(set, p, values.row());
+    kernels().phase_rows(set, &p, 1, values.row());
     for (int i = 0; i < kPairs; ++i, ++want) {
       worst.Add(values.cos[i], want->cos, static_cast<double>(p));
       worst.Add(values.sin[i], want->sin, static_cast<double>(p));
@@ -128,7 +129,7 @@ TEST_P(SinCosTest, ExactIsWithinTheBoundAtAnyPosition) {
   Worst worst;
   RowValues values;
   for (int64_t p : positions) {
-    kernels().phase_row(set, p, values.row());
+    kernels().phase_rows(set, &p, 1, values.row());
     for (int i = 0; i < kPairs; ++i) {
       const auto phase = static_cast<int64_t>(Fraction(set, i) * static_cast<uint64_t>(p));
       const long double radians =
@@ -147,7 +148,7 @@ TEST_P(SinCosTest, ExactRowsHaveTheBitsOfTheReference) {
   const FrequencySet& set = context->sets[0];
   RowValues values;
   for (int64_t p : TruePositions()) {
-    kernels().phase_row(set, p, values.row(1.25f, -1.25f));
+    kernels().phase_rows(set, &p, 1, values.row(1.25f, -1.25f));
     for (int i = 0; i < kPairs; ++i) {
       const CosSin want = CosSinOfPosition(Fraction(set, i), p);
       ASSERT_EQ(FloatBits(values.cos[i]), FloatBits(want.cos * 1.25f)) << p << " pair " << i;
@@ -161,8 +162,9 @@ TEST_P(SinCosTest, OppositePositionsHaveExactlyOppositeSines) {
   const FrequencySet& set = context->sets[0];
   RowValues there, back;
   for (int64_t p : TruePositions()) {
-    kernels().phase_row(set, p, there.row());
-    kernels().phase_row(set, -p, back.row());
+    kernels().phase_rows(set, &p, 1, there.row());
+    const int64_t opposite = -p;
+    kernels().phase_rows(set, &opposite, 1, back.row());
     for (int i = 0; i < kPairs; ++i) {
       ASSERT_EQ(there.cos[i], back.cos[i]) << p;
       ASSERT_EQ(there.sin[i], -back.sin[i]) << p;
@@ -185,7 +187,7 @@ TEST_P(SinCosTest, APositionPerPairGivesTheSameBits) {
     }
     kernels().phase_row_per_pair(set, positions, mixed.row());
     for (int i = 0; i < kPairs; ++i) {
-      kernels().phase_row(set, positions[i], single.row());
+      kernels().phase_rows(set, &positions[i], 1, single.row());
       ASSERT_EQ(FloatBits(mixed.cos[i]), FloatBits(single.cos[i])) << positions[i];
       ASSERT_EQ(FloatBits(mixed.sin[i]), FloatBits(single.sin[i])) << positions[i];
     }
@@ -336,7 +338,7 @@ TEST_P(SinCosTest, Float32RowsTakeThePositionTimesTheFrequency) {
   Worst worst;
   RowValues values;
   for (float p : positions) {
-    kernels().angle_row(set, p, values.row());
+    kernels().angle_rows(set, &p, 1, values.row());
     for (int i = 0; i < kPairs; ++i) {
       const float angle = p * set.inv_freq_f32[i];
       worst.Add(values.cos[i], static_cast<double>(std::cos(static_cast<long double>(angle))), p);
@@ -351,13 +353,46 @@ TEST_P(SinCosTest, Float32RowsTakeThePositionTimesTheFrequency) {
   EXPECT_LE(worst.error, kBound);
 }
 
+// Several rows in one call have the bits of one call for each, whatever is among them.
+TEST_P(SinCosTest, RowsOfSeveralPositions) {
+  const Context context = Create(Config(kDim, ROPE_PAIRING_HALVES, 500000));
+  const FrequencySet& set = context->sets[0];
+  const std::vector<float> coordinates = {3, -1, 1e30f, 0, 8388609, -1e9f, NAN, 77, 78, 9e6f};
+  const std::vector<int64_t> positions = {3, -1, int64_t{1} << 60, 0, -7, 8388609, 77};
+  for (cpu::RowOrder order :
+       {cpu::RowOrder::kNatural, cpu::RowOrder::kEvenOdd, cpu::RowOrder::kPerChannel}) {
+    if (order != cpu::RowOrder::kNatural && kernels().order_row == nullptr) continue;
+    if (!kernels().Makes(order, kPairs)) continue;
+    const int width = cpu::RowWidth(order, kPairs);
+    const auto rows_of = [&](const auto& all, auto make) {
+      const int count = static_cast<int>(all.size());
+      std::vector<float> together(2 * width * count + 16), single(2 * width + 16);
+      float *const many = FromLine(&together), *const one = FromLine(&single);
+      make(all.data(), count,
+           cpu::Row{many, many + width, kPairs, 1.25f, -1.25f, order, 2 * width});
+      for (int t = 0; t < count; ++t) {
+        make(&all[t], 1, cpu::Row{one, one + width, kPairs, 1.25f, -1.25f, order, 0});
+        for (int i = 0; i < 2 * width; ++i) {
+          ASSERT_EQ(FloatBits(one[i]), FloatBits(many[2 * width * t + i])) << t << " value " << i;
+        }
+      }
+    };
+    rows_of(coordinates, [&](const float* p, int count, const cpu::Row& first) {
+      kernels().angle_rows(set, p, count, first);
+    });
+    rows_of(positions, [&](const int64_t* p, int count, const cpu::Row& first) {
+      kernels().phase_rows(set, p, count, first);
+    });
+  }
+}
+
 TEST_P(SinCosTest, NoAngleGivesNan) {
   const Context context = UnitContext();
   const FrequencySet& set = context->sets[0];
   constexpr float kInf = std::numeric_limits<float>::infinity();
   RowValues values;
   for (float p : {kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}) {
-    kernels().angle_row(set, p, values.row());
+    kernels().angle_rows(set, &p, 1, values.row());
     for (int i = 0; i < kPairs; ++i) {
       ASSERT_TRUE(std::isnan(values.cos[i]) && std::isnan(values.sin[i])) << p;
     }
