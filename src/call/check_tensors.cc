@@ -175,7 +175,10 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
   HeadStrides strides;
   if (rope_status s = Describe(call, name, in, data_of, &strides, &shape->in)) return s;
   const int size = ElementSize(in.dtype);
-  tensor->in_strides = tensor->out_strides = InBytes(strides, size);
+  // From registers into both: a copy of the one would wait for its stores.
+  const HeadStrides in_bytes = InBytes(strides, size);
+  tensor->in_strides = in_bytes;
+  tensor->out_strides = in_bytes;
   tensor->heads = in.heads;
   tensor->dtype = in.dtype;
   tensor->in_span = tensor->out_span = SpanStart(context, in);
