@@ -23,6 +23,11 @@ void Mark(const Value& object, std::string_view name, std::string_view rest,
 
 }  // namespace
 
+bool IsSpared(const Value& value) {
+  value.spared = value.accepted;
+  return value.spared;
+}
+
 AcceptedKeys::AcceptedKeys(const Value& root, const std::vector<std::string_view>& names) {
   for (const std::string_view name : names) {
     names_.push_back({name, {}});

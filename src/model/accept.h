@@ -10,6 +10,12 @@
 
 namespace rope::model {
 
+// The end of a refusal that the caller may overrule.
+constexpr char kAcceptIt[] = "accept it by name if it has no effect";
+
+// Whether the caller has accepted a key that would be refused: it is read as if it were not there.
+bool IsSpared(const Value& value);
+
 class AcceptedKeys {
  public:
   // Marks the keys of `root` that are named: by themselves, wherever they stand, or by their path.

@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "context/scaling_rules.h"
+#include "model/accept.h"
 
 namespace rope::model {
 namespace {
@@ -61,6 +62,14 @@ int PairSpan(const rope_config& config) {
                                                                                  : config.head_dim;
 }
 
+// A switch that the class of this model does not have.
+void RejectFlag(const Dict& dict, const char* key, bool of_class) {
+  const Value& flag = *dict.Find(key);
+  if (IsSpared(flag)) return;
+  RejectValue(dict.Path(key), flag,
+              std::string(of_class ? "be true" : "be false") + " in this model: " + kAcceptIt);
+}
+
 // A class that orders its sections in one way must not be told another one.
 bool IsInterleaved(const RopeKeys& keys, Axes rule) {
   const bool of_class = rule == Axes::kInterleaved;
@@ -69,8 +78,7 @@ bool IsInterleaved(const RopeKeys& keys, Axes rule) {
   }
   for (const char* key : {"mrope_interleaved", "interleaved"}) {  // Qwen3-Omni has the second
     if (keys.dict.Bool(key).value_or(of_class) == of_class) continue;
-    RejectValue(keys.dict.Path(key), *keys.dict.Find(key),
-                of_class ? "be true in this model" : "be false in this model");
+    RejectFlag(keys.dict, key, of_class);
   }
   return of_class;
 }
@@ -87,8 +95,7 @@ void CheckBailing(const Dict& dict, const char* key, const int32_t (&section)[4]
            dict.Path(key).c_str(), section[1], section[2]);
   }
   for (const char* flag : {"video_rope", "use_video_rope"}) {
-    if (dict.Bool(flag).value_or(true)) continue;
-    RejectValue(dict.Path(flag), *dict.Find(flag), "be true in this model");
+    if (!dict.Bool(flag).value_or(true)) RejectFlag(dict, flag, true);
   }
 }
 
@@ -152,7 +159,7 @@ void FillAxes(const RopeKeys& keys, bool named_mrope, LayerType* type) {
     keys.dict.RejectMissing("mrope_section", "it tells which id turns which pairs");
   }
   if (rule != Axes::kOne && !keys.text.Bool("rope_3d").value_or(true)) {
-    RejectValue(keys.text.Path("rope_3d"), *keys.text.Find("rope_3d"), "be true in this model");
+    RejectFlag(keys.text, "rope_3d", true);
   }
   const int sum = section[0] + section[1] + section[2] + section[3];
   if (axes != 0 && span != 0 && sum != span / 2) {

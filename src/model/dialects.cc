@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "model/accept.h"
 #include "model/layers.h"
 #include "model/unread.h"
 
@@ -13,10 +14,10 @@ namespace {
 // No such program has it.
 void RejectKindsOfLayers(const Dict& root) {
   const Value* types = root.Peek("layer_types");
-  if (types == nullptr || types->read) return;
+  if (types == nullptr || types->read || IsSpared(*types)) return;
   Reject(ROPE_ERROR_UNSUPPORTED,
-         "%s (%s) must be absent: it is transformers' key, and may say that layers differ",
-         root.Path("layer_types").c_str(), Show(*types).c_str());
+         "%s (%s) must be absent, as it is transformers' key, and may say that layers differ: %s",
+         root.Path("layer_types").c_str(), Show(*types).c_str(), kAcceptIt);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/limits.h"
+#include "model/accept.h"
 
 namespace rope::model {
 namespace {
@@ -59,12 +60,12 @@ void CheckOtherWords(const Dict& text, int64_t head_dim) {
   for (const char* key : {"attention_head_dim", "d_head", "head_size", "hidden_size_per_head",
                           "kv_channels", "qk_head_dim"}) {
     const auto given = text.Integer(key, 0, kMaxWidth);
-    if (!given || *given == 0 || *given == head_dim) continue;
+    if (!given || *given == 0 || *given == head_dim || IsSpared(*text.Find(key))) continue;
     Reject(ROPE_ERROR_UNSUPPORTED,
            "%s (%lld) may be the head_dim (%lld is what follows from other keys) of this unknown "
-           "model_type: say head_dim",
-           text.Path(key).c_str(), static_cast<long long>(*given),
-           static_cast<long long>(head_dim));
+           "model_type: say head_dim, or %s",
+           text.Path(key).c_str(), static_cast<long long>(*given), static_cast<long long>(head_dim),
+           kAcceptIt);
   }
 }
 
@@ -103,9 +104,10 @@ void CheckPairing(const Dict& text, const rope_config& config) {
                            config.pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES;
   const auto check = [&](const char* key, bool says_interleaved) {
     if (config.pairing == 0 || says_interleaved == interleaved) return;
-    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) is not true of this model, whose pairs are %s",
+    if (IsSpared(*text.Find(key))) return;
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) is not true of this model, whose pairs are %s: %s",
            text.Path(key).c_str(), Show(*text.Find(key)).c_str(),
-           interleaved ? "neighbours" : "of two halves");
+           interleaved ? "neighbours" : "of two halves", kAcceptIt);
   };
   for (const char* key : {"rope_interleave", "rope_interleaved", "rotary_interleaved",
                           "rotary_emb_interleaved", "interleaved_rope", "rope_traditional"}) {

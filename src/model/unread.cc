@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "model/accept.h"
 #include "model/families.h"
 #include "model/typo.h"
 
@@ -142,17 +143,14 @@ const Value* PeekInside(const Dict& dict, const char* dictionary, std::string_vi
 }
 
 void RejectKey(const Dict& dict, std::string_view key, const Value& value) {
-  if (value.accepted) {
-    value.spared = true;
-    return;
-  }
+  if (IsSpared(value)) return;
   const std::string_view nearest = NearestKey(key);
   Reject(
       ROPE_ERROR_UNSUPPORTED,
       "%s (%s) may change the rotation and was not used, as this kind of model does not read it or "
-      "another key says something else%s%s: accept it by name if it has no effect",
+      "another key says something else%s%s: %s",
       dict.Path(key).c_str(), Show(value).c_str(), nearest.empty() ? "" : "; the nearest key is ",
-      std::string(nearest).c_str());
+      std::string(nearest).c_str(), kAcceptIt);
 }
 
 // The entries of per_layer_config, whose keys are those of a configuration.

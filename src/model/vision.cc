@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/limits.h"
+#include "model/accept.h"
 #include "model/axes.h"
 #include "model/families.h"
 #include "model/unread.h"
@@ -218,9 +219,9 @@ void AddVisionTower(const ConfigParts& parts, ParsedModel* out) {
   RejectUnread(dict);
   const Dict rope = dict.Child("rope_parameters");
   const std::string_view kind = rope.String("rope_type").value_or("default");
-  if (kind != "default" && kind != "axial") {
+  if (kind != "default" && kind != "axial" && !IsSpared(*rope.Find("rope_type"))) {
     RejectValue(rope.Path("rope_type"), *rope.Find("rope_type"),
-                "be \"default\" or \"axial\" in a vision tower");
+                std::string("be \"default\" or \"axial\" in a vision tower: ") + kAcceptIt);
   }
   RejectUnreadOfRope(rope, false);
 }

@@ -68,6 +68,20 @@ TEST(ModelAccept, EveryPlaceOfARefusalKnowsIt) {
   accepts(R"({"rope_type": "linear", "factor": 4, "attn_factor": 2})", "attn_factor");
   accepts(R"({"model_type": "llava", "rope_theta": 7, "text_config": {"model_type": "llama"}})",
           "rope_theta");
+  // what contradicts the class
+  accepts(R"({"model_type": "llama", "rope_interleaved": true, )" + sizes + "}",
+          "rope_interleaved");
+  accepts(R"({"model_type": "nobody_knows", "rope_theta": 7, "d_head": 32, )" + sizes + "}",
+          "d_head");
+  accepts(
+      R"({"model_type": "pixtral", "head_dim": 64, "rope_parameters": {"rope_type": "dynamic"}})",
+      "rope_parameters.rope_type");
+  accepts(R"({"model_type": "qwen3_vl", "text_config": {"model_type": "qwen3_vl_text",
+              "rope_scaling": {"mrope_interleaved": false, "mrope_section": [24, 20, 20]}}})",
+          "mrope_interleaved");
+  accepts(R"({"dim": 64, "n_layers": 2, "n_heads": 1, "hidden_dim": 64, "rope_theta": 1e4,
+              "layer_types": ["full_attention"]})",
+          "layer_types");
 }
 
 TEST(ModelAccept, ANameThatSparesNothingIsAnError) {
