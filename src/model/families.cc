@@ -8,35 +8,40 @@ constexpr TwoRopes kDots3Note = {
     {"swa_rope_theta", 5e4, 1, nullptr, 0, "swa_qk_nope_head_dim", 192, "swa_qk_rope_head_dim"},
     Flat::kBoth,
     false,
+    false,
     "indexed_attention"};
 constexpr TwoRopes kEmbeddingGemma2 = {
     {"rope_theta", 1e6, 1, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither};
-constexpr TwoRopes kGemma3 = {{"rope_theta", 1e6}, {"rope_local_base_freq", 1e4}, Flat::kFull};
+constexpr TwoRopes kGemma3 = {
+    {"rope_theta", 1e6}, {"rope_local_base_freq", 1e4}, Flat::kFull, true};
 constexpr TwoRopes kGemma4 = {
-    {"rope_theta", 1e6, 0.25, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither, true};
+    {"rope_theta", 1e6, 0.25, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither, false, true};
 constexpr TwoRopes kIquestQ1 = {{"rope_theta", 1e6}, {"swa_rope_theta", 1e4}, Flat::kNeither};
 constexpr TwoRopes kLaguna = {
     {"rope_theta", 5e5, 0.5, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
-constexpr TwoRopes kLfm3 = {{"rope_theta", 1e6, 0.5}, {nullptr, 1e4}, Flat::kNeither, true};
+constexpr TwoRopes kLfm3 = {{"rope_theta", 1e6, 0.5}, {nullptr, 1e4}, Flat::kNeither, false, true};
 constexpr TwoRopes kMellum = {{"rope_theta", 5e5}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kMimo = {
     {"rope_theta", 5e6, 0.334}, {"swa_rope_theta", 1e4, 0.334, "swa_head_dim"}, Flat::kNeither};
 constexpr TwoRopes kMimoV2 = {
     {"rope_theta", 0}, {"swa_rope_theta", 0, 1, "swa_head_dim"}, Flat::kNeither};
-constexpr TwoRopes kMiniCpmSala = {
-    {"rope_theta", 1e4}, {"rope_theta", 1e4, 1, "lightning_head_dim"},
-    Flat::kBoth,         false,
-    "full_attention",    "lightning_attention"};
+constexpr TwoRopes kMiniCpmSala = {{"rope_theta", 1e4},
+                                   {"rope_theta", 1e4, 1, "lightning_head_dim"},
+                                   Flat::kBoth,
+                                   false,
+                                   false,
+                                   "full_attention",
+                                   "lightning_attention"};
 constexpr TwoRopes kModernBert = {
-    {"global_rope_theta", 160000}, {"local_rope_theta", 1e4}, Flat::kBoth};
-constexpr TwoRopes kNeomme = {{"rope_theta", 1e6, 0.25}, {nullptr, 1e4}, Flat::kNeither};
-constexpr TwoRopes kOlmo3 = {{"rope_theta", 5e5}, {nullptr, 5e5}, Flat::kFull};
+    {"global_rope_theta", 160000}, {"local_rope_theta", 1e4}, Flat::kBoth, true};
+constexpr TwoRopes kNeomme = {{"rope_theta", 1e6, 0.25}, {nullptr, 1e4}, Flat::kNeither, true};
+constexpr TwoRopes kOlmo3 = {{"rope_theta", 5e5}, {nullptr, 5e5}, Flat::kFull, true};
 constexpr TwoRopes kPlamo3 = {{"rope_theta", 0}, {"rope_local_theta", 0}, Flat::kFull};
 constexpr TwoRopes kSpark = {
     {nullptr, 5e6, 0.25, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kUltrabert = {{nullptr, 2560000}, {nullptr, 1e4}, Flat::kNeither};
 constexpr TwoRopes kZaya = {
-    {"rope_theta", 5e6, 0.5}, {nullptr, 1e4, 0.5}, Flat::kNeither, false, "hybrid",
+    {"rope_theta", 5e6, 0.5}, {nullptr, 1e4, 0.5}, Flat::kNeither, false, false, "hybrid",
     "hybrid_sliding"};
 
 // A row of the table: what is not said is the default of Family.

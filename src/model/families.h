@@ -102,6 +102,7 @@ enum class Flat : uint8_t { kFull, kBoth, kNeither };
 struct TwoRopes {
   KindDefaults full, sliding;
   Flat flat;
+  bool completes = false;     // the class has its defaults for a kind that rope_parameters omits
   bool proportional = false;  // the default rope_type of full_attention
   const char* full_name = "full_attention";
   const char* sliding_name = "sliding_attention";

@@ -281,6 +281,8 @@ class LanguageModel {
   void AddKind(std::string_view name, const KindDefaults& kind, bool flat_applies,
                bool proportional) {
     RejectNullKind(name);
+    const bool omitted = nested_ && !dict_.Mentions(name);
+    if (omitted && !family_->two_ropes->completes) return;  // no layer may be of it
     const bool unused = family_->layers == Layers::kMixers && !labels_.empty() &&
                         std::find(labels_.begin(), labels_.end(), name) == labels_.end();
     if (unused) return;
@@ -382,7 +384,10 @@ class LanguageModel {
   // DeepSeek-V4: plain RoPE where attention is not compressed, the scaled one of another theta
   // where it is, never with an attention factor.
   void AddCompressed() {
-    for (const std::string_view kind : {kMain, kCompress}) RejectNullKind(kind);
+    for (const std::string_view kind : {kMain, kCompress}) {
+      RejectNullKind(kind);
+      if (nested_ && !dict_.Mentions(kind)) dict_.RejectMissing(kind, "the other kind is there");
+    }
     RopeKeys main = Keys(nested_ ? dict_.Child(kMain) : Dict());
     if (!nested_) {
       const auto beside = text_.Positive("rope_theta");
@@ -456,9 +461,11 @@ class LanguageModel {
   void AssignLayers(const std::vector<std::string_view>& labels) {
     const size_t ropes = out_->types.size();
     std::map<std::string_view, int32_t> types;  // labels repeat, and may be long
-    for (std::string_view label : labels) {
-      auto found = types.find(label);
-      if (found == types.end()) found = types.emplace(label, TypeOf(label, ropes)).first;
+    for (size_t i = 0; i < labels.size(); ++i) {
+      auto found = types.find(labels[i]);
+      if (found == types.end()) {
+        found = types.emplace(labels[i], TypeOf(labels[i], i, ropes)).first;
+      }
       out_->layers.push_back(found->second);
     }
     if (labels.empty() && nested_ &&
@@ -468,22 +475,37 @@ class LanguageModel {
     }
   }
 
-  int32_t TypeOf(std::string_view label, size_t ropes) {
+  // Where the text says of what kind a layer is; the layer, where a rule says it.
+  std::string PathOfLabel(size_t layer) const {
+    for (const char* key : {"layer_types", "layers_block_type", "block_types"}) {
+      const Value::Array* list = text_.Array(key);
+      if (list == nullptr || list->empty()) continue;
+      return text_.Path(key) + "[" + std::to_string(layer % list->size()) + "]";
+    }
+    return "layer " + std::to_string(layer);
+  }
+
+  int32_t TypeOf(std::string_view label, size_t layer, size_t ropes) {
     if (label == kNope || (nested_ && IsNull(label))) return NopeType();
     for (size_t i = 0; i < ropes; ++i) {
       if (out_->types[i].name == label) return static_cast<int32_t>(i);
     }
     if (SpeaksOfRope(label) || (ropes == 1 && !nested_ && !IsKnownAttention(label))) {
-      Reject(ROPE_ERROR_UNSUPPORTED, "layer type \"%s\" is not known to this version",
-             Printable(label).c_str());
+      Reject(ROPE_ERROR_UNSUPPORTED,
+             "%s (\"%s\") is no kind of layer that this version knows, and may have no RoPE: write "
+             "full_attention where q and k turn, or nope",
+             PathOfLabel(layer).c_str(), Printable(label).c_str());
     }
     if (ropes == 1 && !nested_) return 0;
     const TwoRopes* kinds = family_ != nullptr ? family_->two_ropes : nullptr;
     if (label == kFull && kinds != nullptr && kinds->full_name != kFull) {
-      return TypeOf(kinds->full_name, ropes);  // the name of older files
+      return TypeOf(kinds->full_name, layer, ropes);  // the name of older files
     }
-    Reject(ROPE_ERROR_PARSE, "layer type \"%s\" has no entry in the dictionary of rope parameters",
-           Printable(label).c_str());
+    std::string given;
+    for (size_t i = 0; i < ropes; ++i) given += (i == 0 ? "" : ", ") + out_->types[i].name;
+    Reject(ROPE_ERROR_PARSE, "%s (\"%s\") must be a kind that %s is about, which are %s",
+           PathOfLabel(layer).c_str(), Printable(label).c_str(), dict_.Name().c_str(),
+           Printable(given).c_str());
   }
 
   // The lightning indexer of sparse attention has heads of its own: [rope | nope], but trailing in

@@ -70,8 +70,9 @@ int Covered(const Dict& text, std::string_view key, const Value::Array& list, in
 }
 
 bool IsAttention(std::string_view label) {
-  for (std::string_view other : {"linear_attention", "conv", "jet", "mamba", "mamba2", "recurrent",
-                                 "mlp", "moe", "gated_deltanet", "lightning_attention"}) {
+  for (std::string_view other :
+       {"linear_attention", "conv", "jet", "mamba", "mamba2", "recurrent", "mlp", "moe",
+        "gated_deltanet", "lightning_attention", "gla", "kda"}) {
     if (label == other) return false;
   }
   return true;
@@ -278,6 +279,7 @@ bool IsKnownAttention(std::string_view label) {
       "swa",
       "full",
       "sliding",
+      "sliding_window",
       "global",
       "local",
       "global_attention",

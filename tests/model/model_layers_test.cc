@@ -50,6 +50,42 @@ TEST(ModelLayers, AreToldByListsToo) {
             "ff.");
 }
 
+TEST(ModelLayers, OfKnownLabelsTurnOrDoNot) {
+  const auto labelled = [](const std::string& label) {
+    return R"({"model_type": "llama", "head_dim": 64, "layer_types": ["full_attention", ")" +
+           label + R"("]})";
+  };
+  for (const char* label : {"kda", "gla"}) EXPECT_EQ(Model(labelled(label)).Layers(2), "fn");
+  EXPECT_EQ(Model(labelled("sliding_window")).Layers(2), "ff");
+  for (const char* label : {"cross_attention", "hybrid_attention", "mamba_attention"}) {
+    const std::string message =
+        "layer_types[1] (\"" + std::string(label) + "\") is no kind of layer";
+    ExpectRefused(labelled(label), {message.c_str(), "full_attention", "nope"},
+                  ROPE_ERROR_UNSUPPORTED);
+  }
+}
+
+// What rope_parameters does not say of a kind, some classes have defaults for, and others fail.
+TEST(ModelLayers, OfAKindThatIsLeftOutAreAsInTheClass) {
+  const auto with = [](const std::string& model_type, const std::string& kinds) {
+    return R"({"model_type": ")" + model_type + R"(", "head_dim": 64, "layer_types": [)" + kinds +
+           R"(], "rope_parameters": {"full_attention": {"rope_theta": 7e4}}})";
+  };
+  const std::string both = R"("full_attention", "sliding_attention")";
+  for (const char* type : {"gemma3_text", "t5gemma2_text", "modernbert", "neomme", "olmo3"}) {
+    EXPECT_EQ(Model(with(type, both)).Types(), (Names{"full_attention", "sliding_attention"}));
+  }
+  EXPECT_EQ(Model(with("gemma3_text", both)).Config("sliding_attention").theta, 1e4);
+  for (const char* type : {"gemma4_text", "laguna", "lfm3", "mellum", "embedding_gemma2_text"}) {
+    ExpectRefused(with(type, both),
+                  {"layer_types[1] (\"sliding_attention\")", "rope_parameters is about"});
+  }
+  EXPECT_EQ(Model(with("laguna", R"("full_attention")")).Types(), Names{"full_attention"});
+  ExpectRefused(R"({"model_type": "deepseek_v4", "hidden_size": 64, "num_attention_heads": 1,
+                    "rope_parameters": {"main": {"rope_theta": 7e4}}})",
+                {"rope_parameters.compress is missing"});
+}
+
 TEST(ModelLayers, AreCountedAsTheClassDoes) {
   EXPECT_EQ(Model(R"({"model_type": "longcat_flash", "num_hidden_layers": 2})").Layers(3), "ff.");
   EXPECT_EQ(Model(R"({"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 6,

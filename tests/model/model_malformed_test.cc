@@ -165,9 +165,10 @@ TEST(ModelMalformed, MissingAndWrongKeysOfEveryTypeAreNamed) {
   ExpectRefused(R"({"model_type": "llama", "head_dim": 64, "num_hidden_layers": 3,
                     "layer_types": ["full_attention"]})",
                 {"layer_types has 1 entries", "3 layers"});
-  ExpectRefused(R"({"model_type": "gpt_oss", "layer_types": ["a"], "rope_parameters":
+  ExpectRefused(
+      R"({"model_type": "gpt_oss", "layer_types": ["a"], "rope_parameters":
                     {"full_attention": {"rope_type": "default"}}})",
-                {"layer type \"a\""});
+      {"layer_types[0] (\"a\") must be a kind that rope_parameters is about", "full_attention"});
 }
 
 // At the top level most keys are none of ours; those that nearly are take a number away.
