@@ -338,6 +338,8 @@ bool IsDiffusion(const Dict& root) { return root.Mentions(kClassName); }
 void AddDiffusion(const Dict& root, ParsedModel* out) {
   const auto name = root.String(kClassName);
   if (!name) root.RejectMissing(kClassName, "it is there, and null");
+  const DiffusionClass* known = FindDiffusionClass(*name);
+  if (known == nullptr && !IsLtx(*name)) RejectClass(root, *name);
   const Dialect* other = FindDialect(root);
   if (other != nullptr || root.Peek("model_type") != nullptr) {
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\") must not stand beside %s: the text has one program",
@@ -348,8 +350,6 @@ void AddDiffusion(const Dict& root, ParsedModel* out) {
     AddLtx(root, *name, out);
     return;
   }
-  const DiffusionClass* known = FindDiffusionClass(*name);
-  if (known == nullptr) RejectClass(root, *name);
   Reader(root, *known).Read(out);
 }
 

@@ -103,17 +103,39 @@ constexpr char kLearned[] = "its frequencies are a weight, pos_frequencies, whic
                             "as rope_config.frequency, [3][heads][pairs] in f64, with freq_heads, 3 axes "
                             "and ROPE_PAIRING_INTERLEAVED",
                kTwoAngles[] = "it turns the two channels of a pair by different angles, which is no rotation",
-               kIds[] = "its ids depend on more than sizes, and this version does not make them";
+               kIds[] = "its ids depend on more than sizes, and this version does not make them",
+               kNotYet[] = "its frequencies or ids follow rules that this version does not have",
+               kOfWan[] = "it is Wan's own; give the config.json of the same model in diffusers' form, "
+                          "a WanTransformer3DModel";
 
 constexpr Refused kRefused[] = {
+    {"AceStepTransformer1DModel", kNotYet},
     {"AnyFlowFARTransformer3DModel", kIds},
+    {"BriaFibo2Transformer2DModel", kNotYet},
+    {"Cosmos3OmniTransformer", kNotYet},
     {"ErnieImageTransformer2DModel", kTwoAngles},
+    {"Flux3Transformer2DModel", kNotYet},
     {"HeliosTransformer3DModel", kIds},
+    {"HunyuanDiT2DModel", kNotYet},
     {"HunyuanVideoFramepackTransformer3DModel", kIds},
+    {"Ideogram4Transformer2DModel", kNotYet},
+    {"JoyImageEditPlusTransformer3DModel", kNotYet},
+    {"Kandinsky6SRTransformer3DModel", kNotYet},
+    {"Kandinsky6Transformer3DModel", kNotYet},
+    {"LongCatAudioDiTTransformer", kNotYet},
+    {"LuminaNextDiT2DModel", kNotYet},
+    {"MiniMaxH3Transformer3DModel", kNotYet},
+    {"MiniMaxMusic3Transformer1DModel", kNotYet},
     {"MochiTransformer3DModel", kLearned},
+    {"OmniGenTransformer2DModel", kNotYet},
+    {"QwenImage21Transformer2DModel", kIds},
     {"SanaWMLTX2RefinerTransformer3DModel", kIds},
+    {"SanaWMTransformer3DModel", kNotYet},
+    {"StableAudio3DiTModel", kNotYet},
+    {"StableAudioDiTModel", kNotYet},
     {"WanAnimate2Transformer3DModel", kIds},
     {"WanAnimateTransformer3DModel", kIds},
+    {"WanModel", kOfWan},
 };
 
 }  // namespace

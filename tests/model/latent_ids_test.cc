@@ -142,6 +142,10 @@ TEST(Diffusion, ClassesThatAreNotReadAreRefused) {
       CreateFault(R"({"_class_name": "ErnieImageTransformer2DModel"})", ROPE_ERROR_UNSUPPORTED)
           .find("by different angles"),
       std::string::npos);
+  EXPECT_NE(CreateFault(R"({"_class_name": "WanModel", "model_type": "t2v", "dim": 5120})",
+                        ROPE_ERROR_UNSUPPORTED)
+                .find("a WanTransformer3DModel"),
+            std::string::npos);
   CreateFault(R"({"_class_name": null})", ROPE_ERROR_PARSE);
   CreateFault(R"({"_class_name": 3})", ROPE_ERROR_PARSE);
 }
