@@ -42,6 +42,19 @@ std::string_view TypeByArchitecture(const Dict& root, std::string_view model_typ
   return "";
 }
 
+// The path of a key of RoPE in a dictionary of `dict`; empty if there is none.
+std::string PathOfRopeInside(const Dict& dict) {
+  for (const auto& [key, value] : dict.members()) {
+    if (value.As<Value::Object>() == nullptr) continue;
+    const Dict inside(value, dict.Path(key));
+    for (const auto& [name, member] : inside.members()) {
+      if (TellsOfRope(name, member)) return inside.Path(name);
+    }
+    if (std::string deeper = PathOfRopeInside(inside); !deeper.empty()) return deeper;
+  }
+  return "";
+}
+
 // A model whose own configuration may be empty: all of it is its class's then.
 bool IsOfItsClass(const OuterModel& outer, const ConfigParts& parts) {
   return outer.inner_key != nullptr && !parts.text_nested;
@@ -108,7 +121,7 @@ bool MayHaveRope(const ConfigParts& parts) {
   const Value::Object& members = parts.text.members();
   return !IsWithoutRope(parts.text_type) &&
          std::any_of(members.begin(), members.end(),
-                     [](const auto& member) { return SpeaksOfRope(member.first); });
+                     [](const auto& member) { return TellsOfRope(member.first, member.second); });
 }
 
 void RejectNotOffered(const ConfigParts& parts) {
@@ -124,11 +137,19 @@ void RejectWithoutRope(const ConfigParts& parts) {
   if (parts.text_type.empty()) {
     parts.text.RejectMissing("model_type", "there is no key of RoPE either, such as rope_theta");
   }
+  const bool without = IsWithoutRope(parts.text_type);
+  const std::string inside = without ? "" : PathOfRopeInside(parts.whole);
+  if (!inside.empty()) {
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (\"%s\") is not known to this version, and %s is a key of a part of it: give that "
+           "part as a text of its own",
+           parts.text.Path("model_type").c_str(), Printable(parts.text_type).c_str(),
+           inside.c_str());
+  }
   Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\") %s", parts.text.Path("model_type").c_str(),
          Printable(parts.text_type).c_str(),
-         IsWithoutRope(parts.text_type)
-             ? "is known to this version without RoPE only"
-             : "is not known to this version, and there is no key of RoPE, such as rope_theta");
+         without ? "is known to this version without RoPE only"
+                 : "is not known to this version, and there is no key of RoPE, such as rope_theta");
 }
 
 }  // namespace rope::model

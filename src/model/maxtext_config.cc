@@ -111,9 +111,12 @@ class MaxText {
     }
     if (partial == 1) return;
     const int span = static_cast<int>(c.head_dim * partial);
-    if (!IsHybrid() || latent_ || !IsPlain() || partial > 1 || span < 2 || span % 2 != 0) {
+    const bool reads_it = IsHybrid() && !latent_ && IsPlain();
+    if (!reads_it || partial > 1 || span < 2 || span % 2 != 0) {
       RejectValue(root_.Path("partial_rotary_factor"), *root_.Find("partial_rotary_factor"),
-                  "be 1, or leave an even number of channels of a qwen3_next decoder");
+                  reads_it ? "be at most 1, and give an even number of channels"
+                           : "be 1: MaxText reads it where decoder_block is \"qwen3_next\" or "
+                             "\"qwen3_5\" alone, with rope_type \"default\"");
     }
     c.rotary_dim = span;
   }

@@ -172,7 +172,13 @@ void FillHead(const Dict& root, std::string_view kind, rope_config* config) {
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"yarn\") must go with rotary_percent 1, in halves",
            root.Path("position_embedding_type").c_str());
   }
-  FillYarn(root, "yarn_", "yarn_rotary_scaling_factor", config);
+  constexpr char kFactor[] = "yarn_rotary_scaling_factor";
+  if (root.Find(kFactor) == nullptr) {
+    root.RejectMissing(kFactor,
+                       "position_embedding_type is \"yarn\", and rotary_scaling_factor is "
+                       "of multi_latent_attention");
+  }
+  FillYarn(root, "yarn_", kFactor, config);
   const auto rounds = root.Bool("yarn_correction_range_round_to_int");
   if (!rounds) root.RejectMissing("yarn_correction_range_round_to_int", kNeeded);
   config->yarn_no_truncate = *rounds ? 0 : 1;

@@ -83,7 +83,10 @@ rope_scaling Scaling(const RopeKeys& keys) {
   if (IsNtk(keys, name)) return ROPE_SCALING_LINEAR;
   if (const TypeName* type = FindType(name)) return type->scaling;
   RejectValue(keys.dict.Path(TypeKey(keys.dict)), *keys.dict.Find(TypeKey(keys.dict)),
-              "be one of " + KnownTypes());
+              "be one of " + KnownTypes() +
+                  (name == "axial" ? "; it is that of a vision tower, which is read from the "
+                                     "configuration of its whole model"
+                                   : ""));
 }
 
 double Required(const Dict& dict, std::string_view key, std::string_view type) {

@@ -91,9 +91,17 @@ std::string_view NearestKey(std::string_view key) {
   if (key.size() > kLongest) return nearest;
   constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
       // of other programs
-      {"attn_factor", "attention_factor"},   {"rope_base", "rope_theta"},
-      {"rope_embedding_base", "rope_theta"}, {"rope_freq_constant", "rope_theta"},
+      {"attn_factor", "attention_factor"},
+      {"rope_base", "rope_theta"},
+      {"rope_embedding_base", "rope_theta"},
+      {"rope_factor", "factor"},
+      {"rope_freq_constant", "rope_theta"},
+      {"rope_percent", "partial_rotary_factor"},
+      {"rope_percentage", "partial_rotary_factor"},
+      {"rope_scale", "factor"},
       {"rotary_base", "rope_theta"},
+      {"rotary_percent", "partial_rotary_factor"},
+      {"rotary_percentage", "partial_rotary_factor"},
   };
   for (const auto& [other, ours] : kOthers) {
     if (key == other) return ours;

@@ -229,6 +229,11 @@ bool SpeaksOfRope(std::string_view key) {
          NamesNumbersOfRope(key);
 }
 
+bool TellsOfRope(std::string_view key, const Value& value) {
+  const auto* kind = SpeaksOfPositions(key) ? value.As<std::string>() : nullptr;
+  return kind != nullptr ? HasWordOfRope(*kind, false) : SpeaksOfRope(key);
+}
+
 void RejectUnread(const Dict& dict, const Dict& elsewhere) {
   for (const auto& [key, value] : dict.members()) {
     if (key == "per_layer_config") RejectUnreadOfLayers(dict, value);

@@ -20,6 +20,10 @@ namespace rope::model {
 // use_mrope, rotary_pct, no_rope_layers, full_attention_nope.
 bool SpeaksOfRope(std::string_view key);
 
+// Whether a key says that a model may have RoPE. "position_embedding_type": "sine" speaks of
+// positions, and says the contrary.
+bool TellsOfRope(std::string_view key, const Value& value);
+
 // Throws Error if a key of a model's configuration speaks of RoPE and was not read. `elsewhere`
 // (may be absent) is another part of it: a key that repeats the one there is harmless.
 void RejectUnread(const Dict& dict, const Dict& elsewhere = Dict());

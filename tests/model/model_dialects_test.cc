@@ -250,6 +250,12 @@ TEST(MegatronArgs, OtherKindsOfPositionsAreRefused) {
   ExpectRefused(config.dump(), {"rotary_base"});
 }
 
+TEST(MegatronArgs, YarnHasAFactorOfItsOwn) {
+  const json yarn = {{"position_embedding_type", "yarn"}, {"rotary_scaling_factor", 4}};
+  ExpectRefused(With(Case("megatron", 0), yarn).dump(),
+                {"yarn_rotary_scaling_factor is missing", "multi_latent_attention"});
+}
+
 // Without YaRN, too, Megatron scales the softmax; a context of DEFAULT has no such factor.
 TEST(MegatronArgs, AScaleOfTheSoftmaxWithoutYarnIsRefused) {
   const json config = With(Case("megatron", 5), {{"rope_type", "rope"}});
@@ -305,7 +311,10 @@ TEST(MaxText, AsksForTheNameAndRefusesOtherModels) {
   ExpectRefused(With(Case("maxtext", 0), {{"use_mrope", true}}).dump(), {"use_mrope (true)"},
                 ROPE_ERROR_UNSUPPORTED);
   ExpectRefused(With(Case("maxtext", 0), {{"partial_rotary_factor", 0.5}}).dump(),
-                {"partial_rotary_factor (0.5)"});
+                {"partial_rotary_factor (0.5) must be 1", "decoder_block", "qwen3_next"});
+  const json hybrid = {{"decoder_block", "qwen3_next"}, {"partial_rotary_factor", 0.01}};
+  ExpectRefused(With(Case("maxtext", 0), hybrid).dump(),
+                {"partial_rotary_factor (0.01) must be at most 1"});
 }
 
 // mlx writes transformers' text with the widths of its numbers beside it; its weights keep their

@@ -213,6 +213,15 @@ TEST(ModelUnknown, WithoutAnyKeyOfRopeIsRefused) {
   ExpectRefused(R"({"model_type": "llava", "text_config": {"hidden_size": 64}})",
                 {"model_type (\"llava\")"}, ROPE_ERROR_UNSUPPORTED);
   ExpectRefused(R"({"hidden_size": 64, "num_attention_heads": 2})", {"model_type is missing"});
+  ExpectRefused(R"({"model_type": "detr", "d_model": 256, "position_embedding_type": "sine"})",
+                {"model_type (\"detr\")", "there is no key of RoPE"}, ROPE_ERROR_UNSUPPORTED);
+  // a part of it has
+  ExpectRefused(R"({"model_type": "brand_new", "parts": {"a": {}, "b": {"rope_theta": 1e4}}})",
+                {"model_type (\"brand_new\")", "parts.b.rope_theta is a key of a part"},
+                ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(R"({"model_type": "qwen2_5_vl", "hidden_size": 1280, "num_attention_heads": 16,
+                    "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}})",
+                {"rope_parameters.rope_type (\"axial\")", "vision tower", "whole model"});
   for (const char* type : {"gpt2", "opt", "bloom", "bert", "t5", "whisper", "xlnet", "albert"}) {
     const std::string text = std::string(R"({"model_type": ")") + type +
                              R"(", "n_embd": 768, "n_head": 12, "rope_theta": 10000.0})";
