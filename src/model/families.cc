@@ -96,8 +96,11 @@ struct Row {
     return Kinds(model::Kinds::kCompressed).With(&Family::compress_theta, theta);
   }
   constexpr Row MainName(const char* name) const { return With(&Family::main_name, name); }
-  constexpr Row StrayPositions(const char* type) const {
-    return With(&Family::stray_positions, type);
+  constexpr Row StrayPositions(const char* first, const char* second) const {
+    Row row = *this;
+    row.family.stray_positions[0] = first;
+    row.family.stray_positions[1] = second;
+    return row;
   }
   constexpr Row NopeIf(const Condition& condition) const {
     return With(&Family::lacks_rope, condition);
@@ -361,12 +364,12 @@ constexpr Row kFamilies[] = {
         .Theta(160000)
         .Layers(L::kFirstOfPeriod, 3)
         .Two(kModernBert)
-        .StrayPositions("absolute"),
+        .StrayPositions("absolute", "sans_pos"),
     Row("modernbert-decoder", S::kHalvesCosSin)
         .Theta(160000)
         .Layers(L::kFirstOfPeriod, 3)
         .Two(kModernBert)
-        .StrayPositions("absolute"),
+        .StrayPositions("absolute", "sans_pos"),
     Row("molmo2", S::kHalves).HeadDim(128).Kinds(K::kScaledLayers),
     Row("moondream3", S::kHalves).Theta(1.5e6).Partial(1).RotaryDim(32),
     Row("moonshine", S::kInterleaved).Partial(0.9),

@@ -172,7 +172,7 @@ struct Family {
   int qk_nope_head_dim = 0, qk_rope_head_dim = 0;  // class defaults, of kMla
   const char* rope = nullptr;  // the class's rope dictionary if the text has none
   Kinds kinds = Kinds::kDictionaries;
-  const char* stray_positions = nullptr;  // a position_embedding_type that the code does not read
+  const char* stray_positions[2] = {};  // a position_embedding_type that the code does not read
   const char* main_name = nullptr;  // of the one kind; nullptr: full_attention or sliding_attention
   Condition lacks_rope;
   OtherStyle other;

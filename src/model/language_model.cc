@@ -87,20 +87,20 @@ class LanguageModel {
     }
   }
 
+  void ReadStrayPositions() const {
+    constexpr char kKey[] = "position_embedding_type";
+    const Value* kind = text_.Peek(kKey);
+    for (const char* stray : family_->stray_positions) {
+      const bool is = kind != nullptr && stray != nullptr && Same(*kind, Value{std::string(stray)});
+      if (is) text_.Find(kKey);
+    }
+  }
+
   // After all types are made.
   void RejectLeftovers() const {
-    const char* stray = family_ != nullptr ? family_->stray_positions : nullptr;
-    if (stray != nullptr && text_.String("position_embedding_type").value_or(stray) != stray) {
-      RejectValue(text_.Path("position_embedding_type"), *text_.Find("position_embedding_type"),
-                  std::string("be \"") + stray + "\" in this model");
-    }
+    if (family_ != nullptr) ReadStrayPositions();
     RejectUnread(text_);
-    for (const char* key :
-         {"attention", "attention_config", "attn", "attn_config", "self_attention"}) {
-      const Value* attention = text_.Peek(key);
-      const bool is_dict = attention != nullptr && attention->As<Value::Object>() != nullptr;
-      if (is_dict) RejectUnread(text_.Child(key), text_);
-    }
+    RejectUnreadOfAttention(text_, text_);
     RejectUnreadOfRope(dict_, nested_);
     if (!nested_) return;
     for (const auto& [name, value] : dict_.members()) {

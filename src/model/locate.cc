@@ -42,6 +42,10 @@ std::string_view TypeByArchitecture(const Dict& root, std::string_view model_typ
   return "";
 }
 
+// Models inside a model: of Qwen Omni, with the type of the whole, and what a retriever (ColPali)
+// or a robot (pi0) is built on, with a type of its own.
+constexpr const char *kThinker = "thinker_config", *kBackbone = "vlm_config";
+
 // The path of a key of RoPE in a dictionary of `dict`; empty if there is none.
 std::string PathOfRopeInside(const Dict& dict) {
   for (const auto& [key, value] : dict.members()) {
@@ -62,11 +66,23 @@ bool IsOfItsClass(const OuterModel& outer, const ConfigParts& parts) {
 
 }  // namespace
 
+const char* InnerModel(const Dict& root) {
+  for (const char* key : {kThinker, kBackbone}) {
+    if (root.Peek(key) != nullptr) return key;
+  }
+  return nullptr;
+}
+
 ConfigParts Locate(const Dict& root) {
   ConfigParts parts;
   parts.outer_type = root.String("model_type").value_or("");
-  const Dict thinker = root.Child("thinker_config");  // Qwen Omni
-  const Dict& model = thinker.exists() ? thinker : root;
+  const char* inner = InnerModel(root);
+  const Dict model = inner != nullptr ? root.Child(inner) : root;
+  if (inner == kBackbone) {
+    const auto type = model.String("model_type");
+    if (!type) model.RejectMissing("model_type", "the model is built on this one");
+    parts.outer_type = *type;
+  }
   const OuterModel& outer = FindOuterModel(parts.outer_type);
   if (outer.other_rope != nullptr) root.Find(outer.other_rope);
   const Value* language = nullptr;

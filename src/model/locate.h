@@ -21,6 +21,9 @@ struct ConfigParts {
 };
 ConfigParts Locate(const Dict& root);
 
+// The key under which the model itself stands in a larger one; nullptr if it is the larger one.
+const char* InnerModel(const Dict& root);
+
 // Whether the language model is of a known family, or its keys speak of RoPE.
 bool MayHaveRope(const ConfigParts& parts);
 

@@ -121,11 +121,10 @@ void Read(const Dict& root, ParsedModel* out) {
   AddTower(older, out);
   AddTower(newer, out);
   RejectUnread(root.Child("moe"), root);
-  if (!multimodal.exists()) return;
-  RejectUnread(multimodal, root);
+  if (multimodal.exists()) RejectUnread(multimodal, root);
   if (multimodal.Peek("whisper_model_args") != nullptr) {
-    Reject(ROPE_ERROR_UNSUPPORTED, "%s: audio towers of this dialect are not read in this version",
-           multimodal.Path("whisper_model_args").c_str());
+    out->notes.push_back(multimodal.Path("whisper_model_args") +
+                         " is not used: it is of the audio tower, which is not read");
   }
 }
 

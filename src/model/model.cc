@@ -36,9 +36,15 @@ namespace {
 
 // The language model's and the tower's own keys have had their turn.
 void RejectUnreadAround(const ConfigParts& parts, const Dict& root) {
-  const bool has_thinker = root.Peek("thinker_config") != nullptr;
-  if (parts.text_nested || has_thinker) RejectUnread(root, parts.text);
-  if (parts.text_nested && has_thinker) RejectUnread(parts.whole, parts.text);
+  const auto reject = [&parts](const Dict& around) {
+    RejectUnread(around, parts.text);
+    RejectUnreadOfAttention(around, parts.text);
+  };
+  const bool has_inner = InnerModel(root) != nullptr;
+  if (parts.text_nested || has_inner) reject(root);
+  if (!has_inner) return;
+  if (parts.text_nested) reject(parts.whole);
+  reject(root.Child("text_config"));  // of older files of ColPali
 }
 
 // What a text says of the attention around the rotation, and transformers does not do.

@@ -67,11 +67,13 @@ bool IsNested(const Dict& dict) {
 }
 
 bool IsBareDictionary(const Dict& root) {
-  for (const char* key :
-       {"model_type", "architectures", "hidden_size", "n_embd", "d_model", "num_attention_heads",
-        "n_head", "num_hidden_layers", "dim", "n_heads", "n_layers", "vocab_size", "rope_scaling",
-        "rope_parameters", "text_config", "vision_config", "thinker_config", "llm_config",
-        "language_config"}) {
+  for (const char* key : {"model_type",      "architectures",     "hidden_size",
+                          "n_embd",          "d_model",           "num_attention_heads",
+                          "n_head",          "num_hidden_layers", "dim",
+                          "n_heads",         "n_layers",          "vocab_size",
+                          "rope_scaling",    "rope_parameters",   "text_config",
+                          "vision_config",   "thinker_config",    "llm_config",
+                          "language_config", "vlm_config"}) {
     if (root.Mentions(key)) return false;
   }
   for (const char* key :

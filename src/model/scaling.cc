@@ -209,6 +209,7 @@ void ReadInertSpan(const RopeKeys& keys, const rope_config& config) {
   const double share = static_cast<double>(rotated) / config.head_dim;
   ReadRepeated(keys.dict, kPartials, share);
   ReadRepeated(keys.text, kPartials, share);
+  ReadRepeated(keys.text, {"rope_percent", "rope_percentage"}, share);  // Nemotron
   ReadRepeated(keys.text, {"rotary_dim", "attn_rotary_emb", "rotary_emb_dim"}, rotated);
 }
 

@@ -32,6 +32,7 @@ constexpr Harmless kHarmless[] = {
     {"mscale_all_dim", 1},
     {"rope_position_scale", 1},
     {"rope_ratio", 1},
+    {"rope_scale", 1},
     {"rope_scaling_factor", 1},
     {"rotary_emb_fraction", 1},
     {"rotary_emb_scale_base", 0},
@@ -43,6 +44,7 @@ constexpr Harmless kHarmless[] = {
     {"mrope_interleaved", 0},
     {"no_rope", 0},
     {"nope_on_global_attention", 0},
+    {"position_embedding_xdrope", 0},
     {"rope_rotate_half_dims", 0},
     {"rotary_value", 0},  // RoFormer: only q and k rotate
     {"use_alibi", 0},
@@ -121,7 +123,9 @@ bool HasNothing(const Value& value) {
 bool IsHarmless(std::string_view key, const Value& value) {
   if (HasNothing(value)) return true;
   if (const auto* kind = value.As<std::string>()) {
-    const bool rope = *kind == "rope" || *kind == "rotary";
+    if (key == "rope_pos_id_version") return *kind == "default";  // InternVL: ids as elsewhere
+    const std::string name = Letters(*kind);
+    const bool rope = name == "rope" || name == "rotary" || name == "rotaryembedding";
     // With the pairing that FillHead has checked.
     const bool with_pairing = *kind == "rope_gptj" || *kind == "rope_gpt_neox";
     return NamesPositions(key, value) && (rope || with_pairing);
@@ -245,6 +249,15 @@ void RejectUnread(const Dict& dict, const Dict& elsewhere) {
       if (other == nullptr) other = PeekInside(elsewhere, dictionary, key);
     }
     if (other == nullptr || !Same(value, *other)) RejectKey(dict, key, value);
+  }
+}
+
+void RejectUnreadOfAttention(const Dict& dict, const Dict& elsewhere) {
+  for (const char* key :
+       {"attention", "attention_config", "attn", "attn_config", "self_attention"}) {
+    const Value* attention = dict.Peek(key);
+    const bool is_dict = attention != nullptr && attention->As<Value::Object>() != nullptr;
+    if (is_dict) RejectUnread(dict.Child(key), elsewhere);
   }
 }
 

@@ -28,6 +28,9 @@ bool TellsOfRope(std::string_view key, const Value& value);
 // (may be absent) is another part of it: a key that repeats the one there is harmless.
 void RejectUnread(const Dict& dict, const Dict& elsewhere = Dict());
 
+// The same for the dictionaries inside `dict` that are called after the attention.
+void RejectUnreadOfAttention(const Dict& dict, const Dict& elsewhere);
+
 // Throws Error if any key of a rope dictionary was not read. `has_kinds`: its objects are
 // dictionaries of kinds of layers, which have their own turn.
 void RejectUnreadOfRope(const Dict& dict, bool has_kinds);

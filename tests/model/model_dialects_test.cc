@@ -225,6 +225,15 @@ TEST(MistralParams, AModelHasOneTower) {
       {"vision_encoder and multimodal.vision_encoder_args must not both"}, ROPE_ERROR_UNSUPPORTED);
 }
 
+TEST(MistralParams, TowersOfSoundAreANote) {  // Voxtral
+  const json multimodal = {{"whisper_model_args", {{"encoder_args", {{"dim", 1280}}}}}};
+  const Model model(With(Case("mistral", 0), {{"multimodal", multimodal}}).dump());
+  EXPECT_EQ(model.Types().size(), 1u);
+  const char* note = rope_model_note(model.get(), 1);
+  ASSERT_NE(note, nullptr);
+  EXPECT_NE(std::string(note).find("multimodal.whisper_model_args"), std::string::npos) << note;
+}
+
 TEST(ModelDialects, KindsOfLayersAreTransformersWord) {
   for (const char* dialect : {"meta", "mistral"}) {
     const json kinds = {{"layer_types", {"full_attention", "no_rope"}}};

@@ -104,7 +104,8 @@ const json* At(const json& config, const Path& path) {
 std::vector<Path> PartsOf(const json& config) {
   std::vector<Path> parts = {Path()};
   for (size_t i = 0; i < parts.size(); ++i) {
-    for (const char* key : {"thinker_config", "text_config", "llm_config", "language_config"}) {
+    for (const char* key :
+         {"thinker_config", "vlm_config", "text_config", "llm_config", "language_config"}) {
       const Path path = parts[i] / key;
       if (At(config, path) != nullptr) parts.push_back(path);
     }

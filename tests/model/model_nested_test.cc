@@ -60,6 +60,30 @@ TEST(ModelNested, OnItsOwnItMustSayItsSizes) {
                 {"text_config.hidden_size is missing"});
 }
 
+// Retrievers and robots are built on a model that stands in vlm_config.
+TEST(ModelNested, BackbonesAreReadAsTheModelsThatTheyAre) {
+  const std::string text = R"({"model_type": "gemma", "hidden_size": 2048,
+      "num_attention_heads": 8, "num_hidden_layers": 3, "rope_theta": 7e4})";
+  const std::string vlm =
+      R"("vlm_config": {"model_type": "paligemma", "text_config": )" + text + "}";
+  const Model pi0(R"({"model_type": "pi0", "dit_config": {"model_type": "gemma"}, )" + vlm + "}");
+  EXPECT_EQ(pi0.Config().theta, 7e4);
+  EXPECT_EQ(pi0.Config().pairing, ROPE_PAIRING_HALVES);
+  EXPECT_EQ(pi0.Layers(4), "fff.");
+  // older files of ColPali repeat the language model
+  EXPECT_TRUE(Model(R"({"model_type": "colpali", "text_config": )" + text + ", " + vlm + "}"));
+  ExpectRefused(R"({"model_type": "colpali", "text_config": {"rope_theta": 5}, )" + vlm + "}",
+                {"text_config.rope_theta (5)"}, ROPE_ERROR_UNSUPPORTED);
+  const Model qwen(R"({"model_type": "colqwen2", "vlm_config": {"model_type": "qwen2_vl",
+      "hidden_size": 1536, "num_attention_heads": 12, "rope_scaling": {"type": "mrope",
+      "mrope_section": [16, 24, 24]}, "vision_config": {"embed_dim": 1280, "num_heads": 16}}})");
+  EXPECT_EQ(qwen.Types(), (std::vector<std::string>{"full_attention", "vision"}));
+  EXPECT_EQ(qwen.Config("full_attention").theta, 1e6);
+  ExpectRefused(R"({"model_type": "colpali", "vlm_config": {}})",
+                {"vlm_config.model_type is missing"});
+  EXPECT_EQ(Model("{" + vlm + "}").Config().theta, 7e4);  // no dictionary of kinds
+}
+
 // Classes that are not read so: parts that are no language model, and defaults that do not fit
 // together or say too little.
 const std::set<std::string> kUnread = {"blt_patcher",

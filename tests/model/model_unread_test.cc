@@ -56,7 +56,7 @@ TEST(ModelUnread, RopeThatIsOffIsRefused) {
     ExpectUnread(With("granite", R"("position_embedding_type": ")" + std::string(kind) + '"'),
                  kind);
   }
-  for (const char* kind : {"rope", "rotary", "rope_gpt_neox"}) {
+  for (const char* kind : {"rope", "rotary", "rope_gpt_neox", "RoPE", "Rotary_Embedding"}) {
     EXPECT_TRUE(
         Model(With("granite", R"("position_embedding_type": ")" + std::string(kind) + '"')));
   }
@@ -76,11 +76,16 @@ TEST(ModelUnread, StrayKeysOfPublishedFilesPass) {
       {"hunyuan_v1_dense", R"("use_rotary_pos_emb": true, "rope_scaling": {"alpha": 1000.0,
           "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0,
           "type": "dynamic"})"},
-      {"internlm2", R"("rope_scaling": {"type": "dynamic", "factor": 2.0})"},
+      {"hunyuan_v1_moe", R"("position_embedding_xdrope": false)"},
+      {"internlm2", R"("rope_scaling": {"type": "dynamic", "factor": 2.0}, "rope_scale": 1.0,
+          "rope_pos_id_version": "default")"},
       {"lfm2", R"("theta": 10000.0)"},
       {"llama", R"("rope_interleaved": false, "rope_traditional": false, "use_fused_rope": true,
           "rope_scaling_type": null, "rope_scaling_factor": 1.0, "apply_rope_fusion": false)"},
       {"modernbert", R"("position_embedding_type": "absolute", "local_rope_theta": null)"},
+      {"modernbert", R"("position_embedding_type": "sans_pos")"},  // mmBERT
+      {"modernbert-decoder", R"("position_embedding_type": "sans_pos")"},
+      {"nemotron", R"("partial_rotary_factor": 0.5, "rope_percent": 0.5, "rope_percentage": 0.5)"},
       {"nomic_bert", R"("rotary_emb_fraction": 1.0, "rotary_emb_interleaved": false,
           "rotary_emb_scale_base": null, "rotary_scaling_factor": null)"},
       {"phi", R"("partial_rotary_factor": 0.5, "rotary_dim": 64)"},
@@ -88,6 +93,28 @@ TEST(ModelUnread, StrayKeysOfPublishedFilesPass) {
       {"stablelm_epoch", R"("rope_pct": 0.25, "rotary_scaling_factor": 1.0)"},
   };
   for (const auto& file : kFiles) EXPECT_TRUE(Model(With(file.model_type, file.entries)));
+}
+
+// The same keys, where they say something.
+TEST(ModelUnread, StrayKeysWithOtherValuesAreRefused) {
+  ExpectUnread(With("modernbert", R"("position_embedding_type": "alibi")"), "(\"alibi\")");
+  ExpectUnread(With("llama", R"("position_embedding_type": "sans_pos")"), "(\"sans_pos\")");
+  ExpectUnread(With("nemotron", R"("rope_percentage": 0.25)"), "rope_percentage (0.25)");
+  ExpectUnread(With("hunyuan_v1_moe", R"("position_embedding_xdrope": true)"), "(true)");
+  ExpectUnread(With("internlm2", R"("rope_pos_id_version": "v2pe_fix")"), "(\"v2pe_fix\")");
+}
+
+TEST(ModelUnread, WordsOfOtherProgramsAreTranslated) {
+  constexpr struct {
+    const char *theirs, *ours;
+  } kWords[] = {{"rope_factor", "factor"},
+                {"rope_scale", "factor"},
+                {"rope_percent", "partial_rotary_factor"},
+                {"rotary_percentage", "partial_rotary_factor"}};
+  for (const auto& word : kWords) {
+    const std::string nearest = std::string("the nearest key is ") + word.ours + ":";
+    ExpectUnread(With("llama", '"' + std::string(word.theirs) + R"(": 0.25)"), nearest.c_str());
+  }
 }
 
 // Olmo Hybrid's released files have it so, and no RoPE.
@@ -150,6 +177,8 @@ TEST(ModelUnread, KeysAroundTheLanguageModelMustSayTheSame) {
       R"({"model_type": "qwen3_omni_moe", "thinker_config": {"rope_theta": 5, )" + text + "}}",
       "thinker_config.rope_theta (5)");
   ExpectUnread(around(R"("llm_config": {"model_type": "llama"})"), "text_config and llm_config");
+  ExpectUnread(around(R"("attention": {"rope_theta": 5e5})"), "attention.rope_theta (500000)");
+  EXPECT_TRUE(Model(around(R"("attention": {"rope_theta": 1e6})")));
 }
 
 // --- in the dictionary --------------------------------------------------------------------------

@@ -88,6 +88,11 @@ read as one of an unknown model, which leaves the pairing to the caller.
 | deepseek_ocr2's tower | its encoder is a Qwen2 whose sizes no file says (`vision_config.encoder_config`); the language model is read |
 | openpangu's PanguProMoEV2 | `qk_rope_dim`: the one engine that has it gives it no theta. PanguEmbedded, pangu_ultra_moe and openpangu_vl are read, the last one without its tower, whose angles are rounded to 16 bits |
 | telechat, telechat2 | their own code raises theta with the length, and engines do not. telechat3 is read |
+| esmfold2's atom encoder | has no model_type; `spatial_rope_base_frequency` .. are of four ids per atom (x, y, z in floats, and a number), whose frequencies are given by hand: `inv_freq` and `pair_axis`, zeros for the pairs of a head that are left over. Its language model is read |
+| pp_doclayout_v2's reading order | has no model_type; `relation_bias_theta` is of a bias of the attention, and no RoPE |
+
+Classes whose defaults do not work in transformers either, and of which a file with all keys is read: glm_image
+and glm46v (sections that add up to half of the pairs), hunyuan_vl (no sections).
 
 Models of which engines alone have the code (vLLM, SGLang, mlx-lm), and which are read as these do:
 alice_ai, arctic, bailing_moe_v3_vl, bailingmm_moe_v2_lite, deepseek_v41, deepseek_vl_v2, dots_ocr,
@@ -124,7 +129,11 @@ have a value that is known to change nothing, or the text is refused:
 - `rope_theta` is null, for which transformers has no number, or a kind of layer in `rope_parameters` is,
   for which some classes take their defaults and others nothing: give the number or the dictionary. (Kinds
   that the class does not know, and Cohere's, have no RoPE then.)
-- A label of `layer_types` is none that this version knows: such layers may have no RoPE.
+- A kind of layer is not in `rope_parameters`, and layers are of it: Gemma 3, ModernBERT, NeoMME and OLMo 3
+  have defaults of the class for it, other classes fail.
+- A label of `layer_types` is none that this version knows (`cross_attention`, `hybrid_attention`): such layers
+  may have no RoPE. Write `full_attention`, or `nope` for a layer without. `kda` and `gla` are linear
+  attention, without RoPE.
 - `factor` of a Phi-3 is not the ratio of its two lengths: transformers takes the factor, Phi-3's own code
   and engines the ratio.
 - The model's own code ignores the key (`partial_rotary_factor` in a Llama): decide what the weights
@@ -136,6 +145,12 @@ A program that knows better accepts keys by name or path, and the text is read a
 there: `rope_model_create_accepting` in C, `Model(config, accepted_keys=["attn_factor"])` in Python and
 `rope::Model(text, {"attn_factor"})` in C++, `Model::from_json_accepting` in Rust, `FromJSON(text,
 "attn_factor")` in Go. A name that spares no key is an error.
+
+Refusals that can be overruled so end with "accept it by name if it has no effect": keys that were not read,
+and keys that deny what the model's code does (pairs, orders of sections, a tower's `rope_type`, other words
+for `head_dim` in unknown models, transformers' `layer_types` in another program's file). The others cannot: a
+value that is wrong in itself, two places that differ, a label of a layer, a feature that this version
+lacks. There the text must change.
 
 The keys that are known to change nothing stand in one table, `kHarmless` of `unread.cc`.
 `dual_chunk_attention_config` is read as transformers reads it, not at all, and is a note of the model
@@ -165,6 +180,7 @@ the programs themselves.
 - Llama 3.2 1B and 3B: Meta's code scales by 8, the `config.json` of the same weights by 32. Their
   `params.json` is refused unless it gives `rope_scaling_factor`. Llama 4's code has other numbers than
   Llama 3's: where `moe_args` and `nope_layer_interval` are there and null, the file must say them.
+- Voxtral's `whisper_model_args` are of its audio tower: not used, and a note of the model.
 - What none of these programs has is refused: `layer_types` in all of them, two vision encoders of Mistral, a
   factor of Meta's without `use_scaled_rope`.
 - mlx's repositories have transformers' text with `quantization` beside it, which is no key of RoPE. The
@@ -175,7 +191,8 @@ the programs themselves.
 - Parts beside the language model, for which `rope_model_layer_type_name` has no name: text
   encoders, decoders of speech and codecs of multi-part models, and audio towers. The test skips
   them by rule; an engine gives such a part's own configuration to `rope_model_create`, or fills
-  in a `rope_config`.
+  in a `rope_config`. Of models that are built on another one (`vlm_config` of ColPali, ColQwen2,
+  ColModernVBert and pi0) that one is read, and the action expert of pi0 (`dit_config`) is such a part.
 )";
 
 inline void WriteDocument(const Table& table, const std::vector<std::string>& out_of_reach,

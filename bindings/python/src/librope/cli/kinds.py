@@ -25,7 +25,7 @@ from .source import fields_of, is_gguf, located, open_model
 
 # What config.json calls the longest sequence.
 _LONGEST = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length", "n_positions", "n_ctx")
-_TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
+_TEXT = ("text_config", "llm_config", "language_config", "thinker_config", "vlm_config")
 
 
 @dataclass
