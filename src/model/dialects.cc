@@ -20,6 +20,18 @@ void RejectKindsOfLayers(const Dict& root) {
          root.Path("layer_types").c_str(), Show(*types).c_str(), kAcceptIt);
 }
 
+// DeepSeek's own code scales by numbers that its files do not name.
+void RejectDeepSeekInference(const Dict& root) {
+  constexpr char kKey[] = "moe_inter_dim";
+  if (root.Peek("model_type") != nullptr || root.Peek("n_heads") == nullptr) return;
+  if (root.Peek(kKey) == nullptr) return;
+  Reject(
+      ROPE_ERROR_UNSUPPORTED,
+      "%s (%s) is a key of DeepSeek's inference code, whose defaults (rope_factor 40) are not in "
+      "the text: give the model's config.json",
+      root.Path(kKey).c_str(), Show(*root.Peek(kKey)).c_str());
+}
+
 }  // namespace
 
 const Dialect* FindDialect(const Dict& root) {
@@ -37,7 +49,10 @@ const Dialect* FindDialect(const Dict& root) {
 
 bool ReadDialect(const Dict& root, ParsedModel* out) {
   const Dialect* found = FindDialect(root);
-  if (found == nullptr) return false;
+  if (found == nullptr) {
+    RejectDeepSeekInference(root);
+    return false;
+  }
   out->notes.push_back(std::string("read as ") + found->name + found->note);
   found->read(root, out);
   RejectUnread(root);

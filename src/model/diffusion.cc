@@ -346,6 +346,7 @@ void AddDiffusion(const Dict& root, ParsedModel* out) {
            root.Path(kClassName).c_str(), Printable(*name).c_str(),
            other != nullptr ? other->name : "model_type");
   }
+  RejectNulls(root, *name == "PRXTransformer2DModel" ? "axes_dim" : "");  // null is its default
   if (IsLtx(*name)) {
     AddLtx(root, *name, out);
     return;

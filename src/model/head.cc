@@ -55,6 +55,15 @@ int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
   return class_default != 0 && !text.Mentions("head_dim") ? class_default : Quotient(text, 1);
 }
 
+// head_dim beside the rule of a class that does not read it.
+int64_t Agreed(const Dict& text, int64_t by_rule) {
+  const int64_t said = text.Integer("head_dim", 0, kMaxWidth).value_or(0);
+  if (said == 0 || said == by_rule) return by_rule;
+  Reject(ROPE_ERROR_UNSUPPORTED, "%s (%lld) must be %lld, which this model's code takes instead",
+         text.Path("head_dim").c_str(), static_cast<long long>(said),
+         static_cast<long long>(by_rule));
+}
+
 // Words for head_dim that only known families are known to mean.
 void CheckOtherWords(const Dict& text, int64_t head_dim) {
   for (const char* key : {"attention_head_dim", "d_head", "head_size", "hidden_size_per_head",
@@ -109,11 +118,12 @@ void CheckPairing(const Dict& text, const rope_config& config) {
            text.Path(key).c_str(), Show(*text.Find(key)).c_str(),
            interleaved ? "neighbours" : "of two halves", kAcceptIt);
   };
-  for (const char* key : {"rope_interleave", "rope_interleaved", "rotary_interleaved",
-                          "rotary_emb_interleaved", "interleaved_rope", "rope_traditional"}) {
+  for (const char* key :
+       {"rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved",
+        "interleaved_rope", "rope_traditional", "interleaved"}) {
     if (const auto said = text.Bool(key)) check(key, *said);
   }
-  for (const char* key : {"rope_is_neox_style", "is_neox_style"}) {
+  for (const char* key : {"rope_is_neox_style", "is_neox_style", "is_neox", "rotate_half"}) {
     if (const auto said = text.Bool(key)) check(key, !*said);
   }
   constexpr char kKind[] = "position_embedding_type";
@@ -155,6 +165,8 @@ void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, 
   } else {
     head_dim = ByRule(text, family, kind, layer);
     if (family == nullptr) CheckOtherWords(text, head_dim);
+    const bool by_rule = family != nullptr && family->head_rule != HeadDim::kKey;
+    if (by_rule && !layer.exists()) head_dim = Agreed(text, head_dim);
   }
   if (head_dim < 2 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
     Reject(ROPE_ERROR_PARSE,

@@ -361,6 +361,13 @@ const Value::Array* Dict::Array(std::string_view key) const {
   return array;
 }
 
+void Dict::RejectNull(std::string_view key) const {
+  if (!Mentions(key) || Peek(key) != nullptr) return;
+  Reject(ROPE_ERROR_UNSUPPORTED,
+         "%s (null) must have a value, or be absent for the default: programs take none",
+         Path(key).c_str());
+}
+
 void Dict::RejectMissing(std::string_view key, const std::string& reason) const {
   Reject(ROPE_ERROR_PARSE, "%s is missing: %s", Path(key).c_str(), reason.c_str());
 }

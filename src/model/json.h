@@ -121,6 +121,9 @@ class Dict {
   // nullptr if absent; throws if it is not an array.
   const Value::Array* Array(std::string_view key) const;
 
+  // Throws Error if the key is there and null, where programs have a default for a key that is
+  // absent, and fail on null.
+  void RejectNull(std::string_view key) const;
   // For keys that must be there.
   [[noreturn]] void RejectMissing(std::string_view key, const std::string& reason) const;
 

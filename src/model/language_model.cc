@@ -213,6 +213,10 @@ class LanguageModel {
   // Grok: the numbers beside "original" are of its other types.
   void CheckOriginalType() const {
     constexpr char kType[] = "rope_type";
+    for (const char* key :
+         {"scaling_factor", "extrapolation_factor", "attn_factor", "beta_fast", "beta_slow"}) {
+      text_.Find(key);
+    }
     if (text_.String(kType).value_or("original") == "original") return;
     Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) must be \"original\" in this version",
            text_.Path(kType).c_str(), Show(*text_.Find(kType)).c_str());

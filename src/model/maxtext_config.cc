@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "model/dialects.h"
 #include "model/layers.h"
+#include "model/unread.h"
 
 namespace rope::model {
 namespace {
@@ -229,7 +230,10 @@ class MaxText {
   bool neighbours_ = true, truncate_ = true, scales_ = false, pairwise_ = false;
 };
 
-void Read(const Dict& root, ParsedModel* out) { MaxText(root, out).Read(); }
+void Read(const Dict& root, ParsedModel* out) {
+  RejectNulls(root);
+  MaxText(root, out).Read();
+}
 
 }  // namespace
 

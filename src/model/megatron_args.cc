@@ -83,6 +83,7 @@ void FillLatent(const Dict& root, rope_config* config) {
   IgnoreOf(root, {"rotary_interleaved", "rotary_seq_len_interpolation_factor", "use_rope_scaling",
                   "rope_scaling_factor", "mrope_section"});
   if (*type == "rope") {
+    IgnoreOf(root, {"mscale", "beta_fast", "beta_slow"});
     if (Positive(root, "rotary_percent") != 1) {
       RejectValue(root.Path("rotary_percent"), *root.Find("rotary_percent"),
                   "be 1 with latent attention in this version");
@@ -155,7 +156,8 @@ void FillHead(const Dict& root, std::string_view kind, rope_config* config) {
   config->head_dim = HeadOf(root, "kv_channels", "hidden_size", "num_attention_heads");
   const bool neighbours = root.Bool("rotary_interleaved").value_or(false);
   config->pairing = neighbours ? ROPE_PAIRING_INTERLEAVED : ROPE_PAIRING_HALVES;
-  IgnoreOf(root, {"rope_type", "rotary_scaling_factor"});  // of latent attention
+  IgnoreOf(root, {"rope_type", "rotary_scaling_factor", "mscale", "mscale_all_dim", "beta_fast",
+                  "beta_slow"});  // of latent attention
   FillSpan(root, config);
   if (kind != "yarn") {
     FillScaling(root, config);
@@ -182,6 +184,17 @@ void FillHead(const Dict& root, std::string_view kind, rope_config* config) {
   const auto rounds = root.Bool("yarn_correction_range_round_to_int");
   if (!rounds) root.RejectMissing("yarn_correction_range_round_to_int", kNeeded);
   config->yarn_no_truncate = *rounds ? 0 : 1;
+}
+
+// Layers that are no attention, or another kind of it.
+void RejectHybrids(const Dict& root) {
+  for (const char* key :
+       {"hybrid_override_pattern", "hybrid_layer_pattern", "experimental_attention_variant"}) {
+    if (root.Peek(key) == nullptr) continue;
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (%s) must be null: hybrid models are not read in this version",
+           root.Path(key).c_str(), Show(*root.Peek(key)).c_str());
+  }
 }
 
 // One layer in so many, or a list with 1 for each layer without RoPE.
@@ -212,6 +225,7 @@ void Read(const Dict& root, ParsedModel* out) {
                 latent ? "be \"rope\" with multi_latent_attention"
                        : "be \"rope\", \"yarn\" or \"mrope\": other kinds do not rotate");
   }
+  RejectHybrids(root);
   root.Find("use_rotary_position_embeddings");  // an older word for position_embedding_type
   LayerType type;
   type.name = kFull;

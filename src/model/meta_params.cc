@@ -60,6 +60,11 @@ void FillScaling(const Dict& root, rope_config* config) {
                            root.Path(factor ? "rope_scaling_factor" : "rope_high_freq_factor") +
                            " is there");
   }
+  if (scaled && !*scaled && (factor || high)) {
+    RejectValue(
+        root.Path("use_scaled_rope"), *root.Find("use_scaled_rope"),
+        "be true beside " + root.Path(factor ? "rope_scaling_factor" : "rope_high_freq_factor"));
+  }
   if (!scaled.value_or(false)) return;
   const bool llama4 = IsLlama4(root);
   if (MayBeLlama4(root) && !(factor && high)) {

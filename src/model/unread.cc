@@ -5,6 +5,7 @@
 
 #include "model/accept.h"
 #include "model/families.h"
+#include "model/scaling.h"
 #include "model/typo.h"
 
 namespace rope::model {
@@ -20,6 +21,7 @@ constexpr double kAny = -1;  // whatever the value
 
 constexpr Harmless kHarmless[] = {
     // Numbers that leave everything as it is.
+    {"alpha", 1},
     {"attention_factor", 1},
     {"attn_factor", 1},
     {"beta_fast", 32},
@@ -30,21 +32,27 @@ constexpr Harmless kHarmless[] = {
     {"mscale", 1},
     {"mscale_all_dim", 0},
     {"mscale_all_dim", 1},
+    {"position_scale", 1},
     {"rope_position_scale", 1},
     {"rope_ratio", 1},
     {"rope_scale", 1},
     {"rope_scaling_factor", 1},
+    {"rot_pct", 1},
     {"rotary_emb_fraction", 1},
     {"rotary_emb_scale_base", 0},
     {"rotary_scaling_factor", 0},
     {"rotary_scaling_factor", 1},
+    {"scaling_factor", 1},
+    {"truncate", 1},
     // Features that are off.
     {"alibi", 0},
     {"mla_use_nope", 0},
     {"mrope_interleaved", 0},
+    {"no_pos_emb", 0},
     {"no_rope", 0},
     {"nope_on_global_attention", 0},
     {"position_embedding_xdrope", 0},
+    {"position_interpolation", 0},
     {"rope_rotate_half_dims", 0},
     {"rotary_value", 0},  // RoFormer: only q and k rotate
     {"use_alibi", 0},
@@ -58,7 +66,9 @@ constexpr Harmless kHarmless[] = {
     {"linear_rope", 1},
     {"original_rope", 1},  // ChatGLM
     {"rope", 1},
+    {"rot_emb", 1},
     {"rotary", 1},  // GPT-J
+    {"use_pos_emb", 1},
     {"use_rope", 1},
     {"use_rotary", 1},
     {"use_rotary_embedding", 1},
@@ -99,12 +109,14 @@ bool SpeaksOfPositions(std::string_view key) {
 bool NamesPositions(std::string_view key, const Value& value) {
   if (SpeaksOfPositions(key)) return true;
   if (value.As<std::string>() == nullptr && value.As<Value::Object>() == nullptr) return false;
-  for (std::string_view ending : {"_type", "_kind", "_mode"}) {
-    if (EndsWith(key, ending)) key.remove_suffix(ending.size());
+  for (std::string_view ending : {"_type", "_kind", "_mode", "_style"}) {
+    if (!EndsWith(key, ending)) continue;
+    key.remove_suffix(ending.size());
+    if (key == "pos" || key == "position") return true;
   }
-  if (key == "pe") return true;
-  for (std::string_view thing :
-       {"_emb", "_embed", "_embedding", "_embeddings", "_enc", "_encoding", "_encodings"}) {
+  if (key == "pe" || key == "posemb" || key == "posenc") return true;
+  for (std::string_view thing : {"_emb", "_embd", "_embed", "_embedding", "_embeddings", "_enc",
+                                 "_encoding", "_encodings"}) {
     if (!EndsWith(key, thing)) continue;
     const std::string_view rest = key.substr(0, key.size() - thing.size());
     if (rest == "pos" || rest == "position" || rest == "positional") return true;
@@ -120,8 +132,20 @@ bool HasNothing(const Value& value) {
          (object != nullptr && object->empty()) || (text != nullptr && text->empty());
 }
 
+// A rope dictionary that a class does not read, and that says nothing but what goes without saying.
+bool SaysDefault(const Value::Object& dict) {
+  return std::all_of(dict.begin(), dict.end(), [](const auto& member) {
+    const bool of_type = member.first == "rope_type" || member.first == "type";
+    return of_type && NameTheSameScaling(member.second, Value{std::string("default")});
+  });
+}
+
 bool IsHarmless(std::string_view key, const Value& value) {
   if (HasNothing(value)) return true;
+  if (key == "rope_scaling" || key == "rope_parameters") {
+    const auto* dict = value.As<Value::Object>();
+    return dict != nullptr && SaysDefault(*dict);
+  }
   if (const auto* kind = value.As<std::string>()) {
     if (key == "rope_pos_id_version") return *kind == "default";  // InternVL: ids as elsewhere
     const std::string name = Letters(*kind);
@@ -189,8 +213,23 @@ bool IsWordOfRope(std::string_view word) {
     if (word.substr(0, beginning.size()) == beginning) return true;
   }
   if (EndsWith(word, "rope")) return true;
-  for (std::string_view known : {"alibi", "fope", "nope", "rotemb", "theta", "thetas", "xpos"}) {
+  for (std::string_view known :
+       {"alibi", "fope", "nope", "nopos", "rotemb", "theta", "thetas", "xpos"}) {
     if (word == known) return true;
+  }
+  return false;
+}
+
+// Keys of a rope dictionary, and what other programs call them, that mean so many other things that
+// they count in the language model's own configuration alone, as numbers and flags.
+bool IsFlattened(std::string_view key, const Value& value) {
+  if (value.As<int64_t>() == nullptr && value.As<double>() == nullptr &&
+      value.As<bool>() == nullptr) {
+    return false;
+  }
+  for (std::string_view known :
+       {"alpha", "base", "factor", "scaling_factor", "timescale", "truncate"}) {
+    if (key == known) return true;
   }
   return false;
 }
@@ -200,10 +239,23 @@ bool NamesNumbersOfRope(std::string_view key) {
   constexpr size_t kLongest = 64;  // of a key that somebody has typed
   if (key.size() > kLongest) return false;
   const std::string letters = Letters(key);
-  for (std::string_view known : {"invfreq", "freqbase", "basefreq", "shortfactor", "longfactor"}) {
+  for (std::string_view known :
+       {"attentionfactor", "attnfactor", "axesdim", "basefreq", "betafast", "betaslow", "freqbase",
+        "freqfactor", "freqsbase", "frequencybase", "invfreq", "longfactor", "maxtimescale",
+        "maxwavelength", "mintimescale", "positioninterpolation", "positionscale", "shortfactor"}) {
     if (letters.find(known) != std::string::npos) return true;
   }
+  for (std::string_view known : {"longmscale", "mscale", "mscalealldim", "nopelayers", "noposemb",
+                                 "shortmscale", "useposemb"}) {
+    if (letters == known) return true;
+  }
   return false;
+}
+
+// rot_dim, qk_rot_dim: words of keys, while tensors of old files are called rot_embd, too.
+bool SaysRot(std::string_view key) {
+  if (key.substr(0, 4) == "rot_" || EndsWith(key, "_rot")) return true;
+  return key.find("_rot_") != std::string_view::npos;
 }
 
 // Words end at separators, and where `humps` also at capitals: ropeTheta, NTKAlpha, but useRoPE.
@@ -238,11 +290,18 @@ bool TellsOfRope(std::string_view key, const Value& value) {
   return kind != nullptr ? HasWordOfRope(*kind, false) : SpeaksOfRope(key);
 }
 
+void RejectNulls(const Dict& root, std::string_view except) {
+  for (const auto& [key, value] : root.members()) {
+    if (value.IsNull() && key != except && SpeaksOfRope(key)) root.RejectNull(key);
+  }
+}
+
 void RejectUnread(const Dict& dict, const Dict& elsewhere) {
   for (const auto& [key, value] : dict.members()) {
     if (key == "per_layer_config") RejectUnreadOfLayers(dict, value);
     RejectUnreadOfList(dict, key, value);
-    const bool speaks = SpeaksOfRope(key) || NamesPositions(key, value);
+    const bool speaks = SpeaksOfRope(key) || NamesPositions(key, value) || SaysRot(key) ||
+                        (!elsewhere.exists() && IsFlattened(key, value));
     if (value.read || !speaks || IsHarmless(key, value)) continue;
     const Value* other = elsewhere.Peek(key);
     for (const char* dictionary : {"rope_parameters", "rope_scaling"}) {

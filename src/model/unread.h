@@ -24,6 +24,10 @@ bool SpeaksOfRope(std::string_view key);
 // positions, and says the contrary.
 bool TellsOfRope(std::string_view key, const Value& value);
 
+// Throws Error if a key of the text speaks of RoPE and is null: for programs that have a default
+// for keys that are absent, and none for those, but for the key `except`.
+void RejectNulls(const Dict& root, std::string_view except = "");
+
 // Throws Error if a key of a model's configuration speaks of RoPE and was not read. `elsewhere`
 // (may be absent) is another part of it: a key that repeats the one there is harmless.
 void RejectUnread(const Dict& dict, const Dict& elsewhere = Dict());

@@ -141,8 +141,10 @@ TEST(MetaParams, FactorsBelongToUseScaledRope) {
                 {"use_scaled_rope is missing", "rope_scaling_factor is there"});
   ExpectRefused(With(config, {{"rope_high_freq_factor", 4}}).dump(),
                 {"use_scaled_rope is missing"});
-  const json off = {{"rope_scaling_factor", 16}, {"use_scaled_rope", false}};
-  EXPECT_EQ(Model(With(config, off).dump()).Config().scaling, ROPE_SCALING_DEFAULT);
+  for (const char* key : {"rope_scaling_factor", "rope_high_freq_factor"}) {
+    ExpectRefused(With(config, {{key, 16}, {"use_scaled_rope", false}}).dump(),
+                  {"use_scaled_rope (false) must be true", key});
+  }
 }
 
 // Llama 3's code scales by 8 and 4, Llama 4's by 16 and 1.

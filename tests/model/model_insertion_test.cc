@@ -45,6 +45,21 @@ constexpr Insertion kBeside[] = {
     {"xdrope_section", "[1, 2, 3, 4]"},
     {"ropeBase", "77777"},
     {"theta_scale", "2"},
+    {"rotary_embedding_base", "12345.0"},
+    {"rope_pct", "0.3125"},
+    {"attention_factor", "0.625"},
+    {"beta_fast", "17"},
+    {"low_freq_factor", "3"},
+    {"mscale", "0.75"},
+    {"short_mscale", "0.75"},
+    {"frequency_base", "77777"},
+    {"max_wavelength", "77777"},
+    {"position_scale", "2"},
+    {"rot_dim", "6"},
+    {"no_pe_layers", "[1]"},
+    {"pos_type", R"("alibi")"},
+    {"pos_embedding_style", R"("learned")"},
+    {"use_pos_emb", "false"},
 };
 
 // In a rope dictionary any key counts.

@@ -82,7 +82,7 @@ TEST(ModelUnread, StrayKeysOfPublishedFilesPass) {
       {"lfm2", R"("theta": 10000.0)"},
       {"llama", R"("rope_interleaved": false, "rope_traditional": false, "use_fused_rope": true,
           "rope_scaling_type": null, "rope_scaling_factor": 1.0, "apply_rope_fusion": false)"},
-      {"modernbert", R"("position_embedding_type": "absolute", "local_rope_theta": null)"},
+      {"modernbert", R"("position_embedding_type": "absolute")"},
       {"modernbert", R"("position_embedding_type": "sans_pos")"},  // mmBERT
       {"modernbert-decoder", R"("position_embedding_type": "sans_pos")"},
       {"nemotron", R"("partial_rotary_factor": 0.5, "rope_percent": 0.5, "rope_percentage": 0.5)"},
@@ -248,7 +248,7 @@ constexpr char kYarn[] =
 TEST(ModelUnread, DictionariesInsideDictionariesAreRefused) {
   const std::string kinds =
       R"({"full_attention": {"rope_theta": 1e6, "rope_scaling": )" + std::string(kYarn) + "}}";
-  ExpectUnread(R"({"model_type": "llama", "head_dim": 64, "rope_parameters": )" + kinds + "}",
+  ExpectUnread(R"({"model_type": "gemma3", "head_dim": 64, "rope_parameters": )" + kinds + "}",
                "full_attention.rope_scaling");
   ExpectUnread(kinds, "full_attention.rope_scaling");
   ExpectUnread(R"({"rope_theta": 777, "rope_type": "yarn", "full_attention": {"rope_theta": 1e6}})",
@@ -270,11 +270,25 @@ TEST(ModelUnread, EntriesOfLayersAreReadWhole) {
   ExpectUnread(With("nobody_knows", R"("no_rope_layers": [0, 1, 1, 1],
       "layer_rope_theta": [1e4, 1e4, 1e4, 1e4])"),
                "layer_rope_theta[0] (10000)");
-  const Model model(R"({"model_type": "smollm3", "head_dim": 64, "num_hidden_layers": 4,
+  const Model model(R"({"model_type": "nobody_knows", "head_dim": 64, "num_hidden_layers": 4,
       "no_rope_layers": [1, 1, 1, 0], "layer_types": ["sliding_attention", "sliding_attention",
       "full_attention", "full_attention"], "rope_parameters": {
       "full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}})");
   EXPECT_EQ(model.Layers(4), "ssfn");
+}
+
+TEST(ModelUnread, SwitchesOfPositionsAreSeen) {
+  ExpectUnread(With("llama", R"("use_pos_emb": false)"), "use_pos_emb (false)");
+  ExpectUnread(With("llama", R"("no_pos_emb": true)"), "no_pos_emb (true)");
+  ExpectUnread(With("llama", R"("position_interpolation": true)"), "position_interpolation");
+  for (const char* key : {"no_pe_layers", "nopos_layers"}) {
+    ExpectUnread(With("llama", '"' + std::string(key) + R"(": [1])"), key);
+  }
+  ExpectUnread(With("llama", R"("interleaved": true)"), "interleaved (true)");
+  ExpectUnread(With("llama", R"("is_neox": false)"), "is_neox (false)");
+  ExpectUnread(With("glm4", R"("rotate_half": true)"), "rotate_half (true)");
+  EXPECT_TRUE(Model(With("llama", R"("use_pos_emb": true, "no_pos_emb": false, "is_neox": true,
+      "rotate_half": true, "interleaved": false, "position_interpolation": false)")));
 }
 
 TEST(ModelUnread, WordsInCapitalsAreSeen) {
@@ -289,7 +303,8 @@ TEST(ModelUnread, WordsInCapitalsAreSeen) {
 
 TEST(ModelUnread, OtherPositionsAreSeenInTheWordsOfAllPrograms) {
   for (const char* key :
-       {"position_embedding", "position_embeddings", "pos_emb", "pos_embedding_type",
+       {"position_embedding", "position_embeddings", "pos_emb", "pos_embd", "pos_type",
+        "position_type", "pos_embedding_style", "posenc", "pos_embedding_type",
         "positional_embedding_type", "positional_encoding", "pos_enc", "pe_type", "pe"}) {
     for (const char* kind : {"alibi", "learned", "none"}) {
       ExpectUnread(With("llama", '"' + std::string(key) + R"(": ")" + kind + '"'), key);
@@ -306,6 +321,30 @@ TEST(ModelUnread, NumbersOfRopeAreSeenBesideTheDictionary) {
                           "local_base_freq", "yarnfactor", "yarnFactor", "ntkfactor"}) {
     ExpectUnread(With("llama", '"' + std::string(key) + R"(": [2, 3])"), key);
     ExpectUnread(With("nobody_knows", '"' + std::string(key) + R"(": 3)"), key);
+  }
+}
+
+// Keys of a rope dictionary that stand beside it, where no class reads them.
+TEST(ModelUnread, KeysOfADictionaryAreSeenBesideIt) {
+  constexpr const char* kNumbers[] = {"alpha",           "attention_factor", "base",
+                                      "beta_fast",       "beta_slow",        "factor",
+                                      "freqs_base",      "long_mscale",      "frequency_base",
+                                      "low_freq_factor", "high_freq_factor", "max_wavelength",
+                                      "mscale",          "position_scale",   "rot_dim",
+                                      "qk_rot_dim",      "scaling_factor",   "short_mscale",
+                                      "timescale"};
+  for (const char* type : {"llama", "qwen3", "glm4", "gemma3", "nobody_knows"}) {
+    for (const char* key : kNumbers) {
+      ExpectUnread(With(type, '"' + std::string(key) + R"(": 7)"), key);
+    }
+    ExpectUnread(With(type, R"("truncate": false)"), "truncate (false)");
+  }
+  const std::string plain = Answer(With("llama", R"("x": 1)"));
+  for (const char* harmless :
+       {R"("alpha": 1.0)", R"("base": "somebody/model")", R"("beta_fast": 32, "beta_slow": 1)",
+        R"("factor": 1, "mscale": 1.0)", R"("truncate": true)", R"("scaling_factor": 1.0)",
+        R"("original_max_position_embeddings": 4096)", R"("LFE_num_scale": 5)"}) {
+    EXPECT_EQ(Answer(With("llama", harmless)), plain) << harmless;
   }
 }
 
