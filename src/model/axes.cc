@@ -183,10 +183,6 @@ void FillAxes(const RopeKeys& keys, bool named_mrope, LayerType* type) {
     return;
   }
   if (rule == Axes::kErnie) {
-    if (config.scaling != ROPE_SCALING_DEFAULT) {
-      Reject(ROPE_ERROR_UNSUPPORTED, "%s: this model has no scaled rope_type",
-             keys.dict.Path("rope_type").c_str());
-    }
     config.axes = 3;
     FillSpaceThenTime(section[0] + section[1], section[2], type);
     return;

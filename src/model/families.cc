@@ -3,47 +3,6 @@
 namespace rope::model {
 namespace {
 
-constexpr TwoRopes kDots3Note = {
-    {"rope_theta", 8e7},
-    {"swa_rope_theta", 5e4, 1, nullptr, 0, "swa_qk_nope_head_dim", 192, "swa_qk_rope_head_dim"},
-    Flat::kBoth,
-    false,
-    false,
-    "indexed_attention"};
-constexpr TwoRopes kEmbeddingGemma2 = {
-    {"rope_theta", 1e6, 1, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither};
-constexpr TwoRopes kGemma3 = {
-    {"rope_theta", 1e6}, {"rope_local_base_freq", 1e4}, Flat::kFull, true};
-constexpr TwoRopes kGemma4 = {
-    {"rope_theta", 1e6, 0.25, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither, false, true};
-constexpr TwoRopes kIquestQ1 = {{"rope_theta", 1e6}, {"swa_rope_theta", 1e4}, Flat::kNeither};
-constexpr TwoRopes kLaguna = {
-    {"rope_theta", 5e5, 0.5, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
-constexpr TwoRopes kLfm3 = {{"rope_theta", 1e6, 0.5}, {nullptr, 1e4}, Flat::kNeither, false, true};
-constexpr TwoRopes kMellum = {{"rope_theta", 5e5}, {nullptr, 1e4}, Flat::kNeither};
-constexpr TwoRopes kMimo = {
-    {"rope_theta", 5e6, 0.334}, {"swa_rope_theta", 1e4, 0.334, "swa_head_dim"}, Flat::kNeither};
-constexpr TwoRopes kMimoV2 = {
-    {"rope_theta", 0}, {"swa_rope_theta", 0, 1, "swa_head_dim"}, Flat::kNeither};
-constexpr TwoRopes kMiniCpmSala = {{"rope_theta", 1e4},
-                                   {"rope_theta", 1e4, 1, "lightning_head_dim"},
-                                   Flat::kBoth,
-                                   false,
-                                   false,
-                                   "full_attention",
-                                   "lightning_attention"};
-constexpr TwoRopes kModernBert = {
-    {"global_rope_theta", 160000}, {"local_rope_theta", 1e4}, Flat::kBoth, true};
-constexpr TwoRopes kNeomme = {{"rope_theta", 1e6, 0.25}, {nullptr, 1e4}, Flat::kNeither, true};
-constexpr TwoRopes kOlmo3 = {{"rope_theta", 5e5}, {nullptr, 5e5}, Flat::kFull, true};
-constexpr TwoRopes kPlamo3 = {{"rope_theta", 0}, {"rope_local_theta", 0}, Flat::kFull};
-constexpr TwoRopes kSpark = {
-    {nullptr, 5e6, 0.25, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
-constexpr TwoRopes kUltrabert = {{nullptr, 2560000}, {nullptr, 1e4}, Flat::kNeither};
-constexpr TwoRopes kZaya = {
-    {"rope_theta", 5e6, 0.5}, {nullptr, 1e4, 0.5}, Flat::kNeither, false, false, "hybrid",
-    "hybrid_sliding"};
-
 // A row of the table: what is not said is the default of Family.
 struct Row {
   Family family;
@@ -65,7 +24,16 @@ struct Row {
   constexpr Row HeadDim(int head_dim) const { return With(&Family::head_dim, head_dim); }
   constexpr Row HeadBy(model::HeadDim rule) const { return With(&Family::head_rule, rule); }
   constexpr Row Original(int length) const { return With(&Family::original, length); }
-  constexpr Row RotaryDim(int rotary_dim) const { return With(&Family::rotary_dim, rotary_dim); }
+  constexpr Row ThetaKey(const char* key, const char* older = nullptr) const {
+    return With(&Family::theta_key, key).With(&Family::older_theta_key, older);
+  }
+  constexpr Row ShareKey(const char* key) const { return With(&Family::share_key, key); }
+  constexpr Row Dicts(Dictionaries read) const { return With(&Family::dictionaries, read); }
+  constexpr Row ByKind() const { return With(&Family::by_kind, true); }
+  constexpr Row Only(Scalings known) const { return With(&Family::scalings, known); }
+  constexpr Row RotaryDim(int rotary_dim = 0) const {
+    return With(&Family::reads_rotary_dim, true).With(&Family::rotary_dim, rotary_dim);
+  }
   constexpr Row Partial(double partial) const {
     return With(&Family::span, Span::kPartial).With(&Family::partial, partial);
   }
@@ -119,37 +87,6 @@ struct Row {
   }
 };
 
-// What a class falls back to if the configuration has no rope dictionary at all. Where it has a
-// theta, that one counts even against a key beside it, and a dictionary of the file without theta
-// has the default of all models, 10000, unless the row says another.
-constexpr const char kApertusRope[] =
-    R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0,
-        "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0})";
-constexpr const char kCwmRope[] =
-    R"({"rope_type": "llama3", "rope_theta": 1000000.0, "factor": 16.0,
-        "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0})";
-constexpr const char kGptOssRope[] =
-    R"({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
-        "truncate": false, "original_max_position_embeddings": 4096})";
-constexpr const char kHiggsAudioRope[] =
-    R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0,
-        "original_max_position_embeddings": 1024, "low_freq_factor": 0.125,
-        "high_freq_factor": 0.5})";
-constexpr const char kMinistral3Rope[] =
-    R"({"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0,
-        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
-        "original_max_position_embeddings": 16384})";
-constexpr const char kMistral4Rope[] =
-    R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0, "beta_fast": 32.0,
-        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
-        "original_max_position_embeddings": 8192})";
-// Checkpoints also hold a tensor that scales the frequencies, which is for freq_factors.
-constexpr const char kMistralLarge4Rope[] =
-    R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2048.0, "beta_fast": 32.0,
-        "beta_slow": 1.0, "attention_factor": 1.0, "original_max_position_embeddings": 512})";
-
 // The halves of its heads turn by two ids.
 constexpr NotOffered kFirstChatGlm = {
     {"position_encoding_2d", "inner_hidden_size", "max_sequence_length", nullptr},
@@ -167,6 +104,8 @@ using H = HeadDim;
 using A = Axes;
 using K = Kinds;
 using I = Indexer;
+using D = Dictionaries;
+using Z = Scalings;
 
 constexpr Row kFamilies[] = {
     Row("afmoe", S::kHalves).HeadDim(128).Layers(L::kFullIsNope, 4),
@@ -184,15 +123,19 @@ constexpr Row kFamilies[] = {
         .Mla(128, 64)
         .Layers(L::kLinearHybrid, 6),
     Row("bailing_moe", S::kHalves),
-    Row("bailing_moe_v2", S::kHalves).Partial(1),
+    Row("bailing_moe_v2", S::kHalves).Partial(1).RotaryDim(),
     Row("bailing_moe_v3_vl", S::kInterleavedToHalves)
         .Theta(0)
         .Mla(128, 64)
         .Layers(L::kLinearHybrid)
         .Axes(A::kBailing, 12, 10, 10),
-    Row("bailingmm_moe_v2_lite", S::kHalves).Theta(0).Partial(0.5).Axes(A::kBailing, 8, 12, 12),
-    Row("bamba", S::kHalves).Partial(0.5).Layers(L::kListed),
-    Row("beam", S::kHalvesFloat32).HeadDim(128).Layers(L::kFullIsNope),
+    Row("bailingmm_moe_v2_lite", S::kHalves)
+        .Theta(0)
+        .Partial(0.5)
+        .Axes(A::kBailing, 8, 12, 12)
+        .RotaryDim(),
+    Row("bamba", S::kHalves).Partial(0.5).Layers(L::kListed).ShareKey(nullptr),
+    Row("beam", S::kHalvesFloat32).HeadDim(128).Layers(L::kFullIsNope).ThetaKey(nullptr).ByKind(),
     Row("bitnet", S::kHalves).Theta(5e5),
     Row("blt", S::kInterleaved).Theta(5e5),
     Row("chameleon", S::kHalves),
@@ -200,20 +143,44 @@ constexpr Row kFamilies[] = {
         .HeadDim(128)
         .Partial(0.5)
         .HeadBy(H::kKvChannels)
-        .NotOffered(kFirstChatGlm),
-    Row("clvp_encoder", S::kHalves).Projection().NopeIf({"use_rotary_embedding", Says::kFalse}),
-    Row("codegen", S::kInterleavedFloat32).Partial(1).RotaryDim(64),
+        .NotOffered(kFirstChatGlm)
+        .ThetaKey(nullptr)
+        .ShareKey(nullptr)
+        .Reads(OwnKeys::kRopeRatio),
+    Row("clvp_encoder", S::kHalves)
+        .Projection()
+        .NopeIf({"use_rotary_embedding", Says::kFalse})
+        .ThetaKey(nullptr)
+        .Dicts(D::kNone),
+    Row("codegen", S::kInterleavedFloat32)
+        .Partial(1)
+        .RotaryDim(64)
+        .ThetaKey(nullptr)
+        .ShareKey(nullptr)
+        .Dicts(D::kNone),
     Row("cohere", S::kInterleavedCosSin).Theta(5e5),
     Row("cohere2", S::kInterleavedCosSin).Layers(L::kFullIsNope, 4),
-    Row("cohere2_moe", S::kInterleavedCosSin).HeadDim(128).Layers(L::kFullIsNope, 4),
-    Row("cohere_compass", S::kHalves).Axes(A::kInterleaved, 24, 20, 20),
-    Row("cosmos3_edge", S::kHalves).Theta(1e8).HeadDim(128).Axes(A::kInterleaved, 24, 20, 20),
+    Row("cohere2_moe", S::kInterleavedCosSin)
+        .HeadDim(128)
+        .Layers(L::kFullIsNope, 4)
+        .Dicts(D::kNewer),
+    Row("cohere_compass", S::kHalves)
+        .Axes(A::kInterleaved, 24, 20, 20)
+        .ThetaKey(nullptr)
+        .Dicts(D::kNewer)
+        .ByKind(),
+    Row("cosmos3_edge", S::kHalves)
+        .Theta(1e8)
+        .HeadDim(128)
+        .Axes(A::kInterleaved)
+        .Rope(kCosmos3EdgeRope)
+        .Only(Z::kNone),
     Row("csm", S::kHalves).Theta(5e5),
     Row("csm_depth_decoder_model", S::kHalves).Theta(5e5),
     Row("cwm", S::kHalves).Theta(1e6).HeadDim(128).Rope(kCwmRope),
     Row("dbrx", S::kHalves).Reads(OwnKeys::kAttentionTheta),
     Row("deepseek", S::kHalves),
-    Row("deepseek_ocr2", S::kHalves),
+    Row("deepseek_ocr2", S::kHalves).HeadBy(H::kQuotient),
     Row("deepseek_v2", S::kInterleavedFloat32).Mla(128, 64),
     Row("deepseek_v3", S::kInterleavedToHalves).Mla(128, 64),
     Row("deepseek_v32", S::kInterleavedToHalves).Mla(128, 64).Indexer(I::kHalves),
@@ -234,7 +201,8 @@ constexpr Row kFamilies[] = {
         .HeadDim(256)
         .Partial(1)
         .Layers(L::kLastForced, 6)
-        .Two(kGemma4),
+        .Two(kGemma4)
+        .ShareKey(nullptr),
     Row("doge", S::kHalves),
     Row("dots1", S::kHalves),
     Row("dots3_note", S::kInterleavedToHalves)
@@ -247,10 +215,14 @@ constexpr Row kFamilies[] = {
     Row("emu3", S::kHalves).Theta(1e6),
     Row("ernie4_5", S::kInterleavedFloat32).Theta(5e5).HeadDim(128),
     Row("ernie4_5_moe", S::kInterleavedFloat32).Theta(5e5),
-    Row("ernie4_5_vl_moe", S::kInterleavedFloat32).Theta(5e5).Axes(A::kErnie, 22, 22, 20),
+    Row("ernie4_5_vl_moe", S::kInterleavedFloat32)
+        .Theta(5e5)
+        .Axes(A::kErnie, 22, 22, 20)
+        .Only(Z::kNone),
     Row("esm", S::kHalvesCosSin)
         .NopeIf({"position_embedding_type", Says::kNot, "rotary"})
-        .FrequenciesIn(ROPE_DTYPE_F16),
+        .FrequenciesIn(ROPE_DTYPE_F16)
+        .Dicts(D::kNone),
     Row("esmc", S::kHalves),
     Row("eurobert", S::kHalves),
     Row("evolla", S::kHalvesCosSin).Theta(5e5),
@@ -258,7 +230,7 @@ constexpr Row kFamilies[] = {
     Row("exaone4", S::kHalves).Layers(L::kFullIsNopeBesideWindows, 4),
     Row("exaone4_5", S::kHalves).Layers(L::kFullIsNopeBesideWindows, 4),
     Row("exaone_moe", S::kHalves).Layers(L::kFullIsNopeBesideWindows, 4),
-    Row("falcon", S::kHalves).NopeIf({"alibi", Says::kTrue}),
+    Row("falcon", S::kHalves).NopeIf({"alibi", Says::kTrue}).HeadBy(H::kQuotient),
     Row("falcon_h1", S::kHalves),
     Row("flex_olmo", S::kHalvesFloat32).Theta(5e5),
     Row("flint", S::kHalves).HeadDim(128).Layers(L::kFullIsNope),
@@ -267,8 +239,12 @@ constexpr Row kFamilies[] = {
     Row("gemma2", S::kHalves).HeadDim(256),
     Row("gemma3", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
     Row("gemma3n", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 5).Two(kGemma3),
-    Row("gemma4", S::kHalves).HeadDim(256).Layers(L::kLastForced, 6).Two(kGemma4),
-    Row("gemma4_unified", S::kHalves).HeadDim(256).Layers(L::kLastForced, 6).Two(kGemma4),
+    Row("gemma4", S::kHalves).HeadDim(256).Layers(L::kLastForced, 6).Two(kGemma4).ShareKey(nullptr),
+    Row("gemma4_unified", S::kHalves)
+        .HeadDim(256)
+        .Layers(L::kLastForced, 6)
+        .Two(kGemma4)
+        .ShareKey(nullptr),
     Row("gigachat3_5", S::kInterleavedToHalves).Theta(1e5).Mla(128, 64).Layers(L::kFullListed),
     Row("glm", S::kInterleaved).HeadDim(128).Partial(0.5),
     Row("glm4", S::kInterleaved).HeadDim(128).Partial(0.5),
@@ -281,10 +257,18 @@ constexpr Row kFamilies[] = {
     Row("glm_moe_dsa", S::kInterleavedToHalves).Mla(192, 64).Indexer(I::kByKey),
     Row("glm_ocr", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
     Row("glmasr", S::kHalves).Partial(0.5),
-    Row("gpt_neox", S::kHalves).Partial(0.25),
-    Row("gpt_neox_japanese", S::kHalves).Partial(1),
+    Row("gpt_neox", S::kHalves).Partial(0.25).ThetaKey("rotary_emb_base").ShareKey("rotary_pct"),
+    Row("gpt_neox_japanese", S::kHalves)
+        .Partial(1)
+        .ThetaKey("rotary_emb_base")
+        .ShareKey("rotary_pct"),
     Row("gpt_oss", S::kHalves).Theta(150000).HeadDim(64).Rope(kGptOssRope),
-    Row("gptj", S::kInterleaved).Partial(1).RotaryDim(64),
+    Row("gptj", S::kInterleaved)
+        .Partial(1)
+        .RotaryDim(64)
+        .ThetaKey(nullptr)
+        .ShareKey(nullptr)
+        .Dicts(D::kNone),
     Row("gradium_phonon_tts", S::kHalves),
     Row("granite", S::kHalves),
     Row("granite4_vision", S::kHalves),
@@ -321,17 +305,26 @@ constexpr Row kFamilies[] = {
     Row("jamba", S::kHalves).Layers(L::kNone),
     Row("jet_nemotron", S::kHalves).Theta(0),
     Row("jetmoe", S::kHalves).HeadDim(128).HeadBy(H::kKvChannels),
-    Row("jina_embeddings_v3", S::kHalves).Theta(20000),
+    Row("jina_embeddings_v3", S::kHalves).Theta(20000).ThetaKey("rope_theta", "rotary_emb_base"),
     Row("k2_horizon", S::kHalves).Theta(0).Reads(OwnKeys::kRopeHeadDim),
     Row("kimi_linear", S::kHalves).Mla(128, 64).Layers(L::kNone),
     Row("kolibri1", S::kHalves).HeadDim(128).Layers(L::kFullIsNope),
     Row("kyutai_speech_to_text", S::kHalves),
-    Row("laguna", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kLaguna),
+    Row("laguna", S::kHalves)
+        .HeadDim(128)
+        .Partial(1)
+        .Layers(L::kLastOfPeriod)
+        .Two(kLaguna)
+        .ShareKey(nullptr),
     Row("lasr", S::kHalves),
     Row("lfm2", S::kHalves).Theta(1e6),
     Row("lfm2_moe", S::kHalves).Theta(1e6),
-    Row("lfm3", S::kHalvesFloat32).HeadDim(128).Layers(L::kLastOfPeriod).Two(kLfm3),
-    Row("llada2_moe", S::kHalves).Theta(0).Partial(1),
+    Row("lfm3", S::kHalvesFloat32)
+        .HeadDim(128)
+        .Layers(L::kLastOfPeriod)
+        .Two(kLfm3)
+        .ShareKey(nullptr),
+    Row("llada2_moe", S::kHalves).Theta(0).Partial(1).RotaryDim(),
     Row("llama", S::kHalves),
     Row("llama4", S::kInterleavedFloat32)
         .Theta(5e5)
@@ -339,16 +332,21 @@ constexpr Row kFamilies[] = {
         .Layers(L::kNoRopeLayers, 4)
         .MainName("chunked_attention"),
     Row("longcat_flash", S::kInterleavedToHalves).Theta(1e7).Mla(128, 64).LayersEach(2),
-    Row("mellum", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kMellum),
+    Row("mellum", S::kHalves)
+        .HeadDim(128)
+        .Partial(1)
+        .Layers(L::kLastOfPeriod)
+        .Two(kMellum)
+        .ShareKey(nullptr),
     Row("mimi", S::kHalves),
     Row("mimo_v2", S::kHalves).Partial(1).Layers(L::kFirstAndLast).Two(kMimoV2),
     Row("mimo_v2_flash", S::kHalves).HeadDim(192).Partial(1).Layers(L::kFirstAndLast, 6).Two(kMimo),
     Row("minicpm", S::kHalvesFloat32),
     Row("minicpm3", S::kHalves).Mla(64, 32),
     Row("minicpm_sala", S::kHalvesFloat32).Layers(L::kMixers).Two(kMiniCpmSala),
-    Row("minimax", S::kHalves).Theta(1e6).Partial(1),
-    Row("minimax_m2", S::kHalves).Theta(5e6).HeadDim(128).Partial(1),
-    Row("minimax_m3_vl", S::kHalves).Theta(5e6).HeadDim(128).Partial(1),
+    Row("minimax", S::kHalves).Theta(1e6).Partial(1).ShareKey(nullptr).RotaryDim(),
+    Row("minimax_m2", S::kHalves).Theta(5e6).HeadDim(128).Partial(1).RotaryDim(),
+    Row("minimax_m3_vl", S::kHalves).Theta(5e6).HeadDim(128).Partial(1).RotaryDim(),
     Row("ministral", S::kHalves),
     Row("ministral3", S::kHalves).HeadDim(128).Rope(kMinistral3Rope),
     Row("mistral", S::kHalves),
@@ -373,12 +371,12 @@ constexpr Row kFamilies[] = {
     Row("molmo2", S::kHalves).HeadDim(128).Kinds(K::kScaledLayers),
     Row("moondream3", S::kHalves).Theta(1.5e6).Partial(1).RotaryDim(32),
     Row("moonshine", S::kInterleaved).Partial(0.9),
-    Row("moonshine_streaming", S::kInterleaved).Partial(0.8),
+    Row("moonshine_streaming", S::kInterleaved).Partial(1).Rope(kMoonshineStreamingRope),
     Row("moshi", S::kHalves),
     Row("moss_vl", S::kHalves).Theta(0),
     Row("muse_glimmer", S::kHalves).HeadDim(128).Layers(L::kFromLast, 4),
     Row("muse_glimmer_assistant", S::kHalves).Theta(5e5).HeadDim(128),
-    Row("muse_spark", S::kHalves).Theta(5e5).HeadDim(64).Layers(L::kFromLast, 4),
+    Row("muse_spark", S::kHalves).HeadDim(64).Layers(L::kFromLast, 4).Rope(kMuseSparkRope),
     Row("nanbeige", S::kHalves).Theta(50000),
     Row("nanochat", S::kHalvesNegated),
     Row("nemotron", S::kHalves).Partial(0.5),
@@ -389,11 +387,13 @@ constexpr Row kFamilies[] = {
         .Partial(1)
         .Layers(L::kLastOfPeriod)
         .Two(kNeomme)
-        .Axes(A::kAlternating),
+        .Axes(A::kAlternating)
+        .ShareKey(nullptr),
     Row("neucodec", S::kHalves),
     Row("nomic_bert", S::kHalves)
         .Theta(1000)
-        .StyleIf({"rotary_emb_interleaved", Says::kTrue}, S::kInterleaved),
+        .StyleIf({"rotary_emb_interleaved", Says::kTrue}, S::kInterleaved)
+        .ThetaKey("rope_theta", "rotary_emb_base"),
     Row("olmo", S::kHalvesFloat32),
     Row("olmo2", S::kHalvesFloat32),
     Row("olmo3", S::kHalvesFloat32).Theta(5e5).Layers(L::kLastOfPeriod, 4).Two(kOlmo3),
@@ -412,11 +412,15 @@ constexpr Row kFamilies[] = {
     Row("pe_video", S::kInterleaved).Theta(20000).HeadDim(128),
     Row("persimmon", S::kHalves).Partial(0.5),
     Row("phi", S::kHalves).Partial(0.5),
-    Row("phi-msft", S::kHalvesCosSin).Partial(1),
-    Row("phi3", S::kHalves).Partial(1).Original(4096).YarnIsLongrope(),
-    Row("phi3small", S::kHalves).Theta(1e6).Reads(OwnKeys::kEmbeddingBase),
-    Row("phi4_multimodal", S::kHalves).Partial(1).Original(4096).YarnIsLongrope(),
-    Row("phimoe", S::kHalves).Theta(1e6),
+    Row("phi-msft", S::kHalvesCosSin).Partial(1).RotaryDim(),
+    Row("phi3", S::kHalves).Partial(1).Original(4096).YarnIsLongrope().Only(Z::kLongrope),
+    Row("phi3small", S::kHalves).Theta(1e6).ThetaKey("rope_embedding_base"),
+    Row("phi4_multimodal", S::kHalves)
+        .Partial(1)
+        .Original(4096)
+        .YarnIsLongrope()
+        .Only(Z::kLongrope),
+    Row("phimoe", S::kHalves).Theta(1e6).Only(Z::kLongrope),
     Row("plamo2", S::kHalves).HeadDim(128).HeadBy(H::kPerHead).Layers(L::kMambaStep),
     Row("plamo3", S::kHalves).Layers(L::kLastOfPeriod).Two(kPlamo3),
     Row("pocket_tts", S::kHalves),
@@ -424,7 +428,9 @@ constexpr Row kFamilies[] = {
         .HeadDim(128)
         .Partial(1)
         .HeadBy(H::kKvChannels)
-        .Reads(OwnKeys::kDynamicNtk),
+        .Reads(OwnKeys::kDynamicNtk)
+        .ThetaKey("rotary_emb_base")
+        .ShareKey("rotary_pct"),
     Row("qwen2", S::kHalves),
     Row("qwen2_5_omni", S::kHalves).Theta(1e6).Axes(A::kChunked, 16, 24, 24),
     Row("qwen2_5_vl", S::kHalves).Theta(1e6).Axes(A::kChunked, 16, 24, 24),
@@ -451,8 +457,8 @@ constexpr Row kFamilies[] = {
         .Partial(1)
         .Layers(L::kLinearHybrid, 4)
         .Axes(A::kInterleaved, 11, 11, 10),
-    Row("recurrent_gemma", S::kHalves).Partial(0.5).HeadBy(H::kQuotient),
-    Row("roformer", S::kInterleavedFloat64),
+    Row("recurrent_gemma", S::kHalves).Partial(0.5).HeadBy(H::kQuotient).Only(Z::kNone),
+    Row("roformer", S::kInterleavedFloat64).ThetaKey(nullptr).Dicts(D::kNone).HeadBy(H::kQuotient),
     Row("sarvam_mla", S::kInterleavedToHalves).Theta(0).Mla(0, 0),
     Row("sarvam_moe", S::kHalves).Theta(0).Partial(1),
     Row("sdar", S::kHalves),
@@ -462,27 +468,37 @@ constexpr Row kFamilies[] = {
     Row("solar_open", S::kHalves).Theta(1e6).HeadDim(128).Partial(1),
     Row("spark2_5", S::kHalves).HeadDim(256).Partial(1).Layers(L::kLastOfPeriod, 4).Two(kSpark),
     Row("stablelm", S::kHalves).Partial(0.25),
+    Row("stablelm_epoch", S::kHalves).Partial(0.25).ShareKey("rope_pct"),
     Row("starcoder2", S::kHalves),
     Row("step3_text", S::kHalves).Theta(0).HeadDim(256),
-    Row("step3p5", S::kHalves).HeadDim(128).Partial(1).Kinds(K::kByLayer),
+    Row("step3p5", S::kHalves).HeadDim(128).Partial(1).Kinds(K::kByLayer).ShareKey(nullptr),
     Row("t5gemma", S::kHalves).HeadDim(256),
     Row("t5gemma2", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
     Row("teleflm", S::kHalves).Theta(0),
     Row("telechat3", S::kHalves).Theta(0),
     Row("timesfm2_5", S::kHalves).HeadDim(80),
     Row("ultrabert", S::kHalves).Layers(L::kWindows, 3).Two(kUltrabert),
-    Row("unlimited_ocr", S::kHalves),
+    Row("unlimited_ocr", S::kHalves).HeadBy(H::kQuotient),
     Row("vaultgemma", S::kHalves).HeadDim(256),
     Row("voxtral_realtime", S::kHalves).Theta(1e6),
+    Row("voxtral_realtime_text", S::kHalves),
     Row("voxtral_realtime_encoder", S::kHalves).HeadDim(64),
-    Row("wav2vec2-bert", S::kHalves).NopeIf({"position_embeddings_type", Says::kNot, "rotary"}),
+    Row("wav2vec2-bert", S::kHalves)
+        .NopeIf({"position_embeddings_type", Says::kNot, "rotary"})
+        .ThetaKey("rotary_embedding_base"),
     Row("wav2vec2-conformer", S::kHalves)
-        .NopeIf({"position_embeddings_type", Says::kNot, "rotary"}),
+        .NopeIf({"position_embeddings_type", Says::kNot, "rotary"})
+        .ThetaKey("rotary_embedding_base"),
     Row("xcodec2", S::kHalves).HeadDim(64),
     Row("xverse", S::kHalves),
     Row("youtu", S::kInterleavedToHalves).Mla(128, 64),
     Row("zamba2", S::kHalves).HeadBy(H::kTwice).NopeIf({"use_mem_rope", Says::kNotTrue}),
-    Row("zaya", S::kHalves).HeadDim(128).Partial(1).Layers(L::kLastOfPeriod).Two(kZaya),
+    Row("zaya", S::kHalves)
+        .HeadDim(128)
+        .Partial(1)
+        .Layers(L::kLastOfPeriod)
+        .Two(kZaya)
+        .ShareKey(nullptr),
 };
 
 }  // namespace

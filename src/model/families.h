@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "librope/rope.h"
+#include "model/class_ropes.h"
 #include "model/condition.h"
 
 namespace rope::model {
@@ -82,31 +83,12 @@ enum class Kinds : uint8_t {
   kByLayer        // theta and share of the head listed by layer, scaled yarn_only_types: Step 3.5
 };
 
-// The defaults of one of two kinds of RoPE in a model.
-struct KindDefaults {
-  const char* theta_key;  // nullptr: no key beside the dictionary, as in OLMo 3
-  double theta;
-  double partial = 1;
-  const char* head_dim_key = nullptr;  // nullptr: head_dim
-  int head_dim = 0;
-  const char* nope_key = nullptr;  // replaces qk_nope_head_dim, with its default
-  int nope = 0;
-  const char* rope_key = nullptr;  // replaces qk_rope_head_dim
-  double nested_partial = 0;       // not 0: instead of `partial` in a dictionary of the file
-};
+// Which rope dictionaries a class reads: those of older files (rope_scaling), of newer ones
+// (rope_parameters).
+enum class Dictionaries : uint8_t { kBoth, kNewer, kNone };
 
-// To which kinds a rope dictionary applies that does not tell them apart.
-enum class Flat : uint8_t { kFull, kBoth, kNeither };
-
-// Two kinds of RoPE, for full_attention and for sliding_attention.
-struct TwoRopes {
-  KindDefaults full, sliding;
-  Flat flat;
-  bool completes = false;     // the class has its defaults for a kind that rope_parameters omits
-  bool proportional = false;  // the default rope_type of full_attention
-  const char* full_name = "full_attention";
-  const char* sliding_name = "sliding_attention";
-};
+// Which rope_types a class knows beside "default".
+enum class Scalings : uint8_t { kAll, kLongrope, kNone };
 
 // Several ids per token.
 enum class Axes : uint8_t {
@@ -130,12 +112,12 @@ struct OtherStyle {
 enum class OwnKeys : uint8_t {
   kNone,
   kAlpha,           // alpha in the rope dictionary: HunYuan
-  kEmbeddingBase,   // rope_embedding_base: Phi-3-small
   kNtk,             // rope_type "ntk": GTE
   kOriginalType,    // rope_type beside the dictionary, "original": Grok
   kDynamicNtk,      // use_dynamic_ntk, seq_length: Qwen 1
   kRotary,          // rotary, a dictionary of its own: InternLM 1
   kAttentionTheta,  // attn_config.rope_theta: DBRX
+  kRopeRatio,       // rope_ratio, which multiplies theta: ChatGLM
   kRopeHeadDim,     // rope_head_dim, half of it in each half of a head: K2 Horizon
   kCycles           // H_cycles, L_cycles: how often HRM goes through its layers
 };
@@ -167,10 +149,19 @@ struct Family {
   const TwoRopes* two_ropes = nullptr;
   Axes axes = Axes::kOne;
   int section[3] = {0, 0, 0};  // class default
-  int rotary_dim = 0;          // class default
-  int original = 0;            // class default of original_max_position_embeddings; 0: it has none
+  bool reads_rotary_dim = false;
+  int rotary_dim = 0;  // class default
+  int original = 0;    // class default of original_max_position_embeddings; 0: it has none
   int qk_nope_head_dim = 0, qk_rope_head_dim = 0;  // class defaults, of kMla
   const char* rope = nullptr;  // the class's rope dictionary if the text has none
+  Dictionaries dictionaries = Dictionaries::kBoth;
+  bool by_kind = false;  // the dictionary has one for each kind of layer, beside two_ropes
+  Scalings scalings = Scalings::kAll;
+  // What the class reads beside its rope dictionary; nullptr: nothing. What other classes read
+  // there may repeat the value in use.
+  const char* theta_key = "rope_theta";
+  const char* older_theta_key = nullptr;  // of the code that the weights came with
+  const char* share_key = "partial_rotary_factor";
   Kinds kinds = Kinds::kDictionaries;
   const char* stray_positions[2] = {};  // a position_embedding_type that the code does not read
   const char* main_name = nullptr;  // of the one kind; nullptr: full_attention or sliding_attention

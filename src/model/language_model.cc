@@ -26,7 +26,8 @@ class LanguageModel {
  public:
   LanguageModel(const ConfigParts& parts, ParsedModel* out)
       : text_(parts.text), whole_(parts.whole), family_(FindFamily(parts.text_type)), out_(out) {
-    dict_ = RopeDictionaryOf(text_);
+    dict_ =
+        RopeDictionaryOf(text_, family_ != nullptr ? family_->dictionaries : Dictionaries::kBoth);
     const bool given = !dict_.empty();
     if (!given && family_ != nullptr && family_->rope != nullptr) {
       RejectEmptyDictionary();
@@ -39,6 +40,7 @@ class LanguageModel {
 
   void Build() {
     RejectNotOffered();
+    RejectOtherShape();
     LayerLabels layers = LabelLayers(text_, family_);
     labels_ = std::move(layers.labels);
     std::vector<std::string_view>& labels = labels_;
@@ -120,16 +122,38 @@ class LanguageModel {
     }
   }
 
+  // A class reads one dictionary for all layers, or one for each kind of them. Those that know two
+  // kinds read rope_scaling for all, and rope_parameters by kind.
+  void RejectOtherShape() const {
+    if (family_ == nullptr || dict_.empty() || LacksRope(text_, family_)) return;
+    const TwoRopes* two = family_->two_ropes;
+    const bool two_kinds = two != nullptr || IsOf(Kinds::kByLayer);
+    const bool newer = !text_.Child("rope_parameters").empty();
+    const bool by_kind = family_->by_kind || IsOf(Kinds::kCompressed) || (two_kinds && newer);
+    const bool flat_applies = two == nullptr || two->flat != Flat::kNeither;
+    const bool for_all = two_kinds ? flat_applies && !newer : !family_->by_kind;
+    if (nested_ ? by_kind : for_all) return;
+    const std::string kind = two != nullptr ? two->full_name : std::string(kFull);
+    const std::string form = nested_ ? "have its numbers for all layers, and none of one kind"
+                                     : "have a dictionary for each kind of layer, such as " + kind;
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s must %s: the class of a %s does not read the other form of it", dict_.Name().c_str(),
+           form.c_str(), family_->model_type);
+  }
+
   RopeKeys Keys(const Dict& dict) const {
     RopeKeys keys;
     keys.dict = dict;
     keys.text = text_;
     keys.whole = whole_;
     keys.family = family_;
-    keys.default_theta = family_ != nullptr ? family_->theta : 0;
-    const bool embedding_base = family_ != nullptr && family_->own_keys == OwnKeys::kEmbeddingBase;
-    if (embedding_base) keys.theta_key = "rope_embedding_base";
-    keys.default_partial = family_ != nullptr ? family_->partial : 1;
+    keys.default_theta = 0;
+    if (family_ == nullptr) return keys;
+    keys.theta_key = family_->theta_key;
+    keys.older_theta_key = family_->older_theta_key;
+    keys.share_key = family_->share_key;
+    keys.default_theta = family_->theta;
+    keys.default_partial = family_->partial;
     return keys;
   }
 
@@ -245,9 +269,10 @@ class LanguageModel {
 
   void AddNested() {
     for (const auto& [name, value] : dict_.members()) {
-      if (value.As<Value::Object>() != nullptr) {
-        Add(name, Keys(Dict(value, dict_.Path(name))));
-      }
+      if (value.As<Value::Object>() == nullptr) continue;
+      const Dict kind(value, dict_.Path(name));
+      if (family_ != nullptr && family_->theta_key == nullptr) RequireTheta(name, kind);
+      Add(name, Keys(kind));
     }
   }
 
@@ -258,7 +283,6 @@ class LanguageModel {
   }
 
   void AddTwoRopes(const TwoRopes& ropes) {
-    if (!nested_ && ropes.flat == Flat::kNeither) RejectFlatScaling();
     AddKind(ropes.full_name, ropes.full, ropes.flat == Flat::kFull || ropes.flat == Flat::kBoth,
             ropes.proportional);
     AddKind(ropes.sliding_name, ropes.sliding, ropes.flat == Flat::kBoth, false);
@@ -272,14 +296,20 @@ class LanguageModel {
 
   Dict FullDict() const { return DictOf(family_->two_ropes->full_name, true); }
 
-  void RejectFlatScaling() const {
-    const char* key = dict_.Find("rope_type") != nullptr ? "rope_type" : "type";
-    const std::string_view type = dict_.String(key).value_or("default");
-    if (type == "default") return;
-    Reject(ROPE_ERROR_PARSE,
-           "%s (\"%s\") must be inside full_attention or sliding_attention, since they differ in "
-           "this model",
-           dict_.Path(key).c_str(), Printable(type).c_str());
+  // Of the layers that the file lists, if it does.
+  bool IsUsed(std::string_view name) const {
+    const bool main = name == family_->two_ropes->full_name;
+    return labels_.empty() || std::any_of(labels_.begin(), labels_.end(), [&](auto label) {
+             return label == name || (main && label == kFull);
+           });
+  }
+
+  // Where dictionaries of kinds are there, classes that read no theta beside them have no default.
+  void RequireTheta(std::string_view name, const Dict& kind) const {
+    if (!nested_ || kind.Mentions("rope_theta")) return;
+    dict_.RejectMissing(
+        std::string(name) + ".rope_theta",
+        "the class reads none beside its dictionaries, and has no default for them");
   }
 
   void AddKind(std::string_view name, const KindDefaults& kind, bool flat_applies,
@@ -287,14 +317,12 @@ class LanguageModel {
     RejectNullKind(name);
     const bool omitted = nested_ && !dict_.Mentions(name);
     if (omitted && !family_->two_ropes->completes) return;  // no layer may be of it
-    const bool unused = family_->layers == Layers::kMixers && !labels_.empty() &&
-                        std::find(labels_.begin(), labels_.end(), name) == labels_.end();
-    if (unused) return;
+    if (family_->layers == Layers::kMixers && !IsUsed(name)) return;
     RopeKeys keys = Keys(DictOf(name, flat_applies));
-    // Nested files give every kind its theta; one beside them is for those that lack it.
-    keys.theta_key = kind.theta_key == nullptr && nested_ ? "rope_theta" : kind.theta_key;
+    keys.theta_key = kind.theta_key;
     keys.default_theta = kind.theta;
     keys.theta = OfKind(ListedThetas(), "rope_theta", name);
+    if (keys.theta == 0 && kind.theta_key == nullptr && IsUsed(name)) RequireTheta(name, keys.dict);
     keys.default_partial =
         keys.dict.exists() && kind.nested_partial != 0 ? kind.nested_partial : kind.partial;
     keys.default_proportional = proportional;
@@ -386,21 +414,21 @@ class LanguageModel {
   }
 
   // DeepSeek-V4: plain RoPE where attention is not compressed, the scaled one of another theta
-  // where it is, never with an attention factor.
+  // where it is, with no attention factor but one that the file gives.
   void AddCompressed() {
     for (const std::string_view kind : {kMain, kCompress}) {
       RejectNullKind(kind);
       if (nested_ && !dict_.Mentions(kind)) dict_.RejectMissing(kind, "the other kind is there");
+      RequireTheta(kind, dict_.Child(kind));
     }
+    for (const char* theta : {"rope_theta", "compress_rope_theta"}) text_.RejectNull(theta);
     RopeKeys main = Keys(nested_ ? dict_.Child(kMain) : Dict());
     if (!nested_) {
-      const auto beside = text_.Positive("rope_theta");
-      main.theta = beside ? *beside : dict_.Positive("rope_theta").value_or(0);
+      main.theta = text_.Positive("rope_theta").value_or(family_->theta);
       ReadRepeated(dict_, {"rope_theta"}, main.theta);
     }
     Add(kMain, main);
     Add(kCompress, CompressKeys());
-    SetPlainAmplitude();
   }
 
   RopeKeys CompressKeys() const {
@@ -409,12 +437,14 @@ class LanguageModel {
     const double theta = text_.Positive("compress_rope_theta").value_or(family_->compress_theta);
     if (!nested_) compress.theta = theta;
     if (nested_) compress.theta_key = "compress_rope_theta";
+    compress.default_attention_factor = 1;
+    const bool yarn = compress.dict.String("rope_type").value_or("") == "yarn" ||
+                      compress.dict.String("type").value_or("") == "yarn";
+    if (nested_ && yarn && compress.dict.Find("attention_factor") == nullptr) {
+      compress.dict.RejectMissing("attention_factor",
+                                  "it is 1 in the model's code, and another one in transformers");
+    }
     return compress;
-  }
-
-  void SetPlainAmplitude() {
-    rope_config& config = out_->types.back().config;
-    if (config.scaling == ROPE_SCALING_YARN) config.attention_factor = 1;
   }
 
   // layer_rope_theta: a type per theta.
@@ -433,6 +463,7 @@ class LanguageModel {
       const std::string name = "theta_" + ToText(theta);
       RopeKeys keys = Keys(nested_ ? Dict() : dict_);
       keys.theta = theta;
+      if (!default_rope_.IsNull()) dict_.Find("rope_theta");  // the class's, which these replace
       Add(distinct.size() == 1 ? kFull : std::string_view(name), keys);
     }
     for (size_t i = 0; i < std::min(thetas.size(), labels_.size()); ++i) {
@@ -535,7 +566,6 @@ class LanguageModel {
     const Dict& dict = family_->two_ropes != nullptr ? FullDict() : dict_;
     FillRope(trailing ? CompressKeys() : Keys(dict), &type);
     out_->types.push_back(std::move(type));
-    if (trailing) SetPlainAmplitude();
   }
 
   const Dict& text_;

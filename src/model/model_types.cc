@@ -114,7 +114,6 @@ constexpr Alias kAliases[] = {
     {"phi4mm", "phi4_multimodal"},
     {"pocket_tts_audio_tokenizer", "pocket_tts"},
     {"sdar_moe", "sdar"},
-    {"stablelm_epoch", "stablelm"},
     {"step3p7", "step3p5"},
     {"t5_gemma_module", "t5gemma"},
     {"t5gemma2_decoder", "t5gemma2"},
@@ -153,6 +152,7 @@ constexpr OuterModel kOuterModels[] = {
     {"musicflamingo", false, nullptr, "rope_parameters"},  // of its audio encoder
     {"openpangu_vl", false, nullptr, nullptr, "openpangu_vl"},
     {"t5gemma", true, "decoder", nullptr},
+    {"voxtral_realtime", false, nullptr, nullptr, "voxtral_realtime"},  // with a theta of its own
 };
 
 // Models without RoPE whose remote code has it if the file says so.

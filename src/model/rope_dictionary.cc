@@ -50,8 +50,10 @@ void RejectNullKinds(const Dict& dict) {
 
 }  // namespace
 
-Dict RopeDictionaryOf(const Dict& text) {
-  const Dict legacy = text.Child("rope_scaling"), current = text.Child("rope_parameters");
+Dict RopeDictionaryOf(const Dict& text, Dictionaries read) {
+  const bool older = read == Dictionaries::kBoth, newer = read != Dictionaries::kNone;
+  const Dict legacy = older ? text.Child("rope_scaling") : Dict();
+  const Dict current = newer ? text.Child("rope_parameters") : Dict();
   RejectNullKinds(legacy);
   RejectNullKinds(current);
   if (legacy.empty()) return current;

@@ -4,13 +4,15 @@
 #ifndef LIBROPE_SRC_MODEL_ROPE_DICTIONARY_H_
 #define LIBROPE_SRC_MODEL_ROPE_DICTIONARY_H_
 
+#include "model/families.h"
 #include "model/json.h"
 #include "model/parsed_model.h"
 
 namespace rope::model {
 
-// The dictionary of `text`; absent if it has none. Throws Error if the old and the new one differ.
-Dict RopeDictionaryOf(const Dict& text);
+// The dictionary of `text`, of those that are `read`; absent if it has none. Throws Error if the
+// old and the new one differ.
+Dict RopeDictionaryOf(const Dict& text, Dictionaries read);
 
 // Whether it has a dictionary for each kind of layer. Real files have stray numbers beside them
 // (Laguna), and null for a kind without RoPE.

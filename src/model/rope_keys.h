@@ -10,17 +10,21 @@ namespace rope::model {
 
 // Where the values of one kind of layer are.
 struct RopeKeys {
-  Dict dict;                             // may be absent: all values are defaults then
-  Dict text;                             // the keys around it; absent for a bare dictionary
-  Dict whole;                            // what holds the language model
-  const Family* family = nullptr;        // nullptr: unknown, or a bare dictionary
-  const char* theta_key = "rope_theta";  // beside the dictionary; nullptr: none
-  double default_theta = 10000;          // 0: left to the caller
-  double theta = 0;                      // not 0: this one, whatever the keys say
+  Dict dict;                       // may be absent: all values are defaults then
+  Dict text;                       // the keys around it; absent for a bare dictionary
+  Dict whole;                      // what holds the language model
+  const Family* family = nullptr;  // nullptr: unknown, or a bare dictionary
+  // Beside the dictionary; nullptr: none.
+  const char* theta_key = "rope_theta";
+  const char* older_theta_key = nullptr;
+  const char* share_key = "partial_rotary_factor";
+  double default_theta = 10000;  // 0: left to the caller
+  double theta = 0;              // not 0: this one, whatever the keys say
   double default_partial = 1;
-  double partial = 0;                 // not 0: this one, whatever the keys say
-  bool default_proportional = false;  // rope_type if the dictionary does not tell
-  bool latent = false;                // mscale_all_dim scales the softmax, too (DeepSeek)
+  double partial = 0;                   // not 0: this one, whatever the keys say
+  bool default_proportional = false;    // rope_type if the dictionary does not tell
+  double default_attention_factor = 0;  // of YaRN; 0: it follows from the factor
+  bool latent = false;                  // mscale_all_dim scales the softmax, too (DeepSeek)
 };
 
 }  // namespace rope::model

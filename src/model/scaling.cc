@@ -1,7 +1,10 @@
 #include "model/scaling.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
+#include <vector>
 
 #include "base/limits.h"
 #include "context/scaling_rules.h"
@@ -139,42 +142,55 @@ int64_t OriginalOrMax(const RopeKeys& keys, std::string_view type) {
   return length.value_or(0);
 }
 
-// transformers hands on None for a key that is null, not the default, and fails. In a dictionary on
-// its own the caller gives theta.
-void RejectNullTheta(const RopeKeys& keys, const Dict& dict, const char* name) {
-  if (!keys.text.exists() || !dict.Mentions(name) || dict.Peek(name) != nullptr) return;
-  Reject(ROPE_ERROR_UNSUPPORTED,
-         "%s (null) must be a number, or absent for the default of the class: programs take none",
-         dict.Path(name).c_str());
+// In a dictionary on its own the caller gives theta.
+void RejectNull(const RopeKeys& keys, const Dict& dict, const char* name) {
+  if (keys.text.exists()) dict.RejectNull(name);
 }
 
-// theta_key may be null.
+// Words for theta and for the rotated share of the head beside the dictionary, of all families.
+using Words = std::vector<const char*>;
+constexpr const char* kThetas[] = {"rope_theta", "rotary_emb_base", "rotary_embedding_base"};
+constexpr const char* kShares[] = {"partial_rotary_factor", "rotary_pct", "rope_pct"};
+
+// Those that the class reads (nullptr: none), of which the first counts that is there. What a
+// family that is not known reads is not known, either.
+template <size_t kCount>
+Words OwnWords(const RopeKeys& keys, const Words& of_class, const char* const (&all)[kCount]) {
+  Words own = keys.family != nullptr ? of_class : Words(std::begin(all), std::end(all));
+  own.erase(std::remove(own.begin(), own.end(), nullptr), own.end());
+  return own;
+}
+
+// What other classes read may repeat the value in use.
+double Repeated(const RopeKeys& keys, const char* const* words, size_t count, double value) {
+  for (size_t i = 0; i < count; ++i) {
+    ReadRepeated(keys.dict, {words[i]}, value);
+    ReadRepeated(keys.text, {words[i]}, value);
+  }
+  return value;
+}
+
 double Theta(const RopeKeys& keys) {
-  const std::initializer_list<const char*> names = {keys.theta_key, "rotary_emb_base",
-                                                    "rotary_embedding_base"};
-  const auto repeated = [&](double theta) {
-    ReadRepeated(keys.dict, {"rope_theta"}, theta);
-    ReadRepeated(keys.text, names, theta);
-    ReadRepeated(keys.text, {"rope_theta", "theta"}, theta);
-    return theta;
+  const auto repeated = [&keys](double theta) {
+    ReadRepeated(keys.text, {keys.theta_key, "theta"}, theta);
+    return Repeated(keys, kThetas, std::size(kThetas), theta);
   };
   if (keys.theta != 0) return repeated(keys.theta);
   if (const auto inside = keys.dict.Positive("rope_theta")) return repeated(*inside);
-  RejectNullTheta(keys, keys.dict, "rope_theta");
+  RejectNull(keys, keys.dict, "rope_theta");
+  const Words own = OwnWords(keys, {keys.theta_key, keys.older_theta_key}, kThetas);
+  for (const char* word : own) {
+    if (const auto beside = keys.text.Positive(word)) return repeated(*beside);
+  }
+  for (const char* word : own) RejectNull(keys, keys.text, word);
   double theta = keys.default_theta;
-  if (keys.theta_key != nullptr) {
-    for (const char* name : names) {
-      if (const auto beside = keys.text.Positive(name)) return repeated(*beside);
-    }
-    for (const char* name : {"rope_theta", "rotary_emb_base", "rotary_embedding_base"}) {
-      RejectNullTheta(keys, keys.text, name);
-    }
-    if (keys.family != nullptr && keys.family->own_keys == OwnKeys::kAttentionTheta) {
-      if (const auto nested = keys.text.Child("attn_config").Positive("rope_theta")) {
-        return *nested;
-      }
-    }
-    if (const auto ratio = keys.text.Positive("rope_ratio")) theta *= *ratio;  // ChatGLM
+  const OwnKeys reads = keys.family != nullptr ? keys.family->own_keys : OwnKeys::kRopeRatio;
+  if (reads == OwnKeys::kAttentionTheta) {
+    if (const auto nested = keys.text.Child("attn_config").Positive("rope_theta")) return *nested;
+  }
+  if (reads == OwnKeys::kRopeRatio) {
+    if (keys.family != nullptr) RejectNull(keys, keys.text, "rope_ratio");
+    theta *= keys.text.Positive("rope_ratio").value_or(1);
   }
   if (theta == 0 && keys.text.exists()) {
     keys.text.RejectMissing(keys.theta_key != nullptr ? keys.theta_key : "rope_theta",
@@ -183,21 +199,16 @@ double Theta(const RopeKeys& keys) {
   return repeated(theta);
 }
 
-constexpr std::initializer_list<const char*> kPartials = {"partial_rotary_factor", "rotary_pct",
-                                                          "rope_pct"};
-
 std::optional<double> GivenPartial(const RopeKeys& keys, std::string* path) {
-  const auto repeated = [&keys](double partial) {
-    ReadRepeated(keys.dict, kPartials, partial);
-    ReadRepeated(keys.text, kPartials, partial);
-    return partial;
+  const auto repeated = [&keys](double share) {
+    return Repeated(keys, kShares, std::size(kShares), share);
   };
   *path = keys.dict.Path("partial_rotary_factor");
   if (keys.partial != 0) return repeated(keys.partial);
   if (const auto inside = keys.dict.Positive("partial_rotary_factor")) return repeated(*inside);
-  for (const char* key : kPartials) {
-    *path = keys.text.Path(key);
-    if (const auto beside = keys.text.Positive(key)) return repeated(*beside);
+  for (const char* word : OwnWords(keys, {keys.share_key}, kShares)) {
+    *path = keys.text.Path(word);
+    if (const auto beside = keys.text.Positive(word)) return repeated(*beside);
   }
   *path = keys.dict.Path("partial_rotary_factor");
   return std::nullopt;
@@ -207,8 +218,7 @@ std::optional<double> GivenPartial(const RopeKeys& keys, std::string* path) {
 void ReadInertSpan(const RopeKeys& keys, const rope_config& config) {
   const int rotated = SpanOf(config);
   const double share = static_cast<double>(rotated) / config.head_dim;
-  ReadRepeated(keys.dict, kPartials, share);
-  ReadRepeated(keys.text, kPartials, share);
+  Repeated(keys, kShares, std::size(kShares), share);
   ReadRepeated(keys.text, {"rope_percent", "rope_percentage"}, share);  // Nemotron
   ReadRepeated(keys.text, {"rotary_dim", "attn_rotary_emb", "rotary_emb_dim"}, rotated);
 }
@@ -243,10 +253,8 @@ void FillSpan(const RopeKeys& keys, rope_config* config) {
   std::string path;
   const auto given = GivenPartial(keys, &path);
   const double partial = given.value_or(keys.default_partial);
-  if (!given && partial != 1 && keys.text.Mentions("partial_rotary_factor")) {
-    Reject(ROPE_ERROR_UNSUPPORTED,
-           "%s (null) must be a number: programs take 1 or the default of the class, %s",
-           keys.text.Path("partial_rotary_factor").c_str(), ToText(partial).c_str());
+  if (!given && family != nullptr && keys.share_key != nullptr) {
+    RejectNull(keys, keys.text, keys.share_key);
   }
   if (partial > 1) {
     Reject(ROPE_ERROR_PARSE, "%s (%s) must be at most 1", path.c_str(), ToText(partial).c_str());
@@ -265,8 +273,10 @@ void FillSpan(const RopeKeys& keys, rope_config* config) {
                        ? 2 * static_cast<int64_t>(std::floor(partial * config->head_dim / 2))
                        : static_cast<int64_t>(config->head_dim * partial);
   int64_t own = 0;  // rotary_dim says it directly
-  if (class_reads_it) own = keys.text.Integer("rotary_dim", 2, kMaxHeadDim).value_or(0);
-  if (family != nullptr && !keys.text.Mentions("rotary_dim")) own = family->rotary_dim;
+  if (family == nullptr || family->reads_rotary_dim) {
+    own = keys.text.Integer("rotary_dim", 2, kMaxHeadDim).value_or(0);
+    if (family != nullptr && !keys.text.Mentions("rotary_dim")) own = family->rotary_dim;
+  }
   if (own != 0 && given && own != rotary) {
     Reject(ROPE_ERROR_PARSE, "%s (%lld) and %s (%s) of head_dim %d must agree",
            keys.text.Path("rotary_dim").c_str(), static_cast<long long>(own), path.c_str(),
@@ -530,6 +540,21 @@ bool NameTheSameScaling(const Value& a, const Value& b) {
   return x == y || (!x->has_own_rule && !y->has_own_rule);
 }
 
+namespace {
+
+// A class may know few of the scalings.
+void CheckKnown(const RopeKeys& keys, rope_scaling scaling) {
+  const Scalings known = keys.family != nullptr ? keys.family->scalings : Scalings::kAll;
+  if (known == Scalings::kAll || scaling == ROPE_SCALING_DEFAULT) return;
+  if (known == Scalings::kLongrope && scaling == ROPE_SCALING_LONGROPE) return;
+  Reject(ROPE_ERROR_UNSUPPORTED, "%s (\"%s\"): the class of a %s knows %s",
+         keys.dict.Path(TypeKey(keys.dict)).c_str(), Printable(TypeString(keys)).c_str(),
+         keys.family->model_type,
+         known == Scalings::kLongrope ? "\"default\" and \"longrope\"" : "\"default\" alone");
+}
+
+}  // namespace
+
 void FillRope(const RopeKeys& keys, LayerType* type) {
   rope_config& config = type->config;
   RejectTypos(keys.dict);
@@ -540,8 +565,11 @@ void FillRope(const RopeKeys& keys, LayerType* type) {
   FillSpan(keys, &config);
   // Only YaRN and LongRoPE have one.
   if (config.scaling == ROPE_SCALING_YARN || config.scaling == ROPE_SCALING_LONGROPE) {
-    config.attention_factor = keys.dict.Positive("attention_factor").value_or(0);
+    const bool yarn = config.scaling == ROPE_SCALING_YARN;
+    config.attention_factor =
+        keys.dict.Positive("attention_factor").value_or(yarn ? keys.default_attention_factor : 0);
   }
+  CheckKnown(keys, config.scaling);
   const bool of_hunyuan = keys.family != nullptr && keys.family->own_keys == OwnKeys::kAlpha;
   const bool may_have_alpha =
       name == "xdrope" || (of_hunyuan && config.scaling == ROPE_SCALING_DYNAMIC);

@@ -61,7 +61,7 @@ TEST(ModelFamilies, OfNestedDictionariesHaveDefaults) {
   EXPECT_EQ(laguna.Config("sliding_attention").rotary_dim, 0);
   EXPECT_EQ(laguna.LayerName(0), "");  // no rule tells
   ExpectRefused(R"({"model_type": "mellum", "rope_scaling": {"type": "yarn", "factor": 2}})",
-                {"rope_scaling", "yarn", "full_attention"});
+                {"rope_scaling", "full_attention", "mellum"}, ROPE_ERROR_UNSUPPORTED);
 }
 
 TEST(ModelFamilies, MimoHasWidthsAndThetasOfTwoKinds) {
@@ -198,7 +198,8 @@ TEST(ModelFamilies, CompleteDictionariesThatSayLittle) {
   }
   const std::string laguna = R"({"model_type": "laguna", "head_dim": 128)";
   EXPECT_EQ(Model(laguna + "}").Config("full_attention").rotary_dim, 64);
-  EXPECT_EQ(Model(laguna + R"(, "rope_parameters": {"full_attention": {"rope_theta": 5}}})")
+  EXPECT_EQ(Model(laguna + R"(, "rope_parameters": {"full_attention": {"rope_theta": 5},
+                                                 "sliding_attention": {"rope_theta": 5}}})")
                 .Config("full_attention")
                 .rotary_dim,
             0);

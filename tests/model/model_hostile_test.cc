@@ -17,8 +17,8 @@ json Kinds(int count) {
   return kinds;
 }
 
-json NanoChat(const json& rope_parameters) {
-  return {{"model_type", "nanochat"},
+json Unknown(const json& rope_parameters) {
+  return {{"model_type", "nobody_knows"},
           {"hidden_size", 1024},
           {"num_attention_heads", 1},
           {"layer_types", {"k0"}},
@@ -28,12 +28,12 @@ json NanoChat(const json& rope_parameters) {
 // --- costs --------------------------------------------------------------------------------------
 
 TEST(ModelHostile, KindsAreLimited) {  // each may need a table of frequencies
-  EXPECT_EQ(Model(NanoChat(Kinds(256)).dump()).Types().size(), 256u);
-  ExpectRefused(NanoChat(Kinds(257)).dump(), {"rope_parameters has 257 keys", "256"},
+  EXPECT_EQ(Model(Unknown(Kinds(256)).dump()).Types().size(), 256u);
+  ExpectRefused(Unknown(Kinds(257)).dump(), {"rope_parameters has 257 keys", "256"},
                 ROPE_ERROR_UNSUPPORTED);
   EXPECT_EQ(Model(Kinds(256).dump()).Types().size(), 256u);
   ExpectRefused(Kinds(257).dump(), {"the text has 257 keys"}, ROPE_ERROR_UNSUPPORTED);
-  json llama = NanoChat(Kinds(300));
+  json llama = Unknown(Kinds(300));
   llama["model_type"] = "llama";
   ExpectRefused(llama.dump(), {"300 keys"}, ROPE_ERROR_UNSUPPORTED);
 }

@@ -154,7 +154,7 @@ TEST(ModelLayers, OfFullAttentionMayBeWithoutRope) {
             "ssss");
   const Model nulls(R"({"model_type": "cohere_compass", "head_dim": 64, "layer_types":
       ["sliding_attention", "full_attention"], "rope_parameters": {"full_attention": null,
-      "sliding_attention": {"rope_type": "default", "mrope_section": [12, 10, 10]}}})");
+      "sliding_attention": {"rope_theta": 1e4, "mrope_section": [12, 10, 10]}}})");
   EXPECT_EQ(nulls.Layers(2), "sn");
   EXPECT_EQ(nulls.Config().mrope_interleaved, 1);
 }

@@ -166,8 +166,8 @@ TEST(ModelMalformed, MissingAndWrongKeysOfEveryTypeAreNamed) {
                     "layer_types": ["full_attention"]})",
                 {"layer_types has 1 entries", "3 layers"});
   ExpectRefused(
-      R"({"model_type": "gpt_oss", "layer_types": ["a"], "rope_parameters":
-                    {"full_attention": {"rope_type": "default"}}})",
+      R"({"model_type": "nobody_knows", "head_dim": 64, "layer_types": ["a"],
+          "rope_parameters": {"full_attention": {"rope_theta": 1e4}}})",
       {"layer_types[0] (\"a\") must be a kind that rope_parameters is about", "full_attention"});
 }
 

@@ -99,7 +99,8 @@ const Named kNamed[] = {
     {"telechat3", "telechat3", kPlain},
     {"ultrabert", "ultrabert", ", " + std::string(kSizes)},
     {"vjepa2", "vjepa2", kPlain, "no rotation"},
-    {"wav2vec2-bert", "wav2vec2-bert", kPlain + R"(, "position_embeddings_type": "rotary")"},
+    {"wav2vec2-bert", "wav2vec2-bert",
+     ", " + std::string(kSizes) + R"(, "position_embeddings_type": "rotary")"},
 };
 
 TEST(ModelNamed, EachIsReadOrRefusedAsTheGuideSays) {

@@ -203,7 +203,7 @@ TEST(ModelScaling, ZeroBetasAndAbsentOnesAreTheSame) {
 }
 
 TEST(ModelScaling, TruncateCountsWhenNested) {
-  const Model model(R"({"model_type": "gpt_oss", "max_position_embeddings": 131072,
+  const Model model(R"({"model_type": "gemma3_text", "max_position_embeddings": 131072,
       "layer_types": ["sliding_attention", "full_attention"], "rope_parameters": {
       "full_attention": {"rope_type": "yarn", "factor": 32, "truncate": false,
                          "original_max_position_embeddings": 4096},

@@ -41,7 +41,7 @@ TEST(ModelText, ThetaThatIsNullIsNotTheDefault) {
     ExpectRefused(R"({"model_type": "mixtral", "head_dim": 64)" + rest + "}", {part},
                   ROPE_ERROR_UNSUPPORTED);
   };
-  refused(R"(, "rope_theta": null)", "rope_theta (null) must be a number");
+  refused(R"(, "rope_theta": null)", "rope_theta (null) must have a value");
   refused(R"(, "rope_theta": 5, "rope_parameters": {"rope_theta": null, "rope_type": "default"})",
           "rope_parameters.rope_theta (null)");
   ExpectRefused(R"({"model_type": "gpt_neox", "head_dim": 64, "rotary_emb_base": null})",
@@ -117,9 +117,9 @@ TEST(ModelText, KeysThatNearlyAreOthersAreRefused) {
 }
 
 TEST(ModelText, NamesOfKindsArePrintable) {
-  ExpectRefused(R"({"model_type": "gpt_oss", "head_dim": 64, "num_hidden_layers": 1,
+  ExpectRefused(R"({"model_type": "nobody_knows", "head_dim": 64, "num_hidden_layers": 1,
                     "layer_types": ["full_attention\u0000x"], "rope_parameters":
-                    {"full_attention\u0000x": {"rope_type": "default"}}})",
+                    {"full_attention\u0000x": {"rope_theta": 1e4}}})",
                 {"printable"});
 }
 

@@ -126,7 +126,7 @@ have a value that is known to change nothing, or the text is refused:
   `rope_parameters`, `type` and `rope_type`): remove the one that is wrong. transformers 5 takes the
   dictionary, `rope_scaling` and `rope_type`; other programs take the others. Files that went through
   transformers 4 and 5 may hold a stale `rope_theta` of 10000 at the top.
-- `rope_theta` is null, for which transformers has no number, or a kind of layer in `rope_parameters` is,
+- `rope_theta` (or the class's own word for it) is null, for which transformers has no number, or a kind of layer in `rope_parameters` is,
   for which some classes take their defaults and others nothing: give the number or the dictionary. (Kinds
   that the class does not know, and Cohere's, have no RoPE then.)
 - A kind of layer is not in `rope_parameters`, and layers are of it: Gemma 3, ModernBERT, NeoMME and OLMo 3
@@ -134,6 +134,16 @@ have a value that is known to change nothing, or the text is refused:
 - A label of `layer_types` is none that this version knows (`cross_attention`, `hybrid_attention`): such layers
   may have no RoPE. Write `full_attention`, or `nope` for a layer without. `kda` and `gla` are linear
   attention, without RoPE.
+- The word is another family's: `rotary_emb_base` or `rotary_pct` in a Llama, `rope_theta` in a GPT-NeoX, a
+  GPT-J or a Gemma 4, whose classes do not read it. It passes where it repeats what is used.
+- `rope_parameters` has a dictionary for each kind of layer and the class reads one for all, or the other
+  way round; its kinds lack `rope_theta` where the class reads none beside them (Gemma 4, Laguna); or the
+  class reads no dictionary at all (GPT-J, CodeGen, RoFormer), or no `rope_scaling` (Cohere 2 MoE).
+- A key of the dictionary stands beside it (`factor`, `beta_fast`, `attention_factor`, `low_freq_factor`,
+  `alpha` ..), where no class reads it: move it into the dictionary.
+- `head_dim` is not what the class computes instead of reading it (RecurrentGemma, DeepSeek-OCR 2, Falcon).
+- A `rope_type` is none that the class knows (Phi-3: `default` and `longrope`).
+- YaRN of a DeepSeek-V4 by kinds has no `attention_factor`: 1 in the model's own code, not in transformers.
 - `factor` of a Phi-3 is not the ratio of its two lengths: transformers takes the factor, Phi-3's own code
   and engines the ratio.
 - The model's own code ignores the key (`partial_rotary_factor` in a Llama): decide what the weights
@@ -182,7 +192,10 @@ the programs themselves.
   Llama 3's: where `moe_args` and `nope_layer_interval` are there and null, the file must say them.
 - Voxtral's `whisper_model_args` are of its audio tower: not used, and a note of the model.
 - What none of these programs has is refused: `layer_types` in all of them, two vision encoders of Mistral, a
-  factor of Meta's without `use_scaled_rope`.
+  factor of Meta's without `use_scaled_rope` or where that is false, hybrid patterns of Megatron
+  (`hybrid_override_pattern`, `experimental_attention_variant`), keys of RoPE that are null in MaxText's.
+- DeepSeek's inference code scales by defaults that its `config_671B.json` does not name: texts with
+  `moe_inter_dim` and no `model_type` are refused.
 - mlx's repositories have transformers' text with `quantization` beside it, which is no key of RoPE. The
   `config.json` beside GGUF files is transformers' or next to empty: read the GGUF file.
 

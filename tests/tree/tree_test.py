@@ -54,10 +54,10 @@ OTHER_NUMBERS = [
     ("src/gpu/params.h", "kFrequencyBytes = 1024", "bytes of parameters; asserted there"),
     ("src/model/class_sizes.cc", '", 512, ', "a model's width"),
     ("src/model/class_sizes.cc", '", 1024, ', "a model's width"),
-    ("src/model/families.cc", '"global_head_dim", 512', "a model's head"),
+    ("src/model/class_ropes.h", '"global_head_dim", 512', "a model's head"),
     ("src/model/families.cc", ".HeadDim(512)", "a model's head"),
-    ("src/model/families.cc", '"original_max_position_embeddings": 1024', "a model's length"),
-    ("src/model/families.cc", '"original_max_position_embeddings": 512', "a model's length"),
+    ("src/model/class_ropes.h", '"original_max_position_embeddings": 1024', "a model's length"),
+    ("src/model/class_ropes.h", '"original_max_position_embeddings": 512', "a model's length"),
 ]
 
 LONGEST = 600  # lines of a file
