@@ -49,12 +49,16 @@ inline constexpr TwoRopes kEmbeddingGemma2 = {
 inline constexpr TwoRopes kGemma3 =
     Completing({{"rope_theta", 1e6}, {"rope_local_base_freq", 1e4}, Flat::kFull});
 inline constexpr TwoRopes kGemma4 = {
-    {nullptr, 1e6, 0.25, "global_head_dim", 512}, {nullptr, 1e4}, Flat::kNeither, true};
+    {nullptr, 1e6, 0.25, "global_head_dim", 512, nullptr, 0, nullptr, 1},
+    {nullptr, 1e4},
+    Flat::kNeither,
+    true};
 inline constexpr TwoRopes kIquestQ1 = {
     {"rope_theta", 1e6}, {"swa_rope_theta", 1e4}, Flat::kNeither};
 inline constexpr TwoRopes kLaguna = {
     {nullptr, 5e5, 0.5, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
-inline constexpr TwoRopes kLfm3 = {{nullptr, 1e6, 0.5}, {nullptr, 1e4}, Flat::kNeither, true};
+inline constexpr TwoRopes kLfm3 = {
+    {nullptr, 1e6, 0.5, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither, true};
 inline constexpr TwoRopes kMellum = {{nullptr, 5e5}, {nullptr, 1e4}, Flat::kNeither};
 inline constexpr TwoRopes kMimo = {
     {"rope_theta", 5e6, 0.334}, {"swa_rope_theta", 1e4, 0.334, "swa_head_dim"}, Flat::kNeither};
@@ -73,8 +77,12 @@ inline constexpr TwoRopes kPlamo3 = {{"rope_theta", 0}, {"rope_local_theta", 0},
 inline constexpr TwoRopes kSpark = {
     {nullptr, 5e6, 0.25, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
 inline constexpr TwoRopes kUltrabert = {{nullptr, 2560000}, {nullptr, 1e4}, Flat::kNeither};
-inline constexpr TwoRopes kZaya = {
-    {nullptr, 5e6, 0.5}, {nullptr, 1e4, 0.5}, Flat::kNeither, false, "hybrid", "hybrid_sliding"};
+inline constexpr TwoRopes kZaya = {{nullptr, 5e6, 0.5, nullptr, 0, nullptr, 0, nullptr, 1},
+                                   {nullptr, 1e4, 0.5, nullptr, 0, nullptr, 0, nullptr, 1},
+                                   Flat::kNeither,
+                                   false,
+                                   "hybrid",
+                                   "hybrid_sliding"};
 
 // What a class falls back to if the configuration has no rope dictionary at all. Where it has a
 // theta, that one counts even against a key beside it, and a dictionary of the file without theta

@@ -51,8 +51,12 @@ int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
     if (kind->head_dim != 0) return kind->head_dim;
   }
   if (const int64_t given = text.Integer("head_dim", 0, kMaxWidth).value_or(0)) return given;
-  // null and 0 ask for the quotient, absence for the class default
-  return class_default != 0 && !text.Mentions("head_dim") ? class_default : Quotient(text, 1);
+  // null and 0 ask for the quotient, absence for the class default; most classes that have one fail
+  // on null
+  if (class_default != 0 && !text.Mentions("head_dim")) return class_default;
+  const int64_t quotient = Quotient(text, 1);
+  if (class_default != 0 && quotient != class_default) text.RejectNull("head_dim");
+  return quotient;
 }
 
 // head_dim beside the rule of a class that does not read it.

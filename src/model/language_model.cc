@@ -288,7 +288,8 @@ class LanguageModel {
     AddKind(ropes.sliding_name, ropes.sliding, ropes.flat == Flat::kBoth, false);
     for (const auto& [name, value] : dict_.members()) {  // kinds that the class does not know
       const bool known = name == ropes.full_name || name == ropes.sliding_name;
-      if (nested_ && !known && value.As<Value::Object>() != nullptr) {
+      const bool listed = std::find(labels_.begin(), labels_.end(), name) != labels_.end();
+      if (nested_ && !known && listed && value.As<Value::Object>() != nullptr) {
         Add(name, Keys(Dict(value, dict_.Path(name))));
       }
     }
@@ -325,7 +326,7 @@ class LanguageModel {
     if (keys.theta == 0 && kind.theta_key == nullptr && IsUsed(name)) RequireTheta(name, keys.dict);
     keys.default_partial =
         keys.dict.exists() && kind.nested_partial != 0 ? kind.nested_partial : kind.partial;
-    keys.default_proportional = proportional;
+    keys.default_proportional = proportional && !keys.dict.exists();
     Add(name, keys, &kind);
   }
 

@@ -11,7 +11,8 @@ TEST(ModelHead, WidthIsGivenElseDividedElseFromTheClass) {
   const std::string head =
       R"({"model_type": "qwen3", "hidden_size": 2560, "num_attention_heads": 32)";
   EXPECT_EQ(Model(head + R"(, "head_dim": 96})").Config().head_dim, 96);
-  EXPECT_EQ(Model(head + R"(, "head_dim": null})").Config().head_dim, 80);
+  EXPECT_EQ(Model(head + R"(, "head_dim": 0})").Config().head_dim, 80);
+  ExpectRefused(head + R"(, "head_dim": null})", {"head_dim (null)"}, ROPE_ERROR_UNSUPPORTED);
   EXPECT_EQ(Model(head + "}").Config().head_dim, 128);
 }
 

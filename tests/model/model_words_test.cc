@@ -190,6 +190,17 @@ TEST(ModelWords, DictionariesForAllAreRefusedWhereTheClassReadsKinds) {
   }
 }
 
+// Where the class has others for a file without a dictionary.
+TEST(ModelWords, DefaultsInsideAKindAreThoseOfAllClasses) {
+  const std::string kinds = R"("rope_parameters": {"full_attention": {"rope_theta": 54321},
+      "sliding_attention": {"rope_theta": 54321}})";
+  for (const char* type : {"gemma4", "diffusion_gemma", "lfm3", "laguna"}) {
+    const rope_config c = Model(With(type, kinds)).Config("full_attention");
+    EXPECT_EQ(c.scaling, ROPE_SCALING_DEFAULT) << type;
+    EXPECT_EQ(c.rotary_dim, 0) << type;
+  }
+}
+
 TEST(ModelWords, KindsWithoutThetaHaveNoneWhereTheClassReadsNoneBeside) {
   for (const char* type : {"gemma4", "laguna", "lfm3", "mellum", "olmo3"}) {
     ExpectRefused(With(type, R"("rope_theta": 1e4, "rope_parameters": {
@@ -264,6 +275,17 @@ TEST(ModelWords, HeadsFollowFromOtherKeys) {
     ExpectRefused(With(type, R"("head_dim": 96)"), {"head_dim (96) must be 128"},
                   ROPE_ERROR_UNSUPPORTED);
   }
+}
+
+TEST(ModelWords, AHeadThatIsNullIsNotGuessed) {
+  ExpectRefused(With("gemma2", R"("head_dim": null)"), {"head_dim (null)"}, ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Model(With("llama", R"("head_dim": null)")).Config().head_dim, 128);
+}
+
+TEST(ModelWords, KindsThatNoLayerIsOfAreRefused) {
+  ExpectRefused(With("gemma3", R"("rope_parameters": {"full_attention": {"rope_theta": 54321},
+                    "indexed_attention": {"rope_theta": 77}})"),
+                {"indexed_attention.rope_theta (77)"}, ROPE_ERROR_UNSUPPORTED);
 }
 
 // Around it another configuration class has another default.
