@@ -93,6 +93,7 @@ constexpr Alias kAliases[] = {
     {"EvollaModel", "evolla"},
     {"exaone4_moe", "exaone_moe"},
     {"hunyuan", "hunyuan_v1_moe"},
+    {"inkling2", "inkling"},
     {"intern_s2_preview", "qwen3_5_moe"},
     {"interns2_mobius", "qwen3_5_moe"},
     {"iquestcoder", "llama"},

@@ -282,6 +282,11 @@ TEST(ModelWords, AHeadThatIsNullIsNotGuessed) {
   EXPECT_EQ(Model(With("llama", R"("head_dim": null)")).Config().head_dim, 128);
 }
 
+TEST(ModelWords, Inkling2HasNoRopeWhateverItSays) {
+  EXPECT_EQ(Model(With("inkling2_text", R"("rope_theta": 54321)")).Types(),
+            std::vector<std::string>{"nope"});
+}
+
 TEST(ModelWords, KindsThatNoLayerIsOfAreRefused) {
   ExpectRefused(With("gemma3", R"("rope_parameters": {"full_attention": {"rope_theta": 54321},
                     "indexed_attention": {"rope_theta": 77}})"),
