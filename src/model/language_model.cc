@@ -323,7 +323,9 @@ class LanguageModel {
     keys.theta_key = kind.theta_key;
     keys.default_theta = kind.theta;
     keys.theta = OfKind(ListedThetas(), "rope_theta", name);
-    if (keys.theta == 0 && kind.theta_key == nullptr && IsUsed(name)) RequireTheta(name, keys.dict);
+    if (!omitted && keys.theta == 0 && kind.theta_key == nullptr && IsUsed(name)) {
+      RequireTheta(name, keys.dict);
+    }
     keys.default_partial =
         keys.dict.exists() && kind.nested_partial != 0 ? kind.nested_partial : kind.partial;
     keys.default_proportional = proportional && !keys.dict.exists();

@@ -59,6 +59,12 @@ std::string PathOfRopeInside(const Dict& dict) {
   return "";
 }
 
+bool HasKeyOfRope(const Dict& dict) {
+  const Value::Object& members = dict.members();
+  return std::any_of(members.begin(), members.end(),
+                     [](const auto& member) { return TellsOfRope(member.first, member.second); });
+}
+
 // A model whose own configuration may be empty: all of it is its class's then.
 bool IsOfItsClass(const OuterModel& outer, const ConfigParts& parts) {
   return outer.inner_key != nullptr && !parts.text_nested;
@@ -108,6 +114,11 @@ ConfigParts Locate(const Dict& root) {
     parts.text = nested;
     parts.text_nested = true;
   }
+  const bool is_part = !outer.model_type.empty() && outer.text_key != nullptr &&
+                       outer.inner_key == nullptr && parts.outer_type == outer.model_type;
+  if (is_part && !parts.text_nested && HasKeyOfRope(model)) {
+    model.RejectMissing(outer.text_key, "it is the language model, and the keys around it are not");
+  }
   parts.text_type = parts.text.String("model_type").value_or(parts.outer_type);
   if (outer.text_type != nullptr) parts.text_type = outer.text_type;
   const std::string_view renamed = TypeByArchitecture(root, parts.text_type);
@@ -134,10 +145,7 @@ ConfigParts Locate(const Dict& root) {
 
 bool MayHaveRope(const ConfigParts& parts) {
   if (FindFamily(parts.text_type) != nullptr) return true;
-  const Value::Object& members = parts.text.members();
-  return !IsWithoutRope(parts.text_type) &&
-         std::any_of(members.begin(), members.end(),
-                     [](const auto& member) { return TellsOfRope(member.first, member.second); });
+  return !IsWithoutRope(parts.text_type) && HasKeyOfRope(parts.text);
 }
 
 void RejectNotOffered(const ConfigParts& parts) {

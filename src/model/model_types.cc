@@ -152,7 +152,8 @@ constexpr OuterModel kOuterModels[] = {
     {"moondream3", false, "config", nullptr, "moondream3", "text"},
     {"musicflamingo", false, nullptr, "rope_parameters"},  // of its audio encoder
     {"openpangu_vl", false, nullptr, nullptr, "openpangu_vl"},
-    {"t5gemma", true, "decoder", nullptr},
+    {"t5gemma", false, "decoder", nullptr},
+    {"t5gemma2", false, "decoder", nullptr},
     {"voxtral_realtime", false, nullptr, nullptr, "voxtral_realtime"},  // with a theta of its own
 };
 

@@ -322,7 +322,7 @@ TEST(Stack, OfModels) {
     cases.push_back({Nested(depth, "[", "]"), want});
     cases.push_back({Nested(depth, R"({"a": )", "}"), want});
   }
-  std::string kinds = R"({"model_type": "nanochat", "head_dim": 64, "layer_types": ["k0"],
+  std::string kinds = R"({"model_type": "nobody_knows", "head_dim": 64, "layer_types": ["k0"],
                           "rope_parameters": {"k0": {"rope_theta": 1})";
   for (int i = 1; i < 256; ++i) {
     kinds += ", \"k" + std::to_string(i) + R"(": {"rope_theta": 1e)" + std::to_string(i) + "}";

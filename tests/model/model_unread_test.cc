@@ -1,6 +1,7 @@
 // Every key that speaks of RoPE is used, known to change nothing, or refused by name: one at a time
 // as they stand in files. model_insertion_test puts them everywhere.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "answer.h"
@@ -371,6 +372,14 @@ TEST(ModelUnread, LayersOfAnUnknownKindAreRefused) {
 TEST(ModelUnread, AnEmptyLanguageModelIsRefused) {
   ExpectUnread(With("t5gemma", R"("decoder": {})"), "decoder ({}) must not be empty");
   ExpectUnread(With("qwen2_vl", R"("text_config": {})"), "text_config ({}) must not be empty");
+}
+
+// transformers does not read the keys around it.
+TEST(ModelUnread, AnAbsentDecoderIsRefused) {
+  for (const auto& [type, key] :
+       {std::pair{"t5gemma", "decoder"}, {"t5gemma2", "decoder"}, {"dia", "decoder_config"}}) {
+    ExpectRefused(With(type, R"("head_dim": 64)"), {key, "is missing"});
+  }
 }
 
 TEST(ModelUnread, RopeOfModelsWithoutRopeIsRefused) {

@@ -207,8 +207,6 @@ TEST(ModelWords, KindsWithoutThetaHaveNoneWhereTheClassReadsNoneBeside) {
                       "full_attention": {"rope_theta": 54321},
                       "sliding_attention": {"rope_type": "default"}})"),
                   {"sliding_attention.rope_theta is missing"});
-    ExpectRefused(With(type, R"("rope_parameters": {"full_attention": {"rope_theta": 54321}})"),
-                  {"sliding_attention.rope_theta is missing"});
     EXPECT_TRUE(Model(With(type, Entry("rope_parameters", kKinds))));
   }
   ExpectRefused(With("cohere_compass", R"("rope_parameters": {"full_attention": {
