@@ -16,7 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MARKERS = re.compile(r"(<!-- performance: from )(\S+)( -->\n).*?(<!-- /performance -->)", re.DOTALL)
 CASES = (("f32", 1, "one token, f32"), ("bf16", 1, "one token, bf16"), ("f16", 1, "one token, f16"),
          ("f32", 64, "64 tokens, f32"), ("bf16", 64, "64 tokens, bf16"), ("f32", 2048, "2048 tokens, f32"),
-         ("bf16", 2048, "2048 tokens, bf16"), ("f32", 8192, "8192 tokens, f32"), ("bf16", 8192, "8192 tokens, bf16"))
+         ("bf16", 2048, "2048 tokens, bf16"), ("f32", 8192, "8192 tokens, f32"), ("bf16", 8192, "8192 tokens, bf16"),
+         ("f32", 65536, "65536 tokens, f32"), ("bf16", 65536, "65536 tokens, bf16"))
 PEERS = {"highway": "Highway, a loop over a table", "c_native": "C, `-march=native`", "c": "C", "ggml": "ggml",
          "vllm": "vLLM", "xnnpack": "XNNPACK", "torch_compile": "`torch.compile`", "jax": "JAX"}
 
