@@ -441,6 +441,7 @@ void FillYarn(const RopeKeys& keys, LayerType* type) {
            dict.Path("beta_fast").c_str(), ToText(fast).c_str(), ToText(slow).c_str());
   }
   if (TypeString(keys) == kTelechatYarn) FillTelechat(keys, config);
+  dict.RejectNull("truncate");  // transformers hands null on, which is false, and others take true
   config->yarn_no_truncate = dict.Bool("truncate").value_or(true) ? 0 : 1;
   FillMscale(keys, type);
 }

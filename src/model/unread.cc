@@ -57,6 +57,7 @@ constexpr Harmless kHarmless[] = {
     {"rotary_value", 0},  // RoFormer: only q and k rotate
     {"use_alibi", 0},
     {"use_dynamic_ntk", 0},
+    {"use_long_context", 0},
     {"use_mla_nope", 0},
     {"use_mrope", 0},
     // RoPE that is on.
@@ -77,6 +78,7 @@ constexpr Harmless kHarmless[] = {
     // Which kernel runs, how large its cache is, in which precision it works.
     {"apply_rope_fusion", kAny},
     {"cache_rope_tensor", kAny},
+    {"flash_rotary", kAny},
     {"fuse_rope", kAny},
     {"fused_single_qkv_rope", kAny},
     {"k_rope_only_layernorm", kAny},
@@ -281,6 +283,7 @@ bool HasWordOfRope(std::string_view key, bool humps) {
 
 bool SpeaksOfRope(std::string_view key) {
   if (key == "compression_ratio") return true;  // ERNIE 4.5 divides positions by it
+  if (key == "use_long_context") return true;   // Zamba 2's own code raises theta, others do not
   return HasWordOfRope(key, true) || HasWordOfRope(key, false) || SpeaksOfPositions(key) ||
          NamesNumbersOfRope(key);
 }

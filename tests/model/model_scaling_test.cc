@@ -212,6 +212,12 @@ TEST(ModelScaling, TruncateCountsWhenNested) {
   EXPECT_EQ(model.Layers(2), "sf");
 }
 
+// transformers hands null on, which is false; others take true.
+TEST(ModelScaling, TruncateThatIsNullIsRefused) {
+  ExpectRefused(Llama(R"({"rope_type": "yarn", "factor": 4, "truncate": null})"),
+                {"truncate (null)"}, ROPE_ERROR_UNSUPPORTED);
+}
+
 TEST(ModelScaling, NestedTruncateChangesTheRamp) {
   const auto nested = [](const std::string& truncate) {
     return InvFreq(Model(R"({"model_type": "gemma3_text", "head_dim": 64,

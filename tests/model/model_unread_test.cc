@@ -90,6 +90,7 @@ TEST(ModelUnread, StrayKeysOfPublishedFilesPass) {
       {"nomic_bert", R"("rotary_emb_fraction": 1.0, "rotary_emb_interleaved": false,
           "rotary_emb_scale_base": null, "rotary_scaling_factor": null)"},
       {"phi", R"("partial_rotary_factor": 0.5, "rotary_dim": 64)"},
+      {"phi-msft", R"("rotary_dim": 32, "flash_rotary": false)"},  // Phixtral
       {"qwen2", R"("use_mrope": false)"},
       {"stablelm_epoch", R"("rope_pct": 0.25, "rotary_scaling_factor": 1.0)"},
   };
@@ -119,6 +120,16 @@ TEST(ModelUnread, WordsOfOtherProgramsAreTranslated) {
 }
 
 // Olmo Hybrid's released files have it so, and no RoPE.
+// Zamba 2's own code raises theta then, transformers does not.
+TEST(ModelUnread, LongContextOfZamba2IsRefused) {
+  const char* const rope = R"("use_mem_rope": true, "attention_head_dim": 160, )";
+  const auto zamba = [&](const char* flag) {
+    return With("zamba2", std::string(rope) + R"("use_long_context": )" + flag);
+  };
+  EXPECT_TRUE(Model(zamba("false")));
+  ExpectUnread(zamba("true"), "use_long_context (true)");
+}
+
 TEST(ModelUnread, ThetaThatIsNullMeansNoRope) {
   const std::string head = R"("layer_types": ["linear_attention", "full_attention",
       "linear_attention", "full_attention"], "rope_parameters": )";
