@@ -107,8 +107,9 @@ const char* WantedTarget() {
 
 std::vector<const Kernels*> ListKernels() {
   constexpr auto kGetters = Getters(std::make_index_sequence<63>());  // HWY_SCALAR is bit 62
-  // What the compiler may use anywhere needs no check: the library would not run without.
-  const int64_t targets = DetectTargets() | HWY_STATIC_TARGET;
+  // What the compiler may use anywhere needs no check: the library would not run without. Asked
+  // once: in a virtual machine each question to the CPU takes microseconds.
+  static const int64_t targets = DetectTargets() | HWY_STATIC_TARGET;
   std::vector<const Kernels*> all;
   for (size_t bit = 0; bit < kGetters.size(); ++bit) {  // a lower bit is a better target
     if ((targets >> bit & 1) != 0 && kGetters[bit] != nullptr) all.push_back(kGetters[bit]());
