@@ -21,14 +21,15 @@ import sys
 
 NUMBERS = 5120  # of a token of 32 + 8 heads of 128
 FOLDER = "build/bench/CMakeFiles/librope_objects.dir/src/cpu"
-# dtype and pairing: the kernel's Shape (rotate-inl.h), bytes of an element
+# dtype and pairing: the kernel's Shape (shapes-inl.h), bytes of an element
 KERNELS = {
     "f32 halves": (r"Natural<\S*F32, \(rope::ChannelOrder\)0, \(rope::Arithmetic\)0>", 4),
     "f32 interleaved": (r"PerChannel<\S*F32, \(rope::Arithmetic\)0>", 4),
-    "bf16 halves": (r"EvenOdd<\S*RoundByIntegers>, \(rope::Arithmetic\)0>", 2),
-    "bf16 interleaved": (r"Natural<\S*RoundByIntegers>, \(rope::ChannelOrder\)1, \(rope::Arithmetic\)0>", 2),
+    "bf16 halves": (r"EvenOdd<\S*RoundFromHalf>, \(rope::Arithmetic\)0>", 2),
+    "bf16 interleaved": (r"PairWords<\S*RoundFromHalf>, \(rope::Arithmetic\)0>", 2),
+    "with ties": (r"EvenOdd<\S*RoundByIntegers>, \(rope::Arithmetic\)0>", 2),
     "by AVX512-BF16": (r"EvenOdd<\S*RoundByInstruction>, \(rope::Arithmetic\)0>", 2),
-    "also interleaved": (r"Natural<\S*RoundByInstruction>, \(rope::ChannelOrder\)1, \(rope::Arithmetic\)0>", 2),
+    "also interleaved": (r"PairWords<\S*RoundByInstruction>, \(rope::Arithmetic\)0>", 2),
     "f16 halves": (r"Natural<\S*::F16, \(rope::ChannelOrder\)0, \(rope::Arithmetic\)0>", 2),
     "f16 interleaved": (r"PerChannel<\S*::F16, \(rope::Arithmetic\)0>", 2),
 }
@@ -123,7 +124,7 @@ def main() -> int:
                 if best is None or (-written, least) < (-best[1], best[0]):
                     best = (least, written, len(loop))
         if best is None:
-            print(f"{name:18} no loop found: has rotate-inl.h changed?")
+            print(f"{name:18} no loop found: has shapes-inl.h changed?")
             return 1
         print(f"{name:18} {best[0]:6.0f}   {best[0] / limit:16.2f}   {best[1]:15}   {best[2]:12}")
     return 0

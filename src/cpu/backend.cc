@@ -28,7 +28,9 @@ namespace {
 
 constexpr int64_t kTaskBytes = 64 << 10;     // a task worth handing to another thread
 constexpr int64_t kInlineBytes = 128 << 10;  // calls up to this run on the caller's thread
-constexpr int64_t kPrefetchAhead = 6 << 10;  // of 1 to 16 KiB (bench/README.md)
+// How far ahead the memory is asked for what is to come into the L1 and the L2 cache: of 1 to 16
+// KiB (bench/README.md).
+constexpr int64_t kIntoL1Ahead = 8 << 10, kIntoL2Ahead = 6 << 10;
 
 int SpanBytes(const rope_context& context, const Tensor& tensor) {
   return context.rotary_dim * ElementSize(tensor.dtype);
@@ -81,11 +83,13 @@ Course::Course(const Plan& plan)
       tokens(plan.batch * plan.tokens),
       token_bytes(0),
       block_tokens(RowBuffer::Capacity(*plan.context)) {
+  const bool rare_ties =
+      !plan.context->rounding.rounds_rows && (!plan.has_rows || plan.rows.dtype == ROPE_DTYPE_F32);
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
     tensor_bytes[n] = static_cast<int64_t>(t.heads) * SpanBytes(*plan.context, t);
     token_bytes += tensor_bytes[n];
-    rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic);
+    rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic, rare_ties);
   }
   bytes = ProductOrMost(tokens, token_bytes);
   prefetch = bytes > plan.context->caches->inner;
@@ -173,12 +177,15 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
   block.tokens = count;
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
+  block.prefetch_into_l1 = context.caches->ask_into_l1 && IsNarrow(t.dtype);
   block.in_cache = job.in_cache;
   if (course.prefetch) {
     // Along heads that lie apart the next head's tokens are next; else what follows in memory.
     const bool apart = HeadsLieApart(t);
     if (apart || t.dtype != ROPE_DTYPE_F32 || context.caches->ask_for_f32) {
-      block.prefetch_ahead = apart ? t.in_strides.head : kPrefetchAhead;
+      block.prefetch_ahead = apart                    ? t.in_strides.head
+                             : block.prefetch_into_l1 ? kIntoL1Ahead
+                                                      : kIntoL2Ahead;
       block.prefetch_last =
           t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
     }

@@ -22,6 +22,7 @@ struct Block {
   int32_t tokens;
   int64_t prefetch_ahead;     // bytes from a head to the one to ask the memory for
   const char* prefetch_last;  // the last head of the task; null: do not ask
+  bool prefetch_into_l1;      // or into the L2 cache
   bool in_cache;              // where the data of the call stays
 };
 

@@ -10,8 +10,8 @@ namespace rope::cpu {
 namespace {
 
 constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
-constexpr Caches kUnknown = {512 * kKiB, 16 * kMiB, true};
-constexpr Caches kMost = {2 * kMiB, 16 * kMiB, true};
+constexpr Caches kUnknown = {512 * kKiB, 16 * kMiB, true, false};
+constexpr int64_t kMostInner = 2 * kMiB, kMostLast = 16 * kMiB;
 
 enum Type : unsigned { kNone, kData, kInstructions, kUnified };  // bits 0 to 4 of eax
 
@@ -28,12 +28,12 @@ Caches CachesOf(const CacheLeaf* leaves, int count) {
     const int64_t line = (ebx & 0xfff) + 1, sets = int64_t{ecx} + 1;
     const int64_t bytes = ways * partitions * line * sets;
     if (level == 1) data = bytes;
-    if (level == 2) caches.inner = std::min(bytes, kMost.inner);
-    if (level == 3) caches.last = std::min(bytes / 2, kMost.last);
+    if (level == 2) caches.inner = std::min(bytes, kMostInner);
+    if (level == 3) caches.last = std::min(bytes / 2, kMostLast);
   }
-  // What comes with these sizes loses by it; with a larger L1 or a smaller L2 it gains
-  // (bench/README.md).
+  // What comes with these sizes loses or gains by it (bench/README.md, "Asking the memory ahead").
   caches.ask_for_f32 = data != 32 * kKiB || caches.inner < kMiB;
+  caches.ask_into_l1 = data > 32 * kKiB;
   return caches;
 }
 

@@ -168,11 +168,14 @@ struct F32 {
   }
 };
 
-// How two vectors become words of two bf16, the first in the lower half.
+// How two vectors become words of two bf16, the first in the lower half; or four vectors become two
+// of words, and whether some values were ties. The lower half of a NaN must be zero, as it is in
+// all results of bf16 elements and rows without other NaNs.
 struct RoundByIntegers {
-  // Rounds both at once, on 16-bit lanes: the upper halves get a carry where the lower halves, plus
-  // one if the upper is odd, exceed one half. The lower half of a NaN must be zero, as it is in all
-  // results of bf16 elements and rows without other NaNs.
+  using WithTies = RoundByIntegers;
+
+  // Both at once, on 16-bit lanes: the upper halves get a carry where the lower halves, plus one if
+  // the upper is odd, exceed one half.
   template <class D>
   static HWY_INLINE Bits<D> ToWords([[maybe_unused]] D d, hn::Vec<D> first, hn::Vec<D> second) {
     const hn::RebindToUnsigned<D> du;
@@ -192,10 +195,70 @@ struct RoundByIntegers {
     return hn::BitCast(du, hn::Add(upper, carry));
 #endif
   }
+  template <class D>
+  static HWY_INLINE bool ToWordsTwice(D d, hn::Vec<D> first, hn::Vec<D> second,
+                                      hn::Vec<D> next_first, hn::Vec<D> next_second, Bits<D>& words,
+                                      Bits<D>& next_words) {
+    words = ToWords(d, first, second);
+    next_words = ToWords(d, next_first, next_second);
+    return false;
+  }
 };
+
+#undef ROPE_ROUND_FROM_HALF
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSE4
+#define ROPE_ROUND_FROM_HALF 1
+// One half is added, which rounds all but ties, and those are looked for: they leave a lower half
+// of zero. In rows of f32 one value in 65536 is a tie.
+struct RoundFromHalf : RoundByIntegers {
+  template <class D>
+  static HWY_INLINE bool ToWordsTwice(D d, hn::Vec<D> first, hn::Vec<D> second,
+                                      hn::Vec<D> next_first, hn::Vec<D> next_second, Bits<D>& words,
+                                      Bits<D>& next_words) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Repartition<uint16_t, decltype(du)> du16;
+    const auto plus_half = [du](hn::Vec<D> value) HWY_ATTR {
+      return hn::Add(hn::BitCast(du, value), hn::Set(du, 0x8000u));
+    };
+    const auto least = [du16](Bits<D> a, Bits<D> b) HWY_ATTR {
+      return hn::BitCast(hn::RebindToUnsigned<D>(),
+                         hn::Min(hn::BitCast(du16, a), hn::BitCast(du16, b)));
+    };
+    const auto upper_halves = [du, du16](Bits<D> a, Bits<D> b) HWY_ATTR {
+      return hn::BitCast(
+          du, hn::OddEven(hn::BitCast(du16, b), hn::BitCast(du16, hn::ShiftRight<16>(a))));
+    };
+    const auto a = plus_half(first), b = plus_half(second);
+    const auto next_a = plus_half(next_first), next_b = plus_half(next_second);
+    const bool ties = HasZeroLower(du, least(least(a, b), least(next_a, next_b)));
+    if (HWY_UNLIKELY(ties)) {
+      RoundByIntegers::ToWordsTwice(d, first, second, next_first, next_second, words, next_words);
+    } else {
+      words = upper_halves(a, b);
+      next_words = upper_halves(next_a, next_b);
+    }
+    return ties;
+  }
+
+ private:
+  template <class DU>
+  static HWY_INLINE bool HasZeroLower(DU du, hn::Vec<DU> words) {
+    const auto lower = hn::Set(du, 0xffffu);
+#if HWY_TARGET <= HWY_AVX3
+    if constexpr (sizeof(words.raw) == 64) {
+      return _mm512_testn_epi32_mask(words.raw, lower.raw) != 0;
+    }
+#endif
+    return !hn::AllFalse(du, hn::Eq(hn::And(words, lower), hn::Zero(du)));
+  }
+};
+#else
+#define ROPE_ROUND_FROM_HALF 0
+#endif
 
 template <class Rounding>
 struct Bf16RoundedBy {
+  using WithTies = Bf16RoundedBy<typename Rounding::WithTies>;
   static constexpr rope_dtype kDtype = ROPE_DTYPE_BF16;
   using Raw = uint16_t;
   template <class D>
@@ -223,6 +286,18 @@ struct Bf16RoundedBy {
   static HWY_INLINE void StoreWords(D d, hn::Vec<D> first, hn::Vec<D> second, uint16_t* to) {
     const hn::Repartition<uint16_t, D> du16;
     StoreOrStream<kStream>(hn::BitCast(du16, Rounding::ToWords(d, first, second)), du16, to);
+  }
+  template <bool kStream, class D>
+  static HWY_INLINE bool StoreWordsTwice(D d, hn::Vec<D> first, hn::Vec<D> second, uint16_t* to,
+                                         hn::Vec<D> next_first, hn::Vec<D> next_second,
+                                         uint16_t* next_to) {
+    const hn::Repartition<uint16_t, D> du16;
+    Bits<D> words, next_words;
+    const bool ties =
+        Rounding::ToWordsTwice(d, first, second, next_first, next_second, words, next_words);
+    StoreOrStream<kStream>(hn::BitCast(du16, words), du16, to);
+    StoreOrStream<kStream>(hn::BitCast(du16, next_words), du16, next_to);
+    return ties;
   }
   template <bool kStream, class D>
   static HWY_INLINE void StoreBoth(D d, hn::Vec<D> a, uint16_t* to_a, hn::Vec<D> b,
@@ -262,6 +337,8 @@ using BF16 = Bf16RoundedBy<RoundByIntegers>;
 // By vcvtne2ps2bf16 of AVX512-BF16, which Highway 1.0.3 has no name for. It takes subnormal numbers
 // for zeros: where it left a zero and there was one, the words are rounded again, by integers.
 struct RoundByInstruction {
+  using WithTies = RoundByIntegers;
+
   template <class D>
   static HWY_INLINE Bits<D> ToWords(D d, hn::Vec<D> first, hn::Vec<D> second) {
     if constexpr (hn::MaxLanes(D()) == 16) {
@@ -276,6 +353,14 @@ struct RoundByInstruction {
       }
     }
     return RoundByIntegers::ToWords(d, first, second);
+  }
+  template <class D>
+  static HWY_INLINE bool ToWordsTwice(D d, hn::Vec<D> first, hn::Vec<D> second,
+                                      hn::Vec<D> next_first, hn::Vec<D> next_second, Bits<D>& words,
+                                      Bits<D>& next_words) {
+    words = ToWords(d, first, second);
+    next_words = ToWords(d, next_first, next_second);
+    return false;
   }
 
  private:

@@ -66,7 +66,7 @@ void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
   const rope_context& context = *plan.context;
   const ChannelOrder channels = ChannelOrderOf(context.pairing, plan.operation);
   const auto order_for = [&](rope_dtype dtype) {
-    return kernels.RotationOf(dtype, channels, context.rounding.arithmetic).order;
+    return kernels.RowOrderOf(dtype, channels, context.rounding.arithmetic);
   };
   const rope_dtype first = plan.tensors[0].dtype;
   for (int n = 0; n < plan.tensor_count; ++n) {

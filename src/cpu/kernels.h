@@ -98,7 +98,19 @@ struct Kernels {
   };
   // [dtype - 1][channel order][arithmetic]; null where that is not for this dtype.
   Rotation rotations[kDtypes][kChannelOrders][kArithmetics];
-  const Rotation& RotationOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
+  // bf16, kFused: faster where ties are rare. Null where nothing is. [channel order]
+  Rotation rotations_of_rare_ties[kChannelOrders];
+  // Of both the rows have the same order.
+  RowOrder RowOrderOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
+    return rotations[dtype - 1][order][static_cast<int>(arithmetic)].order;
+  }
+  // `rare_ties`: rows have all digits of f32, so few results lie between two bf16.
+  const Rotation& RotationOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic,
+                             bool rare_ties) const {
+    if (rare_ties && dtype == ROPE_DTYPE_BF16 && arithmetic == Arithmetic::kFused &&
+        rotations_of_rare_ties[order].rotate != nullptr) {
+      return rotations_of_rare_ties[order];
+    }
     return rotations[dtype - 1][order][static_cast<int>(arithmetic)];
   }
   // Null where there are no vectors. [dtype - 1][arithmetic]

@@ -1,5 +1,5 @@
-// Rotation of heads by ready rows: one template over element type, channel order, rounding and
-// stores. Included once per target.
+// Rotation of heads by ready rows: heads of a token that follow each other, in the steps of a
+// shape. Included once per target.
 #if defined(LIBROPE_SRC_CPU_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBROPE_SRC_CPU_ROTATE_INL_H_
 #undef LIBROPE_SRC_CPU_ROTATE_INL_H_
@@ -7,222 +7,74 @@
 #define LIBROPE_SRC_CPU_ROTATE_INL_H_
 #endif
 
-#include "cpu/elements-inl.h"
-#include "cpu/fused-inl.h"
+#include "cpu/shapes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The smaller vectors that finish a head's tail: no masks, so nothing outside the span is touched.
-using PairTag = HWY_CAPPED(float, 2);
-using OneTag = HWY_CAPPED(float, 1);
-
-// GCC repeats a load as the memory operand of each use, and the load ports are the limit.
-template <class V>
-HWY_INLINE void LoadOnce(V& x) {
-#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-  asm("" : "+v"(x.raw));
-#else
-  (void)x;
-#endif
-}
-
-// What the store rounds to a * b + c * d, or their difference, by the functions of rotate.h. The
-// product of c and d is the one that is rounded.
-template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
-HWY_INLINE V SumOfProducts([[maybe_unused]] D tag, V a, V b, V c, V d) {
-  if constexpr (kArithmetic == Arithmetic::kEager) {
-    return hn::Add(E::RoundProduct(tag, hn::Mul(a, b)), E::RoundProduct(tag, hn::Mul(c, d)));
-  } else if constexpr (kArithmetic == Arithmetic::kNative) {
-    return SumToOdd(tag, hn::Mul(a, b), E::Round(tag, hn::Mul(c, d)));
-  } else {
-    return hn::MulAdd(a, b, hn::Mul(c, d));
-  }
-}
-template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
-HWY_INLINE V DifferenceOfProducts([[maybe_unused]] D tag, V a, V b, V c, V d) {
-  if constexpr (kArithmetic == Arithmetic::kEager) {
-    return hn::Sub(E::RoundProduct(tag, hn::Mul(a, b)), E::RoundProduct(tag, hn::Mul(c, d)));
-  } else if constexpr (kArithmetic == Arithmetic::kNative) {
-    return SumToOdd(tag, hn::Mul(a, b), hn::Neg(E::Round(tag, hn::Mul(c, d))));
-  } else {
-    return hn::MulSub(a, b, hn::Mul(c, d));
-  }
-}
-
-// y0 = x0 cos - x1 sin, y1 = x1 cos + x0 sin.
-template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
-HWY_INLINE void RotatePair(D d, V x0, V x1, V cos, V sin, V& y0, V& y1) {
-  y0 = DifferenceOfProducts<E, kArithmetic>(d, x0, cos, x1, sin);
-  y1 = SumOfProducts<E, kArithmetic>(d, x1, cos, x0, sin);
-}
-
-template <class T>
-HWY_INLINE T* MovedBy(T* pointer, int64_t bytes) {
-  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(pointer) + bytes);
-}
-
-// One segment of a head.
-template <class E>
-struct Head {
-  const typename E::Raw* in;  // the segment's first channel
-  typename E::Raw* out;
-  int pairs;
-
-  int64_t bytes() const { return int64_t{2} * pairs * sizeof(*in); }
-};
-
-// Where channels of a head are read and written: of halves `second` is half a head behind.
-template <class E>
-struct Places {
-  const typename E::Raw *in, *second_in;
-  typename E::Raw *out, *second_out;
-
-  HWY_INLINE Places(const Head<E>& head, int in_channel, int out_channel)
-      : in(head.in + in_channel),
-        second_in(in + head.pairs),
-        out(head.out + out_channel),
-        second_out(out + head.pairs) {}
-
-  HWY_INLINE void MoveBy(int64_t in_bytes, int64_t out_bytes) {
-    in = MovedBy(in, in_bytes);
-    second_in = MovedBy(second_in, in_bytes);
-    out = MovedBy(out, out_bytes);
-    second_out = MovedBy(second_out, out_bytes);
-  }
-
-  // Keeps GCC from seeing that they are related: it would take a register for each place of a step.
-  HWY_INLINE void Separate() {
-#if HWY_COMPILER_GCC_ACTUAL
-    asm("" : "+r"(second_in), "+r"(second_out));
-#endif
-  }
-};
-
-// A shape is the unit of work of a kernel: Step() rotates the channels that belong to one or two
-// vectors of the row, those from the i-th value behind the places on. kRowPerPair is the length of
-// a row in floats per pair, kRowVectors how many vectors of cos (and of sin) a step takes, kReads
-// and kWrites how many channels that follow each other belong to a value; kSecond: as many belong
-// to it half a head further on.
-
-// Rows in natural order: a vector of first members, a vector of second members.
-template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
-struct Natural {
-  using Element = E;
-  static constexpr RowOrder kOrder = RowOrder::kNatural;
-  static constexpr bool kMovesChannels = MovesChannels(kChannels);
-  static constexpr int kRowPerPair = 1, kRowVectors = 1;
-  static constexpr int kReads = ReadsInterleaved(kChannels) ? 2 : 1;
-  static constexpr int kWrites = WritesInterleaved(kChannels) ? 2 : 1;
-  static constexpr bool kSecond = kReads == 1;
-  using SmallestTag = OneTag;
-
-  template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Places<E>& at, int i, V cos, V sin, V, V) {
-    V x0, x1, y0, y1;
-    if constexpr (ReadsInterleaved(kChannels)) {
-      E::LoadPairs(d, at.in + 2 * i, x0, x1);
-    } else {
-      x0 = E::Load(d, at.in + i);
-      x1 = E::Load(d, at.second_in + i);
-    }
-    LoadOnce(x0);
-    LoadOnce(x1);
-    RotatePair<E, kArithmetic>(d, x0, x1, cos, sin, y0, y1);
-    if constexpr (WritesInterleaved(kChannels)) {
-      E::template StorePairs<kStream>(d, y0, y1, at.out + 2 * i);
-    } else {
-      E::template StoreBoth<kStream>(d, y0, at.out + i, y1, at.second_out + i);
-    }
-  }
-};
-
-// bf16 in halves: a 32-bit word holds an even and an odd channel, so whole vectors are widened
-// without a shuffle, if the row has its even pairs first.
-template <class E, Arithmetic kArithmetic>
-struct EvenOdd {
-  using Element = E;
-  static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
-  static constexpr Arithmetic kOwnArithmetic = kArithmetic;
-  static constexpr bool kMovesChannels = false, kSecond = true;
-  static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 1, kWrites = 1;
-
-  template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Places<E>& at, int i, V even_cos, V even_sin, V odd_cos,
-                              V odd_sin) {
-    const auto words0 = E::LoadWords(d, at.in + i);
-    const auto words1 = E::LoadWords(d, at.second_in + i);
-    V even0, even1, odd0, odd1;
-    RotatePair<E, kArithmetic>(d, E::First(d, words0), E::First(d, words1), even_cos, even_sin,
-                               even0, even1);
-    RotatePair<E, kArithmetic>(d, E::Second(d, words0), E::Second(d, words1), odd_cos, odd_sin,
-                               odd0, odd1);
-    E::template StoreWords<kStream>(d, even0, odd0, at.out + i);
-    E::template StoreWords<kStream>(d, even1, odd1, at.second_out + i);
-  }
-};
-
-// Interleaved f32 and f16: each channel times its cos, plus its neighbour times its signed sin. One
-// shuffle per vector instead of the four that separating the members would take.
-template <class E, Arithmetic kArithmetic>
-struct PerChannel {
-  using Element = E;
-  static constexpr RowOrder kOrder = RowOrder::kPerChannel;
-  static constexpr bool kMovesChannels = false;
-  static constexpr int kRowPerPair = 2, kRowVectors = 1, kReads = 1, kWrites = 1;
-  static constexpr bool kSecond = false;
-  using SmallestTag = PairTag;
-
-  template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const Places<E>& at, int i, V cos, V sin, V, V) {
-    V x = E::Load(d, at.in + i);
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-    LoadOnce(x);  // two loads of a whole register cost more here than the instruction
-#endif
-    const V neighbour = hn::Reverse2(d, x);
-    const V y = SumOfProducts<E, kArithmetic>(d, x, cos, neighbour, sin);
-    E::template Store<kStream>(d, y, at.out + i);
-  }
-};
-
 // Heads of one token that follow each other at fixed distances.
-template <class E>
+template <class Raw>
 struct HeadRun {
-  Head<E> head;
+  Head<Raw> head;
   int64_t in_step, out_step;  // bytes
   int count;
   int64_t prefetch_ahead;  // bytes to what is asked for; 0: nothing
-  bool in_cache;           // where the data of the call stays
+  bool prefetch_into_l1;
+  bool in_cache;  // where the data of the call stays
 
   HWY_INLINE void Next() {
     head.in = MovedBy(head.in, in_step);
     head.out = MovedBy(head.out, out_step);
   }
+
+  HWY_INLINE HeadRun Last(int heads) const {
+    HeadRun run = *this;
+    run.head.in = MovedBy(head.in, (count - heads) * in_step);
+    run.head.out = MovedBy(head.out, (count - heads) * out_step);
+    run.count = heads;
+    return run;
+  }
 };
 
-// Asks for bytes ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit elements
-// half the speed of the memory. Into the L2 cache: asked into the L1 they cost some CPUs a quarter.
-HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t bytes) {
+template <class Shape>
+using RunOf = HeadRun<typename Shape::Element::Raw>;
+
+// Asks for `bytes` bytes ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit
+// elements half the speed of the memory. f32 never goes into the L1 cache.
+template <class Raw>
+HWY_INLINE void Prefetch(const Raw* data, int64_t ahead, int64_t bytes, bool into_l1) {
   constexpr int kLine = 64;
-  for (int64_t at = 0; at < bytes; at += kLine) {
-    __builtin_prefetch(static_cast<const char*>(data) + ahead + at, 1, 2);
+  const char* const from = reinterpret_cast<const char*>(data) + ahead;
+  if (sizeof(Raw) < sizeof(float) && into_l1) {
+    for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at, 1, 3);
+  } else {
+    for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at, 1, 2);
   }
 }
 
-// The whole vectors of one head.
-template <class Shape, bool kStream, class D>
-HWY_INLINE void Steps(D d, const Head<typename Shape::Element>& h, const float* cos,
-                      const float* sin) {
-  const Places<typename Shape::Element> at(h, 0, 0);
+// The whole vectors of one head; returns whether a step met ties.
+template <class Shape, bool kStream, class D, class Raw>
+HWY_INLINE bool Steps(D d, const Head<Raw>& h, const float* cos, const float* sin) {
+  const Places<Raw> at(h, 0, 0);
   const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
+  bool ties = false;
   HWY_UNROLL(4)
   for (int i = 0; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
-    const int second = i + (Shape::kRowVectors - 1) * n;
-    Shape::template Step<kStream>(d, at, i, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i),
-                                  hn::LoadU(d, cos + second), hn::LoadU(d, sin + second));
+    auto c = hn::LoadU(d, cos + i), s = hn::LoadU(d, sin + i);
+    if constexpr (Shape::kRowVectors == 1) {
+      Shape::template Step<kStream>(d, at, i, c, s, c, s);
+    } else {
+      auto next_c = hn::LoadU(d, cos + i + n), next_s = hn::LoadU(d, sin + i + n);
+      LoadOnce(c);
+      LoadOnce(s);
+      LoadOnce(next_c);
+      LoadOnce(next_s);
+      ties |= Shape::template Step<kStream>(d, at, i, c, s, next_c, next_s);
+    }
   }
+  return ties;
 }
 
 // How many vectors of cos, and as many of sin, are held in registers: half of these.
@@ -240,10 +92,10 @@ inline constexpr int kHeldVectors = 8;
 #endif
 
 // The part of every head of a run that belongs to kVectors vectors of the row, which are loaded
-// once.
-template <class Shape, bool kStream, bool kPrefetch, int kVectors, class D,
-          class E = typename Shape::Element>
-ROPE_PART void RotatePart(D d, const HeadRun<E>& run, const float* cos, const float* sin, int i) {
+// once. Returns how many heads are left: it stops behind one with ties.
+template <class Shape, bool kStream, bool kPrefetch, int kVectors, class D>
+ROPE_PART int RotatePart(D d, const RunOf<Shape>& run, const float* cos, const float* sin, int i) {
+  using Raw = typename Shape::Element::Raw;
   constexpr int kStep = Shape::kRowVectors;
   static_assert(kVectors % kStep == 0);
   const int n = LanesOf(d);
@@ -259,37 +111,62 @@ ROPE_PART void RotatePart(D d, const HeadRun<E>& run, const float* cos, const fl
   const auto c = [&](int v) HWY_ATTR { return cos_of[v]; };
   const auto s = [&](int v) HWY_ATTR { return sin_of[v]; };
 #endif
-  Places<E> at(run.head, Shape::kReads * i, Shape::kWrites * i);
+  Places<Raw> at(run.head, Shape::kReads * i, Shape::kWrites * i);
   const int64_t in_step = run.in_step, out_step = run.out_step, ahead = run.prefetch_ahead;
-  for (int left = run.count; left > 0; --left) {
+  [[maybe_unused]] const bool into_l1 = run.prefetch_into_l1;
+  for (int left = run.count; left > 0;) {
     at.Separate();
     if constexpr (kPrefetch) {
-      const int64_t bytes = Shape::kReads * kVectors * n * sizeof(typename E::Raw);
-      Prefetch(at.in, ahead, bytes);
-      if constexpr (Shape::kSecond) Prefetch(at.second_in, ahead, bytes);
+      const int64_t bytes = Shape::kReads * kVectors * n * sizeof(Raw);
+      Prefetch(at.in, ahead, bytes, into_l1);
+      if constexpr (Shape::kSecond) Prefetch(at.second_in, ahead, bytes, into_l1);
     }
-    HWY_UNROLL(8)
-    for (int v = 0; v < kVectors; v += kStep) {
-      Shape::template Step<kStream>(d, at, v * n, c(v), s(v), c(v + kStep - 1), s(v + kStep - 1));
+    --left;
+    if constexpr (kStep == 1) {
+      HWY_UNROLL(8)
+      for (int v = 0; v < kVectors; ++v) {
+        Shape::template Step<kStream>(d, at, v * n, c(v), s(v), c(v), s(v));
+      }
+    } else {
+      bool ties = false;
+      HWY_UNROLL(4)
+      for (int v = 0; v < kVectors; v += 2) {
+        ties |= Shape::template Step<kStream>(d, at, v * n, c(v), s(v), c(v + 1), s(v + 1));
+      }
+      if (HWY_UNLIKELY(ties)) return left;
     }
     at.MoveBy(in_step, out_step);
   }
+  return 0;
+}
+
+// The same for the heads behind one with ties: where there are some, there are mostly more.
+template <class Shape, bool kStream, bool kPrefetch, int kVectors>
+HWY_NOINLINE void RotateRestOfPart(const RunOf<Shape>& run, const float* cos, const float* sin,
+                                   int i) {
+  RotatePart<Shape, kStream, kPrefetch, kVectors>(FullTag(), run, cos, sin, i);
 }
 
 // As many such parts as there are; returns where they end.
-template <class Shape, bool kStream, bool kPrefetch, int kVectors, class D,
-          class E = typename Shape::Element>
-HWY_INLINE int RotateParts(D d, const HeadRun<E>& run, const float* cos, const float* sin, int i) {
+template <class Shape, bool kStream, bool kPrefetch, int kVectors, class D>
+HWY_INLINE int RotateParts(D d, const RunOf<Shape>& run, const float* cos, const float* sin,
+                           int i) {
   const int row = Shape::kRowPerPair * run.head.pairs, part = kVectors * LanesOf(d);
   for (; i + part <= row; i += part) {
-    RotatePart<Shape, kStream, kPrefetch, kVectors>(d, run, cos, sin, i);
+    const int left = RotatePart<Shape, kStream, kPrefetch, kVectors>(d, run, cos, sin, i);
+    if constexpr (Shape::kRowVectors == 2) {
+      using Rest = typename Shape::WithTies;
+      if (HWY_UNLIKELY(left != 0)) {
+        RotateRestOfPart<Rest, kStream, kPrefetch, kVectors>(run.Last(left), cos, sin, i);
+      }
+    }
   }
   return i;
 }
 
 // All whole vectors of the row in parts; returns where they end.
-template <class Shape, bool kStream, bool kPrefetch, class E = typename Shape::Element>
-HWY_INLINE int RotateVectors(const HeadRun<E>& run, const float* cos, const float* sin) {
+template <class Shape, bool kStream, bool kPrefetch>
+HWY_INLINE int RotateVectors(const RunOf<Shape>& run, const float* cos, const float* sin) {
   const FullTag d;
   int i = RotateParts<Shape, kStream, kPrefetch, kHeldVectors>(d, run, cos, sin, 0);
   if constexpr (kHeldVectors > 4) {
@@ -303,11 +180,11 @@ HWY_INLINE int RotateVectors(const HeadRun<E>& run, const float* cos, const floa
 }
 
 // What is left behind the whole vectors of a Shape. Rows in EvenOdd order end in natural order.
-template <class Shape, class E = typename Shape::Element>
-HWY_NOINLINE void RotateTail(const HeadRun<E>& run, const float* cos, const float* sin, int i) {
+template <class Shape>
+HWY_NOINLINE void RotateTail(const RunOf<Shape>& run, const float* cos, const float* sin, int i) {
   const QuarterTag quarter;
-  if constexpr (Shape::kOrder == RowOrder::kEvenOdd) {
-    using Rest = Natural<E, kHalves, Shape::kOwnArithmetic>;
+  if constexpr (Shape::kRowVectors == 2) {
+    using Rest = typename Shape::Rest;
     i = RotateParts<Rest, false, false, 1>(FullTag(), run, cos, sin, i);
     i = RotateParts<Rest, false, false, 1>(quarter, run, cos, sin, i);
     RotateParts<Rest, false, false, 1>(OneTag(), run, cos, sin, i);
@@ -322,29 +199,48 @@ inline constexpr int64_t kPassedBytes = 24 << 10;  // of heads that are passed s
 // Whether a run is rotated in parts. They take fewer instructions, but where there are several,
 // each head is passed several times. That pays where the next pass finds the run in the L1 cache
 // and the first one finds it in some cache; from the memory it costs as much (bench/README.md).
-template <class Shape, class E = typename Shape::Element>
-HWY_INLINE bool InParts(const HeadRun<E>& run) {
+template <class Shape>
+HWY_INLINE bool InParts(const RunOf<Shape>& run) {
   const int n = LanesOf(FullTag()), row = Shape::kRowPerPair * run.head.pairs;
   if (row == kHeldVectors * n || row == 4 * n || row == 2 * n) return true;  // one part
   return run.count > 1 && run.in_cache && run.count * run.head.bytes() <= kPassedBytes;
 }
 
-// The whole vectors of one head after the other; returns where they end.
-template <class Shape, bool kStream, class E = typename Shape::Element>
-HWY_INLINE int RotateOneByOne(HeadRun<E> run, const float* cos, const float* sin) {
-  const FullTag d;
-  const int row = Shape::kRowPerPair * run.head.pairs;
-  for (int h = 0; h < run.count; ++h) {
-    if (run.prefetch_ahead != 0) Prefetch(run.head.in, run.prefetch_ahead, run.head.bytes());
-    Steps<Shape, kStream>(d, run.head, cos, sin);
+// The whole vectors of one head after the other, up to one with ties; returns how many heads are
+// left.
+template <class Shape, bool kStream>
+HWY_INLINE int RotateWholeHeads(RunOf<Shape> run, const float* cos, const float* sin) {
+  for (int left = run.count; left > 0;) {
+    if (run.prefetch_ahead != 0) {
+      Prefetch(run.head.in, run.prefetch_ahead, run.head.bytes(), run.prefetch_into_l1);
+    }
+    --left;
+    if (HWY_UNLIKELY((Steps<Shape, kStream>(FullTag(), run.head, cos, sin)))) return left;
     run.Next();
   }
-  return row - row % (Shape::kRowVectors * LanesOf(d));
+  return 0;
+}
+template <class Shape, bool kStream>
+HWY_NOINLINE void RotateRestOfHeads(const RunOf<Shape>& run, const float* cos, const float* sin) {
+  RotateWholeHeads<Shape, kStream>(run, cos, sin);
+}
+
+// The whole vectors of one head after the other; returns where they end.
+template <class Shape, bool kStream>
+HWY_INLINE int RotateOneByOne(const RunOf<Shape>& run, const float* cos, const float* sin) {
+  const int left = RotateWholeHeads<Shape, kStream>(run, cos, sin);
+  if constexpr (Shape::kRowVectors == 2) {
+    if (HWY_UNLIKELY(left != 0)) {
+      RotateRestOfHeads<typename Shape::WithTies, kStream>(run.Last(left), cos, sin);
+    }
+  }
+  const int row = Shape::kRowPerPair * run.head.pairs;
+  return row - row % (Shape::kRowVectors * LanesOf(FullTag()));
 }
 
 // All heads of a run.
-template <class Shape, bool kStream, class E = typename Shape::Element>
-HWY_INLINE void RotateRun(const HeadRun<E>& run, const float* cos, const float* sin) {
+template <class Shape, bool kStream>
+HWY_INLINE void RotateRun(const RunOf<Shape>& run, const float* cos, const float* sin) {
   int end;
   if (!InParts<Shape>(run)) {
     end = RotateOneByOne<Shape, kStream>(run, cos, sin);
@@ -358,9 +254,9 @@ HWY_INLINE void RotateRun(const HeadRun<E>& run, const float* cos, const float* 
 
 // Orders that move channels would overwrite, in place, what they have not read yet: such heads
 // are rotated from a copy.
-template <class Shape, class E = typename Shape::Element>
-HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* sin) {
-  HWY_ALIGN typename E::Raw copy[kMaxHeadDim];
+template <class Shape>
+HWY_INLINE void RotateMovedHeads(RunOf<Shape> run, const float* cos, const float* sin) {
+  HWY_ALIGN typename Shape::Element::Raw copy[kMaxHeadDim];
   const int heads = run.count;
   run.count = 1;
   for (int n = 0; n < heads; ++n) {
@@ -379,13 +275,13 @@ HWY_INLINE void RotateMovedHeads(HeadRun<E> run, const float* cos, const float* 
 
 template <class Shape, bool kStream>
 void RotateBlock(const Block& b) {
-  using E = typename Shape::Element;
-  using Raw = typename E::Raw;
+  using Raw = typename Shape::Element::Raw;
   const Tensor& tensor = *b.tensor;
-  HeadRun<E> run;
+  HeadRun<Raw> run;
   run.in_step = tensor.in_strides.head;
   run.out_step = tensor.out_strides.head;
   run.count = HeadsLieApart(tensor) ? 1 : tensor.heads;
+  run.prefetch_into_l1 = b.prefetch_into_l1;
   run.in_cache = b.in_cache;
   for (int32_t s = 0; s < b.segment_count; ++s) {
     const Segment& segment = b.segments[s];
@@ -469,7 +365,7 @@ struct ShapeOf<E, kInterleaved, kArithmetic> {
 };
 template <class Rounding, Arithmetic kArithmetic>
 struct ShapeOf<Bf16RoundedBy<Rounding>, kInterleaved, kArithmetic> {
-  using Type = Natural<Bf16RoundedBy<Rounding>, kInterleaved, kArithmetic>;
+  using Type = PairWords<Bf16RoundedBy<Rounding>, kArithmetic>;
 };
 template <class Rounding, Arithmetic kArithmetic>
 struct ShapeOf<Bf16RoundedBy<Rounding>, kHalves, kArithmetic> {
@@ -514,16 +410,21 @@ void FillRotations(Kernels& kernels, Elements<E...>) {
   (FillArithmetics<E>(kernels, std::make_integer_sequence<int, kArithmetics>()), ...);
 }
 
+// bf16 that is rounded once.
+template <class E>
+void FillRareTies(Kernels& kernels) {
+  kernels.rotations_of_rare_ties[kHalves] = RotationOf<E, kHalves, Arithmetic::kFused>();
+  kernels.rotations_of_rare_ties[kInterleaved] = RotationOf<E, kInterleaved, Arithmetic::kFused>();
+}
+
 void FillRotations(Kernels& kernels) {
   FillRotations(kernels, AllElements());
+#if ROPE_ROUND_FROM_HALF
+  FillRareTies<Bf16RoundedBy<RoundFromHalf>>(kernels);
+#endif
 #if ROPE_BF16_INSTRUCTION
-  if (!HasBf16Conversion()) return;
-  constexpr auto kArithmetic = Arithmetic::kFused;
-  auto& rotations = kernels.rotations[ROPE_DTYPE_BF16 - 1];
-  rotations[kHalves][static_cast<int>(kArithmetic)] =
-      RotationOf<ConvertedBF16, kHalves, kArithmetic>();
-  rotations[kInterleaved][static_cast<int>(kArithmetic)] =
-      RotationOf<ConvertedBF16, kInterleaved, kArithmetic>();
+  // CPUs with f16 arithmetic, too, make several operations of that instruction (bench/README.md).
+  if (HasBf16Conversion() && !HasF16Arithmetic()) FillRareTies<ConvertedBF16>(kernels);
 #endif
 }
 

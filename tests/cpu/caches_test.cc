@@ -49,6 +49,12 @@ TEST(CachesTest, AsksForF32WhereThatWasFoundToHelp) {
   EXPECT_TRUE(Read({}).ask_for_f32);
 }
 
+TEST(CachesTest, AsksIntoTheL1CacheWhereItIsLarge) {
+  EXPECT_FALSE(Read({Leaf(kData, 1, 8, 64), Leaf(kUnified, 2, 8, 2048)}).ask_into_l1);
+  EXPECT_TRUE(Read({Leaf(kData, 1, 12, 64), Leaf(kUnified, 2, 16, 2048)}).ask_into_l1);
+  EXPECT_FALSE(Read({}).ask_into_l1);
+}
+
 TEST(CachesTest, TakesUsualSizesForWhatIsNotSaidAndNoMore) {
   const cpu::Caches unknown = Read({});
   EXPECT_EQ(unknown.inner, 512 << 10);

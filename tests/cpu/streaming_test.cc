@@ -24,8 +24,14 @@ constexpr int kTokens = 4, kHeads = 3;
 TEST_P(StreamingTest, GivesTheBitsOfOrdinaryStores) {
   int tried = 0;
   for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
-    for (const auto& of_direction : kernels().rotations[dtype - 1]) {
-      for (const cpu::Kernels::Rotation& rotation : of_direction) {
+    for (int order = 0; order < kChannelOrders; ++order) {
+      std::vector<cpu::Kernels::Rotation> rotations(
+          std::begin(kernels().rotations[dtype - 1][order]),
+          std::end(kernels().rotations[dtype - 1][order]));
+      if (dtype == ROPE_DTYPE_BF16) {
+        rotations.push_back(kernels().rotations_of_rare_ties[order]);
+      }
+      for (const cpu::Kernels::Rotation& rotation : rotations) {
         if (rotation.rotate_streaming == nullptr) continue;
         ++tried;
         for (int dim : {64, 128, 192, 256, 512, 1024}) {

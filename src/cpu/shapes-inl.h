@@ -1,0 +1,227 @@
+// The shapes in which channels are rotated: one template over element type, channel order, rounding
+// and stores for each order of rows. Included once per target.
+#if defined(LIBROPE_SRC_CPU_SHAPES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LIBROPE_SRC_CPU_SHAPES_INL_H_
+#undef LIBROPE_SRC_CPU_SHAPES_INL_H_
+#else
+#define LIBROPE_SRC_CPU_SHAPES_INL_H_
+#endif
+
+#include "cpu/elements-inl.h"
+#include "cpu/fused-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rope::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The smaller vectors that finish a head's tail: no masks, so nothing outside the span is touched.
+using PairTag = HWY_CAPPED(float, 2);
+using OneTag = HWY_CAPPED(float, 1);
+
+// GCC repeats a load as the memory operand of each use, and the load ports are the limit.
+template <class V>
+HWY_INLINE void LoadOnce(V& x) {
+#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  asm("" : "+v"(x.raw));
+#else
+  (void)x;
+#endif
+}
+
+// What the store rounds to a * b + c * d, or their difference, by the functions of rotate.h. The
+// product of c and d is the one that is rounded.
+template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
+HWY_INLINE V SumOfProducts([[maybe_unused]] D tag, V a, V b, V c, V d) {
+  if constexpr (kArithmetic == Arithmetic::kEager) {
+    return hn::Add(E::RoundProduct(tag, hn::Mul(a, b)), E::RoundProduct(tag, hn::Mul(c, d)));
+  } else if constexpr (kArithmetic == Arithmetic::kNative) {
+    return SumToOdd(tag, hn::Mul(a, b), E::Round(tag, hn::Mul(c, d)));
+  } else {
+    return hn::MulAdd(a, b, hn::Mul(c, d));
+  }
+}
+template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
+HWY_INLINE V DifferenceOfProducts([[maybe_unused]] D tag, V a, V b, V c, V d) {
+  if constexpr (kArithmetic == Arithmetic::kEager) {
+    return hn::Sub(E::RoundProduct(tag, hn::Mul(a, b)), E::RoundProduct(tag, hn::Mul(c, d)));
+  } else if constexpr (kArithmetic == Arithmetic::kNative) {
+    return SumToOdd(tag, hn::Mul(a, b), hn::Neg(E::Round(tag, hn::Mul(c, d))));
+  } else {
+    return hn::MulSub(a, b, hn::Mul(c, d));
+  }
+}
+
+// y0 = x0 cos - x1 sin, y1 = x1 cos + x0 sin.
+template <class E, Arithmetic kArithmetic, class D, class V = hn::Vec<D>>
+HWY_INLINE void RotatePair(D d, V x0, V x1, V cos, V sin, V& y0, V& y1) {
+  y0 = DifferenceOfProducts<E, kArithmetic>(d, x0, cos, x1, sin);
+  y1 = SumOfProducts<E, kArithmetic>(d, x1, cos, x0, sin);
+}
+
+template <class T>
+HWY_INLINE T* MovedBy(T* pointer, int64_t bytes) {
+  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(pointer) + bytes);
+}
+
+// One segment of a head.
+template <class Raw>
+struct Head {
+  const Raw* in;  // the segment's first channel
+  Raw* out;
+  int pairs;
+
+  int64_t bytes() const { return int64_t{2} * pairs * sizeof(*in); }
+};
+
+// Where channels of a head are read and written: of halves `second` is half a head behind.
+template <class Raw>
+struct Places {
+  const Raw *in, *second_in;
+  Raw *out, *second_out;
+
+  HWY_INLINE Places(const Head<Raw>& head, int in_channel, int out_channel)
+      : in(head.in + in_channel),
+        second_in(in + head.pairs),
+        out(head.out + out_channel),
+        second_out(out + head.pairs) {}
+
+  HWY_INLINE void MoveBy(int64_t in_bytes, int64_t out_bytes) {
+    in = MovedBy(in, in_bytes);
+    second_in = MovedBy(second_in, in_bytes);
+    out = MovedBy(out, out_bytes);
+    second_out = MovedBy(second_out, out_bytes);
+  }
+
+  // Keeps GCC from seeing that they are related: it would take a register for each place of a step.
+  HWY_INLINE void Separate() {
+#if HWY_COMPILER_GCC_ACTUAL
+    asm("" : "+r"(second_in), "+r"(second_out));
+#endif
+  }
+};
+
+template <class E>
+using PlacesOf = Places<typename E::Raw>;
+
+// A shape is the unit of work of a kernel: Step() rotates the channels that belong to one or two
+// vectors of the row, those from the i-th value behind the places on. kRowPerPair is the length of
+// a row in floats per pair, kRowVectors how many vectors of cos (and of sin) a step takes, kReads
+// and kWrites how many channels that follow each other belong to a value; kSecond: as many belong
+// to it half a head further on. A step of two vectors says whether it met ties (RoundFromHalf), and
+// has a shape for what is left behind such steps, and one that expects ties.
+
+// Rows in natural order: a vector of first members, a vector of second members.
+template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
+struct Natural {
+  using Element = E;
+  static constexpr RowOrder kOrder = RowOrder::kNatural;
+  static constexpr bool kMovesChannels = MovesChannels(kChannels);
+  static constexpr int kRowPerPair = 1, kRowVectors = 1;
+  static constexpr int kReads = ReadsInterleaved(kChannels) ? 2 : 1;
+  static constexpr int kWrites = WritesInterleaved(kChannels) ? 2 : 1;
+  static constexpr bool kSecond = kReads == 1;
+  using SmallestTag = OneTag;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const PlacesOf<E>& at, int i, V cos, V sin, V, V) {
+    V x0, x1, y0, y1;
+    if constexpr (ReadsInterleaved(kChannels)) {
+      E::LoadPairs(d, at.in + 2 * i, x0, x1);
+    } else {
+      x0 = E::Load(d, at.in + i);
+      x1 = E::Load(d, at.second_in + i);
+    }
+    LoadOnce(x0);
+    LoadOnce(x1);
+    RotatePair<E, kArithmetic>(d, x0, x1, cos, sin, y0, y1);
+    if constexpr (WritesInterleaved(kChannels)) {
+      E::template StorePairs<kStream>(d, y0, y1, at.out + 2 * i);
+    } else {
+      E::template StoreBoth<kStream>(d, y0, at.out + i, y1, at.second_out + i);
+    }
+  }
+};
+
+// bf16 in halves: a 32-bit word holds an even and an odd channel, so whole vectors are widened
+// without a shuffle, if the row has its even pairs first.
+template <class E, Arithmetic kArithmetic>
+struct EvenOdd {
+  using Element = E;
+  using Rest = Natural<E, kHalves, kArithmetic>;
+  using WithTies = EvenOdd<typename E::WithTies, kArithmetic>;
+  static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
+  static constexpr bool kMovesChannels = false, kSecond = true;
+  static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 1, kWrites = 1;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, int i, V even_cos, V even_sin, V odd_cos,
+                              V odd_sin) {
+    auto words0 = E::LoadWords(d, at.in + i);
+    auto words1 = E::LoadWords(d, at.second_in + i);
+    LoadOnce(words0);
+    LoadOnce(words1);
+    V even0, even1, odd0, odd1;
+    RotatePair<E, kArithmetic>(d, E::First(d, words0), E::First(d, words1), even_cos, even_sin,
+                               even0, even1);
+    RotatePair<E, kArithmetic>(d, E::Second(d, words0), E::Second(d, words1), odd_cos, odd_sin,
+                               odd0, odd1);
+    return E::template StoreWordsTwice<kStream>(d, even0, odd0, at.out + i, even1, odd1,
+                                                at.second_out + i);
+  }
+};
+
+// Interleaved bf16: a 32-bit word holds a pair.
+template <class E, Arithmetic kArithmetic>
+struct PairWords {
+  using Element = E;
+  using Rest = Natural<E, kInterleaved, kArithmetic>;
+  using WithTies = PairWords<typename E::WithTies, kArithmetic>;
+  static constexpr RowOrder kOrder = RowOrder::kNatural;
+  static constexpr bool kMovesChannels = false, kSecond = false;
+  static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 2, kWrites = 2;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, int i, V cos, V sin, V next_cos,
+                              V next_sin) {
+    const int next = i + LanesOf(d);
+    auto words = E::LoadWords(d, at.in + 2 * i), next_words = E::LoadWords(d, at.in + 2 * next);
+    LoadOnce(words);
+    LoadOnce(next_words);
+    V y0, y1, next_y0, next_y1;
+    RotatePair<E, kArithmetic>(d, E::First(d, words), E::Second(d, words), cos, sin, y0, y1);
+    RotatePair<E, kArithmetic>(d, E::First(d, next_words), E::Second(d, next_words), next_cos,
+                               next_sin, next_y0, next_y1);
+    return E::template StoreWordsTwice<kStream>(d, y0, y1, at.out + 2 * i, next_y0, next_y1,
+                                                at.out + 2 * next);
+  }
+};
+
+// Interleaved f32 and f16: each channel times its cos, plus its neighbour times its signed sin. One
+// shuffle per vector instead of the four that separating the members would take.
+template <class E, Arithmetic kArithmetic>
+struct PerChannel {
+  using Element = E;
+  static constexpr RowOrder kOrder = RowOrder::kPerChannel;
+  static constexpr bool kMovesChannels = false;
+  static constexpr int kRowPerPair = 2, kRowVectors = 1, kReads = 1, kWrites = 1;
+  static constexpr bool kSecond = false;
+  using SmallestTag = PairTag;
+
+  template <bool kStream, class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const PlacesOf<E>& at, int i, V cos, V sin, V, V) {
+    V x = E::Load(d, at.in + i);
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    LoadOnce(x);  // two loads of a whole register cost more here than the instruction
+#endif
+    const V neighbour = hn::Reverse2(d, x);
+    const V y = SumOfProducts<E, kArithmetic>(d, x, cos, neighbour, sin);
+    E::template Store<kStream>(d, y, at.out + i);
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rope::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
