@@ -1,9 +1,12 @@
 // bf16 results that lie in the middle between two numbers, of which the even one is right. Kernels
 // that expect few of them go on in another way behind the first (RoundFromHalf): so they are
-// planted in every head, in every vector, at both members of a pair, and in runs of them.
+// planted in every head, in every vector, at both members of a pair, and in runs of them, in small
+// calls and in those that leave the caches. Half of them are rounded up, and half down, which
+// adding one half alone would not do.
 #include <gtest/gtest.h>
 #include <librope/rope.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -12,74 +15,125 @@
 #include "math/element.h"
 #include "math/rotate.h"
 #include "support/handles.h"
+#include "support/memory.h"
+#include "support/reference.h"
 #include "support/targets.h"
 
 namespace rope::testing {
 namespace {
 
-constexpr int kHeads = 5;
-constexpr uint16_t kOne = 0x3f80, kTied = 0x3f81;  // times 1.5: exact, and 1.5 + 3 * 2^-8
+constexpr int kHeads = 5, kTokens = 2, kMostDim = 256;
+constexpr int64_t kMany = 1 << 18;  // tokens of which no cache keeps the heads
+constexpr int kPad = 32;            // elements between heads of an output elsewhere: a line
+// Times 1.5: exact; 0x3fc1 and a half, rounded up; 0x3fc4 and a half, rounded down.
+constexpr uint16_t kOne = 0x3f80, kUp = 0x3f81, kDown = 0x3f83;
+
+// The calls that rotate heads in another way each.
+enum class Way {
+  kInPlace,
+  kElsewhere,
+  kPrepared,
+  kLargeInPlace,
+  kLargeElsewhere,  // around the cache, where heads are whole lines
+  kLargeBeside,     // beside the start of a line
+};
+constexpr Way kWays[] = {Way::kInPlace,      Way::kElsewhere,      Way::kPrepared,
+                         Way::kLargeInPlace, Way::kLargeElsewhere, Way::kLargeBeside};
+
+// The cos and sin of a pair: one of them 0, so that products are results; and of pairs that follow
+// each other no two alike, but for a power of 2.
+CosSin RowOf(int pair) {
+  const float factor = std::ldexp(pair % 3 == 0 ? -1.5f : 1.5f, pair % 7 - 3);
+  return pair % 4 == 3 ? CosSin{0, factor} : CosSin{factor, 0};
+}
 
 class TiesTest : public TargetTest {
  protected:
-  // Rotates heads in which `is_tie(head, channel)` has planted ties, by rows (1.5, 0) in f32, and
-  // compares all bits with rotate.h.
-  void Check(int dim, rope_pairing pairing, bool in_place, bool prepared,
-             const std::function<bool(int, int)>& is_tie) {
+  using IsTie = std::function<bool(int head, int channel)>;
+
+  // Of all tokens' heads. They take memory only where they are touched.
+  Untouched in_{kMany * kHeads * kMostDim * sizeof(uint16_t)};
+  Untouched out_{kMany * kHeads * (kMostDim + kPad) * sizeof(uint16_t) + kLine};
+  Untouched rows_{kMany * kMostDim * sizeof(float)};
+
+  // Rotates heads in which `is_tie` has planted ties, by rows of f32, and compares all bits with
+  // rotate.h. `down`: which of the planted ones are rounded down, the even or the odd channels'.
+  void Check(int dim, rope_pairing pairing, Way way, int down, const IsTie& is_tie) {
     const int pairs = dim / 2;
-    std::vector<uint16_t> in(static_cast<size_t>(kHeads * dim)), want(in.size()), out(in.size());
-    for (int head = 0; head < kHeads; ++head) {
-      for (int c = 0; c < dim; ++c) in[head * dim + c] = is_tie(head, c) ? kTied : kOne;
+    const rope_config config = Config(dim, pairing);
+    const Context context = Create(config);
+    const bool large = way >= Way::kLargeInPlace;
+    const bool in_place = way == Way::kInPlace || way == Way::kLargeInPlace;
+    auto* const in = reinterpret_cast<uint16_t*>(in_.data());
+    auto* const out =
+        in_place ? in
+                 : reinterpret_cast<uint16_t*>(out_.data()) + (way == Way::kLargeBeside ? 8 : 0);
+    const int out_step = in_place ? dim : dim + kPad;
+    auto* const rows = reinterpret_cast<float*>(rows_.data());
+
+    std::vector<uint16_t> want(static_cast<size_t>(kTokens * kHeads * dim));
+    for (int n = 0; n < kTokens * kHeads; ++n) {
+      uint16_t* const head = in + n * dim;
+      for (int c = 0; c < dim; ++c) {
+        head[c] = !is_tie(n % kHeads, c) ? kOne : (c + n) % 2 == down ? kDown : kUp;
+      }
+      for (int i = 0; i < pairs; ++i) {
+        const Channels c = ChannelsOfPair(config, ROPE_OPERATION_FORWARD, i);
+        const Pair x = {FloatFromBf16(head[c.in0]), FloatFromBf16(head[c.in1])};
+        const Pair y = Rotate(x, RowOf(i), RowOf(i));
+        want[n * dim + c.out0] = Bf16FromFloat(y.x0);
+        want[n * dim + c.out1] = Bf16FromFloat(y.x1);
+        const bool by_cos = RowOf(i).sin == 0;
+        EXPECT_EQ(IsTied(y.x0), head[by_cos ? c.in0 : c.in1] != kOne);
+      }
     }
-    std::vector<float> row(static_cast<size_t>(dim), 0.0f);
-    std::fill(row.begin(), row.begin() + pairs, 1.5f);
-    for (size_t i = 0; i < in.size(); ++i) {
-      StoreElement(ROPE_DTYPE_BF16, want.data(), static_cast<int64_t>(i),
-                   1.5f * LoadElement(ROPE_DTYPE_BF16, in.data(), static_cast<int64_t>(i)));
-      ASSERT_EQ(want[i], in[i] == kTied ? 0x3fc2 : 0x3fc0);
+    for (int i = 0; i < kTokens * pairs; ++i) {
+      const CosSin row = RowOf(i % pairs);
+      float* const to = rows + i / pairs * dim + i % pairs;
+      to[0] = row.cos;
+      to[pairs] = row.sin;
     }
 
-    rope_config config = ROPE_INIT(rope_config);
-    config.head_dim = dim;
-    config.theta = 10000;
-    config.pairing = pairing;
-    config.rounding = ROPE_ROUNDING_FLOAT32;
-    const Context context = Create(config);
-    rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
-    rows.format = ROPE_COS_SIN_PACKED;
-    rows.dtype = ROPE_DTYPE_F32;
-    rows.pairs = pairs;
-    rows.batch = 1;
-    rows.data = row.data();
-    rope_qk_args args = ROPE_INIT(rope_qk_args);
-    args.batch = args.tokens = 1;
-    args.q.dtype = ROPE_DTYPE_BF16;
-    args.q.layout = ROPE_LAYOUT_BSHD;
-    args.q.heads = kHeads;
-    args.cos_sin = &rows;
-    if (!in_place) args.q_out = args.q;
-    if (prepared) {
-      rope_prepared* made = nullptr;
-      ASSERT_EQ(rope_prepared_create(context.get(), &args, &made), ROPE_OK) << rope_last_error();
-      const Prepared call(made);
-      rope_qk_data data = ROPE_INIT(rope_qk_data);
-      data.q = in.data();
-      if (!in_place) data.q_out = out.data();
-      ASSERT_EQ(rope_prepared_apply(made, &data), ROPE_OK) << rope_last_error();
-    } else {
-      args.q.data = in.data();
-      if (!in_place) args.q_out.data = out.data();
-      ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+    const rope_cos_sin cos_sin = Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, pairs, 1, rows);
+    rope_qk_args args = Args(1, large ? kMany : kTokens);
+    args.cos_sin = &cos_sin;
+    args.q = Tensor(in, ROPE_DTYPE_BF16, kHeads);
+    if (!in_place) {
+      args.q_out = Tensor(out, ROPE_DTYPE_BF16, kHeads);
+      SetStrides(&args.q_out, 0, kHeads * out_step, out_step);
     }
-    ASSERT_EQ(in_place ? in : out, want) << "head_dim " << dim << ", pairing " << pairing;
+    const rope_runner first_task = {[](void*, rope_task_fn fn, void* task, uint32_t) {
+                                      fn(task, 0);
+                                      return 1;  // the others would take their time
+                                    },
+                                    nullptr};
+    if (large) {
+      args.runner = &first_task;
+      ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_RUNNER);
+    } else if (way == Way::kPrepared) {
+      const rope_qk_data data = DataOf(args);
+      ASSERT_OK(rope_prepared_apply(Prepare(context, args).get(), &data));
+    } else {
+      ASSERT_OK(rope_apply_qk(context.get(), &args));
+    }
+    for (int n = 0; n < kTokens * kHeads; ++n) {
+      for (int c = 0; c < dim; ++c) {
+        ASSERT_EQ(out[n * out_step + c], want[n * dim + c])
+            << "channel " << c << " of head " << n << ", head_dim " << dim << ", pairing "
+            << pairing << ", way " << static_cast<int>(way);
+      }
+    }
   }
 
-  void CheckAll(const std::function<bool(int, int)>& is_tie) {
+  static bool IsTied(float value) { return (FloatBits(value) & 0xffff) == 0x8000; }
+
+  void CheckAll(const IsTie& is_tie) {
     for (const int dim : {8, 64, 72, 128, 192, 200, 256}) {
       for (const rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
-        for (const bool in_place : {false, true}) {
-          for (const bool prepared : {false, true}) {
-            Check(dim, pairing, in_place, prepared, is_tie);
+        for (const Way way : kWays) {
+          for (const int down : {0, 1}) {
+            Check(dim, pairing, way, down, is_tie);
+            if (HasFatalFailure()) return;
           }
         }
       }
@@ -109,8 +163,8 @@ TEST_P(TiesTest, SomeChannels) {
   std::mt19937 random(4);
   for (const uint32_t rarity : {2, 8, 64, 512}) {
     std::vector<bool> tied;
-    for (int i = 0; i < kHeads * 256; ++i) tied.push_back(random() % rarity == 0);
-    CheckAll([&tied](int head, int channel) { return tied[head * 256 + channel]; });
+    for (int i = 0; i < kHeads * kMostDim; ++i) tied.push_back(random() % rarity == 0);
+    CheckAll([&tied](int head, int channel) { return tied[head * kMostDim + channel]; });
   }
 }
 
