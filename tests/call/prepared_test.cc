@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "context/backend.h"
@@ -193,32 +194,33 @@ TEST(Prepared, WithNothingToDoLooksAtNothing) {
     } else {  // as rope_apply_qk: the batch was forgotten
       EXPECT_EQ(rope_prepared_apply(prepared.get(), &data), kInvalid);
       ExpectMessage("rope_prepared_apply", {"data->q must be NULL", "batch 0"});
+      std::swap(data.q, data.k);
+      EXPECT_EQ(rope_prepared_apply(prepared.get(), &data), kInvalid);
+      ExpectMessage("rope_prepared_apply", {"data->k must be NULL", "batch 0"});
     }
   }
   rope_prepared_destroy(nullptr);
 }
 
-int tasks_run;
-
 TEST(Prepared, KeepsACopyOfTheRunner) {
   constexpr int kTokens = 400;
   const Context context = Create(Config(128));
-  rope_runner runner = {[](void*, rope_task_fn fn, void* task, uint32_t count) -> int32_t {
+  int tasks_run = 0;
+  rope_runner runner = {[](void* pool, rope_task_fn fn, void* task, uint32_t count) -> int32_t {
                           for (uint32_t i = 0; i < count; ++i) fn(task, i);
-                          tasks_run += static_cast<int>(count);
+                          *static_cast<int*>(pool) += static_cast<int>(count);
                           return 0;
                         },
-                        nullptr};
+                        &tasks_run};
   rope_qk_args args = Args(1, kTokens);
   args.q = Tensor(nullptr, ROPE_DTYPE_F32, 2);
   args.positions = Offset(0);
   args.runner = &runner;
   const Prepared prepared = Prepare(context, args);
-  runner.parallel_for = nullptr;
+  runner = {};
   std::vector<float> q(kTokens * 2 * 128, 1.0f), want = q;
   rope_qk_data data = ROPE_INIT(rope_qk_data);
   data.q = q.data();
-  tasks_run = 0;
   ASSERT_OK(rope_prepared_apply(prepared.get(), &data));
   EXPECT_GT(tasks_run, 1);
   args.runner = nullptr;
