@@ -64,8 +64,9 @@ type shape[T Element] struct {
 // pool is kept, and calls return ErrClosed once that is closed. The context may be closed before the
 // prepared call, which keeps its memory until it is closed itself.
 //
-// A prepared call takes 8 to 32 bytes of C memory per token and pair, which the garbage collector does not
-// see: Close gives it back at once.
+// A prepared call takes 8 to 32 bytes of C memory per token and pair, pairs counted in sixteens, and more for
+// rows that differ from head to head or between the channels of a pair (rope.h has the details). The garbage
+// collector does not see it: Close gives it back at once.
 func Prepare[Q, K Element](c *Context, q Tensor[Q], k Tensor[K], step Step) (*Prepared[Q, K], error) {
 	return prepare("Prepare", c, &q, &k, nil, nil, &step)
 }

@@ -622,7 +622,8 @@ unsafe extern "C" {
  fma(x1, cos, x0 \* sin) in f16: cos, sin, the product and the fma are rounded once each, to nearest
  even, and may be subnormal. A result that does not overflow is within 3.01 \* 2^-11 \* m \*
  sqrt(x0^2 + x1^2) + 2^-25 \* (2 + |x0| + |x1|) of the exact rotation by the cos and sin that were
- rounded; one that is rounded once, by default, is within 2^-11 of its own size.
+ rounded. (The one rounding that an F16 result has by default moves it by at most 2^-11 of its own
+ size, or by 2^-25 if that is more.)
 
  On the CPU the work is done when the call returns. The call allocates nothing and starts no
  thread; without a runner it takes no lock and makes no system call either.
@@ -755,8 +756,8 @@ unsafe extern "C" {
 pub struct rope_prepared {
     _unused: [u8; 0],
 }
-/** Where the tensors of one layer lie. Those that \`args\` described are required; the others are
- NULL.*/
+/** Where the tensors of one layer lie. Those that \`args\` described are required, unless there are no
+ tokens; the others are NULL, and all are where args->batch was 0.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_qk_data {

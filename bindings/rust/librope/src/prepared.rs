@@ -263,8 +263,9 @@ impl Context {
     /// ```
     ///
     /// q and k are each a [`Shape`] in place, two of them out of place, or `()` for none: see
-    /// [`Described`]. A call takes 8 bytes per token and pair, and up to four times that where
-    /// channels are interleaved, or q and k differ in element type; `librope/rope.h` has the details.
+    /// [`Described`]. A call takes 8 bytes per token and pair, up to four times that where channels
+    /// are interleaved, or q and k differ in element type, and more for rows that differ from head to
+    /// head or between the channels of a pair; `librope/rope.h` has the details.
     ///
     /// # Errors
     /// Those of [`apply`](Context::apply) that do not depend on slices, and
