@@ -28,9 +28,6 @@ namespace {
 
 constexpr int64_t kTaskBytes = 64 << 10;     // a task worth handing to another thread
 constexpr int64_t kInlineBytes = 128 << 10;  // calls up to this run on the caller's thread
-// How far ahead the memory is asked for what is to come into the L1 and the L2 cache: of 1 to 16
-// KiB (bench/README.md).
-constexpr int64_t kIntoL1Ahead = 8 << 10, kIntoL2Ahead = 6 << 10;
 
 int SpanBytes(const rope_context& context, const Tensor& tensor) {
   return context.rotary_dim * ElementSize(tensor.dtype);
@@ -177,15 +174,17 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
   block.tokens = count;
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
-  block.prefetch_into_l1 = context.caches->ask_into_l1 && IsNarrow(t.dtype);
+  const Caches& caches = *context.caches;
+  const Ask ask = IsNarrow(t.dtype) ? caches.narrow : caches.f32;
+  block.prefetch_into_l1 = ask == Ask::kIntoL1;
   block.in_cache = job.in_cache;
   if (course.prefetch) {
     // Along heads that lie apart the next head's tokens are next; else what follows in memory.
     const bool apart = HeadsLieApart(t);
-    if (apart || t.dtype != ROPE_DTYPE_F32 || context.caches->ask_for_f32) {
+    if (apart || ask != Ask::kNot) {
       block.prefetch_ahead = apart                    ? t.in_strides.head
-                             : block.prefetch_into_l1 ? kIntoL1Ahead
-                                                      : kIntoL2Ahead;
+                             : block.prefetch_into_l1 ? caches.l1_ahead
+                                                      : caches.l2_ahead;
       block.prefetch_last =
           t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
     }

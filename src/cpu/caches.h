@@ -7,15 +7,16 @@
 
 namespace rope::cpu {
 
+// How a call that leaves the L2 cache asks the memory for what lies in order before it needs it.
+enum class Ask : uint8_t { kNot, kIntoL2, kIntoL1 };
+
 struct Caches {
   int64_t inner;  // bytes of one core's own: the L2 cache
   int64_t last;   // bytes of the shared L3 cache that one call can count on: half of it
-  // Whether asking the memory ahead pays for f32 that lies in order, too. The hardware's own
-  // prefetcher sees it, and has more to fetch for the same arithmetic than of 16-bit elements.
-  bool ask_for_f32;
-  // Whether 16-bit elements are asked for into the L1 cache. CPUs where it has 32 KiB lose up to a
-  // quarter by that, and f32 loses on others, too.
-  bool ask_into_l1;
+  // The hardware's own prefetcher sees data in order, too, but stops at pages. f32 has twice as
+  // much to fetch for the same arithmetic as elements of 16 bits.
+  Ask f32, narrow;
+  int32_t l1_ahead, l2_ahead;  // by how many bytes
 };
 
 // Asks the CPU, not the C library: glibc adds up the last caches of all cores of a package, of

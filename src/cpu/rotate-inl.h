@@ -42,15 +42,18 @@ template <class Shape>
 using RunOf = HeadRun<typename Shape::Element::Raw>;
 
 // Asks for `bytes` bytes ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit
-// elements half the speed of the memory. f32 never goes into the L1 cache.
-template <class Raw>
-HWY_INLINE void Prefetch(const Raw* data, int64_t ahead, int64_t bytes, bool into_l1) {
+// elements half the speed of the memory. Two lines for each pass of the loop: unrolled, they come
+// too fast, and f32 takes up to a third longer on Zen 5 (bench/README.md).
+HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t bytes, bool into_l1) {
   constexpr int kLine = 64;
-  const char* const from = reinterpret_cast<const char*>(data) + ahead;
-  if (sizeof(Raw) < sizeof(float) && into_l1) {
-    for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at, 1, 3);
+  const char* at = static_cast<const char*>(data) + ahead;
+  const char* const end = at + bytes;
+  if (into_l1) {
+    HWY_UNROLL(2)
+    for (; at < end; at += kLine) __builtin_prefetch(at, 1, 3);
   } else {
-    for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at, 1, 2);
+    HWY_UNROLL(2)
+    for (; at < end; at += kLine) __builtin_prefetch(at, 1, 2);
   }
 }
 
@@ -117,9 +120,13 @@ ROPE_PART int RotatePart(D d, const RunOf<Shape>& run, const float* cos, const f
   for (int left = run.count; left > 0;) {
     at.Separate();
     if constexpr (kPrefetch) {
-      const int64_t bytes = Shape::kReads * kVectors * n * sizeof(Raw);
-      Prefetch(at.in, ahead, bytes, into_l1);
-      if constexpr (Shape::kSecond) Prefetch(at.second_in, ahead, bytes, into_l1);
+      const int64_t bytes = int64_t{Shape::kReads} * kVectors * n * sizeof(Raw);
+      if (!Shape::kSecond || kVectors * n == run.head.pairs) {
+        Prefetch(at.in, ahead, Shape::kSecond ? 2 * bytes : bytes, into_l1);
+      } else {
+        Prefetch(at.in, ahead, bytes, into_l1);
+        Prefetch(at.second_in, ahead, bytes, into_l1);
+      }
     }
     --left;
     if constexpr (kStep == 1) {

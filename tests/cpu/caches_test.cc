@@ -37,22 +37,27 @@ TEST(CachesTest, LeavesInstructionsOut) {
   EXPECT_EQ(caches.last, 4 << 20);
 }
 
-// L1 and L2 caches of CPUs that were measured both ways.
-TEST(CachesTest, AsksForF32WhereThatWasFoundToHelp) {
-  const auto asks = [](const cpu::CacheLeaf& first, const cpu::CacheLeaf& second) {
-    return Read({first, Leaf(kInstructions, 1, 8, 64), second}).ask_for_f32;
+// L1 and L2 caches of CPUs that were measured in several ways.
+TEST(CachesTest, AsksAsWasFoundToHelp) {
+  struct Case {
+    unsigned first_ways, second_ways, second_sets;
+    cpu::Ask f32, narrow;
   };
-  EXPECT_FALSE(asks(Leaf(kData, 1, 8, 64), Leaf(kUnified, 2, 8, 2048)));   // 32 KiB, 1 MiB
-  EXPECT_TRUE(asks(Leaf(kData, 1, 8, 64), Leaf(kUnified, 2, 8, 1024)));    // 32 KiB, 512 KiB
-  EXPECT_TRUE(asks(Leaf(kData, 1, 12, 64), Leaf(kUnified, 2, 16, 1024)));  // 48 KiB, 1 MiB
-  EXPECT_TRUE(asks(Leaf(kData, 1, 12, 64), Leaf(kUnified, 2, 16, 2048)));  // 48 KiB, 2 MiB
-  EXPECT_TRUE(Read({}).ask_for_f32);
-}
-
-TEST(CachesTest, AsksIntoTheL1CacheWhereItIsLarge) {
-  EXPECT_FALSE(Read({Leaf(kData, 1, 8, 64), Leaf(kUnified, 2, 8, 2048)}).ask_into_l1);
-  EXPECT_TRUE(Read({Leaf(kData, 1, 12, 64), Leaf(kUnified, 2, 16, 2048)}).ask_into_l1);
-  EXPECT_FALSE(Read({}).ask_into_l1);
+  using cpu::Ask;
+  for (const Case& c : {Case{8, 8, 2048, Ask::kNot, Ask::kIntoL2},          // 32 KiB, 1 MiB
+                        Case{8, 8, 1024, Ask::kIntoL2, Ask::kIntoL2},       // 32 KiB, 512 KiB
+                        Case{12, 16, 1024, Ask::kIntoL1, Ask::kIntoL1},     // 48 KiB, 1 MiB
+                        Case{12, 16, 2048, Ask::kIntoL2, Ask::kIntoL1}}) {  // 48 KiB, 2 MiB
+    const cpu::Caches caches =
+        Read({Leaf(kData, 1, c.first_ways, 64), Leaf(kInstructions, 1, 8, 64),
+              Leaf(kUnified, 2, c.second_ways, c.second_sets)});
+    SCOPED_TRACE(::testing::Message() << c.first_ways << " ways, " << c.second_sets << " sets");
+    EXPECT_EQ(caches.f32, c.f32);
+    EXPECT_EQ(caches.narrow, c.narrow);
+    EXPECT_EQ(caches.l1_ahead, c.f32 == Ask::kIntoL1 ? 12 << 10 : 8 << 10);
+  }
+  EXPECT_EQ(Read({}).f32, Ask::kIntoL2);
+  EXPECT_EQ(Read({}).narrow, Ask::kIntoL2);
 }
 
 TEST(CachesTest, TakesUsualSizesForWhatIsNotSaidAndNoMore) {
