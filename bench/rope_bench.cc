@@ -433,9 +433,9 @@ void Edge() {
   });
 }
 
-// A sweep in tasks of the size that librope gives to threads.
+// A sweep in tasks of the size that librope gives to threads of 2048 tokens.
 void SweepInTasks(const Sweep& sweep, const rope_runner* runner, void* data, int64_t bytes) {
-  static constexpr int64_t kTaskBytes = 64 << 10;
+  static constexpr int64_t kTaskBytes = 512 << 10;
   struct Work {
     const Sweep& sweep;
     char* data;

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// Pool is librope's own threads for calls that move more than 128 KiB, which are cut into tasks of
-// about 64 KiB. Everything else runs on the calling thread. Concurrent calls take turns.
+// Pool is librope's own threads for calls that move more than 1 MiB, which are cut into tasks of
+// 256 KiB to 1 MiB. Everything else runs on the calling thread. Concurrent calls take turns.
 type Pool struct {
 	_     noCopy
 	state *poolState // shared by copies

@@ -198,7 +198,7 @@ func TestPreparedTakesEveryStep(t *testing.T) {
 			Positions: AxesBatchTokenIDs([]int32{1, 2, 3, 4, 5, 6})}},
 		"span":    {partial, span, 128 + 64 + 32, Step{Batch: 1, Tokens: 2, Positions: TokenIDs([]int64{-5, 1 << 40})}},
 		"inverse": {partial, SBHD[float32](nil, 2), 6 * 128, Step{Batch: 3, Tokens: 2, Operation: OperationInverse, Positions: Offset(9)}},
-		"pool":    {partial, BSHD[float32](nil, 2), 600 * 128, Step{Batch: 1, Tokens: 600, Pool: pool, Positions: Offset(9)}},
+		"pool":    {partial, BSHD[float32](nil, 2), 2200 * 128, Step{Batch: 1, Tokens: 2200, Pool: pool, Positions: Offset(9)}},
 	} {
 		p := mustPrepare(t, test.c, test.q, Tensor[Float16]{}, test.step)
 		x := random[float32](r, test.length)
@@ -427,7 +427,7 @@ func TestPreparedClosed(t *testing.T) {
 
 // Goroutines share one prepared call, with and without a pool, and it is closed beside them.
 func TestPreparedBesideCalls(t *testing.T) {
-	const tokens = 200 // long enough for the pool
+	const tokens = 700 // long enough for the pool
 	pool, err := NewPool(2)
 	if err != nil {
 		t.Fatal(err)

@@ -492,8 +492,8 @@ func TestGoroutines(t *testing.T) {
 	}
 	defer pool.Close()
 	r := rand.New(rand.NewPCG(9, 10))
-	x := random[float32](r, 200*8*64) // long enough for the pool
-	step := Step{Batch: 1, Tokens: 200, Positions: Offset(77)}
+	x := random[float32](r, 700*8*64) // long enough for the pool
+	step := Step{Batch: 1, Tokens: 700, Positions: Offset(77)}
 	want := slices.Clone(x)
 	if err := ApplyQK(c, BSHD(want, 8), Tensor[float32]{}, step); err != nil {
 		t.Fatal(err)

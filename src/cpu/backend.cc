@@ -26,8 +26,11 @@ namespace rope {
 namespace cpu {
 namespace {
 
-constexpr int64_t kTaskBytes = 64 << 10;     // a task worth handing to another thread
-constexpr int64_t kInlineBytes = 128 << 10;  // calls up to this run on the caller's thread
+// Calls up to this run on the caller's thread: in less time than it takes to wake another.
+constexpr int64_t kInlineBytes = 1 << 20;
+// A task is a part of the call that is worth handing to another thread, and large enough that what
+// the memory is not asked for ahead, at its beginning, does not count.
+constexpr int64_t kTasks = 64, kLeastTaskBytes = 256 << 10, kMostTaskBytes = 1 << 20;
 
 int SpanBytes(const rope_context& context, const Tensor& tensor) {
   return context.rotary_dim * ElementSize(tensor.dtype);
@@ -320,8 +323,9 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
     RotateTokens(job, 0, tokens);
     return ROPE_OK;
   }
-  // At least kTaskBytes each, and few enough for a 32-bit count.
-  int64_t per_task = std::max<int64_t>(1, (kTaskBytes + token_bytes - 1) / token_bytes);
+  const int64_t task_bytes = std::clamp(course.bytes / kTasks, kLeastTaskBytes, kMostTaskBytes);
+  int64_t per_task = std::max<int64_t>(1, (task_bytes + token_bytes - 1) / token_bytes);
+  // Few enough for a 32-bit count.
   per_task = std::max(per_task, tokens / UINT32_MAX + 1);
   const auto count = static_cast<uint32_t>((tokens + per_task - 1) / per_task);
   Tasks tasks{&job, per_task, tokens};

@@ -116,7 +116,7 @@ int32_t Sequentially(void*, rope_task_fn fn, void* task, uint32_t count) {
 }
 
 TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
-  constexpr int kDim = 128, kTokens = 600, kHeads = 4;
+  constexpr int kDim = 128, kTokens = 1200, kHeads = 4;
   std::vector<char> q(kDim * kTokens * kHeads * kMaxElementSize), out(q.size()),
       row(kDim * kTokens * kMaxElementSize), sin(row.size());
   std::vector<int64_t> ids(kTokens, 5);

@@ -216,10 +216,10 @@ def test_what_it_keeps_and_frees(rng, monkeypatch):
     destroy = lambda call: (freed.append(call), lib.rope_prepared_destroy(call))  # noqa: E731
     fake = types.SimpleNamespace(prepare_call=lib.prepare_call, rope_prepared_destroy=destroy)
     monkeypatch.setattr(_prepared, "lib", fake)
-    q = rng.standard_normal((1, 3000, 2, 16), np.float32)  # long enough for a pool
+    q = rng.standard_normal((1, 9000, 2, 16), np.float32)  # long enough for a pool
     want = ROPE.apply(q, 4)
     rope, pool = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd"), librope.Pool(2)
-    example, positions = q.copy(), np.arange(4, 3004)
+    example, positions = q.copy(), np.arange(4, 9004)
     prepared = rope.prepare_qk(example, None, positions, pool=pool)
     kept, left = (weakref.ref(rope), weakref.ref(pool)), (weakref.ref(example), weakref.ref(positions))
     del rope, pool, example, positions

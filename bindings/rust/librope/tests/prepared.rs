@@ -263,7 +263,7 @@ fn calls_without_work_do_nothing() {
 #[test]
 fn threads_share_one_call() {
     let (rope, pool) = (rope(), Pool::new(2).unwrap());
-    for (tokens, runner) in [(1, None), (1024, Some(pool.runner()))] {
+    for (tokens, runner) in [(1, None), (2048, Some(pool.runner()))] {
         let step = Step::new(1, tokens, Positions::Offset(1000));
         let step = runner.into_iter().fold(step, |step, runner| step.with_runner(runner));
         let call = rope.prepare(&step, Shape::<f32>::bshd(2), Shape::<f32>::bshd(1)).unwrap();
