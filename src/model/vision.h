@@ -9,10 +9,14 @@
 #ifndef LIBROPE_SRC_MODEL_VISION_H_
 #define LIBROPE_SRC_MODEL_VISION_H_
 
+#include <string_view>
+
 #include "model/locate.h"
 #include "model/parsed_model.h"
 
 namespace rope::model {
+
+inline constexpr std::string_view kVisionType = "vision";  // the name of its type
 
 // Whether the configuration is that of a vision model without a language model (DINOv3, SAM). Its
 // tower is the `text` of the parts.
