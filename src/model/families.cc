@@ -480,7 +480,6 @@ constexpr Row kFamilies[] = {
     Row("ultrabert", S::kHalves).Layers(L::kWindows, 3).Two(kUltrabert),
     Row("unlimited_ocr", S::kHalves).HeadBy(H::kQuotient),
     Row("vaultgemma", S::kHalves).HeadDim(256),
-    Row("voxtral_realtime", S::kHalves).Theta(1e6),
     Row("voxtral_realtime_text", S::kHalves),
     Row("voxtral_realtime_encoder", S::kHalves).HeadDim(64),
     Row("wav2vec2-bert", S::kHalves)

@@ -210,6 +210,9 @@ struct OuterModel {
   // not.
   const char* text_type = nullptr;
   const char* inner_key = nullptr;  // of the language model inside text_key: Moondream 3
+  // JSON: what its class gives the language model that does not say it, before the defaults of the
+  // language model's own class.
+  const char* text_defaults = nullptr;
 };
 const OuterModel& FindOuterModel(std::string_view model_type);
 

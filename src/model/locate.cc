@@ -12,12 +12,11 @@ namespace rope::model {
 namespace {
 
 // A size that the text says in another family's word is said.
-std::unique_ptr<const Value::Object> UnsaidSizes(const Dict& text, const ClassSizes& sizes) {
-  auto unsaid = std::make_unique<Value::Object>();
+void AddClassSizes(const Dict& text, const ClassSizes& sizes, Value::Object* unsaid) {
   const auto add = [&](int size, const std::vector<const char*>& names) {
     const auto said = [&text](const char* name) { return text.Mentions(name); };
     if (std::none_of(names.begin(), names.end(), said)) {
-      unsaid->emplace(names.front(), Value{int64_t{size}});
+      unsaid->emplace(names.front(), Value{int64_t{size}});  // unless it is there
     }
   };
   add(sizes.hidden_size, {"hidden_size", "n_embd", "d_model", "dim"});
@@ -26,7 +25,19 @@ std::unique_ptr<const Value::Object> UnsaidSizes(const Dict& text, const ClassSi
       {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "layer_types", "layers_block_type",
        "no_rope_layers", "hybrid_layer_pattern", "attn_type_list", "compress_ratios",
        "layer_rope_theta"});
-  return unsaid;
+}
+
+// What the class around the language model gives it. A rope_scaling goes before its
+// rope_parameters.
+void AddDefaultsOf(const OuterModel& outer, const Dict& text, Value::Object* unsaid) {
+  if (outer.text_defaults == nullptr) return;
+  const Value* older = text.Peek("rope_scaling");
+  const bool has_older = older != nullptr && !Same(*older, Value{Value::Object()});
+  const Value defaults = ParseJson(outer.text_defaults);
+  for (const auto& [key, value] : *defaults.As<Value::Object>()) {
+    if (text.Mentions(key) || (has_older && key == "rope_parameters")) continue;
+    unsaid->emplace(key, value);
+  }
 }
 
 // The model_type that a model has by its architectures, where it calls itself by another's name.
@@ -119,6 +130,16 @@ ConfigParts Locate(const Dict& root) {
   if (is_part && !parts.text_nested && HasKeyOfRope(model)) {
     model.RejectMissing(outer.text_key, "it is the language model, and the keys around it are not");
   }
+  static const Value kEmpty = {Value::Object()};
+  if (IsOfItsClass(outer, parts)) {
+    parts.text = Dict(kEmpty, model.Path(outer.text_key) + "." + outer.inner_key);
+    parts.text_nested = true;
+  }
+  parts.unsaid = std::make_unique<Value::Object>();
+  if (parts.text_nested) {
+    AddDefaultsOf(outer, parts.text, parts.unsaid.get());
+    parts.text = parts.text.WithDefaults(parts.unsaid.get());
+  }
   parts.text_type = parts.text.String("model_type").value_or(parts.outer_type);
   if (outer.text_type != nullptr) parts.text_type = outer.text_type;
   const std::string_view renamed = TypeByArchitecture(root, parts.text_type);
@@ -131,14 +152,8 @@ ConfigParts Locate(const Dict& root) {
     }
   }
   const ClassSizes* sizes = FindClassSizes(parts.text_type);
-  static const Value kEmpty = {Value::Object()};
-  if (IsOfItsClass(outer, parts)) {
-    parts.text = Dict(kEmpty, model.Path(outer.text_key) + "." + outer.inner_key);
-    parts.text_nested = true;
-  }
   if (parts.text_nested && sizes != nullptr) {
-    parts.class_sizes = UnsaidSizes(parts.text, *sizes);
-    parts.text = parts.text.WithDefaults(parts.class_sizes.get());
+    AddClassSizes(parts.text, *sizes, parts.unsaid.get());
   }
   return parts;
 }

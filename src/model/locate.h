@@ -15,9 +15,9 @@ struct ConfigParts {
   Dict whole, text, vision;                // whole: what holds the others
   std::string_view text_type, outer_type;  // model_type; empty if absent
   bool text_nested = false;                // `text` is an object of its own
-  // The sizes of its class (model/class_sizes.h) that a nested `text` does not say; it refers to
-  // them.
-  std::unique_ptr<const Value::Object> class_sizes;
+  // What a nested `text` does not say: the defaults of the class around it, and the sizes of its
+  // own (model/class_sizes.h). It refers to them.
+  std::unique_ptr<Value::Object> unsaid;
 };
 ConfigParts Locate(const Dict& root);
 

@@ -142,19 +142,41 @@ constexpr Refused kRefused[] = {
      "sin hold it (docs/models.md)"},
 };
 
+// What classes around a language model merge into it. GLM-ASR's dictionary hides a rope_theta
+// beside it.
+constexpr char kGlmAsrText[] =
+    R"({"model_type": "llama", "hidden_size": 2048, "num_attention_heads": 16,
+        "num_hidden_layers": 28, "max_position_embeddings": 8192,
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}})";
+constexpr char kPerceptionEncoderText[] =
+    R"({"model_type": "modernbert", "hidden_size": 1024, "num_attention_heads": 16,
+        "num_hidden_layers": 22})";
+constexpr char kVoxtralText[] =
+    R"({"model_type": "llama", "hidden_size": 3072, "num_hidden_layers": 30, "head_dim": 128,
+        "max_position_embeddings": 131072, "rope_theta": 100000000.0})";
+constexpr char kVoxtralRealtimeText[] =
+    R"({"model_type": "voxtral_realtime_text", "hidden_size": 3072, "num_attention_heads": 32,
+        "num_hidden_layers": 26, "head_dim": 128, "max_position_embeddings": 131072,
+        "rope_theta": 1000000.0})";
+
 constexpr OuterModel kOuterModels[] = {
     {"bailing_moe_v3_vl", false, nullptr, nullptr, "bailing_moe_v3_vl"},
     {"bailingmm_moe_v2_lite", false, nullptr, nullptr, "bailingmm_moe_v2_lite"},
     {"dia", false, "decoder_config", nullptr},
     {"esmfold2", false, "esmc_config", nullptr},
+    {"glmasr", false, nullptr, nullptr, nullptr, nullptr, kGlmAsrText},
     {"isaac", false, nullptr, nullptr, "isaac"},
     {"lasr", true, "encoder_config", nullptr},
     {"moondream3", false, "config", nullptr, "moondream3", "text"},
     {"musicflamingo", false, nullptr, "rope_parameters"},  // of its audio encoder
     {"openpangu_vl", false, nullptr, nullptr, "openpangu_vl"},
+    {"pe_audio", false, nullptr, nullptr, nullptr, nullptr, kPerceptionEncoderText},
+    {"pe_audio_video", false, nullptr, nullptr, nullptr, nullptr, kPerceptionEncoderText},
+    {"pe_video", false, nullptr, nullptr, nullptr, nullptr, kPerceptionEncoderText},
     {"t5gemma", false, "decoder", nullptr},
     {"t5gemma2", false, "decoder", nullptr},
-    {"voxtral_realtime", false, nullptr, nullptr, "voxtral_realtime"},  // with a theta of its own
+    {"voxtral", false, nullptr, nullptr, nullptr, nullptr, kVoxtralText},
+    {"voxtral_realtime", false, nullptr, nullptr, nullptr, nullptr, kVoxtralRealtimeText},
 };
 
 // Models without RoPE whose remote code has it if the file says so.

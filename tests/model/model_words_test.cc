@@ -291,14 +291,53 @@ TEST(ModelWords, KindsThatNoLayerIsOfAreRefused) {
                 {"indexed_attention.rope_theta (77)"}, ROPE_ERROR_UNSUPPORTED);
 }
 
-// Around it another configuration class has another default.
+// Other configuration classes around it have other defaults.
 TEST(ModelWords, VoxtralsThetaIsThatOfItsWhole) {
   EXPECT_EQ(Model(With("voxtral_realtime_text", "")).Config().theta, 1e4);
-  EXPECT_EQ(Model(R"({"model_type": "voxtral_realtime", "text_config": )" +
-                  With("voxtral_realtime_text", "") + "}")
+  const auto whole = [](const char* type, const char* text) {
+    return R"({"model_type": ")" + std::string(type) + R"(", "text_config": )" + text + "}";
+  };
+  const char* const nothing = R"({"vocab_size": 131072})";
+  const rope_config voxtral = Model(whole("voxtral", nothing)).Config();
+  EXPECT_EQ(voxtral.theta, 1e8);
+  EXPECT_EQ(voxtral.head_dim, 128);
+  EXPECT_EQ(voxtral.pairing, ROPE_PAIRING_HALVES);
+  EXPECT_EQ(Model(whole("voxtral", nothing)).Layers(31), std::string(30, 'f') + ".");
+  EXPECT_EQ(Model(whole("voxtral", R"({"head_dim": null})")).Config().head_dim, 96);
+  EXPECT_EQ(Model(whole("voxtral", R"({"rope_theta": 77})")).Config().theta, 77);
+  ExpectRefused(whole("voxtral", R"({"rope_theta": null})"), {"text_config.rope_theta (null)"},
+                ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Model(whole("voxtral", R"({"rope_parameters": {"rope_type": "linear", "factor": 2}})"))
                 .Config()
                 .theta,
-            1e6);
+            1e8);
+  const Model realtime(whole("voxtral_realtime", R"({"model_type": "voxtral_realtime_text"})"));
+  EXPECT_EQ(realtime.Config().theta, 1e6);
+  EXPECT_EQ(realtime.Config().head_dim, 128);
+  EXPECT_EQ(realtime.Layers(27), std::string(26, 'f') + ".");
+  const Model encoder(whole("pe_audio", R"({"num_attention_heads": 8})"));
+  EXPECT_EQ(encoder.Config("full_attention").head_dim, 128);
+}
+
+// Its dictionary hides a theta beside it, unless there is another dictionary.
+TEST(ModelWords, GlmAsrDoesNotReadATheta) {
+  const auto whole = [](const char* entries) {
+    return R"({"model_type": "glmasr", "text_config": {"model_type": "llama")" +
+           std::string(entries) + "}}";
+  };
+  const Model plain(whole(""));
+  EXPECT_EQ(plain.Config().theta, 1e4);
+  EXPECT_EQ(plain.Config().head_dim, 128);
+  EXPECT_EQ(plain.Layers(29), std::string(28, 'f') + ".");
+  EXPECT_TRUE(Model(whole(R"(, "rope_theta": 10000.0)")));
+  ExpectRefused(whole(R"(, "rope_theta": 77)"), {"text_config.rope_theta (77)"},
+                ROPE_ERROR_UNSUPPORTED);
+  for (const char* dictionary :
+       {R"(, "rope_theta": 77, "rope_parameters": {"rope_type": "default"})",
+        R"(, "rope_theta": 77, "rope_scaling": {"type": "linear", "factor": 2})",
+        R"(, "rope_parameters": {"rope_theta": 77})"}) {
+    EXPECT_EQ(Model(whole(dictionary)).Config().theta, 77) << dictionary;
+  }
 }
 
 }  // namespace

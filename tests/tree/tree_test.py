@@ -56,6 +56,7 @@ OTHER_NUMBERS = [
     ("src/model/class_sizes.cc", '", 1024, ', "a model's width"),
     ("src/model/class_ropes.h", '"global_head_dim", 512', "a model's head"),
     ("src/model/families.cc", ".HeadDim(512)", "a model's head"),
+    ("src/model/model_types.cc", '"hidden_size": 1024', "a model's width"),
     ("src/model/class_ropes.h", '"original_max_position_embeddings": 1024', "a model's length"),
     ("src/model/class_ropes.h", '"original_max_position_embeddings": 512', "a model's length"),
 ]
