@@ -281,6 +281,11 @@ constexpr Row kFamilies[] = {
     Row("grok-1", S::kHalves).HeadDim(128).Reads(OwnKeys::kOriginalType),
     Row("gte", S::kHalves).Theta(160000).Reads(OwnKeys::kNtk),
     Row("helium", S::kInterleaved).Theta(1e5).HeadDim(128),
+    Row("hf_olmo", S::kHalvesFloat32)
+        .NopeIf({"rope", Says::kNotTrue})
+        .StyleIf({"rope_full_precision", Says::kFalse}, S::kHalves)
+        .ShareKey(nullptr)
+        .Dicts(D::kNone),
     Row("higgs_audio_v2", S::kHalves).HeadDim(128).Rope(kHiggsAudioRope),
     Row("hrm_text", S::kHalves).HeadDim(128).Reads(OwnKeys::kCycles),
     Row("hunyuan_v1_dense", S::kHalves).Reads(OwnKeys::kAlpha),
@@ -415,6 +420,7 @@ constexpr Row kFamilies[] = {
     Row("phi-msft", S::kHalvesCosSin).Partial(1).RotaryDim(),
     Row("phi3", S::kHalves).Partial(1).Original(4096).YarnIsLongrope().Only(Z::kLongrope),
     Row("phi3small", S::kHalves).Theta(1e6).ThetaKey("rope_embedding_base"),
+    Row("phi4flash", S::kHalves).Layers(L::kNone),
     Row("phi4_multimodal", S::kHalves)
         .Partial(1)
         .Original(4096)

@@ -23,6 +23,7 @@
 #include "model/language_model.h"
 #include "model/locate.h"
 #include "model/rope_dictionary.h"
+#include "model/scaling.h"
 #include "model/typo.h"
 #include "model/unread.h"
 #include "model/vision.h"
@@ -34,9 +35,22 @@ struct rope_model {
 namespace rope::model {
 namespace {
 
+// The theta of all layers of the language model; 0 if they have several, or none.
+double ThetaOfAll(const ParsedModel& parsed) {
+  double theta = 0;
+  for (const LayerType& type : parsed.types) {
+    if (type.name == kVisionType || type.config.scaling == ROPE_SCALING_NOPE) continue;
+    if (theta != 0 && theta != type.config.theta) return 0;
+    theta = type.config.theta;
+  }
+  return theta;
+}
+
 // The language model's and the tower's own keys have had their turn.
-void RejectUnreadAround(const ConfigParts& parts, const Dict& root) {
-  const auto reject = [&parts](const Dict& around) {
+void RejectUnreadAround(const ConfigParts& parts, const Dict& root, const ParsedModel& parsed) {
+  const double theta = ThetaOfAll(parsed);
+  const auto reject = [&parts, theta](const Dict& around) {
+    if (theta != 0) ReadRepeated(around, {"rope_theta"}, theta);  // be it that of the class
     RejectUnread(around, parts.text);
     RejectUnreadOfAttention(around, parts.text);
   };
@@ -76,7 +90,7 @@ void Read(const Dict& root, ParsedModel* parsed) {
   if (!vision && MayHaveRope(parts)) AddLanguageModel(parts, parsed);
   AddVisionTower(parts, parsed);
   if (!parsed->types.empty()) {
-    RejectUnreadAround(parts, root);
+    RejectUnreadAround(parts, root, *parsed);
     AddNotes(parts, parsed);
     return;
   }

@@ -341,5 +341,39 @@ TEST(ModelFamilies, NanoChatTurnsBackwards) {
   }
 }
 
+// The files of OLMo 1 in its own program's words: olmo/model.py of allenai/OLMo at 59a53e3f68e5.
+TEST(ModelFamilies, OlmoOfItsOwnProgramTurnsIfItSaysSo) {
+  const auto olmo = [](const std::string& entries) {
+    return R"({"model_type": "hf_olmo", "d_model": 4096, "n_heads": 32, "n_layers": 4,
+        "max_sequence_length": 2048, "alibi_bias_max": 8.0, "multi_query_attention": false)" +
+           entries + "}";
+  };
+  const Model model(olmo(R"(, "alibi": false, "rope": true, "rope_full_precision": true)"));
+  EXPECT_EQ(model.Config().theta, 1e4);
+  EXPECT_EQ(model.Config().head_dim, 128);
+  EXPECT_EQ(model.Config().pairing, ROPE_PAIRING_HALVES);
+  EXPECT_EQ(model.Config().rounding, ROPE_ROUNDING_FLOAT32);
+  EXPECT_EQ(model.Layers(5), "ffff.");
+  const Model other(olmo(R"(, "rope": true, "rope_full_precision": false, "rope_theta": 500000)"));
+  EXPECT_EQ(other.Config().theta, 5e5);
+  EXPECT_EQ(other.Config().rounding, ROPE_ROUNDING_EAGER);
+  for (const char* learned : {"", R"(, "rope": false)", R"(, "alibi": true)"}) {
+    EXPECT_EQ(Model(olmo(learned)).Layers(4), "nnnn");
+  }
+  ExpectRefused(olmo(R"(, "rope": true, "alibi": true)"), {"alibi (true)"}, ROPE_ERROR_UNSUPPORTED);
+}
+
+// Phi-4-mini-flash: neither its own code nor vLLM's rotates; files that were saved again have a
+// theta.
+TEST(ModelFamilies, Phi4FlashHasNoRope) {
+  for (const char* theta : {"", R"("rope_theta": 10000.0, )"}) {
+    const Model model(R"({"model_type": "phi4flash", "hidden_size": 2560, "num_attention_heads": 40,
+        "max_position_embeddings": 262144, "sliding_window": 512, )" +
+                      std::string(theta) + R"("num_hidden_layers": 4, "mb_per_layer": 2})");
+    EXPECT_EQ(model.Types(), std::vector<std::string>{"nope"});
+    EXPECT_EQ(model.Config().head_dim, 64);
+  }
+}
+
 }  // namespace
 }  // namespace rope::testing

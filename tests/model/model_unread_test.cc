@@ -193,6 +193,21 @@ TEST(ModelUnread, KeysAroundTheLanguageModelMustSayTheSame) {
   EXPECT_TRUE(Model(around(R"("attention": {"rope_theta": 1e6})")));
 }
 
+// A multimodal file may repeat what the language model's class has anyway.
+TEST(ModelUnread, ThetaAroundTheLanguageModelMayBeThatOfItsClass) {
+  const auto around = [](const char* theta, const char* text) {
+    return R"({"model_type": "llava", "rope_theta": )" + std::string(theta) +
+           R"(, "text_config": {"model_type": ")" + text + R"("}})";
+  };
+  EXPECT_EQ(Model(around("10000.0", "llama")).Config().theta, 1e4);
+  EXPECT_EQ(Model(around("1000000", "mixtral")).Config().theta, 1e6);
+  ExpectUnread(around("1000000", "llama"), "rope_theta (1000000)");
+  ExpectUnread(around("10000", "mixtral"), "rope_theta (10000)");
+  // two kinds of layers, two thetas
+  ExpectUnread(around("10000", "gemma3_text"), "rope_theta (10000)");
+  ExpectUnread(around("1000000", "gemma3_text"), "rope_theta (1000000)");
+}
+
 // --- in the dictionary --------------------------------------------------------------------------
 
 TEST(ModelUnread, NumbersOfOtherProgramsAreRefused) {

@@ -58,11 +58,12 @@ inline const std::vector<Deviation>& Deviations() {
        "see "
        "above"},
       {"hand-phimoe-mscale", "", "refused", "short_mscale",
-       "short_mscale and long_mscale that differ, which no released file has: a configuration has "
-       "one "
-       "attention_factor for all lengths, and programs differ in the factors that go with "
-       "long_mscale "
-       "(transformers: the short ones). Without both keys the text is read; then set "
+       "short_mscale and long_mscale that differ (those of PhiMoE's files are equal; "
+       "Phi-3-small-128k "
+       "has both keys, too): a configuration has one attention_factor for all lengths, and "
+       "programs "
+       "differ in the factors that go with long_mscale (transformers: the short ones). Without "
+       "both keys the text is read; then set "
        "attention_factor with seq_len, or make one context of two configurations "
        "(rope_context_create_sets)"},
       {"class-glm4-moe", "", "refused", "(96) must divide hidden_size (4096)",

@@ -135,7 +135,8 @@ have a value that is known to change nothing, or the text is refused:
   may have no RoPE. Write `full_attention`, or `nope` for a layer without. `kda` and `gla` are linear
   attention, without RoPE.
 - The word is another family's: `rotary_emb_base` or `rotary_pct` in a Llama, `rope_theta` in a GPT-NeoX, a
-  GPT-J or a Gemma 4, whose classes do not read it. It passes where it repeats what is used.
+  GPT-J or a Gemma 4, whose classes do not read it. It passes where it repeats what is used. So it is in
+  vision towers: `embed_dim` in a Qwen2.5-VL, `head_dim` where the class divides its width.
 - `rope_parameters` has a dictionary for each kind of layer and the class reads one for all, or the other
   way round; its kinds lack `rope_theta` where the class reads none beside them (Gemma 4, Laguna); or the
   class reads no dictionary at all (GPT-J, CodeGen, RoFormer), or no `rope_scaling` (Cohere 2 MoE).
@@ -237,8 +238,8 @@ inline void WriteDocument(const Table& table, const std::vector<std::string>& ou
   }
   for (const auto& [part, models] : parts) out << "  - " << part << ": " << Join(models) << "\n";
   out << R"(- Models whose code transformers does not have and for which no class of it stands:
-  Qwen 1, ChatGLM, `phi-msft`. The table of families has them from reading their remote code, and
-  so Qwen 1's dynamic NTK (`ROPE_SCALING_DYNAMIC_STEPS`) and the rounding of MiniCPM and Baichuan 2.
+  Qwen 1, ChatGLM, `phi-msft`, OLMo 1 in its own program's words (`hf_olmo`), and Phi-4-mini-flash, which
+  has no RoPE. The table of families has them from reading their remote code, and so Qwen 1's dynamic NTK (`ROPE_SCALING_DYNAMIC_STEPS`) and the rounding of MiniCPM and Baichuan 2.
   Baichuan 1 and 2 share their `model_type` and all keys of RoPE; `vocab_size` (64000 and 125696)
   tells which code it is: 1 rounds as Llama, 2 computes in f32.
 - Configurations that leave the number of layers to the class: their kinds are read, and
