@@ -156,13 +156,49 @@ void Reject(rope_status status, const char* format, ...) {
   throw Error{Fail(status, "rope_model_create: %s", message)};
 }
 
-std::string Printable(std::string_view text, size_t limit) {
-  std::string shown(text.substr(0, limit));
-  for (char& c : shown) {
-    if (c < 0x20 || c > 0x7e)
-      c = '?';  // char may be signed: bytes above 0x7f are caught either way
+namespace {
+
+// The letter of UTF-8 at the beginning of `text`, and how many bytes it takes; 0 if it is none.
+size_t DecodeLetter(std::string_view text, uint32_t* letter) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const size_t length = byte(0) < 0x80 ? 1 : byte(0) < 0xe0 ? 2 : byte(0) < 0xf0 ? 3 : 4;
+  if (length == 1) *letter = byte(0);
+  if (length == 1) return 1;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) return 0;
+  *letter = byte(0) & (0xffu >> (length + 1));
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+    *letter = (*letter << 6) | (byte(i) & 0x3f);
   }
-  if (text.size() > limit) shown += "..";
+  return length;
+}
+
+// As JSON and most languages write it: a program that copies it names the same key.
+std::string Escaped(uint32_t letter) {
+  char escape[16];
+  if (letter < 0x10000) {
+    std::snprintf(escape, sizeof(escape), "\\u%04x", letter);
+  } else {
+    const uint32_t above = letter - 0x10000;
+    std::snprintf(escape, sizeof(escape), "\\u%04x\\u%04x", 0xd800 + (above >> 10),
+                  0xdc00 + (above & 0x3ff));
+  }
+  return escape;
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text, size_t limit) {
+  std::string shown;
+  while (!text.empty()) {
+    uint32_t letter = 0;
+    const size_t length = DecodeLetter(text, &letter);
+    const bool plain = letter >= 0x20 && letter <= 0x7e;
+    const std::string piece = length == 0 ? "?" : plain ? std::string(1, text[0]) : Escaped(letter);
+    if (shown.size() + piece.size() > limit) return shown + "..";
+    shown += piece;
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
   return shown;
 }
 
@@ -185,8 +221,16 @@ std::string Show(const Value& value) {
            : *real > 0          ? "Infinity"
                                 : "-Infinity";
   }
-  if (value.As<Value::Array>() != nullptr) return "[..]";
-  return value.IsNull() ? "null" : "{..}";
+  const auto* list = value.As<Value::Array>();
+  if (list == nullptr) return value.IsNull() ? "null" : "{..}";
+  constexpr size_t kEnough = 40;
+  std::string shown = "[";
+  for (const Value& entry : *list) {
+    if (shown.size() > 1) shown += ", ";
+    if (shown.size() > kEnough) return shown + "..]";
+    shown += entry.As<Value::Array>() != nullptr ? "[..]" : Show(entry);
+  }
+  return shown + "]";
 }
 
 Value ParseJson(std::string_view text) {
@@ -303,7 +347,10 @@ bool Dict::Mentions(std::string_view key) const { return members().count(key) !=
 
 std::string Dict::Path(std::string_view key) const {
   std::string path = path_.empty() ? "" : path_ + ".";
-  return path.append(Printable(key));  // keys come from the text, too
+  path.append(Printable(key));                       // keys come from the text, too
+  constexpr size_t kLongest = 160, kBeginning = 60;  // the message has its rule to tell
+  if (path.size() <= kLongest) return path;
+  return path.substr(0, kBeginning) + ".." + path.substr(path.size() - (kLongest - kBeginning));
 }
 
 std::optional<double> Dict::Number(std::string_view key) const {

@@ -37,7 +37,8 @@ constexpr size_t kMaxEntries = 256;
 [[noreturn]] __attribute__((cold, format(printf, 2, 3))) void Reject(rope_status status,
                                                                      const char* format, ...);
 
-// Text of a file as a message may show it: printable ASCII, at most `limit` characters.
+// Text of a file as a message may show it: printable ASCII, and what is none as JSON escapes it
+// (\u00e4); at most `limit` characters.
 std::string Printable(std::string_view text, size_t limit = 60);
 
 // A number for messages and names, with a point whatever the locale: 0.5, 10000, 1e+300. Two
@@ -60,7 +61,7 @@ struct Value {
   bool IsNull() const { return As<std::nullptr_t>() != nullptr; }
 };
 
-// A value for messages: [..] and {..} for what has parts.
+// A value for messages: the first entries of a list, {..} for an object.
 std::string Show(const Value& value);
 
 // Throws Error (ROPE_ERROR_PARSE) or std::bad_alloc.

@@ -48,14 +48,29 @@ void RejectNullKinds(const Dict& dict) {
   }
 }
 
+// Old and new files merged by hand: a dictionary in the dictionary, which would pass for a kind of
+// layer.
+void RejectDictionaryInside(const Dict& dict) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Value* inside = dict.Peek(key);
+    if (inside == nullptr || inside->As<Value::Object>() == nullptr) continue;
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (%s) must not stand inside a rope dictionary, where it is not read: its keys belong "
+           "into %s itself",
+           dict.Path(key).c_str(), Show(*inside).c_str(), dict.Name().c_str());
+  }
+}
+
 }  // namespace
 
 Dict RopeDictionaryOf(const Dict& text, Dictionaries read) {
   const bool older = read == Dictionaries::kBoth, newer = read != Dictionaries::kNone;
   const Dict legacy = older ? text.Child("rope_scaling") : Dict();
   const Dict current = newer ? text.Child("rope_parameters") : Dict();
-  RejectNullKinds(legacy);
-  RejectNullKinds(current);
+  for (const Dict& dict : {legacy, current}) {
+    RejectNullKinds(dict);
+    RejectDictionaryInside(dict);
+  }
   if (legacy.empty()) return current;
   if (current.empty()) return legacy;
   CheckBothDictionaries(legacy, current);

@@ -14,7 +14,8 @@ namespace {
 // A value that changes nothing.
 struct Harmless {
   std::string_view key;
-  double value;  // of a flag: 0 or 1
+  double value;           // of a flag: 0 or 1
+  bool switches = false;  // the other value means that q and k do not turn
 };
 
 constexpr double kAny = -1;  // whatever the value
@@ -48,8 +49,8 @@ constexpr Harmless kHarmless[] = {
     {"alibi", 0},
     {"mla_use_nope", 0},
     {"mrope_interleaved", 0},
-    {"no_pos_emb", 0},
-    {"no_rope", 0},
+    {"no_pos_emb", 0, true},
+    {"no_rope", 0, true},
     {"nope_on_global_attention", 0},
     {"position_embedding_xdrope", 0},
     {"position_interpolation", 0},
@@ -62,19 +63,19 @@ constexpr Harmless kHarmless[] = {
     {"use_mrope", 0},
     // RoPE that is on.
     {"apply_yarn_scaling", 1},
-    {"attn_use_rope", 1},
-    {"lightning_use_rope", 1},
+    {"attn_use_rope", 1, true},
+    {"lightning_use_rope", 1, true},
     {"linear_rope", 1},
     {"original_rope", 1},  // ChatGLM
-    {"rope", 1},
-    {"rot_emb", 1},
-    {"rotary", 1},  // GPT-J
-    {"use_pos_emb", 1},
-    {"use_rope", 1},
-    {"use_rotary", 1},
-    {"use_rotary_embedding", 1},
-    {"use_rotary_embeddings", 1},
-    {"use_rotary_pos_emb", 1},  // HunYuan
+    {"rope", 1, true},
+    {"rot_emb", 1, true},
+    {"rotary", 1, true},  // GPT-J
+    {"use_pos_emb", 1, true},
+    {"use_rope", 1, true},
+    {"use_rotary", 1, true},
+    {"use_rotary_embedding", 1, true},
+    {"use_rotary_embeddings", 1, true},
+    {"use_rotary_pos_emb", 1, true},  // HunYuan
     // Which kernel runs, how large its cache is, in which precision it works.
     {"apply_rope_fusion", kAny},
     {"cache_rope_tensor", kAny},
@@ -172,8 +173,25 @@ const Value* PeekInside(const Dict& dict, const char* dictionary, std::string_vi
   return member != members->end() ? &member->second : nullptr;
 }
 
+// Whether a flag has the value that its entry of the table does not have.
+bool SwitchesOff(std::string_view key, const Value& value) {
+  const auto* flag = value.As<bool>();
+  return flag != nullptr &&
+         std::any_of(std::begin(kHarmless), std::end(kHarmless), [&](const Harmless& harmless) {
+           return harmless.switches && harmless.key == key && harmless.value != (*flag ? 1 : 0);
+         });
+}
+
 void RejectKey(const Dict& dict, std::string_view key, const Value& value) {
   if (IsSpared(value)) return;
+  if (SwitchesOff(key, value)) {
+    Reject(
+        ROPE_ERROR_UNSUPPORTED,
+        "%s (%s) is not read by this kind of model, and may say that q and k do not turn: if so, "
+        "replace it by \"nope\" for every layer in layer_types, or set ROPE_SCALING_NOPE in a "
+        "configuration by hand; else %s",
+        dict.Path(key).c_str(), Show(value).c_str(), kAcceptIt);
+  }
   const std::string_view nearest = NearestKey(key);
   Reject(
       ROPE_ERROR_UNSUPPORTED,

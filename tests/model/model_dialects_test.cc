@@ -239,7 +239,8 @@ TEST(MistralParams, TowersOfSoundAreANote) {  // Voxtral
 TEST(ModelDialects, KindsOfLayersAreTransformersWord) {
   for (const char* dialect : {"meta", "mistral"}) {
     const json kinds = {{"layer_types", {"full_attention", "no_rope"}}};
-    ExpectRefused(With(Case(dialect, 0), kinds).dump(), {"layer_types ([..]) must be absent"},
+    ExpectRefused(With(Case(dialect, 0), kinds).dump(),
+                  {"layer_types ([\"full_attention\", \"no_rope\"]) must be absent"},
                   ROPE_ERROR_UNSUPPORTED);
   }
 }

@@ -50,7 +50,15 @@ TEST(ModelUnread, LayersWithoutRopeAreRefusedInClassesWithoutThem) {
             "nfnn");
 }
 
+// What to say instead is told: a kind of layer, or of configuration.
 TEST(ModelUnread, RopeThatIsOffIsRefused) {
+  for (const char* off : {R"("use_rope": false)", R"("rotary": false)", R"("no_rope": true)",
+                          R"("use_rotary_pos_emb": false)", R"("no_pos_emb": true)"}) {
+    ExpectRefused(With("granite", off), {"\"nope\"", "layer_types", "ROPE_SCALING_NOPE"},
+                  ROPE_ERROR_UNSUPPORTED);
+  }
+  EXPECT_EQ(Model(With("granite", R"("layer_types": ["nope", "nope", "nope", "nope"])")).Layers(4),
+            "nnnn");
   ExpectUnread(With("granite", R"("use_rope": false)"), "use_rope (false)");
   ExpectUnread(With("llama", R"("attn_use_rope": false)"), "attn_use_rope");
   for (const char* kind : {"alibi", "nope", "learned", "relative_key", "absolute", "rope_2d"}) {
@@ -104,6 +112,31 @@ TEST(ModelUnread, StrayKeysWithOtherValuesAreRefused) {
   ExpectUnread(With("nemotron", R"("rope_percentage": 0.25)"), "rope_percentage (0.25)");
   ExpectUnread(With("hunyuan_v1_moe", R"("position_embedding_xdrope": true)"), "(true)");
   ExpectUnread(With("internlm2", R"("rope_pos_id_version": "v2pe_fix")"), "(\"v2pe_fix\")");
+}
+
+// What a message shows can be copied into accepted_keys, or found in the text.
+TEST(ModelUnread, UnusualKeysAreShownAsJsonWritesThem) {
+  ExpectUnread(With("llama",
+                    "\"rope_gr\xc3\xb6\xc3\x9f"
+                    "e\": 5"),
+               R"(rope_gr\u00f6\u00dfe (5))");
+  ExpectUnread(With("llama", R"("rope\u0001theta": 5)"), R"(rope\u0001theta (5))");
+  ExpectUnread(With("llama", "\"rope_\xf0\x9f\x98\x80\": 5"), R"(rope_\ud83d\ude00 (5))");
+  const std::string deep = "\"" + std::string(200, 'x') + "\"";
+  ExpectRefused(
+      With("llama", "\"layers\": [{" + deep + R"(: {"rope_theta": 77}}])"),
+      {"layers[0].xxx", "...rope_theta (77)", "may change the rotation", "accept it by name"},
+      ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(ModelUnread, ListsAreShown) {
+  ExpectUnread(With("llama", R"("mrope_section": [16, 24, 24])"), "mrope_section ([16, 24, 24])");
+  ExpectUnread(
+      With("llama", R"("nope_layers": [])" + std::string(R"(, "rope_list": [[1], {"a": 2}])")),
+      "rope_list ([[..], {..}])");
+  ExpectUnread(
+      With("llama", R"("no_rope_layers": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0])"),
+      "no_rope_layers ([1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ..])");
 }
 
 TEST(ModelUnread, WordsOfOtherProgramsAreTranslated) {
@@ -183,7 +216,7 @@ TEST(ModelUnread, KeysAroundTheLanguageModelMustSayTheSame) {
   };
   EXPECT_TRUE(Model(around(R"("rope_theta": 1000000)")));  // says it again
   ExpectUnread(around(R"("rope_theta": 5e5)"), "rope_theta (500000)");
-  ExpectUnread(around(R"("mrope_section": [16, 24, 24])"), "mrope_section ([..])");
+  ExpectUnread(around(R"("mrope_section": [16, 24, 24])"), "mrope_section ([16, 24, 24])");
   ExpectUnread(around(R"("rope_parameters": {"rope_type": "yarn"})"), "rope_parameters");
   ExpectUnread(
       R"({"model_type": "qwen3_omni_moe", "thinker_config": {"rope_theta": 5, )" + text + "}}",
@@ -209,6 +242,20 @@ TEST(ModelUnread, ThetaAroundTheLanguageModelMayBeThatOfItsClass) {
 }
 
 // --- in the dictionary --------------------------------------------------------------------------
+
+TEST(ModelUnread, ADictionaryInsideADictionaryIsToldFromAKind) {
+  for (const char* outer : {"rope_parameters", "rope_scaling"}) {
+    for (const char* inner : {"rope_parameters", "rope_scaling"}) {
+      const std::string path = std::string(outer) + "." + inner;
+      for (const char* type : {"llama", "gemma4", "nobody_knows"}) {
+        ExpectRefused(With(type, '"' + std::string(outer) + R"(": {"rope_theta": 10000, ")" +
+                                     inner + R"(": {"type": "yarn", "factor": 4}})"),
+                      {path.c_str(), "must not stand inside a rope dictionary"},
+                      ROPE_ERROR_UNSUPPORTED);
+      }
+    }
+  }
+}
 
 TEST(ModelUnread, NumbersOfOtherProgramsAreRefused) {
   const auto yarn = [](const std::string& entry) {
@@ -479,7 +526,7 @@ TEST(ModelUnread, SectionsBesideTheLanguageModelAreRefused) {  // but in bailing
       "text_config": {"model_type": "bailing_hybrid", "hidden_size": 2048, "num_attention_heads": 16,
       "num_hidden_layers": 20, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
       "rope_theta": 600000}})",
-               "mrope_section ([..])");
+               "mrope_section ([12, 10, 10])");
 }
 
 TEST(ModelUnread, TheSecondThetaOfPlamo3IsThatOfItsSlidingLayers) {

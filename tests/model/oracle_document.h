@@ -140,6 +140,9 @@ have a value that is known to change nothing, or the text is refused:
 - `rope_parameters` has a dictionary for each kind of layer and the class reads one for all, or the other
   way round; its kinds lack `rope_theta` where the class reads none beside them (Gemma 4, Laguna); or the
   class reads no dictionary at all (GPT-J, CodeGen, RoFormer), or no `rope_scaling` (Cohere 2 MoE).
+- A dictionary stands inside a dictionary (`rope_parameters.rope_scaling`): one of them is to hold the keys.
+- `use_rope` is false, or another switch of that kind, where the class has none: if q and k do not turn,
+  replace it by `nope` for every layer in `layer_types` (by hand: `ROPE_SCALING_NOPE`).
 - A key of the dictionary stands beside it (`factor`, `beta_fast`, `attention_factor`, `low_freq_factor`,
   `alpha` ..), where no class reads it: move it into the dictionary.
 - `head_dim` is not what the class computes instead of reading it (RecurrentGemma, DeepSeek-OCR 2, Falcon).
@@ -153,7 +156,7 @@ have a value that is known to change nothing, or the text is refused:
   `rope_config` can still be filled in by hand, with `inv_freq` if need be.
 
 A program that knows better accepts keys by name or path, and the text is read as if they were not
-there: `rope_model_create_accepting` in C, `Model(config, accepted_keys=["attn_factor"])` in Python and
+there (a message shows letters beyond ASCII as JSON does, `\u00e4`; a name is the text itself): `rope_model_create_accepting` in C, `Model(config, accepted_keys=["attn_factor"])` in Python and
 `rope::Model(text, {"attn_factor"})` in C++, `Model::from_json_accepting` in Rust, `FromJSON(text,
 "attn_factor")` in Go. A name that spares no key is an error.
 
