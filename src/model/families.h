@@ -183,6 +183,10 @@ const Family* FindRow(std::string_view model_type);
 // ("_text") is ignored.
 const Family* FindFamily(std::string_view model_type);
 
+// The model_type of the language model inside a model whose class has one for it; empty if it goes
+// by what the language model calls itself.
+std::string_view TextTypeOf(std::string_view outer_type);
+
 // The model_type whose RoPE a model has that is known without it, if its position_embedding_type is
 // "rotary"; empty if there is none.
 std::string_view RotaryVariant(std::string_view model_type);

@@ -141,6 +141,8 @@ ConfigParts Locate(const Dict& root) {
     parts.text = parts.text.WithDefaults(parts.unsaid.get());
   }
   parts.text_type = parts.text.String("model_type").value_or(parts.outer_type);
+  const std::string_view of_class = parts.text_nested ? TextTypeOf(parts.outer_type) : "";
+  if (!of_class.empty()) parts.text_type = of_class;
   if (outer.text_type != nullptr) parts.text_type = outer.text_type;
   const std::string_view renamed = TypeByArchitecture(root, parts.text_type);
   if (!renamed.empty()) parts.text_type = renamed;

@@ -179,6 +179,57 @@ constexpr OuterModel kOuterModels[] = {
     {"voxtral_realtime", false, nullptr, nullptr, nullptr, nullptr, kVoxtralRealtimeText},
 };
 
+// Classes of larger models that have one class for their language model, whatever it calls itself.
+constexpr Alias kTextTypes[] = {
+    {"aria", "aria_text"},
+    {"clvp", "clvp_encoder"},
+    {"cohere_compass", "cohere_compass_text"},
+    {"cosmos3_edge", "cosmos3_edge_text"},
+    {"deepseek_ocr2", "deepseek_ocr2_text"},
+    {"dia", "dia_decoder"},
+    {"diffusion_gemma", "diffusion_gemma_text"},
+    {"dots3_note", "dots3_note_text"},
+    {"embedding_gemma2", "embedding_gemma2_text"},
+    {"emu3", "emu3_text_model"},
+    {"ernie4_5_vl_moe", "ernie4_5_vl_moe_text"},
+    {"gemma3", "gemma3_text"},
+    {"gemma3n", "gemma3n_text"},
+    {"gemma4", "gemma4_text"},
+    {"gemma4_unified", "gemma4_unified_text"},
+    {"glm4v", "glm4v_text"},
+    {"glm4v_moe", "glm4v_moe_text"},
+    {"glm5_next", "glm5_next_text"},
+    {"glm_image", "glm_image_text"},
+    {"glm_ocr", "glm_ocr_text"},
+    {"granite4_vision", "granite4_vision_text"},
+    {"granite_docling", "granite_docling_text"},
+    {"hunyuan_vl", "hunyuan_vl_text"},
+    {"inkling2", "inkling2_text"},
+    {"inkling_mm_model", "inkling_text"},
+    {"llama4", "llama4_text"},
+    {"minimax_m3_vl", "minimax_m3_vl_text"},
+    {"mistral_large4", "mistral_large4_text"},
+    {"mllama", "mllama_text_model"},
+    {"molmo2", "molmo2_text"},
+    {"muse_glimmer", "muse_glimmer_text"},
+    {"muse_spark", "muse_spark_text"},
+    {"paddleocr_vl", "paddleocr_vl_text"},
+    {"qwen2_5_omni", "qwen2_5_omni_text"},
+    {"qwen2_5_omni_thinker", "qwen2_5_omni_text"},
+    {"qwen2_5_vl", "qwen2_5_vl_text"},
+    {"qwen2_vl", "qwen2_vl_text"},
+    {"qwen3_5", "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {"qwen3_omni_moe", "qwen3_omni_moe_text"},
+    {"qwen3_omni_moe_thinker", "qwen3_omni_moe_text"},
+    {"qwen3_vl", "qwen3_vl_text"},
+    {"qwen3_vl_moe", "qwen3_vl_moe_text"},
+    {"qwen4_exp", "qwen4_exp_text"},
+    {"step3p7", "step3p5"},
+    {"t5gemma2_encoder", "t5gemma2_text"},
+    {"unlimited_ocr", "unlimited_ocr_text"},
+};
+
 // Models without RoPE whose remote code has it if the file says so.
 constexpr Alias kRotaryVariants[] = {
     {"xlm-roberta", "jina_embeddings_v3"},
@@ -221,6 +272,13 @@ const OuterModel& FindOuterModel(std::string_view model_type) {
     if (model_type == known || (outer.is_prefix && begins)) return outer;
   }
   return kOther;
+}
+
+std::string_view TextTypeOf(std::string_view outer_type) {
+  for (const Alias& text : kTextTypes) {
+    if (text.model_type == outer_type) return text.same_as;
+  }
+  return "";
 }
 
 std::string_view RotaryVariant(std::string_view model_type) {

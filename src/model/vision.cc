@@ -282,8 +282,9 @@ bool IsVisionModel(const ConfigParts& parts) {
 void AddVisionTower(const ConfigParts& parts, ParsedModel* out) {
   const Dict& dict = IsVisionModel(parts) ? parts.text : parts.vision;
   if (!dict.exists()) return;
-  const Tower* tower = FindTower(dict.String("model_type").value_or(""));
-  if (tower == nullptr) tower = FindTower(parts.outer_type);
+  const std::string_view own_type = dict.String("model_type").value_or("");
+  const Tower* tower = FindTower(parts.outer_type);  // whose class has one for it
+  if (tower == nullptr) tower = FindTower(own_type);
   if (tower == nullptr) return;
   const auto head_dim = WidthOfHead(dict, *tower);
   if (!head_dim) return;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "answer.h"
 #include "testing.h"
 
 namespace rope::testing {
@@ -58,6 +59,34 @@ TEST(ModelNested, OnItsOwnItMustSayItsSizes) {
   ExpectRefused(R"({"model_type": "llama"})", {"hidden_size is missing"});
   ExpectRefused(Inside(R"({"model_type": "nobody_knows", "rope_theta": 1e4})"),
                 {"text_config.hidden_size is missing"});
+}
+
+// transformers makes it so whatever its text says: published ones have types that do not exist.
+TEST(ModelNested, ItsClassIsThatOfTheWhole) {
+  const auto text = [](const char* outer, const char* type) {
+    return Inside(R"({"hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 4,
+        "max_position_embeddings": 32768, "model_type": ")" +
+                      std::string(type) + "\"}",
+                  outer);
+  };
+  constexpr struct {
+    const char *outer, *type;
+  } kClasses[] = {{"aria", "aria_text"},
+                  {"gemma3", "gemma3_text"},
+                  {"llama4", "llama4_text"},
+                  {"qwen2_vl", "qwen2_vl_text"},
+                  {"qwen3_5", "qwen3_5_text"},
+                  {"minimax_m3_vl", "minimax_m3_vl_text"},
+                  {"muse_spark", "muse_spark_text"},
+                  {"ernie4_5_vl_moe", "ernie4_5_vl_moe_text"}};
+  for (const auto& known : kClasses) {
+    const std::string answer = Answer(text(known.outer, known.type));
+    EXPECT_NE(answer, "") << rope_last_error();
+    for (const char* other : {"llama", "qwen2", "gemma2", "modernbert", "aria_moe_lm", "gpt2"}) {
+      EXPECT_EQ(Answer(text(known.outer, other)), answer) << known.outer << " " << other;
+    }
+  }
+  EXPECT_NE(Answer(text("llava", "gemma2")), Answer(text("llava", "llama")));  // goes by the text
 }
 
 // Retrievers and robots are built on a model that stands in vlm_config.

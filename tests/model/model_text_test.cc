@@ -228,7 +228,7 @@ TEST(ModelUnknown, WithoutAnyKeyOfRopeIsRefused) {
     ExpectRefused(text, {type, "without RoPE"}, ROPE_ERROR_UNSUPPORTED);
   }
   // the tower of a model whose language model is not known
-  const Model tower(R"({"model_type": "inkling2", "text_config": {"model_type": "nobody_knows",
+  const Model tower(R"({"model_type": "brand_new", "text_config": {"model_type": "nobody_knows",
       "head_dim": 128}, "vision_config": {"model_type": "inkling2_vision", "hidden_size": 1024,
       "num_attention_heads": 16}})");
   EXPECT_EQ(tower.Types(), Names{"vision"});

@@ -14,7 +14,7 @@ namespace {
 
 std::string Whole(const std::string& model_type, const std::string& tower) {
   return R"({"model_type": ")" + model_type +
-         R"(", "text_config": {"model_type": "qwen2", "hidden_size": 1024, "num_attention_heads": 16,
+         R"(", "text_config": {"model_type": "qwen2", "hidden_size": 2048, "num_attention_heads": 16,
            "num_hidden_layers": 1}, "vision_config": {)" +
          tower + "}}";
 }
@@ -102,6 +102,18 @@ TEST(ModelTowers, AWidthThatIsNotSaidIsNotGuessed) {
   ExpectRefused(Whole("qwen3_vl", R"("hidden_size": 1150, "num_heads": 16)"),
                 {"vision_config.num_heads (16) must divide hidden_size (1150)"});
   ExpectWordRefused("gemma4", R"("head_dim": null)", {"vision_config.head_dim (null)"});
+}
+
+// The class of the whole has one for its tower, too; others go by what the tower calls itself.
+TEST(ModelTowers, AreOfTheClassOfTheWhole) {
+  const std::string sizes = R"("hidden_size": 1024, "num_attention_heads": 16, "model_type": )";
+  for (const char* type : {R"("clip_vision_model")", R"("pixtral")", R"("llama4_vision_model")"}) {
+    EXPECT_EQ(Answer(Whole("qwen3_vl", sizes + type)),
+              Answer(Whole("qwen3_vl", sizes + R"("qwen3_vl")")));
+  }
+  EXPECT_EQ(Model(Whole("llava", sizes + R"("pixtral")")).Config("vision").rounding,
+            ROPE_ROUNDING_EAGER);
+  ExpectNoTower("llava", sizes + R"("clip_vision_model")");
 }
 
 // SigLIP 2 with learned positions.

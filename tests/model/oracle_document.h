@@ -136,7 +136,9 @@ have a value that is known to change nothing, or the text is refused:
   attention, without RoPE.
 - The word is another family's: `rotary_emb_base` or `rotary_pct` in a Llama, `rope_theta` in a GPT-NeoX, a
   GPT-J or a Gemma 4, whose classes do not read it. It passes where it repeats what is used. So it is in
-  vision towers: `embed_dim` in a Qwen2.5-VL, `head_dim` where the class divides its width.
+  vision towers: `embed_dim` in a Qwen2.5-VL, `head_dim` where the class divides its width. Where the whole model's
+  class has one class for its language model or its tower, `model_type` inside `text_config` or
+  `vision_config` decides nothing, as in transformers.
 - `rope_parameters` has a dictionary for each kind of layer and the class reads one for all, or the other
   way round; its kinds lack `rope_theta` where the class reads none beside them (Gemma 4, Laguna); or the
   class reads no dictionary at all (GPT-J, CodeGen, RoFormer), or no `rope_scaling` (Cohere 2 MoE).
