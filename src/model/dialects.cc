@@ -32,6 +32,20 @@ void RejectDeepSeekInference(const Dict& root) {
       root.Path(kKey).c_str(), Show(*root.Peek(kKey)).c_str());
 }
 
+int32_t DividedWidth(const Dict& dict, std::string_view width, std::string_view heads) {
+  constexpr char kReason[] = "the width of a head follows from it";
+  const int64_t all = Required(dict, width, 1, kMaxWidth, kReason);
+  const int64_t count = Required(dict, heads, 1, kMaxWidth, kReason);
+  const int64_t head = all / count;
+  if (all % count != 0 || head % 2 != 0 || head < 2 || head > kMaxHeadDim) {
+    Reject(ROPE_ERROR_PARSE,
+           "%s (%lld) / %s (%lld) is the width of a head, and must be even and from 2 to %d",
+           dict.Path(width).c_str(), static_cast<long long>(all), std::string(heads).c_str(),
+           static_cast<long long>(count), kMaxHeadDim);
+  }
+  return static_cast<int32_t>(head);
+}
+
 }  // namespace
 
 const Dialect* FindDialect(const Dict& root) {
@@ -69,23 +83,21 @@ int64_t Required(const Dict& dict, std::string_view key, int64_t low, int64_t hi
 
 int32_t HeadOf(const Dict& dict, std::string_view key, std::string_view width,
                std::string_view heads) {
-  auto head = dict.Integer(key, 2, kMaxHeadDim);
-  if (!head) {
-    constexpr char kReason[] = "the width of a head follows from it";
-    const int64_t all = Required(dict, width, 1, kMaxWidth, kReason);
-    const int64_t count = Required(dict, heads, 1, kMaxWidth, kReason);
-    if (all % count != 0) {
-      Reject(ROPE_ERROR_PARSE, "%s (%lld) must divide %s (%lld), as %s is not given",
-             dict.Path(heads).c_str(), static_cast<long long>(count), std::string(width).c_str(),
-             static_cast<long long>(all), std::string(key).c_str());
-    }
-    head = all / count;
+  const auto given = dict.Integer(key, 2, kMaxHeadDim);
+  if (!given) return DividedWidth(dict, width, heads);
+  if (*given % 2 != 0) RejectValue(dict.Path(key), *dict.Find(key), "be even");
+  return static_cast<int32_t>(*given);
+}
+
+int32_t QuotientOf(const Dict& dict, std::string_view width, std::string_view heads) {
+  constexpr char kKey[] = "head_dim";
+  const int32_t head = DividedWidth(dict, width, heads);
+  const auto given = dict.Integer(kKey, 1, kMaxWidth);
+  if (given && *given != head) {
+    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%lld) must be %d, which this program's code takes instead",
+           dict.Path(kKey).c_str(), static_cast<long long>(*given), head);
   }
-  if (*head % 2 != 0 || *head < 2 || *head > kMaxHeadDim) {
-    Reject(ROPE_ERROR_PARSE, "%s (%lld) must be even and from 2 to %d", dict.Path(key).c_str(),
-           static_cast<long long>(*head), kMaxHeadDim);
-  }
-  return static_cast<int32_t>(*head);
+  return head;
 }
 
 std::vector<bool> LastOf(int64_t every, int64_t layers) {

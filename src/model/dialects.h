@@ -45,6 +45,9 @@ int64_t Required(const Dict& dict, std::string_view key, int64_t low, int64_t hi
 int32_t HeadOf(const Dict& dict, std::string_view key, std::string_view width,
                std::string_view heads);
 
+// `width` / `heads` in a program that does not read head_dim, which must say the same.
+int32_t QuotientOf(const Dict& dict, std::string_view width, std::string_view heads);
+
 // For `layers` layers, whether each is the last of `every`; none is if `every` is 0.
 std::vector<bool> LastOf(int64_t every, int64_t layers);
 

@@ -89,7 +89,7 @@ void Read(const Dict& root, ParsedModel* out) {
   LayerType type;
   type.name = kFull;
   rope_config& config = type.config;
-  config.head_dim = HeadOf(root, "head_dim", "dim", "n_heads");
+  config.head_dim = QuotientOf(root, "dim", "n_heads");
   config.pairing = ROPE_PAIRING_INTERLEAVED;
   config.theta = Theta(root);
   FillScaling(root, &config);

@@ -77,7 +77,7 @@ void AddTower(const Dict& tower, ParsedModel* out) {
   LayerType type;
   type.name = "vision";
   rope_config& config = type.config;
-  config.head_dim = HeadOf(tower, "head_dim", "hidden_size", "num_attention_heads");
+  config.head_dim = QuotientOf(tower, "hidden_size", "num_attention_heads");
   if (config.head_dim % 4 != 0) {
     Reject(ROPE_ERROR_PARSE, "%s / num_attention_heads (%d) must be a multiple of 4",
            tower.Path("hidden_size").c_str(), config.head_dim);

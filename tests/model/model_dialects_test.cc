@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "answer.h"
 #include "oracle_array.h"
 #include "support/handles.h"
 #include "testing.h"
@@ -147,6 +148,16 @@ TEST(MetaParams, FactorsBelongToUseScaledRope) {
   }
 }
 
+// Llama 4's arguments have a head_dim, which its attention does not read.
+TEST(MetaParams, HeadsAreQuotients) {
+  EXPECT_EQ(Model(With(Case("meta", 3), {{"head_dim", 128}}).dump()).Config().head_dim, 128);
+  for (size_t n : {size_t{1}, size_t{3}}) {
+    ExpectRefused(With(Case("meta", n), {{"head_dim", 64}}).dump(), {"head_dim (64) must be 128"},
+                  ROPE_ERROR_UNSUPPORTED);
+  }
+  ExpectRefused(With(Case("meta", 1), {{"dim", 4095}}).dump(), {"dim (4095) / n_heads (32)"});
+}
+
 // Llama 3's code scales by 8 and 4, Llama 4's by 16 and 1.
 TEST(MetaParams, NullTellsNoLlama4) {
   const json scaled = With(Case("meta", 2), {{"moe_args", nullptr}});
@@ -225,6 +236,16 @@ TEST(MistralParams, AModelHasOneTower) {
   ExpectRefused(
       With(Case("mistral", 0), {{"vision_encoder", tower}, {"multimodal", multimodal}}).dump(),
       {"vision_encoder and multimodal.vision_encoder_args must not both"}, ROPE_ERROR_UNSUPPORTED);
+}
+
+TEST(MistralParams, HeadsOfATowerAreQuotients) {
+  const auto with = [](int head_dim) {
+    json config = Case("mistral", 1);
+    config["vision_encoder"]["head_dim"] = head_dim;
+    return config.dump();
+  };
+  EXPECT_EQ(Model(with(64)).Config("vision").head_dim, 64);
+  ExpectRefused(with(96), {"vision_encoder.head_dim (96) must be 64"}, ROPE_ERROR_UNSUPPORTED);
 }
 
 TEST(MistralParams, TowersOfSoundAreANote) {  // Voxtral

@@ -191,6 +191,7 @@ the programs themselves.
 - Megatron's arguments are those of a checkpoint (`torch.load(..)["args"]`), complete with their defaults:
   `json.dump(vars(args), file, default=str)`. MaxText's are `base.yml` with a model's file over it; what
   is missing is MaxText's default.
+- `head_dim` in Meta's file and in the tower of Mistral's must be the quotient that their code takes instead.
 - MaxText's angles are `ROPE_ANGLE_DIVIDE`, but with YaRN: [precision](guides/precision.md) says what XLA
   makes of them.
 - Llama 3.2 1B and 3B: Meta's code scales by 8, the `config.json` of the same weights by 32. Their
