@@ -2,9 +2,9 @@
 // (json.dump(vars(args), default=str)). They are complete: Megatron writes its defaults, too.
 //
 // Source: megatron/core of the package megatron-core 0.16.1 (models/common/embeddings/,
-// transformer/ attention.py and multi_latent_attention.py, models/gpt/gpt_model.py). Where
-// rotary_seq_len_interpolation_ factor is no power of two, Megatron's angles, of positions times
-// its inverse, differ from those of LINEAR in the last bits.
+// transformer/attention.py and multi_latent_attention.py, models/gpt/gpt_model.py), and the parser
+// of Megatron-LM at d98e8a64. Where rotary_seq_len_interpolation_factor is no power of two,
+// Megatron's angles, of positions times its inverse, differ from those of LINEAR in the last bits.
 #include <cmath>
 #include <initializer_list>
 #include <string>
@@ -49,18 +49,45 @@ double YarnScale(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
 
-// The keys of YaRN have a prefix outside of latent attention.
-void FillYarn(const Dict& root, const std::string& prefix, const char* factor,
-              rope_config* config) {
+// With a prefix, outside of latent attention: it takes null for both mscales.
+void FillYarn(const Dict& root, rope_config* config) {
   config->scaling = ROPE_SCALING_YARN;
-  config->factor = Positive(root, factor);
+  config->factor = Positive(root, "yarn_rotary_scaling_factor");
   config->original_max_position_embeddings =
-      Required(root, prefix + "original_max_position_embeddings", 1, kMaxLength, kNeeded);
-  config->beta_fast = Positive(root, (prefix + "beta_fast").c_str());
-  config->beta_slow = Positive(root, (prefix + "beta_slow").c_str());
-  const double mscale = Number(root, (prefix + "mscale").c_str());
-  const double all = Number(root, (prefix + "mscale_all_dim").c_str());
-  config->attention_factor = YarnScale(config->factor, mscale) / YarnScale(config->factor, all);
+      Required(root, "yarn_original_max_position_embeddings", 1, kMaxLength, kNeeded);
+  config->beta_fast = Positive(root, "yarn_beta_fast");
+  config->beta_slow = Positive(root, "yarn_beta_slow");
+  const auto mscale = root.Number("yarn_mscale"), all = root.Number("yarn_mscale_all_dim");
+  config->attention_factor =
+      mscale && all ? YarnScale(config->factor, *mscale) / YarnScale(config->factor, *all)
+                    : YarnScale(config->factor, 1);
+}
+
+// Megatron's parser has no such argument, so that the length is the default of the configuration
+// class: since megatron-core 0.14. Before it was max_position_embeddings, which every run gives.
+int64_t LengthOfLatentYarn(const Dict& root, double factor) {
+  constexpr char kKey[] = "original_max_position_embeddings", kBefore[] = "max_position_embeddings";
+  constexpr int64_t kDefault = 4096;
+  if (const auto given = root.Integer(kKey, 1, kMaxLength)) return *given;
+  root.RejectNull(kKey);
+  if (factor == 1) return kDefault;  // all frequencies stay as they are
+  if (root.Integer(kBefore, 1, kMaxLength) == kDefault) return kDefault;
+  root.RejectMissing(kKey, "it is " + std::to_string(kDefault) +
+                               " since megatron-core 0.14, and was max_position_embeddings before");
+}
+
+void FillLatentYarn(const Dict& root, rope_config* config) {
+  config->scaling = ROPE_SCALING_YARN;
+  config->factor = Positive(root, "rotary_scaling_factor");
+  config->original_max_position_embeddings = LengthOfLatentYarn(root, config->factor);
+  // No arguments of the parser, either.
+  config->beta_fast = root.Positive("beta_fast").value_or(32);
+  config->beta_slow = root.Positive("beta_slow").value_or(1);
+  for (const char* key : {"beta_fast", "beta_slow"}) root.RejectNull(key);
+  config->mscale = Number(root, "mscale");
+  config->mscale_all_dim = Number(root, "mscale_all_dim");  // scales the softmax
+  config->attention_factor =
+      YarnScale(config->factor, config->mscale) / YarnScale(config->factor, config->mscale_all_dim);
 }
 
 // Latent attention: channels at the end of a head, neighbours that are written as halves.
@@ -75,14 +102,17 @@ void FillLatent(const Dict& root, rope_config* config) {
   config->rotary_dim = static_cast<int32_t>(rotated);
   config->rotary_offset = static_cast<int32_t>(still);
   config->pairing = ROPE_PAIRING_INTERLEAVED_TO_HALVES;
-  const auto type = root.String("rope_type");
-  if (!type) root.RejectMissing("rope_type", "multi_latent_attention is true");
-  if (*type != "rope" && *type != "yarn") {
+  const std::string_view type = root.String("rope_type").value_or("yarn");
+  if (type != "rope" && type != "yarn") {
     RejectValue(root.Path("rope_type"), *root.Find("rope_type"), "be \"rope\" or \"yarn\"");
+  }
+  if (root.Peek("no_rope_freq") != nullptr) {
+    RejectValue(root.Path("no_rope_freq"), *root.Find("no_rope_freq"),
+                "be null with latent attention, which rotates in every layer");
   }
   IgnoreOf(root, {"rotary_interleaved", "rotary_seq_len_interpolation_factor", "use_rope_scaling",
                   "rope_scaling_factor", "mrope_section"});
-  if (*type == "rope") {
+  if (type == "rope") {
     IgnoreOf(root, {"mscale", "beta_fast", "beta_slow"});
     if (Positive(root, "rotary_percent") != 1) {
       RejectValue(root.Path("rotary_percent"), *root.Find("rotary_percent"),
@@ -98,9 +128,7 @@ void FillLatent(const Dict& root, rope_config* config) {
     return;
   }
   IgnoreOf(root, {"rotary_percent"});
-  FillYarn(root, "", "rotary_scaling_factor", config);
-  config->mscale = Number(root, "mscale");
-  config->mscale_all_dim = Number(root, "mscale_all_dim");  // scales the softmax
+  FillLatentYarn(root, config);
 }
 
 void FillSpan(const Dict& root, rope_config* config) {
@@ -117,6 +145,11 @@ void FillSpan(const Dict& root, rope_config* config) {
 }
 
 void FillSections(const Dict& root, rope_config* config) {
+  for (const char* key : {"rotary_interleaved", "use_rope_scaling"}) {
+    if (!root.Bool(key).value_or(false)) continue;
+    RejectValue(root.Path(key), *root.Find(key),
+                "be false with position_embedding_type \"mrope\", whose code does not do both");
+  }
   const Value::Array* sections = root.Array("mrope_section");
   if (sections == nullptr) {
     root.RejectMissing("mrope_section", "position_embedding_type is \"mrope\"");
@@ -180,7 +213,7 @@ void FillHead(const Dict& root, std::string_view kind, rope_config* config) {
                        "position_embedding_type is \"yarn\", and rotary_scaling_factor is "
                        "of multi_latent_attention");
   }
-  FillYarn(root, "yarn_", kFactor, config);
+  FillYarn(root, config);
   const auto rounds = root.Bool("yarn_correction_range_round_to_int");
   if (!rounds) root.RejectMissing("yarn_correction_range_round_to_int", kNeeded);
   config->yarn_no_truncate = *rounds ? 0 : 1;
@@ -188,6 +221,11 @@ void FillHead(const Dict& root, std::string_view kind, rope_config* config) {
 
 // Layers that are no attention, or another kind of it.
 void RejectHybrids(const Dict& root) {
+  if (root.Bool("is_hybrid_model").value_or(false)) {
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (true) must be false: hybrid models are not read in this version",
+           root.Path("is_hybrid_model").c_str());
+  }
   for (const char* key :
        {"hybrid_override_pattern", "hybrid_layer_pattern", "experimental_attention_variant"}) {
     if (root.Peek(key) == nullptr) continue;
@@ -226,7 +264,13 @@ void Read(const Dict& root, ParsedModel* out) {
                        : "be \"rope\", \"yarn\" or \"mrope\": other kinds do not rotate");
   }
   RejectHybrids(root);
-  root.Find("use_rotary_position_embeddings");  // an older word for position_embedding_type
+  IgnoreOf(root, {"dsa_indexer_rope_interleaved"});  // of a variant, which is refused
+  // An older word for position_embedding_type, which goes before it.
+  if (root.Bool("use_rotary_position_embeddings").value_or(false) && *kind != "rope") {
+    RejectValue(root.Path("use_rotary_position_embeddings"),
+                *root.Find("use_rotary_position_embeddings"),
+                "be false beside position_embedding_type \"" + std::string(*kind) + "\"");
+  }
   LayerType type;
   type.name = kFull;
   rope_config& config = type.config;
@@ -236,10 +280,9 @@ void Read(const Dict& root, ParsedModel* out) {
   } else {
     FillHead(root, *kind, &config);
   }
-  // Transformer Engine's kernel rounds once. Factors of YaRN are left to Megatron's own code, and
-  // the kernels of latent attention were not looked at.
-  const bool fused = !latent && root.Bool("apply_rope_fusion").value_or(true) &&
-                     (config.attention_factor == 0 || config.attention_factor == 1);
+  // Transformer Engine's kernel rounds once. Megatron has it for "rope" alone, and the kernels of
+  // latent attention were not looked at.
+  const bool fused = root.Bool("apply_rope_fusion").value_or(true) && !latent && *kind == "rope";
   config.rounding = fused ? ROPE_ROUNDING_FLOAT32 : ROPE_ROUNDING_EAGER;
   out->types.push_back(std::move(type));
   AssignLayers(LayersWithoutRope(root), out);

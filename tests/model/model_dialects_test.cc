@@ -295,6 +295,74 @@ TEST(MegatronArgs, AScaleOfTheSoftmaxWithoutYarnIsRefused) {
   ExpectRefused(config.dump(), {"mscale_all_dim (0.5)"});
 }
 
+// What Megatron's own parser writes for a DeepSeek: no argument for the length, the betas and the
+// type. The length was max_position_embeddings before megatron-core 0.14.
+TEST(MegatronArgs, LatentAttentionHasTheDefaultsOfItsClass) {
+  json config = Case("megatron", 5);
+  const rope_config full = Model(config.dump()).Config();
+  for (const char* key : {"original_max_position_embeddings", "beta_fast", "beta_slow"}) {
+    config.erase(key);
+  }
+  config["rope_type"] = nullptr;
+  ExpectRefused(With(config, {{"max_position_embeddings", 163840}}).dump(),
+                {"original_max_position_embeddings is missing", "4096", "megatron-core 0.14"});
+  const rope_config bare = Model(With(config, {{"max_position_embeddings", 4096}}).dump()).Config();
+  EXPECT_EQ(bare.scaling, ROPE_SCALING_YARN);
+  EXPECT_EQ(bare.original_max_position_embeddings, full.original_max_position_embeddings);
+  EXPECT_EQ(bare.beta_fast, 32);
+  EXPECT_EQ(bare.beta_slow, 1);
+  EXPECT_EQ(bare.attention_factor, full.attention_factor);
+  const json unscaled = {{"rotary_scaling_factor", 1}, {"max_position_embeddings", 8192}};
+  EXPECT_EQ(Model(With(config, unscaled).dump()).Config().factor, 1);
+  ExpectRefused(With(config, {{"max_position_embeddings", 4096}, {"beta_fast", nullptr}}).dump(),
+                {"beta_fast (null)"}, ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(With(Case("megatron", 5), {{"no_rope_freq", 4}}).dump(),
+                {"no_rope_freq (4) must be null with latent attention"});
+}
+
+// Arguments of newer versions, written in any case.
+TEST(MegatronArgs, OfOtherModelsPassWhereTheyAreOff) {
+  const json off = {{"dsa_indexer_rope_interleaved", false},
+                    {"is_hybrid_model", false},
+                    {"hybrid_layer_pattern", nullptr},
+                    {"experimental_attention_variant", nullptr}};
+  EXPECT_EQ(Answer(With(Case("megatron", 0), off).dump()), Answer(Case("megatron", 0).dump()));
+  ExpectRefused(With(Case("megatron", 0), {{"is_hybrid_model", true}}).dump(),
+                {"is_hybrid_model (true)"}, ROPE_ERROR_UNSUPPORTED);
+  ExpectRefused(With(Case("megatron", 0), {{"experimental_attention_variant", "dsa"}}).dump(),
+                {"experimental_attention_variant"}, ROPE_ERROR_UNSUPPORTED);
+}
+
+// Its code of sections knows neither, and cuts neighbours into other sections.
+TEST(MegatronArgs, SectionsExcludeScalingAndNeighbours) {
+  const json mrope = {{"position_embedding_type", "mrope"}, {"mrope_section", {16, 24, 24}}};
+  EXPECT_EQ(Model(With(Case("megatron", 0), mrope).dump()).Config().rounding, ROPE_ROUNDING_EAGER);
+  for (const char* key : {"use_rope_scaling", "rotary_interleaved"}) {
+    ExpectRefused(With(With(Case("megatron", 0), mrope), {{key, true}}).dump(),
+                  {key, "(true) must be false", "mrope"});
+  }
+  const json older = {{"use_rotary_position_embeddings", true}};
+  EXPECT_TRUE(Model(With(Case("megatron", 0), older).dump()));
+  ExpectRefused(With(With(Case("megatron", 0), mrope), older).dump(),
+                {"use_rotary_position_embeddings (true)"});
+}
+
+// megatron/core: null for either mscale is 0.1 * ln(factor) + 1.
+TEST(MegatronArgs, MscalesOfYarnMayBeNull) {
+  const json yarn = {{"position_embedding_type", "yarn"},
+                     {"yarn_rotary_scaling_factor", 32.0},
+                     {"yarn_original_max_position_embeddings", 4096},
+                     {"yarn_beta_fast", 32.0},
+                     {"yarn_beta_slow", 1.0},
+                     {"yarn_mscale", nullptr},
+                     {"yarn_mscale_all_dim", nullptr},
+                     {"yarn_correction_range_round_to_int", false}};
+  const rope_config config = Model(With(Case("megatron", 0), yarn).dump()).Config();
+  EXPECT_DOUBLE_EQ(config.attention_factor, 0.1 * std::log(32.0) + 1);
+  EXPECT_EQ(config.yarn_no_truncate, 1);
+  EXPECT_EQ(config.rounding, ROPE_ROUNDING_EAGER);
+}
+
 TEST(MegatronArgs, LayersWithoutRopeAreCountedOrListed) {
   EXPECT_EQ(Model(With(Case("megatron", 0), {{"no_rope_freq", 4}}).dump()).Layers(5), "fffnf");
   const json list = {{"num_layers", 3}, {"no_rope_freq", {1, 0, 1}}};

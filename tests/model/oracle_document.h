@@ -183,7 +183,7 @@ the programs themselves.
 |---|---|---|---|
 | Meta's `params.json` (Llama 1 to 4) | `dim`, `n_layers`, `n_heads`, and `multiple_of` or `ffn_dim_multiplier`; no `model_type` | neighbours | `rope_theta` (10000 if `vocab_size` is -1), `use_scaled_rope`, `rope_scaling_factor`, `rope_high_freq_factor`, `nope_layer_interval` |
 | Mistral's `params.json` | `dim`, `n_layers`, `n_heads`, `hidden_dim` | neighbours | `rope_theta` (required), `yarn`, `qk_rope_head_dim`, `qk_nope_head_dim`, `vision_encoder` |
-| Megatron-LM's arguments | `tensor_model_parallel_size` or `rotary_base` | `rotary_interleaved` | `position_embedding_type`, `rotary_base`, `rotary_percent`, `rotary_seq_len_interpolation_factor`, `use_rope_scaling`, `rope_scaling_factor`, `no_rope_freq`, `mrope_section`, `multi_latent_attention` with `rope_type`, `rotary_scaling_factor`, `mscale` .., `apply_rope_fusion` (decides the rounding) |
+| Megatron-LM's arguments | `tensor_model_parallel_size` or `rotary_base` | `rotary_interleaved` | `position_embedding_type`, `rotary_base`, `rotary_percent`, `rotary_seq_len_interpolation_factor`, `use_rope_scaling`, `rope_scaling_factor`, `no_rope_freq`, `mrope_section`, `multi_latent_attention` with `rope_type`, `rotary_scaling_factor`, `mscale` .., `apply_rope_fusion` (decides the rounding of "rope") |
 | MaxText's configuration | `base_emb_dim`, `base_num_decoder_layers` or a `.._timescale` | `rope_type`, `rope_interleave` | `model_name` (required: MaxText chooses by it), `rope_type`, `rope_max_timescale`, `rope_min_timescale`, `local_rope_max_timescale`, `rope_linear_scaling_factor`, `rope_use_scale`, those of YaRN, `attention_type`, `nope_layer_interval` |
 
 - The pairs are those of the program's own weights: q and k of Meta's and Mistral's files are permuted in
@@ -191,6 +191,9 @@ the programs themselves.
 - Megatron's arguments are those of a checkpoint (`torch.load(..)["args"]`), complete with their defaults:
   `json.dump(vars(args), file, default=str)`. MaxText's are `base.yml` with a model's file over it; what
   is missing is MaxText's default.
+- Megatron's parser has no argument for the original length and the betas of latent attention. Without them they
+  are 4096, 32 and 1, as its class has them; before megatron-core 0.14 the length was `max_position_embeddings`, and
+  so the file must say it where that is another.
 - `head_dim` in Meta's file and in the tower of Mistral's must be the quotient that their code takes instead.
 - MaxText's angles are `ROPE_ANGLE_DIVIDE`, but with YaRN: [precision](guides/precision.md) says what XLA
   makes of them.
@@ -200,7 +203,7 @@ the programs themselves.
 - Voxtral's `whisper_model_args` are of its audio tower: not used, and a note of the model.
 - What none of these programs has is refused: `layer_types` in all of them, two vision encoders of Mistral, a
   factor of Meta's without `use_scaled_rope` or where that is false, hybrid patterns of Megatron
-  (`hybrid_override_pattern`, `experimental_attention_variant`), keys of RoPE that are null in MaxText's.
+  (`hybrid_override_pattern`, `is_hybrid_model`, `experimental_attention_variant`), keys of RoPE that are null in MaxText's.
 - DeepSeek's inference code scales by defaults that its `config_671B.json` does not name: texts with
   `moe_inter_dim` and no `model_type` are refused.
 - mlx's repositories have transformers' text with `quantization` beside it, which is no key of RoPE. The
