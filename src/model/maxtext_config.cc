@@ -1,15 +1,17 @@
 // MaxText's configuration: base.yml with a model's file over it, as JSON. What such a text does not
 // say is MaxText's default.
 //
-// Source: attentions.py, attention_mla.py and embeddings.py of MaxText's layers and types.py of its
-// configs, at e591f30cbbf2. MaxText chooses by model_name as well as by keys. It divides positions
-// by timescales, but with YaRN, whose frequencies multiply; XLA decides what becomes of it
-// (docs/guides/precision.md). Where values are rounded is what the code says; XLA may keep more
-// digits.
+// Source: attentions.py, attention_mla.py and embeddings.py of MaxText's layers, its models, and
+// types.py of its configs, at e591f30cbbf2. MaxText chooses by model_name as well as by keys. It
+// divides positions by timescales, but with YaRN, whose frequencies multiply; XLA decides what
+// becomes of it (docs/guides/precision.md). Where values are rounded is what the code says; XLA may
+// keep more digits.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/limits.h"
 #include "model/dialects.h"
@@ -32,6 +34,45 @@ bool Begins(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
+// How the layers of a decoder turn.
+enum class Turns : uint8_t {
+  kAll,
+  kTwice,         // two attention layers in one: Gemma 2
+  kWindows,       // one in six without a window: Gemma 3
+  kLastOfCycle,   // the others are linear attention: Qwen3-Next, Qwen3.5
+  kNopeInterval,  // but one in so many: Llama 4
+  kNone           // learned positions: GPT-3
+};
+
+struct Decoder {
+  std::string_view block;
+  Turns turns = Turns::kAll;
+};
+
+// Those that are not here have no attention, or pass numbers of RoPE to it that this version does
+// not read (Gemma 4, DeepSeek-V4).
+constexpr Decoder kDecoders[] = {
+    {"deepseek"},
+    {"default"},
+    {"envy"},
+    {"gemma"},
+    {"gemma2", Turns::kTwice},
+    {"gemma3", Turns::kWindows},
+    {"gpt3", Turns::kNone},
+    {"gpt_oss"},
+    {"llama2"},
+    {"llama4", Turns::kNopeInterval},
+    {"mistral"},
+    {"mixtral"},
+    {"olmo3"},
+    {"qwen2"},
+    {"qwen3"},
+    {"qwen3_5", Turns::kLastOfCycle},
+    {"qwen3_custom_moe"},
+    {"qwen3_moe"},
+    {"qwen3_next", Turns::kLastOfCycle},
+};
+
 bool IsPowerOfTwo(double value) {
   int exponent;
   return std::frexp(value, &exponent) == 0.5;
@@ -48,13 +89,25 @@ class MaxText {
     }
     name_ = *name;
     kind_ = root.String("rope_type").value_or("default");
-    block_ = root.String("decoder_block").value_or("llama2");
+    const std::string_view block = root.String("decoder_block").value_or("llama2");
+    const auto* found =
+        std::find_if(std::begin(kDecoders), std::end(kDecoders),
+                     [block](const Decoder& decoder) { return decoder.block == block; });
+    if (found == std::end(kDecoders)) {
+      RejectValue(root.Path("decoder_block"), *root.Find("decoder_block"),
+                  "be one whose RoPE this version reads");
+    }
+    turns_ = found->turns;
   }
 
   void Read() {
     RejectOthers();
     FillHead();
     Add(kFull, false);
+    if (turns_ == Turns::kNone) {
+      ReplaceByNone();
+      return;
+    }
     const bool windows = IsPlain() && local_ > 0;
     if (windows) Add(kSliding, true);
     FindLayers(windows);
@@ -72,9 +125,9 @@ class MaxText {
       Reject(ROPE_ERROR_UNSUPPORTED, "%s (true) must be false in this version",
              root_.Path("use_mrope").c_str());
     }
-    for (const char* key :
-         {"mrope_section", "global_rope_max_timescale", "global_rope_proportion",
-          "local_rope_proportion", "compressed_rope_max_timescale", "rope_theta_for_vit"}) {
+    for (const char* key : {"mrope_section", "global_rope_max_timescale", "global_rope_proportion",
+                            "local_rope_proportion", "compressed_rope_max_timescale",
+                            "max_timescale_for_audio", "rope_theta_for_vit"}) {
       root_.Find(key);  // of models that are refused, and of towers; written with their defaults
     }
     if (kind_ != "default" && !IsLlama() && !IsYarn()) {
@@ -86,7 +139,7 @@ class MaxText {
   bool IsLlama() const { return Begins(name_, "llama3.1") || Begins(kind_, "llama3.1"); }
   bool IsYarn() const { return !IsLlama() && Begins(kind_, "yarn"); }
   bool IsPlain() const { return !IsLlama() && !IsYarn(); }
-  bool IsHybrid() const { return block_ == "qwen3_next" || block_ == "qwen3_5"; }
+  bool IsHybrid() const { return turns_ == Turns::kLastOfCycle; }
 
   void FillHead() {
     rope_config& c = base_;
@@ -133,6 +186,7 @@ class MaxText {
     linear_ = root_.Positive("rope_linear_scaling_factor").value_or(1);
     use_scale_ = root_.Bool("rope_use_scale").value_or(true);
     ReadYarn();
+    RejectSoftmaxScale();
     if (IsYarn()) {
       FillYarn(&c);
     } else {
@@ -184,6 +238,18 @@ class MaxText {
     pairwise_ = root_.Bool("rope_pairwise").value_or(false);
   }
 
+  // Latent attention scales the softmax by YaRN's numbers whatever the kind of RoPE.
+  void RejectSoftmaxScale() const {
+    const bool scales = length_ > original_ && mscale_ != 0 && factor_ != 1;
+    if (!latent_ || IsYarn() || !scales) return;
+    Reject(
+        ROPE_ERROR_UNSUPPORTED,
+        "%s (%lld) must not be above original_max_position_embeddings (%lld) with attention_type "
+        "\"mla\" and without rope_type \"yarn\" in this version: MaxText scales the softmax then",
+        root_.Path("max_position_embeddings").c_str(), static_cast<long long>(length_),
+        static_cast<long long>(original_));
+  }
+
   void FillYarn(rope_config* c) const {
     c->pairing = !neighbours_ ? ROPE_PAIRING_HALVES
                  : pairwise_  ? ROPE_PAIRING_INTERLEAVED
@@ -199,29 +265,70 @@ class MaxText {
     if (latent_ && length_ > original_) c->mscale_all_dim = mscale_;
   }
 
+  // 0: the text does not tell.
+  int64_t CountLayers() const {
+    const int64_t scale = root_.Integer("global_parameter_scale", 1, kMaxLayers).value_or(1);
+    if (scale != 1) {
+      RejectValue(root_.Path("global_parameter_scale"), *root_.Find("global_parameter_scale"),
+                  "be 1 in this version, as it multiplies the layers");
+    }
+    const int64_t layers =
+        root_.FirstInteger({"base_num_decoder_layers", "num_decoder_layers"}, 1, kMaxLayers / 2)
+            .value_or(0);
+    return turns_ == Turns::kTwice ? 2 * layers : layers;
+  }
+
+  // The keys of RoPE are written with their defaults.
+  void ReplaceByNone() {
+    NopeInterval();
+    LayerType& type = out_->types.front();
+    type = LayerType();
+    type.name = kNope;
+    type.config.head_dim = base_.head_dim;
+    type.config.scaling = ROPE_SCALING_NOPE;
+    out_->layers.assign(static_cast<size_t>(CountLayers()), 0);
+  }
+
+  int64_t NopeInterval() const {
+    constexpr char kKey[] = "nope_layer_interval";
+    const int64_t interval = std::max<int64_t>(root_.Integer(kKey, -1, kMaxLayers).value_or(-1), 0);
+    if (interval != 0 && turns_ != Turns::kNopeInterval) {
+      RejectValue(root_.Path(kKey), *root_.Find(kKey),
+                  "be -1 unless decoder_block is \"llama4\", which alone reads it");
+    }
+    return interval;
+  }
+
   // Layers with a window are told by the code of a decoder alone. Known here: Gemma 3's.
   void FindLayers(bool windows) {
-    const auto layers =
-        root_.FirstInteger({"base_num_decoder_layers", "num_decoder_layers"}, 1, kMaxLayers);
-    const int64_t interval = root_.Integer("nope_layer_interval", -1, kMaxLayers).value_or(-1);
-    if (interval > 0 && windows) {
+    const int64_t layers = CountLayers(), interval = NopeInterval();
+    if (interval != 0 && windows) {
       RejectValue(root_.Path("nope_layer_interval"), *root_.Find("nope_layer_interval"),
                   "be -1 beside local_rope_max_timescale");
     }
-    if (!layers) return;
+    if (layers == 0) return;
+    if (turns_ == Turns::kLastOfCycle) {
+      const int64_t cycle =
+          root_.Integer("inhomogeneous_layer_cycle_interval", 1, kMaxLayers).value_or(1);
+      std::vector<bool> without = LastOf(cycle, layers);
+      without.flip();
+      AssignLayers(without, out_);
+      return;
+    }
     if (!windows) {
-      AssignLayers(LastOf(std::max<int64_t>(interval, 0), *layers), out_);
+      AssignLayers(LastOf(interval, layers), out_);
       return;
     }
     constexpr int kPeriod = 6;  // five with a window, one without
-    for (int64_t i = 0; block_ == "gemma3" && i < *layers; ++i) {
+    for (int64_t i = 0; turns_ == Turns::kWindows && i < layers; ++i) {
       out_->layers.push_back((i + 1) % kPeriod == 0 ? 0 : 1);
     }
   }
 
   const Dict& root_;
   ParsedModel* out_;
-  std::string_view name_, kind_, block_;
+  std::string_view name_, kind_;
+  Turns turns_ = Turns::kAll;
   rope_config base_ = ROPE_INIT(rope_config);
   bool latent_ = false, use_scale_ = true;
   double least_ = 1, local_ = -1, linear_ = 1;

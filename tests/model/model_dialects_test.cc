@@ -418,6 +418,57 @@ TEST(MaxText, AsksForTheNameAndRefusesOtherModels) {
                 {"partial_rotary_factor (0.01) must be at most 1"});
 }
 
+// base.yml has them in every configuration.
+TEST(MaxText, NumbersOfOtherPartsPass) {
+  const json others = {{"max_timescale_for_audio", 10000.0},
+                       {"rope_theta_for_vit", 10000},
+                       {"compressed_rope_max_timescale", 160000},
+                       {"global_rope_max_timescale", -1},
+                       {"mrope_section", {24, 20, 20}},
+                       {"use_mrope", false},
+                       {"nope_layer_interval", -1}};
+  for (size_t n : {size_t{0}, size_t{3}}) {
+    EXPECT_EQ(Answer(With(Case("maxtext", n), others).dump()), Answer(Case("maxtext", n).dump()));
+  }
+}
+
+// What the code of a decoder decides, and no key.
+TEST(MaxText, LayersTurnAsTheCodeOfTheirDecoder) {
+  const auto of = [](const char* block, const json& more) {
+    return With({{"model_name", "default"},
+                 {"decoder_block", block},
+                 {"head_dim", 64},
+                 {"base_num_decoder_layers", 8},
+                 {"rope_max_timescale", 10000}},
+                more)
+        .dump();
+  };
+  EXPECT_EQ(Model(of("llama2", json::object())).Layers(9), "ffffffff.");
+  const Model gpt(of("gpt3", json::object()));
+  EXPECT_EQ(gpt.Types(), std::vector<std::string>{"nope"});
+  EXPECT_EQ(gpt.Layers(9), "nnnnnnnn.");
+  EXPECT_EQ(Model(of("gemma2", json::object())).Layers(17), std::string(16, 'f') + ".");
+  const json cycle = {{"inhomogeneous_layer_cycle_interval", 4}};
+  EXPECT_EQ(Model(of("qwen3_next", cycle)).Layers(9), "nnnfnnnf.");
+  EXPECT_EQ(Model(of("olmo3", cycle)).Layers(9), "ffffffff.");
+  const json nope = {{"nope_layer_interval", 4}};
+  EXPECT_EQ(Model(of("llama4", nope)).Layers(9), "fffnfffn.");
+  ExpectRefused(of("llama2", nope), {"nope_layer_interval (4)", "llama4"});
+  for (const char* block : {"gemma4", "deepseek4", "simple", "nobody_knows"}) {
+    ExpectRefused(of(block, json::object()), {"decoder_block", block});
+  }
+  ExpectRefused(of("llama2", {{"global_parameter_scale", 2}}), {"global_parameter_scale (2)"});
+}
+
+TEST(MaxText, LatentAttentionScalesTheSoftmaxWithoutYarn) {
+  json config = Case("maxtext", 3);
+  config["rope_type"] = "default";
+  ExpectRefused(config.dump(), {"max_position_embeddings (163840)", "softmax"},
+                ROPE_ERROR_UNSUPPORTED);
+  config["max_position_embeddings"] = 4096;
+  EXPECT_EQ(Model(config.dump()).Config().scaling, ROPE_SCALING_DEFAULT);
+}
+
 // mlx writes transformers' text with the widths of its numbers beside it; its weights keep their
 // order.
 TEST(QuantizedRepositories, OfMlxAreReadAsTransformersText) {

@@ -184,7 +184,7 @@ the programs themselves.
 | Meta's `params.json` (Llama 1 to 4) | `dim`, `n_layers`, `n_heads`, and `multiple_of` or `ffn_dim_multiplier`; no `model_type` | neighbours | `rope_theta` (10000 if `vocab_size` is -1), `use_scaled_rope`, `rope_scaling_factor`, `rope_high_freq_factor`, `nope_layer_interval` |
 | Mistral's `params.json` | `dim`, `n_layers`, `n_heads`, `hidden_dim` | neighbours | `rope_theta` (required), `yarn`, `qk_rope_head_dim`, `qk_nope_head_dim`, `vision_encoder` |
 | Megatron-LM's arguments | `tensor_model_parallel_size` or `rotary_base` | `rotary_interleaved` | `position_embedding_type`, `rotary_base`, `rotary_percent`, `rotary_seq_len_interpolation_factor`, `use_rope_scaling`, `rope_scaling_factor`, `no_rope_freq`, `mrope_section`, `multi_latent_attention` with `rope_type`, `rotary_scaling_factor`, `mscale` .., `apply_rope_fusion` (decides the rounding of "rope") |
-| MaxText's configuration | `base_emb_dim`, `base_num_decoder_layers` or a `.._timescale` | `rope_type`, `rope_interleave` | `model_name` (required: MaxText chooses by it), `rope_type`, `rope_max_timescale`, `rope_min_timescale`, `local_rope_max_timescale`, `rope_linear_scaling_factor`, `rope_use_scale`, those of YaRN, `attention_type`, `nope_layer_interval` |
+| MaxText's configuration | `base_emb_dim`, `base_num_decoder_layers` or a `.._timescale` | `rope_type`, `rope_interleave` | `model_name` (required: MaxText chooses by it), `rope_type`, `rope_max_timescale`, `rope_min_timescale`, `local_rope_max_timescale`, `rope_linear_scaling_factor`, `rope_use_scale`, those of YaRN, `attention_type`, `decoder_block`, `nope_layer_interval`, `inhomogeneous_layer_cycle_interval` |
 
 - The pairs are those of the program's own weights: q and k of Meta's and Mistral's files are permuted in
   the files of transformers, whose `config.json` says halves.
@@ -194,6 +194,9 @@ the programs themselves.
 - Megatron's parser has no argument for the original length and the betas of latent attention. Without them they
   are 4096, 32 and 1, as its class has them; before megatron-core 0.14 the length was `max_position_embeddings`, and
   so the file must say it where that is another.
+- `decoder_block` tells which layers of MaxText turn: none of `gpt3`, two in each of `gemma2`, the last of every
+  `inhomogeneous_layer_cycle_interval` of `qwen3_next` and `qwen3_5`. Blocks that this version does not read are
+  refused (Gemma 4, DeepSeek-V4), and so is `use_mrope`.
 - `head_dim` in Meta's file and in the tower of Mistral's must be the quotient that their code takes instead.
 - MaxText's angles are `ROPE_ANGLE_DIVIDE`, but with YaRN: [precision](guides/precision.md) says what XLA
   makes of them.
