@@ -259,6 +259,13 @@ LatentIds Reader::Ids(int axes) const {
       ids.side[0] = side[0] * side[1] / (*patch * *patch);
       break;
     }
+    case LatentRule::kZImage:  // of Omni, whose images begin behind text that is not padded
+      if (root_.Peek("siglip_feat_dim") != nullptr) {
+        Reject(ROPE_ERROR_UNSUPPORTED,
+               "%s (%s) must be null in this version, as Omni's pipeline has other ids",
+               root_.Path("siglip_feat_dim").c_str(), Show(*root_.Peek("siglip_feat_dim")).c_str());
+      }
+      break;
     case LatentRule::kAllegro:
       ids.scale[0] = Positive("interpolation_scale_t", 2.2);
       ids.scale[1] = Positive("interpolation_scale_h", 2.0);

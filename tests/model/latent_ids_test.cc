@@ -215,6 +215,9 @@ TEST(Diffusion, KeysOfSingleClassesAreChecked) {
   fault("ChronoEditTransformer3DModel", R"("rope_temporal_skip_len": 0)", ROPE_ERROR_PARSE);
   fault("Lumina2Transformer2DModel", R"("hidden_size": 2305)", ROPE_ERROR_PARSE);
   fault("ZImageTransformer2DModel", R"("dim": 3840, "n_heads": 7)", ROPE_ERROR_PARSE);
+  EXPECT_NE(fault("ZImageTransformer2DModel", R"("siglip_feat_dim": 1152)", ROPE_ERROR_UNSUPPORTED)
+                .find("siglip_feat_dim (1152) must be null"),
+            std::string::npos);
   fault("Kandinsky5Transformer3DModel", R"("axes_dims": [512, 512, 512])", ROPE_ERROR_PARSE);
 }
 
