@@ -29,6 +29,7 @@ constexpr GgufArchitecture kArchitectures[] = {
     {"apertus", kNeox, kWholeHead | kLlamaFactors},
     {"arcee", kNorm, kWholeHead | kFreqs},
     {"arctic", kNorm, kWholeHead},
+    {"baichuan", kNorm, kWholeHead | kOf32Layers},
     {"bailingmoe", kNorm},
     {"bailingmoe2", kNeox},
     {"bitnet", kNeox},
@@ -60,7 +61,7 @@ constexpr GgufArchitecture kArchitectures[] = {
     {"falcon-h1", kNeox},
     {"gemma", kNeox},
     {"gemma-embedding", kNeox, kWindowPlain, Windows::kPeriod, 6, Base::kLocal},
-    {"gemma2", kNeox, 0, Windows::kPeriod, 2, Base::kOwn},
+    {"gemma2", kNeox, 0, Windows::kPeriodAlways, 2, Base::kOwn},
     {"gemma3", kNeox, kWindowPlain, Windows::kPeriodIfWindow, 6, Base::kLocal},
     {"gemma3n", kNeox, kWindowPlain, Windows::kPeriod, 5, Base::kLocal},
     {"gemma4", kNeox, kGemmaSpans, Windows::kListed, 0, Base::kLocal},
@@ -167,7 +168,6 @@ constexpr char kWithout[] = "is known to this version without RoPE only";
 
 constexpr Refused kRefused[] = {
     {"arwkv7", kWithout},
-    {"baichuan", "has RoPE in its smaller model and ALiBi in its larger one: no key tells which"},
     {"bailingmoe3",
      "rotates the heads of some layers, between others of linear attention, by "
      "sections: this version does not read them"},

@@ -25,7 +25,8 @@ enum class GgufMode : uint8_t {
 // Which layers have a sliding window. Where the file has a list or a period, it counts.
 enum class GgufWindows : uint8_t {
   kNone,
-  kPeriod,          // all but the last of each period
+  kPeriod,          // all but the last of each period; sliding_window is required
+  kPeriodAlways,    // the same, and sliding_window has a default (Gemma 2)
   kPeriodIfWindow,  // the same if sliding_window is there and not 0
   kListed,          // sliding_window_pattern is required, and is a list
   kOf64Layers,      // kPeriod if there are 64 layers (EXAONE 4), and none otherwise
@@ -73,10 +74,11 @@ enum GgufTraits : uint32_t {
   kYarnLog = 1 << 9,        // rope.scaling.yarn_log_multiplier is mscale_all_dim
   kYarnLogTenth = 1 << 10,  // it is a tenth of it, which scales the softmax, too
   kMscaleIsAllDim = 1 << 11,
-  kYarnGrok = 1 << 12,  // the default of yarn_beta_fast is 8, and yarn_attn_factor is 1
-  kAlpha = 1 << 13,     // rope.scaling.alpha makes the base larger
-  kFixed = 1 << 14,     // the base is 10000 and there is no scaling, whatever the file says
-  kYarnExact = 1 << 15  // YaRN's range is not rounded to whole pairs (gpt-oss)
+  kYarnGrok = 1 << 12,   // the default of yarn_beta_fast is 8, and yarn_attn_factor is 1
+  kAlpha = 1 << 13,      // rope.scaling.alpha makes the base larger
+  kFixed = 1 << 14,      // the base is 10000 and there is no scaling, whatever the file says
+  kYarnExact = 1 << 15,  // YaRN's range is not rounded to whole pairs (gpt-oss)
+  kOf32Layers = 1 << 16  // models of 40 layers have ALiBi, and others no graph (Baichuan)
 };
 
 struct GgufArchitecture {

@@ -23,6 +23,7 @@ bool HasWindows(const GgufKeys& keys, const GgufArchitecture& architecture, int 
     case GgufWindows::kListed:
       if (!window) keys.RejectMissing(kWindow, "layers of this architecture have windows");
       return true;
+    case GgufWindows::kPeriodAlways: return true;
     case GgufWindows::kPeriodIfWindow: return window.value_or(0) > 0;
     case GgufWindows::kOf64Layers:
       if (layers != 64 && window.value_or(0) > 0) {
@@ -121,6 +122,11 @@ std::vector<GgufLayer> GgufLayers(const GgufKeys& keys, const GgufArchitecture& 
   const auto blocks = static_cast<int>(keys.Required("block_count", 1, kMaxLayers));
   const auto further = keys.Integer("nextn_predict_layers", 0, blocks - 1).value_or(0);
   const int layers = blocks - static_cast<int>(further);
+  constexpr int kBaichuan7B = 32;
+  if (architecture.Is(kOf32Layers) && layers != kBaichuan7B) {
+    keys.RejectKey("block_count", "be 32: the larger model of this architecture has ALiBi",
+                   ROPE_ERROR_UNSUPPORTED);
+  }
   const bool has_windows = HasWindows(keys, architecture, layers);
   std::vector<bool> windows(layers, false);
   if (has_windows) windows = Windows(keys, architecture, layers, blocks);

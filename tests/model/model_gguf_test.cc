@@ -138,7 +138,10 @@ TEST(ModelGguf, LayersWithAWindowHaveABaseOfTheirOwn) {
   EXPECT_EQ(Gguf(GgufBytes("gpt-oss").Uint("attention.sliding_window", 128)).Types(),
             Names{"full_attention"});
   EXPECT_EQ(Gguf(GgufBytes("gemma3")).Types(), Names{"full_attention"});
-  ExpectGgufRefused(GgufBytes("gemma2"), {"gemma2.attention.sliding_window is missing"});
+  ExpectGgufRefused(GgufBytes("gemma3n"), {"gemma3n.attention.sliding_window is missing"});
+  // the first files of Gemma 2 do not say it
+  EXPECT_EQ(Gguf(GgufBytes("gemma2")).Types(), Names{"full_attention"});
+  EXPECT_EQ(Gguf(GgufBytes("gemma2").Float("rope.freq_base_swa", 5000)).Layers(4), "sfsf");
   ExpectGgufRefused(GgufBytes(windows).List("attention.sliding_window_pattern", {0, 1}),
                     {"sliding_window_pattern has 2 entries and must have from 4 to 4"});
   ExpectGgufRefused(GgufBytes("qwen2").Float("rope.freq_base_swa", 5000),
@@ -168,6 +171,15 @@ TEST(ModelGguf, LayersWithoutRope) {
             "nfnf");
   EXPECT_EQ(Gguf(GgufBytes("qwen3next").Uint("rope.dimension_count", 16)).Layers(4), "nnnf");
   EXPECT_EQ(Gguf(GgufBytes("qwen3next").Uint("full_attention_interval", 2)).Layers(4), "nfnf");
+}
+
+TEST(ModelGguf, BaichuanIsToldByItsLayers) {
+  EXPECT_EQ(Gguf(GgufBytes("baichuan").Uint("block_count", 32)).Config().pairing,
+            ROPE_PAIRING_INTERLEAVED);
+  for (int layers : {31, 40}) {
+    ExpectGgufRefused(GgufBytes("baichuan").Uint("block_count", layers),
+                      {"baichuan.block_count", "must be 32", "ALiBi"}, kUnsupported);
+  }
 }
 
 TEST(ModelGguf, BlocksThatPredictFurtherTokensAreNoLayers) {
