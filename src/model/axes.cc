@@ -158,8 +158,9 @@ void FillAxes(const RopeKeys& keys, bool named_mrope, LayerType* type) {
     // An alias in rope_type, or a class that cannot run without sections.
     keys.dict.RejectMissing("mrope_section", "it tells which id turns which pairs");
   }
-  if (rule != Axes::kOne && !keys.text.Bool("rope_3d").value_or(true)) {
-    RejectFlag(keys.text, "rope_3d", true);
+  for (const char* three : {"rope_3d", "use_3d_rope"}) {  // of ERNIE, of PaddleOCR
+    if (rule == Axes::kOne || keys.text.Bool(three).value_or(true)) continue;
+    RejectFlag(keys.text, three, true);
   }
   const int sum = section[0] + section[1] + section[2] + section[3];
   if (axes != 0 && span != 0 && sum != span / 2) {

@@ -187,6 +187,9 @@ const Family* FindFamily(std::string_view model_type);
 // by what the language model calls itself.
 std::string_view TextTypeOf(std::string_view outer_type);
 
+// Whether a class has a word of this name, which looks like a misspelt one of RoPE.
+bool IsOwnWord(std::string_view model_type, std::string_view key);
+
 // The model_type whose RoPE a model has that is known without it, if its position_embedding_type is
 // "rotary"; empty if there is none.
 std::string_view RotaryVariant(std::string_view model_type);

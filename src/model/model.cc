@@ -84,8 +84,8 @@ void Read(const Dict& root, ParsedModel* parsed) {
   }
   const ConfigParts parts = Locate(root);
   RejectNotOffered(parts);
-  RejectTyposOfModel(root);
-  if (parts.text_nested) RejectTyposOfModel(parts.text);
+  RejectTyposOfModel(root, parts.outer_type);
+  if (parts.text_nested) RejectTyposOfModel(parts.text, parts.text_type);
   const bool vision = IsVisionModel(parts);
   if (!vision && MayHaveRope(parts)) AddLanguageModel(parts, parsed);
   AddVisionTower(parts, parsed);

@@ -186,6 +186,7 @@ constexpr Alias kTextTypes[] = {
     {"cohere_compass", "cohere_compass_text"},
     {"cosmos3_edge", "cosmos3_edge_text"},
     {"deepseek_ocr2", "deepseek_ocr2_text"},
+    {"deepseek_vl_v2", "deepseek_v2"},
     {"dia", "dia_decoder"},
     {"diffusion_gemma", "diffusion_gemma_text"},
     {"dots3_note", "dots3_note_text"},
@@ -225,10 +226,16 @@ constexpr Alias kTextTypes[] = {
     {"qwen3_vl", "qwen3_vl_text"},
     {"qwen3_vl_moe", "qwen3_vl_moe_text"},
     {"qwen4_exp", "qwen4_exp_text"},
+    {"step3_vl", "step3_text"},
     {"step3p7", "step3p5"},
     {"t5gemma2_encoder", "t5gemma2_text"},
     {"unlimited_ocr", "unlimited_ocr_text"},
 };
+
+// Words of classes that look like a misspelt one of RoPE.
+constexpr struct {
+  std::string_view model_type, key;
+} kOwnWords[] = {{"step3_text", "max_position_embedding"}};
 
 // Models without RoPE whose remote code has it if the file says so.
 constexpr Alias kRotaryVariants[] = {
@@ -279,6 +286,12 @@ std::string_view TextTypeOf(std::string_view outer_type) {
     if (text.model_type == outer_type) return text.same_as;
   }
   return "";
+}
+
+bool IsOwnWord(std::string_view model_type, std::string_view key) {
+  return std::any_of(std::begin(kOwnWords), std::end(kOwnWords), [&](const auto& own) {
+    return own.model_type == model_type && own.key == key;
+  });
 }
 
 std::string_view RotaryVariant(std::string_view model_type) {

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/families.h"
+
 namespace rope::model {
 namespace {
 
@@ -141,9 +143,10 @@ void RejectTypos(const Dict& dict) {
   }
 }
 
-void RejectTyposOfModel(const Dict& dict) {
+void RejectTyposOfModel(const Dict& dict, std::string_view model_type) {
   if (!dict.exists()) return;
   for (const auto& [key, value] : dict.members()) {
+    if (IsOwnWord(model_type, key)) continue;
     const auto check = [&dict, &key = key, &value = value](std::string_view known) {
       if (key == known || dict.Mentions(known) || !IsNear(key, known)) return;
       RejectValue(dict.Path(key), value, "be spelt " + std::string(known));

@@ -489,5 +489,41 @@ TEST(ModelEngines, DotsOcrIsQwen2WithATower) {
   EXPECT_EQ(tower.pair_axis[63], 1);
 }
 
+// vLLM: transformers_utils/configs/{deepseek_vl2,step3_vl}.py make their text so whatever it says.
+TEST(ModelEngines, TextIsOfTheClassOfTheWhole) {
+  const Model ocr(R"({"model_type": "deepseek_vl_v2", "language_config": {"hidden_size": 1280,
+      "num_attention_heads": 10, "num_hidden_layers": 12, "max_position_embeddings": 8192,
+      "use_mla": false, "kv_lora_rank": null, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0,
+      "v_head_dim": 0}, "hidden_size": 1280, "num_attention_heads": 10, "num_hidden_layers": 12,
+      "max_position_embeddings": 8192, "use_mla": false, "qk_nope_head_dim": 0,
+      "qk_rope_head_dim": 0})");  // DeepSeek-OCR
+  EXPECT_EQ(ocr.Config().head_dim, 128);
+  EXPECT_EQ(ocr.Config().theta, 10000);
+  EXPECT_EQ(ocr.Config().pairing, ROPE_PAIRING_HALVES);
+  const std::string step = R"({"hidden_size": 7168, "num_attention_heads": 64, "head_dim": 256,
+      "num_hidden_layers": 61, "rope_theta": 500000, "max_position_embedding": 65536})";
+  const Model whole("{\"model_type\": \"step3_vl\", \"text_config\": " + step + "}");
+  EXPECT_EQ(whole.Config().pairing, ROPE_PAIRING_HALVES);
+  ExpectRefused("{\"model_type\": \"internvl_chat\", \"llm_config\": " + step + "}",
+                {"max_position_embedding (65536) must be spelt"});  // a word of Step 3's class
+}
+
+// Its file says both, and its code (transformers' and its own) reads neither.
+TEST(ModelEngines, PaddleOcrSaysThatItsRopeHasThreeAxes) {
+  const auto file = [](const char* flags) {
+    return R"({"model_type": "paddleocr_vl", "head_dim": 128, "hidden_size": 1024,
+        "num_attention_heads": 16, "num_hidden_layers": 18, "max_position_embeddings": 131072,
+        "rope_theta": 500000, "rope_scaling": {"mrope_section": [16, 24, 24], "type": "default",
+        "rope_type": "default"}, )" +
+           std::string(flags) + "}";
+  };
+  const Model model(file(R"("use_3d_rope": true, "rope_is_neox_style": true)"));
+  EXPECT_EQ(model.Config().axes, 3);
+  EXPECT_EQ(model.Config().pairing, ROPE_PAIRING_HALVES);
+  ExpectRefused(file(R"("use_3d_rope": false)"), {"use_3d_rope (false) must be true"});
+  ExpectRefused(file(R"("rope_is_neox_style": false)"), {"rope_is_neox_style (false)"},
+                ROPE_ERROR_UNSUPPORTED);
+}
+
 }  // namespace
 }  // namespace rope::testing

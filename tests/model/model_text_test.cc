@@ -76,7 +76,7 @@ TEST(ModelText, TheTextModelIsFoundInItsWrappers) {
   for (const char* wrap :
        {R"({"model_type": "llava", "text_config": )",
         R"({"model_type": "internvl_chat", "llm_config": )",
-        R"({"model_type": "deepseek_vl_v2", "language_config": )",
+        R"({"model_type": "multi_modality", "language_config": )",
         R"({"model_type": "qwen3_omni_moe", "thinker_config": {"text_config": )"}) {
     std::string text = wrap;
     text += R"({"model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28,

@@ -472,7 +472,9 @@ TEST(ModelUnread, SwitchesThatProgramsReadInTwoWaysAreRefused) {
   ExpectUnread(With("gpt_oss", R"("rope_scaling": null)"), "rope_scaling says nothing");
   ExpectUnread(With("apertus", R"("rope_parameters": {})"), "rope_parameters says nothing");
   ExpectUnread(With("phi", R"("partial_rotary_factor": null)"), "partial_rotary_factor (null)");
-  ExpectUnread(With("llama", R"("rope_3d": true)"), "rope_3d");
+  for (const char* key : {"rope_3d", "use_3d_rope"}) {
+    ExpectUnread(With("llama", "\"" + std::string(key) + "\": true"), key);
+  }
   const std::string latent = R"("qk_nope_head_dim": 128, "qk_rope_head_dim": 0)";
   for (const char* type : {"deepseek_v3", "llama", "nobody_knows"}) {
     ExpectRefused(With(type, latent), {"qk_rope_head_dim (0) must be positive"});
