@@ -213,7 +213,7 @@ def test_options_are_for_the_kinds_that_leave_them_open(capsys, tmp_path):
     """The tower tells its pairing, and an unknown language model does not."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**QWEN_VL, "model_type": "lama", "vision_config": {
-        **QWEN_VL["vision_config"], "model_type": "qwen2_vl"}}))  # fmt: skip
+        **QWEN_VL["vision_config"], "model_type": "qwen2_5_vl"}}))  # fmt: skip
     status, out, err = run(capsys, "inspect", path, "--json", "--pairing", "interleaved")
     assert status == 0, err
     pairings = {k["layer_type"]: k["pairing"] for k in json.loads(out)["kinds"]}
