@@ -91,6 +91,10 @@ inline constexpr const char kApertusRope[] =
     R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0,
         "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0})";
+// null: a kind of layer without RoPE.
+inline constexpr const char kBeamRope[] =
+    R"({"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": null})";
 inline constexpr const char kCosmos3EdgeRope[] =
     R"({"rope_type": "default", "rope_theta": 100000000.0, "mrope_section": [24, 20, 20]})";
 inline constexpr const char kCwmRope[] =

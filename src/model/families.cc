@@ -46,9 +46,7 @@ struct Row {
         .With(&Family::qk_nope_head_dim, nope)
         .With(&Family::qk_rope_head_dim, rope);
   }
-  constexpr Row Layers(model::Layers rule, int period = 0) const {
-    return With(&Family::layers, rule).With(&Family::period, period);
-  }
+  constexpr Row Layers(const LayerRule& rule) const { return With(&Family::layers, &rule); }
   constexpr Row LayersEach(int layers) const { return With(&Family::layers_each, layers); }
   constexpr Row Two(const TwoRopes& ropes) const { return With(&Family::two_ropes, &ropes); }
   constexpr Row Rope(const char* dictionary) const { return With(&Family::rope, dictionary); }
@@ -99,7 +97,6 @@ constexpr Condition kBaichuan2 = {"vocab_size", Says::kAbove, nullptr, 100000};
 constexpr Condition kBaichuan13B = {"hidden_size", Says::kNumber, nullptr, 5120};
 
 using S = Style;
-using L = Layers;
 using H = HeadDim;
 using A = Axes;
 using K = Kinds;
@@ -108,8 +105,8 @@ using D = Dictionaries;
 using Z = Scalings;
 
 constexpr Row kFamilies[] = {
-    Row("afmoe", S::kHalves).HeadDim(128).Layers(L::kFullIsNope, 4),
-    Row("alice_ai", S::kHalves).Theta(0).Partial(1),
+    Row("afmoe", S::kHalves).HeadDim(128).Layers(kAfmoeLayers),
+    Row("alice_ai", S::kHalves).Layers(kQwen3NextLayers).Theta(0).Partial(1),
     Row("apertus", S::kHalves).Theta(12e6).Rope(kApertusRope),
     Row("aquila", S::kHalves),
     Row("arcee", S::kHalves),
@@ -121,21 +118,26 @@ constexpr Row kFamilies[] = {
     Row("bailing_hybrid", S::kInterleavedToHalves)
         .Theta(6e6)
         .Mla(128, 64)
-        .Layers(L::kLinearHybrid, 6),
+        .Layers(kBailingHybridLayers),
     Row("bailing_moe", S::kHalves),
     Row("bailing_moe_v2", S::kHalves).Partial(1).RotaryDim(),
     Row("bailing_moe_v3_vl", S::kInterleavedToHalves)
         .Theta(0)
         .Mla(128, 64)
-        .Layers(L::kLinearHybrid)
+        .Layers(kBailingV3Layers)
         .Axes(A::kBailing, 12, 10, 10),
     Row("bailingmm_moe_v2_lite", S::kHalves)
         .Theta(0)
         .Partial(0.5)
         .Axes(A::kBailing, 8, 12, 12)
         .RotaryDim(),
-    Row("bamba", S::kHalves).Partial(0.5).Layers(L::kListed).ShareKey(nullptr),
-    Row("beam", S::kHalvesFloat32).HeadDim(128).Layers(L::kFullIsNope).ThetaKey(nullptr).ByKind(),
+    Row("bamba", S::kHalves).Partial(0.5).Layers(kBambaLayers).ShareKey(nullptr),
+    Row("beam", S::kHalvesFloat32)
+        .HeadDim(128)
+        .Layers(kBeamLayers)
+        .Rope(kBeamRope)
+        .ThetaKey(nullptr)
+        .ByKind(),
     Row("bitnet", S::kHalves).Theta(5e5),
     Row("blt", S::kInterleaved).Theta(5e5),
     Row("chameleon", S::kHalves),
@@ -159,10 +161,10 @@ constexpr Row kFamilies[] = {
         .ShareKey(nullptr)
         .Dicts(D::kNone),
     Row("cohere", S::kInterleavedCosSin).Theta(5e5),
-    Row("cohere2", S::kInterleavedCosSin).Layers(L::kFullIsNope, 4),
+    Row("cohere2", S::kInterleavedCosSin).Layers(kCohere2Layers),
     Row("cohere2_moe", S::kInterleavedCosSin)
         .HeadDim(128)
-        .Layers(L::kFullIsNope, 4)
+        .Layers(kCohere2MoeLayers)
         .Dicts(D::kNewer),
     Row("cohere_compass", S::kHalves)
         .Axes(A::kInterleaved, 24, 20, 20)
@@ -187,12 +189,12 @@ constexpr Row kFamilies[] = {
     Row("deepseek_v4", S::kInterleavedCosSin)
         .HeadDim(512)
         .Trailing(0.125)
-        .Layers(L::kCompressed)
+        .Layers(kDeepSeekV4Layers)
         .Compressed(160000)
         .Indexer(I::kTrailing),
     Row("deepseek_v41", S::kInterleavedFloat32)
         .Trailing(0)
-        .Layers(L::kCompressed)
+        .Layers(kDeepSeekV41Layers)
         .Compressed(160000)
         .Indexer(I::kTrailing),
     Row("dia", S::kHalves).HeadDim(128),
@@ -200,7 +202,7 @@ constexpr Row kFamilies[] = {
     Row("diffusion_gemma", S::kHalves)
         .HeadDim(256)
         .Partial(1)
-        .Layers(L::kLastForced, 6)
+        .Layers(kGemma4Layers)
         .Two(kGemma4)
         .ShareKey(nullptr),
     Row("doge", S::kHalves),
@@ -208,10 +210,13 @@ constexpr Row kFamilies[] = {
     Row("dots3_note", S::kInterleavedToHalves)
         .Theta(8e7)
         .Mla(128, 64)
-        .Layers(L::kFirstTwo, 4)
+        .Layers(kDots3NoteLayers)
         .Two(kDots3Note)
         .Indexer(I::kByKey),
-    Row("embedding_gemma2", S::kHalves).HeadDim(256).Layers(L::kLastOfPeriod).Two(kEmbeddingGemma2),
+    Row("embedding_gemma2", S::kHalves)
+        .HeadDim(256)
+        .Layers(kEmbeddingGemma2Layers)
+        .Two(kEmbeddingGemma2),
     Row("emu3", S::kHalves).Theta(1e6),
     Row("ernie4_5", S::kInterleavedFloat32).Theta(5e5).HeadDim(128),
     Row("ernie4_5_moe", S::kInterleavedFloat32).Theta(5e5),
@@ -227,32 +232,32 @@ constexpr Row kFamilies[] = {
     Row("eurobert", S::kHalves),
     Row("evolla", S::kHalvesCosSin).Theta(5e5),
     Row("exaone", S::kHalves),
-    Row("exaone4", S::kHalves).Layers(L::kFullIsNopeBesideWindows, 4),
-    Row("exaone4_5", S::kHalves).Layers(L::kFullIsNopeBesideWindows, 4),
-    Row("exaone_moe", S::kHalves).Layers(L::kFullIsNopeBesideWindows, 4),
+    Row("exaone4", S::kHalves).Layers(kExaone4Layers),
+    Row("exaone4_5", S::kHalves).Layers(kExaone4Layers),
+    Row("exaone_moe", S::kHalves).Layers(kExaone4Layers),
     Row("falcon", S::kHalves).NopeIf({"alibi", Says::kTrue}).HeadBy(H::kQuotient),
     Row("falcon_h1", S::kHalves),
     Row("flex_olmo", S::kHalvesFloat32).Theta(5e5),
-    Row("flint", S::kHalves).HeadDim(128).Layers(L::kFullIsNope),
+    Row("flint", S::kHalves).HeadDim(128).Layers(kFlintLayers),
     Row("fuyu", S::kHalves).Theta(25000).Partial(0.5),
     Row("gemma", S::kHalves).HeadDim(256),
     Row("gemma2", S::kHalves).HeadDim(256),
-    Row("gemma3", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
-    Row("gemma3n", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 5).Two(kGemma3),
-    Row("gemma4", S::kHalves).HeadDim(256).Layers(L::kLastForced, 6).Two(kGemma4).ShareKey(nullptr),
+    Row("gemma3", S::kHalves).Theta(1e6).HeadDim(256).Layers(kGemma3Layers).Two(kGemma3),
+    Row("gemma3n", S::kHalves).Theta(1e6).HeadDim(256).Layers(kEvery5Layers).Two(kGemma3),
+    Row("gemma4", S::kHalves).HeadDim(256).Layers(kGemma4Layers).Two(kGemma4).ShareKey(nullptr),
     Row("gemma4_unified", S::kHalves)
         .HeadDim(256)
-        .Layers(L::kLastForced, 6)
+        .Layers(kGemma4Layers)
         .Two(kGemma4)
         .ShareKey(nullptr),
-    Row("gigachat3_5", S::kInterleavedToHalves).Theta(1e5).Mla(128, 64).Layers(L::kFullListed),
+    Row("gigachat3_5", S::kInterleavedToHalves).Theta(1e5).Mla(128, 64).Layers(kGigaChat35Layers),
     Row("glm", S::kInterleaved).HeadDim(128).Partial(0.5),
     Row("glm4", S::kInterleaved).HeadDim(128).Partial(0.5),
     Row("glm4_moe", S::kHalves).Partial(0.5),
     Row("glm4_moe_lite", S::kInterleavedToHalves).Mla(192, 64),
     Row("glm4v", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
     Row("glm4v_moe", S::kHalves).Partial(0.5).Axes(A::kChunked, 8, 12, 12),
-    Row("glm5_next", S::kHalves).Mla(256, 0).Layers(L::kNone),
+    Row("glm5_next", S::kHalves).Mla(256, 0).Layers(kNoLayers),
     Row("glm_image", S::kHalves).Partial(1).Axes(A::kChunked, 8, 12, 12),
     Row("glm_moe_dsa", S::kInterleavedToHalves).Mla(192, 64).Indexer(I::kByKey),
     Row("glm_ocr", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
@@ -273,10 +278,12 @@ constexpr Row kFamilies[] = {
     Row("granite", S::kHalves),
     Row("granite4_vision", S::kHalves),
     Row("granite_docling", S::kHalves),
-    Row("granite_swa", S::kHalves),
+    Row("granite_swa", S::kHalves).Layers(kThetaLayers),
     Row("granitemoe", S::kHalves),
-    Row("granitemoe_swa", S::kHalves),
-    Row("granitemoehybrid", S::kHalves).NopeIf({"position_embedding_type", Says::kNot, "rope"}),
+    Row("granitemoe_swa", S::kHalves).Layers(kThetaLayers),
+    Row("granitemoehybrid", S::kHalves)
+        .Layers(kGraniteHybridLayers)
+        .NopeIf({"position_embedding_type", Says::kNot, "rope"}),
     Row("granitemoeshared", S::kHalves),
     Row("grok-1", S::kHalves).HeadDim(128).Reads(OwnKeys::kOriginalType),
     Row("gte", S::kHalves).Theta(160000).Reads(OwnKeys::kNtk),
@@ -295,7 +302,7 @@ constexpr Row kFamilies[] = {
     Row("hy_v4", S::kHalves).Mla(192, 64),
     Row("hyperclovax", S::kHalves),
     Row("idefics", S::kHalves),
-    Row("inkling", S::kHalves).Layers(L::kNone),
+    Row("inkling", S::kHalves).Layers(kNoLayers),
     Row("internlm", S::kHalves).Reads(OwnKeys::kRotary),
     Row("internlm2", S::kHalves),
     Row("internlm3", S::kHalves),
@@ -303,53 +310,44 @@ constexpr Row kFamilies[] = {
         .HeadDim(128)
         .Partial(1)
         .RotaryDim(32)
-        .Layers(L::kLastOfPeriod)
+        .Layers(kIquestQ1Layers)
         .Two(kIquestQ1),
     Row("isaac", S::kHalves).HeadDim(128).Axes(A::kQuarters),
     Row("jais2", S::kHalves),
-    Row("jamba", S::kHalves).Layers(L::kNone),
-    Row("jet_nemotron", S::kHalves).Theta(0),
+    Row("jamba", S::kHalves).Layers(kNoLayers),
+    Row("jet_nemotron", S::kHalves).Layers(kJetNemotronLayers).Theta(0),
     Row("jetmoe", S::kHalves).HeadDim(128).HeadBy(H::kKvChannels),
     Row("jina_embeddings_v3", S::kHalves).Theta(20000).ThetaKey("rope_theta", "rotary_emb_base"),
     Row("k2_horizon", S::kHalves).Theta(0).Reads(OwnKeys::kRopeHeadDim),
-    Row("kimi_linear", S::kHalves).Mla(128, 64).Layers(L::kNone),
-    Row("kolibri1", S::kHalves).HeadDim(128).Layers(L::kFullIsNope),
+    Row("kimi_linear", S::kHalves).Mla(128, 64).Layers(kNoLayers),
+    Row("kolibri1", S::kHalves).HeadDim(128).Layers(kKolibri1Layers),
     Row("kyutai_speech_to_text", S::kHalves),
-    Row("laguna", S::kHalves)
-        .HeadDim(128)
-        .Partial(1)
-        .Layers(L::kLastOfPeriod)
-        .Two(kLaguna)
-        .ShareKey(nullptr),
+    Row("laguna", S::kHalves).HeadDim(128).Partial(1).Two(kLaguna).ShareKey(nullptr),
     Row("lasr", S::kHalves),
-    Row("lfm2", S::kHalves).Theta(1e6),
-    Row("lfm2_moe", S::kHalves).Theta(1e6),
-    Row("lfm3", S::kHalvesFloat32)
-        .HeadDim(128)
-        .Layers(L::kLastOfPeriod)
-        .Two(kLfm3)
-        .ShareKey(nullptr),
+    Row("lfm2", S::kHalves).Layers(kLfm2Layers).Theta(1e6),
+    Row("lfm2_moe", S::kHalves).Layers(kLfm2MoeLayers).Theta(1e6),
+    Row("lfm3", S::kHalvesFloat32).HeadDim(128).Layers(kLfm3Layers).Two(kLfm3).ShareKey(nullptr),
     Row("llada2_moe", S::kHalves).Theta(0).Partial(1).RotaryDim(),
     Row("llama", S::kHalves),
     Row("llama4", S::kInterleavedFloat32)
         .Theta(5e5)
         .HeadDim(128)
-        .Layers(L::kNoRopeLayers, 4)
+        .Layers(kSmolLm3Layers)
         .MainName("chunked_attention"),
     Row("longcat_flash", S::kInterleavedToHalves).Theta(1e7).Mla(128, 64).LayersEach(2),
-    Row("mellum", S::kHalves)
-        .HeadDim(128)
-        .Partial(1)
-        .Layers(L::kLastOfPeriod)
-        .Two(kMellum)
-        .ShareKey(nullptr),
+    Row("mellum", S::kHalves).HeadDim(128).Partial(1).Two(kMellum).ShareKey(nullptr),
     Row("mimi", S::kHalves),
-    Row("mimo_v2", S::kHalves).Partial(1).Layers(L::kFirstAndLast).Two(kMimoV2),
-    Row("mimo_v2_flash", S::kHalves).HeadDim(192).Partial(1).Layers(L::kFirstAndLast, 6).Two(kMimo),
+    Row("mimo_v2", S::kHalves).Partial(1).Layers(kMimoV2Layers).Two(kMimoV2),
+    Row("mimo_v2_flash", S::kHalves).HeadDim(192).Partial(1).Layers(kMimoLayers).Two(kMimo),
     Row("minicpm", S::kHalvesFloat32),
     Row("minicpm3", S::kHalves).Mla(64, 32),
-    Row("minicpm_sala", S::kHalvesFloat32).Layers(L::kMixers).Two(kMiniCpmSala),
-    Row("minimax", S::kHalves).Theta(1e6).Partial(1).ShareKey(nullptr).RotaryDim(),
+    Row("minicpm_sala", S::kHalvesFloat32).Layers(kMiniCpmSalaLayers).Two(kMiniCpmSala),
+    Row("minimax", S::kHalves)
+        .Layers(kMiniMaxLayers)
+        .Theta(1e6)
+        .Partial(1)
+        .ShareKey(nullptr)
+        .RotaryDim(),
     Row("minimax_m2", S::kHalves).Theta(5e6).HeadDim(128).Partial(1).RotaryDim(),
     Row("minimax_m3_vl", S::kHalves).Theta(5e6).HeadDim(128).Partial(1).RotaryDim(),
     Row("ministral", S::kHalves),
@@ -358,19 +356,19 @@ constexpr Row kFamilies[] = {
     Row("mistral4", S::kInterleavedToHalves).Mla(64, 64).Rope(kMistral4Rope),
     Row("mistral_large4", S::kInterleavedToHalves)
         .Mla(64, 64)
-        .Layers(L::kNoRopeLayers, 4)
+        .Layers(kSmolLm3Layers)
         .Rope(kMistralLarge4Rope)
         .Indexer(I::kByKey),
     Row("mixtral", S::kHalves).Theta(1e6),
-    Row("mllama", S::kHalves).Theta(5e5),
+    Row("mllama", S::kHalves).Layers(kMllamaLayers).Theta(5e5),
     Row("modernbert", S::kHalvesCosSin)
         .Theta(160000)
-        .Layers(L::kFirstOfPeriod, 3)
+        .Layers(kModernBertLayers)
         .Two(kModernBert)
         .StrayPositions("absolute", "sans_pos"),
     Row("modernbert-decoder", S::kHalvesCosSin)
         .Theta(160000)
-        .Layers(L::kFirstOfPeriod, 3)
+        .Layers(kModernBertLayers)
         .Two(kModernBert)
         .StrayPositions("absolute", "sans_pos"),
     Row("molmo2", S::kHalves).HeadDim(128).Kinds(K::kScaledLayers),
@@ -379,18 +377,18 @@ constexpr Row kFamilies[] = {
     Row("moonshine_streaming", S::kInterleaved).Partial(1).Rope(kMoonshineStreamingRope),
     Row("moshi", S::kHalves),
     Row("moss_vl", S::kHalves).Theta(0),
-    Row("muse_glimmer", S::kHalves).HeadDim(128).Layers(L::kFromLast, 4),
+    Row("muse_glimmer", S::kHalves).HeadDim(128).Layers(kMuseLayers),
     Row("muse_glimmer_assistant", S::kHalves).Theta(5e5).HeadDim(128),
-    Row("muse_spark", S::kHalves).HeadDim(64).Layers(L::kFromLast, 4).Rope(kMuseSparkRope),
+    Row("muse_spark", S::kHalves).HeadDim(64).Layers(kMuseLayers).Rope(kMuseSparkRope),
     Row("nanbeige", S::kHalves).Theta(50000),
     Row("nanochat", S::kHalvesNegated),
     Row("nemotron", S::kHalves).Partial(0.5),
     Row("nemotron-nas", S::kHalves),
-    Row("nemotron_h", S::kHalves).Layers(L::kNone),
+    Row("nemotron_h", S::kHalves).Layers(kNoLayers),
     Row("neomme", S::kHalves)
         .HeadDim(64)
         .Partial(1)
-        .Layers(L::kLastOfPeriod)
+        .Layers(kBeamLayers)
         .Two(kNeomme)
         .Axes(A::kAlternating)
         .ShareKey(nullptr),
@@ -401,8 +399,10 @@ constexpr Row kFamilies[] = {
         .ThetaKey("rope_theta", "rotary_emb_base"),
     Row("olmo", S::kHalvesFloat32),
     Row("olmo2", S::kHalvesFloat32),
-    Row("olmo3", S::kHalvesFloat32).Theta(5e5).Layers(L::kLastOfPeriod, 4).Two(kOlmo3),
-    Row("olmo_hybrid", S::kHalvesFloat32).NopeIf({"rope_parameters", Says::kNullTheta}),
+    Row("olmo3", S::kHalvesFloat32).Theta(5e5).Layers(kEvery4Layers).Two(kOlmo3),
+    Row("olmo_hybrid", S::kHalvesFloat32)
+        .Layers(kOlmoHybridLayers)
+        .NopeIf({"rope_parameters", Says::kNullTheta}),
     Row("olmoe", S::kHalves),
     Row("openai_privacy_filter", S::kInterleaved).Theta(150000).HeadDim(64).Rope(kGptOssRope),
     Row("openpangu_vl", S::kHalves).Theta(0).Axes(A::kEvenly),
@@ -427,8 +427,8 @@ constexpr Row kFamilies[] = {
         .YarnIsLongrope()
         .Only(Z::kLongrope),
     Row("phimoe", S::kHalves).Theta(1e6).Only(Z::kLongrope),
-    Row("plamo2", S::kHalves).HeadDim(128).HeadBy(H::kPerHead).Layers(L::kMambaStep),
-    Row("plamo3", S::kHalves).Layers(L::kLastOfPeriod).Two(kPlamo3),
+    Row("plamo2", S::kHalves).HeadDim(128).HeadBy(H::kPerHead).Layers(kPlamo2Layers),
+    Row("plamo3", S::kHalves).Layers(kPlamo3Layers).Two(kPlamo3),
     Row("pocket_tts", S::kHalves),
     Row("qwen", S::kHalvesFloat32)
         .HeadDim(128)
@@ -446,44 +446,48 @@ constexpr Row kFamilies[] = {
     Row("qwen3_5", S::kHalves)
         .HeadDim(256)
         .Partial(0.25)
-        .Layers(L::kLinearHybrid, 4)
+        .Layers(kQwen3NextLayers)
         .Axes(A::kInterleaved, 11, 11, 10),
     Row("qwen3_5_moe", S::kHalves)
         .HeadDim(256)
         .Partial(0.25)
-        .Layers(L::kLinearHybrid, 4)
+        .Layers(kQwen3NextLayers)
         .Axes(A::kInterleaved, 11, 11, 10),
     Row("qwen3_moe", S::kHalves),
-    Row("qwen3_next", S::kHalves).HeadDim(256).Partial(0.25).Layers(L::kLinearHybrid, 4),
+    Row("qwen3_next", S::kHalves).HeadDim(256).Partial(0.25).Layers(kQwen3NextLayers),
     Row("qwen3_omni_moe", S::kHalves).Theta(1e6).Axes(A::kInterleaved, 24, 20, 20),
     Row("qwen3_vl", S::kHalves).Theta(5e5).HeadDim(128).Axes(A::kInterleaved, 24, 20, 20),
     Row("qwen3_vl_moe", S::kHalves).Theta(5e5).Axes(A::kInterleaved, 24, 20, 20),
     Row("qwen4_exp", S::kHalves)
         .HeadDim(256)
         .Partial(1)
-        .Layers(L::kLinearHybrid, 4)
+        .Layers(kQwen3NextLayers)
         .Axes(A::kInterleaved, 11, 11, 10),
-    Row("recurrent_gemma", S::kHalves).Partial(0.5).HeadBy(H::kQuotient).Only(Z::kNone),
+    Row("recurrent_gemma", S::kHalves)
+        .Layers(kRecurrentGemmaLayers)
+        .Partial(0.5)
+        .HeadBy(H::kQuotient)
+        .Only(Z::kNone),
     Row("roformer", S::kInterleavedFloat64).ThetaKey(nullptr).Dicts(D::kNone).HeadBy(H::kQuotient),
     Row("sarvam_mla", S::kInterleavedToHalves).Theta(0).Mla(0, 0),
     Row("sarvam_moe", S::kHalves).Theta(0).Partial(1),
     Row("sdar", S::kHalves),
     Row("seed_oss", S::kHalves).HeadDim(128),
-    Row("smollm3", S::kHalves).Theta(2e6).Layers(L::kNoRopeLayers, 4),
+    Row("smollm3", S::kHalves).Theta(2e6).Layers(kSmolLm3Layers),
     Row("solar", S::kHalves).Theta(0),
     Row("solar_open", S::kHalves).Theta(1e6).HeadDim(128).Partial(1),
-    Row("spark2_5", S::kHalves).HeadDim(256).Partial(1).Layers(L::kLastOfPeriod, 4).Two(kSpark),
+    Row("spark2_5", S::kHalves).HeadDim(256).Partial(1).Layers(kEvery4Layers).Two(kSpark),
     Row("stablelm", S::kHalves).Partial(0.25),
     Row("stablelm_epoch", S::kHalves).Partial(0.25).ShareKey("rope_pct"),
     Row("starcoder2", S::kHalves),
     Row("step3_text", S::kHalves).Theta(0).HeadDim(256),
     Row("step3p5", S::kHalves).HeadDim(128).Partial(1).Kinds(K::kByLayer).ShareKey(nullptr),
     Row("t5gemma", S::kHalves).HeadDim(256),
-    Row("t5gemma2", S::kHalves).Theta(1e6).HeadDim(256).Layers(L::kLastOfPeriod, 6).Two(kGemma3),
+    Row("t5gemma2", S::kHalves).Theta(1e6).HeadDim(256).Layers(kGemma3Layers).Two(kGemma3),
     Row("teleflm", S::kHalves).Theta(0),
     Row("telechat3", S::kHalves).Theta(0),
     Row("timesfm2_5", S::kHalves).HeadDim(80),
-    Row("ultrabert", S::kHalves).Layers(L::kWindows, 3).Two(kUltrabert),
+    Row("ultrabert", S::kHalves).Layers(kUltrabertLayers).Two(kUltrabert),
     Row("unlimited_ocr", S::kHalves).HeadBy(H::kQuotient),
     Row("vaultgemma", S::kHalves).HeadDim(256),
     Row("voxtral_realtime_text", S::kHalves),
@@ -497,13 +501,11 @@ constexpr Row kFamilies[] = {
     Row("xcodec2", S::kHalves).HeadDim(64),
     Row("xverse", S::kHalves),
     Row("youtu", S::kInterleavedToHalves).Mla(128, 64),
-    Row("zamba2", S::kHalves).HeadBy(H::kTwice).NopeIf({"use_mem_rope", Says::kNotTrue}),
-    Row("zaya", S::kHalves)
-        .HeadDim(128)
-        .Partial(1)
-        .Layers(L::kLastOfPeriod)
-        .Two(kZaya)
-        .ShareKey(nullptr),
+    Row("zamba2", S::kHalves)
+        .Layers(kZamba2Layers)
+        .HeadBy(H::kTwice)
+        .NopeIf({"use_mem_rope", Says::kNotTrue}),
+    Row("zaya", S::kHalves).HeadDim(128).Partial(1).Two(kZaya).ShareKey(nullptr),
 };
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "librope/rope.h"
+#include "model/class_layers.h"
 #include "model/class_ropes.h"
 #include "model/condition.h"
 
@@ -51,28 +52,6 @@ enum class HeadDim : uint8_t {
   kTwice,       // attention_head_dim, else 2 * hidden_size / num_attention_heads: Zamba 2
   kKvChannels,  // kv_channels
   kPerHead      // hidden_size_per_head: PLaMo 2
-};
-
-// Which layers have which kind of RoPE. "period" is the class default of the pattern.
-enum class Layers : uint8_t {
-  kUniform,        // the same RoPE wherever layer_types says attention
-  kLastOfPeriod,   // layer_types, else full_attention where (i + 1) % period == 0
-  kFirstOfPeriod,  // layer_types, else full_attention where i % period == 0
-  kFirstAndLast,   // the same, and layer 0: MiMo
-  kWindows,        // as kLastOfPeriod, or sliding where attention_windows[i] != 0: UltraBERT
-  kFirstTwo,       // layer_types, else full where i % period == 1, and layer 0: dots3-note
-  kLastForced,     // as kLastOfPeriod, and the very last layer is full: Gemma 4
-  kFullIsNope,     // as kLastOfPeriod, but full_attention layers have no RoPE
-  kFullIsNopeBesideWindows,  // the same, unless the file says "sliding_window": null: EXAONE 4
-  kListed,        // attn_layer_indices: attention, the others Mamba; none without it: Bamba
-  kNoRopeLayers,  // no_rope_layers[i] (1: RoPE), else (i + 1) % period != 0
-  kFullListed,    // layer_types, else full_attention_layers lists attention: GigaChat 3.5
-  kLinearHybrid,  // as kLastOfPeriod, but the other layers are not attention
-  kMambaStep,     // attention where i % mamba_step == mamba_step / 2: PLaMo 2
-  kMixers,        // mixer_types, each with a switch for its RoPE: MiniCPM-SALA
-  kFromLast,      // no RoPE where (layers - 1 - i) % period == 0, whatever layer_types says: Muse
-  kCompressed,    // compress_ratios[i] != 0: "compress", else "main": DeepSeek-V4
-  kNone           // no layer has RoPE
 };
 
 // How the kinds of RoPE of a model follow from its file.
@@ -143,8 +122,7 @@ struct Family {
   int head_dim = 0;  // class default, 0: hidden_size / num_attention_heads
   Span span = Span::kWhole;
   double partial = 1;
-  Layers layers = Layers::kUniform;
-  int period = 0;
+  const LayerRule* layers = &kAllLayers;
   HeadDim head_rule = HeadDim::kKey;
   const TwoRopes* two_ropes = nullptr;
   Axes axes = Axes::kOne;

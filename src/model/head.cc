@@ -37,7 +37,7 @@ int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
   // Latent attention without rotated channels: GLM-5.3. (0 of both: there is none, DeepSeek-OCR.)
   const auto latent = text.Integer("qk_nope_head_dim", 0, kMaxHeadDim);
   if (latent.value_or(0) != 0 && text.Integer("qk_rope_head_dim", 0, kMaxHeadDim) == 0) {
-    if (family != nullptr && family->layers == Layers::kNone) return *latent;
+    if (family != nullptr && family->layers->none) return *latent;
     RejectValue(text.Path("qk_rope_head_dim"), *text.Find("qk_rope_head_dim"),
                 "be positive beside qk_nope_head_dim");
   }

@@ -19,7 +19,7 @@ namespace {
 
 bool LacksRope(const Dict& text, const Family* family) {
   if (family == nullptr) return false;
-  return family->layers == Layers::kNone || Holds(family->lacks_rope, text);
+  return family->layers->none || Holds(family->lacks_rope, text);
 }
 
 class LanguageModel {
@@ -41,15 +41,15 @@ class LanguageModel {
   void Build() {
     RejectNotOffered();
     RejectOtherShape();
-    LayerLabels layers = LabelLayers(text_, family_);
+    LayerLabels layers = LabelLayers(text_, family_, HasKinds());
     labels_ = std::move(layers.labels);
     std::vector<std::string_view>& labels = labels_;
     overrides_ = LayerOverrides(text_, labels);
-    const std::vector<double> thetas = LayerNumbers(text_, family_, "layer_rope_theta");
+    const std::vector<double> thetas = LayerThetas();
     if (LacksRope(text_, family_)) {
       std::fill(labels.begin(), labels.end(), kNope);
       if (labels.empty()) labels.assign(kMaxLayers, kNope);
-    } else if (!thetas.empty()) {
+    } else if (!thetas.empty() && (family_ == nullptr || family_->layers->thetas)) {
       AddThetas(thetas);
       RejectLeftovers();
       return;
@@ -69,6 +69,7 @@ class LanguageModel {
     const bool ropes = !out_->types.empty();
     AssignLayers(labels);
     if (!layers.counted) out_->layers.clear();
+    if (!thetas.empty()) CheckThetas(thetas);
     if (!ropes) {
       RejectRopeBesideNope(text_, dict_);
       return;
@@ -78,6 +79,16 @@ class LanguageModel {
   }
 
  private:
+  // The rope dictionary has one for each of several kinds of layer.
+  bool HasKinds() const {
+    size_t kinds = 0;
+    for (const auto& [name, value] : dict_.members()) {
+      const bool is_kind = value.As<Value::Object>() != nullptr || value.IsNull();
+      if (is_kind && !IsRopeKey(name)) ++kinds;
+    }
+    return nested_ && kinds > 1;
+  }
+
   // Programs differ in whether it switches off what the class has instead of none at all.
   void RejectEmptyDictionary() const {
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
@@ -160,7 +171,7 @@ class LanguageModel {
   std::string_view MainName() const {
     if (family_ == nullptr) return kFull;
     if (family_->main_name != nullptr) return family_->main_name;
-    return IsFullNope(family_->layers) ? kSliding : kFull;
+    return family_->layers->full_nope != FullNope::kNo ? kSliding : kFull;
   }
 
   LayerType Begin(std::string_view name, const KindDefaults* kind = nullptr) const {
@@ -231,7 +242,7 @@ class LanguageModel {
     RejectNullKind(name);
     const bool omitted = nested_ && !dict_.Mentions(name);
     if (omitted && !family_->two_ropes->completes) return;  // no layer may be of it
-    if (family_->layers == Layers::kMixers && !IsUsed(name)) return;
+    if (family_->layers == &kMiniCpmSalaLayers && !IsUsed(name)) return;
     RopeKeys keys = Keys(DictOf(name, flat_applies));
     keys.theta_key = kind.theta_key;
     keys.default_theta = kind.theta;
@@ -279,7 +290,8 @@ class LanguageModel {
   std::vector<double> ListedThetas() const {
     const Value* theta = text_.Peek("rope_theta");
     const bool listed = theta != nullptr && theta->As<Value::Array>() != nullptr;
-    return listed ? LayerNumbers(text_, family_, "rope_theta") : std::vector<double>();
+    return listed ? LayerNumbers(text_, "rope_theta", LayerCount(text_, family_))
+                  : std::vector<double>();
   }
 
   // Step 3.5: theta and the rotated share by layer, the same in all layers of a kind, and a scaling
@@ -290,7 +302,8 @@ class LanguageModel {
              text_.Path("use_rope_layers").c_str());
     }
     const std::vector<double> thetas = ListedThetas();
-    const std::vector<double> partials = LayerNumbers(text_, family_, "partial_rotary_factors");
+    const std::vector<double> partials =
+        LayerNumbers(text_, "partial_rotary_factors", LayerCount(text_, family_));
     const Value::Array* scaled = text_.Array("yarn_only_types");
     std::vector<std::string_view> kinds;
     for (std::string_view label : labels_) {
@@ -363,7 +376,27 @@ class LanguageModel {
     return compress;
   }
 
-  // layer_rope_theta: a type per theta.
+  // layer_rope_theta, of the classes that read it, and of those that are not known.
+  std::vector<double> LayerThetas() const {
+    constexpr char kKey[] = "layer_rope_theta";
+    const bool is_mask = family_ != nullptr && family_->layers->keys[0] == std::string_view(kKey);
+    if (family_ != nullptr && !family_->layers->thetas && !is_mask) return {};
+    return LayerNumbers(text_, kKey, LayerCount(text_, family_));
+  }
+
+  // Muse: which layers have RoPE. Their theta is that of all layers.
+  void CheckThetas(const std::vector<double>& thetas) const {
+    for (size_t i = 0; i < thetas.size() && !LacksRope(text_, family_); ++i) {
+      const double theta = out_->types[0].config.theta;
+      if (thetas[i] == 0 || thetas[i] == theta) continue;
+      Reject(ROPE_ERROR_UNSUPPORTED,
+             "%s (%s) must be 0 or %s, the rope_theta that the class of a %s takes for all layers",
+             Entry(text_, "layer_rope_theta", i).c_str(), ToText(thetas[i]).c_str(),
+             ToText(theta).c_str(), family_->model_type);
+    }
+  }
+
+  // The same where each layer has its theta: a type per theta.
   void AddThetas(const std::vector<double>& thetas) {
     std::vector<double> distinct;
     for (double theta : thetas) {

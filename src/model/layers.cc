@@ -2,20 +2,408 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <map>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "model/accept.h"
 #include "model/unread.h"
 
 namespace rope::model {
 namespace {
 
-// num_hidden_layers in the words of all families, 0 if absent. Attention layers, that is: LongCat's
-// num_layers are two of them each, and HRM goes through its two stacks H_cycles * (L_cycles + 1)
-// times, with a key and value cache for each.
+constexpr LayerRule kUnknownLayers = LayerRule().Mixes();
+
+// MiniCPM-SALA: a list of mixers, which begins again where it is too short.
+std::vector<std::string_view> MixerLabels(const Dict& text, int count) {
+  constexpr char kKey[] = "mixer_types";
+  const bool attention_turns = text.Bool("attn_use_rope").value_or(true);
+  const bool lightning_turns = text.Bool("lightning_use_rope").value_or(true);
+  std::vector<std::string_view> labels(static_cast<size_t>(count), kFull);
+  const Value::Array* mixers = text.Array(kKey);
+  if (mixers != nullptr && static_cast<int>(mixers->size()) > count) {
+    Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have at most one for each of %d layers",
+           text.Path(kKey).c_str(), mixers->size(), count);
+  }
+  const bool listed = mixers != nullptr && !mixers->empty();
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const size_t entry = listed ? i % mixers->size() : 0;
+    const auto* name = listed ? (*mixers)[entry].As<std::string>() : nullptr;
+    const auto is = [&](std::initializer_list<std::string_view> names) {
+      return name != nullptr && std::find(names.begin(), names.end(), *name) != names.end();
+    };
+    const bool lightning = is({"lightning", "lightning_attn", "lightning-attn"});
+    if (listed && !lightning && !is({"minicpm4", "minicpm", "standard", "attention", "attn"})) {
+      RejectValue(Entry(text, kKey, entry), (*mixers)[entry], "be minicpm4 or lightning-attn");
+    }
+    const bool turns = lightning ? lightning_turns : attention_turns;
+    labels[i] = !turns ? kNope : lightning ? kLightning : kFull;
+  }
+  return labels;
+}
+
+// Cohere 2 MoE: the first layers are dense and have a pattern of their own. If that is 1, dense
+// layers turn, whatever their attention is.
+class DensePrefix {
+ public:
+  DensePrefix() = default;
+  explicit DensePrefix(const Dict& text) : types_(text.Array("mlp_layer_types")) {
+    constexpr char kPeriod[] = "prefix_dense_sliding_window_pattern";
+    layers_ = static_cast<size_t>(text.Integer("first_k_dense_replace", 0, kMaxLayers).value_or(0));
+    period_ = static_cast<size_t>(text.Integer(kPeriod, 1, kMaxLayers).value_or(1));
+  }
+
+  size_t layers() const { return layers_; }
+  bool IsFull(size_t i) const { return (i + 1) % period_ == 0; }
+  bool Turns(size_t i) const {
+    if (period_ != 1) return false;
+    if (types_ == nullptr) return i < layers_;
+    return i < types_->size() && Same((*types_)[i], Value{std::string("dense")});
+  }
+
+ private:
+  size_t layers_ = 0, period_ = 1;
+  const Value::Array* types_ = nullptr;
+};
+
+class Labeller {
+ public:
+  Labeller(const Dict& text, const Family* family, bool by_kind)
+      : text_(text),
+        family_(family),
+        rule_(family != nullptr ? *family->layers : kUnknownLayers),
+        count_(LayerCount(text, family)),
+        by_kind_(by_kind),
+        dense_(rule_.dense_turns ? DensePrefix(text) : DensePrefix()) {}
+
+  LayerLabels Label() {
+    out_.counted = count_ != 0;
+    if (rule_.none) {
+      LabelNone();
+      return std::move(out_);
+    }
+    if (rule_.off_by != nullptr && IsOff(rule_.off_by)) {
+      by_ = rule_.off_by;
+      labels_.assign(Layers(), kFull);
+    } else if (!ReadOwn()) {
+      ByRule();
+    }
+    if (rule_.forces_last && out_.counted && !labels_.empty()) labels_.back() = kFull;
+    RejectOthers();
+    if (IsBeside()) AddKinds();
+    if (rule_.full_nope != FullNope::kNo) SwitchOff();
+    return std::move(out_);
+  }
+
+ private:
+  // As many labels as a rule that needs no count is written out for.
+  size_t Layers() const { return static_cast<size_t>(count_ != 0 ? count_ : kMaxLayers); }
+
+  bool IsOff(const char* key) const {
+    if (!text_.Mentions(key)) return false;
+    const Value* value = text_.Find(key);
+    return value == nullptr || Same(*value, Value{false});
+  }
+
+  // Nemotron-H: its blocks tell how many layers there are.
+  void LabelNone() {
+    const char* key = rule_.keys[0];
+    const Value::Array* blocks = text_.Array(key);
+    out_.counted = out_.counted || blocks != nullptr;
+    const int told = blocks != nullptr ? Covered(text_, key, *blocks, count_) : count_;
+    labels_.assign(told != 0 ? told : kMaxLayers, kNope);
+  }
+
+  bool IsOwn(const LayerKey& key) const {
+    if (family_ == nullptr) return key.of_unknown;
+    return std::any_of(std::begin(rule_.keys), std::end(rule_.keys), [&key](const char* own) {
+      return own != nullptr && std::string_view(own) == key.key;
+    });
+  }
+
+  // By the first of the class's keys; false if the text has none of them.
+  bool ReadOwn() {
+    if (family_ == nullptr) {
+      return std::any_of(AllLayerKeys().begin(), AllLayerKeys().end(),
+                         [this](const LayerKey& key) { return key.of_unknown && Read(key); });
+    }
+    return std::any_of(std::begin(rule_.keys), std::end(rule_.keys), [this](const char* key) {
+      return key != nullptr && Read(*FindLayerKey(key));
+    });
+  }
+
+  bool Read(const LayerKey& key) {
+    const Value* value = text_.Find(key.key);
+    if (key.form == Form::kMixers) {  // without a list, too: for its switches
+      labels_ = MixerLabels(text_, count_);
+      if (value != nullptr) told_ = &key;
+      return true;
+    }
+    if (value == nullptr) return false;
+    if (!key.IsList()) {
+      ReadPeriod(key, *value);
+    } else {
+      const auto* list = value->As<Value::Array>();
+      const bool may_be_empty = key.form == Form::kRopeFlags;  // Llama 4 has its default then
+      if (may_be_empty && list != nullptr && list->empty()) return false;
+      labels_ = LabelsOf(text_, key, count_);
+      out_.counted = out_.counted || key.CountsLayers();
+      if (IsLabelled(key)) CheckLabels(key);
+      if (key.form == Form::kRopeFlags) CheckInterval();
+    }
+    told_ = &key;
+    by_ = key.key;
+    return true;
+  }
+
+  static bool IsLabelled(const LayerKey& key) {
+    return key.form == Form::kLabels || key.form == Form::kCycle;
+  }
+
+  // Throws Error where the class has no such layer.
+  void CheckLabels(const LayerKey& key) {
+    const Value::Array& list = *text_.Array(key.key);
+    for (size_t i = 0; i < labels_.size(); ++i) {
+      std::string_view& label = labels_[i];
+      const auto check = [&](bool is, const std::string& rule) {
+        const size_t entry = i % list.size();
+        if (!is) RejectValue(Entry(text_, key.key, entry), list[entry], rule);
+      };
+      if (rule_.named == kCompress) {
+        const bool compressed =
+            label == "compressed_sparse_attention" || label == "heavily_compressed_attention";
+        check(compressed || label == kSliding,
+              "be sliding_attention, compressed_sparse_attention or heavily_compressed_attention");
+        label = compressed ? kCompress : kMain;
+      }
+      if (rule_.full_nope != FullNope::kNo) {
+        if (label == "attention") label = kFull;  // of older files
+        check(label == kFull || label == kSliding || label == kNope,
+              "be full_attention or sliding_attention");
+      }
+      if (rule_.attention != nullptr) {
+        check(label == kNope || label == rule_.attention,
+              "be " + std::string(rule_.attention) + " where the layer attends");
+      }
+      if (!rule_.mixes) CheckAttends(key, list, i);
+    }
+  }
+
+  // Models take the list.
+  void CheckInterval() const {
+    constexpr char kInterval[] = "no_rope_layer_interval";
+    const auto interval = text_.Integer(kInterval, 1, kMaxLayers);
+    if (!interval) return;
+    for (size_t i = 0; i < labels_.size(); ++i) {
+      const bool nope = (i + 1) % static_cast<size_t>(*interval) == 0;
+      if (nope == (labels_[i] == kNope)) continue;
+      RejectValue(text_.Path(kInterval), *text_.Find(kInterval), "say the same as no_rope_layers");
+    }
+  }
+
+  void CheckAttends(const LayerKey& key, const Value::Array& list, size_t i) const {
+    const auto* label = list[i].As<std::string>();
+    if (label == nullptr || IsAttention(*label)) return;
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (%s) must be a kind of attention, which all layers of a %s are in its class",
+           Entry(text_, key.key, i).c_str(), Show(list[i]).c_str(), family_->model_type);
+  }
+
+  void ReadPeriod(const LayerKey& key, const Value& value) {
+    const auto* letters = value.As<std::string>();
+    if (!rule_.spelled || letters == nullptr) {
+      const int least = rule_.at == LayerRule::kMiddle ? 2 : 1;
+      ByPeriod(ToInteger(text_.Path(key.key), value, least, kMaxLayers));
+      return;
+    }
+    if (letters->empty() || letters->find_first_not_of("LG") != std::string::npos) {
+      RejectValue(text_.Path(key.key), value, "consist of the letters L and G");
+    }
+    labels_.resize(static_cast<size_t>(count_));
+    for (size_t i = 0; i < labels_.size(); ++i) {  // local, global; the last is full
+      const bool full = i + 1 == labels_.size() || (*letters)[i % letters->size()] == 'G';
+      labels_[i] = full ? kFull : kSliding;
+    }
+  }
+
+  void ByRule() {
+    if (rule_.untold || (family_ == nullptr && by_kind_)) return;
+    const bool spelled = rule_.cycle != nullptr || rule_.begin[0] != '\0';
+    spelled ? ByLetters() : ByPeriod(rule_.period);
+  }
+
+  // A class whose letters do not begin again has a model of one size.
+  void ByLetters() {
+    const std::string_view begin = rule_.begin, cycle = rule_.cycle != nullptr ? rule_.cycle : "";
+    if (cycle.empty() && static_cast<size_t>(count_) != begin.size()) return;
+    labels_.resize(Layers());
+    for (size_t i = 0; i < labels_.size(); ++i) {
+      const char letter = i < begin.size() ? begin[i] : cycle[(i - begin.size()) % cycle.size()];
+      labels_[i] = letter == 'F' ? kFull : letter == 'S' ? kSliding : kNope;
+    }
+  }
+
+  void ByPeriod(int64_t given) {
+    period_ = given;
+    const bool from_count =
+        rule_.last || rule_.from_end || rule_.remainder || rule_.some || rule_.dense_turns;
+    if (from_count && count_ == 0) return;
+    const auto period = static_cast<size_t>(given);
+    const size_t layers = Layers(), prefix = dense_.layers();
+    const size_t place = rule_.at == LayerRule::kMiddle ? period / 2
+                         : rule_.at < 0                 ? period - 1
+                                                        : static_cast<size_t>(rule_.at);
+    const auto is_named = [&](size_t i) {
+      if (period == 0 || (rule_.first && i == 0) || (rule_.last && i + 1 == layers)) return true;
+      if (rule_.remainder && i >= layers / period * period) return true;
+      if (i < prefix) return dense_.IsFull(i);
+      return rule_.from_end ? (layers - 1 - i) % period == 0 : (i - prefix) % period == place;
+    };
+    labels_.resize(layers);
+    for (size_t i = 0; i < layers; ++i) labels_[i] = is_named(i) ? rule_.named : rule_.rest;
+    const bool any = std::find(labels_.begin(), labels_.end(), rule_.named) != labels_.end();
+    if (rule_.some && !any) labels_.back() = rule_.named;
+  }
+
+  // Keys that are there and were not used.
+  void RejectOthers() const {
+    for (const LayerKey& key : AllLayerKeys()) {
+      const bool own = IsOwn(key);
+      // A period beside what decided, and keys of RoPE, which are refused by their name.
+      if (&key == told_ || (own ? !key.IsList() : key.tells == Tells::kRope)) continue;
+      if (IsBeside() && key.key == std::string_view(kBeside)) continue;
+      const Value* value = text_.Peek(key.key);
+      if (value == nullptr || (!own && IsIdle(key)) || (!own && IsSpared(*value))) continue;
+      if (!(key.IsList() ? Agrees(key) : IsPeriod(key, *value))) RejectOther(key, *value, own);
+    }
+  }
+
+  // Whether the RoPE of layers with sliding attention is not that of the others.
+  bool DoWindowsMatter() const {
+    if (by_kind_ || rule_.full_nope != FullNope::kNo) return true;
+    return family_ != nullptr &&
+           (family_->two_ropes != nullptr || family_->kinds == Kinds::kByLayer);
+  }
+
+  // Whether a key of other classes is about nothing here: windows that RoPE does not depend on, a
+  // period where a list says more.
+  bool IsIdle(const LayerKey& key) const {
+    if (key.tells == Tells::kWindows && !DoWindowsMatter()) return true;
+    return !key.IsList() && told_ != nullptr && told_->IsList();
+  }
+
+  void RejectOther(const LayerKey& key, const Value& value, bool own) const {
+    const std::string path = text_.Path(key.key), shown = Show(value);
+    const std::string by = by_ != nullptr ? text_.Path(by_) : "";
+    if (own) {
+      Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) says otherwise of the layers than %s: remove one",
+             path.c_str(), shown.c_str(), by.c_str());
+    }
+    if (family_ == nullptr) {
+      Reject(ROPE_ERROR_UNSUPPORTED,
+             "%s (%s) may say which layers of this unknown model_type have RoPE: say layer_types, "
+             "or %s",
+             path.c_str(), shown.c_str(), kAcceptIt);
+    }
+    const std::string instead = by.empty() ? "" : by + ", which ";
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s (%s) says otherwise of the layers than %sthe class of a %s%s: %s", path.c_str(),
+           shown.c_str(), instead.c_str(), family_->model_type,
+           by.empty() ? ", which does not read it" : " reads instead", kAcceptIt);
+  }
+
+  // Another word for the period in use, or one that makes all layers attention.
+  bool IsPeriod(const LayerKey& key, const Value& value) const {
+    if (key.form != Form::kPeriod) return false;
+    const bool attention = key.tells == Tells::kAttention;
+    if (attention && !rule_.mixes) return Same(value, Value{int64_t{1}});
+    return attention == rule_.mixes && period_ != 0 && rule_.at == -1 &&
+           Same(value, Value{period_});
+  }
+
+  bool Agrees(const LayerKey& key) const {
+    const std::vector<std::string_view> theirs = LabelsOf(text_, key, count_);
+    if (labels_.empty()) return false;
+    for (size_t i = 0; i < std::min(labels_.size(), theirs.size()); ++i) {
+      if (!AgreesOn(key, labels_[i], theirs[i])) return false;
+    }
+    return true;
+  }
+
+  bool AgreesOn(const LayerKey& key, std::string_view ours, std::string_view theirs) const {
+    if (rule_.named == kCompress || key.form == Form::kRatios) {
+      const auto is_compressed = [](std::string_view label) {
+        return label != kMain && label != kSliding && label != kFull;
+      };
+      return is_compressed(ours) == is_compressed(theirs);
+    }
+    const bool attends = !rule_.mixes || ours != kNope;
+    const bool labelled = IsLabelled(key);
+    if (labelled && theirs != kNope && !IsKnownAttention(theirs)) return false;
+    if (key.tells == Tells::kAttention && attends != (theirs != kNope)) return false;
+    const bool of_windows = key.tells == Tells::kWindows || (labelled && DoWindowsMatter());
+    return !of_windows || !attends || IsSliding(ours) == IsSliding(theirs);
+  }
+
+  bool IsSliding(std::string_view label) const {
+    const TwoRopes* two = family_ != nullptr ? family_->two_ropes : nullptr;
+    return label == kSliding || (two != nullptr && label == two->sliding_name);
+  }
+
+  // Whether layer_types tells the kinds of the layers that another key gives RoPE.
+  bool IsBeside() const {
+    const bool by_flags = told_ != nullptr && told_->form == Form::kRopeFlags;
+    return rule_.kinds_beside || (family_ == nullptr && by_flags);
+  }
+
+  void AddKinds() {
+    const Value::Array* list = text_.Array(kBeside);
+    if (list == nullptr) return;
+    const LayerKey& key = *FindLayerKey(kBeside);
+    const std::vector<std::string_view> kinds = LabelsOf(text_, key, count_);
+    for (size_t i = 0; i < std::min(kinds.size(), labels_.size()); ++i) {
+      if (!rule_.mixes) CheckAttends(key, *list, i);
+      if (labels_[i] != kNope) labels_[i] = kinds[i];
+    }
+  }
+
+  // Full attention without RoPE.
+  void SwitchOff() {
+    constexpr char kWindow[] = "sliding_window";
+    const bool no_window = text_.Mentions(kWindow) && text_.Find(kWindow) == nullptr;
+    if (no_window && rule_.full_nope == FullNope::kBesideWindows) {
+      std::fill(labels_.begin(), labels_.end(), kSliding);
+      return;
+    }
+    for (size_t i = 0; i < labels_.size(); ++i) {
+      if (labels_[i] == kFull && !dense_.Turns(i)) labels_[i] = kNope;
+      if (no_window && labels_[i] == kSliding) {
+        Reject(ROPE_ERROR_UNSUPPORTED,
+               "%s (null) must be a number: layers of sliding_attention have none without it, and "
+               "no RoPE",
+               text_.Path(kWindow).c_str());
+      }
+    }
+  }
+
+  static constexpr char kBeside[] = "layer_types";
+
+  const Dict& text_;
+  const Family* family_;
+  const LayerRule& rule_;
+  const int count_;
+  const bool by_kind_;
+  const DensePrefix dense_;
+  const LayerKey* told_ = nullptr;  // the key that decided; nullptr: the class
+  const char* by_ = nullptr;        // the same, or the key that made all layers alike
+  int64_t period_ = 0;              // in use; 0: none
+  LayerLabels out_;
+  std::vector<std::string_view>& labels_ = out_.labels;
+};
+
+}  // namespace
+
 int LayerCount(const Dict& text, const Family* family) {
   int64_t times = 1;
   if (family != nullptr && text.Find("num_hidden_layers") == nullptr) times = family->layers_each;
@@ -35,260 +423,6 @@ int LayerCount(const Dict& text, const Family* family) {
            static_cast<long long>(count), kMaxLayers);
   }
   return static_cast<int>(count);
-}
-
-std::string Entry(const Dict& text, std::string_view key, size_t i) {
-  return text.Path(key) + "[" + std::to_string(i) + "]";
-}
-
-std::string_view StringAt(const Dict& text, std::string_view key, const Value::Array& list,
-                          size_t i) {
-  const auto* label = list[i].As<std::string>();
-  if (label == nullptr) RejectValue(Entry(text, key, i), list[i], "be a string");
-  return *label;
-}
-
-// 0 or 1, or false or true.
-bool FlagAt(const Dict& text, std::string_view key, const Value::Array& list, size_t i) {
-  if (const auto* flag = list[i].As<bool>()) return *flag;
-  return ToInteger(Entry(text, key, i), list[i], 0, 1) != 0;
-}
-
-// A list with an entry for each of `count` layers; entries beyond them belong to extra layers
-// (multi-token prediction) and are ignored. `count` 0: the list decides.
-int Covered(const Dict& text, std::string_view key, const Value::Array& list, int count) {
-  if (count == 0 && list.size() > kMaxLayers) {
-    Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have at most %d", text.Path(key).c_str(),
-           list.size(), kMaxLayers);
-  }
-  if (count == 0) count = static_cast<int>(list.size());
-  if (count == 0 || list.size() < static_cast<size_t>(count)) {
-    Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have one for each of %d layers",
-           text.Path(key).c_str(), list.size(), std::max(count, 1));
-  }
-  return count;
-}
-
-bool IsAttention(std::string_view label) {
-  for (std::string_view other :
-       {"linear_attention", "conv", "jet", "mamba", "mamba2", "recurrent", "mlp", "moe",
-        "gated_deltanet", "lightning_attention", "gla", "kda"}) {
-    if (label == other) return false;
-  }
-  return true;
-}
-
-// A list of layers by number, such as the layers that are attention or cross-attention.
-void MarkListed(const Dict& text, std::string_view key, bool listed_are_nope,
-                std::vector<std::string_view>* labels) {
-  if (text.Array(key) == nullptr) return;
-  const std::set<int64_t> listed = ListedLayers(text, key);
-  for (size_t i = 0; i < labels->size(); ++i) {
-    if ((listed.count(static_cast<int64_t>(i)) != 0) == listed_are_nope) (*labels)[i] = kNope;
-  }
-}
-
-// The pattern of sliding and full layers. `count` 0: unknown.
-std::vector<std::string_view> PatternLabels(const Dict& text, const Family* family, int count) {
-  std::vector<std::string_view> labels(count != 0 ? count : kMaxLayers, kFull);
-  const auto set = [&labels](auto is_full) {
-    for (size_t i = 0; i < labels.size(); ++i) labels[i] = is_full(i) ? kFull : kSliding;
-  };
-  size_t period = family->period;
-  for (const char* key :
-       {"sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers",
-        "full_attention_interval", "layer_group_size"}) {
-    const Value* value = text.Find(key);
-    if (value == nullptr) continue;
-    if (const auto* letters =
-            value->As<std::string>()) {  // "LLLG": local, global; the last is full
-      if (letters->empty() || letters->find_first_not_of("LG") != std::string::npos) {
-        RejectValue(text.Path(key), *value, "consist of the letters L and G");
-      }
-      if (count == 0) return {};
-      set([&](size_t i) {
-        return i + 1 == labels.size() || (*letters)[i % letters->size()] == 'G';
-      });
-      return labels;
-    }
-    period = static_cast<size_t>(ToInteger(text.Path(key), *value, 1, kMaxLayers));
-    break;
-  }
-  if (period == 0 || (family->layers == Layers::kLastForced && count == 0)) return {};
-  switch (family->layers) {
-    case Layers::kFirstOfPeriod: set([period](size_t i) { return i % period == 0; }); break;
-    case Layers::kFirstAndLast:
-      set([period](size_t i) { return i == 0 || (i + 1) % period == 0; });
-      break;
-    case Layers::kFirstTwo: set([period](size_t i) { return i == 0 || i % period == 1; }); break;
-    case Layers::kLastForced:
-      set([&](size_t i) { return (i + 1) % period == 0 || i + 1 == labels.size(); });
-      break;
-    default: set([period](size_t i) { return (i + 1) % period == 0; }); break;
-  }
-  return labels;
-}
-
-std::vector<std::string_view> ListedLabels(const Dict& text, std::string_view key,
-                                           const Value::Array& list, int count, bool cyclic) {
-  const int covered =
-      cyclic && !list.empty() ? std::max(count, 1) : Covered(text, key, list, count);
-  std::vector<std::string_view> labels(covered);
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const std::string_view label = StringAt(text, key, list, i % list.size());
-    labels[i] = IsAttention(label) ? label : kNope;
-  }
-  return labels;
-}
-
-std::vector<std::string_view> FlaggedLabels(const Dict& text, std::string_view key,
-                                            const Value::Array& list, int count,
-                                            std::string_view if_set, std::string_view if_not) {
-  std::vector<std::string_view> labels(Covered(text, key, list, count));
-  for (size_t i = 0; i < labels.size(); ++i) {
-    labels[i] = FlagAt(text, key, list, i) ? if_set : if_not;
-  }
-  return labels;
-}
-
-// UltraBERT: windows of so many tokens, none in layers that see all.
-std::vector<std::string_view> WindowLabels(const Dict& text, std::string_view key,
-                                           const Value::Array& list, int count) {
-  std::vector<std::string_view> labels(Covered(text, key, list, count));
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const bool window =
-        !list[i].IsNull() && ToInteger(Entry(text, key, i), list[i], 0, kMaxLength) != 0;
-    labels[i] = window ? kSliding : kFull;
-  }
-  return labels;
-}
-
-// no_rope_layers: despite the name 1 means that the layer has RoPE.
-std::vector<std::string_view> NoRopeLabels(const Dict& text, const Family* family, int count) {
-  const auto by_interval = [](int64_t interval, size_t layers) {
-    std::vector<std::string_view> labels(layers, kFull);
-    for (size_t i = 0; interval != 0 && i < labels.size(); ++i) {
-      if ((i + 1) % static_cast<size_t>(interval) == 0) labels[i] = kNope;
-    }
-    return labels;
-  };
-  constexpr char kInterval[] = "no_rope_layer_interval";
-  const auto interval = text.Integer(kInterval, 1, kMaxLayers);
-  const Value::Array* list = text.Array("no_rope_layers");
-  if (list == nullptr || list->empty()) {
-    const int64_t class_default = family != nullptr ? family->period : 0;
-    return by_interval(interval.value_or(class_default), count != 0 ? count : kMaxLayers);
-  }
-  std::vector<std::string_view> labels =
-      FlaggedLabels(text, "no_rope_layers", *list, count, kFull, kNope);
-  if (interval && labels != by_interval(*interval, labels.size())) {  // models take the list
-    RejectValue(text.Path(kInterval), *text.Find(kInterval), "say the same as no_rope_layers");
-  }
-  return labels;
-}
-
-// Muse: the pattern counts from the last layer.
-std::vector<std::string_view> FromLastLabels(const Family* family, int count) {
-  std::vector<std::string_view> labels(static_cast<size_t>(count), kFull);
-  for (size_t i = 0; i < labels.size(); ++i) {
-    if ((labels.size() - 1 - i) % static_cast<size_t>(family->period) == 0) labels[i] = kNope;
-  }
-  return labels;
-}
-
-// PLaMo 2: Mamba, but one layer of each step; the last one where there is no whole step.
-std::vector<std::string_view> MambaStepLabels(const Dict& text, int count) {
-  std::vector<std::string_view> labels(static_cast<size_t>(count), kFull);
-  if (!text.Bool("mamba_enabled").value_or(true)) return labels;
-  const auto step = static_cast<size_t>(text.Integer("mamba_step", 2, kMaxLayers).value_or(2));
-  const bool last = labels.size() <= step / 2;
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const bool attention = last ? i + 1 == labels.size() : i % step == step / 2;
-    if (!attention) labels[i] = kNope;
-  }
-  return labels;
-}
-
-// MiniCPM-SALA: a list of mixers, which begins again where it is too short.
-std::vector<std::string_view> MixerLabels(const Dict& text, int count) {
-  constexpr char kKey[] = "mixer_types";
-  const bool attention_turns = text.Bool("attn_use_rope").value_or(true);
-  const bool lightning_turns = text.Bool("lightning_use_rope").value_or(true);
-  std::vector<std::string_view> labels(static_cast<size_t>(count), kFull);
-  const Value::Array* mixers = text.Array(kKey);
-  if (mixers != nullptr && static_cast<int>(mixers->size()) > count) {
-    Reject(ROPE_ERROR_PARSE, "%s has %zu entries and must have at most one for each of %d layers",
-           text.Path(kKey).c_str(), mixers->size(), count);
-  }
-  const bool listed = mixers != nullptr && !mixers->empty();
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const size_t entry = listed ? i % mixers->size() : 0;
-    const std::string_view mixer = listed ? StringAt(text, kKey, *mixers, entry) : "minicpm4";
-    const auto is = [mixer](std::initializer_list<std::string_view> names) {
-      return std::find(names.begin(), names.end(), mixer) != names.end();
-    };
-    const bool lightning = is({"lightning", "lightning_attn", "lightning-attn"});
-    if (!lightning && !is({"minicpm4", "minicpm", "standard", "attention", "attn"})) {
-      RejectValue(Entry(text, kKey, entry), (*mixers)[entry], "be minicpm4 or lightning-attn");
-    }
-    const bool turns = lightning ? lightning_turns : attention_turns;
-    labels[i] = !turns ? kNope : lightning ? kLightning : kFull;
-  }
-  return labels;
-}
-
-// DeepSeek-V4: compress_ratios, or the names that transformers gives the layers.
-std::vector<std::string_view> CompressedLabels(const Dict& text, int count) {
-  const Value::Array* ratios = text.Array("compress_ratios");
-  const Value::Array* types = text.Array("layer_types");
-  if (ratios == nullptr && types == nullptr) return {};
-  const std::string_view key = ratios != nullptr ? "compress_ratios" : "layer_types";
-  const Value::Array& list = ratios != nullptr ? *ratios : *types;
-  std::vector<std::string_view> labels(Covered(text, key, list, count));
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const bool compressed = ratios != nullptr
-                                ? ToInteger(Entry(text, key, i), list[i], 0, 1 << 30) != 0
-                                : StringAt(text, key, list, i) != kSliding;
-    labels[i] = compressed ? kCompress : kMain;
-  }
-  return labels;
-}
-
-}  // namespace
-
-bool IsKnownAttention(std::string_view label) {
-  // transformers' and its older names; then those of remote code.
-  static constexpr std::string_view kKnown[] = {
-      kFull,
-      kSliding,
-      "chunked_attention",
-      "window_attention",
-      "indexed_attention",
-      "compressed_sparse_attention",
-      "heavily_compressed_attention",
-      "minimax_m3_sparse",
-      "hybrid",
-      "hybrid_sliding",
-      "reference_sliding_attention",
-      "sparse",
-      "dense",
-      "attention",
-      "deepseek_sparse_attention",
-      "qwen_sparse_attention",
-      "attn",
-      "swa",
-      "full",
-      "sliding",
-      "sliding_window",
-      "global",
-      "local",
-      "global_attention",
-      "local_attention",
-      "sliding_window_attention",
-      "sparse_attention",
-      "self_attention",
-  };
-  return std::find(std::begin(kKnown), std::end(kKnown), label) != std::end(kKnown);
 }
 
 std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
@@ -327,119 +461,8 @@ std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
   return overrides;
 }
 
-std::set<int64_t> ListedLayers(const Dict& text, std::string_view key) {
-  std::set<int64_t> layers;
-  const Value::Array* list = text.Array(key);
-  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
-    layers.insert(ToInteger(Entry(text, key, i), (*list)[i], 0, kMaxLayers));
-  }
-  return layers;
-}
-
-std::vector<double> LayerNumbers(const Dict& text, const Family* family, std::string_view key) {
-  const Value::Array* list = text.Array(key);
-  std::vector<double> numbers;
-  if (list == nullptr) return numbers;
-  numbers.resize(Covered(text, key, *list, LayerCount(text, family)));
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    const std::string path = Entry(text, key, i);
-    numbers[i] = (*list)[i].IsNull() ? 0 : ToNumber(path, (*list)[i]);
-    if (numbers[i] < 0) RejectValue(path, (*list)[i], "be positive, or 0 for a layer without RoPE");
-  }
-  return numbers;
-}
-
-bool IsFullNope(Layers rule) {
-  return rule == Layers::kFullIsNope || rule == Layers::kFullIsNopeBesideWindows;
-}
-
-LayerLabels LabelLayers(const Dict& text, const Family* family) {
-  const int count = LayerCount(text, family);
-  const Layers rule = family != nullptr ? family->layers : Layers::kUniform;
-  LayerLabels layers;
-  layers.counted = count != 0;
-  std::vector<std::string_view>& labels = layers.labels;
-  if (rule == Layers::kNone) {
-    const Value::Array* blocks = text.Array("layers_block_type");  // of Nemotron-H
-    layers.counted = layers.counted || blocks != nullptr;
-    const int told = blocks != nullptr ? Covered(text, "layers_block_type", *blocks, count) : count;
-    labels.assign(told != 0 ? told : kMaxLayers, kNope);
-    return layers;
-  }
-  if (rule == Layers::kFromLast) {
-    labels = FromLastLabels(family, count);
-    return layers;
-  }
-  if (rule == Layers::kMambaStep) {
-    labels = MambaStepLabels(text, count);
-    return layers;
-  }
-  if (rule == Layers::kMixers) {
-    labels = MixerLabels(text, count);
-    return layers;
-  }
-  if (rule == Layers::kCompressed) {
-    labels = CompressedLabels(text, count);
-    layers.counted = !labels.empty();
-    return layers;
-  }
-  const bool no_rope_list = family == nullptr && text.Find("no_rope_layers") != nullptr;
-  if (rule == Layers::kNoRopeLayers || no_rope_list) {
-    const Value::Array* list = text.Array("no_rope_layers");
-    layers.counted = layers.counted || (list != nullptr && !list->empty());
-    labels = NoRopeLabels(text, family, count);
-    if (const Value::Array* types = text.Array("layer_types")) {  // kinds of those with RoPE
-      const auto kinds = ListedLabels(text, "layer_types", *types, count, false);
-      for (size_t i = 0; i < std::min(kinds.size(), labels.size()); ++i) {
-        if (labels[i] != kNope) labels[i] = kinds[i];
-      }
-    }
-    return layers;
-  }
-
-  // A list with an entry per layer tells their number, too.
-  const auto listed = [&layers](std::vector<std::string_view> from_list) {
-    layers.labels = std::move(from_list);
-    layers.counted = true;
-  };
-  const Value::Array* flags = nullptr;
-  if (const Value::Array* list = text.Array("layer_types")) {
-    listed(ListedLabels(text, "layer_types", *list, count, false));
-  } else if (const Value::Array* blocks = text.Array("layers_block_type")) {
-    listed(ListedLabels(text, "layers_block_type", *blocks, count, false));
-  } else if (const Value::Array* cycle = text.Array("block_types")) {  // RecurrentGemma
-    labels = ListedLabels(text, "block_types", *cycle, count != 0 ? count : kMaxLayers, true);
-  } else if (rule == Layers::kFirstAndLast && (flags = text.Array("hybrid_layer_pattern"))) {
-    listed(FlaggedLabels(text, "hybrid_layer_pattern", *flags, count, kSliding, kFull));
-  } else if (rule == Layers::kWindows && (flags = text.Array("attention_windows"))) {
-    listed(WindowLabels(text, "attention_windows", *flags, count));
-  } else if ((flags = text.Array("attn_type_list"))) {  // MiniMax-Text-01
-    listed(FlaggedLabels(text, "attn_type_list", *flags, count, kFull, kNope));
-  } else if (rule == Layers::kFullListed) {
-    labels.assign(count != 0 ? count : kMaxLayers, kFull);
-    MarkListed(text, "full_attention_layers", false, &labels);
-  } else if (rule != Layers::kUniform && rule != Layers::kListed) {
-    labels = PatternLabels(text, family, count);
-  } else {
-    labels.assign(count != 0 ? count : kMaxLayers, kFull);
-    MarkListed(text, "attn_layer_indices", false, &labels);
-    if (rule == Layers::kListed && text.Find("attn_layer_indices") == nullptr) {
-      std::fill(labels.begin(), labels.end(), kNope);
-    }
-    MarkListed(text, "full_attn_idxs", false, &labels);         // LFM2
-    MarkListed(text, "cross_attention_layers", true, &labels);  // Llama 3.2 Vision
-  }
-  const bool no_window = rule == Layers::kFullIsNopeBesideWindows &&
-                         text.Mentions("sliding_window") && text.Find("sliding_window") == nullptr;
-  if (no_window) {
-    std::fill(labels.begin(), labels.end(), kSliding);
-  } else if (IsFullNope(rule)) {
-    std::replace(labels.begin(), labels.end(), kFull, kNope);
-  }
-  if (rule == Layers::kLinearHybrid) {
-    std::replace(labels.begin(), labels.end(), kSliding, kNope);  // the pattern's other layers
-  }
-  return layers;
+LayerLabels LabelLayers(const Dict& text, const Family* family, bool by_kind) {
+  return Labeller(text, family, by_kind).Label();
 }
 
 }  // namespace rope::model

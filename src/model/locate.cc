@@ -6,13 +6,16 @@
 
 #include "model/class_sizes.h"
 #include "model/families.h"
+#include "model/layer_keys.h"
 #include "model/unread.h"
 
 namespace rope::model {
 namespace {
 
-// A size that the text says in another family's word is said.
-void AddClassSizes(const Dict& text, const ClassSizes& sizes, Value::Object* unsaid) {
+// A size that the text says in another family's word is said. So is the number of layers by a list
+// of the class that has an entry for each.
+void AddClassSizes(const Dict& text, const ClassSizes& sizes, const Family* family,
+                   Value::Object* unsaid) {
   const auto add = [&](int size, const std::vector<const char*>& names) {
     const auto said = [&text](const char* name) { return text.Mentions(name); };
     if (std::none_of(names.begin(), names.end(), said)) {
@@ -21,10 +24,14 @@ void AddClassSizes(const Dict& text, const ClassSizes& sizes, Value::Object* uns
   };
   add(sizes.hidden_size, {"hidden_size", "n_embd", "d_model", "dim"});
   add(sizes.num_attention_heads, {"num_attention_heads", "n_head", "n_heads", "num_heads"});
-  add(sizes.num_hidden_layers,  // a list with an entry for every layer says their number
-      {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "layer_types", "layers_block_type",
-       "no_rope_layers", "hybrid_layer_pattern", "attn_type_list", "compress_ratios",
-       "layer_rope_theta"});
+  std::vector<const char*> layers = {"num_hidden_layers", "n_layer", "n_layers", "num_layers",
+                                     "layer_types"};
+  if (family != nullptr && family->layers->thetas) layers.push_back("layer_rope_theta");
+  for (const char* own : family != nullptr ? family->layers->keys : kAllLayers.keys) {
+    const LayerKey* key = own != nullptr ? FindLayerKey(own) : nullptr;
+    if (key != nullptr && key->CountsLayers()) layers.push_back(own);
+  }
+  add(sizes.num_hidden_layers, layers);
 }
 
 // What the class around the language model gives it. A rope_scaling goes before its
@@ -155,7 +162,7 @@ ConfigParts Locate(const Dict& root) {
   }
   const ClassSizes* sizes = FindClassSizes(parts.text_type);
   if (parts.text_nested && sizes != nullptr) {
-    AddClassSizes(parts.text, *sizes, parts.unsaid.get());
+    AddClassSizes(parts.text, *sizes, FindFamily(parts.text_type), parts.unsaid.get());
   }
   return parts;
 }

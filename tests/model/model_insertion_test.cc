@@ -1,5 +1,7 @@
 // A key that speaks of RoPE, put into every recorded configuration at every level that may hold
-// one, is used (the answer changes) or refused: never passed over.
+// one, is used (the answer changes) or refused: never passed over. A key that tells layers apart is
+// used by its own classes alone: elsewhere it is refused, or changes nothing.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -84,6 +86,95 @@ constexpr Insertion kOfALayer[] = {
     {"partial_rotary_factor", "0.3125"},
     {"use_rope", "false"},
     {"rope_scaling", R"({"rope_type": "linear", "factor": 3})"},
+};
+
+// Keys that tell layers apart, and the families that read them.
+struct LayerWord {
+  const char* key;
+  const char* value;
+  bool repeats;  // the list is written out for all layers
+  std::vector<std::string> readers;
+};
+
+const std::vector<std::string> kOfKinds = {"afmoe",
+                                           "alice_ai",
+                                           "bailing_hybrid",
+                                           "beam",
+                                           "cohere2",
+                                           "cohere2_moe",
+                                           "deepseek_v4",
+                                           "diffusion_gemma",
+                                           "dots3_note",
+                                           "embedding_gemma2",
+                                           "exaone4",
+                                           "exaone4_5",
+                                           "exaone_moe",
+                                           "flint",
+                                           "gemma3",
+                                           "gemma3n",
+                                           "gemma4",
+                                           "gemma4_unified",
+                                           "granitemoehybrid",
+                                           "kolibri1",
+                                           "laguna",
+                                           "lfm2",
+                                           "lfm2_moe",
+                                           "lfm3",
+                                           "mellum",
+                                           "mimo_v2_flash",
+                                           "minimax",
+                                           "modernbert",
+                                           "modernbert-decoder",
+                                           "neomme",
+                                           "olmo3",
+                                           "olmo_hybrid",
+                                           "qwen3_5",
+                                           "qwen3_5_moe",
+                                           "qwen3_next",
+                                           "qwen4_exp",
+                                           "step3p5",
+                                           "step3p7",
+                                           "t5gemma2",
+                                           "ultrabert",
+                                           "zamba2",
+                                           "zaya"};
+
+const LayerWord kLayerWords[] = {
+    {"layer_types", R"(["sliding_attention", "full_attention", "full_attention"])", true, kOfKinds},
+    {"layer_types", R"(["linear_attention", "full_attention"])", true, kOfKinds},
+    {"layers_block_type", R"(["mamba", "attention"])", true, {"granitemoehybrid", "zamba2"}},
+    {"layers_block_type",
+     R"(["hybrid", "linear_attention"])",
+     true,
+     {"granitemoehybrid", "zamba2"}},
+    {"block_types", R"(["recurrent", "attention"])", false, {"recurrent_gemma"}},
+    {"attn_type_list", "[0, 1, 1]", true, {"minimax"}},
+    {"attn_layer_indices", "[1]", false, {"bamba"}},
+    {"full_attn_idxs", "[1, 2]", false, {"lfm2", "lfm2_moe"}},
+    {"full_attention_layers", "[1]", false, {"gigachat3_5"}},
+    {"cross_attention_layers", "[1]", false, {"mllama"}},
+    {"hybrid_layer_ids", "[1]", false, {}},
+    {"mixer_types", R"(["minicpm4", "lightning-attn"])", false, {"minicpm_sala"}},
+    {"compress_ratios", "[4, 0, 0]", true, {"deepseek_v4"}},
+    {"hybrid_layer_pattern", "[0, 1, 1]", true, {"mimo_v2_flash"}},
+    {"attention_windows", "[128, 0, 0]", true, {"ultrabert"}},
+    {"no_rope_layers", "[0, 1, 1]", true, {"smollm3", "llama4", "mistral_large4"}},
+    {"no_rope_layer_interval", "2", false, {"smollm3", "llama4", "mistral_large4"}},
+    {"layer_rope_theta", "[0, 10000, 500000]", true, {"granite_swa", "granitemoe_swa"}},
+    {"sliding_window_pattern",
+     "3",
+     false,
+     {"cohere2", "cohere2_moe", "embedding_gemma2", "exaone4", "exaone4_5", "exaone_moe", "gemma3",
+      "t5gemma2"}},
+    {"_sliding_window_pattern", "3", false, {}},
+    {"global_attn_every_n_layers", "5", false, {"afmoe", "modernbert", "modernbert-decoder"}},
+    {"full_attention_interval",
+     "3",
+     false,
+     {"alice_ai", "qwen3_5", "qwen3_5_moe", "qwen3_next", "qwen4_exp"}},
+    {"layer_group_size", "3", false, {"bailing_hybrid"}},
+    {"mamba_step", "4", false, {}},
+    {"hybrid_override_pattern", R"("M*-E")", false, {}},
 };
 
 std::vector<json> Configurations() {
@@ -173,6 +264,32 @@ class ModelInsertion : public ::testing::Test {
     }
   }
 
+  // `layers` of the language model, whose keys stand in the part `where`.
+  void ExpectOfItsClass(const json& config, const std::string& before, const Path& where,
+                        size_t layers, const LayerWord& word) {
+    json changed = config;
+    json* object = &changed;
+    std::string type = changed.value("model_type", "");
+    for (const std::string& key : where) {
+      object = &(*object)[key];
+      type = object->value("model_type", type);
+    }
+    if (object->contains(word.key)) return;
+    json value = json::parse(word.value);
+    for (size_t i = 0; word.repeats && value.size() < layers; ++i) value.push_back(value[i]);
+    (*object)[word.key] = value;
+    const std::string after = Answer(changed.dump());
+    if (after == before) return;
+    ++(after.empty() ? refused_ : used_);
+    for (const char* suffix : {"_text_model", "_text"}) {
+      const size_t end = type.size() - std::min(type.size(), std::string(suffix).size());
+      if (type.substr(end) == suffix) type.resize(end);
+    }
+    const bool reads =
+        std::find(word.readers.begin(), word.readers.end(), type) != word.readers.end();
+    EXPECT_TRUE(after.empty() || reads) << word.key << " was used in a " << type;
+  }
+
   void ExpectSome(int used, int refused) const {
     std::printf("%d insertions used, %d refused\n", used_, refused_);
     EXPECT_GT(used_, used);
@@ -201,6 +318,20 @@ TEST_F(ModelInsertion, InsideTheDictionary) {
     }
   });
   ExpectSome(10, 1000);
+}
+
+TEST_F(ModelInsertion, WordsOfLayersAreThoseOfTheirClasses) {
+  InEach([this](const json& config, const std::string& before) {
+    if (!config.contains("model_type")) return;  // diffusers
+    const Model model(config.dump());
+    size_t layers = 0;
+    while (!model.LayerName(static_cast<int32_t>(layers)).empty()) ++layers;
+    if (layers == 0) return;
+    for (const LayerWord& word : kLayerWords) {
+      ExpectOfItsClass(config, before, PartsOf(config).back(), layers, word);
+    }
+  });
+  ExpectSome(40, 8000);
 }
 
 TEST_F(ModelInsertion, InTheEntryOfALayer) {

@@ -30,7 +30,7 @@ TEST(ModelLayers, AreNotInvented) {
 }
 
 TEST(ModelLayers, AreToldByListsToo) {
-  EXPECT_EQ(Model(R"({"model_type": "llama", "head_dim": 64,
+  EXPECT_EQ(Model(R"({"model_type": "lfm2", "head_dim": 64,
                       "layer_types": ["full_attention", "mamba"]})")
                 .Layers(3),
             "fn.");
@@ -52,7 +52,8 @@ TEST(ModelLayers, AreToldByListsToo) {
 
 TEST(ModelLayers, OfKnownLabelsTurnOrDoNot) {
   const auto labelled = [](const std::string& label) {
-    return R"({"model_type": "llama", "head_dim": 64, "layer_types": ["full_attention", ")" +
+    return R"({"model_type": "alice_ai", "head_dim": 64, "rope_theta": 1e4,
+               "layer_types": ["full_attention", ")" +
            label + R"("]})";
   };
   for (const char* label : {"kda", "gla"}) EXPECT_EQ(Model(labelled(label)).Layers(2), "fn");
@@ -71,14 +72,14 @@ TEST(ModelLayers, OfAKindThatIsLeftOutAreAsInTheClass) {
     return R"({"model_type": ")" + model_type + R"(", "head_dim": 64, "layer_types": [)" + kinds +
            R"(], "rope_parameters": {"full_attention": {"rope_theta": 7e4}}})";
   };
-  const std::string both = R"("full_attention", "sliding_attention")";
+  const std::string both = R"("sliding_attention", "full_attention")";
   for (const char* type : {"gemma3_text", "t5gemma2_text", "modernbert", "neomme", "olmo3"}) {
     EXPECT_EQ(Model(with(type, both)).Types(), (Names{"full_attention", "sliding_attention"}));
   }
   EXPECT_EQ(Model(with("gemma3_text", both)).Config("sliding_attention").theta, 1e4);
   for (const char* type : {"gemma4_text", "laguna", "lfm3", "mellum", "embedding_gemma2_text"}) {
     ExpectRefused(with(type, both),
-                  {"layer_types[1] (\"sliding_attention\")", "rope_parameters is about"});
+                  {"layer_types[0] (\"sliding_attention\")", "rope_parameters is about"});
   }
   EXPECT_EQ(Model(with("laguna", R"("full_attention")")).Types(), Names{"full_attention"});
   ExpectRefused(R"({"model_type": "deepseek_v4", "hidden_size": 64, "num_attention_heads": 1,
@@ -130,7 +131,8 @@ TEST(ModelLayers, ListedOrOfThetaZeroDoNotTurn) {
                         "no_rope_layer_interval": 4})");
   EXPECT_EQ(every.Layers(8), "fffnfffn");
   const Model muse(R"({"model_type": "muse_glimmer", "text_config": {"model_type":
-      "muse_glimmer_text", "layer_rope_theta": [500000.0, 500000.0, 500000.0, 0]}})");
+      "muse_glimmer_text", "rope_theta": 5e5, "layer_rope_theta": [500000.0, 500000.0, 500000.0,
+      0]}})");
   EXPECT_EQ(muse.Types(), (Names{"full_attention", "nope"}));
   EXPECT_EQ(muse.Config().theta, 500000);
   EXPECT_EQ(muse.Layers(4), "fffn");

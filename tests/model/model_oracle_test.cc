@@ -92,6 +92,10 @@ json WithLayerCount(const json& test, json config) {
     text = &(*text)[key];
     from = dot + 1;
   }
+  // A list that the class leaves null, and its model is not made without.
+  if (text->contains("layer_types") && (*text)["layer_types"].is_null()) {
+    (*text)["layer_types"] = std::vector<std::string>(test["layers"].size(), "full_attention");
+  }
   for (const char* key : {"num_hidden_layers", "n_layer", "n_layers", "num_layers",
                           "decoder_num_hidden_layers", "layer_types", "layers_block_type"}) {
     if (text->contains(key)) return config;

@@ -202,8 +202,10 @@ TEST(ModelWords, DefaultsInsideAKindAreThoseOfAllClasses) {
 }
 
 TEST(ModelWords, KindsWithoutThetaHaveNoneWhereTheClassReadsNoneBeside) {
+  const std::string kinds = R"("layer_types": ["sliding_attention", "sliding_attention",
+      "sliding_attention", "full_attention"], )";
   for (const char* type : {"gemma4", "laguna", "lfm3", "mellum", "olmo3"}) {
-    ExpectRefused(With(type, R"("rope_theta": 1e4, "rope_parameters": {
+    ExpectRefused(With(type, kinds + R"("rope_theta": 1e4, "rope_parameters": {
                       "full_attention": {"rope_theta": 54321},
                       "sliding_attention": {"rope_type": "default"}})"),
                   {"sliding_attention.rope_theta is missing"});

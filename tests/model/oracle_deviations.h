@@ -39,6 +39,7 @@ inline const std::vector<Deviation>& Deviations() {
       {"class-mllama", "", "layers", "layer 3 must turn",
        "cross-attention layers get cos and sin and do not use them; librope says that they have "
        "no RoPE"},
+      {"meta-llama-llama-3-2-90b-vision-instruct", "", "layers", "layer 3 must turn", "the same"},
       {"class-esm", "", "layers", "layer 0 must turn",
        "the class's default position_embedding_type is \"absolute\": the RoPE module is there "
        "and unused; librope says that no layer has RoPE"},

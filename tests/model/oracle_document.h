@@ -69,6 +69,42 @@ The type `vision` takes several ids per token, and the towers differ in their or
 DINOv3 takes float coordinates: the centre of a patch, from -1 to 1, times 2 pi.
 )";
 
+inline constexpr char kLayerKeys[] = R"(
+## Which keys tell layers apart
+
+Each class has its own, and without them its own pattern (`src/model/class_layers.h`). A key of another
+class is refused unless it says what is so anyway: one that makes all layers attention in a class where
+they are, windows that RoPE does not depend on, a period beside the class's own list. All other classes
+may have `layer_types`, and all of their layers are attention.
+
+| key | read in |
+|---|---|
+| `layer_types` | all but those of the keys that are marked (*) |
+| `sliding_window_pattern` | Cohere 2, EmbeddingGemma 2, EXAONE 4 (also as letters), Gemma 3, PLaMo 3, T5Gemma 2 |
+| `global_attn_every_n_layers` | AFMoE, ModernBERT |
+| `hybrid_layer_pattern` | MiMo V2 |
+| `attention_windows` | UltraBERT |
+| `full_attention_interval` | Alice AI, Qwen 3 Next, 3.5 and 4 |
+| `layer_group_size` | Bailing's hybrids |
+| `layers_block_type` | Bailing V3, Granite's hybrid, Zamba 2 |
+| `full_attn_idxs` | LFM 2 |
+| `full_attention_layers` | GigaChat 3.5 |
+| `attn_type_list` | MiniMax 01 and M1 |
+| `compress_ratios` | DeepSeek V4 |
+| `attn_layer_indices` (*) | Bamba |
+| `block_types` (*) | RecurrentGemma |
+| `cross_attention_layers` (*) | Llama 3.2 Vision |
+| `mamba_step` (*) | PLaMo 2 |
+| `mixer_types` (*) | MiniCPM-SALA |
+| `no_rope_layers`, `no_rope_layer_interval` | Llama 4, Mistral Large 4, SmolLM 3, where `layer_types` is about masks |
+| `layer_rope_theta` | Granite SWA: the theta of each layer. Muse: 0 for a layer without RoPE, and the one theta |
+
+Gemma 4 and EmbeddingGemma 2 make the last layer full attention, whatever a list says. Dense layers of
+Cohere 2 MoE turn, be they full attention, unless `prefix_dense_sliding_window_pattern` is not 1. Of a
+model_type that is not known the lists count, and must agree where there are several; a period, and a list
+that only one class gives a meaning to, are refused.
+)";
+
 inline constexpr char kRefused[] = R"(
 ## Models that are refused
 
@@ -134,6 +170,8 @@ have a value that is known to change nothing, or the text is refused:
 - A label of `layer_types` is none that this version knows (`cross_attention`, `hybrid_attention`): such layers
   may have no RoPE. Write `full_attention`, or `nope` for a layer without. `kda` and `gla` are linear
   attention, without RoPE.
+- A key tells layers apart, and the class has another one for that (see above), or a label of `layer_types`
+  is no attention (`mamba`) where all layers of the class are.
 - The word is another family's: `rotary_emb_base` or `rotary_pct` in a Llama, `rope_theta` in a GPT-NeoX, a
   GPT-J or a Gemma 4, whose classes do not read it. It passes where it repeats what is used. So it is in
   vision towers: `embed_dim` in a Qwen2.5-VL, `head_dim` where the class divides its width. Where the whole model's
@@ -230,7 +268,7 @@ inline void WriteDocument(const Table& table, const std::vector<std::string>& ou
   for (std::string line; std::getline(summary, line);) out << "- " << line << "\n";
   out << "\n";
   table.WriteRows(out);
-  out << kTowers << kRefused
+  out << kTowers << kLayerKeys << kRefused
       << "\n## Where librope differs\n\nOn purpose, each for the reason given. The list is strict: "
          "the "
          "test fails if one of these no longer\ndiffers.\n\n| case | what differs | why "

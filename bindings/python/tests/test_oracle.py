@@ -35,6 +35,7 @@ DEVIATIONS = {
     "hand-default-both-dicts.json": "two dictionaries that differ are refused",
     "hand-default-partial-ignored.json": "a share of the head that the class ignores is refused",
     "hand-partial-both.json": "two shares of the head are refused",
+    "meta-llama-llama-3-2-90b-vision-instruct.json": "layers of cross-attention do not turn",
 }
 
 
