@@ -28,6 +28,10 @@ struct Row {
     return With(&Family::theta_key, key).With(&Family::older_theta_key, older);
   }
   constexpr Row ShareKey(const char* key) const { return With(&Family::share_key, key); }
+  constexpr Row NoShare() const {
+    return With(&Family::share_key, static_cast<const char*>(nullptr))
+        .With(&Family::share_inside, false);
+  }
   constexpr Row Dicts(Dictionaries read) const { return With(&Family::dictionaries, read); }
   constexpr Row ByKind() const { return With(&Family::by_kind, true); }
   constexpr Row Only(Scalings known) const { return With(&Family::scalings, known); }
@@ -183,7 +187,7 @@ constexpr Row kFamilies[] = {
     Row("dbrx", S::kHalves).Reads(OwnKeys::kAttentionTheta),
     Row("deepseek", S::kHalves),
     Row("deepseek_ocr2", S::kHalves).HeadBy(H::kQuotient),
-    Row("deepseek_v2", S::kInterleavedFloat32).Mla(128, 64),
+    Row("deepseek_v2", S::kInterleavedFloat32).Mla(128, 64).Reads(OwnKeys::kUseMla),
     Row("deepseek_v3", S::kInterleavedToHalves).Mla(128, 64),
     Row("deepseek_v32", S::kInterleavedToHalves).Mla(128, 64).Indexer(I::kHalves),
     Row("deepseek_v4", S::kInterleavedCosSin)
@@ -342,12 +346,7 @@ constexpr Row kFamilies[] = {
     Row("minicpm", S::kHalvesFloat32),
     Row("minicpm3", S::kHalves).Mla(64, 32),
     Row("minicpm_sala", S::kHalvesFloat32).Layers(kMiniCpmSalaLayers).Two(kMiniCpmSala),
-    Row("minimax", S::kHalves)
-        .Layers(kMiniMaxLayers)
-        .Theta(1e6)
-        .Partial(1)
-        .ShareKey(nullptr)
-        .RotaryDim(),
+    Row("minimax", S::kHalves).Layers(kMiniMaxLayers).Theta(1e6).Partial(1).NoShare().RotaryDim(),
     Row("minimax_m2", S::kHalves).Theta(5e6).HeadDim(128).Partial(1).RotaryDim(),
     Row("minimax_m3_vl", S::kHalves).Theta(5e6).HeadDim(128).Partial(1).RotaryDim(),
     Row("ministral", S::kHalves),

@@ -98,6 +98,7 @@ enum class OwnKeys : uint8_t {
   kAttentionTheta,  // attn_config.rope_theta: DBRX
   kRopeRatio,       // rope_ratio, which multiplies theta: ChatGLM
   kRopeHeadDim,     // rope_head_dim, half of it in each half of a head: K2 Horizon
+  kUseMla,          // use_mla: DeepSeek-V2, whose own code has both kinds of attention
   kCycles           // H_cycles, L_cycles: how often HRM goes through its layers
 };
 
@@ -140,6 +141,7 @@ struct Family {
   const char* theta_key = "rope_theta";
   const char* older_theta_key = nullptr;  // of the code that the weights came with
   const char* share_key = "partial_rotary_factor";
+  bool share_inside = true;  // the class reads partial_rotary_factor in its dictionary
   Kinds kinds = Kinds::kDictionaries;
   const char* stray_positions[2] = {};  // a position_embedding_type that the code does not read
   const char* main_name = nullptr;  // of the one kind; nullptr: full_attention or sliding_attention

@@ -137,17 +137,30 @@ void CheckPairing(const Dict& text, const rope_config& config) {
   }
 }
 
+// A class that does not read the switch has one kind of attention.
+void CheckUseMla(const Dict& text, const Family& family, bool latent) {
+  constexpr char kKey[] = "use_mla";
+  const auto said = text.Bool(kKey);
+  if (!said || *said == latent || IsSpared(*text.Find(kKey))) return;
+  Reject(ROPE_ERROR_UNSUPPORTED,
+         "%s (%s) is not true of a %s, whose class has %s attention alone: %s",
+         text.Path(kKey).c_str(), *said ? "true" : "false", family.model_type,
+         latent ? "latent" : "no latent", kAcceptIt);
+}
+
 }  // namespace
 
 bool IsLatent(const Dict& text, const Family* family) {
   // DeepSeek-V2 without latent attention (DeepSeek-OCR) says so, or has no width for it.
-  if (!text.Bool("use_mla").value_or(true)) {
+  const bool switches = family == nullptr || family->own_keys == OwnKeys::kUseMla;
+  if (switches && !text.Bool("use_mla").value_or(true)) {
     for (const char* key : {"qk_nope_head_dim", "qk_rope_head_dim"}) text.Find(key);  // not in use
     return false;
   }
   const bool named = family == nullptr ? text.Find("qk_nope_head_dim") != nullptr &&
                                              text.Find("qk_rope_head_dim") != nullptr
                                        : family->span == Span::kMla;
+  if (!switches) CheckUseMla(text, *family, named);
   return named && text.Integer("qk_rope_head_dim", 0, kMaxHeadDim).value_or(1) != 0;
 }
 

@@ -83,6 +83,15 @@ bool HasKeyOfRope(const Dict& dict) {
                      [](const auto& member) { return TellsOfRope(member.first, member.second); });
 }
 
+// Whether it says anything that a language model's configuration would.
+bool SpeaksOfLayers(const Dict& dict) {
+  for (const char* key :
+       {"head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers", "layer_types"}) {
+    if (dict.Mentions(key)) return true;
+  }
+  return HasKeyOfRope(dict);
+}
+
 // A model whose own configuration may be empty: all of it is its class's then.
 bool IsOfItsClass(const OuterModel& outer, const ConfigParts& parts) {
   return outer.inner_key != nullptr && !parts.text_nested;
@@ -134,7 +143,7 @@ ConfigParts Locate(const Dict& root) {
   }
   const bool is_part = !outer.model_type.empty() && outer.text_key != nullptr &&
                        outer.inner_key == nullptr && parts.outer_type == outer.model_type;
-  if (is_part && !parts.text_nested && HasKeyOfRope(model)) {
+  if (is_part && !parts.text_nested && SpeaksOfLayers(model)) {
     model.RejectMissing(outer.text_key, "it is the language model, and the keys around it are not");
   }
   static const Value kEmpty = {Value::Object()};

@@ -205,7 +205,9 @@ std::optional<double> GivenPartial(const RopeKeys& keys, std::string* path) {
   };
   *path = keys.dict.Path("partial_rotary_factor");
   if (keys.partial != 0) return repeated(keys.partial);
-  if (const auto inside = keys.dict.Positive("partial_rotary_factor")) return repeated(*inside);
+  if (keys.family == nullptr || keys.family->share_inside) {
+    if (const auto inside = keys.dict.Positive("partial_rotary_factor")) return repeated(*inside);
+  }
   for (const char* word : OwnWords(keys, {keys.share_key}, kShares)) {
     *path = keys.text.Path(word);
     if (const auto beside = keys.text.Positive(word)) return repeated(*beside);

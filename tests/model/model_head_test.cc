@@ -26,6 +26,38 @@ TEST(ModelHead, CountMustDivideTheWidth) {
             128);
 }
 
+// DeepSeek-V2's own code has both kinds of attention; other classes have one, and do not ask.
+TEST(ModelHead, UseMlaIsDeepSeekV2s) {
+  const auto with = [](const char* type, const char* entries) {
+    return R"({"model_type": ")" + std::string(type) +
+           R"(", "hidden_size": 512, "num_attention_heads": 4, )" + entries + "}";
+  };
+  EXPECT_EQ(Model(with("deepseek_v2", R"("use_mla": false)")).Config().head_dim, 128);
+  EXPECT_EQ(Model(with("deepseek_v2", R"("use_mla": true)")).Config().head_dim, 192);
+  for (const char* type : {"deepseek_v3", "glm_moe_dsa", "minicpm3"}) {
+    ExpectRefused(with(type, R"("use_mla": false)"),
+                  {"use_mla (false) is not true of a", "latent attention alone"},
+                  ROPE_ERROR_UNSUPPORTED);
+    EXPECT_TRUE(Model(with(type, R"("use_mla": true)")));
+  }
+  EXPECT_TRUE(Model(with("hunyuan_v1_moe", R"("use_mla": false)")));
+  ExpectRefused(with("llama", R"("use_mla": true)"), {"use_mla (true)", "no latent attention"},
+                ROPE_ERROR_UNSUPPORTED);
+}
+
+// MiniMax turns rotary_dim channels, or the whole head: its class reads no share in the dictionary.
+TEST(ModelHead, ShareOfMiniMaxIsItsRotaryDim) {
+  const auto with = [](const std::string& entries) {
+    return R"({"model_type": "minimax", "head_dim": 128, )" + entries + "}";
+  };
+  const std::string share = R"("rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": )";
+  EXPECT_EQ(Model(with(R"("rotary_dim": 64)")).Config().rotary_dim, 64);
+  EXPECT_EQ(Model(with(share + R"(0.5}, "rotary_dim": 64)")).Config().rotary_dim, 64);
+  EXPECT_EQ(Model(with(share + "1.0}")).Config().rotary_dim, 0);
+  ExpectRefused(with(share + "0.5}"), {"rope_parameters.partial_rotary_factor (0.5)"},
+                ROPE_ERROR_UNSUPPORTED);
+}
+
 TEST(ModelHead, WidthsAreEvenAndInRange) {
   ExpectRefused(R"({"model_type": "llama", "head_dim": 1026})", {"given or hidden_size", "1024"});
   ExpectRefused(R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 63, "qk_nope_head_dim": 129})",

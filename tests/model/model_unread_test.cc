@@ -452,6 +452,11 @@ TEST(ModelUnread, AnAbsentDecoderIsRefused) {
   for (const auto& [type, key] :
        {std::pair{"t5gemma", "decoder"}, {"t5gemma2", "decoder"}, {"dia", "decoder_config"}}) {
     ExpectRefused(With(type, R"("head_dim": 64)"), {key, "is missing"});
+    for (const char* size : {"head_dim", "hidden_size", "num_hidden_layers"}) {
+      ExpectRefused(R"({"model_type": ")" + std::string(type) + R"(", ")" + size + R"(": 64})",
+                    {key, "is missing"});
+    }
+    EXPECT_TRUE(Model(R"({"model_type": ")" + std::string(type) + R"(", "vocab_size": 64})"));
   }
 }
 

@@ -185,6 +185,8 @@ have a value that is known to change nothing, or the text is refused:
   replace it by `nope` for every layer in `layer_types` (by hand: `ROPE_SCALING_NOPE`).
 - A key of the dictionary stands beside it (`factor`, `beta_fast`, `attention_factor`, `low_freq_factor`,
   `alpha` ..), where no class reads it: move it into the dictionary.
+- `use_mla` denies the one kind of attention that the class has (DeepSeek-V2 has both), the dictionary of a
+  MiniMax has a share of the head that its `rotary_dim` is not, or sizes stand around a `decoder` that is not there.
 - `head_dim` is not what the class computes instead of reading it (RecurrentGemma, DeepSeek-OCR 2, Falcon).
 - A `rope_type` is none that the class knows (Phi-3: `default` and `longrope`).
 - YaRN of a DeepSeek-V4 by kinds has no `attention_factor`: 1 in the model's own code, not in transformers.
