@@ -186,7 +186,7 @@ class Labeller {
         check(label == kNope || label == rule_.attention,
               "be " + std::string(rule_.attention) + " where the layer attends");
       }
-      if (!rule_.mixes) CheckAttends(key, list, i);
+      if (!rule_.mixes) CheckAttends(key, list, i % list.size());
     }
   }
 
@@ -230,7 +230,11 @@ class Labeller {
   void ByRule() {
     if (rule_.untold || (family_ == nullptr && by_kind_)) return;
     const bool spelled = rule_.cycle != nullptr || rule_.begin[0] != '\0';
-    spelled ? ByLetters() : ByPeriod(rule_.period);
+    if (spelled) {
+      ByLetters();
+    } else {
+      ByPeriod(rule_.period);
+    }
   }
 
   // A class whose letters do not begin again has a model of one size.
