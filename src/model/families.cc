@@ -419,7 +419,7 @@ constexpr Row kFamilies[] = {
     Row("phi-msft", S::kHalvesCosSin).Partial(1).RotaryDim(),
     Row("phi3", S::kHalves).Partial(1).Original(4096).YarnIsLongrope().Only(Z::kLongrope),
     Row("phi3small", S::kHalves).Theta(1e6).ThetaKey("rope_embedding_base"),
-    Row("phi4flash", S::kHalves).Layers(L::kNone),
+    Row("phi4flash", S::kHalves).Layers(kNoLayers),
     Row("phi4_multimodal", S::kHalves)
         .Partial(1)
         .Original(4096)
