@@ -234,18 +234,25 @@ class Bench:
                 row.reason = f"another result: off by {row.error:.3g} roundings of {case.dtype}"
         self.fill_tensors(case)
 
+    def time(self, case, name, repeat):
+        """Seconds of a repetition. In place the numbers are new each time: who cuts off digits has made
+        zeros and subnormal numbers of them after some thousand rotations, which take others longer."""
+        if case.in_place:
+            self.fill_tensors(case)
+        return self.ask(name, "time", repeat=repeat)["seconds"]
+
     def clock(self, case, rows):
         settings, repeat, rounds = self.settings, {}, {}
         for name in self.active(rows):
             try:
-                seconds = self.ask(name, "time", repeat=1)["seconds"]
+                seconds = self.time(case, name, 1)
                 if seconds < 1:  # else the first one, cold, tells enough
-                    seconds = self.ask(name, "time", repeat=1)["seconds"]
+                    seconds = self.time(case, name, 1)
                 for _ in range(2):  # a first guess from a short timing is a bad one
                     repeat[name] = max(1, min(10**6, math.ceil(settings.min_time / max(seconds, 1e-9))))
                     if repeat[name] == 1:
                         break
-                    seconds = self.ask(name, "time", repeat=max(1, repeat[name] // 4))["seconds"]
+                    seconds = self.time(case, name, max(1, repeat[name] // 4))
             except (Died, RuntimeError) as reason:
                 self.lose(case, rows, name, reason)
                 continue
@@ -259,7 +266,7 @@ class Bench:
                 if rows[name].reason:
                     continue
                 try:
-                    seconds = self.ask(name, "time", repeat=repeat[name])["seconds"]
+                    seconds = self.time(case, name, repeat[name])
                     rows[name].times.append(seconds * 1e9 / case.tokens)
                 except (Died, RuntimeError) as reason:
                     self.lose(case, rows, name, reason)
