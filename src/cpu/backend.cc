@@ -227,7 +227,12 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
       }
     }
   }
-  for (int n = 0; n < plan.tensor_count; ++n) {
+  // Every other block ends with q, with which the next one begins: the hardware's prefetcher starts
+  // anew where the tensor changes.
+  const bool k_first =
+      first != 0 && plan.tensor_count == 2 && (first / job.course.block_tokens & 1) != 0;
+  for (int turn = 0; turn < plan.tensor_count; ++turn) {
+    const int n = k_first ? 1 - turn : turn;
     const Tensor& t = job.tensors[n];
     if (t.copies_rest) CopyRest(context, t, batch, first, count);
     const OrderedRows rows =
