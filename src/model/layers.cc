@@ -283,11 +283,10 @@ class Labeller {
     }
   }
 
-  // Whether the RoPE of layers with sliding attention is not that of the others.
+  // Whether the RoPE of layers with sliding attention is not, or may not be, that of the others.
   bool DoWindowsMatter() const {
-    if (by_kind_ || rule_.full_nope != FullNope::kNo) return true;
-    return family_ != nullptr &&
-           (family_->two_ropes != nullptr || family_->kinds == Kinds::kByLayer);
+    return family_ == nullptr || by_kind_ || rule_.full_nope != FullNope::kNo ||
+           family_->two_ropes != nullptr || family_->kinds == Kinds::kByLayer;
   }
 
   // Whether a key of other classes is about nothing here: windows that RoPE does not depend on, a

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/families.h"
+#include "model/layer_keys.h"
 
 namespace rope::model {
 namespace {
@@ -94,9 +95,12 @@ std::string_view NearestKey(std::string_view key) {
   constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
       // of other programs
       {"attn_factor", "attention_factor"},
+      {"base", "rope_theta"},
+      {"freq_base", "rope_theta"},
       {"rope_base", "rope_theta"},
       {"rope_embedding_base", "rope_theta"},
       {"rope_factor", "factor"},
+      {"rope_freq_base", "rope_theta"},
       {"rope_freq_constant", "rope_theta"},
       {"rope_percent", "partial_rotary_factor"},
       {"rope_percentage", "partial_rotary_factor"},
@@ -104,6 +108,7 @@ std::string_view NearestKey(std::string_view key) {
       {"rotary_base", "rope_theta"},
       {"rotary_percent", "partial_rotary_factor"},
       {"rotary_percentage", "partial_rotary_factor"},
+      {"theta", "rope_theta"},
   };
   for (const auto& [other, ours] : kOthers) {
     if (key == other) return ours;
@@ -145,6 +150,8 @@ void RejectTypos(const Dict& dict) {
 
 void RejectTyposOfModel(const Dict& dict, std::string_view model_type) {
   if (!dict.exists()) return;
+  const Family* family = FindFamily(model_type);
+  const LayerRule& layers = family != nullptr ? *family->layers : kAllLayers;
   for (const auto& [key, value] : dict.members()) {
     if (IsOwnWord(model_type, key)) continue;
     const auto check = [&dict, &key = key, &value = value](std::string_view known) {
@@ -155,6 +162,13 @@ void RejectTyposOfModel(const Dict& dict, std::string_view model_type) {
       for (std::string_view known : kModelNumbers) check(known);
     } else if (value.As<Value::Object>() != nullptr) {
       for (std::string_view known : kModelDicts) check(known);
+    }
+    for (const char* own : layers.keys) {
+      if (own == nullptr || FindLayerKey(key) != nullptr) continue;  // that is a word, too
+      const bool is_list = value.As<Value::Array>() != nullptr;
+      const bool is_period =
+          value.As<int64_t>() != nullptr || value.As<std::string>() != nullptr;  // letters
+      if (FindLayerKey(own)->IsList() ? is_list : is_period) check(own);
     }
   }
 }

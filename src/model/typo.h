@@ -21,7 +21,8 @@ void RejectTypos(const Dict& dict);
 
 // The same for the keys that a model's configuration has for RoPE at its top level, where most
 // other keys are none of ours: only one that differs in case, dashes or an edit or two, and whose
-// value is of the kind of the absent key's, and that is no word of the class itself.
+// value is of the kind of the absent key's, and that is no word of the class itself. So for the
+// keys by which the class tells its layers apart.
 void RejectTyposOfModel(const Dict& dict, std::string_view model_type);
 
 // The key that we read which is most like `key`; empty if none is, or if it is `key` itself.

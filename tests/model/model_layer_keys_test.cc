@@ -213,13 +213,41 @@ TEST(ModelLayerKeys, OfUnknownModelsDecideOrAreRefused) {
        {R"("full_attention_interval": 4)", R"("layer_group_size": 4)", R"("mamba_step": 2)",
         R"("hybrid_override_pattern": "M*-E")", R"("attn_layer_period": 8)",
         R"("linear_attn_config": {"kda_layers": [1]})", R"("full_attention_layers": [3])",
-        R"("compress_ratios": [0, 4, 0, 4])"}) {
+        R"("compress_ratios": [0, 4, 0, 4])", R"("sliding_window_pattern": 2)",
+        R"("global_attn_every_n_layers": 3)", R"("attention_windows": [0, 8, 8, 8])"}) {
     ExpectNotRead(unknown, other, "may say which layers of this unknown model_type have RoPE");
   }
   const std::string kinds = R"("rope_parameters": {"full_attention": {"rope_theta": 1e4},
       "sliding_attention": {"rope_theta": 1e4}})";
   EXPECT_EQ(LayersOf(unknown, kinds), "....");  // nothing tells which layers are of which kind
   ExpectNotRead(unknown, kinds + R"(, "sliding_window_pattern": 2)", "sliding_window_pattern");
+}
+
+// A pattern that nobody reads leaves the class's own, which has other layers with another RoPE.
+TEST(ModelLayerKeys, MisspeltOnesAreRefused) {
+  const auto refused = [](const char* type, const std::string& entry, const char* right) {
+    SCOPED_TRACE(type + (": " + entry));
+    ExpectRefused(With(type, entry), {"must be spelt", right}, ROPE_ERROR_PARSE);
+  };
+  for (const char* key : {"sliding_window_patern", "sliding_windows_pattern",
+                          "sliding-window-pattern", "slidingWindowPattern"}) {
+    refused("gemma3_text", "\"" + std::string(key) + "\": 2", "sliding_window_pattern");
+  }
+  refused("cohere2", R"("sliding_window_patern": 2)", "sliding_window_pattern");
+  refused("exaone4", R"("sliding_window_patern": "LLLG")", "sliding_window_pattern");
+  for (const char* type : {"gemma3_text", "llama", "nobody_knows"}) {
+    for (const char* key : {"layer_typs", "layer_type", "layers_types", "LayerTypes"}) {
+      refused(type, "\"" + std::string(key) +
+                        R"(": ["full_attention", "full_attention", "full_attention", "conv"])",
+              "layer_types");
+    }
+  }
+  refused("bamba", R"("attn_layer_indexes": [1])", "attn_layer_indices");
+  // Beside the right one, of another kind, or in a class that does not read it, it is none.
+  EXPECT_EQ(LayersOf("gemma3_text", R"("sliding_window_pattern": 2, "sliding_window_patern": 4)"),
+            LayersOf("gemma3_text", R"("sliding_window_pattern": 2)"));
+  EXPECT_EQ(LayersOf("llama", R"("layer_type": "llama")"), "ffff");
+  EXPECT_EQ(LayersOf("llama", R"("attn_layer_indexes": 1)"), "ffff");
 }
 
 // Of every recorded class the keys are removed, which says what it does by itself.
