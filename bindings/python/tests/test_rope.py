@@ -53,6 +53,20 @@ def test_from_config_sources(tmp_path, source):
     assert rope.config["pairing"] == "halves"
 
 
+def test_theta_that_a_table_replaces_is_refused():
+    nanochat = {"model_type": "nanochat", "head_dim": 64}
+    rope = librope.Rope.from_config(nanochat)
+    for change in (
+        lambda: librope.Rope.from_config(nanochat, theta=5e5),
+        lambda: rope.replace(theta=5e5),
+    ):
+        with pytest.raises(ValueError, match="theta has no effect beside inv_freq"):
+            change()
+    assert list(rope.replace(angle="exact").inv_freq) == list(rope.inv_freq)
+    other = rope.replace(theta=5e5, inv_freq=None)
+    assert other.inv_freq[1] != -rope.inv_freq[1]
+
+
 def test_from_config_of_transformers_like_object():
     class Config:
         def to_json_string(self, use_diff=True):

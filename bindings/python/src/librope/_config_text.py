@@ -49,6 +49,15 @@ def left_open(config: Mapping[str, Any]) -> list[str]:
     return [name for name in (*needed, "pairing", "head_dim") if not config.get(name)]
 
 
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """config with the fields of changes. ValueError: one that a table of config would leave without
+    effect (models whose own code has other frequencies than a formula gives, such as NanoChat's)."""
+    table = next((t for t in ("frequency", "inv_freq") if config.get(t) is not None), None)
+    if table is not None and table not in changes and changes.get("theta") is not None:
+        raise ValueError(f"theta has no effect beside {table}, which the configuration has: replace that")
+    return {**config, **changes}
+
+
 def config_text(config: Any) -> bytes:
     """The JSON of a path, folder, dictionary, bytes or transformers config."""
     if isinstance(config, (bytes, bytearray)):
@@ -285,7 +294,7 @@ class ModelText:
                     "layer= or layer_type="
                 )
             layer_type = kinds[0]
-        config = {**self.config(layer_type), **changes}
+        config = changed(self.config(layer_type), changes)
         if seq_len is not None:
             seq_len = integer(seq_len, "seq_len", low=0)
         if depends_on_length(config):

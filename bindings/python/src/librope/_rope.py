@@ -10,7 +10,7 @@ from . import _arrays, _core
 from ._bound import Bound
 from ._call import Call, Caller, checked_layout, library_of, pair, unavailable
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
-from ._config_text import ModelText
+from ._config_text import ModelText, changed
 from ._core import Config, check
 from ._digest import Digested
 from ._ffi import ffi, lib
@@ -246,7 +246,7 @@ class Rope(Caller, Digested):
 
         None takes a field away. Raises what Rope() raises.
         """
-        configs = [{**c, **changes} for c in self._configs]
+        configs = [changed(c, changes) for c in self._configs]
         return _rebuild(configs, layout if layout is not None else self.layout)
 
     def next_change(self, seq_len: int) -> int | None:
