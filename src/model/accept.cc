@@ -1,23 +1,35 @@
 #include "model/accept.h"
 
 #include <algorithm>
+#include <string>
 
 namespace rope::model {
 namespace {
 
-// `rest` is what the path `name` has left below this object; empty if it leads elsewhere.
-void Mark(const Value& object, std::string_view name, std::string_view rest,
+// What a path has left behind its beginning `step`; nullptr if it leads elsewhere.
+std::string_view Behind(std::string_view path, std::string_view step) {
+  if (path.substr(0, step.size()) != step) return {};
+  return path.substr(step.size());
+}
+
+// `rest` is what the path ".name" has left below this value; nullptr if it leads elsewhere.
+void Mark(const Value& value, std::string_view name, std::string_view rest,
           std::vector<const Value*>* marked) {
-  const auto* members = object.As<Value::Object>();
-  if (members == nullptr) return;
-  for (const auto& [key, value] : *members) {
-    if (key == name || key == rest) {
-      value.accepted = true;
-      marked->push_back(&value);
+  const bool leads = !rest.empty();
+  if (const auto* list = value.As<Value::Array>()) {
+    for (size_t i = 0; i < list->size(); ++i) {
+      Mark((*list)[i], name, leads ? Behind(rest, "[" + std::to_string(i) + "]") : rest, marked);
     }
-    const bool leads =
-        rest.size() > key.size() && rest[key.size()] == '.' && rest.substr(0, key.size()) == key;
-    Mark(value, name, leads ? rest.substr(key.size() + 1) : "", marked);
+  }
+  const auto* members = value.As<Value::Object>();
+  if (members == nullptr) return;
+  for (const auto& [key, member] : *members) {
+    const std::string_view below = leads ? Behind(rest, "." + key) : std::string_view();
+    if (key == name || (below.data() != nullptr && below.empty())) {
+      member.accepted = true;
+      marked->push_back(&member);
+    }
+    Mark(member, name, below, marked);
   }
 }
 
@@ -31,7 +43,7 @@ bool IsSpared(const Value& value) {
 AcceptedKeys::AcceptedKeys(const Value& root, const std::vector<std::string_view>& names) {
   for (const std::string_view name : names) {
     names_.push_back({name, {}});
-    Mark(root, name, name, &names_.back().keys);
+    Mark(root, name, "." + std::string(name), &names_.back().keys);
   }
 }
 

@@ -52,6 +52,26 @@ TEST(ModelAccept, AKeyIsNamedByItselfOrByItsPath) {
   EXPECT_EQ(FactorAccepting(nested, {"extrapolation_factor", "attn_factor"}), 4);
 }
 
+TEST(ModelAccept, AKeyInAListIsNamedLikeAnyOther) {
+  const std::string text = R"({"model_type": "llama", "head_dim": 64, "rope_scaling": {"type":
+      "linear", "factor": 4}, "blocks": [{"rope_theta": 7}, {"attention": {"rope_theta": 7}}]})";
+  EXPECT_EQ(FactorAccepting(text, {"rope_theta"}), 4);
+  EXPECT_EQ(FactorAccepting(text, {"blocks[0].rope_theta", "blocks[1].attention.rope_theta"}), 4);
+  ExpectNotAccepted(text, {"blocks[0].rope_theta"}, {"blocks[1].attention.rope_theta (7)"},
+                    ROPE_ERROR_UNSUPPORTED);
+  for (const char* other : {"blocks.rope_theta", "blocks[2].rope_theta", "blocks[00].rope_theta"}) {
+    ExpectNotAccepted(text, {other}, {"blocks[0].rope_theta (7)"}, ROPE_ERROR_UNSUPPORTED);
+  }
+}
+
+// It was taken for the end of every path that leads elsewhere.
+TEST(ModelAccept, AKeyWithoutALetterIsNotNamedByOthers) {
+  const std::string text =
+      Llama(R"({"rope_type": "yarn", "factor": 4, "attn_factor": 0.5, "": 0.5})");
+  ExpectNotAccepted(text, {"attn_factor"}, {"rope_scaling. (0.5)"}, ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(FactorAccepting(text, {"attn_factor", "rope_scaling."}), 4);
+}
+
 TEST(ModelAccept, EveryPlaceOfARefusalKnowsIt) {
   const auto accepts = [](const std::string& text, const char* key) {
     rope_model* model = nullptr;
