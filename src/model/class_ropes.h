@@ -18,6 +18,7 @@ struct KindDefaults {
   int nope = 0;
   const char* rope_key = nullptr;  // replaces qk_rope_head_dim
   double nested_partial = 0;       // not 0: instead of `partial` in a dictionary of the file
+  bool theta_inside = false;       // a dictionary of the file has to say its theta
 };
 
 // To which kinds a rope dictionary applies that does not tell them apart.
@@ -40,7 +41,8 @@ constexpr TwoRopes Completing(TwoRopes ropes) {
 
 inline constexpr TwoRopes kDots3Note = {
     {"rope_theta", 8e7},
-    {"swa_rope_theta", 5e4, 1, nullptr, 0, "swa_qk_nope_head_dim", 192, "swa_qk_rope_head_dim"},
+    {"swa_rope_theta", 5e4, 1, nullptr, 0, "swa_qk_nope_head_dim", 192, "swa_qk_rope_head_dim", 0,
+     true},
     Flat::kNeither,
     false,
     "indexed_attention"};

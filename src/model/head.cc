@@ -27,8 +27,9 @@ int64_t Quotient(const Dict& text, int64_t times) {
 
 int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
                const Dict& layer) {
-  if (const auto given = layer.Integer("head_dim", 1, kMaxWidth)) return *given;
   const HeadDim rule = family != nullptr ? family->head_rule : HeadDim::kKey;
+  const auto own = layer.Integer("head_dim", 1, kMaxWidth);
+  if (own && rule == HeadDim::kKey) return *own;
   if (rule == HeadDim::kQuotient) return Quotient(text, 1);
   if (rule == HeadDim::kTwice) {
     const auto given = text.Integer("attention_head_dim", 1, kMaxWidth);
@@ -183,7 +184,7 @@ void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, 
     head_dim = ByRule(text, family, kind, layer);
     if (family == nullptr) CheckOtherWords(text, head_dim);
     const bool by_rule = family != nullptr && family->head_rule != HeadDim::kKey;
-    if (by_rule && !layer.exists()) head_dim = Agreed(text, head_dim);
+    if (by_rule) head_dim = Agreed(layer, Agreed(text, head_dim));
   }
   if (head_dim < 2 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
     Reject(ROPE_ERROR_PARSE,

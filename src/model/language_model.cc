@@ -9,6 +9,7 @@
 #include "model/head.h"
 #include "model/layers.h"
 #include "model/own_keys.h"
+#include "model/per_layer.h"
 #include "model/rope_dictionary.h"
 #include "model/scaling.h"
 #include "model/typo.h"
@@ -25,7 +26,11 @@ bool LacksRope(const Dict& text, const Family* family) {
 class LanguageModel {
  public:
   LanguageModel(const ConfigParts& parts, ParsedModel* out)
-      : text_(parts.text), whole_(parts.whole), family_(FindFamily(parts.text_type)), out_(out) {
+      : text_(parts.text),
+        whole_(parts.whole),
+        family_(FindFamily(parts.text_type)),
+        entries_(text_),
+        out_(out) {
     dict_ =
         RopeDictionaryOf(text_, family_ != nullptr ? family_->dictionaries : Dictionaries::kBoth);
     const bool given = !dict_.empty();
@@ -44,13 +49,14 @@ class LanguageModel {
     LayerLabels layers = LabelLayers(text_, family_, HasKinds());
     labels_ = std::move(layers.labels);
     std::vector<std::string_view>& labels = labels_;
-    overrides_ = LayerOverrides(text_, labels);
+    entries_.Label(labels);
     const std::vector<double> thetas = LayerThetas();
     if (LacksRope(text_, family_)) {
       std::fill(labels.begin(), labels.end(), kNope);
       if (labels.empty()) labels.assign(kMaxLayers, kNope);
     } else if (!thetas.empty() && (family_ == nullptr || family_->layers->thetas)) {
       AddThetas(thetas);
+      entries_.CheckTypes(*out_, IsLatent(text_, family_));
       RejectLeftovers();
       return;
     } else if (IsOf(Kinds::kCompressed)) {
@@ -68,6 +74,7 @@ class LanguageModel {
     }
     const bool ropes = !out_->types.empty();
     AssignLayers(labels);
+    entries_.CheckTypes(*out_, IsLatent(text_, family_));
     if (!layers.counted) out_->layers.clear();
     if (!thetas.empty()) CheckThetas(thetas);
     if (!ropes) {
@@ -177,9 +184,7 @@ class LanguageModel {
   LayerType Begin(std::string_view name, const KindDefaults* kind = nullptr) const {
     LayerType type;
     type.name = name;
-    const auto layer = overrides_.find(name);
-    FillHead(text_, family_, kind, layer != overrides_.end() ? layer->second : Dict(),
-             &type.config);
+    FillHead(text_, family_, kind, entries_.OfLabel(name), &type.config);
     return type;
   }
 
@@ -196,6 +201,7 @@ class LanguageModel {
       if (value.As<Value::Object>() == nullptr) continue;
       const Dict kind(value, dict_.Path(name));
       if (family_ != nullptr && family_->theta_key == nullptr) RequireTheta(name, kind);
+      if (IsOf(Kinds::kByLayer)) RequireTheta(name, kind, "rope_theta");
       Add(name, Keys(kind));
     }
   }
@@ -230,11 +236,14 @@ class LanguageModel {
   }
 
   // Where dictionaries of kinds are there, classes that read no theta beside them have no default.
-  void RequireTheta(std::string_view name, const Dict& kind) const {
+  // `unread`: the key that counts without dictionaries alone; nullptr: there is none.
+  void RequireTheta(std::string_view name, const Dict& kind, const char* unread = nullptr) const {
     if (!nested_ || kind.Mentions("rope_theta")) return;
-    dict_.RejectMissing(
-        std::string(name) + ".rope_theta",
-        "the class reads none beside its dictionaries, and has no default for them");
+    const std::string reason = "the class reads none beside its dictionaries, and has no default";
+    dict_.RejectMissing(std::string(name) + ".rope_theta",
+                        unread != nullptr ? "the class does not take " + std::string(unread) +
+                                                " for it beside its dictionaries"
+                                          : reason + " for them");
   }
 
   void AddKind(std::string_view name, const KindDefaults& kind, bool flat_applies,
@@ -247,8 +256,9 @@ class LanguageModel {
     keys.theta_key = kind.theta_key;
     keys.default_theta = kind.theta;
     keys.theta = OfKind(ListedThetas(), "rope_theta", name);
-    if (!omitted && keys.theta == 0 && kind.theta_key == nullptr && IsUsed(name)) {
-      RequireTheta(name, keys.dict);
+    const bool required = kind.theta_key == nullptr || kind.theta_inside;
+    if (!omitted && keys.theta == 0 && required && IsUsed(name)) {
+      RequireTheta(name, keys.dict, kind.theta_key);
     }
     keys.default_partial =
         keys.dict.exists() && kind.nested_partial != 0 ? kind.nested_partial : kind.partial;
@@ -256,17 +266,25 @@ class LanguageModel {
     Add(name, keys, &kind);
   }
 
-  // Molmo 2: layers that rope_scaling_layers does not list have the same theta and no scaling.
+  // Molmo 2: layers that rope_scaling_layers does not list have the same theta and no scaling. A
+  // kind that no layer is of is none of the model's: files that list all layers say what others say
+  // by leaving the list out.
   void AddScaledLayers() {
     constexpr std::string_view kScaled = "scaled", kUnscaled = "unscaled";
     const std::set<int64_t> scaled = ListedLayers(text_, "rope_scaling_layers");
     for (size_t i = 0; i < labels_.size(); ++i) {
       labels_[i] = scaled.count(static_cast<int64_t>(i)) != 0 ? kScaled : kUnscaled;
     }
+    entries_.Label(labels_);
     Add(kScaled, Keys(dict_));
     RopeKeys unscaled = Keys(Dict());
     unscaled.theta = dict_.Positive("rope_theta").value_or(0);
     Add(kUnscaled, unscaled);
+    const auto is_idle = [this](const LayerType& type) {
+      return std::find(labels_.begin(), labels_.end(), type.name) == labels_.end();
+    };
+    auto& types = out_->types;
+    types.erase(std::remove_if(types.begin(), types.end(), is_idle), types.end());
   }
 
   // What a list with a number for every layer says of all layers of a kind. 0 if it is absent.
@@ -319,6 +337,7 @@ class LanguageModel {
       };
       const bool plain = scaled != nullptr && !scaled->empty() &&
                          std::none_of(scaled->begin(), scaled->end(), names_it);
+      if (!dict_.empty() && plain == (label == kFull)) RejectScaledKind(label);
       RopeKeys keys = Keys(plain ? Dict() : dict_);
       keys.theta = OfKind(thetas, "rope_theta", label);
       if (plain && keys.theta == 0) keys.theta = dict_.Positive("rope_theta").value_or(0);
@@ -326,6 +345,14 @@ class LanguageModel {
       Add(label, keys);
     }
     if (kinds.empty()) Add(kFull, Keys(dict_));
+  }
+
+  [[noreturn]] void RejectScaledKind(std::string_view label) const {
+    Reject(ROPE_ERROR_UNSUPPORTED,
+           "%s must be [\"full_attention\"] beside %s, as transformers scales that kind alone, and "
+           "the model's own code %s \"%s\"",
+           text_.Path("yarn_only_types").c_str(), dict_.Name().c_str(),
+           label == kFull ? "not" : "also", Printable(label).c_str());
   }
 
   bool IsNull(std::string_view name) const {
@@ -474,7 +501,7 @@ class LanguageModel {
     for (size_t i = 0; i < ropes; ++i) {
       if (out_->types[i].name == label) return static_cast<int32_t>(i);
     }
-    if (SpeaksOfRope(label) || (ropes == 1 && !nested_ && !IsKnownAttention(label))) {
+    if (ropes == 1 && !nested_ && !IsKnownAttention(label)) {
       Reject(ROPE_ERROR_UNSUPPORTED,
              "%s (\"%s\") is no kind of layer that this version knows, and may have no RoPE: write "
              "full_attention where q and k turn, or nope",
@@ -521,7 +548,7 @@ class LanguageModel {
   const Dict& whole_;
   const Family* family_;
   std::vector<std::string_view> labels_;
-  std::map<std::string_view, Dict> overrides_;
+  PerLayer entries_;
   ParsedModel* out_;
   Dict dict_;
   Value default_rope_;

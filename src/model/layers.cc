@@ -1,14 +1,10 @@
 #include "model/layers.h"
 
 #include <algorithm>
-#include <charconv>
-#include <map>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "model/accept.h"
-#include "model/unread.h"
 
 namespace rope::model {
 namespace {
@@ -426,42 +422,6 @@ int LayerCount(const Dict& text, const Family* family) {
            static_cast<long long>(count), kMaxLayers);
   }
   return static_cast<int>(count);
-}
-
-std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
-                                                const std::vector<std::string_view>& labels) {
-  std::map<std::string_view, Dict> overrides;
-  const Dict all = text.Child("per_layer_config");
-  if (!all.exists()) return overrides;
-  constexpr const char* kWidths[] = {"head_dim", "qk_nope_head_dim", "qk_rope_head_dim"};
-  std::map<size_t, Dict> layers;
-  for (const auto& [key, value] : all.members()) {
-    size_t layer = 0;
-    const char* end = key.data() + key.size();
-    const auto [stop, error] = std::from_chars(key.data(), end, layer);
-    const bool of_layer = error == std::errc() && stop == end && !value.IsNull();
-    if (!of_layer && value.As<Value::Object>() == nullptr) continue;
-    const Dict own = all.Child(key);
-    for (const char* width : kWidths) own.Find(width);
-    RejectUnread(own);
-    if (of_layer) layers[layer] = own;
-  }
-  // What a layer's entry does not say is what the model says of all layers.
-  const auto width = [&text](const Dict& own, const char* key) {
-    const auto given = own.Integer(key, 1, kMaxWidth);
-    return given ? given : text.Integer(key, 0, kMaxWidth);
-  };
-  for (size_t i = 0; i < labels.size(); ++i) {
-    if (labels[i] == kNope) continue;
-    const Dict& own = layers[i];
-    const Dict& first = overrides.emplace(labels[i], own).first->second;
-    for (const char* key : kWidths) {
-      if (width(own, key) == width(first, key)) continue;
-      Reject(ROPE_ERROR_UNSUPPORTED, "%s must give all layers of the type \"%s\" the same %s",
-             text.Path("per_layer_config").c_str(), Printable(labels[i]).c_str(), key);
-    }
-  }
-  return overrides;
 }
 
 LayerLabels LabelLayers(const Dict& text, const Family* family, bool by_kind) {

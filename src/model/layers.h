@@ -32,11 +32,6 @@ LayerLabels LabelLayers(const Dict& text, const Family* family, bool by_kind);
 // times, with a key and value cache for each.
 int LayerCount(const Dict& text, const Family* family);
 
-// What per_layer_config, whose keys are numbers of layers ("05"), says of the layers of each label:
-// the entry of the first of them. Throws Error if their head sizes differ.
-std::map<std::string_view, Dict> LayerOverrides(const Dict& text,
-                                                const std::vector<std::string_view>& labels);
-
 }  // namespace rope::model
 
 #endif  // LIBROPE_SRC_MODEL_LAYERS_H_

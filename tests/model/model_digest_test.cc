@@ -56,6 +56,21 @@ TEST(ModelDigest, OrderOfKeysAndWhiteSpaceDoNotCount) {
   EXPECT_GT(compared, size_t{100});
 }
 
+// As transformers writes it, and as the model's own files have it.
+TEST(ModelDigest, LayersThatAreAllListedAreThoseOfNoList) {
+  const auto molmo = [](const std::string& keys) {
+    return DigestOfText(R"({"model_type": "molmo2_text", "num_hidden_layers": 2, "rope_theta": 1e6,
+        "rope_scaling": {"rope_type": "linear", "factor": 8})" +
+                        keys + "}");
+  };
+  EXPECT_EQ(molmo(R"(, "rope_scaling_layers": [0, 1])"), molmo(""));
+  EXPECT_NE(molmo(R"(, "rope_scaling_layers": [1])"), molmo(""));
+  EXPECT_NE(molmo(R"(, "rope_scaling_layers": [])"), molmo(""));
+  EXPECT_EQ(molmo(R"(, "rope_scaling_layers": [])"),
+            DigestOfText(R"({"model_type": "molmo2_text", "num_hidden_layers": 2,
+                             "rope_theta": 1e6})"));
+}
+
 constexpr char kFour[] = R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
   "num_hidden_layers": 4, "rope_theta": 500000.0, "max_position_embeddings": 131072,
   "rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,

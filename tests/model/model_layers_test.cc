@@ -118,8 +118,7 @@ TEST(ModelLayers, BeyondTheLastArePassedOver) {  // extra layers, of multi-token
   EXPECT_EQ(molmo.Layers(3), "us.");
   const Model gemma(R"({"model_type": "gemma4_text", "num_hidden_layers": 2, "layer_types":
       ["sliding_attention", "full_attention"], "per_layer_config": {"02": {"head_dim": 64},
-      "99999": {"head_dim": 64}, "1/": {"head_dim": 64}, "+1": {"head_dim": 64}, "": {"head_dim": 64},
-      "18446744073709551617": {"head_dim": 64}, "0001": {"head_dim": 128}}})");
+      "99999": {"head_dim": 64}, "0001": {"head_dim": 128}}})");
   EXPECT_EQ(gemma.Config("full_attention").head_dim, 128);
 }
 
@@ -233,6 +232,66 @@ TEST(ModelPerLayer, HeadDimIsThatOfEachKind) {  // Gemma 4, as transformers 5.23
   ExpectRefused(head + R"({"02": 7}})", {"per_layer_config.02"});
 }
 
+// transformers refuses them.
+TEST(ModelPerLayer, EntriesAreThoseOfLayersByTheirNumbers) {
+  const std::string head = R"({"model_type": "gemma4_text", "num_hidden_layers": 2, "layer_types":
+      ["sliding_attention", "full_attention"], "per_layer_config": {)";
+  for (const char* key : {"full_attention", "1/", "+1", "-1", "", "18446744073709551617"}) {
+    ExpectRefused(head + '"' + key + R"(": {"head_dim": 64}}})",
+                  {"per_layer_config.", key, "number of a layer"});
+  }
+  ExpectRefused(head + R"("1": {"head_dim": 64}, "01": {"head_dim": 128}}})",
+                {"per_layer_config has two entries of layer 1"});
+}
+
+// Each of these was read with the heads of the other layers.
+TEST(ModelPerLayer, LayersOfOneRopeHaveHeadsOfOneWidth) {
+  const std::string kinds =
+      R"("layer_types": ["full_attention", "sliding_attention", "full_attention"], )";
+  const auto refused = [&](const std::string& keys, const std::string& entries,
+                           std::initializer_list<const char*> message) {
+    ExpectRefused(
+        R"({"num_hidden_layers": 3, )" + keys + R"(, "per_layer_config": {)" + entries + "}}",
+        message, ROPE_ERROR_UNSUPPORTED);
+  };
+  const std::string narrow = R"("1": {"head_dim": 64})";
+  refused(kinds + R"("model_type": "qwen3")", narrow,
+          {"per_layer_config", "\"full_attention\"", "head_dim"});
+  const std::string molmo = R"("model_type": "molmo2_text", "rope_scaling_layers": [1, 2],
+      "rope_parameters": {"rope_type": "linear", "factor": 8})";
+  refused(molmo, R"("0": {"head_dim": 64}, "1": {"head_dim": 64})",
+          {"per_layer_config", "\"scaled\"", "head_dim"});
+  const Model of_two(R"({"num_hidden_layers": 3, )" + molmo + R"(, "per_layer_config": {)" +
+                     narrow + R"(, "2": {"head_dim": 64}}})");
+  EXPECT_EQ(of_two.Config("scaled").head_dim, 64);
+  EXPECT_EQ(of_two.Config("unscaled").head_dim, 128);
+  refused(R"("model_type": "granite_swa", "head_dim": 128, "layer_rope_theta": [1e4, 1e5, 1e4])",
+          narrow, {"per_layer_config", "\"theta_100000\"", "head_dim"});
+  refused(R"("model_type": "nobody_knows", "head_dim": 128, "rope_parameters": {"full_attention":
+             {"rope_theta": 1e4}, "sliding_attention": {"rope_theta": 1e5}})",
+          narrow, {"per_layer_config", "head_dim"});
+  const std::string quotient = R"("model_type": "qwen2", "hidden_size": 256, )";
+  refused(quotient + R"("num_attention_heads": 2)", R"("1": {"num_attention_heads": 4})",
+          {"per_layer_config.1.num_attention_heads (4)", "head_dim"});
+  EXPECT_EQ(Model("{" + quotient + R"("num_attention_heads": 2, "head_dim": 128, "per_layer_config":
+                {"1": {"num_attention_heads": 4}}})")
+                .Config("full_attention")
+                .head_dim,
+            128);
+  refused(R"("model_type": "zamba2", "attention_head_dim": 64, "use_mem_rope": true)",
+          R"("1": {"attention_head_dim": 128})",
+          {"per_layer_config.1.attention_head_dim (128)", "all layers"});
+  refused(quotient + R"("num_attention_heads": 2)", R"("0": {"qk_rope_head_dim": 32},
+          "1": {"qk_rope_head_dim": 32}, "2": {"qk_rope_head_dim": 32})",
+          {"per_layer_config.0.qk_rope_head_dim (32)"});
+  // A class that divides does so beside an entry, too.
+  refused(R"("model_type": "falcon", "hidden_size": 256, "num_attention_heads": 2, "head_dim": 64)",
+          R"("0": {"num_key_value_heads": 1})", {"head_dim (64)", "128"});
+  refused(R"("model_type": "falcon", "hidden_size": 256, "num_attention_heads": 2)",
+          R"("0": {"head_dim": 64}, "1": {"head_dim": 64}, "2": {"head_dim": 64})",
+          {"head_dim (64)", "128"});
+}
+
 TEST(ModelPerLayer, Dots3NoteHasWidthsAndThetasOfTwoKinds) {
   const std::string head = R"({"model_type": "dots3_note", "text_config": {"model_type":
       "dots3_note_text", "num_hidden_layers": 8, "head_dim": 256, "index_head_dim": 128)";
@@ -251,6 +310,17 @@ TEST(ModelPerLayer, Dots3NoteHasWidthsAndThetasOfTwoKinds) {
   EXPECT_EQ(older.Layers(8), "isiisssi");
   EXPECT_EQ(older.Config("sliding_attention").theta, 7);
   EXPECT_EQ(older.Config("sliding_attention").rotary_offset, 64);
+  // Where there are dictionaries, the class takes rope_theta for both kinds, or 8e7.
+  const auto nested = [&head](const char* theta) {
+    return head +
+           R"(, "rope_parameters": {"indexed_attention": {"rope_type": "linear", "factor": 2},
+        "sliding_attention": {"rope_type": "linear", "factor": 2)" +
+           theta + "}}}}";
+  };
+  ExpectRefused(nested(""), {"sliding_attention.rope_theta", "swa_rope_theta"});
+  const Model newer(nested(R"(, "rope_theta": 50000)"));
+  EXPECT_EQ(newer.Config("sliding_attention").theta, 5e4);
+  EXPECT_EQ(newer.Config("indexed_attention").theta, 8e7);
 }
 
 TEST(ModelPerLayer, Molmo2ScalesTheListedLayers) {
@@ -287,12 +357,20 @@ TEST(ModelPerLayer, Step35HasThetaAndShareByLayer) {
   EXPECT_EQ(sliding.theta, 10000);
   EXPECT_EQ(sliding.rotary_dim, 0);
   EXPECT_EQ(sliding.scaling, ROPE_SCALING_DEFAULT);
-  // one theta, and a scaling of all kinds
-  const Model plain(head + scaling + R"(, "rope_theta": 10000.0, "partial_rotary_factors":
-      [0.5, 1.0]})");
+  // transformers scales full attention, whatever yarn_only_types says.
+  for (const char* types :
+       {"", R"(, "yarn_only_types": [])", R"(, "yarn_only_types": ["sliding_attention"])",
+        R"(, "yarn_only_types": ["full_attention", "sliding_attention"])"}) {
+    ExpectRefused(head + scaling + R"(, "rope_theta": 10000.0)" + types + "}",
+                  {"yarn_only_types", "rope_scaling", "transformers"}, ROPE_ERROR_UNSUPPORTED);
+  }
+  const Model plain(head + R"(, "rope_theta": 10000.0, "partial_rotary_factors": [0.5, 1.0]})");
   EXPECT_EQ(plain.Config("full_attention").rotary_dim, 64);
-  EXPECT_EQ(plain.Config("sliding_attention").scaling, ROPE_SCALING_LLAMA3);
   EXPECT_EQ(plain.Config("sliding_attention").theta, 10000);
+  // A dictionary of each kind hides the theta beside it.
+  ExpectRefused(R"({"model_type": "step3p5", "head_dim": 128, "rope_theta": 7, "rope_parameters":
+                    {"full_attention": {"rope_type": "linear", "factor": 2}}})",
+                {"rope_parameters.full_attention.rope_theta", "does not take rope_theta"});
   EXPECT_EQ(Model(R"({"model_type": "step3p5", "head_dim": 128, "rope_theta": 5})").Config().theta,
             5);
   ExpectRefused(head + R"(, "rope_theta": [5000000.0]})", {"rope_theta has 1 entries", "2 layers"});

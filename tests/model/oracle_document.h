@@ -188,6 +188,10 @@ have a value that is known to change nothing, or the text is refused:
 - `use_mla` denies the one kind of attention that the class has (DeepSeek-V2 has both), the dictionary of a
   MiniMax has a share of the head that its `rotary_dim` is not, or sizes stand around a `decoder` that is not there.
 - `head_dim` is not what the class computes instead of reading it (RecurrentGemma, DeepSeek-OCR 2, Falcon).
+- `rope_scaling` of a Step 3.5 is for other layers than those of full attention (`yarn_only_types`), which
+  transformers scales alone.
+- `per_layer_config` gives layers of one RoPE heads of several widths, or has an entry whose key is no number
+  of a layer: transformers refuses that, too.
 - A `rope_type` is none that the class knows (Phi-3: `default` and `longrope`).
 - YaRN of a DeepSeek-V4 by kinds has no `attention_factor`: 1 in the model's own code, not in transformers.
 - `factor` of a Phi-3 is not the ratio of its two lengths: transformers takes the factor, Phi-3's own code
@@ -198,7 +202,7 @@ have a value that is known to change nothing, or the text is refused:
   `rope_config` can still be filled in by hand, with `inv_freq` if need be.
 
 A program that knows better accepts keys by name or path, and the text is read as if they were not
-there (a message shows letters beyond ASCII as JSON does, `\u00e4`; a name is the text itself): `rope_model_create_accepting` in C, `Model(config, accepted_keys=["attn_factor"])` in Python and
+there, be it in a list, `blocks[0].rope_theta` (a message shows letters beyond ASCII as JSON does, `\u00e4`; a name is the text itself): `rope_model_create_accepting` in C, `Model(config, accepted_keys=["attn_factor"])` in Python and
 `rope::Model(text, {"attn_factor"})` in C++, `Model::from_json_accepting` in Rust, `FromJSON(text,
 "attn_factor")` in Go. A name that spares no key is an error.
 
