@@ -428,6 +428,8 @@ TEST(ModelEngines, OpenPanguPlacesItsAxesEvenly) {
   // 2 of t, 3 of h, 2 of w, and t at the end: shares 0 0 0, then the smallest, never twice in a row
   EXPECT_EQ(axes_of("[3, 3, 2]"), std::vector<int>({0, 1, 2, 1, 0, 2, 1, 0}));
   EXPECT_EQ(axes_of("[2, 5, 1]"), std::vector<int>({0, 1, 2, 1, 1, 1, 1, 0}));
+  // The second h has the share of w, and would be followed by another if it were not the last one.
+  EXPECT_EQ(axes_of("[2, 4, 2]"), std::vector<int>({0, 1, 2, 1, 2, 1, 1, 0}));
   ExpectRefused(text + R"({"mrope_section": [3, 3, 2]}}})", {"mrope_interleaved must be true"},
                 ROPE_ERROR_UNSUPPORTED);
   ExpectRefused(text + R"({"mrope_section": [1, 4, 3], "mrope_interleaved": true}}})",
