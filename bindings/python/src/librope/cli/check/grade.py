@@ -17,7 +17,7 @@ from . import bits, judge, ulp
 from .inputs import Item
 from .judge import MATCHES, NO, UNDECIDED, Explanation, Verdict
 from .nearest import Near, nearest
-from .reference import Hypothesis, fit
+from .reference import Hypothesis, fit, fits, tried
 from .sample import Sample
 
 _GIVE_UP = 2  # tensors of a kind that no rule explains, before the others are only compared
@@ -79,14 +79,14 @@ def grade(items: list[Item]) -> list[Grade]:
 def written_as(rope: Rope, sample: Sample) -> str | None:
     """The pairing of a tensor whose pairs are read as the config says, and written in another order; None:
     there is none. q·k does not see the order of channels, as long as both have one."""
-    if fit(Hypothesis(rope), sample.small(), until_over=True).fits:
+    if fits(Hypothesis(rope), sample.small()):
         return None
     own = channel_order(rope.config["pairing"])
     for pairing in in_one_segment():
         order = channel_order(pairing)
         if (order.reads, order.per_axis) != (own.reads, own.per_axis) or order == own:
             continue
-        if fit(Hypothesis(_in_order(rope, pairing)), sample, until_over=True).fits:
+        if fits(Hypothesis(_in_order(rope, pairing)), sample):
             return pairing
     return None
 
@@ -135,13 +135,14 @@ def _search(g: Grade, rope: Rope, items: list[Item]) -> None:
         return
     g.near = nearest(rope, g.item.sample, g.item.kinds)
     best = g.near[0]
-    if best.words and fit(best.hypothesis, g.item.sample, until_over=True).fits:
+    if best.words and fits(best.hypothesis, g.item.sample):
         g.verdict.explanations = [_explanation(best.hypothesis, g.item.sample)]
         g.near = []
 
 
 def _explanation(h: Hypothesis, sample: Sample, elsewhere: bool = False) -> Explanation:
-    exact = [name for name, n in bits.differing(h, sample).items() if n == 0]
+    counts: dict[str, int] = tried({}, bits.differing, h, sample)
+    exact = [name for name, n in counts.items() if n == 0]
     return Explanation(h, list(h.words), exact, elsewhere=elsewhere)
 
 
@@ -172,7 +173,7 @@ def _again(item: Item, rope: Rope, told: list[Verdict], known: list[Explanation]
         h = e.hypothesis
         if e.elsewhere or h.positions is not None or h.rope.head_dim != item.sample.before.shape[3]:
             continue
-        if fit(h, item.sample, until_over=True).fits:
+        if fits(h, item.sample):
             fitting.append(_explanation(h, item.sample))
     unexplained = sum(v.answer == NO and not v.explanations and v.nan is None for v in told)
     return Verdict(NO, result, [], [], fitting, {}) if fitting or unexplained >= _GIVE_UP else None
@@ -199,7 +200,7 @@ def exchanged(item: Item, rope: Rope, items: list[Item]) -> list[Explanation]:
     for other in itertools.islice(there, 128):
         mixed = type(s)(other.sample.before, s.after, s.positions, s.tokens, s.heads)
         h = Hypothesis(rope, (f"it is {other.name} that was rotated",))
-        if np.array_equal(s.before, other.sample.before) or not fit(h, mixed, until_over=True).fits:
+        if np.array_equal(s.before, other.sample.before) or not fits(h, mixed):
             continue
         found.append(_explanation(h, mixed, elsewhere=True))
     return found

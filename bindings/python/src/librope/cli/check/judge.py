@@ -21,7 +21,7 @@ from ..._conventions import channel_order
 from ..kinds import axes_of_pairs
 from . import bits, measure, rules
 from .measure import Turns
-from .reference import ROUNDOFF, Fit, Hypothesis, fit, predict, through, turn
+from .reference import ROUNDOFF, Fit, Hypothesis, exists_in, fit, fits, predict, through, tried, turn
 from .sample import Sample, place
 
 MATCHES, NO, UNDECIDED = "matches", "does not match", "cannot be told apart"
@@ -193,39 +193,37 @@ def rivals(
     """
     found: list[Explanation] = []
     config = Hypothesis(rope)
-    tried: list[tuple[Sample, Hypothesis]] = [
+    others: list[tuple[Sample, Hypothesis]] = [
         (sample, h) for h in single_changes(rope, sample, kinds)
-        if turned.turn.shape[2] != h.rope.pairs or h.positions is not None or measure.agrees(turned, h, small)
+        if turned.turn.shape[2] != h.rope.pairs or h.positions is not None
+        or tried(False, measure.agrees, turned, h, small)
     ]  # fmt: skip
     for words, other in rules.spans(rope, sample.before.shape[3], changed(small)):
         if words:
-            tried.append((sample, Hypothesis(other, (words,))))
+            others.append((sample, Hypothesis(other, (words,))))
     for words, other_sample in layouts(sample):
-        tried.append((other_sample, Hypothesis(rope, (words,))))
+        others.append((other_sample, Hypothesis(rope, (words,))))
     for shift in measure.shifts(turned, config, small):
         if shift:
-            tried.append((sample, Hypothesis(rope, (f"positions {shift:+d}",), shift=shift)))
+            others.append((sample, Hypothesis(rope, (f"positions {shift:+d}",), shift=shift)))
     hints = []
     if own >= bits.PLACES:
         measured = [(Hypothesis(r, (words,)), clearly) for words, r, clearly in nearer(turned, small)]
-        tried += [(sample, h) for h, _ in measured]
+        others += [(sample, h) for h, _ in measured]
         hints = [h for h, clearly in measured if not clearly]
-    for where, h in tried:
-        if not fit(h, where.small(), until_over=True).fits:
+    for where, h in others:
+        if not fits(h, where.small()):
             continue
-        if same_rule(config, h, where, sample) or not fit(h, where, until_over=True).fits:
+        if same_rule(config, h, where, sample) or not fits(h, where):
             continue
-        counts = bits.differing(h, where)
+        counts: dict[str, int] = tried({}, bits.differing, h, where)
         best = min(counts.values()) if counts else None
-        if own == 0 and best is not None and best >= bits.PLACES:
-            continue
-        if own == 0 and best is None and fit_exactly(h, where) >= bits.PLACES:
+        if own == 0 and (tried(bits.PLACES, fit_exactly, h, where) if best is None else best) >= bits.PLACES:
             continue
         exact = [name for name, n in counts.items() if n == 0]
         if h in hints and not exact:
             continue
-        found.append(Explanation(h, list(h.words), exact, best,
-                                 decides(config, h, sample.dtype)))  # fmt: skip
+        found.append(Explanation(h, list(h.words), exact, best, tried(None, decides, config, h, sample.dtype)))
     found.sort(key=lambda r: (not r.exact, len(r.words)))
     return found
 
@@ -243,10 +241,13 @@ def nearer(
     config = rope.config
     cells = int((~np.isnan(turned.turn)).sum())
 
+    def distance(other: Rope) -> float:
+        want, _ = turn(Hypothesis(other), small.positions)
+        return float(np.nansum(np.abs(turned.turn / turned.gain - want / other.attention_factor) ** 2))
+
     def error(value: float) -> float:
         for _, other in rules.make("", {**config, name: float(value)}):
-            want, _ = turn(Hypothesis(other), small.positions)
-            return float(np.nansum(np.abs(turned.turn / turned.gain - want / other.attention_factor) ** 2))
+            return tried(float("inf"), distance, other)
         return float("inf")
 
     for name in ("theta", "factor"):
@@ -334,16 +335,16 @@ def decides(a: Hypothesis, b: Hypothesis, dtype: str) -> int | None:
     """The first position that tells two hypotheses apart by more than both their bounds."""
     if b.positions is not None or a.rope.axes != 1 or b.rope.axes != 1:
         return None
-    tried = np.unique(np.concatenate([np.arange(65), np.geomspace(64, 1 << 20, 400).astype(np.int64)]))
+    among = np.unique(np.concatenate([np.arange(65), np.geomspace(64, 1 << 20, 400).astype(np.int64)]))
     if a.rope.pairs != b.rope.pairs or any(
         a.rope.config.get(n) != b.rope.config.get(n) for n in ("pairing", "rotary_offset")
     ):
         return 1
-    (x, off_x), (y, off_y) = (turn(h, tried[None, None]) for h in (a, b))
+    (x, off_x), (y, off_y) = (turn(h, among[None, None]) for h in (a, b))
     u = ROUNDOFF[dtype]
     bound = np.sqrt(2) * (3 * u + 3e-7) * (a.gain * max(abs(a.times), 1) + b.gain * max(abs(b.times), 1))
     apart = (np.abs(x - y) > bound + a.gain * off_x + b.gain * off_y)[0].any(1)
-    return int(tried[apart.argmax()]) if apart.any() else None
+    return int(among[apart.argmax()]) if apart.any() else None
 
 
 # -- where it does not --------------------------------------------------------------------------------
@@ -390,11 +391,11 @@ def explain(rope: Rope, sample: Sample, kinds: dict[str, Any]) -> list[Explanati
                     h = again
                 if any(alike(h, e.hypothesis) for e in found):
                     continue
-                if h.positions is None and not fit(h, small, until_over=True).fits:
+                if h.positions is None and not fits(h, small):
                     continue
-                if not fit(h, view, until_over=True).fits:
+                if not fits(h, view):
                     continue
-                counts = bits.differing(h, view)
+                counts: dict[str, int] = tried({}, bits.differing, h, view)
                 exact = [name for name, n in counts.items() if n == 0]
                 best = min(counts.values()) if counts else None
                 found.append(Explanation(h, [*words, *h.words], exact, best))
@@ -413,7 +414,7 @@ def explain(rope: Rope, sample: Sample, kinds: dict[str, Any]) -> list[Explanati
 def remeasured(h: Hypothesis, view: Sample) -> Hypothesis | None:
     """Positions that were measured on a part, measured on the whole."""
     turned = measure.turns(view, h.rope)
-    p = measure.positions(turned, h, view)
+    p = tried(None, measure.positions, turned, h, view)
     return None if p is None else replace(h, positions=p, words=(*h.words[:-1], listed(p, view)))
 
 
@@ -446,7 +447,7 @@ def candidates(rope: Rope, small: Sample, kinds: dict[str, Any]) -> Iterator[Hyp
         for what, dtype in itertools.product(
             ("cos and sin", "inv_freq", "the angle", "positions"), ("bfloat16", "float16")
         ):
-            if what == "positions" and same_in(dtype, small.positions):
+            if what == "positions" and (same_in(dtype, small.positions) or not exists_in(dtype, small.positions)):
                 continue
             if what == "cos and sin":
                 if ROUNDOFF[dtype] > ROUNDOFF[small.dtype]:
@@ -492,7 +493,7 @@ def vernier(rope: Rope, small: Sample, kinds: dict[str, Any]) -> Iterator[Hypoth
         if config.get("scaling", "default") != "default" and "theta" in plain:
             hypotheses += [Hypothesis(r, (*said, w)) for w, r in rules.make("without the scaling", plain)]
         for h, times in itertools.product(hypotheses, (1, -1, 2)):
-            at = measure.positions(turned, replace(h, times=times), small)
+            at = tried(None, measure.positions, turned, replace(h, times=times), small)
             if at is not None:
                 way = (*h.words, *WAYS[times], listed(at, small))
                 n = replace(h, times=times, positions=at, words=way)
@@ -500,8 +501,12 @@ def vernier(rope: Rope, small: Sample, kinds: dict[str, Any]) -> Iterator[Hypoth
                 break
 
 
-def settled(h: Hypothesis, turned: Turns, small: Sample, shift: bool = True) -> Iterator[Hypothesis]:
+def settled(h: Hypothesis, turned: Turns, small: Sample, shift: bool = True) -> list[Hypothesis]:
     """The hypothesis with the factor and the shift that were measured, if it agrees then."""
+    return tried([], lambda: list(_settled(h, turned, small, shift)))
+
+
+def _settled(h: Hypothesis, turned: Turns, small: Sample, shift: bool) -> Iterator[Hypothesis]:
     tolerance = 3 * float(np.nanmin(turned.tolerance)) * max(abs(h.times), 1)
     words, factor = named_factor(h, turned.gain, tolerance, small.before.shape[3])
     rest: tuple[str, ...] = ()

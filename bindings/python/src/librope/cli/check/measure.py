@@ -80,7 +80,7 @@ def agrees(measured: Turns, h: Hypothesis, sample: Sample, given: Any = None) ->
     given: turn() of it, if known.
     """
     want, off = given or turn(h, sample.positions)
-    if want.shape != measured.turn.shape:
+    if want.shape != measured.turn.shape or not np.isfinite(want).all():
         return False
     gain = h.gain if h.gain > 0 else 1.0
     got = measured.turn / measured.gain

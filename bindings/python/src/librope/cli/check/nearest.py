@@ -16,7 +16,7 @@ import numpy as np
 
 from ... import Rope
 from . import judge, rules
-from .reference import Hypothesis, predict
+from .reference import Hypothesis, exists_in, predict, tried
 from .sample import Sample
 
 _SHOWN = 3
@@ -43,6 +43,8 @@ def _measure(h: Hypothesis, sample: Sample) -> Near:
     error = np.abs(got - want)[good]
     with np.errstate(over="ignore"):
         far = float(np.sqrt((error**2).mean() / max((want[good] ** 2).mean(), 1e-300)))
+    if np.isnan(far):  # angles that are not finite
+        far = float("inf")
     return Near(h, list(h.words), float((error <= bound[good]).sum() / moves.sum()), far)
 
 
@@ -60,7 +62,7 @@ def _hypotheses(rope: Rope, sample: Sample, kinds: dict[str, Any]) -> list[Hypot
     return found
 
 
-def _further(h: Hypothesis, kinds: dict[str, Any]) -> Iterator[Hypothesis]:
+def _further(h: Hypothesis, kinds: dict[str, Any], positions: Any) -> Iterator[Hypothesis]:
     """One mistake more."""
     for words, made in itertools.islice(rules.frequencies(h.rope, kinds), 1, None):
         yield replace(h, rope=made, words=(*h.words, words))
@@ -68,11 +70,14 @@ def _further(h: Hypothesis, kinds: dict[str, Any]) -> Iterator[Hypothesis]:
         for n in judge.narrow(h.rope, "inv_freq", dtype):
             yield replace(h, rope=n.rope, words=(*h.words, *n.words))
         for what in ("cos and sin", "the angle", "positions"):
+            if what == "positions" and not exists_in(dtype, positions):
+                continue
             yield replace(h, precision=(what, dtype), words=(*h.words, f"{what} in {dtype}"))
 
 
 def _ranked(hypotheses: Iterable[Hypothesis], sample: Sample) -> list[Near]:
-    return sorted((_measure(h, sample) for h in hypotheses), key=lambda n: (n.distance, len(n.words)))
+    found = [tried(Near(h, list(h.words), 0.0, float("inf")), _measure, h, sample) for h in hypotheses]
+    return sorted(found, key=lambda n: (n.distance, len(n.words)))
 
 
 def nearest(rope: Rope, sample: Sample, kinds: dict[str, Any]) -> list[Near]:
@@ -85,7 +90,7 @@ def nearest(rope: Rope, sample: Sample, kinds: dict[str, Any]) -> list[Near]:
     for _ in range(_MORE):
         if best[0].explained == 1:
             break
-        longer = (h for n in best[:_SHOWN] if n.hypothesis.times for h in _further(n.hypothesis, kinds))
+        longer = (h for n in best[:_SHOWN] if n.hypothesis.times for h in _further(n.hypothesis, kinds, sample.positions))
         found = _ranked((n.hypothesis for n in _ranked(longer, few)[:12]), more)
         if not found or found[0].distance > 0.8 * best[0].distance:
             break

@@ -13,8 +13,9 @@ the product on either side; and nothing where the config asks for exact angles.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ LARGEST = {"float32": 3.4028235e38, "float16": 65504.0, "bfloat16": 3.3895314e38
 TABLE = 1.5e-7
 ANGLE = 2.0**-22
 CHUNK = 1 << 20  # elements that are compared at a time
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,25 @@ def through(x: Any, dtype: str) -> Any:
         return x.astype(ml_dtypes.bfloat16).astype(np.float32)
     with np.errstate(over="ignore"):
         return x.astype(dtype).astype(np.float32)
+
+
+def tried(otherwise: _T, test: Callable[..., _T], *given: Any) -> _T:
+    """What a test of a hypothesis says; otherwise, if it cannot be computed.
+
+    A mistake may lead where the library refuses to go, such as to infinite positions: then it is not
+    what happened, and the other hypotheses remain. The config's own rule is not tried, but computed.
+    """
+    try:
+        return test(*given)
+    except MemoryError:
+        raise
+    except Exception:
+        return otherwise
+
+
+def exists_in(dtype: str, positions: Any) -> bool:
+    """Whether positions are finite in a narrower dtype: float16 ends at 65504."""
+    return bool(np.isfinite(through(positions.astype(np.float32), dtype)).all())
 
 
 def positions_of(h: Hypothesis, given: Any) -> Any:
@@ -188,3 +210,8 @@ def fit(h: Hypothesis, sample: Sample, *, until_over: bool = False) -> Fit:
         if until_over and result.over:
             break
     return result
+
+
+def fits(h: Hypothesis, sample: Sample) -> bool:
+    """Whether a hypothesis fits every element; one that cannot be computed does not."""
+    return tried(False, lambda: fit(h, sample, until_over=True).fits)

@@ -11,6 +11,7 @@ from ... import Rope
 from ..._config_text import depends_on_length, length_before_scaling, turns
 from ..._conventions import in_one_segment
 from ..._core import ANGLES
+from .reference import tried
 
 # rope_theta and factor as published models have them.
 THETAS = (1e4, 2.5e4, 4e4, 5e4, 1e5, 1.5e5, 1.6e5, 2.5e5, 3e5, 5e5, 6e5, 8e5, 1e6, 1.5e6, 2e6, 4e6, 5e6,
@@ -51,8 +52,8 @@ def scalings(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             if f != config["factor"]:
                 yield f"factor {f:g} instead of {config['factor']:g}", {**config, "factor": f}
         d = config.get("rotary_dim") or config["head_dim"]
-        yield (f"theta raised for factor {factor:g} (NTK) instead of {own}",
-               {**base, "theta": config["theta"] * factor ** (d / (d - 2)) if d > 2 else 0})  # fmt: skip
+        raised = tried(0.0, lambda: config["theta"] * factor ** (d / (d - 2)))  # beyond float, or d is 2
+        yield f"theta raised for factor {factor:g} (NTK) instead of {own}", {**base, "theta": raised}
     others = {
         "linear": {"factor": factor},
         "yarn": {"factor": factor, "original_max_position_embeddings": length},
