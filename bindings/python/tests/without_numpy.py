@@ -27,3 +27,9 @@ turned = array.array("f", [1.0, 0.0, 1.0, 0.0] * 3)
 three = librope.Rope(head_dim=4, theta=1e4, pairing="halves", axes=3, pair_axis=[0, 2], layout="thd")
 three.apply_(memoryview(turned).cast("B").cast("f", (3, 1, 4)), ids)
 assert librope.prompt_ids([])[0].shape == (3, 0)
+try:
+    import librope.record
+except ModuleNotFoundError as e:
+    assert "librope.record needs numpy, ml_dtypes, safetensors, rich, matplotlib: pip install" in str(e)
+else:
+    raise AssertionError("librope.record without NumPy")

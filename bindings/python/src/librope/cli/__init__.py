@@ -15,6 +15,7 @@ from typing import Any
 
 from .._core import ACCEPT, DIGESTS, DTYPES, OPERATIONS
 
+from .._extra import missing
 
 #: What a config may leave open, in words, and the option that gives it.
 UNTOLD = {
@@ -205,7 +206,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(importlib.import_module(f".{arguments.command}", __name__).run(arguments))
     except ModuleNotFoundError as e:
-        print(f"librope {arguments.command} needs {e.name}: pip install {e.name}", file=sys.stderr)
+        print(missing(f"librope {arguments.command}", e), file=sys.stderr)
         return 2
     except Exception as e:  # a traceback would exit with 1, which is an answer of check
         print(f"librope {arguments.command}: {_message(e)}", file=sys.stderr)

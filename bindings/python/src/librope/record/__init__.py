@@ -24,9 +24,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from .._extra import missing
 from .._rules import axes_of
+
+try:
+    import numpy as np
+except ModuleNotFoundError as e:
+    raise ModuleNotFoundError(missing("librope.record", e), name=e.name) from None
 
 __all__ = ["Recording", "Tensor", "run_onnx", "watch"]
 
@@ -124,7 +128,8 @@ class Recording(Mapping[str, Tensor]):
         self._tensors[name] = Tensor(x, y, at)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a .safetensors or .npz file. ValueError: there is nothing to write; bfloat16 in .npz."""
+        """Writes a .safetensors or .npz file. ValueError: there is nothing to write; bfloat16 in .npz.
+        ModuleNotFoundError: safetensors is not there; a .npz file needs NumPy alone."""
         from ..cli import files
 
         if not self._tensors:
@@ -141,7 +146,10 @@ class Recording(Mapping[str, Tensor]):
             kept[name + BEFORE], kept[name + AFTER] = t.before, t.after
             if t.positions is not None and not shared:
                 kept[f"{name}.{POSITIONS}"] = t.positions
-        files.save(os.fspath(path), kept, {"layout": "bshd"})
+        try:
+            files.save(os.fspath(path), kept, {"layout": "bshd"})
+        except ModuleNotFoundError as e:
+            raise ModuleNotFoundError(missing(f"{os.fspath(path)}: a recording", e), name=e.name) from None
 
 
 def watch(model: Any, *, layout: str | None = None, calls: int | None = None) -> AbstractContextManager[Recording]:
