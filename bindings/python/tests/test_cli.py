@@ -176,14 +176,22 @@ def test_folders_of_other_programs(capsys, tmp_path):
         assert status == 0 and says in out, err
         assert run(capsys, "plot", path, "-o", tmp_path / "a.png", "--only", "rows", *(
             ["--layer-type", "full_attention"] if path.name in ("gguf", "parts") else []))[0] == 0  # fmt: skip
+        if path.name in ("meta", "pipeline"):  # the package reads what the commands read
+            file = "params.json" if path.name == "meta" else "transformer/config.json"
+            assert librope.Rope.from_config(path) == librope.Rope.from_config(path / file)
+        else:
+            with pytest.raises(ValueError, match=r"GGUF file \(.*a.*\.gguf\).*Model\.from_gguf"):
+                librope.Rope.from_config(path)
     for path, says in (
         (folder("two", model_index_json={}, transformer__config_json=flux, transformer_2__config_json=flux),
          "is a pipeline of diffusers with 2 transformers: name one of"),
         (folder("unet", model_index_json={}, unet__config_json={}), "is a pipeline of diffusers with 0 transformers"),
-        (folder("empty", x_json={}), "has no config.json and 0 .gguf files"),
+        (folder("empty", x_json={}), "has no config.json, params.json or model_index.json, and no .gguf file"),
     ):
         status, _, err = run(capsys, "inspect", path)
         assert status == 2 and says in err
+        with pytest.raises(FileNotFoundError if path.name == "empty" else ValueError, match=says):
+            librope.Rope.from_config(path)
 
 
 def test_titles_of_pictures_say_what_is_drawn(tmp_path):

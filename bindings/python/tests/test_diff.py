@@ -275,7 +275,7 @@ def test_folders_and_models_of_the_cache(files: Files, monkeypatch: pytest.Monke
     empty = files.folder / "empty"
     empty.mkdir()
     done = cli("diff", str(empty), config)
-    assert (done.returncode, "no config.json and 0 .gguf files" in done.stderr) == (2, True)
+    assert (done.returncode, "no config.json, params.json or model_index.json" in done.stderr) == (2, True)
     files.gguf("empty/a.gguf", "qwen2", QWEN_KEYS)
     diff(str(empty), config, status=0)
     files.gguf("empty/b.gguf", "qwen2", QWEN_KEYS)

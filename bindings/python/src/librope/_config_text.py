@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from ._choices import Pairing
 from ._core import Config, check, from_struct, integer, real
+from ._folder import located
 from ._ffi import ffi, lib
 
 # Scalings with other frequencies in longer sequences. The library cannot be asked, because a config
@@ -68,10 +69,10 @@ def config_text(config: Any) -> bytes:
     if isinstance(config, str) and "\0" in config:  # no path, and perhaps the text of a file
         _refuse_gguf(config[: len(GGUF_MAGIC)].encode())
     if isinstance(config, (str, os.PathLike)):
-        path = pathlib.Path(config)
-        with (path / "config.json" if path.is_dir() else path).open("rb") as file:
+        path = pathlib.Path(located(config))
+        with path.open("rb") as file:
             head = file.read(len(GGUF_MAGIC))
-            _refuse_gguf(head)
+            _refuse_gguf(head, "" if path == pathlib.Path(config) else f" ({path})")
             return head + file.read()
     if isinstance(config, Mapping):
         return json.dumps(config, default=_plain).encode()
@@ -84,10 +85,10 @@ def config_text(config: Any) -> bytes:
     )
 
 
-def _refuse_gguf(head: bytes) -> None:
+def _refuse_gguf(head: bytes, where: str = "") -> None:
     """head: the first bytes of a config."""
     if head == GGUF_MAGIC:
-        raise ValueError("config is a GGUF file, and must be JSON: librope.Model.from_gguf reads GGUF")
+        raise ValueError(f"config is a GGUF file{where}, and must be JSON: librope.Model.from_gguf reads GGUF")
 
 
 def _plain(value: Any) -> Any:

@@ -189,9 +189,9 @@ class Rope(Caller, Digested):
         """The RoPE of a model.
 
         Args:
-            config: path of a config.json or of its folder, its content (dict or bytes), or a
-                transformers config. A rope_parameters dictionary alone needs head_dim= and
-                pairing=.
+            config: path of a config.json or of a folder with a config.json, a params.json or a
+                pipeline of diffusers; its content (dict or bytes), or a transformers config. A
+                rope_parameters dictionary alone needs head_dim= and pairing=.
             layer, layer_type: which, where layers differ: a number, or a name of
                 Model(config).layer_types such as "sliding_attention".
             seq_len: tokens of the sequence when attention runs. Dynamic NTK and LongRoPE need it;

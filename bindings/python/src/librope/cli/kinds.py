@@ -21,7 +21,8 @@ from .._config_text import (
     turns,
 )
 from .._conventions import channel_order
-from .source import fields_of, is_gguf, located, open_model
+from .._folder import located
+from .source import fields_of, is_gguf, open_model
 
 # What config.json calls the longest sequence.
 _LONGEST = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length", "n_positions", "n_ctx")

@@ -4,12 +4,12 @@ configurations, completed by options where it leaves something open."""
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import Model
 from .._config_text import GGUF_MAGIC, left_open, turns
+from .._folder import located
 
 
 def is_gguf(config: Any) -> bool:
@@ -21,33 +21,6 @@ def is_gguf(config: Any) -> bool:
             return file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
     except OSError:
         return os.fspath(config).endswith(".gguf")
-
-
-def located(config: Any) -> Any:
-    """The text of a folder: its config.json, else its params.json, the transformer of a pipeline of
-    diffusers, or its GGUF file. ValueError: there is none, or no single one. Others are what they are."""
-    if not isinstance(config, (str, os.PathLike)) or not os.path.isdir(config):
-        return config
-    folder = pathlib.Path(config)
-    for name in ("config.json", "params.json"):
-        if (folder / name).is_file():
-            return folder / name
-    if (folder / "model_index.json").is_file():
-        return _of_pipeline(folder)
-    found = sorted(folder.glob("*.gguf"))
-    first = [p for p in found if "-00001-of-" in p.name] or found  # of a model in several parts
-    if len(first) == 1:
-        return first[0]
-    names = f": {', '.join(p.name for p in found)}" if found else ""
-    raise ValueError(f"{folder} has no config.json and {len(found)} .gguf files{names}. Name the file")
-
-
-def _of_pipeline(folder: pathlib.Path) -> pathlib.Path:
-    found = sorted(p for p in folder.glob("*/config.json") if p.parent.name.startswith("transformer"))
-    if len(found) == 1:
-        return found[0]
-    names = f": name one of {', '.join(map(str, found))}" if found else ""
-    raise ValueError(f"{folder} is a pipeline of diffusers with {len(found)} transformers{names}")
 
 
 def open_model(config: Any, accept: Sequence[str] = ()) -> Model:

@@ -11,8 +11,9 @@ from typing import Any
 
 from ... import Model
 from ..._config_text import config_text, left_open
+from ..._folder import located
 from .. import kinds
-from ..source import completed, is_gguf, located
+from ..source import completed, is_gguf
 
 
 @dataclass
