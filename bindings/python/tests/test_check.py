@@ -472,7 +472,17 @@ def test_the_worst_value_is_named(check, rng):
     worst = found["worst"]
     assert (worst["token"], worst["head"], worst["channel"], worst["position"]) == (17, 3, 90, 17)
     assert worst["expected"] == pytest.approx(expected, abs=1e-5) and found["elements_over"] == 1
-    assert status == 1 and "token 17, head 3, channel 90" in text
+    assert status == 1 and "token 17, head 3, channel 90" in text and "largest error" not in text
+    # Where a pair is 0 nothing is allowed: what is worst there is not what is largest.
+    q[5, 1, [3, 67]] = 0
+    after = Rope.from_config(LLAMA).apply(q, 0)
+    after[5, 1, 3], after[17, 3, 90] = 1e-3, after[17, 3, 90] + 0.5
+    _, found, text = check(LLAMA, q, after)
+    worst, largest = found["worst"], found["largest_error"]
+    assert (worst["token"], worst["error"]) == (5, pytest.approx(1e-3))
+    assert (largest["token"], largest["head"], largest["channel"]) == (17, 3, 90)
+    assert largest["error"] == pytest.approx(0.5, abs=1e-5)
+    assert "worst: token 5, head 1" in text and "largest error: token 17, head 3, channel 90 (position 17):" in text
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

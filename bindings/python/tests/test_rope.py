@@ -347,7 +347,8 @@ def test_unknown_model_types_say_what_to_pass():
     with pytest.raises(NotImplementedError, match="gpt2"):
         librope.Rope.from_config({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2})
     config = {"model_type": "something_new", "rope_theta": 1e4, **known}
-    with pytest.raises(ValueError, match=r"pairing= is required: the model_type 'something_new'"):
+    with pytest.raises(ValueError, match=r"pairing= is required: the model_type 'something_new' .* "
+                       r"Pass 'halves' \(transformers\) or 'interleaved' \(GPT-J, Meta\)$"):  # fmt: skip
         librope.Rope.from_config(config)
     rope = librope.Rope.from_config(config, pairing="halves")
     assert rope.config["theta"] == 1e4 and rope.pairing == "halves"

@@ -6,18 +6,19 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from typing import Any
 
-from ._choices import Pairing
 from ._core import Config, check, from_struct, integer, real
-from ._folder import located
 from ._ffi import ffi, lib
+from ._folder import located
 
 # Scalings with other frequencies in longer sequences. The library cannot be asked, because a config
 # tells it before the configuration is complete; a test compares.
 _DEPEND_ON_LENGTH = ("dynamic", "dynamic_steps", "longrope")
 
 
+#: The pairings that an unknown model may have, and whose they are.
+PAIRINGS = {"halves": "transformers", "interleaved": "GPT-J, Meta"}
 #: Kinds beside the language model.
 TOWERS = ("vision", "audio")
 #: How a GGUF file begins.
@@ -308,7 +309,7 @@ class ModelText:
         if "pairing" in left_open(config):
             raise ValueError(
                 f"pairing= is required: {self._name()} does not tell which channels form a pair. "
-                f"Pass one of {', '.join(get_args(Pairing))}"
+                f"Pass {' or '.join(f'{p!r} ({who})' for p, who in PAIRINGS.items())}"
             )
         return config
 

@@ -13,15 +13,16 @@ import re
 import sys
 from typing import Any
 
+from .._config_text import PAIRINGS
 from .._core import ACCEPT, DIGESTS, DTYPES, OPERATIONS
-
 from .._extra import missing
+
 
 #: What a config may leave open, in words, and the option that gives it.
 UNTOLD = {
     "seq_len": ("how long the sequence is, by which the frequencies differ", "--seq-len"),
     "pairing": ("which channels form a pair",
-                "--pairing halves (transformers) or --pairing interleaved (GPT-J, Meta)"),
+                " or ".join(f"--pairing {p} ({who})" for p, who in PAIRINGS.items())),
     "head_dim": ("the channels of a head", "--head-dim"),
 }  # fmt: skip
 

@@ -159,15 +159,24 @@ def predict(h: Hypothesis, before: Any, given: Any, dtype: str) -> tuple[Any, An
     return out, bound
 
 
+@dataclass(frozen=True)
+class Value:
+    """One value of a tensor."""
+
+    index: tuple[int, ...] = (0, 0, 0, 0)
+    expected: float = 0.0
+    found: float = 0.0
+    allowed: float = 0.0
+    error: float = 0.0
+
+
 @dataclass
 class Fit:
     """How a hypothesis fits a tensor: its largest error in units of the bound, and where it breaks it."""
 
     worst: float = 0.0
-    index: tuple[int, ...] = (0, 0, 0, 0)
-    expected: float = 0.0
-    found: float = 0.0
-    allowed: float = 0.0
+    at: Value = Value()  # the worst: where little is allowed, its error may be small
+    largest: Value = Value()  # of the largest error
     over: int = 0
     tokens: Any = None
     heads: Any = None
@@ -201,12 +210,15 @@ def fit(h: Hypothesis, sample: Sample, *, until_over: bool = False) -> Fit:
         result.tokens[:, part] |= over.any((2, 3))
         result.heads |= over.any((0, 1, 3))
         result.channels |= over.any((0, 1, 2))
-        top = np.unravel_index(int(ratio.argmax()), ratio.shape)
+        top, far = (np.unravel_index(int(e.argmax()), e.shape) for e in (ratio, error))
+        top_value, far_value = (
+            Value((int(i[0]), start + int(i[1]), int(i[2]), int(i[3])), float(want[i]), float(got[i]),
+                  float(bound[i]), float(error[i])) for i in (top, far)
+        )  # fmt: skip
         if ratio[top] > result.worst or start == 0:
-            result.worst = float(ratio[top])
-            result.index = (int(top[0]), start + int(top[1]), int(top[2]), int(top[3]))
-            result.expected, result.found = float(want[top]), float(got[top])
-            result.allowed = float(bound[top])
+            result.worst, result.at = float(ratio[top]), top_value
+        if far_value.error > result.largest.error or start == 0:
+            result.largest = far_value
         if until_over and result.over:
             break
     return result

@@ -62,10 +62,13 @@ def _explained(e: Explanation) -> dict[str, Any]:
 def described(verdict: Verdict, sample: Sample) -> dict[str, Any]:
     """A verdict as plain values."""
     own = verdict.own
-    worst = {**place(own.index, sample), "expected": own.expected, "found": own.found,
-             "allowed": own.allowed, "error_by_allowed": own.worst}  # fmt: skip
+    worst, largest = (
+        {**place(v.index, sample), "expected": v.expected, "found": v.found, "allowed": v.allowed, "error": v.error}
+        for v in (own.at, own.largest)
+    )
+    worst["error_by_allowed"] = own.worst
     return {
-        "verdict": verdict.answer, "matches": verdict.answer == MATCHES, "worst": worst,
+        "verdict": verdict.answer, "matches": verdict.answer == MATCHES, "worst": worst, "largest_error": largest,
         "elements": int(sample.after.size), "elements_over": own.over,
         "over": broken(verdict, sample) if own.over else None,
         "nan": verdict.nan, "exact": verdict.exact,
@@ -116,8 +119,7 @@ def show(g: Grade, console: Any) -> None:
     say = lambda text: console.print(text, highlight=False)  # noqa: E731
     verdict, sample, rope = g.verdict, g.item.sample, g.item.rope
     own, b = verdict.own, sample.before.shape[0]
-    at = in_words(place(own.index, sample), b)
-    said = place(own.index, sample)["position"]
+    where = lambda v: f"{in_words(place(v.index, sample), b)} (position {place(v.index, sample)['position']})"  # noqa: E731
     if verdict.answer == MATCHES:
         say(f"[green]matches[/], {g.word}: all "
             f"{sample.after.size:,} values are within the bound of {sample.dtype}, and no other rule "
@@ -136,8 +138,11 @@ def show(g: Grade, console: Any) -> None:
         say(f"  where: {broken(verdict, sample)}")
     if g.written is not None:
         say(f"  written as {g.written}, and by the config as {g.item.rope.pairing}: q·k is the same if both are")
-    share = "" if own.worst == 0 else f", {_times(own.worst)} of the allowed {own.allowed:.2g}"
-    say(f"  worst: {at} (position {said}): {own.found:.6g}, expected {own.expected:.6g}{share}")
+    share = "" if own.worst == 0 else f", {_times(own.worst)} of the allowed {own.at.allowed:.2g}"
+    say(f"  worst: {where(own.at)}: {own.at.found:.6g}, expected {own.at.expected:.6g}{share}")
+    if not own.fits and own.largest.index != own.at.index:
+        most = own.largest
+        say(f"  largest error: {where(most)}: {most.found:.6g}, expected {most.expected:.6g}")
     if own.fits and verdict.answer != "does not match":
         rounding = rope.config.get("rounding", "float32")
         exact = _policies(verdict.exact) or "no rounding policy of librope"
