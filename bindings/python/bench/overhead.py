@@ -1,9 +1,9 @@
 """What a call from Python costs beyond the C call: medians in nanoseconds.
 
-    python bench/overhead.py [--json]
+    python bench/overhead.py [--json] [--decode] [--torch]
 
 The C call is the same rope_apply_qk on the same arrays, repeated in C. Each row runs in an order
-that changes from round to round, so that a slow second hits all of them.
+that changes from round to round, so that a slow second hits all of them. --decode: one token alone; --torch: of torch tensors.
 """
 
 from __future__ import annotations
@@ -59,6 +59,15 @@ def measure(tokens, dtype, q_heads=32, k_heads=8):
     q = rng.standard_normal((tokens, q_heads, 128), np.float32).astype(dtype)
     k = rng.standard_normal((tokens, k_heads, 128), np.float32).astype(dtype)
     positions = np.arange(tokens)
+    if "--torch" in sys.argv:
+        import torch
+
+        bits = {2: torch.bfloat16}.get(q.itemsize, torch.float32)
+        q, k = (torch.from_numpy(x.view(np.int16) if x.itemsize == 2 else x).view(bits) for x in (q, k))
+        positions = torch.from_numpy(positions)
+        empty = torch.empty_like
+    else:
+        empty = np.empty_like
     step = rope.bind(q, k, positions)
     prepared = rope.prepare_qk(q, k, positions)
 
@@ -70,8 +79,9 @@ def measure(tokens, dtype, q_heads=32, k_heads=8):
             pass
 
     names = ["C call", "bind()", "apply_qk_", "apply_qk_ (int position)", "apply_qk",
-             "prepared.apply_qk_", "prepared.apply_qk", "loop"]  # fmt: skip
-    out = (np.empty_like(q), np.empty_like(k))
+             "prepared.apply_qk_", "prepared.apply_qk", "apply_qk (new arrays)",
+             "prepared.apply_qk (new arrays)", "prepare_qk", "loop"]  # fmt: skip
+    out = (empty(q), empty(k))
     times = median_ns(
         [
             c_call,
@@ -81,6 +91,9 @@ def measure(tokens, dtype, q_heads=32, k_heads=8):
             python_loop(lambda: rope.apply_qk(q, k, positions, out=out)),
             python_loop(prepared.apply_qk_, q, k),
             python_loop(lambda: prepared.apply_qk(q, k, out=out)),
+            python_loop(rope.apply_qk, q, k, positions),
+            python_loop(prepared.apply_qk, q, k),
+            python_loop(rope.prepare_qk, q, k, positions),
             loop,
         ]
     )
@@ -89,19 +102,19 @@ def measure(tokens, dtype, q_heads=32, k_heads=8):
 
 def main():
     results = {}
-    for tokens, dtype in ((1, np.float32), (1, BF16), (4096, BF16)):
+    for tokens, dtype in ((1, np.float32), (1, BF16), (4096, BF16))[: 2 if "--decode" in sys.argv else 3]:
         row = measure(tokens, dtype)
         results[f"{tokens} tokens {np.dtype(dtype).name}"] = row
     if "--json" in sys.argv:
         print(json.dumps(results, indent=1))
         return
-    print(f"librope {librope.__version__}, 32 + 8 heads x 128, NumPy, medians")
+    print(f"librope {librope.__version__}, 32 + 8 heads x 128, {'torch' if '--torch' in sys.argv else 'NumPy'}, medians")
     for name, row in results.items():
         base = row["C call"]
         print(f"\n{name}: C call {base:,.0f} ns")
         for what, t in row.items():
             if what != "C call":
-                print(f"  {what:26} {t:12,.0f} ns   +{t - base:9,.0f} ns   x {t / base:.3f}")
+                print(f"  {what:30} {t:12,.0f} ns   +{t - base:9,.0f} ns   x {t / base:.3f}")
 
 
 if __name__ == "__main__":

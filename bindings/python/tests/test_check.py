@@ -310,6 +310,7 @@ def test_a_hypothesis_that_cannot_be_computed_is_passed_over(check, rng, monkeyp
     status, found, _ = check(LLAMA, q, own.replace(theta=1e4).apply(q, 0))
     assert status == 1 and words(found)[0] == "theta 10000"
     assert check(LLAMA, q, own.apply(q, 0))[0] == 0  # others are rivals
+    assert check(LLAMA, q[:1], own.apply(q[:1], 0))[0] == 3  # and here they fit
     status, found, _ = check(LLAMA, q, values(rng, 64, 2))
     assert status == 1 and not found["explained"]
 
