@@ -1,6 +1,5 @@
 """The command line, through its main function and once as a program."""
 
-import importlib.metadata
 import json
 import re
 import subprocess
@@ -12,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 import librope
-from librope import _extra, cli, record
+from librope import cli
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 2,
@@ -508,36 +507,6 @@ def test_no_exception_is_an_answer_of_check(config, capsys, monkeypatch):
     monkeypatch.setattr(inspect, "run", fail)
     status, _, err = run(capsys, "inspect", config)
     assert (status, err) == (2, "librope inspect: ZeroDivisionError: of something unforeseen\n")
-
-
-def test_missing_packages_are_named_at_once(config, capsys, monkeypatch):
-    """librope itself is on no index, so that librope[cli] would be somebody else's."""
-    for name in ("rich.console", "rich", "safetensors"):
-        monkeypatch.setitem(sys.modules, name, None)
-    status, _, err = run(capsys, "inspect", config)
-    assert status == 2 and err == (
-        "librope inspect needs safetensors, rich: pip install safetensors rich, or in librope's sources "
-        'pip install "bindings/python[cli]"\n'
-    )
-
-
-def test_the_extra_is_that_of_the_package():
-    told = importlib.metadata.requires("librope") or []
-    extra = {r.split(">")[0] for r in told if "extra" in r and "cli" in r.split("extra")[1]}
-    assert extra - {"librope[cli]"} == set(_extra.PACKAGES)
-
-
-def test_recordings_say_what_they_need(monkeypatch, tmp_path):
-    recording = record.Recording()
-    recording.add("q", np.ones((1, 1, 2)), np.ones((1, 1, 2)), layout="thd")
-    for name in ("safetensors", "safetensors.numpy"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ModuleNotFoundError, match=r"a recording needs safetensors: .*python\[cli\]"):
-        recording.save(tmp_path / "run.safetensors")
-    recording.save(tmp_path / "run.npz")
-    monkeypatch.setitem(sys.modules, "numpy", None)
-    with pytest.raises(ModuleNotFoundError, match=r"^librope.record needs numpy, safetensors: .*python\[cli\]"):
-        importlib.reload(record)
 
 
 @pytest.mark.parametrize(
