@@ -48,7 +48,7 @@ def test_positions_in_float16_are_named_where_it_has_them(check, rng, tmp_path, 
 
 
 @pytest.mark.parametrize("broken", ["turn", "predict", "apply"])
-@pytest.mark.parametrize("error", [ValueError, ZeroDivisionError, IndexError, KeyError])
+@pytest.mark.parametrize("error", [ValueError, IndexError])
 def test_a_hypothesis_that_cannot_be_computed_is_passed_over(check, rng, monkeypatch, broken, error):
     """Only the config's own rule, and the one that explains, can be computed."""
     module = judge.bits if broken == "apply" else reference
