@@ -1,6 +1,8 @@
-// The optional thread pool: workers sleep until a call hands them tasks, and take these one by one
-// from an atomic counter. Written here because no packaged pool has this shape (a C callback, no
-// allocation per call, the caller works too) without a library at run time.
+// The optional thread pool: workers sleep until a call hands them tasks. Each thread takes those of
+// its own share, which is the same part of every call of a size, so that what it turned before may
+// still be in its caches; then what others have left. Written here because no packaged pool has
+// this shape (a C callback, no allocation per call, the caller works too) without a library at run
+// time.
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -30,7 +32,8 @@ class BlockedSignals {
   BlockedSignals() {
     sigset_t all;
     sigfillset(&all);
-    for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, own);
+    for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT})
+      sigdelset(&all, own);
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -50,11 +53,14 @@ void RunSequentially(rope_task_fn fn, void* task, uint32_t count) {
 struct rope_pool {
  public:
   explicit rope_pool(int32_t threads)
-      : process_(getpid()), runner_{&rope_pool::ParallelFor, this} {
+      : shares_(static_cast<size_t>(threads)),
+        process_(getpid()),
+        runner_{&rope_pool::ParallelFor, this} {
     workers_.reserve(static_cast<size_t>(threads - 1));
     const BlockedSignals blocked;
     try {
-      for (int32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+      for (int32_t i = 1; i < threads; ++i)
+        workers_.emplace_back([this, i] { Work(static_cast<size_t>(i)); });
     } catch (...) {  // a thread could not be started: end those that run
       Stop();
       throw;
@@ -70,29 +76,37 @@ struct rope_pool {
   bool IsForked() const { return getpid() != process_; }
 
  private:
+  // Adjacent tasks, one share for each thread, on a line of its own.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> next;  // beyond end by one per thread: wider than a task's index
+    uint32_t end;
+  };
+
   // One call of parallel_for. Workers read it only between joining and leaving, under which the
   // caller waits.
   struct Job {
     rope_task_fn fn;
     void* task;
-    uint32_t count;
-    std::atomic<uint64_t> next{0};  // beyond count by one per thread: wider than it
+  };
 
-    void TakeTasks() {
-      for (;;) {
-        const uint64_t index = next.fetch_add(1, std::memory_order_relaxed);
-        if (index >= count) return;
-        fn(task, static_cast<uint32_t>(index));
+  // A thread's own share first, then what the others have left.
+  void TakeTasks(const Job& job, size_t thread) {
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      Share& share = shares_[(thread + i) % shares_.size()];
+      while (share.next.load(std::memory_order_relaxed) < share.end) {
+        const uint64_t index = share.next.fetch_add(1, std::memory_order_relaxed);
+        if (index < share.end) job.fn(job.task, static_cast<uint32_t>(index));
       }
     }
-  };
+  }
 
   static int32_t ParallelFor(void* pool, rope_task_fn fn, void* task, uint32_t count) {
     static_cast<rope_pool*>(pool)->Run(fn, task, count);
     return 0;
   }
 
-  // Whether this thread runs a task of this pool: its turn is not over, so it must not wait for one.
+  // Whether this thread runs a task of this pool: its turn is not over, so it must not wait for
+  // one.
   bool IsInTask() const {
     const std::thread::id self = std::this_thread::get_id();
     return caller_.load(std::memory_order_relaxed) == self ||
@@ -104,21 +118,25 @@ struct rope_pool {
     if (IsForked() || IsInTask()) return RunSequentially(fn, task, count);
     const std::lock_guard<std::mutex> turn(turns_);  // concurrent calls take turns
     caller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-    Job job{fn, task, count};
+    const Job job{fn, task};
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      shares_[i].next.store(uint64_t{count} * i / shares_.size(), std::memory_order_relaxed);
+      shares_[i].end = static_cast<uint32_t>(uint64_t{count} * (i + 1) / shares_.size());
+    }
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       job_ = &job;
       ++generation_;
     }
     wake_.notify_all();
-    job.TakeTasks();
+    TakeTasks(job, 0);
     std::unique_lock<std::mutex> lock(mutex_);
     job_ = nullptr;  // late workers find nothing
     done_.wait(lock, [this] { return active_ == 0; });
     caller_.store(std::thread::id(), std::memory_order_relaxed);
   }
 
-  void Work() {
+  void Work(size_t thread) {
 #if defined(__linux__)
     pthread_setname_np(pthread_self(), "rope_pool");  // as top and debuggers show it
 #endif
@@ -128,10 +146,10 @@ struct rope_pool {
       wake_.wait(lock, [&] { return stopping_ || (job_ != nullptr && generation_ != seen); });
       if (stopping_) return;
       seen = generation_;
-      Job* job = job_;
+      const Job* job = job_;
       ++active_;
       lock.unlock();
-      job->TakeTasks();
+      TakeTasks(*job, thread);
       lock.lock();
       if (--active_ == 0) done_.notify_one();
     }
@@ -148,13 +166,14 @@ struct rope_pool {
 
   std::mutex turns_;
   std::atomic<std::thread::id> caller_{};  // whose turn it is
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                       // guards what follows
   std::condition_variable wake_, done_;
-  Job* job_ = nullptr;
+  const Job* job_ = nullptr;
   uint64_t generation_ = 0;
   int active_ = 0;
   bool stopping_ = false;
 
+  std::vector<Share> shares_;
   std::vector<std::thread> workers_;
   const pid_t process_;
   const rope_runner runner_;

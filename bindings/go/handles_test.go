@@ -109,9 +109,9 @@ func TestModelCloseBesideCalls(t *testing.T) {
 func TestPoolCloseBesideCalls(t *testing.T) {
 	c := mustNew(t, plain(64))
 	r := rand.New(rand.NewPCG(13, 14))
-	x := random[float32](r, 700*8*64) // long enough for the pool
+	x := random[float32](r, 1400*8*64) // long enough for the pool
 	want := slices.Clone(x)
-	step := Step{Batch: 1, Tokens: 700, Positions: Offset(7)}
+	step := Step{Batch: 1, Tokens: 1400, Positions: Offset(7)}
 	if err := ApplyQK(c, BSHD(want, 8), Tensor[float32]{}, step); err != nil {
 		t.Fatal(err)
 	}

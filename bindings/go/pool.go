@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// Pool is librope's own threads for calls that move more than 1 MiB, which are cut into tasks of
+// Pool is librope's own threads for calls that move more than 2 MiB, which are cut into tasks of
 // 256 KiB to 1 MiB. Everything else runs on the calling thread. Concurrent calls take turns.
 type Pool struct {
 	_     noCopy

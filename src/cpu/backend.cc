@@ -27,7 +27,7 @@ namespace cpu {
 namespace {
 
 // Calls up to this run on the caller's thread: in less time than it takes to wake another.
-constexpr int64_t kInlineBytes = 1 << 20;
+constexpr int64_t kInlineBytes = 2 << 20;
 // A task is a part of the call that is worth handing to another thread, and large enough that what
 // the memory is not asked for ahead, at its beginning, does not count.
 constexpr int64_t kTasks = 64, kLeastTaskBytes = 256 << 10, kMostTaskBytes = 1 << 20;

@@ -116,7 +116,7 @@ int32_t Sequentially(void*, rope_task_fn fn, void* task, uint32_t count) {
 }
 
 TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
-  constexpr int kDim = 128, kTokens = 1200, kHeads = 4;
+  constexpr int kDim = 128, kTokens = 2400, kHeads = 4;
   std::vector<char> q(kDim * kTokens * kHeads * kMaxElementSize), out(q.size()),
       row(kDim * kTokens * kMaxElementSize), sin(row.size());
   std::vector<int64_t> ids(kTokens, 5);
@@ -182,8 +182,8 @@ TEST(Allocation, CallsAllocateNothingAndStartNoThread) {
 TEST(Allocation, APoolCallAllocatesNothing) {
   const Pool pool = CreatePool(3);
   const Context context = Create(Config(128));
-  std::vector<float> q(128 * 4000);
-  rope_qk_args args = Args(1, 4000);
+  std::vector<float> q(128 * 8000);
+  rope_qk_args args = Args(1, 8000);
   args.q = Tensor(q.data(), ROPE_DTYPE_F32, 1);
   args.positions = Offset(0);
   args.runner = rope_pool_runner(pool.get());

@@ -436,7 +436,7 @@ TEST(Stack, OfPools) {
   EXPECT_STACK(kOther, ROPE_OK, rope_pool_create(2, &pool));
   EXPECT_STACK(kOther, ROPE_ERROR_INVALID_ARGUMENT, rope_pool_create(-1, &pool));
   const Context context = Create(Config(128));
-  constexpr int kMany = 4000;
+  constexpr int kMany = 8000;
   std::vector<float> x(128 * kMany);
   rope_qk_args args = Args(1, kMany);
   args.q = Tensor(x.data(), ROPE_DTYPE_F32, 1);

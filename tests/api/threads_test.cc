@@ -86,7 +86,7 @@ struct Recorder {
 
 TEST(Runner, SmallCallsNeverReachIt) {
   const Context context = Create(Config(kDim));
-  for (int64_t tokens : {int64_t{1}, int64_t{8}, (1 << 20) / kTokenBytes}) {
+  for (int64_t tokens : {int64_t{1}, int64_t{8}, (2 << 20) / kTokenBytes}) {
     Recorder recorder;
     std::vector<float> x = Random(tokens);
     const rope_qk_args args = ArgsOf(1, tokens, &x, &recorder.runner);
@@ -97,7 +97,7 @@ TEST(Runner, SmallCallsNeverReachIt) {
 
 TEST(Runner, LargeCallsAreCutIntoTasksWorthAThread) {
   const Context context = Create(Config(kDim));
-  for (int64_t tokens : {257, 512, 1000, 8000, 8001}) {
+  for (int64_t tokens : {513, 600, 1000, 8000, 8001}) {
     for (int64_t batch : {1, 3}) {
       Recorder recorder;
       std::vector<float> x = Random(batch * tokens);
@@ -237,6 +237,34 @@ TEST(Pool, UsesItsThreadsAndTheCallers) {
 }
 
 // parallel_for returns after the last task has finished, however long a worker holds one.
+// What a thread turned before may still be in its caches: it gets the same part of each such call.
+TEST(Pool, ThreadsKeepToTheirShares) {
+  constexpr uint32_t kThreads = 3, kTasks = 2 * kThreads;
+  const Pool pool = CreatePool(kThreads);
+  const rope_runner* runner = rope_pool_runner(pool.get());
+  std::thread::id first[kThreads];
+  for (int call = 0; call < 200; ++call) {
+    struct Task {
+      std::atomic<uint32_t> waiting{0};
+      std::thread::id by[kTasks];
+    } task;
+    const auto fn = [](void* opaque, uint32_t i) {
+      auto& t = *static_cast<Task*>(opaque);
+      t.by[i] = std::this_thread::get_id();
+      if (i % 2 != 0)
+        return;  // else the first of a share: waits until all threads have begun theirs
+      ++t.waiting;
+      while (t.waiting < kThreads) std::this_thread::yield();
+    };
+    ASSERT_EQ(runner->parallel_for(runner->pool, fn, &task, kTasks), 0);
+    for (uint32_t n = 0; n < kThreads; ++n) {
+      if (call == 0) first[n] = task.by[2 * n];
+      ASSERT_EQ(task.by[2 * n], first[n]) << "share " << n << " of call " << call;
+    }
+    ASSERT_EQ(first[0], std::this_thread::get_id());
+  }
+}
+
 TEST(Pool, WaitsForItsSlowestWorker) {
   const Pool pool = CreatePool(3);
   const rope_runner* runner = rope_pool_runner(pool.get());
@@ -266,16 +294,16 @@ TEST(Pool, WaitsForItsSlowestWorker) {
 TEST(Pool, ConcurrentCallersGetTheBitsOfOneThread) {
   const Context context = Create(Config(kDim));
   const Pool pool = CreatePool(3);
-  const std::vector<float> source = Random(200);
+  const std::vector<float> source = Random(600);
   std::vector<float> want = source;
-  rope_qk_args args = ArgsOf(1, 200, &want, nullptr);
+  rope_qk_args args = ArgsOf(1, 600, &want, nullptr);
   ASSERT_OK(rope_apply_qk(context.get(), &args));
   std::vector<std::thread> callers;
   for (int c = 0; c < 4; ++c) {
     callers.emplace_back([&] {
       for (int n = 0; n < 20; ++n) {
         std::vector<float> x = source;
-        const rope_qk_args mine = ArgsOf(1, 200, &x, rope_pool_runner(pool.get()));
+        const rope_qk_args mine = ArgsOf(1, 600, &x, rope_pool_runner(pool.get()));
         EXPECT_EQ(rope_apply_qk(context.get(), &mine), ROPE_OK);
         EXPECT_EQ(std::memcmp(x.data(), want.data(), x.size() * 4), 0);
       }

@@ -69,7 +69,7 @@ TEST_P(PreparedOnTarget, GivesTheBitsOfTheCall) {
 // the same bits, also those of NaN, and on targets without FMA, where rows per channel are rotated
 // with it.
 TEST_P(PreparedOnTarget, ARowPerChannelChangesItsOwnTokenOnly) {
-  constexpr int kDim = 128, kTokens = 900, kHeads = 3;
+  constexpr int kDim = 128, kTokens = 1800, kHeads = 3;
   const Context context = Create(Config(kDim));
   std::vector<float> cos(kTokens * kDim), sin(cos.size()), given(kTokens * kHeads * kDim);
   for (size_t i = 0; i < cos.size(); ++i) {
@@ -203,7 +203,7 @@ TEST(Prepared, WithNothingToDoLooksAtNothing) {
 }
 
 TEST(Prepared, KeepsACopyOfTheRunner) {
-  constexpr int kTokens = 1200;
+  constexpr int kTokens = 2400;
   const Context context = Create(Config(128));
   int tasks_run = 0;
   rope_runner runner = {[](void* pool, rope_task_fn fn, void* task, uint32_t count) -> int32_t {

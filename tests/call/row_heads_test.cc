@@ -123,7 +123,7 @@ INSTANTIATE_TARGETS(RowHeadsOnTarget);
 
 // Enough data for tasks of several threads, tokens first and heads first.
 TEST(RowHeads, ThreadsChangeNoBit) {
-  constexpr int kTokens = 900, kHeads = 6, kDim = 64;
+  constexpr int kTokens = 1800, kHeads = 6, kDim = 64;
   const Context context = Create(Config(kDim));
   std::vector<float> rows(kTokens * kHeads * kDim);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = 0.001f * static_cast<float>(i % 977);

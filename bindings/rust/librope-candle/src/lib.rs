@@ -222,7 +222,7 @@ fn rotate<T: Element>(
     }
     let input = View::strided(&xs[layout.start_offset()..], heads, order);
     let contiguous = if dims == Dims::Bhsd { Layout::Bhsd } else { Layout::Bshd };
-    // As candle: on the rayon pool of the caller. Calls of up to 1 MiB stay on this thread.
+    // As candle: on the rayon pool of the caller. Calls of up to 2 MiB stay on this thread.
     let step = step.with_runner(Runner::rayon());
     context.apply_to_vec(&step, input, contiguous).map_err(Error::wrap)
 }

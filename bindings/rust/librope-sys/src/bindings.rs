@@ -646,7 +646,7 @@ unsafe extern "C" {
 /** ------------------------------------------------------------------------------------------------
  9. Threads
 
- The library never starts a thread by itself. A call that moves more than 1 MiB is divided into
+ The library never starts a thread by itself. A call that moves more than 2 MiB is divided into
  tasks of 256 KiB to 1 MiB, which the caller's runner executes. A smaller call, such as a decode
  step, always runs on the calling thread.*/
 pub type rope_task_fn = ::core::option::Option<

@@ -10,7 +10,7 @@ use librope_sys as sys;
 
 use crate::error::{Result, check, made, narrow, require_library};
 
-/// Threads for calls that move more than 1 MiB, which are cut into tasks of 256 KiB to 1 MiB. A
+/// Threads for calls that move more than 2 MiB, which are cut into tasks of 256 KiB to 1 MiB. A
 /// decode step always runs on the calling thread, and so does everything without a runner.
 ///
 /// From a [`Pool`], from rayon (`Runner::rayon`, feature `rayon`), or from any [`ParallelFor`].

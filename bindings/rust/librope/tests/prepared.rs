@@ -296,10 +296,10 @@ fn panics_of_runners_arrive_with_their_payload() {
         }
     }
     let rope = rope();
-    let step = Step::new(1, 8192, Positions::Offset(0)).with_runner(Runner::new(&Panics));
+    let step = Step::new(1, 16384, Positions::Offset(0)).with_runner(Runner::new(&Panics));
     let call = rope.prepare(&step, Shape::<f32>::bshd(1), ()).unwrap();
     for _layer in 0..2 {
-        let mut q = vec![1.0; 8192 * 64];
+        let mut q = vec![1.0; 16384 * 64];
         let result = panic::catch_unwind(AssertUnwindSafe(|| call.apply(&mut q, ())));
         let payload = result.expect_err("the runner panics");
         assert_eq!(payload.downcast_ref(), Some(&"worker lost"));

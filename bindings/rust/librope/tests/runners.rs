@@ -69,8 +69,8 @@ fn runners_give_the_bits_of_one_thread() {
 /// A call long enough for a runner, and what it panicked with.
 fn panic_of(runner: Runner) -> Box<dyn Any + Send> {
     let rope = rope(64);
-    let mut q = vec![1.0f32; 8192 * 64];
-    let step = Step::new(1, 8192, Positions::Offset(0)).with_runner(runner);
+    let mut q = vec![1.0f32; 16384 * 64];
+    let step = Step::new(1, 16384, Positions::Offset(0)).with_runner(runner);
     let call = || rope.apply(&step, ViewMut::bshd(&mut q, 1), ());
     panic::catch_unwind(AssertUnwindSafe(call)).expect_err("the runner panics")
 }
@@ -85,8 +85,8 @@ fn panics_of_runners_arrive_with_their_payload() {
     let mut q = vec![1.0f32; 64];
     rope(64).apply_thd(&[3], &mut q, 1, &mut [], 0).unwrap();
     let threads = Threads(AtomicU32::new(0));
-    let mut q = vec![1.0f32; 8192 * 64];
-    let step = Step::new(1, 8192, Positions::Offset(0)).with_runner(Runner::new(&threads));
+    let mut q = vec![1.0f32; 16384 * 64];
+    let step = Step::new(1, 16384, Positions::Offset(0)).with_runner(Runner::new(&threads));
     rope(64).apply(&step, ViewMut::bshd(&mut q, 1), ()).unwrap();
 }
 
@@ -118,8 +118,8 @@ fn panics_of_inner_calls_stay_inside() {
             (0..count).for_each(task);
         }
     }
-    let mut q = vec![1.0f32; 8192 * 64];
-    let step = Step::new(1, 8192, Positions::Offset(0)).with_runner(Runner::new(&Nested));
+    let mut q = vec![1.0f32; 16384 * 64];
+    let step = Step::new(1, 16384, Positions::Offset(0)).with_runner(Runner::new(&Nested));
     rope(64).apply(&step, ViewMut::bshd(&mut q, 1), ()).unwrap();
 }
 
@@ -135,8 +135,8 @@ fn tasks_that_did_not_run_once_are_an_error() {
         }
     }
     for (runner, good) in [(Counts(0, 0), true), (Counts(1, 0), false), (Counts(0, 1), false)] {
-        let mut q = vec![1.0f32; 8192 * 64];
-        let step = Step::new(1, 8192, Positions::Offset(0)).with_runner(Runner::new(&runner));
+        let mut q = vec![1.0f32; 16384 * 64];
+        let step = Step::new(1, 16384, Positions::Offset(0)).with_runner(Runner::new(&runner));
         let result = rope(64).apply(&step, ViewMut::bshd(&mut q, 1), ());
         assert!(if good { result.is_ok() } else { matches!(result, Err(Error::Runner(_))) });
     }
