@@ -130,8 +130,11 @@ ROPE_API rope_status rope_model_create_gguf_values(const rope_gguf_value* values
 
 /* Returns the note with this number, from 0; NULL if there is none. A note is a sentence about
  * something that the text says, that programs treat differently, and that is no part of a
- * rope_config: dual_chunk_attention_config; or about how a text of another program than transformers
- * was read. The text lives as long as the model. */
+ * rope_config: dual_chunk_attention_config; about how a text of another program than transformers
+ * was read; or, as in "full_attention: theta (11158840) follows from ..", about a field of a
+ * configuration that several numbers of the text made: to replace one of these, change the text and
+ * read it again, as a field that is replaced in the rope_config alone is the text's no longer. The
+ * text of a note lives as long as the model. */
 ROPE_API const char* rope_model_note(const rope_model* model, int32_t index);
 
 /* Destroys a model. NULL is allowed. Tables of its configurations go with it. */

@@ -149,15 +149,18 @@ double ThetaOf(const GgufKeys& keys, const GgufArchitecture& architecture, bool 
 }
 
 // Hunyuan: a larger base, once and for all.
-double WithAlpha(const GgufKeys& keys, const GgufArchitecture& architecture, int head_dim,
-                 double theta) {
+void FoldAlpha(const GgufKeys& keys, const GgufArchitecture& architecture, LayerType* type) {
   constexpr char kKey[] = "rope.scaling.alpha";
-  if (!architecture.Is(kAlpha)) return theta;
+  if (!architecture.Is(kAlpha)) return;
+  const double theta = type->config.theta;
+  const int head_dim = type->config.head_dim;
   const double alpha = keys.Number(kKey).value_or(0);
   if (alpha < 0) keys.RejectKey(kKey, "not be negative");
-  if (alpha == 0) return theta;
+  if (alpha == 0) return;
   if (head_dim <= 2) keys.RejectKey(kKey, "be absent where heads have 2 channels");
-  return theta * std::pow(alpha, static_cast<double>(head_dim) / (head_dim - 2));
+  type->config.theta *= std::pow(alpha, static_cast<double>(head_dim) / (head_dim - 2));
+  type->follows = "theta (" + ToText(type->config.theta) + ") follows from rope.freq_base (" +
+                  ToText(theta) + "), alpha (" + ToText(alpha) + ") and the width of a head";
 }
 
 LayerType Kind(const GgufFile& file, const GgufKeys& keys, const GgufArchitecture& architecture,
@@ -167,8 +170,8 @@ LayerType Kind(const GgufFile& file, const GgufKeys& keys, const GgufArchitectur
   rope_config& config = type.config;
   FillSpan(keys, architecture, window, &config);
   FillPairs(keys, architecture, &type);
-  config.theta =
-      WithAlpha(keys, architecture, config.head_dim, ThetaOf(keys, architecture, window));
+  config.theta = ThetaOf(keys, architecture, window);
+  FoldAlpha(keys, architecture, &type);
   FillGgufScaling(file, keys, architecture, window, &type);
   return type;
 }

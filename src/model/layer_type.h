@@ -19,6 +19,9 @@ struct LayerType {
   rope_config config = ROPE_INIT(rope_config);
   std::vector<double> short_factor, long_factor, freq_factors, inv_freq, frequency;
   std::vector<uint8_t> pair_axis;
+  // A field of the configuration that follows from several numbers of the text, as a sentence for a
+  // note; empty: there is none.
+  std::string follows;
 };
 
 // The whole configuration, with pointers into `type`.

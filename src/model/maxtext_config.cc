@@ -192,12 +192,13 @@ class MaxText {
     } else {
       c.angle = ROPE_ANGLE_DIVIDE;
       if (window) c.theta = local_;
-      FillTimescales(window, &c);
+      FillTimescales(window, &type);
     }
     out_->types.push_back(std::move(type));
   }
 
-  void FillTimescales(bool window, rope_config* c) {
+  void FillTimescales(bool window, LayerType* type) {
+    rope_config* c = &type->config;
     const bool llama = IsLlama();
     c->pairing = llama ? ROPE_PAIRING_INTERLEAVED : ROPE_PAIRING_HALVES;
     c->rounding = llama ? ROPE_ROUNDING_FLOAT32 : ROPE_ROUNDING_EAGER;
@@ -211,6 +212,9 @@ class MaxText {
       }
       c->theta /= least_;
       factor *= least_;
+      type->follows = "theta (" + ToText(c->theta) + ") follows from " +
+                      (window ? "local_rope_max_timescale" : "rope_max_timescale") +
+                      " and rope_min_timescale (" + ToText(least_) + ")";
     }
     if (llama && use_scale_) {
       c->scaling = ROPE_SCALING_LLAMA3;

@@ -98,8 +98,14 @@ void Read(const Dict& root, ParsedModel* parsed) {
   root.RejectMissing("hidden_size", "the head_dim of a vision model follows from it");
 }
 
-void RejectUncreatableTypes(const ParsedModel& parsed) {
-  for (const LayerType& type : parsed.types) RejectUncreatable(type);
+// What holds for all readers.
+void Finish(ParsedModel* parsed) {
+  for (const LayerType& type : parsed->types) {
+    RejectUncreatable(type);
+    if (!type.follows.empty()) {
+      parsed->notes.push_back(Printable(type.name) + ": " + type.follows);
+    }
+  }
 }
 
 void Parse(std::string_view json, const std::vector<std::string_view>& accepted,
@@ -107,7 +113,7 @@ void Parse(std::string_view json, const std::vector<std::string_view>& accepted,
   const Value value = ParseJson(json);
   const AcceptedKeys keys(value, accepted);
   Read(Dict(value, ""), parsed);
-  RejectUncreatableTypes(*parsed);
+  Finish(parsed);
   keys.RejectIdle();
 }
 
@@ -136,7 +142,7 @@ template <class Read>
 rope_status CreateGgufBy(const char* function, rope_model** out, Read read) {
   return CreateBy(function, out, [&](ParsedModel* parsed) {
     read(parsed);
-    RejectUncreatableTypes(*parsed);
+    Finish(parsed);
   });
 }
 

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "context/scaling_rules.h"
 #include "model/axes.h"
+#include "model/larger_theta.h"
 #include "model/typo.h"
 
 namespace rope::model {
@@ -170,7 +171,7 @@ double Repeated(const RopeKeys& keys, const char* const* words, size_t count, do
   return value;
 }
 
-double Theta(const RopeKeys& keys) {
+double Theta(const RopeKeys& keys, std::string* follows) {
   const auto repeated = [&keys](double theta) {
     ReadRepeated(keys.text, {keys.theta_key, "theta"}, theta);
     return Repeated(keys, kThetas, std::size(kThetas), theta);
@@ -190,7 +191,7 @@ double Theta(const RopeKeys& keys) {
   }
   if (reads == OwnKeys::kRopeRatio) {
     if (keys.family != nullptr) RejectNull(keys, keys.text, "rope_ratio");
-    theta *= keys.text.Positive("rope_ratio").value_or(1);
+    if (const auto ratio = keys.text.Positive("rope_ratio")) FoldRatio(*ratio, &theta, follows);
   }
   if (theta == 0 && keys.text.exists()) {
     keys.text.RejectMissing(keys.theta_key != nullptr ? keys.theta_key : "rope_theta",
@@ -428,6 +429,7 @@ void FillYarn(const RopeKeys& keys, LayerType* type) {
     const auto length = MaxPosition(keys);  // "factor": null
     if (!length) dict.RejectMissing("max_position_embeddings", "factor is null");
     config->factor = static_cast<double>(*length) / static_cast<double>(original);
+    type->follows = "factor (" + ToText(config->factor) + ") follows from the two lengths";
   } else {
     config->factor = Required(dict, "factor", "yarn");
   }
@@ -463,31 +465,6 @@ void FillLlama3(const RopeKeys& keys, rope_config* config) {
     dict.RejectMissing("original_max_position_embeddings", "rope_type \"llama3\" requires it");
   }
   config->original_max_position_embeddings = *original;
-}
-
-// HunYuan: "dynamic" with alpha is a larger theta, once and for all.
-bool FoldAlpha(const RopeKeys& keys, rope_config* config) {
-  const double alpha = keys.dict.Number("alpha").value_or(0);
-  if (alpha == 0) return false;
-  if (alpha < 0) RejectValue(keys.dict.Path("alpha"), *keys.dict.Find("alpha"), "be positive");
-  const int dim = SpanOf(*config);
-  if (dim <= 2) {
-    Reject(ROPE_ERROR_PARSE, "%s (%s) needs a head_dim above 2", keys.dict.Path("alpha").c_str(),
-           ToText(alpha).c_str());
-  }
-  config->theta *= std::pow(alpha, static_cast<double>(dim) / (dim - 2));
-  if (!std::isfinite(config->theta)) {
-    RejectValue(keys.dict.Path("alpha"), *keys.dict.Find("alpha"), "keep theta finite");
-  }
-  config->scaling = ROPE_SCALING_DEFAULT;
-  return true;
-}
-
-// "ntk": a larger theta, and all frequencies divided, whatever the length.
-void FillNtk(const RopeKeys& keys, rope_config* config) {
-  const double factor = Required(keys.dict, "factor", "ntk");
-  config->theta *= factor;
-  config->factor = std::pow(factor, 2.0 / SpanOf(*config));
 }
 
 void FillDynamic(const RopeKeys& keys, rope_config* config) {
@@ -564,7 +541,7 @@ void FillRope(const RopeKeys& keys, LayerType* type) {
   CheckBothTypes(keys.dict);
   const std::string_view name = TypeString(keys);
   config.scaling = Scaling(keys);
-  config.theta = Theta(keys);
+  config.theta = Theta(keys, &type->follows);
   FillSpan(keys, &config);
   // Only YaRN and LongRoPE have one.
   if (config.scaling == ROPE_SCALING_YARN || config.scaling == ROPE_SCALING_LONGROPE) {
@@ -576,11 +553,11 @@ void FillRope(const RopeKeys& keys, LayerType* type) {
   const bool of_hunyuan = keys.family != nullptr && keys.family->own_keys == OwnKeys::kAlpha;
   const bool may_have_alpha =
       name == "xdrope" || (of_hunyuan && config.scaling == ROPE_SCALING_DYNAMIC);
-  if (!may_have_alpha || !FoldAlpha(keys, &config)) {
+  if (!may_have_alpha || !FoldAlpha(keys.dict, type)) {
     switch (config.scaling) {
       case ROPE_SCALING_LINEAR:
         if (IsNtk(keys, name)) {
-          FillNtk(keys, &config);
+          FillNtk(Required(keys.dict, "factor", "ntk"), type);
         } else {
           config.factor = Required(keys.dict, "factor", name);
         }

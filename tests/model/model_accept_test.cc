@@ -144,6 +144,33 @@ TEST(ModelAccept, ArgumentsAreChecked) {
 }
 
 // Qwen/Qwen2.5-7B-Instruct-1M: transformers ignores it, and so does the configuration.
+TEST(ModelAccept, ANumberThatOthersMadeIsANote) {
+  const auto note = [](const std::string& text) {
+    const Model model(text);
+    const char* found = rope_model_note(model.get(), 0);
+    return std::string(found != nullptr ? found : "");
+  };
+  constexpr char kSizes[] = R"("hidden_size": 4096, "num_attention_heads": 32, )";
+  const auto text = [&](const std::string& type, const std::string& rest) {
+    return R"({"model_type": ")" + type + R"(", )" + kSizes + rest + "}";
+  };
+  EXPECT_EQ(note(text("hunyuan_v1_dense", R"("rope_theta": 10000.0, "rope_scaling":
+      {"type": "dynamic", "alpha": 1000.0, "factor": 1.0})"))
+                .substr(0, 59),
+            "full_attention: theta (11158839.92507748) follows from rope");
+  EXPECT_EQ(note(text("new", R"("rope_theta": 20000, "max_position_embeddings": 8192,
+      "rope_scaling": {"type": "ntk", "factor": 8.0})")),
+            "full_attention: theta (160000) follows from rope_theta (20000) and factor (8)");
+  EXPECT_EQ(note(text("chatglm", R"("kv_channels": 128, "rope_ratio": 50)")),
+            "full_attention: theta (500000) follows from rope_ratio (50) and that of the class "
+            "(10000)");
+  EXPECT_EQ(note(text("llama", R"("rope_theta": 10000.0, "max_position_embeddings": 4096,
+      "rope_scaling": {"rope_type": "yarn", "factor": null,
+                       "original_max_position_embeddings": 1024})")),
+            "full_attention: factor (4) follows from the two lengths");
+  EXPECT_EQ(note(text("llama", R"("rope_theta": 10000.0)")), "");
+}
+
 TEST(ModelAccept, DualChunkAttentionIsANote) {
   const std::string plain = R"({"model_type": "qwen2", "head_dim": 128, "rope_theta": 1e7)";
   const std::string chunks = plain + R"(, "dual_chunk_attention_config": {"chunk_size": 262144,

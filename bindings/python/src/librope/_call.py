@@ -113,6 +113,7 @@ class Caller:
     _cpu: Any
     _configs: list[_core.Config]
     _contexts: dict[int, Any]
+    _follows: tuple[str, ...]
     _lock: threading.Lock
     _templates: dict[Any, Template]
     _fast: dict[Any, Any]

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ._changes import changed, follows_of
 from ._core import Config, check, from_struct, integer, real
 from ._ffi import ffi, lib
 from ._folder import located
@@ -49,15 +50,6 @@ def left_open(config: Mapping[str, Any]) -> list[str]:
         return []
     needed = ["seq_len"] if depends_on_length(config) else []
     return [name for name in (*needed, "pairing", "head_dim") if not config.get(name)]
-
-
-def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """config with the fields of changes. ValueError: one that a table of config would leave without
-    effect (models whose own code has other frequencies than a formula gives, such as NanoChat's)."""
-    table = next((t for t in ("frequency", "inv_freq") if config.get(t) is not None), None)
-    if table is not None and table not in changes and changes.get("theta") is not None:
-        raise ValueError(f"theta has no effect beside {table}, which the configuration has: replace that")
-    return {**config, **changes}
 
 
 def config_text(config: Any) -> bytes:
@@ -274,14 +266,12 @@ class ModelText:
             )
         return self.layer_types.index(layer_type)
 
-    def fields_of(
-        self,
-        layer: int | None,
-        layer_type: str | None,
-        seq_len: int | None,
-        changes: Mapping[str, Any],
-    ) -> Config:
-        """The fields of the Rope of a layer or of a kind, with changes."""
+    def follows(self, layer_type: str) -> tuple[str, ...]:
+        """What the notes say of fields of a kind that follow from several numbers of the text."""
+        return follows_of(self.notes, layer_type)
+
+    def kind_of(self, layer: int | None, layer_type: str | None) -> str:
+        """The kind of a layer, or the one that is named, or the only one."""
         if layer is not None and layer_type is not None:
             raise ValueError("layer and layer_type: at most one of them")
         if layer is not None:
@@ -296,7 +286,11 @@ class ModelText:
                     "layer= or layer_type="
                 )
             layer_type = kinds[0]
-        config = changed(self.config(layer_type), changes)
+        return layer_type
+
+    def fields_of(self, layer_type: str, seq_len: int | None, changes: Mapping[str, Any]) -> Config:
+        """The fields of the Rope of a kind, with changes."""
+        config = changed(self.config(layer_type), changes, self.follows(layer_type))
         if seq_len is not None:
             seq_len = integer(seq_len, "seq_len", low=0)
         if depends_on_length(config):

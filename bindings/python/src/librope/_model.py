@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ._config_text import ModelText
+from ._changes import check_shared
+from ._config_text import ModelText, turns
 from ._digest import of_model
 from ._latent import latent_ids
-from ._rope import Rope
+from ._rope import Rope, _rebuild
 from ._types import Layout
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ class Model(ModelText):
         **changes: Unpack[ModelChanges],
     ) -> Rope:
         """The Rope of a layer or of a kind; arguments and errors as for Rope.from_config."""
-        fields = self.fields_of(layer, layer_type, seq_len, changes)
-        return Rope.from_fields(fields, layout=layout)
+        kind = self.kind_of(layer, layer_type)
+        return _rebuild([self.fields_of(kind, seq_len, changes)], layout, self.follows(kind))
 
     def ropes(
         self, *, layout: Layout = None, seq_len: int | None = None, **changes: Unpack[ModelChanges]
@@ -115,8 +116,11 @@ class Model(ModelText):
 
         seq_len: tokens of the sequence when attention runs, for kinds whose frequencies depend on
         it (dynamic NTK, LongRoPE). They are right for rope.valid_from to rope.valid_below - 1 tokens;
-        for others make them anew. Errors as for Rope.from_config.
+        for others make them anew. Errors as for Rope.from_config, and ValueError if changes has a number
+        in which the kinds differ.
         """
+        configs = {t: self.config(t) for t in self.layer_types}
+        check_shared({t: c for t, c in configs.items() if turns(c)}, changes)
         return {
             t: self.rope(layer_type=t, layout=layout, seq_len=seq_len, **changes)
             for t in self.layer_types

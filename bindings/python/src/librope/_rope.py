@@ -10,7 +10,8 @@ from . import _arrays, _core
 from ._bound import Bound
 from ._call import Call, Caller, checked_layout, library_of, pair, unavailable
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
-from ._config_text import ModelText, changed
+from ._changes import changed
+from ._config_text import ModelText
 from ._core import Config, check
 from ._digest import Digested
 from ._ffi import ffi, lib
@@ -101,9 +102,7 @@ class Rope(Caller, Digested):
     ) -> None: ...
 
     @overload
-    def __init__(
-        self, *, head_dim: int, scaling: Any, layout: Layout = None, **fields: Unpack[Fields]
-    ) -> None: ...
+    def __init__(self, *, head_dim: int, scaling: Any, layout: Layout = None, **fields: Unpack[Fields]) -> None: ...
 
     def __init__(
         self,
@@ -124,8 +123,9 @@ class Rope(Caller, Digested):
         }  # fmt: skip
         self._init([config], layout)
 
-    def _init(self, configs: Sequence[Mapping[str, Any]], layout: Layout) -> None:
+    def _init(self, configs: Sequence[Mapping[str, Any]], layout: Layout, follows: Sequence[str] = ()) -> None:
         state = self.__dict__  # attributes are read-only: remembered calls depend on them
+        state["_follows"] = tuple(follows)  # what replace() must leave: see _changes.py
         state["_configs"] = kept = [_core.plain(c) for c in configs]
         #: The fields as text: equal texts are equal Ropes. Operators of PyTorch and JAX carry it.
         state["spec"] = _core.spec_of(kept)
@@ -145,10 +145,8 @@ class Rope(Caller, Digested):
             reach.append(int(info.valid_below))
             begin.append(int(info.valid_from))
             if i == 0:
-                for name in (
-                    "head_dim", "rotary_dim", "rotary_offset", "pairs", "axes", "freq_sets",
-                    "freq_heads",
-                ):  # fmt: skip
+                for name in ("head_dim", "rotary_dim", "rotary_offset", "pairs", "axes", "freq_sets",
+                             "freq_heads"):  # fmt: skip
                     state[name] = int(getattr(info, name))
                 state["softmax_factor"] = float(info.softmax_factor)
         state["attention_factors"] = tuple(factors)
@@ -160,8 +158,7 @@ class Rope(Caller, Digested):
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
-            f"{name} of a Rope cannot be set: it is immutable; rope.replace({name}=...) is a changed "
-            "copy"
+            f"{name} of a Rope cannot be set: it is immutable; rope.replace({name}=...) is a changed copy"
         )
 
     def __delattr__(self, name: str) -> None:
@@ -196,7 +193,7 @@ class Rope(Caller, Digested):
                 Model(config).layer_types such as "sliding_attention".
             seq_len: tokens of the sequence when attention runs. Dynamic NTK and LongRoPE need it;
                 others have no use for it and leave it.
-            changes: fields that replace those of the config: angle=, rounding=, ...
+            changes: fields that replace those of the config, as in Rope.replace: angle=, ...
 
         Raises:
             ValueError: the text is no JSON, a key is missing or impossible, layers differ and
@@ -205,7 +202,8 @@ class Rope(Caller, Digested):
             OSError: the file cannot be read.
         """
         text = config if isinstance(config, ModelText) else ModelText(config)
-        return Rope.from_fields(text.fields_of(layer, layer_type, seq_len, changes), layout=layout)
+        kind = text.kind_of(layer, layer_type)
+        return _rebuild([text.fields_of(kind, seq_len, changes)], layout, text.follows(kind))
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], *, layout: Layout = None) -> Rope:
@@ -222,7 +220,8 @@ class Rope(Caller, Digested):
         configs = [c for r in ropes for c in r.configs]
         if not configs:
             raise ValueError("ropes is empty, and must have one entry or more")
-        return _rebuild(configs, layout if layout is not None else ropes[0].layout)
+        follows = dict.fromkeys(f for r in ropes for f in r._follows)
+        return _rebuild(configs, layout if layout is not None else ropes[0].layout, [*follows])
 
     @property
     def configs(self) -> tuple[Config, ...]:
@@ -244,10 +243,12 @@ class Rope(Caller, Digested):
     def replace(self, *, layout: Layout = None, **changes: Unpack[Changes]) -> Rope:
         """A Rope with some fields changed, in every frequency set: rope.replace(angle="exact").
 
-        None takes a field away. Raises what Rope() raises.
+        None takes a field away. Raises what Rope() raises, and ValueError where another field would keep
+        what followed from the replaced one (attention_factor, from factor), or the text of a model made
+        the replaced one of several numbers (HunYuan's theta and alpha).
         """
-        configs = [changed(c, changes) for c in self._configs]
-        return _rebuild(configs, layout if layout is not None else self.layout)
+        configs = [changed(c, changes, self._follows) for c in self._configs]
+        return _rebuild(configs, layout if layout is not None else self.layout, self._follows)
 
     def next_change(self, seq_len: int) -> int | None:
         """The smallest length above seq_len with other frequencies (dynamic NTK, LongRoPE).
@@ -289,7 +290,7 @@ class Rope(Caller, Digested):
         return f"Rope({fields}{more})"
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self._configs, self.layout)
+        return _rebuild, (self._configs, self.layout, self._follows)
 
     # -- applying -------------------------------------------------------------------------------
 
@@ -592,7 +593,7 @@ class Rope(Caller, Digested):
         return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
 
 
-def _rebuild(configs: Sequence[Mapping[str, Any]], layout: Layout) -> Rope:
+def _rebuild(configs: Sequence[Mapping[str, Any]], layout: Layout, follows: Sequence[str] = ()) -> Rope:
     self = Rope.__new__(Rope)
-    self._init(configs, layout)
+    self._init(configs, layout, follows)
     return self
