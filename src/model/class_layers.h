@@ -23,7 +23,7 @@ enum class FullNope : uint8_t {
 struct LayerRule {
   // The first that the file has decides. Lists that are there as well must say the same; a period
   // beside a list is not used.
-  const char* keys[3] = {"layer_types", nullptr, nullptr};
+  const char* keys[4] = {"layer_types", nullptr, nullptr, nullptr};
 
   // Without them: one layer of each period is `named`, the others are `rest`.
   int period = 0;  // 0: all are named
@@ -47,6 +47,8 @@ struct LayerRule {
   bool dense_turns = false;      // Cohere 2 MoE: see DensePrefix of model/layers.cc
   bool thetas = false;           // layer_rope_theta has the theta of every layer
   bool none = false;             // no layer has RoPE
+  // A key: the numbers of layers without RoPE, whatever their attention is.
+  const char* nope_by = nullptr;
 
   static constexpr int kMiddle = -2;
 
@@ -56,11 +58,13 @@ struct LayerRule {
     rule.*field = given;
     return rule;
   }
-  constexpr LayerRule Keys(const char* a, const char* b = nullptr, const char* c = nullptr) const {
+  constexpr LayerRule Keys(const char* a, const char* b = nullptr, const char* c = nullptr,
+                           const char* d = nullptr) const {
     LayerRule rule = *this;
     rule.keys[0] = a;
     rule.keys[1] = b;
     rule.keys[2] = c;
+    rule.keys[3] = d;
     return rule;
   }
   constexpr LayerRule Or(const char* key) const { return Keys("layer_types", key); }
@@ -102,7 +106,12 @@ inline constexpr LayerRule kDots3NoteLayers = Every(4, 1).First().OffBy("use_sli
 inline constexpr LayerRule kGemma3Layers = Every(6).Or("sliding_window_pattern");
 inline constexpr LayerRule kGemma4Layers = Every(6).Last().With(&LayerRule::forces_last, true);
 inline constexpr LayerRule kEmbeddingGemma2Layers = kGemma4Layers.Or("sliding_window_pattern");
-inline constexpr LayerRule kIquestQ1Layers = Untold().OffBy("use_sliding_window");
+inline constexpr LayerRule kIquestQ1Layers =
+    Untold()
+        .Keys("hybrid_layers_types_block", "num_hybrid_layers_block", "first_layers_types",
+              "last_layers_types")
+        .OffBy("use_sliding_window")
+        .With(&LayerRule::nope_by, "no_rope_layers");
 inline constexpr LayerRule kMimoLayers = Every(6).First().Or("hybrid_layer_pattern");
 inline constexpr LayerRule kMimoV2Layers = Untold().Or("hybrid_layer_pattern");
 inline constexpr LayerRule kModernBertLayers = Every(3, 0).Or("global_attn_every_n_layers");

@@ -19,10 +19,16 @@ struct KindDefaults {
   const char* rope_key = nullptr;  // replaces qk_rope_head_dim
   double nested_partial = 0;       // not 0: instead of `partial` in a dictionary of the file
   bool theta_inside = false;       // a dictionary of the file has to say its theta
+  bool theta_beside = false;       // theta_key or its default counts, whatever a dictionary says
 };
 
 // To which kinds a rope dictionary applies that does not tell them apart.
-enum class Flat : uint8_t { kFull, kBoth, kNeither };
+enum class Flat : uint8_t {
+  kFull,
+  kBoth,
+  kNeither,
+  kAlone  // to both, and the class knows no other dictionary
+};
 
 // Two kinds of RoPE, for full_attention and for sliding_attention.
 struct TwoRopes {
@@ -56,7 +62,9 @@ inline constexpr TwoRopes kGemma4 = {
     Flat::kNeither,
     true};
 inline constexpr TwoRopes kIquestQ1 = {
-    {"rope_theta", 1e6}, {"swa_rope_theta", 1e4}, Flat::kNeither};
+    {"rope_theta", 1e6},
+    {"swa_rope_theta", 1e4, 1, nullptr, 0, nullptr, 0, nullptr, 0, false, true},
+    Flat::kAlone};
 inline constexpr TwoRopes kLaguna = {
     {nullptr, 5e5, 0.5, nullptr, 0, nullptr, 0, nullptr, 1}, {nullptr, 1e4}, Flat::kNeither};
 inline constexpr TwoRopes kLfm3 = {

@@ -60,12 +60,19 @@ class Builder {
              Printable(member->first).c_str());
     }
     slot_ = &member->second;
+    key_ = &member->first;
     return true;
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) {
     std::string_view reason = error.what();  // "[json.exception.parse_error.101] parse error at .."
     reason.remove_prefix(std::min(reason.size(), reason.find("] ") + 2));
+    constexpr std::string_view kOverflow = "number overflow parsing ";  // JSON, but no double
+    if (reason.substr(0, kOverflow.size()) == kOverflow) {
+      Reject(ROPE_ERROR_PARSE, "the number %s at byte %zu%s must be one that a double holds",
+             Printable(reason.substr(kOverflow.size()), 40).c_str(), position,
+             key_ != nullptr ? (", after the key \"" + Printable(*key_) + "\",").c_str() : "");
+    }
     Reject(ROPE_ERROR_PARSE, "the text (%zu bytes) is not JSON at byte %zu: %s", text_.size(),
            position, Printable(reason, 300).c_str());
   }
@@ -111,6 +118,7 @@ class Builder {
   size_t strings_ = 0;
   std::vector<Value*> open_;  // stable: a container only grows while it is the innermost one
   Value* slot_ = nullptr;
+  const std::string* key_ = nullptr;  // the last one
   size_t count_ = 0;
 };
 

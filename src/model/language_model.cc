@@ -145,7 +145,8 @@ class LanguageModel {
   void RejectOtherShape() const {
     if (family_ == nullptr || dict_.empty() || LacksRope(text_, family_)) return;
     const TwoRopes* two = family_->two_ropes;
-    const bool two_kinds = two != nullptr || IsOf(Kinds::kByLayer);
+    const bool alone = two != nullptr && two->flat == Flat::kAlone;
+    const bool two_kinds = (two != nullptr && !alone) || IsOf(Kinds::kByLayer);
     const bool newer = !text_.Child("rope_parameters").empty();
     const bool by_kind = family_->by_kind || IsOf(Kinds::kCompressed) || (two_kinds && newer);
     const bool flat_applies = two == nullptr || two->flat != Flat::kNeither;
@@ -213,9 +214,9 @@ class LanguageModel {
   }
 
   void AddTwoRopes(const TwoRopes& ropes) {
-    AddKind(ropes.full_name, ropes.full, ropes.flat == Flat::kFull || ropes.flat == Flat::kBoth,
-            ropes.proportional);
-    AddKind(ropes.sliding_name, ropes.sliding, ropes.flat == Flat::kBoth, false);
+    AddKind(ropes.full_name, ropes.full, ropes.flat != Flat::kNeither, ropes.proportional);
+    AddKind(ropes.sliding_name, ropes.sliding,
+            ropes.flat == Flat::kBoth || ropes.flat == Flat::kAlone, false);
     for (const auto& [name, value] : dict_.members()) {  // kinds that the class does not know
       const bool known = name == ropes.full_name || name == ropes.sliding_name;
       const bool listed = std::find(labels_.begin(), labels_.end(), name) != labels_.end();
@@ -256,6 +257,7 @@ class LanguageModel {
     keys.theta_key = kind.theta_key;
     keys.default_theta = kind.theta;
     keys.theta = OfKind(ListedThetas(), "rope_theta", name);
+    if (kind.theta_beside) keys.theta = text_.Positive(kind.theta_key).value_or(kind.theta);
     const bool required = kind.theta_key == nullptr || kind.theta_inside;
     if (!omitted && keys.theta == 0 && required && IsUsed(name)) {
       RequireTheta(name, keys.dict, kind.theta_key);

@@ -20,6 +20,7 @@ enum class Form : uint8_t {
   kLabels,        // the label of every layer
   kCycle,         // the same, and the list begins again
   kMixers,        // the same, in words of its own: MiniCPM-SALA
+  kBlocks,        // labels that repeat, how often, and those before and after them: IQuest Q1
   kRopeFlags,     // 1: has RoPE
   kFullFlags,     // 1: attention
   kSlidingFlags,  // 1: sliding attention
@@ -45,7 +46,9 @@ struct LayerKey {
   Tells tells;
   bool of_unknown = false;  // decides in families that are not known, in this order
 
-  bool IsList() const { return form != Form::kPeriod && form != Form::kOpaque; }
+  bool IsList() const {
+    return form != Form::kPeriod && form != Form::kOpaque && form != Form::kBlocks;
+  }
   // Whether it has an entry for every layer, and so tells how many there are.
   bool CountsLayers() const {
     return IsList() && form != Form::kCycle && form != Form::kMixers &&

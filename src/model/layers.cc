@@ -39,6 +39,53 @@ std::vector<std::string_view> MixerLabels(const Dict& text, int count) {
   return labels;
 }
 
+[[noreturn]] void RejectTooMany(const Dict& text, const char* key) {
+  Reject(ROPE_ERROR_PARSE, "%s gives too many layers and must give at most %d",
+         text.Path(key).c_str(), kMaxLayers);
+}
+
+// IQuest Q1: layers of the beginning, a block so many times, and layers of the end. layer_types is
+// what the configuration classes of its engines make of them, and they do not read it.
+std::vector<std::string_view> BlockLabels(const Dict& text, int count) {
+  constexpr char kTimes[] = "num_hybrid_layers_block", kWindow[] = "sliding_window";
+  std::vector<std::string_view> labels;
+  const auto add = [&](const char* key, std::initializer_list<std::string_view> of_class) {
+    const Value::Array* list = text.Array(key);
+    if (list == nullptr) labels.insert(labels.end(), of_class);
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      const auto* label = (*list)[i].As<std::string>();
+      if (label == nullptr || (*label != kFull && *label != kSliding)) {
+        RejectValue(Entry(text, key, i), (*list)[i], "be full_attention or sliding_attention");
+      }
+      labels.push_back(*label);
+      if (labels.size() > kMaxLayers) RejectTooMany(text, key);
+    }
+  };
+  add("first_layers_types", {kFull});
+  const size_t begin = labels.size();
+  add("hybrid_layers_types_block", {kFull, kSliding, kSliding, kSliding});
+  const auto block = static_cast<int64_t>(labels.size() - begin);
+  const int64_t times = text.Integer(kTimes, 0, kMaxLayers).value_or(21);
+  if (block * times > kMaxLayers) RejectTooMany(text, kTimes);
+  labels.resize(begin + static_cast<size_t>(block * times));
+  for (size_t i = begin + static_cast<size_t>(block); i < labels.size(); ++i) {
+    labels[i] = labels[i - static_cast<size_t>(block)];
+  }
+  add("last_layers_types", {kFull, kFull, kFull});
+  const bool windows = !text.Mentions(kWindow) || text.Integer(kWindow, 1, kMaxLength).has_value();
+  const bool hybrid =
+      !text.Mentions("use_hybrid_layers") || text.Bool("use_hybrid_layers").value_or(false);
+  if (hybrid && count != 0 && labels.size() != static_cast<size_t>(count)) {
+    Reject(ROPE_ERROR_PARSE,
+           "%s (%d) must be the number of layers that first_layers_types, "
+           "hybrid_layers_types_block, num_hybrid_layers_block and last_layers_types give, %zu",
+           text.Path("num_hidden_layers").c_str(), count, labels.size());
+  }
+  if (!hybrid) labels.resize(static_cast<size_t>(count != 0 ? count : kMaxLayers));
+  if (!hybrid || !windows) std::fill(labels.begin(), labels.end(), kFull);
+  return labels;
+}
+
 // Cohere 2 MoE: the first layers are dense and have a pattern of their own. If that is 1, dense
 // layers turn, whatever their attention is.
 class DensePrefix {
@@ -89,6 +136,11 @@ class Labeller {
     RejectOthers();
     if (IsBeside()) AddKinds();
     if (rule_.full_nope != FullNope::kNo) SwitchOff();
+    if (rule_.nope_by != nullptr) {
+      for (int64_t i : ListedLayers(text_, rule_.nope_by)) {
+        if (static_cast<size_t>(i) < labels_.size()) labels_[static_cast<size_t>(i)] = kNope;
+      }
+    }
     return std::move(out_);
   }
 
@@ -134,6 +186,12 @@ class Labeller {
     if (key.form == Form::kMixers) {  // without a list, too: for its switches
       labels_ = MixerLabels(text_, count_);
       if (value != nullptr) told_ = &key;
+      return true;
+    }
+    if (key.form == Form::kBlocks) {  // without a list, too: the class has one
+      labels_ = BlockLabels(text_, count_);
+      told_ = &key;
+      by_ = key.key;
       return true;
     }
     if (value == nullptr) return false;
@@ -421,7 +479,9 @@ int LayerCount(const Dict& text, const Family* family) {
            text.Path(text.Find("num_hidden_layers") ? "num_hidden_layers" : "num_layers").c_str(),
            static_cast<long long>(count), kMaxLayers);
   }
-  return static_cast<int>(count);
+  // LongCat: two of attention in each decoder layer, whose number is half of theirs, rounded down.
+  const int64_t each = family != nullptr && times == 1 && !cycles ? family->layers_each : 1;
+  return static_cast<int>(count - (count > each ? count % each : 0));
 }
 
 LayerLabels LabelLayers(const Dict& text, const Family* family, bool by_kind) {

@@ -168,7 +168,9 @@ void RejectTyposOfModel(const Dict& dict, std::string_view model_type) {
       const bool is_list = value.As<Value::Array>() != nullptr;
       const bool is_period =
           value.As<int64_t>() != nullptr || value.As<std::string>() != nullptr;  // letters
-      if (FindLayerKey(own)->IsList() ? is_list : is_period) check(own);
+      const LayerKey& rule = *FindLayerKey(own);
+      const bool either = rule.form == Form::kBlocks && (is_list || is_period);
+      if (either || (rule.IsList() ? is_list : is_period)) check(own);
     }
   }
 }

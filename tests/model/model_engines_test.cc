@@ -47,9 +47,10 @@ const Case kCases[] = {
      128, 0, 0, kHalves, 208533496, "ffff"},
     // vLLM: models/hunyuan_v1.py
     {"hunyuan", R"("head_dim": 64)", 64, 0, 0, kHalves, 10000, "ffff"},
-    // SGLang: configs and models/iquest_q1.py
-    {"iquest_q1", R"("layer_types": ["full_attention", "sliding_attention", "sliding_attention",
-        "full_attention"])",
+    // SGLang: configs and models/iquest_q1.py; vLLM: models/iquest_q1
+    {"iquest_q1", R"("first_layers_types": [], "hybrid_layers_types_block": ["full_attention",
+        "sliding_attention"], "num_hybrid_layers_block": 1, "last_layers_types":
+        ["sliding_attention", "full_attention"])",
      128, 32, 0, kHalves, 1e6, "fssf"},
     // SGLang: models/jet_nemotron.py
     {"jet_nemotron", R"("rope_theta": 1000000, "layer_types": ["jet", "attn", "jet", "swa"])", 128,

@@ -89,6 +89,7 @@ TEST(ModelLayers, OfAKindThatIsLeftOutAreAsInTheClass) {
 
 TEST(ModelLayers, AreCountedAsTheClassDoes) {
   EXPECT_EQ(Model(R"({"model_type": "longcat_flash", "num_hidden_layers": 2})").Layers(3), "ff.");
+  EXPECT_EQ(Model(R"({"model_type": "longcat_flash", "num_hidden_layers": 5})").Layers(5), "ffff.");
   EXPECT_EQ(Model(R"({"model_type": "exaone4", "head_dim": 64, "num_hidden_layers": 6,
                       "sliding_window_pattern": "LLLG"})")
                 .Layers(6),

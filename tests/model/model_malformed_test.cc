@@ -64,7 +64,10 @@ TEST(ModelMalformed, NumbersOutOfRangeAreRefused) {
     return R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2, ")" + key +
            "\": " + value + "}";
   };
-  ExpectRefused(with("rope_theta", "1e999"), {"byte"});
+  ExpectRefused(with("rope_theta", "1e999"),
+                {"the number '1e999' at byte",
+                 "after the key \"rope_theta\", must be one that a double "
+                 "holds"});
   ExpectRefused(with("rope_theta", "NaN"), {"rope_theta (NaN) must be a finite number"});
   ExpectRefused(with("rope_theta", "Infinity"), {"rope_theta (Infinity) must be a finite number"});
   ExpectRefused(with("rope_theta", "-Infinity"),
@@ -79,7 +82,7 @@ TEST(ModelMalformed, NumbersOutOfRangeAreRefused) {
   ExpectRefused(with("head_dim", "2048"), {"head_dim (2048", "1024"});
   ExpectRefused(with("head_dim", "99999999999999999999"), {"head_dim (1e+20) must be from 0"});
   ExpectRefused(with("head_dim", "-9223372036854775808"), {"head_dim", "must be from 0"});
-  ExpectRefused(with("head_dim", std::string(400, '9')), {"byte"});
+  ExpectRefused(with("head_dim", std::string(400, '9')), {"byte", "\"head_dim\""});
   ExpectRefused(with("num_hidden_layers", "1000000"), {"num_hidden_layers (1000000)"});
   ExpectRefused(with("num_hidden_layers", "0"), {"num_hidden_layers (0)"});
   // Python's literals in keys that RoPE does not need, as published files have them

@@ -49,7 +49,7 @@ const Named kNamed[] = {
      "fope_"},
     {"intern_s2_preview", "intern_s2_preview", Nested("qwen3_5_moe_text", kPlain)},
     {"interns2_mobius", "interns2_mobius", Nested("interns2_mobius_text", kPlain)},
-    {"iquest_q1", "iquest_q1", kPlain},
+    {"iquest_q1", "iquest_q1", kPlain + R"(, "num_hybrid_layers_block": 0)"},
     {"iquestcoder", "iquestcoder", kPlain},
     {"isaac", "isaac", Nested("qwen3", kPlain)},
     {"jet_nemotron", "jet_nemotron", kPlain},

@@ -545,20 +545,6 @@ TEST(ModelUnread, TheSecondThetaOfPlamo3IsThatOfItsSlidingLayers) {
   ExpectUnread(With("nobody_knows", R"("rope_local_theta": 20000)"), "rope_local_theta (20000)");
 }
 
-TEST(ModelUnread, TheSecondThetaOfIquestQ1IsThatOfItsSlidingLayers) {
-  const Model model(
-      With("iquest_q1", R"("swa_rope_theta": 500000.0, "rotary_dim": 64, "layer_types":
-      ["full_attention", "sliding_attention", "sliding_attention", "full_attention"])"));
-  EXPECT_EQ(model.Layers(4), "fssf");
-  EXPECT_EQ(model.Config("full_attention").theta, 10000);
-  EXPECT_EQ(model.Config("sliding_attention").theta, 500000);
-  EXPECT_EQ(model.Config("sliding_attention").rotary_dim, 64);
-  ExpectUnread(With("iquest_q1", R"("no_rope_layers": [3], "layer_types": ["full_attention",
-      "full_attention", "full_attention", "full_attention"])"),
-               "no_rope_layers");  // numbers of layers here, and flags elsewhere
-  ExpectUnread(With("nobody_knows", R"("swa_rope_theta": 500000.0)"), "swa_rope_theta (500000)");
-}
-
 TEST(ModelUnread, AttentionWithoutRopeIsRefused) {  // but in minicpm_sala
   ExpectUnread(With("minicpm", R"("attn_use_rope": false, "lightning_use_rope": true)"),
                "attn_use_rope (false)");
