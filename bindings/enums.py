@@ -29,7 +29,7 @@ WIDTH = 100
 
 # Words that are not CamelCase by capitalize().
 WORDS = {"DTYPE": "DType", "LONGROPE": "LongRope"}
-WORDS_OF_GO = WORDS | {word: word for word in ("BF16", "BHSD", "BSHD", "GGML", "SBHD")}
+WORDS_OF_GO = WORDS | {word: word for word in ("BF16", "BHSD", "BSHD", "GGML", "HND", "NHD", "SBHD")}
 
 # Which types are enums there. The others have another form: see left_out().
 IN_GO = ("pairing", "scaling", "angle", "rounding", "dtype", "layout", "operation", "digest")

@@ -144,6 +144,10 @@ const (
 	LayoutSBHD Layout = C.ROPE_LAYOUT_SBHD
 	// the strides, taken literally
 	LayoutStrided Layout = C.ROPE_LAYOUT_STRIDED
+	// of a cache: contiguous [pages, page_size, heads, head_dim]
+	LayoutNHD Layout = C.ROPE_LAYOUT_NHD
+	// of a cache: contiguous [pages, heads, page_size, head_dim]
+	LayoutHND Layout = C.ROPE_LAYOUT_HND
 )
 
 // String is the name of the constant.
@@ -209,6 +213,8 @@ var constants = [...]constant{
 	{"Layout", "ROPE_LAYOUT_BHSD", "LayoutBHSD", int32(LayoutBHSD)},
 	{"Layout", "ROPE_LAYOUT_SBHD", "LayoutSBHD", int32(LayoutSBHD)},
 	{"Layout", "ROPE_LAYOUT_STRIDED", "LayoutStrided", int32(LayoutStrided)},
+	{"Layout", "ROPE_LAYOUT_NHD", "LayoutNHD", int32(LayoutNHD)},
+	{"Layout", "ROPE_LAYOUT_HND", "LayoutHND", int32(LayoutHND)},
 	{"Operation", "ROPE_OPERATION_FORWARD", "OperationForward", int32(OperationForward)},
 	{"Operation", "ROPE_OPERATION_BACKWARD", "OperationBackward", int32(OperationBackward)},
 	{"Operation", "ROPE_OPERATION_INVERSE", "OperationInverse", int32(OperationInverse)},

@@ -30,6 +30,12 @@ template <>
 inline constexpr size_t kMinimumSize<rope_qk_data> = offsetof(rope_qk_data, k_out) +
                                                      sizeof(rope_qk_data::k_out);
 template <>
+inline constexpr size_t kMinimumSize<rope_kv_cache> = offsetof(rope_kv_cache, page_table_stride) +
+                                                      sizeof(rope_kv_cache::page_table_stride);
+template <>
+inline constexpr size_t kMinimumSize<rope_fused> = offsetof(rope_fused, v_out) +
+                                                   sizeof(rope_fused::v_out);
+template <>
 inline constexpr size_t kMinimumSize<rope_info> = offsetof(rope_info, head_dim);
 
 // No struct will be larger, and each is made of 32-bit words: another struct_size is not one, but

@@ -108,9 +108,8 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
     if (rope_status s = CopyStruct(function, "args", args, &extended)) return s;
     args = &extended;
   }
-  if (args->reserved != nullptr) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->reserved must be NULL in this version",
-                function);
+  if (args->fused != nullptr) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->fused must be NULL in this version", function);
   }
   if (!IsOperation(args->operation)) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->operation (%d) is not known to this version",

@@ -95,7 +95,7 @@ inline void BreakCall(Random& r, rope_qk_args* args, rope_cos_sin* rows) {
     case 1: args->operation = r.Of({-1, 3, 4, 99}); break;
     case 2: args->batch = r.Of<int64_t>({-1, 0, INT64_MIN}); break;
     case 3: args->tokens = r.Of<int64_t>({-1, 0, INT64_MIN}); break;
-    case 4: args->reserved = args; break;
+    case 4: args->fused = reinterpret_cast<const rope_fused*>(args); break;
     case 5: args->stream = args; break;
     case 6: args->k_out = args->q; break;
     case 7: args->q_out = args->k; break;

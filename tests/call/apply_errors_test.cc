@@ -21,6 +21,7 @@ int32_t ids32[16], offsets32[4], cu[3] = {0, 2, kTokens}, sets[2];
 int64_t ids64[16];
 float idsf[16];
 rope_cos_sin rows;
+const rope_fused fused = ROPE_INIT(rope_fused);
 int32_t RunNothing(void*, rope_task_fn, void*, uint32_t) { return 0; }
 const rope_runner kRunnerWithoutFunction = {nullptr, nullptr};
 const rope_runner kRunner = {RunNothing, nullptr};
@@ -55,7 +56,7 @@ const Bad kBad[] = {
      kUnsupported,
      {"operation (", "not known to this version"}},
     {"operation negative", [](A* a) { a->operation = -1; }, kUnsupported, {"operation (-1)"}},
-    {"reserved", [](A* a) { a->reserved = memory; }, kUnsupported, {"reserved"}},
+    {"fused", [](A* a) { a->fused = &fused; }, kUnsupported, {"fused"}},
     {"stream", [](A* a) { a->stream = memory; }, kInvalid, {"stream", "NULL"}},
     {"runner",
      [](A* a) { a->runner = &kRunnerWithoutFunction; },

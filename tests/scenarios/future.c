@@ -7,14 +7,8 @@ typedef struct {
   double eps;
 } qk_norm; /* QK RMSNorm before the rotation */
 typedef struct {
-  void *k_cache, *v_cache;
-  const int64_t* slot_mapping;
-  int64_t block_size;
-} kv_append; /* paged KV cache */
-typedef struct {
   rope_qk_args now;
   const qk_norm* norm;
-  const kv_append* append;
 } next_args; /* fields appended to rope_qk_args */
 int main(void) {
   rope_config config = ROPE_INIT(rope_config);
@@ -43,14 +37,13 @@ int main(void) {
     must_be(!memcmp(q, q0, sizeof(float) * T * H * D));           \
   } while (0)
   must_refuse(a.norm = &norm);
-  must_refuse(a.now.reserved = &norm);
   must_refuse(a.now.positions.kind = 8);        /* the zig-zag shard of context parallelism: .. */
   must_refuse(a.now.positions.reserved[0] = 1); /* .. rank, ranks, total length */
   must_refuse(a.now.positions.reserved_ptr = &norm); /* a device status word */
   must_refuse(a.now.q.dtype = 5);                    /* fp8 */
   must_refuse(a.now.q.reserved_ptr = &norm);         /* its scale */
   must_refuse(a.now.q.reserved = 16); /* byte offset into a buffer handle (Metal), group stride */
-  must_refuse(a.now.q.layout = 5);
+  must_refuse(a.now.q.layout = 7);
   must_refuse((a.now.q_out = a.now.q, a.now.q_out.data = q0,
                a.now.q_out.dtype = ROPE_DTYPE_BF16)); /* converting on the way out */
   must_refuse(a.now.operation = 4);
