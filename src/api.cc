@@ -27,7 +27,9 @@ rope_status Apply(const char* function, const Names& names, const rope_context* 
                   const rope_qk_args* args) {
   Plan plan;
   Shapes shapes;
-  if (rope_status s = MakePlan(function, names, context, args, DataOf::kCall, &plan, &shapes)) {
+  FusedPlan fused;
+  if (rope_status s =
+          MakePlan(function, names, context, args, DataOf::kCall, &plan, &shapes, &fused)) {
     return s;
   }
   if (plan.tensor_count == 0) return ROPE_OK;

@@ -3,19 +3,15 @@
 #include <cstddef>
 
 #include "base/aligned.h"
+#include "base/limits.h"
 #include "base/status.h"
 #include "call/overlap.h"
 #include "math/element.h"
 #include "math/rounding.h"
 
 namespace rope {
-namespace {
 
-bool IsAbsent(const rope_tensor& t) {
-  return t.data == nullptr && t.dtype == 0 && t.layout == 0 && t.heads == 0 && t.head_dim == 0 &&
-         (t.stride_batch | t.stride_token | t.stride_head | t.reserved) == 0 &&
-         t.reserved_ptr == nullptr;
-}
+namespace {
 
 // Every byte offset fits into 63 bits; `s` in elements.
 bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides& s) {
@@ -40,14 +36,20 @@ bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides
   return !__builtin_mul_overflow(extent, int64_t{ElementSize(t.dtype)}, &extent);
 }
 
+template <TensorKind kKind>
 rope_status FailBeyond(const Call& call, const char* name, int32_t heads) {
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: %s (batch %lld, tokens %lld, heads %d, its strides) reaches beyond the address "
-              "space",
+              IsInCache(kKind)
+                  ? "%s: %s (pages %lld, page_size %lld, heads %d, its strides) reaches "
+                    "beyond the address space"
+                  : "%s: %s (batch %lld, tokens %lld, heads %d, its strides) reaches "
+                    "beyond the address space",
               call.function, name, static_cast<long long>(call.batch),
               static_cast<long long>(call.tokens), heads);
 }
 
+// In elements.
+template <TensorKind kKind>
 rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor& t, int64_t dim,
                            HeadStrides* strides) {
   if (t.layout == ROPE_LAYOUT_STRIDED) {
@@ -71,9 +73,11 @@ rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor
     const auto w = static_cast<uint64_t>(dim), h = static_cast<uint64_t>(t.heads),
                s = static_cast<uint64_t>(call.tokens), b = static_cast<uint64_t>(call.batch);
     uint64_t sb, st, sh;
-    if (t.layout == ROPE_LAYOUT_BSHD) {
+    const rope_layout layout =
+        IsInCache(kKind) ? t.layout - ROPE_LAYOUT_NHD + ROPE_LAYOUT_BSHD : t.layout;
+    if (layout == ROPE_LAYOUT_BSHD) {
       sh = w, st = h * w, sb = s * st;
-    } else if (t.layout == ROPE_LAYOUT_BHSD) {
+    } else if (layout == ROPE_LAYOUT_BHSD) {
       st = w, sh = s * w, sb = h * sh;
     } else {
       sh = w, sb = h * w, st = b * sb;
@@ -81,7 +85,7 @@ rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor
     *strides = {static_cast<int64_t>(sb), static_cast<int64_t>(st), static_cast<int64_t>(sh)};
   }
   if (Fits(call, t, dim, *strides)) return ROPE_OK;
-  return FailBeyond(call, name, t.heads);
+  return FailBeyond<kKind>(call, name, t.heads);
 }
 
 rope_status Unknown(const Call& call, const char* name, const char* field, int32_t value) {
@@ -91,6 +95,22 @@ rope_status Unknown(const Call& call, const char* name, const char* field, int32
   }
   return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.%s (%d) is not known to this version", call.function,
               name, field, value);
+}
+
+template <TensorKind kKind>
+bool IsLayout(rope_layout layout) {
+  constexpr bool kInCache = IsInCache(kKind);
+  return layout >= (kInCache ? ROPE_LAYOUT_STRIDED : ROPE_LAYOUT_BSHD) &&
+         layout <= (kInCache ? ROPE_LAYOUT_HND : ROPE_LAYOUT_STRIDED);
+}
+
+template <TensorKind kKind>
+rope_status FailLayout(const Call& call, const char* name, rope_layout layout) {
+  if (layout <= 0 || layout > ROPE_LAYOUT_HND) return Unknown(call, name, "layout", layout);
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              IsInCache(kKind) ? "%s: %s.layout (%d) must be NHD, HND or STRIDED, as it is a cache"
+                               : "%s: %s.layout (%d) is NHD or HND, which only a cache has",
+              call.function, name, layout);
 }
 
 // A tensor of a prepared call gets its address later.
@@ -106,28 +126,33 @@ rope_status CheckData(const Call& call, const char* name, const void* data, Data
               call.function, name, data);
 }
 
-// One described tensor: its fields, the strides that its layout means in elements, and its reach.
-rope_status Describe(const Call& call, const char* name, const rope_tensor& t, DataOf data_of,
-                     HeadStrides* strides, Reach* reach) {
+// Compiled for each kind: q and k are described in every call.
+template <TensorKind kKind>
+rope_status DescribeAs(const Call& call, const char* name, const rope_tensor& t, DataOf data_of,
+                       HeadStrides* strides, Reach* reach) {
   if (t.reserved != 0 || t.reserved_ptr != nullptr) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.%s must be 0 in this version", call.function, name,
                 t.reserved != 0 ? "reserved" : "reserved_ptr");
   }
   if (rope_status s = CheckData(call, name, t.data, data_of)) return s;
   if (!IsDtype(t.dtype)) return Unknown(call, name, "dtype", t.dtype);
-  if (!IsFor(call.context.rounding.arithmetic, t.dtype)) {
+  if (DoesTurn(kKind) && !IsFor(call.context.rounding.arithmetic, t.dtype)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s.dtype (%d) must be ROPE_DTYPE_F16 (%d), which is all that a context with "
                 "ROPE_ROUNDING_NATIVE rotates",
                 call.function, name, t.dtype, ROPE_DTYPE_F16);
   }
-  if (t.layout < 1 || t.layout > ROPE_LAYOUT_STRIDED)
-    return Unknown(call, name, "layout", t.layout);
+  if (!IsLayout<kKind>(t.layout)) return FailLayout<kKind>(call, name, t.layout);
   if (t.heads < 1) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be positive", call.function,
                 name, t.heads);
   }
-  if (t.head_dim != 0 && t.head_dim != call.context.head_dim &&
+  if (!DoesTurn(kKind) && (t.head_dim < 1 || t.head_dim > kMaxHeadDim)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s.head_dim (%d) is required, and must be from 1 to %d", call.function, name,
+                t.head_dim, kMaxHeadDim);
+  }
+  if (DoesTurn(kKind) && t.head_dim != 0 && t.head_dim != call.context.head_dim &&
       t.head_dim != call.context.rotary_dim) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s.head_dim (%d) must be 0, the context's head_dim (%d) or its "
@@ -135,16 +160,12 @@ rope_status Describe(const Call& call, const char* name, const rope_tensor& t, D
                 call.function, name, t.head_dim, call.context.head_dim, call.context.rotary_dim);
   }
   const int64_t dim = t.head_dim != 0 ? t.head_dim : call.context.head_dim;
-  if (rope_status s = ResolveStrides(call, name, t, dim, strides)) return s;
+  if (rope_status s = ResolveStrides<kKind>(call, name, t, dim, strides)) return s;
   const int size = ElementSize(t.dtype);
   reach->width = dim * size;
   reach->extent =
       HeadOffset(*strides, call.batch - 1, call.tokens - 1, t.heads - 1) * size + reach->width;
   return ROPE_OK;
-}
-
-HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
-  return {elements.batch * size, elements.token * size, elements.head * size};
 }
 
 Footprint FootprintOf(const Call& call, const Tensor& tensor, const HeadStrides& strides,
@@ -154,26 +175,23 @@ Footprint FootprintOf(const Call& call, const Tensor& tensor, const HeadStrides&
           reach.width};
 }
 
-int SpanStart(const rope_context& context, const rope_tensor& t) {
-  const bool whole = t.head_dim == 0 || t.head_dim == context.head_dim;
-  return whole ? context.rotary_offset * ElementSize(t.dtype) : 0;
-}
-
 // q or k with its output. All of `tensor` but its addresses.
 rope_status DescribePair(const Call& call, const char* name, const rope_tensor& in,
-                         const char* out_name, const rope_tensor& out, DataOf data_of,
+                         const char* out_name, const rope_tensor& out, DataOf data_of, bool cached,
                          TensorShape* shape, Tensor* tensor) {
   const char* const function = call.function;
   const rope_context& context = call.context;
   shape->present = !IsAbsent(in);
   shape->in_place = IsAbsent(out);
+  shape->only_read = cached && shape->in_place;
   if (!shape->present) {
     if (shape->in_place) return ROPE_OK;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is set, but %s is absent", function, out_name,
                 name);
   }
   HeadStrides strides;
-  if (rope_status s = Describe(call, name, in, data_of, &strides, &shape->in)) return s;
+  if (rope_status s = DescribeAs<TensorKind::kHeads>(call, name, in, data_of, &strides, &shape->in))
+    return s;
   const int size = ElementSize(in.dtype);
   // From registers into both: a copy of the one would wait for its stores.
   const HeadStrides in_bytes = InBytes(strides, size);
@@ -184,7 +202,10 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
   tensor->in_span = tensor->out_span = SpanStart(context, in);
   tensor->copies_rest = false;
   if (!shape->in_place) {
-    if (rope_status s = Describe(call, out_name, out, data_of, &strides, &shape->out)) return s;
+    if (rope_status s =
+            DescribeAs<TensorKind::kHeads>(call, out_name, out, data_of, &strides, &shape->out)) {
+      return s;
+    }
     if (out.dtype != in.dtype) {
       return Fail(ROPE_ERROR_UNSUPPORTED,
                   "%s: %s.dtype (%d) must be that of %s (%d) in this version", function, out_name,
@@ -202,7 +223,7 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
   }
   // Named layouts are contiguous.
   const rope_tensor& written = shape->in_place ? in : out;
-  if (written.layout == ROPE_LAYOUT_STRIDED &&
+  if (written.layout == ROPE_LAYOUT_STRIDED && !shape->only_read &&
       !IsInjective(FootprintOf(call, *tensor, tensor->out_strides,
                                shape->in_place ? shape->in : shape->out))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -212,18 +233,25 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
   return ROPE_OK;
 }
 
-rope_status CheckAddress(const Call& call, const char* name, const char* data_name,
-                         const Tensor& tensor, const Reach& reach, const void* data) {
-  const int size = ElementSize(tensor.dtype);
+template <TensorKind kKind>
+rope_status CheckAddressAs(const Call& call, const char* name, const char* data_name, int32_t heads,
+                           rope_dtype dtype, const Reach& reach, const void* data) {
+  const int size = ElementSize(dtype);
   if (!IsAligned(data, static_cast<size_t>(size))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s%s (%p) must be aligned to its element (%d bytes)", call.function, name,
                 data_name, data, size);
   }
   if (static_cast<uint64_t>(reach.extent) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
-    return FailBeyond(call, name, tensor.heads);
+    return FailBeyond<kKind>(call, name, heads);
   }
   return ROPE_OK;
+}
+
+rope_status CheckAddress(const Call& call, const char* name, const char* data_name,
+                         const Tensor& tensor, const Reach& reach, const void* data) {
+  return CheckAddressAs<TensorKind::kHeads>(call, name, data_name, tensor.heads, tensor.dtype,
+                                            reach, data);
 }
 
 // A tensor of the call in memory.
@@ -281,7 +309,7 @@ rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& sh
   const Placed q_out = Out(q_in_place ? names.q : names.q_out, q, shapes.q),
                k_out = Out(k_in_place ? names.k : names.k_out, k, shapes.k);
   if (rope_status s = CheckApart(call, q_out, k_out)) return s;
-  if (!q_in_place) {
+  if (!q_in_place && !shapes.k.only_read) {
     if (rope_status s = CheckApart(call, In(names.q, q, shapes.q), k_out)) return s;
   }
   if (!k_in_place) {
@@ -292,14 +320,33 @@ rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& sh
 
 }  // namespace
 
+rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
+                           TensorKind kind, HeadStrides* strides, Reach* reach) {
+  const auto describe = [&](auto as, auto address) {
+    if (rope_status s = as(call, name, t, DataOf::kCall, strides, reach)) return s;
+    return address(call, name, ".data", t.heads, t.dtype, *reach, t.data);
+  };
+  switch (kind) {
+    case TensorKind::kOthers:
+      return describe(&DescribeAs<TensorKind::kOthers>, &CheckAddressAs<TensorKind::kOthers>);
+    case TensorKind::kCachedHeads:
+      return describe(&DescribeAs<TensorKind::kCachedHeads>,
+                      &CheckAddressAs<TensorKind::kCachedHeads>);
+    case TensorKind::kCachedOthers:
+      return describe(&DescribeAs<TensorKind::kCachedOthers>,
+                      &CheckAddressAs<TensorKind::kCachedOthers>);
+    default: return describe(&DescribeAs<TensorKind::kHeads>, &CheckAddressAs<TensorKind::kHeads>);
+  }
+}
+
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
-                        DataOf data_of, Shapes* shapes, Tensor tensors[2]) {
-  if (rope_status s = DescribePair(call, names.q, args.q, names.q_out, args.q_out, data_of,
+                        DataOf data_of, bool cached_k, Shapes* shapes, Tensor tensors[2]) {
+  if (rope_status s = DescribePair(call, names.q, args.q, names.q_out, args.q_out, data_of, false,
                                    &shapes->q, &tensors[0])) {
     return s;
   }
   if (rope_status s = DescribePair(call, names.k, args.k, names.k_out, args.k_out, data_of,
-                                   &shapes->k, &tensors[shapes->q.present])) {
+                                   cached_k, &shapes->k, &tensors[shapes->q.present])) {
     return s;
   }
   if (shapes->count() != 0) return ROPE_OK;
@@ -327,6 +374,24 @@ rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& s
   }
   if (!shapes.q.present || !shapes.k.present) return ROPE_OK;
   return CheckDisjoint(call, names, shapes, q, k);
+}
+
+int MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[2],
+             Memory memory[4]) {
+  int count = 0;
+  const auto add = [&](const Placed& placed, bool written) {
+    memory[count++] = {placed.name, FootprintOf(call, placed.tensor, placed.strides, placed.reach),
+                       reinterpret_cast<uintptr_t>(placed.data), written};
+  };
+  const auto add_pair = [&](const char* name, const char* out_name, const Tensor& tensor,
+                            const TensorShape& shape) {
+    if (!shape.present) return;
+    add(In(name, tensor, shape), shape.in_place && !shape.only_read);
+    if (!shape.in_place) add(Out(out_name, tensor, shape), true);
+  };
+  add_pair(names.q, names.q_out, tensors[0], shapes.q);
+  add_pair(names.k, names.k_out, tensors[shapes.q.present], shapes.k);
+  return count;
 }
 
 }  // namespace rope

@@ -1,8 +1,11 @@
-// The checks of q and k and of their outputs, in two steps: what they are, and where they lie.
+// The checks of q and k and of their outputs, in two steps: what they are, and where they lie. The
+// checks of other tensors are made of the same parts.
 #ifndef LIBROPE_SRC_CALL_CHECK_TENSORS_H_
 #define LIBROPE_SRC_CALL_CHECK_TENSORS_H_
 
 #include "call/call.h"
+#include "call/overlap.h"
+#include "math/element.h"
 #include "math/tensor.h"
 
 namespace rope {
@@ -12,10 +15,51 @@ struct Reach {
   int64_t extent, width;
 };
 
+// What is described: heads that turn (q, k), or others, which have any width and dtype. In a cache,
+// pages and slots take the places of batch rows and tokens: those of the Call are theirs then.
+enum class TensorKind { kHeads, kOthers, kCachedHeads, kCachedOthers };
+
+constexpr bool DoesTurn(TensorKind kind) {
+  return kind == TensorKind::kHeads || kind == TensorKind::kCachedHeads;
+}
+constexpr bool IsInCache(TensorKind kind) {
+  return kind == TensorKind::kCachedHeads || kind == TensorKind::kCachedOthers;
+}
+
+// A tensor besides q, k and their outputs, which is present: its fields, its address, the strides
+// that its layout means in elements, its reach.
+rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
+                           TensorKind kind, HeadStrides* strides, Reach* reach);
+
+inline bool IsAbsent(const rope_tensor& t) {
+  return t.data == nullptr && t.dtype == 0 && t.layout == 0 && t.heads == 0 && t.head_dim == 0 &&
+         (t.stride_batch | t.stride_token | t.stride_head | t.reserved) == 0 &&
+         t.reserved_ptr == nullptr;
+}
+
+// Where in a head its span begins, in bytes.
+inline int SpanStart(const rope_context& context, const rope_tensor& t) {
+  const bool whole = t.head_dim == 0 || t.head_dim == context.head_dim;
+  return whole ? context.rotary_offset * ElementSize(t.dtype) : 0;
+}
+
+inline HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
+  return {elements.batch * size, elements.token * size, elements.head * size};
+}
+
+// The bytes of a tensor in memory.
+struct Memory {
+  const char* name;
+  Footprint of;
+  uintptr_t base;
+  bool written;
+};
+
 // q or k with its output, as far as it is known without addresses.
 struct TensorShape {
   bool present, in_place;
-  Reach in, out;  // out: without in_place only
+  bool only_read;  // k, in_place, whose result goes to a cache alone
+  Reach in, out;   // out: without in_place only
 };
 
 struct Shapes {
@@ -30,13 +74,17 @@ struct Addresses {
 };
 
 // Writes the shapes, at least one present, and of `tensors` those that are present, all but their
-// addresses.
+// addresses. `cached_k`: the result of k goes to a cache, and to k_out only if there is one.
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
-                        DataOf data_of, Shapes* shapes, Tensor tensors[2]);
+                        DataOf data_of, bool cached_k, Shapes* shapes, Tensor tensors[2]);
 
 // Completes the tensors of `batch` rows of `tokens`.
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
                            const Addresses& addresses, Tensor tensors[2]);
+
+// The memory of those that are present, after CheckAddresses; returns how many.
+int MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[2],
+             Memory memory[4]);
 
 }  // namespace rope
 

@@ -1,5 +1,6 @@
 #include "call/overlap.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -24,6 +25,51 @@ Split SplitAt(const Footprint& a, int64_t cut) {
     }
   }
   return split;
+}
+
+int64_t LargestStride(const Footprint& a) {
+  int64_t largest = 0;
+  for (int d = 0; d < 3; ++d) {
+    if (a.counts[d] != 1) largest = std::max(largest, a.strides[d]);
+  }
+  return largest;
+}
+
+// Without the dimensions of this stride.
+Footprint Inside(const Footprint& a, int64_t stride) {
+  Footprint inner = a;
+  for (int d = 0; d < 3; ++d) {
+    if (a.strides[d] == stride) inner.counts[d] = 1;
+  }
+  return inner;
+}
+
+// b - a modulo a number.
+int64_t GapModulo(const Region& a, const Region& b, int64_t modulus) {
+  const bool ahead = b.base >= a.base;
+  const auto step = static_cast<int64_t>((ahead ? b.base - a.base : a.base - b.base) %
+                                         static_cast<uint64_t>(modulus));
+  return ahead || step == 0 ? step : modulus - step;
+}
+
+// Both step through memory with the same outer stride, as k and v, or codes and scales, do in the
+// pages of a cache, or one stays inside a step of the other. If what they reach without that stride
+// lies within one step, it meets nothing of another step, and the question is that of one step
+// alone.
+bool AreDisjointInside(const Region& a, const Region& b) {
+  const int64_t stride = std::max(LargestStride(a.of), LargestStride(b.of));
+  if (stride == 0) return false;
+  const Footprint in_a = Inside(a.of, stride), in_b = Inside(b.of, stride);
+  const int64_t reach_a = in_a.extent(), reach_b = in_b.extent();
+  const int64_t gap = GapModulo(a, b, stride);
+  // b begins behind a in the step, or a behind b.
+  if (reach_a <= stride && reach_b <= stride - gap) {
+    return AreDisjoint({in_a, 0}, {in_b, static_cast<uint64_t>(gap)});
+  }
+  if (gap != 0 && reach_b <= stride && reach_a <= gap) {
+    return AreDisjoint({in_a, static_cast<uint64_t>(stride - gap)}, {in_b, 0});
+  }
+  return false;
 }
 
 }  // namespace
@@ -64,14 +110,11 @@ bool AreDisjoint(const Region& a, const Region& b) {
       if (from->counts[d] == 1 || cut == 0) continue;
       const Split x = SplitAt(a.of, cut), y = SplitAt(b.of, cut);
       const int64_t pitch = std::gcd(x.pitch, y.pitch);
-      const bool ahead = b.base >= a.base;
-      const auto step = static_cast<int64_t>((ahead ? b.base - a.base : a.base - b.base) %
-                                             static_cast<uint64_t>(pitch));
-      const int64_t gap = ahead || step == 0 ? step : pitch - step;  // b - a modulo the pitch
-      if (gap >= x.window && y.window <= pitch - gap) return true;   // no sum: it could wrap
+      const int64_t gap = GapModulo(a, b, pitch);
+      if (gap >= x.window && y.window <= pitch - gap) return true;  // no sum: it could wrap
     }
   }
-  return false;
+  return AreDisjointInside(a, b);
 }
 
 }  // namespace rope

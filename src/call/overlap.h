@@ -32,6 +32,7 @@ bool IsInjective(const Footprint& a);
 // Equal bytes at equal indices, from the same first byte on.
 bool AreEqual(const Footprint& a, const Footprint& b);
 
+// For tensors in one packed buffer, too, and for such parts of the pages of a cache.
 bool AreDisjoint(const Region& a, const Region& b);
 
 }  // namespace rope

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "base/struct_size.h"
+#include "call/check_fused.h"
 #include "call/check_positions.h"
 #include "call/check_rows.h"
 #include "call/check_tensors.h"
@@ -95,10 +96,47 @@ rope_status CheckHeads(const char* function, const char* name, const rope_tensor
               has_rows ? "args->cos_sin->heads" : "the context's freq_heads", row_heads);
 }
 
+// q and k, and where they lie. Of every call: inlined.
+__attribute__((always_inline)) inline rope_status PlanTensors(const Call& call, const Names& names,
+                                                              const rope_qk_args& args,
+                                                              DataOf data_of, bool cached_k,
+                                                              Plan* plan, Shapes* shapes) {
+  const char* const function = call.function;
+  if (rope_status s = CheckShapes(call, names, args, data_of, cached_k, shapes, plan->tensors)) {
+    return s;
+  }
+  if (plan->row_heads != 1) {
+    if (rope_status s = CheckHeads(function, names.q, args.q, plan->has_rows, plan->row_heads))
+      return s;
+    if (rope_status s = CheckHeads(function, names.k, args.k, plan->has_rows, plan->row_heads))
+      return s;
+  }
+  if (data_of == DataOf::kApplication) return ROPE_OK;
+  const Addresses addresses = {args.q.data, args.k.data, args.q_out.data, args.k_out.data};
+  return CheckAddresses(call, names, *shapes, addresses, plan->tensors);
+}
+
+// The same, and what else the call does. Apart: its stack is not that of every call.
+__attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& names,
+                                                const rope_qk_args& args, Plan* plan,
+                                                Shapes* shapes, FusedPlan* fused) {
+  FusedArgs given;
+  if (rope_status s = ReadFused(call, args, &given)) return s;
+  if (rope_status s =
+          PlanTensors(call, names, args, DataOf::kCall, given.caches_k(), plan, shapes)) {
+    return s;
+  }
+  if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
+  plan->tensor_count = shapes->count();
+  plan->fused = fused;
+  return CheckFused(call, names, given, *shapes, plan, fused);
+}
+
 }  // namespace
 
 rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
-                     const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes) {
+                     const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes,
+                     FusedPlan* fused) {
   if (context == nullptr || args == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function,
                 context == nullptr ? "context" : "args");
@@ -108,8 +146,10 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
     if (rope_status s = CopyStruct(function, "args", args, &extended)) return s;
     args = &extended;
   }
-  if (args->fused != nullptr) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->fused must be NULL in this version", function);
+  if (args->fused != nullptr && data_of == DataOf::kApplication) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: args->fused must be NULL: a prepared call only rotates in this version",
+                function);
   }
   if (!IsOperation(args->operation)) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->operation (%d) is not known to this version",
@@ -125,6 +165,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   plan->runner = args->runner;
   plan->stream = args->stream;
   plan->tensor_count = 0;
+  plan->fused = nullptr;
   if (args->tokens == 0) return ROPE_OK;  // pointers may be NULL
   if (args->batch == 0) {
     if (args->q.data == nullptr && args->k.data == nullptr) return ROPE_OK;
@@ -136,24 +177,16 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   if (rope_status s = CheckPlace(call, names.args, args->runner, args->stream)) return s;
   if (rope_status s = ReadSource(call, *args, plan)) return s;
 
-  if (rope_status s = CheckShapes(call, names, *args, data_of, shapes, plan->tensors)) return s;
-  if (plan->row_heads != 1) {
-    if (rope_status s = CheckHeads(function, names.q, args->q, plan->has_rows, plan->row_heads))
-      return s;
-    if (rope_status s = CheckHeads(function, names.k, args->k, plan->has_rows, plan->row_heads))
-      return s;
-  }
-  if (data_of == DataOf::kCall) {
-    const Addresses addresses = {args->q.data, args->k.data, args->q_out.data, args->k_out.data};
-    if (rope_status s = CheckAddresses(call, names, *shapes, addresses, plan->tensors)) {
-      return s;
-    }
+  if (args->fused != nullptr) {
+    if (rope_status s = PlanFused(call, names, *args, plan, shapes, fused)) return s;
+  } else {
+    if (rope_status s = PlanTensors(call, names, *args, data_of, false, plan, shapes)) return s;
+    plan->tensor_count = shapes->count();
   }
   // Last, because it may look at every position: how many there are is known to be possible by now.
   if (!plan->has_rows && !kOperations[args->operation].by_distance) {
-    if (rope_status s = CheckValidity(call, names.positions, plan->positions)) return s;
+    return CheckValidity(call, names.positions, plan->positions);
   }
-  plan->tensor_count = shapes->count();
   return ROPE_OK;
 }
 

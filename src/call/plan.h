@@ -10,6 +10,7 @@
 #include "context/context.h"
 #include "librope/rope.h"
 #include "math/cos_sin_table.h"
+#include "math/slots.h"
 #include "math/tensor.h"
 #include "math/token_position.h"
 
@@ -27,19 +28,44 @@ struct FillPlan {
   void* stream;
 };
 
+// Heads that do not turn, to an output or to slots.
+struct Copy {
+  const char* in;
+  char* out;
+  HeadStrides in_strides, out_strides;  // bytes; of slots: from page to page, from slot to slot
+  int64_t width;                        // bytes of a head
+  int32_t heads;
+  bool to_slots;
+};
+
+// rope_qk_args.fused.
+struct FusedPlan {
+  // Which of Plan::tensors has slots as its output: there out_strides.batch leads from page to page
+  // and out_strides.token from slot to slot. -1: none. The same tensor with an output of its own
+  // stands behind it, and is to be rotated after it: it may be in place.
+  int32_t cached;
+  int32_t copy_count;
+  Copy copies[2];
+  SlotSource
+      slots;  // where something goes to slots; Plan::positions say which sequence a token has
+};
+
 // rope_apply_qk.
 struct Plan : FillPlan {
   rope_operation operation;
   bool has_rows;
   int32_t tensor_count;
-  Tensor tensors[2];
+  Tensor tensors[3];  // q, k; with a cache: q, k to its slots, k to k_out, as far as there are any
   const rope_runner* runner;
+  const FusedPlan* fused;  // null: q and k are rotated, and that is all
 };
 
 // Checks `args` and fills `plan`, but for the addresses of a call that is prepared. ROPE_OK with
-// tensor_count 0: there is nothing to do, and `shapes` are not written.
+// tensor_count 0: there is nothing to do, and `shapes` are not written. `fused` is where
+// plan->fused lies if there is one.
 rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
-                     const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes);
+                     const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes,
+                     FusedPlan* fused);
 
 rope_status MakeFillPlan(const char* function, const rope_context* context, int64_t batch,
                          int64_t tokens, const rope_positions* positions, const rope_cos_sin* out,

@@ -42,7 +42,7 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
   auto prepared = std::make_unique<rope_prepared>();
   Plan& plan = prepared->plan;
   if (rope_status s = MakePlan(function, kNamesOfArgs, context, args, DataOf::kApplication, &plan,
-                               &prepared->shapes)) {
+                               &prepared->shapes, nullptr)) {
     return s;
   }
   if (plan.tensor_count != 0) {  // else nothing is looked at

@@ -14,6 +14,7 @@
 #include "context/backend.h"
 #include "cpu/caches.h"
 #include "cpu/cos_sin_rows.h"
+#include "cpu/fused.h"
 #include "cpu/kept_rows.h"
 #include "cpu/kernels.h"
 #include "cpu/scalar.h"
@@ -55,6 +56,13 @@ int64_t ProductOrMost(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
+// Of a token, that FusedPlan::copies read.
+int64_t CopiedBytes(const FusedPlan& fused) {
+  int64_t bytes = 0;
+  for (int n = 0; n < fused.copy_count; ++n) bytes += fused.copies[n].width * fused.copies[n].heads;
+  return bytes;
+}
+
 // What a call is wherever its tensors lie: a prepared call keeps it.
 struct Course {
   explicit Course(const Plan& plan);
@@ -68,8 +76,8 @@ struct Course {
   int block_tokens;     // that one RowBuffer has rows for
   bool prefetch;        // more data than the inner caches hold
   // Of each tensor.
-  int64_t tensor_bytes[2];  // of a token
-  const Kernels::Rotation* rotations[2];
+  int64_t tensor_bytes[3];  // of a token
+  const Kernels::Rotation* rotations[3];
 };
 
 const Kernels& KernelsOf(const rope_context& context) {
@@ -91,6 +99,7 @@ Course::Course(const Plan& plan)
     token_bytes += tensor_bytes[n];
     rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic, rare_ties);
   }
+  if (plan.fused != nullptr) token_bytes += CopiedBytes(*plan.fused);
   bytes = ProductOrMost(tokens, token_bytes);
   prefetch = bytes > plan.context->caches->inner;
 }
@@ -101,21 +110,33 @@ struct Job {
   const Plan& plan;
   const Tensor* tensors;
   const KeptRows* kept;  // of a prepared call
+  int cached;            // FusedPlan::cached
   bool in_cache;         // no more than the last cache holds, inputs and outputs
-  bool streams[2];       // non-temporal stores, for each tensor
+  bool streams[3];       // non-temporal stores, for each tensor
+  bool copy_streams[2];  // the same, for each of FusedPlan::copies
   int32_t row_head;      // which of a token's rows (Plan::row_heads) turns the heads of the tensors
 };
 
+// Where a token's first head goes; null: nowhere.
+char* OutOf(const Job& job, int n, int64_t batch, int64_t token) {
+  const Tensor& t = job.tensors[n];
+  if (n != job.cached) return t.out + TokenOffset(t.out_strides, batch, token);
+  const Slot slot = SlotOfToken(job.plan, batch, token);
+  return slot.page < 0 ? nullptr : t.out + TokenOffset(t.out_strides, slot.page, slot.index);
+}
+
 // Channels outside the span, out of place.
-void CopyRest(const rope_context& context, const Tensor& t, int64_t batch, int64_t first,
-              int64_t count) {
+void CopyRest(const Job& job, int n, int64_t batch, int64_t first, int64_t count) {
+  const rope_context& context = *job.plan.context;
+  const Tensor& t = job.tensors[n];
   const size_t before = static_cast<size_t>(t.in_span);
   const size_t behind_at = before + static_cast<size_t>(SpanBytes(context, t));
   const size_t whole = static_cast<size_t>(context.head_dim * ElementSize(t.dtype));
   for (int64_t i = first; i < first + count; ++i) {
-    for (int32_t h = 0; h < t.heads; ++h) {
+    char* const token_out = OutOf(job, n, batch, i);
+    for (int32_t h = 0; h < t.heads && token_out != nullptr; ++h) {
       const char* in = t.in + HeadOffset(t.in_strides, batch, i, h);
-      char* out = t.out + HeadOffset(t.out_strides, batch, i, h);
+      char* out = token_out + h * t.out_strides.head;
       std::memcpy(out, in, before);
       std::memcpy(out + behind_at, in + behind_at, whole - behind_at);
     }
@@ -123,16 +144,17 @@ void CopyRest(const rope_context& context, const Tensor& t, int64_t batch, int64
 }
 
 // NOPE, out of place.
-void CopyHeads(const rope_context& context, const Tensor& t, int64_t batch, int64_t first,
-               int64_t count) {
-  const auto span = static_cast<size_t>(SpanBytes(context, t));
+void CopyHeads(const Job& job, int n, int64_t batch, int64_t first, int64_t count) {
+  const Tensor& t = job.tensors[n];
+  const auto span = static_cast<size_t>(SpanBytes(*job.plan.context, t));
   for (int64_t i = first; i < first + count; ++i) {
-    for (int32_t h = 0; h < t.heads; ++h) {
-      std::memcpy(t.out + HeadOffset(t.out_strides, batch, i, h) + t.out_span,
+    char* const out = OutOf(job, n, batch, i);
+    for (int32_t h = 0; h < t.heads && out != nullptr; ++h) {
+      std::memcpy(out + h * t.out_strides.head + t.out_span,
                   t.in + HeadOffset(t.in_strides, batch, i, h) + t.in_span, span);
     }
   }
-  if (t.copies_rest) CopyRest(context, t, batch, first, count);
+  if (t.copies_rest) CopyRest(job, n, batch, first, count);
 }
 
 int64_t KeptRow(const Job& job, int64_t batch, int64_t token) {
@@ -144,6 +166,8 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
                       RowBuffer* buffer) {
   const rope_context& context = *job.plan.context;
   const Tensor& t = job.tensors[n];
+  char* const out = OutOf(job, n, batch, first + i);
+  if (out == nullptr) return;
   const ChannelRow row = job.kept != nullptr
                              ? job.kept->ChannelRowOf(n, KeptRow(job, batch, first + i))
                              : ChannelRowOf(job.plan, job.course.kernels, t.dtype, i, buffer);
@@ -154,21 +178,21 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
     RotateHead(t.dtype, course.order, course.arithmetic, context.segments.data(),
                static_cast<int32_t>(context.segments.size()),
                t.in + t.in_span + HeadOffset(t.in_strides, batch, first + i, h),
-               t.out + t.out_span + HeadOffset(t.out_strides, batch, first + i, h), row, vectors);
+               out + t.out_span + h * t.out_strides.head, row, vectors);
   }
 }
 
 // Tokens [first + i, first + i + count) of one batch row, whose first rows are those of token
-// `first`. `last`: where the tokens of the task end in this batch row.
-void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                   int i, int count, int64_t last) {
+// `first`, to `out` and on. `last`: where the tokens of the task end in this batch row.
+HWY_INLINE void RotateRun(const Job& job, int n, const OrderedRows& rows, int64_t batch,
+                          int64_t first, int i, int count, int64_t last, char* out) {
   const rope_context& context = *job.plan.context;
   const Course& course = job.course;
   const Tensor& t = job.tensors[n];
   Block block;
   block.tensor = &t;
   block.in = t.in + t.in_span + TokenOffset(t.in_strides, batch, first + i);
-  block.out = t.out + t.out_span + TokenOffset(t.out_strides, batch, first + i);
+  block.out = out + t.out_span;
   block.cos = rows.cos + i * rows.stride;
   block.sin = rows.sin + i * rows.stride;
   block.row_stride = rows.stride;
@@ -194,10 +218,33 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
   }
   if (job.streams[n]) {
     course.rotations[n]->rotate_streaming(block);
-    hwy::FlushStream();
   } else {
     course.rotations[n]->rotate(block);
   }
+}
+
+// To slots, run by run. Apart, as other calls pay for the registers of what they might inline.
+HWY_NOINLINE void RotateIntoSlots(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                     int i, int count, int64_t last) {
+  const Tensor& t = job.tensors[n];
+  for (const int end = i + count; i < end;) {
+    const SlotRun run = RunOf(job.plan, t.out_strides, batch, first + i, end - i);
+    if (run.first.page >= 0) {
+      RotateRun(job, n, rows, batch, first, i, run.count, last,
+                t.out + TokenOffset(t.out_strides, run.first.page, run.first.index));
+    }
+    i += run.count;
+  }
+  if (job.streams[n]) hwy::FlushStream();
+}
+
+void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                   int i, int count, int64_t last) {
+  if (n == job.cached) return RotateIntoSlots(job, n, rows, batch, first, i, count, last);
+  const Tensor& t = job.tensors[n];
+  RotateRun(job, n, rows, batch, first, i, count, last,
+            t.out + TokenOffset(t.out_strides, batch, first + i));
+  if (job.streams[n]) hwy::FlushStream();
 }
 
 // Tokens [first, first + count) of one batch row: never more than RowBuffer holds. `last`: as
@@ -207,8 +254,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   const rope_context& context = *plan.context;
   if (context.nope) {
     for (int n = 0; n < plan.tensor_count; ++n) {
-      const Tensor& t = job.tensors[n];
-      if (t.in != t.out) CopyHeads(context, t, batch, first, count);
+      if (job.tensors[n].in != job.tensors[n].out) CopyHeads(job, n, batch, first, count);
     }
     return;
   }
@@ -228,13 +274,13 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     }
   }
   // Every other block ends with q, with which the next one begins: the hardware's prefetcher starts
-  // anew where the tensor changes.
-  const bool k_first =
-      first != 0 && plan.tensor_count == 2 && (first / job.course.block_tokens & 1) != 0;
+  // anew where the tensor changes. But k goes to its slots before it turns in place.
+  const bool k_first = first != 0 && plan.tensor_count == 2 && job.cached != 0 &&
+                       (first / job.course.block_tokens & 1) != 0;
   for (int turn = 0; turn < plan.tensor_count; ++turn) {
     const int n = k_first ? 1 - turn : turn;
     const Tensor& t = job.tensors[n];
-    if (t.copies_rest) CopyRest(context, t, batch, first, count);
+    if (t.copies_rest) CopyRest(job, n, batch, first, count);
     const OrderedRows rows =
         job.kept != nullptr
             ? job.kept->From(n, KeptRow(job, batch, first))
@@ -252,7 +298,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
 // The same, of tokens with several rows: the heads of each row after those of another.
 void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, int64_t last) {
   const Plan& plan = job.plan;
-  Tensor parts[2];
+  Tensor parts[3];
   Job part = job;
   part.tensors = parts;
   for (int32_t head = 0; head < plan.row_heads; ++head) {
@@ -266,6 +312,15 @@ void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, 
       t.out += first_head * t.out_strides.head;
     }
     RotateBlockOfTokens(part, batch, first, count, last);
+  }
+}
+
+// What does not turn.
+void CopyBlock(const Job& job, int64_t batch, int64_t first, int count) {
+  const FusedPlan& fused = *job.plan.fused;
+  for (int n = 0; n < fused.copy_count; ++n) {
+    CopyTokens(job.plan, job.course.kernels, fused.copies[n], job.copy_streams[n], batch, first,
+               count);
   }
 }
 
@@ -287,6 +342,7 @@ HWY_INLINE void RotateTokens(const Job& job, int64_t first, int64_t last) {
       } else {
         RotateBlockByRows(job, batch, token, count, end);
       }
+      if (plan.fused != nullptr) CopyBlock(job, batch, token, count);
       token += count;
       first += count;
     }
@@ -316,12 +372,18 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
   for (int n = 0; n < plan.tensor_count; ++n) {
     if (tensors[n].in != tensors[n].out) moved_bytes += course.tensor_bytes[n];
   }
-  Job job{course, plan, tensors, kept, false, {}, 0};
+  const FusedPlan* const fused = plan.fused;
+  if (fused != nullptr) moved_bytes += CopiedBytes(*fused);
+  Job job{course, plan, tensors, kept, fused != nullptr ? fused->cached : -1, false, {}, {}, 0};
   job.in_cache = ProductOrMost(tokens, moved_bytes) <= context.caches->last;
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
       job.streams[n] =
           course.rotations[n]->rotate_streaming != nullptr && CanStream(context, tensors[n]);
+    }
+    for (int n = 0; fused != nullptr && n < fused->copy_count; ++n) {
+      job.copy_streams[n] =
+          course.kernels.copy_streaming != nullptr && CopyCanStream(fused->copies[n]);
     }
   }
   if (plan.runner == nullptr || course.bytes <= kInlineBytes) {
@@ -388,6 +450,7 @@ extern constexpr Backend kCpuBackend = [] {
   backend.host_memory = true;
   backend.has_runner = true;
   backend.has_ggml = true;
+  backend.has_fused = true;
   backend.attach = &cpu::Attach;
   backend.apply = &cpu::Apply;
   backend.fill = &cpu::Fill;

@@ -35,6 +35,17 @@ HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
 namespace HWY_NAMESPACE {
 
+#if HWY_TARGET != HWY_SCALAR
+void CopyStreaming(void* to, const void* from, int64_t bytes) {
+  const HWY_CAPPED(uint8_t, 64) d;  // a line
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < bytes; i += step) {
+    hn::Stream(hn::LoadU(d, static_cast<const uint8_t*>(from) + i), d,
+               static_cast<uint8_t*>(to) + i);
+  }
+}
+#endif
+
 Kernels MakeKernels() {
   Kernels kernels{};
   kernels.target = hwy::TargetName(HWY_TARGET);
@@ -51,6 +62,7 @@ Kernels MakeKernels() {
   kernels.fused = HWY_NATIVE_FMA != 0;
   kernels.lanes = LanesOf(FullTag());
   kernels.order_row = &OrderRow;
+  kernels.copy_streaming = &CopyStreaming;
 #endif
   FillRoundings(kernels);
   FillRotations(kernels);

@@ -115,6 +115,8 @@ struct Kernels {
   }
   // Null where there are no vectors. [dtype - 1][arithmetic]
   ChannelRotation rotate_by_channels[kDtypes][kArithmetics];
+  // Whole, aligned lines, with non-temporal stores. Null where there are no vectors.
+  void (*copy_streaming)(void* to, const void* from, int64_t bytes);
   // Brings a natural row of all segments into the order of such a kernel.
   void (*order_row)(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
                     float* sin, const float* natural_cos, const float* natural_sin);

@@ -21,7 +21,6 @@ int32_t ids32[16], offsets32[4], cu[3] = {0, 2, kTokens}, sets[2];
 int64_t ids64[16];
 float idsf[16];
 rope_cos_sin rows;
-const rope_fused fused = ROPE_INIT(rope_fused);
 int32_t RunNothing(void*, rope_task_fn, void*, uint32_t) { return 0; }
 const rope_runner kRunnerWithoutFunction = {nullptr, nullptr};
 const rope_runner kRunner = {RunNothing, nullptr};
@@ -56,7 +55,6 @@ const Bad kBad[] = {
      kUnsupported,
      {"operation (", "not known to this version"}},
     {"operation negative", [](A* a) { a->operation = -1; }, kUnsupported, {"operation (-1)"}},
-    {"fused", [](A* a) { a->fused = &fused; }, kUnsupported, {"fused"}},
     {"stream", [](A* a) { a->stream = memory; }, kInvalid, {"stream", "NULL"}},
     {"runner",
      [](A* a) { a->runner = &kRunnerWithoutFunction; },
@@ -100,7 +98,7 @@ const Bad kBad[] = {
      {"k.dtype (", "not known to this version"}},
     {"dtype negative", [](A* a) { a->k.dtype = -4; }, kUnsupported, {"k.dtype (-4)"}},
     {"layout missing", [](A* a) { a->q.layout = 0; }, kInvalid, {"q.layout (0)", "required"}},
-    {"layout unknown", [](A* a) { a->q.layout = 5; }, kUnsupported, {"q.layout (5)"}},
+    {"layout unknown", [](A* a) { a->q.layout = 7; }, kUnsupported, {"q.layout (7)"}},
     {"heads 0", [](A* a) { a->k.heads = 0; }, kInvalid, {"k.heads (0)", "positive"}},
     {"heads negative", [](A* a) { a->q.heads = -2; }, kInvalid, {"q.heads (-2)", "positive"}},
     {"head_dim of another model",

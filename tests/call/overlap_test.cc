@@ -223,8 +223,10 @@ TEST(Overlap, HugeStridesDoNotWrap) {
   args.positions = Offset(0);
   args.q = Tensor(x + 16, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_STRIDED);
   args.q.stride_token = (int64_t{1} << 61) - 1024;
-  args.k = Tensor(x, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_STRIDED);
-  args.k.stride_token = (int64_t{1} << 60) + 4;
+  // The last head of k's last token is q's last token.
+  args.k = Tensor(x, ROPE_DTYPE_F32, 2, ROPE_LAYOUT_STRIDED);
+  args.k.stride_token = int64_t{1} << 60;
+  args.k.stride_head = args.q.stride_token + 16 - args.k.stride_token;
   // Modulo q's stride k's window begins near the end, and the two together exceed 63 bits.
   EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_INVALID_ARGUMENT);
   for (float v : x) EXPECT_EQ(v, 0);

@@ -1,0 +1,208 @@
+#include "call/check_cache.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+
+#include "base/aligned.h"
+#include "base/limits.h"
+#include "base/status.h"
+
+namespace rope {
+namespace {
+
+constexpr char kName[] = "args->fused->cache->";
+
+// Which kinds use a field.
+enum : unsigned {
+  kMapped = 1u << ROPE_SLOTS_MAPPED,
+  kPaged = 1u << ROPE_SLOTS_PAGED,
+  kLinear = 1u << ROPE_SLOTS_LINEAR
+};
+constexpr const char* kKinds[] = {"", "MAPPED", "PAGED", "LINEAR"};
+static_assert(std::size(kKinds) == ROPE_SLOTS_LINEAR + 1);
+
+// Fields that another kind uses are empty, and arrays are aligned.
+rope_status CheckFields(const Call& call, const rope_kv_cache& c) {
+  const struct {
+    const char* name;
+    unsigned kinds;
+    bool set;
+    const void* array;
+    size_t size;
+  } fields[] = {
+      {"slots_i32", kMapped, c.slots_i32 != nullptr, c.slots_i32, 4},
+      {"slots_i64", kMapped, c.slots_i64 != nullptr, c.slots_i64, 8},
+      {"slots_length", kMapped, c.slots_length != 0, nullptr, 1},
+      {"page_table", kPaged, c.page_table != nullptr, c.page_table, 4},
+      {"page_starts", kPaged, c.page_starts != nullptr, c.page_starts, 4},
+      {"page_table_stride", kPaged, c.page_table_stride != 0, nullptr, 1},
+      {"starts", kPaged | kLinear, c.starts != nullptr, c.starts, 4},
+  };
+  for (const auto& field : fields) {
+    if (field.set && (field.kinds >> c.kind & 1) == 0) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s is set, but ROPE_SLOTS_%s does not use it",
+                  call.function, kName, field.name, kKinds[c.kind]);
+    }
+    if (!IsAligned(field.array, field.size)) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s (%p) must be aligned to %zu bytes",
+                  call.function, kName, field.name, field.array, field.size);
+    }
+  }
+  return ROPE_OK;
+}
+
+rope_status Required(const Call& call, const char* field) {
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s (NULL) is required", call.function, kName,
+              field);
+}
+
+rope_status CheckMapped(const Call& call, const rope_kv_cache& c) {
+  const int given = (c.slots_i32 != nullptr) + (c.slots_i64 != nullptr);
+  if (given != 1) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %sslots_i32, slots_i64: %d arrays are set, and exactly 1 is required",
+                call.function, kName, given);
+  }
+  if (c.slots_length < 1) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %sslots_length (%lld) is required, and must be positive", call.function, kName,
+                static_cast<long long>(c.slots_length));
+  }
+  return ROPE_OK;
+}
+
+rope_status CheckPaged(const Call& call, const rope_kv_cache& c, int64_t sequences) {
+  if (c.page_table == nullptr) return Required(call, "page_table");
+  if ((c.page_table_stride != 0) == (c.page_starts != nullptr)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %spage_table_stride (%lld) and page_starts (%p): exactly one of them must be "
+                "given",
+                call.function, kName, static_cast<long long>(c.page_table_stride),
+                static_cast<const void*>(c.page_starts));
+  }
+  int64_t entries;
+  if (c.page_table_stride < 0 || __builtin_mul_overflow(sequences, c.page_table_stride, &entries) ||
+      entries > INT64_MAX / static_cast<int64_t>(sizeof(int32_t))) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %spage_table_stride (%lld) must not be negative, and %lld rows of it must fit "
+                "into the address space",
+                call.function, kName, static_cast<long long>(c.page_table_stride),
+                static_cast<long long>(sequences));
+  }
+  return ROPE_OK;
+}
+
+// Messages about one slot name the entry that is wrong.
+template <class T>
+rope_status CheckSlots(const Call& call, const char* field, const T* slots, int64_t count,
+                       const SlotSource& source) {
+  const int64_t end = source.pages * source.page_size;
+  for (int64_t i = 0; i < count; ++i) {
+    if (slots[i] < end) continue;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s%s[%lld] (%lld) must be below %lld, the number of slots in %lld pages of %d",
+                call.function, kName, field, static_cast<long long>(i),
+                static_cast<long long>(slots[i]), static_cast<long long>(end),
+                static_cast<long long>(source.pages), source.page_size);
+  }
+  return ROPE_OK;
+}
+
+// The row of a sequence in page_table.
+rope_status CheckPageStarts(const Call& call, const SlotSource& source, int64_t sequence) {
+  if (source.page_starts == nullptr) return ROPE_OK;
+  const int32_t first = source.page_starts[sequence], end = source.page_starts[sequence + 1];
+  if (first >= 0 && end >= first) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %spage_starts[%lld] and the next one (%d, %d) break the rule: not negative, "
+              "never decreasing",
+              call.function, kName, static_cast<long long>(sequence), first, end);
+}
+
+// Tokens [start, start + count) of a sequence.
+rope_status CheckPages(const Call& call, const SlotSource& source, int64_t sequence, int64_t start,
+                       int64_t count) {
+  const PageRow row = PageRowOf(source, sequence);
+  const int64_t first = start / source.page_size, last = (start + count - 1) / source.page_size;
+  if (last >= row.count) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %spage_table: sequence %lld has %lld pages of %d, and its tokens go to the "
+                "indices %lld to %lld",
+                call.function, kName, static_cast<long long>(sequence),
+                static_cast<long long>(row.count), source.page_size, static_cast<long long>(start),
+                static_cast<long long>(start + count - 1));
+  }
+  for (int64_t entry = row.first + first; entry <= row.first + last; ++entry) {
+    if (source.page_table[entry] < source.pages) continue;
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: %spage_table[%lld] (%d), which sequence %lld needs, must be below pages (%lld)",
+        call.function, kName, static_cast<long long>(entry), source.page_table[entry],
+        static_cast<long long>(sequence), static_cast<long long>(source.pages));
+  }
+  return ROPE_OK;
+}
+
+rope_status CheckStarts(const Call& call, const SlotSource& source, const PositionSource& positions,
+                        int64_t sequences) {
+  const int32_t* const runs = positions.cu_seqlens;
+  for (int64_t s = 0; s < sequences; ++s) {
+    const int64_t start = source.starts[s];
+    const int64_t count = runs != nullptr ? int64_t{runs[s + 1]} - runs[s] : call.tokens;
+    if (start < 0) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sstarts[%lld] (%lld) must not be negative",
+                  call.function, kName, static_cast<long long>(s), static_cast<long long>(start));
+    }
+    if (source.kind == ROPE_SLOTS_PAGED) {
+      if (rope_status status = CheckPageStarts(call, source, s)) return status;
+      if (count == 0) continue;
+      if (rope_status status = CheckPages(call, source, s, start, count)) return status;
+    } else if (count > source.page_size - start) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %sstarts[%lld] (%lld): the %lld tokens of this sequence must end at "
+                  "page_size (%d)",
+                  call.function, kName, static_cast<long long>(s), static_cast<long long>(start),
+                  static_cast<long long>(count), source.page_size);
+    }
+  }
+  return ROPE_OK;
+}
+
+}  // namespace
+
+rope_status CheckCache(const Call& call, const rope_kv_cache& c, const PositionSource& positions,
+                       SlotSource* slots) {
+  const char* const function = call.function;
+  if (c.kind <= 0 || c.kind >= static_cast<int32_t>(std::size(kKinds))) {
+    return c.kind == 0
+               ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %skind (0) is required", function, kName)
+               : Fail(ROPE_ERROR_UNSUPPORTED, "%s: %skind (%d) is not known to this version",
+                      function, kName, c.kind);
+  }
+  if (rope_status s = CheckFields(call, c)) return s;
+  const int64_t sequences = positions.cu_seqlens != nullptr ? positions.sequences : call.batch;
+  if (c.kind == ROPE_SLOTS_MAPPED) {
+    if (rope_status s = CheckMapped(call, c)) return s;
+  } else {
+    if (c.starts == nullptr) return Required(call, "starts");
+    if (c.kind == ROPE_SLOTS_PAGED) {
+      if (rope_status s = CheckPaged(call, c, sequences)) return s;
+    } else if (sequences > c.pages) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %spages (%lld) must be at least the number of sequences (%lld), each of "
+                  "which owns one",
+                  function, kName, static_cast<long long>(c.pages),
+                  static_cast<long long>(sequences));
+    }
+  }
+  *slots = {c.kind,         c.page_size,  c.pages,       c.slots_i32,         c.slots_i64,
+            c.slots_length, c.page_table, c.page_starts, c.page_table_stride, c.starts};
+  if (!call.context.backend->host_memory) return ROPE_OK;
+  if (c.kind != ROPE_SLOTS_MAPPED) return CheckStarts(call, *slots, positions, sequences);
+  const int64_t count = std::min(c.slots_length, call.batch * call.tokens);
+  return c.slots_i64 != nullptr ? CheckSlots(call, "slots_i64", c.slots_i64, count, *slots)
+                                : CheckSlots(call, "slots_i32", c.slots_i32, count, *slots);
+}
+
+}  // namespace rope

@@ -1,0 +1,31 @@
+// The checks of what a call does besides rotating q and k.
+#ifndef LIBROPE_SRC_CALL_CHECK_FUSED_H_
+#define LIBROPE_SRC_CALL_CHECK_FUSED_H_
+
+#include "call/call.h"
+#include "call/check_tensors.h"
+#include "call/plan.h"
+
+namespace rope {
+
+// rope_qk_args.fused as this version knows it; the copies are of structs of another size.
+struct FusedArgs {
+  const rope_fused* fused;
+  const rope_kv_cache* cache;  // null: none
+  rope_fused fused_copy;
+  rope_kv_cache cache_copy;
+
+  bool caches_k() const { return cache != nullptr && !IsAbsent(cache->k); }
+};
+
+// What can be said before q and k are known: sizes, and that what belongs together is there.
+rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* given);
+
+// After CheckAddresses. Completes `plan`: its tensors become q, k to the cache, and k to k_out, as
+// far as the call has them.
+rope_status CheckFused(const Call& call, const Names& names, const FusedArgs& given,
+                       const Shapes& shapes, Plan* plan, FusedPlan* fused);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CALL_CHECK_FUSED_H_

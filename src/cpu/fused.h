@@ -1,0 +1,39 @@
+// What a call does besides rotating: tokens go to slots of a cache, in runs whose slots follow each
+// other, and v is copied beside them.
+#ifndef LIBROPE_SRC_CPU_FUSED_H_
+#define LIBROPE_SRC_CPU_FUSED_H_
+
+#include <cstdint>
+
+#include "call/plan.h"
+#include "cpu/kernels.h"
+#include "math/slots.h"
+
+namespace rope::cpu {
+
+// The slot of a token of a plan with slots.
+inline Slot SlotOfToken(const Plan& plan, int64_t batch, int64_t token) {
+  return SlotOf(plan.fused->slots, LocateToken(plan.positions, batch, token), plan.tokens);
+}
+
+// Tokens whose slots lie `strides.token` apart, beginning with `first`; of a page below 0 they go
+// nowhere. They may be in several pages, if these follow each other in memory.
+struct SlotRun {
+  Slot first;
+  int count;
+};
+
+// The run that begins with a token of a batch row: at most `count` tokens of this row.
+SlotRun RunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
+              int count);
+
+// Whether a copy can be written with non-temporal stores: whole, aligned lines.
+bool CopyCanStream(const Copy& copy);
+
+// Tokens [first, first + count) of a batch row.
+void CopyTokens(const Plan& plan, const Kernels& kernels, const Copy& copy, bool streams,
+                int64_t batch, int64_t first, int count);
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_FUSED_H_

@@ -1,0 +1,78 @@
+// Which slot of a cache a token has, from every kind of slots. Host and device.
+#ifndef LIBROPE_SRC_MATH_SLOTS_H_
+#define LIBROPE_SRC_MATH_SLOTS_H_
+
+#include <cstdint>
+
+#include "librope/rope.h"
+#include "math/host_device.h"
+#include "math/token_position.h"
+
+namespace rope {
+
+// A rope_kv_cache without its memory.
+struct SlotSource {
+  rope_slot_kind kind;
+  int32_t page_size;
+  int64_t pages;
+  const int32_t* slots_i32;  // MAPPED: one of the two
+  const int64_t* slots_i64;
+  int64_t slots_length;
+  const int32_t* page_table;   // PAGED
+  const int32_t* page_starts;  // null: each row has page_table_stride entries
+  int64_t page_table_stride;
+  const int32_t* starts;  // PAGED, LINEAR
+};
+
+// A slot of a page that exists, or a page below 0: kNowhere if the caller says so, kMissing if
+// there is no such slot. The checks of a call in main memory refuse the latter; on a device, and
+// where another thread has changed the numbers since, nothing is stored.
+struct Slot {
+  int64_t page;
+  int32_t index;
+};
+inline constexpr int64_t kNowhere = -1, kMissing = -2;
+
+// The entries of page_table that belong to a sequence.
+struct PageRow {
+  int64_t first, count;
+};
+
+ROPE_HD PageRow PageRowOf(const SlotSource& source, int64_t sequence) {
+  if (source.page_starts == nullptr) {
+    return {sequence * source.page_table_stride, source.page_table_stride};
+  }
+  const int64_t first = source.page_starts[sequence];
+  return {first, source.page_starts[sequence + 1] - first};
+}
+
+// `tokens`: of a batch row.
+ROPE_HD Slot SlotOf(const SlotSource& source, const Token& token, int64_t tokens) {
+  if (source.kind == ROPE_SLOTS_MAPPED) {
+    const int64_t at = token.batch * tokens + token.index;
+    if (at >= source.slots_length) return {kNowhere, 0};
+    const int64_t slot = source.slots_i64 != nullptr ? source.slots_i64[at] : source.slots_i32[at];
+    if (slot < 0) return {kNowhere, 0};
+    const int64_t page = slot / source.page_size;
+    if (page >= source.pages) return {kMissing, 0};
+    return {page, static_cast<int32_t>(slot - page * source.page_size)};
+  }
+  const int64_t start = source.starts[token.sequence];
+  if (start < 0) return {kMissing, 0};
+  const int64_t place = start + (token.index - token.start);
+  if (source.kind == ROPE_SLOTS_LINEAR) {
+    if (token.sequence >= source.pages || place >= source.page_size) return {kMissing, 0};
+    return {token.sequence, static_cast<int32_t>(place)};
+  }
+  const PageRow row = PageRowOf(source, token.sequence);
+  const int64_t entry = place / source.page_size;
+  if (row.first < 0 || entry >= row.count) return {kMissing, 0};
+  const int64_t page = source.page_table[row.first + entry];
+  if (page < 0) return {kNowhere, 0};
+  if (page >= source.pages) return {kMissing, 0};
+  return {page, static_cast<int32_t>(place - entry * source.page_size)};
+}
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_MATH_SLOTS_H_
