@@ -13,43 +13,37 @@ namespace {
 
 constexpr char kName[] = "args->fused->cache->";
 
-// Which kinds use a field.
-enum : unsigned {
-  kMapped = 1u << ROPE_SLOTS_MAPPED,
-  kPaged = 1u << ROPE_SLOTS_PAGED,
-  kLinear = 1u << ROPE_SLOTS_LINEAR
-};
 constexpr const char* kKinds[] = {"", "MAPPED", "PAGED", "LINEAR"};
 static_assert(std::size(kKinds) == ROPE_SLOTS_LINEAR + 1);
 
-// Fields that another kind uses are empty, and arrays are aligned.
+// The fields that only some kinds use, by the bits of a set of them.
+constexpr const char* kFields[] = {"slots_i32",   "slots_i64",         "slots_length", "page_table",
+                                   "page_starts", "page_table_stride", "starts"};
+constexpr unsigned kUsed[] = {0, 0b0000111, 0b1111000, 0b1000000};  // by kind
+
+// Fields that only another kind uses are empty, and arrays are aligned.
 rope_status CheckFields(const Call& call, const rope_kv_cache& c) {
-  const struct {
-    const char* name;
-    unsigned kinds;
-    bool set;
-    const void* array;
-    size_t size;
-  } fields[] = {
-      {"slots_i32", kMapped, c.slots_i32 != nullptr, c.slots_i32, 4},
-      {"slots_i64", kMapped, c.slots_i64 != nullptr, c.slots_i64, 8},
-      {"slots_length", kMapped, c.slots_length != 0, nullptr, 1},
-      {"page_table", kPaged, c.page_table != nullptr, c.page_table, 4},
-      {"page_starts", kPaged, c.page_starts != nullptr, c.page_starts, 4},
-      {"page_table_stride", kPaged, c.page_table_stride != 0, nullptr, 1},
-      {"starts", kPaged | kLinear, c.starts != nullptr, c.starts, 4},
-  };
-  for (const auto& field : fields) {
-    if (field.set && (field.kinds >> c.kind & 1) == 0) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s is set, but ROPE_SLOTS_%s does not use it",
-                  call.function, kName, field.name, kKinds[c.kind]);
-    }
-    if (!IsAligned(field.array, field.size)) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s (%p) must be aligned to %zu bytes",
-                  call.function, kName, field.name, field.array, field.size);
-    }
+  const bool set[] = {c.slots_i32 != nullptr,  c.slots_i64 != nullptr,   c.slots_length != 0,
+                      c.page_table != nullptr, c.page_starts != nullptr, c.page_table_stride != 0,
+                      c.starts != nullptr};
+  unsigned unused = 0;
+  for (size_t i = 0; i < std::size(set); ++i) unused |= unsigned{set[i]} << i;
+  unused &= ~kUsed[c.kind];
+  for (size_t i = 0; unused != 0 && i < std::size(kFields); ++i) {
+    if ((unused >> i & 1) == 0) continue;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s is set, but ROPE_SLOTS_%s does not use it",
+                call.function, kName, kFields[i], kKinds[c.kind]);
   }
-  return ROPE_OK;
+  const auto aligned = [&](const char* field, const void* array, size_t size) {
+    if (IsAligned(array, size)) return true;
+    Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s (%p) must be aligned to %zu bytes", call.function,
+         kName, field, array, size);
+    return false;
+  };
+  const bool all = aligned("slots_i32", c.slots_i32, 4) && aligned("slots_i64", c.slots_i64, 8) &&
+                   aligned("page_table", c.page_table, 4) &&
+                   aligned("page_starts", c.page_starts, 4) && aligned("starts", c.starts, 4);
+  return all ? ROPE_OK : ROPE_ERROR_INVALID_ARGUMENT;
 }
 
 rope_status Required(const Call& call, const char* field) {

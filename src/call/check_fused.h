@@ -12,10 +12,9 @@ namespace rope {
 struct FusedArgs {
   const rope_fused* fused;
   const rope_kv_cache* cache;  // null: none
+  bool has_v, has_v_out, caches_k, caches_v;
   rope_fused fused_copy;
   rope_kv_cache cache_copy;
-
-  bool caches_k() const { return cache != nullptr && !IsAbsent(cache->k); }
 };
 
 // What can be said before q and k are known: sizes, and that what belongs together is there.

@@ -380,8 +380,9 @@ int MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const T
              Memory memory[4]) {
   int count = 0;
   const auto add = [&](const Placed& placed, bool written) {
+    const auto base = reinterpret_cast<uintptr_t>(placed.data);
     memory[count++] = {placed.name, FootprintOf(call, placed.tensor, placed.strides, placed.reach),
-                       reinterpret_cast<uintptr_t>(placed.data), written};
+                       base, base + static_cast<uintptr_t>(placed.reach.extent), written};
   };
   const auto add_pair = [&](const char* name, const char* out_name, const Tensor& tensor,
                             const TensorShape& shape) {

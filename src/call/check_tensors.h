@@ -51,7 +51,7 @@ inline HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
 struct Memory {
   const char* name;
   Footprint of;
-  uintptr_t base;
+  uintptr_t base, end;
   bool written;
 };
 

@@ -123,7 +123,7 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
   FusedArgs given;
   if (rope_status s = ReadFused(call, args, &given)) return s;
   if (rope_status s =
-          PlanTensors(call, names, args, DataOf::kCall, given.caches_k(), plan, shapes)) {
+          PlanTensors(call, names, args, DataOf::kCall, given.caches_k, plan, shapes)) {
     return s;
   }
   if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows

@@ -57,8 +57,8 @@ void CopyHeads(const Copy& copy, const char* in, char* out, int count, CopyBytes
 
 }  // namespace
 
-SlotRun RunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
-              int count) {
+SlotRun LongRunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
+                  int count) {
   SlotRun run = PieceOf(plan, batch, token, count);
   const int64_t page_size = plan.fused->slots.page_size;
   if (run.first.page < 0 || strides.batch != page_size * strides.token) return run;

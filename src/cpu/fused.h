@@ -23,9 +23,15 @@ struct SlotRun {
   int count;
 };
 
+SlotRun LongRunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
+                  int count);
+
 // The run that begins with a token of a batch row: at most `count` tokens of this row.
-SlotRun RunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
-              int count);
+inline SlotRun RunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
+                     int count) {
+  if (count == 1) return {SlotOfToken(plan, batch, token), 1};  // decoding
+  return LongRunOf(plan, strides, batch, token, count);
+}
 
 // Whether a copy can be written with non-temporal stores: whole, aligned lines.
 bool CopyCanStream(const Copy& copy);
