@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "append.h"
 #include "baseline.h"
 #include "sweeps.h"
 #include "tensors.h"
@@ -555,6 +556,7 @@ int main(int argc, char** argv) {
     }
   }
   OutOfPlace(8192);
+  RegisterAppend();
   for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
     Threads(dtype, 2048);
     Threads(dtype, 8192);

@@ -1,0 +1,197 @@
+// A step of an engine: q turns in place, k turns into the pages of a cache, v is copied there.
+// Beside it what does no more than move the same bytes between the same addresses (q by a sweep, k
+// and v by copies), the rotation in place followed by copies, and the rotation in place alone.
+#include "append.h"
+
+#include <benchmark/benchmark.h>
+#include <librope/rope.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "sweeps.h"
+#include "tensors.h"
+
+namespace bench {
+namespace {
+
+constexpr int kPageSize = 16, kPages = 1024;  // more slots than the caches hold
+constexpr int kHeads = kKHeads;               // of v, too
+
+// What all contenders of a group share.
+struct Step {
+  Step(rope_dtype dtype, bool by_heads, int64_t sequences, int64_t tokens)
+      : dtype(dtype), by_heads(by_heads), sequences(sequences), tokens(tokens) {
+    const int64_t all = sequences * tokens, cache_heads = int64_t{kPages} * kPageSize * kHeads;
+    q = MakeBuffer(dtype, all * kQHeads * kDim);
+    k = MakeBuffer(dtype, all * kHeads * kDim);
+    v = MakeBuffer(dtype, all * kHeads * kDim);
+    k_cache = MakeBuffer(dtype, cache_heads * kDim);
+    v_cache = MakeBuffer(dtype, cache_heads * kDim);
+    // Pages in any order. Each sequence has pages of its own.
+    std::vector<int64_t> pages(kPages);
+    std::iota(pages.begin(), pages.end(), int64_t{0});
+    std::shuffle(pages.begin(), pages.end(), std::mt19937(7));
+    size_t next = 0;
+    for (int64_t s = 0; s < sequences; ++s) {
+      for (int64_t t = 0; t < tokens; ++t) {
+        if (t % kPageSize == 0) ++next;
+        slots.push_back(pages[next - 1] * kPageSize + t % kPageSize);
+        positions.push_back(1000 * s + t);
+      }
+    }
+  }
+
+  rope_tensor Heads(void* data, int heads, rope_layout layout) const {
+    rope_tensor t = {};
+    t.data = data;
+    t.dtype = dtype;
+    t.layout = layout;
+    t.heads = heads;
+    t.head_dim = kDim;
+    return t;
+  }
+
+  rope_qk_args Args() const {
+    rope_qk_args args = ROPE_INIT(rope_qk_args);
+    args.batch = sequences;
+    args.tokens = tokens;
+    args.q = Heads(q.get(), kQHeads, ROPE_LAYOUT_BSHD);
+    args.k = Heads(k.get(), kHeads, ROPE_LAYOUT_BSHD);
+    args.positions.kind = ROPE_POSITIONS_IDS_BT;
+    args.positions.ids_i64 = positions.data();
+    return args;
+  }
+
+  // k and v to their slots, by `copy(to, from, bytes)`, in the largest pieces.
+  template <class Copy>
+  void CopyToSlots(Copy copy) const {
+    const int64_t head = kDim * static_cast<int64_t>(ElementSize(dtype)), row = head * kHeads;
+    const auto all = static_cast<int64_t>(slots.size());
+    for (int64_t i = 0; i < all;) {
+      const int64_t page = slots[i] / kPageSize, first = slots[i] % kPageSize;
+      int64_t n = 1;
+      while (i + n < all && first + n < kPageSize && slots[i + n] == slots[i] + n) ++n;
+      for (const auto& [from, to] : {std::pair(k.get(), k_cache.get()), {v.get(), v_cache.get()}}) {
+        const char* const in = static_cast<const char*>(from) + i * row;
+        char* const out = static_cast<char*>(to) + page * kPageSize * row;
+        if (!by_heads) {
+          copy(out + first * row, in, n * row);
+          continue;
+        }
+        for (int64_t t = 0; t < n; ++t) {
+          for (int h = 0; h < kHeads; ++h) {
+            copy(out + (h * kPageSize + first + t) * head, in + t * row + h * head, head);
+          }
+        }
+      }
+      i += n;
+    }
+  }
+
+  rope_dtype dtype;
+  bool by_heads;
+  int64_t sequences, tokens;
+  Buffer q, k, v, k_cache, v_cache;
+  std::vector<int64_t> slots, positions;
+};
+
+void CopyOrdinary(char* to, const char* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+struct DestroyContext {
+  void operator()(rope_context* context) const { rope_context_destroy(context); }
+};
+
+void Append(rope_dtype dtype, bool by_heads, int64_t sequences, int64_t tokens) {
+  const int64_t all = sequences * tokens;
+  const std::string group = std::string("append_") + DtypeName(dtype) +
+                            (by_heads ? "_hnd_" : "_nhd_") + std::to_string(all);
+  // Made by the contender that runs first.
+  const auto shared = std::make_shared<std::unique_ptr<Step>>();
+  const auto add = [=](const std::string& contender, auto body) {
+    benchmark::RegisterBenchmark((group + "/" + contender).c_str(), [=](benchmark::State& state) {
+      if (*shared == nullptr) *shared = std::make_unique<Step>(dtype, by_heads, sequences, tokens);
+      body(state, **shared);
+      state.counters["tokens"] = static_cast<double>(all);
+    });
+  };
+  const auto call = [=](const std::string& contender, bool cached, bool copied) {
+    add(contender, [=](benchmark::State& state, const Step& step) {
+      rope_config config = ROPE_INIT(rope_config);
+      config.head_dim = kDim;
+      config.theta = 500000;
+      config.pairing = ROPE_PAIRING_HALVES;
+      rope_context* made = nullptr;
+      if (rope_context_create(&config, &made) != ROPE_OK) return state.SkipWithError("no context");
+      const std::unique_ptr<rope_context, DestroyContext> context(made);
+      rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+      cache.kind = ROPE_SLOTS_MAPPED;
+      cache.pages = kPages;
+      cache.page_size = kPageSize;
+      cache.slots_i64 = step.slots.data();
+      cache.slots_length = all;
+      const rope_layout layout = by_heads ? ROPE_LAYOUT_HND : ROPE_LAYOUT_NHD;
+      cache.k = step.Heads(step.k_cache.get(), kHeads, layout);
+      cache.v = step.Heads(step.v_cache.get(), kHeads, layout);
+      rope_fused fused = ROPE_INIT(rope_fused);
+      fused.cache = &cache;
+      fused.v = step.Heads(step.v.get(), kHeads, ROPE_LAYOUT_BSHD);
+      rope_qk_args args = step.Args();
+      if (cached) args.fused = &fused;
+      rope_status status = ROPE_OK;
+      for (auto _ : state) {
+        status |= rope_apply_qk(context.get(), &args);
+        if (copied) step.CopyToSlots(CopyOrdinary);
+        benchmark::ClobberMemory();
+      }
+      if (status != ROPE_OK) state.SkipWithError(rope_last_error());
+    });
+  };
+  call("rope", true, false);
+  call("rope_then_copies", false, true);
+  call("rope_in_place_alone", false, false);
+  static volatile float one = 1;
+  const auto moves = [=](const std::string& contender, const Sweep& sweep, auto copy) {
+    add(contender + "_" + sweep.name, [=](benchmark::State& state, const Step& step) {
+      for (auto _ : state) {
+        sweep.run(static_cast<float*>(step.q.get()), all * kQHeads * kDim * ElementSize(dtype),
+                  one);
+        step.CopyToSlots(copy);
+        benchmark::ClobberMemory();
+      }
+    });
+  };
+  const Copy around = StreamingCopies().front();
+  const std::vector<Sweep> sweeps = RmwSweeps();
+  for (const Sweep& sweep : sweeps) {
+    if (sweep.vector_bytes != sweeps.front().vector_bytes) break;  // the widest
+    moves("move", sweep, CopyOrdinary);
+    moves("nt_move", sweep, [=](char* to, const char* from, int64_t bytes) {
+      around.run(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from),
+                 static_cast<size_t>(bytes));
+    });
+  }
+}
+
+}  // namespace
+
+void RegisterAppend() {
+  for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
+    for (const bool by_heads : {false, true}) {
+      Append(dtype, by_heads, 1, 1);
+      Append(dtype, by_heads, 64, 1);
+      Append(dtype, by_heads, 1, 2048);
+      Append(dtype, by_heads, 1, 8192);
+    }
+  }
+}
+
+}  // namespace bench
