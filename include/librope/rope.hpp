@@ -96,6 +96,66 @@ inline rope_tensor Strided(void* data, rope_dtype dtype, int32_t heads, int64_t 
   return tensor;
 }
 
+/* The memory of a cache: contiguous [pages, page_size, heads, head_dim], and heads before slots. */
+inline rope_tensor Nhd(void* data, rope_dtype dtype, int32_t heads) {
+  return MakeTensor(data, dtype, ROPE_LAYOUT_NHD, heads);
+}
+inline rope_tensor Hnd(void* data, rope_dtype dtype, int32_t heads) {
+  return MakeTensor(data, dtype, ROPE_LAYOUT_HND, heads);
+}
+/* The same tensor with a head_dim: required for values, whose width is their own. */
+inline rope_tensor WithHeadDim(rope_tensor tensor, int32_t head_dim) {
+  tensor.head_dim = head_dim;
+  return tensor;
+}
+
+/* Where the tokens of a call go; k and v are for the caller to set. `slots` has a number for each of
+ * `length` tokens. */
+inline rope_kv_cache MappedCache(int64_t pages, int32_t page_size, const int32_t* slots,
+                                 int64_t length) {
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_MAPPED;
+  cache.pages = pages;
+  cache.page_size = page_size;
+  cache.slots_i32 = slots;
+  cache.slots_length = length;
+  return cache;
+}
+inline rope_kv_cache MappedCache(int64_t pages, int32_t page_size, const int64_t* slots,
+                                 int64_t length) {
+  rope_kv_cache cache = MappedCache(pages, page_size, static_cast<const int32_t*>(nullptr), length);
+  cache.slots_i64 = slots;
+  return cache;
+}
+/* Each sequence has a row of `row` pages in page_table, and starts[s] slots of them are filled. */
+inline rope_kv_cache PagedCache(int64_t pages, int32_t page_size, const int32_t* page_table,
+                                int64_t row, const int32_t* starts) {
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_PAGED;
+  cache.pages = pages;
+  cache.page_size = page_size;
+  cache.page_table = page_table;
+  cache.page_table_stride = row;
+  cache.starts = starts;
+  return cache;
+}
+/* The row of sequence s is page_table[page_starts[s]] to page_table[page_starts[s + 1] - 1]. */
+inline rope_kv_cache PagedCache(int64_t pages, int32_t page_size, const int32_t* page_table,
+                                const int32_t* page_starts, const int32_t* starts) {
+  rope_kv_cache cache = PagedCache(pages, page_size, page_table, int64_t{0}, starts);
+  cache.page_starts = page_starts;
+  return cache;
+}
+/* Sequence s owns page s. */
+inline rope_kv_cache LinearCache(int64_t sequences, int32_t length, const int32_t* starts) {
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_LINEAR;
+  cache.pages = sequences;
+  cache.page_size = length;
+  cache.starts = starts;
+  return cache;
+}
+
 /* Token i of every sequence is at offset + i. */
 inline rope_positions Offset(int64_t offset) {
   rope_positions positions = {};

@@ -7,6 +7,7 @@
 #include "call/check_cache.h"
 #include "call/overlap.h"
 #include "math/element.h"
+#include "math/operation.h"
 
 namespace rope {
 namespace {
@@ -110,20 +111,14 @@ rope_status DescribeMemory(const Call& call, const char* name, const rope_tensor
                            TensorKind kind, bool written, HeadStrides* strides, Memory* memory) {
   Reach reach;
   HeadStrides elements;
-  if (rope_status s = DescribeBeside(call, name, t, kind, &elements, &reach)) return s;
+  if (rope_status s = DescribeBeside(call, name, t, kind, written, &elements, &reach)) return s;
   const HeadStrides s = *strides = InBytes(elements, ElementSize(t.dtype));
   memory->name = name;
   memory->of = {{call.batch, call.tokens, t.heads}, {s.batch, s.token, s.head}, reach.width};
   memory->base = reinterpret_cast<uintptr_t>(t.data);
   memory->end = memory->base + static_cast<uintptr_t>(reach.extent);
   memory->written = written;
-  // Named layouts are contiguous.
-  if (!written || t.layout != ROPE_LAYOUT_STRIDED || IsInjective(memory->of)) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              IsInCache(kind) ? "%s: %s: strides let heads, slots or pages of a cache overlap"
-                              : "%s: %s: strides let heads, tokens or batch rows of an output "
-                                "overlap",
-              call.function, name);
+  return ROPE_OK;
 }
 
 rope_status CheckAlike(const Call& call, const char* out_name, const rope_tensor& out,
@@ -140,7 +135,7 @@ rope_status CheckAlike(const Call& call, const char* out_name, const rope_tensor
 // k, whose result goes to slots.
 rope_status CheckCachedK(const Call& call, const Call& pages, const Names& names,
                          const rope_tensor& cached, const Shapes& shapes, Regions* regions,
-                         Plan* plan, FusedPlan* fused) {
+                         Tensor tensors[3], int32_t* count, FusedPlan* fused) {
   const rope_context& context = call.context;
   HeadStrides strides;
   const Memory& out = *regions->Next();
@@ -149,11 +144,11 @@ rope_status CheckCachedK(const Call& call, const Call& pages, const Names& names
     return s;
   }
   const int32_t n = shapes.q.present;
-  Tensor& k = plan->tensors[n];
+  Tensor& k = tensors[n];
   if (rope_status s = CheckAlike(call, kCacheK, cached, names.k, k.dtype, k.heads)) return s;
   if (rope_status s = regions->Add()) return s;
   // Before k_out: in place, k would be gone.
-  if (!shapes.k.only_read) plan->tensors[plan->tensor_count++] = k;
+  if (!shapes.k.only_read) tensors[(*count)++] = k;
   k.out = static_cast<char*>(cached.data);
   k.out_strides = strides;
   k.out_span = SpanStart(context, cached);
@@ -223,7 +218,7 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* giv
     }
     const rope_kv_cache& cache = *given->cache;
     if (rope_status s = CheckReserved(call, "args->fused->cache", cache.reserved)) return s;
-    if (args.operation == ROPE_OPERATION_BACKWARD) {
+    if (!kOperations[args.operation].is_cached) {
       return Fail(ROPE_ERROR_UNSUPPORTED,
                   "%s: args->fused->cache must be NULL with BACKWARD: gradients are not cached",
                   function);
@@ -245,16 +240,18 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* giv
 }
 
 rope_status CheckFused(const Call& call, const Names& names, const FusedArgs& given,
-                       const Shapes& shapes, Plan* plan, FusedPlan* fused) {
+                       const Shapes& shapes, const PositionSource& positions, Tensor tensors[3],
+                       int32_t* count, FusedPlan* fused) {
   const rope_fused& f = *given.fused;
   const rope_kv_cache* const cache = given.cache;
   fused->cached = -1;
   fused->copy_count = 0;
-  Regions regions(call, names, shapes, plan->tensors);
+  Regions regions(call, names, shapes, tensors);
   const Call pages = {call.function, call.context, cache != nullptr ? cache->pages : 0,
                       cache != nullptr ? cache->page_size : 0};
   if (given.caches_k) {
-    if (rope_status s = CheckCachedK(call, pages, names, cache->k, shapes, &regions, plan, fused)) {
+    if (rope_status s =
+            CheckCachedK(call, pages, names, cache->k, shapes, &regions, tensors, count, fused)) {
       return s;
     }
   }
@@ -280,7 +277,7 @@ rope_status CheckFused(const Call& call, const Names& names, const FusedArgs& gi
       }
     }
   }
-  return cache != nullptr ? CheckCache(call, *cache, plan->positions, &fused->slots) : ROPE_OK;
+  return cache != nullptr ? CheckCache(call, *cache, positions, &fused->slots) : ROPE_OK;
 }
 
 }  // namespace rope

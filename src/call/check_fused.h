@@ -4,7 +4,7 @@
 
 #include "call/call.h"
 #include "call/check_tensors.h"
-#include "call/plan.h"
+#include "call/fused_plan.h"
 
 namespace rope {
 
@@ -20,10 +20,11 @@ struct FusedArgs {
 // What can be said before q and k are known: sizes, and that what belongs together is there.
 rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* given);
 
-// After CheckAddresses. Completes `plan`: its tensors become q, k to the cache, and k to k_out, as
-// far as the call has them.
+// After CheckAddresses. The tensors of a Plan, which has `count` of them, become q, k to the cache,
+// and k to k_out, as far as the call has them.
 rope_status CheckFused(const Call& call, const Names& names, const FusedArgs& given,
-                       const Shapes& shapes, Plan* plan, FusedPlan* fused);
+                       const Shapes& shapes, const PositionSource& positions, Tensor tensors[3],
+                       int32_t* count, FusedPlan* fused);
 
 }  // namespace rope
 

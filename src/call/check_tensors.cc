@@ -321,22 +321,35 @@ rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& sh
 }  // namespace
 
 rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
-                           TensorKind kind, HeadStrides* strides, Reach* reach) {
-  const auto describe = [&](auto as, auto address) {
+                           TensorKind kind, bool written, HeadStrides* strides, Reach* reach) {
+  const auto describe = [&](auto as, auto check_address) -> rope_status {
     if (rope_status s = as(call, name, t, DataOf::kCall, strides, reach)) return s;
-    return address(call, name, ".data", t.heads, t.dtype, *reach, t.data);
+    return check_address(call, name, ".data", t.heads, t.dtype, *reach, t.data);
   };
+  rope_status status;
   switch (kind) {
     case TensorKind::kOthers:
-      return describe(&DescribeAs<TensorKind::kOthers>, &CheckAddressAs<TensorKind::kOthers>);
+      status = describe(&DescribeAs<TensorKind::kOthers>, &CheckAddressAs<TensorKind::kOthers>);
+      break;
     case TensorKind::kCachedHeads:
-      return describe(&DescribeAs<TensorKind::kCachedHeads>,
-                      &CheckAddressAs<TensorKind::kCachedHeads>);
-    case TensorKind::kCachedOthers:
-      return describe(&DescribeAs<TensorKind::kCachedOthers>,
-                      &CheckAddressAs<TensorKind::kCachedOthers>);
-    default: return describe(&DescribeAs<TensorKind::kHeads>, &CheckAddressAs<TensorKind::kHeads>);
+      status = describe(&DescribeAs<TensorKind::kCachedHeads>,
+                        &CheckAddressAs<TensorKind::kCachedHeads>);
+      break;
+    default:
+      status = describe(&DescribeAs<TensorKind::kCachedOthers>,
+                        &CheckAddressAs<TensorKind::kCachedOthers>);
   }
+  // Named layouts are contiguous.
+  if (status != ROPE_OK || !written || t.layout != ROPE_LAYOUT_STRIDED) return status;
+  const HeadStrides s = InBytes(*strides, ElementSize(t.dtype));
+  if (IsInjective({{call.batch, call.tokens, t.heads}, {s.batch, s.token, s.head}, reach->width})) {
+    return ROPE_OK;
+  }
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              IsInCache(kind) ? "%s: %s: strides let heads, slots or pages of a cache overlap"
+                              : "%s: %s: strides let heads, tokens or batch rows of an output "
+                                "overlap",
+              call.function, name);
 }
 
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,

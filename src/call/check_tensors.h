@@ -27,9 +27,10 @@ constexpr bool IsInCache(TensorKind kind) {
 }
 
 // A tensor besides q, k and their outputs, which is present: its fields, its address, the strides
-// that its layout means in elements, its reach.
+// that its layout means in elements, its reach; and that it does not overlap itself, if it is
+// written.
 rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
-                           TensorKind kind, HeadStrides* strides, Reach* reach);
+                           TensorKind kind, bool written, HeadStrides* strides, Reach* reach);
 
 inline bool IsAbsent(const rope_tensor& t) {
   return t.data == nullptr && t.dtype == 0 && t.layout == 0 && t.heads == 0 && t.head_dim == 0 &&

@@ -122,14 +122,14 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
                                                 Shapes* shapes, FusedPlan* fused) {
   FusedArgs given;
   if (rope_status s = ReadFused(call, args, &given)) return s;
-  if (rope_status s =
-          PlanTensors(call, names, args, DataOf::kCall, given.caches_k, plan, shapes)) {
+  if (rope_status s = PlanTensors(call, names, args, DataOf::kCall, given.caches_k, plan, shapes)) {
     return s;
   }
   if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
   plan->tensor_count = shapes->count();
   plan->fused = fused;
-  return CheckFused(call, names, given, *shapes, plan, fused);
+  return CheckFused(call, names, given, *shapes, plan->positions, plan->tensors,
+                    &plan->tensor_count, fused);
 }
 
 }  // namespace

@@ -6,11 +6,11 @@
 
 #include "call/call.h"
 #include "call/check_tensors.h"
+#include "call/fused_plan.h"
 #include "context/backend.h"
 #include "context/context.h"
 #include "librope/rope.h"
 #include "math/cos_sin_table.h"
-#include "math/slots.h"
 #include "math/tensor.h"
 #include "math/token_position.h"
 
@@ -26,28 +26,6 @@ struct FillPlan {
   // Rows of cos and sin that a token has: each serves as many adjacent heads of a tensor.
   int32_t row_heads;
   void* stream;
-};
-
-// Heads that do not turn, to an output or to slots.
-struct Copy {
-  const char* in;
-  char* out;
-  HeadStrides in_strides, out_strides;  // bytes; of slots: from page to page, from slot to slot
-  int64_t width;                        // bytes of a head
-  int32_t heads;
-  bool to_slots;
-};
-
-// rope_qk_args.fused.
-struct FusedPlan {
-  // Which of Plan::tensors has slots as its output: there out_strides.batch leads from page to page
-  // and out_strides.token from slot to slot. -1: none. The same tensor with an output of its own
-  // stands behind it, and is to be rotated after it: it may be in place.
-  int32_t cached;
-  int32_t copy_count;
-  Copy copies[2];
-  SlotSource
-      slots;  // where something goes to slots; Plan::positions say which sequence a token has
 };
 
 // rope_apply_qk.

@@ -12,9 +12,9 @@
 #include "base/status.h"
 #include "call/plan.h"
 #include "context/backend.h"
+#include "cpu/append.h"
 #include "cpu/caches.h"
 #include "cpu/cos_sin_rows.h"
-#include "cpu/fused.h"
 #include "cpu/kept_rows.h"
 #include "cpu/kernels.h"
 #include "cpu/scalar.h"
@@ -224,8 +224,8 @@ HWY_INLINE void RotateRun(const Job& job, int n, const OrderedRows& rows, int64_
 }
 
 // To slots, run by run. Apart, as other calls pay for the registers of what they might inline.
-HWY_NOINLINE void RotateIntoSlots(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                     int i, int count, int64_t last) {
+HWY_NOINLINE void RotateIntoSlots(const Job& job, int n, const OrderedRows& rows, int64_t batch,
+                                  int64_t first, int i, int count, int64_t last) {
   const Tensor& t = job.tensors[n];
   for (const int end = i + count; i < end;) {
     const SlotRun run = RunOf(job.plan, t.out_strides, batch, first + i, end - i);

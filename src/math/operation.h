@@ -21,14 +21,15 @@ struct OperationRule {
   Factor factor;
   bool takes_rows;   // rows of cos and sin instead of positions
   bool by_distance;  // positions are distances
+  bool is_cached;    // results may be stored in a cache
 };
 
 // By number.
 inline constexpr OperationRule kOperations[] = {
-    {Way::kForward, false, Factor::kAttention, true, false},      // FORWARD    a R(p) x
-    {Way::kBack, true, Factor::kAttention, true, false},          // BACKWARD   a R(-p) x
-    {Way::kBack, true, Factor::kInverseAttention, false, false},  // INVERSE  1/a R(-p) x
-    {Way::kAfter, false, Factor::kOne, false, true},              // SHIFT        R(p) x
+    {Way::kForward, false, Factor::kAttention, true, false, true},      // FORWARD    a R(p) x
+    {Way::kBack, true, Factor::kAttention, true, false, false},         // BACKWARD   a R(-p) x
+    {Way::kBack, true, Factor::kInverseAttention, false, false, true},  // INVERSE  1/a R(-p) x
+    {Way::kAfter, false, Factor::kOne, false, true, true},              // SHIFT        R(p) x
 };
 static_assert(std::size(kOperations) == ROPE_OPERATION_SHIFT + 1);
 

@@ -50,6 +50,36 @@ TEST(Cpp, HandlesMoveAndAreNeverCopied) {
   ExpectMovesAndNeverCopies<Model>();
 }
 
+// One token, of which k is stored as v is: at position 0 nothing turns.
+TEST(Cpp, CachesAreDescribedByTheirKind) {
+  const Context context(ConfigOf(10000));
+  const int32_t slots[] = {5}, table[] = {1, 2}, page_starts[] = {1, 2}, starts[] = {1};
+  const int64_t slots64[] = {5};
+  const std::pair<rope_kv_cache, int> caches[] = {
+      {MappedCache(4, 2, slots, 1), 5},        {MappedCache(4, 2, slots64, 1), 5},
+      {PagedCache(4, 2, table, 2, starts), 3}, {PagedCache(4, 2, table, page_starts, starts), 5},
+      {LinearCache(4, 2, starts), 1},
+  };
+  for (auto [cache, slot] : caches) {
+    std::vector<float> x(kDim, 1.5f), k(8 * kDim), v(k);
+    cache.k = Nhd(k.data(), ROPE_DTYPE_F32, 1);
+    cache.v = WithHeadDim(Hnd(v.data(), ROPE_DTYPE_F32, 1), kDim);
+    rope_fused fused = ROPE_INIT(rope_fused);
+    fused.cache = &cache;
+    fused.v = WithHeadDim(Bshd(x.data(), ROPE_DTYPE_F32, 1), kDim);
+    rope_qk_args args = ROPE_INIT(rope_qk_args);
+    args.batch = args.tokens = 1;
+    args.k = Bshd(x.data(), ROPE_DTYPE_F32, 1);
+    args.positions = Offset(0);
+    args.fused = &fused;
+    context.Apply(args);
+    std::vector<float> want(8 * kDim);
+    std::fill_n(want.begin() + slot * kDim, kDim, 1.5f);
+    EXPECT_EQ(k, want);
+    EXPECT_EQ(v, want);
+  }
+}
+
 TEST(Cpp, MovedFromHandlesAreEmpty) {
   Context a(ConfigOf(10000)), b(ConfigOf(7));
   const std::vector<float> of_b = Rotated(b, Offset(3), 1);

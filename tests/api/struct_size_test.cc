@@ -31,6 +31,7 @@ const Backend* FindBackend(rope_device) {
     backend.host_memory = true;
     backend.has_runner = true;
     backend.has_ggml = true;
+    backend.has_fused = true;
     backend.attach = &NoAttach;
     backend.apply = &NoApply;
     backend.fill = &NoFill;
@@ -44,13 +45,16 @@ namespace testing {
 namespace {
 
 // The sizes of the first release, on a machine with 64-bit pointers.
-constexpr uint32_t kConfig = 224, kArgs = 440, kCosSin = 48, kInfo = 48, kData = 40;
+constexpr uint32_t kConfig = 224, kArgs = 440, kCosSin = 48, kInfo = 48, kData = 40, kFused = 144,
+                   kCache = 208;
 
 static_assert(sizeof(void*) != 8 || sizeof(rope_config) > kConfig, "has not grown");
 static_assert(sizeof(void*) != 8 || sizeof(rope_qk_args) > kArgs, "has not grown");
 static_assert(sizeof(void*) != 8 || sizeof(rope_cos_sin) > kCosSin, "has not grown");
 static_assert(sizeof(void*) != 8 || sizeof(rope_info) > kInfo, "has not grown");
 static_assert(sizeof(void*) != 8 || sizeof(rope_qk_data) > kData, "has not grown");
+static_assert(sizeof(void*) != 8 || sizeof(rope_fused) > kFused, "has not grown");
+static_assert(sizeof(void*) != 8 || sizeof(rope_kv_cache) > kCache, "has not grown");
 
 // A struct as an older program passes it: `size` bytes at the end of readable memory.
 template <class T>
@@ -82,6 +86,26 @@ TEST(StructSize, OfTheFirstReleaseIsReadByLaterOnes) {
   const Older<rope_qk_args> older_args(args, kArgs);
   EXPECT_OK(rope_apply_qk(context.get(), older_args.get()));
 
+  float cached[64];
+  const int32_t slot = 0;
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_MAPPED;
+  cache.pages = cache.page_size = 1;
+  cache.v = Tensor(cached, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_NHD);
+  cache.v.head_dim = 64;
+  cache.slots_i32 = &slot;
+  cache.slots_length = 1;
+  const Older<rope_kv_cache> older_cache(cache, kCache);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  float v[64];
+  fused.v = Tensor(v, ROPE_DTYPE_F32, 1);
+  fused.v.head_dim = 64;
+  fused.cache = older_cache.get();
+  const Older<rope_fused> older_fused(fused, kFused);
+  args.fused = older_fused.get();
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+  args.fused = nullptr;
+
   const Older<rope_cos_sin> rows(Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 32, 1, memory), kCosSin);
   EXPECT_OK(rope_cos_sin_fill(context.get(), 1, 1, &args.positions, rows.get(), nullptr));
   float q[64] = {};
@@ -111,8 +135,9 @@ TEST(StructSize, GarbageIsNotReadBy) {
     SCOPED_TRACE(size);
     const Guarded config(sizeof(rope_config), Edge::kEnd), args(sizeof(rope_qk_args), Edge::kEnd),
         rows(sizeof(rope_cos_sin), Edge::kEnd), info(sizeof(rope_info), Edge::kEnd),
-        data(sizeof(rope_qk_data), Edge::kEnd);
-    for (const Guarded* memory : {&config, &args, &rows, &info, &data}) {
+        data(sizeof(rope_qk_data), Edge::kEnd), fused(sizeof(rope_fused), Edge::kEnd),
+        cache(sizeof(rope_kv_cache), Edge::kEnd);
+    for (const Guarded* memory : {&config, &args, &rows, &info, &data, &fused, &cache}) {
       *memory->as<uint32_t>() = size;
     }
     const auto expect = [&](const char* function, rope_status status) {
@@ -124,6 +149,16 @@ TEST(StructSize, GarbageIsNotReadBy) {
     expect("rope_context_create", rope_context_create(config.as<rope_config>(), &created));
     expect("rope_config_next_change", rope_config_next_change(config.as<rope_config>(), 0, &next));
     expect("rope_apply_qk", rope_apply_qk(context.get(), args.as<rope_qk_args>()));
+    float memory[64] = {};
+    rope_qk_args with = Args(1, 1);
+    with.q = Tensor(memory, ROPE_DTYPE_F32, 1);
+    with.positions = Offset(0);
+    with.fused = fused.as<rope_fused>();
+    expect("rope_apply_qk", rope_apply_qk(context.get(), &with));
+    rope_fused good = ROPE_INIT(rope_fused);
+    good.cache = cache.as<rope_kv_cache>();
+    with.fused = &good;
+    expect("rope_apply_qk", rope_apply_qk(context.get(), &with));
     rope_prepared* made = nullptr;
     expect("rope_prepared_create",
            rope_prepared_create(context.get(), args.as<rope_qk_args>(), &made));

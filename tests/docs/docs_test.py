@@ -192,6 +192,9 @@ AROUND = {
 }
 # Blocks with one of these names, instead.
 AROUND_CALLS = {
+    "rope_kv_cache": "rope_status status; int64_t pages = 1, tokens = 1, slot_mapping[1] = {0};"
+    " rope_tensor k_cache = {0}, v_cache = {0}, v = {0};"
+    " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",
     "rope_model": AROUND["model.h"],
     "rope_prepared_create": "rope_status status; int layers = 0; void *q_of[1], *k_of[1];"
     " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",

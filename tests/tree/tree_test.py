@@ -41,6 +41,7 @@ ENUMERATORS = {
     "ROPE_OPERATION_": "math/operation.h",
     "ROPE_SCALING_": "context/scaling_rules.h context/config.cc context/frequencies.cc model/",
     "ROPE_LAYOUT_": "call/check_tensors.cc api.cc",
+    "ROPE_SLOTS_": "math/slots.h call/check_cache.cc cpu/append.cc",
     "ROPE_POSITIONS_": "call/check_positions.cc call/plan.cc api.cc",
     "ROPE_DEVICE_": "backends.cc",
 }
@@ -231,7 +232,8 @@ class Facts(Tree):
             self.assertEqual(text.count("enum {"), len(re.findall(pattern, text, re.S)),
                              f"{name(header)}: an enum is not after its `typedef int32_t rope_..;`")
         self.assertGreaterEqual(len(prefixes), 10, "enums of include/librope")
-        word = {"rope_position_kind": "POSITIONS", "rope_cos_sin_format": "COS_SIN"}
+        word = {"rope_position_kind": "POSITIONS", "rope_slot_kind": "SLOTS",
+                "rope_cos_sin_format": "COS_SIN"}
         wrong = []
         for kind, names in prefixes.items():
             if kind == "rope_status":

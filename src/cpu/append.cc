@@ -1,4 +1,4 @@
-#include "cpu/fused.h"
+#include "cpu/append.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
-// What a call does besides rotating: tokens go to slots of a cache, in runs whose slots follow each
-// other, and v is copied beside them.
-#ifndef LIBROPE_SRC_CPU_FUSED_H_
-#define LIBROPE_SRC_CPU_FUSED_H_
+// Tokens go to slots of a cache, in runs whose slots follow each other, and v is copied beside
+// them.
+#ifndef LIBROPE_SRC_CPU_APPEND_H_
+#define LIBROPE_SRC_CPU_APPEND_H_
 
 #include <cstdint>
 
@@ -42,4 +42,4 @@ void CopyTokens(const Plan& plan, const Kernels& kernels, const Copy& copy, bool
 
 }  // namespace rope::cpu
 
-#endif  // LIBROPE_SRC_CPU_FUSED_H_
+#endif  // LIBROPE_SRC_CPU_APPEND_H_

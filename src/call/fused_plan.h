@@ -1,0 +1,37 @@
+// What a validated call does besides rotating q and k. Lives on the caller's stack, beside the
+// Plan.
+#ifndef LIBROPE_SRC_CALL_FUSED_PLAN_H_
+#define LIBROPE_SRC_CALL_FUSED_PLAN_H_
+
+#include <cstdint>
+
+#include "math/slots.h"
+#include "math/tensor.h"
+
+namespace rope {
+
+// Heads that do not turn, to an output or to slots.
+struct Copy {
+  const char* in;
+  char* out;
+  HeadStrides in_strides, out_strides;  // bytes; of slots: from page to page, from slot to slot
+  int64_t width;                        // bytes of a head
+  int32_t heads;
+  bool to_slots;
+};
+
+// rope_qk_args.fused.
+struct FusedPlan {
+  // Which of Plan::tensors has slots as its output: there out_strides.batch leads from page to page
+  // and out_strides.token from slot to slot. -1: none. The same tensor with an output of its own
+  // stands behind it, and is to be rotated after it: it may be in place.
+  int32_t cached;
+  int32_t copy_count;
+  Copy copies[2];
+  SlotSource
+      slots;  // where something goes to slots; Plan::positions say which sequence a token has
+};
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CALL_FUSED_PLAN_H_
