@@ -160,6 +160,22 @@ class StackOnTarget : public TargetTest {
     args.positions = positions;
     EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
     PrepareAndApply(context, args);
+    if (in_place) {
+      rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+      cache.kind = ROPE_SLOTS_LINEAR;
+      cache.pages = 1;
+      cache.page_size = kTokens;
+      cache.starts = &kNoneFilled;
+      cache.k = Tensor(x_out.data(), dtype, 1, ROPE_LAYOUT_HND);
+      cache.v = Tensor(y_out.data(), dtype, 1, ROPE_LAYOUT_NHD);
+      rope_fused fused = ROPE_INIT(rope_fused);
+      fused.cache = &cache;
+      fused.v = Tensor(cos.data(), dtype, 1);
+      fused.v.head_dim = cache.v.head_dim = kDim;
+      args.fused = &fused;
+      EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+      args.fused = nullptr;
+    }
     args.positions = rope_positions{};
     for (rope_cos_sin_format format : Formats()) {
       SCOPED_TRACE("format " + std::to_string(format));
@@ -189,6 +205,7 @@ class StackOnTarget : public TargetTest {
     EXPECT_STACK_OF(kOther, rope_prepared_destroy(prepared));
   }
 
+  static constexpr int32_t kNoneFilled = 0;
   Stack stack;
   // Of any dtype.
   std::vector<char> x = std::vector<char>(kTokens * kDim * kMaxElementSize), y = x, x_out = x,
