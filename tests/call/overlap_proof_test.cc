@@ -121,7 +121,12 @@ TEST(OverlapProof, KnowsThePagesOfEngines) {
   // 64 rows of 576 bytes, then their scales: pages of 37376 bytes, which is no multiple of rows.
   ExpectDisjoint({"64 rows", 0, {{900, 64, 1}, {37376, 576, 0}, 576}},
                  {"their scales", 64 * 576, {{900, 64, 1}, {37376, 8, 0}, 8}});
-  // Pages padded to no multiple of their rows.
+  // In such a row, 448 codes and then 64 of bf16: the strides' common divisor is 64.
+  ExpectDisjoint({"448 codes", 0, {{900, 64, 1}, {37376, 576, 0}, 448}},
+                 {"64 of bf16, in a page", 448, {{900, 64, 1}, {37376, 576, 0}, 128}});
+  // Pages padded to no multiple of their rows, with K and V apart or in each row.
+  ExpectDisjoint({"K of a row, padded", 0, {{900, 16, 1}, {4200, 128, 0}, 64}},
+                 {"V of a row, padded", 64, {{900, 16, 1}, {4200, 128, 0}, 64}});
   ExpectDisjoint({"K, padded", 0, {{900, 16, 2}, {4200, 128, 64}, 64}},
                  {"V, padded", 2048, {{900, 16, 2}, {4200, 128, 64}, 64}});
   // One page of a cache, and a tensor beside it inside the pages' stride.
