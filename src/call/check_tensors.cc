@@ -177,13 +177,12 @@ Footprint FootprintOf(const Call& call, const Tensor& tensor, const HeadStrides&
 
 // q or k with its output. All of `tensor` but its addresses.
 rope_status DescribePair(const Call& call, const char* name, const rope_tensor& in,
-                         const char* out_name, const rope_tensor& out, DataOf data_of, bool cached,
+                         const char* out_name, const rope_tensor& out, DataOf data_of,
                          TensorShape* shape, Tensor* tensor) {
   const char* const function = call.function;
   const rope_context& context = call.context;
   shape->present = !IsAbsent(in);
   shape->in_place = IsAbsent(out);
-  shape->only_read = cached && shape->in_place;
   if (!shape->present) {
     if (shape->in_place) return ROPE_OK;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is set, but %s is absent", function, out_name,
@@ -353,13 +352,13 @@ rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor
 }
 
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
-                        DataOf data_of, bool cached_k, Shapes* shapes, Tensor tensors[2]) {
-  if (rope_status s = DescribePair(call, names.q, args.q, names.q_out, args.q_out, data_of, false,
+                        DataOf data_of, Shapes* shapes, Tensor tensors[2]) {
+  if (rope_status s = DescribePair(call, names.q, args.q, names.q_out, args.q_out, data_of,
                                    &shapes->q, &tensors[0])) {
     return s;
   }
   if (rope_status s = DescribePair(call, names.k, args.k, names.k_out, args.k_out, data_of,
-                                   cached_k, &shapes->k, &tensors[shapes->q.present])) {
+                                   &shapes->k, &tensors[shapes->q.present])) {
     return s;
   }
   if (shapes->count() != 0) return ROPE_OK;

@@ -59,7 +59,7 @@ struct Memory {
 // q or k with its output, as far as it is known without addresses.
 struct TensorShape {
   bool present, in_place;
-  bool only_read;  // k, in_place, whose result goes to a cache alone
+  bool only_read;  // k without k_out whose result goes to a cache alone
   Reach in, out;   // out: without in_place only
 };
 
@@ -75,9 +75,9 @@ struct Addresses {
 };
 
 // Writes the shapes, at least one present, and of `tensors` those that are present, all but their
-// addresses. `cached_k`: the result of k goes to a cache, and to k_out only if there is one.
+// addresses. only_read is given.
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
-                        DataOf data_of, bool cached_k, Shapes* shapes, Tensor tensors[2]);
+                        DataOf data_of, Shapes* shapes, Tensor tensors[2]);
 
 // Completes the tensors of `batch` rows of `tokens`.
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,

@@ -99,10 +99,10 @@ rope_status CheckHeads(const char* function, const char* name, const rope_tensor
 // q and k, and where they lie. Of every call: inlined.
 __attribute__((always_inline)) inline rope_status PlanTensors(const Call& call, const Names& names,
                                                               const rope_qk_args& args,
-                                                              DataOf data_of, bool cached_k,
-                                                              Plan* plan, Shapes* shapes) {
+                                                              DataOf data_of, Plan* plan,
+                                                              Shapes* shapes) {
   const char* const function = call.function;
-  if (rope_status s = CheckShapes(call, names, args, data_of, cached_k, shapes, plan->tensors)) {
+  if (rope_status s = CheckShapes(call, names, args, data_of, shapes, plan->tensors)) {
     return s;
   }
   if (plan->row_heads != 1) {
@@ -122,9 +122,9 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
                                                 Shapes* shapes, FusedPlan* fused) {
   FusedArgs given;
   if (rope_status s = ReadFused(call, args, &given)) return s;
-  if (rope_status s = PlanTensors(call, names, args, DataOf::kCall, given.caches_k, plan, shapes)) {
-    return s;
-  }
+  shapes->q.only_read = false;
+  shapes->k.only_read = given.caches_k && IsAbsent(args.k_out);
+  if (rope_status s = PlanTensors(call, names, args, DataOf::kCall, plan, shapes)) return s;
   if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
   plan->tensor_count = shapes->count();
   plan->fused = fused;
@@ -180,7 +180,8 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   if (args->fused != nullptr) {
     if (rope_status s = PlanFused(call, names, *args, plan, shapes, fused)) return s;
   } else {
-    if (rope_status s = PlanTensors(call, names, *args, data_of, false, plan, shapes)) return s;
+    shapes->q.only_read = shapes->k.only_read = false;
+    if (rope_status s = PlanTensors(call, names, *args, data_of, plan, shapes)) return s;
     plan->tensor_count = shapes->count();
   }
   // Last, because it may look at every position: how many there are is known to be possible by now.

@@ -110,22 +110,26 @@ struct Job {
   const Plan& plan;
   const Tensor* tensors;
   const KeptRows* kept;  // of a prepared call
-  int cached;            // FusedPlan::cached
   bool in_cache;         // no more than the last cache holds, inputs and outputs
   bool streams[3];       // non-temporal stores, for each tensor
   bool copy_streams[2];  // the same, for each of FusedPlan::copies
   int32_t row_head;      // which of a token's rows (Plan::row_heads) turns the heads of the tensors
 };
 
+// What rotates is compiled twice, as calls without a FusedPlan must not pay for one.
+
 // Where a token's first head goes; null: nowhere.
+template <bool kFused>
 char* OutOf(const Job& job, int n, int64_t batch, int64_t token) {
   const Tensor& t = job.tensors[n];
-  if (n != job.cached) return t.out + TokenOffset(t.out_strides, batch, token);
+  if (!kFused || n != job.plan.fused->cached)
+    return t.out + TokenOffset(t.out_strides, batch, token);
   const Slot slot = SlotOfToken(job.plan, batch, token);
   return slot.page < 0 ? nullptr : t.out + TokenOffset(t.out_strides, slot.page, slot.index);
 }
 
 // Channels outside the span, out of place.
+template <bool kFused>
 void CopyRest(const Job& job, int n, int64_t batch, int64_t first, int64_t count) {
   const rope_context& context = *job.plan.context;
   const Tensor& t = job.tensors[n];
@@ -133,7 +137,7 @@ void CopyRest(const Job& job, int n, int64_t batch, int64_t first, int64_t count
   const size_t behind_at = before + static_cast<size_t>(SpanBytes(context, t));
   const size_t whole = static_cast<size_t>(context.head_dim * ElementSize(t.dtype));
   for (int64_t i = first; i < first + count; ++i) {
-    char* const token_out = OutOf(job, n, batch, i);
+    char* const token_out = OutOf<kFused>(job, n, batch, i);
     for (int32_t h = 0; h < t.heads && token_out != nullptr; ++h) {
       const char* in = t.in + HeadOffset(t.in_strides, batch, i, h);
       char* out = token_out + h * t.out_strides.head;
@@ -144,17 +148,18 @@ void CopyRest(const Job& job, int n, int64_t batch, int64_t first, int64_t count
 }
 
 // NOPE, out of place.
+template <bool kFused>
 void CopyHeads(const Job& job, int n, int64_t batch, int64_t first, int64_t count) {
   const Tensor& t = job.tensors[n];
   const auto span = static_cast<size_t>(SpanBytes(*job.plan.context, t));
   for (int64_t i = first; i < first + count; ++i) {
-    char* const out = OutOf(job, n, batch, i);
+    char* const out = OutOf<kFused>(job, n, batch, i);
     for (int32_t h = 0; h < t.heads && out != nullptr; ++h) {
       std::memcpy(out + h * t.out_strides.head + t.out_span,
                   t.in + HeadOffset(t.in_strides, batch, i, h) + t.in_span, span);
     }
   }
-  if (t.copies_rest) CopyRest(job, n, batch, first, count);
+  if (t.copies_rest) CopyRest<kFused>(job, n, batch, first, count);
 }
 
 int64_t KeptRow(const Job& job, int64_t batch, int64_t token) {
@@ -162,11 +167,12 @@ int64_t KeptRow(const Job& job, int64_t batch, int64_t token) {
 }
 
 // Token i of a block, whose row has other values for one channel of a pair than for the other.
+template <bool kFused>
 void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i,
                       RowBuffer* buffer) {
   const rope_context& context = *job.plan.context;
   const Tensor& t = job.tensors[n];
-  char* const out = OutOf(job, n, batch, first + i);
+  char* const out = OutOf<kFused>(job, n, batch, first + i);
   if (out == nullptr) return;
   const ChannelRow row = job.kept != nullptr
                              ? job.kept->ChannelRowOf(n, KeptRow(job, batch, first + i))
@@ -223,9 +229,9 @@ HWY_INLINE void RotateRun(const Job& job, int n, const OrderedRows& rows, int64_
   }
 }
 
-// To slots, run by run. Apart, as other calls pay for the registers of what they might inline.
-HWY_NOINLINE void RotateIntoSlots(const Job& job, int n, const OrderedRows& rows, int64_t batch,
-                                  int64_t first, int i, int count, int64_t last) {
+// To slots, run by run.
+void RotateIntoSlots(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                     int i, int count, int64_t last) {
   const Tensor& t = job.tensors[n];
   for (const int end = i + count; i < end;) {
     const SlotRun run = RunOf(job.plan, t.out_strides, batch, first + i, end - i);
@@ -238,9 +244,11 @@ HWY_NOINLINE void RotateIntoSlots(const Job& job, int n, const OrderedRows& rows
   if (job.streams[n]) hwy::FlushStream();
 }
 
+template <bool kFused>
 void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                    int i, int count, int64_t last) {
-  if (n == job.cached) return RotateIntoSlots(job, n, rows, batch, first, i, count, last);
+  if (kFused && n == job.plan.fused->cached)
+    return RotateIntoSlots(job, n, rows, batch, first, i, count, last);
   const Tensor& t = job.tensors[n];
   RotateRun(job, n, rows, batch, first, i, count, last,
             t.out + TokenOffset(t.out_strides, batch, first + i));
@@ -249,12 +257,13 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
 
 // Tokens [first, first + count) of one batch row: never more than RowBuffer holds. `last`: as
 // above.
+template <bool kFused>
 void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count, int64_t last) {
   const Plan& plan = job.plan;
   const rope_context& context = *plan.context;
   if (context.nope) {
     for (int n = 0; n < plan.tensor_count; ++n) {
-      if (job.tensors[n].in != job.tensors[n].out) CopyHeads(job, n, batch, first, count);
+      if (job.tensors[n].in != job.tensors[n].out) CopyHeads<kFused>(job, n, batch, first, count);
     }
     return;
   }
@@ -269,33 +278,35 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   if (by_channels != nullptr) {  // first: ordering the others' rows takes the memory of theirs
     for (int n = 0; n < plan.tensor_count; ++n) {
       for (int i = 0; i < count; ++i) {
-        if (by_channels[i]) RotateByChannels(job, n, batch, first, i, &buffer);
+        if (by_channels[i]) RotateByChannels<kFused>(job, n, batch, first, i, &buffer);
       }
     }
   }
   // Every other block ends with q, with which the next one begins: the hardware's prefetcher starts
   // anew where the tensor changes. But k goes to its slots before it turns in place.
-  const bool k_first = first != 0 && plan.tensor_count == 2 && job.cached != 0 &&
+  const bool k_first = first != 0 && plan.tensor_count == 2 &&
+                       !(kFused && plan.fused->cached == 0) &&
                        (first / job.course.block_tokens & 1) != 0;
   for (int turn = 0; turn < plan.tensor_count; ++turn) {
     const int n = k_first ? 1 - turn : turn;
     const Tensor& t = job.tensors[n];
-    if (t.copies_rest) CopyRest(job, n, batch, first, count);
+    if (t.copies_rest) CopyRest<kFused>(job, n, batch, first, count);
     const OrderedRows rows =
         job.kept != nullptr
             ? job.kept->From(n, KeptRow(job, batch, first))
             : OrderRows(plan, job.course.kernels, t.dtype, job.course.rotations[n]->order, &buffer);
     if (by_channels == nullptr) {
-      RotateInOrder(job, n, rows, batch, first, 0, count, last);
+      RotateInOrder<kFused>(job, n, rows, batch, first, 0, count, last);
       continue;
     }
     for (int i = 0; i < count; ++i) {
-      if (!by_channels[i]) RotateInOrder(job, n, rows, batch, first, i, 1, last);
+      if (!by_channels[i]) RotateInOrder<kFused>(job, n, rows, batch, first, i, 1, last);
     }
   }
 }
 
 // The same, of tokens with several rows: the heads of each row after those of another.
+template <bool kFused>
 void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, int64_t last) {
   const Plan& plan = job.plan;
   Tensor parts[3];
@@ -311,7 +322,7 @@ void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, 
       t.in += first_head * t.in_strides.head;
       t.out += first_head * t.out_strides.head;
     }
-    RotateBlockOfTokens(part, batch, first, count, last);
+    RotateBlockOfTokens<kFused>(part, batch, first, count, last);
   }
 }
 
@@ -326,6 +337,7 @@ void CopyBlock(const Job& job, int64_t batch, int64_t first, int count) {
 
 // Tokens [first, last) of all batch rows, counted through. Inlined: of a call on one token it is
 // part of what does not turn heads.
+template <bool kFused>
 HWY_INLINE void RotateTokens(const Job& job, int64_t first, int64_t last) {
   const Plan& plan = job.plan;
   int64_t batch = 0, token = first;
@@ -338,11 +350,11 @@ HWY_INLINE void RotateTokens(const Job& job, int64_t first, int64_t last) {
     while (token < end) {
       const int count = static_cast<int>(std::min<int64_t>(job.course.block_tokens, end - token));
       if (plan.row_heads == 1) {
-        RotateBlockOfTokens(job, batch, token, count, end);
+        RotateBlockOfTokens<kFused>(job, batch, token, count, end);
       } else {
-        RotateBlockByRows(job, batch, token, count, end);
+        RotateBlockByRows<kFused>(job, batch, token, count, end);
       }
-      if (plan.fused != nullptr) CopyBlock(job, batch, token, count);
+      if constexpr (kFused) CopyBlock(job, batch, token, count);
       token += count;
       first += count;
     }
@@ -357,13 +369,15 @@ struct Tasks {
   std::atomic<uint64_t> ran{0};
 };
 
+template <bool kFused>
 void RunTask(void* opaque, uint32_t index) {
   auto& tasks = *static_cast<Tasks*>(opaque);
   const int64_t first = index * tasks.tokens_per_task;
-  RotateTokens(*tasks.job, first, std::min(tasks.tokens, first + tasks.tokens_per_task));
+  RotateTokens<kFused>(*tasks.job, first, std::min(tasks.tokens, first + tasks.tokens_per_task));
   tasks.ran.fetch_add(1, std::memory_order_relaxed);
 }
 
+template <bool kFused>
 rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
                 const KeptRows* kept) {
   const rope_context& context = *plan.context;
@@ -372,22 +386,21 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
   for (int n = 0; n < plan.tensor_count; ++n) {
     if (tensors[n].in != tensors[n].out) moved_bytes += course.tensor_bytes[n];
   }
-  const FusedPlan* const fused = plan.fused;
-  if (fused != nullptr) moved_bytes += CopiedBytes(*fused);
-  Job job{course, plan, tensors, kept, fused != nullptr ? fused->cached : -1, false, {}, {}, 0};
+  if constexpr (kFused) moved_bytes += CopiedBytes(*plan.fused);
+  Job job{course, plan, tensors, kept, false, {}, {}, 0};
   job.in_cache = ProductOrMost(tokens, moved_bytes) <= context.caches->last;
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
       job.streams[n] =
           course.rotations[n]->rotate_streaming != nullptr && CanStream(context, tensors[n]);
     }
-    for (int n = 0; fused != nullptr && n < fused->copy_count; ++n) {
+    for (int n = 0; kFused && n < plan.fused->copy_count; ++n) {
       job.copy_streams[n] =
-          course.kernels.copy_streaming != nullptr && CopyCanStream(fused->copies[n]);
+          course.kernels.copy_streaming != nullptr && CopyCanStream(plan.fused->copies[n]);
     }
   }
   if (plan.runner == nullptr || course.bytes <= kInlineBytes) {
-    RotateTokens(job, 0, tokens);
+    RotateTokens<kFused>(job, 0, tokens);
     return ROPE_OK;
   }
   const int64_t task_bytes = std::clamp(course.bytes / kTasks, kLeastTaskBytes, kMostTaskBytes);
@@ -396,7 +409,8 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
   per_task = std::max(per_task, tokens / UINT32_MAX + 1);
   const auto count = static_cast<uint32_t>((tokens + per_task - 1) / per_task);
   Tasks tasks{&job, per_task, tokens};
-  const int32_t result = plan.runner->parallel_for(plan.runner->pool, &RunTask, &tasks, count);
+  const int32_t result =
+      plan.runner->parallel_for(plan.runner->pool, &RunTask<kFused>, &tasks, count);
   const uint64_t ran = tasks.ran.load(std::memory_order_relaxed);
   if (result == 0 && ran == count) return ROPE_OK;
   return Fail(
@@ -406,7 +420,11 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
       plan.function, result, static_cast<unsigned long long>(ran), count);
 }
 
-rope_status Apply(const Plan& plan) { return Run(Course(plan), plan, plan.tensors, nullptr); }
+rope_status Apply(const Plan& plan) {
+  const Course course(plan);
+  return plan.fused != nullptr ? Run<true>(course, plan, plan.tensors, nullptr)
+                               : Run<false>(course, plan, plan.tensors, nullptr);
+}
 
 class PreparedOnCpu final : public PreparedCall {
  public:
@@ -414,7 +432,7 @@ class PreparedOnCpu final : public PreparedCall {
     if (!plan.context->nope) kept_.emplace(plan, course_.kernels);
   }
   rope_status Apply(const Plan& plan, const Tensor tensors[2]) const override {
-    return Run(course_, plan, tensors, kept_ ? &*kept_ : nullptr);
+    return Run<false>(course_, plan, tensors, kept_ ? &*kept_ : nullptr);
   }
 
  private:

@@ -84,7 +84,7 @@ void RunCase(uint64_t seed, Tally* tally) {
 
   Plan plan;
   Shapes shapes;
-  ASSERT_OK(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes));
+  ASSERT_OK(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes, nullptr));
   *arena = Arena{};
   std::vector<std::unique_ptr<std::vector<uint8_t>>> writes;
   int64_t expected_bytes = 0;
@@ -138,9 +138,9 @@ TEST_F(CudaGrid, RandomCallsEqualTheCpuBitForBit) {
   EXPECT_GT(tally.sequences, 25);
   EXPECT_GT(tally.nope, 5);
   for (int v = 0; v < kVariants; ++v) {
-    EXPECT_EQ(walked.count(v), 1u) << "dtype " << VariantAt(v).dtype << " form "
-                                   << VariantAt(v).form << " arithmetic "
-                                   << static_cast<int>(VariantAt(v).arithmetic);
+    EXPECT_EQ(walked.count(v), 1u)
+        << "dtype " << VariantAt(v).dtype << " form " << VariantAt(v).form << " arithmetic "
+        << static_cast<int>(VariantAt(v).arithmetic);
   }
 }
 
@@ -189,7 +189,8 @@ void ExpectCopied(const CopyCase& e) {
 
   Plan plan;
   Shapes shapes;
-  ASSERT_EQ(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes), ROPE_OK)
+  ASSERT_EQ(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes, nullptr),
+            ROPE_OK)
       << rope_last_error();
   *arena = Arena{};
   std::vector<uint8_t> writes(bytes, 0);
