@@ -10,33 +10,34 @@ use librope::{
 };
 
 use crate::Counts;
+use crate::append;
 use crate::memory::{Bits, Memory};
 use crate::random::Random;
 
 /// What one call of `step` may look at.
-struct Sizes {
-    batch: usize,
-    tokens: usize,
+pub struct Sizes {
+    pub batch: usize,
+    pub tokens: usize,
 }
 
 /// A tensor's description, and how long its slice is.
 #[derive(Clone, Copy)]
-struct Shape {
-    layout: Layout,
-    heads: usize,
-    span: bool,
-    len: usize,
+pub struct Shape {
+    pub layout: Layout,
+    pub heads: usize,
+    pub span: bool,
+    pub len: usize,
 }
 
 /// The offsets that the heads of a call begin at. For accepted calls, whose sizes are real.
-fn heads(shape: Shape, sizes: &Sizes, dim: usize) -> Vec<usize> {
+pub fn heads(shape: Shape, sizes: &Sizes, dim: usize) -> Vec<usize> {
     let (b, t, h) = (sizes.batch, sizes.tokens, shape.heads);
     if b == 0 || t == 0 || h == 0 {
         return Vec::new(); // the others may be absurd
     }
     let strides = match shape.layout {
-        Layout::Bshd => Strides { batch: t * h * dim, token: h * dim, head: dim },
-        Layout::Bhsd => Strides { batch: h * t * dim, token: dim, head: t * dim },
+        Layout::Bshd | Layout::Nhd => Strides { batch: t * h * dim, token: h * dim, head: dim },
+        Layout::Bhsd | Layout::Hnd => Strides { batch: h * t * dim, token: dim, head: t * dim },
         Layout::Sbhd => Strides { batch: h * dim, token: b * h * dim, head: dim },
         Layout::Strided(strides) => strides,
         other => panic!("no case for {other:?}"),
@@ -58,6 +59,11 @@ fn shape(random: &mut Random, context: &Context, sizes: &Sizes) -> Shape {
     let info = context.info(0).expect("set 0 exists");
     let span = random.one_in(5);
     let dim = if span { info.rotary_dim } else { info.head_dim };
+    shape_of(random, span, dim, sizes)
+}
+
+/// Of heads of `dim` channels.
+pub fn shape_of(random: &mut Random, span: bool, dim: usize, sizes: &Sizes) -> Shape {
     let usual = 1 + random.below(5);
     let heads = random.size(usual);
     let (b, t) = (sizes.batch.min(64), sizes.tokens.min(4096));
@@ -80,12 +86,12 @@ fn shape(random: &mut Random, context: &Context, sizes: &Sizes) -> Shape {
     Shape { layout, heads, span, len: random.size(len).min(1 << 18) }
 }
 
-fn view<T: Bits>(memory: &Memory<T>, shape: Shape) -> View<'_, T> {
+pub fn view<T: Bits>(memory: &Memory<T>, shape: Shape) -> View<'_, T> {
     let view = View::new(memory.slice(), shape.layout, shape.heads);
     if shape.span { view.span() } else { view }
 }
 
-fn view_mut<T: Bits>(memory: &mut Memory<T>, shape: Shape) -> ViewMut<'_, T> {
+pub fn view_mut<T: Bits>(memory: &mut Memory<T>, shape: Shape) -> ViewMut<'_, T> {
     let view = ViewMut::new(memory.slice_mut(), shape.layout, shape.heads);
     if shape.span { view.span() } else { view }
 }
@@ -97,13 +103,13 @@ fn unplaced<T: Bits>(shape: Shape) -> Unplaced<T> {
 }
 
 /// One tensor of a call: none, in place, or out of place.
-struct Tensor<T> {
-    input: Option<(Memory<T>, Shape)>,
-    output: Option<(Memory<T>, Shape)>,
+pub struct Tensor<T> {
+    pub input: Option<(Memory<T>, Shape)>,
+    pub output: Option<(Memory<T>, Shape)>,
 }
 
 impl<T: Bits> Tensor<T> {
-    fn new(random: &mut Random, context: &Context, sizes: &Sizes) -> Tensor<T> {
+    pub fn new(random: &mut Random, context: &Context, sizes: &Sizes) -> Tensor<T> {
         let mut one = |like: Option<Shape>| {
             let mut shape = shape(random, context, sizes);
             if let Some(like) = like {
@@ -123,7 +129,7 @@ impl<T: Bits> Tensor<T> {
         }
     }
 
-    fn operand(&mut self) -> Operand<'_> {
+    pub fn operand(&mut self) -> Operand<'_> {
         match (&self.input, &mut self.output) {
             (Some((from, shape)), Some((to, out))) => {
                 (view(from, *shape), view_mut(to, *out)).into()
@@ -133,7 +139,7 @@ impl<T: Bits> Tensor<T> {
         }
     }
 
-    fn check(&self, what: &str, accepted: bool, context: &Context, sizes: &Sizes) {
+    pub fn check(&self, what: &str, accepted: bool, context: &Context, sizes: &Sizes) {
         if let Some((memory, _)) = &self.input {
             memory.check_unchanged(what);
         }
@@ -158,11 +164,11 @@ impl<T: Bits> Tensor<T> {
 }
 
 /// The arrays that a step borrows.
-struct Arrays {
+pub struct Arrays {
     narrow: Vec<i32>,
     wide: Vec<i64>,
     float: Vec<f32>,
-    cu_seqlens: Option<Vec<i32>>,
+    pub cu_seqlens: Option<Vec<i32>>,
     freq_sets: Option<Vec<i32>>,
     kind: usize,
     strides: [usize; 3],
@@ -171,7 +177,7 @@ struct Arrays {
 }
 
 impl Arrays {
-    fn new(random: &mut Random, context: &Context, sizes: &Sizes) -> Arrays {
+    pub fn new(random: &mut Random, context: &Context, sizes: &Sizes) -> Arrays {
         let info = context.info(0).expect("set 0 exists");
         let (batch, tokens, axes) = (sizes.batch.min(64), sizes.tokens.min(4096), info.axes);
         let cu_seqlens = random.one_in(6).then(|| {
@@ -264,7 +270,7 @@ impl Arrays {
         step
     }
 
-    fn step(&self, sizes: &Sizes) -> Step<'_> {
+    pub fn step(&self, sizes: &Sizes) -> Step<'_> {
         self.finish(Step::new(sizes.batch, sizes.tokens, self.positions()))
     }
 }
@@ -310,7 +316,7 @@ impl<T: Bits> Rows<T> {
     }
 }
 
-fn sizes(random: &mut Random) -> Sizes {
+pub fn sizes(random: &mut Random) -> Sizes {
     // Long enough for a runner, sometimes.
     let usual = if random.one_in(48) { 100 + random.below(200) } else { random.below(9) };
     let batch = if random.one_in(2) { 1 } else { random.below(4) };
@@ -466,7 +472,7 @@ fn fill<T: Bits>(context: &Context, random: &mut Random, counts: &mut Counts) {
 }
 
 pub fn case(context: &Context, random: &mut Random, counts: &mut Counts) {
-    match random.below(28) {
+    match random.below(33) {
         0..=2 => apply::<f32, f32>(context, random, counts),
         3 => apply::<f32, f16>(context, random, counts),
         4..=5 => apply::<f16, f16>(context, random, counts),
@@ -485,7 +491,10 @@ pub fn case(context: &Context, random: &mut Random, counts: &mut Counts) {
         23 => fill::<bf16>(context, random, counts),
         24..=25 => prepared::<f32, f32>(context, random, counts),
         26 => prepared::<bf16, bf16>(context, random, counts),
-        _ => prepared::<f16, f32>(context, random, counts),
+        27 => prepared::<f16, f32>(context, random, counts),
+        28..=29 => append::call::<f32, f32, f32>(context, random, counts),
+        30..=31 => append::call::<f32, bf16, bf16>(context, random, counts),
+        _ => append::call::<f16, f16, f32>(context, random, counts),
     }
 }
 

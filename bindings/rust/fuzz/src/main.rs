@@ -14,6 +14,7 @@
 )]
 #![allow(clippy::missing_panics_doc, reason = "a panic is the finding")]
 
+mod append;
 mod calls;
 mod contexts;
 mod memory;

@@ -299,7 +299,8 @@ impl Context {
         k: impl Into<Operand<'k>>,
     ) -> Result<()> {
         let (q, k) = (q.into(), k.into());
-        self.with_args(step, [&q.input, &k.input, &q.output, &k.output], |args| {
+        let tensors = [&q.input, &k.input, &q.output, &k.output];
+        self.with_args(step, tensors, ptr::null(), |args| {
             // SAFETY: operands hold slices that do not alias.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
         })
@@ -386,26 +387,32 @@ impl Context {
         let (pointer, len) = (data.as_mut_ptr(), data.len());
         let q = Some(q.of("q", pointer, len)?);
         let k = Some(k.of("k", pointer, len)?);
-        self.with_args(step, [&q, &k, &None, &None], |args| {
+        self.with_args(step, [&q, &k, &None, &None], ptr::null(), |args| {
             // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
         })
     }
 
     /// Makes a C call of a step and its tensors, after checking that every element, id and row that
-    /// the arguments lead to lies inside its slice.
+    /// the arguments lead to lies inside its slice. What `fused` leads to, which is NULL but for calls
+    /// that store, has been checked.
     #[inline(always)]
     pub(crate) fn with_args(
         &self,
         step: &Step<'_>,
         tensors: [&Option<Raw>; 4],
+        fused: *const sys::rope_fused,
         call: impl FnOnce(*const sys::rope_qk_args) -> sys::rope_status,
     ) -> Result<()> {
         const NAMES: [&str; 4] = ["q", "k", "q_out", "k_out"];
         if !self.takes_slices {
             return self.on_device();
         }
+        if step.slots.is_some() == fused.is_null() {
+            return Self::misplaced_slots(fused.is_null());
+        }
         let mut args = sys::rope_qk_args::init();
+        args.fused = fused;
         args.operation = step.operation as i32;
         args.batch = length(step.batch)?;
         args.tokens = length(step.tokens)?;
@@ -501,6 +508,17 @@ impl Context {
             "Offset and SeqOffsets are no positions for SHIFT, which would move token i by offset + i: \
              Positions::Same moves all tokens by one distance, Positions::Tokens each by its own"
         ))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn misplaced_slots(present: bool) -> Result<()> {
+        if present {
+            return invalid(format_args!(
+                "this step has slots of a cache, in which append stores k and v: other calls take none"
+            ));
+        }
+        invalid(format_args!("append needs the slots of the tokens: Step::with_slots"))
     }
 
     #[cold]

@@ -45,6 +45,8 @@ impl Tensor {
             Layout::Bshd => (sys::ROPE_LAYOUT_BSHD, None),
             Layout::Bhsd => (sys::ROPE_LAYOUT_BHSD, None),
             Layout::Sbhd => (sys::ROPE_LAYOUT_SBHD, None),
+            Layout::Nhd => (sys::ROPE_LAYOUT_NHD, None),
+            Layout::Hnd => (sys::ROPE_LAYOUT_HND, None),
             Layout::Strided(strides) => (sys::ROPE_LAYOUT_STRIDED, Some(strides)),
         };
         let s = s.unwrap_or_default();

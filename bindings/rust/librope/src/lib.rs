@@ -11,6 +11,7 @@
 #![allow(clippy::inline_always, reason = "measured: benches/overhead.rs")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod cache;
 mod config;
 mod context;
 pub mod cuda;
@@ -29,9 +30,11 @@ mod rows;
 mod runner;
 mod scaling;
 mod size;
+mod slots;
 mod step;
 mod tensor;
 
+pub use cache::{KvCache, Pages, Stored};
 pub use config::{Config, Device};
 pub use context::Context;
 pub use element::Element;
@@ -48,6 +51,7 @@ pub use prompt::{PromptPart, prompt_ids, prompt_ids_timed};
 pub use rows::{CosSin, CosSinMut};
 pub use runner::{ParallelFor, Pool, Runner};
 pub use scaling::{LongRope, Scaling, Yarn};
+pub use slots::{SlotNumbers, Slots};
 pub use step::Step;
 pub use tensor::{Layout, Operand, Part, Strides, View, ViewMut};
 

@@ -50,6 +50,7 @@ macro_rules! arrays {
     )*};
 }
 arrays!(Ids I32 i32, Ids I64 i64, Ids F32 f32, Offsets I32 i32, Offsets I64 i64);
+pub(crate) use arrays;
 
 /// Where the positions of tokens come from. Variants without axes use one id for all axes (text).
 #[derive(Clone, Copy, Debug)]
@@ -223,7 +224,7 @@ impl Ids<'_> {
 }
 
 #[inline]
-fn expect(name: &str, len: usize, want: Option<usize>) -> Result<()> {
+pub(crate) fn expect(name: &str, len: usize, want: Option<usize>) -> Result<()> {
     if Some(len) == want { Ok(()) } else { unexpected(name, len, want) }
 }
 

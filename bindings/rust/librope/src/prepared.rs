@@ -286,7 +286,7 @@ impl Context {
             }
         }
         let mut raw = ptr::null_mut();
-        self.with_args(step, tensors.each_ref(), |args| {
+        self.with_args(step, tensors.each_ref(), ptr::null(), |args| {
             // SAFETY: ids and rows lie inside their slices, there are no tensors yet, and `raw` is
             // writable. Of what the arguments lead to, the context and the runner's pool are kept,
             // which live for 'a.

@@ -2,6 +2,7 @@ use crate::enums::Operation;
 use crate::positions::Positions;
 use crate::rows::CosSin;
 use crate::runner::Runner;
+use crate::slots::Slots;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Angles<'a> {
@@ -10,7 +11,7 @@ pub(crate) enum Angles<'a> {
 }
 
 /// What belongs to one step of the program and is the same for all its layers: sizes, positions, the
-/// operation, the threads.
+/// operation, the slots of a cache, the threads.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Step<'a> {
@@ -20,6 +21,7 @@ pub struct Step<'a> {
     pub(crate) operation: Operation,
     pub(crate) cu_seqlens: Option<&'a [i32]>,
     pub(crate) freq_sets: Option<&'a [i32]>,
+    pub(crate) slots: Option<Slots<'a>>,
     pub(crate) runner: Option<Runner<'a>>,
 }
 
@@ -41,7 +43,8 @@ impl<'a> Step<'a> {
     #[inline]
     fn of(batch: usize, tokens: usize, angles: Angles<'a>) -> Step<'a> {
         let operation = Operation::Forward;
-        Step { batch, tokens, angles, operation, cu_seqlens: None, freq_sets: None, runner: None }
+        let (cu_seqlens, freq_sets, slots, runner) = (None, None, None, None);
+        Step { batch, tokens, angles, operation, cu_seqlens, freq_sets, slots, runner }
     }
 
     /// Sets what the call does.
@@ -83,10 +86,23 @@ impl<'a> Step<'a> {
         self
     }
 
+    /// Where in a cache the tokens go: for [`append`](crate::Context::append), which needs it and is
+    /// the only call that takes it.
+    #[inline]
+    pub fn with_slots(mut self, slots: Slots<'a>) -> Step<'a> {
+        self.slots = Some(slots);
+        self
+    }
+
     /// Lends threads to long calls.
     #[inline]
     pub fn with_runner(mut self, runner: Runner<'a>) -> Step<'a> {
         self.runner = Some(runner);
         self
+    }
+
+    /// Those that positions have: batch rows, or the runs of `cu_seqlens`.
+    pub(crate) fn sequences(&self) -> usize {
+        self.cu_seqlens.map_or(self.batch, |cu| cu.len().saturating_sub(1))
     }
 }

@@ -8,14 +8,14 @@ use crate::enums::DType;
 use crate::error::{Result, invalid};
 use crate::size::{self, product};
 
-/// Distances in elements between batch rows, tokens and heads. Channels of a head are adjacent. These
-/// three are all there are, now and later.
+/// Distances in elements between batch rows, tokens and heads; in a cache, between pages, slots and
+/// heads. Channels of a head are adjacent. These three are all there are, now and later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Strides {
-    /// From one batch row to the next.
+    /// From one batch row, or page, to the next.
     pub batch: usize,
-    /// From one token to the next.
+    /// From one token, or slot, to the next.
     pub token: usize,
     /// From one head to the next; 0 in an input repeats one head for all.
     pub head: usize,
@@ -31,6 +31,10 @@ pub enum Layout {
     Bhsd,
     /// Contiguous `[tokens, batch, heads, channels]`.
     Sbhd,
+    /// Of a cache: contiguous `[pages, page_size, heads, channels]`.
+    Nhd,
+    /// Of a cache: contiguous `[pages, heads, page_size, channels]`.
+    Hnd,
     /// Strides of one's own.
     Strided(Strides),
 }
@@ -51,13 +55,14 @@ pub struct Raw {
 
 impl Raw {
     #[inline]
-    fn of<T: Element>(data: *mut T, len: usize, layout: Layout, heads: usize) -> Raw {
+    pub(crate) fn of<T: Element>(data: *mut T, len: usize, layout: Layout, heads: usize) -> Raw {
         let (dtype, data) = (T::DTYPE, data.cast());
         Raw { data, len, dtype, layout, heads, span: false, shape: None }
     }
 
     /// Fills the zeroed C tensor, after checking that every element of it lies inside the slice.
-    /// Field by field: copying a struct that was just written stalls the CPU.
+    /// Field by field: copying a struct that was just written stalls the CPU. For memory of a cache,
+    /// batch and tokens are its pages and slots.
     #[inline(always)]
     pub(crate) fn check(
         &self,
@@ -77,6 +82,8 @@ impl Raw {
             Layout::Bshd => (sys::ROPE_LAYOUT_BSHD, self.is_full(batch, tokens, dim)),
             Layout::Bhsd => (sys::ROPE_LAYOUT_BHSD, self.is_full(batch, tokens, dim)),
             Layout::Sbhd => (sys::ROPE_LAYOUT_SBHD, self.is_full(batch, tokens, dim)),
+            Layout::Nhd => (sys::ROPE_LAYOUT_NHD, self.is_full(batch, tokens, dim)),
+            Layout::Hnd => (sys::ROPE_LAYOUT_HND, self.is_full(batch, tokens, dim)),
             Layout::Strided(s) => {
                 // A stride is never taken where its dimension is 1, and else is at most `len`.
                 size::not_negative([s.batch, s.token, s.head])?;
@@ -133,9 +140,11 @@ fn wrong_length<T>(name: &str, raw: &Raw, batch: usize, tokens: usize, dim: usiz
         Layout::Strided(_) => "reaches beyond",
         _ => "does not have the length of",
     };
+    let [outer, inner] =
+        if name.starts_with("the cache's") { ["pages", "page size"] } else { ["batch", "tokens"] };
     invalid(format_args!(
-        "{name} with batch {batch}, tokens {tokens}, heads {}, channels {dim} and layout {:?} {need} \
-         its slice of {} elements",
+        "{name} with {outer} {batch}, {inner} {tokens}, heads {}, channels {dim} and layout {:?} \
+         {need} its slice of {} elements",
         raw.heads, raw.layout, raw.len
     ))
 }
@@ -263,8 +272,8 @@ impl<'a, T: Element> From<(View<'a, T>, ViewMut<'a, T>)> for Operand<'a> {
     }
 }
 
-/// Where q or k lies inside one packed buffer: see
-/// [`apply_packed`](crate::Context::apply_packed).
+/// Where q, k or v lies inside one packed buffer: see
+/// [`apply_packed`](crate::Context::apply_packed) and [`KvCache::packed`](crate::KvCache::packed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
@@ -275,12 +284,20 @@ pub struct Part {
     pub heads: usize,
     /// Its strides.
     pub strides: Strides,
+    /// Each of its heads is the rotated span alone.
+    pub span: bool,
 }
 
 impl Part {
     /// `heads` heads with these strides, from element `offset` of the buffer on.
     pub fn new(offset: usize, heads: usize, strides: Strides) -> Part {
-        Part { offset, heads, strides }
+        Part { offset, heads, strides, span: false }
+    }
+
+    /// Each of its heads is the rotated span alone, as in [`View::span`].
+    pub fn span(mut self) -> Part {
+        self.span = true;
+        self
     }
 
     /// The part as a view; none if it begins beyond the buffer.
@@ -293,6 +310,7 @@ impl Part {
         }
         let layout = Layout::Strided(self.strides);
         // The pointer stays inside the buffer or at its end.
-        Ok(Raw::of(data.wrapping_add(self.offset), len - self.offset, layout, self.heads))
+        let raw = Raw::of(data.wrapping_add(self.offset), len - self.offset, layout, self.heads);
+        Ok(Raw { span: self.span, ..raw })
     }
 }

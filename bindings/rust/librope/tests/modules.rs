@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 21] = [
     "enums",
     "error",
     "element",
@@ -15,8 +15,10 @@ const ORDER: [&str; 19] = [
     "rows",
     "tensor",
     "runner",
+    "slots",
     "step",
     "context",
+    "cache",
     "prepared",
     "model",
     "latent",

@@ -1,0 +1,434 @@
+//! Calls that store k and v in an engine's cache, in the pass that rotates k.
+
+use std::marker::PhantomData;
+
+use librope_sys::{self as sys, Init as _};
+
+use crate::context::{Context, length};
+use crate::element::Element;
+use crate::error::{Result, invalid, narrow};
+use crate::slots::Slots;
+use crate::step::Step;
+use crate::tensor::{Layout, Operand, Part, Raw, Strides, View, ViewMut};
+
+/// The memory of keys, or of values, of one layer: pages of slots, each of which holds the heads of one
+/// token. How many there are belongs to the [`KvCache`].
+#[derive(Debug)]
+#[must_use]
+pub struct Pages<'a, T> {
+    raw: Raw,
+    of: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: a `&mut [T]` with numbers beside it.
+unsafe impl<T: Send> Send for Pages<'_, T> {}
+// SAFETY: as above; a shared reference to it allows nothing.
+unsafe impl<T: Sync> Sync for Pages<'_, T> {}
+
+impl<'a, T: Element> Pages<'a, T> {
+    /// Contiguous `[pages, page_size, heads, channels]`.
+    #[inline]
+    pub fn nhd(data: &'a mut [T], heads: usize) -> Self {
+        Self::new(data, Layout::Nhd, heads)
+    }
+
+    /// Contiguous `[pages, heads, page_size, channels]`.
+    #[inline]
+    pub fn hnd(data: &'a mut [T], heads: usize) -> Self {
+        Self::new(data, Layout::Hnd, heads)
+    }
+
+    /// Strides of one's own, from the first element of `data`: `batch` leads from page to page, `token`
+    /// from slot to slot.
+    #[inline]
+    pub fn strided(data: &'a mut [T], heads: usize, strides: Strides) -> Self {
+        Self::new(data, Layout::Strided(strides), heads)
+    }
+
+    #[inline]
+    fn new(data: &'a mut [T], layout: Layout, heads: usize) -> Self {
+        Pages { raw: Raw::of(data.as_mut_ptr(), data.len(), layout, heads), of: PhantomData }
+    }
+
+    /// Keys are stored as the rotated span alone.
+    #[inline]
+    pub fn span(mut self) -> Self {
+        self.raw.span = true;
+        self
+    }
+}
+
+/// The cache of one layer: keys, values, or both, and how many pages of how many slots they have. Which
+/// slots the tokens of a call go to belongs to the [`Step`]. Contiguous memory must have exactly
+/// `pages * page_size` slots.
+///
+/// With one page for each sequence, as [`Slots::Linear`] has it, `nhd` is `[sequences, length, heads,
+/// channels]`.
+#[derive(Debug)]
+#[must_use]
+pub struct KvCache<'a> {
+    pages: usize,
+    page_size: usize,
+    k: Option<Raw>,
+    v: Option<Raw>,
+    v_head_dim: Option<usize>,
+    of: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: exclusive slices of `Element`s, which are Send, with numbers beside them.
+unsafe impl Send for KvCache<'_> {}
+// SAFETY: as above; a shared reference to it allows nothing.
+unsafe impl Sync for KvCache<'_> {}
+
+impl<'a> KvCache<'a> {
+    /// A cache without memory yet.
+    #[inline]
+    pub fn new(pages: usize, page_size: usize) -> Self {
+        KvCache { pages, page_size, k: None, v: None, v_head_dim: None, of: PhantomData }
+    }
+
+    /// Keys and values inside one buffer, whose strides lead from page to page (`batch`) and from slot
+    /// to slot (`token`): `[pages, 2, page_size, heads, channels]`, or a row of latent and key for each
+    /// token. That they do not overlap is proved by the library.
+    ///
+    /// ```
+    /// use librope::{KvCache, Part, Strides};
+    ///
+    /// let (pages, page_size, heads, dim) = (10, 16, 8, 128);
+    /// let half = page_size * heads * dim;
+    /// let mut data = vec![0.0f32; pages * 2 * half];
+    /// let strides = Strides { batch: 2 * half, token: heads * dim, head: dim };
+    /// let (k, v) = (Part::new(0, heads, strides), Part::new(half, heads, strides));
+    /// let cache = KvCache::packed(pages, page_size, &mut data, k, v)?;
+    /// # drop(cache);
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a part begins beyond the buffer.
+    pub fn packed<T: Element>(
+        pages: usize,
+        page_size: usize,
+        data: &'a mut [T],
+        k: Part,
+        v: Part,
+    ) -> Result<Self> {
+        let (pointer, len) = (data.as_mut_ptr(), data.len());
+        let (k, v) = (k.of(K, pointer, len)?, v.of(V, pointer, len)?);
+        Ok(KvCache { k: Some(k), v: Some(v), ..KvCache::new(pages, page_size) })
+    }
+
+    /// Sets the memory of keys. They have the element type and the heads of the call's k.
+    #[allow(clippy::needless_pass_by_value, reason = "the slice is borrowed exclusively")]
+    #[inline]
+    pub fn with_k<T: Element>(mut self, k: Pages<'a, T>) -> Self {
+        self.k = Some(k.raw);
+        self
+    }
+
+    /// Sets the memory of values. They have the element type and the heads of the call's v, which need
+    /// not be those of k.
+    #[allow(clippy::needless_pass_by_value, reason = "the slice is borrowed exclusively")]
+    #[inline]
+    pub fn with_v<T: Element>(mut self, v: Pages<'a, T>) -> Self {
+        self.v = Some(v.raw);
+        self
+    }
+
+    /// Sets how many channels a head of v has, in the cache and in the call: 1 to 1024. Default: those
+    /// of the context.
+    #[inline]
+    pub fn with_v_head_dim(mut self, channels: usize) -> Self {
+        self.v_head_dim = Some(channels);
+        self
+    }
+}
+
+const K: &str = "the cache's k";
+const V: &str = "the cache's v";
+
+/// k or v of a call that stores it in a cache: `()` for none, a [`View`] that is only read, a
+/// [`ViewMut`] that turns in place, too (v stays as it is), or `(View, ViewMut)` to read the one and
+/// also write the other.
+#[derive(Debug)]
+#[must_use]
+pub struct Stored<'a> {
+    input: Option<Raw>,
+    output: Option<Raw>,
+    of: PhantomData<&'a mut [u8]>,
+}
+
+impl From<()> for Stored<'_> {
+    #[inline]
+    fn from((): ()) -> Self {
+        Stored { input: None, output: None, of: PhantomData }
+    }
+}
+
+impl<'a, T: Element> From<View<'a, T>> for Stored<'a> {
+    #[inline]
+    fn from(view: View<'a, T>) -> Self {
+        Stored { input: Some(view.raw), output: None, of: PhantomData }
+    }
+}
+
+impl<'a, T: Element> From<ViewMut<'a, T>> for Stored<'a> {
+    #[inline]
+    fn from(view: ViewMut<'a, T>) -> Self {
+        Stored { input: Some(view.raw), output: Some(view.raw), of: PhantomData }
+    }
+}
+
+impl<'a, T: Element> From<(View<'a, T>, ViewMut<'a, T>)> for Stored<'a> {
+    #[inline]
+    fn from((input, output): (View<'a, T>, ViewMut<'a, T>)) -> Self {
+        Stored { input: Some(input.raw), output: Some(output.raw), of: PhantomData }
+    }
+}
+
+impl Context {
+    /// Rotates q and k as [`apply`](Context::apply) does, and stores the rotated k, and v, in the slots
+    /// of a cache that [`Step::with_slots`] names. They need not be written anywhere else: k and v are
+    /// each `()` for none, a [`View`] to read, or what [`Stored`] lists beside it. What reaches the
+    /// slots has the bits that `apply` would write. A context of [`Config::nope`](crate::Config::nope)
+    /// stores k as it is.
+    ///
+    /// ```
+    /// use librope::half::bf16;
+    /// use librope::{Config, KvCache, Pages, Pairing, Positions, Slots, Step, View, ViewMut};
+    ///
+    /// let rope = Config::new(128, 500_000.0, Pairing::Halves).build()?;
+    /// let (q_heads, heads, pages, page_size) = (32, 8, 10, 16);
+    /// let mut keys = vec![bf16::ZERO; pages * page_size * heads * 128];
+    /// let mut values = keys.clone();
+    ///
+    /// // One token of each of two sequences, which have 5 and 17 tokens in their pages.
+    /// let (table, lengths) = ([3, -1, 7, 2], [5, 17]);
+    /// let step = Step::new(2, 1, Positions::seq_offsets(&lengths))
+    ///     .with_slots(Slots::paged(&table, 2, &lengths));
+    /// let mut q = vec![bf16::ONE; 2 * q_heads * 128];
+    /// let (k, v) = (vec![bf16::ONE; 2 * heads * 128], vec![bf16::ONE; 2 * heads * 128]);
+    /// let mut cache = KvCache::new(pages, page_size)
+    ///     .with_k(Pages::nhd(&mut keys, heads))
+    ///     .with_v(Pages::nhd(&mut values, heads));
+    /// rope.append(
+    ///     &step,
+    ///     ViewMut::bshd(&mut q, q_heads),
+    ///     View::bshd(&k, heads),
+    ///     View::bshd(&v, heads),
+    ///     &mut cache,
+    /// )?;
+    /// assert_eq!(values[(3 * page_size + 5) * heads * 128], bf16::ONE); // page 3, slot 5
+    /// assert_eq!(values[(2 * page_size + 1) * heads * 128], bf16::ONE); // page 2, slot 17 - 16
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`apply`](Context::apply); [`Error::InvalidArgument`](crate::Error::InvalidArgument)
+    /// also if the memory of the cache, or an array of [`Slots`], does not have its length, or if a slot
+    /// or a page does not exist; [`Error::Unsupported`](crate::Error::Unsupported) for
+    /// [`Operation::Backward`](crate::Operation::Backward). Nothing has been written then.
+    ///
+    /// # Panics
+    /// As [`apply`](Context::apply).
+    pub fn append<'q, 'k, 'v>(
+        &self,
+        step: &Step<'_>,
+        q: impl Into<Operand<'q>>,
+        k: impl Into<Stored<'k>>,
+        v: impl Into<Stored<'v>>,
+        cache: &mut KvCache<'_>,
+    ) -> Result<()> {
+        let (q, k, v) = (q.into(), k.into(), v.into());
+        let tensors = [[q.input, q.output], [k.input, k.output], [v.input, v.output]];
+        // SAFETY: views and cache hold slices that do not alias.
+        unsafe { self.store(step, tensors, cache) }
+    }
+
+    /// [`append`](Context::append) of q, k and v inside one buffer, as a fused projection writes it: q
+    /// turns in place, k and v are only read. That q does not overlap them is proved by the library.
+    ///
+    /// ```
+    /// use librope::{Config, KvCache, Pages, Pairing, Part, Positions, Slots, Step, Strides};
+    ///
+    /// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+    /// let (tokens, q_heads, heads) = (9, 6, 2);
+    /// let row = (q_heads + 2 * heads) * 64; // q, k, v of one token
+    /// let mut qkv = vec![1.0f32; tokens * row];
+    /// let mut cached = [vec![0.0f32; 100 * heads * 64], vec![0.0f32; 100 * heads * 64]];
+    ///
+    /// let strides = Strides { token: row, head: 64, batch: 0 };
+    /// let step = Step::new(1, tokens, Positions::Offset(7)).with_slots(Slots::linear(&[7]));
+    /// let [keys, values] = &mut cached;
+    /// rope.append_packed(
+    ///     &step,
+    ///     &mut qkv,
+    ///     Part::new(0, q_heads, strides),
+    ///     Part::new(q_heads * 64, heads, strides),
+    ///     Part::new((q_heads + heads) * 64, heads, strides),
+    ///     &mut KvCache::new(1, 100)
+    ///         .with_k(Pages::nhd(keys, heads))
+    ///         .with_v(Pages::nhd(values, heads)),
+    /// )?;
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`append`](Context::append), and
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if q overlaps k or v.
+    ///
+    /// # Panics
+    /// As [`apply`](Context::apply).
+    pub fn append_packed<T: Element>(
+        &self,
+        step: &Step<'_>,
+        data: &mut [T],
+        q: Part,
+        k: Part,
+        v: Part,
+        cache: &mut KvCache<'_>,
+    ) -> Result<()> {
+        let (pointer, len) = (data.as_mut_ptr(), data.len());
+        let part = |name, part: Part| Ok([Some(part.of(name, pointer, len)?), None]);
+        let tensors = [part("q", q)?, part("k", k)?, part("v", v)?];
+        // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of what it
+        // writes; the cache's slices are others.
+        unsafe { self.store(step, tensors, cache) }
+    }
+
+    /// # Safety
+    /// This call may read the inputs (the first of each two) and has the outputs, the cache, and a q
+    /// without an output to itself. What it writes may only alias where the library refuses overlap.
+    unsafe fn store(
+        &self,
+        step: &Step<'_>,
+        [[q, q_out], [k, k_out], [v, v_out]]: [[Option<Raw>; 2]; 3],
+        cache: &KvCache<'_>,
+    ) -> Result<()> {
+        if k.is_some() && k_out.is_none() && cache.k.is_none() {
+            // The library would turn it in place, and it may be shared.
+            return invalid(format_args!(
+                "k has no place to go: KvCache::with_k, or a view of an output"
+            ));
+        }
+        let mut fused = sys::rope_fused::init();
+        let v_dim = cache.v_head_dim.unwrap_or(self.head_dim());
+        let tensors = [("v", &v, &mut fused.v), ("v_out", &v_out, &mut fused.v_out)];
+        for (name, tensor, field) in tensors {
+            if let Some(tensor) = tensor {
+                set_values(tensor, name, [step.batch, step.tokens], v_dim, field)?;
+            }
+        }
+        let raw;
+        if let Some(slots) = &step.slots {
+            raw = cache.check([self.head_dim(), self.span_dim, v_dim], slots, step.sequences())?;
+            fused.cache = &raw const raw;
+        }
+        self.with_args(step, [&q, &k, &q_out, &k_out], &raw const fused, |args| {
+            // SAFETY: as this function's; every slice holds its tensor, and slots outside the cache's
+            // memory are refused by the library.
+            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        })
+    }
+}
+
+impl KvCache<'_> {
+    /// The C struct, after checking that all of its slots lie inside their slices.
+    fn check(
+        &self,
+        [head_dim, span_dim, v_dim]: [usize; 3],
+        slots: &Slots<'_>,
+        sequences: usize,
+    ) -> Result<sys::rope_kv_cache> {
+        let mut raw = sys::rope_kv_cache::init();
+        raw.pages = length(self.pages)?;
+        raw.page_size = narrow("page_size", self.page_size)?;
+        let counts = [self.pages, self.page_size];
+        if let Some(k) = &self.k {
+            k.check(K, counts, [head_dim, span_dim], &mut raw.k)?;
+        }
+        if let Some(v) = &self.v {
+            set_values(v, V, counts, v_dim, &mut raw.v)?;
+        }
+        slots.check(sequences, &mut raw)?;
+        Ok(raw)
+    }
+}
+
+/// Fills the C tensor of values, whose width is their own.
+fn set_values(
+    values: &Raw,
+    name: &str,
+    counts: [usize; 2],
+    dim: usize,
+    tensor: &mut sys::rope_tensor,
+) -> Result<()> {
+    if values.span {
+        return invalid(format_args!("{name} does not turn, so it has no span"));
+    }
+    values.check(name, counts, [dim, dim], tensor)?;
+    tensor.head_dim = narrow("the head_dim of v", dim)?;
+    Ok(())
+}
+
+/// The compiler sees that the memory of a cache has no other user while a call may write it:
+///
+/// ```compile_fail
+/// # use librope::*;
+/// # let rope = Config::new(64, 10000.0, Pairing::Halves).build().unwrap();
+/// # let step = Step::new(1, 1, Positions::Offset(0)).with_slots(Slots::mapped(&[0]));
+/// let mut keys = [0f32; 64];
+/// let mut cache = KvCache::new(1, 1).with_k(Pages::nhd(&mut keys, 1));
+/// rope.append(&step, (), View::bshd(&keys, 1), (), &mut cache).unwrap(); // k is the cache
+/// ```
+///
+/// ```compile_fail
+/// # use librope::*;
+/// # let rope = Config::new(64, 10000.0, Pairing::Halves).build().unwrap();
+/// # let step = Step::new(1, 1, Positions::Offset(0)).with_slots(Slots::mapped(&[0]));
+/// let mut keys = [0f32; 64];
+/// let mut cache = KvCache::new(1, 1).with_k(Pages::nhd(&mut keys, 1));
+/// let read = keys[0]; // between two calls
+/// rope.append(&step, (), View::bshd(&[read; 64], 1), (), &mut cache).unwrap();
+/// ```
+///
+/// ```compile_fail
+/// # use librope::*;
+/// let mut both = [0f32; 64];
+/// let k = Pages::nhd(&mut both, 1);
+/// let v = Pages::nhd(&mut both, 1); // one memory for two
+/// KvCache::new(1, 1).with_k(k).with_v(v);
+/// ```
+///
+/// and that the arrays of slots are gone:
+///
+/// ```compile_fail
+/// # use librope::*;
+/// let starts = vec![0];
+/// let step = Step::new(1, 1, Positions::Offset(0)).with_slots(Slots::linear(&starts));
+/// drop(starts);
+/// let _ = step.with_operation(Operation::Inverse);
+/// ```
+///
+/// These are errors for no other reason:
+///
+/// ```
+/// # use librope::*;
+/// # let rope = Config::new(64, 10000.0, Pairing::Halves).build().unwrap();
+/// # let step = Step::new(1, 1, Positions::Offset(0)).with_slots(Slots::mapped(&[0]));
+/// let mut keys = [0f32; 64];
+/// let mut cache = KvCache::new(1, 1).with_k(Pages::nhd(&mut keys, 1));
+/// rope.append(&step, (), View::bshd(&[1f32; 64], 1), (), &mut cache).unwrap();
+/// rope.append(&step, (), View::bshd(&[2f32; 64], 1), (), &mut cache).unwrap();
+/// let read = keys[0];
+/// assert_eq!(read, 2.0);
+/// let (mut one, mut other) = ([0f32; 64], [0f32; 64]);
+/// let (k, v) = (Pages::nhd(&mut one, 1), Pages::nhd(&mut other, 1));
+/// let _ = KvCache::new(1, 1).with_k(k).with_v(v);
+/// let starts = vec![0];
+/// let step = Step::new(1, 1, Positions::Offset(0)).with_slots(Slots::linear(&starts));
+/// let _ = step.with_operation(Operation::Inverse);
+/// drop(starts);
+/// ```
+#[cfg(doctest)]
+struct Misfits;

@@ -1,0 +1,457 @@
+//! Keys and values in an engine's cache: what reaches the slots has the bits of `apply`, nothing else of
+//! the cache changes, and what does not fit is refused before anything is written.
+
+mod common;
+
+use common::{Number, Random};
+use librope::half::{bf16, f16};
+use librope::{
+    Config, Context, CosSin, CosSinMut, Error, KvCache, Layout, Operation, Pages, Pairing, Part,
+    Pool, Positions, Result, Shape, Slots, Step, Strides, View, ViewMut,
+};
+
+const DIM: usize = 32;
+const SPAN: usize = 16;
+
+fn rope() -> Context {
+    Config::new(DIM, 10000.0, Pairing::Halves).with_rotary_dim(SPAN).build().unwrap()
+}
+
+/// The message of a refusal, which is of this kind.
+fn refused<T: std::fmt::Debug>(result: Result<T>) -> String {
+    match result {
+        Err(Error::InvalidArgument(message)) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Pages of slots, and where in their memory a head begins.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    layout: Layout,
+    heads: usize,
+    dim: usize,
+    page_size: usize,
+    len: usize,
+}
+
+impl Form {
+    fn new(random: &mut Random, [pages, page_size, heads, dim]: [usize; 4]) -> Form {
+        let exact = pages * page_size * heads * dim;
+        let (layout, len) = match random.below(3) {
+            0 => (Layout::Nhd, exact),
+            1 => (Layout::Hnd, exact),
+            _ => {
+                let head = dim + random.below(5);
+                let token = heads * head + random.below(5);
+                let batch = page_size * token + 3;
+                (Layout::Strided(Strides { batch, token, head }), pages * batch + random.below(9))
+            }
+        };
+        Form { layout, heads, dim, page_size, len }
+    }
+
+    fn pages<T: Number>(self, data: &mut [T]) -> Pages<'_, T> {
+        match self.layout {
+            Layout::Nhd => Pages::nhd(data, self.heads),
+            Layout::Hnd => Pages::hnd(data, self.heads),
+            Layout::Strided(strides) => Pages::strided(data, self.heads, strides),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn at(self, slot: usize, head: usize) -> usize {
+        let (heads, dim, size) = (self.heads, self.dim, self.page_size);
+        let s = match self.layout {
+            Layout::Nhd => Strides { batch: size * heads * dim, token: heads * dim, head: dim },
+            Layout::Hnd => Strides { batch: heads * size * dim, token: dim, head: size * dim },
+            Layout::Strided(s) => s,
+            other => panic!("{other:?}"),
+        };
+        slot / size * s.batch + slot % size * s.token + head * s.head
+    }
+
+    /// What the memory holds after these heads, `[tokens, heads, dim]`, have been stored.
+    fn after<T: Number>(self, before: &[T], heads: &[T], slots: &[Option<usize>]) -> Vec<T> {
+        let mut after = before.to_vec();
+        for (token, slot) in heads.chunks(self.heads * self.dim).zip(slots) {
+            for (h, head) in token.chunks(self.dim).enumerate() {
+                let Some(slot) = *slot else { continue };
+                after[self.at(slot, h)..][..self.dim].copy_from_slice(head);
+            }
+        }
+        after
+    }
+}
+
+/// The arrays of one way to find slots, and the slot of each token.
+struct Places {
+    kind: usize,
+    numbers: Vec<i64>,
+    narrow: Vec<i32>,
+    table: Vec<i32>,
+    page_starts: Vec<i32>,
+    width: usize,
+    starts: Vec<i32>,
+    slots: Vec<Option<usize>>,
+}
+
+impl Places {
+    /// Of sequences with these numbers of tokens.
+    fn new(random: &mut Random, [pages, page_size]: [usize; 2], lengths: &[usize]) -> Places {
+        let tokens = lengths.iter().sum();
+        let mut p = Places {
+            kind: random.below(5),
+            numbers: Vec::new(),
+            narrow: Vec::new(),
+            table: Vec::new(),
+            page_starts: vec![0],
+            width: 0,
+            starts: Vec::new(),
+            slots: Vec::new(),
+        };
+        let mut free: Vec<usize> = (0..pages).collect();
+        let mut take = |random: &mut Random| free.swap_remove(random.below(free.len()));
+        match p.kind {
+            0 | 1 => {
+                let mut all: Vec<usize> = (0..pages * page_size).collect();
+                for _ in 0..tokens {
+                    let slot = all.swap_remove(random.below(all.len()));
+                    p.slots.push((random.below(5) != 0).then_some(slot));
+                }
+                p.numbers = p.slots.iter().map(|s| s.map_or(-7, |slot| slot as i64)).collect();
+                if random.below(4) == 0 {
+                    p.numbers.truncate(1 + random.below(tokens)); // the rest is padding
+                    p.slots[p.numbers.len()..].fill(None);
+                } else if random.below(4) == 0 {
+                    p.numbers.push(i64::MAX); // of no token
+                }
+                p.narrow = p.numbers.iter().map(|&n| n as i32).collect();
+            }
+            2 | 3 => {
+                let mut rows = Vec::new();
+                for &length in lengths {
+                    let start = random.below(page_size + 1);
+                    let mut row: Vec<i32> = (0..(start + length).div_ceil(page_size))
+                        .map(|_| take(random) as i32)
+                        .collect();
+                    if random.below(6) == 0 {
+                        row[start / page_size] = -1;
+                    }
+                    for n in start..start + length {
+                        let page = usize::try_from(row[n / page_size]).ok();
+                        p.slots.push(page.map(|page| page * page_size + n % page_size));
+                    }
+                    p.starts.push(start as i32);
+                    rows.push(row);
+                }
+                p.width = rows.iter().map(Vec::len).max().unwrap();
+                for mut row in rows {
+                    if p.kind == 2 {
+                        row.resize(p.width, i32::MAX); // which no token needs
+                    }
+                    p.table.append(&mut row);
+                    p.page_starts.push(p.table.len() as i32);
+                }
+            }
+            _ => {
+                for (s, &length) in lengths.iter().enumerate() {
+                    let start = random.below(page_size - length + 1);
+                    p.slots.extend((start..start + length).map(|n| Some(s * page_size + n)));
+                    p.starts.push(start as i32);
+                }
+            }
+        }
+        p
+    }
+
+    fn slots(&self) -> Slots<'_> {
+        match self.kind {
+            0 => Slots::mapped(&self.numbers),
+            1 => Slots::mapped(&self.narrow),
+            2 => Slots::paged(&self.table, self.width, &self.starts),
+            3 => Slots::ragged(&self.table, &self.page_starts, &self.starts),
+            _ => Slots::linear(&self.starts),
+        }
+    }
+}
+
+fn compare<Q: Number, K: Number, V: Number>(random: &mut Random, pool: &Pool) {
+    let rope = if random.below(5) == 0 { Config::nope(DIM).build().unwrap() } else { rope() };
+    let packed = random.below(2) == 0; // sequences of different lengths in one batch row
+    let sequences = 1 + random.below(3);
+    let batch = if packed { 1 } else { sequences };
+    let same = 1 + random.below(7);
+    let lengths: Vec<usize> =
+        (0..sequences).map(|_| if packed { 1 + random.below(9) } else { same }).collect();
+    let tokens = lengths.iter().sum::<usize>() / batch;
+    let cu: Vec<i32> = (0..=sequences).map(|s| lengths[..s].iter().sum::<usize>() as i32).collect();
+    let (pages, page_size) = (20, 9 + random.below(8));
+    let places = Places::new(random, [pages, page_size], &lengths);
+    let offsets: Vec<i64> = (0..sequences).map(|_| random.below(1 << 20) as i64).collect();
+    let plain = Step::new(batch, tokens, Positions::seq_offsets(&offsets));
+    let plain = if packed { plain.with_cu_seqlens(&cu) } else { plain };
+    let plain = if random.below(3) == 0 { plain.with_runner(pool.runner()) } else { plain };
+    let plain = if random.below(4) == 0 { plain.with_operation(Operation::Inverse) } else { plain };
+    let step = plain.with_slots(places.slots());
+
+    let (q_heads, k_heads, v_heads) = (4, 1 + random.below(3), 1 + random.below(3));
+    let v_dim = random.pick(&[DIM, 1, 5, 128]);
+    let q: Vec<Q> = random.vec(batch * tokens * q_heads * DIM);
+    let k: Vec<K> = random.vec(batch * tokens * k_heads * DIM);
+    let v: Vec<V> = random.vec(batch * tokens * v_heads * v_dim);
+    let k_form = Form::new(random, [pages, page_size, k_heads, DIM]);
+    let v_form = Form::new(random, [pages, page_size, v_heads, v_dim]);
+    let (k_before, v_before): (Vec<K>, Vec<V>) = (random.vec(k_form.len), random.vec(v_form.len));
+    let (mut k_cache, mut v_cache) = (k_before.clone(), v_before.clone());
+
+    let bhsd = |heads| View::bhsd(&k, heads);
+    let want_q = rope.apply_to_vec(&plain, View::bshd(&q, q_heads), Layout::Bshd).unwrap();
+    let want_k = rope.apply_to_vec(&plain, bhsd(k_heads), Layout::Bshd).unwrap();
+
+    let mut cache = KvCache::new(pages, page_size)
+        .with_k(k_form.pages(&mut k_cache))
+        .with_v(v_form.pages(&mut v_cache))
+        .with_v_head_dim(v_dim);
+    let (mut q_got, mut k_got, mut v_got) = (q.clone(), k.clone(), vec![V::from_f64(0.0); v.len()]);
+    let turned = ViewMut::bshd(&mut q_got, q_heads);
+    let value = View::bshd(&v, v_heads);
+    let what = format!("{:?}, {k_form:?}, {v_form:?}, {lengths:?}", places.slots());
+    match random.below(3) {
+        0 => rope.append(&step, turned, bhsd(k_heads), value, &mut cache),
+        1 => {
+            let k = ViewMut::bhsd(&mut k_got, k_heads); // in place, too
+            rope.append(&step, turned, k, value, &mut cache)
+        }
+        _ => {
+            let k = (bhsd(k_heads), ViewMut::bshd(&mut k_got, k_heads));
+            rope.append(&step, turned, k, (value, ViewMut::bshd(&mut v_got, v_heads)), &mut cache)
+        }
+    }
+    .unwrap_or_else(|error| panic!("{error}: {what}"));
+    assert!(q_got == want_q, "{what}: q");
+    assert!(k_cache == k_form.after(&k_before, &want_k, &places.slots), "{what}: k");
+    assert!(v_cache == v_form.after(&v_before, &v, &places.slots), "{what}: v");
+    let bhsd_again = rope.apply_to_vec(&plain, bhsd(k_heads), Layout::Bhsd).unwrap();
+    assert!(k_got == k || k_got == want_k || k_got == bhsd_again, "{what}: k_out");
+    assert!(v_got == v || v_got.iter().all(|x| x.to_f64() == 0.0), "{what}: v_out");
+}
+
+#[test]
+fn slots_have_the_bits_of_apply_and_nothing_else_changes() {
+    let (mut random, pool) = (Random(2026), Pool::new(2).unwrap());
+    for _ in 0..150 {
+        compare::<f32, f32, f32>(&mut random, &pool);
+        compare::<bf16, bf16, bf16>(&mut random, &pool);
+        compare::<f16, f16, f32>(&mut random, &pool);
+        compare::<f32, bf16, f16>(&mut random, &pool);
+    }
+}
+
+/// `[tokens, (6 + 2 + 2) * 32]`, and pages `[pages, 2, page_size, 2, 32]`.
+#[test]
+fn one_buffer_gives_and_one_buffer_takes() {
+    let (rope, tokens, q_heads, heads) = (rope(), 5, 6, 2);
+    let (pages, page_size) = (3, 4);
+    let row = (q_heads + 2 * heads) * DIM;
+    let qkv: Vec<f32> = Random(1).vec(tokens * row);
+    let strides = Strides { token: row, head: DIM, batch: 0 };
+    let part = |heads_before: usize, heads| Part::new(heads_before * DIM, heads, strides);
+    let (table, starts) = ([2, 0], [1]);
+    let step =
+        Step::new(1, tokens, Positions::Offset(1)).with_slots(Slots::paged(&table, 2, &starts));
+
+    let half = page_size * heads * DIM;
+    let place = Strides { batch: 2 * half, token: heads * DIM, head: DIM };
+    let (k, v) = (Part::new(0, heads, place), Part::new(half, heads, place));
+    let (mut got, mut data) = (qkv.clone(), vec![0.0f32; pages * 2 * half]);
+    let mut cache = KvCache::packed(pages, page_size, &mut data, k, v).unwrap();
+    let parts = [part(0, q_heads), part(q_heads, heads), part(q_heads + heads, heads)];
+    let [of_q, of_k, of_v] = parts;
+    rope.append_packed(&step, &mut got, of_q, of_k, of_v, &mut cache).unwrap();
+
+    let mut want = qkv.clone();
+    let plain = Step::new(1, tokens, Positions::Offset(1));
+    rope.apply_packed(&plain, &mut want, of_q, of_k).unwrap();
+    let mut want_data = vec![0.0f32; data.len()];
+    for (token, row) in want.chunks(row).enumerate() {
+        let n = starts[0] as usize + token;
+        let slot = table[n / page_size] as usize * 2 * half + n % page_size * heads * DIM;
+        want_data[slot..][..heads * DIM].copy_from_slice(&row[q_heads * DIM..][..heads * DIM]);
+        let v = &row[(q_heads + heads) * DIM..];
+        want_data[slot + half..][..heads * DIM].copy_from_slice(v);
+    }
+    assert!(data == want_data);
+    for (got, (want, before)) in got.chunks(row).zip(want.chunks(row).zip(qkv.chunks(row))) {
+        assert!(got[..q_heads * DIM] == want[..q_heads * DIM], "q turns in place");
+        assert!(got[q_heads * DIM..] == before[q_heads * DIM..], "k and v are only read");
+    }
+
+    // Parts that overlap, of the buffer and of the cache.
+    let mut cache = KvCache::packed(pages, page_size, &mut data, k, v).unwrap();
+    let q_and_k = part(q_heads - 1, heads);
+    assert!(
+        refused(rope.append_packed(&step, &mut got, of_q, q_and_k, of_v, &mut cache))
+            .contains("overlap")
+    );
+    let mut cache = KvCache::packed(pages, page_size, &mut data, k, k).unwrap();
+    assert!(
+        refused(rope.append_packed(&step, &mut got, of_q, of_k, of_v, &mut cache))
+            .contains("overlap")
+    );
+    assert!(data == want_data);
+    let beyond = Part::new(data.len() + 1, heads, place);
+    assert!(refused(KvCache::packed(pages, page_size, &mut data, k, beyond)).contains("begins at"));
+}
+
+/// DeepSeek: a row of 40 latent channels and the rotated key for each token.
+#[test]
+fn rows_of_latent_and_key() {
+    let (rope, tokens, latent) = (rope(), 3, 40);
+    let row = latent + SPAN;
+    let (k, v): (Vec<bf16>, Vec<bf16>) =
+        (Random(5).vec(tokens * SPAN), Random(6).vec(tokens * latent));
+    let mut data = vec![bf16::ZERO; 8 * row];
+    let strides = Strides { batch: 4 * row, token: row, head: row };
+    let (of_k, of_v) = (Part::new(latent, 1, strides).span(), Part::new(0, 1, strides));
+    let mut cache = KvCache::packed(2, 4, &mut data, of_k, of_v).unwrap().with_v_head_dim(latent);
+    let plain = Step::new(1, tokens, Positions::Offset(77));
+    let step = plain.with_slots(Slots::mapped(&[7, 0, 5]));
+    rope.append(&step, (), View::bshd(&k, 1).span(), View::bshd(&v, 1), &mut cache).unwrap();
+    let turned = rope.apply_to_vec(&plain, View::bshd(&k, 1).span(), Layout::Bshd).unwrap();
+    let mut want = vec![bf16::ZERO; 8 * row];
+    for (token, slot) in [7, 0, 5].into_iter().enumerate() {
+        want[slot * row..][..latent].copy_from_slice(&v[token * latent..][..latent]);
+        want[slot * row + latent..][..SPAN].copy_from_slice(&turned[token * SPAN..][..SPAN]);
+    }
+    assert!(data == want);
+}
+
+#[test]
+fn rows_of_cos_and_sin_store_as_positions_do() {
+    let rope = rope();
+    let step = Step::new(1, 4, Positions::Offset(9));
+    let mut rows = vec![0.0f32; 4 * SPAN];
+    rope.fill_cos_sin(&step, CosSinMut::packed(&mut rows)).unwrap();
+    let k: Vec<f32> = Random(3).vec(4 * DIM);
+    let slots = Slots::mapped(&[4i64, 3, 2, -1]);
+    let steps =
+        [step.with_slots(slots), Step::with_rows(1, 4, CosSin::packed(&rows)).with_slots(slots)];
+    let [by_positions, by_rows] = steps.map(|step| {
+        let mut cached = vec![0.0f32; 5 * DIM];
+        let mut cache = KvCache::new(1, 5).with_k(Pages::hnd(&mut cached, 1));
+        rope.append(&step, (), View::bshd(&k, 1), (), &mut cache).unwrap();
+        cached
+    });
+    assert!(by_positions == by_rows && by_rows[DIM] == 0.0 && by_rows[2 * DIM] != 0.0);
+}
+
+/// Every call below would read or write outside of a slice, or what is shared, if it were made.
+#[test]
+fn what_does_not_fit_is_refused() {
+    let rope = rope();
+    let (pages, page_size, heads) = (3, 4, 2);
+    let k: Vec<f32> = Random(7).vec(2 * heads * DIM);
+    let before: Vec<f32> = Random(8).vec(pages * page_size * heads * DIM + 1);
+    let (mut keys, mut values) = (before.clone(), before.clone());
+    let exact = before.len() - 1;
+    let step = |slots| Step::new(2, 1, Positions::Offset(0)).with_slots(slots);
+    let mut message = |slots, len: usize, pages, page_size| {
+        let mut cache = KvCache::new(pages, page_size)
+            .with_k(Pages::nhd(&mut keys[..len], heads))
+            .with_v(Pages::hnd(&mut values[..exact], heads));
+        let (k, v) = (View::bshd(&k, heads), View::bshd(&k, heads));
+        refused(rope.append(&step(slots), (), k, v, &mut cache))
+    };
+    let mapped = Slots::mapped(&[0, 1]);
+    for (slots, words) in [
+        (Slots::mapped(&[0, 12]), "slots_i32[1] (12)"),
+        (Slots::mapped(&[1i64 << 40, 0]), "slots_i64[0]"),
+        (Slots::mapped(&[0i32; 0]), "slots_length (0)"),
+        (Slots::paged(&[0, 3], 1, &[0, 0]), "page_table[1] (3)"),
+        (Slots::paged(&[0, 1], 1, &[0, 4]), "sequence 1 has 1 pages"),
+        (Slots::paged(&[0, 1], 1, &[0, -1]), "starts[1] (-1)"),
+        (Slots::paged(&[0, 1, 2], 1, &[0, 0]), "the page table has 3 entries"),
+        (Slots::paged(&[0, 1], usize::MAX, &[0, 0]), "beyond the address space"),
+        (Slots::paged(&[], 0, &[0, 0]), "width"),
+        (Slots::paged(&[0, 1], 1, &[0]), "the array of starts has 1"),
+        (Slots::ragged(&[0, 1], &[0, 1], &[0, 0]), "page_starts has 2"),
+        (Slots::ragged(&[0, 1], &[0, 1, 3], &[0, 0]), "page_starts[2] (3)"),
+        (Slots::ragged(&[0, 1], &[0, 1 << 30, 2], &[i32::MAX, 0]), "page_starts[1]"),
+        (Slots::ragged(&[0, 1], &[-1, 1, 2], &[0, 0]), "page_starts[0] (-1)"),
+        (Slots::ragged(&[0, 1], &[1, 0, 2], &[0, 0]), "never decreasing"),
+        (Slots::linear(&[0, 4]), "page_size (4)"),
+        (Slots::linear(&[0, 0, 0]), "has 3 entries"),
+    ] {
+        let got = message(slots, exact, pages, page_size);
+        assert!(got.contains(words), "{slots:?}: {got}");
+    }
+    for (len, pages, page_size, words) in [
+        (
+            exact - 1,
+            pages,
+            page_size,
+            "the cache's k with pages 3, page size 4, heads 2, channels 32",
+        ),
+        (exact + 1, pages, page_size, "does not have the length"),
+        (exact, pages + 1, page_size, "does not have the length"),
+        (exact, pages, page_size - 1, "does not have the length"),
+        (exact, usize::MAX, 2, "beyond the address space"),
+        (exact, pages, usize::MAX, "page_size"),
+        (0, 0, page_size, "the cache's v"),
+    ] {
+        let got = message(mapped, len, pages, page_size);
+        assert!(got.contains(words), "{len}, {pages}, {page_size}: {got}");
+    }
+
+    let try_cache = |cache: &mut KvCache<'_>, words: &str| {
+        let (k, v) = (View::bshd(&k, heads), View::bshd(&k, heads));
+        let got = refused(rope.append(&step(mapped), (), k, v, cache));
+        assert!(got.contains(words), "{got}");
+    };
+    // Without memory for k the library would turn it where it lies, and it is shared.
+    let mut only_v = KvCache::new(3, 4).with_v(Pages::nhd(&mut values[..exact], heads));
+    try_cache(&mut only_v, "k has no place to go");
+    let mut span = KvCache::new(3, 4).with_k(Pages::nhd(&mut keys[..exact], heads));
+    span = span.with_v(Pages::nhd(&mut values[..exact], heads).span());
+    try_cache(&mut span, "no span");
+    for dim in [31, 33, 1 << 40] {
+        let v = Pages::nhd(&mut values[..exact], heads);
+        let k = Pages::nhd(&mut keys[..exact], heads);
+        try_cache(&mut KvCache::new(3, 4).with_k(k).with_v(v).with_v_head_dim(dim), "v");
+    }
+    for strides in [
+        Strides { batch: 4 * 64, token: 64, head: 33 },
+        Strides { batch: usize::MAX, token: 64, head: 32 },
+        Strides { batch: 4 * 65, token: 65, head: 32 },
+    ] {
+        let k = Pages::strided(&mut keys[..exact], heads, strides);
+        let v = Pages::nhd(&mut values[..exact], heads);
+        try_cache(&mut KvCache::new(3, 4).with_k(k).with_v(v), "");
+    }
+    assert!(keys == before && values == before, "a refused call has written");
+}
+
+#[test]
+fn slots_are_for_append_alone() {
+    let rope = rope();
+    let mut k = vec![1.0f32; DIM];
+    let plain = Step::new(1, 1, Positions::Offset(0));
+    let step = plain.with_slots(Slots::mapped(&[0]));
+    assert!(refused(rope.apply(&step, (), ViewMut::bshd(&mut k, 1))).contains("other calls"));
+    assert!(refused(rope.prepare(&step, Shape::<f32>::bshd(1), ())).contains("other calls"));
+    let mut cached = vec![0.0f32; DIM];
+    let mut cache = KvCache::new(1, 1).with_k(Pages::nhd(&mut cached, 1));
+    let without = rope.append(&plain, (), View::bshd(&k, 1), (), &mut cache);
+    assert!(refused(without).contains("Step::with_slots"));
+    let gradient = step.with_operation(Operation::Backward);
+    let refusal = rope.append(&gradient, (), View::bshd(&k, 1), (), &mut cache);
+    assert!(matches!(refusal, Err(Error::Unsupported(_))));
+    let other = rope.append(&step, (), View::bshd(&[bf16::ONE; DIM], 1), (), &mut cache);
+    assert!(matches!(other, Err(Error::Unsupported(_)) | Err(Error::InvalidArgument(_))));
+    assert!(k == [1.0; DIM] && cached == [0.0; DIM]);
+    // Nothing to store is no error.
+    let nothing = Step::new(1, 0, Positions::Offset(0)).with_slots(Slots::mapped(&[0]));
+    let mut cache = KvCache::new(1, 1).with_k(Pages::nhd(&mut cached, 1));
+    rope.append(&nothing, (), View::<f32>::bshd(&[], 1), (), &mut cache).unwrap();
+}
