@@ -38,6 +38,7 @@ type Step struct {
 	// Packed sequences: sequence s is tokens CuSeqlens[s] to CuSeqlens[s+1]-1.
 	CuSeqlens []int32
 	FreqSets  []int32 // the frequency set of every sequence, for contexts with several
+	Slots     *Slots  // where in a cache the tokens go: for Append and AppendTo alone, which need it
 	Pool      *Pool   // nil: the calling thread
 }
 
@@ -65,6 +66,9 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 	state := &use.body.value
 	if step.Batch == 0 && step.Tokens > 0 && len(q.Data)|len(k.Data) != 0 {
 		return step.noBatch(function)
+	}
+	if step.Slots != nil {
+		return noSlots(function)
 	}
 	var call C.ropego_call
 	if err := step.check(function, &call, state); err != nil {
@@ -109,6 +113,11 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 func (step *Step) noBatch(function string) error {
 	return invalid(function, "Step.Batch (0) is required: 1 for packed sequences and for one sequence, 0 only "+
 		"with empty tensors")
+}
+
+// noSlots is the error of a call that would not look at them.
+func noSlots(function string) error {
+	return invalid(function, "Step.Slots must be nil: Append stores k and v")
 }
 
 // describe fills the C tensors of one input and its output, which may be nil.

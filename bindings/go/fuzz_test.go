@@ -42,7 +42,7 @@ func TestAnyCall(t *testing.T) {
 		fuzz.try(t, seed, nil)
 	}
 	t.Log(fuzz)
-	if fuzz.accepted < 1000 || fuzz.refused < 1000 {
+	if fuzz.accepted < 1000 || fuzz.refused < 1000 || fuzz.appended < 50 {
 		t.Errorf("%v: that tests little", fuzz)
 	}
 }
@@ -59,6 +59,7 @@ type fuzzer struct {
 	pool              *rope.Pool
 	backends          map[string]int
 	accepted, refused int
+	appended          int // of the accepted
 }
 
 func newFuzzer(t *testing.T) *fuzzer {
@@ -79,7 +80,8 @@ func newFuzzer(t *testing.T) *fuzzer {
 }
 
 func (f *fuzzer) String() string {
-	return fmt.Sprintf("%d calls accepted, %d refused, contexts on %v", f.accepted, f.refused, f.backends)
+	return fmt.Sprintf("%d calls accepted, %d of them of Append, %d refused, contexts on %v", f.accepted, f.appended,
+		f.refused, f.backends)
 }
 
 // foreign is what Go's messages must not have: names of C, and addresses.
@@ -138,7 +140,7 @@ func (f *fuzzer) try(t *testing.T, seed uint64, data []byte) {
 	for _, c := range f.contexts {
 		f.ask(t, s, c)
 		for range 6 {
-			switch s.below(9) {
+			switch s.below(12) {
 			case 0:
 				call[float32, float32](f, t, s, c)
 			case 1:
@@ -155,6 +157,12 @@ func (f *fuzzer) try(t *testing.T, seed uint64, data []byte) {
 				short[rope.BFloat16](f, t, s, c)
 			case 7:
 				fill[float32](f, t, s, c)
+			case 8:
+				appendCall[float32, float32, float32](f, t, s, c)
+			case 9:
+				appendCall[float32, rope.BFloat16, rope.BFloat16](f, t, s, c)
+			case 10:
+				appendCall[rope.Float16, rope.Float16, float32](f, t, s, c)
 			default:
 				fill[rope.Float16](f, t, s, c)
 			}

@@ -38,6 +38,7 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 	c := mustNew(t, plain(64))
 	q := make([]float32, 64)
 	ids := []int64{1, 2}
+	keys, slots := make([]float32, 64), MappedSlots([]int32{0})
 	prepared := mustPrepare(t, c, BSHD[float32](nil, 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(1)})
 	json := []byte(`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
 		"num_hidden_layers": 2, "rope_theta": 10000.0}`)
@@ -62,6 +63,13 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 		{"ApplyQK", 1000000, 4, func() {
 			step := Step{Batch: 1, Tokens: 1, Positions: TokenIDs(ids[:1])}
 			if err := ApplyQK(c, BSHD(q, 1), Tensor[float32]{}, step); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"Append", 1000000, 4, func() {
+			step := Step{Batch: 1, Tokens: 1, Positions: TokenIDs(ids[:1]), Slots: slots}
+			cache := KVCache[float32, float32]{K: NHD(keys, 1), Pages: 1, PageSize: 1}
+			if err := Append(c, Tensor[float32]{}, BSHD(q, 1), Tensor[float32]{}, cache, step); err != nil {
 				t.Fatal(err)
 			}
 		}},

@@ -34,6 +34,9 @@ var (
 	arrow = regexp.MustCompile(`->|\.`)
 )
 
+// cacheFields are those that KVCache has; the others are of Slots.
+var cacheFields = regexp.MustCompile(`^(k|v|pages|page_size)\b`)
+
 // structs are C's arguments, of which Go's messages name the fields.
 var structs = map[string]bool{"args": true, "config": true, "data": true, "out": true, "positions": true}
 
@@ -48,6 +51,8 @@ var goNames = map[string]string{
 	"stride_batch": "Strides.Batch", "stride_token": "Strides.Token", "stride_head": "Strides.Head",
 	"stride_axis": "Strides.Axis", "device_index": "Device.Index", "table_length": "table length",
 	"ids_i32": "ids", "ids_i64": "ids", "ids_f32": "ids", "offsets_i32": "offsets", "offsets_i64": "offsets",
+	"v": "v", "v_out": "vOut", "slots_i32": "slots", "slots_i64": "slots", "slots_length": "the number of slots",
+	"page_table": "page table", "page_table_stride": "width", "page_starts": "pageStarts", "starts": "starts",
 	"fps": "FPS", "ids_per_axis": "IDsPerAxis", "NULL": "nil",
 }
 
@@ -75,9 +80,14 @@ func goPath(chain string) string {
 		return goWords(chain, false)
 	}
 	if structs[first] {
-		return goWords(strings.TrimPrefix(rest, "positions."), true)
+		chain = strings.TrimPrefix(strings.TrimPrefix(rest, "positions."), "fused->")
 	}
-	return goWords(first+"."+rest, true)
+	if field, of := strings.CutPrefix(chain, "cache->"); of {
+		if chain = field; cacheFields.MatchString(field) {
+			return "KVCache." + goWords(strings.ToUpper(field[:1])+field[1:], true)
+		}
+	}
+	return goWords(chain, true)
 }
 
 func goWords(chain string, fields bool) string {

@@ -27,6 +27,15 @@ func TestMessagesAreInGo(t *testing.T) {
 			"rope.ApplyQK: CuSeqlens[1] (4) breaks the rule: from 0 to tokens (3), never decreasing"},
 		{"ApplyQK", "rope_apply_qk: args->positions must be zero with args->cos_sin", "rope.ApplyQK: Positions must be zero with CosSin"},
 		{"ApplyQK", "rope_apply_qk: args->k_out overlaps args->q", "rope.ApplyQK: kOut overlaps q"},
+		{"Append", "rope_apply_qk: args->fused->cache->k.heads (3) must be that of args->k (2)",
+			"rope.Append: KVCache.K.Heads (3) must be that of k (2)"},
+		{"Append", "rope_apply_qk: args->fused->cache->page_size (-1) is required, and must be from 1 to 1073741824",
+			"rope.Append: KVCache.PageSize (-1) is required, and must be from 1 to 1073741824"},
+		{"Append", "rope_apply_qk: args->fused->cache->slots_i64[7] (99) must be below 64, the number of slots in 4 pages of 16",
+			"rope.Append: slots[7] (99) must be below 64, the number of slots in 4 pages of 16"},
+		{"Append", "rope_apply_qk: args->fused->v_out overlaps args->fused->cache->v", "rope.Append: vOut overlaps KVCache.V"},
+		{"Append", "rope_apply_qk: args->fused->v is set, but neither v_out nor cache->v is, where it would go",
+			"rope.Append: v is set, but neither vOut nor KVCache.V is, where it would go"},
 		{"Prepared.Apply", "rope_prepared_apply: data->q_out overlaps data->q", "rope.Prepared.Apply: qOut overlaps q"},
 		{"New", "rope_context_create: out of memory", "rope.New: out of memory"},
 		// Names of config.json stay.
@@ -63,12 +72,12 @@ func TestNoMessageHasNamesOfC(t *testing.T) {
 				}
 				message := spec.ReplaceAllStringFunc(strings.TrimPrefix(format, "%s: "), func(s string) string {
 					switch {
-					case strings.HasSuffix(s, "p"):
-						return "0x7f00c0de"
 					case s == "%s":
 						return "head_dim"
 					case strings.HasPrefix(s, "%s"): // %sbatch: a path, then a field
 						return "args->" + s[2:]
+					case strings.HasSuffix(s, "p"):
+						return "0x7f00c0de"
 					}
 					return "7"
 				})

@@ -89,6 +89,9 @@ func prepare[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[
 			use.leave()
 		}
 	}()
+	if step.Slots != nil {
+		return nil, noSlots(function)
+	}
 	context := &use.body.value
 	b := new(body[preparedState[Q, K]])
 	state := &b.value

@@ -50,37 +50,129 @@ func tellRace[T Element](in, out *Tensor[T], c *contextState, step *Step) {
 	if in.empty() || step.Batch == 0 || step.Tokens == 0 {
 		return
 	}
-	size := uint64(unsafe.Sizeof(in.Data[0]))
 	inPlace := out == nil || out.zero() || unsafe.SliceData(out.Data) == unsafe.SliceData(in.Data)
 	if inPlace {
 		out = in
 	}
-	counts := [3]int{step.Batch, step.Tokens, in.Heads}
-	report := func(tell func(unsafe.Pointer, uint64), t *Tensor[T]) {
-		first, width := 0, c.info.RotaryDim
-		switch {
-		case !inPlace && !in.Span && !out.Span:
-			width = c.info.HeadDim // the rest is copied
-		case !t.Span:
-			first = c.info.RotaryOffset
-		}
-		blocks(tell, unsafe.Pointer(unsafe.SliceData(t.Data)), size, counts, t.strides(c, step), first, width)
-	}
+	whole := !inPlace && !in.Span && !out.Span // the rest is copied
 	if !inPlace {
-		report(raceRead, in)
+		in.touch(raceRead, whole, c, step)
 	}
 	if !inPlace || !c.nope {
-		report(raceWrite, out)
+		out.touch(raceWrite, whole, c, step)
 	}
 }
 
-// strides are those of the layout, in the order batch, token, head.
-func (t *Tensor[T]) strides(c *contextState, step *Step) [3]int {
-	dim := t.channels(c)
+// touch tells of the span of every head, or of whole heads.
+func (t *Tensor[T]) touch(tell func(unsafe.Pointer, uint64), whole bool, c *contextState, step *Step) {
+	first, width := t.part(whole, c)
+	blocks(tell, unsafe.Pointer(unsafe.SliceData(t.Data)), uint64(unsafe.Sizeof(t.Data[0])),
+		[3]int{step.Batch, step.Tokens, t.Heads}, t.strides(t.channels(c), step), first, width)
+}
+
+// part is which channels of its heads a call reads or writes.
+func (t *Tensor[T]) part(whole bool, c *contextState) (first, width int) {
+	switch {
+	case t.Span:
+		return 0, c.info.RotaryDim
+	case whole:
+		return 0, c.info.HeadDim
+	}
+	return c.info.RotaryOffset, c.info.RotaryDim
+}
+
+// tellRace reports k, v and their outputs, the slots that their tokens have, and where these stand.
+func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], c *contextState, step *Step) {
+	if step.Batch == 0 || step.Tokens == 0 {
+		return
+	}
+	slots, size, dim := step.Slots.of(step, cache.PageSize), cache.size(), cache.vDim(c)
+	if !k.empty() {
+		inPlace := false
+		if kOut != nil && !kOut.zero() {
+			tellRace(k, kOut, c, step)
+			inPlace = unsafe.SliceData(kOut.Data) == unsafe.SliceData(k.Data)
+		}
+		if !cache.K.zero() {
+			whole := !k.Span && !cache.K.Span
+			if !inPlace {
+				k.touch(raceRead, whole, c, step)
+			}
+			first, width := cache.K.part(whole, c)
+			cache.K.tellSlots(slots, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
+		}
+	}
+	if v.empty() {
+		return
+	}
+	all := [3]int{step.Batch, step.Tokens, v.Heads}
+	bytes := uint64(unsafe.Sizeof(v.Data[0]))
+	blocks(raceRead, unsafe.Pointer(unsafe.SliceData(v.Data)), bytes, all, v.strides(dim, step), 0, dim)
+	if vOut != nil && !vOut.zero() && unsafe.SliceData(vOut.Data) != unsafe.SliceData(v.Data) {
+		blocks(raceWrite, unsafe.Pointer(unsafe.SliceData(vOut.Data)), bytes, all, vOut.strides(dim, step), 0, dim)
+	}
+	if !cache.V.zero() {
+		cache.V.tellSlots(slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
+	}
+}
+
+// tellSlots reports writes to these slots.
+func (t *Tensor[T]) tellSlots(slots []int, pageSize int, strides [3]int, first, width int) {
+	for _, slot := range slots {
+		at := slot/pageSize*strides[0] + slot%pageSize*strides[1] + first
+		blocks(raceWrite, unsafe.Pointer(unsafe.SliceData(t.Data)), uint64(unsafe.Sizeof(t.Data[0])),
+			[3]int{1, 1, t.Heads}, [3]int{0, 0, strides[2]}, at, width)
+	}
+}
+
+// of returns the slots that the tokens of a call have, and reports what was read for them.
+func (s *Slots) of(step *Step, pageSize int) (slots []int) {
+	take := func(slot int) {
+		if slot >= 0 {
+			slots = append(slots, slot)
+		}
+	}
+	number := func(i int, bytes uint64) int {
+		at := unsafe.Add(s.numbers, uintptr(i)*uintptr(bytes))
+		raceRead(at, bytes)
+		if bytes == 8 {
+			return int(*(*int64)(at))
+		}
+		return int(*(*int32)(at))
+	}
+	if s.kind == C.ROPE_SLOTS_MAPPED {
+		for i := range min(s.len, step.Batch*step.Tokens) {
+			take(number(i, uint64(s.bytes)))
+		}
+		return slots
+	}
+	raceRead(unsafe.Pointer(unsafe.SliceData(s.starts)), uint64(len(s.starts))*4)
+	raceRead(unsafe.Pointer(unsafe.SliceData(s.pageStarts)), uint64(len(s.pageStarts))*4)
+	for sequence, start := range s.starts {
+		count, row := step.Tokens, sequence*s.width
+		if step.CuSeqlens != nil {
+			count = int(step.CuSeqlens[sequence+1] - step.CuSeqlens[sequence])
+		}
+		if s.pageStarts != nil {
+			row = int(s.pageStarts[sequence])
+		}
+		for n := int(start); n < int(start)+count; n++ {
+			page := sequence
+			if s.kind == C.ROPE_SLOTS_PAGED {
+				page = number(row+n/pageSize, 4)
+			}
+			take(page*pageSize + n%pageSize) // of a negative page negative
+		}
+	}
+	return slots
+}
+
+// strides are those of the layout, in the order batch, token, head; of a cache page, slot, head.
+func (t *Tensor[T]) strides(dim int, step *Step) [3]int {
 	switch t.Layout {
-	case LayoutBSHD:
+	case LayoutBSHD, LayoutNHD:
 		return [3]int{step.Tokens * t.Heads * dim, t.Heads * dim, dim}
-	case LayoutBHSD:
+	case LayoutBHSD, LayoutHND:
 		return [3]int{t.Heads * step.Tokens * dim, dim, step.Tokens * dim}
 	case LayoutSBHD:
 		return [3]int{t.Heads * dim, step.Batch * t.Heads * dim, dim}

@@ -78,12 +78,55 @@ var raceCases = map[string]struct {
 		_, err := Prepare(c, BSHD[float32](nil, 1), Tensor[float32]{}, step)
 		return err
 	}},
+	"one slot": {true, func(c *Context, q []float32, _ int) error {
+		return appendOne(c, q, MappedSlots([]int32{1}))
+	}},
+	"one slot of page tables": {true, func(c *Context, q []float32, side int) error {
+		return appendOne(c, q, PagedSlots([]int32{int32(1 - side), 1}[side:][:1], 1, []int32{0}))
+	}},
+	"a slot each": {false, func(c *Context, q []float32, side int) error {
+		return appendOne(c, q, MappedSlots([]int64{int64(3 - side)}))
+	}},
+	"a page each": {false, func(c *Context, q []float32, side int) error {
+		return appendOne(c, q, RaggedSlots([]int32{1, 0}[side:], []int32{0, 1}, []int32{1}))
+	}},
+	"a page each in one table": {false, func(c *Context, q []float32, side int) error {
+		k, step := BSHD(make([]float32, 2*64), 1), Step{Batch: 2, Tokens: 1, Positions: Offset(0)}
+		step.Slots = PagedSlots([]int32{[]int32{0, -1}[side], []int32{-1, 1}[side]}, 1, []int32{0, 1})
+		cache := KVCache[float32, float32]{K: HND(q, 1), Pages: 2, PageSize: 2}
+		return Append(c, Tensor[float32]{}, k, Tensor[float32]{}, cache, step)
+	}},
+	"a key is read beside its writer": {true, func(c *Context, q []float32, side int) error {
+		if side == 0 {
+			return ApplyQK(c, BSHD(q[:64], 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(0)})
+		}
+		cache := KVCache[float32, float32]{K: NHD(make([]float32, 64), 1), Pages: 1, PageSize: 1}
+		step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: LinearSlots([]int32{0})}
+		return Append(c, Tensor[float32]{}, BSHD(q[:64], 1), Tensor[float32]{}, cache, step)
+	}},
+	"one key": {false, func(c *Context, q []float32, side int) error {
+		cache := KVCache[float32, float32]{K: NHD(make([]float32, 64), 1), V: NHD(make([]float32, 64), 1), Pages: 1, PageSize: 1}
+		step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: LinearSlots([]int32{0})}
+		return Append(c, Tensor[float32]{}, BSHD(q[:64], 1), BSHD(q[:64], 1), cache, step)
+	}},
+	"one slot of values": {true, func(c *Context, q []float32, _ int) error {
+		cache := KVCache[float32, float32]{V: HND(q, 1), Pages: 1, PageSize: 4}
+		step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: LinearSlots([]int32{2})}
+		return Append(c, BSHD(make([]float32, 64), 1), Tensor[float32]{}, BSHD(make([]float32, 64), 1), cache, step)
+	}},
 	"refused calls": {false, func(c *Context, q []float32, _ int) error {
 		if ApplyQK(c, BSHD(q, 2), BSHD(q, 2), Step{Batch: 1, Tokens: 2, Positions: Offset(0)}) == nil {
 			panic("an overlap was accepted")
 		}
 		return nil
 	}},
+}
+
+// appendOne stores a key in one of the four slots of q.
+func appendOne(c *Context, q []float32, slots *Slots) error {
+	cache := KVCache[float32, float32]{K: NHD(q, 1), Pages: 2, PageSize: 2}
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: slots}
+	return Append(c, Tensor[float32]{}, BSHD(make([]float32, 64), 1), Tensor[float32]{}, cache, step)
 }
 
 // The race detector ends a test that has a race, so each case is a process.

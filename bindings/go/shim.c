@@ -113,6 +113,47 @@ ropego_error* ropego_apply_qk(const rope_context* context, const ropego_call* ca
   return result(rope_apply_qk(context, &args));
 }
 
+static inline rope_kv_cache make_cache(const ropego_cache* from, uint8_t* k, uint8_t* v,
+                                       const uint8_t* slots, const int32_t* page_starts,
+                                       const int32_t* starts) {
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = from->kind;
+  cache.pages = from->pages;
+  cache.page_size = from->page_size;
+  set_tensor(&cache.k, &from->k, k);
+  set_tensor(&cache.v, &from->v, v);
+  if (from->kind == ROPE_SLOTS_MAPPED) {
+    if (from->slot_bytes == 4) cache.slots_i32 = (const int32_t*)slots;
+    if (from->slot_bytes == 8) cache.slots_i64 = (const int64_t*)slots;
+    cache.slots_length = from->slots_length;
+    return cache;
+  }
+  if (from->kind == ROPE_SLOTS_PAGED) cache.page_table = (const int32_t*)slots;
+  cache.page_table_stride = from->page_table_stride;
+  cache.page_starts = page_starts;
+  cache.starts = starts;
+  return cache;
+}
+
+ropego_error* ropego_append(const rope_context* context, const ropego_append_call* append, uint8_t* q,
+                            uint8_t* k, uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
+                            uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots,
+                            const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
+                            const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
+                            uint8_t* sin, const rope_pool* pool) {
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  rope_cos_sin rows;
+  set_args(&args, &append->call, q, k, q_out, k_out, ids, cu_seqlens, freq_sets, &rows, cos, sin, pool);
+  const rope_kv_cache cache =
+      make_cache(&append->cache, cache_k, cache_v, slots, page_starts, starts);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  set_tensor(&fused.v, &append->v, v);
+  set_tensor(&fused.v_out, &append->v_out, v_out);
+  args.fused = &fused;
+  return result(rope_apply_qk(context, &args));
+}
+
 ropego_error* ropego_prepared_create(const rope_context* context, const ropego_call* call,
                                      const uint8_t* ids, const int32_t* cu_seqlens,
                                      const int32_t* freq_sets, uint8_t* cos, uint8_t* sin,

@@ -51,11 +51,31 @@ typedef struct ropego_call {
   ropego_rows rows;
 } ropego_call;
 
+typedef struct ropego_cache {
+  int32_t kind, page_size;
+  int32_t slot_bytes, unused;  // of MAPPED: 4, 8: int32_t, int64_t
+  int64_t pages, slots_length, page_table_stride;
+  ropego_tensor k, v;  // dtype 0: there is none
+} ropego_cache;
+
+typedef struct ropego_append_call {
+  ropego_call call;
+  ropego_tensor v, v_out;
+  ropego_cache cache;
+} ropego_append_call;
+
 // Arrays as bytes: pointers to a type without pointers cost no check in cgo.
 ropego_error* ropego_apply_qk(const rope_context* context, const ropego_call* call, uint8_t* q,
                               uint8_t* k, uint8_t* q_out, uint8_t* k_out, const uint8_t* ids,
                               const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
                               uint8_t* sin, const rope_pool* pool);
+// slots: the numbers of MAPPED, or the page table.
+ropego_error* ropego_append(const rope_context* context, const ropego_append_call* append, uint8_t* q,
+                            uint8_t* k, uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
+                            uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots,
+                            const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
+                            const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
+                            uint8_t* sin, const rope_pool* pool);
 // Of q, k, q_out and k_out the call has everything but where they lie.
 ropego_error* ropego_prepared_create(const rope_context* context, const ropego_call* call,
                                      const uint8_t* ids, const int32_t* cu_seqlens,

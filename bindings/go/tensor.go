@@ -49,7 +49,8 @@ type Strides struct {
 	Head         int // 0 in an input repeats one head for all
 }
 
-// Tensor is q, k or an output: a slice, its layout and its heads. The zero value is no tensor.
+// Tensor is q, k or an output, or the memory of a KVCache: a slice, its layout and its heads. The zero
+// value is no tensor.
 // A contiguous layout must fill Data exactly.
 type Tensor[T Element] struct {
 	Data    []T
@@ -98,7 +99,11 @@ func given[T Element](in, out *Tensor[T]) (hasIn, hasOut bool) {
 // check fills the C tensor after checking that every element of it lies inside the slice.
 func (t *Tensor[T]) check(function, name string, raw *C.ropego_tensor, c *contextState,
 	step *Step) (*C.uint8_t, error) {
-	dim := t.channels(c)
+	return t.checkWide(function, name, raw, t.channels(c), step)
+}
+
+// checkWide is check for heads of dim channels.
+func (t *Tensor[T]) checkWide(function, name string, raw *C.ropego_tensor, dim int, step *Step) (*C.uint8_t, error) {
 	n, good := t.elements(dim, step)
 	if !good || !t.Layout.holds(n, len(t.Data)) {
 		return nil, t.misfit(function, name, dim, step)

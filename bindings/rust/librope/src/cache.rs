@@ -189,8 +189,8 @@ impl<'a, T: Element> From<(View<'a, T>, ViewMut<'a, T>)> for Stored<'a> {
 impl Context {
     /// Rotates q and k as [`apply`](Context::apply) does, and stores the rotated k, and v, in the slots
     /// of a cache that [`Step::with_slots`] names. They need not be written anywhere else: k and v are
-    /// each `()` for none, a [`View`] to read, or what [`Stored`] lists beside it. What reaches the
-    /// slots has the bits that `apply` would write. A context of [`Config::nope`](crate::Config::nope)
+    /// each `()` for none, a [`View`] to read, or what [`Stored`] lists beside it (q and k are not both
+    /// `()`). What reaches the slots has the bits that `apply` would write. A context of [`Config::nope`](crate::Config::nope)
     /// stores k as it is.
     ///
     /// ```

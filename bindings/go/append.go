@@ -1,0 +1,199 @@
+package rope
+
+/*
+// The call keeps no pointer to a slice and calls nothing in Go.
+#cgo noescape ropego_append
+#cgo nocallback ropego_append
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"math"
+	"unsafe"
+)
+
+// KVCache is the cache of one layer: pages of slots, each of which holds the heads of one token. Which
+// slots the tokens of a call go to belongs to the Step. Contiguous slices must have exactly Pages *
+// PageSize slots.
+//
+// With one page for each sequence, as LinearSlots has it, LayoutNHD is [sequences, length, heads,
+// channels].
+type KVCache[K, V Element] struct {
+	// NHD, HND, or Strided, whose Strides.Batch leads from page to page, and Strides.Token from slot to
+	// slot; the zero value for none. K and V have the heads of the call's k and v, and may lie in one
+	// buffer, as long as they do not overlap.
+	K Tensor[K]
+	V Tensor[V]
+
+	Pages, PageSize int // required
+	VHeadDim        int // channels of a head of v, here and in the call: 1 to 1024; 0: those of the context
+}
+
+// NHD is the memory of a cache, contiguous [pages, page_size, heads, channels].
+func NHD[T Element](data []T, heads int) Tensor[T] {
+	return Tensor[T]{Data: data, Layout: LayoutNHD, Heads: heads}
+}
+
+// HND is the memory of a cache, contiguous [pages, heads, page_size, channels].
+func HND[T Element](data []T, heads int) Tensor[T] {
+	return Tensor[T]{Data: data, Layout: LayoutHND, Heads: heads}
+}
+
+// Append rotates q in place, and stores the rotated k, and v, in the slots of the cache that Step.Slots
+// names. k and v are only read. Each of the three may be the zero value, but not both q and k. What reaches
+// the slots has the bits that ApplyQK would write; with ScalingNope k is stored as it is.
+func Append[Q, K, V Element](c *Context, q Tensor[Q], k Tensor[K], v Tensor[V], cache KVCache[K, V],
+	step Step) error {
+	return store("Append", c, &q, &k, &v, nil, nil, nil, &cache, &step)
+}
+
+// AppendTo is Append, and rotates q into qOut and k into kOut, and copies v to vOut, under the rules of
+// ApplyQKTo. The zero value as qOut rotates q in place; as kOut or vOut it is no output.
+func AppendTo[Q, K, V Element](c *Context, qOut Tensor[Q], kOut Tensor[K], vOut Tensor[V], q Tensor[Q],
+	k Tensor[K], v Tensor[V], cache KVCache[K, V], step Step) error {
+	return store("AppendTo", c, &q, &k, &v, &qOut, &kOut, &vOut, &cache, &step)
+}
+
+func store[Q, K, V Element](function string, c *Context, q *Tensor[Q], k *Tensor[K], v *Tensor[V],
+	qOut *Tensor[Q], kOut *Tensor[K], vOut *Tensor[V], cache *KVCache[K, V], step *Step) error {
+	use, err := c.forSlices(function)
+	if err != nil {
+		return err
+	}
+	defer use.leave()
+	state := &use.body.value
+	if step.Batch == 0 && step.Tokens > 0 && len(q.Data)|len(k.Data)|len(v.Data) != 0 {
+		return step.noBatch(function)
+	}
+	if step.Slots == nil {
+		return invalid(function, "Step.Slots is required: MappedSlots, PagedSlots or another of its kind")
+	}
+	hasK, hasKOut := given(k, kOut)
+	if hasK && !hasKOut && cache.K.zero() {
+		return invalid(function, "k has no place to go: KVCache.K, or an output")
+	}
+	var call C.ropego_append_call
+	if err := step.check(function, &call.call, state); err != nil {
+		return err
+	}
+	qData, qOutData, err := describe(function, "q", "qOut", q, qOut, &call.call.q, &call.call.q_out, state, step)
+	if err != nil {
+		return err
+	}
+	kData, kOutData, err := describe(function, "k", "kOut", k, kOut, &call.call.k, &call.call.k_out, state, step)
+	if err != nil {
+		return err
+	}
+	vData, vOutData, err := cache.values(function, v, vOut, &call, state, step)
+	if err != nil {
+		return err
+	}
+	cacheK, cacheV, err := cache.check(function, &call.cache, state)
+	if err != nil {
+		return err
+	}
+	if err := step.Slots.check(function, &call.cache, step.sequences()); err != nil {
+		return err
+	}
+	var cos, sin *C.uint8_t
+	if rows := step.CosSin; rows != nil {
+		if err := rows.check(function, &call.call.rows, state, step, false); err != nil {
+			return err
+		}
+		cos, sin = (*C.uint8_t)(rows.data), (*C.uint8_t)(rows.sin)
+	}
+	var pool *C.rope_pool
+	if step.Pool != nil {
+		if pool = step.Pool.enter(); pool == nil {
+			return ErrClosed
+		}
+	}
+	slots := step.Slots
+	raw := C.ropego_append(state.ptr, &call, qData, kData, vData, qOutData, kOutData, vOutData, cacheK, cacheV,
+		(*C.uint8_t)(slots.numbers), (*C.int32_t)(unsafe.SliceData(slots.pageStarts)),
+		(*C.int32_t)(unsafe.SliceData(slots.starts)), (*C.uint8_t)(step.Positions.ids),
+		(*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets)), cos, sin,
+		pool)
+	if pool != nil {
+		step.Pool.leave()
+	}
+	if raceEnabled && raw == nil {
+		step.tellRace(state, false)
+		tellRace(q, qOut, state, step)
+		cache.tellRace(k, kOut, v, vOut, state, step)
+	}
+	return check(function, raw)
+}
+
+// values fills the C tensors of v and its output, whose width is their own.
+func (cache *KVCache[K, V]) values(function string, v, out *Tensor[V], call *C.ropego_append_call,
+	c *contextState, step *Step) (data, outData *C.uint8_t, err error) {
+	hasIn, hasOut := given(v, out)
+	dim := cache.vDim(c)
+	if hasIn {
+		if data, err = v.checkWide(function, "v", &call.v, dim, step); err != nil {
+			return nil, nil, err
+		}
+		call.v.head_dim = C.int32_t(dim)
+	}
+	if hasOut {
+		if outData, err = out.checkWide(function, "vOut", &call.v_out, dim, step); err != nil {
+			return nil, nil, err
+		}
+		call.v_out.head_dim = C.int32_t(dim)
+	}
+	if v.Span || cache.V.Span || out != nil && out.Span {
+		return nil, nil, invalid(function, "v does not turn, so it has no Span")
+	}
+	return data, outData, nil
+}
+
+// vDim is how many channels a head of v has.
+func (cache *KVCache[K, V]) vDim(c *contextState) int {
+	if cache.VHeadDim != 0 {
+		return cache.VHeadDim
+	}
+	return c.info.HeadDim
+}
+
+// check fills the C cache after checking that every slot of it lies inside its slices.
+func (cache *KVCache[K, V]) check(function string, raw *C.ropego_cache, c *contextState) (k, v *C.uint8_t,
+	err error) {
+	if cache.PageSize > math.MaxInt32 || cache.VHeadDim < 0 || cache.VHeadDim > math.MaxInt32 {
+		return nil, nil, invalid(function, "KVCache with PageSize %d and VHeadDim %d is beyond an int32",
+			cache.PageSize, cache.VHeadDim)
+	}
+	raw.pages, raw.page_size = C.int64_t(cache.Pages), C.int32_t(max(math.MinInt32, cache.PageSize))
+	if !cache.K.zero() {
+		if k, err = pagesOf(function, "K", &cache.K, &raw.k, cache.K.channels(c), cache.size()); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !cache.V.zero() {
+		if v, err = pagesOf(function, "V", &cache.V, &raw.v, cache.vDim(c), cache.size()); err != nil {
+			return nil, nil, err
+		}
+		raw.v.head_dim = C.int32_t(cache.vDim(c))
+	}
+	return k, v, nil
+}
+
+// size are pages and slots in the places of batch rows and tokens.
+func (cache *KVCache[K, V]) size() Step { return Step{Batch: cache.Pages, Tokens: cache.PageSize} }
+
+func pagesOf[T Element](function, name string, t *Tensor[T], raw *C.ropego_tensor, dim int, size Step) (
+	*C.uint8_t, error) {
+	n, good := t.elements(dim, &size)
+	if !good || !t.Layout.holds(n, len(t.Data)) {
+		rule := ", which it must fill"
+		if t.Layout == LayoutStrided {
+			rule = ""
+		}
+		return nil, invalid(function, "KVCache.%s with %d pages of %d slots, heads %d, channels %d, %v and strides %+v "+
+			"does not fit its slice of %d elements%s", name, size.Batch, size.Tokens, t.Heads, dim, t.Layout, t.Strides,
+			len(t.Data), rule)
+	}
+	t.fill(raw, dim)
+	return (*C.uint8_t)(addressOf(t.Data)), nil
+}

@@ -1,0 +1,372 @@
+package rope
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// cacheForm is memory of a cache without its slice, and how long that is.
+func cacheForm[T Element](r *rand.Rand, pages, pageSize, heads, dim int) (Tensor[T], int) {
+	switch r.IntN(3) {
+	case 0:
+		return NHD[T](nil, heads), pages * pageSize * heads * dim
+	case 1:
+		return HND[T](nil, heads), pages * pageSize * heads * dim
+	}
+	head := dim + r.IntN(5)
+	token := heads*head + r.IntN(5)
+	page := pageSize*token + 3
+	return Strided[T](nil, heads, Strides{Batch: page, Token: token, Head: head}), pages*page + r.IntN(9)
+}
+
+// stored is what memory holds after heads [tokens, heads, dim] have gone to these slots.
+func stored[T Element](cache Tensor[T], before, heads []T, slots []int, pageSize, dim int) []T {
+	after := slices.Clone(before)
+	strides := cache.Strides
+	switch cache.Layout {
+	case LayoutNHD:
+		strides = Strides{Batch: pageSize * cache.Heads * dim, Token: cache.Heads * dim, Head: dim}
+	case LayoutHND:
+		strides = Strides{Batch: pageSize * cache.Heads * dim, Token: dim, Head: pageSize * dim}
+	}
+	for token, slot := range slots {
+		for h := range cache.Heads {
+			if slot >= 0 {
+				at := slot/pageSize*strides.Batch + slot%pageSize*strides.Token + h*strides.Head
+				copy(after[at:at+dim], heads[(token*cache.Heads+h)*dim:])
+			}
+		}
+	}
+	return after
+}
+
+// randomSlots are slots of a random kind for sequences of these lengths, and the slot of each token: -1 for
+// nowhere.
+func randomSlots(r *rand.Rand, lengths []int, pages, pageSize int) (given *Slots, want []int) {
+	tokens := 0
+	for _, length := range lengths {
+		tokens += length
+	}
+	kind, starts := r.IntN(5), make([]int32, len(lengths))
+	switch kind {
+	case 0, 1:
+		want = r.Perm(pages * pageSize)[:tokens]
+		for i := range want {
+			if r.IntN(5) == 0 {
+				want[i] = -1
+			}
+		}
+		numbers := make([]int64, tokens, tokens+1)
+		for i := range want {
+			numbers[i] = int64(want[i])
+		}
+		if r.IntN(4) == 0 {
+			numbers = numbers[:1+r.IntN(tokens)] // the rest is padding
+			for i := len(numbers); i < tokens; i++ {
+				want[i] = -1
+			}
+		} else if r.IntN(4) == 0 {
+			numbers = append(numbers, math.MaxInt64) // of no token
+		}
+		if kind == 0 {
+			return MappedSlots(numbers), want
+		}
+		narrow := make([]int32, len(numbers))
+		for i, n := range numbers {
+			narrow[i] = int32(n)
+		}
+		return MappedSlots(narrow), want
+	case 4:
+		for s, length := range lengths {
+			starts[s] = int32(r.IntN(pageSize - length + 1))
+			for i := range length {
+				want = append(want, s*pageSize+int(starts[s])+i)
+			}
+		}
+		return LinearSlots(starts), want
+	}
+	free, width := r.Perm(pages), 0
+	var rows [][]int32
+	for s, length := range lengths {
+		starts[s] = int32(r.IntN(pageSize + 1))
+		end := int(starts[s]) + length
+		row := make([]int32, (end+pageSize-1)/pageSize)
+		for i := range row {
+			row[i], free = int32(free[0]), free[1:]
+		}
+		if r.IntN(6) == 0 {
+			row[int(starts[s])/pageSize] = -1
+		}
+		for n := int(starts[s]); n < end; n++ {
+			slot := -1
+			if page := int(row[n/pageSize]); page >= 0 {
+				slot = page*pageSize + n%pageSize
+			}
+			want = append(want, slot)
+		}
+		rows, width = append(rows, row), max(width, len(row))
+	}
+	table, pageStarts := []int32{}, []int32{0}
+	for _, row := range rows {
+		for kind == 2 && len(row) < width {
+			row = append(row, math.MaxInt32) // which no token needs
+		}
+		table = append(table, row...)
+		pageStarts = append(pageStarts, int32(len(table)))
+	}
+	if kind == 2 {
+		return PagedSlots(table, width, starts), want
+	}
+	return RaggedSlots(table, pageStarts, starts), want
+}
+
+func testAppend[Q, K, V Element](t *testing.T, r *rand.Rand, pool *Pool) {
+	cfg := plain(32)
+	cfg.RotaryDim = 16
+	if r.IntN(5) == 0 {
+		cfg = Config{HeadDim: 32, Scaling: ScalingNope}
+	}
+	c := mustNew(t, cfg)
+	defer c.Close()
+	sequences := 1 + r.IntN(3)
+	step, lengths := Step{Batch: sequences, Tokens: 1 + r.IntN(7)}, make([]int, sequences)
+	for s := range lengths {
+		lengths[s] = step.Tokens
+	}
+	if r.IntN(2) == 0 { // packed
+		step.Batch, step.Tokens, step.CuSeqlens = 1, 0, []int32{0}
+		for s := range lengths {
+			lengths[s] = 1 + r.IntN(9)
+			step.Tokens += lengths[s]
+			step.CuSeqlens = append(step.CuSeqlens, int32(step.Tokens))
+		}
+	}
+	offsets := make([]int32, sequences)
+	for i := range offsets {
+		offsets[i] = r.Int32N(1 << 20)
+	}
+	step.Positions = SeqOffsets(offsets)
+	if r.IntN(3) == 0 {
+		step.Pool = pool
+	}
+	pages, pageSize := 20, 9+r.IntN(8)
+	qHeads, kHeads, vHeads, vDim := 4, 1+r.IntN(3), 1+r.IntN(3), []int{32, 1, 5, 128}[r.IntN(4)]
+	tokens := step.Batch * step.Tokens
+	q, k, v := randomSlice[Q](r, tokens*qHeads*32), randomSlice[K](r, tokens*kHeads*32), randomSlice[V](r, tokens*vHeads*vDim)
+	wantQ, wantK := slices.Clone(q), slices.Clone(k)
+	turned := BSHD(wantK, kHeads)
+	err := ApplyQKTo(c, Tensor[Q]{}, turned, BSHD(wantQ, qHeads), BHSD(k, kHeads), step)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cacheK, kLen := cacheForm[K](r, pages, pageSize, kHeads, 32)
+	cacheV, vLen := cacheForm[V](r, pages, pageSize, vHeads, vDim)
+	kBefore, vBefore := randomSlice[K](r, kLen), randomSlice[V](r, vLen)
+	cacheK.Data, cacheV.Data = slices.Clone(kBefore), slices.Clone(vBefore)
+	cache := KVCache[K, V]{K: cacheK, V: cacheV, Pages: pages, PageSize: pageSize, VHeadDim: vDim}
+	slots, want := randomSlots(r, lengths, pages, pageSize)
+	step.Slots = slots
+	kGiven, vGiven, kOut, vOut := slices.Clone(k), slices.Clone(v), slices.Clone(k), slices.Clone(v)
+	if r.IntN(2) == 0 {
+		err = Append(c, BSHD(q, qHeads), BHSD(k, kHeads), BSHD(v, vHeads), cache, step)
+	} else {
+		clear(vOut)
+		err = AppendTo(c, Tensor[Q]{}, BSHD(kOut, kHeads), BSHD(vOut, vHeads), BSHD(q, qHeads), BHSD(k, kHeads),
+			BSHD(v, vHeads), cache, step)
+		if !slices.Equal(kOut, wantK) || !slices.Equal(vOut, v) {
+			t.Error("outputs differ")
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case !slices.Equal(q, wantQ):
+		t.Error("q differs")
+	case !slices.Equal(k, kGiven) || !slices.Equal(v, vGiven):
+		t.Error("k or v was written")
+	case !slices.Equal(cacheK.Data, stored(cacheK, kBefore, wantK, want, pageSize, 32)):
+		t.Errorf("k differs: %v in %v", want, cacheK.Layout)
+	case !slices.Equal(cacheV.Data, stored(cacheV, vBefore, v, want, pageSize, vDim)):
+		t.Errorf("v differs: %v in %v", want, cacheV.Layout)
+	}
+}
+
+func randomSlice[T Element](r *rand.Rand, n int) []T {
+	slice := make([]T, n)
+	for i := range slice {
+		slice[i] = fromFloat[T](r.Float64()*2 - 1)
+	}
+	return slice
+}
+
+func TestSlotsHaveTheBitsOfApplyAndNothingElseChanges(t *testing.T) {
+	pool, err := NewPool(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 12))
+		testAppend[float32, float32, float32](t, r, pool)
+		testAppend[BFloat16, BFloat16, BFloat16](t, r, pool)
+		testAppend[Float16, Float16, float32](t, r, pool)
+		testAppend[float32, BFloat16, Float16](t, r, pool)
+		if t.Failed() {
+			t.Fatal("seed", seed)
+		}
+	}
+}
+
+// FlashInfer's [pages, 2, page_size, heads, dim], and DeepSeek's row of latent and key.
+func TestOneBufferOfKeysAndValues(t *testing.T) {
+	c := mustNew(t, plain(32))
+	r := rand.New(rand.NewPCG(1, 2))
+	const pages, pageSize, heads, dim = 3, 4, 2, 32
+	const half = pageSize * heads * dim
+	k, v := randomSlice[float32](r, 2*heads*dim), randomSlice[float32](r, 2*heads*dim)
+	turned := slices.Clone(k)
+	step := Step{Batch: 1, Tokens: 2, Positions: Offset(5)}
+	if err := ApplyQK(c, Tensor[float32]{}, BSHD(turned, heads), step); err != nil {
+		t.Fatal(err)
+	}
+	data, want := make([]float32, pages*2*half), make([]float32, pages*2*half)
+	strides := Strides{Batch: 2 * half, Token: heads * dim, Head: dim}
+	cache := KVCache[float32, float32]{K: Strided(data, heads, strides), V: Strided(data[half:], heads, strides),
+		Pages: pages, PageSize: pageSize}
+	step.Slots = MappedSlots([]int32{9, 2})
+	if err := Append(c, Tensor[float32]{}, BSHD(k, heads), BSHD(v, heads), cache, step); err != nil {
+		t.Fatal(err)
+	}
+	for token, at := range []int{2*2*half + heads*dim, 2 * heads * dim} {
+		copy(want[at:], turned[token*heads*dim:][:heads*dim])
+		copy(want[at+half:], v[token*heads*dim:][:heads*dim])
+	}
+	if !slices.Equal(data, want) {
+		t.Error("keys and values are elsewhere")
+	}
+	cache.V.Data = data
+	refused(t, Append(c, Tensor[float32]{}, BSHD(k, heads), BSHD(v, heads), cache, step), "overlap")
+
+	const latent, row = 5, 5 + 32
+	rows := make([]float32, 2*row)
+	place := Strides{Batch: 2 * row, Token: row, Head: row}
+	mla := KVCache[float32, float32]{K: Strided(rows[latent:], 1, place), V: Strided(rows, 1, place), Pages: 1,
+		PageSize: 2, VHeadDim: latent}
+	mla.K.Span = true
+	step.Slots = LinearSlots([]int32{0})
+	key := BSHD(k[:2*dim], 1)
+	key.Span = true
+	if err := Append(c, Tensor[float32]{}, key, BSHD(v[:2*latent], 1), mla, step); err != nil {
+		t.Fatal(err)
+	}
+	one := slices.Clone(k[:2*dim])
+	if err := ApplyQK(c, Tensor[float32]{}, BSHD(one, 1), Step{Batch: 1, Tokens: 2, Positions: Offset(5)}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(rows, slices.Concat(v[:latent], one[:dim], v[latent:2*latent], one[dim:])) {
+		t.Error("rows of latent and key differ")
+	}
+}
+
+// Each of these calls would reach beyond a slice, or do something else than what was meant.
+func TestWhatDoesNotFitACacheIsRefused(t *testing.T) {
+	c := mustNew(t, plain(32))
+	const pages, pageSize, heads = 3, 4, 2
+	exact := pages * pageSize * heads * 32
+	r := rand.New(rand.NewPCG(3, 4))
+	k, before := randomSlice[float32](r, 2*heads*32), randomSlice[float32](r, exact+1)
+	keys, values := slices.Clone(before), slices.Clone(before)
+	good := KVCache[float32, float32]{K: NHD(keys[:exact], heads), V: HND(values[:exact], heads), Pages: pages, PageSize: pageSize}
+	try := func(words string, slots *Slots, change ...func(*KVCache[float32, float32])) {
+		t.Helper()
+		cache := good
+		for _, f := range change {
+			f(&cache)
+		}
+		step := Step{Batch: 2, Tokens: 1, Positions: Offset(0), Slots: slots}
+		refused(t, Append(c, Tensor[float32]{}, BSHD(k, heads), BSHD(k, heads), cache, step), words)
+	}
+	try("Step.Slots is required", nil)
+	try("slots[1] (12)", MappedSlots([]int32{0, 12}))
+	try("slots[0] (1099511627776)", MappedSlots([]int64{1 << 40, 0}))
+	try("the number of slots (0)", MappedSlots[int32](nil))
+	try("page table[1] (3)", PagedSlots([]int32{0, 3}, 1, []int32{0, 0}))
+	try("page table: sequence 1 has 1 pages", PagedSlots([]int32{0, 1}, 1, []int32{0, 4}))
+	try("starts[1] (-1)", PagedSlots([]int32{0, 1}, 1, []int32{0, -1}))
+	try("3 entries and width 1", PagedSlots([]int32{0, 1, 2}, 1, []int32{0, 0}))
+	try("positive width", PagedSlots([]int32{0, 1}, math.MinInt, []int32{0, 0}))
+	try("positive width", PagedSlots(nil, 0, []int32{0, 0}))
+	try("positive width", PagedSlots([]int32{0, 1}, math.MaxInt, []int32{0, 0}))
+	try("1 starts", PagedSlots([]int32{0, 1}, 1, []int32{0}))
+	try("2 pageStarts", RaggedSlots([]int32{0, 1}, []int32{0, 1}, []int32{0, 0}))
+	try("pageStarts[2] (3)", RaggedSlots([]int32{0, 1}, []int32{0, 1, 3}, []int32{0, 0}))
+	try("pageStarts[1]", RaggedSlots([]int32{0, 1}, []int32{0, 1 << 30, 2}, []int32{math.MaxInt32, 0}))
+	try("pageStarts[0] (-1)", RaggedSlots([]int32{0, 1}, []int32{-1, 1, 2}, []int32{0, 0}))
+	try("never decreasing", RaggedSlots([]int32{0, 1}, []int32{1, 0, 2}, []int32{0, 0}))
+	try("PageSize (4)", LinearSlots([]int32{0, 4}))
+	try("3 starts", LinearSlots(make([]int32, 3)))
+
+	slots := MappedSlots([]int32{0, 1})
+	type cache = KVCache[float32, float32]
+	try("KVCache.K with 3 pages of 4 slots, heads 2, channels 32", slots, func(c *cache) { c.K.Data = keys[:exact-1] })
+	try("does not fit its slice", slots, func(c *cache) { c.V.Data = values })
+	try("does not fit its slice", slots, func(c *cache) { c.Pages++ })
+	try("does not fit its slice", slots, func(c *cache) { c.PageSize-- })
+	try("does not fit its slice", slots, func(c *cache) { c.Pages = math.MaxInt })
+	try("beyond an int32", slots, func(c *cache) { c.PageSize = math.MaxInt })
+	try("does not fit its slice", slots, func(c *cache) { c.K.Heads = 3 })
+	try("does not fit its slice", slots, func(c *cache) { c.VHeadDim = 31 })
+	try("does not fit its slice", slots, func(c *cache) { c.VHeadDim = -32 })
+	try("v with batch 2", slots, func(c *cache) { c.VHeadDim = math.MaxInt })
+	try("Span", slots, func(c *cache) { c.V.Span = true })
+	try("KVCache.Pages (0)", slots, func(c *cache) { c.Pages, c.K.Data, c.V.Data = 0, nil, nil })
+	try("must be LayoutNHD, LayoutHND", slots, func(c *cache) { c.K.Layout = LayoutBSHD })
+	try("k has no place to go", slots, func(c *cache) { c.K = Tensor[float32]{} })
+	strides := func(page, slot, head int) func(*cache) {
+		return func(c *cache) { c.K = Strided(keys[:exact], heads, Strides{Batch: page, Token: slot, Head: head}) }
+	}
+	try("does not fit its slice", slots, strides(4*64, 64, 33))
+	try("does not fit its slice", slots, strides(math.MaxInt, 64, 32))
+	try("does not fit its slice", slots, strides(4*64, -64, 32))
+	try("overlap", slots, strides(64, 64, 32))
+
+	step := Step{Batch: 2, Tokens: 1, Positions: Offset(0), Slots: slots}
+	refused(t, ApplyQK(c, Tensor[float32]{}, BSHD(k, heads), step), "Step.Slots must be nil")
+	_, err := Prepare(c, Tensor[float32]{}, BSHD[float32](nil, heads), step)
+	refused(t, err, "Step.Slots must be nil")
+	step.Operation = OperationBackward
+	if err := Append(c, Tensor[float32]{}, BSHD(k, heads), BSHD(k, heads), good, step); !errors.Is(err, ErrUnsupported) {
+		t.Error(err)
+	}
+	if !slices.Equal(keys, before) || !slices.Equal(values, before) {
+		t.Error("a refused call has written")
+	}
+	c.Close()
+	if err := Append(c, Tensor[float32]{}, BSHD(k, heads), BSHD(k, heads), good, step); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestAppendDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("with the race detector calls gather what they tell it")
+	}
+	c := mustNew(t, plain(64))
+	q, kv := make([]BFloat16, 2*4*64), make([]BFloat16, 2*2*64)
+	keys, values := make([]BFloat16, 3*16*2*64), make([]BFloat16, 3*16*2*64)
+	table, lengths := []int32{2, 0}, []int32{5, 15}
+	if n := testing.AllocsPerRun(1000, func() {
+		step := Step{Batch: 2, Tokens: 1, Positions: SeqOffsets(lengths), Slots: PagedSlots(table, 1, lengths)}
+		cache := KVCache[BFloat16, BFloat16]{K: NHD(keys, 2), V: NHD(values, 2), Pages: 3, PageSize: 16}
+		if err := Append(c, BSHD(q, 4), BSHD(kv, 2), BSHD(kv, 2), cache, step); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("Append allocates %v times", n)
+	}
+}
