@@ -109,8 +109,8 @@ inline rope_tensor WithHeadDim(rope_tensor tensor, int32_t head_dim) {
   return tensor;
 }
 
-/* Where the tokens of a call go; k and v are for the caller to set. `slots` has a number for each of
- * `length` tokens. */
+/* Where the tokens of a call go; k and v are for the caller to set. `slots` has a number for each
+ * of `length` tokens. */
 inline rope_kv_cache MappedCache(int64_t pages, int32_t page_size, const int32_t* slots,
                                  int64_t length) {
   rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
@@ -155,6 +155,23 @@ inline rope_kv_cache LinearCache(int64_t sequences, int32_t length, const int32_
   cache.starts = starts;
   return cache;
 }
+
+/* What args.fused points to: k and v go to the cache, which must live until the call returns; a
+ * temporary one gives none.
+ *
+ *     rope_kv_cache cache = rope::PagedCache(pages, 16, page_table, row, lengths);
+ *     cache.k = rope::Nhd(keys, ROPE_DTYPE_BF16, 8);
+ *     cache.v = rope::WithHeadDim(rope::Nhd(values, ROPE_DTYPE_BF16, 8), 128);
+ *     const rope_tensor v_new = rope::WithHeadDim(rope::Bshd(v, ROPE_DTYPE_BF16, 8), 128);
+ *     const rope_fused fused = rope::Append(cache, v_new);
+ *     args.fused = &fused; */
+inline rope_fused Append(const rope_kv_cache& cache, const rope_tensor& v = rope_tensor{}) {
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  fused.v = v;
+  return fused;
+}
+rope_fused Append(const rope_kv_cache&& cache, const rope_tensor& v = rope_tensor{}) = delete;
 
 /* Token i of every sequence is at offset + i. */
 inline rope_positions Offset(int64_t offset) {

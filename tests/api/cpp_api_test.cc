@@ -64,9 +64,7 @@ TEST(Cpp, CachesAreDescribedByTheirKind) {
     std::vector<float> x(kDim, 1.5f), k(8 * kDim), v(k);
     cache.k = Nhd(k.data(), ROPE_DTYPE_F32, 1);
     cache.v = WithHeadDim(Hnd(v.data(), ROPE_DTYPE_F32, 1), kDim);
-    rope_fused fused = ROPE_INIT(rope_fused);
-    fused.cache = &cache;
-    fused.v = WithHeadDim(Bshd(x.data(), ROPE_DTYPE_F32, 1), kDim);
+    const rope_fused fused = Append(cache, WithHeadDim(Bshd(x.data(), ROPE_DTYPE_F32, 1), kDim));
     rope_qk_args args = ROPE_INIT(rope_qk_args);
     args.batch = args.tokens = 1;
     args.k = Bshd(x.data(), ROPE_DTYPE_F32, 1);
@@ -249,6 +247,16 @@ TEST(Cpp, PackedSequencesBeginAtTheirOffsets) {
   const std::vector<float> want = Rotated(context, Ids(ROPE_POSITIONS_IDS_T, ids), 3);
   EXPECT_EQ(Rotated(context, Packed(offsets, cu_seqlens, 2), 3), want);
   EXPECT_EQ(Rotated(context, Packed(wide, cu_seqlens, 2), 3), want);
+}
+
+template <class Cache, class = void>
+constexpr bool kAppends = false;
+template <class Cache>
+constexpr bool kAppends<Cache, std::void_t<decltype(Append(std::declval<Cache>()))>> = true;
+
+TEST(Cpp, ATemporaryCacheIsNotAppendedTo) {
+  EXPECT_TRUE((kAppends<const rope_kv_cache&>));
+  EXPECT_FALSE((kAppends<rope_kv_cache>));
 }
 
 }  // namespace
