@@ -190,7 +190,9 @@ func (m *Model) Digest(layerType int, same Digest) (string, error) {
 	return C.GoString(&digest.text[0]), nil
 }
 
-// Config returns the configuration of one kind, for what is the program's to add: SeqLen, Rounding.
+// Config returns the configuration of one kind, for what is the program's to add: SeqLen, Rounding. A
+// number of the text that is replaced in it (Theta, Factor, HeadDim, ..) does not take along what followed
+// from it, such as AttentionFactor, RotaryDim, FreqFactors, or what a note says: change the text instead.
 func (m *Model) Config(layerType int) (Config, error) {
 	use, open := m.ref().enter()
 	if !open {

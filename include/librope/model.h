@@ -161,6 +161,11 @@ ROPE_API rope_status rope_model_layer_type(const rope_model* model, int32_t laye
  * model: keep the model as long as the configuration, which rope_config_next_change and later
  * contexts read as well; contexts copy what they need.
  *
+ * A program sets what is its own: device, seq_len, rounding, angle, and what the text leaves open. A
+ * number of the text that it replaces here does not take along what followed from it: attention_factor
+ * from factor and mscale, rotary_dim and rotary_offset from head_dim, freq_factors from theta, and what
+ * a note of the model says. Change the text and read it again; Python's Rope.replace refuses the rest.
+ *
  * Returns ROPE_OK, or INVALID_ARGUMENT, or UNSUPPORTED if the model needs a field beyond
  * struct_size. */
 ROPE_API rope_status rope_model_config(const rope_model* model, int32_t type,

@@ -454,7 +454,8 @@ class Model {
   }
   /* The configuration of one kind. Its tables belong to the model: keep the model as long as the
    * config, which later contexts and rope_config_next_change read, too. A temporary Model gives
-   * none. Set what is the program's: seq_len, device. */
+   * none. Set what is the program's: seq_len, device; to replace a number of the text, change the text:
+   * what followed from it would stay (rope_model_config). */
   rope_config Config(int32_t type) const& {
     rope_config config = ROPE_INIT(rope_config);
     Check(rope_model_config(model_, type, &config));

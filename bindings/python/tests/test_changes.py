@@ -179,6 +179,17 @@ def test_one_number_for_kinds_that_differ():
     assert {r.head_dim for r in Model(LLAMA).ropes(theta=3e4).values()} == {128}
 
 
+def test_fields_keep_what_the_text_says_of_them():
+    rope = Rope.from_config(HUNYUAN)
+    for fields in (rope.config, rope.configs[0], Model(HUNYUAN).config("full_attention"), copy.copy(rope.config),
+                   copy.deepcopy(rope.config), pickle.loads(pickle.dumps(rope.config))):  # fmt: skip
+        again = Rope.from_fields(fields)
+        assert again == rope and again.config == rope.config
+        with pytest.raises(ValueError, match="alpha"):
+            again.replace(theta=1e4)
+    Rope.from_fields(json.loads(json.dumps(rope.config))).replace(theta=1e4)  # plain fields are the caller's
+
+
 def test_the_sets_of_a_model_keep_what_it_says():
     rope = Rope.sets([Rope.from_config(HUNYUAN), Rope.from_config(HUNYUAN, angle="float32")])
     with pytest.raises(ValueError, match="alpha"):

@@ -64,9 +64,24 @@ def test_a_hypothesis_that_cannot_be_computed_is_passed_over(check, rng, monkeyp
         if getattr(where, broken, None) is real:
             monkeypatch.setattr(where, broken, fail)
     q = values(rng, 64, 2)
-    status, found, _ = check(LLAMA, q, own.replace(theta=1e4).apply(q, 0))
+    why = f"{error.__name__}: of something unforeseen"
+    status, found, text = check(LLAMA, q, own.replace(theta=1e4).apply(q, 0))
     assert status == 1 and words(found)[0] == "theta 10000"
-    assert check(LLAMA, q, own.apply(q, 0))[0] == 0  # others are rivals
+    assert {n["why"] for n in found["not_tried"]} <= {why}
+    assert (f": {why}\n" in text) == bool(found["not_tried"])
+    status, found, text = check(LLAMA, q, own.apply(q, 0))
+    assert status == 0  # others are rivals
+    if broken != "apply":
+        assert any("the first 32 frequencies" in n["words"][0] for n in found["not_tried"])
+        assert {n["why"] for n in found["not_tried"]} == {why}
+        assert "not tried: " in text and f": {why}\n" in text
     assert check(LLAMA, q[:1], own.apply(q[:1], 0))[0] == 3  # and here they fit
     status, found, _ = check(LLAMA, q, values(rng, 64, 2))
     assert status == 1 and not found["explained"]
+
+
+def test_all_is_tried(check, rng):
+    q = values(rng, 64, 2)
+    for after in (Rope.from_config(LLAMA).apply(q, 0), values(rng, 64, 2)):
+        _, found, text = check(LLAMA, q, after)
+        assert found["not_tried"] == [] and "not tried" not in text

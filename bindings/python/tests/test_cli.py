@@ -473,6 +473,24 @@ def test_missing_choices_are_told_in_options(capsys, tmp_path, q):
             assert err.startswith(f"librope {command[0]}: ") and err.count("\n") == 1
 
 
+def test_inspect_of_what_is_left_open_is_no_success(capsys, tmp_path):
+    """What is known is shown, and the status is that of diff, check and plot."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "lama", "hidden_size": 256, "num_attention_heads": 4, "rope_theta": 1e4}))
+    says = "does not tell which channels form a pair: say --pairing halves (transformers) or "
+    for command in (("inspect", path), ("diff", path, path), ("plot", path, "-o", tmp_path / "a.png")):
+        status, out, err = run(capsys, *command)
+        assert status == 2 and err.startswith(f"librope {command[0]}: ") and err.count("\n") == 1
+        assert (says in err) == (command[0] != "plot")
+        assert ("10,000" in out) == (command[0] == "inspect")
+    status, out, err = run(capsys, "inspect", path, "--json")
+    assert status == 2 and says in err and json.loads(out)["kinds"][0]["missing"] == ["pairing"]
+    assert run(capsys, "inspect", path, "--pairing", "halves")[0] == 0
+    path.write_text(json.dumps({"rope_type": "default", "rope_theta": 1e4}))
+    status, _, err = run(capsys, "inspect", path)
+    assert status == 2 and "--head-dim" in err and "--pairing" in err
+
+
 def test_plot_without_a_length_uses_the_shortest(capsys, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(PHI))
@@ -520,8 +538,8 @@ def test_no_exception_is_an_answer_of_check(config, capsys, monkeypatch):
 def test_inspect_shows_what_is_known(capsys, tmp_path, content, known):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(content))
-    status, out, _ = run(capsys, "inspect", path)
-    assert status == 0 and all(k in out for k in known)
+    status, out, err = run(capsys, "inspect", path)
+    assert status == 2 and all(k in out + err for k in known)
     status, out, _ = run(capsys, "inspect", path, "--pairing", "halves", "--head-dim", 64)
     assert status == 0 and "0 .. 63" in out and "--pairing" not in out
 

@@ -30,6 +30,17 @@ _FOLLOWS = " follows from "
 _NUMBERS = ("theta", "factor", "scaling", "head_dim", "rotary_dim", *_LENGTHS)
 
 
+class KnownFields(dict[str, Any]):
+    """The fields of one configuration with what the text says of them (follows_of), so that a Rope made of
+    them knows it, too. A plain dictionary made of them, or JSON, does not."""
+
+    follows: tuple[str, ...] = ()
+
+    def __init__(self, fields: Mapping[str, Any], follows: Iterable[str] = ()) -> None:
+        super().__init__(fields)
+        self.follows = tuple(follows)
+
+
 def changed(config: Config, changes: Mapping[str, Any], follows: Iterable[str] = ()) -> Config:
     """config with the fields of changes; None takes one away.
 

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ._changes import changed, follows_of
+from ._changes import KnownFields, changed, follows_of
 from ._core import Config, check, from_struct, integer, real
 from ._ffi import ffi, lib
 from ._folder import located
@@ -257,7 +257,7 @@ class ModelText:
         struct = ffi.new("rope_config*")
         struct.struct_size = ffi.sizeof("rope_config")
         check(lib.rope_model_config(self._model, number, struct))
-        return from_struct(struct)
+        return KnownFields(from_struct(struct), self.follows(layer_type))
 
     def _kind(self, layer_type: str) -> int:
         if layer_type not in self.layer_types:

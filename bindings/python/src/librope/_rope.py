@@ -10,7 +10,7 @@ from . import _arrays, _core
 from ._bound import Bound
 from ._call import Call, Caller, checked_layout, library_of, pair, unavailable
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
-from ._changes import changed
+from ._changes import KnownFields, changed
 from ._config_text import ModelText
 from ._core import Config, check
 from ._digest import Digested
@@ -207,8 +207,12 @@ class Rope(Caller, Digested):
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], *, layout: Layout = None) -> Rope:
-        """The inverse of the attribute config. Raises what Rope() raises."""
-        return _rebuild([fields], layout)
+        """The inverse of the attribute config. Raises what Rope() raises.
+
+        The fields of config and of Model.config also hold what Rope.replace must not change alone (HunYuan's
+        theta and alpha). A copy as a plain dictionary, or as JSON, does not.
+        """
+        return _rebuild([fields], layout, getattr(fields, "follows", ()))
 
     @classmethod
     def sets(cls, ropes: Sequence[Rope], *, layout: Layout = None) -> Rope:
@@ -226,14 +230,14 @@ class Rope(Caller, Digested):
     @property
     def configs(self) -> tuple[Config, ...]:
         """The fields of every frequency set, by their names in rope.h."""
-        return tuple(dict(c) for c in self._configs)
+        return tuple(KnownFields(c, self._follows) for c in self._configs)
 
     @property
     def config(self) -> Config:
         """The fields that were given, by their names in rope.h. ValueError with several sets."""
         if len(self._configs) > 1:
             raise ValueError(f"the Rope has {len(self._configs)} frequency sets: use configs")
-        return dict(self._configs[0])
+        return KnownFields(self._configs[0], self._follows)
 
     @property
     def pairing(self) -> str | None:

@@ -287,6 +287,10 @@ impl Model {
     /// The configuration of one kind, for what is the program's to add: device, sequence length,
     /// rounding.
     ///
+    /// A number of the text that a `with_` method replaces (theta, the scaling, the head's width) does not
+    /// take along what followed from it: the attention factor, the span that turns, frequency factors, and
+    /// what a [note](Model::notes) says. Change the text and read it again.
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such kind.
     pub fn config(&self, layer_type: usize) -> Result<Config> {

@@ -1,7 +1,7 @@
 """The command librope.
 
-Exit status: 0 well, 1 the answer of check or diff is no, 2 wrong use or input, 3 check cannot tell,
-130 interrupted. What a command writes appears complete, or not at all.
+Exit status: 0 well, 1 the answer of check or diff is no, 2 wrong use or input (also a config that leaves
+open what no option gives), 3 check cannot tell, 130 interrupted. What a command writes appears complete, or not at all.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="store_true", help="print the version, the commit and the backend")
     commands = top.add_subparsers(dest="command", metavar="command", parser_class=_Command)
 
-    p = commands.add_parser("inspect", help="what a config.json or a GGUF file says about RoPE")
+    p = commands.add_parser(
+        "inspect", help="what a config.json or a GGUF file says about RoPE",
+        epilog="Exit status: 0 well; 2 wrong use or input, or a config that does not tell the pairing or "
+        "head_dim, where no option gives it: what it tells is shown.",
+    )  # fmt: skip
     p.add_argument("config", help=_CONFIG)
     p.add_argument("--seq-len", type=int, help="tokens of the sequence (dynamic NTK, LongRoPE)")
     _untold_options(p)

@@ -1,9 +1,15 @@
-"""librope inspect: what a config.json or a GGUF file says about RoPE."""
+"""librope inspect: what a config.json or a GGUF file says about RoPE.
+
+Exit status 0 well, 2 wrong use or input, and where the config leaves something open: what it tells is
+shown, and no other command could go on with it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from . import UNTOLD, kinds
@@ -100,7 +106,16 @@ def run(arguments: Any) -> int:
     notes = open_model(arguments.config, arguments.accept).notes
     if arguments.json:
         print(json.dumps({"kinds": told, "notes": notes}, indent=1, allow_nan=False))
-        return 0
+    else:
+        _show(arguments, found, told, notes)
+    missing = sorted({name for k in found for name in k.missing})
+    for name in missing:
+        what, option = UNTOLD[name]
+        print(f"librope inspect: the config does not tell {what}: say {option}", file=sys.stderr)
+    return 2 if missing else 0
+
+
+def _show(arguments: Any, found: list[Kind], told: list[dict[str, Any]], notes: Sequence[str]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -146,7 +161,3 @@ def run(arguments: Any) -> int:
     Console().print(table)
     for note in notes:
         print(f"Note: {note}.")
-    missing = {name for k in found for name in k.missing}
-    for name in sorted(missing):
-        print(f"The config does not tell {name}: say {UNTOLD[name][1]}")
-    return 0

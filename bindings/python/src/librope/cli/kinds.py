@@ -131,8 +131,8 @@ def channels(rope: Rope, width: int) -> tuple[Any, Any, Any, Any]:
         sections = [s for s in rope.config["mrope_section"] if s]
     # By pair: its number in its segment, the pairs of this, and the channel where this begins.
     i: Any = np.concatenate([np.arange(s) for s in sections])
-    n = np.repeat(sections, sections)
-    begin = start + 2 * np.repeat(np.cumsum([0, *sections[:-1]]), sections)
+    n: Any = np.repeat(sections, sections)
+    begin: Any = start + 2 * np.repeat(np.cumsum([0, *sections[:-1]]), sections)
     members = {
         "halves": (begin + i, begin + i + n),
         "interleaved": (begin + 2 * i, begin + 2 * i + 1),

@@ -17,7 +17,7 @@ from . import bits, judge, ulp
 from .inputs import Item
 from .judge import MATCHES, NO, UNDECIDED, Explanation, Verdict
 from .nearest import Near, nearest
-from .reference import Hypothesis, fit, fits, tried
+from .reference import Hypothesis, fit, fits, noting, tried
 from .sample import Sample
 
 _GIVE_UP = 2  # tensors of a kind that no rule explains, before the others are only compared
@@ -35,6 +35,8 @@ class Grade:
     near: list[Near] = field(default_factory=list)  # where no rule explains all of it
     # The pairing that the tensor has, where it is written in another order of channels than the config's.
     written: str | None = None
+    # Rules that could not be computed for it, by their words, and why.
+    untried: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @property
     def word(self) -> str:
@@ -55,25 +57,33 @@ def grade(items: list[Item]) -> list[Grade]:
         told: list[Verdict] = []
         known: list[Explanation] = []
         for i in sorted(mine, key=lambda i: -items[i].sample.before.shape[1]):  # what tells most first
-            item = items[i]
-            rope = judge.fitting(item.rope, item.sample)
-            if item.still:
-                grades[i] = Grade(item, _unrotated(item, rope), None)
+            with noting() as untried:
+                grades[i] = g = _grade(items[i], items, told, known)
+            g.untried = untried
+            if items[i].still:
                 continue
-            written = written_as(rope, item.sample)
-            if written is not None:
-                rope = _in_order(rope, written)
-            verdict = _again(item, rope, told, known)
-            grades[i] = g = Grade(item, verdict or judge.judge(rope, item.sample, item.kinds),
-                                  ulp.distance(Hypothesis(rope), item.sample), written=written)  # fmt: skip
-            if verdict is None and g.verdict.answer == NO and not g.verdict.explanations:
-                _search(g, rope, items)
             told.append(g.verdict)
             known += [e for e in g.verdict.explanations if not any(e.words == k.words for k in known)]
         _settle([grades[i].verdict for i in mine if not items[i].still])
     found = [grades[i] for i in range(len(items))]
     _refuse_two_orders(found)
     return found
+
+
+def _grade(item: Item, items: list[Item], told: list[Verdict], known: list[Explanation]) -> Grade:
+    """told, known: what was said of other tensors of the kind, and what explains them."""
+    rope = judge.fitting(item.rope, item.sample)
+    if item.still:
+        return Grade(item, _unrotated(item, rope), None)
+    written = written_as(rope, item.sample)
+    if written is not None:
+        rope = _in_order(rope, written)
+    verdict = _again(item, rope, told, known)
+    g = Grade(item, verdict or judge.judge(rope, item.sample, item.kinds),
+              ulp.distance(Hypothesis(rope), item.sample), written=written)  # fmt: skip
+    if verdict is None and g.verdict.answer == NO and not g.verdict.explanations:
+        _search(g, rope, items)
+    return g
 
 
 def written_as(rope: Rope, sample: Sample) -> str | None:
@@ -141,7 +151,7 @@ def _search(g: Grade, rope: Rope, items: list[Item]) -> None:
 
 
 def _explanation(h: Hypothesis, sample: Sample, elsewhere: bool = False) -> Explanation:
-    counts: dict[str, int] = tried({}, bits.differing, h, sample)
+    counts: dict[str, int] = tried(h.words, {}, bits.differing, h, sample)
     exact = [name for name, n in counts.items() if n == 0]
     return Explanation(h, list(h.words), exact, elsewhere=elsewhere)
 

@@ -196,7 +196,7 @@ def rivals(
     others: list[tuple[Sample, Hypothesis]] = [
         (sample, h) for h in single_changes(rope, sample, kinds)
         if turned.turn.shape[2] != h.rope.pairs or h.positions is not None
-        or tried(False, measure.agrees, turned, h, small)
+        or tried(h.words, False, measure.agrees, turned, h, small)
     ]  # fmt: skip
     for words, other in rules.spans(rope, sample.before.shape[3], changed(small)):
         if words:
@@ -216,14 +216,17 @@ def rivals(
             continue
         if same_rule(config, h, where, sample) or not fits(h, where):
             continue
-        counts: dict[str, int] = tried({}, bits.differing, h, where)
+        counts: dict[str, int] = tried(h.words, {}, bits.differing, h, where)
         best = min(counts.values()) if counts else None
-        if own == 0 and (tried(bits.PLACES, fit_exactly, h, where) if best is None else best) >= bits.PLACES:
-            continue
+        if own == 0:
+            apart = tried(h.words, bits.PLACES, fit_exactly, h, where) if best is None else best
+            if apart >= bits.PLACES:
+                continue
         exact = [name for name, n in counts.items() if n == 0]
         if h in hints and not exact:
             continue
-        found.append(Explanation(h, list(h.words), exact, best, tried(None, decides, config, h, sample.dtype)))
+        at = tried(h.words, None, decides, config, h, sample.dtype)
+        found.append(Explanation(h, list(h.words), exact, best, at))
     found.sort(key=lambda r: (not r.exact, len(r.words)))
     return found
 
@@ -247,7 +250,7 @@ def nearer(
 
     def error(value: float) -> float:
         for _, other in rules.make("", {**config, name: float(value)}):
-            return tried(float("inf"), distance, other)
+            return tried((f"{name} (measured)",), float("inf"), distance, other)
         return float("inf")
 
     for name in ("theta", "factor"):
@@ -395,7 +398,7 @@ def explain(rope: Rope, sample: Sample, kinds: dict[str, Any]) -> list[Explanati
                     continue
                 if not fits(h, view):
                     continue
-                counts: dict[str, int] = tried({}, bits.differing, h, view)
+                counts: dict[str, int] = tried(h.words, {}, bits.differing, h, view)
                 exact = [name for name, n in counts.items() if n == 0]
                 best = min(counts.values()) if counts else None
                 found.append(Explanation(h, [*words, *h.words], exact, best))
@@ -414,7 +417,7 @@ def explain(rope: Rope, sample: Sample, kinds: dict[str, Any]) -> list[Explanati
 def remeasured(h: Hypothesis, view: Sample) -> Hypothesis | None:
     """Positions that were measured on a part, measured on the whole."""
     turned = measure.turns(view, h.rope)
-    p = tried(None, measure.positions, turned, h, view)
+    p = tried(h.words, None, measure.positions, turned, h, view)
     return None if p is None else replace(h, positions=p, words=(*h.words[:-1], listed(p, view)))
 
 
@@ -493,17 +496,17 @@ def vernier(rope: Rope, small: Sample, kinds: dict[str, Any]) -> Iterator[Hypoth
         if config.get("scaling", "default") != "default" and "theta" in plain:
             hypotheses += [Hypothesis(r, (*said, w)) for w, r in rules.make("without the scaling", plain)]
         for h, times in itertools.product(hypotheses, (1, -1, 2)):
-            at = tried(None, measure.positions, turned, replace(h, times=times), small)
+            way = (*h.words, *WAYS[times])
+            at = tried(way, None, measure.positions, turned, replace(h, times=times), small)
             if at is not None:
-                way = (*h.words, *WAYS[times], listed(at, small))
-                n = replace(h, times=times, positions=at, words=way)
+                n = replace(h, times=times, positions=at, words=(*way, listed(at, small)))
                 yield from settled(n, turned, small, shift=False)
                 break
 
 
 def settled(h: Hypothesis, turned: Turns, small: Sample, shift: bool = True) -> list[Hypothesis]:
     """The hypothesis with the factor and the shift that were measured, if it agrees then."""
-    return tried([], lambda: list(_settled(h, turned, small, shift)))
+    return tried(h.words, [], lambda: list(_settled(h, turned, small, shift)))
 
 
 def _settled(h: Hypothesis, turned: Turns, small: Sample, shift: bool) -> Iterator[Hypothesis]:

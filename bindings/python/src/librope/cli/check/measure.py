@@ -252,8 +252,8 @@ def positions(measured: Turns, h: Hypothesis, sample: Sample, limit: int = 1 << 
         if not distance < 1 or np.isnan(got):
             return np.arange(len(tried))
         phase, width = np.angle(got), np.arcsin(distance) + 1e-6
-        first, last = np.searchsorted(phases, (phase - width, phase + width))
-        return np.unique(order[np.arange(first, last) % len(tried)])
+        ends: Any = np.searchsorted(phases, (phase - width, phase + width))
+        return np.unique(order[np.arange(ends[0], ends[1]) % len(tried)])
 
     out = np.empty_like(given)
     for row in range(given.shape[0]):

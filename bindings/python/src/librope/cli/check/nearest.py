@@ -76,7 +76,7 @@ def _further(h: Hypothesis, kinds: dict[str, Any], positions: Any) -> Iterator[H
 
 
 def _ranked(hypotheses: Iterable[Hypothesis], sample: Sample) -> list[Near]:
-    found = [tried(Near(h, list(h.words), 0.0, float("inf")), _measure, h, sample) for h in hypotheses]
+    found = [tried(h.words, Near(h, list(h.words), 0.0, float("inf")), _measure, h, sample) for h in hypotheses]
     return sorted(found, key=lambda n: (n.distance, len(n.words)))
 
 

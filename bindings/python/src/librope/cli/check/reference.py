@@ -13,7 +13,9 @@ the product on either side; and nothing where the config asks for exact angles.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -67,17 +69,34 @@ def through(x: Any, dtype: str) -> Any:
         return x.astype(dtype).astype(np.float32)
 
 
-def tried(otherwise: _T, test: Callable[..., _T], *given: Any) -> _T:
-    """What a test of a hypothesis says; otherwise, if it cannot be computed.
+_UNTRIED: ContextVar[dict[tuple[str, ...], str] | None] = ContextVar("_UNTRIED", default=None)
 
-    A mistake may lead where the library refuses to go, such as to infinite positions: then it is not
-    what happened, and the other hypotheses remain. The config's own rule is not tried, but computed.
+
+@contextmanager
+def noting() -> Iterator[dict[tuple[str, ...], str]]:
+    """The hypotheses that could not be computed in the meantime, by their words, and why."""
+    notes: dict[tuple[str, ...], str] = {}
+    token = _UNTRIED.set(notes)
+    try:
+        yield notes
+    finally:
+        _UNTRIED.reset(token)
+
+
+def tried(words: tuple[str, ...], otherwise: _T, test: Callable[..., _T], *given: Any) -> _T:
+    """What a test of a hypothesis, called by its words, says; otherwise, if it cannot be computed.
+
+    A mistake may lead where the library refuses to go, such as to infinite positions: then it is noted,
+    and the other hypotheses remain. The config's own rule is not tried, but computed.
     """
     try:
         return test(*given)
     except MemoryError:
         raise
-    except Exception:
+    except Exception as e:
+        notes = _UNTRIED.get()
+        if notes is not None:
+            notes.setdefault(words, f"{type(e).__name__}: {e}".removesuffix(": "))
         return otherwise
 
 
@@ -226,4 +245,4 @@ def fit(h: Hypothesis, sample: Sample, *, until_over: bool = False) -> Fit:
 
 def fits(h: Hypothesis, sample: Sample) -> bool:
     """Whether a hypothesis fits every element; one that cannot be computed does not."""
-    return tried(False, lambda: fit(h, sample, until_over=True).fits)
+    return tried(h.words, False, lambda: fit(h, sample, until_over=True).fits)

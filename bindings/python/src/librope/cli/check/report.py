@@ -86,6 +86,7 @@ def _graded(g: Grade) -> dict[str, Any]:
     found["nearest"] = [
         {"words": n.words, "explained": n.explained, "distance": n.distance} for n in g.near
     ]
+    found["not_tried"] = [{"words": list(words), "why": why} for words, why in g.untried.items()]
     return found
 
 
@@ -116,6 +117,22 @@ def _rules(console: Any, found: list[Explanation]) -> None:
 
 def show(g: Grade, console: Any) -> None:
     """One tensor, in full."""
+    _verdict(g, console)
+    _untried([g], console)
+
+
+def _untried(grades: list[Grade], console: Any) -> None:
+    """The rules that could not be computed, those with one reason in one line."""
+    reasons: dict[str, dict[str, None]] = {}
+    for g in grades:
+        for words, why in g.untried.items():
+            reasons.setdefault(why, {})[", ".join(words) or "the config's own rule"] = None
+    for why, rules in reasons.items():
+        more = f" and {len(rules) - 1} more" if len(rules) > 1 else ""
+        console.print(f"[yellow]not tried[/]: {escape(next(iter(rules)))}{more}: {escape(why)}", highlight=False)
+
+
+def _verdict(g: Grade, console: Any) -> None:
     say = lambda text: console.print(text, highlight=False)  # noqa: E731
     verdict, sample, rope = g.verdict, g.item.sample, g.item.rope
     own, b = verdict.own, sample.before.shape[0]
@@ -248,7 +265,7 @@ def table(grades: list[Grade], unchecked: list[Unchecked], console: Any) -> None
             mistakes[why] = g
     for g in list(mistakes.values())[:3]:
         console.print(f"[bold]{escape(g.item.name)}[/], {escape(g.item.kind)}:", highlight=False)
-        show(g, console)
+        _verdict(g, console)
     if len(mistakes) > 3:
         console.print(f"and {len(mistakes) - 3} more mistakes (--json has them)", highlight=False)
     reasons: dict[str, list[str]] = {}
@@ -257,6 +274,7 @@ def table(grades: list[Grade], unchecked: list[Unchecked], console: Any) -> None
     for why, names in reasons.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         console.print(f"[yellow]not checked[/]: {escape(names[0])}{more}: {escape(why)}", highlight=False)
+    _untried(grades, console)
 
 
 _DIGITS = re.compile(r"\d+")

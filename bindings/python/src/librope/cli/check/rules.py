@@ -52,8 +52,9 @@ def scalings(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             if f != config["factor"]:
                 yield f"factor {f:g} instead of {config['factor']:g}", {**config, "factor": f}
         d = config.get("rotary_dim") or config["head_dim"]
-        raised = tried(0.0, lambda: config["theta"] * factor ** (d / (d - 2)))  # beyond float, or d is 2
-        yield f"theta raised for factor {factor:g} (NTK) instead of {own}", {**base, "theta": raised}
+        words = f"theta raised for factor {factor:g} (NTK) instead of {own}"
+        raised = tried((words,), 0.0, lambda: config["theta"] * factor ** (d / (d - 2)))  # beyond float, or d is 2
+        yield words, {**base, "theta": raised}
     others = {
         "linear": {"factor": factor},
         "yarn": {"factor": factor, "original_max_position_embeddings": length},
