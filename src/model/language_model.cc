@@ -542,7 +542,9 @@ class LanguageModel {
     config.rotary_offset = trailing ? config.head_dim - config.rotary_dim : 0;
     if (!trailing) SetStyle(interleaved ? Style::kInterleavedToHalves : Style::kHalves, &config);
     const Dict& dict = family_->two_ropes != nullptr ? FullDict() : dict_;
-    FillRope(trailing ? CompressKeys() : Keys(dict), &type);
+    RopeKeys keys = trailing ? CompressKeys() : Keys(dict);
+    keys.indexer = true;
+    FillRope(keys, &type);
     out_->types.push_back(std::move(type));
   }
 

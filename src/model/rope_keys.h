@@ -25,6 +25,7 @@ struct RopeKeys {
   bool default_proportional = false;    // rope_type if the dictionary does not tell
   double default_attention_factor = 0;  // of YaRN; 0: it follows from the factor
   bool latent = false;                  // mscale_all_dim scales the softmax, too (DeepSeek)
+  bool indexer = false;  // of a lightning indexer: shares of a head are not of its heads
 };
 
 }  // namespace rope::model

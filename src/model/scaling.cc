@@ -219,6 +219,7 @@ std::optional<double> GivenPartial(const RopeKeys& keys, std::string* path) {
 
 // Keys that a class does not read, but that say what it does anyway.
 void ReadInertSpan(const RopeKeys& keys, const rope_config& config) {
+  if (keys.indexer) return;
   const int rotated = SpanOf(config);
   const double share = static_cast<double>(rotated) / config.head_dim;
   Repeated(keys, kShares, std::size(kShares), share);

@@ -268,6 +268,28 @@ TEST(ModelWords, AnAttentionFactorOfDeepSeekV4IsTheFiles) {
   ExpectRefused(kinds(""), {"compress.attention_factor is missing"});
 }
 
+// A share that qk_rope_head_dim is of the indexer's heads (64 of 128) is not that of the model's.
+TEST(ModelWords, TheShareOfAnIndexersHeadIsNotThatOfTheModels) {
+  const auto text = [](const std::string& more) {
+    return R"({"model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 64,
+               "index_head_dim": 128, "compress_ratios": [0, 4], )" +
+           more + "}";
+  };
+  for (const char* share : {R"("partial_rotary_factor": )", R"("rotary_pct": )"}) {
+    EXPECT_EQ(Model(text(share + std::string("0.125"))).Config("main").rotary_dim, 64);
+    ExpectRefused(text(share + std::string("0.5")), {"(0.5)"}, ROPE_ERROR_UNSUPPORTED);
+  }
+  const auto kinds = [&](const char* share) {
+    return text(R"("rope_parameters": {"main": {"rope_theta": 1e4, "partial_rotary_factor": 0.125},
+        "compress": {"rope_theta": 160000, "partial_rotary_factor": )" +
+                std::string(share) + "}}");
+  };
+  EXPECT_EQ(Model(kinds("0.125")).Config("compress").rotary_dim, 64);
+  EXPECT_EQ(Model(kinds("0.125")).Config("indexer").rotary_offset, 64);
+  ExpectRefused(kinds("0.5"), {"rope_parameters.compress.partial_rotary_factor (0.5)"},
+                ROPE_ERROR_UNSUPPORTED);
+}
+
 TEST(ModelWords, HeadsFollowFromOtherKeys) {
   for (const char* type : {"recurrent_gemma", "deepseek_ocr2_text", "unlimited_ocr_text", "falcon",
                            "roformer", "jetmoe"}) {
