@@ -164,7 +164,7 @@ ROPE_API rope_status rope_model_layer_type(const rope_model* model, int32_t laye
  * A program sets what is its own: device, seq_len, rounding, angle, and what the text leaves open. A
  * number of the text that it replaces here does not take along what followed from it: attention_factor
  * from factor and mscale, rotary_dim and rotary_offset from head_dim, freq_factors from theta, and what
- * a note of the model says. Change the text and read it again; Python's Rope.replace refuses the rest.
+ * a note of the model says. Change the text and read it again.
  *
  * Returns ROPE_OK, or INVALID_ARGUMENT, or UNSUPPORTED if the model needs a field beyond
  * struct_size. */

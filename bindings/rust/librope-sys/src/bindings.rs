@@ -1082,6 +1082,11 @@ unsafe extern "C" {
  model: keep the model as long as the configuration, which rope_config_next_change and later
  contexts read as well; contexts copy what they need.
 
+ A program sets what is its own: device, seq_len, rounding, angle, and what the text leaves open. A
+ number of the text that it replaces here does not take along what followed from it: attention_factor
+ from factor and mscale, rotary_dim and rotary_offset from head_dim, freq_factors from theta, and what
+ a note of the model says. Change the text and read it again.
+
  Returns ROPE_OK, or INVALID_ARGUMENT, or UNSUPPORTED if the model needs a field beyond
  struct_size.*/
     pub fn rope_model_config(
