@@ -1040,8 +1040,11 @@ unsafe extern "C" {
 unsafe extern "C" {
     /** Returns the note with this number, from 0; NULL if there is none. A note is a sentence about
  something that the text says, that programs treat differently, and that is no part of a
- rope_config: dual_chunk_attention_config; or about how a text of another program than transformers
- was read. The text lives as long as the model.*/
+ rope_config: dual_chunk_attention_config; about how a text of another program than transformers
+ was read; or, as in "full_attention: theta (11158840) follows from ..", about a field of a
+ configuration that several numbers of the text made: to replace one of these, change the text and
+ read it again, as a field that is replaced in the rope_config alone is the text's no longer. The
+ text of a note lives as long as the model.*/
     pub fn rope_model_note(
         model: *const rope_model,
         index: i32,
