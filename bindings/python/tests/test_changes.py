@@ -129,6 +129,7 @@ def check_text(text):
         (YARN, {"factor": 8.0}, r"^factor is 8.0 and cannot be replaced alone: attention_factor \(1.06.*\) may follow "
                                 r"from it. Say attention_factor= too \(None: what the scaling gives\)"),
         (YARN, {"mscale": 2.0}, "attention_factor"),
+        (YARN, {"mscale_all_dim": 2.0}, "attention_factor"),
         (YARN, {"scaling": "default"}, "attention_factor"),
         (LONGROPE, {"original_max_position_embeddings": 2048}, r"factor \(4.0\) may follow from it"),
         (LONGROPE, {"max_position_embeddings": 2048}, r"factor \(4.0\) may follow from it"),
@@ -158,6 +159,9 @@ def test_frequency_factors_were_made_for_one_theta():
     model = Model.from_gguf(GGUF, factors={"rope_freqs.weight": [1.0] * 16 + [8.0] * 16})
     with pytest.raises(ValueError, match=r"theta is 500000.0 .* freq_factors \(\[32 numbers\]\) may follow from it"):
         model.rope(theta=5e5)
+    for changes in ({"scaling": "linear", "factor": 2.0}, {"head_dim": 128}, {"rotary_dim": 32}):
+        with pytest.raises(ValueError, match="freq_factors .* may follow from it"):
+            model.rope(**changes)
     assert "freq_factors" not in model.rope(theta=5e5, freq_factors=None).config
 
 
