@@ -207,11 +207,8 @@ class Rope(Caller, Digested):
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], *, layout: Layout = None) -> Rope:
-        """The inverse of the attribute config. Raises what Rope() raises.
-
-        The fields of config and of Model.config also hold what Rope.replace must not change alone (HunYuan's
-        theta and alpha). A copy as a plain dictionary, or as JSON, does not.
-        """
+        """The inverse of the attribute config, which also holds what replace() must not change alone
+        (HunYuan's theta); a copy as a plain dictionary or JSON does not. Raises what Rope() raises."""
         return _rebuild([fields], layout, getattr(fields, "follows", ()))
 
     @classmethod

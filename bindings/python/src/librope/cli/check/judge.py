@@ -219,14 +219,12 @@ def rivals(
         counts: dict[str, int] = tried(h.words, {}, bits.differing, h, where)
         best = min(counts.values()) if counts else None
         if own == 0:
-            apart = tried(h.words, bits.PLACES, fit_exactly, h, where) if best is None else best
-            if apart >= bits.PLACES:
+            if (tried(h.words, bits.PLACES, fit_exactly, h, where) if best is None else best) >= bits.PLACES:
                 continue
         exact = [name for name, n in counts.items() if n == 0]
         if h in hints and not exact:
             continue
-        at = tried(h.words, None, decides, config, h, sample.dtype)
-        found.append(Explanation(h, list(h.words), exact, best, at))
+        found.append(Explanation(h, list(h.words), exact, best, tried(h.words, None, decides, config, h, sample.dtype)))
     found.sort(key=lambda r: (not r.exact, len(r.words)))
     return found
 
