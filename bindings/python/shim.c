@@ -34,6 +34,16 @@ static void place(rope_qk_args* args, const rope_qk_args* template, const Addres
   args->runner = runner;
 }
 
+/* Rows of cosines and sines instead of positions, where there are any. */
+static void place_rows(rope_qk_args* args, rope_cos_sin* angles, const rope_cos_sin* rows,
+                       void* cos, void* sin) {
+  if (rows == NULL) return;
+  *angles = *rows;
+  angles->data = cos;
+  angles->sin = sin;
+  args->cos_sin = angles;
+}
+
 /* cffi */ static int32_t call_buffers(const rope_context* context, const rope_qk_args* template,
                                        void* q, void* k, void* positions, int64_t offset) {
   const Addresses at = {.q = q, .k = k, .positions = positions};
@@ -56,13 +66,70 @@ static void place(rope_qk_args* args, const rope_qk_args* template, const Addres
   rope_qk_args args;
   rope_cos_sin angles;
   place(&args, template, &at, &offset, (void*)stream, runner);
-  if (rows != NULL) {
-    angles = *rows;
-    angles.data = at.cos;
-    angles.sin = at.sin;
-    args.cos_sin = &angles;
-  }
+  place_rows(&args, &angles, rows, at.cos, at.sin);
   return rope_apply_qk(context, &args);
+}
+
+/* What a call does besides: templates of a rope_fused and, where there is one, of a rope_kv_cache,
+ * and the addresses of their arrays. */
+typedef struct {
+  const rope_fused* fused;
+  const rope_kv_cache* cache;
+  void *v, *v_out, *cache_k, *cache_v, *slots, *page_table, *page_starts, *starts;
+} Beside;
+
+static void place_beside(rope_qk_args* args, rope_fused* fused, rope_kv_cache* cache,
+                         const Beside* at) {
+  *fused = *at->fused;
+  if (args->batch != 0) {
+    fused->v.data = at->v;
+    fused->v_out.data = at->v_out;
+  }
+  if (at->cache != NULL) {
+    *cache = *at->cache;
+    cache->k.data = at->cache_k;
+    cache->v.data = at->cache_v;
+    if (cache->slots_i64) cache->slots_i64 = at->slots; /* marked, as positions are */
+    if (cache->slots_i32) cache->slots_i32 = at->slots;
+    cache->page_table = at->page_table;
+    cache->page_starts = at->page_starts;
+    cache->starts = at->starts;
+    fused->cache = cache;
+  }
+  args->fused = fused;
+}
+
+/* cffi */ static int32_t call_fused(const rope_context* context, const rope_qk_args* template,
+                                     const rope_cos_sin* rows, const rope_fused* fused,
+                                     const rope_kv_cache* cache, int64_t offset, uintptr_t stream,
+                                     void* runner, uintptr_t q, uintptr_t k, uintptr_t q_out,
+                                     uintptr_t k_out, uintptr_t positions, uintptr_t cu_seqlens,
+                                     uintptr_t freq_sets, uintptr_t cos, uintptr_t sin, uintptr_t v,
+                                     uintptr_t v_out, uintptr_t cache_k, uintptr_t cache_v,
+                                     uintptr_t slots, uintptr_t page_table, uintptr_t page_starts,
+                                     uintptr_t starts) {
+  const Addresses at = {(void*)q,         (void*)k,          (void*)q_out,
+                        (void*)k_out,     (void*)positions,  (void*)cu_seqlens,
+                        (void*)freq_sets, (void*)cos,        (void*)sin};
+  const Beside beside = {
+      fused,          cache,        (void*)v,          (void*)v_out,       (void*)cache_k,
+      (void*)cache_v, (void*)slots, (void*)page_table, (void*)page_starts, (void*)starts};
+  rope_qk_args args;
+  rope_cos_sin angles;
+  rope_fused placed;
+  rope_kv_cache placed_cache;
+  place(&args, template, &at, &offset, (void*)stream, runner);
+  place_rows(&args, &angles, rows, at.cos, at.sin);
+  place_beside(&args, &placed, &placed_cache, &beside);
+  return rope_apply_qk(context, &args);
+}
+
+/* The largest of some int32. */
+/* cffi */ static int32_t largest(uintptr_t values, int64_t count) {
+  const int32_t* at = (const int32_t*)values;
+  int32_t most = INT32_MIN;
+  for (int64_t i = 0; i < count; ++i) most = at[i] > most ? at[i] : most;
+  return most;
 }
 
 /* A call that is kept. offset must live as long, and args reads it where it has no positions but an
@@ -74,6 +141,18 @@ static void place(rope_qk_args* args, const rope_qk_args* template, const Addres
   const Addresses at = {(void*)q,         (void*)k,          (void*)q_out,    (void*)k_out,
                         (void*)positions, (void*)cu_seqlens, (void*)freq_sets, NULL, NULL};
   place(args, template, &at, offset, (void*)stream, runner);
+}
+
+/* What it does besides, after keep_call(): fused and cache are where that is kept. */
+/* cffi */ static void keep_fused(rope_qk_args* args, rope_fused* fused, rope_kv_cache* cache,
+                                  const rope_fused* fused_template,
+                                  const rope_kv_cache* cache_template, uintptr_t v, uintptr_t v_out,
+                                  uintptr_t cache_k, uintptr_t cache_v, uintptr_t slots,
+                                  uintptr_t page_table, uintptr_t page_starts, uintptr_t starts) {
+  const Beside beside = {fused_template,     cache_template, (void*)v,     (void*)v_out,
+                         (void*)cache_k,     (void*)cache_v, (void*)slots, (void*)page_table,
+                         (void*)page_starts, (void*)starts};
+  place_beside(args, fused, cache, &beside);
 }
 
 /* A prepared call of a template: it reads positions and rows now, and is given tensors later. */
@@ -88,12 +167,7 @@ static void place(rope_qk_args* args, const rope_qk_args* template, const Addres
   rope_qk_args args;
   rope_cos_sin angles;
   place(&args, template, &at, &offset, NULL, runner);
-  if (rows != NULL) {
-    angles = *rows;
-    angles.data = (void*)cos;
-    angles.sin = (void*)sin;
-    args.cos_sin = &angles;
-  }
+  place_rows(&args, &angles, rows, (void*)cos, (void*)sin);
   return rope_prepared_create(context, &args, out);
 }
 

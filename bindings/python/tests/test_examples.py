@@ -34,6 +34,13 @@ def test_guides(name):
     assert done.returncode == 0, done.stderr
 
 
+def test_paged_engine():
+    pytest.importorskip("torch")
+    done = run("paged_engine.py")
+    assert done.returncode == 0, done.stderr
+    assert "the same tokens as without librope" in done.stdout
+
+
 def test_flux():
     pytest.importorskip("torch")  # both are in run-tests' environment of torch, which asks for it
     pytest.importorskip("diffusers")

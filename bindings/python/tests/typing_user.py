@@ -17,6 +17,14 @@ e, f = prepared.apply_qk(x, x, out=(x, x))
 e.append(1.0)
 prepared.apply_qk(x)[1].append(1.0)  # type: ignore[attr-defined]
 rope.prepare_qk(x, None, 0, operaton="inverse")  # type: ignore[call-arg]
+cache = librope.KVCache(x, x, layout="nd", starts=0)
+g, h = rope.apply_qk(x, x, 0, v=x, cache=cache.at(slots=[3]), out=(x, x, x))
+g.append(1.0)
+h.append(1.0)  # type: ignore[union-attr]
+rope.apply_qk_(x, x, 0, v=x, cache=cache)
+rope.bind(x, x, 0, v=x, cache=cache)()
+rope.apply_qk(x, x, 0, cache=(x, x))  # type: ignore[call-overload]
+librope.KVCache(x, x, starts=0)  # type: ignore[call-arg]
 librope.Rope(head_dim=8, scaling="nope")
 librope.Rope(head_dim=8, theta=1e4)  # type: ignore[call-overload]
 librope.Rope(head_dim=8, theta=1e4, pairing="halfs")  # type: ignore[call-overload]

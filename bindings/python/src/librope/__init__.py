@@ -8,6 +8,7 @@
 from ._bound import Bound
 from ._choices import Angle, CosSinFormat, Digest, DType, Operation, Pairing, Rounding, Scaling
 from ._core import VERSION, LibropeWarning
+from ._kv_cache import KVCache
 from ._model import Model
 from ._pool import Pool
 from ._prepared import PreparedCall
@@ -16,6 +17,6 @@ from ._rope import Rope
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = [
-    "Angle", "Bound", "CosSinFormat", "Digest", "DType", "LibropeWarning", "Model", "Operation", "Pairing",
+    "Angle", "Bound", "CosSinFormat", "Digest", "DType", "KVCache", "LibropeWarning", "Model", "Operation", "Pairing",
     "Pool", "PreparedCall", "PromptPart", "Rope", "Rounding", "Scaling", "__version__", "prompt_ids",
 ]  # fmt: skip

@@ -39,6 +39,10 @@ class Bound:
         args, start = ffi.new("rope_qk_args*"), ffi.new("int64_t*")
         start[0] = offset or 0
         lib.keep_call(args, template.args, start, stream, runner, *addresses[:7])
+        if template.fused is not None:
+            fused, cache = ffi.new("rope_fused*"), ffi.new("rope_kv_cache*")
+            lib.keep_fused(args, fused, cache, template.fused, template.cache, *addresses[9:])
+            owners = (owners, fused, cache)
         self._int = None  # where the int is
         if offset is not None:
             by_offset = args.positions.kind == lib.ROPE_POSITIONS_OFFSET

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 from array import array
@@ -12,9 +13,12 @@ from typing import Any, NamedTuple
 from . import _arrays, _core
 from ._bound import Bound
 from ._conventions import pairing_after, rule_of
-from ._core import OPERATIONS
+from ._core import OPERATIONS, ints
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
+from ._fused import FusedKey, add_fused
+from ._kv_cache import NAMES as _BESIDE
+from ._kv_cache import KVCache, check_page_starts, read_beside, written_of
 from ._pool import Pool
 from ._rules import POSITIONS, axes_of, both_layouts, check_ids_per_axis, missing_layout
 from ._template import Key, Template, make_template
@@ -23,7 +27,11 @@ from ._types import Layout
 _ndarray = _arrays.ndarray
 _NULL = ffi.NULL
 _call_addresses = lib.call_addresses
-_NAMES = ("q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin")
+_call_fused = lib.call_fused
+_NAMES = (
+    "q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin", *_BESIDE,
+)  # fmt: skip
+_ROTATION = len(_NAMES) - len(_BESIDE)  # arrays of a call that rotates, and nothing else
 _LOW, _HIGH = (_core.range_of("int64_t")[i] for i in (0, -1))  # of a position
 _CACHE = 512  # templates kept per Rope; decode with growing shapes must not fill memory
 
@@ -37,6 +45,8 @@ class Call(NamedTuple):
     q: Any
     k: Any = None
     positions: Any = None
+    v: Any = None
+    cache: KVCache | None = None
     layout: Layout = None
     operation: str = "forward"
     offsets: Any = None
@@ -46,6 +56,11 @@ class Call(NamedTuple):
     cos_sin: Any = None
     cos_sin_format: str | None = None
     pool: Pool | None = None
+
+    @property
+    def stores_k(self) -> bool:
+        """Whether k goes to a cache, and is itself left alone."""
+        return self.cache is not None and self.cache.k is not None
 
     def angles(self) -> str:
         """Which argument gives the angles: "positions", "offsets" or "cos_sin"."""
@@ -74,7 +89,7 @@ class Ready(NamedTuple):
     """A call of arrays of memory that lacks nothing but its crossing."""
 
     template: Template
-    views: tuple[_arrays.View | None, ...]  # in the order of _NAMES
+    views: tuple[_arrays.View | None, ...]  # in the order of _NAMES, as far as it rotates or stores
     addresses: list[int]
     device: int
     offset: int
@@ -149,20 +164,22 @@ class Caller:
                 self._contexts[device] = context
         return context
 
-    def _run(self, call: Call, q_out: Any = None, k_out: Any = None, ready: bool = False) -> Any:
+    def _run(
+        self, call: Call, q_out: Any = None, k_out: Any = None, v_out: Any = None, ready: bool = False
+    ) -> Any:
         """Makes the call, in place where there is no output. ready: gives a Ready instead.
 
         For arrays of memory; those of a framework that has to see the call do not come here.
         """
         (
-            q, k, positions, layout, operation, offsets, cu_seqlens, freq_sets, positions_layout,
-            cos_sin, cos_sin_format, pool,
+            q, k, positions, v, cache, layout, operation, offsets, cu_seqlens, freq_sets,
+            positions_layout, cos_sin, cos_sin_format, pool,
         ) = call  # fmt: skip
         if self.ids_per_axis:
             self._check_ids_per_axis(call)
         read = _arrays.read
         qv = None if q is None else read(q, "q", q_out is None)
-        kv = None if k is None else read(k, "k", k_out is None)
+        kv = None if k is None else read(k, "k", k_out is None and not call.stores_k)
         qo = None if q_out is None else read(q_out, "out of q", True)
         ko = None if k_out is None else read(k_out, "out of k", True)
         pv = cu = fs = cv = sv = None
@@ -196,16 +213,21 @@ class Caller:
 
         if layout is None:
             layout = self.layout
-        key = (
+        key: tuple[Any, ...] = (
             qv and qv[0], kv and kv[0], qo and qo[0], ko and ko[0], layout, operation, pv and pv[0],
             positions_layout, offsets is None, cu and cu[0], fs and fs[0], cv and cv[0],
             sv and sv[0], cos_sin_format,
         )  # fmt: skip
+        views: tuple[_arrays.View | None, ...] = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
+        rotates = v is cache is None
+        if not rotates:
+            beside = read_beside(v, v_out, cache, self._sequences(call, cu))
+            key = (*key, *[x and x[0] for x in beside], cache and cache.layout)
+            views = (*views, *beside)
         template = self._templates.get(key)
-        views = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
         if template is None:
             template = self._new_template(key, views, call, layout)
-            if pool is None:
+            if pool is None and rotates:
                 self._remember(template, call._replace(positions=positions), key, layout)
 
         device = (qv or kv)[3]  # type: ignore[index]
@@ -220,13 +242,29 @@ class Caller:
             addresses.append(view[2])
         if template.coordinates is not None and device < 0:
             _arrays.check_finite(template.coordinates, addresses[4], "positions")
+        if not rotates and views[-2] is not None and device < 0:
+            check_page_starts(views[_ROTATION:])
         if ready:
             return Ready(template, views, addresses, device, offset, positions, runner)
         context = self._cpu if device < 0 else self._context(device)
         stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
-        where = (context, template.args, template.rows, offset, stream, runner)
-        cross(_call_addresses, *where, *addresses)
+        if rotates:
+            where = (context, template.args, template.rows, offset, stream, runner)
+            cross(_call_addresses, *where, *addresses)
+        else:
+            templates = (template.args, template.rows, template.fused, template.cache)
+            cross(_call_fused, context, *templates, offset, stream, runner, *addresses)
         return template
+
+    def _sequences(self, call: Call, cu_seqlens: _arrays.View | None) -> int:
+        """Of a call whose arrays may be wrong yet: then any number."""
+        if cu_seqlens is not None:
+            shape = cu_seqlens[0][0]
+            return shape[0] - 1 if shape else 0
+        layout = both_layouts(layout_of(self, call))[call.q is None]
+        batch = axes_of(layout)[0]
+        shape = (call.k if call.q is None else call.q).shape
+        return 1 if batch is None or batch >= len(shape) else shape[batch]
 
     def _check_ids_per_axis(self, call: Call) -> None:
         """For calls of a Rope with ids_per_axis, wherever they go to."""
@@ -236,19 +274,24 @@ class Caller:
         shape = None if call.offsets is not None else shape_of_positions(call.positions)
         check_ids_per_axis(shape, call.positions_layout, "b" in layout, self.axes)
 
-    def _bind(self, call: Call, q_out: Any, k_out: Any) -> Bound:
+    def _bind(self, call: Call, q_out: Any, k_out: Any, v_out: Any) -> Bound:
         template, views, addresses, device, offset, positions, runner = self._run(
-            call, q_out, k_out, ready=True
+            call, q_out, k_out, v_out, ready=True
         )
         q, k = call.q, call.k
         context = self._cpu if device < 0 else self._context(device)
         stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
         owners = (self, q, k, q_out, k_out, positions, views, call.pool)
         written = (q, k) if q_out is k_out is None else (q_out, k_out)
-        named = [(n, v[4]) for n, v in zip(_NAMES, views, strict=True) if v is not None]
+        if call.stores_k:
+            written = (q if q_out is None else q_out, k_out)
+        written = (*written, v_out, *written_of(call.cache))
+        named = [(n, v[4]) for n, v in zip(_NAMES, views, strict=False) if v is not None]
         if call.offsets is not None:
             named = [("offsets" if n == "positions" else n, x) for n, x in named]
         before = _arrays.guard(named, written)
+        if len(views) > _ROTATION and views[-2] is not None and device < 0:
+            before = after(before, functools.partial(check_page_starts, views[_ROTATION:]))
         start = offset if views[4] is None else None
         return Bound(context, template, addresses, start, stream, runner, owners, before)
 
@@ -265,9 +308,9 @@ class Caller:
         if views[0] is None and views[1] is None:
             raise ValueError("q and k are both None")
         metas = [
-            None if v is None else v[1](v[0], name) for v, name in zip(views, _NAMES, strict=True)
+            None if v is None else v[1](v[0], name) for v, name in zip(views, _NAMES, strict=False)
         ]
-        q, k, q_out, k_out, positions, cu_seqlens, freq_sets, cos, sin = metas
+        q, k, q_out, k_out, positions, cu_seqlens, freq_sets, cos, sin = metas[:_ROTATION]
         if layout is None:
             raise missing_layout("q" if q else "k", (q or k)[0])  # type: ignore[index]
         named = Key(
@@ -276,6 +319,10 @@ class Caller:
             sin, call.cos_sin_format,
         )  # fmt: skip
         template = make_template(named, self._dims, self.pairs, self.axes)
+        if len(metas) > _ROTATION:
+            cache_layout = None if call.cache is None else call.cache.layout
+            more = FusedKey._make((*metas[_ROTATION:], cache_layout))
+            template = add_fused(template, named, more, self._dims)
         if len(self._templates) >= _CACHE:
             self._templates.clear()
             self._fast.clear()
@@ -302,6 +349,15 @@ class Caller:
         for text in {layout, None} if layout == self.layout else {layout}:
             full = (*name, text, call.operation)
             self._fast[full] = template.args
+
+
+def after(first: Callable[[], None] | None, then: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        if first is not None:
+            first()
+        then()
+
+    return both
 
 
 def cross(function: Callable[..., int], *arguments: Any) -> None:
@@ -336,6 +392,13 @@ def library_of(q: Any, k: Any) -> str:
 
 def unavailable(name: str, where: str) -> NotImplementedError:
     return NotImplementedError(f"{name}= is not available with {where}")
+
+
+def outputs(out: Any, v: Any) -> tuple[Any, Any, Any]:
+    """The argument out of a call of q, k and v, which may have none for v."""
+    if v is not None and isinstance(out, (tuple, list)) and len(out) == 3:
+        return out[0], out[1], out[2]
+    return (*pair(out), None)
 
 
 def pair(out: Any) -> tuple[Any, Any]:
@@ -397,15 +460,6 @@ def shape_of_positions(positions: Any) -> tuple[int, ...]:
     if isinstance(positions, (range, list, tuple, array)):
         return (len(positions),)
     return tuple(getattr(positions, "shape", ()))
-
-
-def ints(values: Sequence[Any], name: str) -> list[int]:
-    """The ints of a list."""
-    for i, value in enumerate(values):
-        if not hasattr(value, "__index__") or getattr(value, "shape", None):
-            raise TypeError(f"{name} as a list must hold ints; nested ones need an array")
-        _core.integer(value, f"{name}[{i}]")
-    return [operator.index(v) for v in values]
 
 
 def place(device: int) -> str:

@@ -148,6 +148,15 @@ def integer(
     return found
 
 
+def ints(values: Sequence[Any], name: str) -> list[int]:
+    """The ints of a list."""
+    for i, value in enumerate(values):
+        if not hasattr(value, "__index__") or getattr(value, "shape", None):
+            raise TypeError(f"{name} as a list must hold ints; nested ones need an array")
+        integer(value, f"{name}[{i}]")
+    return [operator.index(v) for v in values]
+
+
 def real(value: Any, name: str) -> float:
     """value as a float, or an error that names the argument: texts are no numbers."""
     try:

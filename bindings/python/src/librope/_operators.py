@@ -17,9 +17,18 @@ from . import _arrays
 from ._call import Call
 from ._conventions import OPERATION_NAMES
 from ._core import arrays_of
+from ._fused import FusedKey, add_fused
+from ._kv_cache import KVCache
 from ._rope import Rope
 from ._rows import fill, shape_of_rows
-from ._rules import check_channels, check_dtype
+from ._rules import (
+    both_layouts,
+    cache_axes,
+    check_alike,
+    check_cache,
+    check_channels,
+    check_dtype,
+)
 from ._template import Key, make_template
 
 _library = torch.library.Library("librope", "DEF")
@@ -30,10 +39,16 @@ _CALL = (
     "Tensor? positions, SymInt offset, str spec, str layout, int operation, bool offsets, "
     "str positions_layout, Tensor? cu_seqlens=None, Tensor? freq_sets=None"
 )
+_STORE = (
+    "Tensor? q, Tensor? k, Tensor? v, Tensor(a!)? q_out, Tensor(b!)? k_out, Tensor(c!)? v_out, "
+    "Tensor(d!)? cache_k, Tensor(e!)? cache_v, str cache_layout, Tensor? slots, Tensor? page_table, "
+    "Tensor? page_starts, Tensor? starts"
+)
 _ROWS = "Tensor cos, Tensor? sin, str spec, str layout, int operation, str format"
 for _schema in (
     f"apply(Tensor[] tensors, {_CALL}) -> Tensor[]",
     f"apply_(Tensor(a!)[] tensors, {_CALL}) -> ()",
+    f"apply_fused_({_STORE}, {_CALL}) -> ()",
     f"apply_rows(Tensor[] tensors, {_ROWS}) -> Tensor[]",
     "cos_sin(Tensor positions, str spec, str format, str dtype, str positions_layout) -> Tensor[]",
 ):
@@ -68,11 +83,11 @@ def _layout_of(text: str) -> Any:
     return (parts[0], parts[1]) if len(parts) > 1 else parts[0] or None
 
 
-def _run(
-    tensors: Any, out: Any, positions: Tensor | None, offset: int, spec: str, layout: str,
-    operation: int, offsets: bool, positions_layout: str, cu_seqlens: Tensor | None = None,
+def _call_of(
+    tensors: Any, positions: Tensor | None, offset: int, spec: str, layout: str, operation: int,
+    offsets: bool, positions_layout: str, cu_seqlens: Tensor | None = None,
     freq_sets: Tensor | None = None,
-) -> None:  # fmt: skip
+) -> tuple[Rope, Call]:  # fmt: skip
     where: Any = {"offsets": positions}
     if not offsets:
         where = {"positions": offset if positions is None else positions}
@@ -81,7 +96,12 @@ def _run(
         cu_seqlens=cu_seqlens, freq_sets=freq_sets, positions_layout=positions_layout or None,
         **where,
     )  # fmt: skip
-    rope_of(spec)._run(call, *pair(out))
+    return rope_of(spec), call
+
+
+def _run(tensors: Any, out: Any, *rest: Any) -> None:
+    rope, call = _call_of(tensors, *rest)
+    rope._run(call, *pair(out))
 
 
 def apply(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
@@ -92,6 +112,21 @@ def apply(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
 
 def apply_(tensors: list[Tensor], *rest: Any) -> None:
     _run(tensors, (None, None), *rest)
+
+
+def apply_fused_(
+    q: Any, k: Any, v: Any, q_out: Any, k_out: Any, v_out: Any, cache_k: Any, cache_v: Any,
+    cache_layout: str, slots: Any, page_table: Any, page_starts: Any, starts: Any, *rest: Any,
+) -> None:  # fmt: skip
+    """q_out and k_out: what is written, q and k themselves in place; of k None where it is stored alone."""
+    cache = None
+    if cache_layout:
+        cache = KVCache(
+            cache_k, cache_v, layout=_layout_of(cache_layout), slots=slots, page_table=page_table,
+            page_starts=page_starts, starts=starts,
+        )  # fmt: skip
+    rope, call = _call_of((q, k), *rest)
+    rope._run(call._replace(v=v, cache=cache), q_out, k_out, v_out)
 
 
 def apply_rows(
@@ -107,36 +142,41 @@ def apply_rows(
     return out
 
 
-def _check_channels(tensors: list[Tensor], spec: str) -> None:
+def _check_channels(tensors: Any, spec: str) -> None:
     """What can be wrong without looking at sizes that may be symbols, said while tracing."""
     rope = rope_of(spec)
     for name, x in zip("qk", tensors, strict=False):
-        check_channels(name, x.shape[-1], rope._dims)
-        check_dtype(name, _arrays.torch_dtype(x))
+        if x is not None:
+            check_channels(name, x.shape[-1], rope._dims)
+            check_dtype(name, _arrays.torch_dtype(x))
 
 
-def _check_devices(tensors: list[Tensor], **others: Tensor | None) -> None:
+def _check_devices(tensors: Any, **others: Tensor | None) -> None:
     """Meta tensors beside others come here, too, and would get a result that nobody has written."""
-    first = tensors[0].device
+    first = next(x for x in tensors if x is not None).device
     for name, x in (*zip("qk", tensors, strict=False), *others.items()):
         if x is not None and x.device.type != first.type:
             raise TypeError(f"{name} is on {x.device}, and q on {first}: they must be on one device")
 
 
-def _check_meta(tensors: list[Tensor], **fields: Any) -> None:
+def _check_meta(tensors: Any, more: dict[str, Any] | None = None, **fields: Any) -> None:
     """Tensors of the device meta keep the rules of shapes that others keep.
 
     Not fake ones, which are on the device that they stand for: their sizes may be symbols.
+    more: of a FusedKey.
     """
-    named = {**dict(zip("qk", tensors, strict=False)), **fields}
+    named = {**dict(zip("qk", tensors, strict=False)), **fields, **(more or {})}
     given = {name: x for name, x in named.items() if isinstance(x, Tensor)}
     if any(type(x) not in (Tensor, torch.nn.Parameter) or not x.is_meta for x in given.values()):
         return
     metas = {name: _arrays.torch_meta(x, name) for name, x in given.items()}
     fields = {"k": None, "q_out": None, "k_out": None, **named, **metas}
     rope = rope_of(fields.pop("spec"))
+    beside = {name: fields.pop(name) for name in more or {}}
     key = Key(**{**fields, "layout": _layout_of(fields["layout"])})
-    make_template(key, rope._dims, rope.pairs, rope.axes)
+    template = make_template(key, rope._dims, rope.pairs, rope.axes)
+    if more is not None:
+        add_fused(template, key, FusedKey(**beside), rope._dims)
 
 
 def _check_call(
@@ -159,6 +199,34 @@ def _apply_in_place_fake(
     _check_call(
         tensors, positions, spec, layout, operation, offsets, positions_layout, cu_seqlens, freq_sets
     )
+
+
+def _apply_fused_fake(
+    q: Any, k: Any, v: Any, q_out: Any, k_out: Any, v_out: Any, cache_k: Any, cache_v: Any,
+    cache_layout: str, slots: Any, page_table: Any, page_starts: Any, starts: Any, positions: Any,
+    offset: Any, spec: str, layout: str, operation: int, offsets: bool, positions_layout: str,
+    cu_seqlens: Any = None, freq_sets: Any = None,
+) -> None:  # fmt: skip
+    _check_channels((q, k), spec)
+    beside = {
+        "v": v, "v_out": v_out, "cache_k": cache_k, "cache_v": cache_v, "slots": slots,
+        "page_table": page_table, "page_starts": page_starts, "starts": starts,
+    }  # fmt: skip
+    where = {"offsets" if offsets else "positions": positions}
+    _check_devices((q, k), **where, cu_seqlens=cu_seqlens, freq_sets=freq_sets, **beside)
+    given = _layout_of(cache_layout)
+    axes, caches = both_layouts(_layout_of(layout))[1], both_layouts(given)
+    for i, (name, memory, other, like) in enumerate((("cache.k", cache_k, "k", k), ("cache.v", cache_v, "v", v))):
+        if memory is not None and like is not None:
+            check_cache(name, memory.shape, caches[i])
+            shape, dtype = tuple(like.shape), _arrays.torch_dtype(like)
+            heads = cache_axes(caches[i])[1]
+            check_alike(name, memory.shape, _arrays.torch_dtype(memory), heads, other, (shape, (), dtype), axes)
+    _check_meta(
+        (q, k), {**beside, "cache_layout": given}, q_out=q_out, k_out=k_out, positions=positions,
+        spec=spec, layout=layout, operation=operation, offsets=offsets,
+        positions_layout=positions_layout or None, cu_seqlens=cu_seqlens, freq_sets=freq_sets,
+    )  # fmt: skip
 
 
 def _apply_fake(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
@@ -203,6 +271,7 @@ def cos_sin(
 for _name, _implementation, _fake in (
     ("apply", apply, _apply_fake),
     ("apply_", apply_, _apply_in_place_fake),
+    ("apply_fused_", apply_fused_, _apply_fused_fake),
     ("apply_rows", apply_rows, _apply_rows_fake),
     ("cos_sin", cos_sin, _new_rows),
 ):
@@ -212,6 +281,7 @@ for _name, _implementation, _fake in (
 
 apply_op = torch.ops.librope.apply.default
 apply_in_place_op = torch.ops.librope.apply_.default
+apply_fused_op = torch.ops.librope.apply_fused_.default
 apply_rows_op = torch.ops.librope.apply_rows.default
 cos_sin_op = torch.ops.librope.cos_sin.default
 
@@ -237,9 +307,14 @@ def _flops(shapes: Any, *rest: Any, **options: Any) -> int:
     return total
 
 
+def _flops_fused(q: Any, k: Any, *rest: Any, **options: Any) -> int:
+    return _flops([shape for shape in (q, k) if shape is not None])
+
+
 #: For FlopCounterMode(custom_mapping=librope.torch.FLOPS), which by itself counts no RoPE.
 FLOPS = {
     torch.ops.librope.apply: _flops,
     torch.ops.librope.apply_: _flops,
+    torch.ops.librope.apply_fused_: _flops_fused,
     torch.ops.librope.apply_rows: _flops,
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _arrays, _core
 from ._bound import Bound
-from ._call import Call, Caller, checked_layout, library_of, pair, unavailable
+from ._call import Call, Caller, checked_layout, library_of, outputs, pair, unavailable
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
 from ._changes import KnownFields, changed
 from ._config_text import ModelText
@@ -16,6 +16,7 @@ from ._core import Config, check
 from ._digest import Digested
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS, load
+from ._kv_cache import KVCache, arrays_of, checked, written_of
 from ._pool import Pool
 from ._prepared import PreparedCall, prepare_call
 from ._rows import dtype_name, fill
@@ -317,14 +318,29 @@ class Rope(Caller, Digested):
         **options: Unpack[CallOptions],
     ) -> tuple[A, B]: ...
 
+    @overload
+    def apply_qk(
+        self,
+        q: A,
+        k: B,
+        positions: Any = None,
+        *,
+        v: Any = None,
+        cache: KVCache | None = None,
+        out: tuple[Any, ...] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> tuple[A, B | None]: ...
+
     def apply_qk(
         self,
         q: Any,
         k: Any = None,
         positions: Any = None,
         *,
+        v: Any = None,
+        cache: KVCache | None = None,
         layout: Layout = None,
-        out: tuple[Any, Any] | None = None,
+        out: tuple[Any, ...] | None = None,
         operation: Operation = "forward",
         offsets: Any = None,
         cu_seqlens: Any = None,
@@ -343,9 +359,15 @@ class Rope(Caller, Digested):
             positions: an int p, token i of every sequence being at p + i (operation "shift": every
                 token moves by p); a list or range of ints; or int32, int64 or float32 [tokens],
                 [batch, tokens], [axes, batch, tokens], or [axes, tokens] without a batch.
+            v: values of the tokens, with the axes of k and any heads and channels. They do not turn:
+                they are copied to cache.v, or to a third array in out, or to both.
+            cache: a librope.KVCache, whose slots k and v are stored in. Its keys have the bits that
+                out would have. k itself is only read, and not returned, unless out has an array for
+                it. No gradient goes through a cache, and "backward" stores nothing.
             layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless
                 the Rope has one.
-            out: (q_out, k_out), each an array like its input, which may be the input itself.
+            out: (q_out, k_out), or with v (q_out, k_out, v_out), each an array like its input, which
+                may be the input itself, or None.
             operation: "forward" a R(p) x; "backward" a R(-p) x, the gradient; "inverse"
                 1/a R(-p) x, which undoes forward; "shift" R(p) x, which moves rotated keys by the
                 distances p. a: attention_factor.
@@ -362,20 +384,25 @@ class Rope(Caller, Digested):
             pool: threads for a long call.
 
         Returns:
-            (q, k): new arrays of the same libraries, shapes and dtypes; out if given. torch
+            (q, k): new arrays of the same libraries, shapes and dtypes; out if given; None for k that
+            went to a cache alone. torch
             tensors that require gradients get them, and JAX arrays go through librope.jax.
 
         Raises:
             ValueError: a shape, stride or value that breaks a rule; layout or positions missing; a
                 position that takes valid_below tokens or more.
             TypeError: a dtype or kind of object that cannot be taken.
-            NotImplementedError: out= or pool= under a gradient or in compiled code.
+            NotImplementedError: out= or pool= under a gradient or in compiled code; cache= under a
+                gradient, or on a device.
             RuntimeError: an output that requires a gradient; a device without its backend.
         """
         call = Call(
-            q, k, positions, layout, operation, offsets, cu_seqlens, freq_sets, positions_layout,
-            cos_sin, cos_sin_format, pool,
+            q, k, positions, v, checked(cache), layout, operation, offsets, cu_seqlens, freq_sets,
+            positions_layout, cos_sin, cos_sin_format, pool,
         )  # fmt: skip
+        q_out, k_out, v_out = outputs(out, v)
+        if not (v is cache is None):
+            return self._run_fused(call, (q_out, k_out, v_out), False)
         library = library_of(q, k)
         rotated: tuple[Any, Any]
         if library == "torch":
@@ -388,7 +415,6 @@ class Rope(Caller, Digested):
         elif library == "jax" and out is None:
             rotated = load("jax").apply_qk(self, call)
             return rotated
-        q_out, k_out = pair(out)
         if out is not None:
             announce = _arrays.announcer(q_out, k_out)
             if announce is not None:
@@ -406,6 +432,8 @@ class Rope(Caller, Digested):
         k: Any = None,
         positions: Any = None,
         *,
+        v: Any = None,
+        cache: KVCache | None = None,
         layout: Layout = None,
         operation: Operation = "forward",
         offsets: Any = None,
@@ -416,7 +444,7 @@ class Rope(Caller, Digested):
         cos_sin_format: str | None = None,
         pool: Pool | None = None,
     ) -> None:
-        """Rotates q and k in place. Arguments as for apply_qk.
+        """Rotates q and k in place; k that goes to a cache stays as it is. Arguments as for apply_qk.
 
         Raises:
             RuntimeError: a torch tensor that requires a gradient.
@@ -426,7 +454,7 @@ class Rope(Caller, Digested):
         if (
             type(q) is _ndarray
             and type(k) is _ndarray
-            and offsets is cu_seqlens is freq_sets is cos_sin is None
+            and offsets is cu_seqlens is freq_sets is cos_sin is v is cache is None
             and pool is None
             and positions_layout is None
         ):
@@ -465,9 +493,12 @@ class Rope(Caller, Digested):
                     raise _core.error(status)
                 return
         call = Call(
-            q, k, positions, layout, operation, offsets, cu_seqlens, freq_sets, positions_layout,
-            cos_sin, cos_sin_format, pool,
+            q, k, positions, v, checked(cache), layout, operation, offsets, cu_seqlens, freq_sets,
+            positions_layout, cos_sin, cos_sin_format, pool,
         )  # fmt: skip
+        if not (v is cache is None):
+            self._run_fused(call, (None, None, None), True)
+            return
         library = library_of(q, k)
         if library == "torch":
             torch = load("torch")
@@ -478,6 +509,33 @@ class Rope(Caller, Digested):
         elif library == "jax":
             raise TypeError("JAX arrays are immutable: use apply_qk")
         self._run(call)
+
+    def _run_fused(self, call: Call, out: tuple[Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
+        """A call with v or a cache; q and k without an output are rotated in place, or into new arrays."""
+        q, k, v, cache = call.q, call.k, call.v, call.cache
+        library = library_of(q, k)
+        if library == "jax":
+            raise TypeError("v= and cache= are for arrays that can be written, and those of JAX are immutable")
+        if library == "torch":
+            torch = load("torch")
+            if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache)):
+                rotated: tuple[Any, Any] = torch.apply_fused(self, call, out, in_place)
+                return rotated
+        q_out, k_out, v_out = out
+        if in_place:
+            written = (q, None if call.stores_k else k)
+        else:
+            written = q_out, k_out
+        announce = _arrays.announcer(*written, v_out, *written_of(cache))
+        if announce is not None:
+            announce()
+        if not in_place:
+            if q_out is None and q is not None:
+                q_out = _arrays.empty_like(q, "q")
+            if k_out is None and k is not None and not call.stores_k:
+                k_out = _arrays.empty_like(k, "k")
+        self._run(call, q_out, k_out, v_out)
+        return q_out, k_out
 
     def apply(
         self, x: A, positions: Any = None, *, out: Any = None, **options: Unpack[CallOptions]
@@ -496,7 +554,9 @@ class Rope(Caller, Digested):
         k: Any = None,
         positions: Any = None,
         *,
-        out: tuple[Any, Any] | None = None,
+        v: Any = None,
+        cache: KVCache | None = None,
+        out: tuple[Any, ...] | None = None,
         **options: Unpack[BindOptions],
     ) -> Bound:
         """A call that is made many times on the same arrays, in place or into out.
@@ -513,7 +573,8 @@ class Rope(Caller, Digested):
         options: those of apply_qk, but cos_sin. Raises what apply_qk raises.
         """
         check_options("bind", options, BindOptions.__optional_keys__)
-        return self._bind(Call(q, k, positions, **options), *pair(out))
+        call = Call(q, k, positions, v=v, cache=checked(cache), **options)
+        return self._bind(call, *outputs(out, v))
 
     def prepare_qk(
         self,
@@ -548,6 +609,8 @@ class Rope(Caller, Digested):
                 transform, where PyTorch would not see the rotation; CUDA arrays. apply_qk takes them.
             MemoryError: no memory for 8 to 32 bytes per token and pair. Otherwise as apply_qk.
         """
+        for name in options.keys() & {"v", "cache"}:
+            raise unavailable(name, "prepare_qk, whose calls rotate and nothing else")
         check_options("prepare_qk", options, CallOptions.__optional_keys__)
         return prepare_call(self, Call(q, k, positions, **options), *pair(out))
 

@@ -121,16 +121,86 @@ def check_channels(name: str, channels: int, dims: tuple[int, int]) -> None:
 
 
 def check_tensor(
-    name: str, shape: Sequence[int], dtype: str, layout: str, dims: tuple[int, int], sizes: Sizes
+    name: str, shape: Sequence[int], dtype: str, layout: str, dims: tuple[int, int] | None, sizes: Sizes
 ) -> None:
-    """All but strides, which traced arrays do not have."""
+    """All but strides, which traced arrays do not have. dims: None for v, whose heads are its own."""
     check_dtype(name, dtype)
     b, s, _ = axes_of(layout)
     if len(shape) != len(layout):
         raise ValueError(f"{name} has shape {shape}, which is not {layout!r}")
-    check_channels(name, shape[-1], dims)
+    if dims is not None:
+        check_channels(name, shape[-1], dims)
     sizes.agree("b", 1 if b is None else shape[b], name)
     sizes.agree("t", shape[s], name)
+
+
+# -- caches -----------------------------------------------------------------------------------------
+
+#: Where slots and heads are, behind the pages.
+_CACHE_AXES: dict[str, tuple[int, int | None]] = {"nhd": (1, 2), "hnd": (2, 1), "nd": (1, None)}
+_MOST_SLOTS = 2**30
+
+
+def cache_axes(layout: object) -> tuple[int, int | None]:
+    """Where the slots of a page and the heads are in a layout of a cache."""
+    if not isinstance(layout, str) or layout not in _CACHE_AXES:
+        raise ValueError(
+            f"layout of a cache is {layout!r}, and must be 'nhd' ([pages, page_size, heads, channels]), "
+            "'hnd' ([pages, heads, page_size, channels]) or 'nd' ([pages, page_size, channels])"
+        )
+    return _CACHE_AXES[layout]
+
+
+def check_cache(name: str, shape: Sequence[int], layout: str) -> None:
+    n, _ = cache_axes(layout)
+    if len(shape) != len(layout) + 1:
+        hint = ": with x[None] it is one page" if len(shape) == len(layout) else ""
+        raise ValueError(f"{name} has shape {shape}, which is not [pages, ..] of layout {layout!r}{hint}")
+    if shape[0] < 1 or not 1 <= shape[n] <= _MOST_SLOTS:
+        raise ValueError(
+            f"{name} has {shape[0]} pages of {shape[n]} slots, and must have one page or more, of 1 to "
+            "2^30 slots"
+        )
+
+
+def check_alike(
+    name: str, shape: Sequence[int], dtype: str, heads: int | None, other: str,
+    like: tuple[Sequence[int], Sequence[int], str], layout: str,
+) -> None:  # fmt: skip
+    """The memory of a cache has the dtype and the heads of what is stored. heads: their axis."""
+    if dtype != like[2]:
+        raise TypeError(f"{name} has dtype {dtype}, and {other} {like[2]}")
+    at = axes_of(layout)[2]
+    found, wanted = 1 if heads is None else shape[heads], 1 if at is None else like[0][at]
+    if found != wanted:
+        raise ValueError(f"{name} has {found} heads, and {other} {wanted}")
+
+
+def check_slots(shape: Sequence[int], dtype: str, batch: int, tokens: int) -> None:
+    check_dtype("slots", dtype, INTEGERS)
+    if len(shape) == 2 and tuple(shape) == (batch, tokens):
+        return
+    if len(shape) != 1:
+        raise ValueError(f"slots has shape {tuple(shape)}, and must be [{batch}, {tokens}], or [tokens]")
+    if batch * tokens and not shape[0]:
+        raise ValueError("slots has no entries, and must have one or more")
+    if batch > 1 and tokens > 1 and shape[0] < batch * tokens:
+        raise ValueError(
+            f"slots has {shape[0]} entries, and there are {batch} batch rows of {tokens} tokens: each "
+            "token has its own"
+        )
+
+
+def check_page_table(shape: Sequence[int], dtype: str, sequences: int, ragged: bool) -> None:
+    check_dtype("page_table", dtype, ("int32",))
+    if ragged:
+        if len(shape) != 1:
+            raise ValueError(f"page_table has shape {tuple(shape)}, and with page_starts one dimension")
+    elif len(shape) != 2 or shape[0] != sequences or not shape[1]:
+        raise ValueError(
+            f"page_table has shape {tuple(shape)}, and must be [{sequences} sequences, pages of each], or "
+            "one list with page_starts="
+        )
 
 
 # -- positions --------------------------------------------------------------------------------------

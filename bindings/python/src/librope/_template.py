@@ -21,7 +21,7 @@ from ._rules import (
     order_of_positions,
 )
 
-_MARK = ffi.cast("void*", 64)  # "this array is used"; the call puts the address in
+MARK = ffi.cast("void*", 64)  # "this array is used"; the call puts the address in
 
 
 class Key(NamedTuple):
@@ -50,11 +50,14 @@ class Template(NamedTuple):
     tokens: int
     forms: tuple[Meta | None, ...]  # of q, k and their outputs
     coordinates: Meta | None  # of float positions
+    fused: Any = None  # rope_fused*, of a call that does more
+    cache: Any = ffi.NULL  # rope_kv_cache* or NULL
 
 
-def _tensor(
-    struct: Any, meta: Meta, layout: str, name: str, sizes: Sizes, dims: tuple[int, int]
+def describe(
+    struct: Any, meta: Meta, layout: str, name: str, sizes: Sizes, dims: tuple[int, int] | None
 ) -> None:
+    """Fills a rope_tensor. dims: of check_tensor()."""
     shape, strides, dtype = meta
     check_tensor(name, shape, dtype, layout, dims, sizes)
     check_strides(name, shape, strides)
@@ -72,14 +75,17 @@ def _vector(meta: Meta, name: str, sequences: int | None = None) -> int:
     """The length of an int32 vector."""
     shape, _, dtype = meta
     check_vector(name, shape, dtype, ("int32",), sequences)
-    _contiguous(name, meta)
+    contiguous(name, meta)
     return shape[0]
 
 
-def _contiguous(name: str, meta: Meta) -> None:
+def contiguous(name: str, meta: Meta) -> None:
     shape, strides, _ = meta
-    if shape[0] > 1 and strides[0] != 1:
-        raise ValueError(f"{name} has stride {strides[0]}, and must be contiguous")
+    step = 1
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if n > 1 and stride != step:
+            raise ValueError(f"{name} has stride {stride}, and must be contiguous")
+        step *= n
 
 
 def read_positions(
@@ -91,13 +97,13 @@ def read_positions(
     if key.offsets:
         operation = OPERATION_NAMES[key.operation]
         check_offsets(shape, dtype, sequences, operation, key.cu_seqlens is not None)
-        _contiguous("offsets", key.positions)
+        contiguous("offsets", key.positions)
         if rule_of(operation).by_distance:  # one for all tokens of each sequence
             p.kind, p.stride_batch = lib.ROPE_POSITIONS_IDS_STRIDED, 1
-            setattr(p, "ids_i64" if dtype == "int64" else "ids_i32", _MARK)
+            setattr(p, "ids_i64" if dtype == "int64" else "ids_i32", MARK)
             return
         p.kind = lib.ROPE_POSITIONS_SEQ_OFFSETS
-        setattr(p, "offsets_i64" if dtype == "int64" else "offsets_i32", _MARK)
+        setattr(p, "offsets_i64" if dtype == "int64" else "offsets_i32", MARK)
         return
     expected = {"a": axes, "b": batch, "t": tokens}
     order = order_of_positions(shape, dtype, key.positions_layout, batched, expected)
@@ -106,7 +112,7 @@ def read_positions(
     for letter, size, stride in zip(order, shape, strides, strict=True):
         step[letter] = 0 if size == 1 else stride
     p.kind = lib.ROPE_POSITIONS_IDS_STRIDED
-    setattr(p, {"int64": "ids_i64", "int32": "ids_i32"}.get(dtype, "ids_f32"), _MARK)
+    setattr(p, {"int64": "ids_i64", "int32": "ids_i32"}.get(dtype, "ids_f32"), MARK)
     p.stride_axis, p.stride_batch, p.stride_token = step["a"], step["b"], step["t"]
 
 
@@ -175,9 +181,9 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
     q_layout, k_layout = both_layouts(key.layout)
     sizes = Sizes()
     if key.q is not None:
-        _tensor(args.q, key.q, q_layout, "q", sizes, dims)
+        describe(args.q, key.q, q_layout, "q", sizes, dims)
     if key.k is not None:
-        _tensor(args.k, key.k, k_layout, "k", sizes, dims)
+        describe(args.k, key.k, k_layout, "k", sizes, dims)
     for name, meta, out, layout in (
         ("q", key.q, key.q_out, q_layout),
         ("k", key.k, key.k_out, k_layout),
@@ -187,7 +193,7 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
         if meta is None:
             raise ValueError(f"out has an array for {name}, which is None")
         struct = getattr(args, name + "_out")
-        _tensor(struct, out, layout, f"out of {name}", sizes, dims)
+        describe(struct, out, layout, f"out of {name}", sizes, dims)
         if out[2] != meta[2]:
             raise TypeError(f"out of {name} has dtype {out[2]}, and {name} {meta[2]}")
         if struct.heads != getattr(args, name).heads:
@@ -212,7 +218,7 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
         if key.freq_sets is not None:
             _vector(key.freq_sets, "freq_sets", sequences)
         if key.positions is None and rule.by_distance:
-            p.kind, p.ids_i64 = lib.ROPE_POSITIONS_IDS_STRIDED, _MARK  # the int, for every token
+            p.kind, p.ids_i64 = lib.ROPE_POSITIONS_IDS_STRIDED, MARK  # the int, for every token
         elif key.positions is None:
             p.kind = lib.ROPE_POSITIONS_OFFSET
         else:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ._pool import Pool
 
 Layout = str | tuple[str, str] | None
+CacheLayout = str | tuple[str, str]
 
 
 class _Rare(TypedDict, total=False):

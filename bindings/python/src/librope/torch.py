@@ -11,14 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad as _forward_ad
 
 from . import _arrays
-from ._call import Call, as_positions, ints, layout_of
+from ._call import Call, as_positions, layout_of
 from ._conventions import OPERATION_NAMES, rule_of
-from ._core import COS_SIN_FORMATS, OPERATIONS, error, number
+from ._core import COS_SIN_FORMATS, OPERATIONS, error, ints, number
 from ._ffi import ffi, lib
+from ._kv_cache import arrays_of, written_of
 from ._operators import (
     FLOPS,
+    apply_fused_op,
     apply_in_place_op,
     apply_op,
     apply_rows_op,
@@ -366,6 +369,67 @@ def apply_qk_(rope: Rope, call: Call) -> None:
         for x in tensors:
             if not x.is_inference():
                 torch.autograd.graph.increment_version(x)
+
+
+def apply_fused(
+    rope: Rope, call: Call, out: tuple[Any, Any, Any], in_place: bool
+) -> tuple[Any, Any]:  # fmt: skip
+    """Rope.apply_qk with v or a cache where PyTorch must see it: compiled code, dispatch modes."""
+    q, k, v, cache = call.q, call.k, call.v, call.cache
+    beside = arrays_of(v, cache)
+    arrays = [x for x in (q, k, call.positions, *beside, *out) if isinstance(x, Tensor)]
+    if _forward_ad._current_level >= 0 or (_is_grad_enabled() and any(x.requires_grad for x in arrays)):
+        raise NotImplementedError(
+            "no gradient goes through v= and cache=: call under torch.no_grad(), or detach the tensors"
+        )
+    where = "torch.compile or a dispatch mode"
+    call.refuse(where, "cos_sin", "pool")
+    if _functorch_active():
+        raise NotImplementedError("v= and cache= are not available under torch.func")
+    if _is_tracing():
+        raise NotImplementedError("torch.jit.trace does not record calls that write to a cache")
+    tensors = _all_tensors(q, k)
+    x = tensors[0]
+    if in_place:
+        out = (q, None if call.stores_k else k, None)
+    else:
+        q_out = _new_like(q) if out[0] is None and q is not None else out[0]
+        k_out = _new_like(k) if out[1] is None and k is not None and not call.stores_k else out[1]
+        out = (q_out, k_out, out[2])
+    for name, y in zip(("v", "cache.k", "cache.v"), beside, strict=False):
+        if y is not None and not isinstance(y, Tensor):
+            raise TypeError(f"{name} is a {type(y).__qualname__} beside torch tensors: {where} needs a tensor")
+    layout: Any = ""
+    memory: tuple[Any, ...] = (None, None, "", None, None, None, None)
+    if cache is not None:
+        layout = ",".join(cache.layout) if isinstance(cache.layout, tuple) else cache.layout
+        starts = cache.starts
+        if type(starts) in (int, torch.SymInt):
+            starts = torch.full((_sequences(rope, call),), starts, dtype=torch.int32, device=x.device)
+        places = (("slots", cache.slots), ("page_table", cache.page_table),
+                  ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
+        memory = (cache.k, cache.v, layout, *[None if y is None else _tensor_of(y, n, x) for n, y in places])
+    arguments = _arguments(rope, call)
+    apply_fused_op(q, k, v, *out, *memory, *arguments)
+    if not _is_compiling():
+        for y in (*out, *written_of(cache)):
+            if y is not None and not y.is_inference():
+                torch.autograd.graph.increment_version(y)
+    return out[0], out[1]
+
+
+def _sequences(rope: Rope, call: Call) -> Any:
+    if call.cu_seqlens is not None:
+        return len(call.cu_seqlens) - 1
+    letters = both_layouts(layout_of(rope, call))[call.q is None]
+    return (call.k if call.q is None else call.q).shape[letters.index("b")] if "b" in letters else 1
+
+
+def _new_like(x: Tensor) -> Tensor:
+    made = torch.empty_like(x)
+    if made.stride()[-1] != 1:
+        made = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return made
 
 
 def apply_rows(

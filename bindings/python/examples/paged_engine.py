@@ -1,0 +1,162 @@
+"""A small engine in PyTorch: continuous batching over a paged KV cache.
+
+    python paged_engine.py
+
+Each layer makes one call of librope: it rotates q in place, and stores the rotated k, and v, in the pages
+of their sequences. Requests come and go, long prompts are cut into chunks, and pages are used again. The
+weights are random; the point is that every token is the one that plain code generates, which has one
+sequence, a cache that grows by torch.cat, and the rotation as models write it.
+"""
+
+import torch
+import torch.nn.functional as F
+
+import librope
+
+CONFIG = {
+    "model_type": "llama", "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "num_hidden_layers": 4, "intermediate_size": 512, "vocab_size": 1000, "rope_theta": 500000.0,
+}  # fmt: skip
+Q_HEADS, KV_HEADS, DIM, LAYERS = 8, 2, 32, 4
+PAGE_SIZE, PAGES, BUDGET = 8, 30, 24  # slots of a page; pages; tokens of a step
+
+
+class Llama:
+    """Weights, and a forward pass that is told how to attend."""
+
+    def __init__(self, seed):
+        torch.manual_seed(seed)
+        hidden, inner = CONFIG["hidden_size"], CONFIG["intermediate_size"]
+
+        def weight(rows, columns):
+            return torch.randn(rows, columns) * rows**-0.5
+
+        self.embedding = torch.randn(CONFIG["vocab_size"], hidden) / 4
+        self.head = weight(hidden, CONFIG["vocab_size"])
+        self.layers = [
+            {"qkv": weight(hidden, (Q_HEADS + 2 * KV_HEADS) * DIM), "o": weight(Q_HEADS * DIM, hidden),
+             "up": weight(hidden, 2 * inner), "down": weight(inner, hidden)}
+            for _ in range(LAYERS)
+        ]  # fmt: skip
+
+    def __call__(self, ids, attend):
+        """Hidden states after the last layer. attend(layer, q, k, v): heads of [tokens, heads, DIM]."""
+        x = self.embedding[ids]
+        for layer, weights in enumerate(self.layers):
+            packed = F.rms_norm(x, x.shape[-1:]) @ weights["qkv"]
+            q, k, v = packed.view(len(ids), -1, DIM).split([Q_HEADS, KV_HEADS, KV_HEADS], 1)
+            x = x + attend(layer, q, k, v).flatten(1) @ weights["o"]
+            gate, up = (F.rms_norm(x, x.shape[-1:]) @ weights["up"]).chunk(2, -1)
+            x = x + (F.silu(gate) * up) @ weights["down"]
+        return F.rms_norm(x, x.shape[-1:])
+
+    def next_id(self, hidden):
+        return int((hidden @ self.head).argmax())
+
+
+def attention(q, keys, values):
+    """q of the last tokens of a sequence, keys and values of all of them."""
+    mask = torch.ones(len(q), len(keys), dtype=torch.bool).tril(len(keys) - len(q))
+    heads = (x.transpose(0, 1) for x in (q, keys, values))
+    return F.scaled_dot_product_attention(*heads, attn_mask=mask, enable_gqa=True).transpose(0, 1)
+
+
+class Engine:
+    def __init__(self, model):
+        self.model = model
+        self.rope = librope.Rope.from_config(CONFIG, layout="thd")
+        memory = torch.zeros(LAYERS, 2, PAGES, PAGE_SIZE, KV_HEADS, DIM)
+        self.caches = [librope.KVCache(k, v, layout="nhd") for k, v in memory]
+        self.free = torch.randperm(PAGES).tolist()
+        self.pages = {}  # of each sequence
+        self.done = {}  # tokens of each sequence that are in the cache
+
+    def step(self, new):
+        """The hidden state of the last token of each sequence. new: lists of ids by sequence."""
+        counts = torch.tensor([len(ids) for ids in new.values()], dtype=torch.int32)
+        starts = torch.tensor([self.done.setdefault(s, 0) for s in new], dtype=torch.int32)
+        ends = (starts + counts).tolist()
+        for s, end in zip(new, ends):
+            pages = self.pages.setdefault(s, [])
+            while len(pages) * PAGE_SIZE < end:
+                pages.append(self.free.pop())
+        width = max(len(self.pages[s]) for s in new)
+        table = torch.tensor([self.pages[s] + [-1] * (width - len(self.pages[s])) for s in new], dtype=torch.int32)
+        cu_seqlens = F.pad(counts.cumsum(0), (1, 0)).int()
+
+        def attend(layer, q, k, v):
+            cache = self.caches[layer].at(page_table=table, starts=starts)
+            self.rope.apply_qk_(q, k, offsets=starts, cu_seqlens=cu_seqlens, v=v, cache=cache)
+            return torch.cat([
+                attention(rows, cache.k[self.pages[s]].flatten(0, 1)[:end], cache.v[self.pages[s]].flatten(0, 1)[:end])
+                for s, end, rows in zip(new, ends, q.split(counts.tolist()))
+            ])  # fmt: skip
+
+        hidden = self.model(torch.tensor(sum(new.values(), [])), attend)
+        self.done.update(zip(new, ends))
+        return dict(zip(new, hidden[cu_seqlens[1:].long() - 1]))
+
+    def generate(self, requests):
+        """The ids that follow each prompt. requests: (first step, prompt, number of ids) by name."""
+        ids = {name: list(prompt) for name, (_, prompt, _) in requests.items()}
+        ends = {name: len(prompt) + count for name, (_, prompt, count) in requests.items()}
+        waiting, running, steps = list(requests), [], 0
+        while waiting or running:
+            running += [name for name in waiting if requests[name][0] <= steps]
+            waiting = [name for name in waiting if name not in running]
+            new, room = {}, BUDGET
+            for name in running:  # one id to decode, or as much of a prompt as there is room for
+                rest = ids[name][self.done.get(name, 0) :][:room]
+                if rest:
+                    new[name], room = rest, room - len(rest)
+            for name, hidden in self.step(new).items():
+                if self.done[name] == len(ids[name]):
+                    ids[name].append(self.model.next_id(hidden))
+                if len(ids[name]) == ends[name]:
+                    running.remove(name)
+                    self.free += self.pages.pop(name)
+            steps += 1
+        print(f"{steps} steps")
+        return {name: ids[name][len(requests[name][1]) :] for name in requests}
+
+
+def generate_plainly(model, prompt, count):
+    """One sequence, and nothing of librope."""
+    inv_freq = 1 / CONFIG["rope_theta"] ** (torch.arange(0, DIM, 2).float() / DIM)
+    cache = [torch.zeros(2, 0, KV_HEADS, DIM)] * LAYERS
+    ids, new = [], prompt
+    while len(ids) < count:
+        past = cache[0].shape[1]
+        angles = torch.arange(past, past + len(new))[:, None].float() * inv_freq
+        cos, sin = (torch.cat([t, t], -1)[:, None] for t in (angles.cos(), angles.sin()))
+
+        def rotate(x):
+            x0, x1 = x.chunk(2, -1)
+            return x * cos + torch.cat([-x1, x0], -1) * sin
+
+        def attend(layer, q, k, v):
+            cache[layer] = torch.cat([cache[layer], torch.stack([rotate(k), v])], 1)
+            return attention(rotate(q), *cache[layer])
+
+        ids.append(model.next_id(model(torch.tensor(new), attend)[-1]))
+        new = ids[-1:]
+    return ids
+
+
+def main():
+    model = Llama(seed=0)
+    lengths = {"a": (0, 50, 20), "b": (0, 3, 40), "c": (4, 17, 25), "d": (9, 30, 30), "e": (30, 9, 12)}
+    requests = {
+        name: (first, torch.randint(CONFIG["vocab_size"], (tokens,)).tolist(), count)
+        for name, (first, tokens, count) in lengths.items()
+    }
+    with torch.inference_mode():
+        generated = Engine(model).generate(requests)
+        for name, (_, prompt, count) in requests.items():
+            assert generated[name] == generate_plainly(model, prompt, count), name
+            print(f"{name}: {len(prompt)} tokens, then {generated[name][:8]} ..")
+    print("the same tokens as without librope")
+
+
+if __name__ == "__main__":
+    main()

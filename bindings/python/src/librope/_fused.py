@@ -1,0 +1,133 @@
+"""What a call does besides rotating q and k: templates of rope_fused and rope_kv_cache."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ._arrays import Meta
+from ._core import DTYPES
+from ._ffi import ffi, lib
+from ._rules import (
+    Sizes,
+    both_layouts,
+    cache_axes,
+    check_alike,
+    check_cache,
+    check_channels,
+    check_dtype,
+    check_page_table,
+    check_slots,
+    check_strides,
+    check_vector,
+)
+from ._template import MARK, Key, Template, contiguous, describe
+from ._types import CacheLayout
+
+
+class FusedKey(NamedTuple):
+    """All that decides these templates beside a Key; the arrays in the order of _kv_cache.NAMES."""
+
+    v: Meta | None = None
+    v_out: Meta | None = None
+    cache_k: Meta | None = None
+    cache_v: Meta | None = None
+    slots: Meta | None = None
+    page_table: Meta | None = None
+    page_starts: Meta | None = None
+    starts: Meta | None = None
+    cache_layout: CacheLayout | None = None  # None: no cache
+
+
+def _memory(struct: Any, meta: Meta, layout: str, name: str, other: str, like: Meta, like_layout: str) -> None:
+    """Keys or values of a cache, which are like those of the call in dtype and heads."""
+    shape, strides, dtype = meta
+    check_cache(name, shape, layout)
+    check_strides(name, shape, strides)
+    n, h = cache_axes(layout)
+    check_alike(name, shape, dtype, h, other, like, like_layout)
+    struct.dtype = DTYPES[dtype]
+    struct.layout = lib.ROPE_LAYOUT_STRIDED
+    struct.heads = 1 if h is None else shape[h]
+    struct.head_dim = shape[-1]
+    struct.stride_batch, struct.stride_token = strides[0], strides[n]
+    struct.stride_head = 0 if h is None else strides[h]
+
+
+def _place(cache: Any, key: FusedKey, template: Template, sequences: int) -> None:
+    if key.slots is not None:
+        shape, _, dtype = key.slots
+        check_slots(shape, dtype, template.batch, template.tokens)
+        contiguous("slots", key.slots)
+        cache.kind = lib.ROPE_SLOTS_MAPPED
+        setattr(cache, "slots_i64" if dtype == "int64" else "slots_i32", MARK)
+        cache.slots_length = shape[0] * (shape[1] if len(shape) == 2 else 1)
+        return
+    assert key.starts is not None
+    check_vector("starts", key.starts[0], key.starts[2], ("int32",), sequences)
+    contiguous("starts", key.starts)
+    cache.kind = lib.ROPE_SLOTS_LINEAR
+    if key.page_table is None:
+        return
+    cache.kind = lib.ROPE_SLOTS_PAGED
+    shape, _, dtype = key.page_table
+    check_page_table(shape, dtype, sequences, key.page_starts is not None)
+    contiguous("page_table", key.page_table)
+    if key.page_starts is None:
+        cache.page_table_stride = shape[1]
+        return
+    check_vector("page_starts", key.page_starts[0], key.page_starts[2], ("int32",), None)
+    contiguous("page_starts", key.page_starts)
+    if key.page_starts[0][0] != sequences + 1:
+        raise ValueError(
+            f"page_starts has {key.page_starts[0][0]} entries, and there are {sequences} sequences: it "
+            "must have one more"
+        )
+
+
+def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int]) -> Template:
+    """The template of key with those of more. dims: head_dim and rotary_dim of the context."""
+    fused = ffi.new("rope_fused*")
+    fused.struct_size = ffi.sizeof("rope_fused")
+    layout = both_layouts(key.layout)[1]  # v has the axes of k
+    sizes = Sizes()
+    sizes.agree("b", template.batch, "k" if key.q is None else "q")
+    sizes.agree("t", template.tokens, "k" if key.q is None else "q")
+    if more.v is not None:
+        describe(fused.v, more.v, layout, "v", sizes, None)
+    if more.v_out is not None:
+        assert more.v is not None
+        describe(fused.v_out, more.v_out, layout, "out of v", sizes, None)
+        heads = fused.v_out.heads, fused.v.heads
+        if more.v_out[2] != more.v[2]:
+            raise TypeError(f"out of v has dtype {more.v_out[2]}, and v {more.v[2]}")
+        if heads[0] != heads[1]:
+            raise ValueError(f"out of v has {heads[0]} heads, and v {heads[1]}")
+        check_channels("out of v", more.v_out[0][-1], (more.v[0][-1],) * 2)
+    if more.v is not None and more.v_out is more.cache_v is None:
+        raise ValueError("v has nowhere to go: cache= with a v, or out=(q_out, k_out, v_out)")
+    if more.cache_layout is None:
+        return template._replace(fused=fused)
+
+    cache = ffi.new("rope_kv_cache*")
+    cache.struct_size = ffi.sizeof("rope_kv_cache")
+    layouts = both_layouts(more.cache_layout)
+    pages: dict[tuple[int, int], str] = {}
+    for name, other, memory, array, struct, text in (
+        ("cache.k", "k", more.cache_k, key.k, cache.k, layouts[0]),
+        ("cache.v", "v", more.cache_v, more.v, cache.v, layouts[1]),
+    ):
+        if memory is None:
+            continue
+        if array is None:
+            raise ValueError(f"{name} is an array, and {other} is None")
+        check_dtype(name, memory[2])
+        _memory(struct, memory, text, name, other, array, layout)
+        check_channels(name, memory[0][-1], dims if other == "k" else (array[0][-1],) * 2)
+        pages[memory[0][0], memory[0][cache_axes(text)[0]]] = name
+    if len(pages) > 1:
+        (a, b), (c, d) = pages
+        raise ValueError(f"cache.k has {a} pages of {b} slots, and cache.v {c} of {d}")
+    ((cache.pages, cache.page_size),) = pages
+    sequences = template.args.positions.sequences or template.batch
+    _place(cache, more, template, sequences)
+    return template._replace(fused=fused, cache=cache)

@@ -1,0 +1,164 @@
+"""KVCache: the keys and values of past tokens, and where in it those of a call go."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from . import _arrays, _core
+from ._arrays import View
+from ._ffi import lib
+from ._rules import cache_axes
+from ._types import CacheLayout
+
+_largest = lib.largest
+
+
+class KVCache:
+    """The KV cache of one layer, and the slots in it that the tokens of a call get::
+
+        cache = librope.KVCache(k_cache, v_cache, layout="nhd", slots=slot_mapping)
+        q, _ = rope.apply_qk(q, k, positions, v=v, cache=cache)
+
+    A cache is pages of slots, and a slot holds the heads of one token: slot page * page_size + n is
+    slot n of a page. Nothing else of it is written. It keeps the arrays and copies nothing.
+
+    Args:
+        k, v: the memory of keys and of values, as layout says, of the dtype and heads of the k and v
+            of the calls. Any strides, but channels adjacent: parts of one array of both, as well.
+            Either may be None. k has whole heads, or the rotated span alone.
+        layout: "nhd": [pages, page_size, heads, channels]; "hnd": [pages, heads, page_size,
+            channels]; "nd": [pages, page_size, channels], one head (MLA). Or one for k and one for v.
+        slots: the slot of each token, int32 or int64: [batch, tokens], or [tokens]; a negative one:
+            nowhere. More entries than tokens are left; tokens behind the last entry go nowhere.
+        page_table: int32 [sequences, pages of each]: token i of sequence s goes to slot n % page_size
+            of page page_table[s, n // page_size], n = starts[s] + i; a negative page: nowhere.
+        page_starts: int32 [sequences + 1]: page_table is one list [entries], and row s of it begins at
+            entry page_starts[s] and ends where the next begins.
+        starts: int32 [sequences], or an int for all: the tokens that each sequence has in the cache.
+            Without page_table, sequence s owns page s.
+
+    Exactly one of slots, page_table with starts, and starts alone says where tokens go. Sequences are
+    the batch rows, or those of cu_seqlens. A cache without any of them is memory alone, for at().
+
+    Raises:
+        ValueError: an unknown layout; k and v both None; two places, or half of one.
+    """
+
+    __slots__ = ("k", "layout", "page_starts", "page_table", "slots", "starts", "v")
+
+    def __init__(
+        self,
+        k: Any = None,
+        v: Any = None,
+        *,
+        layout: CacheLayout,
+        slots: Any = None,
+        page_table: Any = None,
+        page_starts: Any = None,
+        starts: Any = None,
+    ) -> None:
+        if k is None and v is None:
+            raise ValueError("k and v of a KVCache are both None")
+        if isinstance(layout, (tuple, list)):
+            layout = tuple(layout)  # type: ignore[assignment]
+            if len(layout) != 2:
+                raise ValueError(f"layout of a cache has {len(layout)} layouts: one for k and one for v")
+        for name in layout if isinstance(layout, tuple) else (layout,):
+            cache_axes(name)
+        if slots is not None:
+            for name, given in (("page_table", page_table), ("page_starts", page_starts), ("starts", starts)):
+                if given is not None:
+                    raise ValueError(f"slots and {name}: slots alone say where tokens go")
+        elif page_table is not None:
+            if starts is None:
+                raise ValueError("page_table needs starts: the tokens that each sequence has in the cache")
+        elif page_starts is not None:
+            raise ValueError("page_starts needs page_table, whose rows it divides")
+        self.k = k
+        self.v = v
+        self.layout = layout
+        self.slots = slots
+        self.page_table = page_table
+        self.page_starts = page_starts
+        self.starts = starts
+
+    def at(
+        self, *, slots: Any = None, page_table: Any = None, page_starts: Any = None, starts: Any = None
+    ) -> KVCache:
+        """The same memory, and other slots: an engine makes one cache per layer, and in each step::
+
+            rope.apply_qk(q, k, positions, v=v, cache=caches[layer].at(slots=slot_mapping))
+        """
+        return KVCache(
+            self.k, self.v, layout=self.layout, slots=slots, page_table=page_table,
+            page_starts=page_starts, starts=starts,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        names = ("k", "v", "slots", "page_table", "page_starts", "starts")
+        given = [(name, getattr(self, name)) for name in names]
+        shown = [f"{n}={x if isinstance(x, int) else _form(x)}" for n, x in given if x is not None]
+        return f"KVCache({', '.join(shown)}, layout={self.layout!r})"
+
+
+def _form(x: Any) -> str:
+    return f"{getattr(x, 'dtype', type(x).__name__)}{list(getattr(x, 'shape', ()))}"
+
+
+def checked(cache: Any) -> KVCache | None:
+    """The argument cache of a call."""
+    if cache is None or type(cache) is KVCache:
+        return cache
+    if not isinstance(cache, KVCache):
+        raise TypeError(
+            f"cache is a {type(cache).__module__}.{type(cache).__qualname__}, and must be a librope.KVCache"
+        )
+    return cache
+
+
+#: Of what read_beside() gives, in its order.
+NAMES = ("v", "out of v", "cache.k", "cache.v", "slots", "page_table", "page_starts", "starts")
+
+
+def arrays_of(v: Any, cache: KVCache | None) -> tuple[Any, ...]:
+    """The arrays of a call beside q and k, for whoever has to see them."""
+    if cache is None:
+        return (v,)
+    return (v, cache.k, cache.v, cache.slots, cache.page_table, cache.page_starts, cache.starts)
+
+
+def written_of(cache: KVCache | None) -> tuple[Any, ...]:
+    return () if cache is None else (cache.k, cache.v)
+
+
+def read_beside(v: Any, v_out: Any, cache: KVCache | None, sequences: int) -> list[View | None]:
+    """sequences: of the call, for an int as starts."""
+    given: tuple[Any, ...] = (None,) * 6
+    if cache is not None:
+        starts = cache.starts
+        if type(starts) is int or (hasattr(starts, "__index__") and not getattr(starts, "shape", None)):
+            starts = array("i", [_core.integer(starts, "starts", "int32_t", low=0)]) * sequences
+        slots = cache.slots
+        if isinstance(slots, (list, tuple, range)):
+            slots = array("q", _core.ints(slots, "slots"))
+        given = (cache.k, cache.v, slots, cache.page_table, cache.page_starts, starts)
+        if slots is starts is None:
+            raise ValueError(
+                "cache says nowhere to go: slots=, page_table= with starts=, or starts= is required"
+            )
+    read, views = _arrays.read, []
+    for i, (name, x) in enumerate(zip(NAMES, (v, v_out, *given), strict=True)):
+        views.append(None if x is None else read(x, name, 0 < i < 4))
+    return views
+
+
+def check_page_starts(views: Any) -> None:
+    """Refuses rows of a page_table that end behind it, which the library cannot see. views: what
+    read_beside() gave, on the CPU."""
+    page_table, page_starts = views[5:7]
+    end, entries = _largest(page_starts[2], page_starts[0][0][0]), page_table[0][0][0]
+    if end > entries:
+        raise ValueError(f"page_starts has {end}, and page_table has {entries} entries")
+
+

@@ -1,0 +1,311 @@
+"""A cache of torch tensors: the bits of apply_qk, compiled code, and no way past autograd."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.autograd import forward_ad  # noqa: E402
+
+import librope  # noqa: E402
+import librope.torch as lt  # noqa: E402
+
+torch.set_num_threads(1)
+
+ROPE = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
+PAGES, PAGE, CANARY = 6, 4, 77
+
+
+@pytest.fixture(autouse=True)
+def no_code_of_others():
+    """PyTorch's cache of compiled code takes two tensors for two parts of one."""
+    with torch._inductor.config.patch(force_disable_caches=True):
+        yield
+
+
+@pytest.fixture
+def qkv():
+    torch.manual_seed(0)
+    return tuple(torch.randn(2, 3, h, 16) for h in (4, 2, 2))
+
+
+def memory(form="[2, pages]", layout="nhd", dtype=torch.float32):
+    one = (PAGE, 2, 16) if layout == "nhd" else (2, PAGE, 16)
+    if form == "[2, pages]":
+        both = torch.full((2, PAGES, *one), CANARY, dtype=dtype)
+        return both[0], both[1]
+    both = torch.full((PAGES, 2, *one), CANARY, dtype=dtype)
+    return both[:, 0], both[:, 1]
+
+
+def slots_of(m, layout="nhd"):
+    m = m if layout == "nhd" else m.transpose(1, 2)
+    return m.reshape(PAGES * PAGE, 2, 16)
+
+
+# Where the six tokens go, and what KVCache is told.
+PLACES = {
+    "slots": ([3, 9, -1, 0, 23, 8], {"slots": torch.tensor([[3, 9, -1], [0, 23, 8]])}),
+    "padded": ([3, 9, 11, 0, -1, -1], {"slots": torch.tensor([3, 9, 11, 0, -5, -1, 99], dtype=torch.int32)}),
+    "paged": ([22, 23, 4, 17, 18, 19], {
+        "page_table": torch.tensor([[5, 1], [4, 999]], dtype=torch.int32),
+        "starts": torch.tensor([2, 1], dtype=torch.int32)}),
+    "ragged": ([22, 23, 4, 17, 18, 19], {
+        "page_table": torch.tensor([5, 1, 4], dtype=torch.int32),
+        "page_starts": torch.tensor([0, 2, 3], dtype=torch.int32),
+        "starts": torch.tensor([2, 1], dtype=torch.int32)}),
+    "linear": ([1, 2, 3, 5, 6, 7], {"starts": torch.tensor([1, 1], dtype=torch.int32)}),
+    "linear int": ([1, 2, 3, 5, 6, 7], {"starts": 1}),
+}  # fmt: skip
+
+
+def check(cache, want_k, v, slots, layout="nhd"):
+    for m, x in ((cache.k, want_k), (cache.v, v)):
+        got, rows = slots_of(m, layout), x.reshape(6, 2, 16)
+        for row, slot in zip(rows, slots, strict=True):
+            assert slot < 0 or torch.equal(got[slot], row)
+        rest = [i for i in range(PAGES * PAGE) if i not in slots]
+        assert (got[rest] == CANARY).all()
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("form", ["[2, pages]", "[pages, 2]"])
+@pytest.mark.parametrize("layout", ["nhd", "hnd"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_bits_of_apply_qk(qkv, place, form, layout, dtype):
+    q, k, v = (x.to(dtype) for x in qkv)
+    slots, told = PLACES[place]
+    cache = librope.KVCache(*memory(form, layout, dtype), layout=layout, **told)
+    want = ROPE.apply_qk(q, k, 5)
+    versions = cache.k._version, q._version, k._version
+    got = ROPE.apply_qk(q, k, 5, v=v, cache=cache)
+    assert torch.equal(got[0], want[0]) and got[1] is None
+    check(cache, want[1], v, slots, layout)
+    assert cache.k._version > versions[0] and (q._version, k._version) == versions[1:]
+    again = librope.KVCache(*memory(form, layout, dtype), layout=layout, **told)
+    step = ROPE.bind(q.clone(), k, 5, v=v, cache=again)
+    step()
+    check(again, want[1], v, slots, layout)
+    ROPE.apply_qk_(q, k, 5, v=v, cache=cache)
+    assert torch.equal(q, want[0]) and q._version > versions[1] and k._version == versions[2]
+
+
+def test_outputs_beside_the_cache(qkv):
+    q, k, v = qkv
+    slots, told = PLACES["slots"]
+    cache, want = librope.KVCache(*memory(), layout="nhd", **told), ROPE.apply_qk(q, k, 5)
+    v_out = torch.empty_like(v)
+    got = ROPE.apply_qk(q, k, 5, v=v, cache=cache, out=(None, k, v_out))
+    assert torch.equal(got[0], want[0]) and got[1] is k and torch.equal(k, want[1]) and torch.equal(v_out, v)
+    check(cache, want[1], v, slots)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("way", ["new", "in place", "k_out"])
+def test_compiled(qkv, place, way):
+    """fullgraph, and what comes after the call sees what it has written."""
+    torch._dynamo.reset()  # one function of Python, compiled once for each place and way
+    slots, told = PLACES[place]
+
+    def step(q, k, v, k_memory, v_memory, positions, told):
+        cache = librope.KVCache(k_memory, v_memory, layout="nhd", **told)
+        q, k = q * 2, k * 2
+        if way == "in place":
+            ROPE.apply_qk_(q, k, positions, v=v, cache=cache)
+        elif way == "k_out":
+            q, k = ROPE.apply_qk(q, k, positions, v=v, cache=cache, out=(None, k))
+        else:
+            q, k = ROPE.apply_qk(q, k, positions, v=v, cache=cache)
+        return q + 1, None if k is None else k + 1, k_memory.sum()
+
+    q, k, v = qkv
+    positions = torch.arange(5, 8)
+    want = ROPE.apply_qk(q * 2, k * 2, positions)
+    compiled = torch.compile(step, fullgraph=True)
+    for _ in range(2):
+        k_memory, v_memory = memory()
+        got = compiled(q, k, v, k_memory, v_memory, positions, told)
+        check(librope.KVCache(k_memory, v_memory, layout="nhd"), want[1], v, slots)
+        assert torch.equal(got[0], want[0] + 1)
+        if way != "new":
+            assert torch.equal(got[1], (k * 2 if way == "in place" else want[1]) + 1)
+        assert torch.allclose(got[2], k_memory.sum())
+
+
+def test_compiled_with_a_cache_from_outside(qkv):
+    q, k, v = qkv
+    slots, told = PLACES["slots"]
+    memories = memory()
+    cache = librope.KVCache(*memories, layout="nhd")
+    compiled = torch.compile(
+        lambda q, k, v, s: ROPE.apply_qk(q, k, 5, v=v, cache=cache.at(slots=s)), fullgraph=True
+    )
+    want = ROPE.apply_qk(q, k, 5)
+    got = compiled(q, k, v, told["slots"])
+    assert torch.equal(got[0], want[0]) and got[1] is None
+    check(cache, want[1], v, slots)
+
+
+@pytest.mark.parametrize("form", ["apart", "parts inside"])
+def test_compiled_code_copies_no_cache(qkv, form):
+    """Declared as written, a cache could be copied there and back: many gigabytes."""
+    from torch._inductor.utils import run_and_get_code
+
+    def step(q, k, v, memory, slots):
+        k_memory, v_memory = memory if form == "apart" else (memory[0], memory[1])
+        cache = librope.KVCache(k_memory, v_memory, layout="nhd", slots=slots)
+        return ROPE.apply_qk(q * 2, k * 2, 5, v=v, cache=cache)[0]
+
+    both = torch.full((2, PAGES, PAGE, 2, 16), CANARY, dtype=torch.float32)
+    memory = tuple(x.clone() for x in both) if form == "apart" else both
+    told = PLACES["slots"][1]
+    with torch.no_grad():
+        _, code = run_and_get_code(torch.compile(step, fullgraph=True), *qkv, memory, told["slots"])
+    body = code[0].partition("def call")[2]
+    assert "librope.apply_fused_" in body and "copy" not in body and "clone" not in body
+
+
+def test_sizes_may_be_symbols(qkv):
+    def step(q, k, v, k_memory, v_memory, slots):
+        cache = librope.KVCache(k_memory, v_memory, layout="nhd", slots=slots)
+        return ROPE.apply_qk(q, k, torch.arange(q.shape[1]), v=v, cache=cache)[0]
+
+    compiled = torch.compile(step, fullgraph=True, dynamic=True)
+    for tokens in (2, 3, 5):
+        q, k, v = (torch.randn(1, tokens, h, 16) for h in (4, 2, 2))
+        k_memory, v_memory = memory()
+        got = compiled(q, k, v, k_memory, v_memory, torch.arange(tokens))
+        want = ROPE.apply_qk(q, k, range(tokens))
+        assert torch.equal(got, want[0]) and torch.equal(slots_of(k_memory)[:tokens], want[1][0])
+
+
+def test_exported(qkv):
+    class Step(torch.nn.Module):
+        def forward(self, q, k, v, k_memory, v_memory, slots):
+            cache = librope.KVCache(k_memory, v_memory, layout="nhd", slots=slots)
+            return ROPE.apply_qk(q, k, 5, v=v, cache=cache)[0]
+
+    q, k, v = qkv
+    slots, told = PLACES["slots"]
+    k_memory, v_memory = memory("[2, pages]")
+    arguments = (q, k, v, k_memory.clone(), v_memory.clone(), told["slots"])
+    program = torch.export.export(Step(), arguments)
+    want = ROPE.apply_qk(q, k, 5)
+    assert torch.equal(program.module()(*arguments), want[0])
+    check(librope.KVCache(*arguments[3:5], layout="nhd"), want[1], v, slots)
+
+
+def test_operator_keeps_the_rules_of_operators(qkv):
+    q, k, v = qkv
+    cache = memory("[2, pages]")
+    told = PLACES["slots"][1]["slots"]
+    arguments = (q, k, v, torch.empty_like(q), None, None, cache[0].clone(), cache[1].clone(), "nhd", told,
+                 None, None, None, torch.arange(3), 0, ROPE.spec, "bshd", 0, False, "")  # fmt: skip
+    torch.library.opcheck(torch.ops.librope.apply_fused_.default, arguments)
+
+
+def refused(error, says, run):
+    with pytest.raises(error, match=says):
+        run()
+
+
+def test_gradients_are_refused(qkv):
+    q, k, v = qkv
+    cache = librope.KVCache(*memory(), layout="nhd", starts=0)
+    for i in range(3):
+        arrays = [x.clone().requires_grad_(i == j) for j, x in enumerate(qkv)]
+        for function in (ROPE.apply_qk, ROPE.apply_qk_):
+            refused(NotImplementedError, "no gradient goes through v= and cache=",
+                    lambda: function(arrays[0], arrays[1], 5, v=arrays[2], cache=cache))  # fmt: skip
+        with torch.no_grad():
+            ROPE.apply_qk(arrays[0], arrays[1], 5, v=arrays[2], cache=cache)
+    grad = librope.KVCache(cache.k.clone().requires_grad_(), cache.v, layout="nhd", starts=0)
+    refused(NotImplementedError, "no gradient", lambda: ROPE.apply_qk(q, k, 5, v=v, cache=grad))
+    refused(RuntimeError, "requires a gradient", lambda: ROPE.bind(q, k, 5, v=v, cache=grad))
+    with forward_ad.dual_level():
+        refused(NotImplementedError, "no gradient", lambda: ROPE.apply_qk(q, k, 5, v=v, cache=cache))
+    with torch.inference_mode():
+        ROPE.apply_qk(q, k, 5, v=v, cache=cache)
+    assert (cache.k[2:] == CANARY).all()
+
+
+def test_transforms_and_modes_are_refused_or_seen(qkv):
+    q, k, v = qkv
+    cache = librope.KVCache(*memory(), layout="nhd", starts=0)
+    refused(NotImplementedError, "torch.func",
+            lambda: torch.func.vmap(lambda x: ROPE.apply_qk(x, k[0], 5, v=v[0], cache=cache, layout="thd")[0])(q))  # fmt: skip
+    with pytest.raises(NotImplementedError, match="jit.trace"):
+        torch.jit.trace(lambda x: ROPE.apply_qk(x, k, 5, v=v, cache=cache)[0], (q,), check_trace=False)
+    rows = ROPE.cos_sin(torch.arange(3))
+    compiled = torch.compile(
+        lambda q: ROPE.apply_qk(q, k, cos_sin=rows, cos_sin_format="full_halves", v=v, cache=cache), fullgraph=True
+    )
+    with pytest.raises(Exception, match="cos_sin= is not available"):
+        compiled(q)
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False, custom_mapping=lt.FLOPS) as counter:
+        version = cache.k._version
+        ROPE.apply_qk(q, k, 5, v=v, cache=cache)
+    assert counter.get_total_flops() == 3 * (q.numel() + k.numel()) and cache.k._version > version
+
+
+def test_meta_and_fake_tensors_keep_the_rules(qkv):
+    q, k, v = (x.to("meta") for x in qkv)
+    k_memory, v_memory = (x.to("meta") for x in memory())
+    cache = librope.KVCache(k_memory, v_memory, layout="nhd", starts=0)
+    got = ROPE.apply_qk(q, k, 5, v=v, cache=cache)
+    assert got[0].is_meta and got[0].shape == q.shape and got[1] is None
+    short = librope.KVCache(k_memory[:3], v_memory, layout="nhd", starts=0)
+    refused(ValueError, "cache.k has 3 pages", lambda: ROPE.apply_qk(q, k, 5, v=v, cache=short))
+    beside = librope.KVCache(*memory(), layout="nhd", starts=0)
+    refused(TypeError, "cache.k is on cpu, and q on meta", lambda: ROPE.apply_qk(q, k, 5, v=v, cache=beside))
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, k, v = (torch.empty(2, 3, h, 16) for h in (4, 2, 2))
+        half = librope.KVCache(*(torch.empty(PAGES, PAGE, 2, 16, dtype=torch.float16) for _ in range(2)),
+                               layout="nhd", starts=0)  # fmt: skip
+        refused(TypeError, "cache.k has dtype float16, and k float32",
+                lambda: ROPE.apply_qk(q, k, 5, v=v, cache=half))  # fmt: skip
+        heads = librope.KVCache(*(torch.empty(PAGES, PAGE, 4, 16) for _ in range(2)), layout="nhd", starts=0)
+        refused(ValueError, "cache.k has 4 heads, and k 2", lambda: ROPE.apply_qk(q, k, 5, v=v, cache=heads))
+
+
+def test_arrays_of_numpy_beside_tensors(qkv):
+    q, k, v = qkv
+    slots, told = PLACES["slots"]
+    cache = librope.KVCache(*(m.numpy() for m in memory()), layout="nhd", slots=told["slots"].numpy())
+    got = ROPE.apply_qk(q, k, 5, v=v.numpy(), cache=cache)
+    want = ROPE.apply_qk(q, k, 5)
+    assert torch.equal(got[0], want[0])
+    assert np.array_equal(cache.k.reshape(-1, 2, 16)[slots[3]], want[1][1, 0].numpy())
+    compiled = torch.compile(lambda q: ROPE.apply_qk(q, k, 5, v=v, cache=cache)[0], fullgraph=True)
+    with pytest.raises(Exception, match="cache.k is a ndarray beside torch tensors"):
+        compiled(q)
+
+
+def test_static_cache_of_transformers():
+    """keys and values [batch, heads, length, head_dim]: a page for each sequence."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        vocab_size=10,
+    )  # fmt: skip
+    static, plain = (transformers.StaticCache(config=config, max_cache_len=12) for _ in range(2))
+    rope = ROPE.replace(layout="bhsd")
+    past = 0
+    for tokens in (5, 1, 1, 3):
+        q, k, v = (torch.randn(2, h, tokens, 16) for h in (4, 2, 2))
+        for layer in range(2):
+            want = rope.apply_qk(q, k, past)
+            plain.update(want[1], v, layer, {"cache_position": torch.arange(past, past + tokens)})
+            if past == 0:  # its tensors are made by the first update
+                static.update(torch.zeros_like(k), torch.zeros_like(v), layer, {"cache_position": torch.arange(tokens)})
+            memory = static.layers[layer]
+            cache = librope.KVCache(memory.keys, memory.values, layout="hnd", starts=past)
+            got = rope.apply_qk(q, k, past, v=v, cache=cache)
+            assert torch.equal(got[0], want[0])
+        past += tokens
+    for ours, theirs in zip(static.layers, plain.layers, strict=True):
+        assert torch.equal(ours.keys, theirs.keys) and torch.equal(ours.values, theirs.values)
