@@ -124,6 +124,31 @@ static void place_beside(rope_qk_args* args, rope_fused* fused, rope_kv_cache* c
   return rope_apply_qk(context, &args);
 }
 
+/* The same of NumPy arrays, for the step of an engine: the memory of the cache is known. */
+/* cffi */ static int32_t step_buffers(const rope_context* context, const rope_qk_args* template,
+                                       const rope_fused* fused, const rope_kv_cache* cache,
+                                       int64_t offset, void* q, void* k, void* q_out, void* v,
+                                       void* positions, void* cu_seqlens, void* slots,
+                                       void* page_table, void* starts, uintptr_t cache_k,
+                                       uintptr_t cache_v) {
+  const Addresses at = {
+      .q = q, .k = k, .q_out = q_out, .positions = positions, .cu_seqlens = cu_seqlens};
+  const Beside beside = {.fused = fused,
+                         .cache = cache,
+                         .v = v,
+                         .cache_k = (void*)cache_k,
+                         .cache_v = (void*)cache_v,
+                         .slots = slots,
+                         .page_table = page_table,
+                         .starts = starts};
+  rope_qk_args args;
+  rope_fused placed;
+  rope_kv_cache placed_cache;
+  place(&args, template, &at, &offset, NULL, NULL);
+  place_beside(&args, &placed, &placed_cache, &beside);
+  return rope_apply_qk(context, &args);
+}
+
 /* The largest of some int32. */
 /* cffi */ static int32_t largest(uintptr_t values, int64_t count) {
   const int32_t* at = (const int32_t*)values;

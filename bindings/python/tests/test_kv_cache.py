@@ -161,32 +161,35 @@ def test_everything(batch, tokens, packed, kind, layout, cache_layout, form, hea
     )
     options |= {"cache": cache, "v": v if "v" in has else None}
     given = [x.copy() for x in (q, k, v)]
-    if way == "in place":
-        assert rope.apply_qk_(q, k, 11, **options) is None
-        assert np.array_equal(q, want_q)
-        assert np.array_equal(k, given[1] if "k" in has else want_k)
-    elif way == "bind":
-        step = rope.bind(q, k, 0, **options)
-        step(11)
-        assert np.array_equal(q, want_q)
-        assert np.array_equal(k, given[1] if "k" in has else want_k)
-    elif way == "new":
-        got = rope.apply_qk(q, k, 11, **options)
-        assert np.array_equal(got[0], want_q)
-        assert got[1] is None if "k" in has else np.array_equal(got[1], want_k)
-        assert np.array_equal(q, given[0]) and np.array_equal(k, given[1])
-    elif way == "k_out":  # k in place as well
-        got = rope.apply_qk(q, k, 11, out=(None, k), **options)
-        assert got[1] is k and np.array_equal(k, want_k) and np.array_equal(got[0], want_q)
-    else:
-        outs = [np.zeros_like(x) for x in (q, k, v)]
-        got = rope.apply_qk(q, k, 11, out=outs if "v" in has else outs[:2], **options)
-        assert got[0] is outs[0] and got[1] is outs[1]
-        assert np.array_equal(outs[0], want_q) and np.array_equal(outs[1], want_k)
-        assert np.array_equal(outs[2], v if "v" in has else np.zeros_like(v))
-    assert np.array_equal(v, given[2])
-    for m, w in zip(memory, want, strict=True):
-        assert m.tobytes() == w.tobytes()
+    for _ in range(2):  # the second time by what is remembered of the first
+        for x, y in zip((q, k, v, *memory), (*given, *before), strict=True):
+            x[...] = y
+        if way == "in place":
+            assert rope.apply_qk_(q, k, 11, **options) is None
+            assert np.array_equal(q, want_q)
+            assert np.array_equal(k, given[1] if "k" in has else want_k)
+        elif way == "bind":
+            step = rope.bind(q, k, 0, **options)
+            step(11)
+            assert np.array_equal(q, want_q)
+            assert np.array_equal(k, given[1] if "k" in has else want_k)
+        elif way == "new":
+            got = rope.apply_qk(q, k, 11, **options)
+            assert np.array_equal(got[0], want_q)
+            assert got[1] is None if "k" in has else np.array_equal(got[1], want_k)
+            assert np.array_equal(q, given[0]) and np.array_equal(k, given[1])
+        elif way == "k_out":  # k in place as well
+            got = rope.apply_qk(q, k, 11, out=(None, k), **options)
+            assert got[1] is k and np.array_equal(k, want_k) and np.array_equal(got[0], want_q)
+        else:
+            outs = [np.zeros_like(x) for x in (q, k, v)]
+            got = rope.apply_qk(q, k, 11, out=outs if "v" in has else outs[:2], **options)
+            assert got[0] is outs[0] and got[1] is outs[1]
+            assert np.array_equal(outs[0], want_q) and np.array_equal(outs[1], want_k)
+            assert np.array_equal(outs[2], v if "v" in has else np.zeros_like(v))
+        assert np.array_equal(v, given[2])
+        for m, w in zip(memory, want, strict=True):
+            assert m.tobytes() == w.tobytes()
 
 
 def cache_of(pages=4, page_size=4, heads=1, dtype=np.float32, layout="nhd", channels=8, **where):
@@ -474,3 +477,67 @@ def test_what_is_remembered_is_told_apart(qkv):
             assert (cache.k.reshape(16, 8)[3:] == CANARY).all()
     again = ROPE.apply_qk(q, k, 0)
     assert np.array_equal(again[1], want[1])
+
+
+@pytest.mark.parametrize("place", ["slots", "paged", "linear"])
+@pytest.mark.parametrize("way", ["apply_qk", "apply_qk_"])
+def test_what_is_known_of_a_call_is_checked_again(rng, place, way):
+    """Calls like the first one take a short way: to other memory, and to the same errors."""
+    where = {"slots": {"slots": np.array([0, 1, 2])}, "linear": {"starts": i32(0)},
+             "paged": {"page_table": i32(0, 1).reshape(1, 2), "starts": i32(0)}}[place]  # fmt: skip
+
+    def arrays():
+        return tuple(rng.standard_normal((3, h, 8), np.float32) for h in (2, 1, 1))
+
+    cache = cache_of(**where)
+    for positions in (0, 7, np.arange(3), np.arange(5, 8), np.arange(3, dtype=np.int32)):
+        for at in (cache, cache.at(**where), cache_of(**where)):
+            q, k, v = arrays()
+            want = ROPE.apply_qk(q, k, positions)
+            at.k[...] = at.v[...] = CANARY
+            got = getattr(ROPE, way)(q, k, positions, v=v, cache=at)
+            assert np.array_equal(q if got is None else got[0], want[0])
+            assert np.array_equal(at.k.reshape(16, 1, 8)[:3], want[1])
+            assert np.array_equal(at.v.reshape(16, 1, 8)[:3], v) and (at.k[1:] == CANARY).all()
+    q, k, v = arrays()
+    gaps = np.repeat(k, 2, 0)[::2]
+    getattr(ROPE, way)(q, gaps, 0, v=v, cache=cache)
+    assert np.array_equal(cache.k.reshape(16, 1, 8)[:3], ROPE.apply(k, 0))
+    before, given = cache.k.copy(), q.copy()
+    wrong = {"slots": {"slots": np.array([0, 1, 16])}, "linear": {"starts": i32(2)},
+             "paged": {"page_table": i32(4, 1).reshape(1, 2), "starts": i32(0)}}[place]  # fmt: skip
+    for options, error, says in (
+        ({"cache": cache.at(**wrong)}, ValueError, "cache->"),
+        ({"k": cache.k[0, :3]}, ValueError, "overlaps"),
+        ({"offsets": np.array([3])}, ValueError, "exactly one"),
+        ({"positions": 2**63}, ValueError, "positions is"),
+        ({"positions": np.arange(4)}, ValueError, "must have 3 tokens"),
+        ({"v": v.astype(np.float16)}, TypeError, "cache.v has dtype"),
+        ({"v": v[:2]}, ValueError, "v has 2 tokens"),
+    ):
+        now = {"q": q, "k": k, "positions": 0, "v": v, "cache": cache, **options}
+        with pytest.raises(error, match=says):
+            getattr(ROPE, way)(now.pop("q"), now.pop("k"), now.pop("positions"), **now)
+    if way == "apply_qk_":
+        q.flags.writeable = False
+        with pytest.raises(ValueError, match="q is read-only"):
+            ROPE.apply_qk_(q, k, 0, v=v, cache=cache)
+    assert np.array_equal(cache.k, before) and np.array_equal(q, given)
+    cache.k = np.zeros_like(cache.k)  # another array in the same KVCache
+    getattr(ROPE, way)(q.copy(), k, 0, v=v, cache=cache)
+    assert np.array_equal(cache.k.reshape(16, 1, 8)[:3], ROPE.apply(k, 0))
+
+
+def test_packed_sequences_of_a_known_form(qkv):
+    q, k, v = qkv
+    cu_seqlens, starts = i32(0, 1, 3), i32(2, 0)
+    cache = cache_of(page_table=i32(3, 1).reshape(2, 1), starts=starts)
+    for past in ([5, 9], [1, 0], [0, 10**6]):
+        offsets = np.array(past)
+        want = ROPE.apply_qk(q, k, offsets=offsets, cu_seqlens=cu_seqlens)
+        got = ROPE.apply_qk(q, k, offsets=offsets, cu_seqlens=cu_seqlens, v=v, cache=cache)
+        assert np.array_equal(got[0], want[0])
+        assert np.array_equal(cache.k.reshape(16, 1, 8)[[14, 4, 5]], want[1])
+    cu_seqlens[1:] = 2, 2
+    with pytest.raises(ValueError, match="cu_seqlens"):
+        ROPE.apply_qk(q, k, offsets=offsets, cu_seqlens=cu_seqlens, v=v, cache=cache)

@@ -100,6 +100,52 @@ def test_outputs_beside_the_cache(qkv):
     check(cache, want[1], v, slots)
 
 
+@pytest.mark.parametrize("place", ["slots", "paged", "linear"])
+@pytest.mark.parametrize("way", ["apply_qk", "apply_qk_"])
+def test_what_is_known_of_a_call_is_checked_again(qkv, place, way):
+    """Calls like the first one take a short way, past nothing that PyTorch has to see."""
+    slots, told = PLACES[place]
+    run, positions = getattr(ROPE, way), torch.arange(5, 8)
+    caches = [librope.KVCache(*memory(form), layout="nhd", **told) for form in ("[2, pages]", "[pages, 2]")]
+    for cache in (*caches, *caches):
+        for scale, form in ((1, "dense"), (-2, "dense"), (3, "part"), (4, "part")):
+            q, k, v = (scale * x for x in qkv)
+            if form == "part":
+                q = torch.cat([q, q], 2)[:, :, :4]
+            want = ROPE.apply_qk(q, k, positions)
+            cache.k.fill_(CANARY), cache.v.fill_(CANARY)
+            versions = [x._version for x in (q, k, cache.k, cache.v)]
+            got = run(q, k, positions, v=v, cache=cache)
+            rotated = q if got is None else got[0]
+            assert torch.equal(rotated, want[0]) and rotated.stride() == (q if got is None else want[0]).stride()
+            check(cache, want[1], v, slots)
+            grown = [x._version > n for x, n in zip((q, k, cache.k, cache.v), versions)]
+            assert grown == [way == "apply_qk_", False, True, True]
+    cache = caches[0]
+    q, k, v = qkv
+    for i in range(3):
+        arrays = [x.clone().requires_grad_(i == j) for j, x in enumerate(qkv)]
+        refused(NotImplementedError, "no gradient", lambda: run(arrays[0], arrays[1], positions, v=arrays[2], cache=cache))
+    negative = torch.randn(2, 3, 2, 16, dtype=torch.complex64).conj().imag
+    assert negative.is_neg()
+    refused((TypeError, ValueError), "k ", lambda: run(q, negative, positions, v=v, cache=cache))
+    refused(ValueError, "cache->", lambda: run(q, k, positions, v=v, cache=cache.at(starts=torch.full((2,), 2, dtype=torch.int32))))
+    refused(ValueError, "overlaps", lambda: run(q, cache.k[:2, :3], positions, v=v, cache=cache))
+    with torch.profiler.profile() as profile:
+        run(q.clone(), k, positions, v=v, cache=cache)
+    assert "librope::apply" in {e.key for e in profile.key_averages()}
+    refused(NotImplementedError, "torch.func",
+            lambda: torch.func.vmap(lambda x: run(x, k[0], 5, v=v[0], cache=cache, layout="thd"))(q))  # fmt: skip
+    # The memory of a tensor may become other memory, of which nothing is known.
+    other = torch.full((PAGES, PAGE, 2, 16), CANARY, dtype=torch.float32)
+    cache.k.data = other
+    want = ROPE.apply_qk(q, k, positions)
+    run(q.clone(), k, positions, v=v, cache=cache)
+    assert torch.equal(slots_of(other)[slots[1]], want[1].reshape(6, 2, 16)[1])
+    cache.k.resize_(3, PAGE, 2, 16)
+    refused(ValueError, "cache.k has 3 pages", lambda: run(q, k, positions, v=v, cache=cache))
+
+
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("way", ["new", "in place", "k_out"])
 def test_compiled(qkv, place, way):

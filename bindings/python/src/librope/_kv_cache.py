@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _arrays, _core
 from ._arrays import View
@@ -12,6 +12,16 @@ from ._rules import cache_axes
 from ._types import CacheLayout
 
 _largest = lib.largest
+
+
+class Memory(NamedTuple):
+    """Where a cache is: of _step.py, which knows it from an earlier call."""
+
+    k: Any  # whose memory it is
+    v: Any
+    form: int  # a number for shapes, strides, dtypes and layout
+    addresses: tuple[int, int]
+    words: Any  # of tensors, which may be given other memory: shape, strides and dtype of k and of v
 
 
 class KVCache:
@@ -45,7 +55,7 @@ class KVCache:
         ValueError: an unknown layout; k and v both None; two places, or half of one.
     """
 
-    __slots__ = ("k", "layout", "page_starts", "page_table", "slots", "starts", "v")
+    __slots__ = ("_memory", "k", "layout", "page_starts", "page_table", "slots", "starts", "v")
 
     def __init__(
         self,
@@ -75,6 +85,7 @@ class KVCache:
                 raise ValueError("page_table needs starts: the tokens that each sequence has in the cache")
         elif page_starts is not None:
             raise ValueError("page_starts needs page_table, whose rows it divides")
+        self._memory: list[Memory] = []  # one or none, shared with the caches that at() makes
         self.k = k
         self.v = v
         self.layout = layout
@@ -90,10 +101,12 @@ class KVCache:
 
             rope.apply_qk(q, k, positions, v=v, cache=caches[layer].at(slots=slot_mapping))
         """
-        return KVCache(
+        other = KVCache(
             self.k, self.v, layout=self.layout, slots=slots, page_table=page_table,
             page_starts=page_starts, starts=starts,
         )  # fmt: skip
+        other._memory = self._memory
+        return other
 
     def __repr__(self) -> str:
         names = ("k", "v", "slots", "page_table", "page_starts", "starts")

@@ -20,6 +20,7 @@ from ._kv_cache import KVCache, arrays_of, checked, written_of
 from ._pool import Pool
 from ._prepared import PreparedCall, prepare_call
 from ._rows import dtype_name, fill
+from ._step import remember, step
 from ._template import Template
 from ._types import BindOptions, CallOptions, Layout, check_options
 
@@ -512,6 +513,10 @@ class Rope(Caller, Digested):
 
     def _run_fused(self, call: Call, out: tuple[Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
         """A call with v or a cache; q and k without an output are rotated in place, or into new arrays."""
+        if out[0] is out[1] is out[2] is None:
+            known = step(self, call, in_place)
+            if known is not None:
+                return known, None
         q, k, v, cache = call.q, call.k, call.v, call.cache
         library = library_of(q, k)
         if library == "jax":
@@ -534,7 +539,9 @@ class Rope(Caller, Digested):
                 q_out = _arrays.empty_like(q, "q")
             if k_out is None and k is not None and not call.stores_k:
                 k_out = _arrays.empty_like(k, "k")
-        self._run(call, q_out, k_out, v_out)
+        template = self._run(call, q_out, k_out, v_out)
+        if k_out is v_out is None and q is not None and call.stores_k and v is not None:
+            remember(self, call, q_out, template)
         return q_out, k_out
 
     def apply(

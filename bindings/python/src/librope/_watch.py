@@ -17,7 +17,7 @@ _is_grad_enabled = torch.is_grad_enabled
 _is_tracing = torch._C._is_tracing
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_profiling = torch._C._autograd._profiler_enabled
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 # Eager calls do not pass the dispatcher, so that a profiler would not see them.
 _call.recorder = lambda: torch.profiler.record_function("librope::apply") if _is_profiling() else None
@@ -30,7 +30,7 @@ def is_direct(tensors: Any) -> bool:
         or _functorch_active()
         or _dispatch_modes()
         or _is_tracing()
-        or any(type(x) not in _PLAIN or x.is_meta for x in tensors if isinstance(x, Tensor))
+        or any(type(x) not in PLAIN or x.is_meta for x in tensors if isinstance(x, Tensor))
     )
 
 
@@ -46,7 +46,7 @@ def _has_form(x: Any, form: Any, grad: bool) -> bool:
         return x is form
     shape, strides, dtype = form
     return (
-        type(x) in _PLAIN
+        type(x) in PLAIN
         and x.dtype is dtype
         and x.layout is torch.strided
         and x.shape == shape
@@ -57,17 +57,22 @@ def _has_form(x: Any, form: Any, grad: bool) -> bool:
     )
 
 
-def fits(q: Any, k: Any, q_form: Any, k_form: Any) -> bool:
-    """Whether two tensors have the shapes, strides and dtypes of a prepared call, and it can be made
-    past PyTorch. A no has no words: the way of all arrays finds them."""
-    if (
+def may_pass() -> bool:
+    """Whether a call without a gradient can be made past PyTorch, if its tensors allow it."""
+    return not (
         _is_compiling()
         or _functorch_active()
         or _dispatch_modes()
         or _is_tracing()
         or _is_profiling()
         or _forward_ad._current_level >= 0
-    ):
+    )
+
+
+def fits(q: Any, k: Any, q_form: Any, k_form: Any) -> bool:
+    """Whether two tensors have the shapes, strides and dtypes of a prepared call, and it can be made
+    past PyTorch. A no has no words: the way of all arrays finds them."""
+    if not may_pass():
         return False
     grad = _is_grad_enabled()
     return _has_form(q, q_form, grad) and _has_form(k, k_form, grad)

@@ -1,0 +1,138 @@
+"""The short way of a call that stores keys and values: the step of an engine.
+
+Such a call is made for every layer, with arrays of the same forms. The first one goes the way of all calls
+and leaves its templates in Rope._fast, under what an array tells quickly, and where the memory of the cache
+is in the KVCache. What differs or is wrong goes that way, too, which says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from . import _arrays, _core
+from ._call import Call, Caller
+from ._ffi import ffi, lib
+from ._frameworks import load
+from ._kv_cache import KVCache, Memory
+from ._template import Template
+
+_np, _ndarray = _arrays.np, _arrays.ndarray
+_HOST = (_ndarray, type(None))
+_from_buffer = ffi.from_buffer
+_BYTES = ffi.typeof("char[]")
+_NULL = ffi.NULL
+_step_buffers = lib.step_buffers
+_KEPT = 1024
+_forms: dict[Any, int] = {}
+_numbers = itertools.count()
+
+
+def _numpy_key(call: Call, memory: Memory, in_place: bool) -> Any:
+    """None: not such a call. What lies with gaps is found later: it has no buffer."""
+    (
+        q, k, positions, v, cache, layout, operation, offsets, cu_seqlens, freq_sets,
+        positions_layout, cos_sin, _, pool,
+    ) = call  # fmt: skip
+    assert cache is not None
+    slots, table, starts = cache.slots, cache.page_table, cache.starts
+    where = offsets if positions is None else positions
+    if (
+        not (type(q) is type(k) is type(v) is _ndarray and type(cu_seqlens) in _HOST)
+        or not (type(where) is _ndarray or type(where) is int)
+        or not (type(slots) in _HOST and type(table) in _HOST and type(starts) in _HOST)
+        or not (freq_sets is positions_layout is cos_sin is pool is None)
+        or not (positions is None or offsets is None)
+    ):
+        return None
+    return (
+        memory.form, in_place, layout, operation, offsets is None,
+        q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype,
+        None if type(where) is int else (where.shape, where.dtype),
+        None if cu_seqlens is None else (cu_seqlens.shape, cu_seqlens.dtype),
+        None if slots is None else (slots.shape, slots.dtype),
+        None if table is None else (table.shape, table.dtype),
+        None if starts is None else (starts.shape, starts.dtype),
+    )  # fmt: skip
+
+
+def _buffer(x: Any) -> Any:
+    return _NULL if x is None else _from_buffer(_BYTES, x)
+
+
+def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
+    q, cache = call.q, call.cache
+    assert cache is not None
+    where = call.offsets if call.positions is None else call.positions
+    by_int = type(where) is int
+    try:
+        templates, _ = rope._fast[_numpy_key(call, memory, in_place)]
+        q_out = q if in_place else _np.empty(q.shape, q.dtype)
+        status = _step_buffers(
+            rope._cpu, *templates, where if by_int else 0, _from_buffer(_BYTES, q, in_place),
+            _from_buffer(_BYTES, call.k), _NULL if in_place else _from_buffer(_BYTES, q_out),
+            _from_buffer(_BYTES, call.v), _NULL if by_int else _from_buffer(_BYTES, where),
+            _buffer(call.cu_seqlens), _buffer(cache.slots), _buffer(cache.page_table),
+            _buffer(cache.starts), *memory.addresses,
+        )  # fmt: skip
+    except (KeyError, ValueError, TypeError, BufferError, OverflowError):
+        return None
+    if status:
+        raise _core.error(status)
+    return q_out
+
+
+def step(rope: Caller, call: Call, in_place: bool) -> Any:
+    """Makes the call if it is like one before, and returns the rotated q; else None."""
+    cache = call.cache
+    if cache is None or not cache._memory:
+        return None
+    memory = cache._memory[0]
+    if memory.k is not cache.k or memory.v is not cache.v:
+        return None
+    if memory.words is None:
+        return _numpy_step(rope, call, memory, in_place)
+    return load("torch").step(rope, call, memory, in_place)
+
+
+def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
+    """Of a call that went the way of all, with no other output."""
+    q, k, v, cache = call.q, call.k, call.v, call.cache
+    if cache is None or cache.page_starts is not None or template.coordinates is not None:
+        return  # contents that are looked at
+    memory = _memory_of(cache)
+    if memory is None:
+        return
+    in_place = q_out is None or q_out is q
+    if memory.words is not None:
+        key = load("torch").step_key(call, memory, in_place)
+    else:
+        key = _numpy_key(call, memory, in_place)
+        if key is not None and not (q.flags.c_contiguous and k.flags.c_contiguous and v.flags.c_contiguous):
+            return
+    if key is not None:
+        if len(rope._fast) >= _KEPT:
+            rope._fast.clear()
+        form = template.forms[2]
+        rope._fast[key] = (template.args, template.fused, template.cache), form and form[1]
+
+
+def _memory_of(cache: KVCache) -> Memory | None:
+    """Where the memory of a cache is, which is noted there. None: not both of k and v, or others."""
+    known = cache._memory
+    if not known or known[0].k is not cache.k or known[0].v is not cache.v:
+        kinds = {None if x is None else _arrays.framework(x) for x in (cache.k, cache.v)}
+        if kinds not in ({"numpy"}, {"torch"}):
+            return None
+        views = [_arrays.read(cache.k, "cache.k", True), _arrays.read(cache.v, "cache.v", True)]
+        if views[0][3] >= 0:  # a device
+            return None
+        words = (views[0][0], views[1][0])
+        form = _forms.get((*words, cache.layout))
+        if form is None:
+            if len(_forms) >= _KEPT:
+                _forms.clear()
+            form = _forms[(*words, cache.layout)] = next(_numbers)
+        addresses = views[0][2], views[1][2]
+        known[:] = [Memory(cache.k, cache.v, form, addresses, words if kinds == {"torch"} else None)]
+    return known[0]
