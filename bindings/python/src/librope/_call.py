@@ -98,7 +98,7 @@ class Ready(NamedTuple):
 
 
 class Caller:
-    """The part of Rope that makes calls; Rope itself makes the attributes."""
+    """The part of Rope that makes calls; Rope itself makes the other attributes."""
 
     head_dim: int
     rotary_dim: int
@@ -132,6 +132,28 @@ class Caller:
     _lock: threading.Lock
     _templates: dict[Any, Template]
     _fast: dict[Any, Any]
+
+    def _read_info(self, state: dict[str, Any], sets: int) -> None:
+        """The attributes that the context tells. state: where they go; sets: of frequencies."""
+        info = ffi.new("rope_info*")
+        info.struct_size = ffi.sizeof("rope_info")
+        factors, reach, begin = [], [], []
+        for i in range(sets):
+            _core.check(lib.rope_context_info(self._cpu, i, info))
+            factors.append(float(info.attention_factor))
+            reach.append(int(info.valid_below))
+            begin.append(int(info.valid_from))
+            if i == 0:
+                for name in (
+                    "head_dim", "rotary_dim", "rotary_offset", "pairs", "axes", "freq_sets",
+                    "freq_heads",
+                ):  # fmt: skip
+                    state[name] = int(getattr(info, name))
+                state["softmax_factor"] = float(info.softmax_factor)
+        state["attention_factors"] = tuple(factors)
+        state["attention_factor"] = factors[0]
+        state["valid_from"] = max(begin)
+        state["valid_below"] = _core.length_or_none(min(reach))
 
     def transposed(self, operation: str) -> tuple[str, str]:
         """The transpose of an operation, which is linear: of which spec, which operation."""

@@ -16,12 +16,12 @@ from ._core import Config, check
 from ._digest import Digested
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS, load
-from ._kv_cache import KVCache, arrays_of, checked, written_of
+from ._immutable import Immutable
+from ._kv_cache import KVCache, checked
 from ._pool import Pool
 from ._prepared import PreparedCall, prepare_call
 from ._rows import dtype_name, fill
-from ._step import remember, step
-from ._template import Template
+from ._step import run_fused
 from ._types import BindOptions, CallOptions, Layout, check_options
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _NULL = ffi.NULL
 _call_buffers = lib.call_buffers
 
 
-class Rope(Caller, Digested):
+class Rope(Immutable, Caller, Digested):
     """Rotary position embedding with the frequencies and conventions of one kind of layer.
 
     Immutable, hashable, and safe to share between threads. It holds no table: every position is
@@ -65,9 +65,8 @@ class Rope(Caller, Digested):
         attention_factor: multiplies cos and sin; the scaling's own, if not given.
         original_max_position_embeddings, max_position_embeddings: tokens that the model was trained
             with, and that it takes now, as config.json has them.
-        seq_len: tokens of the sequence when attention runs; required by the scalings whose
-            frequencies depend on it (dynamic NTK, LongRoPE): see valid_from and valid_below. Without
-            effect on the others.
+        seq_len: tokens of the sequence when attention runs; required by the scalings whose frequencies
+            depend on it (dynamic NTK, LongRoPE): see valid_from and valid_below. The others ignore it.
         beta_fast, beta_slow, mscale, mscale_all_dim, yarn_no_truncate: of yarn.
         low_freq_factor, high_freq_factor: of llama3.
         short_factor, long_factor: of longrope; one number per pair.
@@ -132,47 +131,12 @@ class Rope(Caller, Digested):
         #: The fields as text: equal texts are equal Ropes. Operators of PyTorch and JAX carry it.
         state["spec"] = _core.spec_of(kept)
         state["layout"] = checked_layout(layout)
-        templates: dict[Any, Template] = {}
-        state["_templates"] = templates
-        state["_fast"] = {}
-        state["_contexts"] = {}
+        state["_templates"], state["_fast"], state["_contexts"] = {}, {}, {}
         state["_lock"] = threading.Lock()
         state["_cpu"] = self._context(-1)
-        info = ffi.new("rope_info*")
-        info.struct_size = ffi.sizeof("rope_info")
-        factors, reach, begin = [], [], []
-        for i in range(len(kept)):
-            check(lib.rope_context_info(self._cpu, i, info))
-            factors.append(float(info.attention_factor))
-            reach.append(int(info.valid_below))
-            begin.append(int(info.valid_from))
-            if i == 0:
-                for name in ("head_dim", "rotary_dim", "rotary_offset", "pairs", "axes", "freq_sets",
-                             "freq_heads"):  # fmt: skip
-                    state[name] = int(getattr(info, name))
-                state["softmax_factor"] = float(info.softmax_factor)
-        state["attention_factors"] = tuple(factors)
-        state["attention_factor"] = factors[0]
-        state["valid_from"] = max(begin)
-        state["valid_below"] = _core.length_or_none(min(reach))
+        self._read_info(state, len(kept))
         state["_dims"] = (self.head_dim, self.rotary_dim)
         state["ids_per_axis"] = any(c.get("ids_per_axis") for c in kept)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(
-            f"{name} of a Rope cannot be set: it is immutable; rope.replace({name}=...) is a changed copy"
-        )
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{name} of a Rope cannot be deleted: it is immutable")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Rope):
-            return NotImplemented
-        return self.spec == other.spec and self.layout == other.layout
-
-    def __hash__(self) -> int:
-        return hash((self.spec, self.layout))
 
     @classmethod
     def from_config(
@@ -362,9 +326,9 @@ class Rope(Caller, Digested):
                 [batch, tokens], [axes, batch, tokens], or [axes, tokens] without a batch.
             v: values of the tokens, with the axes of k and any heads and channels. They do not turn:
                 they are copied to cache.v, or to a third array in out, or to both.
-            cache: a librope.KVCache, whose slots k and v are stored in. Its keys have the bits that
-                out would have. k itself is only read, and not returned, unless out has an array for
-                it. No gradient goes through a cache, and "backward" stores nothing.
+            cache: a librope.KVCache: k and v are stored in its slots, k with the bits that out would
+                have. k itself is only read, and not returned, unless out has an array for it. No
+                gradient goes through a cache, and "backward" stores nothing.
             layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless
                 the Rope has one.
             out: (q_out, k_out), or with v (q_out, k_out, v_out), each an array like its input, which
@@ -385,9 +349,8 @@ class Rope(Caller, Digested):
             pool: threads for a long call.
 
         Returns:
-            (q, k): new arrays of the same libraries, shapes and dtypes; out if given; None for k that
-            went to a cache alone. torch
-            tensors that require gradients get them, and JAX arrays go through librope.jax.
+            (q, k): new arrays of the same libraries, shapes and dtypes; out if given; None for k in a
+            cache alone. torch tensors that require gradients get them; JAX arrays go through librope.jax.
 
         Raises:
             ValueError: a shape, stride or value that breaks a rule; layout or positions missing; a
@@ -403,7 +366,7 @@ class Rope(Caller, Digested):
         )  # fmt: skip
         q_out, k_out, v_out = outputs(out, v)
         if not (v is cache is None):
-            return self._run_fused(call, (q_out, k_out, v_out), False)
+            return run_fused(self, call, (q_out, k_out, v_out), False)
         library = library_of(q, k)
         rotated: tuple[Any, Any]
         if library == "torch":
@@ -498,7 +461,7 @@ class Rope(Caller, Digested):
             positions_layout, cos_sin, cos_sin_format, pool,
         )  # fmt: skip
         if not (v is cache is None):
-            self._run_fused(call, (None, None, None), True)
+            run_fused(self, call, (None, None, None), True)
             return
         library = library_of(q, k)
         if library == "torch":
@@ -510,39 +473,6 @@ class Rope(Caller, Digested):
         elif library == "jax":
             raise TypeError("JAX arrays are immutable: use apply_qk")
         self._run(call)
-
-    def _run_fused(self, call: Call, out: tuple[Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
-        """A call with v or a cache; q and k without an output are rotated in place, or into new arrays."""
-        if out[0] is out[1] is out[2] is None:
-            known = step(self, call, in_place)
-            if known is not None:
-                return known, None
-        q, k, v, cache = call.q, call.k, call.v, call.cache
-        library = library_of(q, k)
-        if library == "jax":
-            raise TypeError("v= and cache= are for arrays that can be written, and those of JAX are immutable")
-        if library == "torch":
-            torch = load("torch")
-            if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache)):
-                rotated: tuple[Any, Any] = torch.apply_fused(self, call, out, in_place)
-                return rotated
-        q_out, k_out, v_out = out
-        if in_place:
-            written = (q, None if call.stores_k else k)
-        else:
-            written = q_out, k_out
-        announce = _arrays.announcer(*written, v_out, *written_of(cache))
-        if announce is not None:
-            announce()
-        if not in_place:
-            if q_out is None and q is not None:
-                q_out = _arrays.empty_like(q, "q")
-            if k_out is None and k is not None and not call.stores_k:
-                k_out = _arrays.empty_like(k, "k")
-        template = self._run(call, q_out, k_out, v_out)
-        if k_out is v_out is None and q is not None and call.stores_k and v is not None:
-            remember(self, call, q_out, template)
-        return q_out, k_out
 
     def apply(
         self, x: A, positions: Any = None, *, out: Any = None, **options: Unpack[CallOptions]

@@ -1,4 +1,4 @@
-"""The short way of a call that stores keys and values: the step of an engine.
+"""Calls with v or a cache, and their short way: the step of an engine.
 
 Such a call is made for every layer, with arrays of the same forms. The first one goes the way of all calls
 and leaves its templates in Rope._fast, under what an array tells quickly, and where the memory of the cache
@@ -11,10 +11,10 @@ import itertools
 from typing import Any
 
 from . import _arrays, _core
-from ._call import Call, Caller
+from ._call import Call, Caller, library_of
 from ._ffi import ffi, lib
 from ._frameworks import load
-from ._kv_cache import KVCache, Memory
+from ._kv_cache import KVCache, Memory, arrays_of, written_of
 from ._template import Template
 
 _np, _ndarray = _arrays.np, _arrays.ndarray
@@ -128,11 +128,46 @@ def _memory_of(cache: KVCache) -> Memory | None:
         if views[0][3] >= 0:  # a device
             return None
         words = (views[0][0], views[1][0])
-        form = _forms.get((*words, cache.layout))
+        described = (*words, cache.layout)
+        form = _forms.get(described)
         if form is None:
             if len(_forms) >= _KEPT:
                 _forms.clear()
-            form = _forms[(*words, cache.layout)] = next(_numbers)
+            form = _forms[described] = next(_numbers)
         addresses = views[0][2], views[1][2]
         known[:] = [Memory(cache.k, cache.v, form, addresses, words if kinds == {"torch"} else None)]
     return known[0]
+
+
+def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
+    """A call with v or a cache; q and k without an output are rotated in place, or into new arrays."""
+    if out[0] is out[1] is out[2] is None:
+        known = step(rope, call, in_place)
+        if known is not None:
+            return known, None
+    q, k, v, cache = call.q, call.k, call.v, call.cache
+    library = library_of(q, k)
+    if library == "jax":
+        raise TypeError("v= and cache= are for arrays that can be written, and those of JAX are immutable")
+    if library == "torch":
+        torch = load("torch")
+        if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache)):
+            rotated: tuple[Any, Any] = torch.apply_fused(rope, call, out, in_place)
+            return rotated
+    q_out, k_out, v_out = out
+    if in_place:
+        written = (q, None if call.stores_k else k)
+    else:
+        written = q_out, k_out
+    announce = _arrays.announcer(*written, v_out, *written_of(cache))
+    if announce is not None:
+        announce()
+    if not in_place:
+        if q_out is None and q is not None:
+            q_out = _arrays.empty_like(q, "q")
+        if k_out is None and k is not None and not call.stores_k:
+            k_out = _arrays.empty_like(k, "k")
+    template = rope._run(call, q_out, k_out, v_out)
+    if k_out is v_out is None and q is not None and call.stores_k and v is not None:
+        remember(rope, call, q_out, template)
+    return q_out, k_out

@@ -1,0 +1,95 @@
+"""The short way of _step.py for tensors, past PyTorch where PyTorch has nothing to see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._call import Call, Caller
+from ._core import error
+from ._ffi import ffi, lib
+from ._kv_cache import Memory
+from ._watch import PLAIN, announce, may_pass, new_like
+
+_is_grad_enabled = torch.is_grad_enabled
+_call_fused = lib.call_fused
+_NULL = ffi.NULL
+
+
+def _is_plain(x: Tensor, grad: bool) -> bool:
+    return (
+        type(x) in PLAIN
+        and x.is_cpu
+        and x.layout is torch.strided
+        and not x.is_neg()
+        and not (grad and x.requires_grad)
+    )
+
+
+def step_key(call: Call, memory: Memory, in_place: bool) -> Any:
+    """What decides the templates of a call of _step.py; None: not such a call."""
+    (
+        q, k, positions, v, cache, layout, operation, offsets, cu_seqlens, freq_sets,
+        positions_layout, cos_sin, _, pool,
+    ) = call  # fmt: skip
+    assert cache is not None
+    where = offsets if positions is None else positions
+    if (
+        not (freq_sets is positions_layout is cos_sin is pool is None)
+        or not (positions is None or offsets is None)
+        or not may_pass()
+    ):
+        return None
+    grad = _is_grad_enabled()
+    key: list[Any] = [memory.form, in_place, layout, operation, offsets is None]
+    by_int = type(where) is int
+    for x in (q, k, v):
+        if not _is_plain(x, grad):
+            return None
+        key += (x.shape, x.stride(), x.dtype)
+    for x in (None if by_int else where, cu_seqlens, cache.slots, cache.page_table, cache.starts):
+        if x is None:
+            key.append(x)
+        elif not _is_plain(x, False):
+            return None
+        else:
+            key += (x.shape, x.stride(), x.dtype)
+    return tuple(key)
+
+
+def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
+    """_step.step() of tensors."""
+    q, k, v, cache = call.q, call.k, call.v, call.cache
+    assert cache is not None
+    try:
+        templates, strides = rope._fast[step_key(call, memory, in_place)]
+    except (KeyError, AttributeError, TypeError, RuntimeError):  # RuntimeError: strides of a sparse one
+        return None
+    grad = _is_grad_enabled()
+    for x, address, words in zip((cache.k, cache.v), memory.addresses, memory.words):
+        if (
+            x.data_ptr() != address
+            or (x.shape, x.stride(), x.dtype) != words
+            or (grad and x.requires_grad)
+        ):
+            return None
+    q_out = q if in_place else new_like(q, strides)
+    announce(q_out, cache.k, cache.v)
+    where = call.offsets if call.positions is None else call.positions
+    by_int = type(where) is int
+    args, fused, pages = templates
+    status = _call_fused(
+        rope._cpu, args, _NULL, fused, pages, where if by_int else 0, 0, _NULL, q.data_ptr(),
+        k.data_ptr(), 0 if in_place else q_out.data_ptr(), 0, 0 if by_int else where.data_ptr(),
+        _address(call.cu_seqlens), 0, 0, 0, v.data_ptr(), 0, *memory.addresses, _address(cache.slots),
+        _address(cache.page_table), 0, _address(cache.starts),
+    )  # fmt: skip
+    if status:
+        raise error(status)
+    return q_out
+
+
+def _address(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
