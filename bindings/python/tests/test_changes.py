@@ -8,6 +8,7 @@ import pytest
 from test_oracle import CASES
 
 from librope import Model, Rope
+from librope._changes import check_shared, follows_of
 
 HUNYUAN = {"model_type": "hunyuan_v1_dense", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 1e4,
            "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}}  # fmt: skip
@@ -135,6 +136,8 @@ def check_text(text):
         (LONGROPE, {"max_position_embeddings": 2048}, r"factor \(4.0\) may follow from it"),
         (MLA, {"head_dim": 256}, r"rotary_dim \(64\) may follow from it"),
         (MLA, {"rotary_dim": 32}, r"rotary_offset \(128\) may follow from it"),
+        (MLA, {"head_dim": 256, "rotary_dim": 64}, r"head_dim is 256 .* rotary_offset \(128\) may follow from it"),
+        (HUNYUAN, {"scaling": "linear"}, "scaling is .linear. .* alpha"),
     ],
 )  # fmt: skip
 def test_numbers_that_others_follow_from(text, changes, says):
@@ -152,6 +155,31 @@ def test_what_follows_can_be_said_too():
     assert Rope.from_config(HUNYUAN).replace(angle="exact", theta=Rope.from_config(HUNYUAN).config["theta"])
     same = Rope.from_config(YARN)
     assert Rope.from_config(YARN, factor=4.0) == same  # no other number
+
+
+@pytest.mark.parametrize("table", [{"inv_freq": [1.0, 0.5]}, {"frequency": [[1.0, 0.5]], "axes": 1}])
+def test_a_table_leaves_theta_without_effect(table):
+    rope = Rope(head_dim=4, pairing="halves", **table)
+    with pytest.raises(ValueError, match=f"theta has no effect beside {next(iter(table))}"):
+        rope.replace(theta=1e4)
+
+
+def test_a_factor_of_longrope_and_the_length_that_it_is_made_of():
+    rope = Rope(head_dim=4, theta=1e4, pairing="halves", scaling="longrope", short_factor=[1.0, 1.0], seq_len=10,
+                long_factor=[2.0, 2.0], original_max_position_embeddings=1024, max_position_embeddings=4096)  # fmt: skip
+    with pytest.raises(ValueError, match=r"factor is 8.0 .* max_position_embeddings \(4096\) may follow from it"):
+        rope.replace(factor=8.0)
+
+
+def test_only_notes_of_this_kind_about_what_follows_bind_it():
+    notes = ["full: theta (3) follows from a", "sliding: theta (4) follows from b", "full: theta (3) is large"]
+    assert follows_of(notes, "full") == ("theta (3) follows from a",)
+
+
+def test_kinds_may_differ_in_how_they_are_computed():
+    check_shared({"full": {"angle": "exact"}, "sliding": {}}, {"angle": "exact"})
+    with pytest.raises(ValueError, match="theta is 3.0 for all kinds"):
+        check_shared({"full": {"theta": 1.0}, "sliding": {}}, {"theta": 3.0})
 
 
 def test_frequency_factors_were_made_for_one_theta():
