@@ -45,10 +45,10 @@ unsafe impl<F: Fn() -> Box<dyn Any + Send> + Sync> ParallelFor for Panics<F> {
 #[test]
 fn runners_give_the_bits_of_one_thread() {
     let rope = rope(128);
-    let x: Vec<f32> = Random(15).vec(512 * 8 * 128);
+    let x: Vec<f32> = Random(15).vec(1024 * 8 * 128);
     let rotate = |runner: Option<Runner>| {
         let mut q = x.clone();
-        let step = Step::new(1, 512, Positions::Offset(3));
+        let step = Step::new(1, 1024, Positions::Offset(3));
         let step = runner.into_iter().fold(step, |step, runner| step.with_runner(runner));
         rope.apply(&step, ViewMut::bshd(&mut q, 8), ()).map(|()| q)
     };
