@@ -97,7 +97,9 @@ class KVCache:
     def at(
         self, *, slots: Any = None, page_table: Any = None, page_starts: Any = None, starts: Any = None
     ) -> KVCache:
-        """The same memory, and other slots: an engine makes one cache per layer, and in each step::
+        """The same memory, and other slots.
+
+        An engine makes one cache per layer, and in each step::
 
             rope.apply_qk(q, k, positions, v=v, cache=caches[layer].at(slots=slot_mapping))
         """
