@@ -28,8 +28,9 @@ rope_status Apply(const char* function, const Names& names, const rope_context* 
   Plan plan;
   Shapes shapes;
   FusedPlan fused;
-  if (rope_status s =
-          MakePlan(function, names, context, args, DataOf::kCall, &plan, &shapes, &fused)) {
+  FusedShapes fused_shapes;
+  if (rope_status s = MakePlan(function, names, context, args, DataOf::kCall, &plan, &shapes,
+                               &fused, &fused_shapes)) {
     return s;
   }
   if (plan.tensor_count == 0) return ROPE_OK;
@@ -187,7 +188,7 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
                            const int64_t* positions, void* q, int32_t q_heads, void* k,
                            int32_t k_heads) {
   static constexpr char kFunction[] = "rope_apply_thd";
-  static constexpr Names kNames = {"", "positions", "q", "k", "", "", ""};
+  static constexpr Names kNames = {"", "positions", "q", "k", "", "", "", {}};
   if (context != nullptr &&
       (!context->backend->host_memory || context->axes != 1 || context->sets.size() != 1)) {
     return Fail(

@@ -14,16 +14,27 @@ struct Call {
   int64_t batch, tokens;
 };
 
+// The tensors of rope_fused, in the order in which they are compared with those before.
+enum Beside { kCacheK, kV, kVOut, kCacheV, kBesides };
+
 // How messages call the arguments: fields of rope_qk_args or rope_qk_data, or arguments of
 // rope_apply_thd.
 struct Names {
   const char *args, *positions;
   const char *q, *k, *q_out, *k_out;
-  const char* data;  // behind these four: where they lie
+  const char* data;  // behind tensors: where they lie
+  const char* beside[kBesides];
 };
 
-inline constexpr Names kNamesOfArgs = {"args->",      "args->positions", "args->q", "args->k",
-                                       "args->q_out", "args->k_out",     ".data"};
+inline constexpr Names kNamesOfArgs = {
+    "args->",
+    "args->positions",
+    "args->q",
+    "args->k",
+    "args->q_out",
+    "args->k_out",
+    ".data",
+    {"args->fused->cache->k", "args->fused->v", "args->fused->v_out", "args->fused->cache->v"}};
 
 // Whether a call gives the addresses of its tensors, or is prepared and each application does.
 enum class DataOf : bool { kCall, kApplication };

@@ -12,8 +12,8 @@
 namespace rope {
 namespace {
 
-constexpr char kV[] = "args->fused->v", kVOut[] = "args->fused->v_out",
-               kCacheK[] = "args->fused->cache->k", kCacheV[] = "args->fused->cache->v";
+constexpr TensorKind kKinds[kBesides] = {TensorKind::kCachedHeads, TensorKind::kOthers,
+                                         TensorKind::kOthers, TensorKind::kCachedOthers};
 
 rope_status CheckReserved(const Call& call, const char* name, int64_t reserved) {
   if (reserved == 0) return ROPE_OK;
@@ -46,27 +46,24 @@ rope_status CheckPagesAndSlots(const Call& call, const rope_kv_cache& cache) {
 // is asked for only where ranges do.
 class Regions {
  public:
-  Regions(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[2])
-      : call_(call), names_(names), shapes_(shapes), q_(tensors[0]), k_(tensors[shapes.q.present]) {
-    AddPair(q_, shapes.q);
-    AddPair(k_, shapes.k);
+  Regions(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[3])
+      : call_(call), names_(names), shapes_(shapes), tensors_(tensors) {
+    AddPair(tensors[0], shapes.q);
+    AddPair(tensors[shapes.k_at()], shapes.k);
     first_ = count_;
   }
 
-  // Where the next one is to be described.
-  Memory* Next() { return &beside_[count_ - first_]; }
-
   // It may not meet those before, unless both are only read.
-  rope_status Add() {
-    const Memory& added = *Next();
-    const Range range = {added.base, added.end, added.written};
+  rope_status Add(Beside which, const BesideShape& shape, const void* data, bool written) {
+    const auto base = reinterpret_cast<uintptr_t>(data);
+    const uintptr_t end = base + static_cast<uintptr_t>(shape.extent);
     for (int i = 0; i < count_; ++i) {
       const Range& before = ranges_[i];
-      if (before.end <= range.base || range.end <= before.base) continue;
-      if (!before.written && !range.written) continue;
-      if (rope_status s = Compare(i, added)) return s;
+      if (before.end <= base || end <= before.base || !(before.written || written)) continue;
+      if (rope_status s = Compare(i, {names_.beside[which], shape.of, base})) return s;
     }
-    ranges_[count_++] = range;
+    beside_[count_ - first_] = {which, &shape};
+    ranges_[count_++] = {base, end, written};
     return ROPE_OK;
   }
 
@@ -83,43 +80,35 @@ class Regions {
   // In the order of MemoryOf.
   void AddPair(const Tensor& t, const TensorShape& shape) {
     if (!shape.present) return;
-    AddRange(t.in, shape.in, shape.in_place && !shape.only_read);
+    AddRange(t.in, shape.in, shape.in_place && !shape.only_read());
     if (!shape.in_place) AddRange(t.out, shape.out, true);
   }
 
-  rope_status Compare(int i, const Memory& added) const {
-    Memory rotated[4];
-    const Tensor tensors[] = {shapes_.q.present ? q_ : k_, k_};
-    MemoryOf(call_, names_, shapes_, tensors, rotated);
-    const Memory& m = i < first_ ? rotated[i] : beside_[i - first_];
-    if (AreDisjoint({m.of, m.base}, {added.of, added.base})) return ROPE_OK;
+  __attribute__((noinline)) rope_status Compare(int i, const Memory& added) const {
+    Memory rotated[4], before;
+    if (i < first_) {
+      MemoryOf(call_, names_, shapes_, tensors_, rotated);
+      before = rotated[i];
+    } else {
+      const auto& [which, shape] = beside_[i - first_];
+      before = {names_.beside[which], shape->of, ranges_[i].base};
+    }
+    if (AreDisjoint({before.of, before.base}, {added.of, added.base})) return ROPE_OK;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s", call_.function, added.name,
-                m.name);
+                before.name);
   }
 
   const Call& call_;
   const Names& names_;
   const Shapes& shapes_;
-  const Tensor q_, k_;  // as they were: k's output becomes the cache
-  Range ranges_[8];
-  Memory beside_[4];
+  const Tensor* const tensors_;
+  Range ranges_[4 + kBesides];
+  struct {
+    Beside which;
+    const BesideShape* shape;
+  } beside_[kBesides];
   int count_ = 0, first_;
 };
-
-// A tensor that is read or written besides q, k and their outputs.
-rope_status DescribeMemory(const Call& call, const char* name, const rope_tensor& t,
-                           TensorKind kind, bool written, HeadStrides* strides, Memory* memory) {
-  Reach reach;
-  HeadStrides elements;
-  if (rope_status s = DescribeBeside(call, name, t, kind, written, &elements, &reach)) return s;
-  const HeadStrides s = *strides = InBytes(elements, ElementSize(t.dtype));
-  memory->name = name;
-  memory->of = {{call.batch, call.tokens, t.heads}, {s.batch, s.token, s.head}, reach.width};
-  memory->base = reinterpret_cast<uintptr_t>(t.data);
-  memory->end = memory->base + static_cast<uintptr_t>(reach.extent);
-  memory->written = written;
-  return ROPE_OK;
-}
 
 rope_status CheckAlike(const Call& call, const char* out_name, const rope_tensor& out,
                        const char* name, rope_dtype dtype, int32_t heads) {
@@ -132,58 +121,54 @@ rope_status CheckAlike(const Call& call, const char* out_name, const rope_tensor
               call.function, out_name, out.heads, name, heads);
 }
 
+HeadStrides StridesOf(const BesideShape& shape) {
+  return {shape.of.strides[0], shape.of.strides[1], shape.of.strides[2]};
+}
+
 // k, whose result goes to slots.
-rope_status CheckCachedK(const Call& call, const Call& pages, const Names& names,
-                         const rope_tensor& cached, const Shapes& shapes, Regions* regions,
-                         Tensor tensors[3], int32_t* count, FusedPlan* fused) {
+rope_status DescribeCachedK(const Call& call, const Call& pages, const Names& names,
+                            const rope_tensor& cached, DataOf data_of, const Shapes& shapes,
+                            Tensor tensors[3], int32_t* count, BesideShape* shape,
+                            FusedPlan* fused) {
   const rope_context& context = call.context;
-  HeadStrides strides;
-  const Memory& out = *regions->Next();
-  if (rope_status s = DescribeMemory(pages, kCacheK, cached, TensorKind::kCachedHeads, true,
-                                     &strides, regions->Next())) {
+  const char* const name = names.beside[kCacheK];
+  if (rope_status s = DescribeBeside(pages, name, cached, kKinds[kCacheK], true, data_of, shape)) {
     return s;
   }
   const int32_t n = shapes.q.present;
   Tensor& k = tensors[n];
-  if (rope_status s = CheckAlike(call, kCacheK, cached, names.k, k.dtype, k.heads)) return s;
-  if (rope_status s = regions->Add()) return s;
+  if (rope_status s = CheckAlike(call, name, cached, names.k, k.dtype, k.heads)) return s;
   // Before k_out: in place, k would be gone.
-  if (!shapes.k.only_read) tensors[(*count)++] = k;
-  k.out = static_cast<char*>(cached.data);
-  k.out_strides = strides;
+  if (!shapes.k.only_read()) tensors[(*count)++] = k;
+  k.out_strides = StridesOf(*shape);
   k.out_span = SpanStart(context, cached);
   const int64_t whole = int64_t{context.head_dim} * ElementSize(k.dtype);
-  k.copies_rest =
-      context.rotary_dim != context.head_dim && shapes.k.in.width == whole && out.of.width == whole;
+  k.copies_rest = context.rotary_dim != context.head_dim && shapes.k.in.width == whole &&
+                  shape->of.width == whole;
   fused->cached = n;
   return ROPE_OK;
 }
 
 // v, to one place.
-rope_status CheckCopy(const Call& call, const char* name, const rope_tensor& to, TensorKind kind,
-                      const rope_tensor& v, const HeadStrides& in_strides, const Memory& in,
-                      Regions* regions, FusedPlan* fused) {
-  HeadStrides strides;
-  const Memory& out = *regions->Next();
-  if (rope_status s = DescribeMemory(call, name, to, kind, true, &strides, regions->Next())) {
+rope_status DescribeCopy(const Call& call, const Names& names, Beside which, const rope_tensor& to,
+                         const rope_tensor& v, DataOf data_of, FusedShapes* shapes,
+                         Copies* copies) {
+  const char *const name = names.beside[which], *const v_name = names.beside[kV];
+  BesideShape& shape = shapes->beside[which];
+  if (rope_status s = DescribeBeside(call, name, to, kKinds[which], true, data_of, &shape)) {
     return s;
   }
-  if (rope_status s = CheckAlike(call, name, to, kV, v.dtype, v.heads)) return s;
+  if (rope_status s = CheckAlike(call, name, to, v_name, v.dtype, v.heads)) return s;
   if (to.head_dim != v.head_dim) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.head_dim (%d) must be that of %s (%d)",
-                call.function, name, to.head_dim, kV, v.head_dim);
+                call.function, name, to.head_dim, v_name, v.head_dim);
   }
-  const bool in_place = !IsInCache(kind) && to.data == v.data && AreEqual(in.of, out.of);
-  if (in_place) return ROPE_OK;
-  if (rope_status s = regions->Add()) return s;
-  Copy& copy = fused->copies[fused->copy_count++];
-  copy.in = static_cast<const char*>(v.data);
-  copy.out = static_cast<char*>(to.data);
-  copy.in_strides = in_strides;
-  copy.out_strides = strides;
-  copy.width = in.of.width;
+  Copy& copy = copies->of[copies->count++];
+  copy.in_strides = StridesOf(shapes->beside[kV]);
+  copy.out_strides = StridesOf(shape);
+  copy.width = shape.of.width;
   copy.heads = v.heads;
-  copy.to_slots = IsInCache(kind);
+  copy.to_slots = IsInCache(kKinds[which]);
   return ROPE_OK;
 }
 
@@ -191,6 +176,7 @@ rope_status CheckCopy(const Call& call, const char* name, const rope_tensor& to,
 
 rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* given) {
   const char* const function = call.function;
+  const auto& names = kNamesOfArgs.beside;
   if (!call.context.backend->has_fused) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
                 "%s: args->fused must be NULL in a %s context in this version", function,
@@ -227,57 +213,98 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* giv
     given->caches_v = !IsAbsent(cache.v);
     if (!given->caches_k && !given->caches_v) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s and %s must not both be absent", function,
-                  kCacheK, kCacheV);
+                  names[kCacheK], names[kCacheV]);
     }
-    if (given->caches_k && IsAbsent(args.k)) return Needs(call, kCacheK, "args->k");
-    if (given->caches_v && !given->has_v) return Needs(call, kCacheV, kV);
+    if (given->caches_k && IsAbsent(args.k)) return Needs(call, names[kCacheK], "args->k");
+    if (given->caches_v && !given->has_v) return Needs(call, names[kCacheV], names[kV]);
     if (rope_status s = CheckPagesAndSlots(call, cache)) return s;
   }
-  if (given->has_v_out && !given->has_v) return Needs(call, kVOut, kV);
+  if (given->has_v_out && !given->has_v) return Needs(call, names[kVOut], names[kV]);
   if (!given->has_v || given->has_v_out || given->caches_v) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: %s is set, but neither v_out nor cache->v is, where it would go", function, kV);
+              "%s: %s is set, but neither v_out nor cache->v is, where it would go", function,
+              names[kV]);
 }
 
-rope_status CheckFused(const Call& call, const Names& names, const FusedArgs& given,
-                       const Shapes& shapes, const PositionSource& positions, Tensor tensors[3],
-                       int32_t* count, FusedPlan* fused) {
+rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedArgs& given,
+                             DataOf data_of, const Shapes& shapes, const PositionSource& positions,
+                             Tensor tensors[3], int32_t* count, FusedShapes* fused_shapes,
+                             FusedPlan* fused) {
   const rope_fused& f = *given.fused;
   const rope_kv_cache* const cache = given.cache;
+  BesideShape* const beside = fused_shapes->beside;
+  for (int which = 0; which < kBesides; ++which) beside[which].present = false;
+  fused_shapes->pages = cache != nullptr ? cache->pages : 0;
+  fused_shapes->page_size = cache != nullptr ? cache->page_size : 0;
   fused->cached = -1;
-  fused->copy_count = 0;
-  Regions regions(call, names, shapes, tensors);
-  const Call pages = {call.function, call.context, cache != nullptr ? cache->pages : 0,
-                      cache != nullptr ? cache->page_size : 0};
+  fused->copies.count = 0;
+  const Call pages = {call.function, call.context, fused_shapes->pages, fused_shapes->page_size};
   if (given.caches_k) {
-    if (rope_status s =
-            CheckCachedK(call, pages, names, cache->k, shapes, &regions, tensors, count, fused)) {
+    if (rope_status s = DescribeCachedK(call, pages, names, cache->k, data_of, shapes, tensors,
+                                        count, &beside[kCacheK], fused)) {
       return s;
     }
   }
   if (given.has_v) {
-    HeadStrides strides;
-    const Memory& in = *regions.Next();
-    // Written if v_out is v, which follows.
-    if (rope_status s = DescribeMemory(call, kV, f.v, TensorKind::kOthers, f.v_out.data == f.v.data,
-                                       &strides, regions.Next())) {
+    // If v_out is v, it is written, as v_out says.
+    if (rope_status s =
+            DescribeBeside(call, names.beside[kV], f.v, kKinds[kV], false, data_of, &beside[kV])) {
       return s;
     }
-    if (rope_status s = regions.Add()) return s;
     if (given.has_v_out) {
-      if (rope_status s = CheckCopy(call, kVOut, f.v_out, TensorKind::kOthers, f.v, strides, in,
-                                    &regions, fused)) {
+      if (rope_status s = DescribeCopy(call, names, kVOut, f.v_out, f.v, data_of, fused_shapes,
+                                       &fused->copies)) {
         return s;
       }
     }
     if (given.caches_v) {
-      if (rope_status s = CheckCopy(pages, kCacheV, cache->v, TensorKind::kCachedOthers, f.v,
-                                    strides, in, &regions, fused)) {
+      if (rope_status s = DescribeCopy(pages, names, kCacheV, cache->v, f.v, data_of, fused_shapes,
+                                       &fused->copies)) {
         return s;
       }
     }
   }
   return cache != nullptr ? CheckCache(call, *cache, positions, &fused->slots) : ROPE_OK;
+}
+
+rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
+                                const FusedShapes& fused_shapes, const FusedAddresses& addresses,
+                                int32_t cached, Tensor tensors[3], Copies* copies) {
+  const BesideShape* const beside = fused_shapes.beside;
+  void* const* const at = addresses.beside;
+  const Call pages = {call.function, call.context, fused_shapes.pages, fused_shapes.page_size};
+  // v_out may be v itself.
+  const bool in_place =
+      beside[kVOut].present && at[kVOut] == at[kV] && AreEqual(beside[kV].of, beside[kVOut].of);
+  Regions regions(call, names, shapes, tensors);
+  for (int which = 0; which < kBesides; ++which) {
+    const BesideShape& shape = beside[which];
+    if (!shape.present) continue;
+    if (rope_status s =
+            CheckAddressBeside(IsInCache(kKinds[which]) ? pages : call, names.beside[which],
+                               names.data, shape, kKinds[which], at[which])) {
+      return s;
+    }
+    if (which == kVOut && in_place) continue;
+    const bool written = which != kV || in_place;
+    if (rope_status s = regions.Add(static_cast<Beside>(which), shape, at[which], written)) {
+      return s;
+    }
+  }
+  if (cached >= 0) {
+    tensors[cached].in = tensors[shapes.k_at()].in;
+    tensors[cached].out = static_cast<char*>(at[kCacheK]);
+  }
+  if (in_place) {  // the first one
+    copies->of[0] = copies->of[1];
+    --copies->count;
+  }
+  for (int n = 0; n < copies->count; ++n) {
+    Copy& copy = copies->of[n];
+    copy.in = static_cast<const char*>(at[kV]);
+    copy.out = static_cast<char*>(at[copy.to_slots ? kCacheV : kVOut]);
+  }
+  return ROPE_OK;
 }
 
 }  // namespace rope

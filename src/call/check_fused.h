@@ -1,4 +1,5 @@
-// The checks of what a call does besides rotating q and k.
+// The checks of what a call does besides rotating q and k, in the two steps of check_tensors.h:
+// what it is, and where its tensors lie.
 #ifndef LIBROPE_SRC_CALL_CHECK_FUSED_H_
 #define LIBROPE_SRC_CALL_CHECK_FUSED_H_
 
@@ -17,14 +18,31 @@ struct FusedArgs {
   rope_kv_cache cache_copy;
 };
 
+// What is known of the tensors of rope_fused without their addresses.
+struct FusedShapes {
+  BesideShape beside[kBesides];
+  int64_t pages, page_size;  // of the cache, if there is one
+};
+
+// Where they lie; null where one is absent.
+struct FusedAddresses {
+  void* beside[kBesides];
+};
+
 // What can be said before q and k are known: sizes, and that what belongs together is there.
 rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* given);
 
-// After CheckAddresses. The tensors of a Plan, which has `count` of them, become q, k to the cache,
+// After CheckShapes. The tensors of a Plan, which has `count` of them, become q, k to the cache,
 // and k to k_out, as far as the call has them.
-rope_status CheckFused(const Call& call, const Names& names, const FusedArgs& given,
-                       const Shapes& shapes, const PositionSource& positions, Tensor tensors[3],
-                       int32_t* count, FusedPlan* fused);
+rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedArgs& given,
+                             DataOf data_of, const Shapes& shapes, const PositionSource& positions,
+                             Tensor tensors[3], int32_t* count, FusedShapes* fused_shapes,
+                             FusedPlan* fused);
+
+// After CheckAddresses. Completes k to the cache and the copies; one to v itself is none.
+rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
+                                const FusedShapes& fused_shapes, const FusedAddresses& addresses,
+                                int32_t cached, Tensor tensors[3], Copies* copies);
 
 }  // namespace rope
 

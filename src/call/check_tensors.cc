@@ -222,7 +222,7 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
   }
   // Named layouts are contiguous.
   const rope_tensor& written = shape->in_place ? in : out;
-  if (written.layout == ROPE_LAYOUT_STRIDED && !shape->only_read &&
+  if (written.layout == ROPE_LAYOUT_STRIDED && !shape->only_read() &&
       !IsInjective(FootprintOf(call, *tensor, tensor->out_strides,
                                shape->in_place ? shape->in : shape->out))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -234,14 +234,13 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
 
 template <TensorKind kKind>
 rope_status CheckAddressAs(const Call& call, const char* name, const char* data_name, int32_t heads,
-                           rope_dtype dtype, const Reach& reach, const void* data) {
-  const int size = ElementSize(dtype);
+                           int size, int64_t extent, const void* data) {
   if (!IsAligned(data, static_cast<size_t>(size))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s%s (%p) must be aligned to its element (%d bytes)", call.function, name,
                 data_name, data, size);
   }
-  if (static_cast<uint64_t>(reach.extent) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
+  if (static_cast<uint64_t>(extent) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
     return FailBeyond<kKind>(call, name, heads);
   }
   return ROPE_OK;
@@ -249,8 +248,8 @@ rope_status CheckAddressAs(const Call& call, const char* name, const char* data_
 
 rope_status CheckAddress(const Call& call, const char* name, const char* data_name,
                          const Tensor& tensor, const Reach& reach, const void* data) {
-  return CheckAddressAs<TensorKind::kHeads>(call, name, data_name, tensor.heads, tensor.dtype,
-                                            reach, data);
+  return CheckAddressAs<TensorKind::kHeads>(call, name, data_name, tensor.heads,
+                                            ElementSize(tensor.dtype), reach.extent, data);
 }
 
 // A tensor of the call in memory.
@@ -265,8 +264,10 @@ struct Placed {
 Placed In(const char* name, const Tensor& tensor, const TensorShape& shape) {
   return {name, tensor.in, tensor, tensor.in_strides, shape.in};
 }
+// In place k may have the strides of slots in the place of its own output's.
 Placed Out(const char* name, const Tensor& tensor, const TensorShape& shape) {
-  return {name, tensor.out, tensor, tensor.out_strides, shape.in_place ? shape.in : shape.out};
+  if (shape.in_place) return In(name, tensor, shape);
+  return {name, tensor.out, tensor, tensor.out_strides, shape.out};
 }
 
 // AreDisjoint() asks for the ranges, too; most are apart, and need no footprints.
@@ -308,7 +309,7 @@ rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& sh
   const Placed q_out = Out(q_in_place ? names.q : names.q_out, q, shapes.q),
                k_out = Out(k_in_place ? names.k : names.k_out, k, shapes.k);
   if (rope_status s = CheckApart(call, q_out, k_out)) return s;
-  if (!q_in_place && !shapes.k.only_read) {
+  if (!q_in_place && !shapes.k.only_read()) {
     if (rope_status s = CheckApart(call, In(names.q, q, shapes.q), k_out)) return s;
   }
   if (!k_in_place) {
@@ -320,30 +321,25 @@ rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& sh
 }  // namespace
 
 rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
-                           TensorKind kind, bool written, HeadStrides* strides, Reach* reach) {
-  const auto describe = [&](auto as, auto check_address) -> rope_status {
-    if (rope_status s = as(call, name, t, DataOf::kCall, strides, reach)) return s;
-    return check_address(call, name, ".data", t.heads, t.dtype, *reach, t.data);
-  };
+                           TensorKind kind, bool written, DataOf data_of, BesideShape* shape) {
+  HeadStrides elements{};
+  Reach reach{};
+  const auto describe = [&](auto as) { return as(call, name, t, data_of, &elements, &reach); };
   rope_status status;
   switch (kind) {
-    case TensorKind::kOthers:
-      status = describe(&DescribeAs<TensorKind::kOthers>, &CheckAddressAs<TensorKind::kOthers>);
-      break;
-    case TensorKind::kCachedHeads:
-      status = describe(&DescribeAs<TensorKind::kCachedHeads>,
-                        &CheckAddressAs<TensorKind::kCachedHeads>);
-      break;
-    default:
-      status = describe(&DescribeAs<TensorKind::kCachedOthers>,
-                        &CheckAddressAs<TensorKind::kCachedOthers>);
+    case TensorKind::kOthers: status = describe(&DescribeAs<TensorKind::kOthers>); break;
+    case TensorKind::kCachedHeads: status = describe(&DescribeAs<TensorKind::kCachedHeads>); break;
+    default: status = describe(&DescribeAs<TensorKind::kCachedOthers>);
   }
+  if (status != ROPE_OK) return status;
+  const int size = ElementSize(t.dtype);
+  const HeadStrides s = InBytes(elements, size);
+  shape->present = true;
+  shape->element = size;
+  shape->of = {{call.batch, call.tokens, t.heads}, {s.batch, s.token, s.head}, reach.width};
+  shape->extent = reach.extent;
   // Named layouts are contiguous.
-  if (status != ROPE_OK || !written || t.layout != ROPE_LAYOUT_STRIDED) return status;
-  const HeadStrides s = InBytes(*strides, ElementSize(t.dtype));
-  if (IsInjective({{call.batch, call.tokens, t.heads}, {s.batch, s.token, s.head}, reach->width})) {
-    return ROPE_OK;
-  }
+  if (!written || t.layout != ROPE_LAYOUT_STRIDED || IsInjective(shape->of)) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
               IsInCache(kind) ? "%s: %s: strides let heads, slots or pages of a cache overlap"
                               : "%s: %s: strides let heads, tokens or batch rows of an output "
@@ -351,8 +347,16 @@ rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor
               call.function, name);
 }
 
+rope_status CheckAddressBeside(const Call& call, const char* name, const char* data_name,
+                               const BesideShape& shape, TensorKind kind, const void* data) {
+  const auto check = IsInCache(kind) ? &CheckAddressAs<TensorKind::kCachedOthers>
+                                     : &CheckAddressAs<TensorKind::kOthers>;
+  return check(call, name, data_name, static_cast<int32_t>(shape.of.counts[2]), shape.element,
+               shape.extent, data);
+}
+
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
-                        DataOf data_of, Shapes* shapes, Tensor tensors[2]) {
+                        DataOf data_of, Shapes* shapes, Tensor tensors[3]) {
   if (rope_status s = DescribePair(call, names.q, args.q, names.q_out, args.q_out, data_of,
                                    &shapes->q, &tensors[0])) {
     return s;
@@ -367,8 +371,8 @@ rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args
 }
 
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
-                           const Addresses& addresses, Tensor tensors[2]) {
-  Tensor &q = tensors[0], &k = tensors[shapes.q.present];
+                           const Addresses& addresses, Tensor tensors[3]) {
+  Tensor &q = tensors[0], &k = tensors[shapes.k_at()];
   const auto place = [&](const TensorShape& shape, const char* name, void* in, const char* out_name,
                          void* out, Tensor* tensor) -> rope_status {
     if (!shape.present) return ROPE_OK;
@@ -388,23 +392,20 @@ rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& s
   return CheckDisjoint(call, names, shapes, q, k);
 }
 
-int MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[2],
-             Memory memory[4]) {
-  int count = 0;
-  const auto add = [&](const Placed& placed, bool written) {
-    const auto base = reinterpret_cast<uintptr_t>(placed.data);
-    memory[count++] = {placed.name, FootprintOf(call, placed.tensor, placed.strides, placed.reach),
-                       base, base + static_cast<uintptr_t>(placed.reach.extent), written};
+void MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[3],
+              Memory memory[4]) {
+  const auto add = [&](const Placed& placed) {
+    *memory++ = {placed.name, FootprintOf(call, placed.tensor, placed.strides, placed.reach),
+                 reinterpret_cast<uintptr_t>(placed.data)};
   };
   const auto add_pair = [&](const char* name, const char* out_name, const Tensor& tensor,
                             const TensorShape& shape) {
     if (!shape.present) return;
-    add(In(name, tensor, shape), shape.in_place && !shape.only_read);
-    if (!shape.in_place) add(Out(out_name, tensor, shape), true);
+    add(In(name, tensor, shape));
+    if (!shape.in_place) add(Out(out_name, tensor, shape));
   };
   add_pair(names.q, names.q_out, tensors[0], shapes.q);
-  add_pair(names.k, names.k_out, tensors[shapes.q.present], shapes.k);
-  return count;
+  add_pair(names.k, names.k_out, tensors[shapes.k_at()], shapes.k);
 }
 
 }  // namespace rope

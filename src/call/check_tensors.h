@@ -26,11 +26,20 @@ constexpr bool IsInCache(TensorKind kind) {
   return kind == TensorKind::kCachedHeads || kind == TensorKind::kCachedOthers;
 }
 
-// A tensor besides q, k and their outputs, which is present: its fields, its address, the strides
-// that its layout means in elements, its reach; and that it does not overlap itself, if it is
-// written.
+// A tensor besides q, k and their outputs, as far as it is known without its address.
+struct BesideShape {
+  bool present;
+  int32_t element;  // bytes
+  Footprint of;
+  int64_t extent;
+};
+
+// One that is present: its fields, and that it does not overlap itself, if it is written.
 rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
-                           TensorKind kind, bool written, HeadStrides* strides, Reach* reach);
+                           TensorKind kind, bool written, DataOf data_of, BesideShape* shape);
+
+rope_status CheckAddressBeside(const Call& call, const char* name, const char* data_name,
+                               const BesideShape& shape, TensorKind kind, const void* data);
 
 inline bool IsAbsent(const rope_tensor& t) {
   return t.data == nullptr && t.dtype == 0 && t.layout == 0 && t.heads == 0 && t.head_dim == 0 &&
@@ -52,21 +61,24 @@ inline HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
 struct Memory {
   const char* name;
   Footprint of;
-  uintptr_t base, end;
-  bool written;
+  uintptr_t base;
 };
 
 // q or k with its output, as far as it is known without addresses.
 struct TensorShape {
   bool present, in_place;
-  bool only_read;  // k without k_out whose result goes to a cache alone
-  Reach in, out;   // out: without in_place only
+  bool cached;    // k, whose result goes to a cache, and to an output only if there is one
+  Reach in, out;  // out: without in_place only
+
+  bool only_read() const { return cached && in_place; }
 };
 
 struct Shapes {
   TensorShape q, k;
 
   int32_t count() const { return q.present + k.present; }
+  // Where in Plan::tensors k is with its own output: behind the one with slots, if there is one.
+  int32_t k_at() const { return q.present + (k.cached && !k.in_place); }
 };
 
 // Where they lie; null where a tensor is absent or in place.
@@ -75,17 +87,18 @@ struct Addresses {
 };
 
 // Writes the shapes, at least one present, and of `tensors` those that are present, all but their
-// addresses. only_read is given.
+// addresses. TensorShape::cached is given.
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
-                        DataOf data_of, Shapes* shapes, Tensor tensors[2]);
+                        DataOf data_of, Shapes* shapes, Tensor tensors[3]);
 
 // Completes the tensors of `batch` rows of `tokens`.
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
-                           const Addresses& addresses, Tensor tensors[2]);
+                           const Addresses& addresses, Tensor tensors[3]);
 
-// The memory of those that are present, after CheckAddresses; returns how many.
-int MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[2],
-             Memory memory[4]);
+// The memory of those that are present, after CheckAddresses: q, q_out, k, k_out, without the
+// outputs of those in place.
+void MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[3],
+              Memory memory[4]);
 
 }  // namespace rope
 

@@ -20,16 +20,21 @@ struct Copy {
   bool to_slots;
 };
 
+// What is copied.
+struct Copies {
+  int32_t count;
+  Copy of[2];
+};
+
 // rope_qk_args.fused.
 struct FusedPlan {
   // Which of Plan::tensors has slots as its output: there out_strides.batch leads from page to page
   // and out_strides.token from slot to slot. -1: none. The same tensor with an output of its own
   // stands behind it, and is to be rotated after it: it may be in place.
   int32_t cached;
-  int32_t copy_count;
-  Copy copies[2];
-  SlotSource
-      slots;  // where something goes to slots; Plan::positions say which sequence a token has
+  Copies copies;  // of a prepared call: without addresses
+  // Where something goes to slots; Plan::positions say which sequence a token has.
+  SlotSource slots;
 };
 
 }  // namespace rope

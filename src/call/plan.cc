@@ -96,47 +96,70 @@ rope_status CheckHeads(const char* function, const char* name, const rope_tensor
               has_rows ? "args->cos_sin->heads" : "the context's freq_heads", row_heads);
 }
 
+// q and k, without addresses.
+__attribute__((always_inline)) inline rope_status PlanShapes(const Call& call, const Names& names,
+                                                             const rope_qk_args& args,
+                                                             DataOf data_of, Plan* plan,
+                                                             Shapes* shapes) {
+  const char* const function = call.function;
+  if (rope_status s = CheckShapes(call, names, args, data_of, shapes, plan->tensors)) {
+    return s;
+  }
+  plan->tensor_count = shapes->count();
+  if (plan->row_heads == 1) return ROPE_OK;
+  if (rope_status s = CheckHeads(function, names.q, args.q, plan->has_rows, plan->row_heads)) {
+    return s;
+  }
+  return CheckHeads(function, names.k, args.k, plan->has_rows, plan->row_heads);
+}
+
+Addresses AddressesOf(const rope_qk_args& args) {
+  return {args.q.data, args.k.data, args.q_out.data, args.k_out.data};
+}
+
 // q and k, and where they lie. Of every call: inlined.
 __attribute__((always_inline)) inline rope_status PlanTensors(const Call& call, const Names& names,
                                                               const rope_qk_args& args,
                                                               DataOf data_of, Plan* plan,
                                                               Shapes* shapes) {
-  const char* const function = call.function;
-  if (rope_status s = CheckShapes(call, names, args, data_of, shapes, plan->tensors)) {
-    return s;
-  }
-  if (plan->row_heads != 1) {
-    if (rope_status s = CheckHeads(function, names.q, args.q, plan->has_rows, plan->row_heads))
-      return s;
-    if (rope_status s = CheckHeads(function, names.k, args.k, plan->has_rows, plan->row_heads))
-      return s;
-  }
+  if (rope_status s = PlanShapes(call, names, args, data_of, plan, shapes)) return s;
   if (data_of == DataOf::kApplication) return ROPE_OK;
-  const Addresses addresses = {args.q.data, args.k.data, args.q_out.data, args.k_out.data};
-  return CheckAddresses(call, names, *shapes, addresses, plan->tensors);
+  return CheckAddresses(call, names, *shapes, AddressesOf(args), plan->tensors);
 }
 
 // The same, and what else the call does. Apart: its stack is not that of every call.
 __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& names,
-                                                const rope_qk_args& args, Plan* plan,
-                                                Shapes* shapes, FusedPlan* fused) {
+                                                const rope_qk_args& args, DataOf data_of,
+                                                Plan* plan, Shapes* shapes, FusedPlan* fused,
+                                                FusedShapes* fused_shapes) {
   FusedArgs given;
   if (rope_status s = ReadFused(call, args, &given)) return s;
-  shapes->q.only_read = false;
-  shapes->k.only_read = given.caches_k && IsAbsent(args.k_out);
-  if (rope_status s = PlanTensors(call, names, args, DataOf::kCall, plan, shapes)) return s;
+  shapes->q.cached = false;
+  shapes->k.cached = given.caches_k;
+  if (rope_status s = PlanShapes(call, names, args, data_of, plan, shapes)) return s;
   if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
-  plan->tensor_count = shapes->count();
   plan->fused = fused;
-  return CheckFused(call, names, given, *shapes, plan->positions, plan->tensors,
-                    &plan->tensor_count, fused);
+  if (rope_status s = CheckFusedShapes(call, names, given, data_of, *shapes, plan->positions,
+                                       plan->tensors, &plan->tensor_count, fused_shapes, fused)) {
+    return s;
+  }
+  if (data_of == DataOf::kApplication) return ROPE_OK;
+  if (rope_status s = CheckAddresses(call, names, *shapes, AddressesOf(args), plan->tensors)) {
+    return s;
+  }
+  const rope_kv_cache* const cache = given.cache;
+  const FusedAddresses addresses = {{cache != nullptr ? cache->k.data : nullptr,
+                                     given.fused->v.data, given.fused->v_out.data,
+                                     cache != nullptr ? cache->v.data : nullptr}};
+  return CheckFusedAddresses(call, names, *shapes, *fused_shapes, addresses, fused->cached,
+                             plan->tensors, &fused->copies);
 }
 
 }  // namespace
 
 rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
                      const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes,
-                     FusedPlan* fused) {
+                     FusedPlan* fused, FusedShapes* fused_shapes) {
   if (context == nullptr || args == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", function,
                 context == nullptr ? "context" : "args");
@@ -178,11 +201,12 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   if (rope_status s = ReadSource(call, *args, plan)) return s;
 
   if (args->fused != nullptr) {
-    if (rope_status s = PlanFused(call, names, *args, plan, shapes, fused)) return s;
+    if (rope_status s = PlanFused(call, names, *args, data_of, plan, shapes, fused, fused_shapes)) {
+      return s;
+    }
   } else {
-    shapes->q.only_read = shapes->k.only_read = false;
+    shapes->q.cached = shapes->k.cached = false;
     if (rope_status s = PlanTensors(call, names, *args, data_of, plan, shapes)) return s;
-    plan->tensor_count = shapes->count();
   }
   // Last, because it may look at every position: how many there are is known to be possible by now.
   if (!plan->has_rows && !kOperations[args->operation].by_distance) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "call/call.h"
+#include "call/check_fused.h"
 #include "call/check_tensors.h"
 #include "call/fused_plan.h"
 #include "context/backend.h"
@@ -40,10 +41,10 @@ struct Plan : FillPlan {
 
 // Checks `args` and fills `plan`, but for the addresses of a call that is prepared. ROPE_OK with
 // tensor_count 0: there is nothing to do, and `shapes` are not written. `fused` is where
-// plan->fused lies if there is one.
+// plan->fused lies if there is one; otherwise neither it nor `fused_shapes` are written.
 rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
                      const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes,
-                     FusedPlan* fused);
+                     FusedPlan* fused, FusedShapes* fused_shapes);
 
 rope_status MakeFillPlan(const char* function, const rope_context* context, int64_t batch,
                          int64_t tokens, const rope_positions* positions, const rope_cos_sin* out,

@@ -42,7 +42,7 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
   auto prepared = std::make_unique<rope_prepared>();
   Plan& plan = prepared->plan;
   if (rope_status s = MakePlan(function, kNamesOfArgs, context, args, DataOf::kApplication, &plan,
-                               &prepared->shapes, nullptr)) {
+                               &prepared->shapes, nullptr, nullptr)) {
     return s;
   }
   if (plan.tensor_count != 0) {  // else nothing is looked at
@@ -60,7 +60,8 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
 }
 
 rope_status ApplyPrepared(const rope_prepared* prepared, const rope_qk_data* data) {
-  static constexpr Names kNames = {"", "", "data->q", "data->k", "data->q_out", "data->k_out", ""};
+  static constexpr Names kNames = {"", "", "data->q", "data->k", "data->q_out", "data->k_out",
+                                   "", {}};
   if (prepared == nullptr || data == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", kApply,
                 prepared == nullptr ? "prepared" : "data");

@@ -56,10 +56,10 @@ int64_t ProductOrMost(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
-// Of a token, that FusedPlan::copies read.
-int64_t CopiedBytes(const FusedPlan& fused) {
+// Of a token, that is read.
+int64_t CopiedBytes(const Copies& copies) {
   int64_t bytes = 0;
-  for (int n = 0; n < fused.copy_count; ++n) bytes += fused.copies[n].width * fused.copies[n].heads;
+  for (int n = 0; n < copies.count; ++n) bytes += copies.of[n].width * copies.of[n].heads;
   return bytes;
 }
 
@@ -99,7 +99,7 @@ Course::Course(const Plan& plan)
     token_bytes += tensor_bytes[n];
     rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic, rare_ties);
   }
-  if (plan.fused != nullptr) token_bytes += CopiedBytes(*plan.fused);
+  if (plan.fused != nullptr) token_bytes += CopiedBytes(plan.fused->copies);
   bytes = ProductOrMost(tokens, token_bytes);
   prefetch = bytes > plan.context->caches->inner;
 }
@@ -328,9 +328,9 @@ void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, 
 
 // What does not turn.
 void CopyBlock(const Job& job, int64_t batch, int64_t first, int count) {
-  const FusedPlan& fused = *job.plan.fused;
-  for (int n = 0; n < fused.copy_count; ++n) {
-    CopyTokens(job.plan, job.course.kernels, fused.copies[n], job.copy_streams[n], batch, first,
+  const Copies& copies = job.plan.fused->copies;
+  for (int n = 0; n < copies.count; ++n) {
+    CopyTokens(job.plan, job.course.kernels, copies.of[n], job.copy_streams[n], batch, first,
                count);
   }
 }
@@ -386,7 +386,7 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
   for (int n = 0; n < plan.tensor_count; ++n) {
     if (tensors[n].in != tensors[n].out) moved_bytes += course.tensor_bytes[n];
   }
-  if constexpr (kFused) moved_bytes += CopiedBytes(*plan.fused);
+  if constexpr (kFused) moved_bytes += CopiedBytes(plan.fused->copies);
   Job job{course, plan, tensors, kept, false, {}, {}, 0};
   job.in_cache = ProductOrMost(tokens, moved_bytes) <= context.caches->last;
   if (!job.in_cache) {  // else who reads the outputs finds them there
@@ -394,9 +394,9 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
       job.streams[n] =
           course.rotations[n]->rotate_streaming != nullptr && CanStream(context, tensors[n]);
     }
-    for (int n = 0; kFused && n < plan.fused->copy_count; ++n) {
+    for (int n = 0; kFused && n < plan.fused->copies.count; ++n) {
       job.copy_streams[n] =
-          course.kernels.copy_streaming != nullptr && CopyCanStream(plan.fused->copies[n]);
+          course.kernels.copy_streaming != nullptr && CopyCanStream(plan.fused->copies.of[n]);
     }
   }
   if (plan.runner == nullptr || course.bytes <= kInlineBytes) {
