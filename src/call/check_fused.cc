@@ -264,7 +264,9 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
       }
     }
   }
-  return cache != nullptr ? CheckCache(call, *cache, positions, &fused->slots) : ROPE_OK;
+  if (cache != nullptr) return CheckCache(call, *cache, positions, &fused->slots);
+  fused->slots.kind = 0;
+  return ROPE_OK;
 }
 
 rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,

@@ -264,10 +264,8 @@ struct Placed {
 Placed In(const char* name, const Tensor& tensor, const TensorShape& shape) {
   return {name, tensor.in, tensor, tensor.in_strides, shape.in};
 }
-// In place k may have the strides of slots in the place of its own output's.
 Placed Out(const char* name, const Tensor& tensor, const TensorShape& shape) {
-  if (shape.in_place) return In(name, tensor, shape);
-  return {name, tensor.out, tensor, tensor.out_strides, shape.out};
+  return {name, tensor.out, tensor, tensor.out_strides, shape.in_place ? shape.in : shape.out};
 }
 
 // AreDisjoint() asks for the ranges, too; most are apart, and need no footprints.
@@ -306,8 +304,10 @@ rope_status CheckApart(const Call& call, const Placed& a, const Placed& b) {
 rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& shapes,
                           const Tensor& q, const Tensor& k) {
   const bool q_in_place = shapes.q.in_place, k_in_place = shapes.k.in_place;
-  const Placed q_out = Out(q_in_place ? names.q : names.q_out, q, shapes.q),
-               k_out = Out(k_in_place ? names.k : names.k_out, k, shapes.k);
+  const Placed q_out = Out(q_in_place ? names.q : names.q_out, q, shapes.q);
+  // Where k is only read, the strides of its output are those of slots.
+  const Placed k_out = shapes.k.only_read() ? In(names.k, k, shapes.k)
+                                            : Out(k_in_place ? names.k : names.k_out, k, shapes.k);
   if (rope_status s = CheckApart(call, q_out, k_out)) return s;
   if (!q_in_place && !shapes.k.only_read()) {
     if (rope_status s = CheckApart(call, In(names.q, q, shapes.q), k_out)) return s;

@@ -33,7 +33,7 @@ struct FusedPlan {
   // stands behind it, and is to be rotated after it: it may be in place.
   int32_t cached;
   Copies copies;  // of a prepared call: without addresses
-  // Where something goes to slots; Plan::positions say which sequence a token has.
+  // kind 0: nothing goes to slots. Plan::positions say which sequence a token has.
   SlotSource slots;
 };
 

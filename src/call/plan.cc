@@ -169,11 +169,6 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
     if (rope_status s = CopyStruct(function, "args", args, &extended)) return s;
     args = &extended;
   }
-  if (args->fused != nullptr && data_of == DataOf::kApplication) {
-    return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: args->fused must be NULL: a prepared call only rotates in this version",
-                function);
-  }
   if (!IsOperation(args->operation)) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->operation (%d) is not known to this version",
                 function, args->operation);

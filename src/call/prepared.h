@@ -11,8 +11,10 @@
 #include "librope/rope.h"
 
 struct rope_prepared {
-  rope::Plan plan;  // without addresses, and without positions: `call` has their rows
+  rope::Plan plan;  // without addresses, positions and slots: `call` has what follows from them
   rope::Shapes shapes;
+  rope::FusedPlan fused;  // plan.fused, if the call has one
+  rope::FusedShapes fused_shapes;
   rope_runner runner;
   std::unique_ptr<rope::PreparedCall> call;  // null if there is nothing to do
 };

@@ -9,6 +9,7 @@
 
 namespace rope {
 
+struct Copies;
 struct Plan;
 struct FillPlan;
 struct Tensor;
@@ -17,8 +18,10 @@ struct Tensor;
 class PreparedCall {
  public:
   virtual ~PreparedCall() = default;
-  // `plan` is that of the preparation; `tensors` are its own with their addresses.
-  virtual rope_status Apply(const Plan& plan, const Tensor tensors[2]) const = 0;
+  // `plan` is that of the preparation; `tensors` and `copies` (null: none) are its own with their
+  // addresses.
+  virtual rope_status Apply(const Plan& plan, const Tensor* tensors,
+                            const Copies* copies) const = 0;
 };
 
 // Filled by name. What a backend does not set, it does not offer.

@@ -61,7 +61,7 @@ SlotRun LongRunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, i
                   int count) {
   SlotRun run = PieceOf(plan, batch, token, count);
   const int64_t page_size = plan.fused->slots.page_size;
-  if (run.first.page < 0 || strides.batch != page_size * strides.token) return run;
+  if (run.first.page < 0 || !PagesFollow(strides, page_size)) return run;
   const int64_t first = run.first.page * page_size + run.first.index;
   while (run.count < count) {
     const SlotRun next = PieceOf(plan, batch, token + run.count, count - run.count);
@@ -81,13 +81,13 @@ bool CopyCanStream(const Copy& copy) {
   return misaligned % 64 == 0;
 }
 
-void CopyTokens(const Plan& plan, const Kernels& kernels, const Copy& copy, bool streams,
-                int64_t batch, int64_t first, int count) {
+void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,
+                bool streams, int64_t batch, int64_t first, int count) {
   for (int i = 0; i < count;) {
     SlotRun run = {{batch, 0}, count};
     int64_t out = TokenOffset(copy.out_strides, batch, first);
     if (copy.to_slots) {
-      run = RunOf(plan, copy.out_strides, batch, first + i, count - i);
+      run = RunOf(plan, kept, copy.out_strides, batch, first + i, count - i);
       out = TokenOffset(copy.out_strides, run.first.page, run.first.index);
     }
     if (run.first.page >= 0) {

@@ -6,30 +6,26 @@
 #include <cstdint>
 
 #include "call/plan.h"
+#include "cpu/kept_slots.h"
 #include "cpu/kernels.h"
 #include "math/slots.h"
 
 namespace rope::cpu {
 
-// The slot of a token of a plan with slots.
-inline Slot SlotOfToken(const Plan& plan, int64_t batch, int64_t token) {
+// The slot of a token of a plan with slots. `kept`, here and below: of a prepared call, else null.
+inline Slot SlotOfToken(const Plan& plan, const KeptSlots* kept, int64_t batch, int64_t token) {
+  if (kept != nullptr) return kept->SlotOf(batch * plan.tokens + token);
   return SlotOf(plan.fused->slots, LocateToken(plan.positions, batch, token), plan.tokens);
 }
-
-// Tokens whose slots lie `strides.token` apart, beginning with `first`; of a page below 0 they go
-// nowhere. They may be in several pages, if these follow each other in memory.
-struct SlotRun {
-  Slot first;
-  int count;
-};
 
 SlotRun LongRunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
                   int count);
 
 // The run that begins with a token of a batch row: at most `count` tokens of this row.
-inline SlotRun RunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
-                     int count) {
-  if (count == 1) return {SlotOfToken(plan, batch, token), 1};  // decoding
+inline SlotRun RunOf(const Plan& plan, const KeptSlots* kept, const HeadStrides& strides,
+                     int64_t batch, int64_t token, int count) {
+  if (count == 1) return {SlotOfToken(plan, kept, batch, token), 1};  // decoding
+  if (kept != nullptr) return kept->RunOf(strides, batch * plan.tokens + token, count);
   return LongRunOf(plan, strides, batch, token, count);
 }
 
@@ -37,8 +33,8 @@ inline SlotRun RunOf(const Plan& plan, const HeadStrides& strides, int64_t batch
 bool CopyCanStream(const Copy& copy);
 
 // Tokens [first, first + count) of a batch row.
-void CopyTokens(const Plan& plan, const Kernels& kernels, const Copy& copy, bool streams,
-                int64_t batch, int64_t first, int count);
+void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,
+                bool streams, int64_t batch, int64_t first, int count);
 
 }  // namespace rope::cpu
 

@@ -16,6 +16,7 @@
 #include "cpu/caches.h"
 #include "cpu/cos_sin_rows.h"
 #include "cpu/kept_rows.h"
+#include "cpu/kept_slots.h"
 #include "cpu/kernels.h"
 #include "cpu/scalar.h"
 #include "math/element.h"
@@ -109,10 +110,12 @@ struct Job {
   const Course& course;
   const Plan& plan;
   const Tensor* tensors;
+  const Copies* copies;  // null: none
   const KeptRows* kept;  // of a prepared call
+  const KeptSlots* kept_slots;
   bool in_cache;         // no more than the last cache holds, inputs and outputs
   bool streams[3];       // non-temporal stores, for each tensor
-  bool copy_streams[2];  // the same, for each of FusedPlan::copies
+  bool copy_streams[2];  // the same, for each of the copies
   int32_t row_head;      // which of a token's rows (Plan::row_heads) turns the heads of the tensors
 };
 
@@ -124,7 +127,7 @@ char* OutOf(const Job& job, int n, int64_t batch, int64_t token) {
   const Tensor& t = job.tensors[n];
   if (!kFused || n != job.plan.fused->cached)
     return t.out + TokenOffset(t.out_strides, batch, token);
-  const Slot slot = SlotOfToken(job.plan, batch, token);
+  const Slot slot = SlotOfToken(job.plan, job.kept_slots, batch, token);
   return slot.page < 0 ? nullptr : t.out + TokenOffset(t.out_strides, slot.page, slot.index);
 }
 
@@ -234,7 +237,7 @@ void RotateIntoSlots(const Job& job, int n, const OrderedRows& rows, int64_t bat
                      int i, int count, int64_t last) {
   const Tensor& t = job.tensors[n];
   for (const int end = i + count; i < end;) {
-    const SlotRun run = RunOf(job.plan, t.out_strides, batch, first + i, end - i);
+    const SlotRun run = RunOf(job.plan, job.kept_slots, t.out_strides, batch, first + i, end - i);
     if (run.first.page >= 0) {
       RotateRun(job, n, rows, batch, first, i, run.count, last,
                 t.out + TokenOffset(t.out_strides, run.first.page, run.first.index));
@@ -328,10 +331,9 @@ void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, 
 
 // What does not turn.
 void CopyBlock(const Job& job, int64_t batch, int64_t first, int count) {
-  const Copies& copies = job.plan.fused->copies;
-  for (int n = 0; n < copies.count; ++n) {
-    CopyTokens(job.plan, job.course.kernels, copies.of[n], job.copy_streams[n], batch, first,
-               count);
+  for (int n = 0; n < job.copies->count; ++n) {
+    CopyTokens(job.plan, job.kept_slots, job.course.kernels, job.copies->of[n], job.copy_streams[n],
+               batch, first, count);
   }
 }
 
@@ -378,25 +380,25 @@ void RunTask(void* opaque, uint32_t index) {
 }
 
 template <bool kFused>
-rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
-                const KeptRows* kept) {
+rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors, const Copies* copies,
+                const KeptRows* kept, const KeptSlots* kept_slots) {
   const rope_context& context = *plan.context;
   const int64_t tokens = course.tokens, token_bytes = course.token_bytes;
   int64_t moved_bytes = token_bytes;  // what is read and written
   for (int n = 0; n < plan.tensor_count; ++n) {
     if (tensors[n].in != tensors[n].out) moved_bytes += course.tensor_bytes[n];
   }
-  if constexpr (kFused) moved_bytes += CopiedBytes(plan.fused->copies);
-  Job job{course, plan, tensors, kept, false, {}, {}, 0};
+  if constexpr (kFused) moved_bytes += CopiedBytes(*copies);
+  Job job{course, plan, tensors, copies, kept, kept_slots, false, {}, {}, 0};
   job.in_cache = ProductOrMost(tokens, moved_bytes) <= context.caches->last;
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
       job.streams[n] =
           course.rotations[n]->rotate_streaming != nullptr && CanStream(context, tensors[n]);
     }
-    for (int n = 0; kFused && n < plan.fused->copies.count; ++n) {
+    for (int n = 0; kFused && n < copies->count; ++n) {
       job.copy_streams[n] =
-          course.kernels.copy_streaming != nullptr && CopyCanStream(plan.fused->copies.of[n]);
+          course.kernels.copy_streaming != nullptr && CopyCanStream(copies->of[n]);
     }
   }
   if (plan.runner == nullptr || course.bytes <= kInlineBytes) {
@@ -422,22 +424,28 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
 
 rope_status Apply(const Plan& plan) {
   const Course course(plan);
-  return plan.fused != nullptr ? Run<true>(course, plan, plan.tensors, nullptr)
-                               : Run<false>(course, plan, plan.tensors, nullptr);
+  return plan.fused != nullptr
+             ? Run<true>(course, plan, plan.tensors, &plan.fused->copies, nullptr, nullptr)
+             : Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr);
 }
 
 class PreparedOnCpu final : public PreparedCall {
  public:
   explicit PreparedOnCpu(const Plan& plan) : course_(plan) {
     if (!plan.context->nope) kept_.emplace(plan, course_.kernels);
+    if (plan.fused != nullptr && plan.fused->slots.kind != 0) slots_.emplace(plan);
   }
-  rope_status Apply(const Plan& plan, const Tensor tensors[2]) const override {
-    return Run<false>(course_, plan, tensors, kept_ ? &*kept_ : nullptr);
+  rope_status Apply(const Plan& plan, const Tensor* tensors, const Copies* copies) const override {
+    const KeptRows* const rows = kept_ ? &*kept_ : nullptr;
+    return plan.fused != nullptr
+               ? Run<true>(course_, plan, tensors, copies, rows, slots_ ? &*slots_ : nullptr)
+               : Run<false>(course_, plan, tensors, nullptr, rows, nullptr);
   }
 
  private:
   const Course course_;
   std::optional<KeptRows> kept_;
+  std::optional<KeptSlots> slots_;
 };
 
 rope_status Attach(const char* function, rope_context* context) {

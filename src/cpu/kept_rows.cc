@@ -63,14 +63,17 @@ void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
   const auto order_for = [&](rope_dtype dtype) {
     return kernels.RowOrderOf(dtype, channels, context.rounding.arithmetic);
   };
-  const rope_dtype first = plan.tensors[0].dtype;
   for (int n = 0; n < plan.tensor_count; ++n) {
     const rope_dtype dtype = plan.tensors[n].dtype;
     const RowOrder order = order_for(dtype);
-    if (n == 1 && order == order_for(first) &&
-        RoundedTo(context, dtype) == RoundedTo(context, first)) {
-      rows_[1] = rows_[0];
-      return;
+    const auto reads_alike = [&](const Tensor& t) {
+      return order == order_for(t.dtype) &&
+             RoundedTo(context, dtype) == RoundedTo(context, t.dtype);
+    };
+    const auto alike = std::find_if(plan.tensors, plan.tensors + n, reads_alike) - plan.tensors;
+    if (alike != n) {
+      rows_[n] = rows_[alike];
+      continue;
     }
     const int width = RowWidth(order, context.pairs);
     values_[n] = Allocate(plan, 2 * width);
@@ -94,8 +97,15 @@ void KeptRows::MakePerChannel(const Plan& plan, const Kernels& kernels) {
   channel_width_ = width;
   is_per_channel_ = std::make_unique<bool[]>(static_cast<size_t>(RowsOf(plan)));
   for (int n = 0; n < plan.tensor_count; ++n) {
+    const auto is_alike = [&](const Tensor& t) { return t.dtype == plan.tensors[n].dtype; };
+    const auto alike = std::find_if(plan.tensors, plan.tensors + n, is_alike) - plan.tensors;
+    if (alike != n) {
+      channel_rows_[n] = channel_rows_[alike];
+      continue;
+    }
     channel_values_[n] = Allocate(plan, 4 * width);
     float* const values = channel_values_[n].get();
+    channel_rows_[n] = values;
     ForEachBlock(plan, [&](RowBuffer* buffer, int64_t row) {
       for (int i = 0; i < buffer->count; ++i) {
         if (!buffer->is_per_channel[i]) continue;

@@ -38,7 +38,7 @@ class KeptRows {
   }
   // Of tensor n and a row that IsPerChannel.
   ChannelRow ChannelRowOf(int n, int64_t row) const {
-    const float* const first = channel_values_[n].get() + row * 4 * channel_width_;
+    const float* const first = channel_rows_[n] + row * 4 * channel_width_;
     return {first, first + channel_width_, first + 2 * channel_width_, first + 3 * channel_width_};
   }
 
@@ -56,11 +56,13 @@ class KeptRows {
   void MakeInOrder(const Plan& plan, const Kernels& kernels);
   void MakePerChannel(const Plan& plan, const Kernels& kernels);
 
-  Rows rows_[2] = {};
-  Values values_[2];  // the second is empty where both tensors read the same rows
+  // Of each tensor; one that reads the rows of another has no values of its own.
+  Rows rows_[3] = {};
+  Values values_[3];
   // Where some row is per channel.
   std::unique_ptr<bool[]> is_per_channel_;
-  Values channel_values_[2];
+  const float* channel_rows_[3] = {};
+  Values channel_values_[3];
   int channel_width_ = 0;
 };
 

@@ -174,6 +174,11 @@ class StackOnTarget : public TargetTest {
       fused.v.head_dim = cache.v.head_dim = kDim;
       args.fused = &fused;
       EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+      rope_qk_data data = DataOf(args);
+      data.v = std::exchange(fused.v.data, nullptr);
+      data.cache_k = std::exchange(cache.k.data, nullptr);
+      data.cache_v = std::exchange(cache.v.data, nullptr);
+      PrepareAndApply(context, args, data);
       args.fused = nullptr;
     }
     args.positions = rope_positions{};
@@ -197,8 +202,11 @@ class StackOnTarget : public TargetTest {
   }
 
   void PrepareAndApply(const rope_context* context, const rope_qk_args& args) {
+    PrepareAndApply(context, args, DataOf(args));
+  }
+  void PrepareAndApply(const rope_context* context, const rope_qk_args& args,
+                       const rope_qk_data& data) {
     const rope_qk_args without = WithoutData(args);
-    const rope_qk_data data = DataOf(args);
     rope_prepared* prepared = nullptr;
     EXPECT_STACK(kApply, ROPE_OK, rope_prepared_create(context, &without, &prepared));
     EXPECT_STACK(kApply, ROPE_OK, rope_prepared_apply(prepared, &data));

@@ -18,7 +18,7 @@ rope_status NoAttach(const char*, rope_context*) { return ROPE_OK; }
 rope_status NoApply(const Plan&) { return ROPE_OK; }
 rope_status NoFill(const FillPlan&) { return ROPE_OK; }
 class NoCall final : public PreparedCall {
-  rope_status Apply(const Plan&, const Tensor[2]) const override { return ROPE_OK; }
+  rope_status Apply(const Plan&, const Tensor*, const Copies*) const override { return ROPE_OK; }
 };
 std::unique_ptr<PreparedCall> NoPrepare(const Plan&) { return std::make_unique<NoCall>(); }
 
@@ -47,6 +47,7 @@ namespace {
 // The sizes of the first release, on a machine with 64-bit pointers.
 constexpr uint32_t kConfig = 224, kArgs = 440, kCosSin = 48, kInfo = 48, kData = 40, kFused = 144,
                    kCache = 208;
+constexpr uint32_t kDataWithCache = 72;  // v, v_out, cache_k and cache_v were appended
 
 static_assert(sizeof(void*) != 8 || sizeof(rope_config) > kConfig, "has not grown");
 static_assert(sizeof(void*) != 8 || sizeof(rope_qk_args) > kArgs, "has not grown");
@@ -123,6 +124,8 @@ TEST(StructSize, OfTheFirstReleaseIsReadByLaterOnes) {
   data.q = q;
   const Older<rope_qk_data> older_data(data, kData);
   EXPECT_OK(rope_prepared_apply(prepared.get(), older_data.get()));
+  const Older<rope_qk_data> with_cache(data, kDataWithCache);
+  EXPECT_OK(rope_prepared_apply(prepared.get(), with_cache.get()));
 
   const Older<rope_info> info(rope_info{}, kInfo);
   EXPECT_OK(rope_context_info(context.get(), 0, info.get()));

@@ -1,7 +1,10 @@
 // Each call with a cache that is refused names its field, value and rule, and writes nothing.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "support/errors.h"
@@ -477,15 +480,96 @@ TEST_F(CacheErrors, NothingToDoReadsNothing) {
   EXPECT_TRUE(Unchanged());
 }
 
-TEST_F(CacheErrors, PreparedCallsHaveNoneYet) {
+// The addresses of a prepared call's tensors, which are NULL in `a` then.
+rope_qk_data Detach(All* a) {
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  const auto take = [](rope_tensor* t) { return std::exchange(t->data, nullptr); };
+  data.q = take(&a->args.q);
+  data.k = take(&a->args.k);
+  data.q_out = take(&a->args.q_out);
+  data.k_out = take(&a->args.k_out);
+  data.v = take(&a->fused.v);
+  data.v_out = take(&a->fused.v_out);
+  data.cache_k = take(&a->cache.k);
+  data.cache_v = take(&a->cache.v);
+  return data;
+}
+
+// All that needs no address: the same messages.
+TEST_F(CacheErrors, OfArgumentsAreThoseOfPreparedCalls) {
+  int refused = 0;
+  for (const Bad& bad : kBad) {
+    All all = Good();
+    Mapped(&all);
+    Connect(&all);
+    bad.change(&all);
+    if (all.cache.kind != ROPE_SLOTS_MAPPED && all.cache.kind != 0) all.cache.slots_i64 = nullptr;
+    Detach(&all);
+    rope_prepared* made = nullptr;
+    const rope_status status = rope_prepared_create(context_.get(), &all.args, &made);
+    const Prepared prepared(made);
+    if (status == ROPE_OK) continue;  // it was about addresses
+    ++refused;
+    EXPECT_EQ(made, nullptr) << bad.name;
+    ExpectParts("rope_prepared_create", bad, status);
+  }
+  EXPECT_GT(refused, 50);
   All all = Good();
   Mapped(&all);
   Connect(&all);
+  Detach(&all);
+  all.cache.k.data = memory;
   rope_prepared* made = nullptr;
-  const rope_qk_args args = WithoutData(all.args);
-  EXPECT_EQ(rope_prepared_create(context_.get(), &args, &made), kUnsupported);
-  ExpectMessage("rope_prepared_create", {"args->fused", "NULL"});
-  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(rope_prepared_create(context_.get(), &all.args, &made), kInvalid);
+  ExpectMessage("rope_prepared_create", {"args->fused->cache->k.data (0x", "must be NULL"});
+}
+
+TEST_F(CacheErrors, OfPreparedDataNameThePointerAndWriteNothing) {
+  using D = rope_qk_data;
+  const BadInput<D> bad[] = {
+      {"no v", [](D* d) { d->v = nullptr; }, kInvalid, {"data->v (NULL)", "has v"}},
+      {"no cache_k", [](D* d) { d->cache_k = nullptr; }, kInvalid, {"data->cache_k (NULL)"}},
+      {"an older program",
+       [](D* d) { d->struct_size = offsetof(D, v); },
+       kInvalid,
+       {"data->cache_k (NULL)", "has cache_k"}},
+      {"v_out", [](D* d) { d->v_out = memory; }, kInvalid, {"data->v_out (0x", "has no v_out"}},
+      {"cache_k beside",
+       [](D* d) { d->cache_k = static_cast<char*>(d->cache_k) + 2; },
+       kInvalid,
+       {"data->cache_k (0x", "aligned"}},
+      {"beyond the address space",
+       [](D* d) { d->cache_v = reinterpret_cast<void*>(~uintptr_t{15}); },
+       kInvalid,
+       {"data->cache_v", "pages 4", "address space"}},
+      {"cache_k over q",
+       [](D* d) { d->cache_k = d->q; },
+       kInvalid,
+       {"data->cache_k overlaps data->q"}},
+      {"cache_v over cache_k",
+       [](D* d) { d->cache_v = static_cast<float*>(d->cache_k) + 8; },
+       kInvalid,
+       {"data->cache_v overlaps data->cache_k"}},
+      {"v over q", [](D* d) { d->v = d->q; }, kInvalid, {"data->v overlaps data->q"}},
+  };
+  All all = Good();
+  Mapped(&all);
+  Connect(&all);
+  const D good = Detach(&all);
+  const Prepared prepared = Prepare(context_, all.args);
+  ASSERT_NE(prepared, nullptr);
+  for (const auto& row : bad) {
+    D data = good;
+    row.change(&data);
+    ExpectParts("rope_prepared_apply", row, rope_prepared_apply(prepared.get(), &data));
+    ASSERT_TRUE(Unchanged()) << row.name;
+  }
+  EXPECT_OK(rope_prepared_apply(prepared.get(), &good));
+  EXPECT_FALSE(Unchanged());
+  all.args.fused = nullptr;
+  const Prepared without = Prepare(context_, all.args);
+  EXPECT_EQ(rope_prepared_apply(without.get(), &good), kInvalid);
+  ExpectMessage("rope_prepared_apply", {"data->cache_k (0x", "has no cache_k"});
 }
 
 TEST_F(CacheErrors, MemoryBehindThePagesAndArraysIsNotTouched) {

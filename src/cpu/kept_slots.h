@@ -1,0 +1,50 @@
+// Where the tokens of a prepared call go in a cache.
+#ifndef LIBROPE_SRC_CPU_KEPT_SLOTS_H_
+#define LIBROPE_SRC_CPU_KEPT_SLOTS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "call/plan.h"
+#include "math/slots.h"
+#include "math/tensor.h"
+
+namespace rope::cpu {
+
+// Tokens whose slots lie `strides.token` apart, beginning with `first`; of a page below 0 they go
+// nowhere. They may be in several pages, if these follow each other in memory.
+struct SlotRun {
+  Slot first;
+  int count;
+};
+
+// Whether the first slot of a page lies behind the last one of the page before.
+inline bool PagesFollow(const HeadStrides& strides, int64_t page_size) {
+  return strides.batch == page_size * strides.token;
+}
+
+class KeptSlots {
+ public:
+  // Of a plan with slots. May throw std::bad_alloc.
+  explicit KeptSlots(const Plan& plan);
+
+  // Tokens are counted through all batch rows.
+  Slot SlotOf(int64_t token) const { return runs_[static_cast<size_t>(token)].first; }
+  // The run that begins with a token: at most `count` tokens.
+  SlotRun RunOf(const HeadStrides& strides, int64_t token, int count) const {
+    SlotRun run = runs_[static_cast<size_t>(token)];
+    if (!PagesFollow(strides, page_size_))
+      run.count = std::min(run.count, page_size_ - run.first.index);
+    run.count = std::min(run.count, count);
+    return run;
+  }
+
+ private:
+  std::unique_ptr<SlotRun[]> runs_;  // of each token: to the last whose slot's number follows
+  int32_t page_size_;
+};
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_KEPT_SLOTS_H_
