@@ -194,6 +194,43 @@ TEST(Allocation, APoolCallAllocatesNothing) {
   EXPECT_EQ(status, ROPE_OK);
 }
 
+TEST(Allocation, ACallWithACacheAllocatesNothing) {
+  constexpr int kDim = 16, kTokens = 3;
+  const Context context = Create(Config(kDim));
+  std::vector<float> k(kTokens * kDim), v(k.size()), k_pages(8 * kDim), v_pages(k_pages.size());
+  const int64_t slots[kTokens] = {7, -1, 2};
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_MAPPED;
+  cache.pages = 2;
+  cache.page_size = 4;
+  cache.slots_i64 = slots;
+  cache.slots_length = kTokens;
+  cache.k = cache.v = Tensor(k_pages.data(), ROPE_DTYPE_F32, 1, ROPE_LAYOUT_NHD);
+  cache.v.data = v_pages.data();
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  fused.v = Tensor(v.data(), ROPE_DTYPE_F32, 1);
+  fused.v.head_dim = cache.v.head_dim = kDim;
+  rope_qk_args args = Args(1, kTokens);
+  args.k = Tensor(k.data(), ROPE_DTYPE_F32, 1);
+  args.positions = Offset(0);
+  args.fused = &fused;
+  int64_t before = calls;
+  rope_status status = rope_apply_qk(context.get(), &args);
+  EXPECT_EQ(calls, before);
+  EXPECT_EQ(status, ROPE_OK) << rope_last_error();
+  rope_qk_data data = DataOf(args);
+  data.v = v.data();
+  data.cache_k = k_pages.data();
+  data.cache_v = v_pages.data();
+  fused.v.data = cache.k.data = cache.v.data = nullptr;
+  const Prepared prepared = Prepare(context, args);
+  before = calls;
+  status = rope_prepared_apply(prepared.get(), &data);
+  EXPECT_EQ(calls, before);
+  EXPECT_EQ(status, ROPE_OK) << rope_last_error();
+}
+
 // What the header says of its size; the rest of the object is below 2 KiB.
 TEST(Allocation, APreparedCallTakes8BytesPerTokenAndPair) {
   constexpr int kTokens = 512, kPairs = 64, kObject = 2048;
