@@ -25,7 +25,7 @@
 namespace rope::gpu {
 namespace {
 
-constexpr Names kNames = {"", "", "q", "k", "q_out", "k_out", ".data"};
+constexpr Names kNames = {"", "", "q", "k", "q_out", "k_out", ".data", {}};
 
 using rope::testing::Config;
 using rope::testing::Context;
@@ -84,7 +84,8 @@ void RunCase(uint64_t seed, Tally* tally) {
 
   Plan plan;
   Shapes shapes;
-  ASSERT_OK(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes, nullptr));
+  ASSERT_OK(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes, nullptr,
+                     nullptr));
   *arena = Arena{};
   std::vector<std::unique_ptr<std::vector<uint8_t>>> writes;
   int64_t expected_bytes = 0;
@@ -189,7 +190,8 @@ void ExpectCopied(const CopyCase& e) {
 
   Plan plan;
   Shapes shapes;
-  ASSERT_EQ(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes, nullptr),
+  ASSERT_EQ(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes, nullptr,
+                     nullptr),
             ROPE_OK)
       << rope_last_error();
   *arena = Arena{};
