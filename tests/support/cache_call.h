@@ -1,4 +1,5 @@
-// A random call that stores keys and values in a cache, and what memory must be after it.
+// A random call that stores keys and values in a cache, and what memory must be after it by a plain
+// reference: rope_apply_qk into a tensor, then a loop that copies by the slots' definition.
 // Everything lies in one buffer, so that what is written where no slot is shows as well.
 #ifndef LIBROPE_TESTS_SUPPORT_CACHE_CALL_H_
 #define LIBROPE_TESTS_SUPPORT_CACHE_CALL_H_
@@ -11,6 +12,9 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <sstream>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -50,6 +54,11 @@ struct CacheWish {
   bool packed = false;  // cu_seqlens
   int least_tokens = 1, most_tokens = 24, most_batch = 3, most_heads = 3, head_multiple = 1;
   bool aligned = false;
+  int unit = 4;            // bytes to whose multiples tensors are aligned
+  rope_dtype q_dtype = 0;  // 0: dtype
+  int v_dim = 0;           // 0: any
+  int sets = 1;            // of frequencies
+  bool missing = false;    // some slots, pages or indices do not exist
 };
 
 class CacheCall {
@@ -96,9 +105,41 @@ class CacheCall {
   // All numbers that a prepared call has read become others.
   void Scribble() {
     for (auto* numbers : {&slots_, &ids_}) std::fill(numbers->begin(), numbers->end(), 1 << 20);
-    for (auto* numbers : {&slots_i32_, &cu_, &starts_, &table_, &page_starts_}) {
+    for (auto* numbers : {&slots_i32_, &cu_, &starts_, &table_, &page_starts_, &sets_}) {
       std::fill(numbers->begin(), numbers->end(), 1 << 20);
     }
+  }
+  rope_kv_cache* cache() { return &cache_; }
+
+  // The call on other memory, where move(data, bytes) has copied parts of this.
+  struct Moved {
+    rope_qk_args args;
+    rope_fused fused;
+    rope_kv_cache cache;
+  };
+  template <class Move>
+  void MoveTo(Moved* to, Move move) {
+    args();
+    *to = {args_, fused_, cache_};
+    to->args.fused = &to->fused;
+    to->fused.cache = &to->cache;
+    char* const there = move(memory_.data(), memory_.size());
+    for (rope_tensor* t : {&to->args.q, &to->args.k, &to->args.q_out, &to->args.k_out, &to->fused.v,
+                           &to->fused.v_out, &to->cache.k, &to->cache.v}) {
+      if (t->data != nullptr) t->data = there + (static_cast<char*>(t->data) - memory_.data());
+    }
+    const auto array = [&](auto& pointer, const auto& values) {
+      if (pointer == nullptr) return;
+      char* const at =
+          move(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(at);
+    };
+    rope_positions& positions = to->args.positions;
+    array(positions.offsets_i64, ids_), array(positions.ids_i64, ids_);
+    array(positions.cu_seqlens, cu_), array(positions.freq_sets, sets_);
+    array(to->cache.slots_i32, slots_i32_), array(to->cache.slots_i64, slots_);
+    array(to->cache.page_table, table_), array(to->cache.page_starts, page_starts_);
+    array(to->cache.starts, starts_);
   }
   void RunBy(const rope_runner* runner) { args_.runner = runner; }
   // Rows of cos and sin in place of positions.
@@ -163,27 +204,44 @@ class CacheCall {
   }
 
   int64_t stored() const {
+    return Count([](int64_t slot) { return slot >= 0; });
+  }
+  int64_t missing() const {
+    return Count([](int64_t slot) { return slot == kMissing; });
+  }
+
+ private:
+  static constexpr int64_t kMissing = -2;
+
+  template <class Is>
+  int64_t Count(Is is) const {
     int64_t count = 0;
     for (int64_t b = 0; b < batch_; ++b) {
-      for (int64_t t = 0; t < tokens_; ++t) count += SlotOf(b, t) >= 0;
+      for (int64_t t = 0; t < tokens_; ++t) count += is(SlotOf(b, t));
     }
     return count;
   }
 
- private:
-  // A slot number, by the header's definitions; -1: nowhere.
+  // A slot number, by the header's definitions; -1: nowhere; kMissing: there is none.
   int64_t SlotOf(int64_t b, int64_t t) const {
     const int64_t page_size = cache_.page_size, at = b * tokens_ + t;
-    if (wish_.kind == ROPE_SLOTS_MAPPED) return at < cache_.slots_length ? slots_[at] : -1;
+    if (wish_.kind == ROPE_SLOTS_MAPPED) {
+      if (at >= cache_.slots_length || slots_[at] < 0) return -1;
+      return slots_[at] < cache_.pages * page_size ? slots_[at] : kMissing;
+    }
     int64_t s = b, i = t;
     if (wish_.packed) {
       for (s = 0; cu_[s + 1] <= t;) ++s;
       i = t - cu_[s];
     }
     const int64_t n = starts_[s] + i;
-    if (wish_.kind == ROPE_SLOTS_LINEAR) return s * page_size + n;
+    if (starts_[s] < 0) return kMissing;
+    if (wish_.kind == ROPE_SLOTS_LINEAR) return n < page_size ? s * page_size + n : kMissing;
     const int64_t row = wish_.variant ? page_starts_[s] : s * cache_.page_table_stride;
+    const int64_t end = wish_.variant ? page_starts_[s + 1] : row + cache_.page_table_stride;
+    if (row + n / page_size >= end) return kMissing;
     const int32_t page = table_[row + n / page_size];
+    if (page >= cache_.pages) return kMissing;
     return page < 0 ? -1 : page * page_size + n % page_size;
   }
 
@@ -197,10 +255,14 @@ class CacheCall {
     } else {
       args_.positions.ids_i64 = ids_.data();
     }
-    if (!wish_.packed) {
-      sequences_ = batch_;
-      return;
-    }
+    sequences_ = batch_;
+    if (wish_.packed) MakeSequences();
+    if (wish_.sets == 1) return;
+    for (int64_t s = 0; s < sequences_; ++s) sets_.push_back(r_.Pick(0, wish_.sets - 1));
+    args_.positions.freq_sets = sets_.data();
+  }
+
+  void MakeSequences() {
     cu_ = {0};
     while (cu_.back() < tokens_) {
       cu_.push_back(std::min<int32_t>(static_cast<int32_t>(tokens_), cu_.back() + r_.Pick(0, 9)));
@@ -236,6 +298,7 @@ class CacheCall {
       slots_.assign(all.begin(), all.begin() + count);
       for (int64_t& slot : slots_) {
         if (r_.Sometimes(9)) slot = -r_.Pick(1, 3);
+        if (IsMissing()) slot = static_cast<int64_t>(all.size()) + r_.Of({0, 1, 1 << 20});
       }
       cache_.slots_length = r_.Sometimes(3) ? r_.Pick(1, static_cast<int>(count)) : count;
       slots_i32_.assign(slots_.begin(), slots_.end());
@@ -248,17 +311,19 @@ class CacheCall {
     }
     int64_t most = 0, last = 0;
     for (int64_t s = 0; s < sequences_; ++s) {
-      starts_.push_back(r_.Pick(0, 20));
+      starts_.push_back(IsMissing() ? -r_.Pick(1, 3) : r_.Pick(0, 20));
       last = starts_.back() + CountOf(s);
       most = std::max(most, last);
     }
     cache_.starts = starts_.data();
     if (wish_.kind == ROPE_SLOTS_LINEAR) {
       cache_.page_size = static_cast<int32_t>(most) + r_.Pick(0, 3);
+      if (wish_.missing) cache_.page_size = std::max(1, cache_.page_size - r_.Pick(0, 9));
       cache_.pages = sequences_ + r_.Pick(0, 2);
       return;
     }
-    const int64_t row = (most + page_size - 1) / page_size + r_.Pick(0, 2);
+    int64_t row = (most + page_size - 1) / page_size + r_.Pick(0, 2);
+    if (wish_.missing) row = std::max<int64_t>(1, row - r_.Pick(0, 3));
     std::vector<int32_t> free(sequences_ * row + 5);
     std::iota(free.begin(), free.end(), 0);
     cache_.pages = static_cast<int64_t>(free.size());
@@ -269,13 +334,18 @@ class CacheCall {
     table_.assign(skipped, 1 << 20);  // is not read
     for (int64_t s = 0; s < sequences_; ++s) {
       page_starts_.push_back(static_cast<int32_t>(table_.size()));
-      const int64_t needed = (starts_[s] + CountOf(s) + page_size - 1) / page_size;
+      int64_t needed = (starts_[s] + CountOf(s) + page_size - 1) / page_size;
+      if (wish_.missing) needed = std::clamp<int64_t>(needed - r_.Pick(0, 1), 0, row);
       for (int64_t i = 0; i < (wish_.variant ? needed : row); ++i) {
         const bool is_read = i >= starts_[s] / page_size && i < needed && CountOf(s) > 0;
-        table_.push_back(!is_read ? 1 << 20 : r_.Sometimes(8) ? -1 : free[s * row + i]);
+        table_.push_back(!is_read          ? 1 << 20
+                         : IsMissing()     ? static_cast<int32_t>(cache_.pages)
+                         : r_.Sometimes(8) ? -1
+                                           : free[s * row + i]);
       }
     }
     page_starts_.push_back(static_cast<int32_t>(table_.size()));
+    if (table_.empty()) table_.push_back(1 << 20);
     cache_.page_table = table_.data();
     if (wish_.variant) {
       cache_.page_starts = page_starts_.data();
@@ -283,6 +353,8 @@ class CacheCall {
       cache_.page_table_stride = row;
     }
   }
+
+  bool IsMissing() { return wish_.missing && r_.Sometimes(7); }
 
   // A described tensor whose data is an offset in `memory_`.
   static rope_tensor At(const rope_tensor& t, Lines& memory) {
@@ -326,14 +398,14 @@ class CacheCall {
       const int64_t counts[] = {outer, inner, heads};
       int64_t strides[3], reach = width;
       for (int d : order) {
-        strides[d] = reach + (wish_.aligned ? 0 : r_.Pick(0, 5));
+        strides[d] = reach + (wish_.aligned ? 0 : r_.Pick(0, 5) * (wish_.unit / 4));
         reach = strides[d] * counts[d];
       }
       SetStrides(&t, strides[0], strides[1], strides[2]);
       elements = reach;
     }
     const int64_t size = SizeOf(dtype);
-    const int64_t unit = wish_.aligned ? 64 : 4;
+    const int64_t unit = wish_.aligned ? 64 : wish_.unit;
     const int64_t offset = (end_ + unit - 1) / unit * unit + unit * r_.Pick(1, 20);
     end_ = offset + elements * size;
     t.data = reinterpret_cast<void*>(offset);
@@ -346,8 +418,9 @@ class CacheCall {
     const auto heads = [&] { return wish_.head_multiple * r_.Pick(1, wish_.most_heads); };
     const rope_dtype dtype = wish_.dtype;
     if (!r_.Sometimes(3)) {
-      q_ = Place(dtype, 2 * heads(), 0, wish_.layout, batch_, tokens_);
-      if (r_.Sometimes(3)) q_out_ = Place(dtype, q_.heads, 0, wish_.layout, batch_, tokens_);
+      q_ = Place(wish_.q_dtype != 0 ? wish_.q_dtype : dtype, 2 * heads(), 0, wish_.layout, batch_,
+                 tokens_);
+      if (r_.Sometimes(3)) q_out_ = Place(q_.dtype, q_.heads, 0, wish_.layout, batch_, tokens_);
     }
     k_ = Place(dtype, heads(), width(), wish_.layout, batch_, tokens_);
     if (wish_.keys == Keys::kInPlace) k_out_ = k_;
@@ -360,7 +433,9 @@ class CacheCall {
     }
     if (k_cache_.heads == 0 || !r_.Sometimes(4)) {
       const rope_dtype v_dtype = r_.Sometimes(3) ? r_.Pick(1, kLastDtype) : dtype;
-      const int dim = wish_.aligned ? 64 : r_.Of({1, 5, 16, 40, config_.head_dim});
+      const int dim = wish_.v_dim != 0 ? wish_.v_dim
+                      : wish_.aligned  ? 64
+                                       : r_.Of({1, 5, 16, 40, config_.head_dim});
       v_ = Place(v_dtype, heads(), dim, wish_.layout, batch_, tokens_);
       const bool to_cache = k_cache_.heads == 0 || !r_.Sometimes(4);
       if (to_cache) {
@@ -389,9 +464,75 @@ class CacheCall {
   rope_fused fused_ = ROPE_INIT(rope_fused);
   rope_tensor q_{}, q_out_{}, k_{}, k_out_{}, k_cache_{}, v_{}, v_out_{}, v_cache_{};
   std::vector<int64_t> slots_, ids_;
-  std::vector<int32_t> slots_i32_, cu_, starts_, table_, page_starts_;
+  std::vector<int32_t> slots_i32_, cu_, starts_, table_, page_starts_, sets_;
   Lines memory_;
 };
+
+// A call for a device, whose slots need not exist, with its context.
+struct CacheCase {
+  rope_config config;
+  CacheWish wish;
+  bool rows, row_heads;
+
+  std::string Describe() const {
+    std::ostringstream text;
+    text << "head_dim " << config.head_dim << " rotary_dim " << config.rotary_dim << " offset "
+         << config.rotary_offset << " pairing " << config.pairing << " angle " << config.angle
+         << " rounding " << config.rounding << " scaling " << config.scaling << " kind "
+         << wish.kind << " dtype " << wish.dtype << " q_dtype " << wish.q_dtype << " layouts "
+         << wish.layout << " " << wish.cache_layout << " keys " << static_cast<int>(wish.keys)
+         << " positions " << wish.positions << " packed " << wish.packed << " unit " << wish.unit
+         << " v_dim " << wish.v_dim << " sets " << wish.sets << " rows " << rows << row_heads;
+    return text.str();
+  }
+};
+
+// The heads, dtypes, alignments and slots that models and caches have, and others.
+inline CacheCase RandomCacheCase(Random* random) {
+  Random& r = *random;
+  CacheCase e{};
+  const rope_pairing pairing = r.Pick(1, kLastPairing);
+  const int dim = r.Sometimes(25) ? 512 : r.Of({8, 12, 16, 24, 64, 128});
+  e.config = Config(dim, pairing);
+  if (r.Sometimes(3)) {
+    e.config.rotary_dim = dim / 2;
+    e.config.rotary_offset = r.Of({0, dim / 4, dim / 2});
+  }
+  e.config.angle = r.Of({ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT});
+  if (pairing == ROPE_PAIRING_HALVES_PER_AXIS) {
+    const int pairs = (e.config.rotary_dim != 0 ? e.config.rotary_dim : dim) / 2;
+    e.config.axes = 2;
+    e.config.mrope_section[0] = pairs / 2;
+    e.config.mrope_section[1] = pairs - pairs / 2;
+  }
+  CacheWish& w = e.wish;
+  w.kind = r.Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
+  w.variant = r.Sometimes(2);
+  w.dtype = r.Pick(1, kLastDtype);
+  if (r.Sometimes(6)) w.q_dtype = r.Pick(1, kLastDtype);
+  e.config.rounding = r.Pick(ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_EAGER);
+  if (r.Sometimes(4)) {
+    w.dtype = ROPE_DTYPE_F16, w.q_dtype = 0;
+    e.config.rounding = ROPE_ROUNDING_NATIVE;
+  }
+  if (r.Sometimes(8)) e.config.scaling = ROPE_SCALING_NOPE;
+  w.cache_layout = r.Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
+  w.layout = r.Pick(ROPE_LAYOUT_BSHD, ROPE_LAYOUT_STRIDED);
+  w.keys = r.Of({Keys::kCacheOnly, Keys::kInPlace, Keys::kOut});
+  w.positions = ROPE_POSITIONS_OFFSET + r.Pick(0, 3);
+  w.packed = r.Sometimes(2);
+  w.most_tokens = r.Of({1, 24});
+  w.most_batch = r.Of({1, 3, 20});
+  w.unit = r.Of({4, 8, 16, 64});
+  if (w.unit >= 16 && !r.Sometimes(4)) w.v_dim = r.Of({64, 96, 128, 256, 512});
+  w.missing = r.Sometimes(2);
+  if (r.Sometimes(6) && e.config.scaling == 0) w.sets = 12;
+  e.rows = w.sets == 1 && r.Sometimes(10) && e.config.rounding != ROPE_ROUNDING_NATIVE;
+  e.row_heads = e.rows && r.Sometimes(2);
+  if (e.row_heads) w.head_multiple = 2;
+  if (e.rows) w.packed = false;  // the sequences are the batch rows
+  return e;
+}
 
 }  // namespace rope::testing
 
