@@ -2,7 +2,8 @@
 // a kernel, whichever is faster), and for decode steps an empty kernel, too. Prints one JSON object
 // per row; scripts/gpu-check turns them into a table. CUDA events around many calls after warm-up,
 // median of seven rounds; the calls rotate over buffers of at least four times the L2 cache, filled
-// with random numbers. Decode steps are nodes of a CUDA graph.
+// with random numbers. Decode steps are nodes of a CUDA graph. Appends rotate q in place and store
+// k and v in shuffled pages of a cache.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -94,6 +97,7 @@ class Bench {
     CHECK(cudaEventCreate(&end_));
     CHECK(cudaMalloc(&offset_, 8));
     CHECK(cudaMemset(offset_, 0, 8));
+    CHECK(cudaMalloc(&slots_, kMostTokens * sizeof(int64_t)));
     CHECK(cudaDeviceSynchronize());
     std::printf("{\"device\": \"%s\", \"multiprocessors\": %d, \"l2\": %d, \"runtime\": %d}\n",
                 device.name, device.multiProcessorCount, device.l2CacheSize, CUDART_VERSION);
@@ -118,6 +122,26 @@ class Bench {
                  static_cast<long long>(shape.tokens), NameOf(row.dtype), us, memcpy_us, kernel_us);
   }
 
+  // Beside copies of q, k and v. `in_graph`: as Decode, else as Prefill.
+  void Append(const Shape& shape, const Row& row, bool in_graph) {
+    const rope_context* rope = ContextOf(shape.head_dim, row.pairing);
+    MakeSlots(shape.tokens);
+    const int64_t head = int64_t{shape.head_dim} * Element(row.dtype);
+    const int64_t bytes = Bytes(shape, row.dtype) + shape.tokens * shape.k_heads * head;
+    const int64_t cached = 2 * Pages(shape.tokens) * kPageSize * shape.k_heads * head;
+    const int64_t room = std::max(bytes, cached);
+    const auto append = [&](int64_t at) { Rotate(rope, shape, row, at, cached / 2); };
+    const auto copy = [&](int64_t at) { LaunchCopy(in_ + at, out_ + at, bytes, stream_); };
+    if (in_graph) {
+      const double us = TimeGraph(room, append), copy_us = TimeGraph(room, copy);
+      const double empty_us = TimeGraph(room, [&](int64_t) { Empty<<<1, 32, 0, stream_>>>(); });
+      Print("append", shape, row, bytes, us, copy_us, empty_us);
+    } else {
+      const double us = Time(room, append, 50);
+      Print("append", shape, row, bytes, us, Time(room, copy, 50), 0);
+    }
+  }
+
   // Nodes of one graph; a step is the time of a node.
   void Decode(const Shape& shape, const Row& row) {
     const rope_context* rope = ContextOf(shape.head_dim, row.pairing);
@@ -130,8 +154,24 @@ class Bench {
   }
 
  private:
+  static constexpr int64_t kMostTokens = 32768;
+  static constexpr int kPageSize = 16;
+
+  static int64_t Element(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
   static int64_t Bytes(const Shape& s, rope_dtype dtype) {
-    return s.tokens * (s.q_heads + s.k_heads) * s.head_dim * (dtype == ROPE_DTYPE_F32 ? 4 : 2);
+    return s.tokens * (s.q_heads + s.k_heads) * s.head_dim * Element(dtype);
+  }
+  static int64_t Pages(int64_t tokens) { return (tokens + kPageSize - 1) / kPageSize; }
+
+  // Tokens follow each other in pages in a random order.
+  void MakeSlots(int64_t tokens) {
+    std::vector<int64_t> pages(static_cast<size_t>(Pages(tokens))), slots;
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937(1));
+    for (int64_t i = 0; i < tokens; ++i) {
+      slots.push_back(pages[static_cast<size_t>(i / kPageSize)] * kPageSize + i % kPageSize);
+    }
+    CHECK(cudaMemcpy(slots_, slots.data(), slots.size() * sizeof(int64_t), cudaMemcpyHostToDevice));
   }
 
   const rope_context* ContextOf(int head_dim, rope_pairing pairing) {
@@ -147,9 +187,12 @@ class Bench {
     return context_;
   }
 
-  void Rotate(const rope_context* rope, const Shape& s, const Row& row, int64_t at) {
-    const int64_t element = row.dtype == ROPE_DTYPE_F32 ? 4 : 2;
-    const int64_t q_bytes = s.tokens * s.q_heads * s.head_dim * element;
+  // `cached`: bytes of a cache for k, and of one for v, which follows k; 0: k turns as q does.
+  void Rotate(const rope_context* rope, const Shape& s, const Row& row, int64_t at,
+              int64_t cached = 0) {
+    const int64_t q_bytes = s.tokens * s.q_heads * s.head_dim * Element(row.dtype);
+    rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+    rope_fused fused = ROPE_INIT(rope_fused);
     rope_qk_args args = ROPE_INIT(rope_qk_args);
     args.batch = 1;
     args.tokens = s.tokens;
@@ -166,6 +209,23 @@ class Bench {
       args.q_out.data = out_ + at;
       args.k_out = args.k;
       args.k_out.data = out_ + at + q_bytes;
+    }
+    if (cached != 0) {
+      fused.v = args.k;
+      fused.v.data = in_ + at + q_bytes + q_bytes / s.q_heads * s.k_heads;
+      fused.v.head_dim = s.head_dim;
+      cache.kind = ROPE_SLOTS_MAPPED;
+      cache.pages = Pages(s.tokens);
+      cache.page_size = kPageSize;
+      cache.slots_i64 = slots_;
+      cache.slots_length = s.tokens;
+      cache.k = fused.v;
+      cache.k.layout = ROPE_LAYOUT_NHD;
+      cache.v = cache.k;
+      cache.k.data = out_ + at;
+      cache.v.data = out_ + at + cached;
+      fused.cache = &cache;
+      args.fused = &fused;
     }
     args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
     args.positions.offsets_i64 = offset_;
@@ -229,7 +289,7 @@ class Bench {
 
   int64_t pool_bytes_;
   char *in_ = nullptr, *out_ = nullptr;
-  int64_t* offset_ = nullptr;
+  int64_t *offset_ = nullptr, *slots_ = nullptr;
   cudaStream_t stream_;
   cudaEvent_t begin_, end_;
   rope_context* context_ = nullptr;
@@ -262,6 +322,12 @@ int main() {
                           {"16+8x256", 8192, 16, 8, 256}};
   for (const Shape& shape : others) {
     bench.Prefill(shape, {ROPE_DTYPE_BF16, ROPE_PAIRING_HALVES, true});
+  }
+  for (const int64_t tokens : {1, 32, 256, 1024, 8192, 32768}) {
+    for (const rope_dtype dtype : {ROPE_DTYPE_BF16, ROPE_DTYPE_F32}) {
+      bench.Append({"32+8x128", tokens, 32, 8, 128}, {dtype, ROPE_PAIRING_HALVES, true},
+                   tokens <= 256);
+    }
   }
   for (const int64_t tokens : {1, 8, 32, 64, 128, 256}) {
     for (const rope_dtype dtype : dtypes) {

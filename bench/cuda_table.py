@@ -13,11 +13,12 @@ def verdict(good, text):
 def judge(row, bandwidth):
     """What a librope row shows, and whether its bar is met; None where there is no bar.
 
-    A decode step is held against a copy kernel of the same bytes, as a node of the same kind of
-    graph: every kernel that loads and stores waits for memory once. The second number is the time
-    against an empty kernel plus the bytes at the bandwidth of a large copy: no kernel reaches it.
+    A decode step, and an append of as few tokens, is held against a copy kernel of the same bytes, as
+    a node of the same kind of graph: every kernel that loads and stores waits for memory once. The
+    second number is the time against an empty kernel plus the bytes at the bandwidth of a large copy:
+    no kernel reaches it.
     """
-    if row["kind"] == "prefill":
+    if row["kind"] == "prefill" or (row["kind"] == "append" and not row["empty_us"]):
         share = row["copy_us"] / row["us"]
         if row["tokens"] < 8192:
             return f"{share:.2f} of copy", None

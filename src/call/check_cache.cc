@@ -42,7 +42,8 @@ rope_status CheckFields(const Call& call, const rope_kv_cache& c) {
   };
   const bool all = aligned("slots_i32", c.slots_i32, 4) && aligned("slots_i64", c.slots_i64, 8) &&
                    aligned("page_table", c.page_table, 4) &&
-                   aligned("page_starts", c.page_starts, 4) && aligned("starts", c.starts, 4);
+                   aligned("page_starts", c.page_starts, 4) && aligned("starts", c.starts, 4) &&
+                   aligned("dropped", c.dropped, 4);
   return all ? ROPE_OK : ROPE_ERROR_INVALID_ARGUMENT;
 }
 
@@ -175,6 +176,12 @@ rope_status CheckCache(const Call& call, const rope_kv_cache& c, const PositionS
                       function, kName, c.kind);
   }
   if (rope_status s = CheckFields(call, c)) return s;
+  if (c.dropped != nullptr && call.context.backend->host_memory) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %sdropped must be NULL in a %s context, which refuses a slot that does not "
+                "exist",
+                function, kName, call.context.backend->name);
+  }
   const int64_t sequences = positions.cu_seqlens != nullptr ? positions.sequences : call.batch;
   if (c.kind == ROPE_SLOTS_MAPPED) {
     if (rope_status s = CheckMapped(call, c)) return s;

@@ -177,11 +177,6 @@ rope_status DescribeCopy(const Call& call, const Names& names, Beside which, con
 rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* given) {
   const char* const function = call.function;
   const auto& names = kNamesOfArgs.beside;
-  if (!call.context.backend->has_fused) {
-    return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: args->fused must be NULL in a %s context in this version", function,
-                call.context.backend->name);
-  }
   given->fused = args.fused;
   if (args.fused->struct_size != sizeof(rope_fused)) {
     if (rope_status s = CopyStruct(function, "args->fused", args.fused, &given->fused_copy))
@@ -264,9 +259,11 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
       }
     }
   }
-  if (cache != nullptr) return CheckCache(call, *cache, positions, &fused->slots);
   fused->slots.kind = 0;
-  return ROPE_OK;
+  fused->dropped = nullptr;
+  if (cache == nullptr) return ROPE_OK;
+  fused->dropped = cache->dropped;
+  return CheckCache(call, *cache, positions, &fused->slots);
 }
 
 rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,

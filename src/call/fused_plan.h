@@ -35,6 +35,7 @@ struct FusedPlan {
   Copies copies;  // of a prepared call: without addresses
   // kind 0: nothing goes to slots. Plan::positions say which sequence a token has.
   SlotSource slots;
+  uint32_t* dropped;  // of a device: null, or counts the tokens whose slot is missing
 };
 
 }  // namespace rope

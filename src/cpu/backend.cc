@@ -476,7 +476,6 @@ extern constexpr Backend kCpuBackend = [] {
   backend.host_memory = true;
   backend.has_runner = true;
   backend.has_ggml = true;
-  backend.has_fused = true;
   backend.attach = &cpu::Attach;
   backend.apply = &cpu::Apply;
   backend.fill = &cpu::Fill;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <type_traits>
 #include <utility>
 
 #include "base/status.h"
@@ -70,6 +71,8 @@ struct DeviceMemory {
   static __device__ __forceinline__ void StoreRow(CosSin* to, CosSin value) {
     *reinterpret_cast<float2*>(to) = make_float2(value.cos, value.sin);
   }
+
+  static __device__ __forceinline__ void Increment(uint32_t* at) { atomicAdd(at, 1u); }
 };
 
 // Programmatic dependent launch: on sm_90 and later a kernel may start while the one before it
@@ -78,9 +81,8 @@ struct DeviceMemory {
 // address, so that addresses are computed before it.
 __device__ __forceinline__ void WaitForPrevious(const void* address) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "{ .reg .pred q; setp.ne.s64 q, %0, -1; @q griddepcontrol.wait; }" ::"l"(address)
-      : "memory");
+  asm volatile("{ .reg .pred q; setp.ne.s64 q, %0, -1; @q griddepcontrol.wait; }" ::"l"(address)
+               : "memory");
 #endif
 }
 
@@ -108,6 +110,35 @@ __global__ void __launch_bounds__(kMaxThreads, 2) Apply(const __grid_constant__ 
   Body::Rotate(p, i, held, rows);
 }
 
+// Of calls with `fused`. With 64 registers, for two blocks, ptxas spills for sm_120, whose
+// multiprocessors need few warps for their share of the memory's speed.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int kFusedBlocks = 1;
+#else
+constexpr int kFusedBlocks = 2;
+#endif
+
+template <int kIndex>
+__global__ void __launch_bounds__(kMaxThreads, kFusedBlocks)
+    ApplyFused(const __grid_constant__ FusedParams p) {
+  constexpr Variant kVariant = VariantAt(kIndex);
+  using Body = FusedKernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, DeviceMemory>;
+  extern __shared__ float4 shared[];
+  auto* const rows = reinterpret_cast<CosSin*>(shared);
+  const Thread i = {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,
+                    threadIdx.z, blockDim.x, blockDim.y,  blockDim.z};
+  typename Body::Held held;
+  Body::Locate(p, i, &held);
+  WaitForPrevious(held.in);
+  Body::Load(p, i, &held);
+  LetNextStart();
+  SlotPlaces* const places = Body::PlacesOf(p, i, rows);
+  Body::FindSlot(p, i, places);
+  Body::MakeRow(p, i, rows);
+  __syncthreads();
+  Body::Store(p, i, held, rows, places);
+}
+
 // Four blocks on a multiprocessor: left to itself, ptxas takes 32 registers for sm_100, and spills.
 template <bool kWithAngles>
 __global__ void __launch_bounds__(kFillPairs* kFillTokens, 4)
@@ -120,9 +151,10 @@ __global__ void __launch_bounds__(kFillPairs* kFillTokens, 4)
 }
 
 template <size_t... kIndices>
-const void* KernelAt(int index, std::index_sequence<kIndices...>) {
+const void* KernelAt(int index, bool fused, std::index_sequence<kIndices...>) {
   static const void* const kKernels[] = {reinterpret_cast<const void*>(&Apply<kIndices>)...};
-  return kKernels[index];
+  static const void* const kFused[] = {reinterpret_cast<const void*>(&ApplyFused<kIndices>)...};
+  return (fused ? kFused : kKernels)[index];
 }
 
 // Facts of every device, found when a context is made: multiprocessors, and in bit 31 whether a
@@ -180,20 +212,27 @@ rope_status CheckDevice(const char* function, const rope_context& context) {
               function, current, context.device_index);
 }
 
+// A LaunchFn; `data` is a Queue.
+template <class P>
+rope_status Launched(const LaunchOf<P>& l, void* data) {
+  constexpr bool kFused = std::is_same_v<P, FusedParams>;
+  const Shape& s = l.shape;
+  return Start(*static_cast<const Queue*>(data),
+               KernelAt(IndexOf(l.variant), kFused, std::make_index_sequence<kVariants>()),
+               dim3(s.grid_x, s.grid_y), dim3(s.x, s.y, s.z), l.shared_bytes, l.few_tokens,
+               &l.params);
+}
+
 rope_status ApplyPlan(const Plan& plan) {
   const rope_context& context = *plan.context;
   if (rope_status s = CheckDevice(plan.function, context)) return s;
   const uint32_t facts = static_cast<const std::atomic<uint32_t>*>(context.backend_data)
                              ->load(std::memory_order_relaxed);
   Queue queue{plan.function, plan.stream, (facts & kStartsEarly) != 0};
-  const auto launch = [](const Launch& l, void* data) {
-    const Shape& s = l.shape;
-    return Start(*static_cast<const Queue*>(data),
-                 KernelAt(IndexOf(l.variant), std::make_index_sequence<kVariants>()),
-                 dim3(s.grid_x, s.grid_y), dim3(s.x, s.y, s.z), l.shared_bytes, l.few_tokens,
-                 &l.params);
-  };
-  return ForEachLaunch(plan, static_cast<int32_t>(facts & ~kStartsEarly), launch, &queue);
+  const auto multiprocessors = static_cast<int32_t>(facts & ~kStartsEarly);
+  return plan.fused == nullptr
+             ? ForEachLaunch(plan, multiprocessors, &Launched<Params>, &queue)
+             : ForEachFusedLaunch(plan, multiprocessors, &Launched<FusedParams>, &queue);
 }
 
 rope_status FillPlanned(const FillPlan& plan) {

@@ -21,6 +21,7 @@
 #include "math/cos_sin_table.h"
 #include "math/element.h"
 #include "math/rotate.h"
+#include "math/slots.h"
 #include "math/tensor.h"
 #include "math/token_position.h"
 
@@ -253,7 +254,7 @@ struct Kernel {
 
   // Where shared memory has a pair of the launch: pair j of lane x is at (j / 2, x, j % 2), so that
   // the lanes of a warp read neighbouring 16 bytes.
-  ROPE_HD static uint32_t Slot(const Params& p, uint32_t pair) {
+  ROPE_HD static uint32_t RowPlace(const CommonParams& p, uint32_t pair) {
     if constexpr (kPairs == 1) {
       return pair;
     } else {
@@ -280,37 +281,11 @@ struct Kernel {
     const uint32_t n = i.token();
     if (group >= side.head_groups || n >= p.source.tokens.count) return;
     const TokenIndex at = SplitToken(p.source.tokens, n);
-
-    int32_t in_at, out_at;
     held->rotates = i.x < p.lanes;
-    if (held->rotates) {
-      int32_t own = 0;
-      for (int32_t s = 1; s < p.source.lane_span_count; ++s) {
-        own += i.x >= p.source.lane_spans[s].first_lane ? 1 : 0;
-      }
-      const LaneSpan& span = p.source.lane_spans[own];
-      const auto lane = static_cast<int32_t>(i.x - span.first_lane);
-      in_at = span.in_first + lane * p.in_step;
-      out_at = span.out_first + lane * p.out_step;
-      held->in_delta = span.in_delta;
-      held->out_delta = span.out_delta;
-      held->vectors = 2;
-    } else {
-      const uint32_t first = i.x - p.lanes, second = first + p.copy_lanes;
-      const int32_t first_at = CopyOffset(side, first);
-      in_at = side.copy_in + first_at;
-      out_at = side.copy_out + first_at;
-      held->in_delta = held->out_delta = CopyOffset(side, second) - first_at;
-      held->vectors = (first < side.copy_vectors ? 1 : 0) + (second < side.copy_vectors ? 1 : 0);
-    }
-    held->heads = group + side.head_groups < side.heads ? 2 : 1;
-    held->in_head = side.head_groups * side.in_strides.head;
-    held->out_head = side.head_groups * side.out_strides.head;
-    held->in = side.in + (HeadOffset(side.in_strides, at.batch, at.index, group) + in_at);
-    held->out = side.out + (HeadOffset(side.out_strides, at.batch, at.index, group) + out_at);
+    LocateSide(p, i, side, group, at, p.lanes, p.copy_lanes, false, held);
   }
 
-  ROPE_HD static void Load(const Params& p, const Thread& i, Held* held) {
+  ROPE_HD static void Load(const CommonParams& p, const Thread& i, Held* held) {
     if (p.source.set_count != p.source.all_sets && held->heads != 0) {
       const TokenIndex at = SplitToken(p.source.tokens, i.token());
       if (!HasSet(p.source, LocateTokenWide(p.source.positions, at))) held->heads = 0;
@@ -327,7 +302,7 @@ struct Kernel {
   }
 
   // rows: size_z * pairs entries, and as many again for the second members if per_channel.
-  ROPE_HD static void MakeRow(const Params& p, const Thread& i, CosSin* rows) {
+  ROPE_HD static void MakeRow(const CommonParams& p, const Thread& i, CosSin* rows) {
     const CosSinSource& source = p.source;
     const uint32_t first = i.y * i.size_x + i.x;
     const uint32_t n = i.token();
@@ -346,13 +321,13 @@ struct Kernel {
       } else {
         row.first = row.second = MakeCosSin(source, token, pair);
       }
-      CosSin* const to = rows + i.z * source.pairs + Slot(p, pair);
+      CosSin* const to = rows + i.z * source.pairs + RowPlace(p, pair);
       Memory::StoreRow(to, Rounded(p, row.first));
       if (p.per_channel) Memory::StoreRow(to + i.size_z * source.pairs, Rounded(p, row.second));
     }
   }
 
-  ROPE_HD static void Rotate(const Params& p, const Thread& i, const Held& held,
+  ROPE_HD static void Rotate(const CommonParams& p, const Thread& i, const Held& held,
                              const CosSin* rows) {
     if (held.heads == 0) return;
     if (!held.rotates) {
@@ -367,19 +342,54 @@ struct Kernel {
     }
   }
 
+ protected:
+  // All but held->rotates. Lanes that copy begin with `first_copy`. `to_slots`: in slot 0.
+  ROPE_HD static void LocateSide(const CommonParams& p, const Thread& i, const Side& side,
+                                 uint32_t group, TokenIndex at, uint32_t first_copy,
+                                 uint32_t copy_lanes, bool to_slots, Held* held) {
+    int32_t in_at, out_at;
+    if (held->rotates) {
+      int32_t own = 0;
+      for (int32_t s = 1; s < p.source.lane_span_count; ++s) {
+        own += i.x >= p.source.lane_spans[s].first_lane ? 1 : 0;
+      }
+      const LaneSpan& span = p.source.lane_spans[own];
+      const auto lane = static_cast<int32_t>(i.x - span.first_lane);
+      in_at = span.in_first + lane * p.in_step;
+      out_at = span.out_first + lane * p.out_step;
+      held->in_delta = span.in_delta;
+      held->out_delta = span.out_delta;
+      held->vectors = 2;
+    } else {
+      const uint32_t first = i.x - first_copy, second = first + copy_lanes;
+      const int32_t first_at = CopyOffset(side, first);
+      in_at = side.copy_in + first_at;
+      out_at = side.copy_out + first_at;
+      held->in_delta = held->out_delta = CopyOffset(side, second) - first_at;
+      held->vectors = (first < side.copy_vectors ? 1 : 0) + (second < side.copy_vectors ? 1 : 0);
+    }
+    held->heads = group + side.head_groups < side.heads ? 2 : 1;
+    held->in_head = side.head_groups * side.in_strides.head;
+    held->out_head = side.head_groups * side.out_strides.head;
+    held->in = side.in + (HeadOffset(side.in_strides, at.batch, at.index, group) + in_at);
+    const int64_t out_token = to_slots ? 0 : TokenOffset(side.out_strides, at.batch, at.index);
+    held->out = side.out + (out_token + group * side.out_strides.head + out_at);
+  }
+
  private:
   ROPE_HD static int32_t CopyOffset(const Side& side, uint32_t vector) {
     return static_cast<int32_t>(vector) * kBytes + (vector >= side.copy_gap_at ? side.copy_gap : 0);
   }
 
-  ROPE_HD static CosSin Rounded(const Params& p, CosSin value) {
+  ROPE_HD static CosSin Rounded(const CommonParams& p, CosSin value) {
     if (!p.rounds_rows) return value;
     return {RoundTo(kType, value.cos), RoundTo(kType, value.sin)};
   }
 
   // cos and sin of the thread's own pairs j and j + 1 (or of its only pair).
   template <bool kAgain>
-  ROPE_HD static TwoRows ReadRows(const Params& p, const Thread& i, const CosSin* rows, int j) {
+  ROPE_HD static TwoRows ReadRows(const CommonParams& p, const Thread& i, const CosSin* rows,
+                                  int j) {
     if constexpr (kPairs == 1) {
       return {{rows[i.x], {}}};
     } else {
@@ -395,7 +405,7 @@ struct Kernel {
   }
 
   template <bool kPerChannel>
-  ROPE_HD static void RotateHeads(const Params& p, const Thread& i, const Held& held,
+  ROPE_HD static void RotateHeads(const CommonParams& p, const Thread& i, const Held& held,
                                   const CosSin* rows) {
     rows += i.z * p.source.pairs;
     const CosSin* const second_rows = rows + i.size_z * p.source.pairs;
@@ -423,6 +433,77 @@ struct Kernel {
       Pack<kType, kPairs>(y + kPairs, &data[1]);
       StoreHead(held, u, data);
     }
+  }
+};
+
+// Calls with `fused`: heads may go to the slots of a cache, and v is copied beside q and k. Memory
+// also has Increment(uint32_t*), which other threads may do at the same time.
+//
+//   FindSlot  beside MakeRow: where the slot of a token is, by one thread, into shared memory
+//   Store     after the barrier: Rotate, or nothing where a token has no slot
+template <rope_dtype kType, Form kForm, Arithmetic kArithmetic, class Memory>
+struct FusedKernel : Kernel<kType, kForm, kArithmetic, Memory> {
+  using Base = Kernel<kType, kForm, kArithmetic, Memory>;
+
+  struct Held : Base::Held {
+    int32_t slot_side;  // of SlotPlaces, and out is that of slot 0; -1: out is complete
+  };
+
+  ROPE_HD static void Locate(const FusedParams& p, const Thread& i, Held* held) {
+    held->in = nullptr;
+    held->out = nullptr;
+    held->slot_side = -1;
+    held->heads = held->vectors = 0;
+    uint32_t group = p.first_head_group + i.block_y * i.size_y + i.y;
+    int32_t s = 0;
+    for (; s < p.side_count && group >= p.sides[s].head_groups; ++s) {
+      group -= p.sides[s].head_groups;
+    }
+    const uint32_t n = i.token();
+    if (s == p.side_count || n >= p.source.tokens.count) return;
+    const FusedSide& side = p.sides[s];
+    const TokenIndex at = SplitToken(p.source.tokens, n);
+    held->rotates = side.turns && i.x < p.lanes;
+    held->slot_side = side.to_slots ? s - p.first_slot_side : -1;
+    Base::LocateSide(p, i, side, group, at, side.turns ? p.lanes : 0,
+                     side.turns ? p.copy_lanes : p.lanes + p.copy_lanes, side.to_slots, held);
+  }
+
+  // Behind the rows, size_z of them.
+  ROPE_HD static SlotPlaces* PlacesOf(const FusedParams& p, const Thread& i, CosSin* rows) {
+    const uint32_t count = i.size_z * p.source.pairs * (p.per_channel ? 2 : 1);
+    return reinterpret_cast<SlotPlaces*>(rows + count);
+  }
+
+  ROPE_HD static void FindSlot(const FusedParams& p, const Thread& i, SlotPlaces* places) {
+    // The last thread of a token: it has the least to do for its row.
+    if (i.x != i.size_x - 1 || i.y != i.size_y - 1) return;
+    const uint32_t n = i.token(), first = p.first_head_group + i.block_y * i.size_y;
+    if (first + i.size_y <= p.first_slot_group || n >= p.source.tokens.count) return;
+    const TokenIndex at = SplitToken(p.source.tokens, n);
+    const Token token = LocateTokenWide(p.source.positions, at);
+    if (!HasSet(p.source, token)) return;
+    const Slot slot = SlotOf(p.slots, token, p.row_tokens, p.page_size);
+    for (int32_t s = p.first_slot_side; s < p.side_count; ++s) {
+      places[i.z].bytes[s - p.first_slot_side] =
+          slot.page < 0 ? -1 : TokenOffset(p.sides[s].out_strides, slot.page, slot.index);
+    }
+    // Of all blocks that a token has, one holds this group.
+    if (slot.page == kMissing && p.dropped != nullptr && first <= p.first_slot_group) {
+      Memory::Increment(p.dropped);
+    }
+  }
+
+  ROPE_HD static void Store(const FusedParams& p, const Thread& i, const Held& held,
+                            const CosSin* rows, const SlotPlaces* places) {
+    if (held.heads == 0) return;
+    Held placed = held;
+    if (held.slot_side >= 0) {
+      const int64_t place = places[i.z].bytes[held.slot_side];
+      if (place < 0) return;
+      placed.out += place;
+    }
+    Base::Rotate(p, i, placed, rows);
   }
 };
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
+#include <utility>
 
 #include "base/status.h"
+#include "gpu/vectors.h"
 #include "math/angle.h"
 #include "math/element.h"
 #include "math/operation.h"
@@ -15,59 +18,6 @@ namespace {
 
 constexpr int64_t kMaxTokens = INT32_MAX;  // of a launch: blocks of a grid, and TokenRange
 constexpr uint32_t kMaxGridY = 65535;
-constexpr uint32_t kRowBytesPerBlock = 16384;  // shared memory that several tokens may take
-constexpr uint32_t kMaxSizeZ = 64;
-
-template <class T>
-T DivideUp(T a, T b) {
-  return (a + b - 1) / b;
-}
-
-// Tokens of one block: enough for 128 threads, in whole warps where 320 threads allow it.
-uint32_t TokensPerBlock(uint32_t threads_per_token, const Work& work) {
-  const int64_t limit = std::min<int64_t>(
-      {kMaxSizeZ, work.tokens, std::max(1u, kRowBytesPerBlock / std::max(1u, work.row_bytes))});
-  uint32_t best = 1, best_idle = UINT32_MAX;  // idle lanes, in 1/1000 of the threads
-  for (uint32_t z = 1; z <= limit && z * threads_per_token <= 320; ++z) {
-    const uint32_t threads = z * threads_per_token;
-    const uint32_t idle = (DivideUp(threads, 32u) * 32 - threads) * 1000 / threads;
-    if (threads < 128) {
-      best = z;
-    } else if (idle < best_idle) {
-      best = z;
-      best_idle = idle;
-    }
-  }
-  return best;
-}
-
-}  // namespace
-
-Shape ShapeOf(const Work& work) {
-  Shape shape{};
-  const bool few = work.tokens < 4 * int64_t{work.multiprocessors};
-  shape.heads_per_thread = few ? 1 : 2;
-  const auto per_thread = static_cast<int64_t>(shape.heads_per_thread);
-  const int64_t groups =
-      DivideUp<int64_t>(work.heads[0], per_thread) + DivideUp<int64_t>(work.heads[1], per_thread);
-  const int64_t most_groups = kMaxThreads / work.lanes;
-  int64_t y;
-  if (few) {
-    y = std::max<int64_t>(DivideUp(64u, work.lanes),
-                          groups * work.tokens / (8 * int64_t{work.multiprocessors}));
-    y = std::min({y, most_groups, groups});
-  } else {
-    y = DivideUp(groups, DivideUp(groups, most_groups));
-  }
-  shape.x = work.lanes;
-  shape.y = static_cast<uint32_t>(y);
-  shape.z = few ? 1 : TokensPerBlock(shape.x * shape.y, work);
-  shape.grid_x = static_cast<uint32_t>(DivideUp<int64_t>(work.tokens, shape.z));
-  shape.grid_y = static_cast<uint32_t>(DivideUp(groups, y));
-  return shape;
-}
-
-namespace {
 
 // Tokens of all batch rows in ranges that TokenRange can count.
 template <class Visit>
@@ -204,43 +154,16 @@ rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operati
   return ROPE_OK;
 }
 
-int32_t PairsPerLane(Form form, int32_t element_bytes) {
-  if (form == kSingle) return 1;
-  return form == kHalves2 || form == kAdjacent2 ? 2 : 16 / element_bytes;
-}
-
-// Whether every vector of `pairs` elements, rotated or copied, is aligned to its size.
-bool AreVectorsAligned(const Plan& plan, const Tensor& t, int32_t pairs) {
-  const rope_context& context = *plan.context;
-  const int64_t size = ElementSize(t.dtype);
-  int64_t offsets =
-      reinterpret_cast<intptr_t>(t.in + t.in_span) | reinterpret_cast<intptr_t>(t.out + t.out_span);
-  if (plan.batch > 1) offsets |= t.in_strides.batch | t.out_strides.batch;
-  if (plan.tokens > 1) offsets |= t.in_strides.token | t.out_strides.token;
-  if (t.heads > 1) offsets |= t.in_strides.head | t.out_strides.head;
-  if (t.copies_rest) offsets |= t.in_span | context.head_dim * size;
-  if (context.nope) {
-    offsets |= context.rotary_dim * size;
-  } else {
-    for (const Segment& segment : context.segments) {
-      offsets |= (segment.first_channel | segment.pairs) * size;
-    }
-  }
-  return offsets % (pairs * size) == 0;
-}
-
-Form ChooseForm(const Plan& plan, const Tensor* tensors, int32_t count, ChannelOrder order) {
-  static constexpr Form kWide[] = {kHalves16, kAdjacent16, kToHalves16, kToInterleaved16};
-  static constexpr Form kNarrow[] = {kHalves2, kAdjacent2, kSingle, kSingle};
-  static_assert(std::size(kWide) == kChannelOrders && std::size(kNarrow) == kChannelOrders);
-  for (const Form form : {kWide[order], kNarrow[order]}) {
-    const int32_t pairs = PairsPerLane(form, ElementSize(tensors[0].dtype));
-    bool aligned = true;
-    for (int32_t n = 0; n < count; ++n)
-      aligned = aligned && AreVectorsAligned(plan, tensors[n], pairs);
-    if (aligned) return form;
-  }
-  return kSingle;
+// For Params of a kernel.
+Divisor DivisorOf(int64_t n) {
+  if (n == 1) return {0, 0};
+  // 2^(bits - 1) < n <= 2^bits; the multiplier, 2^(63 + bits) / n rounded up, is below 2^64, and
+  // too large by less than 2^bits / 2^(63 + bits) of one: exact below 2^63.
+  uint32_t bits = 0;
+  while (int64_t{1} << bits < n) ++bits;
+  const auto d = static_cast<uint64_t>(n);
+  const uint64_t half = uint64_t{1} << 63;
+  return {(half / d << bits) + DivideUp(half % d << bits, d), bits - 1};
 }
 
 CosSinKind KindOf(const Plan& plan) {
@@ -267,26 +190,31 @@ rope_status CheckParts(const Plan& plan) {
   return ROPE_OK;
 }
 
-// The launches for tensors of one dtype.
+// What a call with `fused` adds to a group of tensors, which takes of it what it can.
+struct Beside {
+  int32_t cached;  // which of the tensors goes to slots; -1: none
+  Copies copies;
+  uint32_t* dropped;  // null: not to be counted
+};
+
+// The launches for tensors of one dtype, of which there may be none beside a copy.
+template <class P>
 class Group {
  public:
-  Group(const Plan& plan, int32_t row_head, const Tensor* tensors, int32_t count,
+  Group(const Plan& plan, int32_t row_head, const Tensor* tensors, int32_t count, Beside* beside,
         int32_t multiprocessors)
       : plan_(plan),
         context_(*plan.context),
         row_head_(row_head),
         tensors_(tensors),
         count_(count),
+        beside_(beside),
         multiprocessors_(multiprocessors),
         order_(ChannelOrderOf(context_.pairing, plan.operation)) {}
 
-  rope_status ForEach(LaunchFn visit, void* data) {
-    const rope_dtype dtype = tensors_[0].dtype;
-    element_bytes_ = ElementSize(dtype);
-    launch_.variant = {dtype, ChooseForm(plan_, tensors_, count_, order_),
-                       context_.rounding.arithmetic};
-    pairs_per_lane_ = PairsPerLane(launch_.variant.form, element_bytes_);
-    Params& p = launch_.params;
+  rope_status ForEach(LaunchFnOf<P> visit, void* data) {
+    const rope_dtype dtype = SetVariant();
+    P& p = launch_.params;
     CosSinSource& source = p.source;
     source.kind = KindOf(plan_);
     if (plan_.has_rows) {
@@ -297,9 +225,10 @@ class Group {
     source.backward = kOperations[plan_.operation].negates_angle;
     p.rounds_rows = context_.rounding.rounds_rows && IsNarrow(dtype);
     p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
-    const int32_t pairs = context_.nope ? 0 : context_.pairs;
+    const int32_t pairs = context_.nope || count_ == 0 ? 0 : context_.pairs;
     const auto part = [&](bool is_first_part) {
-      SetLanes(is_first_part);
+      SetLanes();
+      SetSides(is_first_part);
       return ForEachRange(plan_.batch, plan_.tokens, [&](const TokenRange& range) {
         source.tokens = range;
         return VisitHeadGroups(visit, data);
@@ -309,9 +238,26 @@ class Group {
   }
 
  private:
-  // Which bytes a lane has, in q and in k.
-  void SetLanes(bool is_first_part) {
-    Params& p = launch_.params;
+  static constexpr bool kFused = std::is_same_v<P, FusedParams>;
+
+  int32_t cached() const { return kFused ? beside_->cached : -1; }
+
+  rope_dtype SetVariant() {
+    if (count_ > 0) {
+      const rope_dtype dtype = tensors_[0].dtype;
+      launch_.variant = {dtype, ChooseForm(plan_, tensors_, count_, cached(), order_),
+                         context_.rounding.arithmetic};
+    } else {
+      launch_.variant = VariantOf(plan_, beside_->copies.of[0]);
+    }
+    element_bytes_ = ElementSize(launch_.variant.dtype);
+    pairs_per_lane_ = PairsPerLane(launch_.variant.form, element_bytes_);
+    return launch_.variant.dtype;
+  }
+
+  // Which bytes a lane has, in every tensor.
+  void SetLanes() {
+    CommonParams& p = launch_.params;
     CosSinSource& source = p.source;
     const auto per_lane = static_cast<uint32_t>(pairs_per_lane_);
     SetLaneSpans(context_, per_lane, &source);
@@ -325,11 +271,76 @@ class Group {
       SetOffsets(ReadsInterleaved(order_), segment, pair, &span.in_first, &span.in_delta);
       SetOffsets(WritesInterleaved(order_), segment, pair, &span.out_first, &span.out_delta);
     }
+  }
+
+  void SetSides(bool is_first_part) {
+    P& p = launch_.params;
     p.copy_lanes = 0;
-    for (int32_t n = 0; n < 2; ++n) {
-      p.sides[n] = n < count_ ? SideOf(tensors_[n], is_first_part) : Side{};
-      p.copy_lanes = std::max(p.copy_lanes, DivideUp(p.sides[n].copy_vectors, 2u));
+    if constexpr (kFused) {
+      Side sides[3];
+      for (int32_t n = 0; n < count_; ++n) sides[n] = AddSide(tensors_[n], is_first_part);
+      SetFusedSides(sides, is_first_part);
+    } else {
+      for (int32_t n = 0; n < 2; ++n) {
+        p.sides[n] = n < count_ ? AddSide(tensors_[n], is_first_part) : Side{};
+      }
     }
+  }
+
+  Side AddSide(const Tensor& t, bool is_first_part) {
+    CommonParams& p = launch_.params;
+    const Side side = SideOf(t, is_first_part);
+    p.copy_lanes = std::max(p.copy_lanes, DivideUp(side.copy_vectors, 2u));
+    return side;
+  }
+
+  // The copies that fit beside the tensors, or the first one, if there are none.
+  void TakeCopies() {
+    const int32_t given = beside_->copies.count;
+    const int64_t vector = int64_t{pairs_per_lane_} * element_bytes_;
+    CommonParams& p = launch_.params;
+    if (count_ == 0) {
+      p.copy_lanes =
+          static_cast<uint32_t>(DivideUp(beside_->copies.of[0].width / vector, int64_t{2}));
+    }
+    beside_->copies.count = 0;
+    for (int32_t n = 0; n < given; ++n) {
+      Copy copy = beside_->copies.of[n];
+      const bool fits = (count_ > 0 || n == 0) &&
+                        FitInto(plan_, vector, 2 * int64_t{p.lanes + p.copy_lanes}, &copy);
+      Copies& whose = fits ? copies_ : beside_->copies;
+      whose.of[whose.count++] = copy;
+    }
+  }
+
+  // Copies are made with the first part, as the channels outside the span are.
+  void SetFusedSides(const Side* sides, bool is_first_part) {
+    FusedParams& p = launch_.params;
+    if (!has_taken_) TakeCopies();
+    p.side_count = 0;
+    for (const bool to_slots : {false, true}) {
+      for (int32_t n = 0; n < count_; ++n) {
+        const bool moves = !context_.nope || tensors_[n].in != tensors_[n].out;
+        if ((n == cached()) != to_slots || !moves) continue;
+        p.sides[p.side_count++] = {sides[n], true, to_slots};
+      }
+      for (int32_t n = 0; n < copies_.count && is_first_part; ++n) {
+        if (copies_.of[n].to_slots != to_slots) continue;
+        p.sides[p.side_count++] = {SideOf(copies_.of[n]), false, to_slots};
+      }
+      if (!to_slots) p.first_slot_side = p.side_count;
+    }
+    if (HasSlots()) SetSlots(is_first_part);
+    has_taken_ = true;
+  }
+
+  void SetSlots(bool is_first_part) {
+    FusedParams& p = launch_.params;
+    if (!has_taken_) std::swap(dropped_, beside_->dropped);
+    p.slots = plan_.fused->slots;
+    p.page_size = DivisorOf(p.slots.page_size);
+    p.row_tokens = plan_.tokens;
+    p.dropped = is_first_part ? dropped_ : nullptr;
   }
 
   bool IsAdjacent() const {
@@ -387,15 +398,46 @@ class Group {
     return side;
   }
 
+  Side SideOf(const Copy& copy) const {
+    Side side{};
+    side.in = copy.in;
+    side.out = copy.out;
+    side.in_strides = copy.in_strides;
+    side.out_strides = copy.out_strides;
+    side.heads = static_cast<uint32_t>(copy.heads);
+    side.copy_vectors = side.copy_gap_at =
+        static_cast<uint32_t>(copy.width / (pairs_per_lane_ * element_bytes_));
+    return side;
+  }
+
+  bool HasSlots() const {
+    if constexpr (kFused) return launch_.params.first_slot_side != launch_.params.side_count;
+    return false;
+  }
+
+  int32_t SideCount() const {
+    if constexpr (kFused) return launch_.params.side_count;
+    return 2;
+  }
+
   // A grid has at most 65535 rows of blocks.
-  rope_status VisitHeadGroups(LaunchFn visit, void* data) {
-    Params& p = launch_.params;
-    const uint32_t row_bytes = p.source.pairs * sizeof(CosSin) * (p.per_channel ? 2 : 1);
-    Work work{p.lanes + p.copy_lanes, {0, 0}, p.source.tokens.count, row_bytes, multiprocessors_};
+  rope_status VisitHeadGroups(LaunchFnOf<P> visit, void* data) {
+    P& p = launch_.params;
+    uint32_t row_bytes = p.source.pairs * sizeof(CosSin) * (p.per_channel ? 2 : 1);
+    if (HasSlots()) row_bytes += sizeof(SlotPlaces);
+    Work work{p.lanes + p.copy_lanes, {}, p.source.tokens.count, row_bytes, multiprocessors_};
     if (work.lanes == 0) return ROPE_OK;  // nothing moves
-    for (int32_t n = 0; n < count_; ++n) work.heads[n] = tensors_[n].heads;
+    for (int32_t n = 0; n < SideCount(); ++n) work.heads[n] = p.sides[n].heads;
     const Shape shape = ShapeOf(work);
-    for (Side& side : p.sides) side.head_groups = DivideUp(side.heads, shape.heads_per_thread);
+    for (int32_t n = 0; n < SideCount(); ++n) {
+      p.sides[n].head_groups = DivideUp(p.sides[n].heads, shape.heads_per_thread);
+    }
+    if constexpr (kFused) {
+      p.first_slot_group = HasSlots() ? 0 : UINT32_MAX;
+      for (int32_t n = 0; n < p.first_slot_side && HasSlots(); ++n) {
+        p.first_slot_group += p.sides[n].head_groups;
+      }
+    }
     launch_.shape = shape;
     launch_.shared_bytes = shape.z * row_bytes;
     launch_.few_tokens = shape.heads_per_thread == 1;
@@ -411,15 +453,17 @@ class Group {
   const rope_context& context_;
   int32_t row_head_;
   const Tensor* tensors_;
-  int32_t count_, multiprocessors_;
+  int32_t count_;
+  Beside* beside_;  // null: a call without `fused`
+  int32_t multiprocessors_;
   ChannelOrder order_;
   int32_t element_bytes_ = 0, pairs_per_lane_ = 0;
-  Launch launch_{};
+  // Of a call with `fused`: what was taken from beside_.
+  bool has_taken_ = false;
+  Copies copies_{};
+  uint32_t* dropped_ = nullptr;
+  LaunchOf<P> launch_{};
 };
-
-}  // namespace
-
-namespace {
 
 // The heads that share one row of each token, and this row.
 Plan PlanOfRow(const Plan& plan, int32_t row_head) {
@@ -440,8 +484,52 @@ rope_status ForEachGroup(const Plan& plan, int32_t row_head, int32_t multiproces
   const bool together = plan.tensor_count == 2 && plan.tensors[0].dtype == plan.tensors[1].dtype;
   const int32_t size = together ? 2 : 1;
   for (int32_t n = 0; n < plan.tensor_count; n += size) {
-    Group group(plan, row_head, &plan.tensors[n], size, multiprocessors);
+    Group<Params> group(plan, row_head, &plan.tensors[n], size, nullptr, multiprocessors);
     if (rope_status s = group.ForEach(launch, data)) return s;
+  }
+  return ROPE_OK;
+}
+
+rope_status ForEachFusedGroup(const Plan& plan, int32_t row_head, int32_t multiprocessors,
+                              FusedLaunchFn launch, void* data) {
+  const FusedPlan& fused = *plan.fused;
+  const auto visit = [&](const Tensor* tensors, int32_t count, Beside* beside) {
+    Group<FusedParams> group(plan, row_head, tensors, count, beside, multiprocessors);
+    return group.ForEach(launch, data);
+  };
+  const Beside nothing = {-1, {}, nullptr};
+  int32_t first = 0, count = plan.tensor_count;
+  // In place, k turns when all have read it.
+  const Tensor* const last = &plan.tensors[count - 1];
+  const bool turns_after = fused.cached >= 0 && fused.cached == count - 2 && last->in == last->out;
+  if (turns_after) --count;
+  if (count > 1 && plan.tensors[0].dtype != plan.tensors[1].dtype) {
+    Beside q = nothing;
+    if (rope_status s = visit(&plan.tensors[first++], 1, &q)) return s;
+  }
+  Beside rest = nothing;
+  rest.cached = fused.cached - first;
+  if (row_head == 0) {
+    rest.copies = fused.copies;
+    rest.dropped = fused.dropped;
+  }
+  if (rope_status s = visit(&plan.tensors[first], count - first, &rest)) return s;
+  rest.cached = -1;
+  while (rest.copies.count > 0) {
+    if (rope_status s = visit(nullptr, 0, &rest)) return s;
+  }
+  if (!turns_after) return ROPE_OK;
+  Beside k = nothing;
+  return visit(last, 1, &k);
+}
+
+// Calls visit(plan, row_head) for the heads that share rows of cos and sin.
+template <class Visit>
+rope_status ForEachRowHead(const Plan& plan, Visit visit) {
+  if (rope_status s = CheckParts(plan)) return s;
+  if (plan.row_heads == 1 || plan.context->nope) return visit(plan, 0);
+  for (int32_t head = 0; head < plan.row_heads; ++head) {
+    if (rope_status s = visit(PlanOfRow(plan, head), head)) return s;
   }
   return ROPE_OK;
 }
@@ -449,15 +537,16 @@ rope_status ForEachGroup(const Plan& plan, int32_t row_head, int32_t multiproces
 }  // namespace
 
 rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data) {
-  if (rope_status s = CheckParts(plan)) return s;
-  if (plan.row_heads == 1 || plan.context->nope) {
-    return ForEachGroup(plan, 0, multiprocessors, launch, data);
-  }
-  for (int32_t head = 0; head < plan.row_heads; ++head) {
-    const Plan part = PlanOfRow(plan, head);
-    if (rope_status s = ForEachGroup(part, head, multiprocessors, launch, data)) return s;
-  }
-  return ROPE_OK;
+  return ForEachRowHead(plan, [&](const Plan& part, int32_t row_head) {
+    return ForEachGroup(part, row_head, multiprocessors, launch, data);
+  });
+}
+
+rope_status ForEachFusedLaunch(const Plan& plan, int32_t multiprocessors, FusedLaunchFn launch,
+                               void* data) {
+  return ForEachRowHead(plan, [&](const Plan& part, int32_t row_head) {
+    return ForEachFusedGroup(part, row_head, multiprocessors, launch, data);
+  });
 }
 
 rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* data) {

@@ -7,44 +7,37 @@
 
 #include "call/plan.h"
 #include "gpu/params.h"
+#include "gpu/shape.h"
 
 namespace rope::gpu {
 
-struct Shape {
-  uint32_t x, y, z;         // threads of a block
-  uint32_t grid_x, grid_y;  // blocks
-  uint32_t heads_per_thread;
-};
-
-// What decides the shape of a launch.
-struct Work {
-  uint32_t lanes;    // threads for one head
-  int32_t heads[2];  // of q and k; 0: absent
-  int64_t tokens;
-  uint32_t row_bytes;  // shared memory for cos and sin of one token
-  int32_t multiprocessors;
-};
-
-// Many tokens: two heads for each thread and whole tokens in a block of 128 to 320 threads. Few:
-// one head for each thread, small blocks, several for a token. grid_y may be more than a grid can
-// have.
-Shape ShapeOf(const Work& work);
-
-struct Launch {
+template <class P>
+struct LaunchOf {
   Variant variant;
   Shape shape;
   uint32_t shared_bytes;
   bool few_tokens;  // may start while the kernel before it drains
-  Params params;
+  P params;
 };
+using Launch = LaunchOf<Params>;
+using FusedLaunch = LaunchOf<FusedParams>;
 
-using LaunchFn = rope_status (*)(const Launch& launch, void* data);
+template <class P>
+using LaunchFnOf = rope_status (*)(const LaunchOf<P>& launch, void* data);
+using LaunchFn = LaunchFnOf<Params>;
+using FusedLaunchFn = LaunchFnOf<FusedParams>;
 
-// Calls `launch` for every launch of the call, in order, and stops at the first that fails. One for
-// most calls; more if q and k differ in dtype, if frequencies do not fit into one (more than 128
-// pairs under EXACT, 256 under FLOAT32, or several sets), with rows per head, or beyond 2^31
-// tokens.
+// Calls `launch` for every launch of a call without `fused`, in order, and stops at the first that
+// fails. One for most calls; more if q and k differ in dtype, if frequencies do not fit into one
+// (more than 128 pairs under EXACT, 256 under FLOAT32, or several sets), with rows per head, or
+// beyond 2^31 tokens.
 rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data);
+
+// The same of a call with `fused`, whose k and v share the launches of q. One more for k that turns
+// in place after it was stored, and for each copy of v that is aligned to less than q and k, or
+// whose heads take more threads and cannot be cut.
+rope_status ForEachFusedLaunch(const Plan& plan, int32_t multiprocessors, FusedLaunchFn launch,
+                               void* data);
 
 struct FillLaunch {
   bool with_angles;

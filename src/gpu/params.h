@@ -10,8 +10,10 @@
 #include "math/angle.h"
 #include "math/cos_sin_table.h"
 #include "math/element.h"
+#include "math/host_device.h"
 #include "math/operation.h"
 #include "math/rounding.h"
+#include "math/slots.h"
 #include "math/tensor.h"
 #include "math/token_position.h"
 #include "math/turns.h"
@@ -33,6 +35,27 @@ struct TokenRange {
   uint32_t batch_tokens;  // tokens of a batch row
   // n / batch_tokens = n * multiplier >> shift for every n below 2^31; 0: it is one batch row.
   uint32_t multiplier, shift;
+};
+
+// The upper half of a product.
+ROPE_HD uint64_t MultiplyHigh(uint64_t a, uint64_t b) {
+  const uint64_t a_low = static_cast<uint32_t>(a), a_high = a >> 32;
+  const uint64_t b_low = static_cast<uint32_t>(b), b_high = b >> 32;
+  const uint64_t middle = a_high * b_low + (a_low * b_low >> 32);
+  const uint64_t other = a_low * b_high + static_cast<uint32_t>(middle);
+  return a_high * b_high + (middle >> 32) + (other >> 32);
+}
+
+// n / divisor = n * multiplier >> (64 + shift) for every n from 0 on; multiplier 0: n itself. A GPU
+// has no division.
+struct Divisor {
+  uint64_t multiplier;
+  uint32_t shift;
+
+  ROPE_HD int64_t operator()(int64_t n) const {
+    if (multiplier == 0) return n;
+    return static_cast<int64_t>(MultiplyHigh(static_cast<uint64_t>(n), multiplier) >> shift);
+  }
 };
 
 // What cos and sin are made of.
@@ -96,15 +119,45 @@ struct Side {
   int32_t copy_gap, copy_in, copy_out;
 };
 
-// rope_apply_qk: a block has (lanes, groups of heads, tokens) threads.
-struct Params {
-  Side sides[2];
+// What the threads of a block do, (lanes, groups of heads, tokens) of them, whichever heads they
+// have.
+struct CommonParams {
   uint32_t lanes, copy_lanes;  // that rotate and that copy; together the block's x
   uint32_t first_head_group;
   int32_t in_step, out_step;  // bytes from a lane's vectors to those of the next lane
   bool rounds_rows;           // to the tensors' dtype
   bool per_channel;           // FULL rows: the members of a pair have their own cos and sin
   CosSinSource source;
+};
+
+// rope_apply_qk without `fused`. What a kernel finds at which place is part of its machine code, so
+// that what a call with `fused` needs besides is in parameters and kernels of its own.
+struct QAndK {
+  Side sides[2];
+};
+struct Params : QAndK, CommonParams {};
+
+// Heads of rope_apply_qk with `fused`: q, k or v, to one place.
+struct FusedSide : Side {
+  bool turns;     // else its vectors are copied, by all lanes
+  bool to_slots;  // out is slot 0, out_strides lead from page to page and from slot to slot
+};
+// q, k and v to their outputs, k and v to a cache.
+inline constexpr int kMaxSides = 5;
+
+// From slot 0 to that of a token, in bytes, in each side that goes to slots; negative: nowhere.
+struct SlotPlaces {
+  int64_t bytes[2];
+};
+
+struct FusedParams : CommonParams {
+  FusedSide sides[kMaxSides];           // those to slots are the last
+  int32_t side_count, first_slot_side;  // side_count: none
+  uint32_t first_slot_group;  // of heads, through all sides, that goes to slots; UINT32_MAX: none
+  int64_t row_tokens;         // of a batch row
+  SlotSource slots;
+  Divisor page_size;
+  uint32_t* dropped;  // null: not counted, or by another launch
 };
 
 // How a thread's two vectors hold its pairs; see kernel.h.
@@ -141,7 +194,8 @@ ROPE_HD constexpr Variant VariantAt(int index) {
           index % 2 != 0 ? Arithmetic::kEager : Arithmetic::kFused};
 }
 
-static_assert(sizeof(Params) <= 4096, "what every toolkit and driver takes as parameters");
+static_assert(sizeof(Params) <= 4096 && sizeof(FusedParams) <= 4096,
+              "what every toolkit and driver takes as parameters");
 
 }  // namespace rope::gpu
 

@@ -46,31 +46,42 @@ ROPE_HD PageRow PageRowOf(const SlotSource& source, int64_t sequence) {
   return {first, source.page_starts[sequence + 1] - first};
 }
 
-// `tokens`: of a batch row.
-ROPE_HD Slot SlotOf(const SlotSource& source, const Token& token, int64_t tokens) {
+// `tokens`: of a batch row. `page_of(n)`: n / page_size, of n from 0 on. Whatever the arrays hold,
+// the slot is one of the cache.
+template <class PageOf>
+ROPE_HD Slot SlotOf(const SlotSource& source, const Token& token, int64_t tokens, PageOf page_of) {
   if (source.kind == ROPE_SLOTS_MAPPED) {
     const int64_t at = token.batch * tokens + token.index;
     if (at >= source.slots_length) return {kNowhere, 0};
     const int64_t slot = source.slots_i64 != nullptr ? source.slots_i64[at] : source.slots_i32[at];
     if (slot < 0) return {kNowhere, 0};
-    const int64_t page = slot / source.page_size;
+    const int64_t page = page_of(slot);
     if (page >= source.pages) return {kMissing, 0};
     return {page, static_cast<int32_t>(slot - page * source.page_size)};
   }
   const int64_t start = source.starts[token.sequence];
-  if (start < 0) return {kMissing, 0};
   const int64_t place = start + (token.index - token.start);
+  if (start < 0 || place < 0) return {kMissing, 0};
   if (source.kind == ROPE_SLOTS_LINEAR) {
     if (token.sequence >= source.pages || place >= source.page_size) return {kMissing, 0};
     return {token.sequence, static_cast<int32_t>(place)};
   }
   const PageRow row = PageRowOf(source, token.sequence);
-  const int64_t entry = place / source.page_size;
+  const int64_t entry = page_of(place);
   if (row.first < 0 || entry >= row.count) return {kMissing, 0};
   const int64_t page = source.page_table[row.first + entry];
   if (page < 0) return {kNowhere, 0};
   if (page >= source.pages) return {kMissing, 0};
   return {page, static_cast<int32_t>(place - entry * source.page_size)};
+}
+
+struct QuotientBy {
+  int32_t divisor;
+  ROPE_HD int64_t operator()(int64_t n) const { return n / divisor; }
+};
+
+ROPE_HD Slot SlotOf(const SlotSource& source, const Token& token, int64_t tokens) {
+  return SlotOf(source, token, tokens, QuotientBy{source.page_size});
 }
 
 }  // namespace rope

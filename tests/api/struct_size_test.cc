@@ -31,7 +31,6 @@ const Backend* FindBackend(rope_device) {
     backend.host_memory = true;
     backend.has_runner = true;
     backend.has_ggml = true;
-    backend.has_fused = true;
     backend.attach = &NoAttach;
     backend.apply = &NoApply;
     backend.fill = &NoFill;

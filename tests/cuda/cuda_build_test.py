@@ -18,7 +18,8 @@ MAX_GROWTH = 3 << 20
 FORMS = ("halves", "adjacent", "to-halves", "to-interleaved", "halves/2", "adjacent/2", "single")
 WIDE_FORMS = FORMS[:4]
 COMMON = 3 * len(FORMS) * 2  # of every dtype
-KERNELS = COMMON + len(FORMS)  # and of NATIVE, which is for f16 alone
+FAMILY = COMMON + len(FORMS)  # and of NATIVE, which is for f16 alone
+KERNELS = 2 * FAMILY  # of calls without and with `fused`
 
 options = None
 
@@ -29,15 +30,16 @@ def run(*command, env=None):
 
 def kernel_name(symbol):
     """A readable name, and the form of an apply kernel, else None."""
-    match = re.search(r"ApplyILi(\d+)E", symbol)
+    match = re.search(r"Apply(Fused)?ILi(\d+)E", symbol)
     if match is None:
         return ("fill angles" if "FillRowsILb1" in symbol else "fill"), None
-    index = int(match[1])
+    fused = "fused " if match[1] else ""
+    index = int(match[2])
     if index >= COMMON:
-        return f"f16 {FORMS[index - COMMON]} native", FORMS[index - COMMON]
+        return f"{fused}f16 {FORMS[index - COMMON]} native", FORMS[index - COMMON]
     form = FORMS[index // 2 % len(FORMS)]
     dtype = ("f32", "f16", "bf16")[index // (2 * len(FORMS))]
-    return f"{dtype} {form}{' eager' if index % 2 else ''}", form
+    return f"{fused}{dtype} {form}{' eager' if index % 2 else ''}", form
 
 
 class Resources(unittest.TestCase):
@@ -55,7 +57,8 @@ class Resources(unittest.TestCase):
         for symbol, target, stack, stores, loads, registers in entry.findall(text):
             name = f"{kernel_name(symbol)[0]} on {target}"
             self.assertEqual((stack, stores, loads), ("0", "0", "0"), f"{name}: stack or spills")
-            self.assertLessEqual(int(registers), MAX_REGISTERS, name)
+            one_block = name.startswith("fused") and target == "sm_120"
+            self.assertLessEqual(int(registers), MAX_REGISTERS * (2 if one_block else 1), name)
             most[target] = max(most.get(target, 0), int(registers))
             count[target] = count.get(target, 0) + 1
         self.assertTrue(count)

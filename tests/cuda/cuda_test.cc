@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdint>
@@ -15,9 +16,11 @@
 #include <vector>
 
 #include "math/element.h"
+#include "support/cache_call.h"
 #include "support/child.h"
 #include "support/elements.h"
 #include "support/handles.h"
+#include "support/random.h"
 #include "support/random_call.h"
 
 namespace rope::testing {
@@ -211,6 +214,41 @@ TEST_F(Cuda, FilledRowsEqualTheCpuBitForBit) {
   }
 }
 
+TEST_F(Cuda, AppendsEqualTheReferenceByteForByte) {
+  const auto cases = static_cast<uint64_t>(Cases(3000));
+  for (uint64_t seed = 1; seed <= cases && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random r(seed);
+    CacheCase e = RandomCacheCase(&r);
+    e.wish.sets = 1;
+    const Context cpu = Create(e.config);
+    e.config.device = ROPE_DEVICE_CUDA;
+    const Context cuda = Create(e.config);
+    ASSERT_TRUE(cpu != nullptr && cuda != nullptr);
+    CacheCall call(e.config, e.wish, seed);
+    call.args();
+    const Lines want = call.Want(cpu);
+    std::vector<std::unique_ptr<DeviceBytes>> device;
+    CacheCall::Moved moved;
+    call.MoveTo(&moved, [&](const char* data, size_t bytes) {
+      device.push_back(std::make_unique<DeviceBytes>(bytes));
+      device.back()->CopyFrom(data, bytes);
+      return device.back()->data();
+    });
+    DeviceBytes dropped(4);
+    CUDA_OK(cudaMemset(dropped.data(), 0, 4));
+    moved.cache.dropped = dropped.as<uint32_t>();
+    const rope_status s = rope_apply_qk(cuda.get(), &moved.args);
+    if (s == ROPE_ERROR_UNSUPPORTED) continue;  // in place, channels moved, too many pairs
+    ASSERT_EQ(s, ROPE_OK) << rope_last_error();
+    CUDA_OK(cudaDeviceSynchronize());
+    const std::vector<char> got = device[0]->Read<char>();
+    const auto at = std::mismatch(want.begin(), want.end(), got.begin()).first;
+    EXPECT_EQ(at - want.begin(), static_cast<int64_t>(want.size()));
+    EXPECT_EQ(dropped.Read<uint32_t>()[0], call.missing());
+  }
+}
+
 // tokens x 1 head of f32 on both devices by the same ids.
 void CompareIds(rope_angle angle, const std::vector<int64_t>& ids) {
   const Context cpu = CreateOn(ROPE_DEVICE_CPU, angle);
@@ -286,6 +324,69 @@ TEST_F(Cuda, GraphsReplayWithThePositionsOfTheMoment) {
     rope_qk_args host = OffsetCall(expected.data(), kTokens, 8, step, nullptr);
     for (int call = 0; call < 2; ++call) ASSERT_OK(rope_apply_qk(cpu.get(), &host));
     EXPECT_EQ(q.Read<uint16_t>(), expected) << "offset " << step;
+  }
+  CUDA_OK(cudaGraphExecDestroy(exec));
+  CUDA_OK(cudaGraphDestroy(graph));
+  CUDA_OK(cudaStreamDestroy(stream));
+}
+
+// A captured append stores at the positions, and in the slots, that the arrays hold at a replay.
+TEST_F(Cuda, GraphsAppendToTheSlotsOfTheMoment) {
+  const Context cpu = CreateOn(ROPE_DEVICE_CPU);
+  Context cuda = CreateOn(ROPE_DEVICE_CUDA);
+  constexpr int kHeads = 8, kSlots = 32, kRow = kHeads * 128;
+  std::vector<uint16_t> q = RandomBf16(4 * kRow, 7), kv = RandomBf16(2 * kRow, 8);
+  std::vector<uint16_t> want(2 * kSlots * kRow, kPoison * 0x101);
+  DeviceBytes device_q(q.size() * 2), device_kv(kv.size() * 2), device_cache(want.size() * 2);
+  DeviceBytes offset(8), slot(8);
+  device_q.CopyFrom(q.data(), q.size() * 2);
+  device_kv.CopyFrom(kv.data(), kv.size() * 2);
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_MAPPED;
+  cache.pages = 2;
+  cache.page_size = kSlots / 2;
+  cache.slots_length = 1;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  const auto args = [&](uint16_t* q_at, uint16_t* kv_at, uint16_t* cache_at) {
+    rope_qk_args a = OffsetCall(q_at, 1, 4 * kHeads, 0, nullptr);
+    a.fused = &fused;
+    a.k = Tensor(kv_at, ROPE_DTYPE_BF16, kHeads);
+    fused.v = Tensor(kv_at + kRow, ROPE_DTYPE_BF16, kHeads);
+    cache.k = Tensor(cache_at, ROPE_DTYPE_BF16, kHeads, ROPE_LAYOUT_NHD);
+    cache.v = Tensor(cache_at + kSlots * kRow, ROPE_DTYPE_BF16, kHeads, ROPE_LAYOUT_HND);
+    fused.v.head_dim = cache.v.head_dim = 128;
+    return a;
+  };
+  cudaStream_t stream;
+  CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  rope_qk_args on_device =
+      args(device_q.as<uint16_t>(), device_kv.as<uint16_t>(), device_cache.as<uint16_t>());
+  on_device.stream = stream;
+  on_device.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+  on_device.positions.offsets_i64 = offset.as<int64_t>();
+  cache.slots_i64 = slot.as<int64_t>();
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  ASSERT_OK(rope_apply_qk(cuda.get(), &on_device));
+  CUDA_OK(cudaStreamEndCapture(stream, &graph));
+  size_t nodes = 0;
+  CUDA_OK(cudaGraphGetNodes(graph, nullptr, &nodes));
+  EXPECT_EQ(nodes, 1u) << "q, k and v in one kernel";
+  CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+  cuda.reset();  // a captured graph outlives its context
+  for (int64_t step : {3, 17, -1, 30}) {
+    offset.CopyFrom(&step, 8);
+    slot.CopyFrom(&step, 8);
+    CUDA_OK(cudaGraphLaunch(exec, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    rope_qk_args host = args(q.data(), kv.data(), want.data());
+    host.positions.offset = step;
+    cache.slots_i64 = &step;
+    ASSERT_OK(rope_apply_qk(cpu.get(), &host));
+    EXPECT_EQ(device_q.Read<uint16_t>(), q) << step;
+    EXPECT_EQ(device_cache.Read<uint16_t>(), want) << step;
   }
   CUDA_OK(cudaGraphExecDestroy(exec));
   CUDA_OK(cudaGraphDestroy(graph));

@@ -11,14 +11,17 @@
 #include <vector>
 
 #include "cpu/kernels.h"
+#include "cuda/traits.h"
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
 #include "librope/rope.h"
 #include "math/operation.h"
 #include "math/pairing.h"
+#include "support/cache_call.h"
 #include "support/elements.h"
 #include "support/handles.h"
 #include "support/memory.h"
+#include "support/random.h"
 #include "support/random_call.h"
 #include "walk.h"
 
@@ -27,13 +30,20 @@ namespace {
 
 constexpr Names kNames = {"", "", "q", "k", "q_out", "k_out", ".data", {}};
 
+using rope::testing::CacheCall;
+using rope::testing::CacheCase;
 using rope::testing::Config;
 using rope::testing::Context;
 using rope::testing::Create;
+using rope::testing::CreateSets;
 using rope::testing::FromLine;
 using rope::testing::IsSame;
 using rope::testing::kLine;
+using rope::testing::Lines;
+using rope::testing::Random;
+using rope::testing::RandomCacheCase;
 using rope::testing::RandomCall;
+using rope::testing::Rows;
 
 class CudaGrid : public ::testing::Test {
  protected:
@@ -102,7 +112,7 @@ void RunCase(uint64_t seed, Tally* tally) {
   }
   Walked w;
   const int32_t multiprocessors = c.random.Of({1, 4, 132});
-  const rope_status s = ForEachLaunch(plan, multiprocessors, &Walk, &w);
+  const rope_status s = ForEachLaunch(plan, multiprocessors, Walk, &w);
   if (s == ROPE_ERROR_UNSUPPORTED) {
     EXPECT_TRUE(MovesChannels(ChannelOrderOf(context->pairing, args.operation)));
     const int32_t terms = context->sums ? context->axes : 1;
@@ -190,16 +200,14 @@ void ExpectCopied(const CopyCase& e) {
 
   Plan plan;
   Shapes shapes;
-  ASSERT_EQ(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes, nullptr,
-                     nullptr),
-            ROPE_OK)
-      << rope_last_error();
+  ASSERT_OK(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes, nullptr,
+                     nullptr));
   *arena = Arena{};
   std::vector<uint8_t> writes(bytes, 0);
   arena->ranges.push_back({in, in + bytes, nullptr});
   arena->ranges.push_back({out, out + bytes, &writes});
   Walked w;
-  ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK) << rope_last_error();
+  ASSERT_EQ(ForEachLaunch(plan, 132, Walk, &w), ROPE_OK) << rope_last_error();
   EXPECT_FALSE(arena->failed) << "outside of a tensor, or written twice";
   EXPECT_EQ(arena->bytes_written, int64_t{kTokens} * kHeads * e.head_dim * 4);
   EXPECT_EQ(std::memcmp(out, expected.data(), bytes), 0);
@@ -214,6 +222,207 @@ TEST_F(CudaGrid, CopiesTheRestOnceAndAligned) {
       {"frequencies in several launches", 512, 400, 16, 0, 0, 0, ROPE_ANGLE_EXACT},
   };
   for (const CopyCase& e : cases) ExpectCopied(e);
+}
+
+// A context of a device as CUDA is: its checks do not read what lies there.
+constexpr Backend kDevice = cuda::MakeBackend(nullptr, nullptr, nullptr);
+
+// What a call writes, from its plan.
+int64_t BytesOf(const Plan& plan, int64_t stored) {
+  const rope_context& context = *plan.context;
+  const int64_t tokens = plan.batch * plan.tokens;
+  int64_t bytes = 0;
+  for (int32_t n = 0; n < plan.tensor_count; ++n) {
+    const Tensor& t = plan.tensors[n];
+    if (context.nope && t.in == t.out) continue;
+    bytes += (n == plan.fused->cached ? stored : tokens) * t.heads * ElementSize(t.dtype) *
+             (t.copies_rest ? context.head_dim : context.rotary_dim);
+  }
+  for (int32_t n = 0; n < plan.fused->copies.count; ++n) {
+    const Copy& c = plan.fused->copies.of[n];
+    bytes += (c.to_slots ? stored : tokens) * c.heads * c.width;
+  }
+  return bytes;
+}
+
+struct AppendTally {
+  int64_t stored = 0, missing = 0;
+  int rows = 0, sets = 0, nope = 0, one = 0, two = 0, more = 0, refused = 0;
+};
+
+void RunAppend(uint64_t seed, AppendTally* tally) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Random r(seed);
+  const CacheCase e = RandomCacheCase(&r);
+  std::vector<rope_config> configs(e.wish.sets, e.config);
+  for (size_t s = 0; s < configs.size(); ++s) configs[s].theta = 10000 + 100 * static_cast<int>(s);
+  const Context cpu = CreateSets(configs), device = CreateSets(configs);
+  ASSERT_TRUE(cpu != nullptr && device != nullptr);
+  device->backend = &kDevice;
+  CacheCall call(e.config, e.wish, seed);
+  std::vector<float> cos(call.batch() * call.tokens() * e.config.head_dim * 2), sin(cos.size());
+  for (size_t i = 0; i < cos.size(); ++i) {
+    cos[i] = static_cast<float>(r.Pick(-50, 50)) / 50;
+    sin[i] = static_cast<float>(r.Pick(-50, 50)) / 50;
+  }
+  rope_cos_sin rows = Rows(r.Sometimes(2) ? ROPE_COS_SIN_FULL_HALVES : ROPE_COS_SIN_SPLIT,
+                           ROPE_DTYPE_F32, cpu->pairs, call.batch(), cos.data(), sin.data());
+  rows.heads = e.row_heads ? 2 : 0;
+  if (e.rows) call.ReadRows(&rows);
+  uint32_t dropped = 7;
+  if (!r.Sometimes(4)) call.cache()->dropped = &dropped;
+
+  const rope_qk_args& args = call.args();
+  const Lines want = call.Want(cpu);
+  Plan plan;
+  Shapes shapes;
+  FusedPlan fused;
+  FusedShapes fused_shapes;
+  ASSERT_OK(MakePlan("test", kNames, device.get(), &args, DataOf::kCall, &plan, &shapes, &fused,
+                     &fused_shapes));
+  *arena = Arena{};
+  std::vector<uint8_t> writes(call.memory().size());
+  const char* const begin = call.memory().data();
+  arena->ranges.push_back({begin, begin + writes.size(), &writes});
+  WalkedFused w;
+  const rope_status s = ForEachFusedLaunch(plan, r.Of({1, 4, 132}), WalkFused, &w);
+  if (s == ROPE_ERROR_UNSUPPORTED) {
+    EXPECT_EQ(arena->bytes_written, 0);
+    ++tally->refused;
+    return;
+  }
+  ASSERT_EQ(s, ROPE_OK) << rope_last_error();
+  EXPECT_FALSE(arena->failed) << "outside of memory, or written twice";
+  EXPECT_EQ(arena->bytes_written, BytesOf(plan, call.stored()));
+  const auto at = std::mismatch(want.begin(), want.end(), call.memory().begin()).first;
+  ASSERT_EQ(at - want.begin(), static_cast<int64_t>(want.size())) << e.Describe();
+  EXPECT_EQ(dropped, 7 + (call.cache()->dropped != nullptr ? call.missing() : 0));
+  tally->stored += call.stored();
+  tally->missing += call.missing();
+  tally->rows += e.rows;
+  tally->sets += plan.context->sets.size() > 1;
+  tally->nope += plan.context->nope;
+  ++(w.launches == 1 ? tally->one : w.launches == 2 ? tally->two : tally->more);
+}
+
+TEST_F(CudaGrid, AppendsEqualTheReferenceByteForByte) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr uint32_t kCases = 1000;
+#else
+  constexpr uint32_t kCases = 2500;
+#endif
+  AppendTally tally;
+  for (uint64_t seed = 1; seed <= kCases && !HasFailure(); ++seed) RunAppend(seed, &tally);
+  EXPECT_GT(tally.stored, 10000);
+  EXPECT_GT(tally.missing, 1000);
+  EXPECT_GT(tally.rows, 25);
+  EXPECT_GT(tally.sets, 25);
+  EXPECT_GT(tally.nope, 25);
+  EXPECT_GT(tally.one, 25);
+  EXPECT_GT(tally.two, 25);
+  EXPECT_GT(tally.more, 25);
+  EXPECT_GT(tally.refused, 0);
+  for (int v = 0; v < kVariants; ++v) {
+    EXPECT_EQ(walked_fused.count(v), 1u)
+        << "dtype " << VariantAt(v).dtype << " form " << VariantAt(v).form << " arithmetic "
+        << static_cast<int>(VariantAt(v).arithmetic);
+  }
+}
+
+// Arrays of a device are not read by the checks: only the kernel sees what they hold. All else is
+// checked as on the CPU.
+TEST_F(CudaGrid, ChecksOfAnAppendDoNotReadTheDevice) {
+  const Context context = Create(Config(8)), cpu = Create(Config(8));
+  context->backend = &kDevice;
+  const auto nowhere = [](int at) {
+    return reinterpret_cast<void*>(0x1000 + uintptr_t{4096} * at);
+  };
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_PAGED;
+  cache.pages = 2;
+  cache.page_size = 2;
+  cache.page_table = static_cast<int32_t*>(nowhere(1));
+  cache.page_starts = static_cast<int32_t*>(nowhere(2));
+  cache.starts = static_cast<int32_t*>(nowhere(3));
+  cache.dropped = static_cast<uint32_t*>(nowhere(4));
+  cache.k = rope::testing::Tensor(nowhere(5), ROPE_DTYPE_F32, 1, ROPE_LAYOUT_NHD);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  rope_qk_args args = rope::testing::Args(1, 3);
+  args.k = rope::testing::Tensor(nowhere(6), ROPE_DTYPE_F32, 1);
+  args.positions = rope::testing::Offset(0);
+  args.fused = &fused;
+  Plan plan;
+  Shapes shapes;
+  FusedPlan made;
+  FusedShapes made_shapes;
+  const auto make_for = [&](const Context& of) {
+    return MakePlan("test", kNames, of.get(), &args, DataOf::kCall, &plan, &shapes, &made,
+                    &made_shapes);
+  };
+  const auto make = [&] { return make_for(context); };
+  ASSERT_OK(make());
+  EXPECT_EQ(made.dropped, cache.dropped);
+  EXPECT_EQ(make_for(cpu), ROPE_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(
+      rope_last_error(),
+      "test: args->fused->cache->dropped must be NULL in a CPU context, which refuses a slot "
+      "that does not exist");
+  cache.dropped = reinterpret_cast<uint32_t*>(0x1002);
+  EXPECT_EQ(make(), ROPE_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(rope_last_error(),
+               "test: args->fused->cache->dropped (0x1002) must be aligned to 4 bytes");
+  cache.dropped = nullptr;
+  ASSERT_OK(make());
+  EXPECT_EQ(made.dropped, nullptr);
+  cache.page_table_stride = 1;
+  EXPECT_EQ(make(), ROPE_ERROR_INVALID_ARGUMENT);
+  rope_prepared* prepared;
+  EXPECT_EQ(rope_prepared_create(context.get(), &args, &prepared), ROPE_ERROR_UNSUPPORTED);
+  EXPECT_STREQ(
+      rope_last_error(),
+      "rope_prepared_create: context must be a CPU context: there are no prepared calls of "
+      "CUDA in this version");
+}
+
+// Whatever starts, runs and tables hold, a token goes to a slot of the cache or nowhere.
+TEST_F(CudaGrid, SlotsOfAnyArraysExist) {
+  std::mt19937 random(2);
+  const auto any = [&] {
+    const int shift = static_cast<int>(random() % 31);
+    return static_cast<int32_t>(random()) >> shift;
+  };
+  int64_t found = 0;
+  for (int round = 0; round < 20000; ++round) {
+    int32_t cuts[] = {any(), any(), any()}, starts[] = {any(), any()}, table[8],
+            first[] = {0, 4, 8};
+    int64_t slots[8];
+    for (int i = 0; i < 8; ++i) table[i] = any(), slots[i] = int64_t{any()} << (random() % 33);
+    PositionSource positions{};
+    positions.cu_seqlens = cuts;
+    positions.sequences = 2;
+    SlotSource source{};
+    source.kind = static_cast<rope_slot_kind>(1 + random() % 3);
+    source.page_size = 1 + static_cast<int32_t>(random() % 40);
+    source.pages = 2 + random() % 20;
+    source.slots_i64 = slots;
+    source.slots_length = 8;
+    source.page_table = table;
+    if (random() % 2 == 0) {
+      source.page_starts = first;
+    } else {
+      source.page_table_stride = 4;
+    }
+    source.starts = starts;
+    for (int64_t i = 0; i < 8; ++i) {
+      const Slot slot = SlotOf(source, LocateTokenWide(positions, {0, i}), 8);
+      ASSERT_LT(slot.page, source.pages);
+      ASSERT_GE(slot.index, 0);
+      ASSERT_LT(slot.index, source.page_size);
+      found += slot.page >= 0;
+    }
+  }
+  EXPECT_GT(found, 1000);
 }
 
 rope_status WalkFill(const FillLaunch& l, void*) {

@@ -103,7 +103,7 @@ TEST_F(LaunchTest, ExtentsMayExceed32Bits) {
       Walked w;
       w.walk = false;
       w.keep = true;
-      ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+      ASSERT_EQ(ForEachLaunch(plan, 132, Walk, &w), ROPE_OK);
       int64_t counted = 0;
       for (const Launch& l : w.kept) {
         counted += l.params.source.tokens.count;
@@ -158,7 +158,7 @@ TEST_F(LaunchTest, HeadsBeyondOneGridGoOnInTheNext) {
   Walked w;
   w.walk = false;
   w.keep = true;
-  ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+  ASSERT_EQ(ForEachLaunch(plan, 132, Walk, &w), ROPE_OK);
   ASSERT_GT(w.launches, 1);
   int64_t row = 0;  // heads before this launch: few tokens, so that a thread has one head
   for (const Launch& l : w.kept) {
@@ -200,7 +200,7 @@ TEST_F(LaunchTest, ShapesAreThoseOfTheDesign) {
   };
   for (const Expected& e : cases) {
     const Shape s = ShapeOf({static_cast<uint32_t>(e.lanes),
-                             {e.q, e.k},
+                             {static_cast<uint32_t>(e.q), static_cast<uint32_t>(e.k)},
                              e.tokens,
                              static_cast<uint32_t>(e.pairs) * 8,
                              132});
@@ -219,11 +219,161 @@ TEST_F(LaunchTest, QAndKOfOneDtypeShareALaunch) {
   plan.tensors[1] = plan.tensors[0];
   Walked w;
   w.walk = false;
-  ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+  ASSERT_EQ(ForEachLaunch(plan, 132, Walk, &w), ROPE_OK);
   EXPECT_EQ(w.launches, 1);
   plan.tensors[1].dtype = ROPE_DTYPE_BF16;
-  ASSERT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+  ASSERT_EQ(ForEachLaunch(plan, 132, Walk, &w), ROPE_OK);
   EXPECT_EQ(w.launches, 1 + 2);
+}
+
+// VirtualPlan with k and v of 8 heads, which go to 100 pages of 16 slots, NHD.
+struct VirtualAppend {
+  explicit VirtualAppend(const rope_context& context) : plan(VirtualPlan(context, 1, 4096, 32)) {
+    plan.fused = &fused;
+    plan.tensor_count = 2;
+    Tensor& k = plan.tensors[1] = plan.tensors[0];
+    k.heads = 8;
+    k.in_strides = {0, 8 * 512, 512};
+    k.in = reinterpret_cast<char*>(0x300000000000);
+    k.out = reinterpret_cast<char*>(0x400000000000);
+    k.out_strides = {16 * 8 * 512, 8 * 512, 512};
+    fused.cached = 1;
+    fused.slots.kind = ROPE_SLOTS_LINEAR;
+    fused.slots.pages = 100;
+    fused.slots.page_size = 16;
+    AddV(0x600000000000, k.out_strides, true);
+  }
+  void AddV(uint64_t out, const HeadStrides& strides, bool to_slots) {
+    fused.copies.of[fused.copies.count++] = {reinterpret_cast<char*>(0x500000000000),
+                                             reinterpret_cast<char*>(out),
+                                             plan.tensors[1].in_strides,
+                                             strides,
+                                             512,
+                                             8,
+                                             to_slots};
+  }
+  Tensor& k() { return plan.tensors[1]; }
+  Copy& v() { return fused.copies.of[0]; }
+
+  FusedPlan fused{};
+  Plan plan;
+};
+
+struct AppendCase {
+  const char* name;
+  void (*change)(VirtualAppend*);
+  // Of each launch.
+  struct Want {
+    rope_dtype dtype;
+    Form form;
+    int sides, to_slots;
+    uint32_t last_heads;  // of its last side
+  };
+  std::vector<Want> want;
+};
+
+TEST_F(LaunchTest, AppendsShareTheLaunchOfQ) {
+  constexpr rope_dtype kF32 = ROPE_DTYPE_F32;
+  const AppendCase cases[] = {
+      {"aligned", [](VirtualAppend*) {}, {{kF32, kHalves16, 3, 2, 8}}},
+      {"slots of k at 8 bytes",
+       [](VirtualAppend* a) { a->k().out += 8; },
+       {{kF32, kHalves2, 3, 2, 8}}},
+      {"pages of k at 4 bytes",
+       [](VirtualAppend* a) { a->k().out_strides.batch += 4; },
+       {{kF32, kSingle, 3, 2, 8}}},
+      {"a stride between pages that is not used",
+       [](VirtualAppend* a) { a->k().out_strides.batch += 4, a->fused.slots.pages = 1; },
+       {{kF32, kHalves16, 3, 2, 8}}},
+      {"v at 4 bytes",
+       [](VirtualAppend* a) { a->v().in += 4; },
+       {{kF32, kHalves16, 2, 1, 8}, {kF32, kSingle, 1, 1, 8}}},
+      {"v at 2 bytes",
+       [](VirtualAppend* a) { a->v().out += 2; },
+       {{kF32, kHalves16, 2, 1, 8}, {ROPE_DTYPE_F16, kSingle, 1, 1, 8}}},
+      {"v to an output, too",
+       [](VirtualAppend* a) { a->AddV(0x700000000000, a->v().in_strides, false); },
+       {{kF32, kHalves16, 4, 2, 8}}},
+      {"k to an output, too",
+       [](VirtualAppend* a) {
+         a->plan.tensors[2] = a->k();
+         a->plan.tensors[2].out = reinterpret_cast<char*>(0x700000000000);
+         a->plan.tensors[2].out_strides = a->k().in_strides;
+         a->plan.tensor_count = 3;
+       },
+       {{kF32, kHalves16, 4, 2, 8}}},
+      {"k in place, too",
+       [](VirtualAppend* a) {
+         a->plan.tensors[2] = a->k();
+         a->plan.tensors[2].out = const_cast<char*>(a->k().in);
+         a->plan.tensors[2].out_strides = a->k().in_strides;
+         a->plan.tensor_count = 3;
+       },
+       {{kF32, kHalves16, 3, 2, 8}, {kF32, kHalves16, 1, 0, 8}}},
+      {"q of another dtype",
+       [](VirtualAppend* a) { a->plan.tensors[0].dtype = ROPE_DTYPE_BF16; },
+       {{ROPE_DTYPE_BF16, kHalves16, 1, 0, 32}, {kF32, kHalves16, 2, 2, 8}}},
+      // 2048 bytes are 128 vectors, and 16 lanes take 32.
+      {"one wide head of v",
+       [](VirtualAppend* a) { a->v().width = 2048, a->v().heads = 1; },
+       {{kF32, kHalves16, 3, 2, 4}}},
+      {"wide heads of v that lie apart",
+       [](VirtualAppend* a) { a->v().width = 2048, a->v().out_strides.head = 16 * 2048; },
+       {{kF32, kHalves16, 2, 1, 8}, {kF32, kHalves16, 1, 1, 8}}},
+  };
+  const Context context = Plain(128, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
+  for (const AppendCase& e : cases) {
+    SCOPED_TRACE(e.name);
+    VirtualAppend append(*context);
+    uint32_t dropped = 0;
+    append.fused.dropped = &dropped;
+    e.change(&append);
+    WalkedFused w;
+    w.walk = false;
+    w.keep = true;
+    ASSERT_EQ(ForEachFusedLaunch(append.plan, 132, WalkFused, &w), ROPE_OK);
+    ASSERT_EQ(w.kept.size(), e.want.size());
+    int counts = 0;
+    for (size_t n = 0; n < w.kept.size(); ++n) {
+      const FusedParams& p = w.kept[n].params;
+      const AppendCase::Want& want = e.want[n];
+      EXPECT_EQ(w.kept[n].variant.dtype, want.dtype);
+      EXPECT_EQ(w.kept[n].variant.form, want.form);
+      ASSERT_EQ(p.side_count, want.sides);
+      int to_slots = 0;
+      for (int32_t s = 0; s < p.side_count; ++s) to_slots += p.sides[s].to_slots;
+      EXPECT_EQ(to_slots, want.to_slots);
+      EXPECT_EQ(p.sides[p.side_count - 1].heads, want.last_heads);
+      counts += p.dropped != nullptr;
+    }
+    EXPECT_EQ(counts, 1);
+  }
+}
+
+TEST_F(LaunchTest, PagesAreFoundWithoutDivision) {
+  const Context context = Plain(128, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 3000; ++round) {
+    VirtualAppend append(*context);
+    const int bits = static_cast<int>(random() % 31);
+    int32_t size = 1 + static_cast<int32_t>(random() & ((uint64_t{1} << bits) - 1));
+    if (round % 3 == 0) size = int32_t{1} << bits;
+    append.fused.slots.page_size = size;
+    WalkedFused w;
+    w.walk = false;
+    w.keep = true;
+    ASSERT_EQ(ForEachFusedLaunch(append.plan, 132, WalkFused, &w), ROPE_OK);
+    const Divisor& page_of = w.kept[0].params.page_size;
+    std::vector<int64_t> tries = {0,
+                                  1,
+                                  size - 1,
+                                  size,
+                                  INT64_MAX,
+                                  INT64_MAX - INT64_MAX % size,
+                                  INT64_MAX - INT64_MAX % size - 1};
+    for (int n = 0; n < 20; ++n) tries.push_back(static_cast<int64_t>(random() >> (1 + n * 3)));
+    for (const int64_t n : tries) ASSERT_EQ(page_of(n), n / size) << n << " by " << size;
+  }
 }
 
 // q and k of two dtypes are launches of their own, and k cannot be rotated in place here.
@@ -235,11 +385,11 @@ TEST_F(LaunchTest, ARefusedCallHasWrittenNothing) {
   plan.tensors[1].dtype = ROPE_DTYPE_BF16;
   Walked w;
   w.walk = false;
-  EXPECT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_OK);
+  EXPECT_EQ(ForEachLaunch(plan, 132, Walk, &w), ROPE_OK);
   EXPECT_GT(w.launches, 2);  // the frequencies of 512 pairs do not fit into one
   plan.tensors[1].out = const_cast<char*>(plan.tensors[1].in);
   w.launches = 0;
-  EXPECT_EQ(ForEachLaunch(plan, 132, &Walk, &w), ROPE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(ForEachLaunch(plan, 132, Walk, &w), ROPE_ERROR_UNSUPPORTED);
   EXPECT_EQ(w.launches, 0);
 }
 

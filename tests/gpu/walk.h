@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -99,14 +100,18 @@ struct HostMemory {
     return rows;
   }
   static void StoreRow(CosSin* to, CosSin value) { *to = value; }
+  static void Increment(uint32_t* at) { ++*at; }
 };
 
-inline std::set<int> walked;  // variants, by number
+inline std::set<int> walked, walked_fused;  // variants, by number
 
-template <int kIndex>
-void WalkBlock(const Launch& l, uint32_t block_x, uint32_t block_y) {
+template <int kIndex, class P>
+void WalkBlock(const LaunchOf<P>& l, uint32_t block_x, uint32_t block_y) {
+  constexpr bool kFused = std::is_same_v<P, FusedParams>;
   constexpr Variant kVariant = VariantAt(kIndex);
-  using Body = Kernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, HostMemory>;
+  using Plain = Kernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, HostMemory>;
+  using Fused = FusedKernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, HostMemory>;
+  using Body = std::conditional_t<kFused, Fused, Plain>;
   std::vector<Thread> threads;
   for (uint32_t z = 0; z < l.shape.z; ++z) {
     for (uint32_t y = 0; y < l.shape.y; ++y) {
@@ -127,33 +132,47 @@ void WalkBlock(const Launch& l, uint32_t block_x, uint32_t block_y) {
     Body::Load(l.params, threads[i], &held[i]);
   }
   for (const Thread& t : threads) Body::MakeRow(l.params, t, shared);
-  for (size_t i = threads.size(); i-- > 0;) {
-    Body::Rotate(l.params, threads[i], held[i], shared);
+  if constexpr (kFused) {
+    SlotPlaces* const places = Body::PlacesOf(l.params, threads[0], shared);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(places) % alignof(SlotPlaces), 0u);
+    for (const Thread& t : threads) Body::FindSlot(l.params, t, places);
+    for (size_t i = threads.size(); i-- > 0;) {
+      Body::Store(l.params, threads[i], held[i], shared, places);
+    }
+  } else {
+    for (size_t i = threads.size(); i-- > 0;) {
+      Body::Rotate(l.params, threads[i], held[i], shared);
+    }
   }
 }
 
-template <size_t... kIndices>
-void WalkBlockOf(const Launch& l, uint32_t x, uint32_t y, std::index_sequence<kIndices...>) {
-  using Walk = void (*)(const Launch&, uint32_t, uint32_t);
-  static constexpr Walk kWalks[] = {&WalkBlock<static_cast<int>(kIndices)>...};
+template <class P, size_t... kIndices>
+void WalkBlockOf(const LaunchOf<P>& l, uint32_t x, uint32_t y, std::index_sequence<kIndices...>) {
+  using Walk = void (*)(const LaunchOf<P>&, uint32_t, uint32_t);
+  static constexpr Walk kWalks[] = {&WalkBlock<static_cast<int>(kIndices), P>...};
   kWalks[IndexOf(l.variant)](l, x, y);
 }
 
-inline void WalkBlock(const Launch& l, uint32_t x, uint32_t y) {
+template <class P>
+void WalkBlock(const LaunchOf<P>& l, uint32_t x, uint32_t y) {
   WalkBlockOf(l, x, y, std::make_index_sequence<kVariants>());
 }
 
-struct Walked {
+template <class P>
+struct WalkedOf {
   int launches = 0;
-  std::vector<Launch> kept;  // if asked for
+  std::vector<LaunchOf<P>> kept;  // if asked for
   bool walk = true, keep = false;
 };
+using Walked = WalkedOf<Params>;
+using WalkedFused = WalkedOf<FusedParams>;
 
-// A LaunchFn; `data` is a Walked.
-inline rope_status Walk(const Launch& l, void* data) {
-  auto* w = static_cast<Walked*>(data);
+// A LaunchFn; `data` is a WalkedOf<P>.
+template <class P>
+rope_status WalkLaunch(const LaunchOf<P>& l, void* data) {
+  auto* w = static_cast<WalkedOf<P>*>(data);
   ++w->launches;
-  walked.insert(IndexOf(l.variant));
+  (std::is_same_v<P, FusedParams> ? walked_fused : walked).insert(IndexOf(l.variant));
   EXPECT_LE(l.shape.x * l.shape.y * l.shape.z, static_cast<uint32_t>(kMaxThreads));
   EXPECT_LE(l.shape.z, 64u);
   EXPECT_LE(l.shape.grid_y, 65535u);
@@ -165,6 +184,8 @@ inline rope_status Walk(const Launch& l, void* data) {
   }
   return ROPE_OK;
 }
+inline constexpr LaunchFn Walk = &WalkLaunch<Params>;
+inline constexpr FusedLaunchFn WalkFused = &WalkLaunch<FusedParams>;
 
 }  // namespace rope::gpu
 
