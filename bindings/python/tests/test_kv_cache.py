@@ -266,6 +266,34 @@ def test_rows_of_cos_and_sin(qkv):
     assert np.array_equal(got[0], want[0]) and np.array_equal(cache.k[0, 1:], want[1])
 
 
+class OnCuda:
+    """The form of an array on a GPU that nobody looks at."""
+
+    def __init__(self, a):
+        self.interface = {**a.__array_interface__, "data": (64, False)}
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.interface
+
+
+def test_arrays_beside_those_of_a_device_are_there_too(qkv):
+    """What can be seen without a device."""
+    q, k, v = map(OnCuda, qkv)
+    on_host = cache_of()
+    cache = librope.KVCache(OnCuda(on_host.k), OnCuda(on_host.v), layout="nhd")
+    start = np.zeros(1, np.int32)
+    for name, wrong in (
+        ("slots", cache.at(slots=np.arange(3))),
+        ("starts", cache.at(starts=start)),
+        ("cache.k", on_host.at(starts=OnCuda(start))),
+    ):
+        with pytest.raises(ValueError, match=f"{name} is on the CPU, and q or k on CUDA device 0"):
+            ROPE.apply_qk_(q, k, 0, v=v, cache=wrong)
+    with pytest.raises(TypeError, match="starts is an int, and must be an array on the device"):
+        ROPE.apply_qk_(q, k, 0, v=v, cache=cache.at(starts=1))
+
+
 def test_v_to_an_output_alone(qkv):
     """v of a packed projection, made contiguous in the same call."""
     packed = np.concatenate(qkv, 1)

@@ -318,6 +318,36 @@ def test_meta_and_fake_tensors_keep_the_rules(qkv):
         refused(ValueError, "cache.k has 4 heads, and k 2", lambda: ROPE.apply_qk(q, k, 5, v=v, cache=heads))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("place", PLACES)
+def test_on_a_device(qkv, place):
+    """As on the CPU, but for slots that do not exist: they are left out."""
+    q, k, v = (x.cuda() for x in qkv)
+    positions = torch.arange(3, device="cuda")
+    try:
+        ROPE.apply(q, positions)
+    except RuntimeError as e:
+        pytest.skip(f"built without CUDA: {e}")
+    slots, told = PLACES[place]
+    there = {n: x if isinstance(x, int) else x.cuda() for n, x in told.items()}
+    want = ROPE.apply_qk(*qkv[:2], torch.arange(3))
+
+    def run(call, where):
+        cache = librope.KVCache(*(x.cuda() for x in memory()), layout="nhd", **where)
+        got = call(q, k, positions, v=v, cache=cache)
+        assert torch.equal(got[0].cpu(), want[0]) and got[1] is None
+        return librope.KVCache(cache.k.cpu(), cache.v.cpu(), layout="nhd")
+
+    compiled = torch.compile(lambda *a, **named: ROPE.apply_qk(*a, **named), fullgraph=True)
+    for call in (ROPE.apply_qk, ROPE.apply_qk, compiled):
+        check(run(call, there), want[1], qkv[2], slots)
+    if place == "slots":
+        beyond = torch.where(there["slots"] == 23, PAGES * PAGE, there["slots"])
+        check(run(ROPE.apply_qk, {"slots": beyond}), want[1], qkv[2], [-1 if s == 23 else s for s in slots])
+        with pytest.raises(ValueError, match="slots is on the CPU"):
+            run(ROPE.apply_qk, told)
+
+
 def test_arrays_of_numpy_beside_tensors(qkv):
     q, k, v = qkv
     slots, told = PLACES["slots"]

@@ -246,15 +246,15 @@ def empty_like(x: Any, name: str) -> Any:
     )
 
 
-def repeated(value: int, count: int, x: Any) -> Any:
-    """int64 [count] of one value on the device of x."""
+def repeated(value: int, count: int, x: Any, dtype: str, name: str) -> Any:
+    """[count] of one value on the device of x, for an int that the library takes as an array alone."""
     library = framework(x)
     if library == "torch":
         torch = sys.modules["torch"]
-        return torch.full((1,), value, dtype=torch.int64, device=x.device).expand(count)
+        return torch.full((count,), value, dtype=getattr(torch, dtype), device=x.device)
     if library == "cupy":
-        return sys.modules["cupy"].full(count, value, "int64")
-    raise TypeError("positions is an int, and must be an array on the device for operation='shift'")
+        return sys.modules["cupy"].full(count, value, dtype)
+    raise TypeError(f"{name} is an int, and must be an array on the device")
 
 
 def guard(named: Any, written: Any) -> Callable[[], None] | None:

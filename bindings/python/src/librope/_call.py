@@ -213,7 +213,7 @@ class Caller:
                 offset = positions
                 first = qv or kv
                 if first is not None and first[3] >= 0 and rule_of(operation).by_distance:
-                    positions = _arrays.repeated(offset, self._tokens(call), first[4])
+                    positions = _arrays.repeated(offset, self._tokens(call), first[4], "int64", "positions")
             if type(positions) is not int:
                 pv = read(positions, "positions")
         elif angles == "offsets":
@@ -243,7 +243,8 @@ class Caller:
         views: tuple[_arrays.View | None, ...] = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
         rotates = v is cache is None
         if not rotates:
-            beside = read_beside(v, v_out, cache, self._sequences(call, cu))
+            sequences = self._sequences(call, qv or kv, cu)
+            beside = read_beside(v, v_out, cache, sequences, qv or kv)
             key = (*key, *[x and x[0] for x in beside], cache and cache.layout)
             views = (*views, *beside)
         template = self._templates.get(key)
@@ -278,14 +279,14 @@ class Caller:
             cross(_call_fused, context, *templates, offset, stream, runner, *addresses)
         return template
 
-    def _sequences(self, call: Call, cu_seqlens: _arrays.View | None) -> int:
-        """Of a call whose arrays may be wrong yet: then any number."""
+    def _sequences(self, call: Call, first: _arrays.View | None, cu_seqlens: _arrays.View | None) -> int:
+        """Of a call whose arrays may be wrong yet: then any number. first: q, or k without q."""
         if cu_seqlens is not None:
             shape = cu_seqlens[0][0]
             return shape[0] - 1 if shape else 0
         layout = both_layouts(layout_of(self, call))[call.q is None]
         batch = axes_of(layout)[0]
-        shape = (call.k if call.q is None else call.q).shape
+        shape = () if first is None else first[0][0]
         return 1 if batch is None or batch >= len(shape) else shape[batch]
 
     def _check_ids_per_axis(self, call: Call) -> None:

@@ -49,7 +49,9 @@ class KVCache:
             Without page_table, sequence s owns page s.
 
     Exactly one of slots, page_table with starts, and starts alone says where tokens go. Sequences are
-    the batch rows, or those of cu_seqlens. A cache without any of them is memory alone, for at().
+    the batch rows, or those of cu_seqlens. A cache without any of them is memory alone, for at(). On
+    a device all of these are arrays there, and what they hold is not checked: a token whose slot or
+    page does not exist is not stored.
 
     Raises:
         ValueError: an unknown layout; k and v both None; two places, or half of one.
@@ -147,13 +149,19 @@ def written_of(cache: KVCache | None) -> tuple[Any, ...]:
     return () if cache is None else (cache.k, cache.v)
 
 
-def read_beside(v: Any, v_out: Any, cache: KVCache | None, sequences: int) -> list[View | None]:
-    """sequences: of the call, for an int as starts."""
+def read_beside(
+    v: Any, v_out: Any, cache: KVCache | None, sequences: int, like: View | None
+) -> list[View | None]:
+    """sequences: of the call, for an int as starts; like: of q or k, on whose device it is needed."""
     given: tuple[Any, ...] = (None,) * 6
     if cache is not None:
         starts = cache.starts
         if type(starts) is int or (hasattr(starts, "__index__") and not getattr(starts, "shape", None)):
-            starts = array("i", [_core.integer(starts, "starts", "int32_t", low=0)]) * sequences
+            start = _core.integer(starts, "starts", "int32_t", low=0)
+            if like is None or like[3] < 0:
+                starts = array("i", [start]) * sequences
+            else:
+                starts = _arrays.repeated(start, sequences, like[4], "int32", "starts")
         slots = cache.slots
         if isinstance(slots, (list, tuple, range)):
             slots = array("q", _core.ints(slots, "slots"))
@@ -170,7 +178,7 @@ def read_beside(v: Any, v_out: Any, cache: KVCache | None, sequences: int) -> li
 
 def check_page_starts(views: Any) -> None:
     """Refuses rows of a page_table that end behind it, which the library cannot see. views: what
-    read_beside() gave, on the CPU."""
+    read_beside() gave, in main memory."""
     page_table, page_starts = views[5:7]
     end, entries = _largest(page_starts[2], page_starts[0][0][0]), page_table[0][0][0]
     if end > entries:

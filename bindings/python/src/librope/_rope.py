@@ -357,7 +357,7 @@ class Rope(Immutable, Caller, Digested):
                 position that takes valid_below tokens or more.
             TypeError: a dtype or kind of object that cannot be taken.
             NotImplementedError: out= or pool= under a gradient or in compiled code; cache= under a
-                gradient, or on a device.
+                gradient.
             RuntimeError: an output that requires a gradient; a device without its backend.
         """
         call = Call(
