@@ -264,18 +264,24 @@ struct Placed {
 Placed In(const char* name, const Tensor& tensor, const TensorShape& shape) {
   return {name, tensor.in, tensor, tensor.in_strides, shape.in};
 }
+// In place: the input, also of k whose result goes to slots, which have the output's strides.
 Placed Out(const char* name, const Tensor& tensor, const TensorShape& shape) {
-  return {name, tensor.out, tensor, tensor.out_strides, shape.in_place ? shape.in : shape.out};
+  if (shape.in_place) return In(name, tensor, shape);
+  return {name, tensor.out, tensor, tensor.out_strides, shape.out};
 }
 
-// AreDisjoint() asks for the ranges, too; most are apart, and need no footprints.
-bool AreApart(const Call& call, const Placed& a, const Placed& b) {
-  const auto *at_a = static_cast<const char*>(a.data), *at_b = static_cast<const char*>(b.data);
-  if (at_a + a.reach.extent <= at_b || at_b + b.reach.extent <= at_a) return true;
+__attribute__((noinline)) bool AreApartInside(const Call& call, const Placed& a, const Placed& b) {
   const Footprint of_a = FootprintOf(call, a.tensor, a.strides, a.reach),
                   of_b = FootprintOf(call, b.tensor, b.strides, b.reach);
   return AreDisjoint({of_a, reinterpret_cast<uintptr_t>(a.data)},
                      {of_b, reinterpret_cast<uintptr_t>(b.data)});
+}
+
+// AreDisjoint() asks for the ranges, too; most are apart, and need no footprints.
+inline bool AreApart(const Call& call, const Placed& a, const Placed& b) {
+  const auto *at_a = static_cast<const char*>(a.data), *at_b = static_cast<const char*>(b.data);
+  if (at_a + a.reach.extent <= at_b || at_b + b.reach.extent <= at_a) return true;
+  return AreApartInside(call, a, b);
 }
 
 rope_status CheckOutput(const Call& call, const char* name, const char* out_name,
@@ -304,10 +310,8 @@ rope_status CheckApart(const Call& call, const Placed& a, const Placed& b) {
 rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& shapes,
                           const Tensor& q, const Tensor& k) {
   const bool q_in_place = shapes.q.in_place, k_in_place = shapes.k.in_place;
-  const Placed q_out = Out(q_in_place ? names.q : names.q_out, q, shapes.q);
-  // Where k is only read, the strides of its output are those of slots.
-  const Placed k_out = shapes.k.only_read() ? In(names.k, k, shapes.k)
-                                            : Out(k_in_place ? names.k : names.k_out, k, shapes.k);
+  const Placed q_out = Out(q_in_place ? names.q : names.q_out, q, shapes.q),
+               k_out = Out(k_in_place ? names.k : names.k_out, k, shapes.k);
   if (rope_status s = CheckApart(call, q_out, k_out)) return s;
   if (!q_in_place && !shapes.k.only_read()) {
     if (rope_status s = CheckApart(call, In(names.q, q, shapes.q), k_out)) return s;

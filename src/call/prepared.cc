@@ -1,6 +1,6 @@
 #include "call/prepared.h"
 
-#include <algorithm>
+#include <cstddef>
 #include <iterator>
 
 #include "base/status.h"
@@ -11,42 +11,51 @@ namespace {
 
 constexpr char kApply[] = "rope_prepared_apply";
 
-// One pointer of rope_qk_data: there where the call has this tensor, and only there.
-rope_status CheckGiven(const char* name, const void* data, bool has) {
-  if ((data != nullptr) == has) return ROPE_OK;
-  if (has) {
+// The pointers of rope_qk_data, by the bits of a set of them: those of rope_fused last, in the
+// order of Beside.
+struct Field {
+  const char* name;
+  void* rope_qk_data::*pointer;
+};
+constexpr Field kFields[] = {{"q", &rope_qk_data::q},
+                             {"k", &rope_qk_data::k},
+                             {"q_out", &rope_qk_data::q_out},
+                             {"k_out", &rope_qk_data::k_out},
+                             {"cache_k", &rope_qk_data::cache_k},
+                             {"v", &rope_qk_data::v},
+                             {"v_out", &rope_qk_data::v_out},
+                             {"cache_v", &rope_qk_data::cache_v}};
+constexpr int kFirstBeside = 4;
+static_assert(std::size(kFields) == kFirstBeside + kBesides);
+
+// Those of the tensors that a plan has. `fused` is null without rope_fused.
+unsigned FieldsOf(const Shapes& shapes, const FusedShapes* fused) {
+  const TensorShape &q = shapes.q, &k = shapes.k;
+  unsigned fields = unsigned{q.present} | unsigned{k.present} << 1 |
+                    unsigned{q.present && !q.in_place} << 2 |
+                    unsigned{k.present && !k.in_place} << 3;
+  for (int which = 0; fused != nullptr && which < kBesides; ++which) {
+    fields |= unsigned{fused->beside[which].present} << (kFirstBeside + which);
+  }
+  return fields;
+}
+
+// There where the call has this tensor, and only there.
+rope_status CheckGiven(const rope_qk_data& data, unsigned fields) {
+  unsigned given = 0;
+  for (size_t i = 0; i < std::size(kFields); ++i) {
+    given |= unsigned{data.*kFields[i].pointer != nullptr} << i;
+  }
+  if (given == fields) return ROPE_OK;
+  const auto& [name, pointer] = kFields[__builtin_ctz(given ^ fields)];
+  if (data.*pointer == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: data->%s (NULL) must not be NULL: the prepared call has %s", kApply, name,
                 name);
   }
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: data->%s (%p) must be NULL: the prepared call has no %s", kApply, name, data,
-              name);
-}
-
-// Of rope_fused. `data` may be that of an older program, which has none.
-FusedAddresses BesideOf(const rope_qk_data& data) {
-  if (data.struct_size == kMinimumSize<rope_qk_data>) return {};
-  return {{data.cache_k, data.v, data.v_out, data.cache_v}};
-}
-
-rope_status CheckBesideGiven(const FusedShapes& shapes, const FusedAddresses& given) {
-  static constexpr const char* kFields[kBesides] = {"cache_k", "v", "v_out", "cache_v"};
-  for (int which = 0; which < kBesides; ++which) {
-    if (rope_status s =
-            CheckGiven(kFields[which], given.beside[which], shapes.beside[which].present)) {
-      return s;
-    }
-  }
-  return ROPE_OK;
-}
-
-rope_status CheckAllGiven(const Shapes& shapes, const rope_qk_data& data) {
-  const TensorShape &q = shapes.q, &k = shapes.k;
-  if (rope_status s = CheckGiven("q", data.q, q.present)) return s;
-  if (rope_status s = CheckGiven("k", data.k, k.present)) return s;
-  if (rope_status s = CheckGiven("q_out", data.q_out, q.present && !q.in_place)) return s;
-  return CheckGiven("k_out", data.k_out, k.present && !k.in_place);
+              "%s: data->%s (%p) must be NULL: the prepared call has no %s", kApply, name,
+              data.*pointer, name);
 }
 
 constexpr Names kNamesOfData = {"",
@@ -63,9 +72,8 @@ Addresses AddressesOf(const rope_qk_data& data) { return {data.q, data.k, data.q
 // A call with rope_fused. Apart: its stack is not that of every call.
 __attribute__((noinline)) rope_status ApplyFused(const rope_prepared& prepared, const Call& call,
                                                  const rope_qk_data& data) {
-  const FusedAddresses beside = BesideOf(data);
-  const FusedPlan& fused = prepared.fused;
-  if (rope_status s = CheckBesideGiven(prepared.fused_shapes, beside)) return s;
+  const auto& [fused, shapes] = *prepared.fused;
+  const FusedAddresses beside = {{data.cache_k, data.v, data.v_out, data.cache_v}};
   const Tensor(&kept)[3] = prepared.plan.tensors;
   Tensor tensors[3] = {kept[0], kept[1], kept[2]};
   if (rope_status s =
@@ -73,12 +81,20 @@ __attribute__((noinline)) rope_status ApplyFused(const rope_prepared& prepared, 
     return s;
   }
   Copies copies = fused.copies;
-  if (rope_status s =
-          CheckFusedAddresses(call, kNamesOfData, prepared.shapes, prepared.fused_shapes, beside,
-                              fused.cached, tensors, &copies)) {
+  if (rope_status s = CheckFusedAddresses(call, kNamesOfData, prepared.shapes, shapes, beside,
+                                          fused.cached, tensors, &copies)) {
     return s;
   }
   return prepared.call->Apply(prepared.plan, tensors, &copies);
+}
+
+// Of a program that knows another rope_qk_data.
+__attribute__((noinline)) rope_status ApplyCopy(const rope_prepared* prepared,
+                                                const rope_qk_data* data) {
+  rope_qk_data copy;
+  if (rope_status s = CopyStruct(kApply, "data", data, &copy)) return s;
+  copy.struct_size = sizeof(copy);
+  return ApplyPrepared(prepared, &copy);
 }
 
 }  // namespace
@@ -91,10 +107,12 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
                 "version",
                 function, context->backend->name);
   }
-  auto prepared = std::make_unique<rope_prepared>();
+  // Not zeroed; what a call does not have is not looked at.
+  std::unique_ptr<rope_prepared> prepared(new rope_prepared);
+  PreparedFused fused;
   Plan& plan = prepared->plan;
   if (rope_status s = MakePlan(function, kNamesOfArgs, context, args, DataOf::kApplication, &plan,
-                               &prepared->shapes, &prepared->fused, &prepared->fused_shapes)) {
+                               &prepared->shapes, &fused.plan, &fused.shapes)) {
     return s;
   }
   if (plan.tensor_count != 0) {  // else nothing is looked at
@@ -103,11 +121,16 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
       plan.runner = &prepared->runner;
     }
     prepared->call = context->backend->prepare(plan);
+    prepared->fields = FieldsOf(prepared->shapes, plan.fused != nullptr ? &fused.shapes : nullptr);
+  }
+  if (plan.fused != nullptr) {
+    fused.plan.slots = {};
+    prepared->fused = std::make_unique<PreparedFused>(fused);
+    plan.fused = &prepared->fused->plan;
   }
   plan.function = kApply;
   plan.positions = {};
   plan.rows = {};
-  prepared->fused.slots = {};
   *out = std::move(prepared);
   return ROPE_OK;
 }
@@ -117,14 +140,7 @@ rope_status ApplyPrepared(const rope_prepared* prepared, const rope_qk_data* dat
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (NULL) must not be NULL", kApply,
                 prepared == nullptr ? "prepared" : "data");
   }
-  rope_qk_data extended;
-  if (data->struct_size != sizeof(rope_qk_data)) {
-    if (rope_status s = CheckStruct(kApply, "data", data)) return s;
-    if (data->struct_size != kMinimumSize<rope_qk_data>) {
-      if (rope_status s = CopyStruct(kApply, "data", data, &extended)) return s;
-      data = &extended;
-    }
-  }
+  if (data->struct_size != sizeof(rope_qk_data)) return ApplyCopy(prepared, data);
   if (data->reserved != 0) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: data->reserved must be 0 in this version", kApply);
   }
@@ -135,19 +151,14 @@ rope_status ApplyPrepared(const rope_prepared* prepared, const rope_qk_data* dat
                 "%s: data->%s must be NULL: the call was prepared with batch 0", kApply,
                 data->q != nullptr ? "q" : "k");
   }
-  const Shapes& shapes = prepared->shapes;
-  if (rope_status s = CheckAllGiven(shapes, *data)) return s;
+  if (rope_status s = CheckGiven(*data, prepared->fields)) return s;
   const Call call = {kApply, *plan.context, plan.batch, plan.tokens};
   if (plan.fused != nullptr) return ApplyFused(*prepared, call, *data);
-  const FusedAddresses beside = BesideOf(*data);
-  if (std::any_of(std::begin(beside.beside), std::end(beside.beside),
-                  [](const void* at) { return at != nullptr; })) {
-    return CheckBesideGiven(prepared->fused_shapes, beside);  // which fails
-  }
-  Tensor tensors[3];
+  Tensor tensors[2];
   tensors[0] = plan.tensors[0];
-  tensors[1] = plan.tensors[1];
-  if (rope_status s = CheckAddresses(call, kNamesOfData, shapes, AddressesOf(*data), tensors)) {
+  if (plan.tensor_count == 2) tensors[1] = plan.tensors[1];
+  if (rope_status s =
+          CheckAddresses(call, kNamesOfData, prepared->shapes, AddressesOf(*data), tensors)) {
     return s;
   }
   return prepared->call->Apply(plan, tensors, nullptr);

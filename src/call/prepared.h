@@ -10,11 +10,20 @@
 #include "context/backend.h"
 #include "librope/rope.h"
 
+namespace rope {
+
+struct PreparedFused {
+  FusedPlan plan;  // without addresses and slots
+  FusedShapes shapes;
+};
+
+}  // namespace rope
+
 struct rope_prepared {
   rope::Plan plan;  // without addresses, positions and slots: `call` has what follows from them
   rope::Shapes shapes;
-  rope::FusedPlan fused;  // plan.fused, if the call has one
-  rope::FusedShapes fused_shapes;
+  unsigned fields;                             // of rope_qk_data that must be given
+  std::unique_ptr<rope::PreparedFused> fused;  // null: plan.fused is
   rope_runner runner;
   std::unique_ptr<rope::PreparedCall> call;  // null if there is nothing to do
 };

@@ -379,18 +379,27 @@ void RunTask(void* opaque, uint32_t index) {
   tasks.ran.fetch_add(1, std::memory_order_relaxed);
 }
 
+// Whether the last cache holds all that a call reads and writes.
+template <bool kFused>
+bool IsInCache(const Course& course, const Plan& plan, const Tensor* tensors,
+               const Copies* copies) {
+  const int64_t last = plan.context->caches->last;
+  if (course.bytes <= last / 2) return true;  // no more is written than is read
+  int64_t moved_bytes = course.token_bytes;
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    if (tensors[n].in != tensors[n].out) moved_bytes += course.tensor_bytes[n];
+  }
+  if constexpr (kFused) moved_bytes += CopiedBytes(*copies);
+  return ProductOrMost(course.tokens, moved_bytes) <= last;
+}
+
 template <bool kFused>
 rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors, const Copies* copies,
                 const KeptRows* kept, const KeptSlots* kept_slots) {
   const rope_context& context = *plan.context;
   const int64_t tokens = course.tokens, token_bytes = course.token_bytes;
-  int64_t moved_bytes = token_bytes;  // what is read and written
-  for (int n = 0; n < plan.tensor_count; ++n) {
-    if (tensors[n].in != tensors[n].out) moved_bytes += course.tensor_bytes[n];
-  }
-  if constexpr (kFused) moved_bytes += CopiedBytes(*copies);
   Job job{course, plan, tensors, copies, kept, kept_slots, false, {}, {}, 0};
-  job.in_cache = ProductOrMost(tokens, moved_bytes) <= context.caches->last;
+  job.in_cache = IsInCache<kFused>(course, plan, tensors, copies);
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
       job.streams[n] =
