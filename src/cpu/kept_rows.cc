@@ -29,8 +29,15 @@ void ForEachBlock(const Plan& plan, Make make) {
   }
 }
 
-// All of the plan: no more than an output has heads, and these lie apart.
-int64_t RowsOf(const Plan& plan) { return plan.batch * plan.tokens * plan.row_heads; }
+// All of the plan, which may be more than there can be: a k that is only read may have its heads in
+// one place.
+int64_t RowsOf(const Plan& plan) {
+  int64_t rows;
+  if (__builtin_mul_overflow(plan.batch * plan.tokens, plan.row_heads, &rows)) {
+    throw std::bad_alloc();
+  }
+  return rows;
+}
 
 }  // namespace
 

@@ -241,6 +241,32 @@ TEST(Prepared, MoreRowsThanMemoryIsAStatus) {
   args.tokens = int64_t{1} << 54;
   EXPECT_EQ(rope_prepared_create(context.get(), &args, &prepared), ROPE_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(prepared, untouched);
+
+  // One row, read as the keys of all tokens: more rows of cos and sin than 64 bits count.
+  constexpr int kHeads = 4;
+  const double frequency[kHeads] = {1, 2, 3, 4};
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = 2;
+  config.pairing = ROPE_PAIRING_HALVES;
+  config.frequency = frequency;
+  config.freq_heads = kHeads;
+  config.table_length = 1;
+  args = Args(1, int64_t{1} << 62);
+  args.k = Tensor(nullptr, ROPE_DTYPE_F32, kHeads, ROPE_LAYOUT_STRIDED);
+  args.positions = Offset(0);
+  const int64_t slot = 0;
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_MAPPED;
+  cache.pages = cache.page_size = 1;
+  cache.k = Tensor(nullptr, ROPE_DTYPE_F32, kHeads, ROPE_LAYOUT_NHD);
+  cache.slots_i64 = &slot;
+  cache.slots_length = 1;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  args.fused = &fused;
+  const Context by_head = Create(config);
+  EXPECT_EQ(rope_prepared_create(by_head.get(), &args, &prepared), ROPE_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(prepared, untouched);
 }
 
 // --- What is refused -----------------------------------------------------------------------------
