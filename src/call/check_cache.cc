@@ -119,14 +119,15 @@ rope_status CheckPageStarts(const Call& call, const SlotSource& source, int64_t 
 rope_status CheckPages(const Call& call, const SlotSource& source, int64_t sequence, int64_t start,
                        int64_t count) {
   const PageRow row = PageRowOf(source, sequence);
-  const int64_t first = start / source.page_size, last = (start + count - 1) / source.page_size;
+  const int64_t last_index = start + std::min(count, INT64_MAX - start) - 1;  // beyond any page
+  const int64_t first = start / source.page_size, last = last_index / source.page_size;
   if (last >= row.count) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %spage_table: sequence %lld has %lld pages of %d, and its tokens go to the "
                 "indices %lld to %lld",
                 call.function, kName, static_cast<long long>(sequence),
                 static_cast<long long>(row.count), source.page_size, static_cast<long long>(start),
-                static_cast<long long>(start + count - 1));
+                static_cast<long long>(last_index));
   }
   for (int64_t entry = row.first + first; entry <= row.first + last; ++entry) {
     if (source.page_table[entry] < source.pages) continue;

@@ -375,7 +375,8 @@ template <bool kFused>
 void RunTask(void* opaque, uint32_t index) {
   auto& tasks = *static_cast<Tasks*>(opaque);
   const int64_t first = index * tasks.tokens_per_task;
-  RotateTokens<kFused>(*tasks.job, first, std::min(tasks.tokens, first + tasks.tokens_per_task));
+  RotateTokens<kFused>(*tasks.job, first,
+                       first + std::min(tasks.tokens - first, tasks.tokens_per_task));
   tasks.ran.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -418,7 +419,7 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors, c
   int64_t per_task = std::max<int64_t>(1, (task_bytes + token_bytes - 1) / token_bytes);
   // Few enough for a 32-bit count.
   per_task = std::max(per_task, tokens / UINT32_MAX + 1);
-  const auto count = static_cast<uint32_t>((tokens + per_task - 1) / per_task);
+  const auto count = static_cast<uint32_t>((tokens - 1) / per_task + 1);
   Tasks tasks{&job, per_task, tokens};
   const int32_t result =
       plan.runner->parallel_for(plan.runner->pool, &RunTask<kFused>, &tasks, count);

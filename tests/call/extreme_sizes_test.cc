@@ -173,5 +173,45 @@ TEST_F(ExtremeSizes, AreCutIntoTasksThat32BitsCount) {
   }
 }
 
+// Keys that are only read may be one row for all tokens, however many.
+TEST_F(ExtremeSizes, AreThoseOfKeysInOnePlaceToo) {
+  const Context context = Create(Config(kDim));
+  float row[kDim] = {}, slot[kDim];
+  A args = Args(1, INT64_MAX);
+  args.k = Tensor(row, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_STRIDED);
+  args.positions = Offset(0);
+  const int64_t nowhere = -1;
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_MAPPED;
+  cache.pages = cache.page_size = 1;
+  cache.k = Tensor(slot, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_NHD);
+  cache.slots_i64 = &nowhere;
+  cache.slots_length = 1;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  args.fused = &fused;
+  uint32_t tasks = 0;
+  // Of the tasks the last, which is one token.
+  rope_runner runner = {[](void* tasks, rope_task_fn run, void* task, uint32_t count) {
+                          run(task, count - 1);
+                          *static_cast<uint32_t*>(tasks) = count;
+                          return int32_t{0};
+                        },
+                        &tasks};
+  args.runner = &runner;
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_RUNNER);  // not all
+  EXPECT_GE(tasks, 1u << 31);
+
+  const int32_t page = 0, start = INT32_MAX;
+  cache.kind = ROPE_SLOTS_PAGED;
+  cache.slots_i64 = nullptr;
+  cache.slots_length = 0;
+  cache.page_table = &page;
+  cache.page_table_stride = 1;
+  cache.starts = &start;
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), kInvalid);
+  ExpectMessage("rope_apply_qk", {"page_table: sequence 0 has 1 pages of 1"});
+}
+
 }  // namespace
 }  // namespace rope::testing
