@@ -556,6 +556,80 @@ def test_what_is_known_of_a_call_is_checked_again(rng, place, way):
     assert np.array_equal(cache.k.reshape(16, 1, 8)[:3], ROPE.apply(k, 0))
 
 
+@pytest.mark.parametrize("operation", ["forward", "shift"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_an_array_without_axes_is_the_int_in_it(rng, operation, dtype):
+    rope = ROPE.replace(layout="bshd")
+    q, k, v = (rng.standard_normal((5, 1, h, 8), np.float32) for h in (2, 1, 1))
+    for positions, start in ((7, 2), (9, 1), (7, 3)):
+        want = rope.apply_qk(q, k, positions, operation=operation)
+        for where in ({"starts": np.array(start, dtype)}, {"slots": 4 * np.arange(5) + start}):
+            cache = cache_of(pages=5, **where)
+            for _ in range(2):
+                got = rope.apply_qk(q, k, np.array(positions, dtype), v=v, cache=cache, operation=operation)
+                assert np.array_equal(got[0], want[0])
+            assert np.array_equal(cache.k[:, start], want[1][:, 0]) and np.array_equal(cache.v[:, start], v[:, 0])
+            assert (np.delete(cache.k, start, 1) == CANARY).all()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [np.arange(9).reshape(3, 3).T, np.arange(99).reshape(3, 33)[:, ::11], np.broadcast_to(np.arange(3), (3, 3))],
+)
+def test_gaps_of_positions_are_not_those_of_later_ones(rng, first):
+    rope = ROPE.replace(layout="bshd")
+    q, k, v = (rng.standard_normal((3, 3, h, 8), np.float32) for h in (2, 1, 1))
+    cache = cache_of(starts=i32(0, 0, 0))
+    for positions in (first, np.arange(9).reshape(3, 3), first):
+        got = rope.apply_qk(q, k, positions, v=v, cache=cache)
+        want = rope.apply_qk(q, k, np.ascontiguousarray(positions))
+        assert np.array_equal(got[0], want[0]) and np.array_equal(cache.k[:3, :3], want[1])
+
+
+def test_what_has_become_of_a_cache_is_seen(rng):
+    """After calls of which everything is known: an engine may do to its arrays what it likes."""
+    q, k, v = (rng.standard_normal((3, h, 8), np.float32) for h in (2, 4, 4))
+    want = ROPE.apply(k, 0)
+
+    def known(**where):
+        cache = cache_of(heads=4, **(where or {"slots": np.arange(4, 7)}))
+        for _ in range(2):
+            ROPE.apply_qk(q, k, 0, v=v, cache=cache)
+        cache.k[...] = CANARY
+        return cache
+
+    cache = known()
+    cache.k.flags.writeable = False
+    with pytest.raises(ValueError, match="cache.k is read-only"):
+        ROPE.apply_qk(q, k, 0, v=v, cache=cache)
+    assert (cache.k == CANARY).all()
+
+    cache = known()
+    cache.layout = "hnd"
+    ROPE.apply_qk(q, k, 0, v=v, cache=cache)
+    assert np.array_equal(cache.k[1, :, :3], want.swapaxes(0, 1))
+
+    cache = known()
+    cache.k, cache.v = np.zeros((2, 4, 4, 4, 8), np.float32)
+    ROPE.apply_qk(q, k, 0, v=v, cache=cache)
+    assert np.array_equal(cache.k[1, :3], want)
+
+    cache = known(page_table=i32(1).reshape(1, 1), starts=i32(0))
+    cache.page_starts = i32(0, 1)
+    with pytest.raises(ValueError, match="with page_starts one dimension"):
+        ROPE.apply_qk(q, k, 0, v=v, cache=cache)
+
+    one = np.zeros((4, 4, 4, 8), np.float32), np.zeros((4, 4, 4, 8), np.float32)  # which may be resized
+    cache = librope.KVCache(*one, layout="nhd", slots=np.arange(4, 7))
+    for _ in range(2):
+        ROPE.apply_qk(q, k, 0, v=v, cache=cache)
+    with pytest.raises(ValueError, match="cannot resize"):
+        one[0].resize((40000, 4, 4, 8), refcheck=False)
+    one[0].resize((2, 8, 4, 8), refcheck=False)
+    with pytest.raises(ValueError, match="cache.k has 2 pages of 8 slots, and cache.v 4 of 4"):
+        ROPE.apply_qk(q, k, 0, v=v, cache=cache)
+
+
 def test_packed_sequences_of_a_known_form(qkv):
     q, k, v = qkv
     cu_seqlens, starts = i32(0, 1, 3), i32(2, 0)

@@ -146,6 +146,32 @@ def test_what_is_known_of_a_call_is_checked_again(qkv, place, way):
     refused(ValueError, "cache.k has 3 pages", lambda: run(q, k, positions, v=v, cache=cache))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_a_tensor_without_axes_is_the_int_in_it(qkv, dtype):
+    q, k, v = qkv
+    for positions, operation in ((7, "forward"), (9, "forward"), (5, "shift")):
+        cache = librope.KVCache(*memory(), layout="nhd", starts=torch.tensor(1, dtype=dtype))
+        want = ROPE.apply_qk(q, k, positions, operation=operation)
+        for _ in range(2):
+            got = ROPE.apply_qk(q, k, torch.tensor(positions, dtype=dtype), v=v, cache=cache, operation=operation)
+            assert torch.equal(got[0], want[0])
+        check(cache, want[1], v, PLACES["linear"][0])
+
+
+def test_a_cache_of_other_size_is_known_apart(qkv):
+    """What is known of a cache that grew must not be taken for one of its former size."""
+    q, k, v = qkv
+    one, other = (librope.KVCache(*memory(form), layout="nhd") for form in ("[pages, 2]", "[pages, 2]"))
+    slots = PLACES["slots"][1]["slots"]
+    for cache in (one, other, one, other):
+        ROPE.apply_qk(q, k, 5, v=v, cache=cache.at(slots=slots))
+    for x in (one.k, one.v):
+        x.data = torch.zeros(9 * PAGES, PAGE, 2, 16)
+    ROPE.apply_qk(q, k, 5, v=v, cache=one.at(slots=slots))
+    refused(ValueError, "must be below 24",
+            lambda: ROPE.apply_qk(q, k, 5, v=v, cache=other.at(slots=slots + PAGES * PAGE - 20)))  # fmt: skip
+
+
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("way", ["new", "in place", "k_out"])
 def test_compiled(qkv, place, way):

@@ -19,9 +19,14 @@ class Memory(NamedTuple):
 
     k: Any  # whose memory it is
     v: Any
+    layout: CacheLayout
     form: int  # a number for shapes, strides, dtypes and layout
     addresses: tuple[int, int]
-    words: Any  # of tensors, which may be given other memory: shape, strides and dtype of k and of v
+    is_torch: bool
+    # Of k and of v, what may have changed since: shape, strides and dtype of tensors, whose address may
+    # have, too; of NumPy arrays the shape.
+    words: Any
+    pins: Any  # of NumPy arrays: weak references, for the sake of which resize() leaves their memory alone
 
 
 class KVCache:

@@ -8,6 +8,7 @@ is in the KVCache. What differs or is wrong goes that way, too, which says so.
 from __future__ import annotations
 
 import itertools
+import weakref
 from typing import Any
 
 from . import _arrays, _core
@@ -29,7 +30,7 @@ _numbers = itertools.count()
 
 
 def _numpy_key(call: Call, memory: Memory, in_place: bool) -> Any:
-    """None: not such a call. What lies with gaps is found later: it has no buffer."""
+    """None: not such a call. It has no strides: what lies with gaps is not remembered, and has no buffer."""
     (
         q, k, positions, v, cache, layout, operation, offsets, cu_seqlens, freq_sets,
         positions_layout, cos_sin, _, pool,
@@ -67,6 +68,9 @@ def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any
     by_int = type(where) is int
     try:
         templates, _ = rope._fast[_numpy_key(call, memory, in_place)]
+        k, v = cache.k, cache.v
+        if (k.shape, v.shape) != memory.words or not (k.flags.writeable and v.flags.writeable):
+            return None
         q_out = q if in_place else _np.empty(q.shape, q.dtype)
         status = _step_buffers(
             rope._cpu, *templates, where if by_int else 0, _from_buffer(_BYTES, q, in_place),
@@ -88,11 +92,16 @@ def step(rope: Caller, call: Call, in_place: bool) -> Any:
     if cache is None or not cache._memory:
         return None
     memory = cache._memory[0]
-    if memory.k is not cache.k or memory.v is not cache.v:
+    if (
+        memory.k is not cache.k
+        or memory.v is not cache.v
+        or memory.layout != cache.layout
+        or cache.page_starts is not None
+    ):
         return None
-    if memory.words is None:
-        return _numpy_step(rope, call, memory, in_place)
-    return load("torch").step(rope, call, memory, in_place)
+    if memory.is_torch:
+        return load("torch").step(rope, call, memory, in_place)
+    return _numpy_step(rope, call, memory, in_place)
 
 
 def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
@@ -100,16 +109,17 @@ def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
     q, k, v, cache = call.q, call.k, call.v, call.cache
     if cache is None or cache.page_starts is not None or template.coordinates is not None:
         return  # contents that are looked at
-    memory = _memory_of(cache)
+    where = call.offsets if call.positions is None else call.positions
+    read = (q, k, v, where, call.cu_seqlens, cache.slots, cache.page_table, cache.starts)
+    if any(getattr(x, "shape", None) == () for x in read):
+        return  # an array that is taken for the int in it
+    if any(type(x) is _ndarray and not x.flags.c_contiguous for x in read):
+        return  # strides, of which the key has none
+    memory = _note_memory(cache)
     if memory is None:
         return
     in_place = q_out is None or q_out is q
-    if memory.words is not None:
-        key = load("torch").step_key(call, memory, in_place)
-    else:
-        key = _numpy_key(call, memory, in_place)
-        if key is not None and not (q.flags.c_contiguous and k.flags.c_contiguous and v.flags.c_contiguous):
-            return
+    key = (load("torch").step_key if memory.is_torch else _numpy_key)(call, memory, in_place)
     if key is not None:
         if len(rope._fast) >= _KEPT:
             rope._fast.clear()
@@ -117,26 +127,30 @@ def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
         rope._fast[key] = (template.args, template.fused, template.cache), form and form[1]
 
 
-def _memory_of(cache: KVCache) -> Memory | None:
-    """Where the memory of a cache is, which is noted there. None: not both of k and v, or others."""
-    known = cache._memory
-    if not known or known[0].k is not cache.k or known[0].v is not cache.v:
-        kinds = {None if x is None else _arrays.framework(x) for x in (cache.k, cache.v)}
-        if kinds not in ({"numpy"}, {"torch"}):
-            return None
-        views = [_arrays.read(cache.k, "cache.k", True), _arrays.read(cache.v, "cache.v", True)]
-        if views[0][3] >= 0:  # a device
-            return None
-        words = (views[0][0], views[1][0])
-        described = (*words, cache.layout)
-        form = _forms.get(described)
-        if form is None:
-            if len(_forms) >= _KEPT:
-                _forms.clear()
-            form = _forms[described] = next(_numbers)
-        addresses = views[0][2], views[1][2]
-        known[:] = [Memory(cache.k, cache.v, form, addresses, words if kinds == {"torch"} else None)]
-    return known[0]
+def _note_memory(cache: KVCache) -> Memory | None:
+    """Notes in a cache where its memory is now. None: not both of k and v, or others than are known."""
+    arrays = cache.k, cache.v
+    kinds = {None if x is None else _arrays.framework(x) for x in arrays}
+    if kinds not in ({"numpy"}, {"torch"}):
+        return None
+    views = [_arrays.read(x, name, True) for x, name in zip(arrays, ("cache.k", "cache.v"), strict=True)]
+    if views[0][3] >= 0:  # a device
+        return None
+    words = (views[0][0], views[1][0])
+    described = (*words, cache.layout)
+    form = _forms.get(described)
+    if form is None:
+        if len(_forms) >= _KEPT:
+            _forms.clear()
+        form = _forms[described] = next(_numbers)
+    is_torch = kinds == {"torch"}
+    memory = Memory(
+        *arrays, cache.layout, form, (views[0][2], views[1][2]), is_torch,
+        words if is_torch else (words[0][0], words[1][0]),
+        None if is_torch else [weakref.ref(x) for x in arrays],
+    )  # fmt: skip
+    cache._memory[:] = [memory]
+    return memory
 
 
 def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
