@@ -313,8 +313,11 @@ def test_no_tokens(qkv):
         got = ROPE.apply_qk(q, k, 0, v=v, cache=cache)
         assert got[0].shape == (0, 2, 8) and got[1] is None and (cache.k == CANARY).all()
     rope = ROPE.replace(layout="bshd")
-    got = rope.apply_qk(*(x[None][:0] for x in qkv[:2]), 0, v=qkv[2][None][:0], cache=cache_of(starts=0))
-    assert got[0].shape == (0, 3, 2, 8)
+    q, k, v = (x[None][:0] for x in qkv)
+    for where in ({"starts": 0}, {"slots": np.zeros((0, 3), np.int64)},
+                  {"starts": i32(), "page_table": np.zeros((0, 2), np.int32)}):  # fmt: skip
+        got = rope.apply_qk(q, k, 0, v=v, cache=cache_of(**where))
+        assert got[0].shape == (0, 3, 2, 8)
 
 
 def test_bind_reads_slots_in_every_step(qkv):

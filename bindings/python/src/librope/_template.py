@@ -81,6 +81,8 @@ def _vector(meta: Meta, name: str, sequences: int | None = None) -> int:
 
 def contiguous(name: str, meta: Meta) -> None:
     shape, strides, _ = meta
+    if 0 in shape:  # strides of NumPy are 0 then
+        return
     step = 1
     for n, stride in zip(reversed(shape), reversed(strides), strict=True):
         if n > 1 and stride != step:
