@@ -330,7 +330,7 @@ def test_bind_reads_slots_in_every_step(qkv):
     flat = cache.k.reshape(16, 1, 8)
     assert np.array_equal(flat[:3], ROPE.apply(k, 0)) and np.array_equal(flat[[8, 15]], ROPE.apply(k, 50)[[0, 2]])
     slots[0] = 16
-    with pytest.raises(ValueError, match=r"slots_i64\[0\] \(16\)"):
+    with pytest.raises(ValueError, match=r"apply_qk: slots\[0\] \(16\)"):
         step()
     page_starts = np.array([0, 2], np.int32)
     step = ROPE.bind(
@@ -412,7 +412,7 @@ def call(q=None, k=None, v=None, cache=None, way="apply_qk", **options):
         (lambda: call(cache=cache_of(slots=np.zeros((3, 1), int))), ValueError, r"slots has shape \(3, 1\)"),
         (lambda: call(cache=cache_of(slots=np.zeros(3))), TypeError, "slots has dtype float64"),
         (lambda: call(cache=cache_of(slots=np.arange(6)[::2])), ValueError, "slots has stride 2"),
-        (lambda: call(cache=cache_of(slots=[0, 1, 16])), ValueError, r"slots_i64\[2\] \(16\) must be below 16"),
+        (lambda: call(cache=cache_of(slots=[0, 1, 16])), ValueError, r"apply_qk: slots\[2\] \(16\) must be below 16"),
         (lambda: call(cache=cache_of(slots=[])), ValueError, "slots has no entries"),
         (lambda: call(cache=cache_of(slots=[0.5])), TypeError, "slots as a list must hold ints"),
         (lambda: call(cache=cache_of(starts=2)), ValueError, r"starts\[0\] \(2\)"),
@@ -477,7 +477,7 @@ def test_read_only_and_overlaps(qkv):
         ("k", {"k": cache.k[0, :3]}),
         ("v", {"v": cache.k[0, 1:]}),
         ("q", {"q": cache.v[0, :3]}),
-        ("cache->k", {"cache": librope.KVCache(cache.k, cache.k, layout="nhd", starts=0)}),
+        ("cache.k", {"cache": librope.KVCache(cache.k, cache.k, layout="nhd", starts=0)}),
         ("v_out", {"out": (None, None, cache.v[0, :3])}),
     ):
         with pytest.raises(ValueError, match=f"overlaps.*{name}|{name}.*overlaps"):
@@ -538,7 +538,7 @@ def test_what_is_known_of_a_call_is_checked_again(rng, place, way):
     wrong = {"slots": {"slots": np.array([0, 1, 16])}, "linear": {"starts": i32(2)},
              "paged": {"page_table": i32(4, 1).reshape(1, 2), "starts": i32(0)}}[place]  # fmt: skip
     for options, error, says in (
-        ({"cache": cache.at(**wrong)}, ValueError, "cache->"),
+        ({"cache": cache.at(**wrong)}, ValueError, "apply_qk_?: (slots|starts|page_table)"),
         ({"k": cache.k[0, :3]}, ValueError, "overlaps"),
         ({"offsets": np.array([3])}, ValueError, "exactly one"),
         ({"positions": 2**63}, ValueError, "positions is"),

@@ -77,7 +77,11 @@ _SPEAKERS = {
     "rope_model_layer_type": "",  # its text begins with layer
 }
 _PREFIXES = {"rope_context": "Rope", "rope_model": "Model", "rope_prompt_ids": "prompt_ids"}
-_PATHS = re.compile(r"\b(?:configs?(?:\[\d+\])?|args|data|info|out)->(?:positions\.)?|\bpositions->")
+_PATHS = re.compile(
+    r"\b(?:configs?(?:\[\d+\])?|args|data|info|out)->(?:positions\.|fused->(?:cache->(?![kv]\b))?)?"
+    r"|\bpositions->"
+)
+_SLOTS = re.compile(r"\bslots_i(?:32|64)\b")
 _CHOICES = re.compile(r"\bROPE_(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION)_(\w+)")
 _FREED = re.compile(r"\b([qk]\w*)(?:\.data)? \(NULL\) must not be NULL.*")
 
@@ -92,6 +96,7 @@ def translated(message: str) -> str:
     if not colon or not speaker.startswith("rope_"):
         return message
     text = _CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", _PATHS.sub("", text))
+    text = _SLOTS.sub("slots", text.replace("cache->", "cache."))
     text = _FREED.sub(r"\1 has no memory: its storage was freed", text)
     text = text.replace("accept it by name", f"accept it by name {ACCEPT}")
     text = text.replace(" (NULL)", "").replace("must be NULL", "must be None")

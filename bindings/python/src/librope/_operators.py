@@ -18,6 +18,7 @@ from ._call import Call
 from ._conventions import OPERATION_NAMES
 from ._core import arrays_of
 from ._fused import FusedKey, add_fused
+from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import KVCache
 from ._rope import Rope
 from ._rows import fill, shape_of_rows
@@ -213,7 +214,8 @@ def _apply_fused_fake(
         "page_table": page_table, "page_starts": page_starts, "starts": starts,
     }  # fmt: skip
     where = {"offsets" if offsets else "positions": positions}
-    _check_devices((q, k), **where, cu_seqlens=cu_seqlens, freq_sets=freq_sets, **beside)
+    named = dict(zip(_BESIDE, beside.values(), strict=True))
+    _check_devices((q, k), **where, cu_seqlens=cu_seqlens, freq_sets=freq_sets, **named)
     given = _layout_of(cache_layout)
     axes, caches = both_layouts(_layout_of(layout))[1], both_layouts(given)
     for i, (name, memory, other, like) in enumerate((("cache.k", cache_k, "k", k), ("cache.v", cache_v, "v", v))):
