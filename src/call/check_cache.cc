@@ -150,9 +150,12 @@ rope_status CheckStarts(const Call& call, const SlotSource& source, const Positi
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sstarts[%lld] (%lld) must not be negative",
                   call.function, kName, static_cast<long long>(s), static_cast<long long>(start));
     }
-    if (source.kind == ROPE_SLOTS_PAGED) {
+    const bool paged = source.kind == ROPE_SLOTS_PAGED;
+    if (paged) {
       if (rope_status status = CheckPageStarts(call, source, s)) return status;
-      if (count == 0) continue;
+    }
+    if (count == 0) continue;
+    if (paged) {
       if (rope_status status = CheckPages(call, source, s, start, count)) return status;
     } else if (count > source.page_size - start) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
