@@ -60,7 +60,7 @@ class Regions {
     for (int i = 0; i < count_; ++i) {
       const Range& before = ranges_[i];
       if (before.end <= base || end <= before.base || !(before.written || written)) continue;
-      if (rope_status s = Compare(i, {names_.beside[which], shape.of, base})) return s;
+      if (rope_status s = Compare(i, which, {names_.beside[which], shape.of, base})) return s;
     }
     beside_[count_ - first_] = {which, &shape};
     ranges_[count_++] = {base, end, written};
@@ -84,18 +84,20 @@ class Regions {
     if (!shape.in_place) AddRange(t.out, shape.out, true);
   }
 
-  __attribute__((noinline)) rope_status Compare(int i, const Memory& added) const {
+  __attribute__((noinline)) rope_status Compare(int i, Beside which, const Memory& added) const {
     Memory rotated[4], before;
+    bool may_be_equal = false;
     if (i < first_) {
       MemoryOf(call_, names_, shapes_, tensors_, rotated);
       before = rotated[i];
     } else {
-      const auto& [which, shape] = beside_[i - first_];
-      before = {names_.beside[which], shape->of, ranges_[i].base};
+      const auto& [which_before, shape] = beside_[i - first_];
+      before = {names_.beside[which_before], shape->of, ranges_[i].base};
+      may_be_equal = which_before == kV && which == kVOut;
     }
     if (AreDisjoint({before.of, before.base}, {added.of, added.base})) return ROPE_OK;
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s", call_.function, added.name,
-                before.name);
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s%s", call_.function, added.name,
+                before.name, may_be_equal ? ", and must be exactly it or disjoint from it" : "");
   }
 
   const Call& call_;
@@ -294,10 +296,8 @@ rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shap
     tensors[cached].in = tensors[shapes.k_at()].in;
     tensors[cached].out = static_cast<char*>(at[kCacheK]);
   }
-  if (in_place) {  // the first one
-    copies->of[0] = copies->of[1];
-    --copies->count;
-  }
+  // In place the first one is none.
+  if (in_place && --copies->count > 0) copies->of[0] = copies->of[1];
   for (int n = 0; n < copies->count; ++n) {
     Copy& copy = copies->of[n];
     copy.in = static_cast<const char*>(at[kV]);

@@ -277,7 +277,7 @@ const Bad kBad[] = {
        a->fused.v_out.layout = ROPE_LAYOUT_BHSD;
      },
      kInvalid,
-     {"args->fused->v_out overlaps args->fused->v"}},
+     {"args->fused->v_out overlaps args->fused->v", "must be exactly it or disjoint from it"}},
     {"v, written, over k",
      [](All* a) {
        a->fused.v_out = a->fused.v = a->args.k, a->fused.v_out.head_dim = a->fused.v.head_dim = 6;
