@@ -625,7 +625,7 @@ unsafe extern "C" {
  2^-126. Here m is what the operation multiplies R by: the attention factor a for FORWARD and
  BACKWARD, 1/a for INVERSE, 1 for SHIFT.
 
- Under ROPE_ROUNDING_NATIVE every tensor must be F16, and y0 = fma(x0, cos, -(x1 \* sin)), y1 =
+ Under ROPE_ROUNDING_NATIVE what turns must be F16, and y0 = fma(x0, cos, -(x1 \* sin)), y1 =
  fma(x1, cos, x0 \* sin) in f16: cos, sin, the product and the fma are rounded once each, to nearest
  even, and may be subnormal. A result that does not overflow is within 3.01 \* 2^-11 \* m \*
  sqrt(x0^2 + x1^2) + 2^-25 \* (2 + |x0| + |x1|) of the exact rotation by the cos and sin that were
@@ -763,8 +763,9 @@ unsafe extern "C" {
 pub struct rope_prepared {
     _unused: [u8; 0],
 }
-/** Where the tensors of one layer lie. Those that \`args\` described are required, unless there are no
- tokens; the others are NULL, and all are where args->batch was 0.*/
+/** Where the tensors of one layer lie. Those that \`args\` described are required, and the others are
+ NULL. Of a call without tokens none is looked at; where args->batch was 0, q and k alone, which
+ are NULL.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_qk_data {
@@ -879,7 +880,7 @@ pub struct rope_kv_cache {
     /** PAGED: either page_table_stride, or page_starts: row s are the entries page_starts\[s\] to
  page_starts\[s + 1\] - 1. There are sequences + 1 of these, none negative, never decreasing.*/
     pub page_starts: *const i32,
-    /// PAGED, LINEAR: required, \[sequences\]: slots that were filled before
+    /// PAGED, LINEAR: required, \[sequences\]: slots filled before, 0 or more
     pub starts: *const i32,
     /** MAPPED: required: entries of slots_\*. Tokens behind the last one, counted
  through all batch rows, go nowhere: padding. There may be more entries
