@@ -471,21 +471,6 @@ TEST_F(CacheErrors, EachIsRefusedWithItsMessageAndWritesNothing) {
   }
 }
 
-// They store nothing, wherever they would.
-TEST_F(CacheErrors, SequencesWithoutTokensMayStartAnywhere) {
-  for (const auto make : {Paged, ByStarts, Linear}) {
-    All all = Good();
-    make(&all);
-    Connect(&all);
-    all.cu[1] = kTokens;
-    all.starts[0] = 0, all.starts[1] = INT32_MAX;
-    EXPECT_OK(rope_apply_qk(context_.get(), &all.args));
-    all.starts[1] = -1;
-    EXPECT_EQ(rope_apply_qk(context_.get(), &all.args), kInvalid);
-    ExpectMessage(kFunction, {"starts[1] (-1)", "negative"});
-  }
-}
-
 TEST_F(CacheErrors, NothingToDoReadsNothing) {
   All all = Good();
   Connect(&all);

@@ -274,5 +274,32 @@ TEST(Cache, ATwiceGivenSlotHarmsNoOther) {
   EXPECT_EQ(cached, want);
 }
 
+// They store nothing, wherever they would.
+TEST(Cache, ASequenceWithoutTokensMayStartAnywhere) {
+  float k[2] = {1, 2}, cached[2][2] = {};
+  const int32_t runs[] = {0, 1, 1}, starts[] = {0, INT32_MAX}, table[] = {1, 9};
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.pages = 2;
+  cache.page_size = 1;
+  cache.starts = starts;
+  cache.k = Tensor(cached, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_NHD);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  rope_qk_args args = Args(1, 1);
+  args.k = Tensor(k, ROPE_DTYPE_F32, 1);
+  args.positions = Offset(0);
+  args.positions.cu_seqlens = runs;
+  args.positions.sequences = 2;
+  args.fused = &fused;
+  const Context context = Create(Config(2));
+  cache.kind = ROPE_SLOTS_LINEAR;
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+  cache.kind = ROPE_SLOTS_PAGED;
+  cache.page_table = table;
+  cache.page_table_stride = 1;
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+  for (const auto& page : cached) EXPECT_EQ(page[1], 2);
+}
+
 }  // namespace
 }  // namespace rope::testing
