@@ -397,7 +397,8 @@ TEST_F(CudaGrid, SlotsOfAnyArraysExist) {
     int32_t cuts[] = {any(), any(), any()}, starts[] = {any(), any()}, table[8],
             first[] = {0, 4, 8};
     int64_t slots[8];
-    for (int i = 0; i < 8; ++i) table[i] = any(), slots[i] = int64_t{any()} << (random() % 33);
+    for (int i = 0; i < 8; ++i)
+      table[i] = any(), slots[i] = any() * (int64_t{1} << (random() % 33));
     PositionSource positions{};
     positions.cu_seqlens = cuts;
     positions.sequences = 2;
