@@ -163,6 +163,8 @@ const (
 	OperationInverse Operation = C.ROPE_OPERATION_INVERSE
 	// R(p) x: moves rotated keys by p, which may be negative
 	OperationShift Operation = C.ROPE_OPERATION_SHIFT
+	// a/a' R(p) R'(-p') x: moves keys that were rotated by p'
+	OperationRerotate Operation = C.ROPE_OPERATION_REROTATE
 )
 
 // String is the name of the constant.
@@ -219,6 +221,7 @@ var constants = [...]constant{
 	{"Operation", "ROPE_OPERATION_BACKWARD", "OperationBackward", int32(OperationBackward)},
 	{"Operation", "ROPE_OPERATION_INVERSE", "OperationInverse", int32(OperationInverse)},
 	{"Operation", "ROPE_OPERATION_SHIFT", "OperationShift", int32(OperationShift)},
+	{"Operation", "ROPE_OPERATION_REROTATE", "OperationRerotate", int32(OperationRerotate)},
 	{"Digest", "ROPE_DIGEST_ROTATION", "DigestRotation", int32(DigestRotation)},
 	{"Digest", "ROPE_DIGEST_ANGLES", "DigestAngles", int32(DigestAngles)},
 	{"Digest", "ROPE_DIGEST_BITS", "DigestBits", int32(DigestBits)},

@@ -14,8 +14,9 @@ struct Call {
   int64_t batch, tokens;
 };
 
-// The tensors of rope_fused, in the order in which they are compared with those before.
-enum Beside { kCacheK, kV, kVOut, kCacheV, kBesides };
+// The tensors of rope_fused, in the order in which they are compared with those before. From
+// kSourceK on they are those of calls with a source, whose k_out is one of them.
+enum Beside { kCacheK, kV, kVOut, kCacheV, kSourceK, kSourceV, kKOut, kBesides };
 
 // How messages call the arguments: fields of rope_qk_args or rope_qk_data, or arguments of
 // rope_apply_thd.
@@ -34,7 +35,8 @@ inline constexpr Names kNamesOfArgs = {
     "args->q_out",
     "args->k_out",
     ".data",
-    {"args->fused->cache->k", "args->fused->v", "args->fused->v_out", "args->fused->cache->v"}};
+    {"args->fused->cache->k", "args->fused->v", "args->fused->v_out", "args->fused->cache->v",
+     "args->fused->source->k", "args->fused->source->v", "args->k_out"}};
 
 // Whether a call gives the addresses of its tensors, or is prepared and each application does.
 enum class DataOf : bool { kCall, kApplication };

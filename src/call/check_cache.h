@@ -1,4 +1,4 @@
-// The checks of where in a cache the tokens of a call go.
+// The checks of where in a cache the tokens of a call go, or come from.
 #ifndef LIBROPE_SRC_CALL_CHECK_CACHE_H_
 #define LIBROPE_SRC_CALL_CHECK_CACHE_H_
 
@@ -9,8 +9,8 @@
 namespace rope {
 
 // Sizes, the fields of the kind, and, in host memory, that each slot exists: all of `cache` but its
-// memory. `positions` say which tokens a sequence has.
-rope_status CheckCache(const Call& call, const rope_kv_cache& cache,
+// memory. `positions` say which tokens a sequence has; `name` is the argument with "->" behind it.
+rope_status CheckCache(const Call& call, const char* name, const rope_kv_cache& cache,
                        const PositionSource& positions, SlotSource* slots);
 
 }  // namespace rope

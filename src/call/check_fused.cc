@@ -13,7 +13,22 @@ namespace rope {
 namespace {
 
 constexpr TensorKind kKinds[kBesides] = {TensorKind::kCachedHeads, TensorKind::kOthers,
-                                         TensorKind::kOthers, TensorKind::kCachedOthers};
+                                         TensorKind::kOthers,      TensorKind::kCachedOthers,
+                                         TensorKind::kCachedHeads, TensorKind::kCachedOthers,
+                                         TensorKind::kHeads};
+
+// What may be exactly what it is made of.
+struct InPlace {
+  Beside in, out;
+};
+constexpr InPlace kInPlace[] = {{kV, kVOut}, {kSourceK, kCacheK}, {kSourceV, kCacheV}};
+
+bool IsSame(const FusedShapes& shapes, const FusedAddresses& addresses, const InPlace& pair) {
+  if (pair.in >= shapes.count) return false;
+  const BesideShape &in = shapes.beside[pair.in], &out = shapes.beside[pair.out];
+  return in.present && out.present && addresses.beside[pair.in] == addresses.beside[pair.out] &&
+         AreEqual(in.of, out.of);
+}
 
 rope_status CheckReserved(const Call& call, const char* name, int64_t reserved) {
   if (reserved == 0) return ROPE_OK;
@@ -26,18 +41,33 @@ rope_status Needs(const Call& call, const char* name, const char* needs) {
               needs);
 }
 
+rope_status CheckFrom(const Call& call, rope_operation operation, const rope_positions* from) {
+  const bool needs = kOperations[operation].has_from();
+  if (needs && !call.context.backend->has_moves) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: args->operation must not be REROTATE in a %s context in this version",
+                call.function, call.context.backend->name);
+  }
+  if ((from != nullptr) == needs) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              needs ? "%s: args->fused->from_positions (NULL) is required with REROTATE: where the "
+                      "keys were before"
+                    : "%s: args->fused->from_positions is set, but only REROTATE uses it",
+              call.function);
+}
+
 // pages and page_size take the places of batch and tokens in the checks of a cache's memory.
-rope_status CheckPagesAndSlots(const Call& call, const rope_kv_cache& cache) {
+rope_status CheckPagesAndSlots(const Call& call, const char* name, const rope_kv_cache& cache) {
   constexpr int32_t kMostSlots = 1 << 30;
   if (cache.pages < 1) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: args->fused->cache->pages (%lld) is required, and must be positive",
-                call.function, static_cast<long long>(cache.pages));
+                "%s: %s->pages (%lld) is required, and must be positive", call.function, name,
+                static_cast<long long>(cache.pages));
   }
   if (cache.page_size < 1 || cache.page_size > kMostSlots) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: args->fused->cache->page_size (%d) is required, and must be from 1 to %d",
-                call.function, cache.page_size, kMostSlots);
+                "%s: %s->page_size (%d) is required, and must be from 1 to %d", call.function, name,
+                cache.page_size, kMostSlots);
   }
   return ROPE_OK;
 }
@@ -153,9 +183,9 @@ rope_status DescribeCachedK(const Call& call, const Call& pages, const Names& na
 
 // v, to one place.
 rope_status DescribeCopy(const Call& call, const Names& names, Beside which, const rope_tensor& to,
-                         const rope_tensor& v, DataOf data_of, FusedShapes* shapes,
+                         Beside from, const rope_tensor& v, DataOf data_of, FusedShapes* shapes,
                          Copies* copies) {
-  const char *const name = names.beside[which], *const v_name = names.beside[kV];
+  const char *const name = names.beside[which], *const v_name = names.beside[from];
   BesideShape& shape = shapes->beside[which];
   if (rope_status s = DescribeBeside(call, name, to, kKinds[which], true, data_of, &shape)) {
     return s;
@@ -166,17 +196,116 @@ rope_status DescribeCopy(const Call& call, const Names& names, Beside which, con
                 call.function, name, to.head_dim, v_name, v.head_dim);
   }
   Copy& copy = copies->of[copies->count++];
-  copy.in_strides = StridesOf(shapes->beside[kV]);
+  copy.in_strides = StridesOf(shapes->beside[from]);
   copy.out_strides = StridesOf(shape);
   copy.width = shape.of.width;
   copy.heads = v.heads;
+  copy.from_slots = IsInCache(kKinds[from]);
   copy.to_slots = IsInCache(kKinds[which]);
   return ROPE_OK;
 }
 
+// k of `source`, to one place.
+rope_status DescribeMovedK(const Call& call, const Names& names, Beside which,
+                           const rope_tensor& to, const rope_tensor& k, FusedShapes* shapes,
+                           Tensor* tensor) {
+  const rope_context& context = call.context;
+  const char* const name = names.beside[which];
+  const BesideShape& in = shapes->beside[kSourceK];
+  BesideShape& out = shapes->beside[which];
+  if (rope_status s = DescribeBeside(call, name, to, kKinds[which], true, DataOf::kCall, &out)) {
+    return s;
+  }
+  if (rope_status s = CheckAlike(call, name, to, names.beside[kSourceK], k.dtype, k.heads)) {
+    return s;
+  }
+  tensor->in_strides = StridesOf(in);
+  tensor->out_strides = StridesOf(out);
+  tensor->in_span = SpanStart(context, k);
+  tensor->out_span = SpanStart(context, to);
+  tensor->heads = k.heads;
+  tensor->dtype = k.dtype;
+  const int64_t whole = int64_t{context.head_dim} * ElementSize(k.dtype);
+  tensor->copies_rest =
+      context.rotary_dim != context.head_dim && in.of.width == whole && out.of.width == whole;
+  return ROPE_OK;
+}
+
+// What is known of a source without addresses: its k, behind q in the tensors, and its v.
+rope_status DescribeSource(const Call& call, const Call& pages, const Names& names,
+                           const FusedArgs& given, Tensor tensors[3], int32_t* count,
+                           FusedShapes* shapes, FusedPlan* fused) {
+  const rope_kv_cache& source = *given.source;
+  const Call source_pages = {call.function, call.context, source.pages, source.page_size};
+  const auto describe = [&](Beside which, const rope_tensor& t) {
+    return DescribeBeside(source_pages, names.beside[which], t, kKinds[which], false, DataOf::kCall,
+                          &shapes->beside[which]);
+  };
+  if (rope_status s = describe(kSourceK, source.k)) return s;
+  fused->gathered = *count;
+  if (!IsAbsent(*given.k_out)) {
+    if (rope_status s = DescribeMovedK(call, names, kKOut, *given.k_out, source.k, shapes,
+                                       &tensors[(*count)++])) {
+      return s;
+    }
+  }
+  if (given.caches_k) {
+    fused->cached = *count;
+    if (rope_status s = DescribeMovedK(pages, names, kCacheK, given.cache->k, source.k, shapes,
+                                       &tensors[(*count)++])) {
+      return s;
+    }
+  }
+  return given.has_v ? describe(kSourceV, source.v) : ROPE_OK;
+}
+
+rope_status ReadCache(const Call& call, rope_operation operation, const char* name,
+                      const rope_kv_cache* cache, rope_kv_cache* copy, const rope_kv_cache** read) {
+  *read = cache;
+  if (cache->struct_size != sizeof(rope_kv_cache)) {
+    if (rope_status s = CopyStruct(call.function, name, cache, copy)) return s;
+    *read = copy;
+  }
+  if (rope_status s = CheckReserved(call, name, (*read)->reserved)) return s;
+  if (kOperations[operation].is_cached) return ROPE_OK;
+  return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be NULL with BACKWARD: gradients are not cached",
+              call.function, name);
+}
+
+rope_status ReadSource(const Call& call, const rope_qk_args& args, DataOf data_of,
+                       FusedArgs* given) {
+  constexpr char kName[] = "args->fused->source";
+  const auto& names = kNamesOfArgs.beside;
+  if (data_of == DataOf::kApplication) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be NULL in a prepared call in this version",
+                call.function, kName);
+  }
+  if (!call.context.backend->has_moves) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be NULL in a %s context in this version",
+                call.function, kName, call.context.backend->name);
+  }
+  if (rope_status s = ReadCache(call, args.operation, kName, given->fused->source,
+                                &given->source_copy, &given->source)) {
+    return s;
+  }
+  const bool has_k = !IsAbsent(args.k);
+  if (has_k || given->has_v) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s is set, and so is %s, which must be absent: k and v are read in slots",
+                call.function, kName, has_k ? "args->k" : names[kV]);
+  }
+  if (IsAbsent(given->source->k)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is required", call.function, names[kSourceK]);
+  }
+  given->has_v = !IsAbsent(given->source->v);
+  given->k_out = &args.k_out;
+  return CheckPagesAndSlots(call, kName, *given->source);
+}
+
 }  // namespace
 
-rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* given) {
+rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of,
+                      FusedArgs* given) {
   const char* const function = call.function;
   const auto& names = kNamesOfArgs.beside;
   given->fused = args.fused;
@@ -187,40 +316,43 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* giv
   }
   const rope_fused& fused = *given->fused;
   if (rope_status s = CheckReserved(call, "args->fused", fused.reserved)) return s;
+  if (rope_status s = CheckFrom(call, args.operation, fused.from_positions)) return s;
   given->has_v = !IsAbsent(fused.v);
   given->has_v_out = !IsAbsent(fused.v_out);
-  given->cache = fused.cache;
+  given->cache = given->source = nullptr;
   given->caches_k = given->caches_v = false;
+  Beside v = kV;
+  if (fused.source != nullptr) {
+    v = kSourceV;
+    if (rope_status s = ReadSource(call, args, data_of, given)) return s;
+  }
   if (fused.cache != nullptr) {
-    if (fused.cache->struct_size != sizeof(rope_kv_cache)) {
-      if (rope_status s =
-              CopyStruct(function, "args->fused->cache", fused.cache, &given->cache_copy)) {
-        return s;
-      }
-      given->cache = &given->cache_copy;
+    if (rope_status s = ReadCache(call, args.operation, "args->fused->cache", fused.cache,
+                                  &given->cache_copy, &given->cache)) {
+      return s;
     }
     const rope_kv_cache& cache = *given->cache;
-    if (rope_status s = CheckReserved(call, "args->fused->cache", cache.reserved)) return s;
-    if (!kOperations[args.operation].is_cached) {
-      return Fail(ROPE_ERROR_UNSUPPORTED,
-                  "%s: args->fused->cache must be NULL with BACKWARD: gradients are not cached",
-                  function);
-    }
     given->caches_k = !IsAbsent(cache.k);
     given->caches_v = !IsAbsent(cache.v);
     if (!given->caches_k && !given->caches_v) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s and %s must not both be absent", function,
                   names[kCacheK], names[kCacheV]);
     }
-    if (given->caches_k && IsAbsent(args.k)) return Needs(call, names[kCacheK], "args->k");
-    if (given->caches_v && !given->has_v) return Needs(call, names[kCacheV], names[kV]);
-    if (rope_status s = CheckPagesAndSlots(call, cache)) return s;
+    const bool has_k = given->source != nullptr || !IsAbsent(args.k);
+    if (given->caches_k && !has_k) return Needs(call, names[kCacheK], "args->k");
+    if (given->caches_v && !given->has_v) return Needs(call, names[kCacheV], names[v]);
+    if (rope_status s = CheckPagesAndSlots(call, "args->fused->cache", cache)) return s;
   }
-  if (given->has_v_out && !given->has_v) return Needs(call, names[kVOut], names[kV]);
+  if (given->source != nullptr && !given->caches_k && IsAbsent(*given->k_out)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s is set, but neither args->k_out nor cache->k is, where it would go",
+                function, names[kSourceK]);
+  }
+  if (given->has_v_out && !given->has_v) return Needs(call, names[kVOut], names[v]);
   if (!given->has_v || given->has_v_out || given->caches_v) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
               "%s: %s is set, but neither v_out nor cache->v is, where it would go", function,
-              names[kV]);
+              names[v]);
 }
 
 rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedArgs& given,
@@ -228,79 +360,118 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
                              Tensor tensors[3], int32_t* count, FusedShapes* fused_shapes,
                              FusedPlan* fused) {
   const rope_fused& f = *given.fused;
-  const rope_kv_cache* const cache = given.cache;
+  const rope_kv_cache *const cache = given.cache, *const source = given.source;
   BesideShape* const beside = fused_shapes->beside;
-  for (int which = 0; which < kBesides; ++which) beside[which].present = false;
+  fused_shapes->count = source != nullptr ? kBesides : kSourceK;
+  for (int which = 0; which < fused_shapes->count; ++which) beside[which].present = false;
   fused_shapes->pages = cache != nullptr ? cache->pages : 0;
   fused_shapes->page_size = cache != nullptr ? cache->page_size : 0;
   fused->cached = -1;
+  fused->gathered = FusedPlan::kNone;
+  fused->in_place = false;
   fused->copies.count = 0;
   const Call pages = {call.function, call.context, fused_shapes->pages, fused_shapes->page_size};
-  if (given.caches_k) {
+  if (source != nullptr) {
+    fused_shapes->source_pages = source->pages;
+    fused_shapes->source_page_size = source->page_size;
+    if (rope_status s =
+            DescribeSource(call, pages, names, given, tensors, count, fused_shapes, fused)) {
+      return s;
+    }
+  } else if (given.caches_k) {
     if (rope_status s = DescribeCachedK(call, pages, names, cache->k, data_of, shapes, tensors,
                                         count, &beside[kCacheK], fused)) {
       return s;
     }
   }
   if (given.has_v) {
+    const Beside from = source != nullptr ? kSourceV : kV;
+    const rope_tensor& v = source != nullptr ? source->v : f.v;
     // If v_out is v, it is written, as v_out says.
-    if (rope_status s =
-            DescribeBeside(call, names.beside[kV], f.v, kKinds[kV], false, data_of, &beside[kV])) {
-      return s;
+    if (from == kV) {
+      if (rope_status s =
+              DescribeBeside(call, names.beside[kV], v, kKinds[kV], false, data_of, &beside[kV])) {
+        return s;
+      }
     }
     if (given.has_v_out) {
-      if (rope_status s = DescribeCopy(call, names, kVOut, f.v_out, f.v, data_of, fused_shapes,
+      if (rope_status s = DescribeCopy(call, names, kVOut, f.v_out, from, v, data_of, fused_shapes,
                                        &fused->copies)) {
         return s;
       }
     }
     if (given.caches_v) {
-      if (rope_status s = DescribeCopy(pages, names, kCacheV, cache->v, f.v, data_of, fused_shapes,
-                                       &fused->copies)) {
+      if (rope_status s = DescribeCopy(pages, names, kCacheV, cache->v, from, v, data_of,
+                                       fused_shapes, &fused->copies)) {
         return s;
       }
     }
   }
-  fused->slots.kind = 0;
+  fused->slots.kind = fused->source.kind = 0;
   fused->dropped = nullptr;
+  if (source != nullptr) {
+    if (rope_status s =
+            CheckCache(call, "args->fused->source->", *source, positions, &fused->source)) {
+      return s;
+    }
+  }
   if (cache == nullptr) return ROPE_OK;
   fused->dropped = cache->dropped;
-  return CheckCache(call, *cache, positions, &fused->slots);
+  return CheckCache(call, "args->fused->cache->", *cache, positions, &fused->slots);
+}
+
+bool IsOneMemory(const FusedShapes& shapes, const FusedAddresses& addresses) {
+  return IsSame(shapes, addresses, kInPlace[1]) || IsSame(shapes, addresses, kInPlace[2]);
 }
 
 rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
                                 const FusedShapes& fused_shapes, const FusedAddresses& addresses,
-                                int32_t cached, Tensor tensors[3], Copies* copies) {
+                                const FusedPlan& fused, Tensor tensors[3], Copies* copies) {
   const BesideShape* const beside = fused_shapes.beside;
   void* const* const at = addresses.beside;
   const Call pages = {call.function, call.context, fused_shapes.pages, fused_shapes.page_size};
-  // v_out may be v itself.
-  const bool in_place =
-      beside[kVOut].present && at[kVOut] == at[kV] && AreEqual(beside[kV].of, beside[kVOut].of);
+  const Call source = {call.function, call.context, fused_shapes.source_pages,
+                       fused_shapes.source_page_size};
+  unsigned same = 0;  // inputs that are outputs, too, and these outputs, by bits
+  for (const InPlace& pair : kInPlace) {
+    if (IsSame(fused_shapes, addresses, pair)) same |= 1u << pair.in | 1u << pair.out;
+  }
   Regions regions(call, names, shapes, tensors);
-  for (int which = 0; which < kBesides; ++which) {
+  for (int which = 0; which < fused_shapes.count; ++which) {
     const BesideShape& shape = beside[which];
     if (!shape.present) continue;
+    const TensorKind kind = kKinds[which];
+    const bool is_source = which == kSourceK || which == kSourceV, read = is_source || which == kV;
     if (rope_status s =
-            CheckAddressBeside(IsInCache(kKinds[which]) ? pages : call, names.beside[which],
-                               names.data, shape, kKinds[which], at[which])) {
+            CheckAddressBeside(is_source         ? source
+                               : IsInCache(kind) ? pages
+                                                 : call,
+                               names.beside[which], names.data, shape, kind, at[which])) {
       return s;
     }
-    if (which == kVOut && in_place) continue;
-    const bool written = which != kV || in_place;
-    if (rope_status s = regions.Add(static_cast<Beside>(which), shape, at[which], written)) {
+    const bool in_place = (same >> which & 1) != 0;
+    if (in_place && !read) continue;
+    if (rope_status s =
+            regions.Add(static_cast<Beside>(which), shape, at[which], !read || in_place)) {
       return s;
     }
   }
-  if (cached >= 0) {
-    tensors[cached].in = tensors[shapes.k_at()].in;
-    tensors[cached].out = static_cast<char*>(at[kCacheK]);
+  if (fused.gathered != FusedPlan::kNone) {
+    Tensor* t = &tensors[fused.gathered];
+    for (const Beside out : {kKOut, kCacheK}) {
+      if (!beside[out].present) continue;
+      t->in = static_cast<const char*>(at[kSourceK]);
+      t++->out = static_cast<char*>(at[out]);
+    }
+  } else if (fused.cached >= 0) {
+    tensors[fused.cached].in = tensors[shapes.k_at()].in;
+    tensors[fused.cached].out = static_cast<char*>(at[kCacheK]);
   }
   // In place the first one is none.
-  if (in_place && --copies->count > 0) copies->of[0] = copies->of[1];
+  if ((same >> kV & 1) != 0 && --copies->count > 0) copies->of[0] = copies->of[1];
   for (int n = 0; n < copies->count; ++n) {
     Copy& copy = copies->of[n];
-    copy.in = static_cast<const char*>(at[kV]);
+    copy.in = static_cast<const char*>(at[copy.from_slots ? kSourceV : kV]);
     copy.out = static_cast<char*>(at[copy.to_slots ? kCacheV : kVOut]);
   }
   return ROPE_OK;

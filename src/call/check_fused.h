@@ -12,16 +12,19 @@ namespace rope {
 // rope_qk_args.fused as this version knows it; the copies are of structs of another size.
 struct FusedArgs {
   const rope_fused* fused;
-  const rope_kv_cache* cache;  // null: none
-  bool has_v, has_v_out, caches_k, caches_v;
+  const rope_kv_cache *cache, *source;        // null: none
+  const rope_tensor* k_out;                   // of calls with a source
+  bool has_v, has_v_out, caches_k, caches_v;  // has_v: in source, if there is one
   rope_fused fused_copy;
-  rope_kv_cache cache_copy;
+  rope_kv_cache cache_copy, source_copy;
 };
 
 // What is known of the tensors of rope_fused without their addresses.
 struct FusedShapes {
   BesideShape beside[kBesides];
+  int32_t count;             // of these: kSourceK without a source
   int64_t pages, page_size;  // of the cache, if there is one
+  int64_t source_pages, source_page_size;
 };
 
 // Where they lie; null where one is absent.
@@ -30,10 +33,11 @@ struct FusedAddresses {
 };
 
 // What can be said before q and k are known: sizes, and that what belongs together is there.
-rope_status ReadFused(const Call& call, const rope_qk_args& args, FusedArgs* given);
+rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of, FusedArgs* given);
 
-// After CheckShapes. The tensors of a Plan, which has `count` of them, become q, k to the cache,
-// and k to k_out, as far as the call has them.
+// After CheckShapes, or CheckShapeOfQ with a source. The tensors of a Plan, which has `count` of
+// them, become q, k to the cache, and k to k_out, as far as the call has them; with a source q, k
+// to k_out, and k to the cache.
 rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedArgs& given,
                              DataOf data_of, const Shapes& shapes, const PositionSource& positions,
                              Tensor tensors[3], int32_t* count, FusedShapes* fused_shapes,
@@ -42,7 +46,10 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
 // After CheckAddresses. Completes k to the cache and the copies; one to v itself is none.
 rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
                                 const FusedShapes& fused_shapes, const FusedAddresses& addresses,
-                                int32_t cached, Tensor tensors[3], Copies* copies);
+                                const FusedPlan& fused, Tensor tensors[3], Copies* copies);
+
+// Whether source and cache are one memory, of k or of v. CheckMoves compares their slots then.
+bool IsOneMemory(const FusedShapes& shapes, const FusedAddresses& addresses);
 
 }  // namespace rope
 

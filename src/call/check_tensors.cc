@@ -331,6 +331,7 @@ rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor
   const auto describe = [&](auto as) { return as(call, name, t, data_of, &elements, &reach); };
   rope_status status;
   switch (kind) {
+    case TensorKind::kHeads: status = describe(&DescribeAs<TensorKind::kHeads>); break;
     case TensorKind::kOthers: status = describe(&DescribeAs<TensorKind::kOthers>); break;
     case TensorKind::kCachedHeads: status = describe(&DescribeAs<TensorKind::kCachedHeads>); break;
     default: status = describe(&DescribeAs<TensorKind::kCachedOthers>);
@@ -372,6 +373,14 @@ rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args
   if (shapes->count() != 0) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s and %s must not both be absent", call.function,
               names.q, names.k);
+}
+
+rope_status CheckShapeOfQ(const Call& call, const Names& names, const rope_qk_args& args,
+                          DataOf data_of, Shapes* shapes, Tensor tensors[3]) {
+  shapes->k.present = false;
+  shapes->k.in_place = true;
+  return DescribePair(call, names.q, args.q, names.q_out, args.q_out, data_of, &shapes->q,
+                      &tensors[0]);
 }
 
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,

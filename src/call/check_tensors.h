@@ -91,6 +91,10 @@ struct Addresses {
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
                         DataOf data_of, Shapes* shapes, Tensor tensors[3]);
 
+// The same of q alone, which may be absent: k comes from elsewhere.
+rope_status CheckShapeOfQ(const Call& call, const Names& names, const rope_qk_args& args,
+                          DataOf data_of, Shapes* shapes, Tensor tensors[3]);
+
 // Completes the tensors of `batch` rows of `tokens`.
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
                            const Addresses& addresses, Tensor tensors[3]);

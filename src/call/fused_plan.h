@@ -7,6 +7,7 @@
 
 #include "math/slots.h"
 #include "math/tensor.h"
+#include "math/token_position.h"
 
 namespace rope {
 
@@ -17,7 +18,7 @@ struct Copy {
   HeadStrides in_strides, out_strides;  // bytes; of slots: from page to page, from slot to slot
   int64_t width;                        // bytes of a head
   int32_t heads;
-  bool to_slots;
+  bool from_slots, to_slots;
 };
 
 // What is copied.
@@ -32,10 +33,17 @@ struct FusedPlan {
   // and out_strides.token from slot to slot. -1: none. The same tensor with an output of its own
   // stands behind it, and is to be rotated after it: it may be in place.
   int32_t cached;
+  // From which of Plan::tensors on their inputs are slots of `source`, as strides there say. The
+  // one with slots as its output stands last, as it may be in place. kNone: none are.
+  int32_t gathered;
+  static constexpr int32_t kNone = INT32_MAX;
+  bool in_place;  // source and cache are one memory, and some token stays where it is
   Copies copies;  // of a prepared call: without addresses
   // kind 0: nothing goes to slots. Plan::positions say which sequence a token has.
   SlotSource slots;
-  uint32_t* dropped;  // of a device: null, or counts the tokens whose slot is missing
+  uint32_t* dropped;    // of a device: null, or counts the tokens whose slot is missing
+  SlotSource source;    // kind 0: nothing is read in slots
+  PositionSource from;  // of operations that have one: the positions before
 };
 
 }  // namespace rope

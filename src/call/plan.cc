@@ -7,6 +7,7 @@
 #include "call/check_fused.h"
 #include "call/check_positions.h"
 #include "call/check_rows.h"
+#include "call/check_source.h"
 #include "call/check_tensors.h"
 #include "math/operation.h"
 
@@ -47,8 +48,16 @@ rope_status CheckPlace(const Call& call, const char* name, const rope_runner* ru
   return ROPE_OK;
 }
 
-// SHIFT goes by distances, which are no positions.
-rope_status CheckShift(const char* function, rope_position_kind kind) {
+// SHIFT goes by distances, which are no positions; REROTATE from other positions.
+rope_status CheckMove(const char* function, const rope_qk_args& args) {
+  const rope_position_kind kind = args.positions.kind;
+  if (kOperations[args.operation].has_from()) {
+    if (args.fused != nullptr) return ROPE_OK;  // the rest is ReadFused's
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: args->fused (NULL) is required with REROTATE: its from_positions say where "
+                "the keys were before",
+                function);
+  }
   if (kind >= ROPE_POSITIONS_IDS_T) return ROPE_OK;
   return Fail(
       ROPE_ERROR_INVALID_ARGUMENT,
@@ -68,8 +77,8 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
             CheckPositions(call, "args->positions.", args.positions, &plan->positions)) {
       return s;
     }
-    return kOperations[args.operation].by_distance ? CheckShift(function, args.positions.kind)
-                                                   : ROPE_OK;
+    return kOperations[args.operation].positions != Positions::kPlaces ? CheckMove(function, args)
+                                                                       : ROPE_OK;
   }
   if (!IsZero(args.positions)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -113,6 +122,19 @@ __attribute__((always_inline)) inline rope_status PlanShapes(const Call& call, c
   return CheckHeads(function, names.k, args.k, plan->has_rows, plan->row_heads);
 }
 
+// q, and k in slots of `source`.
+rope_status PlanShapeOfQ(const Call& call, const Names& names, const rope_qk_args& args,
+                         const FusedArgs& given, DataOf data_of, Plan* plan, Shapes* shapes) {
+  if (rope_status s = CheckShapeOfQ(call, names, args, data_of, shapes, plan->tensors)) return s;
+  plan->tensor_count = shapes->count();
+  if (plan->row_heads == 1) return ROPE_OK;
+  if (rope_status s = CheckHeads(call.function, names.q, args.q, plan->has_rows, plan->row_heads)) {
+    return s;
+  }
+  return CheckHeads(call.function, names.beside[kSourceK], given.source->k, plan->has_rows,
+                    plan->row_heads);
+}
+
 Addresses AddressesOf(const rope_qk_args& args) {
   return {args.q.data, args.k.data, args.q_out.data, args.k_out.data};
 }
@@ -133,26 +155,42 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
                                                 Plan* plan, Shapes* shapes, FusedPlan* fused,
                                                 FusedShapes* fused_shapes) {
   FusedArgs given;
-  if (rope_status s = ReadFused(call, args, &given)) return s;
+  if (rope_status s = ReadFused(call, args, data_of, &given)) return s;
   shapes->q.cached = false;
-  shapes->k.cached = given.caches_k;
-  if (rope_status s = PlanShapes(call, names, args, data_of, plan, shapes)) return s;
+  shapes->k.cached = given.caches_k && given.source == nullptr;
+  if (rope_status s = given.source != nullptr
+                          ? PlanShapeOfQ(call, names, args, given, data_of, plan, shapes)
+                          : PlanShapes(call, names, args, data_of, plan, shapes)) {
+    return s;
+  }
   if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
   plan->fused = fused;
   if (rope_status s = CheckFusedShapes(call, names, given, data_of, *shapes, plan->positions,
                                        plan->tensors, &plan->tensor_count, fused_shapes, fused)) {
     return s;
   }
+  if (const rope_positions* const from = given.fused->from_positions) {
+    if (rope_status s =
+            CheckPositions(call, "args->fused->from_positions->", *from, &fused->from)) {
+      return s;
+    }
+    if (rope_status s = CheckValidity(call, "args->fused->from_positions", fused->from)) return s;
+  }
   if (data_of == DataOf::kApplication) return ROPE_OK;
   if (rope_status s = CheckAddresses(call, names, *shapes, AddressesOf(args), plan->tensors)) {
     return s;
   }
-  const rope_kv_cache* const cache = given.cache;
-  const FusedAddresses addresses = {{cache != nullptr ? cache->k.data : nullptr,
-                                     given.fused->v.data, given.fused->v_out.data,
-                                     cache != nullptr ? cache->v.data : nullptr}};
-  return CheckFusedAddresses(call, names, *shapes, *fused_shapes, addresses, fused->cached,
-                             plan->tensors, &fused->copies);
+  const rope_kv_cache *const cache = given.cache, *const source = given.source;
+  const FusedAddresses addresses = {
+      {cache != nullptr ? cache->k.data : nullptr, given.fused->v.data, given.fused->v_out.data,
+       cache != nullptr ? cache->v.data : nullptr, source != nullptr ? source->k.data : nullptr,
+       source != nullptr ? source->v.data : nullptr, args.k_out.data}};
+  if (rope_status s = CheckFusedAddresses(call, names, *shapes, *fused_shapes, addresses, *fused,
+                                          plan->tensors, &fused->copies)) {
+    return s;
+  }
+  if (source == nullptr || !IsOneMemory(*fused_shapes, addresses)) return ROPE_OK;
+  return CheckMoves(call, fused->source, fused->slots, plan->positions, &fused->in_place);
 }
 
 }  // namespace
@@ -204,7 +242,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
     if (rope_status s = PlanTensors(call, names, *args, data_of, plan, shapes)) return s;
   }
   // Last, because it may look at every position: how many there are is known to be possible by now.
-  if (!plan->has_rows && !kOperations[args->operation].by_distance) {
+  if (!plan->has_rows && !kOperations[args->operation].by_distance()) {
     return CheckValidity(call, names.positions, plan->positions);
   }
   return ROPE_OK;

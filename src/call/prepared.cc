@@ -12,7 +12,7 @@ namespace {
 constexpr char kApply[] = "rope_prepared_apply";
 
 // The pointers of rope_qk_data, by the bits of a set of them: those of rope_fused last, in the
-// order of Beside.
+// order of Beside. There is no source.
 struct Field {
   const char* name;
   void* rope_qk_data::*pointer;
@@ -26,7 +26,7 @@ constexpr Field kFields[] = {{"q", &rope_qk_data::q},
                              {"v_out", &rope_qk_data::v_out},
                              {"cache_v", &rope_qk_data::cache_v}};
 constexpr int kFirstBeside = 4;
-static_assert(std::size(kFields) == kFirstBeside + kBesides);
+static_assert(std::size(kFields) == kFirstBeside + kSourceK);
 
 // Those of the tensors that a plan has. `fused` is null without rope_fused.
 unsigned FieldsOf(const Shapes& shapes, const FusedShapes* fused) {
@@ -34,7 +34,7 @@ unsigned FieldsOf(const Shapes& shapes, const FusedShapes* fused) {
   unsigned fields = unsigned{q.present} | unsigned{k.present} << 1 |
                     unsigned{q.present && !q.in_place} << 2 |
                     unsigned{k.present && !k.in_place} << 3;
-  for (int which = 0; fused != nullptr && which < kBesides; ++which) {
+  for (int which = 0; fused != nullptr && which < kSourceK; ++which) {
     fields |= unsigned{fused->beside[which].present} << (kFirstBeside + which);
   }
   return fields;
@@ -73,7 +73,7 @@ Addresses AddressesOf(const rope_qk_data& data) { return {data.q, data.k, data.q
 __attribute__((noinline)) rope_status ApplyFused(const rope_prepared& prepared, const Call& call,
                                                  const rope_qk_data& data) {
   const auto& [fused, shapes] = *prepared.fused;
-  const FusedAddresses beside = {{data.cache_k, data.v, data.v_out, data.cache_v}};
+  const FusedAddresses beside = {{data.cache_k, data.v, data.v_out, data.cache_v}};  // no source
   const Tensor(&kept)[3] = prepared.plan.tensors;
   Tensor tensors[3] = {kept[0], kept[1], kept[2]};
   if (rope_status s =
@@ -82,7 +82,7 @@ __attribute__((noinline)) rope_status ApplyFused(const rope_prepared& prepared, 
   }
   Copies copies = fused.copies;
   if (rope_status s = CheckFusedAddresses(call, kNamesOfData, prepared.shapes, shapes, beside,
-                                          fused.cached, tensors, &copies)) {
+                                          fused, tensors, &copies)) {
     return s;
   }
   return prepared.call->Apply(prepared.plan, tensors, &copies);
@@ -124,7 +124,8 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
     prepared->fields = FieldsOf(prepared->shapes, plan.fused != nullptr ? &fused.shapes : nullptr);
   }
   if (plan.fused != nullptr) {
-    fused.plan.slots = {};
+    fused.plan.slots = fused.plan.source = {};
+    fused.plan.from = {};
     prepared->fused = std::make_unique<PreparedFused>(fused);
     plan.fused = &prepared->fused->plan;
   }

@@ -81,8 +81,8 @@ rope_status MakeSet(const char* function, const Config& config, FrequencySet* se
 }
 
 // 1 radian per position, and 2^-64 turns.
-FrequencySet Units(int pairs) {
-  const auto padded = static_cast<size_t>(PaddedPairs(pairs));
+FrequencySet Units() {
+  constexpr size_t padded = PaddedPairs(kMaxPairs);
   FrequencySet units{};
   units.inv_freq_f32.assign(padded, 1);
   units.turns_high.assign(padded, 0);
@@ -144,7 +144,9 @@ rope_status ResolveContext(const char* function, const rope_config* const* confi
   context->ids_per_axis = c.ids_per_axis != 0;
   context->freq_heads = first.freq_heads;
   context->sums = c.frequency != nullptr;
-  if (context->sums) context->units = Units(first.pairs());
+  // Of all contexts, and for as long as any: threads may rotate while the program ends.
+  static const FrequencySet* const kUnits = new FrequencySet(Units());
+  context->units = kUnits;
   context->pairing = c.pairing;
   context->angle = c.angle;
   context->rounding = kRoundings[c.rounding];

@@ -73,8 +73,8 @@ struct rope_context {
   std::vector<rope::Segment> segments;
   std::vector<uint8_t> pair_axis;  // empty with one axis, and with sums
   std::vector<rope::FrequencySet> sets;
-  rope::FrequencySet units;  // with sums: one per pair, for which sums are positions
-  int64_t valid_below;       // the least of the sets'
+  const rope::FrequencySet* units;  // one for all pairs, whose positions are angles or phases
+  int64_t valid_below;              // the least of the sets'
   int32_t device_index;
   const rope::Backend* backend;
   const void* backend_data;  // the backend's own: CPU kernels of the chosen target, device facts

@@ -9,29 +9,6 @@
 namespace rope::cpu {
 namespace {
 
-// The part of a run that lies in one page.
-SlotRun PieceOf(const Plan& plan, int64_t batch, int64_t index, int count) {
-  const SlotSource& slots = plan.fused->slots;
-  const Token token = LocateToken(plan.positions, batch, index);
-  const Slot first = SlotOf(slots, token, plan.tokens);
-  if (first.page < 0 || count == 1) return {first, 1};
-  int64_t most = std::min(count, slots.page_size - first.index);
-  if (slots.kind != ROPE_SLOTS_MAPPED) {
-    const int32_t* const runs = plan.positions.cu_seqlens;
-    const int64_t end = runs != nullptr ? runs[token.sequence + 1] : plan.tokens;
-    return {first, static_cast<int>(std::clamp<int64_t>(end - index, 1, most))};
-  }
-  const int64_t at = batch * plan.tokens + index;
-  most = std::min(most, slots.slots_length - at);
-  const int64_t slot = first.page * slots.page_size + first.index;
-  const auto follow = [&](const auto* numbers) {
-    int n = 1;
-    while (n < most && numbers[at + n] == slot + n) ++n;
-    return n;
-  };
-  return {first, slots.slots_i64 != nullptr ? follow(slots.slots_i64) : follow(slots.slots_i32)};
-}
-
 // Heads of `count` tokens, from strides to strides.
 template <class CopyBytes>
 void CopyHeads(const Copy& copy, const char* in, char* out, int count, CopyBytes copy_bytes) {
@@ -57,14 +34,17 @@ void CopyHeads(const Copy& copy, const char* in, char* out, int count, CopyBytes
 
 }  // namespace
 
-SlotRun LongRunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
-                  int count) {
-  SlotRun run = PieceOf(plan, batch, token, count);
-  const int64_t page_size = plan.fused->slots.page_size;
+SlotRun LongRunOf(const Plan& plan, const SlotSource& slots, const HeadStrides& strides,
+                  int64_t batch, int64_t token, int count) {
+  const auto in_page = [&](int64_t from, int most) {
+    return RunInPage(slots, plan.positions, plan.tokens, batch, from, most);
+  };
+  SlotRun run = in_page(token, count);
+  const int64_t page_size = slots.page_size;
   if (run.first.page < 0 || !PagesFollow(strides, page_size)) return run;
   const int64_t first = run.first.page * page_size + run.first.index;
   while (run.count < count) {
-    const SlotRun next = PieceOf(plan, batch, token + run.count, count - run.count);
+    const SlotRun next = in_page(token + run.count, count - run.count);
     if (next.first.page < 0 ||
         next.first.page * page_size + next.first.index != first + run.count) {
       break;
@@ -83,24 +63,19 @@ bool CopyCanStream(const Copy& copy) {
 
 void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,
                 bool streams, int64_t batch, int64_t first, int count) {
+  const Ends ends = {copy.in,          copy.out,        copy.in_strides,
+                     copy.out_strides, copy.from_slots, copy.to_slots};
   for (int i = 0; i < count;) {
-    SlotRun run = {{batch, 0}, count};
-    int64_t out = TokenOffset(copy.out_strides, batch, first);
-    if (copy.to_slots) {
-      run = RunOf(plan, kept, copy.out_strides, batch, first + i, count - i);
-      out = TokenOffset(copy.out_strides, run.first.page, run.first.index);
+    const Piece piece = PieceOf(plan, kept, ends, batch, first + i, count - i);
+    i += piece.count;
+    if (piece.in == nullptr || piece.out == nullptr || piece.in == piece.out) continue;
+    if (streams) {
+      CopyHeads(copy, piece.in, piece.out, piece.count, kernels.copy_streaming);
+    } else {
+      CopyHeads(copy, piece.in, piece.out, piece.count, [](char* to, const char* from, int64_t n) {
+        std::memcpy(to, from, static_cast<size_t>(n));
+      });
     }
-    if (run.first.page >= 0) {
-      const char* const in = copy.in + TokenOffset(copy.in_strides, batch, first + i);
-      if (streams) {
-        CopyHeads(copy, in, copy.out + out, run.count, kernels.copy_streaming);
-      } else {
-        CopyHeads(copy, in, copy.out + out, run.count, [](char* to, const char* from, int64_t n) {
-          std::memcpy(to, from, static_cast<size_t>(n));
-        });
-      }
-    }
-    i += run.count;
   }
   if (streams) hwy::FlushStream();
 }

@@ -1,14 +1,16 @@
-// Tokens go to slots of a cache, in runs whose slots follow each other, and v is copied beside
-// them.
+// Tokens go to slots of a cache, and come from some, in runs whose slots follow each other, and v
+// is copied beside them.
 #ifndef LIBROPE_SRC_CPU_APPEND_H_
 #define LIBROPE_SRC_CPU_APPEND_H_
 
 #include <cstdint>
 
 #include "call/plan.h"
+#include "call/slot_run.h"
 #include "cpu/kept_slots.h"
 #include "cpu/kernels.h"
 #include "math/slots.h"
+#include "math/tensor.h"
 
 namespace rope::cpu {
 
@@ -18,15 +20,64 @@ inline Slot SlotOfToken(const Plan& plan, const KeptSlots* kept, int64_t batch, 
   return SlotOf(plan.fused->slots, LocateToken(plan.positions, batch, token), plan.tokens);
 }
 
-SlotRun LongRunOf(const Plan& plan, const HeadStrides& strides, int64_t batch, int64_t token,
-                  int count);
+// The slot in which a token is read.
+inline Slot SourceOfToken(const Plan& plan, int64_t batch, int64_t token) {
+  return SlotOf(plan.fused->source, LocateToken(plan.positions, batch, token), plan.tokens);
+}
+
+// Tokens whose slots lie `strides.token` apart: they may be in several pages, if these follow each
+// other in memory.
+SlotRun LongRunOf(const Plan& plan, const SlotSource& slots, const HeadStrides& strides,
+                  int64_t batch, int64_t token, int count);
 
 // The run that begins with a token of a batch row: at most `count` tokens of this row.
 inline SlotRun RunOf(const Plan& plan, const KeptSlots* kept, const HeadStrides& strides,
                      int64_t batch, int64_t token, int count) {
   if (count == 1) return {SlotOfToken(plan, kept, batch, token), 1};  // decoding
   if (kept != nullptr) return kept->RunOf(strides, batch * plan.tokens + token, count);
-  return LongRunOf(plan, strides, batch, token, count);
+  return LongRunOf(plan, plan.fused->slots, strides, batch, token, count);
+}
+
+// Tokens that lie one after the other where they are read and where they are written; null:
+// nowhere.
+struct Piece {
+  const char* in;
+  char* out;
+  int count;
+};
+
+// What is read or written in slots of a cache, or else in the order of tokens.
+struct Ends {
+  const char* in;
+  char* out;
+  const HeadStrides &in_strides, &out_strides;
+  bool from_slots, to_slots;
+};
+
+// The first piece of tokens [token, token + count) of a batch row.
+inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, int64_t batch,
+                     int64_t token, int count) {
+  Piece piece = {ends.in, ends.out, count};
+  if (ends.from_slots) {
+    const SlotRun slots =
+        LongRunOf(plan, plan.fused->source, ends.in_strides, batch, token, piece.count);
+    piece.count = slots.count;
+    piece.in = slots.first.page < 0
+                   ? nullptr
+                   : ends.in + TokenOffset(ends.in_strides, slots.first.page, slots.first.index);
+  } else {
+    piece.in += TokenOffset(ends.in_strides, batch, token);
+  }
+  if (ends.to_slots) {
+    const SlotRun slots = RunOf(plan, kept, ends.out_strides, batch, token, piece.count);
+    piece.count = slots.count;
+    piece.out = slots.first.page < 0
+                    ? nullptr
+                    : ends.out + TokenOffset(ends.out_strides, slots.first.page, slots.first.index);
+  } else {
+    piece.out += TokenOffset(ends.out_strides, batch, token);
+  }
+  return piece;
 }
 
 // Whether a copy can be written with non-temporal stores: whole, aligned lines.

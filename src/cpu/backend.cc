@@ -38,10 +38,18 @@ int SpanBytes(const rope_context& context, const Tensor& tensor) {
   return context.rotary_dim * ElementSize(tensor.dtype);
 }
 
+// Whether all of tensor n goes elsewhere than where it is read. What kFused is, see below.
+template <bool kFused>
+bool GoesElsewhere(const Plan& plan, const Tensor& t, int n) {
+  return t.in != t.out || (kFused && n == plan.fused->cached && !plan.fused->in_place);
+}
+
 // Whether an output can be written with non-temporal stores, which spare reading its lines before
 // they are overwritten and need whole, aligned ones.
-bool CanStream(const rope_context& context, const Tensor& t) {
-  if (t.in == t.out) return false;
+template <bool kFused>
+bool CanStream(const Plan& plan, const Tensor& t, int n) {
+  if (!GoesElsewhere<kFused>(plan, t, n)) return false;
+  const rope_context& context = *plan.context;
   int64_t misaligned = reinterpret_cast<intptr_t>(t.out) | t.out_strides.batch |
                        t.out_strides.token | t.out_strides.head | t.out_span;
   for (const Segment& segment : context.segments) {
@@ -131,6 +139,22 @@ char* OutOf(const Job& job, int n, int64_t batch, int64_t token) {
   return slot.page < 0 ? nullptr : t.out + TokenOffset(t.out_strides, slot.page, slot.index);
 }
 
+// Where it comes from, likewise.
+template <bool kFused>
+const char* InOf(const Job& job, int n, int64_t batch, int64_t token) {
+  const Tensor& t = job.tensors[n];
+  if (!kFused || n < job.plan.fused->gathered)
+    return t.in + TokenOffset(t.in_strides, batch, token);
+  const Slot slot = SourceOfToken(job.plan, batch, token);
+  return slot.page < 0 ? nullptr : t.in + TokenOffset(t.in_strides, slot.page, slot.index);
+}
+
+// Whether it does neither.
+template <bool kFused>
+bool IsNowhere(const char* in, const char* out) {
+  return kFused && (in == nullptr || out == nullptr);
+}
+
 // Channels outside the span, out of place.
 template <bool kFused>
 void CopyRest(const Job& job, int n, int64_t batch, int64_t first, int64_t count) {
@@ -140,9 +164,11 @@ void CopyRest(const Job& job, int n, int64_t batch, int64_t first, int64_t count
   const size_t behind_at = before + static_cast<size_t>(SpanBytes(context, t));
   const size_t whole = static_cast<size_t>(context.head_dim * ElementSize(t.dtype));
   for (int64_t i = first; i < first + count; ++i) {
+    const char* const token_in = InOf<kFused>(job, n, batch, i);
     char* const token_out = OutOf<kFused>(job, n, batch, i);
-    for (int32_t h = 0; h < t.heads && token_out != nullptr; ++h) {
-      const char* in = t.in + HeadOffset(t.in_strides, batch, i, h);
+    if (IsNowhere<kFused>(token_in, token_out) || token_in == token_out) continue;
+    for (int32_t h = 0; h < t.heads; ++h) {
+      const char* in = token_in + h * t.in_strides.head;
       char* out = token_out + h * t.out_strides.head;
       std::memcpy(out, in, before);
       std::memcpy(out + behind_at, in + behind_at, whole - behind_at);
@@ -156,10 +182,12 @@ void CopyHeads(const Job& job, int n, int64_t batch, int64_t first, int64_t coun
   const Tensor& t = job.tensors[n];
   const auto span = static_cast<size_t>(SpanBytes(*job.plan.context, t));
   for (int64_t i = first; i < first + count; ++i) {
+    const char* const in = InOf<kFused>(job, n, batch, i);
     char* const out = OutOf<kFused>(job, n, batch, i);
-    for (int32_t h = 0; h < t.heads && out != nullptr; ++h) {
-      std::memcpy(out + h * t.out_strides.head + t.out_span,
-                  t.in + HeadOffset(t.in_strides, batch, i, h) + t.in_span, span);
+    if (IsNowhere<kFused>(in, out) || in == out) continue;
+    for (int32_t h = 0; h < t.heads; ++h) {
+      std::memcpy(out + h * t.out_strides.head + t.out_span, in + h * t.in_strides.head + t.in_span,
+                  span);
     }
   }
   if (t.copies_rest) CopyRest<kFused>(job, n, batch, first, count);
@@ -175,8 +203,9 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
                       RowBuffer* buffer) {
   const rope_context& context = *job.plan.context;
   const Tensor& t = job.tensors[n];
+  const char* const in = InOf<kFused>(job, n, batch, first + i);
   char* const out = OutOf<kFused>(job, n, batch, first + i);
-  if (out == nullptr) return;
+  if (IsNowhere<kFused>(in, out)) return;
   const ChannelRow row = job.kept != nullptr
                              ? job.kept->ChannelRowOf(n, KeptRow(job, batch, first + i))
                              : ChannelRowOf(job.plan, job.course.kernels, t.dtype, i, buffer);
@@ -186,21 +215,22 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
   for (int32_t h = 0; h < t.heads; ++h) {
     RotateHead(t.dtype, course.order, course.arithmetic, context.segments.data(),
                static_cast<int32_t>(context.segments.size()),
-               t.in + t.in_span + HeadOffset(t.in_strides, batch, first + i, h),
-               out + t.out_span + h * t.out_strides.head, row, vectors);
+               in + t.in_span + h * t.in_strides.head, out + t.out_span + h * t.out_strides.head,
+               row, vectors);
   }
 }
 
-// Tokens [first + i, first + i + count) of one batch row, whose first rows are those of token
-// `first`, to `out` and on. `last`: where the tokens of the task end in this batch row.
-HWY_INLINE void RotateRun(const Job& job, int n, const OrderedRows& rows, int64_t batch,
-                          int64_t first, int i, int count, int64_t last, char* out) {
+// `count` tokens from `in` to `out` and on, by the rows from i on. `last_head()` is the last one of
+// the task, as far as it goes on like this.
+template <class LastHead>
+HWY_INLINE void RotateRun(const Job& job, int n, const OrderedRows& rows, int i, int count,
+                          const char* in, char* out, LastHead last_head) {
   const rope_context& context = *job.plan.context;
   const Course& course = job.course;
   const Tensor& t = job.tensors[n];
   Block block;
   block.tensor = &t;
-  block.in = t.in + t.in_span + TokenOffset(t.in_strides, batch, first + i);
+  block.in = in + t.in_span;
   block.out = out + t.out_span;
   block.cos = rows.cos + i * rows.stride;
   block.sin = rows.sin + i * rows.stride;
@@ -221,8 +251,7 @@ HWY_INLINE void RotateRun(const Job& job, int n, const OrderedRows& rows, int64_
       block.prefetch_ahead = apart                    ? t.in_strides.head
                              : block.prefetch_into_l1 ? caches.l1_ahead
                                                       : caches.l2_ahead;
-      block.prefetch_last =
-          t.in + t.in_span + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+      block.prefetch_last = last_head() + t.in_span;
     }
   }
   if (job.streams[n]) {
@@ -232,17 +261,24 @@ HWY_INLINE void RotateRun(const Job& job, int n, const OrderedRows& rows, int64_
   }
 }
 
-// To slots, run by run.
-void RotateIntoSlots(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                     int i, int count, int64_t last) {
+// Tokens [first + i, first + i + count) of one batch row, whose first rows are those of token
+// `first`, out of slots or to slots, piece by piece. `last`: where the tokens of the task end in
+// this batch row.
+void RotateInSlots(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                   int i, int count, int64_t last) {
   const Tensor& t = job.tensors[n];
+  const FusedPlan& fused = *job.plan.fused;
+  const bool gathers = n >= fused.gathered;
+  const Ends ends = {t.in, t.out, t.in_strides, t.out_strides, gathers, n == fused.cached};
   for (const int end = i + count; i < end;) {
-    const SlotRun run = RunOf(job.plan, job.kept_slots, t.out_strides, batch, first + i, end - i);
-    if (run.first.page >= 0) {
-      RotateRun(job, n, rows, batch, first, i, run.count, last,
-                t.out + TokenOffset(t.out_strides, run.first.page, run.first.index));
+    const Piece piece = PieceOf(job.plan, job.kept_slots, ends, batch, first + i, end - i);
+    if (piece.in != nullptr && piece.out != nullptr) {
+      RotateRun(job, n, rows, i, piece.count, piece.in, piece.out, [&] {
+        return gathers ? piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1)
+                       : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+      });
     }
-    i += run.count;
+    i += piece.count;
   }
   if (job.streams[n]) hwy::FlushStream();
 }
@@ -250,11 +286,12 @@ void RotateIntoSlots(const Job& job, int n, const OrderedRows& rows, int64_t bat
 template <bool kFused>
 void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                    int i, int count, int64_t last) {
-  if (kFused && n == job.plan.fused->cached)
-    return RotateIntoSlots(job, n, rows, batch, first, i, count, last);
+  if (kFused && (n == job.plan.fused->cached || n >= job.plan.fused->gathered))
+    return RotateInSlots(job, n, rows, batch, first, i, count, last);
   const Tensor& t = job.tensors[n];
-  RotateRun(job, n, rows, batch, first, i, count, last,
-            t.out + TokenOffset(t.out_strides, batch, first + i));
+  RotateRun(job, n, rows, i, count, t.in + TokenOffset(t.in_strides, batch, first + i),
+            t.out + TokenOffset(t.out_strides, batch, first + i),
+            [&] { return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1); });
   if (job.streams[n]) hwy::FlushStream();
 }
 
@@ -266,7 +303,9 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   const rope_context& context = *plan.context;
   if (context.nope) {
     for (int n = 0; n < plan.tensor_count; ++n) {
-      if (job.tensors[n].in != job.tensors[n].out) CopyHeads<kFused>(job, n, batch, first, count);
+      if (job.tensors[n].in != job.tensors[n].out || (kFused && n == plan.fused->cached)) {
+        CopyHeads<kFused>(job, n, batch, first, count);
+      }
     }
     return;
   }
@@ -286,9 +325,9 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     }
   }
   // Every other block ends with q, with which the next one begins: the hardware's prefetcher starts
-  // anew where the tensor changes. But k goes to its slots before it turns in place.
+  // anew where the tensor changes. But the order of k to two places stays, as one may be in place.
   const bool k_first = first != 0 && plan.tensor_count == 2 &&
-                       !(kFused && plan.fused->cached == 0) &&
+                       !(kFused && (plan.fused->cached == 0 || plan.fused->gathered == 0)) &&
                        (first / job.course.block_tokens & 1) != 0;
   for (int turn = 0; turn < plan.tensor_count; ++turn) {
     const int n = k_first ? 1 - turn : turn;
@@ -388,7 +427,7 @@ bool IsInCache(const Course& course, const Plan& plan, const Tensor* tensors,
   if (course.bytes <= last / 2) return true;  // no more is written than is read
   int64_t moved_bytes = course.token_bytes;
   for (int n = 0; n < plan.tensor_count; ++n) {
-    if (tensors[n].in != tensors[n].out) moved_bytes += course.tensor_bytes[n];
+    if (GoesElsewhere<kFused>(plan, tensors[n], n)) moved_bytes += course.tensor_bytes[n];
   }
   if constexpr (kFused) moved_bytes += CopiedBytes(*copies);
   return ProductOrMost(course.tokens, moved_bytes) <= last;
@@ -397,14 +436,13 @@ bool IsInCache(const Course& course, const Plan& plan, const Tensor* tensors,
 template <bool kFused>
 rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors, const Copies* copies,
                 const KeptRows* kept, const KeptSlots* kept_slots) {
-  const rope_context& context = *plan.context;
   const int64_t tokens = course.tokens, token_bytes = course.token_bytes;
   Job job{course, plan, tensors, copies, kept, kept_slots, false, {}, {}, 0};
   job.in_cache = IsInCache<kFused>(course, plan, tensors, copies);
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
-      job.streams[n] =
-          course.rotations[n]->rotate_streaming != nullptr && CanStream(context, tensors[n]);
+      job.streams[n] = course.rotations[n]->rotate_streaming != nullptr &&
+                       CanStream<kFused>(plan, tensors[n], n);
     }
     for (int n = 0; kFused && n < copies->count; ++n) {
       job.copy_streams[n] =
@@ -486,6 +524,7 @@ extern constexpr Backend kCpuBackend = [] {
   backend.host_memory = true;
   backend.has_runner = true;
   backend.has_ggml = true;
+  backend.has_moves = true;
   backend.attach = &cpu::Attach;
   backend.apply = &cpu::Apply;
   backend.fill = &cpu::Fill;

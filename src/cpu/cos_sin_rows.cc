@@ -52,6 +52,23 @@ void MakeGgmlAngles(const rope_context& context, const FrequencySet& set,
              angles);
 }
 
+// Adds what each axis adds to the phase of its pairs, or `sign` -1 subtracts it. EXACT.
+void AddPhases(const rope_context& context, AngleRule rule, const FrequencySet& set,
+               const PositionSource& source, const Token& token, int32_t head, int sign,
+               int64_t* phases) {
+  for (int a = 0; a < context.axes; ++a) {
+    const AxisPhase phase_of(rule, source, token, a);
+    const size_t first = context.sums ? context.SummedFrequency(set, head, 0).OfAxis(a).pair : 0;
+    for (int i = 0; i < context.pairs; ++i) {
+      if (!context.sums && context.AxisOf(i) != a) continue;
+      const PairFrequency frequency = {set, first + static_cast<size_t>(i)};
+      const uint64_t phase = phase_of(frequency);
+      phases[i] =
+          static_cast<int64_t>(static_cast<uint64_t>(phases[i]) + (sign < 0 ? 0 - phase : phase));
+    }
+  }
+}
+
 // The general angle of one head: sums, by axes, as vectors of pairs. They have the bits of
 // CosSinOfSum().
 [[gnu::noinline]] void MakeRowOfSums(const rope_context& context, const Kernels& kernels,
@@ -59,14 +76,12 @@ void MakeGgmlAngles(const rope_context& context, const FrequencySet& set,
                                      const PositionSource& source, const Token& token, int32_t head,
                                      const Row& row) {
   const int pairs = context.pairs, padded = PaddedPairs(pairs);
-  const auto index_of = [&](int axis) {
-    return context.SummedFrequency(set, head, 0).OfAxis(axis).pair;
-  };
   if (rule == AngleRule::kFloat32) {
     float angles[kMaxPairs];
     for (int a = 0; a < context.axes; ++a) {
       const float position = PositionAsFloat(source, token, a);
-      const float* const inv_freq = set.inv_freq_f32.data() + index_of(a);
+      const float* const inv_freq =
+          set.inv_freq_f32.data() + context.SummedFrequency(set, head, 0).OfAxis(a).pair;
       if (a == 0) {
         for (int i = 0; i < pairs; ++i) angles[i] = AngleOf(position, inv_freq[i]);
       } else {
@@ -74,7 +89,7 @@ void MakeGgmlAngles(const rope_context& context, const FrequencySet& set,
       }
     }
     std::fill(angles + pairs, angles + padded, 0.0f);
-    kernels.angle_row_per_pair(context.units, angles, row);
+    kernels.angle_row_per_pair(*context.units, angles, row);
     return;
   }
   if (rule == AngleRule::kCoordinate && !HasFinitePosition(source, token, context.axes)) {
@@ -84,14 +99,8 @@ void MakeGgmlAngles(const rope_context& context, const FrequencySet& set,
   }
   int64_t phases[kMaxPairs];
   std::fill(phases, phases + padded, 0);
-  for (int a = 0; a < context.axes; ++a) {
-    const AxisPhase phase_of(rule, source, token, a);
-    for (int i = 0; i < pairs; ++i) {
-      const PairFrequency frequency = {set, index_of(a) + static_cast<size_t>(i)};
-      phases[i] = static_cast<int64_t>(static_cast<uint64_t>(phases[i]) + phase_of(frequency));
-    }
-  }
-  kernels.phase_row_per_pair(context.units, phases, row);
+  AddPhases(context, rule, set, source, token, head, 1, phases);
+  kernels.phase_row_per_pair(*context.units, phases, row);
 }
 
 // `order` is natural, or MakesRows() says yes.
@@ -137,6 +146,59 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
       SpreadOverPairs(context, axes, positions);
       kernels.phase_row_per_pair(set, positions, row);
     }
+  }
+}
+
+// REROTATE under EXACT: of the difference of both phases.
+[[gnu::noinline]] void MakeRowOfPhases(const Plan& plan, const Kernels& kernels,
+                                       const FrequencySet& set, const FrequencySet& from_set,
+                                       const Token& token, const Token& from_token, int32_t head,
+                                       const Row& row) {
+  const rope_context& context = *plan.context;
+  int64_t phases[kMaxPairs];
+  std::fill(phases, phases + PaddedPairs(context.pairs), 0);
+  bool finite = true;
+  const auto add = [&](const PositionSource& source, const FrequencySet& frequencies,
+                       const Token& at, int sign) {
+    const AngleRule rule = AngleRuleOf(context.angle, source.type);
+    finite &= rule == AngleRule::kExact || HasFinitePosition(source, at, context.axes);
+    AddPhases(context, rule, frequencies, source, at, head, sign, phases);
+  };
+  add(plan.positions, set, token, 1);
+  add(plan.fused->from, from_set, from_token, -1);
+  kernels.phase_row_per_pair(*context.units, phases, row);
+  if (finite) return;
+  const int width = RowWidth(row.order, context.pairs);
+  std::fill(row.cos, row.cos + width, QuietNan());
+  std::fill(row.sin, row.sin + width, QuietNan());
+}
+
+// REROTATE of a token: to its position, and back by the one before. The row of the latter lies in
+// `spare`.
+void MakeRowBetween(const Plan& plan, const Kernels& kernels, int64_t batch, int64_t index,
+                    int32_t head, RowOrder order, int width, float* spare, float* cos, float* sin) {
+  const rope_context& context = *plan.context;
+  const PositionSource &to = plan.positions, &from = plan.fused->from;
+  const Token token = LocateToken(to, batch, index), from_token = LocateToken(from, batch, index);
+  const FrequencySet &set = context.SetOf(to, token.sequence),
+                     &from_set = context.SetOf(from, from_token.sequence);
+  const double factor = set.attention_factor / from_set.attention_factor;
+  if (context.angle == ROPE_ANGLE_EXACT) {
+    const auto scale = static_cast<float>(factor);
+    MakeRowOfPhases(plan, kernels, set, from_set, token, from_token, head,
+                    {cos, sin, context.pairs, scale, scale, order});
+    return;
+  }
+  float *const from_cos = spare, *const from_sin = spare + width;
+  MakeRow(context, kernels, to, token, head, plan.operation, order, cos, sin);
+  MakeRow(context, kernels, from, from_token, head, plan.operation, order, from_cos, from_sin);
+  // In f64, where the products are exact: rounded once. In each order a value stands where that of
+  // the other row does, and a sine has the sign that it has there.
+  const int used = order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
+  for (int i = 0; i < used; ++i) {
+    const double c = cos[i], s = sin[i], from_c = from_cos[i], from_s = from_sin[i];
+    cos[i] = static_cast<float>((c * from_c + s * from_s) * factor);
+    sin[i] = static_cast<float>((s * from_c - c * from_s) * factor);
   }
 }
 
@@ -283,10 +345,19 @@ void MakeRowsOfPositions(const PositionSource& source, AngleRule rule, const Fre
   (divide ? kernels.divided_rows : kernels.angle_rows)(set, positions, block.count, first);
 }
 
-// Makes the block's rows; each has `width` floats of cos, then as many of sin.
+// Makes the block's rows; each has `width` floats of cos, then as many of sin. `spare` has space
+// for another one.
 void MakeRows(const Plan& plan, const Kernels& kernels, RowOrder order, int width,
-              const RowBuffer& block, float* rows) {
+              const RowBuffer& block, float* spare, float* rows) {
   const rope_context& context = *plan.context;
+  if (kOperations[plan.operation].has_from()) {
+    for (int i = 0; i < block.count; ++i) {
+      float* const row = rows + i * 2 * width;
+      MakeRowBetween(plan, kernels, block.batch, block.first + i, block.row_head, order, width,
+                     spare, row, row + width);
+    }
+    return;
+  }
   const AngleRule rule = AngleRuleOf(context.angle, plan.positions.type);
   const bool of_positions =
       rule == AngleRule::kFloat32 || rule == AngleRule::kDivide || rule == AngleRule::kExact;
@@ -386,7 +457,7 @@ OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype
   const OrderedRows rows = {buffer->ordered, buffer->ordered + width, 2 * width};
   if (buffer->ordered_dtype == dtype && buffer->ordered_order == order) return rows;
   if (MakesRows(plan, kernels, order)) {
-    MakeRows(plan, kernels, order, width, *buffer, buffer->ordered);
+    MakeRows(plan, kernels, order, width, *buffer, buffer->natural, buffer->ordered);
     if (dtype != 0) {
       const int values = order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
       for (int i = 0; i < 2 * buffer->count; ++i) {
@@ -396,7 +467,8 @@ OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype
   } else {
     const int padded = PaddedPairs(context.pairs);
     if (buffer->cos == nullptr) {
-      MakeRows(plan, kernels, RowOrder::kNatural, padded, *buffer, buffer->natural);
+      MakeRows(plan, kernels, RowOrder::kNatural, padded, *buffer, buffer->ordered,
+               buffer->natural);
       UseNatural(padded, buffer);
     }
     if (dtype == 0 && order == RowOrder::kNatural) {

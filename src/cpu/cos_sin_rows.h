@@ -20,7 +20,8 @@ struct RowBuffer {
   // Rows in a kernel's order, which can be twice as long as natural ones (kPerChannel).
   alignas(64) float ordered[2 * kFloats];
   // Where rows cannot be made in that order, or are the caller's: natural ones, which are ordered
-  // from here. Of a FULL format the second members' rows are in `ordered`, until others are.
+  // from here. Else REROTATE has a row of the old position here. Of a FULL format the second
+  // members' rows are in `ordered`, until others are.
   alignas(64) float natural[kFloats];
 
   // The tokens, and which of their rows, where they have several (Plan::row_heads).

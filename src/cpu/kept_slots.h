@@ -7,17 +7,11 @@
 #include <memory>
 
 #include "call/plan.h"
+#include "call/slot_run.h"
 #include "math/slots.h"
 #include "math/tensor.h"
 
 namespace rope::cpu {
-
-// Tokens whose slots lie `strides.token` apart, beginning with `first`; of a page below 0 they go
-// nowhere. They may be in several pages, if these follow each other in memory.
-struct SlotRun {
-  Slot first;
-  int count;
-};
 
 // Whether the first slot of a page lies behind the last one of the page before.
 inline bool PagesFollow(const HeadStrides& strides, int64_t page_size) {

@@ -15,23 +15,35 @@ enum class Way : uint8_t { kForward, kBack, kAfter };
 // What multiplies the rotation; a is the attention factor.
 enum class Factor : uint8_t { kAttention, kInverseAttention, kOne };
 
+// What positions are: where a token is, how far it moves, or where it is moved to from another.
+enum class Positions : uint8_t { kPlaces, kDistances, kFromPlaces };
+
 struct OperationRule {
   Way way;
   bool negates_angle;
   Factor factor;
-  bool takes_rows;   // rows of cos and sin instead of positions
-  bool by_distance;  // positions are distances
-  bool is_cached;    // results may be stored in a cache
+  bool takes_rows;  // rows of cos and sin instead of positions
+  Positions positions;
+  bool is_cached;  // results may be stored in a cache
+
+  constexpr bool by_distance() const { return positions == Positions::kDistances; }
+  constexpr bool has_from() const { return positions == Positions::kFromPlaces; }
 };
 
 // By number.
 inline constexpr OperationRule kOperations[] = {
-    {Way::kForward, false, Factor::kAttention, true, false, true},      // FORWARD    a R(p) x
-    {Way::kBack, true, Factor::kAttention, true, false, false},         // BACKWARD   a R(-p) x
-    {Way::kBack, true, Factor::kInverseAttention, false, false, true},  // INVERSE  1/a R(-p) x
-    {Way::kAfter, false, Factor::kOne, false, true, true},              // SHIFT        R(p) x
+    // FORWARD: a R(p) x
+    {Way::kForward, false, Factor::kAttention, true, Positions::kPlaces, true},
+    // BACKWARD: a R(-p) x
+    {Way::kBack, true, Factor::kAttention, true, Positions::kPlaces, false},
+    // INVERSE: 1/a R(-p) x
+    {Way::kBack, true, Factor::kInverseAttention, false, Positions::kPlaces, true},
+    // SHIFT: R(p) x
+    {Way::kAfter, false, Factor::kOne, false, Positions::kDistances, true},
+    // REROTATE: a/a' R(p) R'(-p') x, whose factor is that of two sets
+    {Way::kAfter, false, Factor::kOne, false, Positions::kFromPlaces, true},
 };
-static_assert(std::size(kOperations) == ROPE_OPERATION_SHIFT + 1);
+static_assert(std::size(kOperations) == ROPE_OPERATION_REROTATE + 1);
 
 constexpr bool IsOperation(rope_operation operation) {
   return operation >= 0 && operation < static_cast<rope_operation>(std::size(kOperations));

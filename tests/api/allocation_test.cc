@@ -219,6 +219,18 @@ TEST(Allocation, ACallWithACacheAllocatesNothing) {
   rope_status status = rope_apply_qk(context.get(), &args);
   EXPECT_EQ(calls, before);
   EXPECT_EQ(status, ROPE_OK) << rope_last_error();
+  rope_fused move = ROPE_INIT(rope_fused);
+  const rope_positions was = args.positions;
+  move.source = move.cache = &cache;
+  move.from_positions = &was;
+  rope_qk_args moved = Args(1, kTokens);
+  moved.operation = ROPE_OPERATION_REROTATE;
+  moved.positions = Offset(7);
+  moved.fused = &move;
+  before = calls;
+  status = rope_apply_qk(context.get(), &moved);
+  EXPECT_EQ(calls, before);
+  EXPECT_EQ(status, ROPE_OK) << rope_last_error();
   rope_qk_data data = DataOf(args);
   data.v = v.data();
   data.cache_k = k_pages.data();

@@ -180,6 +180,7 @@ class StackOnTarget : public TargetTest {
       data.cache_v = std::exchange(cache.v.data, nullptr);
       PrepareAndApply(context, args, data);
       args.fused = nullptr;
+      Move(context, cache, dtype, positions);
     }
     args.positions = rope_positions{};
     for (rope_cos_sin_format format : Formats()) {
@@ -199,6 +200,21 @@ class StackOnTarget : public TargetTest {
     }
     args.operation = -1;
     EXPECT_STACK(kOther, ROPE_ERROR_UNSUPPORTED, rope_apply_qk(context, &args));
+  }
+
+  // Of what the cache holds, in place: its slots are compared.
+  void Move(const rope_context* context, rope_kv_cache cache, rope_dtype dtype,
+            const rope_positions& positions) {
+    cache.k = Tensor(x_out.data(), dtype, 1, ROPE_LAYOUT_HND);
+    cache.v = rope_tensor{};
+    rope_fused fused = ROPE_INIT(rope_fused);
+    fused.cache = fused.source = &cache;
+    fused.from_positions = &positions;
+    rope_qk_args args = Args(1, kTokens);
+    args.operation = ROPE_OPERATION_REROTATE;
+    args.positions = positions;
+    args.fused = &fused;
+    EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
   }
 
   void PrepareAndApply(const rope_context* context, const rope_qk_args& args) {

@@ -31,6 +31,7 @@ const Backend* FindBackend(rope_device) {
     backend.host_memory = true;
     backend.has_runner = true;
     backend.has_ggml = true;
+    backend.has_moves = true;
     backend.attach = &NoAttach;
     backend.apply = &NoApply;
     backend.fill = &NoFill;
@@ -104,6 +105,13 @@ TEST(StructSize, OfTheFirstReleaseIsReadByLaterOnes) {
   const Older<rope_fused> older_fused(fused, kFused);
   args.fused = older_fused.get();
   EXPECT_OK(rope_apply_qk(context.get(), &args));
+  rope_fused move = ROPE_INIT(rope_fused);
+  move.source = move.cache = older_cache.get();
+  rope_qk_args keys = Args(1, 1);
+  keys.positions = args.positions;
+  keys.fused = &move;
+  EXPECT_EQ(rope_apply_qk(context.get(), &keys), kInvalid);
+  ExpectMessage("rope_apply_qk", {"args->fused->source->k is required"});
   args.fused = nullptr;
 
   const Older<rope_cos_sin> rows(Rows(ROPE_COS_SIN_PACKED, ROPE_DTYPE_F32, 32, 1, memory), kCosSin);

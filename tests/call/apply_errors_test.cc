@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "support/enumerators.h"
@@ -51,7 +52,7 @@ void GivenRows(A* a) {
 const Bad kBad[] = {
     {"struct_size", [](A* a) { a->struct_size = 8; }, kInvalid, {"struct_size (8)", "ROPE_INIT"}},
     {"operation",
-     [](A* a) { a->operation = OperationsOf(false, true).back() + 1; },
+     [](A* a) { a->operation = std::size(kOperations); },
      kUnsupported,
      {"operation (", "not known to this version"}},
     {"operation negative", [](A* a) { a->operation = -1; }, kUnsupported, {"operation (-1)"}},
@@ -476,7 +477,8 @@ TEST_F(ApplyErrors, NameSetsThatAreMissingOrOutOfRange) {
   ExpectMessage("rope_apply_qk", {"freq_sets (0x", "aligned"});
   const int64_t ids[kTokens] = {};
   EXPECT_EQ(rope_apply_thd(both, ROPE_DTYPE_F32, kTokens, ids, kQ, kHeads, nullptr, 0), kInvalid);
-  ExpectMessage("rope_apply_thd", {"context (of CPU, with 1 axes and 2 frequency sets)", "one frequency set"});
+  ExpectMessage("rope_apply_thd",
+                {"context (of CPU, with 1 axes and 2 frequency sets)", "one frequency set"});
 }
 
 TEST_F(ApplyErrors, NameFieldsOfNewerStructsAndOlderOnesEndEarly) {

@@ -179,7 +179,7 @@ TEST_P(KernelsTest, RotateAsTheReferenceInTheWholeProduct) {
             config.mrope_section[1] = span.dim / 2 - span.dim / 2 / 3;
           }
           const Context context = Create(config);
-          for (rope_operation operation = 0; IsOperation(operation); ++operation) {
+          for (rope_operation operation : OperationsOf(false, true)) {
             for (rope_dtype dtype : DtypesOf(rounding)) {
               for (bool in_place : {true, false}) {
                 Check(config, *context, operation, dtype, in_place);

@@ -195,6 +195,11 @@ AROUND_CALLS = {
     "rope_kv_cache": "rope_status status; int64_t pages = 1, tokens = 1, slot_mapping[1] = {0};"
     " rope_tensor k_cache = {0}, v_cache = {0}, v = {0};"
     " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",
+    "from_positions": "rope_status status; rope_kv_cache cache = ROPE_INIT(rope_kv_cache);"
+    " rope_fused fused = ROPE_INIT(rope_fused); rope_positions before = {0};"
+    " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",
+    "rope::Move": "int64_t cut = 0; rope_kv_cache cache = ROPE_INIT(rope_kv_cache);"
+    " rope_qk_args args = ROPE_INIT(rope_qk_args);",
     "rope_model": AROUND["model.h"],
     "rope_prepared_create": "rope_status status; int layers = 0; void *q_of[1], *k_of[1];"
     " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",

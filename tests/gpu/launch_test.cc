@@ -250,6 +250,7 @@ struct VirtualAppend {
                                              strides,
                                              512,
                                              8,
+                                             false,
                                              to_slots};
   }
   Tensor& k() { return plan.tensors[1]; }

@@ -46,7 +46,7 @@ int main(void) {
   must_refuse(a.now.q.layout = 7);
   must_refuse((a.now.q_out = a.now.q, a.now.q_out.data = q0,
                a.now.q_out.dtype = ROPE_DTYPE_BF16)); /* converting on the way out */
-  must_refuse(a.now.operation = 4);
+  must_refuse(a.now.operation = 5);
   config.device = 10; /* DLPack: ROCm */
   must_fail(ROPE_ERROR_UNSUPPORTED, rope_context_create(&config, &rope));
   rope_context_destroy(rope);

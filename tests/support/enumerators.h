@@ -49,12 +49,15 @@ inline std::vector<rope_dtype> DtypesOf(rope_rounding rounding) {
   return dtypes;
 }
 
-// The operations that rows of cos and sin, or positions of some kind, allow.
+// The operations that rows of cos and sin, or positions of some kind, allow. Not those that need
+// two positions of each token.
 inline std::vector<rope_operation> OperationsOf(bool rows, bool distances) {
   std::vector<rope_operation> operations;
   for (rope_operation o = 0; IsOperation(o); ++o) {
     const OperationRule& rule = kOperations[o];
-    if (rows ? rule.takes_rows : distances || !rule.by_distance) operations.push_back(o);
+    if (rows ? rule.takes_rows : !rule.has_from() && (distances || !rule.by_distance())) {
+      operations.push_back(o);
+    }
   }
   return operations;
 }

@@ -124,8 +124,8 @@ inline Channels ChannelsOfPair(const rope_config& c, rope_operation operation, i
     const int x0 = 2 * first + pair - first, x1 = x0 + c.mrope_section[a];
     return {x0, x1, x0, x1};
   }
-  const bool moves =
-      c.pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES && operation != ROPE_OPERATION_SHIFT;
+  const bool moves = c.pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES &&
+                     operation != ROPE_OPERATION_SHIFT && operation != ROPE_OPERATION_REROTATE;
   if (!moves) return {pair, pair + pairs, pair, pair + pairs};
   if (operation == ROPE_OPERATION_FORWARD) return {2 * pair, 2 * pair + 1, pair, pair + pairs};
   return {pair, pair + pairs, 2 * pair, 2 * pair + 1};

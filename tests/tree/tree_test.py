@@ -41,7 +41,7 @@ ENUMERATORS = {
     "ROPE_OPERATION_": "math/operation.h",
     "ROPE_SCALING_": "context/scaling_rules.h context/config.cc context/frequencies.cc model/",
     "ROPE_LAYOUT_": "call/check_tensors.cc api.cc",
-    "ROPE_SLOTS_": "math/slots.h call/check_cache.cc cpu/append.cc",
+    "ROPE_SLOTS_": "math/slots.h call/check_cache.cc call/slot_run.cc",
     "ROPE_POSITIONS_": "call/check_positions.cc call/plan.cc api.cc",
     "ROPE_DEVICE_": "backends.cc",
 }

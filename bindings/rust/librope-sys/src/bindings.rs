@@ -270,9 +270,10 @@ unsafe extern "C" {
  long prompt whose first chunk was rotated with the short frequencies, or rows from another
  context. An engine should compare its lengths with rope_info.valid_from.
 
- Keys that are in the cache when the length is reached carry the old frequencies. Either undo them
- with the old context (ROPE_OPERATION_INVERSE) and rotate them again with the new one, or keep the
- keys in the cache without rotation. 16-bit keys are rounded in both steps. For LONGROPE, which
+ Keys that are in the cache when the length is reached carry the old frequencies. Either move them
+ (ROPE_OPERATION_REROTATE, with both sets in one context), or undo them with the old context
+ (ROPE_OPERATION_INVERSE) and rotate them again with the new one, or keep the keys in the cache
+ without rotation. 16-bit keys are rounded by each step. For LONGROPE, which
  changes once, that is little; under DYNAMIC every token is a change, and bf16 keys are off by 2 %
  after 100 moves and by 9 % after 500, so the cache should then be f32 or not rotated.
  transformers leaves cached keys as they are. examples/longrope_switch.c shows how to move them.
@@ -555,15 +556,22 @@ pub struct rope_cos_sin {
  \[batch, heads, tokens, row\] has the width of a row and tokens times this width.*/
     pub stride_head: i64,
 }
-/** What a call does. R(p) is the rotation by position p, and a the attention factor. The four
- operations are different unless a is 1.
+/** What a call does. R(p) is the rotation by position p, and a the attention factor. FORWARD and
+ SHIFT, and BACKWARD and INVERSE, differ unless a is 1.
 
  SHIFT moves keys that are already rotated. Here p is the distance that each token moves, and it
  is given by IDS_\*; OFFSET and SEQ_OFFSETS, which would move token i by offset + i, are an error.
  To move all tokens by one distance, use IDS_STRIDED with strides 0. SHIFT needs ROPE_ANGLE_EXACT,
  and ROPE_ROUNDING_FLOAT32 suits it best: no model was trained with an eager shift, whose rounded
  cos and sin change the norm of 16-bit keys (after 50 shifts of bf16 keys by one distance, by up
- to 11 %, and by 3 % under FLOAT32). A separate context for shifts costs little.*/
+ to 11 %, and by 3 % under FLOAT32). A separate context for shifts costs little.
+
+ REROTATE moves keys whose old position is known, under every rope_angle: from p', which
+ args->fused->from_positions gives, to p. With several frequency sets p' and p may be positions of
+ different ones, each with its freq_sets: R' and a' are those of the old set. So keys follow a
+ sequence across LongRoPE's switch, to another length under dynamic NTK, or to another YaRN, whose
+ attention factor is then there once. What results is FORWARD at p, but for one more rounding to
+ the tensor's dtype; no error grows with the positions.*/
 pub type rope_operation = i32;
 /// a R(p) x   rotates
 pub const ROPE_OPERATION_FORWARD: i32 = 0;
@@ -575,6 +583,8 @@ pub const ROPE_OPERATION_INVERSE: i32 = 2;
       R(p) x   moves rotated keys by p, which may be negative
  ```*/
 pub const ROPE_OPERATION_SHIFT: i32 = 3;
+/// a/a' R(p) R'(-p') x  moves keys that were rotated by p'
+pub const ROPE_OPERATION_REROTATE: i32 = 4;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_qk_args {
@@ -623,7 +633,9 @@ unsafe extern "C" {
  rope_rounding); NaN stays NaN, and overflow becomes infinity. An f32 result is within 4 \* 2^-24 \*
  m \* (|x0| + |x1|) of the exact rotation by the same cos and sin, unless it is smaller than
  2^-126. Here m is what the operation multiplies R by: the attention factor a for FORWARD and
- BACKWARD, 1/a for INVERSE, 1 for SHIFT.
+ BACKWARD, 1/a for INVERSE, 1 for SHIFT, a/a' for REROTATE. The cos and sin of REROTATE are within
+ 1.5e-7 of those of the difference of both angles under ROPE_ANGLE_EXACT, and within 4e-7 under
+ the others, which round each of the two.
 
  Under ROPE_ROUNDING_NATIVE what turns must be F16, and y0 = fma(x0, cos, -(x1 \* sin)), y1 =
  fma(x1, cos, x0 \* sin) in f16: cos, sin, the product and the fma are rounded once each, to nearest
@@ -914,6 +926,20 @@ pub struct rope_fused {
  those of v. As for k_out: v_out may be exactly v; otherwise no output overlaps another tensor
  of the call.*/
     pub v_out: rope_tensor,
+    /** Required by REROTATE, otherwise NULL: where the keys were before, p'. It follows the rules of
+ args->positions, but may have another kind, and runs of its own.*/
+    pub from_positions: *const rope_positions,
+    /** NULL, or where k and v are read, one token from each slot; args->k and v are absent then. k is
+ required here, and goes to cache->k, to k_out, or to both; v goes to cache->v, v_out, or both.
+ dtype and heads are the same there, and so is head_dim of v. A token that is nowhere in source
+ is skipped: its k and v are written nowhere; one that is nowhere in cache is written to k_out
+ and v_out alone. Memory of source (k, v) is exactly that of cache (k, v: pages, page_size,
+ strides and address), or disjoint from all that is written. Where it is the same, a slot that
+ is written is read by the token that is written there, in place, and by no other token; k turns
+ there, and v, which is there already, is left alone. Slots are compared before anything is
+ written: tokens cannot move in a circle, or by less than their number along one row of slots.
+ With BACKWARD, and in rope_prepared_create, source is ROPE_ERROR_UNSUPPORTED.*/
+    pub source: *const rope_kv_cache,
 }
 #[repr(C)]
 #[derive(Debug)]

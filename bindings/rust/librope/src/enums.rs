@@ -151,8 +151,9 @@ impl Numbered for DType {
     }
 }
 
-/// What a call does. R(p) is the rotation by position p, and a the attention factor. The four
-/// operations are different unless a is 1.
+/// What a call does. R(p) is the rotation by position p, and a the attention factor.
+/// [`Operation::Forward`] and [`Operation::Shift`], and [`Operation::Backward`] and
+/// [`Operation::Inverse`], differ unless a is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
@@ -166,6 +167,8 @@ pub enum Operation {
     Inverse = sys::ROPE_OPERATION_INVERSE,
     /// R(p) x: moves rotated keys by p, which may be negative
     Shift = sys::ROPE_OPERATION_SHIFT,
+    /// a/a' R(p) R'(-p') x: moves keys that were rotated by p'
+    Rerotate = sys::ROPE_OPERATION_REROTATE,
 }
 
 impl Numbered for Operation {
@@ -175,6 +178,7 @@ impl Numbered for Operation {
             sys::ROPE_OPERATION_BACKWARD => Some(Operation::Backward),
             sys::ROPE_OPERATION_INVERSE => Some(Operation::Inverse),
             sys::ROPE_OPERATION_SHIFT => Some(Operation::Shift),
+            sys::ROPE_OPERATION_REROTATE => Some(Operation::Rerotate),
             _ => None,
         }
     }

@@ -1,0 +1,25 @@
+// Tokens in slots that follow each other: what the slots of a call are cut into.
+#ifndef LIBROPE_SRC_CALL_SLOT_RUN_H_
+#define LIBROPE_SRC_CALL_SLOT_RUN_H_
+
+#include <cstdint>
+
+#include "math/slots.h"
+#include "math/token_position.h"
+
+namespace rope {
+
+// Tokens whose slots follow each other, beginning with `first`; of a page below 0 they have none.
+struct SlotRun {
+  Slot first;
+  int count;
+};
+
+// The run that begins with a token of a batch row of `tokens`, as far as it lies in one page: at
+// most `count` tokens.
+SlotRun RunInPage(const SlotSource& slots, const PositionSource& positions, int64_t tokens,
+                  int64_t batch, int64_t index, int count);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CALL_SLOT_RUN_H_

@@ -1,0 +1,134 @@
+// Keys and values from slots to slots, against a plain reference: gathered into a tensor, turned
+// there by rope_apply_qk, copied by the slots' definition (support/move_call). Each byte of one
+// buffer is compared.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "support/enumerators.h"
+#include "support/handles.h"
+#include "support/move_call.h"
+#include "support/random.h"
+
+namespace rope::testing {
+namespace {
+
+void ExpectAsReference(const Context& context, MoveCall& call) {
+  const rope_qk_args& args = call.args();
+  const Lines want = call.Want(context);
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  const auto differs = std::mismatch(want.begin(), want.end(), call.memory().begin()).first;
+  ASSERT_EQ(differs - want.begin(), static_cast<int64_t>(want.size())) << "the first wrong byte";
+}
+
+rope_config Partial(rope_pairing pairing) {
+  rope_config config = Config(24, pairing);
+  config.rotary_dim = 16;
+  config.rotary_offset = 8;
+  return config;
+}
+
+rope_config Nope(rope_config config) {
+  config.scaling = ROPE_SCALING_NOPE;
+  return config;
+}
+
+MoveWish RandomWish(Random* r) {
+  MoveWish w;
+  w.operation = r->Of<rope_operation>({ROPE_OPERATION_SHIFT, ROPE_OPERATION_SHIFT,
+                                       ROPE_OPERATION_REROTATE, ROPE_OPERATION_REROTATE,
+                                       ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE});
+  w.source = r->Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
+  w.cache = r->Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
+  w.way = r->Of({Way::kApart, Way::kStay, Way::kElsewhere, Way::kMixed});
+  w.dtype = r->Pick(1, kLastDtype);
+  w.source_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
+  w.cache_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
+  w.packed = r->Sometimes(3);
+  return w;
+}
+
+TEST(Moves, AreThoseOfGatheredTensors) {
+  std::vector<rope_config> configs = {Config(32),
+                                      Config(32, ROPE_PAIRING_INTERLEAVED),
+                                      Config(64),
+                                      Partial(ROPE_PAIRING_HALVES),
+                                      Partial(ROPE_PAIRING_INTERLEAVED_TO_HALVES),
+                                      Nope(Config(16)),
+                                      Nope(Partial(ROPE_PAIRING_HALVES))};
+  for (size_t i = 0; i < 5; ++i) {
+    configs.push_back(configs[i]);
+    configs.back().angle = ROPE_ANGLE_EXACT;
+  }
+  configs.push_back(Config(16));
+  configs.back().rounding = ROPE_ROUNDING_EAGER;
+  const uint64_t seeds = LongTests() ? 200000 : 12000;
+  int64_t moved = 0;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    Random r(seed);
+    MoveWish w = RandomWish(&r);
+    if (!IsTested(w.dtype)) continue;
+    const rope_config& config = configs[r.Below(static_cast<int64_t>(configs.size()))];
+    w.sets = r.Sometimes(4) ? 2 : 1;
+    rope_config other = config;
+    if (config.scaling != ROPE_SCALING_NOPE) other.theta = 500000, other.attention_factor = 1.25;
+    const Context context = w.sets == 2 ? CreateSets({config, other}) : Create(config);
+    MoveCall call(config, w, seed);
+    ExpectAsReference(context, call);
+    if (HasFatalFailure()) FAIL() << "seed " << seed;
+    moved += call.moved();
+  }
+  EXPECT_GT(moved, 100000);
+}
+
+// Frequencies per head: the heads of each row part by part.
+TEST(Moves, OfHeadsWithFrequenciesOfTheirOwn) {
+  std::vector<double> frequency;
+  for (int i = 0; i < 2 * 8; ++i) frequency.push_back(1.0 / (1 + i));
+  rope_config config = Config(16);
+  config.theta = 0;
+  config.frequency = frequency.data();
+  config.freq_heads = 2;
+  config.table_length = 8;
+  for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+    config.angle = angle;
+    const Context context = Create(config);
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+      Random r(seed);
+      MoveWish w = RandomWish(&r);
+      w.head_multiple = 2;
+      if (!IsTested(w.dtype)) continue;
+      MoveCall call(config, w, seed);
+      ExpectAsReference(context, call);
+      if (HasFatalFailure()) FAIL() << "seed " << seed;
+    }
+  }
+}
+
+// More than the caches hold, whole lines, and tasks of several threads.
+TEST(Moves, OfManyTokens) {
+  const rope_config config = Config(64);
+  const Context context = Create(config);
+  const Pool pool = CreatePool(3);
+  for (Way way : {Way::kApart, Way::kStay, Way::kElsewhere, Way::kMixed}) {
+    const rope_layout layout =
+        way == Way::kApart || way == Way::kMixed ? ROPE_LAYOUT_HND : ROPE_LAYOUT_NHD;
+    MoveWish w;
+    w.operation = ROPE_OPERATION_REROTATE;
+    w.way = way;
+    w.source = w.cache = ROPE_SLOTS_PAGED;
+    w.source_layout = w.cache_layout = layout;
+    w.aligned = w.to_cache_alone = true;
+    w.least_tokens = w.most_tokens = 6000;
+    w.head_multiple = 8, w.most_heads = 1;
+    MoveCall call(config, w, 7);
+    call.RunBy(rope_pool_runner(pool.get()));
+    ExpectAsReference(context, call);
+    if (HasFatalFailure()) FAIL() << static_cast<int>(way);
+  }
+}
+
+}  // namespace
+}  // namespace rope::testing
