@@ -173,6 +173,29 @@ inline rope_fused Append(const rope_kv_cache& cache, const rope_tensor& v = rope
 }
 rope_fused Append(const rope_kv_cache&& cache, const rope_tensor& v = rope_tensor{}) = delete;
 
+/* The same where keys and values move from slots to slots, in place if source and cache are the
+ * same. All must live until the call returns; `from` are the positions before, of REROTATE.
+ *
+ *     const rope_positions before = rope::Offset(cut), after = rope::Offset(0);
+ *     const rope_fused fused = rope::Move(cache, cache, &before);
+ *     args.operation = ROPE_OPERATION_REROTATE;
+ *     args.positions = after;
+ *     args.fused = &fused; */
+inline rope_fused Move(const rope_kv_cache& source, const rope_kv_cache& cache,
+                       const rope_positions* from = nullptr) {
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.source = &source;
+  fused.cache = &cache;
+  fused.from_positions = from;
+  return fused;
+}
+rope_fused Move(const rope_kv_cache&& source, const rope_kv_cache& cache,
+                const rope_positions* from = nullptr) = delete;
+rope_fused Move(const rope_kv_cache& source, const rope_kv_cache&& cache,
+                const rope_positions* from = nullptr) = delete;
+rope_fused Move(const rope_kv_cache&& source, const rope_kv_cache&& cache,
+                const rope_positions* from = nullptr) = delete;
+
 /* Token i of every sequence is at offset + i. */
 inline rope_positions Offset(int64_t offset) {
   rope_positions positions = {};

@@ -78,6 +78,31 @@ TEST(Cpp, CachesAreDescribedByTheirKind) {
   }
 }
 
+TEST(Cpp, KeysMoveFromSlotsToSlots) {
+  const Context context(ConfigOf(10000));
+  const int32_t from[] = {1}, to[] = {6};
+  std::vector<float> k(8 * kDim, 2.5f), v(k), want_k(k), want_v(k);
+  std::fill_n(k.begin() + 1 * kDim, kDim, 1.5f);
+  std::fill_n(v.begin() + 1 * kDim, kDim, 0.5f);
+  for (auto [slot, value] : {std::pair{1, 1.5f}, {6, 1.5f}}) {
+    std::fill_n(want_k.begin() + slot * kDim, kDim, value);
+    std::fill_n(want_v.begin() + slot * kDim, kDim, value - 1);
+  }
+  rope_kv_cache source = MappedCache(4, 2, from, 1), cache = MappedCache(4, 2, to, 1);
+  source.k = cache.k = Nhd(k.data(), ROPE_DTYPE_F32, 1);
+  source.v = cache.v = WithHeadDim(Nhd(v.data(), ROPE_DTYPE_F32, 1), kDim);
+  const rope_positions before = Offset(0);
+  const rope_fused fused = Move(source, cache, &before);
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.operation = ROPE_OPERATION_REROTATE;
+  args.batch = args.tokens = 1;
+  args.positions = Offset(0);
+  args.fused = &fused;
+  context.Apply(args);
+  EXPECT_EQ(k, want_k);
+  EXPECT_EQ(v, want_v);
+}
+
 TEST(Cpp, MovedFromHandlesAreEmpty) {
   Context a(ConfigOf(10000)), b(ConfigOf(7));
   const std::vector<float> of_b = Rotated(b, Offset(3), 1);
@@ -257,6 +282,21 @@ constexpr bool kAppends<Cache, std::void_t<decltype(Append(std::declval<Cache>()
 TEST(Cpp, ATemporaryCacheIsNotAppendedTo) {
   EXPECT_TRUE((kAppends<const rope_kv_cache&>));
   EXPECT_FALSE((kAppends<rope_kv_cache>));
+}
+
+template <class Source, class Cache, class = void>
+constexpr bool kMoves = false;
+template <class Source, class Cache>
+constexpr bool kMoves<Source, Cache,
+                      std::void_t<decltype(Move(std::declval<Source>(), std::declval<Cache>()))>> =
+    true;
+
+TEST(Cpp, TemporaryCachesDoNotMove) {
+  using Lasting = const rope_kv_cache&;
+  EXPECT_TRUE((kMoves<Lasting, Lasting>));
+  EXPECT_FALSE((kMoves<rope_kv_cache, Lasting>));
+  EXPECT_FALSE((kMoves<Lasting, rope_kv_cache>));
+  EXPECT_FALSE((kMoves<rope_kv_cache, rope_kv_cache>));
 }
 
 }  // namespace
