@@ -17,6 +17,7 @@
 
 #include "append.h"
 #include "baseline.h"
+#include "moves.h"
 #include "sweeps.h"
 #include "tensors.h"
 
@@ -557,6 +558,7 @@ int main(int argc, char** argv) {
   }
   OutOfPlace(8192);
   RegisterAppend();
+  RegisterMoves();
   for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
     Threads(dtype, 2048);
     Threads(dtype, 8192);
