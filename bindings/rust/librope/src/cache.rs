@@ -305,6 +305,11 @@ impl Context {
         [[q, q_out], [k, k_out], [v, v_out]]: [[Option<Raw>; 2]; 3],
         cache: &KvCache<'_>,
     ) -> Result<()> {
+        if step.source.is_some() {
+            return invalid(format_args!(
+                "append stores the k and v that it is given: Step::with_source is for move_slots"
+            ));
+        }
         if k.is_some() && k_out.is_none() && cache.k.is_none() {
             // The library would turn it in place, and it may be shared.
             return invalid(format_args!(
@@ -327,6 +332,97 @@ impl Context {
         self.with_args(step, [&q, &k, &q_out, &k_out], &raw const fused, |args| {
             // SAFETY: as this function's; every slice holds its tensor, and slots outside the cache's
             // memory are refused by the library.
+            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        })
+    }
+}
+
+impl Context {
+    /// Moves keys, and values beside them, that a cache holds already: from the slots that
+    /// [`Step::with_source`] names to those of [`Step::with_slots`]. The keys turn as the operation of
+    /// the step says: [`Step::rerotating`] from known positions to others, [`Operation::Shift`](crate::Operation::Shift)
+    /// by distances; a context of [`Config::nope`](crate::Config::nope) moves them as they are. Without
+    /// a source they turn in their slots, and values stay.
+    ///
+    /// A slot that is written is read by the token that goes there alone: tokens cannot be moved up one
+    /// by one, or in a circle, and a page that two sequences share turns once or not at all. A token
+    /// whose source is negative is skipped.
+    ///
+    /// ```
+    /// use librope::{Config, KvCache, Pages, Pairing, Positions, Slots, Step};
+    ///
+    /// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+    /// let (heads, pages, page_size) = (2, 10, 16);
+    /// let mut keys = vec![1.0f32; pages * page_size * heads * 64];
+    /// let mut values = keys.clone();
+    /// let mut cache = KvCache::new(pages, page_size)
+    ///     .with_k(Pages::nhd(&mut keys, heads))
+    ///     .with_v(Pages::nhd(&mut values, heads));
+    ///
+    /// // The first of three pages is cut off: 20 tokens behind it turn where they are.
+    /// let kept = Slots::paged(&[7, 2], 2, &[0]);
+    /// let step = Step::new(1, 20, Positions::Offset(0)).rerotating(Positions::Offset(16));
+    /// rope.move_slots(&step.with_slots(kept), &mut cache)?;
+    ///
+    /// // Another sequence has them from position 100 on, in pages of its own.
+    /// let step = Step::new(1, 20, Positions::Offset(100)).rerotating(Positions::Offset(0));
+    /// let step = step.with_source(kept).with_slots(Slots::paged(&[4, 5], 2, &[0]));
+    /// rope.move_slots(&step, &mut cache)?;
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`append`](Context::append), and
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a slot is written that another token
+    /// is read in. Nothing has been written then.
+    ///
+    /// # Panics
+    /// As [`apply`](Context::apply).
+    pub fn move_slots(&self, step: &Step<'_>, cache: &mut KvCache<'_>) -> Result<()> {
+        // SAFETY: the cache has its slices to itself; the library compares the slots.
+        unsafe { self.move_any(step, cache, cache) }
+    }
+
+    /// [`move_slots`](Context::move_slots) from one cache, which is only read, to another. Here tokens
+    /// may go to any slots.
+    ///
+    /// # Errors
+    /// Those of [`move_slots`](Context::move_slots).
+    ///
+    /// # Panics
+    /// As [`apply`](Context::apply).
+    pub fn move_between(
+        &self,
+        step: &Step<'_>,
+        source: &KvCache<'_>,
+        cache: &mut KvCache<'_>,
+    ) -> Result<()> {
+        // SAFETY: the slices of two caches do not alias.
+        unsafe { self.move_any(step, source, cache) }
+    }
+
+    /// # Safety
+    /// This call may read the source, and has the cache to itself. Where they alias, they are one.
+    unsafe fn move_any(
+        &self,
+        step: &Step<'_>,
+        source: &KvCache<'_>,
+        cache: &KvCache<'_>,
+    ) -> Result<()> {
+        let mut fused = sys::rope_fused::init();
+        let (read, written);
+        if let Some(slots) = &step.slots {
+            let describe = |cache: &KvCache<'_>, slots| {
+                let v_dim = cache.v_head_dim.unwrap_or(self.head_dim());
+                cache.check([self.head_dim(), self.span_dim, v_dim], slots, step.sequences())
+            };
+            written = describe(cache, slots)?;
+            read = describe(source, step.source.as_ref().unwrap_or(slots))?;
+            fused.cache = &raw const written;
+            fused.source = &raw const read;
+        }
+        self.with_args(step, [&None; 4], &raw const fused, |args| {
+            // SAFETY: as this function's; slots outside of memory are refused by the library.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
         })
     }

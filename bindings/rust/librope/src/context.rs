@@ -408,11 +408,23 @@ impl Context {
         if !self.takes_slices {
             return self.on_device();
         }
-        if step.slots.is_some() == fused.is_null() {
+        if (step.slots.is_some() || step.source.is_some()) == fused.is_null() {
             return Self::misplaced_slots(fused.is_null());
         }
+        let (mut moved, mut before);
         let mut args = sys::rope_qk_args::init();
         args.fused = fused;
+        if let Some((from, freq_sets)) = &step.from {
+            // SAFETY: integers and pointers: zeros are valid. `fused` is NULL or leads to a struct.
+            (before, moved) = unsafe {
+                (std::mem::zeroed(), fused.as_ref().copied().unwrap_or(sys::rope_fused::init()))
+            };
+            let freq_sets = freq_sets.or(step.freq_sets);
+            let counts = [step.batch, step.tokens, self.axes];
+            from.check(counts, step.cu_seqlens, freq_sets, &mut before)?;
+            moved.from_positions = &raw const before;
+            args.fused = &raw const moved;
+        }
         args.operation = step.operation as i32;
         args.batch = length(step.batch)?;
         args.tokens = length(step.tokens)?;
@@ -515,10 +527,10 @@ impl Context {
     fn misplaced_slots(present: bool) -> Result<()> {
         if present {
             return invalid(format_args!(
-                "this step has slots of a cache, in which append stores k and v: other calls take none"
+                "this step has slots of a cache, for append and move_slots: other calls take none"
             ));
         }
-        invalid(format_args!("append needs the slots of the tokens: Step::with_slots"))
+        invalid(format_args!("this call needs the slots of the tokens: Step::with_slots"))
     }
 
     #[cold]

@@ -22,6 +22,8 @@ pub struct Step<'a> {
     pub(crate) cu_seqlens: Option<&'a [i32]>,
     pub(crate) freq_sets: Option<&'a [i32]>,
     pub(crate) slots: Option<Slots<'a>>,
+    pub(crate) source: Option<Slots<'a>>,
+    pub(crate) from: Option<(Positions<'a>, Option<&'a [i32]>)>,
     pub(crate) runner: Option<Runner<'a>>,
 }
 
@@ -43,8 +45,20 @@ impl<'a> Step<'a> {
     #[inline]
     fn of(batch: usize, tokens: usize, angles: Angles<'a>) -> Step<'a> {
         let operation = Operation::Forward;
-        let (cu_seqlens, freq_sets, slots, runner) = (None, None, None, None);
-        Step { batch, tokens, angles, operation, cu_seqlens, freq_sets, slots, runner }
+        let (cu_seqlens, freq_sets, slots, source, from, runner) =
+            (None, None, None, None, None, None);
+        Step {
+            batch,
+            tokens,
+            angles,
+            operation,
+            cu_seqlens,
+            freq_sets,
+            slots,
+            source,
+            from,
+            runner,
+        }
     }
 
     /// Sets what the call does.
@@ -71,6 +85,34 @@ impl<'a> Step<'a> {
         self
     }
 
+    /// [`Operation::Rerotate`]: keys that are rotated move from these positions to those of the step. They
+    /// follow the same rules, and need not be of the same kind.
+    ///
+    /// ```
+    /// use librope::{Config, Pairing, Positions, Step, ViewMut};
+    ///
+    /// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+    /// let (tokens, k_heads) = (100, 2);
+    /// let mut cached = vec![1.0f32; tokens * k_heads * 64]; // keys 1000 to 1099 become 0 to 99
+    /// let step = Step::new(1, tokens, Positions::Offset(0)).rerotating(Positions::Offset(1000));
+    /// rope.apply(&step, (), ViewMut::bshd(&mut cached, k_heads))?;
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    #[inline]
+    pub fn rerotating(mut self, from: Positions<'a>) -> Step<'a> {
+        self.operation = Operation::Rerotate;
+        self.from = Some((from, self.from.and_then(|(_, sets)| sets)));
+        self
+    }
+
+    /// The frequency set of every sequence before the move, behind [`rerotating`](Step::rerotating).
+    /// Without it they stay in those of [`with_freq_sets`](Step::with_freq_sets).
+    #[inline]
+    pub fn from_freq_sets(mut self, freq_sets: &'a [i32]) -> Step<'a> {
+        self.from = self.from.map(|(from, _)| (from, Some(freq_sets)));
+        self
+    }
+
     /// Packed sequences: sequence `s` is tokens `cu_seqlens[s]` to `cu_seqlens[s + 1] - 1`, from 0
     /// to all tokens, never decreasing.
     #[inline]
@@ -86,11 +128,19 @@ impl<'a> Step<'a> {
         self
     }
 
-    /// Where in a cache the tokens go: for [`append`](crate::Context::append), which needs it and is
-    /// the only call that takes it.
+    /// Where in a cache the tokens go: for [`append`](crate::Context::append) and
+    /// [`move_slots`](crate::Context::move_slots), which need it and are the only calls that take it.
     #[inline]
     pub fn with_slots(mut self, slots: Slots<'a>) -> Step<'a> {
         self.slots = Some(slots);
+        self
+    }
+
+    /// Where in a cache the tokens are read, for [`move_slots`](crate::Context::move_slots). Without it
+    /// they are read where they go.
+    #[inline]
+    pub fn with_source(mut self, source: Slots<'a>) -> Step<'a> {
+        self.source = Some(source);
         self
     }
 

@@ -1,0 +1,143 @@
+//! Keys and values that move from slots to slots: what arrives has the bits of `apply` on keys that were
+//! gathered, nothing else changes, and what does not fit is refused before anything is written.
+
+mod common;
+
+use common::Random;
+use librope::{
+    Config, Context, Error, KvCache, Operation, Pages, Pairing, Pool, Positions, Result, Slots,
+    Step, ViewMut,
+};
+
+const DIM: usize = 32;
+const HEADS: usize = 2;
+const ROW: usize = HEADS * DIM;
+const PAGES: usize = 12;
+const SIZE: usize = 4;
+const TOKENS: usize = 9;
+
+fn rope() -> Context {
+    Config::new(DIM, 10000.0, Pairing::Halves).with_rotary_dim(16).build().unwrap()
+}
+
+fn refused(result: Result<()>) -> String {
+    match result {
+        Err(Error::InvalidArgument(message)) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn gather(memory: &[f32], slots: &[i64]) -> Vec<f32> {
+    let row = |&s: &i64| &memory[usize::try_from(s).unwrap() * ROW..][..ROW];
+    slots.iter().flat_map(row).copied().collect()
+}
+
+fn scatter(memory: &mut [f32], rows: &[f32], slots: &[i64]) {
+    for (row, &slot) in rows.chunks(ROW).zip(slots) {
+        memory[usize::try_from(slot).unwrap() * ROW..][..ROW].copy_from_slice(row);
+    }
+}
+
+fn cache<'a>(k: &'a mut [f32], v: &'a mut [f32]) -> KvCache<'a> {
+    KvCache::new(PAGES, SIZE).with_k(Pages::nhd(k, HEADS)).with_v(Pages::nhd(v, HEADS))
+}
+
+/// Distinct slots in any order.
+fn some_slots(random: &mut Random, first: usize, end: usize) -> Vec<i64> {
+    let mut free: Vec<usize> = (first..end).collect();
+    (0..TOKENS).map(|_| free.swap_remove(random.below(free.len())) as i64).collect()
+}
+
+#[test]
+fn moves_have_the_bits_of_apply_on_gathered_keys() {
+    let rope = rope();
+    let pool = Pool::new(2).unwrap();
+    let mut random = Random(11);
+    for n in 0..200 {
+        let len = PAGES * SIZE * ROW;
+        let [k, v, other_k, other_v]: [Vec<f32>; 4] = std::array::from_fn(|_| random.vec(len));
+        let half = PAGES * SIZE / 2;
+        let from = some_slots(&mut random, 0, half);
+        let to = if n % 3 == 0 { from.clone() } else { some_slots(&mut random, half, 2 * half) };
+        let before: Vec<i64> = (0..TOKENS).map(|_| random.below(5000) as i64).collect();
+        let after: Vec<i64> = (0..TOKENS).map(|_| random.below(5000) as i64).collect();
+        let step = Step::new(1, TOKENS, Positions::tokens(&after));
+        let step = match n % 2 {
+            0 => step.rerotating(Positions::tokens(&before)),
+            _ => step.with_operation(Operation::Shift),
+        };
+        let step = if n % 5 == 0 { step.with_runner(pool.runner()) } else { step };
+        let mut keys = gather(&k, &from);
+        rope.apply(&step, (), ViewMut::bshd(&mut keys, HEADS)).unwrap();
+        let values = gather(&v, &from);
+
+        // In one cache, then from one to another.
+        let (mut moved_k, mut moved_v) = (k.clone(), v.clone());
+        let slots = step.with_slots(Slots::mapped(&to));
+        let slots = if to == from { slots } else { slots.with_source(Slots::mapped(&from)) };
+        rope.move_slots(&slots, &mut cache(&mut moved_k, &mut moved_v)).unwrap();
+        let (mut want_k, mut want_v) = (k.clone(), v.clone());
+        scatter(&mut want_k, &keys, &to);
+        scatter(&mut want_v, &values, &to);
+        assert_eq!(moved_k, want_k, "{n}");
+        assert_eq!(moved_v, want_v, "{n}");
+
+        let (mut to_k, mut to_v) = (other_k.clone(), other_v.clone());
+        let (mut from_k, mut from_v) = (k.clone(), v.clone());
+        let source = cache(&mut from_k, &mut from_v);
+        rope.move_between(&slots, &source, &mut cache(&mut to_k, &mut to_v)).unwrap();
+        let (mut want_k, mut want_v) = (other_k, other_v);
+        scatter(&mut want_k, &keys, &to);
+        scatter(&mut want_v, &values, &to);
+        assert_eq!((to_k, to_v), (want_k, want_v), "{n}");
+        assert_eq!((from_k, from_v), (k, v), "{n}");
+    }
+}
+
+#[test]
+fn sets_of_frequencies_are_those_before_and_after() {
+    let configs = [10000.0, 500_000.0].map(|theta| Config::new(DIM, theta, Pairing::Halves));
+    let rope = Context::with_sets(&configs).unwrap();
+    let mut random = Random(3);
+    let raw: Vec<f32> = random.vec(TOKENS * ROW);
+    let forward = |first, sets: &[i32], keys: &mut [f32]| {
+        let step = Step::new(1, TOKENS, Positions::Offset(first)).with_freq_sets(sets);
+        rope.apply(&step, (), ViewMut::bshd(keys, HEADS)).unwrap();
+    };
+    let (mut moved, mut want) = (raw.clone(), raw);
+    forward(70, &[0], &mut moved);
+    forward(5, &[1], &mut want);
+    let step = Step::new(1, TOKENS, Positions::Offset(5)).with_freq_sets(&[1]);
+    let step = step.rerotating(Positions::Offset(70)).from_freq_sets(&[0]);
+    rope.apply(&step, (), ViewMut::bshd(&mut moved, HEADS)).unwrap();
+    for (moved, want) in moved.iter().zip(&want) {
+        assert!((moved - want).abs() < 5e-6, "{moved} {want}");
+    }
+    assert_ne!(moved, want);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let rope = rope();
+    let (mut k, mut v) = (vec![1.0; PAGES * SIZE * ROW], vec![2.0; PAGES * SIZE * ROW]);
+    let mut cache = cache(&mut k, &mut v);
+    let step = Step::new(1, 2, Positions::Offset(0)).rerotating(Positions::Offset(9));
+    let no_slots = refused(rope.move_slots(&step, &mut cache));
+    assert!(no_slots.contains("Step::with_slots"), "{no_slots}");
+    let in_turn = step.with_source(Slots::mapped(&[3, 4])).with_slots(Slots::mapped(&[4, 5]));
+    let clash = refused(rope.move_slots(&in_turn, &mut cache));
+    assert!(clash.contains("token 1 of batch row 0 is read in slot 4"), "{clash}");
+    let missing = step.with_source(Slots::mapped(&[3, 48])).with_slots(Slots::mapped(&[14, 15]));
+    let missing = refused(rope.move_slots(&missing, &mut cache));
+    assert!(missing.contains("source->slots_i32[1] (48)"), "{missing}");
+    let short = Step::new(1, 3, Positions::Offset(0)).rerotating(Positions::tokens(&[1i64, 2]));
+    let mut keys = vec![0.0; 3 * ROW];
+    let short = refused(rope.apply(&short, (), ViewMut::bshd(&mut keys, HEADS)));
+    assert!(short.contains('3'), "{short}");
+    let mut q = vec![0.0; 2 * ROW];
+    let appended = rope.append(&in_turn, ViewMut::bshd(&mut q, HEADS), (), (), &mut cache);
+    let appended = refused(appended);
+    assert!(appended.contains("with_source is for move_slots"), "{appended}");
+    drop(cache);
+    assert!(k.iter().all(|&x| x == 1.0) && v.iter().all(|&x| x == 2.0));
+}
