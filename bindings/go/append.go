@@ -69,6 +69,9 @@ func store[Q, K, V Element](function string, c *Context, q *Tensor[Q], k *Tensor
 	if step.Slots == nil {
 		return invalid(function, "Step.Slots is required: MappedSlots, PagedSlots or another of its kind")
 	}
+	if step.Source != nil || step.From != nil {
+		return invalid(function, "Step.Source and Step.From must be nil: MoveSlots moves what a cache holds")
+	}
 	hasK, hasKOut := given(k, kOut)
 	if hasK && !hasKOut && cache.K.zero() {
 		return invalid(function, "k has no place to go: KVCache.K, or an output")

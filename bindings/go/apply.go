@@ -18,11 +18,13 @@ import (
 )
 
 // Operation is what a call does. With R(p) the rotation by position p and a the attention factor,
-// these are four different things unless a is 1.
+// forward and shift, and backward and inverse, differ unless a is 1.
 //
 // With OperationShift positions are distances: Same for all tokens, TokenIDs and its kind for each;
 // Offset and SeqOffsets are an error. It needs AngleExact, and keys of 16 bits keep their norm best
 // with RoundingFloat32.
+//
+// With OperationRerotate keys move from the positions of Step.From to Step.Positions.
 type Operation int32
 
 // Step is what belongs to one step of the program and is the same for all its layers.
@@ -38,8 +40,14 @@ type Step struct {
 	// Packed sequences: sequence s is tokens CuSeqlens[s] to CuSeqlens[s+1]-1.
 	CuSeqlens []int32
 	FreqSets  []int32 // the frequency set of every sequence, for contexts with several
-	Slots     *Slots  // where in a cache the tokens go: for Append and AppendTo alone, which need it
-	Pool      *Pool   // nil: the calling thread
+	Slots     *Slots  // where in a cache the tokens go: for Append, AppendTo and moves alone, which need it
+
+	// OperationRerotate: where the keys were, and in which frequency sets (nil: in FreqSets).
+	From         *Positions
+	FromFreqSets []int32
+	Source       *Slots // where in a cache the tokens are read: for moves alone; nil: where they go
+
+	Pool *Pool // nil: the calling thread
 }
 
 // ApplyQK rotates q and k in place. They are names only: any tensor will do, their types may differ,
@@ -67,8 +75,11 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 	if step.Batch == 0 && step.Tokens > 0 && len(q.Data)|len(k.Data) != 0 {
 		return step.noBatch(function)
 	}
-	if step.Slots != nil {
+	if step.Slots != nil || step.Source != nil {
 		return noSlots(function)
+	}
+	if step.From != nil || step.Operation == OperationRerotate {
+		return rerotate(function, state, q, k, qOut, kOut, step)
 	}
 	var call C.ropego_call
 	if err := step.check(function, &call, state); err != nil {
@@ -117,7 +128,7 @@ func (step *Step) noBatch(function string) error {
 
 // noSlots is the error of a call that would not look at them.
 func noSlots(function string) error {
-	return invalid(function, "Step.Slots must be nil: Append stores k and v")
+	return invalid(function, "Step.Slots must be nil, and so must Step.Source: Append stores k and v, MoveSlots moves them")
 }
 
 // describe fills the C tensors of one input and its output, which may be nil.

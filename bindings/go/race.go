@@ -99,7 +99,7 @@ func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], c *
 				k.touch(raceRead, whole, c, step)
 			}
 			first, width := cache.K.part(whole, c)
-			cache.K.tellSlots(slots, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
+			cache.K.tellSlots(raceWrite, slots, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
 		}
 	}
 	if v.empty() {
@@ -112,15 +112,30 @@ func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], c *
 		blocks(raceWrite, unsafe.Pointer(unsafe.SliceData(vOut.Data)), bytes, all, vOut.strides(dim, step), 0, dim)
 	}
 	if !cache.V.zero() {
-		cache.V.tellSlots(slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
+		cache.V.tellSlots(raceWrite, slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
 	}
 }
 
-// tellSlots reports writes to these slots.
-func (t *Tensor[T]) tellSlots(slots []int, pageSize int, strides [3]int, first, width int) {
+// tellMove reports what a move reads or writes in the slots of its tokens.
+func (cache *KVCache[K, V]) tellMove(tell func(unsafe.Pointer, uint64), slots *Slots, c *contextState, step *Step) {
+	if step.Batch == 0 || step.Tokens == 0 {
+		return
+	}
+	all, size, dim := slots.of(step, cache.PageSize), cache.size(), cache.vDim(c)
+	if !cache.K.zero() {
+		first, width := cache.K.part(!cache.K.Span, c)
+		cache.K.tellSlots(tell, all, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
+	}
+	if !cache.V.zero() {
+		cache.V.tellSlots(tell, all, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
+	}
+}
+
+// tellSlots reports reads of these slots, or writes to them.
+func (t *Tensor[T]) tellSlots(tell func(unsafe.Pointer, uint64), slots []int, pageSize int, strides [3]int, first, width int) {
 	for _, slot := range slots {
 		at := slot/pageSize*strides[0] + slot%pageSize*strides[1] + first
-		blocks(raceWrite, unsafe.Pointer(unsafe.SliceData(t.Data)), uint64(unsafe.Sizeof(t.Data[0])),
+		blocks(tell, unsafe.Pointer(unsafe.SliceData(t.Data)), uint64(unsafe.Sizeof(t.Data[0])),
 			[3]int{1, 1, t.Heads}, [3]int{0, 0, strides[2]}, at, width)
 	}
 }

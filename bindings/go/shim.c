@@ -154,6 +154,36 @@ ropego_error* ropego_append(const rope_context* context, const ropego_append_cal
   return result(rope_apply_qk(context, &args));
 }
 
+ropego_error* ropego_move(const rope_context* context, const ropego_move_call* move, uint8_t* q,
+                          uint8_t* k, uint8_t* q_out, uint8_t* k_out, uint8_t* source_k,
+                          uint8_t* source_v, const uint8_t* source_slots,
+                          const int32_t* source_page_starts, const int32_t* source_starts,
+                          uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots,
+                          const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
+                          const uint8_t* from_ids, const int32_t* cu_seqlens,
+                          const int32_t* freq_sets, const int32_t* from_freq_sets,
+                          const rope_pool* pool) {
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  set_args(&args, &move->call, q, k, q_out, k_out, ids, cu_seqlens, freq_sets, NULL, NULL, NULL, pool);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  rope_positions from;
+  if (move->from.kind != 0) {
+    memset(&from, 0, sizeof from);
+    set_positions(&from, &move->from, from_ids, cu_seqlens, from_freq_sets);
+    fused.from_positions = &from;
+  }
+  rope_kv_cache source, cache;
+  if (move->cache.kind != 0) {
+    source = make_cache(&move->source, source_k, source_v, source_slots, source_page_starts,
+                        source_starts);
+    cache = make_cache(&move->cache, cache_k, cache_v, slots, page_starts, starts);
+    fused.source = &source;
+    fused.cache = &cache;
+  }
+  args.fused = &fused;
+  return result(rope_apply_qk(context, &args));
+}
+
 ropego_error* ropego_prepared_create(const rope_context* context, const ropego_call* call,
                                      const uint8_t* ids, const int32_t* cu_seqlens,
                                      const int32_t* freq_sets, uint8_t* cos, uint8_t* sin,

@@ -64,6 +64,12 @@ typedef struct ropego_append_call {
   ropego_cache cache;
 } ropego_append_call;
 
+typedef struct ropego_move_call {
+  ropego_call call;
+  ropego_positions from;        // kind 0: there are none
+  ropego_cache source, cache;  // kind 0: there is none
+} ropego_move_call;
+
 // Arrays as bytes: pointers to a type without pointers cost no check in cgo.
 ropego_error* ropego_apply_qk(const rope_context* context, const ropego_call* call, uint8_t* q,
                               uint8_t* k, uint8_t* q_out, uint8_t* k_out, const uint8_t* ids,
@@ -76,6 +82,15 @@ ropego_error* ropego_append(const rope_context* context, const ropego_append_cal
                             const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
                             const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
                             uint8_t* sin, const rope_pool* pool);
+ropego_error* ropego_move(const rope_context* context, const ropego_move_call* move, uint8_t* q,
+                          uint8_t* k, uint8_t* q_out, uint8_t* k_out, uint8_t* source_k,
+                          uint8_t* source_v, const uint8_t* source_slots,
+                          const int32_t* source_page_starts, const int32_t* source_starts,
+                          uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots,
+                          const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
+                          const uint8_t* from_ids, const int32_t* cu_seqlens,
+                          const int32_t* freq_sets, const int32_t* from_freq_sets,
+                          const rope_pool* pool);
 // Of q, k, q_out and k_out the call has everything but where they lie.
 ropego_error* ropego_prepared_create(const rope_context* context, const ropego_call* call,
                                      const uint8_t* ids, const int32_t* cu_seqlens,

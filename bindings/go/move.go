@@ -1,0 +1,158 @@
+package rope
+
+/*
+// The call keeps no pointer to a slice and calls nothing in Go.
+#cgo noescape ropego_move
+#cgo nocallback ropego_move
+#include "shim.h"
+*/
+import "C"
+
+import "unsafe"
+
+// MoveSlots moves keys, and values beside them, that the cache holds already: from the slots that
+// Step.Source names to those of Step.Slots. Without a source the keys turn in their slots, and values stay.
+// Step.Operation says how they turn: OperationRerotate from the positions of Step.From to Step.Positions,
+// OperationShift by distances; with ScalingNope they move as they are.
+//
+// A slot that is written is read by the token that goes there alone: tokens cannot be moved up one by one,
+// or in a circle, and a page that two sequences share turns once or not at all. A call that would read what
+// it has written is refused, and nothing is written then. A token whose source is negative is skipped.
+func MoveSlots[K, V Element](c *Context, cache KVCache[K, V], step Step) error {
+	return move("MoveSlots", c, &cache, &cache, &step)
+}
+
+// MoveBetween is MoveSlots from one cache, which is only read, to another that has no memory in common with
+// it. Tokens may go to any slots there.
+func MoveBetween[K, V Element](c *Context, source, cache KVCache[K, V], step Step) error {
+	return move("MoveBetween", c, &source, &cache, &step)
+}
+
+func move[K, V Element](function string, c *Context, source, cache *KVCache[K, V], step *Step) error {
+	use, err := c.forSlices(function)
+	if err != nil {
+		return err
+	}
+	defer use.leave()
+	state := &use.body.value
+	if step.Slots == nil {
+		return invalid(function, "Step.Slots is required: MappedSlots, PagedSlots or another of its kind")
+	}
+	if step.CosSin != nil {
+		return invalid(function, "Step.CosSin must be nil: keys move by positions")
+	}
+	from := step.Source
+	if from == nil {
+		from = step.Slots
+	}
+	var call C.ropego_move_call
+	if err := step.check(function, &call.call, state); err != nil {
+		return err
+	}
+	before, err := step.checkFrom(function, &call, state)
+	if err != nil {
+		return err
+	}
+	sourceK, sourceV, err := source.check(function, &call.source, state)
+	if err != nil {
+		return err
+	}
+	cacheK, cacheV, err := cache.check(function, &call.cache, state)
+	if err != nil {
+		return err
+	}
+	if err := from.check(function, &call.source, step.sequences()); err != nil {
+		return err
+	}
+	if err := step.Slots.check(function, &call.cache, step.sequences()); err != nil {
+		return err
+	}
+	var pool *C.rope_pool
+	if step.Pool != nil {
+		if pool = step.Pool.enter(); pool == nil {
+			return ErrClosed
+		}
+	}
+	to := step.Slots
+	raw := C.ropego_move(state.ptr, &call, nil, nil, nil, nil, sourceK, sourceV, (*C.uint8_t)(from.numbers),
+		(*C.int32_t)(unsafe.SliceData(from.pageStarts)), (*C.int32_t)(unsafe.SliceData(from.starts)), cacheK,
+		cacheV, (*C.uint8_t)(to.numbers), (*C.int32_t)(unsafe.SliceData(to.pageStarts)),
+		(*C.int32_t)(unsafe.SliceData(to.starts)), (*C.uint8_t)(step.Positions.ids),
+		(*C.uint8_t)(before.Positions.ids), (*C.int32_t)(unsafe.SliceData(step.CuSeqlens)),
+		(*C.int32_t)(unsafe.SliceData(step.FreqSets)), (*C.int32_t)(unsafe.SliceData(before.FreqSets)), pool)
+	if pool != nil {
+		step.Pool.leave()
+	}
+	if raceEnabled && raw == nil {
+		step.tellRace(state, false)
+		before.tellRace(state, false)
+		source.tellMove(raceRead, from, state, step)
+		cache.tellMove(raceWrite, to, state, step)
+	}
+	return check(function, raw)
+}
+
+// rerotate is apply with OperationRerotate, of tensors.
+func rerotate[Q, K Element](function string, state *contextState, q *Tensor[Q], k *Tensor[K], qOut *Tensor[Q],
+	kOut *Tensor[K], step *Step) error {
+	if step.CosSin != nil {
+		return invalid(function, "Step.CosSin must be nil: keys move by positions")
+	}
+	var call C.ropego_move_call
+	if err := step.check(function, &call.call, state); err != nil {
+		return err
+	}
+	before, err := step.checkFrom(function, &call, state)
+	if err != nil {
+		return err
+	}
+	qData, qOutData, err := describe(function, "q", "qOut", q, qOut, &call.call.q, &call.call.q_out, state, step)
+	if err != nil {
+		return err
+	}
+	kData, kOutData, err := describe(function, "k", "kOut", k, kOut, &call.call.k, &call.call.k_out, state, step)
+	if err != nil {
+		return err
+	}
+	var pool *C.rope_pool
+	if step.Pool != nil {
+		if pool = step.Pool.enter(); pool == nil {
+			return ErrClosed
+		}
+	}
+	raw := C.ropego_move(state.ptr, &call, qData, kData, qOutData, kOutData, nil, nil, nil, nil, nil, nil, nil,
+		nil, nil, nil, (*C.uint8_t)(step.Positions.ids), (*C.uint8_t)(before.Positions.ids),
+		(*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets)),
+		(*C.int32_t)(unsafe.SliceData(before.FreqSets)), pool)
+	if pool != nil {
+		step.Pool.leave()
+	}
+	if raceEnabled && raw == nil {
+		step.tellRace(state, false)
+		before.tellRace(state, false)
+		tellRace(q, qOut, state, step)
+		tellRace(k, kOut, state, step)
+	}
+	return check(function, raw)
+}
+
+// checkFrom fills the positions before a move, and is a step that has them as its own.
+func (step *Step) checkFrom(function string, call *C.ropego_move_call, c *contextState) (before Step, err error) {
+	if (step.From != nil) != (step.Operation == OperationRerotate) {
+		return before, invalid(function, "Step.From is required with OperationRerotate, and nil with any other")
+	}
+	if step.From == nil {
+		return before, nil
+	}
+	before = Step{Batch: step.Batch, Tokens: step.Tokens, Positions: *step.From, CuSeqlens: step.CuSeqlens,
+		FreqSets: step.FromFreqSets}
+	if before.FreqSets == nil {
+		before.FreqSets = step.FreqSets
+	}
+	var filled C.ropego_call
+	if err := before.check(function, &filled, c); err != nil {
+		return before, err
+	}
+	call.from = filled.positions
+	return before, nil
+}
