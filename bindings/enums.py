@@ -35,6 +35,8 @@ WORDS_OF_GO = WORDS | {word: word for word in ("BF16", "BHSD", "BSHD", "GGML", "
 IN_GO = ("pairing", "scaling", "angle", "rounding", "dtype", "layout", "operation", "digest")
 IN_RUST = ("pairing", "angle", "rounding", "dtype", "operation", "digest")
 IN_PYTHON = ("pairing", "scaling", "angle", "rounding", "dtype", "operation", "cos_sin_format", "digest")
+# Of two positions: a method of its own there, Rope.move.
+NOT_IN_PYTHON = ("ROPE_OPERATION_REROTATE",)
 
 
 class Enumerator(NamedTuple):
@@ -212,14 +214,15 @@ def python(enums: Enums) -> list[str]:
     out = ['"""The names of choices as types. Written by bindings/enums.py from librope/rope.h."""',
            "", "from typing import Literal"]  # fmt: skip
     for e in (enums[word] for word in IN_PYTHON):
-        quoted = ", ".join(names[v.name] for v in e.values)
+        values = [v for v in e.values if v.name not in NOT_IN_PYTHON]
+        quoted = ", ".join(names[v.name] for v in values)
         line = f"{camel(e.word)} = Literal[{quoted}]"
         out += ["", line]
         if len(line) > WIDTH:
             out[-1:] = [f"{camel(e.word)} = Literal[", *comment([f"{quoted},"], "    "), "]"]
         # A string behind a name is its documentation in editors.
         doc = []
-        for v in e.values:
+        for v in values:
             said = (translated(p, e, enums, names) for p in v.doc)
             first, *more = (re.sub(r"\brope_context_(\w+)", r"Rope.\1", p) for p in said)
             lines = comment([f"{names[v.name]}: {first}", *more], "  ")

@@ -19,6 +19,7 @@ from ._frameworks import FRAMEWORKS
 from ._fused import FusedKey, add_fused
 from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import KVCache, check_page_starts, read_beside, written_of
+from ._move import Mover
 from ._pool import Pool
 from ._rules import POSITIONS, axes_of, both_layouts, check_ids_per_axis, missing_layout
 from ._template import Key, Template, make_template
@@ -97,7 +98,7 @@ class Ready(NamedTuple):
     runner: Any
 
 
-class Caller:
+class Caller(Mover):
     """The part of Rope that makes calls; Rope itself makes the other attributes."""
 
     head_dim: int

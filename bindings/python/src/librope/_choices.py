@@ -76,13 +76,12 @@ DType = Literal["float32", "float16", "bfloat16"]
 - "bfloat16": bfloat16: the upper 16 bits of binary32
 """
 
-Operation = Literal["forward", "backward", "inverse", "shift", "rerotate"]
+Operation = Literal["forward", "backward", "inverse", "shift"]
 """
 - "forward": a R(p) x: rotates
 - "backward": a R(-p) x: the gradient of "forward", which is its transpose
 - "inverse": 1/a R(-p) x: undoes "forward"
 - "shift": R(p) x: moves rotated keys by p, which may be negative
-- "rerotate": a/a' R(p) R'(-p') x: moves keys that were rotated by p'
 """
 
 CosSinFormat = Literal[

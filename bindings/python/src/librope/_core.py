@@ -29,6 +29,7 @@ ANGLES = _numbers("ANGLE")
 ROUNDINGS = _numbers("ROUNDING")
 COS_SIN_FORMATS = _numbers("COS_SIN")
 OPERATIONS = _numbers("OPERATION")
+del OPERATIONS["rerotate"]  # of two positions: Rope.move
 DIGESTS = _numbers("DIGEST")
 # By NumPy's names: f16 is float16.
 DTYPES = {re.sub(r"f(\d)", r"float\1", name): n for name, n in _numbers("DTYPE").items()}

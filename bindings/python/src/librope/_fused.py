@@ -53,7 +53,7 @@ def _memory(struct: Any, meta: Meta, layout: str, name: str, other: str, like: M
     struct.stride_head = 0 if h is None else strides[h]
 
 
-def _place(cache: Any, key: FusedKey, template: Template, sequences: int) -> None:
+def place(cache: Any, key: FusedKey, template: Template, sequences: int) -> None:
     if key.slots is not None:
         shape, _, dtype = key.slots
         check_slots(shape, dtype, template.batch, template.tokens)
@@ -129,5 +129,5 @@ def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int
         raise ValueError(f"cache.k has {a} pages of {b} slots, and cache.v {c} of {d}")
     ((cache.pages, cache.page_size),) = pages
     sequences = template.args.positions.sequences or template.batch
-    _place(cache, more, template, sequences)
+    place(cache, more, template, sequences)
     return template._replace(fused=fused, cache=cache)

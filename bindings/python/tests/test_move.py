@@ -1,0 +1,114 @@
+"""Keys and values that a cache holds already, moved to other positions and slots."""
+
+import numpy as np
+import pytest
+
+import librope
+
+PAGES, SIZE, HEADS, DIM = 12, 4, 2, 32
+
+
+@pytest.fixture
+def rope():
+    return librope.Rope(head_dim=DIM, theta=1e4, pairing="halves", rotary_dim=16, layout="bshd")
+
+
+def memory(rng, *shape):
+    return rng.standard_normal(shape or (PAGES, SIZE, HEADS, DIM), np.float32)
+
+
+def rows(cache, slots):
+    """The heads of these slots: [1, tokens, heads, channels]."""
+    return cache[slots // SIZE, slots % SIZE][None]
+
+
+def rotated(rope, raw, positions):
+    return rope.apply(raw, positions[None])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("stays", [True, False])
+def test_moved_keys_are_those_of_the_new_positions(rope, rng, dtype, stays):
+    slots = rng.permutation(PAGES * SIZE)[:18].astype(dtype)
+    old, new = slots[:9], (slots[:9] if stays else slots[9:])
+    was, now = rng.integers(0, 5000, (2, 9))
+    raw, v = memory(rng, 1, 9, HEADS, DIM), memory(rng)
+    k = memory(rng)
+    k[old // SIZE, old % SIZE] = rotated(rope, raw, was)[0]
+    want_k, want_v = k.copy(), v.copy()
+    want_k[new // SIZE, new % SIZE] = rotated(rope, raw, now)[0]
+    want_v[new // SIZE, new % SIZE] = rows(v, old)[0]
+    cache = librope.KVCache(k, v, layout="nhd", slots=new)
+    rope.move(cache, now, was, source=None if stays else cache.at(slots=old))
+    np.testing.assert_allclose(k, want_k, atol=3e-6)
+    np.testing.assert_array_equal(v, want_v)
+
+
+def test_pages_of_two_caches(rope, rng):
+    lengths = np.array([5, 3], np.int32)
+    cu = np.array([0, 5, 8], np.int32)
+    was, now = rng.integers(0, 5000, (2, 8))
+    raw, v = memory(rng, 1, 8, HEADS, DIM), memory(rng, PAGES, HEADS, SIZE, DIM)
+    k, other_k, other_v = memory(rng), memory(rng), memory(rng)
+    table = np.array([[3, 7, -1], [2, 9, 5]], np.int32)
+    starts = np.array([1, 2], np.int32)
+    to = np.arange(20, 28)
+    for s in range(2):
+        for i in range(lengths[s]):
+            n, t = starts[s] + i, cu[s] + i
+            k[table[s, n // SIZE], n % SIZE] = rotated(rope, raw, was)[0, t]
+    # strict: the page -1 is that of no token
+    source = librope.KVCache(k, v, layout=("nhd", "hnd"), page_table=table, starts=starts)
+    cache = librope.KVCache(other_k, other_v, layout="nhd", slots=to)
+    rope.move(cache, now, was, source=source, cu_seqlens=cu, pool=librope.Pool(2))
+    np.testing.assert_allclose(rows(other_k, to), rotated(rope, raw, now), atol=3e-6)
+    np.testing.assert_array_equal(other_v[5, 0], v[3, :, 1])
+
+
+def test_sets_of_frequencies(rng):
+    ropes = [librope.Rope(head_dim=DIM, theta=t, pairing="halves", layout="bshd") for t in (1e4, 5e5)]
+    both = librope.Rope.sets(ropes)
+    was, now = rng.integers(0, 5000, (2, 9))
+    raw = memory(rng, 1, 9, HEADS, DIM)
+    k = ropes[0].apply(raw, was[None])
+    both.move(
+        librope.KVCache(k, layout="nhd", starts=0), now, was,
+        freq_sets=np.array([1], np.int32), from_freq_sets=np.array([0], np.int32),
+    )  # fmt: skip
+    np.testing.assert_allclose(k, ropes[1].apply(raw, now[None]), atol=3e-6)
+
+
+def test_axes(rng):
+    rope = librope.Rope(
+        head_dim=DIM, theta=1e4, pairing="halves", axes=3, mrope_section=[8, 4, 4], layout="bshd"
+    )
+    was, now = rng.integers(0, 500, (2, 3, 9))
+    raw = memory(rng, 1, 9, HEADS, DIM)
+    k = rope.apply(raw, was[:, None])
+    rope.move(librope.KVCache(k, layout="nhd", starts=0), now, was, positions_layout="at")
+    np.testing.assert_allclose(k, rope.apply(raw, now[:, None]), atol=3e-6)
+
+
+def test_what_does_not_fit_is_an_error(rope, rng):
+    k, v = memory(rng), memory(rng)
+    before = k.copy()
+    two = np.arange(2)
+    cache = librope.KVCache(k, v, layout="nhd", slots=[4, 5])
+    for error, match, change in [
+        (ValueError, "token 1 of batch row 0 is read in slot 4", {"source": cache.at(slots=[3, 4])}),
+        (ValueError, r"slots_i64\[1\] \(48\)", {"source": cache.at(slots=[3, 48])}),
+        (ValueError, "cache is required", {"cache": None}),
+        (ValueError, "and so is its k", {"cache": librope.KVCache(None, v, layout="nhd", slots=[4, 5])}),
+        (ValueError, "from_positions has shape", {"from_positions": np.arange(3)}),
+        (ValueError, "positions has shape", {"positions": np.zeros((1, 1, 2), int)}),
+        (TypeError, "must be a librope.KVCache", {"source": 3}),
+        (TypeError, "must be a librope.Pool", {"pool": 3}),
+        (ValueError, "freq_sets", {"freq_sets": np.zeros(2, np.int32)}),
+        (ValueError, "cu_seqlens is float32", {"cu_seqlens": np.zeros(2, np.float32)}),
+        (TypeError, "dtype", {"source": librope.KVCache(k.astype(int), layout="nhd", slots=[4, 5])}),
+        (ValueError, "channels", {"source": librope.KVCache(k[..., :8], layout="nhd", slots=[4, 5])}),
+    ]:
+        arguments = {"cache": cache, "positions": two, "from_positions": two + 9, **change}
+        with pytest.raises(error, match=match):
+            rope.move(**arguments)
+    np.testing.assert_array_equal(k, before)
