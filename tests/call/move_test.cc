@@ -107,6 +107,36 @@ TEST(Moves, OfHeadsWithFrequenciesOfTheirOwn) {
   }
 }
 
+// Rows whose channels differ go token by token, rows per head part by part.
+TEST(Moves, ByRowsOfCosAndSin) {
+  constexpr int kDim = 16;
+  const Context context = Create(Config(kDim));
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Random r(seed);
+    MoveWish w = RandomWish(&r);
+    if (!IsTested(w.dtype)) continue;
+    w.operation = ROPE_OPERATION_FORWARD;
+    w.packed = false;
+    w.head_multiple = r.Of({1, 1, 2});
+    MoveCall call(Config(kDim), w, seed);
+    std::vector<float> cos(call.batch() * call.tokens() * kDim * w.head_multiple), sin(cos.size());
+    for (size_t i = 0; i < cos.size(); ++i) {
+      cos[i] = static_cast<float>(r.Pick(-50, 50)) / 50;
+      sin[i] = static_cast<float>(r.Pick(-50, 50)) / 50;
+    }
+    rope_cos_sin rows = Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_DTYPE_F32, kDim / 2, call.batch(),
+                             cos.data(), sin.data());
+    rows.heads = w.head_multiple == 1 ? 0 : w.head_multiple;
+    for (size_t row = 0; row < cos.size() && r.Sometimes(2); row += kDim) {
+      std::copy_n(&cos[row], kDim / 2, &cos[row + kDim / 2]);
+      std::copy_n(&sin[row], kDim / 2, &sin[row + kDim / 2]);
+    }
+    call.ReadRows(&rows);
+    ExpectAsReference(context, call);
+    if (HasFatalFailure()) FAIL() << "seed " << seed;
+  }
+}
+
 // More than the caches hold, whole lines, and tasks of several threads.
 TEST(Moves, OfManyTokens) {
   const rope_config config = Config(64);

@@ -66,6 +66,13 @@ class MoveCall {
     return args_;
   }
   void RunBy(const rope_runner* runner) { args_.runner = runner; }
+  // Rows of cos and sin in place of positions: FORWARD.
+  void ReadRows(const rope_cos_sin* rows) {
+    args_.positions = rope_positions{};
+    args_.cos_sin = rows;
+  }
+  int64_t batch() const { return batch_; }
+  int64_t tokens() const { return tokens_; }
   const Lines& memory() const { return memory_; }
   int64_t moved() const { return moved_; }
 
