@@ -16,3 +16,16 @@ rope.apply_(kept, -drop, operation="shift")  # one distance for all; an array: o
 direct = rope.apply(keys[drop:], 0)  # what a fresh run over the kept tokens would have cached
 print(f"largest difference {np.abs(kept - direct).max():.1e}")
 assert np.abs(kept - direct).max() < 2e-6
+
+# In the pages of a cache, from known positions to others, which need no exact angles.
+paged = librope.Rope(head_dim=64, theta=10000.0, pairing="halves", layout="thd")
+pages = np.zeros((70, 16, 8, 64), np.float32)  # [pages, page_size, heads, head_dim]
+slots = np.random.default_rng(1).permutation(70 * 16)[:1000]
+store = librope.KVCache(pages, layout="nhd", slots=slots)
+paged.apply_qk(None, keys, 0, cache=store)
+paged.move(store.at(slots=slots[drop:]), np.arange(1000 - drop), np.arange(drop, 1000))
+
+moved = pages.reshape(-1, 8, 64)[slots[drop:]]
+direct = paged.apply(keys[drop:], 0)
+print(f"in pages {np.abs(moved - direct).max():.1e}")
+assert np.abs(moved - direct).max() < 2e-6

@@ -87,9 +87,11 @@ class Mover:
             before.cu_seqlens = args.positions.cu_seqlens
             args.positions.sequences = before.sequences = sequences
         where = (args.batch, args.tokens, self.axes, sequences)
+        if from_freq_sets is None:
+            from_freq_sets = freq_sets
         for struct, name, ids, sets in (
             (args.positions, "positions", positions, freq_sets),
-            (before, "from_positions", from_positions, freq_sets if from_freq_sets is None else from_freq_sets),
+            (before, "from_positions", from_positions, from_freq_sets),
         ):
             _positions(struct, name, ids, order, where, kept)
             if sets is not None:
@@ -99,15 +101,18 @@ class Mover:
                 raise TypeError(f"pool is a {type(pool).__qualname__}, and must be a librope.Pool")
             args.runner = pool._runner
         template = Template(args, ffi.NULL, args.batch, args.tokens, (), None)
-        fused.cache = _cache(written, template, sequences, self._dims, kept, True)
-        fused.source = _cache(read or written, template, sequences, self._dims, kept, False)
+        fused.cache = _cache(written, template, sequences, self._dims, kept)
+        fused.source = _cache(read or written, template, sequences, self._dims, kept)
         _core.check(lib.rope_apply_qk(self._cpu, args))
 
 
-def _read(x: Any, name: str, write: bool = False) -> tuple[_arrays.View, _arrays.Meta]:
-    view = _arrays.read(x, name, write)
+def _read(x: Any, name: str) -> tuple[_arrays.View, _arrays.Meta]:
+    return _in_memory(_arrays.read(x, name, False), name)
+
+
+def _in_memory(view: _arrays.View, name: str) -> tuple[_arrays.View, _arrays.Meta]:
     if view[3] >= 0:
-        raise NotImplementedError(f"{name} is on a CUDA device, and caches are moved in main memory alone")
+        raise NotImplementedError(f"{name} is on a CUDA device: caches are moved in main memory alone")
     return view, view[1](view[0], name)
 
 
@@ -139,16 +144,10 @@ def _positions(
     kept.append(view)
 
 
-def _cache(
-    cache: KVCache, template: Template, sequences: int, dims: tuple[int, int], kept: list[Any], write: bool
-) -> Any:
+def _cache(cache: KVCache, template: Template, sequences: int, dims: tuple[int, int], kept: list[Any]) -> Any:
     """A rope_kv_cache* of arrays in main memory."""
     views = read_beside(None, None, cache, sequences)
-    metas = []
-    for view, name in zip(views, NAMES, strict=True):
-        if view is not None and view[3] >= 0:
-            raise NotImplementedError(f"{name} is on a CUDA device, and caches are moved in main memory alone")
-        metas.append(None if view is None else view[1](view[0], name))
+    metas = [None if v is None else _in_memory(v, n)[1] for v, n in zip(views, NAMES, strict=True)]
     if views[-2] is not None:
         check_page_starts(views)
     struct = ffi.new("rope_kv_cache*", {"struct_size": ffi.sizeof("rope_kv_cache")})
@@ -169,7 +168,8 @@ def _cache(
         n, h = cache_axes(layout)
         if struct.pages not in (0, shape[0]) or struct.page_size not in (0, shape[n]):
             raise ValueError(
-                f"cache.k has {struct.pages} pages of {struct.page_size} slots, and cache.v {shape[0]} of {shape[n]}"
+                f"cache.k has {struct.pages} pages of {struct.page_size} slots, and cache.v {shape[0]} of "
+                f"{shape[n]}"
             )
         struct.pages, struct.page_size = shape[0], shape[n]
         tensor.data = ffi.cast("void*", view[2])
