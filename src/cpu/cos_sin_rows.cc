@@ -173,8 +173,35 @@ void MakeRow(const rope_context& context, const Kernels& kernels, const Position
   std::fill(row.sin, row.sin + width, QuietNan());
 }
 
-// REROTATE of a token: to its position, and back by the one before. The row of the latter lies in
-// `spare`.
+// REROTATE of f32 angles: the rotation by a row becomes one by it and back by another. In f64,
+// where the products are exact: rounded to f32 once. In each order of rows a value stands where
+// that of the other row does, and a sine has the sign that it has there.
+void TurnBack(const float* from_cos, const float* from_sin, double factor, int count, float* cos,
+              float* sin) {
+  for (int i = 0; i < count; ++i) {
+    const double c = cos[i], s = sin[i], from_c = from_cos[i], from_s = from_sin[i];
+    cos[i] = static_cast<float>((c * from_c + s * from_s) * factor);
+    sin[i] = static_cast<float>((s * from_c - c * from_s) * factor);
+  }
+}
+
+// The distance of a move inside one set of frequencies, on each axis.
+PositionSource DistanceOf(const rope_context& context, const PositionSource& to, const Token& token,
+                          const PositionSource& from, const Token& from_token,
+                          int64_t distance[kMaxAxes]) {
+  for (int a = 0; a < context.axes; ++a) {
+    distance[a] = static_cast<int64_t>(static_cast<uint64_t>(IntegerPosition(to, token, a)) -
+                                       static_cast<uint64_t>(IntegerPosition(from, from_token, a)));
+  }
+  PositionSource source{};
+  source.type = PositionSource::kInt64;
+  source.data = distance;
+  source.stride_axis = 1;
+  source.freq_sets = to.freq_sets;
+  return source;
+}
+
+// REROTATE of a token. The row of the position before lies in `spare`, where one is made.
 void MakeRowBetween(const Plan& plan, const Kernels& kernels, int64_t batch, int64_t index,
                     int32_t head, RowOrder order, int width, float* spare, float* cos, float* sin) {
   const rope_context& context = *plan.context;
@@ -184,6 +211,14 @@ void MakeRowBetween(const Plan& plan, const Kernels& kernels, int64_t batch, int
                      &from_set = context.SetOf(from, from_token.sequence);
   const double factor = set.attention_factor / from_set.attention_factor;
   if (context.angle == ROPE_ANGLE_EXACT) {
+    const bool integers = to.type != PositionSource::kFloat && from.type != PositionSource::kFloat;
+    if (&set == &from_set && integers) {  // as SHIFT
+      int64_t distance[kMaxAxes];
+      const PositionSource by = DistanceOf(context, to, token, from, from_token, distance);
+      MakeRow(context, kernels, by, {0, 0, token.sequence, 0}, head, plan.operation, order, cos,
+              sin);
+      return;
+    }
     const auto scale = static_cast<float>(factor);
     MakeRowOfPhases(plan, kernels, set, from_set, token, from_token, head,
                     {cos, sin, context.pairs, scale, scale, order});
@@ -192,14 +227,9 @@ void MakeRowBetween(const Plan& plan, const Kernels& kernels, int64_t batch, int
   float *const from_cos = spare, *const from_sin = spare + width;
   MakeRow(context, kernels, to, token, head, plan.operation, order, cos, sin);
   MakeRow(context, kernels, from, from_token, head, plan.operation, order, from_cos, from_sin);
-  // In f64, where the products are exact: rounded once. In each order a value stands where that of
-  // the other row does, and a sine has the sign that it has there.
   const int used = order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
-  for (int i = 0; i < used; ++i) {
-    const double c = cos[i], s = sin[i], from_c = from_cos[i], from_s = from_sin[i];
-    cos[i] = static_cast<float>((c * from_c + s * from_s) * factor);
-    sin[i] = static_cast<float>((s * from_c - c * from_s) * factor);
-  }
+  (kernels.turn_back != nullptr ? kernels.turn_back : &TurnBack)(from_cos, from_sin, factor, used,
+                                                                 cos, sin);
 }
 
 // Values that lie `step` apart; those that follow each other in a loop that compilers vectorise.

@@ -44,6 +44,22 @@ void CopyStreaming(void* to, const void* from, int64_t bytes) {
                static_cast<uint8_t*>(to) + i);
   }
 }
+
+void TurnBackRows(const float* from_cos, const float* from_sin, double factor, int count,
+                  float* cos, float* sin) {
+  const hn::Half<FullTag> d;
+  const hn::Rebind<double, hn::Half<FullTag>> dd;
+  const auto scale = hn::Set(dd, factor);
+  const auto step = static_cast<int>(hn::Lanes(d));
+  for (int i = 0; i < count; i += step) {
+    const auto wide = [&](const float* row) { return hn::PromoteTo(dd, hn::LoadU(d, row + i)); };
+    const auto c = wide(cos), s = wide(sin), from_c = wide(from_cos), from_s = wide(from_sin);
+    const auto to_c = hn::Mul(hn::Add(hn::Mul(c, from_c), hn::Mul(s, from_s)), scale);
+    const auto to_s = hn::Mul(hn::Sub(hn::Mul(s, from_c), hn::Mul(c, from_s)), scale);
+    hn::StoreU(hn::DemoteTo(d, to_c), d, cos + i);
+    hn::StoreU(hn::DemoteTo(d, to_s), d, sin + i);
+  }
+}
 #endif
 
 Kernels MakeKernels() {
@@ -63,6 +79,7 @@ Kernels MakeKernels() {
   kernels.lanes = LanesOf(FullTag());
   kernels.order_row = &OrderRow;
   kernels.copy_streaming = &CopyStreaming;
+  kernels.turn_back = &TurnBackRows;
 #endif
   FillRoundings(kernels);
   FillRotations(kernels);

@@ -117,6 +117,10 @@ struct Kernels {
   ChannelRotation rotate_by_channels[kDtypes][kArithmetics];
   // Whole, aligned lines, with non-temporal stores. Null where there are no vectors.
   void (*copy_streaming)(void* to, const void* from, int64_t bytes);
+  // REROTATE: what TurnBack() of cos_sin_rows.cc does to rows in any order, with the same bits.
+  // Null where there are no vectors.
+  void (*turn_back)(const float* from_cos, const float* from_sin, double factor, int count,
+                    float* cos, float* sin);
   // Brings a natural row of all segments into the order of such a kernel.
   void (*order_row)(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
                     float* sin, const float* natural_cos, const float* natural_sin);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/kernels.h"
 #include "math/element.h"
 #include "support/enumerators.h"
 #include "support/errors.h"
@@ -287,6 +288,52 @@ TEST(Rerotate, LeavesWhatStaysUnderExact) {
   Keys same = keys;
   same.Turn(context, ROPE_OPERATION_REROTATE, places, &places);
   for (int64_t i = 0; i < keys.count(); ++i) ASSERT_EQ(same[i], keys[i]) << i;
+}
+
+TEST(Rerotate, HasTheBitsOfShiftWithinOneSetUnderExact) {
+  for (rope_pairing pairing = 1; pairing <= kLastPairing; ++pairing) {
+    rope_config config = Config(64, pairing);
+    config.angle = ROPE_ANGLE_EXACT;
+    config.axes = 2;
+    config.mrope_section[0] = config.mrope_section[1] = 16;
+    const Context context = Create(config);
+    Random r(11);
+    const Places from = RandomPlaces(2, int64_t{1} << 40, &r), to = RandomPlaces(2, 5000, &r);
+    Places distance = to;
+    for (size_t i = 0; i < to.ids.size(); ++i) distance.ids[i] = to.ids[i] - from.ids[i];
+    for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+      if (!IsTested(dtype)) continue;
+      const Keys keys = RandomKeys(dtype, 64, &r);
+      Keys moved = keys, want = keys;
+      moved.Turn(context, ROPE_OPERATION_REROTATE, to, &from);
+      want.Turn(context, ROPE_OPERATION_SHIFT, distance);
+      for (int64_t i = 0; i < keys.count(); ++i) ASSERT_EQ(moved[i], want[i]) << i;
+    }
+  }
+}
+
+// The other tests run on the best one of this CPU.
+TEST(Rerotate, TurnsBackWithTheSameBitsOnEveryTarget) {
+  const cpu::Kernels* const first = cpu::ListKernels().front();
+  ASSERT_NE(first->turn_back, nullptr);
+  Random r(12);
+  constexpr int kCount = 48;
+  float rows[4][kCount];
+  for (auto& row : rows) {
+    for (float& x : row) x = static_cast<float>(r.Below(1 << 25)) / (1 << 24) - 1;
+  }
+  for (const cpu::Kernels* kernels : cpu::ListKernels()) {
+    if (kernels->turn_back == nullptr) continue;
+    float cos[kCount], sin[kCount];
+    std::copy_n(rows[0], kCount, cos);
+    std::copy_n(rows[1], kCount, sin);
+    kernels->turn_back(rows[2], rows[3], 1.25, kCount, cos, sin);
+    for (int i = 0; i < kCount; ++i) {
+      const double c = rows[0][i], s = rows[1][i], from_c = rows[2][i], from_s = rows[3][i];
+      ASSERT_EQ(cos[i], static_cast<float>((c * from_c + s * from_s) * 1.25)) << kernels->target;
+      ASSERT_EQ(sin[i], static_cast<float>((s * from_c - c * from_s) * 1.25)) << kernels->target;
+    }
+  }
 }
 
 // Float ids, among them some that are no numbers.
