@@ -146,7 +146,7 @@ def _positions(
 
 def _cache(cache: KVCache, template: Template, sequences: int, dims: tuple[int, int], kept: list[Any]) -> Any:
     """A rope_kv_cache* of arrays in main memory."""
-    views = read_beside(None, None, cache, sequences)
+    views = read_beside(None, None, cache, sequences, None)
     metas = [None if v is None else _in_memory(v, n)[1] for v, n in zip(views, NAMES, strict=True)]
     if views[-2] is not None:
         check_page_starts(views)
