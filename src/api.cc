@@ -13,6 +13,7 @@
 #include "base/struct_size.h"
 #include "call/plan.h"
 #include "call/prepared.h"
+#include "call/shard_ids.h"
 #include "context/config.h"
 #include "context/context.h"
 #include "context/digest.h"
@@ -251,6 +252,11 @@ rope_status rope_cos_sin_fill(const rope_context* context, int64_t batch, int64_
     return s;
   }
   return batch == 0 || tokens == 0 ? ROPE_OK : context->backend->fill(plan);
+}
+
+rope_status rope_shard_ids(int64_t batch, int64_t tokens, const rope_positions* positions,
+                           int64_t* ids, int64_t* numbers) {
+  return WriteShardIds("rope_shard_ids", batch, tokens, positions, ids, numbers);
 }
 
 rope_status rope_prepared_create(const rope_context* context, const rope_qk_args* args,

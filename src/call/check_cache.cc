@@ -186,6 +186,13 @@ rope_status CheckCache(const Call& call, const char* name, const rope_kv_cache& 
                 "exist",
                 function, name, call.context.backend->name);
   }
+  if (positions.place == PositionSource::kShard && c.kind != ROPE_SLOTS_MAPPED) {
+    return Fail(
+        ROPE_ERROR_UNSUPPORTED,
+        "%s: %skind (ROPE_SLOTS_%s) must be MAPPED with args->positions.shard: how the cache "
+        "of one rank counts the tokens of a sequence is not told",
+        function, name, kKinds[c.kind]);
+  }
   const int64_t sequences = positions.cu_seqlens != nullptr ? positions.sequences : call.batch;
   if (c.kind == ROPE_SLOTS_MAPPED) {
     if (rope_status s = CheckMapped(call, name, c)) return s;

@@ -6,6 +6,7 @@
 
 #include "base/aligned.h"
 #include "base/status.h"
+#include "call/check_shard.h"
 
 namespace rope {
 namespace {
@@ -91,8 +92,13 @@ rope_status CheckUnused(const char* function, const char* name, const rope_posit
   return ROPE_OK;
 }
 
-rope_status CheckSequences(const Call& call, const char* name, const rope_positions& p) {
-  const auto& [function, context, batch, tokens] = call;
+// Makes the place of `source` that of runs, if there are any and its tokens are all of them.
+rope_status CheckSequences(const Call& call, const char* name, const rope_positions& p,
+                           PositionSource* source) {
+  const char* const function = call.function;
+  const rope_context& context = call.context;
+  const bool sharded = p.shard != nullptr;
+  const int64_t batch = call.batch, tokens = sharded ? source->shard.all_tokens : call.tokens;
   if (p.cu_seqlens == nullptr) {
     if (p.sequences != 0) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %ssequences (%d) must be 0 without cu_seqlens",
@@ -113,6 +119,7 @@ rope_status CheckSequences(const Call& call, const char* name, const rope_positi
                   function, name, static_cast<const void*>(p.cu_seqlens));
     }
   }
+  if (p.cu_seqlens != nullptr && !sharded) source->place = PositionSource::kRuns;
   const bool several = context.sets.size() > 1;
   if (several != (p.freq_sets != nullptr)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -131,9 +138,10 @@ rope_status CheckSequences(const Call& call, const char* name, const rope_positi
     const bool good = i == 0 ? value == 0 : value >= p.cu_seqlens[i - 1];
     if (!good || (i == p.sequences && value != tokens)) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: %scu_seqlens[%lld] (%d) breaks the rule: from 0 to tokens (%lld), never "
+                  "%s: %scu_seqlens[%lld] (%d) breaks the rule: from 0 to %s (%lld), never "
                   "decreasing",
-                  function, name, static_cast<long long>(i), value, static_cast<long long>(tokens));
+                  function, name, static_cast<long long>(i), value,
+                  sharded ? "the tokens of all ranks" : "tokens", static_cast<long long>(tokens));
     }
   }
   const int64_t sequences = p.cu_seqlens != nullptr ? p.sequences : batch;
@@ -144,7 +152,7 @@ rope_status CheckSequences(const Call& call, const char* name, const rope_positi
                   context.sets.size() - 1);
     }
   }
-  return ROPE_OK;
+  return sharded ? CheckDocuments(call, name, p, source->shard) : ROPE_OK;
 }
 
 // The last id lies within the address space.
@@ -172,9 +180,8 @@ rope_status CheckPositions(const Call& call, const char* name, const rope_positi
                : Fail(ROPE_ERROR_UNSUPPORTED, "%s: %skind (%d) is not known to this version",
                       function, name, p.kind);
   }
-  if (p.reserved_ptr != nullptr || (p.reserved[0] | p.reserved[1] | p.reserved[2]) != 0) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %sreserved and reserved_ptr must be 0 in this version",
-                function, name);
+  if ((p.reserved[0] | p.reserved[1] | p.reserved[2]) != 0) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %sreserved must be 0 in this version", function, name);
   }
   if (context.ids_per_axis && !kPositionKinds[p.kind].has_axes) {
     return Fail(
@@ -184,11 +191,16 @@ rope_status CheckPositions(const Call& call, const char* name, const rope_positi
         function, name, kPositionKinds[p.kind].name, context.axes);
   }
   if (rope_status s = CheckUnused(function, name, p)) return s;
+  static_cast<WholeSource&>(*source) = WholeSource{};
+  if (p.shard != nullptr) {
+    if (p.kind >= ROPE_POSITIONS_IDS_T) return Unused(function, name, "shard", p.kind);
+    if (rope_status s = CheckShard(call, name, p, &source->shard)) return s;
+    source->place = PositionSource::kShard;
+  }
   if (p.cu_seqlens != nullptr || p.freq_sets != nullptr || p.sequences != 0 ||
       context.sets.size() > 1) {
-    if (rope_status s = CheckSequences(call, name, p)) return s;
+    if (rope_status s = CheckSequences(call, name, p, source)) return s;
   }
-  *source = PositionSource{};
   source->offset = p.offset;
   source->cu_seqlens = p.cu_seqlens;
   source->sequences = p.sequences;
@@ -243,8 +255,10 @@ rope_status CheckPositions(const Call& call, const char* name, const rope_positi
 
 rope_status CheckValidity(const Call& call, const char* name, const PositionSource& source) {
   const rope_context& context = call.context;
-  const int64_t batch = call.batch, tokens = call.tokens;
   if (context.valid_below == INT64_MAX) return ROPE_OK;  // as for most scalings
+  // Of a shard, the positions of all ranks: they have the same answer.
+  const bool sharded = source.place == PositionSource::kShard;
+  const int64_t batch = call.batch, tokens = sharded ? source.shard.all_tokens : call.tokens;
   const auto fail = [&](int64_t position, int64_t token, int64_t batch_row, int64_t valid_below) {
     return Fail(
         ROPE_ERROR_INVALID_ARGUMENT,

@@ -14,20 +14,6 @@
 namespace rope {
 namespace {
 
-rope_status CheckSizes(const Call& call, const char* names) {
-  if (call.batch < 0 || call.tokens < 0) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s (%lld) must not be negative", call.function,
-                names, call.batch < 0 ? "batch" : "tokens",
-                static_cast<long long>(call.batch < 0 ? call.batch : call.tokens));
-  }
-  int64_t product;
-  if (__builtin_mul_overflow(call.batch, call.tokens, &product)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sbatch * tokens must fit into 63 bits",
-                call.function, names);
-  }
-  return ROPE_OK;
-}
-
 // Runner and stream belong to one device each.
 rope_status CheckPlace(const Call& call, const char* name, const rope_runner* runner,
                        const void* stream) {
@@ -194,6 +180,20 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
 }
 
 }  // namespace
+
+rope_status CheckSizes(const Call& call, const char* names) {
+  if (call.batch < 0 || call.tokens < 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s%s (%lld) must not be negative", call.function,
+                names, call.batch < 0 ? "batch" : "tokens",
+                static_cast<long long>(call.batch < 0 ? call.batch : call.tokens));
+  }
+  int64_t product;
+  if (__builtin_mul_overflow(call.batch, call.tokens, &product)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sbatch * tokens must fit into 63 bits",
+                call.function, names);
+  }
+  return ROPE_OK;
+}
 
 rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
                      const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes,

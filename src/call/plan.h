@@ -46,6 +46,9 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
                      const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes,
                      FusedPlan* fused, FusedShapes* fused_shapes);
 
+// Batch and tokens; `names` stands before them.
+rope_status CheckSizes(const Call& call, const char* names);
+
 rope_status MakeFillPlan(const char* function, const rope_context* context, int64_t batch,
                          int64_t tokens, const rope_positions* positions, const rope_cos_sin* out,
                          void* stream, FillPlan* plan);

@@ -130,7 +130,7 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
     plan.fused = &prepared->fused->plan;
   }
   plan.function = kApply;
-  plan.positions = {};
+  static_cast<WholeSource&>(plan.positions) = {};
   plan.rows = {};
   *out = std::move(prepared);
   return ROPE_OK;

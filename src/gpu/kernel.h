@@ -69,10 +69,14 @@ ROPE_HD int64_t FindSequenceWide(const int32_t* cu_seqlens, int32_t sequences, i
   return low;
 }
 
+struct WideSearch {
+  ROPE_HD static int64_t Find(const int32_t* cu_seqlens, int32_t sequences, int64_t index) {
+    return FindSequenceWide(cu_seqlens, sequences, index);
+  }
+};
+
 ROPE_HD Token LocateTokenWide(const PositionSource& positions, TokenIndex at) {
-  if (positions.cu_seqlens == nullptr) return {at.batch, at.index, at.batch, 0};
-  const int64_t sequence = FindSequenceWide(positions.cu_seqlens, positions.sequences, at.index);
-  return {at.batch, at.index, sequence, positions.cu_seqlens[sequence]};
+  return LocateTokenBy<WideSearch>(positions, at.batch, at.index);
 }
 
 ROPE_HD int32_t SetOf(const CosSinSource& source, const Token& token) {

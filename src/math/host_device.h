@@ -1,13 +1,16 @@
-// ROPE_HD marks functions that both the host compiler and nvcc compile. ROPE_UNROLL stands before a
-// loop that nvcc must unroll: arrays indexed in it are then registers; ROPE_LOOP before one that must
-// stay a loop.
+// ROPE_HD marks functions that both the host compiler and nvcc compile; ROPE_HD_APART those of them
+// that few calls need, which stay out of the others' code on the host. ROPE_UNROLL stands before a
+// loop that nvcc must unroll: arrays indexed in it are then registers; ROPE_LOOP before one that
+// must stay a loop.
 #ifndef LIBROPE_SRC_MATH_HOST_DEVICE_H_
 #define LIBROPE_SRC_MATH_HOST_DEVICE_H_
 
 #if defined(__CUDACC__)
 #define ROPE_HD __host__ __device__ __forceinline__
+#define ROPE_HD_APART ROPE_HD
 #else
 #define ROPE_HD inline
+#define ROPE_HD_APART __attribute__((noinline, cold)) inline
 #endif
 
 #if defined(__CUDA_ARCH__)

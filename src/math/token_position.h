@@ -5,14 +5,20 @@
 #include <cstdint>
 
 #include "math/host_device.h"
+#include "math/shard.h"
 
 namespace rope {
 
-// All kinds of positions as one: a base value per token, or an array with strides.
-struct PositionSource {
+// All kinds of positions as one: a base value per token, or an array with strides. Of whole
+// sequences.
+struct WholeSource {
   enum Type : int32_t { kNone, kInt32, kInt64, kFloat };
+  // Where the tokens of a call lie: a sequence in each batch row, runs of cu_seqlens in one, or on
+  // several ranks.
+  enum Place : uint8_t { kRows, kRuns, kShard };
   Type type;          // of data; kNone: positions are offset + i
   bool per_sequence;  // data has one offset for each sequence, else one id for each token
+  Place place;
   int32_t sequences;  // runs in cu_seqlens; 0: sequences are the batch rows
   const void* data;
   const int32_t* cu_seqlens;
@@ -21,11 +27,16 @@ struct PositionSource {
   int64_t stride_axis, stride_batch, stride_token;  // of ids, in elements
 };
 
+// And which of their tokens are here. Most calls have no shard, and do not pay for zeros in it.
+struct PositionSource : WholeSource {
+  Shard shard;  // kShard; otherwise anything
+};
+
 // A token inside its sequence.
 struct Token {
   int64_t batch, index;  // the batch row, and the token of that row
   int64_t sequence;      // the batch row or the run of cu_seqlens
-  int64_t start;         // the first token of the sequence
+  int64_t start;         // index - start is the token's number in its sequence
 };
 
 // The run of cu_seqlens that holds `index`: the last one that starts at or before it and is not
@@ -43,10 +54,51 @@ ROPE_HD int64_t FindSequence(const int32_t* cu_seqlens, int32_t sequences, int64
   return low;
 }
 
+// How sequences are found: a type, because a device calls no pointers to functions.
+struct BinarySearch {
+  ROPE_HD static int64_t Find(const int32_t* cu_seqlens, int32_t sequences, int64_t index) {
+    return FindSequence(cu_seqlens, sequences, index);
+  }
+};
+
+// The sequence of a token, and what Token has as its start.
+struct Run {
+  int64_t sequence, start;
+};
+
+// Of a rank's token.
+template <class Search>
+ROPE_HD_APART Run RunOfShard(const PositionSource& source, int64_t batch, int64_t index) {
+  const Shard& shard = source.shard;
+  const int64_t in_outer = TokenOfRank(shard.inner, index, shard.tokens);
+  if (shard.per_document) {  // `parts` divides all cu_seqlens
+    const int64_t parts = TokenParts(shard.outer);
+    const int64_t sequence = Search::Find(source.cu_seqlens, source.sequences, in_outer * parts);
+    const int64_t first = source.cu_seqlens[sequence];
+    const int64_t count = (source.cu_seqlens[sequence + 1] - first) / parts;
+    return {sequence, index - TokenOfRank(shard.outer, in_outer - first / parts, count)};
+  }
+  const int64_t in_row = TokenOfRank(shard.outer, in_outer, shard.outer_tokens);
+  if (source.cu_seqlens == nullptr) return {batch, index - in_row};
+  const int64_t sequence = Search::Find(source.cu_seqlens, source.sequences, in_row);
+  return {sequence, index - (in_row - source.cu_seqlens[sequence])};
+}
+
+template <class Search>
+ROPE_HD Token LocateTokenBy(const PositionSource& source, int64_t batch, int64_t index) {
+  if (source.place == PositionSource::kRows) return {batch, index, batch, 0};
+  Run run;
+  if (source.place == PositionSource::kShard) {
+    run = RunOfShard<Search>(source, batch, index);
+  } else {
+    run.sequence = Search::Find(source.cu_seqlens, source.sequences, index);
+    run.start = source.cu_seqlens[run.sequence];
+  }
+  return {batch, index, run.sequence, run.start};
+}
+
 ROPE_HD Token LocateToken(const PositionSource& source, int64_t batch, int64_t index) {
-  if (source.cu_seqlens == nullptr) return {batch, index, batch, 0};
-  const int64_t sequence = FindSequence(source.cu_seqlens, source.sequences, index);
-  return {batch, index, sequence, source.cu_seqlens[sequence]};
+  return LocateTokenBy<BinarySearch>(source, batch, index);
 }
 
 ROPE_HD int64_t IdIndex(const PositionSource& source, const Token& token, int axis) {

@@ -200,6 +200,8 @@ AROUND_CALLS = {
     " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",
     "rope::Move": "int64_t cut = 0; rope_kv_cache cache = ROPE_INIT(rope_kv_cache);"
     " rope_qk_args args = ROPE_INIT(rope_qk_args);",
+    "rope_shard shard": "rope_status status; int rank = 0, ranks = 1; int64_t length = 1;"
+    " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",
     "rope_model": AROUND["model.h"],
     "rope_prepared_create": "rope_status status; int layers = 0; void *q_of[1], *k_of[1];"
     " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",

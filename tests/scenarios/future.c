@@ -37,11 +37,12 @@ int main(void) {
     must_be(!memcmp(q, q0, sizeof(float) * T * H * D));           \
   } while (0)
   must_refuse(a.norm = &norm);
-  must_refuse(a.now.positions.kind = 8);        /* the zig-zag shard of context parallelism: .. */
-  must_refuse(a.now.positions.reserved[0] = 1); /* .. rank, ranks, total length */
-  must_refuse(a.now.positions.reserved_ptr = &norm); /* a device status word */
-  must_refuse(a.now.q.dtype = 5);                    /* fp8 */
-  must_refuse(a.now.q.reserved_ptr = &norm);         /* its scale */
+  must_refuse(a.now.positions.kind = 8);
+  must_refuse(a.now.positions.reserved[0] = 1);
+  const rope_shard balanced = {.scheme = 5, .rank = 0, .world = 2};
+  must_refuse(a.now.positions.shard = &balanced); /* another way to share a sequence */
+  must_refuse(a.now.q.dtype = 5);                 /* fp8 */
+  must_refuse(a.now.q.reserved_ptr = &norm);      /* its scale */
   must_refuse(a.now.q.reserved = 16); /* byte offset into a buffer handle (Metal), group stride */
   must_refuse(a.now.q.layout = 7);
   must_refuse((a.now.q_out = a.now.q, a.now.q_out.data = q0,

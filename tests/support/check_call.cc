@@ -8,6 +8,7 @@
 
 #include "support/elements.h"
 #include "support/reference.h"
+#include "support/shard_reference.h"
 
 namespace rope::testing {
 namespace {
@@ -37,11 +38,14 @@ class Check {
     for (int set = 0; set < call.sets(); ++set) {
       frequencies_.push_back(FrequenciesOf(call, context, set));
     }
+    const rope_positions& p = call.args.positions;
+    if (p.shard != nullptr) numbers_ = NumbersOf(p, call.args.tokens);
   }
 
   // The turns of all pairs of a token's head, out of `heads`; unscaled.
   std::vector<Turn> TurnsAt(int64_t b, int64_t t, int head, int heads) const {
     const rope_positions& p = call_.args.positions;
+    if (p.shard != nullptr) t = numbers_[static_cast<size_t>(t)];
     const rope_config& config = call_.config();
     const int64_t set = p.freq_sets != nullptr ? p.freq_sets[PlaceOf(p, b, t).sequence] : 0;
     std::vector<Turn> turns;
@@ -132,7 +136,8 @@ class Check {
   }
 
   const RandomCall& call_;
-  std::vector<std::vector<Quad>> frequencies_;  // of each set
+  std::vector<std::vector<Quad>> frequencies_;
+  std::vector<int64_t> numbers_;  // of the tokens of a shard  // of each set
 };
 
 }  // namespace

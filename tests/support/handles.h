@@ -148,6 +148,29 @@ inline rope_positions Offset(int64_t offset) {
   return positions;
 }
 
+inline rope_shard ShardOf(rope_shard_scheme scheme, int rank, int world, int block = 0) {
+  rope_shard shard{};
+  shard.scheme = scheme;
+  shard.rank = rank;
+  shard.world = world;
+  shard.block = block;
+  return shard;
+}
+
+// A second group of ranks divides what a rank of the first one has.
+inline rope_shard Then(rope_shard outer, const rope_shard& inner) {
+  outer.inner_scheme = inner.scheme;
+  outer.inner_rank = inner.rank;
+  outer.inner_world = inner.world;
+  outer.inner_block = inner.block;
+  return outer;
+}
+
+inline rope_shard PerDocument(rope_shard shard) {
+  shard.per_document = 1;
+  return shard;
+}
+
 inline rope_positions Ids(rope_position_kind kind, const int32_t* ids) {
   rope_positions positions{};
   positions.kind = kind;

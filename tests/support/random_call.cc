@@ -10,6 +10,7 @@
 #include "support/enumerators.h"
 #include "support/memory.h"
 #include "support/reference.h"
+#include "support/shard_reference.h"
 
 namespace rope::testing {
 namespace {
@@ -86,7 +87,9 @@ std::string RandomCall::Describe() const {
        << " rounding " << config_.rounding << " scaling " << config_.scaling << " axes "
        << config_.axes << " freq_heads " << config_.freq_heads << " sets " << sets_ << " operation "
        << args.operation << " batch " << args.batch << " tokens " << args.tokens << " positions "
-       << args.positions.kind << " rows " << rows.format << " of " << rows.heads << " heads";
+       << args.positions.kind << " shard " << shard_.scheme << " on " << shard_.world << " inside "
+       << shard_.inner_scheme << " on " << shard_.inner_world << " rows " << rows.format << " of "
+       << rows.heads << " heads";
   return text.str();
 }
 
@@ -219,15 +222,46 @@ int64_t RandomCall::Position() {
   return r.Sometimes(5) ? -position : position;
 }
 
+// A rank's share of tokens that divide as they must.
+void RandomCall::MakeShard() {
+  Random& r = random;
+  const int64_t tokens = args.tokens += args.tokens % 2;
+  const auto scheme_of = [&](int64_t own, int32_t* block) {
+    const rope_shard_scheme scheme = r.Pick(ROPE_SHARD_CONTIGUOUS, ROPE_SHARD_HEADS);
+    *block = scheme == ROPE_SHARD_STRIPED ? r.Of({0, 1, 2, 3, 4}) : 0;
+    if (*block > 1 && own % *block != 0) *block = 0;
+    return scheme;
+  };
+  if (r.Sometimes(3)) {
+    shard_.inner_scheme = scheme_of(tokens, &shard_.inner_block);
+    shard_.inner_world = r.Pick(1, 8);
+    shard_.inner_rank = r.Pick(0, shard_.inner_world - 1);
+  }
+  shard_.world = 1;  // PartsOf are those of the inner level
+  shard_.scheme = scheme_of(tokens * PartsOf(shard_), &shard_.block);
+  shard_.world = r.Pick(1, 8);
+  shard_.rank = r.Pick(0, shard_.world - 1);
+  if (config_.freq_heads > 1) {
+    if (shard_.scheme == ROPE_SHARD_HEADS) shard_.scheme = ROPE_SHARD_CONTIGUOUS;
+    if (shard_.inner_scheme == ROPE_SHARD_HEADS) shard_.inner_scheme = ROPE_SHARD_CONTIGUOUS;
+  }
+  shard_.per_document =
+      args.batch == 1 && shard_.scheme != ROPE_SHARD_HEADS && r.Sometimes(2) ? 1 : 0;
+  args.positions.shard = &shard_;
+}
+
 void RandomCall::MakePositions() {
   Random& r = random;
   rope_positions& p = args.positions;
   p.kind = r.Pick(ROPE_POSITIONS_OFFSET, kLastPositionKind);
-  if (args.batch == 1 && r.Sometimes(2)) {  // sequences, some of them empty
+  if (p.kind <= ROPE_POSITIONS_SEQ_OFFSETS && r.Sometimes(3)) MakeShard();
+  if (args.batch == 1 && (shard_.per_document != 0 || r.Sometimes(2))) {  // some of them empty
     p.sequences = r.Sometimes(2) ? r.Pick(1, 5) : r.Pick(1, 40);
-    std::vector<int32_t> cuts = {0, static_cast<int32_t>(args.tokens)};
+    const int64_t all = p.shard != nullptr ? args.tokens * PartsOf(shard_) : args.tokens;
+    const int64_t unit = shard_.per_document != 0 ? DocumentUnitOf(shard_) : 1;
+    std::vector<int32_t> cuts = {0, static_cast<int32_t>(all)};
     for (int i = 1; i < p.sequences; ++i) {
-      cuts.push_back(static_cast<int32_t>(r.Below(args.tokens + 1)));
+      cuts.push_back(static_cast<int32_t>(unit * r.Below(all / unit + 1)));
     }
     std::sort(cuts.begin(), cuts.end());
     p.cu_seqlens = Keep(cuts);

@@ -72,6 +72,7 @@ class RandomCall {
   void MakeAxes();
   int64_t Position();
   void MakePositions();
+  void MakeShard();
   void MakeRows(bool written);
   void MakeTensor(rope_tensor* t, bool only_read);
   int32_t OneOf(const std::vector<int32_t>& numbers);
@@ -88,6 +89,7 @@ class RandomCall {
   std::vector<std::vector<double>> inv_freq_;   // of each set
   std::vector<std::vector<double>> frequency_;  // likewise
   std::vector<uint8_t> pair_axis_;
+  rope_shard shard_{};
 };
 
 }  // namespace rope::testing

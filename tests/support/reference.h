@@ -30,6 +30,7 @@ struct Place {
   int64_t sequence, index;
 };
 
+// `t`: among the tokens of all ranks.
 inline Place PlaceOf(const rope_positions& p, int64_t b, int64_t t) {
   if (p.cu_seqlens == nullptr) return {b, t};
   for (int32_t s = 0; s < p.sequences; ++s) {

@@ -42,6 +42,7 @@ ENUMERATORS = {
     "ROPE_SCALING_": "context/scaling_rules.h context/config.cc context/frequencies.cc model/",
     "ROPE_LAYOUT_": "call/check_tensors.cc api.cc",
     "ROPE_SLOTS_": "math/slots.h call/check_cache.cc call/slot_run.cc",
+    "ROPE_SHARD_": "math/shard.h call/check_shard.cc",
     "ROPE_POSITIONS_": "call/check_positions.cc call/plan.cc api.cc",
     "ROPE_DEVICE_": "backends.cc",
 }
@@ -233,7 +234,7 @@ class Facts(Tree):
                              f"{name(header)}: an enum is not after its `typedef int32_t rope_..;`")
         self.assertGreaterEqual(len(prefixes), 10, "enums of include/librope")
         word = {"rope_position_kind": "POSITIONS", "rope_slot_kind": "SLOTS",
-                "rope_cos_sin_format": "COS_SIN"}
+                "rope_cos_sin_format": "COS_SIN", "rope_shard_scheme": "SHARD"}
         wrong = []
         for kind, names in prefixes.items():
             if kind == "rope_status":

@@ -1,0 +1,61 @@
+#include "call/shard_ids.h"
+
+#include "base/aligned.h"
+#include "base/status.h"
+#include "call/check_positions.h"
+#include "call/plan.h"
+#include "context/context.h"
+
+namespace rope {
+namespace {
+
+rope_status CheckOutput(const char* function, const char* name, const int64_t* array) {
+  if (IsAligned(array, alignof(int64_t))) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s (%p) must be aligned to %zu bytes", function,
+              name, static_cast<const void*>(array), alignof(int64_t));
+}
+
+}  // namespace
+
+rope_status WriteShardIds(const char* function, int64_t batch, int64_t tokens,
+                          const rope_positions* positions, int64_t* ids, int64_t* numbers) {
+  if (positions == nullptr) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: positions (NULL) must not be NULL", function);
+  }
+  // What checks of positions ask a context for: one axis, arrays in main memory.
+  rope_context context{};
+  context.axes = context.freq_heads = 1;
+  context.backend = FindBackend(0);
+  const Call call = {function, context, batch, tokens};
+  if (rope_status s = CheckSizes(call, "")) return s;
+  if (batch == 0 || tokens == 0) return ROPE_OK;
+  if (ids == nullptr && numbers == nullptr) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: ids and numbers (NULL) must not both be NULL: there is nothing to write",
+                function);
+  }
+  if (rope_status s = CheckOutput(function, "ids", ids)) return s;
+  if (rope_status s = CheckOutput(function, "numbers", numbers)) return s;
+  rope_positions read = *positions;
+  read.freq_sets = nullptr;
+  PositionSource source;
+  if (rope_status s = CheckPositions(call, "positions->", read, &source)) return s;
+  if (source.type != PositionSource::kNone && !source.per_sequence) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: positions->kind (%d) must be OFFSET or SEQ_OFFSETS: the others have ids",
+                function, positions->kind);
+  }
+  for (int64_t b = 0; ids != nullptr && b < batch; ++b) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      ids[b * tokens + t] = IntegerPosition(source, LocateToken(source, b, t), 0);
+    }
+  }
+  for (int64_t t = 0; numbers != nullptr && t < tokens; ++t) {
+    const Token token = LocateToken(source, 0, t);
+    const int64_t first = source.cu_seqlens != nullptr ? source.cu_seqlens[token.sequence] : 0;
+    numbers[t] = first + (token.index - token.start);
+  }
+  return ROPE_OK;
+}
+
+}  // namespace rope
