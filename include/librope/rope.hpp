@@ -245,6 +245,54 @@ inline rope_positions Ids(rope_position_kind kind, const float* ids) {
   return positions;
 }
 
+/* What one of `world` ranks has of a sequence (section 13 of rope.h). */
+inline rope_shard ContiguousShard(int32_t rank, int32_t world) {
+  rope_shard shard = {};
+  shard.scheme = ROPE_SHARD_CONTIGUOUS;
+  shard.rank = rank;
+  shard.world = world;
+  return shard;
+}
+inline rope_shard ZigzagShard(int32_t rank, int32_t world) {
+  rope_shard shard = ContiguousShard(rank, world);
+  shard.scheme = ROPE_SHARD_ZIGZAG;
+  return shard;
+}
+inline rope_shard StripedShard(int32_t rank, int32_t world, int32_t block = 1) {
+  rope_shard shard = ContiguousShard(rank, world);
+  shard.scheme = ROPE_SHARD_STRIPED;
+  shard.block = block;
+  return shard;
+}
+/* Each document of cu_seqlens is divided by itself. */
+inline rope_shard PerDocument(rope_shard shard) {
+  shard.per_document = 1;
+  return shard;
+}
+/* A second group of ranks divides what a rank of the first one has: ring and Ulysses are
+ * Then(ZigzagShard(ring_rank, ring), ContiguousShard(ulysses_rank, ulysses)). */
+inline rope_shard Then(rope_shard outer, const rope_shard& inner) {
+  outer.inner_scheme = inner.scheme;
+  outer.inner_rank = inner.rank;
+  outer.inner_world = inner.world;
+  outer.inner_block = inner.block;
+  return outer;
+}
+/* Positions of whole sequences on a rank, for OFFSET and SEQ_OFFSETS. The shard must live until the
+ * call returns; a temporary one gives none. */
+inline rope_positions OnRank(const rope_shard& shard, rope_positions positions) {
+  positions.shard = &shard;
+  return positions;
+}
+rope_positions OnRank(const rope_shard&& shard, rope_positions positions) = delete;
+
+/* The positions of a rank's tokens as ids[batch, tokens], and their numbers[tokens] in a row of all
+ * ranks: rope_shard_ids. Either may be null. */
+inline void ShardIds(int64_t batch, int64_t tokens, const rope_positions& positions, int64_t* ids,
+                     int64_t* numbers = nullptr) {
+  Check(rope_shard_ids(batch, tokens, &positions, ids, numbers));
+}
+
 /* ------------------------------------------------------------------------------------------------
  * Context */
 

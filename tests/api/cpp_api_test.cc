@@ -274,6 +274,23 @@ TEST(Cpp, PackedSequencesBeginAtTheirOffsets) {
   EXPECT_EQ(Rotated(context, Packed(wide, cu_seqlens, 2), 3), want);
 }
 
+TEST(Cpp, ShardsAreOfARank) {
+  const Context context(ConfigOf(100));
+  const rope_shard shard = Then(ZigzagShard(1, 2), StripedShard(0, 3, 2));
+  const rope_positions positions = OnRank(shard, Offset(5));
+  int64_t ids[4], numbers[4];
+  ShardIds(1, 4, positions, ids, numbers);
+  EXPECT_EQ(std::vector<int64_t>(ids, ids + 4), (std::vector<int64_t>{11, 12, 17, 18}));
+  EXPECT_EQ(std::vector<int64_t>(numbers, numbers + 4), (std::vector<int64_t>{6, 7, 12, 13}));
+  EXPECT_EQ(Rotated(context, positions, 4), Rotated(context, Ids(ROPE_POSITIONS_IDS_T, ids), 4));
+  const rope_shard packed = PerDocument(ContiguousShard(1, 2));
+  const int32_t cu_seqlens[] = {0, 4, 8};
+  const int64_t offsets[] = {5, 9}, want[] = {7, 8, 11, 12};
+  EXPECT_EQ(Rotated(context, OnRank(packed, Packed(offsets, cu_seqlens, 2)), 4),
+            Rotated(context, Ids(ROPE_POSITIONS_IDS_T, want), 4));
+  EXPECT_THROW(ShardIds(1, 3, positions, ids), Error);
+}
+
 template <class Cache, class = void>
 constexpr bool kAppends = false;
 template <class Cache>
