@@ -34,7 +34,8 @@ WORDS_OF_GO = WORDS | {word: word for word in ("BF16", "BHSD", "BSHD", "GGML", "
 # Which types are enums there. The others have another form: see left_out().
 IN_GO = ("pairing", "scaling", "angle", "rounding", "dtype", "layout", "operation", "digest")
 IN_RUST = ("pairing", "angle", "rounding", "dtype", "operation", "digest")
-IN_PYTHON = ("pairing", "scaling", "angle", "rounding", "dtype", "operation", "cos_sin_format", "digest")
+IN_PYTHON = ("pairing", "scaling", "angle", "rounding", "dtype", "operation", "cos_sin_format", "digest",
+             "shard_scheme")
 # Of two positions: a method of its own there, Rope.move.
 NOT_IN_PYTHON = ("ROPE_OPERATION_REROTATE",)
 

@@ -40,6 +40,7 @@ type Step struct {
 	// Packed sequences: sequence s is tokens CuSeqlens[s] to CuSeqlens[s+1]-1.
 	CuSeqlens []int32
 	FreqSets  []int32 // the frequency set of every sequence, for contexts with several
+	Shard     Shard   // the tokens are those that one of several ranks has: for Offset and SeqOffsets
 	Slots     *Slots  // where in a cache the tokens go: for Append, AppendTo and moves alone, which need it
 
 	// OperationRerotate: where the keys were, and in which frequency sets (nil: in FreqSets).

@@ -54,6 +54,8 @@ var goNames = map[string]string{
 	"v": "v", "v_out": "vOut", "slots_i32": "slots", "slots_i64": "slots", "slots_length": "the number of slots",
 	"page_table": "page table", "page_table_stride": "width", "page_starts": "pageStarts", "starts": "starts",
 	"fps": "FPS", "ids_per_axis": "IDsPerAxis", "NULL": "nil",
+	"ROPE_SHARD_CONTIGUOUS": "ContiguousShard", "ROPE_SHARD_ZIGZAG": "ZigzagShard",
+	"ROPE_SHARD_STRIPED": "StripedShard", "ROPE_SHARD_HEADS": "HeadsShard",
 }
 
 // constantNames are Go's names of C's constants, with and without their prefix. What two types have in

@@ -92,6 +92,7 @@ func (step *Step) check(function string, call *C.ropego_call, c *contextState) e
 	call.positions.kind = C.int32_t(p.kind)
 	call.positions._type = C.int32_t(p.typ)
 	call.positions.offset = C.int64_t(p.offset)
+	call.positions.shard = step.Shard.raw
 	if p.kind == 0 && step.CosSin == nil {
 		return invalid(function, "Step.Positions or Step.CosSin is required")
 	}

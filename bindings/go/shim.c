@@ -52,6 +52,7 @@ static inline void set_positions(rope_positions* to, const ropego_positions* fro
   to->sequences = from->sequences;
   to->cu_seqlens = cu_seqlens;
   to->freq_sets = freq_sets;
+  to->shard = from->shard.scheme != 0 ? &from->shard : NULL;
   to->stride_axis = from->stride_axis;
   to->stride_batch = from->stride_batch;
   to->stride_token = from->stride_token;
@@ -218,6 +219,14 @@ ropego_error* ropego_cos_sin_fill(const rope_context* context, const ropego_call
   set_positions(&positions, &call->positions, ids, cu_seqlens, freq_sets);
   rope_cos_sin rows = make_rows(&call->rows, cos, sin);
   return result(rope_cos_sin_fill(context, call->batch, call->tokens, &positions, &rows, NULL));
+}
+
+ropego_error* ropego_shard_ids(const ropego_call* call, const uint8_t* offsets,
+                               const int32_t* cu_seqlens, int64_t* ids, int64_t* numbers) {
+  rope_positions positions;
+  memset(&positions, 0, sizeof positions);
+  set_positions(&positions, &call->positions, offsets, cu_seqlens, NULL);
+  return result(rope_shard_ids(call->batch, call->tokens, &positions, ids, numbers));
 }
 
 ropego_error* ropego_context_create(const rope_config* configs, int32_t count, int32_t sets,

@@ -36,6 +36,7 @@ typedef struct ropego_positions {
       type;  // of the array: 4, 8: int32_t, int64_t; -4: float; 0: there is none; 1: offset is it
   int32_t unused;
   int64_t stride_axis, stride_batch, stride_token;
+  rope_shard shard;  // scheme 0: there is none
 } ropego_positions;
 
 typedef struct ropego_rows {
@@ -104,6 +105,8 @@ ropego_error* ropego_apply_thd(const rope_context* context, int32_t dtype, int64
 ropego_error* ropego_cos_sin_fill(const rope_context* context, const ropego_call* call,
                                   const uint8_t* ids, const int32_t* cu_seqlens,
                                   const int32_t* freq_sets, uint8_t* cos, uint8_t* sin);
+ropego_error* ropego_shard_ids(const ropego_call* call, const uint8_t* offsets,
+                               const int32_t* cu_seqlens, int64_t* ids, int64_t* numbers);
 
 // The tables in the configs are C memory.
 ropego_error* ropego_context_create(const rope_config* configs, int32_t count, int32_t sets,

@@ -110,3 +110,20 @@ Digest = Literal["rotation", "angles", "bits"]
 - "bits": As "rotation", and values are rounded in the same places (dialects differ in them): the
   same bits.
 """
+
+ShardScheme = Literal["contiguous", "zigzag", "striped", "heads"]
+"""
+- "contiguous": r T + i. Ulysses before its all-to-all, plain ring attention, a DTensor of PyTorch
+  or an array of JAX that is sharded along its tokens
+- "zigzag": The row is cut into 2 n chunks of c = T / 2 tokens. Rank r has two of them, r and 2 n -
+  1 - r: r c + i for i < c, otherwise (2 n - 1 - r) c + i - c. Under a causal mask the ranks then
+  have equal work. Megatron-LM (get_batch_on_this_cp_rank), TransformerEngine, the head-tail load
+  balancer of PyTorch's context_parallel, MaxText (reorder_sequence), zigzag of
+  ring-flash-attention. Megatron's a2a+p2p counts the ranks of both groups as one n.
+- "striped": In turn a stripe of b = block tokens for each rank: (i / b n + r) b + i % b, with i / b
+  rounded down. For b = 1, i n + r: token t is on rank t % n. Striped attention (arXiv 2311.09431),
+  stripe of ring-flash-attention
+- "heads": i: each rank has all tokens, and heads of its own. Ulysses behind its all-to-all, tensor
+  parallelism. world and rank change nothing. It is ROPE_ERROR_UNSUPPORTED where heads have
+  frequencies of their own (config.freq_heads)
+"""

@@ -449,12 +449,15 @@ impl Context {
                     step.freq_sets,
                     &mut args.positions,
                 )?;
+                if let Some(shard) = &step.shard {
+                    args.positions.shard = shard.as_raw();
+                }
                 finish(call(&raw const args))
             }
             Angles::Rows(rows) => {
-                if step.cu_seqlens.is_some() || step.freq_sets.is_some() {
+                if step.cu_seqlens.is_some() || step.freq_sets.is_some() || step.shard.is_some() {
                     return invalid(format_args!(
-                        "cu_seqlens and freq_sets belong to positions, not to rows of cos and sin"
+                        "cu_seqlens, freq_sets and shard belong to positions, not to rows of cos and sin"
                     ));
                 }
                 let rows = rows.check(step.batch, step.tokens, self.pairs)?;
@@ -498,6 +501,9 @@ impl Context {
         let mut raw: sys::rope_positions = unsafe { std::mem::zeroed() };
         let (counts, cu, sets) = ([batch, tokens, self.axes], step.cu_seqlens, step.freq_sets);
         positions.check(counts, cu, sets, &mut raw)?;
+        if let Some(shard) = &step.shard {
+            raw.shard = shard.as_raw();
+        }
         let out = out.check(batch, tokens, self.pairs)?;
         let (batch, tokens) = (length(batch)?, length(tokens)?);
         // SAFETY: ids and rows lie inside their slices, and `out` is exclusive.

@@ -28,6 +28,7 @@ use librope_sys::{self as sys, Init as _};
 use crate::context::{Context, length};
 use crate::enums::{DType, Operation};
 use crate::error::{Result, check, invalid};
+use crate::shard::Shard;
 use crate::tensor::Layout;
 
 /// q, k or an output in device memory.
@@ -150,6 +151,8 @@ pub struct Step {
     pub sequences: i32,
     /// NULL, or one index per sequence on the device.
     pub freq_sets: *const i32,
+    /// The tokens are those that one of several ranks has.
+    pub shard: Option<Shard>,
     /// `cudaStream_t` or `CUstream`; NULL is the legacy default stream.
     pub stream: *mut c_void,
 }
@@ -165,6 +168,7 @@ impl Step {
             cu_seqlens: ptr::null(),
             sequences: 0,
             freq_sets: ptr::null(),
+            shard: None,
             stream: ptr::null_mut(),
         }
     }
@@ -184,6 +188,12 @@ impl Step {
     /// The frequency set of every sequence, for contexts with several: indices on the device.
     pub fn with_freq_sets(mut self, freq_sets: *const i32) -> Step {
         self.freq_sets = freq_sets;
+        self
+    }
+
+    /// The tokens are those that one of several ranks has. See [`crate::Step::with_shard`].
+    pub fn with_shard(mut self, shard: Shard) -> Step {
+        self.shard = Some(shard);
         self
     }
 
@@ -228,6 +238,7 @@ impl Context {
         p.cu_seqlens = step.cu_seqlens;
         p.sequences = step.sequences;
         p.freq_sets = step.freq_sets;
+        p.shard = step.shard.as_ref().map_or(ptr::null(), Shard::as_raw);
         match step.positions {
             Positions::Offset(offset) => {
                 (p.kind, p.offset) = (sys::ROPE_POSITIONS_OFFSET, offset);

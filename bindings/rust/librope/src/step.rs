@@ -2,6 +2,7 @@ use crate::enums::Operation;
 use crate::positions::Positions;
 use crate::rows::CosSin;
 use crate::runner::Runner;
+use crate::shard::Shard;
 use crate::slots::Slots;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,7 @@ pub struct Step<'a> {
     pub(crate) operation: Operation,
     pub(crate) cu_seqlens: Option<&'a [i32]>,
     pub(crate) freq_sets: Option<&'a [i32]>,
+    pub(crate) shard: Option<Shard>,
     pub(crate) slots: Option<Slots<'a>>,
     pub(crate) source: Option<Slots<'a>>,
     pub(crate) from: Option<(Positions<'a>, Option<&'a [i32]>)>,
@@ -45,8 +47,8 @@ impl<'a> Step<'a> {
     #[inline]
     fn of(batch: usize, tokens: usize, angles: Angles<'a>) -> Step<'a> {
         let operation = Operation::Forward;
-        let (cu_seqlens, freq_sets, slots, source, from, runner) =
-            (None, None, None, None, None, None);
+        let (cu_seqlens, freq_sets, shard, slots, source, from, runner) =
+            (None, None, None, None, None, None, None);
         Step {
             batch,
             tokens,
@@ -54,6 +56,7 @@ impl<'a> Step<'a> {
             operation,
             cu_seqlens,
             freq_sets,
+            shard,
             slots,
             source,
             from,
@@ -125,6 +128,14 @@ impl<'a> Step<'a> {
     #[inline]
     pub fn with_freq_sets(mut self, freq_sets: &'a [i32]) -> Step<'a> {
         self.freq_sets = Some(freq_sets);
+        self
+    }
+
+    /// The tokens are those that one of several ranks has. With [`Positions::Offset`] and
+    /// [`Positions::SeqOffsets`].
+    #[inline]
+    pub fn with_shard(mut self, shard: Shard) -> Step<'a> {
+        self.shard = Some(shard);
         self
     }
 

@@ -1,0 +1,78 @@
+package rope
+
+// #include "shim.h"
+import "C"
+
+import (
+	"math"
+	"unsafe"
+)
+
+// Shard says which tokens of the sequences this process has, when several ranks share them (context
+// parallelism). Tensors and Step.Tokens are then those of this rank, and offsets, CuSeqlens and FreqSets
+// those of whole sequences, the same on every rank. What the ranks compute, put together, has the bits
+// that one process computes. The zero value: the tokens are all here.
+type Shard struct {
+	raw C.rope_shard
+}
+
+// ContiguousShard is one piece: Ulysses before its all-to-all, plain ring attention.
+func ContiguousShard(rank, world int) Shard { return shardOf(C.ROPE_SHARD_CONTIGUOUS, rank, world, 0) }
+
+// ZigzagShard is the chunks rank and 2*world-1-rank of 2*world: Megatron-LM, TransformerEngine, PyTorch's
+// head-tail load balancer, MaxText.
+func ZigzagShard(rank, world int) Shard { return shardOf(C.ROPE_SHARD_ZIGZAG, rank, world, 0) }
+
+// StripedShard gives each rank in turn a stripe of block tokens; 1 is striped attention.
+func StripedShard(rank, world, block int) Shard {
+	return shardOf(C.ROPE_SHARD_STRIPED, rank, world, block)
+}
+
+// HeadsShard is all tokens, and heads of its own: Ulysses behind its all-to-all. It changes no position.
+func HeadsShard(rank, world int) Shard { return shardOf(C.ROPE_SHARD_HEADS, rank, world, 0) }
+
+// PerDocument divides each document of CuSeqlens by itself; their lengths must divide.
+func (s Shard) PerDocument() Shard {
+	s.raw.per_document = 1
+	return s
+}
+
+// Then has a second group of ranks divide what a rank of this one has, by its own scheme: ring attention
+// and Ulysses are ZigzagShard(ringRank, ring).Then(ContiguousShard(rank, ulysses)).
+func (s Shard) Then(inner Shard) Shard {
+	s.raw.inner_scheme, s.raw.inner_block = inner.raw.scheme, inner.raw.block
+	s.raw.inner_rank, s.raw.inner_world = inner.raw.rank, inner.raw.world
+	return s
+}
+
+func shardOf(scheme int32, rank, world, block int) Shard {
+	// Numbers beyond the C type are refused by the library: no rank is below such a world.
+	narrow := func(n int) C.int32_t { return C.int32_t(min(max(n, math.MinInt32), math.MaxInt32)) }
+	return Shard{C.rope_shard{scheme: C.int32_t(scheme), rank: narrow(rank), world: narrow(world),
+		block: narrow(block)}}
+}
+
+// ShardIDs tells where the tokens of a step are: the position of each, [batch, tokens], and its number,
+// [tokens], among the tokens of all ranks. For Offset and SeqOffsets.
+func ShardIDs(step Step) (ids, numbers []int64, err error) {
+	const function = "ShardIDs"
+	if step.CosSin != nil {
+		return nil, nil, invalid(function, "Step.CosSin must be nil: ids come from positions")
+	}
+	if step.Batch < 0 || step.Tokens < 0 || step.Batch > 0 && step.Tokens > math.MaxInt/8/step.Batch {
+		return nil, nil, invalid(function, "Batch (%d) and Tokens (%d) must not be negative, and their ids must "+
+			"fit into memory", step.Batch, step.Tokens)
+	}
+	var call C.ropego_call
+	if err := step.check(function, &call, &contextState{info: Info{Axes: 1}}); err != nil {
+		return nil, nil, err
+	}
+	ids, numbers = make([]int64, step.Batch*step.Tokens), make([]int64, step.Tokens)
+	raw := C.ropego_shard_ids(&call, (*C.uint8_t)(step.Positions.ids),
+		(*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int64_t)(unsafe.SliceData(ids)),
+		(*C.int64_t)(unsafe.SliceData(numbers)))
+	if err := check(function, raw); err != nil {
+		return nil, nil, err
+	}
+	return ids, numbers, nil
+}

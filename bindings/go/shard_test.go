@@ -1,0 +1,117 @@
+package rope_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	rope "github.com/librope/librope/bindings/go"
+)
+
+const shardDim = 16
+
+func shardValues(tokens int) []float32 {
+	x := make([]float32, tokens*shardDim)
+	for i := range x {
+		x[i] = float32(i%251) - 100
+	}
+	return x
+}
+
+// Ranks together have the bits of one call.
+func TestRanksTogether(t *testing.T) {
+	c, err := rope.New(rope.Config{HeadDim: shardDim, Theta: 10000, Pairing: rope.PairingHalves})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const length, ranks = 48, 4
+	cu := []int32{0, 16, 48}
+	shards := map[string]func(rank int) rope.Shard{
+		"contiguous": func(r int) rope.Shard { return rope.ContiguousShard(r, ranks) },
+		"zigzag":     func(r int) rope.Shard { return rope.ZigzagShard(r, ranks) },
+		"striped":    func(r int) rope.Shard { return rope.StripedShard(r, ranks, 3) },
+		"documents":  func(r int) rope.Shard { return rope.ZigzagShard(r, ranks).PerDocument() },
+		"two levels": func(r int) rope.Shard {
+			return rope.ZigzagShard(r/2, 2).Then(rope.ContiguousShard(r%2, 2))
+		},
+	}
+	for _, operation := range []rope.Operation{rope.OperationForward, rope.OperationBackward} {
+		step := rope.Step{Batch: 1, Tokens: length, Positions: rope.Offset(7), CuSeqlens: cu, Operation: operation}
+		whole := shardValues(length)
+		if err := rope.ApplyQK(c, rope.BSHD(whole, 1), rope.Tensor[float32]{}, step); err != nil {
+			t.Fatal(err)
+		}
+		for name, shard := range shards {
+			seen := make([]int, length)
+			for rank := range ranks {
+				step.Tokens, step.Shard = length/ranks, shard(rank)
+				ids, numbers, err := rope.ShardIDs(step)
+				if err != nil || len(ids) != length/ranks {
+					t.Fatal(name, len(ids), err)
+				}
+				take := func(from []float32) (rows []float32) {
+					for _, n := range numbers {
+						rows = append(rows, from[n*shardDim:(n+1)*shardDim]...)
+					}
+					return rows
+				}
+				q := take(shardValues(length))
+				if err := rope.ApplyQK(c, rope.BSHD(q, 1), rope.Tensor[float32]{}, step); err != nil {
+					t.Fatal(name, err)
+				}
+				if !slices.Equal(q, take(whole)) {
+					t.Errorf("%s, rank %d: other bits", name, rank)
+				}
+				for _, n := range numbers {
+					seen[n]++
+				}
+			}
+			if slices.Min(seen) != 1 || slices.Max(seen) != 1 {
+				t.Errorf("%s: tokens are on %v ranks", name, seen)
+			}
+		}
+	}
+}
+
+func TestShardsRefused(t *testing.T) {
+	c, err := rope.New(rope.Config{HeadDim: shardDim, Theta: 10000, Pairing: rope.PairingHalves})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for rule, shard := range map[string]rope.Shard{
+		"tokens (3) must be a multiple of 2 with Shard.Scheme ZigzagShard": rope.ZigzagShard(0, 2),
+		"Rank (2) must be from 0 to 1":                                     rope.ContiguousShard(2, 2),
+		"Rank (2147483647) must be":                                        rope.HeadsShard(1<<40, 1<<40),
+		"Block (-1) must not be negative":                                  rope.StripedShard(0, 2, -1),
+		"PerDocument (1) needs CuSeqlens":                                  rope.ContiguousShard(0, 2).PerDocument(),
+		"InnerRank (3) must be from 0 to 1":                                rope.ContiguousShard(0, 2).Then(rope.ContiguousShard(3, 2)),
+	} {
+		q := shardValues(3)
+		step := rope.Step{Batch: 1, Tokens: 3, Positions: rope.Offset(0), Shard: shard}
+		err := rope.ApplyQK(c, rope.BSHD(q, 1), rope.Tensor[float32]{}, step)
+		if err == nil || !strings.Contains(err.Error(), rule) {
+			t.Errorf("%v, not %q", err, rule)
+		}
+		if !slices.Equal(q, shardValues(3)) {
+			t.Error("written")
+		}
+		if _, _, err := rope.ShardIDs(step); err == nil {
+			t.Errorf("ids are not refused: %q", rule)
+		}
+	}
+	step := rope.Step{Batch: 1, Tokens: 4, Positions: rope.Offset(3), Shard: rope.ZigzagShard(0, 2)}
+	ids, numbers, err := rope.ShardIDs(step)
+	if err != nil || !slices.Equal(ids, []int64{3, 4, 9, 10}) || !slices.Equal(numbers, []int64{0, 1, 6, 7}) {
+		t.Error(ids, numbers, err)
+	}
+	step.Positions = rope.TokenIDs([]int64{0, 1, 2, 3})
+	if _, _, err := rope.ShardIDs(step); err == nil {
+		t.Error("ids have no shard")
+	}
+	step = rope.Step{Batch: -1, Tokens: 4, Positions: rope.Offset(0)}
+	if _, _, err := rope.ShardIDs(step); err == nil {
+		t.Error("a negative batch")
+	}
+}

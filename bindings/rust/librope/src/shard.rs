@@ -1,0 +1,115 @@
+use librope_sys as sys;
+
+use crate::context::length;
+use crate::error::{Result, check, invalid};
+use crate::size::product;
+use crate::step::{Angles, Step};
+
+/// Which tokens of a step's sequences this process has, when several ranks share them (context
+/// parallelism). Tensors and [`Step::new`]'s `tokens` are then those of this rank, and offsets,
+/// `cu_seqlens` and `freq_sets` those of whole sequences, the same on every rank. What the ranks
+/// compute, put together, has the bits that one process computes.
+///
+/// ```
+/// use librope::{Config, Pairing, Positions, Shard, Step, ViewMut};
+///
+/// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+/// let (rank, ranks, length) = (1, 4, 16); // tokens 2, 3, 12 and 13 of 16
+/// let step = Step::new(1, length / ranks, Positions::Offset(0))
+///     .with_shard(Shard::zigzag(rank, ranks));
+/// let mut q = vec![1.0f32; length / ranks * 8 * 64];
+/// rope.apply(&step, ViewMut::bshd(&mut q, 8), ())?;
+/// # Ok::<(), librope::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Shard {
+    raw: sys::rope_shard,
+}
+
+impl Shard {
+    /// One piece: Ulysses before its all-to-all, plain ring attention.
+    pub fn contiguous(rank: usize, world: usize) -> Shard {
+        Shard::of(sys::ROPE_SHARD_CONTIGUOUS, rank, world, 0)
+    }
+
+    /// Chunks `rank` and `2 * world - 1 - rank` of `2 * world`: Megatron-LM, `TransformerEngine`,
+    /// `PyTorch`'s head-tail load balancer, `MaxText`.
+    pub fn zigzag(rank: usize, world: usize) -> Shard {
+        Shard::of(sys::ROPE_SHARD_ZIGZAG, rank, world, 0)
+    }
+
+    /// In turn a stripe of `block` tokens for each rank; 1 is striped attention.
+    pub fn striped(rank: usize, world: usize, block: usize) -> Shard {
+        Shard::of(sys::ROPE_SHARD_STRIPED, rank, world, block)
+    }
+
+    /// All tokens, and heads of its own: Ulysses behind its all-to-all. Changes no position.
+    pub fn heads(rank: usize, world: usize) -> Shard {
+        Shard::of(sys::ROPE_SHARD_HEADS, rank, world, 0)
+    }
+
+    /// Each document of `cu_seqlens` is divided by itself; their lengths must divide.
+    pub fn per_document(mut self) -> Shard {
+        self.raw.per_document = 1;
+        self
+    }
+
+    /// A second group of ranks divides what a rank of this one has, by its own scheme: ring attention
+    /// and Ulysses are `Shard::zigzag(ring_rank, ring).then(Shard::contiguous(rank, ulysses))`.
+    pub fn then(mut self, inner: Shard) -> Shard {
+        self.raw.inner_scheme = inner.raw.scheme;
+        self.raw.inner_rank = inner.raw.rank;
+        self.raw.inner_world = inner.raw.world;
+        self.raw.inner_block = inner.raw.block;
+        self
+    }
+
+    fn of(scheme: i32, rank: usize, world: usize, block: usize) -> Shard {
+        // Numbers beyond the C type are refused by the library: no rank is below such a world.
+        let narrow = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+        let (rank, world, block) = (narrow(rank), narrow(world), narrow(block));
+        // SAFETY: integers: zeros are valid.
+        let zero: sys::rope_shard = unsafe { std::mem::zeroed() };
+        Shard { raw: sys::rope_shard { scheme, rank, world, block, ..zero } }
+    }
+
+    #[inline]
+    pub(crate) fn as_raw(&self) -> *const sys::rope_shard {
+        &raw const self.raw
+    }
+}
+
+/// Where the tokens of a step are: the position of each, `[batch, tokens]`, and its number,
+/// `[tokens]`, among the tokens of all ranks.
+///
+/// ```
+/// use librope::{Positions, Shard, Step, shard_ids};
+///
+/// let step = Step::new(1, 4, Positions::Offset(100)).with_shard(Shard::zigzag(1, 2));
+/// assert_eq!(shard_ids(&step)?, (vec![102, 103, 104, 105], vec![2, 3, 4, 5]));
+/// # Ok::<(), librope::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for other positions than [`Positions::Offset`](crate::Positions::Offset)
+/// and [`Positions::SeqOffsets`](crate::Positions::SeqOffsets), and if the lengths do not divide.
+pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
+    let Angles::Positions(positions) = &step.angles else {
+        return invalid(format_args!("shard_ids needs positions"));
+    };
+    let (batch, tokens) = (length(step.batch)?, length(step.tokens)?);
+    // SAFETY: integers and pointers: zeros are valid.
+    let mut raw: sys::rope_positions = unsafe { std::mem::zeroed() };
+    positions.check([step.batch, step.tokens, 1], step.cu_seqlens, step.freq_sets, &mut raw)?;
+    raw.shard = step.shard.as_ref().map_or(std::ptr::null(), Shard::as_raw);
+    let Some(all) = product([step.batch, step.tokens]) else {
+        return invalid(format_args!("the ids of the step are beyond the address space"));
+    };
+    let (mut ids, mut numbers) = (vec![0; all], vec![0; step.tokens]);
+    // SAFETY: the arrays have as many entries as the library writes.
+    check(unsafe {
+        sys::rope_shard_ids(batch, tokens, &raw const raw, ids.as_mut_ptr(), numbers.as_mut_ptr())
+    })?;
+    Ok((ids, numbers))
+}

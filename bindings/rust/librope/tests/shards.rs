@@ -1,0 +1,86 @@
+//! Tokens of one sequence on several ranks: together they have the bits of one call.
+
+use librope::{Config, CosSinMut, Error, Operation, Pairing, Positions, Shard, Step, ViewMut};
+use librope::{CosSin, shard_ids};
+
+const HEAD_DIM: usize = 16;
+
+fn values(tokens: usize) -> Vec<f32> {
+    (0..tokens * HEAD_DIM).map(|i| (i % 251) as f32 - 100.0).collect()
+}
+
+#[test]
+fn ranks_together_have_the_bits_of_one_call() {
+    let rope = Config::new(HEAD_DIM, 10000.0, Pairing::Halves).build().unwrap();
+    let (length, cu) = (48, [0, 16, 48]);
+    for operation in [Operation::Forward, Operation::Backward] {
+        let mut whole = values(length);
+        let step = Step::new(1, length, Positions::Offset(7)).with_operation(operation);
+        rope.apply(&step.with_cu_seqlens(&cu), ViewMut::bshd(&mut whole, 1), ()).unwrap();
+        for scheme in 0..5 {
+            let mut seen = vec![0; length];
+            for rank in 0..4 {
+                let shard = match scheme {
+                    0 => Shard::contiguous(rank, 4),
+                    1 => Shard::zigzag(rank, 4),
+                    2 => Shard::striped(rank, 4, 3),
+                    3 => Shard::zigzag(rank, 4).per_document(),
+                    _ => Shard::zigzag(rank / 2, 2).then(Shard::contiguous(rank % 2, 2)),
+                };
+                let tokens = length / 4;
+                let step = Step::new(1, tokens, Positions::Offset(7))
+                    .with_operation(operation)
+                    .with_cu_seqlens(&cu)
+                    .with_shard(shard);
+                let (_, numbers) = shard_ids(&step).unwrap();
+                let rows: Vec<usize> = numbers.iter().map(|&n| usize::try_from(n).unwrap()).collect();
+                let all = values(length);
+                let take = |from: &[f32]| -> Vec<f32> {
+                    rows.iter().flat_map(|n| from[n * HEAD_DIM..][..HEAD_DIM].to_vec()).collect()
+                };
+                let mut q = take(&all);
+                rope.apply(&step, ViewMut::bshd(&mut q, 1), ()).unwrap();
+                assert_eq!(q, take(&whole), "scheme {scheme}, rank {rank}");
+                rows.iter().for_each(|&n| seen[n] += 1);
+            }
+            assert_eq!(seen, vec![1; length]);
+        }
+    }
+}
+
+#[test]
+fn rows_are_those_of_the_shard() {
+    let rope = Config::new(HEAD_DIM, 10000.0, Pairing::Halves).build().unwrap();
+    let step = Step::new(1, 4, Positions::Offset(3)).with_shard(Shard::zigzag(0, 2));
+    let mut rows = vec![0.0f32; 4 * HEAD_DIM];
+    rope.fill_cos_sin(&step, CosSinMut::packed(&mut rows)).unwrap();
+    let (mut by_rows, mut by_shard) = (values(4), values(4));
+    rope.apply(&Step::with_rows(1, 4, CosSin::packed(&rows)), ViewMut::bshd(&mut by_rows, 1), ())
+        .unwrap();
+    rope.apply(&step, ViewMut::bshd(&mut by_shard, 1), ()).unwrap();
+    assert_eq!(by_rows, by_shard);
+    assert_eq!(shard_ids(&step).unwrap(), (vec![3, 4, 9, 10], vec![0, 1, 6, 7]));
+}
+
+#[test]
+fn what_does_not_divide_is_refused() {
+    let rope = Config::new(HEAD_DIM, 10000.0, Pairing::Halves).build().unwrap();
+    let mut q = values(3);
+    let refused = |step: &Step<'_>, q: &mut [f32], rule: &str| {
+        let Err(Error::InvalidArgument(message)) = rope.apply(step, ViewMut::bshd(q, 1), ()) else {
+            panic!("not refused: {rule}");
+        };
+        assert!(message.contains(rule), "{message}");
+    };
+    let step = Step::new(1, 3, Positions::Offset(0));
+    refused(&step.with_shard(Shard::zigzag(0, 2)), &mut q, "tokens (3) must be a multiple of 2");
+    refused(&step.with_shard(Shard::contiguous(2, 2)), &mut q, "rank (2) must be from 0 to 1");
+    refused(&step.with_shard(Shard::heads(usize::MAX, usize::MAX)), &mut q, "rank (2147483647)");
+    let ids = Step::new(1, 3, Positions::tokens(&[0i64; 3]));
+    refused(&ids.with_shard(Shard::contiguous(0, 2)), &mut q, "shard is set");
+    assert_eq!(q, values(3));
+    let rows = [1.0f32; 3 * HEAD_DIM];
+    let by_rows = Step::with_rows(1, 3, CosSin::packed(&rows)).with_shard(Shard::contiguous(0, 2));
+    refused(&by_rows, &mut q, "belong to positions");
+    assert!(shard_ids(&Step::with_rows(1, 3, CosSin::packed(&rows))).is_err());
+}
