@@ -41,6 +41,16 @@ def test_paged_engine():
     assert "the same tokens as without librope" in done.stdout
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_ring_attention(processes):
+    pytest.importorskip("torch")
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    done = subprocess.run([sys.executable, *launcher, str(FOLDER / "ring_attention.py")], capture_output=True,
+                          text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the logits of one process") == processes
+
+
 def test_flux():
     pytest.importorskip("torch")  # both are in run-tests' environment of torch, which asks for it
     pytest.importorskip("diffusers")

@@ -205,6 +205,33 @@ def test_shard_map(qk):
     np.testing.assert_allclose(jax.grad(lambda x: h(x, ids).sum())(one), want, atol=1e-5)
 
 
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this JAX has no jax.shard_map")
+@pytest.mark.parametrize("scheme", ["contiguous", "zigzag", "striped", "heads"])
+def test_shard_map_of_tokens(scheme):
+    import librope
+    from jax.sharding import Mesh, PartitionSpec
+    from librope.jax import shard_ids
+
+    world = len(jax.devices())
+    mesh = Mesh(np.array(jax.devices()).reshape(world, 1), ("cp", "one"))
+    block = 2 if scheme == "striped" else 0
+    shards = [librope.Shard(scheme, r, world, block) for r in range(world)]
+    order = np.concatenate([s.numbers(8) for s in shards])
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(1, len(order), 3, 16)), jnp.float32)
+    cut = PartitionSpec(None, ("cp", "one"))
+
+    def rotate(x):
+        ids = shard_ids(scheme, "cp", x.shape[1], 7, block=block, inner=("contiguous", "one"))
+        return ROPE.apply(x, ids)
+
+    f = jax.jit(jax.shard_map(rotate, mesh=mesh, in_specs=cut, out_specs=cut))
+    np.testing.assert_array_equal(f(x), ROPE.apply(x, jnp.asarray(order + 7)))
+    with pytest.raises(ValueError, match="multiple of 2"):
+        g = jax.shard_map(lambda x: shard_ids("zigzag", "cp", 3) + 0 * x[0, 0, 0, 0].astype(int), mesh=mesh,
+                          in_specs=cut, out_specs=PartitionSpec(("cp", "one")))  # fmt: skip
+        g(x)
+
+
 def test_rows():
     ids = jnp.arange(5)
     for format in ("packed", "split", "full_interleaved", "angles"):

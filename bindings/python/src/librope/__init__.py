@@ -6,7 +6,17 @@
 """
 
 from ._bound import Bound
-from ._choices import Angle, CosSinFormat, Digest, DType, Operation, Pairing, Rounding, Scaling
+from ._choices import (
+    Angle,
+    CosSinFormat,
+    Digest,
+    DType,
+    Operation,
+    Pairing,
+    Rounding,
+    Scaling,
+    ShardScheme,
+)
 from ._core import VERSION, LibropeWarning
 from ._kv_cache import KVCache
 from ._model import Model
@@ -14,9 +24,11 @@ from ._pool import Pool
 from ._prepared import PreparedCall
 from ._prompt import PromptPart, prompt_ids
 from ._rope import Rope
+from ._shard import Shard
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = [
     "Angle", "Bound", "CosSinFormat", "Digest", "DType", "KVCache", "LibropeWarning", "Model", "Operation", "Pairing",
-    "Pool", "PreparedCall", "PromptPart", "Rope", "Rounding", "Scaling", "__version__", "prompt_ids",
+    "Pool", "PreparedCall", "PromptPart", "Rope", "Rounding", "Scaling", "Shard", "ShardScheme", "__version__",
+    "prompt_ids",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from ._kv_cache import KVCache, check_page_starts, read_beside, written_of
 from ._move import Mover
 from ._pool import Pool
 from ._rules import POSITIONS, axes_of, both_layouts, check_ids_per_axis, missing_layout
+from ._shard import Shard, checked_shard
 from ._template import Key, Template, make_template
 from ._types import Layout
 
@@ -57,6 +58,7 @@ class Call(NamedTuple):
     cos_sin: Any = None
     cos_sin_format: str | None = None
     pool: Pool | None = None
+    shard: Shard | None = None
 
     @property
     def stores_k(self) -> bool:
@@ -78,6 +80,18 @@ class Call(NamedTuple):
         """cos_sin as two: where it is one array, the other is None."""
         cos, sin = self.cos_sin if isinstance(self.cos_sin, (tuple, list)) else (self.cos_sin, None)
         return cos, sin
+
+    def check_shard(self) -> None:
+        """A shard goes with the position of the first token of each sequence, and nothing else."""
+        checked_shard(self.shard)
+        given = self.angles()
+        if rule_of(self.operation).by_distance:
+            raise ValueError(f"shard= is not for operation {self.operation!r}, whose positions are distances")
+        if given == "cos_sin" or (given == "positions" and shape_of_positions(self.positions) != ()):
+            raise ValueError(
+                f"shard= is not for {given} as an array, which tells of each token where it is: positions must "
+                "be an int, or offsets= an array with one entry for each sequence"
+            )
 
     def refuse(self, where: str, *names: str) -> None:
         """NotImplementedError for those of the arguments that are given."""
@@ -196,8 +210,10 @@ class Caller(Mover):
         """
         (
             q, k, positions, v, cache, layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, cos_sin, cos_sin_format, pool,
+            positions_layout, cos_sin, cos_sin_format, pool, shard,
         ) = call  # fmt: skip
+        if shard is not None:
+            call.check_shard()
         if self.ids_per_axis:
             self._check_ids_per_axis(call)
         read = _arrays.read
@@ -239,7 +255,7 @@ class Caller(Mover):
         key: tuple[Any, ...] = (
             qv and qv[0], kv and kv[0], qo and qo[0], ko and ko[0], layout, operation, pv and pv[0],
             positions_layout, offsets is None, cu and cu[0], fs and fs[0], cv and cv[0],
-            sv and sv[0], cos_sin_format,
+            sv and sv[0], cos_sin_format, shard,
         )  # fmt: skip
         views: tuple[_arrays.View | None, ...] = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
         rotates = v is cache is None
@@ -340,7 +356,7 @@ class Caller(Mover):
         named = Key(
             q, k, q_out, k_out, layout, _core.number(OPERATIONS, call.operation, "operation"),
             positions, call.positions_layout, call.offsets is not None, cu_seqlens, freq_sets, cos,
-            sin, call.cos_sin_format,
+            sin, call.cos_sin_format, call.shard,
         )  # fmt: skip
         template = make_template(named, self._dims, self.pairs, self.axes)
         if len(metas) > _ROTATION:

@@ -31,6 +31,7 @@ COS_SIN_FORMATS = _numbers("COS_SIN")
 OPERATIONS = _numbers("OPERATION")
 del OPERATIONS["rerotate"]  # of two positions: Rope.move
 DIGESTS = _numbers("DIGEST")
+SHARD_SCHEMES = _numbers("SHARD")
 # By NumPy's names: f16 is float16.
 DTYPES = {re.sub(r"f(\d)", r"float\1", name): n for name, n in _numbers("DTYPE").items()}
 

@@ -30,7 +30,11 @@ from ._rules import (
     check_channels,
     check_dtype,
 )
+from ._shard import Shard
 from ._template import Key, make_template
+
+#: Before the text of a shard, which stands where positions_layout does: a call has one of the two.
+SHARD = "shard "
 
 _library = torch.library.Library("librope", "DEF")
 # Without the strides of the traced code Inductor would undo a user's own contiguous().
@@ -84,6 +88,13 @@ def _layout_of(text: str) -> Any:
     return (parts[0], parts[1]) if len(parts) > 1 else parts[0] or None
 
 
+def _where_of(positions_layout: str) -> Any:
+    """The fields of a Call, and of a Key, that this text stands for."""
+    if positions_layout.startswith(SHARD):
+        return {"shard": Shard.of_text(positions_layout.removeprefix(SHARD))}
+    return {"positions_layout": positions_layout or None}
+
+
 def _call_of(
     tensors: Any, positions: Tensor | None, offset: int, spec: str, layout: str, operation: int,
     offsets: bool, positions_layout: str, cu_seqlens: Tensor | None = None,
@@ -92,10 +103,10 @@ def _call_of(
     where: Any = {"offsets": positions}
     if not offsets:
         where = {"positions": offset if positions is None else positions}
+    where |= _where_of(positions_layout)
     call = Call(
         *pair(tensors), layout=_layout_of(layout), operation=OPERATION_NAMES[operation],
-        cu_seqlens=cu_seqlens, freq_sets=freq_sets, positions_layout=positions_layout or None,
-        **where,
+        cu_seqlens=cu_seqlens, freq_sets=freq_sets, **where,
     )  # fmt: skip
     return rope_of(spec), call
 
@@ -189,7 +200,7 @@ def _check_call(
     _check_devices(tensors, **where, cu_seqlens=cu_seqlens, freq_sets=freq_sets)
     _check_meta(
         tensors, positions=positions, spec=spec, layout=layout, operation=operation, offsets=offsets,
-        positions_layout=positions_layout or None, cu_seqlens=cu_seqlens, freq_sets=freq_sets,
+        cu_seqlens=cu_seqlens, freq_sets=freq_sets, **_where_of(positions_layout),
     )  # fmt: skip
 
 
@@ -226,8 +237,8 @@ def _apply_fused_fake(
             check_alike(name, memory.shape, _arrays.torch_dtype(memory), heads, other, (shape, (), dtype), axes)
     _check_meta(
         (q, k), {**beside, "cache_layout": given}, q_out=q_out, k_out=k_out, positions=positions,
-        spec=spec, layout=layout, operation=operation, offsets=offsets,
-        positions_layout=positions_layout or None, cu_seqlens=cu_seqlens, freq_sets=freq_sets,
+        spec=spec, layout=layout, operation=operation, offsets=offsets, cu_seqlens=cu_seqlens,
+        freq_sets=freq_sets, **_where_of(positions_layout),
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from ._kv_cache import KVCache, checked
 from ._pool import Pool
 from ._prepared import PreparedCall, prepare_call
 from ._rows import dtype_name, fill
+from ._shard import Shard
 from ._step import run_fused
 from ._types import BindOptions, CallOptions, Layout, check_options
 
@@ -314,6 +315,7 @@ class Rope(Immutable, Caller, Digested):
         cos_sin: Any = None,
         cos_sin_format: str | None = None,
         pool: Pool | None = None,
+        shard: Shard | None = None,
     ) -> tuple[Any, Any]:
         """Rotates q and k into new arrays, or into out. On an error nothing has been written.
 
@@ -347,6 +349,8 @@ class Rope(Immutable, Caller, Digested):
                 them: (cos, sin) for "split", "full_halves", "full_interleaved", else one array.
                 Four axes, those of layout, are [batch or 1, tokens, heads, row]: adjacent heads share.
             pool: threads for a long call.
+            shard: a librope.Shard: q and k are the tokens that one of several ranks has, and positions
+                (an int), offsets, cu_seqlens and freq_sets those of whole sequences.
 
         Returns:
             (q, k): new arrays of the same libraries, shapes and dtypes; out if given; None for k in a
@@ -362,7 +366,7 @@ class Rope(Immutable, Caller, Digested):
         """
         call = Call(
             q, k, positions, v, checked(cache), layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, cos_sin, cos_sin_format, pool,
+            positions_layout, cos_sin, cos_sin_format, pool, shard,
         )  # fmt: skip
         q_out, k_out, v_out = outputs(out, v)
         if not (v is cache is None):
@@ -407,6 +411,7 @@ class Rope(Immutable, Caller, Digested):
         cos_sin: Any = None,
         cos_sin_format: str | None = None,
         pool: Pool | None = None,
+        shard: Shard | None = None,
     ) -> None:
         """Rotates q and k in place; k that goes to a cache stays as it is. Arguments as for apply_qk.
 
@@ -420,6 +425,7 @@ class Rope(Immutable, Caller, Digested):
             and type(k) is _ndarray
             and offsets is cu_seqlens is freq_sets is cos_sin is v is cache is None
             and pool is None
+            and shard is None
             and positions_layout is None
         ):
             try:
@@ -429,25 +435,17 @@ class Rope(Immutable, Caller, Digested):
                         layout, operation,
                     ]  # fmt: skip
                     status = _call_buffers(
-                        self._cpu,
-                        template,
-                        _from_buffer(_BYTES, q, True),
-                        _from_buffer(_BYTES, k, True),
-                        _from_buffer(_BYTES, positions),
-                        0,
-                    )
+                        self._cpu, template, _from_buffer(_BYTES, q, True),
+                        _from_buffer(_BYTES, k, True), _from_buffer(_BYTES, positions), 0,
+                    )  # fmt: skip
                 elif type(positions) is int:
                     template = self._fast[
                         q.shape, k.shape, None, q.dtype, k.dtype, layout, operation
                     ]
                     status = _call_buffers(
-                        self._cpu,
-                        template,
-                        _from_buffer(_BYTES, q, True),
-                        _from_buffer(_BYTES, k, True),
-                        _NULL,
-                        positions,
-                    )
+                        self._cpu, template, _from_buffer(_BYTES, q, True),
+                        _from_buffer(_BYTES, k, True), _NULL, positions,
+                    )  # fmt: skip
                 else:
                     raise KeyError
             except (KeyError, ValueError, TypeError, BufferError, OverflowError):
@@ -458,7 +456,7 @@ class Rope(Immutable, Caller, Digested):
                 return
         call = Call(
             q, k, positions, v, checked(cache), layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, cos_sin, cos_sin_format, pool,
+            positions_layout, cos_sin, cos_sin_format, pool, shard,
         )  # fmt: skip
         if not (v is cache is None):
             run_fused(self, call, (None, None, None), True)

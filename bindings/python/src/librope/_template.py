@@ -20,6 +20,7 @@ from ._rules import (
     check_vector,
     order_of_positions,
 )
+from ._shard import Shard
 
 MARK = ffi.cast("void*", 64)  # "this array is used"; the call puts the address in
 
@@ -41,6 +42,7 @@ class Key(NamedTuple):
     cos: Meta | None = None
     sin: Meta | None = None
     cos_sin_format: str | None = None
+    shard: Shard | None = None
 
 
 class Template(NamedTuple):
@@ -52,6 +54,7 @@ class Template(NamedTuple):
     coordinates: Meta | None  # of float positions
     fused: Any = None  # rope_fused*, of a call that does more
     cache: Any = ffi.NULL  # rope_kv_cache* or NULL
+    shard: Any = None  # rope_shard*, to which args points
 
 
 def describe(
@@ -205,7 +208,9 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
     tokens = args.tokens = sizes.tokens
     batched = axes_of(q_layout if key.q is not None else k_layout)[0] is not None
 
-    p, rows = args.positions, ffi.NULL
+    p, rows, shard = args.positions, ffi.NULL, None
+    if key.shard is not None:
+        p.shard = shard = key.shard._struct()
     if key.cos is not None:
         rows = _rows(key, q_layout if key.q is not None else k_layout, batch, tokens, pairs)
     else:
@@ -226,4 +231,4 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
         else:
             read_positions(p, key, batch, tokens, axes, sequences, batched)
     floats = key.positions if key.positions is not None and key.positions[2] == "float32" else None
-    return Template(args, rows, batch, tokens, key[:4], floats)
+    return Template(args, rows, batch, tokens, key[:4], floats, shard=shard)

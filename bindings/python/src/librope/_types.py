@@ -9,6 +9,7 @@ from ._choices import Angle, DType, Operation, Pairing, Rounding, Scaling
 
 if TYPE_CHECKING:
     from ._pool import Pool
+    from ._shard import Shard
 
 Layout = str | tuple[str, str] | None
 CacheLayout = str | tuple[str, str]
@@ -77,6 +78,7 @@ class BindOptions(TypedDict, total=False):
     freq_sets: Any
     positions_layout: str | None
     pool: Pool | None
+    shard: Shard | None
 
 
 class CallOptions(BindOptions, total=False):

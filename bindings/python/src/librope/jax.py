@@ -2,7 +2,7 @@
 
 Rope.apply_qk calls this when it is given JAX arrays. The operands of a custom call are dense, so XLA
 may copy a transposed operand first; results are always new arrays. Inputs that are sharded are
-gathered around the call: wrap it in jax.shard_map over batch or heads.
+gathered around the call: wrap it in jax.shard_map over batch or heads, or over tokens with shard_ids.
 
 The rotation is a primitive of its own, because it is linear in the tensors: forward-mode derivatives
 are the same call, and its transpose is another one. custom_vjp would give only half of that.
@@ -39,6 +39,7 @@ from ._rules import (
     check_tensor,
     order_of_positions,
 )
+from ._shard import Shard
 
 _INT32 = np.iinfo(np.int32)
 
@@ -331,7 +332,7 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
     traced or not. Derivatives are those by q and k; by float32 positions there are none:
     NotImplementedError.
     """
-    call.refuse("JAX arrays", "cu_seqlens", "freq_sets", "cos_sin", "pool")
+    call.refuse("JAX arrays", "cu_seqlens", "freq_sets", "cos_sin", "pool", "shard")
     register()
     _one_set(rope)
     operation, by_distance = call.operation, rule_of(call.operation).by_distance
@@ -351,6 +352,48 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
     rotation = _Rotation(rope.spec, tuple(layouts), order, operation)
     out = _apply.bind(*_same_variation([*(x for _, x in named), where]), rotation=rotation)
     return (None if call.q is None else out[0], None if call.k is None else out[-1])
+
+
+def shard_ids(
+    scheme: str, axis: str, tokens: int, positions: Any = 0, *, block: int = 0, inner: tuple[str, str] | None = None
+) -> Any:
+    """The positions of the tokens that a device has, under jax.shard_map: int32 [tokens].
+
+    They are those of librope.Shard(scheme, rank, world), whose rank is known on the device alone: its place
+    along an axis of the mesh. They are for calls as positions: rope.apply_qk(q, k, shard_ids(..)).
+
+    Args:
+        scheme: a librope.ShardScheme.
+        axis: the name of the axis of the mesh.
+        tokens: of this device, of each sequence.
+        positions: that of the first token of the whole sequence; may be traced.
+        block: of "striped".
+        inner: scheme and axis of a second group, which divides the tokens of the first.
+
+    Raises:
+        ValueError: an unknown scheme, or tokens that do not divide.
+    """
+    levels = [(inner[0], inner[1], 0)] if inner is not None else []
+    levels.append((scheme, axis, block))
+    i, count = jnp.arange(tokens, dtype=jnp.int32), tokens
+    for scheme_of_level, name, stripe in levels:
+        world = int(jax.lax.psum(1, name))
+        Shard(scheme_of_level, 0, world, stripe).ids(count)  # type: ignore[arg-type]  # says what is wrong
+        i = _number_of(scheme_of_level, jax.lax.axis_index(name), world, max(1, stripe), i, count)
+        count *= 1 if scheme_of_level == "heads" else world
+    return i + positions
+
+
+def _number_of(scheme: str, rank: Any, world: int, block: int, i: Any, count: int) -> Any:
+    """Among the tokens of all ranks, that of token i out of `count`: see rope_shard_scheme."""
+    if scheme == "contiguous":
+        return rank * count + i
+    if scheme == "zigzag":
+        chunk = count // 2
+        return jnp.where(i < chunk, rank, 2 * world - 2 - rank) * chunk + i
+    if scheme == "striped":
+        return (i // block * world + rank) * block + i % block
+    return i
 
 
 def cos_sin(

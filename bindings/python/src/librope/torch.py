@@ -21,6 +21,7 @@ from ._ffi import ffi, lib
 from ._kv_cache import arrays_of, written_of
 from ._operators import (
     FLOPS,
+    SHARD,
     apply_fused_op,
     apply_in_place_op,
     apply_op,
@@ -280,6 +281,9 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
     if rope.ids_per_axis:
         rope._check_ids_per_axis(call)
     positions_layout = call.positions_layout
+    if call.shard is not None:
+        call.check_shard()
+        positions_layout = SHARD + call.shard.text
     text = _text_of(layout_of(rope, call), call.q, call.k)
     x = call.q if call.q is not None else call.k
     letters = text.partition(",")[0]  # not axes_of(): Dynamo warns of functools' caches
@@ -339,12 +343,21 @@ def _tensor_of(values: Any, name: str, x: Tensor) -> Any:
     return torch.as_tensor(values, device=device)
 
 
+def _is_dtensor(x: Any) -> bool:
+    """Without an import of what most programs never need."""
+    return type(x).__name__ == "DTensor" and type(x).__module__.startswith("torch.distributed.")
+
+
 def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
     """Rope.apply_qk of torch tensors, differentiable and traceable: new tensors."""
     call.refuse("a gradient or torch.compile", "pool")
     q, k = call.q, call.k
+    if _is_dtensor(q) or _is_dtensor(k):
+        from . import _dtensor
+
+        return _dtensor.apply_qk(rope, call, apply_qk)
     if call.angles() == "cos_sin":
-        call.refuse("cos_sin=", "freq_sets")
+        call.refuse("cos_sin=", "freq_sets", "shard")
         cos, sin = call.rows()
         return apply_rows(
             rope, q, k, cos, sin, format=call.cos_sin_format or "", layout=call.layout,

@@ -1,0 +1,70 @@
+"""DTensors of PyTorch: which tokens a process has follows from their mesh and placements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import Shard as OfDimension
+
+from ._call import Call, Caller, layout_of
+from ._rules import axes_of, both_layouts
+from ._shard import Shard
+
+
+def shard_of(x: DTensor, name: str, layout: str) -> Shard | None:
+    """That of the tokens of x, which are contiguous in each dimension of the mesh; None: all are here."""
+    batch, tokens, heads = axes_of(layout)
+    levels = []
+    for dimension, placement in enumerate(x.placements):
+        if type(placement) is Replicate:
+            continue
+        if type(placement) is not OfDimension or placement.dim % x.ndim not in (batch, tokens, heads):
+            raise NotImplementedError(
+                f"{name} is placed as {placement} in dimension {dimension} of its mesh, and must be replicated, "
+                "or sharded by batch rows, tokens or heads"
+            )
+        size = x.device_mesh.size(dimension)
+        if x.shape[placement.dim] % size:
+            raise ValueError(
+                f"{name} has {x.shape[placement.dim]} entries in axis {placement.dim}, which must be a multiple of "
+                f"the {size} processes that share it"
+            )
+        if placement.dim % x.ndim == tokens and size > 1:
+            levels.append((x.device_mesh.get_local_rank(dimension), size))
+    if not levels:
+        return None
+    rank, world = 0, 1
+    for inner_rank, inner_world in levels:  # each divides what the ones before it have left
+        rank, world = rank * inner_world + inner_rank, world * inner_world
+    if x.shape[tokens] % world:
+        raise ValueError(f"{name} has {x.shape[tokens]} tokens, which must be a multiple of {world} processes")
+    return Shard("contiguous", rank, world)
+
+
+def apply_qk(rope: Caller, call: Call, local: Any) -> tuple[Any, Any]:
+    """Rope.apply_qk of DTensors, by local(rope, call) of their parts. Without communication."""
+    given = [(n, x) for n, x in (("q", call.q), ("k", call.k)) if x is not None]
+    for name, x in given:
+        if not isinstance(x, DTensor):
+            raise TypeError(f"{name} is a {type(x).__qualname__}, and beside a DTensor must be one, too")
+    if call.shard is not None:
+        raise ValueError("shard= is for tensors that hold a part: the placements of a DTensor say which")
+    if rope.freq_heads > 1:
+        raise NotImplementedError("DTensors need a Rope whose frequencies all heads share")
+    call.refuse("DTensors", "cu_seqlens", "freq_sets", "cos_sin", "pool")
+    layouts = dict(zip("qk", both_layouts(layout_of(rope, call)), strict=True))
+    shards = {shard_of(x, name, layouts[name]) for name, x in given}
+    if len(shards) > 1:
+        raise ValueError("q and k are DTensors whose tokens are placed differently: redistribute one of them")
+    if call.offsets is not None:
+        raise NotImplementedError("offsets= is not available with DTensors: give positions as an int")
+    parts = [None if x is None else x.to_local() for x in (call.q, call.k)]
+    out = local(rope, call._replace(q=parts[0], k=parts[1], shard=shards.pop()))
+    wrapped = [
+        None if x is None else DTensor.from_local(
+            y, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()
+        )
+        for x, y in zip((call.q, call.k), out, strict=True)
+    ]  # fmt: skip
+    return wrapped[0], wrapped[1]

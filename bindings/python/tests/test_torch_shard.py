@@ -1,0 +1,148 @@
+"""Shards of torch tensors: gradients, compiled code, and the orders of PyTorch's own load balancers."""
+
+import librope
+import pytest
+
+torch = pytest.importorskip("torch")
+
+DIM, HEADS = 16, 2
+ROPE = librope.Rope(head_dim=DIM, theta=10000.0, pairing="halves", layout="bshd")
+
+
+def values(tokens, dtype=torch.float32):
+    x = torch.arange(2 * tokens * HEADS * DIM) % 251 - 100
+    return x.to(dtype).reshape(2, tokens, HEADS, DIM)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scheme", ["contiguous", "zigzag", "striped"])
+def test_ranks_together_have_the_bits_of_one_call(dtype, scheme):
+    x = values(16, dtype)
+    x.requires_grad_()
+    whole = ROPE.apply(x, 9)
+    weight = values(16, dtype).flip(1)
+    (whole * weight).sum().backward()
+    for rank in range(4):
+        shard = librope.Shard(scheme, rank, 4)
+        numbers = torch.from_numpy(shard.numbers(4))
+        own = x.detach()[:, numbers].requires_grad_()
+        rotated = ROPE.apply(own, 9, shard=shard)
+        (rotated * weight[:, numbers]).sum().backward()
+        assert torch.equal(rotated, whole[:, numbers])
+        assert torch.equal(own.grad, x.grad[:, numbers])
+
+
+def test_compiled_code_keeps_the_shard():
+    x = values(8)
+    shard = librope.Shard("zigzag", 1, 2, inner=librope.Shard("contiguous", 0, 2))
+
+    def rotate(q, offsets):
+        q, _ = ROPE.apply_qk(q, None, offsets=offsets, shard=shard)
+        return q * 2
+
+    offsets = torch.tensor([5, 70])
+    compiled = torch.compile(rotate, fullgraph=True)
+    assert torch.equal(compiled(x, offsets), rotate(x, offsets))
+
+    def in_place(q):
+        ROPE.apply_(q, 3, shard=shard)
+        return q + 1
+
+    assert torch.equal(torch.compile(in_place, fullgraph=True)(x.clone()), in_place(x.clone()))
+
+
+def test_what_is_refused_with_a_gradient():
+    x = values(3).requires_grad_()
+    shard = librope.Shard("zigzag", 0, 2)
+    with pytest.raises(ValueError, match=r"tokens \(3\) must be a multiple of 2"):
+        ROPE.apply(x, 0, shard=shard)
+    with pytest.raises(ValueError, match="shard= is not for positions as an array"):
+        ROPE.apply(x, torch.arange(3), shard=shard)
+    with pytest.raises(ValueError, match="shard= is not for operation 'shift'"):
+        ROPE.replace(angle="exact").apply(x, 1, operation="shift", shard=shard)
+    with pytest.raises(TypeError, match="shard is a int"):
+        ROPE.apply(x, 0, shard=1)
+    meta = torch.empty(2, 4, HEADS, DIM, device="meta")
+    assert ROPE.apply(meta, 0, shard=shard).shape == meta.shape
+
+
+def test_zigzag_is_the_head_tail_order_of_pytorch():
+    module = pytest.importorskip("torch.distributed.tensor.experimental._context_parallel._load_balancer")
+    for ranks in (1, 2, 3, 4, 8):
+        length = 6 * ranks
+        order = module._HeadTailLoadBalancer(length, ranks, "cpu")._generate_indices().flatten()
+        for rank in range(ranks):
+            numbers = librope.Shard("zigzag", rank, ranks).numbers(length // ranks)
+            assert order.chunk(ranks)[rank].tolist() == numbers.tolist()
+
+
+def test_zigzag_of_documents_is_that_of_pytorch():
+    module = pytest.importorskip("torch.distributed.tensor.experimental._context_parallel._load_balancer")
+    ranks, lengths = 2, [8, 4, 16]
+    order = module._PerDocumentHeadTailLoadBalancer([lengths], ranks, "cpu")._generate_indices().flatten()
+    cuts = [0, 8, 12, 28]
+    for rank in range(ranks):
+        shard = librope.Shard("zigzag", rank, ranks, per_document=True)
+        numbers = shard.numbers(14, cu_seqlens=cuts)
+        assert order.chunk(ranks)[rank].tolist() == numbers.tolist()
+
+
+@pytest.fixture
+def mesh():
+    """Process 5 of 8, in a mesh of 2 x 4; nothing is sent."""
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    dist = torch.distributed
+    dist.init_process_group("fake", rank=5, world_size=8, store=fake.FakeStore())
+    yield torch.distributed.device_mesh.init_device_mesh("cpu", (2, 4), mesh_dim_names=("ring", "ulysses"))
+    dist.destroy_process_group()
+
+
+def test_a_mesh_says_who_this_process_is(mesh):
+    ulysses = librope.Shard.of_mesh(mesh["ulysses"], "contiguous")
+    assert ulysses == librope.Shard("contiguous", 1, 4)
+    both = librope.Shard.of_mesh(mesh["ring"], "zigzag", inner=ulysses)
+    assert both == librope.Shard("zigzag", 1, 2, inner=ulysses)
+    with pytest.raises(ValueError, match="mesh has 2 dimensions"):
+        librope.Shard.of_mesh(mesh, "zigzag")
+
+
+def test_dtensors_know_their_tokens(mesh):
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+    x = values(16)
+    whole = ROPE.apply(x, 9)
+    for placements, part in (
+        ((Shard(1), Shard(1)), slice(10, 12)),  # rank 1 of 2, then 1 of 4
+        ((Replicate(), Shard(1)), slice(4, 8)),
+        ((Shard(1), Replicate()), slice(8, 16)),
+        ((Shard(-3), Replicate()), slice(8, 16)),
+        ((Replicate(), Replicate()), slice(0, 16)),
+    ):
+        own = x[:, part].clone().requires_grad_()
+        q = DTensor.from_local(own, mesh, placements, run_check=False)
+        assert q.shape == x.shape
+        rotated, k = ROPE.apply_qk(q, q, 9)
+        assert rotated.placements == q.placements and rotated.shape == x.shape
+        assert torch.equal(rotated.to_local(), whole[:, part])
+        assert torch.equal(k.to_local(), whole[:, part])
+        rotated.to_local().sum().backward()
+        ones = ROPE.apply(torch.ones_like(x), 9, operation="backward")
+        assert torch.equal(own.grad, ones[:, part])
+
+    heads = DTensor.from_local(x[:, :, :1], mesh, (Shard(2), Replicate()), run_check=False)
+    assert torch.equal(ROPE.apply(heads, 9).to_local(), whole[:, :, :1])
+
+    q = DTensor.from_local(x[:, :2], mesh, (Shard(1), Shard(1)), run_check=False)
+    k = DTensor.from_local(x, mesh, (Replicate(), Replicate()), run_check=False)
+    with pytest.raises(ValueError, match="tokens are placed differently"):
+        ROPE.apply_qk(q, k, 0)
+    with pytest.raises(TypeError, match="k is a Tensor"):
+        ROPE.apply_qk(q, x, 0)
+    with pytest.raises(ValueError, match="the placements of a DTensor"):
+        ROPE.apply_qk(q, None, 0, shard=librope.Shard("contiguous", 0, 2))
+    partial = DTensor.from_local(x, mesh, (Partial(), Replicate()), run_check=False)
+    with pytest.raises(NotImplementedError, match="q is placed as"):
+        ROPE.apply(partial, 0)
+    channels = DTensor.from_local(x[..., :8], mesh, (Shard(3), Replicate()), run_check=False)
+    with pytest.raises(NotImplementedError, match="q is placed as"):
+        ROPE.apply(channels, 0)
