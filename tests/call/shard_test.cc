@@ -420,6 +420,19 @@ TEST(Shard, ServesRowsPreparedCallsAndMappedCaches) {
                            results[0].begin() + static_cast<int64_t>(t) * kHeadDim));
   }
 
+  const std::vector<float> stored = cached;
+  std::fill(cached.begin(), cached.end(), 0.0f);
+  args.k.data = cache.k.data = nullptr;
+  ASSERT_OK(rope_prepared_create(context.get(), &args, &made));
+  const Prepared storing(made);
+  data = ROPE_INIT(rope_qk_data);
+  data.k = results[2].data();
+  data.cache_k = cached.data();
+  ASSERT_OK(rope_prepared_apply(made, &data));
+  EXPECT_EQ(cached, stored);
+  args.k.data = results[2].data();
+  cache.k.data = cached.data();
+
   const int32_t starts[] = {0};
   cache.kind = ROPE_SLOTS_LINEAR;
   cache.slots_i32 = nullptr;
