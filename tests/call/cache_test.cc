@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "support/cache_call.h"
@@ -224,6 +225,31 @@ TEST(Cache, DecodeStepsAreThoseOfACallAndCopies) {
 }
 
 // k of a fused kernel may be one head for all: with strides 0 it is only read.
+// As tests on a device make them, whose memory is another.
+TEST(Cache, CallsOnOtherMemoryAreTheSame) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    Random r(seed);
+    CacheCase e = RandomCacheCase(&r);
+    e.wish.missing = false;
+    e.wish.sets = 1;
+    if (!IsTested(e.wish.dtype)) continue;
+    const Context context = Create(e.config);
+    CacheCall call(e.config, e.wish, seed);
+    call.args();
+    const Lines before = call.memory(), want = call.Want(context);
+    std::vector<std::unique_ptr<Lines>> others;
+    CacheCall::Moved moved;
+    call.MoveTo(&moved, [&](const char* data, size_t bytes) {
+      others.push_back(std::make_unique<Lines>(data, data + bytes));
+      return others.back()->data();
+    });
+    call.Scribble();
+    ASSERT_OK(rope_apply_qk(context.get(), &moved.args)) << e.Describe();
+    ASSERT_EQ(Differs(*others[0], want), -1) << e.Describe();
+    ASSERT_EQ(Differs(call.memory(), before), -1) << e.Describe();
+  }
+}
+
 TEST(Cache, AHeadThatIsReadForAllIsStoredForEach) {
   float k[8] = {1, 2, 3, 4, 5, 6, 7, 8}, cached[3 * 8] = {};
   const int32_t slots[] = {0};
