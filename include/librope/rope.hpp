@@ -399,7 +399,8 @@ class Prepared {
   Prepared(const Prepared&) = delete;
   Prepared& operator=(const Prepared&) = delete;
 
-  /* Rotates the tensors at these addresses: rope_prepared_apply. */
+  /* Rotates the tensors at these addresses: rope_prepared_apply. Those of args.fused, such as the
+   * pages of the layer's cache, are given here. */
   [[nodiscard]] rope_status TryApply(const rope_qk_data& data) const noexcept {
     return rope_prepared_apply(prepared_, &data);
   }

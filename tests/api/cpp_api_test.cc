@@ -216,6 +216,44 @@ TEST(Cpp, APreparedCallGivesTheBitsOfTheCall) {
   }
 }
 
+TEST(Cpp, APreparedCallStoresInTheCacheOfEachLayer) {
+  const Context context(ConfigOf(100));
+  const int64_t slots[] = {5, -1, 2};
+  const auto args_of = [&](void* k, void* v, rope_kv_cache* cache, rope_fused* fused, void* cache_k,
+                           void* cache_v) {
+    *cache = MappedCache(4, 2, slots, 3);
+    cache->k = Nhd(cache_k, ROPE_DTYPE_F32, 1);
+    cache->v = WithHeadDim(Nhd(cache_v, ROPE_DTYPE_F32, 1), kDim);
+    *fused = Append(*cache, WithHeadDim(Bshd(v, ROPE_DTYPE_F32, 1), kDim));
+    rope_qk_args args = ROPE_INIT(rope_qk_args);
+    args.batch = 1;
+    args.tokens = 3;
+    args.k = Bshd(k, ROPE_DTYPE_F32, 1);
+    args.positions = Offset(5);
+    args.fused = fused;
+    return args;
+  };
+  rope_kv_cache cache;
+  rope_fused fused;
+  const Prepared prepared(context, args_of(nullptr, nullptr, &cache, &fused, nullptr, nullptr));
+  for (float value : {1.0f, 0.3f}) {  // layers
+    std::vector<float> k(3 * kDim, value), v(3 * kDim, -value), cache_k(8 * kDim, 9.0f);
+    std::vector<float> cache_v = cache_k, want_k = cache_k, want_v = cache_k;
+    context.Apply(args_of(k.data(), v.data(), &cache, &fused, want_k.data(), want_v.data()));
+    EXPECT_NE(want_k, cache_k);
+    rope_qk_data data = ROPE_INIT(rope_qk_data);
+    data.k = k.data();
+    data.v = v.data();
+    data.cache_k = cache_k.data();
+    data.cache_v = cache_v.data();
+    prepared.Apply(data);
+    EXPECT_EQ(cache_k, want_k);
+    EXPECT_EQ(cache_v, want_v);
+    data.cache_v = nullptr;
+    EXPECT_EQ(prepared.TryApply(data), ROPE_ERROR_INVALID_ARGUMENT);
+  }
+}
+
 TEST(Cpp, APreparedCallMovesAndThrows) {
   const Context context(ConfigOf(100)), other(ConfigOf(7));
   rope_qk_args args = ROPE_INIT(rope_qk_args);

@@ -12,6 +12,7 @@
 
 #include "context/backend.h"
 #include "context/context.h"
+#include "support/cache_call.h"
 #include "support/errors.h"
 #include "support/handles.h"
 #include "support/random_call.h"
@@ -176,6 +177,42 @@ TEST(Prepared, ServesEveryLayerAndManyThreads) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& of_thread : same) {
     for (bool one : of_thread) EXPECT_TRUE(one);
+  }
+}
+
+// Each thread has a layer of its own.
+TEST(Prepared, StoresInTheCachesOfManyThreads) {
+  const rope_config config = Config(64);
+  const Context context = Create(config);
+  for (const rope_slot_kind kind : {ROPE_SLOTS_MAPPED, ROPE_SLOTS_PAGED, ROPE_SLOTS_LINEAR}) {
+    CacheWish w;
+    w.kind = kind;
+    w.dtype = ROPE_DTYPE_BF16;
+    w.keys = Keys::kInPlace;
+    CacheCall call(config, w, 7);
+    rope_qk_data data;
+    const Prepared prepared = Prepare(context, call.ArgsWithout(&data));
+    ASSERT_NE(prepared, nullptr);
+    const Lines before = call.memory(), want = call.Want(context);
+    call.Scribble();
+    std::vector<Lines> layers(4, before);
+    std::vector<std::thread> threads;
+    for (Lines& layer : layers) {
+      threads.emplace_back([&] {
+        rope_qk_data there = data;
+        for (void** pointer : {&there.q, &there.k, &there.q_out, &there.k_out, &there.v,
+                               &there.v_out, &there.cache_k, &there.cache_v}) {
+          if (*pointer == nullptr) continue;
+          *pointer = layer.data() + (static_cast<char*>(*pointer) - call.memory().data());
+        }
+        for (int n = 0; n < 50; ++n) {
+          layer = before;
+          EXPECT_EQ(rope_prepared_apply(prepared.get(), &there), ROPE_OK);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Lines& layer : layers) EXPECT_TRUE(layer == want) << "kind " << kind;
   }
 }
 
