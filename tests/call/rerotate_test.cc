@@ -195,6 +195,10 @@ TEST(Rerotate, MovesEachAxisOfMrope) {
       config.mrope_section[0] = 24, config.mrope_section[1] = 20, config.mrope_section[2] = 20;
       Random r(5);
       ExpectForward(Create(config), 3, 1, RandomPlaces(3, 30000, &r), RandomPlaces(3, 30000, &r));
+      rope_config other = config;
+      other.theta = 500000;
+      ExpectForward(CreateSets({config, other}), 3, 1, RandomPlaces(3, 30000, &r),
+                    RandomPlaces(3, 30000, &r, 1));
     }
   }
 }
