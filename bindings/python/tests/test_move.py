@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_an_error(rope, rng):
     cache = librope.KVCache(k, v, layout="nhd", slots=[4, 5])
     for error, match, change in [
         (ValueError, "token 1 of batch row 0 is read in slot 4", {"source": cache.at(slots=[3, 4])}),
-        (ValueError, r"slots_i64\[1\] \(48\)", {"source": cache.at(slots=[3, 48])}),
+        (ValueError, r"source->slots\[1\] \(48\)", {"source": cache.at(slots=[3, 48])}),
         (ValueError, "cache is required", {"cache": None}),
         (ValueError, "and so is its k", {"cache": librope.KVCache(None, v, layout="nhd", slots=[4, 5])}),
         (ValueError, "from_positions has shape", {"from_positions": np.arange(3)}),
