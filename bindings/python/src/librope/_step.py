@@ -64,9 +64,6 @@ def _buffer(x: Any) -> Any:
 def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
     q, cache = call.q, call.cache
     assert cache is not None
-    k, v = cache.k, cache.v
-    if (k.shape, v.shape) != memory.words or not (k.flags.writeable and v.flags.writeable):
-        return None
     where = call.offsets if call.positions is None else call.positions
     by_int = type(where) is int
     try:
