@@ -78,6 +78,7 @@ rope_status CheckLevel(const Call& call, const char* name, const char* prefix,
   }
   *level = given;
   if (level->block == 0) level->block = 1;
+  level->by_block = SmallDivisorOf(level->block);
   return ROPE_OK;
 }
 
@@ -103,13 +104,13 @@ rope_status CheckShard(const Call& call, const char* name, const rope_positions&
                 name);
   }
   if (rope_status status =
-          CheckLevel(call, name, "", {s.scheme, s.rank, s.world, s.block}, &shard->outer)) {
+          CheckLevel(call, name, "", {s.scheme, s.rank, s.world, s.block, {}}, &shard->outer)) {
     return status;
   }
-  shard->inner = {ROPE_SHARD_HEADS, 0, 1, 1};
+  shard->inner = {ROPE_SHARD_HEADS, 0, 1, 1, {}};
   const bool two_levels = s.inner_scheme != 0;
   if (two_levels) {
-    const ShardLevel inner = {s.inner_scheme, s.inner_rank, s.inner_world, s.inner_block};
+    const ShardLevel inner = {s.inner_scheme, s.inner_rank, s.inner_world, s.inner_block, {}};
     if (rope_status status = CheckLevel(call, name, "inner_", inner, &shard->inner)) return status;
   } else if ((s.inner_rank | s.inner_world | s.inner_block) != 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -122,6 +123,7 @@ rope_status CheckShard(const Call& call, const char* name, const rope_positions&
                 function, name, s.per_document);
   }
   shard->per_document = s.per_document != 0;
+  shard->by_outer_parts = SmallDivisorOf(TokenParts(shard->outer));
   if (shard->per_document && (p.cu_seqlens == nullptr || shard->outer.scheme == ROPE_SHARD_HEADS)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %sshard->per_document (1) needs %s", function,
                 name,
@@ -129,19 +131,20 @@ rope_status CheckShard(const Call& call, const char* name, const rope_positions&
                     ? "cu_seqlens: batch rows are divided each by itself anyway"
                     : "a scheme that divides tokens, and ROPE_SHARD_HEADS divides none");
   }
-  shard->tokens = call.tokens;
-  int64_t all_batch;
-  if (__builtin_mul_overflow(call.tokens, int64_t{TokenParts(shard->inner)},
-                             &shard->outer_tokens) ||
-      __builtin_mul_overflow(shard->outer_tokens, int64_t{TokenParts(shard->outer)},
-                             &shard->all_tokens) ||
-      __builtin_mul_overflow(shard->all_tokens, call.batch, &all_batch)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: batch * tokens of all ranks (%lld * %lld, on %d and %d ranks of %sshard) must "
-                "fit into 63 bits",
-                function, static_cast<long long>(call.batch), static_cast<long long>(call.tokens),
-                shard->outer.world, shard->inner.world, name);
+  int64_t outer_tokens, all_tokens;
+  if (__builtin_mul_overflow(call.tokens, int64_t{TokenParts(shard->inner)}, &outer_tokens) ||
+      __builtin_mul_overflow(outer_tokens, int64_t{TokenParts(shard->outer)}, &all_tokens) ||
+      all_tokens > INT32_MAX) {
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: the tokens of a row on all ranks (%lld, on %d and %d ranks of %sshard) must be "
+        "fewer than 2^31",
+        function, static_cast<long long>(call.tokens), TokenParts(shard->outer),
+        TokenParts(shard->inner), name);
   }
+  shard->tokens = static_cast<int32_t>(call.tokens);
+  shard->outer_tokens = static_cast<int32_t>(outer_tokens);
+  shard->all_tokens = static_cast<int32_t>(all_tokens);
   if (rope_status status =
           CheckTokens(call, name, "inner_", "tokens", shard->inner, shard->tokens)) {
     return status;

@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2) Apply(const __grid_constant__ 
   WaitForPrevious(held.in);
   Body::Load(p, i, &held);
   LetNextStart();
-  Body::MakeRow(p, i, rows);
+  Body::MakeRow(p, i, held.run, rows);
   __syncthreads();
   Body::Rotate(p, i, held, rows);
 }
@@ -133,8 +133,8 @@ __global__ void __launch_bounds__(kMaxThreads, kFusedBlocks)
   Body::Load(p, i, &held);
   LetNextStart();
   SlotPlaces* const places = Body::PlacesOf(p, i, rows);
-  Body::FindSlot(p, i, places);
-  Body::MakeRow(p, i, rows);
+  Body::FindSlot(p, i, held.run, places);
+  Body::MakeRow(p, i, held.run, rows);
   __syncthreads();
   Body::Store(p, i, held, rows, places);
 }

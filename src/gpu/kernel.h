@@ -8,9 +8,9 @@
 // are made once per block, each pair by one thread, and shared.
 //
 //   Locate    addresses; touches no memory
-//   Load      all vectors
-//   MakeRow   cos and sin into shared memory; after it, a barrier
-//   Rotate    arithmetic and stores
+//   Load      all vectors; before them, while there are registers for it, where in a shard tokens
+//   are MakeRow   cos and sin into shared memory; after it, a barrier Rotate    arithmetic and
+//   stores
 #ifndef LIBROPE_SRC_GPU_KERNEL_H_
 #define LIBROPE_SRC_GPU_KERNEL_H_
 
@@ -41,8 +41,7 @@ struct TokenIndex {
 };
 
 ROPE_HD TokenIndex SplitToken(const TokenRange& range, uint32_t n) {
-  const auto row =
-      static_cast<uint32_t>((static_cast<uint64_t>(n) * range.multiplier) >> range.shift);
+  const uint32_t row = range.by_row(n);
   return {range.first_batch + row, range.first_index + (n - row * range.batch_tokens)};
 }
 
@@ -77,6 +76,14 @@ struct WideSearch {
 
 ROPE_HD Token LocateTokenWide(const PositionSource& positions, TokenIndex at) {
   return LocateTokenBy<WideSearch>(positions, at.batch, at.index);
+}
+
+// `in_shard`: what RunOfShard has found, where tokens are those of a shard.
+ROPE_HD Token LocateTokenWide(const PositionSource& positions, TokenIndex at, Run in_shard) {
+  const Run run = positions.place == PositionSource::kShard
+                      ? in_shard
+                      : RunOfWhole<WideSearch>(positions, at.batch, at.index);
+  return {at.batch, at.index, run.sequence, run.start};
 }
 
 ROPE_HD int32_t SetOf(const CosSinSource& source, const Token& token) {
@@ -249,6 +256,7 @@ struct Kernel {
     int32_t in_delta, out_delta;  // to the second vector
     int32_t heads, vectors;       // 0 to 2
     bool rotates;                 // else it copies
+    Run run;                      // of the thread's token, if tokens are those of a shard
     Vector<kBytes> data[2][2];    // [head][vector]
   };
 
@@ -290,9 +298,15 @@ struct Kernel {
   }
 
   ROPE_HD static void Load(const CommonParams& p, const Thread& i, Held* held) {
+    const PositionSource& positions = p.source.positions;
+    const bool in_shard = positions.place == PositionSource::kShard;
+    if (in_shard && i.token() < p.source.tokens.count) {
+      const TokenIndex at = SplitToken(p.source.tokens, i.token());
+      held->run = RunOfShard<WideSearch>(positions, at.batch, at.index);
+    }
     if (p.source.set_count != p.source.all_sets && held->heads != 0) {
       const TokenIndex at = SplitToken(p.source.tokens, i.token());
-      if (!HasSet(p.source, LocateTokenWide(p.source.positions, at))) held->heads = 0;
+      if (!HasSet(p.source, LocateTokenWide(positions, at, held->run))) held->heads = 0;
     }
     ROPE_UNROLL
     for (int u = 0; u < 2; ++u) {
@@ -306,7 +320,7 @@ struct Kernel {
   }
 
   // rows: size_z * pairs entries, and as many again for the second members if per_channel.
-  ROPE_HD static void MakeRow(const CommonParams& p, const Thread& i, CosSin* rows) {
+  ROPE_HD static void MakeRow(const CommonParams& p, const Thread& i, Run in_shard, CosSin* rows) {
     const CosSinSource& source = p.source;
     const uint32_t first = i.y * i.size_x + i.x;
     const uint32_t n = i.token();
@@ -315,7 +329,7 @@ struct Kernel {
     const bool given = source.kind == CosSinKind::kRows;
     Token token;
     if (!given) {
-      token = LocateTokenWide(source.positions, at);
+      token = LocateTokenWide(source.positions, at, in_shard);
       if (!HasSet(source, token)) return;
     }
     for (uint32_t pair = first; pair < source.pairs; pair += i.size_x * i.size_y) {
@@ -479,13 +493,14 @@ struct FusedKernel : Kernel<kType, kForm, kArithmetic, Memory> {
     return reinterpret_cast<SlotPlaces*>(rows + count);
   }
 
-  ROPE_HD static void FindSlot(const FusedParams& p, const Thread& i, SlotPlaces* places) {
+  ROPE_HD static void FindSlot(const FusedParams& p, const Thread& i, Run in_shard,
+                               SlotPlaces* places) {
     // The last thread of a token: it has the least to do for its row.
     if (i.x != i.size_x - 1 || i.y != i.size_y - 1) return;
     const uint32_t n = i.token(), first = p.first_head_group + i.block_y * i.size_y;
     if (first + i.size_y <= p.first_slot_group || n >= p.source.tokens.count) return;
     const TokenIndex at = SplitToken(p.source.tokens, n);
-    const Token token = LocateTokenWide(p.source.positions, at);
+    const Token token = LocateTokenWide(p.source.positions, at, in_shard);
     if (!HasSet(p.source, token)) return;
     const Slot slot = SlotOf(p.slots, token, p.row_tokens, p.page_size);
     for (int32_t s = p.first_slot_side; s < p.side_count; ++s) {
@@ -516,7 +531,7 @@ struct FusedKernel : Kernel<kType, kForm, kArithmetic, Memory> {
 template <bool kWithAngles>
 ROPE_HD void Fill(const CosSinSource& source, uint32_t n, uint32_t pair) {
   const TokenIndex at = SplitToken(source.tokens, n);
-  const Token token = LocateTokenWide(source.positions, at);
+  const Token token = LocateTokenBy<WideSearch>(source.positions, at.batch, at.index);
   if (!HasSet(source, token)) return;
   const CosSinTable& table = source.rows;
   const int64_t row = table.RowOf(at.batch, at.index);

@@ -26,26 +26,19 @@ rope_status ForEachRange(int64_t batch, int64_t tokens, Visit visit) {
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t t = 0; t < tokens; t += kMaxTokens) {
         const auto count = static_cast<uint32_t>(std::min(kMaxTokens, tokens - t));
-        if (rope_status s = visit(TokenRange{b, t, count, 0, 0, 0})) return s;
+        if (rope_status s = visit(TokenRange{b, t, count, 0, {}})) return s;
       }
     }
     return ROPE_OK;
   }
   TokenRange range{};
   range.batch_tokens = static_cast<uint32_t>(tokens);
-  // 2^(bits - 1) < tokens <= 2^bits; the multiplier, 2^(31 + bits) / tokens rounded up, is below
-  // 2^32, and too large by less than 2^bits / 2^(31 + bits) of one: exact below 2^31.
-  uint32_t bits = 0;
-  while (int64_t{1} << bits < tokens) ++bits;
-  const uint64_t d = range.batch_tokens;
-  const auto multiplier = static_cast<uint32_t>(((uint64_t{1} << (31 + bits)) + d - 1) / d);
   const int64_t batches = kMaxTokens / tokens;
   for (int64_t b = 0; b < batch; b += batches) {
     const int64_t own = std::min(batches, batch - b);
     range.first_batch = b;
     range.count = static_cast<uint32_t>(own * tokens);
-    range.multiplier = own == 1 ? 0 : multiplier;
-    range.shift = own == 1 ? 0 : 31 + bits;
+    range.by_row = own == 1 ? SmallDivisor{} : SmallDivisorOf(tokens);
     if (rope_status s = visit(range)) return s;
   }
   return ROPE_OK;
@@ -152,18 +145,6 @@ rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operati
     } while (pair < pairs);
   }
   return ROPE_OK;
-}
-
-// For Params of a kernel.
-Divisor DivisorOf(int64_t n) {
-  if (n == 1) return {0, 0};
-  // 2^(bits - 1) < n <= 2^bits; the multiplier, 2^(63 + bits) / n rounded up, is below 2^64, and
-  // too large by less than 2^bits / 2^(63 + bits) of one: exact below 2^63.
-  uint32_t bits = 0;
-  while (int64_t{1} << bits < n) ++bits;
-  const auto d = static_cast<uint64_t>(n);
-  const uint64_t half = uint64_t{1} << 63;
-  return {(half / d << bits) + DivideUp(half % d << bits, d), bits - 1};
 }
 
 CosSinKind KindOf(const Plan& plan) {

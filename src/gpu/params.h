@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "math/angle.h"
 #include "math/cos_sin_table.h"
+#include "math/divisor.h"
 #include "math/element.h"
 #include "math/host_device.h"
 #include "math/operation.h"
@@ -33,29 +34,7 @@ struct TokenRange {
   int64_t first_batch, first_index;
   uint32_t count;         // below 2^31
   uint32_t batch_tokens;  // tokens of a batch row
-  // n / batch_tokens = n * multiplier >> shift for every n below 2^31; 0: it is one batch row.
-  uint32_t multiplier, shift;
-};
-
-// The upper half of a product.
-ROPE_HD uint64_t MultiplyHigh(uint64_t a, uint64_t b) {
-  const uint64_t a_low = static_cast<uint32_t>(a), a_high = a >> 32;
-  const uint64_t b_low = static_cast<uint32_t>(b), b_high = b >> 32;
-  const uint64_t middle = a_high * b_low + (a_low * b_low >> 32);
-  const uint64_t other = a_low * b_high + static_cast<uint32_t>(middle);
-  return a_high * b_high + (middle >> 32) + (other >> 32);
-}
-
-// n / divisor = n * multiplier >> (64 + shift) for every n from 0 on; multiplier 0: n itself. A GPU
-// has no division.
-struct Divisor {
-  uint64_t multiplier;
-  uint32_t shift;
-
-  ROPE_HD int64_t operator()(int64_t n) const {
-    if (multiplier == 0) return n;
-    return static_cast<int64_t>(MultiplyHigh(static_cast<uint64_t>(n), multiplier) >> shift);
-  }
+  SmallDivisor by_row;    // by batch_tokens; multiplier 0, and so all quotients: one batch row
 };
 
 // What cos and sin are made of.

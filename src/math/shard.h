@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "librope/rope.h"
+#include "math/divisor.h"
 #include "math/host_device.h"
 
 namespace rope {
@@ -14,15 +15,19 @@ struct ShardLevel {
   rope_shard_scheme scheme;
   int32_t rank, world;
   int32_t block;  // STRIPED: tokens of a stripe
+  SmallDivisor by_block;
 };
 
 // A rope_shard, checked. Where it has one level the inner one is HEADS, which divides no tokens.
+// Tokens of a row are counted in 31 bits: with 64 a GPU's kernels need more registers than they
+// have.
 struct Shard {
   ShardLevel outer, inner;
   bool per_document;
-  int64_t tokens;        // of a row, on this rank
-  int64_t outer_tokens;  // of a row, on all ranks of the inner level
-  int64_t all_tokens;    // of a row, on all ranks
+  SmallDivisor by_outer_parts;
+  int32_t tokens;        // of a row, on this rank
+  int32_t outer_tokens;  // of a row, on all ranks of the inner level
+  int32_t all_tokens;    // of a row, on all ranks
 };
 
 // Into how many parts the level divides tokens.
@@ -30,18 +35,17 @@ ROPE_HD int32_t TokenParts(const ShardLevel& level) {
   return level.scheme == ROPE_SHARD_HEADS ? 1 : level.world;
 }
 
-// The number, among the tokens of all ranks, of token `i` of the `count` that this rank has.
-ROPE_HD int64_t TokenOfRank(const ShardLevel& level, int64_t i, int64_t count) {
-  const int64_t rank = level.rank, world = level.world;
+// The number, among the tokens of all ranks, of token `i` of the `count` that this rank has: `i`,
+// and those of other ranks before it.
+ROPE_HD uint32_t TokenOfRank(const ShardLevel& level, uint32_t i, uint32_t count) {
+  const auto rank = static_cast<uint32_t>(level.rank);
+  const uint32_t others = static_cast<uint32_t>(level.world) - 1;
   if (level.scheme == ROPE_SHARD_HEADS) return i;
-  if (level.scheme == ROPE_SHARD_CONTIGUOUS) return rank * count + i;
+  if (level.scheme == ROPE_SHARD_CONTIGUOUS) return i + rank * count;
   if (level.scheme == ROPE_SHARD_ZIGZAG) {
-    const int64_t chunk = count / 2;
-    return i < chunk ? rank * chunk + i : (2 * world - 1 - rank) * chunk + (i - chunk);
+    return i + (i < count / 2 ? rank : 2 * others - rank) * (count / 2);
   }
-  if (level.block == 1) return i * world + rank;
-  const int64_t stripe = i / level.block;
-  return (stripe * world + rank) * level.block + (i - stripe * level.block);
+  return i + (level.by_block(i) * others + rank) * static_cast<uint32_t>(level.block);
 }
 
 }  // namespace rope

@@ -70,30 +70,35 @@ struct Run {
 template <class Search>
 ROPE_HD_APART Run RunOfShard(const PositionSource& source, int64_t batch, int64_t index) {
   const Shard& shard = source.shard;
-  const int64_t in_outer = TokenOfRank(shard.inner, index, shard.tokens);
-  if (shard.per_document) {  // `parts` divides all cu_seqlens
-    const int64_t parts = TokenParts(shard.outer);
+  const auto i = static_cast<uint32_t>(index);
+  const uint32_t in_outer = TokenOfRank(shard.inner, i, static_cast<uint32_t>(shard.tokens));
+  if (shard.per_document) {  // all cu_seqlens are multiples of `parts`
+    const auto parts = static_cast<uint32_t>(TokenParts(shard.outer));
     const int64_t sequence = Search::Find(source.cu_seqlens, source.sequences, in_outer * parts);
-    const int64_t first = source.cu_seqlens[sequence];
-    const int64_t count = (source.cu_seqlens[sequence + 1] - first) / parts;
-    return {sequence, index - TokenOfRank(shard.outer, in_outer - first / parts, count)};
+    const auto first = static_cast<uint32_t>(source.cu_seqlens[sequence]);
+    const uint32_t length = static_cast<uint32_t>(source.cu_seqlens[sequence + 1]) - first;
+    const uint32_t in_document = in_outer - shard.by_outer_parts(first);
+    return {sequence, index - TokenOfRank(shard.outer, in_document, shard.by_outer_parts(length))};
   }
-  const int64_t in_row = TokenOfRank(shard.outer, in_outer, shard.outer_tokens);
+  const uint32_t in_row =
+      TokenOfRank(shard.outer, in_outer, static_cast<uint32_t>(shard.outer_tokens));
   if (source.cu_seqlens == nullptr) return {batch, index - in_row};
   const int64_t sequence = Search::Find(source.cu_seqlens, source.sequences, in_row);
-  return {sequence, index - (in_row - source.cu_seqlens[sequence])};
+  return {sequence, index - (int64_t{in_row} - source.cu_seqlens[sequence])};
+}
+
+// Of a token, where place is not kShard.
+template <class Search>
+ROPE_HD Run RunOfWhole(const WholeSource& source, int64_t batch, int64_t index) {
+  if (source.place == PositionSource::kRows) return {batch, 0};
+  const int64_t sequence = Search::Find(source.cu_seqlens, source.sequences, index);
+  return {sequence, source.cu_seqlens[sequence]};
 }
 
 template <class Search>
 ROPE_HD Token LocateTokenBy(const PositionSource& source, int64_t batch, int64_t index) {
-  if (source.place == PositionSource::kRows) return {batch, index, batch, 0};
-  Run run;
-  if (source.place == PositionSource::kShard) {
-    run = RunOfShard<Search>(source, batch, index);
-  } else {
-    run.sequence = Search::Find(source.cu_seqlens, source.sequences, index);
-    run.start = source.cu_seqlens[run.sequence];
-  }
+  const Run run = source.place == PositionSource::kShard ? RunOfShard<Search>(source, batch, index)
+                                                         : RunOfWhole<Search>(source, batch, index);
   return {batch, index, run.sequence, run.start};
 }
 

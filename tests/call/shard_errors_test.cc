@@ -107,11 +107,11 @@ const BadInput<Call> kBad[] = {
     {"more tokens than there are numbers",
      [](Call* c) { c->tokens = int64_t{1} << 62; },
      kInvalid,
-     {"tokens of all ranks (1 * 4611686018427387904", "63 bits"}},
-    {"more tokens than there are numbers, in rows",
-     [](Call* c) { c->batch = int64_t{1} << 31, c->tokens = int64_t{1} << 31; },
+     {"tokens of a row on all ranks (4611686018427387904, on 2 and 1 ranks", "2^31"}},
+    {"as many tokens as are too many",
+     [](Call* c) { c->tokens = int64_t{1} << 30; },
      kInvalid,
-     {"63 bits"}},
+     {"(1073741824, on 2 and 1 ranks", "fewer than 2^31"}},
     {"ids",
      [](Call* c) {
        c->positions = rope_positions{};

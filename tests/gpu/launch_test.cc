@@ -351,32 +351,6 @@ TEST_F(LaunchTest, AppendsShareTheLaunchOfQ) {
   }
 }
 
-TEST_F(LaunchTest, PagesAreFoundWithoutDivision) {
-  const Context context = Plain(128, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
-  std::mt19937_64 random(5);
-  for (int round = 0; round < 3000; ++round) {
-    VirtualAppend append(*context);
-    const int bits = static_cast<int>(random() % 31);
-    int32_t size = 1 + static_cast<int32_t>(random() & ((uint64_t{1} << bits) - 1));
-    if (round % 3 == 0) size = int32_t{1} << bits;
-    append.fused.slots.page_size = size;
-    WalkedFused w;
-    w.walk = false;
-    w.keep = true;
-    ASSERT_EQ(ForEachFusedLaunch(append.plan, 132, WalkFused, &w), ROPE_OK);
-    const Divisor& page_of = w.kept[0].params.page_size;
-    std::vector<int64_t> tries = {0,
-                                  1,
-                                  size - 1,
-                                  size,
-                                  INT64_MAX,
-                                  INT64_MAX - INT64_MAX % size,
-                                  INT64_MAX - INT64_MAX % size - 1};
-    for (int n = 0; n < 20; ++n) tries.push_back(static_cast<int64_t>(random() >> (1 + n * 3)));
-    for (const int64_t n : tries) ASSERT_EQ(page_of(n), n / size) << n << " by " << size;
-  }
-}
-
 // q and k of two dtypes are launches of their own, and k cannot be rotated in place here.
 TEST_F(LaunchTest, ARefusedCallHasWrittenNothing) {
   const Context context = Plain(1024, ROPE_PAIRING_INTERLEAVED_TO_HALVES, ROPE_ANGLE_EXACT);

@@ -131,11 +131,15 @@ void WalkBlock(const LaunchOf<P>& l, uint32_t block_x, uint32_t block_y) {
     Body::Locate(l.params, threads[i], &held[i]);
     Body::Load(l.params, threads[i], &held[i]);
   }
-  for (const Thread& t : threads) Body::MakeRow(l.params, t, shared);
+  for (size_t i = 0; i < threads.size(); ++i) {
+    Body::MakeRow(l.params, threads[i], held[i].run, shared);
+  }
   if constexpr (kFused) {
     SlotPlaces* const places = Body::PlacesOf(l.params, threads[0], shared);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(places) % alignof(SlotPlaces), 0u);
-    for (const Thread& t : threads) Body::FindSlot(l.params, t, places);
+    for (size_t i = 0; i < threads.size(); ++i) {
+      Body::FindSlot(l.params, threads[i], held[i].run, places);
+    }
     for (size_t i = threads.size(); i-- > 0;) {
       Body::Store(l.params, threads[i], held[i], shared, places);
     }

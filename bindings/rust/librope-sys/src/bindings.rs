@@ -965,7 +965,7 @@ pub const ROPE_SHARD_STRIPED: i32 = 3;
  parallelism. world and rank change nothing. It is ROPE_ERROR_UNSUPPORTED where heads have
  frequencies of their own (config.freq_heads)*/
 pub const ROPE_SHARD_HEADS: i32 = 4;
-/// One rank's share. Always in main memory. Frozen.
+/// One rank's share. Always in main memory. A row has fewer than 2^31 tokens on all ranks. Frozen.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_shard {
