@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 23] = [
     "enums",
     "error",
     "element",
@@ -16,8 +16,10 @@ const ORDER: [&str; 21] = [
     "tensor",
     "runner",
     "slots",
+    "shard",
     "step",
     "context",
+    "shard_ids",
     "cache",
     "prepared",
     "model",

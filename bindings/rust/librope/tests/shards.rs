@@ -33,7 +33,8 @@ fn ranks_together_have_the_bits_of_one_call() {
                     .with_cu_seqlens(&cu)
                     .with_shard(shard);
                 let (_, numbers) = shard_ids(&step).unwrap();
-                let rows: Vec<usize> = numbers.iter().map(|&n| usize::try_from(n).unwrap()).collect();
+                let rows: Vec<usize> =
+                    numbers.iter().map(|&n| usize::try_from(n).unwrap()).collect();
                 let all = values(length);
                 let take = |from: &[f32]| -> Vec<f32> {
                     rows.iter().flat_map(|n| from[n * HEAD_DIM..][..HEAD_DIM].to_vec()).collect()

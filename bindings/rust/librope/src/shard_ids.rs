@@ -1,0 +1,41 @@
+use librope_sys as sys;
+
+use crate::context::length;
+use crate::error::{Result, check, invalid};
+use crate::shard::Shard;
+use crate::size::product;
+use crate::step::{Angles, Step};
+
+/// Where the tokens of a step are: the position of each, `[batch, tokens]`, and its number,
+/// `[tokens]`, among the tokens of all ranks.
+///
+/// ```
+/// use librope::{Positions, Shard, Step, shard_ids};
+///
+/// let step = Step::new(1, 4, Positions::Offset(100)).with_shard(Shard::zigzag(1, 2));
+/// assert_eq!(shard_ids(&step)?, (vec![102, 103, 104, 105], vec![2, 3, 4, 5]));
+/// # Ok::<(), librope::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for other positions than [`Positions::Offset`](crate::Positions::Offset)
+/// and [`Positions::SeqOffsets`](crate::Positions::SeqOffsets), and if the lengths do not divide.
+pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
+    let Angles::Positions(positions) = &step.angles else {
+        return invalid(format_args!("shard_ids needs positions"));
+    };
+    let (batch, tokens) = (length(step.batch)?, length(step.tokens)?);
+    // SAFETY: integers and pointers: zeros are valid.
+    let mut raw: sys::rope_positions = unsafe { std::mem::zeroed() };
+    positions.check([step.batch, step.tokens, 1], step.cu_seqlens, step.freq_sets, &mut raw)?;
+    raw.shard = step.shard.as_ref().map_or(std::ptr::null(), Shard::as_raw);
+    let Some(all) = product([step.batch, step.tokens]) else {
+        return invalid(format_args!("the ids of the step are beyond the address space"));
+    };
+    let (mut ids, mut numbers) = (vec![0; all], vec![0; step.tokens]);
+    // SAFETY: the arrays have as many entries as the library writes.
+    check(unsafe {
+        sys::rope_shard_ids(batch, tokens, &raw const raw, ids.as_mut_ptr(), numbers.as_mut_ptr())
+    })?;
+    Ok((ids, numbers))
+}
