@@ -2,6 +2,7 @@
 // chooses among them when a context is made. -march must not be given for this file.
 #include "cpu/kernels.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include "cpu/scalar.h"
 #include "cpu/target.h"
 #include "math/angle.h"
+#include "math/norm.h"
 #include "math/rotate.h"
 #include "math/sincos.h"
 #include "math/sincos_constants.h"
@@ -27,6 +29,7 @@
 #if HWY_TARGET == HWY_SCALAR
 #include "cpu/scalar-inl.h"
 #else
+#include "cpu/norm-inl.h"
 #include "cpu/rotate-inl.h"
 #include "cpu/sincos-inl.h"
 #endif
@@ -83,6 +86,7 @@ Kernels MakeKernels() {
 #endif
   FillRoundings(kernels);
   FillRotations(kernels);
+  FillNorms(kernels);
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
   for (int order = 0; order < kChannelOrders; ++order) {
     if (const auto rotate = F16RotationOf(ChannelOrder{order})) {

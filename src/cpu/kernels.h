@@ -65,6 +65,10 @@ float F32AngleOf(float position, const FrequencySet& set, int pair) {
   return kRule == AngleRule::kDivide ? QuotientAngle(position, term) : AngleOf(position, term);
 }
 
+// What is added up for a norm: channels, their squares, or those of their distances from a mean.
+enum class NormSum : uint8_t { kValues, kSquares, kDistances };
+inline constexpr int kNormSums = static_cast<int>(NormSum::kDistances) + 1;
+
 struct Kernels {
   const char* target;
   bool fused;     // has fused multiply-add: the bits of rotate.h
@@ -124,6 +128,14 @@ struct Kernels {
   // Brings a natural row of all segments into the order of such a kernel.
   void (*order_row)(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
                     float* sin, const float* natural_cos, const float* natural_sin);
+
+  // Of each of so many heads, `step` bytes apart, the sum in the order of math/norm.h. `means` are
+  // those of the heads, for kDistances. [dtype - 1][what is added up]
+  using HeadSums = void (*)(const char* heads, int64_t step, int count, int channels,
+                            const float* means, float* sums);
+  HeadSums norm_sums[kDtypes][kNormSums];
+  // 1 / sqrt(sum / channels + eps) of sums, in their place; aligned, and in whole vectors.
+  void (*inverse_roots)(float* sums, int count, float channels, float eps);
 };
 
 // How kernels.cc finds the kernels that it has compiled for a target (a HWY_* bit); null: none.

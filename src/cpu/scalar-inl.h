@@ -57,6 +57,22 @@ void RotateBlock(const Block& b) {
   }
 }
 
+template <rope_dtype kDtype, NormSum kSum>
+void SumHeads(const char* in, int64_t step, int heads, int channels, const float* means,
+              float* sums) {
+  float x[kMaxHeadDim];
+  for (int h = 0; h < heads; ++h, in += step) {
+    for (int c = 0; c < channels; ++c) x[c] = LoadElement(kDtype, in, c);
+    sums[h] = kSum == NormSum::kValues
+                  ? SumOf(x, channels)
+                  : SumOfSquares(x, channels, kSum == NormSum::kDistances ? means[h] : 0.0f);
+  }
+}
+
+void InverseRoots(float* sums, int count, float channels, float eps) {
+  for (int i = 0; i < count; ++i) sums[i] = InverseRoot(sums[i], channels, eps);
+}
+
 template <rope_dtype kDtype>
 void RoundRow(float* values, int32_t count) {
   for (int i = 0; i < count; ++i) values[i] = RoundTo(kDtype, values[i]);
@@ -86,6 +102,18 @@ void FillRoundings(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
 template <int... kIndices>
 void FillRotations(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
   (FillArithmetics<kIndices + 1>(kernels, std::make_integer_sequence<int, kArithmetics>()), ...);
+}
+
+template <int... kIndices>
+void FillNorms(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
+  ((kernels.norm_sums[kIndices / kNormSums][kIndices % kNormSums] =
+        &SumHeads<kIndices / kNormSums + 1, NormSum{kIndices % kNormSums}>),
+   ...);
+}
+
+void FillNorms(Kernels& kernels) {
+  FillNorms(kernels, std::make_integer_sequence<int, kDtypes * kNormSums>());
+  kernels.inverse_roots = &InverseRoots;
 }
 
 // Of every dtype.

@@ -1,0 +1,198 @@
+// Sums of heads in the order of math/norm.h, and their roots. All heads are summed before the first
+// is turned: a rotation that waits for its own head's root takes twice as long (docs/serving.md,
+// "Choice 2"). Included once per target.
+#if defined(LIBROPE_SRC_CPU_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LIBROPE_SRC_CPU_NORM_INL_H_
+#undef LIBROPE_SRC_CPU_NORM_INL_H_
+#else
+#define LIBROPE_SRC_CPU_NORM_INL_H_
+#endif
+
+#include "cpu/elements-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rope::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Adds what channels x contribute: those before `count`, if not kWhole; the others are zeros, which
+// count only where they have a distance from the mean. Without fused multiply-add the square is
+// rounded.
+template <NormSum kSum, bool kWhole, class D, class V = hn::Vec<D>>
+HWY_INLINE V AddTerm([[maybe_unused]] D d, V x, [[maybe_unused]] V mean, V sum,
+                     [[maybe_unused]] int count) {
+  if constexpr (kSum == NormSum::kValues) return hn::Add(sum, x);
+  if constexpr (kSum == NormSum::kDistances) {
+    x = hn::Sub(x, mean);
+    if constexpr (!kWhole) {
+      x = hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(std::max(count, 0))), x);
+    }
+  }
+  return hn::MulAdd(x, x, sum);
+}
+
+// Adds the upper half of a vector's lanes to the lower one, until one is left.
+template <class D>
+HWY_INLINE float AddHalves([[maybe_unused]] D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> half;
+    return AddHalves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+
+#if !HWY_HAVE_SCALABLE
+
+// The same of lanes that fill several vectors; down to four of them.
+template <int kVectors, class D>
+HWY_INLINE hn::Vec<QuarterTag> AddHalvesToFour(D d, hn::Vec<D>* sums) {
+  if constexpr (kVectors > 1) {
+    for (int v = 0; v < kVectors / 2; ++v) sums[v] = hn::Add(sums[v], sums[v + kVectors / 2]);
+    return AddHalvesToFour<kVectors / 2>(d, sums);
+  } else if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    hn::Vec<decltype(half)> sum =
+        hn::Add(hn::LowerHalf(half, sums[0]), hn::UpperHalf(half, sums[0]));
+    return AddHalvesToFour<1>(half, &sum);
+  } else {
+    return sums[0];
+  }
+}
+
+// The running sums of a head, each vector of adjacent channels in sums of its own.
+template <class E, NormSum kSum>
+struct HeadSum {
+  static constexpr int kVectors = kRunningSums / hn::MaxLanes(FullTag());
+  using V = hn::Vec<FullTag>;
+  V sums[kVectors];
+
+  HWY_INLINE HeadSum() {
+    for (V& sum : sums) sum = hn::Zero(FullTag());
+  }
+  // kRunningSums channels.
+  template <bool kWhole>
+  HWY_INLINE void Add(const typename E::Raw* x, V mean, [[maybe_unused]] int count) {
+    const FullTag d;
+    constexpr int n = hn::MaxLanes(FullTag());
+    for (int v = 0; v < kVectors; ++v) {
+      sums[v] = AddTerm<kSum, kWhole>(d, E::Load(d, x + v * n), mean, sums[v], count - v * n);
+    }
+  }
+  HWY_INLINE float Total() {
+    return AddHalves(QuarterTag(), AddHalvesToFour<kVectors>(FullTag(), sums));
+  }
+};
+
+// bf16: words of an even and an odd channel are widened without a shuffle, and each is added into
+// sums of its own.
+template <NormSum kSum>
+struct HeadSum<BF16, kSum> {
+  static constexpr int kVectors = kRunningSums / 2 / hn::MaxLanes(FullTag());
+  using V = hn::Vec<FullTag>;
+  V even[kVectors], odd[kVectors];
+
+  HWY_INLINE HeadSum() {
+    for (int v = 0; v < kVectors; ++v) even[v] = odd[v] = hn::Zero(FullTag());
+  }
+  template <bool kWhole>
+  HWY_INLINE void Add(const uint16_t* x, V mean, [[maybe_unused]] int count) {
+    const FullTag d;
+    constexpr int n = hn::MaxLanes(FullTag());
+    for (int v = 0; v < kVectors; ++v) {
+      const auto words = BF16::LoadWords(d, x + 2 * v * n);
+      const int left = count - 2 * v * n;
+      even[v] = AddTerm<kSum, kWhole>(d, BF16::First(d, words), mean, even[v], (left + 1) / 2);
+      odd[v] = AddTerm<kSum, kWhole>(d, BF16::Second(d, words), mean, odd[v], left / 2);
+    }
+  }
+  HWY_INLINE float Total() {
+    const QuarterTag d;  // words 0 to 3: both of their channels are halved at once
+    const auto e = AddHalvesToFour<kVectors>(FullTag(), even),
+               o = AddHalvesToFour<kVectors>(FullTag(), odd);
+    const auto words = hn::Add(hn::ConcatLowerLower(d, o, e), hn::ConcatUpperUpper(d, o, e));
+    const auto sums = hn::Add(words, hn::Reverse2(d, words));  // e e o o
+    return hn::GetLane(hn::Add(sums, hn::Reverse4(d, sums)));
+  }
+};
+
+#else  // vectors without a size cannot be kept in arrays
+
+template <class E, NormSum kSum>
+struct HeadSum {
+  using V = hn::Vec<FullTag>;
+  HWY_ALIGN float sums[kRunningSums] = {};
+
+  template <bool kWhole>
+  void Add(const typename E::Raw* x, V mean, int count) {
+    const FullTag d;
+    const int n = LanesOf(d);
+    for (int c = 0; c < kRunningSums; c += n) {
+      const V sum = hn::Load(d, sums + c);
+      hn::Store(AddTerm<kSum, kWhole>(d, E::Load(d, x + c), mean, sum, count - c), d, sums + c);
+    }
+  }
+  float Total() {
+    for (int half = kRunningSums / 2; half > 0; half /= 2) {
+      for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
+    }
+    return sums[0];
+  }
+};
+
+#endif
+
+// Of `heads` heads, `step` bytes apart. `means`: of kDistances, of each head.
+template <class E, NormSum kSum>
+void SumHeads(const char* in, int64_t step, int heads, int channels, const float* means,
+              float* sums) {
+  using Raw = typename E::Raw;
+  const FullTag d;
+  for (int h = 0; h < heads; ++h, in += step) {
+    const auto* x = reinterpret_cast<const Raw*>(in);
+    const auto mean = kSum == NormSum::kDistances ? hn::Set(d, means[h]) : hn::Zero(d);
+    HeadSum<E, kSum> sum;
+    int c = 0;
+    for (; c + kRunningSums <= channels; c += kRunningSums) {
+      sum.template Add<true>(x + c, mean, kRunningSums);
+    }
+    if (c != channels) {  // nothing behind the head is read
+      HWY_ALIGN Raw rest[kRunningSums] = {};
+      std::memcpy(rest, x + c, static_cast<size_t>(channels - c) * sizeof(Raw));
+      sum.template Add<false>(rest, mean, channels - c);
+    }
+    sums[h] = sum.Total();
+  }
+}
+
+// In place; the arrays have whole vectors.
+void InverseRoots(float* sums, int count, float channels, float eps) {
+  const FullTag d;
+  const auto n = hn::Set(d, channels), e = hn::Set(d, eps), one = hn::Set(d, 1.0f);
+  for (int i = 0; i < count; i += LanesOf(d)) {
+    const auto square = hn::Add(hn::Div(hn::Load(d, sums + i), n), e);
+    hn::Store(hn::Div(one, hn::Sqrt(square)), d, sums + i);
+  }
+}
+
+template <class... E>
+void FillNorms(Kernels& kernels, Elements<E...>) {
+  ((kernels.norm_sums[E::kDtype - 1][static_cast<int>(NormSum::kValues)] =
+        &SumHeads<E, NormSum::kValues>,
+    kernels.norm_sums[E::kDtype - 1][static_cast<int>(NormSum::kSquares)] =
+        &SumHeads<E, NormSum::kSquares>,
+    kernels.norm_sums[E::kDtype - 1][static_cast<int>(NormSum::kDistances)] =
+        &SumHeads<E, NormSum::kDistances>),
+   ...);
+}
+
+void FillNorms(Kernels& kernels) {
+  FillNorms(kernels, AllElements());
+  kernels.inverse_roots = &InverseRoots;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rope::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

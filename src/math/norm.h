@@ -1,0 +1,61 @@
+// The norm of a head: in which order its sums are added, and what becomes of a channel. Host and
+// device; the reference for every backend. The vector code of the CPU does the same operations in
+// the same order, so that targets with fused multiply-add give the same bits
+// (tests/cpu/norm_sums_test.cc holds them to it).
+#ifndef LIBROPE_SRC_MATH_NORM_H_
+#define LIBROPE_SRC_MATH_NORM_H_
+
+#include <cmath>
+
+#include "math/host_device.h"
+#include "math/sincos.h"
+
+namespace rope {
+
+// Term c belongs to sum c modulo this: the least number with which vectors of all CPUs, and words
+// of two bf16 in them, add each channel where it lies (docs/serving.md, "Choice 1").
+inline constexpr int kRunningSums = 32;
+
+// Adds n terms; add(sum, c) is a running sum with term c. Then the upper half of the sums is added
+// to the lower one, until one is left.
+template <class AddTerm>
+ROPE_HD float SumInOrder(int n, const AddTerm& add) {
+  float sums[kRunningSums] = {};
+  for (int c = 0; c < n; ++c) sums[c % kRunningSums] = add(sums[c % kRunningSums], c);
+  for (int half = kRunningSums / 2; half > 0; half /= 2) {
+    for (int j = 0; j < half; ++j) sums[j] = Add(sums[j], sums[j + half]);
+  }
+  return sums[0];
+}
+
+// Of the channels of a head, or of the sums of the heads of a token.
+ROPE_HD float SumOf(const float* x, int n) {
+  return SumInOrder(n, [x](float sum, int c) { return Add(sum, x[c]); });
+}
+
+// Of the squares of x - mean. A root mean square has mean 0.
+ROPE_HD float SumOfSquares(const float* x, int n, float mean) {
+  return SumInOrder(n, [x, mean](float sum, int c) {
+    const float distance = Add(x[c], -mean);
+    return Fma(distance, distance, sum);
+  });
+}
+
+// 1 / sqrt(sum / n + eps).
+ROPE_HD float InverseRoot(float sum, float n, float eps) {
+  const float square = Add(Divide(sum, n), eps);
+#if defined(__CUDA_ARCH__)
+  return Divide(1.0f, __fsqrt_rn(square));
+#else
+  return Divide(1.0f, std::sqrt(square));
+#endif
+}
+
+// A channel of a head with this mean and inverse root.
+ROPE_HD float Normed(float x, float mean, float inverse_root) {
+  return Multiply(Add(x, -mean), inverse_root);
+}
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_MATH_NORM_H_
