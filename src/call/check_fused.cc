@@ -1,10 +1,12 @@
 #include "call/check_fused.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "call/check_cache.h"
+#include "call/check_norm.h"
 #include "call/overlap.h"
 #include "math/element.h"
 #include "math/operation.h"
@@ -29,6 +31,9 @@ bool IsSame(const FusedShapes& shapes, const FusedAddresses& addresses, const In
   return in.present && out.present && addresses.beside[pair.in] == addresses.beside[pair.out] &&
          AreEqual(in.of, out.of);
 }
+
+constexpr char kQNorm[] = "args->fused->q_norm", kKNorm[] = "args->fused->k_norm",
+               kVNorm[] = "args->fused->v_norm";
 
 rope_status CheckReserved(const Call& call, const char* name, int64_t reserved) {
   if (reserved == 0) return ROPE_OK;
@@ -183,8 +188,8 @@ rope_status DescribeCachedK(const Call& call, const Call& pages, const Names& na
 
 // v, to one place.
 rope_status DescribeCopy(const Call& call, const Names& names, Beside which, const rope_tensor& to,
-                         Beside from, const rope_tensor& v, DataOf data_of, FusedShapes* shapes,
-                         Copies* copies) {
+                         Beside from, const rope_tensor& v, const Norm* norm, DataOf data_of,
+                         FusedShapes* shapes, Copies* copies) {
   const char *const name = names.beside[which], *const v_name = names.beside[from];
   BesideShape& shape = shapes->beside[which];
   if (rope_status s = DescribeBeside(call, name, to, kKinds[which], true, data_of, &shape)) {
@@ -202,6 +207,8 @@ rope_status DescribeCopy(const Call& call, const Names& names, Beside which, con
   copy.heads = v.heads;
   copy.from_slots = IsInCache(kKinds[from]);
   copy.to_slots = IsInCache(kKinds[which]);
+  copy.dtype = v.dtype;
+  copy.norm = norm;
   return ROPE_OK;
 }
 
@@ -259,6 +266,37 @@ rope_status DescribeSource(const Call& call, const Call& pages, const Names& nam
   return given.has_v ? describe(kSourceV, source.v) : ROPE_OK;
 }
 
+// The norms of q and k, of calls without a source.
+rope_status CheckNorms(const Call& call, const rope_fused& f, const Shapes& shapes,
+                       const BesideShape& cached, int32_t row_heads, const Tensor tensors[3],
+                       int32_t count, FusedPlan* fused) {
+  const auto check = [&](const char* name, const rope_norm* norm, const char* of,
+                         const TensorShape& shape, int32_t first, int32_t outputs, bool keeps_width,
+                         Norm* to) -> rope_status {
+    if (norm == nullptr) return ROPE_OK;
+    if (!shape.present) return Needs(call, name, of);
+    const Tensor& t = tensors[first];
+    const NormedTensor tensor = {
+        t.dtype, t.heads, static_cast<int32_t>(shape.in.width / ElementSize(t.dtype)), true,
+        keeps_width && (shape.in_place || shape.out.width == shape.in.width)};
+    if (rope_status s = CheckNorm(call, name, norm, tensor, to)) return s;
+    if (row_heads != 1 && (to->span == ROPE_NORM_SPAN_ALL_HEADS || to->weight_stride != 0)) {
+      return Fail(ROPE_ERROR_UNSUPPORTED,
+                  "%s: %s must have ROPE_NORM_SPAN_HEAD and weight_stride_head 0 where heads have "
+                  "rows or frequencies of their own, in this version",
+                  call.function, name);
+    }
+    std::fill_n(fused->norms + first, outputs, to);
+    return ROPE_OK;
+  };
+  const int32_t k = shapes.q.present;
+  if (rope_status s = check(kQNorm, f.q_norm, "args->q", shapes.q, 0, 1, true, &fused->q_norm)) {
+    return s;
+  }
+  const bool keeps_width = !cached.present || cached.of.width == shapes.k.in.width;
+  return check(kKNorm, f.k_norm, "args->k", shapes.k, k, count - k, keeps_width, &fused->k_norm);
+}
+
 rope_status ReadCache(const Call& call, rope_operation operation, const char* name,
                       const rope_kv_cache* cache, rope_kv_cache* copy, const rope_kv_cache** read) {
   *read = cache;
@@ -300,6 +338,37 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, DataOf data_o
   given->has_v = !IsAbsent(given->source->v);
   given->k_out = &args.k_out;
   return CheckPagesAndSlots(call, kName, *given->source);
+}
+
+// The first norm, as messages call it, or null.
+const char* NameOfNorm(const rope_fused& fused) {
+  return fused.q_norm != nullptr   ? kQNorm
+         : fused.k_norm != nullptr ? kKNorm
+         : fused.v_norm != nullptr ? kVNorm
+                                   : nullptr;
+}
+
+// Where norms are served.
+rope_status CheckNormed(const Call& call, const char* name, rope_operation operation,
+                        DataOf data_of, bool has_source) {
+  const Backend& backend = *call.context.backend;
+  if (!backend.has_norms) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be NULL in a %s context in this version",
+                call.function, name, backend.name);
+  }
+  if (kOperations[operation].way != Way::kForward) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s must be NULL with operation (%d): norms need FORWARD", call.function, name,
+                operation);
+  }
+  if (data_of == DataOf::kApplication) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s must be NULL in this version: norms have other weights in every layer",
+                call.function, name);
+  }
+  if (!has_source) return ROPE_OK;
+  return Fail(ROPE_ERROR_UNSUPPORTED,
+              "%s: %s must be NULL with args->fused->source in this version", call.function, name);
 }
 
 }  // namespace
@@ -348,7 +417,14 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of
                 "%s: %s is set, but neither args->k_out nor cache->k is, where it would go",
                 function, names[kSourceK]);
   }
+  if (const char* const name = NameOfNorm(fused)) {
+    if (rope_status s =
+            CheckNormed(call, name, args.operation, data_of, given->source != nullptr)) {
+      return s;
+    }
+  }
   if (given->has_v_out && !given->has_v) return Needs(call, names[kVOut], names[v]);
+  if (fused.v_norm != nullptr && !given->has_v) return Needs(call, kVNorm, names[kV]);
   if (!given->has_v || given->has_v_out || given->caches_v) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
               "%s: %s is set, but neither v_out nor cache->v is, where it would go", function,
@@ -357,8 +433,8 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of
 
 rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedArgs& given,
                              DataOf data_of, const Shapes& shapes, const PositionSource& positions,
-                             Tensor tensors[3], int32_t* count, FusedShapes* fused_shapes,
-                             FusedPlan* fused) {
+                             int32_t row_heads, Tensor tensors[3], int32_t* count,
+                             FusedShapes* fused_shapes, FusedPlan* fused) {
   const rope_fused& f = *given.fused;
   const rope_kv_cache *const cache = given.cache, *const source = given.source;
   BesideShape* const beside = fused_shapes->beside;
@@ -370,6 +446,7 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
   fused->gathered = FusedPlan::kNone;
   fused->in_place = false;
   fused->copies.count = 0;
+  std::fill_n(fused->norms, 3, nullptr);
   const Call pages = {call.function, call.context, fused_shapes->pages, fused_shapes->page_size};
   if (source != nullptr) {
     fused_shapes->source_pages = source->pages;
@@ -378,9 +455,15 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
             DescribeSource(call, pages, names, given, tensors, count, fused_shapes, fused)) {
       return s;
     }
-  } else if (given.caches_k) {
-    if (rope_status s = DescribeCachedK(call, pages, names, cache->k, data_of, shapes, tensors,
-                                        count, &beside[kCacheK], fused)) {
+  } else {
+    if (given.caches_k) {
+      if (rope_status s = DescribeCachedK(call, pages, names, cache->k, data_of, shapes, tensors,
+                                          count, &beside[kCacheK], fused)) {
+        return s;
+      }
+    }
+    if (rope_status s =
+            CheckNorms(call, f, shapes, beside[kCacheK], row_heads, tensors, *count, fused)) {
       return s;
     }
   }
@@ -394,14 +477,21 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
         return s;
       }
     }
-    if (given.has_v_out) {
-      if (rope_status s = DescribeCopy(call, names, kVOut, f.v_out, from, v, data_of, fused_shapes,
-                                       &fused->copies)) {
+    const Norm* norm = nullptr;
+    if (f.v_norm != nullptr) {
+      const NormedTensor normed = {v.dtype, v.heads, v.head_dim, false, true};
+      if (rope_status s = CheckNorm(call, kVNorm, f.v_norm, normed, &fused->v_norm)) return s;
+      norm = &fused->v_norm;
+    }
+    // To the cache before v_out: normed in place, v would be gone.
+    if (given.caches_v) {
+      if (rope_status s = DescribeCopy(pages, names, kCacheV, cache->v, from, v, norm, data_of,
+                                       fused_shapes, &fused->copies)) {
         return s;
       }
     }
-    if (given.caches_v) {
-      if (rope_status s = DescribeCopy(pages, names, kCacheV, cache->v, from, v, data_of,
+    if (given.has_v_out) {
+      if (rope_status s = DescribeCopy(call, names, kVOut, f.v_out, from, v, norm, data_of,
                                        fused_shapes, &fused->copies)) {
         return s;
       }
@@ -467,8 +557,8 @@ rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shap
     tensors[fused.cached].in = tensors[shapes.k_at()].in;
     tensors[fused.cached].out = static_cast<char*>(at[kCacheK]);
   }
-  // In place the first one is none.
-  if ((same >> kV & 1) != 0 && --copies->count > 0) copies->of[0] = copies->of[1];
+  // In place the last one is none.
+  if ((same >> kV & 1) != 0 && copies->of[copies->count - 1].norm == nullptr) --copies->count;
   for (int n = 0; n < copies->count; ++n) {
     Copy& copy = copies->of[n];
     copy.in = static_cast<const char*>(at[copy.from_slots ? kSourceV : kV]);

@@ -37,13 +37,14 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of
 
 // After CheckShapes, or CheckShapeOfQ with a source. The tensors of a Plan, which has `count` of
 // them, become q, k to the cache, and k to k_out, as far as the call has them; with a source q, k
-// to k_out, and k to the cache.
+// to k_out, and k to the cache. `row_heads`: Plan's.
 rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedArgs& given,
                              DataOf data_of, const Shapes& shapes, const PositionSource& positions,
-                             Tensor tensors[3], int32_t* count, FusedShapes* fused_shapes,
-                             FusedPlan* fused);
+                             int32_t row_heads, Tensor tensors[3], int32_t* count,
+                             FusedShapes* fused_shapes, FusedPlan* fused);
 
-// After CheckAddresses. Completes k to the cache and the copies; one to v itself is none.
+// After CheckAddresses. Completes k to the cache and the copies; one to v itself is none, if v has
+// no norm.
 rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
                                 const FusedShapes& fused_shapes, const FusedAddresses& addresses,
                                 const FusedPlan& fused, Tensor tensors[3], Copies* copies);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "math/norm.h"
 #include "math/slots.h"
 #include "math/tensor.h"
 #include "math/token_position.h"
@@ -19,6 +20,8 @@ struct Copy {
   int64_t width;                        // bytes of a head
   int32_t heads;
   bool from_slots, to_slots;
+  rope_dtype dtype;
+  const Norm* norm;  // null: the same bytes
 };
 
 // What is copied.
@@ -41,9 +44,11 @@ struct FusedPlan {
   Copies copies;  // of a prepared call: without addresses
   // kind 0: nothing goes to slots. Plan::positions say which sequence a token has.
   SlotSource slots;
-  uint32_t* dropped;    // of a device: null, or counts the tokens whose slot is missing
-  SlotSource source;    // kind 0: nothing is read in slots
-  PositionSource from;  // of operations that have one: the positions before
+  uint32_t* dropped;     // of a device: null, or counts the tokens whose slot is missing
+  SlotSource source;     // kind 0: nothing is read in slots
+  PositionSource from;   // of operations that have one: the positions before
+  const Norm* norms[3];  // of Plan::tensors; null: none
+  Norm q_norm, k_norm, v_norm;
 };
 
 }  // namespace rope

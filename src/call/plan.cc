@@ -152,7 +152,8 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
   if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
   plan->fused = fused;
   if (rope_status s = CheckFusedShapes(call, names, given, data_of, *shapes, plan->positions,
-                                       plan->tensors, &plan->tensor_count, fused_shapes, fused)) {
+                                       plan->row_heads, plan->tensors, &plan->tensor_count,
+                                       fused_shapes, fused)) {
     return s;
   }
   if (const rope_positions* const from = given.fused->from_positions) {

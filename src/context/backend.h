@@ -34,6 +34,7 @@ struct Backend {
   bool is_numbered = false;  // there may be several: config.device_index
   bool has_ggml = false;     // offers ROPE_ANGLE_GGML
   bool has_moves = false;    // serves REROTATE and rope_fused.source
+  bool has_norms = false;    // serves rope_fused.q_norm, k_norm and v_norm
 
   // Completes a new context for its device (backend_data, backend_name), or says why it cannot.
   rope_status (*attach)(const char* function, rope_context* context) = nullptr;

@@ -6,6 +6,8 @@
 
 #include <hwy/cache_control.h>
 
+#include "cpu/norm_tiles.h"
+
 namespace rope::cpu {
 namespace {
 
@@ -30,6 +32,17 @@ void CopyHeads(const Copy& copy, const char* in, char* out, int count, CopyBytes
       copy_bytes(token_out + h * to.head, token_in + h * from.head, copy.width);
     }
   }
+}
+
+void NormCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, const char* in, char* out,
+              int64_t token, int count) {
+  Tensor tensor = {};
+  tensor.in_strides = copy.in_strides;
+  tensor.out_strides = copy.out_strides;
+  tensor.heads = copy.heads;
+  tensor.dtype = copy.dtype;
+  NormTokens({kernels, *plan.context, *copy.norm, tensor}, {0, 0, copy.norm->channels}, in, out,
+             token, count);
 }
 
 }  // namespace
@@ -66,10 +79,15 @@ void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels,
   const Ends ends = {copy.in,          copy.out,        copy.in_strides,
                      copy.out_strides, copy.from_slots, copy.to_slots};
   for (int i = 0; i < count;) {
-    const Piece piece = PieceOf(plan, kept, ends, batch, first + i, count - i);
+    const int64_t token = first + i;
+    const Piece piece = PieceOf(plan, kept, ends, batch, token, count - i);
     i += piece.count;
-    if (piece.in == nullptr || piece.out == nullptr || piece.in == piece.out) continue;
-    if (streams) {
+    if (piece.in == nullptr || piece.out == nullptr) continue;
+    if (copy.norm != nullptr) {
+      NormCopy(plan, kernels, copy, piece.in, piece.out, batch * plan.tokens + token, piece.count);
+    } else if (piece.in == piece.out) {
+      continue;
+    } else if (streams) {
       CopyHeads(copy, piece.in, piece.out, piece.count, kernels.copy_streaming);
     } else {
       CopyHeads(copy, piece.in, piece.out, piece.count, [](char* to, const char* from, int64_t n) {

@@ -14,14 +14,15 @@
 #include "context/backend.h"
 #include "cpu/append.h"
 #include "cpu/caches.h"
+#include "cpu/course.h"
 #include "cpu/cos_sin_rows.h"
 #include "cpu/kept_rows.h"
 #include "cpu/kept_slots.h"
 #include "cpu/kernels.h"
+#include "cpu/norm_tiles.h"
 #include "cpu/scalar.h"
 #include "math/element.h"
 #include "math/pairing.h"
-#include "math/rounding.h"
 #include "math/tensor.h"
 
 namespace rope {
@@ -33,10 +34,6 @@ constexpr int64_t kInlineBytes = 2 << 20;
 // A task is a part of the call that is worth handing to another thread, and large enough that what
 // the memory is not asked for ahead, at its beginning, does not count.
 constexpr int64_t kTasks = 64, kLeastTaskBytes = 256 << 10, kMostTaskBytes = 1 << 20;
-
-int SpanBytes(const rope_context& context, const Tensor& tensor) {
-  return context.rotary_dim * ElementSize(tensor.dtype);
-}
 
 // Whether all of tensor n goes elsewhere than where it is read. What kFused is, see below.
 template <bool kFused>
@@ -59,66 +56,13 @@ bool CanStream(const Plan& plan, const Tensor& t, int n) {
   return misaligned % 64 == 0;
 }
 
-// Of a call whose q and k fit into memory singly.
-int64_t ProductOrMost(int64_t a, int64_t b) {
-  int64_t product;
-  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
-}
-
-// Of a token, that is read.
-int64_t CopiedBytes(const Copies& copies) {
-  int64_t bytes = 0;
-  for (int n = 0; n < copies.count; ++n) bytes += copies.of[n].width * copies.of[n].heads;
-  return bytes;
-}
-
-// What a call is wherever its tensors lie: a prepared call keeps it.
-struct Course {
-  explicit Course(const Plan& plan);
-
-  const Kernels& kernels;
-  ChannelOrder order;
-  Arithmetic arithmetic;
-  int64_t tokens;       // of all batch rows
-  int64_t token_bytes;  // that are read
-  int64_t bytes;        // of all tokens
-  int block_tokens;     // that one RowBuffer has rows for
-  bool prefetch;        // more data than the inner caches hold
-  // Of each tensor.
-  int64_t tensor_bytes[3];  // of a token
-  const Kernels::Rotation* rotations[3];
-};
-
-const Kernels& KernelsOf(const rope_context& context) {
-  return *static_cast<const Kernels*>(context.backend_data);
-}
-
-Course::Course(const Plan& plan)
-    : kernels(KernelsOf(*plan.context)),
-      order(ChannelOrderOf(plan.context->pairing, plan.operation)),
-      arithmetic(plan.context->rounding.arithmetic),
-      tokens(plan.batch * plan.tokens),
-      token_bytes(0),
-      block_tokens(RowBuffer::Capacity(*plan.context)) {
-  const bool rare_ties =
-      !plan.context->rounding.rounds_rows && (!plan.has_rows || plan.rows.dtype == ROPE_DTYPE_F32);
-  for (int n = 0; n < plan.tensor_count; ++n) {
-    const Tensor& t = plan.tensors[n];
-    tensor_bytes[n] = static_cast<int64_t>(t.heads) * SpanBytes(*plan.context, t);
-    token_bytes += tensor_bytes[n];
-    rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic, rare_ties);
-  }
-  if (plan.fused != nullptr) token_bytes += CopiedBytes(plan.fused->copies);
-  bytes = ProductOrMost(tokens, token_bytes);
-  prefetch = bytes > plan.context->caches->inner;
-}
-
 // Everything about a call that its tasks share.
 struct Job {
   const Course& course;
   const Plan& plan;
   const Tensor* tensors;
   const Copies* copies;  // null: none
+  const Norms* norms;    // null: none
   const KeptRows* kept;  // of a prepared call
   const KeptSlots* kept_slots;
   bool in_cache;         // no more than the last cache holds, inputs and outputs
@@ -153,6 +97,55 @@ const char* InOf(const Job& job, int n, int64_t batch, int64_t token) {
 template <bool kFused>
 bool IsNowhere(const char* in, const char* out) {
   return kFused && (in == nullptr || out == nullptr);
+}
+
+NormPass NormPassOf(const Job& job, int n) {
+  return job.norms != nullptr ? job.norms->passes[n] : NormPass::kNone;
+}
+
+// Whether channels outside the span are written, too.
+bool WritesRest(const Plan& plan, int n) {
+  const Tensor& t = plan.tensors[n];
+  return plan.fused->norms[n]->channels != plan.context->rotary_dim &&
+         (t.in == t.out || t.copies_rest);
+}
+
+NormOf NormOfTensor(const Job& job, int n) {
+  return {job.course.kernels, *job.plan.context, *job.plan.fused->norms[n], job.tensors[n]};
+}
+
+OnePass OnePassOf(const Job& job, int n) {
+  const Tensor& t = job.tensors[n];
+  const Kernels::Rotation& rotation =
+      job.course.kernels.normed_rotations[t.dtype - 1][job.course.order];
+  return {job.course.order, rotation.order,
+          job.streams[n] ? rotation.rotate_streaming : rotation.rotate, WritesRest(job.plan, n)};
+}
+
+// Counted through all batch rows.
+int64_t TokenNumber(const Job& job, int64_t batch, int64_t token) {
+  return batch * job.plan.tokens + token;
+}
+
+// Whether it has a pass of its own: then the rotation is not the only one to write.
+bool NormsApart(const Job& job, int n) {
+  const NormPass pass = NormPassOf(job, n);
+  return pass == NormPass::kBefore || pass == NormPass::kAfter;
+}
+
+// apply(i, piece) for tokens [first + i, first + end) of a batch row of tensor n, which is `t`, out
+// of slots or to slots, piece by piece.
+template <class Apply>
+void ForEachPiece(const Job& job, int n, const Tensor& t, int64_t batch, int64_t first, int i,
+                  int end, const Apply& apply) {
+  const FusedPlan& fused = *job.plan.fused;
+  const Ends ends = {
+      t.in, t.out, t.in_strides, t.out_strides, n >= fused.gathered, n == fused.cached};
+  while (i < end) {
+    const Piece piece = PieceOf(job.plan, job.kept_slots, ends, batch, first + i, end - i);
+    if (piece.in != nullptr && piece.out != nullptr) apply(i, piece);
+    i += piece.count;
+  }
 }
 
 // Channels outside the span, out of place.
@@ -203,13 +196,20 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
                       RowBuffer* buffer) {
   const rope_context& context = *job.plan.context;
   const Tensor& t = job.tensors[n];
-  const char* const in = InOf<kFused>(job, n, batch, first + i);
+  const char* in = InOf<kFused>(job, n, batch, first + i);
   char* const out = OutOf<kFused>(job, n, batch, first + i);
   if (IsNowhere<kFused>(in, out)) return;
   const ChannelRow row = job.kept != nullptr
                              ? job.kept->ChannelRowOf(n, KeptRow(job, batch, first + i))
                              : ChannelRowOf(job.plan, job.course.kernels, t.dtype, i, buffer);
   const Course& course = job.course;
+  const NormPass norm = NormPassOf(job, n);
+  if (norm == NormPass::kWithRotation) {
+    NormAndRotateByChannels(NormOfTensor(job, n), OnePassOf(job, n), row, in, out,
+                            TokenNumber(job, batch, first + i));
+    return;
+  }
+  if (norm == NormPass::kBefore) in = out;
   const auto vectors =
       course.kernels.rotate_by_channels[t.dtype - 1][static_cast<int>(course.arithmetic)];
   for (int32_t h = 0; h < t.heads; ++h) {
@@ -223,8 +223,8 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
 // `count` tokens from `in` to `out` and on, by the rows from i on. `last_head()` is the last one of
 // the task, as far as it goes on like this.
 template <class LastHead>
-HWY_INLINE void RotateRun(const Job& job, int n, const OrderedRows& rows, int i, int count,
-                          const char* in, char* out, LastHead last_head) {
+HWY_INLINE Block BlockOf(const Job& job, int n, const OrderedRows& rows, int i, int count,
+                         const char* in, char* out, LastHead last_head) {
   const rope_context& context = *job.plan.context;
   const Course& course = job.course;
   const Tensor& t = job.tensors[n];
@@ -254,44 +254,58 @@ HWY_INLINE void RotateRun(const Job& job, int n, const OrderedRows& rows, int i,
       block.prefetch_last = last_head() + t.in_span;
     }
   }
+  return block;
+}
+
+void RotateBlock(const Job& job, int n, const Block& block) {
   if (job.streams[n]) {
-    course.rotations[n]->rotate_streaming(block);
+    job.course.rotations[n]->rotate_streaming(block);
   } else {
-    course.rotations[n]->rotate(block);
+    job.course.rotations[n]->rotate(block);
   }
 }
 
-// Tokens [first + i, first + i + count) of one batch row, whose first rows are those of token
-// `first`, out of slots or to slots, piece by piece. `last`: where the tokens of the task end in
-// this batch row.
-void RotateInSlots(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                   int i, int count, int64_t last) {
-  const Tensor& t = job.tensors[n];
-  const FusedPlan& fused = *job.plan.fused;
-  const bool gathers = n >= fused.gathered;
-  const Ends ends = {t.in, t.out, t.in_strides, t.out_strides, gathers, n == fused.cached};
-  for (const int end = i + count; i < end;) {
-    const Piece piece = PieceOf(job.plan, job.kept_slots, ends, batch, first + i, end - i);
-    if (piece.in != nullptr && piece.out != nullptr) {
-      RotateRun(job, n, rows, i, piece.count, piece.in, piece.out, [&] {
-        return gathers ? piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1)
-                       : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
-      });
-    }
-    i += piece.count;
+// A block from token number `token` on.
+void NormAndRotateBlock(const Job& job, int n, int64_t token, Block block) {
+  const NormPass norm = NormPassOf(job, n);
+  if (norm == NormPass::kWithRotation) {
+    NormAndRotate(NormOfTensor(job, n), OnePassOf(job, n), block, token);
+    return;
   }
+  if (norm == NormPass::kBefore) {
+    block.in = block.out;
+    block.prefetch_last = nullptr;  // it has just been written
+  }
+  RotateBlock(job, n, block);
+}
+
+// In calls that do more than rotate: tokens [first + i, first + i + count) of one batch row, whose
+// first rows are those of token `first`. `last`: where the tokens of the task end in this batch
+// row.
+void RotateFused(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                 int i, int count, int64_t last) {
+  const Tensor& t = job.tensors[n];
+  const bool gathers = n >= job.plan.fused->gathered;
+  ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
+    const Block block = BlockOf(job, n, rows, at, piece.count, piece.in, piece.out, [&] {
+      return gathers ? piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1)
+                     : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+    });
+    NormAndRotateBlock(job, n, TokenNumber(job, batch, first + at), block);
+  });
   if (job.streams[n]) hwy::FlushStream();
 }
 
 template <bool kFused>
 void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                    int i, int count, int64_t last) {
-  if (kFused && (n == job.plan.fused->cached || n >= job.plan.fused->gathered))
-    return RotateInSlots(job, n, rows, batch, first, i, count, last);
+  if constexpr (kFused) return RotateFused(job, n, rows, batch, first, i, count, last);
   const Tensor& t = job.tensors[n];
-  RotateRun(job, n, rows, i, count, t.in + TokenOffset(t.in_strides, batch, first + i),
-            t.out + TokenOffset(t.out_strides, batch, first + i),
-            [&] { return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1); });
+  const Block block =
+      BlockOf(job, n, rows, i, count, t.in + TokenOffset(t.in_strides, batch, first + i),
+              t.out + TokenOffset(t.out_strides, batch, first + i),
+              [&] { return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1); });
+  RotateBlock(job, n, block);
   if (job.streams[n]) hwy::FlushStream();
 }
 
@@ -303,6 +317,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   const rope_context& context = *plan.context;
   if (context.nope) {
     for (int n = 0; n < plan.tensor_count; ++n) {
+      if (kFused && NormPassOf(job, n) != NormPass::kNone) continue;  // NormBlock has written it
       if (job.tensors[n].in != job.tensors[n].out || (kFused && n == plan.fused->cached)) {
         CopyHeads<kFused>(job, n, batch, first, count);
       }
@@ -332,7 +347,8 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   for (int turn = 0; turn < plan.tensor_count; ++turn) {
     const int n = k_first ? 1 - turn : turn;
     const Tensor& t = job.tensors[n];
-    if (t.copies_rest) CopyRest<kFused>(job, n, batch, first, count);
+    const bool norm_copies = kFused && NormPassOf(job, n) == NormPass::kWithRotation;
+    if (t.copies_rest && !norm_copies) CopyRest<kFused>(job, n, batch, first, count);
     const OrderedRows rows =
         job.kept != nullptr
             ? job.kept->From(n, KeptRow(job, batch, first))
@@ -368,8 +384,29 @@ void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, 
   }
 }
 
-// What does not turn.
-void CopyBlock(const Job& job, int64_t batch, int64_t first, int count) {
+// Norms with a pass of their own, of tokens [first, first + count) of a batch row: before the
+// rotation, or behind it.
+HWY_NOINLINE void NormBlock(const Job& job, NormPass pass, int64_t batch, int64_t first,
+                            int count) {
+  for (int n = 0; n < job.plan.tensor_count; ++n) {
+    if (job.norms->passes[n] != pass) continue;
+    const Norm& norm = *job.plan.fused->norms[n];
+    Tensor t = job.plan.tensors[n];
+    const int size = ElementSize(t.dtype);
+    ChannelPart part = {t.in_span / size, t.out_span / size, job.plan.context->rotary_dim};
+    if (WritesRest(job.plan, n)) part = {0, 0, norm.channels};
+    if (pass == NormPass::kAfter) t.in_strides = t.out_strides;
+    ForEachPiece(job, n, t, batch, first, 0, count, [&](int i, const Piece& piece) {
+      NormTokens({job.course.kernels, *job.plan.context, norm, t}, part,
+                 pass == NormPass::kAfter ? piece.out : piece.in, piece.out,
+                 TokenNumber(job, batch, first + i), piece.count);
+    });
+  }
+}
+
+// What is left when the tokens have turned.
+HWY_NOINLINE void FinishBlock(const Job& job, int64_t batch, int64_t first, int count) {
+  if (job.norms != nullptr) NormBlock(job, NormPass::kAfter, batch, first, count);
   for (int n = 0; n < job.copies->count; ++n) {
     CopyTokens(job.plan, job.kept_slots, job.course.kernels, job.copies->of[n], job.copy_streams[n],
                batch, first, count);
@@ -390,12 +427,13 @@ HWY_INLINE void RotateTokens(const Job& job, int64_t first, int64_t last) {
     const int64_t end = std::min(plan.tokens, token + (last - first));  // of this batch row
     while (token < end) {
       const int count = static_cast<int>(std::min<int64_t>(job.course.block_tokens, end - token));
+      if (kFused && job.norms != nullptr) NormBlock(job, NormPass::kBefore, batch, token, count);
       if (plan.row_heads == 1) {
         RotateBlockOfTokens<kFused>(job, batch, token, count, end);
       } else {
         RotateBlockByRows<kFused>(job, batch, token, count, end);
       }
-      if constexpr (kFused) CopyBlock(job, batch, token, count);
+      if constexpr (kFused) FinishBlock(job, batch, token, count);
       token += count;
       first += count;
     }
@@ -435,14 +473,14 @@ bool IsInCache(const Course& course, const Plan& plan, const Tensor* tensors,
 
 template <bool kFused>
 rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors, const Copies* copies,
-                const KeptRows* kept, const KeptSlots* kept_slots) {
+                const Norms* norms, const KeptRows* kept, const KeptSlots* kept_slots) {
   const int64_t tokens = course.tokens, token_bytes = course.token_bytes;
-  Job job{course, plan, tensors, copies, kept, kept_slots, false, {}, {}, 0};
+  Job job{course, plan, tensors, copies, norms, kept, kept_slots, false, {}, {}, 0};
   job.in_cache = IsInCache<kFused>(course, plan, tensors, copies);
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
       job.streams[n] = course.rotations[n]->rotate_streaming != nullptr &&
-                       CanStream<kFused>(plan, tensors[n], n);
+                       CanStream<kFused>(plan, tensors[n], n) && !(kFused && NormsApart(job, n));
     }
     for (int n = 0; kFused && n < copies->count; ++n) {
       job.copy_streams[n] =
@@ -470,11 +508,17 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors, c
       plan.function, result, static_cast<unsigned long long>(ran), count);
 }
 
+HWY_NOINLINE rope_status ApplyFused(const Course& course, const Plan& plan) {
+  const Norms norms(plan);
+  return Run<true>(course, plan, norms.tensors, &plan.fused->copies, norms.some ? &norms : nullptr,
+                   nullptr, nullptr);
+}
+
 rope_status Apply(const Plan& plan) {
   const Course course(plan);
   return plan.fused != nullptr
-             ? Run<true>(course, plan, plan.tensors, &plan.fused->copies, nullptr, nullptr)
-             : Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr);
+             ? ApplyFused(course, plan)
+             : Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr, nullptr);
 }
 
 class PreparedOnCpu final : public PreparedCall {
@@ -486,8 +530,9 @@ class PreparedOnCpu final : public PreparedCall {
   rope_status Apply(const Plan& plan, const Tensor* tensors, const Copies* copies) const override {
     const KeptRows* const rows = kept_ ? &*kept_ : nullptr;
     return plan.fused != nullptr
-               ? Run<true>(course_, plan, tensors, copies, rows, slots_ ? &*slots_ : nullptr)
-               : Run<false>(course_, plan, tensors, nullptr, rows, nullptr);
+               ? Run<true>(course_, plan, tensors, copies, nullptr, rows,
+                           slots_ ? &*slots_ : nullptr)
+               : Run<false>(course_, plan, tensors, nullptr, nullptr, rows, nullptr);
   }
 
  private:
@@ -525,6 +570,7 @@ extern constexpr Backend kCpuBackend = [] {
   backend.has_runner = true;
   backend.has_ggml = true;
   backend.has_moves = true;
+  backend.has_norms = true;
   backend.attach = &cpu::Attach;
   backend.apply = &cpu::Apply;
   backend.fill = &cpu::Fill;

@@ -24,6 +24,23 @@ struct Block {
   const char* prefetch_last;  // the last head of the task; null: do not ask
   bool prefetch_into_l1;      // or into the L2 cache
   bool in_cache;              // where the data of the call stays
+  // Of a norm: weights of the pairs' first and second members, in the order of the rows
+  // (kPerChannel: weight0 has those of all channels), and the inverse roots of the heads of each
+  // token.
+  const float *weight0, *weight1;
+  const float* roots;
+  int32_t root_stride;  // from token to token
+};
+
+// Channels of heads that follow each other, which are normed and do not turn.
+struct NormedHeads {
+  const char* in;
+  char* out;
+  int64_t in_step, out_step;  // bytes
+  int32_t count, channels;
+  const float *weights, *biases;  // of each channel; biases: null where there are none
+  const float *roots, *means;     // of each head; means: null where biases are
+  bool eager;                     // each result is rounded
 };
 
 // A row with values for both channels of each pair, in natural order.

@@ -104,6 +104,9 @@ struct Kernels {
   Rotation rotations[kDtypes][kChannelOrders][kArithmetics];
   // bf16, kFused: faster where ties are rare. Null where nothing is. [channel order]
   Rotation rotations_of_rare_ties[kChannelOrders];
+  // Of heads that are normed first, by Block::weight0, weight1 and roots, in f32; kFused. Null
+  // where there is none. [dtype - 1][channel order]
+  Rotation normed_rotations[kDtypes][kChannelOrders];
   // Of both the rows have the same order.
   RowOrder RowOrderOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
     return rotations[dtype - 1][order][static_cast<int>(arithmetic)].order;
@@ -134,6 +137,10 @@ struct Kernels {
   using HeadSums = void (*)(const char* heads, int64_t step, int count, int channels,
                             const float* means, float* sums);
   HeadSums norm_sums[kDtypes][kNormSums];
+  // Norms channels that do not turn. [dtype - 1]
+  void (*norm_heads[kDtypes])(const NormedHeads& heads);
+  // Weights in f32, `one_plus` of these. [dtype - 1]
+  void (*widen_weights[kDtypes])(const void* weights, int count, bool one_plus, float* to);
   // 1 / sqrt(sum / channels + eps) of sums, in their place; aligned, and in whole vectors.
   void (*inverse_roots)(float* sums, int count, float channels, float eps);
 };

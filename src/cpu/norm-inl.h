@@ -175,15 +175,93 @@ void InverseRoots(float* sums, int count, float channels, float eps) {
   }
 }
 
+// Channels of heads that do not turn, by the steps of NormedChannel() in math/norm.h.
+template <class E, bool kMeans, bool kEager, class D>
+HWY_INLINE int NormVectors(D d, const NormedHeads& heads, const typename E::Raw* in,
+                           typename E::Raw* out, float root, float mean, int c) {
+  const int n = LanesOf(d);
+  const auto rounded = [d](hn::Vec<D> v) HWY_ATTR { return kEager ? E::Round(d, v) : v; };
+  const auto normed = [&](int at) HWY_ATTR {
+    auto x = E::Load(d, in + at);
+    if constexpr (kMeans) x = hn::Sub(x, hn::Set(d, mean));
+    x = rounded(hn::Mul(x, hn::Set(d, root)));
+    x = hn::Mul(x, hn::LoadU(d, heads.weights + at));
+    if constexpr (kMeans) {
+      if (heads.biases != nullptr) x = hn::Add(rounded(x), hn::LoadU(d, heads.biases + at));
+    }
+    return x;
+  };
+  for (; c + 2 * n <= heads.channels; c += 2 * n) {
+    const auto first = normed(c), second = normed(c + n);
+    E::template StoreBoth<false>(d, first, out + c, second, out + c + n);
+  }
+  return c;
+}
+
+template <class E, bool kMeans, bool kEager>
+void NormHeads(const NormedHeads& heads) {
+  using Raw = typename E::Raw;
+  const char* in = heads.in;
+  char* out = heads.out;
+  const auto round = [](float value) { return kEager ? RoundTo(E::kDtype, value) : value; };
+  for (int h = 0; h < heads.count; ++h, in += heads.in_step, out += heads.out_step) {
+    const auto* x = reinterpret_cast<const Raw*>(in);
+    auto* y = reinterpret_cast<Raw*>(out);
+    const float root = heads.roots[h], mean = kMeans ? heads.means[h] : 0.0f;
+    int c = NormVectors<E, kMeans, kEager>(FullTag(), heads, x, y, root, mean, 0);
+    c = NormVectors<E, kMeans, kEager>(QuarterTag(), heads, x, y, root, mean, c);
+    for (; c < heads.channels; ++c) {
+      const float bias = heads.biases != nullptr ? heads.biases[c] : kNoBias;
+      StoreElement(
+          E::kDtype, y, c,
+          NormedChannel(LoadElement(E::kDtype, x, c), mean, root, heads.weights[c], bias, round));
+    }
+  }
+}
+
+template <class E>
+void NormAnyHeads(const NormedHeads& heads) {
+  if (heads.means != nullptr) {
+    heads.eager ? NormHeads<E, true, true>(heads) : NormHeads<E, true, false>(heads);
+  } else {
+    heads.eager ? NormHeads<E, false, true>(heads) : NormHeads<E, false, false>(heads);
+  }
+}
+
+// Weights as f32, or one more. NaN is the one that narrowing to bf16 keeps.
+template <class E>
+void WidenWeights(const void* from, int count, bool one_plus, float* to) {
+  const FullTag d;
+  const auto* weights = static_cast<const typename E::Raw*>(from);
+  const int n = LanesOf(d);
+  int c = 0;
+  for (; c + n <= count; c += n) {
+    auto w = E::Load(d, weights + c);
+    if (one_plus) w = hn::Add(w, hn::Set(d, 1.0f));
+    hn::StoreU(hn::IfThenElse(hn::IsNaN(w), hn::Set(d, QuietNan()), w), d, to + c);
+  }
+  for (; c < count; ++c) {
+    float w = LoadElement(E::kDtype, from, c);
+    if (one_plus) w += 1.0f;
+    to[c] = std::isnan(w) ? QuietNan() : w;
+  }
+}
+
+template <class E>
+void FillNorms(Kernels& kernels) {
+  kernels.norm_sums[E::kDtype - 1][static_cast<int>(NormSum::kValues)] =
+      &SumHeads<E, NormSum::kValues>;
+  kernels.norm_sums[E::kDtype - 1][static_cast<int>(NormSum::kSquares)] =
+      &SumHeads<E, NormSum::kSquares>;
+  kernels.norm_sums[E::kDtype - 1][static_cast<int>(NormSum::kDistances)] =
+      &SumHeads<E, NormSum::kDistances>;
+  kernels.norm_heads[E::kDtype - 1] = &NormAnyHeads<E>;
+  kernels.widen_weights[E::kDtype - 1] = &WidenWeights<E>;
+}
+
 template <class... E>
 void FillNorms(Kernels& kernels, Elements<E...>) {
-  ((kernels.norm_sums[E::kDtype - 1][static_cast<int>(NormSum::kValues)] =
-        &SumHeads<E, NormSum::kValues>,
-    kernels.norm_sums[E::kDtype - 1][static_cast<int>(NormSum::kSquares)] =
-        &SumHeads<E, NormSum::kSquares>,
-    kernels.norm_sums[E::kDtype - 1][static_cast<int>(NormSum::kDistances)] =
-        &SumHeads<E, NormSum::kDistances>),
-   ...);
+  (FillNorms<E>(kernels), ...);
 }
 
 void FillNorms(Kernels& kernels) {

@@ -15,9 +15,10 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Heads of one token that follow each other at fixed distances.
-template <class Raw>
+template <class Raw, class Norm>
 struct HeadRun {
   Head<Raw> head;
+  Norm norm;                  // of the first
   int64_t in_step, out_step;  // bytes
   int count;
   int64_t prefetch_ahead;  // bytes to what is asked for; 0: nothing
@@ -27,19 +28,21 @@ struct HeadRun {
   HWY_INLINE void Next() {
     head.in = MovedBy(head.in, in_step);
     head.out = MovedBy(head.out, out_step);
+    norm.MoveBy(1);
   }
 
   HWY_INLINE HeadRun Last(int heads) const {
     HeadRun run = *this;
     run.head.in = MovedBy(head.in, (count - heads) * in_step);
     run.head.out = MovedBy(head.out, (count - heads) * out_step);
+    run.norm.MoveBy(count - heads);
     run.count = heads;
     return run;
   }
 };
 
 template <class Shape>
-using RunOf = HeadRun<typename Shape::Element::Raw>;
+using RunOf = HeadRun<typename Shape::Element::Raw, typename Shape::Norm>;
 
 // Asks for `bytes` bytes ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit
 // elements half the speed of the memory. Two lines for each pass of the loop: unrolled, they come
@@ -59,22 +62,24 @@ HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t bytes, bool in
 
 // The whole vectors of one head; returns whether a step met ties.
 template <class Shape, bool kStream, class D, class Raw>
-HWY_INLINE bool Steps(D d, const Head<Raw>& h, const float* cos, const float* sin) {
+HWY_INLINE bool Steps(D d, const Head<Raw>& h, const typename Shape::Norm& norm, const float* cos,
+                      const float* sin) {
   const Places<Raw> at(h, 0, 0);
+  const auto head_norm = norm.OfHead();
   const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
   bool ties = false;
   HWY_UNROLL(4)
   for (int i = 0; i + Shape::kRowVectors * n <= row; i += Shape::kRowVectors * n) {
     auto c = hn::LoadU(d, cos + i), s = hn::LoadU(d, sin + i);
     if constexpr (Shape::kRowVectors == 1) {
-      Shape::template Step<kStream>(d, at, i, c, s, c, s);
+      Shape::template Step<kStream>(d, at, head_norm, i, c, s, c, s);
     } else {
       auto next_c = hn::LoadU(d, cos + i + n), next_s = hn::LoadU(d, sin + i + n);
       LoadOnce(c);
       LoadOnce(s);
       LoadOnce(next_c);
       LoadOnce(next_s);
-      ties |= Shape::template Step<kStream>(d, at, i, c, s, next_c, next_s);
+      ties |= Shape::template Step<kStream>(d, at, head_norm, i, c, s, next_c, next_s);
     }
   }
   return ties;
@@ -115,10 +120,12 @@ ROPE_PART int RotatePart(D d, const RunOf<Shape>& run, const float* cos, const f
   const auto s = [&](int v) HWY_ATTR { return sin_of[v]; };
 #endif
   Places<Raw> at(run.head, Shape::kReads * i, Shape::kWrites * i);
+  typename Shape::Norm norm = run.norm.From(i);
   const int64_t in_step = run.in_step, out_step = run.out_step, ahead = run.prefetch_ahead;
   [[maybe_unused]] const bool into_l1 = run.prefetch_into_l1;
   for (int left = run.count; left > 0;) {
     at.Separate();
+    const auto head_norm = norm.OfHead();
     if constexpr (kPrefetch) {
       const int64_t bytes = int64_t{Shape::kReads} * kVectors * n * sizeof(Raw);
       if (!Shape::kSecond || kVectors * n == run.head.pairs) {
@@ -132,17 +139,19 @@ ROPE_PART int RotatePart(D d, const RunOf<Shape>& run, const float* cos, const f
     if constexpr (kStep == 1) {
       HWY_UNROLL(8)
       for (int v = 0; v < kVectors; ++v) {
-        Shape::template Step<kStream>(d, at, v * n, c(v), s(v), c(v), s(v));
+        Shape::template Step<kStream>(d, at, head_norm, v * n, c(v), s(v), c(v), s(v));
       }
     } else {
       bool ties = false;
       HWY_UNROLL(4)
       for (int v = 0; v < kVectors; v += 2) {
-        ties |= Shape::template Step<kStream>(d, at, v * n, c(v), s(v), c(v + 1), s(v + 1));
+        ties |=
+            Shape::template Step<kStream>(d, at, head_norm, v * n, c(v), s(v), c(v + 1), s(v + 1));
       }
       if (HWY_UNLIKELY(ties)) return left;
     }
     at.MoveBy(in_step, out_step);
+    norm.MoveBy(1);
   }
   return 0;
 }
@@ -222,7 +231,7 @@ HWY_INLINE int RotateWholeHeads(RunOf<Shape> run, const float* cos, const float*
       Prefetch(run.head.in, run.prefetch_ahead, run.head.bytes(), run.prefetch_into_l1);
     }
     --left;
-    if (HWY_UNLIKELY((Steps<Shape, kStream>(FullTag(), run.head, cos, sin)))) return left;
+    if (HWY_UNLIKELY((Steps<Shape, kStream>(FullTag(), run.head, run.norm, cos, sin)))) return left;
     run.Next();
   }
   return 0;
@@ -284,7 +293,7 @@ template <class Shape, bool kStream>
 void RotateBlock(const Block& b) {
   using Raw = typename Shape::Element::Raw;
   const Tensor& tensor = *b.tensor;
-  HeadRun<Raw> run;
+  RunOf<Shape> run;
   run.in_step = tensor.in_strides.head;
   run.out_step = tensor.out_strides.head;
   run.count = HeadsLieApart(tensor) ? 1 : tensor.heads;
@@ -301,6 +310,7 @@ void RotateBlock(const Block& b) {
       for (int32_t t = 0; t < b.tokens; ++t) {
         run.head.in = reinterpret_cast<const Raw*>(in) + segment.first_channel;
         run.head.out = reinterpret_cast<Raw*>(out) + segment.first_channel;
+        run.norm = Shape::Norm::Of(b, Shape::kRowPerPair * segment.first_pair, t, h);
         // For these heads, if all that would be asked for belongs to the task.
         const char* asked = in + (run.count - 1) * run.in_step + b.prefetch_ahead;
         run.prefetch_ahead = asked <= b.prefetch_last ? b.prefetch_ahead : 0;
@@ -362,28 +372,28 @@ int RotateByChannels(ChannelOrder order, const void* in, void* out, int pairs,
 
 // The shape for an element type and a channel order: where it is not Natural, one that takes fewer
 // shuffles.
-template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
+template <class E, ChannelOrder kChannels, Arithmetic kArithmetic, class Norm>
 struct ShapeOf {
-  using Type = Natural<E, kChannels, kArithmetic>;
+  using Type = Natural<E, kChannels, kArithmetic, Norm>;
 };
-template <class E, Arithmetic kArithmetic>
-struct ShapeOf<E, kInterleaved, kArithmetic> {
-  using Type = PerChannel<E, kArithmetic>;
+template <class E, Arithmetic kArithmetic, class Norm>
+struct ShapeOf<E, kInterleaved, kArithmetic, Norm> {
+  using Type = PerChannel<E, kArithmetic, Norm>;
 };
-template <class Rounding, Arithmetic kArithmetic>
-struct ShapeOf<Bf16RoundedBy<Rounding>, kInterleaved, kArithmetic> {
-  using Type = PairWords<Bf16RoundedBy<Rounding>, kArithmetic>;
+template <class Rounding, Arithmetic kArithmetic, class Norm>
+struct ShapeOf<Bf16RoundedBy<Rounding>, kInterleaved, kArithmetic, Norm> {
+  using Type = PairWords<Bf16RoundedBy<Rounding>, kArithmetic, Norm>;
 };
-template <class Rounding, Arithmetic kArithmetic>
-struct ShapeOf<Bf16RoundedBy<Rounding>, kHalves, kArithmetic> {
-  using Type = EvenOdd<Bf16RoundedBy<Rounding>, kArithmetic>;
+template <class Rounding, Arithmetic kArithmetic, class Norm>
+struct ShapeOf<Bf16RoundedBy<Rounding>, kHalves, kArithmetic, Norm> {
+  using Type = EvenOdd<Bf16RoundedBy<Rounding>, kArithmetic, Norm>;
 };
 
 // Streaming needs stores in order, and pays only where rounding is cheap.
-template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
+template <class E, ChannelOrder kChannels, Arithmetic kArithmetic, class Norm = AsTheyAre>
 Kernels::Rotation RotationOf() {
   if constexpr (IsFor(kArithmetic, E::kDtype)) {
-    using Shape = typename ShapeOf<E, kChannels, kArithmetic>::Type;
+    using Shape = typename ShapeOf<E, kChannels, kArithmetic, Norm>::Type;
     Kernels::Rotation rotation{Shape::kOrder, &RotateBlock<Shape, false>, nullptr};
     if constexpr (!Shape::kMovesChannels && kArithmetic == Arithmetic::kFused) {
       rotation.rotate_streaming = &RotateBlock<Shape, true>;
@@ -417,15 +427,30 @@ void FillRotations(Kernels& kernels, Elements<E...>) {
   (FillArithmetics<E>(kernels, std::make_integer_sequence<int, kArithmetics>()), ...);
 }
 
+// Heads are normed and turned in one pass where nothing is rounded between the two. Only FORWARD
+// has norms.
+template <class E>
+void FillNormed(Kernels& kernels) {
+  auto& rotations = kernels.normed_rotations[E::kDtype - 1];
+  rotations[kHalves] = RotationOf<E, kHalves, Arithmetic::kFused, Normed>();
+  rotations[kInterleaved] = RotationOf<E, kInterleaved, Arithmetic::kFused, Normed>();
+  rotations[kInterleavedToHalves] =
+      RotationOf<E, kInterleavedToHalves, Arithmetic::kFused, Normed>();
+}
+
 // bf16 that is rounded once.
 template <class E>
 void FillRareTies(Kernels& kernels) {
   kernels.rotations_of_rare_ties[kHalves] = RotationOf<E, kHalves, Arithmetic::kFused>();
   kernels.rotations_of_rare_ties[kInterleaved] = RotationOf<E, kInterleaved, Arithmetic::kFused>();
+  FillNormed<E>(kernels);
 }
 
 void FillRotations(Kernels& kernels) {
   FillRotations(kernels, AllElements());
+  FillNormed<F32>(kernels);
+  FillNormed<F16>(kernels);
+  FillNormed<BF16>(kernels);  // or one of rare ties: normed channels have all digits of f32
 #if ROPE_ROUND_FROM_HALF
   FillRareTies<Bf16RoundedBy<RoundFromHalf>>(kernels);
 #endif

@@ -57,6 +57,40 @@ void RotateBlock(const Block& b) {
   }
 }
 
+// Heads that are normed first.
+template <rope_dtype kDtype, ChannelOrder kOrder>
+void RotateNormed(const Block& b) {
+  const Tensor& tensor = *b.tensor;
+  const auto unrounded = [](float value) { return value; };
+  for (int32_t t = 0; t < b.tokens; ++t) {
+    const float *cos = b.cos + t * b.row_stride, *sin = b.sin + t * b.row_stride;
+    for (int32_t h = 0; h < tensor.heads; ++h) {
+      const char* in = b.in + HeadOffset(tensor.in_strides, 0, t, h);
+      char* out = b.out + HeadOffset(tensor.out_strides, 0, t, h);
+      const float root = b.roots[t * b.root_stride + h];
+      for (int32_t s = 0; s < b.segment_count; ++s) {
+        const Segment& segment = b.segments[s];
+        Pair turned[kMaxPairs];  // first: orders that move channels would overwrite others
+        for (int i = 0; i < segment.pairs; ++i) {
+          const int p = segment.first_pair + i;
+          const PairIndex c = ChannelsOf(ReadsInterleaved(kOrder), i, segment.pairs);
+          const auto normed = [&](int channel, float weight) {
+            const float x = LoadElement(kDtype, in, segment.first_channel + channel);
+            return NormedChannel(x, 0, root, weight, kNoBias, unrounded);
+          };
+          turned[i] = Rotate({normed(c.first, b.weight0[p]), normed(c.second, b.weight1[p])},
+                             {cos[p], sin[p]}, {cos[p], sin[p]});
+        }
+        for (int i = 0; i < segment.pairs; ++i) {
+          const PairIndex c = ChannelsOf(WritesInterleaved(kOrder), i, segment.pairs);
+          StoreElement(kDtype, out, segment.first_channel + c.first, turned[i].x0);
+          StoreElement(kDtype, out, segment.first_channel + c.second, turned[i].x1);
+        }
+      }
+    }
+  }
+}
+
 template <rope_dtype kDtype, NormSum kSum>
 void SumHeads(const char* in, int64_t step, int heads, int channels, const float* means,
               float* sums) {
@@ -66,6 +100,30 @@ void SumHeads(const char* in, int64_t step, int heads, int channels, const float
     sums[h] = kSum == NormSum::kValues
                   ? SumOf(x, channels)
                   : SumOfSquares(x, channels, kSum == NormSum::kDistances ? means[h] : 0.0f);
+  }
+}
+
+template <rope_dtype kDtype>
+void NormHeads(const NormedHeads& heads) {
+  const auto round = [&](float value) { return heads.eager ? RoundTo(kDtype, value) : value; };
+  for (int h = 0; h < heads.count; ++h) {
+    const char* in = heads.in + h * heads.in_step;
+    char* out = heads.out + h * heads.out_step;
+    const float mean = heads.means != nullptr ? heads.means[h] : 0.0f;
+    for (int c = 0; c < heads.channels; ++c) {
+      const float bias = heads.biases != nullptr ? heads.biases[c] : kNoBias;
+      StoreElement(kDtype, out, c,
+                   NormedChannel(LoadElement(kDtype, in, c), mean, heads.roots[h], heads.weights[c],
+                                 bias, round));
+    }
+  }
+}
+
+template <rope_dtype kDtype>
+void WidenWeights(const void* weights, int count, bool one_plus, float* to) {
+  for (int c = 0; c < count; ++c) {
+    const float w = LoadElement(kDtype, weights, c);
+    to[c] = one_plus ? w + 1.0f : w;
   }
 }
 
@@ -104,17 +162,29 @@ void FillRotations(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
   (FillArithmetics<kIndices + 1>(kernels, std::make_integer_sequence<int, kArithmetics>()), ...);
 }
 
-template <int... kIndices>
-void FillNorms(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
-  ((kernels.norm_sums[kIndices / kNormSums][kIndices % kNormSums] =
-        &SumHeads<kIndices / kNormSums + 1, NormSum{kIndices % kNormSums}>),
-   ...);
+template <int kDtype>
+void FillNorms(Kernels& kernels) {
+  kernels.norm_sums[kDtype - 1][static_cast<int>(NormSum::kValues)] =
+      &SumHeads<kDtype, NormSum::kValues>;
+  kernels.norm_sums[kDtype - 1][static_cast<int>(NormSum::kSquares)] =
+      &SumHeads<kDtype, NormSum::kSquares>;
+  kernels.norm_sums[kDtype - 1][static_cast<int>(NormSum::kDistances)] =
+      &SumHeads<kDtype, NormSum::kDistances>;
+  kernels.norm_heads[kDtype - 1] = &NormHeads<kDtype>;
+  kernels.widen_weights[kDtype - 1] = &WidenWeights<kDtype>;
+  kernels.normed_rotations[kDtype - 1][kHalves].rotate = &RotateNormed<kDtype, kHalves>;
+  kernels.normed_rotations[kDtype - 1][kInterleaved].rotate = &RotateNormed<kDtype, kInterleaved>;
+  kernels.normed_rotations[kDtype - 1][kInterleavedToHalves].rotate =
+      &RotateNormed<kDtype, kInterleavedToHalves>;
 }
 
-void FillNorms(Kernels& kernels) {
-  FillNorms(kernels, std::make_integer_sequence<int, kDtypes * kNormSums>());
+template <int... kIndices>
+void FillNorms(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
+  (FillNorms<kIndices + 1>(kernels), ...);
   kernels.inverse_roots = &InverseRoots;
 }
+
+void FillNorms(Kernels& kernels) { FillNorms(kernels, std::make_integer_sequence<int, kDtypes>()); }
 
 // Of every dtype.
 void FillRoundings(Kernels& kernels) {

@@ -104,17 +104,64 @@ struct Places {
 template <class E>
 using PlacesOf = Places<typename E::Raw>;
 
+// What becomes of the channels of heads before they are turned: nothing. First() has channels of
+// first members, or of both where they are not separated, and Second() those of second ones; `i` is
+// where the vector is in the row.
+struct AsTheyAre {
+  static HWY_INLINE AsTheyAre Of(const Block&, int, int, int) { return {}; }
+  HWY_INLINE AsTheyAre From(int) const { return *this; }
+  HWY_INLINE void MoveBy(int) {}
+  HWY_INLINE AsTheyAre OfHead() const { return *this; }
+  template <class D, class V>
+  HWY_INLINE V First(D, V x, int) const {
+    return x;
+  }
+  template <class D, class V>
+  HWY_INLINE V Second(D, V x, int) const {
+    return x;
+  }
+};
+
+// Or a norm: times the inverse root of the head, then times the weight.
+struct NormedHead {
+  const float *weight0, *weight1;  // in the order of the row
+  float root;
+
+  template <class D, class V>
+  HWY_INLINE V First(D d, V x, int i) const {
+    return hn::Mul(hn::Mul(x, hn::Set(d, root)), hn::LoadU(d, weight0 + i));
+  }
+  template <class D, class V>
+  HWY_INLINE V Second(D d, V x, int i) const {
+    return hn::Mul(hn::Mul(x, hn::Set(d, root)), hn::LoadU(d, weight1 + i));
+  }
+};
+struct Normed {
+  const float *weight0, *weight1;
+  const float* roots;  // of the head, and of those that follow it
+
+  // From the i-th value of the row on, of a token and a head of the block.
+  static HWY_INLINE Normed Of(const Block& b, int i, int token, int head) {
+    return {b.weight0 + i, b.weight1 + i, b.roots + token * b.root_stride + head};
+  }
+  HWY_INLINE Normed From(int i) const { return {weight0 + i, weight1 + i, roots}; }
+  HWY_INLINE void MoveBy(int heads) { roots += heads; }
+  HWY_INLINE NormedHead OfHead() const { return {weight0, weight1, *roots}; }
+};
+
 // A shape is the unit of work of a kernel: Step() rotates the channels that belong to one or two
-// vectors of the row, those from the i-th value behind the places on. kRowPerPair is the length of
-// a row in floats per pair, kRowVectors how many vectors of cos (and of sin) a step takes, kReads
-// and kWrites how many channels that follow each other belong to a value; kSecond: as many belong
-// to it half a head further on. A step of two vectors says whether it met ties (RoundFromHalf), and
-// has a shape for what is left behind such steps, and one that expects ties.
+// vectors of the row, those from the i-th value behind the places on, after the norm of the head.
+// kRowPerPair is the length of a row in floats per pair, kRowVectors how many vectors of cos (and
+// of sin) a step takes, kReads and kWrites how many channels that follow each other belong to a
+// value; kSecond: as many belong to it half a head further on. A step of two vectors says whether
+// it met ties (RoundFromHalf), and has a shape for what is left behind such steps, and one that
+// expects ties.
 
 // Rows in natural order: a vector of first members, a vector of second members.
-template <class E, ChannelOrder kChannels, Arithmetic kArithmetic>
+template <class E, ChannelOrder kChannels, Arithmetic kArithmetic, class N = AsTheyAre>
 struct Natural {
   using Element = E;
+  using Norm = N;
   static constexpr RowOrder kOrder = RowOrder::kNatural;
   static constexpr bool kMovesChannels = MovesChannels(kChannels);
   static constexpr int kRowPerPair = 1, kRowVectors = 1;
@@ -123,8 +170,9 @@ struct Natural {
   static constexpr bool kSecond = kReads == 1;
   using SmallestTag = OneTag;
 
-  template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const PlacesOf<E>& at, int i, V cos, V sin, V, V) {
+  template <bool kStream, class D, class H, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const PlacesOf<E>& at, const H& norm, int i, V cos, V sin, V,
+                              V) {
     V x0, x1, y0, y1;
     if constexpr (ReadsInterleaved(kChannels)) {
       E::LoadPairs(d, at.in + 2 * i, x0, x1);
@@ -134,6 +182,8 @@ struct Natural {
     }
     LoadOnce(x0);
     LoadOnce(x1);
+    x0 = norm.First(d, x0, i);
+    x1 = norm.Second(d, x1, i);
     RotatePair<E, kArithmetic>(d, x0, x1, cos, sin, y0, y1);
     if constexpr (WritesInterleaved(kChannels)) {
       E::template StorePairs<kStream>(d, y0, y1, at.out + 2 * i);
@@ -145,53 +195,60 @@ struct Natural {
 
 // bf16 in halves: a 32-bit word holds an even and an odd channel, so whole vectors are widened
 // without a shuffle, if the row has its even pairs first.
-template <class E, Arithmetic kArithmetic>
+template <class E, Arithmetic kArithmetic, class N = AsTheyAre>
 struct EvenOdd {
   using Element = E;
-  using Rest = Natural<E, kHalves, kArithmetic>;
-  using WithTies = EvenOdd<typename E::WithTies, kArithmetic>;
+  using Norm = N;
+  using Rest = Natural<E, kHalves, kArithmetic, N>;
+  using WithTies = EvenOdd<typename E::WithTies, kArithmetic, N>;
   static constexpr RowOrder kOrder = RowOrder::kEvenOdd;
   static constexpr bool kMovesChannels = false, kSecond = true;
   static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 1, kWrites = 1;
 
-  template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, int i, V even_cos, V even_sin, V odd_cos,
-                              V odd_sin) {
+  template <bool kStream, class D, class H, class V = hn::Vec<D>>
+  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, const H& norm, int i, V even_cos,
+                              V even_sin, V odd_cos, V odd_sin) {
+    const int odd = i + LanesOf(d);
     auto words0 = E::LoadWords(d, at.in + i);
     auto words1 = E::LoadWords(d, at.second_in + i);
     LoadOnce(words0);
     LoadOnce(words1);
     V even0, even1, odd0, odd1;
-    RotatePair<E, kArithmetic>(d, E::First(d, words0), E::First(d, words1), even_cos, even_sin,
-                               even0, even1);
-    RotatePair<E, kArithmetic>(d, E::Second(d, words0), E::Second(d, words1), odd_cos, odd_sin,
-                               odd0, odd1);
+    RotatePair<E, kArithmetic>(d, norm.First(d, E::First(d, words0), i),
+                               norm.Second(d, E::First(d, words1), i), even_cos, even_sin, even0,
+                               even1);
+    RotatePair<E, kArithmetic>(d, norm.First(d, E::Second(d, words0), odd),
+                               norm.Second(d, E::Second(d, words1), odd), odd_cos, odd_sin, odd0,
+                               odd1);
     return E::template StoreWordsTwice<kStream>(d, even0, odd0, at.out + i, even1, odd1,
                                                 at.second_out + i);
   }
 };
 
 // Interleaved bf16: a 32-bit word holds a pair.
-template <class E, Arithmetic kArithmetic>
+template <class E, Arithmetic kArithmetic, class N = AsTheyAre>
 struct PairWords {
   using Element = E;
-  using Rest = Natural<E, kInterleaved, kArithmetic>;
-  using WithTies = PairWords<typename E::WithTies, kArithmetic>;
+  using Norm = N;
+  using Rest = Natural<E, kInterleaved, kArithmetic, N>;
+  using WithTies = PairWords<typename E::WithTies, kArithmetic, N>;
   static constexpr RowOrder kOrder = RowOrder::kNatural;
   static constexpr bool kMovesChannels = false, kSecond = false;
   static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 2, kWrites = 2;
 
-  template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, int i, V cos, V sin, V next_cos,
-                              V next_sin) {
+  template <bool kStream, class D, class H, class V = hn::Vec<D>>
+  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, const H& norm, int i, V cos, V sin,
+                              V next_cos, V next_sin) {
     const int next = i + LanesOf(d);
     auto words = E::LoadWords(d, at.in + 2 * i), next_words = E::LoadWords(d, at.in + 2 * next);
     LoadOnce(words);
     LoadOnce(next_words);
     V y0, y1, next_y0, next_y1;
-    RotatePair<E, kArithmetic>(d, E::First(d, words), E::Second(d, words), cos, sin, y0, y1);
-    RotatePair<E, kArithmetic>(d, E::First(d, next_words), E::Second(d, next_words), next_cos,
-                               next_sin, next_y0, next_y1);
+    RotatePair<E, kArithmetic>(d, norm.First(d, E::First(d, words), i),
+                               norm.Second(d, E::Second(d, words), i), cos, sin, y0, y1);
+    RotatePair<E, kArithmetic>(d, norm.First(d, E::First(d, next_words), next),
+                               norm.Second(d, E::Second(d, next_words), next), next_cos, next_sin,
+                               next_y0, next_y1);
     return E::template StoreWordsTwice<kStream>(d, y0, y1, at.out + 2 * i, next_y0, next_y1,
                                                 at.out + 2 * next);
   }
@@ -199,21 +256,24 @@ struct PairWords {
 
 // Interleaved f32 and f16: each channel times its cos, plus its neighbour times its signed sin. One
 // shuffle per vector instead of the four that separating the members would take.
-template <class E, Arithmetic kArithmetic>
+template <class E, Arithmetic kArithmetic, class N = AsTheyAre>
 struct PerChannel {
   using Element = E;
+  using Norm = N;
   static constexpr RowOrder kOrder = RowOrder::kPerChannel;
   static constexpr bool kMovesChannels = false;
   static constexpr int kRowPerPair = 2, kRowVectors = 1, kReads = 1, kWrites = 1;
   static constexpr bool kSecond = false;
   using SmallestTag = PairTag;
 
-  template <bool kStream, class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Step(D d, const PlacesOf<E>& at, int i, V cos, V sin, V, V) {
+  template <bool kStream, class D, class H, class V = hn::Vec<D>>
+  static HWY_INLINE void Step(D d, const PlacesOf<E>& at, const H& norm, int i, V cos, V sin, V,
+                              V) {
     V x = E::Load(d, at.in + i);
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     LoadOnce(x);  // two loads of a whole register cost more here than the instruction
 #endif
+    x = norm.First(d, x, i);
     const V neighbour = hn::Reverse2(d, x);
     const V y = SumOfProducts<E, kArithmetic>(d, x, cos, neighbour, sin);
     E::template Store<kStream>(d, y, at.out + i);

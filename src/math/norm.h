@@ -6,11 +6,44 @@
 #define LIBROPE_SRC_MATH_NORM_H_
 
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 
+#include "librope/rope.h"
 #include "math/host_device.h"
 #include "math/sincos.h"
 
 namespace rope {
+
+struct NormRule {
+  bool has_weight, one_plus;  // 1 + weight
+  bool has_mean, has_bias;
+};
+
+// By number.
+inline constexpr NormRule kNormRules[] = {
+    {},
+    {true, false, false, false},   // RMS
+    {true, true, false, false},    // RMS_ONE_PLUS
+    {false, false, false, false},  // RMS_PLAIN
+    {true, false, true, false},    // LAYER
+    {true, false, true, true},     // LAYER_BIAS
+};
+static_assert(std::size(kNormRules) == ROPE_NORM_KIND_LAYER_BIAS + 1);
+
+// The norm of one tensor of a call.
+struct Norm {
+  NormRule rule;
+  float eps;
+  const char *weight, *bias;  // null: none
+  rope_dtype weight_dtype;
+  rope_norm_span span;
+  rope_norm_rounding rounding;
+  bool after;             // the rotation
+  int32_t channels;       // of a head
+  int64_t weight_stride;  // bytes from head to head; 0: all share a row
+  const float* rstd;      // GIVEN, of each token
+};
 
 // Term c belongs to sum c modulo this: the least number with which vectors of all CPUs, and words
 // of two bf16 in them, add each channel where it lies (docs/serving.md, "Choice 1").
@@ -51,9 +84,16 @@ ROPE_HD float InverseRoot(float sum, float n, float eps) {
 #endif
 }
 
-// A channel of a head with this mean and inverse root.
-ROPE_HD float Normed(float x, float mean, float inverse_root) {
-  return Multiply(Add(x, -mean), inverse_root);
+// What is added where there is no bias: any number keeps its bits.
+inline constexpr float kNoBias = -0.0f;
+
+// A channel x of a head, by its mean and inverse root. `round` is what EAGER does to each result.
+template <class Round>
+ROPE_HD float NormedChannel(float x, float mean, float inverse_root, float weight, float bias,
+                            const Round& round) {
+  const float scaled = round(Multiply(Add(x, -mean), inverse_root));
+  const float weighted = Multiply(scaled, weight);
+  return Add(round(weighted), bias);
 }
 
 }  // namespace rope

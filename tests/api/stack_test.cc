@@ -182,6 +182,7 @@ class StackOnTarget : public TargetTest {
       args.fused = nullptr;
       Move(context, cache, dtype, positions);
     }
+    ApplyWithNorms(context, args);
     args.positions = rope_positions{};
     for (rope_cos_sin_format format : Formats()) {
       SCOPED_TRACE("format " + std::to_string(format));
@@ -215,6 +216,27 @@ class StackOnTarget : public TargetTest {
     args.positions = positions;
     args.fused = &fused;
     EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+  }
+
+  // Of one row of weights and of one for each head; some are refused.
+  void ApplyWithNorms(const rope_context* context, rope_qk_args args) {
+    rope_fused fused = ROPE_INIT(rope_fused);
+    rope_norm norm = ROPE_INIT(rope_norm);
+    norm.eps = 1e-6;
+    norm.weight = cos.data();
+    norm.weight_dtype = ROPE_DTYPE_F32;
+    fused.q_norm = fused.k_norm = &norm;
+    args.fused = &fused;
+    for (rope_norm_kind kind : {ROPE_NORM_KIND_RMS, ROPE_NORM_KIND_LAYER_BIAS}) {
+      for (rope_norm_rounding rounding : {ROPE_NORM_ROUNDING_FLOAT32, ROPE_NORM_ROUNDING_EAGER}) {
+        norm.kind = kind;
+        norm.rounding = rounding;
+        norm.bias = kind == ROPE_NORM_KIND_LAYER_BIAS ? sin.data() : nullptr;
+        norm.weight_stride_head = kind == ROPE_NORM_KIND_RMS ? 0 : kDim;
+        const rope_status expected = rope_apply_qk(context, &args);
+        EXPECT_STACK(kApply, expected, rope_apply_qk(context, &args));
+      }
+    }
   }
 
   void PrepareAndApply(const rope_context* context, const rope_qk_args& args) {

@@ -251,7 +251,9 @@ struct VirtualAppend {
                                              512,
                                              8,
                                              false,
-                                             to_slots};
+                                             to_slots,
+                                             plan.tensors[1].dtype,
+                                             nullptr};
   }
   Tensor& k() { return plan.tensors[1]; }
   Copy& v() { return fused.copies.of[0]; }

@@ -1,0 +1,183 @@
+#include "call/check_norm.h"
+
+#include <cmath>
+#include <iterator>
+
+#include "base/aligned.h"
+#include "base/status.h"
+#include "base/struct_size.h"
+#include "math/element.h"
+
+namespace rope {
+namespace {
+
+rope_status Unknown(const Call& call, const char* name, const char* field, int32_t value) {
+  return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->%s (%d) is not known to this version", call.function,
+              name, field, value);
+}
+
+// A pointer that some norms need and others must not have.
+rope_status CheckGiven(const Call& call, const char* name, const char* field, const void* data,
+                       bool needed, const char* by) {
+  if ((data != nullptr) == needed) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              needed ? "%s: %s->%s (%p) is required by %s" : "%s: %s->%s (%p) must be NULL with %s",
+              call.function, name, field, data, by);
+}
+
+rope_status CheckAligned(const Call& call, const char* name, const char* field, const void* data,
+                         int size) {
+  if (IsAligned(data, static_cast<size_t>(size))) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s->%s (%p) must be aligned to its element (%d bytes)", call.function, name,
+              field, data, size);
+}
+
+// By number.
+constexpr const char* kKindNames[] = {
+    "",
+    "ROPE_NORM_KIND_RMS",
+    "ROPE_NORM_KIND_RMS_ONE_PLUS",
+    "ROPE_NORM_KIND_RMS_PLAIN",
+    "ROPE_NORM_KIND_LAYER",
+    "ROPE_NORM_KIND_LAYER_BIAS",
+};
+static_assert(std::size(kKindNames) == std::size(kNormRules));
+
+rope_status CheckChoices(const Call& call, const char* name, const rope_norm& n) {
+  if (n.kind == 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->kind (0) is required", call.function, name);
+  }
+  if (n.kind < 0 || n.kind >= static_cast<int32_t>(std::size(kNormRules))) {
+    return Unknown(call, name, "kind", n.kind);
+  }
+  if (n.span < 0 || n.span > ROPE_NORM_SPAN_GIVEN) return Unknown(call, name, "span", n.span);
+  if (n.order < 0 || n.order > ROPE_NORM_ORDER_AFTER) return Unknown(call, name, "order", n.order);
+  if (n.rounding < 0 || n.rounding > ROPE_NORM_ROUNDING_EAGER) {
+    return Unknown(call, name, "rounding", n.rounding);
+  }
+  return ROPE_OK;
+}
+
+rope_status CheckEps(const Call& call, const char* name, const rope_norm& n) {
+  const auto eps = static_cast<float>(n.eps);
+  if (n.span == ROPE_NORM_SPAN_GIVEN) {
+    if (n.eps == 0) return ROPE_OK;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->eps (%g) must be 0 with ROPE_NORM_SPAN_GIVEN, whose rstd contains it",
+                call.function, name, n.eps);
+  }
+  if (eps > 0 && std::isfinite(eps)) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s->eps (%g) is required, and must be positive and finite as a float",
+              call.function, name, n.eps);
+}
+
+rope_status CheckRstd(const Call& call, const char* name, const rope_norm& n,
+                      const NormRule& rule) {
+  const bool is_given = n.span == ROPE_NORM_SPAN_GIVEN;
+  if (is_given && rule.has_mean) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->span (ROPE_NORM_SPAN_GIVEN) must not be set with %s, which needs a mean, "
+                "too",
+                call.function, name, kKindNames[n.kind]);
+  }
+  if (rope_status s = CheckGiven(call, name, "rstd", n.rstd, is_given,
+                                 is_given ? "ROPE_NORM_SPAN_GIVEN" : "another span than GIVEN")) {
+    return s;
+  }
+  return CheckAligned(call, name, "rstd", n.rstd, sizeof(float));
+}
+
+rope_status CheckWeights(const Call& call, const char* name, const rope_norm& n,
+                         const NormRule& rule, const NormedTensor& tensor) {
+  const char* const kind = kKindNames[n.kind];
+  if (rope_status s = CheckGiven(call, name, "weight", n.weight, rule.has_weight, kind)) return s;
+  if (rope_status s = CheckGiven(call, name, "bias", n.bias, rule.has_bias, kind)) return s;
+  if (!rule.has_weight) {
+    if (n.weight_dtype == 0 && n.weight_stride_head == 0) return ROPE_OK;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s must be 0 with %s, which has no weights",
+                call.function, name, n.weight_dtype != 0 ? "weight_dtype" : "weight_stride_head",
+                kind);
+  }
+  if (!IsDtype(n.weight_dtype)) {
+    if (n.weight_dtype != 0) return Unknown(call, name, "weight_dtype", n.weight_dtype);
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->weight_dtype (0) is required with weight",
+                call.function, name);
+  }
+  const int size = ElementSize(n.weight_dtype);
+  if (rope_status s = CheckAligned(call, name, "weight", n.weight, size)) return s;
+  if (rope_status s = CheckAligned(call, name, "bias", n.bias, size)) return s;
+  int64_t reach;
+  if (n.weight_stride_head < 0 ||
+      __builtin_mul_overflow(n.weight_stride_head, int64_t{tensor.heads} * size, &reach)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->weight_stride_head (%lld) must not be negative, nor reach beyond the "
+                "address space",
+                call.function, name, static_cast<long long>(n.weight_stride_head));
+  }
+  return ROPE_OK;
+}
+
+// What is between the norm and the rotation.
+rope_status CheckOrder(const Call& call, const char* name, const rope_norm& n, const NormRule& rule,
+                       const NormedTensor& tensor) {
+  const bool after = n.order == ROPE_NORM_ORDER_AFTER;
+  if (after && !tensor.turns) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->order (%d) must be 0: v does not turn",
+                call.function, name, n.order);
+  }
+  if (after && !tensor.keeps_width) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->order (ROPE_NORM_ORDER_AFTER) needs outputs with the head_dim of their "
+                "input",
+                call.function, name);
+  }
+  if (!tensor.turns || call.context.nope || !IsNarrow(tensor.dtype) ||
+      n.rounding != ROPE_NORM_ROUNDING_FLOAT32) {
+    return ROPE_OK;
+  }
+  if (after || rule.has_mean) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER with %s "
+                "and 16-bit tensors in this version",
+                call.function, name, after ? "ROPE_NORM_ORDER_AFTER" : kKindNames[n.kind]);
+  }
+  if (call.context.rounding.arithmetic == Arithmetic::kFused) return ROPE_OK;
+  return Fail(ROPE_ERROR_UNSUPPORTED,
+              "%s: %s->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER: the context "
+              "rounds products of 16-bit channels, and the norm would give it others",
+              call.function, name);
+}
+
+}  // namespace
+
+rope_status CheckNorm(const Call& call, const char* name, const rope_norm* given,
+                      const NormedTensor& tensor, Norm* norm) {
+  rope_norm copy;
+  if (given->struct_size != sizeof(rope_norm)) {
+    if (rope_status s = CopyStruct(call.function, name, given, &copy)) return s;
+    given = &copy;
+  }
+  const rope_norm& n = *given;
+  if (rope_status s = CheckChoices(call, name, n)) return s;
+  const NormRule& rule = kNormRules[n.kind];
+  if (rope_status s = CheckEps(call, name, n)) return s;
+  if (rope_status s = CheckRstd(call, name, n, rule)) return s;
+  if (rope_status s = CheckWeights(call, name, n, rule, tensor)) return s;
+  if (rope_status s = CheckOrder(call, name, n, rule, tensor)) return s;
+  norm->rule = rule;
+  norm->eps = static_cast<float>(n.eps);
+  norm->weight = static_cast<const char*>(n.weight);
+  norm->bias = static_cast<const char*>(n.bias);
+  norm->weight_dtype = n.weight_dtype;
+  norm->span = n.span;
+  norm->rounding = n.rounding;
+  norm->after = n.order == ROPE_NORM_ORDER_AFTER && !call.context.nope;
+  norm->channels = tensor.channels;
+  norm->weight_stride = rule.has_weight ? n.weight_stride_head * ElementSize(n.weight_dtype) : 0;
+  norm->rstd = n.rstd;
+  return ROPE_OK;
+}
+
+}  // namespace rope

@@ -1,0 +1,368 @@
+#include "cpu/norm_tiles.h"
+
+#include <hwy/base.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/limits.h"
+#include "cpu/scalar.h"
+#include "math/element.h"
+#include "math/pairing.h"
+
+namespace rope::cpu {
+namespace {
+
+// Heads of a tile. Where each has weights of its own, these serve several tokens, which may be more
+// than the L1 cache holds.
+constexpr int kTileHeads = 64, kTileHeadsByWeights = 128;
+
+// What a tile has to know before its heads are written: inverse roots and means of its tokens'
+// heads, token after token.
+struct Moments {
+  alignas(64) float roots[kTileHeadsByWeights];
+  alignas(64) float means[kTileHeadsByWeights];
+};
+
+// A value for each channel of a head; in the order of a kernel's row, with its padding.
+struct ChannelValues {
+  static constexpr int kFloats = kMaxHeadDim + 2 * kTablePadding;
+  alignas(64) float values[kFloats];
+};
+
+// Heads [head, head + heads) of tokens [token, token + tokens) of a block.
+struct Tile {
+  int token, tokens;
+  int32_t head, heads;
+};
+
+float SumOverHeads(const NormOf& of, NormSum what, const char* in, const float* mean) {
+  const Tensor& t = of.tensor;
+  float sums[kTileHeads], means[kTileHeads];
+  if (mean != nullptr) std::fill_n(means, kTileHeads, *mean);
+  const auto sum_heads = of.kernels.norm_sums[t.dtype - 1][static_cast<int>(what)];
+  return SumInOrder(t.heads, [&](float sum, int h) {
+    if (h % kTileHeads == 0) {
+      sum_heads(in + h * t.in_strides.head, t.in_strides.head, std::min(t.heads - h, kTileHeads),
+                of.norm.channels, means, sums);
+    }
+    return sum + sums[h % kTileHeads];
+  });
+}
+
+// The moments of tokens of which all heads are normed together.
+void FindTokenMoments(const NormOf& of, const char* in, int64_t token, int tokens, float* roots,
+                      float* means) {
+  const Norm& norm = of.norm;
+  if (norm.span == ROPE_NORM_SPAN_GIVEN) {
+    for (int t = 0; t < tokens; ++t) {  // NaN is the one that narrowing to bf16 keeps
+      const float root = norm.rstd[token + t];
+      roots[t] = std::isnan(root) ? QuietNan() : root;
+    }
+    return;
+  }
+  const float n = static_cast<float>(norm.channels) * static_cast<float>(of.tensor.heads);
+  for (int t = 0; t < tokens; ++t, in += of.tensor.in_strides.token) {
+    if (norm.rule.has_mean) means[t] = SumOverHeads(of, NormSum::kValues, in, nullptr) / n;
+    const float sum = norm.rule.has_mean ? SumOverHeads(of, NormSum::kDistances, in, means + t)
+                                         : SumOverHeads(of, NormSum::kSquares, in, nullptr);
+    roots[t] = InverseRoot(sum, n, norm.eps);
+  }
+}
+
+// Of heads that are normed singly.
+void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, Moments* moments) {
+  const Norm& norm = of.norm;
+  const HeadStrides& strides = of.tensor.in_strides;
+  const auto& sums = of.kernels.norm_sums[of.tensor.dtype - 1];
+  const auto n = static_cast<float>(norm.channels);
+  const int count = tile.tokens * tile.heads;
+  const auto add = [&](NormSum what, float* to) {
+    const auto sum_heads = sums[static_cast<int>(what)];
+    if (tile.heads == 1) {  // tokens follow each other as heads do elsewhere
+      sum_heads(in, strides.token, tile.tokens, norm.channels, moments->means, to);
+      return;
+    }
+    for (int t = 0; t < tile.tokens; ++t) {
+      sum_heads(in + t * strides.token, strides.head, tile.heads, norm.channels,
+                moments->means + t * tile.heads, to + t * tile.heads);
+    }
+  };
+  // Whole vectors of roots are made of sums behind these, too.
+  const int whole = (count + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+  std::fill(moments->roots + count, moments->roots + whole, 0.0f);
+  if (norm.rule.has_mean) {
+    add(NormSum::kValues, moments->means);
+    for (int i = 0; i < count; ++i) moments->means[i] /= n;
+    add(NormSum::kDistances, moments->roots);
+  } else {
+    add(NormSum::kSquares, moments->roots);
+  }
+  of.kernels.inverse_roots(moments->roots, count, n, norm.eps);
+}
+
+// apply(tile, moments) for the tiles of `count` tokens, whose first head is at `in`.
+template <class Apply>
+void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, const Apply& apply) {
+  const Norm& norm = of.norm;
+  const Tensor& tensor = of.tensor;
+  const bool by_head = norm.span == ROPE_NORM_SPAN_HEAD;
+  const int most = norm.weight_stride != 0 ? kTileHeadsByWeights : kTileHeads;
+  const int heads = by_head && HeadsLieApart(tensor) ? 1 : std::min(tensor.heads, most);
+  const int tokens = std::min(count, most / heads);
+  Moments moments;
+  float token_roots[kTileHeadsByWeights], token_means[kTileHeadsByWeights];
+  Tile tile;
+  for (tile.token = 0; tile.token < count; tile.token += tokens) {
+    tile.tokens = std::min(tokens, count - tile.token);
+    if (!by_head) {
+      FindTokenMoments(of, in + tile.token * tensor.in_strides.token, token + tile.token,
+                       tile.tokens, token_roots, token_means);
+    }
+    for (tile.head = 0; tile.head < tensor.heads; tile.head += heads) {
+      tile.heads = std::min(heads, tensor.heads - tile.head);
+      if (by_head) {
+        FindHeadMoments(of, in + HeadOffset(tensor.in_strides, 0, tile.token, tile.head), tile,
+                        &moments);
+      }
+      for (int t = 0; t < tile.tokens && !by_head; ++t) {
+        std::fill_n(moments.roots + t * tile.heads, tile.heads, token_roots[t]);
+        if (norm.rule.has_mean)
+          std::fill_n(moments.means + t * tile.heads, tile.heads, token_means[t]);
+      }
+      apply(tile, moments);
+    }
+  }
+}
+
+// Of a head in f32, in the order of channels.
+void WidenWeights(const NormOf& of, int32_t head, float* to) {
+  const Norm& norm = of.norm;
+  if (norm.weight == nullptr) {
+    std::fill_n(to, norm.channels, 1.0f);
+    return;
+  }
+  of.kernels.widen_weights[norm.weight_dtype - 1](norm.weight + head * norm.weight_stride,
+                                                  norm.channels, norm.rule.one_plus, to);
+}
+void WidenBiases(const NormOf& of, int32_t head, float* to) {
+  const Norm& norm = of.norm;
+  of.kernels.widen_weights[norm.weight_dtype - 1](norm.bias + head * norm.weight_stride,
+                                                  norm.channels, false, to);
+}
+
+// The weights of a head for one pass: those of first and second members in the order of rows, and
+// those of the channels before and behind the span.
+struct OrderedWeights {
+  ChannelValues memory;
+  const float *first, *second;
+  const float* before;
+  const float* behind;
+};
+
+void OrderSpan(const NormOf& of, const OnePass& pass, const float* natural, float* first,
+               float* second) {
+  for (const Segment& segment : of.context.segments) {
+    const float* const from = natural + segment.first_channel;
+    const int p = segment.first_pair;
+    if (ReadsInterleaved(pass.order)) {
+      for (int i = 0; i < segment.pairs; ++i) {
+        first[p + i] = from[2 * i];
+        second[p + i] = from[2 * i + 1];
+      }
+    } else if (pass.row_order == RowOrder::kEvenOdd) {
+      of.kernels.order_row(pass.row_order, &segment, 1, first, second, from - p,
+                           from + segment.pairs - p);
+    } else {
+      std::copy_n(from, segment.pairs, first + p);
+      std::copy_n(from + segment.pairs, segment.pairs, second + p);
+    }
+  }
+}
+
+// Not inlined: what it needs of the stack is free again when heads turn.
+HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, int32_t head,
+                               OrderedWeights* ordered) {
+  ChannelValues natural;
+  WidenWeights(of, head, natural.values);
+  const int before = of.tensor.in_span / ElementSize(of.tensor.dtype), span = of.context.rotary_dim,
+            padded = PaddedPairs(of.context.pairs);
+  float *const first = ordered->memory.values, *const second = first + padded,
+               *const rest = second + padded;
+  ordered->first = first;
+  ordered->second = second;
+  if (pass.row_order == RowOrder::kPerChannel) {
+    ordered->second = first;
+    std::copy_n(natural.values + before, span, first);
+  } else {
+    OrderSpan(of, pass, natural.values + before, first, second);
+  }
+  if (!pass.writes_rest) return;
+  ordered->before = rest;
+  ordered->behind = rest + before;
+  std::copy_n(natural.values, before, rest);
+  std::copy_n(natural.values + before + span, of.norm.channels - before - span, rest + before);
+}
+
+// Of a tile: `heads` heads from one on, whose moments these are.
+struct TileHeads {
+  const char* in;
+  char* out;
+  int tokens, heads;
+  const float *roots, *means;
+  int moment_stride;  // from token to token
+};
+
+// Channels that do not turn; their weights, and biases or null.
+void NormChannels(const NormOf& of, const ChannelPart& part, const TileHeads& tile,
+                  const float* weights, const float* biases) {
+  const Tensor& t = of.tensor;
+  const int size = ElementSize(t.dtype);
+  NormedHeads normed;
+  normed.in_step = t.in_strides.head;
+  normed.out_step = t.out_strides.head;
+  normed.count = tile.heads;
+  normed.channels = part.channels;
+  normed.weights = weights;
+  normed.biases = biases;
+  normed.eager = of.norm.rounding == ROPE_NORM_ROUNDING_EAGER;
+  for (int i = 0; i < tile.tokens; ++i) {
+    normed.in = tile.in + i * t.in_strides.token + part.in * size;
+    normed.out = tile.out + i * t.out_strides.token + part.out * size;
+    normed.roots = tile.roots + i * tile.moment_stride;
+    normed.means = of.norm.rule.has_mean ? tile.means + i * tile.moment_stride : nullptr;
+    of.kernels.norm_heads[t.dtype - 1](normed);
+  }
+}
+
+// apply(heads, weights) for the heads of all tiles that share weights, of which read(head, weights)
+// are made first.
+template <class Weights, class Read, class Apply>
+void ForEachWeights(const NormOf& of, const char* in, char* out, int64_t token, int count,
+                    Weights* weights, const Read& read, const Apply& apply) {
+  const bool shared = of.norm.weight_stride == 0;
+  if (shared) read(0, weights);
+  ForEachTile(of, in, token, count, [&](const Tile& tile, const Moments& moments) {
+    const int step = shared ? tile.heads : 1;
+    for (int32_t skipped = 0; skipped < tile.heads; skipped += step) {
+      const int32_t head = tile.head + skipped;
+      if (!shared) read(head, weights);
+      apply(tile,
+            TileHeads{in + HeadOffset(of.tensor.in_strides, 0, tile.token, head),
+                      out + HeadOffset(of.tensor.out_strides, 0, tile.token, head), tile.tokens,
+                      step, moments.roots + skipped, moments.means + skipped, tile.heads});
+    }
+  });
+}
+
+}  // namespace
+
+Norms::Norms(const Plan& plan) : some(false) {
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    Tensor& t = tensors[n];
+    t = plan.tensors[n];
+    passes[n] = NormPass::kNone;
+    const Norm* const norm = plan.fused->norms[n];
+    if (norm == nullptr) continue;
+    some = true;
+    if (TakesOnePass(*plan.context, *norm, t.dtype)) {
+      passes[n] = NormPass::kWithRotation;
+    } else if (norm->after) {
+      passes[n] = NormPass::kAfter;
+    } else {
+      passes[n] = NormPass::kBefore;
+      t.in = t.out;
+      t.in_strides = t.out_strides;
+      t.in_span = t.out_span;
+      t.copies_rest = false;
+    }
+  }
+}
+
+void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char* out, int64_t token,
+                int count) {
+  struct Weights {
+    ChannelValues weights, biases;
+  } weights;
+  const bool has_bias = of.norm.rule.has_bias;
+  ForEachWeights(
+      of, in, out, token, count, &weights,
+      [&](int32_t head, Weights* to) {
+        WidenWeights(of, head, to->weights.values);
+        if (has_bias) WidenBiases(of, head, to->biases.values);
+      },
+      [&](const Tile&, const TileHeads& heads) {
+        NormChannels(of, part, heads, weights.weights.values + part.in,
+                     has_bias ? weights.biases.values + part.in : nullptr);
+      });
+}
+
+void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, int64_t token) {
+  const Tensor& tensor = of.tensor;
+  const int before = tensor.in_span / ElementSize(tensor.dtype), span = of.context.rotary_dim;
+  const ChannelPart parts[2] = {{0, 0, before},
+                                {before + span, before + span, of.norm.channels - before - span}};
+  OrderedWeights weights;
+  ForEachWeights(
+      of, block.in - tensor.in_span, block.out - tensor.out_span, token, block.tokens, &weights,
+      [&](int32_t head, OrderedWeights* to) { OrderWeights(of, pass, head, to); },
+      [&](const Tile& tile, const TileHeads& heads) {
+        Tensor part = tensor;
+        part.heads = heads.heads;
+        Block b = block;
+        b.tensor = &part;
+        b.in = heads.in + tensor.in_span;
+        b.out = heads.out + tensor.out_span;
+        b.cos += tile.token * block.row_stride;
+        b.sin += tile.token * block.row_stride;
+        b.tokens = heads.tokens;
+        // The sums have read this tile: the memory is asked for the next one.
+        b.prefetch_ahead = tile.heads != tensor.heads ? tile.heads * tensor.in_strides.head
+                                                      : tile.tokens * tensor.in_strides.token;
+        b.weight0 = weights.first;
+        b.weight1 = weights.second;
+        b.roots = heads.roots;
+        b.root_stride = heads.moment_stride;
+        pass.rotate(b);
+        if (!pass.writes_rest) return;
+        if (parts[0].channels != 0) NormChannels(of, parts[0], heads, weights.before, nullptr);
+        if (parts[1].channels != 0) NormChannels(of, parts[1], heads, weights.behind, nullptr);
+      });
+}
+
+void NormAndRotateByChannels(const NormOf& of, const OnePass& pass, const ChannelRow& row,
+                             const char* in, char* out, int64_t token) {
+  const Norm& norm = of.norm;
+  const Tensor& tensor = of.tensor;
+  const int size = ElementSize(tensor.dtype), before = tensor.in_span / size;
+  const auto unrounded = [](float value) { return value; };
+  const auto vectors =
+      of.kernels.rotate_by_channels[ROPE_DTYPE_F32 - 1][static_cast<int>(Arithmetic::kFused)];
+  const char* weights = nullptr;
+  ForEachWeights(
+      of, in, out, token, 1, &weights,
+      [&](int32_t head, const char** to) { *to = norm.weight + head * norm.weight_stride; },
+      [&](const Tile&, const TileHeads& heads) {
+        for (int h = 0; h < heads.heads; ++h) {
+          const char* const head_in = heads.in + h * tensor.in_strides.head;
+          char* const head_out = heads.out + h * tensor.out_strides.head;
+          float x[kMaxHeadDim];
+          for (int c = 0; c < norm.channels; ++c) {
+            float weight = norm.weight != nullptr ? LoadElement(norm.weight_dtype, weights, c) : 1;
+            if (norm.rule.one_plus) weight = 1 + weight;
+            x[c] = NormedChannel(LoadElement(tensor.dtype, head_in, c), 0, heads.roots[h], weight,
+                                 kNoBias, unrounded);
+          }
+          char* const turned = reinterpret_cast<char*>(x + before);
+          RotateHead(ROPE_DTYPE_F32, pass.order, Arithmetic::kFused, of.context.segments.data(),
+                     static_cast<int32_t>(of.context.segments.size()), turned, turned, row,
+                     vectors);
+          const int first = pass.writes_rest ? 0 : before,
+                    last = pass.writes_rest ? norm.channels : before + of.context.rotary_dim;
+          const int to = tensor.out_span / size - before;  // where channel 0 would be
+          for (int c = first; c < last; ++c) StoreElement(tensor.dtype, head_out, to + c, x[c]);
+        }
+      });
+}
+
+}  // namespace rope::cpu

@@ -1,0 +1,75 @@
+// Norms of heads: blocks of tokens are cut into tiles that the L1 cache holds, whose sums are all
+// added before the first head is written.
+#ifndef LIBROPE_SRC_CPU_NORM_TILES_H_
+#define LIBROPE_SRC_CPU_NORM_TILES_H_
+
+#include <cstdint>
+
+#include "call/plan.h"
+#include "context/context.h"
+#include "cpu/block.h"
+#include "cpu/kernels.h"
+#include "math/element.h"
+#include "math/norm.h"
+#include "math/tensor.h"
+
+namespace rope::cpu {
+
+// What the functions below are told about a tensor and its norm.
+struct NormOf {
+  const Kernels& kernels;
+  const rope_context& context;
+  const Norm& norm;
+  const Tensor& tensor;
+};
+
+// Whether the norm and the rotation are one pass: nothing is rounded between the two. Else the norm
+// has a pass of its own, from input to output or, behind the rotation, in place.
+inline bool TakesOnePass(const rope_context& context, const Norm& norm, rope_dtype dtype) {
+  return !context.nope && !norm.after && !norm.rule.has_mean &&
+         context.rounding.arithmetic == Arithmetic::kFused &&
+         (norm.rounding == ROPE_NORM_ROUNDING_FLOAT32 || !IsNarrow(dtype));
+}
+
+// Where a tensor is normed: not at all, as it is turned, or in a pass of its own.
+enum class NormPass : uint8_t { kNone, kWithRotation, kBefore, kAfter };
+
+// The norms of a call, and its tensors as the rotation sees them: in place, where a pass before has
+// been there.
+struct Norms {
+  explicit Norms(const Plan& plan);
+
+  bool some;
+  NormPass passes[3];
+  Tensor tensors[3];
+};
+
+// So many channels of a head, from one of its input and one of its output on.
+struct ChannelPart {
+  int in, out, channels;
+};
+
+// Norms channels of `count` tokens, from number `token` on, counted through all batch rows, whose
+// first heads begin at `in` and `out`. They do not turn.
+void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char* out, int64_t token,
+                int count);
+
+// One of Kernels::normed_rotations.
+struct OnePass {
+  ChannelOrder order;
+  RowOrder row_order;
+  void (*rotate)(const Block& block);
+  bool writes_rest;  // the output has the channels outside the span, too
+};
+
+// Norms the tokens of a block, which is complete but for its norm, and turns them.
+void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, int64_t token);
+
+// The same of one token, whose row has other values for one channel of a pair than for the other:
+// head by head.
+void NormAndRotateByChannels(const NormOf& of, const OnePass& pass, const ChannelRow& row,
+                             const char* in, char* out, int64_t token);
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_NORM_TILES_H_

@@ -1,0 +1,301 @@
+// Each norm that is refused names its field, value and rule, and nothing is written.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "librope/rope.h"
+#include "support/errors.h"
+#include "support/handles.h"
+
+namespace rope::testing {
+namespace {
+
+constexpr int kDim = 64, kHeads = 4, kTokens = 2;
+constexpr size_t kFloats = kDim * kHeads * kTokens;
+
+// A call with a norm of q, in f32, k and v.
+struct Call {
+  float q[kFloats], k[kFloats], v[kFloats], out[kFloats];
+  float weight[kDim * kHeads], bias[kDim * kHeads], rstd[kTokens];
+  rope_config config = Config(kDim);
+  rope_norm norm = ROPE_INIT(rope_norm);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  rope_qk_args args = Args(1, kTokens);
+  rope_kv_cache source = ROPE_INIT(rope_kv_cache);
+  const int32_t slots[kTokens] = {1, 0};
+
+  Call() {
+    for (float* values : {q, k, v, out}) std::fill_n(values, kFloats, 1.5f);
+    std::fill_n(weight, kDim * kHeads, 1.0f);
+    std::fill_n(bias, kDim * kHeads, 1.0f);
+    std::fill_n(rstd, kTokens, 1.0f);
+    norm.kind = ROPE_NORM_KIND_RMS;
+    norm.eps = 1e-6;
+    norm.weight = weight;
+    norm.weight_dtype = ROPE_DTYPE_F32;
+    fused.q_norm = &norm;
+    args.fused = &fused;
+    args.q = Tensor(q, ROPE_DTYPE_F32, kHeads);
+    args.positions = Offset(3);
+  }
+  Call(const Call&) = delete;
+
+  void Narrow() { args.q.dtype = ROPE_DTYPE_BF16; }
+  void Given() {
+    norm.span = ROPE_NORM_SPAN_GIVEN;
+    norm.eps = 0;
+    norm.rstd = rstd;
+  }
+  void Layer() { norm.kind = ROPE_NORM_KIND_LAYER; }
+  void After() { norm.order = ROPE_NORM_ORDER_AFTER; }
+  void V() {
+    fused.v = Tensor(v, ROPE_DTYPE_F32, kHeads);
+    fused.v.head_dim = kDim;
+    fused.v_out = fused.v;
+    fused.v_norm = &norm;
+  }
+  void Source() {
+    source.kind = ROPE_SLOTS_MAPPED;
+    source.pages = 1;
+    source.page_size = kTokens;
+    source.k = Tensor(k, ROPE_DTYPE_F32, kHeads, ROPE_LAYOUT_NHD);
+    source.slots_i32 = slots;
+    source.slots_length = kTokens;
+    fused.source = &source;
+    args.k_out = Tensor(out, ROPE_DTYPE_F32, kHeads);
+  }
+};
+using Bad = BadInput<Call>;
+
+const void* Odd(const void* data) { return static_cast<const char*>(data) + 1; }
+
+const Bad kBad[] = {
+    {"no kind",
+     [](Call* c) { c->norm.kind = 0; },
+     kInvalid,
+     {"args->fused->q_norm->kind (0) is required"}},
+    {"unknown kind",
+     [](Call* c) { c->norm.kind = 6; },
+     kUnsupported,
+     {"args->fused->q_norm->kind (6) is not known to this version"}},
+    {"negative kind", [](Call* c) { c->norm.kind = -1; }, kUnsupported, {"kind (-1)"}},
+    {"unknown span", [](Call* c) { c->norm.span = 3; }, kUnsupported, {"q_norm->span (3)"}},
+    {"unknown order", [](Call* c) { c->norm.order = 2; }, kUnsupported, {"q_norm->order (2)"}},
+    {"unknown rounding",
+     [](Call* c) { c->norm.rounding = 3; },
+     kUnsupported,
+     {"q_norm->rounding (3)"}},
+    {"no eps",
+     [](Call* c) { c->norm.eps = 0; },
+     kInvalid,
+     {"args->fused->q_norm->eps (0) is required, and must be positive"}},
+    {"negative eps", [](Call* c) { c->norm.eps = -1e-6; }, kInvalid, {"eps (-1e-06)"}},
+    {"an eps that is 0 as a float",
+     [](Call* c) { c->norm.eps = 1e-60; },
+     kInvalid,
+     {"eps (1e-60)", "as a float"}},
+    {"an eps that is infinite as a float",
+     [](Call* c) { c->norm.eps = 1e60; },
+     kInvalid,
+     {"eps (1e+60)", "finite"}},
+    {"NaN for eps", [](Call* c) { c->norm.eps = std::nan(""); }, kInvalid, {"eps (nan)"}},
+    {"no weight",
+     [](Call* c) { c->norm.weight = nullptr; },
+     kInvalid,
+     {"q_norm->weight", "is required by ROPE_NORM_KIND_RMS"}},
+    {"weight of PLAIN",
+     [](Call* c) { c->norm.kind = ROPE_NORM_KIND_RMS_PLAIN; },
+     kInvalid,
+     {"q_norm->weight", "must be NULL with ROPE_NORM_KIND_RMS_PLAIN"}},
+    {"weight_dtype of PLAIN",
+     [](Call* c) { c->norm.kind = ROPE_NORM_KIND_RMS_PLAIN, c->norm.weight = nullptr; },
+     kInvalid,
+     {"q_norm->weight_dtype must be 0 with ROPE_NORM_KIND_RMS_PLAIN"}},
+    {"weight_stride_head of PLAIN",
+     [](Call* c) {
+       c->norm.kind = ROPE_NORM_KIND_RMS_PLAIN, c->norm.weight = nullptr;
+       c->norm.weight_dtype = 0, c->norm.weight_stride_head = kDim;
+     },
+     kInvalid,
+     {"q_norm->weight_stride_head must be 0"}},
+    {"no weight_dtype",
+     [](Call* c) { c->norm.weight_dtype = 0; },
+     kInvalid,
+     {"q_norm->weight_dtype (0) is required with weight"}},
+    {"unknown weight_dtype",
+     [](Call* c) { c->norm.weight_dtype = 4; },
+     kUnsupported,
+     {"q_norm->weight_dtype (4)"}},
+    {"misaligned weight",
+     [](Call* c) { c->norm.weight = Odd(c->weight); },
+     kInvalid,
+     {"q_norm->weight", "must be aligned to its element (4 bytes)"}},
+    {"bias of RMS",
+     [](Call* c) { c->norm.bias = c->bias; },
+     kInvalid,
+     {"q_norm->bias", "must be NULL with ROPE_NORM_KIND_RMS"}},
+    {"bias of LAYER",
+     [](Call* c) { c->Layer(), c->norm.bias = c->bias; },
+     kInvalid,
+     {"q_norm->bias", "must be NULL with ROPE_NORM_KIND_LAYER"}},
+    {"no bias",
+     [](Call* c) { c->norm.kind = ROPE_NORM_KIND_LAYER_BIAS; },
+     kInvalid,
+     {"q_norm->bias", "is required by ROPE_NORM_KIND_LAYER_BIAS"}},
+    {"misaligned bias",
+     [](Call* c) { c->norm.kind = ROPE_NORM_KIND_LAYER_BIAS, c->norm.bias = Odd(c->bias); },
+     kInvalid,
+     {"q_norm->bias", "must be aligned"}},
+    {"negative stride of weights",
+     [](Call* c) { c->norm.weight_stride_head = -kDim; },
+     kInvalid,
+     {"q_norm->weight_stride_head (-64)", "must not be negative"}},
+    {"stride of weights beyond memory",
+     [](Call* c) { c->norm.weight_stride_head = INT64_MAX / 8; },
+     kInvalid,
+     {"q_norm->weight_stride_head (1152921504606846975)", "beyond the address space"}},
+    {"GIVEN without rstd",
+     [](Call* c) { c->Given(), c->norm.rstd = nullptr; },
+     kInvalid,
+     {"q_norm->rstd", "is required by ROPE_NORM_SPAN_GIVEN"}},
+    {"GIVEN with eps",
+     [](Call* c) { c->Given(), c->norm.eps = 1e-6; },
+     kInvalid,
+     {"q_norm->eps (1e-06) must be 0 with ROPE_NORM_SPAN_GIVEN"}},
+    {"GIVEN with LAYER",
+     [](Call* c) { c->Given(), c->Layer(); },
+     kInvalid,
+     {"q_norm->span", "must not be set with ROPE_NORM_KIND_LAYER"}},
+    {"rstd without GIVEN",
+     [](Call* c) { c->norm.rstd = c->rstd; },
+     kInvalid,
+     {"q_norm->rstd", "must be NULL with another span than GIVEN"}},
+    {"misaligned rstd",
+     [](Call* c) { c->Given(), c->norm.rstd = reinterpret_cast<const float*>(Odd(c->rstd)); },
+     kInvalid,
+     {"q_norm->rstd", "must be aligned"}},
+    {"a norm of no tensor",
+     [](Call* c) { c->fused.k_norm = &c->norm; },
+     kInvalid,
+     {"args->fused->k_norm is set, but args->k is absent"}},
+    {"a norm of no v",
+     [](Call* c) { c->fused.v_norm = &c->norm; },
+     kInvalid,
+     {"args->fused->v_norm is set, but args->fused->v is absent"}},
+    {"v_norm after the rotation",
+     [](Call* c) { c->V(), c->After(), c->fused.q_norm = nullptr; },
+     kInvalid,
+     {"args->fused->v_norm->order (1) must be 0: v does not turn"}},
+    {"BACKWARD",
+     [](Call* c) { c->args.operation = ROPE_OPERATION_BACKWARD; },
+     kUnsupported,
+     {"args->fused->q_norm must be NULL with operation (1)"}},
+    {"INVERSE",
+     [](Call* c) { c->args.operation = ROPE_OPERATION_INVERSE; },
+     kUnsupported,
+     {"args->fused->q_norm must be NULL with operation (2)"}},
+    {"keys from slots",
+     [](Call* c) { c->Source(); },
+     kUnsupported,
+     {"args->fused->q_norm must be NULL with args->fused->source in this version"}},
+    {"AFTER, to another width",
+     [](Call* c) {
+       c->After(), c->config.rotary_dim = 32;
+       c->args.q_out = Tensor(c->out, ROPE_DTYPE_F32, kHeads);
+       c->args.q_out.head_dim = 32;
+     },
+     kInvalid,
+     {"q_norm->order (ROPE_NORM_ORDER_AFTER) needs outputs with the head_dim of their input"}},
+    {"FLOAT32 in an EAGER context",
+     [](Call* c) { c->Narrow(), c->config.rounding = ROPE_ROUNDING_EAGER; },
+     kUnsupported,
+     {"q_norm->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER"}},
+    {"AFTER in FLOAT32",
+     [](Call* c) { c->Narrow(), c->After(); },
+     kUnsupported,
+     {"q_norm->rounding", "with ROPE_NORM_ORDER_AFTER and 16-bit tensors in this version"}},
+    {"LAYER in FLOAT32",
+     [](Call* c) { c->Narrow(), c->Layer(); },
+     kUnsupported,
+     {"q_norm->rounding", "with ROPE_NORM_KIND_LAYER and 16-bit tensors in this version"}},
+    {"a struct of no size",
+     [](Call* c) { c->norm.struct_size = 0; },
+     kInvalid,
+     {"args->fused->q_norm->struct_size (0)"}},
+};
+
+TEST(NormErrors, NameFieldValueAndRuleAndWriteNothing) {
+  for (const Bad& bad : kBad) {
+    Call call;
+    bad.change(&call);
+    const Context context = Create(call.config);
+    ExpectParts("rope_apply_qk", bad, rope_apply_qk(context.get(), &call.args));
+    for (const float* values : {call.q, call.k, call.v, call.out}) {
+      for (size_t i = 0; i < kFloats; ++i) ASSERT_EQ(values[i], 1.5f) << bad.name;
+    }
+  }
+}
+
+TEST(NormErrors, TheCallWithoutThemIsGood) {
+  for (int change = 0; change < 9; ++change) {
+    Call call;
+    switch (change) {
+      case 1: call.Given(); break;
+      case 2: call.Layer(); break;
+      case 3: call.After(); break;
+      case 4: call.V(); break;
+      case 5: call.norm.weight_stride_head = kDim; break;
+      case 6:
+        call.norm.kind = ROPE_NORM_KIND_LAYER_BIAS;
+        call.norm.bias = call.bias;
+        break;
+      case 7:  // a NOPE context turns nothing: nothing is between the norm and the store
+        call.Narrow(), call.Layer(), call.config.scaling = ROPE_SCALING_NOPE;
+        break;
+      case 8: call.Source(), call.fused.q_norm = nullptr; break;
+      default: break;
+    }
+    EXPECT_EQ(rope_apply_qk(Create(call.config).get(), &call.args), ROPE_OK)
+        << change << rope_last_error();
+  }
+}
+
+// A struct of a later release with a field in use, and one without.
+TEST(NormErrors, LargerStructsAreReadIfTheirRestIsZero) {
+  struct Later {
+    rope_norm norm;
+    int64_t of_a_later_release;
+  };
+  Call call;
+  Later later = {call.norm, 0};
+  later.norm.struct_size = sizeof(Later);
+  call.fused.q_norm = &later.norm;
+  const Context context = Create(call.config);
+  EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_OK) << rope_last_error();
+  later.of_a_later_release = 1;
+  EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_ERROR_UNSUPPORTED);
+  ExpectMessage("rope_apply_qk", {"args->fused->q_norm uses a field at byte 64"});
+}
+
+TEST(NormErrors, HeadsWithRowsOfTheirOwnShareNoNorm) {
+  Call call;
+  std::vector<float> rows(kTokens * 2 * kDim, 0.5f);
+  rope_cos_sin cos_sin =
+      Rows(ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, kDim / 2, 1, rows.data(), rows.data());
+  cos_sin.heads = 2;
+  call.args.positions = {};
+  call.args.cos_sin = &cos_sin;
+  const Context context = Create(call.config);
+  EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_OK) << rope_last_error();
+  call.norm.span = ROPE_NORM_SPAN_ALL_HEADS;
+  EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_ERROR_UNSUPPORTED);
+  ExpectMessage("rope_apply_qk", {"args->fused->q_norm must have ROPE_NORM_SPAN_HEAD"});
+  call.norm.span = ROPE_NORM_SPAN_HEAD;
+  call.norm.weight_stride_head = kDim;
+  EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_ERROR_UNSUPPORTED);
+}
+
+}  // namespace
+}  // namespace rope::testing
