@@ -18,6 +18,7 @@
 #include "append.h"
 #include "baseline.h"
 #include "moves.h"
+#include "norms.h"
 #include "sweeps.h"
 #include "tensors.h"
 
@@ -559,6 +560,7 @@ int main(int argc, char** argv) {
   OutOfPlace(8192);
   RegisterAppend();
   RegisterMoves();
+  RegisterNorms();
   for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
     Threads(dtype, 2048);
     Threads(dtype, 8192);

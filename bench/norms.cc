@@ -1,0 +1,125 @@
+// QK norm: the heads of q and k are normed and turned in place, in one call. Beside it the same in
+// two calls (a norm with a NOPE context, and the rotation), in one call that rounds as these do,
+// the rotation alone, and sweeps over the same bytes.
+#include "norms.h"
+
+#include <benchmark/benchmark.h>
+#include <librope/rope.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sweeps.h"
+#include "tensors.h"
+
+namespace bench {
+namespace {
+
+struct DestroyContext {
+  void operator()(rope_context* context) const { rope_context_destroy(context); }
+};
+using Context = std::unique_ptr<rope_context, DestroyContext>;
+
+Context Create(rope_pairing pairing, rope_scaling scaling) {
+  rope_config config = ROPE_INIT(rope_config);
+  config.head_dim = kDim;
+  if (scaling != ROPE_SCALING_NOPE) config.theta = 500000;
+  config.pairing = pairing;
+  config.scaling = scaling;
+  rope_context* context = nullptr;
+  return Context(rope_context_create(&config, &context) == ROPE_OK ? context : nullptr);
+}
+
+// Heads of q and k have the norm, in place, where `norm` is not null.
+rope_qk_args ArgsOf(const Tensors& t, const rope_fused* fused) {
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = 1;
+  args.tokens = t.tokens;
+  args.q.data = t.q.get();
+  args.q.dtype = t.dtype;
+  args.q.layout = ROPE_LAYOUT_BSHD;
+  args.q.heads = kQHeads;
+  args.k = args.q;
+  args.k.data = t.k.get();
+  args.k.heads = kKHeads;
+  args.positions.kind = ROPE_POSITIONS_OFFSET;
+  args.positions.offset = 1000;
+  args.fused = fused;
+  return args;
+}
+
+struct Contender {
+  const char* name;
+  bool norms, two_calls;
+  rope_norm_rounding rounding;
+};
+constexpr Contender kContenders[] = {
+    {"rope", true, false, ROPE_NORM_ROUNDING_FLOAT32},
+    {"rope_rounded", true, false, ROPE_NORM_ROUNDING_ROUNDED},
+    {"rope_two_calls", true, true, ROPE_NORM_ROUNDING_ROUNDED},
+    {"rope_without_norm", false, false, 0},
+};
+
+void Run(benchmark::State& state, rope_dtype dtype, rope_pairing pairing, int64_t tokens,
+         const Contender& contender) {
+  const Tensors& tensors = GetTensors(dtype, tokens);
+  const Context rope = Create(pairing, ROPE_SCALING_DEFAULT),
+                nope = Create(pairing, ROPE_SCALING_NOPE);
+  const std::vector<uint16_t> weights(kDim, 0x3f80);
+  rope_norm norm = ROPE_INIT(rope_norm);
+  norm.kind = ROPE_NORM_KIND_RMS;
+  norm.eps = 1e-6;
+  norm.weight = weights.data();
+  norm.weight_dtype = ROPE_DTYPE_BF16;
+  norm.rounding = contender.rounding;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.q_norm = fused.k_norm = &norm;
+  const rope_qk_args normed = ArgsOf(tensors, &fused), plain = ArgsOf(tensors, nullptr);
+  rope_status status = rope != nullptr && nope != nullptr ? ROPE_OK : ROPE_ERROR_INTERNAL;
+  for (auto _ : state) {
+    if (contender.two_calls) status |= rope_apply_qk(nope.get(), &normed);
+    status |= rope_apply_qk(rope.get(), contender.norms && !contender.two_calls ? &normed : &plain);
+    benchmark::ClobberMemory();
+  }
+  if (status != ROPE_OK) state.SkipWithError(rope_last_error());
+  state.counters["tokens"] = static_cast<double>(tokens);
+}
+
+void Norms(rope_dtype dtype, rope_pairing pairing, int64_t tokens) {
+  const std::string group = std::string("norms_") + DtypeName(dtype) +
+                            (pairing == ROPE_PAIRING_HALVES ? "_halves_" : "_interleaved_") +
+                            std::to_string(tokens);
+  for (const Contender& contender : kContenders) {
+    benchmark::RegisterBenchmark(
+        (group + "/" + contender.name).c_str(),
+        [=](benchmark::State& state) { Run(state, dtype, pairing, tokens, contender); });
+  }
+  static volatile float one = 1;
+  for (const Sweep& sweep : RmwSweeps()) {
+    benchmark::RegisterBenchmark((group + "/" + sweep.name).c_str(), [=](benchmark::State& state) {
+      const Tensors& t = GetTensors(dtype, tokens);
+      for (auto _ : state) {
+        sweep.run(static_cast<float*>(t.q.get()), t.q_bytes(), one);
+        sweep.run(static_cast<float*>(t.k.get()), t.k_bytes(), one);
+        benchmark::ClobberMemory();
+      }
+      state.counters["tokens"] = static_cast<double>(tokens);
+    });
+  }
+}
+
+}  // namespace
+
+void RegisterNorms() {
+  for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16, ROPE_DTYPE_F16}) {
+    for (const int64_t tokens : {1, 16, 512, 2048, 8192, 32768}) {
+      Norms(dtype, ROPE_PAIRING_HALVES, tokens);
+    }
+    Norms(dtype, ROPE_PAIRING_INTERLEAVED, 16);
+    Norms(dtype, ROPE_PAIRING_INTERLEAVED, 2048);
+  }
+}
+
+}  // namespace bench
