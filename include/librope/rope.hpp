@@ -196,6 +196,19 @@ rope_fused Move(const rope_kv_cache& source, const rope_kv_cache&& cache,
 rope_fused Move(const rope_kv_cache&& source, const rope_kv_cache&& cache,
                 const rope_positions* from = nullptr) = delete;
 
+/* A norm of q, k or v with one row of weights for all heads; NULL and 0 for RMS_PLAIN. */
+inline rope_norm MakeNorm(rope_norm_kind kind, double eps, const void* weight,
+                          rope_dtype weight_dtype,
+                          rope_norm_rounding rounding = ROPE_NORM_ROUNDING_FLOAT32) {
+  rope_norm norm = ROPE_INIT(rope_norm);
+  norm.kind = kind;
+  norm.eps = eps;
+  norm.weight = weight;
+  norm.weight_dtype = weight_dtype;
+  norm.rounding = rounding;
+  return norm;
+}
+
 /* Token i of every sequence is at offset + i. */
 inline rope_positions Offset(int64_t offset) {
   rope_positions positions = {};

@@ -103,6 +103,23 @@ TEST(Cpp, KeysMoveFromSlotsToSlots) {
   EXPECT_EQ(v, want_v);
 }
 
+// One token of ones: at position 0 nothing turns, and a head of ones is its own norm.
+TEST(Cpp, NormsAreDescribedInOneLine) {
+  const Context context(ConfigOf(10000));
+  const std::vector<float> weights(kDim, 3.0f);
+  const rope_norm norm = MakeNorm(ROPE_NORM_KIND_RMS, 1e-30, weights.data(), ROPE_DTYPE_F32);
+  std::vector<float> x(kDim, 1.0f);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.q_norm = &norm;
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = args.tokens = 1;
+  args.q = Bshd(x.data(), ROPE_DTYPE_F32, 1);
+  args.positions = Offset(0);
+  args.fused = &fused;
+  context.Apply(args);
+  EXPECT_EQ(x, weights);
+}
+
 TEST(Cpp, MovedFromHandlesAreEmpty) {
   Context a(ConfigOf(10000)), b(ConfigOf(7));
   const std::vector<float> of_b = Rotated(b, Offset(3), 1);
