@@ -279,6 +279,16 @@ TEST(NormErrors, LargerStructsAreReadIfTheirRestIsZero) {
   ExpectMessage("rope_apply_qk", {"args->fused->q_norm uses a field at byte 64"});
 }
 
+TEST(NormErrors, PreparedCallsTakeNone) {
+  Call call;
+  call.args.q.data = nullptr;
+  rope_prepared* prepared = nullptr;
+  const Context context = Create(call.config);
+  EXPECT_EQ(rope_prepared_create(context.get(), &call.args, &prepared), ROPE_ERROR_UNSUPPORTED);
+  ExpectMessage("rope_prepared_create", {"args->fused->q_norm must be NULL in this version"});
+  EXPECT_EQ(prepared, nullptr);
+}
+
 TEST(NormErrors, HeadsWithRowsOfTheirOwnShareNoNorm) {
   Call call;
   std::vector<float> rows(kTokens * 2 * kDim, 0.5f);
