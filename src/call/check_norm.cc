@@ -20,9 +20,12 @@ rope_status Unknown(const Call& call, const char* name, const char* field, int32
 rope_status CheckGiven(const Call& call, const char* name, const char* field, const void* data,
                        bool needed, const char* by) {
   if ((data != nullptr) == needed) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              needed ? "%s: %s->%s (%p) is required by %s" : "%s: %s->%s (%p) must be NULL with %s",
-              call.function, name, field, data, by);
+  if (needed) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s (NULL) is required by %s", call.function,
+                name, field, by);
+  }
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s (%p) must be NULL with %s", call.function,
+              name, field, data, by);
 }
 
 rope_status CheckAligned(const Call& call, const char* name, const char* field, const void* data,

@@ -32,6 +32,17 @@ struct Block {
   int32_t root_stride;  // from token to token
 };
 
+// Heads that follow each other, whose channels are added up.
+struct SummedHeads {
+  const char* in;
+  int64_t step;  // bytes
+  int32_t count, channels;
+  const float* means;      // of each head, for NormSum::kDistances
+  float* sums;             // of each head
+  int64_t prefetch_ahead;  // bytes from a head to the one to ask the memory for; 0: do not ask
+  bool prefetch_into_l1;   // or into the L2 cache
+};
+
 // Channels of heads that follow each other, which are normed and do not turn.
 struct NormedHeads {
   const char* in;

@@ -132,11 +132,8 @@ struct Kernels {
   void (*order_row)(RowOrder order, const Segment* segments, int32_t segment_count, float* cos,
                     float* sin, const float* natural_cos, const float* natural_sin);
 
-  // Of each of so many heads, `step` bytes apart, the sum in the order of math/norm.h. `means` are
-  // those of the heads, for kDistances. [dtype - 1][what is added up]
-  using HeadSums = void (*)(const char* heads, int64_t step, int count, int channels,
-                            const float* means, float* sums);
-  HeadSums norm_sums[kDtypes][kNormSums];
+  // Of each head the sum in the order of math/norm.h. [dtype - 1][what is added up]
+  void (*norm_sums[kDtypes][kNormSums])(const SummedHeads& heads);
   // Norms channels that do not turn. [dtype - 1]
   void (*norm_heads[kDtypes])(const NormedHeads& heads);
   // Weights in f32, `one_plus` of these. [dtype - 1]

@@ -8,7 +8,7 @@
 #define LIBROPE_SRC_CPU_NORM_INL_H_
 #endif
 
-#include "cpu/elements-inl.h"
+#include "cpu/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
@@ -142,15 +142,22 @@ struct HeadSum {
 
 #endif
 
-// Of `heads` heads, `step` bytes apart. `means`: of kDistances, of each head.
+// The memory is asked for half of a head ahead with each: as the heads turn, for all of it. In one
+// of the two alone, the memory rests while the other runs (bench/README.md, "Norms").
 template <class E, NormSum kSum>
-void SumHeads(const char* in, int64_t step, int heads, int channels, const float* means,
-              float* sums) {
+void SumHeads(const SummedHeads& summed) {
   using Raw = typename E::Raw;
   const FullTag d;
-  for (int h = 0; h < heads; ++h, in += step) {
+  const SummedHeads heads = summed;  // which the sums cannot be part of
+  const int channels = heads.channels;
+  const char* in = heads.in;
+  for (int h = 0; h < heads.count; ++h, in += heads.step) {
+    if (HWY_UNLIKELY(heads.prefetch_ahead != 0)) {
+      const int64_t bytes = channels * static_cast<int64_t>(sizeof(Raw));
+      Prefetch(in, heads.prefetch_ahead, bytes / 2, heads.prefetch_into_l1);
+    }
     const auto* x = reinterpret_cast<const Raw*>(in);
-    const auto mean = kSum == NormSum::kDistances ? hn::Set(d, means[h]) : hn::Zero(d);
+    const auto mean = kSum == NormSum::kDistances ? hn::Set(d, heads.means[h]) : hn::Zero(d);
     HeadSum<E, kSum> sum;
     int c = 0;
     for (; c + kRunningSums <= channels; c += kRunningSums) {
@@ -161,7 +168,7 @@ void SumHeads(const char* in, int64_t step, int heads, int channels, const float
       std::memcpy(rest, x + c, static_cast<size_t>(channels - c) * sizeof(Raw));
       sum.template Add<false>(rest, mean, channels - c);
     }
-    sums[h] = sum.Total();
+    heads.sums[h] = sum.Total();
   }
 }
 

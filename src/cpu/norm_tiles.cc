@@ -13,9 +13,10 @@
 namespace rope::cpu {
 namespace {
 
-// Heads of a tile. Where each has weights of its own, these serve several tokens, which may be more
-// than the L1 cache holds.
-constexpr int kTileHeads = 64, kTileHeadsByWeights = 128;
+// The most bytes and heads of a tile: the L1 cache holds it and the next one, for which the memory
+// is asked meanwhile. Where each head has weights of its own, these serve several tokens, which may
+// be more than the L1 cache holds.
+constexpr int kTileBytes = 16 << 10, kTileHeads = 64, kTileHeadsByWeights = 128;
 
 // What a tile has to know before its heads are written: inverse roots and means of its tokens'
 // heads, token after token.
@@ -34,6 +35,12 @@ struct ChannelValues {
 struct Tile {
   int token, tokens;
   int32_t head, heads;
+
+  // Bytes from a head to the same one of the next tile.
+  int64_t Step(const Tensor& tensor) const {
+    return heads != tensor.heads ? heads * tensor.in_strides.head
+                                 : tokens * tensor.in_strides.token;
+  }
 };
 
 float SumOverHeads(const NormOf& of, NormSum what, const char* in, const float* mean) {
@@ -43,22 +50,29 @@ float SumOverHeads(const NormOf& of, NormSum what, const char* in, const float* 
   const auto sum_heads = of.kernels.norm_sums[t.dtype - 1][static_cast<int>(what)];
   return SumInOrder(t.heads, [&](float sum, int h) {
     if (h % kTileHeads == 0) {
-      sum_heads(in + h * t.in_strides.head, t.in_strides.head, std::min(t.heads - h, kTileHeads),
-                of.norm.channels, means, sums);
+      sum_heads({in + h * t.in_strides.head, t.in_strides.head, std::min(t.heads - h, kTileHeads),
+                 of.norm.channels, means, sums, 0, false});
     }
     return sum + sums[h % kTileHeads];
   });
 }
 
-// The moments of tokens of which all heads are normed together.
-void FindTokenMoments(const NormOf& of, const char* in, int64_t token, int tokens, float* roots,
-                      float* means) {
+// Repeats each of the first `tokens` values `heads` times, in its place.
+void RepeatForHeads(int tokens, int heads, float* values) {
+  for (int t = tokens - 1; t >= 0; --t) std::fill_n(values + t * heads, heads, values[t]);
+}
+
+// Of tokens of which all heads are normed together; for `heads` of each.
+void FindTokenMoments(const NormOf& of, const char* in, int64_t token, int tokens, int heads,
+                      Moments* moments) {
   const Norm& norm = of.norm;
+  float *const roots = moments->roots, *const means = moments->means;
   if (norm.span == ROPE_NORM_SPAN_GIVEN) {
     for (int t = 0; t < tokens; ++t) {  // NaN is the one that narrowing to bf16 keeps
       const float root = norm.rstd[token + t];
       roots[t] = std::isnan(root) ? QuietNan() : root;
     }
+    RepeatForHeads(tokens, heads, roots);
     return;
   }
   const float n = static_cast<float>(norm.channels) * static_cast<float>(of.tensor.heads);
@@ -68,6 +82,8 @@ void FindTokenMoments(const NormOf& of, const char* in, int64_t token, int token
                                          : SumOverHeads(of, NormSum::kSquares, in, nullptr);
     roots[t] = InverseRoot(sum, n, norm.eps);
   }
+  RepeatForHeads(tokens, heads, roots);
+  if (norm.rule.has_mean) RepeatForHeads(tokens, heads, means);
 }
 
 // Of heads that are normed singly.
@@ -79,13 +95,22 @@ void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, Moments
   const int count = tile.tokens * tile.heads;
   const auto add = [&](NormSum what, float* to) {
     const auto sum_heads = sums[static_cast<int>(what)];
+    SummedHeads summed = {in, strides.head,       tile.heads, norm.channels, moments->means, to,
+                          0,  of.prefetch_into_l1};
+    int rows = tile.tokens;
     if (tile.heads == 1) {  // tokens follow each other as heads do elsewhere
-      sum_heads(in, strides.token, tile.tokens, norm.channels, moments->means, to);
-      return;
+      summed.step = strides.token;
+      summed.count = tile.tokens;
+      rows = 1;
     }
-    for (int t = 0; t < tile.tokens; ++t) {
-      sum_heads(in + t * strides.token, strides.head, tile.heads, norm.channels,
-                moments->means + t * tile.heads, to + t * tile.heads);
+    const int64_t ahead = tile.Step(of.tensor);
+    for (int row = 0; row < rows; ++row) {
+      const char* const asked = summed.in + (summed.count - 1) * summed.step + ahead;
+      summed.prefetch_ahead = asked <= of.prefetch_last ? ahead : 0;
+      sum_heads(summed);
+      summed.in += strides.token;
+      summed.means += tile.heads;
+      summed.sums += tile.heads;
     }
   };
   // Whole vectors of roots are made of sums behind these, too.
@@ -107,28 +132,24 @@ void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, con
   const Norm& norm = of.norm;
   const Tensor& tensor = of.tensor;
   const bool by_head = norm.span == ROPE_NORM_SPAN_HEAD;
-  const int most = norm.weight_stride != 0 ? kTileHeadsByWeights : kTileHeads;
+  const int head_bytes = norm.channels * ElementSize(tensor.dtype);
+  const int most = norm.weight_stride != 0 ? kTileHeadsByWeights
+                                           : std::clamp(kTileBytes / head_bytes, 1, kTileHeads);
   const int heads = by_head && HeadsLieApart(tensor) ? 1 : std::min(tensor.heads, most);
   const int tokens = std::min(count, most / heads);
   Moments moments;
-  float token_roots[kTileHeadsByWeights], token_means[kTileHeadsByWeights];
   Tile tile;
   for (tile.token = 0; tile.token < count; tile.token += tokens) {
     tile.tokens = std::min(tokens, count - tile.token);
     if (!by_head) {
       FindTokenMoments(of, in + tile.token * tensor.in_strides.token, token + tile.token,
-                       tile.tokens, token_roots, token_means);
+                       tile.tokens, heads, &moments);
     }
     for (tile.head = 0; tile.head < tensor.heads; tile.head += heads) {
       tile.heads = std::min(heads, tensor.heads - tile.head);
       if (by_head) {
         FindHeadMoments(of, in + HeadOffset(tensor.in_strides, 0, tile.token, tile.head), tile,
                         &moments);
-      }
-      for (int t = 0; t < tile.tokens && !by_head; ++t) {
-        std::fill_n(moments.roots + t * tile.heads, tile.heads, token_roots[t]);
-        if (norm.rule.has_mean)
-          std::fill_n(moments.means + t * tile.heads, tile.heads, token_means[t]);
       }
       apply(tile, moments);
     }
@@ -302,9 +323,12 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
   const int before = tensor.in_span / ElementSize(tensor.dtype), span = of.context.rotary_dim;
   const ChannelPart parts[2] = {{0, 0, before},
                                 {before + span, before + span, of.norm.channels - before - span}};
+  NormOf asking = of;
+  asking.prefetch_last = block.prefetch_last;
+  asking.prefetch_into_l1 = block.prefetch_into_l1;
   OrderedWeights weights;
   ForEachWeights(
-      of, block.in - tensor.in_span, block.out - tensor.out_span, token, block.tokens, &weights,
+      asking, block.in - tensor.in_span, block.out - tensor.out_span, token, block.tokens, &weights,
       [&](int32_t head, OrderedWeights* to) { OrderWeights(of, pass, head, to); },
       [&](const Tile& tile, const TileHeads& heads) {
         Tensor part = tensor;
@@ -316,9 +340,7 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
         b.cos += tile.token * block.row_stride;
         b.sin += tile.token * block.row_stride;
         b.tokens = heads.tokens;
-        // The sums have read this tile: the memory is asked for the next one.
-        b.prefetch_ahead = tile.heads != tensor.heads ? tile.heads * tensor.in_strides.head
-                                                      : tile.tokens * tensor.in_strides.token;
+        b.prefetch_ahead = tile.Step(tensor);  // the sums have read this tile
         b.weight0 = weights.first;
         b.weight1 = weights.second;
         b.roots = heads.roots;

@@ -21,6 +21,8 @@ struct NormOf {
   const rope_context& context;
   const Norm& norm;
   const Tensor& tensor;
+  const char* prefetch_last = nullptr;  // as of a Block
+  bool prefetch_into_l1 = false;
 };
 
 // Whether the norm and the rotation are one pass: nothing is rounded between the two. Else the norm

@@ -92,14 +92,15 @@ void RotateNormed(const Block& b) {
 }
 
 template <rope_dtype kDtype, NormSum kSum>
-void SumHeads(const char* in, int64_t step, int heads, int channels, const float* means,
-              float* sums) {
+void SumHeads(const SummedHeads& heads) {
   float x[kMaxHeadDim];
-  for (int h = 0; h < heads; ++h, in += step) {
-    for (int c = 0; c < channels; ++c) x[c] = LoadElement(kDtype, in, c);
-    sums[h] = kSum == NormSum::kValues
-                  ? SumOf(x, channels)
-                  : SumOfSquares(x, channels, kSum == NormSum::kDistances ? means[h] : 0.0f);
+  for (int h = 0; h < heads.count; ++h) {
+    for (int c = 0; c < heads.channels; ++c) {
+      x[c] = LoadElement(kDtype, heads.in + h * heads.step, c);
+    }
+    const float mean = kSum == NormSum::kDistances ? heads.means[h] : 0.0f;
+    heads.sums[h] =
+        kSum == NormSum::kValues ? SumOf(x, heads.channels) : SumOfSquares(x, heads.channels, mean);
   }
 }
 

@@ -104,7 +104,7 @@ const Bad kBad[] = {
     {"no weight",
      [](Call* c) { c->norm.weight = nullptr; },
      kInvalid,
-     {"q_norm->weight", "is required by ROPE_NORM_KIND_RMS"}},
+     {"q_norm->weight (NULL) is required by ROPE_NORM_KIND_RMS"}},
     {"weight of PLAIN",
      [](Call* c) { c->norm.kind = ROPE_NORM_KIND_RMS_PLAIN; },
      kInvalid,

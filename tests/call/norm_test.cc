@@ -358,7 +358,7 @@ Memory CopyOf(const Memory& memory) {
 }
 
 TEST_P(NormTest, RandomCallsHaveTheBitsOfTheReference) {
-  const int count = LongTests() ? 20000 : 600;
+  const int count = LongTests() ? 20000 : 120;
   for (int n = 0; n < count; ++n) {
     Random random(static_cast<uint64_t>(n) + 7000);
     Configure(&random);
