@@ -29,13 +29,16 @@ WIDTH = 100
 
 # Words that are not CamelCase by capitalize().
 WORDS = {"DTYPE": "DType", "LONGROPE": "LongRope"}
-WORDS_OF_GO = WORDS | {word: word for word in ("BF16", "BHSD", "BSHD", "GGML", "HND", "NHD", "SBHD")}
+WORDS_OF_GO = WORDS | {word: word for word in ("BF16", "BHSD", "BSHD", "GGML", "HND", "NHD", "RMS", "SBHD")}
 
 # Which types are enums there. The others have another form: see left_out().
-IN_GO = ("pairing", "scaling", "angle", "rounding", "dtype", "layout", "operation", "digest")
-IN_RUST = ("pairing", "angle", "rounding", "dtype", "operation", "digest")
-IN_PYTHON = ("pairing", "scaling", "angle", "rounding", "dtype", "operation", "cos_sin_format", "digest",
-             "shard_scheme")
+NORMS = ("norm_kind", "norm_span", "norm_order", "norm_rounding")
+IN_GO = ("pairing", "scaling", "angle", "rounding", "dtype", "layout", "operation", "digest", *NORMS)
+IN_RUST = ("pairing", "angle", "rounding", "dtype", "operation", "digest", *NORMS)
+IN_PYTHON = (
+    "pairing", "scaling", "angle", "rounding", "dtype", "operation", "cos_sin_format", "digest", "shard_scheme",
+    *NORMS,
+)  # fmt: skip
 # Of two positions: a method of its own there, Rope.move.
 NOT_IN_PYTHON = ("ROPE_OPERATION_REROTATE",)
 

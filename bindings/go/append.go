@@ -4,6 +4,8 @@ package rope
 // The call keeps no pointer to a slice and calls nothing in Go.
 #cgo noescape ropego_append
 #cgo nocallback ropego_append
+#cgo noescape ropego_apply_normed
+#cgo nocallback ropego_apply_normed
 #include "shim.h"
 */
 import "C"
@@ -76,6 +78,12 @@ func store[Q, K, V Element](function string, c *Context, q *Tensor[Q], k *Tensor
 	if hasK && !hasKOut && cache.K.zero() {
 		return invalid(function, "k has no place to go: KVCache.K, or an output")
 	}
+	return storeIn(function, state, q, k, v, qOut, kOut, vOut, cache, step)
+}
+
+// storeIn makes a call that does more than rotate; cache may be nil.
+func storeIn[Q, K, V Element](function string, state *contextState, q *Tensor[Q], k *Tensor[K], v *Tensor[V],
+	qOut *Tensor[Q], kOut *Tensor[K], vOut *Tensor[V], cache *KVCache[K, V], step *Step) error {
 	var call C.ropego_append_call
 	if err := step.check(function, &call.call, state); err != nil {
 		return err
@@ -88,16 +96,36 @@ func store[Q, K, V Element](function string, c *Context, q *Tensor[Q], k *Tensor
 	if err != nil {
 		return err
 	}
-	vData, vOutData, err := cache.values(function, v, vOut, &call, state, step)
-	if err != nil {
-		return err
+	var vData, vOutData, cacheK, cacheV *C.uint8_t
+	slots := &Slots{}
+	if cache != nil {
+		if vData, vOutData, err = cache.values(function, v, vOut, &call, state, step); err != nil {
+			return err
+		}
+		if cacheK, cacheV, err = cache.check(function, &call.cache, state); err != nil {
+			return err
+		}
+		slots = step.Slots
+		if err := slots.check(function, &call.cache, step.sequences()); err != nil {
+			return err
+		}
 	}
-	cacheK, cacheV, err := cache.check(function, &call.cache, state)
-	if err != nil {
-		return err
-	}
-	if err := step.Slots.check(function, &call.cache, step.sequences()); err != nil {
-		return err
+	var norms C.ropego_norms
+	var qNorm, kNorm, vNorm normData
+	if given := step.Norms; given != nil {
+		if qNorm, err = given.Q.check(function, "Q", &norms.q, q.Heads, q.channels(state), step); err != nil {
+			return err
+		}
+		if kNorm, err = given.K.check(function, "K", &norms.k, k.Heads, k.channels(state), step); err != nil {
+			return err
+		}
+		dim := state.info.HeadDim
+		if cache != nil {
+			dim = cache.vDim(state)
+		}
+		if vNorm, err = given.V.check(function, "V", &norms.v, v.Heads, dim, step); err != nil {
+			return err
+		}
 	}
 	var cos, sin *C.uint8_t
 	if rows := step.CosSin; rows != nil {
@@ -112,19 +140,29 @@ func store[Q, K, V Element](function string, c *Context, q *Tensor[Q], k *Tensor
 			return ErrClosed
 		}
 	}
-	slots := step.Slots
-	raw := C.ropego_append(state.ptr, &call, qData, kData, vData, qOutData, kOutData, vOutData, cacheK, cacheV,
-		(*C.uint8_t)(slots.numbers), (*C.int32_t)(unsafe.SliceData(slots.pageStarts)),
-		(*C.int32_t)(unsafe.SliceData(slots.starts)), (*C.uint8_t)(step.Positions.ids),
-		(*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets)), cos, sin,
-		pool)
+	numbers, pageStarts := (*C.uint8_t)(slots.numbers), (*C.int32_t)(unsafe.SliceData(slots.pageStarts))
+	starts, ids := (*C.int32_t)(unsafe.SliceData(slots.starts)), (*C.uint8_t)(step.Positions.ids)
+	cuSeqlens, freqSets := (*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets))
+	var raw *C.ropego_error
+	if step.Norms == nil {
+		raw = C.ropego_append(state.ptr, &call, qData, kData, vData, qOutData, kOutData, vOutData, cacheK, cacheV,
+			numbers, pageStarts, starts, ids, cuSeqlens, freqSets, cos, sin, pool)
+	} else {
+		raw = C.ropego_apply_normed(state.ptr, &call, &norms, qData, kData, vData, qOutData, kOutData, vOutData, cacheK,
+			cacheV, numbers, pageStarts, starts, qNorm.weight, qNorm.bias, qNorm.rstd, kNorm.weight, kNorm.bias, kNorm.rstd,
+			vNorm.weight, vNorm.bias, vNorm.rstd, ids, cuSeqlens, freqSets, cos, sin, pool)
+	}
 	if pool != nil {
 		step.Pool.leave()
 	}
 	if raceEnabled && raw == nil {
 		step.tellRace(state, false)
-		tellRace(q, qOut, state, step)
-		cache.tellRace(k, kOut, v, vOut, state, step)
+		tellRace(q, qOut, step.Norms.q(), state, step)
+		if cache != nil {
+			cache.tellRace(k, kOut, v, vOut, state, step)
+		} else {
+			tellRace(k, kOut, step.Norms.k(), state, step)
+		}
 	}
 	return check(function, raw)
 }

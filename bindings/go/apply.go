@@ -42,6 +42,7 @@ type Step struct {
 	FreqSets  []int32 // the frequency set of every sequence, for contexts with several
 	Shard     Shard   // the tokens are those that one of several ranks has: for Offset and SeqOffsets
 	Slots     *Slots  // where in a cache the tokens go: for Append, AppendTo and moves alone, which need it
+	Norms     *Norms  // of the layer whose call is next, unlike the rest: q, k and v are normed, too
 
 	// OperationRerotate: where the keys were, and in which frequency sets (nil: in FreqSets).
 	From         *Positions
@@ -82,6 +83,9 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 	if step.From != nil || step.Operation == OperationRerotate {
 		return rerotate(function, state, q, k, qOut, kOut, step)
 	}
+	if step.Norms != nil {
+		return storeIn(function, state, q, k, &Tensor[float32]{}, qOut, kOut, nil, (*KVCache[K, float32])(nil), step)
+	}
 	var call C.ropego_call
 	if err := step.check(function, &call, state); err != nil {
 		return err
@@ -115,8 +119,8 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 	}
 	if raceEnabled && raw == nil {
 		step.tellRace(state, false)
-		tellRace(q, qOut, state, step)
-		tellRace(k, kOut, state, step)
+		tellRace(q, qOut, nil, state, step)
+		tellRace(k, kOut, nil, state, step)
 	}
 	return check(function, raw)
 }
@@ -183,8 +187,8 @@ func ApplyTHD[T Element](c *Context, positions []int64, q []T, qHeads int, k []T
 		step := &Step{Batch: 1, Tokens: tokens, Positions: TokenIDs(positions)}
 		qTensor, kTensor := BSHD(q, qHeads), BSHD(k, kHeads)
 		step.tellRace(state, false)
-		tellRace(&qTensor, nil, state, step)
-		tellRace(&kTensor, nil, state, step)
+		tellRace(&qTensor, nil, nil, state, step)
+		tellRace(&kTensor, nil, nil, state, step)
 	}
 	return check("ApplyTHD", raw)
 }

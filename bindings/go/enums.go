@@ -186,6 +186,64 @@ const (
 // String is the name of the constant.
 func (value Digest) String() string { return nameOf("Digest", int32(value)) }
 
+// The values of NormKind.
+const (
+	// x / rms(x) * weight: Qwen3, OLMo 2, GLM-4.5
+	NormKindRMS NormKind = C.ROPE_NORM_KIND_RMS
+	// x / rms(x) * (1 + weight): Gemma 3, Qwen3-Next
+	NormKindRMSOnePlus NormKind = C.ROPE_NORM_KIND_RMS_ONE_PLUS
+	// x / rms(x), without weights: L2 norms, v of Gemma 4
+	NormKindRMSPlain NormKind = C.ROPE_NORM_KIND_RMS_PLAIN
+	// (x - mean) / std * weight: Command R+, StableLM 2
+	NormKindLayer NormKind = C.ROPE_NORM_KIND_LAYER
+	// (x - mean) / std * weight + bias: Phi, Persimmon
+	NormKindLayerBias NormKind = C.ROPE_NORM_KIND_LAYER_BIAS
+)
+
+// String is the name of the constant.
+func (value NormKind) String() string { return nameOf("NormKind", int32(value)) }
+
+// The values of NormSpan.
+const (
+	// each head on its own
+	NormSpanHead NormSpan = C.ROPE_NORM_SPAN_HEAD
+	// all heads of a token together: OLMo 2, MiniMax-M2
+	NormSpanAllHeads NormSpan = C.ROPE_NORM_SPAN_ALL_HEADS
+	// The same, with r from the caller, who has added up the squares of all ranks (tensor parallel).
+	// NormKindRMS kinds only.
+	NormSpanGiven NormSpan = C.ROPE_NORM_SPAN_GIVEN
+)
+
+// String is the name of the constant.
+func (value NormSpan) String() string { return nameOf("NormSpan", int32(value)) }
+
+// The values of NormOrder.
+const (
+	// norm, then rotation: Qwen3, Gemma 3, OLMo 2
+	NormOrderBefore NormOrder = C.ROPE_NORM_ORDER_BEFORE
+	// rotation, then norm: Hunyuan, Llama 4
+	NormOrderAfter NormOrder = C.ROPE_NORM_ORDER_AFTER
+)
+
+// String is the name of the constant.
+func (value NormOrder) String() string { return nameOf("NormOrder", int32(value)) }
+
+// The values of NormRounding.
+const (
+	// nothing between norm and rotation: most fused kernels
+	NormRoundingFloat32 NormRounding = C.ROPE_NORM_ROUNDING_FLOAT32
+	// The results of the norm, and those of the rotation: a norm that has a kernel of its own; Gemma,
+	// OLMo 2, Command R+ in transformers. The bits are those of two calls, of which one has a
+	// ScalingNope context and the norm.
+	NormRoundingRounded NormRounding = C.ROPE_NORM_ROUNDING_ROUNDED
+	// Also x * r, and then the product with the weight: Llama's norm in transformers, which Qwen3 and
+	// many others have.
+	NormRoundingEager NormRounding = C.ROPE_NORM_ROUNDING_EAGER
+)
+
+// String is the name of the constant.
+func (value NormRounding) String() string { return nameOf("NormRounding", int32(value)) }
+
 var constants = [...]constant{
 	{"Pairing", "ROPE_PAIRING_HALVES", "PairingHalves", int32(PairingHalves)},
 	{"Pairing", "ROPE_PAIRING_INTERLEAVED", "PairingInterleaved", int32(PairingInterleaved)},
@@ -225,4 +283,17 @@ var constants = [...]constant{
 	{"Digest", "ROPE_DIGEST_ROTATION", "DigestRotation", int32(DigestRotation)},
 	{"Digest", "ROPE_DIGEST_ANGLES", "DigestAngles", int32(DigestAngles)},
 	{"Digest", "ROPE_DIGEST_BITS", "DigestBits", int32(DigestBits)},
+	{"NormKind", "ROPE_NORM_KIND_RMS", "NormKindRMS", int32(NormKindRMS)},
+	{"NormKind", "ROPE_NORM_KIND_RMS_ONE_PLUS", "NormKindRMSOnePlus", int32(NormKindRMSOnePlus)},
+	{"NormKind", "ROPE_NORM_KIND_RMS_PLAIN", "NormKindRMSPlain", int32(NormKindRMSPlain)},
+	{"NormKind", "ROPE_NORM_KIND_LAYER", "NormKindLayer", int32(NormKindLayer)},
+	{"NormKind", "ROPE_NORM_KIND_LAYER_BIAS", "NormKindLayerBias", int32(NormKindLayerBias)},
+	{"NormSpan", "ROPE_NORM_SPAN_HEAD", "NormSpanHead", int32(NormSpanHead)},
+	{"NormSpan", "ROPE_NORM_SPAN_ALL_HEADS", "NormSpanAllHeads", int32(NormSpanAllHeads)},
+	{"NormSpan", "ROPE_NORM_SPAN_GIVEN", "NormSpanGiven", int32(NormSpanGiven)},
+	{"NormOrder", "ROPE_NORM_ORDER_BEFORE", "NormOrderBefore", int32(NormOrderBefore)},
+	{"NormOrder", "ROPE_NORM_ORDER_AFTER", "NormOrderAfter", int32(NormOrderAfter)},
+	{"NormRounding", "ROPE_NORM_ROUNDING_FLOAT32", "NormRoundingFloat32", int32(NormRoundingFloat32)},
+	{"NormRounding", "ROPE_NORM_ROUNDING_ROUNDED", "NormRoundingRounded", int32(NormRoundingRounded)},
+	{"NormRounding", "ROPE_NORM_ROUNDING_EAGER", "NormRoundingEager", int32(NormRoundingEager)},
 }

@@ -51,8 +51,8 @@ func projected(sequence, place, what, heads int) []float32 {
 }
 
 // A small engine: sequences of different lengths decode together, in pages that are allotted as they grow.
-// Each step turns q and stores k and v in one call; attention then reads the pages. The result is that of
-// contiguous caches.
+// Each step norms q and k as Qwen3 does, turns them, and stores k and v, in one call; attention then reads the
+// pages. The result is that of contiguous caches.
 func Example_pagedDecode() {
 	ctx, err := rope.New(rope.Config{HeadDim: dim, Theta: 10000, Pairing: rope.PairingHalves})
 	if err != nil {
@@ -62,6 +62,11 @@ func Example_pagedDecode() {
 	cache := rope.KVCache[float32, float32]{Pages: pages, PageSize: pageSize}
 	cache.K = rope.NHD(make([]float32, pages*pageSize*row), heads)
 	cache.V = rope.NHD(make([]float32, pages*pageSize*row), heads)
+	norm := func(seed int) *rope.Norm { // of this layer
+		weight := rope.WeightsOf(projected(9, seed, 0, 1))
+		return &rope.Norm{Kind: rope.NormKindRMS, Eps: 1e-6, Weight: weight}
+	}
+	norms := rope.Norms{Q: norm(0), K: norm(1)}
 	var free, table []int32
 	for page := range int32(pages) {
 		free = append(free, page)
@@ -95,12 +100,13 @@ func Example_pagedDecode() {
 		}
 		step := rope.Step{Batch: 1, Tokens: int(ends[3]), Positions: rope.SeqOffsets(lengths), CuSeqlens: ends}
 		turned := rope.BSHD(slices.Clone(k), heads)
+		step.Norms = &rope.Norms{K: norms.K}
 		if err := rope.ApplyQK(ctx, rope.Tensor[float32]{}, turned, step); err != nil {
 			log.Fatal(err)
 		}
 
 		// The engine's own call, for each layer: this one has one.
-		step.Slots = rope.PagedSlots(table, width, lengths)
+		step.Norms, step.Slots = &norms, rope.PagedSlots(table, width, lengths)
 		err := rope.Append(ctx, rope.BSHD(q, qHeads), rope.BSHD(k, heads), rope.BSHD(v, heads), cache, step)
 		if err != nil {
 			log.Fatal(err)

@@ -37,6 +37,9 @@ var (
 // cacheFields are those that KVCache has; the others are of Slots.
 var cacheFields = regexp.MustCompile(`^(k|v|pages|page_size)\b`)
 
+// normField is how a norm of rope_fused begins.
+var normField = regexp.MustCompile(`^[qkv]_norm\b`)
+
 // structs are C's arguments, of which Go's messages name the fields.
 var structs = map[string]bool{"args": true, "config": true, "data": true, "out": true, "positions": true}
 
@@ -84,6 +87,7 @@ func goPath(chain string) string {
 	if structs[first] {
 		chain = strings.TrimPrefix(strings.TrimPrefix(rest, "positions."), "fused->")
 	}
+	chain = normField.ReplaceAllStringFunc(chain, func(norm string) string { return "Norms->" + strings.ToUpper(norm[:1]) })
 	if field, of := strings.CutPrefix(chain, "cache->"); of {
 		if chain = field; cacheFields.MatchString(field) {
 			return "KVCache." + goWords(strings.ToUpper(field[:1])+field[1:], true)

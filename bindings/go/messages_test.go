@@ -36,6 +36,10 @@ func TestMessagesAreInGo(t *testing.T) {
 		{"Append", "rope_apply_qk: args->fused->v_out overlaps args->fused->cache->v", "rope.Append: vOut overlaps KVCache.V"},
 		{"Append", "rope_apply_qk: args->fused->v is set, but neither v_out nor cache->v is, where it would go",
 			"rope.Append: v is set, but neither vOut nor KVCache.V is, where it would go"},
+		{"Append", "rope_apply_qk: args->fused->v_norm->eps (0) is required, and must be positive and finite as a float",
+			"rope.Append: Norms.V.Eps (0) is required, and must be positive and finite as a float"},
+		{"ApplyQK", "rope_apply_qk: args->fused->k_norm is set, but args->k is absent",
+			"rope.ApplyQK: Norms.K is set, but k is absent"},
 		{"Prepared.Apply", "rope_prepared_apply: data->q_out overlaps data->q", "rope.Prepared.Apply: qOut overlaps q"},
 		{"New", "rope_context_create: out of memory", "rope.New: out of memory"},
 		// Names of config.json stay.
@@ -105,8 +109,8 @@ func TestConstantsHaveNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range constants {
-		word, tail, _ := strings.Cut(strings.TrimPrefix(c.c, "ROPE_"), "_")
-		if !strings.EqualFold(word, c.kind) || !strings.EqualFold(c.name, word+strings.ReplaceAll(tail, "_", "")) {
+		words := strings.ReplaceAll(strings.TrimPrefix(c.c, "ROPE_"), "_", "")
+		if !strings.HasPrefix(c.name, c.kind) || !strings.EqualFold(c.name, words) {
 			t.Errorf("%s is %s of the type %s", c.c, c.name, c.kind)
 		}
 		if number := regexp.MustCompile(c.c + ` = (\d+)\b`).FindSubmatch(header); number == nil ||

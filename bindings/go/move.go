@@ -130,14 +130,17 @@ func rerotate[Q, K Element](function string, state *contextState, q *Tensor[Q], 
 	if raceEnabled && raw == nil {
 		step.tellRace(state, false)
 		before.tellRace(state, false)
-		tellRace(q, qOut, state, step)
-		tellRace(k, kOut, state, step)
+		tellRace(q, qOut, nil, state, step)
+		tellRace(k, kOut, nil, state, step)
 	}
 	return check(function, raw)
 }
 
 // checkFrom fills the positions before a move, and is a step that has them as its own.
 func (step *Step) checkFrom(function string, call *C.ropego_move_call, c *contextState) (before Step, err error) {
+	if step.Norms != nil {
+		return before, invalid(function, "Step.Norms must be nil: keys that move are not normed")
+	}
 	if (step.From != nil) != (step.Operation == OperationRerotate) {
 		return before, invalid(function, "Step.From is required with OperationRerotate, and nil with any other")
 	}

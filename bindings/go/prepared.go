@@ -89,6 +89,9 @@ func prepare[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[
 			use.leave()
 		}
 	}()
+	if step.Norms != nil {
+		return nil, invalid(function, "Step.Norms must be nil: prepared calls norm nothing")
+	}
 	if step.Slots != nil {
 		return nil, noSlots(function)
 	}
@@ -232,8 +235,8 @@ func (p *Prepared[Q, K]) apply(function string, qOut []Q, kOut []K, q []Q, k []K
 	raw := C.ropego_prepared_apply(state.memory.ptr, qData, kData, qOutData, kOutData)
 	if raceEnabled && raw == nil {
 		context := &state.memory.context.body.value
-		tellRace(state.q.with(q), state.qOut.with(qOut), context, &state.sizes)
-		tellRace(state.k.with(k), state.kOut.with(kOut), context, &state.sizes)
+		tellRace(state.q.with(q), state.qOut.with(qOut), nil, context, &state.sizes)
+		tellRace(state.k.with(k), state.kOut.with(kOut), nil, context, &state.sizes)
 	}
 	return check(function, raw)
 }

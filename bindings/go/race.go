@@ -28,6 +28,9 @@ func (step *Step) tellRace(c *contextState, writes bool) {
 	}
 	raceRead(unsafe.Pointer(unsafe.SliceData(step.CuSeqlens)), uint64(len(step.CuSeqlens))*4)
 	raceRead(unsafe.Pointer(unsafe.SliceData(step.FreqSets)), uint64(len(step.FreqSets))*4)
+	if step.Norms != nil {
+		step.Norms.tellRace()
+	}
 	if r := step.CosSin; r != nil {
 		tell, width := raceRead, r.width(c.info.Pairs)
 		if writes {
@@ -45,8 +48,9 @@ func (step *Step) tellRace(c *contextState, writes bool) {
 	}
 }
 
-// tellRace reports one input and its output, which may be nil.
-func tellRace[T Element](in, out *Tensor[T], c *contextState, step *Step) {
+// tellRace reports one input and its output, which may be nil, and whose heads are normed if there is a
+// norm.
+func tellRace[T Element](in, out *Tensor[T], norm *Norm, c *contextState, step *Step) {
 	if in.empty() || step.Batch == 0 || step.Tokens == 0 {
 		return
 	}
@@ -54,11 +58,11 @@ func tellRace[T Element](in, out *Tensor[T], c *contextState, step *Step) {
 	if inPlace {
 		out = in
 	}
-	whole := !inPlace && !in.Span && !out.Span // the rest is copied
+	whole := (!inPlace || norm != nil) && !in.Span && !out.Span // the rest is copied, or normed
 	if !inPlace {
 		in.touch(raceRead, whole, c, step)
 	}
-	if !inPlace || !c.nope {
+	if !inPlace || !c.nope || norm != nil {
 		out.touch(raceWrite, whole, c, step)
 	}
 }
@@ -90,7 +94,7 @@ func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], c *
 	if !k.empty() {
 		inPlace := false
 		if kOut != nil && !kOut.zero() {
-			tellRace(k, kOut, c, step)
+			tellRace(k, kOut, step.Norms.k(), c, step)
 			inPlace = unsafe.SliceData(kOut.Data) == unsafe.SliceData(k.Data)
 		}
 		if !cache.K.zero() {
@@ -108,7 +112,8 @@ func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], c *
 	all := [3]int{step.Batch, step.Tokens, v.Heads}
 	bytes := uint64(unsafe.Sizeof(v.Data[0]))
 	blocks(raceRead, unsafe.Pointer(unsafe.SliceData(v.Data)), bytes, all, v.strides(dim, step), 0, dim)
-	if vOut != nil && !vOut.zero() && unsafe.SliceData(vOut.Data) != unsafe.SliceData(v.Data) {
+	normed := step.Norms != nil && step.Norms.V != nil
+	if vOut != nil && !vOut.zero() && (normed || unsafe.SliceData(vOut.Data) != unsafe.SliceData(v.Data)) {
 		blocks(raceWrite, unsafe.Pointer(unsafe.SliceData(vOut.Data)), bytes, all, vOut.strides(dim, step), 0, dim)
 	}
 	if !cache.V.zero() {

@@ -185,6 +185,52 @@ ropego_error* ropego_move(const rope_context* context, const ropego_move_call* m
   return result(rope_apply_qk(context, &args));
 }
 
+// `norm` is its memory.
+static inline const rope_norm* set_norm(rope_norm* norm, const ropego_norm* from,
+                                        const uint8_t* weight, const uint8_t* bias,
+                                        const float* rstd) {
+  if (!from->given) return NULL;
+  *norm = (rope_norm)ROPE_INIT(rope_norm);
+  norm->kind = from->kind;
+  norm->eps = from->eps;
+  norm->weight = weight;
+  norm->bias = bias;
+  norm->weight_dtype = from->weight_dtype;
+  norm->span = from->span;
+  norm->order = from->order;
+  norm->rounding = from->rounding;
+  norm->weight_stride_head = from->weight_stride_head;
+  norm->rstd = rstd;
+  return norm;
+}
+
+ropego_error* ropego_apply_normed(
+    const rope_context* context, const ropego_append_call* append, const ropego_norms* norms,
+    uint8_t* q, uint8_t* k, uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
+    uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots, const int32_t* page_starts,
+    const int32_t* starts, const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd,
+    const uint8_t* k_weight, const uint8_t* k_bias, const float* k_rstd, const uint8_t* v_weight,
+    const uint8_t* v_bias, const float* v_rstd, const uint8_t* ids, const int32_t* cu_seqlens,
+    const int32_t* freq_sets, uint8_t* cos, uint8_t* sin, const rope_pool* pool) {
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  rope_cos_sin rows;
+  set_args(&args, &append->call, q, k, q_out, k_out, ids, cu_seqlens, freq_sets, &rows, cos, sin, pool);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  rope_kv_cache cache;
+  if (append->cache.kind != 0) {
+    cache = make_cache(&append->cache, cache_k, cache_v, slots, page_starts, starts);
+    fused.cache = &cache;
+  }
+  set_tensor(&fused.v, &append->v, v);
+  set_tensor(&fused.v_out, &append->v_out, v_out);
+  rope_norm q_norm, k_norm, v_norm;
+  fused.q_norm = set_norm(&q_norm, &norms->q, q_weight, q_bias, q_rstd);
+  fused.k_norm = set_norm(&k_norm, &norms->k, k_weight, k_bias, k_rstd);
+  fused.v_norm = set_norm(&v_norm, &norms->v, v_weight, v_bias, v_rstd);
+  args.fused = &fused;
+  return result(rope_apply_qk(context, &args));
+}
+
 ropego_error* ropego_prepared_create(const rope_context* context, const ropego_call* call,
                                      const uint8_t* ids, const int32_t* cu_seqlens,
                                      const int32_t* freq_sets, uint8_t* cos, uint8_t* sin,

@@ -59,6 +59,17 @@ typedef struct ropego_cache {
   ropego_tensor k, v;  // dtype 0: there is none
 } ropego_cache;
 
+typedef struct ropego_norm {
+  int32_t given;  // 0: there is none
+  int32_t kind, weight_dtype, span, order, rounding;
+  double eps;
+  int64_t weight_stride_head;
+} ropego_norm;
+
+typedef struct ropego_norms {
+  ropego_norm q, k, v;
+} ropego_norms;
+
 typedef struct ropego_append_call {
   ropego_call call;
   ropego_tensor v, v_out;
@@ -83,6 +94,15 @@ ropego_error* ropego_append(const rope_context* context, const ropego_append_cal
                             const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
                             const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
                             uint8_t* sin, const rope_pool* pool);
+// The same with norms, and without a cache where its kind is 0.
+ropego_error* ropego_apply_normed(
+    const rope_context* context, const ropego_append_call* append, const ropego_norms* norms,
+    uint8_t* q, uint8_t* k, uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
+    uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots, const int32_t* page_starts,
+    const int32_t* starts, const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd,
+    const uint8_t* k_weight, const uint8_t* k_bias, const float* k_rstd, const uint8_t* v_weight,
+    const uint8_t* v_bias, const float* v_rstd, const uint8_t* ids, const int32_t* cu_seqlens,
+    const int32_t* freq_sets, uint8_t* cos, uint8_t* sin, const rope_pool* pool);
 ropego_error* ropego_move(const rope_context* context, const ropego_move_call* move, uint8_t* q,
                           uint8_t* k, uint8_t* q_out, uint8_t* k_out, uint8_t* source_k,
                           uint8_t* source_v, const uint8_t* source_slots,

@@ -5,6 +5,8 @@
  * into the library: one crossing instead of one per field, and no struct that two threads could
  * write. */
 
+#include <string.h>
+
 typedef struct {
   void *q, *k, *q_out, *k_out, *positions, *cu_seqlens, *freq_sets, *cos, *sin;
 } Addresses;
@@ -99,6 +101,20 @@ static void place_beside(rope_qk_args* args, rope_fused* fused, rope_kv_cache* c
   args->fused = fused;
 }
 
+/* Norms of q, k and v: templates, of which kind 0 is none, and weight, bias and rstd of each. */
+static void place_norms(rope_fused* fused, rope_norm* placed, const rope_norm* norms,
+                        const uintptr_t* arrays) {
+  const rope_norm** const fields[] = {&fused->q_norm, &fused->k_norm, &fused->v_norm};
+  for (int i = 0; i < 3; ++i) {
+    if (norms[i].kind == 0) continue;
+    placed[i] = norms[i];
+    placed[i].weight = (const void*)arrays[3 * i];
+    placed[i].bias = (const void*)arrays[3 * i + 1];
+    placed[i].rstd = (const float*)arrays[3 * i + 2];
+    *fields[i] = &placed[i];
+  }
+}
+
 /* cffi */ static int32_t call_fused(const rope_context* context, const rope_qk_args* template,
                                      const rope_cos_sin* rows, const rope_fused* fused,
                                      const rope_kv_cache* cache, int64_t offset, uintptr_t stream,
@@ -121,6 +137,31 @@ static void place_beside(rope_qk_args* args, rope_fused* fused, rope_kv_cache* c
   place(&args, template, &at, &offset, (void*)stream, runner);
   place_rows(&args, &angles, rows, at.cos, at.sin);
   place_beside(&args, &placed, &placed_cache, &beside);
+  return rope_apply_qk(context, &args);
+}
+
+/* The same with norms. arrays: those of q and k, as call_fused() takes them, those of norms behind
+ * them. */
+/* cffi */ static int32_t call_normed(const rope_context* context, const rope_qk_args* template,
+                                      const rope_cos_sin* rows, const rope_fused* fused,
+                                      const rope_kv_cache* cache, const rope_norm* norms,
+                                      int64_t offset, uintptr_t stream, void* runner,
+                                      const uintptr_t* arrays) {
+  Addresses at;
+  memcpy(&at, arrays, sizeof at);
+  const uintptr_t* const more = arrays + sizeof at / sizeof *arrays;
+  const Beside beside = {fused,          cache,          (void*)more[0], (void*)more[1],
+                         (void*)more[2], (void*)more[3], (void*)more[4], (void*)more[5],
+                         (void*)more[6], (void*)more[7]};
+  rope_qk_args args;
+  rope_cos_sin angles;
+  rope_fused placed;
+  rope_kv_cache placed_cache;
+  rope_norm placed_norms[3];
+  place(&args, template, &at, &offset, (void*)stream, runner);
+  place_rows(&args, &angles, rows, at.cos, at.sin);
+  place_beside(&args, &placed, &placed_cache, &beside);
+  place_norms(&placed, placed_norms, norms, more + 8);
   return rope_apply_qk(context, &args);
 }
 
@@ -178,6 +219,12 @@ static void place_beside(rope_qk_args* args, rope_fused* fused, rope_kv_cache* c
                          (void*)cache_k,     (void*)cache_v, (void*)slots, (void*)page_table,
                          (void*)page_starts, (void*)starts};
   place_beside(args, fused, cache, &beside);
+}
+
+/* And its norms, kept in `placed`. */
+/* cffi */ static void keep_norms(rope_fused* fused, rope_norm* placed, const rope_norm* norms,
+                                  const uintptr_t* arrays) {
+  place_norms(fused, placed, norms, arrays);
 }
 
 /* A prepared call of a template: it reads positions and rows now, and is given tensors later. */

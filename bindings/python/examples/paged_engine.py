@@ -2,8 +2,8 @@
 
     python paged_engine.py
 
-Each layer makes one call of librope: it rotates q in place, and stores the rotated k, and v, in the pages
-of their sequences. Requests come and go, long prompts are cut into chunks, and pages are used again. The
+Each layer makes one call of librope: it norms q and k, as Qwen3 does, rotates q in place, and stores the
+rotated k, and v, in the pages of their sequences. Requests come and go, long prompts are cut into chunks, and pages are used again. The
 weights are random; the point is that every token is the one that plain code generates, which has one
 sequence, a cache that grows by torch.cat, and the rotation as models write it.
 """
@@ -14,14 +14,15 @@ import torch.nn.functional as F
 import librope
 
 CONFIG = {
-    "model_type": "llama", "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "model_type": "qwen3", "head_dim": 32, "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2,
     "num_hidden_layers": 4, "intermediate_size": 512, "vocab_size": 1000, "rope_theta": 500000.0,
 }  # fmt: skip
 Q_HEADS, KV_HEADS, DIM, LAYERS = 8, 2, 32, 4
 PAGE_SIZE, PAGES, BUDGET = 8, 30, 24  # slots of a page; pages; tokens of a step
+EPS = 1e-6  # of the norms of q and k
 
 
-class Llama:
+class Qwen:
     """Weights, and a forward pass that is told how to attend."""
 
     def __init__(self, seed):
@@ -35,7 +36,8 @@ class Llama:
         self.head = weight(hidden, CONFIG["vocab_size"])
         self.layers = [
             {"qkv": weight(hidden, (Q_HEADS + 2 * KV_HEADS) * DIM), "o": weight(Q_HEADS * DIM, hidden),
-             "up": weight(hidden, 2 * inner), "down": weight(inner, hidden)}
+             "up": weight(hidden, 2 * inner), "down": weight(inner, hidden),
+             "q_norm": 1 + torch.randn(DIM) / 4, "k_norm": 1 + torch.randn(DIM) / 4}
             for _ in range(LAYERS)
         ]  # fmt: skip
 
@@ -66,6 +68,10 @@ class Engine:
         self.model = model
         self.rope = librope.Rope.from_config(CONFIG, layout="thd")
         memory = torch.zeros(LAYERS, 2, PAGES, PAGE_SIZE, KV_HEADS, DIM)
+        self.norms = [
+            librope.Norms(*[librope.Norm(w[name], kind="rms", eps=EPS) for name in ("q_norm", "k_norm")])
+            for w in model.layers
+        ]
         self.caches = [librope.KVCache(k, v, layout="nhd") for k, v in memory]
         self.free = torch.randperm(PAGES).tolist()
         self.pages = {}  # of each sequence
@@ -86,7 +92,9 @@ class Engine:
 
         def attend(layer, q, k, v):
             cache = self.caches[layer].at(page_table=table, starts=starts)
-            self.rope.apply_qk_(q, k, offsets=starts, cu_seqlens=cu_seqlens, v=v, cache=cache)
+            self.rope.apply_qk_(
+                q, k, offsets=starts, cu_seqlens=cu_seqlens, v=v, cache=cache, norms=self.norms[layer]
+            )
             return torch.cat([
                 attention(rows, cache.k[self.pages[s]].flatten(0, 1)[:end], cache.v[self.pages[s]].flatten(0, 1)[:end])
                 for s, end, rows in zip(new, ends, q.split(counts.tolist()))
@@ -130,13 +138,15 @@ def generate_plainly(model, prompt, count):
         angles = torch.arange(past, past + len(new))[:, None].float() * inv_freq
         cos, sin = (torch.cat([t, t], -1)[:, None] for t in (angles.cos(), angles.sin()))
 
-        def rotate(x):
+        def rotate(x, weight):
+            x = F.rms_norm(x, (DIM,), weight, EPS)
             x0, x1 = x.chunk(2, -1)
             return x * cos + torch.cat([-x1, x0], -1) * sin
 
         def attend(layer, q, k, v):
-            cache[layer] = torch.cat([cache[layer], torch.stack([rotate(k), v])], 1)
-            return attention(rotate(q), *cache[layer])
+            weights = model.layers[layer]
+            cache[layer] = torch.cat([cache[layer], torch.stack([rotate(k, weights["k_norm"]), v])], 1)
+            return attention(rotate(q, weights["q_norm"]), *cache[layer])
 
         ids.append(model.next_id(model(torch.tensor(new), attend)[-1]))
         new = ids[-1:]
@@ -144,7 +154,7 @@ def generate_plainly(model, prompt, count):
 
 
 def main():
-    model = Llama(seed=0)
+    model = Qwen(seed=0)
     lengths = {"a": (0, 50, 20), "b": (0, 3, 40), "c": (4, 17, 25), "d": (9, 30, 30), "e": (30, 9, 12)}
     requests = {
         name: (first, torch.randint(CONFIG["vocab_size"], (tokens,)).tolist(), count)

@@ -22,9 +22,9 @@ def test_what_a_call_is_made_of_is_the_same_everywhere():
     assert arguments == {"q": inspect.Parameter.empty, **Call._field_defaults}
     copies = defaults(ROPE.apply_qk)
     assert copies.pop("out") is None and copies == arguments
-    assert Call._fields[3:5] == ("v", "cache")
+    assert Call._fields[3:6] == ("v", "cache", "norms")
     assert CallOptions.__optional_keys__ == set(Call._fields[5:])
-    assert BindOptions.__optional_keys__ == set(Call._fields[5:]) - {"cos_sin", "cos_sin_format"}
+    assert BindOptions.__optional_keys__ == set(Call._fields[6:]) - {"cos_sin", "cos_sin_format"}
 
 
 @pytest.mark.parametrize("given", [("positions", "offsets"), ("positions", "cos_sin"),

@@ -54,7 +54,7 @@ def test_structs_are_those_of_the_installed_module(declarations):
     fresh.cdef(re.sub(r"#define .*", "", declarations))
     for name in ("rope_config", "rope_qk_args", "rope_tensor", "rope_positions", "rope_cos_sin",
                  "rope_info", "rope_prompt_part", "rope_qk_data", "rope_runner", "rope_kv_cache",
-                 "rope_fused"):  # fmt: skip
+                 "rope_fused", "rope_norm"):  # fmt: skip
         want, got = (
             [(n, f.type.cname.replace("struct ", ""), f.offset) for n, f in of.typeof(name).fields]
             for of in (fresh, ffi)

@@ -272,7 +272,7 @@ def test_operator_keeps_the_rules_of_operators(qkv):
     cache = memory("[2, pages]")
     told = PLACES["slots"][1]["slots"]
     arguments = (q, k, v, torch.empty_like(q), None, None, cache[0].clone(), cache[1].clone(), "nhd", told,
-                 None, None, None, torch.arange(3), 0, ROPE.spec, "bshd", 0, False, "")  # fmt: skip
+                 None, None, None, *[None] * 9, "", torch.arange(3), 0, ROPE.spec, "bshd", 0, False, "")  # fmt: skip
     torch.library.opcheck(torch.ops.librope.apply_fused_.default, arguments)
 
 
@@ -287,7 +287,7 @@ def test_gradients_are_refused(qkv):
     for i in range(3):
         arrays = [x.clone().requires_grad_(i == j) for j, x in enumerate(qkv)]
         for function in (ROPE.apply_qk, ROPE.apply_qk_):
-            refused(NotImplementedError, "no gradient goes through v= and cache=",
+            refused(NotImplementedError, "no gradient goes through v=, cache= and norms=",
                     lambda: function(arrays[0], arrays[1], 5, v=arrays[2], cache=cache))  # fmt: skip
         with torch.no_grad():
             ROPE.apply_qk(arrays[0], arrays[1], 5, v=arrays[2], cache=cache)

@@ -25,6 +25,11 @@ rope.apply_qk_(x, x, 0, v=x, cache=cache)
 rope.bind(x, x, 0, v=x, cache=cache)()
 rope.apply_qk(x, x, 0, cache=(x, x))  # type: ignore[call-overload]
 librope.KVCache(x, x, starts=0)  # type: ignore[call-arg]
+norms = librope.Norms(librope.Norm(x, kind="rms", eps=1e-6), v=librope.Norm(kind="rms_plain", eps=1e-6))
+rope.apply_qk_(x, x, 0, v=x, cache=cache, norms=norms)
+rope.apply(x, 0, norms=norms)
+librope.Norm(x, kind="rsm", eps=1e-6)  # type: ignore[arg-type]
+rope.apply_qk(x, x, 0, norms=norms.q)  # type: ignore[arg-type]
 librope.Rope(head_dim=8, scaling="nope")
 librope.Rope(head_dim=8, theta=1e4)  # type: ignore[call-overload]
 librope.Rope(head_dim=8, theta=1e4, pairing="halfs")  # type: ignore[call-overload]

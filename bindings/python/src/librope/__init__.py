@@ -11,6 +11,10 @@ from ._choices import (
     CosSinFormat,
     Digest,
     DType,
+    NormKind,
+    NormOrder,
+    NormRounding,
+    NormSpan,
     Operation,
     Pairing,
     Rounding,
@@ -20,6 +24,7 @@ from ._choices import (
 from ._core import VERSION, LibropeWarning
 from ._kv_cache import KVCache
 from ._model import Model
+from ._norm import Norm, Norms
 from ._pool import Pool
 from ._prepared import PreparedCall
 from ._prompt import PromptPart, prompt_ids
@@ -28,7 +33,7 @@ from ._shard import Shard
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = [
-    "Angle", "Bound", "CosSinFormat", "Digest", "DType", "KVCache", "LibropeWarning", "Model", "Operation", "Pairing",
-    "Pool", "PreparedCall", "PromptPart", "Rope", "Rounding", "Scaling", "Shard", "ShardScheme", "__version__",
-    "prompt_ids",
+    "Angle", "Bound", "CosSinFormat", "Digest", "DType", "KVCache", "LibropeWarning", "Model", "Norm", "NormKind",
+    "NormOrder", "NormRounding", "NormSpan", "Norms", "Operation", "Pairing", "Pool", "PreparedCall", "PromptPart",
+    "Rope", "Rounding", "Scaling", "Shard", "ShardScheme", "__version__", "prompt_ids",
 ]  # fmt: skip

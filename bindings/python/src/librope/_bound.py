@@ -41,8 +41,12 @@ class Bound:
         lib.keep_call(args, template.args, start, stream, runner, *addresses[:7])
         if template.fused is not None:
             fused, cache = ffi.new("rope_fused*"), ffi.new("rope_kv_cache*")
-            lib.keep_fused(args, fused, cache, template.fused, template.cache, *addresses[9:])
+            lib.keep_fused(args, fused, cache, template.fused, template.cache, *addresses[9:17])
             owners = (owners, fused, cache)
+            if template.norms is not None:
+                norms = ffi.new("rope_norm[3]")
+                lib.keep_norms(fused, norms, template.norms, ffi.new("uintptr_t[]", addresses[17:]))
+                owners = (owners, norms)
         self._int = None  # where the int is
         if offset is not None:
             by_offset = args.positions.kind == lib.ROPE_POSITIONS_OFFSET

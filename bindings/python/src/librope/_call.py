@@ -16,10 +16,12 @@ from ._conventions import pairing_after, rule_of
 from ._core import OPERATIONS, ints
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
-from ._fused import FusedKey, add_fused
+from ._fused import FusedKey, add_fused, add_norms
 from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import KVCache, check_page_starts, read_beside, written_of
 from ._move import Mover
+from ._norm import NAMES as _NORMED
+from ._norm import Norms, norm_forms, read_norms
 from ._pool import Pool
 from ._rules import POSITIONS, axes_of, both_layouts, check_ids_per_axis, missing_layout
 from ._shard import Shard, checked_shard
@@ -30,10 +32,13 @@ _ndarray = _arrays.ndarray
 _NULL = ffi.NULL
 _call_addresses = lib.call_addresses
 _call_fused = lib.call_fused
+_call_normed = lib.call_normed
 _NAMES = (
     "q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin", *_BESIDE,
+    *_NORMED,
 )  # fmt: skip
-_ROTATION = len(_NAMES) - len(_BESIDE)  # arrays of a call that rotates, and nothing else
+_ROTATION = len(_NAMES) - len(_BESIDE) - len(_NORMED)  # arrays of a call that rotates, and nothing else
+_PAGE_STARTS = _NAMES.index("page_starts")
 _LOW, _HIGH = (_core.range_of("int64_t")[i] for i in (0, -1))  # of a position
 _CACHE = 512  # templates kept per Rope; decode with growing shapes must not fill memory
 
@@ -49,6 +54,7 @@ class Call(NamedTuple):
     positions: Any = None
     v: Any = None
     cache: KVCache | None = None
+    norms: Norms | None = None
     layout: Layout = None
     operation: str = "forward"
     offsets: Any = None
@@ -209,7 +215,7 @@ class Caller(Mover):
         For arrays of memory; those of a framework that has to see the call do not come here.
         """
         (
-            q, k, positions, v, cache, layout, operation, offsets, cu_seqlens, freq_sets,
+            q, k, positions, v, cache, norms, layout, operation, offsets, cu_seqlens, freq_sets,
             positions_layout, cos_sin, cos_sin_format, pool, shard,
         ) = call  # fmt: skip
         if shard is not None:
@@ -258,12 +264,16 @@ class Caller(Mover):
             sv and sv[0], cos_sin_format, shard,
         )  # fmt: skip
         views: tuple[_arrays.View | None, ...] = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
-        rotates = v is cache is None
+        rotates = v is cache is None and norms is None
         if not rotates:
             sequences = self._sequences(call, qv or kv, cu)
             beside = read_beside(v, v_out, cache, sequences, qv or kv)
             key = (*key, *[x and x[0] for x in beside], cache and cache.layout)
             views = (*views, *beside)
+            if norms is not None:
+                more = read_norms(norms)
+                key = (*key, *[x and x[0] for x in more], norm_forms(norms))
+                views = (*views, *more)
         template = self._templates.get(key)
         if template is None:
             template = self._new_template(key, views, call, layout)
@@ -282,7 +292,7 @@ class Caller(Mover):
             addresses.append(view[2])
         if template.coordinates is not None and device < 0:
             _arrays.check_finite(template.coordinates, addresses[4], "positions")
-        if not rotates and views[-2] is not None and device < 0:
+        if not rotates and views[_PAGE_STARTS] is not None and device < 0:
             check_page_starts(views[_ROTATION:])
         if ready:
             return Ready(template, views, addresses, device, offset, positions, runner)
@@ -293,6 +303,10 @@ class Caller(Mover):
             cross(_call_addresses, *where, *addresses)
         else:
             templates = (template.args, template.rows, template.fused, template.cache)
+            if norms is not None:
+                arrays = ffi.new("uintptr_t[]", addresses)
+                cross(_call_normed, context, *templates, template.norms, offset, stream, runner, arrays)
+                return template
             cross(_call_fused, context, *templates, offset, stream, runner, *addresses)
         return template
 
@@ -330,7 +344,7 @@ class Caller(Mover):
         if call.offsets is not None:
             named = [("offsets" if n == "positions" else n, x) for n, x in named]
         before = _arrays.guard(named, written)
-        if len(views) > _ROTATION and views[-2] is not None and device < 0:
+        if len(views) > _ROTATION and views[_PAGE_STARTS] is not None and device < 0:
             before = after(before, functools.partial(check_page_starts, views[_ROTATION:]))
         start = offset if views[4] is None else None
         return Bound(context, template, addresses, start, stream, runner, owners, before)
@@ -361,8 +375,11 @@ class Caller(Mover):
         template = make_template(named, self._dims, self.pairs, self.axes)
         if len(metas) > _ROTATION:
             cache_layout = None if call.cache is None else call.cache.layout
-            more = FusedKey._make((*metas[_ROTATION:], cache_layout))
-            template = add_fused(template, named, more, self._dims)
+            beside = metas[_ROTATION : _ROTATION + len(_BESIDE)]
+            template = add_fused(template, named, FusedKey._make((*beside, cache_layout)), self._dims)
+            forms = norm_forms(call.norms)
+            if forms:
+                template = add_norms(template, forms, metas[_ROTATION + len(_BESIDE) :])
         if len(self._templates) >= _CACHE:
             self._templates.clear()
             self._fast.clear()

@@ -127,3 +127,36 @@ ShardScheme = Literal["contiguous", "zigzag", "striped", "heads"]
   parallelism. world and rank change nothing. It is ROPE_ERROR_UNSUPPORTED where heads have
   frequencies of their own (config.freq_heads)
 """
+
+NormKind = Literal["rms", "rms_one_plus", "rms_plain", "layer", "layer_bias"]
+"""
+- "rms": x / rms(x) * weight: Qwen3, OLMo 2, GLM-4.5
+- "rms_one_plus": x / rms(x) * (1 + weight): Gemma 3, Qwen3-Next
+- "rms_plain": x / rms(x), without weights: L2 norms, v of Gemma 4
+- "layer": (x - mean) / std * weight: Command R+, StableLM 2
+- "layer_bias": (x - mean) / std * weight + bias: Phi, Persimmon
+"""
+
+NormSpan = Literal["head", "all_heads", "given"]
+"""
+- "head": each head on its own
+- "all_heads": all heads of a token together: OLMo 2, MiniMax-M2
+- "given": The same, with r from the caller, who has added up the squares of all ranks (tensor
+  parallel). "rms" kinds only.
+"""
+
+NormOrder = Literal["before", "after"]
+"""
+- "before": norm, then rotation: Qwen3, Gemma 3, OLMo 2
+- "after": rotation, then norm: Hunyuan, Llama 4
+"""
+
+NormRounding = Literal["float32", "rounded", "eager"]
+"""
+- "float32": nothing between norm and rotation: most fused kernels
+- "rounded": The results of the norm, and those of the rotation: a norm that has a kernel of its
+  own; Gemma, OLMo 2, Command R+ in transformers. The bits are those of two calls, of which one has
+  a "nope" context and the norm.
+- "eager": Also x * r, and then the product with the weight: Llama's norm in transformers, which
+  Qwen3 and many others have.
+"""

@@ -32,6 +32,10 @@ OPERATIONS = _numbers("OPERATION")
 del OPERATIONS["rerotate"]  # of two positions: Rope.move
 DIGESTS = _numbers("DIGEST")
 SHARD_SCHEMES = _numbers("SHARD")
+NORM_KINDS = _numbers("NORM_KIND")
+NORM_SPANS = _numbers("NORM_SPAN")
+NORM_ORDERS = _numbers("NORM_ORDER")
+NORM_ROUNDINGS = _numbers("NORM_ROUNDING")
 # By NumPy's names: f16 is float16.
 DTYPES = {re.sub(r"f(\d)", r"float\1", name): n for name, n in _numbers("DTYPE").items()}
 
@@ -85,6 +89,8 @@ _PATHS = re.compile(
 )
 _SLOTS = re.compile(r"\bslots_i(?:32|64)\b")
 _CHOICES = re.compile(r"\bROPE_(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION)_(\w+)")
+_NORM_CHOICES = re.compile(r"\bROPE_NORM_(KIND|SPAN|ORDER|ROUNDING)_(\w+)")
+_NORMS = re.compile(r"\b([qkv])_norm\b(?:->)?")
 _FREED = re.compile(r"\b([qk]\w*)(?:\.data)? \(NULL\) must not be NULL.*")
 
 
@@ -99,6 +105,8 @@ def translated(message: str) -> str:
         return message
     text = _CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", _PATHS.sub("", text))
     text = _SLOTS.sub("slots", text.replace("cache->", "cache."))
+    text = _NORM_CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", text)
+    text = _NORMS.sub(lambda m: f"norms.{m[1]}" + ("." if m[0].endswith(">") else ""), text)
     text = _FREED.sub(r"\1 has no memory: its storage was freed", text)
     text = text.replace("accept it by name", f"accept it by name {ACCEPT}")
     text = text.replace(" (NULL)", "").replace("must be NULL", "must be None")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ._arrays import Meta
-from ._core import DTYPES
+from ._core import DTYPES, NORM_KINDS, NORM_ORDERS, NORM_ROUNDINGS, NORM_SPANS
 from ._ffi import ffi, lib
+from ._norm import NAMES as NORM_NAMES
 from ._rules import (
     Sizes,
     both_layouts,
@@ -131,3 +132,56 @@ def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int
     sequences = template.args.positions.sequences or template.batch
     place(cache, more, template, sequences)
     return template._replace(fused=fused, cache=cache)
+
+
+def _add_norm(norm: Any, form: str, names: tuple[str, ...], metas: Any, like: Any) -> None:
+    """Fills a rope_norm of an array with these heads and channels. like: batch, tokens, heads and channels
+    of its array; None: it has none, which the library says."""
+    kind, eps, span, order, rounding = form.split(" ")
+    norm.struct_size = ffi.sizeof("rope_norm")
+    norm.kind, norm.eps = NORM_KINDS[kind], float(eps)
+    norm.span, norm.order, norm.rounding = NORM_SPANS[span], NORM_ORDERS[order], NORM_ROUNDINGS[rounding]
+    if like is None:
+        return
+    batch, tokens, heads, channels = like
+    weight, bias, rstd = metas
+    for name, meta in zip(names, (weight, bias), strict=False):
+        if meta is None:
+            continue
+        shape, strides, dtype = meta
+        check_dtype(name, dtype)
+        if shape not in ((channels,), (heads, channels)):
+            raise ValueError(
+                f"{name} has shape {shape}, and must have {(channels,)}, or {(heads, channels)} with rows "
+                "for each head"
+            )
+        if channels > 1 and strides[-1] != 1:
+            raise ValueError(f"{name} has strides {strides}: channels must be adjacent")
+        if weight is not None and (shape, dtype) != (weight[0], weight[2]):
+            raise ValueError(f"{name} is {dtype}{list(shape)}, and must be as {names[0]}, {weight[2]}{list(weight[0])}")
+    if weight is not None:
+        norm.weight_dtype = DTYPES[weight[2]]
+        steps = [meta[1][0] for meta in (weight, bias) if meta is not None and len(meta[0]) == 2]
+        if len(set(steps)) > 1:
+            raise ValueError(f"{names[0]} has strides {weight[1]}, and {names[1]} {bias[1]}: they must agree")
+        if steps and steps[0] < channels and heads > 1:
+            raise ValueError(f"{names[0]} has strides {weight[1]}: rows must not overlap")
+        norm.weight_stride_head = steps[0] if steps and heads > 1 else 0
+    if rstd is not None:
+        shape, _, dtype = rstd
+        check_dtype(names[2], dtype, ("float32",))
+        if shape not in ((batch, tokens), (batch * tokens,)):
+            raise ValueError(f"{names[2]} has shape {shape}, and must have {(batch, tokens)}")
+        contiguous(names[2], rstd)
+
+
+def add_norms(template: Template, forms: str, metas: Any) -> Template:
+    """The template with norms. forms: norm_forms(); metas: of what read_norms() gave."""
+    norms = ffi.new("rope_norm[3]")
+    args, fused = template.args, template.fused
+    for i, (form, tensor) in enumerate(zip(forms.split(","), (args.q, args.k, fused.v), strict=True)):
+        if form:
+            like = (template.batch, template.tokens, tensor.heads, tensor.head_dim) if tensor.dtype else None
+            part = slice(3 * i, 3 * i + 3)
+            _add_norm(norms[i], form, NORM_NAMES[part], metas[part], like)
+    return template._replace(norms=norms)

@@ -17,9 +17,11 @@ from . import _arrays
 from ._call import Call
 from ._conventions import OPERATION_NAMES
 from ._core import arrays_of
-from ._fused import FusedKey, add_fused
+from ._fused import FusedKey, add_fused, add_norms
 from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import KVCache
+from ._norm import NAMES as NORM_NAMES
+from ._norm import norms_from
 from ._rope import Rope
 from ._rows import fill, shape_of_rows
 from ._rules import (
@@ -49,11 +51,13 @@ _STORE = (
     "Tensor(d!)? cache_k, Tensor(e!)? cache_v, str cache_layout, Tensor? slots, Tensor? page_table, "
     "Tensor? page_starts, Tensor? starts"
 )
+# The arrays of norms, in the order of _norm.NAMES, and what else they are.
+_NORMED = ", ".join(f"Tensor? {x}_{array}" for x in "qkv" for array in ("weight", "bias", "rstd")) + ", str norms"
 _ROWS = "Tensor cos, Tensor? sin, str spec, str layout, int operation, str format"
 for _schema in (
     f"apply(Tensor[] tensors, {_CALL}) -> Tensor[]",
     f"apply_(Tensor(a!)[] tensors, {_CALL}) -> ()",
-    f"apply_fused_({_STORE}, {_CALL}) -> ()",
+    f"apply_fused_({_STORE}, {_NORMED}, {_CALL}) -> ()",
     f"apply_rows(Tensor[] tensors, {_ROWS}) -> Tensor[]",
     "cos_sin(Tensor positions, str spec, str format, str dtype, str positions_layout) -> Tensor[]",
 ):
@@ -137,8 +141,9 @@ def apply_fused_(
             cache_k, cache_v, layout=_layout_of(cache_layout), slots=slots, page_table=page_table,
             page_starts=page_starts, starts=starts,
         )  # fmt: skip
-    rope, call = _call_of((q, k), *rest)
-    rope._run(call._replace(v=v, cache=cache), q_out, k_out, v_out)
+    rope, call = _call_of((q, k), *rest[10:])
+    norms = norms_from(rest[9], rest[:9])
+    rope._run(call._replace(v=v, cache=cache, norms=norms), q_out, k_out, v_out)
 
 
 def apply_rows(
@@ -171,13 +176,14 @@ def _check_devices(tensors: Any, **others: Tensor | None) -> None:
             raise TypeError(f"{name} is on {x.device}, and q on {first}: they must be on one device")
 
 
-def _check_meta(tensors: Any, more: dict[str, Any] | None = None, **fields: Any) -> None:
+def _check_meta(tensors: Any, more: dict[str, Any] | None = None, normed: Any = None, **fields: Any) -> None:
     """Tensors of the device meta keep the rules of shapes that others keep.
 
     Not fake ones, which are on the device that they stand for: their sizes may be symbols.
-    more: of a FusedKey.
+    more: of a FusedKey. normed: forms of norms, and their arrays by name.
     """
-    named = {**dict(zip("qk", tensors, strict=False)), **fields, **(more or {})}
+    forms, arrays = normed or ("", {})
+    named = {**dict(zip("qk", tensors, strict=False)), **fields, **(more or {}), **arrays}
     given = {name: x for name, x in named.items() if isinstance(x, Tensor)}
     if any(type(x) not in (Tensor, torch.nn.Parameter) or not x.is_meta for x in given.values()):
         return
@@ -185,10 +191,13 @@ def _check_meta(tensors: Any, more: dict[str, Any] | None = None, **fields: Any)
     fields = {"k": None, "q_out": None, "k_out": None, **named, **metas}
     rope = rope_of(fields.pop("spec"))
     beside = {name: fields.pop(name) for name in more or {}}
+    of_norms = [fields.pop(name) for name in arrays]
     key = Key(**{**fields, "layout": _layout_of(fields["layout"])})
     template = make_template(key, rope._dims, rope.pairs, rope.axes)
     if more is not None:
-        add_fused(template, key, FusedKey(**beside), rope._dims)
+        template = add_fused(template, key, FusedKey(**beside), rope._dims)
+    if forms:
+        add_norms(template, forms, of_norms)
 
 
 def _check_call(
@@ -215,10 +224,12 @@ def _apply_in_place_fake(
 
 def _apply_fused_fake(
     q: Any, k: Any, v: Any, q_out: Any, k_out: Any, v_out: Any, cache_k: Any, cache_v: Any,
-    cache_layout: str, slots: Any, page_table: Any, page_starts: Any, starts: Any, positions: Any,
-    offset: Any, spec: str, layout: str, operation: int, offsets: bool, positions_layout: str,
-    cu_seqlens: Any = None, freq_sets: Any = None,
+    cache_layout: str, slots: Any, page_table: Any, page_starts: Any, starts: Any, *rest: Any,
 ) -> None:  # fmt: skip
+    arrays, forms = dict(zip(NORM_NAMES, rest[:9], strict=True)), rest[9]
+    (
+        positions, _, spec, layout, operation, offsets, positions_layout, cu_seqlens, freq_sets,
+    ) = (*rest[10:], None, None)[:9]  # fmt: skip
     _check_channels((q, k), spec)
     beside = {
         "v": v, "v_out": v_out, "cache_k": cache_k, "cache_v": cache_v, "slots": slots,
@@ -226,7 +237,7 @@ def _apply_fused_fake(
     }  # fmt: skip
     where = {"offsets" if offsets else "positions": positions}
     named = dict(zip(_BESIDE, beside.values(), strict=True))
-    _check_devices((q, k), **where, cu_seqlens=cu_seqlens, freq_sets=freq_sets, **named)
+    _check_devices((q, k), **where, cu_seqlens=cu_seqlens, freq_sets=freq_sets, **named, **arrays)
     given = _layout_of(cache_layout)
     axes, caches = both_layouts(_layout_of(layout))[1], both_layouts(given)
     for i, (name, memory, other, like) in enumerate((("cache.k", cache_k, "k", k), ("cache.v", cache_v, "v", v))):
@@ -236,9 +247,9 @@ def _apply_fused_fake(
             heads = cache_axes(caches[i])[1]
             check_alike(name, memory.shape, _arrays.torch_dtype(memory), heads, other, (shape, (), dtype), axes)
     _check_meta(
-        (q, k), {**beside, "cache_layout": given}, q_out=q_out, k_out=k_out, positions=positions,
-        spec=spec, layout=layout, operation=operation, offsets=offsets, cu_seqlens=cu_seqlens,
-        freq_sets=freq_sets, **_where_of(positions_layout),
+        (q, k), {**beside, "cache_layout": given}, (forms, arrays), q_out=q_out, k_out=k_out,
+        positions=positions, spec=spec, layout=layout, operation=operation, offsets=offsets,
+        cu_seqlens=cu_seqlens, freq_sets=freq_sets, **_where_of(positions_layout),
     )  # fmt: skip
 
 

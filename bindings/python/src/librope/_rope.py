@@ -18,6 +18,7 @@ from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS, load
 from ._immutable import Immutable
 from ._kv_cache import KVCache, checked
+from ._norm import Norms, checked_norms
 from ._pool import Pool
 from ._prepared import PreparedCall, prepare_call
 from ._rows import dtype_name, fill
@@ -305,6 +306,7 @@ class Rope(Immutable, Caller, Digested):
         *,
         v: Any = None,
         cache: KVCache | None = None,
+        norms: Norms | None = None,
         layout: Layout = None,
         out: tuple[Any, ...] | None = None,
         operation: Operation = "forward",
@@ -331,6 +333,8 @@ class Rope(Immutable, Caller, Digested):
             cache: a librope.KVCache: k and v are stored in its slots, k with the bits that out would
                 have. k itself is only read, and not returned, unless out has an array for it. No
                 gradient goes through a cache, and "backward" stores nothing.
+            norms: a librope.Norms: q and k, and v on its way, are normed in the same pass. A Rope without
+                rotation ("nope") norms alone. No gradient goes through norms; "forward" only.
             layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless
                 the Rope has one.
             out: (q_out, k_out), or with v (q_out, k_out, v_out), each an array like its input, which
@@ -360,16 +364,16 @@ class Rope(Immutable, Caller, Digested):
             ValueError: a shape, stride or value that breaks a rule; layout or positions missing; a
                 position that takes valid_below tokens or more.
             TypeError: a dtype or kind of object that cannot be taken.
-            NotImplementedError: out= or pool= under a gradient or in compiled code; cache= under a
-                gradient.
+            NotImplementedError: out= or pool= under a gradient or in compiled code; cache= or norms=
+                under a gradient.
             RuntimeError: an output that requires a gradient; a device without its backend.
         """
         call = Call(
-            q, k, positions, v, checked(cache), layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, cos_sin, cos_sin_format, pool, shard,
+            q, k, positions, v, checked(cache), checked_norms(norms), layout, operation, offsets,
+            cu_seqlens, freq_sets, positions_layout, cos_sin, cos_sin_format, pool, shard,
         )  # fmt: skip
         q_out, k_out, v_out = outputs(out, v)
-        if not (v is cache is None):
+        if not (v is cache is None and norms is None):
             return run_fused(self, call, (q_out, k_out, v_out), False)
         library = library_of(q, k)
         rotated: tuple[Any, Any]
@@ -402,6 +406,7 @@ class Rope(Immutable, Caller, Digested):
         *,
         v: Any = None,
         cache: KVCache | None = None,
+        norms: Norms | None = None,
         layout: Layout = None,
         operation: Operation = "forward",
         offsets: Any = None,
@@ -424,6 +429,7 @@ class Rope(Immutable, Caller, Digested):
             type(q) is _ndarray
             and type(k) is _ndarray
             and offsets is cu_seqlens is freq_sets is cos_sin is v is cache is None
+            and norms is None
             and pool is None
             and shard is None
             and positions_layout is None
@@ -439,9 +445,7 @@ class Rope(Immutable, Caller, Digested):
                         _from_buffer(_BYTES, k, True), _from_buffer(_BYTES, positions), 0,
                     )  # fmt: skip
                 elif type(positions) is int:
-                    template = self._fast[
-                        q.shape, k.shape, None, q.dtype, k.dtype, layout, operation
-                    ]
+                    template = self._fast[q.shape, k.shape, None, q.dtype, k.dtype, layout, operation]
                     status = _call_buffers(
                         self._cpu, template, _from_buffer(_BYTES, q, True),
                         _from_buffer(_BYTES, k, True), _NULL, positions,
@@ -455,10 +459,10 @@ class Rope(Immutable, Caller, Digested):
                     raise _core.error(status)
                 return
         call = Call(
-            q, k, positions, v, checked(cache), layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, cos_sin, cos_sin_format, pool, shard,
+            q, k, positions, v, checked(cache), checked_norms(norms), layout, operation, offsets,
+            cu_seqlens, freq_sets, positions_layout, cos_sin, cos_sin_format, pool, shard,
         )  # fmt: skip
-        if not (v is cache is None):
+        if not (v is cache is None and norms is None):
             run_fused(self, call, (None, None, None), True)
             return
         library = library_of(q, k)
@@ -472,12 +476,9 @@ class Rope(Immutable, Caller, Digested):
             raise TypeError("JAX arrays are immutable: use apply_qk")
         self._run(call)
 
-    def apply(
-        self, x: A, positions: Any = None, *, out: Any = None, **options: Unpack[CallOptions]
-    ) -> A:
+    def apply(self, x: A, positions: Any = None, *, out: Any = None, **options: Unpack[CallOptions]) -> A:
         """apply_qk of one array. Raises what it raises."""
-        pair = None if out is None else (out, None)
-        return self.apply_qk(x, None, positions, out=pair, **options)[0]
+        return self.apply_qk(x, None, positions, out=None if out is None else (out, None), **options)[0]
 
     def apply_(self, x: Any, positions: Any = None, **options: Unpack[CallOptions]) -> None:
         """apply_qk_ of one array. Raises what it raises."""
@@ -491,6 +492,7 @@ class Rope(Immutable, Caller, Digested):
         *,
         v: Any = None,
         cache: KVCache | None = None,
+        norms: Norms | None = None,
         out: tuple[Any, ...] | None = None,
         **options: Unpack[BindOptions],
     ) -> Bound:
@@ -508,7 +510,7 @@ class Rope(Immutable, Caller, Digested):
         options: those of apply_qk, but cos_sin. Raises what apply_qk raises.
         """
         check_options("bind", options, BindOptions.__optional_keys__)
-        call = Call(q, k, positions, v=v, cache=checked(cache), **options)
+        call = Call(q, k, positions, v=v, cache=checked(cache), norms=checked_norms(norms), **options)
         return self._bind(call, *outputs(out, v))
 
     def prepare_qk(
@@ -544,7 +546,7 @@ class Rope(Immutable, Caller, Digested):
                 transform, where PyTorch would not see the rotation; CUDA arrays. apply_qk takes them.
             MemoryError: no memory for 8 to 32 bytes per token and pair. Otherwise as apply_qk.
         """
-        for name in options.keys() & {"v", "cache"}:
+        for name in options.keys() & {"v", "cache", "norms"}:
             raise unavailable(name, "prepare_qk, whose calls rotate and nothing else")
         check_options("prepare_qk", options, CallOptions.__optional_keys__)
         return prepare_call(self, Call(q, k, positions, **options), *pair(out))

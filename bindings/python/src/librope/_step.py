@@ -1,4 +1,4 @@
-"""Calls with v or a cache, and their short way: the step of an engine.
+"""Calls with v, a cache or norms, and a short way for those with a cache: the step of an engine.
 
 Such a call is made for every layer, with arrays of the same forms. The first one goes the way of all calls
 and leaves its templates in Rope._fast, under what an array tells quickly, and where the memory of the cache
@@ -16,6 +16,7 @@ from ._call import Call, Caller, library_of
 from ._ffi import ffi, lib
 from ._frameworks import load
 from ._kv_cache import KVCache, Memory, arrays_of, written_of
+from ._norm import norm_arrays
 from ._template import Template
 
 _np, _ndarray = _arrays.np, _arrays.ndarray
@@ -32,7 +33,7 @@ _numbers = itertools.count()
 def _numpy_key(call: Call, memory: Memory, in_place: bool) -> Any:
     """None: not such a call. It has no strides: what lies with gaps is not remembered, and has no buffer."""
     (
-        q, k, positions, v, cache, layout, operation, offsets, cu_seqlens, freq_sets,
+        q, k, positions, v, cache, norms, layout, operation, offsets, cu_seqlens, freq_sets,
         positions_layout, cos_sin, _, pool, shard,
     ) = call  # fmt: skip
     assert cache is not None
@@ -42,7 +43,7 @@ def _numpy_key(call: Call, memory: Memory, in_place: bool) -> Any:
         not (type(q) is type(k) is type(v) is _ndarray and type(cu_seqlens) in _HOST)
         or not (type(where) is _ndarray or type(where) is int)
         or not (type(slots) in _HOST and type(table) in _HOST and type(starts) in _HOST)
-        or not (freq_sets is positions_layout is cos_sin is pool is None and shard is None)
+        or not (norms is freq_sets is positions_layout is cos_sin is pool is None and shard is None)
         or not (positions is None or offsets is None)
     ):
         return None
@@ -154,7 +155,7 @@ def _note_memory(cache: KVCache) -> Memory | None:
 
 
 def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
-    """A call with v or a cache; q and k without an output are rotated in place, or into new arrays."""
+    """A call with v, a cache or norms; q and k without an output are rotated in place, or into new arrays."""
     if out[0] is out[1] is out[2] is None:
         known = step(rope, call, in_place)
         if known is not None:
@@ -162,10 +163,10 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: boo
     q, k, v, cache = call.q, call.k, call.v, call.cache
     library = library_of(q, k)
     if library == "jax":
-        raise TypeError("v= and cache= are for arrays that can be written, and those of JAX are immutable")
+        raise TypeError("v=, cache= and norms= are for arrays that can be written, and those of JAX are immutable")
     if library == "torch":
         torch = load("torch")
-        if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache)):
+        if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache), *norm_arrays(call.norms)):
             rotated: tuple[Any, Any] = torch.apply_fused(rope, call, out, in_place)
             return rotated
     q_out, k_out, v_out = out

@@ -55,6 +55,7 @@ class Template(NamedTuple):
     fused: Any = None  # rope_fused*, of a call that does more
     cache: Any = ffi.NULL  # rope_kv_cache* or NULL
     shard: Any = None  # rope_shard*, to which args points
+    norms: Any = None  # rope_norm[3], of a call with norms
 
 
 def describe(

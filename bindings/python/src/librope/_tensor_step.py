@@ -31,13 +31,13 @@ def _is_plain(x: Tensor, grad: bool) -> bool:
 def step_key(call: Call, memory: Memory, in_place: bool) -> Any:
     """What decides the templates of a call of _step.py; None: not such a call."""
     (
-        q, k, positions, v, cache, layout, operation, offsets, cu_seqlens, freq_sets,
+        q, k, positions, v, cache, norms, layout, operation, offsets, cu_seqlens, freq_sets,
         positions_layout, cos_sin, _, pool, shard,
     ) = call  # fmt: skip
     assert cache is not None
     where = offsets if positions is None else positions
     if (
-        not (freq_sets is positions_layout is cos_sin is pool is None and shard is None)
+        not (norms is freq_sets is positions_layout is cos_sin is pool is None and shard is None)
         or not (positions is None or offsets is None)
         or not may_pass()
     ):

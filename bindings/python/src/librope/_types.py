@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ._choices import Angle, DType, Operation, Pairing, Rounding, Scaling
 
 if TYPE_CHECKING:
+    from ._norm import Norms
     from ._pool import Pool
     from ._shard import Shard
 
@@ -86,6 +87,7 @@ class CallOptions(BindOptions, total=False):
 
     cos_sin: Any
     cos_sin_format: str | None
+    norms: Norms | None
 
 
 def check_options(function: str, options: Mapping[str, Any], known: frozenset[str]) -> None:

@@ -19,6 +19,8 @@ from ._conventions import OPERATION_NAMES, rule_of
 from ._core import COS_SIN_FORMATS, OPERATIONS, error, ints, number
 from ._ffi import ffi, lib
 from ._kv_cache import arrays_of, written_of
+from ._norm import NAMES as NORM_NAMES
+from ._norm import norm_arrays, norm_forms
 from ._operators import (
     FLOPS,
     SHARD,
@@ -388,18 +390,19 @@ def apply_qk_(rope: Rope, call: Call) -> None:
 def apply_fused(
     rope: Rope, call: Call, out: tuple[Any, Any, Any], in_place: bool
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Rope.apply_qk with v or a cache where PyTorch must see it: compiled code, dispatch modes."""
+    """Rope.apply_qk with v, a cache or norms where PyTorch must see it: compiled code, dispatch modes."""
     q, k, v, cache = call.q, call.k, call.v, call.cache
     beside = arrays_of(v, cache)
-    arrays = [x for x in (q, k, call.positions, *beside, *out) if isinstance(x, Tensor)]
+    normed = norm_arrays(call.norms) or (None,) * len(NORM_NAMES)
+    arrays = [x for x in (q, k, call.positions, *beside, *normed, *out) if isinstance(x, Tensor)]
     if _forward_ad._current_level >= 0 or (_is_grad_enabled() and any(x.requires_grad for x in arrays)):
         raise NotImplementedError(
-            "no gradient goes through v= and cache=: call under torch.no_grad(), or detach the tensors"
+            "no gradient goes through v=, cache= and norms=: call under torch.no_grad(), or detach the tensors"
         )
     where = "torch.compile or a dispatch mode"
     call.refuse(where, "cos_sin", "pool")
     if _functorch_active():
-        raise NotImplementedError("v= and cache= are not available under torch.func")
+        raise NotImplementedError("v=, cache= and norms= are not available under torch.func")
     if _is_tracing():
         raise NotImplementedError("torch.jit.trace does not record calls that write to a cache")
     tensors = _all_tensors(q, k)
@@ -423,8 +426,11 @@ def apply_fused(
         places = (("slots", cache.slots), ("page_table", cache.page_table),
                   ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
         memory = (cache.k, cache.v, layout, *[None if y is None else _tensor_of(y, n, x) for n, y in places])
+    for name, y in zip(NORM_NAMES, normed, strict=True):
+        if y is not None and not isinstance(y, Tensor):
+            raise TypeError(f"{name} is a {type(y).__qualname__} beside torch tensors: {where} needs a tensor")
     arguments = _arguments(rope, call)
-    apply_fused_op(q, k, v, *out, *memory, *arguments)
+    apply_fused_op(q, k, v, *out, *memory, *normed, norm_forms(call.norms), *arguments)
     if not _is_compiling():
         for y in (*out, *written_of(cache)):
             if y is not None and not y.is_inference():

@@ -1016,45 +1016,7 @@ unsafe extern "C" {
         numbers: *mut i64,
     ) -> rope_status;
 }
-/** ------------------------------------------------------------------------------------------------
- 14. Norms
-
- Many models normalise q and k beside the rotation (QK norm): the heads are divided by their root
- mean square, or by their standard deviation, and multiplied by learned weights. rope_apply_qk does
- both in one pass over the heads:
-
- ```text
-      rope_norm norm = ROPE_INIT(rope_norm);                   // Qwen3, in bf16
-      norm.kind = ROPE_NORM_KIND_RMS;
-      norm.eps = 1e-6;
-      norm.weight = q_norm_weight;                             // [head_dim]
-      norm.weight_dtype = ROPE_DTYPE_BF16;
-      fused.q_norm = &norm;
- ```
-
- A context with ROPE_SCALING_NOPE norms and does not rotate.
-
- With n channels x\[c\], f32 arithmetic throughout, and IEEE division and root:
-
- ```text
-      r = 1 / sqrt(sum of x[c]^2 / n + eps)                    RMS kinds
-      y[c] = (x[c] * r) * weight[c]
- ```
-
- ```text
-      mean = sum of x[c] / n                                   LAYER kinds
-      r = 1 / sqrt(sum of (x[c] - mean)^2 / n + eps)
-      y[c] = ((x[c] - mean) * r) * weight[c] + bias[c]
- ```
-
- The order of the sums is fixed, whatever the CPU, the tensor's strides and the number of threads
- are, and the result has the same bits on all CPUs with fused multiply-add; docs/serving.md,
- "Numerics", states the order. The sum of squares is within (n / 32 + 6) \* 2^-24 of itself, and y
- of an RMS kind before any rounding to 16 bits within (n / 32 + 16) \* 2^-25 of itself: for 128
- channels 10 \* 2^-24. ALL_HEADS adds (heads / 32 + 6) \* 2^-25 and RMS_ONE_PLUS 2^-24; for LAYER
- kinds an error of (n / 32 + 8) \* 2^-24 \* (|y| + mean|x| \* r \* |weight|) comes on top. One NaN makes
- the whole head NaN. An infinity, or squares whose sum is beyond f32, make finite channels 0 and
- infinite ones NaN, as in every framework that computes in f32.*/
+/// What a norm divides by, and what comes after.
 pub type rope_norm_kind = i32;
 /// x / rms(x) \* weight: Qwen3, OLMo 2, GLM-4.5
 pub const ROPE_NORM_KIND_RMS: i32 = 1;
@@ -1066,6 +1028,7 @@ pub const ROPE_NORM_KIND_RMS_PLAIN: i32 = 3;
 pub const ROPE_NORM_KIND_LAYER: i32 = 4;
 /// (x - mean) / std \* weight + bias: Phi, Persimmon
 pub const ROPE_NORM_KIND_LAYER_BIAS: i32 = 5;
+/// Which channels are normed together.
 pub type rope_norm_span = i32;
 /// each head on its own
 pub const ROPE_NORM_SPAN_HEAD: i32 = 0;
@@ -1074,10 +1037,11 @@ pub const ROPE_NORM_SPAN_ALL_HEADS: i32 = 1;
 /** The same, with r from the caller, who has added up the squares of all ranks (tensor parallel).
  RMS kinds only.*/
 pub const ROPE_NORM_SPAN_GIVEN: i32 = 2;
+/// Whether a norm comes before the rotation or after it.
 pub type rope_norm_order = i32;
-/// the rotation: Qwen3, Gemma 3, OLMo 2
+/// norm, then rotation: Qwen3, Gemma 3, OLMo 2
 pub const ROPE_NORM_ORDER_BEFORE: i32 = 0;
-/// the rotation: Hunyuan, Llama 4
+/// rotation, then norm: Hunyuan, Llama 4
 pub const ROPE_NORM_ORDER_AFTER: i32 = 1;
 /// Where a norm rounds to the dtype of the tensor. For F32 they are all the same.
 pub type rope_norm_rounding = i32;

@@ -1,8 +1,10 @@
 //! A small engine: sequences of different lengths decode together, in pages that are allotted as they
-//! grow. Each step turns q and stores k and v in one call; attention then reads the pages. The result
-//! is that of contiguous caches.
+//! grow. Each step norms q and k as Qwen3 does, turns them, and stores k and v, in one call; attention
+//! then reads the pages. The result is that of contiguous caches.
 
-use librope::{Config, KvCache, Pages, Pairing, Positions, Slots, Step, View, ViewMut};
+use librope::{
+    Config, KvCache, Norm, Norms, Pages, Pairing, Positions, Slots, Step, View, ViewMut,
+};
 
 const DIM: usize = 64;
 const Q_HEADS: usize = 4;
@@ -38,6 +40,9 @@ fn projected(sequence: usize, place: usize, what: usize, heads: usize) -> Vec<f3
 
 fn main() -> librope::Result<()> {
     let rope = Config::new(DIM, 10000.0, Pairing::Halves).build()?;
+    let (q_weight, k_weight) = (projected(9, 0, 0, 1), projected(9, 1, 0, 1)); // of the norms
+    let of_k = Norms::new().with_k(Norm::rms(&k_weight, 1e-6));
+    let layer = of_k.with_q(Norm::rms(&q_weight, 1e-6));
     let (mut keys, mut values) =
         (vec![0.0f32; PAGES * PAGE_SIZE * ROW], vec![0.0f32; PAGES * PAGE_SIZE * ROW]);
     let mut free: Vec<i32> = (0..PAGES as i32).collect();
@@ -72,11 +77,11 @@ fn main() -> librope::Result<()> {
         let now =
             Step::new(1, tokens, Positions::seq_offsets(&lengths)).with_cu_seqlens(&cu_seqlens);
         let mut turned = k.clone();
-        rope.apply(&now, (), ViewMut::bshd(&mut turned, HEADS))?;
+        rope.apply(&now.with_norms(&of_k), (), ViewMut::bshd(&mut turned, HEADS))?;
 
         // The engine's own call, for each layer: this one has one.
         rope.append(
-            &now.with_slots(Slots::paged(&table, WIDTH, &lengths)),
+            &now.with_norms(&layer).with_slots(Slots::paged(&table, WIDTH, &lengths)),
             ViewMut::bshd(&mut q, Q_HEADS),
             View::bshd(&k, HEADS),
             View::bshd(&v, HEADS),

@@ -324,10 +324,14 @@ impl Context {
                 set_values(tensor, name, [step.batch, step.tokens], v_dim, field)?;
             }
         }
+        let mut norms = [sys::rope_norm::init(); 3];
+        self.set_norms(step, [&q, &k, &v], v_dim, &mut norms, &mut fused)?;
         let raw;
         if let Some(slots) = &step.slots {
             raw = cache.check([self.head_dim(), self.span_dim, v_dim], slots, step.sequences())?;
             fused.cache = &raw const raw;
+        } else {
+            return Step { norms: None, ..*step }.misplaced();
         }
         self.with_args(step, [&q, &k, &q_out, &k_out], &raw const fused, |args| {
             // SAFETY: as this function's; every slice holds its tensor, and slots outside the cache's
@@ -409,6 +413,9 @@ impl Context {
         source: &KvCache<'_>,
         cache: &KvCache<'_>,
     ) -> Result<()> {
+        if step.norms.is_some() {
+            return invalid(format_args!("this step has norms: keys that move are not normed"));
+        }
         let mut fused = sys::rope_fused::init();
         let (read, written);
         if let Some(slots) = &step.slots {

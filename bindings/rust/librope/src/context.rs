@@ -300,6 +300,10 @@ impl Context {
     ) -> Result<()> {
         let (q, k) = (q.into(), k.into());
         let tensors = [&q.input, &k.input, &q.output, &k.output];
+        if step.norms.is_some() {
+            // SAFETY: operands hold slices that do not alias.
+            return unsafe { self.apply_normed(step, tensors) };
+        }
         self.with_args(step, tensors, ptr::null(), |args| {
             // SAFETY: operands hold slices that do not alias.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
@@ -387,6 +391,10 @@ impl Context {
         let (pointer, len) = (data.as_mut_ptr(), data.len());
         let q = Some(q.of("q", pointer, len)?);
         let k = Some(k.of("k", pointer, len)?);
+        if step.norms.is_some() {
+            // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
+            return unsafe { self.apply_normed(step, [&q, &k, &None, &None]) };
+        }
         self.with_args(step, [&q, &k, &None, &None], ptr::null(), |args| {
             // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
@@ -408,8 +416,9 @@ impl Context {
         if !self.takes_slices {
             return self.on_device();
         }
-        if (step.slots.is_some() || step.source.is_some()) == fused.is_null() {
-            return Self::misplaced_slots(fused.is_null());
+        let does_more = step.slots.is_some() || step.source.is_some() || step.norms.is_some();
+        if does_more == fused.is_null() {
+            return step.misplaced();
         }
         let (mut moved, mut before);
         let mut args = sys::rope_qk_args::init();
@@ -526,17 +535,6 @@ impl Context {
             "Offset and SeqOffsets are no positions for SHIFT, which would move token i by offset + i: \
              Positions::Same moves all tokens by one distance, Positions::Tokens each by its own"
         ))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn misplaced_slots(present: bool) -> Result<()> {
-        if present {
-            return invalid(format_args!(
-                "this step has slots of a cache, for append and move_slots: other calls take none"
-            ));
-        }
-        invalid(format_args!("this call needs the slots of the tokens: Step::with_slots"))
     }
 
     #[cold]

@@ -212,3 +212,109 @@ impl Numbered for Digest {
         }
     }
 }
+
+/// What a norm divides by, and what comes after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum NormKind {
+    /// x / rms(x) \* weight: Qwen3, OLMo 2, GLM-4.5
+    Rms = sys::ROPE_NORM_KIND_RMS,
+    /// x / rms(x) \* (1 + weight): Gemma 3, Qwen3-Next
+    RmsOnePlus = sys::ROPE_NORM_KIND_RMS_ONE_PLUS,
+    /// x / rms(x), without weights: L2 norms, v of Gemma 4
+    RmsPlain = sys::ROPE_NORM_KIND_RMS_PLAIN,
+    /// (x - mean) / std \* weight: Command R+, StableLM 2
+    Layer = sys::ROPE_NORM_KIND_LAYER,
+    /// (x - mean) / std \* weight + bias: Phi, Persimmon
+    LayerBias = sys::ROPE_NORM_KIND_LAYER_BIAS,
+}
+
+impl Numbered for NormKind {
+    fn of(number: i32) -> Option<NormKind> {
+        match number {
+            sys::ROPE_NORM_KIND_RMS => Some(NormKind::Rms),
+            sys::ROPE_NORM_KIND_RMS_ONE_PLUS => Some(NormKind::RmsOnePlus),
+            sys::ROPE_NORM_KIND_RMS_PLAIN => Some(NormKind::RmsPlain),
+            sys::ROPE_NORM_KIND_LAYER => Some(NormKind::Layer),
+            sys::ROPE_NORM_KIND_LAYER_BIAS => Some(NormKind::LayerBias),
+            _ => None,
+        }
+    }
+}
+
+/// Which channels are normed together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum NormSpan {
+    /// each head on its own
+    #[default]
+    Head = sys::ROPE_NORM_SPAN_HEAD,
+    /// all heads of a token together: OLMo 2, MiniMax-M2
+    AllHeads = sys::ROPE_NORM_SPAN_ALL_HEADS,
+    /// The same, with r from the caller, who has added up the squares of all ranks (tensor
+    /// parallel). [`NormKind::Rms`] kinds only.
+    Given = sys::ROPE_NORM_SPAN_GIVEN,
+}
+
+impl Numbered for NormSpan {
+    fn of(number: i32) -> Option<NormSpan> {
+        match number {
+            sys::ROPE_NORM_SPAN_HEAD => Some(NormSpan::Head),
+            sys::ROPE_NORM_SPAN_ALL_HEADS => Some(NormSpan::AllHeads),
+            sys::ROPE_NORM_SPAN_GIVEN => Some(NormSpan::Given),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a norm comes before the rotation or after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum NormOrder {
+    /// norm, then rotation: Qwen3, Gemma 3, OLMo 2
+    #[default]
+    Before = sys::ROPE_NORM_ORDER_BEFORE,
+    /// rotation, then norm: Hunyuan, Llama 4
+    After = sys::ROPE_NORM_ORDER_AFTER,
+}
+
+impl Numbered for NormOrder {
+    fn of(number: i32) -> Option<NormOrder> {
+        match number {
+            sys::ROPE_NORM_ORDER_BEFORE => Some(NormOrder::Before),
+            sys::ROPE_NORM_ORDER_AFTER => Some(NormOrder::After),
+            _ => None,
+        }
+    }
+}
+
+/// Where a norm rounds to the dtype of the tensor. For [`DType::F32`] they are all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum NormRounding {
+    /// nothing between norm and rotation: most fused kernels
+    #[default]
+    Float32 = sys::ROPE_NORM_ROUNDING_FLOAT32,
+    /// The results of the norm, and those of the rotation: a norm that has a kernel of its own;
+    /// Gemma, OLMo 2, Command R+ in transformers. The bits are those of two calls, of which one has
+    /// a [`Scaling::Nope`](crate::Scaling::Nope) context and the norm.
+    Rounded = sys::ROPE_NORM_ROUNDING_ROUNDED,
+    /// Also x \* r, and then the product with the weight: Llama's norm in transformers, which Qwen3
+    /// and many others have.
+    Eager = sys::ROPE_NORM_ROUNDING_EAGER,
+}
+
+impl Numbered for NormRounding {
+    fn of(number: i32) -> Option<NormRounding> {
+        match number {
+            sys::ROPE_NORM_ROUNDING_FLOAT32 => Some(NormRounding::Float32),
+            sys::ROPE_NORM_ROUNDING_ROUNDED => Some(NormRounding::Rounded),
+            sys::ROPE_NORM_ROUNDING_EAGER => Some(NormRounding::Eager),
+            _ => None,
+        }
+    }
+}

@@ -23,6 +23,8 @@ mod latent;
 mod model;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod norm;
+mod normed;
 mod positions;
 mod prepared;
 mod prompt;
@@ -40,13 +42,16 @@ pub use cache::{KvCache, Pages, Stored};
 pub use config::{Config, Device};
 pub use context::Context;
 pub use element::Element;
-pub use enums::{Angle, DType, Digest, Operation, Pairing, Rounding};
+pub use enums::{
+    Angle, DType, Digest, NormKind, NormOrder, NormRounding, NormSpan, Operation, Pairing, Rounding,
+};
 pub use error::{Error, Result};
 pub use half;
 pub use info::Info;
 pub use latent::{LatentGrid, Latents};
 pub use librope_sys as sys;
 pub use model::{GgufValue, Model};
+pub use norm::{Norm, Norms};
 pub use positions::{Ids, Offsets, Positions};
 pub use prepared::{Described, Prepared, Shape};
 pub use prompt::{PromptPart, prompt_ids, prompt_ids_timed};

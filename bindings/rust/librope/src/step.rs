@@ -1,4 +1,6 @@
 use crate::enums::Operation;
+use crate::error::{Result, invalid};
+use crate::norm::Norms;
 use crate::positions::Positions;
 use crate::rows::CosSin;
 use crate::runner::Runner;
@@ -26,6 +28,7 @@ pub struct Step<'a> {
     pub(crate) slots: Option<Slots<'a>>,
     pub(crate) source: Option<Slots<'a>>,
     pub(crate) from: Option<(Positions<'a>, Option<&'a [i32]>)>,
+    pub(crate) norms: Option<&'a Norms<'a>>,
     pub(crate) runner: Option<Runner<'a>>,
 }
 
@@ -47,20 +50,19 @@ impl<'a> Step<'a> {
     #[inline]
     fn of(batch: usize, tokens: usize, angles: Angles<'a>) -> Step<'a> {
         let operation = Operation::Forward;
-        let (cu_seqlens, freq_sets, shard, slots, source, from, runner) =
-            (None, None, None, None, None, None, None);
         Step {
             batch,
             tokens,
             angles,
             operation,
-            cu_seqlens,
-            freq_sets,
-            shard,
-            slots,
-            source,
-            from,
-            runner,
+            cu_seqlens: None,
+            freq_sets: None,
+            shard: None,
+            slots: None,
+            source: None,
+            from: None,
+            norms: None,
+            runner: None,
         }
     }
 
@@ -155,6 +157,15 @@ impl<'a> Step<'a> {
         self
     }
 
+    /// Norms q and k, and v on its way into a cache, in the same pass: with the norms of the layer whose
+    /// call is next, unlike all else that a step has. A context of [`Config::nope`](crate::Config::nope)
+    /// norms and does not rotate. For [`Operation::Forward`].
+    #[inline]
+    pub fn with_norms(mut self, norms: &'a Norms<'a>) -> Step<'a> {
+        self.norms = Some(norms);
+        self
+    }
+
     /// Lends threads to long calls.
     #[inline]
     pub fn with_runner(mut self, runner: Runner<'a>) -> Step<'a> {
@@ -165,5 +176,20 @@ impl<'a> Step<'a> {
     /// Those that positions have: batch rows, or the runs of `cu_seqlens`.
     pub(crate) fn sequences(&self) -> usize {
         self.cu_seqlens.map_or(self.batch, |cu| cu.len().saturating_sub(1))
+    }
+
+    /// That a call has not what it needs, or would not look at all that the step has.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn misplaced(&self) -> Result<()> {
+        if self.slots.is_some() || self.source.is_some() {
+            return invalid(format_args!(
+                "this step has slots of a cache, for append and move_slots: other calls take none"
+            ));
+        }
+        if self.norms.is_some() {
+            return invalid(format_args!("this step has norms, which prepared calls do not take"));
+        }
+        invalid(format_args!("this call needs the slots of the tokens: Step::with_slots"))
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 23] = [
+const ORDER: [&str; 25] = [
     "enums",
     "error",
     "element",
@@ -17,9 +17,11 @@ const ORDER: [&str; 23] = [
     "runner",
     "slots",
     "shard",
+    "norm",
     "step",
     "context",
     "shard_ids",
+    "normed",
     "cache",
     "prepared",
     "model",

@@ -1,0 +1,237 @@
+package rope
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const normDim, normTokens = 64, 5
+
+func randomNorm[W Element](r *rand.Rand, heads int) (*Norm, []W, []W) {
+	norm := &Norm{Kind: NormKind(1 + r.IntN(5)), Eps: 1e-5, PerHead: r.IntN(2) == 1, Rounding: NormRoundingRounded}
+	if r.IntN(2) == 1 {
+		norm.Span = NormSpanAllHeads
+	}
+	rows := 1
+	if norm.PerHead {
+		rows = heads
+	}
+	weight, bias := random[W](r, rows*normDim), random[W](r, rows*normDim)
+	if norm.Kind != NormKindRMSPlain {
+		norm.Weight = WeightsOf(weight)
+	} else {
+		norm.PerHead = false
+	}
+	if norm.Kind == NormKindLayerBias {
+		norm.Bias = WeightsOf(bias)
+	}
+	return norm, weight, bias
+}
+
+// exactNorm norms the heads of one token.
+func exactNorm[W Element](n *Norm, weight, bias []W, token []float64) {
+	width := normDim
+	if n.Span == NormSpanAllHeads {
+		width = len(token)
+	}
+	for first := 0; first < len(token); first += width {
+		part, mean, square := token[first:first+width], 0.0, 0.0
+		for _, x := range part {
+			mean += x / float64(width)
+		}
+		if n.Kind < NormKindLayer {
+			mean = 0
+		}
+		for _, x := range part {
+			square += (x - mean) * (x - mean) / float64(width)
+		}
+		for i, x := range part {
+			c := (first + i) % len(weight)
+			if !n.PerHead {
+				c %= normDim
+			}
+			y := (x - mean) / math.Sqrt(square+n.Eps)
+			switch n.Kind {
+			case NormKindRMSPlain:
+			case NormKindRMSOnePlus:
+				y *= 1 + toFloat(weight[c])
+			case NormKindLayerBias:
+				y = y*toFloat(weight[c]) + toFloat(bias[c])
+			default:
+				y *= toFloat(weight[c])
+			}
+			part[i] = y
+		}
+	}
+}
+
+// A norm alone has the values of float64, with the rotation it has the bits of two calls, and slots have
+// those of outputs.
+func testNorms[T, W Element](t *testing.T, r *rand.Rand, ulp float64) {
+	turns, normsAlone := mustNew(t, plain(normDim)), mustNew(t, Config{HeadDim: normDim, Scaling: ScalingNope})
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		qNorm, qWeight, qBias := randomNorm[W](r, 4)
+		kNorm, kWeight, kBias := randomNorm[W](r, 2)
+		vNorm, _, _ := randomNorm[W](r, 2)
+		q, k := random[T](r, normTokens*4*normDim), random[T](r, normTokens*2*normDim)
+		v := random[T](r, len(k))
+		step := Step{Batch: 1, Tokens: normTokens, Positions: Offset(11)}
+		normed := step
+		normed.Norms = &Norms{Q: qNorm, K: kNorm}
+		twoQ, twoK := slices.Clone(q), slices.Clone(k)
+		must(ApplyQK(normsAlone, BSHD(twoQ, 4), BSHD(twoK, 2), normed))
+		for _, test := range []struct {
+			norm         *Norm
+			weight, bias []W
+			x, y         []T
+			heads        int
+		}{{qNorm, qWeight, qBias, q, twoQ, 4}, {kNorm, kWeight, kBias, k, twoK, 2}} {
+			row := test.heads * normDim
+			for first := 0; first < len(test.x); first += row {
+				token := make([]float64, row)
+				for i := range token {
+					token[i] = toFloat(test.x[first+i])
+				}
+				exactNorm(test.norm, test.weight, test.bias, token)
+				for i, want := range token {
+					if got := toFloat(test.y[first+i]); math.Abs(got-want) > ulp*(math.Abs(want)+2)+1e-5 {
+						t.Fatalf("%v of %v: %v, want %v", test.norm.Kind, test.x[first+i], got, want)
+					}
+				}
+			}
+		}
+		must(ApplyQK(turns, BSHD(twoQ, 4), BSHD(twoK, 2), step))
+		oneQ, oneK := slices.Clone(q), make([]T, len(k))
+		must(ApplyQKTo(turns, Tensor[T]{}, BSHD(oneK, 2), BSHD(oneQ, 4), BSHD(k, 2), normed))
+		if !slices.Equal(oneQ, twoQ) || !slices.Equal(oneK, twoK) {
+			t.Fatalf("%+v and %+v: one call differs from two", qNorm, kNorm)
+		}
+
+		normedV := slices.Clone(v)
+		alone := step
+		alone.Norms = &Norms{K: vNorm}
+		must(ApplyQK(normsAlone, Tensor[T]{}, BSHD(normedV, 2), alone))
+		normed.Norms, normed.Slots = &Norms{Q: qNorm, K: kNorm, V: vNorm}, LinearSlots([]int32{0})
+		cache := KVCache[T, T]{K: NHD(make([]T, len(k)), 2), V: NHD(make([]T, len(v)), 2), Pages: 1, PageSize: normTokens}
+		must(Append(turns, BSHD(q, 4), BSHD(k, 2), BSHD(v, 2), cache, normed))
+		if !slices.Equal(q, twoQ) || !slices.Equal(cache.K.Data, twoK) || !slices.Equal(cache.V.Data, normedV) {
+			t.Fatalf("%+v, %+v and %+v: a cache has other bits", qNorm, kNorm, vNorm)
+		}
+	}
+}
+
+func TestNormsAreTwoCallsAndWeightsArrive(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	testNorms[float32, BFloat16](t, r, 1e-6)
+	testNorms[BFloat16, BFloat16](t, r, 1.0/128)
+	testNorms[Float16, float32](t, r, 1.0/1024)
+}
+
+func TestRootsOrderAndRoundingArrive(t *testing.T) {
+	r, c := rand.New(rand.NewPCG(7, 8)), mustNew(t, plain(normDim))
+	weight, q := random[float32](r, normDim), random[float32](r, normTokens*normDim)
+	rstd := make([]float32, normTokens)
+	for i := range rstd {
+		sum := float32(0)
+		for _, x := range q[i*normDim : (i+1)*normDim] {
+			sum += x * x
+		}
+		rstd[i] = float32(1 / math.Sqrt(float64(sum/normDim)+1e-5))
+	}
+	apply := func(norm Norm) []float32 {
+		x := slices.Clone(q)
+		norm.Kind, norm.Weight = NormKindRMS, WeightsOf(weight)
+		step := Step{Batch: 1, Tokens: normTokens, Positions: Offset(11), Norms: &Norms{Q: &norm}}
+		if err := ApplyQK(c, BSHD(x, 1), Tensor[float32]{}, step); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	worst := func(x, y []float32) (most float64) {
+		for i := range x {
+			most = max(most, math.Abs(float64(x[i]-y[i])))
+		}
+		return most
+	}
+	own := apply(Norm{Eps: 1e-5})
+	if given := apply(Norm{Span: NormSpanGiven, Rstd: rstd}); worst(own, given) > 1e-5 {
+		t.Errorf("roots that are given: off by %v", worst(own, given))
+	}
+	if after := apply(Norm{Eps: 1e-5, Order: NormOrderAfter}); worst(own, after) < 0.1 {
+		t.Error("a norm behind the rotation is that before it")
+	}
+	var rounded [3][]BFloat16
+	for i, how := range []NormRounding{NormRoundingFloat32, NormRoundingRounded, NormRoundingEager} {
+		for _, x := range q {
+			rounded[i] = append(rounded[i], BFloat16FromFloat32(x))
+		}
+		norm := &Norm{Kind: NormKindRMS, Eps: 1e-5, Weight: WeightsOf(weight), Rounding: how}
+		step := Step{Batch: 1, Tokens: normTokens, Positions: Offset(11), Norms: &Norms{Q: norm}}
+		if err := ApplyQK(c, BSHD(rounded[i], 1), Tensor[float32]{}, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if slices.Equal(rounded[0], rounded[1]) || slices.Equal(rounded[1], rounded[2]) {
+		t.Error("roundings do not differ")
+	}
+}
+
+func TestNormsThatDoNotFitAreRefused(t *testing.T) {
+	c := mustNew(t, plain(normDim))
+	weight := make([]float32, 2*normDim)
+	rms := func(change func(*Norm)) *Norms {
+		norm := &Norm{Kind: NormKindRMS, Eps: 1e-5, Weight: WeightsOf(weight[:normDim])}
+		change(norm)
+		return &Norms{Q: norm}
+	}
+	for _, test := range []struct {
+		norms *Norms
+		want  string
+	}{
+		{rms(func(n *Norm) { n.Weight = WeightsOf(weight) }), "Norms.Q.Weight has 128 elements, and must have 1 rows of 64"},
+		{rms(func(n *Norm) { n.PerHead = true }), "Norms.Q.Weight has 64 elements, and must have 2 rows of 64"},
+		{rms(func(n *Norm) { n.Kind, n.Bias = NormKindLayerBias, WeightsOf(weight) }), "Norms.Q.Bias has 128 elements"},
+		{rms(func(n *Norm) { n.Bias = WeightsOf(make([]BFloat16, normDim)) }), "Norms.Q.Bias must have the element type of Weight"},
+		{rms(func(n *Norm) { n.Rstd = weight }), "Norms.Q.Rstd has 128 elements, and must have one for each of 1 * 3 tokens"},
+		{rms(func(n *Norm) { n.Eps = 0 }), "Norms.Q.Eps (0) is required"},
+		{rms(func(n *Norm) { n.Kind = 0 }), "Norms.Q.Kind (0) is required"},
+		{rms(func(n *Norm) { n.Weight = Weights{} }), "Norms.Q.Weight"},
+		{&Norms{K: &Norm{Kind: NormKindRMSPlain, Eps: 1}}, "Norms.K is set, but k is absent"},
+		{&Norms{V: &Norm{Kind: NormKindRMSPlain, Eps: 1}}, "Norms.V is set, but v is absent"},
+	} {
+		q := slices.Repeat([]float32{1}, 3*2*normDim)
+		step := Step{Batch: 1, Tokens: 3, Positions: Offset(0), Norms: test.norms}
+		err := ApplyQK(c, BSHD(q, 2), Tensor[float32]{}, step)
+		if err == nil || !strings.Contains(err.Error(), "rope.ApplyQK: "+test.want) {
+			t.Errorf("%v, want %s", err, test.want)
+		}
+		if slices.ContainsFunc(q, func(x float32) bool { return x != 1 }) {
+			t.Errorf("%s: q has changed", test.want)
+		}
+	}
+	step := Step{Batch: 1, Tokens: 3, Positions: Offset(0), Norms: rms(func(*Norm) {})}
+	if _, err := Prepare(c, BSHD[float32](nil, 2), Tensor[float32]{}, step); err == nil ||
+		!strings.Contains(err.Error(), "Step.Norms must be nil") {
+		t.Errorf("prepared: %v", err)
+	}
+	before, k := Offset(7), make([]float32, 3*2*normDim)
+	step.Operation, step.From = OperationRerotate, &before
+	err := ApplyQK(c, BSHD(k, 2), Tensor[float32]{}, step)
+	if err == nil || !strings.Contains(err.Error(), "keys that move are not normed") {
+		t.Errorf("rerotated: %v", err)
+	}
+	step.Slots = MappedSlots([]int32{0, 1, 2})
+	err = MoveSlots(c, KVCache[float32, float32]{K: NHD(k, 2), Pages: 1, PageSize: 3}, step)
+	if err == nil || !strings.Contains(err.Error(), "keys that move are not normed") {
+		t.Errorf("moved: %v", err)
+	}
+}

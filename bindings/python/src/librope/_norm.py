@@ -1,0 +1,145 @@
+"""Norm and Norms: the norms of q, k and v that a layer has beside its rotation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._arrays import View, read
+from ._choices import NormKind, NormOrder, NormRounding, NormSpan
+from ._core import NORM_KINDS, NORM_ORDERS, NORM_ROUNDINGS, NORM_SPANS, number
+
+
+class Norm:
+    """A norm of q, k or v, in the pass that rotates q and k::
+
+        norm = librope.Norm(weight, kind="rms", eps=1e-6, rounding="eager")    # of Qwen3
+        q, k = rope.apply_qk(q, k, positions, norms=librope.Norms(q=norm, k=k_norm))
+
+    It covers all channels that its array has: whole heads, or the span alone. Arithmetic is that of
+    float32; the dtypes of weight and of the array may differ.
+
+    Args:
+        weight: float32, float16 or bfloat16 [channels], or [heads, channels] where each head has its
+            own. None for kind "rms_plain".
+        kind: "rms" x / rms(x) * weight; "rms_one_plus" x / rms(x) * (1 + weight); "rms_plain"
+            x / rms(x); "layer" (x - mean) / std * weight; "layer_bias" that + bias.
+        eps: added under the root. None with span "given", whose rstd contains it.
+        bias: of kind "layer_bias", like weight.
+        span: "head": each head on its own; "all_heads": all heads of a token together; "given": the
+            same, by rstd.
+        order: "before" the rotation, or "after" it.
+        rounding: where float16 and bfloat16 are rounded: "float32": nowhere between norm and
+            rotation; "rounded": the result of the norm, as by a norm that has a kernel of its own;
+            "eager": each step of it, as Qwen3 and others do in transformers.
+        rstd: float32 [batch, tokens] or [tokens]: 1 / sqrt(mean of squares + eps) of each token, from
+            whoever knows the heads of all ranks.
+
+    Raises:
+        ValueError: an unknown kind, span, order or rounding.
+    """
+
+    __slots__ = ("bias", "eps", "kind", "order", "rounding", "rstd", "span", "weight")
+
+    def __init__(
+        self,
+        weight: Any = None,
+        *,
+        kind: NormKind,
+        eps: float | None = None,
+        bias: Any = None,
+        span: NormSpan = "head",
+        order: NormOrder = "before",
+        rounding: NormRounding = "float32",
+        rstd: Any = None,
+    ) -> None:
+        number(NORM_KINDS, kind, "kind")
+        number(NORM_SPANS, span, "span")
+        number(NORM_ORDERS, order, "order")
+        number(NORM_ROUNDINGS, rounding, "rounding")
+        self.weight = weight
+        self.kind = kind
+        self.eps = eps
+        self.bias = bias
+        self.span = span
+        self.order = order
+        self.rounding = rounding
+        self.rstd = rstd
+
+    @property
+    def form(self) -> str:
+        """All of it but its arrays."""
+        eps = 0.0 if self.eps is None else float(self.eps)
+        return f"{self.kind} {eps!r} {self.span} {self.order} {self.rounding}"
+
+    def __repr__(self) -> str:
+        shape = list(getattr(self.weight, "shape", ()))
+        return f"Norm({'' if self.weight is None else f'{shape}, '}kind={self.kind!r}, eps={self.eps})"
+
+
+class Norms:
+    """The norms of a layer, for norms= of its calls; those that are None are none. Keep it: one object
+    for each layer."""
+
+    __slots__ = ("k", "q", "v")
+
+    def __init__(self, q: Norm | None = None, k: Norm | None = None, v: Norm | None = None) -> None:
+        for name, norm in (("q", q), ("k", k), ("v", v)):
+            if norm is not None and not isinstance(norm, Norm):
+                raise TypeError(f"{name} is a {type(norm).__qualname__}, and must be a librope.Norm")
+        self.q = q
+        self.k = k
+        self.v = v
+
+    def __repr__(self) -> str:
+        return f"Norms(q={self.q}, k={self.k}, v={self.v})"
+
+
+def checked_norms(norms: Any) -> Norms | None:
+    """The argument norms of a call."""
+    if norms is None or isinstance(norms, Norms):
+        return norms
+    raise TypeError(f"norms is a {type(norms).__qualname__}, and must be a librope.Norms")
+
+
+#: Of what read_norms() gives, in its order.
+NAMES = tuple(f"norms.{x}.{array}" for x in "qkv" for array in ("weight", "bias", "rstd"))
+
+
+def norm_arrays(norms: Norms | None) -> tuple[Any, ...]:
+    """In the order of NAMES; none without norms."""
+    if norms is None:
+        return ()
+    arrays: list[Any] = []
+    for norm in (norms.q, norms.k, norms.v):
+        arrays += (None, None, None) if norm is None else (norm.weight, norm.bias, norm.rstd)
+    return tuple(arrays)
+
+
+def norm_forms(norms: Norms | None) -> str:
+    """What decides a template beside the forms of the arrays: of q, k and v; "" without norms."""
+    if norms is None:
+        return ""
+    return ",".join("" if norm is None else norm.form for norm in (norms.q, norms.k, norms.v))
+
+
+def norms_from(forms: str, arrays: Any) -> Norms | None:
+    """The inverse of norm_forms() and norm_arrays()."""
+    if not forms:
+        return None
+    made: list[Norm | None] = []
+    for i, form in enumerate(forms.split(",")):
+        if not form:
+            made.append(None)
+            continue
+        kind, eps, *rest = form.split(" ")
+        names: Any = dict(zip(("span", "order", "rounding"), rest, strict=True))
+        weight, bias, rstd = arrays[3 * i : 3 * i + 3]
+        made.append(Norm(weight, kind=kind, eps=float(eps), bias=bias, rstd=rstd, **names))  # type: ignore[arg-type]
+    return Norms(*made)
+
+
+def read_norms(norms: Norms) -> list[View | None]:
+    return [
+        None if x is None else read(x, name, False)
+        for name, x in zip(NAMES, norm_arrays(norms), strict=True)
+    ]

@@ -1,0 +1,118 @@
+"""Norms in PyTorch: those of transformers' modules, compiled code, and no way past autograd."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from transformers.models.gemma3 import modeling_gemma3  # noqa: E402
+from transformers.models.qwen3 import modeling_qwen3  # noqa: E402
+
+import librope  # noqa: E402
+from librope import Norm, Norms  # noqa: E402
+
+torch.set_num_threads(1)
+DIM, TOKENS = 64, 7
+
+
+def whole(*shape, dtype):
+    """Whole numbers, whose squares have one sum in any order."""
+    return torch.randint(-40, 41, shape).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("module", "norm_class", "kind", "rounding"),
+    [
+        (modeling_qwen3, modeling_qwen3.Qwen3RMSNorm, "rms", "eager"),
+        (modeling_gemma3, modeling_gemma3.Gemma3RMSNorm, "rms_one_plus", "rounded"),
+    ],
+)
+@torch.no_grad()
+def test_are_those_of_transformers(dtype, module, norm_class, kind, rounding):
+    """The norm bit for bit; with the rotation, which transformers rounds after each product, as the
+    rotation alone is."""
+    torch.manual_seed(3)
+    q, k = whole(1, 4, TOKENS, DIM, dtype=dtype), whole(1, 2, TOKENS, DIM, dtype=dtype)
+    theirs = [norm_class(DIM, eps=1e-6).to(dtype) for _ in range(2)]
+    for norm in theirs:
+        norm.weight.copy_(torch.randn(DIM))
+    norms = Norms(*[Norm(n.weight, kind=kind, eps=1e-6, rounding=rounding) for n in theirs])
+    nope = librope.Rope(head_dim=DIM, scaling="nope", layout="bhsd")
+    normed = [n(x) for n, x in zip(theirs, (q, k), strict=True)]
+    for got, want in zip(nope.apply_qk(q, k, 0, norms=norms), normed, strict=True):
+        assert torch.equal(got, want)
+    rope = librope.Rope(head_dim=DIM, theta=1e4, pairing="halves", layout="bhsd", rounding="eager")
+    cos, sin = rope.cos_sin(torch.arange(3, 3 + TOKENS), format="full_halves", dtype=str(dtype)[6:])
+    want = module.apply_rotary_pos_emb(*normed, cos[None], sin[None])
+    got = rope.apply_qk(q, k, 3, norms=norms)
+    alone = rope.apply_qk(*normed, 3)
+    for a, b, c in zip(got, want, alone, strict=True):
+        assert torch.equal(a, c)
+        assert torch.equal(a, b)
+
+
+ROPE = librope.Rope(head_dim=DIM, theta=1e4, pairing="halves", layout="bshd")
+
+
+@pytest.fixture
+def tensors():
+    torch.manual_seed(0)
+    return tuple(torch.randn(2, 3, h, DIM) for h in (4, 2, 2))
+
+
+@pytest.fixture
+def weights():
+    torch.manual_seed(1)
+    return torch.randn(DIM), torch.randn(2, DIM, dtype=torch.bfloat16)
+
+
+def norms_of(q_weight, k_weight):
+    return Norms(
+        Norm(q_weight, kind="rms", eps=1e-6), Norm(k_weight, kind="layer", eps=1e-5), Norm(kind="rms_plain", eps=1e-6)
+    )
+
+
+def call(q, k, v, k_cache, v_cache, slots, q_weight, k_weight):
+    cache = librope.KVCache(k_cache, v_cache, layout="nhd", slots=slots)
+    return ROPE.apply_qk(q, k, 5, v=v, cache=cache, norms=norms_of(q_weight, k_weight))[0]
+
+
+def test_compiled_code_has_the_bits_of_eager_code(tensors, weights):
+    slots = torch.tensor([3, 9, -1, 0, 11, 8])
+    results = []
+    with torch._inductor.config.patch(force_disable_caches=True), torch.no_grad():
+        for run in (call, torch.compile(call, fullgraph=True)):
+            caches = torch.zeros(3, 4, 2, DIM), torch.zeros(3, 4, 2, DIM)
+            results.append((run(*tensors, *caches, slots, *weights), *caches))
+
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b) and a.any()
+    with torch.no_grad():
+        want = librope.Rope(head_dim=DIM, scaling="nope", layout="bshd").apply_qk(
+            *tensors[:2], 0, norms=norms_of(*weights), v=tensors[2], out=(None, None, torch.empty_like(tensors[2]))
+        )
+        assert torch.equal(results[0][0], ROPE.apply_qk(*want, 5)[0])
+
+
+def test_operator_keeps_the_rules_of_operators(tensors, weights):
+    q, k, v = tensors
+    norms = norms_of(*weights)
+    arrays = weights[0], None, None, weights[1], None, None, None, None, None
+    arguments = (q, k, v, torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None, None, "", None, None,
+                 None, None, *arrays, ",".join(n.form for n in (norms.q, norms.k, norms.v)), torch.arange(3), 0,
+                 ROPE.spec, "bshd", 0, False, "")  # fmt: skip
+    torch.library.opcheck(torch.ops.librope.apply_fused_.default, arguments)
+
+
+def test_gradients_are_refused_and_writes_announced(tensors, weights):
+    q, k, _ = tensors
+    norms = Norms(Norm(torch.nn.Parameter(weights[0]), kind="rms", eps=1e-6))
+    with pytest.raises(NotImplementedError, match=r"no gradient goes through v=, cache= and norms="):
+        ROPE.apply_qk(q, k, 5, norms=norms)
+    with torch.no_grad():
+        version = q._version
+        ROPE.apply_qk_(q, k, 5, norms=norms)
+        assert q._version > version
+    with pytest.raises(TypeError, match=r"norms.q.weight is a ndarray"):
+        torch.compile(lambda q: ROPE.apply(q, 5, norms=Norms(Norm(weights[0].numpy(), kind="rms", eps=1))))(q)

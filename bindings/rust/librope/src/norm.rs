@@ -1,0 +1,248 @@
+//! Norms of q, k and v, in the pass that rotates q and k.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr;
+
+use librope_sys::{self as sys, Init as _};
+
+use crate::element::Element;
+use crate::enums::{DType, NormKind, NormOrder, NormRounding, NormSpan};
+use crate::error::Result;
+use crate::positions::expect;
+use crate::size::product;
+
+/// A norm of one tensor of a call, with the weights of its layer. It covers all channels that the
+/// tensor has: whole heads, or the span alone.
+///
+/// ```
+/// use librope::half::bf16;
+/// use librope::{Config, Norm, NormRounding, Norms, Pairing, Positions, Step, ViewMut};
+///
+/// let rope = Config::new(128, 1e6, Pairing::Halves).build()?; // Qwen3
+/// let (q_weight, k_weight) = (vec![bf16::ONE; 128], vec![bf16::ONE; 128]); // of a layer
+/// let norm = |weight| Norm::rms(weight, 1e-6).with_rounding(NormRounding::Eager);
+/// let layer = Norms::new().with_q(norm(&q_weight)).with_k(norm(&k_weight));
+///
+/// let (mut q, mut k) = (vec![bf16::ONE; 3 * 32 * 128], vec![bf16::ONE; 3 * 8 * 128]);
+/// let step = Step::new(1, 3, Positions::Offset(0));
+/// rope.apply(&step.with_norms(&layer), ViewMut::bshd(&mut q, 32), ViewMut::bshd(&mut k, 8))?;
+/// # Ok::<(), librope::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Norm<'a> {
+    kind: NormKind,
+    eps: f64,
+    weight: *const c_void, // null: none
+    bias: *const c_void,
+    lengths: [usize; 2], // of weight and bias
+    dtype: Option<DType>,
+    per_head: bool,
+    span: NormSpan,
+    order: NormOrder,
+    rounding: NormRounding,
+    rstd: Option<&'a [f32]>,
+    of: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: shared slices of `Element`s, which are Sync, with numbers beside them.
+unsafe impl Send for Norm<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Norm<'_> {}
+
+impl<'a> Norm<'a> {
+    /// [`NormKind::Rms`], with a weight for each channel.
+    #[inline]
+    pub fn rms<T: Element>(weight: &'a [T], eps: f64) -> Self {
+        Self::plain(NormKind::Rms, eps).weighted(weight)
+    }
+
+    /// [`NormKind::RmsOnePlus`], with a weight for each channel.
+    #[inline]
+    pub fn rms_one_plus<T: Element>(weight: &'a [T], eps: f64) -> Self {
+        Self::plain(NormKind::RmsOnePlus, eps).weighted(weight)
+    }
+
+    /// [`NormKind::RmsPlain`].
+    #[inline]
+    pub fn rms_plain(eps: f64) -> Self {
+        Self::plain(NormKind::RmsPlain, eps)
+    }
+
+    /// [`NormKind::Layer`], with a weight for each channel.
+    #[inline]
+    pub fn layer<T: Element>(weight: &'a [T], eps: f64) -> Self {
+        Self::plain(NormKind::Layer, eps).weighted(weight)
+    }
+
+    /// [`NormKind::LayerBias`], with a weight and a bias for each channel.
+    #[inline]
+    pub fn layer_bias<T: Element>(weight: &'a [T], bias: &'a [T], eps: f64) -> Self {
+        let mut norm = Self::plain(NormKind::LayerBias, eps).weighted(weight);
+        norm.bias = bias.as_ptr().cast();
+        norm.lengths[1] = bias.len();
+        norm
+    }
+
+    fn plain(kind: NormKind, eps: f64) -> Self {
+        Norm {
+            kind,
+            eps,
+            weight: ptr::null(),
+            bias: ptr::null(),
+            lengths: [0; 2],
+            dtype: None,
+            per_head: false,
+            span: NormSpan::Head,
+            order: NormOrder::Before,
+            rounding: NormRounding::Float32,
+            rstd: None,
+            of: PhantomData,
+        }
+    }
+
+    fn weighted<T: Element>(mut self, weight: &'a [T]) -> Self {
+        self.weight = weight.as_ptr().cast();
+        self.lengths[0] = weight.len();
+        self.dtype = Some(T::DTYPE);
+        self
+    }
+
+    /// Weights, and biases, are `[heads, channels]`: each head has its own.
+    #[inline]
+    pub fn per_head(mut self) -> Self {
+        self.per_head = true;
+        self
+    }
+
+    /// [`NormSpan::AllHeads`]: the heads of a token are normed together.
+    #[inline]
+    pub fn over_all_heads(mut self) -> Self {
+        self.span = NormSpan::AllHeads;
+        self
+    }
+
+    /// [`NormSpan::Given`]: the inverse root of each token, `[batch, tokens]`, in which eps is already.
+    /// For RMS norms, under tensor parallelism.
+    #[inline]
+    pub fn with_rstd(mut self, rstd: &'a [f32]) -> Self {
+        self.span = NormSpan::Given;
+        self.eps = 0.0;
+        self.rstd = Some(rstd);
+        self
+    }
+
+    /// Sets whether the norm comes before the rotation, which is the default, or after it.
+    #[inline]
+    pub fn with_order(mut self, order: NormOrder) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets where the norm rounds to the tensor's type. Default: [`NormRounding::Float32`].
+    #[inline]
+    pub fn with_rounding(mut self, rounding: NormRounding) -> Self {
+        self.rounding = rounding;
+        self
+    }
+
+    /// The C struct, after checking that weights, biases and roots have the lengths of their tensor.
+    fn check(
+        &self,
+        [weight, bias, rstd_name]: [&str; 3],
+        [heads, channels]: [usize; 2],
+        tokens: Option<usize>, // of all batch rows
+    ) -> Result<sys::rope_norm> {
+        let mut raw = sys::rope_norm::init();
+        raw.kind = self.kind as i32;
+        raw.eps = self.eps;
+        raw.span = self.span as i32;
+        raw.order = self.order as i32;
+        raw.rounding = self.rounding as i32;
+        if let Some(dtype) = self.dtype {
+            let rows = if self.per_head { heads } else { 1 };
+            expect(weight, self.lengths[0], product([rows, channels]))?;
+            if !self.bias.is_null() {
+                expect(bias, self.lengths[1], product([rows, channels]))?;
+            }
+            raw.weight = self.weight;
+            raw.bias = self.bias;
+            raw.weight_dtype = dtype as i32;
+            raw.weight_stride_head = if self.per_head { channels as i64 } else { 0 }; // of a slice
+        }
+        if let Some(rstd) = self.rstd {
+            expect(rstd_name, rstd.len(), tokens)?;
+            raw.rstd = rstd.as_ptr();
+        }
+        Ok(raw)
+    }
+}
+
+/// The norms of a layer: those that its calls need, for [`Step::with_norms`](crate::Step::with_norms).
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct Norms<'a> {
+    pub(crate) of: [Option<Norm<'a>>; 3], // q, k, v
+}
+
+impl<'a> Norms<'a> {
+    /// None yet.
+    #[inline]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets that of q.
+    #[inline]
+    pub fn with_q(mut self, norm: Norm<'a>) -> Self {
+        self.of[0] = Some(norm);
+        self
+    }
+
+    /// Sets that of k.
+    #[inline]
+    pub fn with_k(mut self, norm: Norm<'a>) -> Self {
+        self.of[1] = Some(norm);
+        self
+    }
+
+    /// Sets that of v, which [`append`](crate::Context::append) stores.
+    #[inline]
+    pub fn with_v(mut self, norm: Norm<'a>) -> Self {
+        self.of[2] = Some(norm);
+        self
+    }
+}
+
+/// How messages call what a norm has.
+const NAMES: [[&str; 3]; 3] = [
+    ["the weight of q's norm", "the bias of q's norm", "the rstd of q's norm"],
+    ["the weight of k's norm", "the bias of k's norm", "the rstd of k's norm"],
+    ["the weight of v's norm", "the bias of v's norm", "the rstd of v's norm"],
+];
+
+impl Norms<'_> {
+    /// Fills those of a C call. `tensors` are heads and channels of q, k and v, if it has them; a norm
+    /// without its tensor is refused by the library, which reads no weights then.
+    pub(crate) fn check(
+        &self,
+        tensors: [Option<[usize; 2]>; 3],
+        tokens: Option<usize>,
+        raw: &mut [sys::rope_norm; 3],
+        fused: &mut sys::rope_fused,
+    ) -> Result<()> {
+        let fields = [&mut fused.q_norm, &mut fused.k_norm, &mut fused.v_norm];
+        for ((((norm, tensor), names), raw), field) in
+            self.of.iter().zip(tensors).zip(NAMES).zip(raw).zip(fields)
+        {
+            if let Some(norm) = norm {
+                if let Some(tensor) = tensor {
+                    *raw = norm.check(names, tensor, tokens)?;
+                }
+                *field = raw;
+            }
+        }
+        Ok(())
+    }
+}

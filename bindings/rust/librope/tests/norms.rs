@@ -1,0 +1,245 @@
+//! Norms beside the rotation: weights, biases and roots reach the library as they were given, what a
+//! call norms and turns has the bits of two calls, and arrays of another length are refused.
+
+mod common;
+
+use common::{Number, Random};
+use librope::half::{bf16, f16};
+use librope::{
+    Config, Context, Element, Error, KvCache, Norm, NormOrder, NormRounding, Norms, Pages, Pairing,
+    Positions, Result, Shape, Slots, Step, View, ViewMut,
+};
+
+const DIM: usize = 64;
+const HEADS: [usize; 2] = [4, 2]; // of q, of k and v
+const TOKENS: usize = 5;
+
+fn rope(theta: Option<f64>) -> Context {
+    match theta {
+        Some(theta) => Config::new(DIM, theta, Pairing::Halves).build().unwrap(),
+        None => Config::nope(DIM).build().unwrap(),
+    }
+}
+
+/// The message of a refusal.
+fn refused<T: std::fmt::Debug>(result: Result<T>) -> String {
+    match result {
+        Err(Error::InvalidArgument(message) | Error::Unsupported(message)) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a norm is made of, and the same in f64.
+struct Weights<W> {
+    kind: usize,
+    per_head: bool,
+    all_heads: bool,
+    weight: Vec<W>,
+    bias: Vec<W>,
+}
+
+const EPS: f64 = 1e-5;
+
+impl<W: Number> Weights<W> {
+    fn new(random: &mut Random, heads: usize) -> Weights<W> {
+        let (kind, per_head) = (random.below(5), random.below(2) == 1);
+        let len = if per_head { heads * DIM } else { DIM };
+        let all_heads = random.below(2) == 1;
+        Weights { kind, per_head, all_heads, weight: random.vec(len), bias: random.vec(len) }
+    }
+
+    fn norm(&self) -> Norm<'_> {
+        let mut norm = match self.kind {
+            0 => Norm::rms(&self.weight, EPS),
+            1 => Norm::rms_one_plus(&self.weight, EPS),
+            2 => Norm::rms_plain(EPS),
+            3 => Norm::layer(&self.weight, EPS),
+            _ => Norm::layer_bias(&self.weight, &self.bias, EPS),
+        };
+        if self.per_head {
+            norm = norm.per_head();
+        }
+        if self.all_heads {
+            norm = norm.over_all_heads();
+        }
+        norm.with_rounding(NormRounding::Rounded)
+    }
+
+    /// Of the heads of one token.
+    fn apply(&self, token: &mut [f64]) {
+        let heads = if self.all_heads { token.len() } else { DIM };
+        for (n, part) in token.chunks_mut(heads).enumerate() {
+            let count = part.len() as f64;
+            let mean = if self.kind < 3 { 0.0 } else { part.iter().sum::<f64>() / count };
+            let square = part.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+            let r = 1.0 / (square + EPS).sqrt();
+            for (c, x) in part.iter_mut().enumerate() {
+                let c = (n * heads + c) % self.weight.len();
+                let weight = self.weight[c].to_f64();
+                *x = match self.kind {
+                    1 => (*x - mean) * r * (1.0 + weight),
+                    2 => (*x - mean) * r,
+                    4 => (*x - mean) * r * weight + self.bias[c].to_f64(),
+                    _ => (*x - mean) * r * weight,
+                };
+            }
+        }
+    }
+}
+
+/// A norm alone has the values of f64; with the rotation it has the bits of two calls; and in a cache
+/// stand the bits of outputs.
+fn random_calls<T: Number, W: Number>(random: &mut Random) {
+    let (turns, norms_alone) = (rope(Some(10000.0)), rope(None));
+    let step = Step::new(1, TOKENS, Positions::Offset(11));
+    for _ in 0..20 {
+        let [q_weights, k_weights, v_weights] =
+            [HEADS[0], HEADS[1], HEADS[1]].map(|heads| Weights::<W>::new(random, heads));
+        let q: Vec<T> = random.vec(TOKENS * HEADS[0] * DIM);
+        let k: Vec<T> = random.vec(TOKENS * HEADS[1] * DIM);
+        let v: Vec<T> = random.vec(k.len());
+        let layer = Norms::new().with_q(q_weights.norm()).with_k(k_weights.norm());
+        let normed = step.with_norms(&layer);
+
+        let (mut two_q, mut two_k) = (q.clone(), k.clone());
+        norms_alone
+            .apply(
+                &normed,
+                ViewMut::bshd(&mut two_q, HEADS[0]),
+                ViewMut::bshd(&mut two_k, HEADS[1]),
+            )
+            .unwrap();
+        for (x, y, heads, weights) in
+            [(&q, &two_q, HEADS[0], &q_weights), (&k, &two_k, HEADS[1], &k_weights)]
+        {
+            let mut exact: Vec<f64> = x.iter().map(|x| x.to_f64()).collect();
+            exact.chunks_mut(heads * DIM).for_each(|token| weights.apply(token));
+            for (y, exact) in y.iter().zip(exact) {
+                let bound = 2.0 * T::HALF_ULP * (exact.abs() + 2.0) + 1e-5;
+                assert!((y.to_f64() - exact).abs() <= bound, "{} {y:?} {exact}", weights.kind);
+            }
+        }
+        turns
+            .apply(&step, ViewMut::bshd(&mut two_q, HEADS[0]), ViewMut::bshd(&mut two_k, HEADS[1]))
+            .unwrap();
+
+        let (mut one_q, mut one_k) = (q.clone(), vec![T::from_f64(0.0); k.len()]);
+        turns
+            .apply(
+                &normed,
+                ViewMut::bshd(&mut one_q, HEADS[0]),
+                (View::bshd(&k, HEADS[1]), ViewMut::bshd(&mut one_k, HEADS[1])),
+            )
+            .unwrap();
+        assert!(one_q == two_q && one_k == two_k, "kind {}", q_weights.kind);
+
+        let mut normed_v = v.clone();
+        let of_v = Norms::new().with_k(v_weights.norm());
+        norms_alone
+            .apply(&step.with_norms(&of_v), (), ViewMut::bshd(&mut normed_v, HEADS[1]))
+            .unwrap();
+        let layer = layer.with_v(v_weights.norm());
+        let (mut keys, mut values) = (k.clone(), v.clone());
+        let mut cached_q = q.clone();
+        turns
+            .append(
+                &step.with_norms(&layer).with_slots(Slots::linear(&[0])),
+                ViewMut::bshd(&mut cached_q, HEADS[0]),
+                View::bshd(&k, HEADS[1]),
+                View::bshd(&v, HEADS[1]),
+                &mut KvCache::new(1, TOKENS)
+                    .with_k(Pages::nhd(&mut keys, HEADS[1]))
+                    .with_v(Pages::nhd(&mut values, HEADS[1])),
+            )
+            .unwrap();
+        assert!(cached_q == two_q && keys == two_k && values == normed_v, "in a cache");
+    }
+}
+
+#[test]
+fn are_two_calls_and_weights_arrive() {
+    let mut random = Random(5);
+    random_calls::<f32, bf16>(&mut random);
+    random_calls::<bf16, bf16>(&mut random);
+    random_calls::<f16, f32>(&mut random);
+}
+
+/// One call on q alone.
+fn apply<T: Element>(norm: Norm<'_>, q: &mut [T], heads: usize) -> Result<()> {
+    let layer = Norms::new().with_q(norm);
+    let step = Step::new(1, TOKENS, Positions::Offset(11));
+    rope(Some(10000.0)).apply(&step.with_norms(&layer), ViewMut::bshd(q, heads), ())
+}
+
+/// The root may be given, and order and rounding count.
+#[test]
+fn roots_order_and_rounding_arrive() {
+    let mut random = Random(6);
+    let weight: Vec<f32> = random.vec(DIM);
+    let q: Vec<f32> = random.vec(TOKENS * DIM);
+    let squares = |token: &[f32]| token.iter().map(|x| x * x).sum::<f32>();
+    let roots: Vec<f32> = q
+        .chunks(DIM)
+        .map(|token| 1.0 / (squares(token) / DIM as f32 + EPS as f32).sqrt())
+        .collect();
+    let (mut own, mut given, mut after) = (q.clone(), q.clone(), q.clone());
+    apply(Norm::rms(&weight, EPS), &mut own, 1).unwrap();
+    apply(Norm::rms(&weight, EPS).with_rstd(&roots), &mut given, 1).unwrap();
+    assert!(own.iter().zip(&given).all(|(a, b)| (a - b).abs() < 1e-5));
+    apply(Norm::rms(&weight, EPS).with_order(NormOrder::After), &mut after, 1).unwrap();
+    assert!(own.iter().zip(&after).any(|(a, b)| (a - b).abs() > 0.1));
+
+    let narrow: Vec<bf16> = q.iter().map(|&x| bf16::from_f32(x)).collect();
+    let rounded = [NormRounding::Float32, NormRounding::Rounded, NormRounding::Eager].map(|how| {
+        let mut x = narrow.clone();
+        apply(Norm::rms(&weight, EPS).with_rounding(how), &mut x, 1).unwrap();
+        x
+    });
+    assert!(rounded[0] != rounded[1] && rounded[1] != rounded[2]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let mut q = vec![1.0f32; TOKENS * 2 * DIM];
+    let weight = vec![1.0f32; 2 * DIM];
+    let mut message = |norm| {
+        let message = refused(apply(norm, &mut q, 2));
+        assert!(q.iter().all(|&x| x == 1.0), "{message}");
+        message
+    };
+    assert_eq!(
+        message(Norm::rms(&weight, EPS)),
+        "librope: the weight of q's norm has 128 entries, and the call needs 64"
+    );
+    assert!(
+        message(Norm::rms(&weight[1..], EPS).per_head())
+            .contains("127 entries, and the call needs 128")
+    );
+    assert!(
+        message(Norm::layer_bias(&weight[..DIM], &weight, EPS)).contains("the bias of q's norm")
+    );
+    assert!(message(Norm::rms_plain(EPS).with_rstd(&weight)).contains("the rstd of q's norm"));
+    assert!(message(Norm::rms_plain(0.0)).contains("eps (0) is required"));
+
+    // Each norm with its tensor, and calls that take norms.
+    let rope = rope(Some(10000.0));
+    let layer = Norms::new().with_v(Norm::rms_plain(EPS));
+    let step = Step::new(1, TOKENS, Positions::Offset(11)).with_norms(&layer);
+    let turned = ViewMut::bshd(&mut q, 2);
+    assert!(refused(rope.apply(&step, turned, ())).contains("v_norm is set, but"));
+    assert!(
+        refused(rope.prepare(&step, Shape::<f32>::bshd(2), ()).map(drop)).contains("has norms")
+    );
+    let mut cache = KvCache::new(1, TOKENS).with_k(Pages::nhd(&mut q, 2));
+    let k = vec![1.0f32; TOKENS * 2 * DIM];
+    assert!(
+        refused(rope.append(&step, (), View::bshd(&k, 2), (), &mut cache))
+            .contains("this call needs the slots")
+    );
+    let step = step.with_slots(Slots::linear(&[0]));
+    assert!(refused(rope.move_slots(&step, &mut cache)).contains("are not normed"));
+    let mut turned = vec![1.0f32; TOKENS * 2 * DIM];
+    let normed = refused(rope.apply(&step, ViewMut::bshd(&mut turned, 2), ()));
+    assert!(normed.contains("this step has slots of a cache"));
+    assert!(q.iter().all(|&x| x == 1.0));
+}
