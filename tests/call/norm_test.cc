@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -359,8 +360,10 @@ Memory CopyOf(const Memory& memory) {
 
 TEST_P(NormTest, RandomCallsHaveTheBitsOfTheReference) {
   const int count = LongTests() ? 20000 : 120;
+  // Each target has cases of its own: much of what they are about is common to all.
+  const uint64_t first = std::hash<std::string>()(kernels().target) % 1000000;
   for (int n = 0; n < count; ++n) {
-    Random random(static_cast<uint64_t>(n) + 7000);
+    Random random(first + static_cast<uint64_t>(n));
     Configure(&random);
     batch_ = random.Pick(1, 2);
     tokens_ = random.Sometimes(3) ? random.Pick(1, 40) : random.Pick(1, 3);
