@@ -442,6 +442,50 @@ TEST(Shard, ServesRowsPreparedCallsAndMappedCaches) {
   ExpectMessage("rope_apply_qk", {"cache->kind (ROPE_SLOTS_LINEAR)", "MAPPED", "positions.shard"});
 }
 
+// Norms are of the rank's own tokens, and so are roots that are given.
+TEST(Shard, NormsTheTokensOfARank) {
+  const Context context = Create(Config(kHeadDim));
+  constexpr int kTokens = 12, kRanks = 3;
+  std::vector<float> whole(kTokens * kHeadDim), weights(kHeadDim), roots(kTokens);
+  std::iota(whole.begin(), whole.end(), -50.0f);
+  std::iota(weights.begin(), weights.end(), 1.0f);
+  std::iota(roots.begin(), roots.end(), 0.25f);
+  for (const rope_norm_span span : {ROPE_NORM_SPAN_HEAD, ROPE_NORM_SPAN_GIVEN}) {
+    const auto apply = [&](const rope_shard* shard, const std::vector<float>& rstd,
+                           std::vector<float>* x) {
+      rope_norm norm = ROPE_INIT(rope_norm);
+      norm.kind = ROPE_NORM_KIND_RMS;
+      norm.weight = weights.data();
+      norm.weight_dtype = ROPE_DTYPE_F32;
+      norm.span = span;
+      if (span == ROPE_NORM_SPAN_HEAD) norm.eps = 1e-6;
+      if (span == ROPE_NORM_SPAN_GIVEN) norm.rstd = rstd.data();
+      rope_fused fused = ROPE_INIT(rope_fused);
+      fused.q_norm = &norm;
+      rope_qk_args args = Args(1, static_cast<int64_t>(rstd.size()));
+      args.positions = Offset(7);
+      args.positions.shard = shard;
+      args.q = Tensor(x->data(), ROPE_DTYPE_F32, 1);
+      args.fused = &fused;
+      ASSERT_OK(rope_apply_qk(context.get(), &args));
+    };
+    std::vector<float> want = whole;
+    apply(nullptr, roots, &want);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const rope_shard shard = ShardOf(ROPE_SHARD_STRIPED, rank, kRanks);
+      std::vector<float> own, own_roots, own_want;
+      for (const int64_t n : NumbersOf(shard, kTokens)) {
+        const auto from = n * kHeadDim, to = from + kHeadDim;
+        own.insert(own.end(), whole.begin() + from, whole.begin() + to);
+        own_want.insert(own_want.end(), want.begin() + from, want.begin() + to);
+        own_roots.push_back(roots[static_cast<size_t>(n)]);
+      }
+      apply(&shard, own_roots, &own);
+      EXPECT_EQ(own, own_want) << "rank " << rank;
+    }
+  }
+}
+
 // Every rank gets the answer of the whole sequence, and each token the set of its document.
 TEST(Shard, IsAsLongAsItsSequence) {
   rope_config config = Config(kHeadDim);
