@@ -1,8 +1,8 @@
 /* A small engine that generates text: two sequences in a paged cache, prompts first, then one token
- * of each per step. In every layer one call turns q, and stores the turned keys and the values in
- * pages, straight from the packed projection. The model has Qwen3's shape and random weights; what
- * it says is nonsense, but each token is that of plain code: one sequence, a contiguous cache, and
- * the rotation by its formula. */
+ * of each per step. In every layer one call norms q and k, turns them, and stores the turned keys
+ * and the values in pages, straight from the packed projection. The model has Qwen3's shape and
+ * random weights; what it says is nonsense, but each token is that of plain code: one sequence, a
+ * contiguous cache, and norm and rotation by their formulas. */
 #include <librope/model.h>
 #include <librope/rope.h>
 
@@ -14,6 +14,8 @@
 enum { VOCABULARY = 128, HIDDEN = 64, LAYERS = 3, Q_HEADS = 4, HEADS = 2, DIM = 32, INNER = 96 };
 enum { Q = Q_HEADS * DIM, KV = HEADS * DIM, PACKED = Q + 2 * KV };
 enum { SEQUENCES = 2, LONGEST = 96, PAGE_SIZE = 8, PAGES = 24, WIDTH = LONGEST / PAGE_SIZE };
+
+#define EPS 1e-6f /* of norms */
 
 static const char config_json[] =
     "{\"model_type\": \"qwen3\", \"hidden_size\": 64, \"head_dim\": 32, \"num_attention_heads\": 4,"
@@ -62,7 +64,7 @@ static void multiply(const float* weights, int rows, int columns, const float* x
 static void norm(const float* x, const float* w, int count, float* out) {
   float sum = 0;
   for (int c = 0; c < count; ++c) sum += x[c] * x[c];
-  const float scale = 1 / sqrtf(sum / (float)count + 1e-6f);
+  const float scale = 1 / sqrtf(sum / (float)count + EPS);
   for (int c = 0; c < count; ++c) out[c] = x[c] * scale * (w != NULL ? w[c] : 1);
 }
 
@@ -89,15 +91,11 @@ static void attend(const float* q, const float* keys, const float* values, const
   }
 }
 
-/* x of one token before attention becomes its packed q, k and v; q and k normed. */
+/* x of one token before attention becomes its packed q, k and v. */
 static void project(int layer, const float* x, float* packed) {
   float normed[HIDDEN];
   norm(x, NULL, HIDDEN, normed);
   multiply(layers[layer].qkv[0], PACKED, HIDDEN, normed, packed);
-  for (int h = 0; h < Q_HEADS + HEADS; ++h) {
-    float* const at = &packed[h * DIM];
-    norm(at, h < Q_HEADS ? layers[layer].q_norm : layers[layer].k_norm, DIM, at);
-  }
 }
 
 /* What follows attention. */
@@ -147,6 +145,14 @@ static rope_tensor packed_heads(float* data, int32_t heads) {
   return t;
 }
 
+static rope_norm head_norm(void) {
+  rope_norm n = ROPE_INIT(rope_norm);
+  n.kind = ROPE_NORM_KIND_RMS;
+  n.eps = EPS;
+  n.weight_dtype = ROPE_DTYPE_F32;
+  return n;
+}
+
 static void generate(const rope_context* rope, char texts[SEQUENCES][LONGEST + 1]) {
   int32_t table[SEQUENCES][WIDTH], lengths[SEQUENCES] = {0}; /* tokens in the cache */
   int32_t ends[SEQUENCES + 1] = {0};
@@ -172,7 +178,7 @@ static void generate(const rope_context* rope, char texts[SEQUENCES][LONGEST + 1
     args.positions.offsets_i32 = lengths;
     args.positions.cu_seqlens = ends;
     args.positions.sequences = SEQUENCES;
-    args.q = packed_heads(&packed[0][0], Q_HEADS); /* turns in place */
+    args.q = packed_heads(&packed[0][0], Q_HEADS); /* is normed and turned in place */
     args.k = packed_heads(&packed[0][Q], HEADS);   /* is only read */
     rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
     cache.kind = ROPE_SLOTS_PAGED;
@@ -184,12 +190,17 @@ static void generate(const rope_context* rope, char texts[SEQUENCES][LONGEST + 1
     rope_fused fused = ROPE_INIT(rope_fused);
     fused.cache = &cache;
     fused.v = packed_heads(&packed[0][Q + KV], HEADS);
+    rope_norm q_norm = head_norm(), k_norm = head_norm();
+    fused.q_norm = &q_norm;
+    fused.k_norm = &k_norm;
     args.fused = &fused;
 
     for (int l = 0; l < LAYERS; ++l) {
       for (int i = 0; i < args.tokens; ++i) project(l, x[i], packed[i]);
       cache.k = tensor(k_pages[l][0][0][0], ROPE_LAYOUT_NHD, HEADS);
       cache.v = tensor(v_pages[l][0][0][0], ROPE_LAYOUT_NHD, HEADS);
+      q_norm.weight = layers[l].q_norm;
+      k_norm.weight = layers[l].k_norm;
       check(rope_apply_qk(rope, &args));
       for (int s = 0; s < SEQUENCES; ++s) {
         for (int i = ends[s]; i < ends[s + 1]; ++i) {
@@ -233,7 +244,11 @@ static void generate_plainly(char text[LONGEST + 1]) {
     memcpy(x, embedding[(int)text[i]], sizeof x);
     for (int l = 0; l < LAYERS; ++l) {
       project(l, x, packed);
-      for (int h = 0; h < Q_HEADS + HEADS; ++h) rotate(&packed[h * DIM], i);
+      for (int h = 0; h < Q_HEADS + HEADS; ++h) {
+        float* const at = &packed[h * DIM];
+        norm(at, h < Q_HEADS ? layers[l].q_norm : layers[l].k_norm, DIM, at);
+        rotate(at, i);
+      }
       memcpy(k_cache[l][i], &packed[Q], sizeof k_cache[l][i]);
       memcpy(v_cache[l][i], &packed[Q + KV], sizeof v_cache[l][i]);
       attend(packed, k_cache[l][0], v_cache[l][0], NULL, &in_a_row, i + 1, out);
