@@ -32,7 +32,10 @@ class Repository:
         self.root = root
         text = lambda path: (root / path).read_text("utf-8")  # noqa: E731
         self.lists = {
-            "examples": text("examples/CMakeLists.txt") + text("examples/cuda_examples.cmake"),
+            "examples": "".join(
+                text(f"examples/{name}")
+                for name in ("CMakeLists.txt", "cuda_examples.cmake", "mpi_examples.cmake")
+            ),
             "tests/docs": text("tests/docs/CMakeLists.txt"),
             "tests/docs/figures": text("tests/docs/CMakeLists.txt"),
             "bindings/python/examples": text("bindings/python/tests/test_examples.py"),
