@@ -41,14 +41,34 @@ def test_paged_engine():
     assert "the same tokens as without librope" in done.stdout
 
 
+def torchrun(name, processes):
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    return subprocess.run([sys.executable, *launcher, str(FOLDER / name)], capture_output=True, text=True)
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_ring_attention(processes):
     pytest.importorskip("torch")
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
-    done = subprocess.run([sys.executable, *launcher, str(FOLDER / "ring_attention.py")], capture_output=True,
-                          text=True)  # fmt: skip
+    done = torchrun("ring_attention.py", processes)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("the logits of one process") == processes
+
+
+def test_sharded_positions():
+    pytest.importorskip("torch")
+    done = torchrun("sharded_positions.py", 2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("32 tokens, the bits of one process") == 2
+
+
+def test_ring_attention_jax(monkeypatch):
+    jax = pytest.importorskip("jax")
+    if not hasattr(jax, "shard_map"):
+        pytest.skip("this JAX has no jax.shard_map")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+    done = run("ring_attention_jax.py")
+    assert done.returncode == 0, done.stderr
+    assert "4 devices: the bits of one" in done.stdout
 
 
 def test_flux():
