@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .._core import integer
+from .._replace import replacing
 
 UNNAMED = "q"  # the one tensor of a .npy file
 
@@ -90,29 +89,6 @@ def pick(tensors: dict[str, Any], path: str, name: str) -> Any:
     if name not in tensors:
         raise ValueError(f"{path} has no tensor named {name}: {', '.join(tensors)} (see --name)")
     return tensors[name]
-
-
-@contextmanager
-def replacing(path: str) -> Iterator[Any]:
-    """A file beside path that takes its place when the block ends well, and goes when it does not."""
-    target = pathlib.Path(path)
-    try:
-        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix,
-                                          dir=target.parent)  # fmt: skip
-    except OSError as e:  # which names the file beside
-        raise OSError(e.errno, e.strerror, path) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(beside, 0o666 & ~mask)  # mkstemp's files are private
-        os.replace(beside, target)
-    except BaseException:
-        pathlib.Path(beside).unlink(missing_ok=True)
-        raise
 
 
 def save(path: str, tensors: dict[str, Any], metadata: dict[str, str]) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from .. import Rope
 from .._config_text import TOWERS
-from . import files, kinds
+from .._replace import replacing
+from . import kinds
 from .kinds import Kind, axes_of_pairs, endless
 
 # Okabe and Ito's colours, which also colour-blind readers tell apart.
@@ -306,7 +307,7 @@ def run(arguments: Any) -> int:
         wanted = kind_of(model_of(arguments), arguments)
         drawn = [k for k in drawn if k.name == wanted]
     made = figure(drawn, kinds.title(arguments.config), arguments.only)
-    with files.replacing(arguments.out) as file:
+    with replacing(arguments.out) as file:
         made.savefig(file, format=pathlib.Path(arguments.out).suffix[1:], dpi=150)
     print(arguments.out)
     return 0

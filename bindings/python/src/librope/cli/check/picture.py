@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
+from ..._replace import replacing
 from ..kinds import channels
 from . import judge
 from .grade import Grade
@@ -78,5 +78,5 @@ def figure(grades: list[Grade], title: str) -> Any:
 
 def draw(grades: list[Grade], path: str, title: str) -> None:
     made = figure(grades, title)
-    with files.replacing(path) as file:
+    with replacing(path) as file:
         made.savefig(file, format=pathlib.Path(path).suffix[1:], dpi=120)

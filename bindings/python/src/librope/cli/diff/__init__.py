@@ -9,7 +9,7 @@ import json
 import pathlib
 from typing import Any
 
-from .. import files
+from ..._replace import replacing
 from . import compare, report, sources
 
 
@@ -32,7 +32,7 @@ def run(arguments: Any) -> int:
         from . import picture
 
         made = picture.figure(found)
-        with files.replacing(arguments.plot) as file:
+        with replacing(arguments.plot) as file:
             suffix = pathlib.Path(arguments.plot).suffix[1:]
             made.savefig(file, format=suffix, dpi=110)
     if arguments.json:

@@ -1,0 +1,60 @@
+"""A file beside another that takes its place when it is complete, and goes when it does not become so."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The file beside path, open to be written: on the disk when it has the name, which it gets when the block
+    ends well. It is locked, so that remove_left() sees whether somebody still writes it."""
+    target = pathlib.Path(path)
+    try:
+        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix,
+                                          dir=target.parent)  # fmt: skip
+    except OSError as e:  # which names the file beside
+        raise OSError(e.errno, e.strerror, os.fspath(path)) from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+            file.flush()
+            os.fchmod(handle, _mode(target))  # mkstemp's files are private
+            os.fsync(handle)
+            os.replace(beside, target)
+    except BaseException:
+        pathlib.Path(beside).unlink(missing_ok=True)
+        raise
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name, too
+    finally:
+        os.close(folder)
+
+
+def _mode(target: pathlib.Path) -> int:
+    """That of the file whose place is taken, or of a new one."""
+    with suppress(FileNotFoundError):
+        return target.stat().st_mode & 0o7777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def remove_left(folder: str | os.PathLike[str], suffix: str) -> None:
+    """Removes the files beside others that killed programs have left in a folder."""
+    beside = re.compile(rf"\..*\.\w{{8}}{re.escape(suffix)}")  # as mkstemp names them
+    for path in pathlib.Path(folder).glob(f".*{suffix}"):
+        if not beside.fullmatch(path.name):
+            continue
+        with suppress(OSError), open(path, "rb") as file:  # gone meanwhile, or locked by who writes it
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
