@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import re
 import sys
 
 import numpy as np
@@ -26,6 +27,17 @@ def test_the_extra_is_that_of_the_package():
     told = importlib.metadata.requires("librope") or []
     extra = {r.split(">")[0] for r in told if "extra" in r and "cli" in r.split("extra")[1]}
     assert extra - {"librope[cli]"} == set(_extra.PACKAGES)
+    for name, packages in _extra.MORE.items():
+        extra = {re.split("[>;]", r)[0].strip() for r in told if re.search(rf"extra == .{name}\b", r)}
+        assert {p for e in extra for p in re.split(r"[\[\]]", e) if p} == {*packages, "librope", "kv" if name != "kv" else "cli"}
+
+
+def test_kv_files_say_what_they_need(monkeypatch):
+    for name in ("xxhash", "librope.kv"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "librope.kv")
+    with pytest.raises(ModuleNotFoundError, match=r"^librope.kv needs xxhash: pip install xxhash, .*python\[kv\]"):
+        importlib.import_module("librope.kv")
 
 
 def test_recordings_say_what_they_need(monkeypatch, tmp_path):

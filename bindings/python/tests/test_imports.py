@@ -6,9 +6,9 @@ import pathlib
 import librope
 
 ORDER = (
-    "_ffi _extra _folder _dlpack _choices _core _digest _conventions _rules _frameworks _pool _arrays _shard "
+    "_ffi _extra _replace _folder _dlpack _choices _core _digest _conventions _rules _frameworks _pool _arrays _shard "
     "_prompt _latent _template _bound _types _immutable _kv_cache _norm _fused _move _call _prepared _rows _changes "
-    "_config_text _step _rope _model _operators _watch _tensor_step _dtensor torch jax transformers cli"
+    "_config_text _step _rope _model _operators _watch _tensor_step _dtensor torch jax transformers kv cli"
 ).split()
 # Plug-ins, which are imported when they are needed. Types alone do not count.
 LATER = {"_frameworks": {"torch", "jax"}}

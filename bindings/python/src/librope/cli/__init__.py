@@ -1,6 +1,6 @@
 """The command librope.
 
-Exit status: 0 well, 1 the answer of check or diff is no, 2 wrong use or input (also a config that leaves
+Exit status: 0 well, 1 the answer of check, diff or kv verify is no, 2 wrong use or input (also a config that leaves
 open what no option gives), 3 check cannot tell, 130 interrupted. What a command writes appears complete, or not at all.
 """
 
@@ -30,8 +30,8 @@ UNTOLD = {
 _CONFIG = "config.json, params.json, a GGUF file, or a folder with one of them"
 
 
-def _model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", help=_CONFIG)
+def _model_options(parser: argparse.ArgumentParser, config: str = "config") -> None:
+    parser.add_argument(config, help=_CONFIG)
     parser.add_argument("--layer", type=int, help="number of a layer, where layers differ")
     parser.add_argument("--layer-type", help="kind of layer, such as sliding_attention")
     parser.add_argument("--seq-len", type=int, help="tokens of the sequence (dynamic NTK, LongRoPE)")
@@ -59,8 +59,8 @@ class _Command(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="librope", description="Look at, draw, apply and check rotary position embeddings.",
-        epilog="Exit status: 0 well; 1 check: it does not match, diff: not the same; 2 wrong use or input; 3 check: the "
-        "data cannot tell.",
+        epilog="Exit status: 0 well; 1 check: it does not match, diff: not the same, kv verify: a file is not well; 2 wrong "
+        "use or input; 3 check: the data cannot tell.",
     )  # fmt: skip
     top.add_argument("--version", action="store_true", help="print the version, the commit and the backend")
     commands = top.add_subparsers(dest="command", metavar="command", parser_class=_Command)
@@ -138,7 +138,54 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--dtype", nargs="+", default=("float32", "bfloat16"),
                    choices=tuple(DTYPES))  # fmt: skip
     p.add_argument("--json", action="store_true", help="for programs")
+
+    _kv_commands(commands.add_parser(
+        "kv", help="look at, move and verify files of cached keys and values (docs/kv-file.md)",
+    ))  # fmt: skip
     return top
+
+
+def _kv_commands(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(extra="kv")
+    actions = parser.add_subparsers(dest="action", metavar="action", parser_class=_Command, required=True)
+    where = "a KV file, or a folder of them; also an address that fsspec opens, such as s3://bucket/folder"
+
+    p = actions.add_parser("inspect", help="what KV files say of themselves")
+    p.add_argument("path", help=where)
+    p.add_argument("--json", action="store_true", help="for programs")
+
+    p = actions.add_parser(
+        "move", help="rotate the keys to other positions, or by another RoPE; values are copied",
+        description="Started again after it was interrupted, it goes on: what is moved already is skipped.",
+        epilog="Exit status: 0 all files are moved; 2 wrong use or input, or a file was refused: it is as it was, "
+        "and the others are moved.",
+    )  # fmt: skip
+    p.add_argument("path", help=where)
+    p.add_argument("target", nargs="?", help="a folder for the moved files, which keep their names; without it they "
+                   "take the places of the old ones")  # fmt: skip
+    p.add_argument("--to", type=int, metavar="P", help="the first position of every file then")
+    p.add_argument("--by", type=int, metavar="N", help="how far every file moves; in place with --job")
+    p.add_argument("--job", metavar="NAME", help="moved files keep it, and are not moved by the same job again")
+    p.add_argument("--keys", choices=("rotated", "raw"), help="rotate raw keys, or undo the rotation")
+    p.add_argument("--frequency-set", type=int, metavar="I", help="the one of the files' several")
+    _model_options(p, "--config")
+    p.add_argument("--block", type=int, default=2 << 20, metavar="BYTES", help="of a file in memory at once (2 MiB)")
+    _engine_options(p)
+
+    p = actions.add_parser(
+        "verify", help="read KV files, and check structure, digests, checksums and that values are finite",
+        epilog="Exit status: 0 all files are well; 1 one is not; 2 wrong use or input.",
+    )  # fmt: skip
+    p.add_argument("path", help=where)
+    _model_options(p, "--config")
+    p.add_argument("--json", action="store_true", help="for programs")
+    _engine_options(p)
+
+
+def _engine_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--on", choices=("dask", "ray"), help="who runs the job; this process, if not given")
+    parser.add_argument("--workers", type=int, default=2, help="of a cluster on this machine (2)")
+    parser.add_argument("--address", help="of a cluster that runs already")
 
 
 def kind_of(model: Any, arguments: Any) -> str:
@@ -211,7 +258,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(importlib.import_module(f".{arguments.command}", __name__).run(arguments))
     except ModuleNotFoundError as e:
-        print(missing(f"librope {arguments.command}", e), file=sys.stderr)
+        print(missing(f"librope {arguments.command}", e, getattr(arguments, "extra", "cli")), file=sys.stderr)
         return 2
     except Exception as e:  # a traceback would exit with 1, which is an answer of check
         print(f"librope {arguments.command}: {_message(e)}", file=sys.stderr)
@@ -233,7 +280,7 @@ def _message(e: BaseException) -> str:
     if not isinstance(e, (ValueError, TypeError, OSError, RuntimeError)) or not str(e):
         return f"{type(e).__name__}: {e}".removesuffix(": ")
     text = str(e).replace(ACCEPT, "with --accept KEY")
-    return re.sub(r"\blayout=", "--layout", text)
+    return re.sub(r"\b(layout|by|job)=", r"--\1", text)
 
 
 if __name__ == "__main__":

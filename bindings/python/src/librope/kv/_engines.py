@@ -1,0 +1,61 @@
+"""Who runs the files of a job: this process, Dask or Ray. Each gives outcomes in the order in which they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .._extra import missing
+
+Engine = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+
+
+def here(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+    return map(function, tasks)
+
+
+def on_dask(client: Any = None, *, workers: int = 2) -> Engine:
+    """For engine=: a client of dask.distributed; without it a cluster of this machine for the job."""
+    try:
+        from distributed import Client, as_completed
+    except ModuleNotFoundError as e:
+        raise ModuleNotFoundError(missing("a job on Dask", e, "dask"), name=e.name) from None
+
+    def run(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        own = Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) if client is None else None
+        try:
+            # pure: equal tasks of another job are not these, whose files may have changed.
+            for future in as_completed((own or client).map(function, list(tasks), pure=False)):
+                yield future.result()
+        finally:
+            if own is not None:
+                own.shutdown()
+
+    return run
+
+
+def on_ray(address: str | None = None, *, workers: int = 2) -> Engine:
+    """For engine=: a cluster of Ray at this address, or the one that the program is connected to; without either
+    one of this machine for the job."""
+    try:
+        import ray
+    except ModuleNotFoundError as e:
+        raise ModuleNotFoundError(missing("a job on Ray", e, "ray"), name=e.name) from None
+
+    def run(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        own = not ray.is_initialized()
+        if own and address is None:
+            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+        elif own:
+            ray.init(address)
+        try:
+            remote = ray.remote(function)
+            left = [remote.remote(task) for task in tasks]
+            while left:
+                done, left = ray.wait(left)
+                yield from ray.get(done)
+        finally:
+            if own:
+                ray.shutdown()
+
+    return run

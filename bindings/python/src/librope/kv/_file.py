@@ -1,0 +1,242 @@
+"""One KV file: its blocks, read and checked; arrays to a file and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+from ml_dtypes import bfloat16
+
+from .. import Rope, _arrays
+from .._ffi import ffi
+from . import _schema
+from ._schema import CHECKSUM_BYTES, SIZES, Info, Moved
+from ._store import Place, place
+
+DTYPES: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "bfloat16": bfloat16}
+BLOCK = 2 << 20  # bytes in memory at once: they stay in a core's caches from reading to writing
+
+
+@dataclass(frozen=True)
+class Block:
+    """A stretch of a tensor: heads of adjacent tokens, in the order of the file."""
+
+    name: str  # of the tensor
+    array: Any  # [tokens, heads, channels], or [heads, tokens, channels] under "hnd"
+    token: int  # the first, counted from that of the file
+    memory: Any  # its bytes
+
+
+class Reader:
+    """An open KV file. ValueError: it is none, truncated, or contradicts itself."""
+
+    def __init__(self, where: Place) -> None:
+        self.where = where
+        self._file = where.read()
+        try:
+            size = self._file.seek(0, os.SEEK_END)
+            self._file.seek(0)
+            first = self._file.read(8)
+            text = self._file.read(_schema.header_size(first, size))
+            self.info, self.metadata = _schema.parse(text, size)
+            self._start = 8 + len(text)
+            self._file.seek(size - CHECKSUM_BYTES * (1 + len(self.info.shapes())))
+            self._table = self._file.read()
+            self._expect(0, xxhash.xxh3_128_digest(self.metadata.encode()), "the metadata")
+        except ValueError as e:
+            self.close()
+            raise ValueError(f"{where}: {e}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def checksum(self) -> str:
+        """Of the whole file: of its table of checksums."""
+        return str(xxhash.xxh3_128_hexdigest(self._table))
+
+    def checksum_of(self, name: str) -> bytes:
+        row = 1 + list(self.info.shapes()).index(name)
+        return self._table[CHECKSUM_BYTES * row :][:CHECKSUM_BYTES]
+
+    def blocks(self, memory: int = BLOCK) -> Iterator[Block]:
+        """All of it, in the order of the file, through one buffer, whose content may be changed: of that many
+        bytes, or of a token if that is more. ValueError behind the last block of a tensor: its data are
+        damaged."""
+        self._file.seek(self._start)
+        for number, (name, shape) in enumerate(self.info.shapes().items()):
+            told, buffer = xxhash.xxh3_128(), memoryview(bytearray(0))
+            for token, part in _parts(shape, self.info.layout, memory // SIZES[self.info.dtype]):
+                size = SIZES[self.info.dtype] * part[0] * part[1] * part[2]
+                if len(buffer) < size:
+                    buffer = memoryview(bytearray(size))
+                self._fill(buffer[:size])
+                told.update(buffer[:size])
+                array = np.frombuffer(buffer[:size], DTYPES[self.info.dtype]).reshape(part)
+                yield Block(name, array, token, buffer[:size])
+            try:
+                self._expect(1 + number, told.digest(), name)
+            except ValueError as e:
+                raise ValueError(f"{self.where}: {e}") from None
+
+    def _fill(self, memory: memoryview) -> None:
+        while memory:
+            count = self._file.readinto(memory)
+            if not count:
+                raise ValueError(f"{self.where}: it has become shorter while it was read")
+            memory = memory[count:]
+
+    def _expect(self, row: int, found: bytes, what: str) -> None:
+        if found != self._table[CHECKSUM_BYTES * row :][:CHECKSUM_BYTES]:
+            raise ValueError(f"the checksum of {what} does not match: the file is damaged")
+
+
+def _parts(shape: tuple[int, int, int], layout: str, elements: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """Cuts a tensor into stretches of at most that many elements, but of a token of a head at least: the first
+    token of each, and its shape."""
+    outer, inner, dim = shape
+    if layout == "nhd":
+        step = max(1, elements // (inner * dim))
+        for token in range(0, outer, step):
+            yield token, (min(step, outer - token), inner, dim)
+        return
+    heads = max(1, elements // (inner * dim))  # whole ones, where they fit
+    tokens = min(inner, max(1, elements // dim))
+    for head in range(0, outer, heads):
+        for token in range(0, inner, tokens):
+            yield token, (min(heads, outer - head), min(tokens, inner - token), dim)
+
+
+def write_blocks(where: Place, info: Info, blocks: Iterator[Block], known: Mapping[str, bytes]) -> None:
+    """A file of these blocks. known: checksums of tensors that need not be made."""
+    rows = [xxhash.xxh3_128_digest(_schema.text_of(info).encode())]
+    sums = {name: xxhash.xxh3_128() for name in info.shapes()}
+    with where.replacing() as file:
+        _write(file, memoryview(_schema.header(info)))
+        for block in blocks:
+            if block.name not in known:
+                sums[block.name].update(block.memory)
+            _write(file, block.memory)
+        rows += [known.get(name) or told.digest() for name, told in sums.items()]
+        _write(file, memoryview(b"".join(rows)))
+
+
+def _write(file: Any, memory: memoryview) -> None:
+    while memory:
+        memory = memory[file.write(memory) :]
+
+
+def inspect(path: str | os.PathLike[str]) -> Info:
+    """What a file says of itself. ValueError: it is no KV file, or it contradicts itself; the name of the file is
+    in the message. Its keys and values are not read: verify() does."""
+    with Reader(place(path)) as file:
+        return file.info
+
+
+def read(path: str | os.PathLike[str], *, rope: Rope | None = None, frequency_set: int = 0) -> tuple[Info, Any, Any]:
+    """Info, keys and values (None, if the file has none) as NumPy arrays.
+
+    Args:
+        rope, frequency_set: how the keys must have been rotated.
+
+    Raises:
+        ValueError: no KV file, a damaged one, or keys of another RoPE.
+    """
+    with Reader(place(path)) as file:
+        info = file.info
+        if rope is not None:
+            check_rope(file, rope, frequency_set)
+        arrays = {n: np.empty(s, DTYPES[info.dtype]) for n, s in info.shapes().items()}
+        flat = {n: x.reshape(-1).view(np.uint8) for n, x in arrays.items()}
+        at = dict.fromkeys(flat, 0)
+        for block in file.blocks():
+            end = at[block.name] + len(block.memory)
+            flat[block.name][at[block.name] : end] = block.memory
+            at[block.name] = end
+    return info, arrays["k"], arrays.get("v")
+
+
+def check_rope(file: Reader, rope: Rope, frequency_set: int) -> None:
+    wanted = _schema.digest_of(rope, frequency_set)
+    if file.info.digest != wanted:
+        raise ValueError(f"{file.where}: its keys are of another RoPE: digest is {file.info.digest}, and must be {wanted}")
+
+
+def write(
+    path: str | os.PathLike[str],
+    k: Any,
+    v: Any = None,
+    *,
+    rope: Rope,
+    first_position: int,
+    layout: str,
+    layer: int | None = None,
+    keys: str = "rotated",
+    frequency_set: int = 0,
+    note: str = "",
+) -> Info:
+    """A file of keys and values of adjacent tokens of one layer, complete or not at all.
+
+    Args:
+        k, v: float32, float16 or bfloat16, without gaps, as layout says; v may have another number of channels.
+            Arrays of NumPy, torch on the CPU, or anything else in main memory.
+        rope, frequency_set: what rotated the keys, or will.
+        first_position: of the first token; each other has the position behind the one before.
+        layout: "nhd" [tokens, heads, channels] or "hnd" [heads, tokens, channels].
+        keys: "rotated", or "raw" where the cache holds keys before the rotation.
+        note: free text, such as a hash of the prompt.
+
+    Raises:
+        ValueError, TypeError: an argument breaks its rule. Nothing has been written.
+    """
+    views = {"k": _bytes("k", k)} | ({} if v is None else {"v": _bytes("v", v)})
+    shape, dtype, _ = views["k"]
+    if len(shape) != 3 or layout not in ("nhd", "hnd"):
+        raise ValueError(f"k has shape {shape} and layout {layout!r}, and must be [tokens, heads, channels] (nhd) or "
+                         "[heads, tokens, channels] (hnd)")  # fmt: skip
+    tokens, heads = shape[:2] if layout == "nhd" else shape[1::-1]
+    for name, (other, kind, _) in views.items():
+        if other[:-1] != shape[:-1] or kind != dtype or kind not in DTYPES:
+            raise ValueError(f"{name} is {kind} {other}, and k {dtype} {shape}: both must have the same tokens, heads and "
+                             f"dtype, one of {', '.join(DTYPES)}")  # fmt: skip
+    info = Info(
+        rope=rope, first_position=first_position, tokens=tokens, heads=heads, head_dim=shape[2], dtype=dtype,
+        layout=layout, v_head_dim=views["v"][0][2] if v is not None else None, keys=keys,
+        frequency_set=frequency_set, layer=layer, note=note,
+    )  # fmt: skip
+    blocks = (Block(name, None, 0, memory) for name, (_, _, memory) in views.items())
+    write_blocks(place(path), info, blocks, {})
+    return info
+
+
+def _bytes(name: str, x: Any) -> tuple[tuple[int, ...], str, memoryview]:
+    """Shape, dtype and memory of an array without gaps."""
+    view = _arrays.read(x, name, False)
+    shape, strides, dtype = view[1](view[0], name)
+    size = 1
+    for n, stride in zip(shape[::-1], strides[::-1], strict=True):
+        if n > 1 and stride != size:
+            raise ValueError(f"{name} has strides {strides}, and must lie in memory without gaps")
+        size *= n
+    if view[3] >= 0:
+        raise ValueError(f"{name} is on a CUDA device, and must be in main memory")
+    return shape, dtype, memoryview(ffi.buffer(ffi.cast("char*", view[2]), size * SIZES.get(dtype, 1)))
+
+
+def moved_info(file: Reader, job: str | None, **changes: Any) -> Info:
+    """What the file says after a move."""
+    before = Moved(job, file.info.first_position, file.checksum)
+    return file.info.at(moved=before, **changes)

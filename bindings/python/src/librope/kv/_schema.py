@@ -1,0 +1,237 @@
+"""What a KV file says of itself: the header of docs/kv-file.md, written and strictly read.
+
+The header of a file is what header() makes of its Info, and nothing else: parse() makes it anew from what it
+has read, and refuses what differs by name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from .. import Rope
+
+KEY = "librope_kv"  # of safetensors' metadata
+VERSION = 1
+CHECKSUM = "xxh3_128"
+CHECKSUM_BYTES = 16
+_CODES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_LIMIT = 100 << 20  # bytes of a header: safetensors' own
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The last move of a file: by which job, and what it was before."""
+
+    job: str | None
+    first_position: int
+    checksum: str  # of the table of checksums that the file had, in hexadecimal
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a KV file says of itself."""
+
+    rope: Rope  #: of one frequency set or several
+    first_position: int
+    tokens: int
+    heads: int
+    head_dim: int  #: channels of a head of the keys, as they lie in the file
+    dtype: str  #: of keys and values
+    layout: str  #: "nhd" [tokens, heads, channels] or "hnd" [heads, tokens, channels]
+    v_head_dim: int | None = None  #: channels of a head of the values; None: keys alone
+    keys: str = "rotated"  #: or "raw"
+    frequency_set: int = 0  #: the one of rope that turned these keys
+    layer: int | None = None
+    note: str = ""  #: anybody's words
+    moved: Moved | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def digest(self) -> str:
+        """Of the rotation that turned these keys (docs/digest.md)."""
+        return digest_of(self.rope, self.frequency_set)
+
+    @property
+    def own_rope(self) -> Rope:
+        """The Rope of this file's frequency set."""
+        return Rope.from_fields(self.rope.configs[self.frequency_set])
+
+    def at(self, **changes: Any) -> Info:
+        return replace(self, **changes)
+
+    def shapes(self) -> dict[str, tuple[int, int, int]]:
+        """Of the tensors of keys and values, in the order of the file."""
+        dims = {"k": self.head_dim} | ({} if self.v_head_dim is None else {"v": self.v_head_dim})
+        rows = (self.tokens, self.heads) if self.layout == "nhd" else (self.heads, self.tokens)
+        return {name: (*rows, dim) for name, dim in dims.items()}
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each of them."""
+        return {n: SIZES[self.dtype] * a * b * c for n, (a, b, c) in self.shapes().items()}
+
+    def told(self) -> dict[str, Any]:
+        """The metadata as plain values."""
+        roles = {"k": "key", "v": "value"}
+        return {
+            "version": VERSION,
+            "digest": self.digest,
+            "rope": [dict(c) for c in self.rope.configs],
+            "frequency_set": self.frequency_set,
+            "keys": self.keys,
+            "layer": self.layer,
+            "first_position": self.first_position,
+            "tokens": self.tokens,
+            "heads": self.heads,
+            "head_dim": self.head_dim,
+            "rotary_dim": self.rope.rotary_dim,
+            "v_head_dim": self.v_head_dim,
+            "dtype": self.dtype,
+            "layout": self.layout,
+            "tensors": {n: roles[n] for n in self.shapes()} | {"checksum": CHECKSUM},
+            "note": self.note,
+            "moved": None if self.moved is None else dict(vars(self.moved)),
+        }
+
+
+@lru_cache(64)
+def digest_of(rope: Rope, frequency_set: int) -> str:
+    """Of the frequencies that turn keys. Where they depend on the length of the sequence, Rope.digest speaks of
+    all lengths; keys were turned at one, and their digest is that of its frequencies."""
+    one = Rope.from_fields(rope.configs[frequency_set])
+    if one.valid_from == 0 and one.valid_below is None:
+        return one.digest()
+    kept = {n: getattr(one, n) for n in ("head_dim", "pairing", "rotary_dim", "rotary_offset", "attention_factor")}
+    return Rope.from_fields({**kept, "angle": one.config.get("angle"), "inv_freq": one.inv_freq_of(0)}).digest()
+
+
+def _check(info: Info) -> None:
+    """ValueError: a field breaks its rule, named as in docs/kv-file.md."""
+    for name, low in (("first_position", -(2**63)), ("tokens", 1), ("heads", 1), ("head_dim", 1),
+                      ("frequency_set", 0), ("v_head_dim", 1), ("layer", 0)):  # fmt: skip
+        value = getattr(info, name)
+        if value is None and name in ("v_head_dim", "layer"):
+            continue
+        if type(value) is not int or not low <= value < 2**63:
+            raise ValueError(f"{name} is {value!r}, and must be an integer from {low} on")
+    if info.first_position + info.tokens > 2**63:
+        raise ValueError(f"first_position is {info.first_position}, and {info.tokens} tokens from there on pass 2^63")
+    for name, choices in (("dtype", tuple(_CODES)), ("layout", ("nhd", "hnd")), ("keys", ("rotated", "raw"))):
+        if getattr(info, name) not in choices:
+            raise ValueError(f"{name} is {getattr(info, name)!r}, and must be one of {', '.join(choices)}")
+    if not isinstance(info.note, str):
+        raise ValueError(f"note is {info.note!r}, and must be a text")
+    moved = info.moved
+    if moved is not None and not (
+        type(moved.first_position) is int
+        and isinstance(moved.checksum, str)
+        and isinstance(moved.job, (str, type(None)))
+    ):
+        raise ValueError(f"moved is {moved}, and must be job (a text or null), first_position and checksum")
+    rope = info.rope
+    if not isinstance(rope, Rope):
+        raise TypeError(f"rope is a {type(rope).__qualname__}, and must be a librope.Rope")
+    if info.frequency_set >= rope.freq_sets:
+        raise ValueError(f"frequency_set is {info.frequency_set}, and the rope has {rope.freq_sets}")
+    if rope.axes > 1:
+        raise ValueError(f"the rope has {rope.axes} axes, and a KV file one position for each token")
+    if rope.freq_heads > 1:
+        raise ValueError("the rope has frequencies of each head, and the blocks of a KV file any heads")
+    if info.head_dim not in (rope.head_dim, rope.rotary_dim):
+        raise ValueError(f"head_dim is {info.head_dim}, and must be {rope.head_dim}, that of the rope, or "
+                         f"{rope.rotary_dim}, its rotary_dim")  # fmt: skip
+
+
+def text_of(info: Info) -> str:
+    return json.dumps(info.told(), allow_nan=False)
+
+
+def header(info: Info) -> bytes:
+    """The bytes in front of the tensors, in safetensors' format."""
+    entries: dict[str, Any] = {"__metadata__": {KEY: text_of(info)}, **_entries(info)}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _entries(info: Info) -> dict[str, Any]:
+    """The tensors of the header. The table of checksums is the last: who streams a file knows it at the end."""
+    entries, at, sizes = {}, 0, info.sizes()
+    for name, shape in info.shapes().items():
+        entries[name] = {"dtype": _CODES[info.dtype], "shape": list(shape), "data_offsets": [at, at + sizes[name]]}
+        at += sizes[name]
+    table = [1 + len(sizes), CHECKSUM_BYTES]
+    entries["checksum"] = {"dtype": "U8", "shape": table, "data_offsets": [at, at + table[0] * table[1]]}
+    return entries
+
+
+def header_size(first: bytes, size: int) -> int:
+    """Of the header behind its first 8 bytes, in a file of that size."""
+    length = int.from_bytes(first, "little")
+    if len(first) < 8 or length > min(size - 8, _LIMIT):
+        raise ValueError("no KV file, or truncated: it does not begin with the header of a .safetensors file")
+    return length
+
+
+def parse(text: bytes, size: int) -> tuple[Info, str]:
+    """The Info of a header and its metadata as they stand there. size: of the file. ValueError: what differs
+    from docs/kv-file.md, by name."""
+    try:
+        entries = json.loads(text)
+        metadata = entries.pop("__metadata__", {})
+        said = metadata[KEY]
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        raise ValueError(f"no KV file: its header has no metadata {KEY}") from None
+    others = sorted(set(metadata) - {KEY})
+    if others:
+        raise ValueError(f"its metadata has {others[0]!r} beside {KEY}, which no checksum covers")
+    info = _parse_metadata(said)
+    wanted = _entries(info)
+    for name in sorted(set(entries) ^ set(wanted)):
+        raise ValueError(f"tensor {name!r} is {'not there' if name in wanted else 'none of a KV file'}")
+    for name in wanted:
+        if _plain(entries[name]) != _plain(wanted[name]):
+            raise ValueError(f"tensor {name!r} is {_plain(entries[name])}, and its metadata say {_plain(wanted[name])}")
+    whole = 8 + len(text) + int(wanted["checksum"]["data_offsets"][1])
+    if size != whole:
+        raise ValueError(f"it has {size} bytes, and must have {whole}: {'truncated' if size < whole else 'too long'}")
+    return info, said
+
+
+def _parse_metadata(said: Any) -> Info:
+    try:
+        told = json.loads(said)
+        version = told["version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError(f"its metadata {KEY} is not that of a KV file: {said!r:.60}") from None
+    if version != VERSION:
+        raise ValueError(f"version is {version!r}, and this librope reads {VERSION}")
+    try:
+        rope = Rope.sets([Rope.from_fields(fields) for fields in told["rope"]])
+    except (ValueError, TypeError, KeyError, NotImplementedError) as e:
+        raise ValueError(f"its rope is none: {e}") from None
+    try:
+        moved = told["moved"] and Moved(**told["moved"])
+        names = ("first_position", "tokens", "heads", "head_dim", "dtype", "layout", "v_head_dim", "keys",
+                 "frequency_set", "layer", "note")  # fmt: skip
+        info = Info(rope=rope, moved=moved, **{n: told[n] for n in names})
+    except KeyError as e:
+        raise ValueError(f"{e.args[0]} is not in its metadata") from None
+    except TypeError:
+        raise ValueError(f"moved is {told['moved']}, and must be job, first_position and checksum") from None
+    wanted = info.told()
+    for name in sorted((set(told) | set(wanted)) - {"rope"}):  # a number of rope may be written in several ways
+        if name not in wanted or name not in told:
+            raise ValueError(f"{name} is {'not in its metadata' if name in wanted else 'no metadata of a KV file'}")
+        if _plain(told[name]) != _plain(wanted[name]):
+            raise ValueError(f"{name} is {_plain(told[name])}, and the rest of the metadata say {_plain(wanted[name])}")
+    return info
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

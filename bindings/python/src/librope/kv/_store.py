@@ -1,0 +1,102 @@
+"""Where KV files are: local folders and object stores, by fsspec.
+
+A file is written beside its place and renamed when it is complete, a local one when it is on the disk; in an object
+store a rename is a copy by the store.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from .._replace import remove_left, replacing
+
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file or folder of a filesystem of fsspec."""
+
+    fs: Any
+    path: str
+
+    @property
+    def local(self) -> bool:
+        return isinstance(self.fs, LocalFileSystem)
+
+    def __str__(self) -> str:
+        return self.path if self.local else str(self.fs.unstrip_protocol(self.path))
+
+    def exists(self) -> bool:
+        return bool(self.fs.exists(self.path))
+
+    def is_folder(self) -> bool:
+        return bool(self.fs.isdir(self.path))
+
+    def read(self) -> Any:
+        """Open to be read; OSError if it is not there."""
+        return open(self.path, "rb") if self.local else self.fs.open(self.path, "rb")
+
+    @contextmanager
+    def replacing(self) -> Iterator[Any]:
+        """Open to be written; it appears complete, or stays as it is."""
+        if self.local:
+            pathlib.Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self.path) as file:
+                yield file
+            return
+        folder, _, name = self.path.rpartition("/")
+        beside = f"{folder}/.{name}.{uuid.uuid4().hex[:8]}{SUFFIX}"
+        try:
+            with self.fs.open(beside, "wb") as file:
+                yield file
+            self.fs.mv(beside, self.path)
+        except BaseException:
+            if self.fs.exists(beside):
+                self.fs.rm(beside)
+            raise
+
+    def is_below(self, folder: Place) -> bool:
+        return self.fs == folder.fs and self.path.startswith(folder.path.rstrip("/") + "/")
+
+
+def place(where: str | os.PathLike[str]) -> Place:
+    return Place(*url_to_fs(os.fspath(where)))
+
+
+def files(where: Place) -> list[Place]:
+    """The files of a folder and those below it, in the order of their names; of a file itself. FileNotFoundError:
+    there are none."""
+    if not where.is_folder():
+        if not where.exists():
+            raise FileNotFoundError(f"{where}: no such file or folder")
+        return [where]
+    found = [p for p in sorted(where.fs.find(where.path)) if p.endswith(SUFFIX) and not _name(p).startswith(".")]
+    if not found:
+        raise FileNotFoundError(f"{where} has no {SUFFIX} files")
+    return [Place(where.fs, p) for p in found]
+
+
+def counterpart(file: Place, folder: Place, other: Place) -> Place:
+    """The file of another folder that has the same name below it."""
+    below = file.path[len(folder.path) :].lstrip("/") or _name(file.path)
+    return Place(other.fs, f"{other.path.rstrip('/')}/{below}")
+
+
+def remove_left_beside(places: list[Place]) -> None:
+    """Removes what killed jobs have left in the folders of these files: no complete file."""
+    for folder in sorted({os.path.dirname(p.path) for p in places if p.local}):
+        remove_left(folder, SUFFIX)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,386 @@
+"""Jobs over KV files: moves, restarts, engines, other stores, the command line."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import fsspec
+import ml_dtypes
+import numpy as np
+import pytest
+
+import librope
+from librope import cli, kv
+
+TOKENS, HEADS, DIM = 300, 2, 32
+ROPE = librope.Rope(head_dim=DIM, theta=1e4, pairing="halves", rotary_dim=16)
+YARN = ROPE.replace(scaling="yarn", factor=4.0, original_max_position_embeddings=4096)
+DTYPES = {"float32": (np.float32, 5e-6), "bfloat16": (ml_dtypes.bfloat16, 0.04)}
+
+
+def keys_at(raw, rope, first, layout):
+    """Raw keys [tokens, heads, channels], rotated and in a layout of files."""
+    turned = rope.apply(raw, first, layout="thd")
+    return turned if layout == "nhd" else np.ascontiguousarray(turned.transpose(1, 0, 2))
+
+
+@pytest.fixture
+def folder(rng, tmp_path):
+    """Three layers of a document, and its raw keys by file."""
+    raw = {}
+    for layer, (layout, dtype) in enumerate([("nhd", "float32"), ("hnd", "float32"), ("hnd", "bfloat16")]):
+        raw[f"sub/{layer}.safetensors"] = x = rng.standard_normal((TOKENS, HEADS, DIM), np.float32)
+        path = tmp_path / "doc/sub" / f"{layer}.safetensors"
+        k = keys_at(x, ROPE, 7, layout).astype(DTYPES[dtype][0])
+        kv.write(path, k, k[..., :8].copy(), rope=ROPE, first_position=7, layout=layout, layer=layer)
+    return tmp_path / "doc", raw
+
+
+def content(folder):
+    folder = pathlib.Path(folder)
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def check_keys(folder, raw, rope, first):
+    for name, x in raw.items():
+        info, k, v = kv.read(folder / name, rope=rope)
+        assert info.first_position == first
+        want = keys_at(x, rope, first, info.layout)
+        np.testing.assert_allclose(k.astype(np.float32), want, atol=DTYPES[info.dtype][1])
+        before = keys_at(x, ROPE, 7, info.layout).astype(k.dtype)[..., :8]
+        np.testing.assert_array_equal(v, before)
+
+
+@pytest.mark.parametrize(("changes", "rope", "first"), [
+    ({"to": 4000}, ROPE, 4000),
+    ({"by": -7}, ROPE, 0),
+    ({"rope": YARN}, YARN, 7),
+    ({"rope": librope.Rope.sets([ROPE, YARN]), "frequency_set": 1, "to": 100000}, YARN, 100000),
+])  # fmt: skip
+@pytest.mark.parametrize("block", [1, 4096, 2 << 20])
+def test_moved_keys_are_those_of_the_new_place(folder, tmp_path, changes, rope, first, block):
+    source, raw = folder
+    before = content(source)
+    outcomes = kv.move(source, tmp_path / "moved", block=block, **changes)
+    assert [o.what for o in outcomes] == ["moved"] * 3
+    assert [o.path for o in outcomes] == [str(source / n) for n in raw]
+    if changes.get("frequency_set"):
+        for name in raw:
+            info = kv.inspect(tmp_path / "moved" / name)
+            assert (info.rope.freq_sets, info.frequency_set) == (2, 1)
+    check_keys(tmp_path / "moved", raw, rope, first)
+    assert content(source) == before
+    # The bits do not depend on the blocks, and in place they are the same.
+    kv.move(source, tmp_path / "again", **changes)
+    assert content(tmp_path / "again") == content(tmp_path / "moved")
+    job = {"job": "j"} if "by" in changes else {}
+    kv.move(source, block=block, **changes, **job)
+    if not job:
+        assert content(source) == content(tmp_path / "moved")
+    check_keys(source, raw, rope, first)
+
+
+def test_raw_keys(folder, tmp_path):
+    source, raw = folder
+    kv.move(source, tmp_path / "raw", keys="raw", to=90)
+    for name, x in raw.items():
+        info, k, _ = kv.read(tmp_path / "raw" / name)
+        assert (info.keys, info.first_position) == ("raw", 90)
+        want = x if info.layout == "nhd" else x.transpose(1, 0, 2)
+        np.testing.assert_allclose(k.astype(np.float32), want, atol=DTYPES[info.dtype][1])
+    kv.move(tmp_path / "raw", to=3)  # they have no position in them
+    for name in raw:
+        assert np.array_equal(kv.read(tmp_path / "raw" / name)[1], kv.read(tmp_path / "raw" / name)[1])
+    kv.move(tmp_path / "raw", keys="rotated", rope=YARN)
+    check_keys(tmp_path / "raw", raw, YARN, 3)
+
+
+def test_a_job_that_is_started_again(folder, tmp_path):
+    source, raw = folder
+    kv.move(source, to=20)
+    after = content(source)
+    assert {o.what for o in kv.move(source, to=20)} == {"already"}
+    assert content(source) == after
+    # By a distance: the job's name tells.
+    with pytest.raises(ValueError, match="by= in place needs job="):
+        kv.move(source, by=5)
+    with pytest.raises(ValueError, match="by= in place needs job="):
+        kv.move(source, source, by=5)
+    kv.move(source, by=5, job="first")
+    assert {o.what for o in kv.move(source, by=5, job="first")} == {"already"}
+    with pytest.raises(kv.Refused, match="job 'first' has moved it from 20 to 25, and that is another"):
+        kv.move(source, by=6, job="first")
+    kv.move(source, by=5, job="second")
+    check_keys(source, raw, ROPE, 30)
+    # Elsewhere: what is there must be what this job writes.
+    kv.move(source, tmp_path / "moved", by=5)
+    assert {o.what for o in kv.move(source, tmp_path / "moved", by=5)} == {"already"}
+    before = content(tmp_path / "moved")
+    with pytest.raises(kv.Refused, match="it is there, and not what this move makes of"):
+        kv.move(source, tmp_path / "moved", by=6)
+    assert content(tmp_path / "moved") == before
+
+
+def test_what_is_refused_is_named_and_stays(folder, tmp_path):
+    source, raw = folder
+    names = list(raw)
+    good = (source / names[0]).read_bytes()
+    broken = {
+        "a-bit": (good[:-60] + bytes([good[-60] ^ 1]) + good[-59:], "checksum of v"),
+        "a-key": (good[:9000] + bytes([good[9000] ^ 1]) + good[9001:], "checksum of k"),
+        "short": (good[:-10], "truncated"),
+        "foreign": (b"\0" * 100, "no KV file"),
+        "far": (good, ""),
+    }
+    for name, (data, _) in broken.items():
+        (source / f"{name}.safetensors").write_bytes(data)
+    (source / "read.me").write_text("not a KV file, and none of the job")
+    before = content(source)
+    for target in (tmp_path / "moved", None):
+        with pytest.raises(kv.Refused) as e:
+            kv.move(source, target, to=9)
+        why = {o.path: o.why for o in e.value.outcomes if o.what == "refused"}
+        assert len(why) == 4 and len(e.value.outcomes) == 8
+        for name, (_, match) in broken.items():
+            path = str(source / f"{name}.safetensors")
+            assert name == "far" or (path in why[path] and match in why[path])
+        left = content(source)
+        assert all(left[f"{n}.safetensors"] == before[f"{n}.safetensors"] for n in broken if n != "far")
+        assert left.keys() == before.keys()  # and nothing beside them
+    assert {*content(tmp_path / "moved")} == {"far.safetensors", *names}
+    with pytest.raises(kv.Refused, match=r"4 of 8 files were refused: .*a-bit.*; .*; \.\.\."):
+        kv.verify(source)
+    with pytest.raises(kv.Refused, match="digest is"):
+        kv.verify(source / names[0], rope=YARN)
+    with pytest.raises(kv.Refused, match=r"rotary_dim|differ"):
+        kv.move(source / names[0], rope=librope.Rope(head_dim=DIM, theta=1e4, pairing="interleaved", rotary_dim=16))
+    with pytest.raises(kv.Refused, match="pass 2"):
+        kv.move(source / names[0], to=2**63 - 1)
+
+
+def test_arguments(folder, tmp_path):
+    source, _ = folder
+    before = content(source)
+    for error, match, arguments in [
+        (ValueError, "needs one of to", {}),
+        (ValueError, "at most one", {"to": 1, "by": 1}),
+        (TypeError, "to is 1.5", {"to": 1.5}),
+        (ValueError, "lies in", {"to": 1, "target": source / "moved"}),
+        (FileNotFoundError, "no such", {"to": 1, "source": source / "no"}),
+        (FileNotFoundError, "has no .safetensors", {"to": 1, "source": tmp_path / "empty"}),
+        (kv.Refused, "keys is 'turned'", {"keys": "turned"}),
+        (kv.Refused, "frequency_set is 4", {"frequency_set": 4}),
+    ]:
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(error, match=match):
+            kv.move(**{"source": source, **arguments})
+        assert content(source) == before
+
+
+def test_a_file_keeps_its_mode(folder):
+    source, raw = folder
+    paths = [source / n for n in raw]
+    paths[0].chmod(0o640)
+    kv.move(source, to=1)
+    assert paths[0].stat().st_mode & 0o777 == 0o640
+
+
+def test_an_object_store(folder):
+    """Not local: blocks through fsspec, and a file that appears when it is complete."""
+    source, _ = folder
+    store = fsspec.filesystem("memory")
+    for top in ("/doc", "/moved", "/other"):
+        if store.exists(top):
+            store.rm(top, recursive=True)
+    for name, data in content(source).items():
+        store.pipe(f"/doc/{name}", data)
+    store.pipe("/doc/bad.safetensors", b"\0" * 50)
+    for target in ("memory://moved", None):
+        with pytest.raises(kv.Refused, match="1 of 4 files were refused: memory://.*bad.safetensors: no KV file"):
+            kv.move("memory://doc", target, to=9)
+    kv.move(source, to=9)
+    for name, data in content(source).items():
+        assert store.cat(f"/moved/{name}") == store.cat(f"/doc/{name}") == data
+    assert store.cat("/doc/bad.safetensors") == b"\0" * 50
+    # A file that is damaged behind its header: nothing appears.
+    data = store.cat("/doc/sub/0.safetensors")
+    store.pipe("/doc/sub/0.safetensors", data[:-60] + b"\7" + data[-59:])
+    with pytest.raises(kv.Refused, match="checksum of v"):
+        kv.move("memory://doc/sub/0.safetensors", "memory://other", to=1)
+    assert not store.exists("/other") or store.find("/other") == []
+
+
+def test_memory_is_that_of_two_blocks(tmp_path):
+    """A process moves 48 MiB in blocks of 1 MiB, after a small file, and grows by less than two of them."""
+    program = """
+import resource, sys
+from librope import kv
+kv.move(sys.argv[1] + "/small.safetensors", to=5)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+kv.move(sys.argv[1] + "/large.safetensors", to=5, block=1 << 20)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
+"""
+    for name, tokens in (("small", 10), ("large", 6 << 12)):
+        x = np.ones((tokens, 8, 128), ml_dtypes.bfloat16)
+        rope = librope.Rope(head_dim=128, theta=1e4, pairing="halves")
+        kv.write(tmp_path / f"{name}.safetensors", x, rope=rope, first_position=0, layout="nhd")
+    assert (tmp_path / "large.safetensors").stat().st_size > 48 << 20
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 2 << 20
+
+
+# Killed, and started again.
+
+JOB = """
+import sys
+from librope import kv
+print("ready", flush=True)
+kv.move(sys.argv[1], sys.argv[2] or None, by=5, job="j", block=1 << 14)
+"""
+#: Everyday; kv_kills.txt has the result of 100.
+KILLS = int(os.environ.get("LIBROPE_TEST_KILLS", "4"))
+
+
+def start(source, target):
+    process = subprocess.Popen([sys.executable, "-c", JOB, str(source), str(target or "")], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_killed_and_started_again(rng, tmp_path, in_place):
+    """Killed at random points until KILLS of them have struck, each job ends with the bytes of one that ran on."""
+    source, target = tmp_path / "doc", None if in_place else tmp_path / "moved"
+    x = rng.standard_normal((2000, 4, 64), np.float32)
+    rope = librope.Rope(head_dim=64, theta=1e4, pairing="halves")
+    for layer in range(8):
+        kv.write(source / f"{layer}.safetensors", x, x, rope=rope, first_position=3, layout="nhd", layer=layer)
+    originals = tmp_path / "originals"
+    shutil.copytree(source, originals)
+    begin = time.monotonic()
+    assert start(source, target).wait() == 0
+    usual = time.monotonic() - begin
+    begin = time.monotonic()
+    process = start(source, target)  # nothing to do: what starting and ending take
+    idle = time.monotonic() - begin
+    assert process.wait() == 0
+    whole = content(target or source)
+    dice, kills, between, inside = random.Random(7), 0, 0, 0
+    while kills < KILLS:
+        for folder in (source, *([target] if target else [])):
+            shutil.rmtree(folder)
+        shutil.copytree(originals, source)
+        while kills < KILLS:
+            process = start(source, target)
+            try:
+                process.wait(dice.uniform(0, max(usual - idle, 0.02)))
+                break
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                kills += 1
+            now = content(target or source)
+            between += 0 < sum(now.get(n) == data for n, data in whole.items()) < len(whole)
+            inside += any(name.startswith(".") for name in now)
+            for name, data in now.items():  # each is whole: the old one, the new one, or a hidden part
+                assert name.startswith(".") or data in (whole[name], (originals / name).read_bytes())
+    assert start(source, target).wait() == 0
+    assert content(target or source) == whole
+    if not in_place:
+        assert content(source) == content(originals)
+    print(f"{kills} kills, {between} of them between the first file and the last, {inside} while one was written")
+
+
+# Engines.
+
+
+@pytest.fixture
+def many(rng, tmp_path):
+    """Enough files that two workers share them, what one process makes of them, and one that is refused."""
+    for layer in range(12):
+        x = rng.standard_normal((50 + layer, HEADS, DIM), np.float32)
+        kv.write(tmp_path / "doc" / f"{layer:02}.safetensors", x, x, rope=ROPE, first_position=layer, layout="nhd")
+    kv.move(tmp_path / "doc", tmp_path / "want", by=50, rope=YARN)
+    (tmp_path / "doc/bad.safetensors").write_bytes(b"\0" * 100)
+    return tmp_path
+
+
+def check_engine(folder, engine):
+    seen = []
+    with pytest.raises(kv.Refused, match="1 of 13 files were refused: .*bad.safetensors: no KV file") as e:
+        kv.move(folder / "doc", folder / "moved", by=50, rope=YARN, engine=engine, seen=lambda o, n: seen.append(n))
+    assert [o.what for o in e.value.outcomes] == ["moved"] * 12 + ["refused"] and seen == [13] * 13
+    assert content(folder / "moved") == content(folder / "want")
+    (folder / "doc/bad.safetensors").unlink()
+    assert {o.what for o in kv.move(folder / "doc", folder / "moved", by=50, rope=YARN, engine=engine)} == {"already"}
+    assert {o.what for o in kv.verify(folder / "moved", rope=YARN, engine=engine)} == {"well"}
+
+
+def test_dask(many):
+    distributed = pytest.importorskip("distributed")
+    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        check_engine(many, kv.on_dask(client))
+    assert len(kv.verify(many / "moved", engine=kv.on_dask())) == 12  # a cluster of its own
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ray(many):
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        check_engine(many, kv.on_ray())
+    finally:
+        ray.shutdown()
+
+
+def test_without_an_engine(monkeypatch):
+    for name, make in (("distributed", kv.on_dask), ("ray", kv.on_ray)):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ModuleNotFoundError, match=f"needs .*{name}"):
+            make()
+
+
+# The command line.
+
+
+def run(capsys, *arguments):
+    status = cli.main(["kv", *map(str, arguments)])
+    out = capsys.readouterr()
+    return status, out.out, out.err
+
+
+def test_commands(folder, capsys, tmp_path):
+    source, raw = folder
+    status, out, _ = run(capsys, "inspect", source, "--json")
+    told = json.loads(out)
+    assert status == 0 and list(told) == [str(source / n) for n in raw]
+    assert told[str(source / next(iter(raw)))]["first_position"] == 7
+    status, out, _ = run(capsys, "inspect", source / next(iter(raw)))
+    assert status == 0 and "306" in out and "rotated" in out
+    status, out, err = run(capsys, "move", source, tmp_path / "moved", "--to", 50)
+    assert (status, err) == (0, "") and out.startswith("3 moved (") and "0 moved before, 0 refused" in out
+    check_keys(tmp_path / "moved", raw, ROPE, 50)
+    assert "0 moved (0 bytes), 3 moved before" in run(capsys, "move", source, tmp_path / "moved", "--to", 50)[1]
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({
+        "model_type": "llama", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 3, "rope_theta": 1e4,
+        "head_dim": DIM,
+    }))  # fmt: skip
+    status, _, err = run(capsys, "move", source, "--config", config)
+    assert status == 2 and f"librope kv move: {source}" in err and "rotary_dim" in err
+    status, out, _ = run(capsys, "verify", source)
+    assert (status, out) == (0, "3 of 3 files are well\n")
+    status, out, _ = run(capsys, "verify", source, "--config", config, "--json")
+    assert status == 1 and {(x["well"], "digest" in x["why"]) for x in json.loads(out)} == {(False, True)}
+    status, out, err = run(capsys, "move", source, "--by", 5)
+    assert status == 2 and err.startswith("librope kv: --by in place needs --job, the name")
+    status, out, err = run(capsys, "move", source, "--by", 5, "--job", "j")
+    assert status == 0
+    check_keys(source, raw, ROPE, 12)
