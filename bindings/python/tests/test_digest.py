@@ -93,6 +93,78 @@ def test_one_ulp() -> None:
     assert librope.Rope(head_dim=64, pairing="halves", inv_freq=table).digest() == rope.digest()
 
 
+def ropes_of(case: dict[str, Any]) -> list[librope.Rope]:
+    """Of every kind of layer of a config of the fixtures, at every length that they have."""
+    try:
+        model = librope.Model(case["config"])
+    except (ValueError, NotImplementedError):  # refused: test_oracle knows which
+        return []
+    found = []
+    for kind in model.layer_types:
+        fields = model.config(kind)
+        for record in case["ropes"]:
+            for length in record["lengths"]:
+                more = {} if length["seq_len"] is None else {"seq_len": length["seq_len"]}
+                if fields.get("scaling") != "nope":
+                    more |= {"pairing": fields.get("pairing", record["pairing"])}
+                try:
+                    found.append(librope.Rope.from_fields({**fields, **more}))
+                except ValueError:  # needs a length, and this record has none
+                    continue
+    return found
+
+
+def turned(rope: librope.Rope) -> bytes:
+    """What the digest speaks of, seen from outside: the bits of a head at some positions, whose ids differ, and
+    what one cannot see there."""
+    positions = np.array([0, 1, -3, 4097, 2**24 - 1])
+    if rope.valid_below is not None:
+        rope = by_hand(rope, rope.inv_freq)  # at positions that no sequence of its length has
+    ids = positions if rope.axes == 1 else np.stack([positions + 7 * a for a in range(rope.axes)])
+    x = np.arange(2, 2 + rope.head_dim, dtype=np.float32) * np.ones((len(positions), 1, 1), np.float32)
+    x = rope.replace(rounding="float32").apply(x, ids, layout="thd")
+    rest = (rope.config.get("angle", "float32"), rope.softmax_factor, rope.head_dim)
+    return hashlib.sha256(x.tobytes() + repr(rest).encode()).digest()
+
+
+def test_over_every_config(oracle_folder: pathlib.Path) -> None:
+    """The digests of KV files, over all configs behind docs/models.md: two are equal where heads turn alike, whatever
+    dialect told it, and no others are."""
+    from librope.kv._schema import digest_of
+
+    by_digest: dict[str, set[bytes]] = {}
+    by_bits: dict[bytes, set[str]] = {}
+    count = 0
+    for case in json.loads((oracle_folder / "index.json").read_text())["cases"]:
+        for rope in ropes_of(json.loads((oracle_folder / case["file"]).read_text())):
+            digest, bits_of = digest_of(rope, 0), turned(rope)
+            by_digest.setdefault(digest, set()).add(bits_of)
+            by_bits.setdefault(bits_of, set()).add(digest)
+            count += 1
+            if rope.axes == 1 and rope.softmax_factor == 1 and rope.config.get("angle", "float32") == "float32":
+                check_by_hand(rope, digest)
+    assert count > 400 and len(by_digest) > 100
+    assert not [d for d, seen in by_digest.items() if len(seen) > 1]
+    assert not [d for d in by_bits.values() if len(d) > 1]
+
+
+def check_by_hand(rope: librope.Rope, digest: str) -> None:
+    """The frequencies alone are the same RoPE, and with a bit of one changed they are another."""
+    if rope.config.get("scaling") == "nope":
+        return
+    table = np.asarray(rope.inv_freq)
+    assert by_hand(rope, table).digest() == digest
+    pair = len(table) // 3
+    table[pair] = np.nextafter(np.float32(table[pair]), np.float32(2))
+    assert by_hand(rope, table).digest() != digest
+
+
+def by_hand(rope: librope.Rope, table: Any) -> librope.Rope:
+    """The channels and factor of a Rope, with these frequencies."""
+    names = ("head_dim", "pairing", "rotary_dim", "rotary_offset", "attention_factor")
+    return librope.Rope.from_fields({n: getattr(rope, n) for n in names} | {"inv_freq": table})
+
+
 def test_errors() -> None:
     rope = librope.Rope(head_dim=64, theta=10000.0, pairing="halves")
     with pytest.raises(ValueError, match="same is 'sense', and must be one of rotation, angles, bits"):
