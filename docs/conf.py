@@ -51,7 +51,7 @@ nitpick_ignore_regex = [
     ),
 ]
 
-autodoc_mock_imports = ["numpy", "torch", "jax", "transformers"]
+autodoc_mock_imports = ["numpy", "ml_dtypes", "fsspec", "xxhash", "torch", "jax", "transformers"]
 autodoc_typehints = "none"  # docstrings say what arrays are taken
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True

@@ -7,10 +7,12 @@ says. Rust's is made by rustdoc, in scripts/docs.
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 from docutils import nodes
@@ -41,6 +43,15 @@ def _after_napoleon(
     lines[:] = [_NAME_WITH_UNDERSCORE.sub(r"``\1``", line) for line in _plain.pop(name, lines)]
 
 
+def _helps(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Of a command and of those below it."""
+    yield parser.format_help()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _helps(below)
+
+
 class LibropeCommand(SphinxDirective):
     """The help of `librope` and of each of its commands, as it prints it."""
 
@@ -49,8 +60,7 @@ class LibropeCommand(SphinxDirective):
 
         parser = cli.parser()
         parser.prog = "librope"
-        subparsers = next(a for a in parser._actions if getattr(a, "choices", None))
-        texts = [parser.format_help(), *(p.format_help() for p in subparsers.choices.values())]
+        texts = list(_helps(parser))
         return [nodes.literal_block(text, text, language="text") for text in texts]
 
 

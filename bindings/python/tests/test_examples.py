@@ -28,7 +28,7 @@ def test_notebook(tmp_path):
 
 
 # Parts of these stand in the guides of docs/.
-@pytest.mark.parametrize("name", ["first_call", "lengths", "move_cache", "precision", "serving"])
+@pytest.mark.parametrize("name", ["first_call", "kv_files", "lengths", "move_cache", "precision", "serving"])
 def test_guides(name):
     done = run(f"{name}.py")
     assert done.returncode == 0, done.stderr
