@@ -19,8 +19,24 @@ constexpr const char* kFields[] = {"slots_i32",   "slots_i64",         "slots_le
                                    "page_starts", "page_table_stride", "starts"};
 constexpr unsigned kUsed[] = {0, 0b0000111, 0b1111000, 0b1000000};  // by kind
 
-// Fields that only another kind uses are empty, and arrays are aligned.
-rope_status CheckFields(const Call& call, const char* name, const rope_kv_cache& c) {
+// Whether fields that only another kind uses are empty, and arrays are aligned.
+bool HasItsFields(const rope_kv_cache& c) {
+  const auto bits = [](const void* array) { return reinterpret_cast<intptr_t>(array); };
+  const int64_t mapped = bits(c.slots_i32) | bits(c.slots_i64) | c.slots_length,
+                paged = bits(c.page_table) | bits(c.page_starts) | c.page_table_stride;
+  const int64_t unused = c.kind == ROPE_SLOTS_MAPPED  ? paged | bits(c.starts)
+                         : c.kind == ROPE_SLOTS_PAGED ? mapped
+                                                      : mapped | paged;
+  const int64_t misaligned =
+      (bits(c.slots_i64) & 7) | ((bits(c.slots_i32) | bits(c.page_table) | bits(c.page_starts) |
+                                  bits(c.starts) | bits(c.dropped)) &
+                                 3);
+  return (unused | misaligned) == 0;
+}
+
+// The same, where it is not so: which one.
+__attribute__((noinline)) rope_status CheckFields(const Call& call, const char* name,
+                                                  const rope_kv_cache& c) {
   const bool set[] = {c.slots_i32 != nullptr,  c.slots_i64 != nullptr,   c.slots_length != 0,
                       c.page_table != nullptr, c.page_starts != nullptr, c.page_table_stride != 0,
                       c.starts != nullptr};
@@ -179,7 +195,7 @@ rope_status CheckCache(const Call& call, const char* name, const rope_kv_cache& 
                : Fail(ROPE_ERROR_UNSUPPORTED, "%s: %skind (%d) is not known to this version",
                       function, name, c.kind);
   }
-  if (rope_status s = CheckFields(call, name, c)) return s;
+  if (!HasItsFields(c)) return CheckFields(call, name, c);
   if (c.dropped != nullptr && call.context.backend->host_memory) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %sdropped must be NULL in a %s context, which refuses a slot that does not "

@@ -147,6 +147,47 @@ class Regions {
   int count_ = 0, first_;
 };
 
+// Whether all lies as it mostly does without a source: aligned, inside the address space, and in
+// ranges that meet no other. No branch for each: what is not so is looked at by CheckEach, which
+// says what is wrong, if anything is. `in_place`: v_out is v.
+bool LieApart(const Shapes& shapes, const Tensor tensors[3], const FusedShapes& fused_shapes,
+              const FusedAddresses& addresses, bool in_place) {
+  struct {
+    uintptr_t base, end;
+    bool written;
+  } ranges[4 + kSourceK];
+  int count = 0;
+  const auto add = [&](const void* data, int64_t extent, bool written) {
+    const auto base = reinterpret_cast<uintptr_t>(data);
+    ranges[count++] = {base, base + static_cast<uintptr_t>(extent), written};
+  };
+  const auto add_pair = [&](const Tensor& t, const TensorShape& shape) {
+    if (!shape.present) return;
+    add(t.in, shape.in.extent, shape.in_place && !shape.only_read());
+    if (!shape.in_place) add(t.out, shape.out.extent, true);
+  };
+  add_pair(tensors[0], shapes.q);
+  add_pair(tensors[shapes.k_at()], shapes.k);
+  bool apart = true;
+  for (int which = 0; which < kSourceK; ++which) {
+    const BesideShape& shape = fused_shapes.beside[which];
+    if (!shape.present) continue;
+    add(addresses.beside[which], shape.extent, which != kV || in_place);
+    const auto& [base, end, written] = ranges[count - 1];
+    apart &= (base & static_cast<uintptr_t>(shape.element - 1)) == 0;
+    apart &= base < end;
+    if (which == kVOut && in_place) {
+      --count;
+      continue;
+    }
+    for (int i = 0; i < count - 1; ++i) {
+      const auto& before = ranges[i];
+      apart &= !((before.base < end) & (base < before.end) & (before.written | written));
+    }
+  }
+  return apart;
+}
+
 rope_status CheckAlike(const Call& call, const char* out_name, const rope_tensor& out,
                        const char* name, rope_dtype dtype, int32_t heads) {
   if (out.dtype != dtype) {
@@ -295,6 +336,36 @@ rope_status CheckNorms(const Call& call, const rope_fused& f, const Shapes& shap
   }
   const bool keeps_width = !cached.present || cached.of.width == shapes.k.in.width;
   return check(kKNorm, f.k_norm, "args->k", shapes.k, k, count - k, keeps_width, &fused->k_norm);
+}
+
+// The addresses one by one, and each with those before. `same`: which are in place, by bits.
+__attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& names,
+                                                const Shapes& shapes, const Tensor tensors[3],
+                                                const FusedShapes& fused_shapes,
+                                                const FusedAddresses& addresses, unsigned same) {
+  const Call pages = {call.function, call.context, fused_shapes.pages, fused_shapes.page_size};
+  const Call source = {call.function, call.context, fused_shapes.source_pages,
+                       fused_shapes.source_page_size};
+  Regions regions(call, names, shapes, tensors);
+  for (int which = 0; which < fused_shapes.count; ++which) {
+    const BesideShape& shape = fused_shapes.beside[which];
+    if (!shape.present) continue;
+    const TensorKind kind = kKinds[which];
+    const bool is_source = which == kSourceK || which == kSourceV, read = is_source || which == kV;
+    const void* const data = addresses.beside[which];
+    if (rope_status s = CheckAddressBeside(is_source         ? source
+                                           : IsInCache(kind) ? pages
+                                                             : call,
+                                           names.beside[which], names.data, shape, kind, data)) {
+      return s;
+    }
+    const bool in_place = (same >> which & 1) != 0;
+    if (in_place && !read) continue;
+    if (rope_status s = regions.Add(static_cast<Beside>(which), shape, data, !read || in_place)) {
+      return s;
+    }
+  }
+  return ROPE_OK;
 }
 
 rope_status ReadCache(const Call& call, rope_operation operation, const char* name,
@@ -519,34 +590,17 @@ rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shap
                                 const FusedPlan& fused, Tensor tensors[3], Copies* copies) {
   const BesideShape* const beside = fused_shapes.beside;
   void* const* const at = addresses.beside;
-  const Call pages = {call.function, call.context, fused_shapes.pages, fused_shapes.page_size};
-  const Call source = {call.function, call.context, fused_shapes.source_pages,
-                       fused_shapes.source_page_size};
   unsigned same = 0;  // inputs that are outputs, too, and these outputs, by bits
   for (const InPlace& pair : kInPlace) {
     if (IsSame(fused_shapes, addresses, pair)) same |= 1u << pair.in | 1u << pair.out;
   }
-  Regions regions(call, names, shapes, tensors);
-  for (int which = 0; which < fused_shapes.count; ++which) {
-    const BesideShape& shape = beside[which];
-    if (!shape.present) continue;
-    const TensorKind kind = kKinds[which];
-    const bool is_source = which == kSourceK || which == kSourceV, read = is_source || which == kV;
-    if (rope_status s =
-            CheckAddressBeside(is_source         ? source
-                               : IsInCache(kind) ? pages
-                                                 : call,
-                               names.beside[which], names.data, shape, kind, at[which])) {
-      return s;
-    }
-    const bool in_place = (same >> which & 1) != 0;
-    if (in_place && !read) continue;
-    if (rope_status s =
-            regions.Add(static_cast<Beside>(which), shape, at[which], !read || in_place)) {
+  const bool gathers = fused.gathered != FusedPlan::kNone;
+  if (gathers || !LieApart(shapes, tensors, fused_shapes, addresses, same != 0)) {
+    if (rope_status s = CheckEach(call, names, shapes, tensors, fused_shapes, addresses, same)) {
       return s;
     }
   }
-  if (fused.gathered != FusedPlan::kNone) {
+  if (gathers) {
     Tensor* t = &tensors[fused.gathered];
     for (const Beside out : {kKOut, kCacheK}) {
       if (!beside[out].present) continue;

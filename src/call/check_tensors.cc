@@ -322,21 +322,12 @@ rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& sh
   return ROPE_OK;
 }
 
-}  // namespace
-
-rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
-                           TensorKind kind, bool written, DataOf data_of, BesideShape* shape) {
+template <TensorKind kKind>
+rope_status DescribeBesideAs(const Call& call, const char* name, const rope_tensor& t, bool written,
+                             DataOf data_of, BesideShape* shape) {
   HeadStrides elements{};
   Reach reach{};
-  const auto describe = [&](auto as) { return as(call, name, t, data_of, &elements, &reach); };
-  rope_status status;
-  switch (kind) {
-    case TensorKind::kHeads: status = describe(&DescribeAs<TensorKind::kHeads>); break;
-    case TensorKind::kOthers: status = describe(&DescribeAs<TensorKind::kOthers>); break;
-    case TensorKind::kCachedHeads: status = describe(&DescribeAs<TensorKind::kCachedHeads>); break;
-    default: status = describe(&DescribeAs<TensorKind::kCachedOthers>);
-  }
-  if (status != ROPE_OK) return status;
+  if (rope_status s = DescribeAs<kKind>(call, name, t, data_of, &elements, &reach)) return s;
   const int size = ElementSize(t.dtype);
   const HeadStrides s = InBytes(elements, size);
   shape->present = true;
@@ -346,10 +337,23 @@ rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor
   // Named layouts are contiguous.
   if (!written || t.layout != ROPE_LAYOUT_STRIDED || IsInjective(shape->of)) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              IsInCache(kind) ? "%s: %s: strides let heads, slots or pages of a cache overlap"
-                              : "%s: %s: strides let heads, tokens or batch rows of an output "
-                                "overlap",
+              IsInCache(kKind) ? "%s: %s: strides let heads, slots or pages of a cache overlap"
+                               : "%s: %s: strides let heads, tokens or batch rows of an output "
+                                 "overlap",
               call.function, name);
+}
+
+}  // namespace
+
+rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
+                           TensorKind kind, bool written, DataOf data_of, BesideShape* shape) {
+  const auto describe = [&](auto as) { return as(call, name, t, written, data_of, shape); };
+  switch (kind) {
+    case TensorKind::kHeads: return describe(&DescribeBesideAs<TensorKind::kHeads>);
+    case TensorKind::kOthers: return describe(&DescribeBesideAs<TensorKind::kOthers>);
+    case TensorKind::kCachedHeads: return describe(&DescribeBesideAs<TensorKind::kCachedHeads>);
+    default: return describe(&DescribeBesideAs<TensorKind::kCachedOthers>);
+  }
 }
 
 rope_status CheckAddressBeside(const Call& call, const char* name, const char* data_name,
