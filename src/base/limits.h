@@ -14,6 +14,7 @@ inline constexpr int kMaxPairs = kMaxHeadDim / 2;
 inline constexpr int kMaxAxes = 8;  // ids of a token
 // Axes that mrope_section can describe.
 inline constexpr int kMaxSections = sizeof(rope_config::mrope_section) / sizeof(int32_t);
+inline constexpr int kMaxPageSize = 1 << 30;  // slots of a page of a cache
 inline constexpr int kMaxFrequencySets = 256;
 inline constexpr int kMaxFrequencyHeads = 1024;
 inline constexpr int kMaxPoolThreads = 4096;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "call/check_cache.h"
@@ -13,24 +14,6 @@
 
 namespace rope {
 namespace {
-
-constexpr TensorKind kKinds[kBesides] = {TensorKind::kCachedHeads, TensorKind::kOthers,
-                                         TensorKind::kOthers,      TensorKind::kCachedOthers,
-                                         TensorKind::kCachedHeads, TensorKind::kCachedOthers,
-                                         TensorKind::kHeads};
-
-// What may be exactly what it is made of.
-struct InPlace {
-  Beside in, out;
-};
-constexpr InPlace kInPlace[] = {{kV, kVOut}, {kSourceK, kCacheK}, {kSourceV, kCacheV}};
-
-bool IsSame(const FusedShapes& shapes, const FusedAddresses& addresses, const InPlace& pair) {
-  if (pair.in >= shapes.count) return false;
-  const BesideShape &in = shapes.beside[pair.in], &out = shapes.beside[pair.out];
-  return in.present && out.present && addresses.beside[pair.in] == addresses.beside[pair.out] &&
-         AreEqual(in.of, out.of);
-}
 
 constexpr char kQNorm[] = "args->fused->q_norm", kKNorm[] = "args->fused->k_norm",
                kVNorm[] = "args->fused->v_norm";
@@ -63,140 +46,17 @@ rope_status CheckFrom(const Call& call, rope_operation operation, const rope_pos
 
 // pages and page_size take the places of batch and tokens in the checks of a cache's memory.
 rope_status CheckPagesAndSlots(const Call& call, const char* name, const rope_kv_cache& cache) {
-  constexpr int32_t kMostSlots = 1 << 30;
   if (cache.pages < 1) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s->pages (%lld) is required, and must be positive", call.function, name,
                 static_cast<long long>(cache.pages));
   }
-  if (cache.page_size < 1 || cache.page_size > kMostSlots) {
+  if (cache.page_size < 1 || cache.page_size > kMaxPageSize) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s->page_size (%d) is required, and must be from 1 to %d", call.function, name,
-                cache.page_size, kMostSlots);
+                cache.page_size, kMaxPageSize);
   }
   return ROPE_OK;
-}
-
-// All memory of the call, to be compared with each other. Most does not meet: what it consists of
-// is asked for only where ranges do.
-class Regions {
- public:
-  Regions(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[3])
-      : call_(call), names_(names), shapes_(shapes), tensors_(tensors) {
-    AddPair(tensors[0], shapes.q);
-    AddPair(tensors[shapes.k_at()], shapes.k);
-    first_ = count_;
-  }
-
-  // It may not meet those before, unless both are only read.
-  rope_status Add(Beside which, const BesideShape& shape, const void* data, bool written) {
-    const auto base = reinterpret_cast<uintptr_t>(data);
-    const uintptr_t end = base + static_cast<uintptr_t>(shape.extent);
-    for (int i = 0; i < count_; ++i) {
-      const Range& before = ranges_[i];
-      if (before.end <= base || end <= before.base || !(before.written || written)) continue;
-      if (rope_status s = Compare(i, which, {names_.beside[which], shape.of, base})) return s;
-    }
-    beside_[count_ - first_] = {which, &shape};
-    ranges_[count_++] = {base, end, written};
-    return ROPE_OK;
-  }
-
- private:
-  struct Range {
-    uintptr_t base, end;
-    bool written;
-  };
-
-  void AddRange(const char* data, const Reach& reach, bool written) {
-    const auto base = reinterpret_cast<uintptr_t>(data);
-    ranges_[count_++] = {base, base + static_cast<uintptr_t>(reach.extent), written};
-  }
-  // In the order of MemoryOf.
-  void AddPair(const Tensor& t, const TensorShape& shape) {
-    if (!shape.present) return;
-    AddRange(t.in, shape.in, shape.in_place && !shape.only_read());
-    if (!shape.in_place) AddRange(t.out, shape.out, true);
-  }
-
-  __attribute__((noinline)) rope_status Compare(int i, Beside which, const Memory& added) const {
-    Memory rotated[4], before;
-    bool may_be_equal = false;
-    if (i < first_) {
-      MemoryOf(call_, names_, shapes_, tensors_, rotated);
-      before = rotated[i];
-    } else {
-      const auto& [which_before, shape] = beside_[i - first_];
-      before = {names_.beside[which_before], shape->of, ranges_[i].base};
-      may_be_equal = which_before == kV && which == kVOut;
-    }
-    if (AreDisjoint({before.of, before.base}, {added.of, added.base})) return ROPE_OK;
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s%s", call_.function, added.name,
-                before.name, may_be_equal ? ", and must be exactly it or disjoint from it" : "");
-  }
-
-  const Call& call_;
-  const Names& names_;
-  const Shapes& shapes_;
-  const Tensor* const tensors_;
-  Range ranges_[4 + kBesides];
-  struct {
-    Beside which;
-    const BesideShape* shape;
-  } beside_[kBesides];
-  int count_ = 0, first_;
-};
-
-// Whether all lies as it mostly does without a source: aligned, inside the address space, and in
-// ranges that meet no other. No branch for each: what is not so is looked at by CheckEach, which
-// says what is wrong, if anything is. `in_place`: v_out is v.
-bool LieApart(const Shapes& shapes, const Tensor tensors[3], const FusedShapes& fused_shapes,
-              const FusedAddresses& addresses, bool in_place) {
-  struct {
-    uintptr_t base, end;
-    bool written;
-  } ranges[4 + kSourceK];
-  int count = 0;
-  const auto add = [&](const void* data, int64_t extent, bool written) {
-    const auto base = reinterpret_cast<uintptr_t>(data);
-    ranges[count++] = {base, base + static_cast<uintptr_t>(extent), written};
-  };
-  const auto add_pair = [&](const Tensor& t, const TensorShape& shape) {
-    if (!shape.present) return;
-    add(t.in, shape.in.extent, shape.in_place && !shape.only_read());
-    if (!shape.in_place) add(t.out, shape.out.extent, true);
-  };
-  add_pair(tensors[0], shapes.q);
-  add_pair(tensors[shapes.k_at()], shapes.k);
-  bool apart = true;
-  for (int which = 0; which < kSourceK; ++which) {
-    const BesideShape& shape = fused_shapes.beside[which];
-    if (!shape.present) continue;
-    add(addresses.beside[which], shape.extent, which != kV || in_place);
-    const auto& [base, end, written] = ranges[count - 1];
-    apart &= (base & static_cast<uintptr_t>(shape.element - 1)) == 0;
-    apart &= base < end;
-    if (which == kVOut && in_place) {
-      --count;
-      continue;
-    }
-    for (int i = 0; i < count - 1; ++i) {
-      const auto& before = ranges[i];
-      apart &= !((before.base < end) & (base < before.end) & (before.written | written));
-    }
-  }
-  return apart;
-}
-
-rope_status CheckAlike(const Call& call, const char* out_name, const rope_tensor& out,
-                       const char* name, rope_dtype dtype, int32_t heads) {
-  if (out.dtype != dtype) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.dtype (%d) must be that of %s (%d) in this version",
-                call.function, out_name, out.dtype, name, dtype);
-  }
-  if (out.heads == heads) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be that of %s (%d)",
-              call.function, out_name, out.heads, name, heads);
 }
 
 HeadStrides StridesOf(const BesideShape& shape) {
@@ -210,7 +70,8 @@ rope_status DescribeCachedK(const Call& call, const Call& pages, const Names& na
                             FusedPlan* fused) {
   const rope_context& context = call.context;
   const char* const name = names.beside[kCacheK];
-  if (rope_status s = DescribeBeside(pages, name, cached, kKinds[kCacheK], true, data_of, shape)) {
+  if (rope_status s =
+          DescribeBeside(pages, name, cached, kBesideKinds[kCacheK], true, data_of, shape)) {
     return s;
   }
   const int32_t n = shapes.q.present;
@@ -233,7 +94,7 @@ rope_status DescribeCopy(const Call& call, const Names& names, Beside which, con
                          FusedShapes* shapes, Copies* copies) {
   const char *const name = names.beside[which], *const v_name = names.beside[from];
   BesideShape& shape = shapes->beside[which];
-  if (rope_status s = DescribeBeside(call, name, to, kKinds[which], true, data_of, &shape)) {
+  if (rope_status s = DescribeBeside(call, name, to, kBesideKinds[which], true, data_of, &shape)) {
     return s;
   }
   if (rope_status s = CheckAlike(call, name, to, v_name, v.dtype, v.heads)) return s;
@@ -246,8 +107,8 @@ rope_status DescribeCopy(const Call& call, const Names& names, Beside which, con
   copy.out_strides = StridesOf(shape);
   copy.width = shape.of.width;
   copy.heads = v.heads;
-  copy.from_slots = IsInCache(kKinds[from]);
-  copy.to_slots = IsInCache(kKinds[which]);
+  copy.from_slots = IsInCache(kBesideKinds[from]);
+  copy.to_slots = IsInCache(kBesideKinds[which]);
   copy.dtype = v.dtype;
   copy.norm = norm;
   return ROPE_OK;
@@ -261,7 +122,8 @@ rope_status DescribeMovedK(const Call& call, const Names& names, Beside which,
   const char* const name = names.beside[which];
   const BesideShape& in = shapes->beside[kSourceK];
   BesideShape& out = shapes->beside[which];
-  if (rope_status s = DescribeBeside(call, name, to, kKinds[which], true, DataOf::kCall, &out)) {
+  if (rope_status s =
+          DescribeBeside(call, name, to, kBesideKinds[which], true, DataOf::kCall, &out)) {
     return s;
   }
   if (rope_status s = CheckAlike(call, name, to, names.beside[kSourceK], k.dtype, k.heads)) {
@@ -286,8 +148,8 @@ rope_status DescribeSource(const Call& call, const Call& pages, const Names& nam
   const rope_kv_cache& source = *given.source;
   const Call source_pages = {call.function, call.context, source.pages, source.page_size};
   const auto describe = [&](Beside which, const rope_tensor& t) {
-    return DescribeBeside(source_pages, names.beside[which], t, kKinds[which], false, DataOf::kCall,
-                          &shapes->beside[which]);
+    return DescribeBeside(source_pages, names.beside[which], t, kBesideKinds[which], false,
+                          DataOf::kCall, &shapes->beside[which]);
   };
   if (rope_status s = describe(kSourceK, source.k)) return s;
   fused->gathered = *count;
@@ -336,36 +198,6 @@ rope_status CheckNorms(const Call& call, const rope_fused& f, const Shapes& shap
   }
   const bool keeps_width = !cached.present || cached.of.width == shapes.k.in.width;
   return check(kKNorm, f.k_norm, "args->k", shapes.k, k, count - k, keeps_width, &fused->k_norm);
-}
-
-// The addresses one by one, and each with those before. `same`: which are in place, by bits.
-__attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& names,
-                                                const Shapes& shapes, const Tensor tensors[3],
-                                                const FusedShapes& fused_shapes,
-                                                const FusedAddresses& addresses, unsigned same) {
-  const Call pages = {call.function, call.context, fused_shapes.pages, fused_shapes.page_size};
-  const Call source = {call.function, call.context, fused_shapes.source_pages,
-                       fused_shapes.source_page_size};
-  Regions regions(call, names, shapes, tensors);
-  for (int which = 0; which < fused_shapes.count; ++which) {
-    const BesideShape& shape = fused_shapes.beside[which];
-    if (!shape.present) continue;
-    const TensorKind kind = kKinds[which];
-    const bool is_source = which == kSourceK || which == kSourceV, read = is_source || which == kV;
-    const void* const data = addresses.beside[which];
-    if (rope_status s = CheckAddressBeside(is_source         ? source
-                                           : IsInCache(kind) ? pages
-                                                             : call,
-                                           names.beside[which], names.data, shape, kind, data)) {
-      return s;
-    }
-    const bool in_place = (same >> which & 1) != 0;
-    if (in_place && !read) continue;
-    if (rope_status s = regions.Add(static_cast<Beside>(which), shape, data, !read || in_place)) {
-      return s;
-    }
-  }
-  return ROPE_OK;
 }
 
 rope_status ReadCache(const Call& call, rope_operation operation, const char* name,
@@ -513,11 +345,6 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
   for (int which = 0; which < fused_shapes->count; ++which) beside[which].present = false;
   fused_shapes->pages = cache != nullptr ? cache->pages : 0;
   fused_shapes->page_size = cache != nullptr ? cache->page_size : 0;
-  fused->cached = -1;
-  fused->gathered = FusedPlan::kNone;
-  fused->in_place = false;
-  fused->copies.count = 0;
-  std::fill_n(fused->norms, 3, nullptr);
   const Call pages = {call.function, call.context, fused_shapes->pages, fused_shapes->page_size};
   if (source != nullptr) {
     fused_shapes->source_pages = source->pages;
@@ -543,8 +370,8 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
     const rope_tensor& v = source != nullptr ? source->v : f.v;
     // If v_out is v, it is written, as v_out says.
     if (from == kV) {
-      if (rope_status s =
-              DescribeBeside(call, names.beside[kV], v, kKinds[kV], false, data_of, &beside[kV])) {
+      if (rope_status s = DescribeBeside(call, names.beside[kV], v, kBesideKinds[kV], false,
+                                         data_of, &beside[kV])) {
         return s;
       }
     }
@@ -568,8 +395,6 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
       }
     }
   }
-  fused->slots.kind = fused->source.kind = 0;
-  fused->dropped = nullptr;
   if (source != nullptr) {
     if (rope_status s =
             CheckCache(call, "args->fused->source->", *source, positions, &fused->source)) {
@@ -579,46 +404,6 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
   if (cache == nullptr) return ROPE_OK;
   fused->dropped = cache->dropped;
   return CheckCache(call, "args->fused->cache->", *cache, positions, &fused->slots);
-}
-
-bool IsOneMemory(const FusedShapes& shapes, const FusedAddresses& addresses) {
-  return IsSame(shapes, addresses, kInPlace[1]) || IsSame(shapes, addresses, kInPlace[2]);
-}
-
-rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
-                                const FusedShapes& fused_shapes, const FusedAddresses& addresses,
-                                const FusedPlan& fused, Tensor tensors[3], Copies* copies) {
-  const BesideShape* const beside = fused_shapes.beside;
-  void* const* const at = addresses.beside;
-  unsigned same = 0;  // inputs that are outputs, too, and these outputs, by bits
-  for (const InPlace& pair : kInPlace) {
-    if (IsSame(fused_shapes, addresses, pair)) same |= 1u << pair.in | 1u << pair.out;
-  }
-  const bool gathers = fused.gathered != FusedPlan::kNone;
-  if (gathers || !LieApart(shapes, tensors, fused_shapes, addresses, same != 0)) {
-    if (rope_status s = CheckEach(call, names, shapes, tensors, fused_shapes, addresses, same)) {
-      return s;
-    }
-  }
-  if (gathers) {
-    Tensor* t = &tensors[fused.gathered];
-    for (const Beside out : {kKOut, kCacheK}) {
-      if (!beside[out].present) continue;
-      t->in = static_cast<const char*>(at[kSourceK]);
-      t++->out = static_cast<char*>(at[out]);
-    }
-  } else if (fused.cached >= 0) {
-    tensors[fused.cached].in = tensors[shapes.k_at()].in;
-    tensors[fused.cached].out = static_cast<char*>(at[kCacheK]);
-  }
-  // In place the last one is none.
-  if ((same >> kV & 1) != 0 && copies->of[copies->count - 1].norm == nullptr) --copies->count;
-  for (int n = 0; n < copies->count; ++n) {
-    Copy& copy = copies->of[n];
-    copy.in = static_cast<const char*>(at[copy.from_slots ? kSourceV : kV]);
-    copy.out = static_cast<char*>(at[copy.to_slots ? kCacheV : kVOut]);
-  }
-  return ROPE_OK;
 }
 
 }  // namespace rope

@@ -1,5 +1,5 @@
-// The checks of what a call does besides rotating q and k, in the two steps of check_tensors.h:
-// what it is, and where its tensors lie.
+// The checks of what a call does besides rotating q and k, the first of the two steps of
+// check_tensors.h: what it is.
 #ifndef LIBROPE_SRC_CALL_CHECK_FUSED_H_
 #define LIBROPE_SRC_CALL_CHECK_FUSED_H_
 
@@ -8,6 +8,12 @@
 #include "call/fused_plan.h"
 
 namespace rope {
+
+// What they are, by Beside.
+inline constexpr TensorKind kBesideKinds[kBesides] = {
+    TensorKind::kCachedHeads,  TensorKind::kOthers,      TensorKind::kOthers,
+    TensorKind::kCachedOthers, TensorKind::kCachedHeads, TensorKind::kCachedOthers,
+    TensorKind::kHeads};
 
 // rope_qk_args.fused as this version knows it; the copies are of structs of another size.
 struct FusedArgs {
@@ -27,11 +33,6 @@ struct FusedShapes {
   int64_t source_pages, source_page_size;
 };
 
-// Where they lie; null where one is absent.
-struct FusedAddresses {
-  void* beside[kBesides];
-};
-
 // What can be said before q and k are known: sizes, and that what belongs together is there.
 rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of, FusedArgs* given);
 
@@ -42,15 +43,6 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
                              DataOf data_of, const Shapes& shapes, const PositionSource& positions,
                              int32_t row_heads, Tensor tensors[3], int32_t* count,
                              FusedShapes* fused_shapes, FusedPlan* fused);
-
-// After CheckAddresses. Completes k to the cache and the copies; one to v itself is none, if v has
-// no norm.
-rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
-                                const FusedShapes& fused_shapes, const FusedAddresses& addresses,
-                                const FusedPlan& fused, Tensor tensors[3], Copies* copies);
-
-// Whether source and cache are one memory, of k or of v. CheckMoves compares their slots then.
-bool IsOneMemory(const FusedShapes& shapes, const FusedAddresses& addresses);
 
 }  // namespace rope
 

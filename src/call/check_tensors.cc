@@ -48,6 +48,25 @@ rope_status FailBeyond(const Call& call, const char* name, int32_t heads) {
               static_cast<long long>(call.tokens), heads);
 }
 
+// Of heads of a width, in its unit. Wrapping products: when the sizes are large enough to wrap,
+// Fits() says no.
+template <bool kInCache>
+HeadStrides NamedStrides(rope_layout layout, int64_t batch, int64_t tokens, int32_t heads,
+                         int64_t width) {
+  const auto w = static_cast<uint64_t>(width), h = static_cast<uint64_t>(heads),
+             s = static_cast<uint64_t>(tokens), b = static_cast<uint64_t>(batch);
+  uint64_t sb, st, sh;
+  if (kInCache) layout += ROPE_LAYOUT_BSHD - ROPE_LAYOUT_NHD;
+  if (layout == ROPE_LAYOUT_BSHD) {
+    sh = w, st = h * w, sb = s * st;
+  } else if (layout == ROPE_LAYOUT_BHSD) {
+    st = w, sh = s * w, sb = h * sh;
+  } else {
+    sh = w, sb = h * w, st = b * sb;
+  }
+  return {static_cast<int64_t>(sb), static_cast<int64_t>(st), static_cast<int64_t>(sh)};
+}
+
 // In elements.
 template <TensorKind kKind>
 rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor& t, int64_t dim,
@@ -69,20 +88,7 @@ rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor
                   call.function, name, static_cast<long long>(t.stride_batch),
                   static_cast<long long>(t.stride_token), static_cast<long long>(t.stride_head));
     }
-    // Wrapping products: when the sizes are large enough to wrap, Fits() says no.
-    const auto w = static_cast<uint64_t>(dim), h = static_cast<uint64_t>(t.heads),
-               s = static_cast<uint64_t>(call.tokens), b = static_cast<uint64_t>(call.batch);
-    uint64_t sb, st, sh;
-    const rope_layout layout =
-        IsInCache(kKind) ? t.layout - ROPE_LAYOUT_NHD + ROPE_LAYOUT_BSHD : t.layout;
-    if (layout == ROPE_LAYOUT_BSHD) {
-      sh = w, st = h * w, sb = s * st;
-    } else if (layout == ROPE_LAYOUT_BHSD) {
-      st = w, sh = s * w, sb = h * sh;
-    } else {
-      sh = w, sb = h * w, st = b * sb;
-    }
-    *strides = {static_cast<int64_t>(sb), static_cast<int64_t>(st), static_cast<int64_t>(sh)};
+    *strides = NamedStrides<IsInCache(kKind)>(t.layout, call.batch, call.tokens, t.heads, dim);
   }
   if (Fits(call, t, dim, *strides)) return ROPE_OK;
   return FailBeyond<kKind>(call, name, t.heads);
@@ -354,6 +360,18 @@ rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor
     case TensorKind::kCachedHeads: return describe(&DescribeBesideAs<TensorKind::kCachedHeads>);
     default: return describe(&DescribeBesideAs<TensorKind::kCachedOthers>);
   }
+}
+
+bool DescribePages(const rope_kv_cache& c, int64_t width, HeadStrides* strides, int64_t* bytes) {
+  const rope_tensor& t = c.k;
+  if (t.layout == ROPE_LAYOUT_STRIDED || !IsLayout<TensorKind::kCachedHeads>(t.layout)) {
+    return false;
+  }
+  if ((t.stride_batch | t.stride_token | t.stride_head | t.reserved) != 0) return false;
+  *strides = NamedStrides<true>(t.layout, c.pages, c.page_size, t.heads, width);
+  return t.reserved_ptr == nullptr &&
+         !__builtin_mul_overflow(width * t.heads, int64_t{c.page_size}, bytes) &&
+         !__builtin_mul_overflow(*bytes, c.pages, bytes);
 }
 
 rope_status CheckAddressBeside(const Call& call, const char* name, const char* data_name,

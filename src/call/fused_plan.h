@@ -32,6 +32,27 @@ struct Copies {
 
 // rope_qk_args.fused.
 struct FusedPlan {
+  // A plan that does nothing besides rotating q and k.
+  void Clear() {
+    cached = -1;
+    gathered = kNone;
+    in_place = false;
+    copies.count = 0;
+    slots.kind = source.kind = 0;
+    dropped = nullptr;
+    norms[0] = norms[1] = norms[2] = nullptr;
+  }
+  bool has_slots() const { return (slots.kind | source.kind) != 0; }
+  bool has_norms() const {
+    for (const Norm* norm : norms) {
+      if (norm != nullptr) return true;
+    }
+    for (int n = 0; n < copies.count; ++n) {
+      if (copies.of[n].norm != nullptr) return true;
+    }
+    return false;
+  }
+
   // Which of Plan::tensors has slots as its output: there out_strides.batch leads from page to page
   // and out_strides.token from slot to slot. -1: none. The same tensor with an output of its own
   // stands behind it, and is to be rotated after it: it may be in place.

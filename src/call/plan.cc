@@ -4,7 +4,9 @@
 
 #include "base/status.h"
 #include "base/struct_size.h"
+#include "call/check_append.h"
 #include "call/check_fused.h"
+#include "call/check_fused_addresses.h"
 #include "call/check_positions.h"
 #include "call/check_rows.h"
 #include "call/check_source.h"
@@ -140,6 +142,15 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
                                                 const rope_qk_args& args, DataOf data_of,
                                                 Plan* plan, Shapes* shapes, FusedPlan* fused,
                                                 FusedShapes* fused_shapes) {
+  if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
+  plan->fused = fused;
+  fused->Clear();
+  if (data_of == DataOf::kCall && plan->row_heads == 1 &&
+      CheckAppend(call, names, args, plan->positions, shapes, plan->tensors, fused)) {
+    plan->tensor_count = shapes->count();
+    return ROPE_OK;
+  }
+  fused->Clear();
   FusedArgs given;
   if (rope_status s = ReadFused(call, args, data_of, &given)) return s;
   shapes->q.cached = false;
@@ -149,11 +160,9 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
                           : PlanShapes(call, names, args, data_of, plan, shapes)) {
     return s;
   }
-  if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
-  plan->fused = fused;
-  if (rope_status s = CheckFusedShapes(call, names, given, data_of, *shapes, plan->positions,
-                                       plan->row_heads, plan->tensors, &plan->tensor_count,
-                                       fused_shapes, fused)) {
+  if (rope_status s =
+          CheckFusedShapes(call, names, given, data_of, *shapes, plan->positions, plan->row_heads,
+                           plan->tensors, &plan->tensor_count, fused_shapes, fused)) {
     return s;
   }
   if (const rope_positions* const from = given.fused->from_positions) {

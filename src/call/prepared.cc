@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "base/struct_size.h"
+#include "call/check_fused_addresses.h"
 
 namespace rope {
 namespace {

@@ -11,9 +11,13 @@
 namespace rope::cpu {
 namespace {
 
+inline void CopyBytes(char* to, const char* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
 // Heads of `count` tokens, from strides to strides.
-template <class CopyBytes>
-void CopyHeads(const Copy& copy, const char* in, char* out, int count, CopyBytes copy_bytes) {
+template <class Bytes>
+void CopyHeads(const Copy& copy, const char* in, char* out, int count, Bytes copy_bytes) {
   const HeadStrides &from = copy.in_strides, &to = copy.out_strides;
   const int64_t row = copy.width * copy.heads;
   const bool rows = copy.heads == 1 || (from.head == copy.width && to.head == copy.width);
@@ -74,6 +78,8 @@ bool CopyCanStream(const Copy& copy) {
   return misaligned % 64 == 0;
 }
 
+void CopyToken(const Copy& copy) { CopyHeads(copy, copy.in, copy.out, 1, CopyBytes); }
+
 void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,
                 bool streams, int64_t batch, int64_t first, int count) {
   const Ends ends = {copy.in,          copy.out,        copy.in_strides,
@@ -90,9 +96,7 @@ void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels,
     } else if (streams) {
       CopyHeads(copy, piece.in, piece.out, piece.count, kernels.copy_streaming);
     } else {
-      CopyHeads(copy, piece.in, piece.out, piece.count, [](char* to, const char* from, int64_t n) {
-        std::memcpy(to, from, static_cast<size_t>(n));
-      });
+      CopyHeads(copy, piece.in, piece.out, piece.count, CopyBytes);
     }
   }
   if (streams) hwy::FlushStream();

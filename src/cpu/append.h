@@ -83,6 +83,9 @@ inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, 
 // Whether a copy can be written with non-temporal stores: whole, aligned lines.
 bool CopyCanStream(const Copy& copy);
 
+// The only token of a call, to an output.
+void CopyToken(const Copy& copy);
+
 // Tokens [first, first + count) of a batch row.
 void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,
                 bool streams, int64_t batch, int64_t first, int count);

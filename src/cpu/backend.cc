@@ -282,8 +282,8 @@ void NormAndRotateBlock(const Job& job, int n, int64_t token, Block block) {
 // In calls that do more than rotate: tokens [first + i, first + i + count) of one batch row, whose
 // first rows are those of token `first`. `last`: where the tokens of the task end in this batch
 // row.
-void RotateFused(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                 int i, int count, int64_t last) {
+HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, int64_t batch,
+                              int64_t first, int i, int count, int64_t last) {
   const Tensor& t = job.tensors[n];
   const bool gathers = n >= job.plan.fused->gathered;
   ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
@@ -516,9 +516,16 @@ HWY_NOINLINE rope_status ApplyFused(const Course& course, const Plan& plan) {
 
 rope_status Apply(const Plan& plan) {
   const Course course(plan);
-  return plan.fused != nullptr
-             ? ApplyFused(course, plan)
-             : Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr, nullptr);
+  const FusedPlan* const fused = plan.fused;
+  if (fused != nullptr && (course.tokens != 1 || fused->has_slots() || fused->has_norms())) {
+    return ApplyFused(course, plan);
+  }
+  const rope_status status =
+      Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr, nullptr);
+  if (fused != nullptr) {
+    for (int n = 0; n < fused->copies.count; ++n) CopyToken(fused->copies.of[n]);
+  }
+  return status;
 }
 
 class PreparedOnCpu final : public PreparedCall {

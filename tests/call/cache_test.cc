@@ -224,6 +224,29 @@ TEST(Cache, DecodeStepsAreThoseOfACallAndCopies) {
   }
 }
 
+// What an engine stores: v as k, in the short way to a plan.
+TEST(Cache, KeysAndValuesDescribedAlikeAreThoseOfACallAndCopies) {
+  const std::vector<rope_config> configs = Configs();
+  for (uint64_t seed = 1; seed <= 4000; ++seed) {
+    Random r(seed);
+    CacheWish w;
+    w.alike = true;
+    w.kind = r.Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
+    w.variant = r.Sometimes(2);
+    w.dtype = r.Pick(1, kLastDtype);
+    if (!IsTested(w.dtype)) continue;
+    w.cache_layout = r.Pick(ROPE_LAYOUT_NHD, ROPE_LAYOUT_HND);
+    w.layout = r.Pick(1, ROPE_LAYOUT_STRIDED);
+    w.positions = ROPE_POSITIONS_OFFSET + r.Pick(0, 3);
+    w.packed = r.Sometimes(3);
+    w.most_tokens = w.most_batch = r.Of({1, 3});
+    const rope_config& config = configs[r.Below(configs.size())];
+    CacheCall call(config, w, seed);
+    ExpectAsReference(Create(config), call);
+    if (HasFatalFailure()) FAIL() << "seed " << seed;
+  }
+}
+
 // k of a fused kernel may be one head for all: with strides 0 it is only read.
 // As tests on a device make them, whose memory is another.
 TEST(Cache, CallsOnOtherMemoryAreTheSame) {

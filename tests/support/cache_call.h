@@ -58,6 +58,7 @@ struct CacheWish {
   rope_dtype q_dtype = 0;  // 0: dtype
   int v_dim = 0;           // 0: any
   int sets = 1;            // of frequencies
+  bool alike = false;      // v is described as k is, and both go to a contiguous cache
   bool missing = false;    // some slots, pages or indices do not exist
 };
 
@@ -404,11 +405,25 @@ class CacheCall {
       SetStrides(&t, strides[0], strides[1], strides[2]);
       elements = reach;
     }
-    const int64_t size = SizeOf(dtype);
+    Put(&t, elements);
+    return t;
+  }
+
+  void Put(rope_tensor* t, int64_t elements) {
     const int64_t unit = wish_.aligned ? 64 : wish_.unit;
     const int64_t offset = (end_ + unit - 1) / unit * unit + unit * r_.Pick(1, 20);
-    end_ = offset + elements * size;
-    t.data = reinterpret_cast<void*>(offset);
+    end_ = offset + elements * SizeOf(t->dtype);
+    t->data = reinterpret_cast<void*>(offset);
+  }
+
+  // Another described as `t` is, but for its head_dim.
+  rope_tensor PlaceAs(rope_tensor t, int64_t outer, int64_t inner) {
+    const int64_t width = t.head_dim = static_cast<int32_t>(Width(t));
+    const int64_t elements = t.layout == ROPE_LAYOUT_STRIDED
+                                 ? (outer - 1) * t.stride_batch + (inner - 1) * t.stride_token +
+                                       (t.heads - 1) * t.stride_head + width
+                                 : outer * inner * t.heads * width;
+    Put(&t, elements);
     return t;
   }
 
@@ -423,6 +438,13 @@ class CacheCall {
       if (r_.Sometimes(3)) q_out_ = Place(q_.dtype, q_.heads, 0, wish_.layout, batch_, tokens_);
     }
     k_ = Place(dtype, heads(), width(), wish_.layout, batch_, tokens_);
+    if (wish_.alike) {
+      v_ = PlaceAs(k_, batch_, tokens_);
+      k_cache_ =
+          Place(dtype, k_.heads, k_.head_dim, wish_.cache_layout, cache_.pages, cache_.page_size);
+      v_cache_ = PlaceAs(k_cache_, cache_.pages, cache_.page_size);
+      return Fill();
+    }
     if (wish_.keys == Keys::kInPlace) k_out_ = k_;
     if (wish_.keys == Keys::kOut) {
       k_out_ = Place(dtype, k_.heads, width(), r_.Pick(1, 4), batch_, tokens_);
@@ -448,6 +470,10 @@ class CacheCall {
                      : Place(v_dtype, v_.heads, dim, r_.Pick(1, 4), batch_, tokens_);
       }
     }
+    Fill();
+  }
+
+  void Fill() {
     memory_.resize(end_ + 64);
     for (size_t i = 0; i < memory_.size(); i += 2) {  // small numbers in every dtype
       const auto bits = static_cast<uint16_t>(0x3c00 + r_.Below(0x400) + r_.Below(2) * 0x8000);

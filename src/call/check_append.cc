@@ -1,0 +1,150 @@
+#include "call/check_append.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/limits.h"
+#include "call/check_cache.h"
+#include "math/element.h"
+#include "math/operation.h"
+#include "math/slots.h"
+
+namespace rope {
+namespace {
+
+// Whether all bytes of a struct from `first` on are 0: also those of fields to come.
+template <size_t kFirst, class T>
+bool IsZeroFrom(const T& value) {
+  static_assert(kFirst % sizeof(uint64_t) == 0 && sizeof(T) % sizeof(uint64_t) == 0);
+  uint64_t any = 0, word;
+  for (size_t at = kFirst; at < sizeof(T); at += sizeof(word)) {
+    std::memcpy(&word, reinterpret_cast<const char*>(&value) + at, sizeof(word));
+    any |= word;
+  }
+  return any == 0;
+}
+
+// In all but address and head_dim, and reserved fields of b are 0.
+bool AreAlike(const rope_tensor& a, const rope_tensor& b) {
+  return a.dtype == b.dtype && a.layout == b.layout && a.heads == b.heads &&
+         a.stride_batch == b.stride_batch && a.stride_token == b.stride_token &&
+         a.stride_head == b.stride_head && b.reserved == 0 && b.reserved_ptr == nullptr;
+}
+
+// Whether k and v, which are there, are described alike, and go to a contiguous cache, and nothing
+// else is in the structs, which are those of this version.
+bool IsAppend(const rope_context& context, const rope_qk_args& args) {
+  const rope_fused& f = *args.fused;
+  if (f.struct_size != sizeof(f) || f.reserved != 0 || f.cache == nullptr) return false;
+  const rope_kv_cache& c = *f.cache;
+  if (c.struct_size != sizeof(c) || c.reserved != 0) return false;
+  if (!IsZeroFrom<offsetof(rope_fused, v_out)>(f) || !IsAbsent(args.k_out)) return false;
+  const OperationRule& rule = kOperations[args.operation];
+  if (!rule.is_cached || rule.has_from()) return false;
+  const rope_tensor &k = args.k, &v = f.v;
+  if (k.data == nullptr || v.data == nullptr || c.k.data == nullptr || c.v.data == nullptr) {
+    return false;
+  }
+  if (!AreAlike(k, v) || !AreAlike(c.k, c.v)) return false;
+  const auto head_dim = [&](const rope_tensor& t) {
+    return t.head_dim != 0 ? t.head_dim : context.head_dim;
+  };
+  const int32_t dim = head_dim(k);
+  if (v.head_dim != dim || c.v.head_dim != dim || head_dim(c.k) != dim) return false;
+  if (c.k.dtype != k.dtype || c.k.heads != k.heads) return false;
+  return c.pages >= 1 && c.page_size >= 1 && c.page_size <= kMaxPageSize;
+}
+
+// Bytes of memory.
+struct Range {
+  uintptr_t base, end;
+};
+Range RangeOf(const void* data, int64_t bytes) {
+  const auto base = reinterpret_cast<uintptr_t>(data);
+  return {base, base + static_cast<uintptr_t>(bytes)};
+}
+Range Around(const Range& a, const Range& b) {
+  return {std::min(a.base, b.base), std::max(a.end, b.end)};
+}
+bool AreApart(const Range& a, const Range& b) { return a.end <= b.base || b.end <= a.base; }
+
+// Whether v and the memory of the cache, of so many bytes, lie as they must. Not all that is right
+// is: the cache has to lie outside of all that the tokens reach, as it mostly does.
+bool LieApart(const rope_fused& f, int64_t cache_bytes, const Shapes& shapes, const Tensor& q,
+              const Tensor& k) {
+  const Range v = RangeOf(f.v.data, shapes.k.in.extent),
+              k_cache = RangeOf(f.cache->k.data, cache_bytes),
+              v_cache = RangeOf(f.cache->v.data, cache_bytes);
+  const auto element = static_cast<uintptr_t>(ElementSize(k.dtype));
+  if (((v.base | k_cache.base | v_cache.base) & (element - 1)) != 0) return false;
+  if (v.end < v.base || k_cache.end < k_cache.base || v_cache.end < v_cache.base) return false;
+  Range tokens = Around(v, RangeOf(k.in, shapes.k.in.extent));
+  const auto add = [&](const void* data, const Reach& reach) {
+    const Range range = RangeOf(data, reach.extent);
+    tokens = Around(tokens, range);
+    return AreApart(range, v);
+  };
+  if (shapes.q.present && !add(q.in, shapes.q.in)) return false;
+  if (!shapes.q.in_place && !add(q.out, shapes.q.out)) return false;
+  return AreApart(k_cache, tokens) && AreApart(v_cache, tokens) && AreApart(k_cache, v_cache);
+}
+
+// The place of the only token is looked up once, for k and v. It is an output as any then.
+void PlaceToken(Tensor* k, FusedPlan* fused) {
+  const Slot slot = SlotOf(fused->slots, Token{}, 1);
+  if (slot.page < 0) return;
+  const int64_t offset = TokenOffset(k->out_strides, slot.page, slot.index);
+  Copy& v = fused->copies.of[0];
+  k->out += offset;
+  v.out += offset;
+  v.to_slots = false;
+  fused->cached = -1;
+  fused->slots.kind = 0;
+}
+
+}  // namespace
+
+bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
+                 const PositionSource& positions, Shapes* shapes, Tensor tensors[3],
+                 FusedPlan* fused) {
+  const rope_context& context = call.context;
+  if (!IsAppend(context, args)) return false;
+  shapes->q.cached = false;
+  shapes->k.cached = true;
+  if (CheckShapes(call, names, args, DataOf::kCall, shapes, tensors) != ROPE_OK) return false;
+  const Addresses addresses = {args.q.data, args.k.data, args.q_out.data, nullptr};
+  if (CheckAddresses(call, names, *shapes, addresses, tensors) != ROPE_OK) return false;
+
+  const rope_kv_cache& c = *args.fused->cache;
+  Tensor& k = tensors[shapes->q.present];
+  const int64_t width = shapes->k.in.width;
+  int64_t bytes;
+  if (!DescribePages(c, width, &k.out_strides, &bytes) ||
+      !LieApart(*args.fused, bytes, *shapes, tensors[0], k) ||
+      CheckCache(call, "", c, positions, &fused->slots) != ROPE_OK) {
+    return false;
+  }
+  k.out = static_cast<char*>(c.k.data);
+  k.copies_rest = context.rotary_dim != context.head_dim &&
+                  width == int64_t{context.head_dim} * ElementSize(k.dtype);
+  fused->cached = shapes->q.present;
+  fused->copies.count = 1;
+  fused->copies.of[0] = {static_cast<const char*>(args.fused->v.data),
+                         static_cast<char*>(c.v.data),
+                         k.in_strides,
+                         k.out_strides,
+                         width,
+                         k.heads,
+                         false,
+                         true,
+                         k.dtype,
+                         nullptr};
+  fused->dropped = c.dropped;
+  const bool one = call.batch == 1 && call.tokens == 1 && positions.place == PositionSource::kRows;
+  if (one && context.backend->host_memory) PlaceToken(&k, fused);
+  return true;
+}
+
+}  // namespace rope

@@ -1,0 +1,25 @@
+// The checks of what a call does besides rotating q and k, the second step: where its tensors lie.
+#ifndef LIBROPE_SRC_CALL_CHECK_FUSED_ADDRESSES_H_
+#define LIBROPE_SRC_CALL_CHECK_FUSED_ADDRESSES_H_
+
+#include "call/check_fused.h"
+
+namespace rope {
+
+// Where they lie; null where one is absent.
+struct FusedAddresses {
+  void* beside[kBesides];
+};
+
+// After CheckAddresses. Completes k to the cache and the copies; one to v itself is none, if v has
+// no norm.
+rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
+                                const FusedShapes& fused_shapes, const FusedAddresses& addresses,
+                                const FusedPlan& fused, Tensor tensors[3], Copies* copies);
+
+// Whether source and cache are one memory, of k or of v. CheckMoves compares their slots then.
+bool IsOneMemory(const FusedShapes& shapes, const FusedAddresses& addresses);
+
+}  // namespace rope
+
+#endif  // LIBROPE_SRC_CALL_CHECK_FUSED_ADDRESSES_H_
