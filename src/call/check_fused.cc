@@ -59,6 +59,17 @@ rope_status CheckPagesAndSlots(const Call& call, const char* name, const rope_kv
   return ROPE_OK;
 }
 
+rope_status CheckAlike(const Call& call, const char* out_name, const rope_tensor& out,
+                       const char* name, rope_dtype dtype, int32_t heads) {
+  if (out.dtype != dtype) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.dtype (%d) must be that of %s (%d) in this version",
+                call.function, out_name, out.dtype, name, dtype);
+  }
+  if (out.heads == heads) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be that of %s (%d)",
+              call.function, out_name, out.heads, name, heads);
+}
+
 HeadStrides StridesOf(const BesideShape& shape) {
   return {shape.of.strides[0], shape.of.strides[1], shape.of.strides[2]};
 }

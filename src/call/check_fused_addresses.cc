@@ -133,17 +133,6 @@ bool LieApart(const Shapes& shapes, const Tensor tensors[3], const FusedShapes& 
   return apart;
 }
 
-rope_status CheckAlike(const Call& call, const char* out_name, const rope_tensor& out,
-                       const char* name, rope_dtype dtype, int32_t heads) {
-  if (out.dtype != dtype) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.dtype (%d) must be that of %s (%d) in this version",
-                call.function, out_name, out.dtype, name, dtype);
-  }
-  if (out.heads == heads) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be that of %s (%d)",
-              call.function, out_name, out.heads, name, heads);
-}
-
 // The addresses one by one, and each with those before. `same`: which are in place, by bits.
 __attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& names,
                                                 const Shapes& shapes, const Tensor tensors[3],
