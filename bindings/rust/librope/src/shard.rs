@@ -1,9 +1,9 @@
 use librope_sys as sys;
 
 /// Which tokens of a step's sequences this process has, when several ranks share them (context
-/// parallelism). Tensors and [`Step::new`]'s `tokens` are then those of this rank, and offsets,
-/// `cu_seqlens` and `freq_sets` those of whole sequences, the same on every rank. What the ranks
-/// compute, put together, has the bits that one process computes.
+/// parallelism). Tensors and the `tokens` of [`Step::new`](crate::Step::new) are then those of this
+/// rank, and offsets, `cu_seqlens` and `freq_sets` those of whole sequences, the same on every rank.
+/// What the ranks compute, put together, has the bits that one process computes.
 ///
 /// ```
 /// use librope::{Config, Pairing, Positions, Shard, Step, ViewMut};
