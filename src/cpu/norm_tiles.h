@@ -26,11 +26,13 @@ struct NormOf {
 };
 
 // Whether the norm and the rotation are one pass: nothing is rounded between the two. Else the norm
-// has a pass of its own, from input to output or, behind the rotation, in place.
+// has a pass of its own, from input to output or, behind the rotation, in place. f32 whose heads
+// have weights of their own could do either; to order these for the rotation takes longer than a
+// pass.
 inline bool TakesOnePass(const rope_context& context, const Norm& norm, rope_dtype dtype) {
   return !context.nope && !norm.after && !norm.rule.has_mean &&
          context.rounding.arithmetic == Arithmetic::kFused &&
-         (norm.rounding == ROPE_NORM_ROUNDING_FLOAT32 || !IsNarrow(dtype));
+         (IsNarrow(dtype) ? norm.rounding == ROPE_NORM_ROUNDING_FLOAT32 : norm.weight_stride == 0);
 }
 
 // Where a tensor is normed: not at all, as it is turned, or in a pass of its own.
