@@ -159,6 +159,7 @@ MISTAKES = {
     "tensor 'v' is none of a KV file": lambda told, x: told.update(v_head_dim=None, tensors={"k": "key", "checksum": "xxh3_128"}),
     "tensors is .*value": lambda told, x: told["tensors"].update(k="value"),
     "layout is 'bhsd'": lambda told, x: told.update(layout="bhsd"),
+    "rotary_dim is 8.0": lambda told, x: told.update(rotary_dim=8.0),
     "rotary_dim is 16": lambda told, x: told.update(rotary_dim=16),
     "moved is": lambda told, x: told.update(moved={"job": 3, "first_position": 0, "checksum": ""}),
     "moved is ": lambda told, x: told.update(moved=[1]),
