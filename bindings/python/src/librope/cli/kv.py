@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -27,20 +28,21 @@ def _inspect(arguments: Any) -> int:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table()
+    table = Table(title=escape(arguments.path), title_justify="left", box=None)
     for name in ("file", "layer", "positions", "heads", "channels", "dtype", "keys", "RoPE"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name != "file")
+    common = len(os.path.commonprefix(list(found)).rpartition("/")[0]) + 1
     for path, info in found.items():
         heads = f"{info.heads} {info.layout}"
         dims = f"{info.head_dim}" + ("" if info.v_head_dim is None else f", v {info.v_head_dim}")
-        table.add_row(escape(path), "-" if info.layer is None else str(info.layer), _positions(info), heads,
-                      dims, info.dtype, info.keys, info.digest[: len("rotation1:") + 12])  # fmt: skip
+        table.add_row(escape(path[common:].removesuffix(".safetensors")), "-" if info.layer is None else str(info.layer), _positions(info), heads,
+                      dims, info.dtype, info.keys, info.digest.partition(":")[2][:8])  # fmt: skip
     Console().print(table)
     return 0
 
 
 def _positions(info: Info) -> str:
-    return f"{info.first_position:,} .. {info.first_position + info.tokens - 1:,}"
+    return f"{info.first_position} .. {info.first_position + info.tokens - 1}"
 
 
 def _move(arguments: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from .._extra import missing
@@ -23,13 +24,12 @@ def on_dask(client: Any = None, *, workers: int = 2) -> Engine:
 
     def run(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
         own = Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) if client is None else None
-        try:
+        with own or nullcontext(client) as used:
             # pure: equal tasks of another job are not these, whose files may have changed.
-            for future in as_completed((own or client).map(function, list(tasks), pure=False)):
+            futures = used.map(function, list(tasks), pure=False)
+            for future in as_completed(futures):
                 yield future.result()
-        finally:
-            if own is not None:
-                own.shutdown()
+            used.cancel(futures)  # nobody asks for them again
 
     return run
 
