@@ -15,14 +15,20 @@ inline void CopyBytes(char* to, const char* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// Heads of `count` tokens, from strides to strides.
+// Heads of `count` tokens, from strides to strides, in the largest pieces.
 template <class Bytes>
 void CopyHeads(const Copy& copy, const char* in, char* out, int count, Bytes copy_bytes) {
   const HeadStrides &from = copy.in_strides, &to = copy.out_strides;
-  const int64_t row = copy.width * copy.heads;
-  const bool rows = copy.heads == 1 || (from.head == copy.width && to.head == copy.width);
+  const int64_t width = copy.width, row = width * copy.heads;
+  const bool rows = copy.heads == 1 || (from.head == width && to.head == width);
   if (rows && (count == 1 || (from.token == row && to.token == row))) {
     copy_bytes(out, in, row * count);
+    return;
+  }
+  if (!rows && from.token == width && to.token == width) {  // from pages of HND to others
+    for (int32_t h = 0; h < copy.heads; ++h) {
+      copy_bytes(out + h * to.head, in + h * from.head, width * count);
+    }
     return;
   }
   for (int i = 0; i < count; ++i) {
@@ -33,7 +39,7 @@ void CopyHeads(const Copy& copy, const char* in, char* out, int count, Bytes cop
       continue;
     }
     for (int32_t h = 0; h < copy.heads; ++h) {
-      copy_bytes(token_out + h * to.head, token_in + h * from.head, copy.width);
+      copy_bytes(token_out + h * to.head, token_in + h * from.head, width);
     }
   }
 }
