@@ -293,6 +293,22 @@ TEST(Cache, AHeadThatIsReadForAllIsStoredForEach) {
   for (int i = 0; i < 24; ++i) EXPECT_EQ(cached[i], static_cast<float>(i % 8 + 1));
 }
 
+// Without a cache, all tokens of v go to v_out.
+TEST(Cache, ValuesMayBeCopiedWithoutOne) {
+  float q[3 * 8] = {}, v[3 * 5], copied[3 * 5] = {};
+  for (int i = 0; i < 15; ++i) v[i] = static_cast<float>(i + 1);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.v = Tensor(v, ROPE_DTYPE_F32, 1);
+  fused.v_out = Tensor(copied, ROPE_DTYPE_F32, 1);
+  fused.v.head_dim = fused.v_out.head_dim = 5;
+  rope_qk_args args = Args(1, 3);
+  args.q = Tensor(q, ROPE_DTYPE_F32, 1);
+  args.positions = Offset(0);
+  args.fused = &fused;
+  ASSERT_OK(rope_apply_qk(Create(Config(8)).get(), &args));
+  for (int i = 0; i < 15; ++i) EXPECT_EQ(copied[i], v[i]);
+}
+
 // Two tokens in one slot leave all others right.
 TEST(Cache, ATwiceGivenSlotHarmsNoOther) {
   constexpr int kTokens = 40, kDim = 32, kSlots = 64;
