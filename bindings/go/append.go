@@ -11,6 +11,7 @@ package rope
 import "C"
 
 import (
+	"fmt"
 	"math"
 	"unsafe"
 )
@@ -68,15 +69,8 @@ func store[Q, K, V Element](function string, c *Context, q *Tensor[Q], k *Tensor
 	if step.Batch == 0 && step.Tokens > 0 && len(q.Data)|len(k.Data)|len(v.Data) != 0 {
 		return step.noBatch(function)
 	}
-	if step.Slots == nil {
-		return invalid(function, "Step.Slots is required: MappedSlots, PagedSlots or another of its kind")
-	}
-	if step.Source != nil || step.From != nil {
-		return invalid(function, "Step.Source and Step.From must be nil: MoveSlots moves what a cache holds")
-	}
-	hasK, hasKOut := given(k, kOut)
-	if hasK && !hasKOut && cache.K.zero() {
-		return invalid(function, "k has no place to go: KVCache.K, or an output")
+	if err := checkStores(function, k, kOut, cache, step); err != nil {
+		return err
 	}
 	return storeIn(function, state, q, k, v, qOut, kOut, vOut, cache, step)
 }
@@ -159,12 +153,27 @@ func storeIn[Q, K, V Element](function string, state *contextState, q *Tensor[Q]
 		step.tellRace(state, false)
 		tellRace(q, qOut, step.Norms.q(), state, step)
 		if cache != nil {
-			cache.tellRace(k, kOut, v, vOut, state, step)
+			cache.tellRace(k, kOut, v, vOut, step.Slots.of(step, cache.PageSize), state, step)
 		} else {
 			tellRace(k, kOut, step.Norms.k(), state, step)
 		}
 	}
 	return check(function, raw)
+}
+
+// checkStores checks that the step has slots, and k a place to go.
+func checkStores[K, V Element](function string, k, kOut *Tensor[K], cache *KVCache[K, V], step *Step) error {
+	if step.Slots == nil {
+		return invalid(function, "Step.Slots is required: MappedSlots, PagedSlots or another of its kind")
+	}
+	if step.Source != nil || step.From != nil {
+		return invalid(function, "Step.Source and Step.From must be nil: MoveSlots moves what a cache holds")
+	}
+	hasK, hasKOut := given(k, kOut)
+	if hasK && !hasKOut && cache.K.zero() {
+		return invalid(function, "k has no place to go: KVCache.K, or an output")
+	}
+	return nil
 }
 
 // values fills the C tensors of v and its output, whose width is their own.
@@ -184,10 +193,15 @@ func (cache *KVCache[K, V]) values(function string, v, out *Tensor[V], call *C.r
 		}
 		call.v_out.head_dim = C.int32_t(dim)
 	}
+	return data, outData, cache.checkSpans(function, v, out)
+}
+
+// checkSpans refuses v, or an output of it, with a Span.
+func (cache *KVCache[K, V]) checkSpans(function string, v, out *Tensor[V]) error {
 	if v.Span || cache.V.Span || out != nil && out.Span {
-		return nil, nil, invalid(function, "v does not turn, so it has no Span")
+		return invalid(function, "v does not turn, so it has no Span")
 	}
-	return data, outData, nil
+	return nil
 }
 
 // vDim is how many channels a head of v has.
@@ -201,23 +215,31 @@ func (cache *KVCache[K, V]) vDim(c *contextState) int {
 // check fills the C cache after checking that every slot of it lies inside its slices.
 func (cache *KVCache[K, V]) check(function string, raw *C.ropego_cache, c *contextState) (k, v *C.uint8_t,
 	err error) {
-	if cache.PageSize > math.MaxInt32 || cache.VHeadDim < 0 || cache.VHeadDim > math.MaxInt32 {
-		return nil, nil, invalid(function, "KVCache with PageSize %d and VHeadDim %d is beyond an int32",
-			cache.PageSize, cache.VHeadDim)
+	if err := cache.fill(function, raw); err != nil {
+		return nil, nil, err
 	}
-	raw.pages, raw.page_size = C.int64_t(cache.Pages), C.int32_t(max(math.MinInt32, cache.PageSize))
 	if !cache.K.zero() {
-		if k, err = pagesOf(function, "K", &cache.K, &raw.k, cache.K.channels(c), cache.size()); err != nil {
+		if k, err = pagesOf(function, "KVCache.K", &cache.K, &raw.k, cache.K.channels(c), cache.size()); err != nil {
 			return nil, nil, err
 		}
 	}
 	if !cache.V.zero() {
-		if v, err = pagesOf(function, "V", &cache.V, &raw.v, cache.vDim(c), cache.size()); err != nil {
+		if v, err = pagesOf(function, "KVCache.V", &cache.V, &raw.v, cache.vDim(c), cache.size()); err != nil {
 			return nil, nil, err
 		}
 		raw.v.head_dim = C.int32_t(cache.vDim(c))
 	}
 	return k, v, nil
+}
+
+// fill writes pages and page size.
+func (cache *KVCache[K, V]) fill(function string, raw *C.ropego_cache) error {
+	if cache.PageSize > math.MaxInt32 || cache.VHeadDim < 0 || cache.VHeadDim > math.MaxInt32 {
+		return invalid(function, "KVCache with PageSize %d and VHeadDim %d is beyond an int32", cache.PageSize,
+			cache.VHeadDim)
+	}
+	raw.pages, raw.page_size = C.int64_t(cache.Pages), C.int32_t(max(math.MinInt32, cache.PageSize))
+	return nil
 }
 
 // size are pages and slots in the places of batch rows and tokens.
@@ -227,14 +249,14 @@ func pagesOf[T Element](function, name string, t *Tensor[T], raw *C.ropego_tenso
 	*C.uint8_t, error) {
 	n, good := t.elements(dim, &size)
 	if !good || !t.Layout.holds(n, len(t.Data)) {
-		rule := ", which it must fill"
-		if t.Layout == LayoutStrided {
-			rule = ""
-		}
-		return nil, invalid(function, "KVCache.%s with %d pages of %d slots, heads %d, channels %d, %v and strides %+v "+
-			"does not fit its slice of %d elements%s", name, size.Batch, size.Tokens, t.Heads, dim, t.Layout, t.Strides,
-			len(t.Data), rule)
+		return nil, t.Layout.misfit(function, t.pageWords(name, dim, &size), len(t.Data))
 	}
 	t.fill(raw, dim)
 	return (*C.uint8_t)(addressOf(t.Data)), nil
+}
+
+// pageWords describe memory of a cache in an error.
+func (t *Tensor[T]) pageWords(name string, dim int, size *Step) string {
+	return fmt.Sprintf("%s with %d pages of %d slots, heads %d, channels %d, %v and strides %+v", name, size.Batch,
+		size.Tokens, t.Heads, dim, t.Layout, t.Strides)
 }

@@ -41,7 +41,7 @@ type Step struct {
 	CuSeqlens []int32
 	FreqSets  []int32 // the frequency set of every sequence, for contexts with several
 	Shard     Shard   // the tokens are those that one of several ranks has: for Offset and SeqOffsets
-	Slots     *Slots  // where in a cache the tokens go: for Append, AppendTo and moves alone, which need it
+	Slots     *Slots  // where in a cache the tokens go: for Append and its kind and moves alone, which need it
 	Norms     *Norms  // of the layer whose call is next, unlike the rest: q, k and v are normed, too
 
 	// OperationRerotate: where the keys were, and in which frequency sets (nil: in FreqSets).

@@ -126,6 +126,23 @@ func benchmarkPrepared[T Element](b *testing.B) {
 	}
 }
 
+// A layer of a decode step that stores a token of k and v, by Append and by a prepared call.
+func BenchmarkPreparedAppend(b *testing.B) {
+	const qHeads, heads, dim, pages, pageSize = 32, 8, 128, 64, 16
+	c := mustNew(b, Config{HeadDim: dim, Theta: 500000, Pairing: PairingHalves})
+	q, k, v := make([]BFloat16, qHeads*dim), make([]BFloat16, heads*dim), make([]BFloat16, heads*dim)
+	keys, values := make([]BFloat16, pages*pageSize*heads*dim), make([]BFloat16, pages*pageSize*heads*dim)
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(1000), Slots: MappedSlots([]int32{1000})}
+	cache := KVCache[BFloat16, BFloat16]{K: NHD(keys, heads), V: NHD(values, heads), Pages: pages, PageSize: pageSize}
+	shapes := cache
+	shapes.K.Data, shapes.V.Data = nil, nil
+	head := BSHD[BFloat16](nil, heads)
+	p := mustPrepareAppend(b, c, BSHD[BFloat16](nil, qHeads), head, head, shapes, step)
+	compare(b, 10000, side{"plain", timed(b, func() error {
+		return Append(c, BSHD(q, qHeads), BSHD(k, heads), BSHD(v, heads), cache, step)
+	})}, side{"prepared", timed(b, func() error { return p.Apply(q, k, v, keys, values) })})
+}
+
 func BenchmarkApplyQKDecodeParallel(b *testing.B) {
 	c := mustNew(b, Config{HeadDim: 128, Theta: 500000, Pairing: PairingHalves})
 	step := Step{Batch: 1, Tokens: 1, Positions: Offset(1000)}

@@ -238,6 +238,23 @@ func appendCall[Q, K, V rope.Element](f *fuzzer, t *testing.T, s *source, c *rop
 		f.judge(t, err, memory...)
 		return
 	}
+	if rows := float64(step.Batch) * float64(step.Tokens); rows <= 1<<16 && s.oneIn(2) { // others take memory
+		shapes := rope.KVCache[K, V]{Pages: cache.Pages, PageSize: cache.PageSize, VHeadDim: cache.VHeadDim}
+		keysGiven, valuesGiven := operand[K]{tensor: cache.K}, operand[V]{tensor: cache.V}
+		shapes.K, shapes.V = keysGiven.shape(s), valuesGiven.shape(s)
+		p, err := rope.PrepareAppend(c, q.shape(s), k.shape(s), v.shape(s), shapes, step)
+		if f.judge(t, err); err != nil {
+			return
+		}
+		defer p.Close()
+		err = p.Apply(q.slice(s), k.slice(s), v.slice(s), keysGiven.slice(s), valuesGiven.slice(s))
+		if err == nil {
+			allow()
+			f.appended++
+		}
+		f.judge(t, err, memory...)
+		return
+	}
 	err := rope.Append(c, q.tensor, k.tensor, v.tensor, cache, step)
 	if err == nil {
 		allow()

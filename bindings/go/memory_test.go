@@ -40,6 +40,9 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 	ids := []int64{1, 2}
 	keys, slots := make([]float32, 64), MappedSlots([]int32{0})
 	prepared := mustPrepare(t, c, BSHD[float32](nil, 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(1)})
+	stored := mustPrepareAppend(t, c, Tensor[float32]{}, BSHD[float32](nil, 1), Tensor[float32]{},
+		KVCache[float32, float32]{K: NHD[float32](nil, 1), Pages: 1, PageSize: 1},
+		Step{Batch: 1, Tokens: 1, Positions: Offset(1), Slots: slots})
 	json := []byte(`{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
 		"num_hidden_layers": 2, "rope_theta": 10000.0}`)
 	handles := 0
@@ -80,6 +83,11 @@ func TestAMillionCallsLeakNothing(t *testing.T) {
 		}},
 		{"Prepared.Apply", 1000000, 4, func() {
 			if err := prepared.Apply(q, nil); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"PreparedAppend.Apply", 1000000, 4, func() {
+			if err := stored.Apply(nil, q, nil, keys, nil); err != nil {
 				t.Fatal(err)
 			}
 		}},

@@ -55,6 +55,7 @@ var goNames = map[string]string{
 	"stride_axis": "Strides.Axis", "device_index": "Device.Index", "table_length": "table length",
 	"ids_i32": "ids", "ids_i64": "ids", "ids_f32": "ids", "offsets_i32": "offsets", "offsets_i64": "offsets",
 	"v": "v", "v_out": "vOut", "slots_i32": "slots", "slots_i64": "slots", "slots_length": "the number of slots",
+	"cache_k": "keys", "cache_v": "values",
 	"page_table": "page table", "page_table_stride": "width", "page_starts": "pageStarts", "starts": "starts",
 	"fps": "FPS", "ids_per_axis": "IDsPerAxis", "NULL": "nil",
 	"ROPE_SHARD_CONTIGUOUS": "ContiguousShard", "ROPE_SHARD_ZIGZAG": "ZigzagShard",

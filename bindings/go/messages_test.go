@@ -41,6 +41,8 @@ func TestMessagesAreInGo(t *testing.T) {
 		{"ApplyQK", "rope_apply_qk: args->fused->k_norm is set, but args->k is absent",
 			"rope.ApplyQK: Norms.K is set, but k is absent"},
 		{"Prepared.Apply", "rope_prepared_apply: data->q_out overlaps data->q", "rope.Prepared.Apply: qOut overlaps q"},
+		{"PreparedAppend.Apply", "rope_prepared_apply: data->cache_k overlaps data->cache_v",
+			"rope.PreparedAppend.Apply: keys overlaps values"},
 		{"New", "rope_context_create: out of memory", "rope.New: out of memory"},
 		// Names of config.json stay.
 		{"FromJSON", `rope_model_create: rope_scaling.rope_type ("lama3") must be one of: a_b`,

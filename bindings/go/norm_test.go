@@ -223,6 +223,17 @@ func TestNormsThatDoNotFitAreRefused(t *testing.T) {
 		!strings.Contains(err.Error(), "Step.Norms must be nil") {
 		t.Errorf("prepared: %v", err)
 	}
+	stores, head := step, BSHD[float32](nil, 2)
+	stores.Slots = MappedSlots([]int32{0, 1, 2})
+	cache := KVCache[float32, float32]{K: NHD[float32](nil, 2), V: NHD[float32](nil, 2), Pages: 1, PageSize: 3}
+	if _, err := PrepareAppend(c, head, head, head, cache, stores); err == nil ||
+		!strings.Contains(err.Error(), "rope.PrepareAppend: Step.Norms must be nil: prepared calls norm nothing") {
+		t.Errorf("a prepared append: %v", err)
+	}
+	if _, err := PrepareAppendTo(c, head, head, head, head, head, head, cache, stores); err == nil ||
+		!strings.Contains(err.Error(), "rope.PrepareAppendTo: Step.Norms must be nil: prepared calls norm nothing") {
+		t.Errorf("a prepared append with outputs: %v", err)
+	}
 	before, k := Offset(7), make([]float32, 3*2*normDim)
 	step.Operation, step.From = OperationRerotate, &before
 	err := ApplyQK(c, BSHD(k, 2), Tensor[float32]{}, step)

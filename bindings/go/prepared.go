@@ -48,6 +48,7 @@ type shape[T Element] struct {
 	present  bool
 	channels int
 	elements uint64 // that a slice must have: Layout.holds
+	pages    bool   // it is memory of a cache: batch rows are pages, and tokens slots
 }
 
 // Prepare prepares the call that ApplyQK makes. q and k describe slices and have none, because Apply
@@ -80,9 +81,27 @@ func PrepareTo[Q, K Element](c *Context, qOut Tensor[Q], kOut Tensor[K], q Tenso
 
 func prepare[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K], qOut *Tensor[Q],
 	kOut *Tensor[K], step *Step) (p *Prepared[Q, K], err error) {
+	if step.Slots != nil || step.Source != nil || step.From != nil {
+		return nil, invalid(function, "Step.Slots must be nil, and so must Step.Source and Step.From: PrepareAppend "+
+			"stores k and v, and moves are not prepared")
+	}
+	b := new(body[preparedState[Q, K]])
+	var call C.ropego_append_call
+	if err := b.value.create(function, c, q, k, qOut, kOut, step, &call, nil); err != nil {
+		return nil, err
+	}
+	p = new(Prepared[Q, K])
+	p.handle.set(b, (*preparedState[Q, K]).destroy, runtime.AddCleanup(b, preparedMemory.free, b.value.memory))
+	return p, nil
+}
+
+// create makes the C object. The slots of the step are for beside, which describes what a call has besides q
+// and k; nil: nothing.
+func (s *preparedState[Q, K]) create(function string, c *Context, q *Tensor[Q], k *Tensor[K], qOut *Tensor[Q],
+	kOut *Tensor[K], step *Step, call *C.ropego_append_call, beside func(*contextState) error) (err error) {
 	use, err := c.forSlices(function)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
 		if err != nil {
@@ -90,54 +109,54 @@ func prepare[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[
 		}
 	}()
 	if step.Norms != nil {
-		return nil, invalid(function, "Step.Norms must be nil: prepared calls norm nothing")
-	}
-	if step.Slots != nil {
-		return nil, noSlots(function)
+		return invalid(function, "Step.Norms must be nil: prepared calls norm nothing")
 	}
 	context := &use.body.value
-	b := new(body[preparedState[Q, K]])
-	state := &b.value
-	state.pool, state.sizes = step.Pool, Step{Batch: step.Batch, Tokens: step.Tokens}
-	call := new(C.ropego_call)
-	if err := step.check(function, call, context); err != nil {
-		return nil, err
+	s.pool, s.sizes = step.Pool, Step{Batch: step.Batch, Tokens: step.Tokens}
+	if err := step.check(function, &call.call, context); err != nil {
+		return err
 	}
-	err = shapes(function, "q", "qOut", q, qOut, &call.q, &call.q_out, &state.q, &state.qOut, context, step)
+	err = shapes(function, "q", "qOut", q, qOut, &call.call.q, &call.call.q_out, &s.q, &s.qOut, context, step)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	err = shapes(function, "k", "kOut", k, kOut, &call.k, &call.k_out, &state.k, &state.kOut, context, step)
+	err = shapes(function, "k", "kOut", k, kOut, &call.call.k, &call.call.k_out, &s.k, &s.kOut, context, step)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	slots := new(Slots)
+	if beside != nil {
+		if err := beside(context); err != nil {
+			return err
+		}
+		slots = step.Slots
 	}
 	var cos, sin *C.uint8_t
 	if rows := step.CosSin; rows != nil {
-		if err := rows.check(function, &call.rows, context, step, false); err != nil {
-			return nil, err
+		if err := rows.check(function, &call.call.rows, context, step, false); err != nil {
+			return err
 		}
 		cos, sin = (*C.uint8_t)(rows.data), (*C.uint8_t)(rows.sin)
 	}
 	var pool *C.rope_pool
 	if step.Pool != nil {
 		if pool = step.Pool.enter(); pool == nil {
-			return nil, ErrClosed
+			return ErrClosed
 		}
 		defer step.Pool.leave()
 	}
-	raw := C.ropego_prepared_create(context.ptr, call, (*C.uint8_t)(step.Positions.ids),
-		(*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets)), cos, sin,
-		pool, &state.memory.ptr)
+	raw := C.ropego_prepared_create(context.ptr, call, (*C.uint8_t)(slots.numbers),
+		(*C.int32_t)(unsafe.SliceData(slots.pageStarts)), (*C.int32_t)(unsafe.SliceData(slots.starts)),
+		(*C.uint8_t)(step.Positions.ids), (*C.int32_t)(unsafe.SliceData(step.CuSeqlens)),
+		(*C.int32_t)(unsafe.SliceData(step.FreqSets)), cos, sin, pool, &s.memory.ptr)
 	if err := check(function, raw); err != nil {
-		return nil, err
+		return err
 	}
 	if raceEnabled {
 		step.tellRace(context, false)
 	}
-	state.memory.context = use
-	p = new(Prepared[Q, K])
-	p.handle.set(b, (*preparedState[Q, K]).destroy, runtime.AddCleanup(b, preparedMemory.free, state.memory))
-	return p, nil
+	s.memory.context = use
+	return nil
 }
 
 // shapes fills the C tensors and the shapes of one input and its output, which may be nil.
@@ -145,30 +164,36 @@ func shapes[T Element](function, name, outName string, in, out *Tensor[T], rawIn
 	inShape, outShape *shape[T], c *contextState, step *Step) error {
 	hasIn, hasOut := given(in, out)
 	if hasIn {
-		if err := inShape.set(function, name, in, rawIn, c, step); err != nil {
+		if err := inShape.set(function, name, in, rawIn, in.channels(c), step); err != nil {
 			return err
 		}
 	}
 	if hasOut {
-		return outShape.set(function, outName, out, rawOut, c, step)
+		return outShape.set(function, outName, out, rawOut, out.channels(c), step)
 	}
 	return nil
 }
 
-func (s *shape[T]) set(function, name string, t *Tensor[T], raw *C.ropego_tensor, c *contextState,
-	step *Step) error {
+func (s *shape[T]) set(function, name string, t *Tensor[T], raw *C.ropego_tensor, dim int, sizes *Step) error {
 	if len(t.Data) != 0 {
 		return invalid(function, "%s.Data (%d elements) must be nil: slices come with each Apply", name, len(t.Data))
 	}
-	dim := t.channels(c)
-	elements, good := t.elements(dim, step)
+	elements, good := t.elements(dim, sizes)
+	s.tensor, s.present, s.channels, s.elements = *t, true, dim, elements
+	s.tensor.Data = nil
 	if !good {
-		return invalid(function, "%s fits no slice", t.words(name, dim, step))
+		return invalid(function, "%s fits no slice", s.words(name, sizes))
 	}
 	t.fill(raw, dim)
-	*s = shape[T]{*t, true, dim, elements}
-	s.tensor.Data = nil
 	return nil
+}
+
+// words describe the tensor of this name in an error.
+func (s *shape[T]) words(name string, sizes *Step) string {
+	if s.pages {
+		return s.tensor.pageWords(name, s.channels, sizes)
+	}
+	return s.tensor.words(name, s.channels, sizes)
 }
 
 func (s *preparedState[Q, K]) destroy() { s.memory.free() }
@@ -242,13 +267,13 @@ func (p *Prepared[Q, K]) apply(function string, qOut []Q, kOut []K, q []Q, k []K
 }
 
 // address checks that a slice has as many elements as the tensor needs.
-func (s *shape[T]) address(function, name string, slice []T, step *Step) (*C.uint8_t, error) {
+func (s *shape[T]) address(function, name string, slice []T, sizes *Step) (*C.uint8_t, error) {
 	if !s.tensor.Layout.holds(s.elements, len(slice)) {
 		if !s.present {
 			return nil, invalid(function, "%s (%d elements) must be nil: the prepared call has no %s", name,
 				len(slice), name)
 		}
-		return nil, s.with(slice).misfit(function, name, s.channels, step)
+		return nil, s.tensor.Layout.misfit(function, s.words(name, sizes), len(slice))
 	}
 	// An empty slice may have an address, which a tensor that is absent must not have.
 	if s.elements == 0 {

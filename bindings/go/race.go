@@ -86,11 +86,12 @@ func (t *Tensor[T]) part(whole bool, c *contextState) (first, width int) {
 }
 
 // tellRace reports k, v and their outputs, the slots that their tokens have, and where these stand.
-func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], c *contextState, step *Step) {
+func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], slots []int, c *contextState,
+	step *Step) {
 	if step.Batch == 0 || step.Tokens == 0 {
 		return
 	}
-	slots, size, dim := step.Slots.of(step, cache.PageSize), cache.size(), cache.vDim(c)
+	size, dim := cache.size(), cache.vDim(c)
 	if !k.empty() {
 		inPlace := false
 		if kOut != nil && !kOut.zero() {
@@ -147,6 +148,9 @@ func (t *Tensor[T]) tellSlots(tell func(unsafe.Pointer, uint64), slots []int, pa
 
 // of returns the slots that the tokens of a call have, and reports what was read for them.
 func (s *Slots) of(step *Step, pageSize int) (slots []int) {
+	if step.Batch == 0 || step.Tokens == 0 {
+		return nil
+	}
 	take := func(slot int) {
 		if slot >= 0 {
 			slots = append(slots, slot)

@@ -114,6 +114,12 @@ var raceCases = map[string]struct {
 		step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: LinearSlots([]int32{2})}
 		return Append(c, BSHD(make([]float32, 64), 1), Tensor[float32]{}, BSHD(make([]float32, 64), 1), cache, step)
 	}},
+	"one slot, prepared": {true, func(c *Context, q []float32, _ int) error {
+		return appendPrepared(c, q, 2)
+	}},
+	"a slot each, prepared": {false, func(c *Context, q []float32, side int) error {
+		return appendPrepared(c, q, int32(2+side))
+	}},
 	"refused calls": {false, func(c *Context, q []float32, _ int) error {
 		if ApplyQK(c, BSHD(q, 2), BSHD(q, 2), Step{Batch: 1, Tokens: 2, Positions: Offset(0)}) == nil {
 			panic("an overlap was accepted")
@@ -127,6 +133,18 @@ func appendOne(c *Context, q []float32, slots *Slots) error {
 	cache := KVCache[float32, float32]{K: NHD(q, 1), Pages: 2, PageSize: 2}
 	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: slots}
 	return Append(c, Tensor[float32]{}, BSHD(make([]float32, 64), 1), Tensor[float32]{}, cache, step)
+}
+
+// appendPrepared stores a key and a value in slots of q.
+func appendPrepared(c *Context, q []float32, slot int32) error {
+	head := BSHD[float32](nil, 1)
+	cache := KVCache[float32, float32]{K: NHD[float32](nil, 1), V: NHD[float32](nil, 1), Pages: 2, PageSize: 2}
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: MappedSlots([]int32{slot})}
+	p, err := PrepareAppend(c, Tensor[float32]{}, head, head, cache, step)
+	if err != nil {
+		return err
+	}
+	return p.Apply(nil, make([]float32, 64), make([]float32, 64), make([]float32, len(q)), q)
 }
 
 // The race detector ends a test that has a race, so each case is a process.

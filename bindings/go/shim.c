@@ -136,6 +136,15 @@ static inline rope_kv_cache make_cache(const ropego_cache* from, uint8_t* k, uin
   return cache;
 }
 
+static inline rope_fused make_fused(const ropego_append_call* append, const rope_kv_cache* cache,
+                                    uint8_t* v, uint8_t* v_out) {
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = cache;
+  set_tensor(&fused.v, &append->v, v);
+  set_tensor(&fused.v_out, &append->v_out, v_out);
+  return fused;
+}
+
 ropego_error* ropego_append(const rope_context* context, const ropego_append_call* append, uint8_t* q,
                             uint8_t* k, uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
                             uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots,
@@ -147,10 +156,7 @@ ropego_error* ropego_append(const rope_context* context, const ropego_append_cal
   set_args(&args, &append->call, q, k, q_out, k_out, ids, cu_seqlens, freq_sets, &rows, cos, sin, pool);
   const rope_kv_cache cache =
       make_cache(&append->cache, cache_k, cache_v, slots, page_starts, starts);
-  rope_fused fused = ROPE_INIT(rope_fused);
-  fused.cache = &cache;
-  set_tensor(&fused.v, &append->v, v);
-  set_tensor(&fused.v_out, &append->v_out, v_out);
+  const rope_fused fused = make_fused(append, &cache, v, v_out);
   args.fused = &fused;
   return result(rope_apply_qk(context, &args));
 }
@@ -215,14 +221,12 @@ ropego_error* ropego_apply_normed(
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   rope_cos_sin rows;
   set_args(&args, &append->call, q, k, q_out, k_out, ids, cu_seqlens, freq_sets, &rows, cos, sin, pool);
-  rope_fused fused = ROPE_INIT(rope_fused);
+  rope_fused fused = make_fused(append, NULL, v, v_out);
   rope_kv_cache cache;
   if (append->cache.kind != 0) {
     cache = make_cache(&append->cache, cache_k, cache_v, slots, page_starts, starts);
     fused.cache = &cache;
   }
-  set_tensor(&fused.v, &append->v, v);
-  set_tensor(&fused.v_out, &append->v_out, v_out);
   rope_norm q_norm, k_norm, v_norm;
   fused.q_norm = set_norm(&q_norm, &norms->q, q_weight, q_bias, q_rstd);
   fused.k_norm = set_norm(&k_norm, &norms->k, k_weight, k_bias, k_rstd);
@@ -231,13 +235,23 @@ ropego_error* ropego_apply_normed(
   return result(rope_apply_qk(context, &args));
 }
 
-ropego_error* ropego_prepared_create(const rope_context* context, const ropego_call* call,
-                                     const uint8_t* ids, const int32_t* cu_seqlens,
-                                     const int32_t* freq_sets, uint8_t* cos, uint8_t* sin,
-                                     const rope_pool* pool, rope_prepared** out) {
+ropego_error* ropego_prepared_create(const rope_context* context, const ropego_append_call* append,
+                                     const uint8_t* slots, const int32_t* page_starts,
+                                     const int32_t* starts, const uint8_t* ids,
+                                     const int32_t* cu_seqlens, const int32_t* freq_sets,
+                                     uint8_t* cos, uint8_t* sin, const rope_pool* pool,
+                                     rope_prepared** out) {
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   rope_cos_sin rows;
-  set_args(&args, call, NULL, NULL, NULL, NULL, ids, cu_seqlens, freq_sets, &rows, cos, sin, pool);
+  rope_kv_cache cache;
+  rope_fused fused;
+  set_args(&args, &append->call, NULL, NULL, NULL, NULL, ids, cu_seqlens, freq_sets, &rows, cos,
+           sin, pool);
+  if (append->cache.kind != 0) {
+    cache = make_cache(&append->cache, NULL, NULL, slots, page_starts, starts);
+    fused = make_fused(append, &cache, NULL, NULL);
+    args.fused = &fused;
+  }
   return result(rope_prepared_create(context, &args, out));
 }
 
@@ -248,6 +262,21 @@ ropego_error* ropego_prepared_apply(const rope_prepared* prepared, uint8_t* q, u
   data.k = k;
   data.q_out = q_out;
   data.k_out = k_out;
+  return result(rope_prepared_apply(prepared, &data));
+}
+
+ropego_error* ropego_prepared_append(const rope_prepared* prepared, uint8_t* q, uint8_t* k,
+                                     uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
+                                     uint8_t* cache_k, uint8_t* cache_v) {
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = q;
+  data.k = k;
+  data.q_out = q_out;
+  data.k_out = k_out;
+  data.v = v;
+  data.v_out = v_out;
+  data.cache_k = cache_k;
+  data.cache_v = cache_v;
   return result(rope_prepared_apply(prepared, &data));
 }
 

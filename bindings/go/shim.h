@@ -112,13 +112,18 @@ ropego_error* ropego_move(const rope_context* context, const ropego_move_call* m
                           const uint8_t* from_ids, const int32_t* cu_seqlens,
                           const int32_t* freq_sets, const int32_t* from_freq_sets,
                           const rope_pool* pool);
-// Of q, k, q_out and k_out the call has everything but where they lie.
-ropego_error* ropego_prepared_create(const rope_context* context, const ropego_call* call,
-                                     const uint8_t* ids, const int32_t* cu_seqlens,
-                                     const int32_t* freq_sets, uint8_t* cos, uint8_t* sin,
-                                     const rope_pool* pool, rope_prepared** out);
+// Of the tensors the call has everything but where they lie. cache.kind 0: nothing but q and k.
+ropego_error* ropego_prepared_create(const rope_context* context, const ropego_append_call* append,
+                                     const uint8_t* slots, const int32_t* page_starts,
+                                     const int32_t* starts, const uint8_t* ids,
+                                     const int32_t* cu_seqlens, const int32_t* freq_sets,
+                                     uint8_t* cos, uint8_t* sin, const rope_pool* pool,
+                                     rope_prepared** out);
 ropego_error* ropego_prepared_apply(const rope_prepared* prepared, uint8_t* q, uint8_t* k,
                                     uint8_t* q_out, uint8_t* k_out);
+ropego_error* ropego_prepared_append(const rope_prepared* prepared, uint8_t* q, uint8_t* k,
+                                     uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
+                                     uint8_t* cache_k, uint8_t* cache_v);
 ropego_error* ropego_apply_thd(const rope_context* context, int32_t dtype, int64_t tokens,
                                const int64_t* positions, uint8_t* q, int32_t q_heads, uint8_t* k,
                                int32_t k_heads);

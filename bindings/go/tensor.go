@@ -106,7 +106,7 @@ func (t *Tensor[T]) check(function, name string, raw *C.ropego_tensor, c *contex
 func (t *Tensor[T]) checkWide(function, name string, raw *C.ropego_tensor, dim int, step *Step) (*C.uint8_t, error) {
 	n, good := t.elements(dim, step)
 	if !good || !t.Layout.holds(n, len(t.Data)) {
-		return nil, t.misfit(function, name, dim, step)
+		return nil, t.Layout.misfit(function, t.words(name, dim, step), len(t.Data))
 	}
 	t.fill(raw, dim)
 	if step.Batch <= 0 {
@@ -166,13 +166,13 @@ func (l Layout) holds(elements uint64, length int) bool {
 	return elements == uint64(length)
 }
 
-func (t *Tensor[T]) misfit(function, name string, dim int, step *Step) error {
+// misfit is the error of a tensor, in words, whose slice has another length.
+func (l Layout) misfit(function, words string, length int) error {
 	rule := ", which it must fill"
-	if t.Layout == LayoutStrided {
+	if l == LayoutStrided {
 		rule = ""
 	}
-	return invalid(function, "%s does not fit its slice of %d elements%s", t.words(name, dim, step),
-		len(t.Data), rule)
+	return invalid(function, "%s does not fit its slice of %d elements%s", words, length, rule)
 }
 
 // words describe the tensor of this name in an error.
