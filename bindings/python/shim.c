@@ -227,19 +227,31 @@ static void place_norms(rope_fused* fused, rope_norm* placed, const rope_norm* n
   place_norms(fused, placed, norms, arrays);
 }
 
-/* A prepared call of a template: it reads positions and rows now, and is given tensors later. */
+/* A prepared call of a template: it reads positions, rows and slots now, and is given tensors and the
+ * memory of a cache later. fused: NULL where it rotates and nothing else. */
 /* cffi */ static int32_t prepare_call(const rope_context* context, const rope_qk_args* template,
-                                       const rope_cos_sin* rows, int64_t offset, void* runner,
+                                       const rope_cos_sin* rows, const rope_fused* fused,
+                                       const rope_kv_cache* cache, int64_t offset, void* runner,
                                        uintptr_t positions, uintptr_t cu_seqlens,
                                        uintptr_t freq_sets, uintptr_t cos, uintptr_t sin,
-                                       rope_prepared** out) {
+                                       uintptr_t slots, uintptr_t page_table, uintptr_t page_starts,
+                                       uintptr_t starts, rope_prepared** out) {
   const Addresses at = {.positions = (void*)positions,
                         .cu_seqlens = (void*)cu_seqlens,
                         .freq_sets = (void*)freq_sets};
+  const Beside beside = {.fused = fused,
+                         .cache = cache,
+                         .slots = (void*)slots,
+                         .page_table = (void*)page_table,
+                         .page_starts = (void*)page_starts,
+                         .starts = (void*)starts};
   rope_qk_args args;
   rope_cos_sin angles;
+  rope_fused placed;
+  rope_kv_cache placed_cache;
   place(&args, template, &at, &offset, NULL, runner);
   place_rows(&args, &angles, rows, (void*)cos, (void*)sin);
+  if (fused != NULL) place_beside(&args, &placed, &placed_cache, &beside);
   return rope_prepared_create(context, &args, out);
 }
 
@@ -256,6 +268,28 @@ static void place_norms(rope_fused* fused, rope_norm* placed, const rope_norm* n
 /* cffi */ static int32_t prepared_addresses(const rope_prepared* prepared, uintptr_t q, uintptr_t k,
                                              uintptr_t q_out, uintptr_t k_out) {
   return prepared_buffers(prepared, (void*)q, (void*)k, (void*)q_out, (void*)k_out);
+}
+
+/* cffi */ static int32_t prepared_append(const rope_prepared* prepared, uintptr_t q, uintptr_t k,
+                                          uintptr_t q_out, uintptr_t k_out, uintptr_t v,
+                                          uintptr_t v_out, uintptr_t cache_k, uintptr_t cache_v) {
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = (void*)q;
+  data.k = (void*)k;
+  data.q_out = (void*)q_out;
+  data.k_out = (void*)k_out;
+  data.v = (void*)v;
+  data.v_out = (void*)v_out;
+  data.cache_k = (void*)cache_k;
+  data.cache_v = (void*)cache_v;
+  return rope_prepared_apply(prepared, &data);
+}
+
+/* The same of NumPy arrays, with a cache whose memory is known. */
+/* cffi */ static int32_t prepared_step(const rope_prepared* prepared, void* q, void* k, void* q_out,
+                                        void* v, uintptr_t cache_k, uintptr_t cache_v) {
+  return prepared_append(prepared, (uintptr_t)q, (uintptr_t)k, (uintptr_t)q_out, 0, (uintptr_t)v, 0,
+                         cache_k, cache_v);
 }
 
 /* For the benchmark: the C call alone, n times. */

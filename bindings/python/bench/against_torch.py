@@ -1,6 +1,6 @@
 """librope beside transformers' apply function, eager and compiled, in one run on the CPU.
 
-    python bench/against_torch.py [--threads N] [--json]
+    python bench/against_torch.py [--threads N] [--tokens N ..] [--json]
 
 Medians of interleaved rounds, in microseconds, of rotating q and k as a layer of an 8B llama has
 them: 32 + 8 heads x 128, views [b, h, s, d] of [b, s, h, d] memory. All ways start from the same
@@ -9,39 +9,13 @@ tensors and end with rotated ones. "in place" writes over its input, which eager
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import time
-
 import torch
 import transformers
+from comparison import compare, medians
 from transformers.models.llama import modeling_llama
 
 import librope
 import librope.transformers
-
-
-def medians(calls, rounds=61, budget=0.002, limit=20.0):
-    """Interleaved; samples short enough that a busy machine disturbs few of them; limit in seconds."""
-    counts = []
-    for call in calls:
-        for _ in range(3):
-            call()
-        start = time.perf_counter()
-        call()
-        counts.append(max(1, int(budget / max(time.perf_counter() - start, 1e-7))))
-    times = [[] for _ in calls]
-    end = time.perf_counter() + limit
-    for r in range(rounds):
-        if r >= 7 and time.perf_counter() > end:
-            break
-        for i in [(r + j) % len(calls) for j in range(len(calls))]:
-            start = time.perf_counter()
-            for _ in range(counts[i]):
-                calls[i]()
-            times[i].append((time.perf_counter() - start) / counts[i])
-    return [1e6 * statistics.median(t) for t in times]
 
 
 def measure(tokens, dtype, pool):
@@ -72,30 +46,9 @@ def measure(tokens, dtype, pool):
     return dict(zip(ways, medians(list(ways.values()))))
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[1, 512, 4096])
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    pool = librope.Pool(arguments.threads) if arguments.threads > 1 else None
-    rows = []
-    with torch.no_grad():
-        for dtype in (torch.float32, torch.bfloat16):
-            for tokens in arguments.tokens:
-                rows.append((str(dtype)[6:], tokens, measure(tokens, dtype, pool)))
-    if arguments.json:
-        print(json.dumps(rows, indent=1))
-        return
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, "
-          f"{arguments.threads} thread(s)")  # fmt: skip
-    for dtype, tokens, times in rows:
-        print(f"\n{dtype}, {tokens} tokens")
-        for name, t in times.items():
-            print(f"  {name:22} {t:12,.1f} us   x {times['eager'] / t:6.2f} of eager, "
-                  f"x {times['torch.compile'] / t:6.2f} of compiled")  # fmt: skip
+def describe(name, t, times):
+    return f"  {name:22} {t:12,.1f} us   x {times['eager'] / t:6.2f} of eager, x {times['torch.compile'] / t:6.2f} of compiled"
 
 
 if __name__ == "__main__":
-    main()
+    compare(measure, describe, tokens=[1, 512, 4096])

@@ -10,12 +10,8 @@ rounding. "copy" is no rotation: k and v to their slots by index_copy_, and q on
 
 from __future__ import annotations
 
-import argparse
-import json
-
 import torch
-import transformers
-from against_torch import medians
+from comparison import compare, medians
 from transformers.models.llama import modeling_llama
 
 import librope
@@ -117,28 +113,9 @@ def measure(tokens, dtype, pool):
     return dict(zip(ways, medians(list(ways.values())), strict=True))
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[1, 64, 2048, 8192])
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    pool = librope.Pool(arguments.threads) if arguments.threads > 1 else None
-    rows = []
-    with torch.no_grad():
-        for dtype in (torch.float32, torch.bfloat16):
-            for tokens in arguments.tokens:
-                rows.append((str(dtype)[6:], tokens, measure(tokens, dtype, pool)))
-    if arguments.json:
-        print(json.dumps(rows, indent=1))
-        return
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, {arguments.threads} thread(s)")
-    for dtype, tokens, times in rows:
-        print(f"\n{dtype}, {tokens} tokens")
-        for name, t in times.items():
-            print(f"  {name:26} {t:12,.1f} us   x {t / times['librope, one call']:6.2f} of one call")
+def describe(name, t, times):
+    return f"  {name:26} {t:12,.1f} us   x {t / times['librope, one call']:6.2f} of one call"
 
 
 if __name__ == "__main__":
-    main()
+    compare(measure, describe, tokens=[1, 64, 2048, 8192])

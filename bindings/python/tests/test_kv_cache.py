@@ -377,8 +377,6 @@ def call(q=None, k=None, v=None, cache=None, way="apply_qk", **options):
          "v has nowhere to go"),
         (lambda: call(cache=cache_of(starts=0), operation="backward"), NotImplementedError, "BACKWARD"),
         (lambda: call(cache=cache_of(starts=0), out=(None, None, None, None)), TypeError, "out is a"),
-        (lambda: ROPE.prepare_qk(np.zeros((3, 2, 8), np.float32), None, 0, cache=cache_of(starts=0)),
-         NotImplementedError, "cache= is not available with prepare_qk"),
         # its memory
         (lambda: call(cache=cache_of(channels=6, starts=0)), ValueError, "cache.k has 6 channels per head"),
         (lambda: call(cache=cache_of(heads=2, starts=0)), ValueError, "cache.k has 2 heads, and k 1"),

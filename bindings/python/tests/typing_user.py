@@ -16,13 +16,16 @@ prepared: librope.PreparedCall = rope.prepare_qk(x, None, 0, operation="inverse"
 e, f = prepared.apply_qk(x, x, out=(x, x))
 e.append(1.0)
 prepared.apply_qk(x)[1].append(1.0)  # type: ignore[attr-defined]
-rope.prepare_qk(x, None, 0, operaton="inverse")  # type: ignore[call-arg]
+rope.prepare_qk(x, None, 0, operaton="inverse")  # type: ignore[call-overload]
 cache = librope.KVCache(x, x, layout="nd", starts=0)
 g, h = rope.apply_qk(x, x, 0, v=x, cache=cache.at(slots=[3]), out=(x, x, x))
 g.append(1.0)
 h.append(1.0)  # type: ignore[union-attr]
 rope.apply_qk_(x, x, 0, v=x, cache=cache)
 rope.bind(x, x, 0, v=x, cache=cache)()
+append: librope.PreparedAppend = rope.prepare_qk(x, x, 0, v=x, cache=cache)
+append.apply_qk(x, x, v=x, cache=cache)[0].append(1.0)
+append.apply_qk_(x, x, v=x, cache=(x, x))  # type: ignore[arg-type]
 rope.apply_qk(x, x, 0, cache=(x, x))  # type: ignore[call-overload]
 librope.KVCache(x, x, starts=0)  # type: ignore[call-arg]
 norms = librope.Norms(librope.Norm(x, kind="rms", eps=1e-6), v=librope.Norm(kind="rms_plain", eps=1e-6))

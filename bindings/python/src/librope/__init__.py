@@ -27,6 +27,7 @@ from ._model import Model
 from ._norm import Norm, Norms
 from ._pool import Pool
 from ._prepared import PreparedCall
+from ._prepared_append import PreparedAppend
 from ._prompt import PromptPart, prompt_ids
 from ._rope import Rope
 from ._shard import Shard
@@ -34,6 +35,6 @@ from ._shard import Shard
 __version__ = ".".join(map(str, VERSION))
 __all__ = [
     "Angle", "Bound", "CosSinFormat", "Digest", "DType", "KVCache", "LibropeWarning", "Model", "Norm", "NormKind",
-    "NormOrder", "NormRounding", "NormSpan", "Norms", "Operation", "Pairing", "Pool", "PreparedCall", "PromptPart",
-    "Rope", "Rounding", "Scaling", "Shard", "ShardScheme", "__version__", "prompt_ids",
+    "NormOrder", "NormRounding", "NormSpan", "Norms", "Operation", "Pairing", "Pool", "PreparedAppend", "PreparedCall",
+    "PromptPart", "Rope", "Rounding", "Scaling", "Shard", "ShardScheme", "__version__", "prompt_ids",
 ]  # fmt: skip

@@ -91,7 +91,8 @@ _SLOTS = re.compile(r"\bslots_i(?:32|64)\b")
 _CHOICES = re.compile(r"\bROPE_(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION)_(\w+)")
 _NORM_CHOICES = re.compile(r"\bROPE_NORM_(KIND|SPAN|ORDER|ROUNDING)_(\w+)")
 _NORMS = re.compile(r"\b([qkv])_norm\b(?:->)?")
-_FREED = re.compile(r"\b([qk]\w*)(?:\.data)? \(NULL\) must not be NULL.*")
+_MEMORY = re.compile(r"\bcache_([kv])\b")
+_FREED = re.compile(r"\b([qkv]\w*|cache\.[kv])(?:\.data)? \(NULL\) must not be NULL.*")
 
 
 #: How a key that changes nothing is accepted, where a text is refused because of it.
@@ -104,7 +105,7 @@ def translated(message: str) -> str:
     if not colon or not speaker.startswith("rope_"):
         return message
     text = _CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", _PATHS.sub("", text))
-    text = _SLOTS.sub("slots", text.replace("cache->", "cache."))
+    text = _MEMORY.sub(r"cache.\1", _SLOTS.sub("slots", text.replace("cache->", "cache.")))
     text = _NORM_CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", text)
     text = _NORMS.sub(lambda m: f"norms.{m[1]}" + ("." if m[0].endswith(">") else ""), text)
     text = _FREED.sub(r"\1 has no memory: its storage was freed", text)

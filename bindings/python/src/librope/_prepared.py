@@ -19,6 +19,7 @@ _BYTES = ffi.typeof("char[]")
 _buffers = lib.prepared_buffers
 _addresses = lib.prepared_addresses
 _NAMES = ("q", "k", "out of q", "out of k")
+_NO_SLOTS = (0, 0, 0, 0)
 
 
 class PreparedCall:
@@ -103,7 +104,7 @@ class PreparedCall:
                 torch.announce(q_out, k_out)
                 self._run_tensors(q, k, q_out, k_out)
                 return q_out, k_out
-        _refuse(q, k)
+        refuse(q, k)
         views = [self._read(0, q), self._read(1, k)]
         announce = _arrays.announcer(q_out, k_out)
         if announce is not None:
@@ -129,13 +130,10 @@ class PreparedCall:
             torch.announce(q, k)
             self._run_tensors(q, k, q, k)
             return
-        library = _refuse(q, k)
+        library = refuse(q, k)
         views = [self._read(0, q, True), self._read(1, k, True)]
         if not self._in_place:
-            raise ValueError(
-                "q and k have other shapes or strides than their outputs were prepared with: for calls "
-                "in place, prepare_qk(..., out=(q, k))"
-            )
+            raise ValueError(OTHER_PLACE)
         if library == "torch":
             load("torch").before_write(q, k)
         self._run([*views, *views])
@@ -166,24 +164,10 @@ class PreparedCall:
 
     def _read(self, n: int, x: Any, write: bool = False) -> View | None:
         """q, k or an output, if it has the form that was prepared."""
-        name, form = _NAMES[n], self._forms[n]
-        if x is None or form is None:
-            if x is None and form is None:
-                return None
-            given, prepared = ("None", "one") if x is None else ("an array", "None")
-            raise ValueError(f"{name} is {given}, and the call was prepared for {prepared}")
-        view = _arrays.read(x, name, write or n > 1)
-        if view[0] != self._words[n]:
-            _check_form(name, view[1](view[0], name), form)
-        if view[3] >= 0:
-            raise _unavailable_on(name, view[3])
-        return view
+        return read_prepared(x, _NAMES[n], self._words[n], self._forms[n], write or n > 1)
 
     def _empty(self, n: int, x: Any) -> Any:
-        name = _NAMES[n]
-        if not self._new[n]:
-            raise ValueError(f"out of {name} is required: prepare_qk was given one")
-        return _arrays.empty_like(x, name)
+        return new_output(x, _NAMES[n], self._new[n])
 
     def _run(self, views: list[View | None]) -> None:
         nothing = self._nothing
@@ -193,6 +177,34 @@ class PreparedCall:
         raise TypeError("a librope.PreparedCall cannot be pickled: prepare one in each process")
 
 
+def read_prepared(x: Any, name: str, words: Any, form: Meta | None, write: bool) -> View | None:
+    """An array of a layer, if it has the form that was prepared; words: that in the words of its library."""
+    if x is None or form is None:
+        if x is None and form is None:
+            return None
+        given, prepared = ("None", "one") if x is None else ("an array", "None")
+        raise ValueError(f"{name} is {given}, and the call was prepared for {prepared}")
+    view = _arrays.read(x, name, write)
+    if view[0] != words:
+        _check_form(name, view[1](view[0], name), form)
+    if view[3] >= 0:
+        raise unavailable_on(name, view[3])
+    return view
+
+
+def new_output(x: Any, name: str, new: bool) -> Any:
+    """new: whether the call was prepared for new arrays."""
+    if not new:
+        raise ValueError(f"out of {name} is required: prepare_qk was given one")
+    return _arrays.empty_like(x, name)
+
+
+OTHER_PLACE = (
+    "q and k have other shapes or strides than their outputs were prepared with: for calls in place, "
+    "prepare_qk(..., out=(q, k))"
+)
+
+
 def _check_form(name: str, found: Meta, form: Meta) -> None:
     for what, has, must in zip(("shape", "strides", "dtype"), found, form, strict=True):
         if has != must:
@@ -200,14 +212,14 @@ def _check_form(name: str, found: Meta, form: Meta) -> None:
             raise error(f"{name} has {what} {has}, and the call was prepared for {must}")
 
 
-def _unavailable_on(name: str, device: int) -> NotImplementedError:
+def unavailable_on(name: str, device: int) -> NotImplementedError:
     return NotImplementedError(
         f"{name} is on {place(device)}, and prepared calls are for the CPU: use apply_qk_ of the "
         "Rope, which a CUDA graph can capture"
     )
 
 
-def _refuse(*arrays: Any) -> str:
+def refuse(*arrays: Any) -> str:
     """Refuses arrays whose library would have to see the call. Returns library_of the others."""
     library = library_of(*arrays[:2])
     if library == "torch":
@@ -222,21 +234,28 @@ def _refuse(*arrays: Any) -> str:
 
 def prepare_call(rope: Caller, call: Call, q_out: Any, k_out: Any) -> PreparedCall:
     """call: with examples of q and k. q_out, k_out: examples, or None for new arrays."""
-    _refuse(call.q, call.k, call.positions, *call.rows())
+    refuse(call.q, call.k, call.positions, *call.rows())
     new = (q_out is None, k_out is None)
+    prepared, ready = create(rope, call, q_out, k_out, None)
+    return PreparedCall(prepared, ready, new, (rope, call.pool))
+
+
+def create(rope: Caller, call: Call, q_out: Any, k_out: Any, v_out: Any) -> tuple[Any, Ready]:
+    """The rope_prepared* of a call, and what it was made of."""
     if q_out is None and call.q is not None:
         q_out = _arrays.empty_like(call.q, "q")
-    if k_out is None and call.k is not None:
+    if k_out is None and call.k is not None and not call.stores_k:
         k_out = _arrays.empty_like(call.k, "k")
-    ready = rope._run(call, q_out, k_out, ready=True)
+    ready = rope._run(call, q_out, k_out, v_out, ready=True)
     if ready.device >= 0:
-        raise _unavailable_on("k" if call.q is None else "q", ready.device)
+        raise unavailable_on("k" if call.q is None else "q", ready.device)
     out = ffi.new("rope_prepared**")
     template, addresses = ready.template, ready.addresses
+    fused = ffi.NULL if template.fused is None else template.fused
     _core.check(
         lib.prepare_call(
-            rope._cpu, template.args, template.rows, ready.offset, ready.runner, *addresses[4:], out
+            rope._cpu, template.args, template.rows, fused, template.cache, ready.offset, ready.runner,
+            *addresses[4:9], *(addresses[13:] or _NO_SLOTS), out,
         )
-    )
-    prepared = ffi.gc(out[0], lib.rope_prepared_destroy)
-    return PreparedCall(prepared, ready, new, (rope, call.pool))
+    )  # fmt: skip
+    return ffi.gc(out[0], lib.rope_prepared_destroy), ready

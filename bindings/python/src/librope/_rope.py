@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _arrays, _core
 from ._bound import Bound
-from ._call import Call, Caller, checked_layout, library_of, outputs, pair, unavailable
+from ._call import Call, checked_layout, library_of, outputs, unavailable
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
 from ._changes import KnownFields, changed
 from ._config_text import ModelText
@@ -20,7 +20,7 @@ from ._immutable import Immutable
 from ._kv_cache import KVCache, checked
 from ._norm import Norms, checked_norms
 from ._pool import Pool
-from ._prepared import PreparedCall, prepare_call
+from ._prepare import Preparer
 from ._rows import dtype_name, fill
 from ._shard import Shard
 from ._step import run_fused
@@ -41,7 +41,7 @@ _NULL = ffi.NULL
 _call_buffers = lib.call_buffers
 
 
-class Rope(Immutable, Caller, Digested):
+class Rope(Immutable, Preparer, Digested):
     """Rotary position embedding with the frequencies and conventions of one kind of layer.
 
     Immutable, hashable, and safe to share between threads. It holds no table: every position is
@@ -512,44 +512,6 @@ class Rope(Immutable, Caller, Digested):
         check_options("bind", options, BindOptions.__optional_keys__)
         call = Call(q, k, positions, v=v, cache=checked(cache), norms=checked_norms(norms), **options)
         return self._bind(call, *outputs(out, v))
-
-    def prepare_qk(
-        self,
-        q: Any,
-        k: Any = None,
-        positions: Any = None,
-        *,
-        out: tuple[Any, Any] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> PreparedCall:
-        """A call that is made for every layer: checked once, its cos and sin computed once::
-
-            call = rope.prepare_qk(q, k, positions)    # once per forward pass
-            for layer in layers:
-                ...
-                q, k = call.apply_qk(q, k)             # or call.apply_qk_(q, k), in place
-
-        The results are those of apply_qk, bit for bit. Positions, offsets, cu_seqlens, freq_sets and
-        rows are read now: what happens to these arrays later changes nothing. q and k are examples,
-        whose values are not read: the arrays of every layer must have their shapes, dtypes and
-        strides. They may be arrays of NumPy, of torch on the CPU, or of anything else with memory.
-
-        Args:
-            out: examples of the outputs, if those of the calls will have other strides than new
-                arrays have, such as a part of a cache; (q, k) for calls in place. Without it the
-                calls make new arrays, and work in place where q and k have the strides of these.
-            options: those of apply_qk.
-
-        Raises:
-            TypeError: JAX arrays, which apply_qk takes.
-            NotImplementedError: torch tensors under a gradient, in compiled code or under a
-                transform, where PyTorch would not see the rotation; CUDA arrays. apply_qk takes them.
-            MemoryError: no memory for 8 to 32 bytes per token and pair. Otherwise as apply_qk.
-        """
-        for name in options.keys() & {"v", "cache", "norms"}:
-            raise unavailable(name, "prepare_qk, whose calls rotate and nothing else")
-        check_options("prepare_qk", options, CallOptions.__optional_keys__)
-        return prepare_call(self, Call(q, k, positions, **options), *pair(out))
 
     def cos_sin(
         self,

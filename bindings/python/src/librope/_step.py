@@ -116,7 +116,7 @@ def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
         return  # an array that is taken for the int in it
     if any(type(x) is _ndarray and not x.flags.c_contiguous for x in read):
         return  # strides, of which the key has none
-    memory = _note_memory(cache)
+    memory = note_memory(cache)
     if memory is None:
         return
     in_place = q_out is None or q_out is q
@@ -128,7 +128,7 @@ def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
         rope._fast[key] = (template.args, template.fused, template.cache), form and form[1]
 
 
-def _note_memory(cache: KVCache) -> Memory | None:
+def note_memory(cache: KVCache) -> Memory | None:
     """Notes in a cache where its memory is now. None: not both of k and v, or others than are known."""
     arrays = cache.k, cache.v
     kinds = {None if x is None else _arrays.framework(x) for x in arrays}

@@ -91,5 +91,19 @@ def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
     return q_out
 
 
+def prepared_fits(v: Tensor, form: Any, memory: Memory) -> bool:
+    """Whether v has the form of a prepared call, and the memory of a cache is where it was noted, for a call
+    whose q and k fit."""
+    grad = _is_grad_enabled()
+    for x, address, words in zip((memory.k, memory.v), memory.addresses, memory.words):
+        if (
+            x.data_ptr() != address
+            or (x.shape, x.stride(), x.dtype) != words
+            or not _is_plain(x, grad)
+        ):
+            return False
+    return _is_plain(v, grad) and (v.shape, v.stride(), v.dtype) == form
+
+
 def _address(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()

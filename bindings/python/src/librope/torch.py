@@ -38,7 +38,11 @@ from ._operators import apply as _apply
 from ._operators import apply_rows as _apply_rows
 from ._rope import Rope
 from ._rules import both_layouts, check_offsets
-from ._tensor_step import step, step_key  # noqa: F401  (for _step.py, which knows this module)
+from ._tensor_step import (  # noqa: F401  (for _step.py and _prepared_append.py, which know this module)
+    prepared_fits,
+    step,
+    step_key,
+)
 from ._types import Layout
 from ._watch import (  # noqa: F401  (the others: for Rope and PreparedCall, which know this module)
     announce,

@@ -1,0 +1,148 @@
+"""Prepared calls of torch tensors with a cache: the bits of apply_qk, and no way past what PyTorch has to see."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from test_torch_kv_cache import CANARY, PLACES, memory, slots_of  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+import librope  # noqa: E402
+
+torch.set_num_threads(1)
+
+ROPE = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
+
+
+@pytest.fixture
+def qkv():
+    torch.manual_seed(0)
+    return tuple(torch.randn(2, 3, h, 16) for h in (4, 2, 2))
+
+
+def prepared(qkv, where="slots", **options):
+    q, k, v = qkv
+    cache = librope.KVCache(*memory(), layout="nhd", **PLACES[where][1])
+    return ROPE.prepare_qk(q, k, 5, v=v, cache=cache, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("form", ["[2, pages]", "[pages, 2]"])
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_the_bits_of_apply_qk(qkv, dtype, form, where, packed, in_place):
+    """Of tensors of their own, and of heads of a packed projection; two layers, each twice."""
+
+    def layer(scale):
+        q, k, v = (scale * x.to(dtype) for x in qkv)
+        return torch.cat([q, k, v], 2).split([4, 2, 2], 2) if packed else (q, k, v)
+
+    told = PLACES[where][1]
+    q, k, v = layer(1)
+    call = ROPE.prepare_qk(q, k, 5, v=v, cache=librope.KVCache(*memory(form, dtype=dtype), layout="nhd", **told),
+                           out=(q, None) if in_place else None)  # fmt: skip
+    caches = [librope.KVCache(*memory(form, dtype=dtype), layout="nhd") for _ in range(2)]
+    for scale in (1, -3):
+        for cache in caches:
+            cache.k.fill_(CANARY), cache.v.fill_(CANARY)
+            expected = librope.KVCache(*memory(form, dtype=dtype), layout="nhd", **told)
+            q, k, v = layer(scale)
+            want, _ = ROPE.apply_qk(q, k, 5, v=v, cache=expected)
+            version = cache.k._version
+            if in_place:
+                assert call.apply_qk_(q, k, v=v, cache=cache) is None
+                got = q
+            else:
+                got, none = call.apply_qk(q, k, v=v, cache=cache)
+                assert none is None
+            assert torch.equal(got, want) and cache.k._version > version
+            assert torch.equal(cache.k, expected.k) and torch.equal(cache.v, expected.v)
+            assert not (slots_of(cache.k) == CANARY).all()
+            assert torch.equal(k, layer(scale)[1]) and torch.equal(v, layer(scale)[2])
+            assert call._short(q, k, v, cache, in_place) is not None  # which is what makes it quick
+
+
+def test_memory_that_changed_since_is_seen(qkv):
+    q, k, v = qkv
+    call, cache = prepared(qkv), librope.KVCache(*memory(), layout="nhd")
+    for _ in range(2):
+        call.apply_qk(q, k, v=v, cache=cache)
+    with torch.no_grad():
+        other = torch.full_like(cache.k, CANARY)
+        old, cache.k.data = cache.k.data, other
+        kept = old.clone()
+        call.apply_qk(q, 2 * k, v=v, cache=cache)
+        assert torch.equal(old, kept) and not (other == CANARY).all()
+        for wrong, says in ((other[:3], r"cache.k has shape"), (other.transpose(0, 1), "cache.k has (shape|strides)"),
+                            (torch._neg_view(other), "cache.k is a lazily negated view")):  # fmt: skip
+            cache.k = wrong
+            with pytest.raises((ValueError, TypeError), match=says):
+                call.apply_qk(q, k, v=v, cache=cache)
+        freed = torch.zeros_like(other)
+        freed.untyped_storage().resize_(0)
+        cache.k = freed
+        with pytest.raises(ValueError, match="cache.k has no memory: its storage was freed"):
+            call.apply_qk(q, k, v=v, cache=cache)
+        cache.k = other.half()
+        with pytest.raises(TypeError, match="cache.k has dtype float16"):
+            call.apply_qk(q, k, v=v, cache=cache)
+
+
+@pytest.mark.parametrize("which", ["q", "k", "v"])
+def test_gradients_are_refused(qkv, which):
+    call, cache = prepared(qkv), librope.KVCache(*memory(), layout="nhd")
+    names = ("q", "k", "v")
+    q, k, v = (x.clone().requires_grad_() if n == which else x for n, x in zip(names, qkv))
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="prepared calls have no gradient"):
+            call.apply_qk(q, k, v=v, cache=cache)
+        with torch.no_grad():
+            call.apply_qk(q, k, v=v, cache=cache)  # which notes the memory
+    with pytest.raises(NotImplementedError, match="prepared calls have no gradient"):
+        prepared((q, k, v))
+    cache.k = cache.k.clone().requires_grad_()
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="prepared calls have no gradient"):
+            call.apply_qk(*qkv[:2], v=qkv[2], cache=cache)
+        with torch.no_grad():
+            call.apply_qk(*qkv[:2], v=qkv[2], cache=cache)
+
+
+def test_writes_are_announced_to_autograd(qkv):
+    q, k, v = qkv
+    call, cache = prepared(qkv), librope.KVCache(*memory(), layout="nhd")
+    with torch.no_grad():
+        call.apply_qk(q, k, v=v, cache=cache)
+    for written in ("k", "v"):
+        y = torch.ones(16, requires_grad=True)
+        z = (getattr(cache, written) * y).sum()
+        with torch.no_grad():
+            call.apply_qk(q, k, v=v, cache=cache)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.backward()
+
+
+def test_what_records_calls_is_refused_and_the_profiler_sees(qkv):
+    q, k, v = qkv
+    call, cache = prepared(qkv), librope.KVCache(*memory(), layout="nhd")
+    call.apply_qk(q, k, v=v, cache=cache)
+    with FlopCounterMode(display=False), pytest.raises(NotImplementedError):
+        call.apply_qk(q, k, v=v, cache=cache)
+    torch._dynamo.reset()
+    with pytest.raises(NotImplementedError, match="not available in compiled"):
+        torch.compile(lambda q: call.apply_qk(q + 1, k, v=v, cache=cache), backend="eager")(q)
+    with torch.profiler.profile() as profile:
+        call.apply_qk(q, k, v=v, cache=cache)
+    assert [e.count for e in profile.key_averages() if e.key == "librope::apply"] == [1]
+
+
+def test_arrays_of_numpy_are_the_same_to_it(qkv):
+    call = prepared(qkv)
+    want, expected = None, librope.KVCache(*memory(), layout="nhd", **PLACES["slots"][1])
+    want, _ = ROPE.apply_qk(*qkv[:2], 5, v=qkv[2], cache=expected)
+    k, v = (x.numpy().copy() for x in memory())
+    got, _ = call.apply_qk(*(x.numpy() for x in qkv[:2]), v=qkv[2].numpy(), cache=librope.KVCache(k, v, layout="nhd"))
+    assert type(got) is np.ndarray and np.array_equal(got, want.numpy())
+    assert np.array_equal(k, expected.k.numpy()) and np.array_equal(v, expected.v.numpy())
