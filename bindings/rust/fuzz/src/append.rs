@@ -1,9 +1,11 @@
 //! Random calls that store k and v in a cache: its memory, its slots, and what may change.
 
-use librope::{Context, KvCache, Layout, Pages, Slots, Stored};
+use librope::{CacheShape, Context, KvCache, Layout, Pages, Slots, Step, Stored};
 
 use crate::Counts;
-use crate::calls::{Arrays, Shape, Sizes, Tensor, heads, shape_of, sizes, view, view_mut};
+use crate::calls::{
+    Arrays, Shape, Sizes, Tensor, heads, shape, shape_of, sizes, unplaced, view, view_mut,
+};
 use crate::memory::{Bits, Memory};
 use crate::random::Random;
 
@@ -138,6 +140,59 @@ fn check<T: Bits>(
     memory.check(WHAT, |i| may_change[i]);
 }
 
+/// The pages of a cache.
+struct Form {
+    cache: Sizes,
+    k: Shape,
+    k_dim: usize,
+    v: Shape,
+    v_dim: usize,
+}
+
+/// The same step prepared, for two layers: q in place, k and v only read.
+fn prepared<Q: Bits, K: Bits, V: Bits>(
+    context: &Context,
+    random: &mut Random,
+    counts: &mut Counts,
+    (step, sizes): (&Step<'_>, &Sizes),
+    [q, k, v]: [Shape; 3],
+    form: &Form,
+    taken: impl Fn() -> Option<Vec<usize>>,
+) {
+    const WHAT: &str = "PreparedAppend::apply";
+    let memory = CacheShape::new(
+        form.cache.batch,
+        form.cache.tokens,
+        unplaced::<K>(form.k),
+        unplaced::<V>(form.v),
+    );
+    let memory = memory.with_v_head_dim(form.v_dim);
+    let (of_q, of_k, of_v) = (unplaced::<Q>(q), unplaced::<K>(k), unplaced::<V>(v));
+    let call = context.prepare_append(step, of_q, of_k, of_v, memory);
+    counts.count("Context::prepare_append", &call);
+    let Ok(call) = call else { return };
+    for _layer in 0..2 {
+        let mut turned = Memory::<Q>::new(random, q.len);
+        let (key, value) = (Memory::<K>::new(random, k.len), Memory::<V>::new(random, v.len));
+        let mut keys = Memory::<K>::new(random, form.k.len);
+        let mut values = Memory::<V>::new(random, form.v.len);
+        let pages = (keys.slice_mut(), values.slice_mut());
+        let result = call.apply(turned.slice_mut(), key.slice(), value.slice(), pages);
+        let taken = taken().filter(|_| result.is_ok());
+        Tensor { input: None, output: Some((turned, q)) }.check(
+            WHAT,
+            result.is_ok(),
+            context,
+            sizes,
+        );
+        key.check_unchanged(WHAT);
+        value.check_unchanged(WHAT);
+        check(&keys, form.k, form.k_dim, &form.cache, taken.as_deref());
+        check(&values, form.v, form.v_dim, &form.cache, taken.as_deref());
+        counts.count(WHAT, &result);
+    }
+}
+
 pub fn call<Q: Bits, K: Bits, V: Bits>(
     context: &Context,
     random: &mut Random,
@@ -202,6 +257,24 @@ pub fn call<Q: Bits, K: Bits, V: Bits>(
         place = place.with_v_head_dim(v_dim);
     }
     let step = arrays.step(&sizes).with_slots(places.slots());
+    if let Some((_, of_k)) = k.output.as_ref().filter(|_| with_k && with_v && random.one_in(2)) {
+        // Without a slice nothing but memory for rows refuses a length.
+        if sizes.batch.saturating_mul(sizes.tokens) <= 4096 {
+            let tensors = [shape(random, context, &sizes), *of_k, of_v];
+            let form = Form { cache, k: k_shape, k_dim, v: v_shape, v_dim };
+            let nothing = batch == 0 || tokens == 0;
+            let taken = || (!nothing).then(|| places.taken(form.cache.tokens, &lengths));
+            return prepared::<Q, K, V>(
+                context,
+                random,
+                counts,
+                (&step, &sizes),
+                tensors,
+                &form,
+                taken,
+            );
+        }
+    }
     let value: Stored<'_> = if with_v { view(&v, of_v).into() } else { ().into() };
     let result = context.append(&step, q.operand(), stored(&mut k, only_read), value, &mut place);
 

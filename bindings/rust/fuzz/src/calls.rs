@@ -55,7 +55,7 @@ pub fn heads(shape: Shape, sizes: &Sizes, dim: usize) -> Vec<usize> {
     offsets
 }
 
-fn shape(random: &mut Random, context: &Context, sizes: &Sizes) -> Shape {
+pub fn shape(random: &mut Random, context: &Context, sizes: &Sizes) -> Shape {
     let info = context.info(0).expect("set 0 exists");
     let span = random.one_in(5);
     let dim = if span { info.rotary_dim } else { info.head_dim };
@@ -97,7 +97,7 @@ pub fn view_mut<T: Bits>(memory: &mut Memory<T>, shape: Shape) -> ViewMut<'_, T>
 }
 
 /// The shape as a prepared call takes it.
-fn unplaced<T: Bits>(shape: Shape) -> Unplaced<T> {
+pub fn unplaced<T: Bits>(shape: Shape) -> Unplaced<T> {
     let unplaced = Unplaced::new(shape.layout, shape.heads);
     if shape.span { unplaced.span() } else { unplaced }
 }

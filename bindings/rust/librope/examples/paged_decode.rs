@@ -1,9 +1,9 @@
 //! A small engine: sequences of different lengths decode together, in pages that are allotted as they
-//! grow. Each step norms q and k as Qwen3 does, turns them, and stores k and v, in one call; attention
-//! then reads the pages. The result is that of contiguous caches.
+//! grow. Each step is prepared once; every layer then turns q and stores k and v in one call, and attention
+//! reads the pages. The result is that of contiguous caches.
 
 use librope::{
-    Config, KvCache, Norm, Norms, Pages, Pairing, Positions, Slots, Step, View, ViewMut,
+    CacheShape, Config, Context, Pairing, Positions, Result, Shape, Slots, Step, ViewMut,
 };
 
 const DIM: usize = 64;
@@ -13,6 +13,7 @@ const PAGE_SIZE: usize = 4;
 const PAGES: usize = 16;
 const WIDTH: usize = 6; // the most pages of a sequence
 const ROW: usize = HEADS * DIM;
+const LAYERS: usize = 3;
 
 /// Attention of one token's q over the k and v of `slots`, in their order.
 fn attend(q: &[f32], keys: &[f32], values: &[f32], slots: &[usize]) -> Vec<f32> {
@@ -32,42 +33,70 @@ fn attend(q: &[f32], keys: &[f32], values: &[f32], slots: &[usize]) -> Vec<f32> 
     out
 }
 
-/// Stands for a projection: some numbers that depend on sequence, place, and what they are for.
-fn projected(sequence: usize, place: usize, what: usize, heads: usize) -> Vec<f32> {
-    let seed = (sequence * 100 + place * 3 + what) as f32;
-    (0..heads * DIM).map(|i| (seed + i as f32 * 0.37).sin()).collect()
+/// Stands for a projection: some numbers that depend on layer, sequence, place, and what they are for.
+fn projected(at: [usize; 3], what: usize, heads: usize) -> impl Iterator<Item = f32> {
+    let seed = (at[0] * 1000 + at[1] * 100 + at[2] * 3 + what) as f32;
+    (0..heads * DIM).map(move |i| (seed + i as f32 * 0.37).sin())
 }
 
-fn main() -> librope::Result<()> {
+/// The pages of a layer, and the same in a cache for each sequence, which the result is checked with.
+struct Layer {
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    plain: [(Vec<f32>, Vec<f32>); 3],
+}
+
+impl Layer {
+    /// Attends with the last token of each sequence to its slots, and to contiguous caches that `apply` has
+    /// filled. Returns the largest number.
+    fn check(
+        &mut self,
+        rope: &Context,
+        step: &Step<'_>,
+        [q, k, v]: [&[f32]; 3],
+        cu_seqlens: &[i32],
+        slots: impl Fn(usize, usize) -> usize,
+    ) -> Result<f32> {
+        let (mut turned, mut largest) = (k.to_vec(), 0.0f32);
+        rope.apply(step, (), ViewMut::bshd(&mut turned, HEADS))?;
+        for (s, (plain_k, plain_v)) in self.plain.iter_mut().enumerate() {
+            let rows = cu_seqlens[s] as usize..cu_seqlens[s + 1] as usize;
+            plain_k.extend_from_slice(&turned[rows.start * ROW..rows.end * ROW]);
+            plain_v.extend_from_slice(&v[rows.start * ROW..rows.end * ROW]);
+            let all: Vec<usize> = (0..plain_k.len() / ROW).collect();
+            let slots: Vec<usize> = all.iter().map(|&n| slots(s, n)).collect();
+            let last = &q[(rows.end - 1) * Q_HEADS * DIM..][..Q_HEADS * DIM];
+            let paged = attend(last, &self.keys, &self.values, &slots);
+            assert_eq!(paged, attend(last, plain_k, plain_v, &all), "sequence {s}");
+            largest = paged.iter().fold(largest, |most, x| most.max(x.abs()));
+        }
+        Ok(largest)
+    }
+}
+
+fn main() -> Result<()> {
     let rope = Config::new(DIM, 10000.0, Pairing::Halves).build()?;
-    let (q_weight, k_weight) = (projected(9, 0, 0, 1), projected(9, 1, 0, 1)); // of the norms
-    let of_k = Norms::new().with_k(Norm::rms(&k_weight, 1e-6));
-    let layer = of_k.with_q(Norm::rms(&q_weight, 1e-6));
-    let (mut keys, mut values) =
-        (vec![0.0f32; PAGES * PAGE_SIZE * ROW], vec![0.0f32; PAGES * PAGE_SIZE * ROW]);
+    let memory = || vec![0.0f32; PAGES * PAGE_SIZE * ROW];
+    let layer = || Layer { keys: memory(), values: memory(), plain: Default::default() };
+    let mut layers: Vec<Layer> = (0..LAYERS).map(|_| layer()).collect();
+    // What all layers have in common.
+    let (of_q, of_kv) = (Shape::<f32>::bshd(Q_HEADS), Shape::<f32>::bshd(HEADS));
+    let cache =
+        CacheShape::new(PAGES, PAGE_SIZE, Shape::<f32>::nhd(HEADS), Shape::<f32>::nhd(HEADS));
+
     let mut free: Vec<i32> = (0..PAGES as i32).collect();
     let prompts = [5usize, 1, 9];
     let mut table = vec![-1i32; prompts.len() * WIDTH];
     let mut lengths = [0i32; 3]; // of each sequence, before the step
-
-    // The same in a cache for each sequence, as the result is checked with.
-    let mut plain = vec![(Vec::new(), Vec::new()); prompts.len()];
     let mut largest = 0.0f32;
     for step in 0..8 {
         // The prompts first, packed; then a token of each sequence.
         let counts = if step == 0 { prompts } else { [1; 3] };
         let mut cu_seqlens = vec![0i32];
-        let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
         for (s, &count) in counts.iter().enumerate() {
-            let start = lengths[s] as usize;
-            for place in start..start + count {
-                q.extend(projected(s, place, 0, Q_HEADS));
-                k.extend(projected(s, place, 1, HEADS));
-                v.extend(projected(s, place, 2, HEADS));
-            }
             cu_seqlens.push(cu_seqlens[s] + count as i32);
-            let have = start.div_ceil(PAGE_SIZE);
-            for entry in have..(start + count).div_ceil(PAGE_SIZE) {
+            let start = lengths[s] as usize;
+            for entry in start.div_ceil(PAGE_SIZE)..(start + count).div_ceil(PAGE_SIZE) {
                 // From both ends in turns, so that pages of a sequence are not adjacent.
                 let page = if entry % 2 == 0 { free.pop() } else { Some(free.remove(0)) };
                 table[s * WIDTH + entry] = page.expect("a free page");
@@ -76,37 +105,30 @@ fn main() -> librope::Result<()> {
         let tokens = cu_seqlens[3] as usize;
         let now =
             Step::new(1, tokens, Positions::seq_offsets(&lengths)).with_cu_seqlens(&cu_seqlens);
-        let mut turned = k.clone();
-        rope.apply(&now.with_norms(&of_k), (), ViewMut::bshd(&mut turned, HEADS))?;
+        let slots = Slots::paged(&table, WIDTH, &lengths);
+        let call = rope.prepare_append(&now.with_slots(slots), of_q, of_kv, of_kv, cache)?;
+        for (n, layer) in layers.iter_mut().enumerate() {
+            let project = |what, heads| {
+                let places = counts.iter().enumerate().flat_map(|(s, &count)| {
+                    (lengths[s] as usize..).take(count).map(move |place| [n, s, place])
+                });
+                places.flat_map(|at| projected(at, what, heads)).collect::<Vec<f32>>()
+            };
+            let (mut q, k, v) = (project(0, Q_HEADS), project(1, HEADS), project(2, HEADS));
 
-        // The engine's own call, for each layer: this one has one.
-        rope.append(
-            &now.with_norms(&layer).with_slots(Slots::paged(&table, WIDTH, &lengths)),
-            ViewMut::bshd(&mut q, Q_HEADS),
-            View::bshd(&k, HEADS),
-            View::bshd(&v, HEADS),
-            &mut KvCache::new(PAGES, PAGE_SIZE)
-                .with_k(Pages::nhd(&mut keys, HEADS))
-                .with_v(Pages::nhd(&mut values, HEADS)),
-        )?;
+            // The engine's own call, for each layer.
+            call.apply(&mut q, &k, &v, (&mut layer.keys, &mut layer.values))?;
 
-        for (s, (old_k, old_v)) in plain.iter_mut().enumerate() {
-            let rows = cu_seqlens[s] as usize..cu_seqlens[s + 1] as usize;
-            old_k.extend_from_slice(&turned[rows.start * ROW..rows.end * ROW]);
-            old_v.extend_from_slice(&v[rows.start * ROW..rows.end * ROW]);
-            lengths[s] += counts[s] as i32;
-            let pages = &table[s * WIDTH..][..WIDTH];
-            let slot = |n: usize| pages[n / PAGE_SIZE] as usize * PAGE_SIZE + n % PAGE_SIZE;
-            let slots: Vec<usize> = (0..lengths[s] as usize).map(slot).collect();
-            let all: Vec<usize> = (0..slots.len()).collect();
-            let last = &q[(rows.end - 1) * Q_HEADS * DIM..][..Q_HEADS * DIM];
-            let paged = attend(last, &keys, &values, &slots);
-            let contiguous = attend(last, old_k, old_v, &all);
-            assert_eq!(paged, contiguous, "sequence {s} of step {step}");
-            largest = paged.iter().fold(largest, |most, x| most.max(x.abs()));
+            let page = |s: usize, n: usize| table[s * WIDTH + n / PAGE_SIZE] as usize;
+            let slot = |s, n| page(s, n) * PAGE_SIZE + n % PAGE_SIZE;
+            largest = largest.max(layer.check(&rope, &now, [&q, &k, &v], &cu_seqlens, slot)?);
+        }
+        for (length, count) in lengths.iter_mut().zip(counts) {
+            *length += count as i32;
         }
     }
     assert!(largest > 0.1, "attention of zeros says nothing");
-    println!("{lengths:?} tokens in {} pages, as in contiguous caches", PAGES - free.len());
+    let used = PAGES - free.len();
+    println!("{lengths:?} tokens in {used} pages of {LAYERS} layers, as in contiguous caches");
     Ok(())
 }

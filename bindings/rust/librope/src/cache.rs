@@ -118,6 +118,16 @@ impl<'a> KvCache<'a> {
         Ok(KvCache { k: Some(k), v: Some(v), ..KvCache::new(pages, page_size) })
     }
 
+    /// Of memory that is described in any way.
+    pub(crate) fn of(
+        pages: usize,
+        page_size: usize,
+        [k, v]: [Option<Raw>; 2],
+        v_head_dim: Option<usize>,
+    ) -> Self {
+        KvCache { k, v, v_head_dim, ..KvCache::new(pages, page_size) }
+    }
+
     /// Sets the memory of keys. They have the element type and the heads of the call's k.
     #[allow(clippy::needless_pass_by_value, reason = "the slice is borrowed exclusively")]
     #[inline]
@@ -144,8 +154,8 @@ impl<'a> KvCache<'a> {
     }
 }
 
-const K: &str = "the cache's k";
-const V: &str = "the cache's v";
+pub(crate) const K: &str = "the cache's k";
+pub(crate) const V: &str = "the cache's v";
 
 /// k or v of a call that stores it in a cache: `()` for none, a [`View`] that is only read, a
 /// [`ViewMut`] that turns in place, too (v stays as it is), or `(View, ViewMut)` to read the one and
@@ -241,8 +251,10 @@ impl Context {
     ) -> Result<()> {
         let (q, k, v) = (q.into(), k.into(), v.into());
         let tensors = [[q.input, q.output], [k.input, k.output], [v.input, v.output]];
-        // SAFETY: views and cache hold slices that do not alias.
-        unsafe { self.store(step, tensors, cache) }
+        self.with_stored(step, tensors, cache, |args| {
+            // SAFETY: views and cache hold slices that do not alias.
+            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        })
     }
 
     /// [`append`](Context::append) of q, k and v inside one buffer, as a fused projection writes it: q
@@ -291,19 +303,22 @@ impl Context {
         let (pointer, len) = (data.as_mut_ptr(), data.len());
         let part = |name, part: Part| Ok([Some(part.of(name, pointer, len)?), None]);
         let tensors = [part("q", q)?, part("k", k)?, part("v", v)?];
-        // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of what it
-        // writes; the cache's slices are others.
-        unsafe { self.store(step, tensors, cache) }
+        self.with_stored(step, tensors, cache, |args| {
+            // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of what
+            // it writes; the cache's slices are others.
+            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        })
     }
 
-    /// # Safety
-    /// This call may read the inputs (the first of each two) and has the outputs, the cache, and a q
-    /// without an output to itself. What it writes may only alias where the library refuses overlap.
-    unsafe fn store(
+    /// Makes a C call that stores in a cache, after checking that all that the arguments lead to lies
+    /// inside its slice; slots outside of the cache's memory are refused by the library. It reads the
+    /// inputs (the first of each two) and writes the outputs, the cache, and a q without an output.
+    pub(crate) fn with_stored(
         &self,
         step: &Step<'_>,
         [[q, q_out], [k, k_out], [v, v_out]]: [[Option<Raw>; 2]; 3],
         cache: &KvCache<'_>,
+        call: impl FnOnce(*const sys::rope_qk_args) -> sys::rope_status,
     ) -> Result<()> {
         if step.source.is_some() {
             return invalid(format_args!(
@@ -333,11 +348,7 @@ impl Context {
         } else {
             return Step { norms: None, ..*step }.misplaced();
         }
-        self.with_args(step, [&q, &k, &q_out, &k_out], &raw const fused, |args| {
-            // SAFETY: as this function's; every slice holds its tensor, and slots outside the cache's
-            // memory are refused by the library.
-            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
-        })
+        self.with_args(step, [&q, &k, &q_out, &k_out], &raw const fused, call)
     }
 }
 

@@ -12,10 +12,11 @@ use crate::element::Element;
 use crate::error::{Result, invalid, made, narrow};
 use crate::size::product;
 use crate::step::Step;
-use crate::tensor::{Layout, Raw, Strides};
+use crate::tensor::{Layout, Raw, Strides, counted};
 
 /// A tensor of a [`Prepared`] call, whose slice is not known yet: its element type, its layout and its
-/// heads. Batch and tokens belong to the [`Step`].
+/// heads. Batch and tokens belong to the [`Step`]. In a [`CacheShape`](crate::CacheShape) it is the memory
+/// of keys, or of values, and pages and slots stand in their place.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Shape<T> {
@@ -41,6 +42,16 @@ impl<T: Element> Shape<T> {
         Self::new(Layout::Sbhd, heads)
     }
 
+    /// Of a cache: contiguous `[pages, page_size, heads, channels]`.
+    pub fn nhd(heads: usize) -> Self {
+        Self::new(Layout::Nhd, heads)
+    }
+
+    /// Of a cache: contiguous `[pages, heads, page_size, channels]`.
+    pub fn hnd(heads: usize) -> Self {
+        Self::new(Layout::Hnd, heads)
+    }
+
     /// Strides of one's own, from the first element of each slice.
     pub fn strided(heads: usize, strides: Strides) -> Self {
         Self::new(Layout::Strided(strides), heads)
@@ -58,7 +69,7 @@ impl<T: Element> Shape<T> {
         self
     }
 
-    fn raw(&self) -> Raw {
+    pub(crate) fn raw(&self) -> Raw {
         let (layout, heads, span) = (self.layout, self.heads, self.span);
         Raw { data: ptr::null_mut(), len: 0, dtype: T::DTYPE, layout, heads, span, shape: None }
     }
@@ -90,7 +101,7 @@ impl<T: Element> Described for (Shape<T>, Shape<T>) {
     type Slices<'d> = (&'d [T], &'d mut [T]);
 }
 
-mod sealed {
+pub(crate) mod sealed {
     use super::{Element, Raw, Shape, c_void};
 
     /// Input and output, as far as there are such.
@@ -150,15 +161,16 @@ mod sealed {
 
 /// How long the slice of a tensor has to be.
 #[derive(Clone, Copy, Default)]
-struct Length {
+pub struct Length {
     need: usize,
     /// A longer one is refused: the layout is contiguous.
     exact: bool,
 }
 
 impl Length {
-    /// Sets how many elements the tensor has, and returns what that asks of its slices.
-    fn of(
+    /// Sets how many elements the tensor has, and returns what that asks of its slices. For memory of a
+    /// cache, batch and tokens are its pages and slots.
+    pub(crate) fn of(
         name: &str,
         raw: &mut Raw,
         [batch, tokens]: [usize; 2],
@@ -172,8 +184,9 @@ impl Length {
             _ => (product([batch, tokens, heads, dim]), true),
         };
         let Some(need) = need else {
+            let [outer, inner] = counted(name);
             return invalid(format_args!(
-                "{name} with batch {batch}, tokens {tokens}, heads {heads}, channels {dim} and layout \
+                "{name} with {outer} {batch}, {inner} {tokens}, heads {heads}, channels {dim} and layout \
                  {:?} is beyond the address space",
                 raw.layout
             ));
@@ -185,7 +198,7 @@ impl Length {
     /// The pointer of a slice that has this length; NULL where there is none, and where nothing is in
     /// it, which is how C is told that an empty batch is meant.
     #[inline]
-    fn check(&self, name: &str, part: Option<sealed::Part>) -> Result<*mut c_void> {
+    pub(crate) fn check(&self, name: &str, part: Option<sealed::Part>) -> Result<*mut c_void> {
         match part {
             None => Ok(ptr::null_mut()),
             Some((data, len)) if len == self.need || len > self.need && !self.exact => {
@@ -195,12 +208,64 @@ impl Length {
         }
     }
 
+    /// A slice of this length inside a buffer, from one of its elements on.
+    pub(crate) fn inside<T>(
+        &self,
+        name: &str,
+        data: &mut [T],
+        from: usize,
+    ) -> Result<sealed::Part> {
+        match data.len().checked_sub(from) {
+            // The pointer stays inside the buffer or at its end.
+            Some(rest) if rest >= self.need => {
+                Ok((data.as_mut_ptr().wrapping_add(from).cast(), self.need))
+            }
+            _ => invalid(format_args!(
+                "{name} needs {} elements from {from} on, and the buffer has {}",
+                self.need,
+                data.len()
+            )),
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn other<T>(&self, name: &str, len: usize) -> Result<T> {
         let need = self.need;
         let more = if self.exact { "" } else { " or more" };
         invalid(format_args!("{name} has {len} elements, and the prepared call needs {need}{more}"))
+    }
+}
+
+/// A prepared call of C.
+pub struct Handle(NonNull<sys::rope_prepared>);
+
+// SAFETY: a const rope_prepared may be used by any number of threads at once, and destroyed by any;
+// the context and the runner that it uses are Sync.
+unsafe impl Send for Handle {}
+// SAFETY: as above; nothing here takes it non-const but Drop.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    /// Takes over what `rope_prepared_create` has made.
+    pub(crate) fn of(raw: *mut sys::rope_prepared) -> Result<Handle> {
+        Ok(Handle(made(raw)?))
+    }
+
+    /// # Safety
+    /// Each pointer is NULL, or leads to as many elements as the library was told, which this call may
+    /// use, outputs exclusively. Tensors may only alias where the library refuses overlap.
+    #[inline]
+    pub(crate) unsafe fn apply(&self, data: &sys::rope_qk_data) -> Result<()> {
+        // SAFETY: as this function's, and the handle is alive.
+        finish(unsafe { sys::rope_prepared_apply(self.0.as_ptr(), data) })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: made by rope_prepared_create, and nobody holds it any more.
+        unsafe { sys::rope_prepared_destroy(self.0.as_ptr()) }
     }
 }
 
@@ -225,17 +290,12 @@ impl Length {
 /// ```
 #[must_use]
 pub struct Prepared<'a, Q, K = Q> {
-    raw: NonNull<sys::rope_prepared>,
+    handle: Handle,
     /// Of q, k, the output of q, that of k.
     lengths: [Length; 4],
-    of: PhantomData<(&'a Context, Q, K)>,
+    context: PhantomData<&'a Context>,
+    of: PhantomData<fn(Q, K)>, // there is no value of Q or K
 }
-
-// SAFETY: a const rope_prepared may be used by any number of threads at once, and destroyed by any;
-// the context and the runner that it uses are Sync, and there is no value of Q or K.
-unsafe impl<Q, K> Send for Prepared<'_, Q, K> {}
-// SAFETY: as above; nothing here takes it non-const but Drop.
-unsafe impl<Q, K> Sync for Prepared<'_, Q, K> {}
 
 const NAMES: [&str; 4] = ["q", "k", "q_out", "k_out"];
 
@@ -292,7 +352,7 @@ impl Context {
             // which live for 'a.
             unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut raw) }
         })?;
-        Ok(Prepared { raw: made(raw)?, lengths, of: PhantomData })
+        Ok(Prepared { handle: Handle::of(raw)?, lengths, context: PhantomData, of: PhantomData })
     }
 }
 
@@ -343,20 +403,10 @@ impl<T: Element> Prepared<'_, Shape<T>> {
     /// # Panics
     /// As [`apply`](Prepared::apply).
     pub fn apply_packed(&self, data: &mut [T], q: usize, k: usize) -> Result<()> {
-        let (pointer, len) = (data.as_mut_ptr(), data.len());
-        let part = |name, from: usize, length: &Length| match len.checked_sub(from) {
-            // The pointer stays inside the buffer or at its end.
-            Some(rest) if rest >= length.need => {
-                Ok(Some((pointer.wrapping_add(from).cast(), length.need)))
-            }
-            _ => invalid(format_args!(
-                "{name} needs {} elements from {from} on, and the buffer has {len}",
-                length.need
-            )),
-        };
-        let (q, k) = (part("q", q, &self.lengths[0])?, part("k", k, &self.lengths[1])?);
+        let q = self.lengths[0].inside("q", data, q)?;
+        let k = self.lengths[1].inside("k", data, k)?;
         // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
-        unsafe { self.call([q, k, None, None]) }
+        unsafe { self.call([Some(q), Some(k), None, None]) }
     }
 }
 
@@ -373,16 +423,8 @@ impl<Q, K> Prepared<'_, Q, K> {
             k_out: self.lengths[3].check(NAMES[3], k_out)?,
             ..sys::rope_qk_data::init()
         };
-        // SAFETY: the handle is alive, and each pointer leads to as many elements as the library was
-        // told.
-        finish(unsafe { sys::rope_prepared_apply(self.raw.as_ptr(), &raw const data) })
-    }
-}
-
-impl<Q, K> Drop for Prepared<'_, Q, K> {
-    fn drop(&mut self) {
-        // SAFETY: made by rope_prepared_create, and nobody holds it any more.
-        unsafe { sys::rope_prepared_destroy(self.raw.as_ptr()) }
+        // SAFETY: as this function's, and each pointer leads to as many elements as the library was told.
+        unsafe { self.handle.apply(&data) }
     }
 }
 

@@ -141,7 +141,7 @@ impl<'a> Step<'a> {
         self
     }
 
-    /// Where in a cache the tokens go: for [`append`](crate::Context::append) and
+    /// Where in a cache the tokens go: for [`append`](crate::Context::append), its prepared form, and
     /// [`move_slots`](crate::Context::move_slots), which need it and are the only calls that take it.
     #[inline]
     pub fn with_slots(mut self, slots: Slots<'a>) -> Step<'a> {
@@ -181,7 +181,7 @@ impl<'a> Step<'a> {
     /// That a call has not what it needs, or would not look at all that the step has.
     #[cold]
     #[inline(never)]
-    pub(crate) fn misplaced(&self) -> Result<()> {
+    pub(crate) fn misplaced<T>(&self) -> Result<T> {
         if self.slots.is_some() || self.source.is_some() {
             return invalid(format_args!(
                 "this step has slots of a cache, for append and move_slots: other calls take none"

@@ -140,13 +140,17 @@ fn wrong_length<T>(name: &str, raw: &Raw, batch: usize, tokens: usize, dim: usiz
         Layout::Strided(_) => "reaches beyond",
         _ => "does not have the length of",
     };
-    let [outer, inner] =
-        if name.starts_with("the cache's") { ["pages", "page size"] } else { ["batch", "tokens"] };
+    let [outer, inner] = counted(name);
     invalid(format_args!(
         "{name} with {outer} {batch}, {inner} {tokens}, heads {}, channels {dim} and layout {:?} \
          {need} its slice of {} elements",
         raw.heads, raw.layout, raw.len
     ))
+}
+
+/// What messages call the counts of a tensor of this name.
+pub(crate) fn counted(name: &str) -> [&'static str; 2] {
+    if name.starts_with("the cache's") { ["pages", "page size"] } else { ["batch", "tokens"] }
 }
 
 macro_rules! layouts {

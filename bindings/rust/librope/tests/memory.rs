@@ -1,7 +1,7 @@
 //! A million calls leave nothing behind: the memory of the process stays where it was.
 #![cfg(target_os = "linux")]
 
-use librope::{Config, Model, Pairing, Positions, Shape, Step, ViewMut};
+use librope::{CacheShape, Config, Model, Pairing, Positions, Shape, Slots, Step, ViewMut};
 
 /// Bytes of this process in main memory.
 fn resident() -> usize {
@@ -49,6 +49,17 @@ fn a_million_calls_leak_nothing() {
         assert!(call.apply(&mut q[..63], ()).is_err());
     });
     assert!(grown < ENOUGH, "prepared calls: {grown} bytes");
+
+    let page = Shape::<f32>::nhd(1);
+    let (starts, mut keys) = ([0], vec![0.0f32; 64]);
+    let grown = growth(300_000, |i| {
+        let step = Step::new(1, 1, Positions::Offset(i as i64)).with_slots(Slots::linear(&starts));
+        let cache = CacheShape::new(1, 1, page, ());
+        let call = rope.prepare_append(&step, (), Shape::<f32>::bshd(1), (), cache).unwrap();
+        call.apply((), &q, (), (&mut keys, ())).unwrap();
+        assert!(call.apply((), &q, (), (&mut keys[..63], ())).is_err());
+    });
+    assert!(grown < ENOUGH, "prepared appends: {grown} bytes");
 
     let json = r#"{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1,
         "num_hidden_layers": 2, "rope_theta": 10000.0}"#;

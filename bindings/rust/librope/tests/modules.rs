@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 25] = [
+const ORDER: [&str; 26] = [
     "enums",
     "error",
     "element",
@@ -24,6 +24,7 @@ const ORDER: [&str; 25] = [
     "normed",
     "cache",
     "prepared",
+    "prepared_append",
     "model",
     "latent",
     "prompt",

@@ -6,8 +6,8 @@ mod common;
 use common::{Number, Random};
 use librope::half::{bf16, f16};
 use librope::{
-    Config, Context, Element, Error, KvCache, Norm, NormOrder, NormRounding, Norms, Pages, Pairing,
-    Positions, Result, Shape, Slots, Step, View, ViewMut,
+    CacheShape, Config, Context, Element, Error, KvCache, Norm, NormOrder, NormRounding, Norms,
+    Pages, Pairing, Positions, Result, Shape, Slots, Step, View, ViewMut,
 };
 
 const DIM: usize = 64;
@@ -237,6 +237,10 @@ fn what_does_not_fit_is_refused() {
             .contains("this call needs the slots")
     );
     let step = step.with_slots(Slots::linear(&[0]));
+    let (tensor, page) = (Shape::<f32>::bshd(2), Shape::<f32>::nhd(2));
+    let shape = CacheShape::new(1, TOKENS, page, ());
+    let prepared = rope.prepare_append(&step, tensor, tensor, (), shape);
+    assert!(refused(prepared.map(drop)).contains("has norms, which prepared calls"));
     assert!(refused(rope.move_slots(&step, &mut cache)).contains("are not normed"));
     let mut turned = vec![1.0f32; TOKENS * 2 * DIM];
     let normed = refused(rope.apply(&step, ViewMut::bshd(&mut turned, 2), ()));

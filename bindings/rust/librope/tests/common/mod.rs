@@ -1,6 +1,8 @@
 //! A reference in f64 that shares nothing with the library, and the repository's test data.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod cache;
+
 use librope::half::{bf16, f16};
 use librope::{Context, Pairing};
 
