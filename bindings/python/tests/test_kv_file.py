@@ -163,6 +163,8 @@ MISTAKES = {
     "rotary_dim is 16": lambda told, x: told.update(rotary_dim=16),
     "moved is": lambda told, x: told.update(moved={"job": 3, "first_position": 0, "checksum": ""}),
     "moved is ": lambda told, x: told.update(moved=[1]),
+    "moved is 0": lambda told, x: told.update(moved=0),
+    "its rope is none": lambda told, x: told.update(rope=["x"]),
     "tensor 'q' is none": lambda told, x: ({}, {**x, "q": x["k"]}),
     "tensor 'checksum' is not there": lambda told, x: ({}, {n: x[n] for n in "kv"}),
     "its metadata has 'model' beside librope_kv": lambda told, x: ({"model": "llama"}, x),

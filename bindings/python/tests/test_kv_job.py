@@ -388,3 +388,19 @@ def test_commands(folder, capsys, tmp_path):
     status, out, err = run(capsys, "move", source, "--by", 5, "--job", "j")
     assert status == 0
     check_keys(source, raw, ROPE, 12)
+
+
+def test_hidden_files_of_others_stay(tmp_path):
+    k = np.ones((3, HEADS, DIM), np.float32)
+    kv.write(tmp_path / "a.safetensors", k, rope=ROPE, first_position=0, layout="nhd")
+    hidden = tmp_path / ".prompt.20261124.safetensors"
+    hidden.write_bytes((tmp_path / "a.safetensors").read_bytes())
+    left = tmp_path / ".a.safetensors.librope-abcd1234.safetensors"
+    left.write_bytes(b"")
+    kv.move(tmp_path, to=3)
+    assert hidden.exists() and not left.exists()
+
+
+def test_one_of_several_frequency_sets_is_named(tmp_path):
+    with pytest.raises(ValueError, match="rope has 2 frequency sets: frequency_set must say"):
+        kv.move(tmp_path, rope=librope.Rope.sets([ROPE, ROPE.replace(theta=5e5)]))

@@ -18,7 +18,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Any]:
     ends well. It is locked, so that remove_left() sees whether somebody still writes it."""
     target = pathlib.Path(path)
     try:
-        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix,
+        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.librope-", suffix=target.suffix,
                                           dir=target.parent)  # fmt: skip
     except OSError as e:  # which names the file beside
         raise OSError(e.errno, e.strerror, os.fspath(path)) from None
@@ -51,7 +51,7 @@ def _mode(target: pathlib.Path) -> int:
 
 def remove_left(folder: str | os.PathLike[str], suffix: str) -> None:
     """Removes the files beside others that killed programs have left in a folder."""
-    beside = re.compile(rf"\..*\.\w{{8}}{re.escape(suffix)}")  # as mkstemp names them
+    beside = re.compile(rf"\..*\.librope-\w{{8}}{re.escape(suffix)}")  # as mkstemp names them
     for path in pathlib.Path(folder).glob(f".*{suffix}"):
         if not beside.fullmatch(path.name):
             continue

@@ -189,7 +189,7 @@ def move(
         by: how far every file moves. In place it needs job.
         rope: what the keys are rotated by then, of one frequency set or several; it may differ from the file's
             in frequencies and attention factor.
-        frequency_set: the set of rope, or of the file's own.
+        frequency_set: the set of rope, which must be given if it has several, or of the file's own.
         keys: "rotated" or "raw".
         job: a name, which moved files keep. A file that has it is not moved by the same job again.
         block: bytes of a file in memory at once.
@@ -212,6 +212,8 @@ def move(
     for name, value in (("to", to), ("by", by), ("frequency_set", frequency_set)):
         if value is not None and type(value) is not int:
             raise TypeError(f"{name} is {value!r}, and must be an integer")
+    if rope is not None and rope.freq_sets > 1 and frequency_set is None:
+        raise ValueError(f"rope has {rope.freq_sets} frequency sets: frequency_set must say which turns the keys")
     change = Change(to, by, rope, frequency_set, keys, job)
     where = place(source)
     other = where if target is None else place(target)

@@ -213,10 +213,10 @@ def _parse_metadata(said: Any) -> Info:
         raise ValueError(f"version is {version!r}, and this librope reads {VERSION}")
     try:
         rope = Rope.sets([Rope.from_fields(fields) for fields in told["rope"]])
-    except (ValueError, TypeError, KeyError, NotImplementedError) as e:
+    except (ValueError, TypeError, KeyError, AttributeError, NotImplementedError) as e:
         raise ValueError(f"its rope is none: {e}") from None
     try:
-        moved = told["moved"] and Moved(**told["moved"])
+        moved = None if told["moved"] is None else Moved(**told["moved"])
         names = ("first_position", "tokens", "heads", "head_dim", "dtype", "layout", "v_head_dim", "keys",
                  "frequency_set", "layer", "note")  # fmt: skip
         info = Info(rope=rope, moved=moved, **{n: told[n] for n in names})

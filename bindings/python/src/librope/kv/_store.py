@@ -55,7 +55,9 @@ class Place:
                 yield file
             return
         folder, _, name = self.path.rpartition("/")
-        beside = f"{folder}/.{name}.{uuid.uuid4().hex[:8]}{SUFFIX}"
+        if any(c in self.path for c in "*?["):
+            raise ValueError(f"{self}: names in an object store must be without *, ? and [, which fsspec expands")
+        beside = f"{folder}/.{name}.librope-{uuid.uuid4().hex[:8]}{SUFFIX}"
         try:
             with self.fs.open(beside, "wb") as file:
                 yield file
