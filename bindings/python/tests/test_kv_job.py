@@ -404,3 +404,11 @@ def test_hidden_files_of_others_stay(tmp_path):
 def test_one_of_several_frequency_sets_is_named(tmp_path):
     with pytest.raises(ValueError, match="rope has 2 frequency sets: frequency_set must say"):
         kv.move(tmp_path, rope=librope.Rope.sets([ROPE, ROPE.replace(theta=5e5)]))
+
+
+@pytest.mark.parametrize("name", ["a*b", "a?", "l[0]"])
+def test_names_that_fsspec_expands_are_refused(name):
+    k = np.ones((3, HEADS, DIM), np.float32)
+    with pytest.raises(ValueError, match="must be without"):
+        kv.write(f"memory://names/{name}.safetensors", k, rope=ROPE, first_position=0, layout="nhd")
+    assert not fsspec.filesystem("memory").exists("/names")
