@@ -11,6 +11,7 @@
 #include "call/check_rows.h"
 #include "call/check_source.h"
 #include "call/check_tensors.h"
+#include "call/check_token.h"
 #include "math/operation.h"
 
 namespace rope {
@@ -221,8 +222,6 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: args->operation (%d) is not known to this version",
                 function, args->operation);
   }
-  const Call call = {function, *context, args->batch, args->tokens};
-  if (rope_status s = CheckSizes(call, names.args)) return s;
   plan->function = function;
   plan->context = context;
   plan->operation = args->operation;
@@ -230,8 +229,14 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   plan->tokens = args->tokens;
   plan->runner = args->runner;
   plan->stream = args->stream;
-  plan->tensor_count = 0;
   plan->fused = nullptr;
+  plan->has_rows = false;
+  plan->row_heads = 1;
+  plan->tensor_count =
+      data_of == DataOf::kCall ? CheckToken(*context, *args, &plan->positions, plan->tensors) : 0;
+  if (plan->tensor_count != 0) return ROPE_OK;
+  const Call call = {function, *context, args->batch, args->tokens};
+  if (rope_status s = CheckSizes(call, names.args)) return s;
   if (args->tokens == 0) return ROPE_OK;  // pointers may be NULL
   if (args->batch == 0) {
     if (args->q.data == nullptr && args->k.data == nullptr) return ROPE_OK;

@@ -155,6 +155,9 @@ rope_status ResolveContext(const char* function, const rope_config* const* confi
   context->pair_axis = PairAxes(first);
   context->device_index = c.device_index;
   context->backend = FindBackend(c.device);
+  context->has_one_row = context->axes == 1 && context->sets.size() == 1 &&
+                         context->freq_heads == 1 && !context->ids_per_axis &&
+                         context->valid_below == INT64_MAX && context->backend->host_memory;
   return ROPE_OK;
 }
 

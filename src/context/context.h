@@ -73,6 +73,9 @@ struct rope_context {
   std::vector<rope::Segment> segments;
   std::vector<uint8_t> pair_axis;  // empty with one axis, and with sums
   std::vector<rope::FrequencySet> sets;
+  // A token has one position and one row, whatever its sequence, and the position may be any; the
+  // backend works in main memory.
+  bool has_one_row;
   const rope::FrequencySet* units;  // one for all pairs, whose positions are angles or phases
   int64_t valid_below;              // the least of the sets'
   int32_t device_index;

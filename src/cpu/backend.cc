@@ -20,6 +20,7 @@
 #include "cpu/kept_slots.h"
 #include "cpu/kernels.h"
 #include "cpu/norm_tiles.h"
+#include "cpu/one_token.h"
 #include "cpu/scalar.h"
 #include "math/element.h"
 #include "math/pairing.h"
@@ -515,17 +516,19 @@ HWY_NOINLINE rope_status ApplyFused(const Course& course, const Plan& plan) {
 }
 
 rope_status Apply(const Plan& plan) {
-  const Course course(plan);
   const FusedPlan* const fused = plan.fused;
-  if (fused != nullptr && (course.tokens != 1 || fused->has_slots() || fused->has_norms())) {
-    return ApplyFused(course, plan);
+  const bool only_turns = fused == nullptr || (!fused->has_slots() && !fused->has_norms());
+  if (!only_turns || !RotateOneToken(plan)) {
+    const Course course(plan);
+    if (fused != nullptr && (course.tokens != 1 || !only_turns)) return ApplyFused(course, plan);
+    const rope_status status =
+        Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr, nullptr);
+    if (status != ROPE_OK) return status;
   }
-  const rope_status status =
-      Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr, nullptr);
   if (fused != nullptr) {
     for (int n = 0; n < fused->copies.count; ++n) CopyToken(fused->copies.of[n]);
   }
-  return status;
+  return ROPE_OK;
 }
 
 class PreparedOnCpu final : public PreparedCall {
@@ -533,8 +536,13 @@ class PreparedOnCpu final : public PreparedCall {
   explicit PreparedOnCpu(const Plan& plan) : course_(plan) {
     if (!plan.context->nope) kept_.emplace(plan, course_.kernels);
     if (plan.fused != nullptr && plan.fused->slots.kind != 0) slots_.emplace(plan);
+    is_one_token_ = kept_ && IsOneToken(course_, *kept_, plan);
   }
   rope_status Apply(const Plan& plan, const Tensor* tensors, const Copies* copies) const override {
+    if (is_one_token_) {
+      RotateOneToken(course_, *kept_, plan, tensors);
+      return ROPE_OK;
+    }
     const KeptRows* const rows = kept_ ? &*kept_ : nullptr;
     return plan.fused != nullptr
                ? Run<true>(course_, plan, tensors, copies, nullptr, rows,
@@ -546,6 +554,7 @@ class PreparedOnCpu final : public PreparedCall {
   const Course course_;
   std::optional<KeptRows> kept_;
   std::optional<KeptSlots> slots_;
+  bool is_one_token_;
 };
 
 rope_status Attach(const char* function, rope_context* context) {

@@ -99,6 +99,10 @@ struct Kernels {
     RowOrder order;
     void (*rotate)(const Block& block);
     void (*rotate_streaming)(const Block& block);  // non-temporal stores; out is vector-aligned
+    // The heads of one token, of `count` tensors, by a row of one segment; their data are in the
+    // caches. Null where channels move, and of norms.
+    void (*rotate_token)(const Tensor* tensors, int count, const Segment& segment, const float* cos,
+                         const float* sin);
   };
   // [dtype - 1][channel order][arithmetic]; null where that is not for this dtype.
   Rotation rotations[kDtypes][kChannelOrders][kArithmetics];

@@ -328,6 +328,26 @@ void RotateBlock(const Block& b) {
   }
 }
 
+// One token: what RotateBlock() asks for more tokens costs as much as a few heads.
+template <class Shape>
+void RotateToken(const Tensor* tensors, int count, const Segment& segment, const float* cos,
+                 const float* sin) {
+  using Raw = typename Shape::Element::Raw;
+  for (const Tensor* t = tensors; t != tensors + count; ++t) {
+    RunOf<Shape> run;
+    run.head.in = reinterpret_cast<const Raw*>(t->in + t->in_span) + segment.first_channel;
+    run.head.out = reinterpret_cast<Raw*>(t->out + t->out_span) + segment.first_channel;
+    run.head.pairs = segment.pairs;
+    run.in_step = t->in_strides.head;
+    run.out_step = t->out_strides.head;
+    run.count = t->heads;
+    run.prefetch_ahead = 0;
+    run.prefetch_into_l1 = false;
+    run.in_cache = true;
+    RotateRun<Shape, false>(run, cos, sin);
+  }
+}
+
 // By a row with values for both channels of each pair, from pair `i` on: whole vectors of D of one
 // segment. Rare, so that one function serves all orders, head by head.
 template <class E, Arithmetic kArithmetic, class D>
@@ -394,7 +414,10 @@ template <class E, ChannelOrder kChannels, Arithmetic kArithmetic, class Norm = 
 Kernels::Rotation RotationOf() {
   if constexpr (IsFor(kArithmetic, E::kDtype)) {
     using Shape = typename ShapeOf<E, kChannels, kArithmetic, Norm>::Type;
-    Kernels::Rotation rotation{Shape::kOrder, &RotateBlock<Shape, false>, nullptr};
+    Kernels::Rotation rotation{Shape::kOrder, &RotateBlock<Shape, false>, nullptr, nullptr};
+    if constexpr (!Shape::kMovesChannels && std::is_same_v<Norm, AsTheyAre>) {
+      rotation.rotate_token = &RotateToken<Shape>;
+    }
     if constexpr (!Shape::kMovesChannels && kArithmetic == Arithmetic::kFused) {
       rotation.rotate_streaming = &RotateBlock<Shape, true>;
     }

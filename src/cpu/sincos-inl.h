@@ -232,14 +232,15 @@ inline bool HasFastAngles(const FrequencySet& set, float position) {
   return std::fabs(position) * set.max_inv_freq < kMaxFastAngle;
 }
 
+// Rows [begin, end) of those from the first on.
 template <AngleRule kRule>
-HWY_NOINLINE void FastAngleRows(const FrequencySet& set, const float* positions, int count,
+HWY_NOINLINE void FastAngleRows(const FrequencySet& set, const float* positions, int begin, int end,
                                 const Row& first) {
   const FullTag d;
   using V = hn::Vec<FullTag>;
   using VU = hn::Vec<hn::RebindToUnsigned<FullTag>>;
   const float* const terms = TermsOf<kRule>(set).data();
-  for (int t = 0; t < count; ++t) {
+  for (int t = begin; t < end; ++t) {
     const V p = hn::Set(d, positions[t]);
     MakeRow<Native>(first.Behind(t), [&](int i, VU& quadrant, V& u) HWY_ATTR {
       QuartersOfAngle<Native>(d, F32Angles<kRule>(p, hn::LoadU(d, terms + i)), quadrant, u);
@@ -266,7 +267,7 @@ void AngleRows(const FrequencySet& set, const float* positions, int count, const
   for (int t = 0; t < count; ++t) {
     const int begin = t;
     while (t < count && HasFastAngles(set, positions[t])) ++t;
-    FastAngleRows<kRule>(set, positions + begin, t - begin, first.Behind(begin));
+    FastAngleRows<kRule>(set, positions, begin, t, first);
     if (t < count) AnyAngleRow<kRule>(set, positions + t, false, first.Behind(t));
   }
 }

@@ -40,10 +40,10 @@ ENUMERATORS = {
     "ROPE_PAIRING_": "math/pairing.h model/",
     "ROPE_OPERATION_": "math/operation.h",
     "ROPE_SCALING_": "context/scaling_rules.h context/config.cc context/frequencies.cc model/",
-    "ROPE_LAYOUT_": "call/check_tensors.cc api.cc",
+    "ROPE_LAYOUT_": "call/check_tensors.cc call/check_token.cc api.cc",
     "ROPE_SLOTS_": "math/slots.h call/check_cache.cc call/slot_run.cc",
     "ROPE_SHARD_": "math/shard.h call/check_shard.cc",
-    "ROPE_POSITIONS_": "call/check_positions.cc call/plan.cc api.cc",
+    "ROPE_POSITIONS_": "call/check_positions.cc call/check_token.cc call/plan.cc api.cc",
     "ROPE_DEVICE_": "backends.cc",
 }
 

@@ -1,0 +1,104 @@
+#include "call/check_token.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "call/check_tensors.h"
+#include "math/element.h"
+#include "math/operation.h"
+
+namespace rope {
+namespace {
+
+// The bits of all words of a part of a struct. Of fields that must be 0, one test for all.
+template <size_t kFirst, size_t kEnd, class T>
+uint64_t BitsOf(const T& value) {
+  static_assert(kFirst % sizeof(uint64_t) == 0 && kEnd % sizeof(uint64_t) == 0);
+  uint64_t bits = 0, word;
+  for (size_t at = kFirst; at < kEnd; at += sizeof(word)) {
+    std::memcpy(&word, reinterpret_cast<const char*>(&value) + at, sizeof(word));
+    bits |= word;
+  }
+  return bits;
+}
+
+// A position that is counted, or one id.
+bool ReadPosition(const rope_positions& p, WholeSource* source) {
+  constexpr size_t kIds = offsetof(rope_positions, ids_i32), kEnd = sizeof(rope_positions);
+  constexpr size_t kBehindIds = offsetof(rope_positions, ids_f32);
+  if (p.sequences != 0) return false;
+  *source = WholeSource{};
+  if (p.kind == ROPE_POSITIONS_OFFSET) {
+    source->offset = p.offset;
+    return BitsOf<offsetof(rope_positions, offsets_i32), kEnd>(p) == 0;
+  }
+  if (p.kind != ROPE_POSITIONS_IDS_T && p.kind != ROPE_POSITIONS_IDS_BT) return false;
+  if ((BitsOf<offsetof(rope_positions, offset), kIds>(p) | BitsOf<kBehindIds, kEnd>(p)) != 0) {
+    return false;
+  }
+  const bool narrow = p.ids_i32 != nullptr;
+  if (narrow == (p.ids_i64 != nullptr)) return false;
+  source->type = narrow ? WholeSource::kInt32 : WholeSource::kInt64;
+  source->data = narrow ? static_cast<const void*>(p.ids_i32) : p.ids_i64;
+  return (reinterpret_cast<uintptr_t>(source->data) & (narrow ? 3 : 7)) == 0;
+}
+
+// Sizes up to these have no product that could overflow.
+constexpr int32_t kMostHeads = 1 << 16;
+constexpr int64_t kMostStride = 1 << 29;
+
+// Heads of one token that are described as they must be, up to `end`. Where another token would be
+// is not asked for.
+bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, uintptr_t* end) {
+  if (t.data == nullptr || t.reserved_ptr != nullptr || t.reserved != 0) return false;
+  if (!IsDtype(t.dtype) || !IsFor(context.rounding.arithmetic, t.dtype)) return false;
+  if (t.heads < 1 || t.heads > kMostHeads) return false;
+  const bool whole = t.head_dim == 0 || t.head_dim == context.head_dim;
+  if (!whole && t.head_dim != context.rotary_dim) return false;
+  const int size = ElementSize(t.dtype);
+  const int64_t dim = whole ? context.head_dim : context.rotary_dim;
+  int64_t stride = dim;
+  const auto strides = static_cast<uint64_t>(t.stride_batch | t.stride_token | t.stride_head);
+  if (t.layout == ROPE_LAYOUT_STRIDED) {
+    stride = t.stride_head;
+    if (strides >= kMostStride || (stride < dim && t.heads > 1)) return false;
+  } else if (t.layout < ROPE_LAYOUT_BSHD || t.layout > ROPE_LAYOUT_STRIDED || strides != 0) {
+    return false;
+  }
+  const int64_t step = stride * size;
+  const auto base = reinterpret_cast<uintptr_t>(t.data);
+  *end = base + static_cast<uintptr_t>((t.heads - 1) * step + dim * size);
+  tensor->in = static_cast<const char*>(t.data);
+  tensor->out = static_cast<char*>(t.data);
+  tensor->in_strides = {step, step, step};  // from registers: a copy would wait for these stores
+  tensor->out_strides = {step, step, step};
+  tensor->in_span = tensor->out_span = whole ? context.rotary_offset * size : 0;
+  tensor->heads = t.heads;
+  tensor->dtype = t.dtype;
+  tensor->copies_rest = false;
+  return (base & static_cast<uintptr_t>(size - 1)) == 0 && *end > base;
+}
+
+}  // namespace
+
+int32_t CheckToken(const rope_context& context, const rope_qk_args& args, WholeSource* positions,
+                   Tensor tensors[2]) {
+  if (((args.batch ^ 1) | (args.tokens ^ 1)) != 0 || !context.has_one_row) return 0;
+  if (args.cos_sin != nullptr || args.fused != nullptr || args.stream != nullptr) return 0;
+  if (args.runner != nullptr && args.runner->parallel_for == nullptr) return 0;
+  if (kOperations[args.operation].positions != Positions::kPlaces) return 0;
+  constexpr size_t kOutputs = offsetof(rope_qk_args, q_out),
+                   kBehindOutputs = offsetof(rope_qk_args, positions);
+  if (BitsOf<kOutputs, kBehindOutputs>(args) != 0) return 0;
+  if (!ReadPosition(args.positions, positions)) return 0;
+  uintptr_t q_end, k_end;
+  if (!ReadHeads(context, args.q, &tensors[0], &q_end)) return 0;
+  if (IsAbsent(args.k)) return 1;
+  if (!ReadHeads(context, args.k, &tensors[1], &k_end)) return 0;
+  const bool apart = q_end <= reinterpret_cast<uintptr_t>(args.k.data) ||
+                     k_end <= reinterpret_cast<uintptr_t>(args.q.data);
+  return apart ? 2 : 0;
+}
+
+}  // namespace rope
