@@ -412,3 +412,46 @@ def test_names_that_fsspec_expands_are_refused(name):
     with pytest.raises(ValueError, match="must be without"):
         kv.write(f"memory://names/{name}.safetensors", k, rope=ROPE, first_position=0, layout="nhd")
     assert not fsspec.filesystem("memory").exists("/names")
+
+
+def test_links(folder, tmp_path):
+    """A target is below its source through a link, too; a link is not replaced, and not passed over."""
+    source, raw = folder
+    (source / "out").mkdir()
+    (tmp_path / "link").symlink_to(source / "out")
+    before = content(source)
+    for target in (tmp_path / "link", tmp_path / "link/more", source.parent / "link/../out"):
+        with pytest.raises(ValueError, match=r"(link|out).* lies in"):
+            kv.move(source, target, by=5, job="j")
+    # A target above the source puts what lies deeper into the source.
+    deep = source / "sub/sub/3.safetensors"
+    deep.parent.mkdir()
+    shutil.copy(source / "sub/0.safetensors", deep)
+    with pytest.raises(ValueError, match=r"sub/3.safetensors lies in .*doc/sub"):
+        kv.move(source / "sub", source, by=5, job="j")
+    shutil.rmtree(deep.parent)
+    # The same folder by another name: in place.
+    (tmp_path / "same").symlink_to(source)
+    with pytest.raises(ValueError, match="by= in place needs job="):
+        kv.move(source, tmp_path / "same", by=5)
+    assert content(source) == before
+    # Links to folders and to files.
+    (source / "more").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match="doc/more: it is a symbolic link to a folder"):
+        kv.move(source, to=5)
+    (source / "more").unlink()
+    (source / "out").rmdir()
+    original = tmp_path / "original.safetensors"
+    (source / "sub/1.safetensors").rename(original)
+    (source / "sub/1.safetensors").symlink_to(original)
+    with pytest.raises(kv.Refused, match=f"1 of 3 .*sub/1.safetensors: it is a symbolic link.*{original}") as e:
+        kv.move(source, to=7 + 5)
+    assert [o.what for o in e.value.outcomes] == ["moved", "refused", "moved"]
+    assert original.read_bytes() == before["sub/1.safetensors"] and (source / "sub/1.safetensors").is_symlink()
+    kv.move(source / "sub/1.safetensors", tmp_path / "moved", to=12)  # read where it leads
+    assert not (tmp_path / "moved/1.safetensors").is_symlink()
+    (source / "sub/1.safetensors").unlink()
+    (source / "sub/1.safetensors").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="symbolic link"):
+        kv.write(source / "sub/1.safetensors", np.ones((3, HEADS, DIM), np.float32), rope=ROPE, first_position=0, layout="nhd")
+    assert not (tmp_path / "nowhere").exists()

@@ -217,10 +217,13 @@ def move(
     change = Change(to, by, rope, frequency_set, keys, job)
     where = place(source)
     other = where if target is None else place(target)
-    if other.is_below(where):
-        raise ValueError(f"{other} lies in {where}, whose files are moved")
     found = files(where)
-    targets = [f if other == where else counterpart(f, where, other) for f in found]
+    targets = found if other.is_same(where) else [counterpart(f, where, other) for f in found]
+    targets = [f if t.is_same(f) else t for f, t in zip(found, targets, strict=True)]
+    if targets != found:
+        for file in (other, *targets):
+            if file.is_below(where):
+                raise ValueError(f"{file} lies in {where}, whose files are moved")
     if by is not None and job is None and targets == found:
         raise ValueError("by= in place needs job=, the name by which a job that is started again knows what it has moved")
     remove_left_beside(targets)

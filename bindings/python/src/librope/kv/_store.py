@@ -36,6 +36,11 @@ class Place:
     def __str__(self) -> str:
         return self.path if self.local else str(self.fs.unstrip_protocol(self.path))
 
+    @property
+    def real(self) -> str:
+        """Where symbolic links lead."""
+        return os.path.realpath(self.path) if self.local else self.path
+
     def exists(self) -> bool:
         return bool(self.fs.exists(self.path))
 
@@ -48,8 +53,11 @@ class Place:
 
     @contextmanager
     def replacing(self) -> Iterator[Any]:
-        """Open to be written; it appears complete, or stays as it is."""
+        """Open to be written; it appears complete, or stays as it is. ValueError: a symbolic link, of which a
+        rename would make a file, and whoever has the other name would keep the old one."""
         if self.local:
+            if os.path.islink(self.path):
+                raise ValueError(f"{self}: it is a symbolic link, which is not replaced: name {self.real} itself")
             pathlib.Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             with replacing(self.path) as file:
                 yield file
@@ -67,8 +75,11 @@ class Place:
                 self.fs.rm(beside)
             raise
 
+    def is_same(self, other: Place) -> bool:
+        return self.fs == other.fs and self.real == other.real
+
     def is_below(self, folder: Place) -> bool:
-        return self.fs == folder.fs and self.path.startswith(folder.path.rstrip("/") + "/")
+        return self.fs == folder.fs and self.real.startswith(folder.real.rstrip("/") + "/")
 
 
 def place(where: str | os.PathLike[str]) -> Place:
@@ -77,12 +88,16 @@ def place(where: str | os.PathLike[str]) -> Place:
 
 def files(where: Place) -> list[Place]:
     """The files of a folder and those below it, in the order of their names; of a file itself. FileNotFoundError:
-    there are none."""
+    there are none. ValueError: a link to a folder, which a job neither follows nor passes over."""
     if not where.is_folder():
         if not where.exists():
             raise FileNotFoundError(f"{where}: no such file or folder")
         return [where]
-    found = [p for p in sorted(where.fs.find(where.path)) if p.endswith(SUFFIX) and not _name(p).startswith(".")]
+    every = sorted(where.fs.find(where.path))
+    for path in every if where.local else []:
+        if os.path.islink(path) and os.path.isdir(path):
+            raise ValueError(f"{path}: it is a symbolic link to a folder, which a job does not follow: name that folder itself")
+    found = [p for p in every if p.endswith(SUFFIX) and not _name(p).startswith(".")]
     if not found:
         raise FileNotFoundError(f"{where} has no {SUFFIX} files")
     return [Place(where.fs, p) for p in found]
