@@ -1,5 +1,6 @@
 """Jobs over KV files: moves, restarts, engines, other stores, the command line."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import librope
-from librope import cli, kv
+from librope import _replace, cli, kv
 
 TOKENS, HEADS, DIM = 300, 2, 32
 ROPE = librope.Rope(head_dim=DIM, theta=1e4, pairing="halves", rotary_dim=16)
@@ -455,3 +456,20 @@ def test_links(folder, tmp_path):
     with pytest.raises(ValueError, match="symbolic link"):
         kv.write(source / "sub/1.safetensors", np.ones((3, HEADS, DIM), np.float32), rope=ROPE, first_position=0, layout="nhd")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_file_that_is_not_locked_yet_may_be_removed(folder, monkeypatch):
+    """By another job, which begins between the making of a file and its lock."""
+    source, raw = folder
+    locked, begun = fcntl.flock, []
+
+    def lock(file, how):
+        if how == fcntl.LOCK_EX and len(begun) < 2:
+            begun.append(file)
+            _replace.remove_left(source / "sub", ".safetensors")
+        locked(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    kv.move(source, to=20)
+    assert len(begun) == 2 and content(source).keys() == raw.keys()
+    check_keys(source, raw, ROPE, 20)

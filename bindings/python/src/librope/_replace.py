@@ -17,14 +17,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Any]:
     """The file beside path, open to be written: on the disk when it has the name, which it gets when the block
     ends well. It is locked, so that remove_left() sees whether somebody still writes it."""
     target = pathlib.Path(path)
-    try:
-        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.librope-", suffix=target.suffix,
-                                          dir=target.parent)  # fmt: skip
-    except OSError as e:  # which names the file beside
-        raise OSError(e.errno, e.strerror, os.fspath(path)) from None
+    handle, beside = _locked_beside(target)
     try:
         with os.fdopen(handle, "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
             os.fchmod(handle, _mode(target))  # mkstemp's files are private
@@ -38,6 +33,25 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Any]:
         os.fsync(folder)  # the name, too
     finally:
         os.close(folder)
+
+
+def _locked_beside(target: pathlib.Path) -> tuple[int, str]:
+    """A new file, locked. Between its making and its lock it looks like one that was left: then another."""
+    while True:
+        try:
+            handle, beside = tempfile.mkstemp(prefix=f".{target.name}.librope-", suffix=target.suffix,
+                                              dir=target.parent)  # fmt: skip
+        except OSError as e:  # which names the file beside
+            raise OSError(e.errno, e.strerror, os.fspath(target)) from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(handle)
+            os.unlink(beside)
+            raise
+        if os.fstat(handle).st_nlink:
+            return handle, beside
+        os.close(handle)
 
 
 def _mode(target: pathlib.Path) -> int:
