@@ -128,6 +128,30 @@ def test_a_job_that_is_started_again(folder, tmp_path):
     assert content(tmp_path / "moved") == before
 
 
+@pytest.mark.parametrize("tensor", ["k", "v", "table"])
+def test_what_a_restart_calls_done_is_whole(folder, tmp_path, tensor):
+    """A moved file whose data are damaged is refused, in its place and elsewhere, unless its header is trusted."""
+    source, raw = folder
+    for target, changes in ((tmp_path / "moved", {"by": 5}), (None, {"to": 99})):
+        kv.move(source, target, **changes)
+        path = (target or source) / list(raw)[0]
+        good = path.read_bytes()
+        at = {"k": len(good) // 2, "v": -60, "table": -5}[tensor]
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        damaged = content(target or source)
+        with pytest.raises(kv.Refused, match=f"1 of 3 .*{path}: .*(is damaged|not what this move)") as e:
+            kv.move(source, target, **changes)
+        assert [o.what for o in e.value.outcomes] == ["refused", "already", "already"]
+        if tensor == "k":  # the header and the table are well
+            assert {o.what for o in kv.move(source, target, trust=True, **changes)} == {"already"}
+        assert content(target or source) == damaged
+        path.write_bytes(good)
+        if target:
+            path.unlink()
+            assert [o.what for o in kv.move(source, target, **changes)] == ["moved", "already", "already"]
+            assert path.read_bytes() == good
+
+
 def test_what_is_refused_is_named_and_stays(folder, tmp_path):
     source, raw = folder
     names = list(raw)

@@ -156,7 +156,7 @@ def _kv_commands(parser: argparse.ArgumentParser) -> None:
 
     p = actions.add_parser(
         "move", help="rotate the keys to other positions, or by another RoPE; values are copied",
-        description="Started again after it was interrupted, it goes on: what is moved already is skipped.",
+        description="Started again after it was interrupted, it goes on: what is moved already is read, and stays.",
         epilog="Exit status: 0 all files are moved; 2 wrong use or input, or a file was refused: it is as it was, "
         "and the others are moved.",
     )  # fmt: skip
@@ -170,6 +170,7 @@ def _kv_commands(parser: argparse.ArgumentParser) -> None:
     p.add_argument("--frequency-set", type=int, metavar="I", help="the one of the files' several")
     _model_options(p, "--config")
     p.add_argument("--block", type=int, default=2 << 20, metavar="BYTES", help="of a file in memory at once (2 MiB)")
+    p.add_argument("--trust", action="store_true", help="of a file that is moved already, do not read the data again")
     _engine_options(p)
 
     p = actions.add_parser(

@@ -46,7 +46,7 @@ def _positions(info: Info) -> str:
 
 
 def _move(arguments: Any) -> int:
-    changes = {n: getattr(arguments, n) for n in ("to", "by", "job", "keys", "frequency_set", "block")}
+    changes = {n: getattr(arguments, n) for n in ("to", "by", "job", "keys", "frequency_set", "block", "trust")}
 
     def job(**options: Any) -> list[Outcome]:
         return kv.move(arguments.path, arguments.target, rope=_rope(arguments), **changes, **options)

@@ -78,19 +78,21 @@ class _Task:
     target: Place
     change: Change
     block: int
+    trust: bool
 
     def __call__(self) -> Outcome:
         with Reader(self.source) as file:
             info = file.info
             size = sum(info.sizes().values())
             if self.source == self.target and self._is_done(info):
+                self._check_data(file)
                 return Outcome(str(self.source), "already", size, info, info)
             after = moved_info(file, self.change.job, **self.change.of(info))
-            if self.source != self.target and self.target.exists():
-                self._check_same(after)
-                return Outcome(str(self.source), "already", size, info, after)
             turn = turn_of(info, after)
             known = {n: file.checksum_of(n) for n in info.shapes() if n != "k" or turn is None}
+            if self.source != self.target and self.target.exists():
+                self._check_same(after, known)
+                return Outcome(str(self.source), "already", size, info, after)
             write_blocks(self.target, after, _turned(file.blocks(self.block), turn), known)
         return Outcome(str(self.source), "moved", size, info, after)
 
@@ -111,10 +113,18 @@ class _Task:
                              "own")  # fmt: skip
         return True
 
-    def _check_same(self, after: Info) -> None:
+    def _check_same(self, after: Info, known: dict[str, bytes]) -> None:
+        """ValueError: the target is there, and another file than this move makes, or damaged. Of turned keys the
+        checksum is believed that stands beside the metadata."""
         with Reader(self.target) as there:
-            if there.metadata != text_of(after):
+            if there.metadata != text_of(after) or any(there.checksum_of(n) != told for n, told in known.items()):
                 raise ValueError(f"{self.target}: it is there, and not what this move makes of {self.source}")
+            self._check_data(there)
+
+    def _check_data(self, file: Reader) -> None:
+        if not self.trust:
+            for _ in file.blocks(self.block):
+                pass
 
 
 def _turned(blocks: Iterator[Block], turn: Turn | None) -> Iterator[Block]:
@@ -175,11 +185,12 @@ def move(
     keys: str | None = None,
     job: str | None = None,
     block: int = BLOCK,
+    trust: bool = False,
     engine: Engine | None = None,
     seen: Callable[[Outcome, int], None] | None = None,
 ) -> list[Outcome]:
     """Moves the keys of a file, or of every file of a folder, to other positions or another RoPE; values are
-    copied. Started again after it was killed, it ends with the same bytes: what is moved already is skipped.
+    copied. Started again after it was killed, it ends with the same bytes: what is moved already stays.
 
     Args:
         source: a file or folder.
@@ -193,6 +204,8 @@ def move(
         keys: "rotated" or "raw".
         job: a name, which moved files keep. A file that has it is not moved by the same job again.
         block: bytes of a file in memory at once.
+        trust: True: a file that is moved already is known by its header alone. Otherwise it is read, and refused if
+            its data do not have the checksums that it tells.
         engine: on_dask(), on_ray(); this process, if not given.
         seen: called with each outcome, and the number of files, as they come.
 
@@ -227,7 +240,7 @@ def move(
     if by is not None and job is None and targets == found:
         raise ValueError("by= in place needs job=, the name by which a job that is started again knows what it has moved")
     remove_left_beside(targets)
-    return _finish([_Task(f, t, change, block) for f, t in zip(found, targets, strict=True)], engine, seen)
+    return _finish([_Task(f, t, change, block, trust) for f, t in zip(found, targets, strict=True)], engine, seen)
 
 
 def verify(
