@@ -101,6 +101,60 @@ def test_the_digest_is_of_the_frequencies_that_turned_the_keys(rng, tmp_path):
         kv.read(path, rope=short)
 
 
+def test_positions_are_those_of_the_rope_that_the_file_names(rng, tmp_path):
+    """Dynamic NTK has the digest of no scaling for a short sequence, and is not meant for positions of a long one."""
+    plain = librope.Rope(head_dim=DIM, theta=1e4, pairing="halves")
+    dynamic = plain.replace(scaling="dynamic", factor=2.0, max_position_embeddings=4096, seq_len=100)
+    path, (k, _) = tmp_path / "a.safetensors", arrays(rng)
+    last = dynamic.valid_below - 2
+    with pytest.raises(ValueError, match=f"must be below {last + 1}"):  # the rule is that of calls
+        dynamic.apply(k, last + 1 - TOKENS + 1, layout="thd")
+    dynamic.apply(k, last - TOKENS + 1, layout="thd")
+    for keys in ("rotated", "raw"):
+        with pytest.raises(ValueError, match=f"37 tokens at {last + 1}: it must be below {last + 1}, because in a sequence of"):
+            kv.write(path, k, rope=dynamic, first_position=last + 1 - TOKENS + 1, layout="nhd", keys=keys)
+        assert not path.exists()
+        assert kv.write(path, k, rope=dynamic, first_position=last - TOKENS + 1, layout="nhd", keys=keys)
+        path.unlink()
+    info = kv.write(path, k, rope=plain, first_position=9000, layout="nhd")
+    assert info.digest == info.at(rope=dynamic, first_position=0).digest
+    kv.read(path, rope=plain)
+    for call in (kv.read, kv.verify):
+        with pytest.raises(ValueError, match="a.safetensors: first_position is 9000, and the last"):
+            call(path, rope=dynamic)
+        for sets in ([dynamic, plain], [plain, dynamic]):
+            assert call(path, rope=librope.Rope.sets(sets))
+    kv.write(path, k, rope=dynamic, first_position=100, layout="nhd")
+    changed(path, lambda told, x: told.update(first_position=9000))
+    for call in (kv.inspect, kv.read, kv.verify):
+        with pytest.raises(ValueError, match="a.safetensors: first_position is 9000, and the last"):
+            call(path)
+
+
+def test_a_rope_of_several_frequency_sets(rng, tmp_path):
+    """A folder of a model's layers, some turned by the one set, some by the other, is that of its rope."""
+    one, other, third = (librope.Rope(head_dim=DIM, theta=t, pairing="halves") for t in (1e4, 1e6, 1e7))
+    both = librope.Rope.sets([one, other])
+    k, _ = arrays(rng)
+    for number in (0, 1):
+        kv.write(tmp_path / f"{number}.safetensors", k, rope=both, frequency_set=number, first_position=0, layout="nhd")
+    kv.write(tmp_path / "2.safetensors", k, rope=other, first_position=0, layout="nhd")
+    assert len(kv.verify(tmp_path, rope=both)) == 3
+    kv.read(tmp_path / "1.safetensors", rope=both)
+    with pytest.raises(kv.Refused, match="2 of 3 .*1.safetensors.*2.safetensors"):
+        kv.verify(tmp_path, rope=both, frequency_set=0)
+    with pytest.raises(kv.Refused, match=f"2 of 3 .* digest is {other.digest()}, and must be {one.digest()} or {third.digest()}"):
+        kv.verify(tmp_path, rope=librope.Rope.sets([one, third]))
+    for number, error in ((2, ValueError), (-1, ValueError), (True, TypeError), (0.0, TypeError)):
+        for call in (kv.read, kv.verify):
+            with pytest.raises(error, match=f"frequency_set is {number}, and "):
+                call(tmp_path / "1.safetensors", rope=both, frequency_set=number)
+        with pytest.raises(ValueError, match=f"frequency_set is {number}, and "):
+            kv.write(tmp_path / "no.safetensors", k, rope=both, frequency_set=number, first_position=0, layout="nhd")
+    with pytest.raises(ValueError, match="rope has 2 frequency sets: frequency_set must say which turned the keys"):
+        kv.write(tmp_path / "no.safetensors", k, rope=both, first_position=0, layout="nhd")
+
+
 def test_what_cannot_be_written(rope, rng, tmp_path):
     path = tmp_path / "a.safetensors"
     k, v = arrays(rng)

@@ -152,6 +152,30 @@ def test_what_a_restart_calls_done_is_whole(folder, tmp_path, tensor):
             assert path.read_bytes() == good
 
 
+def test_moves_between_ropes_of_one_digest_and_other_lengths(folder, tmp_path):
+    """Dynamic NTK for a short sequence turns as no scaling does, up to the position where it changes."""
+    source, raw = folder
+    dynamic = ROPE.replace(scaling="dynamic", factor=2.0, max_position_embeddings=4096, seq_len=100)
+    match = "3 of 3 .*/0.safetensors: first_position is 9000, and the last of 300 tokens at 9299: it must be below"
+    with pytest.raises(kv.Refused, match=match):
+        kv.move(source, tmp_path / "no", rope=dynamic, to=9000)
+    assert not (tmp_path / "no").exists()
+    kv.move(source, rope=dynamic)  # the angles are the same, and how far they go is not
+    assert {i.after.own_rope.valid_below for i in kv.move(source, rope=dynamic)} == {dynamic.valid_below}
+    with pytest.raises(kv.Refused, match=match):
+        kv.move(source, to=9000)
+    kv.move(source, tmp_path / "far", rope=ROPE, to=9000)
+    check_keys(tmp_path / "far", raw, ROPE, 9000)
+    # Back by a distance: a restart does not ask what the new rope says of the old place.
+    for _ in range(2):
+        outcomes = kv.move(tmp_path / "far", rope=dynamic, by=-8000, job="back")
+    assert {o.what for o in outcomes} == {"already"}
+    kv.move(source, tmp_path / "near", to=1000)
+    near, far = ({n: kv.read(tmp_path / where / n)[1] for n in raw} for where in ("near", "far"))
+    for name in raw:
+        np.testing.assert_allclose(far[name].astype(np.float32), near[name].astype(np.float32), atol=0.08)
+
+
 def test_what_is_refused_is_named_and_stays(folder, tmp_path):
     source, raw = folder
     names = list(raw)

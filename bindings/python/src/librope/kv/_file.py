@@ -146,11 +146,13 @@ def inspect(path: str | os.PathLike[str]) -> Info:
         return file.info
 
 
-def read(path: str | os.PathLike[str], *, rope: Rope | None = None, frequency_set: int = 0) -> tuple[Info, Any, Any]:
+def read(
+    path: str | os.PathLike[str], *, rope: Rope | None = None, frequency_set: int | None = None
+) -> tuple[Info, Any, Any]:
     """Info, keys and values (None, if the file has none) as NumPy arrays.
 
     Args:
-        rope, frequency_set: how the keys must have been rotated.
+        rope, frequency_set: how the keys must have been rotated: by this set of rope; None: by one of them.
 
     Raises:
         ValueError: no KV file, a damaged one, or keys of another RoPE.
@@ -169,10 +171,20 @@ def read(path: str | os.PathLike[str], *, rope: Rope | None = None, frequency_se
     return info, arrays["k"], arrays.get("v")
 
 
-def check_rope(file: Reader, rope: Rope, frequency_set: int) -> None:
-    wanted = _schema.digest_of(rope, frequency_set)
-    if file.info.digest != wanted:
-        raise ValueError(f"{file.where}: its keys are of another RoPE: digest is {file.info.digest}, and must be {wanted}")
+def check_rope(file: Reader, rope: Rope, frequency_set: int | None) -> None:
+    """ValueError: no set of rope, or not this one, turns keys as those of the file, at its positions."""
+    digests = {n: _schema.digest_of(rope, n) for n in _schema.sets_of(rope, frequency_set)}
+    why = (f"its keys are of another RoPE: digest is {file.info.digest}, and must be "
+           + " or ".join(dict.fromkeys(digests.values())))  # fmt: skip
+    for number, digest in digests.items():
+        if digest == file.info.digest:
+            try:
+                file.info.at(rope=rope, frequency_set=number)
+            except ValueError as e:
+                why = str(e)
+            else:
+                return
+    raise ValueError(f"{file.where}: {why}")
 
 
 def write(
@@ -185,7 +197,7 @@ def write(
     layout: str,
     layer: int | None = None,
     keys: str = "rotated",
-    frequency_set: int = 0,
+    frequency_set: int | None = None,
     note: str = "",
 ) -> Info:
     """A file of keys and values of adjacent tokens of one layer, complete or not at all.
@@ -193,7 +205,8 @@ def write(
     Args:
         k, v: float32, float16 or bfloat16, without gaps, as layout says; v may have another number of channels.
             Arrays of NumPy, torch on the CPU, or anything else in main memory.
-        rope, frequency_set: what rotated the keys, or will.
+        rope: what rotated the keys, or will.
+        frequency_set: the set of rope that does; it must be given if rope has several.
         first_position: of the first token; each other has the position behind the one before.
         layout: "nhd" [tokens, heads, channels] or "hnd" [heads, tokens, channels].
         keys: "rotated", or "raw" where the cache holds keys before the rotation.
@@ -212,10 +225,12 @@ def write(
         if other[:-1] != shape[:-1] or kind != dtype or kind not in DTYPES:
             raise ValueError(f"{name} is {kind} {other}, and k {dtype} {shape}: both must have the same tokens, heads and "
                              f"dtype, one of {', '.join(DTYPES)}")  # fmt: skip
+    if isinstance(rope, Rope) and rope.freq_sets > 1 and frequency_set is None:
+        raise ValueError(f"rope has {rope.freq_sets} frequency sets: frequency_set must say which turned the keys")
     info = Info(
         rope=rope, first_position=first_position, tokens=tokens, heads=heads, head_dim=shape[2], dtype=dtype,
         layout=layout, v_head_dim=views["v"][0][2] if v is not None else None, keys=keys,
-        frequency_set=frequency_set, layer=layer, note=note,
+        frequency_set=0 if frequency_set is None else frequency_set, layer=layer, note=note,
     )  # fmt: skip
     blocks = (Block(name, None, 0, memory) for name, (_, _, memory) in views.items())
     write_blocks(place(path), info, blocks, {})

@@ -16,7 +16,7 @@ import numpy as np
 from .. import Rope
 from ._engines import Engine, here
 from ._file import BLOCK, Block, Reader, check_rope, moved_info, write_blocks
-from ._schema import Info, text_of
+from ._schema import Info, sets_of, text_of
 from ._store import Place, counterpart, files, place, remove_left_beside
 from ._turn import Turn, turn_of
 
@@ -100,14 +100,11 @@ class _Task:
         """Whether a file that is moved in its place has been moved."""
         change, moved = self.change, info.moved
         if change.by is None:
-            wanted = info.at(**change.of(info))
-            same = (wanted.digest, wanted.first_position, wanted.keys)
-            return same == (info.digest, info.first_position, info.keys)
+            return info.at(**change.of(info)).state == info.state
         if moved is None or moved.job != change.job:
             return False
-        now = info.at(first_position=moved.first_position)
-        wanted = now.at(**change.of(now))
-        if (wanted.first_position, wanted.digest, wanted.keys) != (info.first_position, info.digest, info.keys):
+        wanted = info.at(**change.of(info) | {"first_position": moved.first_position + change.by})
+        if wanted.state != info.state:
             raise ValueError(f"{self.source}: job {change.job!r} has moved it from {moved.first_position} to "
                              f"{info.first_position}, and that is another move than this: give this one a name of its "
                              "own")  # fmt: skip
@@ -138,7 +135,7 @@ def _turned(blocks: Iterator[Block], turn: Turn | None) -> Iterator[Block]:
 class _Check:
     source: Place
     rope: Rope | None
-    frequency_set: int
+    frequency_set: int | None
 
     def __call__(self) -> Outcome:
         with Reader(self.source) as file:
@@ -247,7 +244,7 @@ def verify(
     path: str | os.PathLike[str],
     *,
     rope: Rope | None = None,
-    frequency_set: int = 0,
+    frequency_set: int | None = None,
     engine: Engine | None = None,
     seen: Callable[[Outcome, int], None] | None = None,
 ) -> list[Outcome]:
@@ -255,11 +252,14 @@ def verify(
     value is finite.
 
     Args:
-        rope, frequency_set: how the keys must have been rotated.
+        rope, frequency_set: how the keys must have been rotated: by this set of rope; None: by one of them, as
+            the layers of a model that has several.
         engine, seen: as of move().
 
     Raises:
         Refused: with the outcomes; the message names the files and what is wrong.
         OSError: path cannot be read.
     """
+    if rope is not None:
+        sets_of(rope, frequency_set)
     return _finish([_Check(f, rope, frequency_set) for f in files(place(path))], engine, seen)

@@ -60,7 +60,12 @@ class Info:
     @property
     def own_rope(self) -> Rope:
         """The Rope of this file's frequency set."""
-        return Rope.from_fields(self.rope.configs[self.frequency_set])
+        return one_of(self.rope, self.frequency_set)
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """What a move changes: equal ones need none. A digest speaks of angles, and not of how far they are right."""
+        return self.digest, self.own_rope.valid_from, self.own_rope.valid_below, self.first_position, self.keys
 
     def at(self, **changes: Any) -> Info:
         return replace(self, **changes)
@@ -99,15 +104,37 @@ class Info:
         }
 
 
+def sets_of(rope: Rope, frequency_set: int | None) -> range:
+    """The numbers of frequency sets that are meant: this one, or with None all. ValueError: there is no such."""
+    every = range(rope.freq_sets)
+    if frequency_set is None:
+        return every
+    if type(frequency_set) is not int:
+        raise TypeError(f"frequency_set is {frequency_set!r}, and must be an integer")
+    if frequency_set not in every:
+        raise ValueError(f"frequency_set is {frequency_set}, and the rope has {rope.freq_sets}")
+    return every[frequency_set : frequency_set + 1]
+
+
+@lru_cache(64)
+def one_of(rope: Rope, frequency_set: int) -> Rope:
+    return Rope.from_fields(rope.configs[frequency_set])
+
+
 @lru_cache(64)
 def digest_of(rope: Rope, frequency_set: int) -> str:
     """Of the frequencies that turn keys. Where they depend on the length of the sequence, Rope.digest speaks of
     all lengths; keys were turned at one, and their digest is that of its frequencies."""
-    one = Rope.from_fields(rope.configs[frequency_set])
+    return at_any_length(one_of(rope, frequency_set)).digest()
+
+
+@lru_cache(64)
+def at_any_length(one: Rope) -> Rope:
+    """The same angles, without the lengths for which the scaling means them."""
     if one.valid_from == 0 and one.valid_below is None:
-        return one.digest()
+        return one
     kept = {n: getattr(one, n) for n in ("head_dim", "pairing", "rotary_dim", "rotary_offset", "attention_factor")}
-    return Rope.from_fields({**kept, "angle": one.config.get("angle"), "inv_freq": one.inv_freq_of(0)}).digest()
+    return Rope.from_fields({**kept, "angle": one.config.get("angle"), "inv_freq": one.inv_freq_of(0)})
 
 
 def _check(info: Info) -> None:
@@ -136,8 +163,7 @@ def _check(info: Info) -> None:
     rope = info.rope
     if not isinstance(rope, Rope):
         raise TypeError(f"rope is a {type(rope).__qualname__}, and must be a librope.Rope")
-    if info.frequency_set >= rope.freq_sets:
-        raise ValueError(f"frequency_set is {info.frequency_set}, and the rope has {rope.freq_sets}")
+    sets_of(rope, info.frequency_set)
     if rope.axes > 1:
         raise ValueError(f"the rope has {rope.axes} axes, and a KV file one position for each token")
     if rope.freq_heads > 1:
@@ -145,6 +171,11 @@ def _check(info: Info) -> None:
     if info.head_dim not in (rope.head_dim, rope.rotary_dim):
         raise ValueError(f"head_dim is {info.head_dim}, and must be {rope.head_dim}, that of the rope, or "
                          f"{rope.rotary_dim}, its rotary_dim")  # fmt: skip
+    last, reach = info.first_position + info.tokens - 1, info.own_rope.valid_below
+    if reach is not None and last >= reach - 1:
+        raise ValueError(f"first_position is {info.first_position}, and the last of {info.tokens} tokens at {last}: it must be "
+                         f"below {reach - 1}, because in a sequence of {reach} tokens the rope has other frequencies "
+                         "than for its seq_len")  # fmt: skip
 
 
 def text_of(info: Info) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import KVCache, Rope
-from ._schema import Info
+from ._schema import Info, at_any_length
 
 Turn = Callable[[Any, int], None]  # an array of keys and its first token, in place
 
@@ -31,8 +31,9 @@ def turn_of(before: Info, after: Info) -> Turn | None:
 
 
 def _once(rope: Rope) -> Rope:
-    """Moves round on store, whatever the model does: the keys have been rounded its way already."""
-    return rope.replace(rounding="float32")
+    """Moves round on store, whatever the model does: the keys have been rounded its way already. An Info has its
+    positions checked by its own rope; a move is between those of two."""
+    return at_any_length(rope).replace(rounding="float32")
 
 
 @lru_cache(16)
