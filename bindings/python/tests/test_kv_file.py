@@ -285,3 +285,73 @@ def test_values_that_are_not_finite(rope, rng, tmp_path):
         kv.read(path)
         with pytest.raises(kv.Refused, match=f"1 values of {name} are not finite"):
             kv.verify(path)
+
+
+def with_header(path, change, encoding="utf-8"):
+    """The file with another text as its header, and of its metadata the right checksum."""
+    whole = path.read_bytes()
+    at = 8 + int.from_bytes(whole[:8], "little")
+    header = change(json.loads(whole[8:at])).encode(encoding, "surrogatepass")
+    path.write_bytes(len(header).to_bytes(8, "little") + header + whole[at:])
+
+
+def with_metadata(path, change):
+    def header(entries):
+        entries["__metadata__"]["librope_kv"] = text = change(entries["__metadata__"]["librope_kv"])
+        told[:] = [xxhash.xxh3_128_digest(text.encode())]
+        return json.dumps(entries)
+
+    told = []
+    with_header(path, header)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-48] + told[0] + whole[-32:])
+
+
+K16 = '{"k":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},'
+
+
+@pytest.mark.parametrize(("match", "change", "encoding"), [
+    ("'k' stands twice in its header", lambda x: K16 + json.dumps(x)[1:], "utf-8"),
+    ("'__metadata__' stands twice in its header", lambda x: '{"__metadata__": {},' + json.dumps(x)[1:], "utf-8"),
+    ("'dtype' stands twice in its header", lambda x: json.dumps(x).replace('"dtype"', '"dtype": "F16", "dtype"', 1), "utf-8"),
+    *[("no KV file: its header has no metadata", json.dumps, e) for e in ("utf-16", "utf-32", "utf-8-sig")],
+    ("no KV file: its header has no metadata", lambda x: json.dumps(x)[:-1] + ', "\ud800": 1}', "utf-8"),
+    *[("no KV file: its header has no metadata", lambda x, w=w: w[0] + json.dumps(x) + w[1], "utf-8")
+      for w in ((" ", ""), ("\n", ""), ("", "\n"), ("", "\0"))],
+])  # fmt: skip
+def test_a_header_that_others_read_otherwise(path, match, change, encoding):
+    with_header(path, change, encoding)
+    for call in (kv.inspect, kv.read, kv.verify):
+        with pytest.raises(ValueError, match=f"{path}: {match}"):
+            call(path)
+
+
+@pytest.mark.parametrize(("match", "change"), [
+    ("'keys' stands twice in its metadata librope_kv", lambda x: '{"keys": "raw", ' + x[1:]),
+    ("'theta' stands twice in its metadata librope_kv", lambda x: x.replace('"theta"', '"theta": 1.0, "theta"')),
+    ("its metadata librope_kv is not that of a KV file", lambda x: x.replace('"theta": 10000.0', '"theta": NaN')),
+    ("note is ", lambda x: x.replace("a prompt", "\\ud800")),
+])  # fmt: skip
+def test_metadata_that_others_read_otherwise(path, match, change):
+    with_metadata(path, lambda text: text)
+    kv.read(path)
+    with_metadata(path, change)
+    for call in (kv.inspect, kv.read, kv.verify):
+        with pytest.raises(ValueError, match=f"{path}: {match}"):
+            call(path)
+
+
+def test_a_header_has_a_limit(path, rope, rng):
+    """At which memory is some twenty MiB; who writes a file is told, and can read what he has written."""
+    before = path.read_bytes()
+    (k, _), arguments = arrays(rng), {"rope": rope, "first_position": 0, "layout": "nhd"}
+    with pytest.raises(ValueError, match="the header has .* and must have at most 1048576: note has 1048576 characters"):
+        kv.write(path, k, **arguments, note="x" * (1 << 20))
+    assert path.read_bytes() == before and len(list(path.parent.iterdir())) == 1
+    kv.write(path, k, **arguments, note="x" * 1_040_000)
+    kv.read(path)
+    with_header(path, lambda x: json.dumps(x) + " " * (1 << 13))
+    with pytest.raises(ValueError, match=f"{path}: no KV file: its header has 10.* bytes, and must have at most 1048576"):
+        kv.inspect(path)
+    with pytest.raises(ValueError, match="note is "):
+        kv.write(path, k, **arguments, note="\ud800")

@@ -122,10 +122,11 @@ def _parts(shape: tuple[int, int, int], layout: str, elements: int) -> Iterator[
 
 def write_blocks(where: Place, info: Info, blocks: Iterator[Block], known: Mapping[str, bytes]) -> None:
     """A file of these blocks. known: checksums of tensors that need not be made."""
+    header = memoryview(_schema.header(info))
     rows = [xxhash.xxh3_128_digest(_schema.text_of(info).encode())]
     sums = {name: xxhash.xxh3_128() for name in info.shapes()}
     with where.replacing() as file:
-        _write(file, memoryview(_schema.header(info)))
+        _write(file, header)
         for block in blocks:
             if block.name not in known:
                 sums[block.name].update(block.memory)

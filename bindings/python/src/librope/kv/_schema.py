@@ -19,7 +19,8 @@ CHECKSUM = "xxh3_128"
 CHECKSUM_BYTES = 16
 _CODES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
-_LIMIT = 100 << 20  # bytes of a header: safetensors' own
+#: Bytes of a header. 512 pairs of dozens of frequency sets fit; read as JSON they are some twenty times as many.
+LIMIT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -151,13 +152,11 @@ def _check(info: Info) -> None:
     for name, choices in (("dtype", tuple(_CODES)), ("layout", ("nhd", "hnd")), ("keys", ("rotated", "raw"))):
         if getattr(info, name) not in choices:
             raise ValueError(f"{name} is {getattr(info, name)!r}, and must be one of {', '.join(choices)}")
-    if not isinstance(info.note, str):
+    if not _is_text(info.note):
         raise ValueError(f"note is {info.note!r}, and must be a text")
     moved = info.moved
     if moved is not None and not (
-        type(moved.first_position) is int
-        and isinstance(moved.checksum, str)
-        and isinstance(moved.job, (str, type(None)))
+        type(moved.first_position) is int and _is_text(moved.checksum) and (moved.job is None or _is_text(moved.job))
     ):
         raise ValueError(f"moved is {moved}, and must be job (a text or null), first_position and checksum")
     rope = info.rope
@@ -178,6 +177,11 @@ def _check(info: Info) -> None:
                          "than for its seq_len")  # fmt: skip
 
 
+def _is_text(value: Any) -> bool:
+    """Unicode: halves of a character can be written in JSON, and other languages read none."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+
+
 def text_of(info: Info) -> str:
     return json.dumps(info.told(), allow_nan=False)
 
@@ -187,6 +191,9 @@ def header(info: Info) -> bytes:
     entries: dict[str, Any] = {"__metadata__": {KEY: text_of(info)}, **_entries(info)}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > LIMIT:
+        raise ValueError(f"the header has {len(text)} bytes, and must have at most {LIMIT}: note has {len(info.note)} characters, "
+                         f"and the rope {len(info.rope.spec)}")  # fmt: skip
     return len(text).to_bytes(8, "little") + text
 
 
@@ -204,19 +211,49 @@ def _entries(info: Info) -> dict[str, Any]:
 def header_size(first: bytes, size: int) -> int:
     """Of the header behind its first 8 bytes, in a file of that size."""
     length = int.from_bytes(first, "little")
-    if len(first) < 8 or length > min(size - 8, _LIMIT):
+    if len(first) < 8 or length > size - 8:
         raise ValueError("no KV file, or truncated: it does not begin with the header of a .safetensors file")
+    if length > LIMIT:
+        raise ValueError(f"no KV file: its header has {length} bytes, and must have at most {LIMIT}")
     return length
+
+
+def _json(text: str) -> Any:
+    """Of JSON, in which a name stands once: readers differ in which of two they take. ValueError: it is none."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise _Twice(next(name for name in entries if names.count(name) > 1))
+        return entries
+
+    def none(constant: str) -> Any:
+        raise ValueError(f"{constant} is no JSON")
+
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_constant=none)
+    except RecursionError:
+        raise ValueError("too deep") from None
+
+
+class _Twice(Exception):
+    """The name that stands twice in an object."""
 
 
 def parse(text: bytes, size: int) -> tuple[Info, str]:
     """The Info of a header and its metadata as they stand there. size: of the file. ValueError: what differs
     from docs/kv-file.md, by name."""
     try:
-        entries = json.loads(text)
+        # As safetensors demands: UTF-8 from { to }, and blanks behind.
+        if text[:1] != b"{" or text.rstrip(b" ")[-1:] != b"}":
+            raise ValueError
+        entries = _json(text.decode())
         metadata = entries.pop("__metadata__", {})
         said = metadata[KEY]
-    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+    except _Twice as e:
+        raise ValueError(f"{e.args[0]!r} stands twice in its header") from None
+    except (ValueError, AttributeError, KeyError, TypeError):
         raise ValueError(f"no KV file: its header has no metadata {KEY}") from None
     others = sorted(set(metadata) - {KEY})
     if others:
@@ -236,9 +273,11 @@ def parse(text: bytes, size: int) -> tuple[Info, str]:
 
 def _parse_metadata(said: Any) -> Info:
     try:
-        told = json.loads(said)
+        told = _json(said)
         version = told["version"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except _Twice as e:
+        raise ValueError(f"{e.args[0]!r} stands twice in its metadata {KEY}") from None
+    except (ValueError, TypeError, KeyError):
         raise ValueError(f"its metadata {KEY} is not that of a KV file: {said!r:.60}") from None
     if version != VERSION:
         raise ValueError(f"version is {version!r}, and this librope reads {VERSION}")
