@@ -1,5 +1,7 @@
 """Tokens of one sequence on several ranks: gathered, they have the bits of one call."""
 
+from array import array
+
 import librope
 import numpy as np
 import pytest
@@ -122,6 +124,49 @@ def test_what_is_refused(options, error, message):
     with pytest.raises(error, match=message):
         exact.apply_(x, **{"shard": librope.Shard("zigzag", 0, 2), **options})
     np.testing.assert_array_equal(x, values(3))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "cuts", "message"),
+    [
+        (np.array([0.9, 1.7]), CUTS, "offsets has dtype float64, and must be int32 or int64"),
+        (np.array([2**63 + 5, 1], np.uint64), CUTS, "offsets has dtype uint64, and must be int32 or int64"),
+        (np.array([[1, 2]]), CUTS, r"offsets has shape \(1, 2\), and must have one dimension"),
+        (np.array([1, 2, 3]), CUTS, "offsets has 3 entries, and there are 2 sequences"),
+        (np.array([1, 2, 3, 4])[::2], CUTS, "offsets has stride 2, and must be contiguous"),
+        (None, CUTS.astype(np.int64) + 2**32, "cu_seqlens has dtype int64, and must be int32"),
+        (None, CUTS.astype(np.float32), "cu_seqlens has dtype float32, and must be int32"),
+        (None, CUTS[:1], "cu_seqlens has 1 entries, and must have one more than sequences"),
+    ],
+)
+def test_ids_refuse_what_calls_refuse(offsets, cuts, message):
+    """In the same words."""
+    shard, x = librope.Shard("zigzag", 0, 4), values(12)
+    positions = 0 if offsets is None else None
+    with pytest.raises((ValueError, TypeError), match=message) as call:
+        ROPE.apply(x, positions, offsets=offsets, cu_seqlens=cuts, shard=shard)
+    with pytest.raises(type(call.value), match=message) as ids:
+        shard.ids(12, offsets=offsets, cu_seqlens=cuts)
+    assert str(ids.value) == str(call.value)
+    if offsets is None:
+        with pytest.raises(type(call.value), match=message):
+            shard.numbers(12, cu_seqlens=cuts)
+
+
+def test_ids_of_lists_and_other_arrays():
+    shard = librope.Shard("zigzag", 0, 4)
+    want = shard.ids(12, offsets=np.array([7, 100]), cu_seqlens=CUTS)
+    for offsets in ([7, 100], np.array([7, 100], np.int32), array("q", [7, 100])):
+        np.testing.assert_array_equal(shard.ids(12, offsets=offsets, cu_seqlens=CUTS.tolist()), want)
+    for error, offsets, cuts, message in [
+        (TypeError, [0.9, 1.7], [0, 16, 48], "offsets as a list must hold ints"),
+        (TypeError, [0, 1], [0.0, 16.9, 48.2], "cu_seqlens as a list must hold ints"),
+        (ValueError, [0, 1], [0, 16 + 2**32, 48], r"cu_seqlens\[1\] is 4294967312, and must be from"),
+        (ValueError, [0, 2**63], [0, 16, 48], r"offsets\[1\] is .*, and must be from"),
+        (TypeError, 3, [0, 16, 48], "offsets is a builtins.int, and must be an array"),
+    ]:
+        with pytest.raises(error, match=message):
+            shard.ids(12, offsets=offsets, cu_seqlens=cuts)
 
 
 def test_ids_say_what_is_wrong():

@@ -20,8 +20,9 @@ from ._rules import (
     check_slots,
     check_strides,
     check_vector,
+    contiguous,
 )
-from ._template import MARK, Key, Template, contiguous, describe
+from ._template import MARK, Key, Template, describe
 from ._types import CacheLayout
 
 

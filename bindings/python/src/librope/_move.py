@@ -9,8 +9,8 @@ from ._ffi import ffi, lib
 from ._fused import FusedKey, place
 from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside
 from ._pool import Pool
-from ._rules import both_layouts, cache_axes, check_cache, check_channels, check_dtype, check_strides
-from ._template import Key, Template, contiguous, read_positions
+from ._rules import both_layouts, cache_axes, check_cache, check_channels, check_dtype, check_strides, contiguous
+from ._template import Key, Template, read_positions
 
 _ARRAYS = ("slots_i32", "slots_i64", "page_table", "page_starts", "starts")
 

@@ -278,6 +278,24 @@ def check_vector(
         raise ValueError(f"{name} has {shape[0]} entries, and there are {sequences} sequences")
 
 
+def contiguous(name: str, meta: tuple[tuple[int, ...], tuple[int, ...], str]) -> None:
+    """meta: shape, strides and dtype."""
+    shape, strides, _ = meta
+    if 0 in shape:  # strides of NumPy are 0 then
+        return
+    step = 1
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if n > 1 and stride != step:
+            raise ValueError(f"{name} has stride {stride}, and must be contiguous")
+        step *= n
+
+
+def check_sequences(sequences: int) -> None:
+    """Those of cu_seqlens."""
+    if sequences < 1:
+        raise ValueError(f"cu_seqlens has {sequences + 1} entries, and must have one more than sequences")
+
+
 def check_offsets(
     shape: Sequence[int], dtype: str, sequences: int, operation: str, packed: bool
 ) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from . import _arrays, _core
 from ._choices import ShardScheme
-from ._core import SHARD_SCHEMES, check, integer, number
+from ._core import SHARD_SCHEMES, check, integer, ints, number
 from ._ffi import ffi, lib
+from ._rules import INTEGERS, check_sequences, check_vector, contiguous
 
 _LEVELS = "/"  # between the two levels in a text
 
@@ -86,8 +87,8 @@ class Shard:
     def ids(self, tokens: int, positions: int = 0, *, offsets: Any = None, cu_seqlens: Any = None) -> Any:
         """The positions of the tokens of this rank, for what needs them: int64 [tokens].
 
-        tokens: of this rank. positions, offsets, cu_seqlens: as in calls; arrays in main memory.
-        Raises what a call would raise.
+        tokens: of this rank. positions, offsets, cu_seqlens: as in calls, in main memory, or lists of
+        ints. Raises what a call would raise.
         """
         return self._write(tokens, positions, offsets, cu_seqlens)[0]
 
@@ -108,22 +109,29 @@ class Shard:
         p.shard = struct = self._struct()
         keep: list[Any] = [struct]
 
-        def vector(x: Any, name: str, dtype: Any, kind: str) -> Any:
-            array = np.ascontiguousarray(x, dtype)
-            if array.ndim != 1:
-                raise ValueError(f"{name} has shape {array.shape}, and must have one dimension")
-            keep.append(array)
-            return array, ffi.cast(kind, array.ctypes.data)
+        def vector(x: Any, name: str, allowed: tuple[str, ...], sequences: int | None) -> int:
+            """Its length. allowed: dtypes, of which lists get the last."""
+            if isinstance(x, (range, list, tuple)):
+                kind = allowed[-1]
+                x = np.array([integer(n, f"{name}[{i}]", f"{kind}_t") for i, n in enumerate(ints(x, name))], kind)
+            view = _arrays.read(x, name)
+            if view[3] >= 0:
+                raise ValueError(f"{name} is on CUDA device {view[3]}, and must be in main memory")
+            meta = view[1](view[0], name)
+            check_vector(name, meta[0], meta[2], allowed, sequences)
+            contiguous(name, meta)
+            keep.append(view)
+            field = "cu_seqlens" if name == "cu_seqlens" else f"offsets_i{meta[2].removeprefix('int')}"
+            setattr(p, field, ffi.cast("void*", view[2]))
+            return meta[0][0]
 
         sequences = 1
         if cu_seqlens is not None:
-            cuts, p.cu_seqlens = vector(cu_seqlens, "cu_seqlens", np.int32, "int32_t*")
-            sequences = p.sequences = len(cuts) - 1
+            sequences = p.sequences = vector(cu_seqlens, "cu_seqlens", ("int32",), None) - 1
+            check_sequences(sequences)
         if offsets is not None:
             p.kind, p.offset = lib.ROPE_POSITIONS_SEQ_OFFSETS, 0
-            starts, p.offsets_i64 = vector(offsets, "offsets", np.int64, "int64_t*")
-            if len(starts) != sequences:
-                raise ValueError(f"offsets has {len(starts)} entries, and there are {sequences} sequences")
+            vector(offsets, "offsets", INTEGERS, sequences)
         out = [np.empty(count, np.int64) for _ in range(2)]
         check(lib.rope_shard_ids(1, count, p, *[ffi.cast("int64_t*", x.ctypes.data) for x in out]))
         return out[0], out[1]

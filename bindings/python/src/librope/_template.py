@@ -15,9 +15,11 @@ from ._rules import (
     check_dtype,
     check_not_negative,
     check_offsets,
+    check_sequences,
     check_strides,
     check_tensor,
     check_vector,
+    contiguous,
     order_of_positions,
 )
 from ._shard import Shard
@@ -81,17 +83,6 @@ def _vector(meta: Meta, name: str, sequences: int | None = None) -> int:
     check_vector(name, shape, dtype, ("int32",), sequences)
     contiguous(name, meta)
     return shape[0]
-
-
-def contiguous(name: str, meta: Meta) -> None:
-    shape, strides, _ = meta
-    if 0 in shape:  # strides of NumPy are 0 then
-        return
-    step = 1
-    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if n > 1 and stride != step:
-            raise ValueError(f"{name} has stride {stride}, and must be contiguous")
-        step *= n
 
 
 def read_positions(
@@ -218,10 +209,7 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
         sequences = batch
         if key.cu_seqlens is not None:
             sequences = _vector(key.cu_seqlens, "cu_seqlens") - 1
-            if sequences < 1:
-                raise ValueError(
-                    f"cu_seqlens has {sequences + 1} entries, and must have one more than sequences"
-                )
+            check_sequences(sequences)
             p.sequences = sequences
         if key.freq_sets is not None:
             _vector(key.freq_sets, "freq_sets", sequences)
