@@ -353,8 +353,8 @@ class Rope(Immutable, Preparer, Digested):
                 them: (cos, sin) for "split", "full_halves", "full_interleaved", else one array.
                 Four axes, those of layout, are [batch or 1, tokens, heads, row]: adjacent heads share.
             pool: threads for a long call.
-            shard: a librope.Shard: q and k are the tokens that one of several ranks has, and positions
-                (an int), offsets, cu_seqlens and freq_sets those of whole sequences.
+            shard: a librope.Shard, where q and k are the tokens of one of several ranks; it says what
+                positions are then.
 
         Returns:
             (q, k): new arrays of the same libraries, shapes and dtypes; out if given; None for k in a
