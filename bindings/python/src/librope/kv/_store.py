@@ -41,15 +41,21 @@ class Place:
         """Where symbolic links lead."""
         return os.path.realpath(self.path) if self.local else self.path
 
+    @property
+    def now(self) -> Any:
+        """The filesystem, without the listings that it remembers: others write into a store, too."""
+        self.fs.invalidate_cache()
+        return self.fs
+
     def exists(self) -> bool:
-        return bool(self.fs.exists(self.path))
+        return bool(self.now.exists(self.path))
 
     def is_folder(self) -> bool:
-        return bool(self.fs.isdir(self.path))
+        return bool(self.now.isdir(self.path))
 
     def read(self) -> Any:
         """Open to be read; OSError if it is not there."""
-        return open(self.path, "rb") if self.local else self.fs.open(self.path, "rb")
+        return open(self.path, "rb") if self.local else self.now.open(self.path, "rb")
 
     @contextmanager
     def replacing(self) -> Iterator[Any]:
@@ -93,7 +99,7 @@ def files(where: Place) -> list[Place]:
         if not where.exists():
             raise FileNotFoundError(f"{where}: no such file or folder")
         return [where]
-    every = sorted(where.fs.find(where.path))
+    every = sorted(where.now.find(where.path))
     for path in every if where.local else []:
         if os.path.islink(path) and os.path.isdir(path):
             raise ValueError(f"{path}: it is a symbolic link to a folder, which a job does not follow: name that folder itself")
