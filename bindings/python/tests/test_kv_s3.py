@@ -9,7 +9,7 @@ import pytest
 import librope
 from librope import cli, kv
 
-pytest.importorskip("s3fs")
+s3fs = pytest.importorskip("s3fs")
 server = pytest.importorskip("moto.server")
 
 ROPE = librope.Rope(head_dim=16, theta=1e4, pairing="halves")
@@ -102,6 +102,21 @@ def test_moves_and_restarts(store, document):
                 kv.move("s3://keys/doc", address, **changes)
             assert [o.what for o in e.value.outcomes] == ["already", "moved", "refused"]
             assert content(store, address) == {**want, "2.safetensors": bad}
+
+
+def test_a_header_does_not_cost_the_file(store, tmp_path, monkeypatch):
+    """Of 24 MiB inspect fetches what comes at once, and a move twice at most."""
+    fetched, fetch = [], s3fs.S3File._fetch_range
+    monkeypatch.setattr(s3fs.S3File, "_fetch_range", lambda f, a, b: fetched.append(b - a) or fetch(f, a, b))
+    k = np.ones((24 << 14, 1, 16), np.float32)
+    kv.write("s3://keys/large/0.safetensors", k, rope=ROPE, first_position=0, layout="nhd")
+    kv.inspect("s3://keys/large/0.safetensors")
+    assert 0 < sum(fetched) <= 10 << 20
+    fetched.clear()
+    kv.move("s3://keys/large", "s3://keys/larger", to=5)
+    assert 24 << 20 < sum(fetched) <= 48 << 20 and len(fetched) < 12
+    store.rm("s3://keys/large", recursive=True)
+    store.rm("s3://keys/larger", recursive=True)
 
 
 def test_what_is_damaged_behind_its_header_leaves_nothing(store, document):

@@ -20,6 +20,7 @@ from fsspec.implementations.local import LocalFileSystem
 from .._replace import remove_left, replacing
 
 SUFFIX = ".safetensors"
+AHEAD = 8 << 20  # bytes that a client of a store fetches at once: a header costs no more, and a move few requests
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Place:
 
     def read(self) -> Any:
         """Open to be read; OSError if it is not there."""
-        return open(self.path, "rb") if self.local else self.now.open(self.path, "rb")
+        return open(self.path, "rb") if self.local else self.now.open(self.path, "rb", block_size=AHEAD)
 
     @contextmanager
     def replacing(self) -> Iterator[Any]:
@@ -99,11 +100,11 @@ def files(where: Place) -> list[Place]:
         if not where.exists():
             raise FileNotFoundError(f"{where}: no such file or folder")
         return [where]
-    every = sorted(where.now.find(where.path))
+    every = [p for p in sorted(where.now.find(where.path)) if not _name(p).startswith(".")]
     for path in every if where.local else []:
         if os.path.islink(path) and os.path.isdir(path):
             raise ValueError(f"{path}: it is a symbolic link to a folder, which a job does not follow: name that folder itself")
-    found = [p for p in every if p.endswith(SUFFIX) and not _name(p).startswith(".")]
+    found = [p for p in every if p.endswith(SUFFIX)]
     if not found:
         raise FileNotFoundError(f"{where} has no {SUFFIX} files")
     return [Place(where.fs, p) for p in found]
