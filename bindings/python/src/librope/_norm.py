@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._arrays import View, read
 from ._choices import NormKind, NormOrder, NormRounding, NormSpan
@@ -143,3 +143,17 @@ def read_norms(norms: Norms) -> list[View | None]:
         None if x is None else read(x, name, False)
         for name, x in zip(NAMES, norm_arrays(norms), strict=True)
     ]
+
+
+class Normed(NamedTuple):
+    """Norms that were read once, good as long as the memory of their weights stays."""
+
+    norms: Norms
+    form: Any  # what decides a template
+    addresses: tuple[int, ...]
+
+
+def read_once(norms: Norms) -> Normed:
+    views = read_norms(norms)
+    form = (*[x and x[0] for x in views], norm_forms(norms))
+    return Normed(norms, form, tuple(0 if x is None else x[2] for x in views))

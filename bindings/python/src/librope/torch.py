@@ -18,9 +18,10 @@ from ._call import Call, as_positions, layout_of
 from ._conventions import OPERATION_NAMES, rule_of
 from ._core import COS_SIN_FORMATS, OPERATIONS, error, ints, number
 from ._ffi import ffi, lib
+from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import arrays_of, written_of
 from ._norm import NAMES as NORM_NAMES
-from ._norm import norm_arrays, norm_forms
+from ._norm import Normed, norm_arrays, norm_forms
 from ._operators import (
     FLOPS,
     SHARD,
@@ -64,6 +65,8 @@ _is_grad_enabled = torch.is_grad_enabled
 _is_tracing = torch._C._is_tracing
 _is_profiling = torch._C._autograd._profiler_enabled
 _call_addresses = lib.call_addresses
+_call_normed = lib.call_normed
+_NOTHING_BESIDE = (0,) * len(_BESIDE)
 _NULL = ffi.NULL
 
 
@@ -506,9 +509,10 @@ def _spec_of(head_dim: int, rotary_dim: int, pairing: str, rounding: str) -> str
 
 def rotate_by_rows(
     q: Tensor, k: Any, cos: Tensor, sin: Tensor, pairing: str, rotary_dim: int, rounding: str,
-    layout: str, operation: str, format: str, in_place: bool,
+    layout: str, operation: str, format: str, in_place: bool, normed: Normed | None = None,
 ) -> tuple[Tensor, Any]:  # fmt: skip
-    """apply_rows without a Rope, for callers that have shapes and tables and no configuration."""
+    """apply_rows without a Rope, for callers that have shapes and tables and no configuration.
+    normed: where no dispatcher is needed."""
     if _is_compiling() or needs_dispatcher(q, k, cos):
         tensors = [q] if k is None else [q, k]
         out = _rotation_by_rows().apply(
@@ -521,7 +525,7 @@ def rotate_by_rows(
     key = (
         q.shape, q.stride(), q.dtype, None if k is None else (k.shape, k.stride()), cos.shape,
         cos.stride(), sin.stride(), cos.dtype, pairing, rotary_dim, rounding, layout, operation,
-        format, in_place,
+        format, in_place, None if normed is None else normed.form,
     )  # fmt: skip
     known = _rows_cache.get(key)
     if known is None or not q.is_cpu or _is_profiling():
@@ -533,8 +537,9 @@ def rotate_by_rows(
             before_write(q, k)
         made = pair(outs) if outs else (None, None)
         call = Call(
-            q, k, layout=layout, operation=operation, cos_sin=(cos, sin), cos_sin_format=format
-        )
+            q, k, layout=layout, operation=operation, cos_sin=(cos, sin), cos_sin_format=format,
+            norms=None if normed is None else normed.norms,
+        )  # fmt: skip
         template = rope._run(call, *made)
         if q.is_cpu and cos.stride() == key[5] and sin.stride() == key[6]:
             if len(_rows_cache) >= 512:
@@ -548,11 +553,17 @@ def rotate_by_rows(
     else:
         q_out = _arrays.empty_like(q, "q")
         k_out = None if k is None else _arrays.empty_like(k, "k")
-    status = _call_addresses(
-        known[0], known[1].args, known[1].rows, 0, 0, _NULL, q.data_ptr(),
-        0 if k is None else k.data_ptr(), 0 if in_place else q_out.data_ptr(),
+    addresses = (
+        q.data_ptr(), 0 if k is None else k.data_ptr(), 0 if in_place else q_out.data_ptr(),
         0 if in_place or k is None else k_out.data_ptr(), 0, 0, 0, cos.data_ptr(), sin.data_ptr(),
     )  # fmt: skip
+    context, template = known
+    if normed is None:
+        status = _call_addresses(context, template.args, template.rows, 0, 0, _NULL, *addresses)
+    else:
+        arrays = ffi.new("uintptr_t[]", [*addresses, *_NOTHING_BESIDE, *normed.addresses])
+        templates = (template.args, template.rows, template.fused, template.cache, template.norms)
+        status = _call_normed(context, *templates, 0, 0, _NULL, arrays)
     if status:
         raise error(status)
     return q_out, k_out

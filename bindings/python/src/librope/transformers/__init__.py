@@ -3,11 +3,13 @@
 Every attention layer of transformers rotates q and k by a function of its own module, which looks
 like apply_rotary_pos_emb(q, k, cos, sin). patch() calls each on random numbers, and replaces those
 that turn out to be a rotation librope knows by one call of the library that gives the same results,
-rounding included. Other functions are left alone, and the report says why.
+rounding included. Other functions are left alone, and the report says why. With norms=True the call
+does the norms of q and k as well (_norms.py).
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import sys
@@ -20,10 +22,11 @@ from typing import Any
 import torch
 
 from .._core import LibropeWarning
+from ._norms import NAMES, Layers
 from ._probe import Kind, NotRecognised, classify, is_candidate
 from ._wrap import make_wrapper, takes_device
 
-__all__ = ["Entry", "Kind", "Report", "patch", "patched", "unpatch"]
+__all__ = ["Entry", "Kind", "NormEntry", "Report", "patch", "patched", "unpatch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +44,28 @@ class Entry:
 
 
 @dataclasses.dataclass(frozen=True)
+class NormEntry:
+    """Attention layers of one class, and what became of their norms."""
+
+    module: str
+    name: str
+    layers: int
+    norms: str  # in words, or ""
+    reason: str  # why they were left alone, or ""
+
+    def __str__(self) -> str:
+        what = f"normed in the same call: {self.norms}" if self.norms else f"left alone: {self.reason}"
+        return f"{self.module.removeprefix('transformers.models.')}.{self.name} x {self.layers}: {what}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
-    """What patch did. Its text is one line per function, and one per device that is left out."""
+    """What patch did. Its text is one line per function, and one per device that is left out; with
+    norms=True one per class of layers as well."""
 
     entries: tuple[Entry, ...]
     left_devices: tuple[str, ...] = ()  # of the model's parameters, where librope does not work
+    norms: tuple[NormEntry, ...] | None = None  # with norms=True
 
     @property
     def patched(self) -> tuple[Entry, ...]:
@@ -56,6 +76,8 @@ class Report:
 
     def __str__(self) -> str:
         lines = [*map(str, self.entries)] or ["no function of q, k, cos and sin found"]
+        if self.norms is not None:
+            lines += map(str, self.norms or ["no layer with q_norm and k_norm found"])
         for device in self.left_devices:
             lines.append(f"tensors on {device} go to the functions as they were: librope is not there")
         return "\n".join(lines)
@@ -69,6 +91,7 @@ class _Patch:
 
 
 _patches: dict[tuple[str, str], _Patch] = {}
+_layers: dict[type, Layers] = {}  # by the class; as long as the function that they rotate by is patched
 _lock = threading.RLock()
 
 
@@ -92,7 +115,29 @@ def _left_devices(model_or_class: Any) -> tuple[str, ...]:
     return tuple(sorted({d.type for d in devices if not takes_device(d)}))
 
 
-def patch(model_or_class: Any, *, in_place: bool = False) -> Report:
+def _patch_norms(model: torch.nn.Module) -> tuple[NormEntry, ...]:
+    """The norms of the model's attention layers; after its functions."""
+    count: collections.Counter[tuple[type, str, str]] = collections.Counter()
+    for layer in model.modules():
+        if all(isinstance(getattr(layer, name, None), torch.nn.Module) for name in NAMES):
+            norms, reason = "", ""
+            try:
+                norms = _layers_of(type(layer)).add(layer)
+            except NotRecognised as why:
+                reason = str(why)
+            count[type(layer), norms, reason] += 1
+    return tuple(NormEntry(c.__module__, c.__name__, n, *what) for (c, *what), n in count.items())
+
+
+def _layers_of(cls: type) -> Layers:
+    owner = next(c for c in cls.__mro__ if vars(c).get("forward"))
+    layers = _layers.get(owner)
+    if layers is None:
+        layers = _layers[owner] = Layers(owner)
+    return layers
+
+
+def patch(model_or_class: Any, *, in_place: bool = False, norms: bool = False) -> Report:
     """Lets the attention layers of a model use librope.
 
     Replaces functions of the modules in which the model's classes are defined: every model of these
@@ -103,14 +148,21 @@ def patch(model_or_class: Any, *, in_place: bool = False) -> Report:
         model_or_class: a model, or its class before it is made.
         in_place: rotate q and k where they are while gradients are off. Faster for long prompts.
             Wrong for code that keeps q or k from before the rotation.
+        norms: where attention layers of this model norm q and k directly before the rotation (Qwen3,
+            Gemma 3, OLMo 2 ..), do both in one call while gradients are off and the code is not
+            compiled; else the norms are the model's own. Every rounding to 16 bits is the model's,
+            but squares are summed in librope's order: see the README.
 
     Returns:
-        A Report of every function that was looked at. Tensors that librope cannot take (their
-        device, dtype or subclass) go to the original function; nothing is raised for them.
+        A Report of every function, and with norms of every class of layers, that was looked at.
+        Tensors that librope cannot take (their device, dtype or subclass) go to the original function;
+        nothing is raised for them.
 
     Raises:
-        TypeError: model_or_class is something else.
+        TypeError: model_or_class is something else, or a class with norms=True.
     """
+    if norms and not isinstance(model_or_class, torch.nn.Module):
+        raise TypeError("norms=True needs a model: a class does not say which norms its layers have")
     entries: list[Entry] = []
     changed = False
     with _lock:
@@ -133,9 +185,10 @@ def patch(model_or_class: Any, *, in_place: bool = False) -> Report:
                 setattr(module, name, wrapper)
                 entries.append(Entry(module.__name__, name, kind, ""))
                 changed = True
-    if changed:
+        layers = _patch_norms(model_or_class) if norms else None
+    if changed or layers:
         _forget_compiled(model_or_class)
-    return Report(tuple(entries), _left_devices(model_or_class))
+    return Report(tuple(entries), _left_devices(model_or_class), layers)
 
 
 def unpatch(model_or_class: Any = None) -> None:
@@ -154,6 +207,7 @@ def unpatch(model_or_class: Any = None) -> None:
                 continue
             del _patches[key]
             module = sys.modules[key[0]]
+            changed |= _unpatch_norms(entry.wrapper)
             if getattr(module, key[1], None) is entry.wrapper:
                 setattr(module, key[1], entry.original)
                 changed = True
@@ -167,10 +221,23 @@ def unpatch(model_or_class: Any = None) -> None:
         _forget_compiled(model_or_class)
 
 
+def _unpatch_norms(wrapper: Any) -> bool:
+    """Of the layers that rotate by a function which is no longer patched."""
+    owners = [owner for owner, layers in _layers.items() if layers.rotation is wrapper]
+    for owner in owners:
+        if not _layers.pop(owner).remove():
+            warnings.warn(
+                f"{owner.__module__}.{owner.__name__}.forward was replaced by somebody else since: left as it is",
+                LibropeWarning,
+                stacklevel=3,
+            )
+    return bool(owners)
+
+
 @contextlib.contextmanager
-def patched(model_or_class: Any, *, in_place: bool = False) -> Iterator[Report]:
+def patched(model_or_class: Any, *, in_place: bool = False, norms: bool = False) -> Iterator[Report]:
     """with patched(model) as report: ..."""
-    report = patch(model_or_class, in_place=in_place)
+    report = patch(model_or_class, in_place=in_place, norms=norms)
     try:
         yield report
     finally:

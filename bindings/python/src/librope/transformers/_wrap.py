@@ -1,4 +1,7 @@
-"""The function put in the place of a recognised one."""
+"""The function put in the place of a recognised one.
+
+With _plan, q and k are first in its arguments, and are to be normed before they turn (_norms.py).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from .. import torch as _torch
 from .._conventions import channel_order
 from .._core import DTYPES, width_of
 from .._rope import Rope
+from .._watch import needs_dispatcher
+from ._norms import Plan
 from ._probe import Kind, signature_of
 
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
@@ -59,7 +64,7 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         return args[i] if i < len(args) else kwargs.get(name)
 
     @functools.wraps(original if not isinstance(original, torch.nn.Module) else original.forward)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, _plan: Plan | None = None, **kwargs: Any) -> Any:
         q, cos, sin = (argument(args, kwargs, n) for n in (first, "cos", "sin"))
         k = None if second is None else argument(args, kwargs, second)
         if kind.unsqueeze_dim is None:
@@ -73,10 +78,19 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
             or any(argument(args, kwargs, n) is not None for n in extra)
             or (kwargs and not kwargs.keys() <= index.keys())
         ):
+            if _plan is not None:
+                args = (*_plan.apart(q, k), *args[2:])
             return original(*args, **kwargs)
 
+        normed = None
+        if _plan is not None:
+            narrow = cos.dtype == q.dtype or (cos.dtype == torch.float32 and not kind.promotes)
+            if layout == "bhsd" and narrow and not needs_dispatcher(q, k, cos):
+                normed = _plan.norms_for(q, k)
+            if normed is None:
+                return wrapper(*_plan.apart(q, k), *args[2:], **kwargs)
         result = q.dtype
-        if cos.dtype != q.dtype and (kind.promotes or kind.eager):
+        if cos.dtype != q.dtype and (kind.promotes or kind.eager) and normed is None:
             # As PyTorch promotes: under autocast cosines are f32 and so is the result.
             wide = torch.promote_types(q.dtype, cos.dtype)
             result = wide if kind.promotes else result
@@ -85,11 +99,12 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         pairs = cos.shape[-1] // per_pair
         if halve:
             cos, sin = cos[..., :pairs], sin[..., :pairs]
-        # f32 arithmetic of two products and a sum is eager rounding to f32.
-        eager = kind.eager or q.dtype == torch.float32
+        # f32 arithmetic of two products and a sum is eager rounding to f32. Of 16-bit tensors that are
+        # normed it is, with f32 cosines, the rotation that rounds once, as in OLMo 2.
+        eager = q.dtype == torch.float32 or (kind.eager and cos.dtype == q.dtype)
         out = _torch.rotate_by_rows(
             q, k, cos, sin, kind.pairing, 2 * pairs, "eager" if eager else "float32", layout,
-            operation, format, in_place,
+            operation, format, in_place, normed,
         )  # fmt: skip
         if out[0].dtype != result:
             out = (out[0].to(result), None if out[1] is None else out[1].to(result))

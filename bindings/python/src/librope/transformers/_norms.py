@@ -1,0 +1,346 @@
+"""Norms of q and k in the call that rotates: patch(model, norms=True).
+
+A layer such as Qwen3's calls its q_norm and k_norm, then the function that patch() has replaced. Its
+class gets another forward, which runs a twin of the code: the norms pass their argument on, and the
+rotation norms as well. As with the functions, no list of models says which layers these are: a norm is
+one that librope has, rounding included, if it gives the same on random numbers; and the twin of each
+layer must give what the layer gives.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .._norm import Norm, Normed, Norms, read_once
+from .._watch import PLAIN
+from ._probe import NotRecognised, table
+
+NAMES = ("q_norm", "k_norm")
+_PASSING_ON = {name: f"_librope_{name}" for name in NAMES}  # their names in a twin's code
+
+
+class _NotBefore(RuntimeError):
+    pass
+
+
+# --- Which norm is it? ---
+
+
+def _rms(x: torch.Tensor, eps: float) -> torch.Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+
+
+def _layer(x: torch.Tensor, eps: float) -> torch.Tensor:
+    return _rms(x - x.mean(-1, keepdim=True), eps)
+
+
+# Kind and rounding of librope.Norm: what PyTorch code computes, in f32 until it is rounded.
+_FORMS: dict[tuple[str, str], Callable[..., torch.Tensor]] = {
+    ("rms", "rounded"): lambda x, w, b, eps: _rms(x, eps) * w,
+    ("rms", "eager"): lambda x, w, b, eps: _rms(x, eps).to(w.dtype) * w,
+    ("rms_one_plus", "rounded"): lambda x, w, b, eps: _rms(x, eps) * (1 + w.float()),
+    ("layer", "rounded"): lambda x, w, b, eps: _layer(x, eps) * w,
+    ("layer_bias", "rounded"): lambda x, w, b, eps: _layer(x, eps) * w + b,
+}
+
+
+def _is_alike(got: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Equal, but for the order of a sum and what follows from it: the last bit, now and then."""
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return False
+    if got.dtype == torch.float32:
+        return torch.allclose(got, expected, 1e-5, 2e-6)
+    alike = torch.allclose(got.float(), expected.float(), 2.0**-7, 2e-6)
+    return alike and bool((got == expected).double().mean() > 0.99)
+
+
+def _eps_of(norm: Any) -> float:
+    """Of a norm that may be one of librope's, or NotRecognised."""
+    eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
+    weight: Any = getattr(norm, "weight", None)
+    if not isinstance(eps, float) or eps <= 0 or type(weight) not in PLAIN:
+        raise NotRecognised("its norm has no weight or no eps")
+    if not weight.is_cpu:
+        raise NotRecognised(f"its norm is on {weight.device.type}, and librope norms on the CPU")
+    if not _is_bare(norm):
+        raise NotRecognised("its norm has hooks, or a forward of its own")
+    return eps
+
+
+def recognise(norm: Any) -> tuple[str, str, float]:
+    """Kind, rounding and eps of a module, or NotRecognised."""
+    eps, weight, bias = _eps_of(norm), norm.weight, getattr(norm, "bias", None)
+    random = {"generator": torch.Generator().manual_seed(11)}
+    # Tokens of several sizes, so that eps counts in some, with a mean that is not 0.
+    sizes = torch.logspace(math.log10(eps) / 2 - 1, 2, 64).reshape(-1, *[1] * weight.dim())
+    found = set(_FORMS)
+    for dtype in (torch.float32, torch.bfloat16):
+        x, w, b = (torch.randn(*s, *weight.shape, **random) for s in ((64,), (), ()))
+        x, w, b = (sizes * (x + 0.25)).to(dtype), w.to(dtype), b.to(dtype)
+        trial = copy.deepcopy(norm).to(dtype)
+        with torch.no_grad():
+            trial.weight.copy_(w)
+            if bias is not None:
+                trial.bias.copy_(b)
+            try:
+                got = trial(x)
+            except Exception as error:  # noqa: BLE001
+                raise NotRecognised(f"its norm does not run on {list(x.shape)}: {error}") from error
+            found = {
+                f for f in found
+                if (f[0] == "layer_bias") == (bias is not None)
+                and _is_alike(got, _FORMS[f](x.float(), w, b, eps).to(dtype))
+            }  # fmt: skip
+    if len(found) != 1:
+        raise NotRecognised(f"its norm is ambiguous: {found}" if found else "its norm is none that librope has")
+    return *found.pop(), eps
+
+
+def _is_bare(norm: Any) -> bool:
+    """Whether a call of the module is its class's forward, and nothing else."""
+    return not (vars(norm).get("forward") or norm._forward_hooks or norm._forward_pre_hooks)
+
+
+# --- The norms of a layer ---
+
+
+class Plan:
+    """The norms of one layer, as librope's."""
+
+    def __init__(self, layer: Any, q: torch.Tensor, k: torch.Tensor) -> None:
+        """q and k: as the layer gives them to the rotation, [batch, heads, tokens, head_dim]."""
+        self.modules = tuple(getattr(layer, name) for name in NAMES)
+        self.forwards = tuple(type(module).forward for module in self.modules)
+        self.forms = tuple(recognise(module) for module in self.modules)
+        self.shapes: list[tuple[int, ...]] = []  # of the weights: for all heads, or for each
+        self.whole: list[bool] = []  # over all heads, or each head on its own
+        for name, module, x in zip(NAMES, self.modules, (q, k), strict=True):
+            heads, head_dim = x.shape[1], x.shape[3]
+            shape = tuple(module.weight.shape)
+            if shape not in ((head_dim,), (heads, head_dim), (heads * head_dim,)):
+                raise NotRecognised(f"{name} has weights {list(shape)}, beside {heads} heads of {head_dim}")
+            self.whole.append(shape == (heads * head_dim,) and heads > 1)
+            self.shapes.append((heads, head_dim) if self.whole[-1] else shape)
+        self.normed: Normed | None = None
+        self.key: Any = None  # of the weights that are in normed
+
+    def holds(self, layer: Any) -> bool:
+        """Whether the layer has these norms still."""
+        return all(
+            getattr(layer, name) is module and type(module).forward is forward and _is_bare(module)
+            for name, module, forward in zip(NAMES, self.modules, self.forwards, strict=True)
+        )
+
+    def norms_for(self, q: torch.Tensor, k: torch.Tensor) -> Normed | None:
+        """None where the weights, as they are now, do not lie beside q and k in their dtype."""
+        weights = [module.weight for module in self.modules]
+        for x, w in zip((q, k), weights, strict=True):
+            if type(w) not in PLAIN or not (x.is_cpu and w.is_cpu) or x.dtype != w.dtype:
+                return None
+        arrays = [x.data_ptr() for m in self.modules for x in (m.weight, getattr(m, "bias", None)) if x is not None]
+        if self.key != (q.dtype, arrays):
+            self.key = q.dtype, arrays
+            self.normed = read_once(Norms(*map(self._norm, range(len(NAMES)))))
+        return self.normed
+
+    def _norm(self, i: int) -> Norm:
+        kind, rounding, eps = self.forms[i]
+        weight, bias = self.modules[i].weight, getattr(self.modules[i], "bias", None)
+        return Norm(
+            weight.detach().view(self.shapes[i]), kind=kind, eps=eps, rounding=rounding,  # type: ignore[arg-type]
+            bias=None if bias is None else bias.detach().view(self.shapes[i]),
+            span="all_heads" if self.whole[i] else "head",
+        )  # fmt: skip
+
+    def apart(self, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the layer's own norms make of q and k."""
+        out = []
+        for module, whole, x in zip(self.modules, self.whole, (q, k), strict=True):
+            x = x.transpose(1, 2)
+            out.append((module(x.flatten(2)).view(x.shape) if whole else module(x)).transpose(1, 2))
+        return out[0], out[1]
+
+    def __str__(self) -> str:
+        return ", ".join(sorted({f"{kind}, {rounding} rounding" for kind, rounding, _ in self.forms}))
+
+
+# --- The twin of a forward ---
+
+
+class _Pass(threading.local):
+    """A forward that runs: its layer, and which norms have passed their argument on to the rotation;
+    None once that has been."""
+
+    layer: Any = None
+    passed: list[str] | None = None
+
+
+_pass = _Pass()
+
+
+def _passing_on(name: str) -> Any:
+    """In place of the norm `name` in a twin."""
+
+    def norm(layer: Any, x: torch.Tensor) -> torch.Tensor:
+        if _pass.passed is None:
+            return getattr(layer, name)(x)  # after the rotation
+        _pass.passed.append(name)
+        return x
+
+    return norm
+
+
+class _Picks(torch.nn.Module):
+    """Stands for a projection in a trial: channels of its argument, without weights to copy."""
+
+    def __init__(self, linear: torch.nn.Linear, generator: torch.Generator) -> None:
+        super().__init__()
+        self.picked = torch.randint(linear.in_features, (linear.out_features,), generator=generator)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[..., self.picked]
+
+
+def _trial(layer: Any) -> Any:
+    """The layer in f32, with norms of random weights and no projections."""
+    random = torch.Generator().manual_seed(12)
+    trial = copy.copy(layer)
+    trial._modules = dict(layer._modules)
+    for name, module in layer._modules.items():
+        if isinstance(module, torch.nn.Linear):
+            trial._modules[name] = _Picks(module, random)
+        elif module is not None:
+            trial._modules[name] = copy.deepcopy(module).float()
+    trial._parameters = {n: p if p is None else torch.nn.Parameter(p.float()) for n, p in layer._parameters.items()}
+    for name in NAMES:
+        weight = getattr(trial, name).weight
+        weight.data = torch.randn(weight.shape, generator=random)
+    trial.training = False
+    return trial
+
+
+class Layers:
+    """The attention layers whose forward is that of one class: another forward, for those that are
+    known."""
+
+    def __init__(self, owner: type) -> None:
+        self.owner, self.original = owner, owner.__dict__["forward"]
+        code = getattr(self.original, "__code__", None)
+        names = getattr(code, "co_names", ())
+        self.globals = getattr(self.original, "__globals__", {})
+        # What the twin is made with, of which one is the function that patch() has replaced.
+        self.used = {name: self.globals[name] for name in names if name in self.globals}
+        rotations = [
+            name for name, value in self.used.items()
+            if hasattr(value, "_librope_kind") and len(value._librope_kind.tensors) == 2
+        ]  # fmt: skip
+        if code is None or len(rotations) != 1 or not set(names).issuperset(NAMES):
+            raise NotRecognised("its forward does not call norms and one rotation of q and k that is patched")
+        self.rotation = self.used[rotations[0]]
+        self.plans: weakref.WeakKeyDictionary[Any, Plan] = weakref.WeakKeyDictionary()
+        self.twin: Any = types.FunctionType(
+            code.replace(co_names=tuple(_PASSING_ON.get(name, name) for name in names)),
+            {**self.globals, rotations[0]: self.rotate},
+            "forward", self.original.__defaults__, self.original.__closure__,
+        )  # fmt: skip
+        self.twin.__kwdefaults__ = self.original.__kwdefaults__
+        self._install()
+
+    def add(self, layer: Any) -> str:
+        """The norms of a layer, in words, which from now on are done with the rotation. NotRecognised
+        unless the twin gives what the layer gives."""
+        for name in NAMES:
+            _eps_of(getattr(layer, name))
+        try:
+            trial = _trial(layer)
+            generator = torch.Generator().manual_seed(13)
+            angles = torch.randn(2, 5, trial.head_dim // 2, generator=generator)
+            rows = tuple(table(t, self.rotation._librope_kind.table) for t in (angles.cos(), angles.sin()))
+            hidden = torch.randn(2, 5, trial.config.hidden_size, generator=generator)
+            # Of several sizes: what else happens to q and k would have to be the same for all.
+            for size in (1.0, 1e-2, 1e4):
+                with torch.no_grad():
+                    expected, got = (
+                        forward(
+                            trial, hidden_states=size * hidden, position_embeddings=rows, attention_mask=None
+                        )[0]
+                        for forward in (self.original, self._run)
+                    )
+                if not torch.allclose(got, expected, 1e-4, 1e-5 * size):
+                    raise _NotBefore
+        except NotRecognised:
+            raise
+        except _NotBefore:
+            raise NotRecognised("its norms do not come directly before the rotation") from None
+        except Exception as error:  # noqa: BLE001  (a layer of other arguments may raise anything)
+            raise NotRecognised(f"its forward does not run alone: {type(error).__name__}: {error}") from error
+        plan = self.plans.pop(trial)
+        if plan.normed is None:
+            raise NotRecognised("its rotation is not one of [batch, heads, tokens, head_dim]")
+        plan.modules, plan.key = tuple(getattr(layer, name) for name in NAMES), None
+        self.plans[layer] = plan
+        return str(plan)
+
+    def _run(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
+        """The twin, for one layer."""
+        before = _pass.layer, _pass.passed
+        _pass.layer, _pass.passed = layer, []
+        try:
+            out = self.twin(layer, *args, **kwargs)
+            if _pass.passed:
+                raise _NotBefore(self._complaint())
+            return out
+        finally:
+            _pass.layer, _pass.passed = before
+
+    def rotate(self, q: torch.Tensor, k: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """What the twin rotates by."""
+        layer, passed, _pass.passed = _pass.layer, _pass.passed, None
+        if passed is None or sorted(passed) != sorted(NAMES):
+            raise _NotBefore(self._complaint())
+        plan = self.plans.get(layer)
+        if plan is None:
+            plan = self.plans[layer] = Plan(layer, q, k)
+        return self.rotation(q, k, *args, _plan=plan, **kwargs)
+
+    def _complaint(self) -> str:
+        return (
+            f"{self.owner.__name__}.forward did not norm q and k directly before the rotation, as it did when "
+            "librope.transformers.patch tried it: patch the model without norms=True"
+        )
+
+    def _install(self) -> None:
+        original, run, plans, module, used = self.original, self._run, self.plans, self.globals, self.used
+
+        @functools.wraps(original)
+        def forward(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or torch.is_grad_enabled():
+                return original(layer, *args, **kwargs)
+            plan = plans.get(layer)
+            if plan is None or not plan.holds(layer) or any(module.get(n) is not v for n, v in used.items()):
+                return original(layer, *args, **kwargs)
+            return run(layer, *args, **kwargs)
+
+        self.wrapper = forward
+        self.owner.forward = forward  # type: ignore[attr-defined]
+        for name, other in _PASSING_ON.items():
+            setattr(self.owner, other, _passing_on(name))
+
+    def remove(self) -> bool:
+        """False: somebody else has replaced forward since."""
+        current = self.owner.__dict__.get("forward")
+        if current is not self.wrapper:
+            return False
+        self.owner.forward = self.original  # type: ignore[attr-defined]
+        for other in _PASSING_ON.values():
+            delattr(self.owner, other)
+        return True
