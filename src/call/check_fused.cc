@@ -407,6 +407,7 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
     }
   }
   if (source != nullptr) {
+    fused->source_dropped = source->dropped;
     if (rope_status s =
             CheckCache(call, "args->fused->source->", *source, positions, &fused->source)) {
       return s;

@@ -39,7 +39,7 @@ struct FusedPlan {
     in_place = false;
     copies.count = 0;
     slots.kind = source.kind = 0;
-    dropped = nullptr;
+    dropped = source_dropped = nullptr;
     norms[0] = norms[1] = norms[2] = nullptr;
   }
   bool has_slots() const { return (slots.kind | source.kind) != 0; }
@@ -65,8 +65,9 @@ struct FusedPlan {
   Copies copies;  // of a prepared call: without addresses
   // kind 0: nothing goes to slots. Plan::positions say which sequence a token has.
   SlotSource slots;
-  uint32_t* dropped;     // of a device: null, or counts the tokens whose slot is missing
-  SlotSource source;     // kind 0: nothing is read in slots
+  uint32_t* dropped;  // of a device: null, or counts the tokens whose slot is missing
+  SlotSource source;  // kind 0: nothing is read in slots
+  uint32_t* source_dropped;
   PositionSource from;   // of operations that have one: the positions before
   const Norm* norms[3];  // of Plan::tensors; null: none
   Norm q_norm, k_norm, v_norm;

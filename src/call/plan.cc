@@ -186,7 +186,10 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
                                           plan->tensors, &fused->copies)) {
     return s;
   }
-  if (source == nullptr || !IsOneMemory(*fused_shapes, addresses)) return ROPE_OK;
+  if (source == nullptr || !call.context.backend->host_memory ||
+      !IsOneMemory(*fused_shapes, addresses)) {
+    return ROPE_OK;
+  }
   return CheckMoves(call, fused->source, fused->slots, plan->positions, &fused->in_place);
 }
 

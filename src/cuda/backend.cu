@@ -15,6 +15,7 @@
 #include "cuda/traits.h"
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
+#include "gpu/staged.h"
 
 namespace rope {
 namespace cuda {
@@ -139,6 +140,27 @@ __global__ void __launch_bounds__(kMaxThreads, kFusedBlocks)
   Body::Store(p, i, held, rows, places);
 }
 
+// All threads of a block, step by step.
+struct DeviceBlock {
+  Thread thread;
+  __device__ __forceinline__ uint32_t y() const { return thread.block_y; }
+  template <class Step>
+  __device__ __forceinline__ void Each(const Step& step) const {
+    step(thread);
+    __syncthreads();
+  }
+};
+
+template <int kIndex>
+__global__ void __launch_bounds__(kStagedThreads, 4)
+    ApplyStaged(const __grid_constant__ StagedParams p) {
+  using Body = StagedKernel<kIndex / 2 + 1, kIndex % 2 == 0, DeviceMemory>;
+  extern __shared__ float4 shared[];
+  const DeviceBlock block = {
+      {blockIdx.x, blockIdx.y, threadIdx.x, threadIdx.y, 0, kStagedLanes, kStagedWarps, 1}};
+  Body::Run(p, block, reinterpret_cast<char*>(shared));
+}
+
 // Four blocks on a multiprocessor: left to itself, ptxas takes 32 registers for sm_100, and spills.
 template <bool kWithAngles>
 __global__ void __launch_bounds__(kFillPairs* kFillTokens, 4)
@@ -148,6 +170,12 @@ __global__ void __launch_bounds__(kFillPairs* kFillTokens, 4)
   for (uint32_t pair = threadIdx.x; pair < source.pairs; pair += kFillPairs) {
     Fill<kWithAngles>(source, n, pair);
   }
+}
+
+template <size_t... kIndices>
+const void* StagedKernelAt(int index, std::index_sequence<kIndices...>) {
+  static const void* const kKernels[] = {reinterpret_cast<const void*>(&ApplyStaged<kIndices>)...};
+  return kKernels[index];
 }
 
 template <size_t... kIndices>
@@ -223,6 +251,13 @@ rope_status Launched(const LaunchOf<P>& l, void* data) {
                &l.params);
 }
 
+rope_status StagedLaunched(const StagedLaunch& l, void* data) {
+  return Start(*static_cast<const Queue*>(data),
+               StagedKernelAt(StagedIndexOf(l.variant), std::make_index_sequence<kStagedKernels>()),
+               dim3(l.shape.grid_x, l.shape.grid_y), dim3(l.shape.x, l.shape.y), l.shared_bytes,
+               false, &l.params);
+}
+
 rope_status ApplyPlan(const Plan& plan) {
   const rope_context& context = *plan.context;
   if (rope_status s = CheckDevice(plan.function, context)) return s;
@@ -230,6 +265,9 @@ rope_status ApplyPlan(const Plan& plan) {
                              ->load(std::memory_order_relaxed);
   Queue queue{plan.function, plan.stream, (facts & kStartsEarly) != 0};
   const auto multiprocessors = static_cast<int32_t>(facts & ~kStartsEarly);
+  if (plan.fused != nullptr && IsStaged(plan)) {
+    return ForEachStagedLaunch(plan, multiprocessors, &StagedLaunched, &queue);
+  }
   return plan.fused == nullptr
              ? ForEachLaunch(plan, multiprocessors, &Launched<Params>, &queue)
              : ForEachFusedLaunch(plan, multiprocessors, &Launched<FusedParams>, &queue);

@@ -12,6 +12,7 @@ constexpr Backend MakeBackend(decltype(Backend::attach) attach, decltype(Backend
   backend.name = "CUDA";
   backend.has_streams = true;
   backend.is_numbered = true;
+  backend.has_moves = true;
   backend.attach = attach;
   backend.apply = apply;
   backend.fill = fill;

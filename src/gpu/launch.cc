@@ -5,9 +5,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/status.h"
+#include "gpu/parts.h"
 #include "gpu/vectors.h"
-#include "math/angle.h"
 #include "math/element.h"
 #include "math/operation.h"
 #include "math/pairing.h"
@@ -15,161 +14,6 @@
 
 namespace rope::gpu {
 namespace {
-
-constexpr int64_t kMaxTokens = INT32_MAX;  // of a launch: blocks of a grid, and TokenRange
-constexpr uint32_t kMaxGridY = 65535;
-
-// Tokens of all batch rows in ranges that TokenRange can count.
-template <class Visit>
-rope_status ForEachRange(int64_t batch, int64_t tokens, Visit visit) {
-  if (tokens > kMaxTokens) {
-    for (int64_t b = 0; b < batch; ++b) {
-      for (int64_t t = 0; t < tokens; t += kMaxTokens) {
-        const auto count = static_cast<uint32_t>(std::min(kMaxTokens, tokens - t));
-        if (rope_status s = visit(TokenRange{b, t, count, 0, {}})) return s;
-      }
-    }
-    return ROPE_OK;
-  }
-  TokenRange range{};
-  range.batch_tokens = static_cast<uint32_t>(tokens);
-  const int64_t batches = kMaxTokens / tokens;
-  for (int64_t b = 0; b < batch; b += batches) {
-    const int64_t own = std::min(batches, batch - b);
-    range.first_batch = b;
-    range.count = static_cast<uint32_t>(own * tokens);
-    range.by_row = own == 1 ? SmallDivisor{} : SmallDivisorOf(tokens);
-    if (rope_status s = visit(range)) return s;
-  }
-  return ROPE_OK;
-}
-
-CosSinKind KindOf(const rope_context& context, const PositionSource& positions) {
-  switch (AngleRuleOf(context.angle, positions.type)) {
-    case AngleRule::kDivide: return CosSinKind::kDivide;
-    case AngleRule::kExact: return CosSinKind::kExact;
-    case AngleRule::kCoordinate: return CosSinKind::kCoordinate;
-    default: return CosSinKind::kFloat32;  // the backend does not offer kGgml
-  }
-}
-
-// Frequencies of a pair.
-int32_t TermsOf(const rope_context& context) { return context.sums ? context.axes : 1; }
-
-// Pairs whose frequencies fit into a launch. Rows need none, and a block has no more threads.
-int32_t Capacity(CosSinKind kind, int32_t terms) {
-  int32_t frequencies = 0;
-  switch (kind) {
-    case CosSinKind::kFloat32:
-    case CosSinKind::kDivide: frequencies = kMaxFrequencies; break;
-    case CosSinKind::kCoordinate: frequencies = kFrequencyBytes / sizeof(Turns); break;
-    case CosSinKind::kRows: return kMaxThreads;
-    default: frequencies = kFrequencyBytes / sizeof(uint64_t); break;
-  }
-  constexpr int32_t kLanePairs = 8;  // most of a lane: launches have whole lanes
-  static_assert(kFrequencyBytes / sizeof(Turns) / kMaxAxes >= kLanePairs);
-  return frequencies / terms / kLanePairs * kLanePairs;
-}
-
-void SetFrequencies(const rope_context& context, rope_operation operation, int32_t head,
-                    CosSinSource* source) {
-  for (int32_t n = 0; n < source->set_count; ++n) {
-    const FrequencySet& set = context.sets[static_cast<size_t>(source->first_set + n)];
-    source->scales[n] = ScalesOf(operation, set.attention_factor);
-    for (int32_t a = 0; a < source->terms; ++a) {
-      for (uint32_t i = 0; i < source->pairs; ++i) {
-        const auto own = source->first_pair + static_cast<int32_t>(i);
-        const PairFrequency from = context.SummedFrequency(set, head, own).OfAxis(a);
-        const size_t to = static_cast<size_t>(n * source->terms + a) * source->pairs + i;
-        switch (source->kind) {
-          case CosSinKind::kFloat32: source->frequencies.inv_freq[to] = from.inv_freq_f32(); break;
-          case CosSinKind::kDivide: source->frequencies.timescale[to] = from.timescale(); break;
-          case CosSinKind::kExact: source->frequencies.turns[to] = from.turns_fraction(); break;
-          case CosSinKind::kCoordinate: source->frequencies.whole_turns[to] = from.turns(); break;
-          default: source->frequencies.radians[to] = from.inv_freq(); break;
-        }
-      }
-    }
-  }
-  for (uint32_t i = 0; i < source->pairs && !context.pair_axis.empty(); ++i) {
-    source->axis[i] = context.pair_axis[static_cast<size_t>(source->first_pair) + i];
-  }
-}
-
-// The pairs [first_pair, first_pair + pairs) as spans of lanes. Byte offsets of tensors are left to
-// the caller.
-void SetLaneSpans(const rope_context& context, uint32_t pairs_per_lane, CosSinSource* source) {
-  const bool rows_interleaved = source->rows.format.interleaved();
-  const int32_t begin = source->first_pair;
-  const int32_t end = begin + static_cast<int32_t>(source->pairs);
-  source->row_step = rows_interleaved ? 2 : 1;
-  source->lane_span_count = 0;
-  for (const Segment& segment : context.segments) {
-    const int32_t from = std::max(begin, segment.first_pair);
-    const int32_t to = std::min(end, segment.first_pair + segment.pairs);
-    if (from >= to) continue;
-    LaneSpan& span = source->lane_spans[source->lane_span_count++];
-    const PairIndex channels = RowChannelsOf(rows_interleaved, segment, from - segment.first_pair);
-    span.first_pair = from - begin;
-    span.first_lane = static_cast<uint32_t>(span.first_pair) / pairs_per_lane;
-    span.row_first = channels.first;
-    span.row_delta = channels.second - channels.first;
-  }
-}
-
-// Calls visit(is_first) for every part of the frequencies that fits into a launch: all pairs of
-// some sets, or some pairs of one set, of which one part is the first. `head`: of those with
-// frequencies of their own.
-template <class Visit>
-rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operation operation,
-                        int32_t head, CosSinSource* source, Visit visit) {
-  source->terms = TermsOf(context);
-  source->sums = context.sums;
-  const int32_t capacity = Capacity(source->kind, source->terms);
-  const bool rows = source->kind == CosSinKind::kRows;
-  source->all_pairs = pairs;
-  source->axes = context.axes;
-  source->all_sets = rows || pairs == 0 ? 1 : static_cast<int32_t>(context.sets.size());
-  const int32_t sets =
-      std::min({source->all_sets, kMaxSets, std::max(1, capacity / std::max(1, pairs))});
-  for (int32_t set = 0; set < source->all_sets; set += sets) {
-    source->first_set = set;
-    source->set_count = std::min(sets, source->all_sets - set);
-    int32_t pair = 0;
-    do {
-      source->first_pair = pair;
-      source->pairs = static_cast<uint32_t>(std::min(capacity, pairs - pair));
-      if (!rows) SetFrequencies(context, operation, head, source);
-      if (rope_status s = visit(pair == 0)) return s;
-      pair += capacity;
-    } while (pair < pairs);
-  }
-  return ROPE_OK;
-}
-
-CosSinKind KindOf(const Plan& plan) {
-  return plan.has_rows ? CosSinKind::kRows : KindOf(*plan.context, plan.positions);
-}
-
-// An order that moves channels overwrites, in place, what a later part would read. Of both tensors,
-// before the first launch: a call that is refused has written nothing.
-rope_status CheckParts(const Plan& plan) {
-  const rope_context& context = *plan.context;
-  const int32_t capacity = Capacity(KindOf(plan), TermsOf(context));
-  if (context.nope || context.pairs <= capacity ||
-      !MovesChannels(ChannelOrderOf(context.pairing, plan.operation))) {
-    return ROPE_OK;
-  }
-  for (int32_t n = 0; n < plan.tensor_count; ++n) {
-    if (plan.tensors[n].in != plan.tensors[n].out) continue;
-    return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: args->q_out or args->k_out: a pairing that moves channels, in place on CUDA, "
-                "needs at most %d pairs with this angle and these positions, and the context has "
-                "%d: give an output",
-                plan.function, capacity, context.pairs);
-  }
-  return ROPE_OK;
-}
 
 // What a call with `fused` adds to a group of tensors, which takes of it what it can.
 struct Beside {
@@ -215,7 +59,7 @@ class Group {
         return VisitHeadGroups(visit, data);
       });
     };
-    return ForEachPart(context_, pairs, plan_.operation, row_head_, &source, part);
+    return ForEachPart(context_, pairs, plan_.operation, row_head_, 0, &source, part);
   }
 
  private:
@@ -446,20 +290,6 @@ class Group {
   LaunchOf<P> launch_{};
 };
 
-// The heads that share one row of each token, and this row.
-Plan PlanOfRow(const Plan& plan, int32_t row_head) {
-  Plan part = plan;
-  part.rows = part.rows.FromHead(row_head);
-  for (int32_t n = 0; n < plan.tensor_count; ++n) {
-    Tensor& t = part.tensors[n];
-    t.heads /= plan.row_heads;
-    const int64_t first = int64_t{row_head} * t.heads;
-    t.in += first * t.in_strides.head;
-    t.out += first * t.out_strides.head;
-  }
-  return part;
-}
-
 rope_status ForEachGroup(const Plan& plan, int32_t row_head, int32_t multiprocessors,
                          LaunchFn launch, void* data) {
   const bool together = plan.tensor_count == 2 && plan.tensors[0].dtype == plan.tensors[1].dtype;
@@ -504,17 +334,6 @@ rope_status ForEachFusedGroup(const Plan& plan, int32_t row_head, int32_t multip
   return visit(last, 1, &k);
 }
 
-// Calls visit(plan, row_head) for the heads that share rows of cos and sin.
-template <class Visit>
-rope_status ForEachRowHead(const Plan& plan, Visit visit) {
-  if (rope_status s = CheckParts(plan)) return s;
-  if (plan.row_heads == 1 || plan.context->nope) return visit(plan, 0);
-  for (int32_t head = 0; head < plan.row_heads; ++head) {
-    if (rope_status s = visit(PlanOfRow(plan, head), head)) return s;
-  }
-  return ROPE_OK;
-}
-
 }  // namespace
 
 rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data) {
@@ -549,7 +368,8 @@ rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* d
         return launch(fill, data);
       });
     };
-    if (rope_status s = ForEachPart(context, context.pairs, kFillOperation, head, &source, part)) {
+    if (rope_status s =
+            ForEachPart(context, context.pairs, kFillOperation, head, 0, &source, part)) {
       return s;
     }
   }

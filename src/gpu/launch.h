@@ -8,6 +8,7 @@
 #include "call/plan.h"
 #include "gpu/params.h"
 #include "gpu/shape.h"
+#include "gpu/staged_params.h"
 
 namespace rope::gpu {
 
@@ -21,11 +22,13 @@ struct LaunchOf {
 };
 using Launch = LaunchOf<Params>;
 using FusedLaunch = LaunchOf<FusedParams>;
+using StagedLaunch = LaunchOf<StagedParams>;
 
 template <class P>
 using LaunchFnOf = rope_status (*)(const LaunchOf<P>& launch, void* data);
 using LaunchFn = LaunchFnOf<Params>;
 using FusedLaunchFn = LaunchFnOf<FusedParams>;
+using StagedLaunchFn = LaunchFnOf<StagedParams>;
 
 // Calls `launch` for every launch of a call without `fused`, in order, and stops at the first that
 // fails. One for most calls; more if q and k differ in dtype, if frequencies do not fit into one
@@ -38,6 +41,16 @@ rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn la
 // whose heads take more threads and cannot be cut.
 rope_status ForEachFusedLaunch(const Plan& plan, int32_t multiprocessors, FusedLaunchFn launch,
                                void* data);
+
+// Whether a call with `fused` does more than store and copy: it goes through the kernels of
+// staged.h.
+bool IsStaged(const Plan& plan);
+
+// The launches of such a call: one for all that has the same dtype and alignment. One more for k
+// that turns in place after it was written elsewhere, and for every set of frequencies that
+// REROTATE comes from, if there are several.
+rope_status ForEachStagedLaunch(const Plan& plan, int32_t multiprocessors, StagedLaunchFn launch,
+                                void* data);
 
 struct FillLaunch {
   bool with_angles;

@@ -11,31 +11,30 @@ int32_t PairsPerLane(Form form, int32_t element_bytes) {
   return form == kHalves2 || form == kAdjacent2 ? 2 : 16 / element_bytes;
 }
 
-namespace {
-
-// Of heads in memory, at strides of which some are not used.
-int64_t BitsOf(const void* data, const HeadStrides& strides, int64_t batch, int64_t tokens,
-               int32_t heads) {
+int64_t BitsOfHeads(const void* data, const HeadStrides& strides, int64_t outer, int64_t inner,
+                    int32_t heads) {
   int64_t bits = reinterpret_cast<intptr_t>(data);
-  if (batch > 1) bits |= strides.batch;
-  if (tokens > 1) bits |= strides.token;
+  if (outer > 1) bits |= strides.batch;
+  if (inner > 1) bits |= strides.token;
   if (heads > 1) bits |= strides.head;
   return bits;
 }
 
+namespace {
+
 // The same of an output, in which pages and slots may take the places of batch rows and tokens.
 int64_t BitsOfOut(const Plan& plan, const void* data, const HeadStrides& strides, int32_t heads,
                   bool to_slots) {
-  if (!to_slots) return BitsOf(data, strides, plan.batch, plan.tokens, heads);
+  if (!to_slots) return BitsOfHeads(data, strides, plan.batch, plan.tokens, heads);
   const SlotSource& slots = plan.fused->slots;
-  return BitsOf(data, strides, slots.pages, slots.page_size, heads);
+  return BitsOfHeads(data, strides, slots.pages, slots.page_size, heads);
 }
 
 // Whether every vector of `pairs` elements, rotated or copied, is aligned to its size.
 bool AreVectorsAligned(const Plan& plan, const Tensor& t, bool to_slots, int32_t pairs) {
   const rope_context& context = *plan.context;
   const int64_t size = ElementSize(t.dtype);
-  int64_t offsets = BitsOf(t.in + t.in_span, t.in_strides, plan.batch, plan.tokens, t.heads) |
+  int64_t offsets = BitsOfHeads(t.in + t.in_span, t.in_strides, plan.batch, plan.tokens, t.heads) |
                     BitsOfOut(plan, t.out + t.out_span, t.out_strides, t.heads, to_slots);
   if (t.copies_rest) offsets |= t.in_span | context.head_dim * size;
   if (context.nope) {
@@ -68,7 +67,7 @@ Form ChooseForm(const Plan& plan, const Tensor* tensors, int32_t count, int32_t 
 namespace {
 
 bool IsAligned(const Plan& plan, const Copy& c, int64_t vector) {
-  const int64_t bits = c.width | BitsOf(c.in, c.in_strides, plan.batch, plan.tokens, c.heads) |
+  const int64_t bits = c.width | BitsOfHeads(c.in, c.in_strides, plan.batch, plan.tokens, c.heads) |
                        BitsOfOut(plan, c.out, c.out_strides, c.heads, c.to_slots);
   return bits % vector == 0;
 }

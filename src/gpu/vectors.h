@@ -14,6 +14,11 @@ namespace rope::gpu {
 
 int32_t PairsPerLane(Form form, int32_t element_bytes);
 
+// Of an address and strides, some of which are not used: what must be a multiple of vectors in
+// bytes.
+int64_t BitsOfHeads(const void* data, const HeadStrides& strides, int64_t outer, int64_t inner,
+                    int32_t heads);
+
 // `cached`: which of the tensors goes to slots; -1: none.
 Form ChooseForm(const Plan& plan, const Tensor* tensors, int32_t count, int32_t cached,
                 ChannelOrder order);

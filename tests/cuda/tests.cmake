@@ -1,11 +1,11 @@
 # Tests of the CUDA backend. Included by tests/CMakeLists.txt.
 
 # Run everywhere: walk the grid on the host.
-rope_tests(librope_objects gpu/cuda_grid_test gpu/launch_test)
-set_tests_properties(cuda_grid_test launch_test PROPERTIES LABELS cuda)
+rope_tests(librope_objects gpu/cuda_grid_test gpu/launch_test gpu/staged_grid_test)
+set_tests_properties(cuda_grid_test launch_test staged_grid_test PROPERTIES LABELS cuda)
 if(NOT ROPE_CUDA_FOUND)
-  foreach(name cuda_grid_test launch_test)
-    foreach(part launch shape vectors)
+  foreach(name cuda_grid_test launch_test staged_grid_test)
+    foreach(part launch parts shape staged_launch vectors)
       target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/gpu/${part}.cc)
     endforeach()
   endforeach()

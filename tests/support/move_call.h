@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "support/cache_call.h"
@@ -64,6 +65,44 @@ class MoveCall {
     args_.k_out = At(k_out_, memory_);
     args_.fused = &fused_;
     return args_;
+  }
+
+  // The call on other memory, where move(data, bytes) has copied parts of this.
+  struct Moved {
+    rope_qk_args args;
+    rope_fused fused;
+    rope_positions from_positions;
+    rope_kv_cache source, cache;
+  };
+  template <class Move>
+  void MoveTo(Moved* to, Move move) {
+    args();
+    *to = {args_, fused_, from_positions_, source_.cache, cache_.cache};
+    to->args.fused = &to->fused;
+    to->fused.source = &to->source;
+    if (to->fused.cache != nullptr) to->fused.cache = &to->cache;
+    if (to->fused.from_positions != nullptr) to->fused.from_positions = &to->from_positions;
+    char* const there = move(memory_.data(), memory_.size());
+    for (rope_tensor* t : {&to->args.q, &to->args.k_out, &to->fused.v_out, &to->source.k,
+                           &to->source.v, &to->cache.k, &to->cache.v}) {
+      if (t->data != nullptr) t->data = there + (static_cast<char*>(t->data) - memory_.data());
+    }
+    const auto array = [&](auto& pointer, const auto& values) {
+      if (pointer == nullptr) return;
+      char* const at =
+          move(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(at);
+    };
+    const auto place = [&](rope_positions& p, const Numbers& numbers) {
+      array(p.offsets_i64, numbers.ids), array(p.ids_i64, numbers.ids);
+      array(p.cu_seqlens, cu_), array(p.freq_sets, numbers.sets);
+    };
+    place(to->args.positions, to_), place(to->from_positions, from_);
+    const auto slots = [&](rope_kv_cache& c, const Slots& s) {
+      array(c.slots_i32, s.slots_i32), array(c.slots_i64, s.slots);
+      array(c.page_table, s.table), array(c.starts, s.starts);
+    };
+    slots(to->source, source_), slots(to->cache, cache_);
   }
   void RunBy(const rope_runner* runner) { args_.runner = runner; }
   // Rows of cos and sin in place of positions: FORWARD.
@@ -412,6 +451,47 @@ class MoveCall {
   Numbers to_, from_;
   Lines memory_;
 };
+
+// Moves on a device, of the heads, alignments and slots that caches have, and others.
+inline MoveWish RandomMoveWish(Random* r) {
+  MoveWish w;
+  w.operation =
+      r->Of<rope_operation>({ROPE_OPERATION_SHIFT, ROPE_OPERATION_REROTATE, ROPE_OPERATION_REROTATE,
+                             ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE});
+  w.source = r->Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
+  w.cache = r->Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
+  w.way = r->Of({Way::kApart, Way::kStay, Way::kElsewhere, Way::kMixed});
+  w.dtype = r->Pick(1, kLastDtype);
+  w.source_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
+  w.cache_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
+  w.packed = r->Sometimes(3);
+  w.aligned = r->Sometimes(2);
+  w.most_tokens = r->Of({1, 9, 40});
+  w.most_heads = r->Of({1, 3, 3, 40});
+  return w;
+}
+
+// And their context.
+inline rope_config RandomMoveConfig(rope_dtype dtype, Random* r) {
+  const rope_pairing pairing = r->Pick(1, kLastPairing);
+  const int dim = r->Sometimes(12) ? 640 : r->Of({8, 12, 16, 24, 64, 128});
+  rope_config config = Config(dim, pairing);
+  if (r->Sometimes(3)) {
+    config.rotary_dim = dim / 2;
+    config.rotary_offset = r->Of({0, dim / 4, dim / 2});
+  }
+  if (pairing == ROPE_PAIRING_HALVES_PER_AXIS) {
+    const int pairs = (config.rotary_dim != 0 ? config.rotary_dim : dim) / 2;
+    config.axes = 2;
+    config.mrope_section[0] = pairs / 2;
+    config.mrope_section[1] = pairs - pairs / 2;
+  }
+  config.angle = r->Of({ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT, ROPE_ANGLE_DIVIDE});
+  config.rounding = r->Pick(ROPE_ROUNDING_FLOAT32, ROPE_ROUNDING_COS_SIN);
+  if (dtype == ROPE_DTYPE_F16 && r->Sometimes(4)) config.rounding = ROPE_ROUNDING_NATIVE;
+  if (r->Sometimes(8)) config.scaling = ROPE_SCALING_NOPE;
+  return config;
+}
 
 }  // namespace rope::testing
 

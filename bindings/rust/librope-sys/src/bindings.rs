@@ -941,6 +941,8 @@ pub struct rope_fused {
  is written is read by the token that is written there, in place, and by no other token; k turns
  there, and v, which is there already, is left alone. Slots are compared before anything is
  written: tokens cannot move in a circle, or by less than their number along one row of slots.
+ On CUDA, where they lie on the device, that is up to the caller; a token whose slot does not
+ exist in source is counted in source->dropped, and skipped.
  With BACKWARD, and in rope_prepared_create, source is ROPE_ERROR_UNSUPPORTED.*/
     pub source: *const rope_kv_cache,
     /** NULL, or the norms of args->q, args->k and v. They need contexts of the CPU; with source, and in

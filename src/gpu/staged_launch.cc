@@ -1,0 +1,299 @@
+// From a plan to launches of the kernels of staged.h.
+#include <algorithm>
+#include <iterator>
+
+#include "gpu/launch.h"
+#include "gpu/parts.h"
+#include "gpu/shape.h"
+#include "gpu/staged.h"
+#include "gpu/vectors.h"
+#include "math/element.h"
+#include "math/operation.h"
+#include "math/pairing.h"
+
+namespace rope::gpu {
+namespace {
+
+// Shared memory of a block: floats of heads, and bytes of rows if there are several.
+constexpr uint32_t kHeadValues = 4096, kRowBytes = 8192;
+constexpr uint32_t kMostHeads = 32, kLeastHeads = kStagedWarps;  // at once
+
+// A side, and which launches have it.
+struct Task {
+  StagedSide side;
+  rope_dtype dtype;
+  bool is_wide;
+  bool is_late;  // in place, when others have read it
+  bool is_staged;
+};
+
+class StagedGroup {
+ public:
+  StagedGroup(const Plan& plan, int32_t row_head, int32_t multiprocessors)
+      : plan_(plan),
+        context_(*plan.context),
+        fused_(*plan.fused),
+        row_head_(row_head),
+        multiprocessors_(multiprocessors),
+        order_(ChannelOrderOf(context_.pairing, plan.operation)) {}
+
+  rope_status ForEach(StagedLaunchFn visit, void* data) {
+    AddTensors();
+    if (row_head_ == 0) AddCopies();
+    SetCall();
+    for (const bool late : {false, true}) {
+      for (rope_dtype dtype = 1; dtype <= kDtypes; ++dtype) {
+        for (const bool wide : {true, false}) {
+          if (rope_status s = ForEachOf(late, dtype, wide, visit, data)) return s;
+        }
+      }
+    }
+    return ROPE_OK;
+  }
+
+ private:
+  void AddTensors() {
+    for (int32_t n = 0; n < plan_.tensor_count; ++n) {
+      const Tensor& t = plan_.tensors[n];
+      const bool from_slots = n >= fused_.gathered, to_slots = n == fused_.cached;
+      const bool in_place = t.in == t.out && !from_slots && !to_slots;
+      const int32_t size = ElementSize(t.dtype), span = context_.rotary_dim;
+      const bool rest = t.copies_rest && !in_place;
+      if (context_.nope && in_place) continue;
+      const int32_t first = rest ? 0 : t.in_span;
+      Task task = TaskOf(t.in + first, t.out + (t.out_span - t.in_span + first), t.in_strides,
+                         t.out_strides, t.heads, t.dtype, from_slots, to_slots);
+      StagedSide& side = task.side;
+      const auto width = static_cast<uint32_t>(rest ? context_.head_dim : span);
+      side.span_at = static_cast<uint32_t>((t.in_span - first) / size);
+      side.turns = task.is_staged = !context_.nope;
+      side.copy_end = rest || context_.nope ? width : 0;
+      task.is_late = n > 0 && plan_.tensors[n - 1].in == t.in && t.in == t.out;
+      Finish(width, task);
+    }
+  }
+
+  void AddCopies() {
+    for (int32_t n = 0; n < fused_.copies.count; ++n) {
+      const Copy& c = fused_.copies.of[n];
+      Task task = TaskOf(c.in, c.out, c.in_strides, c.out_strides, c.heads, c.dtype, c.from_slots,
+                         c.to_slots);
+      // Bytes, which share the launch of a tensor where they can.
+      const bool any_dtype = ((c.width | AddressBits(task.side)) & 15) == 0;
+      if (any_dtype && plan_.tensor_count > 0) task.dtype = plan_.tensors[0].dtype;
+      const auto width = static_cast<uint32_t>(c.width / ElementSize(task.dtype));
+      task.side.copy_end = width;
+      Finish(width, task);
+    }
+  }
+
+  Task TaskOf(const char* in, char* out, const HeadStrides& in_strides,
+              const HeadStrides& out_strides, int32_t heads, rope_dtype dtype, bool from_slots,
+              bool to_slots) {
+    Task task{};
+    task.side.in = in;
+    task.side.out = out;
+    task.side.in_strides = in_strides;
+    task.side.out_strides = out_strides;
+    task.side.heads = static_cast<uint32_t>(heads);
+    task.dtype = dtype;
+    task.side.from_slots = from_slots;
+    task.side.to_slots = to_slots;
+    return task;
+  }
+
+  void Finish(uint32_t width, Task task) {
+    StagedSide& side = task.side;
+    const int64_t size = ElementSize(task.dtype);
+    task.is_wide = BitsOf(task, width) * size % 16 == 0 && (AddressBits(side) & 15) == 0;
+    const uint32_t elements = task.is_wide ? static_cast<uint32_t>(16 / size) : 1;
+    side.vectors = width / elements;
+    side.by_vectors = SmallDivisorOf(side.vectors);
+    tasks_[task_count_++] = task;
+  }
+
+  // What must be a multiple of a vector, in channels.
+  int64_t BitsOf(const Task& task, uint32_t width) const {
+    const StagedSide& side = task.side;
+    int64_t bits = width | side.span_at | side.copy_begin | side.copy_end;
+    if (!side.turns) return bits;
+    for (const Segment& segment : context_.segments) {
+      bits |= segment.first_channel | segment.pairs;
+    }
+    return bits;
+  }
+
+  // And in bytes; some strides are not used.
+  int64_t AddressBits(const StagedSide& side) const {
+    const auto end = [&](const void* data, const HeadStrides& strides, bool slots,
+                         const SlotSource& source) {
+      return BitsOfHeads(data, strides, slots ? source.pages : plan_.batch,
+                         slots ? source.page_size : plan_.tokens, static_cast<int32_t>(side.heads));
+    };
+    return end(side.in, side.in_strides, side.from_slots, fused_.source) |
+           end(side.out, side.out_strides, side.to_slots, fused_.slots);
+  }
+
+  // What all launches share.
+  void SetCall() {
+    StagedParams& p = launch_.params;
+    p.row_tokens = plan_.tokens;
+    p.arithmetic = context_.rounding.arithmetic;
+    p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
+    p.reads_interleaved = ReadsInterleaved(order_);
+    p.writes_interleaved = WritesInterleaved(order_);
+    p.segment_count = static_cast<int32_t>(context_.segments.size());
+    std::copy(context_.segments.begin(), context_.segments.end(), p.segments);
+    p.read = UseOf(fused_.source);
+    p.written = UseOf(fused_.slots);
+    CosSinSource& source = p.source;
+    source.backward = kOperations[plan_.operation].negates_angle;
+    source.kind = KindOf(plan_);
+    if (plan_.has_rows) {
+      source.rows = plan_.rows;
+    } else {
+      source.positions = plan_.positions;
+    }
+    PositionsBefore& before = p.before;
+    before.given = kOperations[plan_.operation].has_from();
+    if (!before.given) return;
+    before.positions = fused_.from;
+    before.rule = AngleRuleOf(context_.angle, fused_.from.type);
+    before.rule_after = AngleRuleOf(context_.angle, plan_.positions.type);
+    before.whole_turns =
+        before.rule == AngleRule::kCoordinate || before.rule_after == AngleRule::kCoordinate;
+    if (before.whole_turns) source.kind = CosSinKind::kCoordinate;
+  }
+
+  static SlotUse UseOf(const SlotSource& slots) {
+    SlotUse use{};
+    use.slots = slots;
+    if (slots.kind != 0) use.page_size = DivisorOf(slots.page_size);
+    return use;
+  }
+
+  // The launches of tasks alike.
+  rope_status ForEachOf(bool late, rope_dtype dtype, bool wide, StagedLaunchFn visit, void* data) {
+    StagedParams& p = launch_.params;
+    p.side_count = 0;
+    bool turns = false, uses_slots = false;
+    uint32_t values = 0, copy_ends[kMaxSides];
+    for (int32_t n = 0; n < task_count_; ++n) {
+      const Task& task = tasks_[n];
+      if (task.is_late != late || task.dtype != dtype || task.is_wide != wide) continue;
+      copy_ends[p.side_count] = task.side.copy_end;
+      StagedSide& side = p.sides[p.side_count++] = task.side;
+      turns |= side.turns;
+      uses_slots |= side.from_slots || side.to_slots;
+      const auto width = side.vectors * (wide ? 16 / static_cast<uint32_t>(ElementSize(dtype)) : 1);
+      if (task.is_staged) values = std::max(values, DivideUp(width, 4u) * 4);
+    }
+    if (p.side_count == 0) return ROPE_OK;
+    launch_.variant = {dtype, wide ? kHalves16 : kSingle, Arithmetic::kFused};
+    p.head_values = values;
+    p.rounds_rows = context_.rounding.rounds_rows && IsNarrow(dtype);
+    const bool counts = uses_slots && row_head_ == 0 && !has_counted_;
+    has_counted_ |= counts;
+    const auto part = [&](bool is_first) {
+      SetLaneSpans(context_, 1, &p.source);
+      for (int32_t s = 0; s < p.side_count; ++s) p.sides[s].copy_end = is_first ? copy_ends[s] : 0;
+      p.read.dropped = counts && is_first ? fused_.source_dropped : nullptr;
+      p.written.dropped = counts && is_first ? fused_.dropped : nullptr;
+      return ForEachRange(plan_.batch, plan_.tokens, [&](const TokenRange& range) {
+        p.source.tokens = range;
+        return VisitBlocks(visit, data);
+      });
+    };
+    const int32_t pairs = turns ? context_.pairs : 0;
+    // Sets before, of which a launch has one.
+    const auto sets = static_cast<int32_t>(context_.sets.size());
+    const bool by_set = p.before.given && sets > 1 && turns;
+    for (int32_t set = 0; set < (by_set ? sets : 1); ++set) {
+      const auto move = [&](bool is_first) {
+        SetBefore(set, by_set);
+        return part(is_first);
+      };
+      if (rope_status s = ForEachPart(context_, pairs, plan_.operation, row_head_, by_set ? 1 : 0,
+                                      &p.source, move)) {
+        return s;
+      }
+    }
+    return ROPE_OK;
+  }
+
+  void SetBefore(int32_t set, bool by_set) {
+    StagedParams& p = launch_.params;
+    if (!p.before.given || p.source.pairs == 0) return;
+    const FrequencySet& from = context_.sets[static_cast<size_t>(set)];
+    p.before.set = set;
+    p.before.at = by_set ? p.source.set_count : 0;
+    if (by_set) SetFrequencies(context_, from, row_head_, p.before.at, &p.source);
+    for (int32_t n = 0; n < p.source.set_count; ++n) {
+      const FrequencySet& to = context_.sets[static_cast<size_t>(p.source.first_set + n)];
+      p.before.factors[n] = to.attention_factor / from.attention_factor;
+    }
+  }
+
+  // Few heads at once where there would be multiprocessors without a block.
+  rope_status VisitBlocks(StagedLaunchFn visit, void* data) {
+    StagedParams& p = launch_.params;
+    const uint32_t row_bytes = p.source.pairs * sizeof(CosSin) * (p.per_channel ? 2 : 1);
+    uint32_t heads = kMostHeads, blocks = 0, most = 0;
+    if (p.head_values != 0) heads = std::clamp(kHeadValues / p.head_values, 1u, heads);
+    for (;; heads /= 2) {
+      blocks = most = 0;
+      for (int32_t s = 0; s < p.side_count; ++s) {
+        StagedSide& side = p.sides[s];
+        side.blocks = DivideUp(side.heads, heads);
+        side.block_heads = DivideUp(side.heads, side.blocks);
+        side.by_block_heads = SmallDivisorOf(side.block_heads);
+        blocks += side.blocks;
+        most = std::max(most, side.block_heads);
+      }
+      p.block_tokens = std::max(
+          1u, std::min({heads / most, p.source.tokens.count, kRowBytes / std::max(1u, row_bytes)}));
+      launch_.shape.grid_x = DivideUp(p.source.tokens.count, p.block_tokens);
+      if (heads <= kLeastHeads ||
+          int64_t{blocks} * launch_.shape.grid_x >= int64_t{multiprocessors_}) {
+        break;
+      }
+    }
+    p.rows_at = p.block_tokens * most * p.head_values * static_cast<uint32_t>(sizeof(float));
+    p.tokens_at = p.rows_at + p.block_tokens * row_bytes;
+    launch_.shared_bytes =
+        p.tokens_at + p.block_tokens * static_cast<uint32_t>(sizeof(StagedToken));
+    launch_.shape.x = kStagedLanes;
+    launch_.shape.y = kStagedWarps;
+    launch_.shape.z = 1;
+    for (p.first_block = 0; p.first_block < blocks; p.first_block += kMaxGridY) {
+      launch_.shape.grid_y = std::min(kMaxGridY, blocks - p.first_block);
+      if (rope_status s = visit(launch_, data)) return s;
+    }
+    return ROPE_OK;
+  }
+
+  const Plan& plan_;
+  const rope_context& context_;
+  const FusedPlan& fused_;
+  const int32_t row_head_, multiprocessors_;
+  const ChannelOrder order_;
+  Task tasks_[kMaxSides];
+  int32_t task_count_ = 0;
+  bool has_counted_ = false;  // tokens whose slot is missing
+  StagedLaunch launch_{};
+};
+
+}  // namespace
+
+bool IsStaged(const Plan& plan) {
+  return plan.fused->source.kind != 0 || kOperations[plan.operation].has_from();
+}
+
+rope_status ForEachStagedLaunch(const Plan& plan, int32_t multiprocessors, StagedLaunchFn launch,
+                                void* data) {
+  return ForEachRowHead(plan, [&](const Plan& part, int32_t row_head) {
+    return StagedGroup(part, row_head, multiprocessors).ForEach(launch, data);
+  });
+}
+
+}  // namespace rope::gpu

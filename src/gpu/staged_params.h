@@ -1,0 +1,83 @@
+// What the kernels of calls are given that do more than rotate and store: keys that move, out of
+// slots or from other positions. See staged.h.
+#ifndef LIBROPE_SRC_GPU_STAGED_PARAMS_H_
+#define LIBROPE_SRC_GPU_STAGED_PARAMS_H_
+
+#include <cstdint>
+
+#include "gpu/params.h"
+#include "math/angle.h"
+#include "math/divisor.h"
+#include "math/pairing.h"
+#include "math/rounding.h"
+#include "math/slots.h"
+#include "math/token_position.h"
+
+namespace rope::gpu {
+
+// A block: a warp for each head, as many heads at a time.
+inline constexpr uint32_t kStagedLanes = 32, kStagedWarps = 8;
+inline constexpr uint32_t kStagedThreads = kStagedLanes * kStagedWarps;
+
+// The slots of a cache, read or written.
+struct SlotUse {
+  SlotSource slots;  // kind 0: none
+  Divisor page_size;
+  uint32_t* dropped;  // null: tokens whose slot is missing are not counted
+};
+
+// The positions before, of REROTATE.
+struct PositionsBefore {
+  bool given;
+  bool whole_turns;  // what frequencies are kept as, under EXACT
+  AngleRule rule, rule_after;
+  PositionSource positions;
+  // The one set of frequencies of the launch that tokens had before, and where among its sets it
+  // is.
+  int32_t set, at;
+  double factors[kMaxSets];  // of each set, by this one
+};
+
+// q, k or v, to one place. Channels are counted from the first one that is read.
+struct StagedSide {
+  const char* in;                       // of the first head of the first token, or of slot 0
+  char* out;                            // likewise
+  HeadStrides in_strides, out_strides;  // bytes; of slots: from page to page, from slot to slot
+  uint32_t heads, block_heads;          // block_heads: of one token in a block at once
+  uint32_t blocks;                      // of a token
+  uint32_t vectors;                     // of a head
+  SmallDivisor by_vectors, by_block_heads;
+  uint32_t span_at;               // where the rotated channels begin
+  uint32_t copy_begin, copy_end;  // what is written besides those that turn
+  bool turns;                     // else there are no rotated channels
+  bool from_slots, to_slots;
+};
+
+struct StagedParams {
+  StagedSide sides[kMaxSides];
+  int32_t side_count;
+  uint32_t first_block;   // through all sides
+  uint32_t block_tokens;  // of a block
+  int64_t row_tokens;     // of a batch row
+  SlotUse read, written;
+  Arithmetic arithmetic;
+  bool rounds_rows, per_channel;
+  bool reads_interleaved, writes_interleaved;
+  int32_t segment_count;
+  Segment segments[kMaxLaneSpans];
+  // Shared memory: values of heads at 0, so many floats apart; rows and tokens, from bytes on.
+  uint32_t head_values, rows_at, tokens_at;
+  PositionsBefore before;
+  CosSinSource source;
+};
+static_assert(sizeof(StagedParams) <= 4096, "what every toolkit and driver takes as parameters");
+
+// One of the kernels: 16-byte vectors or single elements of a dtype.
+inline constexpr int kStagedKernels = 2 * kDtypes;
+constexpr int StagedIndexOf(const Variant& v) {
+  return (v.dtype - 1) * 2 + (v.form == kSingle ? 1 : 0);
+}
+
+}  // namespace rope::gpu
+
+#endif  // LIBROPE_SRC_GPU_STAGED_PARAMS_H_

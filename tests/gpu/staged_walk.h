@@ -1,0 +1,88 @@
+// The kernels of calls that pass through shared memory, without a GPU: each step of a block for all
+// of its threads, then the next.
+#ifndef LIBROPE_TESTS_GPU_STAGED_WALK_H_
+#define LIBROPE_TESTS_GPU_STAGED_WALK_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "gpu/launch.h"
+#include "gpu/staged.h"
+#include "walk.h"
+
+namespace rope::gpu {
+
+struct HostBlock {
+  uint32_t block_x, block_y;
+  bool backwards;  // the order of threads
+
+  uint32_t y() const { return block_y; }
+  template <class Step>
+  void Each(const Step& step) const {
+    for (uint32_t n = 0; n < kStagedThreads; ++n) {
+      const uint32_t own = backwards ? kStagedThreads - 1 - n : n;
+      step(Thread{block_x, block_y, own % kStagedLanes, own / kStagedLanes, 0, kStagedLanes,
+                  kStagedWarps, 1});
+    }
+  }
+};
+
+inline std::set<int> walked_staged;  // kernels, by number
+
+struct WalkedStaged {
+  int launches = 0;
+  bool backwards = false;  // the order of blocks and threads, which must not matter
+  bool walk = true;
+  std::vector<StagedLaunch> kept;
+};
+
+template <int kIndex>
+void WalkStagedBlock(const StagedLaunch& l, const HostBlock& block) {
+  // Not a byte more than the launch asks for, content unknown.
+  const size_t bytes = l.shared_bytes;
+  std::unique_ptr<char[]> memory(new char[bytes + 16]);
+  char* const shared =
+      reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.get()) + 15) & ~uintptr_t{15});
+  std::memset(shared, 0x7b, bytes);
+  StagedKernel<kIndex / 2 + 1, kIndex % 2 == 0, HostMemory>::Run(l.params, block, shared);
+}
+
+template <size_t... kIndices>
+void WalkStagedBlockOf(const StagedLaunch& l, const HostBlock& block,
+                       std::index_sequence<kIndices...>) {
+  using Walk = void (*)(const StagedLaunch&, const HostBlock&);
+  static constexpr Walk kWalks[] = {&WalkStagedBlock<static_cast<int>(kIndices)>...};
+  kWalks[StagedIndexOf(l.variant)](l, block);
+}
+
+// A StagedLaunchFn; `data` is a WalkedStaged.
+inline rope_status WalkStaged(const StagedLaunch& l, void* data) {
+  auto* const w = static_cast<WalkedStaged*>(data);
+  ++w->launches;
+  walked_staged.insert(StagedIndexOf(l.variant));
+  EXPECT_EQ(l.shape.x * l.shape.y * l.shape.z, kStagedThreads);
+  EXPECT_LE(l.shape.grid_y, 65535u);
+  EXPECT_LE(l.shape.grid_x, static_cast<uint32_t>(INT32_MAX));
+  EXPECT_LE(l.shared_bytes, 48u << 10);
+  if (!w->walk) {
+    w->kept.push_back(l);
+    return ROPE_OK;
+  }
+  const uint32_t blocks = l.shape.grid_x * l.shape.grid_y;
+  for (uint32_t n = 0; n < blocks; ++n) {
+    const uint32_t own = w->backwards ? blocks - 1 - n : n;
+    WalkStagedBlockOf(l, {own % l.shape.grid_x, own / l.shape.grid_x, w->backwards},
+                      std::make_index_sequence<kStagedKernels>());
+  }
+  return ROPE_OK;
+}
+
+}  // namespace rope::gpu
+
+#endif  // LIBROPE_TESTS_GPU_STAGED_WALK_H_
