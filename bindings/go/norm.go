@@ -33,8 +33,8 @@ type Norms struct {
 type Norm struct {
 	Kind NormKind // required
 	Eps  float64  // required, but 0 with Rstd, which contains it
-	// One for each channel, or [heads, channels] with PerHead. Weight is the zero value with
-	// NormKindRMSPlain, Bias with all but NormKindLayerBias; both have one element type.
+	// One for each channel, or [heads, channels] with PerHead or a Span of all heads. Weight is the zero
+	// value with NormKindRMSPlain, Bias with all but NormKindLayerBias; both have one element type.
 	Weight, Bias Weights
 	PerHead      bool
 	Span         NormSpan
@@ -71,7 +71,7 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 		return normData{}, nil
 	}
 	rows := 1
-	if n.PerHead {
+	if n.PerHead || (n.Span != NormSpanHead && n.Weight.data != nil) {
 		rows = heads
 		raw.weight_stride_head = C.int64_t(channels)
 	}

@@ -16,7 +16,7 @@ func randomNorm[W Element](r *rand.Rand, heads int) (*Norm, []W, []W) {
 		norm.Span = NormSpanAllHeads
 	}
 	rows := 1
-	if norm.PerHead {
+	if norm.PerHead || norm.Span == NormSpanAllHeads {
 		rows = heads
 	}
 	weight, bias := random[W](r, rows*normDim), random[W](r, rows*normDim)
@@ -50,9 +50,6 @@ func exactNorm[W Element](n *Norm, weight, bias []W, token []float64) {
 		}
 		for i, x := range part {
 			c := (first + i) % len(weight)
-			if !n.PerHead {
-				c %= normDim
-			}
 			y := (x - mean) / math.Sqrt(square+n.Eps)
 			switch n.Kind {
 			case NormKindRMSPlain:
@@ -199,6 +196,8 @@ func TestNormsThatDoNotFitAreRefused(t *testing.T) {
 	}{
 		{rms(func(n *Norm) { n.Weight = WeightsOf(weight) }), "Norms.Q.Weight has 128 elements, and must have 1 rows of 64"},
 		{rms(func(n *Norm) { n.PerHead = true }), "Norms.Q.Weight has 64 elements, and must have 2 rows of 64"},
+		{rms(func(n *Norm) { n.Span = NormSpanAllHeads }), "Norms.Q.Weight has 64 elements, and must have 2 rows of 64"},
+		{rms(func(n *Norm) { n.Span, n.Rstd = NormSpanGiven, weight[:3] }), "Norms.Q.Weight has 64 elements, and must have 2 rows"},
 		{rms(func(n *Norm) { n.Kind, n.Bias = NormKindLayerBias, WeightsOf(weight) }), "Norms.Q.Bias has 128 elements"},
 		{rms(func(n *Norm) { n.Bias = WeightsOf(make([]BFloat16, normDim)) }), "Norms.Q.Bias must have the element type of Weight"},
 		{rms(func(n *Norm) { n.Rstd = weight }), "Norms.Q.Rstd has 128 elements, and must have one for each of 1 * 3 tokens"},

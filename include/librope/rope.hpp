@@ -196,7 +196,9 @@ rope_fused Move(const rope_kv_cache& source, const rope_kv_cache&& cache,
 rope_fused Move(const rope_kv_cache&& source, const rope_kv_cache&& cache,
                 const rope_positions* from = nullptr) = delete;
 
-/* A norm of q, k or v with one row of weights for all heads; NULL and 0 for RMS_PLAIN. */
+/* A norm of q, k or v, each head on its own, with one row of weights for all heads; NULL and 0 for
+ * RMS_PLAIN. Beside a 16-bit context that rounds EAGER, as those of most models do, `rounding` must
+ * be ROUNDED or EAGER. */
 inline rope_norm MakeNorm(rope_norm_kind kind, double eps, const void* weight,
                           rope_dtype weight_dtype,
                           rope_norm_rounding rounding = ROPE_NORM_ROUNDING_FLOAT32) {

@@ -92,6 +92,27 @@ rope_status CheckRstd(const Call& call, const char* name, const rope_norm& n,
   return CheckAligned(call, name, "rstd", n.rstd, sizeof(float));
 }
 
+// What is normed together has weights of its own in each head, in every model: one row for all of
+// them is never meant there.
+rope_status CheckWeightStride(const Call& call, const char* name, const rope_norm& n,
+                              const NormedTensor& tensor, int size) {
+  const auto stride = static_cast<long long>(n.weight_stride_head);
+  const bool may_share = n.span == ROPE_NORM_SPAN_HEAD || tensor.heads == 1;
+  if (stride < tensor.channels && !(stride == 0 && may_share)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->weight_stride_head (%lld) must be %s%d or more, the channels of a head%s",
+                call.function, name, stride, may_share ? "0, or " : "", tensor.channels,
+                may_share ? "" : ": with ROPE_NORM_SPAN_ALL_HEADS and GIVEN each has its weights");
+  }
+  int64_t reach;
+  if (__builtin_mul_overflow(n.weight_stride_head, int64_t{tensor.heads} * size, &reach)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->weight_stride_head (%lld) must not reach beyond the address space",
+                call.function, name, stride);
+  }
+  return ROPE_OK;
+}
+
 rope_status CheckWeights(const Call& call, const char* name, const rope_norm& n,
                          const NormRule& rule, const NormedTensor& tensor) {
   const char* const kind = kKindNames[n.kind];
@@ -111,15 +132,7 @@ rope_status CheckWeights(const Call& call, const char* name, const rope_norm& n,
   const int size = ElementSize(n.weight_dtype);
   if (rope_status s = CheckAligned(call, name, "weight", n.weight, size)) return s;
   if (rope_status s = CheckAligned(call, name, "bias", n.bias, size)) return s;
-  int64_t reach;
-  if (n.weight_stride_head < 0 ||
-      __builtin_mul_overflow(n.weight_stride_head, int64_t{tensor.heads} * size, &reach)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s->weight_stride_head (%lld) must not be negative, nor reach beyond the "
-                "address space",
-                call.function, name, static_cast<long long>(n.weight_stride_head));
-  }
-  return ROPE_OK;
+  return CheckWeightStride(call, name, n, tensor, size);
 }
 
 // What is between the norm and the rotation.
@@ -149,7 +162,8 @@ rope_status CheckOrder(const Call& call, const char* name, const rope_norm& n, c
   if (call.context.rounding.arithmetic == Arithmetic::kFused) return ROPE_OK;
   return Fail(ROPE_ERROR_UNSUPPORTED,
               "%s: %s->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER: the context "
-              "rounds products of 16-bit channels, and the norm would give it others",
+              "rounds products of 16-bit channels, as a model's own code does (config->rounding). "
+              "Where nothing is to be rounded, config->rounding must be ROPE_ROUNDING_FLOAT32",
               call.function, name);
 }
 

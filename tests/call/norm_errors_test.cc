@@ -47,6 +47,7 @@ struct Call {
     norm.span = ROPE_NORM_SPAN_GIVEN;
     norm.eps = 0;
     norm.rstd = rstd;
+    norm.weight_stride_head = kDim;
   }
   void Layer() { norm.kind = ROPE_NORM_KIND_LAYER; }
   void After() { norm.order = ROPE_NORM_ORDER_AFTER; }
@@ -151,7 +152,20 @@ const Bad kBad[] = {
     {"negative stride of weights",
      [](Call* c) { c->norm.weight_stride_head = -kDim; },
      kInvalid,
-     {"q_norm->weight_stride_head (-64)", "must not be negative"}},
+     {"q_norm->weight_stride_head (-64) must be 0, or 64 or more, the channels of a head"}},
+    {"rows of weights that overlap",
+     [](Call* c) { c->norm.weight_stride_head = kDim - 1; },
+     kInvalid,
+     {"q_norm->weight_stride_head (63) must be 0, or 64 or more"}},
+    {"ALL_HEADS with one row of weights",
+     [](Call* c) { c->norm.span = ROPE_NORM_SPAN_ALL_HEADS; },
+     kInvalid,
+     {"q_norm->weight_stride_head (0) must be 64 or more, the channels of a head: with "
+      "ROPE_NORM_SPAN_ALL_HEADS and GIVEN each has its weights"}},
+    {"GIVEN with one row of weights",
+     [](Call* c) { c->Given(), c->norm.weight_stride_head = 0; },
+     kInvalid,
+     {"q_norm->weight_stride_head (0) must be 64 or more"}},
     {"stride of weights beyond memory",
      [](Call* c) { c->norm.weight_stride_head = INT64_MAX / 8; },
      kInvalid,
@@ -211,7 +225,8 @@ const Bad kBad[] = {
     {"FLOAT32 in an EAGER context",
      [](Call* c) { c->Narrow(), c->config.rounding = ROPE_ROUNDING_EAGER; },
      kUnsupported,
-     {"q_norm->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER"}},
+     {"q_norm->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER",
+      "config->rounding must be ROPE_ROUNDING_FLOAT32"}},
     {"AFTER in FLOAT32",
      [](Call* c) { c->Narrow(), c->After(); },
      kUnsupported,
@@ -239,7 +254,7 @@ TEST(NormErrors, NameFieldValueAndRuleAndWriteNothing) {
 }
 
 TEST(NormErrors, TheCallWithoutThemIsGood) {
-  for (int change = 0; change < 9; ++change) {
+  for (int change = 0; change < 12; ++change) {
     Call call;
     switch (change) {
       case 1: call.Given(); break;
@@ -255,6 +270,18 @@ TEST(NormErrors, TheCallWithoutThemIsGood) {
         call.Narrow(), call.Layer(), call.config.scaling = ROPE_SCALING_NOPE;
         break;
       case 8: call.Source(), call.fused.q_norm = nullptr; break;
+      case 9:
+        call.norm.span = ROPE_NORM_SPAN_ALL_HEADS;
+        call.norm.weight_stride_head = kDim;
+        break;
+      case 10:  // the weights of one head are all
+        call.norm.span = ROPE_NORM_SPAN_ALL_HEADS;
+        call.args.q.heads = 1;
+        break;
+      case 11:
+        call.Given(), call.norm.kind = ROPE_NORM_KIND_RMS_PLAIN;
+        call.norm.weight = nullptr, call.norm.weight_dtype = 0, call.norm.weight_stride_head = 0;
+        break;
       default: break;
     }
     EXPECT_EQ(rope_apply_qk(Create(call.config).get(), &call.args), ROPE_OK)
@@ -299,12 +326,14 @@ TEST(NormErrors, HeadsWithRowsOfTheirOwnShareNoNorm) {
   call.args.cos_sin = &cos_sin;
   const Context context = Create(call.config);
   EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_OK) << rope_last_error();
+  call.norm.weight_stride_head = kDim;
+  EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_ERROR_UNSUPPORTED);
+  call.norm = ROPE_INIT(rope_norm);
+  call.norm.kind = ROPE_NORM_KIND_RMS_PLAIN;
+  call.norm.eps = 1e-6;
   call.norm.span = ROPE_NORM_SPAN_ALL_HEADS;
   EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_ERROR_UNSUPPORTED);
   ExpectMessage("rope_apply_qk", {"args->fused->q_norm must have ROPE_NORM_SPAN_HEAD"});
-  call.norm.span = ROPE_NORM_SPAN_HEAD;
-  call.norm.weight_stride_head = kDim;
-  EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_ERROR_UNSUPPORTED);
 }
 
 }  // namespace

@@ -79,7 +79,9 @@ struct Weighted {
     }
     if (norm.kind == ROPE_NORM_KIND_RMS_PLAIN) return;
     norm.weight_dtype = random->Pick(1, 3);
-    if (random->Sometimes(3)) norm.weight_stride_head = width + random->Pick(0, 3);
+    if ((norm.span != ROPE_NORM_SPAN_HEAD && heads > 1) || random->Sometimes(3)) {
+      norm.weight_stride_head = width + random->Pick(0, 3);
+    }
     const int64_t count = norm.weight_stride_head * (heads - 1) + width;
     const auto fill = [&](std::vector<char>* values) {
       values->resize(static_cast<size_t>(count * SizeOf(norm.weight_dtype)));

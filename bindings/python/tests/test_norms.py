@@ -51,7 +51,7 @@ def qkv(rng):
 def test_one_call_is_two_and_weights_arrive(rng, qkv, kind, per_head, span, dtype):
     q, k, v = (x.astype(dtype) for x in qkv)
     norms = Norms(*[
-        make(rng, h, w, kind, per_head=per_head, span=span, rounding="rounded")
+        make(rng, h, w, kind, per_head=per_head or span == "all_heads", span=span, rounding="rounded")
         for h, w in zip((*HEADS, HEADS[1]), ("float32", BF16, "float16"), strict=True)
     ])  # fmt: skip
     pair = Norms(norms.q, norms.k)
@@ -85,12 +85,15 @@ def test_one_call_is_two_and_weights_arrive(rng, qkv, kind, per_head, span, dtyp
 def test_roots_order_rounding_and_strides_arrive(rng, qkv):
     q = qkv[0]
     weight = rng.standard_normal(DIM, dtype=np.float32)
-    own = ROPE.apply(q, 3, norms=Norms(Norm(weight, kind="rms", eps=1e-5, span="all_heads")))
+    rows = rng.standard_normal((HEADS[0], DIM), dtype=np.float32)
+    own = ROPE.apply(q, 3, norms=Norms(Norm(rows, kind="rms", eps=1e-5, span="all_heads")))
     rstd = 1 / np.sqrt((q * q).mean((1, 2)) + np.float32(1e-5))
-    given = ROPE.apply(q, 3, norms=Norms(Norm(weight, kind="rms", span="given", rstd=rstd)))
+    given = ROPE.apply(q, 3, norms=Norms(Norm(rows, kind="rms", span="given", rstd=rstd)))
     np.testing.assert_allclose(own, given, rtol=1e-5, atol=1e-6)
-    after = ROPE.apply(q, 3, norms=Norms(Norm(weight, kind="rms", eps=1e-5, order="after")))
-    assert abs(after - own).max() > 0.1
+    before, after = (
+        ROPE.apply(q, 3, norms=Norms(Norm(weight, kind="rms", eps=1e-5, order=order))) for order in ("before", "after")
+    )
+    assert abs(after - before).max() > 0.1
     rounded = [
         ROPE.apply(q.astype(BF16), 3, norms=Norms(Norm(weight, kind="rms", eps=1e-5, rounding=r)))
         for r in ("float32", "rounded", "eager")
@@ -112,7 +115,10 @@ W = np.ones(DIM, np.float32)
     (Norms(Norm(W, kind="rms")), ValueError, r"norms.q.eps \(0\) is required"),
     (Norms(Norm(kind="rms", eps=1)), ValueError, "norms.q.weight is required by kind='rms'"),
     (Norms(Norm(W, kind="rms_plain", eps=1)), ValueError, "norms.q.weight .* must be None with kind='rms_plain'"),
-    (Norms(Norm(W, kind="rms", span="given", rstd=W[:4])), ValueError, "norms.q.rstd has shape"),
+    (Norms(Norm(kind="rms_plain", span="given", rstd=W[:4])), ValueError, "norms.q.rstd has shape"),
+    (Norms(Norm(W, kind="rms", eps=1, span="all_heads")), ValueError,
+     r"norms.q.weight has shape \(64,\), and must have \(4, 64\): with span='all_heads' each head"),
+    (Norms(Norm(W, kind="rms", span="given", rstd=W[:TOKENS])), ValueError, r"must have \(4, 64\): with span='given'"),
     (Norms(v=Norm(kind="rms_plain", eps=1)), ValueError, "norms.v is set, but v is absent"),
     ("rms", TypeError, "norms is a str, and must be a librope.Norms"),
 ])  # fmt: skip

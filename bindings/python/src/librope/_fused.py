@@ -151,6 +151,11 @@ def _add_norm(norm: Any, form: str, names: tuple[str, ...], metas: Any, like: An
             continue
         shape, strides, dtype = meta
         check_dtype(name, dtype)
+        if span != "head" and heads > 1 and shape == (channels,):
+            raise ValueError(
+                f"{name} has shape {shape}, and must have {(heads, channels)}: with span={span!r} each head has "
+                "weights of its own"
+            )
         if shape not in ((channels,), (heads, channels)):
             raise ValueError(
                 f"{name} has shape {shape}, and must have {(channels,)}, or {(heads, channels)} with rows "

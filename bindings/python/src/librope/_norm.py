@@ -20,13 +20,13 @@ class Norm:
 
     Args:
         weight: float32, float16 or bfloat16 [channels], or [heads, channels] where each head has its
-            own. None for kind "rms_plain".
+            own, as it has with the spans of all heads. None for kind "rms_plain".
         kind: "rms" x / rms(x) * weight; "rms_one_plus" x / rms(x) * (1 + weight); "rms_plain"
             x / rms(x); "layer" (x - mean) / std * weight; "layer_bias" that + bias.
         eps: added under the root. None with span "given", whose rstd contains it.
         bias: of kind "layer_bias", like weight.
         span: "head": each head on its own; "all_heads": all heads of a token together; "given": the
-            same, by rstd.
+            same, by rstd, of the heads that this rank has.
         order: "before" the rotation, or "after" it.
         rounding: where float16 and bfloat16 are rounded: "float32": nowhere between norm and
             rotation; "rounded": the result of the norm, as by a norm that has a kernel of its own;

@@ -1045,9 +1045,12 @@ pub type rope_norm_order = i32;
 pub const ROPE_NORM_ORDER_BEFORE: i32 = 0;
 /// rotation, then norm: Hunyuan, Llama 4
 pub const ROPE_NORM_ORDER_AFTER: i32 = 1;
-/// Where a norm rounds to the dtype of the tensor. For F32 they are all the same.
+/** Where a norm rounds to the dtype of the tensor. For F32 they are all the same. Contexts that are
+ made from a config.json mostly round EAGER, and take ROUNDED and EAGER.*/
 pub type rope_norm_rounding = i32;
-/// nothing between norm and rotation: most fused kernels
+/** Nothing between norm and rotation: most fused kernels. For q and k of 16 bits this is for RMS
+ kinds, BEFORE, and contexts of ROPE_ROUNDING_FLOAT32 or COS_SIN (or without rotation), else
+ ROPE_ERROR_UNSUPPORTED.*/
 pub const ROPE_NORM_ROUNDING_FLOAT32: i32 = 0;
 /** The results of the norm, and those of the rotation: a norm that has a kernel of its own; Gemma,
  OLMo 2, Command R+ in transformers. The bits are those of two calls, of which one has a NOPE
@@ -1077,8 +1080,9 @@ pub struct rope_norm {
     /// v, which does not turn: 0
     pub order: rope_norm_order,
     pub rounding: rope_norm_rounding,
-    /** From the weights (and biases) of a head to those of the next, in channels; 0: one row of weights
- for all heads.*/
+    /** From the weights (and biases) of a head to those of the next, in channels: those of a head, or
+ more. 0: one row of weights for all heads, with HEAD alone; ALL_HEADS and GIVEN need weights of
+ each head.*/
     pub weight_stride_head: i64,
     /// required by GIVEN, else NULL: r of each token, \[batch, tokens\]
     pub rstd: *const f32,

@@ -109,14 +109,15 @@ impl<'a> Norm<'a> {
         self
     }
 
-    /// Weights, and biases, are `[heads, channels]`: each head has its own.
+    /// Weights, and biases, are `[heads, channels]`: each head has its own. Where all heads are normed
+    /// together they are so without a word.
     #[inline]
     pub fn per_head(mut self) -> Self {
         self.per_head = true;
         self
     }
 
-    /// [`NormSpan::AllHeads`]: the heads of a token are normed together.
+    /// [`NormSpan::AllHeads`]: the heads of a token are normed together, with weights `[heads, channels]`.
     #[inline]
     pub fn over_all_heads(mut self) -> Self {
         self.span = NormSpan::AllHeads;
@@ -124,7 +125,7 @@ impl<'a> Norm<'a> {
     }
 
     /// [`NormSpan::Given`]: the inverse root of each token, `[batch, tokens]`, in which eps is already.
-    /// For RMS norms, under tensor parallelism.
+    /// For RMS norms, under tensor parallelism; weights are those of the rank's heads, `[heads, channels]`.
     #[inline]
     pub fn with_rstd(mut self, rstd: &'a [f32]) -> Self {
         self.span = NormSpan::Given;
@@ -161,7 +162,8 @@ impl<'a> Norm<'a> {
         raw.order = self.order as i32;
         raw.rounding = self.rounding as i32;
         if let Some(dtype) = self.dtype {
-            let rows = if self.per_head { heads } else { 1 };
+            let per_head = self.per_head || self.span != NormSpan::Head;
+            let rows = if per_head { heads } else { 1 };
             expect(weight, self.lengths[0], product([rows, channels]))?;
             if !self.bias.is_null() {
                 expect(bias, self.lengths[1], product([rows, channels]))?;
@@ -169,7 +171,7 @@ impl<'a> Norm<'a> {
             raw.weight = self.weight;
             raw.bias = self.bias;
             raw.weight_dtype = dtype as i32;
-            raw.weight_stride_head = if self.per_head { channels as i64 } else { 0 }; // of a slice
+            raw.weight_stride_head = if per_head { channels as i64 } else { 0 }; // of a slice
         }
         if let Some(rstd) = self.rstd {
             expect(rstd_name, rstd.len(), tokens)?;

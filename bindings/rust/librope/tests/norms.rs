@@ -43,8 +43,8 @@ const EPS: f64 = 1e-5;
 impl<W: Number> Weights<W> {
     fn new(random: &mut Random, heads: usize) -> Weights<W> {
         let (kind, per_head) = (random.below(5), random.below(2) == 1);
-        let len = if per_head { heads * DIM } else { DIM };
         let all_heads = random.below(2) == 1;
+        let len = if per_head || all_heads { heads * DIM } else { DIM };
         Weights { kind, per_head, all_heads, weight: random.vec(len), bias: random.vec(len) }
     }
 
@@ -215,6 +215,12 @@ fn what_does_not_fit_is_refused() {
         message(Norm::rms(&weight[1..], EPS).per_head())
             .contains("127 entries, and the call needs 128")
     );
+    for of_one_head in [
+        Norm::rms(&weight[..DIM], EPS).over_all_heads(),
+        Norm::rms(&weight[..DIM], EPS).with_rstd(&weight[..TOKENS]),
+    ] {
+        assert!(message(of_one_head).contains("64 entries, and the call needs 128"));
+    }
     assert!(
         message(Norm::layer_bias(&weight[..DIM], &weight, EPS)).contains("the bias of q's norm")
     );
