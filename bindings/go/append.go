@@ -100,7 +100,7 @@ func storeIn[Q, K, V Element](function string, state *contextState, q *Tensor[Q]
 			return err
 		}
 		slots = step.Slots
-		if err := slots.check(function, &call.cache, step.sequences()); err != nil {
+		if err := slots.check(function, "Step.Slots", &call.cache, step); err != nil {
 			return err
 		}
 	}

@@ -64,9 +64,8 @@ func randomSlots(r *rand.Rand, lengths []int, pages, pageSize int) (given *Slots
 			numbers[i] = int64(want[i])
 		}
 		if r.IntN(4) == 0 {
-			numbers = numbers[:1+r.IntN(tokens)] // the rest is padding
-			for i := len(numbers); i < tokens; i++ {
-				want[i] = -1
+			for i := 1 + r.IntN(tokens); i < tokens; i++ {
+				numbers[i], want[i] = -1, -1 // padding
 			}
 		} else if r.IntN(4) == 0 {
 			numbers = append(numbers, math.MaxInt64) // of no token
@@ -294,7 +293,8 @@ func TestWhatDoesNotFitACacheIsRefused(t *testing.T) {
 	try("Step.Slots is required", nil)
 	try("slots[1] (12)", MappedSlots([]int32{0, 12}))
 	try("slots[0] (1099511627776)", MappedSlots([]int64{1 << 40, 0}))
-	try("the number of slots (0)", MappedSlots[int32](nil))
+	try("Step.Slots has 0 slots, and must have one for each of 2 * 1 tokens; padding has -1", MappedSlots[int32](nil))
+	try("Step.Slots has 1 slots", MappedSlots([]int64{0}))
 	try("page table[1] (3)", PagedSlots([]int32{0, 3}, 1, []int32{0, 0}))
 	try("page table: sequence 1 has 1 pages", PagedSlots([]int32{0, 1}, 1, []int32{0, 4}))
 	try("starts[1] (-1)", PagedSlots([]int32{0, 1}, 1, []int32{0, -1}))

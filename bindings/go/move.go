@@ -41,9 +41,9 @@ func move[K, V Element](function string, c *Context, source, cache *KVCache[K, V
 	if step.CosSin != nil {
 		return invalid(function, "Step.CosSin must be nil: keys move by positions")
 	}
-	from := step.Source
+	from, name := step.Source, "Step.Source"
 	if from == nil {
-		from = step.Slots
+		from, name = step.Slots, "Step.Slots"
 	}
 	var call C.ropego_move_call
 	if err := step.check(function, &call.call, state); err != nil {
@@ -61,10 +61,10 @@ func move[K, V Element](function string, c *Context, source, cache *KVCache[K, V
 	if err != nil {
 		return err
 	}
-	if err := from.check(function, &call.source, step.sequences()); err != nil {
+	if err := from.check(function, name, &call.source, step); err != nil {
 		return err
 	}
-	if err := step.Slots.check(function, &call.cache, step.sequences()); err != nil {
+	if err := step.Slots.check(function, "Step.Slots", &call.cache, step); err != nil {
 		return err
 	}
 	var pool *C.rope_pool

@@ -147,6 +147,8 @@ func TestMovesThatDoNotFitAreRefused(t *testing.T) {
 		"positions (1 entries)":                    move(func(s *Step) { s.From = &short }),
 		"FreqSets (3 entries)":                     move(func(s *Step) { s.FromFreqSets = make([]int32, 3) }),
 		"Source.slots[1] (8)":                      move(func(s *Step) { s.Source = MappedSlots([]int64{1, 8}) }),
+		"Step.Source has 1 slots, and must have":   move(func(s *Step) { s.Source = MappedSlots([]int64{1}) }),
+		"Step.Slots has 1 slots, and must have":    move(func(s *Step) { s.Slots = MappedSlots([]int64{4}) }),
 		"token 1 of batch row 0 is read in slot 4": move(func(s *Step) { s.Source = MappedSlots([]int64{3, 4}) }),
 		"Step.CosSin must be nil":                  move(func(s *Step) { s.CosSin = &CosSin{} }),
 		"MoveSlots moves what":                     Append(rope, BSHD(q, 1), Tensor[float32]{}, Tensor[float32]{}, cache, good),

@@ -118,7 +118,7 @@ func (s *preparedAppendState[Q, K, V]) describe(function string, v, vOut *Tensor
 		}
 		call.cache.v.head_dim = C.int32_t(dim)
 	}
-	return step.Slots.check(function, &call.cache, step.sequences())
+	return step.Slots.check(function, "Step.Slots", &call.cache, step)
 }
 
 // Close gives the prepared call up, as [Prepared.Close] does.

@@ -31,7 +31,7 @@ type Slots struct {
 }
 
 // MappedSlots has a number for each token, [batch, tokens]: slot_mapping. Slot page * PageSize + n is slot
-// n of a page. Tokens behind the last number, counted through all batch rows, go nowhere: padding.
+// n of a page. Numbers behind those of all tokens are left; fewer are an error: padding has -1.
 func MappedSlots[I int32 | int64](slots []I) *Slots {
 	var zero I
 	return &Slots{kind: C.ROPE_SLOTS_MAPPED, bytes: int32(unsafe.Sizeof(zero)), numbers: addressOf(slots),
@@ -75,43 +75,49 @@ func (step *Step) sequences() int {
 }
 
 // check fills the C cache after checking that every number lies inside its slice.
-func (s *Slots) check(function string, raw *C.ropego_cache, sequences int) error {
+func (s *Slots) check(function, name string, raw *C.ropego_cache, step *Step) error {
 	raw.kind = C.int32_t(s.kind)
 	raw.slot_bytes = C.int32_t(s.bytes)
 	if s.kind == C.ROPE_SLOTS_MAPPED {
+		// The library takes missing numbers for padding, and would lose the tokens.
+		if tokens, ok := extent.Product(step.Batch, step.Tokens); !ok || tokens > uint64(s.len) {
+			return invalid(function, "%s has %d slots, and must have one for each of %d * %d tokens; padding has -1", name,
+				s.len, step.Batch, step.Tokens)
+		}
 		raw.slots_length = C.int64_t(s.len)
 		return nil
 	}
+	sequences := step.sequences()
 	if s.kind == C.ROPE_SLOTS_PAGED {
-		if err := s.checkTable(function, raw, sequences); err != nil {
+		if err := s.checkTable(function, name, raw, sequences); err != nil {
 			return err
 		}
 	}
 	if len(s.starts) != sequences {
-		return invalid(function, "Step.Slots has %d starts, and must have one for each of %d sequences",
-			len(s.starts), sequences)
+		return invalid(function, "%s has %d starts, and must have one for each of %d sequences", name, len(s.starts),
+			sequences)
 	}
 	return nil
 }
 
-func (s *Slots) checkTable(function string, raw *C.ropego_cache, sequences int) error {
+func (s *Slots) checkTable(function, name string, raw *C.ropego_cache, sequences int) error {
 	if s.pageStarts == nil {
 		if s.width <= 0 || !extent.Fills(s.len, sequences, s.width, 1) {
-			return invalid(function, "Step.Slots has a page table of %d entries and width %d, and must have %d "+
-				"rows of a positive width, which fill it", s.len, s.width, sequences)
+			return invalid(function, "%s has a page table of %d entries and width %d, and must have %d "+
+				"rows of a positive width, which fill it", name, s.len, s.width, sequences)
 		}
 		raw.page_table_stride = C.int64_t(s.width)
 		return nil
 	}
 	if len(s.pageStarts)-1 != sequences || s.len > math.MaxInt32 {
-		return invalid(function, "Step.Slots has %d pageStarts and %d pages, and must have one pageStart more "+
-			"than there are sequences (%d), and pages that an int32 can count", len(s.pageStarts), s.len, sequences)
+		return invalid(function, "%s has %d pageStarts and %d pages, and must have one pageStart more "+
+			"than there are sequences (%d), and pages that an int32 can count", name, len(s.pageStarts), s.len, sequences)
 	}
 	// The library looks at a row before it looks at the next one's ends.
 	for i, at := range s.pageStarts {
 		if at < 0 || int(at) > s.len {
-			return invalid(function, "Step.Slots: pageStarts[%d] (%d) must be from 0 to the number of pages (%d)",
-				i, at, s.len)
+			return invalid(function, "%s: pageStarts[%d] (%d) must be from 0 to the number of pages (%d)",
+				name, i, at, s.len)
 		}
 	}
 	return nil

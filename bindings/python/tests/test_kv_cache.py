@@ -55,7 +55,7 @@ def scatter(memory, layout, x, slots):
     if layout == "hnd":
         memory = memory.transpose(0, 2, 1, 3)
     size = memory.shape[1]
-    for row, slot in zip(x, slots, strict=False):  # tokens behind the last slot go nowhere
+    for row, slot in zip(x, slots, strict=True):
         if slot >= 0:
             memory[slot // size, slot % size] = row
 
@@ -70,9 +70,6 @@ def place(kind, batch, tokens, cu_seqlens, pages, page_size, rng):
         told = slots.astype(np.int32) if "32" in kind else slots
         if kind == "slots list of rows" and cu_seqlens is None:
             return {"slots": told.reshape(batch, tokens)}, slots
-        if kind == "slots short" and (batch == 1 or tokens == 1):
-            told = told[: max(1, count - 2)]
-            return {"slots": told}, told
         if kind == "slots long":
             return {"slots": np.concatenate([told, [total * 9]])}, slots
         return {"slots": told}, slots
@@ -106,7 +103,7 @@ def place(kind, batch, tokens, cu_seqlens, pages, page_size, rng):
 
 
 KINDS = [
-    "slots", "slots 32", "slots list of rows", "slots short", "slots long", "paged", "ragged", "linear",
+    "slots", "slots 32", "slots list of rows", "slots long", "paged", "ragged", "linear",
     "linear int",
 ]  # fmt: skip
 
@@ -411,7 +408,8 @@ def call(q=None, k=None, v=None, cache=None, way="apply_qk", **options):
         (lambda: call(cache=cache_of(slots=np.zeros(3))), TypeError, "slots has dtype float64"),
         (lambda: call(cache=cache_of(slots=np.arange(6)[::2])), ValueError, "slots has stride 2"),
         (lambda: call(cache=cache_of(slots=[0, 1, 16])), ValueError, r"apply_qk: slots\[2\] \(16\) must be below 16"),
-        (lambda: call(cache=cache_of(slots=[])), ValueError, "slots has no entries"),
+        (lambda: call(cache=cache_of(slots=[])), ValueError, "slots has 0 entries, and there are 1 batch rows of 3"),
+        (lambda: call(cache=cache_of(slots=[0, 1])), ValueError, "slots has 2 entries.* and padding has -1"),
         (lambda: call(cache=cache_of(slots=[0.5])), TypeError, "slots as a list must hold ints"),
         (lambda: call(cache=cache_of(starts=2)), ValueError, r"starts\[0\] \(2\)"),
         (lambda: call(cache=cache_of(starts=-1)), ValueError, "starts is -1"),
@@ -458,7 +456,9 @@ def test_slots_of_batch_rows(rng):
         rope.apply_qk(q, k, 0, v=v, cache=cache_of(starts=0, page_table=np.zeros((1, 2), np.int32)))
     with pytest.raises(ValueError, match=r"pages \(1\) must be at least the number of sequences \(2\)"):
         rope.apply_qk(q, k, 0, v=v, cache=cache_of(pages=1, starts=0))
-    cache = cache_of(slots=[7])  # a decode batch that is padded: one slot is enough
+    with pytest.raises(ValueError, match="slots has 1 entries, and there are 2 batch rows of 1 tokens"):
+        rope.apply_qk(q[:, :1], k[:, :1], 0, v=v[:, :1], cache=cache_of(slots=[7]))
+    cache = cache_of(slots=[7, -1])  # a decode batch that is padded
     rope.apply_qk(q[:, :1], k[:, :1], 0, v=v[:, :1], cache=cache)
     assert np.array_equal(cache.v.reshape(16, 8)[7], v[0, 0, 0]) and (cache.v != CANARY).sum() <= 8
 

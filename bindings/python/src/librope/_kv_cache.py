@@ -45,7 +45,7 @@ class KVCache:
         layout: "nhd": [pages, page_size, heads, channels]; "hnd": [pages, heads, page_size,
             channels]; "nd": [pages, page_size, channels], one head (MLA). Or one for k and one for v.
         slots: the slot of each token, int32 or int64: [batch, tokens], or [tokens]; a negative one:
-            nowhere. More entries than tokens are left; tokens behind the last entry go nowhere.
+            nowhere, such as padding. More entries than tokens are left, and fewer are an error.
         page_table: int32 [sequences, pages of each]: token i of sequence s goes to slot n % page_size
             of page page_table[s, n // page_size], n = starts[s] + i; a negative page: nowhere.
         page_starts: int32 [sequences + 1]: page_table is one list [entries], and row s of it begins at

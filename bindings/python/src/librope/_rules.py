@@ -182,12 +182,10 @@ def check_slots(shape: Sequence[int], dtype: str, batch: int, tokens: int) -> No
         return
     if len(shape) != 1:
         raise ValueError(f"slots has shape {tuple(shape)}, and must be [{batch}, {tokens}], or [tokens]")
-    if batch * tokens and not shape[0]:
-        raise ValueError("slots has no entries, and must have one or more")
-    if batch > 1 and tokens > 1 and shape[0] < batch * tokens:
+    if shape[0] < batch * tokens:  # the library would take these tokens for padding
         raise ValueError(
             f"slots has {shape[0]} entries, and there are {batch} batch rows of {tokens} tokens: each "
-            "token has its own"
+            "token has its own, and padding has -1"
         )
 
 

@@ -7,6 +7,7 @@ use librope_sys::{self as sys, Init as _};
 use crate::context::{Context, length};
 use crate::element::Element;
 use crate::error::{Result, invalid, narrow};
+use crate::size::product;
 use crate::slots::Slots;
 use crate::step::Step;
 use crate::tensor::{Layout, Operand, Part, Raw, Strides, View, ViewMut};
@@ -343,7 +344,7 @@ impl Context {
         self.set_norms(step, [&q, &k, &v], v_dim, &mut norms, &mut fused)?;
         let raw;
         if let Some(slots) = &step.slots {
-            raw = cache.check([self.head_dim(), self.span_dim, v_dim], slots, step.sequences())?;
+            raw = cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)?;
             fused.cache = &raw const raw;
         } else {
             return Step { norms: None, ..*step }.misplaced();
@@ -432,7 +433,7 @@ impl Context {
         if let Some(slots) = &step.slots {
             let describe = |cache: &KvCache<'_>, slots| {
                 let v_dim = cache.v_head_dim.unwrap_or(self.head_dim());
-                cache.check([self.head_dim(), self.span_dim, v_dim], slots, step.sequences())
+                cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)
             };
             written = describe(cache, slots)?;
             read = describe(source, step.source.as_ref().unwrap_or(slots))?;
@@ -452,7 +453,7 @@ impl KvCache<'_> {
         &self,
         [head_dim, span_dim, v_dim]: [usize; 3],
         slots: &Slots<'_>,
-        sequences: usize,
+        step: &Step<'_>,
     ) -> Result<sys::rope_kv_cache> {
         let mut raw = sys::rope_kv_cache::init();
         raw.pages = length(self.pages)?;
@@ -464,7 +465,7 @@ impl KvCache<'_> {
         if let Some(v) = &self.v {
             set_values(v, V, counts, v_dim, &mut raw.v)?;
         }
-        slots.check(sequences, &mut raw)?;
+        slots.check(step.sequences(), product([step.batch, step.tokens]), &mut raw)?;
         Ok(raw)
     }
 }

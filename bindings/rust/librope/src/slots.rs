@@ -32,8 +32,8 @@ arrays!(SlotNumbers I32 i32, SlotNumbers I64 i64);
 #[non_exhaustive]
 #[must_use]
 pub enum Slots<'a> {
-    /// Each token has a number, `[batch, tokens]`: `slot_mapping`. Tokens behind the last number,
-    /// counted through all batch rows, go nowhere: padding.
+    /// Each token has a number, `[batch, tokens]`: `slot_mapping`. Numbers behind those of all tokens
+    /// are left; fewer are an error: padding has -1.
     Mapped(SlotNumbers<'a>),
     /// Page tables `[sequences, width]`: token `i` of sequence `s` goes to index `n = starts[s] + i` of
     /// the pages that row `s` lists, to slot `n % page_size` of the page in entry `n / page_size`.
@@ -84,8 +84,14 @@ impl<'a> Slots<'a> {
         Slots::Linear(starts)
     }
 
-    /// Fills the C struct, after checking that every number that it leads to lies inside its slice.
-    pub(crate) fn check(&self, sequences: usize, raw: &mut sys::rope_kv_cache) -> Result<()> {
+    /// Fills the C struct, after checking that every number that it leads to lies inside its slice, and
+    /// that all tokens (of all batch rows) have one.
+    pub(crate) fn check(
+        &self,
+        sequences: usize,
+        tokens: Option<usize>,
+        raw: &mut sys::rope_kv_cache,
+    ) -> Result<()> {
         let starts = match *self {
             Slots::Mapped(numbers) => {
                 raw.kind = sys::ROPE_SLOTS_MAPPED;
@@ -99,6 +105,10 @@ impl<'a> Slots<'a> {
                         slots.len()
                     }
                 };
+                // The library takes missing numbers for padding, and would lose the tokens.
+                if tokens.is_none_or(|tokens| len < tokens) {
+                    expect("the array of slots (padding has -1)", len, tokens)?;
+                }
                 raw.slots_length = len as i64; // of a slice of 4 bytes and more
                 return Ok(());
             }

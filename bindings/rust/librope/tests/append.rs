@@ -217,7 +217,11 @@ fn what_does_not_fit_is_refused() {
     for (slots, words) in [
         (Slots::mapped(&[0, 12]), "slots_i32[1] (12)"),
         (Slots::mapped(&[1i64 << 40, 0]), "slots_i64[0]"),
-        (Slots::mapped(&[0i32; 0]), "slots_length (0)"),
+        (
+            Slots::mapped(&[0i32; 0]),
+            "the array of slots (padding has -1) has 0 entries, and the call needs 2",
+        ),
+        (Slots::mapped(&[0i64]), "has 1 entries, and the call needs 2"),
         (Slots::paged(&[0, 3], 1, &[0, 0]), "page_table[1] (3)"),
         (Slots::paged(&[0, 1], 1, &[0, 4]), "sequence 1 has 1 pages"),
         (Slots::paged(&[0, 1], 1, &[0, -1]), "starts[1] (-1)"),

@@ -105,8 +105,9 @@ impl Places {
                 }
                 p.numbers = p.slots.iter().map(|s| s.map_or(-7, |slot| slot as i64)).collect();
                 if random.below(4) == 0 {
-                    p.numbers.truncate(1 + random.below(tokens)); // the rest is padding
-                    p.slots[p.numbers.len()..].fill(None);
+                    let padding = 1 + random.below(tokens)..;
+                    p.numbers[padding.clone()].fill(-1);
+                    p.slots[padding].fill(None);
                 } else if random.below(4) == 0 {
                     p.numbers.push(i64::MAX); // of no token
                 }
