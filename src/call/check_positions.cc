@@ -253,6 +253,19 @@ rope_status CheckPositions(const Call& call, const char* name, const rope_positi
   return ROPE_OK;
 }
 
+// They may have runs of their own, but an offset for each sequence of one, where the other has
+// several, was meant for the same sequences: one offset would serve all tokens.
+rope_status CheckBothRuns(const Call& call, const PositionSource& from, const PositionSource& to) {
+  const bool before = to.sequences > 1;
+  const PositionSource &one = before ? from : to, &several = before ? to : from;
+  if (several.sequences <= 1 || !one.per_sequence || one.sequences != 0) return ROPE_OK;
+  const char* const names[2] = {"args->positions.", "args->fused->from_positions->"};
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %scu_seqlens (NULL) is required with SEQ_OFFSETS, because %ssequences is %d: "
+              "without it there is one offset for all tokens",
+              call.function, names[before], names[!before], several.sequences);
+}
+
 rope_status CheckValidity(const Call& call, const char* name, const PositionSource& source) {
   const rope_context& context = call.context;
   if (context.valid_below == INT64_MAX) return ROPE_OK;  // as for most scalings

@@ -17,6 +17,9 @@ rope_status CheckPositions(const Call& call, const char* name, const rope_positi
 // offset.
 rope_status CheckValidity(const Call& call, const char* name, const PositionSource& source);
 
+// Of REROTATE: the runs of both, which have passed CheckPositions().
+rope_status CheckBothRuns(const Call& call, const PositionSource& from, const PositionSource& to);
+
 }  // namespace rope
 
 #endif  // LIBROPE_SRC_CALL_CHECK_POSITIONS_H_

@@ -171,6 +171,7 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
             CheckPositions(call, "args->fused->from_positions->", *from, &fused->from)) {
       return s;
     }
+    if (rope_status s = CheckBothRuns(call, fused->from, plan->positions)) return s;
     if (rope_status s = CheckValidity(call, "args->fused->from_positions", fused->from)) return s;
   }
   if (data_of == DataOf::kApplication) return ROPE_OK;

@@ -355,7 +355,7 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
   const bool theta_optional = nope || c.inv_freq != nullptr || c.frequency != nullptr;
   if (!std::isfinite(c.theta) || c.theta < 0 || (c.theta == 0 && !theta_optional)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->theta (%s) is required, finite and positive", function,
+                "%s: config->theta (%s) is required, and must be finite and positive", function,
                 Decimal(c.theta).text);
   }
   if (rope_status s = CheckNumbers(function, c)) return s;

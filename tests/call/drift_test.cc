@@ -29,9 +29,12 @@ Keys RandomKeys() {
 }
 
 void Rotate(const Context& context, rope_operation operation, const rope_positions& positions,
-            Keys* keys) {
+            Keys* keys, const rope_positions* from = nullptr) {
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.from_positions = from;
   rope_qk_args args = Args(1, kTokens);
   args.operation = operation;
+  args.fused = from != nullptr ? &fused : nullptr;
   args.k = Tensor(keys->data(), ROPE_DTYPE_BF16, 1);
   args.positions = positions;
   ASSERT_OK(rope_apply_qk(context.get(), &args));
@@ -39,17 +42,14 @@ void Rotate(const Context& context, rope_operation operation, const rope_positio
 
 double At(const Keys& keys, int64_t i) { return LoadElement(ROPE_DTYPE_BF16, keys.data(), i); }
 
-// The norms of the pairs after 50 shifts by one distance, relative to those before: the farthest.
-double NormDrift(rope_rounding rounding) {
-  rope_config config = Config(kDim, ROPE_PAIRING_INTERLEAVED, 500000);
-  config.angle = ROPE_ANGLE_EXACT;
+// The norms of the pairs after 50 moves by one distance, relative to those before: the farthest.
+template <class Move>
+double NormDrift(rope_config config, rope_rounding rounding, Move move) {
   config.rounding = rounding;
   const Context context = Create(config);
   const Keys before = RandomKeys();
   Keys keys = before;
-  const int64_t distance = -64;
-  const rope_positions shift = Ids(ROPE_POSITIONS_IDS_STRIDED, &distance);
-  for (int n = 0; n < 50; ++n) Rotate(context, ROPE_OPERATION_SHIFT, shift, &keys);
+  for (int n = 0; n < 50; ++n) move(context, n, &keys);
   double farthest = 0;
   for (int pair = 0; pair < kDim / 2; ++pair) {  // over the tokens, so that roundings average out
     double was = 0, is = 0;
@@ -63,10 +63,32 @@ double NormDrift(rope_rounding rounding) {
 }
 
 TEST(Drift, EagerShiftsChangeTheNormOf16BitKeys) {
-  const double eager = NormDrift(ROPE_ROUNDING_EAGER), once = NormDrift(ROPE_ROUNDING_FLOAT32);
+  rope_config config = Config(kDim, ROPE_PAIRING_INTERLEAVED, 500000);
+  config.angle = ROPE_ANGLE_EXACT;
+  const int64_t distance = -64;
+  const rope_positions by = Ids(ROPE_POSITIONS_IDS_STRIDED, &distance);
+  const auto shift = [&by](const Context& context, int, Keys* keys) {
+    Rotate(context, ROPE_OPERATION_SHIFT, by, keys);
+  };
+  const double eager = NormDrift(config, ROPE_ROUNDING_EAGER, shift);
   EXPECT_LT(eager, 0.11);
   EXPECT_GT(eager, 0.05);
-  EXPECT_LT(once, 0.03);
+  EXPECT_LT(NormDrift(config, ROPE_ROUNDING_FLOAT32, shift), 0.03);
+}
+
+TEST(Drift, EagerMovesFromKnownPositionsDoSoToo) {
+  rope_config config = Config(kDim, ROPE_PAIRING_INTERLEAVED, 10000);
+  config.scaling = ROPE_SCALING_YARN;
+  config.factor = 4;
+  config.original_max_position_embeddings = 4096;
+  const auto rerotate = [](const Context& context, int n, Keys* keys) {
+    const rope_positions from = Offset(9000 - 37 * n), to = Offset(9000 - 37 * (n + 1));
+    Rotate(context, ROPE_OPERATION_REROTATE, to, keys, &from);
+  };
+  const double eager = NormDrift(config, ROPE_ROUNDING_EAGER, rerotate);
+  EXPECT_LT(eager, 0.15);
+  EXPECT_GT(eager, 0.05);
+  EXPECT_LT(NormDrift(config, ROPE_ROUNDING_FLOAT32, rerotate), 0.03);
 }
 
 // Dynamic NTK with a 16-bit cache whose keys are moved at every token.

@@ -15,6 +15,8 @@ constexpr int kDim = 8, kTokens = 4, kHeads = 2, kPages = 8, kPageSize = 2;
 constexpr char kFunction[] = "rope_apply_qk";
 float memory[4096], before[4096];
 
+const int32_t kRuns[] = {0, 1, kTokens};
+
 // A call with everything that it points to: from slots 0 to 3 to slots 11 to 8 of one memory.
 struct All {
   rope_qk_args args;
@@ -84,6 +86,23 @@ const Bad kBad[] = {
      [](All* a) { a->from.freq_sets = a->starts; },
      kInvalid,
      {"args->fused->from_positions->freq_sets must be NULL"}},
+    {"an offset for all of several sequences",
+     [](All* a) {
+       a->args.positions.cu_seqlens = kRuns, a->args.positions.sequences = 2;
+       a->from = {}, a->from.kind = ROPE_POSITIONS_SEQ_OFFSETS, a->from.offsets_i32 = kRuns;
+     },
+     kInvalid,
+     {"args->fused->from_positions->cu_seqlens (NULL) is required with SEQ_OFFSETS, because "
+      "args->positions.sequences is 2"}},
+    {"several sequences to one offset",
+     [](All* a) {
+       a->from.cu_seqlens = kRuns, a->from.sequences = 2;
+       a->args.positions = {}, a->args.positions.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+       a->args.positions.offsets_i32 = kRuns;
+     },
+     kInvalid,
+     {"args->positions.cu_seqlens (NULL) is required with SEQ_OFFSETS, because "
+      "args->fused->from_positions->sequences is 2"}},
     // The structs.
     {"source struct_size",
      [](All* a) { a->source.struct_size = 0; },

@@ -292,11 +292,15 @@ impl Numbered for NormOrder {
 }
 
 /// Where a norm rounds to the dtype of the tensor. For [`DType::F32`] they are all the same.
+/// Contexts that are made from a config.json mostly round [`NormRounding::Eager`], and take
+/// [`NormRounding::Rounded`] and [`NormRounding::Eager`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
 pub enum NormRounding {
-    /// nothing between norm and rotation: most fused kernels
+    /// Nothing between norm and rotation: most fused kernels. For q and k of 16 bits this is for
+    /// [`NormKind::Rms`] kinds, [`NormOrder::Before`], and contexts of [`Rounding::Float32`] or
+    /// [`Rounding::CosSin`] (or without rotation), else `ROPE_ERROR_UNSUPPORTED`.
     #[default]
     Float32 = sys::ROPE_NORM_ROUNDING_FLOAT32,
     /// The results of the norm, and those of the rotation: a norm that has a kernel of its own;
