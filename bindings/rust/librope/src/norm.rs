@@ -13,13 +13,14 @@ use crate::positions::expect;
 use crate::size::product;
 
 /// A norm of one tensor of a call, with the weights of its layer. It covers all channels that the
-/// tensor has: whole heads, or the span alone.
+/// tensor has: whole heads, or the span alone. Norm and context round alike here, as transformers does.
 ///
 /// ```
 /// use librope::half::bf16;
-/// use librope::{Config, Norm, NormRounding, Norms, Pairing, Positions, Step, ViewMut};
+/// use librope::{Config, Norm, NormRounding, Norms, Pairing, Positions, Rounding, Step, ViewMut};
 ///
-/// let rope = Config::new(128, 1e6, Pairing::Halves).build()?; // Qwen3
+/// let config = Config::new(128, 1e6, Pairing::Halves).with_rounding(Rounding::Eager); // Qwen3
+/// let rope = config.build()?;
 /// let (q_weight, k_weight) = (vec![bf16::ONE; 128], vec![bf16::ONE; 128]); // of a layer
 /// let norm = |weight| Norm::rms(weight, 1e-6).with_rounding(NormRounding::Eager);
 /// let layer = Norms::new().with_q(norm(&q_weight)).with_k(norm(&k_weight));
