@@ -3,11 +3,13 @@
 somewhere.
 
     docs_test.py REPOSITORY C-COMPILER C++-COMPILER
+    docs_test.py REPOSITORY --links     writes the links below the blocks
 
 A block of code is a `{literalinclude}` of a file that a build or a binding's tests run; this tells
 which files those are. The headers' own examples are compiled here, and the reader that the
-reference is written by must find every declaration. Needs Python's standard library only: the site
-itself is built, and its links are followed, by scripts/docs.
+reference is written by must find every declaration. Below each block of a Markdown page stands a link
+to its lines, because a forge shows the options of the block and no code. Needs Python's standard
+library only: the site itself is built, and its links are followed, by scripts/docs.
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ import tempfile
 
 FENCE = re.compile(r"^( *)(`{3,}|~{3,}|:{3,})([^\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
+# A block, and the link below it, which is written here.
+INCLUDED = re.compile(
+    r"^( *)```\{literalinclude\} (\S+)\n((?: *:.*\n)*) *```\n(?:\n\1\[[\w.]+, lines? [^\n]*\n)?",
+    re.MULTILINE,
+)
 # Blocks that hold no code, and directives that hold none.
 HARMLESS = {"text", "{toctree}", "{repository-page}", "{csv-table}"}
 
@@ -81,6 +88,39 @@ def problems_of_include(
     return out
 
 
+def lines_of(named: pathlib.Path, body: str) -> tuple[int, int]:
+    """The first and the last line, from 1, that a literalinclude with these options shows."""
+    lines = named.read_text("utf-8").rstrip("\n").split("\n")
+    first, last = 0, len(lines)
+    for option, marker in re.findall(r"^ *:(start-[\w]+|end-[\w]+): *(.*)$", body, re.MULTILINE):
+        marker = re.sub(r"^(['\"])(.*)\1$", r"\2", marker)
+        behind = first + 1 if option.startswith("end") else 0
+        at = next((i for i in range(behind, len(lines)) if marker in lines[i]), behind)
+        if option.startswith("start"):
+            first = at + (option == "start-after")
+        else:
+            last = at + (option == "end-at")
+    while last > first + 1 and not lines[last - 1].strip():
+        last -= 1
+    return first + 1, last
+
+
+def with_links(page: pathlib.Path, text: str) -> str:
+    """The page with a link below each block."""
+
+    def link(match: re.Match[str]) -> str:
+        named = page.parent / match[2]
+        if not named.is_file():
+            return match[0]
+        block = match[0][: match[0].rindex("```") + 4]
+        first, last = lines_of(named, match[3])
+        words = f"line {first}" if first == last else f"lines {first} to {last}"
+        where = f"#L{first}" if first == last else f"#L{first}-L{last}"
+        return f"{block}\n{match[1]}[{named.name}, {words}]({match[2]}{where})\n"
+
+    return INCLUDED.sub(link, text)
+
+
 def problems(repository: Repository, page: pathlib.Path, text: str) -> list[str]:
     out = []
     for match in FENCE.finditer(text):
@@ -113,6 +153,9 @@ def check_pages(repository: Repository) -> list[str]:
         blocks += text.count("{literalinclude}")
         name = page.relative_to(repository.root)
         out += [f"{name}: {problem}" for problem in problems(repository, page, text)]
+        if page.suffix == ".md" and with_links(page, text) != text:
+            again = f"{sys.argv[0]} {sys.argv[1]} --links"
+            out.append(f"{name}: links below blocks are missing or old: {again}")
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):  # shown as they are
         page = repository.root / name
         for link in LINK.findall(page.read_text("utf-8")):
@@ -157,6 +200,12 @@ def check_the_check(repository: Repository) -> list[str]:
         if len(found) != 1 or what not in found[0]:
             out.append(f"this check finds {found} in {text!r}")
     right = f"{start}examples/quickstart.c\n:start-at: int main\n```\n\n- a list\n\n    of two\n"
+    block = f"{start}examples/quickstart.c\n:start-at: int main\n:end-before: head_dim\n```\n"
+    linked = with_links(page, block)
+    code = (repository.root / "examples/quickstart.c").read_text("utf-8").split("\n")
+    first = code.index("int main(void) {") + 1
+    if f"quickstart.c, lines {first} to" not in linked or with_links(page, linked) != linked:
+        out.append(f"this check links {block!r} as {linked!r}")
     if problems(repository, page, right):
         out.append(f"this check finds {problems(repository, page, right)} in {right!r}")
     return out
@@ -240,7 +289,14 @@ def check_header_examples(repository: Repository, header, cc: str, cxx: str) -> 
 
 
 def main() -> int:
-    root, cc, cxx = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3]
+    root = pathlib.Path(sys.argv[1]).resolve()
+    if sys.argv[2] == "--links":
+        for page in (root / "docs").rglob("*.md"):
+            text = page.read_text("utf-8")
+            if (linked := with_links(page, text)) != text:
+                page.write_text(linked, "utf-8")
+        return 0
+    cc, cxx = sys.argv[2:4]
     sys.path.insert(0, str(root / "docs/_ext"))
     sys.dont_write_bytecode = True
     import header
