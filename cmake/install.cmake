@@ -14,10 +14,33 @@ install(DIRECTORY include/librope DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPON
 # OPTIONAL: a bundled copy of the sources (the Rust crate's) has no documents.
 install(FILES LICENSE NOTICE THIRD-PARTY-NOTICES
   DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT Runtime OPTIONAL)
-install(FILES README.md CHANGELOG.md
-  DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT Development OPTIONAL)
-install(FILES docs/cuda.md docs/models.md
-  DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT Development OPTIONAL)
+# Links of an installed page to what is not installed lead to the repository: it and all guides are
+# there. `folder` is that of the page, and begins what it names: "" or "docs/".
+function(install_page page folder)
+  if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${page})
+    return()
+  endif()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})
+  file(READ ${page} text)
+  set(blob "](https://github.com/librope/librope/blob/main/")
+  if(folder STREQUAL "")
+    string(REGEX REPLACE "\\]\\(([A-Za-z][^:)]*\\))" "${blob}\\1" text "${text}")
+    foreach(installed docs/images/ docs/cuda.md docs/models.md examples CHANGELOG.md LICENSE)
+      string(REPLACE "${blob}${installed}" "](${installed}" text "${text}")
+    endforeach()
+  else()
+    string(REGEX REPLACE "\\]\\(([A-Za-z][^:)]*\\))" "${blob}${folder}\\1" text "${text}")
+    string(REPLACE "](../" "${blob}" text "${text}")
+    string(REPLACE "${blob}examples/" "](../examples/" text "${text}")
+  endif()
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/installed/${page} "${text}")
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/installed/${page}
+    DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder} COMPONENT Development)
+endfunction()
+install_page(README.md "")
+install_page(CHANGELOG.md "")
+install_page(docs/cuda.md docs/)
+install_page(docs/models.md docs/)
 install(DIRECTORY docs/images # the guides are parts of a site: scripts/docs
   DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT Development OPTIONAL
   PATTERN "*.py" EXCLUDE)

@@ -97,6 +97,13 @@ for file in LICENSE NOTICE THIRD-PARTY-NOTICES README.md CHANGELOG.md docs/model
   examples/CMakeLists.txt examples/quickstart.c; do
   [ -s "$dir/moved/share/doc/librope/$file" ] || fail "not installed: $file"
 done
+# Links inside of it lead somewhere; those of what is not installed to the repository.
+for file in README.md CHANGELOG.md docs/models.md docs/cuda.md; do
+  page=$dir/moved/share/doc/librope/$file
+  while read -r link; do
+    [ -e "$(dirname "$page")/${link%%#*}" ] || fail "a dead link of the installed $file: $link"
+  done < <(grep -o ']([^)]*)' "$page" | sed 's/^](//; s/)$//' | grep -vE '^(https?:|#)')
+done
 page=$dir/moved/share/man/man3/librope.3
 while read -r function; do
   grep -q "\b$function\b" "$page" || fail "librope.3 does not name $function"
