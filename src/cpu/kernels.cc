@@ -32,6 +32,7 @@
 #include "cpu/norm-inl.h"
 #include "cpu/rotate-inl.h"
 #include "cpu/sincos-inl.h"
+#include "cpu/stages-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -87,6 +88,7 @@ Kernels MakeKernels() {
   FillRoundings(kernels);
   FillRotations(kernels);
   FillNorms(kernels);
+  FillStages(kernels);
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
   for (int order = 0; order < kChannelOrders; ++order) {
     if (const auto rotate = F16RotationOf(ChannelOrder{order})) {

@@ -95,6 +95,10 @@ struct Kernels {
   // Rounds a natural row in place. [dtype - 1]
   void (*round_row[kDtypes])(float* values, int32_t count);
 
+  // Adjacent channels to f32 and from it: the stages around a rotation in f32. [dtype - 1]
+  void (*widen[kDtypes])(const void* from, float* to, int64_t count);
+  void (*narrow[kDtypes])(const float* from, void* to, int64_t count);
+
   struct Rotation {
     RowOrder order;
     void (*rotate)(const Block& block);

@@ -137,6 +137,16 @@ void RoundRow(float* values, int32_t count) {
   for (int i = 0; i < count; ++i) values[i] = RoundTo(kDtype, values[i]);
 }
 
+template <rope_dtype kDtype>
+void Widen(const void* from, float* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] = LoadElement(kDtype, from, i);
+}
+
+template <rope_dtype kDtype>
+void Narrow(const float* from, void* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) StoreElement(kDtype, to, i, from[i]);
+}
+
 template <int kDtype, Arithmetic kArithmetic, int... kOrders>
 void FillOrders(Kernels& kernels, std::integer_sequence<int, kOrders...>) {
   if constexpr (IsFor(kArithmetic, kDtype)) {
@@ -156,6 +166,12 @@ void FillArithmetics(Kernels& kernels, std::integer_sequence<int, kNumbers...>) 
 template <int... kIndices>
 void FillRoundings(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
   ((kernels.round_row[kIndices] = &RoundRow<kIndices + 1>), ...);
+}
+
+template <int... kIndices>
+void FillStages(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
+  ((kernels.widen[kIndices] = &Widen<kIndices + 1>), ...);
+  ((kernels.narrow[kIndices] = &Narrow<kIndices + 1>), ...);
 }
 
 template <int... kIndices>
@@ -190,6 +206,10 @@ void FillNorms(Kernels& kernels) { FillNorms(kernels, std::make_integer_sequence
 // Of every dtype.
 void FillRoundings(Kernels& kernels) {
   FillRoundings(kernels, std::make_integer_sequence<int, kDtypes>());
+}
+
+void FillStages(Kernels& kernels) {
+  FillStages(kernels, std::make_integer_sequence<int, kDtypes>());
 }
 
 // Of every dtype, channel order and arithmetic. They take natural rows, which is what zero says.

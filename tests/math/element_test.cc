@@ -236,5 +236,64 @@ TEST_P(ElementVectorTest, RoundsRows) {
   }
 }
 
+// The stages around a rotation: any number of channels, and nothing behind them.
+TEST_P(ElementVectorTest, WidensAll65536ValuesAndNothingBehind) {
+  for (rope_dtype dtype : SixteenBitDtypes()) {
+    std::vector<uint16_t> all(65536);
+    for (size_t bits = 0; bits < all.size(); ++bits) all[bits] = static_cast<uint16_t>(bits);
+    size_t first = 0;
+    for (int64_t count = 0; first < all.size(); first += static_cast<size_t>(count++)) {
+      count = std::min<int64_t>(count, static_cast<int64_t>(all.size() - first));
+      std::vector<float> got(static_cast<size_t>(count) + 16, 77.0f);
+      kernels().widen[dtype - 1](all.data() + first, got.data(), count);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const float want = i < static_cast<size_t>(count) ? ToFloat(dtype, all[first + i]) : 77.0f;
+        if (std::isnan(want)) {
+          ASSERT_TRUE(std::isnan(got[i]));
+        } else {
+          ASSERT_EQ(FloatBits(got[i]), FloatBits(want)) << std::hex << first + i << " of " << count;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ElementVectorTest, NarrowsAnyF32ToNearestEvenAndNothingBehind) {
+  std::vector<float> values;
+  for (uint32_t bits : Boundaries()) values.push_back(BitsFloat(bits));
+  for (rope_dtype dtype : SixteenBitDtypes()) {
+    size_t first = 0;
+    for (int64_t count = 0; first < values.size(); first += static_cast<size_t>(count++)) {
+      count = std::min<int64_t>(count, static_cast<int64_t>(values.size() - first));
+      std::vector<uint16_t> got(static_cast<size_t>(count) + 32, 0x1234);
+      kernels().narrow[dtype - 1](values.data() + first, got.data(), count);
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (i >= static_cast<size_t>(count)) {
+          ASSERT_EQ(got[i], 0x1234);
+        } else if (std::isnan(values[first + i])) {
+          ASSERT_TRUE(IsNan16(FormatOf(dtype), got[i])) << std::hex << got[i];
+        } else {
+          ASSERT_EQ(got[i], FromFloat(dtype, values[first + i]))
+              << std::hex << FloatBits(values[first + i]);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ElementVectorTest, CopiesF32BothWays) {
+  for (int64_t count = 0; count < 70; ++count) {
+    std::vector<float> x(128), wide(128, 7.0f), narrow(128, 7.0f);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) + 0.5f;
+    kernels().widen[ROPE_DTYPE_F32 - 1](x.data(), wide.data(), count);
+    kernels().narrow[ROPE_DTYPE_F32 - 1](x.data(), narrow.data(), count);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const float want = static_cast<int64_t>(i) < count ? x[i] : 7.0f;
+      ASSERT_EQ(wide[i], want);
+      ASSERT_EQ(narrow[i], want);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rope::testing
