@@ -11,6 +11,7 @@
 #include "context/context.h"
 #include "cpu/block.h"
 #include "math/angle.h"
+#include "math/code.h"
 #include "math/element.h"
 #include "math/pairing.h"
 #include "math/rounding.h"
@@ -98,6 +99,10 @@ struct Kernels {
   // Adjacent channels to f32 and from it: the stages around a rotation in f32. [dtype - 1]
   void (*widen[kDtypes])(const void* from, float* to, int64_t count);
   void (*narrow[kDtypes])(const float* from, void* to, int64_t count);
+  // f32 times `inverse`, that of a scale, as codes. [code]
+  void (*encode[kCodes])(const float* from, uint8_t* to, int64_t count, float inverse);
+  // The bits of the largest SizeForScale of adjacent channels.
+  uint32_t (*largest_size)(const float* from, int64_t count);
 
   struct Rotation {
     RowOrder order;

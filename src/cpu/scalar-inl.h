@@ -3,6 +3,8 @@
 #ifndef LIBROPE_SRC_CPU_SCALAR_INL_H_
 #define LIBROPE_SRC_CPU_SCALAR_INL_H_
 
+#include <algorithm>
+
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
 namespace HWY_NAMESPACE {
@@ -147,6 +149,17 @@ void Narrow(const float* from, void* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) StoreElement(kDtype, to, i, from[i]);
 }
 
+template <int kCode>
+void Encode(const float* from, uint8_t* to, int64_t count, float inverse) {
+  for (int64_t i = 0; i < count; ++i) to[i] = CodeFromFloat(Code{kCode}, from[i] * inverse);
+}
+
+inline uint32_t LargestSize(const float* from, int64_t count) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, SizeForScale(from[i]));
+  return largest;
+}
+
 template <int kDtype, Arithmetic kArithmetic, int... kOrders>
 void FillOrders(Kernels& kernels, std::integer_sequence<int, kOrders...>) {
   if constexpr (IsFor(kArithmetic, kDtype)) {
@@ -208,8 +221,15 @@ void FillRoundings(Kernels& kernels) {
   FillRoundings(kernels, std::make_integer_sequence<int, kDtypes>());
 }
 
+template <int... kCode>
+void FillEncoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+  ((kernels.encode[kCode] = &Encode<kCode>), ...);
+}
+
 void FillStages(Kernels& kernels) {
   FillStages(kernels, std::make_integer_sequence<int, kDtypes>());
+  FillEncoders(kernels, std::make_integer_sequence<int, kCodes>());
+  kernels.largest_size = &LargestSize;
 }
 
 // Of every dtype, channel order and arithmetic. They take natural rows, which is what zero says.

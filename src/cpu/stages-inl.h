@@ -1,5 +1,6 @@
 // The stages around a rotation in f32, where no kernel reads and writes what a call has: channels
-// are widened to f32, which stays in the L1 cache, and narrowed from it. Included once per target.
+// are widened to f32, which stays in the L1 cache, and from it narrowed or coded in 8 bits.
+// Included once per target.
 #if defined(LIBROPE_SRC_CPU_STAGES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBROPE_SRC_CPU_STAGES_INL_H_
 #undef LIBROPE_SRC_CPU_STAGES_INL_H_
@@ -9,6 +10,7 @@
 
 #include "cpu/elements-inl.h"
 #include "cpu/shapes-inl.h"
+#include "math/code.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
@@ -52,12 +54,77 @@ void Narrow(const float* from, void* to, int64_t count) {
                            HWY_ATTR { StoreNarrow<E>(d, hn::LoadU(d, from + i), elements + i); });
 }
 
+// As CodeFromFloat of math/code.h; the code in the lower byte of each lane, anything above it.
+template <Code kCode, class D>
+HWY_INLINE Bits<D> CodesOf(D d, hn::Vec<D> value) {
+  const hn::RebindToUnsigned<D> du;
+  if constexpr (kCode == Code::kInt8) {
+    const auto number = hn::IfThenZeroElse(hn::IsNaN(value), value);
+    const auto limited = hn::Max(hn::Min(number, hn::Set(d, kMostInt8)), hn::Set(d, kLeastInt8));
+    return hn::BitCast(du, hn::Add(limited, hn::Set(d, kRoundsToInteger)));
+  } else {
+    constexpr Float8 kFormat = Float8Of(kCode);
+    constexpr int kShift = kFormat.Shift(), kLeast = 127 + kFormat.LeastExponent();
+    const auto limited = hn::Min(hn::Abs(value), hn::Set(d, kFormat.largest));
+    const auto exponent = hn::And(limited, hn::BitCast(d, hn::Set(du, 0x7f800000u)));
+    const auto place =
+        hn::Mul(hn::Max(exponent, hn::BitCast(d, hn::Set(du, uint32_t{kLeast} << 23))),
+                hn::Set(d, static_cast<float>(1 << kShift)));
+    const auto sum = hn::BitCast(du, hn::Add(limited, place));
+    const auto units = hn::And(sum, hn::Set(du, (4u << kFormat.mantissa_bits) - 1));
+    const auto base = hn::Set(du, uint32_t{kLeast + kShift} << kFormat.mantissa_bits);
+    const auto code = hn::Add(hn::Sub(hn::ShiftRight<kShift>(sum), base), units);
+    const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(du, value)), hn::Set(du, 0x80u));
+    return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), hn::Set(du, uint32_t{kNanOfFloat8}),
+                          hn::Or(code, sign));
+  }
+}
+
+template <Code kCode>
+void Encode(const float* from, uint8_t* to, int64_t count, float inverse) {
+  ForEachVector(count, [&](auto d, int64_t i) HWY_ATTR {
+    const auto codes = CodesOf<kCode>(d, hn::Mul(hn::LoadU(d, from + i), hn::Set(d, inverse)));
+    const hn::Rebind<uint8_t, decltype(d)> du8;
+    hn::StoreU(hn::TruncateTo(du8, codes), du8, to + i);
+  });
+}
+
+// The largest SizeForScale: sizes without a sign are in the order of their bits.
+template <class D>
+HWY_INLINE int32_t LargestSize(D d, const float* from, int64_t first, int64_t last) {
+  const hn::RebindToSigned<D> di;
+  auto largest = hn::Zero(di);
+  for (int64_t i = first; i < last; i += LanesOf(d)) {
+    const auto size = hn::BitCast(di, hn::Abs(hn::LoadU(d, from + i)));
+    const auto is_nan = hn::Gt(size, hn::Set(di, 0x7f800000));
+    largest = hn::Max(largest, hn::IfThenZeroElse(is_nan, size));
+  }
+  return hn::GetLane(hn::MaxOfLanes(di, largest));
+}
+
+uint32_t LargestSize(const float* from, int64_t count) {
+  const FullTag full;
+  const int64_t whole = count - count % LanesOf(full);
+  const int32_t largest =
+      HWY_MAX(LargestSize(full, from, 0, whole), LargestSize(OneTag(), from, whole, count));
+  return static_cast<uint32_t>(HWY_MIN(largest, 0x7f7fffff));  // infinity: the largest float
+}
+
+template <int... kCode>
+void FillEncoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+  ((kernels.encode[kCode] = &Encode<Code{kCode}>), ...);
+}
+
 template <class... E>
 void FillStages(Kernels& kernels, Elements<E...>) {
   ((kernels.widen[E::kDtype - 1] = &Widen<E>, kernels.narrow[E::kDtype - 1] = &Narrow<E>), ...);
 }
 
-void FillStages(Kernels& kernels) { FillStages(kernels, AllElements()); }
+void FillStages(Kernels& kernels) {
+  FillStages(kernels, AllElements());
+  FillEncoders(kernels, std::make_integer_sequence<int, kCodes>());
+  kernels.largest_size = &LargestSize;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace rope::cpu

@@ -1,0 +1,83 @@
+// The stages that code heads in 8 bits, on every instruction set: the bits of math/code.h, in any
+// number of channels, and nothing behind them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "math/code.h"
+#include "support/codes.h"
+#include "support/random.h"
+#include "support/targets.h"
+
+namespace rope::testing {
+namespace {
+
+constexpr uint8_t kCanary = 0x55;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class StagesTest : public TargetTest {};
+INSTANTIATE_TARGETS(StagesTest);
+
+TEST_P(StagesTest, CodeMidpointsTheirNeighboursAndAllSixteenBitValues) {
+  for (Code code : {Code::kE4m3, Code::kE5m2, Code::kInt8}) {
+    const std::vector<float> values = ValuesToCode(code);
+    size_t first = 0;
+    for (int64_t count = 0; first < values.size(); first += static_cast<size_t>(count++)) {
+      count = std::min<int64_t>(count, static_cast<int64_t>(values.size() - first));
+      std::vector<uint8_t> got(static_cast<size_t>(count) + 64, kCanary);
+      kernels().encode[static_cast<int>(code)](values.data() + first, got.data(), count, 1.0f);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const bool is_inside = i < static_cast<size_t>(count);
+        const uint8_t want = is_inside ? CodeFromFloat(code, values[first + i]) : kCanary;
+        ASSERT_EQ(got[i], want) << static_cast<int>(code) << ": "
+                                << (is_inside ? values[first + i] : 0);
+      }
+    }
+  }
+}
+
+TEST_P(StagesTest, CodeAnyFloatTimesAnyInverse) {
+  Random random(20261124);
+  std::vector<float> values(4096);
+  std::vector<uint8_t> got(values.size());
+  for (int round = 0; round < 100; ++round) {
+    for (float& value : values) value = BitsFloat(static_cast<uint32_t>(random.Next()));
+    const float inverse = BitsFloat(static_cast<uint32_t>(random.Below(254) + 1) << 23 |
+                                    static_cast<uint32_t>(random.Below(1 << 23)));
+    for (Code code : {Code::kE4m3, Code::kE5m2, Code::kInt8}) {
+      kernels().encode[static_cast<int>(code)](values.data(), got.data(),
+                                               static_cast<int64_t>(values.size()), inverse);
+      for (size_t i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(got[i], CodeFromFloat(code, values[i] * inverse)) << values[i] * inverse;
+      }
+    }
+  }
+}
+
+TEST_P(StagesTest, TheLargestSizeIsFoundWhereverItIs) {
+  for (int64_t count = 1; count < 70; ++count) {
+    for (int64_t at = 0; at < count; ++at) {
+      std::vector<float> values(static_cast<size_t>(count) + 16, kInfinity);  // behind: not read
+      for (int64_t i = 0; i < count; ++i) {
+        values[static_cast<size_t>(i)] = i == at      ? -2.0f
+                                         : i % 3 == 0 ? BitsFloat(0xffc00000u)
+                                                      : 1.5f;
+      }
+      ASSERT_EQ(kernels().largest_size(values.data(), count), FloatBits(2.0f)) << at << count;
+      values[static_cast<size_t>(at)] = -kInfinity;
+      ASSERT_EQ(kernels().largest_size(values.data(), count), 0x7f7fffffu);
+      values[static_cast<size_t>(at)] = BitsFloat(0x7f800001u);
+      ASSERT_EQ(kernels().largest_size(values.data(), count),
+                count == 1 || (count == 2 && at == 1) ? 0u : FloatBits(1.5f))
+          << at << " of " << count;
+    }
+  }
+  EXPECT_EQ(kernels().largest_size(nullptr, 0), 0u);
+}
+
+}  // namespace
+}  // namespace rope::testing
