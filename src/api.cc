@@ -29,9 +29,8 @@ rope_status Apply(const char* function, const Names& names, const rope_context* 
   Plan plan;
   Shapes shapes;
   FusedPlan fused;
-  FusedShapes fused_shapes;
   if (rope_status s = MakePlan(function, names, context, args, DataOf::kCall, &plan, &shapes,
-                               &fused, &fused_shapes)) {
+                               &fused, nullptr)) {
     return s;
   }
   if (plan.tensor_count == 0) return ROPE_OK;

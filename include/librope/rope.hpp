@@ -211,6 +211,23 @@ inline rope_norm MakeNorm(rope_norm_kind kind, double eps, const void* weight,
   return norm;
 }
 
+/* The scale of all that an output or cache in 8 bits stores; see WithScale. */
+inline rope_scale GivenScale(float value) {
+  rope_scale scale = ROPE_INIT(rope_scale);
+  scale.value = value;
+  return scale;
+}
+
+/* The tensor with its scales, which must live until the call returns; a temporary one gives none.
+ *
+ *     const rope_scale scale = rope::GivenScale(0.01f);
+ *     cache.k = rope::WithScale(rope::Nhd(codes, ROPE_DTYPE_F8_E4M3, 8), scale); */
+inline rope_tensor WithScale(rope_tensor tensor, const rope_scale& scale) {
+  tensor.scale = &scale;
+  return tensor;
+}
+rope_tensor WithScale(rope_tensor tensor, const rope_scale&& scale) = delete;
+
 /* Token i of every sequence is at offset + i. */
 inline rope_positions Offset(int64_t offset) {
   rope_positions positions = {};

@@ -39,6 +39,9 @@ template <>
 inline constexpr size_t kMinimumSize<rope_norm> = offsetof(rope_norm, rstd) +
                                                   sizeof(rope_norm::rstd);
 template <>
+inline constexpr size_t kMinimumSize<rope_scale> = offsetof(rope_scale, stride_head) +
+                                                   sizeof(rope_scale::stride_head);
+template <>
 inline constexpr size_t kMinimumSize<rope_info> = offsetof(rope_info, head_dim);
 
 // No struct will be larger, and each is made of 32-bit words: another struct_size is not one, but

@@ -14,9 +14,28 @@ struct Call {
   int64_t batch, tokens;
 };
 
-// The tensors of rope_fused, in the order in which they are compared with those before. From
-// kSourceK on they are those of calls with a source, whose k_out is one of them.
-enum Beside { kCacheK, kV, kVOut, kCacheV, kSourceK, kSourceV, kKOut, kBesides };
+// The tensors of rope_fused, and the scales of outputs in 8 bits, in the order in which they are
+// compared with those before. Few calls have those from kRest on; from kSourceK on they are those
+// of calls with a source, whose k_out is one of them.
+enum Beside {
+  kCacheK,
+  kV,
+  kVOut,
+  kCacheV,
+  kRest,
+  kRestOut,
+  kQOutScales,
+  kKOutScales,
+  kCacheKScales,
+  kVOutScales,
+  kCacheVScales,
+  kRestOutScales,
+  kSourceK,
+  kSourceV,
+  kKOut,
+  kBesides
+};
+constexpr bool IsScales(Beside which) { return which >= kQOutScales && which <= kRestOutScales; }
 
 // How messages call the arguments: fields of rope_qk_args or rope_qk_data, or arguments of
 // rope_apply_thd.
@@ -36,7 +55,11 @@ inline constexpr Names kNamesOfArgs = {
     "args->k_out",
     ".data",
     {"args->fused->cache->k", "args->fused->v", "args->fused->v_out", "args->fused->cache->v",
-     "args->fused->source->k", "args->fused->source->v", "args->k_out"}};
+     "args->fused->rest", "args->fused->rest_out", "args->q_out.scale->data",
+     "args->k_out.scale->data", "args->fused->cache->k.scale->data",
+     "args->fused->v_out.scale->data", "args->fused->cache->v.scale->data",
+     "args->fused->rest_out.scale->data", "args->fused->source->k", "args->fused->source->v",
+     "args->k_out"}};
 
 // Whether a call gives the addresses of its tensors, or is prepared and each application does.
 enum class DataOf : bool { kCall, kApplication };

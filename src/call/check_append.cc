@@ -30,7 +30,7 @@ bool IsZeroFrom(const T& value) {
 bool AreAlike(const rope_tensor& a, const rope_tensor& b) {
   return a.dtype == b.dtype && a.layout == b.layout && a.heads == b.heads &&
          a.stride_batch == b.stride_batch && a.stride_token == b.stride_token &&
-         a.stride_head == b.stride_head && b.reserved == 0 && b.reserved_ptr == nullptr;
+         a.stride_head == b.stride_head && b.reserved == 0 && b.scale == nullptr;
 }
 
 // Whether k and v, which are there, are described alike, and go to a contiguous cache, and nothing
@@ -99,7 +99,7 @@ void PlaceToken(Tensor* k, FusedPlan* fused) {
   Copy& v = fused->copies.of[0];
   k->out += offset;
   v.out += offset;
-  v.to_slots = false;
+  v.to = kVOut;
   fused->cached = -1;
   fused->slots.kind = 0;
 }
@@ -130,17 +130,20 @@ bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
   k.copies_rest = context.rotary_dim != context.head_dim &&
                   width == int64_t{context.head_dim} * ElementSize(k.dtype);
   fused->cached = shapes->q.present;
+  for (int n = 0; n <= fused->cached; ++n) fused->outputs[n].SetLike(tensors[n].dtype);
   fused->copies.count = 1;
-  fused->copies.of[0] = {static_cast<const char*>(args.fused->v.data),
-                         static_cast<char*>(c.v.data),
-                         k.in_strides,
-                         k.out_strides,
-                         width,
-                         k.heads,
-                         false,
-                         true,
-                         k.dtype,
-                         nullptr};
+  Copy& v = fused->copies.of[0];
+  v.from = kV;
+  v.to = kCacheV;
+  v.in = static_cast<const char*>(args.fused->v.data);
+  v.out = static_cast<char*>(c.v.data);
+  v.in_strides = k.in_strides;
+  v.out_strides = k.out_strides;
+  v.width = width;
+  v.heads = k.heads;
+  v.dtype = k.dtype;
+  v.output.SetLike(k.dtype);
+  v.norm = nullptr;
   fused->dropped = c.dropped;
   const bool one = call.batch == 1 && call.tokens == 1 && positions.place == PositionSource::kRows;
   if (one && context.backend->host_memory) PlaceToken(&k, fused);

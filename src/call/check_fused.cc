@@ -1,6 +1,5 @@
 #include "call/check_fused.h"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "base/limits.h"
@@ -8,6 +7,7 @@
 #include "base/struct_size.h"
 #include "call/check_cache.h"
 #include "call/check_norm.h"
+#include "call/check_output.h"
 #include "call/overlap.h"
 #include "math/element.h"
 #include "math/operation.h"
@@ -76,65 +76,84 @@ HeadStrides StridesOf(const BesideShape& shape) {
 
 // k, whose result goes to slots.
 rope_status DescribeCachedK(const Call& call, const Call& pages, const Names& names,
-                            const rope_tensor& cached, DataOf data_of, const Shapes& shapes,
-                            Tensor tensors[3], int32_t* count, BesideShape* shape,
-                            FusedPlan* fused) {
+                            const rope_tensor& given_k, const rope_tensor& cached, DataOf data_of,
+                            const Shapes& shapes, Tensor tensors[3], int32_t* count,
+                            BesideShape* beside, FusedPlan* fused) {
   const rope_context& context = call.context;
   const char* const name = names.beside[kCacheK];
-  if (rope_status s =
-          DescribeBeside(pages, name, cached, kBesideKinds[kCacheK], true, data_of, shape)) {
-    return s;
-  }
+  BesideShape& shape = beside[kCacheK];
+  constexpr TensorKind kKind = kBesideKinds[kCacheK];
+  if (rope_status s = DescribeBeside(pages, name, cached, kKind, data_of, &shape)) return s;
   const int32_t n = shapes.q.present;
   Tensor& k = tensors[n];
-  if (rope_status s = CheckAlike(call, name, cached, names.k, k.dtype, k.heads)) return s;
   // Before k_out: in place, k would be gone.
-  if (!shapes.k.only_read()) tensors[(*count)++] = k;
-  k.out_strides = StridesOf(*shape);
+  if (!shapes.k.only_read()) {
+    fused->outputs[*count] = fused->outputs[n];
+    tensors[(*count)++] = k;
+  }
+  k.out_strides = StridesOf(shape);
   k.out_span = SpanStart(context, cached);
-  const int64_t whole = int64_t{context.head_dim} * ElementSize(k.dtype);
-  k.copies_rest = context.rotary_dim != context.head_dim && shapes.k.in.width == whole &&
-                  shape->of.width == whole;
+  k.copies_rest = context.rotary_dim != context.head_dim && IsWhole(context, given_k) &&
+                  IsWhole(context, cached);
   fused->cached = n;
-  return ROPE_OK;
+  return DescribeOutput(pages, name, cached, kKind, names.k, given_k, data_of, kCacheKScales,
+                        &fused->outputs[n], &k.out_strides, beside);
 }
 
-// v, to one place.
-rope_status DescribeCopy(const Call& call, const Names& names, Beside which, const rope_tensor& to,
-                         Beside from, const rope_tensor& v, const Norm* norm, DataOf data_of,
-                         FusedShapes* shapes, Copies* copies) {
-  const char *const name = names.beside[which], *const v_name = names.beside[from];
-  BesideShape& shape = shapes->beside[which];
-  if (rope_status s = DescribeBeside(call, name, to, kBesideKinds[which], true, data_of, &shape)) {
-    return s;
+// What the stages of an output that differs from its input do not do.
+rope_status CheckNormOf(const Call& call, const char* name, const Norm& norm, rope_dtype dtype,
+                        const Output& output) {
+  if (output.IsLike(dtype) || norm.span != ROPE_NORM_SPAN_ALL_HEADS ||
+      !(norm.after || norm.rule.has_mean)) {
+    return ROPE_OK;
   }
-  if (rope_status s = CheckAlike(call, name, to, v_name, v.dtype, v.heads)) return s;
-  if (to.head_dim != v.head_dim) {
+  return Fail(
+      ROPE_ERROR_UNSUPPORTED,
+      "%s: %s->span (ROPE_NORM_SPAN_ALL_HEADS) must be another one with %s, where an output "
+      "has another dtype or more heads than its input, in this version",
+      call.function, name, norm.after ? "ROPE_NORM_ORDER_AFTER" : "a mean");
+}
+
+// What does not turn, to one place.
+rope_status DescribeCopy(const Call& call, const Names& names, Beside from, const rope_tensor& in,
+                         const Norm* norm, Beside to, const rope_tensor& out, Beside scales,
+                         DataOf data_of, BesideShape* beside, Copies* copies) {
+  const char *const name = names.beside[to], *const in_name = names.beside[from];
+  const TensorKind kind = kBesideKinds[to];
+  BesideShape& shape = beside[to];
+  if (rope_status s = DescribeBeside(call, name, out, kind, data_of, &shape)) return s;
+  if (from == kSourceV) {
+    if (rope_status s = CheckAlike(call, name, out, in_name, in.dtype, in.heads)) return s;
+  }
+  if (out.head_dim != in.head_dim) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.head_dim (%d) must be that of %s (%d)",
-                call.function, name, to.head_dim, v_name, v.head_dim);
+                call.function, name, out.head_dim, in_name, in.head_dim);
   }
   Copy& copy = copies->of[copies->count++];
-  copy.in_strides = StridesOf(shapes->beside[from]);
+  copy.from = from;
+  copy.to = to;
+  copy.in_strides = StridesOf(beside[from]);
   copy.out_strides = StridesOf(shape);
-  copy.width = shape.of.width;
-  copy.heads = v.heads;
-  copy.from_slots = IsInCache(kBesideKinds[from]);
-  copy.to_slots = IsInCache(kBesideKinds[which]);
-  copy.dtype = v.dtype;
+  copy.width = beside[from].of.width;
+  copy.heads = in.heads;
+  copy.dtype = in.dtype;
   copy.norm = norm;
-  return ROPE_OK;
+  if (rope_status s = DescribeOutput(call, name, out, kind, in_name, in, data_of, scales,
+                                     &copy.output, &copy.out_strides, beside)) {
+    return s;
+  }
+  return norm != nullptr ? CheckNormOf(call, kVNorm, *norm, copy.dtype, copy.output) : ROPE_OK;
 }
 
 // k of `source`, to one place.
 rope_status DescribeMovedK(const Call& call, const Names& names, Beside which,
                            const rope_tensor& to, const rope_tensor& k, FusedShapes* shapes,
-                           Tensor* tensor) {
+                           Tensor* tensor, Output* output) {
   const rope_context& context = call.context;
   const char* const name = names.beside[which];
   const BesideShape& in = shapes->beside[kSourceK];
   BesideShape& out = shapes->beside[which];
-  if (rope_status s =
-          DescribeBeside(call, name, to, kBesideKinds[which], true, DataOf::kCall, &out)) {
+  if (rope_status s = DescribeBeside(call, name, to, kBesideKinds[which], DataOf::kCall, &out)) {
     return s;
   }
   if (rope_status s = CheckAlike(call, name, to, names.beside[kSourceK], k.dtype, k.heads)) {
@@ -149,6 +168,7 @@ rope_status DescribeMovedK(const Call& call, const Names& names, Beside which,
   const int64_t whole = int64_t{context.head_dim} * ElementSize(k.dtype);
   tensor->copies_rest =
       context.rotary_dim != context.head_dim && in.of.width == whole && out.of.width == whole;
+  output->SetLike(k.dtype);
   return ROPE_OK;
 }
 
@@ -159,23 +179,22 @@ rope_status DescribeSource(const Call& call, const Call& pages, const Names& nam
   const rope_kv_cache& source = *given.source;
   const Call source_pages = {call.function, call.context, source.pages, source.page_size};
   const auto describe = [&](Beside which, const rope_tensor& t) {
-    return DescribeBeside(source_pages, names.beside[which], t, kBesideKinds[which], false,
-                          DataOf::kCall, &shapes->beside[which]);
+    return DescribeBeside(source_pages, names.beside[which], t, kBesideKinds[which], DataOf::kCall,
+                          &shapes->beside[which]);
+  };
+  const auto move_to = [&](const Call& where, Beside which, const rope_tensor& to) {
+    const int32_t n = (*count)++;
+    return DescribeMovedK(where, names, which, to, source.k, shapes, &tensors[n],
+                          &fused->outputs[n]);
   };
   if (rope_status s = describe(kSourceK, source.k)) return s;
   fused->gathered = *count;
   if (!IsAbsent(*given.k_out)) {
-    if (rope_status s = DescribeMovedK(call, names, kKOut, *given.k_out, source.k, shapes,
-                                       &tensors[(*count)++])) {
-      return s;
-    }
+    if (rope_status s = move_to(call, kKOut, *given.k_out)) return s;
   }
   if (given.caches_k) {
     fused->cached = *count;
-    if (rope_status s = DescribeMovedK(pages, names, kCacheK, given.cache->k, source.k, shapes,
-                                       &tensors[(*count)++])) {
-      return s;
-    }
+    if (rope_status s = move_to(pages, kCacheK, given.cache->k)) return s;
   }
   return given.has_v ? describe(kSourceV, source.v) : ROPE_OK;
 }
@@ -185,14 +204,15 @@ rope_status CheckNorms(const Call& call, const rope_fused& f, const Shapes& shap
                        const BesideShape& cached, int32_t row_heads, const Tensor tensors[3],
                        int32_t count, FusedPlan* fused) {
   const auto check = [&](const char* name, const rope_norm* norm, const char* of,
-                         const TensorShape& shape, int32_t first, int32_t outputs, bool keeps_width,
+                         const TensorShape& shape, int32_t first, int32_t last, bool keeps_width,
                          Norm* to) -> rope_status {
     if (norm == nullptr) return ROPE_OK;
     if (!shape.present) return Needs(call, name, of);
     const Tensor& t = tensors[first];
-    const NormedTensor tensor = {
-        t.dtype, t.heads, static_cast<int32_t>(shape.in.width / ElementSize(t.dtype)), true,
-        keeps_width && (shape.in_place || shape.out.width == shape.in.width)};
+    const auto channels = static_cast<int32_t>(shape.in.width / ElementSize(t.dtype));
+    const Output& output = fused->outputs[last];
+    keeps_width &= shape.in_place || shape.out.width == channels * ElementSize(output.dtype);
+    const NormedTensor tensor = {t.dtype, t.heads, channels, true, keeps_width};
     if (rope_status s = CheckNorm(call, name, norm, tensor, to)) return s;
     if (row_heads != 1 && (to->span == ROPE_NORM_SPAN_ALL_HEADS || to->weight_stride != 0)) {
       return Fail(ROPE_ERROR_UNSUPPORTED,
@@ -200,15 +220,19 @@ rope_status CheckNorms(const Call& call, const rope_fused& f, const Shapes& shap
                   "rows or frequencies of their own, in this version",
                   call.function, name);
     }
-    std::fill_n(fused->norms + first, outputs, to);
+    for (int32_t n = first; n <= last; ++n) {
+      fused->norms[n] = to;
+      if (rope_status s = CheckNormOf(call, name, *to, t.dtype, fused->outputs[n])) return s;
+    }
     return ROPE_OK;
   };
   const int32_t k = shapes.q.present;
-  if (rope_status s = check(kQNorm, f.q_norm, "args->q", shapes.q, 0, 1, true, &fused->q_norm)) {
+  if (rope_status s = check(kQNorm, f.q_norm, "args->q", shapes.q, 0, 0, true, &fused->q_norm)) {
     return s;
   }
-  const bool keeps_width = !cached.present || cached.of.width == shapes.k.in.width;
-  return check(kKNorm, f.k_norm, "args->k", shapes.k, k, count - k, keeps_width, &fused->k_norm);
+  const bool keeps_width = !cached.present || cached.of.width * ElementSize(tensors[k].dtype) ==
+                                                  shapes.k.in.width * int64_t{cached.element};
+  return check(kKNorm, f.k_norm, "args->k", shapes.k, k, count - 1, keeps_width, &fused->k_norm);
 }
 
 rope_status ReadCache(const Call& call, rope_operation operation, const char* name,
@@ -285,6 +309,17 @@ rope_status CheckNormed(const Call& call, const char* name, rope_operation opera
               "%s: %s must be NULL with args->fused->source in this version", call.function, name);
 }
 
+rope_status CheckRest(const Call& call, bool has_rest, bool has_rest_out) {
+  const auto& names = kNamesOfArgs.beside;
+  if (has_rest != has_rest_out) {
+    return has_rest ? Needs(call, names[kRest], names[kRestOut])
+                    : Needs(call, names[kRestOut], names[kRest]);
+  }
+  if (!has_rest || call.context.backend->has_conversions) return ROPE_OK;
+  return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be absent in a %s context in this version",
+              call.function, names[kRest], call.context.backend->name);
+}
+
 }  // namespace
 
 rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of,
@@ -292,7 +327,10 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of
   const char* const function = call.function;
   const auto& names = kNamesOfArgs.beside;
   given->fused = args.fused;
-  if (args.fused->struct_size != sizeof(rope_fused)) {
+  if (args.fused == nullptr) {
+    given->fused_copy = ROPE_INIT(rope_fused);
+    given->fused = &given->fused_copy;
+  } else if (args.fused->struct_size != sizeof(rope_fused)) {
     if (rope_status s = CopyStruct(function, "args->fused", args.fused, &given->fused_copy))
       return s;
     given->fused = &given->fused_copy;
@@ -302,6 +340,9 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of
   if (rope_status s = CheckFrom(call, args.operation, fused.from_positions)) return s;
   given->has_v = !IsAbsent(fused.v);
   given->has_v_out = !IsAbsent(fused.v_out);
+  given->has_rest = !IsAbsent(fused.rest);
+  given->has_scales =
+      args.q_out.scale != nullptr || args.k_out.scale != nullptr || fused.v_out.scale != nullptr;
   given->cache = given->source = nullptr;
   given->caches_k = given->caches_v = false;
   Beside v = kV;
@@ -317,6 +358,7 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of
     const rope_kv_cache& cache = *given->cache;
     given->caches_k = !IsAbsent(cache.k);
     given->caches_v = !IsAbsent(cache.v);
+    given->has_scales |= cache.k.scale != nullptr || cache.v.scale != nullptr;
     if (!given->caches_k && !given->caches_v) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s and %s must not both be absent", function,
                   names[kCacheK], names[kCacheV]);
@@ -339,21 +381,27 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of
   }
   if (given->has_v_out && !given->has_v) return Needs(call, names[kVOut], names[v]);
   if (fused.v_norm != nullptr && !given->has_v) return Needs(call, kVNorm, names[kV]);
+  if (rope_status s = CheckRest(call, given->has_rest, !IsAbsent(fused.rest_out))) return s;
   if (!given->has_v || given->has_v_out || given->caches_v) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
               "%s: %s is set, but neither v_out nor cache->v is, where it would go", function,
               names[v]);
 }
 
+void StartShapes(const FusedArgs& given, FusedShapes* shapes) {
+  shapes->count = given.source != nullptr              ? kBesides
+                  : given.has_rest || given.has_scales ? kSourceK
+                                                       : kRest;
+  for (int which = 0; which < shapes->count; ++which) shapes->beside[which].present = false;
+}
+
 rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedArgs& given,
-                             DataOf data_of, const Shapes& shapes, const PositionSource& positions,
-                             int32_t row_heads, Tensor tensors[3], int32_t* count,
-                             FusedShapes* fused_shapes, FusedPlan* fused) {
+                             const rope_qk_args& args, DataOf data_of, const Shapes& shapes,
+                             const PositionSource& positions, int32_t row_heads, Tensor tensors[3],
+                             int32_t* count, FusedShapes* fused_shapes, FusedPlan* fused) {
   const rope_fused& f = *given.fused;
   const rope_kv_cache *const cache = given.cache, *const source = given.source;
   BesideShape* const beside = fused_shapes->beside;
-  fused_shapes->count = source != nullptr ? kBesides : kSourceK;
-  for (int which = 0; which < fused_shapes->count; ++which) beside[which].present = false;
   fused_shapes->pages = cache != nullptr ? cache->pages : 0;
   fused_shapes->page_size = cache != nullptr ? cache->page_size : 0;
   const Call pages = {call.function, call.context, fused_shapes->pages, fused_shapes->page_size};
@@ -366,8 +414,8 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
     }
   } else {
     if (given.caches_k) {
-      if (rope_status s = DescribeCachedK(call, pages, names, cache->k, data_of, shapes, tensors,
-                                          count, &beside[kCacheK], fused)) {
+      if (rope_status s = DescribeCachedK(call, pages, names, args.k, cache->k, data_of, shapes,
+                                          tensors, count, beside, fused)) {
         return s;
       }
     }
@@ -381,8 +429,8 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
     const rope_tensor& v = source != nullptr ? source->v : f.v;
     // If v_out is v, it is written, as v_out says.
     if (from == kV) {
-      if (rope_status s = DescribeBeside(call, names.beside[kV], v, kBesideKinds[kV], false,
-                                         data_of, &beside[kV])) {
+      if (rope_status s =
+              DescribeBeside(call, names.beside[kV], v, kBesideKinds[kV], data_of, &beside[kV])) {
         return s;
       }
     }
@@ -394,16 +442,26 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
     }
     // To the cache before v_out: normed in place, v would be gone.
     if (given.caches_v) {
-      if (rope_status s = DescribeCopy(pages, names, kCacheV, cache->v, from, v, norm, data_of,
-                                       fused_shapes, &fused->copies)) {
+      if (rope_status s = DescribeCopy(pages, names, from, v, norm, kCacheV, cache->v,
+                                       kCacheVScales, data_of, beside, &fused->copies)) {
         return s;
       }
     }
     if (given.has_v_out) {
-      if (rope_status s = DescribeCopy(call, names, kVOut, f.v_out, from, v, norm, data_of,
-                                       fused_shapes, &fused->copies)) {
+      if (rope_status s = DescribeCopy(call, names, from, v, norm, kVOut, f.v_out, kVOutScales,
+                                       data_of, beside, &fused->copies)) {
         return s;
       }
+    }
+  }
+  if (given.has_rest) {
+    if (rope_status s = DescribeBeside(call, names.beside[kRest], f.rest, kBesideKinds[kRest],
+                                       data_of, &beside[kRest])) {
+      return s;
+    }
+    if (rope_status s = DescribeCopy(call, names, kRest, f.rest, nullptr, kRestOut, f.rest_out,
+                                     kRestOutScales, data_of, beside, &fused->copies)) {
+      return s;
     }
   }
   if (source != nullptr) {

@@ -1,5 +1,6 @@
 #include "call/check_fused_addresses.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/status.h"
@@ -13,21 +14,23 @@ namespace {
 struct InPlace {
   Beside in, out;
 };
-constexpr InPlace kInPlace[] = {{kV, kVOut}, {kSourceK, kCacheK}, {kSourceV, kCacheV}};
+constexpr InPlace kInPlace[] = {
+    {kV, kVOut}, {kRest, kRestOut}, {kSourceK, kCacheK}, {kSourceV, kCacheV}};
 
 bool IsSame(const FusedShapes& shapes, const FusedAddresses& addresses, const InPlace& pair) {
   if (pair.in >= shapes.count) return false;
   const BesideShape &in = shapes.beside[pair.in], &out = shapes.beside[pair.out];
   return in.present && out.present && addresses.beside[pair.in] == addresses.beside[pair.out] &&
-         AreEqual(in.of, out.of);
+         in.dtype == out.dtype && AreEqual(in.of, out.of);
 }
 
 // All memory of the call, to be compared with each other. Most does not meet: what it consists of
 // is asked for only where ranges do.
 class Regions {
  public:
-  Regions(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[3])
-      : call_(call), names_(names), shapes_(shapes), tensors_(tensors) {
+  Regions(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[3],
+          const Output outputs[3])
+      : call_(call), names_(names), shapes_(shapes), tensors_(tensors), outputs_(outputs) {
     AddPair(tensors[0], shapes.q);
     AddPair(tensors[shapes.k_at()], shapes.k);
     first_ = count_;
@@ -68,12 +71,13 @@ class Regions {
     Memory rotated[4], before;
     bool may_be_equal = false;
     if (i < first_) {
-      MemoryOf(call_, names_, shapes_, tensors_, rotated);
+      MemoryOf(call_, names_, shapes_, tensors_, outputs_, rotated);
       before = rotated[i];
     } else {
       const auto& [which_before, shape] = beside_[i - first_];
       before = {names_.beside[which_before], shape->of, ranges_[i].base};
-      may_be_equal = which_before == kV && which == kVOut;
+      may_be_equal =
+          (which_before == kV && which == kVOut) || (which_before == kRest && which == kRestOut);
     }
     if (AreDisjoint({before.of, before.base}, {added.of, added.base})) return ROPE_OK;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s%s", call_.function, added.name,
@@ -84,6 +88,7 @@ class Regions {
   const Names& names_;
   const Shapes& shapes_;
   const Tensor* const tensors_;
+  const Output* const outputs_;
   Range ranges_[4 + kBesides];
   struct {
     Beside which;
@@ -92,15 +97,15 @@ class Regions {
   int count_ = 0, first_;
 };
 
-// Whether all lies as it mostly does without a source: aligned, inside the address space, and in
-// ranges that meet no other. No branch for each: what is not so is looked at by CheckEach, which
-// says what is wrong, if anything is. `in_place`: v_out is v.
+// Whether all lies as it mostly does without what few calls have: aligned, inside the address
+// space, and in ranges that meet no other. No branch for each: what is not so is looked at by
+// CheckEach, which says what is wrong, if anything is. `in_place`: v_out is v.
 bool LieApart(const Shapes& shapes, const Tensor tensors[3], const FusedShapes& fused_shapes,
               const FusedAddresses& addresses, bool in_place) {
   struct {
     uintptr_t base, end;
     bool written;
-  } ranges[4 + kSourceK];
+  } ranges[4 + kRest];
   int count = 0;
   const auto add = [&](const void* data, int64_t extent, bool written) {
     const auto base = reinterpret_cast<uintptr_t>(data);
@@ -114,7 +119,7 @@ bool LieApart(const Shapes& shapes, const Tensor tensors[3], const FusedShapes& 
   add_pair(tensors[0], shapes.q);
   add_pair(tensors[shapes.k_at()], shapes.k);
   bool apart = true;
-  for (int which = 0; which < kSourceK; ++which) {
+  for (int which = 0; which < kRest; ++which) {
     const BesideShape& shape = fused_shapes.beside[which];
     if (!shape.present) continue;
     add(addresses.beside[which], shape.extent, which != kV || in_place);
@@ -136,71 +141,120 @@ bool LieApart(const Shapes& shapes, const Tensor tensors[3], const FusedShapes& 
 // The addresses one by one, and each with those before. `same`: which are in place, by bits.
 __attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& names,
                                                 const Shapes& shapes, const Tensor tensors[3],
+                                                const Output outputs[3],
                                                 const FusedShapes& fused_shapes,
                                                 const FusedAddresses& addresses, unsigned same) {
   const Call pages = {call.function, call.context, fused_shapes.pages, fused_shapes.page_size};
   const Call source = {call.function, call.context, fused_shapes.source_pages,
                        fused_shapes.source_page_size};
-  Regions regions(call, names, shapes, tensors);
-  for (int which = 0; which < fused_shapes.count; ++which) {
+  Regions regions(call, names, shapes, tensors, outputs);
+  for (int n = 0; n < fused_shapes.count; ++n) {
+    const auto which = static_cast<Beside>(n);
     const BesideShape& shape = fused_shapes.beside[which];
     if (!shape.present) continue;
     const TensorKind kind = kBesideKinds[which];
-    const bool is_source = which == kSourceK || which == kSourceV, read = is_source || which == kV;
+    const bool is_source = which == kSourceK || which == kSourceV;
     const void* const data = addresses.beside[which];
     if (rope_status s = CheckAddressBeside(is_source         ? source
                                            : IsInCache(kind) ? pages
                                                              : call,
-                                           names.beside[which], names.data, shape, kind, data)) {
+                                           names.beside[which], IsScales(which) ? "" : names.data,
+                                           shape, kind, data)) {
       return s;
     }
     const bool in_place = (same >> which & 1) != 0;
-    if (in_place && !read) continue;
-    if (rope_status s = regions.Add(static_cast<Beside>(which), shape, data, !read || in_place)) {
-      return s;
-    }
+    if (in_place && shape.written) continue;
+    if (IsScales(which) && !shape.written) continue;
+    if (rope_status s = regions.Add(which, shape, data, shape.written || in_place)) return s;
   }
   return ROPE_OK;
 }
 
+// Of the tensors to the last one, and of the copies.
+void PlaceScales(void* const* at, int32_t last, FusedPlan* fused) {
+  const auto place = [at](Output* output) {
+    if (output->HasScaleArray()) output->scales.data = static_cast<char*>(at[output->scales_at]);
+  };
+  for (int32_t n = 0; n <= last; ++n) place(&fused->outputs[n]);
+  for (int32_t n = 0; n < fused->copies.count; ++n) place(&fused->copies.of[n].output);
+}
+
+void* ScalesAt(const rope_tensor& t) { return t.scale != nullptr ? t.scale->data : nullptr; }
+
 }  // namespace
 
+FusedAddresses AddressesOf(const FusedArgs& given, const rope_qk_args& args, int32_t count) {
+  static constexpr rope_kv_cache kNone{};
+  const rope_fused& f = *given.fused;
+  const rope_kv_cache& cache = given.cache != nullptr ? *given.cache : kNone;
+  FusedAddresses to;
+  to.beside[kCacheK] = cache.k.data;
+  to.beside[kV] = f.v.data;
+  to.beside[kVOut] = f.v_out.data;
+  to.beside[kCacheV] = cache.v.data;
+  if (count == kRest) return to;
+  to.beside[kRest] = f.rest.data;
+  to.beside[kRestOut] = f.rest_out.data;
+  to.beside[kQOutScales] = ScalesAt(args.q_out);
+  to.beside[kKOutScales] = ScalesAt(args.k_out);
+  to.beside[kCacheKScales] = ScalesAt(cache.k);
+  to.beside[kVOutScales] = ScalesAt(f.v_out);
+  to.beside[kCacheVScales] = ScalesAt(cache.v);
+  to.beside[kRestOutScales] = ScalesAt(f.rest_out);
+  if (count == kSourceK) return to;
+  to.beside[kSourceK] = given.source->k.data;
+  to.beside[kSourceV] = given.source->v.data;
+  to.beside[kKOut] = args.k_out.data;
+  return to;
+}
+
 bool IsOneMemory(const FusedShapes& shapes, const FusedAddresses& addresses) {
-  return IsSame(shapes, addresses, kInPlace[1]) || IsSame(shapes, addresses, kInPlace[2]);
+  return IsSame(shapes, addresses, kInPlace[2]) || IsSame(shapes, addresses, kInPlace[3]);
 }
 
 rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
                                 const FusedShapes& fused_shapes, const FusedAddresses& addresses,
-                                const FusedPlan& fused, Tensor tensors[3], Copies* copies) {
+                                Tensor tensors[3], FusedPlan* fused) {
   const BesideShape* const beside = fused_shapes.beside;
   void* const* const at = addresses.beside;
   unsigned same = 0;  // inputs that are outputs, too, and these outputs, by bits
   for (const InPlace& pair : kInPlace) {
     if (IsSame(fused_shapes, addresses, pair)) same |= 1u << pair.in | 1u << pair.out;
   }
-  const bool gathers = fused.gathered != FusedPlan::kNone;
-  if (gathers || !LieApart(shapes, tensors, fused_shapes, addresses, same != 0)) {
-    if (rope_status s = CheckEach(call, names, shapes, tensors, fused_shapes, addresses, same)) {
+  const bool gathers = fused->gathered != FusedPlan::kNone;
+  if (fused_shapes.count != kRest ||
+      !LieApart(shapes, tensors, fused_shapes, addresses, same != 0)) {
+    if (rope_status s = CheckEach(call, names, shapes, tensors, fused->outputs, fused_shapes,
+                                  addresses, same)) {
       return s;
     }
   }
   if (gathers) {
-    Tensor* t = &tensors[fused.gathered];
+    Tensor* t = &tensors[fused->gathered];
     for (const Beside out : {kKOut, kCacheK}) {
       if (!beside[out].present) continue;
       t->in = static_cast<const char*>(at[kSourceK]);
       t++->out = static_cast<char*>(at[out]);
     }
-  } else if (fused.cached >= 0) {
-    tensors[fused.cached].in = tensors[shapes.k_at()].in;
-    tensors[fused.cached].out = static_cast<char*>(at[kCacheK]);
+  } else if (fused->cached >= 0) {
+    tensors[fused->cached].in = tensors[shapes.k_at()].in;
+    tensors[fused->cached].out = static_cast<char*>(at[kCacheK]);
   }
-  // In place the last one is none.
-  if ((same >> kV & 1) != 0 && copies->of[copies->count - 1].norm == nullptr) --copies->count;
-  for (int n = 0; n < copies->count; ++n) {
-    Copy& copy = copies->of[n];
-    copy.in = static_cast<const char*>(at[copy.from_slots ? kSourceV : kV]);
-    copy.out = static_cast<char*>(at[copy.to_slots ? kCacheV : kVOut]);
+  Copies& copies = fused->copies;
+  for (int n = 0; n < copies.count; ++n) {
+    Copy& copy = copies.of[n];
+    copy.in = static_cast<const char*>(at[copy.from]);
+    copy.out = static_cast<char*>(at[copy.to]);
+  }
+  if ((same & (1u << kV | 1u << kRest)) != 0) {
+    const auto is_none = [](const Copy& copy) {
+      return copy.in == copy.out && !copy.ToSlots() && copy.norm == nullptr;
+    };
+    Copy* const end = std::remove_if(copies.of, copies.of + copies.count, is_none);
+    copies.count = static_cast<int32_t>(end - copies.of);
+  }
+  if (fused_shapes.count > kQOutScales) {
+    PlaceScales(at, shapes.k.present ? shapes.k_at() : 0, fused);
   }
   return ROPE_OK;
 }

@@ -6,16 +6,19 @@
 
 namespace rope {
 
-// Where they lie; null where one is absent.
+// Where they lie, as many as FusedShapes::count; null where one is absent.
 struct FusedAddresses {
   void* beside[kBesides];
 };
 
-// After CheckAddresses. Completes k to the cache and the copies; one to v itself is none, if v has
-// no norm.
+// Where `given` says they lie: tensors, and scales.
+FusedAddresses AddressesOf(const FusedArgs& given, const rope_qk_args& args, int32_t count);
+
+// After CheckAddresses. Completes k to the cache, the copies and the scales; a copy of a tensor to
+// itself is none, if it has no norm.
 rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
                                 const FusedShapes& fused_shapes, const FusedAddresses& addresses,
-                                const FusedPlan& fused, Tensor tensors[3], Copies* copies);
+                                Tensor tensors[3], FusedPlan* fused);
 
 // Whether source and cache are one memory, of k or of v. CheckMoves compares their slots then.
 bool IsOneMemory(const FusedShapes& shapes, const FusedAddresses& addresses);

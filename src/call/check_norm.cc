@@ -137,7 +137,8 @@ rope_status CheckWeights(const Call& call, const char* name, const rope_norm& n,
 
 // What is between the norm and the rotation.
 rope_status CheckOrder(const Call& call, const char* name, const rope_norm& n, const NormRule& rule,
-                       const NormedTensor& tensor) {
+                       const NormedTensor& tensor, Norm* norm) {
+  norm->in_f32 = false;
   const bool after = n.order == ROPE_NORM_ORDER_AFTER;
   if (after && !tensor.turns) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->order (%d) must be 0: v does not turn",
@@ -153,10 +154,11 @@ rope_status CheckOrder(const Call& call, const char* name, const rope_norm& n, c
       n.rounding != ROPE_NORM_ROUNDING_FLOAT32) {
     return ROPE_OK;
   }
-  if (after || rule.has_mean) {
+  norm->in_f32 = after || rule.has_mean;
+  if (norm->in_f32 && n.span == ROPE_NORM_SPAN_ALL_HEADS) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: %s->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER with %s "
-                "and 16-bit tensors in this version",
+                "%s: %s->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER with %s, "
+                "ROPE_NORM_SPAN_ALL_HEADS and 16-bit tensors in this version",
                 call.function, name, after ? "ROPE_NORM_ORDER_AFTER" : kKindNames[n.kind]);
   }
   if (call.context.rounding.arithmetic == Arithmetic::kFused) return ROPE_OK;
@@ -182,7 +184,7 @@ rope_status CheckNorm(const Call& call, const char* name, const rope_norm* given
   if (rope_status s = CheckEps(call, name, n)) return s;
   if (rope_status s = CheckRstd(call, name, n, rule)) return s;
   if (rope_status s = CheckWeights(call, name, n, rule, tensor)) return s;
-  if (rope_status s = CheckOrder(call, name, n, rule, tensor)) return s;
+  if (rope_status s = CheckOrder(call, name, n, rule, tensor, norm)) return s;
   norm->rule = rule;
   norm->eps = static_cast<float>(n.eps);
   norm->weight = static_cast<const char*>(n.weight);

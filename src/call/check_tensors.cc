@@ -5,6 +5,7 @@
 #include "base/aligned.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "call/check_output.h"
 #include "call/overlap.h"
 #include "math/element.h"
 #include "math/rounding.h"
@@ -13,10 +14,8 @@ namespace rope {
 
 namespace {
 
-// Every byte offset fits into 63 bits; `s` in elements.
-bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides& s) {
-  const int64_t any = call.batch | call.tokens | s.batch | s.token | s.head;
-  if ((any >> 29) == 0) return true;  // products below 2^58
+__attribute__((noinline)) bool FitsAnyhow(const Call& call, const rope_tensor& t, int64_t dim,
+                                          const HeadStrides& s) {
   int64_t extent = dim, product;
   const int64_t counts[3] = {call.batch, call.tokens, t.heads},
                 strides[3] = {s.batch, s.token, s.head};
@@ -36,16 +35,10 @@ bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides
   return !__builtin_mul_overflow(extent, int64_t{ElementSize(t.dtype)}, &extent);
 }
 
-template <TensorKind kKind>
-rope_status FailBeyond(const Call& call, const char* name, int32_t heads) {
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              IsInCache(kKind)
-                  ? "%s: %s (pages %lld, page_size %lld, heads %d, its strides) reaches "
-                    "beyond the address space"
-                  : "%s: %s (batch %lld, tokens %lld, heads %d, its strides) reaches "
-                    "beyond the address space",
-              call.function, name, static_cast<long long>(call.batch),
-              static_cast<long long>(call.tokens), heads);
+// Every byte offset fits into 63 bits; `s` in elements.
+inline bool Fits(const Call& call, const rope_tensor& t, int64_t dim, const HeadStrides& s) {
+  const int64_t any = call.batch | call.tokens | s.batch | s.token | s.head;
+  return (any >> 29) == 0 || FitsAnyhow(call, t, dim, s);  // products below 2^58
 }
 
 // Of heads of a width, in its unit. Wrapping products: when the sizes are large enough to wrap,
@@ -91,7 +84,7 @@ rope_status ResolveStrides(const Call& call, const char* name, const rope_tensor
     *strides = NamedStrides<IsInCache(kKind)>(t.layout, call.batch, call.tokens, t.heads, dim);
   }
   if (Fits(call, t, dim, *strides)) return ROPE_OK;
-  return FailBeyond<kKind>(call, name, t.heads);
+  return FailBeyond(call, name, t.heads, kKind);
 }
 
 rope_status Unknown(const Call& call, const char* name, const char* field, int32_t value) {
@@ -119,6 +112,33 @@ rope_status FailLayout(const Call& call, const char* name, rope_layout layout) {
               call.function, name, layout);
 }
 
+// A dtype that is not computed with.
+template <TensorKind kKind>
+rope_status CheckCode(const Call& call, const char* name, rope_dtype dtype) {
+  if (IsCode(dtype)) {
+    if (!IsInput(kKind)) return ROPE_OK;
+    return Fail(
+        ROPE_ERROR_UNSUPPORTED,
+        "%s: %s.dtype (%d) is of 8 bits, which only outputs and caches have in this version",
+        call.function, name, dtype);
+  }
+  if (dtype != ROPE_DTYPE_E8M0) return Unknown(call, name, "dtype", dtype);
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.dtype (%d) is that of scales, not of tensors",
+              call.function, name, dtype);
+}
+
+// What most tensors have not.
+rope_status CheckRare(const Call& call, const char* name, const rope_tensor& t) {
+  if (t.reserved != 0) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.reserved must be 0 in this version", call.function,
+                name);
+  }
+  if (!IsDtype(t.dtype)) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s.scale must be NULL with dtype (%d), which is none of 8 bits", call.function,
+              name, t.dtype);
+}
+
 // A tensor of a prepared call gets its address later.
 rope_status CheckData(const Call& call, const char* name, const void* data, DataOf data_of) {
   if ((data != nullptr) == (data_of == DataOf::kCall)) return ROPE_OK;
@@ -134,15 +154,16 @@ rope_status CheckData(const Call& call, const char* name, const void* data, Data
 
 // Compiled for each kind: q and k are described in every call.
 template <TensorKind kKind>
-rope_status DescribeAs(const Call& call, const char* name, const rope_tensor& t, DataOf data_of,
-                       HeadStrides* strides, Reach* reach) {
-  if (t.reserved != 0 || t.reserved_ptr != nullptr) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.%s must be 0 in this version", call.function, name,
-                t.reserved != 0 ? "reserved" : "reserved_ptr");
+__attribute__((noinline)) rope_status DescribeAs(const Call& call, const char* name,
+                                                 const rope_tensor& t, DataOf data_of,
+                                                 HeadStrides* strides, Reach* reach) {
+  if (t.reserved != 0 || t.scale != nullptr) {
+    if (rope_status s = CheckRare(call, name, t)) return s;
   }
   if (rope_status s = CheckData(call, name, t.data, data_of)) return s;
-  if (!IsDtype(t.dtype)) return Unknown(call, name, "dtype", t.dtype);
-  if (DoesTurn(kKind) && !IsFor(call.context.rounding.arithmetic, t.dtype)) {
+  if (!IsDtype(t.dtype)) {
+    if (rope_status s = CheckCode<kKind>(call, name, t.dtype)) return s;
+  } else if (DoesTurn(kKind) && !IsFor(call.context.rounding.arithmetic, t.dtype)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s.dtype (%d) must be ROPE_DTYPE_F16 (%d), which is all that a context with "
                 "ROPE_ROUNDING_NATIVE rotates",
@@ -174,17 +195,19 @@ rope_status DescribeAs(const Call& call, const char* name, const rope_tensor& t,
   return ROPE_OK;
 }
 
-Footprint FootprintOf(const Call& call, const Tensor& tensor, const HeadStrides& strides,
+Footprint FootprintOf(const Call& call, int32_t heads, const HeadStrides& strides,
                       const Reach& reach) {
-  return {{call.batch, call.tokens, tensor.heads},
-          {strides.batch, strides.token, strides.head},
-          reach.width};
+  return {
+      {call.batch, call.tokens, heads}, {strides.batch, strides.token, strides.head}, reach.width};
 }
 
-// q or k with its output. All of `tensor` but its addresses.
+// q or k with its output. All of `tensor` but its addresses; and with a FusedPlan all of `output`
+// and its scales in `beside`. Compiled for both.
+template <bool kFused>
 rope_status DescribePair(const Call& call, const char* name, const rope_tensor& in,
                          const char* out_name, const rope_tensor& out, DataOf data_of,
-                         TensorShape* shape, Tensor* tensor) {
+                         TensorShape* shape, Tensor* tensor, Beside scales, Output* output,
+                         BesideShape* beside) {
   const char* const function = call.function;
   const rope_context& context = call.context;
   shape->present = !IsAbsent(in);
@@ -206,36 +229,31 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
   tensor->dtype = in.dtype;
   tensor->in_span = tensor->out_span = SpanStart(context, in);
   tensor->copies_rest = false;
+  if (kFused) output->SetLike(in.dtype);
   if (!shape->in_place) {
-    if (rope_status s =
-            DescribeAs<TensorKind::kHeads>(call, out_name, out, data_of, &strides, &shape->out)) {
+    if (rope_status s = DescribeAs<TensorKind::kHeadsOut>(call, out_name, out, data_of, &strides,
+                                                          &shape->out)) {
       return s;
     }
-    if (out.dtype != in.dtype) {
-      return Fail(ROPE_ERROR_UNSUPPORTED,
-                  "%s: %s.dtype (%d) must be that of %s (%d) in this version", function, out_name,
-                  out.dtype, name, in.dtype);
-    }
-    if (out.heads != in.heads) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be that of %s (%d)",
-                  function, out_name, out.heads, name, in.heads);
-    }
-    tensor->out_strides = InBytes(strides, size);
+    if (!kFused && (out.dtype != in.dtype || out.heads != in.heads)) return kNeedsFusedPlan;
+    tensor->out_strides = InBytes(strides, kFused ? ElementSize(out.dtype) : size);
     tensor->out_span = SpanStart(context, out);
     const int64_t whole = static_cast<int64_t>(context.head_dim) * size;
-    tensor->copies_rest = context.rotary_dim != context.head_dim && shape->in.width == whole &&
-                          shape->out.width == whole;
+    tensor->copies_rest =
+        context.rotary_dim != context.head_dim && shape->in.width == whole && IsWhole(context, out);
   }
   // Named layouts are contiguous.
   const rope_tensor& written = shape->in_place ? in : out;
   if (written.layout == ROPE_LAYOUT_STRIDED && !shape->only_read() &&
-      !IsInjective(FootprintOf(call, *tensor, tensor->out_strides,
+      !IsInjective(FootprintOf(call, written.heads, tensor->out_strides,
                                shape->in_place ? shape->in : shape->out))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
                 "%s: %s: strides let heads, tokens or batch rows of an output overlap", function,
                 shape->in_place ? name : out_name);
   }
-  return ROPE_OK;
+  if (!kFused || shape->in_place) return ROPE_OK;
+  return DescribeOutput(call, out_name, out, TensorKind::kHeadsOut, name, in, data_of, scales,
+                        output, &tensor->out_strides, beside);
 }
 
 template <TensorKind kKind>
@@ -247,7 +265,7 @@ rope_status CheckAddressAs(const Call& call, const char* name, const char* data_
                 data_name, data, size);
   }
   if (static_cast<uint64_t>(extent) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
-    return FailBeyond<kKind>(call, name, heads);
+    return FailBeyond(call, name, heads, kKind);
   }
   return ROPE_OK;
 }
@@ -258,47 +276,97 @@ rope_status CheckAddress(const Call& call, const char* name, const char* data_na
                                             ElementSize(tensor.dtype), reach.extent, data);
 }
 
+// The output of a tensor beside it. A call without a FusedPlan pays for nothing here.
+struct SameOutput {
+  struct Times {
+    static constexpr int32_t repeats = 1;
+  };
+  static constexpr Times kOnce{};
+
+  SameOutput(const Output* /*outputs*/, int32_t /*tensor*/) {}
+  static Times times() { return {}; }
+  static bool IsLike(rope_dtype) { return true; }
+  static rope_status Check(const Call& call, const char* name, const char* data_name,
+                           const Tensor& tensor, const Reach& reach, const void* data) {
+    return CheckAddress(call, name, data_name, tensor, reach, data);
+  }
+};
+struct OtherOutput {
+  struct Times {
+    int32_t repeats;
+  };
+  static constexpr Times kOnce{1};
+
+  OtherOutput(const Output* outputs, int32_t tensor) : output(outputs[tensor]) {}
+  Times times() const { return {output.repeats}; }
+  bool IsLike(rope_dtype in) const { return output.IsLike(in); }
+  rope_status Check(const Call& call, const char* name, const char* data_name, const Tensor& tensor,
+                    const Reach& reach, const void* data) const {
+    return CheckAddressAs<TensorKind::kHeads>(call, name, data_name, tensor.heads * output.repeats,
+                                              ElementSize(output.dtype), reach.extent, data);
+  }
+
+  const Output& output;
+};
+
 // A tensor of the call in memory.
-struct Placed {
+template <class Other>
+struct Placed : Other::Times {
   const char* name;
   const void* data;
   const Tensor& tensor;
   const HeadStrides& strides;
   const Reach& reach;
+
+  Footprint Of(const Call& call) const {
+    HeadStrides each = strides;
+    if (this->repeats != 1) each.head /= this->repeats;
+    return FootprintOf(call, tensor.heads * this->repeats, each, reach);
+  }
 };
 
-Placed In(const char* name, const Tensor& tensor, const TensorShape& shape) {
-  return {name, tensor.in, tensor, tensor.in_strides, shape.in};
+template <class Other>
+Placed<Other> In(const char* name, const Tensor& tensor, const TensorShape& shape) {
+  return {Other::kOnce, name, tensor.in, tensor, tensor.in_strides, shape.in};
 }
 // In place: the input, also of k whose result goes to slots, which have the output's strides.
-Placed Out(const char* name, const Tensor& tensor, const TensorShape& shape) {
-  if (shape.in_place) return In(name, tensor, shape);
-  return {name, tensor.out, tensor, tensor.out_strides, shape.out};
+template <class Other>
+Placed<Other> Out(const char* name, const Tensor& tensor, const TensorShape& shape,
+                  const Other& output) {
+  if (shape.in_place) return In<Other>(name, tensor, shape);
+  return {output.times(), name, tensor.out, tensor, tensor.out_strides, shape.out};
 }
 
-__attribute__((noinline)) bool AreApartInside(const Call& call, const Placed& a, const Placed& b) {
-  const Footprint of_a = FootprintOf(call, a.tensor, a.strides, a.reach),
-                  of_b = FootprintOf(call, b.tensor, b.strides, b.reach);
+template <class Other>
+__attribute__((noinline)) bool AreApartInside(const Call& call, const Placed<Other>& a,
+                                              const Placed<Other>& b) {
+  const Footprint of_a = a.Of(call), of_b = b.Of(call);
   return AreDisjoint({of_a, reinterpret_cast<uintptr_t>(a.data)},
                      {of_b, reinterpret_cast<uintptr_t>(b.data)});
 }
 
 // AreDisjoint() asks for the ranges, too; most are apart, and need no footprints.
-inline bool AreApart(const Call& call, const Placed& a, const Placed& b) {
+template <class Other>
+inline bool AreApart(const Call& call, const Placed<Other>& a, const Placed<Other>& b) {
   const auto *at_a = static_cast<const char*>(a.data), *at_b = static_cast<const char*>(b.data);
   if (at_a + a.reach.extent <= at_b || at_b + b.reach.extent <= at_a) return true;
   return AreApartInside(call, a, b);
 }
 
+template <class Other>
 rope_status CheckOutput(const Call& call, const char* name, const char* out_name,
-                        const char* data_name, const TensorShape& shape, Tensor* tensor) {
+                        const char* data_name, const TensorShape& shape, const Other& output,
+                        Tensor* tensor) {
   const char* const in = tensor->in;
   char* const out = tensor->out;
-  if (rope_status s = CheckAddress(call, out_name, data_name, *tensor, shape.out, out)) return s;
+  if (rope_status s = output.Check(call, out_name, data_name, *tensor, shape.out, out)) return s;
   if (in != out) {
-    if (AreApart(call, In(name, *tensor, shape), Out(out_name, *tensor, shape))) return ROPE_OK;
-  } else if (AreEqual(FootprintOf(call, *tensor, tensor->in_strides, shape.in),
-                      FootprintOf(call, *tensor, tensor->out_strides, shape.out))) {
+    if (AreApart(call, In<Other>(name, *tensor, shape), Out(out_name, *tensor, shape, output))) {
+      return ROPE_OK;
+    }
+  } else if (output.IsLike(tensor->dtype) &&
+             AreEqual(FootprintOf(call, tensor->heads, tensor->in_strides, shape.in),
+                      FootprintOf(call, tensor->heads, tensor->out_strides, shape.out))) {
     tensor->copies_rest = false;
     return ROPE_OK;
   }
@@ -307,29 +375,58 @@ rope_status CheckOutput(const Call& call, const char* name, const char* out_name
               out_name, name);
 }
 
-rope_status CheckApart(const Call& call, const Placed& a, const Placed& b) {
+template <class Other>
+rope_status CheckApart(const Call& call, const Placed<Other>& a, const Placed<Other>& b) {
   if (AreApart(call, a, b)) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s", call.function, a.name, b.name);
 }
 
 // What one call rotates must not be read or written by it elsewhere.
+template <class Other>
 rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& shapes,
-                          const Tensor& q, const Tensor& k) {
+                          const Tensor& q, const Other& q_output, const Tensor& k,
+                          const Other& k_output) {
   const bool q_in_place = shapes.q.in_place, k_in_place = shapes.k.in_place;
-  const Placed q_out = Out(q_in_place ? names.q : names.q_out, q, shapes.q),
-               k_out = Out(k_in_place ? names.k : names.k_out, k, shapes.k);
+  const Placed<Other> q_out = Out(q_in_place ? names.q : names.q_out, q, shapes.q, q_output),
+                      k_out = Out(k_in_place ? names.k : names.k_out, k, shapes.k, k_output);
   if (rope_status s = CheckApart(call, q_out, k_out)) return s;
   if (!q_in_place && !shapes.k.only_read()) {
-    if (rope_status s = CheckApart(call, In(names.q, q, shapes.q), k_out)) return s;
+    if (rope_status s = CheckApart(call, In<Other>(names.q, q, shapes.q), k_out)) return s;
   }
   if (!k_in_place) {
-    if (rope_status s = CheckApart(call, q_out, In(names.k, k, shapes.k))) return s;
+    if (rope_status s = CheckApart(call, q_out, In<Other>(names.k, k, shapes.k))) return s;
   }
   return ROPE_OK;
 }
 
+template <class Other>
+rope_status CheckAddressesAs(const Call& call, const Names& names, const Shapes& shapes,
+                             const Addresses& addresses, const Output* outputs, Tensor tensors[3]) {
+  Tensor &q = tensors[0], &k = tensors[shapes.k_at()];
+  const Other q_output(outputs, 0), k_output(outputs, shapes.k_at());
+  const auto place = [&](const TensorShape& shape, const char* name, void* in, const char* out_name,
+                         void* out, const Other& output, Tensor* tensor) -> rope_status {
+    if (!shape.present) return ROPE_OK;
+    tensor->in = static_cast<const char*>(in);
+    tensor->out = static_cast<char*>(shape.in_place ? in : out);
+    if (rope_status s = CheckAddress(call, name, names.data, *tensor, shape.in, in)) return s;
+    if (shape.in_place) return ROPE_OK;
+    return CheckOutput(call, name, out_name, names.data, shape, output, tensor);
+  };
+  if (rope_status s =
+          place(shapes.q, names.q, addresses.q, names.q_out, addresses.q_out, q_output, &q)) {
+    return s;
+  }
+  if (rope_status s =
+          place(shapes.k, names.k, addresses.k, names.k_out, addresses.k_out, k_output, &k)) {
+    return s;
+  }
+  if (!shapes.q.present || !shapes.k.present) return ROPE_OK;
+  return CheckDisjoint(call, names, shapes, q, q_output, k, k_output);
+}
+
 template <TensorKind kKind>
-rope_status DescribeBesideAs(const Call& call, const char* name, const rope_tensor& t, bool written,
+rope_status DescribeBesideAs(const Call& call, const char* name, const rope_tensor& t,
                              DataOf data_of, BesideShape* shape) {
   HeadStrides elements{};
   Reach reach{};
@@ -337,11 +434,13 @@ rope_status DescribeBesideAs(const Call& call, const char* name, const rope_tens
   const int size = ElementSize(t.dtype);
   const HeadStrides s = InBytes(elements, size);
   shape->present = true;
+  shape->written = !IsInput(kKind);
+  shape->dtype = t.dtype;
   shape->element = size;
   shape->of = {{call.batch, call.tokens, t.heads}, {s.batch, s.token, s.head}, reach.width};
   shape->extent = reach.extent;
   // Named layouts are contiguous.
-  if (!written || t.layout != ROPE_LAYOUT_STRIDED || IsInjective(shape->of)) return ROPE_OK;
+  if (IsInput(kKind) || t.layout != ROPE_LAYOUT_STRIDED || IsInjective(shape->of)) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
               IsInCache(kKind) ? "%s: %s: strides let heads, slots or pages of a cache overlap"
                                : "%s: %s: strides let heads, tokens or batch rows of an output "
@@ -352,11 +451,15 @@ rope_status DescribeBesideAs(const Call& call, const char* name, const rope_tens
 }  // namespace
 
 rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
-                           TensorKind kind, bool written, DataOf data_of, BesideShape* shape) {
-  const auto describe = [&](auto as) { return as(call, name, t, written, data_of, shape); };
+                           TensorKind kind, DataOf data_of, BesideShape* shape) {
+  const auto describe = [&](auto as) { return as(call, name, t, data_of, shape); };
   switch (kind) {
     case TensorKind::kHeads: return describe(&DescribeBesideAs<TensorKind::kHeads>);
     case TensorKind::kOthers: return describe(&DescribeBesideAs<TensorKind::kOthers>);
+    case TensorKind::kSourceHeads: return describe(&DescribeBesideAs<TensorKind::kSourceHeads>);
+    case TensorKind::kSourceOthers: return describe(&DescribeBesideAs<TensorKind::kSourceOthers>);
+    case TensorKind::kHeadsOut: return describe(&DescribeBesideAs<TensorKind::kHeadsOut>);
+    case TensorKind::kOthersOut: return describe(&DescribeBesideAs<TensorKind::kOthersOut>);
     case TensorKind::kCachedHeads: return describe(&DescribeBesideAs<TensorKind::kCachedHeads>);
     default: return describe(&DescribeBesideAs<TensorKind::kCachedOthers>);
   }
@@ -369,7 +472,7 @@ bool DescribePages(const rope_kv_cache& c, int64_t width, HeadStrides* strides, 
   }
   if ((t.stride_batch | t.stride_token | t.stride_head | t.reserved) != 0) return false;
   *strides = NamedStrides<true>(t.layout, c.pages, c.page_size, t.heads, width);
-  return t.reserved_ptr == nullptr &&
+  return t.scale == nullptr &&
          !__builtin_mul_overflow(width * t.heads, int64_t{c.page_size}, bytes) &&
          !__builtin_mul_overflow(*bytes, c.pages, bytes);
 }
@@ -382,14 +485,18 @@ rope_status CheckAddressBeside(const Call& call, const char* name, const char* d
                shape.extent, data);
 }
 
-rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
-                        DataOf data_of, Shapes* shapes, Tensor tensors[3]) {
-  if (rope_status s = DescribePair(call, names.q, args.q, names.q_out, args.q_out, data_of,
-                                   &shapes->q, &tensors[0])) {
+template <bool kFused>
+rope_status CheckShapesOf(const Call& call, const Names& names, const rope_qk_args& args,
+                          DataOf data_of, Shapes* shapes, Tensor tensors[3], Output* outputs,
+                          BesideShape* beside) {
+  if (rope_status s = DescribePair<kFused>(call, names.q, args.q, names.q_out, args.q_out, data_of,
+                                           &shapes->q, &tensors[0], kQOutScales, outputs, beside)) {
     return s;
   }
-  if (rope_status s = DescribePair(call, names.k, args.k, names.k_out, args.k_out, data_of,
-                                   &shapes->k, &tensors[shapes->q.present])) {
+  const int32_t k = shapes->q.present;
+  if (rope_status s =
+          DescribePair<kFused>(call, names.k, args.k, names.k_out, args.k_out, data_of, &shapes->k,
+                               &tensors[k], kKOutScales, kFused ? &outputs[k] : nullptr, beside)) {
     return s;
   }
   if (shapes->count() != 0) return ROPE_OK;
@@ -397,50 +504,48 @@ rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args
               names.q, names.k);
 }
 
+rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
+                        DataOf data_of, Shapes* shapes, Tensor tensors[3]) {
+  return CheckShapesOf<false>(call, names, args, data_of, shapes, tensors, nullptr, nullptr);
+}
+rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
+                        DataOf data_of, Shapes* shapes, Tensor tensors[3], Output outputs[3],
+                        BesideShape* beside) {
+  return CheckShapesOf<true>(call, names, args, data_of, shapes, tensors, outputs, beside);
+}
+
 rope_status CheckShapeOfQ(const Call& call, const Names& names, const rope_qk_args& args,
-                          DataOf data_of, Shapes* shapes, Tensor tensors[3]) {
+                          DataOf data_of, Shapes* shapes, Tensor tensors[3], Output outputs[3],
+                          BesideShape* beside) {
   shapes->k.present = false;
   shapes->k.in_place = true;
-  return DescribePair(call, names.q, args.q, names.q_out, args.q_out, data_of, &shapes->q,
-                      &tensors[0]);
+  return DescribePair<true>(call, names.q, args.q, names.q_out, args.q_out, data_of, &shapes->q,
+                            &tensors[0], kQOutScales, outputs, beside);
 }
 
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
                            const Addresses& addresses, Tensor tensors[3]) {
-  Tensor &q = tensors[0], &k = tensors[shapes.k_at()];
-  const auto place = [&](const TensorShape& shape, const char* name, void* in, const char* out_name,
-                         void* out, Tensor* tensor) -> rope_status {
-    if (!shape.present) return ROPE_OK;
-    tensor->in = static_cast<const char*>(in);
-    tensor->out = static_cast<char*>(shape.in_place ? in : out);
-    if (rope_status s = CheckAddress(call, name, names.data, *tensor, shape.in, in)) return s;
-    if (shape.in_place) return ROPE_OK;
-    return CheckOutput(call, name, out_name, names.data, shape, tensor);
-  };
-  if (rope_status s = place(shapes.q, names.q, addresses.q, names.q_out, addresses.q_out, &q)) {
-    return s;
-  }
-  if (rope_status s = place(shapes.k, names.k, addresses.k, names.k_out, addresses.k_out, &k)) {
-    return s;
-  }
-  if (!shapes.q.present || !shapes.k.present) return ROPE_OK;
-  return CheckDisjoint(call, names, shapes, q, k);
+  return CheckAddressesAs<SameOutput>(call, names, shapes, addresses, nullptr, tensors);
+}
+rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
+                           const Addresses& addresses, const Output outputs[3], Tensor tensors[3]) {
+  return CheckAddressesAs<OtherOutput>(call, names, shapes, addresses, outputs, tensors);
 }
 
 void MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[3],
-              Memory memory[4]) {
-  const auto add = [&](const Placed& placed) {
-    *memory++ = {placed.name, FootprintOf(call, placed.tensor, placed.strides, placed.reach),
-                 reinterpret_cast<uintptr_t>(placed.data)};
+              const Output outputs[3], Memory memory[4]) {
+  const auto add = [&](const Placed<OtherOutput>& placed) {
+    *memory++ = {placed.name, placed.Of(call), reinterpret_cast<uintptr_t>(placed.data)};
   };
-  const auto add_pair = [&](const char* name, const char* out_name, const Tensor& tensor,
+  const auto add_pair = [&](const char* name, const char* out_name, int32_t n,
                             const TensorShape& shape) {
     if (!shape.present) return;
-    add(In(name, tensor, shape));
-    if (!shape.in_place) add(Out(out_name, tensor, shape));
+    add(In<OtherOutput>(name, tensors[n], shape));
+    const OtherOutput output(outputs, n);
+    if (!shape.in_place) add(Out(out_name, tensors[n], shape, output));
   };
-  add_pair(names.q, names.q_out, tensors[0], shapes.q);
-  add_pair(names.k, names.k_out, tensors[shapes.k_at()], shapes.k);
+  add_pair(names.q, names.q_out, 0, shapes.q);
+  add_pair(names.k, names.k_out, shapes.k_at(), shapes.k);
 }
 
 }  // namespace rope

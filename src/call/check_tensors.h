@@ -3,9 +3,11 @@
 #ifndef LIBROPE_SRC_CALL_CHECK_TENSORS_H_
 #define LIBROPE_SRC_CALL_CHECK_TENSORS_H_
 
+#include "call/beside_shape.h"
 #include "call/call.h"
+#include "call/fused_plan.h"
 #include "call/overlap.h"
-#include "math/element.h"
+#include "call/tensor_kind.h"
 #include "math/tensor.h"
 
 namespace rope {
@@ -15,28 +17,9 @@ struct Reach {
   int64_t extent, width;
 };
 
-// What is described: heads that turn (q, k), or others, which have any width and dtype. In a cache,
-// pages and slots take the places of batch rows and tokens: those of the Call are theirs then.
-enum class TensorKind { kHeads, kOthers, kCachedHeads, kCachedOthers };
-
-constexpr bool DoesTurn(TensorKind kind) {
-  return kind == TensorKind::kHeads || kind == TensorKind::kCachedHeads;
-}
-constexpr bool IsInCache(TensorKind kind) {
-  return kind == TensorKind::kCachedHeads || kind == TensorKind::kCachedOthers;
-}
-
-// A tensor besides q, k and their outputs, as far as it is known without its address.
-struct BesideShape {
-  bool present;
-  int32_t element;  // bytes
-  Footprint of;
-  int64_t extent;
-};
-
-// One that is present: its fields, and that it does not overlap itself, if it is written.
+// A tensor that is present: its fields, and that it does not overlap itself, if it is written.
 rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
-                           TensorKind kind, bool written, DataOf data_of, BesideShape* shape);
+                           TensorKind kind, DataOf data_of, BesideShape* shape);
 
 // The strides of a cache's k in bytes, and the bytes of its memory, if it has a named layout and no
 // other field besides; heads are `width` bytes. Its pages, page_size and heads have been looked at.
@@ -44,18 +27,6 @@ bool DescribePages(const rope_kv_cache& cache, int64_t width, HeadStrides* strid
 
 rope_status CheckAddressBeside(const Call& call, const char* name, const char* data_name,
                                const BesideShape& shape, TensorKind kind, const void* data);
-
-inline bool IsAbsent(const rope_tensor& t) {
-  return t.data == nullptr && t.dtype == 0 && t.layout == 0 && t.heads == 0 && t.head_dim == 0 &&
-         (t.stride_batch | t.stride_token | t.stride_head | t.reserved) == 0 &&
-         t.reserved_ptr == nullptr;
-}
-
-// Where in a head its span begins, in bytes.
-inline int SpanStart(const rope_context& context, const rope_tensor& t) {
-  const bool whole = t.head_dim == 0 || t.head_dim == context.head_dim;
-  return whole ? context.rotary_offset * ElementSize(t.dtype) : 0;
-}
 
 inline HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
   return {elements.batch * size, elements.token * size, elements.head * size};
@@ -90,23 +61,34 @@ struct Addresses {
   void *q, *k, *q_out, *k_out;
 };
 
+// No status of the library: the call needs a FusedPlan, as an output has another dtype or more
+// heads than its input.
+inline constexpr rope_status kNeedsFusedPlan = 1;
+
 // Writes the shapes, at least one present, and of `tensors` those that are present, all but their
-// addresses. TensorShape::cached is given.
+// addresses. TensorShape::cached is given. With a FusedPlan also its outputs, as tensors, and their
+// scales in `beside`; without, an output that is not like its input is kNeedsFusedPlan.
 rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
                         DataOf data_of, Shapes* shapes, Tensor tensors[3]);
+rope_status CheckShapes(const Call& call, const Names& names, const rope_qk_args& args,
+                        DataOf data_of, Shapes* shapes, Tensor tensors[3], Output outputs[3],
+                        BesideShape* beside);
 
 // The same of q alone, which may be absent: k comes from elsewhere.
 rope_status CheckShapeOfQ(const Call& call, const Names& names, const rope_qk_args& args,
-                          DataOf data_of, Shapes* shapes, Tensor tensors[3]);
+                          DataOf data_of, Shapes* shapes, Tensor tensors[3], Output outputs[3],
+                          BesideShape* beside);
 
 // Completes the tensors of `batch` rows of `tokens`.
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
                            const Addresses& addresses, Tensor tensors[3]);
+rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
+                           const Addresses& addresses, const Output outputs[3], Tensor tensors[3]);
 
 // The memory of those that are present, after CheckAddresses: q, q_out, k, k_out, without the
 // outputs of those in place.
 void MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[3],
-              Memory memory[4]);
+              const Output outputs[3], Memory memory[4]);
 
 }  // namespace rope
 

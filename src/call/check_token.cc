@@ -51,7 +51,7 @@ constexpr int64_t kMostStride = 1 << 29;
 // Heads of one token that are described as they must be, up to `end`. Where another token would be
 // is not asked for.
 bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, uintptr_t* end) {
-  if (t.data == nullptr || t.reserved_ptr != nullptr || t.reserved != 0) return false;
+  if (t.data == nullptr || t.scale != nullptr || t.reserved != 0) return false;
   if (!IsDtype(t.dtype) || !IsFor(context.rounding.arithmetic, t.dtype)) return false;
   if (t.heads < 1 || t.heads > kMostHeads) return false;
   const bool whole = t.head_dim == 0 || t.head_dim == context.head_dim;

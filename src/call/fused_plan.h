@@ -1,42 +1,68 @@
-// What a validated call does besides rotating q and k. Lives on the caller's stack, beside the
-// Plan.
+// What a validated call does besides rotating q and k in their dtype. Lives on the caller's stack,
+// beside the Plan.
 #ifndef LIBROPE_SRC_CALL_FUSED_PLAN_H_
 #define LIBROPE_SRC_CALL_FUSED_PLAN_H_
 
 #include <cstdint>
 
+#include "call/call.h"
+#include "math/element.h"
 #include "math/norm.h"
+#include "math/scale.h"
 #include "math/slots.h"
 #include "math/tensor.h"
 #include "math/token_position.h"
 
 namespace rope {
 
+// What the output of heads is. Each head is written `repeats` times in a row, where the strides of
+// the output and of its scales lead from the first one of a head to that of the next.
+struct Output {
+  rope_dtype dtype;
+  int32_t repeats;
+  // Of a dtype in 8 bits.
+  Beside scales_at;  // where an array of scales is given
+  GroupScales scales;
+
+  bool HasScaleArray() const { return IsCode(dtype) && scales.groups != 0; }
+  void SetLike(rope_dtype in) {
+    dtype = in;
+    repeats = 1;
+  }
+  // Whether heads of a dtype are its bytes, each once.
+  bool IsLike(rope_dtype in) const { return dtype == in && repeats == 1; }
+};
+
 // Heads that do not turn, to an output or to slots.
 struct Copy {
+  Beside from, to;
   const char* in;
   char* out;
   HeadStrides in_strides, out_strides;  // bytes; of slots: from page to page, from slot to slot
-  int64_t width;                        // bytes of a head
+  int64_t width;                        // bytes of a head that is read
   int32_t heads;
-  bool from_slots, to_slots;
   rope_dtype dtype;
-  const Norm* norm;  // null: the same bytes
+  Output output;
+  const Norm* norm;  // null: the same values
+
+  bool FromSlots() const { return from == kSourceV; }
+  bool ToSlots() const { return to == kCacheV; }
 };
 
 // What is copied.
 struct Copies {
   int32_t count;
-  Copy of[2];
+  Copy of[3];
 };
 
-// rope_qk_args.fused.
+// rope_qk_args.fused, and outputs of another dtype or with more heads. Of a prepared call it has
+// no addresses.
 struct FusedPlan {
   // A plan that does nothing besides rotating q and k.
   void Clear() {
     cached = -1;
     gathered = kNone;
-    in_place = false;
+    in_place = converts = false;
     copies.count = 0;
     slots.kind = source.kind = 0;
     dropped = source_dropped = nullptr;
@@ -61,8 +87,10 @@ struct FusedPlan {
   // one with slots as its output stands last, as it may be in place. kNone: none are.
   int32_t gathered;
   static constexpr int32_t kNone = INT32_MAX;
-  bool in_place;  // source and cache are one memory, and some token stays where it is
-  Copies copies;  // of a prepared call: without addresses
+  bool in_place;      // source and cache are one memory, and some token stays where it is
+  bool converts;      // some output is not like its input
+  Output outputs[3];  // of Plan::tensors
+  Copies copies;
   // kind 0: nothing goes to slots. Plan::positions say which sequence a token has.
   SlotSource slots;
   uint32_t* dropped;  // of a device: null, or counts the tokens whose slot is missing

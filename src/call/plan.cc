@@ -94,15 +94,18 @@ rope_status CheckHeads(const char* function, const char* name, const rope_tensor
               has_rows ? "args->cos_sin->heads" : "the context's freq_heads", row_heads);
 }
 
-// q and k, without addresses.
+// q and k, without addresses. `fused` and `beside`: of a call with a FusedPlan; else null.
 __attribute__((always_inline)) inline rope_status PlanShapes(const Call& call, const Names& names,
                                                              const rope_qk_args& args,
                                                              DataOf data_of, Plan* plan,
-                                                             Shapes* shapes) {
+                                                             Shapes* shapes, FusedPlan* fused,
+                                                             BesideShape* beside) {
   const char* const function = call.function;
-  if (rope_status s = CheckShapes(call, names, args, data_of, shapes, plan->tensors)) {
-    return s;
-  }
+  const rope_status status =
+      fused == nullptr
+          ? CheckShapes(call, names, args, data_of, shapes, plan->tensors)
+          : CheckShapes(call, names, args, data_of, shapes, plan->tensors, fused->outputs, beside);
+  if (status != ROPE_OK) return status;
   plan->tensor_count = shapes->count();
   if (plan->row_heads == 1) return ROPE_OK;
   if (rope_status s = CheckHeads(function, names.q, args.q, plan->has_rows, plan->row_heads)) {
@@ -113,8 +116,12 @@ __attribute__((always_inline)) inline rope_status PlanShapes(const Call& call, c
 
 // q, and k in slots of `source`.
 rope_status PlanShapeOfQ(const Call& call, const Names& names, const rope_qk_args& args,
-                         const FusedArgs& given, DataOf data_of, Plan* plan, Shapes* shapes) {
-  if (rope_status s = CheckShapeOfQ(call, names, args, data_of, shapes, plan->tensors)) return s;
+                         const FusedArgs& given, DataOf data_of, Plan* plan, Shapes* shapes,
+                         FusedPlan* fused, BesideShape* beside) {
+  if (rope_status s = CheckShapeOfQ(call, names, args, data_of, shapes, plan->tensors,
+                                    fused->outputs, beside)) {
+    return s;
+  }
   plan->tensor_count = shapes->count();
   if (plan->row_heads == 1) return ROPE_OK;
   if (rope_status s = CheckHeads(call.function, names.q, args.q, plan->has_rows, plan->row_heads)) {
@@ -133,9 +140,42 @@ __attribute__((always_inline)) inline rope_status PlanTensors(const Call& call, 
                                                               const rope_qk_args& args,
                                                               DataOf data_of, Plan* plan,
                                                               Shapes* shapes) {
-  if (rope_status s = PlanShapes(call, names, args, data_of, plan, shapes)) return s;
+  if (rope_status s = PlanShapes(call, names, args, data_of, plan, shapes, nullptr, nullptr)) {
+    return s;
+  }
   if (data_of == DataOf::kApplication) return ROPE_OK;
   return CheckAddresses(call, names, *shapes, AddressesOf(args), plan->tensors);
+}
+
+// Whether some output is not like its input. Which row or gradient a repeated head has would be a
+// guess.
+rope_status CheckConversions(const Call& call, const Names& names, const Shapes& shapes,
+                             const Plan& plan, FusedPlan* fused) {
+  const bool backward = !kOperations[plan.operation].is_cached;
+  const auto check = [&](const char* name, rope_dtype in, const Output& output,
+                         bool rows) -> rope_status {
+    if (output.IsLike(in)) return ROPE_OK;
+    fused->converts = true;
+    if (output.repeats == 1 || !(backward || rows)) return ROPE_OK;
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s.heads must be that of its input %s in this version, and is a multiple (%d "
+                "times)",
+                call.function, name,
+                backward ? "with BACKWARD" : "where heads have rows or frequencies of their own",
+                output.repeats);
+  };
+  for (int32_t n = 0; n < plan.tensor_count; ++n) {  // no head is repeated in slots
+    const char* const name = shapes.q.present && n == 0 ? names.q_out : names.k_out;
+    if (rope_status s =
+            check(name, plan.tensors[n].dtype, fused->outputs[n], plan.row_heads != 1)) {
+      return s;
+    }
+  }
+  for (int32_t n = 0; n < fused->copies.count; ++n) {
+    const Copy& copy = fused->copies.of[n];
+    if (rope_status s = check(names.beside[copy.to], copy.dtype, copy.output, false)) return s;
+  }
+  return ROPE_OK;
 }
 
 // The same, and what else the call does. Apart: its stack is not that of every call.
@@ -146,26 +186,32 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
   if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
   plan->fused = fused;
   fused->Clear();
-  if (data_of == DataOf::kCall && plan->row_heads == 1 &&
+  if (args.fused != nullptr && data_of == DataOf::kCall && plan->row_heads == 1 &&
       CheckAppend(call, names, args, plan->positions, shapes, plan->tensors, fused)) {
     plan->tensor_count = shapes->count();
     return ROPE_OK;
   }
   fused->Clear();
   FusedArgs given;
+  FusedShapes own_shapes;
+  if (fused_shapes == nullptr) fused_shapes = &own_shapes;
   if (rope_status s = ReadFused(call, args, data_of, &given)) return s;
   shapes->q.cached = false;
   shapes->k.cached = given.caches_k && given.source == nullptr;
-  if (rope_status s = given.source != nullptr
-                          ? PlanShapeOfQ(call, names, args, given, data_of, plan, shapes)
-                          : PlanShapes(call, names, args, data_of, plan, shapes)) {
-    return s;
-  }
+  StartShapes(given, fused_shapes);
   if (rope_status s =
-          CheckFusedShapes(call, names, given, data_of, *shapes, plan->positions, plan->row_heads,
-                           plan->tensors, &plan->tensor_count, fused_shapes, fused)) {
+          given.source != nullptr
+              ? PlanShapeOfQ(call, names, args, given, data_of, plan, shapes, fused,
+                             fused_shapes->beside)
+              : PlanShapes(call, names, args, data_of, plan, shapes, fused, fused_shapes->beside)) {
     return s;
   }
+  if (rope_status s = CheckFusedShapes(call, names, given, args, data_of, *shapes, plan->positions,
+                                       plan->row_heads, plan->tensors, &plan->tensor_count,
+                                       fused_shapes, fused)) {
+    return s;
+  }
+  if (rope_status s = CheckConversions(call, names, *shapes, *plan, fused)) return s;
   if (const rope_positions* const from = given.fused->from_positions) {
     if (rope_status s =
             CheckPositions(call, "args->fused->from_positions->", *from, &fused->from)) {
@@ -175,19 +221,16 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
     if (rope_status s = CheckValidity(call, "args->fused->from_positions", fused->from)) return s;
   }
   if (data_of == DataOf::kApplication) return ROPE_OK;
-  if (rope_status s = CheckAddresses(call, names, *shapes, AddressesOf(args), plan->tensors)) {
+  if (rope_status s =
+          CheckAddresses(call, names, *shapes, AddressesOf(args), fused->outputs, plan->tensors)) {
     return s;
   }
-  const rope_kv_cache *const cache = given.cache, *const source = given.source;
-  const FusedAddresses addresses = {
-      {cache != nullptr ? cache->k.data : nullptr, given.fused->v.data, given.fused->v_out.data,
-       cache != nullptr ? cache->v.data : nullptr, source != nullptr ? source->k.data : nullptr,
-       source != nullptr ? source->v.data : nullptr, args.k_out.data}};
-  if (rope_status s = CheckFusedAddresses(call, names, *shapes, *fused_shapes, addresses, *fused,
-                                          plan->tensors, &fused->copies)) {
+  const FusedAddresses addresses = AddressesOf(given, args, fused_shapes->count);
+  if (rope_status s = CheckFusedAddresses(call, names, *shapes, *fused_shapes, addresses,
+                                          plan->tensors, fused)) {
     return s;
   }
-  if (source == nullptr || !call.context.backend->host_memory ||
+  if (given.source == nullptr || !call.context.backend->host_memory ||
       !IsOneMemory(*fused_shapes, addresses)) {
     return ROPE_OK;
   }
@@ -252,13 +295,16 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   if (rope_status s = CheckPlace(call, names.args, args->runner, args->stream)) return s;
   if (rope_status s = ReadSource(call, *args, plan)) return s;
 
-  if (args->fused != nullptr) {
+  rope_status status = kNeedsFusedPlan;
+  if (args->fused == nullptr) {
+    shapes->q.cached = shapes->k.cached = false;
+    status = PlanTensors(call, names, *args, data_of, plan, shapes);
+  }
+  if (status != ROPE_OK) {
+    if (status != kNeedsFusedPlan) return status;
     if (rope_status s = PlanFused(call, names, *args, data_of, plan, shapes, fused, fused_shapes)) {
       return s;
     }
-  } else {
-    shapes->q.cached = shapes->k.cached = false;
-    if (rope_status s = PlanTensors(call, names, *args, data_of, plan, shapes)) return s;
   }
   // Last, because it may look at every position: how many there are is known to be possible by now.
   if (!plan->has_rows && !kOperations[args->operation].by_distance()) {

@@ -41,7 +41,8 @@ struct Plan : FillPlan {
 
 // Checks `args` and fills `plan`, but for the addresses of a call that is prepared. ROPE_OK with
 // tensor_count 0: there is nothing to do, and `shapes` are not written. `fused` is where
-// plan->fused lies if there is one; otherwise neither it nor `fused_shapes` are written.
+// plan->fused lies if there is one; otherwise neither it nor `fused_shapes` are written. The latter
+// may be null.
 rope_status MakePlan(const char* function, const Names& names, const rope_context* context,
                      const rope_qk_args* args, DataOf data_of, Plan* plan, Shapes* shapes,
                      FusedPlan* fused, FusedShapes* fused_shapes);

@@ -1,6 +1,7 @@
 #include "call/prepared.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 
 #include "base/status.h"
@@ -25,8 +26,16 @@ constexpr Field kFields[] = {{"q", &rope_qk_data::q},
                              {"cache_k", &rope_qk_data::cache_k},
                              {"v", &rope_qk_data::v},
                              {"v_out", &rope_qk_data::v_out},
-                             {"cache_v", &rope_qk_data::cache_v}};
-constexpr int kFirstBeside = 4;
+                             {"cache_v", &rope_qk_data::cache_v},
+                             {"rest", &rope_qk_data::rest},
+                             {"rest_out", &rope_qk_data::rest_out},
+                             {"q_out_scales", &rope_qk_data::q_out_scales},
+                             {"k_out_scales", &rope_qk_data::k_out_scales},
+                             {"cache_k_scales", &rope_qk_data::cache_k_scales},
+                             {"v_out_scales", &rope_qk_data::v_out_scales},
+                             {"cache_v_scales", &rope_qk_data::cache_v_scales},
+                             {"rest_out_scales", &rope_qk_data::rest_out_scales}};
+constexpr int kFirstBeside = 4, kFirstRare = kFirstBeside + kRest;
 static_assert(std::size(kFields) == kFirstBeside + kSourceK);
 
 // Those of the tensors that a plan has. `fused` is null without rope_fused.
@@ -35,18 +44,29 @@ unsigned FieldsOf(const Shapes& shapes, const FusedShapes* fused) {
   unsigned fields = unsigned{q.present} | unsigned{k.present} << 1 |
                     unsigned{q.present && !q.in_place} << 2 |
                     unsigned{k.present && !k.in_place} << 3;
-  for (int which = 0; fused != nullptr && which < kSourceK; ++which) {
+  for (int which = 0; fused != nullptr && which < fused->count; ++which) {
     fields |= unsigned{fused->beside[which].present} << (kFirstBeside + which);
   }
   return fields;
 }
 
-// There where the call has this tensor, and only there.
-rope_status CheckGiven(const rope_qk_data& data, unsigned fields) {
+// Fields [first, last) that are not null.
+unsigned GivenOf(const rope_qk_data& data, size_t first, size_t last) {
   unsigned given = 0;
-  for (size_t i = 0; i < std::size(kFields); ++i) {
+  for (size_t i = first; i < last; ++i) {
     given |= unsigned{data.*kFields[i].pointer != nullptr} << i;
   }
+  return given;
+}
+
+// There where the call has this tensor, and only there.
+rope_status CheckGiven(const rope_qk_data& data, unsigned fields) {
+  unsigned given = GivenOf(data, 0, kFirstRare);
+  uintptr_t rare = 0;
+  for (size_t i = kFirstRare; i < std::size(kFields); ++i) {
+    rare |= reinterpret_cast<uintptr_t>(data.*kFields[i].pointer);
+  }
+  if (rare != 0) given |= GivenOf(data, kFirstRare, std::size(kFields));
   if (given == fields) return ROPE_OK;
   const auto& [name, pointer] = kFields[__builtin_ctz(given ^ fields)];
   if (data.*pointer == nullptr) {
@@ -59,34 +79,40 @@ rope_status CheckGiven(const rope_qk_data& data, unsigned fields) {
               data.*pointer, name);
 }
 
-constexpr Names kNamesOfData = {"",
-                                "",
-                                "data->q",
-                                "data->k",
-                                "data->q_out",
-                                "data->k_out",
-                                "",
-                                {"data->cache_k", "data->v", "data->v_out", "data->cache_v"}};
+constexpr Names kNamesOfData = {
+    "",
+    "",
+    "data->q",
+    "data->k",
+    "data->q_out",
+    "data->k_out",
+    "",
+    {"data->cache_k", "data->v", "data->v_out", "data->cache_v", "data->rest", "data->rest_out",
+     "data->q_out_scales", "data->k_out_scales", "data->cache_k_scales", "data->v_out_scales",
+     "data->cache_v_scales", "data->rest_out_scales"}};
 
 Addresses AddressesOf(const rope_qk_data& data) { return {data.q, data.k, data.q_out, data.k_out}; }
 
 // A call with rope_fused. Apart: its stack is not that of every call.
 __attribute__((noinline)) rope_status ApplyFused(const rope_prepared& prepared, const Call& call,
                                                  const rope_qk_data& data) {
-  const auto& [fused, shapes] = *prepared.fused;
-  const FusedAddresses beside = {{data.cache_k, data.v, data.v_out, data.cache_v}};  // no source
+  const FusedShapes& shapes = prepared.fused->shapes;
+  FusedAddresses beside;
+  for (int which = 0; which < shapes.count; ++which) {
+    beside.beside[which] = data.*kFields[kFirstBeside + which].pointer;
+  }
   const Tensor(&kept)[3] = prepared.plan.tensors;
   Tensor tensors[3] = {kept[0], kept[1], kept[2]};
-  if (rope_status s =
-          CheckAddresses(call, kNamesOfData, prepared.shapes, AddressesOf(data), tensors)) {
+  FusedPlan fused = prepared.fused->plan;
+  if (rope_status s = CheckAddresses(call, kNamesOfData, prepared.shapes, AddressesOf(data),
+                                     fused.outputs, tensors)) {
     return s;
   }
-  Copies copies = fused.copies;
   if (rope_status s = CheckFusedAddresses(call, kNamesOfData, prepared.shapes, shapes, beside,
-                                          fused, tensors, &copies)) {
+                                          tensors, &fused)) {
     return s;
   }
-  return prepared.call->Apply(prepared.plan, tensors, &copies);
+  return prepared.call->Apply(prepared.plan, tensors, &fused);
 }
 
 // Of a program that knows another rope_qk_data.

@@ -9,7 +9,7 @@
 
 namespace rope {
 
-struct Copies;
+struct FusedPlan;
 struct Plan;
 struct FillPlan;
 struct Tensor;
@@ -18,10 +18,10 @@ struct Tensor;
 class PreparedCall {
  public:
   virtual ~PreparedCall() = default;
-  // `plan` is that of the preparation; `tensors` and `copies` (null: none) are its own with their
+  // `plan` is that of the preparation; `tensors` and `fused` (null: none) are its own with their
   // addresses.
   virtual rope_status Apply(const Plan& plan, const Tensor* tensors,
-                            const Copies* copies) const = 0;
+                            const FusedPlan* fused) const = 0;
 };
 
 // Filled by name. What a backend does not set, it does not offer.
@@ -35,6 +35,8 @@ struct Backend {
   bool has_ggml = false;     // offers ROPE_ANGLE_GGML
   bool has_moves = false;    // serves REROTATE and rope_fused.source
   bool has_norms = false;    // serves rope_fused.q_norm, k_norm and v_norm
+  // Serves outputs of another dtype or with more heads than their input, and rope_fused.rest.
+  bool has_conversions = false;
 
   // Completes a new context for its device (backend_data, backend_name), or says why it cannot.
   rope_status (*attach)(const char* function, rope_context* context) = nullptr;

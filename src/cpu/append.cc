@@ -7,6 +7,7 @@
 #include <hwy/cache_control.h>
 
 #include "cpu/norm_tiles.h"
+#include "cpu/staged.h"
 
 namespace rope::cpu {
 namespace {
@@ -55,6 +56,29 @@ void NormCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, const 
              token, count);
 }
 
+// By way of the stages. `token`: the number of the first.
+void StageCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, const Piece& piece,
+               int64_t token) {
+  const auto channels = static_cast<int32_t>(copy.width / ElementSize(copy.dtype));
+  const StagedHeads staged = {kernels,
+                              *plan.context,
+                              piece.in,
+                              piece.out,
+                              copy.in_strides,
+                              copy.out_strides,
+                              copy.heads,
+                              channels,
+                              0,
+                              channels,
+                              copy.dtype,
+                              StageOf(copy.dtype, copy.output, copy.norm, false),
+                              copy.output,
+                              ScalesAt(copy.output, piece.place, 0),
+                              copy.norm,
+                              token};
+  RunStages(staged, piece.count, [](const StagedPart&) {});
+}
+
 }  // namespace
 
 SlotRun LongRunOf(const Plan& plan, const SlotSource& slots, const HeadStrides& strides,
@@ -81,22 +105,24 @@ bool CopyCanStream(const Copy& copy) {
   const HeadStrides& s = copy.out_strides;
   const int64_t misaligned =
       reinterpret_cast<intptr_t>(copy.out) | s.batch | s.token | s.head | copy.width;
-  return misaligned % 64 == 0;
+  return copy.output.IsLike(copy.dtype) && misaligned % 64 == 0;
 }
 
 void CopyToken(const Copy& copy) { CopyHeads(copy, copy.in, copy.out, 1, CopyBytes); }
 
 void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,
                 bool streams, int64_t batch, int64_t first, int count) {
-  const Ends ends = {copy.in,          copy.out,        copy.in_strides,
-                     copy.out_strides, copy.from_slots, copy.to_slots};
+  const Ends ends = {copy.in,     copy.out,         copy.in_strides, copy.out_strides,
+                     copy.output, copy.FromSlots(), copy.ToSlots()};
   for (int i = 0; i < count;) {
-    const int64_t token = first + i;
+    const int64_t token = first + i, number = batch * plan.tokens + token;
     const Piece piece = PieceOf(plan, kept, ends, batch, token, count - i);
     i += piece.count;
     if (piece.in == nullptr || piece.out == nullptr) continue;
-    if (copy.norm != nullptr) {
-      NormCopy(plan, kernels, copy, piece.in, piece.out, batch * plan.tokens + token, piece.count);
+    if (!copy.output.IsLike(copy.dtype)) {
+      StageCopy(plan, kernels, copy, piece, number);
+    } else if (copy.norm != nullptr) {
+      NormCopy(plan, kernels, copy, piece.in, piece.out, number, piece.count);
     } else if (piece.in == piece.out) {
       continue;
     } else if (streams) {

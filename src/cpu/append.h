@@ -38,12 +38,20 @@ inline SlotRun RunOf(const Plan& plan, const KeptSlots* kept, const HeadStrides&
   return LongRunOf(plan, plan.fused->slots, strides, batch, token, count);
 }
 
+// The strides by which slots of an output follow each other in memory: with scales of its own for
+// each slot, not from one page to the next, as theirs need not.
+inline HeadStrides RunStrides(HeadStrides strides, const Output& output) {
+  if (output.HasScaleArray()) strides.batch = -1;
+  return strides;
+}
+
 // Tokens that lie one after the other where they are read and where they are written; null:
 // nowhere.
 struct Piece {
   const char* in;
   char* out;
   int count;
+  Place place;  // of `out`
 };
 
 // What is read or written in slots of a cache, or else in the order of tokens.
@@ -51,13 +59,14 @@ struct Ends {
   const char* in;
   char* out;
   const HeadStrides &in_strides, &out_strides;
+  const Output& output;
   bool from_slots, to_slots;
 };
 
 // The first piece of tokens [token, token + count) of a batch row.
 inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, int64_t batch,
                      int64_t token, int count) {
-  Piece piece = {ends.in, ends.out, count};
+  Piece piece = {ends.in, ends.out, count, {batch, token}};
   if (ends.from_slots) {
     const SlotRun slots =
         LongRunOf(plan, plan.fused->source, ends.in_strides, batch, token, piece.count);
@@ -69,8 +78,10 @@ inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, 
     piece.in += TokenOffset(ends.in_strides, batch, token);
   }
   if (ends.to_slots) {
-    const SlotRun slots = RunOf(plan, kept, ends.out_strides, batch, token, piece.count);
+    const SlotRun slots =
+        RunOf(plan, kept, RunStrides(ends.out_strides, ends.output), batch, token, piece.count);
     piece.count = slots.count;
+    piece.place = {slots.first.page, slots.first.index};
     piece.out = slots.first.page < 0
                     ? nullptr
                     : ends.out + TokenOffset(ends.out_strides, slots.first.page, slots.first.index);

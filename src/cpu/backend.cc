@@ -16,12 +16,15 @@
 #include "cpu/caches.h"
 #include "cpu/course.h"
 #include "cpu/cos_sin_rows.h"
+#include "cpu/job.h"
 #include "cpu/kept_rows.h"
 #include "cpu/kept_slots.h"
 #include "cpu/kernels.h"
 #include "cpu/norm_tiles.h"
 #include "cpu/one_token.h"
 #include "cpu/scalar.h"
+#include "cpu/stage.h"
+#include "cpu/staged_rotation.h"
 #include "math/element.h"
 #include "math/pairing.h"
 #include "math/tensor.h"
@@ -57,29 +60,18 @@ bool CanStream(const Plan& plan, const Tensor& t, int n) {
   return misaligned % 64 == 0;
 }
 
-// Everything about a call that its tasks share.
-struct Job {
-  const Course& course;
-  const Plan& plan;
-  const Tensor* tensors;
-  const Copies* copies;  // null: none
-  const Norms* norms;    // null: none
-  const KeptRows* kept;  // of a prepared call
-  const KeptSlots* kept_slots;
-  bool in_cache;         // no more than the last cache holds, inputs and outputs
-  bool streams[3];       // non-temporal stores, for each tensor
-  bool copy_streams[2];  // the same, for each of the copies
-  int32_t row_head;      // which of a token's rows (Plan::row_heads) turns the heads of the tensors
-};
-
 // What rotates is compiled twice, as calls without a FusedPlan must not pay for one.
+
+template <bool kFused>
+bool IsStaged(const Job& job, int n) {
+  return kFused && cpu::IsStaged(*job.fused, n, job.tensors[n].dtype);
+}
 
 // Where a token's first head goes; null: nowhere.
 template <bool kFused>
 char* OutOf(const Job& job, int n, int64_t batch, int64_t token) {
   const Tensor& t = job.tensors[n];
-  if (!kFused || n != job.plan.fused->cached)
-    return t.out + TokenOffset(t.out_strides, batch, token);
+  if (!kFused || n != job.fused->cached) return t.out + TokenOffset(t.out_strides, batch, token);
   const Slot slot = SlotOfToken(job.plan, job.kept_slots, batch, token);
   return slot.page < 0 ? nullptr : t.out + TokenOffset(t.out_strides, slot.page, slot.index);
 }
@@ -88,8 +80,7 @@ char* OutOf(const Job& job, int n, int64_t batch, int64_t token) {
 template <bool kFused>
 const char* InOf(const Job& job, int n, int64_t batch, int64_t token) {
   const Tensor& t = job.tensors[n];
-  if (!kFused || n < job.plan.fused->gathered)
-    return t.in + TokenOffset(t.in_strides, batch, token);
+  if (!kFused || n < job.fused->gathered) return t.in + TokenOffset(t.in_strides, batch, token);
   const Slot slot = SourceOfToken(job.plan, batch, token);
   return slot.page < 0 ? nullptr : t.in + TokenOffset(t.in_strides, slot.page, slot.index);
 }
@@ -98,10 +89,6 @@ const char* InOf(const Job& job, int n, int64_t batch, int64_t token) {
 template <bool kFused>
 bool IsNowhere(const char* in, const char* out) {
   return kFused && (in == nullptr || out == nullptr);
-}
-
-NormPass NormPassOf(const Job& job, int n) {
-  return job.norms != nullptr ? job.norms->passes[n] : NormPass::kNone;
 }
 
 // Whether channels outside the span are written, too.
@@ -123,30 +110,10 @@ OnePass OnePassOf(const Job& job, int n) {
           job.streams[n] ? rotation.rotate_streaming : rotation.rotate, WritesRest(job.plan, n)};
 }
 
-// Counted through all batch rows.
-int64_t TokenNumber(const Job& job, int64_t batch, int64_t token) {
-  return batch * job.plan.tokens + token;
-}
-
 // Whether it has a pass of its own: then the rotation is not the only one to write.
 bool NormsApart(const Job& job, int n) {
   const NormPass pass = NormPassOf(job, n);
   return pass == NormPass::kBefore || pass == NormPass::kAfter;
-}
-
-// apply(i, piece) for tokens [first + i, first + end) of a batch row of tensor n, which is `t`, out
-// of slots or to slots, piece by piece.
-template <class Apply>
-void ForEachPiece(const Job& job, int n, const Tensor& t, int64_t batch, int64_t first, int i,
-                  int end, const Apply& apply) {
-  const FusedPlan& fused = *job.plan.fused;
-  const Ends ends = {
-      t.in, t.out, t.in_strides, t.out_strides, n >= fused.gathered, n == fused.cached};
-  while (i < end) {
-    const Piece piece = PieceOf(job.plan, job.kept_slots, ends, batch, first + i, end - i);
-    if (piece.in != nullptr && piece.out != nullptr) apply(i, piece);
-    i += piece.count;
-  }
 }
 
 // Channels outside the span, out of place.
@@ -187,10 +154,6 @@ void CopyHeads(const Job& job, int n, int64_t batch, int64_t first, int64_t coun
   if (t.copies_rest) CopyRest<kFused>(job, n, batch, first, count);
 }
 
-int64_t KeptRow(const Job& job, int64_t batch, int64_t token) {
-  return KeptRows::RowOf(job.plan, job.row_head, batch, token);
-}
-
 // Token i of a block, whose row has other values for one channel of a pair than for the other.
 template <bool kFused>
 void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i,
@@ -203,6 +166,7 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
   const ChannelRow row = job.kept != nullptr
                              ? job.kept->ChannelRowOf(n, KeptRow(job, batch, first + i))
                              : ChannelRowOf(job.plan, job.course.kernels, t.dtype, i, buffer);
+  if (IsStaged<kFused>(job, n)) return RotateByChannelsInStages(job, n, row, batch, first + i);
   const Course& course = job.course;
   const NormPass norm = NormPassOf(job, n);
   if (norm == NormPass::kWithRotation) {
@@ -286,7 +250,7 @@ void NormAndRotateBlock(const Job& job, int n, int64_t token, Block block) {
 HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, int64_t batch,
                               int64_t first, int i, int count, int64_t last) {
   const Tensor& t = job.tensors[n];
-  const bool gathers = n >= job.plan.fused->gathered;
+  const bool gathers = n >= job.fused->gathered;
   ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
     const Block block = BlockOf(job, n, rows, at, piece.count, piece.in, piece.out, [&] {
       return gathers ? piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1)
@@ -300,6 +264,7 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
 template <bool kFused>
 void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                    int i, int count, int64_t last) {
+  if (IsStaged<kFused>(job, n)) return RotateInStages(job, n, rows, batch, first, i, count);
   if constexpr (kFused) return RotateFused(job, n, rows, batch, first, i, count, last);
   const Tensor& t = job.tensors[n];
   const Block block =
@@ -318,8 +283,12 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   const rope_context& context = *plan.context;
   if (context.nope) {
     for (int n = 0; n < plan.tensor_count; ++n) {
+      if (IsStaged<kFused>(job, n)) {
+        ConvertInStages(job, n, batch, first, count);
+        continue;
+      }
       if (kFused && NormPassOf(job, n) != NormPass::kNone) continue;  // NormBlock has written it
-      if (job.tensors[n].in != job.tensors[n].out || (kFused && n == plan.fused->cached)) {
+      if (job.tensors[n].in != job.tensors[n].out || (kFused && n == job.fused->cached)) {
         CopyHeads<kFused>(job, n, batch, first, count);
       }
     }
@@ -343,13 +312,14 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
   // Every other block ends with q, with which the next one begins: the hardware's prefetcher starts
   // anew where the tensor changes. But the order of k to two places stays, as one may be in place.
   const bool k_first = first != 0 && plan.tensor_count == 2 &&
-                       !(kFused && (plan.fused->cached == 0 || plan.fused->gathered == 0)) &&
+                       !(kFused && (job.fused->cached == 0 || job.fused->gathered == 0)) &&
                        (first / job.course.block_tokens & 1) != 0;
   for (int turn = 0; turn < plan.tensor_count; ++turn) {
     const int n = k_first ? 1 - turn : turn;
     const Tensor& t = job.tensors[n];
-    const bool norm_copies = kFused && NormPassOf(job, n) == NormPass::kWithRotation;
-    if (t.copies_rest && !norm_copies) CopyRest<kFused>(job, n, batch, first, count);
+    const bool copied =
+        kFused && (NormPassOf(job, n) == NormPass::kWithRotation || IsStaged<kFused>(job, n));
+    if (t.copies_rest && !copied) CopyRest<kFused>(job, n, batch, first, count);
     const OrderedRows rows =
         job.kept != nullptr
             ? job.kept->From(n, KeptRow(job, batch, first))
@@ -391,7 +361,7 @@ HWY_NOINLINE void NormBlock(const Job& job, NormPass pass, int64_t batch, int64_
                             int count) {
   for (int n = 0; n < job.plan.tensor_count; ++n) {
     if (job.norms->passes[n] != pass) continue;
-    const Norm& norm = *job.plan.fused->norms[n];
+    const Norm& norm = *job.fused->norms[n];
     Tensor t = job.plan.tensors[n];
     const int size = ElementSize(t.dtype);
     ChannelPart part = {t.in_span / size, t.out_span / size, job.plan.context->rotary_dim};
@@ -408,9 +378,9 @@ HWY_NOINLINE void NormBlock(const Job& job, NormPass pass, int64_t batch, int64_
 // What is left when the tokens have turned.
 HWY_NOINLINE void FinishBlock(const Job& job, int64_t batch, int64_t first, int count) {
   if (job.norms != nullptr) NormBlock(job, NormPass::kAfter, batch, first, count);
-  for (int n = 0; n < job.copies->count; ++n) {
-    CopyTokens(job.plan, job.kept_slots, job.course.kernels, job.copies->of[n], job.copy_streams[n],
-               batch, first, count);
+  for (int n = 0; n < job.fused->copies.count; ++n) {
+    CopyTokens(job.plan, job.kept_slots, job.course.kernels, job.fused->copies.of[n],
+               job.copy_streams[n], batch, first, count);
   }
 }
 
@@ -461,31 +431,33 @@ void RunTask(void* opaque, uint32_t index) {
 // Whether the last cache holds all that a call reads and writes.
 template <bool kFused>
 bool IsInCache(const Course& course, const Plan& plan, const Tensor* tensors,
-               const Copies* copies) {
+               const FusedPlan* fused) {
   const int64_t last = plan.context->caches->last;
   if (course.bytes <= last / 2) return true;  // no more is written than is read
   int64_t moved_bytes = course.token_bytes;
   for (int n = 0; n < plan.tensor_count; ++n) {
     if (GoesElsewhere<kFused>(plan, tensors[n], n)) moved_bytes += course.tensor_bytes[n];
   }
-  if constexpr (kFused) moved_bytes += CopiedBytes(*copies);
+  if constexpr (kFused) moved_bytes += CopiedBytes(fused->copies);
   return ProductOrMost(course.tokens, moved_bytes) <= last;
 }
 
 template <bool kFused>
-rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors, const Copies* copies,
-                const Norms* norms, const KeptRows* kept, const KeptSlots* kept_slots) {
+rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
+                const FusedPlan* fused, const Norms* norms, const KeptRows* kept,
+                const KeptSlots* kept_slots) {
   const int64_t tokens = course.tokens, token_bytes = course.token_bytes;
-  Job job{course, plan, tensors, copies, norms, kept, kept_slots, false, {}, {}, 0};
-  job.in_cache = IsInCache<kFused>(course, plan, tensors, copies);
+  Job job{course, plan, tensors, fused, norms, kept, kept_slots, false, {}, {}, 0};
+  job.in_cache = IsInCache<kFused>(course, plan, tensors, fused);
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
       job.streams[n] = course.rotations[n]->rotate_streaming != nullptr &&
-                       CanStream<kFused>(plan, tensors[n], n) && !(kFused && NormsApart(job, n));
+                       CanStream<kFused>(plan, tensors[n], n) && !IsStaged<kFused>(job, n) &&
+                       !(kFused && NormsApart(job, n));
     }
-    for (int n = 0; kFused && n < copies->count; ++n) {
+    for (int n = 0; kFused && n < fused->copies.count; ++n) {
       job.copy_streams[n] =
-          course.kernels.copy_streaming != nullptr && CopyCanStream(copies->of[n]);
+          course.kernels.copy_streaming != nullptr && CopyCanStream(fused->copies.of[n]);
     }
   }
   if (plan.runner == nullptr || course.bytes <= kInlineBytes) {
@@ -511,13 +483,14 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors, c
 
 HWY_NOINLINE rope_status ApplyFused(const Course& course, const Plan& plan) {
   const Norms norms(plan);
-  return Run<true>(course, plan, norms.tensors, &plan.fused->copies, norms.some ? &norms : nullptr,
-                   nullptr, nullptr);
+  return Run<true>(course, plan, norms.tensors, plan.fused, norms.some ? &norms : nullptr, nullptr,
+                   nullptr);
 }
 
 rope_status Apply(const Plan& plan) {
   const FusedPlan* const fused = plan.fused;
-  const bool only_turns = fused == nullptr || (!fused->has_slots() && !fused->has_norms());
+  const bool only_turns =
+      fused == nullptr || (!fused->has_slots() && !fused->has_norms() && !fused->converts);
   if (!only_turns || !RotateOneToken(plan)) {
     const Course course(plan);
     if (fused != nullptr && (course.tokens != 1 || !only_turns)) return ApplyFused(course, plan);
@@ -538,16 +511,16 @@ class PreparedOnCpu final : public PreparedCall {
     if (plan.fused != nullptr && plan.fused->slots.kind != 0) slots_.emplace(plan);
     is_one_token_ = kept_ && IsOneToken(course_, *kept_, plan);
   }
-  rope_status Apply(const Plan& plan, const Tensor* tensors, const Copies* copies) const override {
+  rope_status Apply(const Plan& plan, const Tensor* tensors,
+                    const FusedPlan* fused) const override {
     if (is_one_token_) {
       RotateOneToken(course_, *kept_, plan, tensors);
       return ROPE_OK;
     }
     const KeptRows* const rows = kept_ ? &*kept_ : nullptr;
-    return plan.fused != nullptr
-               ? Run<true>(course_, plan, tensors, copies, nullptr, rows,
-                           slots_ ? &*slots_ : nullptr)
-               : Run<false>(course_, plan, tensors, nullptr, nullptr, rows, nullptr);
+    return fused != nullptr ? Run<true>(course_, plan, tensors, fused, nullptr, rows,
+                                        slots_ ? &*slots_ : nullptr)
+                            : Run<false>(course_, plan, tensors, nullptr, nullptr, rows, nullptr);
   }
 
  private:
@@ -587,6 +560,7 @@ extern constexpr Backend kCpuBackend = [] {
   backend.has_ggml = true;
   backend.has_moves = true;
   backend.has_norms = true;
+  backend.has_conversions = true;
   backend.attach = &cpu::Attach;
   backend.apply = &cpu::Apply;
   backend.fill = &cpu::Fill;

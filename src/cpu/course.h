@@ -9,6 +9,7 @@
 #include "cpu/caches.h"
 #include "cpu/cos_sin_rows.h"
 #include "cpu/kernels.h"
+#include "cpu/stage.h"
 #include "math/element.h"
 #include "math/pairing.h"
 #include "math/rounding.h"
@@ -69,7 +70,12 @@ inline Course::Course(const Plan& plan)
     token_bytes += tensor_bytes[n];
     rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic, rare_ties);
   }
-  if (plan.fused != nullptr) token_bytes += CopiedBytes(plan.fused->copies);
+  if (plan.fused != nullptr) {
+    for (int n = 0; n < plan.tensor_count; ++n) {
+      rotations[n] = &kernels.RotationOf(TurnedIn(plan, n), order, arithmetic, rare_ties);
+    }
+    token_bytes += CopiedBytes(plan.fused->copies);
+  }
   bytes = ProductOrMost(tokens, token_bytes);
   prefetch = bytes > plan.context->caches->inner;
 }

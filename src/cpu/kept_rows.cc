@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/limits.h"
+#include "cpu/stage.h"
 #include "math/element.h"
 #include "math/pairing.h"
 
@@ -27,6 +28,14 @@ void ForEachBlock(const Plan& plan, Make make) {
       }
     }
   }
+}
+
+// The first tensor of the plan that reads rows as tensor n does.
+template <class ReadsAlike>
+int FirstAlike(int n, const ReadsAlike& reads_alike) {
+  int first = 0;
+  while (first < n && !reads_alike(first)) ++first;
+  return first;
 }
 
 // All of the plan, which may be more than there can be: a k that is only read may have its heads in
@@ -72,12 +81,11 @@ void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
   };
   for (int n = 0; n < plan.tensor_count; ++n) {
     const rope_dtype dtype = plan.tensors[n].dtype;
-    const RowOrder order = order_for(dtype);
-    const auto reads_alike = [&](const Tensor& t) {
-      return order == order_for(t.dtype) &&
-             RoundedTo(context, dtype) == RoundedTo(context, t.dtype);
-    };
-    const auto alike = std::find_if(plan.tensors, plan.tensors + n, reads_alike) - plan.tensors;
+    const RowOrder order = order_for(TurnedIn(plan, n));
+    const int alike = FirstAlike(n, [&](int other) {
+      return order == order_for(TurnedIn(plan, other)) &&
+             RoundedTo(context, dtype) == RoundedTo(context, plan.tensors[other].dtype);
+    });
     if (alike != n) {
       rows_[n] = rows_[alike];
       continue;
@@ -104,8 +112,8 @@ void KeptRows::MakePerChannel(const Plan& plan, const Kernels& kernels) {
   channel_width_ = width;
   is_per_channel_ = std::make_unique<bool[]>(static_cast<size_t>(RowsOf(plan)));
   for (int n = 0; n < plan.tensor_count; ++n) {
-    const auto is_alike = [&](const Tensor& t) { return t.dtype == plan.tensors[n].dtype; };
-    const auto alike = std::find_if(plan.tensors, plan.tensors + n, is_alike) - plan.tensors;
+    const rope_dtype dtype = plan.tensors[n].dtype;
+    const int alike = FirstAlike(n, [&](int other) { return plan.tensors[other].dtype == dtype; });
     if (alike != n) {
       channel_rows_[n] = channel_rows_[alike];
       continue;
@@ -117,7 +125,7 @@ void KeptRows::MakePerChannel(const Plan& plan, const Kernels& kernels) {
       for (int i = 0; i < buffer->count; ++i) {
         if (!buffer->is_per_channel[i]) continue;
         is_per_channel_[static_cast<size_t>(row + i)] = true;
-        const ChannelRow made = cpu::ChannelRowOf(plan, kernels, plan.tensors[n].dtype, i, buffer);
+        const ChannelRow made = cpu::ChannelRowOf(plan, kernels, dtype, i, buffer);
         float* to = values + (row + i) * 4 * width;
         for (const float* from : {made.cos0, made.sin0, made.cos1, made.sin1}) {
           std::copy_n(from, pairs, to);

@@ -13,6 +13,12 @@
 
 namespace rope::cpu {
 
+// Where the output of a token lies: by the strides of the output, a batch row and a token, or a
+// page and a slot of it.
+struct Place {
+  int64_t batch, token;
+};
+
 // Whether the first slot of a page lies behind the last one of the page before.
 inline bool PagesFollow(const HeadStrides& strides, int64_t page_size) {
   return strides.batch == page_size * strides.token;

@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "cpu/scalar.h"
+#include "cpu/stage.h"
 #include "math/element.h"
 #include "math/pairing.h"
 
@@ -64,9 +65,8 @@ void RepeatForHeads(int tokens, int heads, float* values) {
 
 // Of tokens of which all heads are normed together; for `heads` of each.
 void FindTokenMoments(const NormOf& of, const char* in, int64_t token, int tokens, int heads,
-                      Moments* moments) {
+                      float* roots, float* means) {
   const Norm& norm = of.norm;
-  float *const roots = moments->roots, *const means = moments->means;
   if (norm.span == ROPE_NORM_SPAN_GIVEN) {
     for (int t = 0; t < tokens; ++t) {  // NaN is the one that narrowing to bf16 keeps
       const float root = norm.rstd[token + t];
@@ -86,8 +86,9 @@ void FindTokenMoments(const NormOf& of, const char* in, int64_t token, int token
   if (norm.rule.has_mean) RepeatForHeads(tokens, heads, means);
 }
 
-// Of heads that are normed singly.
-void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, Moments* moments) {
+// Of heads that are normed singly. Roots have room for whole vectors.
+void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, float* roots,
+                     float* means) {
   const Norm& norm = of.norm;
   const HeadStrides& strides = of.tensor.in_strides;
   const auto& sums = of.kernels.norm_sums[of.tensor.dtype - 1];
@@ -95,8 +96,8 @@ void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, Moments
   const int count = tile.tokens * tile.heads;
   const auto add = [&](NormSum what, float* to) {
     const auto sum_heads = sums[static_cast<int>(what)];
-    SummedHeads summed = {in, strides.head,       tile.heads, norm.channels, moments->means, to,
-                          0,  of.prefetch_into_l1};
+    SummedHeads summed = {in,    strides.head, tile.heads, norm.channels,
+                          means, to,           0,          of.prefetch_into_l1};
     int rows = tile.tokens;
     if (tile.heads == 1) {  // tokens follow each other as heads do elsewhere
       summed.step = strides.token;
@@ -115,15 +116,15 @@ void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, Moments
   };
   // Whole vectors of roots are made of sums behind these, too.
   const int whole = (count + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
-  std::fill(moments->roots + count, moments->roots + whole, 0.0f);
+  std::fill(roots + count, roots + whole, 0.0f);
   if (norm.rule.has_mean) {
-    add(NormSum::kValues, moments->means);
-    for (int i = 0; i < count; ++i) moments->means[i] /= n;
-    add(NormSum::kDistances, moments->roots);
+    add(NormSum::kValues, means);
+    for (int i = 0; i < count; ++i) means[i] /= n;
+    add(NormSum::kDistances, roots);
   } else {
-    add(NormSum::kSquares, moments->roots);
+    add(NormSum::kSquares, roots);
   }
-  of.kernels.inverse_roots(moments->roots, count, n, norm.eps);
+  of.kernels.inverse_roots(roots, count, n, norm.eps);
 }
 
 // apply(tile, moments) for the tiles of `count` tokens, whose first head is at `in`.
@@ -143,33 +144,35 @@ void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, con
     tile.tokens = std::min(tokens, count - tile.token);
     if (!by_head) {
       FindTokenMoments(of, in + tile.token * tensor.in_strides.token, token + tile.token,
-                       tile.tokens, heads, &moments);
+                       tile.tokens, heads, moments.roots, moments.means);
     }
     for (tile.head = 0; tile.head < tensor.heads; tile.head += heads) {
       tile.heads = std::min(heads, tensor.heads - tile.head);
       if (by_head) {
         FindHeadMoments(of, in + HeadOffset(tensor.in_strides, 0, tile.token, tile.head), tile,
-                        &moments);
+                        moments.roots, moments.means);
       }
       apply(tile, moments);
     }
   }
 }
 
-// Of a head in f32, in the order of channels.
-void WidenWeights(const NormOf& of, int32_t head, float* to) {
+// Of channels of a head in f32, in their order.
+void WidenWeights(const NormOf& of, int32_t head, int channel, int count, float* to) {
   const Norm& norm = of.norm;
   if (norm.weight == nullptr) {
-    std::fill_n(to, norm.channels, 1.0f);
+    std::fill_n(to, count, 1.0f);
     return;
   }
-  of.kernels.widen_weights[norm.weight_dtype - 1](norm.weight + head * norm.weight_stride,
-                                                  norm.channels, norm.rule.one_plus, to);
+  of.kernels.widen_weights[norm.weight_dtype - 1](
+      norm.weight + head * norm.weight_stride + channel * ElementSize(norm.weight_dtype), count,
+      norm.rule.one_plus, to);
 }
-void WidenBiases(const NormOf& of, int32_t head, float* to) {
+void WidenBiases(const NormOf& of, int32_t head, int channel, int count, float* to) {
   const Norm& norm = of.norm;
-  of.kernels.widen_weights[norm.weight_dtype - 1](norm.bias + head * norm.weight_stride,
-                                                  norm.channels, false, to);
+  of.kernels.widen_weights[norm.weight_dtype - 1](
+      norm.bias + head * norm.weight_stride + channel * ElementSize(norm.weight_dtype), count,
+      false, to);
 }
 
 // The weights of a head for one pass: those of first and second members in the order of rows, and
@@ -205,7 +208,7 @@ void OrderSpan(const NormOf& of, const OnePass& pass, const float* natural, floa
 HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, int32_t head,
                                OrderedWeights* ordered) {
   ChannelValues natural;
-  WidenWeights(of, head, natural.values);
+  WidenWeights(of, head, 0, of.norm.channels, natural.values);
   const int before = of.tensor.in_span / ElementSize(of.tensor.dtype), span = of.context.rotary_dim,
             padded = PaddedPairs(of.context.pairs);
   float *const first = ordered->memory.values, *const second = first + padded,
@@ -284,7 +287,7 @@ Norms::Norms(const Plan& plan) : some(false) {
     t = plan.tensors[n];
     passes[n] = NormPass::kNone;
     const Norm* const norm = plan.fused->norms[n];
-    if (norm == nullptr) continue;
+    if (norm == nullptr || IsStaged(*plan.fused, n, t.dtype)) continue;
     some = true;
     if (TakesOnePass(*plan.context, *norm, t.dtype)) {
       passes[n] = NormPass::kWithRotation;
@@ -309,13 +312,48 @@ void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char*
   ForEachWeights(
       of, in, out, token, count, &weights,
       [&](int32_t head, Weights* to) {
-        WidenWeights(of, head, to->weights.values);
-        if (has_bias) WidenBiases(of, head, to->biases.values);
+        const int channels = of.norm.channels;
+        WidenWeights(of, head, 0, channels, to->weights.values);
+        if (has_bias) WidenBiases(of, head, 0, channels, to->biases.values);
       },
       [&](const Tile&, const TileHeads& heads) {
         NormChannels(of, part, heads, weights.weights.values + part.in,
                      has_bias ? weights.biases.values + part.in : nullptr);
       });
+}
+
+void NormInPlace(const NormOf& of, const char* in, int64_t token, int tokens, int32_t first,
+                 int32_t heads, rope_dtype dtype, char* at) {
+  const Norm& norm = of.norm;
+  const int size = ElementSize(dtype);
+  const int64_t head_bytes = int64_t{norm.channels} * size;
+  Tensor waiting = {};
+  waiting.in_strides = waiting.out_strides = {0, heads * head_bytes, head_bytes};
+  waiting.heads = heads;
+  waiting.dtype = dtype;
+  const NormOf in_buffer = {of.kernels, of.context, norm, waiting};
+  alignas(64) float roots[kMostNormedHeads], means[kMostNormedHeads];
+  if (norm.span == ROPE_NORM_SPAN_HEAD) {
+    FindHeadMoments(in_buffer, at, {0, tokens, 0, heads}, roots, means);
+  } else {
+    FindTokenMoments(of, in, token, tokens, heads, roots, means);
+  }
+  // A part of the channels at a time, as the stack has no room for the weights of all.
+  constexpr int kChannels = 128;
+  alignas(64) float weights[kChannels], biases[kChannels];
+  const bool shared = norm.weight_stride == 0;
+  const int step = shared ? heads : 1;
+  for (int c = 0; c < norm.channels; c += kChannels) {
+    const int channels = std::min(kChannels, norm.channels - c);
+    for (int32_t h = 0; h < heads; h += step) {
+      WidenWeights(of, first + h, c, channels, weights);
+      if (norm.rule.has_bias) WidenBiases(of, first + h, c, channels, biases);
+      char* const head = at + h * head_bytes;
+      NormChannels(in_buffer, {c, c, channels},
+                   {head, head, tokens, step, roots + h, means + h, heads}, weights,
+                   norm.rule.has_bias ? biases : nullptr);
+    }
+  }
 }
 
 void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, int64_t token) {

@@ -93,13 +93,17 @@ void RotateNormed(const Block& b) {
   }
 }
 
+// The channels of a head, without a copy: the stack has no room for one where heads wait in stages.
+template <rope_dtype kDtype>
+struct Channels {
+  const char* head;
+  float operator[](int c) const { return LoadElement(kDtype, head, c); }
+};
+
 template <rope_dtype kDtype, NormSum kSum>
 void SumHeads(const SummedHeads& heads) {
-  float x[kMaxHeadDim];
   for (int h = 0; h < heads.count; ++h) {
-    for (int c = 0; c < heads.channels; ++c) {
-      x[c] = LoadElement(kDtype, heads.in + h * heads.step, c);
-    }
+    const Channels<kDtype> x = {heads.in + h * heads.step};
     const float mean = kSum == NormSum::kDistances ? heads.means[h] : 0.0f;
     heads.sums[h] =
         kSum == NormSum::kValues ? SumOf(x, heads.channels) : SumOfSquares(x, heads.channels, mean);

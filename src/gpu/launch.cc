@@ -150,7 +150,7 @@ class Group {
         p.sides[p.side_count++] = {sides[n], true, to_slots};
       }
       for (int32_t n = 0; n < copies_.count && is_first_part; ++n) {
-        if (copies_.of[n].to_slots != to_slots) continue;
+        if (copies_.of[n].ToSlots() != to_slots) continue;
         p.sides[p.side_count++] = {SideOf(copies_.of[n]), false, to_slots};
       }
       if (!to_slots) p.first_slot_side = p.side_count;

@@ -76,8 +76,8 @@ class StagedGroup {
   void AddCopies() {
     for (int32_t n = 0; n < fused_.copies.count; ++n) {
       const Copy& c = fused_.copies.of[n];
-      Task task = TaskOf(c.in, c.out, c.in_strides, c.out_strides, c.heads, c.dtype, c.from_slots,
-                         c.to_slots);
+      Task task = TaskOf(c.in, c.out, c.in_strides, c.out_strides, c.heads, c.dtype, c.FromSlots(),
+                         c.ToSlots());
       // Bytes, which share the launch of a tensor where they can.
       const bool any_dtype = ((c.width | AddressBits(task.side)) & 15) == 0;
       if (any_dtype && plan_.tensor_count > 0) task.dtype = plan_.tensors[0].dtype;

@@ -68,7 +68,7 @@ namespace {
 
 bool IsAligned(const Plan& plan, const Copy& c, int64_t vector) {
   const int64_t bits = c.width | BitsOfHeads(c.in, c.in_strides, plan.batch, plan.tokens, c.heads) |
-                       BitsOfOut(plan, c.out, c.out_strides, c.heads, c.to_slots);
+                       BitsOfOut(plan, c.out, c.out_strides, c.heads, c.ToSlots());
   return bits % vector == 0;
 }
 

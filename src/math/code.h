@@ -15,6 +15,10 @@ namespace rope {
 
 enum class Code : uint8_t { kE4m3, kE5m2, kInt8 };
 inline constexpr int kCodes = static_cast<int>(Code::kInt8) + 1;
+ROPE_HD constexpr Code CodeOf(rope_dtype dtype) {
+  return static_cast<Code>(dtype - ROPE_DTYPE_F8_E4M3);
+}
+static_assert(CodeOf(ROPE_DTYPE_I8) == Code::kInt8);
 
 // A sign, an exponent and a mantissa. e4m3fn has numbers where IEEE 754 has infinity, and is no
 // number with all bits set alone.

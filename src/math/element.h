@@ -13,11 +13,18 @@
 
 namespace rope {
 
+// Dtypes that are read, computed with and written. Those behind them are only written: codes, and
+// E8M0, which only scales have.
 inline constexpr int kDtypes = 3;
 constexpr bool IsDtype(rope_dtype dtype) { return dtype >= ROPE_DTYPE_F32 && dtype <= kDtypes; }
 static_assert(ROPE_DTYPE_F32 == 1 && ROPE_DTYPE_BF16 == kDtypes);
+constexpr bool IsCode(rope_dtype dtype) {
+  return dtype >= ROPE_DTYPE_F8_E4M3 && dtype <= ROPE_DTYPE_I8;
+}
 
-ROPE_HD constexpr int ElementSize(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
+ROPE_HD constexpr int ElementSize(rope_dtype dtype) {
+  return dtype == ROPE_DTYPE_F32 ? 4 : dtype <= kDtypes ? 2 : 1;
+}
 inline constexpr int kMaxElementSize = [] {
   int size = 0;
   for (rope_dtype dtype = 1; dtype <= kDtypes; ++dtype) {

@@ -40,6 +40,7 @@ struct Norm {
   rope_norm_span span;
   rope_norm_rounding rounding;
   bool after;             // the rotation
+  bool in_f32;            // nothing is rounded where no kernel norms and rotates in one pass
   int32_t channels;       // of a head
   int64_t weight_stride;  // bytes from head to head; 0: all share a row
   const float* rstd;      // GIVEN, of each token
@@ -61,14 +62,16 @@ ROPE_HD float SumInOrder(int n, const AddTerm& add) {
   return sums[0];
 }
 
-// Of the channels of a head, or of the sums of the heads of a token.
-ROPE_HD float SumOf(const float* x, int n) {
-  return SumInOrder(n, [x](float sum, int c) { return Add(sum, x[c]); });
+// Of the channels of a head, or of the sums of the heads of a token: x[0] to x[n - 1].
+template <class Values>
+ROPE_HD float SumOf(const Values& x, int n) {
+  return SumInOrder(n, [&x](float sum, int c) { return Add(sum, x[c]); });
 }
 
 // Of the squares of x - mean. A root mean square has mean 0.
-ROPE_HD float SumOfSquares(const float* x, int n, float mean) {
-  return SumInOrder(n, [x, mean](float sum, int c) {
+template <class Values>
+ROPE_HD float SumOfSquares(const Values& x, int n, float mean) {
+  return SumInOrder(n, [&x, mean](float sum, int c) {
     const float distance = Add(x[c], -mean);
     return Fma(distance, distance, sum);
   });

@@ -243,9 +243,9 @@ TEST(Allocation, ACallWithACacheAllocatesNothing) {
   EXPECT_EQ(status, ROPE_OK) << rope_last_error();
 }
 
-// What the header says of its size; the rest of the object is below 2 KiB.
+// What the header says of its size; the rest of the object is below 4 KiB.
 TEST(Allocation, APreparedCallTakes8BytesPerTokenAndPair) {
-  constexpr int kTokens = 512, kPairs = 64, kObject = 2048;
+  constexpr int kTokens = 512, kPairs = 64, kObject = 4096;
   for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
     for (rope_dtype k : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
       const Context context = Create(Config(2 * kPairs, pairing));

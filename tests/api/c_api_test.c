@@ -27,12 +27,14 @@ STATIC_CHECK(rows_are_in_8_byte_units, sizeof(rope_cos_sin) % 8 == 0);
 STATIC_CHECK(cache_is_in_8_byte_units, sizeof(rope_kv_cache) % 8 == 0);
 STATIC_CHECK(fused_is_in_8_byte_units, sizeof(rope_fused) % 8 == 0);
 STATIC_CHECK(norm_is_in_8_byte_units, sizeof(rope_norm) % 8 == 0);
+STATIC_CHECK(scale_is_in_8_byte_units, sizeof(rope_scale) % 8 == 0);
 STATIC_CHECK(config_begins_with_its_size, offsetof(rope_config, struct_size) == 0);
 STATIC_CHECK(args_begin_with_their_size, offsetof(rope_qk_args, struct_size) == 0);
 STATIC_CHECK(args_64, sizeof(void*) != 8 || sizeof(rope_qk_args) == 440);
 STATIC_CHECK(cache_64, sizeof(void*) != 8 || sizeof(rope_kv_cache) == 216);
-STATIC_CHECK(fused_64, sizeof(void*) != 8 || sizeof(rope_fused) == 184);
+STATIC_CHECK(fused_64, sizeof(void*) != 8 || sizeof(rope_fused) == 312);
 STATIC_CHECK(norm_64, sizeof(void*) != 8 || sizeof(rope_norm) == 64);
+STATIC_CHECK(scale_64, sizeof(void*) != 8 || sizeof(rope_scale) == 72);
 STATIC_CHECK(null_tensor_pointers_64, sizeof(void*) != 8 || sizeof(rope_tensor) == 64);
 
 static int32_t sequentially(void* pool, rope_task_fn fn, void* task, uint32_t count) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <librope/rope.hpp>
 
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -118,6 +119,21 @@ TEST(Cpp, NormsAreDescribedInOneLine) {
   args.fused = &fused;
   context.Apply(args);
   EXPECT_EQ(x, weights);
+}
+
+// The same ones, in steps of a half.
+TEST(Cpp, OutputsIn8BitsHaveTheirScale) {
+  const Context context(ConfigOf(10000));
+  const rope_scale scale = GivenScale(0.5f);
+  std::vector<float> x(kDim, 1.0f);
+  std::vector<int8_t> codes(kDim);
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = args.tokens = 1;
+  args.q = Bshd(x.data(), ROPE_DTYPE_F32, 1);
+  args.q_out = WithScale(Bshd(codes.data(), ROPE_DTYPE_I8, 1), scale);
+  args.positions = Offset(0);
+  context.Apply(args);
+  EXPECT_EQ(codes, std::vector<int8_t>(kDim, 2));
 }
 
 TEST(Cpp, MovedFromHandlesAreEmpty) {

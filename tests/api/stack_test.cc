@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "context/context.h"
 #include "librope/model.h"
 #include "model/gguf_bytes.h"
 #include "support/enumerators.h"
@@ -158,7 +159,7 @@ class StackOnTarget : public TargetTest {
       args.k_out = Tensor(y_out.data(), dtype, 1);
     }
     args.positions = positions;
-    EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+    Apply(context, args);
     PrepareAndApply(context, args);
     if (in_place) {
       rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
@@ -193,10 +194,10 @@ class StackOnTarget : public TargetTest {
                    rope_cos_sin_fill(context, 1, kTokens, &positions, &rows, nullptr));
       if (!IsRead(format)) continue;
       args.cos_sin = &rows;
-      EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+      Apply(context, args);
       PrepareAndApply(context, args);
       sin[0] ^= 1;  // FULL: values of its own in each channel
-      EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+      Apply(context, args);
       PrepareAndApply(context, args);
     }
     args.operation = -1;
@@ -237,6 +238,16 @@ class StackOnTarget : public TargetTest {
         EXPECT_STACK(kApply, expected, rope_apply_qk(context, &args));
       }
     }
+  }
+
+  // Also to an output of another dtype, by way of f32 in a buffer.
+  void Apply(const rope_context* context, rope_qk_args args) {
+    EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+    if (context->rounding.arithmetic == Arithmetic::kNative) return;
+    const rope_dtype other = 1 + args.q.dtype % kLastDtype;
+    args.q_out = Tensor(x_out.data(), other, 1);
+    EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context, &args));
+    ApplyWithNorms(context, args);
   }
 
   void PrepareAndApply(const rope_context* context, const rope_qk_args& args) {

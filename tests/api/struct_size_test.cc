@@ -18,7 +18,7 @@ rope_status NoAttach(const char*, rope_context*) { return ROPE_OK; }
 rope_status NoApply(const Plan&) { return ROPE_OK; }
 rope_status NoFill(const FillPlan&) { return ROPE_OK; }
 class NoCall final : public PreparedCall {
-  rope_status Apply(const Plan&, const Tensor*, const Copies*) const override { return ROPE_OK; }
+  rope_status Apply(const Plan&, const Tensor*, const FusedPlan*) const override { return ROPE_OK; }
 };
 std::unique_ptr<PreparedCall> NoPrepare(const Plan&) { return std::make_unique<NoCall>(); }
 

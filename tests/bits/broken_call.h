@@ -69,7 +69,7 @@ inline void BreakTensor(Random& r, rope_tensor* t) {
     case 5: t->stride_batch = r.Of({-1, -8}); break;
     case 6: t->stride_token = r.Of<int64_t>({-1, INT64_MAX}), t->stride_head = INT64_MAX; break;
     case 7: t->reserved = 1; break;
-    default: t->reserved_ptr = t; break;
+    default: t->scale = reinterpret_cast<rope_scale*>(t); break;
   }
 }
 

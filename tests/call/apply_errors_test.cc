@@ -96,7 +96,7 @@ const Bad kBad[] = {
     {"dtype unknown",
      [](A* a) { a->k.dtype = kLastDtype + 1; },
      kUnsupported,
-     {"k.dtype (", "not known to this version"}},
+     {"k.dtype (4)", "8 bits", "outputs"}},
     {"dtype negative", [](A* a) { a->k.dtype = -4; }, kUnsupported, {"k.dtype (-4)"}},
     {"layout missing", [](A* a) { a->q.layout = 0; }, kInvalid, {"q.layout (0)", "required"}},
     {"layout unknown", [](A* a) { a->q.layout = 7; }, kUnsupported, {"q.layout (7)"}},
@@ -111,10 +111,6 @@ const Bad kBad[] = {
      kInvalid,
      {"q.head_dim (16)", "(8)"}},
     {"reserved of q", [](A* a) { a->q.reserved = 1; }, kUnsupported, {"q.reserved"}},
-    {"reserved_ptr of k",
-     [](A* a) { a->k.reserved_ptr = memory; },
-     kUnsupported,
-     {"k.reserved_ptr"}},
     {"stride without STRIDED",
      [](A* a) { a->q.stride_head = 8; },
      kInvalid,
@@ -166,10 +162,24 @@ const Bad kBad[] = {
      [](A* a) { a->q_out = a->q, a->q_out.data = nullptr; },
      kInvalid,
      {"q_out.data (NULL)"}},
-    {"another dtype",
-     [](A* a) { a->q_out = Tensor(kOut, ROPE_DTYPE_BF16, kHeads); },
+    {"another dtype in place",
+     [](A* a) { a->q.dtype = ROPE_DTYPE_F16, a->q_out = a->q, a->q_out.dtype = ROPE_DTYPE_BF16; },
+     kInvalid,
+     {"q_out overlaps args->q"}},
+    {"an output of a larger dtype, misaligned",
+     [](A* a) {
+       a->q.dtype = ROPE_DTYPE_F16;
+       a->q_out = Tensor(reinterpret_cast<char*>(kOut) + 2, ROPE_DTYPE_F32, kHeads);
+     },
+     kInvalid,
+     {"q_out.data (0x", "aligned", "(4 bytes)"}},
+    {"repeated heads with BACKWARD",
+     [](A* a) {
+       a->operation = ROPE_OPERATION_BACKWARD;
+       a->q_out = Tensor(kOut, ROPE_DTYPE_F32, 2 * kHeads);
+     },
      kUnsupported,
-     {"q_out.dtype (3)", "(1)"}},
+     {"args->q_out.heads", "BACKWARD"}},
     {"other heads",
      [](A* a) { a->q_out = Tensor(kOut, ROPE_DTYPE_F32, 1); },
      kInvalid,

@@ -49,6 +49,10 @@ struct Call {
     norm.rstd = rstd;
     norm.weight_stride_head = kDim;
   }
+  void AllHeads() {
+    norm.span = ROPE_NORM_SPAN_ALL_HEADS;
+    norm.weight_stride_head = kDim;
+  }
   void Layer() { norm.kind = ROPE_NORM_KIND_LAYER; }
   void After() { norm.order = ROPE_NORM_ORDER_AFTER; }
   void V() {
@@ -227,14 +231,14 @@ const Bad kBad[] = {
      kUnsupported,
      {"q_norm->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER",
       "config->rounding must be ROPE_ROUNDING_FLOAT32"}},
-    {"AFTER in FLOAT32",
-     [](Call* c) { c->Narrow(), c->After(); },
+    {"AFTER of all heads in FLOAT32",
+     [](Call* c) { c->Narrow(), c->After(), c->AllHeads(); },
      kUnsupported,
-     {"q_norm->rounding", "with ROPE_NORM_ORDER_AFTER and 16-bit tensors in this version"}},
-    {"LAYER in FLOAT32",
-     [](Call* c) { c->Narrow(), c->Layer(); },
+     {"q_norm->rounding", "with ROPE_NORM_ORDER_AFTER, ROPE_NORM_SPAN_ALL_HEADS"}},
+    {"LAYER of all heads in FLOAT32",
+     [](Call* c) { c->Narrow(), c->Layer(), c->AllHeads(); },
      kUnsupported,
-     {"q_norm->rounding", "with ROPE_NORM_KIND_LAYER and 16-bit tensors in this version"}},
+     {"q_norm->rounding", "with ROPE_NORM_KIND_LAYER, ROPE_NORM_SPAN_ALL_HEADS"}},
     {"a struct of no size",
      [](Call* c) { c->norm.struct_size = 0; },
      kInvalid,

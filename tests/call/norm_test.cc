@@ -235,7 +235,8 @@ class NormTest : public TargetTest {
       const bool rounds =
           config_.rounding == ROPE_ROUNDING_EAGER || config_.rounding == ROPE_ROUNDING_NATIVE;
       if (SizeOf(dtype) == 2 && !nope() && n.rounding == ROPE_NORM_ROUNDING_FLOAT32 &&
-          (rounds || n.order != 0 || n.kind >= ROPE_NORM_KIND_LAYER)) {
+          (rounds || (n.span == ROPE_NORM_SPAN_ALL_HEADS &&
+                      (n.order != 0 || n.kind >= ROPE_NORM_KIND_LAYER)))) {
         n.rounding = random->Pick(1, 2);
       }
       if (n.order != 0) side.out_width = side.in_width;

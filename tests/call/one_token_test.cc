@@ -51,7 +51,9 @@ void AddChanges(const std::string& name, std::vector<Change>* all) {
   };
   const int64_t far = int64_t{1} << 29, farther = int64_t{1} << 61;
   add("reserved", [](A* a, int64_t) { (a->*kTensor).reserved = 1; }, {1});
-  add("reserved_ptr", [](A* a, int64_t) { (a->*kTensor).reserved_ptr = memory; }, {1});
+  add("scale",
+      [](A* a, int64_t) { (a->*kTensor).scale = reinterpret_cast<const rope_scale*>(memory); },
+      {1});
   add("dtype", [](A* a, int64_t v) { (a->*kTensor).dtype = static_cast<rope_dtype>(v); },
       {-1, 0, 1, 2, 3, 4});
   add("layout", [](A* a, int64_t v) { (a->*kTensor).layout = static_cast<rope_layout>(v); },

@@ -240,7 +240,7 @@ int64_t BytesOf(const Plan& plan, int64_t stored) {
   }
   for (int32_t n = 0; n < plan.fused->copies.count; ++n) {
     const Copy& c = plan.fused->copies.of[n];
-    bytes += (c.to_slots ? stored : tokens) * c.heads * c.width;
+    bytes += (c.ToSlots() ? stored : tokens) * c.heads * c.width;
   }
   return bytes;
 }

@@ -244,16 +244,17 @@ struct VirtualAppend {
     AddV(0x600000000000, k.out_strides, true);
   }
   void AddV(uint64_t out, const HeadStrides& strides, bool to_slots) {
-    fused.copies.of[fused.copies.count++] = {reinterpret_cast<char*>(0x500000000000),
-                                             reinterpret_cast<char*>(out),
-                                             plan.tensors[1].in_strides,
-                                             strides,
-                                             512,
-                                             8,
-                                             false,
-                                             to_slots,
-                                             plan.tensors[1].dtype,
-                                             nullptr};
+    Copy& v = fused.copies.of[fused.copies.count++];
+    v.from = kV;
+    v.to = to_slots ? kCacheV : kVOut;
+    v.in = reinterpret_cast<char*>(0x500000000000);
+    v.out = reinterpret_cast<char*>(out);
+    v.in_strides = plan.tensors[1].in_strides;
+    v.out_strides = strides;
+    v.width = 512;
+    v.heads = 8;
+    v.dtype = plan.tensors[1].dtype;
+    v.norm = nullptr;
   }
   Tensor& k() { return plan.tensors[1]; }
   Copy& v() { return fused.copies.of[0]; }

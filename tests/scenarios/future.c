@@ -42,11 +42,8 @@ int main(void) {
   const rope_shard balanced = {.scheme = 5, .rank = 0, .world = 2};
   must_refuse(a.now.positions.shard = &balanced); /* another way to share a sequence */
   must_refuse(a.now.q.dtype = 5);                 /* fp8 */
-  must_refuse(a.now.q.reserved_ptr = &norm);      /* its scale */
   must_refuse(a.now.q.reserved = 16); /* byte offset into a buffer handle (Metal), group stride */
   must_refuse(a.now.q.layout = 7);
-  must_refuse((a.now.q_out = a.now.q, a.now.q_out.data = q0,
-               a.now.q_out.dtype = ROPE_DTYPE_BF16)); /* converting on the way out */
   must_refuse(a.now.operation = 5);
   config.device = 10; /* DLPack: ROCm */
   must_fail(ROPE_ERROR_UNSUPPORTED, rope_context_create(&config, &rope));

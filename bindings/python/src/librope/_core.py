@@ -36,8 +36,12 @@ NORM_KINDS = _numbers("NORM_KIND")
 NORM_SPANS = _numbers("NORM_SPAN")
 NORM_ORDERS = _numbers("NORM_ORDER")
 NORM_ROUNDINGS = _numbers("NORM_ROUNDING")
-# By NumPy's names: f16 is float16.
-DTYPES = {re.sub(r"f(\d)", r"float\1", name): n for name, n in _numbers("DTYPE").items()}
+# By NumPy's names: f16 is float16. Those of 8 bits are of outputs and caches alone.
+DTYPES = {
+    re.sub(r"f(\d)", r"float\1", name): n
+    for name, n in _numbers("DTYPE").items()
+    if n <= lib.ROPE_DTYPE_BF16
+}
 
 VERSION = (lib.ROPE_VERSION_MAJOR, lib.ROPE_VERSION_MINOR, lib.ROPE_VERSION_PATCH)
 

@@ -133,6 +133,14 @@ pub const ROPE_DTYPE_F32: i32 = 1;
 pub const ROPE_DTYPE_F16: i32 = 2;
 /// bfloat16: the upper 16 bits of binary32
 pub const ROPE_DTYPE_BF16: i32 = 3;
+/// e4m3fn: up to 448, without infinity
+pub const ROPE_DTYPE_F8_E4M3: i32 = 4;
+/// up to 57344; infinity is never written
+pub const ROPE_DTYPE_F8_E5M2: i32 = 5;
+/// -128 to 127; computed scales use -127 to 127
+pub const ROPE_DTYPE_I8: i32 = 6;
+/// of scales alone: 2^(byte - 127)
+pub const ROPE_DTYPE_E8M0: i32 = 7;
 /** Where tensors are: DLPack's numbers, and numbers from 1000 on for devices that DLPack does not
  have. 0 means the CPU as well.*/
 pub type rope_device = i32;
@@ -425,7 +433,8 @@ pub struct rope_tensor {
     /** required; aligned to its element. Written only if it is the output, so a const
  array that is only an input may be cast*/
     pub data: *mut ::core::ffi::c_void,
-    pub reserved_ptr: *mut ::core::ffi::c_void,
+    /// Required by an output in 8 bits: its scales; otherwise NULL.
+    pub scale: *const rope_scale,
     /// required
     pub dtype: rope_dtype,
     /// required
@@ -608,19 +617,27 @@ pub struct rope_qk_args {
     pub q: rope_tensor,
     /// q and k are only names: any tensor will do. Either may be absent, with all of its fields zero.
     pub k: rope_tensor,
-    /** All fields zero: in place. Otherwise a full description, with the dtype and heads of the input.
- Channels outside the rotated span are copied if both tensors hold whole heads, and are left
- alone if one of them does not. An output may be exactly its input; otherwise it may not overlap
- any tensor of the call. (q and k inside one packed buffer do not overlap if they step through
- it with the same strides.) The library does not check that positions, rows and other inputs lie
- outside of the outputs; that is up to the caller.*/
+    /** All fields zero: in place. Otherwise a full description. Channels outside the rotated span are
+ copied if both tensors hold whole heads, and are left alone if one of them does not. With
+ contexts of the CPU, the dtype may be another than that of the input: the result of f32 is
+ rounded to it once; under another rounding than FLOAT32 it is first rounded to the input's
+ dtype, as a conversion behind the call would find it. So may the heads be m times those of the
+ input: each is written m times in a row (but not with BACKWARD, nor where heads have rows or
+ frequencies of their own). An output may be exactly its input, if it has its dtype and heads;
+ otherwise it may not overlap any tensor of the call. (q and k inside one packed buffer do not
+ overlap if they step through it with the same strides.) The library does not check that
+ positions, rows and other inputs lie outside of the outputs; that is up to the caller.*/
     pub q_out: rope_tensor,
-    /** All fields zero: in place. Otherwise a full description, with the dtype and heads of the input.
- Channels outside the rotated span are copied if both tensors hold whole heads, and are left
- alone if one of them does not. An output may be exactly its input; otherwise it may not overlap
- any tensor of the call. (q and k inside one packed buffer do not overlap if they step through
- it with the same strides.) The library does not check that positions, rows and other inputs lie
- outside of the outputs; that is up to the caller.*/
+    /** All fields zero: in place. Otherwise a full description. Channels outside the rotated span are
+ copied if both tensors hold whole heads, and are left alone if one of them does not. With
+ contexts of the CPU, the dtype may be another than that of the input: the result of f32 is
+ rounded to it once; under another rounding than FLOAT32 it is first rounded to the input's
+ dtype, as a conversion behind the call would find it. So may the heads be m times those of the
+ input: each is written m times in a row (but not with BACKWARD, nor where heads have rows or
+ frequencies of their own). An output may be exactly its input, if it has its dtype and heads;
+ otherwise it may not overlap any tensor of the call. (q and k inside one packed buffer do not
+ overlap if they step through it with the same strides.) The library does not check that
+ positions, rows and other inputs lie outside of the outputs; that is up to the caller.*/
     pub k_out: rope_tensor,
     /** Exactly one of the two: positions (with a kind that is not 0), or rows of cosines and sines.
  Rows contain the attention factor, so they allow only FORWARD and BACKWARD.*/
@@ -803,13 +820,24 @@ pub struct rope_qk_data {
     pub cache_k: *mut ::core::ffi::c_void,
     /// the same for v
     pub cache_v: *mut ::core::ffi::c_void,
+    /// of args->fused
+    pub rest: *mut ::core::ffi::c_void,
+    /// the same; it may be exactly rest
+    pub rest_out: *mut ::core::ffi::c_void,
+    /// \`data\` of the rope_scale of each output that has an array of scales.
+    pub q_out_scales: *mut ::core::ffi::c_void,
+    pub k_out_scales: *mut ::core::ffi::c_void,
+    pub cache_k_scales: *mut ::core::ffi::c_void,
+    pub v_out_scales: *mut ::core::ffi::c_void,
+    pub cache_v_scales: *mut ::core::ffi::c_void,
+    pub rest_out_scales: *mut ::core::ffi::c_void,
 }
 unsafe extern "C" {
     /** Prepares the call that \`args\` describes: as for rope_apply_qk, but for the \`data\` of q, k, q_out
- and k_out, and of those in args->fused and its cache, which are NULL here. A tensor that is not
- described has all of its fields zero, as there. Positions, or rows of cosines and sines, and the
- slots of a cache are read now and not kept: the same for all layers. The context must live as
- long as the prepared call. Of args->runner a copy is kept; its pool must live until the last
+ and k_out, of those in args->fused and its cache, and of their rope_scales, which are NULL here. A
+ tensor that is not described has all of its fields zero, as there; a rope_scale without \`value\`
+ has an array. Positions, or rows of cosines and sines, and the slots of a cache are read now and
+ not kept: the same for all layers. The context must live as long as the prepared call. Of args->runner a copy is kept; its pool must live until the last
  rope_prepared_apply.
 
  The prepared call keeps a row for each of the batch \* tokens tokens: 8 bytes per pair, 16 for
@@ -879,15 +907,15 @@ pub struct rope_kv_cache {
     pub reserved: i32,
     /** The memory of keys and of values. Either may be absent, with all of its fields zero, but not
  both. The layout is NHD, HND or STRIDED; stride_batch then leads from page to page,
- stride_token from slot to slot. k needs args->k, v needs fused->v. They have the dtype and the
- heads of these, v its head_dim as well. For k, head_dim is that of an output: whole heads, or
- the span alone.*/
+ stride_token from slot to slot. k needs args->k, v needs fused->v. They have the heads of these,
+ v its head_dim as well, and any dtype, as outputs do. For k, head_dim is that of an output:
+ whole heads, or the span alone.*/
     pub k: rope_tensor,
     /** The memory of keys and of values. Either may be absent, with all of its fields zero, but not
  both. The layout is NHD, HND or STRIDED; stride_batch then leads from page to page,
- stride_token from slot to slot. k needs args->k, v needs fused->v. They have the dtype and the
- heads of these, v its head_dim as well. For k, head_dim is that of an output: whole heads, or
- the span alone.*/
+ stride_token from slot to slot. k needs args->k, v needs fused->v. They have the heads of these,
+ v its head_dim as well, and any dtype, as outputs do. For k, head_dim is that of an output:
+ whole heads, or the span alone.*/
     pub v: rope_tensor,
     /// MAPPED: exactly one of the two: slot numbers of all tokens, \[batch, tokens\], contiguous.
     pub slots_i32: *const i32,

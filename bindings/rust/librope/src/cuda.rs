@@ -55,7 +55,7 @@ impl Tensor {
         let wide = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let raw = sys::rope_tensor {
             data,
-            reserved_ptr: ptr::null_mut(),
+            scale: ptr::null(),
             dtype: dtype as i32,
             layout,
             heads: i32::try_from(heads).unwrap_or(i32::MAX),

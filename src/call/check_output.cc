@@ -1,0 +1,67 @@
+#include "call/check_output.h"
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "call/check_scale.h"
+#include "math/element.h"
+
+namespace rope {
+namespace {
+
+// In a context that does not convert.
+rope_status FailUnlike(const Call& call, const char* name, const rope_tensor& out,
+                       const char* in_name, const rope_tensor& in) {
+  const bool by_dtype = out.dtype != in.dtype;
+  return Fail(ROPE_ERROR_UNSUPPORTED,
+              by_dtype
+                  ? "%s: %s.dtype (%d) must be that of %s (%d) in a %s context in this version"
+                  : "%s: %s.heads (%d) must be that of %s (%d) in a %s context in this version",
+              call.function, name, by_dtype ? out.dtype : out.heads, in_name,
+              by_dtype ? in.dtype : in.heads, call.context.backend->name);
+}
+
+// From a head of the input to the next.
+bool Repeat(int32_t repeats, int64_t* stride) {
+  return !__builtin_mul_overflow(*stride, int64_t{repeats}, stride);
+}
+
+}  // namespace
+
+rope_status DescribeUnlike(const Call& call, const char* name, const rope_tensor& out,
+                           TensorKind kind, const char* in_name, const rope_tensor& in,
+                           DataOf data_of, Beside scales, Output* output, HeadStrides* strides,
+                           BesideShape* beside) {
+  const rope_context& context = call.context;
+  const bool in_cache = IsInCache(kind);
+  output->dtype = out.dtype;
+  output->scales_at = scales;
+  output->repeats = out.heads / in.heads;
+  if (out.heads % in.heads != 0 || (in_cache && output->repeats != 1)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be %s %s (%d)", call.function,
+                name, out.heads, in_cache ? "that of" : "a multiple of those of", in_name,
+                in.heads);
+  }
+  if (!context.backend->has_conversions) return FailUnlike(call, name, out, in_name, in);
+  if (!Repeat(output->repeats, &strides->head)) return FailBeyond(call, name, out.heads, kind);
+  if (!IsCode(out.dtype)) return ROPE_OK;
+  const bool turns = DoesTurn(kind), whole = turns && IsWhole(context, out);
+  const int64_t width = whole ? context.head_dim : turns ? context.rotary_dim : out.head_dim;
+  if (rope_status s =
+          CheckScale(call, name, out, width, in_cache, data_of, &output->scales, &beside[scales])) {
+    return s;
+  }
+  if (!Repeat(output->repeats, &output->scales.strides.head)) {
+    return FailBeyond(call, name, out.heads, kind);
+  }
+  if (!beside[scales].present || !whole || IsWhole(context, in) ||
+      context.rotary_dim == context.head_dim) {
+    return ROPE_OK;
+  }
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s holds whole heads and its input their rotated span alone: with scale->data, "
+              "both must hold the same channels",
+              call.function, name);
+}
+
+}  // namespace rope

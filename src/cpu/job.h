@@ -1,0 +1,68 @@
+// What the tasks of a call share, and how its tokens follow each other.
+#ifndef LIBROPE_SRC_CPU_JOB_H_
+#define LIBROPE_SRC_CPU_JOB_H_
+
+#include <cstdint>
+
+#include "call/plan.h"
+#include "cpu/append.h"
+#include "cpu/course.h"
+#include "cpu/kept_rows.h"
+#include "cpu/kept_slots.h"
+#include "cpu/norm_tiles.h"
+#include "math/tensor.h"
+
+namespace rope::cpu {
+
+// Everything about a call that its tasks share.
+struct Job {
+  const Course& course;
+  const Plan& plan;
+  const Tensor* tensors;
+  const FusedPlan* fused;  // plan.fused with its addresses; null: none
+  const Norms* norms;      // null: none
+  const KeptRows* kept;    // of a prepared call
+  const KeptSlots* kept_slots;
+  bool in_cache;         // no more than the last cache holds, inputs and outputs
+  bool streams[3];       // non-temporal stores, for each tensor
+  bool copy_streams[3];  // the same, for each of the copies
+  int32_t row_head;      // which of a token's rows (Plan::row_heads) turns the heads of the tensors
+};
+
+inline NormPass NormPassOf(const Job& job, int n) {
+  return job.norms != nullptr ? job.norms->passes[n] : NormPass::kNone;
+}
+
+// Counted through all batch rows.
+inline int64_t TokenNumber(const Job& job, int64_t batch, int64_t token) {
+  return batch * job.plan.tokens + token;
+}
+
+inline int64_t KeptRow(const Job& job, int64_t batch, int64_t token) {
+  return KeptRows::RowOf(job.plan, job.row_head, batch, token);
+}
+
+// apply(i, piece) for tokens [first + i, first + end) of a batch row of tensor n, which is `t`, as
+// they lie one after the other: all, or where they come from slots or go to some, piece by piece.
+// Of a call with a FusedPlan.
+template <class Apply>
+void ForEachPiece(const Job& job, int n, const Tensor& t, int64_t batch, int64_t first, int i,
+                  int end, const Apply& apply) {
+  const FusedPlan& fused = *job.fused;
+  const Ends ends = {t.in,
+                     t.out,
+                     t.in_strides,
+                     t.out_strides,
+                     fused.outputs[n],
+                     n >= fused.gathered,
+                     n == fused.cached};
+  while (i < end) {
+    const Piece piece = PieceOf(job.plan, job.kept_slots, ends, batch, first + i, end - i);
+    if (piece.in != nullptr && piece.out != nullptr) apply(i, piece);
+    i += piece.count;
+  }
+}
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_JOB_H_

@@ -1,0 +1,47 @@
+// Which tensors of a call go through the stages of staged.h, and in which dtypes.
+#ifndef LIBROPE_SRC_CPU_STAGE_H_
+#define LIBROPE_SRC_CPU_STAGE_H_
+
+#include "call/plan.h"
+#include "math/element.h"
+#include "math/norm.h"
+
+namespace rope::cpu {
+
+// The dtypes of heads on their way: f32, unless something is rounded to the input's dtype.
+struct Stage {
+  rope_dtype loaded;  // in which a norm before the rotation finds them
+  rope_dtype turned;  // in which they are rotated, normed behind that, and wait for their output
+  bool rounds;        // of f32 they are at last rounded to the input's dtype
+};
+
+// `rounds`: the context rounds more than results.
+inline Stage StageOf(rope_dtype dtype, const Output& output, const Norm* norm, bool rounds) {
+  const bool first = rounds || (IsCode(output.dtype) && output.scales.round_first);
+  const rope_dtype turned = first || output.dtype == dtype ? dtype : ROPE_DTYPE_F32;
+  if (norm == nullptr || !IsNarrow(dtype)) return {turned, turned, false};
+  if (norm->rounding == ROPE_NORM_ROUNDING_FLOAT32) {
+    return {ROPE_DTYPE_F32, ROPE_DTYPE_F32, turned == dtype && output.dtype != dtype};
+  }
+  return {dtype, norm->after ? dtype : turned, false};
+}
+
+// Of tensor n of a plan with a FusedPlan.
+inline Stage StageOf(const Plan& plan, int n) {
+  return StageOf(plan.tensors[n].dtype, plan.fused->outputs[n], plan.fused->norms[n],
+                 plan.context->rounding.rounds_rows);
+}
+inline bool IsStaged(const FusedPlan& fused, int n, rope_dtype dtype) {
+  const Norm* const norm = fused.norms[n];
+  return !fused.outputs[n].IsLike(dtype) || (norm != nullptr && norm->in_f32);
+}
+// The dtype of the kernel that rotates tensor n of a plan.
+inline rope_dtype TurnedIn(const Plan& plan, int n) {
+  const rope_dtype dtype = plan.tensors[n].dtype;
+  const bool staged = plan.fused != nullptr && IsStaged(*plan.fused, n, dtype);
+  return staged ? StageOf(plan, n).turned : dtype;
+}
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_STAGE_H_

@@ -1,0 +1,95 @@
+// Outputs that no kernel writes, of another dtype than their input or with heads of it repeated:
+// some heads at once are widened to f32 in the L1 cache, normed and rotated there by the kernel of
+// f32, and narrowed or coded into the output. Where results are rounded to the input's dtype first,
+// its own kernel rotates them.
+#ifndef LIBROPE_SRC_CPU_STAGED_H_
+#define LIBROPE_SRC_CPU_STAGED_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/limits.h"
+#include "call/fused_plan.h"
+#include "context/context.h"
+#include "cpu/kept_slots.h"
+#include "cpu/kernels.h"
+#include "cpu/norm_tiles.h"
+#include "cpu/stage.h"
+#include "math/element.h"
+#include "math/norm.h"
+#include "math/scale.h"
+#include "math/tensor.h"
+
+namespace rope::cpu {
+
+// Heads of adjacent tokens with their output.
+struct StagedHeads {
+  const Kernels& kernels;
+  const rope_context& context;
+  const char* in;  // the first head of the first token
+  char* out;
+  HeadStrides in_strides, out_strides;  // bytes, from token to token and from head to head
+  int32_t heads, width;                 // width: channels that are read, and normed if any are
+  int32_t first, stored;                // of these: those that go to the output
+  rope_dtype dtype;
+  Stage stage;
+  const Output& output;
+  char* first_scales;  // of the first head of the first token, if the output has an array of them
+  const Norm* norm;    // null: none
+  int64_t token;       // number of the first token, counted through all batch rows
+};
+
+// Where the scales of a head are, if the output has an array of them.
+inline char* ScalesAt(const Output& output, const Place& place, int64_t head) {
+  if (!output.HasScaleArray()) return nullptr;
+  return output.scales.data + HeadOffset(output.scales.strides, place.batch, place.token, head);
+}
+
+// 6 KiB: heads of f32; or, if they are loaded in 16 bits, as many as fit behind themselves in f32.
+struct StageBuffer {
+  static constexpr int kFloats = 1536, kNarrow = kFloats * 2 / 3;
+  static_assert(kNarrow >= kMaxHeadDim);
+  alignas(64) float wide[kFloats];
+};
+
+// The heads that are in the buffer: tokens and heads that follow each other, each head `width`.
+struct StagedPart {
+  int32_t token, tokens, head, heads;
+  char *loaded, *turned;  // in the dtypes of the Stage
+  float* wide;
+
+  int32_t channels(const StagedHeads& staged) const { return tokens * heads * staged.width; }
+};
+
+void LoadPart(const StagedHeads& staged, const StagedPart& part);
+void StorePart(const StagedHeads& staged, const StagedPart& part);
+
+// Calls rotate(part) for one part after the other, whose `turned` it may rotate in place.
+template <class Rotate>
+void RunStages(const StagedHeads& staged, int32_t tokens, const Rotate& rotate) {
+  StageBuffer buffer;
+  const bool is_wide = staged.stage.loaded == ROPE_DTYPE_F32;
+  const int32_t most = is_wide ? StageBuffer::kFloats : StageBuffer::kNarrow;
+  const int32_t heads = std::min({staged.heads, most / staged.width, kMostNormedHeads});
+  const int32_t per_part =
+      heads < staged.heads ? 1 : std::min(most / staged.width, kMostNormedHeads) / heads;
+  char *const wide = reinterpret_cast<char*>(buffer.wide), *const narrow = reinterpret_cast<char*>(
+                                                               buffer.wide + StageBuffer::kNarrow);
+  StagedPart part;
+  part.wide = buffer.wide;
+  part.loaded = is_wide ? wide : narrow;
+  part.turned = staged.stage.turned == ROPE_DTYPE_F32 ? wide : narrow;
+  for (part.token = 0; part.token < tokens; part.token += part.tokens) {
+    part.tokens = std::min(per_part, tokens - part.token);
+    for (part.head = 0; part.head < staged.heads; part.head += part.heads) {
+      part.heads = std::min(heads, staged.heads - part.head);
+      LoadPart(staged, part);
+      rotate(part);
+      StorePart(staged, part);
+    }
+  }
+}
+
+}  // namespace rope::cpu
+
+#endif  // LIBROPE_SRC_CPU_STAGED_H_

@@ -1,0 +1,98 @@
+#include "cpu/staged_rotation.h"
+
+#include <hwy/base.h>
+
+#include "cpu/staged.h"
+#include "math/element.h"
+
+namespace rope::cpu {
+namespace {
+
+// rotate(token, tokens, heads): so many tokens from one on, whose heads are to be rotated in place.
+template <class Rotate>
+void RotateParts(const Job& job, int n, int64_t batch, int64_t token, int count,
+                 const Rotate& rotate) {
+  const rope_context& context = *job.plan.context;
+  const Tensor& t = job.tensors[n];
+  const Output& output = job.fused->outputs[n];
+  const Norm* const norm = job.fused->norms[n];
+  const Stage stage = StageOf(job.plan, n);
+  const int32_t span = context.rotary_dim;
+  const bool loads_rest = norm != nullptr ? norm->channels != span : t.copies_rest,
+             stores_rest = loads_rest && (t.copies_rest || t.in == t.out);
+  const int32_t before = loads_rest ? context.rotary_offset : 0;
+  ForEachPiece(job, n, t, batch, token, 0, count, [&](int at, const Piece& piece) {
+    const int64_t first = token + at;
+    const StagedHeads staged = {job.course.kernels,
+                                context,
+                                piece.in + (loads_rest ? 0 : t.in_span),
+                                piece.out + (stores_rest ? 0 : t.out_span),
+                                t.in_strides,
+                                t.out_strides,
+                                t.heads,
+                                loads_rest ? context.head_dim : span,
+                                stores_rest ? 0 : before,
+                                stores_rest ? context.head_dim : span,
+                                t.dtype,
+                                stage,
+                                output,
+                                ScalesAt(output, piece.place, int64_t{job.row_head} * t.heads),
+                                norm,
+                                TokenNumber(job, batch, first)};
+    RunStages(staged, piece.count, [&](const StagedPart& part) {
+      const int size = ElementSize(stage.turned);
+      const int64_t head = int64_t{staged.width} * size;
+      char* const heads = part.turned + before * size;
+      const HeadStrides strides = {0, head * part.heads, head};
+      rotate(first + part.token, part.tokens,
+             Tensor{heads, heads, strides, strides, 0, 0, part.heads, stage.turned, false});
+    });
+  });
+}
+
+// Not inlined: what it needs of the stack is free again when heads are normed and stored.
+HWY_NOINLINE void RotateHeads(const Job& job, const ChannelRow& row, const Tensor& heads) {
+  const Course& course = job.course;
+  const rope_context& context = *job.plan.context;
+  const auto vectors =
+      course.kernels.rotate_by_channels[heads.dtype - 1][static_cast<int>(course.arithmetic)];
+  for (int32_t h = 0; h < heads.heads; ++h) {
+    RotateHead(heads.dtype, course.order, course.arithmetic, context.segments.data(),
+               static_cast<int32_t>(context.segments.size()), heads.in + h * heads.in_strides.head,
+               heads.out + h * heads.out_strides.head, row, vectors);
+  }
+}
+
+}  // namespace
+
+void ConvertInStages(const Job& job, int n, int64_t batch, int64_t first, int count) {
+  RotateParts(job, n, batch, first, count, [](int64_t, int32_t, const Tensor&) {});
+}
+
+void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                    int i, int count) {
+  const rope_context& context = *job.plan.context;
+  Block block{};  // nothing is asked for ahead
+  block.row_stride = rows.stride;
+  block.segments = context.segments.data();
+  block.segment_count = static_cast<int32_t>(context.segments.size());
+  block.in_cache = true;
+  RotateParts(job, n, batch, first + i, count,
+              [&](int64_t token, int32_t tokens, const Tensor& heads) {
+                block.tensor = &heads;
+                block.in = heads.in;
+                block.out = heads.out;
+                block.cos = rows.cos + (token - first) * rows.stride;
+                block.sin = rows.sin + (token - first) * rows.stride;
+                block.tokens = tokens;
+                job.course.rotations[n]->rotate(block);
+              });
+}
+
+void RotateByChannelsInStages(const Job& job, int n, const ChannelRow& row, int64_t batch,
+                              int64_t token) {
+  RotateParts(job, n, batch, token, 1,
+              [&](int64_t, int32_t, const Tensor& heads) { RotateHeads(job, row, heads); });
+}
+
+}  // namespace rope::cpu
