@@ -1,6 +1,7 @@
-// A step of an engine: q turns in place, k turns into the pages of a cache, v is copied there.
-// Beside it what does no more than move the same bytes between the same addresses (q by a sweep, k
-// and v by copies), the rotation in place followed by copies, and the rotation in place alone.
+// A step of an engine: q turns in place, k turns into the pages of a cache, v is copied there;
+// where the pages are in 8 bits, both are coded, by one given scale or by one for each head. Beside
+// it what does no more than move the same bytes between the same addresses (q by a sweep, k and v
+// by copies), the rotation in place followed by copies, and the rotation in place alone.
 #include "append.h"
 
 #include <benchmark/benchmark.h>
@@ -25,25 +26,31 @@ namespace {
 constexpr int kPageSize = 16, kPages = 1024;  // more slots than the caches hold
 constexpr int kHeads = kKHeads;               // of v, too
 
+// What the pages hold: elements of q's dtype, or codes.
+enum class Pages { kSame, kGivenE4m3, kComputedI8 };
+constexpr const char* kPagesNames[] = {"", "_to_e4m3", "_to_i8"};
+
 // What all contenders of a group share.
 struct Step {
-  Step(rope_dtype dtype, bool by_heads, int64_t sequences, int64_t tokens)
-      : dtype(dtype), by_heads(by_heads), sequences(sequences), tokens(tokens) {
+  Step(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int64_t tokens)
+      : dtype(dtype), pages(pages), by_heads(by_heads), sequences(sequences), tokens(tokens) {
     const int64_t all = sequences * tokens, cache_heads = int64_t{kPages} * kPageSize * kHeads;
     q = MakeBuffer(dtype, all * kQHeads * kDim);
     k = MakeBuffer(dtype, all * kHeads * kDim);
     v = MakeBuffer(dtype, all * kHeads * kDim);
-    k_cache = MakeBuffer(dtype, cache_heads * kDim);
-    v_cache = MakeBuffer(dtype, cache_heads * kDim);
+    k_cache = MakeBuffer(dtype, StoredBytes(cache_heads * kDim));
+    v_cache = MakeBuffer(dtype, StoredBytes(cache_heads * kDim));
+    k_scales = MakeBuffer(ROPE_DTYPE_F32, cache_heads);
+    v_scales = MakeBuffer(ROPE_DTYPE_F32, cache_heads);
     // Pages in any order. Each sequence has pages of its own.
-    std::vector<int64_t> pages(kPages);
-    std::iota(pages.begin(), pages.end(), int64_t{0});
-    std::shuffle(pages.begin(), pages.end(), std::mt19937(7));
+    std::vector<int64_t> order(kPages);
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::shuffle(order.begin(), order.end(), std::mt19937(7));
     size_t next = 0;
     for (int64_t s = 0; s < sequences; ++s) {
       for (int64_t t = 0; t < tokens; ++t) {
         if (t % kPageSize == 0) ++next;
-        slots.push_back(pages[next - 1] * kPageSize + t % kPageSize);
+        slots.push_back(order[next - 1] * kPageSize + t % kPageSize);
         positions.push_back(1000 * s + t);
       }
     }
@@ -57,6 +64,32 @@ struct Step {
     t.heads = heads;
     t.head_dim = kDim;
     return t;
+  }
+
+  // What a cache keeps of so many bytes of 16 bits.
+  int64_t StoredBytes(int64_t bytes) const { return pages == Pages::kSame ? bytes : bytes / 2; }
+
+  rope_tensor CachedHeads(void* data, const rope_scale* scale) const {
+    rope_tensor t = Heads(data, kHeads, by_heads ? ROPE_LAYOUT_HND : ROPE_LAYOUT_NHD);
+    if (pages == Pages::kSame) return t;
+    t.dtype = pages == Pages::kGivenE4m3 ? ROPE_DTYPE_F8_E4M3 : ROPE_DTYPE_I8;
+    t.scale = scale;
+    return t;
+  }
+
+  rope_scale Scale(void* data) const {
+    rope_scale scale = ROPE_INIT(rope_scale);
+    if (pages == Pages::kGivenE4m3) {
+      scale.value = 0.01f;
+      return scale;
+    }
+    scale.computed = 1;
+    scale.dtype = ROPE_DTYPE_F32;
+    scale.data = data;
+    scale.stride_batch = kPageSize * kHeads;
+    scale.stride_token = kHeads;
+    scale.stride_head = 1;
+    return scale;
   }
 
   rope_qk_args Args() const {
@@ -81,14 +114,15 @@ struct Step {
       while (i + n < all && first + n < kPageSize && slots[i + n] == slots[i] + n) ++n;
       for (const auto& [from, to] : {std::pair(k.get(), k_cache.get()), {v.get(), v_cache.get()}}) {
         const char* const in = static_cast<const char*>(from) + i * row;
-        char* const out = static_cast<char*>(to) + page * kPageSize * row;
+        char* const out = static_cast<char*>(to) + StoredBytes(page * kPageSize * row);
         if (!by_heads) {
-          copy(out + first * row, in, n * row);
+          copy(out + StoredBytes(first * row), in, n * row);
           continue;
         }
         for (int64_t t = 0; t < n; ++t) {
           for (int h = 0; h < kHeads; ++h) {
-            copy(out + (h * kPageSize + first + t) * head, in + t * row + h * head, head);
+            copy(out + StoredBytes((h * kPageSize + first + t) * head), in + t * row + h * head,
+                 head);
           }
         }
       }
@@ -97,14 +131,20 @@ struct Step {
   }
 
   rope_dtype dtype;
+  Pages pages;
   bool by_heads;
   int64_t sequences, tokens;
-  Buffer q, k, v, k_cache, v_cache;
+  Buffer q, k, v, k_cache, v_cache, k_scales, v_scales;
   std::vector<int64_t> slots, positions;
 };
 
 void CopyOrdinary(char* to, const char* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+// The least that a code of 8 bits takes: one byte of each 16 bits is stored.
+void CopyHalf(char* to, const char* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes / 2; ++i) to[i] = from[2 * i + 1];
 }
 
 struct DestroyPrepared {
@@ -114,15 +154,17 @@ struct DestroyContext {
   void operator()(rope_context* context) const { rope_context_destroy(context); }
 };
 
-void Append(rope_dtype dtype, bool by_heads, int64_t sequences, int64_t tokens) {
+void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int64_t tokens) {
   const int64_t all = sequences * tokens;
   const std::string group = std::string("append_") + DtypeName(dtype) +
-                            (by_heads ? "_hnd_" : "_nhd_") + std::to_string(all);
+                            kPagesNames[static_cast<int>(pages)] + (by_heads ? "_hnd_" : "_nhd_") +
+                            std::to_string(all);
   // Made by the contender that runs first.
   const auto shared = std::make_shared<std::unique_ptr<Step>>();
   const auto add = [=](const std::string& contender, auto body) {
     benchmark::RegisterBenchmark((group + "/" + contender).c_str(), [=](benchmark::State& state) {
-      if (*shared == nullptr) *shared = std::make_unique<Step>(dtype, by_heads, sequences, tokens);
+      if (*shared == nullptr)
+        *shared = std::make_unique<Step>(dtype, pages, by_heads, sequences, tokens);
       body(state, **shared);
       state.counters["tokens"] = static_cast<double>(all);
     });
@@ -142,9 +184,10 @@ void Append(rope_dtype dtype, bool by_heads, int64_t sequences, int64_t tokens) 
       cache.page_size = kPageSize;
       cache.slots_i64 = step.slots.data();
       cache.slots_length = all;
-      const rope_layout layout = by_heads ? ROPE_LAYOUT_HND : ROPE_LAYOUT_NHD;
-      cache.k = step.Heads(step.k_cache.get(), kHeads, layout);
-      cache.v = step.Heads(step.v_cache.get(), kHeads, layout);
+      rope_scale k_scale = step.Scale(step.k_scales.get()),
+                 v_scale = step.Scale(step.v_scales.get());
+      cache.k = step.CachedHeads(step.k_cache.get(), &k_scale);
+      cache.v = step.CachedHeads(step.v_cache.get(), &v_scale);
       rope_fused fused = ROPE_INIT(rope_fused);
       fused.cache = &cache;
       fused.v = step.Heads(step.v.get(), kHeads, ROPE_LAYOUT_BSHD);
@@ -159,14 +202,18 @@ void Append(rope_dtype dtype, bool by_heads, int64_t sequences, int64_t tokens) 
         data.v = std::exchange(fused.v.data, nullptr);
         data.cache_k = std::exchange(cache.k.data, nullptr);
         data.cache_v = std::exchange(cache.v.data, nullptr);
+        if (pages == Pages::kComputedI8) {
+          data.cache_k_scales = std::exchange(k_scale.data, nullptr);
+          data.cache_v_scales = std::exchange(v_scale.data, nullptr);
+        }
         rope_prepared* made_once = nullptr;
         status = rope_prepared_create(context.get(), &args, &made_once);
         prepared.reset(made_once);
       }
       for (auto _ : state) {
-        status |= kept ? rope_prepared_apply(prepared.get(), &data)
-                       : rope_apply_qk(context.get(), &args);
-        if (copied) step.CopyToSlots(CopyOrdinary);
+        status |=
+            kept ? rope_prepared_apply(prepared.get(), &data) : rope_apply_qk(context.get(), &args);
+        if (copied) step.CopyToSlots(pages == Pages::kSame ? CopyOrdinary : CopyHalf);
         benchmark::ClobberMemory();
       }
       if (status != ROPE_OK) state.SkipWithError(rope_last_error());
@@ -191,6 +238,10 @@ void Append(rope_dtype dtype, bool by_heads, int64_t sequences, int64_t tokens) 
   const std::vector<Sweep> sweeps = RmwSweeps();
   for (const Sweep& sweep : sweeps) {
     if (sweep.vector_bytes != sweeps.front().vector_bytes) break;  // the widest
+    if (pages != Pages::kSame) {
+      moves("move", sweep, CopyHalf);
+      continue;
+    }
     moves("move", sweep, CopyOrdinary);
     moves("nt_move", sweep, [=](char* to, const char* from, int64_t bytes) {
       around.run(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from),
@@ -204,11 +255,17 @@ void Append(rope_dtype dtype, bool by_heads, int64_t sequences, int64_t tokens) 
 void RegisterAppend() {
   for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
     for (const bool by_heads : {false, true}) {
-      Append(dtype, by_heads, 1, 1);
-      Append(dtype, by_heads, 64, 1);
-      Append(dtype, by_heads, 1, 2048);
-      Append(dtype, by_heads, 1, 8192);
+      Append(dtype, Pages::kSame, by_heads, 1, 1);
+      Append(dtype, Pages::kSame, by_heads, 64, 1);
+      Append(dtype, Pages::kSame, by_heads, 1, 2048);
+      Append(dtype, Pages::kSame, by_heads, 1, 8192);
     }
+  }
+  for (const Pages pages : {Pages::kGivenE4m3, Pages::kComputedI8}) {
+    Append(ROPE_DTYPE_BF16, pages, false, 64, 1);
+    Append(ROPE_DTYPE_BF16, pages, false, 1, 2048);
+    Append(ROPE_DTYPE_BF16, pages, true, 1, 2048);
+    Append(ROPE_DTYPE_BF16, pages, false, 1, 8192);
   }
 }
 
