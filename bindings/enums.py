@@ -28,11 +28,8 @@ HEADERS = HERE.parent / "include" / "librope"
 WIDTH = 100
 
 # Words that are not CamelCase by capitalize().
-WORDS = {"DTYPE": "DType", "LONGROPE": "LongRope"}
+WORDS = {"DTYPE": "DType", "LONGROPE": "LongRope"} | {w: w for w in ("E4M3", "E5M2", "E8M0")}
 WORDS_OF_GO = WORDS | {word: word for word in ("BF16", "BHSD", "BSHD", "GGML", "HND", "NHD", "RMS", "SBHD")}
-
-# Of outputs in 8 bits, which no binding has yet.
-NOT_YET = ("ROPE_DTYPE_F8_E4M3", "ROPE_DTYPE_F8_E5M2", "ROPE_DTYPE_I8", "ROPE_DTYPE_E8M0")
 
 # Which types are enums there. The others have another form: see left_out().
 NORMS = ("norm_kind", "norm_span", "norm_order", "norm_rounding")
@@ -42,8 +39,14 @@ IN_PYTHON = (
     "pairing", "scaling", "angle", "rounding", "dtype", "operation", "cos_sin_format", "digest", "shard_scheme",
     *NORMS,
 )  # fmt: skip
-# Of two positions: a method of its own there, Rope.move.
-NOT_IN_PYTHON = ("ROPE_OPERATION_REROTATE",)
+# Of two positions: a method of its own there, Rope.move. In 8 bits: not computed with.
+NOT_IN_PYTHON = (
+    "ROPE_OPERATION_REROTATE",
+    "ROPE_DTYPE_F8_E4M3",
+    "ROPE_DTYPE_F8_E5M2",
+    "ROPE_DTYPE_I8",
+    "ROPE_DTYPE_E8M0",
+)  # fmt: skip
 
 
 class Enumerator(NamedTuple):
@@ -86,7 +89,6 @@ def enums_of(header: str) -> list[Enum]:
         values = re.findall(one, body)
         if len(values) != body.count("ROPE_") or not all(v[0] or v[3] for v in values):
             sys.exit(f"enums.py: an enumerator of rope_{word} has another form, or no comment")
-        values = [v for v in values if v[1] not in NOT_YET]
         if word == "status":  # ROPE_OK is no error, and needs no name elsewhere
             values = values[1:]
         prefix = os.path.commonprefix([v[1] for v in values]).rpartition("_")[0] + "_"

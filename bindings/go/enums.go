@@ -129,6 +129,14 @@ const (
 	DTypeF16 DType = C.ROPE_DTYPE_F16
 	// bfloat16: the upper 16 bits of binary32
 	DTypeBF16 DType = C.ROPE_DTYPE_BF16
+	// e4m3fn: up to 448, without infinity
+	DTypeF8E4M3 DType = C.ROPE_DTYPE_F8_E4M3
+	// up to 57344; infinity is never written
+	DTypeF8E5M2 DType = C.ROPE_DTYPE_F8_E5M2
+	// -128 to 127; computed scales use -127 to 127
+	DTypeI8 DType = C.ROPE_DTYPE_I8
+	// of scales alone: 2^(byte - 127)
+	DTypeE8M0 DType = C.ROPE_DTYPE_E8M0
 )
 
 // String is the name of the constant.
@@ -271,6 +279,10 @@ var constants = [...]constant{
 	{"DType", "ROPE_DTYPE_F32", "DTypeF32", int32(DTypeF32)},
 	{"DType", "ROPE_DTYPE_F16", "DTypeF16", int32(DTypeF16)},
 	{"DType", "ROPE_DTYPE_BF16", "DTypeBF16", int32(DTypeBF16)},
+	{"DType", "ROPE_DTYPE_F8_E4M3", "DTypeF8E4M3", int32(DTypeF8E4M3)},
+	{"DType", "ROPE_DTYPE_F8_E5M2", "DTypeF8E5M2", int32(DTypeF8E5M2)},
+	{"DType", "ROPE_DTYPE_I8", "DTypeI8", int32(DTypeI8)},
+	{"DType", "ROPE_DTYPE_E8M0", "DTypeE8M0", int32(DTypeE8M0)},
 	{"Layout", "ROPE_LAYOUT_BSHD", "LayoutBSHD", int32(LayoutBSHD)},
 	{"Layout", "ROPE_LAYOUT_BHSD", "LayoutBHSD", int32(LayoutBHSD)},
 	{"Layout", "ROPE_LAYOUT_SBHD", "LayoutSBHD", int32(LayoutSBHD)},

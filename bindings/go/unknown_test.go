@@ -53,7 +53,7 @@ func TestADeviceThatIsNotKnownHereIsAnError(t *testing.T) {
 	}
 }
 
-// Every DType has its Element, and a type that is none has no DType.
+// Every DType has its Element, but for those in 8 bits, which no tensor of a call has; and a type that is none has no DType.
 func TestEveryDTypeHasAnElement(t *testing.T) {
 	type named float32
 	if got := dtypeOf[named](); got != DTypeF32 {
@@ -61,7 +61,7 @@ func TestEveryDTypeHasAnElement(t *testing.T) {
 	}
 	elements := map[DType]bool{dtypeOf[float32](): true, dtypeOf[Float16](): true, dtypeOf[BFloat16](): true}
 	for _, c := range constants {
-		if c.kind == "DType" && !elements[DType(c.value)] {
+		if c.kind == "DType" && DType(c.value) < DTypeF8E4M3 && !elements[DType(c.value)] {
 			t.Errorf("no Element is %s: tensor.go", c.name)
 		}
 	}

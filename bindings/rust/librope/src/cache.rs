@@ -5,8 +5,9 @@ use std::marker::PhantomData;
 use librope_sys::{self as sys, Init as _};
 
 use crate::context::{Context, length};
-use crate::element::Element;
+use crate::element::{CacheElement, Element};
 use crate::error::{Result, invalid, narrow};
+use crate::scale::{RawScale, Scale};
 use crate::size::product;
 use crate::slots::Slots;
 use crate::step::Step;
@@ -18,6 +19,7 @@ use crate::tensor::{Layout, Operand, Part, Raw, Strides, View, ViewMut};
 #[must_use]
 pub struct Pages<'a, T> {
     raw: Raw,
+    scale: Option<RawScale>,
     of: PhantomData<&'a mut [T]>,
 }
 
@@ -26,7 +28,7 @@ unsafe impl<T: Send> Send for Pages<'_, T> {}
 // SAFETY: as above; a shared reference to it allows nothing.
 unsafe impl<T: Sync> Sync for Pages<'_, T> {}
 
-impl<'a, T: Element> Pages<'a, T> {
+impl<'a, T: CacheElement> Pages<'a, T> {
     /// Contiguous `[pages, page_size, heads, channels]`.
     #[inline]
     pub fn nhd(data: &'a mut [T], heads: usize) -> Self {
@@ -48,7 +50,16 @@ impl<'a, T: Element> Pages<'a, T> {
 
     #[inline]
     fn new(data: &'a mut [T], layout: Layout, heads: usize) -> Self {
-        Pages { raw: Raw::of(data.as_mut_ptr(), data.len(), layout, heads), of: PhantomData }
+        let raw = Raw::of(data.as_mut_ptr(), data.len(), layout, heads);
+        Pages { raw, scale: None, of: PhantomData }
+    }
+
+    /// Sets the scales of codes. Pages in 8 bits have one, and no others.
+    #[allow(clippy::needless_pass_by_value, reason = "an array is borrowed exclusively")]
+    #[inline]
+    pub fn with_scale(mut self, scale: Scale<'a>) -> Self {
+        self.scale = Some(scale.raw());
+        self
     }
 
     /// Keys are stored as the rotated span alone.
@@ -70,13 +81,15 @@ impl<'a, T: Element> Pages<'a, T> {
 pub struct KvCache<'a> {
     pages: usize,
     page_size: usize,
-    k: Option<Raw>,
-    v: Option<Raw>,
+    k: Option<Memory>,
+    v: Option<Memory>,
     v_head_dim: Option<usize>,
     of: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: exclusive slices of `Element`s, which are Send, with numbers beside them.
+type Memory = (Raw, Option<RawScale>);
+
+// SAFETY: exclusive slices of `CacheElement`s, which are Send, with numbers beside them.
 unsafe impl Send for KvCache<'_> {}
 // SAFETY: as above; a shared reference to it allows nothing.
 unsafe impl Sync for KvCache<'_> {}
@@ -116,7 +129,7 @@ impl<'a> KvCache<'a> {
     ) -> Result<Self> {
         let (pointer, len) = (data.as_mut_ptr(), data.len());
         let (k, v) = (k.of(K, pointer, len)?, v.of(V, pointer, len)?);
-        Ok(KvCache { k: Some(k), v: Some(v), ..KvCache::new(pages, page_size) })
+        Ok(KvCache { k: Some((k, None)), v: Some((v, None)), ..KvCache::new(pages, page_size) })
     }
 
     /// Of memory that is described in any way.
@@ -126,23 +139,25 @@ impl<'a> KvCache<'a> {
         [k, v]: [Option<Raw>; 2],
         v_head_dim: Option<usize>,
     ) -> Self {
-        KvCache { k, v, v_head_dim, ..KvCache::new(pages, page_size) }
+        let memory = |of: Option<Raw>| of.map(|raw| (raw, None));
+        KvCache { k: memory(k), v: memory(v), v_head_dim, ..KvCache::new(pages, page_size) }
     }
 
-    /// Sets the memory of keys. They have the element type and the heads of the call's k.
+    /// Sets the memory of keys. They have the heads of the call's k, and any element type: the result
+    /// is rounded to it once.
     #[allow(clippy::needless_pass_by_value, reason = "the slice is borrowed exclusively")]
     #[inline]
-    pub fn with_k<T: Element>(mut self, k: Pages<'a, T>) -> Self {
-        self.k = Some(k.raw);
+    pub fn with_k<T: CacheElement>(mut self, k: Pages<'a, T>) -> Self {
+        self.k = Some((k.raw, k.scale));
         self
     }
 
-    /// Sets the memory of values. They have the element type and the heads of the call's v, which need
-    /// not be those of k.
+    /// Sets the memory of values. They have the heads of the call's v, which need not be those of k, and
+    /// any element type.
     #[allow(clippy::needless_pass_by_value, reason = "the slice is borrowed exclusively")]
     #[inline]
-    pub fn with_v<T: Element>(mut self, v: Pages<'a, T>) -> Self {
-        self.v = Some(v.raw);
+    pub fn with_v<T: CacheElement>(mut self, v: Pages<'a, T>) -> Self {
+        self.v = Some((v.raw, v.scale));
         self
     }
 
@@ -342,9 +357,12 @@ impl Context {
         }
         let mut norms = [sys::rope_norm::init(); 3];
         self.set_norms(step, [&q, &k, &v], v_dim, &mut norms, &mut fused)?;
-        let raw;
+        let (mut raw, scales);
         if let Some(slots) = &step.slots {
-            raw = cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)?;
+            (raw, scales) = cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)?;
+            let [of_k, of_v] = &scales;
+            raw.k.scale = of_k.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+            raw.v.scale = of_v.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
             fused.cache = &raw const raw;
         } else {
             return Step { norms: None, ..*step }.misplaced();
@@ -435,8 +453,9 @@ impl Context {
                 let v_dim = cache.v_head_dim.unwrap_or(self.head_dim());
                 cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)
             };
-            written = describe(cache, slots)?;
-            read = describe(source, step.source.as_ref().unwrap_or(slots))?;
+            // Those in 8 bits are not moved: their scales are not looked at.
+            (written, _) = describe(cache, slots)?;
+            (read, _) = describe(source, step.source.as_ref().unwrap_or(slots))?;
             fused.cache = &raw const written;
             fused.source = &raw const read;
         }
@@ -448,25 +467,30 @@ impl Context {
 }
 
 impl KvCache<'_> {
-    /// The C struct, after checking that all of its slots lie inside their slices.
+    /// The C struct, after checking that all of its slots lie inside their slices, and the scales of k
+    /// and v, which it does not point to yet.
     fn check(
         &self,
         [head_dim, span_dim, v_dim]: [usize; 3],
         slots: &Slots<'_>,
         step: &Step<'_>,
-    ) -> Result<sys::rope_kv_cache> {
+    ) -> Result<(sys::rope_kv_cache, [Option<sys::rope_scale>; 2])> {
         let mut raw = sys::rope_kv_cache::init();
         raw.pages = length(self.pages)?;
         raw.page_size = narrow("page_size", self.page_size)?;
         let counts = [self.pages, self.page_size];
-        if let Some(k) = &self.k {
+        let mut scales = [None, None];
+        if let Some((k, scale)) = &self.k {
             k.check(K, counts, [head_dim, span_dim], &mut raw.k)?;
+            let dim = if k.span { span_dim } else { head_dim };
+            scales[0] = scale.map(|s| s.check(K, counts, k.heads, dim)).transpose()?;
         }
-        if let Some(v) = &self.v {
+        if let Some((v, scale)) = &self.v {
             set_values(v, V, counts, v_dim, &mut raw.v)?;
+            scales[1] = scale.map(|s| s.check(V, counts, v.heads, v_dim)).transpose()?;
         }
         slots.check(step.sequences(), product([step.batch, step.tokens]), &mut raw)?;
-        Ok(raw)
+        Ok((raw, scales))
     }
 }
 

@@ -138,6 +138,14 @@ pub enum DType {
     F16 = sys::ROPE_DTYPE_F16,
     /// bfloat16: the upper 16 bits of binary32
     Bf16 = sys::ROPE_DTYPE_BF16,
+    /// e4m3fn: up to 448, without infinity
+    F8E4M3 = sys::ROPE_DTYPE_F8_E4M3,
+    /// up to 57344; infinity is never written
+    F8E5M2 = sys::ROPE_DTYPE_F8_E5M2,
+    /// -128 to 127; computed scales use -127 to 127
+    I8 = sys::ROPE_DTYPE_I8,
+    /// of scales alone: 2^(byte - 127)
+    E8M0 = sys::ROPE_DTYPE_E8M0,
 }
 
 impl Numbered for DType {
@@ -146,6 +154,10 @@ impl Numbered for DType {
             sys::ROPE_DTYPE_F32 => Some(DType::F32),
             sys::ROPE_DTYPE_F16 => Some(DType::F16),
             sys::ROPE_DTYPE_BF16 => Some(DType::Bf16),
+            sys::ROPE_DTYPE_F8_E4M3 => Some(DType::F8E4M3),
+            sys::ROPE_DTYPE_F8_E5M2 => Some(DType::F8E5M2),
+            sys::ROPE_DTYPE_I8 => Some(DType::I8),
+            sys::ROPE_DTYPE_E8M0 => Some(DType::E8M0),
             _ => None,
         }
     }

@@ -31,6 +31,7 @@ mod prepared_append;
 mod prompt;
 mod rows;
 mod runner;
+mod scale;
 mod scaling;
 mod shard;
 mod shard_ids;
@@ -42,7 +43,7 @@ mod tensor;
 pub use cache::{KvCache, Pages, Stored};
 pub use config::{Config, Device};
 pub use context::Context;
-pub use element::Element;
+pub use element::{CacheElement, Element, F8E4M3, F8E5M2};
 pub use enums::{
     Angle, DType, Digest, NormKind, NormOrder, NormRounding, NormSpan, Operation, Pairing, Rounding,
 };
@@ -59,6 +60,7 @@ pub use prepared_append::{CacheMemory, CacheShape, PackedPages, PreparedAppend, 
 pub use prompt::{PromptPart, prompt_ids, prompt_ids_timed};
 pub use rows::{CosSin, CosSinMut};
 pub use runner::{ParallelFor, Pool, Runner};
+pub use scale::Scale;
 pub use scaling::{LongRope, Scaling, Yarn};
 pub use shard::Shard;
 pub use shard_ids::shard_ids;

@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 
 use librope_sys as sys;
 
-use crate::element::Element;
+use crate::element::{CacheElement, Element};
 use crate::enums::DType;
 use crate::error::{Result, invalid};
 use crate::size::{self, product};
@@ -55,8 +55,13 @@ pub struct Raw {
 
 impl Raw {
     #[inline]
-    pub(crate) fn of<T: Element>(data: *mut T, len: usize, layout: Layout, heads: usize) -> Raw {
-        let (dtype, data) = (T::DTYPE, data.cast());
+    pub(crate) fn of<T: CacheElement>(
+        data: *mut T,
+        len: usize,
+        layout: Layout,
+        heads: usize,
+    ) -> Raw {
+        let (dtype, data) = (T::STORED_AS, data.cast());
         Raw { data, len, dtype, layout, heads, span: false, shape: None }
     }
 

@@ -7,8 +7,8 @@ use common::cache::{Form, Places};
 use common::{Number, Random};
 use librope::half::{bf16, f16};
 use librope::{
-    Config, Context, CosSin, CosSinMut, Error, KvCache, Layout, Operation, Pages, Pairing, Part,
-    Pool, Positions, Result, Shape, Slots, Step, Strides, View, ViewMut,
+    Config, Context, CosSin, CosSinMut, Error, F8E4M3, KvCache, Layout, Operation, Pages, Pairing,
+    Part, Pool, Positions, Result, Scale, Shape, Slots, Step, Strides, View, ViewMut,
 };
 
 const DIM: usize = 32;
@@ -286,6 +286,59 @@ fn what_does_not_fit_is_refused() {
     assert!(keys == before && values == before, "a refused call has written");
 }
 
+/// Codes of what `apply` gives in f32, by the formula of the header.
+#[test]
+fn codes_stand_for_the_results_in_f32() {
+    let rope = rope();
+    let step = Step::new(1, 1, Positions::Offset(3));
+    let k: Vec<f32> = (0..2 * DIM).map(|i| (i as f32 - 20.3) * 0.37).collect();
+    let mut turned = k.clone();
+    rope.apply(&step, (), ViewMut::bshd(&mut turned, 2)).unwrap();
+    let step = step.with_slots(Slots::mapped(&[1]));
+    let code = |x: &f32, scale: f32| (x * (1.0 / scale)).round_ties_even() as i8; // saturates
+
+    let mut codes = vec![99i8; 4 * DIM];
+    let pages = Pages::nhd(&mut codes, 2).with_scale(Scale::given(0.25));
+    let mut cache = KvCache::new(2, 1).with_k(pages);
+    rope.append(&step, (), View::bshd(&k, 2), (), &mut cache).unwrap();
+    assert_eq!(codes[..2 * DIM], [99; 2 * DIM]);
+    assert!(codes[2 * DIM..].iter().zip(&turned).all(|(c, x)| *c == code(x, 0.25)));
+
+    let (mut codes, mut scales) = (vec![99i8; 4 * DIM], vec![-1f32; 8]);
+    let computed = Scale::computed(&mut scales).with_group(16);
+    let mut cache = KvCache::new(2, 1).with_k(Pages::nhd(&mut codes, 2).with_scale(computed));
+    rope.append(&step, (), View::bshd(&k, 2), (), &mut cache).unwrap();
+    assert_eq!(scales[..4], [-1.0; 4]);
+    for (g, group) in turned.chunks(16).enumerate() {
+        let largest = group.iter().fold(0f32, |most, x| most.max(x.abs()));
+        assert_eq!(scales[4 + g], largest / 127.0);
+        let stored = &codes[2 * DIM + 16 * g..][..16];
+        assert!(stored.iter().zip(group).all(|(c, x)| *c == code(x, scales[4 + g])));
+    }
+
+    // An e4m3 of 1 is 0x38; of NaN and beyond 448 times the scale as the header says.
+    let (mut codes, x) = (vec![F8E4M3(0); DIM], [f32::NAN, 1e9, 1.0, -1.0].repeat(DIM / 4));
+    let nope = Config::nope(DIM).build().unwrap();
+    let mut cache =
+        KvCache::new(1, 1).with_v(Pages::nhd(&mut codes, 1).with_scale(Scale::given(1.0)));
+    let first = Step::new(1, 1, Positions::Offset(0)).with_slots(Slots::mapped(&[0]));
+    let mut q = vec![0f32; DIM];
+    nope.append(&first, ViewMut::bshd(&mut q, 1), (), View::bshd(&x, 1), &mut cache).unwrap();
+    assert_eq!(codes[..4], [0x7f, 0x7e, 0x38, 0xb8].map(F8E4M3));
+
+    // Arrays of scales have their size, and codes have scales.
+    let mut codes = vec![99i8; 4 * DIM];
+    let (mut few, before) = ([0f32; 7], codes.clone());
+    let pages = Pages::nhd(&mut codes, 2).with_scale(Scale::computed(&mut few).with_group(16));
+    let refusal =
+        rope.append(&step, (), View::bshd(&k, 2), (), &mut KvCache::new(2, 1).with_k(pages));
+    assert!(refused(refusal).contains("[2, 1, 2, 2]"));
+    let mut bare = KvCache::new(2, 1).with_k(Pages::nhd(&mut codes, 2));
+    let refusal = rope.append(&step, (), View::bshd(&k, 2), (), &mut bare);
+    assert!(refused(refusal).contains("cache->k.scale (NULL) is required"));
+    assert_eq!(codes, before);
+}
+
 #[test]
 fn slots_are_for_append_alone() {
     let rope = rope();
@@ -301,8 +354,8 @@ fn slots_are_for_append_alone() {
     let gradient = step.with_operation(Operation::Backward);
     let refusal = rope.append(&gradient, (), View::bshd(&k, 1), (), &mut cache);
     assert!(matches!(refusal, Err(Error::Unsupported(_))));
-    let other = rope.append(&step, (), View::bshd(&[bf16::ONE; DIM], 1), (), &mut cache);
-    assert!(matches!(other, Err(Error::Unsupported(_)) | Err(Error::InvalidArgument(_))));
+    let other = rope.append(&step, (), View::bshd(&[1.0f32; 2 * DIM], 2), (), &mut cache);
+    assert!(matches!(other, Err(Error::InvalidArgument(_))));
     assert!(k == [1.0; DIM] && cached == [0.0; DIM]);
     // Nothing to store is no error.
     let nothing = Step::new(1, 0, Positions::Offset(0)).with_slots(Slots::mapped(&[0]));

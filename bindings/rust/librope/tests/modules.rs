@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 26] = [
+const ORDER: [&str; 27] = [
     "enums",
     "error",
     "element",
@@ -16,6 +16,7 @@ const ORDER: [&str; 26] = [
     "tensor",
     "runner",
     "slots",
+    "scale",
     "shard",
     "norm",
     "step",

@@ -218,7 +218,8 @@ fn what_the_plain_call_refuses_cannot_be_prepared() {
     let says = |message: String, words: &str| assert!(message.contains(words), "{message}");
     says(refused(rope.prepare(&step, (), ())), "rope_prepared_create: args->q and args->k");
     says(refused(rope.prepare(&step, Shape::<f32>::bshd(0), one)), "args->q.heads (0)");
-    says(refused(rope.prepare(&step, one, (one, Shape::bshd(2)))), "args->k_out.heads (2)");
+    let unlike = (Shape::<f32>::bshd(2), Shape::<f32>::bshd(3));
+    says(refused(rope.prepare(&step, one, unlike)), "args->k_out.heads (3)");
     let repeated = Shape::<f32>::strided(2, Strides { batch: 192, token: 64, head: 0 });
     says(refused(rope.prepare(&step, one, repeated)), "args->k: strides");
     let ids = Step::new(2, 3, Positions::tokens(&[1i32; 4]));
