@@ -57,7 +57,7 @@ def test_what_is_known_of_a_call_is_checked_again(rng, place, way):
         ({"offsets": np.array([3])}, ValueError, "exactly one"),
         ({"positions": 2**63}, ValueError, "positions is"),
         ({"positions": np.arange(4)}, ValueError, "must have 3 tokens"),
-        ({"v": v.astype(np.float16)}, TypeError, "cache.v has dtype"),
+        ({"v": v.astype(np.float64)}, TypeError, "v has dtype"),
         ({"v": v[:2]}, ValueError, "v has 2 tokens"),
     ):
         now = {"q": q, "k": k, "positions": 0, "v": v, "cache": cache, **options}

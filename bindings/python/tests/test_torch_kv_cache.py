@@ -336,10 +336,9 @@ def test_meta_and_fake_tensors_keep_the_rules(qkv):
 
     with FakeTensorMode():
         q, k, v = (torch.empty(2, 3, h, 16) for h in (4, 2, 2))
-        half = librope.KVCache(*(torch.empty(PAGES, PAGE, 2, 16, dtype=torch.float16) for _ in range(2)),
+        wide = librope.KVCache(*(torch.empty(PAGES, PAGE, 2, 16, dtype=torch.float64) for _ in range(2)),
                                layout="nhd", starts=0)  # fmt: skip
-        refused(TypeError, "cache.k has dtype float16, and k float32",
-                lambda: ROPE.apply_qk(q, k, 5, v=v, cache=half))  # fmt: skip
+        refused(TypeError, "cache.k has dtype float64", lambda: ROPE.apply_qk(q, k, 5, v=v, cache=wide))
         heads = librope.KVCache(*(torch.empty(PAGES, PAGE, 4, 16) for _ in range(2)), layout="nhd", starts=0)
         refused(ValueError, "cache.k has 4 heads, and k 2", lambda: ROPE.apply_qk(q, k, 5, v=v, cache=heads))
 
@@ -411,3 +410,30 @@ def test_static_cache_of_transformers():
         past += tokens
     for ours, theirs in zip(static.layers, plain.layers, strict=True):
         assert torch.equal(ours.keys, theirs.keys) and torch.equal(ours.values, theirs.values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8])
+def test_codes_in_8_bits(qkv, dtype):
+    """By a scale of a power of two, where a cast of torch gives the codes."""
+    q, k, v = qkv
+    _, turned = ROPE.apply_qk(q, k, 5)
+    keys, values = (torch.zeros(PAGES, PAGE, 2, 16, dtype=dtype) for _ in range(2))
+    scales = torch.zeros(PAGES, PAGE, 2)
+    computed = librope.Scale(data=scales, computed=True)
+    told = {"layout": "nhd", "k_scale": librope.Scale(0.25), "starts": 1}
+    for v_scale in (computed, librope.Scale(1.0), librope.Scale(1.0)):  # the last one goes the short way
+        keys.zero_()
+        cache = librope.KVCache(keys, values, v_scale=v_scale, **told)
+        ROPE.apply_qk(q, k, 5, v=v, cache=cache)
+        exact = turned.float() * 4
+        expected = exact.round() if dtype == torch.int8 else exact
+        n = turned.shape[1]
+        for row in range(turned.shape[0]):
+            found = keys[row, 1 : 1 + n].view(torch.uint8)
+            assert torch.equal(found, expected[row].to(dtype).view(torch.uint8))
+    sizes = v.float().abs().amax(-1)
+    most = 127.0 if dtype == torch.int8 else torch.finfo(dtype).max
+    assert torch.equal(scales[: v.shape[0], 1 : 1 + v.shape[1]], sizes / most)
+    compiled = torch.compile(lambda x: ROPE.apply_qk(x, k, 5, v=v, cache=cache)[0], backend="eager")
+    with pytest.raises(Exception, match="k_scale"):
+        compiled(q)

@@ -18,7 +18,7 @@ from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
 from ._fused import FusedKey, add_fused, add_norms
 from ._kv_cache import NAMES as _BESIDE
-from ._kv_cache import KVCache, check_page_starts, read_beside, written_of
+from ._kv_cache import KVCache, check_page_starts, read_beside, scale_forms, written_of
 from ._move import Mover
 from ._norm import NAMES as _NORMED
 from ._norm import Norms, norm_forms, read_norms
@@ -268,7 +268,7 @@ class Caller(Mover):
         if not rotates:
             sequences = self._sequences(call, qv or kv, cu)
             beside = read_beside(v, v_out, cache, sequences, qv or kv)
-            key = (*key, *[x and x[0] for x in beside], cache and cache.layout)
+            key = (*key, *[x and x[0] for x in beside], cache and cache.layout, scale_forms(cache))
             views = (*views, *beside)
             if norms is not None:
                 more = read_norms(norms)
@@ -335,7 +335,7 @@ class Caller(Mover):
         q, k = call.q, call.k
         context = self._cpu if device < 0 else self._context(device)
         stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
-        owners = (self, q, k, q_out, k_out, positions, views, call.pool)
+        owners = (self, q, k, q_out, k_out, positions, views, call.pool, call.cache)
         written = (q, k) if q_out is k_out is None else (q_out, k_out)
         if call.stores_k:
             written = (q if q_out is None else q_out, k_out)
@@ -376,7 +376,7 @@ class Caller(Mover):
         if len(metas) > _ROTATION:
             cache_layout = None if call.cache is None else call.cache.layout
             beside = metas[_ROTATION : _ROTATION + len(_BESIDE)]
-            template = add_fused(template, named, FusedKey._make((*beside, cache_layout)), self._dims)
+            template = add_fused(template, named, FusedKey._make((*beside, cache_layout, scale_forms(call.cache))), self._dims)
             forms = norm_forms(call.norms)
             if forms:
                 template = add_norms(template, forms, metas[_ROTATION + len(_BESIDE) :])

@@ -22,6 +22,7 @@ from ._rules import (
     check_vector,
     contiguous,
 )
+from ._scale import STORED, ScaleForm, scale_struct
 from ._template import MARK, Key, Template, describe
 from ._types import CacheLayout
 
@@ -38,16 +39,17 @@ class FusedKey(NamedTuple):
     page_starts: Meta | None = None
     starts: Meta | None = None
     cache_layout: CacheLayout | None = None  # None: no cache
+    scales: tuple[ScaleForm | None, ScaleForm | None] | None = None  # of k and v
 
 
 def _memory(struct: Any, meta: Meta, layout: str, name: str, other: str, like: Meta, like_layout: str) -> None:
-    """Keys or values of a cache, which are like those of the call in dtype and heads."""
+    """Keys or values of a cache, which have the heads of those of the call."""
     shape, strides, dtype = meta
     check_cache(name, shape, layout)
     check_strides(name, shape, strides)
     n, h = cache_axes(layout)
-    check_alike(name, shape, dtype, h, other, like, like_layout)
-    struct.dtype = DTYPES[dtype]
+    check_alike(name, shape, h, other, like, like_layout)
+    struct.dtype = STORED[dtype]
     struct.layout = lib.ROPE_LAYOUT_STRIDED
     struct.heads = 1 if h is None else shape[h]
     struct.head_dim = shape[-1]
@@ -114,6 +116,7 @@ def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int
     cache.struct_size = ffi.sizeof("rope_kv_cache")
     layouts = both_layouts(more.cache_layout)
     pages: dict[tuple[int, int], str] = {}
+    scales: list[Any] = []  # kept, as the structs of the cache point to them
     for name, other, memory, array, struct, text in (
         ("cache.k", "k", more.cache_k, key.k, cache.k, layouts[0]),
         ("cache.v", "v", more.cache_v, more.v, cache.v, layouts[1]),
@@ -122,9 +125,14 @@ def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int
             continue
         if array is None:
             raise ValueError(f"{name} is an array, and {other} is None")
-        check_dtype(name, memory[2])
+        check_dtype(name, memory[2], STORED)
         _memory(struct, memory, text, name, other, array, layout)
         check_channels(name, memory[0][-1], dims if other == "k" else (array[0][-1],) * 2)
+        form = more.scales and more.scales[other == "v"]
+        if form is not None:
+            scale = scale_struct(form, f"{other}_scale", memory[0], *cache_axes(text))
+            struct.scale = scale
+            scales.append(scale)
         pages[memory[0][0], memory[0][cache_axes(text)[0]]] = name
     if len(pages) > 1:
         (a, b), (c, d) = pages
@@ -132,7 +140,7 @@ def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int
     ((cache.pages, cache.page_size),) = pages
     sequences = template.args.positions.sequences or template.batch
     place(cache, more, template, sequences)
-    return template._replace(fused=fused, cache=cache)
+    return template._replace(fused=fused, cache=cache, scales=scales)
 
 
 def _add_norm(norm: Any, form: str, names: tuple[str, ...], metas: Any, like: Any) -> None:

@@ -9,6 +9,7 @@ from . import _arrays, _core
 from ._arrays import View
 from ._ffi import lib
 from ._rules import cache_axes
+from ._scale import Scale, ScaleForm, checked_scale, form_of
 from ._types import CacheLayout
 
 _largest = lib.largest
@@ -20,12 +21,13 @@ class Memory(NamedTuple):
     k: Any  # whose memory it is
     v: Any
     layout: CacheLayout
-    form: int  # a number for shapes, strides, dtypes and layout
+    form: int  # a number for shapes, strides, dtypes, layout and scales
     addresses: tuple[int, int]
     is_torch: bool
     # Of k and of v, what may have changed since: shape, strides and dtype of tensors, whose address may
     # have, too; of NumPy arrays the shape.
     words: Any
+    scales: Any  # of the KVCache
     pins: Any  # of NumPy arrays: weak references, for the sake of which resize() leaves their memory alone
 
 
@@ -39,11 +41,14 @@ class KVCache:
     slot n of a page. Nothing else of it is written. It keeps the arrays and copies nothing.
 
     Args:
-        k, v: the memory of keys and of values, as layout says, of the dtype and heads of the k and v
-            of the calls. Any strides, but channels adjacent: parts of one array of both, as well.
+        k, v: the memory of keys and of values, as layout says, of the heads of the k and v of the
+            calls, and on the CPU of any dtype: float32, float16, bfloat16, to which results are rounded
+            once, or float8_e4m3fn, float8_e5m2 and int8 (of ml_dtypes or torch). Any strides, but channels adjacent: parts of one array of both, as well.
             Either may be None. k has whole heads, or the rotated span alone.
         layout: "nhd": [pages, page_size, heads, channels]; "hnd": [pages, heads, page_size,
             channels]; "nd": [pages, page_size, channels], one head (MLA). Or one for k and one for v.
+        k_scale, v_scale: Scale: what the codes of k and v in 8 bits stand for. Required by these dtypes,
+            and by no others.
         slots: the slot of each token, int32 or int64: [batch, tokens], or [tokens]; a negative one:
             nowhere, such as padding. More entries than tokens are left, and fewer are an error.
         page_table: int32 [sequences, pages of each]: token i of sequence s goes to slot n % page_size
@@ -60,9 +65,10 @@ class KVCache:
 
     Raises:
         ValueError: an unknown layout; k and v both None; two places, or half of one.
+        TypeError: a k_scale or v_scale that is no Scale.
     """
 
-    __slots__ = ("_memory", "k", "layout", "page_starts", "page_table", "slots", "starts", "v")
+    __slots__ = ("_memory", "_scales", "k", "layout", "page_starts", "page_table", "slots", "starts", "v")
 
     def __init__(
         self,
@@ -70,6 +76,8 @@ class KVCache:
         v: Any = None,
         *,
         layout: CacheLayout,
+        k_scale: Scale | None = None,
+        v_scale: Scale | None = None,
         slots: Any = None,
         page_table: Any = None,
         page_starts: Any = None,
@@ -93,6 +101,10 @@ class KVCache:
         elif page_starts is not None:
             raise ValueError("page_starts needs page_table, whose rows it divides")
         self._memory: list[Memory] = []  # one or none, shared with the caches that at() makes
+        # None: there are none, as in most caches.
+        self._scales: tuple[Scale | None, Scale | None] | None = None
+        if k_scale is not None or v_scale is not None:
+            self._scales = checked_scale(k_scale, "k_scale"), checked_scale(v_scale, "v_scale")
         self.k = k
         self.v = v
         self.layout = layout
@@ -114,8 +126,18 @@ class KVCache:
             self.k, self.v, layout=self.layout, slots=slots, page_table=page_table,
             page_starts=page_starts, starts=starts,
         )  # fmt: skip
-        other._memory = self._memory
+        other._memory, other._scales = self._memory, self._scales
         return other
+
+    @property
+    def k_scale(self) -> Scale | None:
+        """What the codes of k stand for."""
+        return None if self._scales is None else self._scales[0]
+
+    @property
+    def v_scale(self) -> Scale | None:
+        """What the codes of v stand for."""
+        return None if self._scales is None else self._scales[1]
 
     def __repr__(self) -> str:
         names = ("k", "v", "slots", "page_table", "page_starts", "starts")
@@ -151,7 +173,18 @@ def arrays_of(v: Any, cache: KVCache | None) -> tuple[Any, ...]:
 
 
 def written_of(cache: KVCache | None) -> tuple[Any, ...]:
-    return () if cache is None else (cache.k, cache.v)
+    if cache is None:
+        return ()
+    scales = [x.data for x in cache._scales or () if x is not None and x.computed]
+    return (cache.k, cache.v, *scales)
+
+
+def scale_forms(cache: KVCache | None) -> tuple[ScaleForm | None, ScaleForm | None] | None:
+    """None: the cache has no scales."""
+    if cache is None or cache._scales is None:
+        return None
+    k, v = cache._scales
+    return form_of(k, "k_scale"), form_of(v, "v_scale")
 
 
 def read_beside(

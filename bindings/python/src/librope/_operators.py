@@ -32,6 +32,7 @@ from ._rules import (
     check_channels,
     check_dtype,
 )
+from ._scale import STORED
 from ._shard import Shard
 from ._template import Key, make_template
 
@@ -242,10 +243,11 @@ def _apply_fused_fake(
     axes, caches = both_layouts(_layout_of(layout))[1], both_layouts(given)
     for i, (name, memory, other, like) in enumerate((("cache.k", cache_k, "k", k), ("cache.v", cache_v, "v", v))):
         if memory is not None and like is not None:
+            check_dtype(name, _arrays.torch_dtype(memory), STORED)
             check_cache(name, memory.shape, caches[i])
             shape, dtype = tuple(like.shape), _arrays.torch_dtype(like)
             heads = cache_axes(caches[i])[1]
-            check_alike(name, memory.shape, _arrays.torch_dtype(memory), heads, other, (shape, (), dtype), axes)
+            check_alike(name, memory.shape, heads, other, (shape, (), dtype), axes)
     _check_meta(
         (q, k), {**beside, "cache_layout": given}, (forms, arrays), q_out=q_out, k_out=k_out,
         positions=positions, spec=spec, layout=layout, operation=operation, offsets=offsets,

@@ -8,7 +8,7 @@ from . import _arrays, _core
 from ._call import Call, Caller, cross, outputs
 from ._ffi import ffi, lib
 from ._frameworks import load
-from ._kv_cache import KVCache, checked
+from ._kv_cache import KVCache, checked, scale_forms
 from ._prepared import OTHER_PLACE, create, new_output, read_prepared, refuse
 from ._rules import both_layouts
 from ._step import note_memory
@@ -30,13 +30,15 @@ class PreparedAppend:
     """
 
     __slots__ = (
-        "_call", "_compact", "_form", "_forms", "_layout", "_new", "_nothing", "_owners", "_torch", "_words",
+        "_call", "_compact", "_form", "_forms", "_layout", "_new", "_nothing", "_owners", "_scales",
+        "_torch", "_words",
     )  # fmt: skip
 
     def __init__(self, rope: Caller, call: Call, out: tuple[Any, Any, Any]) -> None:
         """call: with examples of q, k and v, and a cache. out: examples, or None."""
         refuse(call.q, call.k, call.positions, *call.rows())
         _refuse_tensors(call.q, call.k, call.v, call.cache)
+        self._scales = _given_scales(call.cache)
         self._call, ready = create(rope, call, *out)
         self._owners = rope, call.pool
         self._new = (out[0] is None, out[1] is None)  # whether the outputs of q and k are new arrays
@@ -109,6 +111,7 @@ class PreparedAppend:
             or memory.k is not cache.k
             or memory.v is not cache.v
             or memory.layout != cache.layout
+            or memory.scales is not cache._scales
             or not (cache.slots is cache.starts is None)
         ):
             return None
@@ -163,6 +166,8 @@ class PreparedAppend:
                     "cache says where tokens go, and the call was prepared with that: give the memory alone, "
                     "as KVCache(k, v, layout=..)"
                 )
+            if _given_scales(cache) != self._scales:
+                raise ValueError("cache has other scales than that which was prepared")
             if self._layout is not None and both_layouts(cache.layout) != both_layouts(self._layout):
                 raise ValueError(f"cache has layout {cache.layout!r}, and the call was prepared for {self._layout!r}")
         turns = in_place and forms[6] is None  # k, where it lies
@@ -193,6 +198,15 @@ class PreparedAppend:
 
     def __reduce__(self) -> Any:
         raise TypeError("a librope.PreparedAppend cannot be pickled: prepare one in each process")
+
+
+def _given_scales(cache: KVCache | None) -> Any:
+    """Of a prepared call: numbers, which all layers share."""
+    forms = scale_forms(cache)
+    for name, form in zip(("k_scale", "v_scale"), forms or (), strict=False):
+        if form is not None and form.data is not None:
+            raise NotImplementedError(f"{name} with data is not available with prepare_qk: its value alone")
+    return forms
 
 
 def _refuse_tensors(q: Any, k: Any, v: Any, cache: KVCache | None) -> None:

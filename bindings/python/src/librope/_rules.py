@@ -164,12 +164,10 @@ def check_cache(name: str, shape: Sequence[int], layout: str) -> None:
 
 
 def check_alike(
-    name: str, shape: Sequence[int], dtype: str, heads: int | None, other: str,
+    name: str, shape: Sequence[int], heads: int | None, other: str,
     like: tuple[Sequence[int], Sequence[int], str], layout: str,
 ) -> None:  # fmt: skip
-    """The memory of a cache has the dtype and the heads of what is stored. heads: their axis."""
-    if dtype != like[2]:
-        raise TypeError(f"{name} has dtype {dtype}, and {other} {like[2]}")
+    """The memory of a cache has the heads of what is stored. heads: their axis."""
     at = axes_of(layout)[2]
     found, wanted = 1 if heads is None else shape[heads], 1 if at is None else like[0][at]
     if found != wanted:

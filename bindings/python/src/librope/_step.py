@@ -12,10 +12,10 @@ import weakref
 from typing import Any
 
 from . import _arrays, _core
-from ._call import Call, Caller, library_of
+from ._call import Call, Caller, library_of, unavailable
 from ._ffi import ffi, lib
 from ._frameworks import load
-from ._kv_cache import KVCache, Memory, arrays_of, written_of
+from ._kv_cache import KVCache, Memory, arrays_of, scale_forms, written_of
 from ._norm import norm_arrays
 from ._template import Template
 
@@ -97,6 +97,7 @@ def step(rope: Caller, call: Call, in_place: bool) -> Any:
         memory.k is not cache.k
         or memory.v is not cache.v
         or memory.layout != cache.layout
+        or memory.scales is not cache._scales
         or cache.page_starts is not None
     ):
         return None
@@ -129,7 +130,11 @@ def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
 
 
 def note_memory(cache: KVCache) -> Memory | None:
-    """Notes in a cache where its memory is now. None: not both of k and v, or others than are known."""
+    """Notes in a cache where its memory is now. None: not both of k and v, others than are known, or
+    arrays of scales, which are looked at in each call."""
+    forms = scale_forms(cache)
+    if forms is not None and any(form is not None and form.data is not None for form in forms):
+        return None
     arrays = cache.k, cache.v
     kinds = {None if x is None else _arrays.framework(x) for x in arrays}
     if kinds not in ({"numpy"}, {"torch"}):
@@ -138,7 +143,7 @@ def note_memory(cache: KVCache) -> Memory | None:
     if views[0][3] >= 0:  # a device
         return None
     words = (views[0][0], views[1][0])
-    described = (*words, cache.layout)
+    described = (*words, cache.layout, forms)
     form = _forms.get(described)
     if form is None:
         if len(_forms) >= _KEPT:
@@ -147,7 +152,7 @@ def note_memory(cache: KVCache) -> Memory | None:
     is_torch = kinds == {"torch"}
     memory = Memory(
         *arrays, cache.layout, form, (views[0][2], views[1][2]), is_torch,
-        words if is_torch else (words[0][0], words[1][0]),
+        words if is_torch else (words[0][0], words[1][0]), cache._scales,
         None if is_torch else [weakref.ref(x) for x in arrays],
     )  # fmt: skip
     cache._memory[:] = [memory]
@@ -167,6 +172,8 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: boo
     if library == "torch":
         torch = load("torch")
         if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache), *norm_arrays(call.norms)):
+            if cache is not None and cache._scales is not None:
+                raise unavailable("k_scale" if cache.k_scale is not None else "v_scale", "torch.compile and gradients")
             rotated: tuple[Any, Any] = torch.apply_fused(rope, call, out, in_place)
             return rotated
     q_out, k_out, v_out = out

@@ -58,6 +58,7 @@ class Template(NamedTuple):
     cache: Any = ffi.NULL  # rope_kv_cache* or NULL
     shard: Any = None  # rope_shard*, to which args points
     norms: Any = None  # rope_norm[3], of a call with norms
+    scales: Any = None  # rope_scale*, to which cache points
 
 
 def describe(

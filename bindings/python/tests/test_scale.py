@@ -1,0 +1,201 @@
+"""Caches in 8 bits and of other dtypes: codes are those of the results in float32, by the formula of rope.h,
+and nothing else is written."""
+
+from __future__ import annotations
+
+import librope
+import ml_dtypes
+import numpy as np
+import pytest
+from librope import KVCache, Rope, Scale
+
+DIM, HEADS, PAGES, SIZE = 32, 2, 3, 4
+MAX = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
+DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in MAX}
+SLOTS = np.array([5, 11, 0], np.int64)
+
+
+@pytest.fixture(scope="module")
+def rope():
+    return Rope(head_dim=DIM, theta=10000.0, pairing="halves", layout="bshd")
+
+
+def arrays(dtype=np.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    q, k, v = rng.standard_normal((3, 1, 3, HEADS, DIM), np.float32) * 9
+    v[0, 0, 0, :3] = np.nan, 1e9, -np.inf
+    with np.errstate(over="ignore"):
+        return tuple(x.astype(dtype) for x in (q, k, v))
+
+
+def coded(x, scale, name):
+    """Codes as bytes: each operation is one of float32."""
+    with np.errstate(invalid="ignore"):
+        y = x * (np.float32(1) / np.float32(scale))
+        if name == "int8":
+            return np.nan_to_num(np.clip(np.rint(y), -128, 127), nan=0).astype(np.int8).view(np.uint8)
+        codes = np.clip(y, -MAX[name], MAX[name]).astype(DTYPES[name]).view(np.uint8)
+    return np.where(np.isnan(x), 0x7F, codes)
+
+
+def computed(x, name, group, least=2.0**-126):
+    sizes = np.abs(x.reshape(*x.shape[:-1], -1, group))
+    largest = np.nan_to_num(sizes, nan=0, posinf=np.finfo(np.float32).max).max(-1)
+    return np.maximum(largest / np.float32(MAX[name]), np.float32(least)).astype(np.float32)
+
+
+def memory(dtype, layout="nhd"):
+    shape = {"nhd": (PAGES, SIZE, HEADS), "hnd": (PAGES, HEADS, SIZE)}[layout]
+    return np.full((*shape, DIM), 99, np.uint8).view(dtype)
+
+
+def slots_of(x, layout="nhd"):
+    x = np.moveaxis(x, 1, 2) if layout == "hnd" else x
+    return x.reshape(PAGES * SIZE, *x.shape[2:])
+
+
+@pytest.mark.parametrize("layout", ["nhd", "hnd"])
+@pytest.mark.parametrize("name", MAX)
+def test_codes_by_given_scales(rope, name, layout):
+    q, k, v = arrays()
+    _, turned = rope.apply_qk(q, k, 7)
+    keys, values = memory(DTYPES[name], layout), memory(DTYPES[name], layout)
+    cache = KVCache(keys, values, layout=layout, k_scale=Scale(0.07), v_scale=Scale(0.5), slots=SLOTS)
+    for _ in range(3):  # the way of all calls, and the short one
+        keys[...] = values[...] = memory(DTYPES[name], layout)
+        rope.apply_qk(q, k, 7, v=v, cache=cache)
+        for stored, x, scale in ((keys, turned, 0.07), (values, v, 0.5)):
+            stored = slots_of(stored.view(np.uint8), layout)
+            assert (stored[SLOTS] == coded(x[0], scale, name)).all()
+            assert (np.delete(stored, SLOTS, 0) == 99).all()
+    # Another scale in the same memory, in the same forms.
+    other = KVCache(keys, values, layout=layout, k_scale=Scale(0.9), v_scale=Scale(0.5), slots=SLOTS)
+    rope.apply_qk(q, k, 7, v=v, cache=other)
+    assert (slots_of(keys.view(np.uint8), layout)[SLOTS] == coded(turned[0], 0.9, name)).all()
+
+
+@pytest.mark.parametrize("group", [0, 8])
+@pytest.mark.parametrize("name", MAX)
+def test_codes_by_computed_scales(rope, name, group):
+    q, k, v = arrays()
+    _, turned = rope.apply_qk(q, k, 7)
+    width = group or DIM
+    keys, values = memory(DTYPES[name]), memory(DTYPES[name])
+    k_scales, v_scales = np.full((2, PAGES, SIZE, HEADS, DIM // width), -1, np.float32)
+    if not group:
+        k_scales, v_scales = k_scales[..., 0], v_scales[..., 0]
+    for layer in range(3):  # arrays of other layers are other arrays
+        where = dict(computed=True, group=group)
+        cache = KVCache(keys, values, layout="nhd", k_scale=Scale(data=k_scales, **where),
+                        v_scale=Scale(data=v_scales, **where), slots=SLOTS)  # fmt: skip
+        rope.apply_qk(q, k, 7, v=v, cache=cache)
+        for stored, scales, x in ((keys, k_scales, turned), (values, v_scales, v)):
+            stored, scales = slots_of(stored.view(np.uint8)), scales.reshape(PAGES * SIZE, HEADS, -1)
+            expected = computed(x[0], name, width)
+            assert (scales[SLOTS] == expected).all()
+            assert (np.delete(scales, SLOTS, 0) == -1).all()
+            each = np.repeat(expected, width, -1)
+            assert (stored[SLOTS] == coded(x[0], each, name)).all()
+        k_scales, v_scales = np.full_like(k_scales, -1), np.full_like(v_scales, -1)
+
+
+def test_powers_of_two_as_e8m0(rope):
+    q, k, _ = arrays()
+    _, turned = rope.apply_qk(q, k, 7)
+    keys = memory(DTYPES["float8_e4m3fn"])
+    scales = np.zeros((PAGES, SIZE, HEADS), ml_dtypes.float8_e8m0fnu)
+    scale = Scale(data=scales, computed=True, power_of_two=True, min_scale=0.01)
+    rope.apply_qk(q, k, 7, cache=KVCache(keys, layout="nhd", k_scale=scale, slots=SLOTS))
+    expected = np.exp2(np.ceil(np.log2(computed(turned[0], "float8_e4m3fn", DIM, 0.01)[..., 0])))
+    found = scales.astype(np.float32).reshape(-1, HEADS)[SLOTS]
+    assert (found == expected).all()
+    codes = slots_of(keys.view(np.uint8))[SLOTS]
+    assert (codes == coded(turned[0], expected[..., None], "float8_e4m3fn")).all()
+
+
+def test_scales_as_given_arrays_and_rounding_first(rope):
+    q, k, _ = arrays(ml_dtypes.bfloat16)
+    _, turned = rope.apply_qk(q, k, 7)
+    keys = memory(np.int8)
+    scales = np.random.default_rng(1).uniform(0.1, 2, (PAGES, SIZE, HEADS)).astype(np.float32)
+    before = scales.copy()
+    scales.flags.writeable = False
+    scale = Scale(data=scales, round_first=True)
+    rope.apply_qk(q, k, 7, cache=KVCache(keys, layout="nhd", k_scale=scale, slots=SLOTS))
+    each = scales.reshape(-1, HEADS, 1)[SLOTS]
+    codes = slots_of(keys.view(np.uint8))[SLOTS]
+    assert (codes == coded(turned[0].astype(np.float32), each, "int8")).all()
+    assert (scales == before).all()
+
+
+@pytest.mark.parametrize("stored", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("given", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_memory_of_another_dtype_is_rounded_once(rope, given, stored):
+    q, k, v = arrays(given)
+    v = np.nan_to_num(v.astype(np.float32), posinf=7, neginf=-7).clip(-100, 100).astype(given)
+    _, wide = rope.apply_qk(q.astype(np.float32), k.astype(np.float32), 7)
+    keys, values = np.zeros((2, PAGES, SIZE, HEADS, DIM), stored)
+    rope.apply_qk(q, k, 7, v=v, cache=KVCache(keys, values, layout="nhd", slots=SLOTS))
+    assert (slots_of(keys)[SLOTS] == wide[0].astype(stored)).all()
+    assert (slots_of(values)[SLOTS] == v[0].astype(stored)).all()
+
+
+def test_prepared_and_bound_calls(rope):
+    q, k, v = arrays()
+    expected = [memory(np.int8), memory(np.int8)]
+    scales = dict(k_scale=Scale(0.07), v_scale=Scale(0.5))
+    rope.apply_qk(q, k, 7, v=v, cache=KVCache(*expected, layout="nhd", slots=SLOTS, **scales))
+    found = [memory(np.int8), memory(np.int8)]
+    bound = rope.bind(q.copy(), k, 7, v=v, cache=KVCache(*found, layout="nhd", slots=SLOTS, **scales))
+    bound()
+    assert all((a == b).all() for a, b in zip(expected, found, strict=True))
+    call = rope.prepare_qk(q, k, 7, v=v, cache=KVCache(*found, layout="nhd", slots=SLOTS, **scales))
+    for _ in range(2):
+        layer = [memory(np.int8), memory(np.int8)]
+        call.apply_qk(q, k, v=v, cache=KVCache(*layer, layout="nhd", **scales))
+        assert all((a == b).all() for a, b in zip(expected, layer, strict=True))
+    with pytest.raises(ValueError, match="other scales"):
+        call.apply_qk(q, k, v=v, cache=KVCache(*layer, layout="nhd", k_scale=Scale(1), v_scale=Scale(0.5)))
+    data = Scale(data=np.zeros((PAGES, SIZE, HEADS), np.float32), computed=True)
+    with pytest.raises(NotImplementedError, match="k_scale with data"):
+        rope.prepare_qk(q, k, 7, cache=KVCache(found[0], layout="nhd", slots=SLOTS, k_scale=data))
+
+
+def test_what_is_wrong_is_named_and_nothing_is_written(rope):
+    q, k, v = arrays()
+    keys = memory(np.int8)
+    full = np.zeros((PAGES, SIZE, HEADS), np.float32)
+
+    def call(scale, memory=keys, **arguments):
+        rope.apply_qk(q, k, 7, cache=KVCache(memory, layout="nhd", k_scale=scale, slots=SLOTS, **arguments))
+
+    read_only = full.copy()
+    read_only.flags.writeable = False
+    for scale, error, text in (
+        (None, ValueError, r"cache.k.scale is required by its dtype \(6\)"),
+        (Scale(0), ValueError, "value and data"),
+        (Scale(-1), ValueError, r"value \(-1\)"),
+        (Scale(data=full[:2], computed=True), ValueError, r"data of k_scale has shape \(2, 4, 2\)"),
+        (Scale(data=full, computed=True, group=5), ValueError, "group of k_scale is 5, and must divide 32"),
+        (Scale(data=full, computed=True, group=8), ValueError, r"must have \(3, 4, 2, 4\)"),
+        (Scale(data=full.astype(np.float64), computed=True), TypeError, "data of k_scale has dtype float64"),
+        (Scale(data=read_only, computed=True), ValueError, "data of k_scale is read-only"),
+        (Scale(data=np.broadcast_to(full[:1], full.shape), computed=True), ValueError, "read-only"),
+        (Scale(1, computed=True), ValueError, "computed"),
+    ):
+        with pytest.raises(error, match=text):
+            call(scale)
+    assert (keys == 99).all()
+    floats = np.zeros((PAGES, SIZE, HEADS, DIM), np.float32)
+    with pytest.raises(ValueError, match=r"cache.k.scale must be None with dtype \(1\)"):
+        call(Scale(1), floats)
+    with pytest.raises(TypeError, match="cache.k has dtype uint8"):
+        call(Scale(1), np.zeros(floats.shape, np.uint8))
+    with pytest.raises(ValueError, match="exactly one of them is required"):
+        Scale()
+    with pytest.raises(TypeError, match="k_scale is a float"):
+        KVCache(keys, layout="nhd", k_scale=0.5)
+    with pytest.raises(AttributeError):
+        KVCache(keys, layout="nhd").k_scale = Scale(1)
+    assert repr(Scale(0.5)) == "Scale(0.5)"
+    assert "Scale" in librope.__all__
