@@ -239,8 +239,8 @@ func (value NormOrder) String() string { return nameOf("NormOrder", int32(value)
 // The values of NormRounding.
 const (
 	// Nothing between norm and rotation: most fused kernels. For q and k of 16 bits this is for
-	// NormKindRMS kinds, NormOrderBefore, and contexts of RoundingFloat32 or RoundingCosSin (or
-	// without rotation), else ErrUnsupported.
+	// contexts of RoundingFloat32 or RoundingCosSin (or without rotation), and with NormSpanAllHeads
+	// for NormKindRMS kinds, NormOrderBefore; else ErrUnsupported.
 	NormRoundingFloat32 NormRounding = C.ROPE_NORM_ROUNDING_FLOAT32
 	// The results of the norm, and those of the rotation: a norm that has a kernel of its own; Gemma,
 	// OLMo 2, Command R+ in transformers. The bits are those of two calls, of which one has a

@@ -154,8 +154,8 @@ NormOrder = Literal["before", "after"]
 NormRounding = Literal["float32", "rounded", "eager"]
 """
 - "float32": Nothing between norm and rotation: most fused kernels. For q and k of 16 bits this is
-  for "rms" kinds, "before", and contexts of "float32" or "cos_sin" (or without rotation), else
-  ROPE_ERROR_UNSUPPORTED.
+  for contexts of "float32" or "cos_sin" (or without rotation), and with "all_heads" for "rms"
+  kinds, "before"; else ROPE_ERROR_UNSUPPORTED.
 - "rounded": The results of the norm, and those of the rotation: a norm that has a kernel of its
   own; Gemma, OLMo 2, Command R+ in transformers. The bits are those of two calls, of which one has
   a "nope" context and the norm.

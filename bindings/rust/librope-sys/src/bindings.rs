@@ -1086,9 +1086,9 @@ pub const ROPE_NORM_ORDER_AFTER: i32 = 1;
 /** Where a norm rounds to the dtype of the tensor. For F32 they are all the same. Contexts that are
  made from a config.json mostly round EAGER, and take ROUNDED and EAGER.*/
 pub type rope_norm_rounding = i32;
-/** Nothing between norm and rotation: most fused kernels. For q and k of 16 bits this is for RMS
- kinds, BEFORE, and contexts of ROPE_ROUNDING_FLOAT32 or COS_SIN (or without rotation), else
- ROPE_ERROR_UNSUPPORTED.*/
+/** Nothing between norm and rotation: most fused kernels. For q and k of 16 bits this is for
+ contexts of ROPE_ROUNDING_FLOAT32 or COS_SIN (or without rotation), and with ALL_HEADS for RMS
+ kinds, BEFORE; else ROPE_ERROR_UNSUPPORTED.*/
 pub const ROPE_NORM_ROUNDING_FLOAT32: i32 = 0;
 /** The results of the norm, and those of the rotation: a norm that has a kernel of its own; Gemma,
  OLMo 2, Command R+ in transformers. The bits are those of two calls, of which one has a NOPE

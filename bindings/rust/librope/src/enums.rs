@@ -311,8 +311,9 @@ impl Numbered for NormOrder {
 #[non_exhaustive]
 pub enum NormRounding {
     /// Nothing between norm and rotation: most fused kernels. For q and k of 16 bits this is for
-    /// [`NormKind::Rms`] kinds, [`NormOrder::Before`], and contexts of [`Rounding::Float32`] or
-    /// [`Rounding::CosSin`] (or without rotation), else `ROPE_ERROR_UNSUPPORTED`.
+    /// contexts of [`Rounding::Float32`] or [`Rounding::CosSin`] (or without rotation), and with
+    /// [`NormSpan::AllHeads`] for [`NormKind::Rms`] kinds, [`NormOrder::Before`]; else
+    /// `ROPE_ERROR_UNSUPPORTED`.
     #[default]
     Float32 = sys::ROPE_NORM_ROUNDING_FLOAT32,
     /// The results of the norm, and those of the rotation: a norm that has a kernel of its own;
