@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "call/check_cache.h"
+#include "call/check_token.h"
 #include "math/element.h"
 #include "math/operation.h"
 #include "math/slots.h"
@@ -91,6 +92,20 @@ bool LieApart(const rope_fused& f, int64_t cache_bytes, const Shapes& shapes, co
   return AreApart(k_cache, tokens) && AreApart(v_cache, tokens) && AreApart(k_cache, v_cache);
 }
 
+// q in place and k of the only token.
+bool ReadToken(const rope_context& context, const rope_qk_args& args, Shapes* shapes,
+               Tensor tensors[3]) {
+  if (!IsAbsent(args.q_out)) return false;
+  TensorShape &q = shapes->q, &k = shapes->k;
+  q.in_place = k.in_place = k.present = k.cached = true;
+  q.present = !IsAbsent(args.q);
+  q.cached = false;
+  if (!q.present) return ReadHeads(context, args.k, &tensors[0], &k.in);
+  return ReadHeads(context, args.q, &tensors[0], &q.in) &&
+         ReadHeads(context, args.k, &tensors[1], &k.in) &&
+         LieApart(tensors[0], q.in, tensors[1], k.in);
+}
+
 // The place of the only token is looked up once, for k and v. It is an output as any then.
 void PlaceToken(Tensor* k, FusedPlan* fused) {
   const Slot slot = SlotOf(fused->slots, Token{}, 1);
@@ -111,11 +126,14 @@ bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
                  FusedPlan* fused) {
   const rope_context& context = call.context;
   if (!IsAppend(context, args)) return false;
-  shapes->q.cached = false;
-  shapes->k.cached = true;
-  if (CheckShapes(call, names, args, DataOf::kCall, shapes, tensors) != ROPE_OK) return false;
-  const Addresses addresses = {args.q.data, args.k.data, args.q_out.data, nullptr};
-  if (CheckAddresses(call, names, *shapes, addresses, tensors) != ROPE_OK) return false;
+  const bool one = call.batch == 1 && call.tokens == 1 && positions.place == PositionSource::kRows;
+  if (!one || !ReadToken(context, args, shapes, tensors)) {
+    shapes->q.cached = false;
+    shapes->k.cached = true;
+    if (CheckShapes(call, names, args, DataOf::kCall, shapes, tensors) != ROPE_OK) return false;
+    const Addresses addresses = {args.q.data, args.k.data, args.q_out.data, nullptr};
+    if (CheckAddresses(call, names, *shapes, addresses, tensors) != ROPE_OK) return false;
+  }
 
   const rope_kv_cache& c = *args.fused->cache;
   Tensor& k = tensors[shapes->q.present];
@@ -145,7 +163,6 @@ bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
   v.output.SetLike(k.dtype);
   v.norm = nullptr;
   fused->dropped = c.dropped;
-  const bool one = call.batch == 1 && call.tokens == 1 && positions.place == PositionSource::kRows;
   if (one && context.backend->host_memory) PlaceToken(&k, fused);
   return true;
 }

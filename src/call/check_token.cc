@@ -48,9 +48,10 @@ bool ReadPosition(const rope_positions& p, WholeSource* source) {
 constexpr int32_t kMostHeads = 1 << 16;
 constexpr int64_t kMostStride = 1 << 29;
 
-// Heads of one token that are described as they must be, up to `end`. Where another token would be
-// is not asked for.
-bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, uintptr_t* end) {
+// Where another token would be is not asked for.
+__attribute__((always_inline)) inline bool DescribeHeads(const rope_context& context,
+                                                         const rope_tensor& t, Tensor* tensor,
+                                                         Reach* reach) {
   if (t.data == nullptr || t.scale != nullptr || t.reserved != 0) return false;
   if (!IsDtype(t.dtype) || !IsFor(context.rounding.arithmetic, t.dtype)) return false;
   if (t.heads < 1 || t.heads > kMostHeads) return false;
@@ -67,8 +68,8 @@ bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor
     return false;
   }
   const int64_t step = stride * size;
-  const auto base = reinterpret_cast<uintptr_t>(t.data);
-  *end = base + static_cast<uintptr_t>((t.heads - 1) * step + dim * size);
+  reach->width = dim * size;
+  reach->extent = (t.heads - 1) * step + reach->width;
   tensor->in = static_cast<const char*>(t.data);
   tensor->out = static_cast<char*>(t.data);
   tensor->in_strides = {step, step, step};  // from registers: a copy would wait for these stores
@@ -77,10 +78,16 @@ bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor
   tensor->heads = t.heads;
   tensor->dtype = t.dtype;
   tensor->copies_rest = false;
-  return (base & static_cast<uintptr_t>(size - 1)) == 0 && *end > base;
+  const auto base = reinterpret_cast<uintptr_t>(t.data);
+  return (base & static_cast<uintptr_t>(size - 1)) == 0 &&
+         static_cast<uintptr_t>(reach->extent) <= UINTPTR_MAX - base;
 }
 
 }  // namespace
+
+bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, Reach* reach) {
+  return DescribeHeads(context, t, tensor, reach);
+}
 
 int32_t CheckToken(const rope_context& context, const rope_qk_args& args, WholeSource* positions,
                    Tensor tensors[2]) {
@@ -92,13 +99,11 @@ int32_t CheckToken(const rope_context& context, const rope_qk_args& args, WholeS
                    kBehindOutputs = offsetof(rope_qk_args, positions);
   if (BitsOf<kOutputs, kBehindOutputs>(args) != 0) return 0;
   if (!ReadPosition(args.positions, positions)) return 0;
-  uintptr_t q_end, k_end;
-  if (!ReadHeads(context, args.q, &tensors[0], &q_end)) return 0;
+  Reach of_q, of_k;
+  if (!DescribeHeads(context, args.q, &tensors[0], &of_q)) return 0;
   if (IsAbsent(args.k)) return 1;
-  if (!ReadHeads(context, args.k, &tensors[1], &k_end)) return 0;
-  const bool apart = q_end <= reinterpret_cast<uintptr_t>(args.k.data) ||
-                     k_end <= reinterpret_cast<uintptr_t>(args.q.data);
-  return apart ? 2 : 0;
+  if (!DescribeHeads(context, args.k, &tensors[1], &of_k)) return 0;
+  return LieApart(tensors[0], of_q, tensors[1], of_k) ? 2 : 0;
 }
 
 }  // namespace rope

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "call/check_tensors.h"
 #include "context/context.h"
 #include "librope/rope.h"
 #include "math/tensor.h"
@@ -18,6 +19,15 @@ namespace rope {
 // be gone: it writes them anew.
 int32_t CheckToken(const rope_context& context, const rope_qk_args& args, WholeSource* positions,
                    Tensor tensors[2]);
+
+// Whether q or k of such a call is described as it must be. Then `tensor` is complete, in place,
+// and `reach` is what it takes of memory.
+bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, Reach* reach);
+
+// Whether two of these lie apart.
+inline bool LieApart(const Tensor& a, const Reach& of_a, const Tensor& b, const Reach& of_b) {
+  return a.in + of_a.extent <= b.in || b.in + of_b.extent <= a.in;
+}
 
 }  // namespace rope
 
