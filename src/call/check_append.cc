@@ -43,7 +43,7 @@ bool IsAppend(const rope_context& context, const rope_qk_args& args) {
   if (c.struct_size != sizeof(c) || c.reserved != 0) return false;
   if (!IsZeroFrom<offsetof(rope_fused, v_out)>(f) || !IsAbsent(args.k_out)) return false;
   const OperationRule& rule = kOperations[args.operation];
-  if (!rule.is_cached || rule.has_from()) return false;
+  if (!rule.is_cached || rule.has_from() || args.positions.batch_repeat > 1) return false;
   const rope_tensor &k = args.k, &v = f.v;
   if (k.data == nullptr || v.data == nullptr || c.k.data == nullptr || c.v.data == nullptr) {
     return false;

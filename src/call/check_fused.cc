@@ -235,7 +235,7 @@ rope_status CheckNorms(const Call& call, const rope_fused& f, const Shapes& shap
   return check(kKNorm, f.k_norm, "args->k", shapes.k, k, count - 1, keeps_width, &fused->k_norm);
 }
 
-rope_status ReadCache(const Call& call, rope_operation operation, const char* name,
+rope_status ReadCache(const Call& call, const rope_qk_args& args, const char* name,
                       const rope_kv_cache* cache, rope_kv_cache* copy, const rope_kv_cache** read) {
   *read = cache;
   if (cache->struct_size != sizeof(rope_kv_cache)) {
@@ -243,9 +243,14 @@ rope_status ReadCache(const Call& call, rope_operation operation, const char* na
     *read = copy;
   }
   if (rope_status s = CheckReserved(call, name, (*read)->reserved)) return s;
-  if (kOperations[operation].is_cached) return ROPE_OK;
-  return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be NULL with BACKWARD: gradients are not cached",
-              call.function, name);
+  if (!kOperations[args.operation].is_cached) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s must be NULL with BACKWARD: gradients are not cached", call.function, name);
+  }
+  if (args.positions.batch_repeat <= 1) return ROPE_OK;
+  return Fail(ROPE_ERROR_UNSUPPORTED,
+              "%s: %s must be NULL with args->positions.batch_repeat (%lld)", call.function, name,
+              static_cast<long long>(args.positions.batch_repeat));
 }
 
 rope_status ReadSource(const Call& call, const rope_qk_args& args, DataOf data_of,
@@ -260,8 +265,8 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, DataOf data_o
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be NULL in a %s context in this version",
                 call.function, kName, call.context.backend->name);
   }
-  if (rope_status s = ReadCache(call, args.operation, kName, given->fused->source,
-                                &given->source_copy, &given->source)) {
+  if (rope_status s =
+          ReadCache(call, args, kName, given->fused->source, &given->source_copy, &given->source)) {
     return s;
   }
   const bool has_k = !IsAbsent(args.k);
@@ -351,8 +356,8 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of
     if (rope_status s = ReadSource(call, args, data_of, given)) return s;
   }
   if (fused.cache != nullptr) {
-    if (rope_status s = ReadCache(call, args.operation, "args->fused->cache", fused.cache,
-                                  &given->cache_copy, &given->cache)) {
+    if (rope_status s = ReadCache(call, args, "args->fused->cache", fused.cache, &given->cache_copy,
+                                  &given->cache)) {
       return s;
     }
     const rope_kv_cache& cache = *given->cache;

@@ -169,6 +169,29 @@ bool IdsFit(const PositionSource& s, int axes, int64_t batch, int64_t tokens) {
   return last <= INT64_MAX / 8 - 1;
 }
 
+// Fields that are 0 in most calls. Batch rows that share their positions are one row of them.
+__attribute__((noinline)) rope_status CheckRare(const Call& call, const char* name,
+                                                const rope_positions& p, PositionSource* source) {
+  const auto& [function, context, batch, tokens] = call;
+  if ((p.reserved[0] | p.reserved[1]) != 0) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %sreserved must be 0 in this version", function, name);
+  }
+  const int64_t repeat = p.batch_repeat;
+  if (repeat < 0 || batch % repeat != 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %sbatch_repeat (%lld) must be 0 or a divisor of batch (%lld)", function, name,
+                static_cast<long long>(repeat), static_cast<long long>(batch));
+  }
+  if (repeat != 1 && !context.backend->has_batch_repeat) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %sbatch_repeat (%lld) must be 0 or 1 in a %s context in this version",
+                function, name, static_cast<long long>(repeat), context.backend->name);
+  }
+  rope_positions of_rows = p;
+  of_rows.batch_repeat = 0;
+  return CheckPositions({function, context, batch / repeat, tokens}, name, of_rows, source);
+}
+
 }  // namespace
 
 rope_status CheckPositions(const Call& call, const char* name, const rope_positions& p,
@@ -180,8 +203,8 @@ rope_status CheckPositions(const Call& call, const char* name, const rope_positi
                : Fail(ROPE_ERROR_UNSUPPORTED, "%s: %skind (%d) is not known to this version",
                       function, name, p.kind);
   }
-  if ((p.reserved[0] | p.reserved[1] | p.reserved[2]) != 0) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %sreserved must be 0 in this version", function, name);
+  if ((p.batch_repeat | p.reserved[0] | p.reserved[1]) != 0) {
+    return CheckRare(call, name, p, source);
   }
   if (context.ids_per_axis && !kPositionKinds[p.kind].has_axes) {
     return Fail(
@@ -266,19 +289,21 @@ rope_status CheckBothRuns(const Call& call, const PositionSource& from, const Po
               call.function, names[before], names[!before], several.sequences);
 }
 
-rope_status CheckValidity(const Call& call, const char* name, const PositionSource& source) {
+rope_status CheckValidity(const Call& call, const char* name, const PositionSource& source,
+                          int64_t batch_repeat) {
   const rope_context& context = call.context;
   if (context.valid_below == INT64_MAX) return ROPE_OK;  // as for most scalings
   // Of a shard, the positions of all ranks: they have the same answer.
   const bool sharded = source.place == PositionSource::kShard;
-  const int64_t batch = call.batch, tokens = sharded ? source.shard.all_tokens : call.tokens;
+  const int64_t batch = call.batch / batch_repeat,
+                tokens = sharded ? source.shard.all_tokens : call.tokens;
   const auto fail = [&](int64_t position, int64_t token, int64_t batch_row, int64_t valid_below) {
     return Fail(
         ROPE_ERROR_INVALID_ARGUMENT,
         "%s: %s: position %lld of token %lld in batch row %lld must be below %lld, because "
         "in a sequence of %lld tokens the scaling has other frequencies than for config->seq_len",
         call.function, name, static_cast<long long>(position), static_cast<long long>(token),
-        static_cast<long long>(batch_row), static_cast<long long>(valid_below - 1),
+        static_cast<long long>(batch_row * batch_repeat), static_cast<long long>(valid_below - 1),
         static_cast<long long>(valid_below));
   };
   const auto valid_below_of = [&](int64_t sequence) {

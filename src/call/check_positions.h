@@ -12,10 +12,16 @@ namespace rope {
 rope_status CheckPositions(const Call& call, const char* name, const rope_positions& positions,
                            PositionSource* source);
 
+// Batch rows, one after the other, that share a row of positions.
+inline int64_t BatchRepeatOf(const rope_positions& positions) {
+  return positions.batch_repeat != 0 ? positions.batch_repeat : 1;
+}
+
 // Positions for which the context's frequencies are right (rope_info.valid_below): every one in
 // host memory; of those on a device, which cannot be read here, the ones that follow from an
-// offset.
-rope_status CheckValidity(const Call& call, const char* name, const PositionSource& source);
+// offset. So many batch rows of the call share them.
+rope_status CheckValidity(const Call& call, const char* name, const PositionSource& source,
+                          int64_t batch_repeat);
 
 // Of REROTATE: the runs of both, which have passed CheckPositions().
 rope_status CheckBothRuns(const Call& call, const PositionSource& from, const PositionSource& to);

@@ -61,6 +61,7 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
   const char* const function = call.function;
   plan->has_rows = args.cos_sin != nullptr;
   plan->row_heads = call.context.freq_heads;
+  plan->batch_repeat = BatchRepeatOf(args.positions);
   if (!plan->has_rows) {
     if (rope_status s =
             CheckPositions(call, "args->positions.", args.positions, &plan->positions)) {
@@ -218,7 +219,17 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
       return s;
     }
     if (rope_status s = CheckBothRuns(call, fused->from, plan->positions)) return s;
-    if (rope_status s = CheckValidity(call, "args->fused->from_positions", fused->from)) return s;
+    if (BatchRepeatOf(*from) != plan->batch_repeat) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: args->fused->from_positions->batch_repeat (%lld) must be that of "
+                  "args->positions (%lld)",
+                  call.function, static_cast<long long>(from->batch_repeat),
+                  static_cast<long long>(args.positions.batch_repeat));
+    }
+    if (rope_status s =
+            CheckValidity(call, "args->fused->from_positions", fused->from, plan->batch_repeat)) {
+      return s;
+    }
   }
   if (data_of == DataOf::kApplication) return ROPE_OK;
   if (rope_status s =
@@ -308,7 +319,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   }
   // Last, because it may look at every position: how many there are is known to be possible by now.
   if (!plan->has_rows && !kOperations[args->operation].by_distance()) {
-    return CheckValidity(call, names.positions, plan->positions);
+    return CheckValidity(call, names.positions, plan->positions, plan->batch_repeat);
   }
   return ROPE_OK;
 }
@@ -332,11 +343,12 @@ rope_status MakeFillPlan(const char* function, const rope_context* context, int6
   plan->stream = stream;
   if (batch == 0 || tokens == 0) return ROPE_OK;
   if (rope_status s = CheckPositions(call, "positions->", *positions, &plan->positions)) return s;
+  plan->batch_repeat = BatchRepeatOf(*positions);
   if (rope_status s = CheckRows(call, "out", out, RowUse::kWrite, &plan->rows, &plan->row_heads)) {
     return s;
   }
   if (context->nope) plan->positions = PositionSource{};  // 1 and 0, by offset 0
-  return CheckValidity(call, "positions", plan->positions);
+  return CheckValidity(call, "positions", plan->positions, plan->batch_repeat);
 }
 
 }  // namespace rope

@@ -23,10 +23,16 @@ struct FillPlan {
   const rope_context* context;
   int64_t batch, tokens;
   PositionSource positions;
-  CosSinTable rows;  // written; in a Plan with has_rows: read instead of positions
+  int64_t batch_repeat;  // batch rows, one after the other, that share a row of positions
+  CosSinTable rows;      // written; in a Plan with has_rows: read instead of positions
   // Rows of cos and sin that a token has: each serves as many adjacent heads of a tensor.
   int32_t row_heads;
   void* stream;
+
+  // That of the positions of a batch row.
+  int64_t PositionRow(int64_t batch_row) const {
+    return batch_repeat == 1 ? batch_row : batch_row / batch_repeat;
+  }
 };
 
 // rope_apply_qk.

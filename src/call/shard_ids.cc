@@ -45,9 +45,10 @@ rope_status WriteShardIds(const char* function, int64_t batch, int64_t tokens,
                 "%s: positions->kind (%d) must be OFFSET or SEQ_OFFSETS: the others have ids",
                 function, positions->kind);
   }
+  const int64_t repeat = BatchRepeatOf(read);
   for (int64_t b = 0; ids != nullptr && b < batch; ++b) {
     for (int64_t t = 0; t < tokens; ++t) {
-      ids[b * tokens + t] = IntegerPosition(source, LocateToken(source, b, t), 0);
+      ids[b * tokens + t] = IntegerPosition(source, LocateToken(source, b / repeat, t), 0);
     }
   }
   for (int64_t t = 0; numbers != nullptr && t < tokens; ++t) {

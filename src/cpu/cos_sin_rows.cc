@@ -437,7 +437,7 @@ void FillRow(const FillPlan& plan, const Kernels& kernels, const CosSinTable& ta
   const int pairs = context.pairs;
   const CosSinFormat& format = table.format;
   alignas(64) float cos[kMaxPairs], sin[kMaxPairs];
-  const Token token = LocateToken(plan.positions, batch, index);
+  const Token token = LocateToken(plan.positions, plan.PositionRow(batch), index);
   const int64_t row = table.RowOf(batch, index);
   if (format.is_angles()) {
     const FrequencySet& set = context.SetOf(plan.positions, token.sequence);
@@ -465,7 +465,7 @@ void FillRow(const FillPlan& plan, const Kernels& kernels, const CosSinTable& ta
 
 void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, int32_t row_head,
                RowBuffer* buffer) {
-  buffer->batch = batch;
+  buffer->batch = plan.PositionRow(batch);
   buffer->first = first;
   buffer->count = count;
   buffer->row_head = row_head;

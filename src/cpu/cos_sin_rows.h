@@ -25,7 +25,7 @@ struct RowBuffer {
   alignas(64) float natural[kFloats];
 
   // The tokens, and which of their rows, where they have several (Plan::row_heads).
-  int64_t batch, first;
+  int64_t batch, first;  // batch: that of positions or rows
   int count;
   int32_t row_head;
   // What `ordered` holds, so that q and k share it: rows rounded to a dtype (0: not rounded; -1:
