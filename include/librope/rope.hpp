@@ -211,6 +211,17 @@ inline rope_norm MakeNorm(rope_norm_kind kind, double eps, const void* weight,
   return norm;
 }
 
+/* The same norm for BACKWARD: `x` is what FORWARD was given, and must live until the call returns;
+ * parts are those of the weights' gradient, if it is wanted. */
+inline rope_norm WithGradients(rope_norm norm, const rope_tensor& x, float* weight_grad = nullptr,
+                               int32_t parts = 0) {
+  norm.x = &x;
+  norm.weight_grad = weight_grad;
+  norm.grad_parts = parts;
+  return norm;
+}
+rope_norm WithGradients(rope_norm, const rope_tensor&&, float* = nullptr, int32_t = 0) = delete;
+
 /* The scale of all that an output or cache in 8 bits stores; see WithScale. */
 inline rope_scale GivenScale(float value) {
   rope_scale scale = ROPE_INIT(rope_scale);

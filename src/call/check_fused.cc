@@ -15,9 +15,6 @@
 namespace rope {
 namespace {
 
-constexpr char kQNorm[] = "args->fused->q_norm", kKNorm[] = "args->fused->k_norm",
-               kVNorm[] = "args->fused->v_norm";
-
 rope_status CheckReserved(const Call& call, const char* name, int64_t reserved) {
   if (reserved == 0) return ROPE_OK;
   return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->reserved must be 0 in this version", call.function,
@@ -76,9 +73,10 @@ HeadStrides StridesOf(const BesideShape& shape) {
 
 // k, whose result goes to slots.
 rope_status DescribeCachedK(const Call& call, const Call& pages, const Names& names,
-                            const rope_tensor& given_k, const rope_tensor& cached, DataOf data_of,
-                            const Shapes& shapes, Tensor tensors[3], int32_t* count,
-                            BesideShape* beside, FusedPlan* fused) {
+                            const rope_tensor& given_k, const rope_tensor& cached,
+                            rope_operation operation, DataOf data_of, const Shapes& shapes,
+                            Tensor tensors[3], int32_t* count, BesideShape* beside,
+                            FusedPlan* fused) {
   const rope_context& context = call.context;
   const char* const name = names.beside[kCacheK];
   BesideShape& shape = beside[kCacheK];
@@ -96,17 +94,21 @@ rope_status DescribeCachedK(const Call& call, const Call& pages, const Names& na
   k.copies_rest = context.rotary_dim != context.head_dim && IsWhole(context, given_k) &&
                   IsWhole(context, cached);
   fused->cached = n;
-  return DescribeOutput(pages, name, cached, kKind, names.k, given_k, data_of, kCacheKScales,
-                        &fused->outputs[n], &k.out_strides, beside);
+  return DescribeOutput(pages, name, cached, kKind, names.k, given_k, operation, data_of,
+                        kCacheKScales, &fused->outputs[n], &k.out_strides, beside);
 }
 
 // What the stages of an output that differs from its input do not do.
 rope_status CheckNormOf(const Call& call, const char* name, const Norm& norm, rope_dtype dtype,
                         const Output& output) {
-  if (output.IsLike(dtype) || norm.span != ROPE_NORM_SPAN_ALL_HEADS ||
-      !(norm.after || norm.rule.has_mean)) {
-    return ROPE_OK;
+  if (output.IsLike(dtype)) return ROPE_OK;
+  if (norm.gradients.x != nullptr) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s must be NULL with BACKWARD where an output has another dtype than its "
+                "input, in this version",
+                call.function, name);
   }
+  if (norm.span != ROPE_NORM_SPAN_ALL_HEADS || !(norm.after || norm.rule.has_mean)) return ROPE_OK;
   return Fail(
       ROPE_ERROR_UNSUPPORTED,
       "%s: %s->span (ROPE_NORM_SPAN_ALL_HEADS) must be another one with %s, where an output "
@@ -117,7 +119,8 @@ rope_status CheckNormOf(const Call& call, const char* name, const Norm& norm, ro
 // What does not turn, to one place.
 rope_status DescribeCopy(const Call& call, const Names& names, Beside from, const rope_tensor& in,
                          const Norm* norm, Beside to, const rope_tensor& out, Beside scales,
-                         DataOf data_of, BesideShape* beside, Copies* copies) {
+                         rope_operation operation, DataOf data_of, BesideShape* beside,
+                         Copies* copies) {
   const char *const name = names.beside[to], *const in_name = names.beside[from];
   const TensorKind kind = kBesideKinds[to];
   BesideShape& shape = beside[to];
@@ -138,11 +141,14 @@ rope_status DescribeCopy(const Call& call, const Names& names, Beside from, cons
   copy.heads = in.heads;
   copy.dtype = in.dtype;
   copy.norm = norm;
-  if (rope_status s = DescribeOutput(call, name, out, kind, in_name, in, data_of, scales,
+  if (rope_status s = DescribeOutput(call, name, out, kind, in_name, in, operation, data_of, scales,
                                      &copy.output, &copy.out_strides, beside)) {
     return s;
   }
-  return norm != nullptr ? CheckNormOf(call, kVNorm, *norm, copy.dtype, copy.output) : ROPE_OK;
+  copy.heads /= copy.output.sums;
+  return norm != nullptr
+             ? CheckNormOf(call, kNormNames[kNormedV].norm, *norm, copy.dtype, copy.output)
+             : ROPE_OK;
 }
 
 // k of `source`, to one place.
@@ -200,20 +206,29 @@ rope_status DescribeSource(const Call& call, const Call& pages, const Names& nam
 }
 
 // The norms of q and k, of calls without a source.
-rope_status CheckNorms(const Call& call, const rope_fused& f, const Shapes& shapes,
+rope_status CheckNorms(const Call& call, const rope_fused& f, bool backward, const Shapes& shapes,
                        const BesideShape& cached, int32_t row_heads, const Tensor tensors[3],
-                       int32_t count, FusedPlan* fused) {
-  const auto check = [&](const char* name, const rope_norm* norm, const char* of,
+                       int32_t count, GradientShapes* gradients, FusedPlan* fused) {
+  const auto check = [&](Normed which, const rope_norm* norm, const char* of,
                          const TensorShape& shape, int32_t first, int32_t last, bool keeps_width,
                          Norm* to) -> rope_status {
     if (norm == nullptr) return ROPE_OK;
+    const char* const name = kNormNames[which].norm;
     if (!shape.present) return Needs(call, name, of);
     const Tensor& t = tensors[first];
     const auto channels = static_cast<int32_t>(shape.in.width / ElementSize(t.dtype));
     const Output& output = fused->outputs[last];
     keeps_width &= shape.in_place || shape.out.width == channels * ElementSize(output.dtype);
-    const NormedTensor tensor = {t.dtype, t.heads, channels, true, keeps_width};
-    if (rope_status s = CheckNorm(call, name, norm, tensor, to)) return s;
+    const NormedTensor tensor = {t.dtype, t.heads, channels, true, keeps_width, backward};
+    if (rope_status s = CheckNorm(call, kNormNames[which], norm, tensor, to, &gradients[which])) {
+      return s;
+    }
+    if (row_heads != 1 && backward) {
+      return Fail(ROPE_ERROR_UNSUPPORTED,
+                  "%s: %s must be NULL with BACKWARD where heads have rows or frequencies of their "
+                  "own, in this version",
+                  call.function, name);
+    }
     if (row_heads != 1 && (to->span == ROPE_NORM_SPAN_ALL_HEADS || to->weight_stride != 0)) {
       return Fail(ROPE_ERROR_UNSUPPORTED,
                   "%s: %s must have ROPE_NORM_SPAN_HEAD and weight_stride_head 0 where heads have "
@@ -227,12 +242,33 @@ rope_status CheckNorms(const Call& call, const rope_fused& f, const Shapes& shap
     return ROPE_OK;
   };
   const int32_t k = shapes.q.present;
-  if (rope_status s = check(kQNorm, f.q_norm, "args->q", shapes.q, 0, 0, true, &fused->q_norm)) {
+  if (rope_status s = check(kQ, f.q_norm, "args->q", shapes.q, 0, 0, true, &fused->q_norm)) {
     return s;
   }
   const bool keeps_width = !cached.present || cached.of.width * ElementSize(tensors[k].dtype) ==
                                                   shapes.k.in.width * int64_t{cached.element};
-  return check(kKNorm, f.k_norm, "args->k", shapes.k, k, count - 1, keeps_width, &fused->k_norm);
+  return check(kK, f.k_norm, "args->k", shapes.k, k, count - 1, keeps_width, &fused->k_norm);
+}
+
+// A part is what one task adds, for all norms.
+rope_status CheckGradParts(const Call& call, const rope_fused& f, FusedPlan* fused) {
+  const rope_norm* const norms[] = {f.q_norm, f.k_norm, f.v_norm};
+  const Norm* const checked[] = {&fused->q_norm, &fused->k_norm, &fused->v_norm};
+  int first = 0;
+  for (int n = 0; n < 3; ++n) {
+    const int32_t parts = norms[n] != nullptr ? checked[n]->gradients.parts : 0;
+    if (parts == 0 || parts == fused->grad_parts) continue;
+    if (fused->grad_parts != 0) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %s->grad_parts (%d) must be that of %s (%d), or 0 without gradients of "
+                  "weights",
+                  call.function, kNormNames[n].norm, parts, kNormNames[first].norm,
+                  fused->grad_parts);
+    }
+    fused->grad_parts = parts;
+    first = n;
+  }
+  return ROPE_OK;
 }
 
 rope_status ReadCache(const Call& call, const rope_qk_args& args, const char* name,
@@ -285,9 +321,9 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, DataOf data_o
 
 // The first norm, as messages call it, or null.
 const char* NameOfNorm(const rope_fused& fused) {
-  return fused.q_norm != nullptr   ? kQNorm
-         : fused.k_norm != nullptr ? kKNorm
-         : fused.v_norm != nullptr ? kVNorm
+  return fused.q_norm != nullptr   ? kNormNames[kQ].norm
+         : fused.k_norm != nullptr ? kNormNames[kK].norm
+         : fused.v_norm != nullptr ? kNormNames[kNormedV].norm
                                    : nullptr;
 }
 
@@ -299,10 +335,15 @@ rope_status CheckNormed(const Call& call, const char* name, rope_operation opera
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be NULL in a %s context in this version",
                 call.function, name, backend.name);
   }
-  if (kOperations[operation].way != Way::kForward) {
+  if (!kOperations[operation].takes_rows) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: %s must be NULL with operation (%d): norms need FORWARD", call.function, name,
-                operation);
+                "%s: %s must be NULL with operation (%d): norms need FORWARD or BACKWARD",
+                call.function, name, operation);
+  }
+  if (kOperations[operation].is_gradient() && !backend.has_gradients) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s must be NULL with BACKWARD in a %s context in this version", call.function,
+                name, backend.name);
   }
   if (data_of == DataOf::kApplication) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
@@ -326,6 +367,25 @@ rope_status CheckRest(const Call& call, bool has_rest, bool has_rest_out) {
 }
 
 }  // namespace
+
+rope_status CheckNoTokens(const Call& call, const rope_qk_args& args) {
+  if (!kOperations[args.operation].is_gradient()) return ROPE_OK;
+  rope_fused fused;
+  if (rope_status s = CopyStruct(call.function, "args->fused", args.fused, &fused)) return s;
+  const rope_norm* const norms[] = {fused.q_norm, fused.k_norm, fused.v_norm};
+  for (int n = 0; n < 3; ++n) {
+    if (norms[n] == nullptr) continue;
+    rope_norm norm;
+    if (rope_status s = CopyStruct(call.function, kNormNames[n].norm, norms[n], &norm)) return s;
+    if (norm.grad_parts != 0) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %s->grad_parts (%d) must be 0 in a call without tokens, which writes "
+                  "nothing: the gradients are zeros",
+                  call.function, kNormNames[n].norm, norm.grad_parts);
+    }
+  }
+  return ROPE_OK;
+}
 
 rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of,
                       FusedArgs* given) {
@@ -385,7 +445,8 @@ rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of
     }
   }
   if (given->has_v_out && !given->has_v) return Needs(call, names[kVOut], names[v]);
-  if (fused.v_norm != nullptr && !given->has_v) return Needs(call, kVNorm, names[kV]);
+  if (fused.v_norm != nullptr && !given->has_v)
+    return Needs(call, kNormNames[kNormedV].norm, names[kV]);
   if (rope_status s = CheckRest(call, given->has_rest, !IsAbsent(fused.rest_out))) return s;
   if (!given->has_v || given->has_v_out || given->caches_v) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -409,6 +470,10 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
   BesideShape* const beside = fused_shapes->beside;
   fused_shapes->pages = cache != nullptr ? cache->pages : 0;
   fused_shapes->page_size = cache != nullptr ? cache->page_size : 0;
+  const bool backward = kOperations[args.operation].is_gradient();
+  GradientShapes* const gradients = fused_shapes->gradients;
+  fused_shapes->has_gradients = backward && NameOfNorm(f) != nullptr;
+  for (int n = 0; fused_shapes->has_gradients && n < 3; ++n) gradients[n].present = false;
   const Call pages = {call.function, call.context, fused_shapes->pages, fused_shapes->page_size};
   if (source != nullptr) {
     fused_shapes->source_pages = source->pages;
@@ -419,13 +484,13 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
     }
   } else {
     if (given.caches_k) {
-      if (rope_status s = DescribeCachedK(call, pages, names, args.k, cache->k, data_of, shapes,
-                                          tensors, count, beside, fused)) {
+      if (rope_status s = DescribeCachedK(call, pages, names, args.k, cache->k, args.operation,
+                                          data_of, shapes, tensors, count, beside, fused)) {
         return s;
       }
     }
-    if (rope_status s =
-            CheckNorms(call, f, shapes, beside[kCacheK], row_heads, tensors, *count, fused)) {
+    if (rope_status s = CheckNorms(call, f, backward, shapes, beside[kCacheK], row_heads, tensors,
+                                   *count, gradients, fused)) {
       return s;
     }
   }
@@ -441,20 +506,25 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
     }
     const Norm* norm = nullptr;
     if (f.v_norm != nullptr) {
-      const NormedTensor normed = {v.dtype, v.heads, v.head_dim, false, true};
-      if (rope_status s = CheckNorm(call, kVNorm, f.v_norm, normed, &fused->v_norm)) return s;
+      const int32_t heads = backward ? f.v_out.heads : v.heads;
+      const NormedTensor normed = {v.dtype, heads, v.head_dim, false, true, backward};
+      if (rope_status s = CheckNorm(call, kNormNames[kNormedV], f.v_norm, normed, &fused->v_norm,
+                                    &gradients[kNormedV])) {
+        return s;
+      }
       norm = &fused->v_norm;
     }
     // To the cache before v_out: normed in place, v would be gone.
     if (given.caches_v) {
-      if (rope_status s = DescribeCopy(pages, names, from, v, norm, kCacheV, cache->v,
-                                       kCacheVScales, data_of, beside, &fused->copies)) {
+      if (rope_status s =
+              DescribeCopy(pages, names, from, v, norm, kCacheV, cache->v, kCacheVScales,
+                           args.operation, data_of, beside, &fused->copies)) {
         return s;
       }
     }
     if (given.has_v_out) {
       if (rope_status s = DescribeCopy(call, names, from, v, norm, kVOut, f.v_out, kVOutScales,
-                                       data_of, beside, &fused->copies)) {
+                                       args.operation, data_of, beside, &fused->copies)) {
         return s;
       }
     }
@@ -464,10 +534,14 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
                                        data_of, &beside[kRest])) {
       return s;
     }
-    if (rope_status s = DescribeCopy(call, names, kRest, f.rest, nullptr, kRestOut, f.rest_out,
-                                     kRestOutScales, data_of, beside, &fused->copies)) {
+    if (rope_status s =
+            DescribeCopy(call, names, kRest, f.rest, nullptr, kRestOut, f.rest_out, kRestOutScales,
+                         args.operation, data_of, beside, &fused->copies)) {
       return s;
     }
+  }
+  if (fused_shapes->has_gradients) {
+    if (rope_status s = CheckGradParts(call, f, fused)) return s;
   }
   if (source != nullptr) {
     fused->source_dropped = source->dropped;

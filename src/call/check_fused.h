@@ -4,6 +4,7 @@
 #define LIBROPE_SRC_CALL_CHECK_FUSED_H_
 
 #include "call/call.h"
+#include "call/check_norm.h"
 #include "call/check_tensors.h"
 #include "call/fused_plan.h"
 
@@ -36,7 +37,12 @@ struct FusedShapes {
   int32_t count;
   int64_t pages, page_size;  // of the cache, if there is one
   int64_t source_pages, source_page_size;
+  bool has_gradients;           // of norms
+  GradientShapes gradients[3];  // with these: of the norms of q, k and v
 };
+
+// A call without tokens writes nothing, which gradients of weights would expect.
+rope_status CheckNoTokens(const Call& call, const rope_qk_args& args);
 
 // What can be said before q and k are known: sizes, and that what belongs together is there.
 rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of, FusedArgs* given);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "base/status.h"
 #include "call/overlap.h"
@@ -37,15 +38,16 @@ class Regions {
   }
 
   // It may not meet those before, unless both are only read.
-  rope_status Add(Beside which, const BesideShape& shape, const void* data, bool written) {
+  rope_status Add(const char* name, const Footprint& of, int64_t extent, const void* data,
+                  bool written) {
     const auto base = reinterpret_cast<uintptr_t>(data);
-    const uintptr_t end = base + static_cast<uintptr_t>(shape.extent);
+    const uintptr_t end = base + static_cast<uintptr_t>(extent);
     for (int i = 0; i < count_; ++i) {
       const Range& before = ranges_[i];
       if (before.end <= base || end <= before.base || !(before.written || written)) continue;
-      if (rope_status s = Compare(i, which, {names_.beside[which], shape.of, base})) return s;
+      if (rope_status s = Compare(i, {name, of, base})) return s;
     }
-    beside_[count_ - first_] = {which, &shape};
+    added_[count_ - first_] = {name, &of};
     ranges_[count_++] = {base, end, written};
     return ROPE_OK;
   }
@@ -67,17 +69,18 @@ class Regions {
     if (!shape.in_place) AddRange(t.out, shape.out, true);
   }
 
-  __attribute__((noinline)) rope_status Compare(int i, Beside which, const Memory& added) const {
+  __attribute__((noinline)) rope_status Compare(int i, const Memory& added) const {
     Memory rotated[4], before;
     bool may_be_equal = false;
     if (i < first_) {
       MemoryOf(call_, names_, shapes_, tensors_, outputs_, rotated);
       before = rotated[i];
     } else {
-      const auto& [which_before, shape] = beside_[i - first_];
-      before = {names_.beside[which_before], shape->of, ranges_[i].base};
-      may_be_equal =
-          (which_before == kV && which == kVOut) || (which_before == kRest && which == kRestOut);
+      const auto& [name, of] = added_[i - first_];
+      before = {name, *of, ranges_[i].base};
+      const auto& beside = names_.beside;
+      may_be_equal = (name == beside[kV] && added.name == beside[kVOut]) ||
+                     (name == beside[kRest] && added.name == beside[kRestOut]);
     }
     if (AreDisjoint({before.of, before.base}, {added.of, added.base})) return ROPE_OK;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s%s", call_.function, added.name,
@@ -89,11 +92,12 @@ class Regions {
   const Shapes& shapes_;
   const Tensor* const tensors_;
   const Output* const outputs_;
-  Range ranges_[4 + kBesides];
+  static constexpr int kMost = kBesides + 3 * std::size(kNormNames);
+  Range ranges_[4 + kMost];
   struct {
-    Beside which;
-    const BesideShape* shape;
-  } beside_[kBesides];
+    const char* name;
+    const Footprint* of;
+  } added_[kMost];
   int count_ = 0, first_;
 };
 
@@ -138,16 +142,47 @@ bool LieApart(const Shapes& shapes, const Tensor tensors[3], const FusedShapes& 
   return apart;
 }
 
+// What BACKWARD reads and writes for norms.
+rope_status CheckGradientAddresses(const Call& call, const FusedShapes& shapes,
+                                   const FusedPlan& fused, Regions* regions) {
+  const Norm* const norms[] = {&fused.q_norm, &fused.k_norm, &fused.v_norm};
+  for (int n = 0; n < 3; ++n) {
+    const GradientShapes& shape = shapes.gradients[n];
+    if (!shape.present) continue;
+    const NormNames& names = kNormNames[n];
+    const NormGradients& gradients = norms[n]->gradients;
+    if (rope_status s =
+            CheckAddressBeside(call, names.x, ".data", shape.x, TensorKind::kOthers, gradients.x)) {
+      return s;
+    }
+    if (rope_status s = regions->Add(names.x, shape.x.of, shape.x.extent, gradients.x, false))
+      return s;
+    const auto add = [&](const char* name, const float* data) -> rope_status {
+      if (data == nullptr) return ROPE_OK;
+      if (static_cast<uint64_t>(shape.weights.width) >
+          UINTPTR_MAX - reinterpret_cast<uintptr_t>(data)) {
+        return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                    "%s: %s (%p) with %d parts reaches beyond the address space", call.function,
+                    name, static_cast<const void*>(data), gradients.parts);
+      }
+      return regions->Add(name, shape.weights, shape.weights.width, data, true);
+    };
+    if (rope_status s = add(names.weight_grad, gradients.weight)) return s;
+    if (rope_status s = add(names.bias_grad, gradients.bias)) return s;
+  }
+  return ROPE_OK;
+}
+
 // The addresses one by one, and each with those before. `same`: which are in place, by bits.
 __attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& names,
                                                 const Shapes& shapes, const Tensor tensors[3],
-                                                const Output outputs[3],
                                                 const FusedShapes& fused_shapes,
-                                                const FusedAddresses& addresses, unsigned same) {
+                                                const FusedAddresses& addresses,
+                                                const FusedPlan& fused, unsigned same) {
   const Call pages = {call.function, call.context, fused_shapes.pages, fused_shapes.page_size};
   const Call source = {call.function, call.context, fused_shapes.source_pages,
                        fused_shapes.source_page_size};
-  Regions regions(call, names, shapes, tensors, outputs);
+  Regions regions(call, names, shapes, tensors, fused.outputs);
   for (int n = 0; n < fused_shapes.count; ++n) {
     const auto which = static_cast<Beside>(n);
     const BesideShape& shape = fused_shapes.beside[which];
@@ -165,9 +200,13 @@ __attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& n
     const bool in_place = (same >> which & 1) != 0;
     if (in_place && shape.written) continue;
     if (IsScales(which) && !shape.written) continue;
-    if (rope_status s = regions.Add(which, shape, data, shape.written || in_place)) return s;
+    if (rope_status s = regions.Add(names.beside[which], shape.of, shape.extent, data,
+                                    shape.written || in_place)) {
+      return s;
+    }
   }
-  return ROPE_OK;
+  return fused_shapes.has_gradients ? CheckGradientAddresses(call, fused_shapes, fused, &regions)
+                                    : ROPE_OK;
 }
 
 // Of the tensors to the last one, and of the copies.
@@ -222,10 +261,10 @@ rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shap
     if (IsSame(fused_shapes, addresses, pair)) same |= 1u << pair.in | 1u << pair.out;
   }
   const bool gathers = fused->gathered != FusedPlan::kNone;
-  if (fused_shapes.count != kRest ||
+  if (fused_shapes.count != kRest || fused_shapes.has_gradients ||
       !LieApart(shapes, tensors, fused_shapes, addresses, same != 0)) {
-    if (rope_status s = CheckEach(call, names, shapes, tensors, fused->outputs, fused_shapes,
-                                  addresses, same)) {
+    if (rope_status s =
+            CheckEach(call, names, shapes, tensors, fused_shapes, addresses, *fused, same)) {
       return s;
     }
   }

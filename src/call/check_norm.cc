@@ -6,6 +6,7 @@
 #include "base/aligned.h"
 #include "base/status.h"
 #include "base/struct_size.h"
+#include "call/check_tensors.h"
 #include "math/element.h"
 
 namespace rope {
@@ -169,10 +170,101 @@ rope_status CheckOrder(const Call& call, const char* name, const rope_norm& n, c
               call.function, name);
 }
 
+// Fields that only BACKWARD reads.
+rope_status CheckNoGradients(const Call& call, const char* name, const rope_norm& n) {
+  constexpr char kOther[] = "an operation that is not BACKWARD";
+  if (rope_status s = CheckGiven(call, name, "x", n.x, false, kOther)) return s;
+  if (rope_status s = CheckGiven(call, name, "weight_grad", n.weight_grad, false, kOther)) return s;
+  if (rope_status s = CheckGiven(call, name, "bias_grad", n.bias_grad, false, kOther)) return s;
+  if (n.grad_parts == 0) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->grad_parts (%d) must be 0 with %s",
+              call.function, name, n.grad_parts, kOther);
+}
+
+// What FORWARD was given.
+rope_status CheckX(const Call& call, const NormNames& names, const rope_norm& n,
+                   const NormedTensor& tensor, BesideShape* shape) {
+  if (rope_status s = CheckGiven(call, names.norm, "x", n.x, true, "BACKWARD")) return s;
+  const rope_tensor& x = *n.x;
+  const TensorKind kind = tensor.turns ? TensorKind::kHeads : TensorKind::kOthers;
+  if (IsAbsent(x)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s is required by BACKWARD", call.function,
+                names.x);
+  }
+  if (rope_status s = DescribeBeside(call, names.x, x, kind, DataOf::kCall, shape)) return s;
+  const auto width = static_cast<int32_t>(shape->of.width / shape->element);
+  if (x.dtype == tensor.dtype && x.heads == tensor.heads && width == tensor.channels) {
+    return ROPE_OK;
+  }
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s (dtype %d, %d heads of %d channels) must be like the output (dtype %d, %d "
+              "heads of %d channels), which is its gradient",
+              call.function, names.x, x.dtype, x.heads, width, tensor.dtype, tensor.heads,
+              tensor.channels);
+}
+
+// The gradients of weights and biases.
+rope_status CheckParts(const Call& call, const NormNames& names, const rope_norm& n,
+                       const NormRule& rule, const NormedTensor& tensor, Footprint* shape) {
+  const char* const kind = kKindNames[n.kind];
+  if (n.grad_parts < 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->grad_parts (%d) must not be negative",
+                call.function, names.norm, n.grad_parts);
+  }
+  if (n.weight_grad != nullptr && !rule.has_weight) {
+    return CheckGiven(call, names.norm, "weight_grad", n.weight_grad, false, kind);
+  }
+  if (n.bias_grad != nullptr && !rule.has_bias) {
+    return CheckGiven(call, names.norm, "bias_grad", n.bias_grad, false, kind);
+  }
+  const bool wanted = n.weight_grad != nullptr || n.bias_grad != nullptr;
+  if (wanted != (n.grad_parts != 0)) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                wanted ? "%s: %s->grad_parts (%d) is required with %s"
+                       : "%s: %s->grad_parts (%d) must be 0 without %s",
+                call.function, names.norm, n.grad_parts,
+                wanted && n.weight_grad == nullptr ? "bias_grad" : "weight_grad");
+  }
+  for (const float* grad : {n.weight_grad, n.bias_grad}) {
+    const char* const field = grad == n.bias_grad ? "bias_grad" : "weight_grad";
+    if (rope_status s = CheckAligned(call, names.norm, field, grad, sizeof(float))) return s;
+  }
+  const int64_t weights = int64_t{tensor.channels} * (n.weight_stride_head != 0 ? tensor.heads : 1);
+  int64_t bytes;
+  const auto least = static_cast<int64_t>(INTPTR_MAX);
+  if (__builtin_mul_overflow(weights * int64_t{sizeof(float)}, int64_t{n.grad_parts}, &bytes) ||
+      bytes > least) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->grad_parts (%d) times %lld weights reaches beyond the address space",
+                call.function, names.norm, n.grad_parts, static_cast<long long>(weights));
+  }
+  *shape = {{1, 1, 1}, {0, 0, 0}, bytes};
+  return ROPE_OK;
+}
+
+rope_status CheckGradients(const Call& call, const NormNames& names, const rope_norm& n,
+                           const NormRule& rule, const NormedTensor& tensor,
+                           GradientShapes* shapes) {
+  if (n.span == ROPE_NORM_SPAN_GIVEN || n.order == ROPE_NORM_ORDER_AFTER) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->%s must not be set with BACKWARD in this version",
+                call.function, names.norm,
+                n.span == ROPE_NORM_SPAN_GIVEN ? "span (ROPE_NORM_SPAN_GIVEN)"
+                                               : "order (ROPE_NORM_ORDER_AFTER)");
+  }
+  if (!tensor.keeps_width) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s needs an output with the head_dim of its input with BACKWARD",
+                call.function, names.norm);
+  }
+  if (rope_status s = CheckX(call, names, n, tensor, &shapes->x)) return s;
+  return CheckParts(call, names, n, rule, tensor, &shapes->weights);
+}
+
 }  // namespace
 
-rope_status CheckNorm(const Call& call, const char* name, const rope_norm* given,
-                      const NormedTensor& tensor, Norm* norm) {
+rope_status CheckNorm(const Call& call, const NormNames& names, const rope_norm* given,
+                      const NormedTensor& tensor, Norm* norm, GradientShapes* shapes) {
+  const char* const name = names.norm;
   rope_norm copy;
   if (given->struct_size != sizeof(rope_norm)) {
     if (rope_status s = CopyStruct(call.function, name, given, &copy)) return s;
@@ -185,6 +277,27 @@ rope_status CheckNorm(const Call& call, const char* name, const rope_norm* given
   if (rope_status s = CheckRstd(call, name, n, rule)) return s;
   if (rope_status s = CheckWeights(call, name, n, rule, tensor)) return s;
   if (rope_status s = CheckOrder(call, name, n, rule, tensor, norm)) return s;
+  if (n.reserved != 0) {
+    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->reserved must be 0 in this version", call.function,
+                name);
+  }
+  if (rope_status s = tensor.backward ? CheckGradients(call, names, n, rule, tensor, shapes)
+                                      : CheckNoGradients(call, name, n)) {
+    return s;
+  }
+  shapes->present = tensor.backward;
+  norm->gradients = {};
+  if (tensor.backward) {
+    norm->in_f32 = false;  // gradients are, whatever the norm is
+    const int64_t* const strides = shapes->x.of.strides;
+    norm->gradients = {
+        static_cast<const char*>(n.x->data),
+        {strides[0], strides[1], strides[2]},
+        n.weight_grad,
+        n.bias_grad,
+        n.grad_parts,
+        n.weight_stride_head != 0 ? int64_t{tensor.channels} * tensor.heads : tensor.channels};
+  }
   norm->rule = rule;
   norm->eps = static_cast<float>(n.eps);
   norm->weight = static_cast<const char*>(n.weight);

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "call/check_scale.h"
 #include "math/element.h"
+#include "math/operation.h"
 
 namespace rope {
 namespace {
@@ -26,13 +27,34 @@ bool Repeat(int32_t repeats, int64_t* stride) {
   return !__builtin_mul_overflow(*stride, int64_t{repeats}, stride);
 }
 
+// The gradient of heads that were repeated.
+rope_status CheckSums(const Call& call, const char* name, const rope_tensor& out,
+                      const char* in_name, const rope_tensor& in, Output* output) {
+  if (in.heads % out.heads != 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s.heads (%d) must be that of %s (%d), or divide it", call.function, name,
+                out.heads, in_name, in.heads);
+  }
+  if (!call.context.backend->has_gradients) return FailUnlike(call, name, out, in_name, in);
+  if (out.dtype != in.dtype) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s.dtype (%d) must be that of %s (%d), whose heads are added, in this version",
+                call.function, name, out.dtype, in_name, in.dtype);
+  }
+  output->sums = in.heads / out.heads;
+  return ROPE_OK;
+}
+
 }  // namespace
 
 rope_status DescribeUnlike(const Call& call, const char* name, const rope_tensor& out,
                            TensorKind kind, const char* in_name, const rope_tensor& in,
-                           DataOf data_of, Beside scales, Output* output, HeadStrides* strides,
-                           BesideShape* beside) {
+                           rope_operation operation, DataOf data_of, Beside scales, Output* output,
+                           HeadStrides* strides, BesideShape* beside) {
   const rope_context& context = call.context;
+  if (kOperations[operation].is_gradient() && out.heads != in.heads) {
+    return CheckSums(call, name, out, in_name, in, output);
+  }
   const bool in_cache = IsInCache(kind);
   output->dtype = out.dtype;
   output->scales_at = scales;

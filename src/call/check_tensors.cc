@@ -205,9 +205,9 @@ Footprint FootprintOf(const Call& call, int32_t heads, const HeadStrides& stride
 // and its scales in `beside`. Compiled for both.
 template <bool kFused>
 rope_status DescribePair(const Call& call, const char* name, const rope_tensor& in,
-                         const char* out_name, const rope_tensor& out, DataOf data_of,
-                         TensorShape* shape, Tensor* tensor, Beside scales, Output* output,
-                         BesideShape* beside) {
+                         const char* out_name, const rope_tensor& out, rope_operation operation,
+                         DataOf data_of, TensorShape* shape, Tensor* tensor, Beside scales,
+                         Output* output, BesideShape* beside) {
   const char* const function = call.function;
   const rope_context& context = call.context;
   shape->present = !IsAbsent(in);
@@ -252,8 +252,13 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
                 shape->in_place ? name : out_name);
   }
   if (!kFused || shape->in_place) return ROPE_OK;
-  return DescribeOutput(call, out_name, out, TensorKind::kHeadsOut, name, in, data_of, scales,
-                        output, &tensor->out_strides, beside);
+  if (rope_status s =
+          DescribeOutput(call, out_name, out, TensorKind::kHeadsOut, name, in, operation, data_of,
+                         scales, output, &tensor->out_strides, beside)) {
+    return s;
+  }
+  tensor->heads /= output->sums;
+  return ROPE_OK;
 }
 
 template <TensorKind kKind>
@@ -279,12 +284,12 @@ rope_status CheckAddress(const Call& call, const char* name, const char* data_na
 // The output of a tensor beside it. A call without a FusedPlan pays for nothing here.
 struct SameOutput {
   struct Times {
-    static constexpr int32_t repeats = 1;
+    static constexpr int32_t repeats = 1, sums = 1;
   };
-  static constexpr Times kOnce{};
 
   SameOutput(const Output* /*outputs*/, int32_t /*tensor*/) {}
-  static Times times() { return {}; }
+  static Times in() { return {}; }
+  static Times out() { return {}; }
   static bool IsLike(rope_dtype) { return true; }
   static rope_status Check(const Call& call, const char* name, const char* data_name,
                            const Tensor& tensor, const Reach& reach, const void* data) {
@@ -293,12 +298,12 @@ struct SameOutput {
 };
 struct OtherOutput {
   struct Times {
-    int32_t repeats;
+    int32_t repeats, sums;
   };
-  static constexpr Times kOnce{1};
 
   OtherOutput(const Output* outputs, int32_t tensor) : output(outputs[tensor]) {}
-  Times times() const { return {output.repeats}; }
+  Times in() const { return {1, output.sums}; }
+  Times out() const { return {output.repeats, 1}; }
   bool IsLike(rope_dtype in) const { return output.IsLike(in); }
   rope_status Check(const Call& call, const char* name, const char* data_name, const Tensor& tensor,
                     const Reach& reach, const void* data) const {
@@ -321,20 +326,21 @@ struct Placed : Other::Times {
   Footprint Of(const Call& call) const {
     HeadStrides each = strides;
     if (this->repeats != 1) each.head /= this->repeats;
-    return FootprintOf(call, tensor.heads * this->repeats, each, reach);
+    return FootprintOf(call, tensor.heads * this->repeats * this->sums, each, reach);
   }
 };
 
 template <class Other>
-Placed<Other> In(const char* name, const Tensor& tensor, const TensorShape& shape) {
-  return {Other::kOnce, name, tensor.in, tensor, tensor.in_strides, shape.in};
+Placed<Other> In(const char* name, const Tensor& tensor, const TensorShape& shape,
+                 const Other& output) {
+  return {output.in(), name, tensor.in, tensor, tensor.in_strides, shape.in};
 }
 // In place: the input, also of k whose result goes to slots, which have the output's strides.
 template <class Other>
 Placed<Other> Out(const char* name, const Tensor& tensor, const TensorShape& shape,
                   const Other& output) {
-  if (shape.in_place) return In<Other>(name, tensor, shape);
-  return {output.times(), name, tensor.out, tensor, tensor.out_strides, shape.out};
+  if (shape.in_place) return In(name, tensor, shape, output);
+  return {output.out(), name, tensor.out, tensor, tensor.out_strides, shape.out};
 }
 
 template <class Other>
@@ -360,13 +366,11 @@ rope_status CheckOutput(const Call& call, const char* name, const char* out_name
   const char* const in = tensor->in;
   char* const out = tensor->out;
   if (rope_status s = output.Check(call, out_name, data_name, *tensor, shape.out, out)) return s;
+  const Placed<Other> in_memory = In(name, *tensor, shape, output),
+                      out_memory = Out(out_name, *tensor, shape, output);
   if (in != out) {
-    if (AreApart(call, In<Other>(name, *tensor, shape), Out(out_name, *tensor, shape, output))) {
-      return ROPE_OK;
-    }
-  } else if (output.IsLike(tensor->dtype) &&
-             AreEqual(FootprintOf(call, tensor->heads, tensor->in_strides, shape.in),
-                      FootprintOf(call, tensor->heads, tensor->out_strides, shape.out))) {
+    if (AreApart(call, in_memory, out_memory)) return ROPE_OK;
+  } else if (output.IsLike(tensor->dtype) && AreEqual(in_memory.Of(call), out_memory.Of(call))) {
     tensor->copies_rest = false;
     return ROPE_OK;
   }
@@ -391,10 +395,10 @@ rope_status CheckDisjoint(const Call& call, const Names& names, const Shapes& sh
                       k_out = Out(k_in_place ? names.k : names.k_out, k, shapes.k, k_output);
   if (rope_status s = CheckApart(call, q_out, k_out)) return s;
   if (!q_in_place && !shapes.k.only_read()) {
-    if (rope_status s = CheckApart(call, In<Other>(names.q, q, shapes.q), k_out)) return s;
+    if (rope_status s = CheckApart(call, In(names.q, q, shapes.q, q_output), k_out)) return s;
   }
   if (!k_in_place) {
-    if (rope_status s = CheckApart(call, q_out, In<Other>(names.k, k, shapes.k))) return s;
+    if (rope_status s = CheckApart(call, q_out, In(names.k, k, shapes.k, k_output))) return s;
   }
   return ROPE_OK;
 }
@@ -489,14 +493,15 @@ template <bool kFused>
 rope_status CheckShapesOf(const Call& call, const Names& names, const rope_qk_args& args,
                           DataOf data_of, Shapes* shapes, Tensor tensors[3], Output* outputs,
                           BesideShape* beside) {
-  if (rope_status s = DescribePair<kFused>(call, names.q, args.q, names.q_out, args.q_out, data_of,
-                                           &shapes->q, &tensors[0], kQOutScales, outputs, beside)) {
+  if (rope_status s =
+          DescribePair<kFused>(call, names.q, args.q, names.q_out, args.q_out, args.operation,
+                               data_of, &shapes->q, &tensors[0], kQOutScales, outputs, beside)) {
     return s;
   }
   const int32_t k = shapes->q.present;
-  if (rope_status s =
-          DescribePair<kFused>(call, names.k, args.k, names.k_out, args.k_out, data_of, &shapes->k,
-                               &tensors[k], kKOutScales, kFused ? &outputs[k] : nullptr, beside)) {
+  if (rope_status s = DescribePair<kFused>(call, names.k, args.k, names.k_out, args.k_out,
+                                           args.operation, data_of, &shapes->k, &tensors[k],
+                                           kKOutScales, kFused ? &outputs[k] : nullptr, beside)) {
     return s;
   }
   if (shapes->count() != 0) return ROPE_OK;
@@ -519,8 +524,8 @@ rope_status CheckShapeOfQ(const Call& call, const Names& names, const rope_qk_ar
                           BesideShape* beside) {
   shapes->k.present = false;
   shapes->k.in_place = true;
-  return DescribePair<true>(call, names.q, args.q, names.q_out, args.q_out, data_of, &shapes->q,
-                            &tensors[0], kQOutScales, outputs, beside);
+  return DescribePair<true>(call, names.q, args.q, names.q_out, args.q_out, args.operation, data_of,
+                            &shapes->q, &tensors[0], kQOutScales, outputs, beside);
 }
 
 rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& shapes,
@@ -540,8 +545,8 @@ void MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const 
   const auto add_pair = [&](const char* name, const char* out_name, int32_t n,
                             const TensorShape& shape) {
     if (!shape.present) return;
-    add(In<OtherOutput>(name, tensors[n], shape));
     const OtherOutput output(outputs, n);
+    add(In(name, tensors[n], shape, output));
     if (!shape.in_place) add(Out(out_name, tensors[n], shape, output));
   };
   add_pair(names.q, names.q_out, 0, shapes.q);

@@ -16,10 +16,11 @@
 namespace rope {
 
 // What the output of heads is. Each head is written `repeats` times in a row, where the strides of
-// the output and of its scales lead from the first one of a head to that of the next.
+// the output and of its scales lead from the first one of a head to that of the next. With BACKWARD
+// each is the sum of `sums` heads of the input, one after the other.
 struct Output {
   rope_dtype dtype;
-  int32_t repeats;
+  int32_t repeats, sums;
   // Of a dtype in 8 bits.
   Beside scales_at;  // where an array of scales is given
   GroupScales scales;
@@ -27,9 +28,9 @@ struct Output {
   bool HasScaleArray() const { return IsCode(dtype) && scales.groups != 0; }
   void SetLike(rope_dtype in) {
     dtype = in;
-    repeats = 1;
+    repeats = sums = 1;
   }
-  // Whether heads of a dtype are its bytes, each once.
+  // Whether heads of a dtype, or their sums, are of it, each once.
   bool IsLike(rope_dtype in) const { return dtype == in && repeats == 1; }
 };
 
@@ -62,11 +63,12 @@ struct FusedPlan {
   void Clear() {
     cached = -1;
     gathered = kNone;
-    in_place = converts = false;
+    in_place = converts = adds = false;
     copies.count = 0;
     slots.kind = source.kind = 0;
     dropped = source_dropped = nullptr;
     norms[0] = norms[1] = norms[2] = nullptr;
+    grad_parts = 0;
   }
   bool has_slots() const { return (slots.kind | source.kind) != 0; }
   bool has_norms() const {
@@ -89,6 +91,7 @@ struct FusedPlan {
   static constexpr int32_t kNone = INT32_MAX;
   bool in_place;      // source and cache are one memory, and some token stays where it is
   bool converts;      // some output is not like its input
+  bool adds;          // some output is a sum of heads
   Output outputs[3];  // of Plan::tensors
   Copies copies;
   // kind 0: nothing goes to slots. Plan::positions say which sequence a token has.
@@ -99,6 +102,7 @@ struct FusedPlan {
   PositionSource from;   // of operations that have one: the positions before
   const Norm* norms[3];  // of Plan::tensors; null: none
   Norm q_norm, k_norm, v_norm;
+  int32_t grad_parts;  // of the gradients of weights that the norms ask for; 0: none does
 };
 
 }  // namespace rope

@@ -148,22 +148,18 @@ __attribute__((always_inline)) inline rope_status PlanTensors(const Call& call, 
   return CheckAddresses(call, names, *shapes, AddressesOf(args), plan->tensors);
 }
 
-// Whether some output is not like its input. Which row or gradient a repeated head has would be a
-// guess.
+// Whether some output is not like its input. Which row a repeated head has would be a guess.
 rope_status CheckConversions(const Call& call, const Names& names, const Shapes& shapes,
                              const Plan& plan, FusedPlan* fused) {
-  const bool backward = !kOperations[plan.operation].is_cached;
   const auto check = [&](const char* name, rope_dtype in, const Output& output,
                          bool rows) -> rope_status {
     if (output.IsLike(in)) return ROPE_OK;
     fused->converts = true;
-    if (output.repeats == 1 || !(backward || rows)) return ROPE_OK;
+    if (output.repeats == 1 || !rows) return ROPE_OK;
     return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: %s.heads must be that of its input %s in this version, and is a multiple (%d "
-                "times)",
-                call.function, name,
-                backward ? "with BACKWARD" : "where heads have rows or frequencies of their own",
-                output.repeats);
+                "%s: %s.heads must be that of its input where heads have rows or frequencies of "
+                "their own in this version, and is a multiple (%d times)",
+                call.function, name, output.repeats);
   };
   for (int32_t n = 0; n < plan.tensor_count; ++n) {  // no head is repeated in slots
     const char* const name = shapes.q.present && n == 0 ? names.q_out : names.k_out;
@@ -177,6 +173,26 @@ rope_status CheckConversions(const Call& call, const Names& names, const Shapes&
     if (rope_status s = check(names.beside[copy.to], copy.dtype, copy.output, false)) return s;
   }
   return ROPE_OK;
+}
+
+// Gradients of repeated heads are added: where it is known how each of them turned, and once.
+rope_status CheckSums(const Call& call, DataOf data_of, const Plan& plan, FusedPlan* fused) {
+  bool of_turned = false;
+  for (int32_t n = 0; n < plan.tensor_count; ++n) of_turned |= fused->outputs[n].sums != 1;
+  fused->adds = of_turned;
+  for (int32_t n = 0; n < fused->copies.count; ++n) {
+    fused->adds |= fused->copies.of[n].output.sums != 1;
+  }
+  if (fused->adds && data_of == DataOf::kApplication) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: outputs must have the heads of their inputs in prepared calls in this version",
+                call.function);
+  }
+  if (!of_turned || plan.row_heads == 1) return ROPE_OK;
+  return Fail(ROPE_ERROR_UNSUPPORTED,
+              "%s: outputs must have the heads of their inputs where heads have rows or "
+              "frequencies of their own",
+              call.function);
 }
 
 // The same, and what else the call does. Apart: its stack is not that of every call.
@@ -213,6 +229,7 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
     return s;
   }
   if (rope_status s = CheckConversions(call, names, *shapes, *plan, fused)) return s;
+  if (rope_status s = CheckSums(call, data_of, *plan, fused)) return s;
   if (const rope_positions* const from = given.fused->from_positions) {
     if (rope_status s =
             CheckPositions(call, "args->fused->from_positions->", *from, &fused->from)) {
@@ -290,12 +307,15 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   plan->fused = nullptr;
   plan->has_rows = false;
   plan->row_heads = 1;
+  plan->batch_repeat = 1;
   plan->tensor_count =
       data_of == DataOf::kCall ? CheckToken(*context, *args, &plan->positions, plan->tensors) : 0;
   if (plan->tensor_count != 0) return ROPE_OK;
   const Call call = {function, *context, args->batch, args->tokens};
   if (rope_status s = CheckSizes(call, names.args)) return s;
-  if (args->tokens == 0) return ROPE_OK;  // pointers may be NULL
+  if (args->tokens == 0) {  // pointers may be NULL
+    return args->fused != nullptr ? CheckNoTokens(call, *args) : ROPE_OK;
+  }
   if (args->batch == 0) {
     if (args->q.data == nullptr && args->k.data == nullptr) return ROPE_OK;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,

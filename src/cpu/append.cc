@@ -6,8 +6,11 @@
 
 #include <hwy/cache_control.h>
 
+#include "cpu/gradients.h"
 #include "cpu/norm_tiles.h"
 #include "cpu/staged.h"
+#include "math/element.h"
+#include "math/operation.h"
 
 namespace rope::cpu {
 namespace {
@@ -54,6 +57,24 @@ void NormCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, const 
   tensor.dtype = copy.dtype;
   NormTokens({kernels, *plan.context, *copy.norm, tensor}, {0, 0, copy.norm->channels}, in, out,
              token, count);
+}
+
+// The gradient of v.
+void PassCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, int64_t batch,
+              int64_t token, int count, int64_t grad_part) {
+  const GradientOf of = {
+      kernels,          *plan.context,
+      copy.norm,        copy.in_strides,
+      copy.out_strides, copy.output.sums,
+      copy.heads,       static_cast<int32_t>(copy.width / ElementSize(copy.dtype)),
+      copy.dtype};
+  const char* x = nullptr;
+  if (copy.norm != nullptr) {
+    const NormGradients& gradients = copy.norm->gradients;
+    x = gradients.x + TokenOffset(gradients.x_strides, batch, token);
+  }
+  PassGradients(of, {}, copy.in + TokenOffset(copy.in_strides, batch, token), x,
+                copy.out + TokenOffset(copy.out_strides, batch, token), grad_part, count);
 }
 
 // By way of the stages. `token`: the number of the first.
@@ -111,7 +132,12 @@ bool CopyCanStream(const Copy& copy) {
 void CopyToken(const Copy& copy) { CopyHeads(copy, copy.in, copy.out, 1, CopyBytes); }
 
 void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,
-                bool streams, int64_t batch, int64_t first, int count) {
+                bool streams, int64_t batch, int64_t first, int count, int64_t grad_part) {
+  if (kOperations[plan.operation].is_gradient() &&
+      (copy.norm != nullptr || copy.output.sums != 1)) {
+    PassCopy(plan, kernels, copy, batch, first, count, grad_part);
+    return;
+  }
   const Ends ends = {copy.in,     copy.out,         copy.in_strides, copy.out_strides,
                      copy.output, copy.FromSlots(), copy.ToSlots()};
   for (int i = 0; i < count;) {

@@ -97,9 +97,10 @@ bool CopyCanStream(const Copy& copy);
 // The only token of a call, to an output.
 void CopyToken(const Copy& copy);
 
-// Tokens [first, first + count) of a batch row.
+// Tokens [first, first + count) of a batch row. `grad_part`: of the gradients of weights, with
+// BACKWARD.
 void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,
-                bool streams, int64_t batch, int64_t first, int count);
+                bool streams, int64_t batch, int64_t first, int count, int64_t grad_part);
 
 }  // namespace rope::cpu
 

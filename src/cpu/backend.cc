@@ -16,6 +16,7 @@
 #include "cpu/caches.h"
 #include "cpu/course.h"
 #include "cpu/cos_sin_rows.h"
+#include "cpu/gradient_rotation.h"
 #include "cpu/job.h"
 #include "cpu/kept_rows.h"
 #include "cpu/kept_slots.h"
@@ -25,6 +26,7 @@
 #include "cpu/scalar.h"
 #include "cpu/stage.h"
 #include "cpu/staged_rotation.h"
+#include "cpu/streaming.h"
 #include "math/element.h"
 #include "math/pairing.h"
 #include "math/tensor.h"
@@ -38,27 +40,6 @@ constexpr int64_t kInlineBytes = 2 << 20;
 // A task is a part of the call that is worth handing to another thread, and large enough that what
 // the memory is not asked for ahead, at its beginning, does not count.
 constexpr int64_t kTasks = 64, kLeastTaskBytes = 256 << 10, kMostTaskBytes = 1 << 20;
-
-// Whether all of tensor n goes elsewhere than where it is read. What kFused is, see below.
-template <bool kFused>
-bool GoesElsewhere(const Plan& plan, const Tensor& t, int n) {
-  return t.in != t.out || (kFused && n == plan.fused->cached && !plan.fused->in_place);
-}
-
-// Whether an output can be written with non-temporal stores, which spare reading its lines before
-// they are overwritten and need whole, aligned ones.
-template <bool kFused>
-bool CanStream(const Plan& plan, const Tensor& t, int n) {
-  if (!GoesElsewhere<kFused>(plan, t, n)) return false;
-  const rope_context& context = *plan.context;
-  int64_t misaligned = reinterpret_cast<intptr_t>(t.out) | t.out_strides.batch |
-                       t.out_strides.token | t.out_strides.head | t.out_span;
-  for (const Segment& segment : context.segments) {
-    misaligned |= static_cast<int64_t>(segment.pairs) * ElementSize(t.dtype);
-    misaligned |= static_cast<int64_t>(segment.first_channel) * ElementSize(t.dtype);
-  }
-  return misaligned % 64 == 0;
-}
 
 // What rotates is compiled twice, as calls without a FusedPlan must not pay for one.
 
@@ -99,7 +80,7 @@ bool WritesRest(const Plan& plan, int n) {
 }
 
 NormOf NormOfTensor(const Job& job, int n) {
-  return {job.course.kernels, *job.plan.context, *job.plan.fused->norms[n], job.tensors[n]};
+  return {job.course.kernels, *job.plan.context, *job.fused->norms[n], job.tensors[n]};
 }
 
 OnePass OnePassOf(const Job& job, int n) {
@@ -110,10 +91,10 @@ OnePass OnePassOf(const Job& job, int n) {
           job.streams[n] ? rotation.rotate_streaming : rotation.rotate, WritesRest(job.plan, n)};
 }
 
-// Whether it has a pass of its own: then the rotation is not the only one to write.
+// Whether the rotation is not all that writes: it has another pass, too, or is part of one.
 bool NormsApart(const Job& job, int n) {
   const NormPass pass = NormPassOf(job, n);
-  return pass == NormPass::kBefore || pass == NormPass::kAfter;
+  return pass != NormPass::kNone && pass != NormPass::kWithRotation;
 }
 
 // Channels outside the span, out of place.
@@ -169,6 +150,10 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
   if (IsStaged<kFused>(job, n)) return RotateByChannelsInStages(job, n, row, batch, first + i);
   const Course& course = job.course;
   const NormPass norm = NormPassOf(job, n);
+  if (norm == NormPass::kGradient) {
+    PassTokens(job, n, nullptr, &row, batch, first + i, 1);
+    return;
+  }
   if (norm == NormPass::kWithRotation) {
     NormAndRotateByChannels(NormOfTensor(job, n), OnePassOf(job, n), row, in, out,
                             TokenNumber(job, batch, first + i));
@@ -250,6 +235,14 @@ void NormAndRotateBlock(const Job& job, int n, int64_t token, Block block) {
 HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, int64_t batch,
                               int64_t first, int i, int count, int64_t last) {
   const Tensor& t = job.tensors[n];
+  if (NormPassOf(job, n) == NormPass::kGradient) {
+    const Block block =
+        BlockOf(job, n, rows, i, count, t.in + TokenOffset(t.in_strides, batch, first + i),
+                t.out + TokenOffset(t.out_strides, batch, first + i),
+                [&] { return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1); });
+    PassTokens(job, n, &block, nullptr, batch, first + i, count);
+    return;
+  }
   const bool gathers = n >= job.fused->gathered;
   ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
     const Block block = BlockOf(job, n, rows, at, piece.count, piece.in, piece.out, [&] {
@@ -275,6 +268,15 @@ void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch
   if (job.streams[n]) hwy::FlushStream();
 }
 
+// How the rows of a tensor lie.
+template <bool kFused>
+RowOrder RowOrderOf(const Job& job, int n) {
+  const Course& course = job.course;
+  if (!kFused || NormPassOf(job, n) != NormPass::kGradient) return course.rotations[n]->order;
+  const rope_dtype dtype = TurnsIn(job.tensors[n].dtype, course.arithmetic);
+  return course.kernels.RowOrderOf(dtype, course.order, course.arithmetic);
+}
+
 // Tokens [first, first + count) of one batch row: never more than RowBuffer holds. `last`: as
 // above.
 template <bool kFused>
@@ -287,7 +289,10 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
         ConvertInStages(job, n, batch, first, count);
         continue;
       }
-      if (kFused && NormPassOf(job, n) != NormPass::kNone) continue;  // NormBlock has written it
+      if (kFused && NormPassOf(job, n) == NormPass::kGradient) {
+        PassTokens(job, n, nullptr, nullptr, batch, first, count);
+      }
+      if (kFused && NormPassOf(job, n) != NormPass::kNone) continue;  // it has been written
       if (job.tensors[n].in != job.tensors[n].out || (kFused && n == job.fused->cached)) {
         CopyHeads<kFused>(job, n, batch, first, count);
       }
@@ -318,12 +323,12 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
     const int n = k_first ? 1 - turn : turn;
     const Tensor& t = job.tensors[n];
     const bool copied =
-        kFused && (NormPassOf(job, n) == NormPass::kWithRotation || IsStaged<kFused>(job, n));
+        kFused && (NormPassOf(job, n) == NormPass::kWithRotation ||
+                   NormPassOf(job, n) == NormPass::kGradient || IsStaged<kFused>(job, n));
     if (t.copies_rest && !copied) CopyRest<kFused>(job, n, batch, first, count);
-    const OrderedRows rows =
-        job.kept != nullptr
-            ? job.kept->From(n, KeptRow(job, batch, first))
-            : OrderRows(plan, job.course.kernels, t.dtype, job.course.rotations[n]->order, &buffer);
+    const OrderedRows rows = job.kept != nullptr ? job.kept->From(n, KeptRow(job, batch, first))
+                                                 : OrderRows(plan, job.course.kernels, t.dtype,
+                                                             RowOrderOf<kFused>(job, n), &buffer);
     if (by_channels == nullptr) {
       RotateInOrder<kFused>(job, n, rows, batch, first, 0, count, last);
       continue;
@@ -380,7 +385,7 @@ HWY_NOINLINE void FinishBlock(const Job& job, int64_t batch, int64_t first, int 
   if (job.norms != nullptr) NormBlock(job, NormPass::kAfter, batch, first, count);
   for (int n = 0; n < job.fused->copies.count; ++n) {
     CopyTokens(job.plan, job.kept_slots, job.course.kernels, job.fused->copies.of[n],
-               job.copy_streams[n], batch, first, count);
+               job.copy_streams[n], batch, first, count, job.grad_part);
   }
 }
 
@@ -394,10 +399,14 @@ HWY_INLINE void RotateTokens(const Job& job, int64_t first, int64_t last) {
     batch = first / plan.tokens;
     token = first % plan.tokens;
   }
+  // Some rows of the caller may be those of channels, whose tokens turn before the others of their
+  // block: gradients of weights are added in the order of tokens.
+  const bool singly = kFused && plan.has_rows && plan.fused->grad_parts != 0;
+  const int most = singly ? 1 : job.course.block_tokens;
   while (first < last) {
     const int64_t end = std::min(plan.tokens, token + (last - first));  // of this batch row
     while (token < end) {
-      const int count = static_cast<int>(std::min<int64_t>(job.course.block_tokens, end - token));
+      const int count = static_cast<int>(std::min<int64_t>(most, end - token));
       if (kFused && job.norms != nullptr) NormBlock(job, NormPass::kBefore, batch, token, count);
       if (plan.row_heads == 1) {
         RotateBlockOfTokens<kFused>(job, batch, token, count, end);
@@ -413,33 +422,36 @@ HWY_INLINE void RotateTokens(const Job& job, int64_t first, int64_t last) {
   }
 }
 
+// Parts [first, last) of the gradients of weights.
+HWY_NOINLINE void RotateParts(const Job& job, int64_t first, int64_t last) {
+  ClearParts(job, first, last);
+  Job job_of_part = job;
+  for (int64_t part = first; part < last; ++part) {
+    job_of_part.grad_part = part;
+    RotateTokens<true>(job_of_part, FirstOfPart(job, part), FirstOfPart(job, part + 1));
+  }
+}
+
+// Units are tokens, or parts of gradients.
+template <bool kFused>
+HWY_INLINE void RotateUnits(const Job& job, int64_t first, int64_t last) {
+  if (kFused && job.fused->grad_parts != 0) return RotateParts(job, first, last);
+  RotateTokens<kFused>(job, first, last);
+}
+
 struct Tasks {
   const Job* job;
-  int64_t tokens_per_task, tokens;
+  int64_t units_per_task, units;
   std::atomic<uint64_t> ran{0};
 };
 
 template <bool kFused>
 void RunTask(void* opaque, uint32_t index) {
   auto& tasks = *static_cast<Tasks*>(opaque);
-  const int64_t first = index * tasks.tokens_per_task;
-  RotateTokens<kFused>(*tasks.job, first,
-                       first + std::min(tasks.tokens - first, tasks.tokens_per_task));
+  const int64_t first = index * tasks.units_per_task;
+  RotateUnits<kFused>(*tasks.job, first,
+                      first + std::min(tasks.units - first, tasks.units_per_task));
   tasks.ran.fetch_add(1, std::memory_order_relaxed);
-}
-
-// Whether the last cache holds all that a call reads and writes.
-template <bool kFused>
-bool IsInCache(const Course& course, const Plan& plan, const Tensor* tensors,
-               const FusedPlan* fused) {
-  const int64_t last = plan.context->caches->last;
-  if (course.bytes <= last / 2) return true;  // no more is written than is read
-  int64_t moved_bytes = course.token_bytes;
-  for (int n = 0; n < plan.tensor_count; ++n) {
-    if (GoesElsewhere<kFused>(plan, tensors[n], n)) moved_bytes += course.tensor_bytes[n];
-  }
-  if constexpr (kFused) moved_bytes += CopiedBytes(fused->copies);
-  return ProductOrMost(course.tokens, moved_bytes) <= last;
 }
 
 template <bool kFused>
@@ -447,7 +459,7 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
                 const FusedPlan* fused, const Norms* norms, const KeptRows* kept,
                 const KeptSlots* kept_slots) {
   const int64_t tokens = course.tokens, token_bytes = course.token_bytes;
-  Job job{course, plan, tensors, fused, norms, kept, kept_slots, false, {}, {}, 0};
+  Job job{course, plan, tensors, fused, norms, kept, kept_slots, false, {}, {}, 0, 0};
   job.in_cache = IsInCache<kFused>(course, plan, tensors, fused);
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
@@ -460,16 +472,20 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
           course.kernels.copy_streaming != nullptr && CopyCanStream(fused->copies.of[n]);
     }
   }
+  int64_t units = tokens;
+  if (kFused && plan.fused->grad_parts != 0) units = plan.fused->grad_parts;
   if (plan.runner == nullptr || course.bytes <= kInlineBytes) {
-    RotateTokens<kFused>(job, 0, tokens);
+    RotateUnits<kFused>(job, 0, units);
     return ROPE_OK;
   }
   const int64_t task_bytes = std::clamp(course.bytes / kTasks, kLeastTaskBytes, kMostTaskBytes);
   int64_t per_task = std::max<int64_t>(1, (task_bytes + token_bytes - 1) / token_bytes);
+  if (units != tokens)
+    per_task = std::max<int64_t>(1, per_task / std::max<int64_t>(1, tokens / units));
   // Few enough for a 32-bit count.
-  per_task = std::max(per_task, tokens / UINT32_MAX + 1);
-  const auto count = static_cast<uint32_t>((tokens - 1) / per_task + 1);
-  Tasks tasks{&job, per_task, tokens};
+  per_task = std::max(per_task, units / UINT32_MAX + 1);
+  const auto count = static_cast<uint32_t>((units - 1) / per_task + 1);
+  Tasks tasks{&job, per_task, units};
   const int32_t result =
       plan.runner->parallel_for(plan.runner->pool, &RunTask<kFused>, &tasks, count);
   const uint64_t ran = tasks.ran.load(std::memory_order_relaxed);
@@ -489,8 +505,8 @@ HWY_NOINLINE rope_status ApplyFused(const Course& course, const Plan& plan) {
 
 rope_status Apply(const Plan& plan) {
   const FusedPlan* const fused = plan.fused;
-  const bool only_turns =
-      fused == nullptr || (!fused->has_slots() && !fused->has_norms() && !fused->converts);
+  const bool only_turns = fused == nullptr || (!fused->has_slots() && !fused->has_norms() &&
+                                               !fused->converts && !fused->adds);
   if (!only_turns || !RotateOneToken(plan)) {
     const Course course(plan);
     if (fused != nullptr && (course.tokens != 1 || !only_turns)) return ApplyFused(course, plan);
@@ -560,6 +576,7 @@ extern constexpr Backend kCpuBackend = [] {
   backend.has_ggml = true;
   backend.has_moves = true;
   backend.has_batch_repeat = true;
+  backend.has_gradients = true;
   backend.has_norms = true;
   backend.has_conversions = true;
   backend.attach = &cpu::Attach;

@@ -54,6 +54,23 @@ struct NormedHeads {
   bool eager;                     // each result is rounded
 };
 
+// Heads that follow each other, with the gradients of their normed channels in f32.
+struct NormedGradients {
+  const float* normed;
+  const char* x;             // what was normed
+  char* out;                 // the gradients with respect to it
+  int64_t normed_step;       // floats
+  int64_t x_step, out_step;  // bytes
+  int32_t count, channels;
+  const float* weights;        // of each channel
+  const float *roots, *means;  // of each head; means: null where there are none
+  bool eager;                  // products with weights are rounded
+  // Of each head, over the channels that are normed together: the sums of gradients times weights,
+  // for norms with a mean, and of these times what the weights multiply; then their means.
+  float *weighted, *products;
+  float *weight, *bias;  // what the gradients of weights and biases are added to; null: nothing
+};
+
 // A row with values for both channels of each pair, in natural order.
 struct ChannelRow {
   const float *cos0, *sin0, *cos1, *sin1;

@@ -430,15 +430,14 @@ void OrderNaturalRows(const rope_context& context, const Kernels& kernels, rope_
   }
 }
 
-// One row of rope_cos_sin_fill.
+// One row of rope_cos_sin_fill, that of a token of a row of positions.
 void FillRow(const FillPlan& plan, const Kernels& kernels, const CosSinTable& table, int32_t head,
-             int64_t batch, int64_t index) {
+             int64_t position_row, int64_t index, int64_t row) {
   const rope_context& context = *plan.context;
   const int pairs = context.pairs;
   const CosSinFormat& format = table.format;
   alignas(64) float cos[kMaxPairs], sin[kMaxPairs];
-  const Token token = LocateToken(plan.positions, plan.PositionRow(batch), index);
-  const int64_t row = table.RowOf(batch, index);
+  const Token token = LocateToken(plan.positions, position_row, index);
   if (format.is_angles()) {
     const FrequencySet& set = context.SetOf(plan.positions, token.sequence);
     AnglesOf(context, set, plan.positions, token, head, cos);
@@ -461,18 +460,24 @@ void FillRow(const FillPlan& plan, const Kernels& kernels, const CosSinTable& ta
   }
 }
 
+// What few calls have. Apart: others do not divide.
+[[gnu::noinline]] void StartRareRows(const Plan& plan, RowBuffer* buffer) {
+  buffer->batch = plan.PositionRow(buffer->batch);
+  if (plan.has_rows) UseCallersRows(plan, buffer);
+}
+
 }  // namespace
 
 void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, int32_t row_head,
                RowBuffer* buffer) {
-  buffer->batch = plan.PositionRow(batch);
+  buffer->batch = batch;
   buffer->first = first;
   buffer->count = count;
   buffer->row_head = row_head;
   buffer->ordered_dtype = -1;
   buffer->some_per_channel = false;
   buffer->cos = nullptr;
-  if (plan.has_rows) UseCallersRows(plan, buffer);
+  if (plan.has_rows || plan.batch_repeat != 1) StartRareRows(plan, buffer);
 }
 
 rope_dtype RoundedTo(const rope_context& context, rope_dtype dtype) {
@@ -532,7 +537,10 @@ void FillRows(const FillPlan& plan, const Kernels& kernels) {
   for (int32_t head = 0; head < plan.row_heads; ++head) {
     const CosSinTable table = plan.rows.FromHead(head);
     for (int64_t b = 0; b < plan.batch; ++b) {
-      for (int64_t t = 0; t < plan.tokens; ++t) FillRow(plan, kernels, table, head, b, t);
+      const int64_t position_row = plan.PositionRow(b);
+      for (int64_t t = 0; t < plan.tokens; ++t) {
+        FillRow(plan, kernels, table, head, position_row, t, table.RowOf(b, t));
+      }
     }
   }
 }

@@ -27,6 +27,7 @@ struct Job {
   bool streams[3];       // non-temporal stores, for each tensor
   bool copy_streams[3];  // the same, for each of the copies
   int32_t row_head;      // which of a token's rows (Plan::row_heads) turns the heads of the tensors
+  int64_t grad_part;     // of the gradients of weights, to which the tokens belong
 };
 
 inline NormPass NormPassOf(const Job& job, int n) {

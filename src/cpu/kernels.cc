@@ -29,6 +29,7 @@
 #if HWY_TARGET == HWY_SCALAR
 #include "cpu/scalar-inl.h"
 #else
+#include "cpu/gradient-inl.h"
 #include "cpu/norm-inl.h"
 #include "cpu/rotate-inl.h"
 #include "cpu/sincos-inl.h"
@@ -88,6 +89,7 @@ Kernels MakeKernels() {
   FillRoundings(kernels);
   FillRotations(kernels);
   FillNorms(kernels);
+  FillGradients(kernels);
   FillStages(kernels);
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
   for (int order = 0; order < kChannelOrders; ++order) {

@@ -149,6 +149,11 @@ struct Kernels {
   void (*norm_sums[kDtypes][kNormSums])(const SummedHeads& heads);
   // Norms channels that do not turn. [dtype - 1]
   void (*norm_heads[kDtypes])(const NormedHeads& heads);
+  // The sums of gradients, and what follows from their means. [dtype - 1]
+  void (*gradient_sums[kDtypes])(const NormedGradients& heads);
+  void (*norm_gradients[kDtypes])(const NormedGradients& heads);
+  // Adds so many heads, `step` bytes apart, in their order, in f32. [dtype - 1]
+  void (*add_heads[kDtypes])(const void* heads, int64_t step, int count, int channels, float* sum);
   // Weights in f32, `one_plus` of these. [dtype - 1]
   void (*widen_weights[kDtypes])(const void* weights, int count, bool one_plus, float* to);
   // 1 / sqrt(sum / channels + eps) of sums, in their place; aligned, and in whole vectors.

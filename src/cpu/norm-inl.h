@@ -60,16 +60,27 @@ HWY_INLINE hn::Vec<QuarterTag> AddHalvesToFour(D d, hn::Vec<D>* sums) {
   }
 }
 
-// The running sums of a head, each vector of adjacent channels in sums of its own.
-template <class E, NormSum kSum>
-struct HeadSum {
+// The running sums of a head, of terms in the order of channels.
+struct RunningSums {
   static constexpr int kVectors = kRunningSums / hn::MaxLanes(FullTag());
   using V = hn::Vec<FullTag>;
   V sums[kVectors];
 
-  HWY_INLINE HeadSum() {
+  HWY_INLINE RunningSums() {
     for (V& sum : sums) sum = hn::Zero(FullTag());
   }
+  static constexpr int Vectors() { return kVectors; }
+  HWY_INLINE V Get(int v) const { return sums[v]; }
+  HWY_INLINE void Set(int v, V sum) { sums[v] = sum; }
+  HWY_INLINE float Total() {
+    return AddHalves(QuarterTag(), AddHalvesToFour<kVectors>(FullTag(), sums));
+  }
+};
+
+// Of the channels of a head, each vector of adjacent ones in sums of its own.
+template <class E, NormSum kSum>
+struct HeadSum : RunningSums {
+  HWY_INLINE HeadSum() : RunningSums() {}  // for this target
   // kRunningSums channels.
   template <bool kWhole>
   HWY_INLINE void Add(const typename E::Raw* x, V mean, [[maybe_unused]] int count) {
@@ -78,9 +89,6 @@ struct HeadSum {
     for (int v = 0; v < kVectors; ++v) {
       sums[v] = AddTerm<kSum, kWhole>(d, E::Load(d, x + v * n), mean, sums[v], count - v * n);
     }
-  }
-  HWY_INLINE float Total() {
-    return AddHalves(QuarterTag(), AddHalvesToFour<kVectors>(FullTag(), sums));
   }
 };
 
@@ -118,25 +126,30 @@ struct HeadSum<BF16, kSum> {
 
 #else  // vectors without a size cannot be kept in arrays
 
-template <class E, NormSum kSum>
-struct HeadSum {
+struct RunningSums {
   using V = hn::Vec<FullTag>;
   HWY_ALIGN float sums[kRunningSums] = {};
 
-  template <bool kWhole>
-  void Add(const typename E::Raw* x, V mean, int count) {
-    const FullTag d;
-    const int n = LanesOf(d);
-    for (int c = 0; c < kRunningSums; c += n) {
-      const V sum = hn::Load(d, sums + c);
-      hn::Store(AddTerm<kSum, kWhole>(d, E::Load(d, x + c), mean, sum, count - c), d, sums + c);
-    }
-  }
+  static int Vectors() { return kRunningSums / LanesOf(FullTag()); }
+  V Get(int v) const { return hn::Load(FullTag(), sums + v * LanesOf(FullTag())); }
+  void Set(int v, V sum) { hn::Store(sum, FullTag(), sums + v * LanesOf(FullTag())); }
   float Total() {
     for (int half = kRunningSums / 2; half > 0; half /= 2) {
       for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
     }
     return sums[0];
+  }
+};
+
+template <class E, NormSum kSum>
+struct HeadSum : RunningSums {
+  template <bool kWhole>
+  void Add(const typename E::Raw* x, V mean, int count) {
+    const FullTag d;
+    const int n = LanesOf(d);
+    for (int v = 0; v < Vectors(); ++v) {
+      Set(v, AddTerm<kSum, kWhole>(d, E::Load(d, x + v * n), mean, Get(v), count - v * n));
+    }
   }
 };
 

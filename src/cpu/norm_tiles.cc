@@ -9,6 +9,7 @@
 #include "cpu/scalar.h"
 #include "cpu/stage.h"
 #include "math/element.h"
+#include "math/operation.h"
 #include "math/pairing.h"
 
 namespace rope::cpu {
@@ -64,8 +65,8 @@ void RepeatForHeads(int tokens, int heads, float* values) {
 }
 
 // Of tokens of which all heads are normed together; for `heads` of each.
-void FindTokenMoments(const NormOf& of, const char* in, int64_t token, int tokens, int heads,
-                      float* roots, float* means) {
+void FindMomentsForHeads(const NormOf& of, const char* in, int64_t token, int tokens, int heads,
+                         float* roots, float* means) {
   const Norm& norm = of.norm;
   if (norm.span == ROPE_NORM_SPAN_GIVEN) {
     for (int t = 0; t < tokens; ++t) {  // NaN is the one that narrowing to bf16 keeps
@@ -75,12 +76,8 @@ void FindTokenMoments(const NormOf& of, const char* in, int64_t token, int token
     RepeatForHeads(tokens, heads, roots);
     return;
   }
-  const float n = static_cast<float>(norm.channels) * static_cast<float>(of.tensor.heads);
   for (int t = 0; t < tokens; ++t, in += of.tensor.in_strides.token) {
-    if (norm.rule.has_mean) means[t] = SumOverHeads(of, NormSum::kValues, in, nullptr) / n;
-    const float sum = norm.rule.has_mean ? SumOverHeads(of, NormSum::kDistances, in, means + t)
-                                         : SumOverHeads(of, NormSum::kSquares, in, nullptr);
-    roots[t] = InverseRoot(sum, n, norm.eps);
+    FindTokenMoments(of, in, roots + t, means + t);
   }
   RepeatForHeads(tokens, heads, roots);
   if (norm.rule.has_mean) RepeatForHeads(tokens, heads, means);
@@ -143,8 +140,8 @@ void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, con
   for (tile.token = 0; tile.token < count; tile.token += tokens) {
     tile.tokens = std::min(tokens, count - tile.token);
     if (!by_head) {
-      FindTokenMoments(of, in + tile.token * tensor.in_strides.token, token + tile.token,
-                       tile.tokens, heads, moments.roots, moments.means);
+      FindMomentsForHeads(of, in + tile.token * tensor.in_strides.token, token + tile.token,
+                          tile.tokens, heads, moments.roots, moments.means);
     }
     for (tile.head = 0; tile.head < tensor.heads; tile.head += heads) {
       tile.heads = std::min(heads, tensor.heads - tile.head);
@@ -287,8 +284,13 @@ Norms::Norms(const Plan& plan) : some(false) {
     t = plan.tensors[n];
     passes[n] = NormPass::kNone;
     const Norm* const norm = plan.fused->norms[n];
-    if (norm == nullptr || IsStaged(*plan.fused, n, t.dtype)) continue;
+    const bool adds = plan.fused->outputs[n].sums != 1;
+    if ((norm == nullptr && !adds) || IsStaged(*plan.fused, n, t.dtype)) continue;
     some = true;
+    if (kOperations[plan.operation].is_gradient()) {
+      passes[n] = NormPass::kGradient;
+      continue;
+    }
     if (TakesOnePass(*plan.context, *norm, t.dtype)) {
       passes[n] = NormPass::kWithRotation;
     } else if (norm->after) {
@@ -301,6 +303,15 @@ Norms::Norms(const Plan& plan) : some(false) {
       t.copies_rest = false;
     }
   }
+}
+
+void FindTokenMoments(const NormOf& of, const char* in, float* root, float* mean) {
+  const Norm& norm = of.norm;
+  const float n = static_cast<float>(norm.channels) * static_cast<float>(of.tensor.heads);
+  if (norm.rule.has_mean) *mean = SumOverHeads(of, NormSum::kValues, in, nullptr) / n;
+  const float sum = norm.rule.has_mean ? SumOverHeads(of, NormSum::kDistances, in, mean)
+                                       : SumOverHeads(of, NormSum::kSquares, in, nullptr);
+  *root = InverseRoot(sum, n, norm.eps);
 }
 
 void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char* out, int64_t token,
@@ -336,7 +347,7 @@ void NormInPlace(const NormOf& of, const char* in, int64_t token, int tokens, in
   if (norm.span == ROPE_NORM_SPAN_HEAD) {
     FindHeadMoments(in_buffer, at, {0, tokens, 0, heads}, roots, means);
   } else {
-    FindTokenMoments(of, in, token, tokens, heads, roots, means);
+    FindMomentsForHeads(of, in, token, tokens, heads, roots, means);
   }
   // A part of the channels at a time, as the stack has no room for the weights of all.
   constexpr int kChannels = 128;

@@ -35,8 +35,13 @@ inline bool TakesOnePass(const rope_context& context, const Norm& norm, rope_dty
          (IsNarrow(dtype) ? norm.rounding == ROPE_NORM_ROUNDING_FLOAT32 : norm.weight_stride == 0);
 }
 
-// Where a tensor is normed: not at all, as it is turned, or in a pass of its own.
-enum class NormPass : uint8_t { kNone, kWithRotation, kBefore, kAfter };
+// The inverse root of a token of which all heads are normed together, and of norms that have one,
+// the mean.
+void FindTokenMoments(const NormOf& of, const char* in, float* root, float* mean);
+
+// Where a tensor is normed: not at all, as it is turned, or in a pass of its own; or where its
+// gradient passes the norm.
+enum class NormPass : uint8_t { kNone, kWithRotation, kBefore, kAfter, kGradient };
 
 // The norms of a call, and its tensors as the rotation sees them: in place, where a pass before has
 // been there.

@@ -127,6 +127,57 @@ void NormHeads(const NormedHeads& heads) {
 }
 
 template <rope_dtype kDtype>
+ChannelGradient GradientOf(const NormedGradients& heads, int h, int c) {
+  const float x = LoadElement(kDtype, heads.x + h * heads.x_step, c),
+              mean = heads.means != nullptr ? heads.means[h] : 0.0f,
+              weighted = heads.normed[h * heads.normed_step + c] * heads.weights[c];
+  return {(x - mean) * heads.roots[h], heads.eager ? RoundTo(kDtype, weighted) : weighted, 0, 0};
+}
+
+template <rope_dtype kDtype>
+void GradientSums(const NormedGradients& heads) {
+  for (int h = 0; h < heads.count; ++h) {
+    heads.products[h] = SumInOrder(heads.channels, [&](float sum, int c) {
+      const ChannelGradient g = GradientOf<kDtype>(heads, h, c);
+      return Fma(g.weighted, g.scaled, sum);
+    });
+    if (heads.means == nullptr) continue;
+    heads.weighted[h] = SumInOrder(heads.channels, [&](float sum, int c) {
+      return sum + GradientOf<kDtype>(heads, h, c).weighted;
+    });
+  }
+}
+
+template <rope_dtype kDtype>
+void PassGradients(const NormedGradients& heads) {
+  for (int h = 0; h < heads.count; ++h) {
+    for (int c = 0; c < heads.channels; ++c) {
+      ChannelGradient g = GradientOf<kDtype>(heads, h, c);
+      const float normed = heads.normed[h * heads.normed_step + c];
+      if (heads.weight != nullptr) {
+        const float scaled = heads.eager ? RoundTo(kDtype, g.scaled) : g.scaled;
+        heads.weight[c] = Fma(normed, scaled, heads.weight[c]);
+      }
+      if (heads.bias != nullptr) heads.bias[c] += normed;
+      if (heads.means != nullptr) g.mean_weighted = heads.weighted[h];
+      g.mean_product = heads.products[h];
+      StoreElement(kDtype, heads.out + h * heads.out_step, c, GradientOfChannel(g, heads.roots[h]));
+    }
+  }
+}
+
+template <rope_dtype kDtype>
+void AddHeads(const void* heads, int64_t step, int count, int channels, float* sum) {
+  for (int h = 0; h < count; ++h) {
+    const char* const head = static_cast<const char*>(heads) + h * step;
+    for (int c = 0; c < channels; ++c) {
+      const float x = LoadElement(kDtype, head, c);
+      sum[c] = h == 0 ? x : sum[c] + x;
+    }
+  }
+}
+
+template <rope_dtype kDtype>
 void WidenWeights(const void* weights, int count, bool one_plus, float* to) {
   for (int c = 0; c < count; ++c) {
     const float w = LoadElement(kDtype, weights, c);
@@ -219,6 +270,17 @@ void FillNorms(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
 }
 
 void FillNorms(Kernels& kernels) { FillNorms(kernels, std::make_integer_sequence<int, kDtypes>()); }
+
+template <int... kIndices>
+void FillGradients(Kernels& kernels, std::integer_sequence<int, kIndices...>) {
+  ((kernels.gradient_sums[kIndices] = &GradientSums<kIndices + 1>), ...);
+  ((kernels.norm_gradients[kIndices] = &PassGradients<kIndices + 1>), ...);
+  ((kernels.add_heads[kIndices] = &AddHeads<kIndices + 1>), ...);
+}
+
+void FillGradients(Kernels& kernels) {
+  FillGradients(kernels, std::make_integer_sequence<int, kDtypes>());
+}
 
 // Of every dtype.
 void FillRoundings(Kernels& kernels) {

@@ -12,6 +12,7 @@
 #include "librope/rope.h"
 #include "math/host_device.h"
 #include "math/sincos.h"
+#include "math/tensor.h"
 
 namespace rope {
 
@@ -31,6 +32,15 @@ inline constexpr NormRule kNormRules[] = {
 };
 static_assert(std::size(kNormRules) == ROPE_NORM_KIND_LAYER_BIAS + 1);
 
+// What BACKWARD is told about a norm, and writes.
+struct NormGradients {
+  const char* x;  // what FORWARD has normed
+  HeadStrides x_strides;
+  float *weight, *bias;  // null: not wanted
+  int32_t parts;         // 0: neither is
+  int64_t weights;       // of a part
+};
+
 // The norm of one tensor of a call.
 struct Norm {
   NormRule rule;
@@ -44,6 +54,7 @@ struct Norm {
   int32_t channels;       // of a head
   int64_t weight_stride;  // bytes from head to head; 0: all share a row
   const float* rstd;      // GIVEN, of each token
+  NormGradients gradients;
 };
 
 // Term c belongs to sum c modulo this: the least number with which vectors of all CPUs, and words
@@ -97,6 +108,19 @@ ROPE_HD float NormedChannel(float x, float mean, float inverse_root, float weigh
   const float scaled = round(Multiply(Add(x, -mean), inverse_root));
   const float weighted = Multiply(scaled, weight);
   return Add(round(weighted), bias);
+}
+
+// What a gradient with respect to a channel is made of; the means are those over the channels that
+// are normed together.
+struct ChannelGradient {
+  float scaled;         // what the norm multiplies by the weight
+  float weighted;       // the gradient with respect to it: that of the result, times the weight
+  float mean_weighted;  // of a norm without a mean: 0
+  float mean_product;   // of weighted * scaled
+};
+
+ROPE_HD float GradientOfChannel(const ChannelGradient& g, float inverse_root) {
+  return Multiply(Fma(-g.mean_product, g.scaled, Add(g.weighted, -g.mean_weighted)), inverse_root);
 }
 
 }  // namespace rope

@@ -22,11 +22,13 @@ struct OperationRule {
   Way way;
   bool negates_angle;
   Factor factor;
-  bool takes_rows;  // rows of cos and sin instead of positions
+  bool takes_rows;  // rows of cos and sin instead of positions; and norms
   Positions positions;
-  bool is_cached;  // results may be stored in a cache
+  bool is_cached;  // results may be stored in a cache: all but gradients
 
   constexpr bool by_distance() const { return positions == Positions::kDistances; }
+  // Of gradients: they pass norms back, and those of repeated heads are added.
+  constexpr bool is_gradient() const { return !is_cached; }
   constexpr bool has_from() const { return positions == Positions::kFromPlaces; }
 };
 

@@ -33,7 +33,7 @@ STATIC_CHECK(args_begin_with_their_size, offsetof(rope_qk_args, struct_size) == 
 STATIC_CHECK(args_64, sizeof(void*) != 8 || sizeof(rope_qk_args) == 440);
 STATIC_CHECK(cache_64, sizeof(void*) != 8 || sizeof(rope_kv_cache) == 216);
 STATIC_CHECK(fused_64, sizeof(void*) != 8 || sizeof(rope_fused) == 312);
-STATIC_CHECK(norm_64, sizeof(void*) != 8 || sizeof(rope_norm) == 64);
+STATIC_CHECK(norm_64, sizeof(void*) != 8 || sizeof(rope_norm) == 96);
 STATIC_CHECK(scale_64, sizeof(void*) != 8 || sizeof(rope_scale) == 72);
 STATIC_CHECK(null_tensor_pointers_64, sizeof(void*) != 8 || sizeof(rope_tensor) == 64);
 

@@ -119,6 +119,17 @@ TEST(Cpp, NormsAreDescribedInOneLine) {
   args.fused = &fused;
   context.Apply(args);
   EXPECT_EQ(x, weights);
+
+  // And their gradients: of one channel's weight, what the channel was after the norm.
+  std::vector<float> up(kDim, 0.5f), grad(kDim, 7.0f), ones(kDim, 1.0f);
+  const rope_tensor before = Bshd(ones.data(), ROPE_DTYPE_F32, 1);
+  const rope_norm back = WithGradients(norm, before, grad.data(), 1);
+  fused.q_norm = &back;
+  args.operation = ROPE_OPERATION_BACKWARD;
+  args.q = Bshd(up.data(), ROPE_DTYPE_F32, 1);
+  context.Apply(args);
+  EXPECT_EQ(grad, std::vector<float>(kDim, 0.5f));
+  EXPECT_EQ(up, std::vector<float>(kDim, 0.0f));  // a norm forgets the size
 }
 
 // The same ones, in steps of a half.

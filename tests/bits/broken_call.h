@@ -84,8 +84,8 @@ inline void BreakPositions(Random& r, rope_positions* p) {
     case 5: p->ids_i32 = nullptr, p->ids_f32 = nullptr; break;
     case 6: p->freq_sets = reinterpret_cast<const int32_t*>(r.Sometimes(2) ? 0 : 0x1001); break;
     case 7: p->stride_token = -1; break;
-    case 8: p->reserved[r.Below(3)] = 1; break;
-    default: p->reserved[2] = 1; break;
+    case 8: p->reserved[r.Below(3) % 2] = 1; break;
+    default: p->reserved[1] = 1; break;
   }
 }
 

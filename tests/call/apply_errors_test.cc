@@ -178,8 +178,8 @@ const Bad kBad[] = {
        a->operation = ROPE_OPERATION_BACKWARD;
        a->q_out = Tensor(kOut, ROPE_DTYPE_F32, 2 * kHeads);
      },
-     kUnsupported,
-     {"args->q_out.heads", "BACKWARD"}},
+     kInvalid,
+     {"args->q_out.heads (4) must be that of args->q (2), or divide it"}},
     {"other heads",
      [](A* a) { a->q_out = Tensor(kOut, ROPE_DTYPE_F32, 1); },
      kInvalid,

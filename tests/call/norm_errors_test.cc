@@ -19,6 +19,8 @@ constexpr size_t kFloats = kDim * kHeads * kTokens;
 struct Call {
   float q[kFloats], k[kFloats], v[kFloats], out[kFloats];
   float weight[kDim * kHeads], bias[kDim * kHeads], rstd[kTokens];
+  float x_values[kFloats], grad[kDim * kHeads * 3];
+  rope_tensor x{};
   rope_config config = Config(kDim);
   rope_norm norm = ROPE_INIT(rope_norm);
   rope_fused fused = ROPE_INIT(rope_fused);
@@ -27,7 +29,8 @@ struct Call {
   const int32_t slots[kTokens] = {1, 0};
 
   Call() {
-    for (float* values : {q, k, v, out}) std::fill_n(values, kFloats, 1.5f);
+    for (float* values : {q, k, v, out, x_values}) std::fill_n(values, kFloats, 1.5f);
+    std::fill_n(grad, kDim * kHeads * 3, 1.5f);
     std::fill_n(weight, kDim * kHeads, 1.0f);
     std::fill_n(bias, kDim * kHeads, 1.0f);
     std::fill_n(rstd, kTokens, 1.0f);
@@ -42,6 +45,14 @@ struct Call {
   }
   Call(const Call&) = delete;
 
+  void Backward() {
+    args.operation = ROPE_OPERATION_BACKWARD;
+    x = args.q;
+    x.data = x_values;
+    norm.x = &x;
+    norm.weight_grad = grad;
+    norm.grad_parts = 3;
+  }
   void Narrow() { args.q.dtype = ROPE_DTYPE_BF16; }
   void Given() {
     norm.span = ROPE_NORM_SPAN_GIVEN;
@@ -206,10 +217,133 @@ const Bad kBad[] = {
      [](Call* c) { c->V(), c->After(), c->fused.q_norm = nullptr; },
      kInvalid,
      {"args->fused->v_norm->order (1) must be 0: v does not turn"}},
-    {"BACKWARD",
-     [](Call* c) { c->args.operation = ROPE_OPERATION_BACKWARD; },
+    {"BACKWARD without x",
+     [](Call* c) { c->Backward(), c->norm.x = nullptr; },
+     kInvalid,
+     {"args->fused->q_norm->x", "is required by BACKWARD"}},
+    {"BACKWARD with an absent x",
+     [](Call* c) { c->Backward(), c->x = {}; },
+     kInvalid,
+     {"args->fused->q_norm->x[0] is required by BACKWARD"}},
+    {"x of another dtype",
+     [](Call* c) { c->Backward(), c->x.dtype = ROPE_DTYPE_F16; },
+     kInvalid,
+     {"args->fused->q_norm->x[0] (dtype 2, 4 heads of 64 channels) must be like the output (dtype "
+      "1"}},
+    {"x of other heads",
+     [](Call* c) { c->Backward(), c->x.heads = 2; },
+     kInvalid,
+     {"q_norm->x[0] (dtype 1, 2 heads"}},
+    {"x of another width",
+     [](Call* c) { c->config.rotary_dim = 32, c->Backward(), c->x.head_dim = 32; },
+     kInvalid,
+     {"q_norm->x[0]", "of 32 channels"}},
+    {"a field of x",
+     [](Call* c) { c->Backward(), c->x.layout = 9; },
      kUnsupported,
-     {"args->fused->q_norm must be NULL with operation (1)"}},
+     {"args->fused->q_norm->x[0].layout (9)"}},
+    {"misaligned x",
+     [](Call* c) { c->Backward(), c->x.data = const_cast<void*>(Odd(c->x_values)); },
+     kInvalid,
+     {"args->fused->q_norm->x[0].data", "must be aligned"}},
+    {"an output on x",
+     [](Call* c) { c->Backward(), c->x.data = c->q; },
+     kInvalid,
+     {"args->fused->q_norm->x[0] overlaps args->q"}},
+    {"an output on the gradients of weights",
+     [](Call* c) { c->Backward(), c->norm.weight_grad = c->q + 5; },
+     kInvalid,
+     {"args->fused->q_norm->weight_grad overlaps args->q"}},
+    {"gradients of weights on those of biases",
+     [](Call* c) {
+       c->Backward(), c->norm.kind = ROPE_NORM_KIND_LAYER_BIAS, c->norm.bias = c->bias;
+       c->norm.bias_grad = c->grad + 3 * kDim - 1;
+     },
+     kInvalid,
+     {"args->fused->q_norm->bias_grad overlaps args->fused->q_norm->weight_grad"}},
+    {"negative parts",
+     [](Call* c) { c->Backward(), c->norm.grad_parts = -1; },
+     kInvalid,
+     {"q_norm->grad_parts (-1) must not be negative"}},
+    {"gradients without parts",
+     [](Call* c) { c->Backward(), c->norm.grad_parts = 0; },
+     kInvalid,
+     {"q_norm->grad_parts (0) is required with weight_grad"}},
+    {"parts without gradients",
+     [](Call* c) { c->Backward(), c->norm.weight_grad = nullptr; },
+     kInvalid,
+     {"q_norm->grad_parts (3) must be 0 without weight_grad"}},
+    {"gradients of weights of PLAIN",
+     [](Call* c) {
+       c->Backward(), c->norm.kind = ROPE_NORM_KIND_RMS_PLAIN;
+       c->norm.weight = nullptr, c->norm.weight_dtype = 0;
+     },
+     kInvalid,
+     {"q_norm->weight_grad", "must be NULL with ROPE_NORM_KIND_RMS_PLAIN"}},
+    {"gradients of biases of RMS",
+     [](Call* c) { c->Backward(), c->norm.bias_grad = c->grad + 1000; },
+     kInvalid,
+     {"q_norm->bias_grad", "must be NULL with ROPE_NORM_KIND_RMS"}},
+    {"misaligned gradients of weights",
+     [](Call* c) {
+       c->Backward(), c->norm.weight_grad = static_cast<float*>(const_cast<void*>(Odd(c->grad)));
+     },
+     kInvalid,
+     {"q_norm->weight_grad", "must be aligned to its element (4 bytes)"}},
+    {"gradients of weights at the end of memory",
+     [](Call* c) {
+       c->Backward(), c->norm.weight_grad = reinterpret_cast<float*>(UINTPTR_MAX - 63);
+     },
+     kInvalid,
+     {"args->fused->q_norm->weight_grad", "with 3 parts reaches beyond the address space"}},
+    {"other parts in another norm",
+     [](Call* c) {
+       c->Backward(), c->args.k = Tensor(c->k, ROPE_DTYPE_F32, kHeads);
+       static rope_norm other;
+       other = c->norm;
+       other.grad_parts = 2;
+       other.weight_grad = c->grad + 3 * kDim;
+       c->fused.k_norm = &other;
+     },
+     kInvalid,
+     {"args->fused->k_norm->grad_parts (2) must be that of args->fused->q_norm (3)"}},
+    {"x without BACKWARD",
+     [](Call* c) { c->Backward(), c->args.operation = ROPE_OPERATION_FORWARD; },
+     kInvalid,
+     {"q_norm->x", "must be NULL with an operation that is not BACKWARD"}},
+    {"gradients of weights without BACKWARD",
+     [](Call* c) { c->norm.weight_grad = c->grad; },
+     kInvalid,
+     {"q_norm->weight_grad", "must be NULL with an operation that is not BACKWARD"}},
+    {"gradients of biases without BACKWARD",
+     [](Call* c) { c->norm.bias_grad = c->grad; },
+     kInvalid,
+     {"q_norm->bias_grad"}},
+    {"parts without BACKWARD",
+     [](Call* c) { c->norm.grad_parts = 1; },
+     kInvalid,
+     {"q_norm->grad_parts (1) must be 0 with an operation that is not BACKWARD"}},
+    {"reserved", [](Call* c) { c->norm.reserved = 1; }, kUnsupported, {"q_norm->reserved"}},
+    {"BACKWARD of GIVEN",
+     [](Call* c) { c->Given(), c->Backward(); },
+     kUnsupported,
+     {"q_norm->span (ROPE_NORM_SPAN_GIVEN) must not be set with BACKWARD"}},
+    {"BACKWARD of AFTER",
+     [](Call* c) { c->After(), c->Backward(); },
+     kUnsupported,
+     {"q_norm->order (ROPE_NORM_ORDER_AFTER) must not be set with BACKWARD"}},
+    {"BACKWARD to another width",
+     [](Call* c) {
+       c->config.rotary_dim = 32, c->Backward();
+       c->args.q_out = Tensor(c->out, ROPE_DTYPE_F32, kHeads);
+       c->args.q_out.head_dim = 32;
+     },
+     kInvalid,
+     {"args->fused->q_norm needs an output with the head_dim of its input"}},
+    {"gradients of weights without tokens",
+     [](Call* c) { c->Backward(), c->args.tokens = 0; },
+     kInvalid,
+     {"args->fused->q_norm->grad_parts (3) must be 0 in a call without tokens"}},
     {"INVERSE",
      [](Call* c) { c->args.operation = ROPE_OPERATION_INVERSE; },
      kUnsupported,
@@ -251,14 +385,15 @@ TEST(NormErrors, NameFieldValueAndRuleAndWriteNothing) {
     bad.change(&call);
     const Context context = Create(call.config);
     ExpectParts("rope_apply_qk", bad, rope_apply_qk(context.get(), &call.args));
-    for (const float* values : {call.q, call.k, call.v, call.out}) {
+    for (const float* values : {call.q, call.k, call.v, call.out, call.x_values}) {
       for (size_t i = 0; i < kFloats; ++i) ASSERT_EQ(values[i], 1.5f) << bad.name;
     }
+    for (float value : call.grad) ASSERT_EQ(value, 1.5f) << bad.name;
   }
 }
 
 TEST(NormErrors, TheCallWithoutThemIsGood) {
-  for (int change = 0; change < 12; ++change) {
+  for (int change = 0; change < 13; ++change) {
     Call call;
     switch (change) {
       case 1: call.Given(); break;
@@ -286,6 +421,7 @@ TEST(NormErrors, TheCallWithoutThemIsGood) {
         call.Given(), call.norm.kind = ROPE_NORM_KIND_RMS_PLAIN;
         call.norm.weight = nullptr, call.norm.weight_dtype = 0, call.norm.weight_stride_head = 0;
         break;
+      case 12: call.Backward(); break;
       default: break;
     }
     EXPECT_EQ(rope_apply_qk(Create(call.config).get(), &call.args), ROPE_OK)
@@ -307,7 +443,7 @@ TEST(NormErrors, LargerStructsAreReadIfTheirRestIsZero) {
   EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_OK) << rope_last_error();
   later.of_a_later_release = 1;
   EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_ERROR_UNSUPPORTED);
-  ExpectMessage("rope_apply_qk", {"args->fused->q_norm uses a field at byte 64"});
+  ExpectMessage("rope_apply_qk", {"args->fused->q_norm uses a field at byte 96"});
 }
 
 TEST(NormErrors, PreparedCallsTakeNone) {
@@ -338,6 +474,58 @@ TEST(NormErrors, HeadsWithRowsOfTheirOwnShareNoNorm) {
   call.norm.span = ROPE_NORM_SPAN_ALL_HEADS;
   EXPECT_EQ(rope_apply_qk(context.get(), &call.args), ROPE_ERROR_UNSUPPORTED);
   ExpectMessage("rope_apply_qk", {"args->fused->q_norm must have ROPE_NORM_SPAN_HEAD"});
+  Call gradients;
+  gradients.Backward();
+  gradients.args.positions = {};
+  gradients.args.cos_sin = &cos_sin;
+  EXPECT_EQ(rope_apply_qk(context.get(), &gradients.args), ROPE_ERROR_UNSUPPORTED);
+  ExpectMessage("rope_apply_qk", {"args->fused->q_norm must be NULL with BACKWARD where heads"});
+}
+
+// Gradients of repeated heads: which outputs are theirs.
+TEST(NormErrors, HeadsAreAddedWhereTheyDivide) {
+  float in[kFloats], out[kFloats];
+  std::fill_n(in, kFloats, 1.5f);
+  std::fill_n(out, kFloats, 1.5f);
+  const Context context = Create(Config(kDim));
+  rope_qk_args args = Args(1, kTokens);
+  args.positions = Offset(3);
+  args.q = Tensor(in, ROPE_DTYPE_F32, kHeads);
+  args.q_out = Tensor(out, ROPE_DTYPE_F32, 3);
+  args.operation = ROPE_OPERATION_BACKWARD;
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_INVALID_ARGUMENT);
+  ExpectMessage("rope_apply_qk", {"args->q_out.heads (3) must be that of args->q (4), or divide"});
+  args.q_out.heads = 2;
+  rope_prepared* prepared = nullptr;
+  rope_qk_args shapes = args;
+  shapes.q.data = shapes.q_out.data = nullptr;
+  EXPECT_EQ(rope_prepared_create(context.get(), &shapes, &prepared), ROPE_ERROR_UNSUPPORTED);
+  ExpectMessage("rope_prepared_create", {"outputs must have the heads of their inputs"});
+  for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE}) {
+    args.operation = operation;
+    EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_INVALID_ARGUMENT);
+    ExpectMessage("rope_apply_qk",
+                  {"args->q_out.heads (2) must be a multiple of those of args->q (4)"});
+  }
+  args.operation = ROPE_OPERATION_BACKWARD;
+  args.q_out.data = in + 2 * kDim;  // where the other heads of each token are
+  SetStrides(&args.q_out, 0, kHeads * kDim, kDim);
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_INVALID_ARGUMENT);
+  ExpectMessage("rope_apply_qk", {"args->q_out overlaps args->q"});
+  args.q_out = Tensor(in, ROPE_DTYPE_F32, 2);
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_INVALID_ARGUMENT);
+  for (int i = 0; i < static_cast<int>(kFloats); ++i) ASSERT_EQ(in[i] + out[i], 3.0f);
+  args.q_out.data = out;
+  std::vector<float> rows(kTokens * 2 * kDim, 0.5f);
+  rope_cos_sin cos_sin =
+      Rows(ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, kDim / 2, 1, rows.data(), rows.data());
+  cos_sin.heads = 2;
+  rope_qk_args by_rows = args;
+  by_rows.positions = {};
+  by_rows.cos_sin = &cos_sin;
+  EXPECT_EQ(rope_apply_qk(context.get(), &by_rows), ROPE_ERROR_UNSUPPORTED);
+  ExpectMessage("rope_apply_qk", {"where heads have rows or frequencies of their own"});
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
 }
 
 }  // namespace

@@ -254,6 +254,8 @@ AROUND_CALLS = {
     " rope_qk_args args = ROPE_INIT(rope_qk_args);",
     "rope_shard shard": "rope_status status; int rank = 0, ranks = 1; int64_t length = 1;"
     " rope_context* rope = 0; rope_qk_args args = ROPE_INIT(rope_qk_args);",
+    "weight_grad": "rope_norm norm = ROPE_INIT(rope_norm); rope_qk_args args = ROPE_INIT(rope_qk_args);"
+    " rope_tensor q_before = {0}, q_grad = {0}; float parts[1];",
     "rope_norm": "uint16_t q_norm_weight[1] = {0}; rope_fused fused = ROPE_INIT(rope_fused);",
     "rope_model": AROUND["model.h"],
     "rope_prepared_create": "rope_status status; int layers = 0; void *q_of[1], *k_of[1];"

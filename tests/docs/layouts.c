@@ -69,6 +69,39 @@ static void into_the_cache(const rope_context* rope) {
                "the cache: the same bits");
 }
 
+/* Megatron's projection, [tokens, batch, groups, q + 2, head_dim]: a group is a batch row. */
+static void grouped(const rope_context* rope) {
+  enum { GROUPS = KV_HEADS, Q = Q_HEADS / GROUPS, GROUP_WIDTH = (Q + 2) * HEAD_DIM };
+  static float qkv[TOKENS][BATCH][GROUPS][Q + 2][HEAD_DIM];
+  for (int t = 0; t < TOKENS; ++t)
+    for (int b = 0; b < BATCH; ++b)
+      for (int g = 0; g < GROUPS; ++g)
+        for (int h = 0; h < Q + 1; ++h)
+          memcpy(qkv[t][b][g][h], plain[b][t][h < Q ? g * Q + h : g], sizeof qkv[t][b][g][h]);
+  rope_qk_args args = step();
+  /* Each group is a batch row; GROUPS of them, one after the other, have the same positions. */
+  args.batch = BATCH * GROUPS;
+  args.positions.batch_repeat = GROUPS;
+  args.q = (rope_tensor){.data = qkv,
+                         .dtype = ROPE_DTYPE_F32,
+                         .layout = ROPE_LAYOUT_STRIDED,
+                         .heads = Q,
+                         .stride_batch = GROUP_WIDTH,
+                         .stride_token = BATCH * GROUPS * GROUP_WIDTH,
+                         .stride_head = HEAD_DIM};
+  args.k = args.q;
+  args.k.data = qkv[0][0][0][Q];
+  args.k.heads = 1;
+  check(rope_apply_qk(rope, &args));
+  for (int t = 0; t < TOKENS; ++t)
+    for (int b = 0; b < BATCH; ++b)
+      for (int g = 0; g < GROUPS; ++g)
+        for (int h = 0; h < Q + 1; ++h)
+          expect(!memcmp(qkv[t][b][g][h], rotated[b][t][h < Q ? g * Q + h : g],
+                         sizeof qkv[t][b][g][h]),
+                 "grouped QKV: the same bits");
+}
+
 /* Multi-head latent attention (DeepSeek): of each head of q the last 64 of 192 channels rotate, and
  * all heads share one rotated key of 64 channels, which follows the latent vector in its row. */
 enum { NOPE_DIM = 128, ROPE_DIM = 64, LATENT_DIM = 512 };
@@ -130,6 +163,7 @@ int main(void) {
   rotate_plain(rope);
   heads_first(rope);
   into_the_cache(rope);
+  grouped(rope);
   latent();
   rope_context_destroy(rope);
   puts("every layout: the same bits");

@@ -55,10 +55,18 @@ struct NormReference {
   rope_dtype dtype;
   bool fused;
 
-  std::vector<Head> Of(const std::vector<Head>& x, float given) const {
-    const bool layer = norm.kind == ROPE_NORM_KIND_LAYER || norm.kind == ROPE_NORM_KIND_LAYER_BIAS;
+  bool HasMean() const {
+    return norm.kind == ROPE_NORM_KIND_LAYER || norm.kind == ROPE_NORM_KIND_LAYER_BIAS;
+  }
+
+  // The means and the inverse roots of the heads of a token.
+  void Moments(const std::vector<Head>& x, float given, std::vector<float>* means_of,
+               std::vector<float>* roots_of) const {
+    const bool layer = HasMean();
     const auto heads = x.size(), channels = x[0].size();
-    std::vector<float> means(heads, 0.0f), roots(heads, given);
+    std::vector<float>&means = *means_of, &roots = *roots_of;
+    means.assign(heads, 0.0f);
+    roots.assign(heads, given);
     const auto eps = static_cast<float>(norm.eps);
     if (norm.span == ROPE_NORM_SPAN_HEAD) {
       const auto n = static_cast<float>(channels);
@@ -76,6 +84,13 @@ struct NormReference {
       for (size_t h = 0; h < heads; ++h) sums[h] = SumOfSquaresAround(x[h], means[h], fused);
       roots.assign(heads, InverseRootOf(SumInOrderOf(sums), n, eps));
     }
+  }
+
+  std::vector<Head> Of(const std::vector<Head>& x, float given) const {
+    const bool layer = HasMean();
+    const auto heads = x.size(), channels = x[0].size();
+    std::vector<float> means, roots;
+    Moments(x, given, &means, &roots);
     std::vector<Head> y = x;
     for (size_t h = 0; h < heads; ++h) {
       for (size_t c = 0; c < channels; ++c) {

@@ -65,7 +65,8 @@ OTHER_NUMBERS = [
 
 LONGEST = 600  # lines of a file
 # Longer: generated, and a manual that is read as one.
-LONG = {"bindings/rust/librope-sys/src/bindings.rs", "include/librope/rope.h"}
+LONG = {"bindings/rust/librope-sys/src/bindings.rs", "include/librope/rope.h",
+        "include/librope/rope.hpp"}
 CODE = {".h", ".cc", ".cu", ".c", ".hpp", ".py", ".go", ".rs", ".sh"}
 BUILT = {"build", "target", "vendor", "node_modules", "__pycache__", ".git", "dist"}
 

@@ -141,6 +141,6 @@ def test_unknown_names_and_calls_without_norms(qkv):
         ROPE.prepare_qk(*qkv[:2], 3, norms=norms)
     with pytest.raises(NotImplementedError, match="norms= is not available with prepare_qk"):
         ROPE.prepare_qk(*qkv[:2], 3, v=qkv[2], norms=norms, out=(None, None, qkv[2].copy()))
-    with pytest.raises(NotImplementedError, match=r"norms.q must be None with operation"):
+    with pytest.raises(NotImplementedError, match=r"norms= must be None with operation 'backward'"):
         ROPE.apply(qkv[0], 3, norms=norms, operation="backward")
     assert "kind='rms'" in repr(norms)

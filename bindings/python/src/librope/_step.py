@@ -161,6 +161,10 @@ def note_memory(cache: KVCache) -> Memory | None:
 
 def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
     """A call with v, a cache or norms; q and k without an output are rotated in place, or into new arrays."""
+    if call.norms is not None and call.operation == "backward":
+        raise NotImplementedError(
+            "norms= must be None with operation 'backward': that is for gradients, which do not go through norms yet"
+        )
     if out[0] is out[1] is out[2] is None:
         known = step(rope, call, in_place)
         if known is not None:

@@ -1,0 +1,427 @@
+// BACKWARD with norms: random calls have the bits of a reference in scalar steps, on every
+// instruction set; what they give is the gradient, by central differences; parts of the gradients
+// of weights agree, whatever runs them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "librope/rope.h"
+#include "support/elements.h"
+#include "support/enumerators.h"
+#include "support/gradient_reference.h"
+#include "support/handles.h"
+#include "support/norm_call.h"
+#include "support/norm_reference.h"
+#include "support/random.h"
+
+namespace rope::testing {
+namespace {
+
+// q, k or v: the gradient of what FORWARD has written, what it was given, and where the gradient of
+// that goes.
+struct Side {
+  Memory in, x, out;
+  bool in_place = true, normed = false;
+  int repeats = 1;
+  int in_width = 0, out_width = 0;
+  Weighted norm;
+  std::vector<float> weight_grad, bias_grad;
+  // Of each part.
+  std::vector<std::vector<Head>> want_weight, want_bias;
+
+  Memory& written() { return in_place ? in : out; }
+};
+
+class GradientTest : public NormCalls {
+ protected:
+  int parts_ = 0;
+
+  Side MakeSide(Random* random, rope_dtype dtype, bool turns) {
+    Side side;
+    const int heads = random->Sometimes(6) ? random->Pick(30, 70) : random->Pick(1, 12);
+    side.normed = !random->Sometimes(5);
+    const int v_width = random->Sometimes(2) ? random->Pick(1, 200) : 128;
+    const auto width = [&] {
+      return !turns ? v_width : random->Sometimes(4) ? rotary_ : config_.head_dim;
+    };
+    side.in_width = side.out_width = width();
+    side.in_place = random->Sometimes(2);
+    if (turns && !side.normed && !side.in_place) side.out_width = width();
+    if (!side.in_place && random->Sometimes(2)) side.repeats = random->Pick(2, 4);
+    side.in =
+        Memory(random, dtype, batch_, tokens_, heads * side.repeats, side.in_width, side.in_width);
+    side.x = Memory(random, dtype, batch_, tokens_, heads, side.out_width, side.out_width);
+    if (!side.in_place) {
+      side.out = Memory(random, dtype, batch_, tokens_, heads, side.out_width, side.out_width);
+    }
+    Fill(random, side.in, side.in_width);
+    Fill(random, side.x, side.out_width);
+    if (!side.normed) return side;
+    side.norm = Weighted(random, heads, side.in_width, batch_ * tokens_, turns, true);
+    rope_norm& n = side.norm.norm;
+    n.order = 0;
+    if (n.span == ROPE_NORM_SPAN_GIVEN) {
+      n.span = random->Pick(0, 1);
+      n.eps = 1e-6;
+      n.rstd = nullptr;
+    }
+    const bool rounds =
+        config_.rounding == ROPE_ROUNDING_EAGER || config_.rounding == ROPE_ROUNDING_NATIVE;
+    if (turns && SizeOf(dtype) == 2 && !nope() && n.rounding == ROPE_NORM_ROUNDING_FLOAT32 &&
+        (rounds || n.kind >= ROPE_NORM_KIND_LAYER)) {
+      n.rounding = random->Pick(1, 2);
+    }
+    if (parts_ == 0) return side;
+    const int rows = n.weight_stride_head != 0 ? heads : 1;
+    const auto want = [&](bool has, std::vector<float>* grad,
+                          std::vector<std::vector<Head>>* of_parts, float** field) {
+      of_parts->resize(static_cast<size_t>(parts_));
+      if (!has || random->Sometimes(4)) return;
+      grad->assign(static_cast<size_t>(parts_ * rows * side.in_width), -123.5f);
+      *field = grad->data();
+      for (auto& part : *of_parts) part.assign(static_cast<size_t>(rows), Head(side.in_width, 0));
+      n.grad_parts = parts_;
+    };
+    want(n.weight != nullptr, &side.weight_grad, &side.want_weight, &n.weight_grad);
+    want(n.bias != nullptr, &side.bias_grad, &side.want_bias, &n.bias_grad);
+    return side;
+  }
+
+  int64_t PartOf(int64_t token) const {
+    int64_t part = 0;
+    while ((part + 1) * batch_ * tokens_ / parts_ <= token) ++part;
+    return part;
+  }
+
+  // The gradients of a token in f32, of all channels of the input.
+  std::vector<Head> Want(Side* side, bool turns, const std::vector<Head>& gradients,
+                         const std::vector<Head>& x, int64_t token) {
+    const rope_dtype dtype = side->in.tensor.dtype;
+    const int first = side->in_width == config_.head_dim ? config_.rotary_offset : 0;
+    const bool rounds =
+        config_.rounding == ROPE_ROUNDING_EAGER || config_.rounding == ROPE_ROUNDING_NATIVE;
+    std::vector<Head> y = SumsOfHeads(gradients, side->repeats);
+    for (Head& head : y) {
+      const bool products = turns && rounds && !nope();
+      for (float& value : head) {
+        if (products) value = static_cast<float>(Rounded(dtype, value));
+      }
+      if (turns) Turn(ROPE_OPERATION_BACKWARD, dtype, rows_[token], first, &head);
+    }
+    if (!side->normed) return y;
+    std::vector<Head> none;
+    const bool grows = parts_ != 0;
+    const size_t part = grows ? static_cast<size_t>(PartOf(token)) : 0;
+    const GradientReference reference = {
+        side->norm.Reference(static_cast<int>(x.size()), side->in_width, dtype, kernels().fused),
+        grows ? &side->want_weight[part] : &none, grows ? &side->want_bias[part] : &none};
+    return reference.Of(y, x);
+  }
+
+  void Expect(Side* side, bool turns, const Memory& gradients, std::vector<char> image) {
+    const rope_dtype dtype = side->in.tensor.dtype;
+    const int size = SizeOf(dtype), offset = config_.rotary_offset;
+    Memory& out = side->written();
+    const bool all = side->in_width == side->out_width;
+    const int from = all || side->in_width == rotary_ ? 0 : offset,
+              to = all || side->out_width == rotary_ ? 0 : offset,
+              count = all ? side->in_width : rotary_;
+    for (int64_t b = 0; b < batch_; ++b) {
+      for (int64_t t = 0; t < tokens_; ++t) {
+        const std::vector<Head> want =
+            Want(side, turns, HeadsAt(gradients, b, t, side->in_width),
+                 HeadsAt(side->x, b, t, side->out_width), b * tokens_ + t);
+        for (int h = 0; h < out.tensor.heads; ++h) {
+          for (int c = 0; c < count; ++c) {
+            char* const element = out.At(b, t, h) + (to + c) * size;
+            alignas(8) char wanted[8];
+            WriteElement(dtype, wanted, want[h][from + c]);
+            ASSERT_TRUE(IsSame(dtype, element, wanted, 0))
+                << "channel " << from + c << " of head " << h << ", token " << t << ": "
+                << ReadElement(dtype, element) << ", not " << ReadElement(dtype, wanted);
+            std::memcpy(image.data() + (element - out.bytes.data()), element, size);
+          }
+        }
+      }
+    }
+    ASSERT_TRUE(image == out.bytes) << "more was written";
+    ExpectGrad(side->weight_grad, side->want_weight, "weight");
+    ExpectGrad(side->bias_grad, side->want_bias, "bias");
+  }
+
+  static void ExpectGrad(const std::vector<float>& got,
+                         const std::vector<std::vector<Head>>& of_parts, const char* name) {
+    size_t at = 0;
+    for (const auto& part : of_parts) {
+      for (const Head& row : part) {
+        for (float want : row) {
+          const float value = got[at++];
+          ASSERT_TRUE((std::isnan(value) && std::isnan(want)) ||
+                      std::memcmp(&value, &want, sizeof(float)) == 0)
+              << name << " gradient " << at - 1 << ": " << value << ", not " << want;
+        }
+      }
+    }
+    ASSERT_EQ(at, got.size());
+  }
+
+  static std::string Describe(const rope_config& config, const Side& side) {
+    const rope_norm& n = side.norm.norm;
+    std::string text;
+    const auto add = [&](const char* name, int64_t value) {
+      text += std::string(name) + " " + std::to_string(value) + ", ";
+    };
+    add("head_dim", config.head_dim), add("rotary_dim", config.rotary_dim);
+    add("offset", config.rotary_offset), add("pairing", config.pairing);
+    add("rounding", config.rounding), add("scaling", config.scaling);
+    add("dtype", side.in.tensor.dtype), add("heads", side.x.tensor.heads);
+    add("repeats", side.repeats), add("in_width", side.in_width), add("out_width", side.out_width);
+    add("in_place", side.in_place), add("normed", side.normed), add("kind", n.kind);
+    add("span", n.span), add("norm rounding", n.rounding), add("weight_dtype", n.weight_dtype);
+    add("weight_stride", n.weight_stride_head), add("grad_parts", n.grad_parts);
+    return text;
+  }
+};
+INSTANTIATE_TARGETS(GradientTest);
+
+TEST_P(GradientTest, RandomCallsHaveTheBitsOfTheReference) {
+  const int count = LongTests() ? 20000 : 120;
+  for (int n = 0; n < count; ++n) {
+    Random random(static_cast<uint64_t>(n) + 40000);
+    Configure(&random);
+    batch_ = random.Pick(1, 2);
+    tokens_ = random.Sometimes(3) ? random.Pick(1, 30) : random.Pick(1, 3);
+    parts_ = random.Sometimes(4) ? 0 : random.Pick(1, 7);
+    const rope_cos_sin rows = MakeRows(&random);
+    const std::vector<rope_dtype> dtypes = DtypesOf(config_.rounding);
+    const auto dtype = [&] { return dtypes[random.Below(static_cast<int64_t>(dtypes.size()))]; };
+    Side q = MakeSide(&random, dtype(), true), k = MakeSide(&random, dtype(), true),
+         v = MakeSide(&random, random.Pick(1, kLastDtype), false);
+    rope_qk_args args = Args(batch_, tokens_);
+    args.operation = ROPE_OPERATION_BACKWARD;
+    rope_fused fused = ROPE_INIT(rope_fused);
+    args.fused = &fused;
+    args.cos_sin = &rows;
+    args.q = q.in.tensor;
+    args.k = k.in.tensor;
+    fused.v = v.in.tensor;
+    fused.v_out = v.written().tensor;
+    if (!q.in_place) args.q_out = q.out.tensor;
+    if (!k.in_place) args.k_out = k.out.tensor;
+    const auto give = [](Side* side, const rope_norm** norm) {
+      if (!side->normed) return;
+      side->norm.norm.x = &side->x.tensor;
+      *norm = &side->norm.norm;
+    };
+    give(&q, &fused.q_norm), give(&k, &fused.k_norm), give(&v, &fused.v_norm);
+    const bool has_v = q.normed || k.normed || random.Sometimes(2);
+    if (!has_v) args.fused = nullptr;  // gradients of repeated heads need none
+    SCOPED_TRACE("case " + std::to_string(n) + " q: " + Describe(config_, q) +
+                 " k: " + Describe(config_, k) + " v: " + Describe(config_, v) + " full " +
+                 std::to_string(full_) + " tokens " + std::to_string(tokens_));
+    const Memory before[] = {CopyOf(q.in), CopyOf(k.in), CopyOf(v.in)},
+                 x_before[] = {CopyOf(q.x), CopyOf(k.x), CopyOf(v.x)};
+    Side* const sides[] = {&q, &k, &v};
+    std::vector<char> images[3];
+    for (int i = 0; i < 3; ++i) images[i] = sides[i]->written().bytes;
+    ASSERT_EQ(rope_apply_qk(context_.get(), &args), ROPE_OK) << rope_last_error();
+    for (int i = 0; i < (has_v ? 3 : 2); ++i) {
+      SCOPED_TRACE("qkv"[i]);
+      Expect(sides[i], i != 2, before[i], images[i]);
+      if (HasFatalFailure()) return;
+      ASSERT_TRUE(sides[i]->x.bytes == x_before[i].bytes);
+      if (!sides[i]->in_place) {
+        ASSERT_TRUE(sides[i]->in.bytes == before[i].bytes);
+      }
+    }
+  }
+}
+
+// A call in f32 without gaps: q of kTokens tokens with a norm, and what is known of it in doubles.
+struct Example {
+  static constexpr int kDim = 20, kHeads = 3, kTokens = 2, kPairs = kDim / 2;
+  static constexpr int kCount = kTokens * kHeads * kDim;
+  rope_config config;
+  rope_norm norm = ROPE_INIT(rope_norm);
+  std::vector<float> x, weights, biases, cos, sin, gradient;
+
+  Example(rope_norm_kind kind, rope_norm_span span, rope_pairing pairing, bool weights_by_head) {
+    Random random(static_cast<uint64_t>(kind * 100 + span * 10 + pairing));
+    config = Config(kDim, pairing);
+    const auto fill = [&](std::vector<float>* values, int count) {
+      for (int i = 0; i < count; ++i) {
+        values->push_back(static_cast<float>(random.Pick(-4000, 4000)) / 2048.0f + 0.1f);
+      }
+    };
+    fill(&x, kCount), fill(&gradient, kCount), fill(&cos, kTokens * kPairs);
+    fill(&sin, kTokens * kPairs), fill(&weights, kHeads * kDim), fill(&biases, kHeads * kDim);
+    norm.kind = kind;
+    norm.span = span;
+    norm.eps = 0.125;
+    if (kind == ROPE_NORM_KIND_RMS_PLAIN) return;
+    norm.weight_dtype = ROPE_DTYPE_F32;
+    norm.weight_stride_head = weights_by_head ? kDim : 0;
+    norm.weight = weights.data();
+    if (kind == ROPE_NORM_KIND_LAYER_BIAS) norm.bias = biases.data();
+  }
+  Example(const Example&) = delete;
+
+  // The sum of what FORWARD gives times the gradient, with these in the places of x, .. .
+  double Loss(const std::vector<double>& xs, const std::vector<double>& ws,
+              const std::vector<double>& bs) const {
+    const bool layer = norm.kind >= ROPE_NORM_KIND_LAYER;
+    const int together = norm.span == ROPE_NORM_SPAN_ALL_HEADS ? kHeads * kDim : kDim;
+    double loss = 0;
+    for (int first = 0; first < kCount; first += together) {
+      double mean = 0, square = 0;
+      for (int c = 0; c < together; ++c) mean += layer ? xs[first + c] / together : 0;
+      for (int c = 0; c < together; ++c) {
+        square += (xs[first + c] - mean) * (xs[first + c] - mean) / together;
+      }
+      const double r = 1 / std::sqrt(square + norm.eps);
+      for (int head = first; head < first + together; head += kDim) {
+        const int token = head / (kHeads * kDim), row = head / kDim % kHeads;
+        std::vector<double> n(kDim);
+        for (int c = 0; c < kDim; ++c) {
+          const int at = (norm.weight_stride_head != 0 ? row * kDim : 0) + c;
+          n[c] = (xs[head + c] - mean) * r;
+          if (norm.weight != nullptr) n[c] *= ws[at];
+          if (norm.kind == ROPE_NORM_KIND_RMS_ONE_PLUS) n[c] += (xs[head + c] - mean) * r;
+          if (norm.bias != nullptr) n[c] += bs[at];
+        }
+        for (int p = 0; p < kPairs; ++p) {
+          const Channels c = ChannelsOfPair(config, ROPE_OPERATION_FORWARD, p);
+          const double a = cos[token * kPairs + p], b = sin[token * kPairs + p];
+          loss += (n[c.in0] * a - n[c.in1] * b) * gradient[head + c.out0];
+          loss += (n[c.in1] * a + n[c.in0] * b) * gradient[head + c.out1];
+        }
+      }
+    }
+    return loss;
+  }
+};
+
+std::vector<double> AsDoubles(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+// <dy, J dx> for every x, weight and bias alone: what BACKWARD gives is how the loss grows.
+TEST_P(GradientTest, AreThoseOfCentralDifferences) {
+  for (rope_norm_kind kind = 1; kind <= ROPE_NORM_KIND_LAYER_BIAS; ++kind) {
+    for (int n = 0; n < 3 * 4; ++n) {
+      const rope_norm_span span = n / 3 / 2;
+      const rope_pairing pairing = n % 3 + 1;
+      Example example(kind, span, pairing, n / 3 % 2 == 1 || span == ROPE_NORM_SPAN_ALL_HEADS);
+      SCOPED_TRACE("kind " + std::to_string(kind) + ", case " + std::to_string(n));
+      const int rows = example.norm.weight_stride_head != 0 ? Example::kHeads : 1;
+      std::vector<float> dx(Example::kCount), dw(rows * Example::kDim), db(rows * Example::kDim);
+      rope_tensor x = Tensor(example.x.data(), ROPE_DTYPE_F32, Example::kHeads);
+      rope_norm norm = example.norm;
+      norm.x = &x;
+      if (norm.weight != nullptr) norm.grad_parts = 1, norm.weight_grad = dw.data();
+      if (norm.bias != nullptr) norm.bias_grad = db.data();
+      rope_fused fused = ROPE_INIT(rope_fused);
+      fused.q_norm = &norm;
+      const rope_cos_sin cos_sin = Rows(ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, Example::kPairs, 1,
+                                        example.cos.data(), example.sin.data());
+      rope_qk_args args = Args(1, Example::kTokens);
+      args.operation = ROPE_OPERATION_BACKWARD;
+      args.fused = &fused;
+      args.cos_sin = &cos_sin;
+      args.q = Tensor(example.gradient.data(), ROPE_DTYPE_F32, Example::kHeads);
+      args.q_out = Tensor(dx.data(), ROPE_DTYPE_F32, Example::kHeads);
+      const Context context = Create(example.config);
+      ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+
+      std::vector<double> xs = AsDoubles(example.x), ws = AsDoubles(example.weights),
+                          bs = AsDoubles(example.biases);
+      const auto expect = [&](const std::vector<float>& got, std::vector<double>* values) {
+        constexpr double kStep = 1e-5;
+        for (size_t i = 0; i < got.size(); ++i) {
+          const double at = (*values)[i];
+          (*values)[i] = at + kStep;
+          const double above = example.Loss(xs, ws, bs);
+          (*values)[i] = at - kStep;
+          const double below = example.Loss(xs, ws, bs);
+          (*values)[i] = at;
+          ASSERT_NEAR(got[i], (above - below) / (2 * kStep), 2e-5) << i;
+        }
+      };
+      expect(dx, &xs);
+      if (norm.weight_grad != nullptr) expect(dw, &ws);
+      if (norm.bias_grad != nullptr) expect(db, &bs);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Runs the tasks from the last one to the first.
+int32_t Backwards(void*, rope_task_fn fn, void* task, uint32_t count) {
+  while (count > 0) fn(task, --count);
+  return 0;
+}
+
+// However many parts there are, they add up to the same; who runs them changes no bit.
+TEST_P(GradientTest, PartsAgreeAndThreadsChangeNothing) {
+  constexpr int kDim = 64, kHeads = 8, kTokens = 1500;  // 3 MiB: several tasks
+  constexpr size_t kCount = size_t{kDim} * kHeads * kTokens;
+  Random random(1);
+  std::vector<float> x(kCount), gradient(kCount), weight(kDim, 0.75f);
+  for (float& value : x) value = static_cast<float>(random.Pick(-4000, 4000)) / 2048.0f;
+  for (float& value : gradient) value = static_cast<float>(random.Pick(-4000, 4000)) / 2048.0f;
+  const Context context = Create(Config(kDim));
+  const Pool pool = CreatePool(3);
+  const rope_runner* const of_pool = rope_pool_runner(pool.get());
+  const rope_runner backwards = {&Backwards, nullptr};
+  std::vector<double> sums[3];
+  const int all_parts[] = {1, 7, kTokens};
+  for (int n = 0; n < 3; ++n) {
+    const int parts = all_parts[n];
+    std::vector<float> first_dx, first_grad;
+    for (const rope_runner* runner :
+         {static_cast<const rope_runner*>(nullptr), &backwards, of_pool}) {
+      std::vector<float> dx(kCount), grad(static_cast<size_t>(parts * kDim), 7.0f);
+      const rope_tensor x_tensor = Tensor(x.data(), ROPE_DTYPE_F32, kHeads);
+      rope_norm norm = ROPE_INIT(rope_norm);
+      norm.kind = ROPE_NORM_KIND_RMS;
+      norm.eps = 1e-6;
+      norm.weight = weight.data();
+      norm.weight_dtype = ROPE_DTYPE_F32;
+      norm.x = &x_tensor;
+      norm.weight_grad = grad.data();
+      norm.grad_parts = parts;
+      rope_fused fused = ROPE_INIT(rope_fused);
+      fused.q_norm = &norm;
+      rope_qk_args args = Args(3, kTokens / 3);
+      args.operation = ROPE_OPERATION_BACKWARD;
+      args.fused = &fused;
+      args.runner = runner;
+      args.positions = Offset(5);
+      args.q = Tensor(gradient.data(), ROPE_DTYPE_F32, kHeads);
+      args.q_out = Tensor(dx.data(), ROPE_DTYPE_F32, kHeads);
+      ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+      if (runner == nullptr) {
+        first_dx = dx, first_grad = grad;
+        continue;
+      }
+      ASSERT_EQ(std::memcmp(dx.data(), first_dx.data(), kCount * sizeof(float)), 0) << parts;
+      ASSERT_EQ(std::memcmp(grad.data(), first_grad.data(), grad.size() * sizeof(float)), 0)
+          << parts;
+    }
+    sums[n].assign(kDim, 0);
+    for (size_t i = 0; i < first_grad.size(); ++i) sums[n][i % kDim] += first_grad[i];
+  }
+  for (int c = 0; c < kDim; ++c) {
+    // Terms of the size of 1, of which there are kTokens * kHeads.
+    ASSERT_NEAR(sums[1][c], sums[0][c], 1e-6 * kTokens * kHeads);
+    ASSERT_NEAR(sums[2][c], sums[0][c], 1e-6 * kTokens * kHeads);
+  }
+}
+
+}  // namespace
+}  // namespace rope::testing
