@@ -17,6 +17,7 @@
 
 #include "append.h"
 #include "baseline.h"
+#include "gradients.h"
 #include "moves.h"
 #include "norms.h"
 #include "sweeps.h"
@@ -561,6 +562,7 @@ int main(int argc, char** argv) {
   RegisterAppend();
   RegisterMoves();
   RegisterNorms();
+  RegisterGradients();
   for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
     Threads(dtype, 2048);
     Threads(dtype, 8192);
