@@ -67,10 +67,11 @@ def weights():
     return torch.randn(DIM), torch.randn(2, DIM, dtype=torch.bfloat16)
 
 
-def norms_of(q_weight, k_weight):
+def norms_of(q_weight, k_weight, v=True):
     return Norms(
-        Norm(q_weight, kind="rms", eps=1e-6), Norm(k_weight, kind="layer", eps=1e-5), Norm(kind="rms_plain", eps=1e-6)
-    )
+        Norm(q_weight, kind="rms", eps=1e-6), Norm(k_weight, kind="layer", eps=1e-5),
+        Norm(kind="rms_plain", eps=1e-6) if v else None,
+    )  # fmt: skip
 
 
 def call(q, k, v, k_cache, v_cache, slots, q_weight, k_weight):
@@ -105,11 +106,83 @@ def test_operator_keeps_the_rules_of_operators(tensors, weights):
     torch.library.opcheck(torch.ops.librope.apply_fused_.default, arguments)
 
 
-def test_gradients_are_refused_and_writes_announced(tensors, weights):
+def formula(x, kind, weight, bias, eps, together):
+    """A norm in the dtype of x, over the last dimensions."""
+    mean = x.mean(together, keepdim=True) if kind == "layer_bias" else 0
+    scaled = (x - mean) * torch.rsqrt((x - mean).square().mean(together, keepdim=True) + eps)
+    return scaled * (1 + weight if kind == "rms_one_plus" else weight) + (0 if bias is None else bias)
+
+
+@pytest.mark.parametrize(("kind", "span"), [("rms", "head"), ("rms_one_plus", "all_heads"), ("layer_bias", "head")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_are_those_of_float64(tensors, kind, span, dtype):
+    """Of q, k, weights and biases, beside the formula with PyTorch's own gradients."""
+    torch.manual_seed(2)
+    rows = (2, DIM) if span == "all_heads" else (DIM,)
+    given = [x.to(dtype) for x in (tensors[1], tensors[2])] + [torch.randn(rows).to(dtype) for _ in range(4)]
+    if kind != "layer_bias":
+        given[4] = given[5] = None
+    leaves = [x if x is None else x.requires_grad_() for x in given]
+    q, k, q_weight, k_weight, q_bias, k_bias = leaves
+    norms = Norms(*[
+        Norm(w, kind=kind, eps=1e-6, bias=b, span=span) for w, b in ((q_weight, q_bias), (k_weight, k_bias))
+    ])  # fmt: skip
+    wanted = [x for x in leaves if x is not None]
+    got = ROPE.apply_qk(q, k, 5, norms=norms)
+    outer = [torch.randn(x.shape, dtype=torch.float64).to(dtype) for x in got]
+    ours = torch.autograd.grad(got, wanted, outer)
+
+    wide = [x if x is None else x.detach().double().requires_grad_() for x in leaves]
+    together = (-2, -1) if span == "all_heads" else -1
+    normed = [formula(wide[i], kind, wide[2 + i], wide[4 + i], 1e-6, together) for i in range(2)]
+    cos, sin = (x.double() for x in ROPE.cos_sin(torch.arange(5, 8), format="split", dtype="float32"))
+    turned = []
+    for x in normed:
+        a, b = x.chunk(2, -1)
+        c, s = cos[:, None], sin[:, None]
+        turned.append(torch.cat((a * c - b * s, a * s + b * c), -1))
+    theirs = torch.autograd.grad(turned, [x for x in wide if x is not None], [x.double() for x in outer])
+    tolerance = 2e-6 if dtype == torch.float32 else 5e-3
+    for a, b in zip((*got, *ours), (*turned, *theirs), strict=True):
+        assert a.dtype == dtype
+        assert (a - b).abs().max() <= tolerance * b.abs().max()
+
+
+def test_gradients_of_compiled_code_have_the_bits_of_eager_code(tensors, weights):
     q, k, _ = tensors
-    norms = Norms(Norm(torch.nn.Parameter(weights[0]), kind="rms", eps=1e-6))
-    with pytest.raises(NotImplementedError, match=r"no gradient goes through v=, cache= and norms="):
-        ROPE.apply_qk(q, k, 5, norms=norms)
+    leaves = [x.detach().requires_grad_() for x in (q, k, *weights)]
+
+    def run(q, k, q_weight, k_weight):
+        return ROPE.apply_qk(q, k, 5, norms=norms_of(q_weight, k_weight, v=False))
+
+    results = []
+    with torch._inductor.config.patch(force_disable_caches=True):
+        for function in (run, torch.compile(run, fullgraph=True)):
+            results.append(torch.autograd.grad(function(*leaves), leaves, [torch.ones_like(q), torch.ones_like(k)]))
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b) and a.any()
+    partly = [x.requires_grad_(i in (1, 2)) for i, x in enumerate(x.detach() for x in leaves)]
+    alone = torch.autograd.grad(run(*partly), partly[1:3], [torch.ones_like(q), torch.ones_like(k)])
+    for a, b in zip(alone, results[0][1:3], strict=True):
+        assert torch.equal(a, b)
+
+
+def test_what_has_no_gradient_says_so_and_writes_are_announced(tensors, weights):
+    q, k, v = tensors
+    weight = torch.nn.Parameter(weights[0])
+    norms = Norms(Norm(weight, kind="rms", eps=1e-6))
+    for refused in (
+        lambda: ROPE.apply_qk_(q, k, 5, norms=norms),
+        lambda: ROPE.apply_qk(q, k, 5, norms=norms, out=(torch.empty_like(q), torch.empty_like(k))),
+        lambda: ROPE.apply_qk(q, k, 5, norms=norms, v=v, out=(None, None, torch.empty_like(v))),
+    ):
+        with pytest.raises(NotImplementedError, match=r"no gradient goes through v=, cache=, and norms= in place"):
+            refused()
+    after = Norms(Norm(weight, kind="rms", eps=1e-6, order="after"))
+    with pytest.raises(NotImplementedError, match=r"norms.q has order 'after', which has no gradient"):
+        ROPE.apply_qk(q, k, 5, norms=after)
+    with pytest.raises(NotImplementedError, match=r"must be None with operation 'backward'"):
+        ROPE.apply_qk(q, k, 5, norms=norms, operation="backward")
     with torch.no_grad():
         version = q._version
         ROPE.apply_qk_(q, k, 5, norms=norms)

@@ -43,7 +43,7 @@ _library = torch.library.Library("librope", "DEF")
 # Without the strides of the traced code Inductor would undo a user's own contiguous().
 _STRIDES = getattr(torch.Tag, "needs_exact_strides", None) or torch.Tag.needs_fixed_stride_order
 _TAGS = (torch.Tag.pt2_compliant_tag, _STRIDES)
-_CALL = (
+CALL_SCHEMA = (
     "Tensor? positions, SymInt offset, str spec, str layout, int operation, bool offsets, "
     "str positions_layout, Tensor? cu_seqlens=None, Tensor? freq_sets=None"
 )
@@ -53,17 +53,8 @@ _STORE = (
     "Tensor? page_starts, Tensor? starts"
 )
 # The arrays of norms, in the order of _norm.NAMES, and what else they are.
-_NORMED = ", ".join(f"Tensor? {x}_{array}" for x in "qkv" for array in ("weight", "bias", "rstd")) + ", str norms"
+NORMS_SCHEMA = ", ".join(f"Tensor? {x}_{array}" for x in "qkv" for array in ("weight", "bias", "rstd")) + ", str norms"
 _ROWS = "Tensor cos, Tensor? sin, str spec, str layout, int operation, str format"
-for _schema in (
-    f"apply(Tensor[] tensors, {_CALL}) -> Tensor[]",
-    f"apply_(Tensor(a!)[] tensors, {_CALL}) -> ()",
-    f"apply_fused_({_STORE}, {_NORMED}, {_CALL}) -> ()",
-    f"apply_rows(Tensor[] tensors, {_ROWS}) -> Tensor[]",
-    "cos_sin(Tensor positions, str spec, str format, str dtype, str positions_layout) -> Tensor[]",
-):
-    _library.define(_schema, tags=_TAGS)
-
 _ropes: dict[str, Rope] = {}
 
 
@@ -100,7 +91,7 @@ def _where_of(positions_layout: str) -> Any:
     return {"positions_layout": positions_layout or None}
 
 
-def _call_of(
+def call_of(
     tensors: Any, positions: Tensor | None, offset: int, spec: str, layout: str, operation: int,
     offsets: bool, positions_layout: str, cu_seqlens: Tensor | None = None,
     freq_sets: Tensor | None = None,
@@ -117,7 +108,7 @@ def _call_of(
 
 
 def _run(tensors: Any, out: Any, *rest: Any) -> None:
-    rope, call = _call_of(tensors, *rest)
+    rope, call = call_of(tensors, *rest)
     rope._run(call, *pair(out))
 
 
@@ -142,7 +133,7 @@ def apply_fused_(
             cache_k, cache_v, layout=_layout_of(cache_layout), slots=slots, page_table=page_table,
             page_starts=page_starts, starts=starts,
         )  # fmt: skip
-    rope, call = _call_of((q, k), *rest[10:])
+    rope, call = call_of((q, k), *rest[10:])
     norms = norms_from(rest[9], rest[:9])
     rope._run(call._replace(v=v, cache=cache, norms=norms), q_out, k_out, v_out)
 
@@ -294,22 +285,26 @@ def cos_sin(
     return out
 
 
-for _name, _implementation, _fake in (
-    ("apply", apply, _apply_fake),
-    ("apply_", apply_, _apply_in_place_fake),
-    ("apply_fused_", apply_fused_, _apply_fused_fake),
-    ("apply_rows", apply_rows, _apply_rows_fake),
-    ("cos_sin", cos_sin, _new_rows),
-):
-    for _device in ("CPU", "CUDA"):
-        _library.impl(_name, _implementation, _device)
-    torch.library.register_fake(f"librope::{_name}", _fake, lib=_library)
+def define(schema: str, implementation: Any, fake: Any) -> Any:
+    """A new operator."""
+    _library.define(schema, tags=_TAGS)
+    name = schema.partition("(")[0]
+    for device in ("CPU", "CUDA"):
+        _library.impl(name, implementation, device)
+    torch.library.register_fake(f"librope::{name}", fake, lib=_library)
+    return getattr(torch.ops.librope, name).default
 
-apply_op = torch.ops.librope.apply.default
-apply_in_place_op = torch.ops.librope.apply_.default
-apply_fused_op = torch.ops.librope.apply_fused_.default
-apply_rows_op = torch.ops.librope.apply_rows.default
-cos_sin_op = torch.ops.librope.cos_sin.default
+
+apply_op = define(f"apply(Tensor[] tensors, {CALL_SCHEMA}) -> Tensor[]", apply, _apply_fake)
+apply_in_place_op = define(f"apply_(Tensor(a!)[] tensors, {CALL_SCHEMA}) -> ()", apply_, _apply_in_place_fake)
+apply_fused_op = define(
+    f"apply_fused_({_STORE}, {NORMS_SCHEMA}, {CALL_SCHEMA}) -> ()", apply_fused_, _apply_fused_fake
+)
+apply_rows_op = define(f"apply_rows(Tensor[] tensors, {_ROWS}) -> Tensor[]", apply_rows, _apply_rows_fake)
+cos_sin_op = define(
+    "cos_sin(Tensor positions, str spec, str format, str dtype, str positions_layout) -> Tensor[]",
+    cos_sin, _new_rows,
+)  # fmt: skip
 
 
 def register_operator(name: str, backward: Any, setup_context: Any, vmap: Any) -> None:

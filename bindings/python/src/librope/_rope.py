@@ -334,7 +334,8 @@ class Rope(Immutable, Preparer, Digested):
                 have. k itself is only read, and not returned, unless out has an array for it. No
                 gradient goes through a cache, and "backward" stores nothing.
             norms: a librope.Norms: q and k, and v on its way, are normed in the same pass. A Rope without
-                rotation ("nope") norms alone. No gradient goes through norms; "forward" only.
+                rotation ("nope") norms alone. "forward" only. Gradients of torch tensors go through norms, to
+                their weights and biases, too, in new arrays without v and a cache.
             layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless
                 the Rope has one.
             out: (q_out, k_out), or with v (q_out, k_out, v_out), each an array like its input, which
@@ -364,8 +365,8 @@ class Rope(Immutable, Preparer, Digested):
             ValueError: a shape, stride or value that breaks a rule; layout or positions missing; a
                 position that takes valid_below tokens or more.
             TypeError: a dtype or kind of object that cannot be taken.
-            NotImplementedError: out= or pool= under a gradient or in compiled code; cache= or norms=
-                under a gradient.
+            NotImplementedError: out= or pool= under a gradient or in compiled code; cache= under a
+                gradient, and norms= beside it, in place, of span "given" or order "after".
             RuntimeError: an output that requires a gradient; a device without its backend.
         """
         call = Call(

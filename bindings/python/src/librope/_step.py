@@ -163,7 +163,7 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: boo
     """A call with v, a cache or norms; q and k without an output are rotated in place, or into new arrays."""
     if call.norms is not None and call.operation == "backward":
         raise NotImplementedError(
-            "norms= must be None with operation 'backward': that is for gradients, which do not go through norms yet"
+            "norms= must be None with operation 'backward': gradients go through norms in PyTorch's autograd"
         )
     if out[0] is out[1] is out[2] is None:
         known = step(rope, call, in_place)

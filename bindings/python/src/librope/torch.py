@@ -22,6 +22,7 @@ from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import arrays_of, written_of
 from ._norm import NAMES as NORM_NAMES
 from ._norm import Normed, norm_arrays, norm_forms
+from ._norm_gradients import apply_normed
 from ._operators import (
     FLOPS,
     SHARD,
@@ -402,11 +403,12 @@ def apply_fused(
     beside = arrays_of(v, cache)
     normed = norm_arrays(call.norms) or (None,) * len(NORM_NAMES)
     arrays = [x for x in (q, k, call.positions, *beside, *normed, *out) if isinstance(x, Tensor)]
-    if _forward_ad._current_level >= 0 or (_is_grad_enabled() and any(x.requires_grad for x in arrays)):
-        raise NotImplementedError(
-            "no gradient goes through v=, cache= and norms=: call under torch.no_grad(), or detach the tensors"
-        )
-    where = "torch.compile or a dispatch mode"
+    wants_gradient = _is_grad_enabled() and any(x.requires_grad for x in arrays)
+    alone = v is cache is None and not in_place and not any(x is not None for x in out)
+    if _forward_ad._current_level >= 0 or (wants_gradient and not alone):
+        given = "v=, cache=, and norms= in place or with out="
+        raise NotImplementedError(f"no gradient goes through {given}: use torch.no_grad(), or detach the tensors")
+    where = "a gradient, torch.compile or a dispatch mode"
     call.refuse(where, "cos_sin", "pool")
     if _functorch_active():
         raise NotImplementedError("v=, cache= and norms= are not available under torch.func")
@@ -437,6 +439,8 @@ def apply_fused(
         if y is not None and not isinstance(y, Tensor):
             raise TypeError(f"{name} is a {type(y).__qualname__} beside torch tensors: {where} needs a tensor")
     arguments = _arguments(rope, call)
+    if wants_gradient:
+        return apply_normed(call, arguments)
     apply_fused_op(q, k, v, *out, *memory, *normed, norm_forms(call.norms), *arguments)
     if not _is_compiling():
         for y in (*out, *written_of(cache)):

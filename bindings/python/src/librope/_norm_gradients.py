@@ -1,0 +1,155 @@
+"""Norms in PyTorch's autograd: a call with norms, differentiable in q, k and the norms' weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _arrays
+from ._call import Call, cross, layout_of
+from ._core import OPERATIONS
+from ._ffi import ffi, lib
+from ._norm import norm_arrays, norm_forms, norms_from
+from ._operators import CALL_SCHEMA, NORMS_SCHEMA, apply_fused_op, call_of, define, new
+from ._rope import Rope
+from ._rules import Sizes, both_layouts
+from ._template import describe
+
+_call_normed = lib.call_normed
+_PARTS = 64  # of the sums over tokens: what their last bits depend on, whatever the threads are
+_OPERATION = 3  # in the arguments of the operators from offset on
+_NO_CACHE = (None, None, "", None, None, None, None)
+
+
+def _describe_x(rope: Rope, x: Tensor, layout: str, name: str) -> Any:
+    """A rope_tensor of q or k as they were."""
+    struct = ffi.new("rope_tensor*")
+    describe(struct, _arrays.torch_meta(x, name), layout, name, Sizes(), rope._dims)
+    struct.data = ffi.cast("void*", x.data_ptr())
+    return struct
+
+
+def _pass(
+    rope: Rope, call: Call, before: tuple[Any, Any], out: tuple[Any, Any], sums: list[Any], parts: int
+) -> None:
+    """call: "backward" of the gradients of q and k. before: q and k as "forward" was given them."""
+    ready = rope._run(call, *out, ready=True)
+    template, layouts = ready.template, both_layouts(layout_of(rope, call))
+    norms = ffi.new("rope_norm[3]")
+    owners = []
+    for i, (name, x) in enumerate(zip("qk", before, strict=True)):
+        norms[i] = template.norms[i]
+        if x is None or norms[i].kind == 0:
+            continue
+        owners.append(_describe_x(rope, x, layouts[i], name))
+        norms[i].x = owners[-1]
+        for field, part in (("weight_grad", sums[3 * i]), ("bias_grad", sums[3 * i + 1])):
+            if part is not None:
+                setattr(norms[i], field, ffi.cast("float*", part.data_ptr()))
+                norms[i].grad_parts = parts
+    cross(
+        _call_normed, rope._cpu, template.args, template.rows, template.fused, template.cache, norms,
+        ready.offset, 0, ready.runner, ffi.new("uintptr_t[]", ready.addresses),
+    )  # fmt: skip
+
+
+def _tokens(x: Tensor, layout: str) -> int:
+    letters = layout.replace("d", "")
+    count = 1
+    for letter, size in zip(letters, x.shape, strict=False):
+        count *= 1 if letter == "h" else size
+    return count
+
+
+def norm_gradients(
+    q_grad: Any, k_grad: Any, q: Any, k: Any, wanted: list[bool], *rest: Any
+) -> list[Tensor]:
+    """Gradients of q and k, as far as there are any, then those of the arrays of norms that are wanted."""
+    arrays, forms = rest[:9], rest[9]
+    rope, call = call_of((q_grad, k_grad), *rest[10:])
+    call = call._replace(norms=norms_from(forms, arrays))
+    out = [None if x is None else _arrays.empty_like(x, "q") for x in (q, k)]
+    i = int(q is None)
+    count = _tokens((q, k)[i], both_layouts(layout_of(rope, call))[i])
+    parts = min(_PARTS, count)
+    sums = [
+        torch.zeros((parts, x.numel()), dtype=torch.float32) if want else None
+        for x, want in zip(arrays, wanted, strict=True)
+    ]
+    if count:
+        _pass(rope, call, (q, k), (out[0], out[1]), sums, parts)
+    gradients = [
+        part.sum(0).view(x.shape).to(x.dtype) for x, part in zip(arrays, sums, strict=True) if part is not None
+    ]
+    return [x for x in out if x is not None] + gradients
+
+
+def _norm_gradients_fake(
+    q_grad: Any, k_grad: Any, q: Any, k: Any, wanted: list[bool], *rest: Any
+) -> list[Tensor]:
+    arrays = [x for x, want in zip(rest[:9], wanted, strict=True) if want]
+    return new([x for x in (q, k) if x is not None]) + [x.new_empty(x.shape) for x in arrays]
+
+
+_op = define(
+    f"norm_gradients(Tensor? q_grad, Tensor? k_grad, Tensor? q, Tensor? k, bool[] wanted, {NORMS_SCHEMA}, "
+    f"{CALL_SCHEMA}) -> Tensor[]",
+    norm_gradients, _norm_gradients_fake,
+)  # fmt: skip
+
+
+class _ApplyNormed(torch.autograd.Function):
+    """apply(positions, cu_seqlens, freq_sets, *_REST, norms, q, k, *arrays), new tensors.
+
+    _REST: offset, spec, layout, operation, offsets, positions_layout."""
+
+    @staticmethod
+    def forward(
+        positions: Any, cu_seqlens: Any, freq_sets: Any, offset: int, spec: str, layout: str, operation: int,
+        offsets: bool, positions_layout: str, norms: str, q: Any, k: Any, *arrays: Any,
+    ) -> Any:  # fmt: skip
+        out = [None if x is None else _arrays.empty_like(x, "q") for x in (q, k)]
+        apply_fused_op(
+            q, k, None, *out, None, *_NO_CACHE, *arrays, norms, positions, offset, spec, layout, operation,
+            offsets, positions_layout, cu_seqlens, freq_sets,
+        )  # fmt: skip
+        return tuple(x for x in out if x is not None)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:3], *inputs[10:])
+        ctx.rest = inputs[3:10]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        positions, cu_seqlens, freq_sets, q, k, *arrays = ctx.saved_tensors
+        *rest, norms = ctx.rest
+        rest[_OPERATION] = OPERATIONS["backward"]
+        given = [g if g.stride(-1) == 1 else g.contiguous() for g in grads]
+        q_grad, k_grad = None if q is None else given[0], None if k is None else given[-1]
+        wanted = [x is not None and need for x, need in zip(arrays, ctx.needs_input_grad[12:], strict=True)]
+        made = _op(q_grad, k_grad, q, k, wanted, *arrays, norms, positions, *rest, cu_seqlens, freq_sets)
+        result: list[Any] = [None] * 10
+        at = 0
+        for want in (q is not None, k is not None, *wanted):
+            result.append(made[at] if want else None)
+            at += want
+        return tuple(result)
+
+
+def apply_normed(call: Call, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Rope.apply_qk with norms and a gradient. arguments: of the operators, after tensors."""
+    for name in "qkv":
+        norm = getattr(call.norms, name)
+        if norm is not None and (norm.span == "given" or norm.order == "after"):
+            what = f"order {norm.order!r}" if norm.order == "after" else f"span {norm.span!r}"
+            raise NotImplementedError(
+                f"norms.{name} has {what}, which has no gradient: use torch.no_grad(), or detach the tensors"
+            )
+    if call.operation != "forward":
+        raise NotImplementedError(f"norms= has a gradient with operation 'forward', and not with {call.operation!r}")
+    where, *rest, cu, sets = arguments
+    out = _ApplyNormed.apply(where, cu, sets, *rest, norm_forms(call.norms), call.q, call.k, *norm_arrays(call.norms))
+    return (None if call.q is None else out[0], None if call.k is None else out[-1])
