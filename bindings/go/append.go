@@ -4,8 +4,8 @@ package rope
 // The call keeps no pointer to a slice and calls nothing in Go.
 #cgo noescape ropego_append
 #cgo nocallback ropego_append
-#cgo noescape ropego_apply_normed
-#cgo nocallback ropego_apply_normed
+#cgo noescape ropego_apply_fused
+#cgo nocallback ropego_apply_fused
 #include "shim.h"
 */
 import "C"
@@ -22,44 +22,47 @@ import (
 //
 // With one page for each sequence, as LinearSlots has it, LayoutNHD is [sequences, length, heads,
 // channels].
-type KVCache[K, V Element] struct {
+type KVCache[K, V CacheElement] struct {
 	// NHD, HND, or Strided, whose Strides.Batch leads from page to page, and Strides.Token from slot to
 	// slot; the zero value for none. K and V have the heads of the call's k and v, and may lie in one
-	// buffer, as long as they do not overlap.
+	// buffer, as long as they do not overlap. Elements of another type than those of the call's k or v are
+	// rounded once.
 	K Tensor[K]
 	V Tensor[V]
+
+	KScale, VScale *Scale // required by K or V in 8 bits, otherwise nil; for Append and AppendTo
 
 	Pages, PageSize int // required
 	VHeadDim        int // channels of a head of v, here and in the call: 1 to 1024; 0: those of the context
 }
 
 // NHD is the memory of a cache, contiguous [pages, page_size, heads, channels].
-func NHD[T Element](data []T, heads int) Tensor[T] {
+func NHD[T CacheElement](data []T, heads int) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutNHD, Heads: heads}
 }
 
 // HND is the memory of a cache, contiguous [pages, heads, page_size, channels].
-func HND[T Element](data []T, heads int) Tensor[T] {
+func HND[T CacheElement](data []T, heads int) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutHND, Heads: heads}
 }
 
 // Append rotates q in place, and stores the rotated k, and v, in the slots of the cache that Step.Slots
 // names. k and v are only read. Each of the three may be the zero value, but not both q and k. What reaches
 // the slots has the bits that ApplyQK would write; with ScalingNope k is stored as it is.
-func Append[Q, K, V Element](c *Context, q Tensor[Q], k Tensor[K], v Tensor[V], cache KVCache[K, V],
-	step Step) error {
+func Append[Q, K, V Element, CK, CV CacheElement](c *Context, q Tensor[Q], k Tensor[K], v Tensor[V],
+	cache KVCache[CK, CV], step Step) error {
 	return store("Append", c, &q, &k, &v, nil, nil, nil, &cache, &step)
 }
 
 // AppendTo is Append, and rotates q into qOut and k into kOut, and copies v to vOut, under the rules of
 // ApplyQKTo. The zero value as qOut rotates q in place; as kOut or vOut it is no output.
-func AppendTo[Q, K, V Element](c *Context, qOut Tensor[Q], kOut Tensor[K], vOut Tensor[V], q Tensor[Q],
-	k Tensor[K], v Tensor[V], cache KVCache[K, V], step Step) error {
+func AppendTo[Q, K, V Element, CK, CV CacheElement](c *Context, qOut Tensor[Q], kOut Tensor[K], vOut Tensor[V],
+	q Tensor[Q], k Tensor[K], v Tensor[V], cache KVCache[CK, CV], step Step) error {
 	return store("AppendTo", c, &q, &k, &v, &qOut, &kOut, &vOut, &cache, &step)
 }
 
-func store[Q, K, V Element](function string, c *Context, q *Tensor[Q], k *Tensor[K], v *Tensor[V],
-	qOut *Tensor[Q], kOut *Tensor[K], vOut *Tensor[V], cache *KVCache[K, V], step *Step) error {
+func store[Q, K, V Element, CK, CV CacheElement](function string, c *Context, q *Tensor[Q], k *Tensor[K],
+	v *Tensor[V], qOut *Tensor[Q], kOut *Tensor[K], vOut *Tensor[V], cache *KVCache[CK, CV], step *Step) error {
 	use, err := c.forSlices(function)
 	if err != nil {
 		return err
@@ -76,8 +79,9 @@ func store[Q, K, V Element](function string, c *Context, q *Tensor[Q], k *Tensor
 }
 
 // storeIn makes a call that does more than rotate; cache may be nil.
-func storeIn[Q, K, V Element](function string, state *contextState, q *Tensor[Q], k *Tensor[K], v *Tensor[V],
-	qOut *Tensor[Q], kOut *Tensor[K], vOut *Tensor[V], cache *KVCache[K, V], step *Step) error {
+func storeIn[Q, K, V Element, CK, CV CacheElement](function string, state *contextState, q *Tensor[Q],
+	k *Tensor[K], v *Tensor[V], qOut *Tensor[Q], kOut *Tensor[K], vOut *Tensor[V], cache *KVCache[CK, CV],
+	step *Step) error {
 	var call C.ropego_append_call
 	if err := step.check(function, &call.call, state); err != nil {
 		return err
@@ -93,7 +97,7 @@ func storeIn[Q, K, V Element](function string, state *contextState, q *Tensor[Q]
 	var vData, vOutData, cacheK, cacheV *C.uint8_t
 	slots := &Slots{}
 	if cache != nil {
-		if vData, vOutData, err = cache.values(function, v, vOut, &call, state, step); err != nil {
+		if vData, vOutData, err = values(function, v, vOut, cache, &call, state, step); err != nil {
 			return err
 		}
 		if cacheK, cacheV, err = cache.check(function, &call.cache, state); err != nil {
@@ -104,20 +108,32 @@ func storeIn[Q, K, V Element](function string, state *contextState, q *Tensor[Q]
 			return err
 		}
 	}
-	var norms C.ropego_norms
-	var qNorm, kNorm, vNorm normData
-	if given := step.Norms; given != nil {
-		if qNorm, err = given.Q.check(function, "Q", &norms.q, q.Heads, q.channels(state), step); err != nil {
+	var fused C.ropego_fused
+	var kScales, vScales *C.uint8_t
+	scaled := cache != nil && (cache.KScale != nil || cache.VScale != nil)
+	if scaled {
+		if kScales, err = checkScale(function, "KVCache.KScale", cache.KScale, &fused.k_scale, cache.K.Heads,
+			cache.K.channels(state), cache.size()); err != nil {
 			return err
 		}
-		if kNorm, err = given.K.check(function, "K", &norms.k, k.Heads, k.channels(state), step); err != nil {
+		if vScales, err = checkScale(function, "KVCache.VScale", cache.VScale, &fused.v_scale, cache.V.Heads,
+			cache.vDim(state), cache.size()); err != nil {
+			return err
+		}
+	}
+	var qNorm, kNorm, vNorm normData
+	if given := step.Norms; given != nil {
+		if qNorm, err = given.Q.check(function, "Q", &fused.q, q.Heads, q.channels(state), step); err != nil {
+			return err
+		}
+		if kNorm, err = given.K.check(function, "K", &fused.k, k.Heads, k.channels(state), step); err != nil {
 			return err
 		}
 		dim := state.info.HeadDim
 		if cache != nil {
 			dim = cache.vDim(state)
 		}
-		if vNorm, err = given.V.check(function, "V", &norms.v, v.Heads, dim, step); err != nil {
+		if vNorm, err = given.V.check(function, "V", &fused.v, v.Heads, dim, step); err != nil {
 			return err
 		}
 	}
@@ -138,12 +154,12 @@ func storeIn[Q, K, V Element](function string, state *contextState, q *Tensor[Q]
 	starts, ids := (*C.int32_t)(unsafe.SliceData(slots.starts)), (*C.uint8_t)(step.Positions.ids)
 	cuSeqlens, freqSets := (*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets))
 	var raw *C.ropego_error
-	if step.Norms == nil {
+	if step.Norms == nil && !scaled {
 		raw = C.ropego_append(state.ptr, &call, qData, kData, vData, qOutData, kOutData, vOutData, cacheK, cacheV,
 			numbers, pageStarts, starts, ids, cuSeqlens, freqSets, cos, sin, pool)
 	} else {
-		raw = C.ropego_apply_normed(state.ptr, &call, &norms, qData, kData, vData, qOutData, kOutData, vOutData, cacheK,
-			cacheV, numbers, pageStarts, starts, qNorm.weight, qNorm.bias, qNorm.rstd, kNorm.weight, kNorm.bias, kNorm.rstd,
+		raw = C.ropego_apply_fused(state.ptr, &call, &fused, qData, kData, vData, qOutData, kOutData, vOutData, cacheK,
+			cacheV, kScales, vScales, numbers, pageStarts, starts, qNorm.weight, qNorm.bias, qNorm.rstd, kNorm.weight, kNorm.bias, kNorm.rstd,
 			vNorm.weight, vNorm.bias, vNorm.rstd, ids, cuSeqlens, freqSets, cos, sin, pool)
 	}
 	if pool != nil {
@@ -153,7 +169,7 @@ func storeIn[Q, K, V Element](function string, state *contextState, q *Tensor[Q]
 		step.tellRace(state, false)
 		tellRace(q, qOut, step.Norms.q(), state, step)
 		if cache != nil {
-			cache.tellRace(k, kOut, v, vOut, step.Slots.of(step, cache.PageSize), state, step)
+			tellStores(cache, k, kOut, v, vOut, step.Slots.of(step, cache.PageSize), state, step)
 		} else {
 			tellRace(k, kOut, step.Norms.k(), state, step)
 		}
@@ -162,7 +178,8 @@ func storeIn[Q, K, V Element](function string, state *contextState, q *Tensor[Q]
 }
 
 // checkStores checks that the step has slots, and k a place to go.
-func checkStores[K, V Element](function string, k, kOut *Tensor[K], cache *KVCache[K, V], step *Step) error {
+func checkStores[K Element, CK, CV CacheElement](function string, k, kOut *Tensor[K], cache *KVCache[CK, CV],
+	step *Step) error {
 	if step.Slots == nil {
 		return invalid(function, "Step.Slots is required: MappedSlots, PagedSlots or another of its kind")
 	}
@@ -177,8 +194,8 @@ func checkStores[K, V Element](function string, k, kOut *Tensor[K], cache *KVCac
 }
 
 // values fills the C tensors of v and its output, whose width is their own.
-func (cache *KVCache[K, V]) values(function string, v, out *Tensor[V], call *C.ropego_append_call,
-	c *contextState, step *Step) (data, outData *C.uint8_t, err error) {
+func values[V Element, CK, CV CacheElement](function string, v, out *Tensor[V], cache *KVCache[CK, CV],
+	call *C.ropego_append_call, c *contextState, step *Step) (data, outData *C.uint8_t, err error) {
 	hasIn, hasOut := given(v, out)
 	dim := cache.vDim(c)
 	if hasIn {
@@ -193,12 +210,12 @@ func (cache *KVCache[K, V]) values(function string, v, out *Tensor[V], call *C.r
 		}
 		call.v_out.head_dim = C.int32_t(dim)
 	}
-	return data, outData, cache.checkSpans(function, v, out)
+	return data, outData, checkSpans(function, v, out, cache.V.Span)
 }
 
-// checkSpans refuses v, or an output of it, with a Span.
-func (cache *KVCache[K, V]) checkSpans(function string, v, out *Tensor[V]) error {
-	if v.Span || cache.V.Span || out != nil && out.Span {
+// checkSpans refuses v, or an output or memory of it, with a Span.
+func checkSpans[V Element](function string, v, out *Tensor[V], stored bool) error {
+	if v.Span || stored || out != nil && out.Span {
 		return invalid(function, "v does not turn, so it has no Span")
 	}
 	return nil
@@ -245,7 +262,7 @@ func (cache *KVCache[K, V]) fill(function string, raw *C.ropego_cache) error {
 // size are pages and slots in the places of batch rows and tokens.
 func (cache *KVCache[K, V]) size() Step { return Step{Batch: cache.Pages, Tokens: cache.PageSize} }
 
-func pagesOf[T Element](function, name string, t *Tensor[T], raw *C.ropego_tensor, dim int, size Step) (
+func pagesOf[T CacheElement](function, name string, t *Tensor[T], raw *C.ropego_tensor, dim int, size Step) (
 	*C.uint8_t, error) {
 	n, good := t.elements(dim, &size)
 	if !good || !t.Layout.holds(n, len(t.Data)) {

@@ -84,7 +84,7 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 		return rerotate(function, state, q, k, qOut, kOut, step)
 	}
 	if step.Norms != nil {
-		return storeIn(function, state, q, k, &Tensor[float32]{}, qOut, kOut, nil, (*KVCache[K, float32])(nil), step)
+		return storeIn(function, state, q, k, &Tensor[float32]{}, qOut, kOut, nil, (*KVCache[float32, float32])(nil), step)
 	}
 	var call C.ropego_call
 	if err := step.check(function, &call, state); err != nil {

@@ -37,6 +37,9 @@ var (
 // cacheFields are those that KVCache has; the others are of Slots.
 var cacheFields = regexp.MustCompile(`^(k|v|pages|page_size)\b`)
 
+// scaleField is the scale of k or v of a cache, which Go keeps beside them.
+var scaleField = regexp.MustCompile(`^([kv])\.scale\b`)
+
 // normField is how a norm of rope_fused begins.
 var normField = regexp.MustCompile(`^[qkv]_norm\b`)
 
@@ -91,6 +94,7 @@ func goPath(chain string) string {
 	chain = normField.ReplaceAllStringFunc(chain, func(norm string) string { return "Norms->" + strings.ToUpper(norm[:1]) })
 	if field, of := strings.CutPrefix(chain, "cache->"); of {
 		if chain = field; cacheFields.MatchString(field) {
+			field = scaleField.ReplaceAllString(field, "${1}_scale")
 			return "KVCache." + goWords(strings.ToUpper(field[:1])+field[1:], true)
 		}
 	}

@@ -8,7 +8,10 @@ package rope
 */
 import "C"
 
-import "unsafe"
+import (
+	"errors"
+	"unsafe"
+)
 
 // MoveSlots moves keys, and values beside them, that the cache holds already: from the slots that
 // Step.Source names to those of Step.Slots. Without a source the keys turn in their slots, and values stay.
@@ -40,6 +43,9 @@ func move[K, V Element](function string, c *Context, source, cache *KVCache[K, V
 	}
 	if step.CosSin != nil {
 		return invalid(function, "Step.CosSin must be nil: keys move by positions")
+	}
+	if err := errors.Join(source.checkUnscaled(function), cache.checkUnscaled(function)); err != nil {
+		return err
 	}
 	from, name := step.Source, "Step.Source"
 	if from == nil {

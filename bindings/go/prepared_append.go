@@ -63,6 +63,9 @@ func prepareAppend[Q, K, V Element](function string, c *Context, q *Tensor[Q], k
 	if err := checkStores(function, k, kOut, cache, step); err != nil {
 		return nil, err
 	}
+	if err := cache.checkUnscaled(function); err != nil {
+		return nil, err
+	}
 	b := new(body[preparedAppendState[Q, K, V]])
 	state := &b.value
 	var call C.ropego_append_call
@@ -98,7 +101,7 @@ func (s *preparedAppendState[Q, K, V]) describe(function string, v, vOut *Tensor
 		}
 		call.v_out.head_dim = C.int32_t(dim)
 	}
-	if err := cache.checkSpans(function, v, vOut); err != nil {
+	if err := checkSpans(function, v, vOut, cache.V.Span); err != nil {
 		return err
 	}
 	if err := cache.fill(function, &call.cache); err != nil {
@@ -203,7 +206,7 @@ func (p *PreparedAppend[Q, K, V]) apply(function string, qOut []Q, kOut []K, vOu
 		cache := state.cache
 		cache.K, cache.V = *state.keys.with(keys), *state.values.with(values)
 		tellRace(state.q.with(q), state.qOut.with(qOut), nil, context, &state.sizes)
-		cache.tellRace(state.k.with(k), state.kOut.with(kOut), state.v.with(v), state.vOut.with(vOut), state.slots,
+		tellStores(&cache, state.k.with(k), state.kOut.with(kOut), state.v.with(v), state.vOut.with(vOut), state.slots,
 			context, &state.sizes)
 	}
 	return check(function, raw)

@@ -85,9 +85,9 @@ func (t *Tensor[T]) part(whole bool, c *contextState) (first, width int) {
 	return c.info.RotaryOffset, c.info.RotaryDim
 }
 
-// tellRace reports k, v and their outputs, the slots that their tokens have, and where these stand.
-func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], slots []int, c *contextState,
-	step *Step) {
+// tellStores reports k, v and their outputs, the slots that their tokens have, and where these stand.
+func tellStores[K, V Element, CK, CV CacheElement](cache *KVCache[CK, CV], k, kOut *Tensor[K], v, vOut *Tensor[V],
+	slots []int, c *contextState, step *Step) {
 	if step.Batch == 0 || step.Tokens == 0 {
 		return
 	}
@@ -105,6 +105,7 @@ func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], slo
 			}
 			first, width := cache.K.part(whole, c)
 			cache.K.tellSlots(raceWrite, slots, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
+			cache.KScale.tellRace(slots, cache.K.Heads, cache.K.channels(c))
 		}
 	}
 	if v.empty() {
@@ -119,6 +120,7 @@ func (cache *KVCache[K, V]) tellRace(k, kOut *Tensor[K], v, vOut *Tensor[V], slo
 	}
 	if !cache.V.zero() {
 		cache.V.tellSlots(raceWrite, slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
+		cache.VScale.tellRace(slots, cache.V.Heads, dim)
 	}
 }
 

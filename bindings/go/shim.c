@@ -210,11 +210,30 @@ static inline const rope_norm* set_norm(rope_norm* norm, const ropego_norm* from
   return norm;
 }
 
-ropego_error* ropego_apply_normed(
-    const rope_context* context, const ropego_append_call* append, const ropego_norms* norms,
+// `scale` is the memory of what it returns, which is NULL if there is none.
+static inline const rope_scale* set_scale(rope_scale* scale, const ropego_scale* from, uint8_t* data) {
+  if (!from->given) return NULL;
+  const rope_scale init = ROPE_INIT(rope_scale);
+  *scale = init;
+  scale->computed = from->computed;
+  scale->value = from->value;
+  scale->dtype = from->dtype;
+  scale->group = from->group;
+  scale->power_of_two = from->power_of_two;
+  scale->round_first = from->round_first;
+  scale->min_scale = from->min_scale;
+  scale->data = data;
+  scale->stride_batch = from->stride_batch;
+  scale->stride_token = from->stride_token;
+  scale->stride_head = from->stride_head;
+  return scale;
+}
+
+ropego_error* ropego_apply_fused(
+    const rope_context* context, const ropego_append_call* append, const ropego_fused* beside,
     uint8_t* q, uint8_t* k, uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
-    uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots, const int32_t* page_starts,
-    const int32_t* starts, const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd,
+    uint8_t* cache_k, uint8_t* cache_v, uint8_t* k_scales, uint8_t* v_scales,
+    const uint8_t* slots, const int32_t* page_starts, const int32_t* starts, const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd,
     const uint8_t* k_weight, const uint8_t* k_bias, const float* k_rstd, const uint8_t* v_weight,
     const uint8_t* v_bias, const float* v_rstd, const uint8_t* ids, const int32_t* cu_seqlens,
     const int32_t* freq_sets, uint8_t* cos, uint8_t* sin, const rope_pool* pool) {
@@ -223,14 +242,17 @@ ropego_error* ropego_apply_normed(
   set_args(&args, &append->call, q, k, q_out, k_out, ids, cu_seqlens, freq_sets, &rows, cos, sin, pool);
   rope_fused fused = make_fused(append, NULL, v, v_out);
   rope_kv_cache cache;
+  rope_scale k_scale, v_scale;
   if (append->cache.kind != 0) {
     cache = make_cache(&append->cache, cache_k, cache_v, slots, page_starts, starts);
+    cache.k.scale = set_scale(&k_scale, &beside->k_scale, k_scales);
+    cache.v.scale = set_scale(&v_scale, &beside->v_scale, v_scales);
     fused.cache = &cache;
   }
   rope_norm q_norm, k_norm, v_norm;
-  fused.q_norm = set_norm(&q_norm, &norms->q, q_weight, q_bias, q_rstd);
-  fused.k_norm = set_norm(&k_norm, &norms->k, k_weight, k_bias, k_rstd);
-  fused.v_norm = set_norm(&v_norm, &norms->v, v_weight, v_bias, v_rstd);
+  fused.q_norm = set_norm(&q_norm, &beside->q, q_weight, q_bias, q_rstd);
+  fused.k_norm = set_norm(&k_norm, &beside->k, k_weight, k_bias, k_rstd);
+  fused.v_norm = set_norm(&v_norm, &beside->v, v_weight, v_bias, v_rstd);
   args.fused = &fused;
   return result(rope_apply_qk(context, &args));
 }

@@ -66,9 +66,20 @@ typedef struct ropego_norm {
   int64_t weight_stride_head;
 } ropego_norm;
 
-typedef struct ropego_norms {
-  ropego_norm q, k, v;
-} ropego_norms;
+typedef struct ropego_scale {
+  int32_t given;  // 0: there is none
+  int32_t computed, dtype, group, power_of_two, round_first;
+  float value;
+  int32_t unused;
+  double min_scale;
+  int64_t stride_batch, stride_token, stride_head;
+} ropego_scale;
+
+// What few calls have.
+typedef struct ropego_fused {
+  ropego_norm q, k, v;            // norms
+  ropego_scale k_scale, v_scale;  // of the cache
+} ropego_fused;
 
 typedef struct ropego_append_call {
   ropego_call call;
@@ -94,12 +105,12 @@ ropego_error* ropego_append(const rope_context* context, const ropego_append_cal
                             const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
                             const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
                             uint8_t* sin, const rope_pool* pool);
-// The same with norms, and without a cache where its kind is 0.
-ropego_error* ropego_apply_normed(
-    const rope_context* context, const ropego_append_call* append, const ropego_norms* norms,
+// The same with norms and scales, and without a cache where its kind is 0.
+ropego_error* ropego_apply_fused(
+    const rope_context* context, const ropego_append_call* append, const ropego_fused* beside,
     uint8_t* q, uint8_t* k, uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
-    uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots, const int32_t* page_starts,
-    const int32_t* starts, const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd,
+    uint8_t* cache_k, uint8_t* cache_v, uint8_t* k_scales, uint8_t* v_scales,
+    const uint8_t* slots, const int32_t* page_starts, const int32_t* starts, const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd,
     const uint8_t* k_weight, const uint8_t* k_bias, const float* k_rstd, const uint8_t* v_weight,
     const uint8_t* v_bias, const float* v_rstd, const uint8_t* ids, const int32_t* cu_seqlens,
     const int32_t* freq_sets, uint8_t* cos, uint8_t* sin, const rope_pool* pool);

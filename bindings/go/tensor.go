@@ -23,7 +23,19 @@ type Element interface {
 	~float32 | Float16 | BFloat16
 }
 
-// dtypeOf is the library's number of an [Element]; of any other type 0, which it refuses by name.
+// F8E4M3 is a code of DTypeF8E4M3, as bits.
+type F8E4M3 uint8
+
+// F8E5M2 is a code of DTypeF8E5M2, as bits.
+type F8E5M2 uint8
+
+// CacheElement is a type of the elements of a KVCache: an Element, or a code of 8 bits, which stands for
+// itself times a [Scale].
+type CacheElement interface {
+	Element | F8E4M3 | F8E5M2 | int8
+}
+
+// dtypeOf is the library's number of a [CacheElement]; of any other type 0, which it refuses by name.
 func dtypeOf[T any]() DType {
 	var zero T
 	switch any(zero).(type) {
@@ -33,6 +45,12 @@ func dtypeOf[T any]() DType {
 		return DTypeF16
 	case BFloat16:
 		return DTypeBF16
+	case F8E4M3:
+		return DTypeF8E4M3
+	case F8E5M2:
+		return DTypeF8E5M2
+	case int8:
+		return DTypeI8
 	}
 	if reflect.TypeFor[T]().Kind() == reflect.Float32 { // a type of the caller's
 		return DTypeF32
@@ -52,7 +70,7 @@ type Strides struct {
 // Tensor is q, k or an output, or the memory of a KVCache: a slice, its layout and its heads. The zero
 // value is no tensor.
 // A contiguous layout must fill Data exactly.
-type Tensor[T Element] struct {
+type Tensor[T CacheElement] struct {
 	Data    []T
 	Layout  Layout
 	Heads   int
@@ -77,7 +95,7 @@ func SBHD[T Element](data []T, heads int) Tensor[T] {
 }
 
 // Strided has strides of its own, from the first element of data.
-func Strided[T Element](data []T, heads int, strides Strides) Tensor[T] {
+func Strided[T CacheElement](data []T, heads int, strides Strides) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutStrided, Heads: heads, Strides: strides}
 }
 
