@@ -26,9 +26,9 @@ struct Float8 {
   int mantissa_bits, bias;
   float largest;
 
-  constexpr int LeastExponent() const { return 1 - bias; }  // of a normal number
+  ROPE_HD constexpr int LeastExponent() const { return 1 - bias; }  // of a normal number
   // What the bits of an f32 are shifted by.
-  constexpr int Shift() const { return 23 - mantissa_bits; }
+  ROPE_HD constexpr int Shift() const { return 23 - mantissa_bits; }
 };
 ROPE_HD constexpr Float8 Float8Of(Code code) {
   return code == Code::kE4m3 ? Float8{3, 7, 448.0f} : Float8{2, 15, 57344.0f};
