@@ -29,3 +29,16 @@ moved = pages.reshape(-1, 8, 64)[slots[drop:]]
 direct = paged.apply(keys[drop:], 0)
 print(f"in pages {np.abs(moved - direct).max():.1e}")
 assert np.abs(moved - direct).max() < 2e-6
+
+# Attention sinks (StreamingLLM): the first four stay, the window behind the tokens that leave moves down in its
+# slots, and new tokens go to the slots that are free.
+sinks, left, kept = slots[drop : drop + 4], slots[drop + 4 : drop + 104], slots[drop + 104 :]
+mover = paged.replace(rounding="float32")  # of moves, whatever the model's rounding is
+mover.move(store.at(slots=kept), range(4, 4 + len(kept)), range(104, 104 + len(kept)))
+new = np.random.default_rng(2).standard_normal((100, 8, 64), np.float32)
+paged.apply_qk(None, new, 4 + len(kept), cache=store.at(slots=left))
+
+moved = pages.reshape(-1, 8, 64)[np.concatenate([sinks, kept, left])]
+direct = paged.apply(np.concatenate([keys[drop : drop + 4], keys[drop + 104 :], new]), 0)
+print(f"behind sinks {np.abs(moved - direct).max():.1e}")
+assert np.abs(moved - direct).max() < 2e-6

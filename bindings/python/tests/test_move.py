@@ -44,6 +44,13 @@ def test_moved_keys_are_those_of_the_new_positions(rope, rng, dtype, stays):
     np.testing.assert_array_equal(v, want_v)
 
 
+def test_lists_and_ranges(rope, rng):
+    raw = memory(rng, 1, 4, HEADS, DIM)
+    k = rotated(rope, raw, np.arange(4))
+    rope.move(librope.KVCache(k, layout="nhd", slots=range(4)), [9, 8, 7, 6], range(4))
+    np.testing.assert_allclose(k, rotated(rope, raw, np.array([9, 8, 7, 6])), atol=3e-6)
+
+
 def test_pages_of_two_caches(rope, rng):
     lengths = np.array([5, 3], np.int32)
     cu = np.array([0, 5, 8], np.int32)
@@ -99,6 +106,9 @@ def test_what_does_not_fit_is_an_error(rope, rng):
         (ValueError, r"source->slots\[1\] \(48\)", {"source": cache.at(slots=[3, 48])}),
         (ValueError, "cache is required", {"cache": None}),
         (ValueError, "and so is its k", {"cache": librope.KVCache(None, v, layout="nhd", slots=[4, 5])}),
+        (ValueError, "slots of the cache are 3, and positions those of 2", {"cache": cache.at(slots=[4, 5, 6])}),
+        (ValueError, "slots of the cache are 1, and positions those of 2", {"cache": cache.at(slots=[4])}),
+        (ValueError, "slots of the source are 3, and positions those", {"source": cache.at(slots=[4, 5, 6])}),
         (ValueError, "from_positions has shape", {"from_positions": np.arange(3)}),
         (ValueError, "positions has shape", {"positions": np.zeros((1, 1, 2), int)}),
         (TypeError, "must be a librope.KVCache", {"source": 3}),

@@ -437,3 +437,28 @@ def test_codes_in_8_bits(qkv, dtype):
     compiled = torch.compile(lambda x: ROPE.apply_qk(x, k, 5, v=v, cache=cache)[0], backend="eager")
     with pytest.raises(Exception, match="k_scale"):
         compiled(q)
+
+
+MOVER = librope.Rope(head_dim=8, theta=1e4, pairing="halves")
+
+
+def move_in_place(k):
+    MOVER.move(librope.KVCache(k, layout="nhd", slots=[0, 1]), torch.tensor([5, 6]), torch.tensor([1, 2]))
+    return k
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_moves_in_compiled_code_say_the_way_out(fullgraph):
+    torch._dynamo.reset()
+    error = torch._dynamo.exc.Unsupported if fullgraph else NotImplementedError
+    with pytest.raises(error, match="move is not available in compiled.*: call it outside"):
+        torch.compile(lambda k: move_in_place(k + 1) * 2, fullgraph=fullgraph, backend="eager")(torch.ones(1, 2, 1, 8))
+    with pytest.raises(NotImplementedError, match="move is not available in compiled or traced"):
+        torch.func.vmap(move_in_place)(torch.ones(3, 1, 2, 1, 8))
+
+
+def test_moves_outside_of_the_graph():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda k: torch.compiler.disable(move_in_place)(k + 1) * 2, backend="eager")
+    k = torch.ones(1, 2, 1, 8)
+    torch.testing.assert_close(compiled(k), move_in_place(k + 1) * 2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from . import _arrays, _core
 from ._ffi import ffi, lib
+from ._frameworks import load
 from ._fused import FusedKey, place
 from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside
 from ._pool import Pool
@@ -46,7 +48,7 @@ class Mover:
             cache: where the tokens go. Its k is required.
             positions, from_positions: where they are then, and where they are now: ids of one form,
                 [tokens] or [batch, tokens], int32, int64 or float32, or with an axis of Rope.axes as
-                positions_layout says.
+                positions_layout says; a list or a range is [tokens]. Slots are as many as positions.
             source: where keys and values are read, another KVCache or other slots of this one; None:
                 where they go, so that keys turn in their slots, and values stay. A negative slot is
                 skipped.
@@ -60,11 +62,13 @@ class Mover:
             ValueError: also where source and cache are one memory, and a slot is written that another
                 token is read in: tokens cannot move up one by one, or in a circle. Nothing has been
                 written then.
-            NotImplementedError: arrays that are not in main memory.
+            NotImplementedError: arrays that are not in main memory; torch tensors in compiled code or
+                under a transform.
         """
         written, read = checked(cache), checked(source)
         if written is None or written.k is None:
             raise ValueError("cache is required, and so is its k")
+        _refuse_unseen(written, read, positions, from_positions)
         args = ffi.new("rope_qk_args*", {"struct_size": ffi.sizeof("rope_qk_args")})
         fused = ffi.new("rope_fused*", {"struct_size": ffi.sizeof("rope_fused")})
         before = ffi.new("rope_positions*")
@@ -72,6 +76,10 @@ class Mover:
         args.fused, fused.from_positions = fused, before
         kept: list[Any] = []  # arrays that the structs point to
 
+        positions, from_positions = (
+            array("q", _core.ints(ids, name)) if isinstance(ids, (list, tuple, range)) else ids
+            for ids, name in ((positions, "positions"), (from_positions, "from_positions"))
+        )
         shape = _read(positions, "positions")[1][0]
         order = positions_layout or {1: "t", 2: "bt"}.get(len(shape), "")
         sizes = dict(zip(order, shape, strict=False))
@@ -101,9 +109,15 @@ class Mover:
                 raise TypeError(f"pool is a {type(pool).__qualname__}, and must be a librope.Pool")
             args.runner = pool._runner
         template = Template(args, ffi.NULL, args.batch, args.tokens, (), None)
-        fused.cache = _cache(written, template, sequences, self._dims, kept)
-        fused.source = _cache(read or written, template, sequences, self._dims, kept)
+        fused.cache = _cache("cache", written, template, sequences, self._dims, kept)
+        fused.source = _cache("source", read or written, template, sequences, self._dims, kept)
         _core.check(lib.rope_apply_qk(self._cpu, args))
+
+
+def _refuse_unseen(written: KVCache, read: KVCache | None, *ids: Any) -> None:
+    memory = [x for cache in (written, read) if cache is not None for x in (cache.k, cache.v)]
+    if any(_arrays.framework(x) == "torch" for x in (*memory, *ids)):
+        load("torch").refuse_move(*memory, *ids)
 
 
 def _read(x: Any, name: str) -> tuple[_arrays.View, _arrays.Meta]:
@@ -144,12 +158,20 @@ def _positions(
     kept.append(view)
 
 
-def _cache(cache: KVCache, template: Template, sequences: int, dims: tuple[int, int], kept: list[Any]) -> Any:
+def _cache(
+    role: str, cache: KVCache, template: Template, sequences: int, dims: tuple[int, int], kept: list[Any]
+) -> Any:
     """A rope_kv_cache* of arrays in main memory."""
     views = read_beside(None, None, cache, sequences, None)
     metas = [None if v is None else _in_memory(v, n)[1] for v, n in zip(views, NAMES, strict=True)]
     if views[-2] is not None:
         check_page_starts(views)
+    slots = metas[4]
+    if slots is not None and slots[0] and slots[0][-1] != template.tokens:
+        raise ValueError(
+            f"slots of the {role} are {slots[0][-1]}, and positions those of {template.tokens} tokens: a move needs a "
+            "slot for each token; a negative one skips it"
+        )
     struct = ffi.new("rope_kv_cache*", {"struct_size": ffi.sizeof("rope_kv_cache")})
     kept += [struct, *views]
     k_layout, v_layout = both_layouts(cache.layout)

@@ -102,6 +102,15 @@ def refuse_prepared(*tensors: Any) -> None:
         )
 
 
+def refuse_move(*tensors: Any) -> None:
+    """Refuses a move in a cache where PyTorch would have to see it."""
+    if not is_direct(tensors):
+        raise NotImplementedError(
+            "move is not available in compiled or traced code, under torch.func or a dispatch mode, or for "
+            "subclasses of tensors: call it outside, or in a function under torch.compiler.disable"
+        )
+
+
 def before_write(*tensors: Any) -> None:
     """Refuses eager writes that autograd would not see, and announces the others to it."""
     for x in tensors:

@@ -1,8 +1,7 @@
 """librope in PyTorch: gradients, torch.compile, and a module.
 
-Rope.apply_qk calls this when it is given torch tensors that need it. Two ways lead to the library:
-eager calls go straight to it, with an autograd.Function around where a gradient is wanted; compiled,
-exported, traced and transformed code goes through the operators of _operators.py.
+Rope.apply_qk calls this for tensors that need it. Eager calls go straight to the library, in an autograd.Function where
+a gradient is wanted; compiled, exported, traced and transformed code goes through the operators of _operators.py.
 """
 
 from __future__ import annotations
@@ -54,6 +53,7 @@ from ._watch import (  # noqa: F401  (the others: for Rope and PreparedCall, whi
     is_direct,
     needs_dispatcher,
     new_like,
+    refuse_move,
     refuse_prepared,
     refuse_writes,
 )
