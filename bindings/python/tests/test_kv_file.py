@@ -149,7 +149,7 @@ def test_a_rope_of_several_frequency_sets(rng, tmp_path):
         for call in (kv.read, kv.verify):
             with pytest.raises(error, match=f"frequency_set is {number}, and "):
                 call(tmp_path / "1.safetensors", rope=both, frequency_set=number)
-        with pytest.raises(ValueError, match=f"frequency_set is {number}, and "):
+        with pytest.raises(error, match=f"frequency_set is {number}, and "):
             kv.write(tmp_path / "no.safetensors", k, rope=both, frequency_set=number, first_position=0, layout="nhd")
     with pytest.raises(ValueError, match="rope has 2 frequency sets: frequency_set must say which turned the keys"):
         kv.write(tmp_path / "no.safetensors", k, rope=both, first_position=0, layout="nhd")
@@ -161,10 +161,10 @@ def test_what_cannot_be_written(rope, rng, tmp_path):
     images = librope.Rope(head_dim=DIM, theta=1e4, pairing="halves", axes=2, mrope_section=[4, 4])
     heads = librope.Rope(head_dim=DIM, pairing="interleaved", frequency=np.ones((1, HEADS, DIM // 2)))
     for error, match, change in [
-        (ValueError, "first_position is 1.5", {"first_position": 1.5}),
+        (TypeError, "first_position is 1.5", {"first_position": 1.5}),
         (ValueError, "pass 2", {"first_position": 2**63 - TOKENS + 1}),
         (ValueError, "layer is -1", {"layer": -1}),
-        (ValueError, "layout 'bshd'", {"layout": "bshd"}),
+        (ValueError, "layout is 'bshd', and must be 'nhd' or 'hnd'", {"layout": "bshd"}),
         (ValueError, "keys is 'turned'", {"keys": "turned"}),
         (ValueError, "frequency_set is 1, and the rope has 1", {"frequency_set": 1}),
         (ValueError, "note is 3", {"note": 3}),
@@ -174,8 +174,8 @@ def test_what_cannot_be_written(rope, rng, tmp_path):
         (ValueError, "head_dim is 16, and must be 64", {"rope": librope.Rope(head_dim=64, theta=1e4, pairing="halves")}),
         (ValueError, "k has shape", {"k": k[0]}),
         (ValueError, "strides", {"k": k[..., ::-1]}),
-        (ValueError, "strides", {"k": k[:, :2], "v": None}),
-        (ValueError, "k is int32", {"k": k.astype(np.int32), "v": None}),
+        (ValueError, r"strides.*\.contiguous\(\)", {"k": k[:, :2], "v": None}),
+        (TypeError, "k is int32, and must be one of float32, float16", {"k": k.astype(np.int32), "v": None}),
         (ValueError, "v is float32", {"v": v[:-1]}),
         (ValueError, "v is float16", {"v": v.astype(np.float16)}),
     ]:  # fmt: skip
@@ -183,6 +183,22 @@ def test_what_cannot_be_written(rope, rng, tmp_path):
         with pytest.raises(error, match=match):
             kv.write(path, arguments.pop("k"), arguments.pop("v"), **arguments)
         assert not any(tmp_path.iterdir()), match
+
+
+def test_a_name_that_no_job_finds(rope, rng, tmp_path):
+    with pytest.raises(ValueError, match=r"path is '.*a\.t', and must end in \.safetensors"):
+        kv.write(tmp_path / "a.t", next(arrays(rng)), rope=rope, first_position=0, layout="nhd")
+    assert not any(tmp_path.iterdir())
+
+
+def test_integers_of_numpy(rope, rng, tmp_path):
+    path = tmp_path / "a.safetensors"
+    info = kv.write(path, next(arrays(rng)), rope=rope, first_position=np.int64(5), layout="nhd", layer=np.int32(2),
+                    frequency_set=np.int8(0))  # fmt: skip
+    assert kv.inspect(path) == info and (info.first_position, info.layer) == (5, 2)
+    kv.move(path, to=np.int64(9))
+    kv.verify(path, rope=rope, frequency_set=np.int64(0))
+    assert kv.inspect(path).first_position == 9
 
 
 def changed(path, change):
@@ -215,7 +231,9 @@ MISTAKES = {
     "layout is 'bhsd'": lambda told, x: told.update(layout="bhsd"),
     "rotary_dim is 8.0": lambda told, x: told.update(rotary_dim=8.0),
     "rotary_dim is 16": lambda told, x: told.update(rotary_dim=16),
-    "moved is": lambda told, x: told.update(moved={"job": 3, "first_position": 0, "checksum": ""}),
+    "moved is": lambda told, x: told.update(moved={"job": 3, "first_position": 0, "checksum": "", "earlier": []}),
+    "moved is .*earlier": lambda told, x: told.update(moved={"job": "j", "first_position": 0, "checksum": "", "earlier": [0]}),
+    "moved is .*, and must be": lambda told, x: told.update(moved={"job": "j", "first_position": 0, "checksum": ""}),
     "moved is ": lambda told, x: told.update(moved=[1]),
     "moved is 0": lambda told, x: told.update(moved=0),
     "its rope is none": lambda told, x: told.update(rope=["x"]),

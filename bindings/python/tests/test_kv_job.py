@@ -119,6 +119,15 @@ def test_a_job_that_is_started_again(folder, tmp_path):
         kv.move(source, by=6, job="first")
     kv.move(source, by=5, job="second")
     check_keys(source, raw, ROPE, 30)
+    # An older job that is started again, also after one without a name.
+    kv.move(source, to=40)
+    before = content(source)
+    for job in ("first", "second"):
+        with pytest.raises(kv.Refused, match=f"3 of 3 .*job '{job}' has moved it before, and job None since"):
+            kv.move(source, by=5, job=job)
+    assert content(source) == before
+    assert kv.inspect(source / next(iter(raw))).moved.earlier == ("first", "second")
+    kv.move(source, to=30)
     # Elsewhere: what is there must be what this job writes.
     kv.move(source, tmp_path / "moved", by=5)
     assert {o.what for o in kv.move(source, tmp_path / "moved", by=5)} == {"already"}
@@ -160,6 +169,15 @@ def test_what_a_restart_calls_done_is_whole(folder, tmp_path, tensor):
             path.unlink()
             assert [o.what for o in kv.move(source, target, **changes)] == ["moved", "already", "already"]
             assert path.read_bytes() == good
+
+
+def test_a_worker_that_does_not_see_the_store(folder):
+    def engine(function, tasks):
+        shutil.rmtree(folder[0])
+        return map(function, tasks)
+
+    with pytest.raises(kv.Refused, match="3 of 3 .*/0.safetensors: not found: does the process that moves it see"):
+        kv.move(folder[0], to=3, engine=engine)
 
 
 def test_moves_between_ropes_of_one_digest_and_other_lengths(folder, tmp_path):
@@ -217,7 +235,7 @@ def test_what_is_refused_is_named_and_stays(folder, tmp_path):
         kv.verify(source)
     with pytest.raises(kv.Refused, match="digest is"):
         kv.verify(source / names[0], rope=YARN)
-    with pytest.raises(kv.Refused, match=r"rotary_dim|differ"):
+    with pytest.raises(kv.Refused, match="pairing of the rope is interleaved, and its keys have halves"):
         kv.move(source / names[0], rope=librope.Rope(head_dim=DIM, theta=1e4, pairing="interleaved", rotary_dim=16))
     with pytest.raises(kv.Refused, match="pass 2"):
         kv.move(source / names[0], to=2**63 - 1)

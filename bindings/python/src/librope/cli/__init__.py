@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from .._config_text import PAIRINGS
-from .._core import ACCEPT, DIGESTS, DTYPES, OPERATIONS
+from .._core import ACCEPT, ANGLES, DIGESTS, DTYPES, OPERATIONS
 from .._extra import missing
 
 
@@ -148,7 +148,7 @@ def parser() -> argparse.ArgumentParser:
 def _kv_commands(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(extra="kv")
     actions = parser.add_subparsers(dest="action", metavar="action", parser_class=_Command, required=True)
-    where = "a KV file, or a folder of them; also an address that fsspec opens, such as s3://bucket/folder"
+    where = "a KV file, or a folder of them, with all .safetensors files in it and below; also an address that fsspec opens, such as s3://bucket/folder"
 
     p = actions.add_parser("inspect", help="what KV files say of themselves")
     p.add_argument("path", help=where)
@@ -156,31 +156,40 @@ def _kv_commands(parser: argparse.ArgumentParser) -> None:
 
     p = actions.add_parser(
         "move", help="rotate the keys to other positions, or by another RoPE; values are copied",
-        description="Started again after it was interrupted, it goes on: what is moved already is read, and stays.",
+        description="Started again after it was interrupted, it goes on: what is moved already is read, and stays. With "
+        "--config each file has the RoPE of its layer, where layers differ; --layer-type or --layer: files of that "
+        "kind alone, and the others are refused.",
         epilog="Exit status: 0 all files are moved; 2 wrong use or input, or a file was refused: it is as it was, "
         "and the others are moved.",
     )  # fmt: skip
     p.add_argument("path", help=where)
     p.add_argument("target", nargs="?", help="a folder for the moved files, which keep their names; without it they "
                    "take the places of the old ones")  # fmt: skip
-    p.add_argument("--to", type=int, metavar="P", help="the first position of every file then")
+    p.add_argument("--to", type=int, metavar="P", help="the first position of every file then; chunks of "
+                   "one document keep their order by --by")  # fmt: skip
     p.add_argument("--by", type=int, metavar="N", help="how far every file moves; in place with --job")
     p.add_argument("--job", metavar="NAME", help="moved files keep it, and are not moved by the same job again")
     p.add_argument("--keys", choices=("rotated", "raw"), help="rotate raw keys, or undo the rotation")
     p.add_argument("--frequency-set", type=int, metavar="I", help="the one of the files' several")
-    _model_options(p, "--config")
+    _rope_options(p)
     p.add_argument("--block", type=int, default=2 << 20, metavar="BYTES", help="of a file in memory at once (2 MiB)")
     p.add_argument("--trust", action="store_true", help="of a file that is moved already, do not read the data again")
     _engine_options(p)
 
     p = actions.add_parser(
         "verify", help="read KV files, and check structure, digests, checksums and that values are finite",
+        description="With --config the keys must be of its RoPE: that of the file's layer, where layers differ.",
         epilog="Exit status: 0 all files are well; 1 one is not; 2 wrong use or input.",
     )  # fmt: skip
     p.add_argument("path", help=where)
-    _model_options(p, "--config")
+    _rope_options(p)
     p.add_argument("--json", action="store_true", help="for programs")
     _engine_options(p)
+
+
+def _rope_options(parser: argparse.ArgumentParser) -> None:
+    _model_options(parser, "--config")
+    parser.add_argument("--angle", choices=tuple(ANGLES), help="how the angles of the keys were made, where it is not float32")
 
 
 def _engine_options(parser: argparse.ArgumentParser) -> None:

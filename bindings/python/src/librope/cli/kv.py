@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .. import kv
+from .. import Rope, kv
 from ..kv import Info, Outcome
-from . import rope_of
+from ..kv._layers import joined
+from . import fields_of, kind_of, model_of
 
 
 def run(arguments: Any) -> int:
@@ -76,7 +77,27 @@ def _verify(arguments: Any) -> int:
 
 
 def _rope(arguments: Any) -> Any:
-    return None if arguments.config is None else rope_of(arguments)
+    """Of all files, or by layers where they differ; of the kind that the options name, for files of its layers and
+    those that say none."""
+    named = arguments.layer is not None or arguments.layer_type is not None
+    if arguments.config is None:
+        for name in ("layer", "layer_type", "seq_len", "pairing", "head_dim", "angle"):
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"--{name.replace('_', '-')} needs --config")
+        return None
+    model = model_of(arguments)
+    layers = model.layers
+    wanted = kind_of(model, arguments) if named or not layers else None
+    ropes = {kind: _rope_of(model, kind, arguments) for kind in dict.fromkeys(layers) if wanted in (None, kind)}
+    if wanted is not None and (wanted not in layers or set(layers) == {wanted}):
+        return _rope_of(model, wanted, arguments)
+    by_layer = {n: ropes[kind] for n, kind in enumerate(layers) if kind in ropes}
+    return joined(by_layer) if wanted is None else {None: ropes[wanted], **by_layer}
+
+
+def _rope_of(model: Any, kind: str, arguments: Any) -> Rope:
+    fields = fields_of(model, kind, arguments)
+    return Rope.from_fields(fields if arguments.angle is None else {**fields, "angle": arguments.angle})
 
 
 def _watched(arguments: Any, job: Callable[..., list[Outcome]]) -> tuple[list[Outcome], list[Outcome]]:

@@ -16,7 +16,8 @@ def here(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
 
 
 def on_dask(client: Any = None, *, workers: int = 2) -> Engine:
-    """For engine=: a client of dask.distributed; without it a cluster of this machine for the job."""
+    """For engine=: a client of dask.distributed; without it a cluster of this machine for the job. Its processes
+    import the program anew: without a client, a script calls move() under ``if __name__ == "__main__":``."""
     try:
         from distributed import Client, as_completed
     except ModuleNotFoundError as e:

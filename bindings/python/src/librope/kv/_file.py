@@ -12,10 +12,12 @@ import xxhash
 from ml_dtypes import bfloat16
 
 from .. import Rope, _arrays
+from .._core import integer
 from .._ffi import ffi
 from . import _schema
+from ._layers import Given, Ropes, given, rope_for
 from ._schema import CHECKSUM_BYTES, SIZES, Info, Moved
-from ._store import Place, place
+from ._store import SUFFIX, Place, place
 
 DTYPES: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "bfloat16": bfloat16}
 BLOCK = 2 << 20  # bytes in memory at once: they stay in a core's caches from reading to writing
@@ -148,12 +150,15 @@ def inspect(path: str | os.PathLike[str]) -> Info:
 
 
 def read(
-    path: str | os.PathLike[str], *, rope: Rope | None = None, frequency_set: int | None = None
+    path: str | os.PathLike[str], *, rope: Ropes | None = None, frequency_set: int | None = None
 ) -> tuple[Info, Any, Any]:
-    """Info, keys and values (None, if the file has none) as NumPy arrays.
+    """Info, keys and values (None, if the file has none) as NumPy arrays, bfloat16 those of ml_dtypes. In torch::
+
+        torch.from_numpy(k.view(numpy.int16)).view(torch.bfloat16)      # or torch.from_numpy(k) for the others
 
     Args:
-        rope, frequency_set: how the keys must have been rotated: by this set of rope; None: by one of them.
+        rope, frequency_set: how the keys must have been rotated: by this set of rope; None: by one of them. A
+            librope.Model, or a dictionary of the Rope of each layer: by that of the file's layer.
 
     Raises:
         ValueError: no KV file, a damaged one, or keys of another RoPE.
@@ -161,7 +166,7 @@ def read(
     with Reader(place(path)) as file:
         info = file.info
         if rope is not None:
-            check_rope(file, rope, frequency_set)
+            check_rope(file, given(rope), frequency_set)
         arrays = {n: np.empty(s, DTYPES[info.dtype]) for n, s in info.shapes().items()}
         flat = {n: x.reshape(-1).view(np.uint8) for n, x in arrays.items()}
         at = dict.fromkeys(flat, 0)
@@ -172,11 +177,17 @@ def read(
     return info, arrays["k"], arrays.get("v")
 
 
-def check_rope(file: Reader, rope: Rope, frequency_set: int | None) -> None:
-    """ValueError: no set of rope, or not this one, turns keys as those of the file, at its positions."""
+def check_rope(file: Reader, ropes: Given, frequency_set: int | None) -> None:
+    """ValueError: no set of the rope, or not this one, turns keys as those of the file, at its positions."""
+    try:
+        rope = rope_for(file.info, ropes)
+    except ValueError as e:
+        raise ValueError(f"{file.where}: {e}") from None
     digests = {n: _schema.digest_of(rope, n) for n in _schema.sets_of(rope, frequency_set)}
     why = (f"its keys are of another RoPE: digest is {file.info.digest}, and must be "
            + " or ".join(dict.fromkeys(digests.values())))  # fmt: skip
+    if len(digests) == 1:
+        why += f" ({_schema.difference(file.info.own_rope, _schema.one_of(rope, min(digests)))})"
     for number, digest in digests.items():
         if digest == file.info.digest:
             try:
@@ -201,9 +212,10 @@ def write(
     frequency_set: int | None = None,
     note: str = "",
 ) -> Info:
-    """A file of keys and values of adjacent tokens of one layer, complete or not at all.
+    """A file of keys and values of adjacent tokens of one layer, complete or not at all. One that is there is replaced.
 
     Args:
+        path: ends in .safetensors: jobs over a folder look at no others.
         k, v: float32, float16 or bfloat16, without gaps, as layout says; v may have another number of channels.
             Arrays of NumPy, torch on the CPU, or anything else in main memory.
         rope: what rotated the keys, or will.
@@ -216,18 +228,28 @@ def write(
     Raises:
         ValueError, TypeError: an argument breaks its rule. Nothing has been written.
     """
+    if not os.fspath(path).endswith(SUFFIX):
+        raise ValueError(f"path is {os.fspath(path)!r}, and must end in {SUFFIX}: jobs over a folder look at no other files")
     views = {"k": _bytes("k", k)} | ({} if v is None else {"v": _bytes("v", v)})
     shape, dtype, _ = views["k"]
-    if len(shape) != 3 or layout not in ("nhd", "hnd"):
-        raise ValueError(f"k has shape {shape} and layout {layout!r}, and must be [tokens, heads, channels] (nhd) or "
+    if layout not in ("nhd", "hnd"):
+        raise ValueError(f"layout is {layout!r}, and must be 'nhd' or 'hnd'")
+    if len(shape) != 3:
+        raise ValueError(f"k has shape {shape}, and must be [tokens, heads, channels] (nhd) or "
                          "[heads, tokens, channels] (hnd)")  # fmt: skip
     tokens, heads = shape[:2] if layout == "nhd" else shape[1::-1]
     for name, (other, kind, _) in views.items():
-        if other[:-1] != shape[:-1] or kind != dtype or kind not in DTYPES:
+        if kind not in DTYPES:
+            raise TypeError(f"{name} is {kind}, and must be one of {', '.join(DTYPES)}")
+        if other[:-1] != shape[:-1] or kind != dtype:
             raise ValueError(f"{name} is {kind} {other}, and k {dtype} {shape}: both must have the same tokens, heads and "
-                             f"dtype, one of {', '.join(DTYPES)}")  # fmt: skip
+                             "dtype")  # fmt: skip
     if isinstance(rope, Rope) and rope.freq_sets > 1 and frequency_set is None:
         raise ValueError(f"rope has {rope.freq_sets} frequency sets: frequency_set must say which turned the keys")
+    first_position, layer, frequency_set = (
+        value if value is None else integer(value, name)
+        for name, value in (("first_position", first_position), ("layer", layer), ("frequency_set", frequency_set))
+    )
     info = Info(
         rope=rope, first_position=first_position, tokens=tokens, heads=heads, head_dim=shape[2], dtype=dtype,
         layout=layout, v_head_dim=views["v"][0][2] if v is not None else None, keys=keys,
@@ -245,7 +267,8 @@ def _bytes(name: str, x: Any) -> tuple[tuple[int, ...], str, memoryview]:
     size = 1
     for n, stride in zip(shape[::-1], strides[::-1], strict=True):
         if n > 1 and stride != size:
-            raise ValueError(f"{name} has strides {strides}, and must lie in memory without gaps")
+            raise ValueError(f"{name} has strides {strides}, and must lie in memory without gaps: such a copy is what "
+                             ".contiguous() of torch and numpy.ascontiguousarray() make")  # fmt: skip
         size *= n
     if view[3] >= 0:
         raise ValueError(f"{name} is on a CUDA device, and must be in main memory")
@@ -254,5 +277,7 @@ def _bytes(name: str, x: Any) -> tuple[tuple[int, ...], str, memoryview]:
 
 def moved_info(file: Reader, job: str | None, **changes: Any) -> Info:
     """What the file says after a move."""
-    before = Moved(job, file.info.first_position, file.checksum)
+    last = file.info.moved
+    earlier = () if last is None else last.earlier + (() if last.job is None else (last.job,))
+    before = Moved(job, file.info.first_position, file.checksum, earlier)
     return file.info.at(moved=before, **changes)

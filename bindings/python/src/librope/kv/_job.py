@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import Rope
+from .._core import integer
 from ._engines import Engine, here
 from ._file import BLOCK, Block, Reader, check_rope, moved_info, write_blocks
+from ._layers import Given, Ropes, every, given, rope_for
 from ._schema import Info, sets_of, text_of
 from ._store import Place, counterpart, files, place, remove_left_beside
 from ._turn import Turn, turn_of
@@ -52,7 +53,7 @@ class Change:
 
     to: int | None
     by: int | None
-    rope: Rope | None
+    rope: Given
     frequency_set: int | None
     keys: str | None
     job: str | None
@@ -65,7 +66,7 @@ class Change:
         if self.by is not None:
             fields["first_position"] = info.first_position + self.by
         if self.rope is not None:
-            fields |= {"rope": self.rope, "frequency_set": 0}
+            fields |= {"rope": rope_for(info, self.rope), "frequency_set": 0}
         for name in ("frequency_set", "keys"):
             if getattr(self, name) is not None:
                 fields[name] = getattr(self, name)
@@ -101,6 +102,9 @@ class _Task:
         change, moved = self.change, info.moved
         if change.by is None:
             return info.at(**change.of(info)).state == info.state
+        if moved is not None and change.job in moved.earlier:
+            raise ValueError(f"{self.source}: job {change.job!r} has moved it before, and job {moved.job!r} since: a new move "
+                             "needs a name of its own")  # fmt: skip
         if moved is None or moved.job != change.job:
             return False
         wanted = info.at(**change.of(info) | {"first_position": moved.first_position + change.by})
@@ -134,7 +138,7 @@ def _turned(blocks: Iterator[Block], turn: Turn | None) -> Iterator[Block]:
 @dataclass(frozen=True)
 class _Check:
     source: Place
-    rope: Rope | None
+    rope: Given
     frequency_set: int | None
 
     def __call__(self) -> Outcome:
@@ -153,6 +157,9 @@ def _run(task: Any) -> Outcome:
     """A task; what it refuses is an outcome, so that the others go on."""
     try:
         outcome: Outcome = task()
+    except FileNotFoundError:
+        why = f"{task.source}: not found: does the process that moves it see this store?"
+        return Outcome(str(task.source), "refused", why=why)
     except (ValueError, TypeError, NotImplementedError, OSError) as e:
         why = str(e) if str(task.source) in str(e) else f"{task.source}: {e}"
         return Outcome(str(task.source), "refused", why=why)
@@ -177,7 +184,7 @@ def move(
     *,
     to: int | None = None,
     by: int | None = None,
-    rope: Rope | None = None,
+    rope: Ropes | None = None,
     frequency_set: int | None = None,
     keys: str | None = None,
     job: str | None = None,
@@ -190,16 +197,19 @@ def move(
     copied. Started again after it was killed, it ends with the same bytes: what is moved already stays.
 
     Args:
-        source: a file or folder.
+        source: a file or folder; of a folder every .safetensors file, also in the folders below it.
         target: the folder of the moved files, which keep their names; None: they take the places of the old ones,
             each when it is complete.
-        to: the first position of every file then.
+        to: the first position of every file then: each begins there, also chunks of one document, which by keeps
+            behind one another.
         by: how far every file moves. In place it needs job.
         rope: what the keys are rotated by then, of one frequency set or several; it may differ from the file's
-            in frequencies and attention factor.
+            in frequencies and attention factor. One Rope is for every file: where the layers of a model differ,
+            give the librope.Model, or a dictionary of the Rope of each layer, and each file has that of its layer.
         frequency_set: the set of rope, which must be given if it has several, or of the file's own.
         keys: "rotated" or "raw".
-        job: a name, which moved files keep. A file that has it is not moved by the same job again.
+        job: a name, which moved files keep. A file that has it is not moved by the same job again, and refused by it
+            when another job has moved the file since.
         block: bytes of a file in memory at once.
         trust: True: a file that is moved already is known by its header alone. Otherwise it is read, and refused if
             its data do not have the checksums that it tells.
@@ -219,12 +229,15 @@ def move(
         raise ValueError("move needs one of to, by, rope, frequency_set and keys")
     if to is not None and by is not None:
         raise ValueError("to and by: at most one of them")
-    for name, value in (("to", to), ("by", by), ("frequency_set", frequency_set)):
-        if value is not None and type(value) is not int:
-            raise TypeError(f"{name} is {value!r}, and must be an integer")
-    if rope is not None and rope.freq_sets > 1 and frequency_set is None:
-        raise ValueError(f"rope has {rope.freq_sets} frequency sets: frequency_set must say which turns the keys")
-    change = Change(to, by, rope, frequency_set, keys, job)
+    to, by, frequency_set = (
+        value if value is None else integer(value, name)
+        for name, value in (("to", to), ("by", by), ("frequency_set", frequency_set))
+    )
+    ropes = given(rope)
+    for one in every(ropes):
+        if one.freq_sets > 1 and frequency_set is None:
+            raise ValueError(f"rope has {one.freq_sets} frequency sets: frequency_set must say which turns the keys")
+    change = Change(to, by, ropes, frequency_set, keys, job)
     where = place(source)
     other = where if target is None else place(target)
     found = files(where)
@@ -243,7 +256,7 @@ def move(
 def verify(
     path: str | os.PathLike[str],
     *,
-    rope: Rope | None = None,
+    rope: Ropes | None = None,
     frequency_set: int | None = None,
     engine: Engine | None = None,
     seen: Callable[[Outcome, int], None] | None = None,
@@ -252,14 +265,15 @@ def verify(
     value is finite.
 
     Args:
-        rope, frequency_set: how the keys must have been rotated: by this set of rope; None: by one of them, as
-            the layers of a model that has several.
+        rope, frequency_set: how the keys must have been rotated: by this set of rope; None: by one of them. Where
+            the layers of a model differ, rope is as of move().
         engine, seen: as of move().
 
     Raises:
         Refused: with the outcomes; the message names the files and what is wrong.
         OSError: path cannot be read.
     """
-    if rope is not None:
-        sets_of(rope, frequency_set)
-    return _finish([_Check(f, rope, frequency_set) for f in files(place(path))], engine, seen)
+    ropes = given(rope)
+    for one in every(ropes):
+        sets_of(one, frequency_set)
+    return _finish([_Check(f, ropes, frequency_set) for f in files(place(path))], engine, seen)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from .. import Rope
+from .._core import integer
 
 KEY = "librope_kv"  # of safetensors' metadata
 VERSION = 1
@@ -30,6 +31,12 @@ class Moved:
     job: str | None
     first_position: int
     checksum: str  # of the table of checksums that the file had, in hexadecimal
+    earlier: tuple[str, ...] = ()  # the names of the jobs before it
+
+
+#: Fields of an Info that are integers, and the least that each may be.
+_INTEGERS = {"first_position": -(2**63), "tokens": 1, "heads": 1, "head_dim": 1, "frequency_set": 0, "v_head_dim": 1,
+             "layer": 0}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class Info:
             "layout": self.layout,
             "tensors": {n: roles[n] for n in self.shapes()} | {"checksum": CHECKSUM},
             "note": self.note,
-            "moved": None if self.moved is None else dict(vars(self.moved)),
+            "moved": None if self.moved is None else vars(self.moved) | {"earlier": list(self.moved.earlier)},
         }
 
 
@@ -110,8 +117,7 @@ def sets_of(rope: Rope, frequency_set: int | None) -> range:
     every = range(rope.freq_sets)
     if frequency_set is None:
         return every
-    if type(frequency_set) is not int:
-        raise TypeError(f"frequency_set is {frequency_set!r}, and must be an integer")
+    frequency_set = integer(frequency_set, "frequency_set")
     if frequency_set not in every:
         raise ValueError(f"frequency_set is {frequency_set}, and the rope has {rope.freq_sets}")
     return every[frequency_set : frequency_set + 1]
@@ -138,10 +144,25 @@ def at_any_length(one: Rope) -> Rope:
     return Rope.from_fields({**kept, "angle": one.config.get("angle"), "inv_freq": one.inv_freq_of(0)})
 
 
+def setting(rope: Rope, name: str) -> Any:
+    """A field of a Rope of one set, also where its config does not tell it, since it is the usual one."""
+    usual = "float32" if name == "angle" else getattr(rope, name, None)
+    return rope.config.get(name, usual)
+
+
+def difference(keys: Rope, wanted: Rope) -> str:
+    """In words: the fields in which two Ropes of one set differ."""
+    told = []
+    for name in sorted({*keys.config, *wanted.config}):
+        was, must = setting(keys, name), setting(wanted, name)
+        if was != must:
+            told.append(f"other {name}" if isinstance(was or must, (list, tuple)) else f"{name} {was}, and not {must}")
+    return "; ".join(told)
+
+
 def _check(info: Info) -> None:
     """ValueError: a field breaks its rule, named as in docs/kv-file.md."""
-    for name, low in (("first_position", -(2**63)), ("tokens", 1), ("heads", 1), ("head_dim", 1),
-                      ("frequency_set", 0), ("v_head_dim", 1), ("layer", 0)):  # fmt: skip
+    for name, low in _INTEGERS.items():
         value = getattr(info, name)
         if value is None and name in ("v_head_dim", "layer"):
             continue
@@ -156,9 +177,9 @@ def _check(info: Info) -> None:
         raise ValueError(f"note is {info.note!r}, and must be a text")
     moved = info.moved
     if moved is not None and not (
-        type(moved.first_position) is int and _is_text(moved.checksum) and (moved.job is None or _is_text(moved.job))
+        type(moved.first_position) is int and (moved.job is None or _is_text(moved.job)) and all(map(_is_text, (moved.checksum, *moved.earlier)))
     ):
-        raise ValueError(f"moved is {moved}, and must be job (a text or null), first_position and checksum")
+        raise ValueError(f"moved is {moved}, and must be job (a text or null), first_position, checksum and earlier (texts)")
     rope = info.rope
     if not isinstance(rope, Rope):
         raise TypeError(f"rope is a {type(rope).__qualname__}, and must be a librope.Rope")
@@ -193,7 +214,7 @@ def header(info: Info) -> bytes:
     text += b" " * (-len(text) % 8)
     if len(text) > LIMIT:
         raise ValueError(f"the header has {len(text)} bytes, and must have at most {LIMIT}: note has {len(info.note)} characters, "
-                         f"and the rope {len(info.rope.spec)}")  # fmt: skip
+                         f"the rope {len(info.rope.spec)}, and the names of jobs {len(str(info.moved))}")  # fmt: skip
     return len(text).to_bytes(8, "little") + text
 
 
@@ -286,14 +307,16 @@ def _parse_metadata(said: Any) -> Info:
     except (ValueError, TypeError, KeyError, AttributeError, NotImplementedError) as e:
         raise ValueError(f"its rope is none: {e}") from None
     try:
-        moved = None if told["moved"] is None else Moved(**told["moved"])
+        last = told.get("moved")
+        moved = None if last is None else Moved(last["job"], last["first_position"], last["checksum"], tuple(last["earlier"]))
+    except (KeyError, TypeError):
+        raise ValueError(f"moved is {last}, and must be job, first_position, checksum and earlier") from None
+    try:
         names = ("first_position", "tokens", "heads", "head_dim", "dtype", "layout", "v_head_dim", "keys",
                  "frequency_set", "layer", "note")  # fmt: skip
         info = Info(rope=rope, moved=moved, **{n: told[n] for n in names})
     except KeyError as e:
         raise ValueError(f"{e.args[0]} is not in its metadata") from None
-    except TypeError:
-        raise ValueError(f"moved is {told['moved']}, and must be job, first_position and checksum") from None
     wanted = info.told()
     for name in sorted((set(told) | set(wanted)) - {"rope"}):  # a number of rope may be written in several ways
         if name not in wanted or name not in told:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from .. import KVCache, Rope
-from ._schema import Info, at_any_length
+from ._schema import Info, at_any_length, setting
+
+_KEPT = ("head_dim", "pairing", "rotary_dim", "rotary_offset", "angle")  # by a move
 
 Turn = Callable[[Any, int], None]  # an array of keys and its first token, in place
 
@@ -23,11 +25,20 @@ def turn_of(before: Info, after: Info) -> Turn | None:
         return _alone(after.own_rope, after, "forward")
     if raw == (False, True):
         return _alone(_once(before.own_rope), before, "inverse")
+    _check_kept(before.own_rope, after.own_rope)
     if before.digest == after.digest:
         if before.first_position == after.first_position:
             return None
         return _moved(_once(before.own_rope), (0, 0), before, after)
     return _moved(_both(before.own_rope, after.own_rope), (0, 1), before, after)
+
+
+def _check_kept(before: Rope, after: Rope) -> None:
+    for name in _KEPT:
+        was, now = setting(before, name), setting(after, name)
+        if was != now:
+            raise ValueError(f"{name} of the rope is {now}, and its keys have {was}: a move changes frequencies and attention "
+                             "factor alone")  # fmt: skip
 
 
 def _once(rope: Rope) -> Rope:
