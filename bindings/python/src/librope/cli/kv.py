@@ -91,7 +91,7 @@ def _rope(arguments: Any) -> Any:
     ropes = {kind: _rope_of(model, kind, arguments) for kind in dict.fromkeys(layers) if wanted in (None, kind)}
     if wanted is not None and (wanted not in layers or set(layers) == {wanted}):
         return _rope_of(model, wanted, arguments)
-    by_layer = {n: ropes[kind] for n, kind in enumerate(layers) if kind in ropes}
+    by_layer: dict[int | None, Rope] = {n: ropes[kind] for n, kind in enumerate(layers) if kind in ropes}
     return joined(by_layer) if wanted is None else {None: ropes[wanted], **by_layer}
 
 

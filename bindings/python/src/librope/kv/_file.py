@@ -246,10 +246,9 @@ def write(
                              "dtype")  # fmt: skip
     if isinstance(rope, Rope) and rope.freq_sets > 1 and frequency_set is None:
         raise ValueError(f"rope has {rope.freq_sets} frequency sets: frequency_set must say which turned the keys")
-    first_position, layer, frequency_set = (
-        value if value is None else integer(value, name)
-        for name, value in (("first_position", first_position), ("layer", layer), ("frequency_set", frequency_set))
-    )
+    first_position = integer(first_position, "first_position")
+    layer = None if layer is None else integer(layer, "layer")
+    frequency_set = None if frequency_set is None else integer(frequency_set, "frequency_set")
     info = Info(
         rope=rope, first_position=first_position, tokens=tokens, heads=heads, head_dim=shape[2], dtype=dtype,
         layout=layout, v_head_dim=views["v"][0][2] if v is not None else None, keys=keys,
