@@ -62,6 +62,16 @@ class ChannelOrder(NamedTuple):
 _PER_AXIS = "_per_axis"
 
 
+def is_gradient(operation: str) -> bool:
+    """Whether it turns gradients of what "forward" has turned."""
+    return operation == "backward"
+
+
+def takes_norms(operation: str) -> bool:
+    """Whether q and k may be normed beside it."""
+    return operation == "forward"
+
+
 def channel_order(pairing: str) -> ChannelOrder:
     """The channel order of a pairing, from its name: a, a_to_b, a_per_axis. NotImplementedError for
     a name of another form."""

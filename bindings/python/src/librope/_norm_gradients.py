@@ -9,6 +9,7 @@ from torch import Tensor
 
 from . import _arrays
 from ._call import Call, cross, layout_of
+from ._conventions import takes_norms
 from ._core import OPERATIONS
 from ._ffi import ffi, lib
 from ._norm import norm_arrays, norm_forms, norms_from
@@ -148,7 +149,7 @@ def apply_normed(call: Call, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
             raise NotImplementedError(
                 f"norms.{name} has {what}, which has no gradient: use torch.no_grad(), or detach the tensors"
             )
-    if call.operation != "forward":
+    if not takes_norms(call.operation):
         raise NotImplementedError(f"norms= has a gradient with operation 'forward', and not with {call.operation!r}")
     where, *rest, cu, sets = arguments
     out = _ApplyNormed.apply(where, cu, sets, *rest, norm_forms(call.norms), call.q, call.k, *norm_arrays(call.norms))

@@ -13,6 +13,7 @@ from typing import Any
 
 from . import _arrays, _core
 from ._call import Call, Caller, library_of, unavailable
+from ._conventions import is_gradient
 from ._ffi import ffi, lib
 from ._frameworks import load
 from ._kv_cache import KVCache, Memory, arrays_of, scale_forms, written_of
@@ -161,7 +162,7 @@ def note_memory(cache: KVCache) -> Memory | None:
 
 def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
     """A call with v, a cache or norms; q and k without an output are rotated in place, or into new arrays."""
-    if call.norms is not None and call.operation == "backward":
+    if call.norms is not None and is_gradient(call.operation):
         raise NotImplementedError(
             "norms= must be None with operation 'backward': gradients go through norms in PyTorch's autograd"
         )
