@@ -150,7 +150,8 @@ std::vector<Change> Changes() {
   add("no ids",
       [](A* a, int64_t) { a->positions.ids_i32 = nullptr, a->positions.ids_i64 = nullptr; });
   add("a stride of ids", [](A* a, int64_t v) { (&a->positions.stride_axis)[v] = 1; }, {0, 1, 2});
-  add("positions.reserved", [](A* a, int64_t v) { a->positions.reserved[v] = 1; }, {0, 1, 2});
+  add("batch_repeat", [](A* a, int64_t v) { a->positions.batch_repeat = v; }, {-1, 1, 2});
+  add("positions.reserved", [](A* a, int64_t v) { a->positions.reserved[v] = 1; }, {0, 1});
   add("cos_sin",
       [](A* a, int64_t v) {
         if (v == 1) a->positions = {};
