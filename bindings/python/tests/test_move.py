@@ -51,6 +51,16 @@ def test_lists_and_ranges(rope, rng):
     np.testing.assert_allclose(k, rotated(rope, raw, np.array([9, 8, 7, 6])), atol=3e-6)
 
 
+@pytest.mark.parametrize("shape", [(6,), (2, 3)])
+def test_slots_of_batch_rows(rope, rng, shape):
+    slots = rng.permutation(PAGES * SIZE)[:6]
+    was, now = rng.integers(0, 5000, (2, 2, 3))
+    raw, k = memory(rng, 2, 3, HEADS, DIM), memory(rng)
+    k[slots // SIZE, slots % SIZE] = rope.apply(raw, was).reshape(6, HEADS, DIM)
+    rope.move(librope.KVCache(k, layout="nhd", slots=slots.reshape(shape)), now, was)
+    np.testing.assert_allclose(rows(k, slots)[0], rope.apply(raw, now).reshape(6, HEADS, DIM), atol=3e-6)
+
+
 def test_pages_of_two_caches(rope, rng):
     lengths = np.array([5, 3], np.int32)
     cu = np.array([0, 5, 8], np.int32)

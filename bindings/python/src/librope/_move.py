@@ -166,11 +166,12 @@ def _cache(
     metas = [None if v is None else _in_memory(v, n)[1] for v, n in zip(views, NAMES, strict=True)]
     if views[-2] is not None:
         check_page_starts(views)
-    slots = metas[4]
-    if slots is not None and slots[0] and slots[0][-1] != template.tokens:
+    slots = () if metas[4] is None else metas[4][0]
+    tokens = template.tokens * (template.batch if len(slots) == 1 else 1)
+    if slots and slots[-1] != tokens:
         raise ValueError(
-            f"slots of the {role} are {slots[0][-1]}, and positions those of {template.tokens} tokens: a move needs a "
-            "slot for each token; a negative one skips it"
+            f"slots of the {role} are {slots[-1]}, and positions those of {tokens} tokens: a move needs a slot for "
+            "each token; a negative one skips it"
         )
     struct = ffi.new("rope_kv_cache*", {"struct_size": ffi.sizeof("rope_kv_cache")})
     kept += [struct, *views]
