@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "contexts.h"
 #include "sweeps.h"
 #include "tensors.h"
 
@@ -150,9 +151,6 @@ void CopyHalf(char* to, const char* from, int64_t bytes) {
 struct DestroyPrepared {
   void operator()(rope_prepared* prepared) const { rope_prepared_destroy(prepared); }
 };
-struct DestroyContext {
-  void operator()(rope_context* context) const { rope_context_destroy(context); }
-};
 
 void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int64_t tokens) {
   const int64_t all = sequences * tokens;
@@ -177,7 +175,7 @@ void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int
       config.pairing = ROPE_PAIRING_HALVES;
       rope_context* made = nullptr;
       if (rope_context_create(&config, &made) != ROPE_OK) return state.SkipWithError("no context");
-      const std::unique_ptr<rope_context, DestroyContext> context(made);
+      const Context context(made);
       rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
       cache.kind = ROPE_SLOTS_MAPPED;
       cache.pages = kPages;

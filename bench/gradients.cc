@@ -11,25 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "contexts.h"
 #include "tensors.h"
 
 namespace bench {
 namespace {
-
-struct DestroyContext {
-  void operator()(rope_context* context) const { rope_context_destroy(context); }
-};
-using Context = std::unique_ptr<rope_context, DestroyContext>;
-
-Context Create(rope_scaling scaling) {
-  rope_config config = ROPE_INIT(rope_config);
-  config.head_dim = kDim;
-  if (scaling != ROPE_SCALING_NOPE) config.theta = 500000;
-  config.pairing = ROPE_PAIRING_HALVES;
-  config.scaling = scaling;
-  rope_context* context = nullptr;
-  return Context(rope_context_create(&config, &context) == ROPE_OK ? context : nullptr);
-}
 
 rope_tensor Heads(void* data, rope_dtype dtype, int heads) {
   rope_tensor tensor{};
@@ -56,7 +42,8 @@ constexpr Contender kContenders[] = {
 
 void Run(benchmark::State& state, rope_dtype dtype, int64_t tokens, const Contender& contender) {
   const Tensors& x = GetTensors(dtype, tokens);
-  const Context rope = Create(ROPE_SCALING_DEFAULT), nope = Create(ROPE_SCALING_NOPE);
+  const Context rope = Create(ROPE_PAIRING_HALVES, ROPE_SCALING_DEFAULT),
+                nope = Create(ROPE_PAIRING_HALVES, ROPE_SCALING_NOPE);
   std::vector<char> q(x.q_bytes(), 0x3c), k(x.k_bytes(), 0x3c), q_out(q), k_out(k);
   const std::vector<uint16_t> weights(kDim, 0x3f80);
   std::vector<float> q_grad(kDim * 8), k_grad(kDim * 8);

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "contexts.h"
 #include "sweeps.h"
 #include "tensors.h"
 
@@ -76,10 +77,6 @@ struct Cache {
   std::vector<int64_t> before, after, distances;
 };
 
-struct DestroyContext {
-  void operator()(rope_context* context) const { rope_context_destroy(context); }
-};
-
 void Moves(rope_dtype dtype, bool by_heads, bool moved, int64_t tokens) {
   const std::string group = std::string(moved ? "moved_" : "turned_") + DtypeName(dtype) +
                             (by_heads ? "_hnd_" : "_nhd_") + std::to_string(tokens);
@@ -101,7 +98,7 @@ void Moves(rope_dtype dtype, bool by_heads, bool moved, int64_t tokens) {
       config.angle = angle;
       rope_context* made = nullptr;
       if (rope_context_create(&config, &made) != ROPE_OK) return state.SkipWithError("no context");
-      const std::unique_ptr<rope_context, DestroyContext> context(made);
+      const Context context(made);
       const rope_kv_cache source = cache.Pages(cache.from, by_heads, moved),
                           to = cache.Pages(moved ? cache.to : cache.from, by_heads, moved);
       const auto ids = [](const std::vector<int64_t>& numbers) {

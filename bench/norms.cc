@@ -11,26 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "contexts.h"
 #include "sweeps.h"
 #include "tensors.h"
 
 namespace bench {
 namespace {
-
-struct DestroyContext {
-  void operator()(rope_context* context) const { rope_context_destroy(context); }
-};
-using Context = std::unique_ptr<rope_context, DestroyContext>;
-
-Context Create(rope_pairing pairing, rope_scaling scaling) {
-  rope_config config = ROPE_INIT(rope_config);
-  config.head_dim = kDim;
-  if (scaling != ROPE_SCALING_NOPE) config.theta = 500000;
-  config.pairing = pairing;
-  config.scaling = scaling;
-  rope_context* context = nullptr;
-  return Context(rope_context_create(&config, &context) == ROPE_OK ? context : nullptr);
-}
 
 // Heads of q and k have the norm, in place, where `norm` is not null.
 rope_qk_args ArgsOf(const Tensors& t, const rope_fused* fused) {
