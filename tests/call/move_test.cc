@@ -35,21 +35,6 @@ rope_config Nope(rope_config config) {
   return config;
 }
 
-MoveWish RandomWish(Random* r) {
-  MoveWish w;
-  w.operation = r->Of<rope_operation>({ROPE_OPERATION_SHIFT, ROPE_OPERATION_SHIFT,
-                                       ROPE_OPERATION_REROTATE, ROPE_OPERATION_REROTATE,
-                                       ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE});
-  w.source = r->Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
-  w.cache = r->Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
-  w.way = r->Of({Way::kApart, Way::kStay, Way::kElsewhere, Way::kMixed});
-  w.dtype = r->Pick(1, kLastDtype);
-  w.source_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
-  w.cache_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
-  w.packed = r->Sometimes(3);
-  return w;
-}
-
 TEST(Moves, AreThoseOfGatheredTensors) {
   std::vector<rope_config> configs = {Config(32),
                                       Config(32, ROPE_PAIRING_INTERLEAVED),

@@ -452,12 +452,12 @@ class MoveCall {
   Lines memory_;
 };
 
-// Moves on a device, of the heads, alignments and slots that caches have, and others.
-inline MoveWish RandomMoveWish(Random* r) {
+// Moves of every kind.
+inline MoveWish RandomWish(Random* r) {
   MoveWish w;
-  w.operation =
-      r->Of<rope_operation>({ROPE_OPERATION_SHIFT, ROPE_OPERATION_REROTATE, ROPE_OPERATION_REROTATE,
-                             ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE});
+  w.operation = r->Of<rope_operation>({ROPE_OPERATION_SHIFT, ROPE_OPERATION_SHIFT,
+                                       ROPE_OPERATION_REROTATE, ROPE_OPERATION_REROTATE,
+                                       ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE});
   w.source = r->Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
   w.cache = r->Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
   w.way = r->Of({Way::kApart, Way::kStay, Way::kElsewhere, Way::kMixed});
@@ -465,6 +465,12 @@ inline MoveWish RandomMoveWish(Random* r) {
   w.source_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
   w.cache_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
   w.packed = r->Sometimes(3);
+  return w;
+}
+
+// Moves on a device, of the heads, alignments and slots that caches have, and others.
+inline MoveWish RandomMoveWish(Random* r) {
+  MoveWish w = RandomWish(r);
   w.aligned = r->Sometimes(2);
   w.most_tokens = r->Of({1, 9, 40});
   w.most_heads = r->Of({1, 3, 3, 40});
