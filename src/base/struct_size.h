@@ -54,6 +54,20 @@ bool IsZero(const T& value) {
   return std::memcmp(&value, &kZero, sizeof(T)) == 0;
 }
 
+// Whether all bytes from one field on to another, or to the end, are 0, also those of fields to
+// come: one test for all, where a call must not pay for each.
+template <size_t kFirst, size_t kEnd = 0, class T>
+bool IsZeroFrom(const T& value) {
+  constexpr size_t end = kEnd != 0 ? kEnd : sizeof(T);
+  static_assert(kFirst % sizeof(uint64_t) == 0 && end % sizeof(uint64_t) == 0);
+  uint64_t any = 0, word;
+  for (size_t at = kFirst; at < end; at += sizeof(word)) {
+    std::memcpy(&word, reinterpret_cast<const char*>(&value) + at, sizeof(word));
+    any |= word;
+  }
+  return any == 0;
+}
+
 // Whether struct_size can be the size of `name`, the argument as the message shows it.
 inline rope_status CheckStructSize(const char* function, const char* name, uint32_t size,
                                    size_t minimum) {

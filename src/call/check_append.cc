@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "base/limits.h"
+#include "base/struct_size.h"
 #include "call/check_cache.h"
 #include "call/check_token.h"
 #include "math/element.h"
@@ -14,18 +14,6 @@
 
 namespace rope {
 namespace {
-
-// Whether all bytes of a struct from `first` on are 0: also those of fields to come.
-template <size_t kFirst, class T>
-bool IsZeroFrom(const T& value) {
-  static_assert(kFirst % sizeof(uint64_t) == 0 && sizeof(T) % sizeof(uint64_t) == 0);
-  uint64_t any = 0, word;
-  for (size_t at = kFirst; at < sizeof(T); at += sizeof(word)) {
-    std::memcpy(&word, reinterpret_cast<const char*>(&value) + at, sizeof(word));
-    any |= word;
-  }
-  return any == 0;
-}
 
 // In all but address and head_dim, and reserved fields of b are 0.
 bool AreAlike(const rope_tensor& a, const rope_tensor& b) {
@@ -103,7 +91,7 @@ bool ReadToken(const rope_context& context, const rope_qk_args& args, Shapes* sh
   if (!q.present) return ReadHeads(context, args.k, &tensors[0], &k.in);
   return ReadHeads(context, args.q, &tensors[0], &q.in) &&
          ReadHeads(context, args.k, &tensors[1], &k.in) &&
-         LieApart(tensors[0], q.in, tensors[1], k.in);
+         ReachApart(args.q.data, q.in, args.k.data, k.in);
 }
 
 // The place of the only token is looked up once, for k and v. It is an output as any then.

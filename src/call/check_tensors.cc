@@ -354,9 +354,7 @@ __attribute__((noinline)) bool AreApartInside(const Call& call, const Placed<Oth
 // AreDisjoint() asks for the ranges, too; most are apart, and need no footprints.
 template <class Other>
 inline bool AreApart(const Call& call, const Placed<Other>& a, const Placed<Other>& b) {
-  const auto *at_a = static_cast<const char*>(a.data), *at_b = static_cast<const char*>(b.data);
-  if (at_a + a.reach.extent <= at_b || at_b + b.reach.extent <= at_a) return true;
-  return AreApartInside(call, a, b);
+  return ReachApart(a.data, a.reach, b.data, b.reach) || AreApartInside(call, a, b);
 }
 
 template <class Other>

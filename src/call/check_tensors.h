@@ -17,6 +17,12 @@ struct Reach {
   int64_t extent, width;
 };
 
+// Whether what two of them reach is apart, as of most that do not overlap.
+inline bool ReachApart(const void* a, const Reach& of_a, const void* b, const Reach& of_b) {
+  const auto *at_a = static_cast<const char*>(a), *at_b = static_cast<const char*>(b);
+  return at_a + of_a.extent <= at_b || at_b + of_b.extent <= at_a;
+}
+
 // A tensor that is present: its fields, and that it does not overlap itself, if it is written.
 rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor& t,
                            TensorKind kind, DataOf data_of, BesideShape* shape);

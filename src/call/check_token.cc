@@ -2,8 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
+#include "base/struct_size.h"
 #include "call/check_tensors.h"
 #include "math/element.h"
 #include "math/operation.h"
@@ -11,30 +11,18 @@
 namespace rope {
 namespace {
 
-// The bits of all words of a part of a struct. Of fields that must be 0, one test for all.
-template <size_t kFirst, size_t kEnd, class T>
-uint64_t BitsOf(const T& value) {
-  static_assert(kFirst % sizeof(uint64_t) == 0 && kEnd % sizeof(uint64_t) == 0);
-  uint64_t bits = 0, word;
-  for (size_t at = kFirst; at < kEnd; at += sizeof(word)) {
-    std::memcpy(&word, reinterpret_cast<const char*>(&value) + at, sizeof(word));
-    bits |= word;
-  }
-  return bits;
-}
-
 // A position that is counted, or one id.
 bool ReadPosition(const rope_positions& p, WholeSource* source) {
-  constexpr size_t kIds = offsetof(rope_positions, ids_i32), kEnd = sizeof(rope_positions);
+  constexpr size_t kIds = offsetof(rope_positions, ids_i32);
   constexpr size_t kBehindIds = offsetof(rope_positions, ids_f32);
   if (p.sequences != 0) return false;
   *source = WholeSource{};
   if (p.kind == ROPE_POSITIONS_OFFSET) {
     source->offset = p.offset;
-    return BitsOf<offsetof(rope_positions, offsets_i32), kEnd>(p) == 0;
+    return IsZeroFrom<offsetof(rope_positions, offsets_i32)>(p);
   }
   if (p.kind != ROPE_POSITIONS_IDS_T && p.kind != ROPE_POSITIONS_IDS_BT) return false;
-  if ((BitsOf<offsetof(rope_positions, offset), kIds>(p) | BitsOf<kBehindIds, kEnd>(p)) != 0) {
+  if (!IsZeroFrom<offsetof(rope_positions, offset), kIds>(p) || !IsZeroFrom<kBehindIds>(p)) {
     return false;
   }
   const bool narrow = p.ids_i32 != nullptr;
@@ -97,13 +85,13 @@ int32_t CheckToken(const rope_context& context, const rope_qk_args& args, WholeS
   if (kOperations[args.operation].positions != Positions::kPlaces) return 0;
   constexpr size_t kOutputs = offsetof(rope_qk_args, q_out),
                    kBehindOutputs = offsetof(rope_qk_args, positions);
-  if (BitsOf<kOutputs, kBehindOutputs>(args) != 0) return 0;
+  if (!IsZeroFrom<kOutputs, kBehindOutputs>(args)) return 0;
   if (!ReadPosition(args.positions, positions)) return 0;
   Reach of_q, of_k;
   if (!DescribeHeads(context, args.q, &tensors[0], &of_q)) return 0;
   if (IsAbsent(args.k)) return 1;
   if (!DescribeHeads(context, args.k, &tensors[1], &of_k)) return 0;
-  return LieApart(tensors[0], of_q, tensors[1], of_k) ? 2 : 0;
+  return ReachApart(args.q.data, of_q, args.k.data, of_k) ? 2 : 0;
 }
 
 }  // namespace rope

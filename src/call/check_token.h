@@ -24,11 +24,6 @@ int32_t CheckToken(const rope_context& context, const rope_qk_args& args, WholeS
 // and `reach` is what it takes of memory.
 bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, Reach* reach);
 
-// Whether two of these lie apart.
-inline bool LieApart(const Tensor& a, const Reach& of_a, const Tensor& b, const Reach& of_b) {
-  return a.in + of_a.extent <= b.in || b.in + of_b.extent <= a.in;
-}
-
 }  // namespace rope
 
 #endif  // LIBROPE_SRC_CALL_CHECK_TOKEN_H_

@@ -14,6 +14,7 @@
 #include "context/backend.h"
 #include "cpu/append.h"
 #include "cpu/caches.h"
+#include "cpu/channel_heads.h"
 #include "cpu/course.h"
 #include "cpu/cos_sin_rows.h"
 #include "cpu/gradient_rotation.h"
@@ -23,7 +24,6 @@
 #include "cpu/kernels.h"
 #include "cpu/norm_tiles.h"
 #include "cpu/one_token.h"
-#include "cpu/scalar.h"
 #include "cpu/stage.h"
 #include "cpu/staged_rotation.h"
 #include "cpu/streaming.h"
@@ -139,7 +139,6 @@ void CopyHeads(const Job& job, int n, int64_t batch, int64_t first, int64_t coun
 template <bool kFused>
 void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i,
                       RowBuffer* buffer) {
-  const rope_context& context = *job.plan.context;
   const Tensor& t = job.tensors[n];
   const char* in = InOf<kFused>(job, n, batch, first + i);
   char* const out = OutOf<kFused>(job, n, batch, first + i);
@@ -160,14 +159,8 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
     return;
   }
   if (norm == NormPass::kBefore) in = out;
-  const auto vectors =
-      course.kernels.rotate_by_channels[t.dtype - 1][static_cast<int>(course.arithmetic)];
-  for (int32_t h = 0; h < t.heads; ++h) {
-    RotateHead(t.dtype, course.order, course.arithmetic, context.segments.data(),
-               static_cast<int32_t>(context.segments.size()),
-               in + t.in_span + h * t.in_strides.head, out + t.out_span + h * t.out_strides.head,
-               row, vectors);
-  }
+  RotateHeads(course.kernels, *job.plan.context, course.order, course.arithmetic, t, in + t.in_span,
+              out + t.out_span, row);
 }
 
 // `count` tokens from `in` to `out` and on, by the rows from i on. `last_head()` is the last one of

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "cpu/position_rows.h"
 #include "math/angle.h"
 #include "math/cos_sin_table.h"
 #include "math/element.h"
@@ -227,7 +228,7 @@ void MakeRowBetween(const Plan& plan, const Kernels& kernels, int64_t batch, int
   float *const from_cos = spare, *const from_sin = spare + width;
   MakeRow(context, kernels, to, token, head, plan.operation, order, cos, sin);
   MakeRow(context, kernels, from, from_token, head, plan.operation, order, from_cos, from_sin);
-  const int used = order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
+  const int used = RowValues(order, context.pairs);
   (kernels.turn_back != nullptr ? kernels.turn_back : &TurnBack)(from_cos, from_sin, factor, used,
                                                                  cos, sin);
 }
@@ -355,26 +356,6 @@ bool MakesRows(const Plan& plan, const Kernels& kernels, RowOrder order) {
          AngleRuleOf(context.angle, plan.positions.type) != AngleRule::kCoordinate;
 }
 
-// Rows of consecutive tokens with one position each, by one call of a kernel.
-void MakeRowsOfPositions(const PositionSource& source, AngleRule rule, const FrequencySet& set,
-                         const Kernels& kernels, const RowBuffer& block, const Row& first) {
-  const auto read = [&](auto* positions, auto position_of) {
-    for (int i = 0; i < block.count; ++i) {
-      positions[i] = position_of(source, LocateToken(source, block.batch, block.first + i), 0);
-    }
-  };
-  if (rule == AngleRule::kExact) {
-    int64_t positions[RowBuffer::kTokens];
-    read(positions, IntegerPosition);
-    kernels.phase_rows(set, positions, block.count, first);
-    return;
-  }
-  float positions[RowBuffer::kTokens];
-  read(positions, PositionAsFloat);
-  const bool divide = rule == AngleRule::kDivide;
-  (divide ? kernels.divided_rows : kernels.angle_rows)(set, positions, block.count, first);
-}
-
 // Makes the block's rows; each has `width` floats of cos, then as many of sin. `spare` has space
 // for another one.
 void MakeRows(const Plan& plan, const Kernels& kernels, RowOrder order, int width,
@@ -388,14 +369,8 @@ void MakeRows(const Plan& plan, const Kernels& kernels, RowOrder order, int widt
     }
     return;
   }
-  const AngleRule rule = AngleRuleOf(context.angle, plan.positions.type);
-  const bool of_positions =
-      rule == AngleRule::kFloat32 || rule == AngleRule::kDivide || rule == AngleRule::kExact;
-  if (of_positions && context.axes == 1 && !context.sums && context.sets.size() == 1) {
-    const Scales scales = ScalesOf(plan.operation, context.sets[0].attention_factor);
-    MakeRowsOfPositions(
-        plan.positions, rule, context.sets[0], kernels, block,
-        {rows, rows + width, context.pairs, scales.cos, scales.sin, order, 2 * width});
+  if (MakeRowsOfPositions<RowBuffer::kTokens>(plan, kernels, order, block.batch, block.first,
+                                              block.count, rows)) {
     return;
   }
   for (int i = 0; i < block.count; ++i) {
@@ -468,6 +443,12 @@ void FillRow(const FillPlan& plan, const Kernels& kernels, const CosSinTable& ta
 
 }  // namespace
 
+void RoundRows(const Kernels& kernels, rope_dtype dtype, RowOrder order, int pairs, int count,
+               float* rows) {
+  const int width = RowWidth(order, pairs), values = RowValues(order, pairs);
+  for (int i = 0; i < 2 * count; ++i) kernels.round_row[dtype - 1](rows + i * width, values);
+}
+
 void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, int32_t row_head,
                RowBuffer* buffer) {
   buffer->batch = batch;
@@ -494,10 +475,7 @@ OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype
   if (MakesRows(plan, kernels, order)) {
     MakeRows(plan, kernels, order, width, *buffer, buffer->natural, buffer->ordered);
     if (dtype != 0) {
-      const int values = order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
-      for (int i = 0; i < 2 * buffer->count; ++i) {
-        kernels.round_row[dtype - 1](buffer->ordered + i * width, values);
-      }
+      RoundRows(kernels, dtype, order, context.pairs, buffer->count, buffer->ordered);
     }
   } else {
     const int padded = PaddedPairs(context.pairs);

@@ -47,6 +47,10 @@ struct RowBuffer {
   }
 };
 
+// Rounds rows in an order, each followed by the next, to a dtype.
+void RoundRows(const Kernels& kernels, rope_dtype dtype, RowOrder order, int pairs, int count,
+               float* rows);
+
 // Tokens [first, first + count) of a batch row, and one of the rows of each. Reads the caller's
 // rows, if the call has any.
 void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, int32_t row_head,

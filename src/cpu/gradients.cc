@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "base/limits.h"
+#include "cpu/channel_heads.h"
 #include "cpu/norm_tiles.h"
-#include "cpu/scalar.h"
 #include "math/element.h"
 
 namespace rope::cpu {
@@ -36,20 +36,14 @@ HWY_NOINLINE void Turn(const GradientOf& of, const TurnBack& turn, rope_dtype dt
                        char* heads, int64_t step, int32_t count) {
   if (turn.rows == nullptr && turn.row == nullptr) return;
   char* const span = heads + turn.span * ElementSize(dtype);
-  if (turn.row != nullptr) {
-    const auto vectors =
-        of.kernels.rotate_by_channels[dtype - 1][static_cast<int>(turn.arithmetic)];
-    for (int32_t h = 0; h < count; ++h) {
-      RotateHead(dtype, turn.order, turn.arithmetic, of.context.segments.data(),
-                 static_cast<int32_t>(of.context.segments.size()), span + h * step, span + h * step,
-                 *turn.row, vectors);
-    }
-    return;
-  }
   Tensor tensor = {};
   tensor.in_strides = tensor.out_strides = {0, 0, step};
   tensor.heads = count;
   tensor.dtype = dtype;
+  if (turn.row != nullptr) {
+    RotateHeads(of.kernels, of.context, turn.order, turn.arithmetic, tensor, span, span, *turn.row);
+    return;
+  }
   Block block = *turn.rows;
   block.tensor = &tensor;
   block.in = block.out = span;

@@ -95,7 +95,7 @@ void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
     float* const values = values_[n].get();
     rows_[n] = {values, width};
     // Not the padding, which rows of the caller do not have.
-    const int used = order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
+    const int used = RowValues(order, context.pairs);
     ForEachBlock(plan, [&](RowBuffer* buffer, int64_t row) {
       const OrderedRows made = OrderRows(plan, kernels, dtype, order, buffer);
       for (int i = 0; i < buffer->count; ++i) {

@@ -35,6 +35,11 @@ inline int RowWidth(RowOrder order, int pairs) {
   return PaddedPairs(pairs) * (order == RowOrder::kPerChannel ? 2 : 1);
 }
 
+// How many of these are values.
+inline int RowValues(RowOrder order, int pairs) {
+  return order == RowOrder::kPerChannel ? 2 * pairs : pairs;
+}
+
 // One row of cos and sin to be made, each RowWidth() long. `scale` of FORWARD is the attention
 // factor; a negative sin_scale turns backwards.
 struct Row {

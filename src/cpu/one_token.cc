@@ -4,31 +4,14 @@
 
 #include "base/limits.h"
 #include "cpu/caches.h"
+#include "cpu/cos_sin_rows.h"
 #include "cpu/course.h"
-#include "math/angle.h"
+#include "cpu/position_rows.h"
 #include "math/element.h"
 #include "math/operation.h"
-#include "math/token_position.h"
 
 namespace rope::cpu {
 namespace {
-
-// The row of the token, whose positions have one row each; false where another function makes it.
-bool MakeRow(const Plan& plan, const Kernels& kernels, const Row& row) {
-  const rope_context& context = *plan.context;
-  const FrequencySet& set = context.sets[0];
-  const Token token = LocateToken(plan.positions, 0, 0);
-  const AngleRule rule = AngleRuleOf(context.angle, plan.positions.type);
-  if (rule == AngleRule::kExact) {
-    const int64_t position = IntegerPosition(plan.positions, token, 0);
-    kernels.phase_rows(set, &position, 1, row);
-    return true;
-  }
-  if (rule != AngleRule::kFloat32 && rule != AngleRule::kDivide) return false;
-  const float position = PositionAsFloat(plan.positions, token, 0);
-  (rule == AngleRule::kDivide ? kernels.divided_rows : kernels.angle_rows)(set, &position, 1, row);
-  return true;
-}
 
 bool StayInPlace(const Plan& plan) {
   for (int n = 0; n < plan.tensor_count; ++n) {
@@ -57,7 +40,7 @@ bool RotateOneToken(const Plan& plan) {
   const rope_context& context = *plan.context;
   if (plan.batch != 1 || plan.tokens != 1 || plan.has_rows) return false;
   if (context.nope) return StayInPlace(plan);
-  if (!context.has_one_row || context.sums || kOperations[plan.operation].has_from()) return false;
+  if (plan.row_heads != 1 || kOperations[plan.operation].has_from()) return false;
   if (!TurnAtOnce(plan)) return false;
   const Kernels& kernels = KernelsOf(context);
   const rope_dtype dtype = plan.tensors[0].dtype;
@@ -67,19 +50,13 @@ bool RotateOneToken(const Plan& plan) {
   if (rotation.rotate_token == nullptr || !kernels.Makes(rotation.order, context.pairs)) {
     return false;
   }
-  alignas(64) float cos[4 * kMaxPairs];  // and behind it sin
-  const int width = RowWidth(rotation.order, context.pairs);
-  float* const sin = cos + width;
-  const Scales scales = ScalesOf(plan.operation, context.sets[0].attention_factor);
-  if (!MakeRow(plan, kernels, {cos, sin, context.pairs, scales.cos, scales.sin, rotation.order})) {
-    return false;
-  }
+  alignas(64) float row[4 * kMaxPairs];
+  if (!MakeRowsOfPositions<1>(plan, kernels, rotation.order, 0, 0, 1, row)) return false;
   if (RoundedTo(context, dtype) != 0) {
-    const int values = rotation.order == RowOrder::kPerChannel ? 2 * context.pairs : context.pairs;
-    kernels.round_row[dtype - 1](cos, values);
-    kernels.round_row[dtype - 1](sin, values);
+    RoundRows(kernels, dtype, rotation.order, context.pairs, 1, row);
   }
-  rotation.rotate_token(plan.tensors, plan.tensor_count, context.segments[0], cos, sin);
+  rotation.rotate_token(plan.tensors, plan.tensor_count, context.segments[0], row,
+                        row + RowWidth(rotation.order, context.pairs));
   return true;
 }
 

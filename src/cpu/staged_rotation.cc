@@ -1,7 +1,6 @@
 #include "cpu/staged_rotation.h"
 
-#include <hwy/base.h>
-
+#include "cpu/channel_heads.h"
 #include "cpu/staged.h"
 #include "math/element.h"
 
@@ -50,19 +49,6 @@ void RotateParts(const Job& job, int n, int64_t batch, int64_t token, int count,
   });
 }
 
-// Not inlined: what it needs of the stack is free again when heads are normed and stored.
-HWY_NOINLINE void RotateHeads(const Job& job, const ChannelRow& row, const Tensor& heads) {
-  const Course& course = job.course;
-  const rope_context& context = *job.plan.context;
-  const auto vectors =
-      course.kernels.rotate_by_channels[heads.dtype - 1][static_cast<int>(course.arithmetic)];
-  for (int32_t h = 0; h < heads.heads; ++h) {
-    RotateHead(heads.dtype, course.order, course.arithmetic, context.segments.data(),
-               static_cast<int32_t>(context.segments.size()), heads.in + h * heads.in_strides.head,
-               heads.out + h * heads.out_strides.head, row, vectors);
-  }
-}
-
 }  // namespace
 
 void ConvertInStages(const Job& job, int n, int64_t batch, int64_t first, int count) {
@@ -91,8 +77,10 @@ void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batc
 
 void RotateByChannelsInStages(const Job& job, int n, const ChannelRow& row, int64_t batch,
                               int64_t token) {
-  RotateParts(job, n, batch, token, 1,
-              [&](int64_t, int32_t, const Tensor& heads) { RotateHeads(job, row, heads); });
+  RotateParts(job, n, batch, token, 1, [&](int64_t, int32_t, const Tensor& heads) {
+    RotateHeads(job.course.kernels, *job.plan.context, job.course.order, job.course.arithmetic,
+                heads, heads.in, heads.out, row);
+  });
 }
 
 }  // namespace rope::cpu
