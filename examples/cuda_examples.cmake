@@ -6,5 +6,7 @@ foreach(name cuda_stream cuda_graph)
   rope_example(${name} ${name}.c)
   target_include_directories(example_${name} SYSTEM PRIVATE ${ROPE_CUDA_INCLUDE})
   target_link_libraries(example_${name} PRIVATE ${ROPE_CUDA_LIBRARIES})
-  set_tests_properties(example_${name} PROPERTIES LABELS cuda)
+  if(COMMAND rope_label) # not where this folder builds alone
+    rope_label(cuda example_${name})
+  endif()
 endforeach()

@@ -94,7 +94,7 @@ rope_status CheckParts(const Plan& plan) {
 
 Plan PlanOfRow(const Plan& plan, int32_t row_head) {
   Plan part = plan;
-  part.rows = part.rows.FromHead(row_head);
+  if (plan.has_rows) part.rows = plan.rows.FromHead(row_head);
   for (int32_t n = 0; n < plan.tensor_count; ++n) {
     Tensor& t = part.tensors[n];
     t.heads /= plan.row_heads;

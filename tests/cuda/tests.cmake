@@ -2,7 +2,7 @@
 
 # Run everywhere: walk the grid on the host.
 rope_tests(librope_objects gpu/cuda_grid_test gpu/launch_test gpu/staged_grid_test)
-set_tests_properties(cuda_grid_test launch_test staged_grid_test PROPERTIES LABELS cuda)
+rope_label(cuda cuda_grid_test launch_test staged_grid_test)
 if(NOT ROPE_CUDA_FOUND)
   foreach(name cuda_grid_test launch_test staged_grid_test)
     foreach(part launch parts shape staged_launch vectors)
@@ -17,7 +17,8 @@ endif()
 rope_tests(librope::librope cuda/cuda_test)
 target_include_directories(cuda_test SYSTEM PRIVATE ${ROPE_CUDA_INCLUDE})
 target_link_libraries(cuda_test PRIVATE ${ROPE_CUDA_LIBRARIES})
-set_tests_properties(cuda_test PROPERTIES LABELS "cuda;gpu")
+rope_label(cuda cuda_test)
+set_property(TEST cuda_test APPEND PROPERTY LABELS gpu)
 
 # What was built: resources and machine code of the kernels, symbols, size.
 find_program(ROPE_PYTHON python3)
@@ -33,5 +34,7 @@ if(ROPE_BUILD_SHARED AND ROPE_PYTHON AND NOT ROPE_SANITIZE)
     COMMAND ${ROPE_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/cuda/cuda_build_test.py
       --library $<TARGET_FILE:librope> --without $<TARGET_FILE:rope_without_cuda>
       --object ${ROPE_CUDA_OBJECT} --report ${ROPE_CUDA_REPORT} --nvcc ${ROPE_NVCC})
-  set_tests_properties(cuda_build_test PROPERTIES LABELS cuda SKIP_REGULAR_EXPRESSION "^SKIPPED")
+  rope_label(cuda cuda_build_test)
+  add_dependencies(cuda_tests librope rope_without_cuda)
+  set_tests_properties(cuda_build_test PROPERTIES SKIP_REGULAR_EXPRESSION "^SKIPPED")
 endif()

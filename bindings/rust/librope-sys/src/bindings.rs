@@ -847,7 +847,7 @@ pub struct rope_qk_data {
 }
 unsafe extern "C" {
     /** Prepares the call that \`args\` describes: as for rope_apply_qk, but for the \`data\` of q, k, q_out
- and k_out, of those in args->fused and its cache, and of their rope_scales, which are NULL here. A
+ and k_out, of those in args->fused and its cache, and of their scales, which are NULL here. A
  tensor that is not described has all of its fields zero, as there; a rope_scale without \`value\`
  has an array. Positions, or rows of cosines and sines, and the slots of a cache are read now and
  not kept: the same for all layers. The context must live as long as the prepared call. Of
