@@ -98,7 +98,7 @@ def main() -> int:
         return 2
     cpu, target = sys.argv[1:3]
     folder = pathlib.Path(sys.argv[3] if len(sys.argv) == 4 else FOLDER)
-    code = functions(str(folder / "kernels.cc.o"))
+    code = {k: v for object in sorted(folder.glob("rotations_*.cc.o")) for k, v in functions(str(object)).items()}
     register = {"SSE4": "xmm", "SSSE3": "xmm"}.get(target, "zmm" if target.startswith("AVX3") else "ymm")
     v, width = "" if register == "xmm" else "v", WIDTHS[register]
     print(f"{NUMBERS} numbers, least cycles of {target} on {cpu} by llvm-mca\n")

@@ -1,5 +1,6 @@
-// Compiles the kernels once for every instruction set that Highway knows for this architecture, and
-// chooses among them when a context is made. -march must not be given for this file.
+// Compiles the kernels once for every instruction set that Highway knows for this architecture, but
+// for the rotations (rotations_*.cc), and chooses among them when a context is made. -march must not
+// be given for this file.
 #include "cpu/kernels.h"
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <utility>
 
 #include "base/status.h"
-#include "cpu/f16_arithmetic.h"
 #include "cpu/scalar.h"
 #include "cpu/target.h"
 #include "math/angle.h"
@@ -31,7 +31,6 @@
 #else
 #include "cpu/gradient-inl.h"
 #include "cpu/norm-inl.h"
-#include "cpu/rotate-inl.h"
 #include "cpu/sincos-inl.h"
 #include "cpu/stages-inl.h"
 #endif
@@ -41,6 +40,16 @@ namespace rope::cpu {
 namespace HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
+void FillF32Rotations(Kernels& kernels);
+void FillF16Rotations(Kernels& kernels);
+void FillBf16Rotations(Kernels& kernels);
+
+void FillRotations(Kernels& kernels) {
+  FillF32Rotations(kernels);
+  FillF16Rotations(kernels);
+  FillBf16Rotations(kernels);
+}
+
 void CopyStreaming(void* to, const void* from, int64_t bytes) {
   const HWY_CAPPED(uint8_t, 64) d;  // a line
   const auto step = static_cast<int64_t>(hn::Lanes(d));
@@ -91,14 +100,6 @@ Kernels MakeKernels() {
   FillNorms(kernels);
   FillGradients(kernels);
   FillStages(kernels);
-#if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
-  for (int order = 0; order < kChannelOrders; ++order) {
-    if (const auto rotate = F16RotationOf(ChannelOrder{order})) {
-      auto& rotation = kernels.rotations[ROPE_DTYPE_F16 - 1][order];
-      rotation[static_cast<int>(Arithmetic::kNative)].rotate = rotate;
-    }
-  }
-#endif
   return kernels;
 }
 

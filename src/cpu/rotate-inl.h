@@ -445,11 +445,6 @@ void FillArithmetics(Kernels& kernels, std::integer_sequence<int, kNumbers...>) 
   (FillOrders<E, Arithmetic{kNumbers}>(kernels, kOrders), ...);
 }
 
-template <class... E>
-void FillRotations(Kernels& kernels, Elements<E...>) {
-  (FillArithmetics<E>(kernels, std::make_integer_sequence<int, kArithmetics>()), ...);
-}
-
 // Heads are normed and turned in one pass where nothing is rounded between the two. Only FORWARD
 // has norms.
 template <class E>
@@ -461,26 +456,10 @@ void FillNormed(Kernels& kernels) {
       RotationOf<E, kInterleavedToHalves, Arithmetic::kFused, Normed>();
 }
 
-// bf16 that is rounded once.
 template <class E>
-void FillRareTies(Kernels& kernels) {
-  kernels.rotations_of_rare_ties[kHalves] = RotationOf<E, kHalves, Arithmetic::kFused>();
-  kernels.rotations_of_rare_ties[kInterleaved] = RotationOf<E, kInterleaved, Arithmetic::kFused>();
-  FillNormed<E>(kernels);
-}
-
 void FillRotations(Kernels& kernels) {
-  FillRotations(kernels, AllElements());
-  FillNormed<F32>(kernels);
-  FillNormed<F16>(kernels);
-  FillNormed<BF16>(kernels);  // or one of rare ties: normed channels have all digits of f32
-#if ROPE_ROUND_FROM_HALF
-  FillRareTies<Bf16RoundedBy<RoundFromHalf>>(kernels);
-#endif
-#if ROPE_BF16_INSTRUCTION
-  // CPUs with f16 arithmetic, too, make several operations of that instruction (bench/README.md).
-  if (HasBf16Conversion() && !HasF16Arithmetic()) FillRareTies<ConvertedBF16>(kernels);
-#endif
+  FillArithmetics<E>(kernels, std::make_integer_sequence<int, kArithmetics>());
+  FillNormed<E>(kernels);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,0 +1,34 @@
+// The rotations of f16 heads, compiled once for every instruction set that Highway knows for this
+// architecture. One file for each dtype: together they took one compiler minutes and 3 GB. -march
+// must not be given for this file.
+#include "cpu/kernels.h"
+#include "cpu/f16_arithmetic.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/rotations_f16.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#if HWY_TARGET != HWY_SCALAR
+#include "cpu/rotate-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rope::cpu {
+namespace HWY_NAMESPACE {
+
+void FillF16Rotations(Kernels& kernels) {
+  FillRotations<F16>(kernels);
+#if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
+  for (int order = 0; order < kChannelOrders; ++order) {
+    if (const auto rotate = F16RotationOf(ChannelOrder{order})) {
+      auto& rotation = kernels.rotations[ROPE_DTYPE_F16 - 1][order];
+      rotation[static_cast<int>(Arithmetic::kNative)].rotate = rotate;
+    }
+  }
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rope::cpu
+HWY_AFTER_NAMESPACE();
+#endif
