@@ -1,6 +1,7 @@
 // What a cache holds is moved: keys turn in their slots (`turned`), or turn into other pages, with
 // values copied beside them (`moved`). Beside it what does no more than move the same bytes: a
-// sweep in place over the same slots, and copies between the same addresses.
+// sweep in place over the same slots, and copies between the same addresses. Keys in 8 bits have a
+// computed scale for each head, which those leave out.
 #include "moves.h"
 
 #include <benchmark/benchmark.h>
@@ -32,6 +33,16 @@ struct Cache {
     const int64_t numbers = int64_t{kPages} * kPageSize * kHeads * kDim;
     k = MakeBuffer(dtype, numbers);
     v = MakeBuffer(dtype, numbers);
+    for (const auto [scale, data] : {std::pair(&k_scale, &k_scales), {&v_scale, &v_scales}}) {
+      *data = MakeBuffer(ROPE_DTYPE_F32, numbers / kDim);
+      std::fill_n(static_cast<float*>(data->get()), numbers / kDim, 0.01f);
+      scale->computed = 1;
+      scale->dtype = ROPE_DTYPE_F32;
+      scale->data = data->get();
+      scale->stride_batch = kPageSize * kHeads;
+      scale->stride_token = kHeads;
+      scale->stride_head = 1;
+    }
     std::vector<int32_t> pages(kPages);
     std::iota(pages.begin(), pages.end(), 0);
     std::shuffle(pages.begin(), pages.end(), std::mt19937(7));
@@ -61,6 +72,7 @@ struct Cache {
       tensor->layout = by_heads ? ROPE_LAYOUT_HND : ROPE_LAYOUT_NHD;
       tensor->heads = kHeads;
       tensor->head_dim = kDim;
+      if (dtype == ROPE_DTYPE_I8) tensor->scale = tensor == &cache.k ? &k_scale : &v_scale;
     }
     return cache;
   }
@@ -72,7 +84,8 @@ struct Cache {
   int64_t TokenBytes() const { return PageBytes() / kPageSize; }
 
   rope_dtype dtype;
-  Buffer k, v;
+  Buffer k, v, k_scales, v_scales;
+  rope_scale k_scale = ROPE_INIT(rope_scale), v_scale = k_scale;
   std::vector<int32_t> from, to;
   std::vector<int64_t> before, after, distances;
 };
@@ -176,7 +189,7 @@ void Moves(rope_dtype dtype, bool by_heads, bool moved, int64_t tokens) {
 }  // namespace
 
 void RegisterMoves() {
-  for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
+  for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16, ROPE_DTYPE_I8}) {
     for (const bool by_heads : {false, true}) {
       for (const bool moved : {false, true}) {
         Moves(dtype, by_heads, moved, 1);

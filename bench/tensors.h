@@ -15,9 +15,14 @@
 namespace bench {
 
 inline constexpr int kQHeads = 32, kKHeads = 8, kDim = 128, kPairs = kDim / 2;
-inline size_t ElementSize(rope_dtype dtype) { return dtype == ROPE_DTYPE_F32 ? 4 : 2; }
+inline size_t ElementSize(rope_dtype dtype) {
+  return dtype == ROPE_DTYPE_F32 ? 4 : dtype == ROPE_DTYPE_I8 ? 1 : 2;
+}
 inline const char* DtypeName(rope_dtype dtype) {
-  return dtype == ROPE_DTYPE_F32 ? "f32" : dtype == ROPE_DTYPE_BF16 ? "bf16" : "f16";
+  return dtype == ROPE_DTYPE_F32    ? "f32"
+         : dtype == ROPE_DTYPE_BF16 ? "bf16"
+         : dtype == ROPE_DTYPE_I8   ? "i8"
+                                    : "f16";
 }
 
 struct Free {
@@ -35,6 +40,8 @@ inline Buffer MakeBuffer(rope_dtype dtype, size_t count) {
     const uint32_t sign = bits & 0x80000000u;
     if (dtype == ROPE_DTYPE_F32) {
       static_cast<uint32_t*>(buffer.get())[i] = sign | 0x3f000000u | (bits & 0x7fffffu);
+    } else if (dtype == ROPE_DTYPE_I8) {  // odd ones: sweeps find no subnormal f32 there
+      static_cast<uint8_t*>(buffer.get())[i] = static_cast<uint8_t>(bits | 1);
     } else {
       const uint32_t half =
           dtype == ROPE_DTYPE_BF16 ? 0x3f00u | (bits & 0x7fu) : 0x3800u | (bits & 0x3ffu);

@@ -46,6 +46,7 @@ NOT_IN_PYTHON = (
     "ROPE_DTYPE_F8_E5M2",
     "ROPE_DTYPE_I8",
     "ROPE_DTYPE_E8M0",
+    "ROPE_DTYPE_Q8_0",
 )  # fmt: skip
 
 

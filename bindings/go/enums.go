@@ -137,6 +137,8 @@ const (
 	DTypeI8 DType = C.ROPE_DTYPE_I8
 	// of scales alone: 2^(byte - 127)
 	DTypeE8M0 DType = C.ROPE_DTYPE_E8M0
+	// Of outputs and caches alone: ggml's blocks of 34 bytes, an f16 and 32 int8 (section 15)
+	DTypeQ80 DType = C.ROPE_DTYPE_Q8_0
 )
 
 // String is the name of the constant.
@@ -283,6 +285,7 @@ var constants = [...]constant{
 	{"DType", "ROPE_DTYPE_F8_E5M2", "DTypeF8E5M2", int32(DTypeF8E5M2)},
 	{"DType", "ROPE_DTYPE_I8", "DTypeI8", int32(DTypeI8)},
 	{"DType", "ROPE_DTYPE_E8M0", "DTypeE8M0", int32(DTypeE8M0)},
+	{"DType", "ROPE_DTYPE_Q8_0", "DTypeQ80", int32(DTypeQ80)},
 	{"Layout", "ROPE_LAYOUT_BSHD", "LayoutBSHD", int32(LayoutBSHD)},
 	{"Layout", "ROPE_LAYOUT_BHSD", "LayoutBHSD", int32(LayoutBHSD)},
 	{"Layout", "ROPE_LAYOUT_SBHD", "LayoutSBHD", int32(LayoutSBHD)},

@@ -14,7 +14,7 @@ struct Call {
   int64_t batch, tokens;
 };
 
-// The tensors of rope_fused, and the scales of outputs in 8 bits, in the order in which they are
+// The tensors of rope_fused, and the scales of what is in 8 bits, in the order in which they are
 // compared with those before. Few calls have those from kRest on; from kSourceK on they are those
 // of calls with a source, whose k_out is one of them.
 enum Beside {
@@ -32,10 +32,16 @@ enum Beside {
   kRestOutScales,
   kSourceK,
   kSourceV,
+  kSourceKScales,
+  kSourceVScales,
   kKOut,
   kBesides
 };
-constexpr bool IsScales(Beside which) { return which >= kQOutScales && which <= kRestOutScales; }
+constexpr bool IsScalesOut(Beside which) { return which >= kQOutScales && which <= kRestOutScales; }
+constexpr bool IsScales(Beside which) {
+  return IsScalesOut(which) || which == kSourceKScales || which == kSourceVScales;
+}
+constexpr bool IsOfSource(Beside which) { return which >= kSourceK && which <= kSourceVScales; }
 
 // How messages call the arguments: fields of rope_qk_args or rope_qk_data, or arguments of
 // rope_apply_thd.
@@ -59,7 +65,7 @@ inline constexpr Names kNamesOfArgs = {
      "args->k_out.scale->data", "args->fused->cache->k.scale->data",
      "args->fused->v_out.scale->data", "args->fused->cache->v.scale->data",
      "args->fused->rest_out.scale->data", "args->fused->source->k", "args->fused->source->v",
-     "args->k_out"}};
+     "args->fused->source->k.scale->data", "args->fused->source->v.scale->data", "args->k_out"}};
 
 // Whether a call gives the addresses of its tensors, or is prepared and each application does.
 enum class DataOf : bool { kCall, kApplication };

@@ -8,6 +8,7 @@
 #include "call/check_cache.h"
 #include "call/check_norm.h"
 #include "call/check_output.h"
+#include "call/check_scale.h"
 #include "call/overlap.h"
 #include "math/element.h"
 #include "math/operation.h"
@@ -56,15 +57,19 @@ rope_status CheckPagesAndSlots(const Call& call, const char* name, const rope_kv
   return ROPE_OK;
 }
 
-rope_status CheckAlike(const Call& call, const char* out_name, const rope_tensor& out,
-                       const char* name, rope_dtype dtype, int32_t heads) {
-  if (out.dtype != dtype) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.dtype (%d) must be that of %s (%d) in this version",
-                call.function, out_name, out.dtype, name, dtype);
+// An output of what is read in slots.
+rope_status DescribeMoved(const Call& call, const char* name, const rope_tensor& out,
+                          TensorKind kind, const char* in_name, const rope_tensor& in,
+                          rope_operation operation, Beside scales, Output* output,
+                          HeadStrides* strides, BesideShape* beside) {
+  if (out.heads != in.heads) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be that of %s (%d)",
+                call.function, name, out.heads, in_name, in.heads);
   }
-  if (out.heads == heads) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.heads (%d) must be that of %s (%d)",
-              call.function, out_name, out.heads, name, heads);
+  output->SetLike(in.dtype);
+  if (out.dtype == in.dtype && !IsInEightBits(in.dtype)) return ROPE_OK;
+  return DescribeUnlike(call, name, out, kind, in_name, in, operation, DataOf::kCall, scales,
+                        output, strides, beside);
 }
 
 HeadStrides StridesOf(const BesideShape& shape) {
@@ -90,7 +95,7 @@ rope_status DescribeCachedK(const Call& call, const Call& pages, const Names& na
     tensors[(*count)++] = k;
   }
   k.out_strides = StridesOf(shape);
-  k.out_span = SpanStart(context, cached);
+  k.out_span = StoredSpanStart(context, cached);
   k.copies_rest = context.rotary_dim != context.head_dim && IsWhole(context, given_k) &&
                   IsWhole(context, cached);
   fused->cached = n;
@@ -125,9 +130,6 @@ rope_status DescribeCopy(const Call& call, const Names& names, Beside from, cons
   const TensorKind kind = kBesideKinds[to];
   BesideShape& shape = beside[to];
   if (rope_status s = DescribeBeside(call, name, out, kind, data_of, &shape)) return s;
-  if (from == kSourceV) {
-    if (rope_status s = CheckAlike(call, name, out, in_name, in.dtype, in.heads)) return s;
-  }
   if (out.head_dim != in.head_dim) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.head_dim (%d) must be that of %s (%d)",
                 call.function, name, out.head_dim, in_name, in.head_dim);
@@ -141,6 +143,10 @@ rope_status DescribeCopy(const Call& call, const Names& names, Beside from, cons
   copy.heads = in.heads;
   copy.dtype = in.dtype;
   copy.norm = norm;
+  if (from == kSourceV) {
+    return DescribeMoved(call, name, out, kind, in_name, in, operation, scales, &copy.output,
+                         &copy.out_strides, beside);
+  }
   if (rope_status s = DescribeOutput(call, name, out, kind, in_name, in, operation, data_of, scales,
                                      &copy.output, &copy.out_strides, beside)) {
     return s;
@@ -152,57 +158,65 @@ rope_status DescribeCopy(const Call& call, const Names& names, Beside from, cons
 }
 
 // k of `source`, to one place.
-rope_status DescribeMovedK(const Call& call, const Names& names, Beside which,
-                           const rope_tensor& to, const rope_tensor& k, FusedShapes* shapes,
-                           Tensor* tensor, Output* output) {
+rope_status DescribeMovedK(const Call& call, const Names& names, Beside which, Beside scales,
+                           const rope_tensor& to, const rope_tensor& k, rope_operation operation,
+                           FusedShapes* shapes, Tensor* tensor, Output* output) {
   const rope_context& context = call.context;
   const char* const name = names.beside[which];
-  const BesideShape& in = shapes->beside[kSourceK];
   BesideShape& out = shapes->beside[which];
   if (rope_status s = DescribeBeside(call, name, to, kBesideKinds[which], DataOf::kCall, &out)) {
     return s;
   }
-  if (rope_status s = CheckAlike(call, name, to, names.beside[kSourceK], k.dtype, k.heads)) {
-    return s;
-  }
-  tensor->in_strides = StridesOf(in);
+  tensor->in_strides = StridesOf(shapes->beside[kSourceK]);
   tensor->out_strides = StridesOf(out);
-  tensor->in_span = SpanStart(context, k);
-  tensor->out_span = SpanStart(context, to);
+  tensor->in_span = StoredSpanStart(context, k);
+  tensor->out_span = StoredSpanStart(context, to);
   tensor->heads = k.heads;
-  tensor->dtype = k.dtype;
-  const int64_t whole = int64_t{context.head_dim} * ElementSize(k.dtype);
+  tensor->dtype = IsInEightBits(k.dtype) ? ROPE_DTYPE_F32 : k.dtype;
   tensor->copies_rest =
-      context.rotary_dim != context.head_dim && in.of.width == whole && out.of.width == whole;
-  output->SetLike(k.dtype);
-  return ROPE_OK;
+      context.rotary_dim != context.head_dim && IsWhole(context, k) && IsWhole(context, to);
+  return DescribeMoved(call, name, to, kBesideKinds[which], names.beside[kSourceK], k, operation,
+                       scales, output, &tensor->out_strides, shapes->beside);
 }
 
 // What is known of a source without addresses: its k, behind q in the tensors, and its v.
 rope_status DescribeSource(const Call& call, const Call& pages, const Names& names,
-                           const FusedArgs& given, Tensor tensors[3], int32_t* count,
-                           FusedShapes* shapes, FusedPlan* fused) {
+                           const FusedArgs& given, rope_operation operation, Tensor tensors[3],
+                           int32_t* count, FusedShapes* shapes, FusedPlan* fused) {
   const rope_kv_cache& source = *given.source;
   const Call source_pages = {call.function, call.context, source.pages, source.page_size};
-  const auto describe = [&](Beside which, const rope_tensor& t) {
-    return DescribeBeside(source_pages, names.beside[which], t, kBesideKinds[which], DataOf::kCall,
-                          &shapes->beside[which]);
+  const auto describe = [&](Beside which, Beside scales, const rope_tensor& t, int32_t width,
+                            SourceHeads* heads) -> rope_status {
+    const char* const name = names.beside[which];
+    if (rope_status s = DescribeBeside(source_pages, name, t, kBesideKinds[which], DataOf::kCall,
+                                       &shapes->beside[which])) {
+      return s;
+    }
+    heads->dtype = t.dtype;
+    return IsCode(t.dtype) ? CheckScale(source_pages, name, t, width, ScaleOwner::kSource,
+                                        DataOf::kCall, &heads->scales, &shapes->beside[scales])
+                           : ROPE_OK;
   };
-  const auto move_to = [&](const Call& where, Beside which, const rope_tensor& to) {
+  const auto move_to = [&](const Call& where, Beside which, Beside scales, const rope_tensor& to) {
     const int32_t n = (*count)++;
-    return DescribeMovedK(where, names, which, to, source.k, shapes, &tensors[n],
+    return DescribeMovedK(where, names, which, scales, to, source.k, operation, shapes, &tensors[n],
                           &fused->outputs[n]);
   };
-  if (rope_status s = describe(kSourceK, source.k)) return s;
+  const int32_t width = source.k.head_dim != 0 ? source.k.head_dim : call.context.head_dim;
+  if (rope_status s = describe(kSourceK, kSourceKScales, source.k, width, &fused->source_k)) {
+    return s;
+  }
   fused->gathered = *count;
   if (!IsAbsent(*given.k_out)) {
-    if (rope_status s = move_to(call, kKOut, *given.k_out)) return s;
+    if (rope_status s = move_to(call, kKOut, kKOutScales, *given.k_out)) return s;
   }
   if (given.caches_k) {
     fused->cached = *count;
-    if (rope_status s = move_to(pages, kCacheK, given.cache->k)) return s;
+    if (rope_status s = move_to(pages, kCacheK, kCacheKScales, given.cache->k)) return s;
   }
-  return given.has_v ? describe(kSourceV, source.v) : ROPE_OK;
+  return given.has_v
+             ? describe(kSourceV, kSourceVScales, source.v, source.v.head_dim, &fused->source_v)
+             : ROPE_OK;
 }
 
 // The norms of q and k, of calls without a source.
@@ -218,7 +232,7 @@ rope_status CheckNorms(const Call& call, const rope_fused& f, bool backward, con
     const Tensor& t = tensors[first];
     const auto channels = static_cast<int32_t>(shape.in.width / ElementSize(t.dtype));
     const Output& output = fused->outputs[last];
-    keeps_width &= shape.in_place || shape.out.width == channels * ElementSize(output.dtype);
+    keeps_width &= shape.in_place || shape.out.width == BytesOf(output.dtype, channels);
     const NormedTensor tensor = {t.dtype, t.heads, channels, true, keeps_width, backward};
     if (rope_status s = CheckNorm(call, kNormNames[which], norm, tensor, to, &gradients[which])) {
       return s;
@@ -245,8 +259,8 @@ rope_status CheckNorms(const Call& call, const rope_fused& f, bool backward, con
   if (rope_status s = check(kQ, f.q_norm, "args->q", shapes.q, 0, 0, true, &fused->q_norm)) {
     return s;
   }
-  const bool keeps_width = !cached.present || cached.of.width * ElementSize(tensors[k].dtype) ==
-                                                  shapes.k.in.width * int64_t{cached.element};
+  const bool keeps_width = !cached.present || ChannelsOf(cached.dtype, cached.of.width) ==
+                                                  ChannelsOf(tensors[k].dtype, shapes.k.in.width);
   return check(kK, f.k_norm, "args->k", shapes.k, k, count - 1, keeps_width, &fused->k_norm);
 }
 
@@ -478,8 +492,8 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
   if (source != nullptr) {
     fused_shapes->source_pages = source->pages;
     fused_shapes->source_page_size = source->page_size;
-    if (rope_status s =
-            DescribeSource(call, pages, names, given, tensors, count, fused_shapes, fused)) {
+    if (rope_status s = DescribeSource(call, pages, names, given, args.operation, tensors, count,
+                                       fused_shapes, fused)) {
       return s;
     }
   } else {
@@ -514,17 +528,13 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
       }
       norm = &fused->v_norm;
     }
-    // To the cache before v_out: normed in place, v would be gone.
-    if (given.caches_v) {
-      if (rope_status s =
-              DescribeCopy(pages, names, from, v, norm, kCacheV, cache->v, kCacheVScales,
-                           args.operation, data_of, beside, &fused->copies)) {
-        return s;
-      }
-    }
-    if (given.has_v_out) {
-      if (rope_status s = DescribeCopy(call, names, from, v, norm, kVOut, f.v_out, kVOutScales,
-                                       args.operation, data_of, beside, &fused->copies)) {
+    // Last where it may be in place, as v would be gone: in v_out, or in the slots of a source.
+    for (const bool to_cache : {source == nullptr, source != nullptr}) {
+      if (!(to_cache ? given.caches_v : given.has_v_out)) continue;
+      if (rope_status s = DescribeCopy(to_cache ? pages : call, names, from, v, norm,
+                                       to_cache ? kCacheV : kVOut, to_cache ? cache->v : f.v_out,
+                                       to_cache ? kCacheVScales : kVOutScales, args.operation,
+                                       data_of, beside, &fused->copies)) {
         return s;
       }
     }

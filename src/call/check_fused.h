@@ -16,7 +16,8 @@ inline constexpr TensorKind kBesideKinds[kBesides] = {
     TensorKind::kCachedOthers, TensorKind::kOthers,       TensorKind::kOthersOut,
     TensorKind::kOthersOut,    TensorKind::kOthersOut,    TensorKind::kCachedOthers,
     TensorKind::kOthersOut,    TensorKind::kCachedOthers, TensorKind::kOthersOut,
-    TensorKind::kSourceHeads,  TensorKind::kSourceOthers, TensorKind::kHeadsOut};
+    TensorKind::kSourceHeads,  TensorKind::kSourceOthers, TensorKind::kSourceOthers,
+    TensorKind::kSourceOthers, TensorKind::kHeadsOut};
 
 // rope_qk_args.fused as this version knows it, or an empty one; the copies are of structs of
 // another size.

@@ -15,14 +15,19 @@ namespace {
 struct InPlace {
   Beside in, out;
 };
-constexpr InPlace kInPlace[] = {
-    {kV, kVOut}, {kRest, kRestOut}, {kSourceK, kCacheK}, {kSourceV, kCacheV}};
+constexpr InPlace kInPlace[] = {{kV, kVOut},
+                                {kRest, kRestOut},
+                                {kSourceK, kCacheK},
+                                {kSourceV, kCacheV},
+                                {kSourceKScales, kCacheKScales},
+                                {kSourceVScales, kCacheVScales}};
 
 bool IsSame(const FusedShapes& shapes, const FusedAddresses& addresses, const InPlace& pair) {
   if (pair.in >= shapes.count) return false;
   const BesideShape &in = shapes.beside[pair.in], &out = shapes.beside[pair.out];
-  return in.present && out.present && addresses.beside[pair.in] == addresses.beside[pair.out] &&
-         in.dtype == out.dtype && AreEqual(in.of, out.of);
+  return in.present && out.present && out.written &&
+         addresses.beside[pair.in] == addresses.beside[pair.out] && in.dtype == out.dtype &&
+         AreEqual(in.of, out.of);
 }
 
 // All memory of the call, to be compared with each other. Most does not meet: what it consists of
@@ -188,9 +193,8 @@ __attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& n
     const BesideShape& shape = fused_shapes.beside[which];
     if (!shape.present) continue;
     const TensorKind kind = kBesideKinds[which];
-    const bool is_source = which == kSourceK || which == kSourceV;
     const void* const data = addresses.beside[which];
-    if (rope_status s = CheckAddressBeside(is_source         ? source
+    if (rope_status s = CheckAddressBeside(IsOfSource(which) ? source
                                            : IsInCache(kind) ? pages
                                                              : call,
                                            names.beside[which], IsScales(which) ? "" : names.data,
@@ -199,7 +203,7 @@ __attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& n
     }
     const bool in_place = (same >> which & 1) != 0;
     if (in_place && shape.written) continue;
-    if (IsScales(which) && !shape.written) continue;
+    if (IsScalesOut(which) && !shape.written) continue;
     if (rope_status s = regions.Add(names.beside[which], shape.of, shape.extent, data,
                                     shape.written || in_place)) {
       return s;
@@ -209,13 +213,16 @@ __attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& n
                                     : ROPE_OK;
 }
 
-// Of the tensors to the last one, and of the copies.
+// Of the tensors to the last one, of the copies, and of the source.
 void PlaceScales(void* const* at, int32_t last, FusedPlan* fused) {
   const auto place = [at](Output* output) {
     if (output->HasScaleArray()) output->scales.data = static_cast<char*>(at[output->scales_at]);
   };
   for (int32_t n = 0; n <= last; ++n) place(&fused->outputs[n]);
   for (int32_t n = 0; n < fused->copies.count; ++n) place(&fused->copies.of[n].output);
+  if (fused->source.kind == 0) return;
+  fused->source_k.scales.data = static_cast<char*>(at[kSourceKScales]);
+  fused->source_v.scales.data = static_cast<char*>(at[kSourceVScales]);
 }
 
 void* ScalesAt(const rope_tensor& t) { return t.scale != nullptr ? t.scale->data : nullptr; }
@@ -243,12 +250,17 @@ FusedAddresses AddressesOf(const FusedArgs& given, const rope_qk_args& args, int
   if (count == kSourceK) return to;
   to.beside[kSourceK] = given.source->k.data;
   to.beside[kSourceV] = given.source->v.data;
+  to.beside[kSourceKScales] = ScalesAt(given.source->k);
+  to.beside[kSourceVScales] = ScalesAt(given.source->v);
   to.beside[kKOut] = args.k_out.data;
   return to;
 }
 
 bool IsOneMemory(const FusedShapes& shapes, const FusedAddresses& addresses) {
-  return IsSame(shapes, addresses, kInPlace[2]) || IsSame(shapes, addresses, kInPlace[3]);
+  for (const InPlace& pair : kInPlace) {
+    if (IsOfSource(pair.in) && IsSame(shapes, addresses, pair)) return true;
+  }
+  return false;
 }
 
 rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
@@ -293,7 +305,8 @@ rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shap
     copies.count = static_cast<int32_t>(end - copies.of);
   }
   if (fused_shapes.count > kQOutScales) {
-    PlaceScales(at, shapes.k.present ? shapes.k_at() : 0, fused);
+    const int32_t last = gathers ? std::max(fused->cached, fused->gathered) : shapes.k_at();
+    PlaceScales(at, gathers || shapes.k.present ? last : 0, fused);
   }
   return ROPE_OK;
 }

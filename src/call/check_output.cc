@@ -45,6 +45,21 @@ rope_status CheckSums(const Call& call, const char* name, const rope_tensor& out
   return ROPE_OK;
 }
 
+// Where the span of whole heads in Q8_0 is read or written alone, it must consist of blocks.
+rope_status CheckSpanOfBlocks(const Call& call, const char* name, const rope_tensor& t,
+                              const rope_tensor& other, TensorKind kind) {
+  const rope_context& context = call.context;
+  if (t.dtype != ROPE_DTYPE_Q8_0 || !DoesTurn(kind) || !IsWhole(context, t) ||
+      IsWhole(context, other) ||
+      ((context.rotary_offset | context.rotary_dim) & (kQ8Channels - 1)) == 0) {
+    return ROPE_OK;
+  }
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s holds whole heads of Q8_0, and only their span (%d channels from %d on) is "
+              "read or written, which must begin and end with a block of %d",
+              call.function, name, context.rotary_dim, context.rotary_offset, kQ8Channels);
+}
+
 }  // namespace
 
 rope_status DescribeUnlike(const Call& call, const char* name, const rope_tensor& out,
@@ -66,11 +81,14 @@ rope_status DescribeUnlike(const Call& call, const char* name, const rope_tensor
   }
   if (!context.backend->has_conversions) return FailUnlike(call, name, out, in_name, in);
   if (!Repeat(output->repeats, &strides->head)) return FailBeyond(call, name, out.heads, kind);
+  if (rope_status s = CheckSpanOfBlocks(call, name, out, in, kind)) return s;
+  if (rope_status s = CheckSpanOfBlocks(call, in_name, in, out, kind)) return s;
   if (!IsCode(out.dtype)) return ROPE_OK;
   const bool turns = DoesTurn(kind), whole = turns && IsWhole(context, out);
   const int64_t width = whole ? context.head_dim : turns ? context.rotary_dim : out.head_dim;
   if (rope_status s =
-          CheckScale(call, name, out, width, in_cache, data_of, &output->scales, &beside[scales])) {
+          CheckScale(call, name, out, width, in_cache ? ScaleOwner::kCache : ScaleOwner::kOutput,
+                     data_of, &output->scales, &beside[scales])) {
     return s;
   }
   if (!Repeat(output->repeats, &output->scales.strides.head)) {

@@ -79,7 +79,7 @@ rope_status CheckComputed(const Field& field, const rope_scale& s, bool has_arra
 }
 
 // How an array of scales lies.
-rope_status DescribeArray(const Field& field, const rope_scale& s, int32_t heads, bool in_cache,
+rope_status DescribeArray(const Field& field, const rope_scale& s, int32_t heads, ScaleOwner of,
                           GroupScales* scales, BesideShape* shape) {
   const Call& call = field.call;
   if ((s.stride_batch | s.stride_token | s.stride_head) < 0) {
@@ -105,7 +105,7 @@ rope_status DescribeArray(const Field& field, const rope_scale& s, int32_t heads
   scales->strides = {bytes[0], bytes[1], bytes[2]};
   scales->dtype = s.dtype;
   *shape = {true,
-            scales->computed,
+            scales->computed && of != ScaleOwner::kSource,
             s.dtype,
             size,
             {{call.batch, call.tokens, heads},
@@ -114,7 +114,7 @@ rope_status DescribeArray(const Field& field, const rope_scale& s, int32_t heads
             extent};
   if (!shape->written || IsInjective(shape->of)) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              in_cache
+              of == ScaleOwner::kCache
                   ? "%s: %s.scale: strides let computed scales of heads, slots or pages overlap"
                   : "%s: %s.scale: strides let computed scales of heads, tokens or batch rows "
                     "overlap",
@@ -124,7 +124,7 @@ rope_status DescribeArray(const Field& field, const rope_scale& s, int32_t heads
 }  // namespace
 
 rope_status CheckScale(const Call& call, const char* name, const rope_tensor& t, int64_t width,
-                       bool in_cache, DataOf data_of, GroupScales* scales, BesideShape* shape) {
+                       ScaleOwner of, DataOf data_of, GroupScales* scales, BesideShape* shape) {
   if (t.scale == nullptr) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.scale (NULL) is required by its dtype (%d)",
                 call.function, name, t.dtype);
@@ -173,7 +173,7 @@ rope_status CheckScale(const Call& call, const char* name, const rope_tensor& t,
   scales->computed = s.computed != 0;
   scales->power_of_two = s.power_of_two != 0;
   scales->least = s.min_scale != 0 ? static_cast<float>(s.min_scale) : 0x1p-126f;
-  return DescribeArray(field, s, t.heads, in_cache, scales, shape);
+  return DescribeArray(field, s, t.heads, of, scales, shape);
 }
 
 }  // namespace rope

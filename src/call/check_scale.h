@@ -1,4 +1,4 @@
-// The checks of a rope_scale: of an output in 8 bits, which must have one, and of no other tensor.
+// The checks of a rope_scale: of what is in 8 bits, which must have one, and of no other tensor.
 #ifndef LIBROPE_SRC_CALL_CHECK_SCALE_H_
 #define LIBROPE_SRC_CALL_CHECK_SCALE_H_
 
@@ -8,11 +8,14 @@
 
 namespace rope {
 
-// Of an output of `width` channels whose dtype is a code: `shape` is not present if one value
-// serves all. In a cache, as with tensors, pages and slots take the places of batch rows and tokens
-// in `call`.
+// Whose it is. In a cache, as with tensors, pages and slots take the places of batch rows and
+// tokens in the Call. Those of a source are read, also if they were computed when it was written.
+enum class ScaleOwner { kOutput, kCache, kSource };
+
+// Of heads of `width` channels whose dtype is a code: `shape` is not present if one value serves
+// all.
 rope_status CheckScale(const Call& call, const char* name, const rope_tensor& t, int64_t width,
-                       bool in_cache, DataOf data_of, GroupScales* scales, BesideShape* shape);
+                       ScaleOwner of, DataOf data_of, GroupScales* scales, BesideShape* shape);
 
 }  // namespace rope
 

@@ -112,11 +112,28 @@ rope_status FailLayout(const Call& call, const char* name, rope_layout layout) {
               call.function, name, layout);
 }
 
+// Whether the context turns what counts as a dtype.
+rope_status CheckTurns(const Call& call, const char* name, rope_dtype dtype, rope_dtype counts_as) {
+  if (IsFor(call.context.rounding.arithmetic, counts_as)) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s.dtype (%d) must be ROPE_DTYPE_F16 (%d), which is all that a context with "
+              "ROPE_ROUNDING_NATIVE rotates",
+              call.function, name, dtype, ROPE_DTYPE_F16);
+}
+
 // A dtype that is not computed with.
 template <TensorKind kKind>
 rope_status CheckCode(const Call& call, const char* name, rope_dtype dtype) {
-  if (IsCode(dtype)) {
-    if (!IsInput(kKind)) return ROPE_OK;
+  if (IsInEightBits(dtype)) {
+    constexpr bool kIsSource = IsInput(kKind) && IsInCache(kKind);
+    if (kIsSource && !call.context.backend->has_conversions) {
+      return Fail(
+          ROPE_ERROR_UNSUPPORTED,
+          "%s: %s.dtype (%d) is of 8 bits, which a %s context does not read in this version",
+          call.function, name, dtype, call.context.backend->name);
+    }
+    if (kIsSource && DoesTurn(kKind)) return CheckTurns(call, name, dtype, ROPE_DTYPE_F32);
+    if (kIsSource || !IsInput(kKind)) return ROPE_OK;
     return Fail(
         ROPE_ERROR_UNSUPPORTED,
         "%s: %s.dtype (%d) is of 8 bits, which only outputs and caches have in this version",
@@ -133,10 +150,12 @@ rope_status CheckRare(const Call& call, const char* name, const rope_tensor& t) 
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s.reserved must be 0 in this version", call.function,
                 name);
   }
-  if (!IsDtype(t.dtype)) return ROPE_OK;
+  const bool has_own = t.dtype == ROPE_DTYPE_Q8_0;
+  if (!IsDtype(t.dtype) && !has_own) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: %s.scale must be NULL with dtype (%d), which is none of 8 bits", call.function,
-              name, t.dtype);
+              has_own ? "%s: %s.scale must be NULL with dtype (%d), whose blocks have their own"
+                      : "%s: %s.scale must be NULL with dtype (%d), which is none of 8 bits",
+              call.function, name, t.dtype);
 }
 
 // A tensor of a prepared call gets its address later.
@@ -152,6 +171,22 @@ rope_status CheckData(const Call& call, const char* name, const void* data, Data
               call.function, name, data);
 }
 
+// Heads and strides of Q8_0.
+rope_status CheckBlocks(const Call& call, const char* name, int64_t dim, const HeadStrides& s) {
+  if (dim % kQ8Channels != 0) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s must have a head_dim (%lld) that is a multiple of %d, the channels of a "
+                "block of Q8_0",
+                call.function, name, static_cast<long long>(dim), kQ8Channels);
+  }
+  if (((s.batch | s.token | s.head) & (kQ8Channels - 1)) == 0) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s.stride_batch, stride_token and stride_head (%lld, %lld, %lld) must be "
+              "multiples of %d, the channels of a block of Q8_0",
+              call.function, name, static_cast<long long>(s.batch), static_cast<long long>(s.token),
+              static_cast<long long>(s.head), kQ8Channels);
+}
+
 // Compiled for each kind: q and k are described in every call.
 template <TensorKind kKind>
 __attribute__((noinline)) rope_status DescribeAs(const Call& call, const char* name,
@@ -164,10 +199,7 @@ __attribute__((noinline)) rope_status DescribeAs(const Call& call, const char* n
   if (!IsDtype(t.dtype)) {
     if (rope_status s = CheckCode<kKind>(call, name, t.dtype)) return s;
   } else if (DoesTurn(kKind) && !IsFor(call.context.rounding.arithmetic, t.dtype)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s.dtype (%d) must be ROPE_DTYPE_F16 (%d), which is all that a context with "
-                "ROPE_ROUNDING_NATIVE rotates",
-                call.function, name, t.dtype, ROPE_DTYPE_F16);
+    return CheckTurns(call, name, t.dtype, t.dtype);
   }
   if (!IsLayout<kKind>(t.layout)) return FailLayout<kKind>(call, name, t.layout);
   if (t.heads < 1) {
@@ -188,10 +220,16 @@ __attribute__((noinline)) rope_status DescribeAs(const Call& call, const char* n
   }
   const int64_t dim = t.head_dim != 0 ? t.head_dim : call.context.head_dim;
   if (rope_status s = ResolveStrides<kKind>(call, name, t, dim, strides)) return s;
-  const int size = ElementSize(t.dtype);
-  reach->width = dim * size;
+  constexpr bool kIsStored = !IsInput(kKind) || IsInCache(kKind);
+  const auto bytes = [&](int64_t channels) {
+    return kIsStored ? BytesOf(t.dtype, channels) : channels * ElementSize(t.dtype);
+  };
+  if (kIsStored && t.dtype == ROPE_DTYPE_Q8_0) {
+    if (rope_status s = CheckBlocks(call, name, dim, *strides)) return s;
+  }
+  reach->width = bytes(dim);
   reach->extent =
-      HeadOffset(*strides, call.batch - 1, call.tokens - 1, t.heads - 1) * size + reach->width;
+      bytes(HeadOffset(*strides, call.batch - 1, call.tokens - 1, t.heads - 1)) + reach->width;
   return ROPE_OK;
 }
 
@@ -236,8 +274,8 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
       return s;
     }
     if (!kFused && (out.dtype != in.dtype || out.heads != in.heads)) return kNeedsFusedPlan;
-    tensor->out_strides = InBytes(strides, kFused ? ElementSize(out.dtype) : size);
-    tensor->out_span = SpanStart(context, out);
+    tensor->out_strides = kFused ? StoredInBytes(strides, out.dtype) : InBytes(strides, size);
+    tensor->out_span = kFused ? StoredSpanStart(context, out) : SpanStart(context, out);
     const int64_t whole = static_cast<int64_t>(context.head_dim) * size;
     tensor->copies_rest =
         context.rotary_dim != context.head_dim && shape->in.width == whole && IsWhole(context, out);
@@ -433,12 +471,11 @@ rope_status DescribeBesideAs(const Call& call, const char* name, const rope_tens
   HeadStrides elements{};
   Reach reach{};
   if (rope_status s = DescribeAs<kKind>(call, name, t, data_of, &elements, &reach)) return s;
-  const int size = ElementSize(t.dtype);
-  const HeadStrides s = InBytes(elements, size);
+  const HeadStrides s = StoredInBytes(elements, t.dtype);
   shape->present = true;
   shape->written = !IsInput(kKind);
   shape->dtype = t.dtype;
-  shape->element = size;
+  shape->element = ElementSize(t.dtype);
   shape->of = {{call.batch, call.tokens, t.heads}, {s.batch, s.token, s.head}, reach.width};
   shape->extent = reach.extent;
   // Named layouts are contiguous.

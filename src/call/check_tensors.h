@@ -37,6 +37,11 @@ rope_status CheckAddressBeside(const Call& call, const char* name, const char* d
 inline HeadStrides InBytes(const HeadStrides& elements, int64_t size) {
   return {elements.batch * size, elements.token * size, elements.head * size};
 }
+inline HeadStrides StoredInBytes(const HeadStrides& elements, rope_dtype dtype) {
+  if (dtype != ROPE_DTYPE_Q8_0) return InBytes(elements, ElementSize(dtype));
+  return {BytesOf(dtype, elements.batch), BytesOf(dtype, elements.token),
+          BytesOf(dtype, elements.head)};
+}
 
 // The bytes of a tensor in memory.
 struct Memory {

@@ -34,6 +34,15 @@ struct Output {
   bool IsLike(rope_dtype in) const { return dtype == in && repeats == 1; }
 };
 
+// What is read in slots of `source`. In 8 bits it counts as f32, which it stands for.
+struct SourceHeads {
+  rope_dtype dtype;
+  GroupScales scales;  // of a dtype that is a code
+
+  bool IsDecoded() const { return IsInEightBits(dtype); }
+  bool HasScaleArray() const { return IsCode(dtype) && scales.groups != 0; }
+};
+
 // Heads that do not turn, to an output or to slots.
 struct Copy {
   Beside from, to;
@@ -70,6 +79,8 @@ struct FusedPlan {
     norms[0] = norms[1] = norms[2] = nullptr;
     grad_parts = 0;
   }
+  // Whether tensor n is read in 8 bits; Tensor::dtype is F32 then.
+  bool Decodes(int32_t n) const { return n >= gathered && source_k.IsDecoded(); }
   bool has_slots() const { return (slots.kind | source.kind) != 0; }
   bool has_norms() const {
     for (const Norm* norm : norms) {
@@ -96,8 +107,9 @@ struct FusedPlan {
   Copies copies;
   // kind 0: nothing goes to slots. Plan::positions say which sequence a token has.
   SlotSource slots;
-  uint32_t* dropped;  // of a device: null, or counts the tokens whose slot is missing
-  SlotSource source;  // kind 0: nothing is read in slots
+  uint32_t* dropped;               // of a device: null, or counts the tokens whose slot is missing
+  SlotSource source;               // kind 0: nothing is read in slots
+  SourceHeads source_k, source_v;  // with a source
   uint32_t* source_dropped;
   PositionSource from;   // of operations that have one: the positions before
   const Norm* norms[3];  // of Plan::tensors; null: none

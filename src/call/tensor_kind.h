@@ -43,9 +43,12 @@ inline bool IsWhole(const rope_context& context, const rope_tensor& t) {
   return t.head_dim == 0 || t.head_dim == context.head_dim;
 }
 
-// Where in a head its span begins, in bytes.
+// Where in a head its span begins, in bytes: of what is computed with, and of any.
 inline int SpanStart(const rope_context& context, const rope_tensor& t) {
   return IsWhole(context, t) ? context.rotary_offset * ElementSize(t.dtype) : 0;
+}
+inline int StoredSpanStart(const rope_context& context, const rope_tensor& t) {
+  return IsWhole(context, t) ? static_cast<int>(BytesOf(t.dtype, context.rotary_offset)) : 0;
 }
 
 __attribute__((noinline)) inline rope_status FailBeyond(const Call& call, const char* name,

@@ -77,10 +77,15 @@ void PassCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, int64_
                 copy.out + TokenOffset(copy.out_strides, batch, token), grad_part, count);
 }
 
-// By way of the stages. `token`: the number of the first.
-void StageCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, const Piece& piece,
-               int64_t token) {
-  const auto channels = static_cast<int32_t>(copy.width / ElementSize(copy.dtype));
+// By way of the stages, or codes with their scales as they are.
+void StageCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, bool streams,
+               const Piece& piece, int64_t batch, int64_t token) {
+  const auto channels = static_cast<int32_t>(ChannelsOf(copy.dtype, copy.width));
+  const bool is_coded = IsInEightBits(copy.dtype);
+  const rope_dtype dtype = is_coded ? ROPE_DTYPE_F32 : copy.dtype;
+  const CodedHeads coded =
+      is_coded ? CodedHeadsOf(plan.fused->source_v, SourceOfToken(plan, batch, token), 0, 0)
+               : CodedHeads{};
   const StagedHeads staged = {kernels,
                               *plan.context,
                               piece.in,
@@ -91,13 +96,20 @@ void StageCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, const
                               channels,
                               0,
                               channels,
-                              copy.dtype,
-                              StageOf(copy.dtype, copy.output, copy.norm, false),
+                              dtype,
+                              StageOf(dtype, copy.output, copy.norm, false),
                               copy.output,
                               ScalesAt(copy.output, piece.place, 0),
                               copy.norm,
-                              token};
-  RunStages(staged, piece.count, [](const StagedPart&) {});
+                              batch * plan.tokens + token,
+                              coded};
+  if (!KeepsCodes(staged)) return RunStages(staged, piece.count, [](const StagedPart&) {});
+  if (piece.in != piece.out && streams) {
+    CopyHeads(copy, piece.in, piece.out, piece.count, kernels.copy_streaming);
+  } else if (piece.in != piece.out) {
+    CopyHeads(copy, piece.in, piece.out, piece.count, CopyBytes);
+  }
+  CopyScales(staged, piece.count);
 }
 
 }  // namespace
@@ -138,17 +150,19 @@ void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels,
     PassCopy(plan, kernels, copy, batch, first, count, grad_part);
     return;
   }
-  const Ends ends = {copy.in,     copy.out,         copy.in_strides, copy.out_strides,
-                     copy.output, copy.FromSlots(), copy.ToSlots()};
+  const Ends ends = {copy.in,         copy.out,
+                     copy.in_strides, copy.out_strides,
+                     copy.output,     copy.FromSlots() ? &plan.fused->source_v : nullptr,
+                     copy.ToSlots()};
   for (int i = 0; i < count;) {
-    const int64_t token = first + i, number = batch * plan.tokens + token;
+    const int64_t token = first + i;
     const Piece piece = PieceOf(plan, kept, ends, batch, token, count - i);
     i += piece.count;
     if (piece.in == nullptr || piece.out == nullptr) continue;
-    if (!copy.output.IsLike(copy.dtype)) {
-      StageCopy(plan, kernels, copy, piece, number);
+    if (!copy.output.IsLike(copy.dtype) || IsInEightBits(copy.dtype)) {
+      StageCopy(plan, kernels, copy, streams, piece, batch, token);
     } else if (copy.norm != nullptr) {
-      NormCopy(plan, kernels, copy, piece.in, piece.out, number, piece.count);
+      NormCopy(plan, kernels, copy, piece.in, piece.out, batch * plan.tokens + token, piece.count);
     } else if (piece.in == piece.out) {
       continue;
     } else if (streams) {

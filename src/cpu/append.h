@@ -38,10 +38,10 @@ inline SlotRun RunOf(const Plan& plan, const KeptSlots* kept, const HeadStrides&
   return LongRunOf(plan, plan.fused->slots, strides, batch, token, count);
 }
 
-// The strides by which slots of an output follow each other in memory: with scales of its own for
-// each slot, not from one page to the next, as theirs need not.
-inline HeadStrides RunStrides(HeadStrides strides, const Output& output) {
-  if (output.HasScaleArray()) strides.batch = -1;
+// The strides by which slots follow each other in memory: with scales of its own for each slot, not
+// from one page to the next, as theirs need not.
+inline HeadStrides RunStrides(HeadStrides strides, bool has_scale_array) {
+  if (has_scale_array) strides.batch = -1;
   return strides;
 }
 
@@ -60,16 +60,18 @@ struct Ends {
   char* out;
   const HeadStrides &in_strides, &out_strides;
   const Output& output;
-  bool from_slots, to_slots;
+  const SourceHeads* source;  // null: not from slots
+  bool to_slots;
 };
 
 // The first piece of tokens [token, token + count) of a batch row.
 inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, int64_t batch,
                      int64_t token, int count) {
   Piece piece = {ends.in, ends.out, count, {batch, token}};
-  if (ends.from_slots) {
-    const SlotRun slots =
-        LongRunOf(plan, plan.fused->source, ends.in_strides, batch, token, piece.count);
+  if (ends.source != nullptr) {
+    const SlotRun slots = LongRunOf(plan, plan.fused->source,
+                                    RunStrides(ends.in_strides, ends.source->HasScaleArray()),
+                                    batch, token, piece.count);
     piece.count = slots.count;
     piece.in = slots.first.page < 0
                    ? nullptr
@@ -79,7 +81,8 @@ inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, 
   }
   if (ends.to_slots) {
     const SlotRun slots =
-        RunOf(plan, kept, RunStrides(ends.out_strides, ends.output), batch, token, piece.count);
+        RunOf(plan, kept, RunStrides(ends.out_strides, ends.output.HasScaleArray()), batch, token,
+              piece.count);
     piece.count = slots.count;
     piece.place = {slots.first.page, slots.first.index};
     piece.out = slots.first.page < 0

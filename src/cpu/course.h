@@ -67,7 +67,10 @@ inline Course::Course(const Plan& plan)
   for (int n = 0; n < plan.tensor_count; ++n) {
     const Tensor& t = plan.tensors[n];
     tensor_bytes[n] = static_cast<int64_t>(t.heads) * SpanBytes(*plan.context, t);
-    if (plan.fused != nullptr) tensor_bytes[n] *= plan.fused->outputs[n].sums;
+    if (plan.fused != nullptr) {
+      tensor_bytes[n] *= plan.fused->outputs[n].sums;
+      if (plan.fused->Decodes(n)) tensor_bytes[n] /= ElementSize(t.dtype);
+    }
     token_bytes += tensor_bytes[n];
     rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic, rare_ties);
   }

@@ -55,7 +55,7 @@ void ForEachPiece(const Job& job, int n, const Tensor& t, int64_t batch, int64_t
                      t.in_strides,
                      t.out_strides,
                      fused.outputs[n],
-                     n >= fused.gathered,
+                     n >= fused.gathered ? &fused.source_k : nullptr,
                      n == fused.cached};
   while (i < end) {
     const Piece piece = PieceOf(job.plan, job.kept_slots, ends, batch, first + i, end - i);

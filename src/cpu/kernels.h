@@ -104,8 +104,13 @@ struct Kernels {
   // Adjacent channels to f32 and from it: the stages around a rotation in f32. [dtype - 1]
   void (*widen[kDtypes])(const void* from, float* to, int64_t count);
   void (*narrow[kDtypes])(const float* from, void* to, int64_t count);
+  // Codes times their scale, as f32. [code]
+  void (*decode[kCodes])(const uint8_t* from, float* to, int64_t count, float scale);
   // f32 times `inverse`, that of a scale, as codes. [code]
   void (*encode[kCodes])(const float* from, uint8_t* to, int64_t count, float inverse);
+  // Adjacent blocks of Q8_0.
+  void (*decode_q8)(const void* from, float* to, int64_t blocks);
+  void (*encode_q8)(const float* from, void* to, int64_t blocks);
   // The bits of the largest SizeForScale of adjacent channels.
   uint32_t (*largest_size)(const float* from, int64_t count);
 

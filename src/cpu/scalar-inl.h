@@ -4,6 +4,9 @@
 #define LIBROPE_SRC_CPU_SCALAR_INL_H_
 
 #include <algorithm>
+#include <cstring>
+
+#include "math/q8_0.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
@@ -205,6 +208,11 @@ void Narrow(const float* from, void* to, int64_t count) {
 }
 
 template <int kCode>
+void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
+  for (int64_t i = 0; i < count; ++i) to[i] = FloatFromCode(Code{kCode}, from[i]) * scale;
+}
+
+template <int kCode>
 void Encode(const float* from, uint8_t* to, int64_t count, float inverse) {
   for (int64_t i = 0; i < count; ++i) to[i] = CodeFromFloat(Code{kCode}, from[i] * inverse);
 }
@@ -213,6 +221,27 @@ inline uint32_t LargestSize(const float* from, int64_t count) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) largest = std::max(largest, SizeForScale(from[i]));
   return largest;
+}
+
+inline void DecodeQ8(const void* from, float* to, int64_t blocks) {
+  const auto* block = static_cast<const char*>(from);
+  for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, to += kQ8Channels) {
+    const float scale = LoadElement(ROPE_DTYPE_F16, block, 0);
+    for (int c = 0; c < kQ8Channels; ++c) {
+      to[c] = static_cast<float>(static_cast<int8_t>(block[2 + c])) * scale;
+    }
+  }
+}
+
+inline void EncodeQ8(const float* from, void* to, int64_t blocks) {
+  auto* block = static_cast<char*>(to);
+  for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, from += kQ8Channels) {
+    const Q8Scale scale = Q8ScaleOf(BitsFloat(LargestSize(from, kQ8Channels)));
+    std::memcpy(block, &scale.stored, 2);
+    for (int c = 0; c < kQ8Channels; ++c) {
+      block[2 + c] = static_cast<char>(Q8FromFloat(from[c] * scale.inverse));
+    }
+  }
 }
 
 template <int kDtype, Arithmetic kArithmetic, int... kOrders>
@@ -288,13 +317,16 @@ void FillRoundings(Kernels& kernels) {
 }
 
 template <int... kCode>
-void FillEncoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+  ((kernels.decode[kCode] = &Decode<kCode>), ...);
   ((kernels.encode[kCode] = &Encode<kCode>), ...);
 }
 
 void FillStages(Kernels& kernels) {
   FillStages(kernels, std::make_integer_sequence<int, kDtypes>());
-  FillEncoders(kernels, std::make_integer_sequence<int, kCodes>());
+  FillCoders(kernels, std::make_integer_sequence<int, kCodes>());
+  kernels.decode_q8 = &DecodeQ8;
+  kernels.encode_q8 = &EncodeQ8;
   kernels.largest_size = &LargestSize;
 }
 

@@ -33,7 +33,7 @@ inline Stage StageOf(const Plan& plan, int n) {
 }
 inline bool IsStaged(const FusedPlan& fused, int n, rope_dtype dtype) {
   const Norm* const norm = fused.norms[n];
-  return !fused.outputs[n].IsLike(dtype) || (norm != nullptr && norm->in_f32);
+  return !fused.outputs[n].IsLike(dtype) || fused.Decodes(n) || (norm != nullptr && norm->in_f32);
 }
 // The dtype of the kernel that rotates tensor n of a plan.
 inline rope_dtype TurnedIn(const Plan& plan, int n) {

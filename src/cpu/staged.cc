@@ -1,5 +1,6 @@
 #include "cpu/staged.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "math/element.h"
@@ -12,10 +13,12 @@ namespace {
 // channel of the part that is.
 template <class Run>
 void ForEachChannelRun(const StagedHeads& staged, const StagedPart& part, int32_t first,
-                       int32_t count, const HeadStrides& strides, int size, const Run& run) {
+                       int32_t count, const HeadStrides& strides, rope_dtype dtype,
+                       const Run& run) {
   const int64_t width = staged.width, token = part.heads * width;
-  const bool heads_adjacent = count == width && (part.heads == 1 || strides.head == width * size);
-  if (heads_adjacent && (part.tokens == 1 || strides.token == token * size)) {
+  const bool heads_adjacent =
+      count == width && (part.heads == 1 || strides.head == BytesOf(dtype, width));
+  if (heads_adjacent && (part.tokens == 1 || strides.token == BytesOf(dtype, token))) {
     run(int64_t{0}, int64_t{0}, token * part.tokens);
     return;
   }
@@ -95,11 +98,17 @@ void StoreOnce(const StagedHeads& staged, const StagedPart& part, char* out, cha
   const HeadStrides& strides = staged.out_strides;
   const int size = ElementSize(output.dtype);
   const auto for_each_run = [&](const auto& run) {
-    ForEachChannelRun(staged, part, staged.first, staged.stored, strides, size, run);
+    ForEachChannelRun(staged, part, staged.first, staged.stored, strides, output.dtype, run);
   };
   if (output.dtype == staged.stage.turned) {
     for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
       std::memcpy(out + offset, part.turned + channel * size, static_cast<size_t>(count * size));
+    });
+    return;
+  }
+  if (output.dtype == ROPE_DTYPE_Q8_0) {
+    for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
+      kernels.encode_q8(part.wide + channel, out + offset, count / kQ8Channels);
     });
     return;
   }
@@ -129,13 +138,97 @@ void StoreOnce(const StagedHeads& staged, const StagedPart& part, char* out, cha
   }
 }
 
+// Heads in 8 bits to f32.
+void DecodePart(const StagedHeads& staged, const StagedPart& part, const char* in, float* to) {
+  const CodedHeads& coded = staged.coded;
+  const rope_dtype dtype = coded.of->dtype;
+  const auto for_each_run = [&](const auto& run) {
+    ForEachChannelRun(staged, part, 0, staged.width, staged.in_strides, dtype, run);
+  };
+  if (dtype == ROPE_DTYPE_Q8_0) {
+    for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
+      staged.kernels.decode_q8(in + offset, to + channel, count / kQ8Channels);
+    });
+    return;
+  }
+  const GroupScales& scales = coded.of->scales;
+  const auto decode = staged.kernels.decode[static_cast<int>(CodeOf(dtype))];
+  const auto codes_at = [&](int64_t offset) {
+    return reinterpret_cast<const uint8_t*>(in + offset);
+  };
+  if (scales.groups == 0) {
+    for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
+      decode(codes_at(offset), to + channel, count, scales.value);
+    });
+    return;
+  }
+  for (int32_t t = 0; t < part.tokens; ++t) {
+    for (int32_t h = 0; h < part.heads; ++h, to += staged.width) {
+      const char* const of_head =
+          coded.first_scales + HeadOffset(scales.strides, 0, part.token + t, part.head + h);
+      const int64_t offset = HeadOffset(staged.in_strides, 0, t, h);
+      for (int32_t c = 0; c < staged.width;) {  // groups of the head, of which this may be a part
+        const int32_t group = (coded.first + c) / scales.group;
+        const int32_t end = std::min(staged.width, (group + 1) * scales.group - coded.first);
+        decode(codes_at(offset + c), to + c, end - c, LoadScale(scales.dtype, of_head, group));
+        c = end;
+      }
+    }
+  }
+}
+
 }  // namespace
+
+bool KeepsCodes(const StagedHeads& staged) {
+  const CodedHeads& coded = staged.coded;
+  if (coded.of == nullptr || staged.output.dtype != coded.of->dtype) return false;
+  if (coded.of->dtype == ROPE_DTYPE_Q8_0) return true;
+  const GroupScales &from = coded.of->scales, &to = staged.output.scales;
+  if (from.groups == 0 || to.groups == 0) return from.groups == to.groups && from.value == to.value;
+  const bool same_groups = from.group == to.group && from.groups == to.groups &&
+                           from.dtype == to.dtype && staged.width == from.group * from.groups &&
+                           staged.stored == staged.width;
+  if (!same_groups || from.computed != to.computed) return false;
+  if (to.computed) return from.power_of_two == to.power_of_two && from.least == to.least;
+  return coded.first_scales == staged.first_scales && from.strides.token == to.strides.token &&
+         from.strides.head == to.strides.head;
+}
+
+void CopyScales(const StagedHeads& staged, int32_t tokens) {
+  const GroupScales &from = staged.coded.of->scales, &to = staged.output.scales;
+  if (!staged.output.HasScaleArray() || !to.computed ||
+      staged.coded.first_scales == staged.first_scales)
+    return;
+  const auto bytes = static_cast<size_t>(to.groups * ElementSize(to.dtype));
+  for (int32_t t = 0; t < tokens; ++t) {
+    for (int32_t h = 0; h < staged.heads; ++h) {
+      std::memcpy(staged.first_scales + HeadOffset(to.strides, 0, t, h),
+                  staged.coded.first_scales + HeadOffset(from.strides, 0, t, h), bytes);
+    }
+  }
+}
+
+void CopyCodes(const StagedHeads& staged, int32_t tokens) {
+  CopyScales(staged, tokens);
+  if (staged.in == staged.out) return;
+  const auto bytes = static_cast<size_t>(BytesOf(staged.output.dtype, staged.stored));
+  for (int32_t t = 0; t < tokens; ++t) {
+    for (int32_t h = 0; h < staged.heads; ++h) {
+      std::memcpy(staged.out + HeadOffset(staged.out_strides, 0, t, h),
+                  staged.in + HeadOffset(staged.in_strides, 0, t, h), bytes);
+    }
+  }
+}
 
 void LoadPart(const StagedHeads& staged, const StagedPart& part) {
   const char* const in = staged.in + HeadOffset(staged.in_strides, 0, part.token, part.head);
+  if (staged.coded.of != nullptr) {
+    DecodePart(staged, part, in, part.wide);
+    return;
+  }
   const Stage& stage = staged.stage;
   const int size = ElementSize(staged.dtype), loaded = ElementSize(stage.loaded);
-  ForEachChannelRun(staged, part, 0, staged.width, staged.in_strides, size,
+  ForEachChannelRun(staged, part, 0, staged.width, staged.in_strides, staged.dtype,
                     [&](int64_t offset, int64_t channel, int64_t count) {
                       char* const to = part.loaded + channel * loaded;
                       if (stage.loaded == staged.dtype) {

@@ -1,7 +1,7 @@
-// Outputs that no kernel writes, of another dtype than their input or with heads of it repeated:
-// some heads at once are widened to f32 in the L1 cache, normed and rotated there by the kernel of
-// f32, and narrowed or coded into the output. Where results are rounded to the input's dtype first,
-// its own kernel rotates them.
+// Inputs that no kernel reads, in 8 bits, and outputs that none writes, of another dtype than their
+// input or with heads of it repeated: some heads at once are widened or decoded to f32 in the L1
+// cache, normed and rotated there by the kernel of f32, and narrowed or coded into the output.
+// Where results are rounded to the input's dtype first, its own kernel rotates them.
 #ifndef LIBROPE_SRC_CPU_STAGED_H_
 #define LIBROPE_SRC_CPU_STAGED_H_
 
@@ -18,9 +18,17 @@
 #include "math/element.h"
 #include "math/norm.h"
 #include "math/scale.h"
+#include "math/slots.h"
 #include "math/tensor.h"
 
 namespace rope::cpu {
+
+// What heads in 8 bits are read by.
+struct CodedHeads {
+  const SourceHeads* of;     // null: they are in another dtype
+  const char* first_scales;  // of the first head of the first token, if there is an array
+  int32_t first;             // which channel of a head is the first that is read
+};
 
 // Heads of adjacent tokens with their output.
 struct StagedHeads {
@@ -37,6 +45,7 @@ struct StagedHeads {
   char* first_scales;  // of the first head of the first token, if the output has an array of them
   const Norm* norm;    // null: none
   int64_t token;       // number of the first token, counted through all batch rows
+  CodedHeads coded;    // if they are, `dtype` is F32
 };
 
 // Where the scales of a head are, if the output has an array of them.
@@ -44,6 +53,21 @@ inline char* ScalesAt(const Output& output, const Place& place, int64_t head) {
   if (!output.HasScaleArray()) return nullptr;
   return output.scales.data + HeadOffset(output.scales.strides, place.batch, place.token, head);
 }
+
+// The same from heads[head] of a slot on.
+inline CodedHeads CodedHeadsOf(const SourceHeads& heads, const Slot& slot, int64_t head,
+                               int32_t first) {
+  if (!heads.HasScaleArray()) return {&heads, nullptr, first};
+  const GroupScales& scales = heads.scales;
+  return {&heads, scales.data + HeadOffset(scales.strides, slot.page, slot.index, head), first};
+}
+
+// Whether codes, where they do not turn, mean the same in the output by scales that are given, or
+// are copied there: then they stay as they are.
+bool KeepsCodes(const StagedHeads& staged);
+// Of heads whose codes are kept: where scales are computed, they go to the output, too.
+void CopyScales(const StagedHeads& staged, int32_t tokens);
+void CopyCodes(const StagedHeads& staged, int32_t tokens);
 
 // 6 KiB: heads of f32; or, if they are loaded in 16 bits, as many as fit behind themselves in f32.
 struct StageBuffer {

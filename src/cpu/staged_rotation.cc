@@ -1,5 +1,7 @@
 #include "cpu/staged_rotation.h"
 
+#include <cmath>
+
 #include "cpu/channel_heads.h"
 #include "cpu/staged.h"
 #include "math/element.h"
@@ -7,10 +9,10 @@
 namespace rope::cpu {
 namespace {
 
-// rotate(token, tokens, heads): so many tokens from one on, whose heads are to be rotated in place.
-template <class Rotate>
-void RotateParts(const Job& job, int n, int64_t batch, int64_t token, int count,
-                 const Rotate& rotate) {
+// run(first, staged, tokens): heads of so many tokens, from one on, as they lie one after the
+// other.
+template <class Run>
+void ForEachStaged(const Job& job, int n, int64_t batch, int64_t token, int count, const Run& run) {
   const rope_context& context = *job.plan.context;
   const Tensor& t = job.tensors[n];
   const Output& output = job.fused->outputs[n];
@@ -21,42 +23,76 @@ void RotateParts(const Job& job, int n, int64_t batch, int64_t token, int count,
              stores_rest = loads_rest && (t.copies_rest || t.in == t.out);
   const int32_t before = loads_rest ? context.rotary_offset : 0;
   ForEachPiece(job, n, t, batch, token, 0, count, [&](int at, const Piece& piece) {
-    const int64_t first = token + at;
-    const StagedHeads staged = {job.course.kernels,
-                                context,
-                                piece.in + (loads_rest ? 0 : t.in_span),
-                                piece.out + (stores_rest ? 0 : t.out_span),
-                                t.in_strides,
-                                t.out_strides,
-                                t.heads,
-                                loads_rest ? context.head_dim : span,
-                                stores_rest ? 0 : before,
-                                stores_rest ? context.head_dim : span,
-                                t.dtype,
-                                stage,
-                                output,
-                                ScalesAt(output, piece.place, int64_t{job.row_head} * t.heads),
-                                norm,
-                                TokenNumber(job, batch, first)};
-    RunStages(staged, piece.count, [&](const StagedPart& part) {
-      const int size = ElementSize(stage.turned);
-      const int64_t head = int64_t{staged.width} * size;
-      char* const heads = part.turned + before * size;
-      const HeadStrides strides = {0, head * part.heads, head};
-      rotate(first + part.token, part.tokens,
-             Tensor{heads, heads, strides, strides, 0, 0, part.heads, stage.turned, false});
-    });
+    const int64_t first = token + at, head = int64_t{job.row_head} * t.heads;
+    StagedHeads staged = {job.course.kernels,
+                          context,
+                          piece.in + (loads_rest ? 0 : t.in_span),
+                          piece.out + (stores_rest ? 0 : t.out_span),
+                          t.in_strides,
+                          t.out_strides,
+                          t.heads,
+                          loads_rest ? context.head_dim : span,
+                          stores_rest ? 0 : before,
+                          stores_rest ? context.head_dim : span,
+                          t.dtype,
+                          stage,
+                          output,
+                          ScalesAt(output, piece.place, head),
+                          norm,
+                          TokenNumber(job, batch, first),
+                          {}};
+    if (job.fused->Decodes(n)) {
+      staged.coded = CodedHeadsOf(job.fused->source_k, SourceOfToken(job.plan, batch, first), head,
+                                  loads_rest ? 0 : t.in_span);  // of codes: channels
+    }
+    run(first, staged, piece.count);
   });
+}
+
+// rotate(token, tokens, heads): so many tokens from one on, whose heads are to be rotated in place.
+template <class Rotate>
+void RotateParts(const Job& job, int n, int64_t batch, int64_t token, int count,
+                 const Rotate& rotate) {
+  ForEachStaged(job, n, batch, token, count,
+                [&](int64_t first, const StagedHeads& staged, int tokens) {
+                  RunStages(staged, tokens, [&](const StagedPart& part) {
+                    const rope_dtype dtype = staged.stage.turned;
+                    const int size = ElementSize(dtype);
+                    const int64_t head = int64_t{staged.width} * size;
+                    const bool loads_rest = staged.width != job.plan.context->rotary_dim;
+                    char* const heads =
+                        part.turned + (loads_rest ? job.plan.context->rotary_offset * size : 0);
+                    const HeadStrides strides = {0, head * part.heads, head};
+                    rotate(first + part.token, part.tokens,
+                           Tensor{heads, heads, strides, strides, 0, 0, part.heads, dtype, false});
+                  });
+                });
+}
+
+// Whether a row turns by no angle, but for roundings of it. Under angles that round, REROTATE to
+// the same position has cosines that are 1 within those of two cosines and sines.
+bool TurnsNothing(const OrderedRows& rows, int token, int values) {
+  const float *const cos = rows.cos + token * rows.stride, *const sin =
+                                                               rows.sin + token * rows.stride;
+  for (int i = 0; i < values; ++i) {
+    if (sin[i] != 0 || !(std::abs(cos[i] - 1) <= 0x1p-20f)) return false;
+  }
+  return true;
 }
 
 }  // namespace
 
 void ConvertInStages(const Job& job, int n, int64_t batch, int64_t first, int count) {
-  RotateParts(job, n, batch, first, count, [](int64_t, int32_t, const Tensor&) {});
+  ForEachStaged(job, n, batch, first, count, [](int64_t, const StagedHeads& staged, int tokens) {
+    if (KeepsCodes(staged)) return CopyCodes(staged, tokens);
+    RunStages(staged, tokens, [](const StagedPart&) {});
+  });
 }
 
-void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                    int i, int count) {
+namespace {
+
+void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                  int i, int count) {
   const rope_context& context = *job.plan.context;
   Block block{};  // nothing is asked for ahead
   block.row_stride = rows.stride;
@@ -73,6 +109,28 @@ void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batc
                 block.tokens = tokens;
                 job.course.rotations[n]->rotate(block);
               });
+}
+
+}  // namespace
+
+void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                    int i, int count) {
+  if (!job.fused->Decodes(n) || MovesChannels(job.course.order)) {
+    return RotateByRows(job, n, rows, batch, first, i, count);
+  }
+  // Codes of tokens that do not turn stay: coded again and again, their scales would drift.
+  const int values = RowValues(job.course.rotations[n]->order, job.plan.context->pairs);
+  for (const int end = i + count; i < end;) {
+    const bool stays = TurnsNothing(rows, i, values);
+    int alike = 1;
+    while (i + alike < end && TurnsNothing(rows, i + alike, values) == stays) ++alike;
+    if (stays) {
+      ConvertInStages(job, n, batch, first + i, alike);
+    } else {
+      RotateByRows(job, n, rows, batch, first, i, alike);
+    }
+    i += alike;
+  }
 }
 
 void RotateByChannelsInStages(const Job& job, int n, const ChannelRow& row, int64_t batch,

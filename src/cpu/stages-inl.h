@@ -1,5 +1,6 @@
 // The stages around a rotation in f32, where no kernel reads and writes what a call has: channels
-// are widened to f32, which stays in the L1 cache, and from it narrowed or coded in 8 bits.
+// are widened to f32, or decoded from 8 bits, which stays in the L1 cache, and from it narrowed or
+// coded.
 // Included once per target.
 #if defined(LIBROPE_SRC_CPU_STAGES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LIBROPE_SRC_CPU_STAGES_INL_H_
@@ -11,6 +12,7 @@
 #include "cpu/elements-inl.h"
 #include "cpu/shapes-inl.h"
 #include "math/code.h"
+#include "math/q8_0.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
@@ -52,6 +54,43 @@ void Narrow(const float* from, void* to, int64_t count) {
   auto* elements = static_cast<typename E::Raw*>(to);
   ForEachVector(count, [&](auto d, int64_t i)
                            HWY_ATTR { StoreNarrow<E>(d, hn::LoadU(d, from + i), elements + i); });
+}
+
+// As FloatFromCode of math/code.h.
+template <Code kCode, class D>
+HWY_INLINE hn::Vec<D> ValuesOf(D d, const uint8_t* codes) {
+  const hn::RebindToSigned<D> di;
+  if constexpr (kCode == Code::kInt8) {
+    const hn::Rebind<int8_t, D> di8;
+    const auto numbers = hn::LoadU(di8, reinterpret_cast<const int8_t*>(codes));
+    return hn::ConvertTo(d, hn::PromoteTo(di, numbers));
+  } else {
+    constexpr Float8 kFormat = Float8Of(kCode);
+    constexpr int32_t kSubnormals = 1 << kFormat.mantissa_bits, kBias = (127 - kFormat.bias) << 23;
+    const auto code = hn::PromoteTo(di, hn::LoadU(hn::Rebind<uint8_t, D>(), codes));
+    const auto size = hn::And(code, hn::Set(di, 0x7f));
+    const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(di, 0x80)));
+    const auto normal = hn::Add(hn::ShiftLeft<kFormat.Shift()>(size), hn::Set(di, kBias));
+    const auto unit = hn::Set(d, FloatFromFloat8(kFormat, 1));
+    const auto subnormal = hn::BitCast(di, hn::Mul(hn::ConvertTo(d, size), unit));
+    auto bits = hn::IfThenElse(hn::Lt(size, hn::Set(di, kSubnormals)), subnormal, normal);
+    // Behind the numbers: infinity, if there is one, and NaN.
+    constexpr bool kHasInfinity = kCode == Code::kE5m2;
+    constexpr int32_t kLast = kHasInfinity ? 31 << kFormat.mantissa_bits : kNanOfFloat8 - 1;
+    if constexpr (kHasInfinity) {
+      bits = hn::IfThenElse(hn::Eq(size, hn::Set(di, kLast)), hn::Set(di, 0x7f800000), bits);
+    }
+    bits = hn::Or(bits, sign);
+    bits = hn::IfThenElse(hn::Gt(size, hn::Set(di, kLast)), hn::Set(di, 0x7fc00000), bits);
+    return hn::BitCast(d, bits);
+  }
+}
+
+template <Code kCode>
+void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
+  ForEachVector(count, [&](auto d, int64_t i) HWY_ATTR {
+    hn::StoreU(hn::Mul(ValuesOf<kCode>(d, from + i), hn::Set(d, scale)), d, to + i);
+  });
 }
 
 // As CodeFromFloat of math/code.h; the code in the lower byte of each lane, anything above it.
@@ -110,8 +149,46 @@ uint32_t LargestSize(const float* from, int64_t count) {
   return static_cast<uint32_t>(HWY_MIN(largest, 0x7f7fffff));  // infinity: the largest float
 }
 
+void DecodeQ8(const void* from, float* to, int64_t blocks) {
+  const auto* block = static_cast<const uint8_t*>(from);
+  for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, to += kQ8Channels) {
+    Decode<Code::kInt8>(block + 2, to, kQ8Channels, LoadElement(ROPE_DTYPE_F16, block, 0));
+  }
+}
+
+// As Q8FromFloat of math/q8_0.h.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToSigned<D>> Q8CodesOf(D d, hn::Vec<D> value) {
+  const hn::RebindToSigned<D> di;
+  const auto most = hn::Set(d, LargestOf(Code::kInt8));
+  const auto number = hn::IfThenZeroElse(hn::IsNaN(value), value);
+  const auto limited = hn::Max(hn::Min(number, most), hn::Neg(most));
+  const auto whole = hn::ConvertTo(di, limited);
+  const auto rest = hn::Sub(limited, hn::ConvertTo(d, whole));
+  const auto half = hn::Set(d, 0.5f);
+  const auto one = hn::Set(di, 1);
+  const auto up = hn::IfThenElseZero(hn::RebindMask(di, hn::Ge(rest, half)), one);
+  const auto down = hn::IfThenElseZero(hn::RebindMask(di, hn::Le(rest, hn::Neg(half))), one);
+  return hn::Sub(hn::Add(whole, up), down);
+}
+
+void EncodeQ8(const float* from, void* to, int64_t blocks) {
+  auto* block = static_cast<uint8_t*>(to);
+  for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, from += kQ8Channels) {
+    const Q8Scale scale = Q8ScaleOf(BitsFloat(LargestSize(from, kQ8Channels)));
+    std::memcpy(block, &scale.stored, 2);
+    ForEachVector(kQ8Channels, [&](auto d, int64_t c) HWY_ATTR {
+      const hn::RebindToUnsigned<decltype(d)> du;
+      const hn::Rebind<uint8_t, decltype(d)> du8;
+      const auto codes = Q8CodesOf(d, hn::Mul(hn::LoadU(d, from + c), hn::Set(d, scale.inverse)));
+      hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, codes)), du8, block + 2 + c);
+    });
+  }
+}
+
 template <int... kCode>
-void FillEncoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+  ((kernels.decode[kCode] = &Decode<Code{kCode}>), ...);
   ((kernels.encode[kCode] = &Encode<Code{kCode}>), ...);
 }
 
@@ -122,7 +199,9 @@ void FillStages(Kernels& kernels, Elements<E...>) {
 
 void FillStages(Kernels& kernels) {
   FillStages(kernels, AllElements());
-  FillEncoders(kernels, std::make_integer_sequence<int, kCodes>());
+  FillCoders(kernels, std::make_integer_sequence<int, kCodes>());
+  kernels.decode_q8 = &DecodeQ8;
+  kernels.encode_q8 = &EncodeQ8;
   kernels.largest_size = &LargestSize;
 }
 

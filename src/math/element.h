@@ -13,17 +13,28 @@
 
 namespace rope {
 
-// Dtypes that are read, computed with and written. Those behind them are only written: codes, and
-// E8M0, which only scales have.
+// Dtypes that are computed with. Those behind them are only stored: codes, E8M0, which only scales
+// have, and Q8_0.
 inline constexpr int kDtypes = 3;
 constexpr bool IsDtype(rope_dtype dtype) { return dtype >= ROPE_DTYPE_F32 && dtype <= kDtypes; }
 static_assert(ROPE_DTYPE_F32 == 1 && ROPE_DTYPE_BF16 == kDtypes);
 constexpr bool IsCode(rope_dtype dtype) {
   return dtype >= ROPE_DTYPE_F8_E4M3 && dtype <= ROPE_DTYPE_I8;
 }
+// What is only stored, and counts as f32 where it is read.
+constexpr bool IsInEightBits(rope_dtype dtype) { return IsCode(dtype) || dtype == ROPE_DTYPE_Q8_0; }
 
 ROPE_HD constexpr int ElementSize(rope_dtype dtype) {
-  return dtype == ROPE_DTYPE_F32 ? 4 : dtype <= kDtypes ? 2 : 1;
+  return dtype == ROPE_DTYPE_F32 ? 4 : dtype <= kDtypes || dtype == ROPE_DTYPE_Q8_0 ? 2 : 1;
+}
+// Q8_0 has channels in blocks, which share a scale; its element is what a block is aligned to.
+inline constexpr int kQ8Channels = 32, kQ8Bytes = 34;
+ROPE_HD constexpr int64_t BytesOf(rope_dtype dtype, int64_t channels) {
+  return dtype == ROPE_DTYPE_Q8_0 ? channels / kQ8Channels * kQ8Bytes
+                                  : channels * ElementSize(dtype);
+}
+ROPE_HD constexpr int64_t ChannelsOf(rope_dtype dtype, int64_t bytes) {
+  return dtype == ROPE_DTYPE_Q8_0 ? bytes / kQ8Bytes * kQ8Channels : bytes / ElementSize(dtype);
 }
 inline constexpr int kMaxElementSize = [] {
   int size = 0;

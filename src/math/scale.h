@@ -1,4 +1,4 @@
-// The scales of an output in 8 bits, and where they lie. Host and device.
+// The scales of what is in 8 bits, and where they lie. Host and device.
 #ifndef LIBROPE_SRC_MATH_SCALE_H_
 #define LIBROPE_SRC_MATH_SCALE_H_
 

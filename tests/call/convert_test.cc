@@ -18,6 +18,7 @@
 #include "support/handles.h"
 #include "support/norm_reference.h"
 #include "support/random.h"
+#include "support/scales.h"
 #include "support/targets.h"
 
 namespace rope::testing {
@@ -291,7 +292,7 @@ class Call {
     s.stride_token = s.stride_head * out.t.heads + r_.Of({0, 0, 3});
     s.stride_batch = s.stride_token * inner + r_.Of({0, 0, 7});
     if (s.computed == 0 && r_.Sometimes(3)) s.stride_token = s.stride_batch = 0;
-    const size_t at = (memory_.size() + 7) / 4 * 4, size = static_cast<size_t>(Size(ScaleKind(s)));
+    const size_t at = (memory_.size() + 7) / 4 * 4, size = static_cast<size_t>(SizeOfScale(s));
     memory_.resize(at +
                        static_cast<size_t>(s.stride_batch * outer + s.stride_token * inner +
                                            s.stride_head * out.t.heads) *
@@ -310,40 +311,14 @@ class Call {
     return out;
   }
 
-  static rope_dtype ScaleKind(const rope_scale& s) {
-    return s.dtype == ROPE_DTYPE_F32 ? ROPE_DTYPE_F32 : ROPE_DTYPE_I8;
-  }
-
   // The scale of a group, given or by the definition.
   float ScaleOf(const Output& out, const float* x, int64_t count, size_t at,
                 std::vector<char>* want) {
     const rope_scale& s = out.scale;
     if (s.data == nullptr) return s.value;
-    if (s.computed == 0) {
-      if (s.dtype == ROPE_DTYPE_E8M0)
-        return std::ldexp(1.0f, static_cast<uint8_t>((*want)[at]) - 127);
-      return static_cast<float>(ReadElement(ROPE_DTYPE_F32, &(*want)[at]));
-    }
-    float largest = 0;
-    for (int64_t c = 0; c < count; ++c) {
-      if (std::isnan(x[c])) continue;
-      largest = std::fmax(largest, std::fmin(std::fabs(x[c]), std::numeric_limits<float>::max()));
-    }
-    const float most = out.t.dtype == ROPE_DTYPE_F8_E4M3   ? 448.0f
-                       : out.t.dtype == ROPE_DTYPE_F8_E5M2 ? 57344.0f
-                                                           : 127.0f;
-    const float least = s.min_scale == 0 ? 0x1p-126f : static_cast<float>(s.min_scale);
-    float scale = std::fmax(largest / most, least);
-    if (s.power_of_two != 0) {
-      int exponent;
-      const float mantissa = std::frexp(scale, &exponent);
-      scale = std::ldexp(1.0f, mantissa == 0.5f ? exponent - 1 : exponent);
-    }
-    if (s.dtype == ROPE_DTYPE_E8M0) {
-      (*want)[at] = static_cast<char>(std::ilogb(scale) + 127);
-    } else {
-      WriteElement(ROPE_DTYPE_F32, &(*want)[at], scale);
-    }
+    if (s.computed == 0) return ReadScale(s, &(*want)[at]);
+    const float scale = ComputedScale(s, out.t.dtype, x, count);
+    WriteScale(s, &(*want)[at], scale);
     return scale;
   }
 
@@ -468,10 +443,10 @@ class Call {
             b * scale.stride_batch + s * scale.stride_token + h * scale.stride_head;
         Head values(numbers.Head(token, h / out.repeats) + in_first,
                     numbers.Head(token, h / out.repeats) + in_first + count);
-        WriteHead(out, values.data(), count, at,
-                  reinterpret_cast<size_t>(scale.data) +
-                      static_cast<size_t>(scales * Size(ScaleKind(scale))),
-                  want);
+        WriteHead(
+            out, values.data(), count, at,
+            reinterpret_cast<size_t>(scale.data) + static_cast<size_t>(scales * SizeOfScale(scale)),
+            want);
       }
     }
   }
@@ -495,7 +470,7 @@ class Call {
     for (int64_t g = 0; g * group < count; ++g) {
       const float* const x = values + g * group;
       const size_t of_group =
-          scales + static_cast<size_t>(g) * static_cast<size_t>(Size(ScaleKind(out.scale)));
+          scales + static_cast<size_t>(g) * static_cast<size_t>(SizeOfScale(out.scale));
       const float inverse = 1 / ScaleOf(out, x, group, of_group, want);
       for (int64_t c = 0; c < group; ++c) {
         const float scaled = x[c] * inverse;

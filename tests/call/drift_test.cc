@@ -1,9 +1,12 @@
-// What it costs to rotate 16-bit keys again and again, as the header states it: each time rounds.
+// What it costs to rotate keys of 16 bits, or of 8, again and again, as the header and
+// docs/serving.md state it: each time rounds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <iterator>
 #include <random>
 #include <vector>
 
@@ -117,6 +120,85 @@ TEST(Drift, MovesUnderDynamicNtkAddUp) {
     }
     const double relative = std::sqrt(error / sum);
     EXPECT_NEAR(relative, n == 100 ? 0.02 : 0.09, n == 100 ? 0.005 : 0.015) << n;
+  }
+}
+
+// The table of docs/serving.md: keys that REROTATE moves again and again in their slots, to random
+// positions, with a computed scale for each head or block, against those that FORWARD makes there.
+TEST(Drift, OfKeysInEightBits) {
+  const Context context = Create(Config(kDim));
+  rope_config plain = Config(kDim);
+  plain.scaling = ROPE_SCALING_NOPE;
+  const Context nope = Create(plain);
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  constexpr int kMoves[] = {1, 4, 16, 64, 256};
+  for (rope_dtype dtype = ROPE_DTYPE_F8_E4M3; dtype <= ROPE_DTYPE_Q8_0; ++dtype) {
+    if (dtype == ROPE_DTYPE_E8M0) continue;
+    std::vector<float> raw(kCount), fresh(kCount), moved(kCount), scales(kTokens);
+    for (float& x : raw) x = normal(random);
+    std::vector<uint16_t> codes(kCount);  // or blocks
+    std::vector<int64_t> slots(kTokens), at(kTokens), to(kTokens);
+    for (int i = 0; i < kTokens; ++i) slots[i] = i;
+    rope_scale scale = ROPE_INIT(rope_scale);
+    scale.computed = 1;
+    scale.dtype = ROPE_DTYPE_F32;
+    scale.data = scales.data();
+    scale.stride_batch = scale.stride_token = scale.stride_head = 1;
+    rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+    cache.kind = ROPE_SLOTS_MAPPED;
+    cache.pages = kTokens;
+    cache.page_size = 1;
+    cache.slots_i64 = slots.data();
+    cache.slots_length = kTokens;
+    cache.k = Tensor(codes.data(), dtype, 1, ROPE_LAYOUT_NHD);
+    if (dtype != ROPE_DTYPE_Q8_0) cache.k.scale = &scale;
+    rope_fused fused = ROPE_INIT(rope_fused);
+    rope_qk_args args = Args(1, kTokens);
+    args.fused = &fused;
+    const auto somewhere = [&](std::vector<int64_t>* ids) {
+      for (int64_t& id : *ids) id = random() % 100000;
+    };
+    somewhere(&at);
+    args.positions = Ids(ROPE_POSITIONS_IDS_T, at.data());
+    args.k = Tensor(raw.data(), ROPE_DTYPE_F32, 1);
+    fused.cache = &cache;
+    ASSERT_OK(rope_apply_qk(context.get(), &args));
+    args.k = rope_tensor{};
+    fused.source = &cache;
+    std::printf("dtype %d:", dtype);
+    for (int n = 1; n <= 256; ++n) {
+      somewhere(&to);
+      rope_positions from = Ids(ROPE_POSITIONS_IDS_T, at.data());
+      args.operation = ROPE_OPERATION_REROTATE;
+      args.positions = Ids(ROPE_POSITIONS_IDS_T, to.data());
+      args.k_out = rope_tensor{};
+      fused.cache = &cache;
+      fused.from_positions = &from;
+      ASSERT_OK(rope_apply_qk(context.get(), &args));
+      at = to;
+      if (std::find(std::begin(kMoves), std::end(kMoves), n) == std::end(kMoves)) continue;
+      args.operation = ROPE_OPERATION_FORWARD;
+      args.k_out = Tensor(moved.data(), ROPE_DTYPE_F32, 1);
+      fused.cache = nullptr;
+      fused.from_positions = nullptr;
+      ASSERT_OK(rope_apply_qk(nope.get(), &args));
+      fresh = raw;
+      rope_qk_args forward = Args(1, kTokens);
+      forward.positions = args.positions;
+      forward.k = Tensor(fresh.data(), ROPE_DTYPE_F32, 1);
+      ASSERT_OK(rope_apply_qk(context.get(), &forward));
+      double error = 0, sum = 0;
+      for (int i = 0; i < kCount; ++i) {
+        error += std::pow(moved[i] - fresh[i], 2);
+        sum += std::pow(fresh[i], 2);
+      }
+      const double drift = std::sqrt(error / sum);
+      std::printf(" %.2g after %d", drift, n);
+      constexpr double kOnce[] = {0.03, 0.06, 0.008, 0, 0.008};  // by one rounding
+      EXPECT_LT(drift, std::sqrt(n + 1) * kOnce[dtype - ROPE_DTYPE_F8_E4M3]) << n;
+    }
+    std::printf("\n");
   }
 }
 

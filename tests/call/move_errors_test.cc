@@ -23,6 +23,7 @@ struct All {
   rope_positions from;
   rope_fused fused;
   rope_kv_cache source, cache;
+  rope_scale source_scale, scale;
   int64_t source_slots[kTokens], slots[kTokens];
   int32_t table[4], starts[1];
 };
@@ -58,6 +59,22 @@ All Good() {
 void Mapped(All* a) {
   a->source.slots_i64 = a->source_slots;
   a->cache.slots_i64 = a->slots;
+}
+
+// k in codes with computed scales, as `source` and `cache` describe it.
+void InCodes(All* a) {
+  a->source.v = a->cache.v = rope_tensor{};
+  a->source_scale = ROPE_INIT(rope_scale);
+  a->source_scale.computed = 1;
+  a->source_scale.dtype = ROPE_DTYPE_F32;
+  a->source_scale.data = memory + 3000;
+  a->source_scale.stride_batch = kPageSize * kHeads;
+  a->source_scale.stride_token = kHeads;
+  a->source_scale.stride_head = 1;
+  a->scale = a->source_scale;
+  a->source.k.dtype = a->cache.k.dtype = ROPE_DTYPE_I8;
+  a->source.k.scale = &a->source_scale;
+  a->cache.k.scale = &a->scale;
 }
 
 const Bad kBad[] = {
@@ -174,18 +191,10 @@ const Bad kBad[] = {
      [](All* a) { a->source.k.layout = ROPE_LAYOUT_BSHD; },
      kInvalid,
      {"args->fused->source->k.layout (1)", "NHD"}},
-    {"dtype",
-     [](All* a) { a->cache.k.dtype = ROPE_DTYPE_BF16; },
-     kUnsupported,
-     {"args->fused->cache->k.dtype (3) must be that of args->fused->source->k (1)"}},
     {"heads",
      [](All* a) { a->cache.k.heads = 1; },
      kInvalid,
      {"args->fused->cache->k.heads (1) must be that of args->fused->source->k (2)"}},
-    {"dtype of v",
-     [](All* a) { a->cache.v.dtype = ROPE_DTYPE_BF16; },
-     kUnsupported,
-     {"args->fused->cache->v.dtype (3) must be that of args->fused->source->v (1)"}},
     {"k_out",
      [](All* a) { a->args.k_out = Tensor(memory + 3000, ROPE_DTYPE_F32, 1); },
      kInvalid,
@@ -197,6 +206,55 @@ const Bad kBad[] = {
      },
      kInvalid,
      {"args->fused->source->k.data", "aligned"}},
+    // 8 bits.
+    {"no scale of codes that are read",
+     [](All* a) { InCodes(a), a->source.k.scale = nullptr; },
+     kInvalid,
+     {"args->fused->source->k.scale (NULL) is required by its dtype (6)"}},
+    {"no scale of codes that are written",
+     [](All* a) { InCodes(a), a->cache.k.scale = nullptr; },
+     kInvalid,
+     {"args->fused->cache->k.scale (NULL) is required by its dtype (6)"}},
+    {"a scale of what has none",
+     [](All* a) { InCodes(a), a->source.k.dtype = a->cache.k.dtype = ROPE_DTYPE_F32; },
+     kInvalid,
+     {"args->fused->source->k.scale must be NULL with dtype (1)"}},
+    {"value of a source",
+     [](All* a) {
+       InCodes(a), a->source_scale = ROPE_INIT(rope_scale), a->source_scale.value = -1;
+     },
+     kInvalid,
+     {"args->fused->source->k.scale->value (-1) must be from 2^-126 to 2^126"}},
+    {"group of a source",
+     [](All* a) { InCodes(a), a->source_scale.group = 3; },
+     kInvalid,
+     {"args->fused->source->k.scale->group (3) must divide 8"}},
+    {"dtype of scales that are read",
+     [](All* a) { InCodes(a), a->source_scale.dtype = ROPE_DTYPE_BF16; },
+     kInvalid,
+     {"args->fused->source->k.scale->dtype (3) must be F32 (1) or E8M0 (7)"}},
+    {"values without a scale",
+     [](All* a) {
+       InCodes(a), a->source.v = a->cache.v = a->source.k, a->source.v.scale = nullptr;
+     },
+     kInvalid,
+     {"args->fused->source->v.head_dim (0) is required"}},
+    {"misaligned scales of a source",
+     [](All* a) { InCodes(a), a->source_scale.data = reinterpret_cast<char*>(memory + 3000) + 2; },
+     kInvalid,
+     {"args->fused->source->k.scale->data (0x", "(4 bytes)"}},
+    {"scales of a source among the keys that are written",
+     [](All* a) { InCodes(a), a->source_scale.data = memory + 2; },
+     kInvalid,
+     {"args->fused->source->k.scale->data overlaps args->fused->"}},
+    {"computed scales beside those that are read",
+     [](All* a) { InCodes(a), a->scale.data = memory + 3001; },
+     kInvalid,
+     {"args->fused->source->k.scale->data overlaps args->fused->cache->k.scale->data"}},
+    {"scales alone are one memory",
+     [](All* a) { InCodes(a), a->cache.k.data = memory + 2048, a->slots[0] = 2; },
+     kInvalid,
+     {"token 2 of batch row 0 is read in slot 2"}},
     // Memory.
     {"k_out in the source",
      [](All* a) { a->args.k_out = Tensor(memory + 16, ROPE_DTYPE_F32, kHeads); },
@@ -290,6 +348,19 @@ TEST(MoveErrors, NameFieldValueAndRule) {
     ExpectParts(kFunction, bad, rope_apply_qk(context.get(), &a.args));
     EXPECT_EQ(std::memcmp(memory, before, sizeof(memory)), 0) << bad.name;
   }
+}
+
+// What a context of f16 turns is f16.
+TEST(MoveErrors, CodesDoNotTurnInF16) {
+  rope_config config = Config(kDim);
+  config.rounding = ROPE_ROUNDING_NATIVE;
+  const Context context = Create(config);
+  All a = Good();
+  Connect(&a);
+  Mapped(&a);
+  InCodes(&a);
+  EXPECT_EQ(rope_apply_qk(context.get(), &a.args), kInvalid);
+  ExpectMessage(kFunction, {"args->fused->source->k.dtype (6) must be ROPE_DTYPE_F16 (2)"});
 }
 
 TEST(MoveErrors, PreparedCallsHaveNoSource) {

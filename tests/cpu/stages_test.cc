@@ -1,5 +1,5 @@
-// The stages that code heads in 8 bits, on every instruction set: the bits of math/code.h, in any
-// number of channels, and nothing behind them.
+// The stages that code heads in 8 bits and decode them, on every instruction set: the bits of
+// math/code.h, in any number of channels, and nothing behind them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "math/code.h"
 #include "support/codes.h"
+#include "support/q8_0.h"
 #include "support/random.h"
 #include "support/targets.h"
 
@@ -53,6 +54,70 @@ TEST_P(StagesTest, CodeAnyFloatTimesAnyInverse) {
                                                static_cast<int64_t>(values.size()), inverse);
       for (size_t i = 0; i < values.size(); ++i) {
         ASSERT_EQ(got[i], CodeFromFloat(code, values[i] * inverse)) << values[i] * inverse;
+      }
+    }
+  }
+}
+
+TEST_P(StagesTest, DecodeAllCodesByAnyScale) {
+  std::vector<uint8_t> codes(256 + 70);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+  for (Code code : {Code::kE4m3, Code::kE5m2, Code::kInt8}) {
+    for (float scale : {1.0f, 0.0123f, 3e-5f, 0x1p-126f, 0x1p126f}) {
+      for (size_t count = 0; count <= 70; ++count) {
+        const size_t first = count * 37 % 256;
+        std::vector<float> got(count + 16, -7.5f);
+        kernels().decode[static_cast<int>(code)](&codes[first], got.data(),
+                                                 static_cast<int64_t>(count), scale);
+        for (size_t i = 0; i < got.size(); ++i) {
+          if (i >= count) {
+            ASSERT_EQ(got[i], -7.5f);
+            continue;
+          }
+          const auto want = static_cast<float>(ValueOfCode(code, codes[first + i])) * scale;
+          ASSERT_TRUE(FloatBits(got[i]) == FloatBits(want) || (got[i] != got[i] && want != want))
+              << static_cast<int>(code) << ": " << int{codes[first + i]} << " * " << scale;
+        }
+      }
+    }
+  }
+}
+
+// What rounding gets wrong: halves, on both sides of 0, and their neighbours.
+TEST_P(StagesTest, BlocksOfQ8AreThoseOfTheDefinition) {
+  Random random(8);
+  for (int64_t blocks = 0; blocks <= 5; ++blocks) {
+    for (int round = 0; round < 200; ++round) {
+      std::vector<float> x(static_cast<size_t>(blocks * kBlock));
+      for (float& value : x) {
+        value = static_cast<float>(random.Pick(-254, 254)) / 2;
+        if (random.Sometimes(3)) value = std::nextafter(value, random.Of({-kInfinity, kInfinity}));
+        if (random.Sometimes(30)) value = random.Of({0.0f, -0.0f, 1e30f, 1e-44f, 3e-39f});
+        if (random.Sometimes(90)) value = random.Of({kInfinity, -kInfinity, std::nanf("")});
+      }
+      for (int64_t b = 0; b < blocks && round % 2 == 0; ++b) {  // a scale of 1, or a power of two
+        for (int i = 0; i < kBlock; ++i) {
+          float& value = x[static_cast<size_t>(b * kBlock + i)];
+          value = std::ldexp(std::fmin(std::fmax(value, -127.0f), 127.0f), round % 7 - 3);
+        }
+        x[static_cast<size_t>(b * kBlock)] = std::ldexp(127.0f, round % 7 - 3);
+      }
+      const auto bytes = static_cast<size_t>(blocks * kBlockBytes);
+      std::vector<char> got(bytes + 64, kCanary), want = got;
+      for (int64_t b = 0; b < blocks; ++b) WriteBlock(&x[b * kBlock], &want[b * kBlockBytes]);
+      kernels().encode_q8(x.data(), got.data(), blocks);
+      ASSERT_TRUE(got == want) << blocks << ", round " << round;
+      std::vector<float> back(x.size() + 16, -7.5f);
+      kernels().decode_q8(got.data(), back.data(), blocks);
+      for (size_t i = 0; i < back.size(); ++i) {
+        if (i >= x.size()) {
+          ASSERT_EQ(back[i], -7.5f);
+          continue;
+        }
+        const float value = ReadFromBlocks(want.data(), static_cast<int64_t>(i));
+        ASSERT_TRUE(FloatBits(back[i]) == FloatBits(value) ||
+                    (back[i] != back[i] && value != value))
+            << back[i] << " " << value;
       }
     }
   }

@@ -360,9 +360,7 @@ impl Context {
         let (mut raw, scales);
         if let Some(slots) = &step.slots {
             (raw, scales) = cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)?;
-            let [of_k, of_v] = &scales;
-            raw.k.scale = of_k.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-            raw.v.scale = of_v.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+            point_to(&scales, &mut raw);
             fused.cache = &raw const raw;
         } else {
             return Step { norms: None, ..*step }.misplaced();
@@ -381,6 +379,9 @@ impl Context {
     /// A slot that is written is read by the token that goes there alone: tokens cannot be moved up one
     /// by one, or in a circle, and a page that two sequences share turns once or not at all. A token
     /// whose source is negative is skipped.
+    ///
+    /// Pages in 8 bits move with their [`Scale`]: computed ones are read, and computed anew for keys that
+    /// turn; values keep theirs.
     ///
     /// ```
     /// use librope::{Config, KvCache, Pages, Pairing, Positions, Slots, Step};
@@ -447,15 +448,16 @@ impl Context {
             return invalid(format_args!("this step has norms: keys that move are not normed"));
         }
         let mut fused = sys::rope_fused::init();
-        let (read, written);
+        let (mut read, mut written, read_by, written_by);
         if let Some(slots) = &step.slots {
             let describe = |cache: &KvCache<'_>, slots| {
                 let v_dim = cache.v_head_dim.unwrap_or(self.head_dim());
                 cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)
             };
-            // Those in 8 bits are not moved: their scales are not looked at.
-            (written, _) = describe(cache, slots)?;
-            (read, _) = describe(source, step.source.as_ref().unwrap_or(slots))?;
+            (written, written_by) = describe(cache, slots)?;
+            (read, read_by) = describe(source, step.source.as_ref().unwrap_or(slots))?;
+            point_to(&written_by, &mut written);
+            point_to(&read_by, &mut read);
             fused.cache = &raw const written;
             fused.source = &raw const read;
         }
@@ -492,6 +494,12 @@ impl KvCache<'_> {
         slots.check(step.sequences(), product([step.batch, step.tokens]), &mut raw)?;
         Ok((raw, scales))
     }
+}
+
+/// Sets the scales of k and v, which must live as long as the cache.
+fn point_to([of_k, of_v]: &[Option<sys::rope_scale>; 2], cache: &mut sys::rope_kv_cache) {
+    cache.k.scale = of_k.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    cache.v.scale = of_v.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
 }
 
 /// Fills the C tensor of values, whose width is their own.

@@ -68,11 +68,11 @@ mod tests {
     use super::*;
     use crate::enums::Numbered as _;
 
-    /// A dtype that the header has got has its element here, or is that of scales.
+    /// A dtype that the header has got has its element here, or is that of scales, or of blocks.
     #[test]
     fn every_dtype_is_that_of_an_element() {
         let (e4m3, e5m2) = (F8E4M3::STORED_AS, F8E5M2::STORED_AS);
-        let codes = [e4m3, e5m2, i8::STORED_AS, DType::E8M0];
+        let codes = [e4m3, e5m2, i8::STORED_AS, DType::E8M0, DType::Q80];
         let elements = [[f32::DTYPE, f16::DTYPE, bf16::DTYPE].as_slice(), &codes].concat();
         let dtypes: Vec<DType> = (-1..100).filter_map(DType::of).collect();
         assert_eq!(dtypes, elements);

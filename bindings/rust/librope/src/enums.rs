@@ -146,6 +146,8 @@ pub enum DType {
     I8 = sys::ROPE_DTYPE_I8,
     /// of scales alone: 2^(byte - 127)
     E8M0 = sys::ROPE_DTYPE_E8M0,
+    /// Of outputs and caches alone: ggml's blocks of 34 bytes, an f16 and 32 int8 (section 15)
+    Q80 = sys::ROPE_DTYPE_Q8_0,
 }
 
 impl Numbered for DType {
@@ -158,6 +160,7 @@ impl Numbered for DType {
             sys::ROPE_DTYPE_F8_E5M2 => Some(DType::F8E5M2),
             sys::ROPE_DTYPE_I8 => Some(DType::I8),
             sys::ROPE_DTYPE_E8M0 => Some(DType::E8M0),
+            sys::ROPE_DTYPE_Q8_0 => Some(DType::Q80),
             _ => None,
         }
     }
