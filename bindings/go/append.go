@@ -4,8 +4,6 @@ package rope
 // The call keeps no pointer to a slice and calls nothing in Go.
 #cgo noescape ropego_append
 #cgo nocallback ropego_append
-#cgo noescape ropego_apply_fused
-#cgo nocallback ropego_apply_fused
 #include "shim.h"
 */
 import "C"
@@ -22,7 +20,7 @@ import (
 //
 // With one page for each sequence, as LinearSlots has it, LayoutNHD is [sequences, length, heads,
 // channels].
-type KVCache[K, V CacheElement] struct {
+type KVCache[K, V OutputElement] struct {
 	// NHD, HND, or Strided, whose Strides.Batch leads from page to page, and Strides.Token from slot to
 	// slot; the zero value for none. K and V have the heads of the call's k and v, and may lie in one
 	// buffer, as long as they do not overlap. Elements of another type than those of the call's k or v are
@@ -37,31 +35,31 @@ type KVCache[K, V CacheElement] struct {
 }
 
 // NHD is the memory of a cache, contiguous [pages, page_size, heads, channels].
-func NHD[T CacheElement](data []T, heads int) Tensor[T] {
+func NHD[T OutputElement](data []T, heads int) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutNHD, Heads: heads}
 }
 
 // HND is the memory of a cache, contiguous [pages, heads, page_size, channels].
-func HND[T CacheElement](data []T, heads int) Tensor[T] {
+func HND[T OutputElement](data []T, heads int) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutHND, Heads: heads}
 }
 
 // Append rotates q in place, and stores the rotated k, and v, in the slots of the cache that Step.Slots
 // names. k and v are only read. Each of the three may be the zero value, but not both q and k. What reaches
 // the slots has the bits that ApplyQK would write; with ScalingNope k is stored as it is.
-func Append[Q, K, V Element, CK, CV CacheElement](c *Context, q Tensor[Q], k Tensor[K], v Tensor[V],
+func Append[Q, K, V Element, CK, CV OutputElement](c *Context, q Tensor[Q], k Tensor[K], v Tensor[V],
 	cache KVCache[CK, CV], step Step) error {
 	return store("Append", c, &q, &k, &v, nil, nil, nil, &cache, &step)
 }
 
 // AppendTo is Append, and rotates q into qOut and k into kOut, and copies v to vOut, under the rules of
 // ApplyQKTo. The zero value as qOut rotates q in place; as kOut or vOut it is no output.
-func AppendTo[Q, K, V Element, CK, CV CacheElement](c *Context, qOut Tensor[Q], kOut Tensor[K], vOut Tensor[V],
+func AppendTo[Q, K, V Element, CK, CV OutputElement](c *Context, qOut Tensor[Q], kOut Tensor[K], vOut Tensor[V],
 	q Tensor[Q], k Tensor[K], v Tensor[V], cache KVCache[CK, CV], step Step) error {
 	return store("AppendTo", c, &q, &k, &v, &qOut, &kOut, &vOut, &cache, &step)
 }
 
-func store[Q, K, V Element, CK, CV CacheElement](function string, c *Context, q *Tensor[Q], k *Tensor[K],
+func store[Q, K, V Element, CK, CV OutputElement](function string, c *Context, q *Tensor[Q], k *Tensor[K],
 	v *Tensor[V], qOut *Tensor[Q], kOut *Tensor[K], vOut *Tensor[V], cache *KVCache[CK, CV], step *Step) error {
 	use, err := c.forSlices(function)
 	if err != nil {
@@ -79,7 +77,7 @@ func store[Q, K, V Element, CK, CV CacheElement](function string, c *Context, q 
 }
 
 // storeIn makes a call that does more than rotate; cache may be nil.
-func storeIn[Q, K, V Element, CK, CV CacheElement](function string, state *contextState, q *Tensor[Q],
+func storeIn[Q, K, V Element, CK, CV OutputElement](function string, state *contextState, q *Tensor[Q],
 	k *Tensor[K], v *Tensor[V], qOut *Tensor[Q], kOut *Tensor[K], vOut *Tensor[V], cache *KVCache[CK, CV],
 	step *Step) error {
 	var call C.ropego_append_call
@@ -108,9 +106,12 @@ func storeIn[Q, K, V Element, CK, CV CacheElement](function string, state *conte
 			return err
 		}
 	}
-	var fused C.ropego_fused
 	var kScales, vScales *C.uint8_t
 	scaled := cache != nil && (cache.KScale != nil || cache.VScale != nil)
+	var fused *C.ropego_fused // on the heap, which calls without norms and scales do not ask for
+	if scaled || step.Norms != nil {
+		fused = new(C.ropego_fused)
+	}
 	if scaled {
 		if kScales, err = checkScale(function, "KVCache.KScale", cache.KScale, &fused.k_scale, cache.K.Heads,
 			cache.K.channels(state), cache.size()); err != nil {
@@ -121,19 +122,19 @@ func storeIn[Q, K, V Element, CK, CV CacheElement](function string, state *conte
 			return err
 		}
 	}
-	var qNorm, kNorm, vNorm normData
-	if given := step.Norms; given != nil {
-		if qNorm, err = given.Q.check(function, "Q", &fused.q, q.Heads, q.channels(state), step); err != nil {
-			return err
+	var norms [3]normData
+	if step.Norms != nil {
+		tensors := Call{Q: q.Any(), K: k.Any(), V: v.Any()}
+		if qOut != nil {
+			tensors.QOut = qOut.Any()
 		}
-		if kNorm, err = given.K.check(function, "K", &fused.k, k.Heads, k.channels(state), step); err != nil {
-			return err
+		if kOut != nil {
+			tensors.KOut = kOut.Any()
 		}
-		dim := state.info.HeadDim
 		if cache != nil {
-			dim = cache.vDim(state)
+			tensors.V.headDim = cache.vDim(state)
 		}
-		if vNorm, err = given.V.check(function, "V", &fused.v, v.Heads, dim, step); err != nil {
+		if norms, err = tensors.checkNorms(function, fused, state, step); err != nil {
 			return err
 		}
 	}
@@ -158,9 +159,9 @@ func storeIn[Q, K, V Element, CK, CV CacheElement](function string, state *conte
 		raw = C.ropego_append(state.ptr, &call, qData, kData, vData, qOutData, kOutData, vOutData, cacheK, cacheV,
 			numbers, pageStarts, starts, ids, cuSeqlens, freqSets, cos, sin, pool)
 	} else {
-		raw = C.ropego_apply_fused(state.ptr, &call, &fused, qData, kData, vData, qOutData, kOutData, vOutData, cacheK,
-			cacheV, kScales, vScales, numbers, pageStarts, starts, qNorm.weight, qNorm.bias, qNorm.rstd, kNorm.weight, kNorm.bias, kNorm.rstd,
-			vNorm.weight, vNorm.bias, vNorm.rstd, ids, cuSeqlens, freqSets, cos, sin, pool)
+		arrays := fusedArrays{q: qData, k: kData, v: vData, qOut: qOutData, kOut: kOutData, vOut: vOutData, cacheK: cacheK,
+			cacheV: cacheV, kScales: kScales, vScales: vScales, cos: cos, sin: sin, norms: norms}
+		raw = arrays.apply(state, &call, fused, step, slots, pool)
 	}
 	if pool != nil {
 		step.Pool.leave()
@@ -178,7 +179,7 @@ func storeIn[Q, K, V Element, CK, CV CacheElement](function string, state *conte
 }
 
 // checkStores checks that the step has slots, and k a place to go.
-func checkStores[K Element, CK, CV CacheElement](function string, k, kOut *Tensor[K], cache *KVCache[CK, CV],
+func checkStores[K Element, CK, CV OutputElement](function string, k, kOut *Tensor[K], cache *KVCache[CK, CV],
 	step *Step) error {
 	if step.Slots == nil {
 		return invalid(function, "Step.Slots is required: MappedSlots, PagedSlots or another of its kind")
@@ -194,7 +195,7 @@ func checkStores[K Element, CK, CV CacheElement](function string, k, kOut *Tenso
 }
 
 // values fills the C tensors of v and its output, whose width is their own.
-func values[V Element, CK, CV CacheElement](function string, v, out *Tensor[V], cache *KVCache[CK, CV],
+func values[V Element, CK, CV OutputElement](function string, v, out *Tensor[V], cache *KVCache[CK, CV],
 	call *C.ropego_append_call, c *contextState, step *Step) (data, outData *C.uint8_t, err error) {
 	hasIn, hasOut := given(v, out)
 	dim := cache.vDim(c)
@@ -262,7 +263,7 @@ func (cache *KVCache[K, V]) fill(function string, raw *C.ropego_cache) error {
 // size are pages and slots in the places of batch rows and tokens.
 func (cache *KVCache[K, V]) size() Step { return Step{Batch: cache.Pages, Tokens: cache.PageSize} }
 
-func pagesOf[T CacheElement](function, name string, t *Tensor[T], raw *C.ropego_tensor, dim int, size Step) (
+func pagesOf[T OutputElement](function, name string, t *Tensor[T], raw *C.ropego_tensor, dim int, size Step) (
 	*C.uint8_t, error) {
 	n, good := t.elements(dim, &size)
 	if !good || !t.Layout.holds(n, len(t.Data)) {

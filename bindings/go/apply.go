@@ -40,9 +40,13 @@ type Step struct {
 	// Packed sequences: sequence s is tokens CuSeqlens[s] to CuSeqlens[s+1]-1.
 	CuSeqlens []int32
 	FreqSets  []int32 // the frequency set of every sequence, for contexts with several
-	Shard     Shard   // the tokens are those that one of several ranks has: for Offset and SeqOffsets
-	Slots     *Slots  // where in a cache the tokens go: for Append and its kind and moves alone, which need it
-	Norms     *Norms  // of the layer whose call is next, unlike the rest: q, k and v are normed, too
+	// 0 or 1; or so many batch rows, one after the other, share their positions (ids, offset, frequency set), of
+	// which there are those of Batch / BatchRepeat rows: for the groups of a grouped QKV [tokens, batch, groups, q
+	// + 2, channels], each of which is a batch row. With CuSeqlens it is the batch.
+	BatchRepeat int
+	Shard       Shard  // the tokens are those that one of several ranks has: for Offset and SeqOffsets
+	Slots       *Slots // where in a cache the tokens go: for Append and its kind and moves alone, which need it
+	Norms       *Norms // of the layer whose call is next, unlike the rest: q, k and v are normed, too
 
 	// OperationRerotate: where the keys were, and in which frequency sets (nil: in FreqSets).
 	From         *Positions

@@ -31,7 +31,7 @@ func Example_norms() {
 			v = append(v, projected(layer, 0, place, 2, heads)...)
 		}
 		norm := func(what int) *rope.Norm { // its weights are of this layer
-			weight := rope.WeightsOf(projected(layer, 0, 0, what, 1))
+			weight := rope.ArrayOf(projected(layer, 0, 0, what, 1))
 			return &rope.Norm{Kind: rope.NormKindRMS, Eps: 1e-6, Weight: weight, Rounding: rope.NormRoundingEager}
 		}
 		norms := &rope.Norms{Q: norm(3), K: norm(4)}

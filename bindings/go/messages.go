@@ -18,6 +18,9 @@ func inGo(function, message string) string {
 	if !namesKeys[function] {
 		message = address.ReplaceAllString(message, "")
 		message = path.ReplaceAllStringFunc(message, goPath)
+		if namesCache[function] {
+			message = ofCache.Replace(message)
+		}
 	}
 	return "rope." + function + ": " + message
 }
@@ -25,6 +28,12 @@ func inGo(function, message string) string {
 // namesKeys are the functions whose messages have the names of config.json and of GGUF files.
 var namesKeys = map[string]bool{"FromJSON": true, "FromGGUF": true,
 	"FromGGUFValues": true, "LoadGGUF": true}
+
+// namesCache are the functions of a [Call], whose cache is a [Cache].
+var namesCache = map[string]bool{"Apply": true, "PrepareCall": true, "PreparedCall.Apply": true}
+
+var ofCache = strings.NewReplacer("KVCache.KScale", "Cache.K.Scale", "KVCache.VScale", "Cache.V.Scale",
+	"KVCache.", "Cache.")
 
 var (
 	// Where memory lies helps nobody, and is not for strangers to read in an answer of a server.
@@ -57,7 +66,7 @@ var goNames = map[string]string{
 	"stride_batch": "Strides.Batch", "stride_token": "Strides.Token", "stride_head": "Strides.Head",
 	"stride_axis": "Strides.Axis", "device_index": "Device.Index", "table_length": "table length",
 	"ids_i32": "ids", "ids_i64": "ids", "ids_f32": "ids", "offsets_i32": "offsets", "offsets_i64": "offsets",
-	"v": "v", "v_out": "vOut", "slots_i32": "slots", "slots_i64": "slots", "slots_length": "the number of slots",
+	"v": "v", "v_out": "vOut", "rest": "rest", "rest_out": "restOut", "slots_i32": "slots", "slots_i64": "slots", "slots_length": "the number of slots",
 	"cache_k": "keys", "cache_v": "values",
 	"page_table": "page table", "page_table_stride": "width", "page_starts": "pageStarts", "starts": "starts",
 	"fps": "FPS", "ids_per_axis": "IDsPerAxis", "NULL": "nil",

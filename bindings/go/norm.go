@@ -4,6 +4,7 @@ package rope
 import "C"
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/librope/librope/bindings/go/internal/extent"
@@ -29,39 +30,33 @@ type Norms struct {
 }
 
 // Norm is a norm of one tensor of a call. It covers all channels that the tensor has: whole heads, or
-// the span alone. For OperationForward.
+// the span alone. For OperationForward and, with X, OperationBackward.
 type Norm struct {
 	Kind NormKind // required
 	Eps  float64  // required, but 0 with Rstd, which contains it
 	// One for each channel, or [heads, channels] with PerHead or a Span of all heads. Weight is the zero
 	// value with NormKindRMSPlain, Bias with all but NormKindLayerBias; both have one element type.
-	Weight, Bias Weights
+	Weight, Bias Array
 	PerHead      bool
 	Span         NormSpan
 	Order        NormOrder
 	Rounding     NormRounding
 	Rstd         []float32 // with NormSpanGiven: the inverse root of each token, [batch, tokens]
-}
 
-// Weights are a slice of any Element type. The zero value is none.
-type Weights struct {
-	data  unsafe.Pointer
-	len   int
-	bytes uint64 // of an element
-	dtype DType
-}
-
-// WeightsOf are those of a slice.
-func WeightsOf[T Element](weights []T) Weights {
-	var zero T
-	return Weights{data: addressOf(weights), len: len(weights), bytes: uint64(unsafe.Sizeof(zero)),
-		dtype: dtypeOf[T]()}
+	// OperationBackward: X is what the norm was given in the forward pass, with the type and heads of the
+	// output: the gradient that goes in becomes that of X. WeightGrad and BiasGrad are nil or overwritten with
+	// those of the weights in GradParts parts, which the caller adds: [GradParts, channels], or [GradParts,
+	// heads, channels] where each head has weights of its own. Part i adds equal runs of tokens in their order;
+	// the result depends on the number of parts alone, and each is work for one thread.
+	X                    AnyTensor
+	WeightGrad, BiasGrad []float32
+	GradParts            int
 }
 
 // normData are the arrays of a norm, for the call.
 type normData struct {
-	weight, bias *C.uint8_t
-	rstd         *C.float
+	weight, bias, x            *C.uint8_t
+	rstd, weightGrad, biasGrad *C.float
 }
 
 // check fills the C norm after checking that its arrays have the lengths of their tensor.
@@ -77,7 +72,7 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 	}
 	for _, w := range []struct {
 		name  string
-		array Weights
+		array Array
 	}{{"Weight", n.Weight}, {"Bias", n.Bias}} {
 		if w.array.data == nil {
 			continue
@@ -99,7 +94,33 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 	raw.order, raw.rounding = C.int32_t(n.Order), C.int32_t(n.Rounding)
 	raw.eps = C.double(n.Eps)
 	raw.weight_dtype = C.int32_t(n.Weight.dtype)
-	return normData{(*C.uint8_t)(n.Weight.data), (*C.uint8_t)(n.Bias.data), (*C.float)(unsafe.SliceData(n.Rstd))}, nil
+	data = normData{weight: (*C.uint8_t)(n.Weight.data), bias: (*C.uint8_t)(n.Bias.data),
+		rstd: (*C.float)(unsafe.SliceData(n.Rstd))}
+	if n.GradParts < 0 || n.GradParts > math.MaxInt32 {
+		return normData{}, invalid(function, "Norms.%s.GradParts (%d) must be 0 or more, and an int32", name, n.GradParts)
+	}
+	raw.grad_parts = C.int32_t(n.GradParts)
+	for _, g := range []struct {
+		name  string
+		array []float32
+		data  **C.float
+	}{{"WeightGrad", n.WeightGrad, &data.weightGrad}, {"BiasGrad", n.BiasGrad, &data.biasGrad}} {
+		if g.array == nil {
+			continue
+		}
+		if !extent.Fills(len(g.array), n.GradParts, rows, channels) {
+			return normData{}, invalid(function, "Norms.%s.%s has %d elements, and must have %d parts of %d rows of %d "+
+				"channels", name, g.name, len(g.array), n.GradParts, rows, channels)
+		}
+		*g.data = (*C.float)(unsafe.SliceData(g.array))
+	}
+	if !n.X.zero() {
+		data.x, err = n.X.check(function, "Norms."+name+".X", &raw.x, channels, step)
+		if name == "V" {
+			raw.x.head_dim = C.int32_t(channels)
+		}
+	}
+	return data, err
 }
 
 // tellRace reports what a call has read of the norms.
@@ -109,6 +130,9 @@ func (n *Norms) tellRace() {
 			raceRead(norm.Weight.data, uint64(norm.Weight.len)*norm.Weight.bytes)
 			raceRead(norm.Bias.data, uint64(norm.Bias.len)*norm.Bias.bytes)
 			raceRead(unsafe.Pointer(unsafe.SliceData(norm.Rstd)), uint64(len(norm.Rstd))*4)
+			raceRead(norm.X.data, uint64(norm.X.len)*norm.X.bytes)
+			raceWrite(unsafe.Pointer(unsafe.SliceData(norm.WeightGrad)), uint64(len(norm.WeightGrad))*4)
+			raceWrite(unsafe.Pointer(unsafe.SliceData(norm.BiasGrad)), uint64(len(norm.BiasGrad))*4)
 		}
 	}
 }

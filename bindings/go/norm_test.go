@@ -21,12 +21,12 @@ func randomNorm[W Element](r *rand.Rand, heads int) (*Norm, []W, []W) {
 	}
 	weight, bias := random[W](r, rows*normDim), random[W](r, rows*normDim)
 	if norm.Kind != NormKindRMSPlain {
-		norm.Weight = WeightsOf(weight)
+		norm.Weight = ArrayOf(weight)
 	} else {
 		norm.PerHead = false
 	}
 	if norm.Kind == NormKindLayerBias {
-		norm.Bias = WeightsOf(bias)
+		norm.Bias = ArrayOf(bias)
 	}
 	return norm, weight, bias
 }
@@ -146,7 +146,7 @@ func TestRootsOrderAndRoundingArrive(t *testing.T) {
 	}
 	apply := func(norm Norm) []float32 {
 		x := slices.Clone(q)
-		norm.Kind, norm.Weight = NormKindRMS, WeightsOf(weight)
+		norm.Kind, norm.Weight = NormKindRMS, ArrayOf(weight)
 		step := Step{Batch: 1, Tokens: normTokens, Positions: Offset(11), Norms: &Norms{Q: &norm}}
 		if err := ApplyQK(c, BSHD(x, 1), Tensor[float32]{}, step); err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func TestRootsOrderAndRoundingArrive(t *testing.T) {
 		for _, x := range q {
 			rounded[i] = append(rounded[i], BFloat16FromFloat32(x))
 		}
-		norm := &Norm{Kind: NormKindRMS, Eps: 1e-5, Weight: WeightsOf(weight), Rounding: how}
+		norm := &Norm{Kind: NormKindRMS, Eps: 1e-5, Weight: ArrayOf(weight), Rounding: how}
 		step := Step{Batch: 1, Tokens: normTokens, Positions: Offset(11), Norms: &Norms{Q: norm}}
 		if err := ApplyQK(c, BSHD(rounded[i], 1), Tensor[float32]{}, step); err != nil {
 			t.Fatal(err)
@@ -186,7 +186,7 @@ func TestNormsThatDoNotFitAreRefused(t *testing.T) {
 	c := mustNew(t, plain(normDim))
 	weight := make([]float32, 2*normDim)
 	rms := func(change func(*Norm)) *Norms {
-		norm := &Norm{Kind: NormKindRMS, Eps: 1e-5, Weight: WeightsOf(weight[:normDim])}
+		norm := &Norm{Kind: NormKindRMS, Eps: 1e-5, Weight: ArrayOf(weight[:normDim])}
 		change(norm)
 		return &Norms{Q: norm}
 	}
@@ -194,16 +194,16 @@ func TestNormsThatDoNotFitAreRefused(t *testing.T) {
 		norms *Norms
 		want  string
 	}{
-		{rms(func(n *Norm) { n.Weight = WeightsOf(weight) }), "Norms.Q.Weight has 128 elements, and must have 1 rows of 64"},
+		{rms(func(n *Norm) { n.Weight = ArrayOf(weight) }), "Norms.Q.Weight has 128 elements, and must have 1 rows of 64"},
 		{rms(func(n *Norm) { n.PerHead = true }), "Norms.Q.Weight has 64 elements, and must have 2 rows of 64"},
 		{rms(func(n *Norm) { n.Span = NormSpanAllHeads }), "Norms.Q.Weight has 64 elements, and must have 2 rows of 64"},
 		{rms(func(n *Norm) { n.Span, n.Rstd = NormSpanGiven, weight[:3] }), "Norms.Q.Weight has 64 elements, and must have 2 rows"},
-		{rms(func(n *Norm) { n.Kind, n.Bias = NormKindLayerBias, WeightsOf(weight) }), "Norms.Q.Bias has 128 elements"},
-		{rms(func(n *Norm) { n.Bias = WeightsOf(make([]BFloat16, normDim)) }), "Norms.Q.Bias must have the element type of Weight"},
+		{rms(func(n *Norm) { n.Kind, n.Bias = NormKindLayerBias, ArrayOf(weight) }), "Norms.Q.Bias has 128 elements"},
+		{rms(func(n *Norm) { n.Bias = ArrayOf(make([]BFloat16, normDim)) }), "Norms.Q.Bias must have the element type of Weight"},
 		{rms(func(n *Norm) { n.Rstd = weight }), "Norms.Q.Rstd has 128 elements, and must have one for each of 1 * 3 tokens"},
 		{rms(func(n *Norm) { n.Eps = 0 }), "Norms.Q.Eps (0) is required"},
 		{rms(func(n *Norm) { n.Kind = 0 }), "Norms.Q.Kind (0) is required"},
-		{rms(func(n *Norm) { n.Weight = Weights{} }), "Norms.Q.Weight"},
+		{rms(func(n *Norm) { n.Weight = Array{} }), "Norms.Q.Weight"},
 		{&Norms{K: &Norm{Kind: NormKindRMSPlain, Eps: 1}}, "Norms.K is set, but k is absent"},
 		{&Norms{V: &Norm{Kind: NormKindRMSPlain, Eps: 1}}, "Norms.V is set, but v is absent"},
 	} {

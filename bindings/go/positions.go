@@ -93,6 +93,10 @@ func (step *Step) check(function string, call *C.ropego_call, c *contextState) e
 	call.positions._type = C.int32_t(p.typ)
 	call.positions.offset = C.int64_t(p.offset)
 	call.positions.shard = step.Shard.raw
+	call.positions.batch_repeat = C.int64_t(step.BatchRepeat)
+	if step.CosSin != nil && step.BatchRepeat != 0 {
+		return invalid(function, "Step.BatchRepeat (%d) must be 0 with Step.CosSin: it is of positions", step.BatchRepeat)
+	}
 	if p.kind == 0 && step.CosSin == nil {
 		return invalid(function, "Step.Positions or Step.CosSin is required")
 	}
@@ -106,6 +110,14 @@ func (step *Step) check(function string, call *C.ropego_call, c *contextState) e
 	return step.checkArrays(function, call, c)
 }
 
+// positionRows are the batch rows that positions have. A number that does not divide is refused by the library.
+func (step *Step) positionRows() int {
+	if step.BatchRepeat > 1 {
+		return step.Batch / step.BatchRepeat
+	}
+	return step.Batch
+}
+
 // movesOn tells whether each token is one further than the one before it.
 func (p *Positions) movesOn() bool {
 	return p.kind == C.ROPE_POSITIONS_OFFSET || p.kind == C.ROPE_POSITIONS_SEQ_OFFSETS
@@ -113,7 +125,7 @@ func (p *Positions) movesOn() bool {
 
 func (step *Step) checkArrays(function string, call *C.ropego_call, c *contextState) error {
 	p := &step.Positions
-	batch, tokens := max(0, step.Batch), max(0, step.Tokens)
+	batch, tokens := max(0, step.positionRows()), max(0, step.Tokens)
 	sequences := batch
 	if step.CuSeqlens != nil {
 		sequences = len(step.CuSeqlens) - 1

@@ -87,7 +87,7 @@ func prepare[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[
 	}
 	b := new(body[preparedState[Q, K]])
 	var call C.ropego_append_call
-	if err := b.value.create(function, c, q, k, qOut, kOut, step, &call, nil); err != nil {
+	if err := b.value.create(function, c, q, k, qOut, kOut, step, &call, nil, nil); err != nil {
 		return nil, err
 	}
 	p = new(Prepared[Q, K])
@@ -98,7 +98,8 @@ func prepare[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[
 // create makes the C object. The slots of the step are for beside, which describes what a call has besides q
 // and k; nil: nothing.
 func (s *preparedState[Q, K]) create(function string, c *Context, q *Tensor[Q], k *Tensor[K], qOut *Tensor[Q],
-	kOut *Tensor[K], step *Step, call *C.ropego_append_call, beside func(*contextState) error) (err error) {
+	kOut *Tensor[K], step *Step, call *C.ropego_append_call, fused *C.ropego_fused, beside func(*contextState) error) (
+	err error) {
 	use, err := c.forSlices(function)
 	if err != nil {
 		return err
@@ -145,7 +146,7 @@ func (s *preparedState[Q, K]) create(function string, c *Context, q *Tensor[Q], 
 		}
 		defer step.Pool.leave()
 	}
-	raw := C.ropego_prepared_create(context.ptr, call, (*C.uint8_t)(slots.numbers),
+	raw := C.ropego_prepared_create(context.ptr, call, fused, (*C.uint8_t)(slots.numbers),
 		(*C.int32_t)(unsafe.SliceData(slots.pageStarts)), (*C.int32_t)(unsafe.SliceData(slots.starts)),
 		(*C.uint8_t)(step.Positions.ids), (*C.int32_t)(unsafe.SliceData(step.CuSeqlens)),
 		(*C.int32_t)(unsafe.SliceData(step.FreqSets)), cos, sin, pool, &s.memory.ptr)

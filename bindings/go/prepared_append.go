@@ -69,7 +69,7 @@ func prepareAppend[Q, K, V Element](function string, c *Context, q *Tensor[Q], k
 	b := new(body[preparedAppendState[Q, K, V]])
 	state := &b.value
 	var call C.ropego_append_call
-	err := state.create(function, c, q, k, qOut, kOut, step, &call, func(context *contextState) error {
+	err := state.create(function, c, q, k, qOut, kOut, step, &call, nil, func(context *contextState) error {
 		return state.describe(function, v, vOut, cache, &call, context, step)
 	})
 	if err != nil {

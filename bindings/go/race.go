@@ -22,7 +22,7 @@ func (step *Step) tellRace(c *contextState, writes bool) {
 		if p.kind != C.ROPE_POSITIONS_IDS_STRIDED {
 			raceRead(p.ids, uint64(p.len)*size)
 		} else {
-			blocks(raceRead, p.ids, size, [3]int{c.info.Axes, batch, tokens},
+			blocks(raceRead, p.ids, size, [3]int{c.info.Axes, step.positionRows(), tokens},
 				[3]int{p.strideAxis, p.strideBatch, p.strideToken}, 0, 1)
 		}
 	}
@@ -86,7 +86,7 @@ func (t *Tensor[T]) part(whole bool, c *contextState) (first, width int) {
 }
 
 // tellStores reports k, v and their outputs, the slots that their tokens have, and where these stand.
-func tellStores[K, V Element, CK, CV CacheElement](cache *KVCache[CK, CV], k, kOut *Tensor[K], v, vOut *Tensor[V],
+func tellStores[K, V Element, CK, CV OutputElement](cache *KVCache[CK, CV], k, kOut *Tensor[K], v, vOut *Tensor[V],
 	slots []int, c *contextState, step *Step) {
 	if step.Batch == 0 || step.Tokens == 0 {
 		return
@@ -105,7 +105,7 @@ func tellStores[K, V Element, CK, CV CacheElement](cache *KVCache[CK, CV], k, kO
 			}
 			first, width := cache.K.part(whole, c)
 			cache.K.tellSlots(raceWrite, slots, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
-			cache.KScale.tellRace(slots, cache.K.Heads, cache.K.channels(c))
+			cache.KScale.tellRace(slots, cache.K.Heads, cache.K.channels(c), size)
 		}
 	}
 	if v.empty() {
@@ -120,8 +120,97 @@ func tellStores[K, V Element, CK, CV CacheElement](cache *KVCache[CK, CV], k, kO
 	}
 	if !cache.V.zero() {
 		cache.V.tellSlots(raceWrite, slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
-		cache.VScale.tellRace(slots, cache.V.Heads, dim)
+		cache.VScale.tellRace(slots, cache.V.Heads, dim, size)
 	}
+}
+
+// tellRace reports what a call has read and written.
+func (call *Call) tellRace(c *contextState, step *Step) {
+	if step.Batch == 0 || step.Tokens == 0 {
+		return
+	}
+	step.tellRace(c, false)
+	var slots []int
+	if call.Cache != nil {
+		slots = step.Slots.of(step, call.Cache.PageSize)
+	}
+	call.tellParts(c, step, slots)
+}
+
+// tellParts reports tensors, the memory of these slots, and scales.
+func (call *Call) tellParts(c *contextState, step *Step, slots []int) {
+	if step.Batch == 0 || step.Tokens == 0 {
+		return
+	}
+	stored := call.Cache != nil && !call.Cache.K.zero()
+	call.Q.tellPair(&call.QOut, step.Norms.q() != nil, false, c, step)
+	call.K.tellPair(&call.KOut, step.Norms.k() != nil, stored, c, step)
+	normed := step.Norms != nil && step.Norms.V != nil
+	call.V.tellCopy(&call.VOut, normed, c, step)
+	call.Rest.tellCopy(&call.RestOut, false, c, step)
+	if call.Cache == nil {
+		return
+	}
+	size := Step{Batch: call.Cache.Pages, Tokens: call.Cache.PageSize}
+	for _, memory := range []*AnyTensor{&call.Cache.K, &call.Cache.V} {
+		if memory.zero() {
+			continue
+		}
+		first, width := 0, memory.channels(c)
+		if memory == &call.Cache.K {
+			first, width = memory.form.part(!call.K.form.Span && !memory.form.Span, c)
+		}
+		dim := memory.channels(c)
+		strides := memory.form.strides(dim, &size)
+		for _, slot := range slots {
+			at := slot/size.Tokens*strides[0] + slot%size.Tokens*strides[1] + first
+			blocks(raceWrite, memory.data, memory.bytes, [3]int{1, 1, memory.form.Heads}, [3]int{0, 0, strides[2]}, at, width)
+		}
+		memory.scale.tellRace(slots, memory.form.Heads, dim, size)
+	}
+}
+
+// tellPair reports q or k and its output; stored: where it also goes to a cache, it does not turn in place.
+func (t *AnyTensor) tellPair(out *AnyTensor, normed, stored bool, c *contextState, step *Step) {
+	if t.zero() {
+		return
+	}
+	inPlace := out.zero() && !stored || !out.zero() && out.data == t.data
+	whole := (!inPlace || normed) && !t.form.Span && !out.form.Span
+	switch {
+	case !inPlace:
+		t.touch(raceRead, whole, c, step)
+		out.touch(raceWrite, whole, c, step)
+	case !c.nope || normed:
+		t.touch(raceWrite, whole, c, step)
+	}
+}
+
+// tellCopy reports v or the rest, and its output.
+func (t *AnyTensor) tellCopy(out *AnyTensor, normed bool, c *contextState, step *Step) {
+	if t.zero() {
+		return
+	}
+	if out.zero() || out.data != t.data {
+		t.touch(raceRead, true, c, step)
+		out.touch(raceWrite, true, c, step)
+	} else if normed {
+		out.touch(raceWrite, true, c, step)
+	}
+}
+
+// touch tells of the span of every head, or of whole heads, and of their scales.
+func (t *AnyTensor) touch(tell func(unsafe.Pointer, uint64), whole bool, c *contextState, step *Step) {
+	if t.zero() {
+		return
+	}
+	dim := t.channels(c)
+	first, width := 0, dim
+	if t.headDim == 0 {
+		first, width = t.form.part(whole, c)
+	}
+	blocks(tell, t.data, t.bytes, [3]int{step.Batch, step.Tokens, t.form.Heads}, t.form.strides(dim, step), first, width)
+	t.scale.tellAll(t.form.Heads, dim, *step)
 }
 
 // tellMove reports what a move reads or writes in the slots of its tokens.

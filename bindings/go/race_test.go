@@ -120,6 +120,32 @@ var raceCases = map[string]struct {
 	"a slot each, prepared": {false, func(c *Context, q []float32, side int) error {
 		return appendPrepared(c, q, int32(2+side))
 	}},
+	"one output of a Call": {true, func(c *Context, q []float32, _ int) error {
+		in := BSHD(make([]BFloat16, len(q)), 2).Any()
+		return Apply(c, Call{Q: in, QOut: BSHD(q, 2).Any()}, Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+	}},
+	"one input of a Call": {false, func(c *Context, q []float32, _ int) error {
+		out := BSHD(make([]BFloat16, len(q)), 2).Any()
+		return Apply(c, Call{Q: BSHD(q, 2).Any(), QOut: out}, Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+	}},
+	"one array of scales": {true, func(c *Context, q []float32, _ int) error {
+		return callScaled(c, q[:4], 0)
+	}},
+	"scales of a token each": {false, func(c *Context, q []float32, side int) error {
+		return callScaled(c, q[2*side:2*side+2], 2)
+	}},
+	"one slot of a Call": {true, func(c *Context, q []float32, _ int) error {
+		return callStores(c, q, 2)
+	}},
+	"a slot of a Call each": {false, func(c *Context, q []float32, side int) error {
+		return callStores(c, q, int32(2+side))
+	}},
+	"one gradient": {true, func(c *Context, q []float32, _ int) error {
+		norm := &Norm{Kind: NormKindRMS, Eps: 1, Weight: ArrayOf(make([]float32, 64)), GradParts: 1, WeightGrad: q[:64],
+			X: BSHD(make([]float32, 64), 1).Any()}
+		step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Operation: OperationBackward, Norms: &Norms{Q: norm}}
+		return ApplyQK(c, BSHD(make([]float32, 64), 1), Tensor[float32]{}, step)
+	}},
 	"refused calls": {false, func(c *Context, q []float32, _ int) error {
 		if ApplyQK(c, BSHD(q, 2), BSHD(q, 2), Step{Batch: 1, Tokens: 2, Positions: Offset(0)}) == nil {
 			panic("an overlap was accepted")
@@ -145,6 +171,29 @@ func appendPrepared(c *Context, q []float32, slot int32) error {
 		return err
 	}
 	return p.Apply(nil, make([]float32, 64), make([]float32, 64), make([]float32, len(q)), q)
+}
+
+// callScaled computes the scales of two tokens of two heads, or with a stride those of one.
+func callScaled(c *Context, scales []float32, heads int) error {
+	tokens := len(scales) / 2
+	n := tokens * 2 * 64
+	out := BSHD(make([]int8, n), 2).Any().WithScale(&Scale{Data: scales, Computed: true})
+	if heads != 0 {
+		out.scale.Strides = &Strides{Token: heads, Head: 1}
+	}
+	call := Call{Q: BSHD(make([]float32, n), 2).Any(), QOut: out}
+	return Apply(c, call, Step{Batch: 1, Tokens: tokens, Positions: Offset(0)})
+}
+
+// callStores stores a key in one of the slots of q, in a call that is prepared.
+func callStores(c *Context, q []float32, slot int32) error {
+	call := Call{K: BSHD[float32](nil, 1).Any(), Cache: &Cache{K: NHD[float32](nil, 1).Any(), Pages: 2, PageSize: 2}}
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: MappedSlots([]int32{slot})}
+	p, err := PrepareCall(c, call, step)
+	if err != nil {
+		return err
+	}
+	return p.Apply(Layer{K: ArrayOf(make([]float32, 64)), CacheK: ArrayOf(q)})
 }
 
 // The race detector ends a test that has a race, so each case is a process.

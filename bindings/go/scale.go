@@ -4,14 +4,16 @@ package rope
 import "C"
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"unsafe"
 
 	"github.com/librope/librope/bindings/go/internal/extent"
 )
 
-// Scale is what the codes of K or V of a KVCache in 8 bits stand for: value = code * scale. It has one of
-// Value, Data and E8M0.
+// Scale is what the codes of K or V of a KVCache, or of an output of a Call, in 8 bits stand for: value = code *
+// scale. It has one of Value, Data and E8M0.
 //
 //	cache := rope.KVCache[rope.F8E4M3, rope.F8E4M3]{
 //		K: rope.NHD(keys, 8), KScale: &rope.Scale{Value: 0.02},
@@ -21,12 +23,15 @@ import (
 type Scale struct {
 	Value float32 // one for all, given: 2^-126 to 2^126
 
-	// A scale of each head, or group of its channels: [pages, page_size, heads, groups] of K or V, whatever
-	// their layout is.
+	// A scale of each head, or group of its channels: [batch, tokens, heads, groups], of K or V of a cache [pages,
+	// page_size, heads, groups], whatever their layout is.
 	Data []float32
 	E8M0 []uint8 // the same as powers of two, of which the exponent is kept: 2^(byte - 127)
+	// How Data or E8M0 lie, from their first scale on; nil: contiguous. Those of a head are adjacent; 0 shares one
+	// that is given.
+	Strides *Strides
 
-	// Data or E8M0 are written, in the slots that the call fills; otherwise they are given.
+	// Data or E8M0 are written, for what the call stores; otherwise they are given.
 	//
 	//	scale = max(largest size in the group / MAX, MinScale), up to a power of two if asked for
 	//
@@ -39,7 +44,8 @@ type Scale struct {
 	RoundFirst bool    // results are rounded to the type of k or v first, as two kernels would do
 }
 
-// checkScale fills the C scale of a cache's memory after checking that its array is that of the memory.
+// checkScale fills the C scale of an output, or of a cache's memory, after checking that its array is that of the
+// tensor.
 func checkScale(function, name string, s *Scale, raw *C.ropego_scale, heads, dim int, size Step) (*C.uint8_t, error) {
 	if s == nil {
 		return nil, nil
@@ -54,6 +60,9 @@ func checkScale(function, name string, s *Scale, raw *C.ropego_scale, heads, dim
 	raw.value, raw.group, raw.min_scale = C.float(s.Value), C.int32_t(s.Group), C.double(s.MinScale)
 	raw.computed, raw.power_of_two, raw.round_first = number(s.Computed), number(s.PowerOfTwo), number(s.RoundFirst)
 	if s.Data == nil && s.E8M0 == nil {
+		if s.Strides != nil {
+			return nil, invalid(function, "%s.Strides must be nil: they are those of Data or E8M0", name)
+		}
 		return nil, nil
 	}
 	field, length, data := "Data", len(s.Data), addressOf(s.Data)
@@ -63,14 +72,44 @@ func checkScale(function, name string, s *Scale, raw *C.ropego_scale, heads, dim
 		raw.dtype = C.ROPE_DTYPE_E8M0
 	}
 	groups := s.groups(dim)
-	if n, good := extent.Volume(max(0, size.Batch), max(0, size.Tokens), max(0, heads), groups); !good || n != uint64(length) {
-		return nil, invalid(function, "%s.%s has %d scales, and must have [pages, page_size, heads, groups] = "+
-			"[%d, %d, %d, %d]", name, field, length, size.Batch, size.Tokens, heads, groups)
+	if n, good := s.needs(heads, groups, size); !good || n > uint64(length) || n != uint64(length) && s.Strides == nil {
+		shape := "batch, tokens"
+		if strings.Contains(name, "Cache") {
+			shape = "pages, page_size"
+		}
+		rule := ""
+		if s.Strides != nil {
+			rule = fmt.Sprintf(", by strides %+v", *s.Strides)
+		}
+		return nil, invalid(function, "%s.%s has %d scales, and must have [%s, heads, groups] = [%d, %d, %d, %d]%s", name,
+			field, length, shape, size.Batch, size.Tokens, heads, groups, rule)
 	}
-	raw.stride_head = C.int64_t(groups)
-	raw.stride_token = C.int64_t(heads * groups)
-	raw.stride_batch = C.int64_t(size.Tokens * heads * groups)
+	s.setStrides(raw, heads, groups, size)
 	return (*C.uint8_t)(data), nil
+}
+
+// needs is how many elements the array of such a tensor has, or reaches by its strides; false if there is none.
+func (s *Scale) needs(heads, groups int, size Step) (uint64, bool) {
+	batch, tokens, heads := max(0, size.Batch), max(0, size.Tokens), max(0, heads)
+	if s.Strides == nil || batch == 0 || tokens == 0 || heads == 0 {
+		return extent.Volume(batch, tokens, heads, groups)
+	}
+	return extent.End(groups, [3]uint64{uint64(batch), uint64(tokens), uint64(heads)},
+		[3]int{s.Strides.Batch, s.Strides.Token, s.Strides.Head})
+}
+
+// setStrides fills the strides of the C scale.
+func (s *Scale) setStrides(raw *C.ropego_scale, heads, groups int, size Step) {
+	strides := s.strides(heads, groups, size)
+	raw.stride_batch, raw.stride_token = C.int64_t(strides.Batch), C.int64_t(strides.Token)
+	raw.stride_head = C.int64_t(strides.Head)
+}
+
+func (s *Scale) strides(heads, groups int, size Step) Strides {
+	if s.Strides != nil {
+		return *s.Strides
+	}
+	return Strides{Batch: size.Tokens * heads * groups, Token: heads * groups, Head: groups}
 }
 
 // groups are those of a head of dim channels.
@@ -84,27 +123,48 @@ func (s *Scale) groups(dim int) int {
 // checkUnscaled refuses scales in calls for which they are not.
 func (cache *KVCache[K, V]) checkUnscaled(function string) error {
 	if cache.KScale != nil || cache.VScale != nil {
-		return invalid(function, "KVCache.KScale and KVCache.VScale must be nil: they are for Append and AppendTo")
+		return invalid(function, "KVCache.KScale and KVCache.VScale must be nil: they are for Append, AppendTo and a Call")
 	}
 	return nil
 }
 
 // tellRace reports the scales of these slots.
-func (s *Scale) tellRace(slots []int, heads, dim int) {
-	if s == nil || s.Data == nil && s.E8M0 == nil {
+func (s *Scale) tellRace(slots []int, heads, dim int, size Step) {
+	tell, data, bytes := s.memory()
+	if data == nil {
 		return
 	}
-	tell, row := raceRead, heads*s.groups(dim)
-	if s.Computed {
-		tell = raceWrite
+	groups := s.groups(dim)
+	strides := s.strides(heads, groups, size)
+	for _, slot := range slots {
+		at := slot/size.Tokens*strides.Batch + slot%size.Tokens*strides.Token
+		blocks(tell, data, bytes, [3]int{1, 1, heads}, [3]int{0, 0, strides.Head}, at, groups)
 	}
-	data, bytes := unsafe.Pointer(unsafe.SliceData(s.Data)), uint64(4)
+}
+
+// tellAll reports those of an output.
+func (s *Scale) tellAll(heads, dim int, size Step) {
+	if tell, data, bytes := s.memory(); data != nil {
+		groups := s.groups(dim)
+		strides := s.strides(heads, groups, size)
+		blocks(tell, data, bytes, [3]int{size.Batch, size.Tokens, heads},
+			[3]int{strides.Batch, strides.Token, strides.Head}, 0, groups)
+	}
+}
+
+// memory is the array, and how a call touches it; nil: there is none.
+func (s *Scale) memory() (tell func(unsafe.Pointer, uint64), data unsafe.Pointer, bytes uint64) {
+	if s == nil || s.Data == nil && s.E8M0 == nil {
+		return nil, nil, 0
+	}
+	tell, data, bytes = raceRead, unsafe.Pointer(unsafe.SliceData(s.Data)), 4
 	if s.E8M0 != nil {
 		data, bytes = unsafe.Pointer(unsafe.SliceData(s.E8M0)), 1
 	}
-	for _, slot := range slots {
-		blocks(tell, data, bytes, [3]int{1, 1, 1}, [3]int{}, slot*row, row)
+	if s.Computed {
+		tell = raceWrite
 	}
+	return tell, data, bytes
 }
 
 // number is how C says it.

@@ -53,6 +53,7 @@ static inline void set_positions(rope_positions* to, const ropego_positions* fro
   to->cu_seqlens = cu_seqlens;
   to->freq_sets = freq_sets;
   to->shard = from->shard.scheme != 0 ? &from->shard : NULL;
+  to->batch_repeat = from->batch_repeat;
   to->stride_axis = from->stride_axis;
   to->stride_batch = from->stride_batch;
   to->stride_token = from->stride_token;
@@ -191,10 +192,11 @@ ropego_error* ropego_move(const rope_context* context, const ropego_move_call* m
   return result(rope_apply_qk(context, &args));
 }
 
-// `norm` is its memory.
-static inline const rope_norm* set_norm(rope_norm* norm, const ropego_norm* from,
-                                        const uint8_t* weight, const uint8_t* bias,
-                                        const float* rstd) {
+// `norm` and `before` are its memory.
+static inline const rope_norm* set_norm(rope_norm* norm, rope_tensor* before,
+                                        const ropego_norm* from, const uint8_t* weight,
+                                        const uint8_t* bias, const float* rstd, uint8_t* x,
+                                        float* weight_grad, float* bias_grad) {
   if (!from->given) return NULL;
   *norm = (rope_norm)ROPE_INIT(rope_norm);
   norm->kind = from->kind;
@@ -207,6 +209,14 @@ static inline const rope_norm* set_norm(rope_norm* norm, const ropego_norm* from
   norm->rounding = from->rounding;
   norm->weight_stride_head = from->weight_stride_head;
   norm->rstd = rstd;
+  norm->weight_grad = weight_grad;
+  norm->bias_grad = bias_grad;
+  norm->grad_parts = from->grad_parts;
+  if (from->x.dtype != 0) {
+    memset(before, 0, sizeof *before);
+    set_tensor(before, &from->x, x);
+    norm->x = before;
+  }
   return norm;
 }
 
@@ -229,52 +239,113 @@ static inline const rope_scale* set_scale(rope_scale* scale, const ropego_scale*
   return scale;
 }
 
+// The scales of four outputs and of a cache.
+typedef struct scale_memory {
+  rope_scale q_out, k_out, v_out, rest_out, k, v;
+} scale_memory;
+
+// Sets what a call has besides norms; `scales` is the memory of its scales.
+static inline void set_beside(rope_qk_args* args, rope_fused* fused, rope_kv_cache* cache,
+                              scale_memory* scales, const ropego_fused* beside, uint8_t* rest,
+                              uint8_t* rest_out, uint8_t* q_out_scales, uint8_t* k_out_scales,
+                              uint8_t* v_out_scales, uint8_t* rest_out_scales, uint8_t* k_scales,
+                              uint8_t* v_scales) {
+  set_tensor(&fused->rest, &beside->rest, rest);
+  set_tensor(&fused->rest_out, &beside->rest_out, rest_out);
+  args->q_out.scale = set_scale(&scales->q_out, &beside->q_out_scale, q_out_scales);
+  args->k_out.scale = set_scale(&scales->k_out, &beside->k_out_scale, k_out_scales);
+  fused->v_out.scale = set_scale(&scales->v_out, &beside->v_out_scale, v_out_scales);
+  fused->rest_out.scale = set_scale(&scales->rest_out, &beside->rest_out_scale, rest_out_scales);
+  if (cache == NULL) return;
+  cache->k.scale = set_scale(&scales->k, &beside->k_scale, k_scales);
+  cache->v.scale = set_scale(&scales->v, &beside->v_scale, v_scales);
+}
+
 ropego_error* ropego_apply_fused(
     const rope_context* context, const ropego_append_call* append, const ropego_fused* beside,
-    uint8_t* q, uint8_t* k, uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
-    uint8_t* cache_k, uint8_t* cache_v, uint8_t* k_scales, uint8_t* v_scales,
-    const uint8_t* slots, const int32_t* page_starts, const int32_t* starts, const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd,
-    const uint8_t* k_weight, const uint8_t* k_bias, const float* k_rstd, const uint8_t* v_weight,
-    const uint8_t* v_bias, const float* v_rstd, const uint8_t* ids, const int32_t* cu_seqlens,
+    uint8_t* q, uint8_t* k, uint8_t* v, uint8_t* rest, uint8_t* q_out, uint8_t* k_out,
+    uint8_t* v_out, uint8_t* rest_out, uint8_t* cache_k, uint8_t* cache_v, uint8_t* q_out_scales,
+    uint8_t* k_out_scales, uint8_t* v_out_scales, uint8_t* rest_out_scales, uint8_t* k_scales,
+    uint8_t* v_scales, const uint8_t* slots, const int32_t* page_starts, const int32_t* starts,
+    const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd, uint8_t* q_x,
+    float* q_weight_grad, float* q_bias_grad, const uint8_t* k_weight, const uint8_t* k_bias,
+    const float* k_rstd, uint8_t* k_x, float* k_weight_grad, float* k_bias_grad,
+    const uint8_t* v_weight, const uint8_t* v_bias, const float* v_rstd, uint8_t* v_x,
+    float* v_weight_grad, float* v_bias_grad, const uint8_t* ids, const int32_t* cu_seqlens,
     const int32_t* freq_sets, uint8_t* cos, uint8_t* sin, const rope_pool* pool) {
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   rope_cos_sin rows;
   set_args(&args, &append->call, q, k, q_out, k_out, ids, cu_seqlens, freq_sets, &rows, cos, sin, pool);
   rope_fused fused = make_fused(append, NULL, v, v_out);
   rope_kv_cache cache;
-  rope_scale k_scale, v_scale;
+  scale_memory scales;
   if (append->cache.kind != 0) {
     cache = make_cache(&append->cache, cache_k, cache_v, slots, page_starts, starts);
-    cache.k.scale = set_scale(&k_scale, &beside->k_scale, k_scales);
-    cache.v.scale = set_scale(&v_scale, &beside->v_scale, v_scales);
     fused.cache = &cache;
   }
+  set_beside(&args, &fused, append->cache.kind != 0 ? &cache : NULL, &scales, beside, rest, rest_out,
+             q_out_scales, k_out_scales, v_out_scales, rest_out_scales, k_scales, v_scales);
   rope_norm q_norm, k_norm, v_norm;
-  fused.q_norm = set_norm(&q_norm, &beside->q, q_weight, q_bias, q_rstd);
-  fused.k_norm = set_norm(&k_norm, &beside->k, k_weight, k_bias, k_rstd);
-  fused.v_norm = set_norm(&v_norm, &beside->v, v_weight, v_bias, v_rstd);
+  rope_tensor of_q, of_k, of_v;
+  fused.q_norm = set_norm(&q_norm, &of_q, &beside->q, q_weight, q_bias, q_rstd, q_x, q_weight_grad,
+                          q_bias_grad);
+  fused.k_norm = set_norm(&k_norm, &of_k, &beside->k, k_weight, k_bias, k_rstd, k_x, k_weight_grad,
+                          k_bias_grad);
+  fused.v_norm = set_norm(&v_norm, &of_v, &beside->v, v_weight, v_bias, v_rstd, v_x, v_weight_grad,
+                          v_bias_grad);
   args.fused = &fused;
   return result(rope_apply_qk(context, &args));
 }
 
 ropego_error* ropego_prepared_create(const rope_context* context, const ropego_append_call* append,
-                                     const uint8_t* slots, const int32_t* page_starts,
-                                     const int32_t* starts, const uint8_t* ids,
-                                     const int32_t* cu_seqlens, const int32_t* freq_sets,
-                                     uint8_t* cos, uint8_t* sin, const rope_pool* pool,
-                                     rope_prepared** out) {
+                                     const ropego_fused* beside, const uint8_t* slots,
+                                     const int32_t* page_starts, const int32_t* starts,
+                                     const uint8_t* ids, const int32_t* cu_seqlens,
+                                     const int32_t* freq_sets, uint8_t* cos, uint8_t* sin,
+                                     const rope_pool* pool, rope_prepared** out) {
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   rope_cos_sin rows;
   rope_kv_cache cache;
-  rope_fused fused;
+  scale_memory scales;
   set_args(&args, &append->call, NULL, NULL, NULL, NULL, ids, cu_seqlens, freq_sets, &rows, cos,
            sin, pool);
+  rope_fused fused = make_fused(append, NULL, NULL, NULL);
   if (append->cache.kind != 0) {
     cache = make_cache(&append->cache, NULL, NULL, slots, page_starts, starts);
-    fused = make_fused(append, &cache, NULL, NULL);
-    args.fused = &fused;
+    fused.cache = &cache;
   }
+  if (beside != NULL) {
+    set_beside(&args, &fused, append->cache.kind != 0 ? &cache : NULL, &scales, beside, NULL, NULL,
+               NULL, NULL, NULL, NULL, NULL, NULL);
+  }
+  if (beside != NULL || append->cache.kind != 0) args.fused = &fused;
   return result(rope_prepared_create(context, &args, out));
+}
+
+ropego_error* ropego_prepared_call(const rope_prepared* prepared, uint8_t* q, uint8_t* q_out,
+                                   uint8_t* k, uint8_t* k_out, uint8_t* v, uint8_t* v_out,
+                                   uint8_t* rest, uint8_t* rest_out, uint8_t* q_out_scales,
+                                   uint8_t* k_out_scales, uint8_t* v_out_scales,
+                                   uint8_t* rest_out_scales, uint8_t* cache_k, uint8_t* cache_v,
+                                   uint8_t* cache_k_scales, uint8_t* cache_v_scales) {
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = q;
+  data.q_out = q_out;
+  data.k = k;
+  data.k_out = k_out;
+  data.v = v;
+  data.v_out = v_out;
+  data.rest = rest;
+  data.rest_out = rest_out;
+  data.q_out_scales = q_out_scales;
+  data.k_out_scales = k_out_scales;
+  data.v_out_scales = v_out_scales;
+  data.rest_out_scales = rest_out_scales;
+  data.cache_k = cache_k;
+  data.cache_v = cache_v;
+  data.cache_k_scales = cache_k_scales;
+  data.cache_v_scales = cache_v_scales;
+  return result(rope_prepared_apply(prepared, &data));
 }
 
 ropego_error* ropego_prepared_apply(const rope_prepared* prepared, uint8_t* q, uint8_t* k,

@@ -35,6 +35,7 @@ typedef struct ropego_positions {
   int32_t
       type;  // of the array: 4, 8: int32_t, int64_t; -4: float; 0: there is none; 1: offset is it
   int32_t unused;
+  int64_t batch_repeat;
   int64_t stride_axis, stride_batch, stride_token;
   rope_shard shard;  // scheme 0: there is none
 } ropego_positions;
@@ -64,6 +65,8 @@ typedef struct ropego_norm {
   int32_t kind, weight_dtype, span, order, rounding;
   double eps;
   int64_t weight_stride_head;
+  ropego_tensor x;  // dtype 0: there is none
+  int32_t grad_parts, unused;
 } ropego_norm;
 
 typedef struct ropego_scale {
@@ -77,8 +80,10 @@ typedef struct ropego_scale {
 
 // What few calls have.
 typedef struct ropego_fused {
-  ropego_norm q, k, v;            // norms
-  ropego_scale k_scale, v_scale;  // of the cache
+  ropego_norm q, k, v;  // norms
+  // Of outputs, and of the cache.
+  ropego_scale q_out_scale, k_out_scale, v_out_scale, rest_out_scale, k_scale, v_scale;
+  ropego_tensor rest, rest_out;
 } ropego_fused;
 
 typedef struct ropego_append_call {
@@ -105,14 +110,18 @@ ropego_error* ropego_append(const rope_context* context, const ropego_append_cal
                             const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
                             const int32_t* cu_seqlens, const int32_t* freq_sets, uint8_t* cos,
                             uint8_t* sin, const rope_pool* pool);
-// The same with norms and scales, and without a cache where its kind is 0.
+// The same with all else that a call may have, and without a cache where its kind is 0.
 ropego_error* ropego_apply_fused(
     const rope_context* context, const ropego_append_call* append, const ropego_fused* beside,
-    uint8_t* q, uint8_t* k, uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
-    uint8_t* cache_k, uint8_t* cache_v, uint8_t* k_scales, uint8_t* v_scales,
-    const uint8_t* slots, const int32_t* page_starts, const int32_t* starts, const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd,
-    const uint8_t* k_weight, const uint8_t* k_bias, const float* k_rstd, const uint8_t* v_weight,
-    const uint8_t* v_bias, const float* v_rstd, const uint8_t* ids, const int32_t* cu_seqlens,
+    uint8_t* q, uint8_t* k, uint8_t* v, uint8_t* rest, uint8_t* q_out, uint8_t* k_out,
+    uint8_t* v_out, uint8_t* rest_out, uint8_t* cache_k, uint8_t* cache_v, uint8_t* q_out_scales,
+    uint8_t* k_out_scales, uint8_t* v_out_scales, uint8_t* rest_out_scales, uint8_t* k_scales,
+    uint8_t* v_scales, const uint8_t* slots, const int32_t* page_starts, const int32_t* starts,
+    const uint8_t* q_weight, const uint8_t* q_bias, const float* q_rstd, uint8_t* q_x,
+    float* q_weight_grad, float* q_bias_grad, const uint8_t* k_weight, const uint8_t* k_bias,
+    const float* k_rstd, uint8_t* k_x, float* k_weight_grad, float* k_bias_grad,
+    const uint8_t* v_weight, const uint8_t* v_bias, const float* v_rstd, uint8_t* v_x,
+    float* v_weight_grad, float* v_bias_grad, const uint8_t* ids, const int32_t* cu_seqlens,
     const int32_t* freq_sets, uint8_t* cos, uint8_t* sin, const rope_pool* pool);
 ropego_error* ropego_move(const rope_context* context, const ropego_move_call* move, uint8_t* q,
                           uint8_t* k, uint8_t* q_out, uint8_t* k_out, uint8_t* source_k,
@@ -123,9 +132,10 @@ ropego_error* ropego_move(const rope_context* context, const ropego_move_call* m
                           const uint8_t* from_ids, const int32_t* cu_seqlens,
                           const int32_t* freq_sets, const int32_t* from_freq_sets,
                           const rope_pool* pool);
-// Of the tensors the call has everything but where they lie. cache.kind 0: nothing but q and k.
+// Of the tensors the call has everything but where they lie. beside: NULL, or scales and rest;
+// without it and with cache.kind 0 there is nothing but q and k.
 ropego_error* ropego_prepared_create(const rope_context* context, const ropego_append_call* append,
-                                     const uint8_t* slots, const int32_t* page_starts,
+                                     const ropego_fused* beside, const uint8_t* slots, const int32_t* page_starts,
                                      const int32_t* starts, const uint8_t* ids,
                                      const int32_t* cu_seqlens, const int32_t* freq_sets,
                                      uint8_t* cos, uint8_t* sin, const rope_pool* pool,
@@ -135,6 +145,12 @@ ropego_error* ropego_prepared_apply(const rope_prepared* prepared, uint8_t* q, u
 ropego_error* ropego_prepared_append(const rope_prepared* prepared, uint8_t* q, uint8_t* k,
                                      uint8_t* v, uint8_t* q_out, uint8_t* k_out, uint8_t* v_out,
                                      uint8_t* cache_k, uint8_t* cache_v);
+ropego_error* ropego_prepared_call(const rope_prepared* prepared, uint8_t* q, uint8_t* q_out,
+                                   uint8_t* k, uint8_t* k_out, uint8_t* v, uint8_t* v_out,
+                                   uint8_t* rest, uint8_t* rest_out, uint8_t* q_out_scales,
+                                   uint8_t* k_out_scales, uint8_t* v_out_scales,
+                                   uint8_t* rest_out_scales, uint8_t* cache_k, uint8_t* cache_v,
+                                   uint8_t* cache_k_scales, uint8_t* cache_v_scales);
 ropego_error* ropego_apply_thd(const rope_context* context, int32_t dtype, int64_t tokens,
                                const int64_t* positions, uint8_t* q, int32_t q_heads, uint8_t* k,
                                int32_t k_heads);

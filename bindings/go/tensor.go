@@ -29,13 +29,13 @@ type F8E4M3 uint8
 // F8E5M2 is a code of DTypeF8E5M2, as bits.
 type F8E5M2 uint8
 
-// CacheElement is a type of the elements of a KVCache: an Element, or a code of 8 bits, which stands for
-// itself times a [Scale].
-type CacheElement interface {
+// OutputElement is a type of the elements of an output of a [Call], or of a cache: an Element, or a code of 8
+// bits, which stands for itself times a [Scale].
+type OutputElement interface {
 	Element | F8E4M3 | F8E5M2 | int8
 }
 
-// dtypeOf is the library's number of a [CacheElement]; of any other type 0, which it refuses by name.
+// dtypeOf is the library's number of a [OutputElement]; of any other type 0, which it refuses by name.
 func dtypeOf[T any]() DType {
 	var zero T
 	switch any(zero).(type) {
@@ -70,7 +70,7 @@ type Strides struct {
 // Tensor is q, k or an output, or the memory of a KVCache: a slice, its layout and its heads. The zero
 // value is no tensor.
 // A contiguous layout must fill Data exactly.
-type Tensor[T CacheElement] struct {
+type Tensor[T OutputElement] struct {
 	Data    []T
 	Layout  Layout
 	Heads   int
@@ -80,22 +80,22 @@ type Tensor[T CacheElement] struct {
 }
 
 // BSHD is a contiguous [batch, tokens, heads, channels]; with batch 1 also [tokens, heads, channels].
-func BSHD[T Element](data []T, heads int) Tensor[T] {
+func BSHD[T OutputElement](data []T, heads int) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutBSHD, Heads: heads}
 }
 
 // BHSD is a contiguous [batch, heads, tokens, channels].
-func BHSD[T Element](data []T, heads int) Tensor[T] {
+func BHSD[T OutputElement](data []T, heads int) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutBHSD, Heads: heads}
 }
 
 // SBHD is a contiguous [tokens, batch, heads, channels].
-func SBHD[T Element](data []T, heads int) Tensor[T] {
+func SBHD[T OutputElement](data []T, heads int) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutSBHD, Heads: heads}
 }
 
 // Strided has strides of its own, from the first element of data.
-func Strided[T CacheElement](data []T, heads int, strides Strides) Tensor[T] {
+func Strided[T OutputElement](data []T, heads int, strides Strides) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutStrided, Heads: heads, Strides: strides}
 }
 

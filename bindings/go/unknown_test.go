@@ -53,7 +53,7 @@ func TestADeviceThatIsNotKnownHereIsAnError(t *testing.T) {
 	}
 }
 
-// Every DType has its CacheElement, but for that of scales; and a type that is none has no DType.
+// Every DType has its OutputElement, but for that of scales; and a type that is none has no DType.
 func TestEveryDTypeHasAnElement(t *testing.T) {
 	type named float32
 	if got := dtypeOf[named](); got != DTypeF32 {
@@ -63,7 +63,7 @@ func TestEveryDTypeHasAnElement(t *testing.T) {
 		dtypeOf[F8E4M3](): true, dtypeOf[F8E5M2](): true, dtypeOf[int8](): true}
 	for _, c := range constants {
 		if c.kind == "DType" && DType(c.value) != DTypeE8M0 && !elements[DType(c.value)] {
-			t.Errorf("no CacheElement is %s: tensor.go", c.name)
+			t.Errorf("no OutputElement is %s: tensor.go", c.name)
 		}
 	}
 	for _, got := range []DType{dtypeOf[float64](), dtypeOf[int32](), dtypeOf[uint16](), dtypeOf[[4]byte]()} {

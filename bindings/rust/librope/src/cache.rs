@@ -4,14 +4,15 @@ use std::marker::PhantomData;
 
 use librope_sys::{self as sys, Init as _};
 
+use crate::call::{Beside, has_place};
 use crate::context::{Context, length};
-use crate::element::{CacheElement, Element};
+use crate::element::{Element, OutputElement};
 use crate::error::{Result, invalid, narrow};
 use crate::scale::{RawScale, Scale};
 use crate::size::product;
 use crate::slots::Slots;
 use crate::step::Step;
-use crate::tensor::{Layout, Operand, Part, Raw, Strides, View, ViewMut};
+use crate::tensor::{Layout, Operand, Pair, Part, Raw, Strides, View, ViewMut};
 
 /// The memory of keys, or of values, of one layer: pages of slots, each of which holds the heads of one
 /// token. How many there are belongs to the [`KvCache`].
@@ -28,7 +29,7 @@ unsafe impl<T: Send> Send for Pages<'_, T> {}
 // SAFETY: as above; a shared reference to it allows nothing.
 unsafe impl<T: Sync> Sync for Pages<'_, T> {}
 
-impl<'a, T: CacheElement> Pages<'a, T> {
+impl<'a, T: OutputElement> Pages<'a, T> {
     /// Contiguous `[pages, page_size, heads, channels]`.
     #[inline]
     pub fn nhd(data: &'a mut [T], heads: usize) -> Self {
@@ -79,17 +80,17 @@ impl<'a, T: CacheElement> Pages<'a, T> {
 #[derive(Debug)]
 #[must_use]
 pub struct KvCache<'a> {
-    pages: usize,
-    page_size: usize,
-    k: Option<Memory>,
-    v: Option<Memory>,
-    v_head_dim: Option<usize>,
+    pub(crate) pages: usize,
+    pub(crate) page_size: usize,
+    pub(crate) k: Option<Memory>,
+    pub(crate) v: Option<Memory>,
+    pub(crate) v_head_dim: Option<usize>,
     of: PhantomData<&'a mut [u8]>,
 }
 
 type Memory = (Raw, Option<RawScale>);
 
-// SAFETY: exclusive slices of `CacheElement`s, which are Send, with numbers beside them.
+// SAFETY: exclusive slices of `OutputElement`s, which are Send, with numbers beside them.
 unsafe impl Send for KvCache<'_> {}
 // SAFETY: as above; a shared reference to it allows nothing.
 unsafe impl Sync for KvCache<'_> {}
@@ -143,11 +144,16 @@ impl<'a> KvCache<'a> {
         KvCache { k: memory(k), v: memory(v), v_head_dim, ..KvCache::new(pages, page_size) }
     }
 
+    /// The same memory, for one call.
+    pub(crate) fn again<'b>(&self) -> KvCache<'b> {
+        KvCache { of: PhantomData, ..*self }
+    }
+
     /// Sets the memory of keys. They have the heads of the call's k, and any element type: the result
     /// is rounded to it once.
     #[allow(clippy::needless_pass_by_value, reason = "the slice is borrowed exclusively")]
     #[inline]
-    pub fn with_k<T: CacheElement>(mut self, k: Pages<'a, T>) -> Self {
+    pub fn with_k<T: OutputElement>(mut self, k: Pages<'a, T>) -> Self {
         self.k = Some((k.raw, k.scale));
         self
     }
@@ -156,7 +162,7 @@ impl<'a> KvCache<'a> {
     /// any element type.
     #[allow(clippy::needless_pass_by_value, reason = "the slice is borrowed exclusively")]
     #[inline]
-    pub fn with_v<T: CacheElement>(mut self, v: Pages<'a, T>) -> Self {
+    pub fn with_v<T: OutputElement>(mut self, v: Pages<'a, T>) -> Self {
         self.v = Some((v.raw, v.scale));
         self
     }
@@ -175,40 +181,42 @@ pub(crate) const V: &str = "the cache's v";
 
 /// k or v of a call that stores it in a cache: `()` for none, a [`View`] that is only read, a
 /// [`ViewMut`] that turns in place, too (v stays as it is), or `(View, ViewMut)` to read the one and
-/// also write the other.
+/// also write the other, whose element type and heads may differ as in an [`Operand`].
 #[derive(Debug)]
 #[must_use]
 pub struct Stored<'a> {
-    input: Option<Raw>,
-    output: Option<Raw>,
+    pub(crate) pair: Pair,
     of: PhantomData<&'a mut [u8]>,
 }
 
 impl From<()> for Stored<'_> {
     #[inline]
     fn from((): ()) -> Self {
-        Stored { input: None, output: None, of: PhantomData }
+        Stored { pair: Pair::default(), of: PhantomData }
     }
 }
 
 impl<'a, T: Element> From<View<'a, T>> for Stored<'a> {
     #[inline]
     fn from(view: View<'a, T>) -> Self {
-        Stored { input: Some(view.raw), output: None, of: PhantomData }
+        let pair = Pair { input: Some(view.raw), ..Pair::default() };
+        Stored { pair, of: PhantomData }
     }
 }
 
 impl<'a, T: Element> From<ViewMut<'a, T>> for Stored<'a> {
     #[inline]
     fn from(view: ViewMut<'a, T>) -> Self {
-        Stored { input: Some(view.raw), output: Some(view.raw), of: PhantomData }
+        let pair =
+            Pair { input: Some(view.raw), scale: view.scale, in_place: true, ..Pair::default() };
+        Stored { pair, of: PhantomData }
     }
 }
 
-impl<'a, T: Element> From<(View<'a, T>, ViewMut<'a, T>)> for Stored<'a> {
+impl<'a, T: Element, U: OutputElement> From<(View<'a, T>, ViewMut<'a, U>)> for Stored<'a> {
     #[inline]
-    fn from((input, output): (View<'a, T>, ViewMut<'a, T>)) -> Self {
-        Stored { input: Some(input.raw), output: Some(output.raw), of: PhantomData }
+    fn from((input, output): (View<'a, T>, ViewMut<'a, U>)) -> Self {
+        Stored { pair: Pair::of(input.raw, output.raw, output.scale), of: PhantomData }
     }
 }
 
@@ -265,9 +273,9 @@ impl Context {
         v: impl Into<Stored<'v>>,
         cache: &mut KvCache<'_>,
     ) -> Result<()> {
-        let (q, k, v) = (q.into(), k.into(), v.into());
-        let tensors = [[q.input, q.output], [k.input, k.output], [v.input, v.output]];
-        self.with_stored(step, tensors, cache, |args| {
+        let (q, k, v) = (q.into().pair, k.into().pair, v.into().pair);
+        let pairs = [&q, &k, &v, &Pair::default()];
+        self.with_stored(step, pairs, cache, |args| {
             // SAFETY: views and cache hold slices that do not alias.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
         })
@@ -317,55 +325,28 @@ impl Context {
         cache: &mut KvCache<'_>,
     ) -> Result<()> {
         let (pointer, len) = (data.as_mut_ptr(), data.len());
-        let part = |name, part: Part| Ok([Some(part.of(name, pointer, len)?), None]);
-        let tensors = [part("q", q)?, part("k", k)?, part("v", v)?];
-        self.with_stored(step, tensors, cache, |args| {
+        let part = |name, part: Part| {
+            Ok(Pair { input: Some(part.of(name, pointer, len)?), ..Pair::default() })
+        };
+        let pairs = [&part("q", q)?, &part("k", k)?, &part("v", v)?, &Pair::default()];
+        self.with_stored(step, pairs, cache, |args| {
             // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of what
             // it writes; the cache's slices are others.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
         })
     }
 
-    /// Makes a C call that stores in a cache, after checking that all that the arguments lead to lies
-    /// inside its slice; slots outside of the cache's memory are refused by the library. It reads the
-    /// inputs (the first of each two) and writes the outputs, the cache, and a q without an output.
+    /// Makes a C call that stores in a cache: see [`with_call`](Context::with_call).
     pub(crate) fn with_stored(
         &self,
         step: &Step<'_>,
-        [[q, q_out], [k, k_out], [v, v_out]]: [[Option<Raw>; 2]; 3],
+        pairs: [&Pair; 4],
         cache: &KvCache<'_>,
         call: impl FnOnce(*const sys::rope_qk_args) -> sys::rope_status,
     ) -> Result<()> {
-        if step.source.is_some() {
-            return invalid(format_args!(
-                "append stores the k and v that it is given: Step::with_source is for move_slots"
-            ));
-        }
-        if k.is_some() && k_out.is_none() && cache.k.is_none() {
-            // The library would turn it in place, and it may be shared.
-            return invalid(format_args!(
-                "k has no place to go: KvCache::with_k, or a view of an output"
-            ));
-        }
-        let mut fused = sys::rope_fused::init();
-        let v_dim = cache.v_head_dim.unwrap_or(self.head_dim());
-        let tensors = [("v", &v, &mut fused.v), ("v_out", &v_out, &mut fused.v_out)];
-        for (name, tensor, field) in tensors {
-            if let Some(tensor) = tensor {
-                set_values(tensor, name, [step.batch, step.tokens], v_dim, field)?;
-            }
-        }
-        let mut norms = [sys::rope_norm::init(); 3];
-        self.set_norms(step, [&q, &k, &v], v_dim, &mut norms, &mut fused)?;
-        let (mut raw, scales);
-        if let Some(slots) = &step.slots {
-            (raw, scales) = cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)?;
-            point_to(&scales, &mut raw);
-            fused.cache = &raw const raw;
-        } else {
-            return Step { norms: None, ..*step }.misplaced();
-        }
-        self.with_args(step, [&q, &k, &q_out, &k_out], &raw const fused, call)
+        has_place(pairs[1], Some(cache))?;
+        let beside = Beside { cache: Some(cache.again()), ..Beside::default() };
+        self.with_call(step, pairs, &beside, call)
     }
 }
 
@@ -460,6 +441,8 @@ impl Context {
             point_to(&read_by, &mut read);
             fused.cache = &raw const written;
             fused.source = &raw const read;
+        } else {
+            return step.misplaced();
         }
         self.with_args(step, [&None; 4], &raw const fused, |args| {
             // SAFETY: as this function's; slots outside of memory are refused by the library.
@@ -471,7 +454,7 @@ impl Context {
 impl KvCache<'_> {
     /// The C struct, after checking that all of its slots lie inside their slices, and the scales of k
     /// and v, which it does not point to yet.
-    fn check(
+    pub(crate) fn check(
         &self,
         [head_dim, span_dim, v_dim]: [usize; 3],
         slots: &Slots<'_>,
@@ -503,7 +486,7 @@ fn point_to([of_k, of_v]: &[Option<sys::rope_scale>; 2], cache: &mut sys::rope_k
 }
 
 /// Fills the C tensor of values, whose width is their own.
-fn set_values(
+pub(crate) fn set_values(
     values: &Raw,
     name: &str,
     counts: [usize; 2],

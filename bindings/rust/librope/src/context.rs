@@ -1,6 +1,5 @@
 use std::ffi::CStr;
 use std::fmt;
-use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use librope_sys::{self as sys, Init as _};
@@ -14,7 +13,7 @@ use crate::rows::CosSinMut;
 use crate::runner;
 use crate::size::product;
 use crate::step::{Angles, Step};
-use crate::tensor::{Layout, Operand, Part, Raw, View, ViewMut};
+use crate::tensor::{Layout, Operand, Pair, Part, Raw, View, ViewMut};
 
 /// A model's rotation: immutable, a few hundred bytes, valid for every position, shared by all
 /// threads and all layers of one kind.
@@ -298,12 +297,12 @@ impl Context {
         q: impl Into<Operand<'q>>,
         k: impl Into<Operand<'k>>,
     ) -> Result<()> {
-        let (q, k) = (q.into(), k.into());
-        let tensors = [&q.input, &k.input, &q.output, &k.output];
-        if step.norms.is_some() {
+        let (q, k) = (q.into().pair, k.into().pair);
+        if step.norms.is_some() || q.scale.is_some() || k.scale.is_some() {
             // SAFETY: operands hold slices that do not alias.
-            return unsafe { self.apply_normed(step, tensors) };
+            return unsafe { self.apply_beside(step, [&q, &k]) };
         }
+        let tensors = [&q.input, &k.input, &q.output, &k.output];
         self.with_args(step, tensors, ptr::null(), |args| {
             // SAFETY: operands hold slices that do not alias.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
@@ -351,7 +350,7 @@ impl Context {
             return Err(Error::OutOfMemory(format!("librope: no memory for {len} elements")));
         }
         let raw = Raw { data: out.as_mut_ptr().cast(), len, layout, shape: None, ..x.raw };
-        self.apply(step, (x, ViewMut { raw, of: PhantomData }), ())?;
+        self.apply(step, (x, ViewMut::<T>::of(raw)), ())?;
         // SAFETY: the call has written every element: the layout is contiguous, and input and output
         // both hold whole heads, whose other channels are copied, or spans, which turn.
         unsafe { out.set_len(len) };
@@ -389,11 +388,11 @@ impl Context {
         k: Part,
     ) -> Result<()> {
         let (pointer, len) = (data.as_mut_ptr(), data.len());
-        let q = Some(q.of("q", pointer, len)?);
-        let k = Some(k.of("k", pointer, len)?);
+        let (q, k) = (Some(q.of("q", pointer, len)?), Some(k.of("k", pointer, len)?));
         if step.norms.is_some() {
+            let [q, k] = [q, k].map(|input| Pair { input, ..Pair::default() });
             // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
-            return unsafe { self.apply_normed(step, [&q, &k, &None, &None]) };
+            return unsafe { self.apply_beside(step, [&q, &k]) };
         }
         self.with_args(step, [&q, &k, &None, &None], ptr::null(), |args| {
             // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
@@ -402,22 +401,22 @@ impl Context {
     }
 
     /// Makes a C call of a step and its tensors, after checking that every element, id and row that
-    /// the arguments lead to lies inside its slice. What `fused` leads to, which is NULL but for calls
-    /// that store, has been checked.
+    /// the arguments lead to lies inside its slice. What `fused` leads to has been checked; it is NULL
+    /// for calls that only rotate.
     #[inline(always)]
     pub(crate) fn with_args(
         &self,
         step: &Step<'_>,
         tensors: [&Option<Raw>; 4],
         fused: *const sys::rope_fused,
-        call: impl FnOnce(*const sys::rope_qk_args) -> sys::rope_status,
+        call: impl FnOnce(&mut sys::rope_qk_args) -> sys::rope_status,
     ) -> Result<()> {
         const NAMES: [&str; 4] = ["q", "k", "q_out", "k_out"];
         if !self.takes_slices {
             return self.on_device();
         }
         let does_more = step.slots.is_some() || step.source.is_some() || step.norms.is_some();
-        if does_more == fused.is_null() {
+        if does_more && fused.is_null() {
             return step.misplaced();
         }
         let (mut moved, mut before);
@@ -429,8 +428,9 @@ impl Context {
                 (std::mem::zeroed(), fused.as_ref().copied().unwrap_or(sys::rope_fused::init()))
             };
             let freq_sets = freq_sets.or(step.freq_sets);
-            let counts = [step.batch, step.tokens, self.axes];
+            let counts = [step.position_rows(), step.tokens, self.axes];
             from.check(counts, step.cu_seqlens, freq_sets, &mut before)?;
+            before.batch_repeat = length(step.batch_repeat)?;
             moved.from_positions = &raw const before;
             args.fused = &raw const moved;
         }
@@ -453,25 +453,30 @@ impl Context {
                     return Self::no_distance();
                 }
                 positions.check(
-                    [step.batch, step.tokens, self.axes],
+                    [step.position_rows(), step.tokens, self.axes],
                     step.cu_seqlens,
                     step.freq_sets,
                     &mut args.positions,
                 )?;
+                if step.batch_repeat != 1 {
+                    args.positions.batch_repeat = length(step.batch_repeat)?;
+                }
                 if let Some(shard) = &step.shard {
                     args.positions.shard = shard.as_raw();
                 }
-                finish(call(&raw const args))
+                finish(call(&mut args))
             }
             Angles::Rows(rows) => {
-                if step.cu_seqlens.is_some() || step.freq_sets.is_some() || step.shard.is_some() {
+                let has_sequences = step.cu_seqlens.is_some() || step.freq_sets.is_some();
+                if has_sequences || step.shard.is_some() || step.batch_repeat != 1 {
                     return invalid(format_args!(
-                        "cu_seqlens, freq_sets and shard belong to positions, not to rows of cos and sin"
+                        "cu_seqlens, freq_sets, shard and batch_repeat belong to positions, not to rows \
+                         of cos and sin"
                     ));
                 }
                 let rows = rows.check(step.batch, step.tokens, self.pairs)?;
                 args.cos_sin = &raw const rows;
-                finish(call(&raw const args))
+                finish(call(&mut args))
             }
         }
     }
@@ -508,8 +513,9 @@ impl Context {
         let (batch, tokens) = (step.batch, step.tokens);
         // SAFETY: integers and pointers: zeros are valid.
         let mut raw: sys::rope_positions = unsafe { std::mem::zeroed() };
-        let (counts, cu, sets) = ([batch, tokens, self.axes], step.cu_seqlens, step.freq_sets);
-        positions.check(counts, cu, sets, &mut raw)?;
+        let counts = [step.position_rows(), tokens, self.axes];
+        positions.check(counts, step.cu_seqlens, step.freq_sets, &mut raw)?;
+        raw.batch_repeat = length(step.batch_repeat)?;
         if let Some(shard) = &step.shard {
             raw.shard = shard.as_raw();
         }

@@ -22,26 +22,26 @@ pub struct F8E4M3(pub u8);
 #[repr(transparent)]
 pub struct F8E5M2(pub u8);
 
-/// What the memory of a cache holds: an [`Element`], or codes of 8 bits, [`F8E4M3`], [`F8E5M2`] or
-/// [`i8`], whose pages have a [`Scale`](crate::Scale).
-pub trait CacheElement: sealed::Sealed + Copy + Send + Sync + 'static {
+/// What an output, or the memory of a cache, holds: an [`Element`], or codes of 8 bits, [`F8E4M3`],
+/// [`F8E5M2`] or [`i8`], which have a [`Scale`](crate::Scale).
+pub trait OutputElement: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The type as a value.
     const STORED_AS: DType;
 }
 
-impl<T: Element> CacheElement for T {
+impl<T: Element> OutputElement for T {
     const STORED_AS: DType = T::DTYPE;
 }
 
-impl CacheElement for F8E4M3 {
+impl OutputElement for F8E4M3 {
     const STORED_AS: DType = DType::F8E4M3;
 }
 
-impl CacheElement for F8E5M2 {
+impl OutputElement for F8E5M2 {
     const STORED_AS: DType = DType::F8E5M2;
 }
 
-impl CacheElement for i8 {
+impl OutputElement for i8 {
     const STORED_AS: DType = DType::I8;
 }
 

@@ -12,22 +12,24 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod cache;
+mod call;
 mod config;
 mod context;
 pub mod cuda;
 mod element;
 mod enums;
 mod error;
+mod gradient;
 mod info;
 mod latent;
 mod model;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod norm;
-mod normed;
 mod positions;
 mod prepared;
 mod prepared_append;
+mod prepared_call;
 mod prompt;
 mod rows;
 mod runner;
@@ -41,13 +43,15 @@ mod step;
 mod tensor;
 
 pub use cache::{KvCache, Pages, Stored};
+pub use call::Call;
 pub use config::{Config, Device};
 pub use context::Context;
-pub use element::{CacheElement, Element, F8E4M3, F8E5M2};
+pub use element::{Element, F8E4M3, F8E5M2, OutputElement};
 pub use enums::{
     Angle, DType, Digest, NormKind, NormOrder, NormRounding, NormSpan, Operation, Pairing, Rounding,
 };
 pub use error::{Error, Result};
+pub use gradient::{Gradient, Gradients};
 pub use half;
 pub use info::Info;
 pub use latent::{LatentGrid, Latents};
@@ -57,6 +61,7 @@ pub use norm::{Norm, Norms};
 pub use positions::{Ids, Offsets, Positions};
 pub use prepared::{Described, Prepared, Shape};
 pub use prepared_append::{CacheMemory, CacheShape, PackedPages, PreparedAppend, StoredShape};
+pub use prepared_call::{Layer, PreparedCall, Slice, SliceElement};
 pub use prompt::{PromptPart, prompt_ids, prompt_ids_timed};
 pub use rows::{CosSin, CosSinMut};
 pub use runner::{ParallelFor, Pool, Runner};

@@ -1,7 +1,5 @@
 //! Views of ndarray arrays, with any strides that are not negative and channels adjacent.
 
-use std::marker::PhantomData;
-
 use ndarray::{ArrayView3, ArrayView4, ArrayViewMut3, ArrayViewMut4};
 
 use crate::element::Element;
@@ -63,7 +61,7 @@ macro_rules! constructors {
             pub fn from_thd($($mutable)? array: $array3<'a, T>) -> Result<Self> {
                 let data = array.$pointer().cast_mut();
                 let raw = raw(data, array.shape(), array.strides(), THD)?;
-                Ok(Self { raw, of: PhantomData })
+                Ok(Self::of(raw))
             }
 
             /// An ndarray view `[batch, tokens, heads, channels]`. Needs feature `ndarray`.
@@ -74,7 +72,7 @@ macro_rules! constructors {
             pub fn from_bshd($($mutable)? array: $array4<'a, T>) -> Result<Self> {
                 let data = array.$pointer().cast_mut();
                 let raw = raw(data, array.shape(), array.strides(), BSHD)?;
-                Ok(Self { raw, of: PhantomData })
+                Ok(Self::of(raw))
             }
 
             /// An ndarray view `[batch, heads, tokens, channels]`. Needs feature `ndarray`.
@@ -85,7 +83,7 @@ macro_rules! constructors {
             pub fn from_bhsd($($mutable)? array: $array4<'a, T>) -> Result<Self> {
                 let data = array.$pointer().cast_mut();
                 let raw = raw(data, array.shape(), array.strides(), BHSD)?;
-                Ok(Self { raw, of: PhantomData })
+                Ok(Self::of(raw))
             }
         }
     };
@@ -162,8 +160,8 @@ mod tests {
     fn transposed_arrays_are_read_with_their_strides() {
         let memory = Array4::from_shape_vec((2, 5, 3, 8), numbers(240)).expect("its size");
         let step = Step::new(2, 5, Positions::Offset(9));
-        let mut want = Array4::zeros((2, 5, 3, 8));
-        let mut got = Array4::zeros((2, 3, 5, 8));
+        let mut want = Array4::<f32>::zeros((2, 5, 3, 8));
+        let mut got = Array4::<f32>::zeros((2, 3, 5, 8));
         let (x, y) = (View::from_bshd(memory.view()), ViewMut::from_bshd(want.view_mut()));
         rope().apply(&step, (x.unwrap(), y.unwrap()), ()).unwrap();
         let x = View::from_bhsd(memory.view().permuted_axes([0, 2, 1, 3])).unwrap();

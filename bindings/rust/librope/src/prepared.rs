@@ -168,6 +168,10 @@ pub struct Length {
 }
 
 impl Length {
+    pub(crate) fn new(need: usize, exact: bool) -> Length {
+        Length { need, exact }
+    }
+
     /// Sets how many elements the tensor has, and returns what that asks of its slices. For memory of a
     /// cache, batch and tokens are its pages and slots.
     pub(crate) fn of(

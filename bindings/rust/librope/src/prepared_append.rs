@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::prepared::sealed::{Part as Slice, Parts, Shapes};
 use crate::prepared::{Described, Handle, Length, Shape};
 use crate::step::Step;
-use crate::tensor::{Layout, Part, Raw};
+use crate::tensor::{Layout, Pair, Part, Raw};
 
 /// What stands for k or v when an append is prepared, and what [`PreparedAppend::apply`] then takes for it:
 ///
@@ -289,7 +289,9 @@ impl Context {
         let offsets = cache.memory.offsets();
         let cache = KvCache::of(cache.pages, cache.page_size, raws, cache.v_head_dim);
         let mut raw = ptr::null_mut();
-        self.with_stored(step, tensors, &cache, |args| {
+        let pair = |[input, output]: [Option<Raw>; 2]| Pair { input, output, ..Pair::default() };
+        let [q, k, v] = tensors.map(pair);
+        self.with_stored(step, [&q, &k, &v, &Pair::default()], &cache, |args| {
             // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and `raw` is
             // writable. Of what the arguments lead to, the context and the runner's pool are kept,
             // which live for 'a.

@@ -1,22 +1,41 @@
-//! What the codes of a cache in 8 bits stand for.
+//! What the codes of an output or a cache in 8 bits stand for.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::ptr;
 
 use librope_sys::{self as sys, Init as _};
 
 use crate::enums::DType;
 use crate::error::{Result, invalid};
+use crate::prepared::Length;
+use crate::prepared_call::is_empty;
+use crate::size;
+use crate::tensor::{Strides, counted};
 
-/// The scales of [`Pages`](crate::Pages) in 8 bits, where value = code * scale: one that is given, or an array
-/// `[pages, page_size, heads, groups]` to which a call writes those that it computes, of the slots that
-/// it fills:
+/// The scales of a [`ViewMut`](crate::ViewMut) or of [`Pages`](crate::Pages) in 8 bits: a value is its code
+/// times its scale. There is one for all, or an array `[batch, tokens, heads, groups]`, of pages `[pages,
+/// page_size, heads, groups]`, whatever the layout of the codes is. An array is given, or a call writes to
+/// it the scales that it computes of what it stores:
 ///
 /// ```text
 /// scale = max(largest size in the group / MAX, min_scale), up to a power of two if asked for
 /// ```
 ///
 /// MAX is 448 (E4M3), 57344 (E5M2) or 127 (i8).
+///
+/// ```
+/// use librope::{Config, F8E4M3, Pairing, Positions, Scale, Step, View, ViewMut};
+///
+/// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+/// let (tokens, heads) = (5, 4);
+/// let q = vec![1.0f32; tokens * heads * 64];
+/// let mut codes = vec![F8E4M3(0); q.len()];
+/// let mut scales = vec![0.0f32; tokens * heads];
+/// let out = ViewMut::bshd(&mut codes, heads).with_scale(Scale::computed(&mut scales));
+/// rope.apply(&Step::new(1, tokens, Positions::Offset(7)), (View::bshd(&q, heads), out), ())?;
+/// # Ok::<(), librope::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Scale<'a> {
@@ -33,6 +52,7 @@ unsafe impl Sync for Scale<'_> {}
 pub(crate) struct RawScale {
     scale: sys::rope_scale,
     len: usize,
+    strides: Option<Strides>,
 }
 
 impl<'a> Scale<'a> {
@@ -41,28 +61,49 @@ impl<'a> Scale<'a> {
     pub fn given(value: f32) -> Self {
         let mut scale = sys::rope_scale::init();
         scale.value = value;
-        Scale { raw: RawScale { scale, len: 0 }, of: PhantomData }
+        Scale { raw: RawScale { scale, len: 0, strides: None }, of: PhantomData }
     }
 
-    /// One for each head, or group of its channels.
+    /// One for each head, or group of its channels, given; or fewer, with
+    /// [`with_strides`](Scale::with_strides).
+    #[inline]
+    pub fn given_array(data: &'a [f32]) -> Self {
+        Self::array(data.as_ptr().cast_mut().cast(), data.len(), DType::F32, 0)
+    }
+
+    /// The same as powers of two, of which the exponent is kept: 2^(byte - 127).
+    #[inline]
+    pub fn given_e8m0(data: &'a [u8]) -> Self {
+        Self::array(data.as_ptr().cast_mut().cast(), data.len(), DType::E8M0, 0)
+    }
+
+    /// One for each head, or group of its channels, which the call writes.
     #[inline]
     pub fn computed(data: &'a mut [f32]) -> Self {
-        Self::array(data.as_mut_ptr().cast(), data.len(), DType::F32)
+        Self::array(data.as_mut_ptr().cast(), data.len(), DType::F32, 1)
     }
 
     /// The same as powers of two, of which the exponent is kept: 2^(byte - 127).
     #[inline]
     pub fn computed_e8m0(data: &'a mut [u8]) -> Self {
-        Self::array(data.as_mut_ptr().cast(), data.len(), DType::E8M0).with_power_of_two()
+        Self::array(data.as_mut_ptr().cast(), data.len(), DType::E8M0, 1).with_power_of_two()
     }
 
     #[inline]
-    fn array(data: *mut c_void, len: usize, dtype: DType) -> Self {
+    fn array(data: *mut c_void, len: usize, dtype: DType, computed: i32) -> Self {
         let mut scale = sys::rope_scale::init();
-        scale.computed = 1;
+        scale.computed = computed;
         scale.dtype = dtype as i32;
         scale.data = data;
-        Scale { raw: RawScale { scale, len }, of: PhantomData }
+        Scale { raw: RawScale { scale, len, strides: None }, of: PhantomData }
+    }
+
+    /// Sets how an array lies, from its first scale on; 0 shares one that is given. The scales of a
+    /// head are adjacent. Default: contiguous.
+    #[inline]
+    pub fn with_strides(mut self, strides: Strides) -> Self {
+        self.raw.strides = Some(strides);
+        self
     }
 
     /// Sets how many adjacent channels share a scale: a divisor of the head's. Default: all.
@@ -107,22 +148,78 @@ impl RawScale {
         heads: usize,
         dim: usize,
     ) -> Result<sys::rope_scale> {
-        if self.scale.data.is_null() {
+        if !self.is_array() {
+            if self.strides.is_some() {
+                return invalid(format_args!("the one scale of {name} has no strides"));
+            }
             return Ok(self.scale);
         }
+        let (strides, needed, shape) = self.need(counts, heads, dim);
+        let fits = match needed {
+            Some(needed) if self.strides.is_some() => needed <= self.len,
+            needed => needed == Some(self.len),
+        };
+        if !fits {
+            let [outer, inner] = counted(name);
+            return invalid(format_args!(
+                "the scales of {name} are {} and must be [{outer}, {inner}, heads, groups] = {shape:?}{}",
+                self.len,
+                if self.strides.is_some() { ", by their strides" } else { "" }
+            ));
+        }
+        size::not_negative([strides.batch, strides.token, strides.head])?;
+        self.scale.stride_batch = strides.batch as i64;
+        self.scale.stride_token = strides.token as i64;
+        self.scale.stride_head = strides.head as i64;
+        Ok(self.scale)
+    }
+
+    /// Takes the description of an array whose slice is not known yet, and returns what that asks of
+    /// slices, their element type, and whether they are written.
+    pub(crate) fn describe(
+        &mut self,
+        name: &str,
+        counts: [usize; 2],
+        heads: usize,
+        dim: usize,
+    ) -> Result<Option<(Length, DType, bool)>> {
+        if !self.is_array() {
+            return Ok(None);
+        }
+        is_empty(name, self.len)?;
+        let (_, Some(needed), _) = self.need(counts, heads, dim) else {
+            return invalid(format_args!("{name} are beyond the address space"));
+        };
+        self.len = needed;
+        self.scale.data = ptr::null_mut();
+        let dtype = if self.scale.dtype == DType::E8M0 as i32 { DType::E8M0 } else { DType::F32 };
+        let length = Length::new(needed, self.strides.is_none());
+        Ok(Some((length, dtype, self.scale.computed != 0)))
+    }
+
+    fn is_array(&self) -> bool {
+        self.scale.dtype != 0
+    }
+
+    /// How the scales lie, how many elements that takes, and their shape.
+    fn need(
+        &self,
+        counts: [usize; 2],
+        heads: usize,
+        dim: usize,
+    ) -> (Strides, Option<usize>, [usize; 4]) {
         let group = usize::try_from(self.scale.group).unwrap_or(0);
         let groups = dim.checked_div(group).unwrap_or(1);
         let shape = [counts[0], counts[1], heads, groups];
-        let needed = shape.iter().try_fold(1, |n: usize, &count| n.checked_mul(count));
-        if needed != Some(self.len) {
-            return invalid(format_args!(
-                "the scales of {name} are {} and must be [pages, page_size, heads, groups] = {shape:?}",
-                self.len
-            ));
-        }
-        self.scale.stride_head = groups as i64; // all at most `len`
-        self.scale.stride_token = (heads * groups) as i64;
-        self.scale.stride_batch = (counts[1] * heads * groups) as i64;
-        Ok(self.scale)
+        let strides = self.strides.unwrap_or_else(|| {
+            let token = heads.saturating_mul(groups); // within the array, where there is something
+            Strides { batch: counts[1].saturating_mul(token), token, head: groups }
+        });
+        let needed = if shape.contains(&0) {
+            Some(0)
+        } else {
+            strides.reach([counts[0], counts[1], heads], groups)
+        };
+        (strides, needed, shape)
     }
 }

@@ -27,7 +27,9 @@ pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
     let (batch, tokens) = (length(step.batch)?, length(step.tokens)?);
     // SAFETY: integers and pointers: zeros are valid.
     let mut raw: sys::rope_positions = unsafe { std::mem::zeroed() };
-    positions.check([step.batch, step.tokens, 1], step.cu_seqlens, step.freq_sets, &mut raw)?;
+    let counts = [step.position_rows(), step.tokens, 1];
+    positions.check(counts, step.cu_seqlens, step.freq_sets, &mut raw)?;
+    raw.batch_repeat = length(step.batch_repeat)?;
     raw.shard = step.shard.as_ref().map_or(std::ptr::null(), Shard::as_raw);
     let Some(all) = product([step.batch, step.tokens]) else {
         return invalid(format_args!("the ids of the step are beyond the address space"));

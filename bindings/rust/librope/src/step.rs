@@ -24,6 +24,7 @@ pub struct Step<'a> {
     pub(crate) operation: Operation,
     pub(crate) cu_seqlens: Option<&'a [i32]>,
     pub(crate) freq_sets: Option<&'a [i32]>,
+    pub(crate) batch_repeat: usize,
     pub(crate) shard: Option<Shard>,
     pub(crate) slots: Option<Slots<'a>>,
     pub(crate) source: Option<Slots<'a>>,
@@ -57,6 +58,7 @@ impl<'a> Step<'a> {
             operation,
             cu_seqlens: None,
             freq_sets: None,
+            batch_repeat: 1,
             shard: None,
             slots: None,
             source: None,
@@ -133,6 +135,15 @@ impl<'a> Step<'a> {
         self
     }
 
+    /// So many batch rows, one after the other, share their positions (ids, offset and frequency set), of
+    /// which there are those of `batch / count` rows: for the groups of a grouped QKV `[tokens, batch,
+    /// groups, q + 2, head_dim]`, each of which is a batch row. With `cu_seqlens` it is the batch.
+    #[inline]
+    pub fn with_batch_repeat(mut self, count: usize) -> Step<'a> {
+        self.batch_repeat = count;
+        self
+    }
+
     /// The tokens are those that one of several ranks has. With [`Positions::Offset`] and
     /// [`Positions::SeqOffsets`].
     #[inline]
@@ -159,7 +170,8 @@ impl<'a> Step<'a> {
 
     /// Norms q and k, and v on its way into a cache, in the same pass: with the norms of the layer whose
     /// call is next, unlike all else that a step has. A context of [`Config::nope`](crate::Config::nope)
-    /// norms and does not rotate. For [`Operation::Forward`].
+    /// norms and does not rotate. For [`Operation::Forward`], and with
+    /// [`Call::with_gradients`](crate::Call::with_gradients) for [`Operation::Backward`].
     #[inline]
     pub fn with_norms(mut self, norms: &'a Norms<'a>) -> Step<'a> {
         self.norms = Some(norms);
@@ -171,6 +183,12 @@ impl<'a> Step<'a> {
     pub fn with_runner(mut self, runner: Runner<'a>) -> Step<'a> {
         self.runner = Some(runner);
         self
+    }
+
+    /// The batch rows that positions have. A number that does not divide is refused by the library.
+    #[inline(always)]
+    pub(crate) fn position_rows(&self) -> usize {
+        if self.batch_repeat > 1 { self.batch / self.batch_repeat } else { self.batch }
     }
 
     /// Those that positions have: batch rows, or the runs of `cu_seqlens`.

@@ -3,9 +3,10 @@ use std::marker::PhantomData;
 
 use librope_sys as sys;
 
-use crate::element::{CacheElement, Element};
+use crate::element::{Element, OutputElement};
 use crate::enums::DType;
 use crate::error::{Result, invalid};
+use crate::scale::{RawScale, Scale};
 use crate::size::{self, product};
 
 /// Distances in elements between batch rows, tokens and heads; in a cache, between pages, slots and
@@ -55,7 +56,7 @@ pub struct Raw {
 
 impl Raw {
     #[inline]
-    pub(crate) fn of<T: CacheElement>(
+    pub(crate) fn of<T: OutputElement>(
         data: *mut T,
         len: usize,
         layout: Layout,
@@ -189,7 +190,7 @@ macro_rules! layouts {
         #[inline]
         pub fn new(data: $slice, layout: Layout, heads: usize) -> Self {
             let raw = Raw::of(data.$pointer().cast::<T>().cast_mut(), data.len(), layout, heads);
-            Self { raw, of: PhantomData }
+            Self::of(raw)
         }
 
         /// Each "head" of the view is the rotated span alone: DeepSeek's `k_pe`, or a slice of a
@@ -218,14 +219,20 @@ unsafe impl<T: Sync> Sync for View<'_, T> {}
 
 impl<'a, T: Element> View<'a, T> {
     layouts!(&'a [T], as_ptr);
+
+    pub(crate) fn of(raw: Raw) -> Self {
+        View { raw, of: PhantomData }
+    }
 }
 
-/// q or k to write, or to turn in place: a slice, its layout and its heads.
+/// q or k to write, or to turn in place: a slice, its layout and its heads. As an output it may hold
+/// any [`OutputElement`]: results are rounded to it once.
 #[derive(Debug)]
 #[must_use]
 pub struct ViewMut<'a, T> {
     pub(crate) raw: Raw,
-    pub(crate) of: PhantomData<&'a mut [T]>,
+    pub(crate) scale: Option<RawScale>,
+    of: PhantomData<&'a mut [T]>,
 }
 
 // SAFETY: a `&mut [T]` with numbers beside it.
@@ -233,8 +240,20 @@ unsafe impl<T: Send> Send for ViewMut<'_, T> {}
 // SAFETY: as above; a shared reference to it allows nothing.
 unsafe impl<T: Sync> Sync for ViewMut<'_, T> {}
 
-impl<'a, T: Element> ViewMut<'a, T> {
+impl<'a, T: OutputElement> ViewMut<'a, T> {
     layouts!(&'a mut [T], pointer);
+
+    pub(crate) fn of(raw: Raw) -> Self {
+        ViewMut { raw, scale: None, of: PhantomData }
+    }
+
+    /// Sets the scales of codes. An output in 8 bits has one, and no other view.
+    #[allow(clippy::needless_pass_by_value, reason = "an array is borrowed exclusively")]
+    #[inline]
+    pub fn with_scale(mut self, scale: Scale<'a>) -> Self {
+        self.scale = Some(scale.raw());
+        self
+    }
 }
 
 /// `as_mut_ptr` in the form that `layouts!` expects.
@@ -249,35 +268,57 @@ impl<T> Pointer<T> for &mut [T] {
     }
 }
 
+/// An input, its output, which may be it, and the scales of the one that is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pair {
+    pub input: Option<Raw>,
+    pub output: Option<Raw>,
+    pub scale: Option<RawScale>,
+    /// The input is its own output, beside what else is done with it.
+    pub in_place: bool,
+}
+
+impl Pair {
+    #[inline]
+    pub(crate) fn of(input: Raw, output: Raw, scale: Option<RawScale>) -> Pair {
+        Pair { input: Some(input), output: Some(output), scale, in_place: false }
+    }
+
+    pub(crate) fn written(&self) -> Option<Raw> {
+        if self.in_place { self.input } else { self.output }
+    }
+}
+
 /// One of the two tensors of a call: `()` for none, a [`ViewMut`] to turn in place, or
-/// `(View, ViewMut)` to read the one and write the other. These cannot alias, so a mistake in
-/// strides cannot turn into values rotated twice.
+/// `(View, ViewMut)` to read the one and write the other, of the same or another element type, with
+/// as many heads or m times as many: each is then written m times in a row. These cannot alias, so a
+/// mistake in strides cannot turn into values rotated twice.
 #[derive(Debug)]
 #[must_use]
 pub struct Operand<'a> {
-    pub(crate) input: Option<Raw>,
-    pub(crate) output: Option<Raw>,
+    pub(crate) pair: Pair,
     of: PhantomData<&'a mut [u8]>,
 }
 
 impl From<()> for Operand<'_> {
     #[inline]
     fn from((): ()) -> Self {
-        Operand { input: None, output: None, of: PhantomData }
+        Operand { pair: Pair::default(), of: PhantomData }
     }
 }
 
 impl<'a, T: Element> From<ViewMut<'a, T>> for Operand<'a> {
     #[inline]
     fn from(view: ViewMut<'a, T>) -> Self {
-        Operand { input: Some(view.raw), output: None, of: PhantomData }
+        let pair = Pair { input: Some(view.raw), scale: view.scale, ..Pair::default() };
+        Operand { pair, of: PhantomData }
     }
 }
 
-impl<'a, T: Element> From<(View<'a, T>, ViewMut<'a, T>)> for Operand<'a> {
+impl<'a, T: Element, U: OutputElement> From<(View<'a, T>, ViewMut<'a, U>)> for Operand<'a> {
     #[inline]
-    fn from((input, output): (View<'a, T>, ViewMut<'a, T>)) -> Self {
-        Operand { input: Some(input.raw), output: Some(output.raw), of: PhantomData }
+    fn from((input, output): (View<'a, T>, ViewMut<'a, U>)) -> Self {
+        Operand { pair: Pair::of(input.raw, output.raw, output.scale), of: PhantomData }
     }
 }
 

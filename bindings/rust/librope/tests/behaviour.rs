@@ -219,7 +219,7 @@ fn no_tokens_is_no_work() {
     // No rows, in every place and layout.
     let step = Step::new(0, 2, Positions::Offset(0));
     rope.apply(&step, ViewMut::<f32>::bshd(&mut [], 4), ViewMut::<bf16>::sbhd(&mut [], 2)).unwrap();
-    let pair = (View::<f32>::bhsd(&[], 4), ViewMut::bshd(&mut [], 4));
+    let pair = (View::<f32>::bhsd(&[], 4), ViewMut::<f32>::bshd(&mut [], 4));
     rope.apply(&step, (), pair).unwrap();
     let mut x = vec![1.0f32; 2 * 64];
     let strides = Strides { token: 64, head: 64, batch: 0 };

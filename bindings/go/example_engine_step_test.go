@@ -1,0 +1,96 @@
+package rope_test
+
+import (
+	"fmt"
+	"log"
+	"math"
+
+	rope "github.com/librope/librope/bindings/go"
+)
+
+// codes are keys or values of a layer in 8 bits, with a scale for each slot and head.
+type codes struct {
+	data   []rope.F8E4M3
+	scales []float32
+}
+
+func newCodes(slots int) codes {
+	return codes{make([]rope.F8E4M3, slots*row), make([]float32, slots*heads)}
+}
+
+// decoded is what attention reads of a slot.
+func (c codes) decoded(slot int) (values []float32) {
+	for i, code := range c.data[slot*row : (slot+1)*row] {
+		size := math.Ldexp(1+float64(code&7)/8, int(code>>3&15)-7)
+		if code>>3&15 == 0 {
+			size = float64(code&7) / 512
+		}
+		if code&0x80 != 0 {
+			size = -size
+		}
+		values = append(values, float32(size)*c.scales[slot*heads+i/dim])
+	}
+	return values
+}
+
+// A decode step of an engine whose cache has 8 bits, for every layer: q and k are normed, turned, and k and v are coded
+// on their way into the pages. What the pages hold, decoded, is what a norm and a rotation give, but for the rounding.
+func Example_engineStep() {
+	ctx, err := rope.New(rope.Config{HeadDim: dim, Theta: 1e6, Pairing: rope.PairingHalves})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ctx.Close()
+	// One token of each of three sequences, which have 5, 17 and 22 tokens in their pages.
+	const pages, width = 9, 6
+	lengths := []int32{pageSize + 1, 4*pageSize + 1, 5*pageSize + 2}
+	table := []int32{3, 0, -1, -1, -1, -1, 1, 2, 4, 5, 6, -1, 1, 2, 4, 5, 7, 8} // the last two share a prefix
+	step := rope.Step{Batch: 3, Tokens: 1, Positions: rope.SeqOffsets(lengths)}
+	slots := []int{0*pageSize + 1, 6*pageSize + 1, 8*pageSize + 2}
+
+	worst := 0.0
+	for layer := range layers {
+		var q, k, v []float32
+		for sequence, length := range lengths {
+			q = append(q, projected(layer, sequence, int(length), 0, qHeads)...)
+			k = append(k, projected(layer, sequence, int(length), 1, heads)...)
+			v = append(v, projected(layer, sequence, int(length), 2, heads)...)
+		}
+		norm := func(what int) *rope.Norm { // its weights are of this layer
+			weight := rope.ArrayOf(projected(layer, 0, 0, what, 1))
+			return &rope.Norm{Kind: rope.NormKindRMS, Eps: 1e-6, Weight: weight}
+		}
+		now := step
+		now.Norms = &rope.Norms{Q: norm(3), K: norm(4)}
+		want := append([]float32(nil), k...)
+		if err := rope.ApplyQK(ctx, rope.BSHD(append([]float32(nil), q...), qHeads), rope.BSHD(want, heads), now); err != nil {
+			log.Fatal(err)
+		}
+
+		// The engine's own call, for each layer.
+		keys, values := newCodes(pages*pageSize), newCodes(pages*pageSize)
+		cache := rope.KVCache[rope.F8E4M3, rope.F8E4M3]{
+			K: rope.NHD(keys.data, heads), KScale: &rope.Scale{Data: keys.scales, Computed: true},
+			V: rope.NHD(values.data, heads), VScale: &rope.Scale{Data: values.scales, Computed: true},
+			Pages: pages, PageSize: pageSize,
+		}
+		now.Slots = rope.PagedSlots(table, width, lengths)
+		err := rope.Append(ctx, rope.BSHD(q, qHeads), rope.BSHD(k, heads), rope.BSHD(v, heads), cache, now)
+		if err != nil {
+			log.Fatal(err)
+		}
+
+		for sequence, slot := range slots {
+			for i, key := range keys.decoded(slot) {
+				x := float64(want[sequence*row+i])
+				worst = max(worst, math.Abs(float64(key)-x)/(math.Abs(x)+0.01))
+			}
+			for i, value := range values.decoded(slot) {
+				x := float64(v[sequence*row+i])
+				worst = max(worst, math.Abs(float64(value)-x)/(math.Abs(x)+0.01))
+			}
+		}
+	}
+	fmt.Println("each code is within 1/16 of its value:", worst < 1.0/16+0.001)
+	// Output: each code is within 1/16 of its value: true
+}
