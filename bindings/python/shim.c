@@ -5,6 +5,7 @@
  * into the library: one crossing instead of one per field, and no struct that two threads could
  * write. */
 
+#include <stddef.h>
 #include <string.h>
 
 typedef struct {
@@ -77,7 +78,7 @@ static void place_rows(rope_qk_args* args, rope_cos_sin* angles, const rope_cos_
 typedef struct {
   const rope_fused* fused;
   const rope_kv_cache* cache;
-  void *v, *v_out, *cache_k, *cache_v, *slots, *page_table, *page_starts, *starts;
+  void *v, *v_out, *cache_k, *cache_v, *slots, *page_table, *page_starts, *starts, *rest, *rest_out;
 } Beside;
 
 static void place_beside(rope_qk_args* args, rope_fused* fused, rope_kv_cache* cache,
@@ -86,6 +87,8 @@ static void place_beside(rope_qk_args* args, rope_fused* fused, rope_kv_cache* c
   if (args->batch != 0) {
     fused->v.data = at->v;
     fused->v_out.data = at->v_out;
+    fused->rest.data = at->rest;
+    fused->rest_out.data = at->rest_out;
   }
   if (at->cache != NULL) {
     *cache = *at->cache;
@@ -140,28 +143,50 @@ static void place_norms(rope_fused* fused, rope_norm* placed, const rope_norm* n
   return rope_apply_qk(context, &args);
 }
 
-/* The same with norms. arrays: those of q and k, as call_fused() takes them, those of norms behind
- * them. */
-/* cffi */ static int32_t call_normed(const rope_context* context, const rope_qk_args* template,
-                                      const rope_cos_sin* rows, const rope_fused* fused,
-                                      const rope_kv_cache* cache, const rope_norm* norms,
-                                      int64_t offset, uintptr_t stream, void* runner,
-                                      const uintptr_t* arrays) {
+/* Scales that are arrays, in the order of rope_qk_data. Those with one value, and those that are none,
+ * have no dtype, and stay where the templates point. */
+static void place_scales(rope_qk_args* args, rope_fused* fused, rope_kv_cache* cache,
+                         rope_scale* placed, const rope_scale* scales, const uintptr_t* arrays) {
+  rope_tensor* const outputs[] = {&args->q_out,  &args->k_out, &cache->k,
+                                  &fused->v_out, &cache->v,    &fused->rest_out};
+  for (int i = 0; i < 6; ++i) {
+    if (scales[i].dtype == 0) continue;
+    placed[i] = scales[i];
+    placed[i].data = (void*)arrays[i];
+    outputs[i]->scale = &placed[i];
+  }
+}
+
+/* The addresses of all arrays of a call, in this order. */
+enum { kBeside = 9, kNormed = kBeside + 10, kScaled = kNormed + 9 };
+
+static Beside beside_of(const rope_fused* fused, const rope_kv_cache* cache,
+                        const uintptr_t* arrays) {
+  Beside beside = {.fused = fused, .cache = cache};
+  memcpy(&beside.v, arrays + kBeside, (kNormed - kBeside) * sizeof *arrays);
+  return beside;
+}
+
+/* The same with all that a call can have. norms, scales: NULL, or templates. */
+/* cffi */ static int32_t call_all(const rope_context* context, const rope_qk_args* template,
+                                   const rope_cos_sin* rows, const rope_fused* fused,
+                                   const rope_kv_cache* cache, const rope_norm* norms,
+                                   const rope_scale* scales, int64_t offset, uintptr_t stream,
+                                   void* runner, const uintptr_t* arrays) {
   Addresses at;
   memcpy(&at, arrays, sizeof at);
-  const uintptr_t* const more = arrays + sizeof at / sizeof *arrays;
-  const Beside beside = {fused,          cache,          (void*)more[0], (void*)more[1],
-                         (void*)more[2], (void*)more[3], (void*)more[4], (void*)more[5],
-                         (void*)more[6], (void*)more[7]};
+  const Beside beside = beside_of(fused, cache, arrays);
   rope_qk_args args;
   rope_cos_sin angles;
   rope_fused placed;
   rope_kv_cache placed_cache;
   rope_norm placed_norms[3];
+  rope_scale placed_scales[6];
   place(&args, template, &at, &offset, (void*)stream, runner);
   place_rows(&args, &angles, rows, at.cos, at.sin);
   place_beside(&args, &placed, &placed_cache, &beside);
-  place_norms(&placed, placed_norms, norms, more + 8);
+  if (norms) place_norms(&placed, placed_norms, norms, arrays + kNormed);
+  if (scales) place_scales(&args, &placed, &placed_cache, placed_scales, scales, arrays + kScaled);
   return rope_apply_qk(context, &args);
 }
 
@@ -209,22 +234,20 @@ static void place_norms(rope_fused* fused, rope_norm* placed, const rope_norm* n
   place(args, template, &at, offset, (void*)stream, runner);
 }
 
-/* What it does besides, after keep_call(): fused and cache are where that is kept. */
-/* cffi */ static void keep_fused(rope_qk_args* args, rope_fused* fused, rope_kv_cache* cache,
-                                  const rope_fused* fused_template,
-                                  const rope_kv_cache* cache_template, uintptr_t v, uintptr_t v_out,
-                                  uintptr_t cache_k, uintptr_t cache_v, uintptr_t slots,
-                                  uintptr_t page_table, uintptr_t page_starts, uintptr_t starts) {
-  const Beside beside = {fused_template,     cache_template, (void*)v,     (void*)v_out,
-                         (void*)cache_k,     (void*)cache_v, (void*)slots, (void*)page_table,
-                         (void*)page_starts, (void*)starts};
+/* What it does besides, after keep_call(): fused, cache, norms[3] and scales[6] are where that is kept.
+ * arrays: the addresses of all. */
+/* cffi */ static void keep_all(rope_qk_args* args, rope_fused* fused, rope_kv_cache* cache,
+                                rope_norm* norms, rope_scale* scales,
+                                const rope_fused* fused_template,
+                                const rope_kv_cache* cache_template,
+                                const rope_norm* norm_templates,
+                                const rope_scale* scale_templates, const uintptr_t* arrays) {
+  const Beside beside = beside_of(fused_template, cache_template, arrays);
   place_beside(args, fused, cache, &beside);
-}
-
-/* And its norms, kept in `placed`. */
-/* cffi */ static void keep_norms(rope_fused* fused, rope_norm* placed, const rope_norm* norms,
-                                  const uintptr_t* arrays) {
-  place_norms(fused, placed, norms, arrays);
+  if (norm_templates) place_norms(fused, norms, norm_templates, arrays + kNormed);
+  if (scale_templates) {
+    place_scales(args, fused, cache, scales, scale_templates, arrays + kScaled);
+  }
 }
 
 /* A prepared call of a template: it reads positions, rows and slots now, and is given tensors and the
@@ -268,6 +291,13 @@ static void place_norms(rope_fused* fused, rope_norm* placed, const rope_norm* n
 /* cffi */ static int32_t prepared_addresses(const rope_prepared* prepared, uintptr_t q, uintptr_t k,
                                              uintptr_t q_out, uintptr_t k_out) {
   return prepared_buffers(prepared, (void*)q, (void*)k, (void*)q_out, (void*)k_out);
+}
+
+/* Of all that a layer can have: the addresses of rope_qk_data, in their order. */
+/* cffi */ static int32_t prepared_all(const rope_prepared* prepared, const uintptr_t* arrays) {
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  memcpy(&data.q, arrays, sizeof data - offsetof(rope_qk_data, q));
+  return rope_prepared_apply(prepared, &data);
 }
 
 /* cffi */ static int32_t prepared_append(const rope_prepared* prepared, uintptr_t q, uintptr_t k,

@@ -1,4 +1,5 @@
-"""One value for what a call is made of: Call has the arguments of apply_qk_, and all ways lead to it."""
+"""One value for what a call is made of: Call has the arguments of apply_qk_, then those of calls with outputs, and
+all ways lead to it."""
 
 import inspect
 
@@ -7,7 +8,7 @@ import pytest
 
 import librope
 from librope._call import Call
-from librope._types import BindOptions, CallOptions
+from librope._types import BindOptions, CallOptions, OutOptions
 
 ROPE = librope.Rope(head_dim=8, theta=1e4, pairing="halves", layout="thd")
 
@@ -18,13 +19,15 @@ def test_what_a_call_is_made_of_is_the_same_everywhere():
 
     arguments = defaults(ROPE.apply_qk_)
     # In this order, since apply_qk and apply_qk_ hand them over by position.
-    assert tuple(arguments) == Call._fields
-    assert arguments == {"q": inspect.Parameter.empty, **Call._field_defaults}
+    assert (*arguments, "rest", "scales") == Call._fields
+    every = {"q": inspect.Parameter.empty, **Call._field_defaults}
+    assert {**arguments, "rest": None, "scales": None} == every
     copies = defaults(ROPE.apply_qk)
-    assert copies.pop("out") is None and copies == arguments
+    assert copies.pop("out") is None and copies == every
     assert Call._fields[3:6] == ("v", "cache", "norms")
-    assert CallOptions.__optional_keys__ == set(Call._fields[5:])
-    assert BindOptions.__optional_keys__ == set(Call._fields[6:]) - {"cos_sin", "cos_sin_format"}
+    assert CallOptions.__optional_keys__ == set(arguments) - set(Call._fields[:5])
+    assert OutOptions.__optional_keys__ == CallOptions.__optional_keys__ | {"scales"}
+    assert BindOptions.__optional_keys__ == set(arguments) - set(Call._fields[:6]) - {"cos_sin", "cos_sin_format"}
 
 
 @pytest.mark.parametrize("given", [("positions", "offsets"), ("positions", "cos_sin"),

@@ -41,6 +41,13 @@ def test_paged_engine():
     assert "the same tokens as without librope" in done.stdout
 
 
+def test_engine_8bit():
+    pytest.importorskip("torch")
+    done = run("engine_8bit.py")
+    assert done.returncode == 0, done.stderr
+    assert "a cache of 130560 bytes instead of 491520" in done.stdout
+
+
 def torchrun(name, processes):
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
     return subprocess.run([sys.executable, *launcher, str(FOLDER / name)], capture_output=True, text=True)

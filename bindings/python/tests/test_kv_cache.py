@@ -432,8 +432,8 @@ def call(q=None, k=None, v=None, cache=None, way="apply_qk", **options):
         (lambda: call(cache=cache_of(starts=0, page_table=i32(1, 2), page_starts=i32(1, 0))), ValueError,
          r"page_starts\[0\]"),
         # outputs
-        (lambda: call(out=(None, None, np.zeros((3, 1, 8), np.float16))), TypeError, "out of v has dtype float16"),
-        (lambda: call(out=(None, None, np.zeros((3, 2, 8), np.float32))), ValueError, "out of v has 2 heads"),
+        (lambda: call(out=(None, None, np.zeros((3, 1, 8), np.float64))), TypeError, "out of v has dtype float64"),
+        (lambda: call(out=(None, None, np.zeros((3, 0, 8), np.float32))), ValueError, r"v_out.heads \(0\)"),
         (lambda: call(out=(None, None, np.zeros((3, 1, 7), np.float32))), ValueError, "out of v has 7 channels"),
         (lambda: call(out=(None, None, np.zeros((2, 1, 8), np.float32))), ValueError, "out of v has 2 tokens"),
     ],

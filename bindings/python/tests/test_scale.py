@@ -156,9 +156,29 @@ def test_prepared_and_bound_calls(rope):
         assert all((a == b).all() for a, b in zip(expected, layer, strict=True))
     with pytest.raises(ValueError, match="other scales"):
         call.apply_qk(q, k, v=v, cache=KVCache(*layer, layout="nhd", k_scale=Scale(1), v_scale=Scale(0.5)))
-    data = Scale(data=np.zeros((PAGES, SIZE, HEADS), np.float32), computed=True)
-    with pytest.raises(NotImplementedError, match="k_scale with data"):
-        rope.prepare_qk(q, k, 7, cache=KVCache(found[0], layout="nhd", slots=SLOTS, k_scale=data))
+
+
+def test_prepared_calls_with_arrays_of_scales(rope):
+    """Each layer brings its own, or its own computed ones are written."""
+    q, k, v = arrays()
+    turned = rope.apply_qk(q, k, 7)[1]
+
+    def layer(n, **where):
+        data = [np.full((PAGES, SIZE, HEADS), n, np.float32) for _ in "kv"]
+        scales = Scale(data=data[0]), Scale(data=data[1], computed=True)
+        memory_of = memory(np.int8), memory(DTYPES["float8_e4m3fn"])
+        return KVCache(*memory_of, layout="nhd", k_scale=scales[0], v_scale=scales[1], **where), data
+
+    call = rope.prepare_qk(q, k, 7, v=v, cache=layer(1, slots=SLOTS)[0])
+    for n in (0.07, 0.5):
+        cache, data = layer(n)
+        for again in (False, True):
+            (call.apply_qk_ if again else call.apply_qk)(q.copy(), k, v=v, cache=cache)
+            assert (slots_of(cache.k.view(np.uint8))[SLOTS] == coded(turned[0], n, "int8")).all()
+            expected = computed(v[0], "float8_e4m3fn", DIM)
+            assert (data[1].reshape(-1, HEADS)[SLOTS] == expected[..., 0]).all()
+            codes = slots_of(cache.v.view(np.uint8))[SLOTS]
+            assert (codes == coded(v[0], expected, "float8_e4m3fn")).all()
 
 
 def test_what_is_wrong_is_named_and_nothing_is_written(rope):

@@ -28,6 +28,12 @@ append.apply_qk(x, x, v=x, cache=cache)[0].append(1.0)
 append.apply_qk_(x, x, v=x, cache=(x, x))  # type: ignore[arg-type]
 rope.apply_qk(x, x, 0, cache=(x, x))  # type: ignore[call-overload]
 librope.KVCache(x, x, starts=0)  # type: ignore[call-arg]
+scales = librope.Scales(q=librope.Scale(0.5), rest=librope.Scale(data=x, computed=True))
+rope.apply_qk(x, None, 0, rest=x, out=(x, None, None, x), scales=scales)
+rope.apply(x, 0, out=x, scales=scales)
+rope.prepare_qk(x, None, 0, out=(x, None), scales=scales).apply_qk(x, out=(x, None), scales=scales)
+rope.apply_(x, 0, scales=scales)  # type: ignore[call-arg]
+librope.Scales(0.5)  # type: ignore[arg-type]
 norms = librope.Norms(librope.Norm(x, kind="rms", eps=1e-6), v=librope.Norm(kind="rms_plain", eps=1e-6))
 rope.apply_qk_(x, x, 0, v=x, cache=cache, norms=norms)
 rope.apply(x, 0, norms=norms)

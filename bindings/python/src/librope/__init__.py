@@ -30,12 +30,12 @@ from ._prepared import PreparedCall
 from ._prepared_append import PreparedAppend
 from ._prompt import PromptPart, prompt_ids
 from ._rope import Rope
-from ._scale import Scale
+from ._scale import Scale, Scales
 from ._shard import Shard
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = [
     "Angle", "Bound", "CosSinFormat", "Digest", "DType", "KVCache", "LibropeWarning", "Model", "Norm", "NormKind",
     "NormOrder", "NormRounding", "NormSpan", "Norms", "Operation", "Pairing", "Pool", "PreparedAppend", "PreparedCall",
-    "PromptPart", "Rope", "Rounding", "Scale", "Scaling", "Shard", "ShardScheme", "__version__", "prompt_ids",
+    "PromptPart", "Rope", "Rounding", "Scale", "Scales", "Scaling", "Shard", "ShardScheme", "__version__", "prompt_ids",
 ]  # fmt: skip

@@ -40,13 +40,12 @@ class Bound:
         start[0] = offset or 0
         lib.keep_call(args, template.args, start, stream, runner, *addresses[:7])
         if template.fused is not None:
-            fused, cache = ffi.new("rope_fused*"), ffi.new("rope_kv_cache*")
-            lib.keep_fused(args, fused, cache, template.fused, template.cache, *addresses[9:17])
-            owners = (owners, fused, cache)
-            if template.norms is not None:
-                norms = ffi.new("rope_norm[3]")
-                lib.keep_norms(fused, norms, template.norms, ffi.new("uintptr_t[]", addresses[17:]))
-                owners = (owners, norms)
+            kept = (
+                ffi.new("rope_fused*"), ffi.new("rope_kv_cache*"), ffi.new("rope_norm[3]"), ffi.new("rope_scale[6]")
+            )  # fmt: skip
+            templates = (template.fused, template.cache, template.norms or ffi.NULL, template.scales or ffi.NULL)
+            lib.keep_all(args, *kept, *templates, ffi.new("uintptr_t[]", addresses))
+            owners = (owners, kept)
         self._int = None  # where the int is
         if offset is not None:
             by_offset = args.positions.kind == lib.ROPE_POSITIONS_OFFSET

@@ -18,12 +18,14 @@ from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
 from ._fused import FusedKey, add_fused, add_norms
 from ._kv_cache import NAMES as _BESIDE
-from ._kv_cache import KVCache, check_page_starts, read_beside, scale_forms, written_of
+from ._kv_cache import KVCache, check_page_starts, read_beside, scales_of, written_of
 from ._move import Mover
 from ._norm import NAMES as _NORMED
 from ._norm import Norms, norm_forms, read_norms
 from ._pool import Pool
 from ._rules import POSITIONS, axes_of, both_layouts, check_ids_per_axis, missing_layout
+from ._scale import DATA_NAMES as _SCALED
+from ._scale import Scales, read_scales, scale_forms
 from ._shard import Shard, checked_shard
 from ._template import Key, Template, make_template
 from ._types import Layout
@@ -32,12 +34,14 @@ _ndarray = _arrays.ndarray
 _NULL = ffi.NULL
 _call_addresses = lib.call_addresses
 _call_fused = lib.call_fused
-_call_normed = lib.call_normed
-_NAMES = (
-    "q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin", *_BESIDE,
-    *_NORMED,
-)  # fmt: skip
-_ROTATION = len(_NAMES) - len(_BESIDE) - len(_NORMED)  # arrays of a call that rotates, and nothing else
+_call_all = lib.call_all
+# In the order of shim.c.
+_ROTATED = ("q", "k", "out of q", "out of k", "positions", "cu_seqlens", "freq_sets", "cos", "sin")
+_NAMES = (*_ROTATED, *_BESIDE, "rest", "out of rest", *_NORMED, *_SCALED)
+_ROTATION = len(_ROTATED)  # arrays of a call that rotates, and nothing else
+_STORED = _ROTATION + len(_BESIDE)  # of a call with v or a cache
+_NORMS = _STORED + 2
+_SCALES = _NORMS + len(_NORMED)
 _PAGE_STARTS = _NAMES.index("page_starts")
 _LOW, _HIGH = (_core.range_of("int64_t")[i] for i in (0, -1))  # of a position
 _CACHE = 512  # templates kept per Rope; decode with growing shapes must not fill memory
@@ -47,7 +51,8 @@ recorder: Callable[[], AbstractContextManager[Any] | None] | None = None
 
 
 class Call(NamedTuple):
-    """What one call is made of, but its outputs: the arguments of Rope.apply_qk_, in their order."""
+    """What one call is made of, but its outputs: the arguments of Rope.apply_qk_, in their order, and those
+    that need outputs."""
 
     q: Any
     k: Any = None
@@ -65,6 +70,13 @@ class Call(NamedTuple):
     cos_sin_format: str | None = None
     pool: Pool | None = None
     shard: Shard | None = None
+    rest: Any = None
+    scales: Scales | None = None
+
+    @property
+    def rotates(self) -> bool:
+        """Whether it rotates q and k, and does nothing else."""
+        return self.v is self.cache is self.rest is None and self.norms is None and self.scales is None
 
     @property
     def stores_k(self) -> bool:
@@ -110,7 +122,7 @@ class Ready(NamedTuple):
     """A call of arrays of memory that lacks nothing but its crossing."""
 
     template: Template
-    views: tuple[_arrays.View | None, ...]  # in the order of _NAMES, as far as it rotates or stores
+    views: tuple[_arrays.View | None, ...]  # in the order of _NAMES, as far as it rotates, stores or does more
     addresses: list[int]
     device: int
     offset: int
@@ -208,15 +220,16 @@ class Caller(Mover):
         return context
 
     def _run(
-        self, call: Call, q_out: Any = None, k_out: Any = None, v_out: Any = None, ready: bool = False
-    ) -> Any:
+        self, call: Call, q_out: Any = None, k_out: Any = None, v_out: Any = None, rest_out: Any = None,
+        ready: bool = False,
+    ) -> Any:  # fmt: skip
         """Makes the call, in place where there is no output. ready: gives a Ready instead.
 
         For arrays of memory; those of a framework that has to see the call do not come here.
         """
         (
             q, k, positions, v, cache, norms, layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, cos_sin, cos_sin_format, pool, shard,
+            positions_layout, cos_sin, cos_sin_format, pool, shard, rest, scales,
         ) = call  # fmt: skip
         if shard is not None:
             call.check_shard()
@@ -264,16 +277,22 @@ class Caller(Mover):
             sv and sv[0], cos_sin_format, shard,
         )  # fmt: skip
         views: tuple[_arrays.View | None, ...] = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
-        rotates = v is cache is None and norms is None
+        rotates = call.rotates
+        every = None if rotates else scales_of(scales, cache)
+        whole = not (rotates or norms is rest is every is None)
         if not rotates:
             sequences = self._sequences(call, qv or kv, cu)
             beside = read_beside(v, v_out, cache, sequences, qv or kv)
-            key = (*key, *[x and x[0] for x in beside], cache and cache.layout, scale_forms(cache))
+            if whole:
+                beside.append(None if rest is None else read(rest, "rest"))
+                beside.append(None if rest_out is None else read(rest_out, "out of rest", True))
+                beside += [None] * len(_NORMED) if norms is None else read_norms(norms)
+                beside += [None] * len(_SCALED) if every is None else read_scales(every)
+            key = (
+                *key, cache and cache.layout, norm_forms(norms), scale_forms(every),
+                *[x and x[0] for x in beside],
+            )  # fmt: skip
             views = (*views, *beside)
-            if norms is not None:
-                more = read_norms(norms)
-                key = (*key, *[x and x[0] for x in more], norm_forms(norms))
-                views = (*views, *more)
         template = self._templates.get(key)
         if template is None:
             template = self._new_template(key, views, call, layout)
@@ -303,11 +322,12 @@ class Caller(Mover):
             cross(_call_addresses, *where, *addresses)
         else:
             templates = (template.args, template.rows, template.fused, template.cache)
-            if norms is not None:
+            if whole:
+                more = (template.norms or _NULL, template.scales or _NULL)
                 arrays = ffi.new("uintptr_t[]", addresses)
-                cross(_call_normed, context, *templates, template.norms, offset, stream, runner, arrays)
-                return template
-            cross(_call_fused, context, *templates, offset, stream, runner, *addresses)
+                cross(_call_all, context, *templates, *more, offset, stream, runner, arrays)
+            else:
+                cross(_call_fused, context, *templates, offset, stream, runner, *addresses)
         return template
 
     def _sequences(self, call: Call, first: _arrays.View | None, cu_seqlens: _arrays.View | None) -> int:
@@ -328,18 +348,18 @@ class Caller(Mover):
         shape = None if call.offsets is not None else shape_of_positions(call.positions)
         check_ids_per_axis(shape, call.positions_layout, "b" in layout, self.axes)
 
-    def _bind(self, call: Call, q_out: Any, k_out: Any, v_out: Any) -> Bound:
+    def _bind(self, call: Call, q_out: Any, k_out: Any, v_out: Any, rest_out: Any) -> Bound:
         template, views, addresses, device, offset, positions, runner = self._run(
-            call, q_out, k_out, v_out, ready=True
+            call, q_out, k_out, v_out, rest_out, ready=True
         )
         q, k = call.q, call.k
         context = self._cpu if device < 0 else self._context(device)
         stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
-        owners = (self, q, k, q_out, k_out, positions, views, call.pool, call.cache)
+        owners = (self, q, k, q_out, k_out, positions, views, call.pool, call.cache, call.scales)
         written = (q, k) if q_out is k_out is None else (q_out, k_out)
         if call.stores_k:
             written = (q if q_out is None else q_out, k_out)
-        written = (*written, v_out, *written_of(call.cache))
+        written = (*written, v_out, rest_out, *written_of(call.scales, call.cache))
         named = [(n, v[4]) for n, v in zip(_NAMES, views, strict=False) if v is not None]
         if call.offsets is not None:
             named = [("offsets" if n == "positions" else n, x) for n, x in named]
@@ -347,7 +367,8 @@ class Caller(Mover):
         if len(views) > _ROTATION and views[_PAGE_STARTS] is not None and device < 0:
             before = after(before, functools.partial(check_page_starts, views[_ROTATION:]))
         start = offset if views[4] is None else None
-        return Bound(context, template, addresses, start, stream, runner, owners, before)
+        every = [*addresses, *[0] * (len(_NAMES) - len(addresses))]
+        return Bound(context, template, every, start, stream, runner, owners, before)
 
     def _tokens(self, call: Call) -> int:
         text = both_layouts(layout_of(self, call))[call.q is None]
@@ -375,11 +396,14 @@ class Caller(Mover):
         template = make_template(named, self._dims, self.pairs, self.axes)
         if len(metas) > _ROTATION:
             cache_layout = None if call.cache is None else call.cache.layout
-            beside = metas[_ROTATION : _ROTATION + len(_BESIDE)]
-            template = add_fused(template, named, FusedKey._make((*beside, cache_layout, scale_forms(call.cache))), self._dims)
-            forms = norm_forms(call.norms)
-            if forms:
-                template = add_norms(template, forms, metas[_ROTATION + len(_BESIDE) :])
+            more = FusedKey.of(metas[_ROTATION:_STORED], cache_layout)
+            if len(metas) > _STORED:
+                rest, rest_out = metas[_STORED:_NORMS]
+                forms = scale_forms(scales_of(call.scales, call.cache))
+                more = more._replace(rest=rest, rest_out=rest_out, scales=forms, scale_data=tuple(metas[_SCALES:]))
+            template = add_fused(template, named, more, self._dims)
+            if call.norms is not None:
+                template = add_norms(template, norm_forms(call.norms), metas[_NORMS:_SCALES])
         if len(self._templates) >= _CACHE:
             self._templates.clear()
             self._fast.clear()
@@ -451,11 +475,14 @@ def unavailable(name: str, where: str) -> NotImplementedError:
     return NotImplementedError(f"{name}= is not available with {where}")
 
 
-def outputs(out: Any, v: Any) -> tuple[Any, Any, Any]:
-    """The argument out of a call of q, k and v, which may have none for v."""
-    if v is not None and isinstance(out, (tuple, list)) and len(out) == 3:
-        return out[0], out[1], out[2]
-    return (*pair(out), None)
+def outputs(out: Any, call: Call) -> tuple[Any, Any, Any, Any]:
+    """The argument out of a call: for q and k; then for v, where it has one; then for rest, where it has one."""
+    if isinstance(out, (tuple, list)):
+        if call.rest is not None and len(out) == 4:
+            return out[0], out[1], out[2], out[3]
+        if call.v is not None and len(out) == 3:
+            return out[0], out[1], out[2], None
+    return (*pair(out), None, None)
 
 
 def pair(out: Any) -> tuple[Any, Any]:

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ._arrays import Meta
+from ._conventions import OPERATION_NAMES
 from ._core import DTYPES, NORM_KINDS, NORM_ORDERS, NORM_ROUNDINGS, NORM_SPANS
 from ._ffi import ffi, lib
 from ._norm import NAMES as NORM_NAMES
 from ._rules import (
     Sizes,
+    axes_of,
     both_layouts,
     cache_axes,
     check_alike,
     check_cache,
     check_channels,
     check_dtype,
+    check_output_heads,
     check_page_table,
     check_slots,
     check_strides,
     check_vector,
     contiguous,
 )
-from ._scale import STORED, ScaleForm, scale_struct
+from ._scale import NAMES as SCALE_NAMES
+from ._scale import STORED, ScaleForms, fill_scale
 from ._template import MARK, Key, Template, describe
 from ._types import CacheLayout
 
 
+#: What the scales of SCALE_NAMES belong to.
+_OUTPUTS = ("out of q", "out of k", "cache.k", "out of v", "cache.v", "out of rest")
+
+
 class FusedKey(NamedTuple):
-    """All that decides these templates beside a Key; the arrays in the order of _kv_cache.NAMES."""
+    """All that decides these templates beside a Key; the arrays up to `starts` in the order of
+    _kv_cache.NAMES."""
 
     v: Meta | None = None
     v_out: Meta | None = None
@@ -39,7 +49,16 @@ class FusedKey(NamedTuple):
     page_starts: Meta | None = None
     starts: Meta | None = None
     cache_layout: CacheLayout | None = None  # None: no cache
-    scales: tuple[ScaleForm | None, ScaleForm | None] | None = None  # of k and v
+    rest: Meta | None = None
+    rest_out: Meta | None = None
+    scales: ScaleForms | None = None
+    scale_data: tuple[Meta | None, ...] = (None,) * len(SCALE_NAMES)
+
+    @classmethod
+    def of(cls, arrays: Sequence[Meta | None], cache_layout: CacheLayout | None, **more: Any) -> FusedKey:
+        """arrays: those up to `starts`."""
+        named: dict[str, Any] = dict(zip(cls._fields, arrays, strict=False))
+        return cls(**named, cache_layout=cache_layout, **more)
 
 
 def _memory(struct: Any, meta: Meta, layout: str, name: str, other: str, like: Meta, like_layout: str) -> None:
@@ -88,35 +107,50 @@ def place(cache: Any, key: FusedKey, template: Template, sequences: int) -> None
         )
 
 
+def _rest_layout(key: Key) -> str:
+    """rest has the axes of q, or without q those of k."""
+    return both_layouts(key.layout)[key.q is None]
+
+
+def _copied(
+    name: str, x: Meta | None, out: Meta | None, structs: Any, layout: str, sizes: Sizes, operation: str
+) -> None:
+    """v or rest, which do not turn, and an output of it."""
+    if x is not None:
+        describe(structs[0], x, layout, name, sizes, None)
+    if out is not None:
+        assert x is not None
+        describe(structs[1], out, layout, f"out of {name}", sizes, None, STORED)
+        check_output_heads(f"out of {name}", structs[1].heads, name, structs[0].heads, operation)
+        check_channels(f"out of {name}", out[0][-1], (x[0][-1],) * 2)
+
+
 def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int]) -> Template:
     """The template of key with those of more. dims: head_dim and rotary_dim of the context."""
     fused = ffi.new("rope_fused*")
     fused.struct_size = ffi.sizeof("rope_fused")
     layout = both_layouts(key.layout)[1]  # v has the axes of k
+    operation = OPERATION_NAMES[key.operation]
     sizes = Sizes()
     sizes.agree("b", template.batch, "k" if key.q is None else "q")
     sizes.agree("t", template.tokens, "k" if key.q is None else "q")
-    if more.v is not None:
-        describe(fused.v, more.v, layout, "v", sizes, None)
-    if more.v_out is not None:
-        assert more.v is not None
-        describe(fused.v_out, more.v_out, layout, "out of v", sizes, None)
-        heads = fused.v_out.heads, fused.v.heads
-        if more.v_out[2] != more.v[2]:
-            raise TypeError(f"out of v has dtype {more.v_out[2]}, and v {more.v[2]}")
-        if heads[0] != heads[1]:
-            raise ValueError(f"out of v has {heads[0]} heads, and v {heads[1]}")
-        check_channels("out of v", more.v_out[0][-1], (more.v[0][-1],) * 2)
+    _copied("v", more.v, more.v_out, (fused.v, fused.v_out), layout, sizes, operation)
+    _copied("rest", more.rest, more.rest_out, (fused.rest, fused.rest_out), _rest_layout(key), sizes, operation)
     if more.v is not None and more.v_out is more.cache_v is None:
         raise ValueError("v has nowhere to go: cache= with a v, or out=(q_out, k_out, v_out)")
-    if more.cache_layout is None:
-        return template._replace(fused=fused)
+    if more.rest is not None and more.rest_out is None:
+        raise ValueError("rest has nowhere to go: out=(q_out, k_out, v_out, rest_out)")
+    template = template._replace(fused=fused)
+    if more.cache_layout is not None:
+        template = _add_cache(template, key, more, dims)
+    return template if more.scales is None else _add_scales(template, key, more)
 
+
+def _add_cache(template: Template, key: Key, more: FusedKey, dims: tuple[int, int]) -> Template:
     cache = ffi.new("rope_kv_cache*")
     cache.struct_size = ffi.sizeof("rope_kv_cache")
-    layouts = both_layouts(more.cache_layout)
+    layout, layouts = both_layouts(key.layout)[1], both_layouts(more.cache_layout)  # type: ignore[arg-type]
     pages: dict[tuple[int, int], str] = {}
-    scales: list[Any] = []  # kept, as the structs of the cache point to them
     for name, other, memory, array, struct, text in (
         ("cache.k", "k", more.cache_k, key.k, cache.k, layouts[0]),
         ("cache.v", "v", more.cache_v, more.v, cache.v, layouts[1]),
@@ -128,11 +162,6 @@ def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int
         check_dtype(name, memory[2], STORED)
         _memory(struct, memory, text, name, other, array, layout)
         check_channels(name, memory[0][-1], dims if other == "k" else (array[0][-1],) * 2)
-        form = more.scales and more.scales[other == "v"]
-        if form is not None:
-            scale = scale_struct(form, f"{other}_scale", memory[0], *cache_axes(text))
-            struct.scale = scale
-            scales.append(scale)
         pages[memory[0][0], memory[0][cache_axes(text)[0]]] = name
     if len(pages) > 1:
         (a, b), (c, d) = pages
@@ -140,7 +169,32 @@ def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int
     ((cache.pages, cache.page_size),) = pages
     sequences = template.args.positions.sequences or template.batch
     place(cache, more, template, sequences)
-    return template._replace(fused=fused, cache=cache, scales=scales)
+    return template._replace(cache=cache)
+
+
+def _add_scales(template: Template, key: Key, more: FusedKey) -> Template:
+    """The template with the scales of its outputs and its cache."""
+    assert more.scales is not None
+    q_layout, k_layout = both_layouts(key.layout)
+    args, fused, cache = template.args, template.fused, template.cache
+    keys, values = both_layouts(more.cache_layout or "nd")
+    scales = ffi.new("rope_scale[6]")
+    outputs = (
+        (args.q_out, key.q_out, axes_of(q_layout)),
+        (args.k_out, key.k_out, axes_of(k_layout)),
+        (cache and cache.k, more.cache_k, (0, *cache_axes(keys))),
+        (fused.v_out, more.v_out, axes_of(k_layout)),
+        (cache and cache.v, more.cache_v, (0, *cache_axes(values))),
+        (fused.rest_out, more.rest_out, axes_of(_rest_layout(key))),
+    )
+    for i, (name, form, (tensor, meta, axes)) in enumerate(zip(SCALE_NAMES, more.scales, outputs, strict=True)):
+        if form is None:
+            continue
+        if meta is None:
+            raise ValueError(f"{name} is a Scale, and {_OUTPUTS[i]} is None")
+        fill_scale(scales[i], form, more.scale_data[i], name, meta[0], axes)
+        tensor.scale = scales + i
+    return template._replace(scales=scales)
 
 
 def _add_norm(norm: Any, form: str, names: tuple[str, ...], metas: Any, like: Any) -> None:

@@ -9,7 +9,7 @@ from . import _arrays, _core
 from ._arrays import View
 from ._ffi import lib
 from ._rules import cache_axes
-from ._scale import Scale, ScaleForm, checked_scale, form_of
+from ._scale import AllScales, Scale, Scales, all_scales, checked_scale, written_scales
 from ._types import CacheLayout
 
 _largest = lib.largest
@@ -43,8 +43,9 @@ class KVCache:
     Args:
         k, v: the memory of keys and of values, as layout says, of the heads of the k and v of the
             calls, and on the CPU of any dtype: float32, float16, bfloat16, to which results are rounded
-            once, or float8_e4m3fn, float8_e5m2 and int8 (of ml_dtypes or torch). Any strides, but channels adjacent: parts of one array of both, as well.
-            Either may be None. k has whole heads, or the rotated span alone.
+            once, or float8_e4m3fn, float8_e5m2 and int8 (of ml_dtypes or torch). Any strides, but channels
+            adjacent: parts of one array of both, as well. Either may be None. k has whole heads, or the
+            rotated span alone.
         layout: "nhd": [pages, page_size, heads, channels]; "hnd": [pages, heads, page_size,
             channels]; "nd": [pages, page_size, channels], one head (MLA). Or one for k and one for v.
         k_scale, v_scale: Scale: what the codes of k and v in 8 bits stand for. Required by these dtypes,
@@ -172,19 +173,15 @@ def arrays_of(v: Any, cache: KVCache | None) -> tuple[Any, ...]:
     return (v, cache.k, cache.v, cache.slots, cache.page_table, cache.page_starts, cache.starts)
 
 
-def written_of(cache: KVCache | None) -> tuple[Any, ...]:
-    if cache is None:
-        return ()
-    scales = [x.data for x in cache._scales or () if x is not None and x.computed]
-    return (cache.k, cache.v, *scales)
+def scales_of(scales: Scales | None, cache: KVCache | None) -> AllScales | None:
+    """Those of the outputs of a call, and of its cache."""
+    return all_scales(scales, None if cache is None else cache._scales)
 
 
-def scale_forms(cache: KVCache | None) -> tuple[ScaleForm | None, ScaleForm | None] | None:
-    """None: the cache has no scales."""
-    if cache is None or cache._scales is None:
-        return None
-    k, v = cache._scales
-    return form_of(k, "k_scale"), form_of(v, "v_scale")
+def written_of(scales: Scales | None, cache: KVCache | None) -> tuple[Any, ...]:
+    """What a call writes beside its outputs."""
+    written = written_scales(scales_of(scales, cache))
+    return written if cache is None else (cache.k, cache.v, *written)
 
 
 def read_beside(

@@ -202,7 +202,7 @@ def _cache(
         tensor.head_dim = shape[-1]
         tensor.stride_batch, tensor.stride_token = strides[0], strides[n]
         tensor.stride_head = 0 if h is None else strides[h]
-    place(struct, FusedKey._make((*metas, cache.layout, None)), template, sequences)
+    place(struct, FusedKey.of(metas, cache.layout), template, sequences)
     addresses = {"slots": views[4], "page_table": views[5], "page_starts": views[6], "starts": views[7]}
     for field in _ARRAYS:
         pointer, view = getattr(struct, field), addresses[field.partition("_i")[0]]

@@ -18,7 +18,7 @@ from ._rope import Rope
 from ._rules import Sizes, both_layouts
 from ._template import describe
 
-_call_normed = lib.call_normed
+_call_all = lib.call_all
 _PARTS = 64  # of the sums over tokens: what their last bits depend on, whatever the threads are
 _OPERATION = 3  # in the arguments of the operators from offset on
 _NO_CACHE = (None, None, "", None, None, None, None)
@@ -51,7 +51,7 @@ def _pass(
                 setattr(norms[i], field, ffi.cast("float*", part.data_ptr()))
                 norms[i].grad_parts = parts
     cross(
-        _call_normed, rope._cpu, template.args, template.rows, template.fused, template.cache, norms,
+        _call_all, rope._cpu, template.args, template.rows, template.fused, template.cache, norms, ffi.NULL,
         ready.offset, 0, ready.runner, ffi.new("uintptr_t[]", ready.addresses),
     )  # fmt: skip
 

@@ -25,14 +25,16 @@ from ._norm import norms_from
 from ._rope import Rope
 from ._rows import fill, shape_of_rows
 from ._rules import (
+    axes_of,
     both_layouts,
     cache_axes,
     check_alike,
     check_cache,
     check_channels,
     check_dtype,
+    check_output_heads,
 )
-from ._scale import STORED
+from ._scale import DATA_NAMES, STORED, apart, scale_arrays, scale_forms, scales_from
 from ._shard import Shard
 from ._template import Key, make_template
 
@@ -54,6 +56,13 @@ _STORE = (
 )
 # The arrays of norms, in the order of _norm.NAMES, and what else they are.
 NORMS_SCHEMA = ", ".join(f"Tensor? {x}_{array}" for x in "qkv" for array in ("weight", "bias", "rstd")) + ", str norms"
+_SCALED = [f"{x}_scale" for x in ("q", "k", "cache_k", "v", "cache_v", "rest")]  # in the order of _scale.NAMES
+# Behind the others, which calls without them do not name: those that are read, and those that are computed.
+_MORE = ", ".join([
+    "Tensor? rest=None", "Tensor(f!)? rest_out=None", "str scales=''", *[f"Tensor? {x}=None" for x in _SCALED],
+    *[f"Tensor({letter}!)? {x}_out=None" for letter, x in zip("ghijkl", _SCALED, strict=True)],
+])  # fmt: skip
+_NO_MORE: tuple[Any, ...] = (None, None, "", *(None,) * 2 * len(_SCALED))
 _ROWS = "Tensor cos, Tensor? sin, str spec, str layout, int operation, str format"
 _ropes: dict[str, Rope] = {}
 
@@ -122,20 +131,28 @@ def apply_(tensors: list[Tensor], *rest: Any) -> None:
     _run(tensors, (None, None), *rest)
 
 
+def _more_of(rest: tuple[Any, ...]) -> Any:
+    """The arguments of _MORE, behind those of norms and of the call, which may end without them."""
+    given = rest[19:]
+    return (*given, *_NO_MORE[len(given) :])
+
+
 def apply_fused_(
     q: Any, k: Any, v: Any, q_out: Any, k_out: Any, v_out: Any, cache_k: Any, cache_v: Any,
     cache_layout: str, slots: Any, page_table: Any, page_starts: Any, starts: Any, *rest: Any,
 ) -> None:  # fmt: skip
     """q_out and k_out: what is written, q and k themselves in place; of k None where it is stored alone."""
+    x, out, text, *arrays = _more_of(rest)
+    scales, (k_scale, v_scale) = apart(scales_from(text, arrays))
     cache = None
     if cache_layout:
         cache = KVCache(
-            cache_k, cache_v, layout=_layout_of(cache_layout), slots=slots, page_table=page_table,
-            page_starts=page_starts, starts=starts,
+            cache_k, cache_v, layout=_layout_of(cache_layout), k_scale=k_scale, v_scale=v_scale, slots=slots,
+            page_table=page_table, page_starts=page_starts, starts=starts,
         )  # fmt: skip
-    rope, call = call_of((q, k), *rest[10:])
+    rope, call = call_of((q, k), *rest[10:19])
     norms = norms_from(rest[9], rest[:9])
-    rope._run(call._replace(v=v, cache=cache, norms=norms), q_out, k_out, v_out)
+    rope._run(call._replace(v=v, cache=cache, norms=norms, rest=x, scales=scales), q_out, k_out, v_out, out)
 
 
 def apply_rows(
@@ -168,14 +185,17 @@ def _check_devices(tensors: Any, **others: Tensor | None) -> None:
             raise TypeError(f"{name} is on {x.device}, and q on {first}: they must be on one device")
 
 
-def _check_meta(tensors: Any, more: dict[str, Any] | None = None, normed: Any = None, **fields: Any) -> None:
+def _check_meta(
+    tensors: Any, more: dict[str, Any] | None = None, normed: Any = None, scales: Any = None, **fields: Any
+) -> None:
     """Tensors of the device meta keep the rules of shapes that others keep.
 
     Not fake ones, which are on the device that they stand for: their sizes may be symbols.
-    more: of a FusedKey. normed: forms of norms, and their arrays by name.
+    more: of a FusedKey. normed: forms of norms, and their arrays by name. scales: of a call, as one tuple.
     """
     forms, arrays = normed or ("", {})
-    named = {**dict(zip("qk", tensors, strict=False)), **fields, **(more or {}), **arrays}
+    data = dict(zip(DATA_NAMES, scale_arrays(scales), strict=False))
+    named = {**dict(zip("qk", tensors, strict=False)), **fields, **(more or {}), **arrays, **data}
     given = {name: x for name, x in named.items() if isinstance(x, Tensor)}
     if any(type(x) not in (Tensor, torch.nn.Parameter) or not x.is_meta for x in given.values()):
         return
@@ -184,9 +204,12 @@ def _check_meta(tensors: Any, more: dict[str, Any] | None = None, normed: Any = 
     rope = rope_of(fields.pop("spec"))
     beside = {name: fields.pop(name) for name in more or {}}
     of_norms = [fields.pop(name) for name in arrays]
+    of_scales = tuple(fields.pop(name) for name in data)
     key = Key(**{**fields, "layout": _layout_of(fields["layout"])})
     template = make_template(key, rope._dims, rope.pairs, rope.axes)
     if more is not None:
+        if scales is not None:
+            beside.update(scales=scale_forms(scales), scale_data=of_scales)
         template = add_fused(template, key, FusedKey(**beside), rope._dims)
     if forms:
         add_norms(template, forms, of_norms)
@@ -214,6 +237,16 @@ def _apply_in_place_fake(
     )
 
 
+def _check_output(of: str, x: Tensor, out: Tensor, layout: str, operation: str) -> None:
+    """What can be wrong without looking at sizes that may be symbols."""
+    name, h = f"out of {of}", axes_of(layout)[2]
+    check_dtype(name, _arrays.torch_dtype(out), STORED)
+    if out.dim() != x.dim():
+        raise ValueError(f"{name} has shape {tuple(out.shape)}, which is not {layout!r}")
+    if h is not None:
+        check_output_heads(name, out.shape[h], of, x.shape[h], operation)
+
+
 def _apply_fused_fake(
     q: Any, k: Any, v: Any, q_out: Any, k_out: Any, v_out: Any, cache_k: Any, cache_v: Any,
     cache_layout: str, slots: Any, page_table: Any, page_starts: Any, starts: Any, *rest: Any,
@@ -221,26 +254,40 @@ def _apply_fused_fake(
     arrays, forms = dict(zip(NORM_NAMES, rest[:9], strict=True)), rest[9]
     (
         positions, _, spec, layout, operation, offsets, positions_layout, cu_seqlens, freq_sets,
-    ) = (*rest[10:], None, None)[:9]  # fmt: skip
+    ) = (*rest[10:19], None, None)[:9]  # fmt: skip
+    x, x_out, text, *data = _more_of(rest)
+    scales = scales_from(text, data)
     _check_channels((q, k), spec)
     beside = {
         "v": v, "v_out": v_out, "cache_k": cache_k, "cache_v": cache_v, "slots": slots,
         "page_table": page_table, "page_starts": page_starts, "starts": starts,
     }  # fmt: skip
     where = {"offsets" if offsets else "positions": positions}
-    named = dict(zip(_BESIDE, beside.values(), strict=True))
+    named = {
+        **dict(zip(_BESIDE, beside.values(), strict=True)), "out of q": q_out, "out of k": k_out, "rest": x,
+        "out of rest": x_out, **dict(zip(DATA_NAMES, scale_arrays(scales), strict=False)),
+    }  # fmt: skip
+    beside.update(rest=x, rest_out=x_out)
     _check_devices((q, k), **where, cu_seqlens=cu_seqlens, freq_sets=freq_sets, **named, **arrays)
+    name = OPERATION_NAMES[operation]
+    q_layout, k_layout = both_layouts(_layout_of(layout))
+    for of, one, out, axes in (
+        ("q", q, q_out, q_layout), ("k", k, k_out, k_layout), ("v", v, v_out, k_layout),
+        ("rest", x, x_out, k_layout if q is None else q_layout),
+    ):  # fmt: skip
+        if one is not None and out is not None:
+            _check_output(of, one, out, axes, name)
     given = _layout_of(cache_layout)
-    axes, caches = both_layouts(_layout_of(layout))[1], both_layouts(given)
+    caches = both_layouts(given)
     for i, (name, memory, other, like) in enumerate((("cache.k", cache_k, "k", k), ("cache.v", cache_v, "v", v))):
         if memory is not None and like is not None:
             check_dtype(name, _arrays.torch_dtype(memory), STORED)
             check_cache(name, memory.shape, caches[i])
             shape, dtype = tuple(like.shape), _arrays.torch_dtype(like)
             heads = cache_axes(caches[i])[1]
-            check_alike(name, memory.shape, heads, other, (shape, (), dtype), axes)
+            check_alike(name, memory.shape, heads, other, (shape, (), dtype), k_layout)
     _check_meta(
-        (q, k), {**beside, "cache_layout": given}, (forms, arrays), q_out=q_out, k_out=k_out,
+        (q, k), {**beside, "cache_layout": given}, (forms, arrays), scales, q_out=q_out, k_out=k_out,
         positions=positions, spec=spec, layout=layout, operation=operation, offsets=offsets,
         cu_seqlens=cu_seqlens, freq_sets=freq_sets, **_where_of(positions_layout),
     )  # fmt: skip
@@ -298,7 +345,7 @@ def define(schema: str, implementation: Any, fake: Any) -> Any:
 apply_op = define(f"apply(Tensor[] tensors, {CALL_SCHEMA}) -> Tensor[]", apply, _apply_fake)
 apply_in_place_op = define(f"apply_(Tensor(a!)[] tensors, {CALL_SCHEMA}) -> ()", apply_, _apply_in_place_fake)
 apply_fused_op = define(
-    f"apply_fused_({_STORE}, {NORMS_SCHEMA}, {CALL_SCHEMA}) -> ()", apply_fused_, _apply_fused_fake
+    f"apply_fused_({_STORE}, {NORMS_SCHEMA}, {CALL_SCHEMA}, {_MORE}) -> ()", apply_fused_, _apply_fused_fake
 )
 apply_rows_op = define(f"apply_rows(Tensor[] tensors, {_ROWS}) -> Tensor[]", apply_rows, _apply_rows_fake)
 cos_sin_op = define(

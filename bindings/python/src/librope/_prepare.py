@@ -8,6 +8,7 @@ from ._call import Call, Caller, outputs, pair, unavailable
 from ._kv_cache import KVCache, checked
 from ._prepared import PreparedCall, prepare_call
 from ._prepared_append import PreparedAppend
+from ._scale import Scales, checked_scales
 from ._types import CallOptions, check_options
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Preparer(Caller):
         *,
         v: None = None,
         cache: None = None,
+        rest: None = None,
+        scales: None = None,
         out: tuple[Any, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> PreparedCall: ...
@@ -39,6 +42,8 @@ class Preparer(Caller):
         *,
         v: Any = None,
         cache: KVCache | None = None,
+        rest: Any = None,
+        scales: Scales | None = None,
         out: tuple[Any, ...] | None = None,
         **options: Unpack[CallOptions],
     ) -> PreparedAppend: ...
@@ -51,6 +56,8 @@ class Preparer(Caller):
         *,
         v: Any = None,
         cache: KVCache | None = None,
+        rest: Any = None,
+        scales: Scales | None = None,
         out: tuple[Any, ...] | None = None,
         **options: Unpack[CallOptions],
     ) -> PreparedCall | PreparedAppend:
@@ -66,7 +73,7 @@ class Preparer(Caller):
         whose values are not read: the arrays of every layer must have their shapes, dtypes and
         strides. They may be arrays of NumPy, of torch on the CPU, or of anything else with memory.
 
-        With v or a cache the result is a PreparedAppend, and each layer brings its cache::
+        With v, a cache, rest or scales the result is a PreparedAppend, and each layer brings its own::
 
             call = rope.prepare_qk(q, k, positions, v=v, cache=caches[0].at(slots=slot_mapping))
             for cache in caches:
@@ -74,7 +81,8 @@ class Preparer(Caller):
                 q, _ = call.apply_qk(q, k, v=v, cache=cache)   # or call.apply_qk_(..), q in place
 
         Args:
-            v, cache: an example, and the cache of any layer: where it says that tokens go is read now.
+            v, cache, rest, scales: an example, and the cache of any layer: where it says that tokens go is
+                read now. Scales of one value are those of all layers; of arrays each layer brings its own.
             out: examples of the outputs, if those of the calls will have other strides than new
                 arrays have, such as a part of a cache; (q, k) for calls in place. Without it the
                 calls make new arrays, and work in place where q and k have the strides of these.
@@ -89,7 +97,7 @@ class Preparer(Caller):
         if options.get("norms") is not None:
             raise unavailable("norms", "prepare_qk")
         check_options("prepare_qk", options, CallOptions.__optional_keys__)
-        if v is cache is None:
+        if v is cache is rest is None and scales is None:
             return prepare_call(self, Call(q, k, positions, **options), *pair(out))
-        call = Call(q, k, positions, v, checked(cache), **options)
-        return PreparedAppend(self, call, outputs(out, v))
+        call = Call(q, k, positions, v, checked(cache), rest=rest, scales=checked_scales(scales), **options)
+        return PreparedAppend(self, call, outputs(out, call))

@@ -236,17 +236,19 @@ def prepare_call(rope: Caller, call: Call, q_out: Any, k_out: Any) -> PreparedCa
     """call: with examples of q and k. q_out, k_out: examples, or None for new arrays."""
     refuse(call.q, call.k, call.positions, *call.rows())
     new = (q_out is None, k_out is None)
-    prepared, ready = create(rope, call, q_out, k_out, None)
+    prepared, ready = create(rope, call, q_out, k_out)
     return PreparedCall(prepared, ready, new, (rope, call.pool))
 
 
-def create(rope: Caller, call: Call, q_out: Any, k_out: Any, v_out: Any) -> tuple[Any, Ready]:
+def create(
+    rope: Caller, call: Call, q_out: Any, k_out: Any, v_out: Any = None, rest_out: Any = None
+) -> tuple[Any, Ready]:
     """The rope_prepared* of a call, and what it was made of."""
     if q_out is None and call.q is not None:
         q_out = _arrays.empty_like(call.q, "q")
     if k_out is None and call.k is not None and not call.stores_k:
         k_out = _arrays.empty_like(call.k, "k")
-    ready = rope._run(call, q_out, k_out, v_out, ready=True)
+    ready = rope._run(call, q_out, k_out, v_out, rest_out, ready=True)
     if ready.device >= 0:
         raise unavailable_on("k" if call.q is None else "q", ready.device)
     out = ffi.new("rope_prepared**")
@@ -255,7 +257,7 @@ def create(rope: Caller, call: Call, q_out: Any, k_out: Any, v_out: Any) -> tupl
     _core.check(
         lib.prepare_call(
             rope._cpu, template.args, template.rows, fused, template.cache, ready.offset, ready.runner,
-            *addresses[4:9], *(addresses[13:] or _NO_SLOTS), out,
+            *addresses[4:9], *(addresses[13:17] or _NO_SLOTS), out,
         )
     )  # fmt: skip
     return ffi.gc(out[0], lib.rope_prepared_destroy), ready

@@ -1,4 +1,4 @@
-"""A call with v or a cache that is prepared once and made for every layer."""
+"""A call with v, a cache, rest or scales that is prepared once and made for every layer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from . import _arrays, _core
 from ._call import Call, Caller, cross, outputs
 from ._ffi import ffi, lib
 from ._frameworks import load
-from ._kv_cache import KVCache, checked, scale_forms
+from ._kv_cache import KVCache, checked, scales_of
 from ._prepared import OTHER_PLACE, create, new_output, read_prepared, refuse
 from ._rules import both_layouts
+from ._scale import DATA_NAMES, Scales, checked_scales, scale_arrays, scale_forms, written_scales
 from ._step import note_memory
 
 A = TypeVar("A")
@@ -18,12 +19,17 @@ A = TypeVar("A")
 _ndarray = _arrays.ndarray
 _from_buffer = ffi.from_buffer
 _BYTES = ffi.typeof("char[]")
-_append, _step = lib.prepared_append, lib.prepared_step
-_NAMES = ("q", "k", "out of q", "out of k", "v", "out of v", "cache.k", "cache.v")
+_append, _step, _all = lib.prepared_append, lib.prepared_step, lib.prepared_all
+# In the order of rope_qk_data.
+_NAMES = (
+    "q", "k", "out of q", "out of k", "v", "out of v", "cache.k", "cache.v", "rest", "out of rest", *DATA_NAMES,
+)  # fmt: skip
+_READ = tuple(_NAMES.index(name) for name in ("q", "k", "v", "rest"))
 
 
 class PreparedAppend:
-    """What Rope.prepare_qk returns for a call with v or a cache: each layer brings its arrays and its cache.
+    """What Rope.prepare_qk returns for a call that does more than rotate: each layer brings its arrays, its
+    cache, and its scales.
 
     It keeps the Rope, the pool, cosines and sines, where in a cache the tokens go, and no arrays. Any
     number of threads may use one at the same time.
@@ -34,17 +40,20 @@ class PreparedAppend:
         "_torch", "_words",
     )  # fmt: skip
 
-    def __init__(self, rope: Caller, call: Call, out: tuple[Any, Any, Any]) -> None:
-        """call: with examples of q, k and v, and a cache. out: examples, or None."""
+    def __init__(self, rope: Caller, call: Call, out: tuple[Any, Any, Any, Any]) -> None:
+        """call: with examples of all arrays. out: examples, or None."""
         refuse(call.q, call.k, call.positions, *call.rows())
-        _refuse_tensors(call.q, call.k, call.v, call.cache)
-        self._scales = _given_scales(call.cache)
+        scales = scales_of(call.scales, call.cache)
+        _refuse_tensors(call.q, call.k, call.v, call.cache, call.rest, *scale_arrays(scales))
+        self._scales = scale_forms(scales)
         self._call, ready = create(rope, call, *out)
         self._owners = rope, call.pool
         self._new = (out[0] is None, out[1] is None)  # whether the outputs of q and k are new arrays
         # In the order of _NAMES: the forms in the words of their library, which are compared first, and in
         # those of this package.
-        views = (*ready.views[:4], *ready.views[9:13])
+        views = (*ready.views[:4], *ready.views[9:13], *ready.views[17:19], *ready.views[-len(DATA_NAMES) :])
+        if len(ready.views) <= 17:  # neither rest nor scales
+            views = (*views[:8], *[None] * (len(_NAMES) - 8))
         self._words: list[Any] = [None if x is None else x[0] for x in views]
         self._forms = [None if x is None else x[1](x[0], n) for n, x in zip(_NAMES, views, strict=True)]
         self._layout = None if call.cache is None else call.cache.layout
@@ -55,6 +64,8 @@ class PreparedAppend:
         self._torch: Any = None
         arrays: list[Any] = [None if x is None else x[4] for x in views]
         q, k, _, k_out, v, v_out = arrays[:6]
+        if any(x is not None for x in arrays[8:]):
+            return
         memory = None if call.cache is None or self._nothing else note_memory(call.cache)
         if memory is None or any(x is None for x in (q, k, v)) or not (k_out is v_out is None):
             return
@@ -66,17 +77,18 @@ class PreparedAppend:
                 self._compact = (q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype)
 
     def apply_qk(
-        self, q: A, k: Any = None, *, v: Any = None, cache: KVCache | None = None,
-        out: tuple[Any, ...] | None = None,
+        self, q: A, k: Any = None, *, v: Any = None, cache: KVCache | None = None, rest: Any = None,
+        scales: Scales | None = None, out: tuple[Any, ...] | None = None,
     ) -> tuple[A, Any]:  # fmt: skip
         """Rotates q into a new array, and stores k and v in the cache of a layer; or into out. On an error
         nothing has been written.
 
         Args:
-            q, k, v: arrays of the shapes, dtypes and strides that were prepared; None where None was.
+            q, k, v, rest: arrays of the shapes, dtypes and strides that were prepared; None where None was.
             cache: memory like that which was prepared, and no slots: they were read by prepare_qk.
-            out: (q_out, k_out) or (q_out, k_out, v_out), each an array of the form that was prepared for
-                it. Required where prepare_qk was given an out.
+            scales: like those that were prepared: the same values, and arrays of the layer in their forms.
+            out: as for apply_qk of the Rope, each an array of the form that was prepared for it. Required
+                where prepare_qk was given an out.
 
         Returns:
             (q, k): what apply_qk of the Rope returns.
@@ -88,7 +100,8 @@ class PreparedAppend:
             rotated = self._short(q, k, v, cache, False)
             if rotated is not None:
                 return rotated, None
-        return self._run(q, k, v, cache, outputs(out, v), False)
+        call = Call(q, k, v=v, cache=checked(cache), rest=rest, scales=checked_scales(scales))
+        return self._run(call, outputs(out, call), False)
 
     def apply_qk_(
         self, q: Any, k: Any = None, *, v: Any = None, cache: KVCache | None = None
@@ -98,7 +111,7 @@ class PreparedAppend:
         Raises ValueError also if q was prepared with an output of other strides.
         """
         if self._short(q, k, v, cache, True) is None:
-            self._run(q, k, v, cache, (None, None, None), True)
+            self._run(Call(q, k, v=v, cache=checked(cache)), (None, None, None, None), True)
 
     def _short(self, q: Any, k: Any, v: Any, cache: Any, in_place: bool) -> Any:
         """Makes the call and returns the rotated q, if the arrays fit and the memory of the cache is known.
@@ -151,13 +164,13 @@ class PreparedAppend:
             raise _core.error(status)
         return q_out
 
-    def _run(
-        self, q: Any, k: Any, v: Any, cache: KVCache | None, out: tuple[Any, Any, Any], in_place: bool
-    ) -> tuple[Any, Any]:
-        """The way of all arrays."""
-        cache, forms = checked(cache), self._forms
+    def _run(self, call: Call, out: tuple[Any, Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
+        """The way of all arrays. call: what a layer brings."""
+        q, k, v, cache, rest, forms = call.q, call.k, call.v, call.cache, call.rest, self._forms
+        scales = scales_of(call.scales, cache)
+        data = scale_arrays(scales) or (None,) * len(DATA_NAMES)
         refuse(q, k)
-        _refuse_tensors(q, k, v, cache)
+        _refuse_tensors(q, k, v, cache, rest, *data)
         keys = values = None
         if cache is not None:
             keys, values = cache.k, cache.v
@@ -166,13 +179,13 @@ class PreparedAppend:
                     "cache says where tokens go, and the call was prepared with that: give the memory alone, "
                     "as KVCache(k, v, layout=..)"
                 )
-            if _given_scales(cache) != self._scales:
-                raise ValueError("cache has other scales than that which was prepared")
             if self._layout is not None and both_layouts(cache.layout) != both_layouts(self._layout):
                 raise ValueError(f"cache has layout {cache.layout!r}, and the call was prepared for {self._layout!r}")
+        if scale_forms(scales) != self._scales:
+            raise ValueError("cache or scales= has other scales than those that were prepared")
         turns = in_place and forms[6] is None  # k, where it lies
         self._read(0, q, in_place), self._read(1, k, turns), self._read(4, v, False)
-        q_out, k_out, v_out = out
+        q_out, k_out, v_out, rest_out = out
         if in_place:
             q_out, k_out = q, k if turns else None
             if forms[0] != forms[2] or (turns and forms[1] != forms[3]):
@@ -182,13 +195,17 @@ class PreparedAppend:
                 q_out = new_output(q, "q", self._new[0])
             if k_out is None and k is not None and forms[3] is not None:
                 k_out = new_output(k, "k", self._new[1])
-        arrays = (q, k, q_out, k_out, v, v_out, keys, values)
-        views = [self._read(n, x, n not in (0, 1, 4)) for n, x in enumerate(arrays)]
-        announce = _arrays.announcer(q_out, k_out, v_out, keys, values)
+        arrays = (q, k, q_out, k_out, v, v_out, keys, values, rest, rest_out, *data)
+        written = written_scales(scales)
+        views = [
+            self._read(n, x, n not in _READ and (n < 10 or any(x is y for y in written)))
+            for n, x in enumerate(arrays)
+        ]
+        announce = _arrays.announcer(q_out, k_out, v_out, rest_out, keys, values, *written)
         if announce is not None:
             announce()
         nothing = self._nothing
-        cross(_append, self._call, *[0 if x is None or nothing else x[2] for x in views])
+        cross(_all, self._call, ffi.new("uintptr_t[]", [0 if x is None or nothing else x[2] for x in views]))
         if self._form >= 0 and cache is not None:
             note_memory(cache)
         return q_out, k_out
@@ -200,17 +217,8 @@ class PreparedAppend:
         raise TypeError("a librope.PreparedAppend cannot be pickled: prepare one in each process")
 
 
-def _given_scales(cache: KVCache | None) -> Any:
-    """Of a prepared call: numbers, which all layers share."""
-    forms = scale_forms(cache)
-    for name, form in zip(("k_scale", "v_scale"), forms or (), strict=False):
-        if form is not None and form.data is not None:
-            raise NotImplementedError(f"{name} with data is not available with prepare_qk: its value alone")
-    return forms
-
-
-def _refuse_tensors(q: Any, k: Any, v: Any, cache: KVCache | None) -> None:
+def _refuse_tensors(q: Any, k: Any, v: Any, cache: KVCache | None, *more: Any) -> None:
     """Refuses tensors of a call that PyTorch would have to see."""
-    arrays = (q, k, v) if cache is None else (q, k, v, cache.k, cache.v)
+    arrays = (q, k, v, *more) if cache is None else (q, k, v, cache.k, cache.v, *more)
     if any(x is not None and _arrays.framework(x) == "torch" for x in arrays):
         load("torch").refuse_prepared(*arrays)

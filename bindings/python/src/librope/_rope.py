@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _arrays, _core
 from ._bound import Bound
-from ._call import Call, checked_layout, library_of, outputs, unavailable
+from ._call import Call, checked_layout, library_of, outputs
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
 from ._changes import KnownFields, changed
 from ._config_text import ModelText
@@ -22,9 +22,10 @@ from ._norm import Norms, checked_norms
 from ._pool import Pool
 from ._prepare import Preparer
 from ._rows import dtype_name, fill
+from ._scale import Scales, checked_scales
 from ._shard import Shard
 from ._step import run_fused
-from ._types import BindOptions, CallOptions, Layout, check_options
+from ._types import BindOptions, CallOptions, Layout, OutOptions, check_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -271,7 +272,7 @@ class Rope(Immutable, Preparer, Digested):
         positions: Any = None,
         *,
         out: tuple[Any, Any] | None = None,
-        **options: Unpack[CallOptions],
+        **options: Unpack[OutOptions],
     ) -> tuple[A, None]: ...
 
     @overload
@@ -282,7 +283,7 @@ class Rope(Immutable, Preparer, Digested):
         positions: Any = None,
         *,
         out: tuple[Any, Any] | None = None,
-        **options: Unpack[CallOptions],
+        **options: Unpack[OutOptions],
     ) -> tuple[A, B]: ...
 
     @overload
@@ -294,8 +295,9 @@ class Rope(Immutable, Preparer, Digested):
         *,
         v: Any = None,
         cache: KVCache | None = None,
+        rest: Any = None,
         out: tuple[Any, ...] | None = None,
-        **options: Unpack[CallOptions],
+        **options: Unpack[OutOptions],
     ) -> tuple[A, B | None]: ...
 
     def apply_qk(
@@ -306,7 +308,9 @@ class Rope(Immutable, Preparer, Digested):
         *,
         v: Any = None,
         cache: KVCache | None = None,
+        rest: Any = None,
         norms: Norms | None = None,
+        scales: Scales | None = None,
         layout: Layout = None,
         out: tuple[Any, ...] | None = None,
         operation: Operation = "forward",
@@ -338,8 +342,14 @@ class Rope(Immutable, Preparer, Digested):
                 their weights and biases, too, in new arrays without v and a cache.
             layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless
                 the Rope has one.
-            out: (q_out, k_out), or with v (q_out, k_out, v_out), each an array like its input, which
-                may be the input itself, or None.
+            rest: a second such array as v, with the axes of q (or, without q, of k): the channels of MLA
+                that do not turn, beside those that do. It is copied to a fourth array in out.
+            out: (q_out, k_out), or with v (q_out, k_out, v_out), or with rest (q_out, k_out, v_out,
+                rest_out), each an array like its input, which may be the input itself, or None. On the
+                CPU its dtype may be another, float32, float16 or bfloat16, to which results are rounded
+                once, or float8_e4m3fn, float8_e5m2 or int8, and its heads m times as many, each written
+                m times in a row ("backward": the input's, which are added).
+            scales: a librope.Scales: what the codes of outputs of 8 bits stand for.
             operation: "forward" a R(p) x; "backward" a R(-p) x, the gradient; "inverse"
                 1/a R(-p) x, which undoes forward; "shift" R(p) x, which moves rotated keys by the
                 distances p. a: attention_factor.
@@ -365,25 +375,25 @@ class Rope(Immutable, Preparer, Digested):
             ValueError: a shape, stride or value that breaks a rule; layout or positions missing; a
                 position that takes valid_below tokens or more.
             TypeError: a dtype or kind of object that cannot be taken.
-            NotImplementedError: out= or pool= under a gradient or in compiled code; cache= under a
-                gradient, and norms= beside it, in place, of span "given" or order "after".
+            NotImplementedError: pool= under a gradient or in compiled code; out=, v=, cache= and rest=
+                under a gradient, and norms= beside them, in place, of span "given" or order "after".
             RuntimeError: an output that requires a gradient; a device without its backend.
         """
         call = Call(
             q, k, positions, v, checked(cache), checked_norms(norms), layout, operation, offsets,
-            cu_seqlens, freq_sets, positions_layout, cos_sin, cos_sin_format, pool, shard,
+            cu_seqlens, freq_sets, positions_layout, cos_sin, cos_sin_format, pool, shard, rest,
+            checked_scales(scales),
         )  # fmt: skip
-        q_out, k_out, v_out = outputs(out, v)
-        if not (v is cache is None and norms is None):
-            return run_fused(self, call, (q_out, k_out, v_out), False)
+        made = outputs(out, call)
+        if not call.rotates:
+            return run_fused(self, call, made, False)
+        q_out, k_out = made[:2]
         library = library_of(q, k)
         rotated: tuple[Any, Any]
         if library == "torch":
             torch = load("torch")
             if torch.needs_dispatcher(q, k, positions):
-                if out is not None:
-                    raise unavailable("out", "a gradient or torch.compile")
-                rotated = torch.apply_qk(self, call)
+                rotated = torch.apply_qk(self, call) if out is None else torch.apply_fused(self, call, made, False)
                 return rotated
         elif library == "jax" and out is None:
             rotated = load("jax").apply_qk(self, call)
@@ -463,8 +473,8 @@ class Rope(Immutable, Preparer, Digested):
             q, k, positions, v, checked(cache), checked_norms(norms), layout, operation, offsets,
             cu_seqlens, freq_sets, positions_layout, cos_sin, cos_sin_format, pool, shard,
         )  # fmt: skip
-        if not (v is cache is None and norms is None):
-            run_fused(self, call, (None, None, None), True)
+        if not call.rotates:
+            run_fused(self, call, (None, None, None, None), True)
             return
         library = library_of(q, k)
         if library == "torch":
@@ -477,9 +487,10 @@ class Rope(Immutable, Preparer, Digested):
             raise TypeError("JAX arrays are immutable: use apply_qk")
         self._run(call)
 
-    def apply(self, x: A, positions: Any = None, *, out: Any = None, **options: Unpack[CallOptions]) -> A:
+    def apply(self, x: A, positions: Any = None, *, out: Any = None, **options: Unpack[OutOptions]) -> A:
         """apply_qk of one array. Raises what it raises."""
-        return self.apply_qk(x, None, positions, out=None if out is None else (out, None), **options)[0]
+        rotated: A = self.apply_qk(x, None, positions, out=None if out is None else (out, None), **options)[0]
+        return rotated
 
     def apply_(self, x: Any, positions: Any = None, **options: Unpack[CallOptions]) -> None:
         """apply_qk_ of one array. Raises what it raises."""
@@ -493,7 +504,9 @@ class Rope(Immutable, Preparer, Digested):
         *,
         v: Any = None,
         cache: KVCache | None = None,
+        rest: Any = None,
         norms: Norms | None = None,
+        scales: Scales | None = None,
         out: tuple[Any, ...] | None = None,
         **options: Unpack[BindOptions],
     ) -> Bound:
@@ -511,8 +524,11 @@ class Rope(Immutable, Preparer, Digested):
         options: those of apply_qk, but cos_sin. Raises what apply_qk raises.
         """
         check_options("bind", options, BindOptions.__optional_keys__)
-        call = Call(q, k, positions, v=v, cache=checked(cache), norms=checked_norms(norms), **options)
-        return self._bind(call, *outputs(out, v))
+        call = Call(
+            q, k, positions, v=v, cache=checked(cache), norms=checked_norms(norms), rest=rest,
+            scales=checked_scales(scales), **options,
+        )  # fmt: skip
+        return self._bind(call, *outputs(out, call))
 
     def cos_sin(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from ._conventions import rule_of
+from ._conventions import is_gradient, rule_of
 from ._core import DTYPES
 
 INTEGERS = ("int32", "int64")
@@ -121,10 +121,12 @@ def check_channels(name: str, channels: int, dims: tuple[int, int]) -> None:
 
 
 def check_tensor(
-    name: str, shape: Sequence[int], dtype: str, layout: str, dims: tuple[int, int] | None, sizes: Sizes
-) -> None:
-    """All but strides, which traced arrays do not have. dims: None for v, whose heads are its own."""
-    check_dtype(name, dtype)
+    name: str, shape: Sequence[int], dtype: str, layout: str, dims: tuple[int, int] | None, sizes: Sizes,
+    allowed: Iterable[str] = DTYPES,
+) -> None:  # fmt: skip
+    """All but strides, which traced arrays do not have. dims: None for v and rest, whose heads are their own.
+    allowed: of an output, which may have more dtypes than an input."""
+    check_dtype(name, dtype, allowed)
     b, s, _ = axes_of(layout)
     if len(shape) != len(layout):
         raise ValueError(f"{name} has shape {shape}, which is not {layout!r}")
@@ -132,6 +134,14 @@ def check_tensor(
         check_channels(name, shape[-1], dims)
     sizes.agree("b", 1 if b is None else shape[b], name)
     sizes.agree("t", shape[s], name)
+
+
+def check_output_heads(name: str, found: int, of: str, given: int, operation: str) -> None:
+    """An output may have each head m times in a row; a gradient adds them up again."""
+    more, fewer = (given, found) if is_gradient(operation) else (found, given)
+    if fewer and more % fewer:
+        rule = "a divisor" if is_gradient(operation) else "a multiple"
+        raise ValueError(f"{name} has {found} heads, and must have {rule} of the {given} of {of}")
 
 
 # -- caches -----------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""Scale: what the codes of a cache in 8 bits stand for."""
+"""Scale and Scales: what the codes of outputs and caches in 8 bits stand for."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ._arrays import Meta, read
+from ._arrays import Meta, View, read
 from ._core import DTYPES
 from ._ffi import ffi, lib
 from ._rules import check_dtype, check_not_negative
@@ -15,13 +15,13 @@ CODES = {
     "float8_e5m2": lib.ROPE_DTYPE_F8_E5M2,
     "int8": lib.ROPE_DTYPE_I8,
 }
-#: Of the memory of a cache.
+#: Of outputs, and of the memory of a cache.
 STORED = {**DTYPES, **CODES}
 _SCALES = {"float32": lib.ROPE_DTYPE_F32, "float8_e8m0fnu": lib.ROPE_DTYPE_E8M0}
 
 
 class ScaleForm(NamedTuple):
-    """All of a Scale, as a key: of an array its form and address."""
+    """All of a Scale but its array, as a key."""
 
     value: float
     computed: bool
@@ -29,12 +29,11 @@ class ScaleForm(NamedTuple):
     power_of_two: bool
     min_scale: float
     round_first: bool
-    data: Meta | None
-    address: int
+    has_data: bool
 
 
 class Scale:
-    """The scales of a cache in 8 bits, where value = code * scale::
+    """The scales of an output or a cache in 8 bits, where value = code * scale::
 
         fp8 = np.zeros((pages, page_size, heads, 128), ml_dtypes.float8_e4m3fn)
         cache = librope.KVCache(fp8, fp8_v, layout="nhd", k_scale=librope.Scale(0.02), v_scale=..)
@@ -44,15 +43,16 @@ class Scale:
 
     Args:
         value: one scale for all, given: 2^-126 to 2^126.
-        data: instead: an array with the axes of the memory, but groups of channels in place of channels;
-            with one group for each head, that axis may be left out. float32, or float8_e8m0fnu.
+        data: instead: an array with the axes of the output or the memory, but groups of channels in place
+            of channels; with one group for each head, that axis may be left out. float32, or
+            float8_e8m0fnu.
         computed: False: the scales in data are given. True: they are computed from what is stored, and
             written there: max(largest size in the group / MAX, min_scale), where MAX is 448
             (float8_e4m3fn), 57344 (float8_e5m2) or 127 (int8).
         group: adjacent channels that share a scale; 0: all of a head.
         power_of_two: computed scales are rounded up to a power of two, as float8_e8m0fnu requires.
         min_scale: computed scales are never smaller; 0: 2^-126.
-        round_first: results are rounded to the dtype of k or v first, as two kernels would do.
+        round_first: results are rounded to the dtype of the input first, as two kernels would do.
 
     Raises:
         ValueError: value and data, or neither.
@@ -87,37 +87,161 @@ class Scale:
         return f"Scale(data={list(getattr(self.data, 'shape', ()))}, computed={self.computed}, group={self.group})"
 
 
+class Scales:
+    """The scales of the outputs of a call in 8 bits, for its scales=::
+
+        q8 = np.empty(q.shape, ml_dtypes.float8_e4m3fn)
+        each = np.empty(q.shape[:-1], np.float32)                 # of each token and head
+        scales = librope.Scales(q=librope.Scale(data=each, computed=True))
+        rope.apply_qk(q, None, positions, out=(q8, None), scales=scales)
+
+    Args:
+        q, k, v, rest: a Scale of each output of out= that has a dtype of 8 bits, and of no other. Those of
+            a cache are k_scale and v_scale of the KVCache.
+
+    Raises:
+        TypeError: one that is no Scale.
+    """
+
+    __slots__ = ("k", "q", "rest", "v")
+
+    def __init__(
+        self, q: Scale | None = None, k: Scale | None = None, v: Scale | None = None, rest: Scale | None = None
+    ) -> None:
+        self.q = checked_scale(q, "q")
+        self.k = checked_scale(k, "k")
+        self.v = checked_scale(v, "v")
+        self.rest = checked_scale(rest, "rest")
+
+    def __repr__(self) -> str:
+        given = [(name, getattr(self, name)) for name in ("q", "k", "v", "rest")]
+        return f"Scales({', '.join(f'{name}={scale!r}' for name, scale in given if scale is not None)})"
+
+
 def checked_scale(scale: Any, name: str) -> Scale | None:
     if scale is None or isinstance(scale, Scale):
         return scale
     raise TypeError(f"{name} is a {type(scale).__qualname__}, and must be a librope.Scale")
 
 
-def form_of(scale: Scale | None, name: str) -> ScaleForm | None:
-    """What decides a template. Of arrays in main memory: the library has codes there alone."""
-    if scale is None:
+def checked_scales(scales: Any) -> Scales | None:
+    """The argument scales of a call."""
+    if scales is None or isinstance(scales, Scales):
+        return scales
+    raise TypeError(f"scales is a {type(scales).__qualname__}, and must be a librope.Scales")
+
+
+#: Of the scales of a call, of its outputs and of its cache, in the order of rope_qk_data.
+NAMES = ("scales.q", "scales.k", "k_scale", "scales.v", "v_scale", "scales.rest")
+#: Of their arrays.
+DATA_NAMES = tuple(f"data of {name}" for name in NAMES)
+
+AllScales = tuple[Scale | None, ...]  # in the order of NAMES
+ScaleForms = tuple[ScaleForm | None, ...]
+
+
+def all_scales(scales: Scales | None, of_cache: tuple[Scale | None, Scale | None] | None) -> AllScales | None:
+    """None: there are none."""
+    if scales is None and of_cache is None:
         return None
-    meta, address = None, 0
-    if scale.data is not None:
-        view = read(scale.data, f"data of {name}", bool(scale.computed))
-        if view[3] >= 0:
-            raise NotImplementedError(f"data of {name} is on CUDA device {view[3]}, and must be on the CPU")
-        meta, address = view[1](view[0], f"data of {name}"), view[2]
-    return ScaleForm(
-        0.0 if scale.value is None else float(scale.value), bool(scale.computed), scale.group,
-        bool(scale.power_of_two), float(scale.min_scale), bool(scale.round_first), meta, address,
+    q, k, v, rest = (None,) * 4 if scales is None else (scales.q, scales.k, scales.v, scales.rest)
+    k_scale, v_scale = of_cache or (None, None)
+    return q, k, k_scale, v, v_scale, rest
+
+
+def scale_forms(scales: AllScales | None) -> ScaleForms | None:
+    """What decides a template beside the forms of the arrays."""
+    if scales is None:
+        return None
+    return tuple(
+        None if x is None else ScaleForm(
+            0.0 if x.value is None else float(x.value), bool(x.computed), x.group, bool(x.power_of_two),
+            float(x.min_scale), bool(x.round_first), x.data is not None,
+        )
+        for x in scales
     )  # fmt: skip
 
 
-def scale_struct(form: ScaleForm, name: str, shape: tuple[int, ...], n: int, h: int | None) -> Any:
-    """A rope_scale* of memory of this shape, whose slots and heads are axes n and h."""
-    struct = ffi.new("rope_scale*")
+def scale_arrays(scales: AllScales | None) -> tuple[Any, ...]:
+    """The arrays of scales, in the order of NAMES; none without scales."""
+    return () if scales is None else tuple(None if x is None else x.data for x in scales)
+
+
+def text_of_scales(scales: AllScales | None) -> str:
+    """All of scales but their arrays, as an operator of PyTorch carries it; "" without scales."""
+    if scales is None:
+        return ""
+    return ",".join(
+        "" if x is None else f"{x.value!r} {bool(x.computed)} {x.group} {bool(x.power_of_two)} "
+        f"{float(x.min_scale)!r} {bool(x.round_first)}"
+        for x in scales
+    )  # fmt: skip
+
+
+def given_and_computed(scales: AllScales | None) -> tuple[Any, ...]:
+    """The arrays that are read, and behind them those that are written, each in the order of NAMES."""
+    every = scales or (None,) * len(NAMES)
+    given = [None if x is None or x.computed else x.data for x in every]
+    return (*given, *[None if x is None or not x.computed else x.data for x in every])
+
+
+def scales_from(text: str, arrays: Any) -> AllScales | None:
+    """The inverse of text_of_scales() and given_and_computed()."""
+    if not text:
+        return None
+    made: list[Scale | None] = []
+    for one, given, computed in zip(text.split(","), arrays[: len(NAMES)], arrays[len(NAMES) :], strict=True):
+        if not one:
+            made.append(None)
+            continue
+        value, *flags, least, first = one.split(" ")
+        made.append(Scale(
+            None if value == "None" else float(value), data=computed if given is None else given,
+            computed=flags[0] == "True", group=int(flags[1]), power_of_two=flags[2] == "True",
+            min_scale=float(least), round_first=first == "True",
+        ))  # fmt: skip
+    return tuple(made)
+
+
+def apart(scales: AllScales | None) -> tuple[Scales | None, tuple[Scale | None, Scale | None]]:
+    """The inverse of all_scales(): those of outputs, and those of a cache."""
+    if scales is None:
+        return None, (None, None)
+    q, k, k_scale, v, v_scale, rest = scales
+    return Scales(q, k, v, rest), (k_scale, v_scale)
+
+
+def written_scales(scales: AllScales | None) -> tuple[Any, ...]:
+    """Those that are computed."""
+    return tuple(x.data for x in scales or () if x is not None and x.computed and x.data is not None)
+
+
+def read_scales(scales: AllScales) -> list[View | None]:
+    """Of arrays in main memory: the library has codes there alone."""
+    views: list[View | None] = []
+    for scale, name in zip(scales, DATA_NAMES, strict=True):
+        if scale is None or scale.data is None:
+            views.append(None)
+            continue
+        view = read(scale.data, name, bool(scale.computed))
+        if view[3] >= 0:
+            raise NotImplementedError(f"{name} is on CUDA device {view[3]}, and must be on the CPU")
+        views.append(view)
+    return views
+
+
+def fill_scale(
+    struct: Any, form: ScaleForm, data: Meta | None, name: str, shape: tuple[int, ...],
+    axes: tuple[int | None, int, int | None],
+) -> None:  # fmt: skip
+    """Fills a rope_scale of an output of this shape, but the address of its data. axes: those of batch rows
+    (or pages), tokens (or slots) and heads."""
     struct.struct_size = ffi.sizeof("rope_scale")
     struct.computed, struct.power_of_two, struct.round_first = form.computed, form.power_of_two, form.round_first
     struct.value, struct.group, struct.min_scale = form.value, form.group, form.min_scale
-    if form.data is None:
-        return struct
-    given, strides, dtype = form.data
+    if data is None:
+        return
+    given, strides, dtype = data
     check_dtype(f"data of {name}", dtype, _SCALES)
     check_not_negative(f"data of {name}", strides)
     channels = shape[-1]
@@ -128,11 +252,8 @@ def scale_struct(form: ScaleForm, name: str, shape: tuple[int, ...], n: int, h: 
     if given == shape[:-1] and group == channels:
         given, strides = (*given, 1), (*strides, 0)
     if given != expected:
-        raise ValueError(f"data of {name} has shape {form.data[0]}, and must have {expected}")
+        raise ValueError(f"data of {name} has shape {data[0]}, and must have {expected}")
     if expected[-1] > 1 and strides[-1] != 1:
         raise ValueError(f"data of {name} has strides {strides}: the scales of a head must be adjacent")
     struct.dtype = _SCALES[dtype]
-    struct.data = ffi.cast("void*", form.address)
-    struct.stride_batch, struct.stride_token = strides[0], strides[n]
-    struct.stride_head = 0 if h is None else strides[h]
-    return struct
+    struct.stride_batch, struct.stride_token, struct.stride_head = (0 if a is None else strides[a] for a in axes)

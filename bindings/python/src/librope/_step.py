@@ -1,4 +1,4 @@
-"""Calls with v, a cache or norms, and a short way for those with a cache: the step of an engine.
+"""Calls that do more than rotate, and a short way for those with a cache: the step of an engine.
 
 Such a call is made for every layer, with arrays of the same forms. The first one goes the way of all calls
 and leaves its templates in Rope._fast, under what an array tells quickly, and where the memory of the cache
@@ -12,12 +12,13 @@ import weakref
 from typing import Any
 
 from . import _arrays, _core
-from ._call import Call, Caller, library_of, unavailable
+from ._call import Call, Caller, library_of
 from ._conventions import is_gradient
 from ._ffi import ffi, lib
 from ._frameworks import load
-from ._kv_cache import KVCache, Memory, arrays_of, scale_forms, written_of
+from ._kv_cache import KVCache, Memory, arrays_of, scales_of, written_of
 from ._norm import norm_arrays
+from ._scale import scale_arrays, scale_forms
 from ._template import Template
 
 _np, _ndarray = _arrays.np, _arrays.ndarray
@@ -35,7 +36,7 @@ def _numpy_key(call: Call, memory: Memory, in_place: bool) -> Any:
     """None: not such a call. It has no strides: what lies with gaps is not remembered, and has no buffer."""
     (
         q, k, positions, v, cache, norms, layout, operation, offsets, cu_seqlens, freq_sets,
-        positions_layout, cos_sin, _, pool, shard,
+        positions_layout, cos_sin, _, pool, shard, rest, scales,
     ) = call  # fmt: skip
     assert cache is not None
     slots, table, starts = cache.slots, cache.page_table, cache.starts
@@ -45,6 +46,7 @@ def _numpy_key(call: Call, memory: Memory, in_place: bool) -> Any:
         or not (type(where) is _ndarray or type(where) is int)
         or not (type(slots) in _HOST and type(table) in _HOST and type(starts) in _HOST)
         or not (norms is freq_sets is positions_layout is cos_sin is pool is None and shard is None)
+        or not (rest is scales is None)
         or not (positions is None or offsets is None)
     ):
         return None
@@ -69,7 +71,7 @@ def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any
     where = call.offsets if call.positions is None else call.positions
     by_int = type(where) is int
     try:
-        templates, _ = rope._fast[_numpy_key(call, memory, in_place)]
+        templates, _, _ = rope._fast[_numpy_key(call, memory, in_place)]
         k, v = cache.k, cache.v
         if (k.shape, v.shape) != memory.words or not (k.flags.writeable and v.flags.writeable):
             return None
@@ -127,14 +129,14 @@ def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
         if len(rope._fast) >= _KEPT:
             rope._fast.clear()
         form = template.forms[2]
-        rope._fast[key] = (template.args, template.fused, template.cache), form and form[1]
+        rope._fast[key] = (template.args, template.fused, template.cache), form and form[1], template.scales
 
 
 def note_memory(cache: KVCache) -> Memory | None:
     """Notes in a cache where its memory is now. None: not both of k and v, others than are known, or
     arrays of scales, which are looked at in each call."""
-    forms = scale_forms(cache)
-    if forms is not None and any(form is not None and form.data is not None for form in forms):
+    forms = scale_forms(scales_of(None, cache))
+    if any(form is not None and form.has_data for form in forms or ()):
         return None
     arrays = cache.k, cache.v
     kinds = {None if x is None else _arrays.framework(x) for x in arrays}
@@ -160,33 +162,34 @@ def note_memory(cache: KVCache) -> Memory | None:
     return memory
 
 
-def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
-    """A call with v, a cache or norms; q and k without an output are rotated in place, or into new arrays."""
+def run_fused(rope: Caller, call: Call, out: tuple[Any, ...], in_place: bool) -> tuple[Any, Any]:
+    """A call that does more than rotate. out: of outputs(). q and k without an output are rotated in place, or into new arrays."""
     if call.norms is not None and is_gradient(call.operation):
         raise NotImplementedError(
             "norms= must be None with operation 'backward': gradients go through norms in PyTorch's autograd"
         )
-    if out[0] is out[1] is out[2] is None:
+    if out[0] is out[1] is out[2] is None and call.rest is None:
         known = step(rope, call, in_place)
         if known is not None:
             return known, None
     q, k, v, cache = call.q, call.k, call.v, call.cache
     library = library_of(q, k)
     if library == "jax":
-        raise TypeError("v=, cache= and norms= are for arrays that can be written, and those of JAX are immutable")
+        raise TypeError(
+            "v=, cache=, norms=, rest= and scales= are for arrays that can be written, and those of JAX are immutable"
+        )
     if library == "torch":
         torch = load("torch")
-        if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache), *norm_arrays(call.norms)):
-            if cache is not None and cache._scales is not None:
-                raise unavailable("k_scale" if cache.k_scale is not None else "v_scale", "torch.compile and gradients")
+        more = (*norm_arrays(call.norms), call.rest, *scale_arrays(scales_of(call.scales, cache)))
+        if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache), *more):
             rotated: tuple[Any, Any] = torch.apply_fused(rope, call, out, in_place)
             return rotated
-    q_out, k_out, v_out = out
+    q_out, k_out, v_out, rest_out = out
     if in_place:
         written = (q, None if call.stores_k else k)
     else:
         written = q_out, k_out
-    announce = _arrays.announcer(*written, v_out, *written_of(cache))
+    announce = _arrays.announcer(*written, v_out, rest_out, *written_of(call.scales, cache))
     if announce is not None:
         announce()
     if not in_place:
@@ -194,7 +197,7 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, Any, Any], in_place: boo
             q_out = _arrays.empty_like(q, "q")
         if k_out is None and k is not None and not call.stores_k:
             k_out = _arrays.empty_like(k, "k")
-    template = rope._run(call, q_out, k_out, v_out)
+    template = rope._run(call, q_out, k_out, v_out, rest_out)
     if k_out is v_out is None and q is not None and call.stores_k and v is not None:
         remember(rope, call, q_out, template)
     return q_out, k_out

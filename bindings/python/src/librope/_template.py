@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ._arrays import Meta
@@ -15,6 +16,7 @@ from ._rules import (
     check_dtype,
     check_not_negative,
     check_offsets,
+    check_output_heads,
     check_sequences,
     check_strides,
     check_tensor,
@@ -22,6 +24,7 @@ from ._rules import (
     contiguous,
     order_of_positions,
 )
+from ._scale import STORED
 from ._shard import Shard
 
 MARK = ffi.cast("void*", 64)  # "this array is used"; the call puts the address in
@@ -58,18 +61,19 @@ class Template(NamedTuple):
     cache: Any = ffi.NULL  # rope_kv_cache* or NULL
     shard: Any = None  # rope_shard*, to which args points
     norms: Any = None  # rope_norm[3], of a call with norms
-    scales: Any = None  # rope_scale*, to which cache points
+    scales: Any = None  # rope_scale[6], of a call with scales, to which args, fused and cache point
 
 
 def describe(
-    struct: Any, meta: Meta, layout: str, name: str, sizes: Sizes, dims: tuple[int, int] | None
-) -> None:
-    """Fills a rope_tensor. dims: of check_tensor()."""
+    struct: Any, meta: Meta, layout: str, name: str, sizes: Sizes, dims: tuple[int, int] | None,
+    allowed: Mapping[str, int] = DTYPES,
+) -> None:  # fmt: skip
+    """Fills a rope_tensor. dims, allowed: of check_tensor()."""
     shape, strides, dtype = meta
-    check_tensor(name, shape, dtype, layout, dims, sizes)
+    check_tensor(name, shape, dtype, layout, dims, sizes, allowed)
     check_strides(name, shape, strides)
     b, s, h = axes_of(layout)
-    struct.dtype = DTYPES[dtype]
+    struct.dtype = allowed[dtype]
     struct.layout = lib.ROPE_LAYOUT_STRIDED
     struct.heads = 1 if h is None else shape[h]
     struct.head_dim = shape[-1]
@@ -191,12 +195,9 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
         if meta is None:
             raise ValueError(f"out has an array for {name}, which is None")
         struct = getattr(args, name + "_out")
-        describe(struct, out, layout, f"out of {name}", sizes, dims)
-        if out[2] != meta[2]:
-            raise TypeError(f"out of {name} has dtype {out[2]}, and {name} {meta[2]}")
-        if struct.heads != getattr(args, name).heads:
-            raise ValueError(f"out of {name} has {struct.heads} heads, and {name} "
-                             f"{getattr(args, name).heads}")  # fmt: skip
+        describe(struct, out, layout, f"out of {name}", sizes, dims, STORED)
+        heads = getattr(args, name).heads
+        check_output_heads(f"out of {name}", struct.heads, name, heads, OPERATION_NAMES[key.operation])
     batch = args.batch = sizes.batch
     tokens = args.tokens = sizes.tokens
     batched = axes_of(q_layout if key.q is not None else k_layout)[0] is not None

@@ -10,6 +10,7 @@ from ._choices import Angle, DType, Operation, Pairing, Rounding, Scaling
 if TYPE_CHECKING:
     from ._norm import Norms
     from ._pool import Pool
+    from ._scale import Scales
     from ._shard import Shard
 
 Layout = str | tuple[str, str] | None
@@ -88,6 +89,12 @@ class CallOptions(BindOptions, total=False):
     cos_sin: Any
     cos_sin_format: str | None
     norms: Norms | None
+
+
+class OutOptions(CallOptions, total=False):
+    """Options of calls with outputs; see apply_qk."""
+
+    scales: Scales | None
 
 
 def check_options(function: str, options: Mapping[str, Any], known: frozenset[str]) -> None:

@@ -14,11 +14,11 @@ from torch.autograd import forward_ad as _forward_ad
 
 from . import _arrays
 from ._call import Call, as_positions, layout_of
-from ._conventions import OPERATION_NAMES, rule_of
+from ._conventions import rule_of
 from ._core import COS_SIN_FORMATS, OPERATIONS, error, ints, number
 from ._ffi import ffi, lib
 from ._kv_cache import NAMES as _BESIDE
-from ._kv_cache import arrays_of, written_of
+from ._kv_cache import arrays_of, scales_of, written_of
 from ._norm import NAMES as NORM_NAMES
 from ._norm import Normed, norm_arrays, norm_forms
 from ._norm_gradients import apply_normed
@@ -27,18 +27,17 @@ from ._operators import (
     SHARD,
     apply_fused_op,
     apply_in_place_op,
-    apply_op,
-    apply_rows_op,
     cos_sin_op,
     new,
     pair,
-    register_operator,
     rope_of,
 )
-from ._operators import apply as _apply
 from ._operators import apply_rows as _apply_rows
 from ._rope import Rope
+from ._rotation_gradients import rotation, rotation_by_rows
 from ._rules import both_layouts, check_offsets
+from ._scale import DATA_NAMES, given_and_computed, scale_arrays, text_of_scales
+from ._scale import NAMES as SCALE_NAMES
 from ._tensor_step import (  # noqa: F401  (for _step.py and _prepared_append.py, which know this module)
     prepared_fits,
     step,
@@ -66,204 +65,9 @@ _is_grad_enabled = torch.is_grad_enabled
 _is_tracing = torch._C._is_tracing
 _is_profiling = torch._C._autograd._profiler_enabled
 _call_addresses = lib.call_addresses
-_call_normed = lib.call_normed
-_NOTHING_BESIDE = (0,) * len(_BESIDE)
+_call_all = lib.call_all
+_NOTHING_BESIDE = (0,) * (len(_BESIDE) + 2)  # nor a rest
 _NULL = ffi.NULL
-
-
-# -- gradients --------------------------------------------------------------------------------------
-
-
-def _channels_adjacent(gradient: Tensor) -> Tensor:
-    """Autograd hands over what it likes, such as an expanded scalar; values are the same."""
-    return gradient if gradient.stride(-1) == 1 else gradient.contiguous()
-
-
-def _vmap(function: Any, info: Any, in_dims: Any, fixed: tuple[Any, ...], tensors: Any) -> Any:
-    """One call per sample: samples may differ in positions, and calls are cheap."""
-    dims = in_dims[-len(tensors) :]
-    samples = []
-    for i in range(info.batch_size):
-        one = [
-            x if d is None else _channels_adjacent(x.select(d, i))
-            for x, d in zip(tensors, dims, strict=True)
-        ]
-        rest = [
-            x if d is None else x.select(d, i).contiguous()
-            for x, d in zip(fixed, in_dims, strict=False)
-        ]
-        samples.append(function.apply(*rest, *one))
-    return tuple(torch.stack(s) for s in zip(*samples, strict=True)), (0,) * len(tensors)
-
-
-def _no_position_gradient(*tangents: Any) -> None:
-    if any(t is not None for t in tangents):
-        raise NotImplementedError("librope has no derivatives with respect to positions: detach them")
-
-
-class _Apply(torch.autograd.Function):
-    """operator(positions, cu_seqlens, freq_sets, *_REST, *tensors).
-
-    _REST: offset, spec, layout, operation, offsets, positions_layout, direct. Saves positions only.
-    direct: past the dispatcher, for eager calls.
-    """
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_Apply, info, in_dims, arguments[:10], arguments[10:])
-
-    @staticmethod
-    def forward(
-        positions: Any, cu_seqlens: Any, freq_sets: Any, offset: int, spec: str, layout: str,
-        operation: int, offsets: bool, positions_layout: str, direct: bool, *tensors: Tensor,
-    ) -> Any:  # fmt: skip
-        run = _apply if direct else apply_op
-        return tuple(
-            run(list(tensors), positions, offset, spec, layout, operation, offsets,
-                positions_layout, cu_seqlens, freq_sets)
-        )  # fmt: skip
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs[:3])
-        ctx.save_for_forward(*inputs[:3])
-        ctx.rest = inputs[3:10]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        saved = ctx.saved_tensors  # once: checkpointing lets a tensor be unpacked only once
-        return (None,) * 10 + _transpose_of_apply(saved, ctx.rest, grads)
-
-
-class _ApplyForward(_Apply):
-    """With forward-mode derivatives, too. Dynamo takes no Function that has them."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_ApplyForward, info, in_dims, arguments[:10], arguments[10:])
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        _no_position_gradient(*tangents[:3])
-        saved = ctx.saved_tensors
-        rest = [_channels_adjacent(t) for t in tangents[10:]]
-        return _ApplyForward.apply(*saved, *ctx.rest, *rest)
-
-
-def _rotation() -> Any:
-    return _Apply if _is_compiling() else _ApplyForward
-
-
-def _transpose_of_apply(saved: Any, rest: Any, grads: Any) -> tuple[Any, ...]:
-    offset, spec, layout, operation, offsets, positions_layout, direct = rest
-    spec, name = rope_of(spec).transposed(OPERATION_NAMES[operation])
-    result = _rotation().apply(
-        *saved, offset, spec, layout, OPERATIONS[name], offsets, positions_layout, direct,
-        *[_channels_adjacent(g) for g in grads],
-    )  # fmt: skip
-    return tuple(result)
-
-
-def _setup_apply_op(ctx: Any, inputs: Any, output: Any) -> None:
-    tensors, positions, *rest, cu_seqlens, freq_sets = inputs
-    ctx.save_for_backward(positions, cu_seqlens, freq_sets)
-    ctx.rest = (*rest, False)
-
-
-def _backward_apply_op(ctx: Any, grads: Any) -> Any:
-    tensors = _transpose_of_apply(ctx.saved_tensors, ctx.rest, grads)
-    return (list(tensors), *(None,) * 9)
-
-
-def _vmap_apply_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
-    full = [*rest, *[None] * (9 - len(rest))]
-    dims: tuple[Any, ...] = (in_dims[1], *in_dims[8:10], *(None,) * 7, *in_dims[0])
-    arguments = (full[0], *full[7:9], *full[1:7], False, *tensors)
-    out, out_dims = _Apply.vmap(info, dims, *arguments)
-    return list(out), list(out_dims)
-
-
-register_operator("apply", _backward_apply_op, _setup_apply_op, _vmap_apply_op)
-
-
-class _ApplyRows(torch.autograd.Function):
-    """apply_rows(cos, sin, spec, layout, operation, format, direct, *tensors); cos is a constant."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_ApplyRows, info, in_dims, arguments[:7], arguments[7:])
-
-    @staticmethod
-    def forward(
-        cos: Tensor, sin: Any, spec: str, layout: str, operation: int, format: str, direct: bool,
-        *tensors: Tensor,
-    ) -> Any:  # fmt: skip
-        run = _apply_rows if direct else apply_rows_op
-        return tuple(run(list(tensors), cos, sin, spec, layout, operation, format))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs[:2])
-        ctx.save_for_forward(*inputs[:2])
-        ctx.rest = inputs[2:7]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        saved = ctx.saved_tensors
-        return (None,) * 7 + _transpose_of_rows(saved, ctx.rest, grads)
-
-
-class _ApplyRowsForward(_ApplyRows):
-    """With forward-mode derivatives, too."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_ApplyRowsForward, info, in_dims, arguments[:7], arguments[7:])
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        if any(t is not None for t in tangents[:2]):
-            raise NotImplementedError("librope has no derivatives with respect to cos and sin")
-        saved = ctx.saved_tensors
-        rest = [_channels_adjacent(t) for t in tangents[7:]]
-        return _ApplyRowsForward.apply(*saved, *ctx.rest, *rest)
-
-
-def _rotation_by_rows() -> Any:
-    return _ApplyRows if _is_compiling() else _ApplyRowsForward
-
-
-def _transpose_of_rows(saved: Any, rest: Any, grads: Any) -> tuple[Any, ...]:
-    spec, layout, operation, format, direct = rest
-    # Of the same spec, since rows have the attention factor in them.
-    transposed = OPERATIONS[rule_of(OPERATION_NAMES[operation]).transpose]
-    return tuple(
-        _rotation_by_rows().apply(
-            *saved, spec, layout, transposed, format, direct, *[_channels_adjacent(g) for g in grads]
-        )
-    )
-
-
-def _setup_rows_op(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.save_for_backward(*inputs[1:3])
-    ctx.rest = (*inputs[3:], False)
-
-
-def _backward_rows_op(ctx: Any, grads: Any) -> Any:
-    tensors = _transpose_of_rows(ctx.saved_tensors, ctx.rest, grads)
-    return (list(tensors), *(None,) * 6)
-
-
-def _vmap_rows_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
-    dims = (*in_dims[1:3], *(None,) * 5, *in_dims[0])
-    out, out_dims = _ApplyRows.vmap(info, dims, *rest, False, *tensors)
-    return list(out), list(out_dims)
-
-
-register_operator("apply_rows", _backward_rows_op, _setup_rows_op, _vmap_rows_op)
-
-
-# -- what users call --------------------------------------------------------------------------------
 
 
 def _text_of(layout: str | tuple[str, str], q: Any, k: Any) -> str:
@@ -375,7 +179,7 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
         )  # fmt: skip
     tensors = _all_tensors(q, k)
     where, *rest, cu, sets = _arguments(rope, call)
-    out = _rotation().apply(where, cu, sets, *rest, is_direct([where, *tensors]), *tensors)
+    out = rotation().apply(where, cu, sets, *rest, is_direct([where, *tensors]), *tensors)
     return (None if q is None else out[0], None if k is None else out[-1])
 
 
@@ -395,36 +199,41 @@ def apply_qk_(rope: Rope, call: Call) -> None:
                 torch.autograd.graph.increment_version(x)
 
 
-def apply_fused(
-    rope: Rope, call: Call, out: tuple[Any, Any, Any], in_place: bool
-) -> tuple[Any, Any]:  # fmt: skip
-    """Rope.apply_qk with v, a cache or norms where PyTorch must see it: compiled code, dispatch modes."""
+def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) -> tuple[Any, Any]:
+    """Rope.apply_qk of a call that does more than rotate, or has outputs, where PyTorch must see it: compiled
+    code, dispatch modes. out: of outputs()."""
     q, k, v, cache = call.q, call.k, call.v, call.cache
     beside = arrays_of(v, cache)
     normed = norm_arrays(call.norms) or (None,) * len(NORM_NAMES)
-    arrays = [x for x in (q, k, call.positions, *beside, *normed, *out) if isinstance(x, Tensor)]
-    wants_gradient = _is_grad_enabled() and any(x.requires_grad for x in arrays)
-    alone = v is cache is None and not in_place and not any(x is not None for x in out)
+    scales = scales_of(call.scales, cache)
+    data = scale_arrays(scales) or (None,) * len(SCALE_NAMES)
+    given = (q, k, call.positions, *beside, call.rest, *normed, *data, *out)
+    wants_gradient = _is_grad_enabled() and any(x.requires_grad for x in given if isinstance(x, Tensor))
+    alone = v is cache is call.rest is None and not in_place and not any(x is not None for x in out)
     if _forward_ad._current_level >= 0 or (wants_gradient and not alone):
-        given = "v=, cache=, and norms= in place or with out="
-        raise NotImplementedError(f"no gradient goes through {given}: use torch.no_grad(), or detach the tensors")
+        raise NotImplementedError(
+            "no gradient goes through v=, cache=, rest= and out=, and norms= in place: use torch.no_grad(), or "
+            "detach the tensors"
+        )
     where = "a gradient, torch.compile or a dispatch mode"
     call.refuse(where, "cos_sin", "pool")
     if _functorch_active():
-        raise NotImplementedError("v=, cache= and norms= are not available under torch.func")
+        raise NotImplementedError("v=, cache=, norms=, rest= and out= are not available under torch.func")
     if _is_tracing():
-        raise NotImplementedError("torch.jit.trace does not record calls that write to a cache")
+        raise NotImplementedError("torch.jit.trace does not record calls that write to a cache or to an output")
     tensors = _all_tensors(q, k)
     x = tensors[0]
     if in_place:
-        out = (q, None if call.stores_k else k, None)
+        out = (q, None if call.stores_k else k, None, None)
     else:
         q_out = _new_like(q) if out[0] is None and q is not None else out[0]
         k_out = _new_like(k) if out[1] is None and k is not None and not call.stores_k else out[1]
-        out = (q_out, k_out, out[2])
-    for name, y in zip(("v", "cache.k", "cache.v"), beside, strict=False):
-        if y is not None and not isinstance(y, Tensor):
-            raise TypeError(f"{name} is a {type(y).__qualname__} beside torch tensors: {where} needs a tensor")
+        out = (q_out, k_out, *out[2:])
+    names = ("v", "cache.k", "cache.v"), NORM_NAMES, DATA_NAMES, ("rest", "out of q", "out of k", "out of v", "out of rest")
+    for group, arrays in zip(names, (beside, normed, data, (call.rest, *out)), strict=True):
+        for name, y in zip(group, arrays, strict=False):
+            if y is not None and not isinstance(y, Tensor):
+                raise TypeError(f"{name} is a {type(y).__qualname__} beside torch tensors: {where} needs a tensor")
     layout: Any = ""
     memory: tuple[Any, ...] = (None, None, "", None, None, None, None)
     if cache is not None:
@@ -435,15 +244,15 @@ def apply_fused(
         places = (("slots", cache.slots), ("page_table", cache.page_table),
                   ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
         memory = (cache.k, cache.v, layout, *[None if y is None else _tensor_of(y, n, x) for n, y in places])
-    for name, y in zip(NORM_NAMES, normed, strict=True):
-        if y is not None and not isinstance(y, Tensor):
-            raise TypeError(f"{name} is a {type(y).__qualname__} beside torch tensors: {where} needs a tensor")
     arguments = _arguments(rope, call)
     if wants_gradient:
         return apply_normed(call, arguments)
-    apply_fused_op(q, k, v, *out, *memory, *normed, norm_forms(call.norms), *arguments)
+    apply_fused_op(
+        q, k, v, *out[:3], *memory, *normed, norm_forms(call.norms), *arguments, call.rest, out[3],
+        text_of_scales(scales), *given_and_computed(scales),
+    )  # fmt: skip
     if not _is_compiling():
-        for y in (*out, *written_of(cache)):
+        for y in (*out, *written_of(call.scales, cache)):
             if y is not None and not y.is_inference():
                 torch.autograd.graph.increment_version(y)
     return out[0], out[1]
@@ -488,7 +297,7 @@ def apply_rows(
     if direct and not needs_dispatcher(*tensors):
         out: Any = _apply_rows(tensors, cos, sin, rope.spec, text, which, format)
     else:
-        out = _rotation_by_rows().apply(cos, sin, rope.spec, text, which, format, direct, *tensors)
+        out = rotation_by_rows().apply(cos, sin, rope.spec, text, which, format, direct, *tensors)
     return (None if q is None else out[0], None if k is None else out[-1])
 
 
@@ -519,7 +328,7 @@ def rotate_by_rows(
     normed: where no dispatcher is needed."""
     if _is_compiling() or needs_dispatcher(q, k, cos):
         tensors = [q] if k is None else [q, k]
-        out = _rotation_by_rows().apply(
+        out = rotation_by_rows().apply(
             cos.contiguous(), sin.contiguous(), _spec_of(q.shape[-1], rotary_dim, pairing, rounding),
             layout, OPERATIONS[operation], format, is_direct([cos, *tensors]), *tensors,
         )  # fmt: skip
@@ -566,8 +375,8 @@ def rotate_by_rows(
         status = _call_addresses(context, template.args, template.rows, 0, 0, _NULL, *addresses)
     else:
         arrays = ffi.new("uintptr_t[]", [*addresses, *_NOTHING_BESIDE, *normed.addresses])
-        templates = (template.args, template.rows, template.fused, template.cache, template.norms)
-        status = _call_normed(context, *templates, 0, 0, _NULL, arrays)
+        templates = (template.args, template.rows, template.fused, template.cache, template.norms, _NULL)
+        status = _call_all(context, *templates, 0, 0, _NULL, arrays)
     if status:
         raise error(status)
     return q_out, k_out

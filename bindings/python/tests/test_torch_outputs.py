@@ -1,0 +1,190 @@
+"""Outputs of another dtype, in 8 bits and with repeated heads, and `rest`, in PyTorch: eager and compiled code has
+the bits of NumPy's, and what PyTorch has to see it sees."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+import librope  # noqa: E402
+from librope import KVCache, Norm, Norms, Scale, Scales  # noqa: E402
+
+torch.set_num_threads(1)
+DIM, TOKENS, PAGES, SIZE = 32, 3, 3, 4
+ROPE = librope.Rope(head_dim=DIM, theta=1e4, pairing="halves", layout="bshd")
+CODES = [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8]
+NORMS = Norms(*[Norm(torch.linspace(0.5, 1.5, DIM), kind="rms", eps=1e-5)] * 3)
+
+
+def inputs(seed=0):
+    torch.manual_seed(seed)
+    return [torch.randn(1, TOKENS, n, c) * 9 for n, c in ((4, DIM), (2, DIM), (2, DIM), (4, 48))]
+
+
+def memory(dtype):
+    """Of outputs of q, k twice as many heads, v and rest; pages of k and v; computed scales of q, v and pages."""
+    shapes = (4, DIM), (4, DIM), (2, DIM), (4, 48)
+    outs = [torch.zeros(1, TOKENS, *shape).to(dtype) for shape in shapes]
+    pages = [torch.zeros(PAGES, SIZE, 2, DIM).to(dtype) for _ in "kv"]
+    scales = torch.zeros(1, TOKENS, 4), torch.zeros(1, TOKENS, 2, 4), torch.zeros(PAGES, SIZE, 2)
+    return *outs, *pages, *scales
+
+
+SLOTS = torch.tensor([3, -1, 9])
+
+
+def step(q, k, v, rest, q8, k8, v8, rest8, k_pages, v_pages, q_scales, v_scales, page_scales):
+    """Everything in 8 bits that a call can have, with scales of every kind."""
+    cache = KVCache(k_pages, v_pages, layout="nhd", slots=SLOTS, k_scale=Scale(data=page_scales, computed=True),
+                    v_scale=Scale(0.25))  # fmt: skip
+    scales = Scales(Scale(data=q_scales, computed=True, min_scale=1e-3), Scale(0.5),
+                    Scale(data=v_scales, computed=True, group=8, power_of_two=True), Scale(0.25, round_first=True))  # fmt: skip
+    ROPE.apply_qk(q, k, 5, v=v, rest=rest, cache=cache, norms=NORMS, out=(q8, k8, v8, rest8), scales=scales)
+    return q8.float().sum()
+
+
+def as_numpy(x):
+    if x.dtype in CODES:
+        return x.view(torch.uint8).numpy().view(getattr(ml_dtypes, str(x.dtype)[6:], np.int8))
+    return x.numpy()
+
+
+def same(a, b):
+    return all(torch.equal(x.view(torch.uint8), y.view(torch.uint8)) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("dtype", CODES, ids=str)
+def test_eager_code_has_the_bits_of_numpy(dtype):
+    arrays, filled, again = inputs(), memory(dtype), memory(dtype)
+    versions = [x._version for x in filled]
+    step(*arrays, *filled)
+    assert all(x._version > n for x, n in zip(filled, versions, strict=True))
+    q8, k8, v8, rest8, k_pages, v_pages, q_scales, v_scales, page_scales = map(as_numpy, again)
+    cache = KVCache(k_pages, v_pages, layout="nhd", slots=SLOTS.numpy(),
+                    k_scale=Scale(data=page_scales, computed=True), v_scale=Scale(0.25))  # fmt: skip
+    scales = Scales(Scale(data=q_scales, computed=True, min_scale=1e-3), Scale(0.5),
+                    Scale(data=v_scales, computed=True, group=8, power_of_two=True), Scale(0.25, round_first=True))  # fmt: skip
+    q, k, v, rest = map(as_numpy, arrays)
+    norm = Norm(NORMS.q.weight.numpy(), kind="rms", eps=1e-5)
+    ROPE.apply_qk(q, k, 5, v=v, rest=rest, cache=cache, norms=Norms(norm, norm, norm), out=(q8, k8, v8, rest8),
+                  scales=scales)  # fmt: skip
+    assert same(filled, again) and all(x.float().any() for x in filled)
+
+
+@pytest.mark.parametrize("dtype", CODES, ids=str)
+def test_compiled_code_has_the_bits_of_eager_code(dtype):
+    with torch._inductor.config.patch(force_disable_caches=True), torch.no_grad():
+        torch._dynamo.reset()
+        compiled, filled, again = torch.compile(step, fullgraph=True), memory(dtype), memory(dtype)
+        assert torch.equal(compiled(*inputs(), *filled), step(*inputs(), *again))
+        assert same(filled, again)
+        compiled(*inputs(1), *filled), step(*inputs(1), *again)
+        assert same(filled, again)
+
+
+def test_given_arrays_of_scales_are_only_read_in_compiled_code():
+    q, scales = inputs()[0], torch.rand(1, TOKENS, 4) + 0.5
+    before, want = scales.clone(), torch.zeros_like(q).to(torch.int8)
+
+    def run(q, scales, out):
+        return ROPE.apply(q, 5, out=out, scales=Scales(q=Scale(data=scales))).float() * 2
+
+    with torch.no_grad():
+        torch._dynamo.reset()
+        run(q, scales, want)
+        compiled, found = torch.compile(run, fullgraph=True), torch.zeros_like(want)
+        version = scales._version
+        compiled(q, scales, found)
+    assert torch.equal(found, want) and want.any() and torch.equal(scales, before) and scales._version == version
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_outputs_of_another_dtype_in_compiled_code(backend):
+    q, k, *_ = inputs()
+
+    def run(q, k):
+        q_out, k_out = torch.empty_like(q, dtype=torch.bfloat16), torch.empty_like(q, dtype=torch.float16)
+        return ROPE.apply_qk(q, k, 5, out=(q_out, k_out))
+
+    with torch.no_grad(), torch._inductor.config.patch(force_disable_caches=True):
+        torch._dynamo.reset()
+        turned = ROPE.apply_qk(q, k, 5)
+        for function in (run, torch.compile(run, fullgraph=True, backend=backend)):
+            found = function(q, k)
+            assert torch.equal(found[0], turned[0].bfloat16())
+            assert torch.equal(found[1], turned[1].half().repeat_interleave(2, 2))
+
+
+def test_exported_programs_write_codes():
+    class Step(torch.nn.Module):
+        def forward(self, q, out, data):
+            ROPE.apply(q, 5, out=out, scales=Scales(q=Scale(data=data, computed=True)))
+            return out.float() * data[..., None]
+
+    q = inputs()[0]
+    arguments = q, torch.zeros_like(q).to(torch.float8_e4m3fn), torch.zeros(1, TOKENS, 4)
+    with torch.no_grad():
+        program = torch.export.export(Step(), tuple(x.clone() for x in arguments)).module()
+        assert torch.equal(program(*[x.clone() for x in arguments]), Step()(*arguments))
+
+
+def test_operator_keeps_the_rules_of_operators():
+    q, k, v, rest = inputs()
+    q8, k8, v8, rest8, _, _, q_scales, v_scales, _ = memory(torch.int8)
+    text = "None True 0 False 0.0 False,0.5 False 0 False 0.0 False,,0.5 False 0 False 0.0 False,,0.5 False 0 False 0.0 False"
+    arguments = (
+        q, k, v, q8, k8, v8, None, None, "", None, None, None, None, *[None] * 9, "", torch.arange(3), 0, ROPE.spec,
+        "bshd", 0, False, "", None, None, rest, rest8, text, *[None] * 6, q_scales, *[None] * 5,
+    )  # fmt: skip
+    torch.library.opcheck(torch.ops.librope.apply_fused_.default, arguments)
+
+
+def test_meta_and_fake_tensors_keep_the_rules_and_the_dtypes():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    q, k, v, rest = (x.to("meta") for x in inputs())
+    out = torch.empty_like(q, dtype=torch.float8_e4m3fn)
+    data = torch.empty(1, TOKENS, 4, device="meta")
+    scales = Scales(q=Scale(data=data, computed=True))
+    found = ROPE.apply_qk(q, k, 5, out=(out, None), scales=scales)
+    assert found[0] is out and found[1].dtype == torch.float32
+    for arguments, error, text in (
+        (dict(out=(out, None), scales=Scales(q=Scale(data=data[:, :2]))), ValueError, "data of scales.q has shape"),
+        (dict(out=(out.to(torch.float64), None)), TypeError, "out of q has dtype float64"),
+        (dict(out=(None, torch.empty(1, TOKENS, 3, DIM, device="meta"))), ValueError, "out of k has 3 heads"),
+        (dict(rest=rest), ValueError, "rest has nowhere to go"),
+        (dict(out=(torch.empty(q.shape), None)), TypeError, "out of q is on cpu, and q on meta"),
+        (dict(out=(out, None), scales=Scales(q=Scale(data=torch.empty(1, TOKENS, 4)))), TypeError,
+         "data of scales.q is on cpu, and q on meta"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=text):
+            ROPE.apply_qk(q, k, 5, **arguments)
+    with FakeTensorMode():
+        q, k = torch.empty(1, TOKENS, 4, DIM), torch.empty(1, TOKENS, 2, DIM)
+        out = torch.empty(1, TOKENS, 4, DIM, dtype=torch.float8_e5m2)
+        assert ROPE.apply_qk(q, k, 5, out=(out, None), scales=Scales(q=Scale(1)))[0].dtype == torch.float8_e5m2
+        with pytest.raises(ValueError, match="out of k has 3 heads, and must have a multiple of the 2 of k"):
+            ROPE.apply_qk(q, k, 5, out=(out, torch.empty(1, TOKENS, 3, DIM)), scales=Scales(q=Scale(1)))
+
+
+def test_what_pytorch_has_to_see():
+    q, k, v, rest = inputs()
+    out, data = torch.zeros_like(q).to(torch.int8), torch.ones(1, TOKENS, 4)
+    for arguments in (
+        dict(out=(torch.zeros_like(q), None)),
+        dict(rest=rest, out=(None, None, None, torch.zeros_like(rest))),
+        dict(out=(out, None), scales=Scales(q=Scale(1))),
+    ):
+        with pytest.raises(NotImplementedError, match="no gradient goes through v=, cache=, rest= and out="):
+            ROPE.apply_qk(q.clone().requires_grad_(), k, 5, **arguments)
+    with pytest.raises(NotImplementedError, match="no gradient goes through"):
+        ROPE.apply_qk(q, k, 5, out=(out, None), scales=Scales(q=Scale(data=data.clone().requires_grad_())))
+    with pytest.raises(NotImplementedError, match="torch.func"):
+        torch.func.vmap(lambda x: ROPE.apply(x, 5, out=torch.zeros_like(q[0]), layout="thd"))(q)
+    assert not out.any()
+    call = ROPE.prepare_qk(q, k, 5, out=(out, k), scales=Scales(q=Scale(data=data)))
+    call.apply_qk(q, k, out=(out, k.clone()), scales=Scales(q=Scale(data=data.clone())))
+    assert torch.equal(out, ROPE.apply(q, 5).round().clamp(-128, 127).to(torch.int8))
+    with pytest.raises(NotImplementedError, match="prepared calls have no gradient"):
+        call.apply_qk(q, k, out=(out, k), scales=Scales(q=Scale(data=data.clone().requires_grad_())))
