@@ -5,6 +5,7 @@
     rope.apply_qk_(q, k, positions)             # in place
 """
 
+from ._backward import Gradients
 from ._bound import Bound
 from ._choices import (
     Angle,
@@ -35,7 +36,7 @@ from ._shard import Shard
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = [
-    "Angle", "Bound", "CosSinFormat", "Digest", "DType", "KVCache", "LibropeWarning", "Model", "Norm", "NormKind",
-    "NormOrder", "NormRounding", "NormSpan", "Norms", "Operation", "Pairing", "Pool", "PreparedAppend", "PreparedCall",
-    "PromptPart", "Rope", "Rounding", "Scale", "Scales", "Scaling", "Shard", "ShardScheme", "__version__", "prompt_ids",
+    "Angle", "Bound", "CosSinFormat", "Digest", "DType", "Gradients", "KVCache", "LibropeWarning", "Model", "Norm",
+    "NormKind", "NormOrder", "NormRounding", "NormSpan", "Norms", "Operation", "Pairing", "Pool", "PreparedAppend",
+    "PreparedCall", "PromptPart", "Rope", "Rounding", "Scale", "Scales", "Scaling", "Shard", "ShardScheme", "__version__", "prompt_ids",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ._arrays import Meta
-from ._conventions import OPERATION_NAMES
+from ._conventions import OPERATION_NAMES, is_gradient
 from ._core import DTYPES, NORM_KINDS, NORM_ORDERS, NORM_ROUNDINGS, NORM_SPANS
 from ._ffi import ffi, lib
 from ._norm import NAMES as NORM_NAMES
@@ -247,7 +247,11 @@ def add_norms(template: Template, forms: str, metas: Any) -> Template:
     """The template with norms. forms: norm_forms(); metas: of what read_norms() gave."""
     norms = ffi.new("rope_norm[3]")
     args, fused = template.args, template.fused
-    for i, (form, tensor) in enumerate(zip(forms.split(","), (args.q, args.k, fused.v), strict=True)):
+    tensors = [args.q, args.k, fused.v]
+    if is_gradient(OPERATION_NAMES[args.operation]):  # of heads that were repeated behind the norm
+        outs = args.q_out, args.k_out, fused.v_out
+        tensors = [out if out.dtype else x for x, out in zip(tensors, outs, strict=True)]
+    for i, (form, tensor) in enumerate(zip(forms.split(","), tensors, strict=True)):
         if form:
             like = (template.batch, template.tokens, tensor.heads, tensor.head_dim) if tensor.dtype else None
             part = slice(3 * i, 3 * i + 3)

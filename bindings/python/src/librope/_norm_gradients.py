@@ -8,52 +8,17 @@ import torch
 from torch import Tensor
 
 from . import _arrays
-from ._call import Call, cross, layout_of
+from ._backward import PARTS, run_backward
+from ._call import Call, layout_of
 from ._conventions import takes_norms
 from ._core import OPERATIONS
-from ._ffi import ffi, lib
+from ._norm import NAMES as NORM_NAMES
 from ._norm import norm_arrays, norm_forms, norms_from
 from ._operators import CALL_SCHEMA, NORMS_SCHEMA, apply_fused_op, call_of, define, new
-from ._rope import Rope
-from ._rules import Sizes, both_layouts
-from ._template import describe
+from ._rules import both_layouts
 
-_call_all = lib.call_all
-_PARTS = 64  # of the sums over tokens: what their last bits depend on, whatever the threads are
 _OPERATION = 3  # in the arguments of the operators from offset on
 _NO_CACHE = (None, None, "", None, None, None, None)
-
-
-def _describe_x(rope: Rope, x: Tensor, layout: str, name: str) -> Any:
-    """A rope_tensor of q or k as they were."""
-    struct = ffi.new("rope_tensor*")
-    describe(struct, _arrays.torch_meta(x, name), layout, name, Sizes(), rope._dims)
-    struct.data = ffi.cast("void*", x.data_ptr())
-    return struct
-
-
-def _pass(
-    rope: Rope, call: Call, before: tuple[Any, Any], out: tuple[Any, Any], sums: list[Any], parts: int
-) -> None:
-    """call: "backward" of the gradients of q and k. before: q and k as "forward" was given them."""
-    ready = rope._run(call, *out, ready=True)
-    template, layouts = ready.template, both_layouts(layout_of(rope, call))
-    norms = ffi.new("rope_norm[3]")
-    owners = []
-    for i, (name, x) in enumerate(zip("qk", before, strict=True)):
-        norms[i] = template.norms[i]
-        if x is None or norms[i].kind == 0:
-            continue
-        owners.append(_describe_x(rope, x, layouts[i], name))
-        norms[i].x = owners[-1]
-        for field, part in (("weight_grad", sums[3 * i]), ("bias_grad", sums[3 * i + 1])):
-            if part is not None:
-                setattr(norms[i], field, ffi.cast("float*", part.data_ptr()))
-                norms[i].grad_parts = parts
-    cross(
-        _call_all, rope._cpu, template.args, template.rows, template.fused, template.cache, norms, ffi.NULL,
-        ready.offset, 0, ready.runner, ffi.new("uintptr_t[]", ready.addresses),
-    )  # fmt: skip
 
 
 def _tokens(x: Tensor, layout: str) -> int:
@@ -74,13 +39,16 @@ def norm_gradients(
     out = [None if x is None else _arrays.empty_like(x, "q") for x in (q, k)]
     i = int(q is None)
     count = _tokens((q, k)[i], both_layouts(layout_of(rope, call))[i])
-    parts = min(_PARTS, count)
+    parts = min(PARTS, count)
     sums = [
         torch.zeros((parts, x.numel()), dtype=torch.float32) if want else None
         for x, want in zip(arrays, wanted, strict=True)
     ]
     if count:
-        _pass(rope, call, (q, k), (out[0], out[1]), sums, parts)
+        before = [None if x is None else _arrays.read(x, name) for x, name in zip((q, k), "qk", strict=True)]
+        memory = [None if x is None else _arrays.read(x, name, True) for x, name in zip(sums, NORM_NAMES, strict=True)]
+        ready = rope._run(call, out[0], out[1], ready=True)
+        run_backward(rope, call, ready, (*before, None), memory, parts)
     gradients = [
         part.sum(0).view(x.shape).to(x.dtype) for x, part in zip(arrays, sums, strict=True) if part is not None
     ]

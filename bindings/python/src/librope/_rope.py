@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _arrays, _core
+from ._backward import Differentiator
 from ._bound import Bound
 from ._call import Call, checked_layout, library_of, outputs
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
@@ -42,7 +43,7 @@ _NULL = ffi.NULL
 _call_buffers = lib.call_buffers
 
 
-class Rope(Immutable, Preparer, Digested):
+class Rope(Immutable, Preparer, Differentiator, Digested):
     """Rotary position embedding with the frequencies and conventions of one kind of layer.
 
     Immutable, hashable, and safe to share between threads. It holds no table: every position is

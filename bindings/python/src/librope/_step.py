@@ -166,7 +166,8 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, ...], in_place: bool) ->
     """A call that does more than rotate. out: of outputs(). q and k without an output are rotated in place, or into new arrays."""
     if call.norms is not None and is_gradient(call.operation):
         raise NotImplementedError(
-            "norms= must be None with operation 'backward': gradients go through norms in PyTorch's autograd"
+            "norms= must be None with operation 'backward': gradients go through norms by backward_qk, and in "
+            "PyTorch's autograd"
         )
     if out[0] is out[1] is out[2] is None and call.rest is None:
         known = step(rope, call, in_place)

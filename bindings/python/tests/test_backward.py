@@ -1,0 +1,135 @@
+"""Gradients of calls with norms, in NumPy: the derivative of float64's formulas, sums of repeated heads, and clear
+refusals. Those of torch are in test_torch_norms.py."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import float32_angles, rotate
+from test_norms import KINDS, NOPE, exact, make
+
+import librope
+from librope import Gradients, Norm, Norms
+
+DIM, TOKENS, HEADS = 64, 7, (4, 2)
+ROPE = librope.Rope(head_dim=DIM, theta=1e4, pairing="halves", layout="thd")
+ANGLES = float32_angles(np.arange(3, 3 + TOKENS), ROPE.inv_freq)[:, None]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+def forward(x, norm, turns=True):
+    """In float64. x: [tokens, heads, channels]."""
+    y = exact(x, norm)
+    return rotate(y, ANGLES) if turns else y
+
+
+def changed(norm, name, value):
+    options = {n: getattr(norm, n) for n in ("weight", "bias", "kind", "eps", "span")}
+    return Norm(**{**options, name: value})
+
+
+def slope(function, x, direction):
+    h = 1e-5
+    return (function(x + h * direction) - function(x - h * direction)) / (2 * h)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("span", ["head", "all_heads"])
+@pytest.mark.parametrize("per_head", [False, True])
+def test_are_the_slopes_of_the_formulas(rng, kind, span, per_head):
+    x = [rng.standard_normal((TOKENS, h, DIM), np.float32) for h in (*HEADS, HEADS[1])]
+    grads = [rng.standard_normal(a.shape, np.float32) for a in x]
+    norms = Norms(*[make(rng, a.shape[1], np.float32, kind, per_head=per_head or span == "all_heads", span=span) for a in x])
+    v_out = np.empty_like(x[2])
+    got = ROPE.backward_qk(*grads[:2], 3, x=tuple(x), norms=norms, v_grad=grads[2], out=(None, None, v_out), parts=5)
+    assert isinstance(got, Gradients)
+    names = [f"{n}.{a}" for n in "qkv" for a in ("weight", "bias") if getattr(getattr(norms, n), a) is not None]
+    assert list(got.norms) == names
+    for name, a, g, dx in zip("qkv", x, grads, (got.q, got.k, v_out), strict=True):
+        norm, turns = getattr(norms, name), name != "v"
+        g64, a64 = g.astype(np.float64), a.astype(np.float64)
+        direction = rng.standard_normal(a.shape)
+        want = slope(lambda y: (g64 * forward(y, norm, turns)).sum(), a64, direction)  # noqa: B023
+        np.testing.assert_allclose((dx * direction).sum(), want, rtol=2e-5, atol=2e-3)
+        for array in ("weight", "bias"):
+            value = getattr(norm, array)
+            if value is None:
+                continue
+            found = got.norms[f"{name}.{array}"]
+            assert found.shape == value.shape and found.dtype == np.float32
+            direction = rng.standard_normal(value.shape)
+            want = slope(
+                lambda w: (g64 * forward(a64, changed(norm, array, w), turns)).sum(),  # noqa: B023
+                value.astype(np.float64), direction,
+            )  # fmt: skip
+            np.testing.assert_allclose((found * direction).sum(), want, rtol=2e-5, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float16])
+def test_a_gradient_is_the_rotation_back_and_then_that_of_the_norm(rng, dtype):
+    """In place, into outputs, on threads, and by a Rope without rotation, bit for bit where rounding is apart."""
+    q, k = (rng.standard_normal((TOKENS, h, DIM), np.float32).astype(dtype) for h in HEADS)
+    q_grad, k_grad = (rng.standard_normal(a.shape, np.float32).astype(dtype) for a in (q, k))
+    norms = Norms(*[make(rng, h, dtype, "rms", rounding="rounded") for h in HEADS])
+    got = ROPE.backward_qk(q_grad, k_grad, 3, x=(q, k), norms=norms)
+    back = ROPE.apply_qk(q_grad, k_grad, 3, operation="backward")
+    want = NOPE.backward_qk(*back, 0, x=(q, k), norms=norms)
+    again = q_grad.copy(), k_grad.copy()
+    placed = ROPE.backward_qk(*again, 3, x=(q, k), norms=norms, out=again, pool=librope.Pool(2))
+    assert placed.q is again[0] and placed.k is again[1]
+    for other in (want, placed):
+        assert (got.q == other.q).all() and (got.k == other.k).all() and got.q.dtype == dtype
+        assert all((got.norms[name] == other.norms[name]).all() for name in got.norms)
+    one = ROPE.backward_qk(q_grad, None, 3, x=(q, None), norms=Norms(norms.q), parts=1)
+    assert one.k is None and list(one.norms) == ["q.weight"] and (one.q == got.q).all()
+    np.testing.assert_allclose(one.norms["q.weight"], got.norms["q.weight"], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_repeated_heads_are_added_up(rng, per_head):
+    q, k = (rng.standard_normal((TOKENS, h, DIM), np.float32) for h in HEADS)
+    k_grad = rng.standard_normal((TOKENS, 6, DIM), np.float32)
+    norms = Norms(k=make(rng, 2, np.float32, "layer_bias", per_head=per_head))
+    got = ROPE.backward_qk(np.ones_like(q), k_grad, 3, x=(None, k), norms=norms)
+    summed = (k_grad[:, 0::3] + k_grad[:, 1::3]) + k_grad[:, 2::3]
+    want = ROPE.backward_qk(np.ones_like(q), summed, 3, x=(None, k), norms=norms)
+    assert (got.k == want.k).all() and got.k.shape == k.shape
+    assert all((got.norms[name] == want.norms[name]).all() for name in ("k.weight", "k.bias"))
+    assert (got.q == ROPE.apply(np.ones_like(q), 3, operation="backward")).all()
+
+
+def test_without_tokens_gradients_are_zero(rng):
+    q = np.ones((0, 2, DIM), np.float32)
+    got = ROPE.backward_qk(q, None, 3, x=(q, None), norms=Norms(make(rng, 2, np.float32, "rms")))
+    assert got.q.shape == q.shape and (got.norms["q.weight"] == 0).all()
+
+
+def test_what_is_wrong_is_named_and_nothing_is_written(rng):
+    q, k = (rng.standard_normal((TOKENS, h, DIM), np.float32) for h in HEADS)
+    out = np.full_like(q, 99), np.full_like(k, 99)
+    weight = np.ones(DIM, np.float32)
+    norm = Norm(weight, kind="rms", eps=1e-5)
+    rstd = np.ones(TOKENS, np.float32)
+    given = Norm(np.ones((4, DIM), np.float32), kind="rms", span="given", rstd=rstd)
+    for change, error, text in (
+        (dict(x=(None, k)), ValueError, "x has no q, and norms.q needs what it was given"),
+        (dict(x=q), TypeError, r"x is a ndarray, and must be \(q, k\) or \(q, k, v\)"),
+        (dict(x=(q[:3], k)), ValueError, "x of q has 3 tokens, and the gradient 7"),
+        (dict(x=(q[:, :2], k)), ValueError, "heads"),
+        (dict(x=(q.astype(np.float16), k)), ValueError, "dtype"),
+        (dict(norms=None), ValueError, "norms is None: without norms"),
+        (dict(norms=norm), TypeError, "norms is a Norm, and must be a librope.Norms"),
+        (dict(norms=Norms(given)), NotImplementedError, "GIVEN|span"),
+        (dict(norms=Norms(Norm(weight, kind="rms", eps=1e-5, order="after"))), NotImplementedError, "AFTER|order"),
+        (dict(parts=0), ValueError, "parts is 0"),
+        (dict(operation="forward"), TypeError, "unexpected keyword argument 'operation'"),
+        (dict(out=(out[0][:, :3], out[1])), ValueError, "out of q has 3 heads"),
+        (dict(out=(q, out[1])), ValueError, "overlap"),
+    ):
+        with pytest.raises(error, match=text):
+            arguments = dict(x=(q, k), norms=Norms(norm, norm), out=out)
+            ROPE.backward_qk(q.copy(), k.copy(), 3, **{**arguments, **change})
+    assert all((a == 99).all() for a in out)
