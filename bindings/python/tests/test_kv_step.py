@@ -24,6 +24,23 @@ def test_what_is_remembered_is_told_apart(qkv):
     assert np.array_equal(again[1], want[1])
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_an_output_of_one_call_is_not_that_of_the_next(qkv, library):
+    """Of other strides, or another dtype."""
+    rope = ROPE.replace(layout=ROPE.layout)
+    made = (lambda x: x) if library == "numpy" else pytest.importorskip("torch").from_numpy
+    q, k, v = map(made, qkv)
+    cache = cache_of(slots=np.arange(3))
+    cache = librope.KVCache(made(cache.k), made(cache.v), layout="nhd", slots=made(np.arange(3)))
+    want = np.asarray(rope.apply(q, 5))
+    for out in (np.zeros((*q.shape[:-1], 64), np.float32)[..., :8], np.zeros(q.shape, np.float16)):
+        for _ in range(2):
+            rope.apply_qk(q, k, 5, v=v, cache=cache, out=(made(out), None))
+            for _ in range(2):
+                assert np.array_equal(rope.apply_qk(q, k, 5, v=v, cache=cache)[0], want)
+            assert np.array_equal(out, want.astype(out.dtype))
+
+
 @pytest.mark.parametrize("place", ["slots", "paged", "linear"])
 @pytest.mark.parametrize("way", ["apply_qk", "apply_qk_"])
 def test_what_is_known_of_a_call_is_checked_again(rng, place, way):

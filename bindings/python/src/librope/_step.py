@@ -110,7 +110,7 @@ def step(rope: Caller, call: Call, in_place: bool) -> Any:
 
 
 def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
-    """Of a call that went the way of all, with no other output."""
+    """Of a call that went the way of all, into an output that it made, or in place."""
     q, k, v, cache = call.q, call.k, call.v, call.cache
     if cache is None or cache.page_starts is not None or template.coordinates is not None:
         return  # contents that are looked at
@@ -199,6 +199,6 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, ...], in_place: bool) ->
         if k_out is None and k is not None and not call.stores_k:
             k_out = _arrays.empty_like(k, "k")
     template = rope._run(call, q_out, k_out, v_out, rest_out)
-    if k_out is v_out is None and q is not None and call.stores_k and v is not None:
+    if out[0] is k_out is v_out is None and q is not None and call.stores_k and v is not None:
         remember(rope, call, q_out, template)
     return q_out, k_out
