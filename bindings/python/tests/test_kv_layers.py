@@ -116,3 +116,74 @@ def test_keys_with_exact_angles(model, raw, longer, tmp_path, capsys):
     assert cli.main(["kv", "move", str(path), "--to", "9", *config]) == 0
     info, k, _ = kv.read(path, rope=exact)
     np.testing.assert_allclose(k, exact.apply(raw[0], 9, layout="thd"), atol=5e-6)
+
+
+def content(folder):
+    return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+ONE = "the RoPE that was given is one for all files"
+
+
+@pytest.mark.parametrize("keys", ["rotated", "raw"])
+@pytest.mark.parametrize("which", [0, 5, "llama"])
+def test_one_rope_is_not_given_to_the_layers_of_several(folder, model, raw, tmp_path, capsys, which, keys):
+    """Neither that of one of the kinds, nor a third, nor the model of another family whose layers do not differ."""
+    if keys == "raw":
+        kv.move(folder, keys="raw")
+    llama = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 6, "rope_theta": 5e5}
+    other = librope.Model(llama)
+    rope = other.rope() if which == "llama" else model.rope(layer=which)
+    (folder / "damaged.safetensors").write_bytes(b"\0" * 100)  # is refused later, by its name
+    before = content(folder)
+    for target in (None, tmp_path / "moved"):
+        for ropes in (rope, *([other] if which == "llama" else [])):
+            with pytest.raises(ValueError, match=rf"{ONE}, .*/0.safetensors and .*/5.* \(theta 10000.0, and not 1000000.0\)"):
+                kv.move(folder, target, rope=ropes, to=100)
+    config = tmp_path / "llama.json"
+    config.write_text(json.dumps(llama))
+    assert cli.main(["kv", "move", str(folder), str(tmp_path / "moved"), "--to", "1", "--config", str(config)]) == 2
+    assert ONE in capsys.readouterr().err
+    assert content(folder) == before and not (tmp_path / "moved").exists()
+    # Who means it says so, and one kind alone, or one file, is no folder of several.
+    (folder / "damaged.safetensors").unlink()
+    kv.move(folder, tmp_path / "meant", rope=dict.fromkeys(range(6), rope))
+    (folder / "5.safetensors").unlink()
+    kv.move(folder, tmp_path / "local", rope=rope)
+
+
+def test_one_rope_is_not_given_to_several_that_do_not_say_their_layer(model, raw, tmp_path, longer, capsys):
+    for layer in (0, 5):
+        rope = model.rope(layer=layer)
+        kv.write(tmp_path / f"doc/{layer}.safetensors", rope.apply(raw[layer], 0, layout="thd"), rope=rope, first_position=0,
+                 layout="nhd", layer=None if layer == 0 else 5)  # fmt: skip
+    ropes = {None: model.rope(layer=5), 5: model.rope(layer=5)}
+    kv.move(tmp_path / "doc", tmp_path / "moved", rope=ropes)  # one of them
+    five = model.rope(layer=5)
+    kv.write(tmp_path / "doc/5.safetensors", five.apply(raw[5], 0, layout="thd"), rope=five, first_position=0, layout="nhd")
+    with pytest.raises(ValueError, match=f"{ONE} that do not say their layer, "):
+        kv.move(tmp_path / "doc", tmp_path / "again", rope=ropes)
+    assert cli.main(["kv", "move", str(tmp_path / "doc"), "--config", str(longer), "--layer-type", "full_attention"]) == 2
+    assert f"{ONE} that do not say their layer" in capsys.readouterr().err
+
+
+def test_one_rope_goes_on_where_it_was_killed(raw, tmp_path):
+    """In place: what is moved already has another RoPE than the rest. Chunks in LongRoPE's short and long frequencies
+    are of one."""
+    short, long = (
+        librope.Rope(head_dim=16, theta=1e4, pairing="halves", scaling="longrope", max_position_embeddings=4096,
+                     original_max_position_embeddings=64, short_factor=[1.0] * 8, long_factor=[2.0 + i for i in range(8)],
+                     seq_len=n)
+        for n in (64, 4096)
+    )  # fmt: skip
+    for n, rope in enumerate((short, long, long)):
+        kv.write(tmp_path / f"{n}.safetensors", rope.apply(raw[n], 7, layout="thd"), rope=rope, first_position=7, layout="nhd")
+    plain = librope.Rope(head_dim=16, theta=2e4, pairing="halves")
+    for rope, to in ((plain, 7), (long, 100), (plain, 9)):
+        kv.move(tmp_path / "0.safetensors", rope=rope, to=to)
+        done = [o.what for o in kv.move(tmp_path, rope=rope, to=to)]
+        assert done == ["already", "moved", "moved"]
+        for n in range(3):
+            k = kv.read(tmp_path / f"{n}.safetensors", rope=rope)[1]
+            np.testing.assert_allclose(k, rope.apply(raw[n], to, layout="thd"), atol=2e-5)
+    assert [o.what for o in kv.move(tmp_path, rope=plain, to=9)] == ["already"] * 3

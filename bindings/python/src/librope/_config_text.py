@@ -12,6 +12,7 @@ from ._changes import KnownFields, changed, follows_of
 from ._core import Config, check, from_struct, integer, real
 from ._ffi import ffi, lib
 from ._folder import located
+from ._kv_mark import is_kv_file, is_safetensors
 
 # Scalings with other frequencies in longer sequences. The library cannot be asked, because a config
 # tells it before the configuration is complete; a test compares.
@@ -64,8 +65,11 @@ def config_text(config: Any) -> bytes:
     if isinstance(config, (str, os.PathLike)):
         path = pathlib.Path(located(config))
         with path.open("rb") as file:
-            head = file.read(len(GGUF_MAGIC))
-            _refuse_gguf(head, "" if path == pathlib.Path(config) else f" ({path})")
+            head = file.read(9)
+            _refuse_gguf(head[: len(GGUF_MAGIC)], "" if path == pathlib.Path(config) else f" ({path})")
+            if is_safetensors(head):
+                raise ValueError(f"{path} is a {'KV file: librope kv inspect shows it' if is_kv_file(path) else '.safetensors file'}, "
+                                 "and a config must be JSON")  # fmt: skip
             return head + file.read()
     if isinstance(config, Mapping):
         return json.dumps(config, default=_plain).encode()

@@ -6,6 +6,8 @@ import os
 import pathlib
 from typing import Any
 
+from ._kv_mark import is_kv_file
+
 _TEXTS = ("config.json", "params.json")
 
 
@@ -29,7 +31,8 @@ def located(config: Any) -> Any:
         return first[0]
     lacks = f"{folder} has no {', '.join(_TEXTS)} or model_index.json"
     if not found:
-        raise FileNotFoundError(f"{lacks}, and no .gguf file")
+        kept = any(map(is_kv_file, folder.glob("*.safetensors")))
+        raise FileNotFoundError(f"{lacks}, and no .gguf file{': it has KV files, which librope kv inspect shows' if kept else ''}")
     raise ValueError(f"{lacks}, and {len(found)} .gguf files: {', '.join(p.name for p in found)}. Name the file")
 
 

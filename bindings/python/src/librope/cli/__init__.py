@@ -150,9 +150,10 @@ def _kv_commands(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="action", parser_class=_Command, required=True)
     where = "a KV file, or a folder of them, with all .safetensors files in it and below; also an address that fsspec opens, such as s3://bucket/folder"
 
-    p = actions.add_parser("inspect", help="what KV files say of themselves")
+    p = actions.add_parser("inspect", help="what KV files say of themselves",
+                           epilog="Exit status: 0 well; 2 wrong use or input, or a file is none: the others are shown.")  # fmt: skip
     p.add_argument("path", help=where)
-    p.add_argument("--json", action="store_true", help="for programs")
+    p.add_argument("--json", action="store_true", help="for programs: the metadata of each file, or why it has none")
 
     p = actions.add_parser(
         "move", help="rotate the keys to other positions, or by another RoPE; values are copied",
@@ -174,6 +175,7 @@ def _kv_commands(parser: argparse.ArgumentParser) -> None:
     _rope_options(p)
     p.add_argument("--block", type=int, default=2 << 20, metavar="BYTES", help="of a file in memory at once (2 MiB)")
     p.add_argument("--trust", action="store_true", help="of a file that is moved already, do not read the data again")
+    p.add_argument("--json", action="store_true", help="for programs: what became of each file")
     _engine_options(p)
 
     p = actions.add_parser(
@@ -194,8 +196,8 @@ def _rope_options(parser: argparse.ArgumentParser) -> None:
 
 def _engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on", choices=("dask", "ray"), help="who runs the job; this process, if not given")
-    parser.add_argument("--workers", type=int, default=2, help="of a cluster on this machine (2)")
-    parser.add_argument("--address", help="of a cluster that runs already")
+    parser.add_argument("--workers", type=int, help="with --on: of a cluster on this machine (2)")
+    parser.add_argument("--address", help="with --on: of a cluster that runs already")
 
 
 def kind_of(model: Any, arguments: Any) -> str:

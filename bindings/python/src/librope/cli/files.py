@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._core import integer
+from .._kv_mark import KEY
 from .._replace import replacing
 
 UNNAMED = "q"  # the one tensor of a .npy file
@@ -33,9 +34,13 @@ def load(path: str) -> tuple[dict[str, Any], dict[str, str]]:
             raise FileNotFoundError(f"{path}: no such file")
         try:
             with safe_open(path, framework="np") as file:
-                return {n: file.get_tensor(n) for n in file.keys()}, dict(file.metadata() or {})
+                metadata = dict(file.metadata() or {})
+                tensors = {} if KEY in metadata else {n: file.get_tensor(n) for n in file.keys()}
         except (SafetensorError, TypeError, KeyError, AttributeError) as e:
             raise ValueError(f"{path} cannot be read as .safetensors: {e}") from None
+        if KEY in metadata:  # what is done to its keys must stand in it
+            raise ValueError(f"{path} is a KV file, whose keys are moved and checked by librope kv move and librope kv verify")
+        return tensors, metadata
     raise ValueError(f"{path}: a .npy, .npz or .safetensors file is expected")
 
 

@@ -21,15 +21,30 @@ def run(arguments: Any) -> int:
 def _inspect(arguments: Any) -> int:
     from ..kv import _store
 
-    found = {str(file): kv.inspect(str(file)) for file in _store.files(_store.place(arguments.path))}
+    found: dict[str, Info] = {}
+    refused: dict[str, str] = {}
+    for file in map(str, _store.files(_store.place(arguments.path))):
+        try:
+            found[file] = kv.inspect(file)
+        except (ValueError, OSError) as e:
+            refused[file] = str(e)
     if arguments.json:
-        print(json.dumps({path: info.told() for path, info in found.items()}, indent=1))
-        return 0
+        told = {path: found[path].told() if path in found else {"why": refused[path]} for path in sorted({**found, **refused})}
+        print(json.dumps(told, indent=1))
+        return 2 if refused else 0
+    if found:
+        _show(arguments.path, found)
+    for why in refused.values():
+        print(f"librope kv inspect: {why}", file=sys.stderr)
+    return 2 if refused else 0
+
+
+def _show(where: str, found: dict[str, Info]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(arguments.path), title_justify="left", box=None)
+    table = Table(title=escape(where), title_justify="left", box=None)
     for name in ("file", "layer", "positions", "heads", "channels", "dtype", "keys", "RoPE"):
         table.add_column(name, overflow="fold", no_wrap=name != "file")
     common = len(os.path.commonprefix(list(found)).rpartition("/")[0]) + 1
@@ -37,9 +52,17 @@ def _inspect(arguments: Any) -> int:
         heads = f"{info.heads} {info.layout}"
         dims = f"{info.head_dim}" + ("" if info.v_head_dim is None else f", v {info.v_head_dim}")
         table.add_row(escape(path[common:].removesuffix(".safetensors")), "-" if info.layer is None else str(info.layer), _positions(info), heads,
-                      dims, info.dtype, info.keys, info.digest.partition(":")[2][:8])  # fmt: skip
-    Console().print(table)
-    return 0
+                      dims, info.dtype, info.keys, _short(info))  # fmt: skip
+    console = Console()
+    console.print(table)
+    for short, rope in {_short(i): i.own_rope for i in found.values()}.items():
+        fields = (f"{n} {'..' if isinstance(x, (list, tuple)) else x}" for n, x in rope.config.items())
+        console.print(f"RoPE {short}: {escape(', '.join(fields))}", highlight=False, soft_wrap=True)
+
+
+def _short(info: Info) -> str:
+    """The beginning of the digest."""
+    return info.digest.partition(":")[2][:8]
 
 
 def _positions(info: Info) -> str:
@@ -47,12 +70,17 @@ def _positions(info: Info) -> str:
 
 
 def _move(arguments: Any) -> int:
+    if arguments.config is None and all(getattr(arguments, n) is None for n in ("to", "by", "keys", "frequency_set")):
+        raise ValueError("move needs one of --to, --by, --config, --frequency-set and --keys")
     changes = {n: getattr(arguments, n) for n in ("to", "by", "job", "keys", "frequency_set", "block", "trust")}
 
     def job(**options: Any) -> list[Outcome]:
         return kv.move(arguments.path, arguments.target, rope=_rope(arguments), **changes, **options)
 
     outcomes, refused = _watched(arguments, job)
+    if arguments.json:
+        print(json.dumps([_told(o) for o in outcomes], indent=1))
+        return 2 if refused else 0
     for o in refused:
         print(f"librope kv move: {o.why}", file=sys.stderr)
     counts = {what: [o for o in outcomes if o.what == what] for what in ("moved", "already", "refused")}
@@ -60,6 +88,13 @@ def _move(arguments: Any) -> int:
     print(f"{len(counts['moved'])} moved ({bytes:,} bytes), {len(counts['already'])} moved before, "
           f"{len(refused)} refused")  # fmt: skip
     return 2 if refused else 0
+
+
+def _told(o: Outcome) -> dict[str, Any]:
+    """An outcome, with what a move changes."""
+    changed = ("first_position", "digest", "frequency_set", "keys")
+    sides = {n: None if i is None else {c: getattr(i, c) for c in changed} for n, i in (("before", o.before), ("after", o.after))}
+    return {"path": o.path, "what": o.what, "bytes": o.bytes, **sides, "why": o.why}
 
 
 def _verify(arguments: Any) -> int:
@@ -106,15 +141,21 @@ def _watched(arguments: Any, job: Callable[..., list[Outcome]]) -> tuple[list[Ou
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     engine: Any = None
+    for name in ("workers", "address"):
+        if arguments.on is None and getattr(arguments, name) is not None:
+            raise ValueError(f"--{name} needs --on dask or --on ray")
+    if arguments.workers is not None and arguments.address is not None:
+        raise ValueError("--workers and --address: a cluster that runs already has its own")
+    workers = 2 if arguments.workers is None else arguments.workers
     if arguments.on == "dask":
         client = None
         if arguments.address is not None:
             from distributed import Client
 
             client = Client(arguments.address)
-        engine = kv.on_dask(client, workers=arguments.workers)
+        engine = kv.on_dask(client, workers=workers)
     elif arguments.on == "ray":
-        engine = kv.on_ray(arguments.address, workers=arguments.workers)
+        engine = kv.on_ray(arguments.address, workers=workers)
     console = Console(stderr=True)
     columns = (TextColumn(arguments.action), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
                TextColumn("{task.fields[speed]}"))  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
+from .._core import integer
 from .._extra import missing
 
 Engine = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
@@ -15,9 +16,15 @@ def here(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
     return map(function, tasks)
 
 
+def _check_workers(workers: int) -> None:
+    if integer(workers, "workers") < 1:
+        raise ValueError(f"workers is {workers}, and must be positive: nobody would do the job")
+
+
 def on_dask(client: Any = None, *, workers: int = 2) -> Engine:
     """For engine=: a client of dask.distributed; without it a cluster of this machine for the job. Its processes
-    import the program anew: without a client, a script calls move() under ``if __name__ == "__main__":``."""
+    import the program anew: without a client, a script guards its call of move(), as one of multiprocessing does."""
+    _check_workers(workers)
     try:
         from distributed import Client, as_completed
     except ModuleNotFoundError as e:
@@ -38,6 +45,7 @@ def on_dask(client: Any = None, *, workers: int = 2) -> Engine:
 def on_ray(address: str | None = None, *, workers: int = 2) -> Engine:
     """For engine=: a cluster of Ray at this address, or the one that the program is connected to; without either
     one of this machine for the job."""
+    _check_workers(workers)
     try:
         import ray
     except ModuleNotFoundError as e:

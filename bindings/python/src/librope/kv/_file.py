@@ -17,7 +17,7 @@ from .._ffi import ffi
 from . import _schema
 from ._layers import Given, Ropes, given, rope_for
 from ._schema import CHECKSUM_BYTES, SIZES, Info, Moved
-from ._store import SUFFIX, Place, place
+from ._store import AHEAD, AHEAD_OF_HEADER, SUFFIX, Place, place
 
 DTYPES: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "bfloat16": bfloat16}
 BLOCK = 2 << 20  # bytes in memory at once: they stay in a core's caches from reading to writing
@@ -36,9 +36,9 @@ class Block:
 class Reader:
     """An open KV file. ValueError: it is none, truncated, or contradicts itself."""
 
-    def __init__(self, where: Place) -> None:
+    def __init__(self, where: Place, ahead: int = AHEAD) -> None:
         self.where = where
-        self._file = where.read()
+        self._file = where.read(ahead)
         try:
             size = self._file.seek(0, os.SEEK_END)
             self._file.seek(0)
@@ -145,7 +145,11 @@ def _write(file: Any, memory: memoryview) -> None:
 def inspect(path: str | os.PathLike[str]) -> Info:
     """What a file says of itself. ValueError: it is no KV file, or it contradicts itself; the name of the file is
     in the message. Its keys and values are not read: verify() does."""
-    with Reader(place(path)) as file:
+    return info_of(place(path))
+
+
+def info_of(where: Place) -> Info:
+    with Reader(where, AHEAD_OF_HEADER) as file:
         return file.info
 
 
@@ -278,5 +282,5 @@ def moved_info(file: Reader, job: str | None, **changes: Any) -> Info:
     """What the file says after a move."""
     last = file.info.moved
     earlier = () if last is None else last.earlier + (() if last.job is None else (last.job,))
-    before = Moved(job, file.info.first_position, file.checksum, earlier)
+    before = Moved(job, file.info.first_position, file.info.family, file.checksum, earlier)
     return file.info.at(moved=before, **changes)

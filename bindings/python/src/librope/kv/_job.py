@@ -15,10 +15,10 @@ import numpy as np
 
 from .._core import integer
 from ._engines import Engine, here
-from ._file import BLOCK, Block, Reader, check_rope, moved_info, write_blocks
-from ._layers import Given, Ropes, every, given, rope_for
+from ._file import BLOCK, Block, Reader, check_rope, info_of, moved_info, write_blocks
+from ._layers import Given, Ropes, check_one_family, every, given, one_for_all, rope_for
 from ._schema import Info, sets_of, text_of
-from ._store import Place, counterpart, files, place, remove_left_beside
+from ._store import SUFFIX, Place, counterpart, files, place, remove_left_beside
 from ._turn import Turn, turn_of
 
 
@@ -136,6 +136,16 @@ def _turned(blocks: Iterator[Block], turn: Turn | None) -> Iterator[Block]:
 
 
 @dataclass(frozen=True)
+class _Look:
+    """At a header, by which the files of a job are compared before it begins."""
+
+    source: Place
+
+    def __call__(self) -> Outcome:
+        return Outcome(str(self.source), "well", 0, info_of(self.source))
+
+
+@dataclass(frozen=True)
 class _Check:
     source: Place
     rope: Given
@@ -161,7 +171,7 @@ def _run(task: Any) -> Outcome:
         why = f"{task.source}: not found: does the process that moves it see this store?"
         return Outcome(str(task.source), "refused", why=why)
     except (ValueError, TypeError, NotImplementedError, OSError) as e:
-        why = str(e) if str(task.source) in str(e) else f"{task.source}: {e}"
+        why = str(e) if str(task.source) in str(e) else f"{task.source}: {str(e) or type(e).__name__}"
         return Outcome(str(task.source), "refused", why=why)
     return outcome
 
@@ -204,8 +214,9 @@ def move(
             behind one another.
         by: how far every file moves. In place it needs job.
         rope: what the keys are rotated by then, of one frequency set or several; it may differ from the file's
-            in frequencies and attention factor. One Rope is for every file: where the layers of a model differ,
-            give the librope.Model, or a dictionary of the Rope of each layer, and each file has that of its layer.
+            in frequencies and attention factor. One Rope is for every file, whose keys must have one, too: where
+            the layers of a model differ, give the librope.Model, or a dictionary of the Rope of each layer, and
+            each file has that of its layer.
         frequency_set: the set of rope, which must be given if it has several, or of the file's own.
         keys: "rotated" or "raw".
         job: a name, which moved files keep. A file that has it is not moved by the same job again, and refused by it
@@ -222,7 +233,8 @@ def move(
     Raises:
         Refused: a ValueError with the outcomes: a file is damaged, or none, or cannot be moved so. Such a file
             is as it was, and the others are moved.
-        ValueError: arguments that contradict each other. Nothing has been written.
+        ValueError: arguments that contradict each other, or one Rope for files of several. Nothing has been
+            written.
         OSError: source cannot be read.
     """
     if all(x is None for x in (to, by, rope, frequency_set, keys)):
@@ -237,10 +249,16 @@ def move(
     for one in every(ropes):
         if one.freq_sets > 1 and frequency_set is None:
             raise ValueError(f"rope has {one.freq_sets} frequency sets: frequency_set must say which turns the keys")
+        sets_of(one, frequency_set)
+    block = integer(block, "block")
+    if block < 1:
+        raise ValueError(f"block is {block}, and must be positive: bytes of a file in memory at once")
     change = Change(to, by, ropes, frequency_set, keys, job)
     where = place(source)
     other = where if target is None else place(target)
     found = files(where)
+    if not other.is_same(where) and other.path.endswith(SUFFIX) and not other.is_folder():
+        raise ValueError(f"target is {other}, and must be a folder: moved files keep their names")
     targets = found if other.is_same(where) else [counterpart(f, where, other) for f in found]
     targets = [f if t.is_same(f) else t for f, t in zip(found, targets, strict=True)]
     if targets != found:
@@ -249,6 +267,10 @@ def move(
                 raise ValueError(f"{file} lies in {where}, whose files are moved")
     if by is not None and job is None and targets == found:
         raise ValueError("by= in place needs job=, the name by which a job that is started again knows what it has moved")
+    if len(found) > 1 and one_for_all(ropes) is not None:
+        looks = (engine or here)(_run, [_Look(f) for f in found])
+        infos = {o.path: o.before for o in sorted(looks, key=lambda o: o.path) if o.before is not None}
+        check_one_family(infos, ropes, frequency_set or 0)
     remove_left_beside(targets)
     return _finish([_Task(f, t, change, block, trust) for f, t in zip(found, targets, strict=True)], engine, seen)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from .. import Rope
 from .._core import integer
+from .._kv_mark import KEY
 
-KEY = "librope_kv"  # of safetensors' metadata
 VERSION = 1
 CHECKSUM = "xxh3_128"
 CHECKSUM_BYTES = 16
@@ -30,6 +30,7 @@ class Moved:
 
     job: str | None
     first_position: int
+    rope: str  # digest of its RoPE, at all lengths
     checksum: str  # of the table of checksums that the file had, in hexadecimal
     earlier: tuple[str, ...] = ()  # the names of the jobs before it
 
@@ -69,6 +70,11 @@ class Info:
     def own_rope(self) -> Rope:
         """The Rope of this file's frequency set."""
         return one_of(self.rope, self.frequency_set)
+
+    @property
+    def family(self) -> str:
+        """Digest of its RoPE at all lengths: keys of LongRoPE's short and long frequencies are of one."""
+        return self.own_rope.digest()
 
     @property
     def state(self) -> tuple[Any, ...]:
@@ -177,9 +183,9 @@ def _check(info: Info) -> None:
         raise ValueError(f"note is {info.note!r}, and must be a text")
     moved = info.moved
     if moved is not None and not (
-        type(moved.first_position) is int and (moved.job is None or _is_text(moved.job)) and all(map(_is_text, (moved.checksum, *moved.earlier)))
+        type(moved.first_position) is int and (moved.job is None or _is_text(moved.job)) and all(map(_is_text, (moved.rope, moved.checksum, *moved.earlier)))
     ):
-        raise ValueError(f"moved is {moved}, and must be job (a text or null), first_position, checksum and earlier (texts)")
+        raise ValueError(f"moved is {moved}, and must be job (a text or null), first_position, rope, checksum and earlier (texts)")
     rope = info.rope
     if not isinstance(rope, Rope):
         raise TypeError(f"rope is a {type(rope).__qualname__}, and must be a librope.Rope")
@@ -308,9 +314,9 @@ def _parse_metadata(said: Any) -> Info:
         raise ValueError(f"its rope is none: {e}") from None
     try:
         last = told.get("moved")
-        moved = None if last is None else Moved(last["job"], last["first_position"], last["checksum"], tuple(last["earlier"]))
+        moved = None if last is None else Moved(**{n: last[n] for n in ("job", "first_position", "rope", "checksum")}, earlier=tuple(last["earlier"]))
     except (KeyError, TypeError):
-        raise ValueError(f"moved is {last}, and must be job, first_position, checksum and earlier") from None
+        raise ValueError(f"moved is {last}, and must be job, first_position, rope, checksum and earlier") from None
     try:
         names = ("first_position", "tokens", "heads", "head_dim", "dtype", "layout", "v_head_dim", "keys",
                  "frequency_set", "layer", "note")  # fmt: skip

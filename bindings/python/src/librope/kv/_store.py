@@ -20,7 +20,8 @@ from fsspec.implementations.local import LocalFileSystem
 from .._replace import remove_left, replacing
 
 SUFFIX = ".safetensors"
-AHEAD = 8 << 20  # bytes that a client of a store fetches at once: a header costs no more, and a move few requests
+#: Bytes that a client of a store fetches at once: a move costs few requests, and who looks at headers alone little else.
+AHEAD, AHEAD_OF_HEADER = 8 << 20, 64 << 10
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class Place:
     def is_folder(self) -> bool:
         return bool(self.now.isdir(self.path))
 
-    def read(self) -> Any:
+    def read(self, ahead: int) -> Any:
         """Open to be read; OSError if it is not there."""
-        return open(self.path, "rb") if self.local else self.now.open(self.path, "rb", block_size=AHEAD)
+        return open(self.path, "rb") if self.local else self.now.open(self.path, "rb", block_size=ahead)
 
     @contextmanager
     def replacing(self) -> Iterator[Any]:
