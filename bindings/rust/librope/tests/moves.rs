@@ -5,8 +5,8 @@ mod common;
 
 use common::Random;
 use librope::{
-    Config, Context, Error, KvCache, Operation, Pages, Pairing, Pool, Positions, Result, Slots,
-    Step, ViewMut,
+    Config, Context, Error, KvCache, Operation, Pages, Pairing, Pool, Positions, Result, Scale,
+    Slots, Step, ViewMut,
 };
 
 const DIM: usize = 32;
@@ -114,6 +114,53 @@ fn sets_of_frequencies_are_those_before_and_after() {
         assert!((moved - want).abs() < 5e-6, "{moved} {want}");
     }
     assert_ne!(moved, want);
+}
+
+#[test]
+fn codes_move_with_their_scales() {
+    let rope = Config::new(DIM, 10000.0, Pairing::Halves).build().unwrap();
+    let mut random = Random(5);
+    let mut codes: Vec<i8> = (0..4 * ROW).map(|_| random.below(255) as i8).collect();
+    let mut scales: Vec<f32> = (0..4 * HEADS).map(|i| 0.01 * (i + 1) as f32).collect();
+    let (mut v, mut v_scales) = (codes.clone(), scales.clone());
+    let mut turned: Vec<f32> =
+        codes[..ROW].iter().enumerate().map(|(i, &c)| f32::from(c) * scales[i / DIM]).collect();
+    let step = Step::new(1, 1, Positions::tokens(&[100i64])).with_operation(Operation::Shift);
+    rope.apply(&step, (), ViewMut::bshd(&mut turned, HEADS)).unwrap();
+    let step = step.with_source(Slots::mapped(&[0])).with_slots(Slots::mapped(&[2]));
+
+    let (codes_before, scales_before) = (codes.clone(), scales.clone());
+    let mut cache = KvCache::new(2, 2)
+        .with_k(Pages::nhd(&mut codes, HEADS).with_scale(Scale::computed(&mut scales)))
+        .with_v(Pages::nhd(&mut v, HEADS).with_scale(Scale::computed(&mut v_scales)));
+    rope.move_slots(&step, &mut cache).unwrap();
+    drop(cache);
+    let (to, to_scales) = (2 * ROW..3 * ROW, 2 * HEADS..3 * HEADS);
+    assert_eq!((&v[to.clone()], &v_scales[to_scales.clone()]), (&v[..ROW], &v_scales[..HEADS]));
+    assert_eq!(
+        (&codes[..2 * ROW], &codes[3 * ROW..]),
+        (&codes_before[..2 * ROW], &codes_before[3 * ROW..])
+    );
+    assert_eq!(scales[..2 * HEADS], scales_before[..2 * HEADS]);
+    for (h, head) in turned.chunks(DIM).enumerate() {
+        let scale = head.iter().fold(0f32, |most, x| most.max(x.abs())) / 127.0;
+        assert_eq!(scales[to_scales.clone()][h], scale);
+        let stored = &codes[to.clone()][h * DIM..][..DIM];
+        let code = |x: &f32| (x * (1.0 / scale)).round_ties_even() as i8;
+        assert!(stored.iter().zip(head).all(|(c, x)| *c == code(x)));
+    }
+
+    // Another memory, of f32.
+    let (mut k, mut to_v) = (vec![0f32; 4 * ROW], vec![0f32; 4 * ROW]);
+    let source = KvCache::new(2, 2)
+        .with_k(Pages::nhd(&mut codes, HEADS).with_scale(Scale::computed(&mut scales)))
+        .with_v(Pages::nhd(&mut v, HEADS).with_scale(Scale::computed(&mut v_scales)));
+    let mut to =
+        KvCache::new(2, 2).with_k(Pages::nhd(&mut k, HEADS)).with_v(Pages::nhd(&mut to_v, HEADS));
+    rope.move_between(&step, &source, &mut to).unwrap();
+    drop((source, to));
+    assert_eq!(k[2 * ROW..3 * ROW], turned);
+    assert_eq!(to_v[2 * ROW], f32::from(v[0]) * v_scales[0]);
 }
 
 #[test]
