@@ -323,9 +323,9 @@ def test_what_cannot_be_prepared(rng):
 
 def test_options_are_those_of_a_call(rng):
     q = rng.standard_normal((2, 5, 4, 16), np.float32)
-    given = {"layout": "bhsd", "operation": "backward", "offsets": np.array([3, 5]), "cu_seqlens": None,
+    given = {"layout": "bhsd", "operation": "backward", "offsets": np.array([3]), "cu_seqlens": None,
              "freq_sets": None, "positions_layout": None, "cos_sin": None, "cos_sin_format": None,
-             "pool": librope.Pool(1), "shard": librope.Shard("striped", 0, 2)}  # fmt: skip
+             "pool": librope.Pool(1), "shard": librope.Shard("striped", 0, 2), "batch_repeat": 2}  # fmt: skip
     assert given.keys() == CallOptions.__optional_keys__ - {"norms"}  # which prepare_qk refuses
     same(ROPE.prepare_qk(q, **given).apply_qk(q), ROPE.apply_qk(q, **given))
 

@@ -70,6 +70,7 @@ class Call(NamedTuple):
     cos_sin_format: str | None = None
     pool: Pool | None = None
     shard: Shard | None = None
+    batch_repeat: int | None = None
     rest: Any = None
     scales: Scales | None = None
 
@@ -229,7 +230,8 @@ class Caller(Mover):
         """
         (
             q, k, positions, v, cache, norms, layout, operation, offsets, cu_seqlens, freq_sets,
-            positions_layout, cos_sin, cos_sin_format, pool, shard, rest, scales,
+            positions_layout, cos_sin, cos_sin_format, pool, shard, batch_repeat, rest,
+            scales,
         ) = call  # fmt: skip
         if shard is not None:
             call.check_shard()
@@ -274,7 +276,7 @@ class Caller(Mover):
         key: tuple[Any, ...] = (
             qv and qv[0], kv and kv[0], qo and qo[0], ko and ko[0], layout, operation, pv and pv[0],
             positions_layout, offsets is None, cu and cu[0], fs and fs[0], cv and cv[0],
-            sv and sv[0], cos_sin_format, shard,
+            sv and sv[0], cos_sin_format, shard, batch_repeat,
         )  # fmt: skip
         views: tuple[_arrays.View | None, ...] = (qv, kv, qo, ko, pv, cu, fs, cv, sv)
         rotates = call.rotates
@@ -391,7 +393,7 @@ class Caller(Mover):
         named = Key(
             q, k, q_out, k_out, layout, _core.number(OPERATIONS, call.operation, "operation"),
             positions, call.positions_layout, call.offsets is not None, cu_seqlens, freq_sets, cos,
-            sin, call.cos_sin_format, call.shard,
+            sin, call.cos_sin_format, call.shard, call.batch_repeat,
         )  # fmt: skip
         template = make_template(named, self._dims, self.pairs, self.axes)
         if len(metas) > _ROTATION:

@@ -52,7 +52,7 @@ def apply_qk(rope: Caller, call: Call, local: Any) -> tuple[Any, Any]:
         raise ValueError("shard= is for tensors that hold a part: the placements of a DTensor say which")
     if rope.freq_heads > 1:
         raise NotImplementedError("DTensors need a Rope whose frequencies all heads share")
-    call.refuse("DTensors", "cu_seqlens", "freq_sets", "cos_sin", "pool")
+    call.refuse("DTensors", "cu_seqlens", "freq_sets", "cos_sin", "pool", "batch_repeat")
     layouts = dict(zip("qk", both_layouts(layout_of(rope, call)), strict=True))
     shards = {shard_of(x, name, layouts[name]) for name, x in given}
     if len(shards) > 1:

@@ -40,6 +40,8 @@ from ._template import Key, make_template
 
 #: Before the text of a shard, which stands where positions_layout does: a call has one of the two.
 SHARD = "shard "
+#: Before all of that, with a space behind it: batch_repeat.
+REPEAT = "repeat "
 
 _library = torch.library.Library("librope", "DEF")
 # Without the strides of the traced code Inductor would undo a user's own contiguous().
@@ -95,9 +97,13 @@ def _layout_of(text: str) -> Any:
 
 def _where_of(positions_layout: str) -> Any:
     """The fields of a Call, and of a Key, that this text stands for."""
+    repeat = None
+    if positions_layout.startswith(REPEAT):
+        count, _, positions_layout = positions_layout.removeprefix(REPEAT).partition(" ")
+        repeat = int(count)
     if positions_layout.startswith(SHARD):
-        return {"shard": Shard.of_text(positions_layout.removeprefix(SHARD))}
-    return {"positions_layout": positions_layout or None}
+        return {"shard": Shard.of_text(positions_layout.removeprefix(SHARD)), "batch_repeat": repeat}
+    return {"positions_layout": positions_layout or None, "batch_repeat": repeat}
 
 
 def call_of(

@@ -323,6 +323,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         cos_sin_format: str | None = None,
         pool: Pool | None = None,
         shard: Shard | None = None,
+        batch_repeat: int | None = None,
     ) -> tuple[Any, Any]:
         """Rotates q and k into new arrays, or into out. On an error nothing has been written.
 
@@ -367,6 +368,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             pool: threads for a long call.
             shard: a librope.Shard, where q and k are the tokens of one of several ranks; it says what
                 positions are then.
+            batch_repeat: so many batch rows, one after the other, share positions, offsets and freq_sets, of
+                which there are those of batch / batch_repeat rows: the groups of a grouped QKV.
 
         Returns:
             (q, k): new arrays of the same libraries, shapes and dtypes; out if given; None for k in a
@@ -382,8 +385,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         """
         call = Call(
             q, k, positions, v, checked(cache), checked_norms(norms), layout, operation, offsets,
-            cu_seqlens, freq_sets, positions_layout, cos_sin, cos_sin_format, pool, shard, rest,
-            checked_scales(scales),
+            cu_seqlens, freq_sets, positions_layout, cos_sin, cos_sin_format, pool, shard,
+            batch_repeat, rest, checked_scales(scales),
         )  # fmt: skip
         made = outputs(out, call)
         if not call.rotates:
@@ -429,6 +432,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         cos_sin_format: str | None = None,
         pool: Pool | None = None,
         shard: Shard | None = None,
+        batch_repeat: int | None = None,
     ) -> None:
         """Rotates q and k in place; k that goes to a cache stays as it is. Arguments as for apply_qk.
 
@@ -444,6 +448,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             and norms is None
             and pool is None
             and shard is None
+            and batch_repeat is None
             and positions_layout is None
         ):
             try:
@@ -472,7 +477,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
                 return
         call = Call(
             q, k, positions, v, checked(cache), checked_norms(norms), layout, operation, offsets,
-            cu_seqlens, freq_sets, positions_layout, cos_sin, cos_sin_format, pool, shard,
+            cu_seqlens, freq_sets, positions_layout, cos_sin, cos_sin_format, pool, shard, batch_repeat,
         )  # fmt: skip
         if not call.rotates:
             run_fused(self, call, (None, None, None, None), True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from ._conventions import is_gradient, rule_of
-from ._core import DTYPES
+from ._core import DTYPES, integer
 
 INTEGERS = ("int32", "int64")
 POSITIONS = (*INTEGERS, "float32")
@@ -271,6 +271,17 @@ def check_ids_per_axis(
         f"{'[axes, batch, tokens]' if batched else '[axes, tokens]'}. Where tokens do share one, "
         "positions_layout must say so, such as 't'"
     )
+
+
+def check_batch_repeat(repeat: object, batch: int, by_rows: bool) -> int:
+    """The batch rows that positions are of. by_rows: the angles are rows of cos and sin."""
+    if type(repeat) is not int or repeat < 1:  # Dynamo warns of what integer() looks up
+        repeat = integer(repeat, "batch_repeat", low=1)
+    if by_rows:
+        raise ValueError("batch_repeat= is not for cos_sin=, whose rows are those of all batch rows, or of one")
+    if batch % repeat:
+        raise ValueError(f"batch_repeat is {repeat}, and must divide the {batch} batch rows")
+    return batch // repeat
 
 
 def check_vector(

@@ -13,6 +13,7 @@ from ._rules import (
     Sizes,
     axes_of,
     both_layouts,
+    check_batch_repeat,
     check_dtype,
     check_not_negative,
     check_offsets,
@@ -48,6 +49,7 @@ class Key(NamedTuple):
     sin: Meta | None = None
     cos_sin_format: str | None = None
     shard: Shard | None = None
+    batch_repeat: int | None = None
 
 
 class Template(NamedTuple):
@@ -205,10 +207,14 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
     p, rows, shard = args.positions, ffi.NULL, None
     if key.shard is not None:
         p.shard = shard = key.shard._struct()
+    rows_of_positions = batch
+    if key.batch_repeat is not None:
+        rows_of_positions = check_batch_repeat(key.batch_repeat, batch, key.cos is not None)
+        p.batch_repeat = key.batch_repeat
     if key.cos is not None:
         rows = _rows(key, q_layout if key.q is not None else k_layout, batch, tokens, pairs)
     else:
-        sequences = batch
+        sequences = rows_of_positions
         if key.cu_seqlens is not None:
             sequences = _vector(key.cu_seqlens, "cu_seqlens") - 1
             check_sequences(sequences)
@@ -220,6 +226,6 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
         elif key.positions is None:
             p.kind = lib.ROPE_POSITIONS_OFFSET
         else:
-            read_positions(p, key, batch, tokens, axes, sequences, batched)
+            read_positions(p, key, rows_of_positions, tokens, axes, sequences, batched)
     floats = key.positions if key.positions is not None and key.positions[2] == "float32" else None
     return Template(args, rows, batch, tokens, key[:4], floats, shard=shard)

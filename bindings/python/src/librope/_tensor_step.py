@@ -32,13 +32,13 @@ def step_key(call: Call, memory: Memory, in_place: bool) -> Any:
     """What decides the templates of a call of _step.py; None: not such a call."""
     (
         q, k, positions, v, cache, norms, layout, operation, offsets, cu_seqlens, freq_sets,
-        positions_layout, cos_sin, _, pool, shard, rest, scales,
+        positions_layout, cos_sin, _, pool, shard, batch_repeat, rest, scales,
     ) = call  # fmt: skip
     assert cache is not None
     where = offsets if positions is None else positions
     if (
         not (norms is freq_sets is positions_layout is cos_sin is pool is None and shard is None)
-        or not (rest is scales is None)
+        or not (batch_repeat is rest is scales is None)
         or not (positions is None or offsets is None)
         or not may_pass()
     ):

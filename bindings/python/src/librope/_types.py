@@ -81,6 +81,7 @@ class BindOptions(TypedDict, total=False):
     positions_layout: str | None
     pool: Pool | None
     shard: Shard | None
+    batch_repeat: int | None
 
 
 class CallOptions(BindOptions, total=False):

@@ -332,7 +332,7 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
     traced or not. Derivatives are those by q and k; by float32 positions there are none:
     NotImplementedError.
     """
-    call.refuse("JAX arrays", "cu_seqlens", "freq_sets", "cos_sin", "pool", "shard")
+    call.refuse("JAX arrays", "cu_seqlens", "freq_sets", "cos_sin", "pool", "shard", "batch_repeat")
     register()
     _one_set(rope)
     operation, by_distance = call.operation, rule_of(call.operation).by_distance

@@ -24,6 +24,7 @@ from ._norm import Normed, norm_arrays, norm_forms
 from ._norm_gradients import apply_normed
 from ._operators import (
     FLOPS,
+    REPEAT,
     SHARD,
     apply_fused_op,
     apply_in_place_op,
@@ -35,7 +36,7 @@ from ._operators import (
 from ._operators import apply_rows as _apply_rows
 from ._rope import Rope
 from ._rotation_gradients import rotation, rotation_by_rows
-from ._rules import both_layouts, check_offsets
+from ._rules import both_layouts, check_batch_repeat, check_offsets
 from ._scale import DATA_NAMES, given_and_computed, scale_arrays, text_of_scales
 from ._scale import NAMES as SCALE_NAMES
 from ._tensor_step import (  # noqa: F401  (for _step.py and _prepared_append.py, which know this module)
@@ -102,6 +103,8 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
     x = call.q if call.q is not None else call.k
     letters = text.partition(",")[0]  # not axes_of(): Dynamo warns of functools' caches
     batch = x.shape[letters.index("b")] if "b" in letters else 1
+    if call.batch_repeat is not None:
+        batch = check_batch_repeat(call.batch_repeat, batch, given == "cos_sin")
     where: Any = offsets
     offset: Any = 0
     if given == "positions":
@@ -132,9 +135,12 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
         offset, offsets, positions_layout = 0, None, "b"
     if isinstance(where, Tensor) and where.requires_grad and _is_grad_enabled():
         raise NotImplementedError("librope has no gradient with respect to positions: detach them")
+    positions_layout = positions_layout or ""
+    if call.batch_repeat is not None:
+        positions_layout = f"{REPEAT}{call.batch_repeat} {positions_layout}"
     return (
         where, offset, rope.spec, text, OPERATIONS[call.operation], offsets is not None,
-        positions_layout or "",
+        positions_layout,
         None if call.cu_seqlens is None else _tensor_of(call.cu_seqlens, "cu_seqlens", x),
         None if call.freq_sets is None else _tensor_of(call.freq_sets, "freq_sets", x),
     )  # fmt: skip
@@ -171,7 +177,7 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
 
         return _dtensor.apply_qk(rope, call, apply_qk)
     if call.angles() == "cos_sin":
-        call.refuse("cos_sin=", "freq_sets", "shard")
+        call.refuse("cos_sin=", "freq_sets", "shard", "batch_repeat")
         cos, sin = call.rows()
         return apply_rows(
             rope, q, k, cos, sin, format=call.cos_sin_format or "", layout=call.layout,
