@@ -97,6 +97,26 @@ bool NormsApart(const Job& job, int n) {
   return pass != NormPass::kNone && pass != NormPass::kWithRotation;
 }
 
+// The norm of a tensor that has a pass of its own, of tokens [first, first + count) of a batch row:
+// before the heads turn, or behind that.
+HWY_NOINLINE void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count) {
+  const bool after = NormPassOf(job, n) == NormPass::kAfter;
+  const Norm& norm = *job.fused->norms[n];
+  Tensor t = job.plan.tensors[n];
+  const int size = ElementSize(t.dtype);
+  ChannelPart part = {t.in_span / size, t.out_span / size, job.plan.context->rotary_dim};
+  if (WritesRest(job.plan, n)) part = {0, 0, norm.channels};
+  if (after) t.in_strides = t.out_strides;
+  t.heads = job.tensors[n].heads;  // of one row
+  const int64_t first_head = int64_t{job.row_head} * t.heads;
+  t.in += first_head * t.in_strides.head;
+  t.out += first_head * t.out_strides.head;
+  ForEachPiece(job, n, t, batch, first, 0, count, [&](int i, const Piece& piece) {
+    NormTokens({job.course.kernels, *job.plan.context, norm, t}, part, after ? piece.out : piece.in,
+               piece.out, TokenNumber(job, batch, first + i), piece.count);
+  });
+}
+
 // Channels outside the span, out of place.
 template <bool kFused>
 void CopyRest(const Job& job, int n, int64_t batch, int64_t first, int64_t count) {
@@ -158,7 +178,10 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
                             TokenNumber(job, batch, first + i));
     return;
   }
-  if (norm == NormPass::kBefore) in = out;
+  if (norm == NormPass::kBefore) {
+    NormBlock(job, n, batch, first + i, 1);
+    in = out;
+  }
   RotateHeads(course.kernels, *job.plan.context, course.order, course.arithmetic, t, in + t.in_span,
               out + t.out_span, row);
 }
@@ -236,6 +259,7 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
     PassTokens(job, n, &block, nullptr, batch, first + i, count);
     return;
   }
+  if (NormPassOf(job, n) == NormPass::kBefore) NormBlock(job, n, batch, first + i, count);
   const bool gathers = n >= job.fused->gathered;
   ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
     const Block block = BlockOf(job, n, rows, at, piece.count, piece.in, piece.out, [&] {
@@ -284,8 +308,12 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
       }
       if (kFused && NormPassOf(job, n) == NormPass::kGradient) {
         PassTokens(job, n, nullptr, nullptr, batch, first, count);
+        continue;
       }
-      if (kFused && NormPassOf(job, n) != NormPass::kNone) continue;  // it has been written
+      if (kFused && NormPassOf(job, n) == NormPass::kBefore) {
+        NormBlock(job, n, batch, first, count);
+        continue;
+      }
       if (job.tensors[n].in != job.tensors[n].out || (kFused && n == job.fused->cached)) {
         CopyHeads<kFused>(job, n, batch, first, count);
       }
@@ -353,29 +381,11 @@ void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, 
   }
 }
 
-// Norms with a pass of their own, of tokens [first, first + count) of a batch row: before the
-// rotation, or behind it.
-HWY_NOINLINE void NormBlock(const Job& job, NormPass pass, int64_t batch, int64_t first,
-                            int count) {
-  for (int n = 0; n < job.plan.tensor_count; ++n) {
-    if (job.norms->passes[n] != pass) continue;
-    const Norm& norm = *job.fused->norms[n];
-    Tensor t = job.plan.tensors[n];
-    const int size = ElementSize(t.dtype);
-    ChannelPart part = {t.in_span / size, t.out_span / size, job.plan.context->rotary_dim};
-    if (WritesRest(job.plan, n)) part = {0, 0, norm.channels};
-    if (pass == NormPass::kAfter) t.in_strides = t.out_strides;
-    ForEachPiece(job, n, t, batch, first, 0, count, [&](int i, const Piece& piece) {
-      NormTokens({job.course.kernels, *job.plan.context, norm, t}, part,
-                 pass == NormPass::kAfter ? piece.out : piece.in, piece.out,
-                 TokenNumber(job, batch, first + i), piece.count);
-    });
-  }
-}
-
 // What is left when the tokens have turned.
 HWY_NOINLINE void FinishBlock(const Job& job, int64_t batch, int64_t first, int count) {
-  if (job.norms != nullptr) NormBlock(job, NormPass::kAfter, batch, first, count);
+  for (int n = 0; job.norms != nullptr && n < job.plan.tensor_count; ++n) {
+    if (NormPassOf(job, n) == NormPass::kAfter) NormBlock(job, n, batch, first, count);
+  }
   for (int n = 0; n < job.fused->copies.count; ++n) {
     CopyTokens(job.plan, job.kept_slots, job.course.kernels, job.fused->copies.of[n],
                job.copy_streams[n], batch, first, count, job.grad_part);
@@ -400,7 +410,6 @@ HWY_INLINE void RotateTokens(const Job& job, int64_t first, int64_t last) {
     const int64_t end = std::min(plan.tokens, token + (last - first));  // of this batch row
     while (token < end) {
       const int count = static_cast<int>(std::min<int64_t>(most, end - token));
-      if (kFused && job.norms != nullptr) NormBlock(job, NormPass::kBefore, batch, token, count);
       if (plan.row_heads == 1) {
         RotateBlockOfTokens<kFused>(job, batch, token, count, end);
       } else {

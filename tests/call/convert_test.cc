@@ -75,6 +75,9 @@ class Call {
     if (!r_.Sometimes(3)) v_out_ = PlaceOutput(v_, v_.head_dim, false);
     if (v_out_.t.heads == 0 || r_.Sometimes(2)) v_cache_ = PlaceOutput(v_, v_.head_dim, true);
     if (r_.Sometimes(2)) rest_out_ = PlaceOutput(rest_, rest_.head_dim, false);
+    // In place: what goes to the cache is read before.
+    if (k_cache_.t.heads != 0 && r_.Sometimes(3)) k_out_ = {k_, {}, false, k_.dtype, 1};
+    if (v_cache_.t.heads != 0 && r_.Sometimes(3)) v_out_ = {v_, {}, false, v_.dtype, 1};
     if (!norms) return;
     args_.operation = ROPE_OPERATION_FORWARD;
     MakeNorm(q_, {&q_out_}, &q_norm_);
