@@ -33,7 +33,7 @@ struct Cache {
     const int64_t numbers = int64_t{kPages} * kPageSize * kHeads * kDim;
     k = MakeBuffer(dtype, numbers);
     v = MakeBuffer(dtype, numbers);
-    for (const auto [scale, data] : {std::pair(&k_scale, &k_scales), {&v_scale, &v_scales}}) {
+    for (const auto& [scale, data] : {std::pair(&k_scale, &k_scales), {&v_scale, &v_scales}}) {
       *data = MakeBuffer(ROPE_DTYPE_F32, numbers / kDim);
       std::fill_n(static_cast<float*>(data->get()), numbers / kDim, 0.01f);
       scale->computed = 1;

@@ -51,6 +51,43 @@ def test_lists_and_ranges(rope, rng):
     np.testing.assert_allclose(k, rotated(rope, raw, np.array([9, 8, 7, 6])), atol=3e-6)
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_codes_move_with_their_scales(rope, rng, stays):
+    codes, v = rng.integers(-127, 128, (2, PAGES, SIZE, HEADS, DIM)).astype(np.int8)
+    scales, v_scales = rng.uniform(0.01, 0.1, (2, PAGES, SIZE, HEADS)).astype(np.float32)
+    new, old = np.array([5, 6]), np.array([5, 6] if stays else [20, 30])
+    was, now = np.array([100, 200]), np.array([40, 2000])
+    before = codes.copy(), scales.copy()
+    keys = (codes * scales[..., None]).astype(np.float32)
+    page = old // SIZE, old % SIZE
+    want = keys[page][None].copy()
+    rope.move(librope.KVCache(want, layout="nhd", slots=range(2)), now, was)
+    cache = librope.KVCache(
+        codes, v, layout="nhd", slots=new, k_scale=librope.Scale(data=scales, computed=True),
+        v_scale=librope.Scale(data=v_scales, computed=True),
+    )  # fmt: skip
+    values = (v[page].copy(), v_scales[page].copy())
+    source = None if stays else cache.at(slots=old)
+
+    k_out = np.zeros((PAGES, SIZE, HEADS, DIM), np.float32)  # decoded
+    rope.move(librope.KVCache(k_out, layout="nhd", slots=new), now, was, source=librope.KVCache(
+        codes, layout="nhd", slots=old, k_scale=librope.Scale(data=scales)))  # fmt: skip
+    np.testing.assert_allclose(k_out[new // SIZE, new % SIZE], want[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(codes, before[0])
+
+    rope.move(cache, now, was, source=source)
+    there = new // SIZE, new % SIZE
+    largest = np.abs(want[0]).max(-1)
+    np.testing.assert_allclose(scales[there], largest / 127, rtol=1e-6)
+    np.testing.assert_allclose(codes[there] * scales[there][..., None], want[0], atol=largest.max() / 250)
+    np.testing.assert_array_equal(v[there], values[0])
+    np.testing.assert_array_equal(v_scales[there], values[1])
+    rest = np.ones((PAGES, SIZE), bool)
+    rest[there] = False
+    np.testing.assert_array_equal(codes[rest], before[0][rest])
+    np.testing.assert_array_equal(scales[rest], before[1][rest])
+
+
 @pytest.mark.parametrize("shape", [(6,), (2, 3)])
 def test_slots_of_batch_rows(rope, rng, shape):
     slots = rng.permutation(PAGES * SIZE)[:6]

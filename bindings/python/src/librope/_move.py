@@ -12,6 +12,7 @@ from ._fused import FusedKey, place
 from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside
 from ._pool import Pool
 from ._rules import both_layouts, cache_axes, check_cache, check_channels, check_dtype, check_strides, contiguous
+from ._scale import STORED, Scale, fill_scale, form_of
 from ._template import Key, Template, read_positions
 
 _ARRAYS = ("slots_i32", "slots_i64", "page_table", "page_starts", "starts")
@@ -42,7 +43,8 @@ class Mover:
             rope.move(cache.at(slots=kept), new_positions, old_positions)
 
         They are then those that the operation "forward" puts at the new positions, but for one more
-        rounding to their dtype.
+        rounding to their dtype. Caches in 8 bits have their scales: computed ones are read, and computed anew
+        for keys that turn; values keep theirs. Source and cache may have different dtypes.
 
         Args:
             cache: where the tokens go. Its k is required.
@@ -158,6 +160,21 @@ def _positions(
     kept.append(view)
 
 
+def _point_to_scale(
+    tensor: Any, scale: Scale, role: str, name: str, shape: tuple[int, ...], axes: tuple[int, int, int | None],
+    kept: list[Any],
+) -> None:  # fmt: skip
+    struct, meta = ffi.new("rope_scale*"), None
+    if scale.data is not None:
+        view = _arrays.read(scale.data, f"data of {name}", role == "cache" and bool(scale.computed))
+        view, meta = _in_memory(view, f"data of {name}")
+        struct.data = ffi.cast("void*", view[2])
+        kept.append(view)
+    fill_scale(struct, form_of(scale), meta, name, shape, axes)
+    tensor.scale = struct
+    kept.append(struct)  # the tensor points to it
+
+
 def _cache(
     role: str, cache: KVCache, template: Template, sequences: int, dims: tuple[int, int], kept: list[Any]
 ) -> Any:
@@ -185,7 +202,7 @@ def _cache(
         shape, strides, dtype = meta
         check_cache(name, shape, layout)
         check_strides(name, shape, strides)
-        check_dtype(name, dtype)
+        check_dtype(name, dtype, STORED)
         if tensor == struct.k:
             check_channels(name, shape[-1], dims)
         n, h = cache_axes(layout)
@@ -196,12 +213,15 @@ def _cache(
             )
         struct.pages, struct.page_size = shape[0], shape[n]
         tensor.data = ffi.cast("void*", view[2])
-        tensor.dtype = _core.DTYPES[dtype]
+        tensor.dtype = STORED[dtype]
         tensor.layout = lib.ROPE_LAYOUT_STRIDED
         tensor.heads = 1 if h is None else shape[h]
         tensor.head_dim = shape[-1]
         tensor.stride_batch, tensor.stride_token = strides[0], strides[n]
         tensor.stride_head = 0 if h is None else strides[h]
+        scale = cache.k_scale if tensor == struct.k else cache.v_scale
+        if scale is not None:
+            _point_to_scale(tensor, scale, role, f"{name[-1]}_scale", shape, (0, n, h), kept)
     place(struct, FusedKey.of(metas, cache.layout), template, sequences)
     addresses = {"slots": views[4], "page_table": views[5], "page_starts": views[6], "starts": views[7]}
     for field in _ARRAYS:

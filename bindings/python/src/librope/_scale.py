@@ -149,17 +149,18 @@ def all_scales(scales: Scales | None, of_cache: tuple[Scale | None, Scale | None
     return q, k, k_scale, v, v_scale, rest
 
 
+def form_of(scale: Scale) -> ScaleForm:
+    return ScaleForm(
+        0.0 if scale.value is None else float(scale.value), bool(scale.computed), scale.group,
+        bool(scale.power_of_two), float(scale.min_scale), bool(scale.round_first), scale.data is not None,
+    )  # fmt: skip
+
+
 def scale_forms(scales: AllScales | None) -> ScaleForms | None:
     """What decides a template beside the forms of the arrays."""
     if scales is None:
         return None
-    return tuple(
-        None if x is None else ScaleForm(
-            0.0 if x.value is None else float(x.value), bool(x.computed), x.group, bool(x.power_of_two),
-            float(x.min_scale), bool(x.round_first), x.data is not None,
-        )
-        for x in scales
-    )  # fmt: skip
+    return tuple(None if x is None else form_of(x) for x in scales)
 
 
 def scale_arrays(scales: AllScales | None) -> tuple[Any, ...]:
