@@ -22,17 +22,17 @@ __attribute__((noinline)) bool FitsAnyhow(const Call& call, const rope_tensor& t
   if (t.layout != ROPE_LAYOUT_STRIDED) {
     return !__builtin_mul_overflow(call.batch, call.tokens, &product) &&
            !__builtin_mul_overflow(product, t.heads, &product) &&
-           !__builtin_mul_overflow(product, dim * ElementSize(t.dtype), &product);
+           !__builtin_mul_overflow(product, dim * AlignmentOf(t.dtype), &product);
   }
   for (int d = 0; d < 3; ++d) {
     if (__builtin_mul_overflow(counts[d] - 1, strides[d], &product) ||
         __builtin_add_overflow(extent, product, &extent) ||
         // Strides are kept in bytes even where they are never taken.
-        __builtin_mul_overflow(strides[d], int64_t{ElementSize(t.dtype)}, &product)) {
+        __builtin_mul_overflow(strides[d], int64_t{AlignmentOf(t.dtype)}, &product)) {
       return false;
     }
   }
-  return !__builtin_mul_overflow(extent, int64_t{ElementSize(t.dtype)}, &extent);
+  return !__builtin_mul_overflow(extent, int64_t{AlignmentOf(t.dtype)}, &extent);
 }
 
 // Every byte offset fits into 63 bits; `s` in elements.
@@ -346,7 +346,7 @@ struct OtherOutput {
   rope_status Check(const Call& call, const char* name, const char* data_name, const Tensor& tensor,
                     const Reach& reach, const void* data) const {
     return CheckAddressAs<TensorKind::kHeads>(call, name, data_name, tensor.heads * output.repeats,
-                                              ElementSize(output.dtype), reach.extent, data);
+                                              AlignmentOf(output.dtype), reach.extent, data);
   }
 
   const Output& output;
@@ -475,7 +475,7 @@ rope_status DescribeBesideAs(const Call& call, const char* name, const rope_tens
   shape->present = true;
   shape->written = !IsInput(kKind);
   shape->dtype = t.dtype;
-  shape->element = ElementSize(t.dtype);
+  shape->element = AlignmentOf(t.dtype);
   shape->of = {{call.batch, call.tokens, t.heads}, {s.batch, s.token, s.head}, reach.width};
   shape->extent = reach.extent;
   // Named layouts are contiguous.

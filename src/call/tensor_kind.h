@@ -43,6 +43,11 @@ inline bool IsWhole(const rope_context& context, const rope_tensor& t) {
   return t.head_dim == 0 || t.head_dim == context.head_dim;
 }
 
+// What an address is aligned to, which is no less than the bytes of a channel.
+inline int AlignmentOf(rope_dtype dtype) {
+  return dtype == ROPE_DTYPE_Q8_0 ? 2 : ElementSize(dtype);
+}
+
 // Where in a head its span begins, in bytes: of what is computed with, and of any.
 inline int SpanStart(const rope_context& context, const rope_tensor& t) {
   return IsWhole(context, t) ? context.rotary_offset * ElementSize(t.dtype) : 0;

@@ -25,9 +25,9 @@ constexpr bool IsCode(rope_dtype dtype) {
 constexpr bool IsInEightBits(rope_dtype dtype) { return IsCode(dtype) || dtype == ROPE_DTYPE_Q8_0; }
 
 ROPE_HD constexpr int ElementSize(rope_dtype dtype) {
-  return dtype == ROPE_DTYPE_F32 ? 4 : dtype <= kDtypes || dtype == ROPE_DTYPE_Q8_0 ? 2 : 1;
+  return dtype == ROPE_DTYPE_F32 ? 4 : dtype <= kDtypes ? 2 : 1;
 }
-// Q8_0 has channels in blocks, which share a scale; its element is what a block is aligned to.
+// Q8_0 has no elements, but channels in blocks, which share a scale and are aligned to it.
 inline constexpr int kQ8Channels = 32, kQ8Bytes = 34;
 ROPE_HD constexpr int64_t BytesOf(rope_dtype dtype, int64_t channels) {
   return dtype == ROPE_DTYPE_Q8_0 ? channels / kQ8Channels * kQ8Bytes
