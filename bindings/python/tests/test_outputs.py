@@ -222,12 +222,11 @@ def test_what_is_wrong_is_named_and_nothing_is_written():
     q8, k8, v8 = (filled(x.shape, E4M3) for x in (q, k, v))
     full = np.zeros(q.shape[:-1], np.float32)
     rest, rest_out = heads(4, channels=7), filled((2, TOKENS, 4, 7), np.float32)
-    tens = Scales(Scale(10), Scale(10), Scale(10))
     for arguments, error, text in (
-        (dict(out=(q8, None)), ValueError, r"q_out.scale is required by its dtype \(4\)"),
-        (dict(out=(q8, k8), scales=Scales(q=Scale(1))), ValueError, "k_out.scale"),
-        (dict(out=(None, k8), scales=tens), ValueError, "scales.v is a Scale, and out of v is None"),
-        (dict(scales=Scales(q=Scale(1))), ValueError, r"q_out.scale must be None with dtype \(1\)"),
+        (dict(out=(q8, None)), ValueError, "out of q has dtype float8_e4m3fn, and scales.q must be a Scale"),
+        (dict(out=(q8, k8), scales=Scales(q=Scale(1))), ValueError, "out of k has dtype float8_e4m3fn, and scales.k"),
+        (dict(out=(None, k8), scales=Scales(k=Scale(10), v=Scale(10))), ValueError, "scales.v is a Scale, and out of v is None"),
+        (dict(scales=Scales(q=Scale(1))), ValueError, "out of q has dtype float32, which is none of 8 bits, and scales.q must be None"),
         (dict(out=(q8, None), scales=Scales(q=Scale(data=full[:1]))), ValueError,
          r"data of scales.q has shape \(1, 3, 4\), and must have \(2, 3, 4, 1\)"),
         (dict(out=(q8, None), scales=Scales(q=Scale(data=full, group=7))), ValueError,
@@ -238,7 +237,7 @@ def test_what_is_wrong_is_named_and_nothing_is_written():
         (dict(out=(q8.view(np.uint8), None), scales=Scales(q=Scale(1))), TypeError, "out of q has dtype uint8"),
         (dict(out=(filled((2, TOKENS, 6, DIM), E4M3), None), scales=Scales(q=Scale(1))), ValueError,
          "out of q has 6 heads, and must have a multiple of the 4 of q"),
-        (dict(v=v, out=(None, None, v8)), ValueError, "v_out.scale"),
+        (dict(v=v, out=(None, None, v8)), ValueError, "out of v has dtype float8_e4m3fn, and scales.v"),
         (dict(v=v, out=(None, None, np.zeros((2, TOKENS, 2, 31), np.float32))), ValueError, "out of v has 31 channels"),
         (dict(rest=rest), ValueError, "rest has nowhere to go"),
         (dict(rest=rest, out=(None, None, None, rest_out[..., :6])), ValueError, "out of rest has 6 channels"),

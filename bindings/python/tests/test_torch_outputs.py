@@ -154,6 +154,7 @@ def test_meta_and_fake_tensors_keep_the_rules_and_the_dtypes():
         (dict(out=(out.to(torch.float64), None)), TypeError, "out of q has dtype float64"),
         (dict(out=(None, torch.empty(1, TOKENS, 3, DIM, device="meta"))), ValueError, "out of k has 3 heads"),
         (dict(rest=rest), ValueError, "rest has nowhere to go"),
+        (dict(out=(out, None)), ValueError, "out of q has dtype float8_e4m3fn, and scales.q must be a Scale"),
         (dict(out=(torch.empty(q.shape), None)), TypeError, "out of q is on cpu, and q on meta"),
         (dict(out=(out, None), scales=Scales(q=Scale(data=torch.empty(1, TOKENS, 4)))), TypeError,
          "data of scales.q is on cpu, and q on meta"),

@@ -25,7 +25,7 @@ from ._norm import Norms, norm_forms, read_norms
 from ._pool import Pool
 from ._rules import POSITIONS, axes_of, both_layouts, check_ids_per_axis, missing_layout
 from ._scale import DATA_NAMES as _SCALED
-from ._scale import Scales, read_scales, scale_forms
+from ._scale import Scales, check_codes, read_scales, scale_forms
 from ._shard import Shard, checked_shard
 from ._template import Key, Template, make_template
 from ._types import Layout
@@ -396,6 +396,9 @@ class Caller(Mover):
             sin, call.cos_sin_format, call.shard, call.batch_repeat,
         )  # fmt: skip
         template = make_template(named, self._dims, self.pairs, self.axes)
+        _, v_out, k_memory, v_memory = (*metas[_ROTATION:_STORED], *[None] * 4)[:4]
+        outs = (q_out, k_out, k_memory, v_out, v_memory, metas[_NORMS - 1] if len(metas) > _STORED else None)
+        check_codes([x and x[2] for x in outs], scales_of(call.scales, call.cache))
         if len(metas) > _ROTATION:
             cache_layout = None if call.cache is None else call.cache.layout
             more = FusedKey.of(metas[_ROTATION:_STORED], cache_layout)

@@ -27,13 +27,9 @@ from ._rules import (
     contiguous,
 )
 from ._scale import NAMES as SCALE_NAMES
-from ._scale import STORED, ScaleForms, fill_scale
+from ._scale import OUTPUTS, STORED, ScaleForms, fill_scale
 from ._template import MARK, Key, Template, describe
 from ._types import CacheLayout
-
-
-#: What the scales of SCALE_NAMES belong to.
-_OUTPUTS = ("out of q", "out of k", "cache.k", "out of v", "cache.v", "out of rest")
 
 
 class FusedKey(NamedTuple):
@@ -191,7 +187,7 @@ def _add_scales(template: Template, key: Key, more: FusedKey) -> Template:
         if form is None:
             continue
         if meta is None:
-            raise ValueError(f"{name} is a Scale, and {_OUTPUTS[i]} is None")
+            raise ValueError(f"{name} is a Scale, and {OUTPUTS[i]} is None")
         fill_scale(scales[i], form, more.scale_data[i], name, meta[0], axes)
         tensor.scale = scales + i
     return template._replace(scales=scales)

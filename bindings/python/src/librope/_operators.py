@@ -34,7 +34,7 @@ from ._rules import (
     check_dtype,
     check_output_heads,
 )
-from ._scale import DATA_NAMES, STORED, apart, scale_arrays, scale_forms, scales_from
+from ._scale import DATA_NAMES, STORED, apart, check_codes, scale_arrays, scale_forms, scales_from
 from ._shard import Shard
 from ._template import Key, make_template
 
@@ -283,6 +283,8 @@ def _apply_fused_fake(
     ):  # fmt: skip
         if one is not None and out is not None:
             _check_output(of, one, out, axes, name)
+    outs = (q_out, k_out, cache_k, v_out, cache_v, x_out)
+    check_codes([None if y is None else _arrays.torch_dtype(y) for y in outs], scales)
     given = _layout_of(cache_layout)
     caches = both_layouts(given)
     for i, (name, memory, other, like) in enumerate((("cache.k", cache_k, "k", k), ("cache.v", cache_v, "v", v))):

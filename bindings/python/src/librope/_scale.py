@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ._arrays import Meta, View, read
@@ -136,6 +137,9 @@ NAMES = ("scales.q", "scales.k", "k_scale", "scales.v", "v_scale", "scales.rest"
 #: Of their arrays.
 DATA_NAMES = tuple(f"data of {name}" for name in NAMES)
 
+#: What they belong to.
+OUTPUTS = ("out of q", "out of k", "cache.k", "out of v", "cache.v", "out of rest")
+
 AllScales = tuple[Scale | None, ...]  # in the order of NAMES
 ScaleForms = tuple[ScaleForm | None, ...]
 
@@ -229,6 +233,15 @@ def read_scales(scales: AllScales) -> list[View | None]:
             raise NotImplementedError(f"{name} is on CUDA device {view[3]}, and must be on the CPU")
         views.append(view)
     return views
+
+
+def check_codes(dtypes: Sequence[str | None], scales: Sequence[object] | None) -> None:
+    """Codes have a scale, and nothing else has. dtypes: of OUTPUTS, None: there is none. scales: theirs."""
+    for name, output, dtype, scale in zip(NAMES, OUTPUTS, dtypes, scales or (None,) * len(NAMES), strict=True):
+        if dtype in CODES and scale is None:
+            raise ValueError(f"{output} has dtype {dtype}, and {name} must be a Scale")
+        if dtype in DTYPES and scale is not None:
+            raise ValueError(f"{output} has dtype {dtype}, which is none of 8 bits, and {name} must be None")
 
 
 def fill_scale(
