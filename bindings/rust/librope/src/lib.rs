@@ -11,6 +11,7 @@
 #![allow(clippy::inline_always, reason = "measured: benches/overhead.rs")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod append;
 mod cache;
 mod call;
 mod config;
@@ -40,6 +41,7 @@ mod shard_ids;
 mod size;
 mod slots;
 mod step;
+mod strides;
 mod tensor;
 
 pub use cache::{KvCache, Pages, Stored};
@@ -71,7 +73,8 @@ pub use shard::Shard;
 pub use shard_ids::shard_ids;
 pub use slots::{SlotNumbers, Slots};
 pub use step::Step;
-pub use tensor::{Layout, Operand, Part, Strides, View, ViewMut};
+pub use strides::Strides;
+pub use tensor::{Layout, Operand, Part, View, ViewMut};
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

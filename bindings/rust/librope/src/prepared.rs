@@ -12,7 +12,8 @@ use crate::element::Element;
 use crate::error::{Result, invalid, made, narrow};
 use crate::size::product;
 use crate::step::Step;
-use crate::tensor::{Layout, Raw, Strides, counted};
+use crate::strides::{Strides, counted};
+use crate::tensor::{Layout, Raw};
 
 /// A tensor of a [`Prepared`] call, whose slice is not known yet: its element type, its layout and its
 /// heads. Batch and tokens belong to the [`Step`]. In a [`CacheShape`](crate::CacheShape) it is the memory

@@ -281,14 +281,16 @@ fn scale_place(
     heads: usize,
     dim: usize,
 ) -> Result<Option<Place>> {
-    let Some((length, dtype, is_written)) = scale.describe(name, counts, heads, dim)? else {
-        return Ok(None);
-    };
-    Ok(Some(Place { length, dtype, is_written }))
+    is_empty(name, scale.len())?;
+    let place = scale.describe(name, counts, heads, dim)?;
+    Ok(place.map(|(need, exact, dtype, is_written)| {
+        let length = Length::new(need, exact);
+        Place { length, dtype, is_written }
+    }))
 }
 
 /// Refuses a slice where a call is prepared.
-pub(crate) fn is_empty(name: &str, len: usize) -> Result<()> {
+fn is_empty(name: &str, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());
     }

@@ -8,10 +8,8 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::enums::DType;
 use crate::error::{Result, invalid};
-use crate::prepared::Length;
-use crate::prepared_call::is_empty;
 use crate::size;
-use crate::tensor::{Strides, counted};
+use crate::strides::{Strides, counted};
 
 /// The scales of a [`ViewMut`](crate::ViewMut) or of [`Pages`](crate::Pages) in 8 bits: a value is its code
 /// times its scale. There is one for all, or an array `[batch, tokens, heads, groups]`, of pages `[pages,
@@ -174,27 +172,30 @@ impl RawScale {
         Ok(self.scale)
     }
 
-    /// Takes the description of an array whose slice is not known yet, and returns what that asks of
-    /// slices, their element type, and whether they are written.
+    /// Scales of the array; of a description 0.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes the description of an array whose slice is not known yet, and returns how many elements that
+    /// asks of slices, whether of exactly so many, their type, and whether they are written.
     pub(crate) fn describe(
         &mut self,
         name: &str,
         counts: [usize; 2],
         heads: usize,
         dim: usize,
-    ) -> Result<Option<(Length, DType, bool)>> {
+    ) -> Result<Option<(usize, bool, DType, bool)>> {
         if !self.is_array() {
             return Ok(None);
         }
-        is_empty(name, self.len)?;
         let (_, Some(needed), _) = self.need(counts, heads, dim) else {
             return invalid(format_args!("{name} are beyond the address space"));
         };
         self.len = needed;
         self.scale.data = ptr::null_mut();
         let dtype = if self.scale.dtype == DType::E8M0 as i32 { DType::E8M0 } else { DType::F32 };
-        let length = Length::new(needed, self.strides.is_none());
-        Ok(Some((length, dtype, self.scale.computed != 0)))
+        Ok(Some((needed, self.strides.is_none(), dtype, self.scale.computed != 0)))
     }
 
     fn is_array(&self) -> bool {

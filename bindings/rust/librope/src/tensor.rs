@@ -8,19 +8,7 @@ use crate::enums::DType;
 use crate::error::{Result, invalid};
 use crate::scale::{RawScale, Scale};
 use crate::size::{self, product};
-
-/// Distances in elements between batch rows, tokens and heads; in a cache, between pages, slots and
-/// heads. Channels of a head are adjacent. These three are all there are, now and later.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub struct Strides {
-    /// From one batch row, or page, to the next.
-    pub batch: usize,
-    /// From one token, or slot, to the next.
-    pub token: usize,
-    /// From one head to the next; 0 in an input repeats one head for all.
-    pub head: usize,
-}
+use crate::strides::{Strides, counted};
 
 /// Order of the dimensions, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,14 +109,6 @@ impl Raw {
     }
 }
 
-impl Strides {
-    /// One more than the largest offset touched; `None` if it does not fit.
-    #[inline]
-    pub(crate) fn reach(&self, [batch, tokens, heads]: [usize; 3], dim: usize) -> Option<usize> {
-        size::reach([self.batch, self.token, self.head], [batch, tokens, heads], dim)
-    }
-}
-
 #[cold]
 #[inline(never)]
 fn wrong_shape<T>(name: &str, shape: [usize; 3], want: [usize; 3]) -> Result<T> {
@@ -152,11 +132,6 @@ fn wrong_length<T>(name: &str, raw: &Raw, batch: usize, tokens: usize, dim: usiz
          {need} its slice of {} elements",
         raw.heads, raw.layout, raw.len
     ))
-}
-
-/// What messages call the counts of a tensor of this name.
-pub(crate) fn counted(name: &str) -> [&'static str; 2] {
-    if name.starts_with("the cache's") { ["pages", "page size"] } else { ["batch", "tokens"] }
 }
 
 macro_rules! layouts {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 31] = [
     "enums",
     "error",
     "element",
@@ -13,19 +13,23 @@ const ORDER: [&str; 27] = [
     "positions",
     "info",
     "rows",
+    "strides",
+    "scale",
     "tensor",
     "runner",
     "slots",
-    "scale",
     "shard",
     "norm",
     "step",
     "context",
     "shard_ids",
-    "normed",
     "cache",
+    "gradient",
+    "call",
+    "append",
     "prepared",
     "prepared_append",
+    "prepared_call",
     "model",
     "latent",
     "prompt",
