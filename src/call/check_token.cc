@@ -32,6 +32,17 @@ bool ReadPosition(const rope_positions& p, WholeSource* source) {
   return (reinterpret_cast<uintptr_t>(source->data) & (narrow ? 3 : 7)) == 0;
 }
 
+// All but the tensors.
+__attribute__((always_inline)) inline bool DescribePlace(const rope_context& context,
+                                                         const rope_qk_args& args,
+                                                         WholeSource* positions) {
+  if (((args.batch ^ 1) | (args.tokens ^ 1)) != 0 || !context.has_one_row) return false;
+  if (args.cos_sin != nullptr || args.stream != nullptr) return false;
+  if (args.runner != nullptr && args.runner->parallel_for == nullptr) return false;
+  return kOperations[args.operation].positions == Positions::kPlaces &&
+         ReadPosition(args.positions, positions);
+}
+
 // Sizes up to these have no product that could overflow.
 constexpr int32_t kMostHeads = 1 << 16;
 constexpr int64_t kMostStride = 1 << 29;
@@ -73,20 +84,20 @@ __attribute__((always_inline)) inline bool DescribeHeads(const rope_context& con
 
 }  // namespace
 
+bool ReadPlace(const rope_context& context, const rope_qk_args& args, WholeSource* positions) {
+  return DescribePlace(context, args, positions);
+}
+
 bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, Reach* reach) {
   return DescribeHeads(context, t, tensor, reach);
 }
 
 int32_t CheckToken(const rope_context& context, const rope_qk_args& args, WholeSource* positions,
                    Tensor tensors[2]) {
-  if (((args.batch ^ 1) | (args.tokens ^ 1)) != 0 || !context.has_one_row) return 0;
-  if (args.cos_sin != nullptr || args.fused != nullptr || args.stream != nullptr) return 0;
-  if (args.runner != nullptr && args.runner->parallel_for == nullptr) return 0;
-  if (kOperations[args.operation].positions != Positions::kPlaces) return 0;
+  if (args.fused != nullptr || !DescribePlace(context, args, positions)) return 0;
   constexpr size_t kOutputs = offsetof(rope_qk_args, q_out),
                    kBehindOutputs = offsetof(rope_qk_args, positions);
   if (!IsZeroFrom<kOutputs, kBehindOutputs>(args)) return 0;
-  if (!ReadPosition(args.positions, positions)) return 0;
   Reach of_q, of_k;
   if (!DescribeHeads(context, args.q, &tensors[0], &of_q)) return 0;
   if (IsAbsent(args.k)) return 1;

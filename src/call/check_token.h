@@ -20,6 +20,10 @@ namespace rope {
 int32_t CheckToken(const rope_context& context, const rope_qk_args& args, WholeSource* positions,
                    Tensor tensors[2]);
 
+// Whether all but the tensors of a call, with a cache or not, is as in such a call. Then
+// `positions` is complete.
+bool ReadPlace(const rope_context& context, const rope_qk_args& args, WholeSource* positions);
+
 // Whether q or k of such a call is described as it must be. Then `tensor` is complete, in place,
 // and `reach` is what it takes of memory.
 bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, Reach* reach);

@@ -82,6 +82,8 @@ struct FusedPlan {
   // Whether tensor n is read in 8 bits; Tensor::dtype is F32 then.
   bool Decodes(int32_t n) const { return n >= gathered && source_k.IsDecoded(); }
   bool has_slots() const { return (slots.kind | source.kind) != 0; }
+  // Whether heads turn and are copied as they are, to outputs or to slots, and that is all.
+  bool only_moves() const { return source.kind == 0 && !converts && !adds && !has_norms(); }
   bool has_norms() const {
     for (const Norm* norm : norms) {
       if (norm != nullptr) return true;

@@ -148,6 +148,19 @@ __attribute__((always_inline)) inline rope_status PlanTensors(const Call& call, 
   return CheckAddresses(call, names, *shapes, AddressesOf(args), plan->tensors);
 }
 
+// What a decoding engine calls for each layer: the only token of the call goes to a cache. Apart:
+// its stack is not that of every call.
+__attribute__((noinline)) bool PlanAppendOfToken(const Call& call, const Names& names,
+                                                 const rope_qk_args& args, Plan* plan,
+                                                 Shapes* shapes, FusedPlan* fused) {
+  if (!ReadPlace(call.context, args, &plan->positions)) return false;
+  fused->Clear();
+  if (!CheckAppend(call, names, args, plan->positions, shapes, plan->tensors, fused)) return false;
+  plan->fused = fused;
+  plan->tensor_count = shapes->count();
+  return true;
+}
+
 // Whether some output is not like its input. Which row a repeated head has would be a guess.
 rope_status CheckConversions(const Call& call, const Names& names, const Shapes& shapes,
                              const Plan& plan, FusedPlan* fused) {
@@ -312,6 +325,10 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
       data_of == DataOf::kCall ? CheckToken(*context, *args, &plan->positions, plan->tensors) : 0;
   if (plan->tensor_count != 0) return ROPE_OK;
   const Call call = {function, *context, args->batch, args->tokens};
+  if (args->fused != nullptr && data_of == DataOf::kCall &&
+      PlanAppendOfToken(call, names, *args, plan, shapes, fused)) {
+    return ROPE_OK;
+  }
   if (rope_status s = CheckSizes(call, names.args)) return s;
   if (args->tokens == 0) {  // pointers may be NULL
     return args->fused != nullptr ? CheckNoTokens(call, *args) : ROPE_OK;

@@ -141,7 +141,15 @@ bool CopyCanStream(const Copy& copy) {
   return copy.output.IsLike(copy.dtype) && misaligned % 64 == 0;
 }
 
-void CopyToken(const Copy& copy) { CopyHeads(copy, copy.in, copy.out, 1, CopyBytes); }
+void CopyBeside(const FusedPlan& fused, const Slot& slot) {
+  for (int n = 0; n < fused.copies.count; ++n) {
+    const Copy& copy = fused.copies.of[n];
+    if (copy.ToSlots() && slot.page < 0) continue;
+    const int64_t offset =
+        copy.ToSlots() ? TokenOffset(copy.out_strides, slot.page, slot.index) : 0;
+    CopyHeads(copy, copy.in, copy.out + offset, 1, CopyBytes);
+  }
+}
 
 void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,
                 bool streams, int64_t batch, int64_t first, int count, int64_t grad_part) {

@@ -97,8 +97,8 @@ inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, 
 // Whether a copy can be written with non-temporal stores: whole, aligned lines.
 bool CopyCanStream(const Copy& copy);
 
-// The only token of a call, to an output.
-void CopyToken(const Copy& copy);
+// What the only token of a call has besides q and k, as it is: to outputs, or to its slot.
+void CopyBeside(const FusedPlan& fused, const Slot& slot);
 
 // Tokens [first, first + count) of a batch row. `grad_part`: of the gradients of weights, with
 // BACKWARD.

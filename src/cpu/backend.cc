@@ -506,20 +506,16 @@ HWY_NOINLINE rope_status ApplyFused(const Course& course, const Plan& plan) {
 }
 
 rope_status Apply(const Plan& plan) {
+  if (ApplyToOneToken(plan)) return ROPE_OK;
+  const Course course(plan);
   const FusedPlan* const fused = plan.fused;
-  const bool only_turns = fused == nullptr || (!fused->has_slots() && !fused->has_norms() &&
-                                               !fused->converts && !fused->adds);
-  if (!only_turns || !RotateOneToken(plan)) {
-    const Course course(plan);
-    if (fused != nullptr && (course.tokens != 1 || !only_turns)) return ApplyFused(course, plan);
-    const rope_status status =
-        Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr, nullptr);
-    if (status != ROPE_OK) return status;
-  }
-  if (fused != nullptr) {
-    for (int n = 0; n < fused->copies.count; ++n) CopyToken(fused->copies.of[n]);
-  }
-  return ROPE_OK;
+  const bool to_outputs =
+      fused == nullptr || (course.tokens == 1 && fused->only_moves() && !fused->has_slots());
+  if (!to_outputs) return ApplyFused(course, plan);
+  const rope_status status =
+      Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr, nullptr);
+  if (status == ROPE_OK && fused != nullptr) CopyBeside(*fused, {});
+  return status;
 }
 
 class PreparedOnCpu final : public PreparedCall {
@@ -531,13 +527,13 @@ class PreparedOnCpu final : public PreparedCall {
   }
   rope_status Apply(const Plan& plan, const Tensor* tensors,
                     const FusedPlan* fused) const override {
+    const KeptRows* const rows = kept_ ? &*kept_ : nullptr;
+    const KeptSlots* const slots = slots_ ? &*slots_ : nullptr;
     if (is_one_token_) {
-      RotateOneToken(course_, *kept_, plan, tensors);
+      ApplyToOneToken(course_, *rows, slots, plan, tensors, fused);
       return ROPE_OK;
     }
-    const KeptRows* const rows = kept_ ? &*kept_ : nullptr;
-    return fused != nullptr ? Run<true>(course_, plan, tensors, fused, nullptr, rows,
-                                        slots_ ? &*slots_ : nullptr)
+    return fused != nullptr ? Run<true>(course_, plan, tensors, fused, nullptr, rows, slots)
                             : Run<false>(course_, plan, tensors, nullptr, nullptr, rows, nullptr);
   }
 

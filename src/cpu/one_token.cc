@@ -3,15 +3,19 @@
 #include <cstdint>
 
 #include "base/limits.h"
+#include "cpu/append.h"
 #include "cpu/caches.h"
 #include "cpu/cos_sin_rows.h"
 #include "cpu/course.h"
 #include "cpu/position_rows.h"
 #include "math/element.h"
 #include "math/operation.h"
+#include "math/slots.h"
 
 namespace rope::cpu {
 namespace {
+
+bool OnlyMoves(const Plan& plan) { return plan.fused == nullptr || plan.fused->only_moves(); }
 
 bool StayInPlace(const Plan& plan) {
   for (int n = 0; n < plan.tensor_count; ++n) {
@@ -34,12 +38,39 @@ bool TurnAtOnce(const Plan& plan) {
   return heads * SpanBytes(context, q) <= context.caches->inner;
 }
 
+// Turns the heads of tensors by a row, and copies what is beside them. `fused`: null where there is
+// nothing.
+void TurnAndCopy(const Kernels::Rotation& rotation, const Plan& plan, const Tensor* tensors,
+                 const FusedPlan* fused, const Slot& slot, const float* cos, const float* sin) {
+  const Segment& segment = plan.context->segments[0];
+  const int count = plan.tensor_count;
+  if (fused == nullptr || fused->cached < 0) {
+    rotation.rotate_token(tensors, count, segment, cos, sin);
+  } else {
+    const int behind = fused->cached + 1;
+    rotation.rotate_token(tensors, fused->cached, segment, cos, sin);
+    if (slot.page >= 0) {
+      Tensor k = tensors[fused->cached];
+      k.out += TokenOffset(k.out_strides, slot.page, slot.index);
+      rotation.rotate_token(&k, 1, segment, cos, sin);
+    }
+    rotation.rotate_token(tensors + behind, count - behind, segment, cos, sin);
+  }
+  if (fused != nullptr) CopyBeside(*fused, slot);
+}
+
 }  // namespace
 
-bool RotateOneToken(const Plan& plan) {
+bool ApplyToOneToken(const Plan& plan) {
   const rope_context& context = *plan.context;
-  if (plan.batch != 1 || plan.tokens != 1 || plan.has_rows) return false;
-  if (context.nope) return StayInPlace(plan);
+  const FusedPlan* const fused = plan.fused;
+  if (plan.batch != 1 || plan.tokens != 1 || plan.has_rows || !OnlyMoves(plan)) return false;
+  const bool has_slots = fused != nullptr && fused->slots.kind != 0;
+  if (context.nope) {
+    if (has_slots || !StayInPlace(plan)) return false;
+    if (fused != nullptr) CopyBeside(*fused, {});
+    return true;
+  }
   if (plan.row_heads != 1 || kOperations[plan.operation].has_from()) return false;
   if (!TurnAtOnce(plan)) return false;
   const Kernels& kernels = KernelsOf(context);
@@ -55,22 +86,23 @@ bool RotateOneToken(const Plan& plan) {
   if (RoundedTo(context, dtype) != 0) {
     RoundRows(kernels, dtype, rotation.order, context.pairs, 1, row);
   }
-  rotation.rotate_token(plan.tensors, plan.tensor_count, context.segments[0], row,
-                        row + RowWidth(rotation.order, context.pairs));
+  const Slot slot = has_slots ? SlotOfToken(plan, nullptr, 0, 0) : Slot{};
+  TurnAndCopy(rotation, plan, plan.tensors, fused, slot, row,
+              row + RowWidth(rotation.order, context.pairs));
   return true;
 }
 
 bool IsOneToken(const Course& course, const KeptRows& kept, const Plan& plan) {
-  return course.tokens == 1 && plan.fused == nullptr && plan.row_heads == 1 &&
+  return course.tokens == 1 && OnlyMoves(plan) && plan.row_heads == 1 &&
          kept.IsPerChannel(0) == nullptr && course.rotations[0]->rotate_token != nullptr &&
          TurnAtOnce(plan);
 }
 
-void RotateOneToken(const Course& course, const KeptRows& kept, const Plan& plan,
-                    const Tensor* tensors) {
+void ApplyToOneToken(const Course& course, const KeptRows& kept, const KeptSlots* slots,
+                     const Plan& plan, const Tensor* tensors, const FusedPlan* fused) {
   const OrderedRows row = kept.From(0, 0);
-  course.rotations[0]->rotate_token(tensors, plan.tensor_count, plan.context->segments[0], row.cos,
-                                    row.sin);
+  TurnAndCopy(*course.rotations[0], plan, tensors, fused,
+              slots != nullptr ? slots->SlotOf(0) : Slot{}, row.cos, row.sin);
 }
 
 }  // namespace rope::cpu

@@ -1,13 +1,16 @@
 // A call on one token, which has ways of its own through the checks (call/check_token.h) and
 // through the CPU backend (cpu/one_token.h): it is refused where a prepared call is, which has
-// neither, and turns heads as a call on more tokens does.
+// neither, and turns heads as a call on more tokens does. In a cache, prepared or not, it is what a
+// call and copies are.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "math/element.h"
+#include "support/cache_call.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/random.h"
@@ -25,6 +28,9 @@ int32_t ids32[] = {5, 6, 7}, cu[] = {0, 1}, sets[] = {0, 0};
 int64_t ids64[] = {5, 6, 7};
 float idsf[] = {5, 6, 7};
 rope_fused fused = ROPE_INIT(rope_fused);
+rope_kv_cache cache;
+int64_t slot64;
+int32_t slot32, table[2], start;
 rope_shard shard = ShardOf(ROPE_SHARD_CONTIGUOUS, 0, 1);
 rope_cos_sin rows;
 int32_t RunAll(void*, rope_task_fn task, void* opaque, uint32_t count) {
@@ -94,10 +100,133 @@ void AddChanges(const std::string& name, std::vector<Change>* all) {
       {1});
 }
 
+// k and v, spans alone, to slot 3 of two pages of two.
+void StoreInCache(A* a) {
+  cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_MAPPED;
+  cache.pages = cache.page_size = 2;
+  slot64 = slot32 = 3;
+  table[0] = 1, table[1] = 0;
+  start = 3;
+  cache.slots_i64 = &slot64;
+  cache.slots_length = 1;
+  cache.k = Tensor(memory, a->k.dtype, 2, ROPE_LAYOUT_NHD);
+  cache.v = Tensor(memory + 512, a->k.dtype, 2, ROPE_LAYOUT_NHD);
+  fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  fused.v = Tensor(memory + 3584, a->k.dtype, 2);
+  for (rope_tensor* t : {&a->k, &cache.k, &cache.v, &fused.v}) t->head_dim = kRotary;
+  a->fused = &fused;
+}
+void Paged(A* a) {
+  StoreInCache(a);
+  cache.kind = ROPE_SLOTS_PAGED;
+  cache.slots_i64 = nullptr;
+  cache.slots_length = 0;
+  cache.page_table = table;
+  cache.page_table_stride = 2;
+  cache.starts = &start;
+}
+
+// Of a tensor of a call with a cache; each call of `tensor` begins with StoreInCache.
+template <rope_tensor* (*kTensor)(A*)>
+void AddCacheChanges(const std::string& name, std::vector<Change>* all) {
+  const auto add = [&](const char* field, void (*make)(A*, int64_t), std::vector<int64_t> values) {
+    all->push_back({name + field, make, values});
+  };
+  add("reserved", [](A* a, int64_t) { kTensor(a)->reserved = 1; }, {1});
+  add("dtype", [](A* a, int64_t v) { kTensor(a)->dtype = static_cast<rope_dtype>(v); },
+      {-1, 0, 1, 2, 3, 4, 7});
+  add("layout", [](A* a, int64_t v) { kTensor(a)->layout = static_cast<rope_layout>(v); },
+      {-1, 0, 1, 2, 3, 4, 5, 6, 7});
+  add("heads", [](A* a, int64_t v) { kTensor(a)->heads = static_cast<int32_t>(v); }, {-1, 0, 1, 3});
+  add("head_dim", [](A* a, int64_t v) { kTensor(a)->head_dim = static_cast<int32_t>(v); },
+      {-1, 0, 2, kDim, 16});
+  add("strides", [](A* a, int64_t v) { SetStrides(kTensor(a), 4 * v, 2 * v, v); },
+      {-1, 0, 3, kRotary, kDim, INT64_MAX / 2});
+  add("data", [](A* a, int64_t v) { kTensor(a)->data = memory + v; },
+      {0, 2, 4, 32, 512, 1024, 2048, 3584, 3600});
+  add("no data", [](A* a, int64_t) { kTensor(a)->data = nullptr; }, {1});
+  add("data at the end",
+      [](A* a, int64_t v) {
+        kTensor(a)->data = reinterpret_cast<void*>(UINTPTR_MAX - static_cast<uintptr_t>(v));
+      },
+      {7, 15});
+  add("absent", [](A* a, int64_t) { *kTensor(a) = {}; }, {1});
+}
+
+rope_tensor* KeysOf(A* a) { return StoreInCache(a), &a->k; }
+rope_tensor* QueriesOf(A* a) { return StoreInCache(a), &a->q; }
+rope_tensor* CachedKeysOf(A* a) { return StoreInCache(a), &cache.k; }
+rope_tensor* CachedValuesOf(A* a) { return StoreInCache(a), &cache.v; }
+rope_tensor* ValuesOf(A* a) { return StoreInCache(a), &fused.v; }
+
+void AddCacheChanges(std::vector<Change>* all) {
+  const auto add = [&](const char* name, void (*make)(A*, int64_t), std::vector<int64_t> values) {
+    all->push_back({name, make, values});
+  };
+  add("a cache of a kind", [](A* a, int64_t v) { StoreInCache(a), cache.kind = v; },
+      {-1, 0, 1, 2, 3, 4});
+  add("paged, of a kind", [](A* a, int64_t v) { Paged(a), cache.kind = v; }, {-1, 0, 1, 2, 3, 4});
+  add("pages", [](A* a, int64_t v) { StoreInCache(a), cache.pages = v; },
+      {-1, 0, 1, 2, 3, INT64_MAX});
+  add("page_size", [](A* a, int64_t v) { StoreInCache(a), cache.page_size = v; },
+      {-1, 0, 1, 2, 3, 1 << 30, INT32_MAX});
+  add("cache.reserved", [](A* a, int64_t) { StoreInCache(a), cache.reserved = 1; }, {1});
+  add("cache.struct_size", [](A* a, int64_t v) { StoreInCache(a), cache.struct_size = v; },
+      {8, sizeof(rope_kv_cache)});
+  add("a slot", [](A* a, int64_t v) { StoreInCache(a), slot64 = v; },
+      {-9, -1, 0, 3, 4, 1 << 20, INT64_MAX});
+  add("both slots", [](A* a, int64_t) { StoreInCache(a), cache.slots_i32 = &slot32; }, {1});
+  add("no slots", [](A* a, int64_t) { StoreInCache(a), cache.slots_i64 = nullptr; }, {1});
+  add("slots_length", [](A* a, int64_t v) { StoreInCache(a), cache.slots_length = v; },
+      {-1, 0, 1, 2});
+  add("a page", [](A* a, int64_t v) { Paged(a), table[1] = static_cast<int32_t>(v); },
+      {-1, 0, 1, 2});
+  add("a start", [](A* a, int64_t v) { Paged(a), start = static_cast<int32_t>(v); },
+      {-1, 0, 3, 4, INT32_MAX});
+  add("page_table_stride", [](A* a, int64_t v) { Paged(a), cache.page_table_stride = v; },
+      {-1, 0, 1, 2});
+  add("no page_table", [](A* a, int64_t) { Paged(a), cache.page_table = nullptr; }, {1});
+  add("no starts", [](A* a, int64_t) { Paged(a), cache.starts = nullptr; }, {1});
+  add("dropped", [](A* a, int64_t) { StoreInCache(a), cache.dropped = &fused.reserved; }, {1});
+  add("fused.reserved", [](A* a, int64_t) { StoreInCache(a), fused.reserved = 1; }, {1});
+  add("v_out",
+      [](A* a, int64_t v) {
+        StoreInCache(a), fused.v_out = fused.v, fused.v_out.data = memory + v;
+      },
+      {3072, 3584, 3600, 512});
+  add("rest",
+      [](A* a, int64_t v) {
+        StoreInCache(a), fused.rest = fused.rest_out = fused.v;
+        fused.rest.data = memory + 3712, fused.rest_out.data = memory + v;
+      },
+      {3712, 3072, 1024});
+  add("k_out",
+      [](A* a, int64_t v) { StoreInCache(a), a->k_out = a->k, a->k_out.data = memory + v; },
+      {2048, 2052, 3072, 1024});
+  add("an operation with a cache",
+      [](A* a, int64_t v) { StoreInCache(a), a->operation = static_cast<rope_operation>(v); },
+      {-1, 0, 1, 2, 3, 4, 5});
+  add("two tokens with a cache", [](A* a, int64_t) { StoreInCache(a), a->tokens = 2; }, {1});
+  add("a runner with a cache",
+      [](A* a, int64_t v) {
+        StoreInCache(a), a->runner = v != 0 ? &kRunner : &kRunnerWithoutFunction;
+      },
+      {0, 1});
+  add("a stream with a cache", [](A* a, int64_t) { StoreInCache(a), a->stream = memory; }, {1});
+  AddCacheChanges<&KeysOf>("k with a cache: ", all);
+  AddCacheChanges<&QueriesOf>("q with a cache: ", all);
+  AddCacheChanges<&CachedKeysOf>("cache.k.", all);
+  AddCacheChanges<&CachedValuesOf>("cache.v.", all);
+  AddCacheChanges<&ValuesOf>("v.", all);
+}
+
 std::vector<Change> Changes() {
   std::vector<Change> all;
   AddChanges<&A::q>("q.", &all);
   AddChanges<&A::k>("k.", &all);
+  AddCacheChanges(&all);
   const auto add = [&](const char* name, void (*make)(A*, int64_t),
                        std::vector<int64_t> values = {1}) {
     all.push_back({name, make, values});
@@ -182,11 +311,23 @@ void Fill() {
 
 // The same by a prepared call.
 rope_status ApplyPrepared(const rope_context* context, const A& args) {
+  A without = WithoutData(args);
+  rope_qk_data data = DataOf(args);
+  rope_fused beside;
+  rope_kv_cache stored;
+  if (args.fused != nullptr && args.fused->cache != nullptr) {
+    beside = *args.fused;
+    stored = *beside.cache;
+    const auto take = [](rope_tensor* t) { return std::exchange(t->data, nullptr); };
+    data.v = take(&beside.v), data.v_out = take(&beside.v_out);
+    data.rest = take(&beside.rest), data.rest_out = take(&beside.rest_out);
+    data.cache_k = take(&stored.k), data.cache_v = take(&stored.v);
+    beside.cache = &stored;
+    without.fused = &beside;
+  }
   rope_prepared* made = nullptr;
-  const A without = WithoutData(args);
   if (rope_status s = rope_prepared_create(context, &without, &made)) return s;
   const Prepared prepared(made);
-  const rope_qk_data data = DataOf(args);
   return rope_prepared_apply(made, &data);
 }
 
@@ -366,6 +507,51 @@ TEST_P(OneTokenOf, TurnsAsOneOfThree) {
     ASSERT_EQ(middle(q), q_turned);
     ASSERT_EQ(middle(k), k_turned);
   }
+}
+
+TEST_P(OneTokenOf, GoesToItsSlot) {
+  int stored = 0;
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+    Random random(seed);
+    const rope_config config = RandomConfig(&random);
+    rope_context* made = nullptr;
+    if (rope_context_create(&config, &made) != ROPE_OK) continue;
+    const Context context(made);
+    const std::vector<rope_dtype> dtypes = DtypesOf(config.rounding);
+    if (dtypes.empty()) continue;
+    const auto dtype = [&] {
+      return dtypes[static_cast<size_t>(random.Below(static_cast<int64_t>(dtypes.size())))];
+    };
+    CacheWish wish;
+    wish.alike = random.Sometimes(2);  // for which there is a short way to a plan
+    wish.kind = random.Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
+    wish.variant = random.Sometimes(2);
+    wish.dtype = dtype();
+    wish.q_dtype = random.Sometimes(4) ? dtype() : wish.dtype;
+    wish.cache_layout = random.Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
+    wish.layout = random.Pick(1, ROPE_LAYOUT_STRIDED);
+    wish.keys = random.Of({Keys::kCacheOnly, Keys::kInPlace, Keys::kOut});
+    wish.positions = ROPE_POSITIONS_OFFSET + random.Pick(0, 3);
+    wish.packed = random.Sometimes(3);
+    wish.most_tokens = wish.most_batch = 1;
+    CacheCall call(config, wish, seed);
+    stored += static_cast<int>(call.stored());
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const A& args = call.args();
+    const Lines unturned = call.memory(), want = call.Want(context);
+    ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+    ASSERT_TRUE(call.memory() == want);
+    rope_qk_data data;
+    const Prepared prepared = Prepare(context, call.ArgsWithout(&data));
+    ASSERT_NE(prepared, nullptr);
+    call.Scribble();
+    for (int layer = 0; layer < 2; ++layer) {
+      call.Restore(unturned);
+      ASSERT_EQ(rope_prepared_apply(prepared.get(), &data), ROPE_OK) << rope_last_error();
+      ASSERT_TRUE(call.memory() == want) << layer;
+    }
+  }
+  EXPECT_GT(stored, 1000);
 }
 
 INSTANTIATE_TARGETS(OneTokenOf);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "librope/model.h"
@@ -249,6 +250,73 @@ void Prepared() {
   }
 }
 
+// A step into pages of 16 slots: of the dtype of k, or in 8 bits by a given scale, or by one
+// computed for each head.
+void Appends() {
+  constexpr int kPages = 8, kPageSize = 16, kSlots = kPages * kPageSize;
+  const Context context(Llama(128));
+  std::vector<float> memory(2 * kSlots * kKeyHeads * 128), scales(2 * kSlots * kKeyHeads);
+  std::vector<float> v(static_cast<size_t>(64 * kKeyHeads * 128));
+  std::vector<int64_t> slots(64);
+  for (int i = 0; i < 64; ++i) slots[static_cast<size_t>(i)] = 5 + i;
+  const auto append = [&](const std::string& name, Dtype dtype, rope_dtype stored, int64_t tokens,
+                          bool prepares) {
+    Call call(context, dtype.dtype, tokens, kQueryHeads, kKeyHeads);
+    rope_scale scale[2] = {ROPE_INIT(rope_scale), ROPE_INIT(rope_scale)};
+    rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+    cache.kind = ROPE_SLOTS_MAPPED;
+    cache.pages = kPages;
+    cache.page_size = kPageSize;
+    cache.slots_i64 = slots.data();
+    cache.slots_length = tokens;
+    for (const int n : {0, 1}) {
+      rope_tensor& t = n == 0 ? cache.k : cache.v;
+      t.data = &memory[static_cast<size_t>(n) * memory.size() / 2];
+      t.dtype = stored;
+      t.layout = ROPE_LAYOUT_NHD;
+      t.heads = kKeyHeads;
+      t.head_dim = 128;
+      if (stored == dtype.dtype) continue;
+      t.scale = &scale[n];
+      scale[n].value = 0.01f;
+      if (stored == ROPE_DTYPE_F8_E4M3) continue;
+      scale[n].value = 0;
+      scale[n].computed = 1;
+      scale[n].dtype = ROPE_DTYPE_F32;
+      scale[n].data = &scales[static_cast<size_t>(n) * scales.size() / 2];
+      scale[n].stride_batch = kPageSize * kKeyHeads;
+      scale[n].stride_token = kKeyHeads;
+      scale[n].stride_head = 1;
+    }
+    rope_fused fused = ROPE_INIT(rope_fused);
+    fused.cache = &cache;
+    fused.v = call.args.k;
+    fused.v.data = v.data();
+    fused.v.head_dim = 128;
+    call.args.fused = &fused;
+    if (!prepares) {
+      Measure(name + "_" + dtype.name, [&] { return call.Run(); });
+      return;
+    }
+    rope_qk_data data = ROPE_INIT(rope_qk_data);
+    data.q = std::exchange(call.args.q.data, nullptr);
+    data.k = std::exchange(call.args.k.data, nullptr);
+    data.v = std::exchange(fused.v.data, nullptr);
+    data.cache_k = std::exchange(cache.k.data, nullptr);
+    data.cache_v = std::exchange(cache.v.data, nullptr);
+    rope_prepared* prepared = nullptr;
+    if (rope_prepared_create(context.get(), &call.args, &prepared) != ROPE_OK) Fail("prepare");
+    Measure(name + "_" + dtype.name, [&] { return rope_prepared_apply(prepared, &data); });
+    rope_prepared_destroy(prepared);
+  };
+  for (const Dtype dtype : {kF32, kBf16}) {
+    append("append", dtype, dtype.dtype, 1, false);
+    append("append_prepared", dtype, dtype.dtype, 1, true);
+  }
+  append("append_64_tokens_to_e4m3", kBf16, ROPE_DTYPE_F8_E4M3, 64, false);
+  append("append_64_tokens_to_i8", kBf16, ROPE_DTYPE_I8, 64, false);
+}
+
 constexpr char kLlama31[] = R"({
   "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
   "rope_theta": 500000.0, "max_position_embeddings": 131072,
@@ -290,6 +358,7 @@ int main() {
   Rows();
   Calls();
   Prepared();
+  Appends();
   Create();
   return 0;
 }
