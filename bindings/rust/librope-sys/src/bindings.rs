@@ -113,7 +113,7 @@ pub const ROPE_ANGLE_GGML: i32 = 2;
  inverses in f64. rope_context_inv_freq returns such inverses. docs/guides/precision.md says where
  XLA multiplies instead.*/
 pub const ROPE_ANGLE_DIVIDE: i32 = 3;
-/// Where values are rounded to the dtype of the tensor.
+/// Where values are rounded to the dtype of the tensor: of the input, where its output has another.
 pub type rope_rounding = i32;
 /// only on store: OLMo, ERNIE, vision towers, most fused kernels
 pub const ROPE_ROUNDING_FLOAT32: i32 = 0;
@@ -627,32 +627,36 @@ pub struct rope_qk_args {
     /** All fields zero: in place. Otherwise a full description. Channels outside the rotated span are
  copied if both tensors hold whole heads, and are left alone if one of them does not. With
  contexts of the CPU, the dtype may be another than that of the input: the result of f32 is
- rounded to it once; under another rounding than FLOAT32 it is first rounded to the input's
- dtype, as a conversion behind the call would find it. So may the heads be m times those of the
- input: each is written m times in a row (but not with BACKWARD, nor where heads have rows or
- frequencies of their own). An output may be exactly its input, if it has its dtype and heads;
- otherwise it may not overlap any tensor of the call. (q and k inside one packed buffer do not
- overlap if they step through it with the same strides.) The library does not check that
- positions, rows and other inputs lie outside of the outputs; that is up to the caller.
+ rounded to it once; in contexts of another rounding than FLOAT32, NOPE or not, it is first
+ rounded to the input's dtype, as a conversion behind the call would find it. So may the heads
+ be m times those of the input: each is written m times in a row (but not with BACKWARD, nor
+ where heads have rows or frequencies of their own). An output may be exactly its input, if it
+ has its dtype and heads; otherwise it may not overlap any tensor of the call. (q and k inside
+ one packed buffer do not overlap if they step through it with the same strides.) The library
+ does not check that positions, rows and other inputs lie outside of the outputs; that is up to
+ the caller.
 
  With BACKWARD, in contexts of the CPU, an input may have m times the heads of its output: they
  are the gradients of heads that were repeated m times in a row. m of them, one after the other,
- are added in f32, and turned back once; not where heads have rows or frequencies of their own.*/
+ are added in f32, and turned back once; not where heads have rows or frequencies of their own.
+ Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns.*/
     pub q_out: rope_tensor,
     /** All fields zero: in place. Otherwise a full description. Channels outside the rotated span are
  copied if both tensors hold whole heads, and are left alone if one of them does not. With
  contexts of the CPU, the dtype may be another than that of the input: the result of f32 is
- rounded to it once; under another rounding than FLOAT32 it is first rounded to the input's
- dtype, as a conversion behind the call would find it. So may the heads be m times those of the
- input: each is written m times in a row (but not with BACKWARD, nor where heads have rows or
- frequencies of their own). An output may be exactly its input, if it has its dtype and heads;
- otherwise it may not overlap any tensor of the call. (q and k inside one packed buffer do not
- overlap if they step through it with the same strides.) The library does not check that
- positions, rows and other inputs lie outside of the outputs; that is up to the caller.
+ rounded to it once; in contexts of another rounding than FLOAT32, NOPE or not, it is first
+ rounded to the input's dtype, as a conversion behind the call would find it. So may the heads
+ be m times those of the input: each is written m times in a row (but not with BACKWARD, nor
+ where heads have rows or frequencies of their own). An output may be exactly its input, if it
+ has its dtype and heads; otherwise it may not overlap any tensor of the call. (q and k inside
+ one packed buffer do not overlap if they step through it with the same strides.) The library
+ does not check that positions, rows and other inputs lie outside of the outputs; that is up to
+ the caller.
 
  With BACKWARD, in contexts of the CPU, an input may have m times the heads of its output: they
  are the gradients of heads that were repeated m times in a row. m of them, one after the other,
- are added in f32, and turned back once; not where heads have rows or frequencies of their own.*/
+ are added in f32, and turned back once; not where heads have rows or frequencies of their own.
+ Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns.*/
     pub k_out: rope_tensor,
     /** Exactly one of the two: positions (with a kind that is not 0), or rows of cosines and sines.
  Rows contain the attention factor, so they allow only FORWARD and BACKWARD.*/
@@ -966,14 +970,14 @@ pub struct rope_fused {
     /** The values of the tokens, which do not turn: they are copied to v_out, to cache->v, or to both.
  One of these is required with v. head_dim is required in each of them, 1 to 1024, and need not
  be that of the context; heads need not be those of k. head_dim of v_out is that of v; dtype and
- heads may be others, as of k_out: values are rounded once. As for k_out: v_out may be exactly
- v; otherwise no output overlaps another tensor of the call.*/
+ heads may be others, as of k_out: values are rounded once, whatever the context rounds. As for
+ k_out: v_out may be exactly v; otherwise no output overlaps another tensor of the call.*/
     pub v: rope_tensor,
     /** The values of the tokens, which do not turn: they are copied to v_out, to cache->v, or to both.
  One of these is required with v. head_dim is required in each of them, 1 to 1024, and need not
  be that of the context; heads need not be those of k. head_dim of v_out is that of v; dtype and
- heads may be others, as of k_out: values are rounded once. As for k_out: v_out may be exactly
- v; otherwise no output overlaps another tensor of the call.*/
+ heads may be others, as of k_out: values are rounded once, whatever the context rounds. As for
+ k_out: v_out may be exactly v; otherwise no output overlaps another tensor of the call.*/
     pub v_out: rope_tensor,
     /** Required by REROTATE, otherwise NULL: where the keys were before, p'. It follows the rules of
  args->positions, but may have another kind, and runs of its own. (SEQ_OFFSETS of one without
@@ -983,16 +987,16 @@ pub struct rope_fused {
  required here, and goes to cache->k, to k_out, or to both; v goes to cache->v, v_out, or both.
  Heads are the same there, and so is head_dim of v; with contexts of the CPU the dtype may be
  another, and that of the source one in 8 bits (section 15). A token that is nowhere in source
- is skipped: its k and v are written nowhere; one that is nowhere in cache is written to k_out
- and v_out alone. Memory of source (k, v) is exactly that of cache (k, v: pages, page_size,
- strides and address), or disjoint from all that is written. Where it is the same, a slot that
- is written is read by the token that is written there, in place, and by no other token; k turns
- there, and v, which is there already, is left alone. (Scales follow the same rules as the memory
- that they belong to.) Slots are compared before anything is
- written: tokens cannot move in a circle, or by less than their number along one row of slots.
- On CUDA, where they lie on the device, that is up to the caller; a token whose slot does not
- exist in source is counted in source->dropped, and skipped.
- With BACKWARD, and in rope_prepared_create, source is ROPE_ERROR_UNSUPPORTED.*/
+ is skipped: its k and v are written nowhere (q and rest are as ever); one that is nowhere in
+ cache is written to k_out and v_out alone. Memory of source (k, v) is exactly that of cache (k,
+ v: pages, page_size, strides and address), or disjoint from all that is written. Where it is
+ the same, a slot that is written is read by the token that is written there, in place, and by
+ no other token; k turns there, and v, which is there already, is left alone. (Scales follow the
+ same rules as the memory that they belong to.) Slots are compared before anything is written:
+ tokens cannot move in a circle, or by less than their number along one row of slots. On CUDA,
+ where they lie on the device, that is up to the caller; a token whose slot does not exist in
+ source is counted in source->dropped, and skipped. With BACKWARD, and in rope_prepared_create,
+ source is ROPE_ERROR_UNSUPPORTED.*/
     pub source: *const rope_kv_cache,
     /** NULL, or the norms of args->q, args->k and v. They need contexts of the CPU; with source, and in
  rope_prepared_create, they are ROPE_ERROR_UNSUPPORTED.*/
@@ -1165,7 +1169,9 @@ pub struct rope_norm {
  Each operation is one of f32, rounded to nearest even. MAX is 448 (F8_E4M3), 57344 (F8_E5M2) or
  127 (I8). Codes saturate, infinity too; subnormal codes are kept; NaN becomes 0x7f (I8: 0). In a
  largest size NaN counts as 0, and infinity as the largest float. x is the result in f32, or where
- it is said below, rounded to the dtype of the input (which of a source in 8 bits is F32).*/
+ it is said below, rounded to the dtype of the input (which of a source in 8 bits is F32). Scales
+ in \`data\` that are given are not looked at: with 0, infinity or NaN the formula gives what it
+ gives.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_scale {
@@ -1181,8 +1187,9 @@ pub struct rope_scale {
     pub group: i32,
     /// computed: 1: rounded up to a power of two, as E8M0 requires
     pub power_of_two: i32,
-    /** 1: x is rounded to the dtype of the input first, as two kernels would do; so it always is under
- another rounding than FLOAT32*/
+    /** 1: x is rounded to the dtype of the input first, as two kernels would do; so x of q and k always
+ is in contexts of another rounding than FLOAT32, NOPE or not. v and rest do not turn, and are
+ rounded to it first only by this, or by the norm of v*/
     pub round_first: i32,
     pub reserved: i32,
     /// computed: 2^-126 to 2^126, never smaller, before power_of_two; 0: 2^-126

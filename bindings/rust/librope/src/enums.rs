@@ -97,7 +97,7 @@ impl Numbered for Angle {
     }
 }
 
-/// Where values are rounded to the dtype of the tensor.
+/// Where values are rounded to the dtype of the tensor: of the input, where its output has another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
