@@ -21,7 +21,7 @@ struct Field {
   const char* tensor;
 
   rope_status Needs(const char* field, double value, const char* rule) const {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.scale->%s (%.9g) %s", call.function, tensor,
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.scale->%s (%.10g) %s", call.function, tensor,
                 field, value, rule);
   }
   rope_status IsFlag(const char* field, int32_t value) const {
