@@ -345,10 +345,6 @@ const char* NameOfNorm(const rope_fused& fused) {
 rope_status CheckNormed(const Call& call, const char* name, rope_operation operation,
                         DataOf data_of, bool has_source) {
   const Backend& backend = *call.context.backend;
-  if (!backend.has_norms) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be NULL in a %s context in this version",
-                call.function, name, backend.name);
-  }
   if (!kOperations[operation].takes_rows) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
                 "%s: %s must be NULL with operation (%d): norms need FORWARD or BACKWARD",

@@ -36,7 +36,6 @@ struct Backend {
   bool has_moves = false;         // serves REROTATE and rope_fused.source
   bool has_batch_repeat = false;  // serves rope_positions.batch_repeat
   bool has_gradients = false;     // of norms, and of repeated heads
-  bool has_norms = false;         // serves rope_fused.q_norm, k_norm and v_norm
   // Serves outputs of another dtype or with more heads than their input, and rope_fused.rest.
   bool has_conversions = false;
 

@@ -575,7 +575,6 @@ extern constexpr Backend kCpuBackend = [] {
   backend.has_moves = true;
   backend.has_batch_repeat = true;
   backend.has_gradients = true;
-  backend.has_norms = true;
   backend.has_conversions = true;
   backend.attach = &cpu::Attach;
   backend.apply = &cpu::Apply;

@@ -77,12 +77,21 @@ void SetLaneSpans(const rope_context& context, uint32_t pairs_per_lane, CosSinSo
 rope_status CheckParts(const Plan& plan) {
   const rope_context& context = *plan.context;
   const int32_t capacity = Capacity(KindOf(plan), TermsOf(context));
-  if (context.nope || context.pairs <= capacity ||
-      !MovesChannels(ChannelOrderOf(context.pairing, plan.operation))) {
-    return ROPE_OK;
-  }
+  if (context.nope || context.pairs <= capacity) return ROPE_OK;
+  const bool moves = MovesChannels(ChannelOrderOf(context.pairing, plan.operation));
   for (int32_t n = 0; n < plan.tensor_count; ++n) {
-    if (plan.tensors[n].in != plan.tensors[n].out) continue;
+    const bool in_place = plan.tensors[n].in == plan.tensors[n].out;
+    const Norm* const norm = plan.fused != nullptr ? plan.fused->norms[n] : nullptr;
+    if (norm != nullptr && (in_place || norm->after)) {
+      return Fail(ROPE_ERROR_UNSUPPORTED,
+                  "%s: %s: a norm %s on CUDA needs at most %d pairs with this angle and these "
+                  "positions, and the context has %d: give rows (args->cos_sin)%s",
+                  plan.function,
+                  norm == &plan.fused->q_norm ? "args->fused->q_norm" : "args->fused->k_norm",
+                  norm->after ? "with ROPE_NORM_ORDER_AFTER" : "in place", capacity, context.pairs,
+                  norm->after ? "" : " or an output");
+    }
+    if (!in_place || !moves) continue;
     return Fail(ROPE_ERROR_UNSUPPORTED,
                 "%s: args->q_out or args->k_out: a pairing that moves channels, in place on CUDA, "
                 "needs at most %d pairs with this angle and these positions, and the context has "

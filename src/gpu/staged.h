@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "gpu/kernel.h"
+#include "gpu/staged_norm.h"
 #include "gpu/staged_params.h"
 
 namespace rope::gpu {
@@ -150,27 +151,53 @@ struct StagedKernel {
     int32_t s = 0;
     while (s + 1 < p.side_count && own >= p.sides[s].blocks) own -= p.sides[s++].blocks;
     const StagedSide& side = p.sides[s];
-    const uint32_t first = own * side.block_heads;
-    const Heads heads = {p,
-                         side,
-                         reinterpret_cast<float*>(shared),
-                         reinterpret_cast<CosSin*>(shared + p.rows_at),
-                         reinterpret_cast<StagedToken*>(shared + p.tokens_at),
-                         first};
+    const StagedNorm& norm = side.norm;
+    const uint32_t begin = own * side.block_heads,
+                   end = norm.all_heads ? side.heads : begin + side.block_heads;
+    Heads heads = {p,
+                   side,
+                   reinterpret_cast<float*>(shared),
+                   reinterpret_cast<CosSin*>(shared + p.rows_at),
+                   reinterpret_cast<StagedToken*>(shared + p.tokens_at),
+                   begin};
+    const NormOfHeads<kType, Heads> normed = {norm, heads, shared + p.norms_at};
     block.Each([&](const Thread& i) {
       FindToken(p, i, heads.tokens);
       if (side.turns) MakeRows(p, i, heads.rows);
     });
-    if (side.turns) {
-      block.Each([&](const Thread& i) { heads.Load(i); });
-      block.Each([&](const Thread& i) { heads.Rotate(i); });
+    const int first_pass = FirstPassOf(norm);
+    ROPE_LOOP
+    for (int n = first_pass; n <= kWriteHeads; ++n) {
+      const auto pass = static_cast<StagedPass>(n);
+      ROPE_LOOP
+      for (heads.first = begin; heads.first < end; heads.first += side.block_heads) {
+        // Between two passes all heads stay where they are, if there are no others.
+        const bool loads = pass == first_pass || begin + side.block_heads < end;
+        if (side.is_staged() && loads) {
+          block.Each([&](const Thread& i) { heads.Load(i); });
+        }
+        if (pass == kWriteHeads && norm.is_there && !norm.after) {
+          block.Each([&](const Thread& i) { normed.Apply(i); });
+        }
+        if (side.turns && (norm.after ? loads : pass == kWriteHeads)) {
+          block.Each([&](const Thread& i) { heads.Rotate(i); });
+        }
+        if (pass != kWriteHeads) {
+          block.Each([&](const Thread& i) { normed.AddChannels(i, pass, heads.first == begin); });
+          if (norm.all_heads) block.Each([&](const Thread& i) { normed.AddHeads(i); });
+          const bool is_last = heads.first + side.block_heads >= end;
+          if (is_last) block.Each([&](const Thread& i) { normed.Finish(i, pass); });
+          continue;
+        }
+        if (norm.is_there && norm.after) {
+          block.Each([&](const Thread& i) { normed.Apply(i); });
+        }
+        block.Each([&](const Thread& i) { heads.Store(i); });
+      }
     }
-    block.Each([&](const Thread& i) { heads.Store(i); });
   }
 
  private:
-  ROPE_HD static uint32_t NumberOf(const Thread& i) { return i.y * kStagedLanes + i.x; }
-
   ROPE_HD static Slot FindSlot(const SlotUse& use, const Token& token, int64_t row_tokens,
                                bool counts) {
     if (use.slots.kind == 0) return {0, 0};
@@ -181,7 +208,7 @@ struct StagedKernel {
 
   // By one thread for each token.
   ROPE_HD static void FindToken(const StagedParams& p, const Thread& i, StagedToken* tokens) {
-    const uint32_t t = NumberOf(i), n = i.block_x * p.block_tokens + t;
+    const uint32_t t = NumberInBlock(i), n = i.block_x * p.block_tokens + t;
     if (t >= p.block_tokens) return;
     StagedToken& found = tokens[t];
     found.is_there = false;
@@ -254,6 +281,26 @@ struct StagedKernel {
     ROPE_HD uint32_t count() const { return p.block_tokens * side.block_heads; }
     ROPE_HD float* ValuesOf(uint32_t head) const { return values + head * p.head_values; }
 
+    // Of a head that is in shared memory: its token, and which of the token's heads it is.
+    ROPE_HD uint32_t TokenOf(uint32_t at) const { return side.by_block_heads(at); }
+    ROPE_HD uint32_t NumberOfHead(uint32_t at) const {
+      return first + at - TokenOf(at) * side.block_heads;
+    }
+    // The token's number, counted through all batch rows.
+    ROPE_HD int64_t RowOf(uint32_t at) const {
+      const StagedToken& token = tokens[TokenOf(at)];
+      return token.batch * p.row_tokens + token.index;
+    }
+    // Whether anything is read and written for it.
+    ROPE_HD bool IsTokenThere(uint32_t t) const {
+      const StagedToken& token = tokens[t];
+      return token.is_there && (!side.from_slots || token.read_page >= 0) &&
+             (!side.to_slots || token.written_page >= 0);
+    }
+    ROPE_HD bool IsThere(uint32_t at) const {
+      return IsTokenThere(TokenOf(at)) && NumberOfHead(at) < side.heads;
+    }
+
     ROPE_HD Place PlaceOf(uint32_t channel, bool interleaved) const {
       if (!side.turns) return {channel, false, false, false};
       const auto pairs = static_cast<uint32_t>(p.source.all_pairs);
@@ -281,13 +328,10 @@ struct StagedKernel {
       uint32_t channel;          // its first
     };
     ROPE_HD Part PartOf(uint32_t n) const {
-      const uint32_t at = side.by_vectors(n), t = side.by_block_heads(at);
-      const uint32_t head = first + at - t * side.block_heads;
-      const StagedToken* token = tokens + t;
-      const bool goes = n < count() * side.vectors && token->is_there && head < side.heads &&
-                        (!side.from_slots || token->read_page >= 0) &&
-                        (!side.to_slots || token->written_page >= 0);
-      return {goes ? token : nullptr, at, head, (n - at * side.vectors) * kElements};
+      const uint32_t at = side.by_vectors(n);
+      const bool goes = n < count() * side.vectors && IsThere(at);
+      return {goes ? tokens + TokenOf(at) : nullptr, at, NumberOfHead(at),
+              (n - at * side.vectors) * kElements};
     }
     ROPE_HD const char* In(const Part& part) const {
       const StagedToken& t = *part.token;
@@ -307,7 +351,7 @@ struct StagedKernel {
     // Two vectors of a thread are on their way at once.
     ROPE_HD void Load(const Thread& i) const {
       ROPE_LOOP
-      for (uint32_t n = NumberOf(i); n < count() * side.vectors; n += 2 * kStagedThreads) {
+      for (uint32_t n = NumberInBlock(i); n < count() * side.vectors; n += 2 * kStagedThreads) {
         Vector<kBytes> data[2];
         Part parts[2];
         Place places[2];
@@ -315,7 +359,7 @@ struct StagedKernel {
         for (uint32_t u = 0; u < 2; ++u) {
           parts[u] = PartOf(n + u * kStagedThreads);
           places[u] = PlaceOf(parts[u].channel, p.reads_interleaved);
-          if (!places[u].turns) parts[u].token = nullptr;
+          if (!places[u].turns && !side.norm.is_there) parts[u].token = nullptr;
           if (parts[u].token != nullptr) data[u] = Memory::template Load<kBytes>(In(parts[u]));
         }
         ROPE_UNROLL
@@ -338,27 +382,29 @@ struct StagedKernel {
         for (uint32_t pair = i.x; pair < p.source.pairs; pair += kStagedLanes) {
           const Pair turned = RotateBy(p.arithmetic, kType, {head[pair], head[all + pair]},
                                        row[pair], second_row[pair]);
-          head[pair] = turned.x0;
-          head[all + pair] = turned.x1;
+          // A norm that rounds finds the result rounded.
+          const bool rounds = side.norm.after && side.norm.rounding != ROPE_NORM_ROUNDING_FLOAT32;
+          head[pair] = rounds ? RoundTo(kType, turned.x0) : turned.x0;
+          head[all + pair] = rounds ? RoundTo(kType, turned.x1) : turned.x1;
         }
       }
     }
 
     ROPE_HD void Store(const Thread& i) const {
       ROPE_LOOP
-      for (uint32_t n = NumberOf(i); n < count() * side.vectors; n += kStagedThreads) {
+      for (uint32_t n = NumberInBlock(i); n < count() * side.vectors; n += kStagedThreads) {
         const Part part = PartOf(n);
         if (part.token == nullptr) continue;
         const Place place = PlaceOf(part.channel, p.writes_interleaved);
+        const bool stays =
+            !place.is_in_span && part.channel >= side.copy_begin && part.channel < side.copy_end;
+        if (!place.turns && !stays) continue;
         Vector<kBytes> data;
-        if (place.turns) {
+        if (place.turns || side.norm.is_there) {
           float own[kElements];
           Get(ValuesOf(part.at), place, own);
           Pack<kType, kElements>(own, &data);
         } else {
-          const bool copies =
-              !place.is_in_span && part.channel >= side.copy_begin && part.channel < side.copy_end;
-          if (!copies) continue;
           const char* const in = In(part);
           if (in == Out(part)) continue;
           data = Memory::template Load<kBytes>(in);

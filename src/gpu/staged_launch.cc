@@ -24,7 +24,6 @@ struct Task {
   rope_dtype dtype;
   bool is_wide;
   bool is_late;  // in place, when others have read it
-  bool is_staged;
 };
 
 class StagedGroup {
@@ -58,17 +57,26 @@ class StagedGroup {
       const bool from_slots = n >= fused_.gathered, to_slots = n == fused_.cached;
       const bool in_place = t.in == t.out && !from_slots && !to_slots;
       const int32_t size = ElementSize(t.dtype), span = context_.rotary_dim;
-      const bool rest = t.copies_rest && !in_place;
-      if (context_.nope && in_place) continue;
-      const int32_t first = rest ? 0 : t.in_span;
+      const Norm* const norm = fused_.norms[n];
+      if (context_.nope && in_place && norm == nullptr) continue;
+      // What is read besides the span, and what of it is written.
+      const bool reads_rest = norm != nullptr ? norm->channels != span : t.copies_rest && !in_place,
+                 rest = reads_rest && (t.copies_rest || in_place);
+      const int32_t first = reads_rest ? 0 : t.in_span;
       Task task = TaskOf(t.in + first, t.out + (t.out_span - t.in_span + first), t.in_strides,
                          t.out_strides, t.heads, t.dtype, from_slots, to_slots);
       StagedSide& side = task.side;
-      const auto width = static_cast<uint32_t>(rest ? context_.head_dim : span);
+      const auto width = static_cast<uint32_t>(reads_rest ? context_.head_dim : span);
       side.span_at = static_cast<uint32_t>((t.in_span - first) / size);
-      side.turns = task.is_staged = !context_.nope;
-      side.copy_end = rest || context_.nope ? width : 0;
+      side.turns = !context_.nope;
+      if (rest) {
+        side.copy_end = width;
+      } else if (context_.nope) {
+        side.copy_begin = side.span_at;
+        side.copy_end = side.span_at + static_cast<uint32_t>(span);
+      }
       task.is_late = n > 0 && plan_.tensors[n - 1].in == t.in && t.in == t.out;
+      SetNorm(norm, &side);
       Finish(width, task);
     }
   }
@@ -79,10 +87,12 @@ class StagedGroup {
       Task task = TaskOf(c.in, c.out, c.in_strides, c.out_strides, c.heads, c.dtype, c.FromSlots(),
                          c.ToSlots());
       // Bytes, which share the launch of a tensor where they can.
-      const bool any_dtype = ((c.width | AddressBits(task.side)) & 15) == 0;
+      const bool any_dtype = c.norm == nullptr && ((c.width | AddressBits(task.side)) & 15) == 0;
       if (any_dtype && plan_.tensor_count > 0) task.dtype = plan_.tensors[0].dtype;
       const auto width = static_cast<uint32_t>(c.width / ElementSize(task.dtype));
       task.side.copy_end = width;
+      task.is_late = n > 0 && c.norm != nullptr && c.in == c.out;
+      SetNorm(c.norm, &task.side);
       Finish(width, task);
     }
   }
@@ -100,6 +110,26 @@ class StagedGroup {
     task.side.from_slots = from_slots;
     task.side.to_slots = to_slots;
     return task;
+  }
+
+  void SetNorm(const Norm* from, StagedSide* side) const {
+    if (from == nullptr) return;
+    StagedNorm& norm = side->norm;
+    norm.is_there = true;
+    norm.weight = from->weight;
+    norm.bias = from->bias;
+    norm.rstd = from->rstd;
+    norm.weight_stride = from->weight_stride;
+    norm.eps = from->eps;
+    norm.channels = static_cast<uint32_t>(from->channels);
+    norm.weight_dtype = from->weight_dtype;
+    norm.rounding = from->rounding;
+    norm.rule = from->rule;
+    norm.after = from->after;
+    norm.all_heads = from->span == ROPE_NORM_SPAN_ALL_HEADS;
+    norm.interleaved = from->after ? WritesInterleaved(order_) : ReadsInterleaved(order_);
+    norm.terms = static_cast<float>(from->channels);
+    if (norm.all_heads) norm.terms *= static_cast<float>(side->heads);
   }
 
   void Finish(uint32_t width, Task task) {
@@ -176,7 +206,7 @@ class StagedGroup {
   rope_status ForEachOf(bool late, rope_dtype dtype, bool wide, StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
     p.side_count = 0;
-    bool turns = false, uses_slots = false;
+    bool turns = false, uses_slots = false, norms = false;
     uint32_t values = 0, copy_ends[kMaxSides];
     for (int32_t n = 0; n < task_count_; ++n) {
       const Task& task = tasks_[n];
@@ -184,13 +214,15 @@ class StagedGroup {
       copy_ends[p.side_count] = task.side.copy_end;
       StagedSide& side = p.sides[p.side_count++] = task.side;
       turns |= side.turns;
+      norms |= side.norm.is_there;
       uses_slots |= side.from_slots || side.to_slots;
       const auto width = side.vectors * (wide ? 16 / static_cast<uint32_t>(ElementSize(dtype)) : 1);
-      if (task.is_staged) values = std::max(values, DivideUp(width, 4u) * 4);
+      if (side.is_staged()) values = std::max(values, DivideUp(width, 4u) * 4);
     }
     if (p.side_count == 0) return ROPE_OK;
     launch_.variant = {dtype, wide ? kHalves16 : kSingle, Arithmetic::kFused};
     p.head_values = values;
+    norms_ = norms;
     p.rounds_rows = context_.rounding.rounds_rows && IsNarrow(dtype);
     const bool counts = uses_slots && row_head_ == 0 && !has_counted_;
     has_counted_ |= counts;
@@ -238,14 +270,17 @@ class StagedGroup {
   rope_status VisitBlocks(StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
     const uint32_t row_bytes = p.source.pairs * sizeof(CosSin) * (p.per_channel ? 2 : 1);
-    uint32_t heads = kMostHeads, blocks = 0, most = 0;
-    if (p.head_values != 0) heads = std::clamp(kHeadValues / p.head_values, 1u, heads);
+    uint32_t room = kMostHeads, blocks = 0, most = 0;
+    if (p.head_values != 0) room = std::clamp(kHeadValues / p.head_values, 1u, room);
+    uint32_t heads = room;
     for (;; heads /= 2) {
       blocks = most = 0;
       for (int32_t s = 0; s < p.side_count; ++s) {
         StagedSide& side = p.sides[s];
-        side.blocks = DivideUp(side.heads, heads);
+        const bool together = side.norm.all_heads;
+        side.blocks = DivideUp(side.heads, together ? room : heads);
         side.block_heads = DivideUp(side.heads, side.blocks);
+        if (together) side.blocks = 1;
         side.by_block_heads = SmallDivisorOf(side.block_heads);
         blocks += side.blocks;
         most = std::max(most, side.block_heads);
@@ -260,8 +295,13 @@ class StagedGroup {
     }
     p.rows_at = p.block_tokens * most * p.head_values * static_cast<uint32_t>(sizeof(float));
     p.tokens_at = p.rows_at + p.block_tokens * row_bytes;
-    launch_.shared_bytes =
-        p.tokens_at + p.block_tokens * static_cast<uint32_t>(sizeof(StagedToken));
+    p.norms_at = p.tokens_at + p.block_tokens * static_cast<uint32_t>(sizeof(StagedToken));
+    launch_.shared_bytes = p.norms_at;
+    if (norms_) {
+      const uint32_t sums = (most + 1) * kStagedSumStride * static_cast<uint32_t>(sizeof(float));
+      launch_.shared_bytes +=
+          p.block_tokens * (sums + most * static_cast<uint32_t>(sizeof(StagedMoments)));
+    }
     launch_.shape.x = kStagedLanes;
     launch_.shape.y = kStagedWarps;
     launch_.shape.z = 1;
@@ -280,13 +320,15 @@ class StagedGroup {
   Task tasks_[kMaxSides];
   int32_t task_count_ = 0;
   bool has_counted_ = false;  // tokens whose slot is missing
+  bool norms_ = false;        // whether the launch has some
   StagedLaunch launch_{};
 };
 
 }  // namespace
 
 bool IsStaged(const Plan& plan) {
-  return plan.fused->source.kind != 0 || kOperations[plan.operation].has_from();
+  return plan.fused->source.kind != 0 || kOperations[plan.operation].has_from() ||
+         plan.fused->has_norms();
 }
 
 rope_status ForEachStagedLaunch(const Plan& plan, int32_t multiprocessors, StagedLaunchFn launch,

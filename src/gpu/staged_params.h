@@ -1,5 +1,5 @@
 // What the kernels of calls are given that do more than rotate and store: keys that move, out of
-// slots or from other positions. See staged.h.
+// slots or from other positions, and norms. See staged.h.
 #ifndef LIBROPE_SRC_GPU_STAGED_PARAMS_H_
 #define LIBROPE_SRC_GPU_STAGED_PARAMS_H_
 
@@ -8,6 +8,7 @@
 #include "gpu/params.h"
 #include "math/angle.h"
 #include "math/divisor.h"
+#include "math/norm.h"
 #include "math/pairing.h"
 #include "math/rounding.h"
 #include "math/slots.h"
@@ -38,19 +39,46 @@ struct PositionsBefore {
   double factors[kMaxSets];  // of each set, by this one
 };
 
+// A norm of a side.
+struct StagedNorm {
+  const char *weight, *bias;
+  const float* rstd;      // null: not given
+  int64_t weight_stride;  // bytes from head to head
+  float eps, terms;       // terms: that a mean is over
+  uint32_t channels;      // of a head
+  rope_dtype weight_dtype;
+  rope_norm_rounding rounding;
+  NormRule rule;
+  bool is_there;
+  bool after;        // the rotation
+  bool all_heads;    // are normed together
+  bool interleaved;  // its channels: as they are read or, after the rotation, written
+};
+
+// What a block keeps of them, in shared memory: running sums of each head and, behind them, of each
+// token, so many floats apart that threads with one each meet no bank twice; then the moments.
+inline constexpr uint32_t kStagedSumStride = kStagedLanes + 1;
+struct StagedMoments {
+  float mean, root;
+};
+
 // q, k or v, to one place. Channels are counted from the first one that is read.
 struct StagedSide {
   const char* in;                       // of the first head of the first token, or of slot 0
   char* out;                            // likewise
   HeadStrides in_strides, out_strides;  // bytes; of slots: from page to page, from slot to slot
   uint32_t heads, block_heads;          // block_heads: of one token in a block at once
-  uint32_t blocks;                      // of a token
+  uint32_t blocks;                      // of a token; 1 if its heads are normed together
   uint32_t vectors;                     // of a head
   SmallDivisor by_vectors, by_block_heads;
   uint32_t span_at;               // where the rotated channels begin
   uint32_t copy_begin, copy_end;  // what is written besides those that turn
   bool turns;                     // else there are no rotated channels
   bool from_slots, to_slots;
+  StagedNorm norm;
+
+  // Whether heads pass through shared memory; else they are copied.
+  ROPE_HD bool is_staged() const { return turns || norm.is_there; }
 };
 
 struct StagedParams {
@@ -65,8 +93,9 @@ struct StagedParams {
   bool reads_interleaved, writes_interleaved;
   int32_t segment_count;
   Segment segments[kMaxLaneSpans];
-  // Shared memory: values of heads at 0, so many floats apart; rows and tokens, from bytes on.
-  uint32_t head_values, rows_at, tokens_at;
+  // Shared memory: values of heads at 0, so many floats apart; rows, tokens and norms, from bytes
+  // on.
+  uint32_t head_values, rows_at, tokens_at, norms_at;
   PositionsBefore before;
   CosSinSource source;
 };

@@ -11,6 +11,7 @@
 
 #include "librope/rope.h"
 #include "math/host_device.h"
+#include "math/root.h"
 #include "math/sincos.h"
 #include "math/tensor.h"
 
@@ -61,16 +62,20 @@ struct Norm {
 // of two bf16 in them, add each channel where it lies (docs/serving.md, "Choice 1").
 inline constexpr int kRunningSums = 32;
 
-// Adds n terms; add(sum, c) is a running sum with term c. Then the upper half of the sums is added
-// to the lower one, until one is left.
-template <class AddTerm>
-ROPE_HD float SumInOrder(int n, const AddTerm& add) {
-  float sums[kRunningSums] = {};
-  for (int c = 0; c < n; ++c) sums[c % kRunningSums] = add(sums[c % kRunningSums], c);
+// Adds the upper half of the running sums to the lower one, until one is left.
+ROPE_HD float AddHalves(float* sums) {
   for (int half = kRunningSums / 2; half > 0; half /= 2) {
     for (int j = 0; j < half; ++j) sums[j] = Add(sums[j], sums[j + half]);
   }
   return sums[0];
+}
+
+// Adds n terms; add(sum, c) is a running sum with term c.
+template <class AddTerm>
+ROPE_HD float SumInOrder(int n, const AddTerm& add) {
+  float sums[kRunningSums] = {};
+  for (int c = 0; c < n; ++c) sums[c % kRunningSums] = add(sums[c % kRunningSums], c);
+  return AddHalves(sums);
 }
 
 // Of the channels of a head, or of the sums of the heads of a token: x[0] to x[n - 1].
@@ -79,23 +84,27 @@ ROPE_HD float SumOf(const Values& x, int n) {
   return SumInOrder(n, [&x](float sum, int c) { return Add(sum, x[c]); });
 }
 
-// Of the squares of x - mean. A root mean square has mean 0.
+// The sum with the square of x - mean. A root mean square has mean 0.
+ROPE_HD float AddSquare(float sum, float x, float mean) {
+  const float distance = Add(x, -mean);
+  return Fma(distance, distance, sum);
+}
 template <class Values>
 ROPE_HD float SumOfSquares(const Values& x, int n, float mean) {
-  return SumInOrder(n, [&x, mean](float sum, int c) {
-    const float distance = Add(x[c], -mean);
-    return Fma(distance, distance, sum);
-  });
+  return SumInOrder(n, [&x, mean](float sum, int c) { return AddSquare(sum, x[c], mean); });
+}
+
+ROPE_HD float SquareRoot(float value) {
+#if defined(__CUDA_ARCH__)
+  return SquareRootByDigits(value);
+#else
+  return std::sqrt(value);
+#endif
 }
 
 // 1 / sqrt(sum / n + eps).
 ROPE_HD float InverseRoot(float sum, float n, float eps) {
-  const float square = Add(Divide(sum, n), eps);
-#if defined(__CUDA_ARCH__)
-  return Divide(1.0f, __fsqrt_rn(square));
-#else
-  return Divide(1.0f, std::sqrt(square));
-#endif
+  return Divide(1.0f, SquareRoot(Add(Divide(sum, n), eps)));
 }
 
 // What is added where there is no bias: any number keeps its bits.

@@ -32,7 +32,6 @@ const Backend* FindBackend(rope_device) {
     backend.has_runner = true;
     backend.has_ggml = true;
     backend.has_moves = true;
-    backend.has_norms = true;
     backend.attach = &NoAttach;
     backend.apply = &NoApply;
     backend.fill = &NoFill;

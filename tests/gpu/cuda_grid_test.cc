@@ -385,27 +385,6 @@ TEST_F(CudaGrid, ChecksOfAnAppendDoNotReadTheDevice) {
       "CUDA in this version");
 }
 
-TEST_F(CudaGrid, NormsAreRefused) {
-  const Context context = Create(Config(8));
-  context->backend = &kDevice;
-  const rope_norm norm = ROPE_INIT(rope_norm);
-  rope_fused fused = ROPE_INIT(rope_fused);
-  fused.k_norm = &norm;
-  rope_qk_args args = rope::testing::Args(1, 3);
-  args.k = rope::testing::Tensor(reinterpret_cast<void*>(0x1000), ROPE_DTYPE_F32, 1);
-  args.positions = rope::testing::Offset(0);
-  args.fused = &fused;
-  Plan plan;
-  Shapes shapes;
-  FusedPlan made;
-  FusedShapes made_shapes;
-  EXPECT_EQ(MakePlan("test", kNames, context.get(), &args, DataOf::kCall, &plan, &shapes, &made,
-                     &made_shapes),
-            ROPE_ERROR_UNSUPPORTED);
-  EXPECT_STREQ(rope_last_error(),
-               "test: args->fused->k_norm must be NULL in a CUDA context in this version");
-}
-
 // Whatever starts, runs and tables hold, a token goes to a slot of the cache or nowhere.
 TEST_F(CudaGrid, SlotsOfAnyArraysExist) {
   std::mt19937 random(2);

@@ -10,12 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
-#include "cuda/traits.h"
 #include "gpu/launch.h"
 #include "librope/rope.h"
-#include "staged_walk.h"
 #include "math/element.h"
+#include "staged_walk.h"
 #include "support/elements.h"
 #include "support/handles.h"
 #include "support/move_call.h"
@@ -23,8 +21,6 @@
 
 namespace rope::gpu {
 namespace {
-
-constexpr Names kNames = {"", "", "q", "k", "q_out", "k_out", ".data", {}};
 
 using rope::testing::Config;
 using rope::testing::Context;
@@ -37,47 +33,6 @@ using rope::testing::Random;
 using rope::testing::RandomMoveConfig;
 using rope::testing::RandomMoveWish;
 using rope::testing::Rows;
-
-constexpr Backend kDevice = cuda::MakeBackend(nullptr, nullptr, nullptr);
-
-class StagedGrid : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const rope::cpu::Kernels* kernels = nullptr;
-    ASSERT_EQ(rope::cpu::ChooseKernels("StagedGrid", &kernels), ROPE_OK) << rope_last_error();
-    if (!kernels->fused) GTEST_SKIP() << "this CPU has no fused multiply-add";
-    arena = &arena_;
-  }
-  Arena arena_;
-};
-
-// A plan of a context as CUDA has it.
-struct Planned {
-  Plan plan;
-  Shapes shapes;
-  FusedPlan fused;
-  FusedShapes fused_shapes;
-
-  rope_status Make(const Context& device, const rope_qk_args& args) {
-    return MakePlan("test", kNames, device.get(), &args, DataOf::kCall, &plan, &shapes, &fused,
-                    &fused_shapes);
-  }
-};
-
-// Walks a call of `device` on `memory`, which holds all of its tensors.
-rope_status WalkCall(const Context& device, const rope_qk_args& args, const Lines& memory,
-                     Random* r, WalkedStaged* walked) {
-  Planned planned;
-  if (rope_status s = planned.Make(device, args)) return s;
-  EXPECT_TRUE(IsStaged(planned.plan));
-  *arena = Arena{};
-  std::vector<uint8_t> writes(memory.size());
-  arena->ranges.push_back({memory.data(), memory.data() + memory.size(), &writes});
-  walked->backwards = r->Sometimes(2);
-  const rope_status s = ForEachStagedLaunch(planned.plan, r->Of({1, 4, 132}), WalkStaged, walked);
-  EXPECT_FALSE(arena->failed) << "outside of memory, or written twice";
-  return s;
-}
 
 struct MoveTally {
   int64_t moved = 0;
@@ -100,7 +55,7 @@ void RunMove(uint64_t seed, MoveTally* tally) {
   }
   const Context cpu = CreateSets(configs), device = CreateSets(configs);
   ASSERT_TRUE(cpu != nullptr && device != nullptr) << rope_last_error();
-  device->backend = &kDevice;
+  device->backend = &kStagedDevice;
   const bool rows = w.operation == ROPE_OPERATION_FORWARD && w.sets == 1 && r.Sometimes(2) &&
                     config.rounding != ROPE_ROUNDING_NATIVE;
   const bool row_heads = rows && r.Sometimes(2);
@@ -121,7 +76,7 @@ void RunMove(uint64_t seed, MoveTally* tally) {
   const Lines want = call.Want(cpu);
   if (::testing::Test::HasFailure()) return;
   WalkedStaged walked;
-  const rope_status s = WalkCall(device, args, call.memory(), &r, &walked);
+  const rope_status s = WalkCall(device, args, {SpanOf(call.memory())}, &r, &walked);
   if (s == ROPE_ERROR_UNSUPPORTED) {
     EXPECT_EQ(arena->bytes_written, 0);
     ++tally->refused;
@@ -193,7 +148,7 @@ void RunRerotate(uint64_t seed) {
   };
   const Context cpu = create(), device = create();
   ASSERT_TRUE(cpu != nullptr && device != nullptr) << rope_last_error();
-  device->backend = &kDevice;
+  device->backend = &kStagedDevice;
 
   const int64_t batch = r.Pick(1, 3), tokens = r.Pick(1, 9), count = axes * batch * tokens;
   std::vector<int64_t> ids[2];
@@ -236,7 +191,7 @@ void RunRerotate(uint64_t seed) {
   const Lines want = memory;
   std::copy(before.begin(), before.end(), memory.begin());
   WalkedStaged walked;
-  ASSERT_OK(WalkCall(device, args, memory, &r, &walked));
+  ASSERT_OK(WalkCall(device, args, {SpanOf(memory)}, &r, &walked));
   for (int64_t i = 0; i < 2 * batch * tokens * heads * dim; ++i) {
     ASSERT_TRUE(rope::testing::IsSame(dtype, want.data(), memory.data(), i))
         << "element " << i << " axes " << axes << " sums " << sums << " sets " << sets << " angle "
@@ -253,7 +208,7 @@ TEST_F(StagedGrid, RerotateEqualsTheCpu) {
 TEST_F(StagedGrid, MissingSlotsAreSkippedAndCounted) {
   constexpr int kDim = 8;
   const Context device = Create(Config(kDim));
-  device->backend = &kDevice;
+  device->backend = &kStagedDevice;
   Lines memory(3 * 8 * kDim * sizeof(float));
   const auto tensor = [&](int n) {
     return rope::testing::Tensor(memory.data() + n * 8 * kDim * sizeof(float), ROPE_DTYPE_F32, 1,
@@ -285,7 +240,7 @@ TEST_F(StagedGrid, MissingSlotsAreSkippedAndCounted) {
   const Lines before = memory;
   Random r(1);
   WalkedStaged walked;
-  ASSERT_OK(WalkCall(device, args, memory, &r, &walked));
+  ASSERT_OK(WalkCall(device, args, {SpanOf(memory)}, &r, &walked));
   EXPECT_EQ(missing_from, 12u);
   EXPECT_EQ(missing_to, 21u);  // of token 4 alone: tokens 2 and 5 are not read
   const auto changed = [&](int n, int slot) {
@@ -302,7 +257,7 @@ TEST_F(StagedGrid, MissingSlotsAreSkippedAndCounted) {
 // Where the slots of a move lie, only the kernel knows: what the CPU compares is not compared.
 TEST_F(StagedGrid, ChecksOfAMoveDoNotReadTheDevice) {
   const Context device = Create(Config(8));
-  device->backend = &kDevice;
+  device->backend = &kStagedDevice;
   const auto nowhere = [](uintptr_t at) { return reinterpret_cast<void*>(4096 * at); };
   rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
   cache.kind = ROPE_SLOTS_MAPPED;

@@ -12,8 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/kernels.h"
+#include "cuda/traits.h"
 #include "gpu/launch.h"
 #include "gpu/staged.h"
+#include "librope/rope.h"
+#include "support/handles.h"
+#include "support/random.h"
 #include "walk.h"
 
 namespace rope::gpu {
@@ -82,6 +87,61 @@ inline rope_status WalkStaged(const StagedLaunch& l, void* data) {
   }
   return ROPE_OK;
 }
+
+// Calls of contexts as CUDA has them, beside those of the CPU.
+inline constexpr Backend kStagedDevice = cuda::MakeBackend(nullptr, nullptr, nullptr);
+
+struct Planned {
+  Plan plan;
+  Shapes shapes;
+  FusedPlan fused;
+  FusedShapes fused_shapes;
+
+  rope_status Make(const rope::testing::Context& device, const rope_qk_args& args) {
+    constexpr Names kNames = {"", "", "q", "k", "q_out", "k_out", ".data", {}};
+    return MakePlan("test", kNames, device.get(), &args, DataOf::kCall, &plan, &shapes, &fused,
+                    &fused_shapes);
+  }
+};
+
+struct MemorySpan {
+  const char* data;
+  size_t size;
+};
+template <class Bytes>
+MemorySpan SpanOf(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size() * sizeof(*bytes.data())};
+}
+
+// Walks a call of `device` on memory that holds all of its tensors.
+inline rope_status WalkCall(const rope::testing::Context& device, const rope_qk_args& args,
+                            const std::vector<MemorySpan>& memory, rope::testing::Random* r,
+                            WalkedStaged* walked) {
+  Planned planned;
+  if (rope_status s = planned.Make(device, args)) return s;
+  EXPECT_TRUE(IsStaged(planned.plan));
+  *arena = Arena{};
+  std::vector<std::vector<uint8_t>> writes;
+  for (const MemorySpan& span : memory) writes.emplace_back(span.size);
+  for (size_t n = 0; n < memory.size(); ++n) {
+    arena->ranges.push_back({memory[n].data, memory[n].data + memory[n].size, &writes[n]});
+  }
+  walked->backwards = r->Sometimes(2);
+  const rope_status s = ForEachStagedLaunch(planned.plan, r->Of({1, 4, 132}), WalkStaged, walked);
+  EXPECT_FALSE(arena->failed) << "outside of memory, or written twice";
+  return s;
+}
+
+class StagedGrid : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const rope::cpu::Kernels* kernels = nullptr;
+    ASSERT_EQ(rope::cpu::ChooseKernels("StagedGrid", &kernels), ROPE_OK) << rope_last_error();
+    if (!kernels->fused) GTEST_SKIP() << "this CPU has no fused multiply-add";
+    arena = &arena_;
+  }
+  Arena arena_;
+};
 
 }  // namespace rope::gpu
 

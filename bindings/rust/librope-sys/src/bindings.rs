@@ -998,8 +998,8 @@ pub struct rope_fused {
  source is counted in source->dropped, and skipped. With BACKWARD, and in rope_prepared_create,
  source is ROPE_ERROR_UNSUPPORTED.*/
     pub source: *const rope_kv_cache,
-    /** NULL, or the norms of args->q, args->k and v. They need contexts of the CPU; with source, and in
- rope_prepared_create, they are ROPE_ERROR_UNSUPPORTED.*/
+    /** NULL, or the norms of args->q, args->k and v. With source, in rope_prepared_create, and with
+ BACKWARD on CUDA they are ROPE_ERROR_UNSUPPORTED.*/
     pub q_norm: *const rope_norm,
     pub k_norm: *const rope_norm,
     pub v_norm: *const rope_norm,
