@@ -108,9 +108,9 @@ HWY_NOINLINE void NormBlock(const Job& job, int n, int64_t batch, int64_t first,
   if (WritesRest(job.plan, n)) part = {0, 0, norm.channels};
   if (after) t.in_strides = t.out_strides;
   t.heads = job.tensors[n].heads;  // of one row
-  const int64_t first_head = int64_t{job.row_head} * t.heads;
-  t.in += first_head * t.in_strides.head;
-  t.out += first_head * t.out_strides.head;
+  const int64_t heads_before = int64_t{job.row_head} * t.heads;
+  t.in += heads_before * t.in_strides.head;
+  t.out += heads_before * t.out_strides.head;
   ForEachPiece(job, n, t, batch, first, 0, count, [&](int i, const Piece& piece) {
     NormTokens({job.course.kernels, *job.plan.context, norm, t}, part, after ? piece.out : piece.in,
                piece.out, TokenNumber(job, batch, first + i), piece.count);

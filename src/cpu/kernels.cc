@@ -1,6 +1,6 @@
 // Compiles the kernels once for every instruction set that Highway knows for this architecture, but
-// for the rotations (rotations_*.cc), and chooses among them when a context is made. -march must not
-// be given for this file.
+// for the rotations (rotations_*.cc), and chooses among them when a context is made. -march must
+// not be given for this file.
 #include "cpu/kernels.h"
 
 #include <algorithm>

@@ -15,9 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
 namespace HWY_NAMESPACE {
 
-void FillF32Rotations(Kernels& kernels) {
-  FillRotations<F32>(kernels);
-}
+void FillF32Rotations(Kernels& kernels) { FillRotations<F32>(kernels); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace rope::cpu
