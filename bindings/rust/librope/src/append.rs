@@ -13,7 +13,7 @@ use crate::tensor::{Operand, Pair, Part};
 impl Context {
     /// Rotates q and k as [`apply`](Context::apply) does, and stores the rotated k, and v, in the slots
     /// of a cache that [`Step::with_slots`] names. They need not be written anywhere else: k and v are
-    /// each `()` for none, a [`View`] to read, or what [`Stored`] lists beside it (q and k are not both
+    /// each `()` for none, a [`View`](crate::View) to read, or what [`Stored`] lists beside it (q and k are not both
     /// `()`). What reaches the slots has the bits that `apply` would write. A context of [`Config::nope`](crate::Config::nope)
     /// stores k as it is.
     ///
@@ -49,7 +49,7 @@ impl Context {
     ///
     /// # Errors
     /// Those of [`apply`](Context::apply); [`Error::InvalidArgument`](crate::Error::InvalidArgument)
-    /// also if the memory of the cache, or an array of [`Slots`], does not have its length, or if a slot
+    /// also if the memory of the cache, or an array of [`Slots`](crate::Slots), does not have its length, or if a slot
     /// or a page does not exist; [`Error::Unsupported`](crate::Error::Unsupported) for
     /// [`Operation::Backward`](crate::Operation::Backward). Nothing has been written then.
     ///
