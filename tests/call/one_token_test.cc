@@ -143,7 +143,7 @@ void AddCacheChanges(const std::string& name, std::vector<Change>* all) {
   add("head_dim", [](A* a, int64_t v) { kTensor(a)->head_dim = static_cast<int32_t>(v); },
       {-1, 0, 2, kDim, 16});
   add("strides", [](A* a, int64_t v) { SetStrides(kTensor(a), 4 * v, 2 * v, v); },
-      {-1, 0, 3, kRotary, kDim, INT64_MAX / 2});
+      {-1, 0, 3, kRotary, kDim, INT64_MAX / 4});
   add("data", [](A* a, int64_t v) { kTensor(a)->data = memory + v; },
       {0, 2, 4, 32, 512, 1024, 2048, 3584, 3600});
   add("no data", [](A* a, int64_t) { kTensor(a)->data = nullptr; }, {1});
