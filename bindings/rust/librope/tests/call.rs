@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::Random;
+use common::{Random, refused};
 use librope::half::bf16;
 use librope::{
-    Call, Config, Context, Error, F8E4M3, KvCache, Layer, Layout, Norm, Norms, Pages, Pairing,
-    Positions, Result, Scale, Slots, Step, Strides, View, ViewMut,
+    Call, Config, Context, F8E4M3, KvCache, Layer, Layout, Norm, Norms, Pages, Pairing, Positions,
+    Result, Scale, Slots, Step, Strides, View, ViewMut,
 };
 
 const DIM: usize = 32;
@@ -19,14 +19,6 @@ fn rope() -> Context {
 
 fn step<'a>() -> Step<'a> {
     Step::new(1, TOKENS, Positions::Offset(11))
-}
-
-/// The message of a refusal.
-fn refused<T: std::fmt::Debug>(result: Result<T>) -> String {
-    match result {
-        Err(Error::InvalidArgument(message) | Error::Unsupported(message)) => message,
-        other => panic!("{other:?}"),
-    }
 }
 
 fn turned(x: &[f32], heads: usize) -> Vec<f32> {

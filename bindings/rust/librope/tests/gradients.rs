@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::Random;
+use common::{Random, refused};
 use librope::{
-    Call, Config, Context, Error, Gradient, Gradients, Layout, Norm, Norms, Operation, Pairing,
-    Positions, Result, Step, View, ViewMut,
+    Call, Config, Context, Gradient, Gradients, Layout, Norm, Norms, Operation, Pairing, Positions,
+    Result, Step, View, ViewMut,
 };
 
 const DIM: usize = 16;
@@ -20,13 +20,6 @@ fn rope() -> Context {
 
 fn step<'a>() -> Step<'a> {
     Step::new(1, TOKENS, Positions::Offset(11))
-}
-
-fn refused<T: std::fmt::Debug>(result: Result<T>) -> String {
-    match result {
-        Err(Error::InvalidArgument(message) | Error::Unsupported(message)) => message,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// The sum of what comes out, in f64, each times its weight in the loss: a norm with bias, the rotation by

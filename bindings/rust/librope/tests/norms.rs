@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::{Number, Random};
+use common::{Number, Random, refused};
 use librope::half::{bf16, f16};
 use librope::{
-    CacheShape, Config, Context, Element, Error, KvCache, Norm, NormOrder, NormRounding, Norms,
-    Pages, Pairing, Positions, Result, Shape, Slots, Step, View, ViewMut,
+    CacheShape, Config, Context, Element, KvCache, Norm, NormOrder, NormRounding, Norms, Pages,
+    Pairing, Positions, Result, Shape, Slots, Step, View, ViewMut,
 };
 
 const DIM: usize = 64;
@@ -18,14 +18,6 @@ fn rope(theta: Option<f64>) -> Context {
     match theta {
         Some(theta) => Config::new(DIM, theta, Pairing::Halves).build().unwrap(),
         None => Config::nope(DIM).build().unwrap(),
-    }
-}
-
-/// The message of a refusal.
-fn refused<T: std::fmt::Debug>(result: Result<T>) -> String {
-    match result {
-        Err(Error::InvalidArgument(message) | Error::Unsupported(message)) => message,
-        other => panic!("{other:?}"),
     }
 }
 

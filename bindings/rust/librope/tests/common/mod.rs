@@ -4,7 +4,7 @@
 pub mod cache;
 
 use librope::half::{bf16, f16};
-use librope::{Context, Pairing};
+use librope::{Context, Error, Pairing, Result};
 
 /// The vectors that all languages share: `tests/data` of the repository.
 pub fn data(name: &str) -> serde_json::Value {
@@ -17,6 +17,14 @@ pub fn data(name: &str) -> serde_json::Value {
 
 pub fn numbers(value: &serde_json::Value) -> Vec<f64> {
     value.as_array().expect("a list").iter().map(|v| v.as_f64().expect("a number")).collect()
+}
+
+/// The message of a refusal.
+pub fn refused<T: std::fmt::Debug>(result: Result<T>) -> String {
+    match result {
+        Err(Error::InvalidArgument(message) | Error::Unsupported(message)) => message,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// xorshift64*: the same cases on every run.
