@@ -28,6 +28,8 @@ project() {
     echo "target_link_libraries(main PRIVATE librope::librope)"
   } >"$dir/$1/CMakeLists.txt"
 }
+# Kernels of one instruction set are enough for the targets.
+one="-DCMAKE_CXX_FLAGS=-DHWY_COMPILE_ONLY_STATIC"
 build() { # NAME [cmake arguments]
   local name=$1
   shift
@@ -56,7 +58,7 @@ if(targets)
 endif()
 install(FILES mine.c DESTINATION share/mine)
 CMAKE
-build plain
+build plain "$one"
 quietly "$cmake" --install "$dir/plain/build" --prefix "$dir/prefix"
 [ "$(cd "$dir/prefix" && find . -type f)" = ./share/mine/mine.c ] || fail "the parent installs $(cd "$dir/prefix" && find . -type f)"
 
@@ -82,7 +84,7 @@ if(NOT type STREQUAL SHARED_LIBRARY OR BUILD_SHARED_LIBS)
   message(FATAL_ERROR "librope is a \${type}, BUILD_SHARED_LIBS \${BUILD_SHARED_LIBS}")
 endif()
 CMAKE
-build vendored
+build vendored "$one"
 quietly "$cmake" --install "$dir/vendored/build" --prefix "$dir/prefix"
 [ -e "$dir/prefix/include/librope/rope.h" ] || fail "ROPE_INSTALL=ON installs nothing"
 for header in hwy/highway.h nlohmann/json.hpp; do
@@ -91,13 +93,13 @@ for header in hwy/highway.h nlohmann/json.hpp; do
     fail "the parent's $header was not used"
 done
 
-# The parent's warnings, and its life without exceptions, are its own.
+# The parent's warnings, and its life without exceptions, are its own: for each length of vectors.
 project strict "C CXX" <<CMAKE
 add_compile_options(-Wall -Wextra -Werror -Wconversion -Wsign-conversion -Wshadow)
 add_compile_options("\$<\$<COMPILE_LANGUAGE:CXX>:-Wold-style-cast;-Wuseless-cast;-fno-exceptions;-fno-rtti>")
 add_subdirectory($source librope)
 CMAKE
-build strict
+build strict "-DCMAKE_CXX_FLAGS=-DHWY_DISABLED_TARGETS=~HWY_BASELINE_TARGETS^HWY_AVX2^HWY_AVX3"
 
 # Without ROPE_BUILD_SHARED it follows the parent.
 sed -i -e 's/SHARED_LIBS OFF/SHARED_LIBS ON/' -e '/set(ROPE_BUILD_SHARED/d' -e 's/OR BUILD_SHARED_LIBS)/OR NOT BUILD_SHARED_LIBS)/' \
