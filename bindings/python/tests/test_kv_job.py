@@ -421,6 +421,43 @@ def test_ray(many):
         ray.shutdown()
 
 
+def workers_of(engine):
+    """The processes of this machine's cluster that run tasks."""
+    if engine == "dask":
+        distributed = pytest.importorskip("distributed")
+        return list(distributed.get_client().run(os.getpid).values())
+    names = ((p.parent.name, p.read_bytes()) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline"))
+    return [int(pid) for pid, name in names if name.startswith((b"ray::_run", b"ray::IDLE"))]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_workers_that_are_killed(many, engine):
+    """Their files are given to others, and end with the same bytes."""
+    killed = []
+
+    def kill(outcome, count):
+        if not killed:
+            killed.extend(workers_of(engine))
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+    (many / "doc/bad.safetensors").unlink()
+    if engine == "dask":
+        distributed = pytest.importorskip("distributed")
+        with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+            done = kv.move(many / "doc", many / "moved", by=50, rope=YARN, engine=kv.on_dask(client), seen=kill)
+    else:
+        ray = pytest.importorskip("ray")
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        try:
+            done = kv.move(many / "doc", many / "moved", by=50, rope=YARN, engine=kv.on_ray(), seen=kill)
+        finally:
+            ray.shutdown()
+    assert killed and len(done) == 12 and {o.what for o in done} <= {"moved", "already"}
+    assert {n: d for n, d in content(many / "moved").items() if not n.startswith(".")} == content(many / "want")
+
+
 def test_without_an_engine(monkeypatch):
     for name, make in (("distributed", kv.on_dask), ("ray", kv.on_ray)):
         monkeypatch.setitem(sys.modules, name, None)

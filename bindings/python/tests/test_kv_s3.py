@@ -1,6 +1,9 @@
 """KV files in S3: jobs over s3:// with a server of this machine (moto), as s3fs speaks to it."""
 
 import json
+import os
+import subprocess
+import sys
 
 import fsspec
 import numpy as np
@@ -102,6 +105,28 @@ def test_moves_and_restarts(store, document):
                 kv.move("s3://keys/doc", address, **changes)
             assert [o.what for o in e.value.outcomes] == ["already", "moved", "refused"]
             assert content(store, address) == {**want, "2.safetensors": bad}
+
+
+def test_by_the_command(store, document):
+    """In a process of its own, which has the store from the environment."""
+    kv.move(document / "doc", document / "moved", by=5)
+    of_store = {f"FSSPEC_S3_{name.upper()}": value for name, value in fsspec.config.conf["s3"].items()}
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "librope", "kv", *words], env=os.environ | of_store, capture_output=True, text=True
+        )
+
+    done = run("move", "s3://keys/doc", "s3://keys/by", "--by", "5")
+    assert done.returncode == 0 and done.stdout.startswith("3 moved ("), done.stderr
+    assert content(store, "s3://keys/by") == local(document / "moved")
+    again = run("move", "s3://keys/doc", "s3://keys/by", "--by", "5", "--json")
+    assert again.returncode == 0 and again.stdout.count("already") == 3, again.stderr
+    assert run("verify", "s3://keys/by").stdout == "3 of 3 files are well\n"
+    refused = run("move", "s3://keys/doc", "s3://keys/by", "--by", "6")
+    assert refused.returncode == 2 and "s3://keys/by/sub/0.safetensors" in refused.stderr
+    assert content(store, "s3://keys/by") == local(document / "moved")
+    store.rm("s3://keys/by", recursive=True)
 
 
 def test_a_header_does_not_cost_the_file(store, tmp_path, monkeypatch):
