@@ -189,23 +189,36 @@ rope_status CheckConversions(const Call& call, const Names& names, const Shapes&
 }
 
 // Gradients of repeated heads are added: where it is known how each of them turned, and once.
-rope_status CheckSums(const Call& call, DataOf data_of, const Plan& plan, FusedPlan* fused) {
-  bool of_turned = false;
-  for (int32_t n = 0; n < plan.tensor_count; ++n) of_turned |= fused->outputs[n].sums != 1;
-  fused->adds = of_turned;
-  for (int32_t n = 0; n < fused->copies.count; ++n) {
-    fused->adds |= fused->copies.of[n].output.sums != 1;
-  }
-  if (fused->adds && data_of == DataOf::kApplication) {
+rope_status CheckSums(const Call& call, const Names& names, const Shapes& shapes, DataOf data_of,
+                      const Plan& plan, FusedPlan* fused) {
+  const bool prepared = data_of == DataOf::kApplication;
+  const auto check = [&](const char* name, int32_t heads, const char* in_name, const Output& output,
+                         bool of_own) -> rope_status {
+    if (output.sums == 1) return ROPE_OK;
+    fused->adds = true;
+    if (!prepared && !of_own) return ROPE_OK;
     return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: outputs must have the heads of their inputs in prepared calls in this version",
-                call.function);
+                prepared ? "%s: %s.heads (%d) must be that of %s (%d) in prepared calls in this "
+                           "version"
+                         : "%s: %s.heads (%d) must be that of %s (%d) where heads have rows or "
+                           "frequencies of their own",
+                call.function, name, heads, in_name, heads * output.sums);
+  };
+  for (int32_t n = 0; n < plan.tensor_count; ++n) {
+    const bool is_q = shapes.q.present && n == 0;
+    if (rope_status s = check(is_q ? names.q_out : names.k_out, plan.tensors[n].heads,
+                              is_q ? names.q : names.k, fused->outputs[n], plan.row_heads != 1)) {
+      return s;
+    }
   }
-  if (!of_turned || plan.row_heads == 1) return ROPE_OK;
-  return Fail(ROPE_ERROR_UNSUPPORTED,
-              "%s: outputs must have the heads of their inputs where heads have rows or "
-              "frequencies of their own",
-              call.function);
+  for (int32_t n = 0; n < fused->copies.count; ++n) {
+    const Copy& copy = fused->copies.of[n];
+    if (rope_status s =
+            check(names.beside[copy.to], copy.heads, names.beside[copy.from], copy.output, false)) {
+      return s;
+    }
+  }
+  return ROPE_OK;
 }
 
 // The same, and what else the call does. Apart: its stack is not that of every call.
@@ -242,7 +255,7 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
     return s;
   }
   if (rope_status s = CheckConversions(call, names, *shapes, *plan, fused)) return s;
-  if (rope_status s = CheckSums(call, data_of, *plan, fused)) return s;
+  if (rope_status s = CheckSums(call, names, *shapes, data_of, *plan, fused)) return s;
   if (const rope_positions* const from = given.fused->from_positions) {
     if (rope_status s =
             CheckPositions(call, "args->fused->from_positions->", *from, &fused->from)) {

@@ -500,7 +500,17 @@ TEST(NormErrors, HeadsAreAddedWhereTheyDivide) {
   rope_qk_args shapes = args;
   shapes.q.data = shapes.q_out.data = nullptr;
   EXPECT_EQ(rope_prepared_create(context.get(), &shapes, &prepared), ROPE_ERROR_UNSUPPORTED);
-  ExpectMessage("rope_prepared_create", {"outputs must have the heads of their inputs"});
+  ExpectMessage("rope_prepared_create",
+                {"args->q_out.heads (2) must be that of args->q (4) in prepared calls"});
+  shapes.q_out.heads = kHeads;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  shapes.fused = &fused;
+  fused.v = shapes.q, fused.v_out = shapes.q_out;
+  fused.v.head_dim = fused.v_out.head_dim = kDim;
+  fused.v_out.heads = 1;
+  EXPECT_EQ(rope_prepared_create(context.get(), &shapes, &prepared), ROPE_ERROR_UNSUPPORTED);
+  ExpectMessage("rope_prepared_create", {"args->fused->v_out.heads (1) must be that of "
+                                         "args->fused->v (4) in prepared calls"});
   for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE}) {
     args.operation = operation;
     EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_INVALID_ARGUMENT);
@@ -524,7 +534,12 @@ TEST(NormErrors, HeadsAreAddedWhereTheyDivide) {
   by_rows.positions = {};
   by_rows.cos_sin = &cos_sin;
   EXPECT_EQ(rope_apply_qk(context.get(), &by_rows), ROPE_ERROR_UNSUPPORTED);
-  ExpectMessage("rope_apply_qk", {"where heads have rows or frequencies of their own"});
+  ExpectMessage("rope_apply_qk", {"args->q_out.heads (2) must be that of args->q (4) where heads "
+                                  "have rows or frequencies of their own"});
+  by_rows.k = by_rows.q, by_rows.k_out = by_rows.q_out;
+  by_rows.q = by_rows.q_out = {};
+  EXPECT_EQ(rope_apply_qk(context.get(), &by_rows), ROPE_ERROR_UNSUPPORTED);
+  ExpectMessage("rope_apply_qk", {"args->k_out.heads (2) must be that of args->k (4)"});
   EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
 }
 
