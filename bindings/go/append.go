@@ -28,7 +28,7 @@ type KVCache[K, V OutputElement] struct {
 	K Tensor[K]
 	V Tensor[V]
 
-	KScale, VScale *Scale // required by K or V in 8 bits, otherwise nil; for Append and AppendTo
+	KScale, VScale *Scale // required by K or V in 8 bits, otherwise nil; not for PrepareAppend
 
 	Pages, PageSize int // required
 	VHeadDim        int // channels of a head of v, here and in the call: 1 to 1024; 0: those of the context
@@ -98,7 +98,7 @@ func storeIn[Q, K, V Element, CK, CV OutputElement](function string, state *cont
 		if vData, vOutData, err = values(function, v, vOut, cache, &call, state, step); err != nil {
 			return err
 		}
-		if cacheK, cacheV, err = cache.check(function, &call.cache, state); err != nil {
+		if cacheK, cacheV, err = cache.check(function, &cacheNames, &call.cache, state); err != nil {
 			return err
 		}
 		slots = step.Slots
@@ -113,12 +113,8 @@ func storeIn[Q, K, V Element, CK, CV OutputElement](function string, state *cont
 		fused = new(C.ropego_fused)
 	}
 	if scaled {
-		if kScales, err = checkScale(function, "KVCache.KScale", cache.KScale, &fused.k_scale, cache.K.Heads,
-			cache.K.channels(state), cache.size()); err != nil {
-			return err
-		}
-		if vScales, err = checkScale(function, "KVCache.VScale", cache.VScale, &fused.v_scale, cache.V.Heads,
-			cache.vDim(state), cache.size()); err != nil {
+		kScales, vScales, err = cache.checkScales(function, &cacheNames, &fused.k_scale, &fused.v_scale, state)
+		if err != nil {
 			return err
 		}
 	}
@@ -230,19 +226,27 @@ func (cache *KVCache[K, V]) vDim(c *contextState) int {
 	return c.info.HeadDim
 }
 
+// memoryNames are those of the memory of a cache in messages.
+type memoryNames struct{ k, v, kScale, vScale string }
+
+var (
+	cacheNames  = memoryNames{"KVCache.K", "KVCache.V", "KVCache.KScale", "KVCache.VScale"}
+	sourceNames = memoryNames{"source.K", "source.V", "source.KScale", "source.VScale"} // of MoveBetween
+)
+
 // check fills the C cache after checking that every slot of it lies inside its slices.
-func (cache *KVCache[K, V]) check(function string, raw *C.ropego_cache, c *contextState) (k, v *C.uint8_t,
-	err error) {
+func (cache *KVCache[K, V]) check(function string, names *memoryNames, raw *C.ropego_cache, c *contextState) (
+	k, v *C.uint8_t, err error) {
 	if err := cache.fill(function, raw); err != nil {
 		return nil, nil, err
 	}
 	if !cache.K.zero() {
-		if k, err = pagesOf(function, "KVCache.K", &cache.K, &raw.k, cache.K.channels(c), cache.size()); err != nil {
+		if k, err = pagesOf(function, names.k, &cache.K, &raw.k, cache.K.channels(c), cache.size()); err != nil {
 			return nil, nil, err
 		}
 	}
 	if !cache.V.zero() {
-		if v, err = pagesOf(function, "KVCache.V", &cache.V, &raw.v, cache.vDim(c), cache.size()); err != nil {
+		if v, err = pagesOf(function, names.v, &cache.V, &raw.v, cache.vDim(c), cache.size()); err != nil {
 			return nil, nil, err
 		}
 		raw.v.head_dim = C.int32_t(cache.vDim(c))

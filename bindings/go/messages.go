@@ -18,6 +18,9 @@ func inGo(function, message string) string {
 	if !namesKeys[function] {
 		message = address.ReplaceAllString(message, "")
 		message = path.ReplaceAllStringFunc(message, goPath)
+		if function == "MoveSlots" { // whose source is its cache
+			message = strings.ReplaceAll(message, "source.", "KVCache.")
+		}
 		if namesCache[function] {
 			message = ofCache.Replace(message)
 		}
@@ -101,13 +104,13 @@ func goPath(chain string) string {
 		chain = strings.TrimPrefix(strings.TrimPrefix(rest, "positions."), "fused->")
 	}
 	chain = normField.ReplaceAllStringFunc(chain, func(norm string) string { return "Norms->" + strings.ToUpper(norm[:1]) })
-	if field, of := strings.CutPrefix(chain, "cache->"); of {
-		if chain = field; cacheFields.MatchString(field) {
+	for _, cache := range []struct{ c, name string }{{"cache->", "KVCache."}, {"source->", "source."}} {
+		if field, of := strings.CutPrefix(chain, cache.c); of && cacheFields.MatchString(field) {
 			field = scaleField.ReplaceAllString(field, "${1}_scale")
-			return "KVCache." + goWords(strings.ToUpper(field[:1])+field[1:], true)
+			return cache.name + goWords(strings.ToUpper(field[:1])+field[1:], true)
 		}
 	}
-	return goWords(chain, true)
+	return goWords(strings.TrimPrefix(chain, "cache->"), true)
 }
 
 func goWords(chain string, fields bool) string {

@@ -8,10 +8,7 @@ package rope
 */
 import "C"
 
-import (
-	"errors"
-	"unsafe"
-)
+import "unsafe"
 
 // MoveSlots moves keys, and values beside them, that the cache holds already: from the slots that
 // Step.Source names to those of Step.Slots. Without a source the keys turn in their slots, and values stay.
@@ -21,17 +18,22 @@ import (
 // A slot that is written is read by the token that goes there alone: tokens cannot be moved up one by one,
 // or in a circle, and a page that two sequences share turns once or not at all. A call that would read what
 // it has written is refused, and nothing is written then. A token whose source is negative is skipped.
-func MoveSlots[K, V Element](c *Context, cache KVCache[K, V], step Step) error {
-	return move("MoveSlots", c, &cache, &cache, &step)
+//
+// A cache in 8 bits moves with its scales: computed ones are read, and computed anew for keys that turn; values
+// and keys that stay as they are keep their codes, and take computed scales along.
+func MoveSlots[K, V OutputElement](c *Context, cache KVCache[K, V], step Step) error {
+	return move("MoveSlots", c, &cacheNames, &cache, &cache, &step)
 }
 
 // MoveBetween is MoveSlots from one cache, which is only read, to another that has no memory in common with
-// it. Tokens may go to any slots there.
-func MoveBetween[K, V Element](c *Context, source, cache KVCache[K, V], step Step) error {
-	return move("MoveBetween", c, &source, &cache, &step)
+// it. Tokens may go to any slots there. Each may have types and scales of its own: codes are made, or read, on
+// the way.
+func MoveBetween[SK, SV, K, V OutputElement](c *Context, source KVCache[SK, SV], cache KVCache[K, V], step Step) error {
+	return move("MoveBetween", c, &sourceNames, &source, &cache, &step)
 }
 
-func move[K, V Element](function string, c *Context, source, cache *KVCache[K, V], step *Step) error {
+func move[SK, SV, K, V OutputElement](function string, c *Context, names *memoryNames, source *KVCache[SK, SV],
+	cache *KVCache[K, V], step *Step) error {
 	use, err := c.forSlices(function)
 	if err != nil {
 		return err
@@ -43,9 +45,6 @@ func move[K, V Element](function string, c *Context, source, cache *KVCache[K, V
 	}
 	if step.CosSin != nil {
 		return invalid(function, "Step.CosSin must be nil: keys move by positions")
-	}
-	if err := errors.Join(source.checkUnscaled(function), cache.checkUnscaled(function)); err != nil {
-		return err
 	}
 	from, name := step.Source, "Step.Source"
 	if from == nil {
@@ -59,11 +58,20 @@ func move[K, V Element](function string, c *Context, source, cache *KVCache[K, V
 	if err != nil {
 		return err
 	}
-	sourceK, sourceV, err := source.check(function, &call.source, state)
+	sourceK, sourceV, err := source.check(function, names, &call.source, state)
 	if err != nil {
 		return err
 	}
-	cacheK, cacheV, err := cache.check(function, &call.cache, state)
+	sourceKScales, sourceVScales, err := source.checkScales(function, names, &call.source_k_scale, &call.source_v_scale,
+		state)
+	if err != nil {
+		return err
+	}
+	cacheK, cacheV, err := cache.check(function, &cacheNames, &call.cache, state)
+	if err != nil {
+		return err
+	}
+	kScales, vScales, err := cache.checkScales(function, &cacheNames, &call.k_scale, &call.v_scale, state)
 	if err != nil {
 		return err
 	}
@@ -81,9 +89,10 @@ func move[K, V Element](function string, c *Context, source, cache *KVCache[K, V
 	}
 	to := step.Slots
 	raw := C.ropego_move(state.ptr, &call, nil, nil, nil, nil, sourceK, sourceV, (*C.uint8_t)(from.numbers),
-		(*C.int32_t)(unsafe.SliceData(from.pageStarts)), (*C.int32_t)(unsafe.SliceData(from.starts)), cacheK,
-		cacheV, (*C.uint8_t)(to.numbers), (*C.int32_t)(unsafe.SliceData(to.pageStarts)),
-		(*C.int32_t)(unsafe.SliceData(to.starts)), (*C.uint8_t)(step.Positions.ids),
+		(*C.int32_t)(unsafe.SliceData(from.pageStarts)), (*C.int32_t)(unsafe.SliceData(from.starts)), sourceKScales,
+		sourceVScales, cacheK, cacheV, kScales, vScales, (*C.uint8_t)(to.numbers),
+		(*C.int32_t)(unsafe.SliceData(to.pageStarts)), (*C.int32_t)(unsafe.SliceData(to.starts)),
+		(*C.uint8_t)(step.Positions.ids),
 		(*C.uint8_t)(before.Positions.ids), (*C.int32_t)(unsafe.SliceData(step.CuSeqlens)),
 		(*C.int32_t)(unsafe.SliceData(step.FreqSets)), (*C.int32_t)(unsafe.SliceData(before.FreqSets)), pool)
 	if pool != nil {
@@ -92,8 +101,8 @@ func move[K, V Element](function string, c *Context, source, cache *KVCache[K, V
 	if raceEnabled && raw == nil {
 		step.tellRace(state, false)
 		before.tellRace(state, false)
-		source.tellMove(raceRead, from, state, step)
-		cache.tellMove(raceWrite, to, state, step)
+		source.tellMove(false, from, state, step)
+		cache.tellMove(true, to, state, step)
 	}
 	return check(function, raw)
 }
@@ -127,7 +136,7 @@ func rerotate[Q, K Element](function string, state *contextState, q *Tensor[Q], 
 		}
 	}
 	raw := C.ropego_move(state.ptr, &call, qData, kData, qOutData, kOutData, nil, nil, nil, nil, nil, nil, nil,
-		nil, nil, nil, (*C.uint8_t)(step.Positions.ids), (*C.uint8_t)(before.Positions.ids),
+		nil, nil, nil, nil, nil, nil, nil, (*C.uint8_t)(step.Positions.ids), (*C.uint8_t)(before.Positions.ids),
 		(*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets)),
 		(*C.int32_t)(unsafe.SliceData(before.FreqSets)), pool)
 	if pool != nil {

@@ -105,7 +105,7 @@ func tellStores[K, V Element, CK, CV OutputElement](cache *KVCache[CK, CV], k, k
 			}
 			first, width := cache.K.part(whole, c)
 			cache.K.tellSlots(raceWrite, slots, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
-			cache.KScale.tellRace(slots, cache.K.Heads, cache.K.channels(c), size)
+			cache.KScale.tellWrites(slots, cache.K.Heads, cache.K.channels(c), size)
 		}
 	}
 	if v.empty() {
@@ -120,7 +120,7 @@ func tellStores[K, V Element, CK, CV OutputElement](cache *KVCache[CK, CV], k, k
 	}
 	if !cache.V.zero() {
 		cache.V.tellSlots(raceWrite, slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
-		cache.VScale.tellRace(slots, cache.V.Heads, dim, size)
+		cache.VScale.tellWrites(slots, cache.V.Heads, dim, size)
 	}
 }
 
@@ -166,7 +166,7 @@ func (call *Call) tellParts(c *contextState, step *Step, slots []int) {
 			at := slot/size.Tokens*strides[0] + slot%size.Tokens*strides[1] + first
 			blocks(raceWrite, memory.data, memory.bytes, [3]int{1, 1, memory.form.Heads}, [3]int{0, 0, strides[2]}, at, width)
 		}
-		memory.scale.tellRace(slots, memory.form.Heads, dim, size)
+		memory.scale.tellWrites(slots, memory.form.Heads, dim, size)
 	}
 }
 
@@ -213,18 +213,24 @@ func (t *AnyTensor) touch(tell func(unsafe.Pointer, uint64), whole bool, c *cont
 	t.scale.tellAll(t.form.Heads, dim, *step)
 }
 
-// tellMove reports what a move reads or writes in the slots of its tokens.
-func (cache *KVCache[K, V]) tellMove(tell func(unsafe.Pointer, uint64), slots *Slots, c *contextState, step *Step) {
+// tellMove reports what a move reads, or writes, in the slots of its tokens.
+func (cache *KVCache[K, V]) tellMove(writes bool, slots *Slots, c *contextState, step *Step) {
 	if step.Batch == 0 || step.Tokens == 0 {
 		return
+	}
+	tell, tellK, tellV := raceRead, raceRead, raceRead
+	if writes {
+		tell, tellK, tellV = raceWrite, cache.KScale.tell(), cache.VScale.tell()
 	}
 	all, size, dim := slots.of(step, cache.PageSize), cache.size(), cache.vDim(c)
 	if !cache.K.zero() {
 		first, width := cache.K.part(!cache.K.Span, c)
 		cache.K.tellSlots(tell, all, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
+		cache.KScale.tellSlots(tellK, all, cache.K.Heads, cache.K.channels(c), size)
 	}
 	if !cache.V.zero() {
 		cache.V.tellSlots(tell, all, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
+		cache.VScale.tellSlots(tellV, all, cache.V.Heads, dim, size)
 	}
 }
 

@@ -120,6 +120,18 @@ var raceCases = map[string]struct {
 	"a slot each, prepared": {false, func(c *Context, q []float32, side int) error {
 		return appendPrepared(c, q, int32(2+side))
 	}},
+	"a scale that is read beside its writer": {true, func(c *Context, q []float32, side int) error {
+		cache := KVCache[int8, int8]{K: NHD(make([]int8, 64), 1), Pages: 1, PageSize: 1}
+		step := Step{Batch: 1, Tokens: 1, Slots: LinearSlots([]int32{0}), Positions: Offset(0)}
+		if side == 0 {
+			cache.KScale = &Scale{Data: q[:1], Computed: true}
+			return Append(c, Tensor[float32]{}, BSHD(make([]float32, 64), 1), Tensor[float32]{}, cache, step)
+		}
+		cache.KScale = &Scale{Data: q[:1]}
+		to := KVCache[float32, float32]{K: NHD(make([]float32, 64), 1), Pages: 1, PageSize: 1}
+		step.Operation, step.From = OperationRerotate, &step.Positions
+		return MoveBetween(c, cache, to, step)
+	}},
 	"one output of a Call": {true, func(c *Context, q []float32, _ int) error {
 		in := BSHD(make([]BFloat16, len(q)), 2).Any()
 		return Apply(c, Call{Q: in, QOut: BSHD(q, 2).Any()}, Step{Batch: 1, Tokens: 2, Positions: Offset(0)})

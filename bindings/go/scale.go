@@ -74,7 +74,7 @@ func checkScale(function, name string, s *Scale, raw *C.ropego_scale, heads, dim
 	groups := s.groups(dim)
 	if n, good := s.needs(heads, groups, size); !good || n > uint64(length) || n != uint64(length) && s.Strides == nil {
 		shape := "batch, tokens"
-		if strings.Contains(name, "Cache") {
+		if strings.Contains(name, "Cache") || strings.HasPrefix(name, "source.") {
 			shape = "pages, page_size"
 		}
 		rule := ""
@@ -120,17 +120,33 @@ func (s *Scale) groups(dim int) int {
 	return dim / s.Group
 }
 
+// checkScales fills the C scales of K and V.
+func (cache *KVCache[K, V]) checkScales(function string, names *memoryNames, rawK, rawV *C.ropego_scale,
+	c *contextState) (k, v *C.uint8_t, err error) {
+	size := cache.size()
+	if k, err = checkScale(function, names.kScale, cache.KScale, rawK, cache.K.Heads, cache.K.channels(c), size); err != nil {
+		return nil, nil, err
+	}
+	v, err = checkScale(function, names.vScale, cache.VScale, rawV, cache.V.Heads, cache.vDim(c), size)
+	return k, v, err
+}
+
 // checkUnscaled refuses scales in calls for which they are not.
 func (cache *KVCache[K, V]) checkUnscaled(function string) error {
 	if cache.KScale != nil || cache.VScale != nil {
-		return invalid(function, "KVCache.KScale and KVCache.VScale must be nil: they are for Append, AppendTo and a Call")
+		return invalid(function, "KVCache.KScale and KVCache.VScale must be nil: PrepareCall is for caches with scales")
 	}
 	return nil
 }
 
-// tellRace reports the scales of these slots.
-func (s *Scale) tellRace(slots []int, heads, dim int, size Step) {
-	tell, data, bytes := s.memory()
+// tellWrites reports the scales of slots that are written.
+func (s *Scale) tellWrites(slots []int, heads, dim int, size Step) {
+	s.tellSlots(s.tell(), slots, heads, dim, size)
+}
+
+// tellSlots reports the scales of these slots.
+func (s *Scale) tellSlots(tell func(unsafe.Pointer, uint64), slots []int, heads, dim int, size Step) {
+	data, bytes := s.memory()
 	if data == nil {
 		return
 	}
@@ -144,27 +160,31 @@ func (s *Scale) tellRace(slots []int, heads, dim int, size Step) {
 
 // tellAll reports those of an output.
 func (s *Scale) tellAll(heads, dim int, size Step) {
-	if tell, data, bytes := s.memory(); data != nil {
+	if data, bytes := s.memory(); data != nil {
 		groups := s.groups(dim)
 		strides := s.strides(heads, groups, size)
-		blocks(tell, data, bytes, [3]int{size.Batch, size.Tokens, heads},
+		blocks(s.tell(), data, bytes, [3]int{size.Batch, size.Tokens, heads},
 			[3]int{strides.Batch, strides.Token, strides.Head}, 0, groups)
 	}
 }
 
-// memory is the array, and how a call touches it; nil: there is none.
-func (s *Scale) memory() (tell func(unsafe.Pointer, uint64), data unsafe.Pointer, bytes uint64) {
-	if s == nil || s.Data == nil && s.E8M0 == nil {
-		return nil, nil, 0
+// memory is the array, and the bytes of a scale; nil: there is none.
+func (s *Scale) memory() (data unsafe.Pointer, bytes uint64) {
+	switch {
+	case s == nil || s.Data == nil && s.E8M0 == nil:
+		return nil, 0
+	case s.E8M0 != nil:
+		return unsafe.Pointer(unsafe.SliceData(s.E8M0)), 1
 	}
-	tell, data, bytes = raceRead, unsafe.Pointer(unsafe.SliceData(s.Data)), 4
-	if s.E8M0 != nil {
-		data, bytes = unsafe.Pointer(unsafe.SliceData(s.E8M0)), 1
+	return unsafe.Pointer(unsafe.SliceData(s.Data)), 4
+}
+
+// tell is how a call that writes the codes touches their scales.
+func (s *Scale) tell() func(unsafe.Pointer, uint64) {
+	if s != nil && s.Computed {
+		return raceWrite
 	}
-	if s.Computed {
-		tell = raceWrite
-	}
-	return tell, data, bytes
+	return raceRead
 }
 
 // number is how C says it.

@@ -162,11 +162,31 @@ ropego_error* ropego_append(const rope_context* context, const ropego_append_cal
   return result(rope_apply_qk(context, &args));
 }
 
+// `scale` is the memory of what it returns, which is NULL if there is none.
+static inline const rope_scale* set_scale(rope_scale* scale, const ropego_scale* from, uint8_t* data) {
+  if (!from->given) return NULL;
+  const rope_scale init = ROPE_INIT(rope_scale);
+  *scale = init;
+  scale->computed = from->computed;
+  scale->value = from->value;
+  scale->dtype = from->dtype;
+  scale->group = from->group;
+  scale->power_of_two = from->power_of_two;
+  scale->round_first = from->round_first;
+  scale->min_scale = from->min_scale;
+  scale->data = data;
+  scale->stride_batch = from->stride_batch;
+  scale->stride_token = from->stride_token;
+  scale->stride_head = from->stride_head;
+  return scale;
+}
+
 ropego_error* ropego_move(const rope_context* context, const ropego_move_call* move, uint8_t* q,
                           uint8_t* k, uint8_t* q_out, uint8_t* k_out, uint8_t* source_k,
                           uint8_t* source_v, const uint8_t* source_slots,
                           const int32_t* source_page_starts, const int32_t* source_starts,
-                          uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots,
+                          uint8_t* source_k_scales, uint8_t* source_v_scales, uint8_t* cache_k,
+                          uint8_t* cache_v, uint8_t* k_scales, uint8_t* v_scales, const uint8_t* slots,
                           const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
                           const uint8_t* from_ids, const int32_t* cu_seqlens,
                           const int32_t* freq_sets, const int32_t* from_freq_sets,
@@ -181,10 +201,15 @@ ropego_error* ropego_move(const rope_context* context, const ropego_move_call* m
     fused.from_positions = &from;
   }
   rope_kv_cache source, cache;
+  rope_scale of_source_k, of_source_v, of_k, of_v;
   if (move->cache.kind != 0) {
     source = make_cache(&move->source, source_k, source_v, source_slots, source_page_starts,
                         source_starts);
     cache = make_cache(&move->cache, cache_k, cache_v, slots, page_starts, starts);
+    source.k.scale = set_scale(&of_source_k, &move->source_k_scale, source_k_scales);
+    source.v.scale = set_scale(&of_source_v, &move->source_v_scale, source_v_scales);
+    cache.k.scale = set_scale(&of_k, &move->k_scale, k_scales);
+    cache.v.scale = set_scale(&of_v, &move->v_scale, v_scales);
     fused.source = &source;
     fused.cache = &cache;
   }
@@ -218,25 +243,6 @@ static inline const rope_norm* set_norm(rope_norm* norm, rope_tensor* before,
     norm->x = before;
   }
   return norm;
-}
-
-// `scale` is the memory of what it returns, which is NULL if there is none.
-static inline const rope_scale* set_scale(rope_scale* scale, const ropego_scale* from, uint8_t* data) {
-  if (!from->given) return NULL;
-  const rope_scale init = ROPE_INIT(rope_scale);
-  *scale = init;
-  scale->computed = from->computed;
-  scale->value = from->value;
-  scale->dtype = from->dtype;
-  scale->group = from->group;
-  scale->power_of_two = from->power_of_two;
-  scale->round_first = from->round_first;
-  scale->min_scale = from->min_scale;
-  scale->data = data;
-  scale->stride_batch = from->stride_batch;
-  scale->stride_token = from->stride_token;
-  scale->stride_head = from->stride_head;
-  return scale;
 }
 
 // The scales of four outputs and of a cache.

@@ -96,6 +96,7 @@ typedef struct ropego_move_call {
   ropego_call call;
   ropego_positions from;        // kind 0: there are none
   ropego_cache source, cache;  // kind 0: there is none
+  ropego_scale source_k_scale, source_v_scale, k_scale, v_scale;
 } ropego_move_call;
 
 // Arrays as bytes: pointers to a type without pointers cost no check in cgo.
@@ -127,7 +128,8 @@ ropego_error* ropego_move(const rope_context* context, const ropego_move_call* m
                           uint8_t* k, uint8_t* q_out, uint8_t* k_out, uint8_t* source_k,
                           uint8_t* source_v, const uint8_t* source_slots,
                           const int32_t* source_page_starts, const int32_t* source_starts,
-                          uint8_t* cache_k, uint8_t* cache_v, const uint8_t* slots,
+                          uint8_t* source_k_scales, uint8_t* source_v_scales, uint8_t* cache_k,
+                          uint8_t* cache_v, uint8_t* k_scales, uint8_t* v_scales, const uint8_t* slots,
                           const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
                           const uint8_t* from_ids, const int32_t* cu_seqlens,
                           const int32_t* freq_sets, const int32_t* from_freq_sets,
