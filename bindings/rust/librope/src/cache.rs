@@ -55,7 +55,7 @@ impl<'a, T: OutputElement> Pages<'a, T> {
         Pages { raw, scale: None, of: PhantomData }
     }
 
-    /// Sets the scales of codes. Pages in 8 bits have one, and no others.
+    /// Sets the scales of codes. Pages of codes have one, and no others.
     #[allow(clippy::needless_pass_by_value, reason = "an array is borrowed exclusively")]
     #[inline]
     pub fn with_scale(mut self, scale: Scale<'a>) -> Self {
@@ -231,8 +231,8 @@ impl Context {
     /// by one, or in a circle, and a page that two sequences share turns once or not at all. A token
     /// whose source is negative is skipped.
     ///
-    /// Pages in 8 bits move with their [`Scale`]: computed ones are read, and computed anew for keys that
-    /// turn; values keep theirs.
+    /// Pages of codes move with their [`Scale`]: computed ones are read, and computed anew for keys that
+    /// turn; values keep theirs. Those of [`Q80`](crate::Q80) do so with the scales in their blocks.
     ///
     /// ```
     /// use librope::{Config, KvCache, Pages, Pairing, Positions, Slots, Step};

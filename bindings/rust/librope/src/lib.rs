@@ -48,7 +48,7 @@ pub use cache::{KvCache, Pages, Stored};
 pub use call::Call;
 pub use config::{Config, Device};
 pub use context::Context;
-pub use element::{Element, F8E4M3, F8E5M2, OutputElement};
+pub use element::{Element, F8E4M3, F8E5M2, OutputElement, Q80};
 pub use enums::{
     Angle, DType, Digest, NormKind, NormOrder, NormRounding, NormSpan, Operation, Pairing, Rounding,
 };

@@ -197,7 +197,7 @@ impl Length {
             ));
         };
         raw.len = need;
-        Ok(Length { need, exact })
+        Ok(Length { need: need.div_ceil(raw.dtype.channels()), exact })
     }
 
     /// The pointer of a slice that has this length; NULL where there is none, and where nothing is in

@@ -2,8 +2,9 @@
 
 use crate::size;
 
-/// Distances in elements between batch rows, tokens and heads; in a cache, between pages, slots and
-/// heads. Channels of a head are adjacent. These three are all there are, now and later.
+/// Distances in elements, of [`Q80`](crate::Q80) in channels, between batch rows, tokens and heads; in a
+/// cache, between pages, slots and heads. Channels of a head are adjacent. These three are all there are,
+/// now and later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Strides {

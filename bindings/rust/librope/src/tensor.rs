@@ -32,7 +32,7 @@ pub enum Layout {
 #[derive(Clone, Copy, Debug)]
 pub struct Raw {
     pub data: *mut c_void,
-    /// Elements that may be touched from `data` on.
+    /// Channels that may be touched from `data` on.
     pub len: usize,
     pub dtype: DType,
     pub layout: Layout,
@@ -43,6 +43,7 @@ pub struct Raw {
 }
 
 impl Raw {
+    /// Of so many elements.
     #[inline]
     pub(crate) fn of<T: OutputElement>(
         data: *mut T,
@@ -51,6 +52,7 @@ impl Raw {
         heads: usize,
     ) -> Raw {
         let (dtype, data) = (T::STORED_AS, data.cast());
+        let len = len * dtype.channels(); // fewer than bytes
         Raw { data, len, dtype, layout, heads, span: false, shape: None }
     }
 
@@ -127,10 +129,14 @@ fn wrong_length<T>(name: &str, raw: &Raw, batch: usize, tokens: usize, dim: usiz
         _ => "does not have the length of",
     };
     let [outer, inner] = counted(name);
+    let each = raw.dtype.channels();
     invalid(format_args!(
         "{name} with {outer} {batch}, {inner} {tokens}, heads {}, channels {dim} and layout {:?} \
-         {need} its slice of {} elements",
-        raw.heads, raw.layout, raw.len
+         {need} its slice of {} elements{}",
+        raw.heads,
+        raw.layout,
+        raw.len / each,
+        if each == 1 { "" } else { ", which are blocks of 32 channels" }
     ))
 }
 
@@ -222,7 +228,7 @@ impl<'a, T: OutputElement> ViewMut<'a, T> {
         ViewMut { raw, scale: None, of: PhantomData }
     }
 
-    /// Sets the scales of codes. An output in 8 bits has one, and no other view.
+    /// Sets the scales of codes. An output of codes has one, and no other view.
     #[allow(clippy::needless_pass_by_value, reason = "an array is borrowed exclusively")]
     #[inline]
     pub fn with_scale(mut self, scale: Scale<'a>) -> Self {
