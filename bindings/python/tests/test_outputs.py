@@ -234,7 +234,7 @@ def test_what_is_wrong_is_named_and_nothing_is_written():
         (dict(out=(q8, None), scales=Scales(q=Scale(data=full.astype(np.float16)))), TypeError,
          "data of scales.q has dtype float16"),
         (dict(out=(q8, None), scales=Scale(1)), TypeError, "scales is a Scale, and must be a librope.Scales"),
-        (dict(out=(q8.view(np.uint8), None), scales=Scales(q=Scale(1))), TypeError, "out of q has dtype uint8"),
+        (dict(out=(q8.view(np.uint8), None), scales=Scales(q=Scale(1))), ValueError, "out of q has 32 bytes of uint8"),
         (dict(out=(filled((2, TOKENS, 6, DIM), E4M3), None), scales=Scales(q=Scale(1))), ValueError,
          "out of q has 6 heads, and must have a multiple of the 4 of q"),
         (dict(v=v, out=(None, None, v8)), ValueError, "out of v has dtype float8_e4m3fn, and scales.v"),

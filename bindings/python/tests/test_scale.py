@@ -209,7 +209,7 @@ def test_what_is_wrong_is_named_and_nothing_is_written(rope):
     floats = np.zeros((PAGES, SIZE, HEADS, DIM), np.float32)
     with pytest.raises(ValueError, match="cache.k has dtype float32, which is none of 8 bits, and k_scale must be None"):
         call(Scale(1), floats)
-    with pytest.raises(TypeError, match="cache.k has dtype uint8"):
+    with pytest.raises(ValueError, match="cache.k has dtype uint8, blocks of Q8_0 .* k_scale must be None"):
         call(Scale(1), np.zeros(floats.shape, np.uint8))
     with pytest.raises(ValueError, match="exactly one of them is required"):
         Scale()

@@ -27,7 +27,7 @@ from ._rules import (
     contiguous,
 )
 from ._scale import NAMES as SCALE_NAMES
-from ._scale import OUTPUTS, STORED, ScaleForms, fill_scale
+from ._scale import OUTPUTS, STORED, ScaleForms, fill_scale, in_channels
 from ._template import MARK, Key, Template, describe
 from ._types import CacheLayout
 
@@ -118,7 +118,7 @@ def _copied(
         assert x is not None
         describe(structs[1], out, layout, f"out of {name}", sizes, None, STORED)
         check_output_heads(f"out of {name}", structs[1].heads, name, structs[0].heads, operation)
-        check_channels(f"out of {name}", out[0][-1], (x[0][-1],) * 2)
+        check_channels(f"out of {name}", structs[1].head_dim, (x[0][-1],) * 2)
 
 
 def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int]) -> Template:
@@ -156,6 +156,7 @@ def _add_cache(template: Template, key: Key, more: FusedKey, dims: tuple[int, in
         if array is None:
             raise ValueError(f"{name} is an array, and {other} is None")
         check_dtype(name, memory[2], STORED)
+        memory = in_channels(name, memory)
         _memory(struct, memory, text, name, other, array, layout)
         check_channels(name, memory[0][-1], dims if other == "k" else (array[0][-1],) * 2)
         pages[memory[0][0], memory[0][cache_axes(text)[0]]] = name

@@ -43,12 +43,12 @@ class KVCache:
     Args:
         k, v: the memory of keys and of values, as layout says, of the heads of the k and v of the
             calls, and on the CPU of any dtype: float32, float16, bfloat16, to which results are rounded
-            once, or float8_e4m3fn, float8_e5m2 and int8 (of ml_dtypes or torch). Any strides, but channels
-            adjacent: parts of one array of both, as well. Either may be None. k has whole heads, or the
-            rotated span alone.
+            once, float8_e4m3fn, float8_e5m2 and int8 (of ml_dtypes or torch), or uint8: the bytes of ggml's
+            Q8_0, 34 in place of 32 channels. Any strides, but channels adjacent: parts of one array of both,
+            as well. Either may be None. k has whole heads, or the rotated span alone.
         layout: "nhd": [pages, page_size, heads, channels]; "hnd": [pages, heads, page_size,
             channels]; "nd": [pages, page_size, channels], one head (MLA). Or one for k and one for v.
-        k_scale, v_scale: Scale: what the codes of k and v in 8 bits stand for. Required by these dtypes,
+        k_scale, v_scale: Scale: what the codes of k and v in 8 bits stand for. Required by their dtypes,
             and by no others.
         slots: the slot of each token, int32 or int64: [batch, tokens], or [tokens]; a negative one:
             nowhere, such as padding. More entries than tokens are left, and fewer are an error.

@@ -12,7 +12,7 @@ from ._fused import FusedKey, place
 from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside
 from ._pool import Pool
 from ._rules import both_layouts, cache_axes, check_cache, check_channels, check_dtype, check_strides, contiguous
-from ._scale import STORED, Scale, fill_scale, form_of
+from ._scale import STORED, Scale, check_code, fill_scale, form_of, in_channels
 from ._template import Key, Template, read_positions
 
 _ARRAYS = ("slots_i32", "slots_i64", "page_table", "page_starts", "starts")
@@ -44,7 +44,8 @@ class Mover:
 
         They are then those that the operation "forward" puts at the new positions, but for one more
         rounding to their dtype. Caches in 8 bits have their scales: computed ones are read, and computed anew
-        for keys that turn; values keep theirs. Source and cache may have different dtypes.
+        for keys that turn; values keep theirs. Blocks of Q8_0 have theirs inside. Source and cache may have
+        different dtypes.
 
         Args:
             cache: where the tokens go. Its k is required.
@@ -199,10 +200,10 @@ def _cache(
     ):
         if view is None or meta is None:
             continue
-        shape, strides, dtype = meta
+        check_dtype(name, meta[2], STORED)
+        shape, strides, dtype = in_channels(name, meta)
         check_cache(name, shape, layout)
         check_strides(name, shape, strides)
-        check_dtype(name, dtype, STORED)
         if tensor == struct.k:
             check_channels(name, shape[-1], dims)
         n, h = cache_axes(layout)
@@ -220,6 +221,7 @@ def _cache(
         tensor.stride_batch, tensor.stride_token = strides[0], strides[n]
         tensor.stride_head = 0 if h is None else strides[h]
         scale = cache.k_scale if tensor == struct.k else cache.v_scale
+        check_code(f"{name[-1]}_scale of the {role}", f"{name[-1]} of the {role}", dtype, scale)
         if scale is not None:
             _point_to_scale(tensor, scale, role, f"{name[-1]}_scale", shape, (0, n, h), kept)
     place(struct, FusedKey.of(metas, cache.layout), template, sequences)

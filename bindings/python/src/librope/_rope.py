@@ -349,8 +349,9 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             out: (q_out, k_out), or with v (q_out, k_out, v_out), or with rest (q_out, k_out, v_out,
                 rest_out), each an array like its input, which may be the input itself, or None. On the
                 CPU its dtype may be another, float32, float16 or bfloat16, to which results are rounded
-                once, or float8_e4m3fn, float8_e5m2 or int8, and its heads m times as many, each written
-                m times in a row ("backward": the input's, which are added).
+                once, float8_e4m3fn, float8_e5m2 or int8, or uint8: the bytes of ggml's Q8_0, 34 in place
+                of 32 channels. Its heads may be m times as many, each written m times in a row
+                ("backward": the input's, which are added).
             scales: a librope.Scales: what the codes of outputs of 8 bits stand for.
             operation: "forward" a R(p) x; "backward" a R(-p) x, the gradient; "inverse"
                 1/a R(-p) x, which undoes forward; "shift" R(p) x, which moves rotated keys by the

@@ -1,4 +1,4 @@
-"""Scale and Scales: what the codes of outputs and caches in 8 bits stand for."""
+"""Outputs and caches in 8 bits: Scale and Scales, what codes stand for, and blocks of Q8_0."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ CODES = {
     "float8_e5m2": lib.ROPE_DTYPE_F8_E5M2,
     "int8": lib.ROPE_DTYPE_I8,
 }
+#: ggml's blocks, as their bytes: what gguf-py and torch hold them in.
+BLOCKS = {"uint8": lib.ROPE_DTYPE_Q8_0}
+_BLOCK_BYTES, _BLOCK_CHANNELS = 34, 32
 #: Of outputs, and of the memory of a cache.
-STORED = {**DTYPES, **CODES}
+STORED = {**DTYPES, **CODES, **BLOCKS}
 _SCALES = {"float32": lib.ROPE_DTYPE_F32, "float8_e8m0fnu": lib.ROPE_DTYPE_E8M0}
 
 
@@ -97,7 +100,7 @@ class Scales:
         rope.apply_qk(q, None, positions, out=(q8, None), scales=scales)
 
     Args:
-        q, k, v, rest: a Scale of each output of out= that has a dtype of 8 bits, and of no other. Those of
+        q, k, v, rest: a Scale of each output of out= that is of codes, and of no other. Those of
             a cache are k_scale and v_scale of the KVCache.
 
     Raises:
@@ -238,10 +241,39 @@ def read_scales(scales: AllScales) -> list[View | None]:
 def check_codes(dtypes: Sequence[str | None], scales: Sequence[object] | None) -> None:
     """Codes have a scale, and nothing else has. dtypes: of OUTPUTS, None: there is none. scales: theirs."""
     for name, output, dtype, scale in zip(NAMES, OUTPUTS, dtypes, scales or (None,) * len(NAMES), strict=True):
-        if dtype in CODES and scale is None:
-            raise ValueError(f"{output} has dtype {dtype}, and {name} must be a Scale")
-        if dtype in DTYPES and scale is not None:
-            raise ValueError(f"{output} has dtype {dtype}, which is none of 8 bits, and {name} must be None")
+        if dtype is not None:
+            check_code(name, output, dtype, scale)
+
+
+def check_code(name: str, output: str, dtype: str, scale: object) -> None:
+    """check_codes() of one output, or of one memory that is read."""
+    if dtype in CODES and scale is None:
+        raise ValueError(f"{output} has dtype {dtype}, and {name} must be a Scale")
+    if dtype in DTYPES and scale is not None:
+        raise ValueError(f"{output} has dtype {dtype}, which is none of 8 bits, and {name} must be None")
+    if dtype in BLOCKS and scale is not None:
+        raise ValueError(
+            f"{output} has dtype {dtype}, blocks of Q8_0 with scales of their own, and {name} must be None: "
+            f"codes have a dtype of their own, {', '.join(CODES)}"
+        )
+
+
+def in_channels(name: str, meta: Meta) -> Meta:
+    """The Meta of an output, or of memory, whose last axis counts channels. That of blocks counts bytes."""
+    shape, strides, dtype = meta
+    if dtype not in BLOCKS or not shape:
+        return meta
+    if shape[-1] % _BLOCK_BYTES:
+        raise ValueError(
+            f"{name} has {shape[-1]} bytes of {dtype} per head, and must have whole blocks of Q8_0: "
+            f"{_BLOCK_BYTES} for each {_BLOCK_CHANNELS} channels"
+        )
+    if any(s % _BLOCK_BYTES for s in strides[:-1]):
+        raise ValueError(
+            f"{name} has strides {strides}, and must have whole blocks of Q8_0, {_BLOCK_BYTES} bytes, between heads"
+        )
+    channels, *steps = (x // _BLOCK_BYTES * _BLOCK_CHANNELS for x in (shape[-1], *strides[:-1]))
+    return (*shape[:-1], channels), (*steps, strides[-1]), dtype
 
 
 def fill_scale(

@@ -25,7 +25,7 @@ from ._rules import (
     contiguous,
     order_of_positions,
 )
-from ._scale import STORED
+from ._scale import STORED, in_channels
 from ._shard import Shard
 
 MARK = ffi.cast("void*", 64)  # "this array is used"; the call puts the address in
@@ -71,7 +71,7 @@ def describe(
     allowed: Mapping[str, int] = DTYPES,
 ) -> None:  # fmt: skip
     """Fills a rope_tensor. dims, allowed: of check_tensor()."""
-    shape, strides, dtype = meta
+    shape, strides, dtype = in_channels(name, meta) if allowed is STORED else meta
     check_tensor(name, shape, dtype, layout, dims, sizes, allowed)
     check_strides(name, shape, strides)
     b, s, h = axes_of(layout)
