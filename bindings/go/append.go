@@ -28,7 +28,7 @@ type KVCache[K, V OutputElement] struct {
 	K Tensor[K]
 	V Tensor[V]
 
-	KScale, VScale *Scale // required by K or V in 8 bits, otherwise nil; not for PrepareAppend
+	KScale, VScale *Scale // required by codes of 8 bits in K or V, otherwise nil; not for PrepareAppend
 
 	Pages, PageSize int // required
 	VHeadDim        int // channels of a head of v, here and in the call: 1 to 1024; 0: those of the context
@@ -270,8 +270,9 @@ func (cache *KVCache[K, V]) size() Step { return Step{Batch: cache.Pages, Tokens
 func pagesOf[T OutputElement](function, name string, t *Tensor[T], raw *C.ropego_tensor, dim int, size Step) (
 	*C.uint8_t, error) {
 	n, good := t.elements(dim, &size)
-	if !good || !t.Layout.holds(n, len(t.Data)) {
-		return nil, t.Layout.misfit(function, t.pageWords(name, dim, &size), len(t.Data))
+	// A slice has more bytes than channels.
+	if dtype := dtypeOf[T](); !good || !t.Layout.holds(n, len(t.Data)*dtype.channels()) {
+		return nil, t.Layout.misfit(function, t.pageWords(name, dim, &size), len(t.Data), dtype)
 	}
 	t.fill(raw, dim)
 	return (*C.uint8_t)(addressOf(t.Data)), nil

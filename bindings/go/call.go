@@ -75,7 +75,7 @@ func (t Tensor[T]) Any() AnyTensor {
 	return AnyTensor{Array: ArrayOf(t.Data), form: form}
 }
 
-// WithScale has the scales of an output, or of memory of a Cache, in 8 bits.
+// WithScale has the scales of an output, or of memory of a Cache, of codes.
 func (t AnyTensor) WithScale(scale *Scale) AnyTensor {
 	t.scale = scale
 	return t
@@ -103,8 +103,8 @@ func (t *AnyTensor) channels(c *contextState) int {
 // are those of sizes.
 func (t *AnyTensor) check(function, name string, raw *C.ropego_tensor, dim int, sizes *Step) (*C.uint8_t, error) {
 	n, good := t.form.elements(dim, sizes)
-	if !good || !t.form.Layout.holds(n, t.len) {
-		return nil, t.form.Layout.misfit(function, t.form.words(name, dim, sizes), t.len)
+	if !good || !t.form.Layout.holds(n, t.len*t.dtype.channels()) {
+		return nil, t.form.Layout.misfit(function, t.form.words(name, dim, sizes), t.len, t.dtype)
 	}
 	t.form.fill(raw, dim)
 	raw.dtype = C.int32_t(t.dtype)

@@ -170,7 +170,12 @@ func (s *preparedCallState) describe(function string, i int, p *part, call *Call
 	if !good {
 		return invalid(function, "%s fits no slice", t.form.words(p.name, dim, sizes))
 	}
-	s.places[i] = place{true, t.form.Layout != LayoutStrided, n, t.dtype}
+	each := uint64(t.dtype.channels())
+	elements := n / each
+	if n%each != 0 {
+		elements++
+	}
+	s.places[i] = place{true, t.form.Layout != LayoutStrided, elements, t.dtype}
 	t.form.fill(p.raw, dim)
 	p.raw.dtype = C.int32_t(t.dtype)
 	if p.plain {

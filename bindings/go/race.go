@@ -164,7 +164,7 @@ func (call *Call) tellParts(c *contextState, step *Step, slots []int) {
 		strides := memory.form.strides(dim, &size)
 		for _, slot := range slots {
 			at := slot/size.Tokens*strides[0] + slot%size.Tokens*strides[1] + first
-			blocks(raceWrite, memory.data, memory.bytes, [3]int{1, 1, memory.form.Heads}, [3]int{0, 0, strides[2]}, at, width)
+			memory.blocks(raceWrite, [3]int{1, 1, memory.form.Heads}, [3]int{0, 0, strides[2]}, at, width)
 		}
 		memory.scale.tellWrites(slots, memory.form.Heads, dim, size)
 	}
@@ -209,7 +209,7 @@ func (t *AnyTensor) touch(tell func(unsafe.Pointer, uint64), whole bool, c *cont
 	if t.headDim == 0 {
 		first, width = t.form.part(whole, c)
 	}
-	blocks(tell, t.data, t.bytes, [3]int{step.Batch, step.Tokens, t.form.Heads}, t.form.strides(dim, step), first, width)
+	t.blocks(tell, [3]int{step.Batch, step.Tokens, t.form.Heads}, t.form.strides(dim, step), first, width)
 	t.scale.tellAll(t.form.Heads, dim, *step)
 }
 
@@ -236,10 +236,10 @@ func (cache *KVCache[K, V]) tellMove(writes bool, slots *Slots, c *contextState,
 
 // tellSlots reports reads of these slots, or writes to them.
 func (t *Tensor[T]) tellSlots(tell func(unsafe.Pointer, uint64), slots []int, pageSize int, strides [3]int, first, width int) {
+	memory := ArrayOf(t.Data)
 	for _, slot := range slots {
 		at := slot/pageSize*strides[0] + slot%pageSize*strides[1] + first
-		blocks(tell, unsafe.Pointer(unsafe.SliceData(t.Data)), uint64(unsafe.Sizeof(t.Data[0])),
-			[3]int{1, 1, t.Heads}, [3]int{0, 0, strides[2]}, at, width)
+		memory.blocks(tell, [3]int{1, 1, t.Heads}, [3]int{0, 0, strides[2]}, at, width)
 	}
 }
 
@@ -299,6 +299,15 @@ func (t *Tensor[T]) strides(dim int, step *Step) [3]int {
 		return [3]int{t.Heads * dim, step.Batch * t.Heads * dim, dim}
 	}
 	return [3]int{t.Strides.Batch, t.Strides.Token, t.Strides.Head}
+}
+
+// blocks tells of width channels, from the channel first on, at every point of a grid.
+func (a *Array) blocks(tell func(unsafe.Pointer, uint64), counts, strides [3]int, first, width int) {
+	n := a.dtype.channels()
+	for i := range strides {
+		strides[i] /= n
+	}
+	blocks(tell, a.data, a.bytes, counts, strides, first/n, width/n)
 }
 
 // blocks tells of width elements, from the element first on, at every point of a grid.

@@ -8,7 +8,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 )
+
+// appendBlocks stores a key of two blocks in a slot of this memory.
+func appendBlocks(c *Context, q []float32, slot int32) error {
+	cache := KVCache[Q80, Q80]{K: NHD(unsafe.Slice((*Q80)(unsafe.Pointer(unsafe.SliceData(q))), 8), 1), Pages: 1, PageSize: 4}
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: LinearSlots([]int32{slot})}
+	return Append(c, Tensor[float32]{}, BSHD(make([]float32, 64), 1), Tensor[float32]{}, cache, step)
+}
 
 // What two goroutines share in the cases below: calls on one slice are races, on parts are not.
 var raceCases = map[string]struct {
@@ -131,6 +139,12 @@ var raceCases = map[string]struct {
 		to := KVCache[float32, float32]{K: NHD(make([]float32, 64), 1), Pages: 1, PageSize: 1}
 		step.Operation, step.From = OperationRerotate, &step.Positions
 		return MoveBetween(c, cache, to, step)
+	}},
+	"one slot of blocks": {true, func(c *Context, q []float32, _ int) error {
+		return appendBlocks(c, q, 2)
+	}},
+	"a slot of blocks each": {false, func(c *Context, q []float32, side int) error {
+		return appendBlocks(c, q, int32(2+side))
 	}},
 	"one output of a Call": {true, func(c *Context, q []float32, _ int) error {
 		in := BSHD(make([]BFloat16, len(q)), 2).Any()

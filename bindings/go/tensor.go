@@ -29,10 +29,25 @@ type F8E4M3 uint8
 // F8E5M2 is a code of DTypeF8E5M2, as bits.
 type F8E5M2 uint8
 
-// OutputElement is a type of the elements of an output of a [Call], or of a cache: an Element, or a code of 8
-// bits, which stands for itself times a [Scale].
+// Q80 is a block of DTypeQ80, ggml's Q8_0: 32 adjacent channels of a head, each Codes[i] * D. Slices of blocks have an
+// element for each 32 channels; strides and channels of heads count channels, as everywhere, and are multiples of 32.
+type Q80 struct {
+	D     Float16
+	Codes [32]int8 // -127 to 127
+}
+
+// OutputElement is a type of the elements of an output of a [Call], or of a cache: an Element; a code of 8 bits,
+// which stands for itself times a [Scale]; or a block, which has its own.
 type OutputElement interface {
-	Element | F8E4M3 | F8E5M2 | int8
+	Element | F8E4M3 | F8E5M2 | int8 | Q80
+}
+
+// channels is how many an element of a slice holds.
+func (value DType) channels() int {
+	if value == DTypeQ80 {
+		return len(Q80{}.Codes)
+	}
+	return 1
 }
 
 // dtypeOf is the library's number of a [OutputElement]; of any other type 0, which it refuses by name.
@@ -51,6 +66,8 @@ func dtypeOf[T any]() DType {
 		return DTypeF8E5M2
 	case int8:
 		return DTypeI8
+	case Q80:
+		return DTypeQ80
 	}
 	if reflect.TypeFor[T]().Kind() == reflect.Float32 { // a type of the caller's
 		return DTypeF32
@@ -61,7 +78,7 @@ func dtypeOf[T any]() DType {
 // Layout is the order of the dimensions, outermost first. Channels of a head are always adjacent.
 type Layout int32
 
-// Strides are distances in elements.
+// Strides are distances in elements; of Q80 in channels.
 type Strides struct {
 	Batch, Token int
 	Head         int // 0 in an input repeats one head for all
@@ -124,7 +141,7 @@ func (t *Tensor[T]) check(function, name string, raw *C.ropego_tensor, c *contex
 func (t *Tensor[T]) checkWide(function, name string, raw *C.ropego_tensor, dim int, step *Step) (*C.uint8_t, error) {
 	n, good := t.elements(dim, step)
 	if !good || !t.Layout.holds(n, len(t.Data)) {
-		return nil, t.Layout.misfit(function, t.words(name, dim, step), len(t.Data))
+		return nil, t.Layout.misfit(function, t.words(name, dim, step), len(t.Data), dtypeOf[T]())
 	}
 	t.fill(raw, dim)
 	if step.Batch <= 0 {
@@ -159,7 +176,7 @@ func (t *Tensor[T]) fill(raw *C.ropego_tensor, dim int) {
 	raw.heads = C.int32_t(t.Heads)
 }
 
-// elements is how many the slice needs; false if there is no such slice.
+// elements is how many channels the slice needs; false if there is no such slice.
 func (t *Tensor[T]) elements(dim int, step *Step) (uint64, bool) {
 	batch, tokens := max(0, step.Batch), max(0, step.Tokens)
 	if t.Heads < 0 || t.Heads > math.MaxInt32 {
@@ -175,22 +192,25 @@ func (t *Tensor[T]) elements(dim int, step *Step) (uint64, bool) {
 		[3]int{t.Strides.Batch, t.Strides.Token, t.Strides.Head})
 }
 
-// holds tells whether a slice of this length holds the elements of a tensor. A head count that is off by
+// holds tells whether a slice of so many channels holds those of a tensor. A head count that is off by
 // one would still fit, so contiguous slices must be exact.
-func (l Layout) holds(elements uint64, length int) bool {
+func (l Layout) holds(channels uint64, length int) bool {
 	if l == LayoutStrided {
-		return elements <= uint64(length)
+		return channels <= uint64(length)
 	}
-	return elements == uint64(length)
+	return channels == uint64(length)
 }
 
 // misfit is the error of a tensor, in words, whose slice has another length.
-func (l Layout) misfit(function, words string, length int) error {
-	rule := ", which it must fill"
+func (l Layout) misfit(function, words string, length int, dtype DType) error {
+	unit, rule := "elements", ", which it must fill"
+	if n := dtype.channels(); n != 1 {
+		unit = fmt.Sprintf("blocks of %d channels", n)
+	}
 	if l == LayoutStrided {
 		rule = ""
 	}
-	return invalid(function, "%s does not fit its slice of %d elements%s", words, length, rule)
+	return invalid(function, "%s does not fit its slice of %d %s%s", words, length, unit, rule)
 }
 
 // words describe the tensor of this name in an error.

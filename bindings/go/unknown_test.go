@@ -53,18 +53,17 @@ func TestADeviceThatIsNotKnownHereIsAnError(t *testing.T) {
 	}
 }
 
-// Every DType has its OutputElement, but for that of scales and that of blocks, which tensors of this
-// package do not have; and a type that is none has no DType.
+// Every DType has its OutputElement, but for that of scales; and a type that is none has no DType.
 func TestEveryDTypeHasAnElement(t *testing.T) {
 	type named float32
 	if got := dtypeOf[named](); got != DTypeF32 {
 		t.Error(got)
 	}
 	elements := map[DType]bool{dtypeOf[float32](): true, dtypeOf[Float16](): true, dtypeOf[BFloat16](): true,
-		dtypeOf[F8E4M3](): true, dtypeOf[F8E5M2](): true, dtypeOf[int8](): true}
+		dtypeOf[F8E4M3](): true, dtypeOf[F8E5M2](): true, dtypeOf[int8](): true, dtypeOf[Q80](): true}
 	for _, c := range constants {
 		dtype := DType(c.value)
-		if c.kind == "DType" && dtype != DTypeE8M0 && dtype != DTypeQ80 && !elements[dtype] {
+		if c.kind == "DType" && dtype != DTypeE8M0 && !elements[dtype] {
 			t.Errorf("no OutputElement is %s: tensor.go", c.name)
 		}
 	}
