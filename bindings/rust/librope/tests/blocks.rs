@@ -6,8 +6,8 @@ mod common;
 use common::{Random, refused};
 use librope::half::f16;
 use librope::{
-    Call, Config, Context, KvCache, Layer, Operation, Pages, Pairing, Positions, Q80, Scale, Slots,
-    Step, Strides, View, ViewMut,
+    Call, Config, Context, KvCache, Layer, Layout, Operation, Pages, Pairing, Positions, Q80,
+    Scale, Slots, Step, Strides, View, ViewMut,
 };
 
 const DIM: usize = 64;
@@ -198,4 +198,39 @@ fn what_does_not_fit_is_refused() {
         "q_out is a slice of I8, and the prepared call needs one of Q80",
     );
     assert!(out.iter().all(|&block| block == UNTOUCHED), "a refused call has written");
+}
+
+/// Slices, shapes and strides at random: a call is refused, or it writes nothing beside its slice; and a
+/// prepared call takes and refuses the same.
+#[test]
+fn blocks_stay_in_their_slices() {
+    const FENCE: usize = 30;
+    let (mut random, mut taken) = (Random(7), [0; 2]);
+    for n in 0..3000i64 {
+        let dim = random.pick(&[32, 32, 64, 64, 96, 48]);
+        let rope = Config::new(dim, 10000.0, Pairing::Halves).build().unwrap();
+        let (tokens, heads) = (1 + random.below(4), 1 + random.below(3));
+        let (mut layout, mut need) = (Layout::Bshd, tokens * heads * dim);
+        if random.below(2) == 0 {
+            let head = dim + 16 * random.below(3);
+            let token = (heads * head + 16 * random.below(5)).saturating_sub(32);
+            layout = Layout::Strided(Strides { batch: 0, token, head });
+            need = (tokens - 1) * token + (heads - 1) * head + dim;
+        }
+        let length = (need / Q80::CHANNELS + random.below(3)).saturating_sub(1);
+        let mut whole = vec![UNTOUCHED; length + 2 * FENCE];
+        let q: Vec<f32> = random.vec(tokens * heads * dim);
+        let step = Step::new(1, tokens, Positions::Offset(n));
+        let out = ViewMut::new(&mut whole[FENCE..FENCE + length], layout, heads);
+        let result = rope.apply(&step, (View::bshd(&q, heads), out), ());
+        let described = ViewMut::<Q80>::new(&mut [], layout, heads);
+        let call = Call::new().with_q((View::<f32>::bshd(&[], heads), described));
+        let layer = Layer::new().with_q(&q).with_q_out(&mut whole[FENCE..FENCE + length]);
+        let again = rope.prepare_call(&step, call).and_then(|call| call.apply(layer));
+        assert_eq!(result.is_ok(), again.is_ok(), "{n}: {result:?} {again:?}");
+        let beside = whole[..FENCE].iter().chain(&whole[FENCE + length..]);
+        assert!(beside.copied().all(|block| block == UNTOUCHED), "{n}: {result:?}");
+        taken[usize::from(result.is_ok())] += 1;
+    }
+    assert!(taken.iter().all(|&n| n >= 500), "{taken:?}");
 }
