@@ -33,7 +33,7 @@ one="-DCMAKE_CXX_FLAGS=-DHWY_COMPILE_ONLY_STATIC"
 build() { # NAME [cmake arguments]
   local name=$1
   shift
-  quietly "$cmake" -S "$dir/$name" -B "$dir/$name/build" -DCMAKE_BUILD_TYPE=Debug -DROPE_CUDA=OFF \
+  quietly "$cmake" -S "$dir/$name" -B "$dir/$name/build" -DCMAKE_BUILD_TYPE=None -DROPE_CUDA=OFF \
     -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" "$@"
   quietly "$cmake" --build "$dir/$name/build"
   "$dir/$name/build/main" || fail "$name: main"
