@@ -232,3 +232,52 @@ func TestBlocksThatDoNotFit(t *testing.T) {
 		t.Error("a call that was refused has written")
 	}
 }
+
+// Slices, shapes and strides at random: a call is refused, or it writes nothing beside its slice; and a prepared
+// call takes and refuses the same.
+func TestBlocksStayInTheirSlices(t *testing.T) {
+	r, taken := rand.New(rand.NewPCG(11, 12)), [2]int{}
+	contexts := map[int]*Context{}
+	for _, dim := range []int{32, 48, 64, 96} {
+		contexts[dim] = mustNew(t, plain(dim))
+	}
+	for n := range 3000 {
+		dim, tokens, heads := []int{32, 32, 64, 64, 96, 48}[r.IntN(6)], 1+r.IntN(4), 1+r.IntN(3)
+		length := tokens*heads*dim/blockSize + r.IntN(3) - 1
+		out := Tensor[Q80]{Layout: LayoutBSHD, Heads: heads}
+		if r.IntN(2) == 0 {
+			head := dim + 16*r.IntN(3)
+			token := heads*head + 16*r.IntN(5) - 32
+			out.Layout, out.Strides = LayoutStrided, Strides{Token: token, Head: head}
+			length = ((tokens-1)*token+(heads-1)*head+dim)/blockSize + r.IntN(3) - 1
+		}
+		length = max(0, length)
+		whole := slices.Repeat([]Q80{untouchedBlock}, length+60)
+		q := BSHD(randomNumbers(r, tokens*heads*dim), heads).Any()
+		step := Step{Batch: 1, Tokens: tokens, Positions: Offset(int64(n))}
+		described := Call{Q: BSHD[float32](nil, heads).Any(), QOut: out.Any()}
+		out.Data = whole[30 : 30+length]
+		err := Apply(contexts[dim], Call{Q: q, QOut: out.Any()}, step)
+		prepared, again := PrepareCall(contexts[dim], described, step)
+		if again == nil {
+			again = prepared.Apply(Layer{Q: q.Array, QOut: ArrayOf(out.Data)})
+			prepared.Close()
+		}
+		if (err == nil) != (again == nil) {
+			t.Fatal(n, err, again)
+		}
+		for _, beside := range [][]Q80{whole[:30], whole[30+length:]} {
+			if slices.ContainsFunc(beside, func(block Q80) bool { return block != untouchedBlock }) {
+				t.Fatal(n, "has written beside its slice", err)
+			}
+		}
+		if err == nil {
+			taken[1]++
+		} else {
+			taken[0]++
+		}
+	}
+	if min(taken[0], taken[1]) < 500 {
+		t.Error(taken)
+	}
+}

@@ -73,8 +73,8 @@ func TestMovesInEightBits(t *testing.T) {
 	c, nope := mustNew(t, plain(dim)), mustNew(t, Config{HeadDim: dim, Scaling: ScalingNope})
 	r := rand.New(rand.NewPCG(3, 4))
 	for n := range 100 {
-		codes, want := randomCodes(r, pages, pageSize, heads, dim), codesIn8{}
-		want = codes.clone()
+		codes := randomCodes(r, pages, pageSize, heads, dim)
+		want := codes.clone()
 		var from, to, before, after []int64
 		for _, slot := range r.Perm(half)[:tokens] {
 			from, to = append(from, int64(slot)), append(to, int64(half+slot))
