@@ -83,6 +83,43 @@ def test_compiled_code_has_the_bits_of_eager_code(dtype):
         assert same(filled, again)
 
 
+def step_in_blocks(q, k, v, rest, q8, k8, v8, rest8, k_pages, v_pages):
+    """Everything in blocks of Q8_0 that a call can have."""
+    cache = KVCache(k_pages, v_pages, layout="nhd", slots=SLOTS)
+    ROPE.apply_qk(q, k, 5, v=v, rest=rest[..., :DIM], cache=cache, out=(q8, k8, v8, rest8))
+    return q8.float().sum()
+
+
+def blocks():
+    """The outputs and pages of step_in_blocks()."""
+    shapes = *[(1, TOKENS, heads) for heads in (4, 2, 2, 4)], *[(PAGES, SIZE, 2)] * 2
+    return [torch.full((*shape, DIM // 32 * 34), 77, dtype=torch.uint8) for shape in shapes]
+
+
+def test_blocks_have_the_bits_of_numpy():
+    arrays, filled, again = inputs(), blocks(), blocks()
+    versions = [x._version for x in filled]
+    step_in_blocks(*arrays, *filled)
+    assert all(x._version > n for x, n in zip(filled, versions, strict=True))
+    q, k, v, rest, q8, k8, v8, rest8, k_pages, v_pages = (x.numpy() for x in (*arrays, *again))
+    cache = KVCache(k_pages, v_pages, layout="nhd", slots=SLOTS.numpy())
+    ROPE.apply_qk(q, k, 5, v=v, rest=rest[..., :DIM], cache=cache, out=(q8, k8, v8, rest8))
+    assert same(filled, again) and all((x != 77).any() for x in filled)
+    for pages, slots in ((filled[4], torch.tensor([3, 9])), (k_pages, np.array([3, 9]))):
+        ROPE.move(KVCache(pages, layout="nhd", slots=slots), [8, 9], [5, 7])
+    assert same(filled, again)
+    with pytest.raises(ValueError, match="out of q has 33 bytes of uint8"):
+        ROPE.apply(arrays[0], 5, out=torch.zeros(1, TOKENS, 4, 33, dtype=torch.uint8))
+
+
+def test_blocks_in_compiled_code():
+    with torch._inductor.config.patch(force_disable_caches=True), torch.no_grad():
+        torch._dynamo.reset()
+        compiled, filled, again = torch.compile(step_in_blocks, fullgraph=True), blocks(), blocks()
+        assert torch.equal(compiled(*inputs(), *filled), step_in_blocks(*inputs(), *again))
+        assert same(filled, again)
+
+
 def test_given_arrays_of_scales_are_only_read_in_compiled_code():
     q, scales = inputs()[0], torch.rand(1, TOKENS, 4) + 0.5
     before, want = scales.clone(), torch.zeros_like(q).to(torch.int8)
