@@ -28,8 +28,6 @@ project() {
     echo "target_link_libraries(main PRIVATE librope::librope)"
   } >"$dir/$1/CMakeLists.txt"
 }
-# Kernels of one instruction set are enough for the targets.
-one="-DCMAKE_CXX_FLAGS=-DHWY_COMPILE_ONLY_STATIC"
 build() { # NAME [cmake arguments]
   local name=$1
   shift
@@ -58,11 +56,12 @@ if(targets)
 endif()
 install(FILES mine.c DESTINATION share/mine)
 CMAKE
-build plain "$one"
+build plain -DCMAKE_CXX_FLAGS=-DHWY_COMPILE_ONLY_STATIC # kernels of one instruction set
 quietly "$cmake" --install "$dir/plain/build" --prefix "$dir/prefix"
 [ "$(cd "$dir/prefix" && find . -type f)" = ./share/mine/mine.c ] || fail "the parent installs $(cd "$dir/prefix" && find . -type f)"
 
-# A parent in C++ that says otherwise, with targets of its own for the headers: here of copies.
+# A parent in C++ that says otherwise, with targets of its own for the headers: here of copies. Its
+# warnings, looked for in kernels of each length of vectors, and its life without exceptions are its own.
 highway=$(sed -n 's/^ROPE_HIGHWAY_INCLUDE:[A-Z]*=//p' "$dir/plain/build/CMakeCache.txt")
 json=$(sed -n 's/^ROPE_JSON_INCLUDE:[A-Z]*=//p' "$dir/plain/build/CMakeCache.txt")
 mkdir "$dir/third_party"
@@ -71,10 +70,12 @@ project vendored "C CXX" <<CMAKE
 set(BUILD_SHARED_LIBS OFF)
 set(ROPE_BUILD_SHARED ON)
 set(ROPE_INSTALL ON)
+add_compile_options(-Wall -Wextra -Werror -Wconversion -Wsign-conversion -Wshadow)
+add_compile_options("\$<\$<COMPILE_LANGUAGE:CXX>:-Wold-style-cast;-Wuseless-cast;-fno-exceptions;-fno-rtti>")
 add_library(hwy INTERFACE)
-target_include_directories(hwy INTERFACE \$<BUILD_INTERFACE:$dir/third_party>)
+target_include_directories(hwy SYSTEM INTERFACE \$<BUILD_INTERFACE:$dir/third_party>)
 add_library(nlohmann_json INTERFACE)
-target_include_directories(nlohmann_json INTERFACE $dir/third_party)
+target_include_directories(nlohmann_json SYSTEM INTERFACE $dir/third_party)
 add_library(nlohmann_json::nlohmann_json ALIAS nlohmann_json)
 include(FetchContent)
 FetchContent_Declare(librope SOURCE_DIR $source)
@@ -84,7 +85,7 @@ if(NOT type STREQUAL SHARED_LIBRARY OR BUILD_SHARED_LIBS)
   message(FATAL_ERROR "librope is a \${type}, BUILD_SHARED_LIBS \${BUILD_SHARED_LIBS}")
 endif()
 CMAKE
-build vendored "$one"
+build vendored "-DCMAKE_CXX_FLAGS=-DHWY_DISABLED_TARGETS=~HWY_BASELINE_TARGETS^HWY_AVX2^HWY_AVX3"
 quietly "$cmake" --install "$dir/vendored/build" --prefix "$dir/prefix"
 [ -e "$dir/prefix/include/librope/rope.h" ] || fail "ROPE_INSTALL=ON installs nothing"
 for header in hwy/highway.h nlohmann/json.hpp; do
@@ -92,14 +93,6 @@ for header in hwy/highway.h nlohmann/json.hpp; do
     "$cmake" --build "$dir/vendored/build" -- -t deps 2>/dev/null | grep -qF "$dir/third_party/$header" ||
     fail "the parent's $header was not used"
 done
-
-# The parent's warnings, and its life without exceptions, are its own: for each length of vectors.
-project strict "C CXX" <<CMAKE
-add_compile_options(-Wall -Wextra -Werror -Wconversion -Wsign-conversion -Wshadow)
-add_compile_options("\$<\$<COMPILE_LANGUAGE:CXX>:-Wold-style-cast;-Wuseless-cast;-fno-exceptions;-fno-rtti>")
-add_subdirectory($source librope)
-CMAKE
-build strict "-DCMAKE_CXX_FLAGS=-DHWY_DISABLED_TARGETS=~HWY_BASELINE_TARGETS^HWY_AVX2^HWY_AVX3"
 
 # Without ROPE_BUILD_SHARED it follows the parent.
 sed -i -e 's/SHARED_LIBS OFF/SHARED_LIBS ON/' -e '/set(ROPE_BUILD_SHARED/d' -e 's/OR BUILD_SHARED_LIBS)/OR NOT BUILD_SHARED_LIBS)/' \
