@@ -153,8 +153,8 @@ endfunction()
 set(ROPE_CUDA_OBJECT ${CMAKE_CURRENT_BINARY_DIR}/cuda_backend.o)
 set(ROPE_CUDA_REPORT ${CMAKE_CURRENT_BINARY_DIR}/cuda_backend.ptxas.txt)
 rope_nvcc(${CMAKE_CURRENT_SOURCE_DIR}/src/cuda/backend.cu ${ROPE_CUDA_OBJECT} ${ROPE_CUDA_REPORT})
-set(ROPE_CUDA_SOURCES src/gpu/launch.cc src/gpu/parts.cc src/gpu/shape.cc src/gpu/staged_launch.cc
-  src/gpu/vectors.cc)
+set(ROPE_CUDA_SOURCES src/gpu/launch.cc src/gpu/parts.cc src/gpu/repeat.cc src/gpu/shape.cc
+  src/gpu/staged_launch.cc src/gpu/vectors.cc)
 set(ROPE_CUDA_LIBRARIES ${ROPE_CUDART} ${CMAKE_DL_LIBS} rt)
 set(ROPE_CUDA_FOUND ON)
 list(JOIN architectures " " shown)

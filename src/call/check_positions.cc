@@ -182,11 +182,6 @@ __attribute__((noinline)) rope_status CheckRare(const Call& call, const char* na
                 "%s: %sbatch_repeat (%lld) must be 0 or a divisor of batch (%lld)", function, name,
                 static_cast<long long>(repeat), static_cast<long long>(batch));
   }
-  if (repeat != 1 && !context.backend->has_batch_repeat) {
-    return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: %sbatch_repeat (%lld) must be 0 or 1 in a %s context in this version",
-                function, name, static_cast<long long>(repeat), context.backend->name);
-  }
   rope_positions of_rows = p;
   of_rows.batch_repeat = 0;
   return CheckPositions({function, context, batch / repeat, tokens}, name, of_rows, source);

@@ -31,11 +31,10 @@ struct Backend {
   bool host_memory = false;
   bool has_streams = false;
   bool has_runner = false;
-  bool is_numbered = false;       // there may be several: config.device_index
-  bool has_ggml = false;          // offers ROPE_ANGLE_GGML
-  bool has_moves = false;         // serves REROTATE and rope_fused.source
-  bool has_batch_repeat = false;  // serves rope_positions.batch_repeat
-  bool has_gradients = false;     // of norms, and of repeated heads
+  bool is_numbered = false;    // there may be several: config.device_index
+  bool has_ggml = false;       // offers ROPE_ANGLE_GGML
+  bool has_moves = false;      // serves REROTATE and rope_fused.source
+  bool has_gradients = false;  // of norms, and of repeated heads
   // Serves outputs of another dtype or with more heads than their input, and rope_fused.rest.
   bool has_conversions = false;
 

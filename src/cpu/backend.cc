@@ -573,7 +573,6 @@ extern constexpr Backend kCpuBackend = [] {
   backend.has_runner = true;
   backend.has_ggml = true;
   backend.has_moves = true;
-  backend.has_batch_repeat = true;
   backend.has_gradients = true;
   backend.has_conversions = true;
   backend.attach = &cpu::Attach;

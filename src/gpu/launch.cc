@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gpu/parts.h"
+#include "gpu/repeat.h"
 #include "gpu/vectors.h"
 #include "math/element.h"
 #include "math/operation.h"
@@ -334,22 +335,7 @@ rope_status ForEachFusedGroup(const Plan& plan, int32_t row_head, int32_t multip
   return visit(last, 1, &k);
 }
 
-}  // namespace
-
-rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data) {
-  return ForEachRowHead(plan, [&](const Plan& part, int32_t row_head) {
-    return ForEachGroup(part, row_head, multiprocessors, launch, data);
-  });
-}
-
-rope_status ForEachFusedLaunch(const Plan& plan, int32_t multiprocessors, FusedLaunchFn launch,
-                               void* data) {
-  return ForEachRowHead(plan, [&](const Plan& part, int32_t row_head) {
-    return ForEachFusedGroup(part, row_head, multiprocessors, launch, data);
-  });
-}
-
-rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* data) {
+rope_status FillPart(const FillPlan& plan, FillLaunchFn launch, void* data) {
   const rope_context& context = *plan.context;
   FillLaunch fill{};
   CosSinSource& source = fill.source;
@@ -374,6 +360,29 @@ rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* d
     }
   }
   return ROPE_OK;
+}
+
+}  // namespace
+
+rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn launch, void* data) {
+  return ForEachRepeat(plan, [&](const Plan& rows) {
+    return ForEachRowHead(rows, [&](const Plan& part, int32_t row_head) {
+      return ForEachGroup(part, row_head, multiprocessors, launch, data);
+    });
+  });
+}
+
+rope_status ForEachFusedLaunch(const Plan& plan, int32_t multiprocessors, FusedLaunchFn launch,
+                               void* data) {
+  return ForEachRepeat(plan, [&](const Plan& rows) {
+    return ForEachRowHead(rows, [&](const Plan& part, int32_t row_head) {
+      return ForEachFusedGroup(part, row_head, multiprocessors, launch, data);
+    });
+  });
+}
+
+rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* data) {
+  return ForEachRepeat(plan, [&](const FillPlan& part) { return FillPart(part, launch, data); });
 }
 
 }  // namespace rope::gpu

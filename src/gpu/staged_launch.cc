@@ -4,6 +4,7 @@
 
 #include "gpu/launch.h"
 #include "gpu/parts.h"
+#include "gpu/repeat.h"
 #include "gpu/shape.h"
 #include "gpu/staged.h"
 #include "gpu/vectors.h"
@@ -167,7 +168,7 @@ class StagedGroup {
   // What all launches share.
   void SetCall() {
     StagedParams& p = launch_.params;
-    p.row_tokens = plan_.tokens;
+    p.row_tokens = plan_.tokens * plan_.batch_repeat;
     p.arithmetic = context_.rounding.arithmetic;
     p.per_channel = plan_.has_rows && plan_.rows.format.per_channel();
     p.reads_interleaved = ReadsInterleaved(order_);
@@ -333,8 +334,10 @@ bool IsStaged(const Plan& plan) {
 
 rope_status ForEachStagedLaunch(const Plan& plan, int32_t multiprocessors, StagedLaunchFn launch,
                                 void* data) {
-  return ForEachRowHead(plan, [&](const Plan& part, int32_t row_head) {
-    return StagedGroup(part, row_head, multiprocessors).ForEach(launch, data);
+  return ForEachRepeat(plan, [&](const Plan& rows) {
+    return ForEachRowHead(rows, [&](const Plan& part, int32_t row_head) {
+      return StagedGroup(part, row_head, multiprocessors).ForEach(launch, data);
+    });
   });
 }
 

@@ -86,7 +86,7 @@ struct StagedParams {
   int32_t side_count;
   uint32_t first_block;   // through all sides
   uint32_t block_tokens;  // of a block
-  int64_t row_tokens;     // of a batch row
+  int64_t row_tokens;     // from one batch row to the next
   SlotUse read, written;
   Arithmetic arithmetic;
   bool rounds_rows, per_channel;

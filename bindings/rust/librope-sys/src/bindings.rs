@@ -515,7 +515,7 @@ pub struct rope_positions {
     /** 0 or 1; or so many batch rows, one after the other, are one: they share the ids, the offset and
  the set, of which there are those of batch / batch_repeat rows. For the groups of a grouped QKV
  \[tokens, batch, groups, q + 2, head_dim\], taken as batch \* groups batch rows (docs/guides/
- training.md). With cu_seqlens it is the batch. It works with contexts of the CPU.*/
+ training.md). With cu_seqlens it is the batch.*/
     pub batch_repeat: i64,
     pub reserved: [i64; 2usize],
 }
