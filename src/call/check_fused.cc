@@ -367,13 +367,9 @@ rope_status CheckNormed(const Call& call, const char* name, rope_operation opera
 
 rope_status CheckRest(const Call& call, bool has_rest, bool has_rest_out) {
   const auto& names = kNamesOfArgs.beside;
-  if (has_rest != has_rest_out) {
-    return has_rest ? Needs(call, names[kRest], names[kRestOut])
-                    : Needs(call, names[kRestOut], names[kRest]);
-  }
-  if (!has_rest || call.context.backend->has_conversions) return ROPE_OK;
-  return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s must be absent in a %s context in this version",
-              call.function, names[kRest], call.context.backend->name);
+  if (has_rest == has_rest_out) return ROPE_OK;
+  return has_rest ? Needs(call, names[kRest], names[kRestOut])
+                  : Needs(call, names[kRestOut], names[kRest]);
 }
 
 }  // namespace

@@ -10,18 +10,6 @@
 namespace rope {
 namespace {
 
-// In a context that does not convert.
-rope_status FailUnlike(const Call& call, const char* name, const rope_tensor& out,
-                       const char* in_name, const rope_tensor& in) {
-  const bool by_dtype = out.dtype != in.dtype;
-  return Fail(ROPE_ERROR_UNSUPPORTED,
-              by_dtype
-                  ? "%s: %s.dtype (%d) must be that of %s (%d) in a %s context in this version"
-                  : "%s: %s.heads (%d) must be that of %s (%d) in a %s context in this version",
-              call.function, name, by_dtype ? out.dtype : out.heads, in_name,
-              by_dtype ? in.dtype : in.heads, call.context.backend->name);
-}
-
 // From a head of the input to the next.
 bool Repeat(int32_t repeats, int64_t* stride) {
   return !__builtin_mul_overflow(*stride, int64_t{repeats}, stride);
@@ -35,7 +23,12 @@ rope_status CheckSums(const Call& call, const char* name, const rope_tensor& out
                 "%s: %s.heads (%d) must be that of %s (%d), or divide it", call.function, name,
                 out.heads, in_name, in.heads);
   }
-  if (!call.context.backend->has_gradients) return FailUnlike(call, name, out, in_name, in);
+  if (!call.context.backend->has_gradients) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s.heads (%d) must be that of %s (%d) with BACKWARD in a %s context in this "
+                "version",
+                call.function, name, out.heads, in_name, in.heads, call.context.backend->name);
+  }
   if (out.dtype != in.dtype) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
                 "%s: %s.dtype (%d) must be that of %s (%d), whose heads are added, in this version",
@@ -79,7 +72,6 @@ rope_status DescribeUnlike(const Call& call, const char* name, const rope_tensor
                 name, out.heads, in_cache ? "that of" : "a multiple of those of", in_name,
                 in.heads);
   }
-  if (!context.backend->has_conversions) return FailUnlike(call, name, out, in_name, in);
   if (!Repeat(output->repeats, &strides->head)) return FailBeyond(call, name, out.heads, kind);
   if (rope_status s = CheckSpanOfBlocks(call, name, out, in, kind)) return s;
   if (rope_status s = CheckSpanOfBlocks(call, in_name, in, out, kind)) return s;

@@ -126,7 +126,7 @@ template <TensorKind kKind>
 rope_status CheckCode(const Call& call, const char* name, rope_dtype dtype) {
   if (IsInEightBits(dtype)) {
     constexpr bool kIsSource = IsInput(kKind) && IsInCache(kKind);
-    if (kIsSource && !call.context.backend->has_conversions) {
+    if (kIsSource && !call.context.backend->reads_codes) {
       return Fail(
           ROPE_ERROR_UNSUPPORTED,
           "%s: %s.dtype (%d) is of 8 bits, which a %s context does not read in this version",

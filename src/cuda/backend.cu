@@ -35,9 +35,11 @@ struct DeviceMemory {
       v.words[0] = w.x, v.words[1] = w.y;
     } else if constexpr (kBytes == 4) {
       v.words[0] = *reinterpret_cast<const uint32_t*>(from);
-    } else {
-      static_assert(kBytes == 2);
+    } else if constexpr (kBytes == 2) {
       v.words[0] = *reinterpret_cast<const uint16_t*>(from);
+    } else {
+      static_assert(kBytes == 1);
+      v.words[0] = *reinterpret_cast<const uint8_t*>(from);
     }
     return v;
   }
@@ -50,9 +52,11 @@ struct DeviceMemory {
       *reinterpret_cast<uint2*>(to) = make_uint2(v.words[0], v.words[1]);
     } else if constexpr (kBytes == 4) {
       *reinterpret_cast<uint32_t*>(to) = v.words[0];
-    } else {
-      static_assert(kBytes == 2);
+    } else if constexpr (kBytes == 2) {
       *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(v.words[0]);
+    } else {
+      static_assert(kBytes == 1);
+      *reinterpret_cast<uint8_t*>(to) = static_cast<uint8_t>(v.words[0]);
     }
   }
 
@@ -74,6 +78,7 @@ struct DeviceMemory {
   }
 
   static __device__ __forceinline__ void Increment(uint32_t* at) { atomicAdd(at, 1u); }
+  static __device__ __forceinline__ void Max(uint32_t* at, uint32_t value) { atomicMax(at, value); }
 };
 
 // Programmatic dependent launch: on sm_90 and later a kernel may start while the one before it
@@ -154,7 +159,8 @@ struct DeviceBlock {
 template <int kIndex>
 __global__ void __launch_bounds__(kStagedThreads, 4)
     ApplyStaged(const __grid_constant__ StagedParams p) {
-  using Body = StagedKernel<kIndex / 2 + 1, kIndex % 2 == 0, DeviceMemory>;
+  constexpr StagedVariant kVariant = StagedVariantAt(kIndex);
+  using Body = StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, DeviceMemory>;
   extern __shared__ float4 shared[];
   const DeviceBlock block = {
       {blockIdx.x, blockIdx.y, threadIdx.x, threadIdx.y, 0, kStagedLanes, kStagedWarps, 1}};

@@ -22,13 +22,18 @@ struct LaunchOf {
 };
 using Launch = LaunchOf<Params>;
 using FusedLaunch = LaunchOf<FusedParams>;
-using StagedLaunch = LaunchOf<StagedParams>;
+struct StagedLaunch {
+  StagedVariant variant;
+  Shape shape;
+  uint32_t shared_bytes;
+  StagedParams params;
+};
 
 template <class P>
 using LaunchFnOf = rope_status (*)(const LaunchOf<P>& launch, void* data);
 using LaunchFn = LaunchFnOf<Params>;
 using FusedLaunchFn = LaunchFnOf<FusedParams>;
-using StagedLaunchFn = LaunchFnOf<StagedParams>;
+using StagedLaunchFn = rope_status (*)(const StagedLaunch& launch, void* data);
 
 // Calls `launch` for every launch of a call without `fused`, in order, and stops at the first that
 // fails. One for most calls; more if q and k differ in dtype, if frequencies do not fit into one

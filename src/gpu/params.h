@@ -121,8 +121,8 @@ struct FusedSide : Side {
   bool turns;     // else its vectors are copied, by all lanes
   bool to_slots;  // out is slot 0, out_strides lead from page to page and from slot to slot
 };
-// q, k and v to their outputs, k and v to a cache.
-inline constexpr int kMaxSides = 5;
+// q, k and v to their outputs, k and v to a cache, and rest.
+inline constexpr int kMaxSides = 6;
 
 // From slot 0 to that of a token, in bytes, in each side that goes to slots; negative: nowhere.
 struct SlotPlaces {

@@ -74,12 +74,56 @@ void SetLaneSpans(const rope_context& context, uint32_t pairs_per_lane, CosSinSo
   }
 }
 
+namespace {
+
+// As StagedGroup cuts calls: with REROTATE, frequencies of whole turns serve both positions if
+// those of one need them, and a set from which tokens come stands beside the others.
+int32_t PairsOfLaunch(const Plan& plan) {
+  const rope_context& context = *plan.context;
+  const bool moves = kOperations[plan.operation].has_from();
+  CosSinKind kind = KindOf(plan);
+  if (moves && KindOf(context, plan.fused->from) == CosSinKind::kCoordinate) {
+    kind = CosSinKind::kCoordinate;
+  }
+  const int32_t capacity = Capacity(kind, TermsOf(context));
+  return moves && context.sets.size() > 1 ? PartBeside(capacity, 1) : capacity;
+}
+
+const char* NameOfOutput(const Output& output) {
+  switch (output.scales_at) {
+    case kQOutScales: return kNamesOfArgs.q_out;
+    case kCacheKScales: return kNamesOfArgs.beside[kCacheK];
+    default: return kNamesOfArgs.k_out;
+  }
+}
+
+// A scale that is computed needs the whole head at once.
+rope_status CheckScales(const Plan& plan, int32_t n, int32_t capacity) {
+  const FusedPlan& fused = *plan.fused;
+  const Output& output = fused.outputs[n];
+  const bool is_q8 = output.dtype == ROPE_DTYPE_Q8_0;
+  if (!is_q8 && !(output.HasScaleArray() && output.scales.computed)) return ROPE_OK;
+  return Fail(ROPE_ERROR_UNSUPPORTED,
+              is_q8 ? "%s: %s.dtype (8), whose scales are computed, on CUDA needs at most %d pairs "
+                      "with this angle and these positions, and the context has %d: give rows "
+                      "(args->cos_sin)"
+                    : "%s: %s.scale->computed (1) on CUDA needs at most %d pairs with this angle "
+                      "and these positions, and the context has %d: give scales, or rows "
+                      "(args->cos_sin)",
+              plan.function, NameOfOutput(output), capacity, plan.context->pairs);
+}
+
+}  // namespace
+
 rope_status CheckParts(const Plan& plan) {
   const rope_context& context = *plan.context;
-  const int32_t capacity = Capacity(KindOf(plan), TermsOf(context));
+  const int32_t capacity = PairsOfLaunch(plan);
   if (context.nope || context.pairs <= capacity) return ROPE_OK;
   const bool moves = MovesChannels(ChannelOrderOf(context.pairing, plan.operation));
   for (int32_t n = 0; n < plan.tensor_count; ++n) {
+    if (plan.fused != nullptr && plan.fused->converts) {
+      if (rope_status s = CheckScales(plan, n, capacity)) return s;
+    }
     const bool in_place = plan.tensors[n].in == plan.tensors[n].out;
     const Norm* const norm = plan.fused != nullptr ? plan.fused->norms[n] : nullptr;
     if (norm != nullptr && (in_place || norm->after)) {

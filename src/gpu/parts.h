@@ -75,6 +75,11 @@ rope_status ForEachRowHead(const Plan& plan, Visit visit) {
   return ROPE_OK;
 }
 
+// Pairs of a launch, in whole lanes, that hold as many sets besides.
+constexpr int32_t PartBeside(int32_t capacity, int32_t sets) {
+  return capacity / (1 + sets) / 8 * 8;
+}
+
 // Calls visit(is_first) for every part of the frequencies that fits into a launch beside
 // `set_beside` sets that the caller has: all pairs of some sets, or some pairs of one set, of which
 // one part is the first.
@@ -84,7 +89,7 @@ rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operati
   source->terms = TermsOf(context);
   source->sums = context.sums;
   const int32_t capacity = Capacity(source->kind, source->terms);
-  const int32_t part = sets_beside == 0 ? capacity : capacity / (1 + sets_beside) / 8 * 8;
+  const int32_t part = sets_beside == 0 ? capacity : PartBeside(capacity, sets_beside);
   const bool rows = source->kind == CosSinKind::kRows;
   source->all_pairs = pairs;
   source->axes = context.axes;

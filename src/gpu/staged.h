@@ -13,6 +13,7 @@
 
 #include "gpu/kernel.h"
 #include "gpu/staged_norm.h"
+#include "gpu/staged_output.h"
 #include "gpu/staged_params.h"
 
 namespace rope::gpu {
@@ -138,11 +139,14 @@ struct MovedToken {
   }
 };
 
-template <rope_dtype kType, bool kWide, class Memory>
+// kConverts: outputs may differ from their inputs. Kernels of their own, so that the others know
+// nothing of it.
+template <rope_dtype kType, bool kWide, bool kConverts, class Memory>
 struct StagedKernel {
   static constexpr int kSize = ElementSize(kType);
   static constexpr int kElements = kWide ? 16 / kSize : 1;  // of a vector
   static constexpr int kBytes = kElements * kSize;
+  static constexpr int kOutput = kWide ? 4 : 1;  // channels at a time of an output that differs
 
   // All of a block. block.Each(step): for every thread, and a barrier.
   template <class Block>
@@ -161,6 +165,8 @@ struct StagedKernel {
                    reinterpret_cast<StagedToken*>(shared + p.tokens_at),
                    begin};
     const NormOfHeads<kType, Heads> normed = {norm, heads, shared + p.norms_at};
+    const OutputOfHeads<kType, kOutput, kElements / kOutput, Memory, Heads> output = {
+        side.output, heads, reinterpret_cast<uint32_t*>(shared + p.scales_at)};
     block.Each([&](const Thread& i) {
       FindToken(p, i, heads.tokens);
       if (side.turns) MakeRows(p, i, heads.rows);
@@ -173,7 +179,7 @@ struct StagedKernel {
       for (heads.first = begin; heads.first < end; heads.first += side.block_heads) {
         // Between two passes all heads stay where they are, if there are no others.
         const bool loads = pass == first_pass || begin + side.block_heads < end;
-        if (side.is_staged() && loads) {
+        if (IsStaged(side) && loads) {
           block.Each([&](const Thread& i) { heads.Load(i); });
         }
         if (pass == kWriteHeads && norm.is_there && !norm.after) {
@@ -192,12 +198,22 @@ struct StagedKernel {
         if (norm.is_there && norm.after) {
           block.Each([&](const Thread& i) { normed.Apply(i); });
         }
+        if constexpr (kConverts) {
+          if (side.output.is_there) {
+            output.Run(block);
+            continue;
+          }
+        }
         block.Each([&](const Thread& i) { heads.Store(i); });
       }
     }
   }
 
  private:
+  ROPE_HD static bool IsStaged(const StagedSide& side) {
+    return side.turns || side.norm.is_there || (kConverts && side.output.is_there);
+  }
+
   ROPE_HD static Slot FindSlot(const SlotUse& use, const Token& token, int64_t row_tokens,
                                bool counts) {
     if (use.slots.kind == 0) return {0, 0};
@@ -359,7 +375,8 @@ struct StagedKernel {
         for (uint32_t u = 0; u < 2; ++u) {
           parts[u] = PartOf(n + u * kStagedThreads);
           places[u] = PlaceOf(parts[u].channel, p.reads_interleaved);
-          if (!places[u].turns && !side.norm.is_there) parts[u].token = nullptr;
+          const bool stages_all = side.norm.is_there || (kConverts && side.output.is_there);
+          if (!places[u].turns && !stages_all) parts[u].token = nullptr;
           if (parts[u].token != nullptr) data[u] = Memory::template Load<kBytes>(In(parts[u]));
         }
         ROPE_UNROLL
@@ -402,7 +419,7 @@ struct StagedKernel {
         Vector<kBytes> data;
         if (place.turns || side.norm.is_there) {
           float own[kElements];
-          Get(ValuesOf(part.at), place, own);
+          Get<kElements>(ValuesOf(part.at), place, own);
           Pack<kType, kElements>(own, &data);
         } else {
           const char* const in = In(part);
@@ -443,11 +460,12 @@ struct StagedKernel {
         }
       }
     }
+    template <int kCount>
     ROPE_HD void Get(const float* head, const Place& place, float* own) const {
-      if constexpr (kElements == 1) {
+      if constexpr (kCount == 1) {
         own[0] = head[place.at];
       } else if (place.alternates) {
-        constexpr int kHalf = kElements / 2;
+        constexpr int kHalf = kCount / 2;
         const auto all = static_cast<uint32_t>(p.source.all_pairs);
         const auto firsts = *reinterpret_cast<const Group<kHalf>*>(head + place.at),
                    seconds = *reinterpret_cast<const Group<kHalf>*>(head + all + place.at);
@@ -458,7 +476,7 @@ struct StagedKernel {
         }
       } else {
         ROPE_UNROLL
-        for (int g = 0; g < kElements; g += 4) {
+        for (int g = 0; g < kCount; g += 4) {
           const auto group = *reinterpret_cast<const Group<4>*>(head + place.at + g);
           ROPE_UNROLL
           for (int j = 0; j < 4; ++j) own[g + j] = group.values[j];

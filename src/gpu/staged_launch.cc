@@ -60,6 +60,7 @@ class StagedGroup {
       const int32_t size = ElementSize(t.dtype), span = context_.rotary_dim;
       const Norm* const norm = fused_.norms[n];
       if (context_.nope && in_place && norm == nullptr) continue;
+      const Output& output = fused_.outputs[n];
       // What is read besides the span, and what of it is written.
       const bool reads_rest = norm != nullptr ? norm->channels != span : t.copies_rest && !in_place,
                  rest = reads_rest && (t.copies_rest || in_place);
@@ -78,6 +79,13 @@ class StagedGroup {
       }
       task.is_late = n > 0 && plan_.tensors[n - 1].in == t.in && t.in == t.out;
       SetNorm(norm, &side);
+      if (!output.IsLike(t.dtype)) {
+        side.out = t.out + (rest ? 0 : t.out_span);
+        side.output.first = rest ? 0 : side.span_at;
+        side.output.channels = rest ? width : static_cast<uint32_t>(span);
+        SetOutput(output, t.dtype, context_.rounding.rounds_rows, int64_t{row_head_} * t.heads,
+                  &side);
+      }
       Finish(width, task);
     }
   }
@@ -88,12 +96,18 @@ class StagedGroup {
       Task task = TaskOf(c.in, c.out, c.in_strides, c.out_strides, c.heads, c.dtype, c.FromSlots(),
                          c.ToSlots());
       // Bytes, which share the launch of a tensor where they can.
-      const bool any_dtype = c.norm == nullptr && ((c.width | AddressBits(task.side)) & 15) == 0;
+      const bool is_like = c.output.IsLike(c.dtype);
+      const bool any_dtype = c.norm == nullptr && is_like &&
+                             ((c.width | InBits(task.side) | OutBits(task.side)) & 15) == 0;
       if (any_dtype && plan_.tensor_count > 0) task.dtype = plan_.tensors[0].dtype;
       const auto width = static_cast<uint32_t>(c.width / ElementSize(task.dtype));
       task.side.copy_end = width;
       task.is_late = n > 0 && c.norm != nullptr && c.in == c.out;
       SetNorm(c.norm, &task.side);
+      if (!is_like) {
+        task.side.output.channels = width;
+        SetOutput(c.output, c.dtype, false, 0, &task.side);
+      }
       Finish(width, task);
     }
   }
@@ -133,10 +147,48 @@ class StagedGroup {
     if (norm.all_heads) norm.terms *= static_cast<float>(side->heads);
   }
 
+  // `rounds`: the context does more than results; `head`: the first that the launch has of a tensor
+  // whose heads have rows of their own.
+  void SetOutput(const Output& from, rope_dtype dtype, bool rounds, int64_t head,
+                 StagedSide* side) const {
+    StagedOutput& to = side->output;
+    to.is_there = true;
+    to.dtype = from.dtype;
+    to.repeats = static_cast<uint32_t>(from.repeats);
+    to.repeat_step = side->out_strides.head / from.repeats;
+    to.by_group = to.by_groups = SmallDivisorOf(1);
+    to.rounds = rounds && IsNarrow(dtype);
+    int32_t group = kQ8Channels;
+    if (IsCode(from.dtype)) {
+      const GroupScales& scales = from.scales;
+      to.rounds |= scales.round_first && IsNarrow(dtype);
+      if (scales.groups == 0) {
+        to.inverse = 1.0f / scales.value;
+        return;
+      }
+      group = scales.group;
+      to.scales = scales.data + head * scales.strides.head;
+      to.scale_strides = scales.strides;
+      to.scale_repeat_step = scales.strides.head / from.repeats;
+      to.scale_dtype = scales.dtype;
+      to.computed = scales.computed;
+      to.power_of_two = scales.power_of_two;
+      to.least = scales.least;
+    } else if (from.dtype == ROPE_DTYPE_Q8_0) {
+      to.computed = true;
+    } else {
+      return;
+    }
+    to.groups = to.channels / static_cast<uint32_t>(group);
+    to.by_group = SmallDivisorOf(group);
+    to.by_groups = SmallDivisorOf(to.groups);
+  }
+
   void Finish(uint32_t width, Task task) {
     StagedSide& side = task.side;
     const int64_t size = ElementSize(task.dtype);
-    task.is_wide = BitsOf(task, width) * size % 16 == 0 && (AddressBits(side) & 15) == 0;
+    task.is_wide =
+        BitsOf(task, width) * size % 16 == 0 && (InBits(side) & 15) == 0 && WritesWide(side);
     const uint32_t elements = task.is_wide ? static_cast<uint32_t>(16 / size) : 1;
     side.vectors = width / elements;
     side.by_vectors = SmallDivisorOf(side.vectors);
@@ -155,14 +207,26 @@ class StagedGroup {
   }
 
   // And in bytes; some strides are not used.
-  int64_t AddressBits(const StagedSide& side) const {
-    const auto end = [&](const void* data, const HeadStrides& strides, bool slots,
-                         const SlotSource& source) {
-      return BitsOfHeads(data, strides, slots ? source.pages : plan_.batch,
-                         slots ? source.page_size : plan_.tokens, static_cast<int32_t>(side.heads));
-    };
-    return end(side.in, side.in_strides, side.from_slots, fused_.source) |
-           end(side.out, side.out_strides, side.to_slots, fused_.slots);
+  int64_t InBits(const StagedSide& side) const {
+    return BitsOfSide(side, side.in, side.in_strides, side.from_slots, fused_.source);
+  }
+  int64_t OutBits(const StagedSide& side) const {
+    return BitsOfSide(side, side.out, side.out_strides, side.to_slots, fused_.slots);
+  }
+  int64_t BitsOfSide(const StagedSide& side, const void* data, const HeadStrides& strides,
+                     bool slots, const SlotSource& source) const {
+    return BitsOfHeads(data, strides, slots ? source.pages : plan_.batch,
+                       slots ? source.page_size : plan_.tokens, static_cast<int32_t>(side.heads));
+  }
+
+  // Whether vectors may be written: where an output differs from its input, four channels at once.
+  bool WritesWide(const StagedSide& side) const {
+    const StagedOutput& output = side.output;
+    if (!output.is_there) return (OutBits(side) & 15) == 0;
+    const bool is_q8 = output.dtype == ROPE_DTYPE_Q8_0;
+    const int64_t bits = OutBits(side) | (output.repeats > 1 ? output.repeat_step : 0);
+    const bool whole_groups = output.groups == 0 || output.channels / output.groups % 4 == 0;
+    return whole_groups && (bits & (is_q8 ? 1 : 4 * ElementSize(output.dtype) - 1)) == 0;
   }
 
   // What all launches share.
@@ -207,21 +271,24 @@ class StagedGroup {
   rope_status ForEachOf(bool late, rope_dtype dtype, bool wide, StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
     p.side_count = 0;
-    bool turns = false, uses_slots = false, norms = false;
+    bool turns = false, uses_slots = false, norms = false, converts = false;
     uint32_t values = 0, copy_ends[kMaxSides];
+    bool unlike[kMaxSides];
     for (int32_t n = 0; n < task_count_; ++n) {
       const Task& task = tasks_[n];
       if (task.is_late != late || task.dtype != dtype || task.is_wide != wide) continue;
       copy_ends[p.side_count] = task.side.copy_end;
+      unlike[p.side_count] = task.side.output.is_there;
       StagedSide& side = p.sides[p.side_count++] = task.side;
       turns |= side.turns;
       norms |= side.norm.is_there;
+      converts |= side.output.is_there;
       uses_slots |= side.from_slots || side.to_slots;
       const auto width = side.vectors * (wide ? 16 / static_cast<uint32_t>(ElementSize(dtype)) : 1);
       if (side.is_staged()) values = std::max(values, DivideUp(width, 4u) * 4);
     }
     if (p.side_count == 0) return ROPE_OK;
-    launch_.variant = {dtype, wide ? kHalves16 : kSingle, Arithmetic::kFused};
+    launch_.variant = {dtype, wide, converts};
     p.head_values = values;
     norms_ = norms;
     p.rounds_rows = context_.rounding.rounds_rows && IsNarrow(dtype);
@@ -229,7 +296,11 @@ class StagedGroup {
     has_counted_ |= counts;
     const auto part = [&](bool is_first) {
       SetLaneSpans(context_, 1, &p.source);
-      for (int32_t s = 0; s < p.side_count; ++s) p.sides[s].copy_end = is_first ? copy_ends[s] : 0;
+      for (int32_t s = 0; s < p.side_count; ++s) {
+        StagedSide& side = p.sides[s];
+        side.copy_end = is_first ? copy_ends[s] : 0;
+        side.output.is_there = unlike[s] && (is_first || side.turns);
+      }
       p.read.dropped = counts && is_first ? fused_.source_dropped : nullptr;
       p.written.dropped = counts && is_first ? fused_.dropped : nullptr;
       return ForEachRange(plan_.batch, plan_.tokens, [&](const TokenRange& range) {
@@ -303,6 +374,11 @@ class StagedGroup {
       launch_.shared_bytes +=
           p.block_tokens * (sums + most * static_cast<uint32_t>(sizeof(StagedMoments)));
     }
+    p.scales_at = launch_.shared_bytes;
+    uint32_t groups = 0;
+    for (int32_t s = 0; s < p.side_count; ++s) groups = std::max(groups, p.sides[s].output.groups);
+    launch_.shared_bytes +=
+        p.block_tokens * most * groups * static_cast<uint32_t>(sizeof(uint32_t));
     launch_.shape.x = kStagedLanes;
     launch_.shape.y = kStagedWarps;
     launch_.shape.z = 1;
@@ -329,7 +405,7 @@ class StagedGroup {
 
 bool IsStaged(const Plan& plan) {
   return plan.fused->source.kind != 0 || kOperations[plan.operation].has_from() ||
-         plan.fused->has_norms();
+         plan.fused->has_norms() || plan.fused->converts;
 }
 
 rope_status ForEachStagedLaunch(const Plan& plan, int32_t multiprocessors, StagedLaunchFn launch,

@@ -1,5 +1,5 @@
 // What the kernels of calls are given that do more than rotate and store: keys that move, out of
-// slots or from other positions, and norms. See staged.h.
+// slots or from other positions, norms, and outputs that differ from their input. See staged.h.
 #ifndef LIBROPE_SRC_GPU_STAGED_PARAMS_H_
 #define LIBROPE_SRC_GPU_STAGED_PARAMS_H_
 
@@ -62,6 +62,23 @@ struct StagedMoments {
   float mean, root;
 };
 
+// What a side's output is where it differs from its input.
+struct StagedOutput {
+  char* scales;  // of the first head of the first token, or of slot 0; null: `inverse` serves all
+  HeadStrides scale_strides;               // bytes
+  int64_t repeat_step, scale_repeat_step;  // from each time that a head is written to the next
+  float inverse;
+  float least;                       // of computed scales
+  uint32_t first, channels;          // that go to it, counted as those that are read
+  uint32_t groups;                   // of a head, which have a scale each; 0: `inverse` serves all
+  SmallDivisor by_group, by_groups;  // by the channels of a group; by the groups of a head
+  uint32_t repeats;
+  rope_dtype dtype, scale_dtype;
+  bool is_there;
+  bool computed, power_of_two;  // the scales
+  bool rounds;                  // to the input's dtype first
+};
+
 // q, k or v, to one place. Channels are counted from the first one that is read.
 struct StagedSide {
   const char* in;                       // of the first head of the first token, or of slot 0
@@ -76,9 +93,10 @@ struct StagedSide {
   bool turns;                     // else there are no rotated channels
   bool from_slots, to_slots;
   StagedNorm norm;
+  StagedOutput output;
 
   // Whether heads pass through shared memory; else they are copied.
-  ROPE_HD bool is_staged() const { return turns || norm.is_there; }
+  ROPE_HD bool is_staged() const { return turns || norm.is_there || output.is_there; }
 };
 
 struct StagedParams {
@@ -93,18 +111,26 @@ struct StagedParams {
   bool reads_interleaved, writes_interleaved;
   int32_t segment_count;
   Segment segments[kMaxLaneSpans];
-  // Shared memory: values of heads at 0, so many floats apart; rows, tokens and norms, from bytes
-  // on.
-  uint32_t head_values, rows_at, tokens_at, norms_at;
+  // Shared memory: values of heads at 0, so many floats apart; rows, tokens, norms and the scales
+  // of outputs, from bytes on.
+  uint32_t head_values, rows_at, tokens_at, norms_at, scales_at;
   PositionsBefore before;
   CosSinSource source;
 };
 static_assert(sizeof(StagedParams) <= 4096, "what every toolkit and driver takes as parameters");
 
-// One of the kernels: 16-byte vectors or single elements of a dtype.
-inline constexpr int kStagedKernels = 2 * kDtypes;
-constexpr int StagedIndexOf(const Variant& v) {
-  return (v.dtype - 1) * 2 + (v.form == kSingle ? 1 : 0);
+// One of the kernels: 16-byte vectors or single elements of a dtype, to outputs like their inputs
+// or to any.
+struct StagedVariant {
+  rope_dtype dtype;
+  bool wide, converts;
+};
+inline constexpr int kStagedKernels = 4 * kDtypes;
+ROPE_HD constexpr int StagedIndexOf(const StagedVariant& v) {
+  return ((v.converts ? kDtypes : 0) + v.dtype - 1) * 2 + (v.wide ? 0 : 1);
+}
+ROPE_HD constexpr StagedVariant StagedVariantAt(int index) {
+  return {index / 2 % kDtypes + 1, index % 2 == 0, index >= 2 * kDtypes};
 }
 
 }  // namespace rope::gpu

@@ -19,7 +19,9 @@ FORMS = ("halves", "adjacent", "to-halves", "to-interleaved", "halves/2", "adjac
 WIDE_FORMS = FORMS[:4]
 COMMON = 3 * len(FORMS) * 2  # of every dtype
 FAMILY = COMMON + len(FORMS)  # and of NATIVE, which is for f16 alone
-STAGED = 3 * 2  # of calls that pass through shared memory, of each dtype: wide vectors, elements
+# Of calls that pass through shared memory, of each dtype: wide vectors, elements; and the same for
+# outputs that differ from their input.
+STAGED = 3 * 2 * 2
 KERNELS = 2 * FAMILY + STAGED  # without and with `fused`
 
 options = None
@@ -33,7 +35,8 @@ def kernel_name(symbol):
     """A readable name, and the form of an apply kernel, else None."""
     if match := re.search(r"ApplyStagedILi(\d+)E", symbol):
         index = int(match[1])
-        return f"staged {('f32', 'f16', 'bf16')[index // 2]}{' single' * (index % 2)}", None
+        dtype = ("f32", "f16", "bf16")[index // 2 % 3]
+        return f"staged {dtype}{' single' * (index % 2)}{' converting' * (index // 6)}", None
     match = re.search(r"Apply(Fused)?ILi(\d+)E", symbol)
     if match is None:
         return ("fill angles" if "FillRowsILb1" in symbol else "fill"), None

@@ -2,10 +2,12 @@
 
 # Run everywhere: walk the grid on the host.
 rope_tests(librope_objects gpu/cuda_grid_test gpu/launch_test gpu/staged_grid_test
-  gpu/repeat_grid_test gpu/staged_norms_test)
-rope_label(cuda cuda_grid_test launch_test repeat_grid_test staged_grid_test staged_norms_test)
+  gpu/repeat_grid_test gpu/staged_norms_test gpu/staged_outputs_test)
+rope_label(cuda cuda_grid_test launch_test repeat_grid_test staged_grid_test staged_norms_test
+  staged_outputs_test)
 if(NOT ROPE_CUDA_FOUND)
-  foreach(name cuda_grid_test launch_test repeat_grid_test staged_grid_test staged_norms_test)
+  foreach(name cuda_grid_test launch_test repeat_grid_test staged_grid_test staged_norms_test
+      staged_outputs_test)
     foreach(part launch parts repeat shape staged_launch vectors)
       target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/gpu/${part}.cc)
     endforeach()

@@ -55,7 +55,9 @@ void WalkStagedBlock(const StagedLaunch& l, const HostBlock& block) {
   char* const shared =
       reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.get()) + 15) & ~uintptr_t{15});
   std::memset(shared, 0x7b, bytes);
-  StagedKernel<kIndex / 2 + 1, kIndex % 2 == 0, HostMemory>::Run(l.params, block, shared);
+  constexpr StagedVariant kVariant = StagedVariantAt(kIndex);
+  StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, HostMemory>::Run(l.params, block,
+                                                                                  shared);
 }
 
 template <size_t... kIndices>

@@ -101,6 +101,7 @@ struct HostMemory {
   }
   static void StoreRow(CosSin* to, CosSin value) { *to = value; }
   static void Increment(uint32_t* at) { ++*at; }
+  static void Max(uint32_t* at, uint32_t value) { *at = std::max(*at, value); }
 };
 
 inline std::set<int> walked, walked_fused;  // variants, by number

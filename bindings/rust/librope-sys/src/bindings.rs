@@ -625,16 +625,15 @@ pub struct rope_qk_args {
     /// q and k are only names: any tensor will do. Either may be absent, with all of its fields zero.
     pub k: rope_tensor,
     /** All fields zero: in place. Otherwise a full description. Channels outside the rotated span are
- copied if both tensors hold whole heads, and are left alone if one of them does not. With
- contexts of the CPU, the dtype may be another than that of the input: the result of f32 is
- rounded to it once; in contexts of another rounding than FLOAT32, NOPE or not, it is first
- rounded to the input's dtype, as a conversion behind the call would find it. So may the heads
- be m times those of the input: each is written m times in a row (but not with BACKWARD, nor
- where heads have rows or frequencies of their own). An output may be exactly its input, if it
- has its dtype and heads; otherwise it may not overlap any tensor of the call. (q and k inside
- one packed buffer do not overlap if they step through it with the same strides.) The library
- does not check that positions, rows and other inputs lie outside of the outputs; that is up to
- the caller.
+ copied if both tensors hold whole heads, and are left alone if one of them does not. The dtype
+ may be another than that of the input: the result of f32 is rounded to it once; in contexts of
+ another rounding than FLOAT32, NOPE or not, it is first rounded to the input's dtype, as a
+ conversion behind the call would find it. So may the heads be m times those of the input: each
+ is written m times in a row (but not with BACKWARD, nor where heads have rows or frequencies of
+ their own). An output may be exactly its input, if it has its dtype and heads; otherwise it may
+ not overlap any tensor of the call. (q and k inside one packed buffer do not overlap if they
+ step through it with the same strides.) The library does not check that positions, rows and
+ other inputs lie outside of the outputs; that is up to the caller.
 
  With BACKWARD, in contexts of the CPU, an input may have m times the heads of its output: they
  are the gradients of heads that were repeated m times in a row. m of them, one after the other,
@@ -642,16 +641,15 @@ pub struct rope_qk_args {
  Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns.*/
     pub q_out: rope_tensor,
     /** All fields zero: in place. Otherwise a full description. Channels outside the rotated span are
- copied if both tensors hold whole heads, and are left alone if one of them does not. With
- contexts of the CPU, the dtype may be another than that of the input: the result of f32 is
- rounded to it once; in contexts of another rounding than FLOAT32, NOPE or not, it is first
- rounded to the input's dtype, as a conversion behind the call would find it. So may the heads
- be m times those of the input: each is written m times in a row (but not with BACKWARD, nor
- where heads have rows or frequencies of their own). An output may be exactly its input, if it
- has its dtype and heads; otherwise it may not overlap any tensor of the call. (q and k inside
- one packed buffer do not overlap if they step through it with the same strides.) The library
- does not check that positions, rows and other inputs lie outside of the outputs; that is up to
- the caller.
+ copied if both tensors hold whole heads, and are left alone if one of them does not. The dtype
+ may be another than that of the input: the result of f32 is rounded to it once; in contexts of
+ another rounding than FLOAT32, NOPE or not, it is first rounded to the input's dtype, as a
+ conversion behind the call would find it. So may the heads be m times those of the input: each
+ is written m times in a row (but not with BACKWARD, nor where heads have rows or frequencies of
+ their own). An output may be exactly its input, if it has its dtype and heads; otherwise it may
+ not overlap any tensor of the call. (q and k inside one packed buffer do not overlap if they
+ step through it with the same strides.) The library does not check that positions, rows and
+ other inputs lie outside of the outputs; that is up to the caller.
 
  With BACKWARD, in contexts of the CPU, an input may have m times the heads of its output: they
  are the gradients of heads that were repeated m times in a row. m of them, one after the other,
@@ -985,8 +983,8 @@ pub struct rope_fused {
     pub from_positions: *const rope_positions,
     /** NULL, or where k and v are read, one token from each slot; args->k and v are absent then. k is
  required here, and goes to cache->k, to k_out, or to both; v goes to cache->v, v_out, or both.
- Heads are the same there, and so is head_dim of v; with contexts of the CPU the dtype may be
- another, and that of the source one in 8 bits (section 15). A token that is nowhere in source
+ Heads are the same there, and so is head_dim of v; the dtype may be another, and with contexts
+ of the CPU that of the source one in 8 bits (section 15). A token that is nowhere in source
  is skipped: its k and v are written nowhere (q and rest are as ever); one that is nowhere in
  cache is written to k_out and v_out alone. Memory of source (k, v) is exactly that of cache (k,
  v: pages, page_size, strides and address), or disjoint from all that is written. Where it is
@@ -1004,10 +1002,10 @@ pub struct rope_fused {
     pub k_norm: *const rope_norm,
     pub v_norm: *const rope_norm,
     /** Any second such tensor as v, copied to rest_out, which is required with it: the channels of
- MLA's q or k that do not turn, beside those that do. The same rules; with contexts of the CPU.*/
+ MLA's q or k that do not turn, beside those that do. The same rules.*/
     pub rest: rope_tensor,
     /** Any second such tensor as v, copied to rest_out, which is required with it: the channels of
- MLA's q or k that do not turn, beside those that do. The same rules; with contexts of the CPU.*/
+ MLA's q or k that do not turn, beside those that do. The same rules.*/
     pub rest_out: rope_tensor,
 }
 /** Which tokens of a row a rank has. Let n be world, r the rank, T the tokens that it has of a row,

@@ -1,0 +1,198 @@
+// Outputs that differ from their input: heads that wait in shared memory are written in another
+// dtype or in 8 bits, each as often as its output repeats it. Scales that are computed take a pass
+// through shared memory for the largest size of each group, which no order of threads changes, and
+// one thread for each scale. The arithmetic is that of math/code.h and math/q8_0.h.
+#ifndef LIBROPE_SRC_GPU_STAGED_OUTPUT_H_
+#define LIBROPE_SRC_GPU_STAGED_OUTPUT_H_
+
+#include <cstdint>
+
+#include "gpu/kernel.h"
+#include "gpu/staged_norm.h"
+#include "gpu/staged_params.h"
+#include "math/code.h"
+#include "math/element.h"
+#include "math/q8_0.h"
+#include "math/tensor.h"
+
+namespace rope::gpu {
+
+// The outputs of a StagedKernel's heads, kCount channels at a time: of kRatio such to each vector
+// that is read.
+template <rope_dtype kType, int kCount, int kRatio, class Memory, class Heads>
+struct OutputOfHeads {
+  const StagedOutput& output;
+  const Heads& heads;
+  // Of each group of each head: the bits of its largest size, then those of its inverse scale.
+  uint32_t* groups;
+
+  // All that is done, in steps.
+  template <class Block>
+  ROPE_HD void Run(const Block& block) const {
+    if (output.groups != 0 && output.computed) {
+      block.Each([&](const Thread& i) { ClearSizes(i); });
+      block.Each([&](const Thread& i) { AddSizes(i); });
+    }
+    ROPE_LOOP
+    for (uint32_t r = 0; r < output.repeats; ++r) {
+      if (output.groups != 0 && (r == 0 || !output.computed)) {
+        block.Each([&](const Thread& i) { FindScales(i, r); });
+      }
+      block.Each([&](const Thread& i) { Store(i, r); });
+    }
+  }
+
+ private:
+  ROPE_HD bool is_q8() const { return output.dtype == ROPE_DTYPE_Q8_0; }
+  ROPE_HD float Rounded(float value) const { return output.rounds ? RoundTo(kType, value) : value; }
+
+  // Where a head, or its scales, are written for the first time.
+  ROPE_HD int64_t OffsetOf(const HeadStrides& strides, uint32_t at) const {
+    const auto& t = heads.tokens[heads.TokenOf(at)];
+    const bool to_slots = heads.side.to_slots;
+    return HeadOffset(strides, to_slots ? t.written_page : t.batch,
+                      to_slots ? t.written_slot : t.index, heads.NumberOfHead(at));
+  }
+
+  ROPE_HD void ClearSizes(const Thread& i) const {
+    for (uint32_t n = NumberInBlock(i); n < heads.count() * output.groups; n += kStagedThreads) {
+      groups[n] = 0;
+    }
+  }
+
+  // A warp for each head.
+  ROPE_HD void AddSizes(const Thread& i) const {
+    for (uint32_t head = i.y; head < heads.count(); head += kStagedWarps) {
+      if (!heads.IsThere(head)) continue;
+      const float* const values = heads.ValuesOf(head);
+      uint32_t* const sizes = groups + head * output.groups;
+      uint32_t group = 0, largest = 0;
+      for (uint32_t c = i.x; c < output.channels; c += kStagedLanes) {
+        const uint32_t own = output.by_group(c);
+        if (own != group) {
+          Memory::Max(sizes + group, largest);
+          group = own;
+          largest = 0;
+        }
+        const uint32_t place = heads.PlaceOf(output.first + c, heads.p.writes_interleaved).at;
+        const uint32_t size = SizeForScale(Rounded(values[place]));
+        largest = size > largest ? size : largest;
+      }
+      Memory::Max(sizes + group, largest);
+    }
+  }
+
+  // By one thread for each group.
+  ROPE_HD void FindScales(const Thread& i, uint32_t r) const {
+    for (uint32_t n = NumberInBlock(i); n < heads.count() * output.groups; n += kStagedThreads) {
+      const uint32_t at = output.by_groups(n), group = n - at * output.groups;
+      if (!heads.IsThere(at)) continue;
+      float inverse;
+      if (is_q8()) {
+        const Q8Scale scale = Q8ScaleOf(BitsFloat(groups[n]));
+        char* const out = heads.side.out + OffsetOf(heads.side.out_strides, at) + group * kQ8Bytes;
+        StoreEachTime<2>(out, output.repeat_step, scale.stored);
+        inverse = scale.inverse;
+      } else {
+        inverse = Divide(1.0f, ScaleOfGroup(at, group, r, BitsFloat(groups[n])));
+      }
+      groups[n] = FloatBits(inverse);
+    }
+  }
+
+  ROPE_HD float ScaleOfGroup(uint32_t at, uint32_t group, uint32_t r, float largest) const {
+    const bool e8m0 = output.scale_dtype == ROPE_DTYPE_E8M0;
+    char* const scale =
+        output.scales + (OffsetOf(output.scale_strides, at) + group * (e8m0 ? 1u : 4u));
+    if (!output.computed) {
+      const char* const own = scale + r * output.scale_repeat_step;
+      return e8m0 ? FloatFromE8m0(static_cast<uint8_t>(Memory::template Load<1>(own).words[0]))
+                  : BitsFloat(Memory::template Load<4>(own).words[0]);
+    }
+    const float value = ScaleOf(CodeOf(output.dtype), largest, output.least, output.power_of_two);
+    if (e8m0) {
+      StoreEachTime<1>(scale, output.scale_repeat_step, E8m0FromPowerOfTwo(value));
+    } else {
+      StoreEachTime<4>(scale, output.scale_repeat_step, FloatBits(value));
+    }
+    return value;
+  }
+
+  template <int kBytes>
+  ROPE_HD void StoreEachTime(char* to, int64_t step, uint32_t bits) const {
+    ROPE_LOOP
+    for (uint32_t r = 0; r < output.repeats; ++r, to += step) {
+      Memory::template Store<kBytes>(to, Vector<kBytes>{{bits}});
+    }
+  }
+
+  ROPE_HD void Store(const Thread& i, uint32_t r) const {
+    const StagedSide& side = heads.side;
+    const uint32_t parts = side.vectors * kRatio;  // of a head
+    ROPE_LOOP
+    for (uint32_t n = NumberInBlock(i); n < heads.count() * parts; n += kStagedThreads) {
+      const uint32_t at = side.by_vectors(n / kRatio), channel = (n - at * parts) * kCount;
+      if (!heads.IsThere(at)) continue;
+      const auto place = heads.PlaceOf(channel, heads.p.writes_interleaved);
+      const bool stays = !place.is_in_span && channel >= side.copy_begin && channel < side.copy_end;
+      if (!place.turns && !stays) continue;
+      float own[kCount];
+      heads.template Get<kCount>(heads.ValuesOf(at), place, own);
+      ROPE_UNROLL
+      for (int j = 0; j < kCount; ++j) own[j] = Rounded(own[j]);
+      char* const out = side.out + (OffsetOf(side.out_strides, at) + r * output.repeat_step);
+      const uint32_t channel_of_output = channel - output.first;
+      if (output.dtype <= kDtypes) {
+        StoreNumbers(own, out, channel_of_output);
+      } else {
+        StoreCodes(own, at, out, channel_of_output);
+      }
+    }
+  }
+
+  ROPE_HD void StoreNumbers(const float* own, char* out, uint32_t channel) const {
+    if (output.dtype == ROPE_DTYPE_F32) {
+      Vector<4 * kCount> data;
+      ROPE_UNROLL
+      for (int j = 0; j < kCount; ++j) data.words[j] = FloatBits(own[j]);
+      Memory::template Store<4 * kCount>(out + channel * 4u, data);
+      return;
+    }
+    Vector<2 * kCount> data;
+    ROPE_UNROLL
+    for (int j = 0; j < kCount; j += 2) {  // one alone as well: in pairs they are faster
+      const float next = j + 1 < kCount ? own[j + 1] : 0.0f;
+      data.words[j / 2] = output.dtype == ROPE_DTYPE_F16 ? PackTwo<ROPE_DTYPE_F16>(own[j], next)
+                                                         : PackTwo<ROPE_DTYPE_BF16>(own[j], next);
+    }
+    Memory::template Store<2 * kCount>(out + channel * 2u, data);
+  }
+
+  ROPE_HD void StoreCodes(const float* own, uint32_t at, char* out, uint32_t channel) const {
+    const uint32_t group = output.groups != 0 ? output.by_group(channel) : 0;
+    const float inverse =
+        output.groups != 0 ? BitsFloat(groups[at * output.groups + group]) : output.inverse;
+    uint32_t codes = 0;
+    ROPE_UNROLL
+    for (int j = 0; j < kCount; ++j) {
+      const float value = Multiply(own[j], inverse);
+      const uint32_t code = is_q8() ? static_cast<uint8_t>(Q8FromFloat(value))
+                                    : CodeFromFloat(CodeOf(output.dtype), value);
+      codes |= code << (8 * j);
+    }
+    char* to = out + channel;
+    if (is_q8()) {  // behind the scales of its blocks, and so at even addresses alone
+      to += (group + 1) * (kQ8Bytes - kQ8Channels);
+      if constexpr (kCount == 4) {
+        Memory::template Store<2>(to, Vector<2>{{codes & 0xffffu}});
+        Memory::template Store<2>(to + 2, Vector<2>{{codes >> 16}});
+        return;
+      }
+    }
+    Memory::template Store<kCount>(to, Vector<kCount>{{codes}});
+  }
+};
+
+}  // namespace rope::gpu
+
+#endif  // LIBROPE_SRC_GPU_STAGED_OUTPUT_H_
