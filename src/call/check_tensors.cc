@@ -126,12 +126,6 @@ template <TensorKind kKind>
 rope_status CheckCode(const Call& call, const char* name, rope_dtype dtype) {
   if (IsInEightBits(dtype)) {
     constexpr bool kIsSource = IsInput(kKind) && IsInCache(kKind);
-    if (kIsSource && !call.context.backend->reads_codes) {
-      return Fail(
-          ROPE_ERROR_UNSUPPORTED,
-          "%s: %s.dtype (%d) is of 8 bits, which a %s context does not read in this version",
-          call.function, name, dtype, call.context.backend->name);
-    }
     if (kIsSource && DoesTurn(kKind)) return CheckTurns(call, name, dtype, ROPE_DTYPE_F32);
     if (kIsSource || !IsInput(kKind)) return ROPE_OK;
     return Fail(

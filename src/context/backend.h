@@ -35,7 +35,6 @@ struct Backend {
   bool has_ggml = false;       // offers ROPE_ANGLE_GGML
   bool has_moves = false;      // serves REROTATE and rope_fused.source
   bool has_gradients = false;  // of norms, and of repeated heads
-  bool reads_codes = false;    // serves rope_fused.source in 8 bits
 
   // Completes a new context for its device (backend_data, backend_name), or says why it cannot.
   rope_status (*attach)(const char* function, rope_context* context) = nullptr;

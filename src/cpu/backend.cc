@@ -574,7 +574,6 @@ extern constexpr Backend kCpuBackend = [] {
   backend.has_ggml = true;
   backend.has_moves = true;
   backend.has_gradients = true;
-  backend.reads_codes = true;
   backend.attach = &cpu::Attach;
   backend.apply = &cpu::Apply;
   backend.fill = &cpu::Fill;

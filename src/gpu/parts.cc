@@ -121,6 +121,13 @@ rope_status CheckParts(const Plan& plan) {
   if (context.nope || context.pairs <= capacity) return ROPE_OK;
   const bool moves = MovesChannels(ChannelOrderOf(context.pairing, plan.operation));
   for (int32_t n = 0; n < plan.tensor_count; ++n) {
+    if (plan.fused != nullptr && plan.fused->Decodes(n)) {
+      return Fail(
+          ROPE_ERROR_UNSUPPORTED,
+          "%s: args->fused->source->k.dtype (%d), of 8 bits, on CUDA needs at most %d pairs "
+          "with this angle and these positions, and the context has %d",
+          plan.function, plan.fused->source_k.dtype, capacity, context.pairs);
+    }
     if (plan.fused != nullptr && plan.fused->converts) {
       if (rope_status s = CheckScales(plan, n, capacity)) return s;
     }

@@ -23,7 +23,8 @@ struct StagedToken {
   int64_t batch, index;
   int64_t read_page, written_page;  // below 0: nowhere
   int32_t read_slot, written_slot;
-  bool is_there;  // in this launch
+  bool is_there;   // in this launch
+  uint32_t turns;  // not 0: its heads turn. Of heads that are read in 8 bits
 };
 
 // The frequency of a pair, of REROTATE.
@@ -146,6 +147,7 @@ struct StagedKernel {
   static constexpr int kSize = ElementSize(kType);
   static constexpr int kElements = kWide ? 16 / kSize : 1;  // of a vector
   static constexpr int kBytes = kElements * kSize;
+  static constexpr bool kDecodes = kConverts && kType == ROPE_DTYPE_F32;
   static constexpr int kOutput = kWide ? 4 : 1;  // channels at a time of an output that differs
 
   // All of a block. block.Each(step): for every thread, and a barrier.
@@ -165,12 +167,15 @@ struct StagedKernel {
                    reinterpret_cast<StagedToken*>(shared + p.tokens_at),
                    begin};
     const NormOfHeads<kType, Heads> normed = {norm, heads, shared + p.norms_at};
-    const OutputOfHeads<kType, kOutput, kElements / kOutput, Memory, Heads> output = {
+    const OutputOfHeads<kType, kOutput, kElements / kOutput, kDecodes, Memory, Heads> output = {
         side.output, heads, reinterpret_cast<uint32_t*>(shared + p.scales_at)};
     block.Each([&](const Thread& i) {
       FindToken(p, i, heads.tokens);
       if (side.turns) MakeRows(p, i, heads.rows);
     });
+    if constexpr (kDecodes) {
+      if (side.input != 0 && side.turns) block.Each([&](const Thread& i) { heads.FindTurns(i); });
+    }
     const int first_pass = FirstPassOf(norm);
     ROPE_LOOP
     for (int n = first_pass; n <= kWriteHeads; ++n) {
@@ -234,6 +239,7 @@ struct StagedKernel {
     found.batch = at.batch;
     found.index = at.index;
     found.is_there = moved.is_there;
+    if constexpr (kDecodes) found.turns = 0;
     if (!moved.is_there) return;
     const bool counts = p.first_block + i.block_y == 0;  // one of all blocks of a token
     Slot slot = FindSlot(p.read, moved.token, p.row_tokens, counts);
@@ -364,8 +370,73 @@ struct StagedKernel {
                          int64_t{part.channel} * kSize);
     }
 
+    // Whether a token turns by no angle, but for roundings: codes stay, as coded again and again
+    // their scales would drift. A warp for each token. Under angles that round, REROTATE to the
+    // same position has cosines that are 1 within those of two cosines and sines.
+    ROPE_HD void FindTurns(const Thread& i) const {
+      const bool always = p.per_channel || p.reads_interleaved != p.writes_interleaved;
+      for (uint32_t t = i.y; t < p.block_tokens; t += kStagedWarps) {
+        if (!IsTokenThere(t)) continue;
+        bool turns = always;
+        for (uint32_t pair = i.x; pair < p.source.pairs && !turns; pair += kStagedLanes) {
+          const CosSin row = rows[t * p.source.pairs + pair];
+          const float distance = Add(row.cos, -1.0f);
+          turns = row.sin != 0 || !(distance <= 0x1p-20f && distance >= -0x1p-20f);
+        }
+        if (turns) Memory::Max(&tokens[t].turns, 1);
+      }
+    }
+
+    ROPE_HD void LoadCodes(const Thread& i) const {
+      ROPE_LOOP
+      for (uint32_t n = NumberInBlock(i); n < count() * side.vectors; n += kStagedThreads) {
+        const Part part = PartOf(n);
+        if (part.token == nullptr) continue;
+        float own[kElements];
+        Decode(part, own);
+        Put(own, PlaceOf(part.channel, p.reads_interleaved), ValuesOf(part.at));
+      }
+    }
+    ROPE_HD void Decode(const Part& part, float* own) const {
+      const StagedInput& input = p.inputs[side.input - 1];
+      const StagedToken& t = *part.token;
+      const char* at = side.in + HeadOffset(side.in_strides, t.read_page, t.read_slot, part.head);
+      const uint32_t group = input.by_group(side.input_first + part.channel);
+      const bool is_q8 = input.dtype == ROPE_DTYPE_Q8_0;
+      float scale = input.scale;
+      uint32_t codes;
+      if (is_q8) {  // at even addresses alone
+        const char* const block = at + group * kQ8Bytes;
+        scale = FloatFromF16(static_cast<uint16_t>(Memory::template Load<2>(block).words[0]));
+        at = block + (kQ8Bytes - kQ8Channels) + (part.channel - group * kQ8Channels);
+      } else {
+        at += part.channel;
+        if (input.scales != nullptr) {
+          scale = ReadScale<Memory>(
+              input.scale_dtype,
+              input.scales + HeadOffset(input.scale_strides, t.read_page, t.read_slot, part.head),
+              group);
+        }
+      }
+      if constexpr (kElements == 4) {
+        codes = is_q8 ? Memory::template Load<2>(at).words[0] |
+                            Memory::template Load<2>(at + 2).words[0] << 16
+                      : Memory::template Load<4>(at).words[0];
+      } else {
+        codes = Memory::template Load<1>(at).words[0];
+      }
+      const Code code = is_q8 ? Code::kInt8 : CodeOf(input.dtype);
+      ROPE_UNROLL
+      for (int j = 0; j < kElements; ++j) {
+        own[j] = Multiply(FloatFromCode(code, static_cast<uint8_t>(codes >> (8 * j))), scale);
+      }
+    }
+
     // Two vectors of a thread are on their way at once.
     ROPE_HD void Load(const Thread& i) const {
+      if constexpr (kDecodes) {
+        if (side.input != 0) return LoadCodes(i);
+      }
       ROPE_LOOP
       for (uint32_t n = NumberInBlock(i); n < count() * side.vectors; n += 2 * kStagedThreads) {
         Vector<kBytes> data[2];
@@ -392,6 +463,9 @@ struct StagedKernel {
     ROPE_HD void Rotate(const Thread& i) const {
       const auto all = static_cast<uint32_t>(p.source.all_pairs);
       for (uint32_t at = i.y; at < count(); at += kStagedWarps) {
+        if constexpr (kDecodes) {
+          if (side.input != 0 && tokens[TokenOf(at)].turns == 0) continue;
+        }
         const CosSin* const row = rows + side.by_block_heads(at) * p.source.pairs;
         const CosSin* const second_row =
             row + (p.per_channel ? p.block_tokens * p.source.pairs : 0);

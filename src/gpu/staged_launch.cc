@@ -57,7 +57,7 @@ class StagedGroup {
       const Tensor& t = plan_.tensors[n];
       const bool from_slots = n >= fused_.gathered, to_slots = n == fused_.cached;
       const bool in_place = t.in == t.out && !from_slots && !to_slots;
-      const int32_t size = ElementSize(t.dtype), span = context_.rotary_dim;
+      const int32_t span = context_.rotary_dim;
       const Norm* const norm = fused_.norms[n];
       if (context_.nope && in_place && norm == nullptr) continue;
       const Output& output = fused_.outputs[n];
@@ -68,8 +68,10 @@ class StagedGroup {
       Task task = TaskOf(t.in + first, t.out + (t.out_span - t.in_span + first), t.in_strides,
                          t.out_strides, t.heads, t.dtype, from_slots, to_slots);
       StagedSide& side = task.side;
+      const bool decodes = fused_.Decodes(n);
+      const rope_dtype read = decodes ? fused_.source_k.dtype : t.dtype;
       const auto width = static_cast<uint32_t>(reads_rest ? context_.head_dim : span);
-      side.span_at = static_cast<uint32_t>((t.in_span - first) / size);
+      side.span_at = static_cast<uint32_t>(ChannelsOf(read, t.in_span - first));
       side.turns = !context_.nope;
       if (rest) {
         side.copy_end = width;
@@ -79,12 +81,16 @@ class StagedGroup {
       }
       task.is_late = n > 0 && plan_.tensors[n - 1].in == t.in && t.in == t.out;
       SetNorm(norm, &side);
-      if (!output.IsLike(t.dtype)) {
+      if (decodes || !output.IsLike(t.dtype)) {
         side.out = t.out + (rest ? 0 : t.out_span);
         side.output.first = rest ? 0 : side.span_at;
         side.output.channels = rest ? width : static_cast<uint32_t>(span);
         SetOutput(output, t.dtype, context_.rounding.rounds_rows, int64_t{row_head_} * t.heads,
                   &side);
+      }
+      if (decodes) {
+        SetInput(fused_.source_k, 1, static_cast<uint32_t>(reads_rest ? 0 : t.in_span),
+                 int64_t{row_head_} * t.heads, output, &side);
       }
       Finish(width, task);
     }
@@ -93,21 +99,23 @@ class StagedGroup {
   void AddCopies() {
     for (int32_t n = 0; n < fused_.copies.count; ++n) {
       const Copy& c = fused_.copies.of[n];
-      Task task = TaskOf(c.in, c.out, c.in_strides, c.out_strides, c.heads, c.dtype, c.FromSlots(),
-                         c.ToSlots());
+      const bool decodes = IsInEightBits(c.dtype);
+      Task task = TaskOf(c.in, c.out, c.in_strides, c.out_strides, c.heads,
+                         decodes ? ROPE_DTYPE_F32 : c.dtype, c.FromSlots(), c.ToSlots());
       // Bytes, which share the launch of a tensor where they can.
-      const bool is_like = c.output.IsLike(c.dtype);
+      const bool is_like = !decodes && c.output.IsLike(c.dtype);
       const bool any_dtype = c.norm == nullptr && is_like &&
                              ((c.width | InBits(task.side) | OutBits(task.side)) & 15) == 0;
       if (any_dtype && plan_.tensor_count > 0) task.dtype = plan_.tensors[0].dtype;
-      const auto width = static_cast<uint32_t>(c.width / ElementSize(task.dtype));
+      const auto width = static_cast<uint32_t>(ChannelsOf(decodes ? c.dtype : task.dtype, c.width));
       task.side.copy_end = width;
-      task.is_late = n > 0 && c.norm != nullptr && c.in == c.out;
+      task.is_late = n > 0 && (c.norm != nullptr || decodes) && c.in == c.out;
       SetNorm(c.norm, &task.side);
       if (!is_like) {
         task.side.output.channels = width;
-        SetOutput(c.output, c.dtype, false, 0, &task.side);
+        SetOutput(c.output, task.dtype, false, 0, &task.side);
       }
+      if (decodes) SetInput(fused_.source_v, 2, 0, 0, c.output, &task.side);
       Finish(width, task);
     }
   }
@@ -153,7 +161,7 @@ class StagedGroup {
                  StagedSide* side) const {
     StagedOutput& to = side->output;
     to.is_there = true;
-    to.dtype = from.dtype;
+    to.dtype = static_cast<uint8_t>(from.dtype);
     to.repeats = static_cast<uint32_t>(from.repeats);
     to.repeat_step = side->out_strides.head / from.repeats;
     to.by_group = to.by_groups = SmallDivisorOf(1);
@@ -170,7 +178,7 @@ class StagedGroup {
       to.scales = scales.data + head * scales.strides.head;
       to.scale_strides = scales.strides;
       to.scale_repeat_step = scales.strides.head / from.repeats;
-      to.scale_dtype = scales.dtype;
+      to.scale_dtype = static_cast<uint8_t>(scales.dtype);
       to.computed = scales.computed;
       to.power_of_two = scales.power_of_two;
       to.least = scales.least;
@@ -184,11 +192,50 @@ class StagedGroup {
     to.by_groups = SmallDivisorOf(to.groups);
   }
 
+  // `first`: which channel of a head is the first that is read.
+  void SetInput(const SourceHeads& from, int number, uint32_t first, int64_t head,
+                const Output& output, StagedSide* side) {
+    side->input = static_cast<uint8_t>(number);
+    StagedInput& to = launch_.params.inputs[number - 1];
+    to = {};
+    to.dtype = from.dtype;
+    const GroupScales &scales = from.scales, &out = output.scales;
+    StagedOutput& written = side->output;
+    written.keeps = from.dtype == output.dtype;
+    if (!IsCode(from.dtype)) {
+      to.by_group = SmallDivisorOf(kQ8Channels);
+      return;
+    }
+    to.by_group = SmallDivisorOf(scales.group);
+    side->input_first = first;
+    to.scale = scales.value;
+    if (scales.groups != 0) {
+      to.scales = scales.data + head * scales.strides.head;
+      to.scale_strides = scales.strides;
+      to.scale_dtype = scales.dtype;
+    }
+    if (!written.keeps) return;
+    if (scales.groups == 0 || out.groups == 0) {
+      written.keeps = scales.groups == out.groups && scales.value == out.value;
+      return;
+    }
+    const int64_t channels = int64_t{scales.group} * scales.groups;
+    written.keeps = scales.group == out.group && scales.groups == out.groups &&
+                    scales.dtype == out.dtype && written.channels == channels &&
+                    scales.computed == out.computed;
+    if (out.computed) {
+      written.keeps &= scales.power_of_two == out.power_of_two && scales.least == out.least;
+    } else {
+      written.by_place = true;
+      written.keeps &=
+          scales.strides.token == out.strides.token && scales.strides.head == out.strides.head;
+    }
+  }
+
   void Finish(uint32_t width, Task task) {
     StagedSide& side = task.side;
     const int64_t size = ElementSize(task.dtype);
-    task.is_wide =
-        BitsOf(task, width) * size % 16 == 0 && (InBits(side) & 15) == 0 && WritesWide(side);
+    task.is_wide = BitsOf(task, width) * size % 16 == 0 && ReadsWide(side) && WritesWide(side);
     const uint32_t elements = task.is_wide ? static_cast<uint32_t>(16 / size) : 1;
     side.vectors = width / elements;
     side.by_vectors = SmallDivisorOf(side.vectors);
@@ -217,6 +264,14 @@ class StagedGroup {
                      bool slots, const SlotSource& source) const {
     return BitsOfHeads(data, strides, slots ? source.pages : plan_.batch,
                        slots ? source.page_size : plan_.tokens, static_cast<int32_t>(side.heads));
+  }
+
+  // Whether vectors may be read: of what is in 8 bits, four channels at once.
+  bool ReadsWide(const StagedSide& side) const {
+    if (side.input == 0) return (InBits(side) & 15) == 0;
+    const SourceHeads& from = side.input == 1 ? fused_.source_k : fused_.source_v;
+    if (!IsCode(from.dtype)) return (InBits(side) & 1) == 0;
+    return ((from.scales.group | side.input_first | static_cast<uint64_t>(InBits(side))) & 3) == 0;
   }
 
   // Whether vectors may be written: where an output differs from its input, four channels at once.

@@ -1,7 +1,8 @@
 // Outputs that differ from their input: heads that wait in shared memory are written in another
 // dtype or in 8 bits, each as often as its output repeats it. Scales that are computed take a pass
 // through shared memory for the largest size of each group, which no order of threads changes, and
-// one thread for each scale. The arithmetic is that of math/code.h and math/q8_0.h.
+// one thread for each scale. Codes that are read and mean the same in the output stay. The
+// arithmetic is that of math/code.h and math/q8_0.h.
 #ifndef LIBROPE_SRC_GPU_STAGED_OUTPUT_H_
 #define LIBROPE_SRC_GPU_STAGED_OUTPUT_H_
 
@@ -17,9 +18,18 @@
 
 namespace rope::gpu {
 
+// The scale of a group.
+template <class Memory>
+ROPE_HD float ReadScale(rope_dtype dtype, const char* scales, uint32_t group) {
+  if (dtype != ROPE_DTYPE_E8M0) {
+    return BitsFloat(Memory::template Load<4>(scales + group * 4u).words[0]);
+  }
+  return FloatFromE8m0(static_cast<uint8_t>(Memory::template Load<1>(scales + group).words[0]));
+}
+
 // The outputs of a StagedKernel's heads, kCount channels at a time: of kRatio such to each vector
 // that is read.
-template <rope_dtype kType, int kCount, int kRatio, class Memory, class Heads>
+template <rope_dtype kType, int kCount, int kRatio, bool kDecodes, class Memory, class Heads>
 struct OutputOfHeads {
   const StagedOutput& output;
   const Heads& heads;
@@ -29,6 +39,9 @@ struct OutputOfHeads {
   // All that is done, in steps.
   template <class Block>
   ROPE_HD void Run(const Block& block) const {
+    if constexpr (kDecodes) {
+      if (output.keeps) block.Each([&](const Thread& i) { KeepCodes(i); });
+    }
     if (output.groups != 0 && output.computed) {
       block.Each([&](const Thread& i) { ClearSizes(i); });
       block.Each([&](const Thread& i) { AddSizes(i); });
@@ -54,6 +67,55 @@ struct OutputOfHeads {
                       to_slots ? t.written_slot : t.index, heads.NumberOfHead(at));
   }
 
+  // Where the scales of a head stand that is read in 8 bits, if there are any in memory.
+  ROPE_HD const char* ScalesRead(uint32_t at) const {
+    const StagedInput& input = heads.p.inputs[heads.side.input - 1];
+    const auto& t = heads.tokens[heads.TokenOf(at)];
+    return input.scales +
+           HeadOffset(input.scale_strides, t.read_page, t.read_slot, heads.NumberOfHead(at));
+  }
+  ROPE_HD bool KeepsCodesOf(uint32_t at) const {
+    if constexpr (kDecodes) {
+      if (!output.keeps || heads.tokens[heads.TokenOf(at)].turns != 0) return false;
+      return !output.by_place ||
+             ScalesRead(at) == output.scales + OffsetOf(output.scale_strides, at);
+    }
+    return false;
+  }
+  // Whether anything of a head is made anew.
+  ROPE_HD bool IsCoded(uint32_t at) const { return heads.IsThere(at) && !KeepsCodesOf(at); }
+
+  // Computed scales go with the codes that they belong to. A warp for each head.
+  ROPE_HD void KeepCodes(const Thread& i) const {
+    const StagedSide& side = heads.side;
+    for (uint32_t at = i.y; at < heads.count(); at += kStagedWarps) {
+      if (!heads.IsThere(at) || !KeepsCodesOf(at)) continue;
+      const auto& t = heads.tokens[heads.TokenOf(at)];
+      const char* const in =
+          side.in + HeadOffset(side.in_strides, t.read_page, t.read_slot, heads.NumberOfHead(at));
+      char* const out = side.out + OffsetOf(side.out_strides, at);
+      if (is_q8()) {
+        Copy<2>(i, in, out, output.channels / kQ8Channels * kQ8Bytes);
+        continue;
+      }
+      Copy<kCount>(i, in, out, output.channels);
+      if (output.groups == 0 || !output.computed) continue;
+      char* const scales = output.scales + OffsetOf(output.scale_strides, at);
+      if (output.scale_dtype == ROPE_DTYPE_E8M0) {
+        Copy<1>(i, ScalesRead(at), scales, output.groups);
+      } else {
+        Copy<4>(i, ScalesRead(at), scales, output.groups * 4);
+      }
+    }
+  }
+  template <int kBytes>
+  ROPE_HD static void Copy(const Thread& i, const char* from, char* to, uint32_t bytes) {
+    if (from == to) return;
+    for (uint32_t b = i.x * kBytes; b < bytes; b += kStagedLanes * kBytes) {
+      Memory::template Store<kBytes>(to + b, Memory::template Load<kBytes>(from + b));
+    }
+  }
+
   ROPE_HD void ClearSizes(const Thread& i) const {
     for (uint32_t n = NumberInBlock(i); n < heads.count() * output.groups; n += kStagedThreads) {
       groups[n] = 0;
@@ -63,7 +125,7 @@ struct OutputOfHeads {
   // A warp for each head.
   ROPE_HD void AddSizes(const Thread& i) const {
     for (uint32_t head = i.y; head < heads.count(); head += kStagedWarps) {
-      if (!heads.IsThere(head)) continue;
+      if (!IsCoded(head)) continue;
       const float* const values = heads.ValuesOf(head);
       uint32_t* const sizes = groups + head * output.groups;
       uint32_t group = 0, largest = 0;
@@ -86,7 +148,7 @@ struct OutputOfHeads {
   ROPE_HD void FindScales(const Thread& i, uint32_t r) const {
     for (uint32_t n = NumberInBlock(i); n < heads.count() * output.groups; n += kStagedThreads) {
       const uint32_t at = output.by_groups(n), group = n - at * output.groups;
-      if (!heads.IsThere(at)) continue;
+      if (!IsCoded(at)) continue;
       float inverse;
       if (is_q8()) {
         const Q8Scale scale = Q8ScaleOf(BitsFloat(groups[n]));
@@ -105,9 +167,7 @@ struct OutputOfHeads {
     char* const scale =
         output.scales + (OffsetOf(output.scale_strides, at) + group * (e8m0 ? 1u : 4u));
     if (!output.computed) {
-      const char* const own = scale + r * output.scale_repeat_step;
-      return e8m0 ? FloatFromE8m0(static_cast<uint8_t>(Memory::template Load<1>(own).words[0]))
-                  : BitsFloat(Memory::template Load<4>(own).words[0]);
+      return ReadScale<Memory>(output.scale_dtype, scale + r * output.scale_repeat_step, 0);
     }
     const float value = ScaleOf(CodeOf(output.dtype), largest, output.least, output.power_of_two);
     if (e8m0) {
@@ -132,7 +192,7 @@ struct OutputOfHeads {
     ROPE_LOOP
     for (uint32_t n = NumberInBlock(i); n < heads.count() * parts; n += kStagedThreads) {
       const uint32_t at = side.by_vectors(n / kRatio), channel = (n - at * parts) * kCount;
-      if (!heads.IsThere(at)) continue;
+      if (!IsCoded(at)) continue;
       const auto place = heads.PlaceOf(channel, heads.p.writes_interleaved);
       const bool stays = !place.is_in_span && channel >= side.copy_begin && channel < side.copy_end;
       if (!place.turns && !stays) continue;

@@ -1,5 +1,6 @@
 // What the kernels of calls are given that do more than rotate and store: keys that move, out of
-// slots or from other positions, norms, and outputs that differ from their input. See staged.h.
+// slots or from other positions, norms, what is read in 8 bits, and outputs that differ from their
+// input. See staged.h.
 #ifndef LIBROPE_SRC_GPU_STAGED_PARAMS_H_
 #define LIBROPE_SRC_GPU_STAGED_PARAMS_H_
 
@@ -62,6 +63,17 @@ struct StagedMoments {
   float mean, root;
 };
 
+// What is read in 8 bits, from slots. It counts as f32.
+struct StagedInput {
+  const char* scales;         // of the first head of slot 0; null: `scale` serves all
+  HeadStrides scale_strides;  // bytes
+  float scale;
+  SmallDivisor by_group;  // by the channels that share a scale
+  rope_dtype dtype, scale_dtype;
+};
+// k and v.
+inline constexpr int kMaxInputs = 2;
+
 // What a side's output is where it differs from its input.
 struct StagedOutput {
   char* scales;  // of the first head of the first token, or of slot 0; null: `inverse` serves all
@@ -73,10 +85,12 @@ struct StagedOutput {
   uint32_t groups;                   // of a head, which have a scale each; 0: `inverse` serves all
   SmallDivisor by_group, by_groups;  // by the channels of a group; by the groups of a head
   uint32_t repeats;
-  rope_dtype dtype, scale_dtype;
+  uint8_t dtype, scale_dtype;
   bool is_there;
   bool computed, power_of_two;  // the scales
   bool rounds;                  // to the input's dtype first
+  // Tokens that do not turn keep their codes; if `by_place`, only where scales lie in one place.
+  bool keeps, by_place;
 };
 
 // q, k or v, to one place. Channels are counted from the first one that is read.
@@ -92,6 +106,8 @@ struct StagedSide {
   uint32_t copy_begin, copy_end;  // what is written besides those that turn
   bool turns;                     // else there are no rotated channels
   bool from_slots, to_slots;
+  uint8_t input;         // 0, or the number, from 1 on, of what is read in 8 bits
+  uint32_t input_first;  // which channel of a head in 8 bits is the first that is read
   StagedNorm norm;
   StagedOutput output;
 
@@ -114,6 +130,7 @@ struct StagedParams {
   // Shared memory: values of heads at 0, so many floats apart; rows, tokens, norms and the scales
   // of outputs, from bytes on.
   uint32_t head_values, rows_at, tokens_at, norms_at, scales_at;
+  StagedInput inputs[kMaxInputs];
   PositionsBefore before;
   CosSinSource source;
 };

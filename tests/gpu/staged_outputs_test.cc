@@ -15,6 +15,7 @@
 #include "staged_walk.h"
 #include "support/convert_call.h"
 #include "support/handles.h"
+#include "support/move_codes_call.h"
 #include "support/random.h"
 
 namespace rope::gpu {
@@ -245,6 +246,38 @@ TEST_F(StagedOutputs, EqualTheCpuWithRowsSetsAndSharedPositions) {
     missing += dropped;
   }
   EXPECT_GT(missing, 25u);
+}
+
+// Keys and values in 8 bits that move, come into 8 bits or leave them, in place as well.
+TEST_F(StagedOutputs, MovesOfCodesEqualTheDefinitionByteForByte) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr uint64_t kSeeds = 400;
+#else
+  constexpr uint64_t kSeeds = 2000;
+#endif
+  const std::vector<rope_config> configs = rope::testing::MoveCodesConfigs();
+  int64_t kept = 0, coded = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random r(seed);
+    const rope_config& config = configs[r.Below(static_cast<int64_t>(configs.size()))];
+    rope_config other = config;
+    other.theta = 500000, other.attention_factor = 1.25;
+    const bool two = r.Sometimes(4) && config.scaling != ROPE_SCALING_NOPE;
+    const auto create = [&] { return two ? CreateSets({config, other}) : Create(config); };
+    const Context cpu = create(), device = OnDevice(create());
+    rope::testing::MoveCodesCall call(
+        config, two ? std::vector<double>{1, 1.25} : std::vector<double>{1}, seed);
+    const std::vector<char> want = call.Want(cpu);
+    WalkedStaged walked;
+    ASSERT_OK(WalkCall(device, call.args(), {SpanOf(call.memory())}, &r, &walked));
+    call.ExpectMemory(want);
+    ASSERT_FALSE(HasFailure());
+    kept += call.kept();
+    coded += call.coded();
+  }
+  EXPECT_GT(kept, static_cast<int64_t>(kSeeds));
+  EXPECT_GT(coded, static_cast<int64_t>(100 * kSeeds));
 }
 
 // What no launch can do, and what a device does not do yet: field, value and rule, and nothing is

@@ -983,8 +983,8 @@ pub struct rope_fused {
     pub from_positions: *const rope_positions,
     /** NULL, or where k and v are read, one token from each slot; args->k and v are absent then. k is
  required here, and goes to cache->k, to k_out, or to both; v goes to cache->v, v_out, or both.
- Heads are the same there, and so is head_dim of v; the dtype may be another, and with contexts
- of the CPU that of the source one in 8 bits (section 15). A token that is nowhere in source
+ Heads are the same there, and so is head_dim of v; the dtype may be another, and that of the
+ source one in 8 bits (section 15). A token that is nowhere in source
  is skipped: its k and v are written nowhere (q and rest are as ever); one that is nowhere in
  cache is written to k_out and v_out alone. Memory of source (k, v) is exactly that of cache (k,
  v: pages, page_size, strides and address), or disjoint from all that is written. Where it is
