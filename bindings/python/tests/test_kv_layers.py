@@ -187,3 +187,17 @@ def test_one_rope_goes_on_where_it_was_killed(raw, tmp_path):
             k = kv.read(tmp_path / f"{n}.safetensors", rope=rope)[1]
             np.testing.assert_allclose(k, rope.apply(raw[n], to, layout="thd"), atol=2e-5)
     assert [o.what for o in kv.move(tmp_path, rope=plain, to=9)] == ["already"] * 3
+
+
+def test_one_rope_moves_what_it_turned_already(model, raw, tmp_path):
+    """Files that have the one RoPE by now, whatever they had before they were given it, each by itself."""
+    plain = librope.Rope(head_dim=16, theta=2e4, pairing="halves")
+    for layer in (0, 5):
+        rope, path = model.rope(layer=layer), tmp_path / f"{layer}.safetensors"
+        kv.write(path, rope.apply(raw[layer], 7, layout="thd"), rope=rope, first_position=7, layout="nhd")
+        kv.move(path, rope=plain, to=7)
+    for to, done in ((50, "moved"), (50, "already")):
+        assert [o.what for o in kv.move(tmp_path, rope=plain, to=to)] == [done] * 2
+    for layer in (0, 5):
+        k = kv.read(tmp_path / f"{layer}.safetensors", rope=plain)[1]
+        np.testing.assert_allclose(k, plain.apply(raw[layer], 50, layout="thd"), atol=2e-5)
