@@ -76,7 +76,12 @@ class Stack {
     makecontext(
         &callee, [] { (*body_)(); }, 0);
     swapcontext(&caller, &callee);
+    unsigned char block[512];  // of a stack most is as it was
+    std::memset(block, kPaint, sizeof(block));
     size_t unused = 0;
+    while (unused < kWhole && std::memcmp(begin + unused, block, sizeof(block)) == 0) {
+      unused += sizeof(block);
+    }
     while (unused < kWhole && begin[unused] == kPaint) ++unused;
     return kWhole - unused;
   }
