@@ -43,6 +43,34 @@ struct SourceHeads {
   bool HasScaleArray() const { return IsCode(dtype) && scales.groups != 0; }
 };
 
+// Whether codes that do not turn stay as they are: coded again and again, their scales would drift.
+enum class KeptCodes {
+  kNever,
+  kAlways,
+  kOverTheirScales,  // where the scales of the output are those that are read
+};
+
+// `channels`: how many of a head go to the output.
+inline KeptCodes KeptCodesOf(const SourceHeads& from, const Output& to, int64_t channels) {
+  if (from.dtype != to.dtype) return KeptCodes::kNever;
+  if (!IsCode(from.dtype)) return KeptCodes::kAlways;
+  const auto always_if = [](bool same) { return same ? KeptCodes::kAlways : KeptCodes::kNever; };
+  const GroupScales &read = from.scales, &written = to.scales;
+  if (read.groups == 0 || written.groups == 0) {
+    return always_if(read.groups == written.groups && read.value == written.value);
+  }
+  const bool same_groups = read.group == written.group && read.groups == written.groups &&
+                           read.dtype == written.dtype &&
+                           channels == int64_t{read.group} * read.groups;
+  if (!same_groups || read.computed != written.computed) return KeptCodes::kNever;
+  if (written.computed) {
+    return always_if(read.power_of_two == written.power_of_two && read.least == written.least);
+  }
+  const bool same_strides =
+      read.strides.token == written.strides.token && read.strides.head == written.strides.head;
+  return same_strides ? KeptCodes::kOverTheirScales : KeptCodes::kNever;
+}
+
 // Heads that do not turn, to an output or to slots.
 struct Copy {
   Beside from, to;

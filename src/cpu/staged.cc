@@ -181,17 +181,10 @@ void DecodePart(const StagedHeads& staged, const StagedPart& part, const char* i
 
 bool KeepsCodes(const StagedHeads& staged) {
   const CodedHeads& coded = staged.coded;
-  if (coded.of == nullptr || staged.output.dtype != coded.of->dtype) return false;
-  if (coded.of->dtype == ROPE_DTYPE_Q8_0) return true;
-  const GroupScales &from = coded.of->scales, &to = staged.output.scales;
-  if (from.groups == 0 || to.groups == 0) return from.groups == to.groups && from.value == to.value;
-  const bool same_groups = from.group == to.group && from.groups == to.groups &&
-                           from.dtype == to.dtype && staged.width == from.group * from.groups &&
-                           staged.stored == staged.width;
-  if (!same_groups || from.computed != to.computed) return false;
-  if (to.computed) return from.power_of_two == to.power_of_two && from.least == to.least;
-  return coded.first_scales == staged.first_scales && from.strides.token == to.strides.token &&
-         from.strides.head == to.strides.head;
+  if (coded.of == nullptr) return false;
+  const KeptCodes kept = KeptCodesOf(*coded.of, staged.output, staged.stored);
+  return kept == KeptCodes::kAlways ||
+         (kept == KeptCodes::kOverTheirScales && coded.first_scales == staged.first_scales);
 }
 
 void CopyScales(const StagedHeads& staged, int32_t tokens) {

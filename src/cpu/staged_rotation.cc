@@ -1,10 +1,9 @@
 #include "cpu/staged_rotation.h"
 
-#include <cmath>
-
 #include "cpu/channel_heads.h"
 #include "cpu/staged.h"
 #include "math/element.h"
+#include "math/rotate.h"
 
 namespace rope::cpu {
 namespace {
@@ -69,13 +68,11 @@ void RotateParts(const Job& job, int n, int64_t batch, int64_t token, int count,
                 });
 }
 
-// Whether a row turns by no angle, but for roundings of it. Under angles that round, REROTATE to
-// the same position has cosines that are 1 within those of two cosines and sines.
 bool TurnsNothing(const OrderedRows& rows, int token, int values) {
   const float *const cos = rows.cos + token * rows.stride, *const sin =
                                                                rows.sin + token * rows.stride;
   for (int i = 0; i < values; ++i) {
-    if (sin[i] != 0 || !(std::abs(cos[i] - 1) <= 0x1p-20f)) return false;
+    if (!IsNoTurn({cos[i], sin[i]})) return false;
   }
   return true;
 }

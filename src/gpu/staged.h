@@ -370,18 +370,14 @@ struct StagedKernel {
                          int64_t{part.channel} * kSize);
     }
 
-    // Whether a token turns by no angle, but for roundings: codes stay, as coded again and again
-    // their scales would drift. A warp for each token. Under angles that round, REROTATE to the
-    // same position has cosines that are 1 within those of two cosines and sines.
+    // Whether a token turns: the codes of one that does not stay. A warp for each token.
     ROPE_HD void FindTurns(const Thread& i) const {
       const bool always = p.per_channel || p.reads_interleaved != p.writes_interleaved;
       for (uint32_t t = i.y; t < p.block_tokens; t += kStagedWarps) {
         if (!IsTokenThere(t)) continue;
         bool turns = always;
         for (uint32_t pair = i.x; pair < p.source.pairs && !turns; pair += kStagedLanes) {
-          const CosSin row = rows[t * p.source.pairs + pair];
-          const float distance = Add(row.cos, -1.0f);
-          turns = row.sin != 0 || !(distance <= 0x1p-20f && distance >= -0x1p-20f);
+          turns = !IsNoTurn(rows[t * p.source.pairs + pair]);
         }
         if (turns) Memory::Max(&tokens[t].turns, 1);
       }

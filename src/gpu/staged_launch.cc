@@ -199,13 +199,15 @@ class StagedGroup {
     StagedInput& to = launch_.params.inputs[number - 1];
     to = {};
     to.dtype = from.dtype;
-    const GroupScales &scales = from.scales, &out = output.scales;
     StagedOutput& written = side->output;
-    written.keeps = from.dtype == output.dtype;
+    const KeptCodes kept = KeptCodesOf(from, output, written.channels);
+    written.keeps = kept != KeptCodes::kNever;
+    written.by_place = kept == KeptCodes::kOverTheirScales;
     if (!IsCode(from.dtype)) {
       to.by_group = SmallDivisorOf(kQ8Channels);
       return;
     }
+    const GroupScales& scales = from.scales;
     to.by_group = SmallDivisorOf(scales.group);
     side->input_first = first;
     to.scale = scales.value;
@@ -213,22 +215,6 @@ class StagedGroup {
       to.scales = scales.data + head * scales.strides.head;
       to.scale_strides = scales.strides;
       to.scale_dtype = scales.dtype;
-    }
-    if (!written.keeps) return;
-    if (scales.groups == 0 || out.groups == 0) {
-      written.keeps = scales.groups == out.groups && scales.value == out.value;
-      return;
-    }
-    const int64_t channels = int64_t{scales.group} * scales.groups;
-    written.keeps = scales.group == out.group && scales.groups == out.groups &&
-                    scales.dtype == out.dtype && written.channels == channels &&
-                    scales.computed == out.computed;
-    if (out.computed) {
-      written.keeps &= scales.power_of_two == out.power_of_two && scales.least == out.least;
-    } else {
-      written.by_place = true;
-      written.keeps &=
-          scales.strides.token == out.strides.token && scales.strides.head == out.strides.head;
     }
   }
 

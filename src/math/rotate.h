@@ -25,6 +25,13 @@ ROPE_HD Pair Rotate(Pair x, CosSin first, CosSin second) {
           Fma(x.x1, second.cos, Multiply(x.x0, second.sin))};
 }
 
+// Whether a pair turns by no angle, but for roundings of it. Under angles that round, REROTATE to
+// the same position has a cosine that is 1 within those of two cosines and sines.
+ROPE_HD bool IsNoTurn(CosSin row) {
+  const float distance = Add(row.cos, -1.0f);
+  return row.sin == 0 && distance <= 0x1p-20f && distance >= -0x1p-20f;
+}
+
 // EAGER: both products and the sum are rounded to the dtype, as an eager framework stores them.
 ROPE_HD Pair RotateEager(rope_dtype dtype, Pair x, CosSin first, CosSin second) {
   return {
