@@ -11,47 +11,34 @@
 #include "support/handles.h"
 #include "support/random.h"
 #include "support/reference.h"
+#include "support/row_positions.h"
 
 namespace rope::testing {
 namespace {
 
 constexpr int kDim = 24, kHeads = 2, kTokens = 5, kRows = 3, kRepeat = 4;
 
-// Positions of `rows` rows, and the same as ids of each axis of every one of `rows * kRepeat`.
+// Positions of rows, and the same as ids of each axis of every one of `rows * kRepeat`.
 struct Pair {
-  rope_positions repeated{}, spelt{};
-  std::vector<int64_t> ids, offsets, spelt_ids;
-  std::vector<int32_t> cu_seqlens, sets, spelt_sets;
-  int64_t rows = kRows;
+  const RowPositions shared;
+  const int64_t rows = shared.rows;
+  rope_positions repeated = shared.p, spelt{};
+  std::vector<int64_t> spelt_ids;
+  std::vector<int32_t> spelt_sets;
 
-  Pair(Random* random, rope_position_kind kind, int axes, bool packed, bool has_sets) {
-    rope_positions p{};
-    p.kind = kind;
-    if (packed) rows = 1;
-    cu_seqlens = {0, 2, kTokens};
-    for (int i = 0; i < 3 * kRows * kTokens; ++i) ids.push_back(random->Pick(0, 100000));
-    for (int i = 0; i < kRows; ++i) offsets.push_back(random->Pick(0, 1000));
-    for (int i = 0; i < kRows; ++i) sets.push_back(i % 2);
-    if (kind == ROPE_POSITIONS_OFFSET) p.offset = 77;
-    if (kind == ROPE_POSITIONS_SEQ_OFFSETS) p.offsets_i64 = offsets.data();
-    if (kind >= ROPE_POSITIONS_IDS_T) p.ids_i64 = ids.data();
-    if (kind == ROPE_POSITIONS_IDS_STRIDED) {
-      p.stride_axis = 1, p.stride_batch = 7, p.stride_token = 2;
-    }
-    if (packed) p.cu_seqlens = cu_seqlens.data(), p.sequences = 2;
-    if (has_sets) p.freq_sets = sets.data();
-    repeated = p;
+  Pair(Random* random, rope_position_kind kind, int axes, bool packed, bool has_sets)
+      : shared(random, kind, kRows, kTokens, packed, has_sets) {
     repeated.batch_repeat = kRepeat;
     for (int a = 0; a < axes; ++a) {
       for (int64_t b = 0; b < rows * kRepeat; ++b) {
         for (int64_t t = 0; t < kTokens; ++t) {
-          spelt_ids.push_back(PositionOf(p, rows, kTokens, axes, b / kRepeat, t, a).integer);
+          spelt_ids.push_back(PositionOf(shared.p, rows, kTokens, axes, b / kRepeat, t, a).integer);
         }
       }
     }
     spelt.kind = ROPE_POSITIONS_IDS_ABT;
     spelt.ids_i64 = spelt_ids.data();
-    for (int64_t b = 0; b < rows * kRepeat; ++b) spelt_sets.push_back(sets[b / kRepeat]);
+    for (int64_t b = 0; b < rows * kRepeat; ++b) spelt_sets.push_back(shared.sets[b / kRepeat]);
     if (has_sets) spelt.freq_sets = spelt_sets.data();
   }
   Pair(const Pair&) = delete;

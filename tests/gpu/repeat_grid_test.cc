@@ -14,6 +14,7 @@
 #include "staged_walk.h"
 #include "support/handles.h"
 #include "support/random.h"
+#include "support/row_positions.h"
 
 namespace rope::gpu {
 namespace {
@@ -22,35 +23,16 @@ using rope::testing::Config;
 using rope::testing::Context;
 using rope::testing::CreateSets;
 using rope::testing::Random;
+using rope::testing::RowPositions;
 
 constexpr int kDim = 32, kTokens = 5, kMostRows = 3, kQ = 2, kGroup = kQ + 2;
 
 // What a call does, each by another family of kernels: q and k; v as well; norms; REROTATE.
 enum class Family { kPlain, kFused, kNormed, kMoved };
 
-// Positions of `rows` rows, with all that they point to.
-struct RepeatedPositions {
-  rope_positions p{};
-  std::vector<int64_t> ids, offsets;
-  std::vector<int32_t> cu_seqlens = {0, 2, kTokens}, sets;
-  int64_t rows = kMostRows;
-
-  RepeatedPositions(Random* r, rope_position_kind kind, bool packed, bool has_sets) {
-    p.kind = kind;
-    rows = packed ? 1 : r->Pick(1, kMostRows);
-    for (int i = 0; i < 3 * kMostRows * 2 * kTokens; ++i) ids.push_back(r->Pick(0, 100000));
-    for (int i = 0; i < kMostRows; ++i) offsets.push_back(r->Pick(0, 1000));
-    for (int i = 0; i < kMostRows; ++i) sets.push_back(i % 2);
-    if (kind == ROPE_POSITIONS_OFFSET) p.offset = 77;
-    if (kind == ROPE_POSITIONS_SEQ_OFFSETS) p.offsets_i64 = offsets.data();
-    if (kind >= ROPE_POSITIONS_IDS_T) p.ids_i64 = ids.data();
-    if (kind == ROPE_POSITIONS_IDS_STRIDED) {
-      p.stride_axis = 1, p.stride_batch = 7, p.stride_token = 2;
-    }
-    if (packed) p.cu_seqlens = cu_seqlens.data(), p.sequences = 2;
-    if (has_sets) p.freq_sets = sets.data();
-  }
-  RepeatedPositions(const RepeatedPositions&) = delete;
+struct RepeatedPositions : RowPositions {
+  RepeatedPositions(Random* r, rope_position_kind kind, bool packed, bool has_sets)
+      : RowPositions(r, kind, packed ? 1 : r->Pick(1, kMostRows), kTokens, packed, has_sets) {}
 
   // Of `repeat` batch rows for each row of positions.
   int64_t Parts(int64_t repeat) const {

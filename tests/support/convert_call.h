@@ -22,6 +22,7 @@
 #include "support/norm_reference.h"
 #include "support/random.h"
 #include "support/scales.h"
+#include "support/written_bytes.h"
 
 namespace rope::testing {
 
@@ -121,15 +122,7 @@ class ConvertCall {
     Write(NumbersOf(rest_), 0, 0, rest_.head_dim, rest_out_, &want);
     return want;
   }
-  // Each byte of memory must be what was there, or what belongs there.
-  void ExpectMemory(std::vector<char> want) {
-    for (const Written& w : written_) {  // which NaN is not part of the contract
-      char* const at = &want[w.at];
-      if (IsSame(w.dtype, at, &memory_[w.at], 0)) std::memcpy(at, &memory_[w.at], SizeOf(w.dtype));
-    }
-    const auto differ = std::mismatch(want.begin(), want.end(), memory_.begin()).first;
-    ASSERT_TRUE(differ == want.end()) << "byte " << differ - want.begin();
-  }
+  void ExpectMemory(const std::vector<char>& want) const { ExpectBytes(memory_, written_, want); }
 
   // The same call, prepared.
   void ApplyPrepared(const Context& context) {
@@ -162,11 +155,6 @@ class ConvertCall {
   }
 
  private:
-  struct Written {
-    rope_dtype dtype;
-    size_t at;
-  };
-
   // Any norm that the context and the outputs of q, k (turning) or v allow, or none.
   void MakeNorm(const rope_tensor& in, const std::vector<const ConvertedOutput*>& turning,
                 ConvertNorm* to) {
@@ -509,7 +497,7 @@ class ConvertCall {
   std::deque<rope_scale> scales_;
   std::vector<int64_t> slots_;
   std::vector<char> memory_;
-  std::vector<Written> written_;
+  std::vector<WrittenNumber> written_;
 };
 
 inline std::vector<rope_config> ConvertConfigs() {

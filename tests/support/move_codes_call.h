@@ -21,6 +21,7 @@
 #include "support/random.h"
 #include "support/reference.h"
 #include "support/scales.h"
+#include "support/written_bytes.h"
 
 namespace rope::testing {
 
@@ -61,15 +62,7 @@ class MoveCodesCall {
     for (const Part* to : {&v_out_, &cache_v_}) Move(v, v, source_v_, *to, false, &want);
     return want;
   }
-  // Each byte of memory must be what was there, or what belongs there.
-  void ExpectMemory(std::vector<char> want) {
-    for (const Written& w : written_) {  // which NaN is not part of the contract
-      char* const at = &want[w.at];
-      if (IsSame(w.dtype, at, &memory_[w.at], 0)) std::memcpy(at, &memory_[w.at], SizeOf(w.dtype));
-    }
-    const auto differ = std::mismatch(want.begin(), want.end(), memory_.begin()).first;
-    ASSERT_TRUE(differ == want.end()) << "byte " << differ - want.begin();
-  }
+  void ExpectMemory(const std::vector<char>& want) const { ExpectBytes(memory_, written_, want); }
   int64_t kept() const { return kept_; }
   int64_t coded() const { return coded_; }
 
@@ -99,10 +92,6 @@ class MoveCodesCall {
     float* Head(int64_t token, int64_t head) { return &values[(token * heads + head) * width]; }
   };
 
-  struct Written {
-    rope_dtype dtype;
-    size_t at;
-  };
   enum class Way { kApart, kStay, kElsewhere };
 
   void MakePositions() {
@@ -515,7 +504,7 @@ class MoveCodesCall {
   std::vector<int64_t> ids_, from_ids_, slots_, from_slots_;
   std::vector<int32_t> sets_, from_sets_;
   std::vector<char> memory_;
-  std::vector<Written> written_;
+  std::vector<WrittenNumber> written_;
 };
 
 inline std::vector<rope_config> MoveCodesConfigs() {
