@@ -1,6 +1,5 @@
 """librope check: every way of being wrong is found or called undecidable, and never "matches"."""
 
-import contextlib
 import json
 
 import ml_dtypes
@@ -56,9 +55,8 @@ GEMMA = {
 }  # fmt: skip
 
 
-@contextlib.contextmanager
-def graded_once():
-    """What the command finds first, it tells in every form: looking for it takes seconds."""
+def told(capsys, arguments):
+    """What the command says of one search, which takes seconds: (exit status, --json, text), or an error twice."""
     real, found = grade.grade, []
 
     def once(items):
@@ -68,7 +66,12 @@ def graded_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grade, "grade", once)
-        yield
+        status = cli.main([*arguments, "--json"])
+        out, error = capsys.readouterr()
+        if status == 2:
+            return status, error, error
+        assert cli.main(arguments) == status
+    return status, out, capsys.readouterr()[0]
 
 
 @pytest.fixture
@@ -82,13 +85,9 @@ def check(tmp_path, capsys):
             files.append(str(tmp_path / f"{name}.safetensors"))
             safetensors.numpy.save_file({"q": np.ascontiguousarray(x)}, files[-1])
         arguments = ["check", str(tmp_path), *files, *map(str, options)]
-        with graded_once():
-            status = cli.main([*arguments, "--json"])
-            out, error = capsys.readouterr()
-            if status == 2:
-                return status, error, error
-            assert cli.main(arguments) == status
-        text, _ = capsys.readouterr()
+        status, out, text = told(capsys, arguments)
+        if status == 2:
+            return status, out, text
 
         def refuse(text):
             raise AssertionError(f"{text} is no JSON")

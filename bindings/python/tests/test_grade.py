@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_check import GEMMA, LLAMA, PARTIAL, YARN, graded_once, values
+from test_check import GEMMA, LLAMA, PARTIAL, YARN, told, values
 
 import librope
 from librope import cli, record
@@ -47,13 +47,8 @@ def check(tmp_path, capsys, monkeypatch):
         path = str(tmp_path / f"run.{kind}")
         recording.save(path)
         arguments = ["check", str(tmp_path), path, *map(str, options)]
-        with graded_once():
-            status = cli.main([*arguments, "--json"])
-            out, error = capsys.readouterr()
-            if status == 2:
-                return status, error, error
-            assert cli.main(arguments) == status
-        return status, json.loads(out), " ".join(capsys.readouterr()[0].split())
+        status, out, text = told(capsys, arguments)
+        return (status, out, text) if status == 2 else (status, json.loads(out), " ".join(text.split()))
 
     return run
 

@@ -1,5 +1,6 @@
 """Jobs over KV files: moves, restarts, engines, other stores, the command line."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -404,56 +405,56 @@ def check_engine(folder, engine):
     assert {o.what for o in kv.verify(folder / "moved", rope=YARN, engine=engine)} == {"well"}
 
 
-def test_dask(many):
-    distributed = pytest.importorskip("distributed")
-    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
-        check_engine(many, kv.on_dask(client))
-    assert len(kv.verify(many / "moved", engine=kv.on_dask())) == 12  # a cluster of its own
+ENGINES = ["dask", pytest.param("ray", marks=pytest.mark.filterwarnings("ignore"))]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_ray(many):
+@contextlib.contextmanager
+def cluster(name):
+    """An engine with two workers on this machine."""
+    if name == "dask":
+        distributed = pytest.importorskip("distributed")
+        with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+            yield kv.on_dask(client)
+        return
     ray = pytest.importorskip("ray")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        check_engine(many, kv.on_ray())
+        yield kv.on_ray()
     finally:
         ray.shutdown()
 
 
-def workers_of(engine):
-    """The processes of this machine's cluster that run tasks."""
-    if engine == "dask":
-        distributed = pytest.importorskip("distributed")
-        return list(distributed.get_client().run(os.getpid).values())
-    names = ((p.parent.name, p.read_bytes()) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline"))
-    return [int(pid) for pid, name in names if name.startswith((b"ray::_run", b"ray::IDLE"))]
+@pytest.mark.parametrize("name", ENGINES)
+def test_engines(many, name):
+    with cluster(name) as engine:
+        check_engine(many, engine)
+    if name == "dask":
+        assert len(kv.verify(many / "moved", engine=kv.on_dask())) == 12  # a cluster of its own
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("engine", ["dask", "ray"])
-def test_workers_that_are_killed(many, engine):
+def workers_of(name):
+    """The processes of the cluster that run tasks."""
+    if name == "dask":
+        return list(sys.modules["distributed"].get_client().run(os.getpid).values())
+    psutil = pytest.importorskip("psutil")  # which distributed needs
+    lines = ((p.pid, " ".join(p.cmdline())) for p in psutil.Process().children(recursive=True))
+    return [pid for pid, line in lines if line.startswith(("ray::_run", "ray::IDLE"))]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_workers_that_are_killed(many, name):
     """Their files are given to others, and end with the same bytes."""
     killed = []
 
     def kill(outcome, count):
         if not killed:
-            killed.extend(workers_of(engine))
+            killed.extend(workers_of(name))
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
 
     (many / "doc/bad.safetensors").unlink()
-    if engine == "dask":
-        distributed = pytest.importorskip("distributed")
-        with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
-            done = kv.move(many / "doc", many / "moved", by=50, rope=YARN, engine=kv.on_dask(client), seen=kill)
-    else:
-        ray = pytest.importorskip("ray")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-        try:
-            done = kv.move(many / "doc", many / "moved", by=50, rope=YARN, engine=kv.on_ray(), seen=kill)
-        finally:
-            ray.shutdown()
+    with cluster(name) as engine:
+        done = kv.move(many / "doc", many / "moved", by=50, rope=YARN, engine=engine, seen=kill)
     assert killed and len(done) == 12 and {o.what for o in done} <= {"moved", "already"}
     assert {n: d for n, d in content(many / "moved").items() if not n.startswith(".")} == content(many / "want")
 
