@@ -6,7 +6,8 @@
 #   ROPE_CUDA_ARCHITECTURES  such as "80;90"; empty: all that the library supports
 #   ROPE_CUDA_VENV           Python environment with the wheels; also an environment variable
 #
-# Sets ROPE_CUDA_SOURCES, and if CUDA is on ROPE_CUDA_FOUND, ROPE_NVCC, ROPE_CUDA_INCLUDE,
+# Sets ROPE_GPU_SOURCES, what cuts calls into launches (tests walk them without CUDA, too),
+# ROPE_CUDA_SOURCES, and if CUDA is on ROPE_CUDA_FOUND, ROPE_NVCC, ROPE_CUDA_INCLUDE,
 # ROPE_CUDA_LIBRARIES, ROPE_CUDA_OBJECT, ROPE_CUDA_REPORT (what ptxas says of every kernel), and the
 # function rope_nvcc.
 set(ROPE_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON or OFF")
@@ -29,6 +30,8 @@ endfunction()
 
 set(ROPE_CUDA_FOUND OFF)
 set(ROPE_CUDA_SOURCES src/cuda/none.cc)
+set(ROPE_GPU_SOURCES src/gpu/launch.cc src/gpu/parts.cc src/gpu/repeat.cc src/gpu/shape.cc
+  src/gpu/staged_launch.cc src/gpu/vectors.cc)
 string(TOUPPER "${ROPE_CUDA}" rope_cuda)
 if(NOT rope_cuda MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0)$")
   message(FATAL_ERROR "ROPE_CUDA (${ROPE_CUDA}) must be AUTO, ON or OFF")
@@ -153,8 +156,7 @@ endfunction()
 set(ROPE_CUDA_OBJECT ${CMAKE_CURRENT_BINARY_DIR}/cuda_backend.o)
 set(ROPE_CUDA_REPORT ${CMAKE_CURRENT_BINARY_DIR}/cuda_backend.ptxas.txt)
 rope_nvcc(${CMAKE_CURRENT_SOURCE_DIR}/src/cuda/backend.cu ${ROPE_CUDA_OBJECT} ${ROPE_CUDA_REPORT})
-set(ROPE_CUDA_SOURCES src/gpu/launch.cc src/gpu/parts.cc src/gpu/repeat.cc src/gpu/shape.cc
-  src/gpu/staged_launch.cc src/gpu/vectors.cc)
+set(ROPE_CUDA_SOURCES ${ROPE_GPU_SOURCES})
 set(ROPE_CUDA_LIBRARIES ${ROPE_CUDART} ${CMAKE_DL_LIBS} rt)
 set(ROPE_CUDA_FOUND ON)
 list(JOIN architectures " " shown)

@@ -1,16 +1,19 @@
 # Tests of the CUDA backend. Included by tests/CMakeLists.txt.
 
 # Run everywhere: walk the grid on the host.
-rope_tests(librope_objects gpu/cuda_grid_test gpu/launch_test gpu/staged_grid_test
-  gpu/repeat_grid_test gpu/staged_norms_test gpu/staged_outputs_test)
-rope_label(cuda cuda_grid_test launch_test repeat_grid_test staged_grid_test staged_norms_test
+set(walks cuda_grid_test launch_test repeat_grid_test staged_grid_test staged_norms_test
   staged_outputs_test)
+list(TRANSFORM walks PREPEND gpu/ OUTPUT_VARIABLE paths)
+rope_tests(librope_objects ${paths})
+rope_label(cuda ${walks})
 if(NOT ROPE_CUDA_FOUND)
-  foreach(name cuda_grid_test launch_test repeat_grid_test staged_grid_test staged_norms_test
-      staged_outputs_test)
-    foreach(part launch parts repeat shape staged_launch vectors)
-      target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/gpu/${part}.cc)
-    endforeach()
+  list(TRANSFORM ROPE_GPU_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE sources)
+  add_library(rope_gpu_objects OBJECT ${sources})
+  target_include_directories(rope_gpu_objects PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_options(rope_gpu_objects PRIVATE ${ROPE_TEST_FLAGS})
+  target_link_libraries(rope_gpu_objects PRIVATE librope_objects)
+  foreach(name IN LISTS walks)
+    target_link_libraries(${name} PRIVATE rope_gpu_objects)
   endforeach()
   return()
 endif()
