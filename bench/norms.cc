@@ -48,18 +48,25 @@ constexpr Contender kContenders[] = {
     {"rope_without_norm", false, false, 0},
 };
 
+// Which heads share an inverse root, and weights.
+enum class Shared { kByHead, kByAllHeads };
+
 void Run(benchmark::State& state, rope_dtype dtype, rope_pairing pairing, int64_t tokens,
-         const Contender& contender) {
+         Shared shared, const Contender& contender) {
   const Tensors& tensors = GetTensors(dtype, tokens);
   const Context rope = Create(pairing, ROPE_SCALING_DEFAULT),
                 nope = Create(pairing, ROPE_SCALING_NOPE);
-  const std::vector<uint16_t> weights(kDim, 0x3f80);
+  const std::vector<uint16_t> weights(kQHeads * kDim, 0x3f80);
   rope_norm norm = ROPE_INIT(rope_norm);
   norm.kind = ROPE_NORM_KIND_RMS;
   norm.eps = 1e-6;
   norm.weight = weights.data();
   norm.weight_dtype = ROPE_DTYPE_BF16;
   norm.rounding = contender.rounding;
+  if (shared == Shared::kByAllHeads) {
+    norm.span = ROPE_NORM_SPAN_ALL_HEADS;
+    norm.weight_stride_head = kDim;
+  }
   rope_fused fused = ROPE_INIT(rope_fused);
   fused.q_norm = fused.k_norm = &norm;
   const rope_qk_args normed = ArgsOf(tensors, &fused), plain = ArgsOf(tensors, nullptr);
@@ -73,14 +80,16 @@ void Run(benchmark::State& state, rope_dtype dtype, rope_pairing pairing, int64_
   state.counters["tokens"] = static_cast<double>(tokens);
 }
 
-void Norms(rope_dtype dtype, rope_pairing pairing, int64_t tokens) {
-  const std::string group = std::string("norms_") + DtypeName(dtype) +
+void Norms(rope_dtype dtype, rope_pairing pairing, int64_t tokens,
+           Shared shared = Shared::kByHead) {
+  const std::string group = std::string("norms_") +
+                            (shared == Shared::kByAllHeads ? "all_heads_" : "") + DtypeName(dtype) +
                             (pairing == ROPE_PAIRING_HALVES ? "_halves_" : "_interleaved_") +
                             std::to_string(tokens);
   for (const Contender& contender : kContenders) {
     benchmark::RegisterBenchmark(
         (group + "/" + contender.name).c_str(),
-        [=](benchmark::State& state) { Run(state, dtype, pairing, tokens, contender); });
+        [=](benchmark::State& state) { Run(state, dtype, pairing, tokens, shared, contender); });
   }
   static volatile float one = 1;
   for (const Sweep& sweep : RmwSweeps()) {
@@ -105,6 +114,9 @@ void RegisterNorms() {
     }
     Norms(dtype, ROPE_PAIRING_INTERLEAVED, 16);
     Norms(dtype, ROPE_PAIRING_INTERLEAVED, 2048);
+    for (const int64_t tokens : {1, 2, 16, 2048}) {
+      Norms(dtype, ROPE_PAIRING_HALVES, tokens, Shared::kByAllHeads);
+    }
   }
 }
 

@@ -25,9 +25,10 @@ struct Block {
   bool prefetch_into_l1;      // or into the L2 cache
   bool in_cache;              // where the data of the call stays
   // Of a norm: weights of the pairs' first and second members, in the order of the rows
-  // (kPerChannel: weight0 has those of all channels), and the inverse roots of the heads of each
-  // token.
+  // (kPerChannel: weight0 has those of all channels), of the first head, and the inverse roots of
+  // the heads of each token.
   const float *weight0, *weight1;
+  int32_t weight_step;  // floats from head to head; 0: heads share them
   const float* roots;
   int32_t root_stride;  // from token to token
 };
@@ -45,11 +46,18 @@ struct SummedHeads {
 
 // Channels of heads that follow each other, which are normed and do not turn.
 struct NormedHeads {
+  // The weights and biases of a head.
+  const float* WeightsOf(int h) const { return weights + h * weight_step; }
+  const float* BiasesOf(int h) const {
+    return biases == nullptr ? nullptr : biases + h * weight_step;
+  }
+
   const char* in;
   char* out;
   int64_t in_step, out_step;  // bytes
   int32_t count, channels;
-  const float *weights, *biases;  // of each channel; biases: null where there are none
+  const float *weights, *biases;  // of the first head's channels; biases: null where are none
+  int32_t weight_step;            // floats from head to head; 0: heads share them
   const float *roots, *means;     // of each head; means: null where biases are
   bool eager;                     // each result is rounded
 };

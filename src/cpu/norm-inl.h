@@ -197,17 +197,18 @@ void InverseRoots(float* sums, int count, float channels, float eps) {
 
 // Channels of heads that do not turn, by the steps of NormedChannel() in math/norm.h.
 template <class E, bool kMeans, bool kEager, class D>
-HWY_INLINE int NormVectors(D d, const NormedHeads& heads, const typename E::Raw* in,
+HWY_INLINE int NormVectors(D d, const NormedHeads& heads, int h, const typename E::Raw* in,
                            typename E::Raw* out, float root, float mean, int c) {
   const int n = LanesOf(d);
+  const float *const weights = heads.WeightsOf(h), *const biases = heads.BiasesOf(h);
   const auto rounded = [d](hn::Vec<D> v) HWY_ATTR { return kEager ? E::Round(d, v) : v; };
   const auto normed = [&](int at) HWY_ATTR {
     auto x = E::Load(d, in + at);
     if constexpr (kMeans) x = hn::Sub(x, hn::Set(d, mean));
     x = rounded(hn::Mul(x, hn::Set(d, root)));
-    x = hn::Mul(x, hn::LoadU(d, heads.weights + at));
+    x = hn::Mul(x, hn::LoadU(d, weights + at));
     if constexpr (kMeans) {
-      if (heads.biases != nullptr) x = hn::Add(rounded(x), hn::LoadU(d, heads.biases + at));
+      if (biases != nullptr) x = hn::Add(rounded(x), hn::LoadU(d, biases + at));
     }
     return x;
   };
@@ -228,13 +229,14 @@ void NormHeads(const NormedHeads& heads) {
     const auto* x = reinterpret_cast<const Raw*>(in);
     auto* y = reinterpret_cast<Raw*>(out);
     const float root = heads.roots[h], mean = kMeans ? heads.means[h] : 0.0f;
-    int c = NormVectors<E, kMeans, kEager>(FullTag(), heads, x, y, root, mean, 0);
-    c = NormVectors<E, kMeans, kEager>(QuarterTag(), heads, x, y, root, mean, c);
+    int c = NormVectors<E, kMeans, kEager>(FullTag(), heads, h, x, y, root, mean, 0);
+    c = NormVectors<E, kMeans, kEager>(QuarterTag(), heads, h, x, y, root, mean, c);
+    const float *const weights = heads.WeightsOf(h), *const biases = heads.BiasesOf(h);
     for (; c < heads.channels; ++c) {
-      const float bias = heads.biases != nullptr ? heads.biases[c] : kNoBias;
+      const float bias = biases != nullptr ? biases[c] : kNoBias;
       StoreElement(
           E::kDtype, y, c,
-          NormedChannel(LoadElement(E::kDtype, x, c), mean, root, heads.weights[c], bias, round));
+          NormedChannel(LoadElement(E::kDtype, x, c), mean, root, weights[c], bias, round));
     }
   }
 }

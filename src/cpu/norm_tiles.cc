@@ -172,13 +172,42 @@ void WidenBiases(const NormOf& of, int32_t head, int channel, int count, float* 
       false, to);
 }
 
-// The weights of a head for one pass: those of first and second members in the order of rows, and
-// those of the channels before and behind the span.
+// widen(of, head, channel, count, to) for all channels of `heads` heads, which lie behind each
+// other in `to`.
+template <class Widen>
+void WidenHeads(const NormOf& of, int32_t head, int32_t heads, const Widen& widen, float* to) {
+  const Norm& norm = of.norm;
+  if (norm.weight_stride == int64_t{norm.channels} * ElementSize(norm.weight_dtype)) {
+    widen(of, head, 0, heads * norm.channels, to);
+    return;
+  }
+  for (int32_t h = 0; h < heads; ++h) widen(of, head + h, 0, norm.channels, to + h * norm.channels);
+}
+
+// The weights of heads for one pass, head after head: those of first and second members in the
+// order of rows, and those of the channels before and behind the span.
 struct OrderedWeights {
   ChannelValues memory;
+  // Of the first head.
   const float *first, *second;
-  const float* before;
-  const float* behind;
+  const float *before, *behind;
+};
+
+// Where the weights of a head lie. One head has room always: its padding is at most that of the
+// memory.
+struct OrderedPlaces {
+  int second, rest, step;
+
+  OrderedPlaces(const NormOf& of, const OnePass& pass) {
+    const bool by_channel = pass.row_order == RowOrder::kPerChannel;
+    const int padded = PaddedPairs(of.context.pairs);
+    second = by_channel ? 0 : padded;
+    rest = 2 * padded;
+    const int others = pass.writes_rest ? of.norm.channels - of.context.rotary_dim : 0;
+    step = rest + (others + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+  }
+  // Of as many heads there is room for the weights.
+  int Heads() const { return ChannelValues::kFloats / step; }
 };
 
 void OrderSpan(const NormOf& of, const OnePass& pass, const float* natural, float* first,
@@ -201,28 +230,50 @@ void OrderSpan(const NormOf& of, const OnePass& pass, const float* natural, floa
   }
 }
 
+// Whether heads turn as a whole, by a row without padding: what is in order for one of them, or for
+// each pair of vectors, then is in order for all.
+bool TurnsWhole(const NormOf& of, const OnePass& pass) {
+  const int pairs = of.context.pairs;
+  return of.context.segments.size() == 1 && of.context.rotary_dim == of.norm.channels &&
+         pairs == PaddedPairs(pairs) && of.kernels.Makes(pass.row_order, pairs) &&
+         (pass.row_order == RowOrder::kPerChannel || !ReadsInterleaved(pass.order));
+}
+
 // Not inlined: what it needs of the stack is free again when heads turn.
-HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, int32_t head,
-                               OrderedWeights* ordered) {
-  ChannelValues natural;
-  WidenWeights(of, head, 0, of.norm.channels, natural.values);
-  const int before = of.tensor.in_span / ElementSize(of.tensor.dtype), span = of.context.rotary_dim,
-            padded = PaddedPairs(of.context.pairs);
-  float *const first = ordered->memory.values, *const second = first + padded,
-               *const rest = second + padded;
+HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, const OrderedPlaces& places,
+                               int32_t head, int32_t heads, OrderedWeights* ordered) {
+  ChannelValues widened;
+  const bool whole = TurnsWhole(of, pass), sorted = pass.row_order == RowOrder::kEvenOdd;
+  WidenHeads(of, head, heads, WidenWeights,
+             whole && !sorted ? ordered->memory.values : widened.values);
+  const int channels = of.norm.channels, span = of.context.rotary_dim,
+            before = of.tensor.in_span / ElementSize(of.tensor.dtype);
+  float* first = ordered->memory.values;
   ordered->first = first;
-  ordered->second = second;
-  if (pass.row_order == RowOrder::kPerChannel) {
-    ordered->second = first;
-    std::copy_n(natural.values + before, span, first);
-  } else {
-    OrderSpan(of, pass, natural.values + before, first, second);
+  ordered->second = first + places.second;
+  ordered->before = first + places.rest;
+  ordered->behind = ordered->before + before;
+  if (whole) {
+    if (sorted) {
+      Segment all = {};
+      all.pairs = heads * channels / 2;
+      of.kernels.order_row(pass.row_order, &all, 1, first, first + all.pairs, widened.values,
+                           widened.values + all.pairs);
+    }
+    return;
   }
-  if (!pass.writes_rest) return;
-  ordered->before = rest;
-  ordered->behind = rest + before;
-  std::copy_n(natural.values, before, rest);
-  std::copy_n(natural.values + before + span, of.norm.channels - before - span, rest + before);
+  const float* natural = widened.values;
+  for (int32_t h = 0; h < heads; ++h, natural += channels, first += places.step) {
+    if (pass.row_order == RowOrder::kPerChannel) {
+      std::copy_n(natural + before, span, first);
+    } else {
+      OrderSpan(of, pass, natural + before, first, first + places.second);
+    }
+    if (!pass.writes_rest) continue;
+    float* const rest = first + places.rest;
+    std::copy_n(natural, before, rest);
+    std::copy_n(natural + before + span, channels - before - span, rest + before);
+  }
 }
 
 // Of a tile: `heads` heads from one on, whose moments these are.
@@ -234,9 +285,9 @@ struct TileHeads {
   int moment_stride;  // from token to token
 };
 
-// Channels that do not turn; their weights, and biases or null.
+// Channels that do not turn; the weights of the first head, and its biases or null.
 void NormChannels(const NormOf& of, const ChannelPart& part, const TileHeads& tile,
-                  const float* weights, const float* biases) {
+                  const float* weights, const float* biases, int32_t weight_step) {
   const Tensor& t = of.tensor;
   const int size = ElementSize(t.dtype);
   NormedHeads normed;
@@ -246,6 +297,7 @@ void NormChannels(const NormOf& of, const ChannelPart& part, const TileHeads& ti
   normed.channels = part.channels;
   normed.weights = weights;
   normed.biases = biases;
+  normed.weight_step = weight_step;
   normed.eager = of.norm.rounding == ROPE_NORM_ROUNDING_EAGER;
   for (int i = 0; i < tile.tokens; ++i) {
     normed.in = tile.in + i * t.in_strides.token + part.in * size;
@@ -256,25 +308,28 @@ void NormChannels(const NormOf& of, const ChannelPart& part, const TileHeads& ti
   }
 }
 
-// apply(heads, weights) for the heads of all tiles that share weights, of which read(head, weights)
-// are made first.
-template <class Weights, class Read, class Apply>
-void ForEachWeights(const NormOf& of, const char* in, char* out, int64_t token, int count,
-                    Weights* weights, const Read& read, const Apply& apply) {
+// apply(tile, heads) for the heads of all tiles, of which read(first, count) makes the weights
+// before: once where all share them, else of at most `most` heads.
+template <class Read, class Apply>
+void ForEachWeights(const NormOf& of, const char* in, char* out, int64_t token, int count, int most,
+                    const Read& read, const Apply& apply) {
   const bool shared = of.norm.weight_stride == 0;
-  if (shared) read(0, weights);
+  if (shared) read(0, 1);
   ForEachTile(of, in, token, count, [&](const Tile& tile, const Moments& moments) {
-    const int step = shared ? tile.heads : 1;
+    const int step = shared ? tile.heads : most;
     for (int32_t skipped = 0; skipped < tile.heads; skipped += step) {
-      const int32_t head = tile.head + skipped;
-      if (!shared) read(head, weights);
+      const int32_t head = tile.head + skipped, heads = std::min(step, tile.heads - skipped);
+      if (!shared) read(head, heads);
       apply(tile,
             TileHeads{in + HeadOffset(of.tensor.in_strides, 0, tile.token, head),
                       out + HeadOffset(of.tensor.out_strides, 0, tile.token, head), tile.tokens,
-                      step, moments.roots + skipped, moments.means + skipped, tile.heads});
+                      heads, moments.roots + skipped, moments.means + skipped, tile.heads});
     }
   });
 }
+
+// The step from head to head of weights that lie so far apart.
+int32_t WeightStep(const Norm& norm, int32_t apart) { return norm.weight_stride == 0 ? 0 : apart; }
 
 }  // namespace
 
@@ -316,20 +371,18 @@ void FindTokenMoments(const NormOf& of, const char* in, float* root, float* mean
 
 void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char* out, int64_t token,
                 int count) {
-  struct Weights {
-    ChannelValues weights, biases;
-  } weights;
+  ChannelValues weights, biases;
   const bool has_bias = of.norm.rule.has_bias;
+  const int channels = of.norm.channels, step = WeightStep(of.norm, channels);
   ForEachWeights(
-      of, in, out, token, count, &weights,
-      [&](int32_t head, Weights* to) {
-        const int channels = of.norm.channels;
-        WidenWeights(of, head, 0, channels, to->weights.values);
-        if (has_bias) WidenBiases(of, head, 0, channels, to->biases.values);
+      of, in, out, token, count, ChannelValues::kFloats / channels,
+      [&](int32_t head, int32_t heads) {
+        WidenHeads(of, head, heads, WidenWeights, weights.values);
+        if (has_bias) WidenHeads(of, head, heads, WidenBiases, biases.values);
       },
       [&](const Tile&, const TileHeads& heads) {
-        NormChannels(of, part, heads, weights.weights.values + part.in,
-                     has_bias ? weights.biases.values + part.in : nullptr);
+        NormChannels(of, part, heads, weights.values + part.in,
+                     has_bias ? biases.values + part.in : nullptr, step);
       });
 }
 
@@ -362,7 +415,7 @@ void NormInPlace(const NormOf& of, const char* in, int64_t token, int tokens, in
       char* const head = at + h * head_bytes;
       NormChannels(in_buffer, {c, c, channels},
                    {head, head, tokens, step, roots + h, means + h, heads}, weights,
-                   norm.rule.has_bias ? biases : nullptr);
+                   norm.rule.has_bias ? biases : nullptr, 0);
     }
   }
 }
@@ -375,10 +428,13 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
   NormOf asking = of;
   asking.prefetch_last = block.prefetch_last;
   asking.prefetch_into_l1 = block.prefetch_into_l1;
+  const OrderedPlaces places(of, pass);
+  const int32_t step = WeightStep(of.norm, places.step);
   OrderedWeights weights;
   ForEachWeights(
-      asking, block.in - tensor.in_span, block.out - tensor.out_span, token, block.tokens, &weights,
-      [&](int32_t head, OrderedWeights* to) { OrderWeights(of, pass, head, to); },
+      asking, block.in - tensor.in_span, block.out - tensor.out_span, token, block.tokens,
+      places.Heads(),
+      [&](int32_t head, int32_t heads) { OrderWeights(of, pass, places, head, heads, &weights); },
       [&](const Tile& tile, const TileHeads& heads) {
         Tensor part = tensor;
         part.heads = heads.heads;
@@ -392,12 +448,17 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
         b.prefetch_ahead = tile.Step(tensor);  // the sums have read this tile
         b.weight0 = weights.first;
         b.weight1 = weights.second;
+        b.weight_step = step;
         b.roots = heads.roots;
         b.root_stride = heads.moment_stride;
         pass.rotate(b);
         if (!pass.writes_rest) return;
-        if (parts[0].channels != 0) NormChannels(of, parts[0], heads, weights.before, nullptr);
-        if (parts[1].channels != 0) NormChannels(of, parts[1], heads, weights.behind, nullptr);
+        if (parts[0].channels != 0) {
+          NormChannels(of, parts[0], heads, weights.before, nullptr, step);
+        }
+        if (parts[1].channels != 0) {
+          NormChannels(of, parts[1], heads, weights.behind, nullptr, step);
+        }
       });
 }
 
@@ -411,8 +472,8 @@ void NormAndRotateByChannels(const NormOf& of, const OnePass& pass, const Channe
       of.kernels.rotate_by_channels[ROPE_DTYPE_F32 - 1][static_cast<int>(Arithmetic::kFused)];
   const char* weights = nullptr;
   ForEachWeights(
-      of, in, out, token, 1, &weights,
-      [&](int32_t head, const char** to) { *to = norm.weight + head * norm.weight_stride; },
+      of, in, out, token, 1, 1,
+      [&](int32_t head, int32_t) { weights = norm.weight + head * norm.weight_stride; },
       [&](const Tile&, const TileHeads& heads) {
         for (int h = 0; h < heads.heads; ++h) {
           const char* const head_in = heads.in + h * tensor.in_strides.head;

@@ -73,6 +73,8 @@ void RotateNormed(const Block& b) {
       const char* in = b.in + HeadOffset(tensor.in_strides, 0, t, h);
       char* out = b.out + HeadOffset(tensor.out_strides, 0, t, h);
       const float root = b.roots[t * b.root_stride + h];
+      const float *const weight0 = b.weight0 + h * b.weight_step, *const weight1 =
+                                                                      b.weight1 + h * b.weight_step;
       for (int32_t s = 0; s < b.segment_count; ++s) {
         const Segment& segment = b.segments[s];
         Pair turned[kMaxPairs];  // first: orders that move channels would overwrite others
@@ -83,7 +85,7 @@ void RotateNormed(const Block& b) {
             const float x = LoadElement(kDtype, in, segment.first_channel + channel);
             return NormedChannel(x, 0, root, weight, kNoBias, unrounded);
           };
-          turned[i] = Rotate({normed(c.first, b.weight0[p]), normed(c.second, b.weight1[p])},
+          turned[i] = Rotate({normed(c.first, weight0[p]), normed(c.second, weight1[p])},
                              {cos[p], sin[p]}, {cos[p], sin[p]});
         }
         for (int i = 0; i < segment.pairs; ++i) {
@@ -120,11 +122,12 @@ void NormHeads(const NormedHeads& heads) {
     const char* in = heads.in + h * heads.in_step;
     char* out = heads.out + h * heads.out_step;
     const float mean = heads.means != nullptr ? heads.means[h] : 0.0f;
+    const float *const weights = heads.WeightsOf(h), *const biases = heads.BiasesOf(h);
     for (int c = 0; c < heads.channels; ++c) {
-      const float bias = heads.biases != nullptr ? heads.biases[c] : kNoBias;
-      StoreElement(kDtype, out, c,
-                   NormedChannel(LoadElement(kDtype, in, c), mean, heads.roots[h], heads.weights[c],
-                                 bias, round));
+      const float bias = biases != nullptr ? biases[c] : kNoBias;
+      StoreElement(
+          kDtype, out, c,
+          NormedChannel(LoadElement(kDtype, in, c), mean, heads.roots[h], weights[c], bias, round));
     }
   }
 }

@@ -138,14 +138,20 @@ struct NormedHead {
 };
 struct Normed {
   const float *weight0, *weight1;
+  int weight_step;
   const float* roots;  // of the head, and of those that follow it
 
   // From the i-th value of the row on, of a token and a head of the block.
   static HWY_INLINE Normed Of(const Block& b, int i, int token, int head) {
-    return {b.weight0 + i, b.weight1 + i, b.roots + token * b.root_stride + head};
+    const int at = i + head * b.weight_step;
+    return {b.weight0 + at, b.weight1 + at, b.weight_step, b.roots + token * b.root_stride + head};
   }
-  HWY_INLINE Normed From(int i) const { return {weight0 + i, weight1 + i, roots}; }
-  HWY_INLINE void MoveBy(int heads) { roots += heads; }
+  HWY_INLINE Normed From(int i) const { return {weight0 + i, weight1 + i, weight_step, roots}; }
+  HWY_INLINE void MoveBy(int heads) {
+    weight0 += heads * weight_step;
+    weight1 += heads * weight_step;
+    roots += heads;
+  }
   HWY_INLINE NormedHead OfHead() const { return {weight0, weight1, *roots}; }
 };
 

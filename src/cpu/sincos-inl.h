@@ -356,10 +356,9 @@ void OrderRow(RowOrder order, const Segment* segments, int32_t segment_count, fl
     for (int half = 0; half < 2; ++half) {
       int i = 0;
       for (; i + 2 * n <= pairs; i += 2 * n) {
-        hn::Vec<FullTag> even, odd;
-        hn::LoadInterleaved2(d, from[half] + i, even, odd);
-        hn::StoreU(even, d, to[half] + i);
-        hn::StoreU(odd, d, to[half] + i + n);
+        const auto lower = hn::LoadU(d, from[half] + i), upper = hn::LoadU(d, from[half] + i + n);
+        hn::StoreU(hn::ConcatEven(d, upper, lower), d, to[half] + i);
+        hn::StoreU(hn::ConcatOdd(d, upper, lower), d, to[half] + i + n);
       }
       for (; i < pairs; ++i) to[half][i] = from[half][i];
     }
