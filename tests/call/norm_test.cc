@@ -215,6 +215,56 @@ TEST_P(NormTest, NanStaysNan) {
   }
 }
 
+// Heads with weights of their own, of which some are made ready at once: the bits of calls on one
+// head each. The norm is GIVEN, so that heads do not know of each other.
+TEST_P(NormTest, WeightsOfHeadsAreThoseOfCallsOnOne) {
+  constexpr int kHeads = 19, kTokens = 2, kGap = 3;
+  Random random(7);
+  const float rstd[kTokens] = {0.7f, 1.3f};
+  for (int head_dim : {32, 64, 96, 128, 160, 320, 576, 1024}) {
+    for (int rotary_dim : {head_dim, head_dim / 2}) {
+      for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+        rope_config config = Config(head_dim, pairing);
+        config.rotary_dim = rotary_dim;
+        const Context context = Create(config);
+        for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+          SCOPED_TRACE("head_dim " + std::to_string(head_dim) + ", rotary_dim " +
+                       std::to_string(rotary_dim) + ", pairing " + std::to_string(pairing) +
+                       ", dtype " + std::to_string(dtype));
+          const int stride = head_dim + (random.Sometimes(2) ? kGap : 0);
+          std::vector<float> weights(static_cast<size_t>(kHeads * stride));
+          for (float& w : weights) w = static_cast<float>(random.Pick(-40, 40)) / 16;
+          Memory whole(&random, dtype, 1, kTokens, kHeads, head_dim, 0);
+          Fill(&random, whole, head_dim);
+          Memory apart = CopyOf(whole);
+          rope_norm norm = ROPE_INIT(rope_norm);
+          norm.kind = ROPE_NORM_KIND_RMS;
+          norm.span = ROPE_NORM_SPAN_GIVEN;
+          norm.rstd = rstd;
+          norm.weight = weights.data();
+          norm.weight_dtype = ROPE_DTYPE_F32;
+          norm.weight_stride_head = stride;
+          rope_fused fused = ROPE_INIT(rope_fused);
+          fused.q_norm = &norm;
+          rope_qk_args args = Args(1, kTokens);
+          args.positions = Offset(5);
+          args.fused = &fused;
+          args.q = whole.tensor;
+          ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+          for (int h = 0; h < kHeads; ++h) {
+            args.q = apart.tensor;
+            args.q.data = apart.At(0, 0, h);
+            args.q.heads = 1;
+            norm.weight = &weights[static_cast<size_t>(h * stride)];
+            ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+          }
+          ASSERT_TRUE(whole.bytes == apart.bytes);
+        }
+      }
+    }
+  }
+}
+
 // What ROUNDED and EAGER promise: the bits of a call that norms, with a NOPE context, and one that
 // rotates, in this order or, AFTER, in the other.
 TEST_P(NormTest, RoundedIsTwoCalls) {
