@@ -13,6 +13,7 @@
 #include "librope/rope.h"
 #include "support/elements.h"
 #include "support/enumerators.h"
+#include "support/gradient_call.h"
 #include "support/gradient_reference.h"
 #include "support/handles.h"
 #include "support/norm_call.h"
@@ -22,76 +23,8 @@
 namespace rope::testing {
 namespace {
 
-// q, k or v: the gradient of what FORWARD has written, what it was given, and where the gradient of
-// that goes.
-struct Side {
-  Memory in, x, out;
-  bool in_place = true, normed = false;
-  int repeats = 1;
-  int in_width = 0, out_width = 0;
-  Weighted norm;
-  std::vector<float> weight_grad, bias_grad;
-  // Of each part.
-  std::vector<std::vector<Head>> want_weight, want_bias;
-
-  Memory& written() { return in_place ? in : out; }
-};
-
-class GradientTest : public NormCalls {
+class GradientTest : public GradientCalls {
  protected:
-  int parts_ = 0;
-
-  Side MakeSide(Random* random, rope_dtype dtype, bool turns) {
-    Side side;
-    const int heads = random->Sometimes(6) ? random->Pick(30, 70) : random->Pick(1, 12);
-    side.normed = !random->Sometimes(5);
-    const int v_width = random->Sometimes(2) ? random->Pick(1, 200) : 128;
-    const auto width = [&] {
-      return !turns ? v_width : random->Sometimes(4) ? rotary_ : config_.head_dim;
-    };
-    side.in_width = side.out_width = width();
-    side.in_place = random->Sometimes(2);
-    if (turns && !side.normed && !side.in_place) side.out_width = width();
-    if (!side.in_place && random->Sometimes(2)) side.repeats = random->Pick(2, 4);
-    side.in =
-        Memory(random, dtype, batch_, tokens_, heads * side.repeats, side.in_width, side.in_width);
-    side.x = Memory(random, dtype, batch_, tokens_, heads, side.out_width, side.out_width);
-    if (!side.in_place) {
-      side.out = Memory(random, dtype, batch_, tokens_, heads, side.out_width, side.out_width);
-    }
-    Fill(random, side.in, side.in_width);
-    Fill(random, side.x, side.out_width);
-    if (!side.normed) return side;
-    side.norm = Weighted(random, heads, side.in_width, batch_ * tokens_, turns, true);
-    rope_norm& n = side.norm.norm;
-    n.order = 0;
-    if (n.span == ROPE_NORM_SPAN_GIVEN) {
-      n.span = random->Pick(0, 1);
-      n.eps = 1e-6;
-      n.rstd = nullptr;
-    }
-    const bool rounds =
-        config_.rounding == ROPE_ROUNDING_EAGER || config_.rounding == ROPE_ROUNDING_NATIVE;
-    if (turns && SizeOf(dtype) == 2 && !nope() && n.rounding == ROPE_NORM_ROUNDING_FLOAT32 &&
-        (rounds || n.kind >= ROPE_NORM_KIND_LAYER)) {
-      n.rounding = random->Pick(1, 2);
-    }
-    if (parts_ == 0) return side;
-    const int rows = n.weight_stride_head != 0 ? heads : 1;
-    const auto want = [&](bool has, std::vector<float>* grad,
-                          std::vector<std::vector<Head>>* of_parts, float** field) {
-      of_parts->resize(static_cast<size_t>(parts_));
-      if (!has || random->Sometimes(4)) return;
-      grad->assign(static_cast<size_t>(parts_ * rows * side.in_width), -123.5f);
-      *field = grad->data();
-      for (auto& part : *of_parts) part.assign(static_cast<size_t>(rows), Head(side.in_width, 0));
-      n.grad_parts = parts_;
-    };
-    want(n.weight != nullptr, &side.weight_grad, &side.want_weight, &n.weight_grad);
-    want(n.bias != nullptr, &side.bias_grad, &side.want_bias, &n.bias_grad);
-    return side;
-  }
-
   int64_t PartOf(int64_t token) const {
     int64_t part = 0;
     while ((part + 1) * batch_ * tokens_ / parts_ <= token) ++part;
@@ -99,7 +32,7 @@ class GradientTest : public NormCalls {
   }
 
   // The gradients of a token in f32, of all channels of the input.
-  std::vector<Head> Want(Side* side, bool turns, const std::vector<Head>& gradients,
+  std::vector<Head> Want(GradientSide* side, bool turns, const std::vector<Head>& gradients,
                          const std::vector<Head>& x, int64_t token) {
     const rope_dtype dtype = side->in.tensor.dtype;
     const int first = side->in_width == config_.head_dim ? config_.rotary_offset : 0;
@@ -123,7 +56,7 @@ class GradientTest : public NormCalls {
     return reference.Of(y, x);
   }
 
-  void Expect(Side* side, bool turns, const Memory& gradients, std::vector<char> image) {
+  void Expect(GradientSide* side, bool turns, const Memory& gradients, std::vector<char> image) {
     const rope_dtype dtype = side->in.tensor.dtype;
     const int size = SizeOf(dtype), offset = config_.rotary_offset;
     Memory& out = side->written();
@@ -169,23 +102,6 @@ class GradientTest : public NormCalls {
     }
     ASSERT_EQ(at, got.size());
   }
-
-  static std::string Describe(const rope_config& config, const Side& side) {
-    const rope_norm& n = side.norm.norm;
-    std::string text;
-    const auto add = [&](const char* name, int64_t value) {
-      text += std::string(name) + " " + std::to_string(value) + ", ";
-    };
-    add("head_dim", config.head_dim), add("rotary_dim", config.rotary_dim);
-    add("offset", config.rotary_offset), add("pairing", config.pairing);
-    add("rounding", config.rounding), add("scaling", config.scaling);
-    add("dtype", side.in.tensor.dtype), add("heads", side.x.tensor.heads);
-    add("repeats", side.repeats), add("in_width", side.in_width), add("out_width", side.out_width);
-    add("in_place", side.in_place), add("normed", side.normed), add("kind", n.kind);
-    add("span", n.span), add("norm rounding", n.rounding), add("weight_dtype", n.weight_dtype);
-    add("weight_stride", n.weight_stride_head), add("grad_parts", n.grad_parts);
-    return text;
-  }
 };
 INSTANTIATE_TARGETS(GradientTest);
 
@@ -200,8 +116,8 @@ TEST_P(GradientTest, RandomCallsHaveTheBitsOfTheReference) {
     const rope_cos_sin rows = MakeRows(&random);
     const std::vector<rope_dtype> dtypes = DtypesOf(config_.rounding);
     const auto dtype = [&] { return dtypes[random.Below(static_cast<int64_t>(dtypes.size()))]; };
-    Side q = MakeSide(&random, dtype(), true), k = MakeSide(&random, dtype(), true),
-         v = MakeSide(&random, random.Pick(1, kLastDtype), false);
+    GradientSide q = MakeSide(&random, dtype(), true), k = MakeSide(&random, dtype(), true),
+                 v = MakeSide(&random, random.Pick(1, kLastDtype), false);
     rope_qk_args args = Args(batch_, tokens_);
     args.operation = ROPE_OPERATION_BACKWARD;
     rope_fused fused = ROPE_INIT(rope_fused);
@@ -213,7 +129,7 @@ TEST_P(GradientTest, RandomCallsHaveTheBitsOfTheReference) {
     fused.v_out = v.written().tensor;
     if (!q.in_place) args.q_out = q.out.tensor;
     if (!k.in_place) args.k_out = k.out.tensor;
-    const auto give = [](Side* side, const rope_norm** norm) {
+    const auto give = [](GradientSide* side, const rope_norm** norm) {
       if (!side->normed) return;
       side->norm.norm.x = &side->x.tensor;
       *norm = &side->norm.norm;
@@ -221,12 +137,12 @@ TEST_P(GradientTest, RandomCallsHaveTheBitsOfTheReference) {
     give(&q, &fused.q_norm), give(&k, &fused.k_norm), give(&v, &fused.v_norm);
     const bool has_v = q.normed || k.normed || random.Sometimes(2);
     if (!has_v) args.fused = nullptr;  // gradients of repeated heads need none
-    SCOPED_TRACE("case " + std::to_string(n) + " q: " + Describe(config_, q) +
-                 " k: " + Describe(config_, k) + " v: " + Describe(config_, v) + " full " +
-                 std::to_string(full_) + " tokens " + std::to_string(tokens_));
+    SCOPED_TRACE("case " + std::to_string(n) + " q: " + Describe(q) + " k: " + Describe(k) +
+                 " v: " + Describe(v) + " full " + std::to_string(full_) + " tokens " +
+                 std::to_string(tokens_));
     const Memory before[] = {CopyOf(q.in), CopyOf(k.in), CopyOf(v.in)},
                  x_before[] = {CopyOf(q.x), CopyOf(k.x), CopyOf(v.x)};
-    Side* const sides[] = {&q, &k, &v};
+    GradientSide* const sides[] = {&q, &k, &v};
     std::vector<char> images[3];
     for (int i = 0; i < 3; ++i) images[i] = sides[i]->written().bytes;
     ASSERT_EQ(rope_apply_qk(context_.get(), &args), ROPE_OK) << rope_last_error();
