@@ -13,6 +13,7 @@
 #include "call/plan.h"
 #include "context/backend.h"
 #include "cuda/traits.h"
+#include "gpu/gradient.h"
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
 #include "gpu/staged.h"
@@ -148,6 +149,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFusedBlocks)
 // All threads of a block, step by step.
 struct DeviceBlock {
   Thread thread;
+  __device__ __forceinline__ uint32_t x() const { return thread.block_x; }
   __device__ __forceinline__ uint32_t y() const { return thread.block_y; }
   template <class Step>
   __device__ __forceinline__ void Each(const Step& step) const {
@@ -165,6 +167,15 @@ __global__ void __launch_bounds__(kStagedThreads, 4)
   const DeviceBlock block = {
       {blockIdx.x, blockIdx.y, threadIdx.x, threadIdx.y, 0, kStagedLanes, kStagedWarps, 1}};
   Body::Run(p, block, reinterpret_cast<char*>(shared));
+}
+
+template <rope_dtype kType>
+__global__ void __launch_bounds__(kStagedThreads, 4)
+    ApplyGradients(const __grid_constant__ GradientParams p) {
+  extern __shared__ float4 shared[];
+  const DeviceBlock block = {
+      {blockIdx.x, blockIdx.y, threadIdx.x, threadIdx.y, 0, kStagedLanes, kStagedWarps, 1}};
+  GradientKernel<kType, DeviceMemory>::Run(p, block, reinterpret_cast<char*>(shared));
 }
 
 // Four blocks on a multiprocessor: left to itself, ptxas takes 32 registers for sm_100, and spills.
@@ -190,6 +201,12 @@ const void* KernelAt(int index, bool fused, std::index_sequence<kIndices...>) {
   static const void* const kFused[] = {reinterpret_cast<const void*>(&ApplyFused<kIndices>)...};
   return (fused ? kFused : kKernels)[index];
 }
+
+// By dtype - 1.
+const void* const kGradientKernels[kDtypes] = {
+    reinterpret_cast<const void*>(&ApplyGradients<ROPE_DTYPE_F32>),
+    reinterpret_cast<const void*>(&ApplyGradients<ROPE_DTYPE_F16>),
+    reinterpret_cast<const void*>(&ApplyGradients<ROPE_DTYPE_BF16>)};
 
 // Facts of every device, found when a context is made: multiprocessors, and in bit 31 whether a
 // kernel may start early. Written with the same value by every thread.
@@ -264,6 +281,12 @@ rope_status StagedLaunched(const StagedLaunch& l, void* data) {
                false, &l.params);
 }
 
+rope_status GradientLaunched(const GradientLaunch& l, void* data) {
+  return Start(*static_cast<const Queue*>(data), kGradientKernels[l.dtype - 1],
+               dim3(l.shape.grid_x, l.shape.grid_y), dim3(l.shape.x, l.shape.y), l.shared_bytes,
+               false, &l.params);
+}
+
 rope_status ApplyPlan(const Plan& plan) {
   const rope_context& context = *plan.context;
   if (rope_status s = CheckDevice(plan.function, context)) return s;
@@ -271,12 +294,9 @@ rope_status ApplyPlan(const Plan& plan) {
                              ->load(std::memory_order_relaxed);
   Queue queue{plan.function, plan.stream, (facts & kStartsEarly) != 0};
   const auto multiprocessors = static_cast<int32_t>(facts & ~kStartsEarly);
-  if (plan.fused != nullptr && IsStaged(plan)) {
-    return ForEachStagedLaunch(plan, multiprocessors, &StagedLaunched, &queue);
-  }
-  return plan.fused == nullptr
-             ? ForEachLaunch(plan, multiprocessors, &Launched<Params>, &queue)
-             : ForEachFusedLaunch(plan, multiprocessors, &Launched<FusedParams>, &queue);
+  constexpr LaunchFns kLaunched = {&Launched<Params>, &Launched<FusedParams>, &StagedLaunched,
+                                   &GradientLaunched};
+  return ForEachLaunchOfCall(plan, multiprocessors, kLaunched, &queue);
 }
 
 rope_status FillPlanned(const FillPlan& plan) {

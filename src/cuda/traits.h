@@ -13,6 +13,7 @@ constexpr Backend MakeBackend(decltype(Backend::attach) attach, decltype(Backend
   backend.has_streams = true;
   backend.is_numbered = true;
   backend.has_moves = true;
+  backend.has_gradients = true;
   backend.attach = attach;
   backend.apply = apply;
   backend.fill = fill;

@@ -381,6 +381,21 @@ rope_status ForEachFusedLaunch(const Plan& plan, int32_t multiprocessors, FusedL
   });
 }
 
+rope_status ForEachLaunchOfCall(const Plan& plan, int32_t multiprocessors, const LaunchFns& fns,
+                                void* data) {
+  if (plan.fused == nullptr) {
+    return plan.tensor_count == 0 ? ROPE_OK : ForEachLaunch(plan, multiprocessors, fns.plain, data);
+  }
+  if (HasGradients(plan)) {
+    if (rope_status s = CheckGradients(plan)) return s;
+    if (rope_status s = ForEachGradientLaunch(plan, fns.gradient, data)) return s;
+    FusedPlan fused;
+    return ForEachLaunchOfCall(PlanWithoutGradients(plan, &fused), multiprocessors, fns, data);
+  }
+  return IsStaged(plan) ? ForEachStagedLaunch(plan, multiprocessors, fns.staged, data)
+                        : ForEachFusedLaunch(plan, multiprocessors, fns.fused, data);
+}
+
 rope_status ForEachFillLaunch(const FillPlan& plan, FillLaunchFn launch, void* data) {
   return ForEachRepeat(plan, [&](const FillPlan& part) { return FillPart(part, launch, data); });
 }

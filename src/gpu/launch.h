@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "call/plan.h"
+#include "gpu/gradient_params.h"
 #include "gpu/params.h"
 #include "gpu/shape.h"
 #include "gpu/staged_params.h"
@@ -29,11 +30,31 @@ struct StagedLaunch {
   StagedParams params;
 };
 
+struct GradientLaunch {
+  rope_dtype dtype;
+  Shape shape;
+  uint32_t shared_bytes;
+  GradientParams params;
+};
+
 template <class P>
 using LaunchFnOf = rope_status (*)(const LaunchOf<P>& launch, void* data);
 using LaunchFn = LaunchFnOf<Params>;
 using FusedLaunchFn = LaunchFnOf<FusedParams>;
 using StagedLaunchFn = rope_status (*)(const StagedLaunch& launch, void* data);
+using GradientLaunchFn = rope_status (*)(const GradientLaunch& launch, void* data);
+
+// One for each kind of kernels.
+struct LaunchFns {
+  LaunchFn plain;
+  FusedLaunchFn fused;
+  StagedLaunchFn staged;
+  GradientLaunchFn gradient;
+};
+
+// Calls one of them for every launch of a call, in order, and stops at the first that fails.
+rope_status ForEachLaunchOfCall(const Plan& plan, int32_t multiprocessors, const LaunchFns& fns,
+                                void* data);
 
 // Calls `launch` for every launch of a call without `fused`, in order, and stops at the first that
 // fails. One for most calls; more if q and k differ in dtype, if frequencies do not fit into one
@@ -47,8 +68,8 @@ rope_status ForEachLaunch(const Plan& plan, int32_t multiprocessors, LaunchFn la
 rope_status ForEachFusedLaunch(const Plan& plan, int32_t multiprocessors, FusedLaunchFn launch,
                                void* data);
 
-// Whether a call with `fused` does more than store and copy: it goes through the kernels of
-// staged.h.
+// Whether a call with `fused` does more than store and copy, or only copies: it goes through the
+// kernels of staged.h.
 bool IsStaged(const Plan& plan);
 
 // The launches of such a call: one for all that has the same dtype and alignment. One more for k
@@ -56,6 +77,17 @@ bool IsStaged(const Plan& plan);
 // REROTATE comes from, if there are several.
 rope_status ForEachStagedLaunch(const Plan& plan, int32_t multiprocessors, StagedLaunchFn launch,
                                 void* data);
+
+// Whether gradients of a call with `fused` pass norms or are added: these tensors go through the
+// kernels of gradient.h, and the plan without them is one like others.
+bool HasGradients(const Plan& plan);
+Plan PlanWithoutGradients(const Plan& plan, FusedPlan* fused);
+
+// What no launch can do, of all tensors, before the first launch.
+rope_status CheckGradients(const Plan& plan);
+
+// The launches of such tensors: one for those of each dtype.
+rope_status ForEachGradientLaunch(const Plan& plan, GradientLaunchFn launch, void* data);
 
 struct FillLaunch {
   bool with_angles;

@@ -133,14 +133,18 @@ rope_status CheckParts(const Plan& plan) {
     }
     const bool in_place = plan.tensors[n].in == plan.tensors[n].out;
     const Norm* const norm = plan.fused != nullptr ? plan.fused->norms[n] : nullptr;
-    if (norm != nullptr && (in_place || norm->after)) {
+    const bool is_gradient = kOperations[plan.operation].is_gradient();
+    if (norm != nullptr && (in_place || norm->after || is_gradient)) {
+      const bool needs_output = !norm->after && !is_gradient;
       return Fail(ROPE_ERROR_UNSUPPORTED,
                   "%s: %s: a norm %s on CUDA needs at most %d pairs with this angle and these "
                   "positions, and the context has %d: give rows (args->cos_sin)%s",
                   plan.function,
                   norm == &plan.fused->q_norm ? "args->fused->q_norm" : "args->fused->k_norm",
-                  norm->after ? "with ROPE_NORM_ORDER_AFTER" : "in place", capacity, context.pairs,
-                  norm->after ? "" : " or an output");
+                  norm->after   ? "with ROPE_NORM_ORDER_AFTER"
+                  : is_gradient ? "with BACKWARD"
+                                : "in place",
+                  capacity, context.pairs, needs_output ? " or an output" : "");
     }
     if (!in_place || !moves) continue;
     return Fail(ROPE_ERROR_UNSUPPORTED,

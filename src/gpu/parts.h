@@ -80,6 +80,11 @@ constexpr int32_t PartBeside(int32_t capacity, int32_t sets) {
   return capacity / (1 + sets) / 8 * 8;
 }
 
+// Sets of so many pairs whose frequencies fit into a launch, beside those that the caller has.
+inline int32_t SetsOfLaunch(int32_t capacity, int32_t pairs, int32_t sets_beside) {
+  return std::min(kMaxSets - sets_beside, std::max(1, capacity / std::max(1, pairs) - sets_beside));
+}
+
 // Calls visit(is_first) for every part of the frequencies that fits into a launch beside
 // `set_beside` sets that the caller has: all pairs of some sets, or some pairs of one set, of which
 // one part is the first.
@@ -94,8 +99,7 @@ rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operati
   source->all_pairs = pairs;
   source->axes = context.axes;
   source->all_sets = rows || pairs == 0 ? 1 : static_cast<int32_t>(context.sets.size());
-  const int32_t sets = std::min({source->all_sets, kMaxSets - sets_beside,
-                                 std::max(1, capacity / std::max(1, pairs) - sets_beside)});
+  const int32_t sets = std::min(source->all_sets, SetsOfLaunch(capacity, pairs, sets_beside));
   for (int32_t set = 0; set < source->all_sets; set += sets) {
     source->first_set = set;
     source->set_count = std::min(sets, source->all_sets - set);

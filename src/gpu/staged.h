@@ -166,7 +166,7 @@ struct StagedKernel {
                    reinterpret_cast<CosSin*>(shared + p.rows_at),
                    reinterpret_cast<StagedToken*>(shared + p.tokens_at),
                    begin};
-    const NormOfHeads<kType, Heads> normed = {norm, heads, shared + p.norms_at};
+    const NormOfHeads<kType, Heads> normed = {{norm, heads, shared + p.norms_at}};
     const OutputOfHeads<kType, kOutput, kElements / kOutput, kDecodes, Memory, Heads> output = {
         side.output, heads, reinterpret_cast<uint32_t*>(shared + p.scales_at)};
     block.Each([&](const Thread& i) {
@@ -300,6 +300,7 @@ struct StagedKernel {
     StagedToken* tokens;
     uint32_t first;
 
+    ROPE_HD uint32_t block_tokens() const { return p.block_tokens; }
     ROPE_HD uint32_t count() const { return p.block_tokens * side.block_heads; }
     ROPE_HD float* ValuesOf(uint32_t head) const { return values + head * p.head_values; }
 

@@ -137,22 +137,8 @@ class StagedGroup {
 
   void SetNorm(const Norm* from, StagedSide* side) const {
     if (from == nullptr) return;
-    StagedNorm& norm = side->norm;
-    norm.is_there = true;
-    norm.weight = from->weight;
-    norm.bias = from->bias;
-    norm.rstd = from->rstd;
-    norm.weight_stride = from->weight_stride;
-    norm.eps = from->eps;
-    norm.channels = static_cast<uint32_t>(from->channels);
-    norm.weight_dtype = from->weight_dtype;
-    norm.rounding = from->rounding;
-    norm.rule = from->rule;
-    norm.after = from->after;
-    norm.all_heads = from->span == ROPE_NORM_SPAN_ALL_HEADS;
-    norm.interleaved = from->after ? WritesInterleaved(order_) : ReadsInterleaved(order_);
-    norm.terms = static_cast<float>(from->channels);
-    if (norm.all_heads) norm.terms *= static_cast<float>(side->heads);
+    side->norm = StagedNormOf(*from, side->heads,
+                              from->after ? WritesInterleaved(order_) : ReadsInterleaved(order_));
   }
 
   // `rounds`: the context does more than results; `head`: the first that the launch has of a tensor
@@ -446,7 +432,7 @@ class StagedGroup {
 
 bool IsStaged(const Plan& plan) {
   return plan.fused->source.kind != 0 || kOperations[plan.operation].has_from() ||
-         plan.fused->has_norms() || plan.fused->converts;
+         plan.fused->has_norms() || plan.fused->converts || plan.tensor_count == 0;
 }
 
 rope_status ForEachStagedLaunch(const Plan& plan, int32_t multiprocessors, StagedLaunchFn launch,

@@ -56,6 +56,27 @@ struct StagedNorm {
   bool interleaved;  // its channels: as they are read or, after the rotation, written
 };
 
+// `heads`: of the tensor; `interleaved`: its channels.
+inline StagedNorm StagedNormOf(const Norm& from, uint32_t heads, bool interleaved) {
+  StagedNorm norm{};
+  norm.is_there = true;
+  norm.weight = from.weight;
+  norm.bias = from.bias;
+  norm.rstd = from.rstd;
+  norm.weight_stride = from.weight_stride;
+  norm.eps = from.eps;
+  norm.channels = static_cast<uint32_t>(from.channels);
+  norm.weight_dtype = from.weight_dtype;
+  norm.rounding = from.rounding;
+  norm.rule = from.rule;
+  norm.after = from.after;
+  norm.all_heads = from.span == ROPE_NORM_SPAN_ALL_HEADS;
+  norm.interleaved = interleaved;
+  norm.terms = static_cast<float>(from.channels);
+  if (norm.all_heads) norm.terms *= static_cast<float>(heads);
+  return norm;
+}
+
 // What a block keeps of them, in shared memory: running sums of each head and, behind them, of each
 // token, so many floats apart that threads with one each meet no bank twice; then the moments.
 inline constexpr uint32_t kStagedSumStride = kStagedLanes + 1;

@@ -22,7 +22,8 @@ FAMILY = COMMON + len(FORMS)  # and of NATIVE, which is for f16 alone
 # Of calls that pass through shared memory, of each dtype: wide vectors, elements; and the same for
 # outputs that differ from their input.
 STAGED = 3 * 2 * 2
-KERNELS = 2 * FAMILY + STAGED  # without and with `fused`
+GRADIENTS = 3  # of each dtype
+KERNELS = 2 * FAMILY + STAGED + GRADIENTS  # without and with `fused`
 
 options = None
 
@@ -37,6 +38,8 @@ def kernel_name(symbol):
         index = int(match[1])
         dtype = ("f32", "f16", "bf16")[index // 2 % 3]
         return f"staged {dtype}{' single' * (index % 2)}{' converting' * (index // 6)}", None
+    if match := re.search(r"ApplyGradientsILi(\d+)E", symbol):
+        return f"gradients {('f32', 'f16', 'bf16')[int(match[1]) - 1]}", None
     match = re.search(r"Apply(Fused)?ILi(\d+)E", symbol)
     if match is None:
         return ("fill angles" if "FillRowsILb1" in symbol else "fill"), None

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "call_walk.h"
 #include "gpu/launch.h"
 #include "librope/rope.h"
 #include "staged_walk.h"
@@ -26,9 +27,11 @@ using rope::testing::Random;
 using rope::testing::RowPositions;
 
 constexpr int kDim = 32, kTokens = 5, kMostRows = 3, kQ = 2, kGroup = kQ + 2;
+constexpr int kParts = 3;  // of the gradients of weights
 
-// What a call does, each by another family of kernels: q and k; v as well; norms; REROTATE.
-enum class Family { kPlain, kFused, kNormed, kMoved };
+// What a call does, each by another family of kernels: q and k; v as well; norms; REROTATE;
+// gradients of norms.
+enum class Family { kPlain, kFused, kNormed, kMoved, kGradients };
 
 struct RepeatedPositions : RowPositions {
   RepeatedPositions(Random* r, rope_position_kind kind, bool packed, bool has_sets)
@@ -47,25 +50,16 @@ class RepeatGrid : public StagedGrid {
  protected:
   // Walks a call of any family, and returns how many launches it has.
   int Walk(const Context& device, const rope_qk_args& args, Random* r) {
-    WalkedStaged staged;
-    Walked plain;
-    WalkedFused fused;
+    WalkedStaged walked;
     Planned planned;
     EXPECT_OK(planned.Make(device, args));
     std::vector<uint8_t> writes(memory_.size() * sizeof(float));
     const auto* const begin = reinterpret_cast<const char*>(memory_.data());
     *arena = Arena{};
     arena->ranges.push_back({begin, begin + writes.size(), &writes});
-    const int multiprocessors = r->Of({1, 4, 132});
-    if (planned.plan.fused == nullptr) {
-      EXPECT_OK(ForEachLaunch(planned.plan, multiprocessors, gpu::Walk, &plain));
-    } else if (IsStaged(planned.plan)) {
-      EXPECT_OK(ForEachStagedLaunch(planned.plan, multiprocessors, WalkStaged, &staged));
-    } else {
-      EXPECT_OK(ForEachFusedLaunch(planned.plan, multiprocessors, WalkFused, &fused));
-    }
+    EXPECT_OK(ForEachLaunchOfCall(planned.plan, r->Of({1, 4, 132}), kWalks, &walked));
     EXPECT_FALSE(arena->failed) << "outside of memory, or written twice";
-    return staged.launches + plain.launches + fused.launches;
+    return walked.launches;
   }
 
   void RunCase(Random* r, rope_position_kind kind, Family family, bool packed, bool has_sets,
@@ -90,7 +84,7 @@ void RepeatGrid::RunCase(Random* r, rope_position_kind kind, Family family, bool
   device->backend = &kStagedDevice;
 
   const size_t size = static_cast<size_t>(batch * kTokens * kGroup * kDim);
-  memory_.resize(2 * size);
+  memory_.resize(3 * size);
   for (float& value : memory_) value = static_cast<float>(r->Pick(-800, 800)) / 256;
   rope_qk_args args = rope::testing::Args(batch, kTokens);
   args.positions = positions.p;
@@ -120,6 +114,21 @@ void RepeatGrid::RunCase(Random* r, rope_position_kind kind, Family family, bool
     norm.rstd = rstd.data();
     fused.q_norm = fused.v_norm = &norm;
   }
+  rope_tensor x{};
+  std::vector<float> weights(kDim, 0.75f), grad(kParts * kDim), want_grad;
+  if (family == Family::kGradients) {
+    args.operation = ROPE_OPERATION_BACKWARD;
+    x = part(2 * size, 0, kQ);
+    norm.kind = ROPE_NORM_KIND_RMS;
+    norm.eps = 1e-5;
+    norm.weight = weights.data();
+    norm.weight_dtype = ROPE_DTYPE_F32;
+    norm.x = &x;
+    norm.weight_grad = grad.data();
+    norm.grad_parts = kParts;
+    fused.q_norm = &norm;
+    args.k = args.k_out = rope_tensor{};
+  }
   rope_positions from = before.p;
   if (family == Family::kMoved) {
     if (before.rows < rows) return;
@@ -131,17 +140,22 @@ void RepeatGrid::RunCase(Random* r, rope_position_kind kind, Family family, bool
   const std::vector<float> given = memory_;
   ASSERT_OK(rope_apply_qk(cpu.get(), &args));
   const std::vector<float> want = memory_;
+  want_grad.swap(grad);
+  grad.resize(want_grad.size());
+  norm.weight_grad = norm.grad_parts != 0 ? grad.data() : nullptr;
   std::copy(given.begin(), given.end(), memory_.begin());
   const int launches = Walk(device, args, r);
   ASSERT_EQ(std::memcmp(want.data(), memory_.data(), memory_.size() * sizeof(float)), 0);
+  ASSERT_EQ(std::memcmp(want_grad.data(), grad.data(), grad.size() * sizeof(float)), 0);
   if (family == Family::kMoved && has_sets) return;  // several for each part
-  EXPECT_EQ(launches, positions.Parts(repeat));
+  EXPECT_EQ(launches, family == Family::kGradients ? 1 : positions.Parts(repeat));
 }
 
 TEST_F(RepeatGrid, CallsEqualTheCpuByteForByte) {
   Random r(1);
   for (rope_position_kind kind = 1; kind <= ROPE_POSITIONS_IDS_STRIDED; ++kind) {
-    for (const Family family : {Family::kPlain, Family::kFused, Family::kNormed, Family::kMoved}) {
+    for (const Family family :
+         {Family::kPlain, Family::kFused, Family::kNormed, Family::kMoved, Family::kGradients}) {
       for (int n = 0; n < 12 && !HasFailure(); ++n) {
         SCOPED_TRACE("kind " + std::to_string(kind) + ", family " +
                      std::to_string(static_cast<int>(family)) + ", case " + std::to_string(n));

@@ -280,12 +280,12 @@ TEST_P(StagedNorms, EqualTheCpuByteForByte) {
   }
 }
 
-// What a device does not do yet, and what no launch can: the message, and nothing walked.
+// What no launch can do: the message, and nothing walked.
 TEST_P(StagedNorms, RefusalsNameFieldValueAndRule) {
   config_ = Config(512);
   config_.angle = ROPE_ANGLE_EXACT;
   const Context device = OnDevice(Create(config_));
-  std::vector<float> q(512, 1.0f), out(512), x(512, 1.0f);
+  std::vector<float> q(512, 1.0f), out(512);
   rope_norm norm = ROPE_INIT(rope_norm);
   norm.kind = ROPE_NORM_KIND_RMS_PLAIN;
   norm.eps = 1e-6;
@@ -315,14 +315,6 @@ TEST_P(StagedNorms, RefusalsNameFieldValueAndRule) {
                "test: args->fused->q_norm: a norm with ROPE_NORM_ORDER_AFTER on CUDA needs at most "
                "128 pairs with this angle and these positions, and the context has 256: give rows "
                "(args->cos_sin)");
-  norm.order = ROPE_NORM_ORDER_BEFORE;
-  const rope_tensor before = Tensor(x.data(), ROPE_DTYPE_F32, 1);
-  norm.x = &before;
-  args.operation = ROPE_OPERATION_BACKWARD;
-  EXPECT_EQ(walk(), ROPE_ERROR_UNSUPPORTED);
-  EXPECT_STREQ(
-      rope_last_error(),
-      "test: args->fused->q_norm must be NULL with BACKWARD in a CUDA context in this version");
 }
 
 // The best of those with fused multiply-add.

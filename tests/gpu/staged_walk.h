@@ -27,6 +27,7 @@ struct HostBlock {
   uint32_t block_x, block_y;
   bool backwards;  // the order of threads
 
+  uint32_t x() const { return block_x; }
   uint32_t y() const { return block_y; }
   template <class Step>
   void Each(const Step& step) const {
@@ -38,26 +39,37 @@ struct HostBlock {
   }
 };
 
+// Not a byte more than a launch asks for, content unknown.
+class SharedMemory {
+ public:
+  explicit SharedMemory(size_t bytes)
+      : memory_(new char[bytes + 16]),
+        data_(reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory_.get()) + 15) &
+                                      ~uintptr_t{15})) {
+    std::memset(data_, 0x7b, bytes);
+  }
+  char* data() const { return data_; }
+
+ private:
+  std::unique_ptr<char[]> memory_;
+  char* data_;
+};
+
 inline std::set<int> walked_staged;  // kernels, by number
 
 struct WalkedStaged {
-  int launches = 0;
-  bool backwards = false;  // the order of blocks and threads, which must not matter
+  int launches = 0, gradients = 0;  // gradients: of these, launches of gradient.h
+  bool backwards = false;           // the order of blocks and threads, which must not matter
   bool walk = true;
   std::vector<StagedLaunch> kept;
 };
 
 template <int kIndex>
 void WalkStagedBlock(const StagedLaunch& l, const HostBlock& block) {
-  // Not a byte more than the launch asks for, content unknown.
-  const size_t bytes = l.shared_bytes;
-  std::unique_ptr<char[]> memory(new char[bytes + 16]);
-  char* const shared =
-      reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.get()) + 15) & ~uintptr_t{15});
-  std::memset(shared, 0x7b, bytes);
+  const SharedMemory shared(l.shared_bytes);
   constexpr StagedVariant kVariant = StagedVariantAt(kIndex);
   StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, HostMemory>::Run(l.params, block,
-                                                                                  shared);
+                                                                                  shared.data());
 }
 
 template <size_t... kIndices>
@@ -68,27 +80,42 @@ void WalkStagedBlockOf(const StagedLaunch& l, const HostBlock& block,
   kWalks[StagedIndexOf(l.variant)](l, block);
 }
 
+// What a grid and its blocks may have.
+inline void ExpectLimits(const Shape& shape, uint32_t shared_bytes) {
+  EXPECT_EQ(shape.x * shape.y * shape.z, kStagedThreads);
+  EXPECT_LE(shape.grid_y, 65535u);
+  EXPECT_LE(shape.grid_x, static_cast<uint32_t>(INT32_MAX));
+  EXPECT_LE(shared_bytes, 48u << 10);
+}
+
+// walk(block) for all blocks of a grid.
+template <class Walk>
+void WalkBlocks(const Shape& shape, bool backwards, const Walk& walk) {
+  const uint32_t blocks = shape.grid_x * shape.grid_y;
+  for (uint32_t n = 0; n < blocks; ++n) {
+    const uint32_t own = backwards ? blocks - 1 - n : n;
+    walk(HostBlock{own % shape.grid_x, own / shape.grid_x, backwards});
+  }
+}
+
 // A StagedLaunchFn; `data` is a WalkedStaged.
 inline rope_status WalkStaged(const StagedLaunch& l, void* data) {
   auto* const w = static_cast<WalkedStaged*>(data);
   ++w->launches;
   walked_staged.insert(StagedIndexOf(l.variant));
-  EXPECT_EQ(l.shape.x * l.shape.y * l.shape.z, kStagedThreads);
-  EXPECT_LE(l.shape.grid_y, 65535u);
-  EXPECT_LE(l.shape.grid_x, static_cast<uint32_t>(INT32_MAX));
-  EXPECT_LE(l.shared_bytes, 48u << 10);
+  ExpectLimits(l.shape, l.shared_bytes);
   if (!w->walk) {
     w->kept.push_back(l);
     return ROPE_OK;
   }
-  const uint32_t blocks = l.shape.grid_x * l.shape.grid_y;
-  for (uint32_t n = 0; n < blocks; ++n) {
-    const uint32_t own = w->backwards ? blocks - 1 - n : n;
-    WalkStagedBlockOf(l, {own % l.shape.grid_x, own / l.shape.grid_x, w->backwards},
-                      std::make_index_sequence<kStagedKernels>());
-  }
+  WalkBlocks(l.shape, w->backwards, [&](const HostBlock& block) {
+    WalkStagedBlockOf(l, block, std::make_index_sequence<kStagedKernels>());
+  });
   return ROPE_OK;
 }
+
+// Of calls that go through these kernels alone.
+inline constexpr LaunchFns kStagedWalks = {nullptr, nullptr, &WalkStaged, nullptr};
 
 // Calls of contexts as CUDA has them, beside those of the CPU.
 inline constexpr Backend kStagedDevice = cuda::MakeBackend(nullptr, nullptr, nullptr);
@@ -109,27 +136,30 @@ struct Planned {
 struct MemorySpan {
   const char* data;
   size_t size;
+  bool is_read;  // and no more
 };
 template <class Bytes>
-MemorySpan SpanOf(const Bytes& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size() * sizeof(*bytes.data())};
+MemorySpan SpanOf(const Bytes& bytes, bool is_read = false) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size() * sizeof(*bytes.data()),
+          is_read};
 }
 
 // Walks a call of `device` on memory that holds all of its tensors.
 inline rope_status WalkCall(const rope::testing::Context& device, const rope_qk_args& args,
                             const std::vector<MemorySpan>& memory, rope::testing::Random* r,
-                            WalkedStaged* walked) {
+                            WalkedStaged* walked, const LaunchFns& walks = kStagedWalks) {
   Planned planned;
   if (rope_status s = planned.Make(device, args)) return s;
-  EXPECT_TRUE(IsStaged(planned.plan));
+  EXPECT_TRUE(IsStaged(planned.plan) || HasGradients(planned.plan));
   *arena = Arena{};
   std::vector<std::vector<uint8_t>> writes;
   for (const MemorySpan& span : memory) writes.emplace_back(span.size);
   for (size_t n = 0; n < memory.size(); ++n) {
-    arena->ranges.push_back({memory[n].data, memory[n].data + memory[n].size, &writes[n]});
+    arena->ranges.push_back({memory[n].data, memory[n].data + memory[n].size,
+                             memory[n].is_read ? nullptr : &writes[n]});
   }
   walked->backwards = r->Sometimes(2);
-  const rope_status s = ForEachStagedLaunch(planned.plan, r->Of({1, 4, 132}), WalkStaged, walked);
+  const rope_status s = ForEachLaunchOfCall(planned.plan, r->Of({1, 4, 132}), walks, walked);
   EXPECT_FALSE(arena->failed) << "outside of memory, or written twice";
   return s;
 }

@@ -635,9 +635,9 @@ pub struct rope_qk_args {
  step through it with the same strides.) The library does not check that positions, rows and
  other inputs lie outside of the outputs; that is up to the caller.
 
- With BACKWARD, in contexts of the CPU, an input may have m times the heads of its output: they
- are the gradients of heads that were repeated m times in a row. m of them, one after the other,
- are added in f32, and turned back once; not where heads have rows or frequencies of their own.
+ With BACKWARD an input may have m times the heads of its output: they are the gradients of heads
+ that were repeated m times in a row. m of them, one after the other, are added in f32, and
+ turned back once; not where heads have rows or frequencies of their own.
  Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns.*/
     pub q_out: rope_tensor,
     /** All fields zero: in place. Otherwise a full description. Channels outside the rotated span are
@@ -651,9 +651,9 @@ pub struct rope_qk_args {
  step through it with the same strides.) The library does not check that positions, rows and
  other inputs lie outside of the outputs; that is up to the caller.
 
- With BACKWARD, in contexts of the CPU, an input may have m times the heads of its output: they
- are the gradients of heads that were repeated m times in a row. m of them, one after the other,
- are added in f32, and turned back once; not where heads have rows or frequencies of their own.
+ With BACKWARD an input may have m times the heads of its output: they are the gradients of heads
+ that were repeated m times in a row. m of them, one after the other, are added in f32, and
+ turned back once; not where heads have rows or frequencies of their own.
  Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns.*/
     pub k_out: rope_tensor,
     /** Exactly one of the two: positions (with a kind that is not 0), or rows of cosines and sines.
@@ -996,8 +996,8 @@ pub struct rope_fused {
  source is counted in source->dropped, and skipped. With BACKWARD, and in rope_prepared_create,
  source is ROPE_ERROR_UNSUPPORTED.*/
     pub source: *const rope_kv_cache,
-    /** NULL, or the norms of args->q, args->k and v. With source, in rope_prepared_create, and with
- BACKWARD on CUDA they are ROPE_ERROR_UNSUPPORTED.*/
+    /** NULL, or the norms of args->q, args->k and v. With source and in rope_prepared_create they are
+ ROPE_ERROR_UNSUPPORTED.*/
     pub q_norm: *const rope_norm,
     pub k_norm: *const rope_norm,
     pub v_norm: *const rope_norm,
