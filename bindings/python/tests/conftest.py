@@ -1,4 +1,4 @@
-"""What the tests share: a naive rotation in float64, and where the fixtures are."""
+"""What the tests share: a naive rotation in float64, arrays that seem to be on a GPU, and where the fixtures are."""
 
 from __future__ import annotations
 
@@ -40,6 +40,17 @@ def float32_angles(positions, inv_freq):
     return (
         np.asarray(positions).astype(np.float32)[..., None] * np.asarray(inv_freq, np.float32)
     ).astype(np.float64)
+
+
+class OnCuda:
+    """The form of an array on a GPU that nobody looks at."""
+
+    def __init__(self, a):
+        self.interface = {**a.__array_interface__, "data": (64, False)}
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.interface
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ refusals. Those of torch are in test_torch_norms.py."""
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import float32_angles, rotate
+from conftest import OnCuda, float32_angles, rotate
 from test_norms import KINDS, NOPE, exact, make
 
 import librope
@@ -133,3 +133,13 @@ def test_what_is_wrong_is_named_and_nothing_is_written(rng):
             arguments = dict(x=(q, k), norms=Norms(norm, norm), out=out)
             ROPE.backward_qk(q.copy(), k.copy(), 3, **{**arguments, **change})
     assert all((a == 99).all() for a in out)
+
+
+def test_arrays_on_cuda_are_refused(rng):
+    q = rng.standard_normal((TOKENS, 4, DIM), np.float32)
+    there = OnCuda(q)
+    norm = Norm(OnCuda(np.ones(DIM, np.float32)), kind="rms", eps=1e-5)
+    with pytest.raises(NotImplementedError, match="is on CUDA device 0, and backward_qk makes arrays of NumPy"):
+        ROPE.backward_qk(there, None, 3, x=(there, None), norms=Norms(norm), out=(there, None))
+    with pytest.raises(ValueError, match="x of q is on CUDA device 0, and its gradient on the CPU"):
+        ROPE.backward_qk(q, None, 3, x=(there, None), norms=Norms(Norm(None, kind="rms_plain", eps=1e-5)))

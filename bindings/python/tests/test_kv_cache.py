@@ -5,6 +5,7 @@ import array
 import ml_dtypes
 import numpy as np
 import pytest
+from conftest import OnCuda
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -261,17 +262,6 @@ def test_rows_of_cos_and_sin(qkv):
     rows = ROPE.cos_sin(7, tokens=3)
     got = ROPE.apply_qk(q, k, cos_sin=rows, cos_sin_format="full_halves", v=v, cache=cache)
     assert np.array_equal(got[0], want[0]) and np.array_equal(cache.k[0, 1:], want[1])
-
-
-class OnCuda:
-    """The form of an array on a GPU that nobody looks at."""
-
-    def __init__(self, a):
-        self.interface = {**a.__array_interface__, "data": (64, False)}
-
-    @property
-    def __cuda_array_interface__(self):
-        return self.interface
 
 
 def test_arrays_beside_those_of_a_device_are_there_too(qkv):

@@ -9,6 +9,7 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
+from conftest import OnCuda
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_apply import AXES, BF16, make_strided
@@ -240,17 +241,6 @@ def test_nothing_to_do(shape):
 
 
 # -- what is refused ----------------------------------------------------------------------------------
-
-
-class OnCuda:
-    """The form of an array on a GPU that nobody looks at."""
-
-    def __init__(self, a):
-        self.interface = {**a.__array_interface__, "data": (64, False)}
-
-    @property
-    def __cuda_array_interface__(self):
-        return self.interface
 
 
 def test_wrong_arrays_are_named_and_nothing_is_written(rng):

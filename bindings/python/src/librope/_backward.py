@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _arrays
 from ._arrays import View
-from ._call import Call, Caller, Ready, cross, layout_of, library_of, outputs
+from ._call import Call, Caller, Ready, cross, layout_of, library_of, outputs, place
 from ._core import integer
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _call_all = lib.call_all
-#: Of the sums over tokens: what their last bits depend on, whatever the threads are.
-PARTS = 64
+
+
+def parts_of(tokens: int, on_cuda: bool) -> int:
+    """Of the sums over tokens: what their last bits depend on, whatever the threads are. Each is work for one of
+    them, or for one block of a GPU, which has some hundred at once."""
+    return min(512 if on_cuda else 64, tokens)
 
 
 class Gradients(NamedTuple):
@@ -48,6 +52,8 @@ def run_backward(
         norms[i] = template.norms[i]
         if x is None or norms[i].kind == 0:
             continue
+        if x[3] != ready.device:
+            raise ValueError(f"x of {name} is on {place(x[3])}, and its gradient on {place(ready.device)}")
         struct = ffi.new("rope_tensor*")
         dims = None if name == "v" else rope._dims
         describe(struct, x[1](x[0], name), layouts[i > 0], f"x of {name}", sizes, dims)
@@ -58,11 +64,14 @@ def run_backward(
             if part is not None:
                 setattr(norms[i], field, ffi.cast("float*", part[2]))
                 norms[i].grad_parts = parts
-    context = rope._cpu if ready.device < 0 else rope._context(ready.device)
+    context, stream = rope._cpu, 0
+    if ready.device >= 0:
+        context = rope._context(ready.device)
+        stream = _arrays.current_stream(call.k if call.q is None else call.q)
     addresses = ffi.new("uintptr_t[]", ready.addresses)
     cross(
         _call_all, context, template.args, template.rows, template.fused, template.cache, norms, ffi.NULL,
-        ready.offset, 0, ready.runner, addresses,
+        ready.offset, stream, ready.runner, addresses,
     )  # fmt: skip
 
 
@@ -107,7 +116,8 @@ class Differentiator(Caller):
             Gradients: those of q and k, and of the arrays of norms.
 
         Raises what apply_qk raises; ValueError also for an x that is missing or has other heads or another
-        dtype than the gradient's output; TypeError for tensors of torch and JAX.
+        dtype than the gradient's output; TypeError for tensors of torch and JAX; NotImplementedError for arrays
+        on CUDA devices.
         """
         check_options("backward_qk", options, BindOptions.__optional_keys__ - {"operation"})
         if library_of(q_grad, k_grad) in FRAMEWORKS:
@@ -124,8 +134,13 @@ class Differentiator(Caller):
         if k_out is None and k_grad is not None:
             k_out = _arrays.empty_like(k_grad if x[1] is None else x[1], "k")
         ready = self._run(call, q_out, k_out, v_out, ready=True)
+        if ready.device >= 0:
+            raise NotImplementedError(
+                f"q_grad or k_grad is on {place(ready.device)}, and backward_qk makes arrays of NumPy: tensors of torch "
+                "have autograd"
+            )
         tokens = ready.template.batch * ready.template.tokens
-        parts = min(PARTS, tokens) if parts is None else integer(parts, "parts", "int32_t", low=1)
+        parts = parts_of(tokens, False) if parts is None else integer(parts, "parts", "int32_t", low=1)
         sums: list[Any] = [None] * len(NAMES)
         for i, array in enumerate(norm_arrays(norms)):
             if array is not None and before[i // 3] is not None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _arrays
-from ._backward import PARTS, run_backward
+from ._backward import parts_of, run_backward
 from ._call import Call, layout_of
 from ._conventions import takes_norms
 from ._core import OPERATIONS
@@ -39,9 +39,9 @@ def norm_gradients(
     out = [None if x is None else _arrays.empty_like(x, "q") for x in (q, k)]
     i = int(q is None)
     count = _tokens((q, k)[i], both_layouts(layout_of(rope, call))[i])
-    parts = min(PARTS, count)
+    parts = parts_of(count, out[i].is_cuda)
     sums = [
-        torch.zeros((parts, x.numel()), dtype=torch.float32) if want else None
+        torch.zeros((parts, x.numel()), dtype=torch.float32, device=x.device) if want else None
         for x, want in zip(arrays, wanted, strict=True)
     ]
     if count:
