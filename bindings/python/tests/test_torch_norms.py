@@ -189,3 +189,49 @@ def test_what_has_no_gradient_says_so_and_writes_are_announced(tensors, weights)
         assert q._version > version
     with pytest.raises(TypeError, match=r"norms.q.weight is a ndarray"):
         torch.compile(lambda q: ROPE.apply(q, 5, norms=Norms(Norm(weights[0].numpy(), kind="rms", eps=1))))(q)
+
+
+def test_steps_with_norms_take_a_short_way(tensors, weights):
+    """Calls like the first one: with what the norms are now, and as they are without a short way."""
+    q, k, v = tensors
+    q_weight, k_weight = weights[0].clone(), weights[1].clone()
+    other = torch.randn(2, DIM)
+    norms = [
+        norms_of(q_weight, k_weight), norms_of(q_weight, k_weight, v=False), norms_of(other[0], k_weight),
+        Norms(Norm(q_weight, kind="rms", eps=1e-2)), Norms(Norm(q_weight, kind="rms_one_plus", eps=1e-6)),
+        Norms(k=Norm(q_weight, kind="rms", eps=1e-6, order="after")), Norms(v=Norm(kind="rms_plain", eps=1e-6)),
+        Norms(Norm(other.repeat(2, 1), kind="rms", span="given", rstd=torch.rand(2, 3)), Norm(q_weight.half(), kind="rms", eps=1e-6)),
+    ]  # fmt: skip
+    rope = ROPE.replace(layout=ROPE.layout)
+
+    def step(rope, norms, in_place=False):
+        pages = torch.full((2, 2, 4, 2, DIM), 7.0)
+        cache = librope.KVCache(*pages, layout="nhd", slots=torch.tensor([[3, 0, -1], [7, 2, 5]]))
+        made = []
+        for _ in range(2):
+            if in_place:
+                made.append(q.clone())
+                rope.apply_qk_(made[-1], k, 5, v=v, cache=cache, norms=norms)
+            else:
+                made.append(rope.apply_qk(q, k, 5, v=v, cache=cache, norms=norms)[0])
+        assert torch.equal(*made)
+        return made[0], pages
+
+    for round in range(2):
+        for each in norms:
+            want = step(ROPE.replace(layout=ROPE.layout), each)
+            for in_place in (False, True):
+                got = step(rope, each, in_place)
+                assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True)), (round, each)
+        q_weight.mul_(2)
+        k_weight.data = torch.randn(2, DIM, dtype=torch.bfloat16)  # other memory
+    pages = torch.zeros(2, 2, 4, 2, DIM)
+    cache = librope.KVCache(*pages, layout="nhd", slots=torch.tensor([[3, 0, -1], [7, 2, 5]]))
+    learned = Norms(Norm(torch.nn.Parameter(q_weight), kind="rms", eps=1e-6))
+    with torch.no_grad():
+        for _ in range(2):
+            rope.apply_qk_(q.clone(), k, 5, v=v, cache=cache, norms=learned)
+    with pytest.raises(NotImplementedError, match="no gradient goes through"):
+        rope.apply_qk_(q, k, 5, v=v, cache=cache, norms=learned)
+    with pytest.raises(ValueError, match=r"norms.q.weight"):
+        rope.apply_qk_(q, k, 5, v=v, cache=cache, norms=norms_of(q_weight[:-1], k_weight))

@@ -39,7 +39,7 @@ def norm_gradients(
     out = [None if x is None else _arrays.empty_like(x, "q") for x in (q, k)]
     i = int(q is None)
     count = _tokens((q, k)[i], both_layouts(layout_of(rope, call))[i])
-    parts = parts_of(count, out[i].is_cuda)
+    parts = parts_of(count, (q, k)[i].is_cuda)
     sums = [
         torch.zeros((parts, x.numel()), dtype=torch.float32, device=x.device) if want else None
         for x, want in zip(arrays, wanted, strict=True)

@@ -71,7 +71,7 @@ def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any
     where = call.offsets if call.positions is None else call.positions
     by_int = type(where) is int
     try:
-        templates, _, _ = rope._fast[_numpy_key(call, memory, in_place)]
+        templates, *_ = rope._fast[_numpy_key(call, memory, in_place)]
         k, v = cache.k, cache.v
         if (k.shape, v.shape) != memory.words or not (k.flags.writeable and v.flags.writeable):
             return None
@@ -129,7 +129,8 @@ def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
         if len(rope._fast) >= _KEPT:
             rope._fast.clear()
         form = template.forms[2]
-        rope._fast[key] = (template.args, template.fused, template.cache), form and form[1], template.scales
+        templates = template.args, template.fused, template.cache
+        rope._fast[key] = templates, form and form[1], template.norms, template.scales
 
 
 def note_memory(cache: KVCache) -> Memory | None:

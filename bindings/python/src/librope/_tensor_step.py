@@ -11,10 +11,12 @@ from ._call import Call, Caller
 from ._core import error
 from ._ffi import ffi, lib
 from ._kv_cache import Memory
+from ._norm import Norms, norm_arrays
 from ._watch import PLAIN, announce, may_pass, new_like
 
 _is_grad_enabled = torch.is_grad_enabled
 _call_fused = lib.call_fused
+_call_all = lib.call_all
 _NULL = ffi.NULL
 
 
@@ -28,6 +30,28 @@ def _is_plain(x: Tensor, grad: bool) -> bool:
     )
 
 
+def _describe(x: Any, grad: bool, key: list[Any]) -> bool:
+    """Adds what an array of a call is to a key. False: no plain tensor."""
+    if x is None:
+        key.append(x)
+        return True
+    if not _is_plain(x, grad):
+        return False
+    key += (x.shape, x.stride(), x.dtype)
+    return True
+
+
+def _describe_norms(norms: Norms, grad: bool, key: list[Any]) -> bool:
+    for norm in (norms.q, norms.k, norms.v):
+        if norm is None:
+            key.append(None)
+            continue
+        key += (norm.kind, norm.eps, norm.span, norm.order, norm.rounding)
+        if not all(_describe(x, grad, key) for x in (norm.weight, norm.bias, norm.rstd)):
+            return False
+    return True
+
+
 def step_key(call: Call, memory: Memory, in_place: bool) -> Any:
     """What decides the templates of a call of _step.py; None: not such a call."""
     (
@@ -37,7 +61,7 @@ def step_key(call: Call, memory: Memory, in_place: bool) -> Any:
     assert cache is not None
     where = offsets if positions is None else positions
     if (
-        not (norms is freq_sets is positions_layout is cos_sin is pool is None and shard is None)
+        not (freq_sets is positions_layout is cos_sin is pool is None and shard is None)
         or not (batch_repeat is rest is scales is None)
         or not (positions is None or offsets is None)
         or not may_pass()
@@ -51,12 +75,10 @@ def step_key(call: Call, memory: Memory, in_place: bool) -> Any:
             return None
         key += (x.shape, x.stride(), x.dtype)
     for x in (None if by_int else where, cu_seqlens, cache.slots, cache.page_table, cache.starts):
-        if x is None:
-            key.append(x)
-        elif not _is_plain(x, False):
+        if not _describe(x, False, key):
             return None
-        else:
-            key += (x.shape, x.stride(), x.dtype)
+    if norms is not None and not _describe_norms(norms, grad, key):
+        return None
     return tuple(key)
 
 
@@ -65,7 +87,7 @@ def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
     q, k, v, cache = call.q, call.k, call.v, call.cache
     assert cache is not None
     try:
-        templates, strides, _ = rope._fast[step_key(call, memory, in_place)]
+        templates, strides, norms, _ = rope._fast[step_key(call, memory, in_place)]
     except (KeyError, AttributeError, TypeError, RuntimeError):  # RuntimeError: strides of a sparse one
         return None
     grad = _is_grad_enabled()
@@ -81,12 +103,17 @@ def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
     where = call.offsets if call.positions is None else call.positions
     by_int = type(where) is int
     args, fused, pages = templates
-    status = _call_fused(
-        rope._cpu, args, _NULL, fused, pages, where if by_int else 0, 0, _NULL, q.data_ptr(),
-        k.data_ptr(), 0 if in_place else q_out.data_ptr(), 0, 0 if by_int else where.data_ptr(),
+    offset = where if by_int else 0
+    addresses = (
+        q.data_ptr(), k.data_ptr(), 0 if in_place else q_out.data_ptr(), 0, 0 if by_int else where.data_ptr(),
         _address(call.cu_seqlens), 0, 0, 0, v.data_ptr(), 0, *memory.addresses, _address(cache.slots),
         _address(cache.page_table), 0, _address(cache.starts),
     )  # fmt: skip
+    if call.norms is None:
+        status = _call_fused(rope._cpu, args, _NULL, fused, pages, offset, 0, _NULL, *addresses)
+    else:
+        arrays = ffi.new("uintptr_t[]", [*addresses, 0, 0, *map(_address, norm_arrays(call.norms))])
+        status = _call_all(rope._cpu, args, _NULL, fused, pages, norms, _NULL, offset, 0, _NULL, arrays)
     if status:
         raise error(status)
     return q_out
