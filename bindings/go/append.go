@@ -28,7 +28,7 @@ type KVCache[K, V OutputElement] struct {
 	K Tensor[K]
 	V Tensor[V]
 
-	KScale, VScale *Scale // required by codes of 8 bits in K or V, otherwise nil; not for PrepareAppend
+	KScale, VScale *Scale // required by codes of 8 bits in K or V, otherwise nil; prepared by PrepareCall
 
 	Pages, PageSize int // required
 	VHeadDim        int // channels of a head of v, here and in the call: 1 to 1024; 0: those of the context

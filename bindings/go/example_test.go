@@ -56,6 +56,44 @@ func ExamplePrepare() {
 	// rope.Prepared.Apply: q with batch 1, tokens 2, heads 1, channels 2 and LayoutBSHD does not fit its slice of 2 elements, which it must fill (invalid argument)
 }
 
+// The append of all layers of a step to caches in 8 bits: keys in e4m3, by a scale of each layer, and values in
+// blocks of Q8_0.
+func ExamplePrepareCall() {
+	ctx, err := rope.New(rope.Config{HeadDim: 32, Theta: 10000, Pairing: rope.PairingHalves})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ctx.Close()
+	const pages, pageSize = 1, 4
+	step := rope.Step{Batch: 1, Tokens: 1, Positions: rope.Offset(0), Slots: rope.MappedSlots([]int64{2})}
+	scale := &rope.Scale{Data: []float32{}, Strides: &rope.Strides{}} // strides of 0: one for all
+	none := rope.BSHD[rope.BFloat16](nil, 1).Any()
+	call, err := rope.PrepareCall(ctx, rope.Call{Q: none, K: none, V: none, Cache: &rope.Cache{
+		K: rope.NHD[rope.F8E4M3](nil, 1).Any().WithScale(scale), V: rope.NHD[rope.Q80](nil, 1).Any(),
+		Pages: pages, PageSize: pageSize,
+	}}, step)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer call.Close()
+	for layer, kScale := range []float32{0.5, 0.25} {
+		q, kv := make([]rope.BFloat16, 32), make([]rope.BFloat16, 32)
+		for i := range kv {
+			kv[i] = rope.BFloat16FromFloat32(float32(1 + layer))
+		}
+		keys, values := make([]rope.F8E4M3, pages*pageSize*32), make([]rope.Q80, pages*pageSize)
+		err := call.Apply(rope.Layer{Q: rope.ArrayOf(q), K: rope.ArrayOf(kv), V: rope.ArrayOf(kv),
+			CacheK: rope.ArrayOf(keys), CacheKScales: rope.ArrayOf([]float32{kScale}), CacheV: rope.ArrayOf(values)})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("key %#x, value %d * %.4f\n", keys[2*32], values[2].Codes[0], values[2].D.Float32())
+	}
+	// Output:
+	// key 0x40, value 127 * 0.0079
+	// key 0x50, value 127 * 0.0157
+}
+
 // A position per token, and the shortest call.
 func ExampleApplyTHD() {
 	ctx, err := rope.New(rope.Config{HeadDim: 2, Theta: 10000, Pairing: rope.PairingInterleaved})

@@ -46,6 +46,9 @@ type preparedAppendState[Q, K, V Element] struct {
 // What may be the zero value for Append may be here. The slots of the step are read and checked now, as is all
 // that the step points to: see [Prepare], whose rules are those of this call, too. Besides, it takes 24 bytes of C
 // memory per token.
+//
+// The memory has the types of k and v. [PrepareCall] is for all others: codes of 8 bits, whose scales each layer
+// brings, blocks of [Q80], and another of float32, half and bfloat16.
 func PrepareAppend[Q, K, V Element](c *Context, q Tensor[Q], k Tensor[K], v Tensor[V], cache KVCache[K, V],
 	step Step) (*PreparedAppend[Q, K, V], error) {
 	return prepareAppend("PrepareAppend", c, &q, &k, &v, nil, nil, nil, &cache, &step)

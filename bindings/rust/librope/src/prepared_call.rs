@@ -171,23 +171,20 @@ pub struct PreparedCall<'a> {
 impl Context {
     /// Prepares the [`apply_call`](Context::apply_call) that a forward pass makes for every layer.
     /// [`prepare`](Context::prepare) and [`prepare_append`](Context::prepare_append) are its forms for
-    /// tensors and caches that need no scales, in which the compiler checks what `apply` is given; here
-    /// the call does.
-    ///
-    /// Views, pages and scales are described with empty slices, because each layer lends its own. One
-    /// scale of each layer is an array of one, with strides of 0:
+    /// tensors and caches of f32, f16 and bf16, in which the compiler checks what `apply` is given; here
+    /// the call does. An append to keys in 8 bits, and to values in blocks of [`Q80`](crate::Q80):
     ///
     /// ```
     /// use librope::half::bf16;
-    /// use librope::{Call, Config, F8E4M3, KvCache, Layer, Pages, Pairing, Positions, Scale, Slots, Step};
-    /// use librope::{Strides, View, ViewMut};
+    /// use librope::{Call, Config, F8E4M3, KvCache, Layer, Pages, Pairing, Positions, Q80, Scale, Slots};
+    /// use librope::{Step, Strides, View, ViewMut};
     ///
     /// let rope = Config::new(128, 500_000.0, Pairing::Halves).build()?;
     /// let (q_heads, heads, pages, page_size) = (32, 8, 10, 16);
-    /// let of_layer = || Scale::given_array(&[]).with_strides(Strides::default());
+    /// let of_layer = Scale::given_array(&[]).with_strides(Strides::default());
     /// let mut cache = KvCache::new(pages, page_size)
-    ///     .with_k(Pages::<F8E4M3>::nhd(&mut [], heads).with_scale(of_layer()))
-    ///     .with_v(Pages::<F8E4M3>::nhd(&mut [], heads).with_scale(of_layer()));
+    ///     .with_k(Pages::<F8E4M3>::nhd(&mut [], heads).with_scale(of_layer))
+    ///     .with_v(Pages::<Q80>::nhd(&mut [], heads));
     /// let call = Call::new()
     ///     .with_q(ViewMut::<bf16>::bshd(&mut [], q_heads))
     ///     .with_k(View::<bf16>::bshd(&[], heads))
@@ -196,17 +193,23 @@ impl Context {
     /// let step = Step::new(1, 2, Positions::Offset(7)).with_slots(Slots::mapped(&[17, 18]));
     /// let call = rope.prepare_call(&step, call)?;
     ///
-    /// let memory = || vec![F8E4M3(0); pages * page_size * heads * 128];
-    /// for (mut keys, mut values) in [(memory(), memory()), (memory(), memory())] {
+    /// let slots = pages * page_size;
+    /// for scale in [[0.02f32], [0.01]] {
+    ///     let mut keys = vec![F8E4M3(0); slots * heads * 128];
+    ///     let mut values = vec![Q80::default(); slots * heads * 128 / Q80::CHANNELS];
     ///     let mut q = vec![bf16::ONE; 2 * q_heads * 128];
     ///     let kv = vec![bf16::ONE; 2 * heads * 128];
     ///     let layer = Layer::new().with_q(&mut q).with_k(&kv).with_v(&kv);
-    ///     let layer = layer.with_cache_k(&mut keys).with_cache_k_scales(&[0.02f32][..]);
-    ///     call.apply(layer.with_cache_v(&mut values).with_cache_v_scales(&[0.01f32][..]))?;
-    ///     assert_ne!(values[17 * heads * 128], F8E4M3(0));
+    ///     let layer = layer.with_cache_k(&mut keys).with_cache_k_scales(&scale[..]);
+    ///     call.apply(layer.with_cache_v(&mut values))?;
+    ///     assert_ne!(keys[17 * heads * 128], F8E4M3(0));
+    ///     assert_eq!(values[17 * heads * 4].codes[0], 127);
     /// }
     /// # Ok::<(), librope::Error>(())
     /// ```
+    ///
+    /// Views, pages and scales are described with empty slices, because each layer lends its own. One
+    /// scale of each layer is an array of one, with strides of 0.
     ///
     /// # Errors
     /// Those of [`apply_call`](Context::apply_call) that do not depend on slices;
