@@ -16,6 +16,7 @@
 
 mod append;
 mod calls;
+mod codes;
 mod contexts;
 mod memory;
 mod models;
@@ -75,9 +76,10 @@ impl Counts {
 /// One case: everything in it follows from its seed.
 fn case(seed: u64, counts: &mut Counts) {
     let mut random = Random::new(seed);
-    match random.below(16) {
+    match random.below(17) {
         0..=1 => prompt::case(&mut random, counts),
         2..=4 => models::case(&mut random, counts),
+        5 => (0..8).for_each(|_| codes::case(&mut random, counts)),
         _ => {
             let Some(context) = contexts::make(&mut random, counts) else { return };
             for _ in 0..=random.below(24) {

@@ -8,12 +8,21 @@ use crate::random::Random;
 /// Elements by their bits: NaN is equal to itself.
 pub trait Bits: Element {
     fn from_random(bits: u64) -> Self;
+    /// A number from -10 to 10.
+    fn from_number(random: &mut Random) -> Self;
     fn bits(self) -> u32;
+}
+
+fn number(random: &mut Random) -> f32 {
+    (random.next() >> 40) as f32 / (1 << 24) as f32 * 20.0 - 10.0
 }
 
 impl Bits for f32 {
     fn from_random(bits: u64) -> f32 {
         f32::from_bits(bits as u32)
+    }
+    fn from_number(random: &mut Random) -> f32 {
+        number(random)
     }
     fn bits(self) -> u32 {
         self.to_bits()
@@ -24,6 +33,9 @@ impl Bits for f16 {
     fn from_random(bits: u64) -> f16 {
         f16::from_bits(bits as u16)
     }
+    fn from_number(random: &mut Random) -> f16 {
+        f16::from_f32(number(random))
+    }
     fn bits(self) -> u32 {
         self.to_bits().into()
     }
@@ -32,6 +44,9 @@ impl Bits for f16 {
 impl Bits for bf16 {
     fn from_random(bits: u64) -> bf16 {
         bf16::from_bits(bits as u16)
+    }
+    fn from_number(random: &mut Random) -> bf16 {
+        bf16::from_f32(number(random))
     }
     fn bits(self) -> u32 {
         self.to_bits().into()
