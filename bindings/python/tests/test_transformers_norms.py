@@ -422,6 +422,35 @@ def test_norms_that_librope_has_not(fused):
         lt.patch(Attention, norms=True)
 
 
+@torch.no_grad()
+def test_norms_with_an_attention_of_the_gpu(fused):
+    """Attention that runs on another device or dtype alone does not keep a layer from being tried."""
+
+    def attention_of_the_gpu(*_, **__):
+        raise RuntimeError("needs a GPU")
+
+    tf.AttentionInterface.register("of_the_gpu", attention_of_the_gpu)
+    model = make("qwen3")
+    model.config._attn_implementation = "of_the_gpu"
+    assert "normed in the same call: rms, eager rounding" in str(lt.patch(model, norms=True))
+    assert model.config._attn_implementation == "of_the_gpu"
+
+
+@torch.no_grad()
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_on_a_device(family, fused):
+    model, ids = make(family, torch.bfloat16).cuda(), IDS.cuda()
+    plain = model(ids).logits
+    report = lt.patch(model, norms=True)
+    if report.left_devices:
+        pytest.skip("built without CUDA")
+    fused.clear()
+    got = model(ids).logits
+    assert len(fused) == len(attention(model))
+    assert float((got - plain).abs().max()) <= 2**-6 * float(plain.abs().max())
+
+
 def test_modules_of_torch(fused):
     for norm, name in (
         (torch.nn.RMSNorm(16, eps=1e-6), "rms, rounded"),

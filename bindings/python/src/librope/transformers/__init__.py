@@ -22,9 +22,10 @@ from typing import Any
 import torch
 
 from .._core import LibropeWarning
+from ._devices import takes_device
 from ._norms import NAMES, Layers
 from ._probe import Kind, NotRecognised, classify, is_candidate
-from ._wrap import make_wrapper, takes_device
+from ._wrap import make_wrapper
 
 __all__ = ["Entry", "Kind", "NormEntry", "Report", "patch", "patched", "unpatch"]
 

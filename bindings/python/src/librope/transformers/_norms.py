@@ -22,6 +22,7 @@ import torch
 
 from .._norm import Norm, Normed, Norms, read_once
 from .._watch import PLAIN
+from ._devices import takes_device
 from ._probe import NotRecognised, table
 
 NAMES = ("q_norm", "k_norm")
@@ -69,8 +70,8 @@ def _eps_of(norm: Any) -> float:
     weight: Any = getattr(norm, "weight", None)
     if not isinstance(eps, float) or eps <= 0 or type(weight) not in PLAIN:
         raise NotRecognised("its norm has no weight or no eps")
-    if not weight.is_cpu:
-        raise NotRecognised(f"its norm is on {weight.device.type}, and librope norms on the CPU")
+    if not takes_device(weight.device):
+        raise NotRecognised(f"its norm is on {weight.device.type}, where this librope does not run")
     if not _is_bare(norm):
         raise NotRecognised("its norm has hooks, or a forward of its own")
     return eps
@@ -86,7 +87,7 @@ def recognise(norm: Any) -> tuple[str, str, float]:
     for dtype in (torch.float32, torch.bfloat16):
         x, w, b = (torch.randn(*s, *weight.shape, **random) for s in ((64,), (), ()))
         x, w, b = (sizes * (x + 0.25)).to(dtype), w.to(dtype), b.to(dtype)
-        trial = copy.deepcopy(norm).to(dtype)
+        trial = copy.deepcopy(norm).to("cpu", dtype)
         with torch.no_grad():
             trial.weight.copy_(w)
             if bias is not None:
@@ -144,11 +145,11 @@ class Plan:
         """None where the weights, as they are now, do not lie beside q and k in their dtype."""
         weights = [module.weight for module in self.modules]
         for x, w in zip((q, k), weights, strict=True):
-            if type(w) not in PLAIN or not (x.is_cpu and w.is_cpu) or x.dtype != w.dtype:
+            if type(w) not in PLAIN or x.device != w.device or x.dtype != w.dtype:
                 return None
         arrays = [x.data_ptr() for m in self.modules for x in (m.weight, getattr(m, "bias", None)) if x is not None]
-        if self.key != (q.dtype, arrays):
-            self.key = q.dtype, arrays
+        if self.key != (q.dtype, q.device, arrays):
+            self.key = q.dtype, q.device, arrays
             self.normed = read_once(Norms(*map(self._norm, range(len(NAMES)))))
         return self.normed
 
@@ -211,16 +212,21 @@ class _Picks(torch.nn.Module):
 
 
 def _trial(layer: Any) -> Any:
-    """The layer in f32, with norms of random weights and no projections."""
+    """The layer on the CPU in f32, with norms of random weights, eager attention and no projections."""
     random = torch.Generator().manual_seed(12)
     trial = copy.copy(layer)
+    trial.config = copy.deepcopy(layer.config)
+    trial.config._attn_implementation = "eager"  # others may run on the model's device and dtype alone
     trial._modules = dict(layer._modules)
     for name, module in layer._modules.items():
         if isinstance(module, torch.nn.Linear):
             trial._modules[name] = _Picks(module, random)
         elif module is not None:
-            trial._modules[name] = copy.deepcopy(module).float()
-    trial._parameters = {n: p if p is None else torch.nn.Parameter(p.float()) for n, p in layer._parameters.items()}
+            trial._modules[name] = copy.deepcopy(module).to("cpu", torch.float32)
+    trial._parameters = {
+        n: p if p is None else torch.nn.Parameter(p.float().cpu()) for n, p in layer._parameters.items()
+    }
+    trial._buffers = {n: b if b is None else b.cpu() for n, b in layer._buffers.items()}
     for name in NAMES:
         weight = getattr(trial, name).weight
         weight.data = torch.randn(weight.shape, generator=random)

@@ -14,8 +14,8 @@ import torch
 from .. import torch as _torch
 from .._conventions import channel_order
 from .._core import DTYPES, width_of
-from .._rope import Rope
 from .._watch import needs_dispatcher
+from ._devices import cuda_works
 from ._norms import Plan
 from ._probe import Kind, signature_of
 
@@ -24,23 +24,6 @@ _DTYPES = tuple(getattr(torch, name) for name in DTYPES)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _UNSQUEEZED = {(3, 1): "bhsd", (3, 2): "bshd", (2, 1): "shd", (2, 0): "hsd", (3, -2): "bshd",
                (2, -2): "shd", (3, -3): "bhsd", (2, -3): "hsd"}  # fmt: skip
-
-
-@functools.cache
-def cuda_works() -> bool:
-    """Whether this librope takes CUDA tensors: built with CUDA, and there is a device."""
-    if not torch.cuda.is_available():
-        return False
-    try:
-        Rope(head_dim=2, theta=1.0, pairing="halves")._context(0)
-    except RuntimeError:
-        return False
-    return True
-
-
-def takes_device(device: torch.device) -> bool:
-    """Whether tensors there are rotated by librope; others go to the original function."""
-    return device.type == "cpu" or (device.type == "cuda" and cuda_works())
 
 
 def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
