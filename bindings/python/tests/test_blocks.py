@@ -167,8 +167,8 @@ def test_what_is_wrong_is_named_and_nothing_is_written(rope):
             "out of q has dtype uint8, .*, and scales.q must be None",
         ),
         (lambda: move(k_scale=Scale(1)), "k of the cache has dtype uint8, .*, and k_scale of the cache must be None"),
-        (lambda: move(wide), "cache.k has 100 bytes of uint8 per head"),
-        (lambda: move(memory()[..., :34]), "cache.k has 32 channels per head, and must have 64"),
+        (lambda: move(wide), "source.k has 100 bytes of uint8 per head"),
+        (lambda: move(memory()[..., :34]), "source.k has 32 channels per head, and must have 64"),
         (lambda: move(np.zeros((PAGES, SIZE, HEADS, DIM), np.int8)), "k of the source has dtype int8, and k_scale"),
     ):
         with pytest.raises(ValueError, match=text):

@@ -143,6 +143,21 @@ def test_axes(rng):
     np.testing.assert_allclose(k, rope.apply(raw, now[:, None]), atol=3e-6)
 
 
+def test_a_source_of_its_own_may_be_read_only(rope, rng):
+    k, to = memory(rng), memory(rng)
+    k.flags.writeable = False
+    cache, two = librope.KVCache(to, layout="nhd", slots=[4, 5]), np.arange(2)
+    rope.move(cache, two + 9, two, source=librope.KVCache(k, layout="nhd", slots=[7, 2]))
+    np.testing.assert_allclose(rows(to, np.array([4, 5])), rotated_from(rope, rows(k, np.array([7, 2]))), atol=3e-6)
+    with pytest.raises(ValueError, match="cache.k is read-only, and would be written"):
+        rope.move(librope.KVCache(k, layout="nhd", slots=[4, 5]), two, two + 9)
+
+
+def rotated_from(rope, keys):
+    """Keys at 9 and on, which were at 0 and on."""
+    return rope.apply(rope.apply(keys, np.arange(2)[None], operation="inverse"), np.arange(9, 11)[None])
+
+
 def test_what_does_not_fit_is_an_error(rope, rng):
     k, v = memory(rng), memory(rng)
     before = k.copy()
@@ -150,13 +165,14 @@ def test_what_does_not_fit_is_an_error(rope, rng):
     cache = librope.KVCache(k, v, layout="nhd", slots=[4, 5])
     for error, match, change in [
         (ValueError, "token 1 of batch row 0 is read in slot 4", {"source": cache.at(slots=[3, 4])}),
-        (ValueError, r"source->slots\[1\] \(48\)", {"source": cache.at(slots=[3, 48])}),
+        (ValueError, r"^move: source\.slots\[1\] \(48\)", {"source": cache.at(slots=[3, 48])}),
         (ValueError, "cache is required", {"cache": None}),
         (ValueError, "and so is its k", {"cache": librope.KVCache(None, v, layout="nhd", slots=[4, 5])}),
         (ValueError, "slots of the cache are 3, and positions those of 2", {"cache": cache.at(slots=[4, 5, 6])}),
         (ValueError, "slots of the cache are 1, and positions those of 2", {"cache": cache.at(slots=[4])}),
         (ValueError, "slots of the source are 3, and positions those", {"source": cache.at(slots=[4, 5, 6])}),
         (ValueError, "from_positions has shape", {"from_positions": np.arange(3)}),
+        (TypeError, "^positions is 100, and must be .* the position of each token", {"positions": 100}),
         (ValueError, "positions has shape", {"positions": np.zeros((1, 1, 2), int)}),
         (TypeError, "must be a librope.KVCache", {"source": 3}),
         (TypeError, "must be a librope.Pool", {"pool": 3}),

@@ -373,6 +373,35 @@ def test_on_a_device(qkv, place):
             run(ROPE.apply_qk, told)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.uint8])
+def test_appends_and_moves_on_a_device(qkv, dtype):
+    """In 8 bits with computed scales, and Q8_0: the bytes of the CPU, also on a stream of the program's own."""
+    wide = torch.randn(1, 6, 2, 32, dtype=torch.bfloat16)
+    rope = librope.Rope(head_dim=32, theta=1e4, pairing="halves", layout="bshd")
+
+    def run(there):
+        keys = there(torch.zeros(PAGES, PAGE, 2, 34 if dtype == torch.uint8 else 32, dtype=dtype))
+        scales = there(torch.zeros(PAGES, PAGE, 2))
+        scale = librope.Scale(data=scales, computed=True) if dtype == torch.float8_e4m3fn else None
+        cache = librope.KVCache(keys, layout="nhd", k_scale=scale)
+        was, slots = there(torch.arange(6)), there(torch.tensor([3, 9, 11, 0, 23, 8]))
+        rope.apply_qk_(None, there(wide), was, cache=cache.at(slots=slots))
+        rope.move(cache.at(slots=slots), there(torch.arange(6) + 100), was)
+        other = there(torch.tensor([4, 10, 12, 1, 22, 7]))
+        rope.move(cache.at(slots=other), was, was + 100, source=cache.at(slots=slots))
+        return keys.cpu().view(torch.uint8), scales.cpu()
+
+    try:
+        ROPE.apply(qkv[0].cuda(), torch.arange(3, device="cuda"))
+    except RuntimeError as e:
+        pytest.skip(f"built without CUDA: {e}")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        got = run(lambda x: x.cuda())
+    for g, w in zip(got, run(lambda x: x), strict=True):
+        assert torch.equal(g, w)
+
+
 def test_arrays_of_numpy_beside_tensors(qkv):
     q, k, v = qkv
     slots, told = PLACES["slots"]
@@ -452,6 +481,15 @@ def test_moves_in_compiled_code_say_the_way_out(fullgraph):
         torch.compile(lambda k: move_in_place(k + 1) * 2, fullgraph=fullgraph, backend="eager")(torch.ones(1, 2, 1, 8))
     with pytest.raises(NotImplementedError, match="move is not available in compiled or traced"):
         torch.func.vmap(move_in_place)(torch.ones(3, 1, 2, 1, 8))
+
+
+def test_autograd_knows_of_moves():
+    k = torch.ones(1, 2, 1, 8)
+    before = k._version
+    move_in_place(k)
+    assert k._version == before + 1
+    with pytest.raises(RuntimeError, match="requires a gradient"):
+        move_in_place(k.clone().requires_grad_())
 
 
 def test_moves_outside_of_the_graph():

@@ -36,6 +36,9 @@ _NATIVE = "@=" + ("<" if sys.byteorder == "little" else ">")
 _from_buffer = ffi.from_buffer
 _cast = ffi.cast
 _uintptr = ffi.typeof("uintptr_t")
+_INTERFACE_TYPES = {
+    "<f4": "float32", "<f2": "float16", "<i4": "int32", "<i8": "int64", "|i1": "int8", "|u1": "uint8",
+}  # fmt: skip
 _BUFFER_TYPES = {"f": "float32", "e": "float16", "i": "int32", "q": "int64"}
 if ffi.sizeof("long") == 8:
     _BUFFER_TYPES["l"] = "int64"
@@ -159,9 +162,7 @@ def read_cuda_interface(x: Any, name: str, write: bool) -> View:
     address, read_only = interface["data"]
     if write and read_only:
         raise _refuse_write(name)
-    dtype = {"<f4": "float32", "<f2": "float16", "<i4": "int32", "<i8": "int64"}.get(
-        interface["typestr"], interface["typestr"]
-    )
+    dtype = _INTERFACE_TYPES.get(interface["typestr"], interface["typestr"])
     shape = tuple(interface["shape"])
     size = int(interface["typestr"][2:])
     strides = interface.get("strides")
@@ -278,6 +279,11 @@ def announcer(*written: Any) -> Callable[[], None] | None:
     _torch = load("torch")
     _torch.refuse_writes(*tensors)
     return functools.partial(_torch.before_write, *tensors)
+
+
+def place(device: int) -> str:
+    """The device of a View, in words."""
+    return "the CPU" if device < 0 else f"CUDA device {device}"
 
 
 def current_stream(x: Any) -> int:

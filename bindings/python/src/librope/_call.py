@@ -309,7 +309,7 @@ class Caller(Mover):
                 continue
             if view[3] != device:
                 name = _NAMES[views.index(view)]
-                raise ValueError(f"{name} is on {place(view[3])}, and q or k on {place(device)}")
+                raise ValueError(f"{name} is on {_arrays.place(view[3])}, and q or k on {_arrays.place(device)}")
             addresses.append(view[2])
         if template.coordinates is not None and device < 0:
             _arrays.check_finite(template.coordinates, addresses[4], "positions")
@@ -549,7 +549,3 @@ def shape_of_positions(positions: Any) -> tuple[int, ...]:
     if isinstance(positions, (range, list, tuple, array)):
         return (len(positions),)
     return tuple(getattr(positions, "shape", ()))
-
-
-def place(device: int) -> str:
-    return "the CPU" if device < 0 else f"CUDA device {device}"

@@ -103,20 +103,23 @@ _FREED = re.compile(r"\b([qkv]\w*|cache\.[kv])(?:\.data)? \(NULL\) must not be N
 ACCEPT = "with Model(.., accepted_keys=[..])"
 
 
-def translated(message: str) -> str:
-    """A message of the library with the names that its user knows: no structs, no pointers."""
+def translated(message: str, who: str | None = None) -> str:
+    """A message of the library with the names that its user knows: no structs, no pointers. who: speaks, if
+    not the method that has the name of the function."""
     speaker, colon, text = message.partition(": ")
     if not colon or not speaker.startswith("rope_"):
         return message
     text = _CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", _PATHS.sub("", text))
-    text = _MEMORY.sub(r"cache.\1", _SLOTS.sub("slots", text.replace("cache->", "cache.")))
+    text = text.replace("cache->", "cache.").replace("source->", "source.")
+    text = _MEMORY.sub(r"cache.\1", _SLOTS.sub("slots", text))
     text = _NORM_CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", text)
     text = _NORMS.sub(lambda m: f"norms.{m[1]}" + ("." if m[0].endswith(">") else ""), text)
     text = _FREED.sub(r"\1 has no memory: its storage was freed", text)
     text = text.replace("accept it by name", f"accept it by name {ACCEPT}")
     text = text.replace(" (NULL)", "").replace("must be NULL", "must be None")
     text = text.replace("the context has", "the Rope has")
-    who = _SPEAKERS.get(speaker)
+    if who is None:
+        who = _SPEAKERS.get(speaker)
     if who is None:
         prefixes = (new for old, new in _PREFIXES.items() if speaker.startswith(old))
         who = next(prefixes, speaker)
@@ -125,13 +128,13 @@ def translated(message: str) -> str:
     return f"{who}: {text}" if who else text
 
 
-def error(status: int) -> Exception:
-    """The exception of a failed call on this thread, with the library's message.
+def error(status: int, who: str | None = None) -> Exception:
+    """The exception of a failed call on this thread, with the library's message. who: of translated().
 
     Anything not listed is a RuntimeError, as is NotImplementedError.
     """
     message = ffi.string(lib.rope_last_error()).decode(errors="replace")
-    return _EXCEPTIONS.get(status, RuntimeError)(translated(message))
+    return _EXCEPTIONS.get(status, RuntimeError)(translated(message, who))
 
 
 def check(status: int) -> None:

@@ -40,6 +40,11 @@ _DTYPES = {
     (4, 16): "bfloat16",
     (0, 32): "int32",
     (0, 64): "int64",
+    (0, 8): "int8",
+    (1, 8): "uint8",
+    (10, 8): "float8_e4m3fn",
+    (12, 8): "float8_e5m2",
+    (14, 8): "float8_e8m0fnu",
 }
 
 _get = ctypes.pythonapi.PyCapsule_GetPointer

@@ -42,10 +42,10 @@ class KVCache:
 
     Args:
         k, v: the memory of keys and of values, as layout says, of the heads of the k and v of the
-            calls, and on the CPU of any dtype: float32, float16, bfloat16, to which results are rounded
-            once, float8_e4m3fn, float8_e5m2 and int8 (of ml_dtypes or torch), or uint8: the bytes of ggml's
-            Q8_0, 34 in place of 32 channels. Any strides, but channels adjacent: parts of one array of both,
-            as well. Either may be None. k has whole heads, or the rotated span alone.
+            calls, and of any dtype: float32, float16, bfloat16, to which results are rounded once,
+            float8_e4m3fn, float8_e5m2 and int8 (of ml_dtypes or torch), or uint8: the bytes of ggml's Q8_0,
+            34 in place of 32 channels. Any strides, but channels adjacent: parts of one array of both, as
+            well. Either may be None. k has whole heads, or the rotated span alone.
         layout: "nhd": [pages, page_size, heads, channels]; "hnd": [pages, heads, page_size,
             channels]; "nd": [pages, page_size, channels], one head (MLA). Or one for k and one for v.
         k_scale, v_scale: Scale: what the codes of k and v in 8 bits stand for. Required by their dtypes,
@@ -185,9 +185,10 @@ def written_of(scales: Scales | None, cache: KVCache | None) -> tuple[Any, ...]:
 
 
 def read_beside(
-    v: Any, v_out: Any, cache: KVCache | None, sequences: int, like: View | None
+    v: Any, v_out: Any, cache: KVCache | None, sequences: int, like: View | None, stores: bool = True
 ) -> list[View | None]:
-    """sequences: of the call, for an int as starts; like: of q or k, on whose device it is needed."""
+    """sequences: of the call, for an int as starts; like: of q or k, on whose device it is needed. stores:
+    whether the call writes to the cache."""
     given: tuple[Any, ...] = (None,) * 6
     if cache is not None:
         starts = cache.starts
@@ -207,7 +208,7 @@ def read_beside(
             )
     read, views = _arrays.read, []
     for i, (name, x) in enumerate(zip(NAMES, (v, v_out, *given), strict=True)):
-        views.append(None if x is None else read(x, name, 0 < i < 4))
+        views.append(None if x is None else read(x, name, i == 1 or (stores and 1 < i < 4)))
     return views
 
 

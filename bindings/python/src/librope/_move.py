@@ -12,18 +12,21 @@ from ._fused import FusedKey, place
 from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside
 from ._pool import Pool
 from ._rules import both_layouts, cache_axes, check_cache, check_channels, check_dtype, check_strides, contiguous
-from ._scale import STORED, Scale, check_code, fill_scale, form_of, in_channels
+from ._scale import STORED, Scale, check_code, fill_scale, form_of, in_channels, written_scales
 from ._template import Key, Template, read_positions
 
 _ARRAYS = ("slots_i32", "slots_i64", "page_table", "page_starts", "starts")
 
 
 class Mover:
-    """The part of Rope that moves what a cache holds."""
+    """The part of Rope that moves what a cache holds; Rope itself makes the attributes."""
 
     axes: int
     _cpu: Any
     _dims: tuple[int, int]
+
+    def _context(self, device: int) -> Any:
+        raise NotImplementedError
 
     def move(
         self,
@@ -47,11 +50,15 @@ class Mover:
         for keys that turn; values keep theirs. Blocks of Q8_0 have theirs inside. Source and cache may have
         different dtypes.
 
+        On CUDA all arrays are on the device of cache.k, and the move is queued on the current stream of its
+        library. What slots hold is not seen there: that none is read after it was written is up to the caller.
+
         Args:
             cache: where the tokens go. Its k is required.
             positions, from_positions: where they are then, and where they are now: ids of one form,
                 [tokens] or [batch, tokens], int32, int64 or float32, or with an axis of Rope.axes as
-                positions_layout says; a list or a range is [tokens]. Slots are as many as positions.
+                positions_layout says; in main memory also a list or a range, which is [tokens]. Slots are as
+                many as positions.
             source: where keys and values are read, another KVCache or other slots of this one; None:
                 where they go, so that keys turn in their slots, and values stay. A negative slot is
                 skipped.
@@ -65,8 +72,7 @@ class Mover:
             ValueError: also where source and cache are one memory, and a slot is written that another
                 token is read in: tokens cannot move up one by one, or in a circle. Nothing has been
                 written then.
-            NotImplementedError: arrays that are not in main memory; torch tensors in compiled code or
-                under a transform.
+            NotImplementedError: torch tensors in compiled code or under a transform.
         """
         written, read = checked(cache), checked(source)
         if written is None or written.k is None:
@@ -78,12 +84,11 @@ class Mover:
         args.operation = lib.ROPE_OPERATION_REROTATE
         args.fused, fused.from_positions = fused, before
         kept: list[Any] = []  # arrays that the structs point to
+        to = _arrays.read(written.k, "cache.k", True)
+        device = to[3]
 
-        positions, from_positions = (
-            array("q", _core.ints(ids, name)) if isinstance(ids, (list, tuple, range)) else ids
-            for ids, name in ((positions, "positions"), (from_positions, "from_positions"))
-        )
-        shape = _read(positions, "positions")[1][0]
+        positions, from_positions = _ids(positions, "positions"), _ids(from_positions, "from_positions")
+        shape = _read(positions, "positions", device)[1][0]
         order = positions_layout or {1: "t", 2: "bt"}.get(len(shape), "")
         sizes = dict(zip(order, shape, strict=False))
         if len(order) != len(shape) or "t" not in order:
@@ -94,7 +99,7 @@ class Mover:
         args.batch, args.tokens = sizes.get("b", 1), sizes["t"]
         sequences = args.batch
         if cu_seqlens is not None:
-            sequences = _vector(args.positions, "cu_seqlens", cu_seqlens, kept) - 1
+            sequences = _vector(args.positions, "cu_seqlens", cu_seqlens, device, kept) - 1
             before.cu_seqlens = args.positions.cu_seqlens
             args.positions.sequences = before.sequences = sequences
         where = (args.batch, args.tokens, self.axes, sequences)
@@ -104,17 +109,26 @@ class Mover:
             (args.positions, "positions", positions, freq_sets),
             (before, "from_positions", from_positions, from_freq_sets),
         ):
-            _positions(struct, name, ids, order, where, kept)
+            _positions(struct, name, ids, order, where, device, kept)
             if sets is not None:
-                _vector(struct, "freq_sets", sets, kept, sequences)
+                _vector(struct, "freq_sets", sets, device, kept, sequences)
         if pool is not None:
             if not isinstance(pool, Pool):
                 raise TypeError(f"pool is a {type(pool).__qualname__}, and must be a librope.Pool")
             args.runner = pool._runner
         template = Template(args, ffi.NULL, args.batch, args.tokens, (), None)
-        fused.cache = _cache("cache", written, template, sequences, self._dims, kept)
-        fused.source = _cache("source", read or written, template, sequences, self._dims, kept)
-        _core.check(lib.rope_apply_qk(self._cpu, args))
+        fused.cache = _cache("cache", written, to, template, sequences, self._dims, kept)
+        fused.source = _cache("source", read or written, to, template, sequences, self._dims, kept)
+        announce = _arrays.announcer(written.k, written.v, *written_scales(written._scales))
+        if announce is not None:
+            announce()
+        context = self._cpu
+        if device >= 0:
+            context = self._context(device)
+            args.stream = ffi.cast("void*", _arrays.current_stream(written.k))
+        status = lib.rope_apply_qk(context, args)
+        if status:
+            raise _core.error(status, "move")
 
 
 def _refuse_unseen(written: KVCache, read: KVCache | None, *ids: Any) -> None:
@@ -123,19 +137,27 @@ def _refuse_unseen(written: KVCache, read: KVCache | None, *ids: Any) -> None:
         load("torch").refuse_move(*memory, *ids)
 
 
-def _read(x: Any, name: str) -> tuple[_arrays.View, _arrays.Meta]:
-    return _in_memory(_arrays.read(x, name, False), name)
+def _ids(ids: Any, name: str) -> Any:
+    """positions as an array."""
+    if isinstance(ids, int):
+        raise TypeError(f"{name} is {ids}, and must be an array, list or range, with the position of each token")
+    return array("q", _core.ints(ids, name)) if isinstance(ids, (list, tuple, range)) else ids
 
 
-def _in_memory(view: _arrays.View, name: str) -> tuple[_arrays.View, _arrays.Meta]:
-    if view[3] >= 0:
-        raise NotImplementedError(f"{name} is on a CUDA device: caches are moved in main memory alone")
+def _read(x: Any, name: str, device: int, write: bool = False) -> tuple[_arrays.View, _arrays.Meta]:
+    return _there(_arrays.read(x, name, write), name, device)
+
+
+def _there(view: _arrays.View, name: str, device: int) -> tuple[_arrays.View, _arrays.Meta]:
+    """An array on the device of cache.k."""
+    if view[3] != device:
+        raise ValueError(f"{name} is on {_arrays.place(view[3])}, and cache.k on {_arrays.place(device)}")
     return view, view[1](view[0], name)
 
 
-def _vector(struct: Any, name: str, x: Any, kept: list[Any], length: int | None = None) -> int:
+def _vector(struct: Any, name: str, x: Any, device: int, kept: list[Any], length: int | None = None) -> int:
     """An int32 vector as a field of a rope_positions, and its length."""
-    view, meta = _read(x, name)
+    view, meta = _read(x, name, device)
     count: int = meta[0][0] if len(meta[0]) == 1 else -1
     if count < 0 or meta[2] != "int32" or length not in (None, count):
         raise ValueError(f"{name} is {meta[2]} {meta[0]}, and must be int32 [{length or 'sequences + 1'}]")
@@ -146,9 +168,10 @@ def _vector(struct: Any, name: str, x: Any, kept: list[Any], length: int | None 
 
 
 def _positions(
-    struct: Any, name: str, ids: Any, order: str, where: tuple[int, int, int, int], kept: list[Any]
-) -> None:
-    view, meta = _read(ids, name)
+    struct: Any, name: str, ids: Any, order: str, where: tuple[int, int, int, int], device: int,
+    kept: list[Any],
+) -> None:  # fmt: skip
+    view, meta = _read(ids, name, device)
     batch, tokens, axes, sequences = where
     key = Key(None, None, None, None, "bthd", 0, meta, order)
     try:
@@ -163,12 +186,12 @@ def _positions(
 
 def _point_to_scale(
     tensor: Any, scale: Scale, role: str, name: str, shape: tuple[int, ...], axes: tuple[int, int, int | None],
-    kept: list[Any],
+    device: int, kept: list[Any],
 ) -> None:  # fmt: skip
     struct, meta = ffi.new("rope_scale*"), None
     if scale.data is not None:
-        view = _arrays.read(scale.data, f"data of {name}", role == "cache" and bool(scale.computed))
-        view, meta = _in_memory(view, f"data of {name}")
+        write = role == "cache" and scale.computed
+        view, meta = _read(scale.data, f"data of {name} of the {role}", device, write)
         struct.data = ffi.cast("void*", view[2])
         kept.append(view)
     fill_scale(struct, form_of(scale), meta, name, shape, axes)
@@ -177,12 +200,14 @@ def _point_to_scale(
 
 
 def _cache(
-    role: str, cache: KVCache, template: Template, sequences: int, dims: tuple[int, int], kept: list[Any]
-) -> Any:
-    """A rope_kv_cache* of arrays in main memory."""
-    views = read_beside(None, None, cache, sequences, None)
-    metas = [None if v is None else _in_memory(v, n)[1] for v, n in zip(views, NAMES, strict=True)]
-    if views[-2] is not None:
+    role: str, cache: KVCache, to: _arrays.View, template: Template, sequences: int, dims: tuple[int, int],
+    kept: list[Any],
+) -> Any:  # fmt: skip
+    """A rope_kv_cache*. to: the k that is written."""
+    device, views = to[3], read_beside(None, None, cache, sequences, to, role == "cache")
+    names = [n.replace("cache", role) if "cache" in n else f"{n} of the {role}" for n in NAMES]
+    metas = [None if v is None else _there(v, n, device)[1] for v, n in zip(views, names, strict=True)]
+    if views[-2] is not None and device < 0:
         check_page_starts(views)
     slots = () if metas[4] is None else metas[4][0]
     tokens = template.tokens * (template.batch if len(slots) == 1 else 1)
@@ -195,8 +220,8 @@ def _cache(
     kept += [struct, *views]
     k_layout, v_layout = both_layouts(cache.layout)
     for name, tensor, view, meta, layout in (
-        ("cache.k", struct.k, views[2], metas[2], k_layout),
-        ("cache.v", struct.v, views[3], metas[3], v_layout),
+        (names[2], struct.k, views[2], metas[2], k_layout),
+        (names[3], struct.v, views[3], metas[3], v_layout),
     ):
         if view is None or meta is None:
             continue
@@ -209,7 +234,7 @@ def _cache(
         n, h = cache_axes(layout)
         if struct.pages not in (0, shape[0]) or struct.page_size not in (0, shape[n]):
             raise ValueError(
-                f"cache.k has {struct.pages} pages of {struct.page_size} slots, and cache.v {shape[0]} of "
+                f"{role}.k has {struct.pages} pages of {struct.page_size} slots, and {role}.v {shape[0]} of "
                 f"{shape[n]}"
             )
         struct.pages, struct.page_size = shape[0], shape[n]
@@ -223,7 +248,7 @@ def _cache(
         scale = cache.k_scale if tensor == struct.k else cache.v_scale
         check_code(f"{name[-1]}_scale of the {role}", f"{name[-1]} of the {role}", dtype, scale)
         if scale is not None:
-            _point_to_scale(tensor, scale, role, f"{name[-1]}_scale", shape, (0, n, h), kept)
+            _point_to_scale(tensor, scale, role, f"{name[-1]}_scale", shape, (0, n, h), device, kept)
     place(struct, FusedKey.of(metas, cache.layout), template, sequences)
     addresses = {"slots": views[4], "page_table": views[5], "page_starts": views[6], "starts": views[7]}
     for field in _ARRAYS:

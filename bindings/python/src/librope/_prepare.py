@@ -95,7 +95,9 @@ class Preparer(Caller):
             MemoryError: no memory for 8 to 32 bytes per token and pair. Otherwise as apply_qk.
         """
         if options.get("norms") is not None:
-            raise unavailable("norms", "prepare_qk")
+            raise unavailable(
+                "norms", "prepare_qk: they are those of one layer, and a prepared call is made for all: use apply_qk"
+            )
         check_options("prepare_qk", options, CallOptions.__optional_keys__)
         if v is cache is rest is None and scales is None:
             return prepare_call(self, Call(q, k, positions, **options), *pair(out))

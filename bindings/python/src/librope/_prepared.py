@@ -6,7 +6,7 @@ from typing import Any, TypeVar, overload
 
 from . import _arrays, _core
 from ._arrays import Meta, View
-from ._call import Call, Caller, Ready, cross, library_of, pair, place
+from ._call import Call, Caller, Ready, cross, library_of, pair
 from ._ffi import ffi, lib
 from ._frameworks import load
 
@@ -214,7 +214,7 @@ def _check_form(name: str, found: Meta, form: Meta) -> None:
 
 def unavailable_on(name: str, device: int) -> NotImplementedError:
     return NotImplementedError(
-        f"{name} is on {place(device)}, and prepared calls are for the CPU: use apply_qk_ of the "
+        f"{name} is on {_arrays.place(device)}, and prepared calls are for the CPU: use apply_qk_ of the "
         "Rope, which a CUDA graph can capture"
     )
 

@@ -49,7 +49,7 @@ class Scale:
         value: one scale for all, given: 2^-126 to 2^126.
         data: instead: an array with the axes of the output or the memory, but groups of channels in place
             of channels; with one group for each head, that axis may be left out. float32, or
-            float8_e8m0fnu.
+            float8_e8m0fnu, on the device of the output or the memory.
         computed: False: the scales in data are given. True: they are computed from what is stored, and
             written there: max(largest size in the group / MAX, min_scale), where MAX is 448
             (float8_e4m3fn), 57344 (float8_e5m2) or 127 (int8).
@@ -225,17 +225,11 @@ def written_scales(scales: AllScales | None) -> tuple[Any, ...]:
 
 
 def read_scales(scales: AllScales) -> list[View | None]:
-    """Of arrays in main memory: the library has codes there alone."""
-    views: list[View | None] = []
-    for scale, name in zip(scales, DATA_NAMES, strict=True):
-        if scale is None or scale.data is None:
-            views.append(None)
-            continue
-        view = read(scale.data, name, bool(scale.computed))
-        if view[3] >= 0:
-            raise NotImplementedError(f"{name} is on CUDA device {view[3]}, and must be on the CPU")
-        views.append(view)
-    return views
+    """In the order of NAMES; None: no scale, or one without an array."""
+    return [
+        None if scale is None or scale.data is None else read(scale.data, name, bool(scale.computed))
+        for scale, name in zip(scales, DATA_NAMES, strict=True)
+    ]
 
 
 def check_codes(dtypes: Sequence[str | None], scales: Sequence[object] | None) -> None:
