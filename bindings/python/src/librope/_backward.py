@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _arrays
-from ._arrays import View
-from ._call import Call, Caller, Ready, cross, layout_of, library_of, outputs, place
+from ._arrays import View, place
+from ._call import Call, Caller, Ready, cross, layout_of, library_of, outputs
 from ._core import integer
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
