@@ -142,4 +142,4 @@ def test_arrays_on_cuda_are_refused(rng):
     with pytest.raises(NotImplementedError, match="is on CUDA device 0, and backward_qk makes arrays of NumPy"):
         ROPE.backward_qk(there, None, 3, x=(there, None), norms=Norms(norm), out=(there, None))
     with pytest.raises(ValueError, match="x of q is on CUDA device 0, and its gradient on the CPU"):
-        ROPE.backward_qk(q, None, 3, x=(there, None), norms=Norms(Norm(None, kind="rms_plain", eps=1e-5)))
+        ROPE.backward_qk(q, None, 3, x=(there, None), norms=Norms(Norm(None, kind="rms_plain", eps=1e-5)), out=(q, None))
