@@ -25,7 +25,8 @@ namespace rope::gpu {
 
 // A token of a block.
 struct GradientToken {
-  int64_t batch, index;
+  Token located;  // among the rows of positions
+  int64_t batch;
   bool is_there;  // in this launch
 };
 
@@ -61,7 +62,7 @@ struct GradientKernel {
                    TokensOf(p, side, block.x()),
                    begin};
     const GradientOfHeads norm = {{side.norm, heads, shared + p.sums_at}};
-    const WeightGradients weights = {norm, side.weights * block.x()};
+    const WeightGradients weights = {norm, block.x()};
     if (side.has_parts) {
       if (block.x() >= p.parts.count) return;
       // Else the part has begun in an earlier launch.
@@ -72,10 +73,8 @@ struct GradientKernel {
     ROPE_LOOP
     for (; heads.tokens_left.first < heads.tokens_left.last;
          heads.tokens_left.first += side.block_tokens) {
-      block.Each([&](const Thread& i) {
-        heads.FindToken(i);
-        if (side.span != 0) heads.MakeRows(i);
-      });
+      block.Each([&](const Thread& i) { heads.FindToken(i); });
+      if (side.span != 0) block.Each([&](const Thread& i) { heads.MakeRows(i); });
       // Heads that are normed together or, if each is on its own, those that are there at once.
       const uint32_t together = side.norm.all_heads ? side.heads : side.block_heads;
       ROPE_LOOP
@@ -118,8 +117,7 @@ struct GradientKernel {
   // A head of a block: where it is in memory, and in shared memory.
   struct Head {
     const char *in, *x;
-    char* out;
-    float *gradient, *normed;  // `normed`: what was
+    uint32_t at;  // of those in shared memory
   };
 
   // The heads of a block that are in shared memory at once: of each of its tokens `block_heads`,
@@ -150,14 +148,14 @@ struct GradientKernel {
     ROPE_HD Head HeadAt(uint32_t at) const {
       const GradientToken& t = tokens[TokenOf(at)];
       const int64_t head = NumberOfHead(at);
-      return {side.in + HeadOffset(side.in_strides, t.batch, t.index, head * side.sums),
-              side.x + HeadOffset(side.x_strides, t.batch, t.index, head),
-              side.out + HeadOffset(side.out_strides, t.batch, t.index, head), GradientOf(at),
-              XOf(at)};
+      const int64_t index = t.located.index;
+      return {side.in + HeadOffset(side.in_strides, t.batch, index, head * side.sums),
+              side.x + HeadOffset(side.x_strides, t.batch, index, head), at};
     }
 
-    ROPE_HD Token Locate(TokenIndex at) const {
-      return LocateTokenBy<WideSearch>(p.source.positions, p.by_repeat(at.batch), at.index);
+    ROPE_HD char* OutputOf(uint32_t at) const {
+      const GradientToken& t = tokens[TokenOf(at)];
+      return side.out + HeadOffset(side.out_strides, t.batch, t.located.index, NumberOfHead(at));
     }
 
     // By one thread for each token.
@@ -169,23 +167,22 @@ struct GradientKernel {
       if (n >= tokens_left.last) return;
       const TokenIndex at = SplitToken(p.source.tokens, n);
       found.batch = at.batch;
-      found.index = at.index;
-      found.is_there = side.span == 0 || HasSet(p.source, Locate(at));
+      found.located =
+          LocateTokenBy<WideSearch>(p.source.positions, p.by_repeat(at.batch), at.index);
+      found.is_there = side.span == 0 || HasSet(p.source, found.located);
     }
 
     // A warp for each token.
     ROPE_HD void MakeRows(const Thread& i) const {
       const CosSinSource& source = p.source;
       for (uint32_t t = i.y; t < side.block_tokens; t += kStagedWarps) {
-        const uint32_t n = tokens_left.first + t;
-        if (n >= tokens_left.last) return;
-        const TokenIndex at = SplitToken(source.tokens, n);
-        const Token token = Locate(at);
-        if (!HasSet(source, token)) continue;
+        if (!tokens[t].is_there) continue;
+        const Token& token = tokens[t].located;
+        ROPE_LOOP
         for (uint32_t pair = i.x; pair < source.pairs; pair += kStagedLanes) {
           PairRow row;
           if (source.kind == CosSinKind::kRows) {
-            row = ReadPairRow(source, at, static_cast<int32_t>(pair));
+            row = ReadPairRow(source, {token.batch, token.index}, static_cast<int32_t>(pair));
           } else {
             row.first = row.second = MakeCosSin(source, token, pair);
           }
@@ -208,14 +205,15 @@ struct GradientKernel {
       for (uint32_t at = i.y; at < count(); at += kStagedWarps) {
         if (!IsThere(at)) continue;
         const Head head = HeadAt(at);
-        if (side.span != 0) LoadPairs(i, head, rows + TokenOf(at) * p.source.pairs);
+        if (side.span != 0) LoadPairs(i, head);
         if (p.with_rest) LoadRest(i, head);
       }
     }
 
-    ROPE_HD void LoadPairs(const Thread& i, const Head& head, const CosSin* row) const {
+    ROPE_HD void LoadPairs(const Thread& i, const Head& head) const {
       constexpr int kPairs = kAtOnce / 2;
       const uint32_t pairs = p.source.pairs;
+      const CosSin* const row = rows + TokenOf(head.at) * pairs;
       ROPE_LOOP
       for (uint32_t pair = i.x; pair < pairs; pair += kPairs * kStagedLanes) {
         uint32_t read[kAtOnce], written[kAtOnce];
@@ -308,10 +306,10 @@ struct GradientKernel {
     }
 
     ROPE_HD void Put(const Head& head, uint32_t channel, float gradient, float x) const {
-      if (!side.norm.is_there) return Store(head.out, channel, gradient);
+      if (!side.norm.is_there) return Store(OutputOf(head.at), channel, gradient);
       const bool rounds = side.norm.rounding != ROPE_NORM_ROUNDING_FLOAT32;
-      head.gradient[channel] = rounds ? RoundTo(kType, gradient) : gradient;
-      head.normed[channel] = x;
+      GradientOf(head.at)[channel] = rounds ? RoundTo(kType, gradient) : gradient;
+      XOf(head.at)[channel] = x;
     }
     ROPE_HD static void Store(char* head, uint32_t channel, float value) {
       Vector<kSize> data;
@@ -383,7 +381,7 @@ struct GradientKernel {
       for (uint32_t at = i.y; at < heads.count(); at += kStagedWarps) {
         if (!heads.IsThere(at)) continue;
         const OfHead head = Of(at);
-        char* const out = heads.HeadAt(at).out;
+        char* const out = heads.OutputOf(at);
         const float mean_weighted = norm.rule.has_mean ? head.moments.mean_weighted : 0.0f;
         for (uint32_t c = i.x; c < norm.channels; c += kStagedLanes) {
           const ChannelGradient g = {head.Scaled(c), head.Weighted(c), mean_weighted,
@@ -397,12 +395,12 @@ struct GradientKernel {
   // The gradients of weights and biases in a part.
   struct WeightGradients {
     const GradientOfHeads& of;
-    int64_t first;  // the part's first weight
+    uint32_t part;
 
     ROPE_HD bool shares_row() const { return of.norm.weight_stride == 0; }
     // The first weight of a head.
     ROPE_HD int64_t RowOf(uint32_t number) const {
-      return first + (shares_row() ? 0 : int64_t{number} * of.norm.channels);
+      return part * of.heads.side.weights + (shares_row() ? 0 : int64_t{number} * of.norm.channels);
     }
 
     // Of heads [begin, end).

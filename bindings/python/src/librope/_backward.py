@@ -136,8 +136,8 @@ class Differentiator(Caller):
         ready = self._run(call, q_out, k_out, v_out, ready=True)
         if ready.device >= 0:
             raise NotImplementedError(
-                f"q_grad or k_grad is on {place(ready.device)}, and backward_qk makes arrays of NumPy: tensors of torch "
-                "have autograd"
+                f"q_grad or k_grad is on {place(ready.device)}, and backward_qk makes arrays of NumPy: tensors of "
+                "torch have autograd"
             )
         tokens = ready.template.batch * ready.template.tokens
         parts = parts_of(tokens, False) if parts is None else integer(parts, "parts", "int32_t", low=1)
