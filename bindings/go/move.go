@@ -13,7 +13,8 @@ import "unsafe"
 // MoveSlots moves keys, and values beside them, that the cache holds already: from the slots that
 // Step.Source names to those of Step.Slots. Without a source the keys turn in their slots, and values stay.
 // Step.Operation says how they turn: OperationRerotate from the positions of Step.From to Step.Positions,
-// OperationShift by distances; with ScalingNope they move as they are.
+// OperationShift by distances; with ScalingNope they move as they are. A Step without an Operation is
+// OperationForward, for keys that were stored as they came: those that have turned would turn once more.
 //
 // A slot that is written is read by the token that goes there alone: tokens cannot be moved up one by one,
 // or in a circle, and a page that two sequences share turns once or not at all. A call that would read what

@@ -224,8 +224,9 @@ impl Context {
     /// Moves keys, and values beside them, that a cache holds already: from the slots that
     /// [`Step::with_source`] names to those of [`Step::with_slots`]. The keys turn as the operation of
     /// the step says: [`Step::rerotating`] from known positions to others, [`Operation::Shift`](crate::Operation::Shift)
-    /// by distances; a context of [`Config::nope`](crate::Config::nope) moves them as they are. Without
-    /// a source they turn in their slots, and values stay.
+    /// by distances; a context of [`Config::nope`](crate::Config::nope) moves them as they are. A step
+    /// without an operation is `Forward`, for keys that were stored as they came: those that have turned
+    /// would turn once more. Without a source they turn in their slots, and values stay.
     ///
     /// A slot that is written is read by the token that goes there alone: tokens cannot be moved up one
     /// by one, or in a circle, and a page that two sequences share turns once or not at all. A token
