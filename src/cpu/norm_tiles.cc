@@ -197,10 +197,17 @@ struct OrderedWeights {
 // memory.
 struct OrderedPlaces {
   int second, rest, step;
+  // Whether heads turn as a whole, by a row without padding: what is in order for one of them, or
+  // for each pair of vectors, then is in order for all.
+  bool whole;
 
   OrderedPlaces(const NormOf& of, const OnePass& pass) {
+    const int pairs = of.context.pairs;
+    whole = of.context.segments.size() == 1 && of.context.rotary_dim == of.norm.channels &&
+            pairs == PaddedPairs(pairs) && of.kernels.Makes(pass.row_order, pairs) &&
+            (pass.row_order == RowOrder::kPerChannel || !ReadsInterleaved(pass.order));
     const bool by_channel = pass.row_order == RowOrder::kPerChannel;
-    const int padded = PaddedPairs(of.context.pairs);
+    const int padded = PaddedPairs(pairs);
     second = by_channel ? 0 : padded;
     rest = 2 * padded;
     const int others = pass.writes_rest ? of.norm.channels - of.context.rotary_dim : 0;
@@ -230,22 +237,13 @@ void OrderSpan(const NormOf& of, const OnePass& pass, const float* natural, floa
   }
 }
 
-// Whether heads turn as a whole, by a row without padding: what is in order for one of them, or for
-// each pair of vectors, then is in order for all.
-bool TurnsWhole(const NormOf& of, const OnePass& pass) {
-  const int pairs = of.context.pairs;
-  return of.context.segments.size() == 1 && of.context.rotary_dim == of.norm.channels &&
-         pairs == PaddedPairs(pairs) && of.kernels.Makes(pass.row_order, pairs) &&
-         (pass.row_order == RowOrder::kPerChannel || !ReadsInterleaved(pass.order));
-}
-
 // Not inlined: what it needs of the stack is free again when heads turn.
 HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, const OrderedPlaces& places,
                                int32_t head, int32_t heads, OrderedWeights* ordered) {
   ChannelValues widened;
-  const bool whole = TurnsWhole(of, pass), sorted = pass.row_order == RowOrder::kEvenOdd;
+  const bool sorted = pass.row_order == RowOrder::kEvenOdd;
   WidenHeads(of, head, heads, WidenWeights,
-             whole && !sorted ? ordered->memory.values : widened.values);
+             places.whole && !sorted ? ordered->memory.values : widened.values);
   const int channels = of.norm.channels, span = of.context.rotary_dim,
             before = of.tensor.in_span / ElementSize(of.tensor.dtype);
   float* first = ordered->memory.values;
@@ -253,7 +251,7 @@ HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, const Orde
   ordered->second = first + places.second;
   ordered->before = first + places.rest;
   ordered->behind = ordered->before + before;
-  if (whole) {
+  if (places.whole) {
     if (sorted) {
       Segment all = {};
       all.pairs = heads * channels / 2;

@@ -458,16 +458,7 @@ TEST_P(StagedGradients, MayBeAbsent) {
       "version");
 }
 
-// The best of those with fused multiply-add.
-std::vector<const rope::cpu::Kernels*> BestTarget() {
-  for (const rope::cpu::Kernels* kernels : rope::cpu::ListKernels()) {
-    if (kernels->fused) return {kernels};
-  }
-  return {};
-}
-INSTANTIATE_TEST_SUITE_P(Target, StagedGradients, ::testing::ValuesIn(BestTarget()),
-                         rope::testing::TargetName);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StagedGradients);
+INSTANTIATE_BEST_TARGET(StagedGradients);
 
 }  // namespace
 }  // namespace rope::gpu

@@ -317,16 +317,7 @@ TEST_P(StagedNorms, RefusalsNameFieldValueAndRule) {
                "(args->cos_sin)");
 }
 
-// The best of those with fused multiply-add.
-std::vector<const rope::cpu::Kernels*> BestTarget() {
-  for (const rope::cpu::Kernels* kernels : rope::cpu::ListKernels()) {
-    if (kernels->fused) return {kernels};
-  }
-  return {};
-}
-INSTANTIATE_TEST_SUITE_P(Target, StagedNorms, ::testing::ValuesIn(BestTarget()),
-                         rope::testing::TargetName);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StagedNorms);
+INSTANTIATE_BEST_TARGET(StagedNorms);
 
 }  // namespace
 }  // namespace rope::gpu

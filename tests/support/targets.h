@@ -29,6 +29,19 @@ inline std::string TargetName(const ::testing::TestParamInfo<const cpu::Kernels*
   INSTANTIATE_TEST_SUITE_P(Targets, suite, ::testing::ValuesIn(::rope::cpu::ListKernels()), \
                            ::rope::testing::TargetName)
 
+// The best of those with fused multiply-add, whose bits CUDA has; none on a CPU without it.
+inline std::vector<const cpu::Kernels*> BestFusedTarget() {
+  for (const cpu::Kernels* kernels : cpu::ListKernels()) {
+    if (kernels->fused) return {kernels};
+  }
+  return {};
+}
+
+#define INSTANTIATE_BEST_TARGET(suite)                                                             \
+  INSTANTIATE_TEST_SUITE_P(Target, suite, ::testing::ValuesIn(::rope::testing::BestFusedTarget()), \
+                           ::rope::testing::TargetName);                                           \
+  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(suite)
+
 }  // namespace rope::testing
 
 #endif  // LIBROPE_TESTS_SUPPORT_TARGETS_H_
