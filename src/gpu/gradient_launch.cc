@@ -61,9 +61,6 @@ class GradientGroup {
     } else {
       source.positions = plan_.positions;
     }
-    launch_.shape.x = kStagedLanes;
-    launch_.shape.y = kStagedWarps;
-    launch_.shape.z = 1;
   }
 
   GradientSide& AddSide(const char* in, char* out, const HeadStrides& in_strides,
@@ -181,11 +178,7 @@ class GradientGroup {
     p.tokens_at = p.rows_at + rows;
     p.sums_at = p.tokens_at + tokens * static_cast<uint32_t>(sizeof(GradientToken));
     launch_.shared_bytes = p.sums_at + sums;
-    for (p.first_block = 0; p.first_block < blocks; p.first_block += kMaxGridY) {
-      launch_.shape.grid_y = std::min(kMaxGridY, blocks - p.first_block);
-      if (rope_status s = visit(launch_, data)) return s;
-    }
-    return ROPE_OK;
+    return ForEachGrid(blocks, &launch_, visit, data);
   }
 
   const Plan& plan_;

@@ -1,5 +1,6 @@
 // What calls are cut into before there are launches: heads with rows of their own, ranges of
-// tokens, and frequencies, as many as the parameters of a kernel hold.
+// tokens, frequencies, as many as the parameters of a kernel hold, and blocks, as many as a grid
+// has.
 #ifndef LIBROPE_SRC_GPU_PARTS_H_
 #define LIBROPE_SRC_GPU_PARTS_H_
 
@@ -8,6 +9,7 @@
 
 #include "call/plan.h"
 #include "gpu/params.h"
+#include "gpu/staged_params.h"
 
 namespace rope::gpu {
 
@@ -115,6 +117,22 @@ rope_status ForEachPart(const rope_context& context, int32_t pairs, rope_operati
       if (rope_status s = visit(pair == 0)) return s;
       pair += part;
     } while (pair < pairs);
+  }
+  return ROPE_OK;
+}
+
+// Visits a launch of kernels in steps, whose tokens have so many blocks: in as many grids as these
+// take.
+template <class L>
+rope_status ForEachGrid(uint32_t blocks, L* launch, rope_status (*visit)(const L&, void*),
+                        void* data) {
+  launch->shape.x = kStagedLanes;
+  launch->shape.y = kStagedWarps;
+  launch->shape.z = 1;
+  uint32_t& first = launch->params.first_block;
+  for (first = 0; first < blocks; first += kMaxGridY) {
+    launch->shape.grid_y = std::min(kMaxGridY, blocks - first);
+    if (rope_status s = visit(*launch, data)) return s;
   }
   return ROPE_OK;
 }

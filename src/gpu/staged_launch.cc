@@ -406,14 +406,7 @@ class StagedGroup {
     for (int32_t s = 0; s < p.side_count; ++s) groups = std::max(groups, p.sides[s].output.groups);
     launch_.shared_bytes +=
         p.block_tokens * most * groups * static_cast<uint32_t>(sizeof(uint32_t));
-    launch_.shape.x = kStagedLanes;
-    launch_.shape.y = kStagedWarps;
-    launch_.shape.z = 1;
-    for (p.first_block = 0; p.first_block < blocks; p.first_block += kMaxGridY) {
-      launch_.shape.grid_y = std::min(kMaxGridY, blocks - p.first_block);
-      if (rope_status s = visit(launch_, data)) return s;
-    }
-    return ROPE_OK;
+    return ForEachGrid(blocks, &launch_, visit, data);
   }
 
   const Plan& plan_;
