@@ -347,8 +347,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             rest: a second such array as v, with the axes of q (or, without q, of k): the channels of MLA
                 that do not turn, beside those that do. It is copied to a fourth array in out.
             out: (q_out, k_out), or with v (q_out, k_out, v_out), or with rest (q_out, k_out, v_out,
-                rest_out), each an array like its input, which may be the input itself, or None. On the
-                CPU its dtype may be another, float32, float16 or bfloat16, to which results are rounded
+                rest_out), each an array like its input, which may be the input itself, or None. Its
+                dtype may be another, float32, float16 or bfloat16, to which results are rounded
                 once, float8_e4m3fn, float8_e5m2 or int8, or uint8: the bytes of ggml's Q8_0, 34 in place
                 of 32 channels. Its heads may be m times as many, each written m times in a row
                 ("backward": the input's, which are added).
