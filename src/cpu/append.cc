@@ -103,7 +103,7 @@ void StageCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, bool 
                               copy.norm,
                               batch * plan.tokens + token,
                               coded};
-  if (!KeepsCodes(staged)) return RunStages(staged, piece.count, [](const StagedPart&) {});
+  if (!KeepsCodes(staged)) return Convert(staged, piece.count);
   if (piece.in != piece.out && streams) {
     CopyHeads(copy, piece.in, piece.out, piece.count, kernels.copy_streaming);
   } else if (piece.in != piece.out) {

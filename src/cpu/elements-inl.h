@@ -134,9 +134,12 @@ HWY_INLINE void StoreOrStream(hn::Vec<D> value, D d, T* to) {
 }
 
 // An element type: n consecutive elements at index i of an array, or n adjacent pairs at pair i.
+// Loaded are those of the type In.
 struct F32 {
   static constexpr rope_dtype kDtype = ROPE_DTYPE_F32;
   using Raw = float;
+  using In = Raw;
+  static constexpr int32_t kInfinity = 0x7f800000;  // its bits
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const float* from) {
     return hn::LoadU(d, from);
@@ -261,6 +264,8 @@ struct Bf16RoundedBy {
   using WithTies = Bf16RoundedBy<typename Rounding::WithTies>;
   static constexpr rope_dtype kDtype = ROPE_DTYPE_BF16;
   using Raw = uint16_t;
+  using In = Raw;
+  static constexpr int16_t kInfinity = 0x7f80;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const uint16_t* from) {
     const hn::RebindToUnsigned<D> du;
@@ -377,6 +382,8 @@ using ConvertedBF16 = Bf16RoundedBy<RoundByInstruction>;
 struct F16 {
   static constexpr rope_dtype kDtype = ROPE_DTYPE_F16;
   using Raw = uint16_t;
+  using In = Raw;
+  static constexpr int16_t kInfinity = 0x7c00;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const uint16_t* from) {
     return FloatFromF16(d, hn::LoadU(hn::Rebind<uint16_t, D>(), from));
@@ -428,6 +435,20 @@ struct F16 {
   template <class D>
   static HWY_INLINE hn::Vec<D> RoundProduct(D d, hn::Vec<D> value) {
     return Round(d, value);
+  }
+};
+
+// f32 that is read as E.
+template <class E>
+struct Widened : F32 {
+  using In = typename E::Raw;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const In* from) {
+    return E::Load(d, from);
+  }
+  template <class D>
+  static HWY_INLINE void LoadPairs(D d, const In* from, hn::Vec<D>& x0, hn::Vec<D>& x1) {
+    E::LoadPairs(d, from, x0, x1);
   }
 };
 

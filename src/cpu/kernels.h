@@ -106,13 +106,13 @@ struct Kernels {
   void (*narrow[kDtypes])(const float* from, void* to, int64_t count);
   // Codes times their scale, as f32. [code]
   void (*decode[kCodes])(const uint8_t* from, float* to, int64_t count, float scale);
-  // f32 times `inverse`, that of a scale, as codes. [code]
-  void (*encode[kCodes])(const float* from, uint8_t* to, int64_t count, float inverse);
-  // Adjacent blocks of Q8_0.
+  // Channels times `inverse`, that of a scale, as codes. [dtype - 1][code]
+  void (*encode[kDtypes][kCodes])(const void* from, uint8_t* to, int64_t count, float inverse);
+  // Adjacent blocks of Q8_0, from channels: [dtype - 1].
   void (*decode_q8)(const void* from, float* to, int64_t blocks);
-  void (*encode_q8)(const float* from, void* to, int64_t blocks);
-  // The bits of the largest SizeForScale of adjacent channels.
-  uint32_t (*largest_size)(const float* from, int64_t count);
+  void (*encode_q8[kDtypes])(const void* from, void* to, int64_t blocks);
+  // The bits of the largest SizeForScale of adjacent channels. [dtype - 1]
+  uint32_t (*largest_size[kDtypes])(const void* from, int64_t count);
 
   struct Rotation {
     RowOrder order;
@@ -130,6 +130,9 @@ struct Kernels {
   // Of heads that are normed first, by Block::weight0, weight1 and roots, in f32; kFused. Null
   // where there is none. [dtype - 1][channel order]
   Rotation normed_rotations[kDtypes][kChannelOrders];
+  // Heads of 16 bits that become f32 as they turn, by rows as f32 has them; kFused. Null where
+  // there is none. [dtype - 1][channel order]
+  void (*widening[kDtypes][kChannelOrders])(const Block& block);
   // Of both the rows have the same order.
   RowOrder RowOrderOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
     return rotations[dtype - 1][order][static_cast<int>(arithmetic)].order;

@@ -15,9 +15,9 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Heads of one token that follow each other at fixed distances.
-template <class Raw, class Norm>
+template <class In, class Out, class Norm>
 struct HeadRun {
-  Head<Raw> head;
+  Head<In, Out> head;
   Norm norm;                  // of the first
   int64_t in_step, out_step;  // bytes
   int count;
@@ -42,7 +42,8 @@ struct HeadRun {
 };
 
 template <class Shape>
-using RunOf = HeadRun<typename Shape::Element::Raw, typename Shape::Norm>;
+using RunOf =
+    HeadRun<typename Shape::Element::In, typename Shape::Element::Raw, typename Shape::Norm>;
 
 // Asks for `bytes` bytes ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit
 // elements half the speed of the memory. Two lines for each pass of the loop: unrolled, they come
@@ -61,10 +62,10 @@ HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t bytes, bool in
 }
 
 // The whole vectors of one head; returns whether a step met ties.
-template <class Shape, bool kStream, class D, class Raw>
-HWY_INLINE bool Steps(D d, const Head<Raw>& h, const typename Shape::Norm& norm, const float* cos,
-                      const float* sin) {
-  const Places<Raw> at(h, 0, 0);
+template <class Shape, bool kStream, class D>
+HWY_INLINE bool Steps(D d, const HeadOf<typename Shape::Element>& h,
+                      const typename Shape::Norm& norm, const float* cos, const float* sin) {
+  const PlacesOf<typename Shape::Element> at(h, 0, 0);
   const auto head_norm = norm.OfHead();
   const int n = LanesOf(d), row = Shape::kRowPerPair * h.pairs;
   bool ties = false;
@@ -103,7 +104,7 @@ inline constexpr int kHeldVectors = 8;
 // once. Returns how many heads are left: it stops behind one with ties.
 template <class Shape, bool kStream, bool kPrefetch, int kVectors, class D>
 ROPE_PART int RotatePart(D d, const RunOf<Shape>& run, const float* cos, const float* sin, int i) {
-  using Raw = typename Shape::Element::Raw;
+  using E = typename Shape::Element;
   constexpr int kStep = Shape::kRowVectors;
   static_assert(kVectors % kStep == 0);
   const int n = LanesOf(d);
@@ -119,7 +120,7 @@ ROPE_PART int RotatePart(D d, const RunOf<Shape>& run, const float* cos, const f
   const auto c = [&](int v) HWY_ATTR { return cos_of[v]; };
   const auto s = [&](int v) HWY_ATTR { return sin_of[v]; };
 #endif
-  Places<Raw> at(run.head, Shape::kReads * i, Shape::kWrites * i);
+  PlacesOf<E> at(run.head, Shape::kReads * i, Shape::kWrites * i);
   typename Shape::Norm norm = run.norm.From(i);
   const int64_t in_step = run.in_step, out_step = run.out_step, ahead = run.prefetch_ahead;
   [[maybe_unused]] const bool into_l1 = run.prefetch_into_l1;
@@ -127,7 +128,7 @@ ROPE_PART int RotatePart(D d, const RunOf<Shape>& run, const float* cos, const f
     at.Separate();
     const auto head_norm = norm.OfHead();
     if constexpr (kPrefetch) {
-      const int64_t bytes = int64_t{Shape::kReads} * kVectors * n * sizeof(Raw);
+      const int64_t bytes = int64_t{Shape::kReads} * kVectors * n * sizeof(typename E::In);
       if (!Shape::kSecond || kVectors * n == run.head.pairs) {
         Prefetch(at.in, ahead, Shape::kSecond ? 2 * bytes : bytes, into_l1);
       } else {
@@ -291,7 +292,7 @@ HWY_INLINE void RotateMovedHeads(RunOf<Shape> run, const float* cos, const float
 
 template <class Shape, bool kStream>
 void RotateBlock(const Block& b) {
-  using Raw = typename Shape::Element::Raw;
+  using E = typename Shape::Element;
   const Tensor& tensor = *b.tensor;
   RunOf<Shape> run;
   run.in_step = tensor.in_strides.head;
@@ -308,8 +309,8 @@ void RotateBlock(const Block& b) {
       const float* cos = b.cos + Shape::kRowPerPair * segment.first_pair;
       const float* sin = b.sin + Shape::kRowPerPair * segment.first_pair;
       for (int32_t t = 0; t < b.tokens; ++t) {
-        run.head.in = reinterpret_cast<const Raw*>(in) + segment.first_channel;
-        run.head.out = reinterpret_cast<Raw*>(out) + segment.first_channel;
+        run.head.in = reinterpret_cast<const typename E::In*>(in) + segment.first_channel;
+        run.head.out = reinterpret_cast<typename E::Raw*>(out) + segment.first_channel;
         run.norm = Shape::Norm::Of(b, Shape::kRowPerPair * segment.first_pair, t, h);
         // For these heads, if all that would be asked for belongs to the task.
         const char* asked = in + (run.count - 1) * run.in_step + b.prefetch_ahead;
@@ -332,11 +333,12 @@ void RotateBlock(const Block& b) {
 template <class Shape>
 void RotateToken(const Tensor* tensors, int count, const Segment& segment, const float* cos,
                  const float* sin) {
-  using Raw = typename Shape::Element::Raw;
+  using E = typename Shape::Element;
   for (const Tensor* t = tensors; t != tensors + count; ++t) {
     RunOf<Shape> run;
-    run.head.in = reinterpret_cast<const Raw*>(t->in + t->in_span) + segment.first_channel;
-    run.head.out = reinterpret_cast<Raw*>(t->out + t->out_span) + segment.first_channel;
+    run.head.in =
+        reinterpret_cast<const typename E::In*>(t->in + t->in_span) + segment.first_channel;
+    run.head.out = reinterpret_cast<typename E::Raw*>(t->out + t->out_span) + segment.first_channel;
     run.head.pairs = segment.pairs;
     run.in_step = t->in_strides.head;
     run.out_step = t->out_strides.head;
@@ -443,6 +445,14 @@ template <class E, int... kNumbers>
 void FillArithmetics(Kernels& kernels, std::integer_sequence<int, kNumbers...>) {
   constexpr auto kOrders = std::make_integer_sequence<int, kChannelOrders>();
   (FillOrders<E, Arithmetic{kNumbers}>(kernels, kOrders), ...);
+}
+
+// Heads of E that are f32 when they have turned, where channels stay.
+template <class E>
+void FillWidening(Kernels& kernels) {
+  auto& widening = kernels.widening[E::kDtype - 1];
+  widening[kHalves] = &RotateBlock<Natural<Widened<E>, kHalves, Arithmetic::kFused>, false>;
+  widening[kInterleaved] = &RotateBlock<PerChannel<Widened<E>, Arithmetic::kFused>, false>;
 }
 
 // Heads are normed and turned in one pass where nothing is rounded between the two. Only FORWARD

@@ -26,6 +26,7 @@ void FillRareTies(Kernels& kernels) {
 
 void FillBf16Rotations(Kernels& kernels) {
   FillRotations<BF16>(kernels);
+  FillWidening<BF16>(kernels);
 #if ROPE_ROUND_FROM_HALF
   FillRareTies<Bf16RoundedBy<RoundFromHalf>>(kernels);
 #endif

@@ -18,6 +18,7 @@ namespace HWY_NAMESPACE {
 
 void FillF16Rotations(Kernels& kernels) {
   FillRotations<F16>(kernels);
+  FillWidening<F16>(kernels);
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
   for (int order = 0; order < kChannelOrders; ++order) {
     if (const auto rotate = F16RotationOf(ChannelOrder{order})) {

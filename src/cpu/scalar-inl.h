@@ -215,14 +215,19 @@ void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
   for (int64_t i = 0; i < count; ++i) to[i] = FloatFromCode(Code{kCode}, from[i]) * scale;
 }
 
-template <int kCode>
-void Encode(const float* from, uint8_t* to, int64_t count, float inverse) {
-  for (int64_t i = 0; i < count; ++i) to[i] = CodeFromFloat(Code{kCode}, from[i] * inverse);
+template <rope_dtype kDtype, int kCode>
+void Encode(const void* from, uint8_t* to, int64_t count, float inverse) {
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = CodeFromFloat(Code{kCode}, LoadElement(kDtype, from, i) * inverse);
+  }
 }
 
-inline uint32_t LargestSize(const float* from, int64_t count) {
+template <rope_dtype kDtype>
+uint32_t LargestSize(const void* from, int64_t count) {
   uint32_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, SizeForScale(from[i]));
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, SizeForScale(LoadElement(kDtype, from, i)));
+  }
   return largest;
 }
 
@@ -236,14 +241,18 @@ inline void DecodeQ8(const void* from, float* to, int64_t blocks) {
   }
 }
 
-inline void EncodeQ8(const float* from, void* to, int64_t blocks) {
+template <rope_dtype kDtype>
+void EncodeQ8(const void* from, void* to, int64_t blocks) {
+  const auto* channels = static_cast<const char*>(from);
   auto* block = static_cast<char*>(to);
-  for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, from += kQ8Channels) {
-    const Q8Scale scale = Q8ScaleOf(BitsFloat(LargestSize(from, kQ8Channels)));
+  for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes) {
+    const Q8Scale scale = Q8ScaleOf(BitsFloat(LargestSize<kDtype>(channels, kQ8Channels)));
     std::memcpy(block, &scale.stored, 2);
     for (int c = 0; c < kQ8Channels; ++c) {
-      block[2 + c] = static_cast<char>(Q8FromFloat(from[c] * scale.inverse));
+      const float value = LoadElement(kDtype, channels, c) * scale.inverse;
+      block[2 + c] = static_cast<char>(Q8FromFloat(value));
     }
+    channels += BytesOf(kDtype, kQ8Channels);
   }
 }
 
@@ -320,17 +329,25 @@ void FillRoundings(Kernels& kernels) {
 }
 
 template <int... kCode>
-void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+void FillDecoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
   ((kernels.decode[kCode] = &Decode<kCode>), ...);
-  ((kernels.encode[kCode] = &Encode<kCode>), ...);
+}
+
+template <rope_dtype kDtype, int... kCode>
+void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+  ((kernels.encode[kDtype - 1][kCode] = &Encode<kDtype, kCode>), ...);
+  kernels.encode_q8[kDtype - 1] = &EncodeQ8<kDtype>;
+  kernels.largest_size[kDtype - 1] = &LargestSize<kDtype>;
 }
 
 void FillStages(Kernels& kernels) {
+  constexpr auto kAllCodes = std::make_integer_sequence<int, kCodes>();
   FillStages(kernels, std::make_integer_sequence<int, kDtypes>());
-  FillCoders(kernels, std::make_integer_sequence<int, kCodes>());
+  FillDecoders(kernels, kAllCodes);
+  FillCoders<ROPE_DTYPE_F32>(kernels, kAllCodes);
+  FillCoders<ROPE_DTYPE_F16>(kernels, kAllCodes);
+  FillCoders<ROPE_DTYPE_BF16>(kernels, kAllCodes);
   kernels.decode_q8 = &DecodeQ8;
-  kernels.encode_q8 = &EncodeQ8;
-  kernels.largest_size = &LargestSize;
 }
 
 // Of every dtype, channel order and arithmetic. They take natural rows, which is what zero says.

@@ -65,22 +65,22 @@ HWY_INLINE T* MovedBy(T* pointer, int64_t bytes) {
 }
 
 // One segment of a head.
-template <class Raw>
+template <class In, class Out>
 struct Head {
-  const Raw* in;  // the segment's first channel
-  Raw* out;
+  const In* in;  // the segment's first channel
+  Out* out;
   int pairs;
 
   int64_t bytes() const { return int64_t{2} * pairs * sizeof(*in); }
 };
 
 // Where channels of a head are read and written: of halves `second` is half a head behind.
-template <class Raw>
+template <class In, class Out>
 struct Places {
-  const Raw *in, *second_in;
-  Raw *out, *second_out;
+  const In *in, *second_in;
+  Out *out, *second_out;
 
-  HWY_INLINE Places(const Head<Raw>& head, int in_channel, int out_channel)
+  HWY_INLINE Places(const Head<In, Out>& head, int in_channel, int out_channel)
       : in(head.in + in_channel),
         second_in(in + head.pairs),
         out(head.out + out_channel),
@@ -102,7 +102,9 @@ struct Places {
 };
 
 template <class E>
-using PlacesOf = Places<typename E::Raw>;
+using HeadOf = Head<typename E::In, typename E::Raw>;
+template <class E>
+using PlacesOf = Places<typename E::In, typename E::Raw>;
 
 // What becomes of the channels of heads before they are turned: nothing. First() has channels of
 // first members, or of both where they are not separated, and Second() those of second ones; `i` is

@@ -8,28 +8,44 @@
 namespace rope::cpu {
 namespace {
 
-// Calls run(offset, channel, count) for runs of adjacent channels in memory, `count` of each head
-// from channel `first` on, as long as they are: bytes behind the first head of the part, and which
-// channel of the part that is.
+// Heads of tokens that follow each other, as they lie somewhere.
+struct Heads {
+  const char* data;  // the first channel of the first head of the first token
+  rope_dtype dtype;
+  HeadStrides strides;  // bytes
+
+  bool HeadsFollow(int32_t heads, int32_t channels) const {
+    return heads == 1 || strides.head == BytesOf(dtype, channels);
+  }
+  bool TokensFollow(int32_t tokens, int64_t channels) const {
+    return tokens == 1 || strides.token == BytesOf(dtype, channels);
+  }
+};
+
+// Heads of a part in its buffer, all channels of which are there.
+Heads InBuffer(const char* data, rope_dtype dtype, int32_t heads, int32_t width) {
+  return {data, dtype, {0, BytesOf(dtype, int64_t{heads} * width), BytesOf(dtype, width)}};
+}
+
+// Calls run(from, to, count) for runs of channels that follow each other in both, as long as they
+// are: bytes behind the first ones.
 template <class Run>
-void ForEachChannelRun(const StagedHeads& staged, const StagedPart& part, int32_t first,
-                       int32_t count, const HeadStrides& strides, rope_dtype dtype,
-                       const Run& run) {
-  const int64_t width = staged.width, token = part.heads * width;
-  const bool heads_adjacent =
-      count == width && (part.heads == 1 || strides.head == BytesOf(dtype, width));
-  if (heads_adjacent && (part.tokens == 1 || strides.token == BytesOf(dtype, token))) {
-    run(int64_t{0}, int64_t{0}, token * part.tokens);
+void ForEachRun(const Heads& from, const Heads& to, int32_t tokens, int32_t heads, int32_t channels,
+                const Run& run) {
+  const int64_t of_token = int64_t{heads} * channels;
+  const bool heads_follow = from.HeadsFollow(heads, channels) && to.HeadsFollow(heads, channels);
+  if (heads_follow && from.TokensFollow(tokens, of_token) && to.TokensFollow(tokens, of_token)) {
+    run(int64_t{0}, int64_t{0}, of_token * tokens);
     return;
   }
-  for (int32_t t = 0; t < part.tokens; ++t) {
-    const int64_t offset = t * strides.token, channel = t * token;
-    if (heads_adjacent) {
-      run(offset, channel, token);
+  for (int32_t t = 0; t < tokens; ++t) {
+    const int64_t from_token = t * from.strides.token, to_token = t * to.strides.token;
+    if (heads_follow) {
+      run(from_token, to_token, of_token);
       continue;
     }
-    for (int32_t h = 0; h < part.heads; ++h) {
-      run(offset + h * strides.head, channel + h * width + first, int64_t{count});
+    for (int32_t h = 0; h < heads; ++h) {
+      run(from_token + h * from.strides.head, to_token + h * to.strides.head, int64_t{channels});
     }
   }
 }
@@ -44,97 +60,137 @@ void NormPart(const StagedHeads& staged, const StagedPart& part, rope_dtype dtyp
               part.tokens, part.head, part.heads, dtype, heads);
 }
 
-// Groups of channels as codes, each by its scale. Some wait until the scales of the next ones are
-// known: a group is coded in less time than a scale takes, and the CPU does several at once.
+// Groups of channels as codes, each by its scale. Some wait for each other, so that their scales
+// are computed side by side.
 class GroupCoder {
  public:
-  GroupCoder(const Kernels& kernels, const GroupScales& scales, Code code)
-      : kernels_(kernels), scales_(scales), code_(code) {}
+  GroupCoder(const Kernels& kernels, const GroupScales& scales, Code code, rope_dtype dtype)
+      : scales_(scales),
+        code_(code),
+        dtype_(dtype),
+        largest_size_(kernels.largest_size[dtype - 1]),
+        encode_(kernels.encode[dtype - 1][static_cast<int>(code)]) {}
   ~GroupCoder() { Flush(); }
 
-  void Add(const float* head, char* out, char* scales_of_head) {
+  void Add(const char* head, char* out, char* scales_of_head) {
+    const int64_t group_bytes = BytesOf(dtype_, scales_.group);
+    const int scale_bytes = ElementSize(scales_.dtype);
     for (int32_t g = 0; g < scales_.groups; ++g) {
       if (count_ == kMost) Flush();
-      const int64_t first = int64_t{g} * scales_.group;
-      groups_[count_++] = {head + first, reinterpret_cast<uint8_t*>(out) + first,
-                           1.0f / ScaleOfGroup(head + first, scales_of_head, g)};
+      groups_[count_++] = {head, reinterpret_cast<uint8_t*>(out), scales_of_head};
+      head += group_bytes;
+      out += scales_.group;
+      scales_of_head += scale_bytes;
     }
   }
 
  private:
   static constexpr int kMost = 16;
   struct Group {
-    const float* from;
+    const char* from;
     uint8_t* to;
-    float inverse;
+    char* scale;
   };
 
-  float ScaleOfGroup(const float* from, char* scales_of_head, int32_t g) const {
-    if (!scales_.computed) return LoadScale(scales_.dtype, scales_of_head, g);
-    const float largest = BitsFloat(kernels_.largest_size(from, scales_.group));
-    const float scale = ScaleOf(code_, largest, scales_.least, scales_.power_of_two);
-    StoreScale(scales_.dtype, scales_of_head, g, scale);
-    return scale;
+  void ComputeScales(float* scale) const {
+    float largest[kMost] = {};
+    for (int i = 0; i < count_; ++i) {
+      largest[i] = BitsFloat(largest_size_(groups_[i].from, scales_.group));
+    }
+    for (int i = 0; i < kMost; ++i) {  // all, so that the compiler takes vectors
+      scale[i] = ScaleOf(code_, largest[i], scales_.least, scales_.power_of_two);
+    }
+    for (int i = 0; i < count_; ++i) StoreScale(scales_.dtype, groups_[i].scale, 0, scale[i]);
   }
   void Flush() {
-    const auto encode = kernels_.encode[static_cast<int>(code_)];
+    float scale[kMost], inverse[kMost];
+    std::fill(scale, scale + kMost, 1.0f);
+    if (scales_.computed) {
+      ComputeScales(scale);
+    } else {
+      for (int i = 0; i < count_; ++i) scale[i] = LoadScale(scales_.dtype, groups_[i].scale, 0);
+    }
+    for (int i = 0; i < kMost; ++i) inverse[i] = 1.0f / scale[i];
     for (int i = 0; i < count_; ++i) {
-      encode(groups_[i].from, groups_[i].to, scales_.group, groups_[i].inverse);
+      encode_(groups_[i].from, groups_[i].to, scales_.group, inverse[i]);
     }
     count_ = 0;
   }
 
-  const Kernels& kernels_;
   const GroupScales& scales_;
   const Code code_;
+  const rope_dtype dtype_;
+  uint32_t (*const largest_size_)(const void*, int64_t);
+  void (*const encode_)(const void*, uint8_t*, int64_t, float);
   Group groups_[kMost];
   int count_ = 0;
 };
 
-// The heads of a part to their place in an output.
-void StoreOnce(const StagedHeads& staged, const StagedPart& part, char* out, char* first_scales) {
+// What is stored of `heads` heads of tokens, to its place in an output.
+void StoreOnce(const StagedHeads& staged, const Heads& from, int32_t tokens, int32_t heads,
+               char* out, char* first_scales) {
   const Output& output = staged.output;
   const Kernels& kernels = staged.kernels;
-  const HeadStrides& strides = staged.out_strides;
-  const int size = ElementSize(output.dtype);
+  const Heads to = {out, output.dtype, staged.out_strides};
   const auto for_each_run = [&](const auto& run) {
-    ForEachChannelRun(staged, part, staged.first, staged.stored, strides, output.dtype, run);
+    ForEachRun(from, to, tokens, heads, staged.stored,
+               [&](int64_t from_bytes, int64_t to_bytes, int64_t count) {
+                 run(from.data + from_bytes, out + to_bytes, count);
+               });
   };
-  if (output.dtype == staged.stage.turned) {
-    for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
-      std::memcpy(out + offset, part.turned + channel * size, static_cast<size_t>(count * size));
+  if (output.dtype == from.dtype) {
+    for_each_run([&](const char* x, char* y, int64_t count) {
+      std::memcpy(y, x, static_cast<size_t>(BytesOf(from.dtype, count)));
     });
     return;
   }
   if (output.dtype == ROPE_DTYPE_Q8_0) {
-    for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
-      kernels.encode_q8(part.wide + channel, out + offset, count / kQ8Channels);
+    for_each_run([&](const char* x, char* y, int64_t count) {
+      kernels.encode_q8[from.dtype - 1](x, y, count / kQ8Channels);
     });
     return;
   }
-  if (!IsCode(output.dtype)) {
-    for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
-      kernels.narrow[output.dtype - 1](part.wide + channel, out + offset, count);
+  if (!IsCode(output.dtype)) {  // from f32
+    for_each_run([&](const char* x, char* y, int64_t count) {
+      kernels.narrow[output.dtype - 1](reinterpret_cast<const float*>(x), y, count);
     });
     return;
   }
   const GroupScales& scales = output.scales;
   const Code code = CodeOf(output.dtype);
   if (!output.HasScaleArray()) {
-    for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
-      kernels.encode[static_cast<int>(code)](part.wide + channel,
-                                             reinterpret_cast<uint8_t*>(out) + offset, count,
-                                             1.0f / scales.value);
+    const auto encode = kernels.encode[from.dtype - 1][static_cast<int>(code)];
+    for_each_run([&](const char* x, char* y, int64_t count) {
+      encode(x, reinterpret_cast<uint8_t*>(y), count, 1.0f / scales.value);
     });
     return;
   }
-  GroupCoder coder(kernels, scales, code);
-  for (int32_t t = 0; t < part.tokens; ++t) {
-    for (int32_t h = 0; h < part.heads; ++h) {
-      const int64_t channel = (int64_t{t} * part.heads + h) * staged.width + staged.first;
-      coder.Add(part.wide + channel, out + HeadOffset(strides, 0, t, h),
-                first_scales + HeadOffset(scales.strides, 0, t, h));
+  GroupCoder coder(kernels, scales, code, from.dtype);
+  for (int32_t t = 0; t < tokens; ++t) {
+    const char* head = from.data + TokenOffset(from.strides, 0, t);
+    char *code_of_head = out + TokenOffset(to.strides, 0, t),
+         *scales_of_head = first_scales + TokenOffset(scales.strides, 0, t);
+    for (int32_t h = 0; h < heads; ++h) {
+      coder.Add(head, code_of_head, scales_of_head);
+      head += from.strides.head;
+      code_of_head += to.strides.head;
+      scales_of_head += scales.strides.head;
     }
+  }
+}
+
+// The same, as often as heads are repeated, of those behind `head` heads of `token` tokens.
+void Store(const StagedHeads& staged, const Heads& from, int32_t token, int32_t tokens,
+           int32_t head, int32_t heads) {
+  const int64_t repeats = staged.output.repeats;
+  char* const out = staged.out + HeadOffset(staged.out_strides, 0, token, head);
+  const HeadStrides& strides = staged.output.scales.strides;
+  for (int64_t r = 0; r < repeats; ++r) {
+    char* scales = staged.first_scales;
+    if (scales != nullptr) {
+      scales += HeadOffset(strides, 0, token, head) + r * (strides.head / repeats);
+    }
+    StoreOnce(staged, from, tokens, heads, out + r * (staged.out_strides.head / repeats), scales);
   }
 }
 
@@ -142,12 +198,17 @@ void StoreOnce(const StagedHeads& staged, const StagedPart& part, char* out, cha
 void DecodePart(const StagedHeads& staged, const StagedPart& part, const char* in, float* to) {
   const CodedHeads& coded = staged.coded;
   const rope_dtype dtype = coded.of->dtype;
+  const Heads buffer =
+      InBuffer(reinterpret_cast<char*>(to), ROPE_DTYPE_F32, part.heads, staged.width);
   const auto for_each_run = [&](const auto& run) {
-    ForEachChannelRun(staged, part, 0, staged.width, staged.in_strides, dtype, run);
+    ForEachRun({in, dtype, staged.in_strides}, buffer, part.tokens, part.heads, staged.width, run);
+  };
+  const auto floats_at = [&](int64_t offset) {
+    return reinterpret_cast<float*>(reinterpret_cast<char*>(to) + offset);
   };
   if (dtype == ROPE_DTYPE_Q8_0) {
-    for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
-      staged.kernels.decode_q8(in + offset, to + channel, count / kQ8Channels);
+    for_each_run([&](int64_t from_bytes, int64_t to_bytes, int64_t count) {
+      staged.kernels.decode_q8(in + from_bytes, floats_at(to_bytes), count / kQ8Channels);
     });
     return;
   }
@@ -157,8 +218,8 @@ void DecodePart(const StagedHeads& staged, const StagedPart& part, const char* i
     return reinterpret_cast<const uint8_t*>(in + offset);
   };
   if (scales.groups == 0) {
-    for_each_run([&](int64_t offset, int64_t channel, int64_t count) {
-      decode(codes_at(offset), to + channel, count, scales.value);
+    for_each_run([&](int64_t from_bytes, int64_t to_bytes, int64_t count) {
+      decode(codes_at(from_bytes), floats_at(to_bytes), count, scales.value);
     });
     return;
   }
@@ -220,17 +281,18 @@ void LoadPart(const StagedHeads& staged, const StagedPart& part) {
     return;
   }
   const Stage& stage = staged.stage;
-  const int size = ElementSize(staged.dtype), loaded = ElementSize(stage.loaded);
-  ForEachChannelRun(staged, part, 0, staged.width, staged.in_strides, staged.dtype,
-                    [&](int64_t offset, int64_t channel, int64_t count) {
-                      char* const to = part.loaded + channel * loaded;
-                      if (stage.loaded == staged.dtype) {
-                        std::memcpy(to, in + offset, static_cast<size_t>(count * size));
-                      } else {
-                        staged.kernels.widen[staged.dtype - 1](in + offset,
-                                                               reinterpret_cast<float*>(to), count);
-                      }
-                    });
+  const Heads to = InBuffer(part.loaded, stage.loaded, part.heads, staged.width);
+  ForEachRun({in, staged.dtype, staged.in_strides}, to, part.tokens, part.heads, staged.width,
+             [&](int64_t from_bytes, int64_t to_bytes, int64_t count) {
+               char* const out = part.loaded + to_bytes;
+               if (stage.loaded == staged.dtype) {
+                 std::memcpy(out, in + from_bytes,
+                             static_cast<size_t>(BytesOf(staged.dtype, count)));
+               } else {
+                 staged.kernels.widen[staged.dtype - 1](in + from_bytes,
+                                                        reinterpret_cast<float*>(out), count);
+               }
+             });
   if (staged.norm != nullptr && !staged.norm->after) {
     NormPart(staged, part, stage.loaded, part.loaded);
   }
@@ -250,16 +312,19 @@ void StorePart(const StagedHeads& staged, const StagedPart& part) {
   if (stage.turned != ROPE_DTYPE_F32 && output.dtype != stage.turned) {
     staged.kernels.widen[stage.turned - 1](part.turned, part.wide, channels);
   }
-  const int64_t repeats = output.repeats;
-  char* const out = staged.out + HeadOffset(staged.out_strides, 0, part.token, part.head);
-  const HeadStrides& strides = output.scales.strides;
-  for (int64_t r = 0; r < repeats; ++r) {
-    char* scales = staged.first_scales;
-    if (scales != nullptr) {
-      scales += HeadOffset(strides, 0, part.token, part.head) + r * (strides.head / repeats);
-    }
-    StoreOnce(staged, part, out + r * (staged.out_strides.head / repeats), scales);
+  const bool as_turned = output.dtype == stage.turned;
+  Heads heads = InBuffer(as_turned ? part.turned : reinterpret_cast<char*>(part.wide),
+                         as_turned ? stage.turned : ROPE_DTYPE_F32, part.heads, staged.width);
+  heads.data += BytesOf(heads.dtype, staged.first);
+  Store(staged, heads, part.token, part.tokens, part.head, part.heads);
+}
+
+void Convert(const StagedHeads& staged, int32_t tokens) {
+  if (staged.norm != nullptr || staged.coded.of != nullptr || !IsInEightBits(staged.output.dtype)) {
+    return RunStages(staged, tokens, [&](const StagedPart& part) { LoadPart(staged, part); });
   }
+  // All channels that are read are stored: only a norm has others.
+  Store(staged, {staged.in, staged.dtype, staged.in_strides}, 0, tokens, 0, staged.heads);
 }
 
 }  // namespace rope::cpu

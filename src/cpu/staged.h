@@ -88,9 +88,12 @@ struct StagedPart {
 void LoadPart(const StagedHeads& staged, const StagedPart& part);
 void StorePart(const StagedHeads& staged, const StagedPart& part);
 
-// Calls rotate(part) for one part after the other, whose `turned` it may rotate in place.
-template <class Rotate>
-void RunStages(const StagedHeads& staged, int32_t tokens, const Rotate& rotate) {
+// Heads that do not turn, to their output.
+void Convert(const StagedHeads& staged, int32_t tokens);
+
+// Calls fill(part) for one part after the other, which loads it and rotates its `turned`.
+template <class Fill>
+void RunStages(const StagedHeads& staged, int32_t tokens, const Fill& fill) {
   StageBuffer buffer;
   const bool is_wide = staged.stage.loaded == ROPE_DTYPE_F32;
   const int32_t most = is_wide ? StageBuffer::kFloats : StageBuffer::kNarrow;
@@ -107,8 +110,7 @@ void RunStages(const StagedHeads& staged, int32_t tokens, const Rotate& rotate) 
     part.tokens = std::min(per_part, tokens - part.token);
     for (part.head = 0; part.head < staged.heads; part.head += part.heads) {
       part.heads = std::min(heads, staged.heads - part.head);
-      LoadPart(staged, part);
-      rotate(part);
+      fill(part);
       StorePart(staged, part);
     }
   }

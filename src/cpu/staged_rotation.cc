@@ -48,24 +48,23 @@ void ForEachStaged(const Job& job, int n, int64_t batch, int64_t token, int coun
   });
 }
 
-// rotate(token, tokens, heads): so many tokens from one on, whose heads are to be rotated in place.
-template <class Rotate>
-void RotateParts(const Job& job, int n, int64_t batch, int64_t token, int count,
-                 const Rotate& rotate) {
-  ForEachStaged(job, n, batch, token, count,
-                [&](int64_t first, const StagedHeads& staged, int tokens) {
-                  RunStages(staged, tokens, [&](const StagedPart& part) {
-                    const rope_dtype dtype = staged.stage.turned;
-                    const int size = ElementSize(dtype);
-                    const int64_t head = int64_t{staged.width} * size;
-                    const bool loads_rest = staged.width != job.plan.context->rotary_dim;
-                    char* const heads =
-                        part.turned + (loads_rest ? job.plan.context->rotary_offset * size : 0);
-                    const HeadStrides strides = {0, head * part.heads, head};
-                    rotate(first + part.token, part.tokens,
-                           Tensor{heads, heads, strides, strides, 0, 0, part.heads, dtype, false});
-                  });
-                });
+// The span of the heads of a part, in place.
+Tensor SpanOf(const rope_context& context, const StagedHeads& staged, const StagedPart& part) {
+  const rope_dtype dtype = staged.stage.turned;
+  const bool loads_rest = staged.width != context.rotary_dim;
+  char* const heads = part.turned + (loads_rest ? BytesOf(dtype, context.rotary_offset) : 0);
+  const int64_t head = BytesOf(dtype, staged.width);
+  const HeadStrides strides = {0, head * part.heads, head};
+  return {heads, heads, strides, strides, 0, 0, part.heads, dtype, false};
+}
+
+// What turns heads where they are read, so that nothing is loaded before; null: there is nothing.
+// Those of 16 bits turn in f32 where no policy rounds anything but results.
+auto WideningOf(const Job& job, const StagedHeads& staged) {
+  const bool reads_them = staged.coded.of == nullptr && staged.stage.turned == ROPE_DTYPE_F32 &&
+                          (staged.norm == nullptr || staged.norm->after) &&
+                          staged.width == job.plan.context->rotary_dim;
+  return reads_them ? job.course.kernels.widening[staged.dtype - 1][job.course.order] : nullptr;
 }
 
 bool TurnsNothing(const OrderedRows& rows, int token, int values) {
@@ -82,7 +81,7 @@ bool TurnsNothing(const OrderedRows& rows, int token, int values) {
 void ConvertInStages(const Job& job, int n, int64_t batch, int64_t first, int count) {
   ForEachStaged(job, n, batch, first, count, [](int64_t, const StagedHeads& staged, int tokens) {
     if (KeepsCodes(staged)) return CopyCodes(staged, tokens);
-    RunStages(staged, tokens, [](const StagedPart&) {});
+    Convert(staged, tokens);
   });
 }
 
@@ -96,16 +95,27 @@ void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
   block.segments = context.segments.data();
   block.segment_count = static_cast<int32_t>(context.segments.size());
   block.in_cache = true;
-  RotateParts(job, n, batch, first + i, count,
-              [&](int64_t token, int32_t tokens, const Tensor& heads) {
-                block.tensor = &heads;
-                block.in = heads.in;
-                block.out = heads.out;
-                block.cos = rows.cos + (token - first) * rows.stride;
-                block.sin = rows.sin + (token - first) * rows.stride;
-                block.tokens = tokens;
-                job.course.rotations[n]->rotate(block);
-              });
+  const auto rotate_piece = [&](int64_t token, const StagedHeads& staged, int tokens) {
+    const auto widening = WideningOf(job, staged);
+    RunStages(staged, tokens, [&](const StagedPart& part) {
+      Tensor heads = SpanOf(context, staged, part);
+      if (widening != nullptr) {
+        heads.in = staged.in + HeadOffset(staged.in_strides, 0, part.token, part.head);
+        heads.in_strides = staged.in_strides;
+      } else {
+        LoadPart(staged, part);
+      }
+      const int64_t row = (token + part.token - first) * rows.stride;
+      block.tensor = &heads;
+      block.in = heads.in;
+      block.out = heads.out;
+      block.cos = rows.cos + row;
+      block.sin = rows.sin + row;
+      block.tokens = part.tokens;
+      (widening != nullptr ? widening : job.course.rotations[n]->rotate)(block);
+    });
+  };
+  ForEachStaged(job, n, batch, first + i, count, rotate_piece);
 }
 
 }  // namespace
@@ -132,10 +142,15 @@ void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batc
 
 void RotateByChannelsInStages(const Job& job, int n, const ChannelRow& row, int64_t batch,
                               int64_t token) {
-  RotateParts(job, n, batch, token, 1, [&](int64_t, int32_t, const Tensor& heads) {
-    RotateHeads(job.course.kernels, *job.plan.context, job.course.order, job.course.arithmetic,
-                heads, heads.in, heads.out, row);
-  });
+  const auto rotate_piece = [&](int64_t, const StagedHeads& staged, int tokens) {
+    RunStages(staged, tokens, [&](const StagedPart& part) {
+      LoadPart(staged, part);
+      const Tensor heads = SpanOf(*job.plan.context, staged, part);
+      RotateHeads(job.course.kernels, *job.plan.context, job.course.order, job.course.arithmetic,
+                  heads, heads.in, heads.out, row);
+    });
+  };
+  ForEachStaged(job, n, batch, token, 1, rotate_piece);
 }
 
 }  // namespace rope::cpu

@@ -93,22 +93,19 @@ void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
   });
 }
 
-// As Float8FromFloat of math/code.h, of numbers: the lower byte of each lane is the code without
-// its sign, more by that of BaseOf(). Anything may be above it.
+// The sum of Float8FromFloat of math/code.h, of sizes: units of the code in its lowest bits, its
+// exponent above 23 bits, and nothing between.
 template <Code kCode, class D>
-HWY_INLINE Bits<D> SizesAboveBase(D d, hn::Vec<D> value) {
+HWY_INLINE Bits<D> SumOfUnits(D d, hn::Vec<D> size) {
   const hn::RebindToUnsigned<D> du;
   constexpr Float8 kFormat = Float8Of(kCode);
-  constexpr int kShift = kFormat.Shift();
   const auto least = hn::Set(du, static_cast<uint32_t>(127 + kFormat.LeastExponent()) << 23);
-  const auto limited = hn::Min(hn::Abs(value), hn::Set(d, kFormat.largest));
-  const auto exponent = hn::And(limited, hn::BitCast(d, hn::Set(du, 0x7f800000u)));
+  const auto exponent = hn::And(size, hn::BitCast(d, hn::Set(du, 0x7f800000u)));
   // Rounded once on every target: the product is exact.
-  const auto sum =
-      hn::BitCast(du, hn::MulAdd(hn::Max(exponent, hn::BitCast(d, least)),
-                                 hn::Set(d, static_cast<float>(1 << kShift)), limited));
-  return hn::Add(hn::ShiftRight<kShift>(sum), sum);
+  return hn::BitCast(du, hn::MulAdd(hn::Max(exponent, hn::BitCast(d, least)),
+                                    hn::Set(d, static_cast<float>(1 << kFormat.Shift())), size));
 }
+// What the code of such a sum, without its sign, is less than exponent and units together.
 template <Code kCode>
 constexpr uint32_t BaseOf() {
   constexpr Float8 kFormat = Float8Of(kCode);
@@ -125,7 +122,11 @@ HWY_INLINE Bits<D> CodesOf(D d, hn::Vec<D> value) {
     const auto limited = hn::Max(hn::Min(number, hn::Set(d, kMostInt8)), hn::Set(d, kLeastInt8));
     return hn::BitCast(du, hn::Add(limited, hn::Set(d, kRoundsToInteger)));
   } else {
-    const auto code = hn::Sub(SizesAboveBase<kCode>(d, value), hn::Set(du, BaseOf<kCode>()));
+    constexpr Float8 kFormat = Float8Of(kCode);
+    const auto size = hn::Min(hn::Abs(value), hn::Set(d, kFormat.largest));
+    const auto sum = SumOfUnits<kCode>(d, size);
+    const auto code =
+        hn::Sub(hn::Add(hn::ShiftRight<kFormat.Shift()>(sum), sum), hn::Set(du, BaseOf<kCode>()));
     const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(du, value)), hn::Set(du, 0x80u));
     return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), hn::Set(du, uint32_t{kNanOfFloat8}),
                           hn::Or(code, sign));
@@ -153,6 +154,7 @@ HWY_INLINE Packed InOrder(Packed bytes) {
   return _mm512_permutexvar_epi32(
       _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), bytes);
 }
+HWY_INLINE Packed AddProducts(Packed a, Packed b) { return _mm512_madd_epi16(a, b); }
 HWY_INLINE Packed NearestIntegers(__m512 value) { return _mm512_cvtps_epi32(value); }
 HWY_INLINE bool HasNan(__m512 a, __m512 b, __m512 c, __m512 d) {
   return (_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) | _mm512_cmp_ps_mask(c, d, _CMP_UNORD_Q)) != 0;
@@ -165,6 +167,7 @@ HWY_INLINE Packed PackUnsigned(Packed a, Packed b) { return _mm256_packus_epi16(
 HWY_INLINE Packed InOrder(Packed bytes) {
   return _mm256_permutevar8x32_epi32(bytes, _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0));
 }
+HWY_INLINE Packed AddProducts(Packed a, Packed b) { return _mm256_madd_epi16(a, b); }
 HWY_INLINE Packed NearestIntegers(__m256 value) { return _mm256_cvtps_epi32(value); }
 HWY_INLINE bool HasNan(__m256 a, __m256 b, __m256 c, __m256 d) {
   return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q),
@@ -173,6 +176,25 @@ HWY_INLINE bool HasNan(__m256 a, __m256 b, __m256 c, __m256 d) {
 #endif
 HWY_INLINE Packed SignedBytes(const Packed words[4]) {
   return PackSigned(PackWords(words[0], words[1]), PackWords(words[2], words[3]));
+}
+
+// Of two vectors of numbers the codes without their signs, and kMargin more, in 16 bits; what is
+// beyond the largest code is beyond it there.
+template <Code kCode, int kMargin>
+HWY_INLINE Packed SizesInWords(const hn::Vec<FullTag>* value) {
+  const FullTag d;
+  const hn::RebindToUnsigned<FullTag> du;
+  const hn::Repartition<uint16_t, FullTag> du16;
+  constexpr int kShift = Float8Of(kCode).Shift() - 16;  // in the upper half of a sum
+  // Of a sum the upper half, and the units shifted to the exponent there.
+  const auto weights = hn::Set(du, (uint32_t{1} << 16) | (uint32_t{1} << kShift));
+  Packed sums[2];
+  for (int i = 0; i < 2; ++i) {
+    sums[i] = AddProducts(SumOfUnits<kCode>(d, hn::Abs(value[i])).raw, weights.raw);
+  }
+  const hn::Vec<decltype(du16)> words{PackWords(sums[0], sums[1])};
+  constexpr auto kBase = static_cast<uint16_t>(BaseOf<kCode>() - kMargin);
+  return hn::Sub(hn::ShiftRight<kShift>(words), hn::Set(du16, kBase)).raw;
 }
 
 // The codes of four vectors of numbers, in one store.
@@ -188,15 +210,14 @@ HWY_INLINE void StoreFourCodes(const hn::Vec<FullTag>* value, uint8_t* to) {
     }
     codes.raw = SignedBytes(words);
   } else {
+    // With a margin the largest code is 255, to which packing limits what is beyond.
+    constexpr int kMargin = kCode == Code::kE4m3 ? 0xff - 0x7e : 0xff - 0x7b;
     const hn::RebindToUnsigned<FullTag> du;
-    Packed bits[4];
-    for (int i = 0; i < 4; ++i) {
-      bits[i] = hn::BitCast(du, value[i]).raw;
-      words[i] = hn::And(SizesAboveBase<kCode>(d, value[i]), hn::Set(du, 0xffu)).raw;
-    }
-    codes.raw = PackUnsigned(PackWords(words[0], words[1]), PackWords(words[2], words[3]));
-    codes = hn::Sub(codes, hn::Set(du8, static_cast<uint8_t>(BaseOf<kCode>())));
-    const hn::Vec<decltype(du8)> signs{SignedBytes(bits)};
+    codes.raw =
+        PackUnsigned(SizesInWords<kCode, kMargin>(value), SizesInWords<kCode, kMargin>(value + 2));
+    codes = hn::Sub(codes, hn::Set(du8, uint8_t{kMargin}));
+    for (int i = 0; i < 4; ++i) words[i] = hn::BitCast(du, value[i]).raw;
+    const hn::Vec<decltype(du8)> signs{SignedBytes(words)};
     codes = hn::Or(codes, hn::And(signs, hn::Set(du8, uint8_t{0x80})));
   }
   codes.raw = InOrder(codes.raw);
@@ -206,10 +227,12 @@ HWY_INLINE void StoreFourCodes(const hn::Vec<FullTag>* value, uint8_t* to) {
 #define ROPE_PACKS_BYTES 0
 #endif
 
-template <Code kCode>
-void Encode(const float* from, uint8_t* to, int64_t count, float inverse) {
-  const auto value = [&](auto d, int64_t i)
-                         HWY_ATTR { return hn::Mul(hn::LoadU(d, from + i), hn::Set(d, inverse)); };
+template <class E, Code kCode>
+void Encode(const void* from, uint8_t* to, int64_t count, float inverse) {
+  const auto* elements = static_cast<const typename E::Raw*>(from);
+  const auto value = [&](auto d, int64_t i) HWY_ATTR {
+    return hn::Mul(E::Load(d, elements + i), hn::Set(d, inverse));
+  };
   int64_t first = 0;
 #if ROPE_PACKS_BYTES
   const FullTag d;
@@ -223,41 +246,49 @@ void Encode(const float* from, uint8_t* to, int64_t count, float inverse) {
     }
   }
 #endif
-  from += first;
+  elements += first;
   to += first;
   ForEachVector(count - first, [&](auto tag, int64_t i)
                                    HWY_ATTR { StoreCodes<kCode>(tag, value(tag, i), to + i); });
 }
 
-// The largest bits of whole vectors without their signs: sizes are in the order of their bits, NaN
-// behind all.
-template <bool kSkipsNan, class D>
-HWY_INLINE int32_t LargestBits(D d, const float* from, int64_t first, int64_t last) {
-  const hn::RebindToSigned<D> di;
-  auto largest = hn::Zero(di);
-  for (int64_t i = first; i < last; i += LanesOf(d)) {
-    auto size = hn::BitCast(di, hn::Abs(hn::LoadU(d, from + i)));
+// The largest bits of whole vectors of elements, without their signs: sizes are in the order of
+// their bits, NaN behind all.
+template <class E, bool kSkipsNan>
+HWY_INLINE int32_t LargestBits(const typename E::Raw* from, int64_t count) {
+  using Size = hwy::MakeSigned<typename E::Raw>;
+  const hn::Repartition<Size, FullTag> d;
+  auto largest = hn::Zero(d);
+  for (int64_t i = 0; i < count; i += LanesOf(d)) {
+    const auto bits = hn::LoadU(d, reinterpret_cast<const Size*>(from + i));
+    auto size = hn::And(bits, hn::Set(d, hwy::LimitsMax<Size>()));
     if constexpr (kSkipsNan) {
-      size = hn::IfThenZeroElse(hn::Gt(size, hn::Set(di, 0x7f800000)), size);
+      size = hn::IfThenZeroElse(hn::Gt(size, hn::Set(d, Size{E::kInfinity})), size);
     }
     largest = hn::Max(largest, size);
   }
-  return hn::GetLane(hn::MaxOfLanes(di, largest));
-}
-
-template <bool kSkipsNan>
-HWY_INLINE int32_t LargestBits(const float* from, int64_t count) {
-  const FullTag full;
-  const int64_t whole = count - count % LanesOf(full);
-  return HWY_MAX(LargestBits<kSkipsNan>(full, from, 0, whole),
-                 LargestBits<kSkipsNan>(OneTag(), from, whole, count));
+  const hn::RebindToSigned<FullTag> di;
+  auto words = hn::BitCast(di, largest);
+  if constexpr (sizeof(Size) == 2) {
+    words = hn::Max(hn::And(words, hn::Set(di, 0xffff)), hn::ShiftRight<16>(words));
+  }
+  return hn::GetLane(hn::MaxOfLanes(di, words));
 }
 
 // The largest SizeForScale.
-uint32_t LargestSize(const float* from, int64_t count) {
-  int32_t largest = LargestBits<false>(from, count);
-  if (HWY_UNLIKELY(largest > 0x7f800000)) largest = LargestBits<true>(from, count);
-  return static_cast<uint32_t>(HWY_MIN(largest, 0x7f7fffff));  // infinity: the largest float
+template <class E>
+uint32_t LargestSize(const void* from, int64_t count) {
+  const auto* elements = static_cast<const typename E::Raw*>(from);
+  const int64_t whole =
+      count - count % LanesOf(hn::Repartition<hwy::MakeSigned<typename E::Raw>, FullTag>());
+  int32_t bits = LargestBits<E, false>(elements, whole);
+  if (HWY_UNLIKELY(bits > E::kInfinity)) bits = LargestBits<E, true>(elements, whole);
+  const auto element = static_cast<hwy::MakeUnsigned<typename E::Raw>>(bits);
+  uint32_t largest = SizeForScale(LoadElement(E::kDtype, &element, 0));
+  for (int64_t i = whole; i < count; ++i) {
+    largest = HWY_MAX(largest, SizeForScale(LoadElement(E::kDtype, from, i)));
+  }
+  return largest;
 }
 
 void DecodeQ8(const void* from, float* to, int64_t blocks) {
@@ -283,37 +314,48 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<D>> Q8CodesOf(D d, hn::Vec<D> value) {
   return hn::Sub(hn::Add(whole, up), down);
 }
 
-void EncodeQ8(const float* from, void* to, int64_t blocks) {
+template <class E>
+void EncodeQ8(const void* from, void* to, int64_t blocks) {
+  const FullTag d;
+  const hn::RebindToUnsigned<FullTag> du;
+  const hn::Rebind<uint8_t, FullTag> du8;
+  static_assert(kQ8Channels % kMaxLanes == 0);
+  const auto* elements = static_cast<const typename E::Raw*>(from);
   auto* block = static_cast<uint8_t*>(to);
-  for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, from += kQ8Channels) {
-    const Q8Scale scale = Q8ScaleOf(BitsFloat(LargestSize(from, kQ8Channels)));
+  for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, elements += kQ8Channels) {
+    const Q8Scale scale = Q8ScaleOf(BitsFloat(LargestSize<E>(elements, kQ8Channels)));
     std::memcpy(block, &scale.stored, 2);
-    ForEachVector(kQ8Channels, [&](auto d, int64_t c) HWY_ATTR {
-      const hn::RebindToUnsigned<decltype(d)> du;
-      const hn::Rebind<uint8_t, decltype(d)> du8;
-      const auto codes = Q8CodesOf(d, hn::Mul(hn::LoadU(d, from + c), hn::Set(d, scale.inverse)));
+    for (int c = 0; c < kQ8Channels; c += LanesOf(d)) {
+      const auto value = hn::Mul(E::Load(d, elements + c), hn::Set(d, scale.inverse));
+      const auto codes = Q8CodesOf(d, value);
       hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, codes)), du8, block + 2 + c);
-    });
+    }
   }
 }
 
 template <int... kCode>
-void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+void FillDecoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
   ((kernels.decode[kCode] = &Decode<Code{kCode}>), ...);
-  ((kernels.encode[kCode] = &Encode<Code{kCode}>), ...);
+}
+
+template <class E, int... kCode>
+void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
+  ((kernels.encode[E::kDtype - 1][kCode] = &Encode<E, Code{kCode}>), ...);
+  kernels.encode_q8[E::kDtype - 1] = &EncodeQ8<E>;
+  kernels.largest_size[E::kDtype - 1] = &LargestSize<E>;
 }
 
 template <class... E>
 void FillStages(Kernels& kernels, Elements<E...>) {
+  constexpr auto kAllCodes = std::make_integer_sequence<int, kCodes>();
   ((kernels.widen[E::kDtype - 1] = &Widen<E>, kernels.narrow[E::kDtype - 1] = &Narrow<E>), ...);
+  (FillCoders<E>(kernels, kAllCodes), ...);
+  FillDecoders(kernels, kAllCodes);
 }
 
 void FillStages(Kernels& kernels) {
   FillStages(kernels, AllElements());
-  FillCoders(kernels, std::make_integer_sequence<int, kCodes>());
   kernels.decode_q8 = &DecodeQ8;
-  kernels.encode_q8 = &EncodeQ8;
-  kernels.largest_size = &LargestSize;
 }
 
 }  // namespace HWY_NAMESPACE
