@@ -220,9 +220,10 @@ rope_status DescribeSource(const Call& call, const Call& pages, const Names& nam
 }
 
 // The norms of q and k, of calls without a source.
-rope_status CheckNorms(const Call& call, const rope_fused& f, bool backward, const Shapes& shapes,
-                       const BesideShape& cached, int32_t row_heads, const Tensor tensors[3],
-                       int32_t count, GradientShapes* gradients, FusedPlan* fused) {
+rope_status CheckNorms(const Call& call, const rope_fused& f, bool backward, DataOf data_of,
+                       const Shapes& shapes, const BesideShape& cached, int32_t row_heads,
+                       const Tensor tensors[3], int32_t count, GradientShapes* gradients,
+                       FusedPlan* fused) {
   const auto check = [&](Normed which, const rope_norm* norm, const char* of,
                          const TensorShape& shape, int32_t first, int32_t last, bool keeps_width,
                          Norm* to) -> rope_status {
@@ -234,7 +235,8 @@ rope_status CheckNorms(const Call& call, const rope_fused& f, bool backward, con
     const Output& output = fused->outputs[last];
     keeps_width &= shape.in_place || shape.out.width == BytesOf(output.dtype, channels);
     const NormedTensor tensor = {t.dtype, t.heads, channels, true, keeps_width, backward};
-    if (rope_status s = CheckNorm(call, kNormNames[which], norm, tensor, to, &gradients[which])) {
+    if (rope_status s =
+            CheckNorm(call, kNormNames[which], norm, tensor, data_of, to, &gradients[which])) {
       return s;
     }
     if (row_heads != 1 && backward) {
@@ -355,9 +357,9 @@ rope_status CheckNormed(const Call& call, const char* name, rope_operation opera
                 "%s: %s must be NULL with BACKWARD in a %s context in this version", call.function,
                 name, backend.name);
   }
-  if (data_of == DataOf::kApplication) {
+  if (data_of == DataOf::kApplication && kOperations[operation].is_gradient()) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: %s must be NULL in this version: norms have other weights in every layer",
+                "%s: %s must be NULL with BACKWARD in a prepared call in this version",
                 call.function, name);
   }
   if (!has_source) return ROPE_OK;
@@ -495,8 +497,8 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
         return s;
       }
     }
-    if (rope_status s = CheckNorms(call, f, backward, shapes, beside[kCacheK], row_heads, tensors,
-                                   *count, gradients, fused)) {
+    if (rope_status s = CheckNorms(call, f, backward, data_of, shapes, beside[kCacheK], row_heads,
+                                   tensors, *count, gradients, fused)) {
       return s;
     }
   }
@@ -514,8 +516,8 @@ rope_status CheckFusedShapes(const Call& call, const Names& names, const FusedAr
     if (f.v_norm != nullptr) {
       const int32_t heads = backward ? f.v_out.heads : v.heads;
       const NormedTensor normed = {v.dtype, heads, v.head_dim, false, true, backward};
-      if (rope_status s = CheckNorm(call, kNormNames[kNormedV], f.v_norm, normed, &fused->v_norm,
-                                    &gradients[kNormedV])) {
+      if (rope_status s = CheckNorm(call, kNormNames[kNormedV], f.v_norm, normed, data_of,
+                                    &fused->v_norm, &gradients[kNormedV])) {
         return s;
       }
       norm = &fused->v_norm;

@@ -63,6 +63,14 @@ rope_status CheckChoices(const Call& call, const char* name, const rope_norm& n)
   return ROPE_OK;
 }
 
+// Of a prepared call.
+rope_status CheckNoData(const Call& call, const char* name, const char* field, const void* data) {
+  if (data == nullptr) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s->%s (%p) must be NULL: each rope_prepared_apply is given it", call.function,
+              name, field, data);
+}
+
 rope_status CheckEps(const Call& call, const char* name, const rope_norm& n) {
   const auto eps = static_cast<float>(n.eps);
   if (n.span == ROPE_NORM_SPAN_GIVEN) {
@@ -77,8 +85,8 @@ rope_status CheckEps(const Call& call, const char* name, const rope_norm& n) {
               call.function, name, n.eps);
 }
 
-rope_status CheckRstd(const Call& call, const char* name, const rope_norm& n,
-                      const NormRule& rule) {
+rope_status CheckRstd(const Call& call, const char* name, const rope_norm& n, const NormRule& rule,
+                      DataOf data_of) {
   const bool is_given = n.span == ROPE_NORM_SPAN_GIVEN;
   if (is_given && rule.has_mean) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -86,6 +94,7 @@ rope_status CheckRstd(const Call& call, const char* name, const rope_norm& n,
                 "too",
                 call.function, name, kKindNames[n.kind]);
   }
+  if (data_of == DataOf::kApplication) return CheckNoData(call, name, "rstd", n.rstd);
   if (rope_status s = CheckGiven(call, name, "rstd", n.rstd, is_given,
                                  is_given ? "ROPE_NORM_SPAN_GIVEN" : "another span than GIVEN")) {
     return s;
@@ -115,10 +124,15 @@ rope_status CheckWeightStride(const Call& call, const char* name, const rope_nor
 }
 
 rope_status CheckWeights(const Call& call, const char* name, const rope_norm& n,
-                         const NormRule& rule, const NormedTensor& tensor) {
+                         const NormRule& rule, const NormedTensor& tensor, DataOf data_of) {
   const char* const kind = kKindNames[n.kind];
-  if (rope_status s = CheckGiven(call, name, "weight", n.weight, rule.has_weight, kind)) return s;
-  if (rope_status s = CheckGiven(call, name, "bias", n.bias, rule.has_bias, kind)) return s;
+  if (data_of == DataOf::kApplication) {
+    if (rope_status s = CheckNoData(call, name, "weight", n.weight)) return s;
+    if (rope_status s = CheckNoData(call, name, "bias", n.bias)) return s;
+  } else {
+    if (rope_status s = CheckGiven(call, name, "weight", n.weight, rule.has_weight, kind)) return s;
+    if (rope_status s = CheckGiven(call, name, "bias", n.bias, rule.has_bias, kind)) return s;
+  }
   if (!rule.has_weight) {
     if (n.weight_dtype == 0 && n.weight_stride_head == 0) return ROPE_OK;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->%s must be 0 with %s, which has no weights",
@@ -263,7 +277,8 @@ rope_status CheckGradients(const Call& call, const NormNames& names, const rope_
 }  // namespace
 
 rope_status CheckNorm(const Call& call, const NormNames& names, const rope_norm* given,
-                      const NormedTensor& tensor, Norm* norm, GradientShapes* shapes) {
+                      const NormedTensor& tensor, DataOf data_of, Norm* norm,
+                      GradientShapes* shapes) {
   const char* const name = names.norm;
   rope_norm copy;
   if (given->struct_size != sizeof(rope_norm)) {
@@ -274,8 +289,8 @@ rope_status CheckNorm(const Call& call, const NormNames& names, const rope_norm*
   if (rope_status s = CheckChoices(call, name, n)) return s;
   const NormRule& rule = kNormRules[n.kind];
   if (rope_status s = CheckEps(call, name, n)) return s;
-  if (rope_status s = CheckRstd(call, name, n, rule)) return s;
-  if (rope_status s = CheckWeights(call, name, n, rule, tensor)) return s;
+  if (rope_status s = CheckRstd(call, name, n, rule, data_of)) return s;
+  if (rope_status s = CheckWeights(call, name, n, rule, tensor, data_of)) return s;
   if (rope_status s = CheckOrder(call, name, n, rule, tensor, norm)) return s;
   if (n.reserved != 0) {
     return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->reserved must be 0 in this version", call.function,
@@ -309,6 +324,36 @@ rope_status CheckNorm(const Call& call, const NormNames& names, const rope_norm*
   norm->channels = tensor.channels;
   norm->weight_stride = rule.has_weight ? n.weight_stride_head * ElementSize(n.weight_dtype) : 0;
   norm->rstd = n.rstd;
+  return ROPE_OK;
+}
+
+rope_status CheckNormData(const Call& call, const NormDataNames& names, const NormData& data,
+                          Norm* norm) {
+  const auto check = [&](const char* name, const void* address, bool needed,
+                         int size) -> rope_status {
+    if ((address != nullptr) != needed) {
+      return needed ? Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                           "%s: data->%s (NULL) must not be NULL: the prepared call has %s",
+                           call.function, name, name)
+                    : Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                           "%s: data->%s (%p) must be NULL: the prepared call has no %s",
+                           call.function, name, address, name);
+    }
+    if (IsAligned(address, static_cast<size_t>(size))) return ROPE_OK;
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: data->%s (%p) must be aligned to its element (%d bytes)", call.function, name,
+                address, size);
+  };
+  const NormRule rule = norm != nullptr ? norm->rule : NormRule{};
+  const int size = rule.has_weight ? ElementSize(norm->weight_dtype) : 1;
+  const bool has_rstd = norm != nullptr && norm->span == ROPE_NORM_SPAN_GIVEN;
+  if (rope_status s = check(names.weight, data.weight, rule.has_weight, size)) return s;
+  if (rope_status s = check(names.bias, data.bias, rule.has_bias, size)) return s;
+  if (rope_status s = check(names.rstd, data.rstd, has_rstd, sizeof(float))) return s;
+  if (norm == nullptr) return ROPE_OK;
+  norm->weight = static_cast<const char*>(data.weight);
+  norm->bias = static_cast<const char*>(data.bias);
+  norm->rstd = data.rstd;
   return ROPE_OK;
 }
 

@@ -41,9 +41,24 @@ struct GradientShapes {
   Footprint weights;  // of weight_grad, and of bias_grad
 };
 
-// Writes `shapes`, and Norm::gradients, with BACKWARD alone.
+// Writes `shapes`, and Norm::gradients, with BACKWARD alone. Of a prepared call the norm has no
+// addresses.
 rope_status CheckNorm(const Call& call, const NormNames& names, const rope_norm* given,
-                      const NormedTensor& tensor, Norm* norm, GradientShapes* shapes);
+                      const NormedTensor& tensor, DataOf data_of, Norm* norm,
+                      GradientShapes* shapes);
+
+// What a norm reads besides heads, and how messages call it.
+struct NormData {
+  const void *weight, *bias;
+  const float* rstd;
+};
+struct NormDataNames {
+  const char *weight, *bias, *rstd;
+};
+
+// That of an application of a prepared call, whose `norm`, null if it has none, gets it.
+rope_status CheckNormData(const Call& call, const NormDataNames& names, const NormData& data,
+                          Norm* norm);
 
 }  // namespace rope
 

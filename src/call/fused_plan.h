@@ -112,14 +112,22 @@ struct FusedPlan {
   bool has_slots() const { return (slots.kind | source.kind) != 0; }
   // Whether heads turn and are copied as they are, to outputs or to slots, and that is all.
   bool only_moves() const { return source.kind == 0 && !converts && !adds && !has_norms(); }
+  // Whether some heads are normed: by one norm, or by any.
+  bool IsUsed(const Norm& norm) const {
+    return HasNorm([&norm](const Norm* used) { return used == &norm; });
+  }
   bool has_norms() const {
-    for (const Norm* norm : norms) {
-      if (norm != nullptr) return true;
-    }
-    for (int n = 0; n < copies.count; ++n) {
-      if (copies.of[n].norm != nullptr) return true;
-    }
-    return false;
+    return HasNorm([](const Norm* used) { return used != nullptr; });
+  }
+  // After this has become a copy of `other`, by whose norms its heads would be normed.
+  void TakeNormsFrom(const FusedPlan& other) {
+    const auto take = [&](const Norm** norm) {
+      if (*norm == &other.q_norm) *norm = &q_norm;
+      if (*norm == &other.k_norm) *norm = &k_norm;
+      if (*norm == &other.v_norm) *norm = &v_norm;
+    };
+    for (const Norm*& norm : norms) take(&norm);
+    for (int n = 0; n < copies.count; ++n) take(&copies.of[n].norm);
   }
 
   // Which of Plan::tensors has slots as its output: there out_strides.batch leads from page to page
@@ -145,6 +153,18 @@ struct FusedPlan {
   const Norm* norms[3];  // of Plan::tensors; null: none
   Norm q_norm, k_norm, v_norm;
   int32_t grad_parts;  // of the gradients of weights that the norms ask for; 0: none does
+
+ private:
+  template <class Is>
+  bool HasNorm(const Is& is) const {
+    for (const Norm* norm : norms) {
+      if (is(norm)) return true;
+    }
+    for (int n = 0; n < copies.count; ++n) {
+      if (is(copies.of[n].norm)) return true;
+    }
+    return false;
+  }
 };
 
 }  // namespace rope

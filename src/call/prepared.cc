@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "call/check_fused_addresses.h"
+#include "call/check_norm.h"
 
 namespace rope {
 namespace {
@@ -37,6 +38,21 @@ constexpr Field kFields[] = {{"q", &rope_qk_data::q},
                              {"rest_out_scales", &rope_qk_data::rest_out_scales}};
 constexpr int kFirstBeside = 4, kFirstRare = kFirstBeside + kRest;
 static_assert(std::size(kFields) == kFirstBeside + kSourceK);
+
+// What the norms of q, k and v read.
+constexpr NormDataNames kNormDataNames[] = {
+    {"q_norm_weight", "q_norm_bias", "q_norm_rstd"},
+    {"k_norm_weight", "k_norm_bias", "k_norm_rstd"},
+    {"v_norm_weight", "v_norm_bias", "v_norm_rstd"},
+};
+struct NormsData {
+  NormData of[std::size(kNormDataNames)];
+};
+NormsData NormsOf(const rope_qk_data& d) {
+  return {{{d.q_norm_weight, d.q_norm_bias, d.q_norm_rstd},
+           {d.k_norm_weight, d.k_norm_bias, d.k_norm_rstd},
+           {d.v_norm_weight, d.v_norm_bias, d.v_norm_rstd}}};
+}
 
 // Those of the tensors that a plan has. `fused` is null without rope_fused.
 unsigned FieldsOf(const Shapes& shapes, const FusedShapes* fused) {
@@ -79,6 +95,21 @@ rope_status CheckGiven(const rope_qk_data& data, unsigned fields) {
               data.*pointer, name);
 }
 
+// Of a call without norms.
+rope_status CheckNoNorms(const Call& call, const rope_qk_data& data) {
+  uintptr_t given = 0;
+  const NormsData norms = NormsOf(data);
+  for (const NormData& norm : norms.of) {
+    for (const void* address : {norm.weight, norm.bias, static_cast<const void*>(norm.rstd)}) {
+      given |= reinterpret_cast<uintptr_t>(address);
+    }
+  }
+  for (int n = 0; given != 0 && n < 3; ++n) {
+    if (rope_status s = CheckNormData(call, kNormDataNames[n], norms.of[n], nullptr)) return s;
+  }
+  return ROPE_OK;
+}
+
 constexpr Names kNamesOfData = {
     "",
     "",
@@ -104,6 +135,19 @@ __attribute__((noinline)) rope_status ApplyFused(const rope_prepared& prepared, 
   const Tensor(&kept)[3] = prepared.plan.tensors;
   Tensor tensors[3] = {kept[0], kept[1], kept[2]};
   FusedPlan fused = prepared.fused->plan;
+  if (fused.has_norms()) {
+    fused.TakeNormsFrom(prepared.fused->plan);
+    const NormsData norms = NormsOf(data);
+    Norm* const of[] = {&fused.q_norm, &fused.k_norm, &fused.v_norm};
+    for (int n = 0; n < 3; ++n) {
+      if (rope_status s = CheckNormData(call, kNormDataNames[n], norms.of[n],
+                                        prepared.fused->normed[n] ? of[n] : nullptr)) {
+        return s;
+      }
+    }
+  } else if (rope_status s = CheckNoNorms(call, data)) {
+    return s;
+  }
   if (rope_status s = CheckAddresses(call, kNamesOfData, prepared.shapes, AddressesOf(data),
                                      fused.outputs, tensors)) {
     return s;
@@ -153,7 +197,12 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
   if (plan.fused != nullptr) {
     fused.plan.slots = fused.plan.source = {};
     fused.plan.from = {};
+    FusedPlan& checked = fused.plan;
+    fused.normed[0] = checked.IsUsed(checked.q_norm);
+    fused.normed[1] = checked.IsUsed(checked.k_norm);
+    fused.normed[2] = checked.IsUsed(checked.v_norm);
     prepared->fused = std::make_unique<PreparedFused>(fused);
+    prepared->fused->plan.TakeNormsFrom(checked);
     plan.fused = &prepared->fused->plan;
   }
   plan.function = kApply;
@@ -182,6 +231,7 @@ rope_status ApplyPrepared(const rope_prepared* prepared, const rope_qk_data* dat
   if (rope_status s = CheckGiven(*data, prepared->fields)) return s;
   const Call call = {kApply, *plan.context, plan.batch, plan.tokens};
   if (plan.fused != nullptr) return ApplyFused(*prepared, call, *data);
+  if (rope_status s = CheckNoNorms(call, *data)) return s;
   Tensor tensors[2];
   tensors[0] = plan.tensors[0];
   if (plan.tensor_count == 2) tensors[1] = plan.tensors[1];

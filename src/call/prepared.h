@@ -15,6 +15,7 @@ namespace rope {
 struct PreparedFused {
   FusedPlan plan;  // without addresses and slots
   FusedShapes shapes;
+  bool normed[3];  // q, k and v
 };
 
 }  // namespace rope

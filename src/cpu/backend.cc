@@ -72,10 +72,10 @@ bool IsNowhere(const char* in, const char* out) {
   return kFused && (in == nullptr || out == nullptr);
 }
 
-// Whether channels outside the span are written, too.
-bool WritesRest(const Plan& plan, int n) {
-  const Tensor& t = plan.tensors[n];
-  return plan.fused->norms[n]->channels != plan.context->rotary_dim &&
+// Whether channels of a normed tensor outside the span are written, too.
+bool WritesRest(const Job& job, int n) {
+  const Tensor& t = job.norms->given[n];
+  return job.fused->norms[n]->channels != job.plan.context->rotary_dim &&
          (t.in == t.out || t.copies_rest);
 }
 
@@ -88,7 +88,7 @@ OnePass OnePassOf(const Job& job, int n) {
   const Kernels::Rotation& rotation =
       job.course.kernels.normed_rotations[t.dtype - 1][job.course.order];
   return {job.course.order, rotation.order,
-          job.streams[n] ? rotation.rotate_streaming : rotation.rotate, WritesRest(job.plan, n)};
+          job.streams[n] ? rotation.rotate_streaming : rotation.rotate, WritesRest(job, n)};
 }
 
 // Whether the rotation is not all that writes: it has another pass, too, or is part of one.
@@ -102,10 +102,10 @@ bool NormsApart(const Job& job, int n) {
 HWY_NOINLINE void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count) {
   const bool after = NormPassOf(job, n) == NormPass::kAfter;
   const Norm& norm = *job.fused->norms[n];
-  Tensor t = job.plan.tensors[n];
+  Tensor t = job.norms->given[n];
   const int size = ElementSize(t.dtype);
   ChannelPart part = {t.in_span / size, t.out_span / size, job.plan.context->rotary_dim};
-  if (WritesRest(job.plan, n)) part = {0, 0, norm.channels};
+  if (WritesRest(job, n)) part = {0, 0, norm.channels};
   if (after) t.in_strides = t.out_strides;
   t.heads = job.tensors[n].heads;  // of one row
   const int64_t heads_before = int64_t{job.row_head} * t.heads;
@@ -499,10 +499,11 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
       plan.function, result, static_cast<unsigned long long>(ran), count);
 }
 
-HWY_NOINLINE rope_status ApplyFused(const Course& course, const Plan& plan) {
-  const Norms norms(plan);
-  return Run<true>(course, plan, norms.tensors, plan.fused, norms.some ? &norms : nullptr, nullptr,
-                   nullptr);
+HWY_NOINLINE rope_status ApplyFused(const Course& course, const Plan& plan, const Tensor* tensors,
+                                    const FusedPlan& fused, const KeptRows* rows,
+                                    const KeptSlots* slots) {
+  const Norms norms(plan, tensors, fused);
+  return Run<true>(course, plan, norms.tensors, &fused, norms.some ? &norms : nullptr, rows, slots);
 }
 
 rope_status Apply(const Plan& plan) {
@@ -511,7 +512,7 @@ rope_status Apply(const Plan& plan) {
   const FusedPlan* const fused = plan.fused;
   const bool to_outputs =
       fused == nullptr || (course.tokens == 1 && fused->only_moves() && !fused->has_slots());
-  if (!to_outputs) return ApplyFused(course, plan);
+  if (!to_outputs) return ApplyFused(course, plan, plan.tensors, *fused, nullptr, nullptr);
   const rope_status status =
       Run<false>(course, plan, plan.tensors, nullptr, nullptr, nullptr, nullptr);
   if (status == ROPE_OK && fused != nullptr) CopyBeside(*fused, {});
@@ -533,8 +534,10 @@ class PreparedOnCpu final : public PreparedCall {
       ApplyToOneToken(course_, *rows, slots, plan, tensors, fused);
       return ROPE_OK;
     }
-    return fused != nullptr ? Run<true>(course_, plan, tensors, fused, nullptr, rows, slots)
-                            : Run<false>(course_, plan, tensors, nullptr, nullptr, rows, nullptr);
+    if (fused == nullptr) {
+      return Run<false>(course_, plan, tensors, nullptr, nullptr, rows, nullptr);
+    }
+    return ApplyFused(course_, plan, tensors, *fused, rows, slots);
   }
 
  private:

@@ -331,14 +331,15 @@ int32_t WeightStep(const Norm& norm, int32_t apart) { return norm.weight_stride 
 
 }  // namespace
 
-Norms::Norms(const Plan& plan) : some(false) {
+Norms::Norms(const Plan& plan, const Tensor* given, const FusedPlan& fused)
+    : given(given), some(false) {
   for (int n = 0; n < plan.tensor_count; ++n) {
     Tensor& t = tensors[n];
-    t = plan.tensors[n];
+    t = given[n];
     passes[n] = NormPass::kNone;
-    const Norm* const norm = plan.fused->norms[n];
-    const bool adds = plan.fused->outputs[n].sums != 1;
-    if ((norm == nullptr && !adds) || IsStaged(*plan.fused, n, t.dtype)) continue;
+    const Norm* const norm = fused.norms[n];
+    const bool adds = fused.outputs[n].sums != 1;
+    if ((norm == nullptr && !adds) || IsStaged(fused, n, t.dtype)) continue;
     some = true;
     if (kOperations[plan.operation].is_gradient()) {
       passes[n] = NormPass::kGradient;

@@ -43,11 +43,12 @@ void FindTokenMoments(const NormOf& of, const char* in, float* root, float* mean
 // gradient passes the norm.
 enum class NormPass : uint8_t { kNone, kWithRotation, kBefore, kAfter, kGradient };
 
-// The norms of a call, and its tensors as the rotation sees them: in place, where a pass before has
-// been there.
+// The norms of a call, and its tensors: as they are given, and as the rotation sees them, in place
+// where a pass before has been there.
 struct Norms {
-  explicit Norms(const Plan& plan);
+  Norms(const Plan& plan, const Tensor* given, const FusedPlan& fused);
 
+  const Tensor* given;
   bool some;
   NormPass passes[3];
   Tensor tensors[3];

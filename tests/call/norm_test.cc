@@ -3,6 +3,7 @@
 // are about, and write nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "support/handles.h"
 #include "support/norm_call.h"
 #include "support/norm_reference.h"
+#include "support/prepared_call.h"
 #include "support/random.h"
 #include "support/targets.h"
 
@@ -179,6 +181,14 @@ TEST_P(NormTest, RandomCallsHaveTheBitsOfTheReference) {
     if (!k.in_place) {
       ASSERT_TRUE(k.in.bytes == k_before.bytes);
     }
+    // Prepared, it writes the same.
+    std::vector<char>&q_bytes = q.in_place ? q.in.bytes : q.out.bytes,
+    &k_bytes = k.in_place ? k.in.bytes : k.out.bytes;
+    const std::vector<char> q_written = q_bytes, k_written = k_bytes;
+    std::copy(q_image.begin(), q_image.end(), q_bytes.begin());
+    std::copy(k_image.begin(), k_image.end(), k_bytes.begin());
+    ASSERT_EQ(ApplyPrepared(context_, args), ROPE_OK) << rope_last_error();
+    ASSERT_TRUE(q_bytes == q_written && k_bytes == k_written) << "prepared";
   }
 }
 

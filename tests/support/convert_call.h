@@ -124,36 +124,6 @@ class ConvertCall {
   }
   void ExpectMemory(const std::vector<char>& want) const { ExpectBytes(memory_, written_, want); }
 
-  // The same call, prepared.
-  void ApplyPrepared(const Context& context) {
-    args();
-    rope_fused* const fused = &fused_;  // loses its addresses, as args_ does
-    rope_qk_data data = ROPE_INIT(rope_qk_data);
-    const auto move = [](rope_tensor* t, void** to, void** scales) {
-      *to = t->data;
-      t->data = nullptr;
-      if (t->scale == nullptr) return;
-      auto* scale = const_cast<rope_scale*>(t->scale);
-      *scales = scale->data;
-      scale->data = nullptr;
-    };
-    void* none;
-    move(&args_.q, &data.q, &none);
-    move(&args_.k, &data.k, &none);
-    move(&args_.q_out, &data.q_out, &data.q_out_scales);
-    move(&args_.k_out, &data.k_out, &data.k_out_scales);
-    move(&fused->v, &data.v, &none);
-    move(&fused->v_out, &data.v_out, &data.v_out_scales);
-    move(&fused->rest, &data.rest, &none);
-    move(&fused->rest_out, &data.rest_out, &data.rest_out_scales);
-    move(&cache_.k, &data.cache_k, &data.cache_k_scales);
-    move(&cache_.v, &data.cache_v, &data.cache_v_scales);
-    rope_prepared* prepared;
-    ASSERT_OK(rope_prepared_create(context.get(), &args_, &prepared));
-    EXPECT_OK(rope_prepared_apply(prepared, &data));
-    rope_prepared_destroy(prepared);
-  }
-
  private:
   // Any norm that the context and the outputs of q, k (turning) or v allow, or none.
   void MakeNorm(const rope_tensor& in, const std::vector<const ConvertedOutput*>& turning,
