@@ -1,6 +1,6 @@
 // QK norm: the heads of q and k are normed and turned in place, in one call. Beside it the same in
-// two calls (a norm with a NOPE context, and the rotation), in one call that rounds as these do,
-// the rotation alone, and sweeps over the same bytes.
+// two calls (a norm with a NOPE context, and the rotation), in one call that rounds as these do, as
+// one layer of a prepared call, the rotation alone, and sweeps over the same bytes.
 #include "norms.h"
 
 #include <benchmark/benchmark.h>
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "contexts.h"
@@ -36,17 +37,38 @@ rope_qk_args ArgsOf(const Tensors& t, const rope_fused* fused) {
   return args;
 }
 
+enum class Calls { kOne, kTwo, kPrepared, kRotation };
 struct Contender {
   const char* name;
-  bool norms, two_calls;
+  Calls calls;
   rope_norm_rounding rounding;
 };
 constexpr Contender kContenders[] = {
-    {"rope", true, false, ROPE_NORM_ROUNDING_FLOAT32},
-    {"rope_rounded", true, false, ROPE_NORM_ROUNDING_ROUNDED},
-    {"rope_two_calls", true, true, ROPE_NORM_ROUNDING_ROUNDED},
-    {"rope_without_norm", false, false, 0},
+    {"rope", Calls::kOne, ROPE_NORM_ROUNDING_FLOAT32},
+    {"rope_rounded", Calls::kOne, ROPE_NORM_ROUNDING_ROUNDED},
+    {"rope_two_calls", Calls::kTwo, ROPE_NORM_ROUNDING_ROUNDED},
+    {"rope_prepared", Calls::kPrepared, ROPE_NORM_ROUNDING_FLOAT32},
+    {"rope_without_norm", Calls::kRotation, 0},
 };
+
+struct DestroyPrepared {
+  void operator()(rope_prepared* prepared) const { rope_prepared_destroy(prepared); }
+};
+using Prepared = std::unique_ptr<rope_prepared, DestroyPrepared>;
+
+// A call with one norm for q and k, without addresses, which `data` gets. Null: it cannot be made.
+Prepared Prepare(const rope_context* context, rope_qk_args args, rope_norm norm,
+                 rope_qk_data* data) {
+  data->q = std::exchange(args.q.data, nullptr);
+  data->k = std::exchange(args.k.data, nullptr);
+  data->q_norm_weight = data->k_norm_weight = std::exchange(norm.weight, nullptr);
+  rope_fused fused = *args.fused;
+  fused.q_norm = fused.k_norm = &norm;
+  args.fused = &fused;
+  rope_prepared* prepared = nullptr;
+  if (rope_prepared_create(context, &args, &prepared) != ROPE_OK) return nullptr;
+  return Prepared(prepared);
+}
 
 // Which heads share an inverse root, and weights.
 enum class Shared { kByHead, kByAllHeads };
@@ -71,9 +93,16 @@ void Run(benchmark::State& state, rope_dtype dtype, rope_pairing pairing, int64_
   fused.q_norm = fused.k_norm = &norm;
   const rope_qk_args normed = ArgsOf(tensors, &fused), plain = ArgsOf(tensors, nullptr);
   rope_status status = rope != nullptr && nope != nullptr ? ROPE_OK : ROPE_ERROR_INTERNAL;
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  const bool is_prepared = contender.calls == Calls::kPrepared;
+  const Prepared prepared = is_prepared ? Prepare(rope.get(), normed, norm, &data) : nullptr;
   for (auto _ : state) {
-    if (contender.two_calls) status |= rope_apply_qk(nope.get(), &normed);
-    status |= rope_apply_qk(rope.get(), contender.norms && !contender.two_calls ? &normed : &plain);
+    if (is_prepared) {
+      status |= rope_prepared_apply(prepared.get(), &data);
+    } else {
+      if (contender.calls == Calls::kTwo) status |= rope_apply_qk(nope.get(), &normed);
+      status |= rope_apply_qk(rope.get(), contender.calls == Calls::kOne ? &normed : &plain);
+    }
     benchmark::ClobberMemory();
   }
   if (status != ROPE_OK) state.SkipWithError(rope_last_error());

@@ -1,8 +1,9 @@
 /* A small engine that generates text: two sequences in a paged cache, prompts first, then one token
- * of each per step. In every layer one call norms q and k, turns them, and stores the turned keys
- * and the values in pages, straight from the packed projection. The model has Qwen3's shape and
- * random weights; what it says is nonsense, but each token is that of plain code: one sequence, a
- * contiguous cache, and norm and rotation by their formulas. */
+ * of each per step. A call is prepared once for all layers of a step; in each layer it norms q and
+ * k, turns them, and stores the turned keys and the values in pages, straight from the packed
+ * projection. The model has Qwen3's shape and random weights; what it says is nonsense, but each
+ * token is that of plain code: one sequence, a contiguous cache, and norm and rotation by their
+ * formulas. */
 #include <librope/model.h>
 #include <librope/rope.h>
 
@@ -178,8 +179,8 @@ static void generate(const rope_context* rope, char texts[SEQUENCES][LONGEST + 1
     args.positions.offsets_i32 = lengths;
     args.positions.cu_seqlens = ends;
     args.positions.sequences = SEQUENCES;
-    args.q = packed_heads(&packed[0][0], Q_HEADS); /* is normed and turned in place */
-    args.k = packed_heads(&packed[0][Q], HEADS);   /* is only read */
+    args.q = packed_heads(NULL, Q_HEADS); /* is normed and turned in place */
+    args.k = packed_heads(NULL, HEADS);   /* is only read */
     rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
     cache.kind = ROPE_SLOTS_PAGED;
     cache.pages = PAGES;
@@ -187,21 +188,28 @@ static void generate(const rope_context* rope, char texts[SEQUENCES][LONGEST + 1
     cache.page_table = &table[0][0];
     cache.page_table_stride = WIDTH;
     cache.starts = lengths;
+    cache.k = cache.v = tensor(NULL, ROPE_LAYOUT_NHD, HEADS);
     rope_fused fused = ROPE_INIT(rope_fused);
     fused.cache = &cache;
-    fused.v = packed_heads(&packed[0][Q + KV], HEADS);
-    rope_norm q_norm = head_norm(), k_norm = head_norm();
-    fused.q_norm = &q_norm;
-    fused.k_norm = &k_norm;
+    fused.v = packed_heads(NULL, HEADS);
+    const rope_norm norm_of_heads = head_norm();
+    fused.q_norm = fused.k_norm = &norm_of_heads;
     args.fused = &fused;
+    rope_prepared* call;
+    check(rope_prepared_create(rope, &args, &call));
 
+    /* What is the layer's own. */
+    rope_qk_data data = ROPE_INIT(rope_qk_data);
+    data.q = &packed[0][0];
+    data.k = &packed[0][Q];
+    data.v = &packed[0][Q + KV];
     for (int l = 0; l < LAYERS; ++l) {
       for (int i = 0; i < args.tokens; ++i) project(l, x[i], packed[i]);
-      cache.k = tensor(k_pages[l][0][0][0], ROPE_LAYOUT_NHD, HEADS);
-      cache.v = tensor(v_pages[l][0][0][0], ROPE_LAYOUT_NHD, HEADS);
-      q_norm.weight = layers[l].q_norm;
-      k_norm.weight = layers[l].k_norm;
-      check(rope_apply_qk(rope, &args));
+      data.q_norm_weight = layers[l].q_norm;
+      data.k_norm_weight = layers[l].k_norm;
+      data.cache_k = k_pages[l];
+      data.cache_v = v_pages[l];
+      check(rope_prepared_apply(call, &data));
       for (int s = 0; s < SEQUENCES; ++s) {
         for (int i = ends[s]; i < ends[s + 1]; ++i) {
           float out[Q];
@@ -211,6 +219,7 @@ static void generate(const rope_context* rope, char texts[SEQUENCES][LONGEST + 1
         }
       }
     }
+    rope_prepared_destroy(call);
     for (int s = 0; s < SEQUENCES; ++s) {
       if (ends[s + 1] == ends[s]) continue;
       lengths[s] += ends[s + 1] - ends[s];
