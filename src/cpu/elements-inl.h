@@ -8,6 +8,8 @@
 #define LIBROPE_SRC_CPU_ELEMENTS_INL_H_
 #endif
 
+#include "cpu/target.h"
+
 #undef ROPE_NATIVE_F16
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || HWY_ARCH_ARM_A64
 #define ROPE_NATIVE_F16 1
@@ -177,6 +179,12 @@ struct F32 {
 struct RoundByIntegers {
   using WithTies = RoundByIntegers;
 
+  // To f32 again; any NaN stays one.
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Round(D d, hn::Vec<D> value) {
+    return hn::BitCast(d, UpperHalves(d, RoundToBf16(d, value)));
+  }
+
   // Both at once, on 16-bit lanes: the upper halves get a carry where the lower halves, plus one if
   // the upper is odd, exceed one half.
   template <class D>
@@ -324,7 +332,7 @@ struct Bf16RoundedBy {
   }
   template <class D>
   static HWY_INLINE hn::Vec<D> Round(D d, hn::Vec<D> value) {
-    return hn::BitCast(d, UpperHalves(d, RoundToBf16(d, value)));
+    return Rounding::Round(d, value);
   }
   // Of elements and rows: the lower half of a NaN is zero, as above, so that it stays one.
   template <class D>
@@ -345,15 +353,27 @@ struct RoundByInstruction {
   using WithTies = RoundByIntegers;
 
   template <class D>
+  static HWY_INLINE hn::Vec<D> Round(D d, hn::Vec<D> value) {
+    if constexpr (hn::MaxLanes(D()) == 16) {
+      __m256i halves;
+      asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(value.raw));
+      const bool has_zero = _mm256_testn_epi16_mask(halves, _mm256_set1_epi16(0x7fff)) != 0;
+      if (HWY_LIKELY(!has_zero) || !HasSubnormal(value.raw)) {
+        const __m512i words = _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+        return hn::Vec<D>{_mm512_castsi512_ps(words)};
+      }
+    }
+    return RoundByIntegers::Round(d, value);
+  }
+
+  template <class D>
   static HWY_INLINE Bits<D> ToWords(D d, hn::Vec<D> first, hn::Vec<D> second) {
     if constexpr (hn::MaxLanes(D()) == 16) {
       __m512i halves;
-      asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(first.raw), "v"(second.raw));
-      const auto order = _mm512_set_epi32(
-          0x1f000f, 0x1e000e, 0x1d000d, 0x1c000c, 0x1b000b, 0x1a000a, 0x190009, 0x180008, 0x170007,
-          0x160006, 0x150005, 0x140004, 0x130003, 0x120002, 0x110001, 0x100000);
-      const bool has_zero = _mm512_testn_epi16_mask(halves, _mm512_set1_epi16(0x7fff)) != 0;
-      if (HWY_LIKELY(!has_zero) || !(HasSubnormal(first.raw) || HasSubnormal(second.raw))) {
+      if (HWY_LIKELY(Convert(first.raw, second.raw, &halves))) {
+        const auto order = _mm512_set_epi32(
+            0x1f000f, 0x1e000e, 0x1d000d, 0x1c000c, 0x1b000b, 0x1a000a, 0x190009, 0x180008,
+            0x170007, 0x160006, 0x150005, 0x140004, 0x130003, 0x120002, 0x110001, 0x100000);
         return Bits<D>{_mm512_permutexvar_epi16(order, halves)};
       }
     }
@@ -367,6 +387,12 @@ struct RoundByInstruction {
     next_words = ToWords(d, next_first, next_second);
     return false;
   }
+  // All of one, then all of the other; false: integers have to round, as some are subnormal.
+  static HWY_INLINE bool Convert(__m512 first, __m512 second, __m512i* halves) {
+    asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(*halves) : "v"(first), "v"(second));
+    const bool has_zero = _mm512_testn_epi16_mask(*halves, _mm512_set1_epi16(0x7fff)) != 0;
+    return HWY_LIKELY(!has_zero) || !(HasSubnormal(first) || HasSubnormal(second));
+  }
 
  private:
   static HWY_INLINE bool HasSubnormal(__m512 value) {
@@ -375,6 +401,9 @@ struct RoundByInstruction {
   }
 };
 using ConvertedBF16 = Bf16RoundedBy<RoundByInstruction>;
+
+// CPUs with f16 arithmetic, too, make several operations of that instruction (bench/README.md).
+inline bool RoundsByInstruction() { return HasBf16Conversion() && !HasF16Arithmetic(); }
 #else
 #define ROPE_BF16_INSTRUCTION 0
 #endif

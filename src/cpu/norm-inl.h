@@ -195,6 +195,21 @@ void InverseRoots(float* sums, int count, float channels, float eps) {
   }
 }
 
+// Two vectors of channels that follow each other.
+template <class E, class D>
+HWY_INLINE void StoreTwo(D d, hn::Vec<D> first, hn::Vec<D> second, typename E::Raw* to) {
+#if ROPE_BF16_INSTRUCTION
+  if constexpr (std::is_same_v<E, ConvertedBF16> && hn::MaxLanes(D()) == 16) {
+    __m512i halves;
+    if (HWY_LIKELY(RoundByInstruction::Convert(first.raw, second.raw, &halves))) {
+      _mm512_storeu_si512(to, halves);
+      return;
+    }
+  }
+#endif
+  E::template StoreBoth<false>(d, first, to, second, to + LanesOf(d));
+}
+
 // Channels of heads that do not turn, by the steps of NormedChannel() in math/norm.h.
 template <class E, bool kMeans, bool kEager, class D>
 HWY_INLINE int NormVectors(D d, const NormedHeads& heads, int h, const typename E::Raw* in,
@@ -214,7 +229,7 @@ HWY_INLINE int NormVectors(D d, const NormedHeads& heads, int h, const typename 
   };
   for (; c + 2 * n <= heads.channels; c += 2 * n) {
     const auto first = normed(c), second = normed(c + n);
-    E::template StoreBoth<false>(d, first, out + c, second, out + c + n);
+    StoreTwo<E>(d, first, second, out + c);
   }
   return c;
 }
@@ -288,6 +303,9 @@ void FillNorms(Kernels& kernels, Elements<E...>) {
 
 void FillNorms(Kernels& kernels) {
   FillNorms(kernels, AllElements());
+#if ROPE_BF16_INSTRUCTION
+  if (RoundsByInstruction()) kernels.norm_heads[ROPE_DTYPE_BF16 - 1] = &NormAnyHeads<ConvertedBF16>;
+#endif
   kernels.inverse_roots = &InverseRoots;
 }
 

@@ -2,7 +2,6 @@
 // architecture. One file for each dtype: together they took one compiler minutes and 3 GB. -march
 // must not be given for this file.
 #include "cpu/kernels.h"
-#include "cpu/target.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/rotations_bf16.cc"
@@ -31,8 +30,7 @@ void FillBf16Rotations(Kernels& kernels) {
   FillRareTies<Bf16RoundedBy<RoundFromHalf>>(kernels);
 #endif
 #if ROPE_BF16_INSTRUCTION
-  // CPUs with f16 arithmetic, too, make several operations of that instruction (bench/README.md).
-  if (HasBf16Conversion() && !HasF16Arithmetic()) FillRareTies<ConvertedBF16>(kernels);
+  if (RoundsByInstruction()) FillRareTies<ConvertedBF16>(kernels);
 #endif
 }
 
