@@ -207,7 +207,9 @@ HWY_INLINE Block BlockOf(const Job& job, int n, const OrderedRows& rows, int i, 
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
   const Caches& caches = *context.caches;
-  const Ask ask = IsNarrow(t.dtype) ? caches.narrow : caches.f32;
+  Ask ask = IsNarrow(t.dtype) ? caches.narrow : caches.f32;
+  // A norm leaves the memory time to bring what a rotation alone waits for.
+  if (ask == Ask::kNot && NormPassOf(job, n) == NormPass::kWithRotation) ask = Ask::kIntoL2;
   block.prefetch_into_l1 = ask == Ask::kIntoL1;
   block.in_cache = job.in_cache;
   if (course.prefetch) {
