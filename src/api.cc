@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/aligned.h"
+#include "base/dtype_text.h"
 #include "base/guard.h"
 #include "base/limits.h"
 #include "base/status.h"
@@ -217,7 +218,8 @@ rope_status rope_apply_thd(const rope_context* context, rope_dtype dtype, int64_
     if (!IsDtype(dtype)) {
       return dtype == 0 ? Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: dtype (0) is required", kFunction)
                         : Fail(ROPE_ERROR_UNSUPPORTED,
-                               "%s: dtype (%d) is not known to this version", kFunction, dtype);
+                               "%s: dtype (%s) must be F32, F16 or BF16 in this version", kFunction,
+                               DtypeText(dtype).text);
     }
     if (tokens > INT64_MAX / static_cast<int64_t>(sizeof(int64_t))) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,

@@ -220,11 +220,11 @@ func TestBlocksThatDoNotFit(t *testing.T) {
 		"does not fit its slice of 12 blocks of 32 channels")
 	refused(t, appendTo(c, Strided(memory, heads, Strides{Token: 4*blockSize - 1, Head: dim}), k, nil),
 		"KVCache.K.Strides.Batch")
-	refused(t, appendTo(c, NHD(memory, heads), k, &Scale{Value: 1}), "KVCache.KScale must be nil with DType (8)")
+	refused(t, appendTo(c, NHD(memory, heads), k, &Scale{Value: 1}), "KVCache.KScale must be nil with DType (DTypeQ80)")
 	refused(t, appendTo(narrow, NHD(memory[:9], heads), BSHD(make([]float32, 2*heads*48), heads), nil),
 		"KVCache.K must have a HeadDim (48) that is a multiple of 32")
 	refused(t, apply(BSHD(memory[:9], heads).Any()), "slice of 9 blocks of 32 channels")
-	refused(t, apply(BSHD(memory[:8], heads).Any().WithScale(&Scale{Value: 1})), "must be nil with DType (8)")
+	refused(t, apply(BSHD(memory[:8], heads).Any().WithScale(&Scale{Value: 1})), "must be nil with DType (DTypeQ80)")
 	none, tokens := BSHD[float32](nil, 1).Any(), Step{Batch: 1, Tokens: 2, Positions: Offset(0)}
 	_, err := PrepareCall(narrow, Call{Q: none, QOut: BSHD[Q80](nil, 1).Any()}, tokens)
 	refused(t, err, "qOut must have a HeadDim (48) that is a multiple of 32")

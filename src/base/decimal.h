@@ -3,6 +3,7 @@
 #define LIBROPE_SRC_BASE_DECIMAL_H_
 
 #include <charconv>
+#include <cstdint>
 
 namespace rope {
 
@@ -10,6 +11,7 @@ namespace rope {
 struct Decimal {
   char text[32];
 
+  explicit Decimal(int32_t value) { *std::to_chars(text, text + sizeof(text) - 1, value).ptr = 0; }
   explicit Decimal(double value) {
     constexpr int kDigits = 6;  // as %g
     *std::to_chars(text, text + sizeof(text) - 1, value, std::chars_format::general, kDigits).ptr =

@@ -349,8 +349,8 @@ rope_status CheckNormed(const Call& call, const char* name, rope_operation opera
   const Backend& backend = *call.context.backend;
   if (!kOperations[operation].takes_rows) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: %s must be NULL with operation (%d): norms need FORWARD or BACKWARD",
-                call.function, name, operation);
+                "%s: %s must be NULL with ROPE_OPERATION_%s: norms need FORWARD or BACKWARD",
+                call.function, name, kOperations[operation].name);
   }
   if (kOperations[operation].is_gradient() && !backend.has_gradients) {
     return Fail(ROPE_ERROR_UNSUPPORTED,

@@ -4,6 +4,8 @@
 #include <iterator>
 
 #include "base/aligned.h"
+#include "base/decimal.h"
+#include "base/dtype_text.h"
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "call/check_tensors.h"
@@ -76,13 +78,13 @@ rope_status CheckEps(const Call& call, const char* name, const rope_norm& n) {
   if (n.span == ROPE_NORM_SPAN_GIVEN) {
     if (n.eps == 0) return ROPE_OK;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s->eps (%g) must be 0 with ROPE_NORM_SPAN_GIVEN, whose rstd contains it",
-                call.function, name, n.eps);
+                "%s: %s->eps (%s) must be 0 with ROPE_NORM_SPAN_GIVEN, whose rstd contains it",
+                call.function, name, Decimal(n.eps).text);
   }
   if (eps > 0 && std::isfinite(eps)) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: %s->eps (%g) is required, and must be positive and finite as a float",
-              call.function, name, n.eps);
+              "%s: %s->eps (%s) is required, and must be positive and finite as a float",
+              call.function, name, Decimal(n.eps).text);
 }
 
 rope_status CheckRstd(const Call& call, const char* name, const rope_norm& n, const NormRule& rule,
@@ -140,9 +142,13 @@ rope_status CheckWeights(const Call& call, const char* name, const rope_norm& n,
                 kind);
   }
   if (!IsDtype(n.weight_dtype)) {
-    if (n.weight_dtype != 0) return Unknown(call, name, "weight_dtype", n.weight_dtype);
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->weight_dtype (0) is required with weight",
-                call.function, name);
+    if (n.weight_dtype == 0) {
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->weight_dtype (0) is required with weight",
+                  call.function, name);
+    }
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s->weight_dtype (%s) must be F32, F16 or BF16 in this version", call.function,
+                name, DtypeText(n.weight_dtype).text);
   }
   const int size = ElementSize(n.weight_dtype);
   if (rope_status s = CheckAligned(call, name, "weight", n.weight, size)) return s;
@@ -156,8 +162,9 @@ rope_status CheckOrder(const Call& call, const char* name, const rope_norm& n, c
   norm->in_f32 = false;
   const bool after = n.order == ROPE_NORM_ORDER_AFTER;
   if (after && !tensor.turns) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->order (%d) must be 0: v does not turn",
-                call.function, name, n.order);
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %s->order (ROPE_NORM_ORDER_AFTER) must be 0: v does not turn", call.function,
+                name);
   }
   if (after && !tensor.keeps_width) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -211,10 +218,10 @@ rope_status CheckX(const Call& call, const NormNames& names, const rope_norm& n,
     return ROPE_OK;
   }
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: %s (dtype %d, %d heads of %d channels) must be like the output (dtype %d, %d "
-              "heads of %d channels), which is its gradient",
-              call.function, names.x, x.dtype, x.heads, width, tensor.dtype, tensor.heads,
-              tensor.channels);
+              "%s: %s (%s, %d heads of %d channels) must be like the output (%s, %d heads of %d "
+              "channels), which is its gradient",
+              call.function, names.x, DtypeText(x.dtype).text, x.heads, width,
+              DtypeText(tensor.dtype).text, tensor.heads, tensor.channels);
 }
 
 // The gradients of weights and biases.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "base/dtype_text.h"
 #include "base/status.h"
 #include "call/check_scale.h"
 #include "math/element.h"
@@ -31,8 +32,8 @@ rope_status CheckSums(const Call& call, const char* name, const rope_tensor& out
   }
   if (out.dtype != in.dtype) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: %s.dtype (%d) must be that of %s (%d), whose heads are added, in this version",
-                call.function, name, out.dtype, in_name, in.dtype);
+                "%s: %s.dtype (%s) must be that of %s (%s), whose heads are added, in this version",
+                call.function, name, DtypeText(out.dtype).text, in_name, DtypeText(in.dtype).text);
   }
   output->sums = in.heads / out.heads;
   return ROPE_OK;

@@ -189,6 +189,8 @@ __attribute__((noinline)) rope_status CheckRare(const Call& call, const char* na
 
 }  // namespace
 
+const char* NameOfPositionKind(rope_position_kind kind) { return kPositionKinds[kind].name; }
+
 rope_status CheckPositions(const Call& call, const char* name, const rope_positions& p,
                            PositionSource* source) {
   const auto& [function, context, batch, tokens] = call;

@@ -12,6 +12,9 @@ namespace rope {
 rope_status CheckPositions(const Call& call, const char* name, const rope_positions& positions,
                            PositionSource* source);
 
+// Of a kind that has passed CheckPositions(), without ROPE_POSITIONS_.
+const char* NameOfPositionKind(rope_position_kind kind);
+
 // Batch rows, one after the other, that share a row of positions.
 inline int64_t BatchRepeatOf(const rope_positions& positions) {
   return positions.batch_repeat != 0 ? positions.batch_repeat : 1;

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "base/aligned.h"
+#include "base/dtype_text.h"
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "call/overlap.h"
@@ -75,17 +76,18 @@ rope_status CheckRows(const Call& call, const char* name, const rope_cos_sin* gi
   const CosSinFormat& format = kCosSinFormats[rows->format];
   if (use == RowUse::kRead && !format.is_read) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s->format (%d) is an output format and cannot be read", function, name,
-                rows->format);
+                "%s: %s->format (ROPE_COS_SIN_%s) must be one that is read: this is of outputs "
+                "alone",
+                function, name, kCosSinFormatNames[rows->format]);
   }
   if (!IsDtype(rows->dtype)) {
-    return Fail(ROPE_ERROR_UNSUPPORTED, "%s: %s->dtype (%d) is not known to this version", function,
-                name, rows->dtype);
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s->dtype (%s) must be F32, F16 or BF16 in this version", function, name,
+                DtypeText(rows->dtype).text);
   }
   if (format.is_angles() && rows->dtype != ROPE_DTYPE_F32) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s->dtype (%d) must be ROPE_DTYPE_F32 (1) for angles", function, name,
-                rows->dtype);
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->dtype (%s) must be F32 for angles", function,
+                name, DtypeText(rows->dtype).text);
   }
   if (rows->pairs != context.pairs) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "base/decimal.h"
+#include "base/dtype_text.h"
 #include "base/status.h"
 #include "base/struct_size.h"
 #include "math/element.h"
@@ -20,9 +22,16 @@ struct Field {
   const Call& call;
   const char* tensor;
 
-  rope_status Needs(const char* field, double value, const char* rule) const {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.scale->%s (%.10g) %s", call.function, tensor,
+  rope_status Needs(const char* field, const char* value, const char* rule) const {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.scale->%s (%s) %s", call.function, tensor,
                 field, value, rule);
+  }
+  template <class T>
+  rope_status Needs(const char* field, T number, const char* rule) const {
+    return Needs(field, static_cast<const char*>(Decimal(number).text), rule);
+  }
+  rope_status NeedsDtype(rope_dtype dtype, const char* rule) const {
+    return Needs("dtype", static_cast<const char*>(DtypeText(dtype).text), rule);
   }
   rope_status IsFlag(const char* field, int32_t value) const {
     return value == 0 || value == 1 ? ROPE_OK : Needs(field, value, "must be 0 or 1");
@@ -42,7 +51,7 @@ rope_status CheckFlags(const Field& field, const rope_scale& s) {
 rope_status CheckValue(const Field& field, const rope_scale& s) {
   if (!IsScale(s.value)) return field.Needs("value", s.value, "must be from 2^-126 to 2^126");
   const char* const kOfData = "must be 0 with value, which serves all";
-  if (s.dtype != 0) return field.Needs("dtype", s.dtype, kOfData);
+  if (s.dtype != 0) return field.NeedsDtype(s.dtype, kOfData);
   if (s.group != 0) return field.Needs("group", s.group, kOfData);
   if ((s.stride_batch | s.stride_token | s.stride_head) != 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -65,9 +74,7 @@ rope_status CheckComputed(const Field& field, const rope_scale& s, bool has_arra
     return ROPE_OK;
   }
   if (!has_array) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s.scale->value (%.9g) must be 0, as scales are computed, and written to data",
-                field.call.function, field.tensor, static_cast<double>(s.value));
+    return field.Needs("value", s.value, "must be 0, as scales are computed, and written to data");
   }
   if (s.dtype == ROPE_DTYPE_E8M0 && s.power_of_two == 0) {
     return field.Needs("power_of_two", 0, "must be 1 with E8M0");
@@ -126,8 +133,8 @@ rope_status DescribeArray(const Field& field, const rope_scale& s, int32_t heads
 rope_status CheckScale(const Call& call, const char* name, const rope_tensor& t, int64_t width,
                        ScaleOwner of, DataOf data_of, GroupScales* scales, BesideShape* shape) {
   if (t.scale == nullptr) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.scale (NULL) is required by its dtype (%d)",
-                call.function, name, t.dtype);
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.scale (NULL) is required by its dtype (%s)",
+                call.function, name, DtypeText(t.dtype).text);
   }
   const rope_scale* given = t.scale;
   rope_scale copy;
@@ -162,7 +169,7 @@ rope_status CheckScale(const Call& call, const char* name, const rope_tensor& t,
   }
   if (s.value != 0) return field.Needs("value", s.value, "must be 0 with data");
   if (s.dtype != ROPE_DTYPE_F32 && s.dtype != ROPE_DTYPE_E8M0) {
-    return field.Needs("dtype", s.dtype, "must be F32 (1) or E8M0 (7), as data is given");
+    return field.NeedsDtype(s.dtype, "must be F32 or E8M0, as data is given");
   }
   if (s.group < 0 || (s.group != 0 && width % s.group != 0)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.scale->group (%d) must divide %lld",

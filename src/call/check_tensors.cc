@@ -1,8 +1,10 @@
 #include "call/check_tensors.h"
 
 #include <cstddef>
+#include <iterator>
 
 #include "base/aligned.h"
+#include "base/dtype_text.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "call/check_output.h"
@@ -103,22 +105,28 @@ bool IsLayout(rope_layout layout) {
          layout <= (kInCache ? ROPE_LAYOUT_HND : ROPE_LAYOUT_STRIDED);
 }
 
+// By number.
+constexpr const char* kLayoutNames[] = {"", "BSHD", "BHSD", "SBHD", "STRIDED", "NHD", "HND"};
+static_assert(std::size(kLayoutNames) == ROPE_LAYOUT_HND + 1);
+
 template <TensorKind kKind>
 rope_status FailLayout(const Call& call, const char* name, rope_layout layout) {
   if (layout <= 0 || layout > ROPE_LAYOUT_HND) return Unknown(call, name, "layout", layout);
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              IsInCache(kKind) ? "%s: %s.layout (%d) must be NHD, HND or STRIDED, as it is a cache"
-                               : "%s: %s.layout (%d) is NHD or HND, which only a cache has",
-              call.function, name, layout);
+              IsInCache(kKind)
+                  ? "%s: %s.layout (ROPE_LAYOUT_%s) must be NHD, HND or STRIDED, as it is a cache"
+                  : "%s: %s.layout (ROPE_LAYOUT_%s) must be BSHD, BHSD, SBHD or STRIDED: only a "
+                    "cache has it",
+              call.function, name, kLayoutNames[layout]);
 }
 
 // Whether the context turns what counts as a dtype.
 rope_status CheckTurns(const Call& call, const char* name, rope_dtype dtype, rope_dtype counts_as) {
   if (IsFor(call.context.rounding.arithmetic, counts_as)) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: %s.dtype (%d) must be ROPE_DTYPE_F16 (%d), which is all that a context with "
+              "%s: %s.dtype (%s) must be ROPE_DTYPE_F16, which is all that a context with "
               "ROPE_ROUNDING_NATIVE rotates",
-              call.function, name, dtype, ROPE_DTYPE_F16);
+              call.function, name, DtypeText(dtype).text);
 }
 
 // A dtype that is not computed with.
@@ -128,14 +136,14 @@ rope_status CheckCode(const Call& call, const char* name, rope_dtype dtype) {
     constexpr bool kIsSource = IsInput(kKind) && IsInCache(kKind);
     if (kIsSource && DoesTurn(kKind)) return CheckTurns(call, name, dtype, ROPE_DTYPE_F32);
     if (kIsSource || !IsInput(kKind)) return ROPE_OK;
-    return Fail(
-        ROPE_ERROR_UNSUPPORTED,
-        "%s: %s.dtype (%d) is of 8 bits, which only outputs and caches have in this version",
-        call.function, name, dtype);
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: %s.dtype (%s) must be F32, F16 or BF16: only outputs and caches have 8 bits "
+                "in this version",
+                call.function, name, DtypeText(dtype).text);
   }
   if (dtype != ROPE_DTYPE_E8M0) return Unknown(call, name, "dtype", dtype);
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.dtype (%d) is that of scales, not of tensors",
-              call.function, name, dtype);
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.dtype (%s) must not be that of scales",
+              call.function, name, DtypeText(dtype).text);
 }
 
 // What most tensors have not.
@@ -147,9 +155,10 @@ rope_status CheckRare(const Call& call, const char* name, const rope_tensor& t) 
   const bool has_own = t.dtype == ROPE_DTYPE_Q8_0;
   if (!IsDtype(t.dtype) && !has_own) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              has_own ? "%s: %s.scale must be NULL with dtype (%d), whose blocks have their own"
-                      : "%s: %s.scale must be NULL with dtype (%d), which is none of 8 bits",
-              call.function, name, t.dtype);
+              has_own
+                  ? "%s: %s.scale (%p) must be NULL with dtype (%s), whose blocks have their own"
+                  : "%s: %s.scale (%p) must be NULL with dtype (%s), which is none of 8 bits",
+              call.function, name, static_cast<const void*>(t.scale), DtypeText(t.dtype).text);
 }
 
 // A tensor of a prepared call gets its address later.

@@ -50,10 +50,10 @@ rope_status CheckMove(const char* function, const rope_qk_args& args) {
   if (kind >= ROPE_POSITIONS_IDS_T) return ROPE_OK;
   return Fail(
       ROPE_ERROR_INVALID_ARGUMENT,
-      "%s: args->positions.kind (%d) must be IDS_* with SHIFT, which moves token i by ids[i]: "
-      "OFFSET and SEQ_OFFSETS would move it by offset + i. One distance for all tokens is "
-      "IDS_STRIDED with strides 0",
-      function, kind);
+      "%s: args->positions.kind (ROPE_POSITIONS_%s) must be IDS_* with SHIFT, which moves token i "
+      "by ids[i]: OFFSET and SEQ_OFFSETS would move it by offset + i. One distance for all tokens "
+      "is IDS_STRIDED with strides 0",
+      function, NameOfPositionKind(kind));
 }
 
 // Positions or rows: exactly one.
@@ -78,9 +78,9 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
   }
   if (!kOperations[args.operation].takes_rows) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: args->operation (%d) must be FORWARD or BACKWARD with args->cos_sin, whose "
-                "rows hold the attention factor",
-                function, args.operation);
+                "%s: args->operation (ROPE_OPERATION_%s) must be FORWARD or BACKWARD with "
+                "args->cos_sin, whose rows hold the attention factor",
+                function, kOperations[args.operation].name);
   }
   return CheckRows(call, "args->cos_sin", args.cos_sin, RowUse::kRead, &plan->rows,
                    &plan->row_heads);

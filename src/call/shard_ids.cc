@@ -42,8 +42,9 @@ rope_status WriteShardIds(const char* function, int64_t batch, int64_t tokens,
   if (rope_status s = CheckPositions(call, "positions->", read, &source)) return s;
   if (source.type != PositionSource::kNone && !source.per_sequence) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: positions->kind (%d) must be OFFSET or SEQ_OFFSETS: the others have ids",
-                function, positions->kind);
+                "%s: positions->kind (ROPE_POSITIONS_%s) must be OFFSET or SEQ_OFFSETS: the others "
+                "have ids",
+                function, NameOfPositionKind(positions->kind));
   }
   const int64_t repeat = BatchRepeatOf(read);
   for (int64_t b = 0; ids != nullptr && b < batch; ++b) {

@@ -6,6 +6,7 @@
 
 #include "base/aligned.h"
 #include "base/decimal.h"
+#include "base/dtype_text.h"
 #include "base/limits.h"
 #include "base/struct_size.h"
 #include "context/backend.h"
@@ -288,9 +289,11 @@ rope_status CheckTables(const char* function, const rope_config& c, int pairs, i
                 c.short_factor != nullptr ? "short_factor" : "long_factor");
   }
   if (c.inv_freq != nullptr && c.scaling != ROPE_SCALING_DEFAULT) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: config->scaling (%d) must be DEFAULT (0) with inv_freq, which replaces it",
-                function, c.scaling);
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: config->scaling (ROPE_SCALING_%s) must be DEFAULT with inv_freq, which replaces "
+        "it",
+        function, kScalingRules[c.scaling].name);
   }
   const bool tables = c.short_factor != nullptr || c.freq_factors != nullptr ||
                       c.inv_freq != nullptr || c.pair_axis != nullptr || c.frequency != nullptr;
@@ -342,8 +345,10 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
           CheckEnum(function, "rounding", c.rounding, false, std::size(kRoundings) - 1)) {
     return s;
   }
-  if (rope_status s = CheckEnum(function, "inv_freq_dtype", c.inv_freq_dtype, false, kDtypes)) {
-    return s;
+  if (c.inv_freq_dtype != 0 && !IsDtype(c.inv_freq_dtype)) {
+    return Fail(ROPE_ERROR_UNSUPPORTED,
+                "%s: config->inv_freq_dtype (%s) must be 0, F16 or BF16 in this version", function,
+                DtypeText(c.inv_freq_dtype).text);
   }
   if (c.angle == ROPE_ANGLE_GGML) {
     if (rope_status s = CheckGgml(function, c)) return s;

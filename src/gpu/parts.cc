@@ -1,5 +1,6 @@
 #include "gpu/parts.h"
 
+#include "base/dtype_text.h"
 #include "base/status.h"
 #include "math/angle.h"
 #include "math/operation.h"
@@ -104,9 +105,9 @@ rope_status CheckScales(const Plan& plan, int32_t n, int32_t capacity) {
   const bool is_q8 = output.dtype == ROPE_DTYPE_Q8_0;
   if (!is_q8 && !(output.HasScaleArray() && output.scales.computed)) return ROPE_OK;
   return Fail(ROPE_ERROR_UNSUPPORTED,
-              is_q8 ? "%s: %s.dtype (8), whose scales are computed, on CUDA needs at most %d pairs "
-                      "with this angle and these positions, and the context has %d: give rows "
-                      "(args->cos_sin)"
+              is_q8 ? "%s: %s.dtype (ROPE_DTYPE_Q8_0), whose scales are computed, on CUDA needs at "
+                      "most %d pairs with this angle and these positions, and the context has %d: "
+                      "give rows (args->cos_sin)"
                     : "%s: %s.scale->computed (1) on CUDA needs at most %d pairs with this angle "
                       "and these positions, and the context has %d: give scales, or rows "
                       "(args->cos_sin)",
@@ -124,9 +125,9 @@ rope_status CheckParts(const Plan& plan) {
     if (plan.fused != nullptr && plan.fused->Decodes(n)) {
       return Fail(
           ROPE_ERROR_UNSUPPORTED,
-          "%s: args->fused->source->k.dtype (%d), of 8 bits, on CUDA needs at most %d pairs "
+          "%s: args->fused->source->k.dtype (%s), of 8 bits, on CUDA needs at most %d pairs "
           "with this angle and these positions, and the context has %d",
-          plan.function, plan.fused->source_k.dtype, capacity, context.pairs);
+          plan.function, DtypeText(plan.fused->source_k.dtype).text, capacity, context.pairs);
     }
     if (plan.fused != nullptr && plan.fused->converts) {
       if (rope_status s = CheckScales(plan, n, capacity)) return s;

@@ -65,6 +65,12 @@ inline constexpr CosSinFormat kCosSinFormats[] = {
 };
 static_assert(std::size(kCosSinFormats) == ROPE_COS_SIN_ANGLES_FULL + 1);
 
+inline constexpr const char* kCosSinFormatNames[] = {
+    "",        "PACKED",     "PACKED_SIN_FIRST", "SPLIT",       "FULL_HALVES", "FULL_INTERLEAVED",
+    "COMPLEX", "SINUSOIDAL", "ANGLES",           "ANGLES_FULL",
+};
+static_assert(std::size(kCosSinFormatNames) == std::size(kCosSinFormats));
+
 constexpr bool IsFormat(rope_cos_sin_format format) {
   return format > 0 && format < static_cast<rope_cos_sin_format>(std::size(kCosSinFormats));
 }

@@ -19,6 +19,7 @@ enum class Factor : uint8_t { kAttention, kInverseAttention, kOne };
 enum class Positions : uint8_t { kPlaces, kDistances, kFromPlaces };
 
 struct OperationRule {
+  const char* name;
   Way way;
   bool negates_angle;
   Factor factor;
@@ -34,16 +35,16 @@ struct OperationRule {
 
 // By number.
 inline constexpr OperationRule kOperations[] = {
-    // FORWARD: a R(p) x
-    {Way::kForward, false, Factor::kAttention, true, Positions::kPlaces, true},
-    // BACKWARD: a R(-p) x
-    {Way::kBack, true, Factor::kAttention, true, Positions::kPlaces, false},
-    // INVERSE: 1/a R(-p) x
-    {Way::kBack, true, Factor::kInverseAttention, false, Positions::kPlaces, true},
-    // SHIFT: R(p) x
-    {Way::kAfter, false, Factor::kOne, false, Positions::kDistances, true},
-    // REROTATE: a/a' R(p) R'(-p') x, whose factor is that of two sets
-    {Way::kAfter, false, Factor::kOne, false, Positions::kFromPlaces, true},
+    // a R(p) x
+    {"FORWARD", Way::kForward, false, Factor::kAttention, true, Positions::kPlaces, true},
+    // a R(-p) x
+    {"BACKWARD", Way::kBack, true, Factor::kAttention, true, Positions::kPlaces, false},
+    // 1/a R(-p) x
+    {"INVERSE", Way::kBack, true, Factor::kInverseAttention, false, Positions::kPlaces, true},
+    // R(p) x
+    {"SHIFT", Way::kAfter, false, Factor::kOne, false, Positions::kDistances, true},
+    // a/a' R(p) R'(-p') x, whose factor is that of two sets
+    {"REROTATE", Way::kAfter, false, Factor::kOne, false, Positions::kFromPlaces, true},
 };
 static_assert(std::size(kOperations) == ROPE_OPERATION_REROTATE + 1);
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/aligned.h"
+#include "base/decimal.h"
 #include "base/status.h"
 #include "librope/model.h"
 
@@ -31,8 +32,8 @@ rope_status CheckFraction(const Prompt& prompt, int32_t index) {
   constexpr double kMost = 1 << 30;  // ids between two frames
   const double fraction = prompt.Fraction(index);
   if (!(fraction >= 0 && fraction <= kMost)) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: t_intervals[%d] (%g) must be from 0 to 2^30",
-                prompt.function, index, fraction);
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: t_intervals[%d] (%s) must be from 0 to 2^30",
+                prompt.function, index, Decimal(fraction).text);
   }
   const rope_prompt_part& part = prompt.parts[index];
   if (fraction != 0 && (part.t == 0 || part.t_interval != 0)) {

@@ -71,7 +71,7 @@ const Bad kBad[] = {
     {"SHIFT by an offset",
      [](A* a) { a->operation = ROPE_OPERATION_SHIFT, a->positions = Offset(-16); },
      kInvalid,
-     {"positions.kind (1)", "SHIFT", "IDS_STRIDED"}},
+     {"positions.kind (ROPE_POSITIONS_OFFSET)", "SHIFT", "IDS_STRIDED"}},
     {"SHIFT by offsets",
      [](A* a) {
        static const int32_t offsets[] = {-16};
@@ -79,7 +79,7 @@ const Bad kBad[] = {
        a->positions.kind = ROPE_POSITIONS_SEQ_OFFSETS, a->positions.offsets_i32 = offsets;
      },
      kInvalid,
-     {"positions.kind (2)", "SHIFT"}},
+     {"positions.kind (ROPE_POSITIONS_SEQ_OFFSETS)", "SHIFT"}},
     {"no tensor", [](A* a) { a->q = a->k = rope_tensor{}; }, kInvalid, {"args->q", "args->k"}},
     // Tensors.
     {"data NULL", [](A* a) { a->q.data = nullptr; }, kInvalid, {"q.data (NULL)"}},
@@ -96,7 +96,7 @@ const Bad kBad[] = {
     {"dtype unknown",
      [](A* a) { a->k.dtype = kLastDtype + 1; },
      kUnsupported,
-     {"k.dtype (4)", "8 bits", "outputs"}},
+     {"k.dtype (ROPE_DTYPE_F8_E4M3)", "8 bits", "outputs"}},
     {"dtype negative", [](A* a) { a->k.dtype = -4; }, kUnsupported, {"k.dtype (-4)"}},
     {"layout missing", [](A* a) { a->q.layout = 0; }, kInvalid, {"q.layout (0)", "required"}},
     {"layout unknown", [](A* a) { a->q.layout = 7; }, kUnsupported, {"q.layout (7)"}},
@@ -348,11 +348,11 @@ const Bad kBad[] = {
     {"rows backwards",
      [](A* a) { GivenRows(a), a->operation = ROPE_OPERATION_INVERSE; },
      kInvalid,
-     {"operation (2)", "FORWARD or BACKWARD"}},
+     {"operation (ROPE_OPERATION_INVERSE)", "FORWARD or BACKWARD"}},
     {"rows to shift",
      [](A* a) { GivenRows(a), a->operation = ROPE_OPERATION_SHIFT; },
      kInvalid,
-     {"operation (3)"}},
+     {"operation (ROPE_OPERATION_SHIFT)"}},
     {"rows struct_size",
      [](A* a) { GivenRows(a), rows.struct_size = 12; },
      kInvalid,
@@ -368,7 +368,7 @@ const Bad kBad[] = {
     {"rows of an output format",
      [](A* a) { GivenRows(a), rows.format = ROPE_COS_SIN_SINUSOIDAL; },
      kInvalid,
-     {"format (7)", "output"}},
+     {"format (ROPE_COS_SIN_SINUSOIDAL)", "output"}},
     {"rows dtype missing", [](A* a) { GivenRows(a), rows.dtype = 0; }, kInvalid, {"dtype (0)"}},
     {"rows dtype unknown",
      [](A* a) { GivenRows(a), rows.dtype = kLastDtype + 1; },
@@ -524,15 +524,15 @@ TEST_F(ApplyErrors, OfNativeRoundingNameTheDtype) {
   args.positions = Offset(1);
   EXPECT_EQ(rope_apply_qk(context.get(), &args), kInvalid);
   ExpectMessage("rope_apply_qk",
-                {"args->k.dtype (3)", "ROPE_DTYPE_F16 (2)", "ROPE_ROUNDING_NATIVE"});
+                {"args->k.dtype (ROPE_DTYPE_BF16)", "ROPE_DTYPE_F16,", "ROPE_ROUNDING_NATIVE"});
   rope_prepared* prepared = nullptr;
   args.q.data = args.k.data = nullptr;
   EXPECT_EQ(rope_prepared_create(context.get(), &args, &prepared), kInvalid);
-  ExpectMessage("rope_prepared_create", {"args->k.dtype (3)", "ROPE_DTYPE_F16 (2)"});
+  ExpectMessage("rope_prepared_create", {"args->k.dtype (ROPE_DTYPE_BF16)", "ROPE_DTYPE_F16,"});
   const int64_t ids[kTokens] = {1, 2, 3, 4};
   EXPECT_EQ(rope_apply_thd(context.get(), ROPE_DTYPE_F32, kTokens, ids, kQ, 1, nullptr, 0),
             kInvalid);
-  ExpectMessage("rope_apply_thd", {"q.dtype (1)", "ROPE_DTYPE_F16 (2)"});
+  ExpectMessage("rope_apply_thd", {"q.dtype (ROPE_DTYPE_F32)", "ROPE_DTYPE_F16,"});
 }
 
 TEST_F(ApplyErrors, OfTheShortCallNameItsOwnArguments) {
@@ -548,7 +548,7 @@ TEST_F(ApplyErrors, OfTheShortCallNameItsOwnArguments) {
   EXPECT_EQ(rope_apply_thd(c, 0, kTokens, ids, kQ, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"dtype (0)"});
   EXPECT_EQ(rope_apply_thd(c, kLastDtype + 1, kTokens, ids, kQ, 2, kK, 1), kUnsupported);
-  ExpectOwnMessage(name, {"dtype (", "not known"});
+  ExpectOwnMessage(name, {"dtype (ROPE_DTYPE_F8_E4M3)", "F32, F16 or BF16"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, nullptr, 2, kK, 1), kInvalid);
   ExpectOwnMessage(name, {"q", "q_heads (2)"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 0), kInvalid);

@@ -190,7 +190,7 @@ const Bad kBad[] = {
     {"layout",
      [](All* a) { a->source.k.layout = ROPE_LAYOUT_BSHD; },
      kInvalid,
-     {"args->fused->source->k.layout (1)", "NHD"}},
+     {"args->fused->source->k.layout (ROPE_LAYOUT_BSHD)", "NHD"}},
     {"heads",
      [](All* a) { a->cache.k.heads = 1; },
      kInvalid,
@@ -210,15 +210,15 @@ const Bad kBad[] = {
     {"no scale of codes that are read",
      [](All* a) { InCodes(a), a->source.k.scale = nullptr; },
      kInvalid,
-     {"args->fused->source->k.scale (NULL) is required by its dtype (6)"}},
+     {"args->fused->source->k.scale (NULL) is required by its dtype (ROPE_DTYPE_I8)"}},
     {"no scale of codes that are written",
      [](All* a) { InCodes(a), a->cache.k.scale = nullptr; },
      kInvalid,
-     {"args->fused->cache->k.scale (NULL) is required by its dtype (6)"}},
+     {"args->fused->cache->k.scale (NULL) is required by its dtype (ROPE_DTYPE_I8)"}},
     {"a scale of what has none",
      [](All* a) { InCodes(a), a->source.k.dtype = a->cache.k.dtype = ROPE_DTYPE_F32; },
      kInvalid,
-     {"args->fused->source->k.scale must be NULL with dtype (1)"}},
+     {"args->fused->source->k.scale (0x", "must be NULL with dtype (ROPE_DTYPE_F32)"}},
     {"value of a source",
      [](All* a) {
        InCodes(a), a->source_scale = ROPE_INIT(rope_scale), a->source_scale.value = -1;
@@ -232,7 +232,7 @@ const Bad kBad[] = {
     {"dtype of scales that are read",
      [](All* a) { InCodes(a), a->source_scale.dtype = ROPE_DTYPE_BF16; },
      kInvalid,
-     {"args->fused->source->k.scale->dtype (3) must be F32 (1) or E8M0 (7)"}},
+     {"args->fused->source->k.scale->dtype (ROPE_DTYPE_BF16) must be F32 or E8M0"}},
     {"values without a scale",
      [](All* a) {
        InCodes(a), a->source.v = a->cache.v = a->source.k, a->source.v.scale = nullptr;
@@ -360,7 +360,7 @@ TEST(MoveErrors, CodesDoNotTurnInF16) {
   Mapped(&a);
   InCodes(&a);
   EXPECT_EQ(rope_apply_qk(context.get(), &a.args), kInvalid);
-  ExpectMessage(kFunction, {"args->fused->source->k.dtype (6) must be ROPE_DTYPE_F16 (2)"});
+  ExpectMessage(kFunction, {"args->fused->source->k.dtype (ROPE_DTYPE_I8) must be ROPE_DTYPE_F16"});
 }
 
 TEST(MoveErrors, PreparedCallsHaveNoSource) {

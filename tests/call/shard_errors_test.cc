@@ -178,7 +178,7 @@ TEST(ShardErrors, OfIds) {
   by_ids.kind = ROPE_POSITIONS_IDS_T;
   by_ids.ids_i64 = kIds;
   EXPECT_EQ(rope_shard_ids(1, 8, &by_ids, ids.data(), nullptr), kInvalid);
-  ExpectMessage("rope_shard_ids", {"kind (3)", "OFFSET or SEQ_OFFSETS"});
+  ExpectMessage("rope_shard_ids", {"kind (ROPE_POSITIONS_IDS_T)", "OFFSET or SEQ_OFFSETS"});
   EXPECT_OK(rope_shard_ids(0, 8, &positions, nullptr, nullptr));
   EXPECT_EQ(ids, Numbers(8, -1));
   EXPECT_OK(rope_shard_ids(2, 4, &positions, ids.data(), nullptr));

@@ -102,7 +102,7 @@ const Bad kBad[] = {
     {"inv_freq_dtype unknown",
      [](C* c) { c->inv_freq_dtype = kLastDtype + 1; },
      kUnsupported,
-     {"inv_freq_dtype (", "not known to this version"}},
+     {"inv_freq_dtype (ROPE_DTYPE_F8_E4M3) must be 0, F16 or BF16"}},
     {"scaling unknown",
      [](C* c) { c->scaling = kLastScaling + 1; },
      kUnsupported,
@@ -292,7 +292,7 @@ const Bad kBad[] = {
        WithTable(c, &C::inv_freq, kTable), c->scaling = ROPE_SCALING_LINEAR, c->factor = 2;
      },
      kInvalid,
-     {"scaling (1)", "inv_freq"}},
+     {"scaling (ROPE_SCALING_LINEAR)", "inv_freq"}},
     {"freq_factors NaN",
      [](C* c) { WithTable(c, &C::freq_factors, kBadTable); },
      kInvalid,

@@ -315,7 +315,8 @@ TEST_F(StagedOutputs, RefusalsNameFieldValueAndRule) {
   args.q_out.scale = nullptr;
   EXPECT_EQ(walk(), ROPE_ERROR_UNSUPPORTED);
   EXPECT_STREQ(rope_last_error(),
-               "test: args->q_out.dtype (8), whose scales are computed, on CUDA needs at most 128 "
+               "test: args->q_out.dtype (ROPE_DTYPE_Q8_0), whose scales are computed, on CUDA "
+               "needs at most 128 "
                "pairs with this angle and these positions, and the context has 256: give rows "
                "(args->cos_sin)");
   args.q_out.dtype = ROPE_DTYPE_I8;

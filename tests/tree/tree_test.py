@@ -166,6 +166,18 @@ class Facts(Tree):
         self.expect_none(wrong, "Ask the table there. If the place is a new one: ENUMERATORS in "
                                 "tests/tree/tree_test.py.")
 
+    def test_messages_name_enumerators_and_write_numbers_in_one_way(self):
+        wrong = []
+        for path in files("src"):
+            for literal in re.findall(r'"%s: (?:[^"\\]|\\.)*"(?:\s*"(?:[^"\\]|\\.)*")*', path.read_text()):
+                message = re.sub(r'"\s*"', "", literal)
+                if re.search(r"%[\d.]*l?[efg]", message):
+                    wrong.append(f"{name(path)}: {message} depends on the locale: Decimal")
+                if re.search(r"(kind|dtype|layout|format|operation|scaling|pairing|angle|rounding|order|span|scheme)"
+                             r" \(%d\) (?!is not known)", message):
+                    wrong.append(f"{name(path)}: {message} has a number for an enumerator")
+        self.expect_none(wrong)
+
     def test_every_place_of_enumerators_has_some(self):
         wrong = []
         for prefix, places in ENUMERATORS.items():

@@ -515,7 +515,7 @@ def test_native_rounding_is_that_of_f16_instructions(rng):
     # In float64 the multiply-add is exact, but for its one rounding.
     want = (q.astype(np.float64) * cos + (half * sin).astype(np.float64)).astype(np.float16)
     np.testing.assert_array_equal(rope.apply(q, np.arange(9)), want)
-    with pytest.raises(ValueError, match="DTYPE_F16 .*rounding='native'"):
+    with pytest.raises(ValueError, match=r"\(float32\) must be float16, .*rounding='native'"):
         rope.apply(q.astype(np.float32), np.arange(9))
 
 

@@ -36,12 +36,15 @@ NORM_KINDS = _numbers("NORM_KIND")
 NORM_SPANS = _numbers("NORM_SPAN")
 NORM_ORDERS = _numbers("NORM_ORDER")
 NORM_ROUNDINGS = _numbers("NORM_ROUNDING")
-# By NumPy's names: f16 is float16. Those of 8 bits are of outputs and caches alone.
-DTYPES = {
-    re.sub(r"f(\d)", r"float\1", name): n
-    for name, n in _numbers("DTYPE").items()
-    if n <= lib.ROPE_DTYPE_BF16
-}
+
+
+def _dtype(name: str) -> str:
+    """NumPy's name of one of C's: f16 is float16."""
+    return re.sub(r"^i(?=\d)", "int", re.sub(r"f(?=\d)", "float", name.lower()))
+
+
+# Those of 8 bits are of outputs and caches alone.
+DTYPES = {_dtype(name): n for name, n in _numbers("DTYPE").items() if n <= lib.ROPE_DTYPE_BF16}
 
 VERSION = (lib.ROPE_VERSION_MAJOR, lib.ROPE_VERSION_MINOR, lib.ROPE_VERSION_PATCH)
 
@@ -92,8 +95,11 @@ _PATHS = re.compile(
     r"|\bpositions->"
 )
 _SLOTS = re.compile(r"\bslots_i(?:32|64)\b")
-_CHOICES = re.compile(r"\bROPE_(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION)_(\w+)")
-_NORM_CHOICES = re.compile(r"\bROPE_NORM_(KIND|SPAN|ORDER|ROUNDING)_(\w+)")
+_DTYPE = re.compile(r"\bROPE_DTYPE_(\w+)")
+# As the value of a field, in brackets, or as a keyword.
+_CHOICES = re.compile(
+    r"(\()?\bROPE_(?:NORM_)?(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION|KIND|SPAN|ORDER)_(\w+)"
+)
 _NORMS = re.compile(r"\b([qkv])_norm\b(?:->)?")
 _MEMORY = re.compile(r"\bcache_([kv])\b")
 _FREED = re.compile(r"\b([qkv]\w*|cache\.[kv])(?:\.data)? \(NULL\) must not be NULL.*")
@@ -109,10 +115,10 @@ def translated(message: str, who: str | None = None) -> str:
     speaker, colon, text = message.partition(": ")
     if not colon or not speaker.startswith("rope_"):
         return message
-    text = _CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", _PATHS.sub("", text))
+    text = _DTYPE.sub(lambda m: _dtype(m[1]), _PATHS.sub("", text))
+    text = _CHOICES.sub(lambda m: f"({m[3].lower()!r}" if m[1] else f"{m[2].lower()}={m[3].lower()!r}", text)
     text = text.replace("cache->", "cache.").replace("source->", "source.")
     text = _MEMORY.sub(r"cache.\1", _SLOTS.sub("slots", text))
-    text = _NORM_CHOICES.sub(lambda m: f"{m[1].lower()}={m[2].lower()!r}", text)
     text = _NORMS.sub(lambda m: f"norms.{m[1]}" + ("." if m[0].endswith(">") else ""), text)
     text = _FREED.sub(r"\1 has no memory: its storage was freed", text)
     text = text.replace("accept it by name", f"accept it by name {ACCEPT}")

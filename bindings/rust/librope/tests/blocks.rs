@@ -169,7 +169,7 @@ fn what_does_not_fit_is_refused() {
     let odd = Strides { batch: 0, token: ROW - 16, head: DIM };
     says(refused(apply(ViewMut::strided(&mut out, HEADS, odd))), "must be multiples of 32");
     let scaled = ViewMut::bshd(&mut out, HEADS).with_scale(Scale::given(1.0));
-    says(refused(apply(scaled)), "q_out.scale must be NULL with dtype (8)");
+    says(refused(apply(scaled)), "must be NULL with dtype (ROPE_DTYPE_Q8_0)");
 
     let narrow = Config::new(48, 10000.0, Pairing::Halves).build().unwrap();
     let (step, q) = (Step::new(1, 2, Positions::Offset(0)), &q[..2 * 2 * 48]);
