@@ -9,7 +9,6 @@ package rope
 import "C"
 
 import (
-	"fmt"
 	"math"
 	"unsafe"
 )
@@ -272,14 +271,8 @@ func pagesOf[T OutputElement](function, name string, t *Tensor[T], raw *C.ropego
 	n, good := t.elements(dim, &size)
 	// A slice has more bytes than channels.
 	if dtype := dtypeOf[T](); !good || !t.Layout.holds(n, len(t.Data)*dtype.channels()) {
-		return nil, t.Layout.misfit(function, t.pageWords(name, dim, &size), len(t.Data), dtype)
+		return nil, t.Layout.misfit(function, t.words(name, dim, &size, true), len(t.Data), dtype)
 	}
 	t.fill(raw, dim)
 	return (*C.uint8_t)(addressOf(t.Data)), nil
-}
-
-// pageWords describe memory of a cache in an error.
-func (t *Tensor[T]) pageWords(name string, dim int, size *Step) string {
-	return fmt.Sprintf("%s with %d pages of %d slots, heads %d, channels %d, %v and strides %+v", name, size.Batch,
-		size.Tokens, t.Heads, dim, t.Layout, t.Strides)
 }

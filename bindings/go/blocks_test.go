@@ -214,10 +214,10 @@ func TestBlocksThatDoNotFit(t *testing.T) {
 		return Append(c, Tensor[float32]{}, k, Tensor[float32]{}, cache, appending)
 	}
 	apply := func(out AnyTensor) error { return Apply(c, Call{Q: k.Any(), QOut: out}, rotating) }
-	refused(t, appendTo(c, NHD(memory[1:], heads), k, nil), "KVCache.K with 1 pages of 3 slots")
-	refused(t, appendTo(c, NHD(memory[1:], heads), k, nil), "slice of 11 blocks of 32 channels, which it must fill")
+	refused(t, appendTo(c, NHD(memory[1:], heads), k, nil), "KVCache.K with 1 pages of 3 slots, heads 2, channels 64 and "+
+		"LayoutNHD does not fit its slice of 11 blocks of 32 channels, which it must fill")
 	refused(t, appendTo(c, Strided(memory, heads, Strides{Token: 4*blockSize + 1, Head: dim}), k, nil),
-		"does not fit its slice of 12 blocks of 32 channels")
+		"channels 64, LayoutStrided and strides {Batch:0 Token:129 Head:64} does not fit its slice of 12 blocks of 32 channels")
 	refused(t, appendTo(c, Strided(memory, heads, Strides{Token: 4*blockSize - 1, Head: dim}), k, nil),
 		"KVCache.K.Strides.Batch")
 	refused(t, appendTo(c, NHD(memory, heads), k, &Scale{Value: 1}), "KVCache.KScale must be nil with DType (DTypeQ80)")

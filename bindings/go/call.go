@@ -101,10 +101,11 @@ func (t *AnyTensor) channels(c *contextState) int {
 
 // check fills the C tensor after checking that every element of it lies inside the slice; batch rows and tokens
 // are those of sizes.
-func (t *AnyTensor) check(function, name string, raw *C.ropego_tensor, dim int, sizes *Step) (*C.uint8_t, error) {
+func (t *AnyTensor) check(function, name string, raw *C.ropego_tensor, dim int, sizes *Step, pages bool) (*C.uint8_t,
+	error) {
 	n, good := t.form.elements(dim, sizes)
 	if !good || !t.form.Layout.holds(n, t.len*t.dtype.channels()) {
-		return nil, t.form.Layout.misfit(function, t.form.words(name, dim, sizes), t.len, t.dtype)
+		return nil, t.form.Layout.misfit(function, t.form.words(name, dim, sizes, pages), t.len, t.dtype)
 	}
 	t.form.fill(raw, dim)
 	raw.dtype = C.int32_t(t.dtype)
@@ -238,7 +239,7 @@ func Apply(c *Context, call Call, step Step) error {
 			return err
 		}
 		dim, sizes := p.tensor.channels(state), p.sizes(&call, &step)
-		if *data[i], err = p.tensor.check(function, p.name, p.raw, dim, sizes); err != nil {
+		if *data[i], err = p.tensor.check(function, p.name, p.raw, dim, sizes, p.pages); err != nil {
 			return err
 		}
 		if p.plain {

@@ -115,7 +115,7 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 		*g.data = (*C.float)(unsafe.SliceData(g.array))
 	}
 	if !n.X.zero() {
-		data.x, err = n.X.check(function, "Norms."+name+".X", &raw.x, channels, step)
+		data.x, err = n.X.check(function, "Norms."+name+".X", &raw.x, channels, step, false)
 		if name == "V" {
 			raw.x.head_dim = C.int32_t(channels)
 		}

@@ -191,10 +191,7 @@ func (s *shape[T]) set(function, name string, t *Tensor[T], raw *C.ropego_tensor
 
 // words describe the tensor of this name in an error.
 func (s *shape[T]) words(name string, sizes *Step) string {
-	if s.pages {
-		return s.tensor.pageWords(name, s.channels, sizes)
-	}
-	return s.tensor.words(name, s.channels, sizes)
+	return s.tensor.words(name, s.channels, sizes, s.pages)
 }
 
 func (s *preparedState[Q, K]) destroy() { s.memory.free() }

@@ -215,11 +215,11 @@ func TestPreparedAppendRefusesOtherSlices(t *testing.T) {
 	step := Step{Batch: 1, Tokens: tokens, Positions: Offset(3), Slots: MappedSlots([]int32{11, 0})}
 	cache := KVCache[float32, float32]{K: NHD[float32](nil, heads), V: HND[float32](nil, heads), Pages: pages, PageSize: pageSize}
 	p := mustPrepareAppend(t, c, head, head, head, cache, step)
-	const keysWords = "rope.PreparedAppend.Apply: keys with 3 pages of 4 slots, heads 2, channels 32, LayoutNHD"
+	const keysWords = "rope.PreparedAppend.Apply: keys with 3 pages of 4 slots, heads 2, channels 32 and LayoutNHD"
 	refused(t, p.Apply(q, k, v, keys[:all-1], values), keysWords)
 	refused(t, p.Apply(q, k, v, memory[3*n:3*n+all+1], values), "does not fit its slice of 769 elements, which it must fill")
 	refused(t, p.Apply(q, k, v, nil, values), "slice of 0 elements")
-	refused(t, p.Apply(q, k, v, keys, nil), "values with 3 pages of 4 slots, heads 2, channels 32, LayoutHND")
+	refused(t, p.Apply(q, k, v, keys, nil), "values with 3 pages of 4 slots, heads 2, channels 32 and LayoutHND")
 	refused(t, p.Apply(q, k, v, keys, values[32:]), "values with 3 pages")
 	refused(t, p.Apply(q, k, v[1:], keys, values), "v with batch 1, tokens 2, heads 2, channels 32 and LayoutBSHD does not fit")
 	refused(t, p.Apply(q, k, nil, keys, values), "v with batch 1")
@@ -281,7 +281,7 @@ func TestPrepareAppendRefusesCalls(t *testing.T) {
 	try("1 starts", func(_ *cache, s *Step) { s.Slots = LinearSlots([]int32{0}) })
 	try("KVCache.K.Data (1 elements) must be nil: slices come with each Apply", func(c *cache, _ *Step) { c.K.Data = make([]float32, 1) })
 	try("KVCache.V.Data (1 elements) must be nil", func(c *cache, _ *Step) { c.V.Data = make([]float32, 1) })
-	try("KVCache.K with 9223372036854775807 pages of 4 slots, heads 2, channels 32, LayoutNHD", func(c *cache, _ *Step) { c.Pages = math.MaxInt })
+	try("KVCache.K with 9223372036854775807 pages of 4 slots, heads 2, channels 32 and LayoutNHD", func(c *cache, _ *Step) { c.Pages = math.MaxInt })
 	try("fits no slice", func(c *cache, _ *Step) { c.V.Heads = -1 })
 	try("KVCache.Pages (0)", func(c *cache, _ *Step) { c.Pages = 0 })
 	try("beyond an int32", func(c *cache, _ *Step) { c.PageSize = math.MaxInt })

@@ -168,7 +168,7 @@ func (s *preparedCallState) describe(function string, i int, p *part, call *Call
 	dim, sizes := t.channels(c), p.sizes(call, step)
 	n, good := t.form.elements(dim, sizes)
 	if !good {
-		return invalid(function, "%s fits no slice", t.form.words(p.name, dim, sizes))
+		return invalid(function, "%s fits no slice", t.form.words(p.name, dim, sizes, p.pages))
 	}
 	each := uint64(t.dtype.channels())
 	elements := n / each

@@ -141,7 +141,7 @@ func (t *Tensor[T]) check(function, name string, raw *C.ropego_tensor, c *contex
 func (t *Tensor[T]) checkWide(function, name string, raw *C.ropego_tensor, dim int, step *Step) (*C.uint8_t, error) {
 	n, good := t.elements(dim, step)
 	if !good || !t.Layout.holds(n, len(t.Data)) {
-		return nil, t.Layout.misfit(function, t.words(name, dim, step), len(t.Data), dtypeOf[T]())
+		return nil, t.Layout.misfit(function, t.words(name, dim, step, false), len(t.Data), dtypeOf[T]())
 	}
 	t.fill(raw, dim)
 	if step.Batch <= 0 {
@@ -213,10 +213,13 @@ func (l Layout) misfit(function, words string, length int, dtype DType) error {
 	return invalid(function, "%s does not fit its slice of %d %s%s", words, length, unit, rule)
 }
 
-// words describe the tensor of this name in an error.
-func (t *Tensor[T]) words(name string, dim int, step *Step) string {
-	text := fmt.Sprintf("%s with batch %d, tokens %d, heads %d, channels %d", name, step.Batch, step.Tokens,
-		t.Heads, dim)
+// words describe the tensor of this name in an error, or the pages and slots of a cache.
+func (t *Tensor[T]) words(name string, dim int, sizes *Step, pages bool) string {
+	format := "%s with batch %d, tokens %d, heads %d, channels %d"
+	if pages {
+		format = "%s with %d pages of %d slots, heads %d, channels %d"
+	}
+	text := fmt.Sprintf(format, name, sizes.Batch, sizes.Tokens, t.Heads, dim)
 	if t.Layout == LayoutStrided {
 		return text + fmt.Sprintf(", %v and strides %+v", t.Layout, t.Strides)
 	}
