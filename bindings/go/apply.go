@@ -52,6 +52,9 @@ type Step struct {
 	From         *Positions
 	FromFreqSets []int32
 	Source       *Slots // where in a cache the tokens are read: for moves alone; nil: where they go
+	// Keys that a move reads have not turned yet, as OperationForward needs them: without it, a move whose
+	// Operation was forgotten is refused.
+	Unturned bool
 
 	Pool *Pool // nil: the calling thread
 }

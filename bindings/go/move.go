@@ -13,8 +13,8 @@ import "unsafe"
 // MoveSlots moves keys, and values beside them, that the cache holds already: from the slots that
 // Step.Source names to those of Step.Slots. Without a source the keys turn in their slots, and values stay.
 // Step.Operation says how they turn: OperationRerotate from the positions of Step.From to Step.Positions,
-// OperationShift by distances; with ScalingNope they move as they are. A Step without an Operation is
-// OperationForward, for keys that were stored as they came: those that have turned would turn once more.
+// OperationShift by distances; with ScalingNope they move as they are. OperationForward is for keys that were
+// stored as they came, and needs Step.Unturned: those that have turned would turn once more.
 //
 // A slot that is written is read by the token that goes there alone: tokens cannot be moved up one by one,
 // or in a circle, and a page that two sequences share turns once or not at all. A call that would read what
@@ -46,6 +46,14 @@ func move[SK, SV, K, V OutputElement](function string, c *Context, names *memory
 	}
 	if step.CosSin != nil {
 		return invalid(function, "Step.CosSin must be nil: keys move by positions")
+	}
+	if step.Operation == OperationForward && !step.Unturned && !state.nope {
+		return invalid(function, "Step.Operation (%v) must be another one, or Step.Unturned true: keys that have turned "+
+			"would turn once more", step.Operation)
+	}
+	if step.Operation != OperationForward && step.Unturned {
+		return invalid(function, "Step.Unturned (true) must be false with %v, which is for keys that have turned",
+			step.Operation)
 	}
 	from, name := step.Source, "Step.Source"
 	if from == nil {

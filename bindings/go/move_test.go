@@ -143,7 +143,9 @@ func TestMovesThatDoNotFitAreRefused(t *testing.T) {
 	for want, err := range map[string]error{
 		"Step.Slots is required":                   move(func(s *Step) { s.Slots = nil }),
 		"Step.From is required":                    move(func(s *Step) { s.From = nil }),
-		"nil with any other":                       move(func(s *Step) { s.Operation = OperationForward }),
+		"nil with any other":                       move(func(s *Step) { s.Operation = OperationInverse }),
+		"Step.Operation (OperationForward) must":   move(func(s *Step) { s.Operation, s.From = OperationForward, nil }),
+		"Step.Unturned (true) must be false":       move(func(s *Step) { s.Unturned = true }),
 		"positions (1 entries)":                    move(func(s *Step) { s.From = &short }),
 		"FreqSets (3 entries)":                     move(func(s *Step) { s.FromFreqSets = make([]int32, 3) }),
 		"Source.slots[1] (8)":                      move(func(s *Step) { s.Source = MappedSlots([]int64{1, 8}) }),
@@ -156,6 +158,35 @@ func TestMovesThatDoNotFitAreRefused(t *testing.T) {
 	} {
 		if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
+func TestKeysThatWereStoredAsTheyCameTurnByForward(t *testing.T) {
+	c, nope := mustNew(t, plain(8)), mustNew(t, Config{HeadDim: 8, Scaling: ScalingNope})
+	k := make([]float32, 4*8)
+	for i := range k {
+		k[i] = float32(i)
+	}
+	turned := slices.Clone(k[:2*8])
+	step := Step{Batch: 1, Tokens: 2, Positions: Offset(9)}
+	if err := ApplyQK(c, Tensor[float32]{}, BSHD(turned, 1), step); err != nil {
+		t.Fatal(err)
+	}
+	step.Source, step.Slots = MappedSlots([]int64{0, 1}), MappedSlots([]int64{2, 3})
+	unturned := step
+	unturned.Unturned = true
+	for _, test := range []struct {
+		c    *Context
+		step Step
+		want []float32
+	}{{c, unturned, turned}, {nope, step, k[:2*8]}, {nope, unturned, k[:2*8]}} {
+		moved := slices.Clone(k)
+		if err := MoveSlots(test.c, KVCache[float32, float32]{K: NHD(moved, 1), Pages: 1, PageSize: 4}, test.step); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(moved[2*8:], test.want) {
+			t.Error("keys", moved[2*8:], "and not", test.want)
 		}
 	}
 }

@@ -224,9 +224,10 @@ impl Context {
     /// Moves keys, and values beside them, that a cache holds already: from the slots that
     /// [`Step::with_source`] names to those of [`Step::with_slots`]. The keys turn as the operation of
     /// the step says: [`Step::rerotating`] from known positions to others, [`Operation::Shift`](crate::Operation::Shift)
-    /// by distances; a context of [`Config::nope`](crate::Config::nope) moves them as they are. A step
-    /// without an operation is `Forward`, for keys that were stored as they came: those that have turned
-    /// would turn once more. Without a source they turn in their slots, and values stay.
+    /// by distances, [`Operation::Forward`](crate::Operation::Forward) those that were stored as they came. It
+    /// must be set: keys that have turned would turn once more. A context of
+    /// [`Config::nope`](crate::Config::nope) moves them as they are. Without a source they turn in their
+    /// slots, and values stay.
     ///
     /// A slot that is written is read by the token that goes there alone: tokens cannot be moved up one
     /// by one, or in a circle, and a page that two sequences share turns once or not at all. A token
@@ -298,6 +299,12 @@ impl Context {
     ) -> Result<()> {
         if step.norms.is_some() {
             return invalid(format_args!("this step has norms: keys that move are not normed"));
+        }
+        if step.operation.is_none() && !self.is_nope {
+            return invalid(format_args!(
+                "a move needs Step::rerotating or Step::with_operation: Forward is for keys that have not \
+                 turned yet"
+            ));
         }
         let mut fused = sys::rope_fused::init();
         let (mut read, mut written, read_by, written_by);

@@ -257,7 +257,7 @@ impl Context {
         fused: &mut sys::rope_fused,
     ) -> Result<()> {
         let Some(given) = step.norms else { return Ok(()) };
-        let normed = |pair: &Pair| match step.operation {
+        let normed = |pair: &Pair| match step.operation() {
             Operation::Backward => pair.output.or(pair.input),
             _ => pair.input,
         };

@@ -39,6 +39,7 @@ pub struct Context {
     valid_from: i64,
     valid_below: i64,
     takes_slices: bool,
+    pub(crate) is_nope: bool,
 }
 
 // SAFETY: a const rope_context may be used by any number of threads at once; it has no owner thread.
@@ -58,7 +59,7 @@ impl Context {
             // SAFETY: the struct is complete, its tables live during the call, `raw` is writable.
             check(unsafe { sys::rope_context_create(config, &raw mut raw) })
         })?;
-        Context::own(raw, config.takes_slices())
+        Context::own(raw, config)
     }
 
     /// One context with several sets of frequencies, for batches whose sequences differ in them:
@@ -92,13 +93,12 @@ impl Context {
         }
         let mut raw = ptr::null_mut();
         create(configs, &mut Vec::with_capacity(configs.len()), &mut raw)?;
-        Context::own(raw, configs[0].takes_slices())
+        Context::own(raw, &configs[0])
     }
 
-    fn own(raw: *mut sys::rope_context, takes_slices: bool) -> Result<Context> {
-        let raw = made(raw)?;
+    fn own(raw: *mut sys::rope_context, config: &Config) -> Result<Context> {
         let mut context = Context {
-            raw,
+            raw: made(raw)?,
             head_dim: 0,
             span_dim: 0,
             pairs: 0,
@@ -106,7 +106,8 @@ impl Context {
             freq_sets: 1,
             valid_from: 0,
             valid_below: 0,
-            takes_slices,
+            takes_slices: config.takes_slices(),
+            is_nope: config.is_nope(),
         };
         let info = context.info(0)?;
         context.head_dim = info.head_dim;
@@ -114,8 +115,7 @@ impl Context {
         context.pairs = info.pairs;
         context.axes = info.axes.max(1);
         context.freq_sets = info.freq_sets;
-        context.valid_from = info.valid_from;
-        context.valid_below = info.valid_below;
+        (context.valid_from, context.valid_below) = (info.valid_from, info.valid_below);
         Ok(context)
     }
 
@@ -434,7 +434,7 @@ impl Context {
             moved.from_positions = &raw const before;
             args.fused = &raw const moved;
         }
-        args.operation = step.operation as i32;
+        args.operation = step.operation() as i32;
         args.batch = length(step.batch)?;
         args.tokens = length(step.tokens)?;
         let (counts, widths) = ([step.batch, step.tokens], [self.head_dim, self.span_dim]);
@@ -449,7 +449,7 @@ impl Context {
         }
         match &step.angles {
             Angles::Positions(positions) => {
-                if step.operation == Operation::Shift && positions.moves_on() {
+                if step.operation() == Operation::Shift && positions.moves_on() {
                     return Self::no_distance();
                 }
                 positions.check(

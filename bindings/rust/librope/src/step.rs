@@ -21,7 +21,7 @@ pub struct Step<'a> {
     pub(crate) batch: usize,
     pub(crate) tokens: usize,
     pub(crate) angles: Angles<'a>,
-    pub(crate) operation: Operation,
+    pub(crate) operation: Option<Operation>,
     pub(crate) cu_seqlens: Option<&'a [i32]>,
     pub(crate) freq_sets: Option<&'a [i32]>,
     pub(crate) batch_repeat: usize,
@@ -50,12 +50,11 @@ impl<'a> Step<'a> {
 
     #[inline]
     fn of(batch: usize, tokens: usize, angles: Angles<'a>) -> Step<'a> {
-        let operation = Operation::Forward;
         Step {
             batch,
             tokens,
             angles,
-            operation,
+            operation: None,
             cu_seqlens: None,
             freq_sets: None,
             batch_repeat: 1,
@@ -68,7 +67,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Sets what the call does.
+    /// Sets what the call does: [`Operation::Forward`] unless it is set, which moves in a cache need.
     ///
     /// With [`Operation::Shift`] positions are distances: [`Positions::Same`] for all tokens,
     /// [`Positions::Tokens`] and its kind for each; [`Positions::Offset`] and
@@ -88,7 +87,7 @@ impl<'a> Step<'a> {
     /// ```
     #[inline]
     pub fn with_operation(mut self, operation: Operation) -> Step<'a> {
-        self.operation = operation;
+        self.operation = Some(operation);
         self
     }
 
@@ -107,7 +106,7 @@ impl<'a> Step<'a> {
     /// ```
     #[inline]
     pub fn rerotating(mut self, from: Positions<'a>) -> Step<'a> {
-        self.operation = Operation::Rerotate;
+        self.operation = Some(Operation::Rerotate);
         self.from = Some((from, self.from.and_then(|(_, sets)| sets)));
         self
     }
@@ -183,6 +182,11 @@ impl<'a> Step<'a> {
     pub fn with_runner(mut self, runner: Runner<'a>) -> Step<'a> {
         self.runner = Some(runner);
         self
+    }
+
+    #[inline(always)]
+    pub(crate) fn operation(&self) -> Operation {
+        self.operation.unwrap_or_default()
     }
 
     /// The batch rows that positions have. A number that does not divide is refused by the library.

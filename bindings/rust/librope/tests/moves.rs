@@ -164,6 +164,25 @@ fn codes_move_with_their_scales() {
 }
 
 #[test]
+fn keys_that_were_stored_as_they_came_turn_by_forward() {
+    let mut random = Random(7);
+    let k: Vec<f32> = random.vec(PAGES * SIZE * ROW);
+    let nope = Config::nope(DIM).build().unwrap();
+    let step = Step::new(1, 2, Positions::Offset(9));
+    let mut turned = k[..2 * ROW].to_vec();
+    rope().apply(&step, (), ViewMut::bshd(&mut turned, HEADS)).unwrap();
+    let step = step.with_source(Slots::mapped(&[0, 1])).with_slots(Slots::mapped(&[2, 3]));
+    let forward = step.with_operation(Operation::Forward);
+    for (rope, step, want) in [(&rope(), &forward, &turned[..]), (&nope, &step, &k[..2 * ROW])] {
+        let mut moved = k.clone();
+        let mut cache = KvCache::new(PAGES, SIZE).with_k(Pages::nhd(&mut moved, HEADS));
+        rope.move_slots(step, &mut cache).unwrap();
+        drop(cache);
+        assert_eq!(moved[2 * ROW..4 * ROW], *want);
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let rope = rope();
     let (mut k, mut v) = (vec![1.0; PAGES * SIZE * ROW], vec![2.0; PAGES * SIZE * ROW]);
@@ -181,6 +200,12 @@ fn what_does_not_fit_is_refused() {
     let mut keys = vec![0.0; 3 * ROW];
     let short = refused(rope.apply(&short, (), ViewMut::bshd(&mut keys, HEADS)));
     assert!(short.contains('3'), "{short}");
+    let unsaid = Step::new(1, 2, Positions::Offset(0)).with_slots(Slots::mapped(&[4, 5]));
+    let unsaid_of = refused(rope.move_slots(&unsaid, &mut cache));
+    assert!(
+        unsaid_of.contains("a move needs Step::rerotating or Step::with_operation"),
+        "{unsaid_of}"
+    );
     let mut q = vec![0.0; 2 * ROW];
     let appended = rope.append(&in_turn, ViewMut::bshd(&mut q, HEADS), (), (), &mut cache);
     let appended = refused(appended);
