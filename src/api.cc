@@ -69,9 +69,9 @@ rope_status ThdTensor(const char* name, rope_dtype dtype, void* data, int32_t he
   if ((data == nullptr) != (heads == 0) || heads < 0) {
     return Fail(
         ROPE_ERROR_INVALID_ARGUMENT,
-        "rope_apply_thd: %s (%p) and %s_heads (%d) must both be given and positive, or NULL "
+        "rope_apply_thd: %s (%s) and %s_heads (%d) must both be given and positive, or NULL "
         "and 0",
-        name, data, name, heads);
+        name, data != nullptr ? "set" : "NULL", name, heads);
   }
   if (data == nullptr) return ROPE_OK;
   if (!IsAligned(data, static_cast<size_t>(ElementSize(dtype)))) {

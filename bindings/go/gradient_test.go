@@ -116,6 +116,9 @@ func TestGradientsThatDoNotFit(t *testing.T) {
 		"Norms.Q.BiasGrad":                                                    func(n *Norm) { n.BiasGrad = make([]float32, 64) },
 		"Norms.Q.GradParts (-1) must be":                                      func(n *Norm) { n.GradParts = -1 },
 		"Norms.Q.GradParts (2) must be":                                       func(n *Norm) { n.WeightGrad = nil },
+		"Norms.Q.GradParts (0) is required with WeightGrad":                   func(n *Norm) { n.GradParts = 0 },
+		"Norms.Q.X must have no Scale":                                        func(n *Norm) { n.X = n.X.WithScale(&Scale{Value: 1}) },
+		"no other head_dim than":                                              func(n *Norm) { n.X = n.X.WithHeadDim(8) },
 	} {
 		grad := slices.Repeat([]float32{1}, len(x))
 		norm := &Norm{Kind: NormKindRMS, Eps: 1e-5, Weight: ArrayOf(weight), PerHead: true, X: BSHD(x, gradHeads).Any(),

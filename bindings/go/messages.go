@@ -17,6 +17,7 @@ func inGo(function, message string) string {
 	}
 	if !namesKeys[function] {
 		message = address.ReplaceAllString(message, "")
+		message = strings.ReplaceAll(message, "_norm->x[0]", "_norm->x") // a pointer
 		message = path.ReplaceAllStringFunc(message, goPath)
 		if function == "MoveSlots" { // whose source is its cache
 			message = strings.ReplaceAll(message, "source.", "KVCache.")
@@ -64,7 +65,7 @@ var goNames = map[string]string{
 
 	"q": "q", "k": "k", "q_out": "qOut", "k_out": "kOut", "q_heads": "qHeads", "k_heads": "kHeads",
 	"configs": "cfgs", "freq_set": "freqSet", "t_interval": "TInterval", "struct_size": "struct_size",
-	"dtype": "DType", "inv_freq_dtype": "InvFreqDType", "mscale": "MScale", "mscale_all_dim": "MScaleAllDim",
+	"dtype": "DType", "weight_dtype": "Weight.DType", "inv_freq_dtype": "InvFreqDType", "mscale": "MScale", "mscale_all_dim": "MScaleAllDim",
 	"mrope_section": "MRopeSection", "mrope_interleaved": "MRopeInterleaved",
 	"stride_batch": "Strides.Batch", "stride_token": "Strides.Token", "stride_head": "Strides.Head",
 	"stride_axis": "Strides.Axis", "device_index": "Device.Index", "table_length": "table length",

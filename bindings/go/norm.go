@@ -108,13 +108,17 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 		if g.array == nil {
 			continue
 		}
-		if !extent.Fills(len(g.array), n.GradParts, rows, channels) {
+		// Without parts the library says that they are required.
+		if n.GradParts != 0 && !extent.Fills(len(g.array), n.GradParts, rows, channels) {
 			return normData{}, invalid(function, "Norms.%s.%s has %d elements, and must have %d parts of %d rows of %d "+
 				"channels", name, g.name, len(g.array), n.GradParts, rows, channels)
 		}
 		*g.data = (*C.float)(unsafe.SliceData(g.array))
 	}
 	if !n.X.zero() {
+		if n.X.scale != nil || n.X.headDim != 0 && n.X.headDim != channels {
+			return normData{}, invalid(function, "Norms.%s.X must have no Scale, and no other head_dim than %d", name, channels)
+		}
 		data.x, err = n.X.check(function, "Norms."+name+".X", &raw.x, channels, step, false)
 		if name == "V" {
 			raw.x.head_dim = C.int32_t(channels)

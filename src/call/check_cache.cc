@@ -86,10 +86,10 @@ rope_status CheckPaged(const Call& call, const char* name, const rope_kv_cache& 
   if (c.page_table == nullptr) return Required(call, name, "page_table");
   if ((c.page_table_stride != 0) == (c.page_starts != nullptr)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %spage_table_stride (%lld) and page_starts (%p): exactly one of them must be "
+                "%s: %spage_table_stride (%lld) and page_starts (%s): exactly one of them must be "
                 "given",
                 call.function, name, static_cast<long long>(c.page_table_stride),
-                static_cast<const void*>(c.page_starts));
+                c.page_starts != nullptr ? "set" : "NULL");
   }
   int64_t entries;
   if (c.page_table_stride < 0 || __builtin_mul_overflow(sequences, c.page_table_stride, &entries) ||

@@ -155,8 +155,8 @@ rope_status CheckScale(const Call& call, const char* name, const rope_tensor& t,
   }
   if (!has_array && s.value == 0) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s.scale->value and data: exactly one of them is required", call.function,
-                name);
+                "%s: %s.scale->value (0) and data (NULL): exactly one of them is required",
+                call.function, name);
   }
   if (rope_status e = CheckFlags(field, s)) return e;
   if (rope_status e = CheckComputed(field, s, has_array)) return e;

@@ -550,9 +550,9 @@ TEST_F(ApplyErrors, OfTheShortCallNameItsOwnArguments) {
   EXPECT_EQ(rope_apply_thd(c, kLastDtype + 1, kTokens, ids, kQ, 2, kK, 1), kUnsupported);
   ExpectOwnMessage(name, {"dtype (ROPE_DTYPE_F8_E4M3)", "F32, F16 or BF16"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, nullptr, 2, kK, 1), kInvalid);
-  ExpectOwnMessage(name, {"q", "q_heads (2)"});
+  ExpectOwnMessage(name, {"q (NULL)", "q_heads (2)"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, kQ, 2, kK, 0), kInvalid);
-  ExpectOwnMessage(name, {"k", "k_heads (0)"});
+  ExpectOwnMessage(name, {"k (set)", "k_heads (0)"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, kQ, -2, nullptr, 0), kInvalid);
   ExpectOwnMessage(name, {"q_heads (-2)", "positive"});
   EXPECT_EQ(rope_apply_thd(c, ROPE_DTYPE_F32, kTokens, ids, nullptr, 0, nullptr, 0), kInvalid);

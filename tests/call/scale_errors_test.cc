@@ -139,7 +139,7 @@ const Bad kBad[] = {
     {"neither value nor data",
      [](All* a) { a->of_q.value = 0; },
      kInvalid,
-     {"args->q_out.scale->value and data", "exactly one"}},
+     {"args->q_out.scale->value (0) and data (NULL)", "exactly one"}},
     {"both",
      [](All* a) { a->of_v.value = 1; },
      kInvalid,

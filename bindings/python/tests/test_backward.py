@@ -119,7 +119,7 @@ def test_what_is_wrong_is_named_and_nothing_is_written(rng):
         (dict(x=q), TypeError, r"x is a ndarray, and must be \(q, k\) or \(q, k, v\)"),
         (dict(x=(q[:3], k)), ValueError, "x of q has 3 tokens, and the gradient 7"),
         (dict(x=(q[:, :2], k)), ValueError, "heads"),
-        (dict(x=(q.astype(np.float16), k)), ValueError, "dtype"),
+        (dict(x=(q.astype(np.float16), k)), ValueError, r"norms\.q\.x \(float16, "),
         (dict(norms=None), ValueError, "norms is None: without norms"),
         (dict(norms=norm), TypeError, "norms is a Norm, and must be a librope.Norms"),
         (dict(norms=Norms(given)), NotImplementedError, "GIVEN|span"),

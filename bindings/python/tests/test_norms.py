@@ -114,7 +114,7 @@ W = np.ones(DIM, np.float32)
     (Norms(Norm(np.ones(2 * DIM, "f4")[::2], kind="rms", eps=1)), ValueError, "channels must be adjacent"),
     (Norms(Norm(W, kind="rms")), ValueError, r"norms.q.eps \(0\) is required"),
     (Norms(Norm(kind="rms", eps=1)), ValueError, "norms.q.weight is required by kind='rms'"),
-    (Norms(Norm(W, kind="rms_plain", eps=1)), ValueError, "norms.q.weight .* must be None with kind='rms_plain'"),
+    (Norms(Norm(W, kind="rms_plain", eps=1)), ValueError, "norms.q.weight must be None with kind='rms_plain'"),
     (Norms(Norm(kind="rms_plain", span="given", rstd=W[:4])), ValueError, "norms.q.rstd has shape"),
     (Norms(Norm(W, kind="rms", eps=1, span="all_heads")), ValueError,
      r"norms.q.weight has shape \(64,\), and must have \(4, 64\): with span='all_heads' each head"),

@@ -193,7 +193,7 @@ def test_what_is_wrong_is_named_and_nothing_is_written(rope):
     read_only.flags.writeable = False
     for scale, error, text in (
         (None, ValueError, "cache.k has dtype int8, and k_scale must be a Scale"),
-        (Scale(0), ValueError, "value and data"),
+        (Scale(0), ValueError, r"k_scale\.value \(0\) and data"),
         (Scale(-1), ValueError, r"value \(-1\)"),
         (Scale(data=full[:2], computed=True), ValueError, r"data of k_scale has shape \(2, 4, 2\)"),
         (Scale(data=full, computed=True, group=5), ValueError, "group of k_scale is 5, and must divide 32"),
@@ -201,7 +201,7 @@ def test_what_is_wrong_is_named_and_nothing_is_written(rope):
         (Scale(data=full.astype(np.float64), computed=True), TypeError, "data of k_scale has dtype float64"),
         (Scale(data=read_only, computed=True), ValueError, "data of k_scale is read-only"),
         (Scale(data=np.broadcast_to(full[:1], full.shape), computed=True), ValueError, "read-only"),
-        (Scale(1, computed=True), ValueError, "computed"),
+        (Scale(1, computed=True), ValueError, r"cache\.k_scale\.value \(1\) must be 0, as scales are computed"),
     ):
         with pytest.raises(error, match=text):
             call(scale)

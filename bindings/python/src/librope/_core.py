@@ -101,6 +101,8 @@ _CHOICES = re.compile(
     r"(\()?\bROPE_(?:NORM_)?(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION|KIND|SPAN|ORDER)_(\w+)"
 )
 _NORMS = re.compile(r"\b([qkv])_norm\b(?:->)?")
+_SCALES = re.compile(r"\b(?:(cache|source)->([kv])|([qkv]|rest)_out)\.scale\b(->)?")
+_POINTERS = re.compile(r" \((?:NULL|0x[0-9a-f]+)\)")
 _MEMORY = re.compile(r"\bcache_([kv])\b")
 _FREED = re.compile(r"\b([qkv]\w*|cache\.[kv])(?:\.data)? \(NULL\) must not be NULL.*")
 
@@ -115,14 +117,15 @@ def translated(message: str, who: str | None = None) -> str:
     speaker, colon, text = message.partition(": ")
     if not colon or not speaker.startswith("rope_"):
         return message
-    text = _DTYPE.sub(lambda m: _dtype(m[1]), _PATHS.sub("", text))
+    text = _DTYPE.sub(lambda m: _dtype(m[1]), _PATHS.sub("", text).replace("_norm->x[0]", "_norm->x"))
     text = _CHOICES.sub(lambda m: f"({m[3].lower()!r}" if m[1] else f"{m[2].lower()}={m[3].lower()!r}", text)
+    text = _SCALES.sub(lambda m: (f"{m[1]}.{m[2]}_scale" if m[1] else f"scales.{m[3]}") + ("." if m[4] else ""), text)
     text = text.replace("cache->", "cache.").replace("source->", "source.")
     text = _MEMORY.sub(r"cache.\1", _SLOTS.sub("slots", text))
     text = _NORMS.sub(lambda m: f"norms.{m[1]}" + ("." if m[0].endswith(">") else ""), text)
     text = _FREED.sub(r"\1 has no memory: its storage was freed", text)
     text = text.replace("accept it by name", f"accept it by name {ACCEPT}")
-    text = text.replace(" (NULL)", "").replace("must be NULL", "must be None")
+    text = _POINTERS.sub("", text).replace("must be NULL", "must be None")
     text = text.replace("the context has", "the Rope has")
     if who is None:
         who = _SPEAKERS.get(speaker)
