@@ -156,6 +156,9 @@ impl<'a> Gradients<'a> {
                 wanted.into_iter().zip([&mut norm.weight_grad, &mut norm.bias_grad])
             {
                 if let Some((data, len)) = given {
+                    if self.parts == 0 {
+                        return invalid(format_args!("in_parts (0) must be 1 or more for {name}"));
+                    }
                     expect(name, len, product([self.parts, rows, dim]))?;
                     *field = data;
                     norm.grad_parts = narrow("parts", self.parts)?;

@@ -152,6 +152,12 @@ impl RawScale {
             }
             return Ok(self.scale);
         }
+        let group = usize::try_from(self.scale.group).unwrap_or(0);
+        if group != 0 && dim % group != 0 {
+            return invalid(format_args!(
+                "the group of the scales of {name} ({group}) must divide {dim}"
+            ));
+        }
         let (strides, needed, shape) = self.need(counts, heads, dim);
         let fits = match needed {
             Some(needed) if self.strides.is_some() => needed <= self.len,

@@ -333,6 +333,10 @@ fn codes_stand_for_the_results_in_f32() {
     let refusal =
         rope.append(&step, (), View::bshd(&k, 2), (), &mut KvCache::new(2, 1).with_k(pages));
     assert!(refused(refusal).contains("[2, 1, 2, 2]"));
+    let pages = Pages::nhd(&mut codes, 2).with_scale(Scale::computed(&mut few).with_group(7));
+    let refusal =
+        rope.append(&step, (), View::bshd(&k, 2), (), &mut KvCache::new(2, 1).with_k(pages));
+    assert!(refused(refusal).contains("the scales of the cache's k (7) must divide 32"));
     let mut bare = KvCache::new(2, 1).with_k(Pages::nhd(&mut codes, 2));
     let refusal = rope.append(&step, (), View::bshd(&k, 2), (), &mut bare);
     assert!(refused(refusal).contains("cache->k.scale (NULL) is required"));

@@ -129,6 +129,10 @@ fn gradients_that_do_not_fit_are_refused() {
         apply(&backward, two(of(&X).with_weight(&mut parts))),
         "the parts of q's weight has 96 entries, and the call needs 64",
     );
+    says(
+        apply(&backward, Some(Gradients::in_parts(0).with_q(of(&X).with_weight(&mut parts)))),
+        "in_parts (0) must be 1 or more for the parts of q's weight",
+    );
     says(apply(&backward, two(of(&X).with_bias(&mut parts[..64]))), "bias_grad");
     says(
         apply(&backward, Some(Gradients::in_parts(2).with_k(of(&X)))),
