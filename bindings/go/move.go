@@ -41,6 +41,9 @@ func move[SK, SV, K, V OutputElement](function string, c *Context, names *memory
 	}
 	defer use.leave()
 	state := &use.body.value
+	if step.Batch == 0 && step.Tokens > 0 {
+		return step.noBatch(function)
+	}
 	if step.Slots == nil {
 		return invalid(function, "Step.Slots is required: MappedSlots, PagedSlots or another of its kind")
 	}

@@ -141,6 +141,7 @@ func TestMovesThatDoNotFitAreRefused(t *testing.T) {
 	}
 	short := TokenIDs([]int64{1})
 	for want, err := range map[string]error{
+		"Step.Batch (0) is required":               move(func(s *Step) { s.Batch = 0 }),
 		"Step.Slots is required":                   move(func(s *Step) { s.Slots = nil }),
 		"Step.From is required":                    move(func(s *Step) { s.From = nil }),
 		"nil with any other":                       move(func(s *Step) { s.Operation = OperationInverse }),
