@@ -97,14 +97,9 @@ rope_status CheckGiven(const rope_qk_data& data, unsigned fields) {
 
 // Of a call without norms.
 rope_status CheckNoNorms(const Call& call, const rope_qk_data& data) {
-  uintptr_t given = 0;
+  if (IsZeroFrom<offsetof(rope_qk_data, q_norm_weight)>(data)) return ROPE_OK;
   const NormsData norms = NormsOf(data);
-  for (const NormData& norm : norms.of) {
-    for (const void* address : {norm.weight, norm.bias, static_cast<const void*>(norm.rstd)}) {
-      given |= reinterpret_cast<uintptr_t>(address);
-    }
-  }
-  for (int n = 0; given != 0 && n < 3; ++n) {
+  for (int n = 0; n < 3; ++n) {
     if (rope_status s = CheckNormData(call, kNormDataNames[n], norms.of[n], nullptr)) return s;
   }
   return ROPE_OK;
