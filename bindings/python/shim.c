@@ -250,15 +250,17 @@ static Beside beside_of(const rope_fused* fused, const rope_kv_cache* cache,
   }
 }
 
-/* A prepared call of a template: it reads positions, rows and slots now, and is given tensors and the
- * memory of a cache later. fused: NULL where it rotates and nothing else. */
+/* A prepared call of a template: it reads positions, rows and slots now, and is given tensors, what
+ * norms read and the memory of a cache later. fused: NULL where it rotates and nothing else. norms:
+ * NULL, or templates. */
 /* cffi */ static int32_t prepare_call(const rope_context* context, const rope_qk_args* template,
                                        const rope_cos_sin* rows, const rope_fused* fused,
-                                       const rope_kv_cache* cache, int64_t offset, void* runner,
-                                       uintptr_t positions, uintptr_t cu_seqlens,
-                                       uintptr_t freq_sets, uintptr_t cos, uintptr_t sin,
-                                       uintptr_t slots, uintptr_t page_table, uintptr_t page_starts,
-                                       uintptr_t starts, rope_prepared** out) {
+                                       const rope_kv_cache* cache, const rope_norm* norms,
+                                       int64_t offset, void* runner, uintptr_t positions,
+                                       uintptr_t cu_seqlens, uintptr_t freq_sets, uintptr_t cos,
+                                       uintptr_t sin, uintptr_t slots, uintptr_t page_table,
+                                       uintptr_t page_starts, uintptr_t starts,
+                                       rope_prepared** out) {
   const Addresses at = {.positions = (void*)positions,
                         .cu_seqlens = (void*)cu_seqlens,
                         .freq_sets = (void*)freq_sets};
@@ -272,9 +274,12 @@ static Beside beside_of(const rope_fused* fused, const rope_kv_cache* cache,
   rope_cos_sin angles;
   rope_fused placed;
   rope_kv_cache placed_cache;
+  rope_norm placed_norms[3];
+  const uintptr_t later[9] = {0};
   place(&args, template, &at, &offset, NULL, runner);
   place_rows(&args, &angles, rows, (void*)cos, (void*)sin);
   if (fused != NULL) place_beside(&args, &placed, &placed_cache, &beside);
+  if (norms != NULL) place_norms(&placed, placed_norms, norms, later);
   return rope_prepared_create(context, &args, out);
 }
 
@@ -300,9 +305,11 @@ static Beside beside_of(const rope_fused* fused, const rope_kv_cache* cache,
   return rope_prepared_apply(prepared, &data);
 }
 
+/* norms: NULL, or the addresses of what norms read. */
 /* cffi */ static int32_t prepared_append(const rope_prepared* prepared, uintptr_t q, uintptr_t k,
                                           uintptr_t q_out, uintptr_t k_out, uintptr_t v,
-                                          uintptr_t v_out, uintptr_t cache_k, uintptr_t cache_v) {
+                                          uintptr_t v_out, uintptr_t cache_k, uintptr_t cache_v,
+                                          const void* norms) {
   rope_qk_data data = ROPE_INIT(rope_qk_data);
   data.q = (void*)q;
   data.k = (void*)k;
@@ -312,14 +319,18 @@ static Beside beside_of(const rope_fused* fused, const rope_kv_cache* cache,
   data.v_out = (void*)v_out;
   data.cache_k = (void*)cache_k;
   data.cache_v = (void*)cache_v;
+  if (norms) {
+    memcpy(&data.q_norm_weight, norms, sizeof data - offsetof(rope_qk_data, q_norm_weight));
+  }
   return rope_prepared_apply(prepared, &data);
 }
 
-/* The same of NumPy arrays, with a cache whose memory is known. */
+/* The same of NumPy arrays; the memory of a cache is known. */
 /* cffi */ static int32_t prepared_step(const rope_prepared* prepared, void* q, void* k, void* q_out,
-                                        void* v, uintptr_t cache_k, uintptr_t cache_v) {
-  return prepared_append(prepared, (uintptr_t)q, (uintptr_t)k, (uintptr_t)q_out, 0, (uintptr_t)v, 0,
-                         cache_k, cache_v);
+                                        void* k_out, void* v, uintptr_t cache_k, uintptr_t cache_v,
+                                        const void* norms) {
+  return prepared_append(prepared, (uintptr_t)q, (uintptr_t)k, (uintptr_t)q_out, (uintptr_t)k_out,
+                         (uintptr_t)v, 0, cache_k, cache_v, norms);
 }
 
 /* For the benchmark: the C call alone, n times. */

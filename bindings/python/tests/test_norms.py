@@ -137,11 +137,6 @@ def test_unknown_names_and_calls_without_norms(qkv):
     with pytest.raises(TypeError, match=r"q is a ndarray, and must be a librope.Norm"):
         Norms(W)
     norms = Norms(Norm(W, kind="rms", eps=1))
-    words = "norms= is not available with prepare_qk: they are those of one layer, .* use apply_qk"
-    with pytest.raises(NotImplementedError, match=words):
-        ROPE.prepare_qk(*qkv[:2], 3, norms=norms)
-    with pytest.raises(NotImplementedError, match=words):
-        ROPE.prepare_qk(*qkv[:2], 3, v=qkv[2], norms=norms, out=(None, None, qkv[2].copy()))
     with pytest.raises(NotImplementedError, match=r"norms= must be None with operation 'backward'"):
         ROPE.apply(qkv[0], 3, norms=norms, operation="backward")
     assert "kind='rms'" in repr(norms)

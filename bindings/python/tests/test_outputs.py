@@ -56,7 +56,7 @@ def test_codes_are_those_of_the_results(name, dtype, repeats, group, kind, layou
     rest = heads(4, dtype, 64, seed=3, layout=layout)
     wide = [x.astype(np.float32) for x in (q, k, v, rest)]
     norms = None
-    if normed and way != "prepared":
+    if normed:
         weight = np.random.default_rng(9).standard_normal(DIM, np.float32)
         norms = Norms(*[Norm(weight, kind="rms", eps=1e-5)] * 3)
         v_wide = np.empty_like(wide[2])
@@ -105,8 +105,9 @@ def test_codes_are_those_of_the_results(name, dtype, repeats, group, kind, layou
             )
             for x in scales
         ])  # fmt: skip
-        call = rope.prepare_qk(q, k, 5, **{**more, "scales": example, "out": tuple(map(np.copy, outs))})
-        call.apply_qk(q, k, **more)
+        other = normed and Norms(*[Norm(weight + 1, kind="rms", eps=1e-5)] * 3)
+        options = {**more, "norms": other or None, "scales": example, "out": tuple(map(np.copy, outs))}
+        rope.prepare_qk(q, k, 5, **options).apply_qk(q, k, norms=norms, **more)
     for x, out, scale in zip(results, outs, expected, strict=True):
         assert (bits(out) == coded(x, scale, name)).all()
     for memory, values in filter(None, data):

@@ -17,7 +17,7 @@ from test_arrays import OnlyDLPack
 
 import librope
 from librope import _prepared
-from librope._types import CallOptions
+from librope._types import PrepareOptions
 
 ROPE = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="bshd")
 
@@ -316,7 +316,7 @@ def test_options_are_those_of_a_call(rng):
     given = {"layout": "bhsd", "operation": "backward", "offsets": np.array([3]), "cu_seqlens": None,
              "freq_sets": None, "positions_layout": None, "cos_sin": None, "cos_sin_format": None,
              "pool": librope.Pool(1), "shard": librope.Shard("striped", 0, 2), "batch_repeat": 2}  # fmt: skip
-    assert given.keys() == CallOptions.__optional_keys__ - {"norms"}  # which prepare_qk refuses
+    assert given.keys() == PrepareOptions.__optional_keys__
     same(ROPE.prepare_qk(q, **given).apply_qk(q), ROPE.apply_qk(q, **given))
 
 

@@ -60,7 +60,7 @@ def test_the_bits_of_apply_qk(rng, dtype, form, where, way):
             assert np.array_equal(k, before[1]) and np.array_equal(v, before[2])
             assert all(np.array_equal(x, y) for x, y in zip(owned, want_owned, strict=True))
             assert any((x != CANARY).any() for x in owned)
-            assert call._short(q, k, v, cache, True) is not None  # which is what makes it quick
+            assert call._short(q, k, v, cache, None, True) is not None  # which is what makes it quick
 
 
 def test_outputs_beside_the_cache(rng):
@@ -170,6 +170,8 @@ def test_what_does_not_fit_is_refused(rng):
             assert np.array_equal(change.get("q", given), given)
     with pytest.raises(ValueError, match="q is read-only"):
         call.apply_qk_(frozen(q), k, v=v, cache=good)
+    with pytest.raises(ValueError, match="rest is an array, and the call was prepared for None"):
+        call.apply_qk(q, k, v=v, cache=good, rest=q)
     assert (good.k == CANARY).all() and (good.v == CANARY).all()
 
 

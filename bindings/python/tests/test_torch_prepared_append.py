@@ -61,7 +61,7 @@ def test_the_bits_of_apply_qk(qkv, dtype, form, where, packed, in_place):
             assert torch.equal(cache.k, expected.k) and torch.equal(cache.v, expected.v)
             assert not (slots_of(cache.k) == CANARY).all()
             assert torch.equal(k, layer(scale)[1]) and torch.equal(v, layer(scale)[2])
-            assert call._short(q, k, v, cache, in_place) is not None  # which is what makes it quick
+            assert call._short(q, k, v, cache, None, in_place) is not None  # which is what makes it quick
 
 
 def test_memory_that_changed_since_is_seen(qkv):
@@ -146,3 +146,118 @@ def test_arrays_of_numpy_are_the_same_to_it(qkv):
     got, _ = call.apply_qk(*(x.numpy() for x in qkv[:2]), v=qkv[2].numpy(), cache=librope.KVCache(k, v, layout="nhd"))
     assert type(got) is np.ndarray and np.array_equal(got, want.numpy())
     assert np.array_equal(k, expected.k.numpy()) and np.array_equal(v, expected.v.numpy())
+
+
+def norms_of(kind, dtype=torch.float32):
+    """Those of a layer, of q, k and v, with weights as modules have them."""
+    made = []
+    for heads in (4, 2, 2):
+        weight, bias = (torch.nn.Parameter(torch.randn(heads, 16).to(dtype)) for _ in range(2))
+        options = {"kind": kind, "eps": 1e-6, "rounding": "rounded"}
+        if kind == "given":
+            options = {"kind": "rms", "span": "given", "rstd": torch.rand(2, 3) + 1}
+        if kind == "rms_one_plus":
+            weight = torch.nn.Parameter(weight[0].detach().clone())
+        made.append(librope.Norm(
+            None if kind == "rms_plain" else weight, bias=bias if kind == "layer_bias" else None, **options,
+        ))  # fmt: skip
+    return librope.Norms(*made)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["rms", "rms_one_plus", "rms_plain", "layer_bias", "given"])
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("stored", ["alike", "8 bits"])
+@torch.no_grad()
+def test_norms_of_each_layer(qkv, dtype, kind, in_place, stored):
+    torch.manual_seed(2)
+
+    def pages():
+        if stored == "alike":
+            return librope.KVCache(*memory(dtype=dtype), layout="nhd")
+        scale = librope.Scale(0.05)
+        k, v = (x.to(torch.float8_e4m3fn) for x in memory())
+        return librope.KVCache(k, v, layout="nhd", k_scale=scale, v_scale=scale)
+
+    q, k, v = (x.to(dtype) for x in qkv)
+    told = PLACES["paged"][1]
+    call = ROPE.prepare_qk(q, k, 5, v=v, cache=pages().at(**told), norms=norms_of(kind, dtype))
+    cache = pages()
+    for _ in range(2):
+        norms, expected = norms_of(kind, dtype), pages()
+        want, _ = ROPE.apply_qk(q, k, 5, v=v, cache=expected.at(**told), norms=norms)
+        if in_place:
+            got = q.clone()
+            call.apply_qk_(got, k, v=v, cache=cache, norms=norms)
+        else:
+            got, none = call.apply_qk(q, k, v=v, cache=cache, norms=norms)
+            assert none is None
+        assert torch.equal(got, want) and not torch.equal(got, ROPE.apply_qk(q, k, 5)[0])
+        for a, b in ((cache.k, expected.k), (cache.v, expected.v)):
+            assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+        assert call._short(got, k, v, cache, norms, in_place) is not None  # which is what makes it quick
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_norms_without_a_cache(qkv, dtype):
+    torch.manual_seed(3)
+
+    def pair():
+        norms = norms_of("rms", dtype)
+        return librope.Norms(norms.q, norms.k)
+
+    def packed():
+        return torch.cat([x.to(dtype) for x in qkv], 2).split([4, 2, 2], 2)[:2]
+
+    q, k = packed()
+    norms, call = pair(), ROPE.prepare_qk(q, k, 5, norms=pair())
+    in_place = ROPE.prepare_qk(q, k, 5, norms=pair(), out=(q, k))
+    want = ROPE.apply_qk(q, k, 5, norms=norms)
+    version = q._version
+    for got in (call.apply_qk(q, k, norms=norms), call._short(q, k, None, None, norms, False)):
+        assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+    assert q._version == version
+    for way in (in_place.apply_qk_, lambda *x, norms: in_place._short(*x, None, None, norms, True)):
+        got = packed()
+        version = got[0]._version
+        way(*got, norms=norms)
+        assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True)) and got[0]._version > version
+    with pytest.raises(ValueError, match=r"prepare_qk\(\.\.\., out=\(q, k\)\)"):
+        call.apply_qk_(q, k, norms=norms)
+
+
+def test_norms_that_changed_since_are_seen(qkv):
+    q, k, v = qkv
+    cache, norms = librope.KVCache(*memory(), layout="nhd"), norms_of("rms")
+    with torch.no_grad():
+        call = ROPE.prepare_qk(q, k, 5, v=v, cache=cache.at(**PLACES["slots"][1]), norms=norms)
+        for _ in range(2):
+            call.apply_qk(q, k, v=v, cache=cache, norms=norms)
+        norms.q.weight.data = torch.randn(4, 16)  # other memory
+        want, _ = ROPE.apply_qk(q, k, 5, norms=librope.Norms(norms.q, norms.k))
+        assert torch.equal(call.apply_qk(q, k, v=v, cache=cache, norms=norms)[0], want)
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="prepared calls have no gradient"):
+            call.apply_qk(q, k, v=v, cache=cache, norms=norms)
+    with pytest.raises(NotImplementedError, match="prepared calls have no gradient"):
+        ROPE.prepare_qk(q, k, 5, v=v, cache=cache.at(**PLACES["slots"][1]), norms=norms)
+    with torch.no_grad():
+        for wrong, error, says in (
+            (torch.randn(16), ValueError, r"norms.q.weight has shape \(16,\)"),
+            (torch.randn(16, 4).t(), ValueError, "norms.q.weight has strides"),
+            (torch.randn(4, 16).half(), TypeError, "norms.q.weight has dtype float16"),
+            (torch._neg_view(torch.randn(4, 16)), TypeError, "norms.q.weight is a lazily negated view"),
+            (torch.empty(4, 16, device="meta"), NotImplementedError, "prepared calls are not available"),
+        ):  # fmt: skip
+            norms.q.weight = wrong
+            with pytest.raises(error, match=says):
+                call.apply_qk(q, k, v=v, cache=cache, norms=norms)
+        norms.q.weight = torch.zeros(4, 16)
+        norms.q.weight.untyped_storage().resize_(0)
+        with pytest.raises(ValueError, match="norms.q.weight has no memory: its storage was freed"):
+            call.apply_qk(q, k, v=v, cache=cache, norms=norms)
+        norms.q.weight = torch.ones(4, 16).numpy()  # of another library: not the short way
+        ones = librope.Norms(librope.Norm(torch.ones(4, 16), kind="rms", eps=1e-6, rounding="rounded"), norms.k)
+        want, _ = ROPE.apply_qk(q, k, 5, norms=ones)
+        assert torch.equal(call.apply_qk(q, k, v=v, cache=cache, norms=norms)[0], want)

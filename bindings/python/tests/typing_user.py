@@ -37,6 +37,11 @@ librope.Scales(0.5)  # type: ignore[arg-type]
 norms = librope.Norms(librope.Norm(x, kind="rms", eps=1e-6), v=librope.Norm(kind="rms_plain", eps=1e-6))
 rope.apply_qk_(x, x, 0, v=x, cache=cache, norms=norms)
 rope.apply(x, 0, norms=norms)
+normed: librope.PreparedAppend = rope.prepare_qk(x, x, 0, norms=norms, operation="inverse")
+normed.apply_qk(x, x, norms=norms)[0].append(1.0)
+normed.apply_qk_(x, x, v=x, cache=cache, norms=norms)
+normed.apply_qk_(x, x, norms=norms.q)  # type: ignore[arg-type]
+rope.prepare_qk(x, x, 0, norms=norms.q)  # type: ignore[arg-type]
 librope.Norm(x, kind="rsm", eps=1e-6)  # type: ignore[arg-type]
 rope.apply_qk(x, x, 0, norms=norms.q)  # type: ignore[arg-type]
 librope.Rope(head_dim=8, scaling="nope")

@@ -100,11 +100,11 @@ _DTYPE = re.compile(r"\bROPE_DTYPE_(\w+)")
 _CHOICES = re.compile(
     r"(\()?\bROPE_(?:NORM_)?(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION|KIND|SPAN|ORDER)_(\w+)"
 )
-_NORMS = re.compile(r"\b([qkv])_norm\b(?:->)?")
+_NORMS = re.compile(r"\b([qkv])_norm(?:(->|_)|\b)")
 _SCALES = re.compile(r"\b(?:(cache|source)->([kv])|([qkv]|rest)_out)\.scale\b(->)?")
 _POINTERS = re.compile(r" \((?:NULL|0x[0-9a-f]+)\)")
 _MEMORY = re.compile(r"\bcache_([kv])\b")
-_FREED = re.compile(r"\b([qkv]\w*|cache\.[kv])(?:\.data)? \(NULL\) must not be NULL.*")
+_FREED = re.compile(r"\b(norms\.[qkv]\.\w+|[qkv]\w*|cache\.[kv])(?:\.data)? \(NULL\) must not be NULL.*")
 
 
 #: How a key that changes nothing is accepted, where a text is refused because of it.
@@ -122,7 +122,7 @@ def translated(message: str, who: str | None = None) -> str:
     text = _SCALES.sub(lambda m: (f"{m[1]}.{m[2]}_scale" if m[1] else f"scales.{m[3]}") + ("." if m[4] else ""), text)
     text = text.replace("cache->", "cache.").replace("source->", "source.")
     text = _MEMORY.sub(r"cache.\1", _SLOTS.sub("slots", text))
-    text = _NORMS.sub(lambda m: f"norms.{m[1]}" + ("." if m[0].endswith(">") else ""), text)
+    text = _NORMS.sub(lambda m: f"norms.{m[1]}" + ("." if m[2] else ""), text)
     text = _FREED.sub(r"\1 has no memory: its storage was freed", text)
     text = text.replace("accept it by name", f"accept it by name {ACCEPT}")
     text = _POINTERS.sub("", text).replace("must be NULL", "must be None")

@@ -66,10 +66,15 @@ class Norm:
         self.rstd = rstd
 
     @property
-    def form(self) -> str:
+    def settings(self) -> tuple[NormKind, float, NormSpan, NormOrder, NormRounding]:
         """All of it but its arrays."""
-        eps = 0.0 if self.eps is None else float(self.eps)
-        return f"{self.kind} {eps!r} {self.span} {self.order} {self.rounding}"
+        return self.kind, float(self.eps or 0), self.span, self.order, self.rounding
+
+    @property
+    def form(self) -> str:
+        """The same as text."""
+        kind, eps, span, order, rounding = self.settings
+        return f"{kind} {eps!r} {span} {order} {rounding}"
 
     def __repr__(self) -> str:
         shape = list(getattr(self.weight, "shape", ()))
@@ -113,6 +118,45 @@ def norm_arrays(norms: Norms | None) -> tuple[Any, ...]:
     for norm in (norms.q, norms.k, norms.v):
         arrays += (None, None, None) if norm is None else (norm.weight, norm.bias, norm.rstd)
     return tuple(arrays)
+
+
+#: norm_settings() of none.
+NO_NORMS = (None, None, None)
+
+
+def norm_settings(norms: Norms | None) -> tuple[Any, ...]:
+    """Those of q, k and v."""
+    if norms is None:
+        return NO_NORMS
+    return tuple(None if norm is None else norm.settings for norm in (norms.q, norms.k, norms.v))
+
+
+def check_settings(norms: Norms | None, prepared: tuple[Any, ...]) -> None:
+    """Refuses norms of a layer that differ from those of a prepared call in more than their arrays."""
+    for name, found, must in zip("qkv", norm_settings(norms), prepared, strict=True):
+        if found != must:
+            raise ValueError(f"norms.{name} is {_text(found)}, and the call was prepared for {_text(must)}")
+
+
+def _text(settings: tuple[Any, ...] | None) -> str:
+    return "None" if settings is None else f"one of {', '.join(map(str, settings))}"
+
+
+def check_arrays(norms: Norms) -> None:
+    """Refuses norms that lack an array which they read, or have another: those of a call that is prepared, of
+    whose arrays the library sees the form alone."""
+    for name, norm in (("q", norms.q), ("k", norms.k), ("v", norms.v)):
+        if norm is None:
+            continue
+        kind, span = f"kind={norm.kind!r}", f"span={norm.span!r}"
+        for array, x, needed, why in (
+            ("weight", norm.weight, norm.kind != "rms_plain", kind),
+            ("bias", norm.bias, norm.kind == "layer_bias", kind),
+            ("rstd", norm.rstd, norm.span == "given", span),
+        ):
+            if (x is not None) != needed:
+                rule = "is required by" if needed else "must be None with"
+                raise ValueError(f"norms.{name}.{array} {rule} {why}")
 
 
 def norm_forms(norms: Norms | None) -> str:

@@ -256,8 +256,8 @@ def create(
     fused = ffi.NULL if template.fused is None else template.fused
     _core.check(
         lib.prepare_call(
-            rope._cpu, template.args, template.rows, fused, template.cache, ready.offset, ready.runner,
-            *addresses[4:9], *(addresses[13:17] or _NO_SLOTS), out,
+            rope._cpu, template.args, template.rows, fused, template.cache, template.norms or ffi.NULL,
+            ready.offset, ready.runner, *addresses[4:9], *(addresses[13:17] or _NO_SLOTS), out,
         )
     )  # fmt: skip
     return ffi.gc(out[0], lib.rope_prepared_destroy), ready

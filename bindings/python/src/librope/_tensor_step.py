@@ -46,7 +46,7 @@ def _describe_norms(norms: Norms, grad: bool, key: list[Any]) -> bool:
         if norm is None:
             key.append(None)
             continue
-        key += (norm.kind, norm.eps, norm.span, norm.order, norm.rounding)
+        key.append(norm.settings)
         if not all(_describe(x, grad, key) for x in (norm.weight, norm.bias, norm.rstd)):
             return False
     return True
@@ -131,6 +131,11 @@ def prepared_fits(v: Tensor, form: Any, memory: Memory) -> bool:
         ):
             return False
     return _is_plain(v, grad) and (v.shape, v.stride(), v.dtype) == form
+
+
+def form_of(x: Any) -> Any:
+    """The form of a tensor, in the words of a prepared call; False: no plain one."""
+    return _is_plain(x, _is_grad_enabled()) and (x.shape, x.stride(), x.dtype)
 
 
 def _address(x: Tensor | None) -> int:

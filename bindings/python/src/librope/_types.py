@@ -84,11 +84,16 @@ class BindOptions(TypedDict, total=False):
     batch_repeat: int | None
 
 
-class CallOptions(BindOptions, total=False):
-    """Options of apply_qk_ and apply_; see apply_qk."""
+class PrepareOptions(BindOptions, total=False):
+    """Options of prepare_qk; see apply_qk."""
 
     cos_sin: Any
     cos_sin_format: str | None
+
+
+class CallOptions(PrepareOptions, total=False):
+    """Options of apply_qk_ and apply_; see apply_qk."""
+
     norms: Norms | None
 
 

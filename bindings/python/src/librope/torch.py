@@ -40,6 +40,7 @@ from ._rules import both_layouts, check_batch_repeat, check_offsets
 from ._scale import DATA_NAMES, given_and_computed, scale_arrays, text_of_scales
 from ._scale import NAMES as SCALE_NAMES
 from ._tensor_step import (  # noqa: F401  (for _step.py and _prepared_append.py, which know this module)
+    form_of,
     prepared_fits,
     step,
     step_key,
