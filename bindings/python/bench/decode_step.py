@@ -3,7 +3,7 @@
     python bench/decode_step.py [--json]
 
 Layers of an 8B llama: 32 + 8 + 8 heads of 128 and a cache of its own each, pages [64, 16, 8, 128]; q turns in
-place, or into a new array. Medians of interleaved rounds on one thread, in microseconds for the whole step;
+place, or into a new array; once more with norms of q and k, as Qwen3 has them. Medians of interleaved rounds on one thread, in microseconds for the whole step;
 preparing the call is a part of it. Before they are timed, both ways have left the same bits.
 """
 
@@ -24,9 +24,9 @@ ROPE = librope.Rope(head_dim=DIM, theta=500000.0, pairing="halves", layout="thd"
 
 
 class Step:
-    """The arrays of all layers, and where the token goes."""
+    """The arrays of all layers, their norms, and where the token goes."""
 
-    def __init__(self, library, dtype):
+    def __init__(self, library, dtype, normed):
         def heads(count):
             return [self.array(torch.randn(1, count, DIM).to(dtype)) for _ in range(LAYERS)]
 
@@ -34,6 +34,7 @@ class Step:
         self.q, self.k, self.v = heads(Q_HEADS), heads(HEADS), heads(HEADS)
         self.memory = [self.array(torch.zeros(2, PAGES, PAGE_SIZE, HEADS, DIM, dtype=dtype)) for _ in range(LAYERS)]
         self.caches = [librope.KVCache(*memory, layout="nhd") for memory in self.memory]
+        self.norms = [self.norms_of(dtype) if normed else None for _ in range(LAYERS)]
         self.slots, self.position = self.array(torch.tensor([777])), self.array(torch.tensor([1000]))
 
     def array(self, x):
@@ -41,17 +42,21 @@ class Step:
             return x
         return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
+    def norms_of(self, dtype):
+        weights = torch.randn(2, DIM).to(dtype)
+        return librope.Norms(*[librope.Norm(self.array(w), kind="rms", eps=1e-6, rounding="float32") for w in weights])
+
     def call_each(self, in_place):
         apply = ROPE.apply_qk_ if in_place else ROPE.apply_qk
-        for q, k, v, cache in zip(self.q, self.k, self.v, self.caches):
-            apply(q, k, self.position, v=v, cache=cache.at(slots=self.slots))
+        for q, k, v, cache, norms in zip(self.q, self.k, self.v, self.caches, self.norms):
+            apply(q, k, self.position, v=v, cache=cache.at(slots=self.slots), norms=norms)
 
     def prepared(self, in_place):
         where = self.caches[0].at(slots=self.slots)
-        call = ROPE.prepare_qk(self.q[0], self.k[0], self.position, v=self.v[0], cache=where)
+        call = ROPE.prepare_qk(self.q[0], self.k[0], self.position, v=self.v[0], cache=where, norms=self.norms[0])
         apply = call.apply_qk_ if in_place else call.apply_qk
-        for q, k, v, cache in zip(self.q, self.k, self.v, self.caches):
-            apply(q, k, v=v, cache=cache)
+        for q, k, v, cache, norms in zip(self.q, self.k, self.v, self.caches, self.norms):
+            apply(q, k, v=v, cache=cache, norms=norms)
 
     def result(self, way):
         """What a way has written, from the same input."""
@@ -69,8 +74,8 @@ class Step:
         return written
 
 
-def measure(library, dtype):
-    step = Step(library, dtype)
+def measure(library, dtype, normed):
+    step = Step(library, dtype, normed)
     if not all(map(np.array_equal, step.result(step.call_each), step.result(step.prepared))):
         raise AssertionError("other bits in a prepared call")
     ways = {
@@ -85,7 +90,8 @@ def measure(library, dtype):
 def main():
     torch.set_num_threads(1)
     rows = [
-        (library, str(dtype)[6:], measure(library, dtype))
+        (library, str(dtype)[6:] + normed * ", norms", measure(library, dtype, normed))
+        for normed in (False, True)
         for library in ("numpy", "torch")
         for dtype in (torch.float32, torch.bfloat16)
     ]

@@ -3,7 +3,8 @@
     python paged_engine.py
 
 Each layer makes one call of librope: it norms q and k, as Qwen3 does, rotates q in place, and stores the
-rotated k, and v, in the pages of their sequences. Requests come and go, long prompts are cut into chunks, and pages are used again. The
+rotated k, and v, in the pages of their sequences. Positions and pages are those of all layers, so the call is
+prepared once per step, and each layer brings its heads, its cache and its norms. Requests come and go, long prompts are cut into chunks, and pages are used again. The
 weights are random; the point is that every token is the one that plain code generates, which has one
 sequence, a cache that grows by torch.cat, and the rotation as models write it.
 """
@@ -90,11 +91,17 @@ class Engine:
         table = torch.tensor([self.pages[s] + [-1] * (width - len(self.pages[s])) for s in new], dtype=torch.int32)
         cu_seqlens = F.pad(counts.cumsum(0), (1, 0)).int()
 
+        call = None
+
         def attend(layer, q, k, v):
-            cache = self.caches[layer].at(page_table=table, starts=starts)
-            self.rope.apply_qk_(
-                q, k, offsets=starts, cu_seqlens=cu_seqlens, v=v, cache=cache, norms=self.norms[layer]
-            )
+            nonlocal call
+            cache, norms = self.caches[layer], self.norms[layer]
+            if call is None:
+                where = cache.at(page_table=table, starts=starts)
+                call = self.rope.prepare_qk(
+                    q, k, offsets=starts, cu_seqlens=cu_seqlens, v=v, cache=where, norms=norms, out=(q, None)
+                )
+            call.apply_qk_(q, k, v=v, cache=cache, norms=norms)
             return torch.cat([
                 attention(rows, cache.k[self.pages[s]].flatten(0, 1)[:end], cache.v[self.pages[s]].flatten(0, 1)[:end])
                 for s, end, rows in zip(new, ends, q.split(counts.tolist()))
