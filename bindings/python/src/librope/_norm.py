@@ -128,7 +128,8 @@ def norm_settings(norms: Norms | None) -> tuple[Any, ...]:
     """Those of q, k and v."""
     if norms is None:
         return NO_NORMS
-    return tuple(None if norm is None else norm.settings for norm in (norms.q, norms.k, norms.v))
+    q, k, v = norms.q, norms.k, norms.v
+    return q and q.settings, k and k.settings, v and v.settings
 
 
 def check_settings(norms: Norms | None, prepared: tuple[Any, ...]) -> None:
