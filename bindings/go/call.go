@@ -287,23 +287,31 @@ func Apply(c *Context, call Call, step Step) error {
 	return check(function, failed)
 }
 
-// checkNorms fills the norms of a call; with OperationBackward they are of what comes out.
-func (call *Call) checkNorms(function string, fused *C.ropego_fused, c *contextState, step *Step) (data [3]normData,
-	err error) {
-	normed := func(in, out *AnyTensor) *AnyTensor {
+// normed is a norm of a call, with its tensor.
+type normed struct {
+	of     *Norm
+	name   string
+	raw    *C.ropego_norm
+	tensor *AnyTensor
+}
+
+// normed are the norms of a call; with OperationBackward they are of what comes out.
+func (call *Call) normed(fused *C.ropego_fused, step *Step) [3]normed {
+	of := func(in, out *AnyTensor) *AnyTensor {
 		if step.Operation == OperationBackward && !out.zero() {
 			return out
 		}
 		return in
 	}
 	n := step.Norms
-	for i, norm := range []struct {
-		of     *Norm
-		name   string
-		raw    *C.ropego_norm
-		tensor *AnyTensor
-	}{{n.Q, "Q", &fused.q, normed(&call.Q, &call.QOut)}, {n.K, "K", &fused.k, normed(&call.K, &call.KOut)},
-		{n.V, "V", &fused.v, normed(&call.V, &call.VOut)}} {
+	return [3]normed{{n.Q, "Q", &fused.q, of(&call.Q, &call.QOut)}, {n.K, "K", &fused.k, of(&call.K, &call.KOut)},
+		{n.V, "V", &fused.v, of(&call.V, &call.VOut)}}
+}
+
+// checkNorms fills the norms of a call.
+func (call *Call) checkNorms(function string, fused *C.ropego_fused, c *contextState, step *Step) (data [3]normData,
+	err error) {
+	for i, norm := range call.normed(fused, step) {
 		data[i], err = norm.of.check(function, norm.name, norm.raw, norm.tensor.form.Heads, norm.tensor.channels(c), step)
 		if err != nil {
 			return data, err

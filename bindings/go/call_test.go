@@ -240,10 +240,6 @@ func TestLayersThatDoNotFit(t *testing.T) {
 	filled := Call{K: BSHD(e.k, 1).Any()}
 	_, err = PrepareCall(c, filled, callStep())
 	refused(t, err, "k (160 elements) must be nil")
-	normed := callStep()
-	normed.Norms = &Norms{}
-	_, err = PrepareCall(c, Call{K: BSHD[float32](nil, 1).Any()}, normed)
-	refused(t, err, "Step.Norms must be nil")
 }
 
 func TestCallsThatDoNotFit(t *testing.T) {

@@ -65,11 +65,7 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 	if n == nil {
 		return normData{}, nil
 	}
-	rows := 1
-	if n.PerHead || (n.Span != NormSpanHead && n.Weight.data != nil) {
-		rows = heads
-		raw.weight_stride_head = C.int64_t(channels)
-	}
+	rows := n.describe(raw, heads, channels)
 	for _, w := range []struct {
 		name  string
 		array Array
@@ -89,11 +85,6 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 		return normData{}, invalid(function, "Norms.%s.Rstd has %d elements, and must have one for each of %d * %d "+
 			"tokens", name, len(n.Rstd), step.Batch, step.Tokens)
 	}
-	raw.given = 1
-	raw.kind, raw.span = C.int32_t(n.Kind), C.int32_t(n.Span)
-	raw.order, raw.rounding = C.int32_t(n.Order), C.int32_t(n.Rounding)
-	raw.eps = C.double(n.Eps)
-	raw.weight_dtype = C.int32_t(n.Weight.dtype)
 	data = normData{weight: (*C.uint8_t)(n.Weight.data), bias: (*C.uint8_t)(n.Bias.data),
 		rstd: (*C.float)(unsafe.SliceData(n.Rstd))}
 	if n.GradParts < 0 || n.GradParts > math.MaxInt32 {
@@ -125,6 +116,35 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 		}
 	}
 	return data, err
+}
+
+// describe fills the C norm but for its arrays, and returns how many rows of weights it has.
+func (n *Norm) describe(raw *C.ropego_norm, heads, channels int) (rows int) {
+	raw.given = 1
+	raw.kind, raw.span = C.int32_t(n.Kind), C.int32_t(n.Span)
+	raw.order, raw.rounding = C.int32_t(n.Order), C.int32_t(n.Rounding)
+	raw.eps = C.double(n.Eps)
+	raw.weight_dtype = C.int32_t(n.Weight.dtype)
+	if !n.PerHead && (n.Span == NormSpanHead || n.Weight.dtype == 0) {
+		return 1
+	}
+	raw.weight_stride_head = C.int64_t(channels)
+	return heads
+}
+
+// places are what the arrays of a layer have to be: weight, bias and rstd.
+func (n *Norm) places(rows, channels int, step *Step) (at [3]place) {
+	weights := place{true, true, uint64(rows) * uint64(channels), n.Weight.dtype}
+	if n.Kind != NormKindRMSPlain {
+		at[0] = weights
+	}
+	if n.Kind == NormKindLayerBias {
+		at[1] = weights
+	}
+	if n.Span == NormSpanGiven {
+		at[2] = place{true, true, uint64(step.Batch) * uint64(step.Tokens), DTypeF32}
+	}
+	return at
 }
 
 // tellRace reports what a call has read of the norms.

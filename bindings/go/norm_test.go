@@ -226,11 +226,11 @@ func TestNormsThatDoNotFitAreRefused(t *testing.T) {
 	stores.Slots = MappedSlots([]int32{0, 1, 2})
 	cache := KVCache[float32, float32]{K: NHD[float32](nil, 2), V: NHD[float32](nil, 2), Pages: 1, PageSize: 3}
 	if _, err := PrepareAppend(c, head, head, head, cache, stores); err == nil ||
-		!strings.Contains(err.Error(), "rope.PrepareAppend: Step.Norms must be nil: prepared calls norm nothing") {
+		!strings.Contains(err.Error(), "rope.PrepareAppend: Step.Norms must be nil: PrepareCall prepares calls with norms") {
 		t.Errorf("a prepared append: %v", err)
 	}
 	if _, err := PrepareAppendTo(c, head, head, head, head, head, head, cache, stores); err == nil ||
-		!strings.Contains(err.Error(), "rope.PrepareAppendTo: Step.Norms must be nil: prepared calls norm nothing") {
+		!strings.Contains(err.Error(), "rope.PrepareAppendTo: Step.Norms must be nil: PrepareCall prepares calls with norms") {
 		t.Errorf("a prepared append with outputs: %v", err)
 	}
 	before, k := Offset(7), make([]float32, 3*2*normDim)
@@ -243,5 +243,112 @@ func TestNormsThatDoNotFitAreRefused(t *testing.T) {
 	err = MoveSlots(c, KVCache[float32, float32]{K: NHD(k, 2), Pages: 1, PageSize: 3}, step)
 	if err == nil || !strings.Contains(err.Error(), "keys that move are not normed") {
 		t.Errorf("moved: %v", err)
+	}
+}
+
+// preparedNorm is a norm without arrays, which PrepareCall takes.
+func preparedNorm(n *Norm) *Norm {
+	if n == nil {
+		return nil
+	}
+	described := *n
+	described.Weight.len, described.Bias, described.Rstd = 0, Array{}, nil
+	return &described
+}
+
+// lend gives a layer what a norm reads.
+func lend(n *Norm, weight, bias, rstd *Array) {
+	if n != nil {
+		*weight, *bias, *rstd = n.Weight, n.Bias, ArrayOf(n.Rstd)
+	}
+}
+
+func TestPreparedCallsWithNorms(t *testing.T) {
+	const heads, pages, pageSize = 3, 2, 4
+	c := mustNew(t, plain(normDim))
+	for seed := uint64(0); seed < 60; seed++ {
+		r := rand.New(rand.NewPCG(seed, 7))
+		norm := func() *Norm {
+			switch r.IntN(4) {
+			case 0:
+				return nil
+			case 1:
+				rstd := make([]float32, normTokens)
+				for i := range rstd {
+					rstd[i] = 0.25 + r.Float32()
+				}
+				return &Norm{Kind: NormKindRMS, Span: NormSpanGiven, Weight: ArrayOf(random[float32](r, heads*normDim)),
+					PerHead: true, Rstd: rstd}
+			}
+			n, _, _ := randomNorm[BFloat16](r, heads)
+			return n
+		}
+		norms := Norms{Q: norm(), K: norm(), V: norm()}
+		type memory struct{ q, k, v, keys, values []BFloat16 }
+		first := memory{random[BFloat16](r, normTokens*heads*normDim), random[BFloat16](r, normTokens*heads*normDim),
+			random[BFloat16](r, normTokens*heads*normDim), make([]BFloat16, pages*pageSize*heads*normDim),
+			make([]BFloat16, pages*pageSize*heads*normDim)}
+		second := memory{slices.Clone(first.q), first.k, first.v, slices.Clone(first.keys), slices.Clone(first.values)}
+		call := func(m memory) Call {
+			return Call{Q: BSHD(m.q, heads).Any(), K: BSHD(m.k, heads).Any(), V: BSHD(m.v, heads).Any(),
+				Cache: &Cache{K: NHD(m.keys, heads).Any(), V: NHD(m.values, heads).Any(), Pages: pages, PageSize: pageSize}}
+		}
+		step := Step{Batch: 1, Tokens: normTokens, Positions: Offset(9), Slots: MappedSlots([]int64{3, 0, 7, -1, 5}), Norms: &norms}
+		if err := Apply(c, call(first), step); err != nil {
+			t.Fatal(seed, err)
+		}
+		step.Norms = &Norms{Q: preparedNorm(norms.Q), K: preparedNorm(norms.K), V: preparedNorm(norms.V)}
+		prepared, err := PrepareCall(c, call(memory{}), step)
+		if err != nil {
+			t.Fatal(seed, err)
+		}
+		layer := Layer{Q: ArrayOf(second.q), K: ArrayOf(second.k), V: ArrayOf(second.v), CacheK: ArrayOf(second.keys),
+			CacheV: ArrayOf(second.values)}
+		lend(norms.Q, &layer.QNormWeight, &layer.QNormBias, &layer.QNormRstd)
+		lend(norms.K, &layer.KNormWeight, &layer.KNormBias, &layer.KNormRstd)
+		lend(norms.V, &layer.VNormWeight, &layer.VNormBias, &layer.VNormRstd)
+		if err := prepared.Apply(layer); err != nil {
+			t.Fatal(seed, err)
+		}
+		if !slices.Equal(first.q, second.q) || !slices.Equal(first.keys, second.keys) ||
+			!slices.Equal(first.values, second.values) {
+			t.Fatal(seed, "a prepared call has other bits")
+		}
+		if err := prepared.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNormsOfPreparedCallsThatDoNotFit(t *testing.T) {
+	c := mustNew(t, plain(normDim))
+	q, weight := make([]float32, 2*normDim), make([]float32, normDim)
+	call := Call{Q: BSHD[float32](nil, 2).Any()}
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0)}
+	for words, norm := range map[string]*Norm{
+		"Norms.Q has arrays, which must be empty": {Kind: NormKindRMS, Eps: 1e-6, Weight: ArrayOf(weight)},
+		"Norms.Q must have no X, WeightGrad, BiasGrad and GradParts": {Kind: NormKindRMS, Eps: 1e-6,
+			Weight: ArrayOf(weight[:0]), GradParts: 1},
+		"Norms.Q.Weight.DType (0) is required": {Kind: NormKindRMS, Eps: 1e-6},
+	} {
+		step.Norms = &Norms{Q: norm}
+		_, err := PrepareCall(c, call, step)
+		refused(t, err, words)
+	}
+	step.Norms = &Norms{Q: &Norm{Kind: NormKindRMS, Eps: 1e-6, Weight: ArrayOf(weight[:0])}}
+	prepared, err := PrepareCall(c, call, step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prepared.Close()
+	for words, layer := range map[string]Layer{
+		"QNormWeight has 0 elements, and the prepared call needs 64": {Q: ArrayOf(q)},
+		"QNormWeight has elements of DTypeBF16": {Q: ArrayOf(q),
+			QNormWeight: ArrayOf(make([]BFloat16, normDim))},
+		"QNormBias (64 elements) must be nil": {Q: ArrayOf(q), QNormWeight: ArrayOf(weight), QNormBias: ArrayOf(weight)},
+		"KNormWeight (64 elements) must be nil": {Q: ArrayOf(q), QNormWeight: ArrayOf(weight),
+			KNormWeight: ArrayOf(weight)},
+	} {
+		refused(t, prepared.Apply(layer), words)
 	}
 }

@@ -110,7 +110,7 @@ func (s *preparedState[Q, K]) create(function string, c *Context, q *Tensor[Q], 
 		}
 	}()
 	if step.Norms != nil {
-		return invalid(function, "Step.Norms must be nil: prepared calls norm nothing")
+		return invalid(function, "Step.Norms must be nil: PrepareCall prepares calls with norms")
 	}
 	context := &use.body.value
 	s.pool, s.sizes = step.Pool, Step{Batch: step.Batch, Tokens: step.Tokens}

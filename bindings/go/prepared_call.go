@@ -21,24 +21,33 @@ type PreparedCall struct {
 }
 
 // Layer is the memory of one layer, for [PreparedCall.Apply]: an array for each tensor of the call, for the
-// memory of its cache, and for those scales that are arrays.
+// memory of its cache, for those scales that are arrays, and for what its norms read.
 type Layer struct {
 	Q, QOut, K, KOut, V, VOut, Rest, RestOut          Array
 	CacheK, CacheV                                    Array
 	QOutScales, KOutScales, VOutScales, RestOutScales Array
 	CacheKScales, CacheVScales                        Array
+	QNormWeight, QNormBias, QNormRstd                 Array
+	KNormWeight, KNormBias, KNormRstd                 Array
+	VNormWeight, VNormBias, VNormRstd                 Array
 }
 
-// arrays are those of a layer, in the order of Call.parts, and behind them their scales.
-func (l *Layer) arrays() [20]*Array {
-	return [20]*Array{&l.Q, &l.QOut, &l.K, &l.KOut, &l.V, &l.VOut, &l.Rest, &l.RestOut, &l.CacheK, &l.CacheV,
+// layerArrays is how many a layer may have.
+const layerArrays = 29
+
+// arrays are those of a layer, in the order of Call.parts, behind them their scales, and those of norms.
+func (l *Layer) arrays() [layerArrays]*Array {
+	return [layerArrays]*Array{&l.Q, &l.QOut, &l.K, &l.KOut, &l.V, &l.VOut, &l.Rest, &l.RestOut, &l.CacheK, &l.CacheV,
 		11: &l.QOutScales, 13: &l.KOutScales, 15: &l.VOutScales, 17: &l.RestOutScales, 18: &l.CacheKScales,
-		19: &l.CacheVScales}
+		19: &l.CacheVScales, 20: &l.QNormWeight, 21: &l.QNormBias, 22: &l.QNormRstd, 23: &l.KNormWeight,
+		24: &l.KNormBias, 25: &l.KNormRstd, 26: &l.VNormWeight, 27: &l.VNormBias, 28: &l.VNormRstd}
 }
 
 // layerNames are how messages call them.
-var layerNames = [20]string{"Q", "QOut", "K", "KOut", "V", "VOut", "Rest", "RestOut", "CacheK", "CacheV",
-	11: "QOutScales", 13: "KOutScales", 15: "VOutScales", 17: "RestOutScales", 18: "CacheKScales", 19: "CacheVScales"}
+var layerNames = [layerArrays]string{"Q", "QOut", "K", "KOut", "V", "VOut", "Rest", "RestOut", "CacheK", "CacheV",
+	11: "QOutScales", 13: "KOutScales", 15: "VOutScales", 17: "RestOutScales", 18: "CacheKScales", 19: "CacheVScales",
+	20: "QNormWeight", 21: "QNormBias", 22: "QNormRstd", 23: "KNormWeight", 24: "KNormBias", 25: "KNormRstd",
+	26: "VNormWeight", 27: "VNormBias", 28: "VNormRstd"}
 
 // place is what the array of a layer has to be; of one that the call does not have, the zero value.
 type place struct {
@@ -50,7 +59,7 @@ type place struct {
 type preparedCallState struct {
 	memory preparedMemory
 	pool   *Pool
-	places [20]place
+	places [layerArrays]place
 	call   Call // without slices, for the race detector
 	step   Step // its Batch and Tokens
 	slots  []int
@@ -75,7 +84,13 @@ func (s *preparedCallState) destroy() { s.memory.free() }
 //		if err != nil { ... }
 //	}
 //
-// The rules of [Prepare] are those of this call, too. Norms belong to a layer, and a step that has them is refused.
+// The norms of the step are described without arrays, which a Layer brings, too: an empty slice as Weight tells the
+// element type, and Bias and Rstd are left out. Qwen3's are
+//
+//	norm := &rope.Norm{Kind: rope.NormKindRMS, Eps: 1e-6, Weight: rope.ArrayOf([]rope.BFloat16{})}
+//	step.Norms = &rope.Norms{Q: norm, K: norm}
+//
+// The rules of [Prepare] are those of this call, too.
 func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) {
 	const function = "PrepareCall"
 	use, err := c.forSlices(function)
@@ -88,9 +103,6 @@ func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) 
 		}
 	}()
 	context := &use.body.value
-	if step.Norms != nil {
-		return nil, invalid(function, "Step.Norms must be nil: prepared calls norm nothing")
-	}
 	if err := call.checkStep(function, &step); err != nil {
 		return nil, err
 	}
@@ -107,6 +119,11 @@ func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) 
 			continue
 		}
 		if err := state.describe(function, i, &parts[i], &call, context, &step); err != nil {
+			return nil, err
+		}
+	}
+	if step.Norms != nil {
+		if err := state.describeNorms(function, &call, &fused, context, &step); err != nil {
 			return nil, err
 		}
 	}
@@ -216,6 +233,29 @@ func (s *preparedCallState) describeScales(function string, i int, p *part, dim 
 	return nil
 }
 
+// describeNorms is describe of norms.
+func (s *preparedCallState) describeNorms(function string, call *Call, fused *C.ropego_fused, c *contextState,
+	step *Step) error {
+	for i, n := range call.normed(fused, step) {
+		norm := n.of
+		if norm == nil {
+			continue
+		}
+		if norm.Weight.len+norm.Bias.len+len(norm.Rstd) != 0 {
+			return invalid(function, "Norms.%s has arrays, which must be empty: arrays come with each Layer", n.name)
+		}
+		if !norm.X.zero() || norm.WeightGrad != nil || norm.BiasGrad != nil || norm.GradParts != 0 {
+			return invalid(function, "Norms.%s must have no X, WeightGrad, BiasGrad and GradParts: prepared calls have no "+
+				"gradients of norms", n.name)
+		}
+		channels := n.tensor.channels(c)
+		rows := norm.describe(n.raw, n.tensor.form.Heads, channels)
+		places := norm.places(rows, channels, step)
+		copy(s.places[20+3*i:], places[:])
+	}
+	return nil
+}
+
 // Close gives the prepared call up, as [Prepared.Close] does.
 func (p *PreparedCall) Close() error {
 	p.ref().close()
@@ -240,7 +280,7 @@ func (p *PreparedCall) Apply(layer Layer) error {
 	}
 	defer use.leave()
 	state := &use.body.value
-	var at [20]*C.uint8_t
+	var at [layerArrays]*C.uint8_t
 	for i, array := range layer.arrays() {
 		if array == nil {
 			continue
@@ -259,7 +299,7 @@ func (p *PreparedCall) Apply(layer Layer) error {
 		defer state.pool.leave()
 	}
 	raw := C.ropego_prepared_call(state.memory.ptr, at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[11], at[13],
-		at[15], at[17], at[8], at[9], at[18], at[19])
+		at[15], at[17], at[8], at[9], at[18], at[19], at[20], at[21], at[22], at[23], at[24], at[25], at[26], at[27], at[28])
 	if raceEnabled && raw == nil {
 		state.tellRace(&layer)
 	}
@@ -299,6 +339,9 @@ func (s *preparedCallState) tellRace(layer *Layer) {
 			}
 			p.tensor.scale = &scale
 		}
+	}
+	for _, array := range arrays[20:] {
+		raceRead(array.data, uint64(array.len)*array.bytes)
 	}
 	call.tellParts(&s.memory.context.body.value, &s.step, s.slots)
 }

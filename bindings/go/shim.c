@@ -320,9 +320,14 @@ ropego_error* ropego_prepared_create(const rope_context* context, const ropego_a
     cache = make_cache(&append->cache, NULL, NULL, slots, page_starts, starts);
     fused.cache = &cache;
   }
+  rope_norm q_norm, k_norm, v_norm;
+  rope_tensor unused;  // prepared calls have no x
   if (beside != NULL) {
     set_beside(&args, &fused, append->cache.kind != 0 ? &cache : NULL, &scales, beside, NULL, NULL,
                NULL, NULL, NULL, NULL, NULL, NULL);
+    fused.q_norm = set_norm(&q_norm, &unused, &beside->q, NULL, NULL, NULL, NULL, NULL, NULL);
+    fused.k_norm = set_norm(&k_norm, &unused, &beside->k, NULL, NULL, NULL, NULL, NULL, NULL);
+    fused.v_norm = set_norm(&v_norm, &unused, &beside->v, NULL, NULL, NULL, NULL, NULL, NULL);
   }
   if (beside != NULL || append->cache.kind != 0) args.fused = &fused;
   return result(rope_prepared_create(context, &args, out));
@@ -333,7 +338,10 @@ ropego_error* ropego_prepared_call(const rope_prepared* prepared, uint8_t* q, ui
                                    uint8_t* rest, uint8_t* rest_out, uint8_t* q_out_scales,
                                    uint8_t* k_out_scales, uint8_t* v_out_scales,
                                    uint8_t* rest_out_scales, uint8_t* cache_k, uint8_t* cache_v,
-                                   uint8_t* cache_k_scales, uint8_t* cache_v_scales) {
+                                   uint8_t* cache_k_scales, uint8_t* cache_v_scales,
+                                   uint8_t* q_norm_weight, uint8_t* q_norm_bias, uint8_t* q_norm_rstd,
+                                   uint8_t* k_norm_weight, uint8_t* k_norm_bias, uint8_t* k_norm_rstd,
+                                   uint8_t* v_norm_weight, uint8_t* v_norm_bias, uint8_t* v_norm_rstd) {
   rope_qk_data data = ROPE_INIT(rope_qk_data);
   data.q = q;
   data.q_out = q_out;
@@ -351,6 +359,15 @@ ropego_error* ropego_prepared_call(const rope_prepared* prepared, uint8_t* q, ui
   data.cache_v = cache_v;
   data.cache_k_scales = cache_k_scales;
   data.cache_v_scales = cache_v_scales;
+  data.q_norm_weight = q_norm_weight;
+  data.q_norm_bias = q_norm_bias;
+  data.q_norm_rstd = (const float*)q_norm_rstd;
+  data.k_norm_weight = k_norm_weight;
+  data.k_norm_bias = k_norm_bias;
+  data.k_norm_rstd = (const float*)k_norm_rstd;
+  data.v_norm_weight = v_norm_weight;
+  data.v_norm_bias = v_norm_bias;
+  data.v_norm_rstd = (const float*)v_norm_rstd;
   return result(rope_prepared_apply(prepared, &data));
 }
 

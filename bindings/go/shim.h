@@ -152,7 +152,10 @@ ropego_error* ropego_prepared_call(const rope_prepared* prepared, uint8_t* q, ui
                                    uint8_t* rest, uint8_t* rest_out, uint8_t* q_out_scales,
                                    uint8_t* k_out_scales, uint8_t* v_out_scales,
                                    uint8_t* rest_out_scales, uint8_t* cache_k, uint8_t* cache_v,
-                                   uint8_t* cache_k_scales, uint8_t* cache_v_scales);
+                                   uint8_t* cache_k_scales, uint8_t* cache_v_scales,
+                                   uint8_t* q_norm_weight, uint8_t* q_norm_bias, uint8_t* q_norm_rstd,
+                                   uint8_t* k_norm_weight, uint8_t* k_norm_bias, uint8_t* k_norm_rstd,
+                                   uint8_t* v_norm_weight, uint8_t* v_norm_bias, uint8_t* v_norm_rstd);
 ropego_error* ropego_apply_thd(const rope_context* context, int32_t dtype, int64_t tokens,
                                const int64_t* positions, uint8_t* q, int32_t q_heads, uint8_t* k,
                                int32_t k_heads);

@@ -136,6 +136,6 @@ impl Context {
     ) -> Result<()> {
         has_place(pairs[1], Some(cache))?;
         let beside = Beside { cache: Some(cache.again()), ..Beside::default() };
-        self.with_call(step, pairs, &beside, call)
+        self.with_call(step, pairs, &beside, None, call)
     }
 }

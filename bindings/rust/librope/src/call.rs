@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::enums::Operation;
 use crate::error::{Result, invalid};
 use crate::gradient::Gradients;
+use crate::norm::Lent;
 use crate::size::product;
 use crate::step::Step;
 use crate::tensor::{Operand, Pair, Raw};
@@ -131,7 +132,7 @@ impl Context {
     pub fn apply_call(&self, step: &Step<'_>, call: Call<'_>) -> Result<()> {
         let [q, k, v, rest] = &call.pairs;
         has_place(k, call.beside.cache.as_ref())?;
-        self.with_call(step, [q, k, v, rest], &call.beside, |args| {
+        self.with_call(step, [q, k, v, rest], &call.beside, None, |args| {
             // SAFETY: views, cache, scales and gradients hold slices that do not alias.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
         })
@@ -143,7 +144,7 @@ impl Context {
     #[inline(never)]
     pub(crate) unsafe fn apply_beside(&self, step: &Step<'_>, [q, k]: [&Pair; 2]) -> Result<()> {
         let none = Pair::default();
-        self.with_call(step, [q, k, &none, &none], &Beside::default(), |args| {
+        self.with_call(step, [q, k, &none, &none], &Beside::default(), None, |args| {
             // SAFETY: as this function's.
             unsafe { sys::rope_apply_qk(self.as_raw(), args) }
         })
@@ -157,6 +158,7 @@ impl Context {
         step: &Step<'_>,
         pairs: [&Pair; 4],
         beside: &Beside<'_>,
+        lent: Option<&mut Lent>, // of a prepared call
         call: impl FnOnce(*const sys::rope_qk_args) -> sys::rope_status,
     ) -> Result<()> {
         if step.source.is_some() {
@@ -194,7 +196,7 @@ impl Context {
         fused.v_out.scale = pointer(&scales[2]);
         fused.rest_out.scale = pointer(&scales[3]);
         let mut norms = [sys::rope_norm::init(); 3];
-        self.set_norms(step, [pairs[0], pairs[1], v], dims[2], &mut norms, &mut fused)?;
+        self.set_norms(step, [pairs[0], pairs[1], v], dims[2], lent, &mut norms, &mut fused)?;
         let mut before = [None; 3];
         if let Some(gradients) = &beside.gradients {
             gradients.check(self, step, dims[2], &mut before, &mut norms, &fused)?;
@@ -253,6 +255,7 @@ impl Context {
         step: &Step<'_>,
         [q, k, v]: [&Pair; 3],
         v_dim: usize,
+        lent: Option<&mut Lent>,
         norms: &mut [sys::rope_norm; 3],
         fused: &mut sys::rope_fused,
     ) -> Result<()> {
@@ -265,7 +268,7 @@ impl Context {
         let turned = |pair: &Pair| normed(pair).map(|raw| [raw.heads, dim(&raw)]);
         let values = normed(v).map(|raw| [raw.heads, v_dim]);
         let tokens = product([step.batch, step.tokens]);
-        given.check([turned(q), turned(k), values], tokens, norms, fused)
+        given.check([turned(q), turned(k), values], tokens, lent, norms, fused)
     }
 }
 

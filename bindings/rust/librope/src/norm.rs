@@ -10,6 +10,7 @@ use crate::element::Element;
 use crate::enums::{DType, NormKind, NormOrder, NormRounding, NormSpan};
 use crate::error::Result;
 use crate::positions::expect;
+use crate::prepared_call::{Place, is_empty};
 use crate::size::product;
 
 /// A norm of one tensor of a call, with the weights of its layer. It covers all channels that the
@@ -149,36 +150,63 @@ impl<'a> Norm<'a> {
         self
     }
 
-    /// The C struct, after checking that weights, biases and roots have the lengths of their tensor.
-    fn check(
-        &self,
-        [weight, bias, rstd_name]: [&str; 3],
-        [heads, channels]: [usize; 2],
-        tokens: Option<usize>, // of all batch rows
-    ) -> Result<sys::rope_norm> {
+    /// The C struct without its slices, and how many weights it has.
+    fn describe(&self, [heads, channels]: [usize; 2]) -> (sys::rope_norm, Option<usize>) {
         let mut raw = sys::rope_norm::init();
         raw.kind = self.kind as i32;
         raw.eps = self.eps;
         raw.span = self.span as i32;
         raw.order = self.order as i32;
         raw.rounding = self.rounding as i32;
+        let per_head = self.per_head || self.span != NormSpan::Head;
         if let Some(dtype) = self.dtype {
-            let per_head = self.per_head || self.span != NormSpan::Head;
-            let rows = if per_head { heads } else { 1 };
-            expect(weight, self.lengths[0], product([rows, channels]))?;
+            raw.weight_dtype = dtype as i32;
+            raw.weight_stride_head = if per_head { channels as i64 } else { 0 }; // of a slice
+        }
+        (raw, product([if per_head { heads } else { 1 }, channels]))
+    }
+
+    /// The C struct, after checking that weights, biases and roots have the lengths of their tensor.
+    fn check(
+        &self,
+        [weight, bias, rstd_name]: [&str; 3],
+        tensor: [usize; 2],
+        tokens: Option<usize>, // of all batch rows
+    ) -> Result<sys::rope_norm> {
+        let (mut raw, weights) = self.describe(tensor);
+        if self.dtype.is_some() {
+            expect(weight, self.lengths[0], weights)?;
             if !self.bias.is_null() {
-                expect(bias, self.lengths[1], product([rows, channels]))?;
+                expect(bias, self.lengths[1], weights)?;
             }
             raw.weight = self.weight;
             raw.bias = self.bias;
-            raw.weight_dtype = dtype as i32;
-            raw.weight_stride_head = if per_head { channels as i64 } else { 0 }; // of a slice
         }
         if let Some(rstd) = self.rstd {
             expect(rstd_name, rstd.len(), tokens)?;
             raw.rstd = rstd.as_ptr();
         }
         Ok(raw)
+    }
+
+    /// What each layer lends in place of weight, bias and rstd, which are empty.
+    fn lent(
+        &self,
+        names: [&str; 3],
+        weights: Option<usize>,
+        tokens: Option<usize>,
+    ) -> Result<[Option<Place>; 3]> {
+        let bias = if self.bias.is_null() { None } else { self.dtype };
+        let rstd = self.rstd.map(|_| DType::F32);
+        let [weight_len, bias_len] = self.lengths;
+        let lens = [weight_len, bias_len, self.rstd.map_or(0, <[f32]>::len)];
+        let needs = [weights, weights, tokens];
+        let mut places = [None; 3];
+        for (i, dtype) in [self.dtype, bias, rstd].into_iter().enumerate() {
+            is_empty(names[i], lens[i])?;
+            places[i] = dtype.map(|dtype| Place::to_read(needs[i], dtype)).transpose()?;
+        }
+        Ok(places)
     }
 }
 
@@ -219,32 +247,40 @@ impl<'a> Norms<'a> {
 }
 
 /// How messages call what a norm has.
-const NAMES: [[&str; 3]; 3] = [
+pub(crate) const NAMES: [[&str; 3]; 3] = [
     ["the weight of q's norm", "the bias of q's norm", "the rstd of q's norm"],
     ["the weight of k's norm", "the bias of k's norm", "the rstd of k's norm"],
     ["the weight of v's norm", "the bias of v's norm", "the rstd of v's norm"],
 ];
 
+/// What a layer lends for its norms: weight, bias and rstd of each.
+pub(crate) type Lent = [[Option<Place>; 3]; 3];
+
 impl Norms<'_> {
     /// Fills those of a C call. `tensors` are heads and channels of q, k and v, if it has them; a norm
-    /// without its tensor is refused by the library, which reads no weights then.
+    /// without its tensor is refused by the library, which reads no weights then. Of a prepared call
+    /// slices are empty, and `lent` gets what stands for them in each layer.
     pub(crate) fn check(
         &self,
         tensors: [Option<[usize; 2]>; 3],
         tokens: Option<usize>,
+        mut lent: Option<&mut Lent>,
         raw: &mut [sys::rope_norm; 3],
         fused: &mut sys::rope_fused,
     ) -> Result<()> {
         let fields = [&mut fused.q_norm, &mut fused.k_norm, &mut fused.v_norm];
-        for ((((norm, tensor), names), raw), field) in
-            self.of.iter().zip(tensors).zip(NAMES).zip(raw).zip(fields)
-        {
-            if let Some(norm) = norm {
-                if let Some(tensor) = tensor {
-                    *raw = norm.check(names, tensor, tokens)?;
+        for ((i, raw), field) in raw.iter_mut().enumerate().zip(fields) {
+            let Some(norm) = &self.of[i] else { continue };
+            *raw = match (tensors[i], &mut lent) {
+                (None, _) => *raw,
+                (Some(tensor), None) => norm.check(NAMES[i], tensor, tokens)?,
+                (Some(tensor), Some(lent)) => {
+                    let (raw, weights) = norm.describe(tensor);
+                    lent[i] = norm.lent(NAMES[i], weights, tokens)?;
+                    raw
                 }
-                *field = raw;
-            }
+            };
+            *field = raw;
         }
         Ok(())
     }

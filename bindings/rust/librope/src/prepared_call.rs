@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::element::OutputElement;
 use crate::enums::DType;
 use crate::error::{Result, invalid};
+use crate::norm::{self, Lent};
 use crate::prepared::{Handle, Length};
 use crate::scale::RawScale;
 use crate::step::Step;
@@ -80,7 +81,7 @@ impl<'a, T: SliceElement> From<&'a mut Vec<T>> for Slice<'a> {
 }
 
 /// How many slices a layer may have.
-const PLACES: usize = 16;
+const PLACES: usize = 25;
 
 /// The memory of one layer, for [`PreparedCall::apply`]: a slice for each tensor that the call describes,
 /// for each cache, and for each array of scales. `&[T]` and `&mut [T]` convert, and so do vectors.
@@ -126,11 +127,20 @@ impl<'a> Layer<'a> {
         13 with_cache_v "the cache's values"
         14 with_cache_k_scales "the scales of the cache's keys"
         15 with_cache_v_scales "the scales of the cache's values"
+        16 with_q_norm_weight "the weight of q's norm"
+        17 with_q_norm_bias "the bias of q's norm"
+        18 with_q_norm_rstd "the rstd of q's norm"
+        19 with_k_norm_weight "the weight of k's norm"
+        20 with_k_norm_bias "the bias of k's norm"
+        21 with_k_norm_rstd "the rstd of k's norm"
+        22 with_v_norm_weight "the weight of v's norm"
+        23 with_v_norm_bias "the bias of v's norm"
+        24 with_v_norm_rstd "the rstd of v's norm"
     }
 }
 
-/// How messages call them.
-const PLACE_NAMES: [&str; PLACES] = [
+/// How messages call the first of them; behind these are those of norms.
+const PLACE_NAMES: [&str; FIRST_OF_NORMS] = [
     "q",
     "q_out",
     "k",
@@ -149,9 +159,18 @@ const PLACE_NAMES: [&str; PLACES] = [
     "the scales of the cache's v",
 ];
 
+const FIRST_OF_NORMS: usize = 16;
+
+fn place_name(place: usize) -> &'static str {
+    match place.checked_sub(FIRST_OF_NORMS) {
+        Some(of_norms) => norm::NAMES[of_norms / 3][of_norms % 3],
+        None => PLACE_NAMES[place],
+    }
+}
+
 /// What the slice of one place has to be.
 #[derive(Clone, Copy)]
-struct Place {
+pub(crate) struct Place {
     length: Length,
     dtype: DType,
     is_written: bool,
@@ -208,17 +227,36 @@ impl Context {
     /// # Ok::<(), librope::Error>(())
     /// ```
     ///
-    /// Views, pages and scales are described with empty slices, because each layer lends its own. One
-    /// scale of each layer is an array of one, with strides of 0.
+    /// Views, pages, scales and norms are described with empty slices, because each layer lends its own.
+    /// One scale of each layer is an array of one, with strides of 0. The norms of Qwen3, for all layers
+    /// of a step:
+    ///
+    /// ```
+    /// use librope::half::bf16;
+    /// use librope::{Call, Config, Layer, Norm, Norms, Pairing, Positions, Step, ViewMut};
+    ///
+    /// let rope = Config::new(128, 1e6, Pairing::Halves).build()?;
+    /// let norm = Norm::rms::<bf16>(&[], 1e-6);
+    /// let norms = Norms::new().with_q(norm).with_k(norm);
+    /// let step = Step::new(1, 2, Positions::Offset(7)).with_norms(&norms);
+    /// let call = Call::new()
+    ///     .with_q(ViewMut::<bf16>::bshd(&mut [], 32))
+    ///     .with_k(ViewMut::<bf16>::bshd(&mut [], 8));
+    /// let call = rope.prepare_call(&step, call)?;
+    /// for _layer in 0..2 {
+    ///     let (q_weight, k_weight) = (vec![bf16::ONE; 128], vec![bf16::ONE; 128]);
+    ///     let (mut q, mut k) = (vec![bf16::ONE; 2 * 32 * 128], vec![bf16::ONE; 2 * 8 * 128]);
+    ///     let layer = Layer::new().with_q(&mut q).with_k(&mut k);
+    ///     call.apply(layer.with_q_norm_weight(&q_weight).with_k_norm_weight(&k_weight))?;
+    /// }
+    /// # Ok::<(), librope::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`apply_call`](Context::apply_call) that do not depend on slices;
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a slice is not empty, or if the step has
-    /// norms, which belong to a layer; and [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a slice is not empty; and
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn prepare_call<'a>(&'a self, step: &Step<'a>, call: Call<'_>) -> Result<PreparedCall<'a>> {
-        if step.norms.is_some() {
-            return Step { slots: None, source: None, ..*step }.misplaced();
-        }
         let Call { mut pairs, mut beside } = call;
         let dims = self.dims(&beside);
         let counts = [step.batch, step.tokens];
@@ -254,12 +292,14 @@ impl Context {
         let mut made = ptr::null_mut();
         let in_place = [&pairs[1], &pairs[2]].map(|pair| pair.in_place);
         let [q, k, v, rest] = &pairs;
-        self.with_call(step, [q, k, v, rest], &beside, |args| {
+        let mut lent = Lent::default();
+        self.with_call(step, [q, k, v, rest], &beside, Some(&mut lent), |args| {
             // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and `made` is
             // writable. Of what the arguments lead to, the context and the runner's pool are kept,
             // which live for 'a.
             unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut made) }
         })?;
+        places[FIRST_OF_NORMS..].copy_from_slice(lent.as_flattened());
         Ok(PreparedCall { handle: Handle::of(made)?, places, in_place, context: PhantomData })
     }
 
@@ -293,7 +333,7 @@ fn scale_place(
 }
 
 /// Refuses a slice where a call is prepared.
-fn is_empty(name: &str, len: usize) -> Result<()> {
+pub(crate) fn is_empty(name: &str, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());
     }
@@ -316,8 +356,9 @@ impl PreparedCall<'_> {
     #[allow(clippy::needless_pass_by_value, reason = "slices are borrowed exclusively")]
     pub fn apply(&self, layer: Layer<'_>) -> Result<()> {
         let mut at = [ptr::null_mut(); PLACES];
-        let places = self.places.iter().zip(&layer.slices).zip(PLACE_NAMES);
-        for (at, ((place, slice), name)) in at.iter_mut().zip(places) {
+        let places = self.places.iter().zip(&layer.slices);
+        for (i, (at, (place, slice))) in at.iter_mut().zip(places).enumerate() {
+            let name = place_name(i);
             *at = match (place, slice) {
                 (None, None) => ptr::null_mut(),
                 (Some(place), Some(slice)) => place.check(name, slice)?,
@@ -349,6 +390,15 @@ impl PreparedCall<'_> {
             cache_v: at[13],
             cache_k_scales: at[14],
             cache_v_scales: at[15],
+            q_norm_weight: at[16],
+            q_norm_bias: at[17],
+            q_norm_rstd: at[18].cast(),
+            k_norm_weight: at[19],
+            k_norm_bias: at[20],
+            k_norm_rstd: at[21].cast(),
+            v_norm_weight: at[22],
+            v_norm_bias: at[23],
+            v_norm_rstd: at[24].cast(),
             ..sys::rope_qk_data::init()
         };
         // SAFETY: each pointer leads to as many elements as the library was told, exclusively where it
@@ -358,6 +408,14 @@ impl PreparedCall<'_> {
 }
 
 impl Place {
+    /// Of a slice with so many elements; `None`: more than there can be.
+    pub(crate) fn to_read(need: Option<usize>, dtype: DType) -> Result<Place> {
+        let Some(need) = need else {
+            return invalid(format_args!("the call's sizes are beyond the address space"));
+        };
+        Ok(Place { length: Length::new(need, true), dtype, is_written: false })
+    }
+
     /// The pointer of a slice that fits.
     fn check(&self, name: &str, slice: &Slice<'_>) -> Result<*mut c_void> {
         if slice.dtype != self.dtype {

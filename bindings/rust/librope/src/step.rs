@@ -210,7 +210,9 @@ impl<'a> Step<'a> {
             ));
         }
         if self.norms.is_some() {
-            return invalid(format_args!("this step has norms, which prepared calls do not take"));
+            return invalid(format_args!(
+                "this step has norms: prepare_call prepares calls with them"
+            ));
         }
         invalid(format_args!("this call needs the slots of the tokens: Step::with_slots"))
     }

@@ -6,8 +6,8 @@ mod common;
 use common::{Random, refused};
 use librope::half::bf16;
 use librope::{
-    Call, Config, Context, F8E4M3, KvCache, Layer, Layout, Norm, Norms, Pages, Pairing, Positions,
-    Result, Scale, Slots, Step, Strides, View, ViewMut,
+    Call, Config, Context, F8E4M3, KvCache, Layer, Layout, Pages, Pairing, Positions, Result,
+    Scale, Slots, Step, Strides, View, ViewMut,
 };
 
 const DIM: usize = 32;
@@ -300,10 +300,6 @@ fn slices_that_a_prepared_call_did_not_describe_are_refused() {
     let filled = vec![1.0f32; TOKENS * DIM];
     let own = Call::new().with_k((View::bshd(&filled, 1), ViewMut::<f32>::bshd(&mut [], 1)));
     says(refused(rope.prepare_call(&step(), own)), "k has 160 elements, and must be empty");
-    let layer = Norms::new().with_q(Norm::rms_plain(1e-6));
-    let normed = Call::new().with_q(ViewMut::<f32>::bshd(&mut [], 1));
-    let message = refused(rope.prepare_call(&step().with_norms(&layer), normed));
-    says(message, "norms, which prepared calls do not take");
 }
 
 #[test]

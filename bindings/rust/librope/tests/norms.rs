@@ -6,8 +6,8 @@ mod common;
 use common::{Number, Random, refused};
 use librope::half::{bf16, f16};
 use librope::{
-    CacheShape, Config, Context, Element, KvCache, Norm, NormOrder, NormRounding, Norms, Pages,
-    Pairing, Positions, Result, Shape, Slots, Step, View, ViewMut,
+    CacheShape, Call, Config, Context, Element, KvCache, Layer, Norm, NormOrder, NormRounding,
+    Norms, Pages, Pairing, Positions, Result, Shape, SliceElement, Slots, Step, View, ViewMut,
 };
 
 const DIM: usize = 64;
@@ -41,12 +41,21 @@ impl<W: Number> Weights<W> {
     }
 
     fn norm(&self) -> Norm<'_> {
+        self.of(&self.weight, &self.bias)
+    }
+
+    /// The same without weights, for a prepared call.
+    fn described(&self) -> Norm<'_> {
+        self.of(&[], &[])
+    }
+
+    fn of<'a>(&self, weight: &'a [W], bias: &'a [W]) -> Norm<'a> {
         let mut norm = match self.kind {
-            0 => Norm::rms(&self.weight, EPS),
-            1 => Norm::rms_one_plus(&self.weight, EPS),
+            0 => Norm::rms(weight, EPS),
+            1 => Norm::rms_one_plus(weight, EPS),
             2 => Norm::rms_plain(EPS),
-            3 => Norm::layer(&self.weight, EPS),
-            _ => Norm::layer_bias(&self.weight, &self.bias, EPS),
+            3 => Norm::layer(weight, EPS),
+            _ => Norm::layer_bias(weight, bias, EPS),
         };
         if self.per_head {
             norm = norm.per_head();
@@ -81,7 +90,7 @@ impl<W: Number> Weights<W> {
 
 /// A norm alone has the values of f64; with the rotation it has the bits of two calls; and in a cache
 /// stand the bits of outputs.
-fn random_calls<T: Number, W: Number>(random: &mut Random) {
+fn random_calls<T: Number, W: Number + SliceElement>(random: &mut Random) {
     let (turns, norms_alone) = (rope(Some(10000.0)), rope(None));
     let step = Step::new(1, TOKENS, Positions::Offset(11));
     for _ in 0..20 {
@@ -145,6 +154,45 @@ fn random_calls<T: Number, W: Number>(random: &mut Random) {
             )
             .unwrap();
         assert!(cached_q == two_q && keys == two_k && values == normed_v, "in a cache");
+
+        let described = Norms::new()
+            .with_q(q_weights.described())
+            .with_k(k_weights.described())
+            .with_v(v_weights.described());
+        let (mut no_keys, mut no_values): ([T; 0], [T; 0]) = ([], []);
+        let mut cache = KvCache::new(1, TOKENS)
+            .with_k(Pages::nhd(&mut no_keys, HEADS[1]))
+            .with_v(Pages::nhd(&mut no_values, HEADS[1]));
+        let call = Call::new()
+            .with_q(ViewMut::<T>::bshd(&mut [], HEADS[0]))
+            .with_k(View::<T>::bshd(&[], HEADS[1]))
+            .with_v(View::<T>::bshd(&[], HEADS[1]))
+            .with_cache(&mut cache);
+        let slots = step.with_norms(&described).with_slots(Slots::linear(&[0]));
+        let call = turns.prepare_call(&slots, call).unwrap();
+        let (mut keys, mut values, mut cached_q) = (k.clone(), v.clone(), q.clone());
+        let mut layer = Layer::new().with_q(&mut cached_q).with_k(&k).with_v(&v);
+        layer = layer.with_cache_k(&mut keys).with_cache_v(&mut values);
+        if q_weights.kind != 2 {
+            layer = layer.with_q_norm_weight(&q_weights.weight);
+        }
+        if q_weights.kind == 4 {
+            layer = layer.with_q_norm_bias(&q_weights.bias);
+        }
+        if k_weights.kind != 2 {
+            layer = layer.with_k_norm_weight(&k_weights.weight);
+        }
+        if k_weights.kind == 4 {
+            layer = layer.with_k_norm_bias(&k_weights.bias);
+        }
+        if v_weights.kind != 2 {
+            layer = layer.with_v_norm_weight(&v_weights.weight);
+        }
+        if v_weights.kind == 4 {
+            layer = layer.with_v_norm_bias(&v_weights.bias);
+        }
+        call.apply(layer).unwrap();
+        assert!(cached_q == two_q && keys == two_k && values == normed_v, "prepared");
     }
 }
 
@@ -238,10 +286,57 @@ fn what_does_not_fit_is_refused() {
     let (tensor, page) = (Shape::<f32>::bshd(2), Shape::<f32>::nhd(2));
     let shape = CacheShape::new(1, TOKENS, page, ());
     let prepared = rope.prepare_append(&step, tensor, tensor, (), shape);
-    assert!(refused(prepared.map(drop)).contains("has norms, which prepared calls"));
+    assert!(refused(prepared.map(drop)).contains("norms: prepare_call prepares calls with them"));
     assert!(refused(rope.move_slots(&step, &mut cache)).contains("are not normed"));
     let mut turned = vec![1.0f32; TOKENS * 2 * DIM];
     let normed = refused(rope.apply(&step, ViewMut::bshd(&mut turned, 2), ()));
     assert!(normed.contains("this step has slots of a cache"));
     assert!(q.iter().all(|&x| x == 1.0));
+}
+
+/// A layer lends what its norms read, and nothing else.
+#[test]
+fn prepared_calls_are_lent_their_weights() {
+    let rope = rope(Some(10000.0));
+    let (roots, weight) = (vec![0.5f32; TOKENS], vec![2.0f32; 2 * DIM]);
+    let step = Step::new(1, TOKENS, Positions::Offset(11));
+    let described = |q| Call::new().with_q(ViewMut::<f32>::bshd(q, 2));
+    for filled in [Norm::rms(&weight, EPS), Norm::rms_plain(EPS).with_rstd(&roots)] {
+        let norms = Norms::new().with_q(filled);
+        let call = rope.prepare_call(&step.with_norms(&norms), described(&mut []));
+        assert!(refused(call.map(drop)).contains("of q's norm has"));
+    }
+    let norms = Norms::new().with_q(Norm::rms::<f32>(&[], EPS).with_rstd(&[]));
+    let call = rope.prepare_call(&step.with_norms(&norms), described(&mut [])).unwrap();
+    let x = vec![1.0f32; TOKENS * 2 * DIM];
+    let (mut prepared, mut once) = (x.clone(), x.clone());
+    apply(Norm::rms(&weight, EPS).with_rstd(&roots), &mut once, 2).unwrap();
+    let lent = Layer::new().with_q_norm_weight(&weight).with_q_norm_rstd(&roots);
+    call.apply(lent.with_q(&mut prepared)).unwrap();
+    assert!(prepared == once && once != x);
+
+    let narrow = vec![bf16::ONE; 2 * DIM];
+    let mut q = x.clone();
+    for (layer, words) in [
+        (Layer::new().with_q_norm_rstd(&roots), "needs the weight of q's norm"),
+        (Layer::new().with_q_norm_weight(&weight), "needs the rstd of q's norm"),
+        (
+            Layer::new().with_q_norm_weight(&weight[1..]).with_q_norm_rstd(&roots),
+            "the weight of q's norm has 127 elements, and the prepared call needs 128",
+        ),
+        (
+            Layer::new().with_q_norm_weight(&narrow).with_q_norm_rstd(&roots),
+            "the weight of q's norm is a slice of Bf16",
+        ),
+        (
+            Layer::new()
+                .with_q_norm_weight(&weight)
+                .with_q_norm_rstd(&roots)
+                .with_q_norm_bias(&weight),
+            "describes no slice for the bias of q's norm",
+        ),
+    ] {
+        assert!(refused(call.apply(layer.with_q(&mut q))).contains(words));
+    }
+    assert!(q == x);
 }
