@@ -6,15 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "device.h"
 #include "math/element.h"
 #include "support/cache_call.h"
 #include "support/child.h"
@@ -27,49 +27,6 @@
 namespace rope::testing {
 namespace {
 
-#define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess)
-
-// Fewer cases under compute-sanitizer, which is slow.
-int Cases(int full) {
-  const char* divide = std::getenv("ROPE_TEST_DIVIDE");
-  return divide != nullptr ? std::max(1, full / std::atoi(divide)) : full;
-}
-
-// Memory that every byte outside of a call's own was filled with.
-constexpr int kPoison = 0xa5;
-
-class DeviceBytes {
- public:
-  explicit DeviceBytes(size_t size) : size_(size) {
-    EXPECT_EQ(cudaMalloc(&data_, size + 1), cudaSuccess);
-    EXPECT_EQ(cudaMemset(data_, kPoison, size + 1), cudaSuccess);
-  }
-  ~DeviceBytes() { cudaFree(data_); }
-  DeviceBytes(const DeviceBytes&) = delete;
-  DeviceBytes& operator=(const DeviceBytes&) = delete;
-
-  char* data() const { return static_cast<char*>(data_); }
-  size_t size() const { return size_; }
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  void CopyFrom(const void* host, size_t bytes) {
-    EXPECT_EQ(cudaMemcpy(data_, host, bytes, cudaMemcpyHostToDevice), cudaSuccess);
-  }
-  template <class T>
-  std::vector<T> Read() const {
-    std::vector<T> host(size_ / sizeof(T));
-    EXPECT_EQ(cudaMemcpy(host.data(), data_, host.size() * sizeof(T), cudaMemcpyDeviceToHost),
-              cudaSuccess);
-    return host;
-  }
-
- private:
-  void* data_ = nullptr;
-  size_t size_;
-};
-
 rope_config PlainConfig(rope_device device, rope_angle angle = ROPE_ANGLE_EXACT) {
   rope_config config = Config(128, ROPE_PAIRING_HALVES, 500000);
   config.angle = angle;
@@ -80,18 +37,7 @@ Context CreateOn(rope_device device, rope_angle angle = ROPE_ANGLE_EXACT) {
   return Create(PlainConfig(device, angle));
 }
 
-class Cuda : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const rope_config config = PlainConfig(ROPE_DEVICE_CUDA);
-    rope_context* context = nullptr;
-    const rope_status s = rope_context_create(&config, &context);
-    const Context owned(context);
-    if (s == ROPE_ERROR_UNAVAILABLE) GTEST_SKIP() << rope_last_error();
-    ASSERT_EQ(s, ROPE_OK) << rope_last_error();
-    CUDA_OK(cudaSetDevice(0));
-  }
-};
+using Cuda = OnDeviceOnly<::testing::Test>;
 
 // Runs everywhere: a process that sees no device.
 TEST(CudaUnavailable, SaysWhy) {
@@ -108,183 +54,113 @@ TEST(CudaUnavailable, SaysWhy) {
               "config->device \\(CUDA\\): no usable device");
 }
 
-// The host buffers of a random call, mirrored on the device at the same alignment.
-class Mirror {
- public:
-  explicit Mirror(const RandomCall& call) : call_(call) {
-    for (const RandomCall::Buffer& b : call.buffers) {
-      device_.push_back(std::make_unique<DeviceBytes>(b.bytes.size() + 64));
-      // Tensors are aligned relative to 64-byte lines of the host's buffer.
-      shifts_.push_back(reinterpret_cast<uintptr_t>(b.bytes.data()) % 64);
-      EXPECT_EQ(cudaMemcpy(device_.back()->data() + shifts_.back(), b.bytes.data(), b.bytes.size(),
-                           cudaMemcpyHostToDevice),
-                cudaSuccess);
+// What differs from the memory of a call on the CPU: up to three elements of each buffer.
+void ExpectSame(const RandomCall& call, const std::vector<RandomCall::Buffer>& on_cpu) {
+  for (size_t n = 0; n < on_cpu.size(); ++n) {
+    const rope_dtype dtype = on_cpu[n].dtype;
+    if (dtype == 0) continue;  // positions
+    const char *const cpu = on_cpu[n].bytes.data(), *const cuda = call.buffers[n].bytes.data();
+    int bad = 0;
+    const auto count = static_cast<int64_t>(on_cpu[n].bytes.size()) / ElementSize(dtype);
+    for (int64_t i = 0; i < count; ++i) {
+      if (IsSame(dtype, cpu, cuda, i) || ++bad > 3) continue;
+      ADD_FAILURE() << "buffer " << n << " dtype " << dtype << " element " << i << ": "
+                    << LoadElement(dtype, cuda, i) << ", on the CPU " << LoadElement(dtype, cpu, i)
+                    << "; " << call.Describe();
     }
   }
+}
 
-  template <class T>
-  void Move(T** pointer) const {
-    if (*pointer == nullptr) return;
-    const char* at = reinterpret_cast<const char*>(*pointer);
-    for (size_t n = 0; n < call_.buffers.size(); ++n) {
-      const std::vector<char>& b = call_.buffers[n].bytes;
-      if (at < b.data() || at >= b.data() + b.size()) continue;
-      *pointer = reinterpret_cast<T*>(device_[n]->data() + shifts_[n] + (at - b.data()));
-      return;
-    }
-    ADD_FAILURE() << "a pointer outside of all buffers";
+// run(seed) for so many seeds, or until one has failed.
+template <class Run>
+void ForSeeds(int full, Run run) {
+  const auto cases = static_cast<uint64_t>(Cases(full));
+  for (uint64_t seed = 1; seed <= cases && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    run(seed);
   }
-
-  void Move(rope_positions* p) const {
-    Move(&p->offsets_i32), Move(&p->offsets_i64);
-    Move(&p->ids_i32), Move(&p->ids_i64), Move(&p->ids_f32);
-    Move(&p->cu_seqlens), Move(&p->freq_sets);
-  }
-
-  void Move(rope_cos_sin* rows) const { Move(&rows->data), Move(&rows->sin); }
-
-  // The whole memory of the call, so that a byte written outside of its tensors shows, too.
-  void ExpectSame() const {
-    for (size_t n = 0; n < device_.size(); ++n) {
-      const rope_dtype dtype = call_.buffers[n].dtype;
-      if (dtype == 0) continue;  // positions
-      const std::vector<char>& cpu = call_.buffers[n].bytes;
-      std::vector<char> cuda(cpu.size());
-      CUDA_OK(cudaMemcpy(cuda.data(), device_[n]->data() + shifts_[n], cuda.size(),
-                         cudaMemcpyDeviceToHost));
-      int bad = 0;
-      for (int64_t i = 0; i < static_cast<int64_t>(cpu.size()) / ElementSize(dtype); ++i) {
-        if (IsSame(dtype, cpu.data(), cuda.data(), i) || ++bad > 3) continue;
-        ADD_FAILURE() << "buffer " << n << " dtype " << dtype << " element " << i << ": "
-                      << LoadElement(dtype, cuda.data(), i) << ", on the CPU "
-                      << LoadElement(dtype, cpu.data(), i) << "; " << call_.Describe();
-      }
-    }
-  }
-
- private:
-  const RandomCall& call_;
-  std::vector<std::unique_ptr<DeviceBytes>> device_;
-  std::vector<size_t> shifts_;
-};
+}
 
 TEST_F(Cuda, RandomCallsEqualTheCpuBitForBit) {
-  const auto cases = static_cast<uint64_t>(Cases(3000));
-  for (uint64_t seed = 0; seed < cases && !HasFailure(); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  ForSeeds(3000, [&](uint64_t seed) {
     RandomCall call(seed, RandomCall::kEverything);
     const Context cpu = call.CreateContext(), cuda = call.CreateContext(ROPE_DEVICE_CUDA);
     ASSERT_TRUE(cpu != nullptr && cuda != nullptr) << call.Describe();
     call.MakeApply();
-    const Mirror mirror(call);
+    const auto before = call.Snapshot();
     ASSERT_OK(rope_apply_qk(cpu.get(), &call.args));
-    rope_qk_args args = call.args;
-    rope_cos_sin rows = call.rows;
-    for (rope_tensor* t : {&args.q, &args.k, &args.q_out, &args.k_out}) mirror.Move(&t->data);
-    mirror.Move(&args.positions);
-    if (args.cos_sin != nullptr) {
-      mirror.Move(&rows);
-      args.cos_sin = &rows;
-    }
-    const rope_status s = rope_apply_qk(cuda.get(), &args);
-    if (s == ROPE_ERROR_UNSUPPORTED) continue;  // in place, channels moved, too many pairs
+    const auto on_cpu = call.Snapshot();
+    call.Restore(before);
+    const rope_status s = device_.Apply(cuda, call.args);
+    if (s == ROPE_ERROR_UNSUPPORTED) return;  // in place, channels moved, too many pairs
     ASSERT_EQ(s, ROPE_OK) << rope_last_error();
-    CUDA_OK(cudaDeviceSynchronize());
-    mirror.ExpectSame();
-  }
+    ExpectSame(call, on_cpu);
+  });
 }
 
 TEST_F(Cuda, FilledRowsEqualTheCpuBitForBit) {
-  const auto cases = static_cast<uint64_t>(Cases(500));
-  for (uint64_t seed = 0; seed < cases && !HasFailure(); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  ForSeeds(500, [&](uint64_t seed) {
     RandomCall call(seed, RandomCall::kEverything);
     const Context cpu = call.CreateContext(), cuda = call.CreateContext(ROPE_DEVICE_CUDA);
     ASSERT_TRUE(cpu != nullptr && cuda != nullptr) << call.Describe();
     call.MakeFill();
     const rope_qk_args& a = call.args;
-    const Mirror mirror(call);
+    const auto before = call.Snapshot();
     ASSERT_OK(rope_cos_sin_fill(cpu.get(), a.batch, a.tokens, &a.positions, &call.rows, nullptr));
-    rope_positions positions = a.positions;
-    rope_cos_sin rows = call.rows;
-    mirror.Move(&positions);
-    mirror.Move(&rows);
-    ASSERT_OK(rope_cos_sin_fill(cuda.get(), a.batch, a.tokens, &positions, &rows, nullptr));
-    CUDA_OK(cudaDeviceSynchronize());
-    mirror.ExpectSame();
-  }
+    const auto on_cpu = call.Snapshot();
+    call.Restore(before);
+    ASSERT_OK(device_.Fill(cuda, a.batch, a.tokens, a.positions, call.rows));
+    ExpectSame(call, on_cpu);
+  });
+}
+
+// The first byte of the memory of a call that is not as wanted.
+template <class Bytes>
+int64_t FirstOther(const Bytes& want, const Bytes& got) {
+  return std::mismatch(want.begin(), want.end(), got.begin()).first - want.begin();
 }
 
 TEST_F(Cuda, AppendsEqualTheReferenceByteForByte) {
-  const auto cases = static_cast<uint64_t>(Cases(3000));
-  uint64_t made = 0;
-  for (uint64_t seed = 1; seed <= cases && !HasFailure(); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  int made = 0;
+  ForSeeds(3000, [&](uint64_t seed) {
     Random r(seed);
     CacheCase e = RandomCacheCase(&r);
     e.wish.sets = 1;
-    const Context cpu = Create(e.config);
-    e.config.device = ROPE_DEVICE_CUDA;
-    const Context cuda = Create(e.config);
+    const Context cpu = Create(e.config), cuda = device_.Create({e.config});
     ASSERT_TRUE(cpu != nullptr && cuda != nullptr);
     CacheCall call(e.config, e.wish, seed);
     call.args();
     const Lines want = call.Want(cpu);
-    std::vector<std::unique_ptr<DeviceBytes>> device;
-    CacheCall::Moved moved;
-    call.MoveTo(&moved, [&](const char* data, size_t bytes) {
-      device.push_back(std::make_unique<DeviceBytes>(bytes));
-      device.back()->CopyFrom(data, bytes);
-      return device.back()->data();
-    });
-    DeviceBytes dropped(4);
-    CUDA_OK(cudaMemset(dropped.data(), 0, 4));
-    moved.cache.dropped = dropped.as<uint32_t>();
-    const rope_status s = rope_apply_qk(cuda.get(), &moved.args);
-    if (s == ROPE_ERROR_UNSUPPORTED) continue;  // in place, channels moved, too many pairs
+    std::vector<uint32_t> dropped(1);
+    call.cache()->dropped = dropped.data();
+    const rope_status s = device_.Apply(cuda, call.args());
+    if (s == ROPE_ERROR_UNSUPPORTED) return;  // in place, channels moved, too many pairs
     ASSERT_EQ(s, ROPE_OK) << rope_last_error();
-    CUDA_OK(cudaDeviceSynchronize());
-    const std::vector<char> got = device[0]->Read<char>();
-    const auto at = std::mismatch(want.begin(), want.end(), got.begin()).first;
-    EXPECT_EQ(at - want.begin(), static_cast<int64_t>(want.size()));
-    EXPECT_EQ(dropped.Read<uint32_t>()[0], call.missing());
+    EXPECT_EQ(FirstOther(want, call.memory()), static_cast<int64_t>(want.size()));
+    EXPECT_EQ(dropped[0], call.missing());
     ++made;
-  }
-  EXPECT_GT(2 * made, cases);
+  });
+  EXPECT_GT(2 * made, Cases(3000));
 }
 
 TEST_F(Cuda, MovesEqualTheReferenceByteForByte) {
-  const auto cases = static_cast<uint64_t>(Cases(2000));
-  uint64_t made = 0;
-  for (uint64_t seed = 1; seed <= cases && !HasFailure(); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  int made = 0;
+  ForSeeds(2000, [&](uint64_t seed) {
     Random r(seed);
     const MoveWish wish = RandomMoveWish(&r);
-    rope_config config = RandomMoveConfig(wish.dtype, &r);
-    const Context cpu = Create(config);
-    config.device = ROPE_DEVICE_CUDA;
-    const Context cuda = Create(config);
+    const rope_config config = RandomMoveConfig(wish.dtype, &r);
+    const Context cpu = Create(config), cuda = device_.Create({config});
     ASSERT_TRUE(cpu != nullptr && cuda != nullptr);
     MoveCall call(config, wish, seed);
     call.args();
     const Lines want = call.Want(cpu);
-    std::vector<std::unique_ptr<DeviceBytes>> device;
-    MoveCall::Moved moved;
-    call.MoveTo(&moved, [&](const char* data, size_t bytes) {
-      device.push_back(std::make_unique<DeviceBytes>(bytes));
-      device.back()->CopyFrom(data, bytes);
-      return device.back()->data();
-    });
-    const rope_status s = rope_apply_qk(cuda.get(), &moved.args);
-    if (s == ROPE_ERROR_UNSUPPORTED) continue;  // in place, channels moved, too many pairs
+    const rope_status s = device_.Apply(cuda, call.args());
+    if (s == ROPE_ERROR_UNSUPPORTED) return;  // in place, channels moved, too many pairs
     ASSERT_EQ(s, ROPE_OK) << rope_last_error();
-    CUDA_OK(cudaDeviceSynchronize());
-    const std::vector<char> got = device[0]->Read<char>();
-    const auto at = std::mismatch(want.begin(), want.end(), got.begin()).first;
-    EXPECT_EQ(at - want.begin(), static_cast<int64_t>(want.size()));
+    EXPECT_EQ(FirstOther(want, call.memory()), static_cast<int64_t>(want.size()));
     ++made;
-  }
-  EXPECT_GT(2 * made, cases);
+  });
+  EXPECT_GT(2 * made, Cases(2000));
 }
 
 // tokens x 1 head of f32 on both devices by the same ids.

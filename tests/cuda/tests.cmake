@@ -20,16 +20,40 @@ if(NOT ROPE_CUDA_FOUND)
   foreach(name IN LISTS walks)
     target_link_libraries(${name} PRIVATE rope_gpu_objects)
   endforeach()
-  return()
 endif()
 
-# Skips its tests where there is no GPU. Takes the library as a user's program does, with a CUDA
-# runtime of its own.
-rope_tests(librope::librope cuda/cuda_test)
-target_include_directories(cuda_test SYSTEM PRIVATE ${ROPE_CUDA_INCLUDE})
-target_link_libraries(cuda_test PRIVATE ${ROPE_CUDA_LIBRARIES})
-rope_label(cuda cuda_test)
-set_property(TEST cuda_test APPEND PROPERTY LABELS gpu)
+# With a GPU. They are skipped without one; in a build without CUDA a stand-in for its runtime walks
+# the kernels of a part of their calls, so that no test is new where there is a GPU.
+set(devices cuda_gradients_test cuda_graphs_test cuda_norms_test cuda_outputs_test
+  cuda_repeats_test)
+list(TRANSFORM devices PREPEND cuda/ OUTPUT_VARIABLE paths)
+if(ROPE_CUDA_FOUND)
+  set(runtime ${ROPE_CUDA_INCLUDE})
+  rope_tests(librope_objects ${paths})
+  # Takes the library as a user's program does, with a CUDA runtime of its own.
+  rope_tests(librope::librope cuda/cuda_test)
+  target_link_libraries(cuda_test PRIVATE ${ROPE_CUDA_LIBRARIES})
+else()
+  set(runtime ${CMAKE_CURRENT_SOURCE_DIR}/cuda/stand_in)
+  add_library(rope_stand_in STATIC cuda/stand_in/runtime.cc $<TARGET_OBJECTS:rope_gpu_objects>
+    $<FILTER:$<TARGET_OBJECTS:librope_objects>,EXCLUDE,cuda/none>)
+  target_include_directories(rope_stand_in PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_include_directories(rope_stand_in PUBLIC ${PROJECT_SOURCE_DIR}/src
+    ${PROJECT_SOURCE_DIR}/include)
+  target_compile_options(rope_stand_in PRIVATE ${ROPE_TEST_FLAGS})
+  target_link_libraries(rope_stand_in PUBLIC GTest::gtest Threads::Threads)
+  rope_tests(rope_stand_in cuda/cuda_test ${paths})
+endif()
+foreach(name IN ITEMS cuda_test ${devices})
+  target_sources(${name} PRIVATE support/heap.cc)
+  target_include_directories(${name} SYSTEM PRIVATE ${runtime})
+endforeach()
+rope_label(cuda cuda_test ${devices})
+rope_label(gpu cuda_test ${devices})
+if(NOT ROPE_CUDA_FOUND)
+  set_tests_properties(cuda_test ${devices} PROPERTIES ENVIRONMENT ROPE_TEST_DIVIDE=20)
+  return()
+endif()
 
 # What was built: resources and machine code of the kernels, symbols, size.
 find_program(ROPE_PYTHON python3)

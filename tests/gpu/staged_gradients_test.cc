@@ -3,25 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <cstring>
-#include <deque>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "call_walk.h"
 #include "gpu/launch.h"
+#include "gradient_cases.h"
 #include "librope/rope.h"
 #include "staged_walk.h"
-#include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/errors.h"
-#include "support/gradient_call.h"
 #include "support/handles.h"
 #include "support/random.h"
-#include "support/row_positions.h"
 
 namespace rope::gpu {
 namespace {
@@ -29,228 +23,18 @@ namespace {
 using rope::testing::Args;
 using rope::testing::Config;
 using rope::testing::Context;
-using rope::testing::Create;
-using rope::testing::CreateSets;
-using rope::testing::GradientSide;
-using rope::testing::IsSame;
-using rope::testing::Memory;
 using rope::testing::Random;
-using rope::testing::RowPositions;
-using rope::testing::SizeOf;
 using rope::testing::Tensor;
 
-Context OnDevice(Context context) {
-  context->backend = &kStagedDevice;
-  return context;
-}
-
-// Of one target: all have the bits of the others (gradient_test).
-class StagedGradients : public rope::testing::GradientCalls {
+class StagedGradients : public rope::testing::GradientCases {
  protected:
   void SetUp() override {
-    GradientCalls::SetUp();
+    GradientCases::SetUp();
     arena = &arena_;
   }
   Arena arena_;
-
-  // Which frequencies the context has.
-  std::vector<double> frequency_;
-  Context MakeContext(bool heads_apart, int sets, Random* random);
-
-  void RunCase(uint64_t seed);
-
-  int refused_ = 0, walked_ = 0, several_ = 0, apart_ = 0, sets_ = 0, repeated_ = 0, beside_ = 0,
-      added_ = 0, together_ = 0, empty_ = 0, long_ = 0;
+  Walker walker_{kWalks};
 };
-
-Context StagedGradients::MakeContext(bool heads_apart, int sets, Random* random) {
-  if (heads_apart && frequency_.empty()) {
-    for (int i = 0; i < rotary_; ++i) frequency_.push_back(random->Pick(1, 1000) / 1000.0);
-    config_.frequency = frequency_.data();
-    config_.theta = 0;
-    config_.freq_heads = 2;
-    config_.table_length = rotary_ / 2;
-  }
-  std::vector<rope_config> configs = {config_};
-  for (int s = 1; s < sets; ++s) {
-    configs.push_back(config_);
-    configs.back().theta = 10000 + 1000 * s;
-  }
-  return CreateSets(configs);
-}
-
-void StagedGradients::RunCase(uint64_t seed) {
-  Random random(seed);
-  Configure(&random);
-  config_.angle = random.Of({ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT});
-  const bool with_rows = random.Sometimes(4), by_axes = config_.axes == 2;
-  const int sets = !with_rows && !nope() && random.Sometimes(5) ? random.Of({2, 10}) : 1;
-  // Of them only v passes a norm or is added.
-  const bool heads_apart = !with_rows && sets == 1 && !nope() && !by_axes && random.Sometimes(12);
-  const Context cpu = MakeContext(heads_apart, sets, &random),
-                device = OnDevice(MakeContext(heads_apart, sets, &random));
-  ASSERT_TRUE(cpu != nullptr && device != nullptr) << rope_last_error();
-
-  const bool with_shard = !with_rows && !by_axes && random.Sometimes(6),
-             packed = !with_rows && !by_axes && !with_shard && random.Sometimes(4);
-  const int64_t repeat = with_rows || !random.Sometimes(3) ? 1 : random.Pick(2, 3);
-  tokens_ = random.Sometimes(3) ? 2 * random.Pick(2, 12) : 2 * random.Pick(1, 2);
-  const rope_position_kind kind =
-      by_axes                ? random.Of({ROPE_POSITIONS_IDS_ABT, ROPE_POSITIONS_IDS_STRIDED})
-      : with_shard || packed ? ROPE_POSITIONS_OFFSET
-                             : random.Pick(1, ROPE_POSITIONS_IDS_BT);
-  const int64_t rows_of_positions = packed ? 1 : random.Pick(1, 3);
-  RowPositions positions(&random, kind, rows_of_positions, static_cast<int32_t>(tokens_), packed,
-                         sets > 1);
-  for (int32_t& set : positions.sets) set = random.Pick(0, sets - 1);
-  batch_ = rows_of_positions * repeat;
-  parts_ = random.Sometimes(4) ? 0 : random.Of({1, 2, 3, 5, 7, 60});
-  const rope_shard shard =
-      rope::testing::ShardOf(random.Of({ROPE_SHARD_CONTIGUOUS, ROPE_SHARD_ZIGZAG}), 1, 3);
-
-  rope_qk_args args = Args(batch_, tokens_);
-  args.operation = ROPE_OPERATION_BACKWARD;
-  rope_cos_sin rows{};
-  if (with_rows) {
-    rows = MakeRows(&random);
-    args.cos_sin = &rows;
-  } else {
-    args.positions = positions.p;
-    if (repeat > 1) args.positions.batch_repeat = repeat;
-    if (with_shard) args.positions.shard = &shard;
-  }
-  rope_fused fused = ROPE_INIT(rope_fused);
-  args.fused = &fused;
-
-  const std::vector<rope_dtype> dtypes = rope::testing::DtypesOf(config_.rounding);
-  const rope_dtype common = dtypes[random.Below(static_cast<int64_t>(dtypes.size()))];
-  const auto dtype = [&] {
-    return random.Sometimes(2) ? common : dtypes[random.Below(static_cast<int64_t>(dtypes.size()))];
-  };
-  std::deque<GradientSide> sides;
-  int gradients = 0, plain = 0;
-  const auto add = [&](bool turns, bool may_be_normed = true) -> GradientSide& {
-    GradientSide& side = sides.emplace_back(MakeSide(&random, dtype(), turns));
-    side.normed &= may_be_normed;
-    if (turns && heads_apart) {
-      side.normed = false;
-      side.repeats = 1;
-      for (Memory* memory : {&side.in, &side.out}) {
-        if (memory->bytes.empty()) continue;
-        *memory =
-            Memory(&random, memory->tensor.dtype, batch_, tokens_, 4, side.in_width, side.in_width);
-        Fill(&random, *memory, side.in_width);
-      }
-      side.out_width = side.in_width;
-    }
-    rope_norm& n = side.norm.norm;
-    n.x = &side.x.tensor;
-    for (auto [grad, field] :
-         {std::pair{&side.weight_grad, &n.weight_grad}, std::pair{&side.bias_grad, &n.bias_grad}}) {
-      if (grad->empty()) continue;
-      grad->resize(grad->size() + 32, -123.5f);  // canaries
-      *field = grad->data();
-    }
-    const bool has_gradient = side.normed || side.repeats > 1;
-    gradients += has_gradient;
-    plain += !has_gradient;
-    added_ += side.repeats > 1;
-    together_ += side.normed && n.span == ROPE_NORM_SPAN_ALL_HEADS && side.x.tensor.heads > 32;
-    empty_ += side.normed && n.grad_parts > batch_ * tokens_;
-    return side;
-  };
-  const auto norm = [](GradientSide& side) { return side.normed ? &side.norm.norm : nullptr; };
-  const bool with_q = random.Sometimes(2), with_k = !with_q || !random.Sometimes(4);
-  if (with_q) {
-    GradientSide& q = add(true);
-    args.q = q.in.tensor;
-    if (!q.in_place) args.q_out = q.out.tensor;
-    fused.q_norm = norm(q);
-  }
-  if (with_k) {
-    GradientSide& k = add(true);
-    args.k = k.in.tensor;
-    if (!k.in_place) args.k_out = k.out.tensor;
-    fused.k_norm = norm(k);
-  }
-  if (random.Sometimes(2)) {
-    GradientSide& v = add(false);
-    fused.v = v.in.tensor;
-    fused.v_out = v.written().tensor;
-    fused.v_norm = norm(v);
-  }
-  if (random.Sometimes(5)) {
-    GradientSide& rest = add(false, false);
-    fused.rest = rest.in.tensor;
-    fused.rest_out = rest.written().tensor;
-  }
-  if (gradients == 0) return;
-
-  std::vector<Memory*> all;
-  std::vector<std::vector<float>*> of_weights;
-  std::vector<MemorySpan> spans;
-  for (GradientSide& side : sides) {
-    for (Memory* memory : {&side.in, &side.x, &side.out}) {
-      if (memory->bytes.empty()) continue;
-      all.push_back(memory);
-      spans.push_back(SpanOf(memory->bytes, memory != &side.written()));
-    }
-    for (auto* grad : {&side.weight_grad, &side.bias_grad}) {
-      if (!grad->empty()) of_weights.push_back(grad);
-    }
-  }
-  std::vector<std::vector<char>> before, want;
-  std::vector<std::vector<float>> weights_before, weights_want;
-  for (const Memory* memory : all) before.push_back(memory->bytes);
-  for (const auto* grad : of_weights) weights_before.push_back(*grad);
-  ASSERT_EQ(rope_apply_qk(cpu.get(), &args), ROPE_OK) << rope_last_error();
-  for (size_t n = 0; n < all.size(); ++n) {
-    want.push_back(all[n]->bytes);
-    std::copy(before[n].begin(), before[n].end(), all[n]->bytes.begin());
-  }
-  for (size_t n = 0; n < of_weights.size(); ++n) {
-    weights_want.push_back(*of_weights[n]);
-    std::copy(weights_before[n].begin(), weights_before[n].end(), of_weights[n]->begin());
-  }
-  WalkedStaged walked;
-  const rope_status s = WalkCall(device, args, spans, &random, &walked, kWalks);
-  if (s == ROPE_ERROR_UNSUPPORTED) {
-    EXPECT_EQ(walked.launches, 0);
-    EXPECT_TRUE(device->pairs > 64 || sets > 1) << rope_last_error();
-    ++refused_;
-    return;
-  }
-  ASSERT_EQ(s, ROPE_OK) << rope_last_error();
-  std::string text;
-  for (const GradientSide& side : sides) text += "\n" + Describe(side);
-  for (size_t n = 0; n < all.size(); ++n) {
-    const rope_dtype of = all[n]->tensor.dtype;
-    const auto count = static_cast<int64_t>(want[n].size()) / SizeOf(of);
-    for (int64_t i = 0; i < count; ++i) {
-      ASSERT_TRUE(IsSame(of, want[n].data(), all[n]->bytes.data(), i))
-          << "memory " << n << " of " << all.size() << ", element " << i << " of " << count << ": "
-          << rope::testing::ReadElement(of, all[n]->bytes.data() + i * SizeOf(of))
-          << ", on the CPU " << rope::testing::ReadElement(of, want[n].data() + i * SizeOf(of))
-          << text;
-    }
-  }
-  for (size_t n = 0; n < of_weights.size(); ++n) {
-    for (size_t i = 0; i < weights_want[n].size(); ++i) {
-      const float got = (*of_weights[n])[i], wanted = weights_want[n][i];
-      ASSERT_TRUE((std::isnan(got) && std::isnan(wanted)) ||
-                  std::memcmp(&got, &wanted, sizeof(float)) == 0)
-          << "gradients of weights " << n << ", element " << i << ": " << got << ", on the CPU "
-          << wanted << text;
-    }
-  }
-  ++walked_;
-  several_ += walked.gradients > 1;
-  apart_ += heads_apart;
-  sets_ += sets > 1 && !of_weights.empty();
-  repeated_ += repeat > 1 && kind >= ROPE_POSITIONS_IDS_BT && !of_weights.empty();
-  beside_ += plain > 0;
-  long_ += tokens_ * batch_ > 60;
-}
 
 TEST_P(StagedGradients, EqualTheCpuByteForByte) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -260,13 +44,13 @@ TEST_P(StagedGradients, EqualTheCpuByteForByte) {
 #endif
   for (int n = 1; n <= kCases && !HasFailure(); ++n) {
     SCOPED_TRACE("seed " + std::to_string(n));
-    RunCase(static_cast<uint64_t>(n));
+    RunCase(static_cast<uint64_t>(n), &walker_);
   }
   for (const int count :
        {several_, apart_, sets_, repeated_, beside_, added_, together_, empty_, long_, refused_}) {
     EXPECT_GT(count, 1);
   }
-  EXPECT_GT(walked_, kCases / 2);
+  EXPECT_GT(made_, kCases / 2);
   for (rope_dtype dtype = 1; dtype <= rope::testing::kLastDtype; ++dtype) {
     EXPECT_EQ(walked_gradients.count(dtype), 1u) << dtype;
   }
@@ -323,14 +107,13 @@ rope_status KeepGradient(const GradientLaunch& l, void* data) {
 // token.
 TEST_P(StagedGradients, PartsGoOnInTheNextLaunch) {
   constexpr int kHeads = 3, kDim = 20, kTokens = 11, kParts = 4;
-  const Context device = OnDevice(Create(Config(kDim)));
+  const Context device = walker_.Create({Config(kDim)});
   NormedCall call(kHeads, kDim, 1, kTokens, kParts);
   call.Allocate(kHeads, kTokens * kHeads * kDim);
   Random r(1);
-  WalkedStaged walked;
   const std::vector<MemorySpan> spans = {SpanOf(call.in, true), SpanOf(call.of_x, true),
                                          SpanOf(call.out)};
-  ASSERT_OK(WalkCall(device, call.args, spans, &r, &walked, kWalks));
+  ASSERT_OK(walker_.Apply(device, call.args, spans, &r));
   const std::vector<float> out = call.out, grad = call.grad;
   Planned planned;
   ASSERT_OK(planned.Make(device, call.args));
@@ -357,7 +140,7 @@ TEST_P(StagedGradients, PartsGoOnInTheNextLaunch) {
 // Addresses alone: what is cut because a grid or a launch has no more.
 TEST_P(StagedGradients, GridsHaveLimits) {
   const auto address = [](int64_t n) { return reinterpret_cast<void*>(n << 44); };
-  const Context device = OnDevice(Create(Config(2)));
+  const Context device = walker_.Create({Config(2)});
   constexpr int64_t kTokens = 5000000000;
   NormedCall call(1, 2, 1, kTokens, 7);
   call.SetMemory(address(1), address(2), address(3), 1);
@@ -397,15 +180,13 @@ TEST_P(StagedGradients, RefusalsNameFieldValueAndRule) {
   config.angle = ROPE_ANGLE_EXACT;
   Random r(1);
   const auto expect = [&](const Context& device, const rope_qk_args& args, const char* message) {
-    WalkedStaged walked;
-    EXPECT_EQ(WalkCall(device, args, {}, &r, &walked, kWalks), ROPE_ERROR_UNSUPPORTED);
+    EXPECT_EQ(walker_.Apply(device, args, {}, &r), ROPE_ERROR_UNSUPPORTED);
     EXPECT_STREQ(rope_last_error(), message);
-    EXPECT_EQ(walked.launches, 0);
   };
   NormedCall wide(1, 512, 1, 2, 0);
   wide.Allocate(1, 2 * 512);
   expect(
-      OnDevice(Create(config)), wide.args,
+      walker_.Create({config}), wide.args,
       "test: args->fused->q_norm: a norm with BACKWARD on CUDA needs at most 128 pairs with this "
       "angle and these positions, and the context has 256: give rows (args->cos_sin)");
 
@@ -415,7 +196,7 @@ TEST_P(StagedGradients, RefusalsNameFieldValueAndRule) {
     configs.push_back(config);
     configs.back().theta = 10000 + n;
   }
-  const Context of_sets = OnDevice(CreateSets(configs));
+  const Context of_sets = walker_.Create(configs);
   NormedCall call(1, 64, 2, 2, 3);
   call.Allocate(1, 4 * 64);
   const int32_t sets[] = {0, 8};
@@ -428,7 +209,7 @@ TEST_P(StagedGradients, RefusalsNameFieldValueAndRule) {
   const auto address = [](int64_t n) { return reinterpret_cast<void*>(n << 44); };
   rows.SetMemory(address(1), address(2), address(3), 1);
   rows.args.positions.batch_repeat = int64_t{1} << 31;
-  expect(OnDevice(Create(config)), rows.args,
+  expect(walker_.Create({config}), rows.args,
          "test: args->positions.batch_repeat (2147483648) on CUDA must be below 2^31 where "
          "gradients pass norms or are added");
 }
@@ -440,7 +221,7 @@ TEST_P(StagedGradients, MayBeAbsent) {
     backend.has_gradients = false;
     return backend;
   }();
-  const Context device = OnDevice(Create(Config(64)));
+  const Context device = walker_.Create({Config(64)});
   device->backend = &kWithout;
   NormedCall call(2, 64, 1, 2, 0);
   call.Allocate(2, 4 * 64);

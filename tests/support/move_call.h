@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
-#include <type_traits>
 #include <vector>
 
 #include "support/cache_call.h"
@@ -67,43 +66,6 @@ class MoveCall {
     return args_;
   }
 
-  // The call on other memory, where move(data, bytes) has copied parts of this.
-  struct Moved {
-    rope_qk_args args;
-    rope_fused fused;
-    rope_positions from_positions;
-    rope_kv_cache source, cache;
-  };
-  template <class Move>
-  void MoveTo(Moved* to, Move move) {
-    args();
-    *to = {args_, fused_, from_positions_, source_.cache, cache_.cache};
-    to->args.fused = &to->fused;
-    to->fused.source = &to->source;
-    if (to->fused.cache != nullptr) to->fused.cache = &to->cache;
-    if (to->fused.from_positions != nullptr) to->fused.from_positions = &to->from_positions;
-    char* const there = move(memory_.data(), memory_.size());
-    for (rope_tensor* t : {&to->args.q, &to->args.k_out, &to->fused.v_out, &to->source.k,
-                           &to->source.v, &to->cache.k, &to->cache.v}) {
-      if (t->data != nullptr) t->data = there + (static_cast<char*>(t->data) - memory_.data());
-    }
-    const auto array = [&](auto& pointer, const auto& values) {
-      if (pointer == nullptr) return;
-      char* const at =
-          move(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(at);
-    };
-    const auto place = [&](rope_positions& p, const Numbers& numbers) {
-      array(p.offsets_i64, numbers.ids), array(p.ids_i64, numbers.ids);
-      array(p.cu_seqlens, cu_), array(p.freq_sets, numbers.sets);
-    };
-    place(to->args.positions, to_), place(to->from_positions, from_);
-    const auto slots = [&](rope_kv_cache& c, const Slots& s) {
-      array(c.slots_i32, s.slots_i32), array(c.slots_i64, s.slots);
-      array(c.page_table, s.table), array(c.starts, s.starts);
-    };
-    slots(to->source, source_), slots(to->cache, cache_);
-  }
   void RunBy(const rope_runner* runner) { args_.runner = runner; }
   // Rows of cos and sin in place of positions: FORWARD.
   void ReadRows(const rope_cos_sin* rows) {

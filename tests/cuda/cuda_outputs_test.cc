@@ -1,0 +1,27 @@
+// Outputs and caches of another dtype, in 8 bits or with repeated heads, and moves of what is in 8
+// bits, on a GPU: the cases that staged_outputs_test walks on the host.
+#include <gtest/gtest.h>
+
+#include "device.h"
+#include "gpu/output_cases.h"
+
+namespace rope::testing {
+namespace {
+
+using CudaOutputs = OnDeviceOnly<::testing::Test>;
+
+TEST_F(CudaOutputs, EqualTheDefinitionByteForByte) {
+  OutputTally tally;
+  RunAllOutputs(Cases(5), &device_, &tally);
+}
+
+TEST_F(CudaOutputs, EqualTheCpuWithRowsSetsAndSharedPositions) {
+  RunOwnCalls(Cases(400), &device_);
+}
+
+TEST_F(CudaOutputs, MovesOfCodesEqualTheDefinitionByteForByte) {
+  RunMovesOfCodes(static_cast<uint64_t>(Cases(2000)), &device_);
+}
+
+}  // namespace
+}  // namespace rope::testing
