@@ -425,19 +425,29 @@ TEST_F(Cuda, TensorsMayExceed32Bits) {
   if (free_bytes < kBytes + (size_t{256} << 20)) GTEST_SKIP() << "needs " << kBytes << " bytes";
   const Context cpu = CreateOn(ROPE_DEVICE_CPU);
   const Context cuda = CreateOn(ROPE_DEVICE_CUDA);
-  DeviceBytes q(kBytes);
-  const rope_qk_args args = OffsetCall(q.data(), kTokens, kHeads, 7, nullptr);
-  ASSERT_OK(rope_apply_qk(cuda.get(), &args));
-  CUDA_OK(cudaDeviceSynchronize());
-  constexpr int64_t kSome = 64;
-  for (const int64_t first :
-       {int64_t{0}, kTokens / 2, (int64_t{1} << 31) / 1024 - kSome / 2, kTokens - kSome}) {
-    std::vector<uint16_t> expected(kSome * kHeads * 128, kPoison * 0x101), got(expected.size());
-    const rope_qk_args host = OffsetCall(expected.data(), kSome, kHeads, 7 + first, nullptr);
-    ASSERT_OK(rope_apply_qk(cpu.get(), &host));
-    CUDA_OK(cudaMemcpy(got.data(), q.as<uint16_t>() + first * kHeads * 128, got.size() * 2,
-                       cudaMemcpyDeviceToHost));
-    EXPECT_EQ(got, expected) << "from token " << first;
+  rope_norm norm = ROPE_INIT(rope_norm);
+  norm.kind = ROPE_NORM_KIND_RMS_PLAIN;
+  norm.eps = 1e-6;
+  rope_fused with_norm = ROPE_INIT(rope_fused);
+  with_norm.q_norm = &norm;
+  for (const bool is_normed : {false, true}) {
+    const rope_fused* const fused = is_normed ? &with_norm : nullptr;
+    DeviceBytes q(kBytes);
+    rope_qk_args args = OffsetCall(q.data(), kTokens, kHeads, 7, nullptr);
+    args.fused = fused;
+    ASSERT_OK(rope_apply_qk(cuda.get(), &args));
+    CUDA_OK(cudaDeviceSynchronize());
+    constexpr int64_t kSome = 64;
+    for (const int64_t first :
+         {int64_t{0}, kTokens / 2, (int64_t{1} << 31) / 1024 - kSome / 2, kTokens - kSome}) {
+      std::vector<uint16_t> expected(kSome * kHeads * 128, kPoison * 0x101), got(expected.size());
+      rope_qk_args host = OffsetCall(expected.data(), kSome, kHeads, 7 + first, nullptr);
+      host.fused = fused;
+      ASSERT_OK(rope_apply_qk(cpu.get(), &host));
+      CUDA_OK(cudaMemcpy(got.data(), q.as<uint16_t>() + first * kHeads * 128, got.size() * 2,
+                         cudaMemcpyDeviceToHost));
+      EXPECT_EQ(got, expected) << "from token " << first;
+    }
   }
 }
 
