@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -23,18 +24,25 @@
 
 namespace {
 
-std::recursive_mutex mutex;  // of all that follows: work calls functions of its own
-using Lock = std::lock_guard<std::recursive_mutex>;
+std::mutex mutex;    // of all that follows
+std::mutex running;  // of the work that somebody waits for: taken first
+using Lock = std::lock_guard<std::mutex>;
 std::map<char*, size_t> memory;
-std::vector<stand_in::Stream*> streams;
 stand_in::Stream default_stream;
+std::vector<stand_in::Stream*> streams = {&default_stream};
 thread_local cudaError_t last_error;
 
-cudaError_t Finish(stand_in::Stream* stream) {
+// Does the work of a stream, or of all (null).
+cudaError_t Finish(const stand_in::Stream* only) {
+  const Lock alone(running);
   stand_in::Work work;
   {
     const Lock lock(mutex);
-    work.swap(stream->queued);
+    for (stand_in::Stream* stream : streams) {
+      if (only != nullptr && stream != only) continue;
+      work.insert(work.end(), stream->queued.begin(), stream->queued.end());
+      stream->queued.clear();
+    }
   }
   for (const auto& run : work) run();
   return cudaSuccess;
@@ -109,15 +117,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceSynchronize() {
-  std::vector<stand_in::Stream*> all;
-  {
-    const Lock lock(mutex);
-    all = streams;
-  }
-  for (stand_in::Stream* stream : all) Finish(stream);
-  return Finish(&default_stream);
-}
+cudaError_t cudaDeviceSynchronize() { return Finish(nullptr); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const Lock lock(mutex);
   *stream = new stand_in::Stream;
@@ -190,12 +190,13 @@ using namespace gpu;  // its kernels, walked
 // With the device's memory as the kernels' arena.
 template <class Walk>
 void OnMemory(const Walk& walk) {
-  const Lock lock(mutex);
   Arena own;
-  std::vector<std::vector<uint8_t>> writes;
-  for (const auto& [data, size] : memory) writes.emplace_back(size);
-  for (const auto& [data, size] : memory) {
-    own.ranges.push_back({data, data + size, &writes[own.ranges.size()]});
+  std::deque<std::vector<uint8_t>> writes;
+  {
+    const Lock lock(mutex);
+    for (const auto& [data, size] : memory) {
+      own.ranges.push_back({data, data + size, &writes.emplace_back(size)});
+    }
   }
   arena = &own;
   walk();
