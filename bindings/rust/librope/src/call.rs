@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::enums::Operation;
 use crate::error::{Result, invalid};
 use crate::gradient::Gradients;
-use crate::norm::Lent;
+use crate::norm::LentByNorms;
 use crate::size::product;
 use crate::step::Step;
 use crate::tensor::{Operand, Pair, Raw};
@@ -158,7 +158,7 @@ impl Context {
         step: &Step<'_>,
         pairs: [&Pair; 4],
         beside: &Beside<'_>,
-        lent: Option<&mut Lent>, // of a prepared call
+        lent: Option<&mut LentByNorms>, // of a prepared call
         call: impl FnOnce(*const sys::rope_qk_args) -> sys::rope_status,
     ) -> Result<()> {
         if step.source.is_some() {
@@ -255,7 +255,7 @@ impl Context {
         step: &Step<'_>,
         [q, k, v]: [&Pair; 3],
         v_dim: usize,
-        lent: Option<&mut Lent>,
+        lent: Option<&mut LentByNorms>,
         norms: &mut [sys::rope_norm; 3],
         fused: &mut sys::rope_fused,
     ) -> Result<()> {

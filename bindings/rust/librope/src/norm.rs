@@ -10,7 +10,6 @@ use crate::element::Element;
 use crate::enums::{DType, NormKind, NormOrder, NormRounding, NormSpan};
 use crate::error::Result;
 use crate::positions::expect;
-use crate::prepared_call::{Place, is_empty};
 use crate::size::product;
 
 /// A norm of one tensor of a call, with the weights of its layer. It covers all channels that the
@@ -189,24 +188,12 @@ impl<'a> Norm<'a> {
         Ok(raw)
     }
 
-    /// What each layer lends in place of weight, bias and rstd, which are empty.
-    fn lent(
-        &self,
-        names: [&str; 3],
-        weights: Option<usize>,
-        tokens: Option<usize>,
-    ) -> Result<[Option<Place>; 3]> {
+    /// What each layer of a prepared call lends in place of weight, bias and rstd.
+    fn lent(&self, weights: Option<usize>, tokens: Option<usize>) -> [Option<Lent>; 3] {
+        let of = |len, dtype: Option<DType>| dtype.map(|dtype| Lent { len, need: weights, dtype });
         let bias = if self.bias.is_null() { None } else { self.dtype };
-        let rstd = self.rstd.map(|_| DType::F32);
-        let [weight_len, bias_len] = self.lengths;
-        let lens = [weight_len, bias_len, self.rstd.map_or(0, <[f32]>::len)];
-        let needs = [weights, weights, tokens];
-        let mut places = [None; 3];
-        for (i, dtype) in [self.dtype, bias, rstd].into_iter().enumerate() {
-            is_empty(names[i], lens[i])?;
-            places[i] = dtype.map(|dtype| Place::to_read(needs[i], dtype)).transpose()?;
-        }
-        Ok(places)
+        let rstd = self.rstd.map(|rstd| Lent { len: rstd.len(), need: tokens, dtype: DType::F32 });
+        [of(self.lengths[0], self.dtype), of(self.lengths[1], bias), rstd]
     }
 }
 
@@ -253,18 +240,27 @@ pub(crate) const NAMES: [[&str; 3]; 3] = [
     ["the weight of v's norm", "the bias of v's norm", "the rstd of v's norm"],
 ];
 
-/// What a layer lends for its norms: weight, bias and rstd of each.
-pub(crate) type Lent = [[Option<Place>; 3]; 3];
+/// A slice that a norm reads: how many elements it has, how many are needed (`None`: more than there can
+/// be), and of which type.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent {
+    pub len: usize,
+    pub need: Option<usize>,
+    pub dtype: DType,
+}
+
+/// Weight, bias and rstd of each norm, as far as it reads them.
+pub(crate) type LentByNorms = [[Option<Lent>; 3]; 3];
 
 impl Norms<'_> {
     /// Fills those of a C call. `tensors` are heads and channels of q, k and v, if it has them; a norm
     /// without its tensor is refused by the library, which reads no weights then. Of a prepared call
-    /// slices are empty, and `lent` gets what stands for them in each layer.
+    /// slices are not read, and `lent` gets what they are.
     pub(crate) fn check(
         &self,
         tensors: [Option<[usize; 2]>; 3],
         tokens: Option<usize>,
-        mut lent: Option<&mut Lent>,
+        mut lent: Option<&mut LentByNorms>,
         raw: &mut [sys::rope_norm; 3],
         fused: &mut sys::rope_fused,
     ) -> Result<()> {
@@ -276,7 +272,7 @@ impl Norms<'_> {
                 (Some(tensor), None) => norm.check(NAMES[i], tensor, tokens)?,
                 (Some(tensor), Some(lent)) => {
                     let (raw, weights) = norm.describe(tensor);
-                    lent[i] = norm.lent(NAMES[i], weights, tokens)?;
+                    lent[i] = norm.lent(weights, tokens);
                     raw
                 }
             };

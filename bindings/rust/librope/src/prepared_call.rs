@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::element::OutputElement;
 use crate::enums::DType;
 use crate::error::{Result, invalid};
-use crate::norm::{self, Lent};
+use crate::norm::{self, Lent, LentByNorms};
 use crate::prepared::{Handle, Length};
 use crate::scale::RawScale;
 use crate::step::Step;
@@ -170,7 +170,7 @@ fn place_name(place: usize) -> &'static str {
 
 /// What the slice of one place has to be.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+struct Place {
     length: Length,
     dtype: DType,
     is_written: bool,
@@ -292,15 +292,19 @@ impl Context {
         let mut made = ptr::null_mut();
         let in_place = [&pairs[1], &pairs[2]].map(|pair| pair.in_place);
         let [q, k, v, rest] = &pairs;
-        let mut lent = Lent::default();
+        let mut lent = LentByNorms::default();
         self.with_call(step, [q, k, v, rest], &beside, Some(&mut lent), |args| {
             // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and `made` is
             // writable. Of what the arguments lead to, the context and the runner's pool are kept,
             // which live for 'a.
             unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut made) }
         })?;
-        places[FIRST_OF_NORMS..].copy_from_slice(lent.as_flattened());
-        Ok(PreparedCall { handle: Handle::of(made)?, places, in_place, context: PhantomData })
+        let handle = Handle::of(made)?;
+        for (i, lent) in lent.as_flattened().iter().enumerate() {
+            let place = FIRST_OF_NORMS + i;
+            places[place] = lent.map(|lent| Place::of(place_name(place), lent)).transpose()?;
+        }
+        Ok(PreparedCall { handle, places, in_place, context: PhantomData })
     }
 
     /// The width of a span of q or k; v and rest have none.
@@ -333,7 +337,7 @@ fn scale_place(
 }
 
 /// Refuses a slice where a call is prepared.
-pub(crate) fn is_empty(name: &str, len: usize) -> Result<()> {
+fn is_empty(name: &str, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());
     }
@@ -408,12 +412,13 @@ impl PreparedCall<'_> {
 }
 
 impl Place {
-    /// Of a slice with so many elements; `None`: more than there can be.
-    pub(crate) fn to_read(need: Option<usize>, dtype: DType) -> Result<Place> {
-        let Some(need) = need else {
+    /// Of a slice that norms read.
+    fn of(name: &str, lent: Lent) -> Result<Place> {
+        is_empty(name, lent.len)?;
+        let Some(need) = lent.need else {
             return invalid(format_args!("the call's sizes are beyond the address space"));
         };
-        Ok(Place { length: Length::new(need, true), dtype, is_written: false })
+        Ok(Place { length: Length::new(need, true), dtype: lent.dtype, is_written: false })
     }
 
     /// The pointer of a slice that fits.
