@@ -61,7 +61,7 @@ type preparedCallState struct {
 	pool   *Pool
 	places [layerArrays]place
 	call   Call // without slices, for the race detector
-	step   Step // its Batch and Tokens
+	step   Step // its Batch and Tokens, and which norms it has
 	slots  []int
 }
 
@@ -158,6 +158,10 @@ func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) 
 	}
 	state.memory.context, state.pool = use, step.Pool
 	state.call, state.step = call, Step{Batch: step.Batch, Tokens: step.Tokens}
+	if step.Norms != nil {
+		norms := *step.Norms
+		state.step.Norms = &norms
+	}
 	if call.Cache != nil {
 		cache := *call.Cache
 		state.call.Cache = &cache

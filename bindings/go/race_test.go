@@ -172,6 +172,22 @@ var raceCases = map[string]struct {
 		step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Operation: OperationBackward, Norms: &Norms{Q: norm}}
 		return ApplyQK(c, BSHD(make([]float32, 64), 1), Tensor[float32]{}, step)
 	}},
+	"a weight is read beside its writer, prepared": {true, func(c *Context, q []float32, side int) error {
+		if side == 0 {
+			return ApplyQK(c, BSHD(q[:64], 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(0)})
+		}
+		return normPrepared(c, make([]float32, 64), q[:64])
+	}},
+	"one weight, prepared": {false, func(c *Context, q []float32, _ int) error {
+		return normPrepared(c, make([]float32, 64), q[:64])
+	}},
+	"one slice that is normed and does not turn, prepared": {true, func(_ *Context, q []float32, _ int) error {
+		c, err := New(Config{HeadDim: 64, Scaling: ScalingNope})
+		if err != nil {
+			return err
+		}
+		return normPrepared(c, q[:64], make([]float32, 64))
+	}},
 	"refused calls": {false, func(c *Context, q []float32, _ int) error {
 		if ApplyQK(c, BSHD(q, 2), BSHD(q, 2), Step{Batch: 1, Tokens: 2, Positions: Offset(0)}) == nil {
 			panic("an overlap was accepted")
@@ -220,6 +236,17 @@ func callStores(c *Context, q []float32, slot int32) error {
 		return err
 	}
 	return p.Apply(Layer{K: ArrayOf(make([]float32, 64)), CacheK: ArrayOf(q)})
+}
+
+// normPrepared norms q by this weight, in a call that is prepared.
+func normPrepared(c *Context, q, weight []float32) error {
+	norm := &Norm{Kind: NormKindRMS, Eps: 1, Weight: ArrayOf(weight[:0])}
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Norms: &Norms{Q: norm}}
+	p, err := PrepareCall(c, Call{Q: BSHD[float32](nil, 1).Any()}, step)
+	if err != nil {
+		return err
+	}
+	return p.Apply(Layer{Q: ArrayOf(q), QNormWeight: ArrayOf(weight)})
 }
 
 // The race detector ends a test that has a race, so each case is a process.
