@@ -249,8 +249,8 @@ impl Context {
     ///
     /// q is [`Described`] as for [`prepare`](Context::prepare), k and v are [`StoredShape`]s, and the memory of
     /// the cache is a [`CacheMemory`]. Besides what `prepare` says, a call takes 24 bytes per token.
-    /// Norms belong to a layer, and a step that has them is refused. Pages in 8 bits, with scales or in blocks
-    /// of [`Q80`](crate::Q80), are for [`prepare_call`](Context::prepare_call).
+    /// Steps with norms are for [`prepare_call`](Context::prepare_call), and so are pages in 8 bits, with scales
+    /// or in blocks of [`Q80`](crate::Q80).
     ///
     /// # Errors
     /// Those of [`append`](Context::append) that do not depend on slices, and
