@@ -334,30 +334,12 @@ rope_status CheckNorm(const Call& call, const NormNames& names, const rope_norm*
   return ROPE_OK;
 }
 
-rope_status CheckNormData(const Call& call, const NormDataNames& names, const NormData& data,
-                          Norm* norm) {
-  const auto check = [&](const char* name, const void* address, bool needed,
-                         int size) -> rope_status {
-    if ((address != nullptr) != needed) {
-      return needed ? Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                           "%s: data->%s (NULL) must not be NULL: the prepared call has %s",
-                           call.function, name, name)
-                    : Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                           "%s: data->%s (%p) must be NULL: the prepared call has no %s",
-                           call.function, name, address, name);
-    }
-    if (IsAligned(address, static_cast<size_t>(size))) return ROPE_OK;
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: data->%s (%p) must be aligned to its element (%d bytes)", call.function, name,
-                address, size);
-  };
-  const NormRule rule = norm != nullptr ? norm->rule : NormRule{};
-  const int size = rule.has_weight ? ElementSize(norm->weight_dtype) : 1;
-  const bool has_rstd = norm != nullptr && norm->span == ROPE_NORM_SPAN_GIVEN;
-  if (rope_status s = check(names.weight, data.weight, rule.has_weight, size)) return s;
-  if (rope_status s = check(names.bias, data.bias, rule.has_bias, size)) return s;
-  if (rope_status s = check(names.rstd, data.rstd, has_rstd, sizeof(float))) return s;
-  if (norm == nullptr) return ROPE_OK;
+rope_status PlaceNorm(const Call& call, const NormDataNames& names, const NormData& data,
+                      Norm* norm) {
+  const int size = norm->rule.has_weight ? ElementSize(norm->weight_dtype) : 1;
+  if (rope_status s = CheckAligned(call, "data", names.weight, data.weight, size)) return s;
+  if (rope_status s = CheckAligned(call, "data", names.bias, data.bias, size)) return s;
+  if (rope_status s = CheckAligned(call, "data", names.rstd, data.rstd, sizeof(float))) return s;
   norm->weight = static_cast<const char*>(data.weight);
   norm->bias = static_cast<const char*>(data.bias);
   norm->rstd = data.rstd;

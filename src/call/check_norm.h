@@ -56,9 +56,9 @@ struct NormDataNames {
   const char *weight, *bias, *rstd;
 };
 
-// That of an application of a prepared call, whose `norm`, null if it has none, gets it.
-rope_status CheckNormData(const Call& call, const NormDataNames& names, const NormData& data,
-                          Norm* norm);
+// Of an application of a prepared call, which has what the norm reads.
+rope_status PlaceNorm(const Call& call, const NormDataNames& names, const NormData& data,
+                      Norm* norm);
 
 }  // namespace rope
 

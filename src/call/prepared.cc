@@ -39,21 +39,6 @@ constexpr Field kFields[] = {{"q", &rope_qk_data::q},
 constexpr int kFirstBeside = 4, kFirstRare = kFirstBeside + kRest;
 static_assert(std::size(kFields) == kFirstBeside + kSourceK);
 
-// What the norms of q, k and v read.
-constexpr NormDataNames kNormDataNames[] = {
-    {"q_norm_weight", "q_norm_bias", "q_norm_rstd"},
-    {"k_norm_weight", "k_norm_bias", "k_norm_rstd"},
-    {"v_norm_weight", "v_norm_bias", "v_norm_rstd"},
-};
-struct NormsData {
-  NormData of[std::size(kNormDataNames)];
-};
-NormsData NormsOf(const rope_qk_data& d) {
-  return {{{d.q_norm_weight, d.q_norm_bias, d.q_norm_rstd},
-           {d.k_norm_weight, d.k_norm_bias, d.k_norm_rstd},
-           {d.v_norm_weight, d.v_norm_bias, d.v_norm_rstd}}};
-}
-
 // Those of the tensors that a plan has. `fused` is null without rope_fused.
 unsigned FieldsOf(const Shapes& shapes, const FusedShapes* fused) {
   const TensorShape &q = shapes.q, &k = shapes.k;
@@ -75,7 +60,19 @@ unsigned GivenOf(const rope_qk_data& data, size_t first, size_t last) {
   return given;
 }
 
-// There where the call has this tensor, and only there.
+// There where the call has it, and only there.
+rope_status CheckGiven(const char* name, const void* data, bool needed) {
+  if ((data != nullptr) == needed) return ROPE_OK;
+  if (needed) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: data->%s (NULL) must not be NULL: the prepared call has %s", kApply, name,
+                name);
+  }
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: data->%s (%p) must be NULL: the prepared call has no %s", kApply, name, data,
+              name);
+}
+
 rope_status CheckGiven(const rope_qk_data& data, unsigned fields) {
   unsigned given = GivenOf(data, 0, kFirstRare);
   uintptr_t rare = 0;
@@ -85,24 +82,43 @@ rope_status CheckGiven(const rope_qk_data& data, unsigned fields) {
   if (rare != 0) given |= GivenOf(data, kFirstRare, std::size(kFields));
   if (given == fields) return ROPE_OK;
   const auto& [name, pointer] = kFields[__builtin_ctz(given ^ fields)];
-  if (data.*pointer == nullptr) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: data->%s (NULL) must not be NULL: the prepared call has %s", kApply, name,
-                name);
-  }
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: data->%s (%p) must be NULL: the prepared call has no %s", kApply, name,
-              data.*pointer, name);
+  return CheckGiven(name, data.*pointer, data.*pointer == nullptr);
 }
 
-// Of a call without norms.
-rope_status CheckNoNorms(const Call& call, const rope_qk_data& data) {
-  if (IsZeroFrom<offsetof(rope_qk_data, q_norm_weight)>(data)) return ROPE_OK;
-  const NormsData norms = NormsOf(data);
+// What the norms of q, k and v read.
+constexpr NormDataNames kNormNamesOfData[] = {
+    {"q_norm_weight", "q_norm_bias", "q_norm_rstd"},
+    {"k_norm_weight", "k_norm_bias", "k_norm_rstd"},
+    {"v_norm_weight", "v_norm_bias", "v_norm_rstd"},
+};
+
+// Gives them that. `fused`, which is null without norms, is a copy of `kept`.
+__attribute__((noinline)) rope_status PlaceNorms(const Call& call, const rope_qk_data& d,
+                                                 const FusedPlan* kept, FusedPlan* fused) {
+  if (fused != nullptr) fused->TakeNormsFrom(*kept);
+  const NormData data[] = {{d.q_norm_weight, d.q_norm_bias, d.q_norm_rstd},
+                           {d.k_norm_weight, d.k_norm_bias, d.k_norm_rstd},
+                           {d.v_norm_weight, d.v_norm_bias, d.v_norm_rstd}};
   for (int n = 0; n < 3; ++n) {
-    if (rope_status s = CheckNormData(call, kNormDataNames[n], norms.of[n], nullptr)) return s;
+    Norm* norm = nullptr;
+    if (fused != nullptr) {
+      norm = n == 0 ? &fused->q_norm : n == 1 ? &fused->k_norm : &fused->v_norm;
+      if (!fused->IsUsed(*norm)) norm = nullptr;
+    }
+    const auto& [weight, bias, rstd] = kNormNamesOfData[n];
+    const NormRule rule = norm != nullptr ? norm->rule : NormRule{};
+    const bool is_given = norm != nullptr && norm->span == ROPE_NORM_SPAN_GIVEN;
+    if (rope_status s = CheckGiven(weight, data[n].weight, rule.has_weight)) return s;
+    if (rope_status s = CheckGiven(bias, data[n].bias, rule.has_bias)) return s;
+    if (rope_status s = CheckGiven(rstd, data[n].rstd, is_given)) return s;
+    if (norm == nullptr) continue;
+    if (rope_status s = PlaceNorm(call, kNormNamesOfData[n], data[n], norm)) return s;
   }
   return ROPE_OK;
+}
+
+bool GivesNorms(const rope_qk_data& data) {
+  return !IsZeroFrom<offsetof(rope_qk_data, q_norm_weight)>(data);
 }
 
 constexpr Names kNamesOfData = {
@@ -130,18 +146,12 @@ __attribute__((noinline)) rope_status ApplyFused(const rope_prepared& prepared, 
   const Tensor(&kept)[3] = prepared.plan.tensors;
   Tensor tensors[3] = {kept[0], kept[1], kept[2]};
   FusedPlan fused = prepared.fused->plan;
-  if (fused.has_norms()) {
-    fused.TakeNormsFrom(prepared.fused->plan);
-    const NormsData norms = NormsOf(data);
-    Norm* const of[] = {&fused.q_norm, &fused.k_norm, &fused.v_norm};
-    for (int n = 0; n < 3; ++n) {
-      if (rope_status s = CheckNormData(call, kNormDataNames[n], norms.of[n],
-                                        prepared.fused->normed[n] ? of[n] : nullptr)) {
-        return s;
-      }
+  const bool has_norms = fused.has_norms();
+  if (has_norms || GivesNorms(data)) {
+    if (rope_status s =
+            PlaceNorms(call, data, &prepared.fused->plan, has_norms ? &fused : nullptr)) {
+      return s;
     }
-  } else if (rope_status s = CheckNoNorms(call, data)) {
-    return s;
   }
   if (rope_status s = CheckAddresses(call, kNamesOfData, prepared.shapes, AddressesOf(data),
                                      fused.outputs, tensors)) {
@@ -192,12 +202,8 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
   if (plan.fused != nullptr) {
     fused.plan.slots = fused.plan.source = {};
     fused.plan.from = {};
-    FusedPlan& checked = fused.plan;
-    fused.normed[0] = checked.IsUsed(checked.q_norm);
-    fused.normed[1] = checked.IsUsed(checked.k_norm);
-    fused.normed[2] = checked.IsUsed(checked.v_norm);
     prepared->fused = std::make_unique<PreparedFused>(fused);
-    prepared->fused->plan.TakeNormsFrom(checked);
+    prepared->fused->plan.TakeNormsFrom(fused.plan);
     plan.fused = &prepared->fused->plan;
   }
   plan.function = kApply;
@@ -226,7 +232,9 @@ rope_status ApplyPrepared(const rope_prepared* prepared, const rope_qk_data* dat
   if (rope_status s = CheckGiven(*data, prepared->fields)) return s;
   const Call call = {kApply, *plan.context, plan.batch, plan.tokens};
   if (plan.fused != nullptr) return ApplyFused(*prepared, call, *data);
-  if (rope_status s = CheckNoNorms(call, *data)) return s;
+  if (GivesNorms(*data)) {
+    if (rope_status s = PlaceNorms(call, *data, nullptr, nullptr)) return s;
+  }
   Tensor tensors[2];
   tensors[0] = plan.tensors[0];
   if (plan.tensor_count == 2) tensors[1] = plan.tensors[1];

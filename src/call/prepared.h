@@ -15,7 +15,6 @@ namespace rope {
 struct PreparedFused {
   FusedPlan plan;  // without addresses and slots
   FusedShapes shapes;
-  bool normed[3];  // q, k and v
 };
 
 }  // namespace rope
