@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "contexts.h"
+#include "handles.h"
 #include "sweeps.h"
 #include "tensors.h"
 
@@ -57,12 +58,8 @@ struct Step {
     }
   }
 
-  rope_tensor Heads(void* data, int heads, rope_layout layout) const {
-    rope_tensor t = {};
-    t.data = data;
-    t.dtype = dtype;
-    t.layout = layout;
-    t.heads = heads;
+  rope_tensor Described(void* data, int heads, rope_layout layout) const {
+    rope_tensor t = Heads(data, dtype, heads, layout);
     t.head_dim = kDim;
     return t;
   }
@@ -71,7 +68,7 @@ struct Step {
   int64_t StoredBytes(int64_t bytes) const { return pages == Pages::kSame ? bytes : bytes / 2; }
 
   rope_tensor CachedHeads(void* data, const rope_scale* scale) const {
-    rope_tensor t = Heads(data, kHeads, by_heads ? ROPE_LAYOUT_HND : ROPE_LAYOUT_NHD);
+    rope_tensor t = Described(data, kHeads, by_heads ? ROPE_LAYOUT_HND : ROPE_LAYOUT_NHD);
     if (pages == Pages::kSame) return t;
     t.dtype = pages == Pages::kGivenE4m3 ? ROPE_DTYPE_F8_E4M3 : ROPE_DTYPE_I8;
     t.scale = scale;
@@ -97,8 +94,8 @@ struct Step {
     rope_qk_args args = ROPE_INIT(rope_qk_args);
     args.batch = sequences;
     args.tokens = tokens;
-    args.q = Heads(q.get(), kQHeads, ROPE_LAYOUT_BSHD);
-    args.k = Heads(k.get(), kHeads, ROPE_LAYOUT_BSHD);
+    args.q = Described(q.get(), kQHeads, ROPE_LAYOUT_BSHD);
+    args.k = Described(k.get(), kHeads, ROPE_LAYOUT_BSHD);
     args.positions.kind = ROPE_POSITIONS_IDS_BT;
     args.positions.ids_i64 = positions.data();
     return args;
@@ -148,10 +145,6 @@ void CopyHalf(char* to, const char* from, int64_t bytes) {
   for (int64_t i = 0; i < bytes / 2; ++i) to[i] = from[2 * i + 1];
 }
 
-struct DestroyPrepared {
-  void operator()(rope_prepared* prepared) const { rope_prepared_destroy(prepared); }
-};
-
 void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int64_t tokens) {
   const int64_t all = sequences * tokens;
   const std::string group = std::string("append_") + DtypeName(dtype) +
@@ -188,11 +181,11 @@ void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int
       cache.v = step.CachedHeads(step.v_cache.get(), &v_scale);
       rope_fused fused = ROPE_INIT(rope_fused);
       fused.cache = &cache;
-      fused.v = step.Heads(step.v.get(), kHeads, ROPE_LAYOUT_BSHD);
+      fused.v = step.Described(step.v.get(), kHeads, ROPE_LAYOUT_BSHD);
       rope_qk_args args = step.Args();
       if (cached) args.fused = &fused;
       rope_status status = ROPE_OK;
-      std::unique_ptr<rope_prepared, DestroyPrepared> prepared;
+      Prepared prepared;
       rope_qk_data data = ROPE_INIT(rope_qk_data);
       if (kept) {
         data.q = std::exchange(args.q.data, nullptr);

@@ -4,16 +4,10 @@
 
 #include <librope/rope.h>
 
-#include <memory>
-
+#include "handles.h"
 #include "tensors.h"
 
 namespace bench {
-
-struct DestroyContext {
-  void operator()(rope_context* context) const { rope_context_destroy(context); }
-};
-using Context = std::unique_ptr<rope_context, DestroyContext>;
 
 // Of heads that turn, or with ROPE_SCALING_NOPE do not; null if there is none.
 inline Context Create(rope_pairing pairing, rope_scaling scaling) {

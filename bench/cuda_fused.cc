@@ -9,6 +9,7 @@
 
 #include "cuda_rows.h"
 #include "cuda_timer.h"
+#include "handles.h"
 #include "librope/rope.h"
 
 namespace bench {
@@ -36,8 +37,8 @@ class Fused {
   Fused(const Fused&) = delete;
   Fused& operator=(const Fused&) = delete;
 
-  void TakeQ() { args_.q = Tensor(In(0), ROPE_DTYPE_BF16, kQHeads); }
-  void TakeK() { args_.k = Tensor(In(kQBytes), ROPE_DTYPE_BF16, kKHeads); }
+  void TakeQ() { args_.q = Heads(In(0), ROPE_DTYPE_BF16, kQHeads); }
+  void TakeK() { args_.k = Heads(In(kQBytes), ROPE_DTYPE_BF16, kKHeads); }
   void Norm(const void* weight) {
     for (rope_norm* norm : {&q_norm_, &k_norm_}) {
       norm->kind = ROPE_NORM_KIND_RMS;
@@ -53,7 +54,7 @@ class Fused {
   // k and v to pages, or k of `source` alone.
   void Store(rope_dtype dtype, const int64_t* slots) {
     if (fused_.source == nullptr) {
-      fused_.v = Tensor(In(kQBytes + kKBytes), ROPE_DTYPE_BF16, kKHeads);
+      fused_.v = Heads(In(kQBytes + kKBytes), ROPE_DTYPE_BF16, kKHeads);
       fused_.v.head_dim = kDim;
     }
     Describe(dtype, slots, &cache_);
@@ -69,14 +70,14 @@ class Fused {
     args_.positions.kind = ROPE_POSITIONS_IDS_T;
     args_.positions.ids_i64 = distances;
   }
-  void KeysBeside() { args_.k_out = Tensor(In(kQBytes), ROPE_DTYPE_BF16, kKHeads); }
+  void KeysBeside() { args_.k_out = Heads(In(kQBytes), ROPE_DTYPE_BF16, kKHeads); }
   void KeysAlone() { fused_.v = cache_.v = rope_tensor{}; }
 
   void Backward() { args_.operation = ROPE_OPERATION_BACKWARD; }
   // Gradients into `out`, or in place there.
   void Beside() {
-    args_.q_out = Tensor(Out(0), ROPE_DTYPE_BF16, kQHeads);
-    args_.k_out = Tensor(Out(kQBytes), ROPE_DTYPE_BF16, kKHeads);
+    args_.q_out = Heads(Out(0), ROPE_DTYPE_BF16, kQHeads);
+    args_.k_out = Heads(Out(kQBytes), ROPE_DTYPE_BF16, kKHeads);
   }
   void InPlaceThere() {
     Beside();
@@ -84,8 +85,8 @@ class Fused {
     args_.k = std::exchange(args_.k_out, rope_tensor{});
   }
   void Weights(float* gradients) {
-    q_x_ = Tensor(In(kQBytes + kKBytes), ROPE_DTYPE_BF16, kQHeads);
-    k_x_ = Tensor(In(2 * kQBytes + kKBytes), ROPE_DTYPE_BF16, kKHeads);
+    q_x_ = Heads(In(kQBytes + kKBytes), ROPE_DTYPE_BF16, kQHeads);
+    k_x_ = Heads(In(2 * kQBytes + kKBytes), ROPE_DTYPE_BF16, kKHeads);
     q_norm_.x = &q_x_, k_norm_.x = &k_x_;
     q_norm_.weight_grad = gradients;
     k_norm_.weight_grad = gradients + kMostParts * kDim;
@@ -96,15 +97,6 @@ class Fused {
   void Run(const Context& context) const { Check(rope_apply_qk(context.get(), &args_)); }
 
  private:
-  static rope_tensor Tensor(void* data, rope_dtype dtype, int heads,
-                            rope_layout layout = ROPE_LAYOUT_BSHD) {
-    rope_tensor t{};
-    t.data = data;
-    t.dtype = dtype;
-    t.layout = layout;
-    t.heads = heads;
-    return t;
-  }
   // Behind so many bytes of each token.
   char* In(int64_t bytes) const { return timer_->in() + at_ + tokens_ * bytes; }
   char* Out(int64_t bytes) const { return timer_->out() + at_ + tokens_ * bytes; }
@@ -118,8 +110,8 @@ class Fused {
     cache->page_size = kPageSize;
     cache->slots_i64 = slots;
     cache->slots_length = tokens_;
-    cache->k = Tensor(data, dtype, kKHeads, ROPE_LAYOUT_NHD);
-    cache->v = Tensor(data + size, dtype, kKHeads, ROPE_LAYOUT_NHD);
+    cache->k = Heads(data, dtype, kKHeads, ROPE_LAYOUT_NHD);
+    cache->v = Heads(data + size, dtype, kKHeads, ROPE_LAYOUT_NHD);
     cache->k.head_dim = cache->v.head_dim = kDim;
     if (dtype == ROPE_DTYPE_BF16) return;
     for (rope_scale* scale : {&k_scale_, &v_scale_}) {

@@ -4,19 +4,15 @@
 #define LIBROPE_BENCH_CUDA_ROWS_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "cuda_timer.h"
+#include "handles.h"
 #include "librope/rope.h"
 
 namespace bench {
 
-struct Destroy {
-  void operator()(rope_context* context) const { rope_context_destroy(context); }
-};
-using Context = std::unique_ptr<rope_context, Destroy>;
 Context CreateOnDevice(int head_dim, rope_pairing pairing,
                        rope_scaling scaling = ROPE_SCALING_DEFAULT);
 

@@ -12,19 +12,11 @@
 #include <vector>
 
 #include "contexts.h"
+#include "handles.h"
 #include "tensors.h"
 
 namespace bench {
 namespace {
-
-rope_tensor Heads(void* data, rope_dtype dtype, int heads) {
-  rope_tensor tensor{};
-  tensor.data = data;
-  tensor.dtype = dtype;
-  tensor.layout = ROPE_LAYOUT_BSHD;
-  tensor.heads = heads;
-  return tensor;
-}
 
 struct Contender {
   const char* name;

@@ -7,12 +7,12 @@
 #include <librope/rope.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "contexts.h"
+#include "handles.h"
 #include "sweeps.h"
 #include "tensors.h"
 
@@ -24,13 +24,8 @@ rope_qk_args ArgsOf(const Tensors& t, const rope_fused* fused) {
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   args.batch = 1;
   args.tokens = t.tokens;
-  args.q.data = t.q.get();
-  args.q.dtype = t.dtype;
-  args.q.layout = ROPE_LAYOUT_BSHD;
-  args.q.heads = kQHeads;
-  args.k = args.q;
-  args.k.data = t.k.get();
-  args.k.heads = kKHeads;
+  args.q = Heads(t.q.get(), t.dtype, kQHeads);
+  args.k = Heads(t.k.get(), t.dtype, kKHeads);
   args.positions.kind = ROPE_POSITIONS_OFFSET;
   args.positions.offset = 1000;
   args.fused = fused;
@@ -50,11 +45,6 @@ constexpr Contender kContenders[] = {
     {"rope_prepared", Calls::kPrepared, ROPE_NORM_ROUNDING_FLOAT32},
     {"rope_without_norm", Calls::kRotation, 0},
 };
-
-struct DestroyPrepared {
-  void operator()(rope_prepared* prepared) const { rope_prepared_destroy(prepared); }
-};
-using Prepared = std::unique_ptr<rope_prepared, DestroyPrepared>;
 
 // A call with one norm for q and k, without addresses, which `data` gets. Null: it cannot be made.
 Prepared Prepare(const rope_context* context, rope_qk_args args, rope_norm norm,
