@@ -9,6 +9,7 @@
 #include "librope/rope.h"
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/prepared_call.h"
 #include "support/random.h"
 #include "support/reference.h"
 #include "support/row_positions.h"
@@ -51,17 +52,7 @@ std::vector<float> Results(const Context& context, const rope_positions& positio
   rope_qk_args args = Args(batch, kTokens);
   args.positions = positions;
   args.q = Tensor(q.data(), ROPE_DTYPE_F32, kHeads);
-  if (!prepared) {
-    EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
-    return q;
-  }
-  args.q.data = nullptr;
-  rope_prepared* made = nullptr;
-  EXPECT_EQ(rope_prepared_create(context.get(), &args, &made), ROPE_OK) << rope_last_error();
-  const Prepared call(made);
-  rope_qk_data data = ROPE_INIT(rope_qk_data);
-  data.q = q.data();
-  EXPECT_EQ(rope_prepared_apply(call.get(), &data), ROPE_OK) << rope_last_error();
+  EXPECT_OK(prepared ? ApplyPrepared(context.get(), args) : rope_apply_qk(context.get(), &args));
   return q;
 }
 

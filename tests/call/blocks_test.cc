@@ -9,6 +9,7 @@
 
 #include "support/elements.h"
 #include "support/handles.h"
+#include "support/prepared_call.h"
 #include "support/q8_0.h"
 #include "support/random.h"
 #include "support/targets.h"
@@ -163,16 +164,7 @@ TEST_P(BlocksOnTarget, AreThoseOfGgml) {
       one->bytes.assign(one->bytes.size(), 0x55);
     }
 
-    rope_qk_data data = DataOf(args);
-    data.v = v.t.data, data.v_out = v_out.t.data;
-    data.rest = rest.t.data, data.rest_out = rest_out.t.data;
-    data.cache_k = cache_k.t.data, data.cache_v = cache_v.t.data;
-    for (rope_tensor* t :
-         {&fused.v, &fused.v_out, &fused.rest, &fused.rest_out, &cache.k, &cache.v}) {
-      t->data = nullptr;
-    }
-    const Prepared prepared = Prepare(context, args);
-    ASSERT_OK(rope_prepared_apply(prepared.get(), &data));
+    ASSERT_OK(ApplyPrepared(context.get(), args));
     for (const Blocks* one : all) ASSERT_EQ(one->bytes, one->want) << n << ", prepared";
   }
 }

@@ -12,6 +12,7 @@
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
+#include "support/prepared_call.h"
 #include "support/random.h"
 #include "support/reference.h"
 
@@ -33,15 +34,14 @@ void ExpectAsReference(const Context& context, CacheCall& call) {
 
 // Two layers of a prepared call.
 void ExpectPreparedAsReference(const Context& context, CacheCall& call) {
-  rope_qk_data data;
-  const rope_qk_args& args = call.ArgsWithout(&data);
+  const PreparedCall described(call.args());
   const Lines before = call.memory(), want = call.Want(context);
-  const Prepared prepared = Prepare(context, args);
+  const Prepared prepared = Prepare(context, described.args());
   ASSERT_NE(prepared, nullptr);
   call.Scribble();
   for (int layer = 0; layer < 2; ++layer) {
     call.Restore(before);
-    ASSERT_OK(rope_prepared_apply(prepared.get(), &data));
+    ASSERT_OK(rope_prepared_apply(prepared.get(), &described.data));
     ASSERT_EQ(Differs(call.memory(), want), -1) << "layer " << layer;
   }
 }

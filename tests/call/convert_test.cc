@@ -22,7 +22,7 @@ void Expect(ConvertCall* call, const Context& context) {
   call->ExpectMemory(want);
   if (::testing::Test::HasFatalFailure()) return;
   std::copy(before.begin(), before.end(), call->memory().begin());
-  ASSERT_OK(ApplyPrepared(context, call->args()));
+  ASSERT_OK(ApplyPrepared(context.get(), call->args()));
   ASSERT_TRUE(call->memory() == written) << "prepared";
 }
 

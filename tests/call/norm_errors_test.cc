@@ -8,42 +8,26 @@
 #include "librope/rope.h"
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/normed_call.h"
 
 namespace rope::testing {
 namespace {
 
-constexpr int kDim = 64, kHeads = 4, kTokens = 2;
-constexpr size_t kFloats = kDim * kHeads * kTokens;
+constexpr int kDim = NormedCall::kDim, kHeads = NormedCall::kHeads, kTokens = NormedCall::kTokens;
+constexpr size_t kFloats = NormedCall::kFloats;
 
-// A call with a norm of q, in f32, k and v.
-struct Call {
-  float q[kFloats], k[kFloats], v[kFloats], out[kFloats];
-  float weight[kDim * kHeads], bias[kDim * kHeads], rstd[kTokens];
+// With all that norms may meet.
+struct Call : NormedCall {
+  float k[kFloats], out[kFloats];
   float x_values[kFloats], grad[kDim * kHeads * 3];
   rope_tensor x{};
-  rope_config config = Config(kDim);
-  rope_norm norm = ROPE_INIT(rope_norm);
-  rope_fused fused = ROPE_INIT(rope_fused);
-  rope_qk_args args = Args(1, kTokens);
   rope_kv_cache source = ROPE_INIT(rope_kv_cache);
   const int32_t slots[kTokens] = {1, 0};
 
   Call() {
-    for (float* values : {q, k, v, out, x_values}) std::fill_n(values, kFloats, 1.5f);
+    for (float* values : {k, out, x_values}) std::fill_n(values, kFloats, 1.5f);
     std::fill_n(grad, kDim * kHeads * 3, 1.5f);
-    std::fill_n(weight, kDim * kHeads, 1.0f);
-    std::fill_n(bias, kDim * kHeads, 1.0f);
-    std::fill_n(rstd, kTokens, 1.0f);
-    norm.kind = ROPE_NORM_KIND_RMS;
-    norm.eps = 1e-6;
-    norm.weight = weight;
-    norm.weight_dtype = ROPE_DTYPE_F32;
-    fused.q_norm = &norm;
-    args.fused = &fused;
-    args.q = Tensor(q, ROPE_DTYPE_F32, kHeads);
-    args.positions = Offset(3);
   }
-  Call(const Call&) = delete;
 
   void Backward() {
     args.operation = ROPE_OPERATION_BACKWARD;
@@ -54,12 +38,6 @@ struct Call {
     norm.grad_parts = 3;
   }
   void Narrow() { args.q.dtype = ROPE_DTYPE_BF16; }
-  void Given() {
-    norm.span = ROPE_NORM_SPAN_GIVEN;
-    norm.eps = 0;
-    norm.rstd = rstd;
-    norm.weight_stride_head = kDim;
-  }
   void AllHeads() {
     norm.span = ROPE_NORM_SPAN_ALL_HEADS;
     norm.weight_stride_head = kDim;
@@ -67,9 +45,7 @@ struct Call {
   void Layer() { norm.kind = ROPE_NORM_KIND_LAYER; }
   void After() { norm.order = ROPE_NORM_ORDER_AFTER; }
   void V() {
-    fused.v = Tensor(v, ROPE_DTYPE_F32, kHeads);
-    fused.v.head_dim = kDim;
-    fused.v_out = fused.v;
+    NormedCall::V();
     fused.v_norm = &norm;
   }
   void Source() {
@@ -84,8 +60,6 @@ struct Call {
   }
 };
 using Bad = BadInput<Call>;
-
-const void* Odd(const void* data) { return static_cast<const char*>(data) + 1; }
 
 const Bad kBad[] = {
     {"no kind",

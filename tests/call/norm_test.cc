@@ -187,7 +187,7 @@ TEST_P(NormTest, RandomCallsHaveTheBitsOfTheReference) {
     const std::vector<char> q_written = q_bytes, k_written = k_bytes;
     std::copy(q_image.begin(), q_image.end(), q_bytes.begin());
     std::copy(k_image.begin(), k_image.end(), k_bytes.begin());
-    ASSERT_EQ(ApplyPrepared(context_, args), ROPE_OK) << rope_last_error();
+    ASSERT_EQ(ApplyPrepared(context_.get(), args), ROPE_OK) << rope_last_error();
     ASSERT_TRUE(q_bytes == q_written && k_bytes == k_written) << "prepared";
   }
 }

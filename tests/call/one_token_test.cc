@@ -13,6 +13,7 @@
 #include "support/cache_call.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
+#include "support/prepared_call.h"
 #include "support/random.h"
 #include "support/targets.h"
 
@@ -309,8 +310,8 @@ void Fill() {
   }
 }
 
-// The same by a prepared call.
-rope_status ApplyPrepared(const rope_context* context, const A& args) {
+// The same by a prepared call, following no pointer that a change may have spoilt.
+rope_status ApplySpoilt(const rope_context* context, const A& args) {
   A without = WithoutData(args);
   rope_qk_data data = DataOf(args);
   rope_fused beside;
@@ -385,7 +386,7 @@ TEST(OneToken, IsRefusedAsAPreparedCallIs) {
             char after[kSize];
             std::memcpy(after, memory, sizeof(memory));
             Fill();
-            ASSERT_EQ(status, ApplyPrepared(contexts[c].get(), args)) << rope_last_error();
+            ASSERT_EQ(status, ApplySpoilt(contexts[c].get(), args)) << rope_last_error();
             ASSERT_EQ(std::memcmp(after, memory, sizeof(memory)), 0);
             if (status != ROPE_OK) {
               ASSERT_EQ(std::memcmp(after, before, sizeof(memory)), 0);
@@ -541,13 +542,13 @@ TEST_P(OneTokenOf, GoesToItsSlot) {
     const Lines unturned = call.memory(), want = call.Want(context);
     ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
     ASSERT_TRUE(call.memory() == want);
-    rope_qk_data data;
-    const Prepared prepared = Prepare(context, call.ArgsWithout(&data));
+    const PreparedCall described(args);
+    const Prepared prepared = Prepare(context, described.args());
     ASSERT_NE(prepared, nullptr);
     call.Scribble();
     for (int layer = 0; layer < 2; ++layer) {
       call.Restore(unturned);
-      ASSERT_EQ(rope_prepared_apply(prepared.get(), &data), ROPE_OK) << rope_last_error();
+      ASSERT_EQ(rope_prepared_apply(prepared.get(), &described.data), ROPE_OK) << rope_last_error();
       ASSERT_TRUE(call.memory() == want) << layer;
     }
   }

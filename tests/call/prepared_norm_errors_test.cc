@@ -2,77 +2,39 @@
 // names its pointer, and nothing is written.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstddef>
 
 #include "librope/rope.h"
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/normed_call.h"
 #include "support/prepared_call.h"
 
 namespace rope::testing {
 namespace {
 
-constexpr int kDim = 64, kHeads = 4, kTokens = 2;
-constexpr size_t kFloats = kDim * kHeads * kTokens;
-
-// A call with a norm of q, in f32.
-struct Call {
-  float q[kFloats], v[kFloats], weight[kDim * kHeads], bias[kDim * kHeads], rstd[kTokens];
-  rope_config config = Config(kDim);
-  rope_norm norm = ROPE_INIT(rope_norm);
-  rope_fused fused = ROPE_INIT(rope_fused);
-  rope_qk_args args = Args(1, kTokens);
-
-  Call() {
-    for (float* values : {q, v}) std::fill_n(values, kFloats, 1.5f);
-    std::fill_n(weight, kDim * kHeads, 1.0f);
-    std::fill_n(rstd, kTokens, 1.0f);
-    norm.kind = ROPE_NORM_KIND_RMS;
-    norm.eps = 1e-6;
-    norm.weight = weight;
-    norm.weight_dtype = ROPE_DTYPE_F32;
-    fused.q_norm = &norm;
-    args.fused = &fused;
-    args.q = Tensor(q, ROPE_DTYPE_F32, kHeads);
-    args.positions = Offset(3);
-  }
-  Call(const Call&) = delete;
-
-  void Given() {
-    norm.span = ROPE_NORM_SPAN_GIVEN;
-    norm.eps = 0;
-    norm.rstd = rstd;
-    norm.weight_stride_head = kDim;
-  }
-  void V() {
-    fused.v = Tensor(v, ROPE_DTYPE_F32, kHeads);
-    fused.v.head_dim = kDim;
-    fused.v_out = fused.v;
-  }
-};
-
-const void* Odd(const void* data) { return static_cast<const char*>(data) + 1; }
-
 TEST(PreparedNormErrors, PreparedCallsAreGivenWeightsLater) {
-  const BadInput<Call> rows[] = {
+  const BadInput<NormedCall> rows[] = {
       {"a weight",
-       [](Call* c) { c->norm.weight = c->weight; },
+       [](NormedCall* c) { c->norm.weight = c->weight; },
        kInvalid,
        {"args->fused->q_norm->weight (0x", "must be NULL: each rope_prepared_apply is given it"}},
-      {"a bias", [](Call* c) { c->norm.bias = c->bias; }, kInvalid, {"q_norm->bias (0x", "NULL"}},
+      {"a bias",
+       [](NormedCall* c) { c->norm.bias = c->bias; },
+       kInvalid,
+       {"q_norm->bias (0x", "NULL"}},
       {"r",
-       [](Call* c) { c->Given(); },
+       [](NormedCall* c) { c->Given(); },
        kInvalid,
        {"args->fused->q_norm->rstd (0x", "must be NULL: each rope_prepared_apply is given it"}},
       {"gradients",
-       [](Call* c) { c->args.operation = ROPE_OPERATION_BACKWARD; },
+       [](NormedCall* c) { c->args.operation = ROPE_OPERATION_BACKWARD; },
        kUnsupported,
        {"args->fused->q_norm must be NULL with BACKWARD in a prepared call"}},
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
-    Call call;
+    NormedCall call;
     call.args.q.data = nullptr;
     call.norm.weight = nullptr;
     row.change(&call);
@@ -115,7 +77,7 @@ TEST(PreparedNormErrors, OfPreparedDataNameThePointerAndWriteNothing) {
        kInvalid,
        {"data->q_norm_weight (NULL) must not be NULL"}},
   };
-  Call call;
+  NormedCall call;
   call.Given();
   const PreparedCall description(call.args);
   const Context context = Create(call.config);
@@ -135,7 +97,7 @@ TEST(PreparedNormErrors, OfPreparedDataNameThePointerAndWriteNothing) {
 
 TEST(PreparedNormErrors, PreparedCallsWithoutNormsHaveNoWeights) {
   for (const bool has_v : {false, true}) {
-    Call call;
+    NormedCall call;
     if (has_v) call.V();
     call.fused.q_norm = nullptr;
     if (!has_v) call.args.fused = nullptr;

@@ -15,6 +15,7 @@
 #include "support/cache_call.h"
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/prepared_call.h"
 #include "support/random_call.h"
 #include "support/targets.h"
 
@@ -190,8 +191,8 @@ TEST(Prepared, StoresInTheCachesOfManyThreads) {
     w.dtype = ROPE_DTYPE_BF16;
     w.keys = Keys::kInPlace;
     CacheCall call(config, w, 7);
-    rope_qk_data data;
-    const Prepared prepared = Prepare(context, call.ArgsWithout(&data));
+    const PreparedCall described(call.args());
+    const Prepared prepared = Prepare(context, described.args());
     ASSERT_NE(prepared, nullptr);
     const Lines before = call.memory(), want = call.Want(context);
     call.Scribble();
@@ -199,7 +200,7 @@ TEST(Prepared, StoresInTheCachesOfManyThreads) {
     std::vector<std::thread> threads;
     for (Lines& layer : layers) {
       threads.emplace_back([&] {
-        rope_qk_data there = data;
+        rope_qk_data there = described.data;
         for (void** pointer : {&there.q, &there.k, &there.q_out, &there.k_out, &there.v,
                                &there.v_out, &there.cache_k, &there.cache_v}) {
           if (*pointer == nullptr) continue;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "device.h"
@@ -152,54 +154,44 @@ class Captured {
   size_t nodes_ = 0;
 };
 
-TEST_F(CudaGraphs, NormedAppendsInEightBitsGoToTheSlotsOfTheMoment) {
+// Replays of a call, which is one kernel, have the CPU's bytes at each moment: set(step, moment).
+template <class Moment, class Set>
+void ExpectReplays(Context on_device, void (Step::*describe)(),
+                   std::initializer_list<Moment> moments, const Set& set) {
   const Context cpu = Create(Config(kDim));
-  Step on_cpu, on_device;
-  on_cpu.Append(), on_device.Append();
-  Captured captured(device_.Create({Config(kDim)}), on_device.args);
+  Step there, here;
+  (there.*describe)(), (here.*describe)();
+  Captured captured(std::move(on_device), there.args);
   ASSERT_OK(captured.status());
-  EXPECT_EQ(captured.nodes(), 1u) << "q, k and v in one kernel";
-  for (int64_t step : {3, 17, -1, 30}) {
-    for (Step* s : {&on_cpu, &on_device}) s->place[0] = 1000 + step, s->slot[0] = step;
-    ASSERT_OK(rope_apply_qk(cpu.get(), &on_cpu.args));
+  EXPECT_EQ(captured.nodes(), 1u);
+  int64_t moment = 0;
+  for (const Moment& m : moments) {
+    set(&there, m), set(&here, m);
+    ASSERT_OK(rope_apply_qk(cpu.get(), &here.args));
     captured.Replay();
-    on_device.ExpectSame(on_cpu, step);
+    there.ExpectSame(here, moment++);
   }
+}
+
+TEST_F(CudaGraphs, NormedAppendsInEightBitsGoToTheSlotsOfTheMoment) {
+  ExpectReplays(device_.Create({Config(kDim)}), &Step::Append, {3, 17, -1, 30},
+                [](Step* s, int slot) { s->place[0] = 1000 + slot, s->slot[0] = slot; });
 }
 
 TEST_F(CudaGraphs, MovesInEightBitsGoToTheSlotsOfTheMoment) {
-  const Context cpu = Create(Config(kDim));
-  Step on_cpu, on_device;
-  on_cpu.Move(), on_device.Move();
-  Captured captured(device_.Create({Config(kDim)}), on_device.args);
-  ASSERT_OK(captured.status());
-  EXPECT_EQ(captured.nodes(), 1u);
   struct Moved {
     int64_t from, to, distance;
   };
-  for (const Moved& m : {Moved{3, 3, 5}, {3, 20, -70}, {20, 7, 0}, {-1, 4, 1}, {4, -1, 1}}) {
-    for (Step* s : {&on_cpu, &on_device}) {
-      s->place[0] = m.distance, s->slot[0] = m.to, s->from_slot[0] = m.from;
-    }
-    ASSERT_OK(rope_apply_qk(cpu.get(), &on_cpu.args));
-    captured.Replay();
-    on_device.ExpectSame(on_cpu, m.from);
-  }
+  ExpectReplays(device_.Create({Config(kDim)}), &Step::Move,
+                {Moved{3, 3, 5}, {3, 20, -70}, {20, 7, 0}, {-1, 4, 1}, {4, -1, 1}},
+                [](Step* s, const Moved& m) {
+                  s->place[0] = m.distance, s->slot[0] = m.to, s->from_slot[0] = m.from;
+                });
 }
 
 TEST_F(CudaGraphs, ReplaysOverwriteTheGradientsOfWeights) {
-  const Context cpu = Create(Config(kDim));
-  Step on_cpu, on_device;
-  on_cpu.Gradients(), on_device.Gradients();
-  Captured captured(device_.Create({Config(kDim)}), on_device.args);
-  ASSERT_OK(captured.status());
-  EXPECT_EQ(captured.nodes(), 1u);
-  for (int64_t step : {0, 9, 5000}) {
-    for (Step* s : {&on_cpu, &on_device}) s->place[0] = step;
-    ASSERT_OK(rope_apply_qk(cpu.get(), &on_cpu.args));
-    captured.Replay();
-    on_device.ExpectSame(on_cpu, step);
-  }
+  ExpectReplays(device_.Create({Config(kDim)}), &Step::Gradients, {0, 9, 5000},
+                [](Step* s, int position) { s->place[0] = position; });
 }
 
 // Two places of k, and more pairs than a launch has: several nodes, or none.

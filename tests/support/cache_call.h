@@ -15,7 +15,6 @@
 #include <sstream>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "support/elements.h"
@@ -86,21 +85,6 @@ class CacheCall {
     args_.k = At(k_, memory_);
     args_.k_out = At(k_out_, memory_);
     args_.fused = &fused_;
-    return args_;
-  }
-  // The same described without addresses, which `data` has.
-  const rope_qk_args& ArgsWithout(rope_qk_data* data) {
-    args();
-    *data = ROPE_INIT(rope_qk_data);
-    const auto take = [](rope_tensor* t) { return std::exchange(t->data, nullptr); };
-    data->q = take(&args_.q);
-    data->k = take(&args_.k);
-    data->q_out = take(&args_.q_out);
-    data->k_out = take(&args_.k_out);
-    data->v = take(&fused_.v);
-    data->v_out = take(&fused_.v_out);
-    data->cache_k = take(&cache_.k);
-    data->cache_v = take(&cache_.v);
     return args_;
   }
   // All numbers that a prepared call has read become others.

@@ -70,13 +70,12 @@ class PreparedCall {
 };
 
 // Prepares a call, and makes it once.
-inline rope_status ApplyPrepared(const Context& context, const rope_qk_args& args) {
+inline rope_status ApplyPrepared(const rope_context* context, const rope_qk_args& args) {
   const PreparedCall call(args);
-  rope_prepared* prepared;
-  if (rope_status s = rope_prepared_create(context.get(), &call.args(), &prepared)) return s;
-  const rope_status status = rope_prepared_apply(prepared, &call.data);
-  rope_prepared_destroy(prepared);
-  return status;
+  rope_prepared* made = nullptr;
+  if (rope_status s = rope_prepared_create(context, &call.args(), &made)) return s;
+  const Prepared prepared(made);
+  return rope_prepared_apply(made, &call.data);
 }
 
 }  // namespace rope::testing
