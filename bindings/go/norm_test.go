@@ -322,7 +322,7 @@ func TestPreparedCallsWithNorms(t *testing.T) {
 
 func TestNormsOfPreparedCallsThatDoNotFit(t *testing.T) {
 	c := mustNew(t, plain(normDim))
-	q, weight := make([]float32, 2*normDim), make([]float32, normDim)
+	q, weight := slices.Repeat([]float32{1}, 2*normDim), make([]float32, normDim)
 	call := Call{Q: BSHD[float32](nil, 2).Any()}
 	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0)}
 	for words, norm := range map[string]*Norm{
@@ -336,6 +336,12 @@ func TestNormsOfPreparedCallsThatDoNotFit(t *testing.T) {
 		refused(t, err, words)
 	}
 	step.Norms = &Norms{Q: &Norm{Kind: NormKindRMS, Eps: 1e-6, Weight: ArrayOf(weight[:0])}}
+	backward := step
+	backward.Operation = OperationBackward
+	if _, err := PrepareCall(c, call, backward); err == nil ||
+		!strings.Contains(err.Error(), "Norms.Q must be nil with OperationBackward in a prepared call") {
+		t.Error(err)
+	}
 	prepared, err := PrepareCall(c, call, step)
 	if err != nil {
 		t.Fatal(err)
@@ -350,5 +356,8 @@ func TestNormsOfPreparedCallsThatDoNotFit(t *testing.T) {
 			KNormWeight: ArrayOf(weight)},
 	} {
 		refused(t, prepared.Apply(layer), words)
+	}
+	if slices.ContainsFunc(q, func(x float32) bool { return x != 1 }) {
+		t.Error("a call that was refused has written")
 	}
 }

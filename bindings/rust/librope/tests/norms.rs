@@ -7,7 +7,8 @@ use common::{Number, Random, refused};
 use librope::half::{bf16, f16};
 use librope::{
     CacheShape, Call, Config, Context, Element, KvCache, Layer, Norm, NormOrder, NormRounding,
-    Norms, Pages, Pairing, Positions, Result, Shape, SliceElement, Slots, Step, View, ViewMut,
+    Norms, Operation, Pages, Pairing, Positions, Result, Shape, SliceElement, Slots, Step, View,
+    ViewMut,
 };
 
 const DIM: usize = 64;
@@ -307,6 +308,9 @@ fn prepared_calls_are_lent_their_weights() {
         assert!(refused(call.map(drop)).contains("of q's norm has"));
     }
     let norms = Norms::new().with_q(Norm::rms::<f32>(&[], EPS).with_rstd(&[]));
+    let backward = step.with_norms(&norms).with_operation(Operation::Backward);
+    let message = refused(rope.prepare_call(&backward, described(&mut [])).map(drop));
+    assert!(message.contains("with BACKWARD in a prepared call"), "{message}");
     let call = rope.prepare_call(&step.with_norms(&norms), described(&mut [])).unwrap();
     let x = vec![1.0f32; TOKENS * 2 * DIM];
     let (mut prepared, mut once) = (x.clone(), x.clone());
