@@ -298,6 +298,9 @@ static Beside beside_of(const rope_fused* fused, const rope_kv_cache* cache,
   return prepared_buffers(prepared, (void*)q, (void*)k, (void*)q_out, (void*)k_out);
 }
 
+_Static_assert(sizeof(rope_qk_data) == 2 * sizeof(uint32_t) + 25 * sizeof(void*),
+               "_prepared_append.py has an address for each pointer, and norms read the last nine");
+
 /* Of all that a layer can have: the addresses of rope_qk_data, in their order. */
 /* cffi */ static int32_t prepared_all(const rope_prepared* prepared, const uintptr_t* arrays) {
   rope_qk_data data = ROPE_INIT(rope_qk_data);
