@@ -196,13 +196,14 @@ struct OrderedWeights {
 // Where the weights of a head lie. One head has room always: its padding is at most that of the
 // memory.
 struct OrderedPlaces {
-  int second, rest, step;
+  int second, rest, step, channels;
   // Whether heads turn as a whole, by a row without padding: what is in order for one of them, or
   // for each pair of vectors, then is in order for all.
   bool whole;
 
   OrderedPlaces(const NormOf& of, const OnePass& pass) {
     const int pairs = of.context.pairs;
+    channels = of.norm.channels;
     whole = of.context.segments.size() == 1 && of.context.rotary_dim == of.norm.channels &&
             pairs == PaddedPairs(pairs) && of.kernels.Makes(pass.row_order, pairs) &&
             (pass.row_order == RowOrder::kPerChannel || !ReadsInterleaved(pass.order));
@@ -213,8 +214,9 @@ struct OrderedPlaces {
     const int others = pass.writes_rest ? of.norm.channels - of.context.rotary_dim : 0;
     step = rest + (others + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
   }
-  // Of as many heads there is room for the weights.
-  int Heads() const { return ChannelValues::kFloats / step; }
+  // Of as many heads there is room for the weights, in order and as they are read, which may be
+  // more than are in order.
+  int Heads() const { return ChannelValues::kFloats / std::max(step, channels); }
 };
 
 void OrderSpan(const NormOf& of, const OnePass& pass, const float* natural, float* first,

@@ -226,7 +226,8 @@ TEST_P(NormTest, NanStaysNan) {
 }
 
 // Heads with weights of their own, of which some are made ready at once: the bits of calls on one
-// head each. The norm is GIVEN, so that heads do not know of each other.
+// head each, in place and where the span alone is written. The norm is GIVEN, so that heads do not
+// know of each other.
 TEST_P(NormTest, WeightsOfHeadsAreThoseOfCallsOnOne) {
   constexpr int kHeads = 19, kTokens = 2, kGap = 3;
   Random random(7);
@@ -259,14 +260,26 @@ TEST_P(NormTest, WeightsOfHeadsAreThoseOfCallsOnOne) {
           rope_qk_args args = Args(1, kTokens);
           args.positions = Offset(5);
           args.fused = &fused;
-          args.q = whole.tensor;
-          ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
-          for (int h = 0; h < kHeads; ++h) {
-            args.q = apart.tensor;
-            args.q.data = apart.At(0, 0, h);
-            args.q.heads = 1;
-            norm.weight = &weights[static_cast<size_t>(h * stride)];
+          Memory whole_span(&random, dtype, 1, kTokens, kHeads, rotary_dim, rotary_dim);
+          Memory apart_span = CopyOf(whole_span);
+          for (const bool span_alone : {true, false}) {  // in place last, as it changes the input
+            args.q = whole.tensor;
+            args.q_out = span_alone ? whole_span.tensor : rope_tensor{};
+            norm.weight = weights.data();
             ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+            for (int h = 0; h < kHeads; ++h) {
+              args.q = apart.tensor;
+              args.q.data = apart.At(0, 0, h);
+              args.q.heads = 1;
+              if (span_alone) {
+                args.q_out = apart_span.tensor;
+                args.q_out.data = apart_span.At(0, 0, h);
+                args.q_out.heads = 1;
+              }
+              norm.weight = &weights[static_cast<size_t>(h * stride)];
+              ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
+            }
+            ASSERT_TRUE(whole_span.bytes == apart_span.bytes);
           }
           ASSERT_TRUE(whole.bytes == apart.bytes);
         }
