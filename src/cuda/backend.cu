@@ -13,6 +13,7 @@
 #include "call/plan.h"
 #include "context/backend.h"
 #include "cuda/traits.h"
+#include "gpu/columns.h"
 #include "gpu/gradient.h"
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
@@ -162,10 +163,12 @@ template <int kIndex>
 __global__ void __launch_bounds__(kStagedThreads, 4)
     ApplyStaged(const __grid_constant__ StagedParams p) {
   constexpr StagedVariant kVariant = StagedVariantAt(kIndex);
-  using Body = StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, DeviceMemory>;
   extern __shared__ float4 shared[];
   const DeviceBlock block = {
       {blockIdx.x, blockIdx.y, threadIdx.x, threadIdx.y, 0, kStagedLanes, kStagedWarps, 1}};
+  using Body = std::conditional_t<
+      kVariant.columns, ColumnKernel<kVariant.dtype, DeviceMemory>,
+      StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, DeviceMemory>>;
   Body::Run(p, block, reinterpret_cast<char*>(shared));
 }
 

@@ -207,7 +207,7 @@ class StagedGroup {
   void Finish(uint32_t width, Task task) {
     StagedSide& side = task.side;
     const int64_t size = ElementSize(task.dtype);
-    task.is_wide = BitsOf(task, width) * size % 16 == 0 && ReadsWide(side) && WritesWide(side);
+    task.is_wide = BitsOf(task, width) * size % 16 == 0 && ReadsWide(side) && WritesWide(side, 4);
     const uint32_t elements = task.is_wide ? static_cast<uint32_t>(16 / size) : 1;
     side.vectors = width / elements;
     side.by_vectors = SmallDivisorOf(side.vectors);
@@ -246,14 +246,39 @@ class StagedGroup {
     return ((from.scales.group | side.input_first | static_cast<uint64_t>(InBits(side))) & 3) == 0;
   }
 
-  // Whether vectors may be written: where an output differs from its input, four channels at once.
-  bool WritesWide(const StagedSide& side) const {
+  // Whether vectors may be written: where an output differs from its input, `channels` at once.
+  bool WritesWide(const StagedSide& side, uint32_t channels) const {
     const StagedOutput& output = side.output;
     if (!output.is_there) return (OutBits(side) & 15) == 0;
     const bool is_q8 = output.dtype == ROPE_DTYPE_Q8_0;
-    const int64_t bits = OutBits(side) | (output.repeats > 1 ? output.repeat_step : 0);
-    const bool whole_groups = output.groups == 0 || output.channels / output.groups % 4 == 0;
-    return whole_groups && (bits & (is_q8 ? 1 : 4 * ElementSize(output.dtype) - 1)) == 0;
+    const int64_t bits = OutBits(side) | (output.repeats > 1 ? output.repeat_step : 0),
+                  vector = std::min<int64_t>(16, channels * ElementSize(output.dtype));
+    const bool whole_groups = output.groups == 0 || output.channels / output.groups % channels == 0;
+    return whole_groups && (bits & (is_q8 ? 1 : vector - 1)) == 0;
+  }
+
+  // Whether a task's heads may be cut into columns: see columns.h.
+  bool SetColumn(Task* task) const {
+    StagedSide& side = task->side;
+    const StagedNorm& norm = side.norm;
+    const auto elements = static_cast<uint32_t>(16 / ElementSize(task->dtype));
+    const uint32_t lanes = ColumnLanes(task->dtype), width = side.vectors * elements;
+    if (side.vectors % lanes != 0 || side.vectors > kColumnVectors * lanes) return false;
+    if (side.input != 0 || !WritesWide(side, elements)) return false;
+    if (norm.is_there &&
+        (norm.after || norm.all_heads || norm.weight_stride != 0 || norm.channels != width)) {
+      return false;
+    }
+    side.column = static_cast<uint8_t>(side.vectors / lanes);
+    if (!side.turns) return true;
+    const CosSinSource& source = launch_.params.source;
+    const bool has_before = launch_.params.before.given && context_.sets.size() > 1;
+    const int32_t capacity = Capacity(source.kind, TermsOf(context_));
+    if (context_.pairs > (has_before ? PartBeside(capacity, 1) : capacity)) return false;
+    if (context_.segments.size() != 1 || ReadsInterleaved(order_) != WritesInterleaved(order_)) {
+      return false;
+    }
+    return ReadsInterleaved(order_) || context_.pairs % kRunningSums == 0;
   }
 
   // What all launches share.
@@ -298,12 +323,13 @@ class StagedGroup {
   rope_status ForEachOf(bool late, rope_dtype dtype, bool wide, StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
     p.side_count = 0;
-    bool turns = false, uses_slots = false, norms = false, converts = false;
+    bool turns = false, uses_slots = false, norms = false, converts = false, columns = wide;
     uint32_t values = 0, copy_ends[kMaxSides];
     bool unlike[kMaxSides];
     for (int32_t n = 0; n < task_count_; ++n) {
-      const Task& task = tasks_[n];
+      Task& task = tasks_[n];
       if (task.is_late != late || task.dtype != dtype || task.is_wide != wide) continue;
+      columns = columns && SetColumn(&task);
       copy_ends[p.side_count] = task.side.copy_end;
       unlike[p.side_count] = task.side.output.is_there;
       StagedSide& side = p.sides[p.side_count++] = task.side;
@@ -315,7 +341,7 @@ class StagedGroup {
       if (side.is_staged()) values = std::max(values, DivideUp(width, 4u) * 4);
     }
     if (p.side_count == 0) return ROPE_OK;
-    launch_.variant = {dtype, wide, converts};
+    launch_.variant = {dtype, wide, converts || columns, columns};
     p.head_values = values;
     norms_ = norms;
     p.rounds_rows = context_.rounding.rounds_rows && IsNarrow(dtype);
@@ -332,7 +358,7 @@ class StagedGroup {
       p.written.dropped = counts && is_first ? fused_.dropped : nullptr;
       return ForEachRange(plan_.batch, plan_.tokens, [&](const TokenRange& range) {
         p.source.tokens = range;
-        return VisitBlocks(visit, data);
+        return launch_.variant.columns ? VisitColumns(visit, data) : VisitBlocks(visit, data);
       });
     };
     const int32_t pairs = turns ? context_.pairs : 0;
@@ -368,7 +394,7 @@ class StagedGroup {
   // Few heads at once where there would be multiprocessors without a block.
   rope_status VisitBlocks(StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
-    const uint32_t row_bytes = p.source.pairs * sizeof(CosSin) * (p.per_channel ? 2 : 1);
+    const uint32_t row_bytes = RowBytes();
     uint32_t room = kMostHeads, blocks = 0, most = 0;
     if (p.head_values != 0) room = std::clamp(kHeadValues / p.head_values, 1u, room);
     uint32_t heads = room;
@@ -393,20 +419,74 @@ class StagedGroup {
       }
     }
     p.rows_at = p.block_tokens * most * p.head_values * static_cast<uint32_t>(sizeof(float));
+    SetShared(row_bytes, most);
+    return ForEachGrid(blocks, &launch_, visit, data);
+  }
+
+  // Of heads in columns: as many of a token in each block as the side with the fewest has, so that
+  // few threads are without a head.
+  rope_status VisitColumns(StagedLaunchFn visit, void* data) {
+    StagedParams& p = launch_.params;
+    constexpr uint32_t kMostTokens = 8, kMostBytes = 48u << 10;
+    const uint32_t lanes = ColumnLanes(launch_.variant.dtype), room = kStagedThreads / lanes;
+    uint32_t heads = room, column = 0, blocks = 0, most = 0;
+    for (int32_t s = 0; s < p.side_count; ++s) {
+      heads = std::min(heads, p.sides[s].heads);
+      column = std::max<uint32_t>(column, p.sides[s].column);
+    }
+    heads = std::max(heads, room / kMostTokens);
+    for (;; heads /= 2) {
+      blocks = most = 0;
+      for (int32_t s = 0; s < p.side_count; ++s) {
+        StagedSide& side = p.sides[s];
+        side.blocks = DivideUp(side.heads, heads);
+        side.block_heads = DivideUp(side.heads, side.blocks);
+        side.by_block_heads = SmallDivisorOf(side.block_heads);
+        blocks += side.blocks;
+        most = std::max(most, side.block_heads);
+      }
+      p.block_tokens = std::min({room / most, kMostTokens, p.source.tokens.count});
+      const auto set_shared = [&] {
+        p.rows_at = p.block_tokens * most * lanes * column * 16;
+        SetShared(RowBytes(), most);
+        return launch_.shared_bytes <= kMostBytes;
+      };
+      while (!set_shared() && p.block_tokens > 1) p.block_tokens = DivideUp(p.block_tokens, 2u);
+      launch_.shape.grid_x = DivideUp(p.source.tokens.count, p.block_tokens);
+      const bool fits = launch_.shared_bytes <= kMostBytes,
+                 keeps_busy = int64_t{blocks} * launch_.shape.grid_x >= int64_t{multiprocessors_};
+      if (heads == 1 || (fits && (heads <= kLeastHeads || keeps_busy))) break;
+    }
+    return ForEachGrid(blocks, &launch_, visit, data);
+  }
+
+  // Shared memory behind the values of heads; `most`: heads of a token that a block has at once.
+  void SetShared(uint32_t row_bytes, uint32_t most) {
+    StagedParams& p = launch_.params;
     p.tokens_at = p.rows_at + p.block_tokens * row_bytes;
     p.norms_at = p.tokens_at + p.block_tokens * static_cast<uint32_t>(sizeof(StagedToken));
-    launch_.shared_bytes = p.norms_at;
+    uint32_t end = p.norms_at, groups = 0;
     if (norms_) {
       const uint32_t sums = (most + 1) * kStagedSumStride * static_cast<uint32_t>(sizeof(float));
-      launch_.shared_bytes +=
-          p.block_tokens * (sums + most * static_cast<uint32_t>(sizeof(StagedMoments)));
+      end += p.block_tokens * (sums + most * static_cast<uint32_t>(sizeof(StagedMoments)));
     }
-    p.scales_at = launch_.shared_bytes;
-    uint32_t groups = 0;
+    p.weights_at = DivideUp(end, 16u) * 16;
+    if (norms_ && launch_.variant.columns) {
+      uint32_t channels = 0;
+      for (int32_t s = 0; s < p.side_count; ++s) {
+        channels = std::max(channels, p.sides[s].norm.channels);
+      }
+      end = p.weights_at + 2 * channels * static_cast<uint32_t>(sizeof(float));
+    }
+    p.scales_at = end;
     for (int32_t s = 0; s < p.side_count; ++s) groups = std::max(groups, p.sides[s].output.groups);
-    launch_.shared_bytes +=
-        p.block_tokens * most * groups * static_cast<uint32_t>(sizeof(uint32_t));
-    return ForEachGrid(blocks, &launch_, visit, data);
+    launch_.shared_bytes =
+        end + p.block_tokens * most * groups * static_cast<uint32_t>(sizeof(uint32_t));
+  }
+
+  uint32_t RowBytes() const {
+    const StagedParams& p = launch_.params;
+    return p.source.pairs * static_cast<uint32_t>(sizeof(CosSin)) * (p.per_channel ? 2 : 1);
   }
 
   const Plan& plan_;

@@ -8,12 +8,11 @@
 
 #include "gpu/kernel.h"
 #include "gpu/staged_params.h"
+#include "gpu/staged_tokens.h"
 #include "math/element.h"
 #include "math/norm.h"
 
 namespace rope::gpu {
-
-ROPE_HD uint32_t NumberInBlock(const Thread& i) { return i.y * kStagedLanes + i.x; }
 
 // What is done with heads each time they are in shared memory.
 enum StagedPass : int { kSumValues, kSumSquares, kWriteHeads };

@@ -55,16 +55,53 @@ struct OutputOfHeads {
     }
   }
 
+  ROPE_HD float Rounded(float value) const { return output.rounds ? RoundTo(kType, value) : value; }
+
+  ROPE_HD void ClearSizes(const Thread& i) const {
+    for (uint32_t n = NumberInBlock(i); n < heads.count() * output.groups; n += kStagedThreads) {
+      groups[n] = 0;
+    }
+  }
+
+  // By one thread for each group: of scales that are computed, the first time, of others each time
+  // that a head is written.
+  ROPE_HD void FindScales(const Thread& i, uint32_t r) const {
+    for (uint32_t n = NumberInBlock(i); n < heads.count() * output.groups; n += kStagedThreads) {
+      const uint32_t at = output.by_groups(n), group = n - at * output.groups;
+      if (!IsCoded(at)) continue;
+      float inverse;
+      if (is_q8()) {
+        const Q8Scale scale = Q8ScaleOf(BitsFloat(groups[n]));
+        char* const out = heads.side.out + OffsetOf(heads.side.out_strides, at) + group * kQ8Bytes;
+        StoreEachTime<2>(out, output.repeat_step, scale.stored);
+        inverse = scale.inverse;
+      } else {
+        inverse = Divide(1.0f, ScaleOfGroup(at, group, r, BitsFloat(groups[n])));
+      }
+      groups[n] = FloatBits(inverse);
+    }
+  }
+
+  // The channels of a head from `channel` on, the r-th time that it is written.
+  ROPE_HD void StoreChannels(const float* values, uint32_t at, uint32_t r, uint32_t channel) const {
+    float own[kCount];
+    ROPE_UNROLL
+    for (int j = 0; j < kCount; ++j) own[j] = Rounded(values[j]);
+    char* const out =
+        heads.side.out + (OffsetOf(heads.side.out_strides, at) + r * output.repeat_step);
+    if (output.dtype <= kDtypes) {
+      StoreNumbers(own, out, channel - output.first);
+    } else {
+      StoreCodes(own, at, out, channel - output.first);
+    }
+  }
+
  private:
   ROPE_HD bool is_q8() const { return output.dtype == ROPE_DTYPE_Q8_0; }
-  ROPE_HD float Rounded(float value) const { return output.rounds ? RoundTo(kType, value) : value; }
 
   // Where a head, or its scales, are written for the first time.
   ROPE_HD int64_t OffsetOf(const HeadStrides& strides, uint32_t at) const {
-    const auto& t = heads.tokens[heads.TokenOf(at)];
-    const bool to_slots = heads.side.to_slots;
-    return HeadOffset(strides, to_slots ? t.written_page : t.batch,
-                      to_slots ? t.written_slot : t.index, heads.NumberOfHead(at));
+    return heads.OutOffset(strides, heads.tokens[heads.TokenOf(at)], heads.NumberOfHead(at));
   }
 
   // Where the scales of a head stand that is read in 8 bits, if there are any in memory.
@@ -116,12 +153,6 @@ struct OutputOfHeads {
     }
   }
 
-  ROPE_HD void ClearSizes(const Thread& i) const {
-    for (uint32_t n = NumberInBlock(i); n < heads.count() * output.groups; n += kStagedThreads) {
-      groups[n] = 0;
-    }
-  }
-
   // A warp for each head.
   ROPE_HD void AddSizes(const Thread& i) const {
     for (uint32_t head = i.y; head < heads.count(); head += kStagedWarps) {
@@ -141,24 +172,6 @@ struct OutputOfHeads {
         largest = size > largest ? size : largest;
       }
       Memory::Max(sizes + group, largest);
-    }
-  }
-
-  // By one thread for each group.
-  ROPE_HD void FindScales(const Thread& i, uint32_t r) const {
-    for (uint32_t n = NumberInBlock(i); n < heads.count() * output.groups; n += kStagedThreads) {
-      const uint32_t at = output.by_groups(n), group = n - at * output.groups;
-      if (!IsCoded(at)) continue;
-      float inverse;
-      if (is_q8()) {
-        const Q8Scale scale = Q8ScaleOf(BitsFloat(groups[n]));
-        char* const out = heads.side.out + OffsetOf(heads.side.out_strides, at) + group * kQ8Bytes;
-        StoreEachTime<2>(out, output.repeat_step, scale.stored);
-        inverse = scale.inverse;
-      } else {
-        inverse = Divide(1.0f, ScaleOfGroup(at, group, r, BitsFloat(groups[n])));
-      }
-      groups[n] = FloatBits(inverse);
     }
   }
 
@@ -198,24 +211,20 @@ struct OutputOfHeads {
       if (!place.turns && !stays) continue;
       float own[kCount];
       heads.template Get<kCount>(heads.ValuesOf(at), place, own);
-      ROPE_UNROLL
-      for (int j = 0; j < kCount; ++j) own[j] = Rounded(own[j]);
-      char* const out = side.out + (OffsetOf(side.out_strides, at) + r * output.repeat_step);
-      const uint32_t channel_of_output = channel - output.first;
-      if (output.dtype <= kDtypes) {
-        StoreNumbers(own, out, channel_of_output);
-      } else {
-        StoreCodes(own, at, out, channel_of_output);
-      }
+      StoreChannels(own, at, r, channel);
     }
   }
 
   ROPE_HD void StoreNumbers(const float* own, char* out, uint32_t channel) const {
     if (output.dtype == ROPE_DTYPE_F32) {
-      Vector<4 * kCount> data;
+      constexpr int kFloats = kCount < 4 ? kCount : 4;
       ROPE_UNROLL
-      for (int j = 0; j < kCount; ++j) data.words[j] = FloatBits(own[j]);
-      Memory::template Store<4 * kCount>(out + channel * 4u, data);
+      for (int g = 0; g < kCount; g += kFloats) {
+        Vector<4 * kFloats> data;
+        ROPE_UNROLL
+        for (int j = 0; j < kFloats; ++j) data.words[j] = FloatBits(own[g + j]);
+        Memory::template Store<4 * kFloats>(out + (channel + static_cast<uint32_t>(g)) * 4u, data);
+      }
       return;
     }
     Vector<2 * kCount> data;
@@ -232,24 +241,27 @@ struct OutputOfHeads {
     const uint32_t group = output.groups != 0 ? output.by_group(channel) : 0;
     const float inverse =
         output.groups != 0 ? BitsFloat(groups[at * output.groups + group]) : output.inverse;
-    uint32_t codes = 0;
+    Vector<kCount> codes = {};
     ROPE_UNROLL
     for (int j = 0; j < kCount; ++j) {
       const float value = Multiply(own[j], inverse);
       const uint32_t code = is_q8() ? static_cast<uint8_t>(Q8FromFloat(value))
                                     : CodeFromFloat(CodeOf(output.dtype), value);
-      codes |= code << (8 * j);
+      codes.words[j / 4] |= code << (8 * (j % 4));
     }
     char* to = out + channel;
     if (is_q8()) {  // behind the scales of its blocks, and so at even addresses alone
       to += (group + 1) * (kQ8Bytes - kQ8Channels);
-      if constexpr (kCount == 4) {
-        Memory::template Store<2>(to, Vector<2>{{codes & 0xffffu}});
-        Memory::template Store<2>(to + 2, Vector<2>{{codes >> 16}});
+      if constexpr (kCount >= 4) {
+        ROPE_UNROLL
+        for (int j = 0; j < kCount; j += 2) {
+          const uint32_t two = codes.words[j / 4] >> (8 * (j % 4)) & 0xffffu;
+          Memory::template Store<2>(to + j, Vector<2>{{two}});
+        }
         return;
       }
     }
-    Memory::template Store<kCount>(to, Vector<kCount>{{codes}});
+    Memory::template Store<kCount>(to, codes);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "gpu/params.h"
 #include "math/angle.h"
 #include "math/divisor.h"
+#include "math/element.h"
 #include "math/norm.h"
 #include "math/pairing.h"
 #include "math/rounding.h"
@@ -20,6 +21,12 @@ namespace rope::gpu {
 // A block: a warp for each head, as many heads at a time.
 inline constexpr uint32_t kStagedLanes = 32, kStagedWarps = 8;
 inline constexpr uint32_t kStagedThreads = kStagedLanes * kStagedWarps;
+
+// Of heads in columns (columns.h): the threads of a head, and the most vectors of one.
+ROPE_HD constexpr uint32_t ColumnLanes(rope_dtype dtype) {
+  return static_cast<uint32_t>(kRunningSums * ElementSize(dtype) / 16);
+}
+inline constexpr uint32_t kColumnVectors = 16;
 
 // The slots of a cache, read or written.
 struct SlotUse {
@@ -127,6 +134,7 @@ struct StagedSide {
   uint32_t copy_begin, copy_end;  // what is written besides those that turn
   bool turns;                     // else there are no rotated channels
   bool from_slots, to_slots;
+  uint8_t column;        // of a head in columns: the vectors of a thread
   uint8_t input;         // 0, or the number, from 1 on, of what is read in 8 bits
   uint32_t input_first;  // which channel of a head in 8 bits is the first that is read
   StagedNorm norm;
@@ -148,9 +156,9 @@ struct StagedParams {
   bool reads_interleaved, writes_interleaved;
   int32_t segment_count;
   Segment segments[kMaxLaneSpans];
-  // Shared memory: values of heads at 0, so many floats apart; rows, tokens, norms and the scales
-  // of outputs, from bytes on.
-  uint32_t head_values, rows_at, tokens_at, norms_at, scales_at;
+  // Shared memory: values of heads at 0, so many floats apart, or vectors of columns; rows, tokens,
+  // norms, their weights (of heads in columns) and the scales of outputs, from bytes on.
+  uint32_t head_values, rows_at, tokens_at, norms_at, weights_at, scales_at;
   StagedInput inputs[kMaxInputs];
   PositionsBefore before;
   CosSinSource source;
@@ -158,17 +166,19 @@ struct StagedParams {
 static_assert(sizeof(StagedParams) <= 4096, "what every toolkit and driver takes as parameters");
 
 // One of the kernels: 16-byte vectors or single elements of a dtype, to outputs like their inputs
-// or to any.
+// or to any; or heads in columns, of 16-byte vectors and to any.
 struct StagedVariant {
   rope_dtype dtype;
-  bool wide, converts;
+  bool wide, converts, columns;
 };
-inline constexpr int kStagedKernels = 4 * kDtypes;
+inline constexpr int kStagedKernels = 5 * kDtypes;
 ROPE_HD constexpr int StagedIndexOf(const StagedVariant& v) {
+  if (v.columns) return 4 * kDtypes + v.dtype - 1;
   return ((v.converts ? kDtypes : 0) + v.dtype - 1) * 2 + (v.wide ? 0 : 1);
 }
 ROPE_HD constexpr StagedVariant StagedVariantAt(int index) {
-  return {index / 2 % kDtypes + 1, index % 2 == 0, index >= 2 * kDtypes};
+  if (index >= 4 * kDtypes) return {index - 4 * kDtypes + 1, true, true, true};
+  return {index / 2 % kDtypes + 1, index % 2 == 0, index >= 2 * kDtypes, false};
 }
 
 }  // namespace rope::gpu

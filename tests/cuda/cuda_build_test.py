@@ -19,9 +19,10 @@ FORMS = ("halves", "adjacent", "to-halves", "to-interleaved", "halves/2", "adjac
 WIDE_FORMS = FORMS[:4]
 COMMON = 3 * len(FORMS) * 2  # of every dtype
 FAMILY = COMMON + len(FORMS)  # and of NATIVE, which is for f16 alone
-# Of calls that pass through shared memory, of each dtype: wide vectors, elements; and the same for
-# outputs that differ from their input.
-STAGED = 3 * 2 * 2
+# Of calls that pass through shared memory, of each dtype: wide vectors, elements; the same for
+# outputs that differ from their input; and heads that are cut into columns.
+STAGED = 3 * 5
+COLUMNS = 3 * 4  # the first of these
 GRADIENTS = 3  # of each dtype
 KERNELS = 2 * FAMILY + STAGED + GRADIENTS  # without and with `fused`
 
@@ -36,6 +37,8 @@ def kernel_name(symbol):
     """A readable name, and the form of an apply kernel, else None."""
     if match := re.search(r"ApplyStagedILi(\d+)E", symbol):
         index = int(match[1])
+        if index >= COLUMNS:
+            return f"staged {('f32', 'f16', 'bf16')[index - COLUMNS]} columns", None
         dtype = ("f32", "f16", "bf16")[index // 2 % 3]
         return f"staged {dtype}{' single' * (index % 2)}{' converting' * (index // 6)}", None
     if match := re.search(r"ApplyGradientsILi(\d+)E", symbol):

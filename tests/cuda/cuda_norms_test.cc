@@ -1,10 +1,12 @@
-// Calls with norms on a GPU: the cases that staged_norms_test walks on the host.
+// Calls with norms on a GPU: the cases that staged_norms_test and staged_columns_test
+// walk on the host.
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
 
 #include "device.h"
+#include "gpu/column_cases.h"
 #include "gpu/norm_cases.h"
 #include "support/targets.h"
 
@@ -14,6 +16,15 @@ namespace {
 using CudaNorms = OnDeviceOnly<NormCases>;
 
 TEST_P(CudaNorms, EqualTheCpuByteForByte) {
+  const int cases = Cases(1200);
+  for (int n = 1; n <= cases && !HasFailure(); ++n) {
+    SCOPED_TRACE("seed " + std::to_string(n));
+    RunCase(static_cast<uint64_t>(n), &device_);
+  }
+}
+
+TEST_P(CudaNorms, OfHeadsInColumnsEqualTheCpuByteForByte) {
+  like_ = NormedColumnConfigs();
   const int cases = Cases(1200);
   for (int n = 1; n <= cases && !HasFailure(); ++n) {
     SCOPED_TRACE("seed " + std::to_string(n));

@@ -1,8 +1,9 @@
 // Outputs and caches of another dtype, in 8 bits or with repeated heads, and moves of what is in 8
-// bits, on a GPU: the cases that staged_outputs_test walks on the host.
+// bits, on a GPU: the cases that staged_outputs_test and staged_columns_test walk on the host.
 #include <gtest/gtest.h>
 
 #include "device.h"
+#include "gpu/column_cases.h"
 #include "gpu/output_cases.h"
 
 namespace rope::testing {
@@ -13,6 +14,11 @@ using CudaOutputs = OnDeviceOnly<::testing::Test>;
 TEST_F(CudaOutputs, EqualTheDefinitionByteForByte) {
   OutputTally tally;
   RunAllOutputs(Cases(5), &device_, &tally);
+}
+
+TEST_F(CudaOutputs, OfHeadsInColumnsEqualTheDefinitionByteForByte) {
+  OutputTally tally;
+  RunColumnOutputs(Cases(24), &device_, &tally);
 }
 
 TEST_F(CudaOutputs, EqualTheCpuWithRowsSetsAndSharedPositions) {

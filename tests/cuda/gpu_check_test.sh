@@ -46,6 +46,7 @@ expect 'gpu-check: 0 parts failed' "$work/output"
 expect '"kind": "layer"' "$work"/bench/results/cuda-stand-in-*.txt
 for dtype in 0 1 2; do
   expect "^gradients $((dtype + 1))$" "$work/walked"
+  expect "^staged $((12 + dtype))$" "$work/walked"
   for variant in 0 1 6 7; do expect "^staged $((2 * dtype + variant))$" "$work/walked"; done
 done
 exit "$missing"

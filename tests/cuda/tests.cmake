@@ -2,7 +2,7 @@
 
 # Run everywhere: walk the grid on the host.
 set(walks cuda_grid_test launch_test repeat_grid_test staged_gradients_test staged_grid_test
-  staged_norms_test staged_outputs_test)
+  staged_columns_test staged_norms_test staged_outputs_test)
 list(TRANSFORM walks PREPEND gpu/ OUTPUT_VARIABLE paths)
 rope_tests(librope_objects ${paths})
 rope_label(cuda ${walks})

@@ -88,13 +88,22 @@ class NormCases : public NormCalls {
 
   void RunCase(uint64_t seed, Machine* machine);
 
+  // What configurations are taken from; empty: any.
+  std::vector<rope_config> like_;
+
   int refused_ = 0, together_ = 0, several_ = 0, in_f32_ = 0, cached_ = 0, apart_ = 0, sets_ = 0,
       rows_given_ = 0;
 };
 
 inline void NormCases::RunCase(uint64_t seed, Machine* machine) {
   Random random(seed);
-  Configure(&random);
+  if (like_.empty()) {
+    Configure(&random);
+  } else {
+    config_ = like_[seed % like_.size()];
+    rotary_ = config_.rotary_dim != 0 ? config_.rotary_dim : config_.head_dim;
+    context_ = Create(config_);
+  }
   config_.angle = random.Of({ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT});
   const bool with_rows = random.Sometimes(3), by_axes = config_.axes == 2;
   const bool with_sets = !with_rows && !nope() && random.Sometimes(6);

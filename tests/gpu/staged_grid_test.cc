@@ -111,7 +111,7 @@ TEST_F(StagedGrid, MovesEqualTheReferenceByteForByte) {
   EXPECT_GT(tally.sets, 25);
   EXPECT_GT(tally.rows, 25);
   EXPECT_GT(tally.before, 25);
-  for (int kernel = 0; kernel < kStagedKernels / 2; ++kernel) {  // to outputs like their inputs
+  for (int kernel = 0; kernel < 2 * kDtypes; ++kernel) {  // to outputs like their inputs
     EXPECT_EQ(walked_staged.count(kernel), 1u) << kernel;
   }
 }

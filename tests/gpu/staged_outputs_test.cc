@@ -37,7 +37,7 @@ TEST_F(StagedOutputs, EqualTheDefinitionByteForByte) {
   EXPECT_GT(tally.refused, 0);
   EXPECT_GT(tally.several, 25);
   EXPECT_GT(tally.normed, 25);
-  for (int kernel = kStagedKernels / 2; kernel < kStagedKernels; ++kernel) {
+  for (int kernel = 2 * kDtypes; kernel < kStagedKernels; ++kernel) {
     EXPECT_EQ(walked_staged.count(kernel), 1u) << kernel;
   }
 }

@@ -9,11 +9,13 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "cpu/kernels.h"
 #include "cuda/traits.h"
+#include "gpu/columns.h"
 #include "gpu/launch.h"
 #include "gpu/staged.h"
 #include "librope/rope.h"
@@ -58,6 +60,18 @@ class SharedMemory {
 
 inline std::set<int> walked_staged;  // kernels, by number
 
+// How heads in columns lay: dtype, the vectors of a thread, how many pairs turn, from which channel
+// on, and whether their channels are side by side.
+inline std::set<std::tuple<rope_dtype, int, int, int, bool>> walked_columns;
+inline void NoteColumns(const StagedLaunch& l) {
+  for (int32_t s = 0; s < l.params.side_count; ++s) {
+    const StagedSide& side = l.params.sides[s];
+    if (!side.turns) continue;
+    walked_columns.insert({l.variant.dtype, side.column, static_cast<int>(l.params.source.pairs),
+                           static_cast<int>(side.span_at), l.params.reads_interleaved});
+  }
+}
+
 struct WalkedStaged {
   int launches = 0, gradients = 0;  // gradients: of these, launches of gradient.h
   bool backwards = false;           // the order of blocks and threads, which must not matter
@@ -69,8 +83,10 @@ template <int kIndex>
 void WalkStagedBlock(const StagedLaunch& l, const HostBlock& block) {
   const SharedMemory shared(l.shared_bytes);
   constexpr StagedVariant kVariant = StagedVariantAt(kIndex);
-  StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, HostMemory>::Run(l.params, block,
-                                                                                  shared.data());
+  using Body = std::conditional_t<
+      kVariant.columns, ColumnKernel<kVariant.dtype, HostMemory>,
+      StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, HostMemory>>;
+  Body::Run(l.params, block, shared.data());
 }
 
 template <size_t... kIndices>
@@ -104,6 +120,7 @@ inline rope_status WalkStaged(const StagedLaunch& l, void* data) {
   auto* const w = static_cast<WalkedStaged*>(data);
   ++w->launches;
   walked_staged.insert(StagedIndexOf(l.variant));
+  if (l.variant.columns) NoteColumns(l);
   ExpectLimits(l.shape, l.shared_bytes);
   if (!w->walk) {
     w->kept.push_back(l);
