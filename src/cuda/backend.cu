@@ -159,8 +159,9 @@ struct DeviceBlock {
   }
 };
 
+// Columns are eight channels at a time, twice, and would spill with 64 registers.
 template <int kIndex>
-__global__ void __launch_bounds__(kStagedThreads, 4)
+__global__ void __launch_bounds__(kStagedThreads, StagedVariantAt(kIndex).columns ? 3 : 4)
     ApplyStaged(const __grid_constant__ StagedParams p) {
   constexpr StagedVariant kVariant = StagedVariantAt(kIndex);
   extern __shared__ float4 shared[];

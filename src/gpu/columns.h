@@ -37,14 +37,14 @@ struct ColumnKernel {
     const StagedNorm& norm = side.norm;
     const Sums sums = {{norm, heads, shared + p.norms_at}};
     const Output output = {side.output, heads, reinterpret_cast<uint32_t*>(shared + p.scales_at)};
-    const bool computes = side.output.groups != 0 && side.output.computed;
+    const auto computes = [&] { return side.output.groups != 0 && side.output.computed; };
     // The memory is asked for heads before anything is computed, unless a token's slot tells where.
     block.Each([&](const Thread& i) {
       if (!side.from_slots) heads.LoadByIndex(i);
       Tokens::FindToken(p, i, heads.tokens);
       if (norm.is_there) heads.LoadWeights(i);
       if (side.turns) Tokens::MakeRows(p, i, heads.rows);
-      if (computes) output.ClearSizes(i);
+      if (computes()) output.ClearSizes(i);
     });
     if (side.from_slots) block.Each([&](const Thread& i) { heads.LoadBySlot(i); });
     ROPE_LOOP
@@ -53,7 +53,7 @@ struct ColumnKernel {
       block.Each([&](const Thread& i) { heads.AddChannels(i, pass, sums); });
       block.Each([&](const Thread& i) { sums.Finish(i, pass); });
     }
-    if (computes) {
+    if (computes()) {
       block.Each([&](const Thread& i) {
         heads.ForEachVector(i, sums, [&](uint32_t at, const Made& made) {
           uint32_t largest = 0;
@@ -75,7 +75,7 @@ struct ColumnKernel {
     }
     ROPE_LOOP
     for (uint32_t r = 0; r < side.output.repeats; ++r) {
-      if (side.output.groups != 0 && (r == 0 || !computes)) {
+      if (side.output.groups != 0 && (r == 0 || !side.output.computed)) {
         block.Each([&](const Thread& i) { output.FindScales(i, r); });
       }
       block.Each([&](const Thread& i) {
@@ -172,9 +172,11 @@ struct ColumnKernel {
       float* const to = sums.SumsOfHead(at) + PlaceInRow(i);
       if (pass == kSumValues) {
         AddVectors(i, to, [](float sum, float x) { return Add(sum, x); });
-      } else {
-        const float mean = side.norm.rule.has_mean ? sums.MomentsOf(at).mean : 0.0f;
+      } else if (side.norm.rule.has_mean) {
+        const float mean = sums.MomentsOf(at).mean;
         AddVectors(i, to, [=](float sum, float x) { return AddSquare(sum, x, mean); });
+      } else {
+        AddVectors(i, to, [](float sum, float x) { return Fma(x, x, sum); });
       }
     }
     template <class AddOne>
@@ -273,17 +275,18 @@ struct ColumnKernel {
     ROPE_HD void NormBy(Moments moments, Made* made) const {
       const bool is_eager = kRounds && side.norm.rounding == ROPE_NORM_ROUNDING_EAGER;
       const auto round = [&](float value) { return is_eager ? RoundTo(kType, value) : value; };
-      const float mean = kIsPlain ? 0.0f : moments.mean;
       ROPE_UNROLL
       for (int g = 0; g < kElements; g += 4) {
         const float* const own = weights + made->channel + g;
         const auto weight = *reinterpret_cast<const Four*>(own);
-        Four bias = {{kNoBias, kNoBias, kNoBias, kNoBias}};
-        if (!kIsPlain) bias = *reinterpret_cast<const Four*>(own + side.norm.channels);
+        const auto bias =
+            kIsPlain ? Four{} : *reinterpret_cast<const Four*>(own + side.norm.channels);
         ROPE_UNROLL
         for (int j = 0; j < 4; ++j) {
           float& x = made->values[g + j];
-          x = NormedChannel(x, mean, moments.root, weight.values[j], bias.values[j], round);
+          const float w = weight.values[j];
+          x = kIsPlain ? WeightedChannel(x, moments.root, w, round)
+                       : NormedChannel(x, moments.mean, moments.root, w, bias.values[j], round);
           if (kRounds) x = RoundTo(kType, x);
         }
       }

@@ -63,11 +63,21 @@ struct Norm {
 inline constexpr int kRunningSums = 32;
 
 // Adds the upper half of the running sums to the lower one, until one is left.
-ROPE_HD float AddHalves(float* sums) {
-  for (int half = kRunningSums / 2; half > 0; half /= 2) {
-    for (int j = 0; j < half; ++j) sums[j] = Add(sums[j], sums[j + half]);
+template <int kHalf>
+ROPE_HD float AddHalvesOf(float* sums) {
+  ROPE_UNROLL
+  for (int j = 0; j < kHalf; ++j) sums[j] = Add(sums[j], sums[j + kHalf]);
+  if constexpr (kHalf == 1) {
+    return sums[0];
+  } else {
+    return AddHalvesOf<kHalf / 2>(sums);
   }
-  return sums[0];
+}
+ROPE_HD float AddHalves(const float* sums) {
+  float own[kRunningSums];
+  ROPE_UNROLL
+  for (int j = 0; j < kRunningSums; ++j) own[j] = sums[j];
+  return AddHalvesOf<kRunningSums / 2>(own);
 }
 
 // Adds n terms; add(sum, c) is a running sum with term c.
@@ -96,7 +106,7 @@ ROPE_HD float SumOfSquares(const Values& x, int n, float mean) {
 
 ROPE_HD float SquareRoot(float value) {
 #if defined(__CUDA_ARCH__)
-  return SquareRootByDigits(value);
+  return ExactSquareRoot(value);
 #else
   return std::sqrt(value);
 #endif
@@ -110,13 +120,18 @@ ROPE_HD float InverseRoot(float sum, float n, float eps) {
 // What is added where there is no bias: any number keeps its bits.
 inline constexpr float kNoBias = -0.0f;
 
-// A channel x of a head, by its mean and inverse root. `round` is what EAGER does to each result.
+// A channel of a head, by its distance from the mean and the inverse root. `round` is what EAGER
+// does to each result.
+template <class Round>
+ROPE_HD float WeightedChannel(float distance, float inverse_root, float weight,
+                              const Round& round) {
+  return round(Multiply(round(Multiply(distance, inverse_root)), weight));
+}
+// The same by the channel itself, and with a bias. A mean of 0 and kNoBias change no number.
 template <class Round>
 ROPE_HD float NormedChannel(float x, float mean, float inverse_root, float weight, float bias,
                             const Round& round) {
-  const float scaled = round(Multiply(Add(x, -mean), inverse_root));
-  const float weighted = Multiply(scaled, weight);
-  return Add(round(weighted), bias);
+  return Add(WeightedChannel(Add(x, -mean), inverse_root, weight, round), bias);
 }
 
 // What a gradient with respect to a channel is made of; the means are those over the channels that

@@ -1,5 +1,6 @@
-// The quotient of two floats, correctly rounded, by integers alone: the bits of the CPU's division,
-// on devices whose division needs a function, a stack and instructions that are not exact.
+// The quotient of two floats, correctly rounded: the bits of the CPU's division, on devices whose
+// division needs a function, a stack and instructions that are not exact. A guess by multiplication
+// is made exact by integers, so that nothing depends on how good it is.
 #ifndef LIBROPE_SRC_MATH_QUOTIENT_H_
 #define LIBROPE_SRC_MATH_QUOTIENT_H_
 
@@ -24,6 +25,14 @@ ROPE_HD Binary32 Normalized(uint32_t magnitude) {
   return value;
 }
 
+// About 1 / d, within some 2^-23 of it. d is between 2^23 and 2^24.
+ROPE_HD float NearReciprocal(float d) {
+  float r = BitsFloat(0x7ef311c7u - FloatBits(d));
+  ROPE_UNROLL
+  for (int step = 0; step < 3; ++step) r = r * (2.0f - d * r);
+  return r;
+}
+
 ROPE_HD float Quotient(float a, float b) {
   constexpr uint32_t kInfinity = 0x7f800000u;
   const uint32_t sign = (FloatBits(a) ^ FloatBits(b)) & 0x80000000u;
@@ -39,15 +48,16 @@ ROPE_HD float Quotient(float a, float b) {
   // The quotient's significand is made to begin with a 1: 25 bits, one to round by.
   const bool borrow = dividend.significand < divisor.significand;
   const int exponent = dividend.exponent - divisor.exponent + 127 - (borrow ? 1 : 0);
-  uint32_t rest = dividend.significand << (borrow ? 1 : 0), digits = 0;
+  const uint32_t above_it = dividend.significand << (borrow ? 1 : 0);
+  const float guess = static_cast<float>(above_it) *
+                      NearReciprocal(static_cast<float>(divisor.significand)) * 0x1p24f;
+  auto digits = static_cast<uint32_t>(guess);
+  const auto by = static_cast<int64_t>(divisor.significand);
+  int64_t rest = (static_cast<int64_t>(above_it) << 24) - static_cast<int64_t>(digits) * by;
   ROPE_LOOP
-  for (int bit = 24; bit >= 0; --bit) {
-    if (rest >= divisor.significand) {
-      rest -= divisor.significand;
-      digits |= 1u << bit;
-    }
-    rest *= 2;
-  }
+  for (; rest < 0; rest += by) --digits;
+  ROPE_LOOP
+  for (; rest >= by; rest -= by) ++digits;
   if (exponent >= 255) return BitsFloat(sign | kInfinity);
   // Bits that do not fit are rounded to nearest, ties to even; subnormal quotients lose more.
   const int lost = exponent >= 1 ? 1 : exponent > -24 ? 2 - exponent : 26;
