@@ -423,11 +423,11 @@ class StagedGroup {
     return ForEachGrid(blocks, &launch_, visit, data);
   }
 
-  // Of heads in columns: as many of a token in each block as the side with the fewest has, so that
-  // few threads are without a head.
+  // Of heads in columns: in each block as many of a token as the side with the fewest has, so that
+  // few threads are without a head, but enough that rows of cos and sin are made for several.
   rope_status VisitColumns(StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
-    constexpr uint32_t kMostTokens = 8, kMostBytes = 48u << 10;
+    constexpr uint32_t kMostTokens = 4, kMostBytes = 48u << 10;
     const uint32_t lanes = ColumnLanes(launch_.variant.dtype), room = kStagedThreads / lanes;
     uint32_t heads = room, column = 0, blocks = 0, most = 0;
     for (int32_t s = 0; s < p.side_count; ++s) {
