@@ -395,6 +395,24 @@ rope_status CheckNoTokens(const Call& call, const rope_qk_args& args) {
   return ROPE_OK;
 }
 
+rope_status CheckNoRows(const Call& call, const rope_qk_args& args) {
+  constexpr char kRequired[] = "args->batch (0) is required";
+  if (args.q.data != nullptr || args.k.data != nullptr) {
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: %s: 1 for packed sequences. Where there are no rows, q.data and k.data are NULL",
+        call.function, kRequired);
+  }
+  if (args.fused == nullptr) return ROPE_OK;
+  rope_fused fused;
+  if (rope_status s = CopyStruct(call.function, "args->fused", args.fused, &fused)) return s;
+  if (fused.source == nullptr) return ROPE_OK;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s with args->fused->source: 1 for packed sequences. Where nothing moves, "
+              "args->tokens is 0",
+              call.function, kRequired);
+}
+
 rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of,
                       FusedArgs* given) {
   const char* const function = call.function;

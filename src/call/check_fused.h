@@ -45,6 +45,9 @@ struct FusedShapes {
 // A call without tokens writes nothing, which gradients of weights would expect.
 rope_status CheckNoTokens(const Call& call, const rope_qk_args& args);
 
+// One without batch rows does nothing, which who forgets `batch` does not expect.
+rope_status CheckNoRows(const Call& call, const rope_qk_args& args);
+
 // What can be said before q and k are known: sizes, and that what belongs together is there.
 rope_status ReadFused(const Call& call, const rope_qk_args& args, DataOf data_of, FusedArgs* given);
 

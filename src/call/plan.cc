@@ -346,13 +346,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   if (args->tokens == 0) {  // pointers may be NULL
     return args->fused != nullptr ? CheckNoTokens(call, *args) : ROPE_OK;
   }
-  if (args->batch == 0) {
-    if (args->q.data == nullptr && args->k.data == nullptr) return ROPE_OK;
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: args->batch (0) is required: 1 for packed sequences. Where there are no rows, "
-                "q.data and k.data are NULL",
-                function);
-  }
+  if (args->batch == 0) return CheckNoRows(call, *args);
   if (rope_status s = CheckPlace(call, names.args, args->runner, args->stream)) return s;
   if (rope_status s = ReadSource(call, *args, plan)) return s;
 

@@ -136,6 +136,10 @@ const Bad kBad[] = {
      },
      kUnsupported,
      {"args->fused->source", "BACKWARD"}},
+    {"no batch",
+     [](All* a) { a->args.batch = 0; },
+     kInvalid,
+     {"args->batch (0) is required with args->fused->source: 1 for packed sequences"}},
     // What belongs together.
     {"k",
      [](All* a) { a->args.k = Tensor(memory + 3000, ROPE_DTYPE_F32, kHeads); },

@@ -35,7 +35,7 @@ pub struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// `tokens` is of each batch row; batch is 1 for packed sequences. With 0 of either, a call does
-    /// nothing.
+    /// nothing; a move with batch 0 is refused.
     #[inline]
     pub fn new(batch: usize, tokens: usize, positions: Positions<'a>) -> Step<'a> {
         Step::of(batch, tokens, Angles::Positions(positions))
