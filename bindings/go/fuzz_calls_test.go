@@ -27,6 +27,7 @@ func element[T rope.Element](s *source) func() T {
 type sizes struct {
 	info          rope.Info
 	batch, tokens int
+	normed        bool // heads may be written whole
 }
 
 func newOperand[T rope.Element](s *source, z sizes) operand[T] {
@@ -88,7 +89,7 @@ func (o *operand[T]) allow(z sizes, whole bool) {
 	first, width, dim := z.info.RotaryOffset, z.info.RotaryDim, z.info.HeadDim
 	if t.Span {
 		first, dim = 0, width
-	} else if whole {
+	} else if whole || z.normed {
 		first, width = 0, dim
 	}
 	strides := [3]int{t.Strides.Batch, t.Strides.Token, t.Strides.Head}
@@ -306,6 +307,11 @@ func call[Q, K rope.Element](f *fuzzer, t *testing.T, s *source, c *rope.Context
 	q, k := newOperand[Q](s, z), newOperand[K](s, z)
 	packed(s, q, &k)
 	z = z.of(step)
+	memory = append(memory, norm(s, z, &step, q, k)...)
+	z.normed = step.Norms != nil
+	if before := f.accepted; z.normed {
+		defer func() { f.normed += f.accepted - before }()
+	}
 	memory = append(memory, q.region, k.region)
 	if s.oneIn(3) {
 		prepared(f, t, s, c, step, q, k, z, memory)

@@ -42,7 +42,7 @@ func TestAnyCall(t *testing.T) {
 		fuzz.try(t, seed, nil)
 	}
 	t.Log(fuzz)
-	if fuzz.accepted < 1000 || fuzz.refused < 1000 || fuzz.appended < 50 {
+	if fuzz.accepted < 1000 || fuzz.refused < 1000 || fuzz.appended < 50 || fuzz.normed < 50 {
 		t.Errorf("%v: that tests little", fuzz)
 	}
 }
@@ -59,7 +59,7 @@ type fuzzer struct {
 	pool              *rope.Pool
 	backends          map[string]int
 	accepted, refused int
-	appended          int // of the accepted
+	appended, normed  int // of the accepted
 }
 
 func newFuzzer(t *testing.T) *fuzzer {
@@ -80,8 +80,8 @@ func newFuzzer(t *testing.T) *fuzzer {
 }
 
 func (f *fuzzer) String() string {
-	return fmt.Sprintf("%d calls accepted, %d of them of Append, %d refused, contexts on %v", f.accepted, f.appended,
-		f.refused, f.backends)
+	return fmt.Sprintf("%d calls accepted, %d of them of Append, %d with norms, %d refused, contexts on %v", f.accepted,
+		f.appended, f.normed, f.refused, f.backends)
 }
 
 // foreign is what Go's messages must not have: names of C, and addresses.

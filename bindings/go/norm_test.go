@@ -330,6 +330,8 @@ func TestNormsOfPreparedCallsThatDoNotFit(t *testing.T) {
 		"Norms.Q must have no X, WeightGrad, BiasGrad and GradParts": {Kind: NormKindRMS, Eps: 1e-6,
 			Weight: ArrayOf(weight[:0]), GradParts: 1},
 		"Norms.Q.Weight.DType (0) is required": {Kind: NormKindRMS, Eps: 1e-6},
+		"Norms.Q.Bias must have the element type of Weight": {Kind: NormKindLayerBias, Eps: 1e-6,
+			Weight: ArrayOf(weight[:0]), Bias: ArrayOf([]BFloat16{})},
 	} {
 		step.Norms = &Norms{Q: norm}
 		_, err := PrepareCall(c, call, step)
