@@ -62,22 +62,25 @@ struct Norm {
 // of two bf16 in them, add each channel where it lies (docs/serving.md, "Choice 1").
 inline constexpr int kRunningSums = 32;
 
-// Adds the upper half of the running sums to the lower one, until one is left.
-template <int kHalf>
-ROPE_HD float AddHalvesOf(float* sums) {
-  ROPE_UNROLL
-  for (int j = 0; j < kHalf; ++j) sums[j] = Add(sums[j], sums[j + kHalf]);
-  if constexpr (kHalf == 1) {
-    return sums[0];
+// The values from the first one on that lie so far apart, of kCount: those twice as far apart, and
+// those between them.
+template <int kApart, int kCount>
+ROPE_HD float SumOfEach(const float* values) {
+  if constexpr (kApart == kCount) {
+    return *values;
   } else {
-    return AddHalvesOf<kHalf / 2>(sums);
+    return Add(SumOfEach<2 * kApart, kCount>(values),
+               SumOfEach<2 * kApart, kCount>(values + kApart));
   }
 }
-ROPE_HD float AddHalves(const float* sums) {
-  float own[kRunningSums];
-  ROPE_UNROLL
-  for (int j = 0; j < kRunningSums; ++j) own[j] = sums[j];
-  return AddHalvesOf<kRunningSums / 2>(own);
+
+// Adds the upper half of the running sums to the lower one, until one is left. In two steps, which
+// take few registers.
+ROPE_HD float AddHalves(float* sums) {
+  constexpr int kLeft = 8;
+  ROPE_LOOP
+  for (int j = 0; j < kLeft; ++j) sums[j] = SumOfEach<kLeft, kRunningSums>(sums + j);
+  return SumOfEach<1, kLeft>(sums);
 }
 
 // Adds n terms; add(sum, c) is a running sum with term c.
