@@ -11,8 +11,7 @@ namespace rope {
 namespace {
 
 void ExpectRoot(uint32_t bits) {
-  const float value = BitsFloat(bits), expected = std::sqrt(value),
-              actual = ExactSquareRoot(value);
+  const float value = BitsFloat(bits), expected = std::sqrt(value), actual = ExactSquareRoot(value);
   if (std::isnan(expected)) {
     ASSERT_TRUE(std::isnan(actual)) << value;
   } else {
