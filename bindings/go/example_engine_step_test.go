@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log"
 	"math"
+	"slices"
 
 	rope "github.com/librope/librope/bindings/go"
 )
@@ -34,7 +35,8 @@ func (c codes) decoded(slot int) (values []float32) {
 }
 
 // A decode step of an engine whose cache has 8 bits, for every layer: q and k are normed, turned, and k and v are coded
-// on their way into the pages. What the pages hold, decoded, is what a norm and a rotation give, but for the rounding.
+// on their way into the pages. The call is prepared once for all layers, each of which lends its weights and pages. It
+// has the bits of Append, and what the pages hold, decoded, is what a norm and a rotation give, but for the rounding.
 func Example_engineStep() {
 	ctx, err := rope.New(rope.Config{HeadDim: dim, Theta: 1e6, Pairing: rope.PairingHalves})
 	if err != nil {
@@ -48,6 +50,30 @@ func Example_engineStep() {
 	step := rope.Step{Batch: 3, Tokens: 1, Positions: rope.SeqOffsets(lengths)}
 	slots := []int{0*pageSize + 1, 6*pageSize + 1, 8*pageSize + 2}
 
+	// Described by empty arrays; layers lend theirs.
+	norm := func(weight []float32) *rope.Norm {
+		return &rope.Norm{Kind: rope.NormKindRMS, Eps: 1e-6, Weight: rope.ArrayOf(weight)}
+	}
+	cache := func(keys, values codes) rope.KVCache[rope.F8E4M3, rope.F8E4M3] {
+		return rope.KVCache[rope.F8E4M3, rope.F8E4M3]{
+			K: rope.NHD(keys.data, heads), KScale: &rope.Scale{Data: keys.scales, Computed: true},
+			V: rope.NHD(values.data, heads), VScale: &rope.Scale{Data: values.scales, Computed: true},
+			Pages: pages, PageSize: pageSize,
+		}
+	}
+	stored := step
+	stored.Slots = rope.PagedSlots(table, width, lengths)
+	described := stored
+	described.Norms = &rope.Norms{Q: norm([]float32{}), K: norm([]float32{})}
+	ofLayer := rope.NHD([]rope.F8E4M3{}, heads).Any().WithScale(&rope.Scale{Data: []float32{}, Computed: true})
+	call, err := rope.PrepareCall(ctx, rope.Call{Q: rope.BSHD[float32](nil, qHeads).Any(),
+		K: rope.BSHD[float32](nil, heads).Any(), V: rope.BSHD[float32](nil, heads).Any(),
+		Cache: &rope.Cache{K: ofLayer, V: ofLayer, Pages: pages, PageSize: pageSize}}, described)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer call.Close()
+
 	worst := 0.0
 	for layer := range layers {
 		var q, k, v []float32
@@ -56,28 +82,35 @@ func Example_engineStep() {
 			k = append(k, projected(layer, sequence, int(length), 1, heads)...)
 			v = append(v, projected(layer, sequence, int(length), 2, heads)...)
 		}
-		norm := func(what int) *rope.Norm { // its weights are of this layer
-			weight := rope.ArrayOf(projected(layer, 0, 0, what, 1))
-			return &rope.Norm{Kind: rope.NormKindRMS, Eps: 1e-6, Weight: weight}
+		qWeight, kWeight := projected(layer, 0, 0, 3, 1), projected(layer, 0, 0, 4, 1)
+		norms := &rope.Norms{Q: norm(qWeight), K: norm(kWeight)}
+
+		// The same by calls that are not prepared.
+		now, alone := step, stored
+		now.Norms, alone.Norms = norms, norms
+		want, qAlone := slices.Clone(k), slices.Clone(q)
+		if err := rope.ApplyQK(ctx, rope.BSHD(slices.Clone(q), qHeads), rope.BSHD(want, heads), now); err != nil {
+			log.Fatal(err)
 		}
-		now := step
-		now.Norms = &rope.Norms{Q: norm(3), K: norm(4)}
-		want := append([]float32(nil), k...)
-		if err := rope.ApplyQK(ctx, rope.BSHD(append([]float32(nil), q...), qHeads), rope.BSHD(want, heads), now); err != nil {
+		keysAlone, valuesAlone := newCodes(pages*pageSize), newCodes(pages*pageSize)
+		err := rope.Append(ctx, rope.BSHD(qAlone, qHeads), rope.BSHD(k, heads), rope.BSHD(v, heads),
+			cache(keysAlone, valuesAlone), alone)
+		if err != nil {
 			log.Fatal(err)
 		}
 
 		// The engine's own call, for each layer.
 		keys, values := newCodes(pages*pageSize), newCodes(pages*pageSize)
-		cache := rope.KVCache[rope.F8E4M3, rope.F8E4M3]{
-			K: rope.NHD(keys.data, heads), KScale: &rope.Scale{Data: keys.scales, Computed: true},
-			V: rope.NHD(values.data, heads), VScale: &rope.Scale{Data: values.scales, Computed: true},
-			Pages: pages, PageSize: pageSize,
-		}
-		now.Slots = rope.PagedSlots(table, width, lengths)
-		err := rope.Append(ctx, rope.BSHD(q, qHeads), rope.BSHD(k, heads), rope.BSHD(v, heads), cache, now)
+		err = call.Apply(rope.Layer{Q: rope.ArrayOf(q), K: rope.ArrayOf(k), V: rope.ArrayOf(v),
+			CacheK: rope.ArrayOf(keys.data), CacheKScales: rope.ArrayOf(keys.scales),
+			CacheV: rope.ArrayOf(values.data), CacheVScales: rope.ArrayOf(values.scales),
+			QNormWeight: rope.ArrayOf(qWeight), KNormWeight: rope.ArrayOf(kWeight)})
 		if err != nil {
 			log.Fatal(err)
+		}
+		if !slices.Equal(q, qAlone) || !slices.Equal(keys.data, keysAlone.data) ||
+			!slices.Equal(keys.scales, keysAlone.scales) || !slices.Equal(values.data, valuesAlone.data) {
+			log.Fatal("prepared: other bits")
 		}
 
 		for sequence, slot := range slots {

@@ -78,7 +78,8 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 				w.name, w.array.len, rows, channels)
 		}
 		if w.array.dtype != n.Weight.dtype {
-			return normData{}, invalid(function, "Norms.%s.%s must have the element type of Weight", name, w.name)
+			return normData{}, invalid(function, "Norms.%s.%s (%v) must have the element type of Weight (%v)", name, w.name,
+				w.array.dtype, n.Weight.dtype)
 		}
 	}
 	if n.Rstd != nil && !extent.Fills(len(n.Rstd), step.Batch, step.Tokens, 1) {

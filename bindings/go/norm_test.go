@@ -199,7 +199,7 @@ func TestNormsThatDoNotFitAreRefused(t *testing.T) {
 		{rms(func(n *Norm) { n.Span = NormSpanAllHeads }), "Norms.Q.Weight has 64 elements, and must have 2 rows of 64"},
 		{rms(func(n *Norm) { n.Span, n.Rstd = NormSpanGiven, weight[:3] }), "Norms.Q.Weight has 64 elements, and must have 2 rows"},
 		{rms(func(n *Norm) { n.Kind, n.Bias = NormKindLayerBias, ArrayOf(weight) }), "Norms.Q.Bias has 128 elements"},
-		{rms(func(n *Norm) { n.Bias = ArrayOf(make([]BFloat16, normDim)) }), "Norms.Q.Bias must have the element type of Weight"},
+		{rms(func(n *Norm) { n.Bias = ArrayOf(make([]BFloat16, normDim)) }), "Norms.Q.Bias (DTypeBF16) must have the element type of Weight (DTypeF32)"},
 		{rms(func(n *Norm) { n.Rstd = weight }), "Norms.Q.Rstd has 128 elements, and must have one for each of 1 * 3 tokens"},
 		{rms(func(n *Norm) { n.Eps = 0 }), "Norms.Q.Eps (0) is required"},
 		{rms(func(n *Norm) { n.Kind = 0 }), "Norms.Q.Kind (0) is required"},
@@ -330,7 +330,7 @@ func TestNormsOfPreparedCallsThatDoNotFit(t *testing.T) {
 		"Norms.Q must have no X, WeightGrad, BiasGrad and GradParts": {Kind: NormKindRMS, Eps: 1e-6,
 			Weight: ArrayOf(weight[:0]), GradParts: 1},
 		"Norms.Q.Weight.DType (0) is required": {Kind: NormKindRMS, Eps: 1e-6},
-		"Norms.Q.Bias must have the element type of Weight": {Kind: NormKindLayerBias, Eps: 1e-6,
+		"Norms.Q.Bias (DTypeBF16) must have the element type of Weight (DTypeF32)": {Kind: NormKindLayerBias, Eps: 1e-6,
 			Weight: ArrayOf(weight[:0]), Bias: ArrayOf([]BFloat16{})},
 	} {
 		step.Norms = &Norms{Q: norm}

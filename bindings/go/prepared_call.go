@@ -249,7 +249,8 @@ func (s *preparedCallState) describeNorms(function string, call *Call, fused *C.
 			return invalid(function, "Norms.%s has arrays, which must be empty: arrays come with each Layer", n.name)
 		}
 		if norm.Bias.dtype != 0 && norm.Bias.dtype != norm.Weight.dtype {
-			return invalid(function, "Norms.%s.Bias must have the element type of Weight", n.name)
+			return invalid(function, "Norms.%s.Bias (%v) must have the element type of Weight (%v)", n.name, norm.Bias.dtype,
+				norm.Weight.dtype)
 		}
 		if !norm.X.zero() || norm.WeightGrad != nil || norm.BiasGrad != nil || norm.GradParts != 0 {
 			return invalid(function, "Norms.%s must have no X, WeightGrad, BiasGrad and GradParts: prepared calls have no "+
