@@ -12,6 +12,7 @@ use librope::{
 use crate::Counts;
 use crate::append;
 use crate::memory::{Bits, Memory};
+use crate::norms;
 use crate::random::Random;
 
 /// What one call of `step` may look at.
@@ -472,7 +473,7 @@ fn fill<T: Bits>(context: &Context, random: &mut Random, counts: &mut Counts) {
 }
 
 pub fn case(context: &Context, random: &mut Random, counts: &mut Counts) {
-    match random.below(33) {
+    match random.below(37) {
         0..=2 => apply::<f32, f32>(context, random, counts),
         3 => apply::<f32, f16>(context, random, counts),
         4..=5 => apply::<f16, f16>(context, random, counts),
@@ -494,7 +495,10 @@ pub fn case(context: &Context, random: &mut Random, counts: &mut Counts) {
         27 => prepared::<f16, f32>(context, random, counts),
         28..=29 => append::call::<f32, f32, f32>(context, random, counts),
         30..=31 => append::call::<f32, bf16, bf16>(context, random, counts),
-        _ => append::call::<f16, f16, f32>(context, random, counts),
+        32 => append::call::<f16, f16, f32>(context, random, counts),
+        33..=34 => norms::call::<bf16, bf16>(context, random, counts),
+        35 => norms::call::<f32, bf16>(context, random, counts),
+        _ => norms::call::<f16, f32>(context, random, counts),
     }
 }
 

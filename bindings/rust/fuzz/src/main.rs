@@ -20,6 +20,7 @@ mod codes;
 mod contexts;
 mod memory;
 mod models;
+mod norms;
 mod prompt;
 mod random;
 

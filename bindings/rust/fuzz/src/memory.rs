@@ -63,11 +63,18 @@ pub struct Memory<T> {
 impl<T: Bits> Memory<T> {
     /// A slice of `len` elements. Half of them have no border, so that the sanitizer's is next to them.
     pub fn new(random: &mut Random, len: usize) -> Memory<T> {
-        let border = if random.one_in(2) { 0 } else { 1 + random.below(600) };
-        let elements: Vec<T> =
-            (0..len + 2 * border).map(|_| T::from_random(random.next() >> 16)).collect();
+        let values: Vec<T> = (0..len).map(|_| T::from_random(random.next() >> 16)).collect();
+        Memory::holding(random, &values)
+    }
+
+    /// A slice of these.
+    pub fn holding(random: &mut Random, values: &[T]) -> Memory<T> {
+        let start = if random.one_in(2) { 0 } else { 1 + random.below(600) };
+        let mut border = || (0..start).map(|_| T::from_random(random.next() >> 16)).collect();
+        let (front, back): (Vec<T>, Vec<T>) = (border(), border());
+        let elements = [&front, values, &back].concat();
         let before = elements.iter().map(|x| x.bits()).collect();
-        Memory { elements, before, start: border, len }
+        Memory { elements, before, start, len: values.len() }
     }
 
     pub fn slice(&self) -> &[T] {
