@@ -169,7 +169,10 @@ rope_status CheckScale(const Call& call, const char* name, const rope_tensor& t,
   }
   if (s.value != 0) return field.Needs("value", s.value, "must be 0 with data");
   if (s.dtype != ROPE_DTYPE_F32 && s.dtype != ROPE_DTYPE_E8M0) {
-    return field.NeedsDtype(s.dtype, "must be F32 or E8M0, as data is given");
+    return field.NeedsDtype(s.dtype, is_prepared
+                                         ? "must be F32 or E8M0, those of the data that each "
+                                           "rope_prepared_apply is given, as value is 0"
+                                         : "must be F32 or E8M0, as data is given");
   }
   if (s.group < 0 || (s.group != 0 && width % s.group != 0)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s.scale->group (%d) must divide %lld",

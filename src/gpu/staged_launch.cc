@@ -463,7 +463,8 @@ class StagedGroup {
   // Shared memory behind the values of heads; `most`: heads of a token that a block has at once.
   void SetShared(uint32_t row_bytes, uint32_t most) {
     StagedParams& p = launch_.params;
-    p.row_warps = p.block_tokens < kStagedWarps ? kStagedWarps / p.block_tokens : 1;
+    p.row_shift = 0;
+    while (p.block_tokens << (p.row_shift + 1) <= kStagedWarps) ++p.row_shift;
     p.tokens_at = p.rows_at + p.block_tokens * row_bytes;
     p.norms_at = p.tokens_at + p.block_tokens * static_cast<uint32_t>(sizeof(StagedToken));
     uint32_t end = p.norms_at, groups = 0;

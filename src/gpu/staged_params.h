@@ -149,7 +149,7 @@ struct StagedParams {
   int32_t side_count;
   uint32_t first_block;   // through all sides
   uint32_t block_tokens;  // of a block
-  uint32_t row_warps;     // that make the rows of one token, 1 to kStagedWarps
+  uint32_t row_shift;     // 2^this warps make the rows of one token
   int64_t row_tokens;     // from one batch row to the next
   SlotUse read, written;
   Arithmetic arithmetic;

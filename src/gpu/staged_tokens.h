@@ -221,14 +221,14 @@ struct StagedTokens {
   // As many warps for each token as there are.
   ROPE_HD static void MakeRows(const StagedParams& p, const Thread& i, CosSin* rows) {
     const CosSinSource& source = p.source;
-    for (uint32_t t = i.y / p.row_warps; t < p.block_tokens; t += kStagedWarps / p.row_warps) {
+    const uint32_t warps = 1u << p.row_shift, first = (i.y & (warps - 1)) * kStagedLanes + i.x;
+    for (uint32_t t = i.y >> p.row_shift; t < p.block_tokens; t += kStagedWarps >> p.row_shift) {
       const uint32_t n = i.block_x * p.block_tokens + t;
       if (n >= source.tokens.count) return;
       const TokenIndex at = SplitToken(source.tokens, n);
       const MovedToken moved(p, at);
       if (!moved.is_there) continue;
-      for (uint32_t pair = i.y % p.row_warps * kStagedLanes + i.x; pair < source.pairs;
-           pair += p.row_warps * kStagedLanes) {
+      for (uint32_t pair = first; pair < source.pairs; pair += warps * kStagedLanes) {
         PairRow row;
         if (source.kind == CosSinKind::kRows) {
           row = ReadPairRow(source, at, static_cast<int32_t>(pair));

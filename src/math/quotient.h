@@ -1,6 +1,6 @@
 // The quotient of two floats, correctly rounded: the bits of the CPU's division, on devices whose
 // division needs a function, a stack and instructions that are not exact. A guess by multiplication
-// is made exact by integers, so that nothing depends on how good it is.
+// is made exact by integers. (Not in a loop, which a compiler may take for a division.)
 #ifndef LIBROPE_SRC_MATH_QUOTIENT_H_
 #define LIBROPE_SRC_MATH_QUOTIENT_H_
 
@@ -49,15 +49,21 @@ ROPE_HD float Quotient(float a, float b) {
   const bool borrow = dividend.significand < divisor.significand;
   const int exponent = dividend.exponent - divisor.exponent + 127 - (borrow ? 1 : 0);
   const uint32_t above_it = dividend.significand << (borrow ? 1 : 0);
-  const float guess = static_cast<float>(above_it) *
-                      NearReciprocal(static_cast<float>(divisor.significand)) * 0x1p24f;
-  auto digits = static_cast<uint32_t>(guess);
-  const auto by = static_cast<int64_t>(divisor.significand);
-  int64_t rest = (static_cast<int64_t>(above_it) << 24) - static_cast<int64_t>(digits) * by;
-  ROPE_LOOP
-  for (; rest < 0; rest += by) --digits;
-  ROPE_LOOP
-  for (; rest >= by; rest -= by) ++digits;
+  // A guess, and one of what it leaves: then the last digit is at most one off.
+  const float inverse = NearReciprocal(static_cast<float>(divisor.significand));
+  const auto by = static_cast<int32_t>(divisor.significand);
+  auto digits = static_cast<uint32_t>(static_cast<float>(above_it) * inverse * 0x1p24f);
+  const int64_t left = (static_cast<int64_t>(above_it) << 24) - static_cast<int64_t>(digits) * by;
+  const auto more = static_cast<int32_t>(static_cast<float>(left) * inverse);
+  digits += static_cast<uint32_t>(more);
+  auto rest = static_cast<int32_t>(left - static_cast<int64_t>(more) * by);
+  if (rest < 0) {
+    --digits;
+    rest += by;
+  } else if (rest >= by) {
+    ++digits;
+    rest -= by;
+  }
   if (exponent >= 255) return BitsFloat(sign | kInfinity);
   // Bits that do not fit are rounded to nearest, ties to even; subnormal quotients lose more.
   const int lost = exponent >= 1 ? 1 : exponent > -24 ? 2 - exponent : 26;

@@ -30,13 +30,16 @@ ROPE_HD float ExactSquareRoot(float value) {
   const int64_t square = static_cast<int64_t>(number.significand) << shift;
   const float near_square =
       static_cast<float>(number.significand) * (shift == 25 ? 0x1p25f : 0x1p26f);
-  auto digits =
-      static_cast<int64_t>(static_cast<uint32_t>(near_square * NearInverseRoot(near_square)));
-  int64_t rest = square - digits * digits;
-  ROPE_LOOP
-  for (; rest < 0; rest += 2 * digits + 1) --digits;
-  ROPE_LOOP
-  for (; rest > 2 * digits; ++digits) rest -= 2 * digits + 1;
+  const float inverse = NearInverseRoot(near_square);
+  auto digits = static_cast<int64_t>(static_cast<uint32_t>(near_square * inverse));
+  const auto left = static_cast<float>(square - digits * digits);
+  digits += static_cast<int32_t>(left * inverse * 0.5f);
+  const int64_t rest = square - digits * digits;
+  if (rest < 0) {
+    --digits;
+  } else if (rest > 2 * digits) {
+    ++digits;
+  }
   // No root is halfway between two floats: its square would have more digits than a float.
   const auto field = static_cast<uint32_t>((exponent - shift) / 2 + 150) << 23;
   return BitsFloat(field + static_cast<uint32_t>((digits >> 1) + (digits & 1)));

@@ -268,7 +268,7 @@ def test_prepared_calls_name_what_a_layer_brings_wrong():
     read_only = data.copy()
     read_only.flags.writeable = False
     for scales, error, text in (
-        (None, ValueError, "other scales than those that were prepared"),
+        (None, ValueError, "scales.q has other scales than those that were prepared: none, and not "),
         (Scales(q=Scale(1)), ValueError, "other scales"),
         (Scales(q=Scale(data=data)), ValueError, "other scales"),
         (Scales(q=Scale(data=data[:1], computed=True)), ValueError, "data of scales.q has shape"),

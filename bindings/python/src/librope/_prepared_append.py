@@ -13,7 +13,7 @@ from ._norm import NAMES as NORM_NAMES
 from ._norm import NO_NORMS, Norms, check_arrays, check_settings, checked_norms, norm_arrays, norm_settings
 from ._prepared import OTHER_PLACE, create, new_output, read_prepared, refuse
 from ._rules import both_layouts
-from ._scale import DATA_NAMES, Scales, checked_scales, scale_arrays, scale_forms, written_scales
+from ._scale import DATA_NAMES, Scales, checked_scales, other_scales, scale_arrays, scale_forms, written_scales
 from ._step import note_memory
 
 A = TypeVar("A")
@@ -236,8 +236,9 @@ class PreparedAppend:
                 )
             if self._layout is not None and both_layouts(cache.layout) != both_layouts(self._layout):
                 raise ValueError(f"cache has layout {cache.layout!r}, and the call was prepared for {self._layout!r}")
-        if scale_forms(scales) != self._scales:
-            raise ValueError("cache or scales= has other scales than those that were prepared")
+        forms_of_scales = scale_forms(scales)
+        if forms_of_scales != self._scales:
+            raise ValueError(other_scales(forms_of_scales, self._scales))
         check_settings(call.norms, self._norms)
         turns = in_place and forms[6] is None  # k, where it lies
         self._read(0, q, in_place), self._read(1, k, turns), self._read(4, v, False)

@@ -170,6 +170,28 @@ def scale_forms(scales: AllScales | None) -> ScaleForms | None:
     return tuple(None if x is None else form_of(x) for x in scales)
 
 
+def _words(form: ScaleForm | None) -> str:
+    if form is None:
+        return "none"
+    value, computed, group, power_of_two, min_scale, round_first, has_data = form
+    words = "computed" if computed else "an array" if has_data else f"value {value}"
+    for name, field in (("group", group), ("power_of_two", power_of_two), ("min_scale", min_scale),
+                        ("round_first", round_first)):  # fmt: skip
+        if field:
+            words += f", {name} {field}"
+    return words
+
+
+def other_scales(given: ScaleForms | None, prepared: ScaleForms | None) -> str:
+    """What a prepared call says of other scales than its own: the first that differ."""
+    none = (None,) * len(NAMES)
+    for name, now, before in zip(NAMES, given or none, prepared or none, strict=True):
+        if now != before:
+            where = name if "." in name else f"cache.{name}"
+            return f"{where} has other scales than those that were prepared: {_words(now)}, and not {_words(before)}"
+    return "cache or scales= has other scales than those that were prepared"
+
+
 def scale_arrays(scales: AllScales | None) -> tuple[Any, ...]:
     """The arrays of scales, in the order of NAMES; none without scales."""
     return () if scales is None else tuple(None if x is None else x.data for x in scales)

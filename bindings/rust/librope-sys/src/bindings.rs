@@ -579,8 +579,9 @@ pub struct rope_cos_sin {
 
  SHIFT moves keys that are already rotated. Here p is the distance that each token moves, and it
  is given by IDS_\*; OFFSET and SEQ_OFFSETS, which would move token i by offset + i, are an error.
- To move all tokens by one distance, use IDS_STRIDED with strides 0. SHIFT needs ROPE_ANGLE_EXACT,
- and ROPE_ROUNDING_FLOAT32 suits it best: no model was trained with an eager shift, whose rounded
+ To move all tokens by one distance, use IDS_STRIDED with strides 0. SHIFT is true to the positions
+ under ROPE_ANGLE_EXACT alone (other angles are not refused: docs/guides/moving-a-cache.md), and
+ ROPE_ROUNDING_FLOAT32 suits it best: no model was trained with an eager shift, whose rounded
  cos and sin change the norm of 16-bit keys (after 50 shifts of bf16 keys by one distance, by up
  to 11 %, and by 3 % under FLOAT32). A separate context for shifts costs little.
 
