@@ -109,7 +109,7 @@ ROPE_HD float SumOfSquares(const Values& x, int n, float mean) {
 
 ROPE_HD float SquareRoot(float value) {
 #if defined(__CUDA_ARCH__)
-  return ExactSquareRoot(value);
+  return SquareRootByDigits(value);
 #else
   return std::sqrt(value);
 #endif

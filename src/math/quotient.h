@@ -1,6 +1,5 @@
-// The quotient of two floats, correctly rounded: the bits of the CPU's division, on devices whose
-// division needs a function, a stack and instructions that are not exact. A guess by multiplication
-// is made exact by integers. (Not in a loop, which a compiler may take for a division.)
+// The quotient of two floats, correctly rounded, by integers alone: the bits of the CPU's division,
+// on devices whose division needs a function, a stack and instructions that are not exact.
 #ifndef LIBROPE_SRC_MATH_QUOTIENT_H_
 #define LIBROPE_SRC_MATH_QUOTIENT_H_
 
@@ -25,14 +24,6 @@ ROPE_HD Binary32 Normalized(uint32_t magnitude) {
   return value;
 }
 
-// About 1 / d, within some 2^-23 of it. d is between 2^23 and 2^24.
-ROPE_HD float NearReciprocal(float d) {
-  float r = BitsFloat(0x7ef311c7u - FloatBits(d));
-  ROPE_UNROLL
-  for (int step = 0; step < 3; ++step) r = r * (2.0f - d * r);
-  return r;
-}
-
 ROPE_HD float Quotient(float a, float b) {
   constexpr uint32_t kInfinity = 0x7f800000u;
   const uint32_t sign = (FloatBits(a) ^ FloatBits(b)) & 0x80000000u;
@@ -48,21 +39,14 @@ ROPE_HD float Quotient(float a, float b) {
   // The quotient's significand is made to begin with a 1: 25 bits, one to round by.
   const bool borrow = dividend.significand < divisor.significand;
   const int exponent = dividend.exponent - divisor.exponent + 127 - (borrow ? 1 : 0);
-  const uint32_t above_it = dividend.significand << (borrow ? 1 : 0);
-  // A guess, and one of what it leaves: then the last digit is at most one off.
-  const float inverse = NearReciprocal(static_cast<float>(divisor.significand));
-  const auto by = static_cast<int32_t>(divisor.significand);
-  auto digits = static_cast<uint32_t>(static_cast<float>(above_it) * inverse * 0x1p24f);
-  const int64_t left = (static_cast<int64_t>(above_it) << 24) - static_cast<int64_t>(digits) * by;
-  const auto more = static_cast<int32_t>(static_cast<float>(left) * inverse);
-  digits += static_cast<uint32_t>(more);
-  auto rest = static_cast<int32_t>(left - static_cast<int64_t>(more) * by);
-  if (rest < 0) {
-    --digits;
-    rest += by;
-  } else if (rest >= by) {
-    ++digits;
-    rest -= by;
+  uint32_t rest = dividend.significand << (borrow ? 1 : 0), digits = 0;
+  ROPE_LOOP
+  for (int bit = 24; bit >= 0; --bit) {
+    if (rest >= divisor.significand) {
+      rest -= divisor.significand;
+      digits |= 1u << bit;
+    }
+    rest *= 2;
   }
   if (exponent >= 255) return BitsFloat(sign | kInfinity);
   // Bits that do not fit are rounded to nearest, ties to even; subnormal quotients lose more.

@@ -1,4 +1,4 @@
-// The quotient for devices is that of the CPU's division, bit for bit.
+// The quotient by integers is that of the CPU's division, bit for bit.
 #include "math/quotient.h"
 
 #include <gtest/gtest.h>
