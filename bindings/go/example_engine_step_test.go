@@ -109,7 +109,8 @@ func Example_engineStep() {
 			log.Fatal(err)
 		}
 		if !slices.Equal(q, qAlone) || !slices.Equal(keys.data, keysAlone.data) ||
-			!slices.Equal(keys.scales, keysAlone.scales) || !slices.Equal(values.data, valuesAlone.data) {
+			!slices.Equal(keys.scales, keysAlone.scales) || !slices.Equal(values.data, valuesAlone.data) ||
+			!slices.Equal(values.scales, valuesAlone.scales) {
 			log.Fatal("prepared: other bits")
 		}
 
