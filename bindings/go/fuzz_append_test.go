@@ -184,9 +184,7 @@ func appendCall[Q, K, V rope.Element](f *fuzzer, t *testing.T, s *source, c *rop
 	q, k := newOperand[Q](s, z), newOperand[K](s, z)
 	memory = append(memory, norm(s, z, &step, q, k)...)
 	z.normed = step.Norms != nil
-	if before := f.accepted; z.normed {
-		defer func() { f.normed += f.accepted - before }()
-	}
+	defer f.countNormed(step.Norms)()
 	dim := z.info.HeadDim
 	if s.oneIn(2) {
 		dim = 1 + s.below(40)

@@ -309,9 +309,7 @@ func call[Q, K rope.Element](f *fuzzer, t *testing.T, s *source, c *rope.Context
 	z = z.of(step)
 	memory = append(memory, norm(s, z, &step, q, k)...)
 	z.normed = step.Norms != nil
-	if before := f.accepted; z.normed {
-		defer func() { f.normed += f.accepted - before }()
-	}
+	defer f.countNormed(step.Norms)()
 	memory = append(memory, q.region, k.region)
 	if s.oneIn(3) {
 		prepared(f, t, s, c, step, q, k, z, memory)

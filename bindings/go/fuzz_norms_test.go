@@ -73,3 +73,13 @@ func norm[Q, K rope.Element](s *source, z sizes, step *rope.Step, q operand[Q], 
 	step.Norms = n
 	return append(ofQ, ofK...)
 }
+
+// countNormed begins to count the accepted calls with these norms, if there are some; its result ends that.
+func (f *fuzzer) countNormed(norms *rope.Norms) func() {
+	before := f.accepted
+	return func() {
+		if norms != nil {
+			f.normed += f.accepted - before
+		}
+	}
+}

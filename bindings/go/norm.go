@@ -77,10 +77,9 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 			return normData{}, invalid(function, "Norms.%s.%s has %d elements, and must have %d rows of %d channels", name,
 				w.name, w.array.len, rows, channels)
 		}
-		if w.array.dtype != n.Weight.dtype {
-			return normData{}, invalid(function, "Norms.%s.%s (%v) must have the element type of Weight (%v)", name, w.name,
-				w.array.dtype, n.Weight.dtype)
-		}
+	}
+	if err := n.checkTypes(function, name); err != nil {
+		return normData{}, err
 	}
 	if n.Rstd != nil && !extent.Fills(len(n.Rstd), step.Batch, step.Tokens, 1) {
 		return normData{}, invalid(function, "Norms.%s.Rstd has %d elements, and must have one for each of %d * %d "+
@@ -117,6 +116,15 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 		}
 	}
 	return data, err
+}
+
+// checkTypes is for arrays, and for empty ones that describe those of layers.
+func (n *Norm) checkTypes(function, name string) error {
+	if n.Bias.dtype != 0 && n.Bias.dtype != n.Weight.dtype {
+		return invalid(function, "Norms.%s.Bias (%v) must have the element type of Weight (%v)", name, n.Bias.dtype,
+			n.Weight.dtype)
+	}
+	return nil
 }
 
 // describe fills the C norm but for its arrays, and returns how many rows of weights it has.

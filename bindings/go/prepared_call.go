@@ -248,9 +248,8 @@ func (s *preparedCallState) describeNorms(function string, call *Call, fused *C.
 		if norm.Weight.len+norm.Bias.len+len(norm.Rstd) != 0 {
 			return invalid(function, "Norms.%s has arrays, which must be empty: arrays come with each Layer", n.name)
 		}
-		if norm.Bias.dtype != 0 && norm.Bias.dtype != norm.Weight.dtype {
-			return invalid(function, "Norms.%s.Bias (%v) must have the element type of Weight (%v)", n.name, norm.Bias.dtype,
-				norm.Weight.dtype)
+		if err := norm.checkTypes(function, n.name); err != nil {
+			return err
 		}
 		if !norm.X.zero() || norm.WeightGrad != nil || norm.BiasGrad != nil || norm.GradParts != 0 {
 			return invalid(function, "Norms.%s must have no X, WeightGrad, BiasGrad and GradParts: prepared calls have no "+

@@ -196,14 +196,15 @@ struct OrderedWeights {
 // Where the weights of a head lie. One head has room always: its padding is at most that of the
 // memory.
 struct OrderedPlaces {
-  int second, rest, step, channels;
+  int second, rest, step;
+  // There is room for the weights of as many, in order and as they are read, which may be more.
+  int heads;
   // Whether heads turn as a whole, by a row without padding: what is in order for one of them, or
   // for each pair of vectors, then is in order for all.
   bool whole;
 
   OrderedPlaces(const NormOf& of, const OnePass& pass) {
     const int pairs = of.context.pairs;
-    channels = of.norm.channels;
     whole = of.context.segments.size() == 1 && of.context.rotary_dim == of.norm.channels &&
             pairs == PaddedPairs(pairs) && of.kernels.Makes(pass.row_order, pairs) &&
             (pass.row_order == RowOrder::kPerChannel || !ReadsInterleaved(pass.order));
@@ -213,10 +214,8 @@ struct OrderedPlaces {
     rest = 2 * padded;
     const int others = pass.writes_rest ? of.norm.channels - of.context.rotary_dim : 0;
     step = rest + (others + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+    heads = ChannelValues::kFloats / std::max(step, of.norm.channels);
   }
-  // Of as many heads there is room for the weights, in order and as they are read, which may be
-  // more than are in order.
-  int Heads() const { return ChannelValues::kFloats / std::max(step, channels); }
 };
 
 void OrderSpan(const NormOf& of, const OnePass& pass, const float* natural, float* first,
@@ -434,7 +433,7 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
   OrderedWeights weights;
   ForEachWeights(
       asking, block.in - tensor.in_span, block.out - tensor.out_span, token, block.tokens,
-      places.Heads(),
+      places.heads,
       [&](int32_t head, int32_t heads) { OrderWeights(of, pass, places, head, heads, &weights); },
       [&](const Tile& tile, const TileHeads& heads) {
         Tensor part = tensor;

@@ -2,8 +2,8 @@
 // whose channels belong to the same running sums of a norm (math/norm.h): a channel is added,
 // normed, turned and written by the thread that has loaded it, eight or four at a time and as they
 // are in memory. Shared memory keeps a thread's vectors until then, with the sums, weights and
-// rows. Both members of a pair of HALVES must lie in one column, adjacent channels do; SetColumn of
-// staged_launch.cc says which calls have such heads.
+// rows. Both members of a pair of HALVES must lie in one column, adjacent channels do; FitsColumns
+// of staged_launch.cc says which calls have such heads.
 //
 // As in staged.h, what threads do stands in steps between barriers.
 #ifndef LIBROPE_SRC_GPU_COLUMNS_H_
@@ -124,6 +124,7 @@ struct ColumnKernel {
     }
     ROPE_HD Vector<16>* VectorsOf(const Thread& i) const { return vectors + NumberInBlock(i); }
     ROPE_HD uint32_t step() const { return count() * kLanes; }
+    ROPE_HD uint32_t column() const { return side.vectors / kLanes; }  // vectors of a thread
 
     // Tokens that are nowhere are read as well: they are not known yet.
     ROPE_HD void LoadByIndex(const Thread& i) const {
@@ -142,16 +143,16 @@ struct ColumnKernel {
       const char* const in = side.in + (offset + int64_t{PlaceInRow(i)} * kSize);
       Vector<16>* const to = VectorsOf(i);
       ROPE_LOOP
-      for (uint32_t v = 0; v < side.column; v += kAtOnce) {
+      for (uint32_t v = 0; v < column(); v += kAtOnce) {
         Vector<16> data[kAtOnce];
         ROPE_UNROLL
         for (uint32_t u = 0; u < kAtOnce; ++u) {  // the last one again, where there are no more
-          const uint32_t own = v + u < side.column ? v + u : side.column - 1u;
+          const uint32_t own = v + u < column() ? v + u : column() - 1u;
           data[u] = Memory::template Load<16>(in + own * (kRow * kSize));
         }
         ROPE_UNROLL
         for (uint32_t u = 0; u < kAtOnce; ++u) {
-          if (v + u < side.column) to[(v + u) * step()] = data[u];
+          if (v + u < column()) to[(v + u) * step()] = data[u];
         }
       }
     }
@@ -182,7 +183,7 @@ struct ColumnKernel {
     template <class AddOne>
     ROPE_HD void AddVectors(const Thread& i, float* to, const AddOne& add) const {
       float own[kElements] = {};
-      for (uint32_t v = 0; v < side.column; ++v) {
+      for (uint32_t v = 0; v < column(); ++v) {
         float x[kElements];
         Unpack<kType, kElements>(VectorsOf(i)[v * step()], x);
         ROPE_UNROLL
@@ -201,7 +202,7 @@ struct ColumnKernel {
       const Moments moments = MomentsOf(at, sums);
       const CosSin* const row = rows + TokenOf(at) * pairs;
       ROPE_LOOP
-      for (uint32_t v = 0; v < side.column; ++v) {
+      for (uint32_t v = 0; v < column(); ++v) {
         const uint32_t own = v * kRow + place, channel = own - side.span_at;
         const bool in_span = IsInSpan(own), in_halves = in_span && !p.reads_interleaved;
         if (in_span ? in_halves && channel >= pairs

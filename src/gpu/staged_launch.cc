@@ -258,18 +258,17 @@ class StagedGroup {
   }
 
   // Whether a task's heads may be cut into columns: see columns.h.
-  bool SetColumn(Task* task) const {
-    StagedSide& side = task->side;
+  bool FitsColumns(const Task& task) const {
+    const StagedSide& side = task.side;
     const StagedNorm& norm = side.norm;
-    const auto elements = static_cast<uint32_t>(16 / ElementSize(task->dtype));
-    const uint32_t lanes = ColumnLanes(task->dtype), width = side.vectors * elements;
+    const auto elements = static_cast<uint32_t>(16 / ElementSize(task.dtype));
+    const uint32_t lanes = ColumnLanes(task.dtype), width = side.vectors * elements;
     if (side.vectors % lanes != 0 || side.vectors > kColumnVectors * lanes) return false;
     if (side.input != 0 || !WritesWide(side, elements)) return false;
     if (norm.is_there &&
         (norm.after || norm.all_heads || norm.weight_stride != 0 || norm.channels != width)) {
       return false;
     }
-    side.column = static_cast<uint8_t>(side.vectors / lanes);
     if (!side.turns) return true;
     const CosSinSource& source = launch_.params.source;
     const bool has_before = launch_.params.before.given && context_.sets.size() > 1;
@@ -327,9 +326,9 @@ class StagedGroup {
     uint32_t values = 0, copy_ends[kMaxSides];
     bool unlike[kMaxSides];
     for (int32_t n = 0; n < task_count_; ++n) {
-      Task& task = tasks_[n];
+      const Task& task = tasks_[n];
       if (task.is_late != late || task.dtype != dtype || task.is_wide != wide) continue;
-      columns = columns && SetColumn(&task);
+      columns = columns && FitsColumns(task);
       copy_ends[p.side_count] = task.side.copy_end;
       unlike[p.side_count] = task.side.output.is_there;
       StagedSide& side = p.sides[p.side_count++] = task.side;
@@ -391,36 +390,48 @@ class StagedGroup {
     }
   }
 
+  // How many heads of a token a block has, and a token blocks.
+  struct Cut {
+    uint32_t blocks = 0, most = 0;  // of all sides, and heads of one
+  };
+  // `heads` at once; `room`: of those that are normed together.
+  Cut CutSides(uint32_t heads, uint32_t room) {
+    Cut cut;
+    StagedParams& p = launch_.params;
+    for (int32_t s = 0; s < p.side_count; ++s) {
+      StagedSide& side = p.sides[s];
+      const bool together = side.norm.all_heads;
+      side.blocks = DivideUp(side.heads, together ? room : heads);
+      side.block_heads = DivideUp(side.heads, side.blocks);
+      if (together) side.blocks = 1;
+      side.by_block_heads = SmallDivisorOf(side.block_heads);
+      cut.blocks += side.blocks;
+      cut.most = std::max(cut.most, side.block_heads);
+    }
+    return cut;
+  }
+
+  // Whether there is no multiprocessor without a block.
+  bool KeepsBusy(const Cut& cut) const {
+    return int64_t{cut.blocks} * launch_.shape.grid_x >= int64_t{multiprocessors_};
+  }
+
   // Few heads at once where there would be multiprocessors without a block.
   rope_status VisitBlocks(StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
     const uint32_t row_bytes = RowBytes();
-    uint32_t room = kMostHeads, blocks = 0, most = 0;
+    uint32_t room = kMostHeads;
     if (p.head_values != 0) room = std::clamp(kHeadValues / p.head_values, 1u, room);
-    uint32_t heads = room;
-    for (;; heads /= 2) {
-      blocks = most = 0;
-      for (int32_t s = 0; s < p.side_count; ++s) {
-        StagedSide& side = p.sides[s];
-        const bool together = side.norm.all_heads;
-        side.blocks = DivideUp(side.heads, together ? room : heads);
-        side.block_heads = DivideUp(side.heads, side.blocks);
-        if (together) side.blocks = 1;
-        side.by_block_heads = SmallDivisorOf(side.block_heads);
-        blocks += side.blocks;
-        most = std::max(most, side.block_heads);
-      }
-      p.block_tokens = std::max(
-          1u, std::min({heads / most, p.source.tokens.count, kRowBytes / std::max(1u, row_bytes)}));
+    Cut cut;
+    for (uint32_t heads = room;; heads /= 2) {
+      cut = CutSides(heads, room);
+      p.block_tokens = std::max(1u, std::min({heads / cut.most, p.source.tokens.count,
+                                              kRowBytes / std::max(1u, row_bytes)}));
       launch_.shape.grid_x = DivideUp(p.source.tokens.count, p.block_tokens);
-      if (heads <= kLeastHeads ||
-          int64_t{blocks} * launch_.shape.grid_x >= int64_t{multiprocessors_}) {
-        break;
-      }
+      if (heads <= kLeastHeads || KeepsBusy(cut)) break;
     }
-    p.rows_at = p.block_tokens * most * p.head_values * static_cast<uint32_t>(sizeof(float));
-    SetShared(row_bytes, most);
-    return ForEachGrid(blocks, &launch_, visit, data);
+    SetShared(p.head_values * static_cast<uint32_t>(sizeof(float)), cut.most);
+    return ForEachGrid(cut.blocks, &launch_, visit, data);
   }
 
   // Of heads in columns: in each block as many of a token as the side with the fewest has, so that
@@ -428,44 +439,37 @@ class StagedGroup {
   rope_status VisitColumns(StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
     constexpr uint32_t kMostTokens = 4, kMostBytes = 48u << 10;
-    const uint32_t lanes = ColumnLanes(launch_.variant.dtype), room = kStagedThreads / lanes;
-    uint32_t heads = room, column = 0, blocks = 0, most = 0;
+    const uint32_t room = kStagedThreads / ColumnLanes(launch_.variant.dtype);
+    uint32_t heads = room, vectors = 0;
     for (int32_t s = 0; s < p.side_count; ++s) {
       heads = std::min(heads, p.sides[s].heads);
-      column = std::max<uint32_t>(column, p.sides[s].column);
+      vectors = std::max(vectors, p.sides[s].vectors);
     }
     heads = std::max(heads, room / kMostTokens);
+    Cut cut;
     for (;; heads /= 2) {
-      blocks = most = 0;
-      for (int32_t s = 0; s < p.side_count; ++s) {
-        StagedSide& side = p.sides[s];
-        side.blocks = DivideUp(side.heads, heads);
-        side.block_heads = DivideUp(side.heads, side.blocks);
-        side.by_block_heads = SmallDivisorOf(side.block_heads);
-        blocks += side.blocks;
-        most = std::max(most, side.block_heads);
+      cut = CutSides(heads, room);
+      p.block_tokens = std::min({room / cut.most, kMostTokens, p.source.tokens.count});
+      SetShared(vectors * 16, cut.most);
+      while (launch_.shared_bytes > kMostBytes && p.block_tokens > 1) {
+        p.block_tokens = DivideUp(p.block_tokens, 2u);
+        SetShared(vectors * 16, cut.most);
       }
-      p.block_tokens = std::min({room / most, kMostTokens, p.source.tokens.count});
-      const auto set_shared = [&] {
-        p.rows_at = p.block_tokens * most * lanes * column * 16;
-        SetShared(RowBytes(), most);
-        return launch_.shared_bytes <= kMostBytes;
-      };
-      while (!set_shared() && p.block_tokens > 1) p.block_tokens = DivideUp(p.block_tokens, 2u);
       launch_.shape.grid_x = DivideUp(p.source.tokens.count, p.block_tokens);
-      const bool fits = launch_.shared_bytes <= kMostBytes,
-                 keeps_busy = int64_t{blocks} * launch_.shape.grid_x >= int64_t{multiprocessors_};
-      if (heads == 1 || (fits && (heads <= kLeastHeads || keeps_busy))) break;
+      const bool fits = launch_.shared_bytes <= kMostBytes;
+      if (heads == 1 || (fits && (heads <= kLeastHeads || KeepsBusy(cut)))) break;
     }
-    return ForEachGrid(blocks, &launch_, visit, data);
+    return ForEachGrid(cut.blocks, &launch_, visit, data);
   }
 
-  // Shared memory behind the values of heads; `most`: heads of a token that a block has at once.
-  void SetShared(uint32_t row_bytes, uint32_t most) {
+  // Shared memory, and which warps make rows. `most`: heads of a token that a block has at once,
+  // with so many bytes each.
+  void SetShared(uint32_t head_bytes, uint32_t most) {
     StagedParams& p = launch_.params;
     p.row_shift = 0;
     while (p.block_tokens << (p.row_shift + 1) <= kStagedWarps) ++p.row_shift;
-    p.tokens_at = p.rows_at + p.block_tokens * row_bytes;
+    p.rows_at = p.block_tokens * most * head_bytes;
+    p.tokens_at = p.rows_at + p.block_tokens * RowBytes();
     p.norms_at = p.tokens_at + p.block_tokens * static_cast<uint32_t>(sizeof(StagedToken));
     uint32_t end = p.norms_at, groups = 0;
     if (norms_) {

@@ -134,7 +134,6 @@ struct StagedSide {
   uint32_t copy_begin, copy_end;  // what is written besides those that turn
   bool turns;                     // else there are no rotated channels
   bool from_slots, to_slots;
-  uint8_t column;        // of a head in columns: the vectors of a thread
   uint8_t input;         // 0, or the number, from 1 on, of what is read in 8 bits
   uint32_t input_first;  // which channel of a head in 8 bits is the first that is read
   StagedNorm norm;

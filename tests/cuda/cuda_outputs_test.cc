@@ -13,12 +13,12 @@ using CudaOutputs = OnDeviceOnly<::testing::Test>;
 
 TEST_F(CudaOutputs, EqualTheDefinitionByteForByte) {
   OutputTally tally;
-  RunAllOutputs(Cases(5), &device_, &tally);
+  RunAllOutputs(ConvertConfigs(), Cases(5), &device_, &tally);
 }
 
 TEST_F(CudaOutputs, OfHeadsInColumnsEqualTheDefinitionByteForByte) {
   OutputTally tally;
-  RunColumnOutputs(Cases(24), &device_, &tally);
+  RunAllOutputs(ColumnConfigs(), Cases(24), &device_, &tally);
 }
 
 TEST_F(CudaOutputs, EqualTheCpuWithRowsSetsAndSharedPositions) {

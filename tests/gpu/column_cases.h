@@ -3,14 +3,9 @@
 #ifndef LIBROPE_TESTS_GPU_COLUMN_CASES_H_
 #define LIBROPE_TESTS_GPU_COLUMN_CASES_H_
 
-#include <gtest/gtest.h>
-
-#include <cstdint>
 #include <vector>
 
 #include "librope/rope.h"
-#include "machine.h"
-#include "output_cases.h"
 #include "support/handles.h"
 
 namespace rope::testing {
@@ -42,22 +37,7 @@ inline std::vector<rope_config> ColumnConfigs() {
   return configs;
 }
 
-// Their outputs, so many rounds.
-inline void RunColumnOutputs(int rounds, Machine* machine, OutputTally* tally) {
-  uint64_t seed = 1;
-  for (int n = 0; n < rounds; ++n) {
-    for (const rope_config& config : ColumnConfigs()) {
-      for (const bool norms : {false, true}) {
-        RunOutputs(config, norms, seed++, machine, tally);
-        ASSERT_FALSE(::testing::Test::HasFailure())
-            << "head_dim " << config.head_dim << " rotary_dim " << config.rotary_dim << " pairing "
-            << config.pairing;
-      }
-    }
-  }
-}
-
-// And norms of them.
+// Those of calls with norms.
 inline std::vector<rope_config> NormedColumnConfigs() {
   std::vector<rope_config> configs = ColumnConfigs();
   for (const rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {

@@ -45,16 +45,17 @@ inline void RunOutputs(const rope_config& config, bool norms, uint64_t seed, Mac
   tally->normed += call.is_normed();
 }
 
-// So many rounds through all configurations.
-inline void RunAllOutputs(int rounds, Machine* machine, OutputTally* tally) {
+// So many rounds through these configurations.
+inline void RunAllOutputs(const std::vector<rope_config>& configs, int rounds, Machine* machine,
+                          OutputTally* tally) {
   uint64_t seed = 1;
   for (int n = 0; n < rounds; ++n) {
-    for (const rope_config& config : ConvertConfigs()) {
+    for (const rope_config& config : configs) {
       for (const bool norms : {false, true}) {
         RunOutputs(config, norms, seed++, machine, tally);
         ASSERT_FALSE(::testing::Test::HasFailure())
-            << "head_dim " << config.head_dim << " pairing " << config.pairing << " rounding "
-            << config.rounding;
+            << "head_dim " << config.head_dim << " rotary_dim " << config.rotary_dim << " pairing "
+            << config.pairing << " rounding " << config.rounding;
       }
     }
   }

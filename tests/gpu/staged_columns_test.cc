@@ -12,6 +12,7 @@
 #include "gpu/launch.h"
 #include "librope/rope.h"
 #include "norm_cases.h"
+#include "output_cases.h"
 #include "staged_walk.h"
 #include "support/errors.h"
 #include "support/handles.h"
@@ -71,7 +72,7 @@ class ColumnOutputs : public StagedGrid {
 TEST_F(ColumnOutputs, EqualTheDefinitionByteForByte) {
   walked_columns.clear();
   rope::testing::OutputTally tally;
-  rope::testing::RunColumnOutputs(24 / kDivide, &walker_, &tally);
+  rope::testing::RunAllOutputs(ColumnConfigs(), 24 / kDivide, &walker_, &tally);
   EXPECT_GT(tally.normed, 100 / kDivide);
   for (const int vectors : {2, 4, 8}) {
     EXPECT_TRUE(HasColumns(vectors, 16 * vectors, 0, false)) << vectors;

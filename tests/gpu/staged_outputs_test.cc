@@ -33,7 +33,7 @@ TEST_F(StagedOutputs, EqualTheDefinitionByteForByte) {
   constexpr int kRounds = 5;
 #endif
   rope::testing::OutputTally tally;
-  rope::testing::RunAllOutputs(kRounds, &walker_, &tally);
+  rope::testing::RunAllOutputs(rope::testing::ConvertConfigs(), kRounds, &walker_, &tally);
   EXPECT_GT(tally.refused, 0);
   EXPECT_GT(tally.several, 25);
   EXPECT_GT(tally.normed, 25);

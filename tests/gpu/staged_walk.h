@@ -67,8 +67,10 @@ inline void NoteColumns(const StagedLaunch& l) {
   for (int32_t s = 0; s < l.params.side_count; ++s) {
     const StagedSide& side = l.params.sides[s];
     if (!side.turns) continue;
-    walked_columns.insert({l.variant.dtype, side.column, static_cast<int>(l.params.source.pairs),
-                           static_cast<int>(side.span_at), l.params.reads_interleaved});
+    walked_columns.insert({l.variant.dtype,
+                           static_cast<int>(side.vectors / ColumnLanes(l.variant.dtype)),
+                           static_cast<int>(l.params.source.pairs), static_cast<int>(side.span_at),
+                           l.params.reads_interleaved});
   }
 }
 
