@@ -88,6 +88,49 @@ TEST(BatchRepeat, HasTheBitsOfIdsThatAreSpeltOut) {
   }
 }
 
+// BACKWARD through a norm, with sums over repeated heads and the gradients of the weights.
+TEST(BatchRepeat, GradientsHaveTheBitsOfIdsThatAreSpeltOut) {
+  constexpr int kSums = 2, kParts = 3;
+  Random random(2);
+  const Context context = Create(Config(kDim));
+  for (rope_position_kind kind = 1; kind <= ROPE_POSITIONS_IDS_STRIDED; ++kind) {
+    SCOPED_TRACE("kind " + std::to_string(kind));
+    const Pair pair(&random, kind, 1, false, false);
+    const int64_t batch = pair.rows * kRepeat;
+    const auto count = static_cast<size_t>(batch * kTokens * kHeads * kDim);
+    std::vector<float> x, gradient, weight;
+    const auto fill = [&](std::vector<float>* values, size_t n) {
+      while (values->size() < n) values->push_back(random.Pick(-999, 999) / 256.0f);
+    };
+    fill(&x, count), fill(&gradient, kSums * count), fill(&weight, kDim);
+    const auto gradients = [&](const rope_positions& positions) {
+      std::vector<float> all(count + kParts * kDim);
+      const rope_tensor given = Tensor(x.data(), ROPE_DTYPE_F32, kHeads);
+      rope_norm norm = ROPE_INIT(rope_norm);
+      norm.kind = ROPE_NORM_KIND_RMS;
+      norm.eps = 1e-6;
+      norm.weight = weight.data();
+      norm.weight_dtype = ROPE_DTYPE_F32;
+      norm.x = &given;
+      norm.weight_grad = all.data() + count;
+      norm.grad_parts = kParts;
+      rope_fused fused = ROPE_INIT(rope_fused);
+      fused.k_norm = &norm;
+      rope_qk_args args = Args(batch, kTokens);
+      args.operation = ROPE_OPERATION_BACKWARD;
+      args.positions = positions;
+      args.k = Tensor(gradient.data(), ROPE_DTYPE_F32, kSums * kHeads);
+      args.k_out = Tensor(all.data(), ROPE_DTYPE_F32, kHeads);
+      args.fused = &fused;
+      EXPECT_OK(rope_apply_qk(context.get(), &args));
+      return all;
+    };
+    const std::vector<float> shared = gradients(pair.repeated);
+    EXPECT_EQ(shared, gradients(pair.spelt));
+    EXPECT_NE(shared, std::vector<float>(shared.size()));
+  }
+}
+
 // Of a context with an end: the position that is too large is found, and its batch row.
 TEST(BatchRepeat, PositionsBeyondTheEndAreFound) {
   rope_config config = Config(kDim);

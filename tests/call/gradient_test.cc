@@ -158,15 +158,19 @@ TEST_P(GradientTest, RandomCallsHaveTheBitsOfTheReference) {
   }
 }
 
-// A call in f32 without gaps: q of kTokens tokens with a norm, and what is known of it in doubles.
+// A call in f32 without gaps: q of kTokens tokens with a norm, each of its heads `repeats` times in
+// the output, and what is known of it in doubles.
 struct Example {
   static constexpr int kDim = 20, kHeads = 3, kTokens = 2, kPairs = kDim / 2;
   static constexpr int kCount = kTokens * kHeads * kDim;
+  const int repeats;
   rope_config config;
   rope_norm norm = ROPE_INIT(rope_norm);
   std::vector<float> x, weights, biases, cos, sin, gradient;
 
-  Example(rope_norm_kind kind, rope_norm_span span, rope_pairing pairing, bool weights_by_head) {
+  Example(rope_norm_kind kind, rope_norm_span span, rope_pairing pairing, bool weights_by_head,
+          int repeats)
+      : repeats(repeats) {
     Random random(static_cast<uint64_t>(kind * 100 + span * 10 + pairing));
     config = Config(kDim, pairing);
     const auto fill = [&](std::vector<float>* values, int count) {
@@ -174,7 +178,7 @@ struct Example {
         values->push_back(static_cast<float>(random.Pick(-4000, 4000)) / 2048.0f + 0.1f);
       }
     };
-    fill(&x, kCount), fill(&gradient, kCount), fill(&cos, kTokens * kPairs);
+    fill(&x, kCount), fill(&gradient, repeats * kCount), fill(&cos, kTokens * kPairs);
     fill(&sin, kTokens * kPairs), fill(&weights, kHeads * kDim), fill(&biases, kHeads * kDim);
     norm.kind = kind;
     norm.span = span;
@@ -213,8 +217,11 @@ struct Example {
         for (int p = 0; p < kPairs; ++p) {
           const Channels c = ChannelsOfPair(config, ROPE_OPERATION_FORWARD, p);
           const double a = cos[token * kPairs + p], b = sin[token * kPairs + p];
-          loss += (n[c.in0] * a - n[c.in1] * b) * gradient[head + c.out0];
-          loss += (n[c.in1] * a + n[c.in0] * b) * gradient[head + c.out1];
+          for (int r = 0; r < repeats; ++r) {
+            const float* const of_repeat = &gradient[repeats * head + r * kDim];
+            loss += (n[c.in0] * a - n[c.in1] * b) * of_repeat[c.out0];
+            loss += (n[c.in1] * a + n[c.in0] * b) * of_repeat[c.out1];
+          }
         }
       }
     }
@@ -232,7 +239,8 @@ TEST_P(GradientTest, AreThoseOfCentralDifferences) {
     for (int n = 0; n < 3 * 4; ++n) {
       const rope_norm_span span = n / 3 / 2;
       const rope_pairing pairing = n % 3 + 1;
-      Example example(kind, span, pairing, n / 3 % 2 == 1 || span == ROPE_NORM_SPAN_ALL_HEADS);
+      Example example(kind, span, pairing, n / 3 % 2 == 1 || span == ROPE_NORM_SPAN_ALL_HEADS,
+                      n % 2 + 1);
       SCOPED_TRACE("kind " + std::to_string(kind) + ", case " + std::to_string(n));
       const int rows = example.norm.weight_stride_head != 0 ? Example::kHeads : 1;
       std::vector<float> dx(Example::kCount), dw(rows * Example::kDim), db(rows * Example::kDim);
@@ -249,7 +257,7 @@ TEST_P(GradientTest, AreThoseOfCentralDifferences) {
       args.operation = ROPE_OPERATION_BACKWARD;
       args.fused = &fused;
       args.cos_sin = &cos_sin;
-      args.q = Tensor(example.gradient.data(), ROPE_DTYPE_F32, Example::kHeads);
+      args.q = Tensor(example.gradient.data(), ROPE_DTYPE_F32, example.repeats * Example::kHeads);
       args.q_out = Tensor(dx.data(), ROPE_DTYPE_F32, Example::kHeads);
       const Context context = Create(example.config);
       ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
@@ -272,6 +280,91 @@ TEST_P(GradientTest, AreThoseOfCentralDifferences) {
       if (norm.weight_grad != nullptr) expect(dw, &ws);
       if (norm.bias_grad != nullptr) expect(db, &bs);
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The gradient of a packed projection: q, k and v side by side in one row for each token, in the
+// gradient as in what was given, each with a norm. Alone they have the same bits, and between the
+// rows nothing is written.
+TEST_P(GradientTest, OfPackedQkvAreThoseOfEachAlone) {
+  constexpr int kDim = 32, kQ = 4, kOthers = 2, kTokens = 9, kGap = 5;
+  constexpr int kRow = (kQ + 2 * kOthers) * kDim + kGap;
+  struct Part {
+    int first, heads;
+  };
+  constexpr Part kParts[] = {{0, kQ}, {kQ, kOthers}, {kQ + kOthers, kOthers}};
+  for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+    Random random(static_cast<uint64_t>(dtype));
+    const int size = SizeOf(dtype);
+    std::vector<char> x(static_cast<size_t>(kTokens * kRow * size)), gradient = x;
+    std::vector<float> weight(kDim);
+    for (std::vector<char>* values : {&x, &gradient}) {
+      for (int i = 0; i < kTokens * kRow; ++i) {
+        WriteElement(dtype, values->data() + i * size, random.Pick(-999, 999) / 256.0);
+      }
+    }
+    for (float& w : weight) w = random.Pick(-999, 999) / 256.0f;
+    const Context context = Create(Config(kDim));
+    const auto part = [&](std::vector<char>* of, const Part& p) {
+      rope_tensor t = Tensor(of->data() + p.first * kDim * size, dtype, p.heads);
+      SetStrides(&t, 0, kRow, kDim);
+      return t;
+    };
+    // Of those that are named, into `gradient` itself.
+    const auto apply = [&](bool q, bool k, bool v, std::vector<char>* to,
+                           std::vector<float>* grad) {
+      rope_tensor xs[3];
+      rope_norm norms[3];
+      grad->assign(3 * kDim, 0.0f);
+      for (int i = 0; i < 3; ++i) {
+        xs[i] = part(&x, kParts[i]);
+        norms[i] = ROPE_INIT(rope_norm);
+        norms[i].kind = ROPE_NORM_KIND_RMS;
+        norms[i].rounding = ROPE_NORM_ROUNDING_ROUNDED;
+        norms[i].eps = 1e-6;
+        norms[i].weight = weight.data();
+        norms[i].weight_dtype = ROPE_DTYPE_F32;
+        norms[i].x = &xs[i];
+        norms[i].weight_grad = grad->data() + i * kDim;
+        norms[i].grad_parts = 1;
+      }
+      rope_fused fused = ROPE_INIT(rope_fused);
+      rope_qk_args args = Args(1, kTokens);
+      args.operation = ROPE_OPERATION_BACKWARD;
+      args.positions = Offset(100);
+      args.fused = &fused;
+      if (q) args.q = part(to, kParts[0]), fused.q_norm = &norms[0];
+      if (k) args.k = part(to, kParts[1]), fused.k_norm = &norms[1];
+      if (v) {
+        fused.v = fused.v_out = part(to, kParts[2]);
+        fused.v.head_dim = fused.v_out.head_dim = xs[2].head_dim = kDim;
+        fused.v_norm = &norms[2];
+      }
+      ASSERT_OK(rope_apply_qk(context.get(), &args));
+    };
+    std::vector<char> packed = gradient, alone = gradient;
+    std::vector<float> grad, grad_alone[3];
+    apply(true, true, true, &packed, &grad);
+    apply(true, false, false, &alone, &grad_alone[0]);
+    apply(false, true, false, &alone, &grad_alone[1]);
+    // A call has q or k: here one that is not kept.
+    std::vector<char> other = gradient;
+    apply(true, false, true, &other, &grad_alone[2]);
+    for (int t = 0; t < kTokens; ++t) {
+      const size_t v = static_cast<size_t>((t * kRow + kParts[2].first * kDim) * size);
+      std::copy_n(&other[v], kOthers * kDim * size, &alone[v]);
+      for (int i = 0; i < kGap * size; ++i) {
+        const size_t gap = static_cast<size_t>(((t + 1) * kRow - kGap) * size + i);
+        ASSERT_EQ(packed[gap], gradient[gap]);
+      }
+    }
+    EXPECT_TRUE(packed == alone) << "dtype " << dtype;
+    EXPECT_FALSE(packed == gradient) << "dtype " << dtype;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(std::equal(&grad[i * kDim], &grad[i * kDim] + kDim, &grad_alone[i][i * kDim]))
+          << "dtype " << dtype << ", weights of "
+          << "qkv"[i];
     }
   }
 }

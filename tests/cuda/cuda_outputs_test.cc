@@ -5,6 +5,8 @@
 #include "device.h"
 #include "gpu/column_cases.h"
 #include "gpu/output_cases.h"
+#include "support/mla_rows.h"
+#include "support/slot_kinds.h"
 
 namespace rope::testing {
 namespace {
@@ -28,6 +30,12 @@ TEST_F(CudaOutputs, EqualTheCpuWithRowsSetsAndSharedPositions) {
 TEST_F(CudaOutputs, MovesOfCodesEqualTheDefinitionByteForByte) {
   RunMovesOfCodes(static_cast<uint64_t>(Cases(2000)), &device_);
 }
+
+TEST_F(CudaOutputs, SlotKindsHaveTheBytesOfSlotsThatAreSpeltOut) {
+  ExpectSlotKindsAgree(&device_, Cases(200));
+}
+
+TEST_F(CudaOutputs, RowsOfMlaAreThoseOfTheirEngines) { ExpectMlaRows(&device_); }
 
 }  // namespace
 }  // namespace rope::testing

@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "gpu/machine.h"
+#include "support/machine.h"
 #include "librope/rope.h"
 #include "support/handles.h"
 #include "support/heap.h"

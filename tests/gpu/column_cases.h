@@ -7,6 +7,7 @@
 
 #include "librope/rope.h"
 #include "support/handles.h"
+#include "support/machine.h"
 
 namespace rope::testing {
 

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "librope/rope.h"
-#include "machine.h"
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/gradient_call.h"
 #include "support/handles.h"
+#include "support/machine.h"
 #include "support/random.h"
 #include "support/row_positions.h"
 

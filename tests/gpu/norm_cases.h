@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "librope/rope.h"
-#include "machine.h"
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
+#include "support/machine.h"
 #include "support/norm_call.h"
 #include "support/random.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "librope/rope.h"
-#include "machine.h"
+#include "support/machine.h"
 #include "math/element.h"
 #include "support/convert_call.h"
 #include "support/handles.h"

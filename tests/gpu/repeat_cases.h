@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "librope/rope.h"
-#include "machine.h"
 #include "support/handles.h"
+#include "support/machine.h"
 #include "support/random.h"
 #include "support/row_positions.h"
 

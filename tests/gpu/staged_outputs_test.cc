@@ -12,7 +12,9 @@
 #include "output_cases.h"
 #include "staged_walk.h"
 #include "support/handles.h"
+#include "support/mla_rows.h"
 #include "support/random.h"
+#include "support/slot_kinds.h"
 
 namespace rope::gpu {
 namespace {
@@ -54,6 +56,12 @@ TEST_F(StagedOutputs, MovesOfCodesEqualTheDefinitionByteForByte) {
   constexpr uint64_t kSeeds = 2000;
 #endif
   rope::testing::RunMovesOfCodes(kSeeds, &walker_);
+}
+
+TEST_F(StagedOutputs, RowsOfMlaAreThoseOfTheirEngines) { rope::testing::ExpectMlaRows(&walker_); }
+
+TEST_F(StagedOutputs, SlotKindsHaveTheBytesOfSlotsThatAreSpeltOut) {
+  rope::testing::ExpectSlotKindsAgree(&walker_, 200);
 }
 
 // What no launch can do, and what a device does not do yet: field, value and rule, and nothing is

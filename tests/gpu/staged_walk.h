@@ -19,8 +19,8 @@
 #include "gpu/launch.h"
 #include "gpu/staged.h"
 #include "librope/rope.h"
-#include "machine.h"
 #include "support/handles.h"
+#include "support/machine.h"
 #include "support/random.h"
 #include "walk.h"
 

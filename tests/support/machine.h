@@ -1,7 +1,7 @@
-// Where calls are made that the CPU makes as well: a grid that is walked on the host, or a device.
-// The same cases run on both, so that on a device nothing of a test runs for the first time.
-#ifndef LIBROPE_TESTS_GPU_MACHINE_H_
-#define LIBROPE_TESTS_GPU_MACHINE_H_
+// Where calls are made: the CPU, a grid that is walked on the host, or a device. The same cases run
+// on all, so that on a device nothing of a test runs for the first time.
+#ifndef LIBROPE_TESTS_SUPPORT_MACHINE_H_
+#define LIBROPE_TESTS_SUPPORT_MACHINE_H_
 
 #include <cstddef>
 #include <vector>
@@ -38,6 +38,15 @@ class Machine {
   int launches = 0, gradients = 0;
 };
 
+class CpuMachine : public Machine {
+ public:
+  Context Create(const std::vector<rope_config>& configs) override { return CreateSets(configs); }
+  rope_status Apply(const Context& context, const rope_qk_args& args,
+                    const std::vector<MemorySpan>&, Random*) override {
+    return rope_apply_qk(context.get(), &args);
+  }
+};
+
 }  // namespace rope::testing
 
-#endif  // LIBROPE_TESTS_GPU_MACHINE_H_
+#endif  // LIBROPE_TESTS_SUPPORT_MACHINE_H_
