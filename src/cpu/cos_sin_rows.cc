@@ -231,6 +231,8 @@ void MakeRowBetween(const Plan& plan, const Kernels& kernels, int64_t batch, int
   const int used = RowValues(order, context.pairs);
   (kernels.turn_back != nullptr ? kernels.turn_back : &TurnBack)(from_cos, from_sin, factor, used,
                                                                  cos, sin);
+  if (order != RowOrder::kPerChannel) return;
+  for (int i = 0; i < used; i += 2) sin[i] = -sin[i + 1];  // zeros, too: x - x is +0 in both
 }
 
 // Values that lie `step` apart; those that follow each other in a loop that compilers vectorise.

@@ -18,17 +18,13 @@ class MoveCodesTest : public TargetTest {};
 INSTANTIATE_TARGETS(MoveCodesTest);
 
 TEST_P(MoveCodesTest, EachByteIsThatOfTheDefinition) {
-  const std::vector<rope_config> configs = MoveCodesConfigs();
   int64_t kept = 0, coded = 0;
   const uint64_t seeds = LongTests() ? 60000 : 3000;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     Random r(seed);
-    const rope_config& config = configs[r.Below(static_cast<int64_t>(configs.size()))];
-    rope_config other = config;
-    other.theta = 500000, other.attention_factor = 1.25;
-    const bool two = r.Sometimes(4) && config.scaling != ROPE_SCALING_NOPE;
-    const Context context = two ? CreateSets({config, other}) : Create(config);
-    MoveCodesCall call(config, two ? std::vector<double>{1, 1.25} : std::vector<double>{1}, seed);
+    const std::vector<rope_config> sets = MoveCodesSets(&r);
+    const Context context = CreateSets(sets);
+    MoveCodesCall call(sets, seed);
     const std::vector<char> want = call.Want(context);
     ASSERT_OK(rope_apply_qk(context.get(), &call.args()));
     call.ExpectMemory(want);

@@ -11,6 +11,7 @@
 #include "support/handles.h"
 #include "support/move_call.h"
 #include "support/random.h"
+#include "support/targets.h"
 
 namespace rope::testing {
 namespace {
@@ -59,6 +60,7 @@ TEST(Moves, AreThoseOfGatheredTensors) {
     w.sets = r.Sometimes(4) ? 2 : 1;
     rope_config other = config;
     if (config.scaling != ROPE_SCALING_NOPE) other.theta = 500000, other.attention_factor = 1.25;
+    const OnTarget target(seed);
     const Context context = w.sets == 2 ? CreateSets({config, other}) : Create(config);
     MoveCall call(config, w, seed);
     ExpectAsReference(context, call);

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "librope/rope.h"
-#include "support/machine.h"
 #include "math/element.h"
 #include "support/convert_call.h"
 #include "support/handles.h"
+#include "support/machine.h"
 #include "support/move_codes_call.h"
 #include "support/random.h"
 
@@ -222,19 +222,13 @@ inline uint32_t RunOwnCalls(int cases, Machine* machine) {
 
 // Keys and values in 8 bits that move, come into 8 bits or leave them, in place as well.
 inline void RunMovesOfCodes(uint64_t seeds, Machine* machine) {
-  const std::vector<rope_config> configs = MoveCodesConfigs();
   int64_t kept = 0, coded = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random r(seed);
-    const rope_config& config = configs[r.Below(static_cast<int64_t>(configs.size()))];
-    rope_config other = config;
-    other.theta = 500000, other.attention_factor = 1.25;
-    const bool two = r.Sometimes(4) && config.scaling != ROPE_SCALING_NOPE;
-    const std::vector<rope_config> of_sets =
-        two ? std::vector<rope_config>{config, other} : std::vector<rope_config>{config};
-    const Context cpu = CreateSets(of_sets), device = machine->Create(of_sets);
-    MoveCodesCall call(config, two ? std::vector<double>{1, 1.25} : std::vector<double>{1}, seed);
+    const std::vector<rope_config> sets = MoveCodesSets(&r);
+    const Context cpu = CreateSets(sets), device = machine->Create(sets);
+    MoveCodesCall call(sets, seed);
     const std::vector<char> want = call.Want(cpu);
     ASSERT_OK(machine->Apply(device, call.args(), {SpanOf(call.memory())}, &r));
     call.ExpectMemory(want);

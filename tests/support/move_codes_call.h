@@ -28,10 +28,11 @@ namespace rope::testing {
 // A random call of FORWARD, SHIFT or REROTATE.
 class MoveCodesCall {
  public:
-  // `factors`: the attention factors of the context's sets.
-  MoveCodesCall(const rope_config& config, const std::vector<double>& factors, uint64_t seed)
-      : config_(config), factors_(factors), r_(seed) {
-    span_ = config.rotary_dim != 0 ? config.rotary_dim : config.head_dim;
+  // `sets`: those of the context.
+  MoveCodesCall(const std::vector<rope_config>& sets, uint64_t seed)
+      : config_(sets[0]), sets_of_context_(sets), r_(seed) {
+    axes_ = std::max(config_.axes, 1);
+    span_ = config_.rotary_dim != 0 ? config_.rotary_dim : config_.head_dim;
     batch_ = r_.Pick(1, 2);
     tokens_ = r_.Pick(1, r_.Of({3, 40}));
     args_ = Args(batch_, tokens_);
@@ -97,18 +98,24 @@ class MoveCodesCall {
   void MakePositions() {
     const int64_t count = batch_ * tokens_;
     const bool by_distance = args_.operation == ROPE_OPERATION_SHIFT;
+    for (int64_t i = 0; i < axes_ * count; ++i) {
+      from_ids_.push_back(r_.Pick(0, kLastId));
+      ids_.push_back(by_distance ? r_.Pick(-2000, 2000) : r_.Pick(0, kLastId));
+    }
     for (int64_t i = 0; i < count; ++i) {
-      from_ids_.push_back(r_.Pick(0, 5000));
-      ids_.push_back(by_distance ? r_.Pick(-2000, 2000) : r_.Pick(0, 5000));
-      if (r_.Sometimes(3)) ids_[i] = args_.operation == ROPE_OPERATION_REROTATE ? from_ids_[i] : 0;
+      if (!r_.Sometimes(3)) continue;
+      for (int64_t id = i; id < axes_ * count; id += count) {  // on all axes
+        ids_[id] = args_.operation == ROPE_OPERATION_REROTATE ? from_ids_[id] : 0;
+      }
     }
+    const auto last = static_cast<int>(sets_of_context_.size()) - 1;
     for (int64_t b = 0; b < batch_; ++b) {
-      sets_.push_back(r_.Pick(0, static_cast<int>(factors_.size()) - 1));
-      from_sets_.push_back(r_.Pick(0, static_cast<int>(factors_.size()) - 1));
+      sets_.push_back(r_.Pick(0, last));
+      from_sets_.push_back(r_.Pick(0, last));
     }
-    args_.positions = Ids(ROPE_POSITIONS_IDS_BT, ids_.data());
-    from_ = Ids(ROPE_POSITIONS_IDS_BT, from_ids_.data());
-    if (factors_.size() == 1) return;
+    args_.positions = Ids(ROPE_POSITIONS_IDS_ABT, ids_.data());
+    from_ = Ids(ROPE_POSITIONS_IDS_ABT, from_ids_.data());
+    if (last == 0) return;
     args_.positions.freq_sets = sets_.data();
     from_.freq_sets = from_sets_.data();
   }
@@ -117,12 +124,20 @@ class MoveCodesCall {
   bool Stays(int64_t token) const {
     const int32_t set = sets_[token / tokens_];
     if (config_.scaling == ROPE_SCALING_NOPE) return true;
-    if (args_.operation == ROPE_OPERATION_REROTATE) {
-      return ids_[token] == from_ids_[token] && set == from_sets_[token / tokens_];
+    const int64_t count = batch_ * tokens_;
+    bool same = true, zero = true;
+    for (int64_t id = token; id < axes_ * count; id += count) {
+      same &= ids_[id] == from_ids_[id];
+      zero &= ids_[id] == 0;
     }
-    if (args_.operation == ROPE_OPERATION_SHIFT) return ids_[token] == 0;
-    return ids_[token] == 0 && factors_[set] == 1 &&
-           config_.pairing != ROPE_PAIRING_INTERLEAVED_TO_HALVES;
+    if (args_.operation == ROPE_OPERATION_REROTATE) {
+      return same && set == from_sets_[token / tokens_];
+    }
+    if (args_.operation == ROPE_OPERATION_SHIFT) return zero;
+    const rope_config& of = sets_of_context_[set];
+    const bool multiplies = of.scaling == ROPE_SCALING_YARN ||
+                            of.scaling == ROPE_SCALING_LONGROPE || of.attention_factor > 0;
+    return zero && !multiplies && config_.pairing != ROPE_PAIRING_INTERLEAVED_TO_HALVES;
   }
 
   // Numbers from `first` on, in runs, some of them nowhere.
@@ -490,10 +505,12 @@ class MoveCodesCall {
     args_.fused = &fused_;
   }
 
+  static constexpr int kLastId = 4000;  // within LongRoPE's short set
+
   const rope_config config_;
-  const std::vector<double> factors_;
+  const std::vector<rope_config> sets_of_context_;
   Random r_;
-  int span_;
+  int span_, axes_;
   int64_t batch_, tokens_, kept_ = 0, coded_ = 0;
   Way way_;
   rope_qk_args args_;
@@ -507,7 +524,23 @@ class MoveCodesCall {
   std::vector<WrittenNumber> written_;
 };
 
-inline std::vector<rope_config> MoveCodesConfigs() {
+// Frequency sets: one or two, of many kinds.
+inline std::vector<rope_config> MoveCodesSets(Random* r) {
+  static constexpr double kShort[16] = {1, 1, 1, 1, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 2, 2, 2, 2, 2, 2},
+                          kLong[16] = {1, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 32, 32};
+  if (r->Sometimes(8)) {  // across LongRoPE's switch
+    rope_config config = Config(32);
+    config.scaling = ROPE_SCALING_LONGROPE;
+    config.table_length = 16;
+    config.short_factor = kShort;
+    config.long_factor = kLong;
+    config.original_max_position_embeddings = 4096;
+    config.factor = 32;
+    config.seq_len = 4096;
+    rope_config beyond = config;
+    beyond.seq_len = 4097;
+    return {config, beyond};
+  }
   std::vector<rope_config> configs = {Config(32), Config(32, ROPE_PAIRING_INTERLEAVED), Config(64)};
   for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED_TO_HALVES}) {
     configs.push_back(Config(24, pairing));
@@ -527,7 +560,18 @@ inline std::vector<rope_config> MoveCodesConfigs() {
     configs.push_back(Config(48));
     configs.back().rounding = rounding;
   }
-  return configs;
+  configs.push_back(Config(64));
+  configs.back().scaling = ROPE_SCALING_YARN;
+  configs.back().factor = 4;
+  configs.back().original_max_position_embeddings = 1024;
+  configs.push_back(Config(48));
+  configs.back().axes = 3;
+  for (int axis = 0; axis < 3; ++axis) configs.back().mrope_section[axis] = 8;
+  const rope_config config = configs[r->Below(static_cast<int64_t>(configs.size()))];
+  if (config.scaling == ROPE_SCALING_NOPE || !r->Sometimes(4)) return {config};
+  rope_config other = config;
+  other.theta = 500000, other.attention_factor = 1.25;
+  return {config, other};
 }
 
 }  // namespace rope::testing

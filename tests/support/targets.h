@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -19,6 +20,17 @@ class TargetTest : public ::testing::TestWithParam<const cpu::Kernels*> {
   void SetUp() override { setenv("LIBROPE_CPU_TARGET", GetParam()->target, 1); }
   void TearDown() override { unsetenv("LIBROPE_CPU_TARGET"); }
   const cpu::Kernels& kernels() const { return *GetParam(); }
+};
+
+// The same while it lives: target number n of all, over and over.
+class OnTarget {
+ public:
+  explicit OnTarget(uint64_t n) {
+    const auto& all = cpu::ListKernels();
+    setenv("LIBROPE_CPU_TARGET", all[n % all.size()]->target, 1);
+  }
+  ~OnTarget() { unsetenv("LIBROPE_CPU_TARGET"); }
+  OnTarget(const OnTarget&) = delete;
 };
 
 inline std::string TargetName(const ::testing::TestParamInfo<const cpu::Kernels*>& info) {
