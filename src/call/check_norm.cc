@@ -143,8 +143,9 @@ rope_status CheckWeights(const Call& call, const char* name, const rope_norm& n,
   }
   if (!IsDtype(n.weight_dtype)) {
     if (n.weight_dtype == 0) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s->weight_dtype (0) is required with weight",
-                  call.function, name);
+      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                  "%s: %s->weight_dtype (0) is required by %s, which has weights", call.function,
+                  name, kind);
     }
     return Fail(ROPE_ERROR_UNSUPPORTED,
                 "%s: %s->weight_dtype (%s) must be F32, F16 or BF16 in this version", call.function,

@@ -113,7 +113,7 @@ const Bad kBad[] = {
     {"no weight_dtype",
      [](Call* c) { c->norm.weight_dtype = 0; },
      kInvalid,
-     {"q_norm->weight_dtype (0) is required with weight"}},
+     {"q_norm->weight_dtype (0) is required by ROPE_NORM_KIND_RMS, which has weights"}},
     {"unknown weight_dtype",
      [](Call* c) { c->norm.weight_dtype = 4; },
      kUnsupported,

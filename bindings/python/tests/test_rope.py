@@ -398,6 +398,13 @@ def test_messages_have_pythons_words():
         rope.apply(q, 0, cu_seqlens=np.array([0, 4], np.int32))
     with pytest.raises(ValueError, match="^Pool: threads"):
         librope.Pool(-1)
+    rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", layout="thd", rounding="eager")
+    norms = librope.Norms(q=librope.Norm(np.ones(8, np.float32), kind="rms", eps=1e-6))
+    with pytest.raises(NotImplementedError) as refused:
+        rope.apply_qk(q.astype(np.float16), None, 0, norms=norms)
+    for says in ("norms.q.rounding ('float32') must be 'rounded' or 'eager'", "(the Rope's rounding)",
+                 "the Rope's rounding must be 'float32'"):  # fmt: skip
+        assert says in str(refused.value)
 
 
 def test_every_field_is_documented_and_typed():

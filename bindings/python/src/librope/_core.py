@@ -96,9 +96,9 @@ _PATHS = re.compile(
 )
 _SLOTS = re.compile(r"\bslots_i(?:32|64)\b")
 _DTYPE = re.compile(r"\bROPE_DTYPE_(\w+)")
-# As the value of a field, in brackets, or as a keyword.
+# As the value of a field, in brackets or as one that it must have, or as a keyword.
 _CHOICES = re.compile(
-    r"(\()?\bROPE_(?:NORM_)?(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION|KIND|SPAN|ORDER)_(\w+)"
+    r"(\(|must be )?\bROPE_(?:NORM_)?(PAIRING|SCALING|ANGLE|ROUNDING|LAYOUT|OPERATION|KIND|SPAN|ORDER)_(\w+)"
 )
 _NORMS = re.compile(r"\b([qkv])_norm(?:(->|_)|\b)")
 _SCALES = re.compile(r"\b(?:(cache|source)->([kv])|([qkv]|rest)_out)\.scale\b(->)?")
@@ -117,8 +117,11 @@ def translated(message: str, who: str | None = None) -> str:
     speaker, colon, text = message.partition(": ")
     if not colon or not speaker.startswith("rope_"):
         return message
+    if speaker.startswith(("rope_apply", "rope_prepared")):
+        text = text.replace("config->", "the Rope's ")
     text = _DTYPE.sub(lambda m: _dtype(m[1]), _PATHS.sub("", text).replace("_norm->x[0]", "_norm->x"))
-    text = _CHOICES.sub(lambda m: f"({m[3].lower()!r}" if m[1] else f"{m[2].lower()}={m[3].lower()!r}", text)
+    text = _CHOICES.sub(lambda m: (m[1] or f"{m[2].lower()}=") + repr(m[3].lower()), text)
+    text = text.replace("must be ROUNDED or EAGER", "must be 'rounded' or 'eager'")
     text = _SCALES.sub(lambda m: (f"{m[1]}.{m[2]}_scale" if m[1] else f"scales.{m[3]}") + ("." if m[4] else ""), text)
     text = text.replace("cache->", "cache.").replace("source->", "source.")
     text = _MEMORY.sub(r"cache.\1", _SLOTS.sub("slots", text))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from . import _arrays, _core
 from ._backward import Differentiator
 from ._bound import Bound
-from ._call import Call, checked_layout, library_of, outputs
+from ._call import Call, Caller, checked_layout, library_of, outputs
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
 from ._changes import KnownFields, changed
 from ._config_text import ModelText
@@ -19,6 +19,7 @@ from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS, load
 from ._immutable import Immutable
 from ._kv_cache import KVCache, checked
+from ._move import Mover
 from ._norm import Norms, checked_norms
 from ._pool import Pool
 from ._prepare import Preparer
@@ -578,6 +579,13 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
                 framework = load(library)
                 return framework.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
         return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
+
+
+# So that Python's own messages, of missing arguments for instance, name the class that a user knows.
+for _part in (Mover, Caller, Preparer, Differentiator):
+    for _method in vars(_part).values():
+        if callable(_method) and not isinstance(_method, type):
+            _method.__qualname__ = f"Rope.{_method.__name__}"
 
 
 def _rebuild(configs: Sequence[Mapping[str, Any]], layout: Layout, follows: Sequence[str] = ()) -> Rope:
