@@ -1,7 +1,8 @@
 // A step of an engine: q turns in place, k turns into the pages of a cache, v is copied there;
 // where the pages are in 8 bits, both are coded, by one given scale or by one for each head. Beside
 // it what does no more than move the same bytes between the same addresses (q by a sweep, k and v
-// by copies), the rotation in place followed by copies, and the rotation in place alone.
+// by copies), the rotation in place followed by copies or by a call that codes, and the rotation in
+// place alone.
 #include "append.h"
 
 #include <benchmark/benchmark.h>
@@ -25,18 +26,25 @@
 namespace bench {
 namespace {
 
-constexpr int kPageSize = 16, kPages = 1024;  // more slots than the caches hold
-constexpr int kHeads = kKHeads;               // of v, too
+constexpr int kPageSize = 16;
+constexpr int kHeads = kKHeads;  // of v, too
 
 // What the pages hold: elements of q's dtype, or codes.
 enum class Pages { kSame, kGivenE4m3, kComputedI8 };
 constexpr const char* kPagesNames[] = {"", "_to_e4m3", "_to_i8"};
 
+constexpr int64_t kLeastPages = 1024;  // more slots than the caches hold
+
 // What all contenders of a group share.
 struct Step {
   Step(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int64_t tokens)
-      : dtype(dtype), pages(pages), by_heads(by_heads), sequences(sequences), tokens(tokens) {
-    const int64_t all = sequences * tokens, cache_heads = int64_t{kPages} * kPageSize * kHeads;
+      : dtype(dtype),
+        pages(pages),
+        by_heads(by_heads),
+        sequences(sequences),
+        tokens(tokens),
+        page_count(static_cast<int32_t>(std::max(sequences * tokens / kPageSize, kLeastPages))) {
+    const int64_t all = sequences * tokens, cache_heads = int64_t{page_count} * kPageSize * kHeads;
     q = MakeBuffer(dtype, all * kQHeads * kDim);
     k = MakeBuffer(dtype, all * kHeads * kDim);
     v = MakeBuffer(dtype, all * kHeads * kDim);
@@ -45,7 +53,7 @@ struct Step {
     k_scales = MakeBuffer(ROPE_DTYPE_F32, cache_heads);
     v_scales = MakeBuffer(ROPE_DTYPE_F32, cache_heads);
     // Pages in any order. Each sequence has pages of its own.
-    std::vector<int64_t> order(kPages);
+    std::vector<int64_t> order(static_cast<size_t>(page_count));
     std::iota(order.begin(), order.end(), int64_t{0});
     std::shuffle(order.begin(), order.end(), std::mt19937(7));
     size_t next = 0;
@@ -132,6 +140,7 @@ struct Step {
   Pages pages;
   bool by_heads;
   int64_t sequences, tokens;
+  int32_t page_count;
   Buffer q, k, v, k_cache, v_cache, k_scales, v_scales;
   std::vector<int64_t> slots, positions;
 };
@@ -144,6 +153,9 @@ void CopyOrdinary(char* to, const char* from, int64_t bytes) {
 void CopyHalf(char* to, const char* from, int64_t bytes) {
   for (int64_t i = 0; i < bytes / 2; ++i) to[i] = from[2 * i + 1];
 }
+
+// What a call leaves to others.
+enum class Way { kOneCall, kPrepared, kThenCopies, kThenCodes, kInPlace };
 
 void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int64_t tokens) {
   const int64_t all = sequences * tokens;
@@ -160,18 +172,14 @@ void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int
       state.counters["tokens"] = static_cast<double>(all);
     });
   };
-  const auto call = [=](const std::string& contender, bool cached, bool copied, bool kept) {
+  const auto call = [=](const std::string& contender, Way way) {
     add(contender, [=](benchmark::State& state, const Step& step) {
-      rope_config config = ROPE_INIT(rope_config);
-      config.head_dim = kDim;
-      config.theta = 500000;
-      config.pairing = ROPE_PAIRING_HALVES;
-      rope_context* made = nullptr;
-      if (rope_context_create(&config, &made) != ROPE_OK) return state.SkipWithError("no context");
-      const Context context(made);
+      const Context context = Create(ROPE_PAIRING_HALVES, ROPE_SCALING_DEFAULT),
+                    nope = Create(ROPE_PAIRING_HALVES, ROPE_SCALING_NOPE);
+      if (context == nullptr || nope == nullptr) return state.SkipWithError("no context");
       rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
       cache.kind = ROPE_SLOTS_MAPPED;
-      cache.pages = kPages;
+      cache.pages = step.page_count;
       cache.page_size = kPageSize;
       cache.slots_i64 = step.slots.data();
       cache.slots_length = all;
@@ -182,12 +190,14 @@ void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int
       rope_fused fused = ROPE_INIT(rope_fused);
       fused.cache = &cache;
       fused.v = step.Described(step.v.get(), kHeads, ROPE_LAYOUT_BSHD);
-      rope_qk_args args = step.Args();
-      if (cached) args.fused = &fused;
+      rope_qk_args args = step.Args(), stored = args;
+      stored.q = rope_tensor{};
+      stored.fused = &fused;
+      if (way == Way::kOneCall || way == Way::kPrepared) args.fused = &fused;
       rope_status status = ROPE_OK;
       Prepared prepared;
       rope_qk_data data = ROPE_INIT(rope_qk_data);
-      if (kept) {
+      if (way == Way::kPrepared) {
         data.q = std::exchange(args.q.data, nullptr);
         data.k = std::exchange(args.k.data, nullptr);
         data.v = std::exchange(fused.v.data, nullptr);
@@ -202,18 +212,23 @@ void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int
         prepared.reset(made_once);
       }
       for (auto _ : state) {
-        status |=
-            kept ? rope_prepared_apply(prepared.get(), &data) : rope_apply_qk(context.get(), &args);
-        if (copied) step.CopyToSlots(pages == Pages::kSame ? CopyOrdinary : CopyHalf);
+        status |= way == Way::kPrepared ? rope_prepared_apply(prepared.get(), &data)
+                                        : rope_apply_qk(context.get(), &args);
+        if (way == Way::kThenCopies) step.CopyToSlots(CopyOrdinary);
+        if (way == Way::kThenCodes) status |= rope_apply_qk(nope.get(), &stored);
         benchmark::ClobberMemory();
       }
       if (status != ROPE_OK) state.SkipWithError(rope_last_error());
     });
   };
-  call("rope", true, false, false);
-  call("rope_prepared", true, false, true);
-  call("rope_then_copies", false, true, false);
-  call("rope_in_place_alone", false, false, false);
+  call("rope", Way::kOneCall);
+  call("rope_prepared", Way::kPrepared);
+  if (pages == Pages::kSame) {
+    call("rope_then_copies", Way::kThenCopies);
+  } else {
+    call("rope_then_codes", Way::kThenCodes);
+  }
+  call("rope_in_place_alone", Way::kInPlace);
   static volatile float one = 1;
   const auto moves = [=](const std::string& contender, const Sweep& sweep, auto copy) {
     add(contender + "_" + sweep.name, [=](benchmark::State& state, const Step& step) {
@@ -248,15 +263,17 @@ void RegisterAppend() {
     for (const bool by_heads : {false, true}) {
       Append(dtype, Pages::kSame, by_heads, 1, 1);
       Append(dtype, Pages::kSame, by_heads, 64, 1);
-      Append(dtype, Pages::kSame, by_heads, 1, 2048);
-      Append(dtype, Pages::kSame, by_heads, 1, 8192);
+      for (const int64_t tokens : {8, 512, 2048, 8192, 32768}) {
+        Append(dtype, Pages::kSame, by_heads, 1, tokens);
+      }
     }
   }
   for (const Pages pages : {Pages::kGivenE4m3, Pages::kComputedI8}) {
     Append(ROPE_DTYPE_BF16, pages, false, 64, 1);
-    Append(ROPE_DTYPE_BF16, pages, false, 1, 2048);
+    for (const int64_t tokens : {1, 8, 512, 2048, 8192, 32768}) {
+      Append(ROPE_DTYPE_BF16, pages, false, 1, tokens);
+    }
     Append(ROPE_DTYPE_BF16, pages, true, 1, 2048);
-    Append(ROPE_DTYPE_BF16, pages, false, 1, 8192);
   }
 }
 
