@@ -3,10 +3,20 @@ package rope_test
 import (
 	"fmt"
 	"log"
+	"math"
 	"slices"
 
 	rope "github.com/librope/librope/bindings/go"
 )
+
+// projected stands for a projection: numbers that depend on layer, sequence, place, and what they are for.
+func projected(layer, sequence, place, what, heads int) []float32 {
+	x := make([]float32, heads*dim)
+	for i := range x {
+		x[i] = float32(math.Sin(float64(1000*layer+100*sequence+3*place+what) + 0.37*float64(i)))
+	}
+	return x
+}
 
 // Append norms q and k as Qwen3 does, turns them, and stores k and v, in one call. Every layer has its own norms.
 // The result is that of a norm, a rotation and a copy.
