@@ -12,6 +12,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod append;
+mod byte_part;
 mod cache;
 mod call;
 mod config;
@@ -44,6 +45,7 @@ mod step;
 mod strides;
 mod tensor;
 
+pub use byte_part::BytePart;
 pub use cache::{KvCache, Pages, Stored};
 pub use call::Call;
 pub use config::{Config, Device};

@@ -178,6 +178,20 @@ impl RawScale {
         Ok(self.scale)
     }
 
+    /// The array at the beginning of these bytes, which an empty slice has described.
+    pub(crate) fn inside(mut self, name: &str, data: *mut u8, len: usize) -> Result<RawScale> {
+        // Of scales that are given the library does not prove that they are apart from the codes.
+        if self.scale.computed == 0 || self.len != 0 {
+            return invalid(format_args!(
+                "{name} has a place among bytes: it must be computed, and described by an empty slice"
+            ));
+        }
+        let size = if self.scale.dtype == DType::E8M0 as i32 { 1 } else { size_of::<f32>() };
+        self.len = len / size;
+        self.scale.data = data.cast();
+        Ok(self)
+    }
+
     /// Scales of the array; of a description 0.
     pub(crate) fn len(&self) -> usize {
         self.len

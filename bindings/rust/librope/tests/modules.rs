@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 31] = [
+const ORDER: [&str; 32] = [
     "enums",
     "error",
     "element",
@@ -24,6 +24,7 @@ const ORDER: [&str; 31] = [
     "context",
     "shard_ids",
     "cache",
+    "byte_part",
     "gradient",
     "call",
     "append",
