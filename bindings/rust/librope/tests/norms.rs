@@ -6,9 +6,9 @@ mod common;
 use common::{Number, Random, refused};
 use librope::half::{bf16, f16};
 use librope::{
-    CacheShape, Call, Config, Context, Element, KvCache, Layer, Norm, NormOrder, NormRounding,
-    Norms, Operation, Pages, Pairing, Positions, Result, Shape, SliceElement, Slots, Step, View,
-    ViewMut,
+    CacheShape, Call, Config, Context, Element, F8E4M3, KvCache, Layer, Norm, NormOrder,
+    NormRounding, Norms, Operation, Pages, Pairing, Positions, Result, Scale, Shape, SliceElement,
+    Slots, Step, View, ViewMut,
 };
 
 const DIM: usize = 64;
@@ -343,4 +343,106 @@ fn prepared_calls_are_lent_their_weights() {
         assert!(refused(call.apply(layer.with_q(&mut q))).contains(words));
     }
     assert!(q == x);
+}
+
+/// Keys and values in 8 bits, with a scale of each group, in pages.
+#[derive(Clone, PartialEq)]
+struct Codes {
+    keys: Vec<F8E4M3>,
+    key_scales: Vec<f32>,
+    values: Vec<i8>,
+    value_scales: Vec<u8>,
+}
+
+const PAGES: [usize; 2] = [6, 4]; // and the slots of each
+
+impl Codes {
+    fn new() -> Codes {
+        let heads = PAGES[0] * PAGES[1] * HEADS[1];
+        Codes {
+            keys: vec![F8E4M3(0x55); heads * DIM],
+            key_scales: vec![-1.0; heads],
+            values: vec![99; heads * DIM],
+            value_scales: vec![9; heads * 4],
+        }
+    }
+
+    /// What a prepared call describes.
+    fn none() -> Codes {
+        Codes { keys: vec![], key_scales: vec![], values: vec![], value_scales: vec![] }
+    }
+
+    fn cache(&mut self) -> KvCache<'_> {
+        let keys = Pages::nhd(&mut self.keys, HEADS[1]);
+        let values = Pages::hnd(&mut self.values, HEADS[1]);
+        let of_values = Scale::computed_e8m0(&mut self.value_scales).with_group(16);
+        KvCache::new(PAGES[0], PAGES[1])
+            .with_k(keys.with_scale(Scale::computed(&mut self.key_scales)))
+            .with_v(values.with_scale(of_values))
+    }
+
+    /// How many slots have scales of keys.
+    fn filled(&self) -> usize {
+        self.key_scales.chunks(HEADS[1]).filter(|heads| heads[0] >= 0.0).count()
+    }
+}
+
+/// Those of Qwen3, or of OLMo 2, and one of v.
+fn norms_of<'a>(over_all: bool, q: &'a [bf16], k: &'a [bf16]) -> Norms<'a> {
+    let of = |weight: &'a [bf16]| {
+        let norm = Norm::rms(weight, EPS).with_rounding(NormRounding::Eager);
+        if over_all { norm.over_all_heads() } else { norm }
+    };
+    let of_v = Norm::rms_plain(EPS).with_rounding(NormRounding::Eager);
+    Norms::new().with_q(of(q)).with_k(of(k)).with_v(of_v)
+}
+
+/// The step of an engine whose cache has 8 bits: sequences of different lengths, norms of q, k and v, scales that
+/// are computed, and page tables, once prepared for all layers and once not.
+#[test]
+fn prepared_norms_fill_pages_of_codes_with_the_bits_of_append() {
+    let (turns, mut random) = (rope(Some(10000.0)), Random(31));
+    let (lengths, cu) = ([3, 0, 6], [0, 2, 5, 6]);
+    let table = [4, 2, -1, 5, 0, 3]; // the first page of the second sequence is nowhere
+    let step = Step::new(1, 6, Positions::seq_offsets(&lengths))
+        .with_cu_seqlens(&cu)
+        .with_slots(Slots::paged(&table, 2, &lengths));
+    for over_all in [false, true] {
+        let described = norms_of(over_all, &[], &[]);
+        let mut none = Codes::none();
+        let mut cache = none.cache();
+        let call = Call::new()
+            .with_q(ViewMut::<bf16>::bshd(&mut [], HEADS[0]))
+            .with_k(View::<bf16>::bshd(&[], HEADS[1]))
+            .with_v(View::<bf16>::bshd(&[], HEADS[1]))
+            .with_cache(&mut cache);
+        let call = turns.prepare_call(&step.with_norms(&described), call).unwrap();
+        for _layer in 0..3 {
+            let [q, k, v]: [Vec<bf16>; 3] =
+                [HEADS[0], HEADS[1], HEADS[1]].map(|heads| random.vec(6 * heads * DIM));
+            let [q_weight, k_weight]: [Vec<bf16>; 2] =
+                HEADS.map(|heads| random.vec(if over_all { heads * DIM } else { DIM }));
+
+            let (mut want_q, mut want) = (q.clone(), Codes::new());
+            let norms = norms_of(over_all, &q_weight, &k_weight);
+            turns
+                .append(
+                    &step.with_norms(&norms),
+                    ViewMut::bshd(&mut want_q, HEADS[0]),
+                    View::bshd(&k, HEADS[1]),
+                    View::bshd(&v, HEADS[1]),
+                    &mut want.cache(),
+                )
+                .unwrap();
+            assert_eq!(want.filled(), 3, "those of the other sequences");
+
+            let (mut got_q, mut got) = (q, Codes::new());
+            let layer = Layer::new().with_q(&mut got_q).with_k(&k).with_v(&v);
+            let layer = layer.with_q_norm_weight(&q_weight).with_k_norm_weight(&k_weight);
+            let layer = layer.with_cache_k(&mut got.keys).with_cache_k_scales(&mut got.key_scales);
+            let layer = layer.with_cache_v(&mut got.values);
+            call.apply(layer.with_cache_v_scales(&mut got.value_scales)).unwrap();
+            assert!(got_q == want_q && got == want, "a prepared call has other bits");
+        }
+    }
 }
