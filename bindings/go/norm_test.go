@@ -363,3 +363,84 @@ func TestNormsOfPreparedCallsThatDoNotFit(t *testing.T) {
 		t.Error("a call that was refused has written")
 	}
 }
+
+// codedPages are keys and values in 8 bits with scales that a call computes, in pages.
+type codedPages struct {
+	keys        []F8E4M3
+	keyScales   []float32
+	values      []int8
+	valueScales []uint8
+}
+
+func (p codedPages) cache(pages, pageSize, heads int) *Cache {
+	return &Cache{Pages: pages, PageSize: pageSize,
+		K: NHD(p.keys, heads).Any().WithScale(&Scale{Data: p.keyScales, Computed: true}),
+		V: HND(p.values, heads).Any().WithScale(&Scale{E8M0: p.valueScales, Computed: true, PowerOfTwo: true, Group: 16})}
+}
+
+// The step of an engine whose cache has 8 bits: sequences of different lengths, norms of q, k and v, and page tables,
+// once prepared for all layers and once not.
+func TestPreparedNormsFillPagesOfCodesWithTheBitsOfApply(t *testing.T) {
+	const qHeads, heads, pages, pageSize, tokens = 4, 2, 6, 4, 6
+	c, r := mustNew(t, plain(normDim)), rand.New(rand.NewPCG(31, 8))
+	lengths := []int32{3, 0, 6}
+	step := Step{Batch: 1, Tokens: tokens, Positions: SeqOffsets(lengths), CuSeqlens: []int32{0, 2, 5, 6},
+		Slots: PagedSlots([]int32{4, 2, -1, 5, 0, 3}, 2, lengths)} // the first page of the second sequence is nowhere
+	newPages := func() codedPages {
+		const all = pages * pageSize * heads
+		return codedPages{slices.Repeat([]F8E4M3{0x55}, all*normDim), slices.Repeat([]float32{-1}, all),
+			slices.Repeat([]int8{99}, all*normDim), slices.Repeat([]uint8{9}, all*normDim/16)}
+	}
+	for _, span := range []NormSpan{0, NormSpanAllHeads} { // Qwen3's, and those of OLMo 2
+		norms := func(q, k []BFloat16) *Norms {
+			of := func(weight []BFloat16) *Norm {
+				return &Norm{Kind: NormKindRMS, Eps: 1e-6, Weight: ArrayOf(weight), Span: span, Rounding: NormRoundingEager}
+			}
+			return &Norms{Q: of(q), K: of(k), V: &Norm{Kind: NormKindRMSPlain, Eps: 1e-6, Rounding: NormRoundingEager}}
+		}
+		call := func(q, k, v []BFloat16, memory codedPages) Call {
+			return Call{Q: BSHD(q, qHeads).Any(), K: BSHD(k, heads).Any(), V: BSHD(v, heads).Any(),
+				Cache: memory.cache(pages, pageSize, heads)}
+		}
+		described := step
+		described.Norms = norms([]BFloat16{}, []BFloat16{})
+		prepared, err := PrepareCall(c, call(nil, nil, nil, codedPages{keyScales: []float32{}, valueScales: []uint8{}}), described)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer prepared.Close()
+		for layer := range 3 {
+			q, k := random[BFloat16](r, tokens*qHeads*normDim), random[BFloat16](r, tokens*heads*normDim)
+			v, wantQ := random[BFloat16](r, len(k)), slices.Clone(q)
+			qRows, kRows := 1, 1
+			if span == NormSpanAllHeads {
+				qRows, kRows = qHeads, heads
+			}
+			qWeight, kWeight := random[BFloat16](r, qRows*normDim), random[BFloat16](r, kRows*normDim)
+			want, got, once := newPages(), newPages(), step
+			once.Norms = norms(qWeight, kWeight)
+			if err := Apply(c, call(wantQ, k, v, want), once); err != nil {
+				t.Fatal(err)
+			}
+			filled := 0
+			for head := 0; head < len(want.keyScales); head += heads {
+				if want.keyScales[head] >= 0 {
+					filled++
+				}
+			}
+			if filled != 3 {
+				t.Errorf("%d slots were filled, want 3: those of the other sequences", filled)
+			}
+			err := prepared.Apply(Layer{Q: ArrayOf(q), K: ArrayOf(k), V: ArrayOf(v), CacheK: ArrayOf(got.keys),
+				CacheKScales: ArrayOf(got.keyScales), CacheV: ArrayOf(got.values), CacheVScales: ArrayOf(got.valueScales),
+				QNormWeight: ArrayOf(qWeight), KNormWeight: ArrayOf(kWeight)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(q, wantQ) || !slices.Equal(got.keys, want.keys) || !slices.Equal(got.keyScales, want.keyScales) ||
+				!slices.Equal(got.values, want.values) || !slices.Equal(got.valueScales, want.valueScales) {
+				t.Error("layer", layer, "has other bits")
+			}
+		}
+	}
+}
