@@ -279,6 +279,29 @@ func TestGroupsShareThePositionsOfTheirRow(t *testing.T) {
 		step := Step{Batch: batch * groups, Tokens: callTokens, Positions: positions, BatchRepeat: repeat}
 		return y, ApplyQK(c, BSHD(y, 1), Tensor[float32]{}, step)
 	}
+	// back has the gradients through a norm, of heads that were repeated, and in parts of its weight.
+	grad, weight := random[float32](r, 2*len(x)), random[float32](r, callDim)
+	back := func(positions Positions, repeat int) (out, parts []float32) {
+		out, parts = make([]float32, len(x)), make([]float32, 4*callDim)
+		norm := &Norm{Kind: NormKindRMS, Eps: 1e-5, Weight: ArrayOf(weight), X: BSHD(x, 1).Any(), GradParts: 4, WeightGrad: parts}
+		step := Step{Batch: batch * groups, Tokens: callTokens, Positions: positions, BatchRepeat: repeat,
+			Operation: OperationBackward, Norms: &Norms{K: norm}}
+		if err := ApplyQKTo(c, Tensor[float32]{}, BSHD(out, 1), Tensor[float32]{}, BSHD(grad, 2), step); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(out, 0) || slices.Contains(parts, 0) {
+			t.Error("something was not written")
+		}
+		return out, parts
+	}
+	offsets, everyOffset := []int64{5, 900}, []int64{5, 5, 5, 900, 900, 900}
+	for _, test := range [][2]Positions{{BatchTokenIDs(ids), BatchTokenIDs(every)}, {SeqOffsets(offsets), SeqOffsets(everyOffset)}} {
+		out, parts := back(test[0], groups)
+		wantOut, wantParts := back(test[1], 0)
+		if !slices.Equal(out, wantOut) || !slices.Equal(parts, wantParts) {
+			t.Error("gradients of groups have other positions")
+		}
+	}
 	got, err := turn(BatchTokenIDs(ids), groups)
 	if err != nil {
 		t.Fatal(err)

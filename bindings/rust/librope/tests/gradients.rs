@@ -166,15 +166,38 @@ fn groups_share_the_positions_of_their_row() {
         .copied()
         .collect();
     let apply = |step: &Step<'_>| rope.apply_to_vec(step, View::bshd(&x, HEADS), Layout::Bshd);
+    // Gradients through a norm, of heads that were repeated, and in parts of its weight.
+    let grad: Vec<f32> = Random(9).vec(2 * x.len());
+    let weight: Vec<f32> = Random(10).vec(DIM);
+    let layer = Norms::new().with_k(Norm::rms(&weight, EPS));
+    let backward = |step: &Step<'_>| {
+        let (mut out, mut parts) = (vec![0.0f32; x.len()], vec![0.0f32; 4 * DIM]);
+        let of_k = Gradient::through(View::bshd(&x, HEADS)).with_weight(&mut parts);
+        let call = Call::new()
+            .with_k((View::bshd(&grad, 2 * HEADS), ViewMut::bshd(&mut out, HEADS)))
+            .with_gradients(Gradients::in_parts(4).with_k(of_k));
+        let step = step.with_norms(&layer).with_operation(Operation::Backward);
+        rope.apply_call(&step, call).unwrap();
+        assert!(out.iter().chain(&parts).all(|&x| x != 0.0), "something was not written");
+        (out, parts)
+    };
+    let compare = |grouped: &Step<'_>, plain: &Step<'_>| {
+        assert!(apply(grouped).unwrap() == apply(plain).unwrap());
+        let [grouped, plain] = [grouped, plain].map(|s| s.with_operation(Operation::Backward));
+        assert!(apply(&grouped).unwrap() == apply(&plain).unwrap(), "backward");
+        assert!(backward(&grouped) == backward(&plain), "backward through a norm");
+    };
     let grouped = Step::new(rows, TOKENS, Positions::batch_tokens(&ids)).with_batch_repeat(groups);
     let plain = Step::new(rows, TOKENS, Positions::batch_tokens(&every));
-    assert!(apply(&grouped).unwrap() == apply(&plain).unwrap());
+    compare(&grouped, &plain);
+    let backward_of = |step: &Step<'_>| apply(&step.with_operation(Operation::Backward)).unwrap();
+    assert!(backward_of(&plain) != apply(&plain).unwrap(), "backward is not forward");
     let offsets = [5i64, 900];
     let plain_offsets: Vec<i64> = offsets.iter().flat_map(|&o| [o; 3]).collect();
     let grouped =
         Step::new(rows, TOKENS, Positions::seq_offsets(&offsets)).with_batch_repeat(groups);
     let plain = Step::new(rows, TOKENS, Positions::seq_offsets(&plain_offsets));
-    assert!(apply(&grouped).unwrap() == apply(&plain).unwrap());
+    compare(&grouped, &plain);
     let odd = Step::new(rows, TOKENS, Positions::Offset(0)).with_batch_repeat(4);
     assert!(refused(apply(&odd)).contains("batch_repeat (4) must be 0 or a divisor of batch (6)"));
     let rows_of =
