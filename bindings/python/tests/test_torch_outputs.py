@@ -226,3 +226,70 @@ def test_what_pytorch_has_to_see():
     assert torch.equal(out, ROPE.apply(q, 5).round().clamp(-128, 127).to(torch.int8))
     with pytest.raises(NotImplementedError, match="prepared calls have no gradient"):
         call.apply_qk(q, k, out=(out, k), scales=Scales(q=Scale(data=data.clone().requires_grad_())))
+
+
+def in_float64(x, positions, weight=None):
+    """Normed, if there is a weight, and turned."""
+    if weight is not None:
+        x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * weight
+    cos, sin = (t.double()[:, None] for t in ROPE.cos_sin(positions, format="full_halves"))
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat((-b, a), -1) * sin
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("way", ["before", "after"])
+def test_gradients_of_one_key_for_all_heads(way, compiled, dtype, normed):
+    """Where out= would repeat heads, expand() does, before the call or behind it, and its gradient adds them up."""
+    torch.manual_seed(1)
+    heads, positions = 8, torch.arange(5, 5 + TOKENS)
+    q, k = (torch.randn(2, TOKENS, n, DIM).to(dtype) for n in (heads, 1))
+    weight = torch.randn(DIM).to(dtype)
+    outer = torch.randn(2, TOKENS, heads, DIM).to(dtype)
+    leaves = [x.requires_grad_() for x in ((k, weight) if normed else (k,))]
+
+    def turned(k, weight=None):
+        norms = None if weight is None else Norms(k=Norm(weight, kind="rms", eps=1e-5))
+        if way == "before":
+            return ROPE.apply_qk(q, k.expand(-1, -1, heads, -1), positions, norms=norms)[1]
+        return ROPE.apply_qk(q, k, positions, norms=norms)[1].expand(-1, -1, heads, -1)
+
+    torch._dynamo.reset()
+    run = torch.compile(turned, fullgraph=True, backend="aot_eager") if compiled else turned
+    found = run(*leaves)
+    got = torch.autograd.grad(found, leaves, outer)
+    norms = Norms(k=Norm(weight.detach(), kind="rms", eps=1e-5)) if normed else None
+    with torch.no_grad():
+        want = ROPE.apply_qk(q, k, positions, norms=norms, out=(None, torch.empty_like(q)))[1]
+    assert torch.equal(found, want)
+
+    wide = [x.detach().double().requires_grad_() for x in leaves]
+    exact = in_float64(wide[0], positions, *wide[1:])
+    sums = torch.autograd.grad(exact, wide, outer.double().sum(2, keepdim=True))
+    for a, b in zip(got, sums, strict=True):
+        assert (a - b).abs().max() <= (2e-6 if dtype == torch.float32 else 2.0**-7) * b.abs().max()
+
+
+def test_gradients_of_a_norm_of_v():
+    """By a Rope without rotation, in a call of its own; together with q and k, where v needs out=, it is refused."""
+    torch.manual_seed(2)
+    q, k, v, _ = inputs()
+    weight, outer = torch.randn(DIM).requires_grad_(), torch.randn_like(v)
+    norm = Norm(weight, kind="rms", eps=1e-5)
+    leaf = v.clone().requires_grad_()
+    nope = librope.Rope(head_dim=DIM, scaling="nope", layout="bshd")
+    found = nope.apply(leaf, 0, norms=Norms(norm))
+    got = torch.autograd.grad(found, (leaf, weight), outer)
+    with torch.no_grad():
+        want = torch.empty_like(v)
+        ROPE.apply_qk(q, k, 5, v=v, norms=Norms(v=norm), out=(None, None, want))
+    assert torch.equal(found, want)
+    wide = v.double().requires_grad_(), weight.detach().double().requires_grad_()
+    exact = wide[0] * torch.rsqrt(wide[0].square().mean(-1, keepdim=True) + 1e-5) * wide[1]
+    for a, b in zip(got, torch.autograd.grad(exact, wide, outer.double()), strict=True):
+        assert (a - b).abs().max() <= 2e-6 * b.abs().max()
+    for arguments in (dict(v=leaf), dict(v=v, norms=Norms(v=norm))):
+        with pytest.raises(NotImplementedError, match="no gradient goes through v=, cache=, rest= and out="):
+            ROPE.apply_qk(q, k, 5, out=(None, None, want), **arguments)
