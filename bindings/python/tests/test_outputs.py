@@ -147,63 +147,120 @@ def test_backward_adds_the_gradients_of_repeated_heads():
     assert (out == ROPE.apply(summed, 5, operation="backward")).all()
 
 
-# Rows of MLA: latent of 512, key of 64 that turns, and what stands between and behind them, in bytes.
-ROWS = {
-    656: "512 e4m3, 4 scales of f32, 64 of bf16", 584: "448 e4m3, 64 of bf16, 7 e8m0 and one of padding",
-    576: "448 e4m3, 64 of bf16", 528: "512 e4m3, 16 e8m0", 132: "128 e4m3, one scale of f32",
-}  # fmt: skip
+# Rows of caches of MLA, as engines lay them out: those of tests/call/mla_rows_test.cc.
 MLA = Rope(head_dim=64, theta=1e4, pairing="interleaved", layout="td")
-SLOTS = np.array([5, -1, 3], np.int64)
+PAGES, PAGE_SIZE, IN_ROWS = 4, 16, 37
+SLOTS = np.array([-1 if t == 20 else (29 * t + 5) % (PAGES * PAGE_SIZE) for t in range(IN_ROWS)], np.int64)
+STORED = SLOTS >= 0
 
 
-def rows_of(size, pages=2, page_size=4):
-    rows = np.full((pages, page_size, size), 99, np.uint8)
-
-    def part(begin, end, dtype):
-        return rows[..., begin:end].view(dtype)
-
-    return rows, part
+def latent(channels, seed=0):
+    """bf16 of one head a token, of many sizes."""
+    rng = np.random.default_rng(channels + seed)
+    return (rng.standard_normal((IN_ROWS, channels)) * np.exp2(rng.integers(-9, 4, (IN_ROWS, 1)))).astype(BF16)
 
 
-def latent(channels, dtype=BF16):
-    return np.random.default_rng(1).standard_normal((TOKENS, channels), np.float32).astype(dtype)
+class Pages:
+    """Bytes of pages, of which tensors of several dtypes are parts."""
+
+    def __init__(self, page_bytes):
+        self.bytes = np.full((PAGES, page_bytes), 0x33, np.uint8)
+
+    def part(self, first, step, width, dtype):
+        """[pages, slots, width]: from byte `first` of a page on, with `step` bytes from slot to slot."""
+        dtype = np.dtype(dtype)
+        strides = (self.bytes.shape[1], step, dtype.itemsize)
+        return np.ndarray((PAGES, PAGE_SIZE, width), dtype, self.bytes, first, strides)
 
 
-@pytest.mark.parametrize("size", ROWS, ids=str)
+def put(part, values):
+    """What the call has to write there: bytes of [tokens, ..]."""
+    pages, slots = np.divmod(SLOTS[STORED], PAGE_SIZE)
+    part[pages, slots] = values.view(part.dtype)[STORED]
+
+
+def turned_keys(key):
+    return MLA.apply(key.astype(np.float32), 5).astype(BF16)
+
+
+@pytest.mark.parametrize("size", [656, 528, 584])
 def test_rows_of_mla(size):
-    """Latent, scales and key of a token share a row of the cache, which is filled in one call."""
-    rows, part = rows_of(size)
-    want, want_part = rows_of(size)
-    key = latent(64)
-    turned = MLA.apply(key.astype(np.float32), 5)
-    c = {656: 512, 584: 448, 576: 448, 528: 512, 132: 128}[size]
-    values, stored = latent(c), SLOTS[SLOTS >= 0]
-    v = values.astype(np.float32)
-    wide = {656: 128, 528: 32, 132: 128}.get(size, 64)
-    f32 = size in (656, 132)
-    scale = computed(v, "float8_e4m3fn", wide, 1e-4)
-    scale = scale if f32 else np.exp2(np.ceil(np.log2(scale)))
-    at = {656: (512, 528), 584: (576, 583), 528: (512, 528), 132: (128, 132)}.get(size)
-    if at is None:  # scales apart from the rows
-        data, want_data = (np.zeros((2, 4, 7), ml_dtypes.float8_e8m0fnu) for _ in range(2))
-    else:
-        kind = np.float32 if f32 else ml_dtypes.float8_e8m0fnu
-        data, want_data = part(*at, kind), want_part(*at, kind)
-    v_scale = Scale(data=data, computed=True, group=wide, power_of_two=not f32, min_scale=1e-4)
-    k_at = {656: (528, 656), 584: (448, 576), 576: (448, 576)}.get(size)
-    k_memory = None if k_at is None else part(*k_at, BF16)
-    cache = KVCache(k_memory, part(0, c, E4M3), layout="nd", v_scale=v_scale, slots=SLOTS)
-    q = latent(64)
-    MLA.apply_qk(q, key, 5, v=values, cache=cache, out=(None, None if k_at else np.empty_like(key)))
-    slot = lambda x: x.reshape(8, -1) if x.flags.c_contiguous else x  # noqa: E731
-    for token, n in ((0, stored[0]), (2, stored[1])):
-        page, place = divmod(int(n), 4)
-        want_part(0, c, np.uint8)[page, place] = coded(v[token], np.repeat(scale[token], wide), "float8_e4m3fn")
-        want_data[page, place] = scale[token].astype(want_data.dtype)
-        if k_at:
-            want_part(*k_at, BF16)[page, place] = turned[token].astype(BF16)
-    assert (rows == want).all()
-    assert (slot(bits(data)) == slot(bits(want_data))).all()
+    """656, FlashMLA: a latent of 512 e4m3, four scales of f32, the key that turns, 64 bf16. 528: the same with keys
+    apart. 584, DeepSeek-V4: 448 e4m3 and the key in rows of 576, and behind those of a page 8 bytes for each, seven
+    scales of e8m0. The scales are powers of two; a call fills all of it."""
+    channels, group = (448, 64) if size == 584 else (512, 128)
+    kind = np.dtype(ml_dtypes.float8_e8m0fnu if size == 584 else np.float32)
+    row = 576 if size == 584 else size
+    scales_at = (PAGE_SIZE * 576, 8) if size == 584 else (512, size)
+
+    def parts():
+        pages = Pages(PAGE_SIZE * size)
+        apart = Pages(PAGE_SIZE * 128)
+        keys = apart.part(0, 128, 64, BF16) if size == 528 else pages.part(528 if size == 656 else 448, row, 64, BF16)
+        return pages, apart, keys, pages.part(0, row, channels, E4M3), pages.part(*scales_at, channels // group, kind)
+
+    pages, apart, keys, values, data = parts()
+    want, want_apart, *wanted = parts()
+    key, v = latent(64), latent(channels, 1)
+    scale = np.exp2(np.ceil(np.log2(computed(v.astype(np.float32), "float8_e4m3fn", group, 1e-4))))
+    put(wanted[0], turned_keys(key))
+    put(wanted[1], coded(v.astype(np.float32), np.repeat(scale, group, -1), "float8_e4m3fn"))
+    put(wanted[2], scale.astype(kind))
+    v_scale = Scale(data=data, computed=True, group=group, power_of_two=True, min_scale=1e-4)
+    cache = KVCache(keys, values, layout="nd", v_scale=v_scale, slots=SLOTS)
+    for _ in range(2):  # the second call goes a short way
+        pages.bytes[...] = apart.bytes[...] = 0x33
+        MLA.apply_qk(latent(64, 2), key, 5, v=v, cache=cache)
+        assert (pages.bytes == want.bytes).all() and (apart.bytes == want_apart.bytes).all()
+    assert (apart.bytes != 0x33).any() == (size == 528)
+
+
+def test_rows_of_mla_with_one_scale():
+    """576: latent and key in e4m3, by a scale that is given. A key is rounded before it is quantised, as by a kernel
+    behind that of the rotation."""
+    pages, want = Pages(PAGE_SIZE * 576), Pages(PAGE_SIZE * 576)
+    key, v = latent(64), latent(512, 1)
+    put(want.part(0, 576, 512, E4M3), coded(v.astype(np.float32), 0.25, "float8_e4m3fn"))
+    put(want.part(512, 576, 64, E4M3), coded(turned_keys(key).astype(np.float32), 0.25, "float8_e4m3fn"))
+    scale = Scale(0.25, round_first=True)
+    cache = KVCache(
+        pages.part(512, 576, 64, E4M3), pages.part(0, 576, 512, E4M3), layout="nd", k_scale=scale, v_scale=scale,
+        slots=SLOTS,
+    )  # fmt: skip
+    for _ in range(2):
+        pages.bytes[...] = 0x33
+        MLA.apply_qk(latent(64, 2), key, 5, v=v, cache=cache)
+        assert (pages.bytes == want.bytes).all()
+
+
+def test_rows_of_an_indexer():
+    """132, DeepSeek-V3.2: keys of 128 channels, layer-normed with a bias, of which the first 64 turn: all rows of e4m3
+    of a page, then a scale in f32 for each."""
+    rope = Rope(head_dim=128, rotary_dim=64, theta=1e4, pairing="halves", layout="td")
+    pages, want = Pages(PAGE_SIZE * 132), Pages(PAGE_SIZE * 132)
+    rng = np.random.default_rng(4)
+    weight, bias = (rng.standard_normal(128).astype(BF16) for _ in range(2))
+    norm = Norm(weight, kind="layer_bias", eps=1e-6, bias=bias, rounding="rounded")
+    key = (latent(128).astype(np.float32) + 0.5).astype(BF16)
+    normed = Rope(head_dim=128, scaling="nope", layout="td").apply(key, 0, norms=Norms(norm))
+    x = key.astype(np.float64)
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+    exact = x * weight.astype(np.float64) + bias.astype(np.float64)
+    np.testing.assert_allclose(normed.astype(np.float64), exact, rtol=2**-8, atol=1e-4)
+
+    wide = rope.apply(normed.astype(np.float32), 5).astype(BF16).astype(np.float32)
+    assert (wide[:, :64] != normed[:, :64]).any(0).all() and (wide[:, 64:] == normed[:, 64:]).all()
+    least = 1e-4 / 448
+    scale = computed(wide, "float8_e4m3fn", 128, least)
+    put(want.part(0, 128, 128, E4M3), coded(wide, scale, "float8_e4m3fn"))
+    put(want.part(PAGE_SIZE * 128, 4, 1, np.float32), scale)
+    data = pages.part(PAGE_SIZE * 128, 4, 1, np.float32)
+    k_scale = Scale(data=data, computed=True, round_first=True, min_scale=least)
+    cache = KVCache(pages.part(0, 128, 128, E4M3), layout="nd", k_scale=k_scale, slots=SLOTS)
+    for _ in range(2):
+        pages.bytes[...] = 0x33
+        rope.apply_qk(latent(128, 2), key, 5, cache=cache, norms=Norms(k=norm))
+        assert (pages.bytes == want.bytes).all()
 
 
 def test_an_absorbed_query_is_rest_beside_what_turns():
@@ -212,7 +269,8 @@ def test_an_absorbed_query_is_rest_beside_what_turns():
     q, rest = heads(8, BF16, 64)[0], heads(8, BF16, 512, seed=5)[0]
     row = filled((TOKENS, 8, 576), E4M3)
     scales = Scales(q=Scale(0.05), rest=Scale(0.05))
-    rope.apply_qk(q, latent(64), 5, rest=rest, out=(row[..., 512:], None, None, row[..., :512]), scales=scales)
+    key, out = heads(1, BF16, 64)[0, :, 0], (row[..., 512:], None, None, row[..., :512])
+    rope.apply_qk(q, key, 5, rest=rest, out=out, scales=scales)
     turned = rope.apply(q.astype(np.float32), 5)
     whole = np.concatenate([rest.astype(np.float32), turned], -1)
     assert (bits(row) == coded(whole, 0.05, "float8_e4m3fn")).all()
