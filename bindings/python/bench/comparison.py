@@ -13,34 +13,40 @@ import time
 
 import torch
 import transformers
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
 import librope
 
 
 def medians(calls, rounds=61, budget=0.002, limit=20.0):
-    """Interleaved; samples short enough that a busy machine disturbs few of them; limit in seconds."""
+    """Interleaved; samples short enough that a busy machine disturbs few of them; limit in seconds. CPU time of
+    the process, so that waiting for a CPU does not count; of several threads, real time."""
+    now = time.perf_counter if torch.get_num_threads() > 1 else time.process_time
     counts = []
     for call in calls:
         for _ in range(3):
             call()
-        start = time.perf_counter()
+        start = now()
         call()
-        counts.append(max(1, int(budget / max(time.perf_counter() - start, 1e-7))))
+        counts.append(max(1, int(budget / max(now() - start, 1e-7))))
     times = [[] for _ in calls]
     end = time.perf_counter() + limit
     for r in range(rounds):
         if r >= 7 and time.perf_counter() > end:
             break
         for i in [(r + j) % len(calls) for j in range(len(calls))]:
-            start = time.perf_counter()
+            start = now()
             for _ in range(counts[i]):
                 calls[i]()
-            times[i].append((time.perf_counter() - start) / counts[i])
+            times[i].append((now() - start) / counts[i])
     return [1e6 * statistics.median(t) for t in times]
 
 
-def compare(measure, describe, tokens):
-    """measure(tokens, dtype, pool): microseconds by name. describe(name, microseconds, all of them): a line."""
+def compare(measure, ratios, tokens):
+    """measure(tokens, dtype, pool): microseconds by name. ratios: the columns behind them, header: a function
+    of the microseconds of a row and of all by name."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tokens", type=int, nargs="+", default=tokens)
@@ -56,8 +62,13 @@ def compare(measure, describe, tokens):
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, {arguments.threads} thread(s)")
+    title = f"torch {torch.__version__}, transformers {transformers.__version__}, {arguments.threads} thread(s)"
+    table = Table("", title=title, box=SIMPLE_HEAD)
+    for header in ("us", *ratios):
+        table.add_column(header, justify="right")
     for dtype, count, times in rows:
-        print(f"\n{dtype}, {count} tokens")
+        table.add_row(f"[bold]{dtype}, {count:,} tokens")
         for name, t in times.items():
-            print(describe(name, t, times))
+            table.add_row(name, f"{t:,.1f}", *[f"{ratio(t, times):.2f}" for ratio in ratios.values()])
+        table.add_section()
+    Console().print(table)

@@ -57,9 +57,7 @@ def measure(tokens, dtype, pool):
         return dict(zip(layers, medians(ways)))
 
 
-def describe(name, t, times):
-    return f"  {name:22} {t:12,.1f} us   x {times['transformers'] / t:6.2f} of transformers"
-
+RATIOS = {"as fast as transformers": lambda t, times: times["transformers"] / t}
 
 if __name__ == "__main__":
-    compare(measure, describe, tokens=[1, 64, 512, 2048])
+    compare(measure, RATIOS, tokens=[1, 64, 512, 2048])
