@@ -1,0 +1,135 @@
+"""QK norm, RoPE, and keys and values into a paged cache: one call beside what engines do in PyTorch, on the CPU.
+
+    python bench/norms_into_cache.py [--threads N] [--tokens N ..] [--json]
+
+A layer of a Qwen3 8B between its projections and its attention: heads of one packed projection
+[tokens, 32 + 8 + 8, 128]; q and k are normed and turned, and k and v go to slots of pages [pages, 16, 8, 128]
+that do not lie in a row. librope does that in one call, q in place. "a table" are the formulas of vLLM's and
+SGLang's code in PyTorch, eager and by Inductor: an RMS norm in float32, rounded to the dtype and multiplied by
+the weight; rows of a table of cosines and sines in the dtype, by position; index_copy_ by slot. Its q is a new
+tensor, so that nothing is copied back. "copy" is neither norm nor rotation: k and v by index_copy_, and q onto
+itself by copy_. Medians of interleaved rounds, in microseconds; before they are timed, all ways have written
+the same q, keys and values within BOUND.
+"""
+
+from __future__ import annotations
+
+import torch
+from comparison import compare, medians
+
+import librope
+
+Q_HEADS, HEADS, DIM, PAGE_SIZE, THETA, EPS, START = 32, 8, 128, 16, 1000000.0, 1e-6, 1000
+
+# Of a difference, in lengths of its pair. A unit is the error of one rounding. bf16: the normed value is on the
+# edge between two for one sum of squares and not for the other (2), so is its product (2 more); a cosine, a
+# product and a sum in the dtype (3), and librope's one rounding; 0.5 for what comes of two errors together.
+# f32: each sum of 128 squares is off by up to 128, half of it in the root (64, twice); six steps around it and
+# two of the rotation (8, twice); 6 for what comes of two together.
+BOUND = {torch.float32: (64 * 2 + 8 * 2 + 6) * 2.0**-24, torch.bfloat16: (2 + 2 + 3 + 1 + 0.5) * 2.0**-8}
+
+
+class Layer:
+    """The tensors of one call; each way works on the same, and returns its q."""
+
+    def __init__(self, tokens, dtype, pool):
+        torch.manual_seed(tokens)
+        self.packed = torch.randn(tokens, Q_HEADS + 2 * HEADS, DIM).to(dtype)
+        self.before = self.packed.clone()
+        self.q, self.k, self.v = self.packed.split([Q_HEADS, HEADS, HEADS], 1)
+        self.weights = [(1 + torch.randn(DIM) / 4).to(dtype) for _ in "qk"]
+        self.positions = torch.arange(START, START + tokens)
+        pages = -(-tokens // PAGE_SIZE) + 8
+        order = torch.randperm(pages)[:, None] * PAGE_SIZE + torch.arange(PAGE_SIZE)
+        self.slots = order.flatten()[:tokens].clone()
+        # Two tensors: Inductor copies two parts of one there and back.
+        self.k_cache, self.v_cache = (torch.zeros(pages, PAGE_SIZE, HEADS, DIM, dtype=dtype) for _ in "kv")
+        self.pool = pool
+        self.rope = librope.Rope(head_dim=DIM, theta=THETA, pairing="halves", layout="thd")
+        self.cache = librope.KVCache(self.k_cache, self.v_cache, layout="nhd", slots=self.slots)
+        self.norms = librope.Norms(*[librope.Norm(w, kind="rms", eps=EPS, rounding="eager") for w in self.weights])
+        self.table = self.rope.cos_sin(torch.arange(START + tokens), format="packed").to(dtype)
+        torch._dynamo.reset()  # one shape at a time, none dynamic
+        self.step_compiled = torch.compile(_norm_rotate_store, dynamic=False, fullgraph=True)
+
+    def fused(self):
+        self.rope.apply_qk_(
+            self.q, self.k, self.positions, v=self.v, cache=self.cache, norms=self.norms, pool=self.pool
+        )
+        return self.q
+
+    def eager(self):
+        return _norm_rotate_store(*self.arguments())
+
+    def compiled(self):
+        return self.step_compiled(*self.arguments())
+
+    def arguments(self):
+        return (self.q, self.k, self.v, *self.weights, self.positions, self.table,
+                self.k_cache, self.v_cache, self.slots)  # fmt: skip
+
+    def copy(self):
+        self.q.copy_(self.before[:, :Q_HEADS])
+        _store(self.k, self.v, self.k_cache, self.v_cache, self.slots)
+        return self.q
+
+    def result(self, way):
+        """What a way has written, from the same input: q and keys as pairs [.., 2, DIM / 2], and values."""
+        self.packed.copy_(self.before)
+        self.k_cache.zero_()
+        self.v_cache.zero_()
+        q, k = (x.float().clone().unflatten(-1, (2, DIM // 2)) for x in (way(), self.k_cache))
+        return q, k, self.v_cache.clone()
+
+
+def _norm(x, weight):
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPS)).to(x.dtype) * weight
+
+
+def _rotate(x, cos, sin):
+    x0, x1 = x.chunk(2, -1)
+    return torch.cat([x0 * cos - x1 * sin, x1 * cos + x0 * sin], -1)
+
+
+def _store(k, v, k_cache, v_cache, slots):
+    k_cache.flatten(0, 1).index_copy_(0, slots, k)
+    v_cache.flatten(0, 1).index_copy_(0, slots, v)
+
+
+def _norm_rotate_store(q, k, v, q_weight, k_weight, positions, table, k_cache, v_cache, slots):
+    cos, sin = (rows[:, None] for rows in table[positions].chunk(2, -1))
+    _store(_rotate(_norm(k, k_weight), cos, sin), v, k_cache, v_cache, slots)
+    return _rotate(_norm(q, q_weight), cos, sin)
+
+
+def _check(name, ours, theirs, bound):
+    for what, x, y in zip(("q", "keys"), ours, theirs):
+        excess = (x - y).abs() - bound * x.norm(dim=-2, keepdim=True)
+        if not (excess <= 0).all():  # nor NaN
+            raise AssertionError(f"{name}: other {what} than librope's")
+    if not torch.equal(ours[2], theirs[2]):
+        raise AssertionError(f"{name}: other values in the cache than librope's")
+
+
+def measure(tokens, dtype, pool):
+    layer = Layer(tokens, dtype, pool)
+    ways = {
+        "librope, one call": layer.fused,
+        "a table, eager": layer.eager,
+        "a table, torch.compile": layer.compiled,
+        "copy": layer.copy,
+    }
+    ours = layer.result(layer.fused)
+    if torch.count_nonzero(ours[2].flatten(2).any(-1)) != tokens:
+        raise AssertionError("librope has not stored as many tokens as there are")
+    for name, way in ways.items():
+        if name != "copy":
+            _check(name, ours, layer.result(way), BOUND[dtype])
+    return dict(zip(ways, medians(list(ways.values())), strict=True))
+
+
+RATIOS = {"x of one call": lambda t, times: t / times["librope, one call"]}
+
+if __name__ == "__main__":
+    compare(measure, RATIOS, tokens=[1, 16, 512, 2048])
