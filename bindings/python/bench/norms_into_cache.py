@@ -4,7 +4,8 @@
 
 A layer of a Qwen3 8B between its projections and its attention: heads of one packed projection
 [tokens, 32 + 8 + 8, 128]; q and k are normed and turned, and k and v go to slots of pages [pages, 16, 8, 128]
-that do not lie in a row. librope does that in one call, q in place. "a table" are the formulas of vLLM's and
+that do not lie in a row. librope does that in one call, q in place; prepared: one layer of a call that is prepared
+once for all layers. "a table" are the formulas of vLLM's and
 SGLang's code in PyTorch, eager and by Inductor: an RMS norm in float32, rounded to the dtype and multiplied by
 the weight; rows of a table of cosines and sines in the dtype, by position; index_copy_ by slot. Its q is a new
 tensor, so that nothing is copied back. "copy" is neither norm nor rotation: k and v by index_copy_, and q onto
@@ -49,6 +50,10 @@ class Layer:
         self.cache = librope.KVCache(self.k_cache, self.v_cache, layout="nhd", slots=self.slots)
         self.norms = librope.Norms(*[librope.Norm(w, kind="rms", eps=EPS, rounding="eager") for w in self.weights])
         self.table = self.rope.cos_sin(torch.arange(START + tokens), format="packed").to(dtype)
+        self.call = self.rope.prepare_qk(
+            self.q, self.k, self.positions, v=self.v, cache=self.cache, norms=self.norms, out=(self.q, None), pool=pool
+        )
+        self.memory = librope.KVCache(self.k_cache, self.v_cache, layout="nhd")
         torch._dynamo.reset()  # one shape at a time, none dynamic
         self.step_compiled = torch.compile(_norm_rotate_store, dynamic=False, fullgraph=True)
 
@@ -56,6 +61,10 @@ class Layer:
         self.rope.apply_qk_(
             self.q, self.k, self.positions, v=self.v, cache=self.cache, norms=self.norms, pool=self.pool
         )
+        return self.q
+
+    def prepared(self):
+        self.call.apply_qk_(self.q, self.k, v=self.v, cache=self.memory, norms=self.norms)
         return self.q
 
     def eager(self):
@@ -116,6 +125,7 @@ def measure(tokens, dtype, pool):
     layer = Layer(tokens, dtype, pool)
     ways = {
         "librope, one call": layer.fused,
+        "librope, prepared": layer.prepared,
         "a table, eager": layer.eager,
         "a table, torch.compile": layer.compiled,
         "copy": layer.copy,
