@@ -41,6 +41,7 @@ struct Contender {
 constexpr Contender kContenders[] = {
     {"rope", Calls::kOne, ROPE_NORM_ROUNDING_FLOAT32},
     {"rope_rounded", Calls::kOne, ROPE_NORM_ROUNDING_ROUNDED},
+    {"rope_eager", Calls::kOne, ROPE_NORM_ROUNDING_EAGER},
     {"rope_two_calls", Calls::kTwo, ROPE_NORM_ROUNDING_ROUNDED},
     {"rope_prepared", Calls::kPrepared, ROPE_NORM_ROUNDING_FLOAT32},
     {"rope_without_norm", Calls::kRotation, 0},

@@ -85,8 +85,8 @@ NormOf NormOfTensor(const Job& job, int n) {
 
 OnePass OnePassOf(const Job& job, int n) {
   const Tensor& t = job.tensors[n];
-  const Kernels::Rotation& rotation =
-      job.course.kernels.normed_rotations[t.dtype - 1][job.course.order];
+  const Kernels::Rotation& rotation = job.course.kernels.normed_rotations[t.dtype - 1][RoundingOf(
+      *job.fused->norms[n], t.dtype)][job.course.order];
   return {job.course.order, rotation.order,
           job.streams[n] ? rotation.rotate_streaming : rotation.rotate, WritesRest(job, n)};
 }
@@ -504,7 +504,7 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
 HWY_NOINLINE rope_status ApplyFused(const Course& course, const Plan& plan, const Tensor* tensors,
                                     const FusedPlan& fused, const KeptRows* rows,
                                     const KeptSlots* slots) {
-  const Norms norms(plan, tensors, fused);
+  const Norms norms(plan, course.kernels, course.order, tensors, fused);
   return Run<true>(course, plan, norms.tensors, &fused, norms.some ? &norms : nullptr, rows, slots);
 }
 

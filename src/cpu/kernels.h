@@ -75,6 +75,9 @@ float F32AngleOf(float position, const FrequencySet& set, int pair) {
 enum class NormSum : uint8_t { kValues, kSquares, kDistances };
 inline constexpr int kNormSums = static_cast<int>(NormSum::kDistances) + 1;
 
+// By rope_norm_rounding.
+inline constexpr int kNormRoundings = ROPE_NORM_ROUNDING_EAGER + 1;
+
 struct Kernels {
   const char* target;
   bool fused;     // has fused multiply-add: the bits of rotate.h
@@ -127,9 +130,10 @@ struct Kernels {
   Rotation rotations[kDtypes][kChannelOrders][kArithmetics];
   // bf16, kFused: faster where ties are rare. Null where nothing is. [channel order]
   Rotation rotations_of_rare_ties[kChannelOrders];
-  // Of heads that are normed first, by Block::weight0, weight1 and roots, in f32; kFused. Null
-  // where there is none. [dtype - 1][channel order]
-  Rotation normed_rotations[kDtypes][kChannelOrders];
+  // Of heads that are normed first, by Block::weight0, weight1 and roots, in f32 or rounded
+  // between; kFused. Null where there is none, or none is faster than two passes. [dtype -
+  // 1][rope_norm_rounding][channel order]
+  Rotation normed_rotations[kDtypes][kNormRoundings][kChannelOrders];
   // Heads of 16 bits that become f32 as they turn, by rows as f32 has them; kFused. Null where
   // there is none. [dtype - 1][channel order]
   void (*widening[kDtypes][kChannelOrders])(const Block& block);

@@ -332,7 +332,8 @@ int32_t WeightStep(const Norm& norm, int32_t apart) { return norm.weight_stride 
 
 }  // namespace
 
-Norms::Norms(const Plan& plan, const Tensor* given, const FusedPlan& fused)
+Norms::Norms(const Plan& plan, const Kernels& kernels, ChannelOrder order, const Tensor* given,
+             const FusedPlan& fused)
     : given(given), some(false) {
   for (int n = 0; n < plan.tensor_count; ++n) {
     Tensor& t = tensors[n];
@@ -346,7 +347,7 @@ Norms::Norms(const Plan& plan, const Tensor* given, const FusedPlan& fused)
       passes[n] = NormPass::kGradient;
       continue;
     }
-    if (TakesOnePass(*plan.context, *norm, t.dtype)) {
+    if (TakesOnePass(kernels, order, *plan.context, *norm, t.dtype)) {
       passes[n] = NormPass::kWithRotation;
     } else if (norm->after) {
       passes[n] = NormPass::kAfter;
@@ -467,7 +468,7 @@ void NormAndRotateByChannels(const NormOf& of, const OnePass& pass, const Channe
   const Norm& norm = of.norm;
   const Tensor& tensor = of.tensor;
   const int size = ElementSize(tensor.dtype), before = tensor.in_span / size;
-  const auto unrounded = [](float value) { return value; };
+  const rope_norm_rounding rounding = RoundingOf(norm, tensor.dtype);
   const auto vectors =
       of.kernels.rotate_by_channels[ROPE_DTYPE_F32 - 1][static_cast<int>(Arithmetic::kFused)];
   const char* weights = nullptr;
@@ -482,8 +483,8 @@ void NormAndRotateByChannels(const NormOf& of, const OnePass& pass, const Channe
           for (int c = 0; c < norm.channels; ++c) {
             float weight = norm.weight != nullptr ? LoadElement(norm.weight_dtype, weights, c) : 1;
             if (norm.rule.one_plus) weight = 1 + weight;
-            x[c] = NormedChannel(LoadElement(tensor.dtype, head_in, c), 0, heads.roots[h], weight,
-                                 kNoBias, unrounded);
+            x[c] = RoundedChannel(rounding, tensor.dtype, LoadElement(tensor.dtype, head_in, c),
+                                  heads.roots[h], weight);
           }
           char* const turned = reinterpret_cast<char*>(x + before);
           RotateHead(ROPE_DTYPE_F32, pass.order, Arithmetic::kFused, of.context.segments.data(),

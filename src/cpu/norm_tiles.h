@@ -25,14 +25,23 @@ struct NormOf {
   bool prefetch_into_l1 = false;
 };
 
-// Whether the norm and the rotation are one pass: nothing is rounded between the two. Else the norm
-// has a pass of its own, from input to output or, behind the rotation, in place. f32 whose heads
-// have weights of their own could do either; to order these for the rotation takes longer than a
-// pass.
-inline bool TakesOnePass(const rope_context& context, const Norm& norm, rope_dtype dtype) {
+// What the norm rounds between itself and the rotation: nothing of f32.
+inline rope_norm_rounding RoundingOf(const Norm& norm, rope_dtype dtype) {
+  return IsNarrow(dtype) ? norm.rounding : ROPE_NORM_ROUNDING_FLOAT32;
+}
+
+// Whether the norm and the rotation are one pass. Else the norm has a pass of its own, from input
+// to output or, behind the rotation, in place. f32 whose heads have weights of their own could do
+// either; to order these for the rotation takes longer than a pass. Rounded channels and rows of as
+// few digits meet ties too often for kernels that expect few.
+inline bool TakesOnePass(const Kernels& kernels, ChannelOrder order, const rope_context& context,
+                         const Norm& norm, rope_dtype dtype) {
+  const rope_norm_rounding rounding = RoundingOf(norm, dtype);
   return !context.nope && !norm.after && !norm.rule.has_mean &&
          context.rounding.arithmetic == Arithmetic::kFused &&
-         (IsNarrow(dtype) ? norm.rounding == ROPE_NORM_ROUNDING_FLOAT32 : norm.weight_stride == 0);
+         (IsNarrow(dtype) || norm.weight_stride == 0) &&
+         (rounding == ROPE_NORM_ROUNDING_FLOAT32 || !context.rounding.rounds_rows) &&
+         kernels.normed_rotations[dtype - 1][rounding][order].rotate != nullptr;
 }
 
 // The inverse root of a token of which all heads are normed together, and of norms that have one,
@@ -46,7 +55,8 @@ enum class NormPass : uint8_t { kNone, kWithRotation, kBefore, kAfter, kGradient
 // The norms of a call, and its tensors: as they are given, and as the rotation sees them, in place
 // where a pass before has been there.
 struct Norms {
-  Norms(const Plan& plan, const Tensor* given, const FusedPlan& fused);
+  Norms(const Plan& plan, const Kernels& kernels, ChannelOrder order, const Tensor* given,
+        const FusedPlan& fused);
 
   const Tensor* given;
   bool some;

@@ -455,21 +455,20 @@ void FillWidening(Kernels& kernels) {
   widening[kInterleaved] = &RotateBlock<PerChannel<Widened<E>, Arithmetic::kFused>, false>;
 }
 
-// Heads are normed and turned in one pass where nothing is rounded between the two. Only FORWARD
-// has norms.
-template <class E>
+// Heads that are normed and turned in one pass. Only FORWARD has norms.
+template <class E, rope_norm_rounding kRounding>
 void FillNormed(Kernels& kernels) {
-  auto& rotations = kernels.normed_rotations[E::kDtype - 1];
-  rotations[kHalves] = RotationOf<E, kHalves, Arithmetic::kFused, Normed>();
-  rotations[kInterleaved] = RotationOf<E, kInterleaved, Arithmetic::kFused, Normed>();
-  rotations[kInterleavedToHalves] =
-      RotationOf<E, kInterleavedToHalves, Arithmetic::kFused, Normed>();
+  using Norm = Normed<E, kRounding>;
+  auto& rotations = kernels.normed_rotations[E::kDtype - 1][kRounding];
+  rotations[kHalves] = RotationOf<E, kHalves, Arithmetic::kFused, Norm>();
+  rotations[kInterleaved] = RotationOf<E, kInterleaved, Arithmetic::kFused, Norm>();
+  rotations[kInterleavedToHalves] = RotationOf<E, kInterleavedToHalves, Arithmetic::kFused, Norm>();
 }
 
 template <class E>
 void FillRotations(Kernels& kernels) {
   FillArithmetics<E>(kernels, std::make_integer_sequence<int, kArithmetics>());
-  FillNormed<E>(kernels);
+  FillNormed<E, ROPE_NORM_ROUNDING_FLOAT32>(kernels);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -15,12 +15,25 @@ HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
 namespace HWY_NAMESPACE {
 
-// That is rounded once.
+// Norms that round before the rotation. By integers a pass of the norm's own takes longer: it
+// rounds as often, and has the words to make and to take apart again.
+template <class E>
+void FillRoundedNorms(Kernels& kernels) {
+  FillNormed<E, ROPE_NORM_ROUNDING_ROUNDED>(kernels);
+  FillNormed<E, ROPE_NORM_ROUNDING_EAGER>(kernels);
+}
+void ClearRoundedNorms(Kernels& kernels) {
+  for (const int rounding : {ROPE_NORM_ROUNDING_ROUNDED, ROPE_NORM_ROUNDING_EAGER}) {
+    for (auto& rotation : kernels.normed_rotations[ROPE_DTYPE_BF16 - 1][rounding]) rotation = {};
+  }
+}
+
+// Of rows with all digits of f32.
 template <class E>
 void FillRareTies(Kernels& kernels) {
   kernels.rotations_of_rare_ties[kHalves] = RotationOf<E, kHalves, Arithmetic::kFused>();
   kernels.rotations_of_rare_ties[kInterleaved] = RotationOf<E, kInterleaved, Arithmetic::kFused>();
-  FillNormed<E>(kernels);  // normed channels have all digits of f32
+  FillNormed<E, ROPE_NORM_ROUNDING_FLOAT32>(kernels);  // normed channels have all digits, too
 }
 
 void FillBf16Rotations(Kernels& kernels) {
@@ -28,9 +41,14 @@ void FillBf16Rotations(Kernels& kernels) {
   FillWidening<BF16>(kernels);
 #if ROPE_ROUND_FROM_HALF
   FillRareTies<Bf16RoundedBy<RoundFromHalf>>(kernels);
+  FillRoundedNorms<Bf16RoundedBy<RoundFromHalf>>(kernels);
+#else
+  FillRoundedNorms<BF16>(kernels);
 #endif
 #if ROPE_BF16_INSTRUCTION
-  if (RoundsByInstruction()) FillRareTies<ConvertedBF16>(kernels);
+  if (!RoundsByInstruction()) return;
+  FillRareTies<ConvertedBF16>(kernels);
+  ClearRoundedNorms(kernels);
 #endif
 }
 

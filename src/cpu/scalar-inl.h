@@ -298,10 +298,10 @@ void FillNorms(Kernels& kernels) {
       &SumHeads<kDtype, NormSum::kDistances>;
   kernels.norm_heads[kDtype - 1] = &NormHeads<kDtype>;
   kernels.widen_weights[kDtype - 1] = &WidenWeights<kDtype>;
-  kernels.normed_rotations[kDtype - 1][kHalves].rotate = &RotateNormed<kDtype, kHalves>;
-  kernels.normed_rotations[kDtype - 1][kInterleaved].rotate = &RotateNormed<kDtype, kInterleaved>;
-  kernels.normed_rotations[kDtype - 1][kInterleavedToHalves].rotate =
-      &RotateNormed<kDtype, kInterleavedToHalves>;
+  auto& rotations = kernels.normed_rotations[kDtype - 1][ROPE_NORM_ROUNDING_FLOAT32];
+  rotations[kHalves].rotate = &RotateNormed<kDtype, kHalves>;
+  rotations[kInterleaved].rotate = &RotateNormed<kDtype, kInterleaved>;
+  rotations[kInterleavedToHalves].rotate = &RotateNormed<kDtype, kInterleavedToHalves>;
 }
 
 template <int... kIndices>

@@ -8,10 +8,21 @@
 #include "base/limits.h"
 #include "cpu/block.h"
 #include "math/element.h"
+#include "math/norm.h"
 #include "math/pairing.h"
 #include "math/rotate.h"
 
 namespace rope::cpu {
+
+// A normed channel of a dtype, as it turns: the norm has no mean and no bias.
+inline float RoundedChannel(rope_norm_rounding rounding, rope_dtype dtype, float x, float root,
+                            float weight) {
+  const auto round = [=](float value) {
+    return rounding == ROPE_NORM_ROUNDING_EAGER ? RoundTo(dtype, value) : value;
+  };
+  const float normed = NormedChannel(x, 0, root, weight, kNoBias, round);
+  return rounding == ROPE_NORM_ROUNDING_ROUNDED ? RoundTo(dtype, normed) : normed;
+}
 
 // A segment of a head from pair `i` on.
 inline void RotatePairs(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic,

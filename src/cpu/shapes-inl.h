@@ -124,20 +124,33 @@ struct AsTheyAre {
   }
 };
 
-// Or a norm: times the inverse root of the head, then times the weight.
+// Or a norm: times the inverse root of the head, then times the weight; rounded to E as a norm with
+// a kernel of its own, or each step of it, would be.
+template <class E, rope_norm_rounding kRounding>
 struct NormedHead {
   const float *weight0, *weight1;  // in the order of the row
   float root;
 
   template <class D, class V>
   HWY_INLINE V First(D d, V x, int i) const {
-    return hn::Mul(hn::Mul(x, hn::Set(d, root)), hn::LoadU(d, weight0 + i));
+    return Of(d, x, hn::LoadU(d, weight0 + i));
   }
   template <class D, class V>
   HWY_INLINE V Second(D d, V x, int i) const {
-    return hn::Mul(hn::Mul(x, hn::Set(d, root)), hn::LoadU(d, weight1 + i));
+    return Of(d, x, hn::LoadU(d, weight1 + i));
+  }
+
+ private:
+  template <class D, class V>
+  HWY_INLINE V Of(D d, V x, V weight) const {
+    V scaled = hn::Mul(x, hn::Set(d, root));
+    if constexpr (kRounding == ROPE_NORM_ROUNDING_EAGER) scaled = E::RoundProduct(d, scaled);
+    const V normed = hn::Mul(scaled, weight);
+    if constexpr (kRounding == ROPE_NORM_ROUNDING_FLOAT32) return normed;
+    return E::RoundProduct(d, normed);
   }
 };
+template <class E, rope_norm_rounding kRounding>
 struct Normed {
   const float *weight0, *weight1;
   int weight_step;
@@ -154,7 +167,7 @@ struct Normed {
     weight1 += heads * weight_step;
     roots += heads;
   }
-  HWY_INLINE NormedHead OfHead() const { return {weight0, weight1, *roots}; }
+  HWY_INLINE NormedHead<E, kRounding> OfHead() const { return {weight0, weight1, *roots}; }
 };
 
 // A shape is the unit of work of a kernel: Step() rotates the channels that belong to one or two
