@@ -122,6 +122,35 @@ def test_other_strides_and_libraries(rng):
         ROPE.prepare_qk(q, k, 9, v=v, cache=expected).apply_qk_(q, k, v=v, cache=cache)
 
 
+def test_q_goes_to_an_array_that_is_given(rng):
+    """For attention of an engine that keeps its memory: into what each layer gives, and into no other form."""
+    q, k, v = layer(rng)
+    told = {"slots": [3, 4, 5]}
+    call = ROPE.prepare_qk(q, k, 9, v=v, cache=cache_of(**told), out=(np.empty_like(q), None))
+    cache, expected, before = cache_of(), cache_of(**told), q.copy()
+    want, _ = ROPE.apply_qk(q, k, 9, v=v, cache=expected)
+    for _ in range(2):  # the cache is seen once, and again
+        out = np.zeros_like(q)
+        got, none = call.apply_qk(q, k, v=v, cache=cache, out=(out, None))
+        assert got is out and none is None and np.array_equal(out, want) and np.array_equal(q, before)
+        assert np.array_equal(cache.k, expected.k) and np.array_equal(cache.v, expected.v)
+    keys = cache.k.copy()
+    for other, says in (
+        (np.zeros((3, 2, 16), np.float32)[..., ::2], "out of q"),
+        (np.zeros((3, 2, 8), np.float16), "out of q"),
+        (np.zeros((4, 2, 8), np.float32), "out of q"),
+        (np.frombuffer(bytes(q.nbytes), np.float32).reshape(q.shape), "read-only"),
+        (k, "out of q"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=says):
+            call.apply_qk(2 * q, 2 * k, v=v, cache=cache, out=(other, None))
+    with pytest.raises(ValueError, match="out of q is required"):
+        call.apply_qk(2 * q, 2 * k, v=v, cache=cache)
+    with pytest.raises(ValueError, match="overlap"):
+        call.apply_qk(2 * q, 2 * k, v=v, cache=cache, out=(cache.k.reshape(-1)[: q.size].reshape(q.shape), None))
+    assert np.array_equal(cache.k, keys)
+
+
 def test_what_does_not_fit_is_refused(rng):
     q, k, v = layer(rng)
     example = cache_of(slots=[0, 1, 2])

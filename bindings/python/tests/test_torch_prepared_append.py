@@ -90,6 +90,25 @@ def test_memory_that_changed_since_is_seen(qkv):
             call.apply_qk(q, k, v=v, cache=cache)
 
 
+def test_q_goes_to_a_tensor_that_is_given(qkv):
+    q, k, v = qkv
+    told = PLACES["slots"][1]
+    cache, expected = (librope.KVCache(*memory(), layout="nhd") for _ in range(2))
+    want, _ = ROPE.apply_qk(q, k, 5, v=v, cache=librope.KVCache(expected.k, expected.v, layout="nhd", **told))
+    call = prepared(qkv, out=(torch.empty_like(q), None))
+    for _ in range(2):
+        out = torch.zeros_like(q)
+        version = out._version
+        got, none = call.apply_qk(q, k, v=v, cache=cache, out=(out, None))
+        assert got is out and none is None and torch.equal(out, want) and out._version > version
+        assert torch.equal(cache.k, expected.k) and torch.equal(cache.v, expected.v)
+    for other in (torch.zeros_like(q).double(), torch.zeros(2, 3, 16, 4).transpose(2, 3), np.zeros((2, 3, 2, 16))):
+        with pytest.raises((ValueError, TypeError), match="out of q"):
+            call.apply_qk(2 * q, k, v=v, cache=cache, out=(other, None))
+    with pytest.raises(ValueError, match="out of q is required"):
+        call.apply_qk(2 * q, k, v=v, cache=cache)
+
+
 @pytest.mark.parametrize("which", ["q", "k", "v"])
 def test_gradients_are_refused(qkv, which):
     call, cache = prepared(qkv), librope.KVCache(*memory(), layout="nhd")

@@ -113,8 +113,15 @@ class PreparedAppend:
         another layout, or with memory of another shape or strides, for read-only memory, and for norms that
         differ from those that were prepared; TypeError for weights of another dtype.
         """
-        if out is rest is scales is None and self._new[0] and (self._new[1] or cache is not None):
-            rotated = self._short(q, k, v, cache, norms, False)
+        # Into a new q, or into one that is given, and nothing else of out.
+        q_out = out[0] if type(out) is tuple and len(out) == 2 and out[1] is None else None
+        if (
+            rest is scales is None
+            and (q_out is None) == self._new[0]
+            and (out is None or q_out is not None)
+            and (self._new[1] or cache is not None)
+        ):
+            rotated = self._short(q, k, v, cache, norms, False, q_out)
             if rotated is not None:
                 return rotated
         call = Call(
@@ -133,9 +140,11 @@ class PreparedAppend:
             call = Call(q, k, v=v, cache=checked(cache), norms=checked_norms(norms))
             self._run(call, (None, None, None, None), True)
 
-    def _short(self, q: Any, k: Any, v: Any, cache: Any, norms: Any, in_place: bool) -> tuple[Any, Any] | None:
+    def _short(
+        self, q: Any, k: Any, v: Any, cache: Any, norms: Any, in_place: bool, q_out: Any = None
+    ) -> tuple[Any, Any] | None:
         """Makes the call and returns the rotated q and k, if the arrays fit and the memory of the cache is known.
-        A no has no words: the way of all arrays finds them."""
+        A no has no words: the way of all arrays finds them. q_out: None: q in place, or a new array."""
         memory = None
         if cache is not None:
             if type(cache) is not KVCache or not cache._memory:
@@ -157,9 +166,11 @@ class PreparedAppend:
                 return None
             weights = norm_arrays(norms)
         way = self._of_tensors if self._compact is None else self._of_numpy
-        return way(q, k, v, memory, weights, in_place)
+        return way(q, k, v, memory, weights, in_place, q_out)
 
-    def _of_tensors(self, q: Any, k: Any, v: Any, memory: Any, weights: Any, in_place: bool) -> tuple[Any, Any] | None:
+    def _of_tensors(
+        self, q: Any, k: Any, v: Any, memory: Any, weights: Any, in_place: bool, q_out: Any
+    ) -> tuple[Any, Any] | None:
         torch, words = self._torch, self._words
         if not (
             (not in_place or (words[0] == words[2] and words[3] in (None, words[1])))
@@ -172,7 +183,10 @@ class PreparedAppend:
             if [x if x is None else torch.form_of(x) for x in weights] != words[_NORMS:]:
                 return None
             norms = ffi.new(_ADDRESSES, [0 if x is None else x.data_ptr() for x in weights])
-        q_out = q if in_place else torch.new_like(q, words[2][1])
+        if q_out is None:
+            q_out = q if in_place else torch.new_like(q, words[2][1])
+        elif torch.form_of(q_out) != words[2]:
+            return None
         if memory is None:
             k_out = k if in_place else torch.new_like(k, words[3][1])
             torch.announce(q_out, k_out)
@@ -186,18 +200,25 @@ class PreparedAppend:
             raise _core.error(status)
         return q_out, k_out
 
-    def _of_numpy(self, q: Any, k: Any, v: Any, memory: Any, weights: Any, in_place: bool) -> tuple[Any, Any] | None:
+    def _of_numpy(
+        self, q: Any, k: Any, v: Any, memory: Any, weights: Any, in_place: bool, q_out: Any
+    ) -> tuple[Any, Any] | None:
         if not (type(q) is type(k) is _ndarray and type(v) in _HOST and _compact_form(q, k, v) == self._compact):
             return None
-        q_out, k_out, pages = q, None, (0, 0)
+        if q_out is not None and _form_of(q_out) != self._words[2]:
+            return None
+        k_out, pages = None, (0, 0)
         if memory is None:
             k_out = k
         else:
             keys, values, pages = memory.k, memory.v, memory.addresses
             if (keys.shape, values.shape) != memory.words or not (keys.flags.writeable and values.flags.writeable):
                 return None
-        if not in_place:
-            q_out = _arrays.np.empty(q.shape, q.dtype)
+        if in_place:
+            q_out = q
+        else:
+            if q_out is None:
+                q_out = _arrays.np.empty(q.shape, q.dtype)
             k_out = None if k_out is None else _arrays.np.empty(k.shape, k.dtype)
         norms = _NULL
         try:
