@@ -3,9 +3,10 @@
     python bench/into_cache.py [--threads N] [--tokens N ..] [--json]
 
 A layer of an 8B llama: heads of one packed projection [tokens, 32 + 8 + 8, 128]; q turns in place, the
-turned k and v go to slots of pages [pages, 16, 8, 128] that do not lie in a row. Medians of interleaved
-rounds, in microseconds; before they are timed, all ways have written the same q, keys and values but for
-rounding. "copy" is no rotation: k and v to their slots by index_copy_, and q onto itself by copy_.
+turned k and v go to slots of pages [pages, 16, 8, 128] that do not lie in a row. The q of a table and of
+transformers is a new tensor, so that nothing is copied back. Medians of interleaved rounds, in microseconds;
+before they are timed, all ways have written the same q, keys and values but for rounding. "copy" is no rotation:
+k and v to their slots by index_copy_, and q onto itself by copy_.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Q_HEADS, HEADS, DIM, PAGE_SIZE, THETA = 32, 8, 128, 16, 500000.0
 
 
 class Layer:
-    """The tensors of one call; each way works on the same."""
+    """The tensors of one call; each way works on the same, and returns its q."""
 
     def __init__(self, tokens, dtype, pool):
         self.packed = torch.randn(tokens, Q_HEADS + 2 * HEADS, DIM).to(dtype)
@@ -30,7 +31,8 @@ class Layer:
         pages = -(-tokens // PAGE_SIZE) + 8
         order = torch.randperm(pages)[:, None] * PAGE_SIZE + torch.arange(PAGE_SIZE)
         self.slots = order.flatten()[:tokens].clone()
-        self.k_cache, self.v_cache = torch.zeros(2, pages, PAGE_SIZE, HEADS, DIM, dtype=dtype)
+        # Two tensors: Inductor copies two parts of one there and back.
+        self.k_cache, self.v_cache = (torch.zeros(pages, PAGE_SIZE, HEADS, DIM, dtype=dtype) for _ in "kv")
         self.pool = pool
         self.rope = librope.Rope(head_dim=DIM, theta=THETA, pairing="halves", layout="thd")
         self.cache = librope.KVCache(self.k_cache, self.v_cache, layout="nhd", slots=self.slots)
@@ -46,16 +48,18 @@ class Layer:
 
     def fused(self):
         self.rope.apply_qk_(self.q, self.k, self.positions, v=self.v, cache=self.cache, pool=self.pool)
+        return self.q
 
     def separate(self):
         self.rope.apply_qk_(self.q, self.k, self.positions, pool=self.pool)
         self.store(self.k)
+        return self.q
 
     def eager(self):
-        _rotate_and_store(*self.arguments())
+        return _rotate_and_store(*self.arguments())
 
     def compiled(self):
-        self.store_compiled(*self.arguments())
+        return self.store_compiled(*self.arguments())
 
     def arguments(self):
         return self.q, self.k, self.v, self.positions, self.table, self.k_cache, self.v_cache, self.slots
@@ -63,20 +67,21 @@ class Layer:
     def transformers(self):
         cos, sin = (torch.cat([t, t], -1) for t in self.table[self.positions].chunk(2, -1))
         q, k = modeling_llama.apply_rotary_pos_emb(self.q, self.k, cos, sin, unsqueeze_dim=1)
-        self.q.copy_(q)
         self.store(k)
+        return q
 
     def copy(self):
         self.q.copy_(self.before[:, :Q_HEADS])
         self.store(self.k)
+        return self.q
 
     def result(self, way):
         """What a way has written, from the same input."""
         self.packed.copy_(self.before)
         self.k_cache.zero_()
         self.v_cache.zero_()
-        way()
-        return [self.q.float().clone(), self.k_cache.float().clone(), self.v_cache.float().clone()]
+        q = way()
+        return [q.float().clone(), self.k_cache.float().clone(), self.v_cache.float().clone()]
 
 
 def _rotate(x, cos, sin):
@@ -87,9 +92,9 @@ def _rotate(x, cos, sin):
 def _rotate_and_store(q, k, v, positions, table, k_cache, v_cache, slots):
     """As the engines' own fallbacks: rows of the table by position, halves, then slot_mapping."""
     cos, sin = (t[:, None] for t in table[positions].chunk(2, -1))
-    q.copy_(_rotate(q, cos, sin))
     k_cache.flatten(0, 1)[slots] = _rotate(k, cos, sin)
     v_cache.flatten(0, 1)[slots] = v
+    return _rotate(q, cos, sin)
 
 
 def measure(tokens, dtype, pool):
