@@ -633,8 +633,8 @@ pub struct rope_qk_args {
  is written m times in a row (but not with BACKWARD, nor where heads have rows or frequencies of
  their own). An output may be exactly its input, if it has its dtype and heads; otherwise it may
  not overlap any tensor of the call. (q and k inside one packed buffer do not overlap if they
- step through it with the same strides.) The library does not check that positions, rows and
- other inputs lie outside of the outputs; that is up to the caller.
+ step through it with the same strides.) The library does not check that positions, rows,
+ slots, weights and other arrays lie outside of the outputs; that is up to the caller.
 
  With BACKWARD an input may have m times the heads of its output: they are the gradients of heads
  that were repeated m times in a row. m of them, one after the other, are added in f32, and
@@ -649,8 +649,8 @@ pub struct rope_qk_args {
  is written m times in a row (but not with BACKWARD, nor where heads have rows or frequencies of
  their own). An output may be exactly its input, if it has its dtype and heads; otherwise it may
  not overlap any tensor of the call. (q and k inside one packed buffer do not overlap if they
- step through it with the same strides.) The library does not check that positions, rows and
- other inputs lie outside of the outputs; that is up to the caller.
+ step through it with the same strides.) The library does not check that positions, rows,
+ slots, weights and other arrays lie outside of the outputs; that is up to the caller.
 
  With BACKWARD an input may have m times the heads of its output: they are the gradients of heads
  that were repeated m times in a row. m of them, one after the other, are added in f32, and
