@@ -13,38 +13,14 @@ from __future__ import annotations
 
 import torch
 from comparison import compare, medians
+from paged_layer import PagedLayer, rotate, rows, store
 from transformers.models.llama import modeling_llama
 
-import librope
 
-Q_HEADS, HEADS, DIM, PAGE_SIZE, THETA = 32, 8, 128, 16, 500000.0
-
-
-class Layer:
-    """The tensors of one call; each way works on the same, and returns its q."""
-
+class Layer(PagedLayer):
     def __init__(self, tokens, dtype, pool):
-        self.packed = torch.randn(tokens, Q_HEADS + 2 * HEADS, DIM).to(dtype)
-        self.before = self.packed.clone()
-        self.q, self.k, self.v = self.packed.split([Q_HEADS, HEADS, HEADS], 1)
-        self.positions = torch.arange(1000, 1000 + tokens)
-        pages = -(-tokens // PAGE_SIZE) + 8
-        order = torch.randperm(pages)[:, None] * PAGE_SIZE + torch.arange(PAGE_SIZE)
-        self.slots = order.flatten()[:tokens].clone()
-        # Two tensors: Inductor copies two parts of one there and back.
-        self.k_cache, self.v_cache = (torch.zeros(pages, PAGE_SIZE, HEADS, DIM, dtype=dtype) for _ in "kv")
-        self.pool = pool
-        self.rope = librope.Rope(head_dim=DIM, theta=THETA, pairing="halves", layout="thd")
-        self.cache = librope.KVCache(self.k_cache, self.v_cache, layout="nhd", slots=self.slots)
-        # What vLLM's and SGLang's plain code keep: cosines and sines of all positions, in the dtype.
-        inv_freq = 1 / THETA ** (torch.arange(0, DIM, 2).float() / DIM)
-        angles = torch.arange(1000 + tokens)[:, None].float() * inv_freq
-        self.table = torch.cat([angles.cos(), angles.sin()], -1).to(dtype)
+        super().__init__(tokens, dtype, pool, 500000.0)
         self.store_compiled = torch.compile(_rotate_and_store, dynamic=False)
-
-    def store(self, k):
-        self.k_cache.flatten(0, 1).index_copy_(0, self.slots, k)
-        self.v_cache.flatten(0, 1).index_copy_(0, self.slots, self.v)
 
     def fused(self):
         self.rope.apply_qk_(self.q, self.k, self.positions, v=self.v, cache=self.cache, pool=self.pool)
@@ -70,31 +46,12 @@ class Layer:
         self.store(k)
         return q
 
-    def copy(self):
-        self.q.copy_(self.before[:, :Q_HEADS])
-        self.store(self.k)
-        return self.q
-
-    def result(self, way):
-        """What a way has written, from the same input."""
-        self.packed.copy_(self.before)
-        self.k_cache.zero_()
-        self.v_cache.zero_()
-        q = way()
-        return [q.float().clone(), self.k_cache.float().clone(), self.v_cache.float().clone()]
-
-
-def _rotate(x, cos, sin):
-    x0, x1 = x.chunk(2, -1)
-    return torch.cat([x0 * cos - x1 * sin, x1 * cos + x0 * sin], -1)
-
 
 def _rotate_and_store(q, k, v, positions, table, k_cache, v_cache, slots):
     """As the engines' own fallbacks: rows of the table by position, halves, then slot_mapping."""
-    cos, sin = (t[:, None] for t in table[positions].chunk(2, -1))
-    k_cache.flatten(0, 1)[slots] = _rotate(k, cos, sin)
-    v_cache.flatten(0, 1)[slots] = v
-    return _rotate(q, cos, sin)
+    cos, sin = rows(table, positions)
+    store(rotate(k, cos, sin), v, k_cache, v_cache, slots)
+    return rotate(q, cos, sin)
 
 
 def measure(tokens, dtype, pool):
@@ -113,7 +70,7 @@ def measure(tokens, dtype, pool):
         if name == "copy":
             continue
         for ours, theirs in zip(expected, layer.result(way), strict=True):
-            if not torch.allclose(theirs, ours, rtol=step, atol=4 * step):
+            if not torch.allclose(theirs.float(), ours.float(), rtol=step, atol=4 * step):
                 raise AssertionError(f"{name}: another result than librope's")
     return dict(zip(ways, medians(list(ways.values())), strict=True))
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import torch
 from comparison import compare, medians
+from paged_layer import DIM, PagedLayer, rotate, rows, store
 
 import librope
 
-Q_HEADS, HEADS, DIM, PAGE_SIZE, THETA, EPS, START = 32, 8, 128, 16, 1000000.0, 1e-6, 1000
+EPS = 1e-6
 
 # Of a difference, in lengths of its pair. A unit is the error of one rounding. bf16: the normed value is on the
 # edge between two for one sum of squares and not for the other (2), so is its product (2 more); a cosine, a
@@ -30,26 +31,11 @@ Q_HEADS, HEADS, DIM, PAGE_SIZE, THETA, EPS, START = 32, 8, 128, 16, 1000000.0, 1
 BOUND = {torch.float32: (64 * 2 + 8 * 2 + 6) * 2.0**-24, torch.bfloat16: (2 + 2 + 3 + 1 + 0.5) * 2.0**-8}
 
 
-class Layer:
-    """The tensors of one call; each way works on the same, and returns its q."""
-
+class Layer(PagedLayer):
     def __init__(self, tokens, dtype, pool):
-        torch.manual_seed(tokens)
-        self.packed = torch.randn(tokens, Q_HEADS + 2 * HEADS, DIM).to(dtype)
-        self.before = self.packed.clone()
-        self.q, self.k, self.v = self.packed.split([Q_HEADS, HEADS, HEADS], 1)
+        super().__init__(tokens, dtype, pool, 1000000.0)
         self.weights = [(1 + torch.randn(DIM) / 4).to(dtype) for _ in "qk"]
-        self.positions = torch.arange(START, START + tokens)
-        pages = -(-tokens // PAGE_SIZE) + 8
-        order = torch.randperm(pages)[:, None] * PAGE_SIZE + torch.arange(PAGE_SIZE)
-        self.slots = order.flatten()[:tokens].clone()
-        # Two tensors: Inductor copies two parts of one there and back.
-        self.k_cache, self.v_cache = (torch.zeros(pages, PAGE_SIZE, HEADS, DIM, dtype=dtype) for _ in "kv")
-        self.pool = pool
-        self.rope = librope.Rope(head_dim=DIM, theta=THETA, pairing="halves", layout="thd")
-        self.cache = librope.KVCache(self.k_cache, self.v_cache, layout="nhd", slots=self.slots)
         self.norms = librope.Norms(*[librope.Norm(w, kind="rms", eps=EPS, rounding="eager") for w in self.weights])
-        self.table = self.rope.cos_sin(torch.arange(START + tokens), format="packed").to(dtype)
         self.call = self.rope.prepare_qk(
             self.q, self.k, self.positions, v=self.v, cache=self.cache, norms=self.norms, out=(self.q, None), pool=pool
         )
@@ -77,18 +63,10 @@ class Layer:
         return (self.q, self.k, self.v, *self.weights, self.positions, self.table,
                 self.k_cache, self.v_cache, self.slots)  # fmt: skip
 
-    def copy(self):
-        self.q.copy_(self.before[:, :Q_HEADS])
-        _store(self.k, self.v, self.k_cache, self.v_cache, self.slots)
-        return self.q
-
-    def result(self, way):
-        """What a way has written, from the same input: q and keys as pairs [.., 2, DIM / 2], and values."""
-        self.packed.copy_(self.before)
-        self.k_cache.zero_()
-        self.v_cache.zero_()
-        q, k = (x.float().clone().unflatten(-1, (2, DIM // 2)) for x in (way(), self.k_cache))
-        return q, k, self.v_cache.clone()
+    def pairs(self, way):
+        """What a way has written: q and keys in float32 as pairs [.., 2, DIM / 2], and values."""
+        q, k, v = self.result(way)
+        return *(x.float().unflatten(-1, (2, DIM // 2)) for x in (q, k)), v
 
 
 def _norm(x, weight):
@@ -96,20 +74,10 @@ def _norm(x, weight):
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPS)).to(x.dtype) * weight
 
 
-def _rotate(x, cos, sin):
-    x0, x1 = x.chunk(2, -1)
-    return torch.cat([x0 * cos - x1 * sin, x1 * cos + x0 * sin], -1)
-
-
-def _store(k, v, k_cache, v_cache, slots):
-    k_cache.flatten(0, 1).index_copy_(0, slots, k)
-    v_cache.flatten(0, 1).index_copy_(0, slots, v)
-
-
 def _norm_rotate_store(q, k, v, q_weight, k_weight, positions, table, k_cache, v_cache, slots):
-    cos, sin = (rows[:, None] for rows in table[positions].chunk(2, -1))
-    _store(_rotate(_norm(k, k_weight), cos, sin), v, k_cache, v_cache, slots)
-    return _rotate(_norm(q, q_weight), cos, sin)
+    cos, sin = rows(table, positions)
+    store(rotate(_norm(k, k_weight), cos, sin), v, k_cache, v_cache, slots)
+    return rotate(_norm(q, q_weight), cos, sin)
 
 
 def _check(name, ours, theirs, bound):
@@ -130,12 +98,12 @@ def measure(tokens, dtype, pool):
         "a table, torch.compile": layer.compiled,
         "copy": layer.copy,
     }
-    ours = layer.result(layer.fused)
+    ours = layer.pairs(layer.fused)
     if torch.count_nonzero(ours[2].flatten(2).any(-1)) != tokens:
         raise AssertionError("librope has not stored as many tokens as there are")
     for name, way in ways.items():
         if name != "copy":
-            _check(name, ours, layer.result(way), BOUND[dtype])
+            _check(name, ours, layer.pairs(way), BOUND[dtype])
     return dict(zip(ways, medians(list(ways.values())), strict=True))
 
 
