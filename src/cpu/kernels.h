@@ -131,8 +131,8 @@ struct Kernels {
   // bf16, kFused: faster where ties are rare. Null where nothing is. [channel order]
   Rotation rotations_of_rare_ties[kChannelOrders];
   // Of heads that are normed first, by Block::weight0, weight1 and roots, in f32 or rounded
-  // between; kFused. Null where there is none, or none is faster than two passes. [dtype -
-  // 1][rope_norm_rounding][channel order]
+  // between; kFused. Null where there is none, or none is faster than two passes.
+  // [dtype - 1][rope_norm_rounding][channel order]
   Rotation normed_rotations[kDtypes][kNormRoundings][kChannelOrders];
   // Heads of 16 bits that become f32 as they turn, by rows as f32 has them; kFused. Null where
   // there is none. [dtype - 1][channel order]

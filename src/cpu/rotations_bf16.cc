@@ -15,19 +15,6 @@ HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
 namespace HWY_NAMESPACE {
 
-// Norms that round before the rotation. By integers a pass of the norm's own takes longer: it
-// rounds as often, and has the words to make and to take apart again.
-template <class E>
-void FillRoundedNorms(Kernels& kernels) {
-  FillNormed<E, ROPE_NORM_ROUNDING_ROUNDED>(kernels);
-  FillNormed<E, ROPE_NORM_ROUNDING_EAGER>(kernels);
-}
-void ClearRoundedNorms(Kernels& kernels) {
-  for (const int rounding : {ROPE_NORM_ROUNDING_ROUNDED, ROPE_NORM_ROUNDING_EAGER}) {
-    for (auto& rotation : kernels.normed_rotations[ROPE_DTYPE_BF16 - 1][rounding]) rotation = {};
-  }
-}
-
 // Of rows with all digits of f32.
 template <class E>
 void FillRareTies(Kernels& kernels) {
@@ -36,19 +23,26 @@ void FillRareTies(Kernels& kernels) {
   FillNormed<E, ROPE_NORM_ROUNDING_FLOAT32>(kernels);  // normed channels have all digits, too
 }
 
+// Norms that round before the rotation. By integers a pass of the norm's own takes longer: it
+// rounds as often, and has the words to make and to take apart again. By an instruction it does
+// not.
+template <class E>
+void FillRoundedNorms(Kernels& kernels) {
+  FillNormed<E, ROPE_NORM_ROUNDING_ROUNDED>(kernels);
+  FillNormed<E, ROPE_NORM_ROUNDING_EAGER>(kernels);
+}
+
 void FillBf16Rotations(Kernels& kernels) {
   FillRotations<BF16>(kernels);
   FillWidening<BF16>(kernels);
+#if ROPE_BF16_INSTRUCTION
+  if (RoundsByInstruction()) return FillRareTies<ConvertedBF16>(kernels);
+#endif
 #if ROPE_ROUND_FROM_HALF
   FillRareTies<Bf16RoundedBy<RoundFromHalf>>(kernels);
   FillRoundedNorms<Bf16RoundedBy<RoundFromHalf>>(kernels);
 #else
   FillRoundedNorms<BF16>(kernels);
-#endif
-#if ROPE_BF16_INSTRUCTION
-  if (!RoundsByInstruction()) return;
-  FillRareTies<ConvertedBF16>(kernels);
-  ClearRoundedNorms(kernels);
 #endif
 }
 
