@@ -80,8 +80,8 @@ TEST(Cache, EveryCombinationIsThatOfACallAndCopies) {
   int64_t stored = 0;
   for (const rope_config& config : Configs()) {
     std::vector<Context> contexts;  // of each target, in turns
-    for (uint64_t n = 0; n < cpu::ListKernels().size(); ++n) {
-      const OnTarget target(n);
+    for (const cpu::Kernels* kernels : cpu::ListKernels()) {
+      const OnTarget target(kernels);
       contexts.push_back(Create(config));
     }
     CacheWish w;

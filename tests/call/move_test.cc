@@ -50,6 +50,7 @@ TEST(Moves, AreThoseOfGatheredTensors) {
   }
   configs.push_back(Config(16));
   configs.back().rounding = ROPE_ROUNDING_EAGER;
+  const std::vector<const cpu::Kernels*> targets = cpu::ListKernels();
   const uint64_t seeds = LongTests() ? 200000 : 12000;
   int64_t moved = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
@@ -60,7 +61,7 @@ TEST(Moves, AreThoseOfGatheredTensors) {
     w.sets = r.Sometimes(4) ? 2 : 1;
     rope_config other = config;
     if (config.scaling != ROPE_SCALING_NOPE) other.theta = 500000, other.attention_factor = 1.25;
-    const OnTarget target(seed);
+    const OnTarget target(targets[seed % targets.size()]);
     const Context context = w.sets == 2 ? CreateSets({config, other}) : Create(config);
     MoveCall call(config, w, seed);
     ExpectAsReference(context, call);

@@ -304,8 +304,8 @@ TEST(Rerotate, TurnsByTheDifferenceOfBothAngles) {
 // Where a key stays, in a set that has the same first frequency, its first pair turns by +0: x0 cos
 // - x1 sin of a zero x0 has the sign of rotate.h in every order of rows, on every target.
 TEST(Rerotate, SignsOfZerosAreThoseOfTheDefinition) {
-  for (uint64_t n = 0; n < cpu::ListKernels().size(); ++n) {
-    const OnTarget target(n);
+  for (const cpu::Kernels* kernels : cpu::ListKernels()) {
+    const OnTarget target(kernels);
     for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
       const rope_config config = Config(32, pairing), other = Config(32, pairing, 500000);
       const Context context = CreateSets({config, other});
@@ -325,7 +325,7 @@ TEST(Rerotate, SignsOfZerosAreThoseOfTheDefinition) {
           for (int64_t i = pair.in0; i < keys.count(); i += 32) {
             ASSERT_EQ(keys[i], 0);
             ASSERT_EQ(std::signbit(keys[i]), x1 > 0)
-                << "target " << n << ", pairing " << pairing << ", dtype " << dtype;
+                << kernels->target << ", pairing " << pairing << ", dtype " << dtype;
           }
         }
       }

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -14,23 +13,22 @@
 
 namespace rope::testing {
 
-// Contexts created while the fixture lives use the target.
-class TargetTest : public ::testing::TestWithParam<const cpu::Kernels*> {
- protected:
-  void SetUp() override { setenv("LIBROPE_CPU_TARGET", GetParam()->target, 1); }
-  void TearDown() override { unsetenv("LIBROPE_CPU_TARGET"); }
-  const cpu::Kernels& kernels() const { return *GetParam(); }
-};
-
-// The same while it lives: target number n of all, over and over.
+// Contexts created while it lives use the target.
 class OnTarget {
  public:
-  explicit OnTarget(uint64_t n) {
-    const auto& all = cpu::ListKernels();
-    setenv("LIBROPE_CPU_TARGET", all[n % all.size()]->target, 1);
+  explicit OnTarget(const cpu::Kernels* kernels) {
+    setenv("LIBROPE_CPU_TARGET", kernels->target, 1);
   }
   ~OnTarget() { unsetenv("LIBROPE_CPU_TARGET"); }
   OnTarget(const OnTarget&) = delete;
+};
+
+class TargetTest : public ::testing::TestWithParam<const cpu::Kernels*> {
+ protected:
+  const cpu::Kernels& kernels() const { return *GetParam(); }
+
+ private:
+  const OnTarget target_{GetParam()};
 };
 
 inline std::string TargetName(const ::testing::TestParamInfo<const cpu::Kernels*>& info) {
