@@ -6,11 +6,18 @@ set(walks cuda_grid_test launch_test repeat_grid_test staged_gradients_test stag
 list(TRANSFORM walks PREPEND gpu/ OUTPUT_VARIABLE paths)
 rope_tests(librope_objects ${paths})
 rope_label(cuda ${walks})
+# The kernels, once for all of these.
+add_library(rope_gpu_walk OBJECT gpu/gradient_walk.cc gpu/staged_walk.cc gpu/walk.cc)
+target_include_directories(rope_gpu_walk PRIVATE
+  ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+target_compile_options(rope_gpu_walk PRIVATE ${ROPE_TEST_FLAGS})
+target_link_libraries(rope_gpu_walk PRIVATE GTest::gtest)
 if(ROPE_SANITIZE MATCHES undefined)
-  foreach(name IN LISTS walks)
-    target_compile_options(${name} PRIVATE -fsanitize=null,alignment)
-  endforeach()
+  target_compile_options(rope_gpu_walk PRIVATE -fsanitize=null,alignment)
 endif()
+foreach(name IN LISTS walks)
+  target_link_libraries(${name} PRIVATE rope_gpu_walk)
+endforeach()
 if(NOT ROPE_CUDA_FOUND)
   list(TRANSFORM ROPE_GPU_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE sources)
   add_library(rope_gpu_objects OBJECT ${sources})
@@ -36,6 +43,7 @@ if(ROPE_CUDA_FOUND)
 else()
   set(runtime ${CMAKE_CURRENT_SOURCE_DIR}/cuda/stand_in)
   add_library(rope_stand_in STATIC cuda/stand_in/runtime.cc $<TARGET_OBJECTS:rope_gpu_objects>
+    $<TARGET_OBJECTS:rope_gpu_walk>
     $<FILTER:$<TARGET_OBJECTS:librope_objects>,EXCLUDE,cuda/none>)
   target_include_directories(rope_stand_in PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_include_directories(rope_stand_in PUBLIC ${PROJECT_SOURCE_DIR}/src

@@ -4,7 +4,6 @@
 
 #include <set>
 
-#include "gpu/gradient.h"
 #include "gpu/launch.h"
 #include "librope/rope.h"
 #include "staged_walk.h"
@@ -14,12 +13,11 @@ namespace rope::gpu {
 
 inline std::set<rope_dtype> walked_gradients;  // kernels, by dtype
 
-template <rope_dtype kType>
-void WalkGradients(const GradientLaunch& l, bool backwards) {
-  WalkBlocks(l.shape, backwards, [&](const HostBlock& block) {
-    const SharedMemory shared(l.shared_bytes);
-    GradientKernel<kType, HostMemory>::Run(l.params, block, shared.data());
-  });
+// All threads of a block.
+void WalkGradientBlock(const GradientLaunch& l, const HostBlock& block);
+
+inline void WalkGradients(const GradientLaunch& l, bool backwards) {
+  WalkBlocks(l.shape, backwards, [&](const HostBlock& block) { WalkGradientBlock(l, block); });
 }
 
 // A GradientLaunchFn; `data` is a WalkedStaged.
@@ -30,10 +28,7 @@ inline rope_status WalkGradient(const GradientLaunch& l, void* data) {
   walked_gradients.insert(l.dtype);
   ExpectLimits(l.shape, l.shared_bytes);
   if (!w->walk) return ROPE_OK;
-  constexpr decltype(&WalkGradients<ROPE_DTYPE_F32>) kWalks[] = {&WalkGradients<ROPE_DTYPE_F32>,
-                                                                 &WalkGradients<ROPE_DTYPE_F16>,
-                                                                 &WalkGradients<ROPE_DTYPE_BF16>};
-  kWalks[l.dtype - 1](l, w->backwards);
+  WalkGradients(l, w->backwards);
   return ROPE_OK;
 }
 

@@ -11,6 +11,7 @@
 
 #include "context/context.h"
 #include "gpu/launch.h"
+#include "host_memory.h"
 #include "math/element.h"
 #include "math/rotate.h"
 #include "support/handles.h"

@@ -130,7 +130,7 @@ TEST_P(StagedGradients, PartsGoOnInTheNextLaunch) {
       const uint32_t first = second ? cut : 0;
       own.params.first_token = first;
       own.params.source.tokens = {0, first, second ? kTokens - cut : cut, 0, {}};
-      WalkGradients<ROPE_DTYPE_F32>(own, second);
+      WalkGradients(own, second);
     }
     EXPECT_FALSE(arena->failed);
     ASSERT_TRUE(call.out == out && call.grad == grad) << cut;

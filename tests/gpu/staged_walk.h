@@ -6,18 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
-#include <memory>
 #include <set>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "cpu/kernels.h"
 #include "cuda/traits.h"
-#include "gpu/columns.h"
+#include "gpu/kernel.h"
 #include "gpu/launch.h"
-#include "gpu/staged.h"
 #include "librope/rope.h"
 #include "support/handles.h"
 #include "support/machine.h"
@@ -40,22 +36,6 @@ struct HostBlock {
                   kStagedWarps, 1});
     }
   }
-};
-
-// Not a byte more than a launch asks for, content unknown.
-class SharedMemory {
- public:
-  explicit SharedMemory(size_t bytes)
-      : memory_(new char[bytes + 16]),
-        data_(reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory_.get()) + 15) &
-                                      ~uintptr_t{15})) {
-    std::memset(data_, 0x7b, bytes);
-  }
-  char* data() const { return data_; }
-
- private:
-  std::unique_ptr<char[]> memory_;
-  char* data_;
 };
 
 inline std::set<int> walked_staged;  // kernels, by number
@@ -81,23 +61,8 @@ struct WalkedStaged {
   std::vector<StagedLaunch> kept;
 };
 
-template <int kIndex>
-void WalkStagedBlock(const StagedLaunch& l, const HostBlock& block) {
-  const SharedMemory shared(l.shared_bytes);
-  constexpr StagedVariant kVariant = StagedVariantAt(kIndex);
-  using Body = std::conditional_t<
-      kVariant.columns, ColumnKernel<kVariant.dtype, HostMemory>,
-      StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, HostMemory>>;
-  Body::Run(l.params, block, shared.data());
-}
-
-template <size_t... kIndices>
-void WalkStagedBlockOf(const StagedLaunch& l, const HostBlock& block,
-                       std::index_sequence<kIndices...>) {
-  using Walk = void (*)(const StagedLaunch&, const HostBlock&);
-  static constexpr Walk kWalks[] = {&WalkStagedBlock<static_cast<int>(kIndices)>...};
-  kWalks[StagedIndexOf(l.variant)](l, block);
-}
+// All threads of a block.
+void WalkStagedBlock(const StagedLaunch& l, const HostBlock& block);
 
 // What a grid and its blocks may have.
 inline void ExpectLimits(const Shape& shape, uint32_t shared_bytes) {
@@ -128,9 +93,7 @@ inline rope_status WalkStaged(const StagedLaunch& l, void* data) {
     w->kept.push_back(l);
     return ROPE_OK;
   }
-  WalkBlocks(l.shape, w->backwards, [&](const HostBlock& block) {
-    WalkStagedBlockOf(l, block, std::make_index_sequence<kStagedKernels>());
-  });
+  WalkBlocks(l.shape, w->backwards, [&](const HostBlock& block) { WalkStagedBlock(l, block); });
   return ROPE_OK;
 }
 
