@@ -5,7 +5,9 @@
 # usage: flags_test.sh <librope.so> <source folder> <cmake> <C compiler> <C++ compiler>
 set -eu
 library=$1 source=$2 cmake=$3 cc=$4 cxx=$5
-dir=$(mktemp -d)
+dir=$(dirname "$library")/flags_test
+rm -rf "$dir"
+mkdir "$dir"
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "flags_test: $*" >&2; exit 1; }
 

@@ -5,7 +5,9 @@
 # usage: install_test.sh <build folder> <source folder> <cmake> <C compiler> <C++ compiler>
 set -eu
 build=$1 source=$2 cmake=$3 cc=$4 cxx=$5
-dir=$(mktemp -d)
+dir=$build/install_test # in one place of each checkout, so that ccache finds objects of another
+rm -rf "$dir"
+mkdir "$dir"
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "install_test: $*" >&2; exit 1; }
 quietly() { "$@" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "$*"; }; }
