@@ -192,7 +192,6 @@ template <class LastHead>
 HWY_INLINE Block BlockOf(const Job& job, int n, const OrderedRows& rows, int i, int count,
                          const char* in, char* out, LastHead last_head) {
   const rope_context& context = *job.plan.context;
-  const Course& course = job.course;
   const Tensor& t = job.tensors[n];
   Block block;
   block.tensor = &t;
@@ -204,24 +203,8 @@ HWY_INLINE Block BlockOf(const Job& job, int n, const OrderedRows& rows, int i, 
   block.segments = context.segments.data();
   block.segment_count = static_cast<int32_t>(context.segments.size());
   block.tokens = count;
-  block.prefetch_ahead = 0;
-  block.prefetch_last = nullptr;
-  const Caches& caches = *context.caches;
-  Ask ask = IsNarrow(t.dtype) ? caches.narrow : caches.f32;
-  // A norm leaves the memory time to bring what a rotation alone waits for.
-  if (ask == Ask::kNot && NormPassOf(job, n) == NormPass::kWithRotation) ask = Ask::kIntoL2;
-  block.prefetch_into_l1 = ask == Ask::kIntoL1;
   block.in_cache = job.in_cache;
-  if (course.prefetch) {
-    // Along heads that lie apart the next head's tokens are next; else what follows in memory.
-    const bool apart = HeadsLieApart(t);
-    if (apart || ask != Ask::kNot) {
-      block.prefetch_ahead = apart                    ? t.in_strides.head
-                             : block.prefetch_into_l1 ? caches.l1_ahead
-                                                      : caches.l2_ahead;
-      block.prefetch_last = last_head() + t.in_span;
-    }
-  }
+  AskAhead(job, n, last_head, &block);
   return block;
 }
 
@@ -276,7 +259,7 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
 template <bool kFused>
 void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                    int i, int count, int64_t last) {
-  if (IsStaged<kFused>(job, n)) return RotateInStages(job, n, rows, batch, first, i, count);
+  if (IsStaged<kFused>(job, n)) return RotateInStages(job, n, rows, batch, first, i, count, last);
   if constexpr (kFused) return RotateFused(job, n, rows, batch, first, i, count, last);
   const Tensor& t = job.tensors[n];
   const Block block =

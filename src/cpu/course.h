@@ -76,7 +76,10 @@ inline Course::Course(const Plan& plan)
   }
   if (plan.fused != nullptr) {
     for (int n = 0; n < plan.tensor_count; ++n) {
-      rotations[n] = &kernels.RotationOf(TurnedIn(plan, n), order, arithmetic, rare_ties);
+      const Kernels::Rotation* const widening = WideningOf(plan, n, kernels, order);
+      rotations[n] = widening != nullptr
+                         ? widening
+                         : &kernels.RotationOf(TurnedIn(plan, n), order, arithmetic, rare_ties);
     }
     token_bytes += CopiedBytes(plan.fused->copies);
   }

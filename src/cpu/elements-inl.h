@@ -481,6 +481,33 @@ struct Widened : F32 {
   }
 };
 
+// bf16 likewise, two elements from a 32-bit word.
+template <class E>
+struct WidenedWords : Widened<E> {
+  using WithTies = WidenedWords;
+  template <class D>
+  static HWY_INLINE Bits<D> LoadWords(D d, const uint16_t* from) {
+    return E::LoadWords(d, from);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> First(D d, Bits<D> words) {
+    return E::First(d, words);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Second(D d, Bits<D> words) {
+    return E::Second(d, words);
+  }
+  template <bool kStream, class D>
+  static HWY_INLINE bool StoreWordsTwice(D d, hn::Vec<D> first, hn::Vec<D> second, float* to,
+                                         hn::Vec<D> next_first, hn::Vec<D> next_second,
+                                         float* next_to) {
+    static_assert(!kStream);
+    hn::StoreInterleaved2(first, second, d, to);
+    hn::StoreInterleaved2(next_first, next_second, d, next_to);
+    return false;
+  }
+};
+
 template <class... E>
 struct Elements {
   static_assert(sizeof...(E) == kDtypes);

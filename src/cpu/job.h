@@ -4,12 +4,17 @@
 
 #include <cstdint>
 
+#include <hwy/base.h>
+
 #include "call/plan.h"
 #include "cpu/append.h"
+#include "cpu/block.h"
+#include "cpu/caches.h"
 #include "cpu/course.h"
 #include "cpu/kept_rows.h"
 #include "cpu/kept_slots.h"
 #include "cpu/norm_tiles.h"
+#include "math/element.h"
 #include "math/tensor.h"
 
 namespace rope::cpu {
@@ -62,6 +67,28 @@ void ForEachPiece(const Job& job, int n, const Tensor& t, int64_t batch, int64_t
     if (piece.in != nullptr && piece.out != nullptr) apply(i, piece);
     i += piece.count;
   }
+}
+
+// Whether and by how far a block asks the memory for what tensor n reads. `last_head()` is the last
+// head of the task, as far as it goes on like this.
+template <class LastHead>
+HWY_INLINE void AskAhead(const Job& job, int n, LastHead last_head, Block* block) {
+  const Tensor& t = job.tensors[n];
+  block->prefetch_ahead = 0;
+  block->prefetch_last = nullptr;
+  const Caches& caches = *job.plan.context->caches;
+  Ask ask = IsNarrow(t.dtype) ? caches.narrow : caches.f32;
+  // A norm leaves the memory time to bring what a rotation alone waits for.
+  if (ask == Ask::kNot && NormPassOf(job, n) == NormPass::kWithRotation) ask = Ask::kIntoL2;
+  block->prefetch_into_l1 = ask == Ask::kIntoL1;
+  if (!job.course.prefetch) return;
+  // Along heads that lie apart the next head's tokens are next; else what follows in memory.
+  const bool apart = HeadsLieApart(t);
+  if (!apart && ask == Ask::kNot) return;
+  block->prefetch_ahead = apart                     ? t.in_strides.head
+                          : block->prefetch_into_l1 ? caches.l1_ahead
+                                                    : caches.l2_ahead;
+  block->prefetch_last = last_head() + t.in_span;
 }
 
 }  // namespace rope::cpu

@@ -76,14 +76,12 @@ KeptRows::KeptRows(const Plan& plan, const Kernels& kernels) {
 void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
   const rope_context& context = *plan.context;
   const ChannelOrder channels = ChannelOrderOf(context.pairing, plan.operation);
-  const auto order_for = [&](rope_dtype dtype) {
-    return kernels.RowOrderOf(dtype, channels, context.rounding.arithmetic);
-  };
+  const auto order_for = [&](int n) { return RowOrderOf(plan, n, kernels, channels); };
   for (int n = 0; n < plan.tensor_count; ++n) {
     const rope_dtype dtype = plan.tensors[n].dtype;
-    const RowOrder order = order_for(TurnedIn(plan, n));
+    const RowOrder order = order_for(n);
     const int alike = FirstAlike(n, [&](int other) {
-      return order == order_for(TurnedIn(plan, other)) &&
+      return order == order_for(other) &&
              RoundedTo(context, dtype) == RoundedTo(context, plan.tensors[other].dtype);
     });
     if (alike != n) {

@@ -134,10 +134,10 @@ struct Kernels {
   // between; kFused. Null where there is none, or none is faster than two passes.
   // [dtype - 1][rope_norm_rounding][channel order]
   Rotation normed_rotations[kDtypes][kNormRoundings][kChannelOrders];
-  // Heads of 16 bits that become f32 as they turn, by rows as f32 has them; kFused. Null where
-  // there is none. [dtype - 1][channel order]
-  void (*widening[kDtypes][kChannelOrders])(const Block& block);
-  // Of both the rows have the same order.
+  // Heads of 16 bits that become f32 as they turn; kFused. Null where there is none.
+  // [dtype - 1][channel order]
+  Rotation widening[kDtypes][kChannelOrders];
+  // Of rotations that expect ties or do not the rows have the same order.
   RowOrder RowOrderOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
     return rotations[dtype - 1][order][static_cast<int>(arithmetic)].order;
   }

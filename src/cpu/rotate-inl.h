@@ -447,12 +447,14 @@ void FillArithmetics(Kernels& kernels, std::integer_sequence<int, kNumbers...>) 
   (FillOrders<E, Arithmetic{kNumbers}>(kernels, kOrders), ...);
 }
 
-// Heads of E that are f32 when they have turned, where channels stay.
-template <class E>
-void FillWidening(Kernels& kernels) {
-  auto& widening = kernels.widening[E::kDtype - 1];
-  widening[kHalves] = &RotateBlock<Natural<Widened<E>, kHalves, Arithmetic::kFused>, false>;
-  widening[kInterleaved] = &RotateBlock<PerChannel<Widened<E>, Arithmetic::kFused>, false>;
+// Heads that are f32 when they have turned, where channels stay: in two shapes, by rows as other
+// heads of their dtype have them.
+template <class Halves, class Interleaved>
+void FillWidening(Kernels& kernels, rope_dtype dtype) {
+  auto& widening = kernels.widening[dtype - 1];
+  widening[kHalves] = {Halves::kOrder, &RotateBlock<Halves, false>, nullptr, nullptr};
+  widening[kInterleaved] = {Interleaved::kOrder, &RotateBlock<Interleaved, false>, nullptr,
+                            nullptr};
 }
 
 // Heads that are normed and turned in one pass. Only FORWARD has norms.

@@ -34,7 +34,9 @@ void FillRoundedNorms(Kernels& kernels) {
 
 void FillBf16Rotations(Kernels& kernels) {
   FillRotations<BF16>(kernels);
-  FillWidening<BF16>(kernels);
+  using Wide = WidenedWords<BF16>;
+  FillWidening<EvenOdd<Wide, Arithmetic::kFused>, PairWords<Wide, Arithmetic::kFused>>(
+      kernels, ROPE_DTYPE_BF16);
 #if ROPE_BF16_INSTRUCTION
   if (RoundsByInstruction()) return FillRareTies<ConvertedBF16>(kernels);
 #endif

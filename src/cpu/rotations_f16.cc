@@ -18,7 +18,9 @@ namespace HWY_NAMESPACE {
 
 void FillF16Rotations(Kernels& kernels) {
   FillRotations<F16>(kernels);
-  FillWidening<F16>(kernels);
+  using Wide = Widened<F16>;
+  FillWidening<Natural<Wide, kHalves, Arithmetic::kFused>, PerChannel<Wide, Arithmetic::kFused>>(
+      kernels, ROPE_DTYPE_F16);
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
   for (int order = 0; order < kChannelOrders; ++order) {
     if (const auto rotate = F16RotationOf(ChannelOrder{order})) {

@@ -3,8 +3,11 @@
 #define LIBROPE_SRC_CPU_STAGE_H_
 
 #include "call/plan.h"
+#include "context/context.h"
+#include "cpu/kernels.h"
 #include "math/element.h"
 #include "math/norm.h"
+#include "math/pairing.h"
 
 namespace rope::cpu {
 
@@ -40,6 +43,36 @@ inline rope_dtype TurnedIn(const Plan& plan, int n) {
   const rope_dtype dtype = plan.tensors[n].dtype;
   const bool staged = plan.fused != nullptr && IsStaged(*plan.fused, n, dtype);
   return staged ? StageOf(plan, n).turned : dtype;
+}
+
+// Whether channels outside the span of tensor n, which is staged, are read, too: for a norm of more
+// than the span, or to be stored.
+inline bool LoadsRest(const Plan& plan, int n) {
+  const Norm* const norm = plan.fused->norms[n];
+  return norm != nullptr ? norm->channels != plan.context->rotary_dim : plan.tensors[n].copies_rest;
+}
+
+// What turns the heads of tensor n where they are read, so that nothing is loaded before; null:
+// there is nothing. Those of 16 bits turn in f32 where no policy rounds anything but results.
+inline const Kernels::Rotation* WideningOf(const Plan& plan, int n, const Kernels& kernels,
+                                           ChannelOrder order) {
+  const rope_dtype dtype = plan.tensors[n].dtype;
+  const FusedPlan* const fused = plan.fused;
+  if (fused == nullptr || !IsStaged(*fused, n, dtype) || fused->Decodes(n) || LoadsRest(plan, n) ||
+      StageOf(plan, n).turned != ROPE_DTYPE_F32 ||
+      (fused->norms[n] != nullptr && !fused->norms[n]->after)) {
+    return nullptr;
+  }
+  const Kernels::Rotation& widening = kernels.widening[dtype - 1][order];
+  return widening.rotate != nullptr ? &widening : nullptr;
+}
+
+// The order of the rows that tensor n turns by.
+inline RowOrder RowOrderOf(const Plan& plan, int n, const Kernels& kernels, ChannelOrder order) {
+  const Kernels::Rotation* const widening = WideningOf(plan, n, kernels, order);
+  return widening != nullptr
+             ? widening->order
+             : kernels.RowOrderOf(TurnedIn(plan, n), order, plan.context->rounding.arithmetic);
 }
 
 }  // namespace rope::cpu

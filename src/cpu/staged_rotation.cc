@@ -18,7 +18,7 @@ void ForEachStaged(const Job& job, int n, int64_t batch, int64_t token, int coun
   const Norm* const norm = job.fused->norms[n];
   const Stage stage = StageOf(job.plan, n);
   const int32_t span = context.rotary_dim;
-  const bool loads_rest = norm != nullptr ? norm->channels != span : t.copies_rest,
+  const bool loads_rest = LoadsRest(job.plan, n),
              stores_rest = loads_rest && (t.copies_rest || t.in == t.out);
   const int32_t before = loads_rest ? context.rotary_offset : 0;
   ForEachPiece(job, n, t, batch, token, 0, count, [&](int at, const Piece& piece) {
@@ -58,15 +58,6 @@ Tensor SpanOf(const rope_context& context, const StagedHeads& staged, const Stag
   return {heads, heads, strides, strides, 0, 0, part.heads, dtype, false};
 }
 
-// What turns heads where they are read, so that nothing is loaded before; null: there is nothing.
-// Those of 16 bits turn in f32 where no policy rounds anything but results.
-auto WideningOf(const Job& job, const StagedHeads& staged) {
-  const bool reads_them = staged.coded.of == nullptr && staged.stage.turned == ROPE_DTYPE_F32 &&
-                          (staged.norm == nullptr || staged.norm->after) &&
-                          staged.width == job.plan.context->rotary_dim;
-  return reads_them ? job.course.kernels.widening[staged.dtype - 1][job.course.order] : nullptr;
-}
-
 bool TurnsNothing(const OrderedRows& rows, int token, int values) {
   const float *const cos = rows.cos + token * rows.stride, *const sin =
                                                                rows.sin + token * rows.stride;
@@ -88,18 +79,28 @@ void ConvertInStages(const Job& job, int n, int64_t batch, int64_t first, int co
 namespace {
 
 void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                  int i, int count) {
+                  int i, int count, int64_t last) {
   const rope_context& context = *job.plan.context;
-  Block block{};  // nothing is asked for ahead
+  Block block;  // without a norm, whose fields take long to clear
   block.row_stride = rows.stride;
   block.segments = context.segments.data();
   block.segment_count = static_cast<int32_t>(context.segments.size());
   block.in_cache = true;
+  const bool widens = WideningOf(job.plan, n, job.course.kernels, job.course.order) != nullptr;
+  block.prefetch_ahead = 0;
+  block.prefetch_last = nullptr;
+  block.prefetch_into_l1 = false;
+  if (widens && n < job.fused->gathered) {
+    const Tensor& t = job.tensors[n];
+    const auto last_head = [&] {
+      return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+    };
+    AskAhead(job, n, last_head, &block);
+  }
   const auto rotate_piece = [&](int64_t token, const StagedHeads& staged, int tokens) {
-    const auto widening = WideningOf(job, staged);
     RunStages(staged, tokens, [&](const StagedPart& part) {
       Tensor heads = SpanOf(context, staged, part);
-      if (widening != nullptr) {
+      if (widens) {
         heads.in = staged.in + HeadOffset(staged.in_strides, 0, part.token, part.head);
         heads.in_strides = staged.in_strides;
       } else {
@@ -112,7 +113,7 @@ void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
       block.cos = rows.cos + row;
       block.sin = rows.sin + row;
       block.tokens = part.tokens;
-      (widening != nullptr ? widening : job.course.rotations[n]->rotate)(block);
+      job.course.rotations[n]->rotate(block);
     });
   };
   ForEachStaged(job, n, batch, first + i, count, rotate_piece);
@@ -121,9 +122,9 @@ void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
 }  // namespace
 
 void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                    int i, int count) {
+                    int i, int count, int64_t last) {
   if (!job.fused->Decodes(n) || MovesChannels(job.course.order)) {
-    return RotateByRows(job, n, rows, batch, first, i, count);
+    return RotateByRows(job, n, rows, batch, first, i, count, last);
   }
   // Codes of tokens that do not turn stay: coded again and again, their scales would drift.
   const int values = RowValues(job.course.rotations[n]->order, job.plan.context->pairs);
@@ -134,7 +135,7 @@ void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batc
     if (stays) {
       ConvertInStages(job, n, batch, first + i, alike);
     } else {
-      RotateByRows(job, n, rows, batch, first, i, alike);
+      RotateByRows(job, n, rows, batch, first, i, alike, last);
     }
     i += alike;
   }

@@ -14,9 +14,9 @@ namespace rope::cpu {
 void ConvertInStages(const Job& job, int n, int64_t batch, int64_t first, int count);
 
 // Tokens [first + i, first + i + count) of one batch row, whose first rows are those of token
-// `first`.
+// `first`. `last`: where the tokens of the task end in this batch row.
 void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                    int i, int count);
+                    int i, int count, int64_t last);
 
 // A token whose row has other values for one channel of a pair than for the other.
 void RotateByChannelsInStages(const Job& job, int n, const ChannelRow& row, int64_t batch,

@@ -258,15 +258,20 @@ template <class E, bool kSkipsNan>
 HWY_INLINE int32_t LargestBits(const typename E::Raw* from, int64_t count) {
   using Size = hwy::MakeSigned<typename E::Raw>;
   const hn::Repartition<Size, FullTag> d;
-  auto largest = hn::Zero(d);
-  for (int64_t i = 0; i < count; i += LanesOf(d)) {
+  const auto size_at = [&](int64_t i) HWY_ATTR {
     const auto bits = hn::LoadU(d, reinterpret_cast<const Size*>(from + i));
-    auto size = hn::And(bits, hn::Set(d, hwy::LimitsMax<Size>()));
-    if constexpr (kSkipsNan) {
-      size = hn::IfThenZeroElse(hn::Gt(size, hn::Set(d, Size{E::kInfinity})), size);
-    }
-    largest = hn::Max(largest, size);
+    const auto size = hn::And(bits, hn::Set(d, hwy::LimitsMax<Size>()));
+    if constexpr (!kSkipsNan) return size;
+    return hn::IfThenZeroElse(hn::Gt(size, hn::Set(d, Size{E::kInfinity})), size);
+  };
+  auto largest = hn::Zero(d);
+  int64_t i = 0;
+  for (const int n = LanesOf(d); i + 4 * n <= count; i += 4 * n) {
+    const auto first = hn::Max(size_at(i), size_at(i + n));
+    const auto second = hn::Max(size_at(i + 2 * n), size_at(i + 3 * n));
+    largest = hn::Max(largest, hn::Max(first, second));
   }
+  for (; i < count; i += LanesOf(d)) largest = hn::Max(largest, size_at(i));
   const hn::RebindToSigned<FullTag> di;
   auto words = hn::BitCast(di, largest);
   if constexpr (sizeof(Size) == 2) {
