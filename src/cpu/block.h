@@ -31,6 +31,7 @@ struct Block {
   int32_t weight_step;  // floats from head to head; 0: heads share them
   const float* roots;
   int32_t root_stride;  // from token to token
+  float inverse;        // of the scale of codes
 };
 
 // Heads that follow each other, whose channels are added up.

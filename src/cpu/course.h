@@ -49,6 +49,7 @@ struct Course {
   // Of each tensor.
   int64_t tensor_bytes[3];  // of a token
   const Kernels::Rotation* rotations[3];
+  bool codes[3] = {}, widens[3] = {};  // whether that is CodingOf() or WideningOf()
 };
 
 inline const Kernels& KernelsOf(const rope_context& context) {
@@ -76,8 +77,12 @@ inline Course::Course(const Plan& plan)
   }
   if (plan.fused != nullptr) {
     for (int n = 0; n < plan.tensor_count; ++n) {
+      const Kernels::Rotation* const coding = CodingOf(plan, n, kernels, order);
       const Kernels::Rotation* const widening = WideningOf(plan, n, kernels, order);
-      rotations[n] = widening != nullptr
+      codes[n] = coding != nullptr;
+      widens[n] = widening != nullptr;
+      rotations[n] = codes[n] ? coding
+                     : widens[n]
                          ? widening
                          : &kernels.RotationOf(TurnedIn(plan, n), order, arithmetic, rare_ties);
     }

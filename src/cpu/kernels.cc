@@ -43,11 +43,13 @@ namespace HWY_NAMESPACE {
 void FillF32Rotations(Kernels& kernels);
 void FillF16Rotations(Kernels& kernels);
 void FillBf16Rotations(Kernels& kernels);
+void FillCodedRotations(Kernels& kernels);
 
 void FillRotations(Kernels& kernels) {
   FillF32Rotations(kernels);
   FillF16Rotations(kernels);
   FillBf16Rotations(kernels);
+  FillCodedRotations(kernels);
 }
 
 void CopyStreaming(void* to, const void* from, int64_t bytes) {

@@ -137,6 +137,9 @@ struct Kernels {
   // Heads of 16 bits that become f32 as they turn; kFused. Null where there is none.
   // [dtype - 1][channel order]
   Rotation widening[kDtypes][kChannelOrders];
+  // Heads of bf16 that become codes by one scale, Block::inverse, as they turn; kFused, by rows as
+  // `widening` has them. Null where there is none. [code][channel order]
+  Rotation coding[kCodes][kChannelOrders];
   // Of rotations that expect ties or do not the rows have the same order.
   RowOrder RowOrderOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
     return rotations[dtype - 1][order][static_cast<int>(arithmetic)].order;

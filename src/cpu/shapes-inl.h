@@ -106,9 +106,9 @@ using HeadOf = Head<typename E::In, typename E::Raw>;
 template <class E>
 using PlacesOf = Places<typename E::In, typename E::Raw>;
 
-// What becomes of the channels of heads before they are turned: nothing. First() has channels of
-// first members, or of both where they are not separated, and Second() those of second ones; `i` is
-// where the vector is in the row.
+// What becomes of the channels of heads before they are turned, and of what they turn to: nothing.
+// First() has channels of first members, or of both where they are not separated, and Second()
+// those of second ones; `i` is where the vector is in the row.
 struct AsTheyAre {
   static HWY_INLINE AsTheyAre Of(const Block&, int, int, int) { return {}; }
   HWY_INLINE AsTheyAre From(int) const { return *this; }
@@ -121,6 +121,10 @@ struct AsTheyAre {
   template <class D, class V>
   HWY_INLINE V Second(D, V x, int) const {
     return x;
+  }
+  template <class D, class V>
+  HWY_INLINE V Turned(D, V y) const {
+    return y;
   }
 };
 
@@ -138,6 +142,10 @@ struct NormedHead {
   template <class D, class V>
   HWY_INLINE V Second(D d, V x, int i) const {
     return Of(d, x, hn::LoadU(d, weight1 + i));
+  }
+  template <class D, class V>
+  HWY_INLINE V Turned(D, V y) const {
+    return y;
   }
 
  private:
@@ -168,6 +176,19 @@ struct Normed {
     roots += heads;
   }
   HWY_INLINE NormedHead<E, kRounding> OfHead() const { return {weight0, weight1, *roots}; }
+};
+
+// Or they turn to codes, whose scale has this inverse.
+struct CodedBy : AsTheyAre {
+  float inverse;
+
+  static HWY_INLINE CodedBy Of(const Block& b, int, int, int) { return {{}, b.inverse}; }
+  HWY_INLINE CodedBy From(int) const { return *this; }
+  HWY_INLINE CodedBy OfHead() const { return *this; }
+  template <class D, class V>
+  HWY_INLINE V Turned(D d, V y) const {
+    return hn::Mul(y, hn::Set(d, inverse));
+  }
 };
 
 // A shape is the unit of work of a kernel: Step() rotates the channels that belong to one or two
@@ -206,6 +227,8 @@ struct Natural {
     x0 = norm.First(d, x0, i);
     x1 = norm.Second(d, x1, i);
     RotatePair<E, kArithmetic>(d, x0, x1, cos, sin, y0, y1);
+    y0 = norm.Turned(d, y0);
+    y1 = norm.Turned(d, y1);
     if constexpr (WritesInterleaved(kChannels)) {
       E::template StorePairs<kStream>(d, y0, y1, at.out + 2 * i);
     } else {
@@ -241,8 +264,9 @@ struct EvenOdd {
     RotatePair<E, kArithmetic>(d, norm.First(d, E::Second(d, words0), odd),
                                norm.Second(d, E::Second(d, words1), odd), odd_cos, odd_sin, odd0,
                                odd1);
-    return E::template StoreWordsTwice<kStream>(d, even0, odd0, at.out + i, even1, odd1,
-                                                at.second_out + i);
+    return E::template StoreWordsTwice<kStream>(d, norm.Turned(d, even0), norm.Turned(d, odd0),
+                                                at.out + i, norm.Turned(d, even1),
+                                                norm.Turned(d, odd1), at.second_out + i);
   }
 };
 
@@ -270,8 +294,9 @@ struct PairWords {
     RotatePair<E, kArithmetic>(d, norm.First(d, E::First(d, next_words), next),
                                norm.Second(d, E::Second(d, next_words), next), next_cos, next_sin,
                                next_y0, next_y1);
-    return E::template StoreWordsTwice<kStream>(d, y0, y1, at.out + 2 * i, next_y0, next_y1,
-                                                at.out + 2 * next);
+    return E::template StoreWordsTwice<kStream>(d, norm.Turned(d, y0), norm.Turned(d, y1),
+                                                at.out + 2 * i, norm.Turned(d, next_y0),
+                                                norm.Turned(d, next_y1), at.out + 2 * next);
   }
 };
 

@@ -5,6 +5,7 @@
 #include "call/plan.h"
 #include "context/context.h"
 #include "cpu/kernels.h"
+#include "math/code.h"
 #include "math/element.h"
 #include "math/norm.h"
 #include "math/pairing.h"
@@ -65,6 +66,22 @@ inline const Kernels::Rotation* WideningOf(const Plan& plan, int n, const Kernel
   }
   const Kernels::Rotation& widening = kernels.widening[dtype - 1][order];
   return widening.rotate != nullptr ? &widening : nullptr;
+}
+
+// What turns them to codes, which goes to the output; null: there is nothing. Its rows have the
+// same order.
+inline const Kernels::Rotation* CodingOf(const Plan& plan, int n, const Kernels& kernels,
+                                         ChannelOrder order) {
+  if (plan.tensors[n].dtype != ROPE_DTYPE_BF16 || WideningOf(plan, n, kernels, order) == nullptr) {
+    return nullptr;
+  }
+  const Output& output = plan.fused->outputs[n];
+  if (plan.fused->norms[n] != nullptr || !IsCode(output.dtype) || output.HasScaleArray() ||
+      output.repeats != 1) {
+    return nullptr;
+  }
+  const Kernels::Rotation& coding = kernels.coding[static_cast<int>(CodeOf(output.dtype))][order];
+  return coding.rotate != nullptr ? &coding : nullptr;
 }
 
 // The order of the rows that tensor n turns by.
