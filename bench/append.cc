@@ -29,9 +29,10 @@ namespace {
 constexpr int kPageSize = 16;
 constexpr int kHeads = kKHeads;  // of v, too
 
-// What the pages hold: elements of q's dtype, or codes.
-enum class Pages { kSame, kGivenE4m3, kComputedI8 };
-constexpr const char* kPagesNames[] = {"", "_to_e4m3", "_to_i8"};
+// What the pages hold: elements of q's dtype, or codes; kRoundedE4m3: of what is rounded to it
+// first.
+enum class Pages { kSame, kGivenE4m3, kRoundedE4m3, kComputedI8 };
+constexpr const char* kPagesNames[] = {"", "_to_e4m3", "_to_rounded_e4m3", "_to_i8"};
 
 constexpr int64_t kLeastPages = 1024;  // more slots than the caches hold
 
@@ -72,21 +73,24 @@ struct Step {
     return t;
   }
 
-  // What a cache keeps of so many bytes of 16 bits.
-  int64_t StoredBytes(int64_t bytes) const { return pages == Pages::kSame ? bytes : bytes / 2; }
+  // What a cache keeps of so many bytes.
+  int64_t StoredBytes(int64_t bytes) const {
+    return pages == Pages::kSame ? bytes : bytes / static_cast<int64_t>(ElementSize(dtype));
+  }
 
   rope_tensor CachedHeads(void* data, const rope_scale* scale) const {
     rope_tensor t = Described(data, kHeads, by_heads ? ROPE_LAYOUT_HND : ROPE_LAYOUT_NHD);
     if (pages == Pages::kSame) return t;
-    t.dtype = pages == Pages::kGivenE4m3 ? ROPE_DTYPE_F8_E4M3 : ROPE_DTYPE_I8;
+    t.dtype = pages == Pages::kComputedI8 ? ROPE_DTYPE_I8 : ROPE_DTYPE_F8_E4M3;
     t.scale = scale;
     return t;
   }
 
   rope_scale Scale(void* data) const {
     rope_scale scale = ROPE_INIT(rope_scale);
-    if (pages == Pages::kGivenE4m3) {
+    if (pages != Pages::kComputedI8) {
       scale.value = 0.01f;
+      scale.round_first = pages == Pages::kRoundedE4m3;
       return scale;
     }
     scale.computed = 1;
@@ -149,9 +153,10 @@ void CopyOrdinary(char* to, const char* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// The least that a code of 8 bits takes: one byte of each 16 bits is stored.
-void CopyHalf(char* to, const char* from, int64_t bytes) {
-  for (int64_t i = 0; i < bytes / 2; ++i) to[i] = from[2 * i + 1];
+// The least that a code of 8 bits takes: one byte of each element is stored.
+template <int kSize>
+void CopyUpperBytes(char* to, const char* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes / kSize; ++i) to[i] = from[kSize * i + kSize - 1];
 }
 
 // What a call leaves to others.
@@ -245,7 +250,7 @@ void Append(rope_dtype dtype, Pages pages, bool by_heads, int64_t sequences, int
   for (const Sweep& sweep : sweeps) {
     if (sweep.vector_bytes != sweeps.front().vector_bytes) break;  // the widest
     if (pages != Pages::kSame) {
-      moves("move", sweep, CopyHalf);
+      moves("move", sweep, dtype == ROPE_DTYPE_F32 ? CopyUpperBytes<4> : CopyUpperBytes<2>);
       continue;
     }
     moves("move", sweep, CopyOrdinary);
@@ -274,6 +279,10 @@ void RegisterAppend() {
       Append(ROPE_DTYPE_BF16, pages, false, 1, tokens);
     }
     Append(ROPE_DTYPE_BF16, pages, true, 1, 2048);
+  }
+  for (const int64_t tokens : {512, 2048}) {
+    Append(ROPE_DTYPE_BF16, Pages::kRoundedE4m3, false, 1, tokens);
+    Append(ROPE_DTYPE_F32, Pages::kGivenE4m3, false, 1, tokens);
   }
 }
 

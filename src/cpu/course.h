@@ -49,7 +49,9 @@ struct Course {
   // Of each tensor.
   int64_t tensor_bytes[3];  // of a token
   const Kernels::Rotation* rotations[3];
-  bool codes[3] = {}, widens[3] = {};  // whether that is CodingOf() or WideningOf()
+  // Of tensors in stages: whether that writes the output, or reads the tensor, so that nothing is
+  // loaded before.
+  bool codes[3] = {}, reads[3] = {};
 };
 
 inline const Kernels& KernelsOf(const rope_context& context) {
@@ -80,11 +82,11 @@ inline Course::Course(const Plan& plan)
       const Kernels::Rotation* const coding = CodingOf(plan, n, kernels, order);
       const Kernels::Rotation* const widening = WideningOf(plan, n, kernels, order);
       codes[n] = coding != nullptr;
-      widens[n] = widening != nullptr;
-      rotations[n] = codes[n] ? coding
-                     : widens[n]
-                         ? widening
-                         : &kernels.RotationOf(TurnedIn(plan, n), order, arithmetic, rare_ties);
+      reads[n] = widening != nullptr ||
+                 (TurnsAsItIs(plan, n) && StageOf(plan, n).turned == plan.tensors[n].dtype);
+      rotations[n] = &kernels.RotationOf(TurnedIn(plan, n), order, arithmetic, rare_ties);
+      if (widening != nullptr) rotations[n] = widening;
+      if (coding != nullptr) rotations[n] = coding;
     }
     token_bytes += CopiedBytes(plan.fused->copies);
   }

@@ -53,18 +53,19 @@ inline bool LoadsRest(const Plan& plan, int n) {
   return norm != nullptr ? norm->channels != plan.context->rotary_dim : plan.tensors[n].copies_rest;
 }
 
-// What turns the heads of tensor n where they are read, so that nothing is loaded before; null:
-// there is nothing. Those of 16 bits turn in f32 where no policy rounds anything but results.
+// Whether nothing comes between what tensor n is in memory and its rotation.
+inline bool TurnsAsItIs(const Plan& plan, int n) {
+  const FusedPlan* const fused = plan.fused;
+  return fused != nullptr && IsStaged(*fused, n, plan.tensors[n].dtype) && !fused->Decodes(n) &&
+         !LoadsRest(plan, n) && (fused->norms[n] == nullptr || fused->norms[n]->after);
+}
+
+// What turns the heads of tensor n to f32 where they are read; null: there is nothing. Those of 16
+// bits turn in f32 where no policy rounds anything but results.
 inline const Kernels::Rotation* WideningOf(const Plan& plan, int n, const Kernels& kernels,
                                            ChannelOrder order) {
-  const rope_dtype dtype = plan.tensors[n].dtype;
-  const FusedPlan* const fused = plan.fused;
-  if (fused == nullptr || !IsStaged(*fused, n, dtype) || fused->Decodes(n) || LoadsRest(plan, n) ||
-      StageOf(plan, n).turned != ROPE_DTYPE_F32 ||
-      (fused->norms[n] != nullptr && !fused->norms[n]->after)) {
-    return nullptr;
-  }
-  const Kernels::Rotation& widening = kernels.widening[dtype - 1][order];
+  if (!TurnsAsItIs(plan, n) || StageOf(plan, n).turned != ROPE_DTYPE_F32) return nullptr;
+  const Kernels::Rotation& widening = kernels.widening[plan.tensors[n].dtype - 1][order];
   return widening.rotate != nullptr ? &widening : nullptr;
 }
 

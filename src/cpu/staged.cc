@@ -309,10 +309,10 @@ void StorePart(const StagedHeads& staged, const StagedPart& part) {
     NormPart(staged, part, stage.turned, part.turned);
   }
   if (stage.rounds) staged.kernels.round_row[staged.dtype - 1](part.wide, channels);
-  if (stage.turned != ROPE_DTYPE_F32 && output.dtype != stage.turned) {
+  const bool as_turned = output.dtype == stage.turned || IsInEightBits(output.dtype);
+  if (stage.turned != ROPE_DTYPE_F32 && !as_turned) {
     staged.kernels.widen[stage.turned - 1](part.turned, part.wide, channels);
   }
-  const bool as_turned = output.dtype == stage.turned;
   Heads heads = InBuffer(as_turned ? part.turned : reinterpret_cast<char*>(part.wide),
                          as_turned ? stage.turned : ROPE_DTYPE_F32, part.heads, staged.width);
   heads.data += BytesOf(heads.dtype, staged.first);

@@ -122,13 +122,13 @@ void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
                   int i, int count, int64_t last) {
   if (job.course.codes[n]) return CodeByRows(job, n, rows, batch, first, i, count, last);
   const rope_context& context = *job.plan.context;
-  const bool widens = job.course.widens[n];
+  const bool reads = job.course.reads[n];
   Block block = BlockOf(job, rows);
-  if (widens) AskAhead(job, n, batch, last, &block);
+  if (reads) AskAhead(job, n, batch, last, &block);
   const auto rotate_piece = [&](int64_t token, const StagedHeads& staged, int tokens) {
     RunStages(staged, tokens, [&](const StagedPart& part) {
       Tensor heads = SpanOf(context, staged, part);
-      if (widens) {
+      if (reads) {
         heads.in = staged.in + HeadOffset(staged.in_strides, 0, part.token, part.head);
         heads.in_strides = staged.in_strides;
       } else {
