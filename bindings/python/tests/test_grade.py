@@ -276,7 +276,7 @@ WRONG = st.fixed_dictionaries({}, optional={
 })  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(fields=WRONG, shift=st.sampled_from([0, 0, 1, -1]), inverse=st.booleans(), seed=st.integers(0, 999))
 def test_a_random_wrong_setting_is_named(fields, shift, inverse, seed):
     """Recorded under it, and named: all of it, and nothing else."""
