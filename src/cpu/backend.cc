@@ -247,10 +247,11 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
   if (NormPassOf(job, n) == NormPass::kBefore) NormBlock(job, n, batch, first + i, count);
   const bool gathers = n >= job.fused->gathered;
   ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
-    const Block block = BlockOf(job, n, rows, at, piece.count, piece.in, piece.out, [&] {
+    Block block = BlockOf(job, n, rows, at, piece.count, piece.in, piece.out, [&] {
       return gathers ? piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1)
                      : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
     });
+    if (job.course.codes[n]) block.inverse = 1.0f / job.fused->outputs[n].scales.value;
     NormAndRotateBlock(job, n, TokenNumber(job, batch, first + at), block);
   });
   if (job.streams[n]) hwy::FlushStream();
@@ -259,7 +260,9 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
 template <bool kFused>
 void RotateInOrder(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                    int i, int count, int64_t last) {
-  if (IsStaged<kFused>(job, n)) return RotateInStages(job, n, rows, batch, first, i, count, last);
+  if (IsStaged<kFused>(job, n) && !job.course.codes[n]) {
+    return RotateInStages(job, n, rows, batch, first, i, count, last);
+  }
   if constexpr (kFused) return RotateFused(job, n, rows, batch, first, i, count, last);
   const Tensor& t = job.tensors[n];
   const Block block =
@@ -507,7 +510,7 @@ rope_status Apply(const Plan& plan) {
 class PreparedOnCpu final : public PreparedCall {
  public:
   explicit PreparedOnCpu(const Plan& plan) : course_(plan) {
-    if (!plan.context->nope) kept_.emplace(plan, course_.kernels);
+    if (!plan.context->nope) kept_.emplace(plan, course_);
     if (plan.fused != nullptr && plan.fused->slots.kind != 0) slots_.emplace(plan);
     is_one_token_ = kept_ && IsOneToken(course_, *kept_, plan);
   }

@@ -99,6 +99,10 @@ HWY_INLINE Packed SignedBytes(const Packed words[4]) {
   return PackSigned(PackWords(words[0], words[1]), PackWords(words[2], words[3]));
 }
 
+// The code of the largest number.
+template <Code kCode>
+inline constexpr int kLargestSize = kCode == Code::kE4m3 ? 0x7e : 0x7b;
+
 // Of two vectors of numbers the codes without their signs, and kMargin more, in 16 bits; what is
 // beyond the largest code is beyond it there.
 template <Code kCode, int kMargin>
@@ -132,7 +136,7 @@ HWY_INLINE void StoreFourCodes(const hn::Vec<FullTag>* value, uint8_t* to) {
     codes.raw = SignedBytes(words);
   } else {
     // With a margin the largest code is 255, to which packing limits what is beyond.
-    constexpr int kMargin = kCode == Code::kE4m3 ? 0xff - 0x7e : 0xff - 0x7b;
+    constexpr int kMargin = 0xff - kLargestSize<kCode>;
     const hn::RebindToUnsigned<FullTag> du;
     codes.raw =
         PackUnsigned(SizesInWords<kCode, kMargin>(value), SizesInWords<kCode, kMargin>(value + 2));
@@ -144,6 +148,7 @@ HWY_INLINE void StoreFourCodes(const hn::Vec<FullTag>* value, uint8_t* to) {
   codes.raw = InOrder(codes.raw);
   hn::StoreU(codes, du8, to);
 }
+
 // Of 16-bit lanes of two packed vectors, 64 bits of each in turn, all of the one, then of the
 // other.
 #if HWY_TARGET <= HWY_AVX3
@@ -171,7 +176,7 @@ HWY_INLINE Packed CodesInWords(const hn::Vec<FullTag>* value) {
     const auto limited = hn::Max(integers, hn::Set(di16, static_cast<int16_t>(kLeastInt8)));
     return hn::And(hn::BitCast(du16, limited), hn::Set(du16, uint16_t{0xff})).raw;
   } else {
-    constexpr uint16_t kLargest = kCode == Code::kE4m3 ? 0x7e : 0x7b;
+    constexpr uint16_t kLargest = kLargestSize<kCode>;
     const auto size = hn::Min(Words{SizesInWords<kCode, 0>(value)}, hn::Set(du16, kLargest));
     const Words numbers{PackWords(hn::BitCast(du, value[0]).raw, hn::BitCast(du, value[1]).raw)};
     const auto sign = hn::And(hn::ShiftRight<8>(numbers), hn::Set(du16, uint16_t{0x80}));
@@ -189,7 +194,8 @@ HWY_INLINE void StoreCodePairs(D d, hn::Vec<D> first, hn::Vec<D> second, uint8_t
   const hn::Rebind<uint16_t, D> du16;
   const auto below = hn::And(CodesOf<kCode>(d, first), hn::Set(du, 0xffu));
   const auto words = hn::Or(below, hn::ShiftLeft<8>(CodesOf<kCode>(d, second)));
-  hn::StoreU(hn::TruncateTo(du16, words), du16, reinterpret_cast<uint16_t*>(to));
+  const hn::Repartition<uint8_t, decltype(du16)> du8;
+  hn::StoreU(hn::BitCast(du8, hn::TruncateTo(du16, words)), du8, to);
 }
 
 // The same twice.
@@ -201,14 +207,15 @@ HWY_INLINE void StoreCodePairsTwice(D d, hn::Vec<D> first, hn::Vec<D> second, ui
   static_assert(sizeof(first.raw) == sizeof(Packed));
   if (HWY_LIKELY(!HasNan(first.raw, second.raw, next_first.raw, next_second.raw))) {
     const hn::Repartition<uint16_t, D> du16;
-    const hn::Half<decltype(du16)> half;
+    const hn::Repartition<uint8_t, D> du8;
+    const hn::Half<decltype(du8)> half;
     const hn::Vec<D> lower[2] = {first, next_first}, upper[2] = {second, next_second};
     using Words = hn::Vec<decltype(du16)>;
     const Words codes = hn::Or(Words{CodesInWords<kCode>(lower)},
                                hn::ShiftLeft<8>(Words{CodesInWords<kCode>(upper)}));
-    const Words in_order{OneThenOther(codes.raw)};
-    hn::StoreU(hn::LowerHalf(half, in_order), half, reinterpret_cast<uint16_t*>(to));
-    hn::StoreU(hn::UpperHalf(half, in_order), half, reinterpret_cast<uint16_t*>(next_to));
+    const auto bytes = hn::BitCast(du8, Words{OneThenOther(codes.raw)});
+    hn::StoreU(hn::LowerHalf(half, bytes), half, to);
+    hn::StoreU(hn::UpperHalf(half, bytes), half, next_to);
     return;
   }
 #endif

@@ -79,14 +79,14 @@ inline Course::Course(const Plan& plan)
   }
   if (plan.fused != nullptr) {
     for (int n = 0; n < plan.tensor_count; ++n) {
-      const Kernels::Rotation* const coding = CodingOf(plan, n, kernels, order);
-      const Kernels::Rotation* const widening = WideningOf(plan, n, kernels, order);
-      codes[n] = coding != nullptr;
-      reads[n] = widening != nullptr ||
-                 (TurnsAsItIs(plan, n) && StageOf(plan, n).turned == plan.tensors[n].dtype);
       rotations[n] = &kernels.RotationOf(TurnedIn(plan, n), order, arithmetic, rare_ties);
-      if (widening != nullptr) rotations[n] = widening;
-      if (coding != nullptr) rotations[n] = coding;
+      reads[n] = TurnsAsItIs(plan, n) && StageOf(plan, n).turned == plan.tensors[n].dtype;
+      if (const auto* widening = WideningOf(plan, n, kernels, order)) {
+        const Kernels::Rotation* const coding = CodingOf(plan, n, kernels, order);
+        codes[n] = coding != nullptr;
+        reads[n] = true;
+        rotations[n] = codes[n] ? coding : widening;
+      }
     }
     token_bytes += CopiedBytes(plan.fused->copies);
   }

@@ -4,9 +4,7 @@
 #include <new>
 
 #include "base/limits.h"
-#include "cpu/stage.h"
 #include "math/element.h"
-#include "math/pairing.h"
 
 namespace rope::cpu {
 namespace {
@@ -64,19 +62,18 @@ KeptRows::Values KeptRows::Allocate(const Plan& plan, int64_t floats_per_row) {
   return Values(static_cast<float*>(memory));
 }
 
-KeptRows::KeptRows(const Plan& plan, const Kernels& kernels) {
+KeptRows::KeptRows(const Plan& plan, const Course& course) {
   bool some = false;
   if (plan.has_rows && plan.rows.format.per_channel()) {
     ForEachBlock(plan, [&](RowBuffer* buffer, int64_t) { some |= buffer->some_per_channel; });
   }
-  if (some) MakePerChannel(plan, kernels);
-  MakeInOrder(plan, kernels);
+  if (some) MakePerChannel(plan, course.kernels);
+  MakeInOrder(plan, course);
 }
 
-void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
+void KeptRows::MakeInOrder(const Plan& plan, const Course& course) {
   const rope_context& context = *plan.context;
-  const ChannelOrder channels = ChannelOrderOf(context.pairing, plan.operation);
-  const auto order_for = [&](int n) { return RowOrderOf(plan, n, kernels, channels); };
+  const auto order_for = [&](int n) { return course.rotations[n]->order; };
   for (int n = 0; n < plan.tensor_count; ++n) {
     const rope_dtype dtype = plan.tensors[n].dtype;
     const RowOrder order = order_for(n);
@@ -95,7 +92,7 @@ void KeptRows::MakeInOrder(const Plan& plan, const Kernels& kernels) {
     // Not the padding, which rows of the caller do not have.
     const int used = RowValues(order, context.pairs);
     ForEachBlock(plan, [&](RowBuffer* buffer, int64_t row) {
-      const OrderedRows made = OrderRows(plan, kernels, dtype, order, buffer);
+      const OrderedRows made = OrderRows(plan, course.kernels, dtype, order, buffer);
       for (int i = 0; i < buffer->count; ++i) {
         float* const cos = values + (row + i) * 2 * width;
         std::copy_n(made.cos + i * made.stride, used, cos);

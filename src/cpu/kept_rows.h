@@ -8,6 +8,7 @@
 
 #include "call/plan.h"
 #include "cpu/cos_sin_rows.h"
+#include "cpu/course.h"
 #include "cpu/kernels.h"
 #include "cpu/scalar.h"
 
@@ -16,7 +17,7 @@ namespace rope::cpu {
 class KeptRows {
  public:
   // Of a plan without a NOPE context. May throw std::bad_alloc.
-  KeptRows(const Plan& plan, const Kernels& kernels);
+  KeptRows(const Plan& plan, const Course& course);
 
   // The number of a token's row: tokens are counted through all batch rows, and those of the next
   // row of each token (Plan::row_heads) follow behind all.
@@ -53,7 +54,7 @@ class KeptRows {
   };
 
   static Values Allocate(const Plan& plan, int64_t floats_per_row);
-  void MakeInOrder(const Plan& plan, const Kernels& kernels);
+  void MakeInOrder(const Plan& plan, const Course& course);
   void MakePerChannel(const Plan& plan, const Kernels& kernels);
 
   // Of each tensor; one that reads the rows of another has no values of its own.

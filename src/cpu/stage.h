@@ -77,20 +77,12 @@ inline const Kernels::Rotation* CodingOf(const Plan& plan, int n, const Kernels&
     return nullptr;
   }
   const Output& output = plan.fused->outputs[n];
-  if (plan.fused->norms[n] != nullptr || !IsCode(output.dtype) || output.HasScaleArray() ||
-      output.repeats != 1) {
+  if (plan.tensors[n].dtype != ROPE_DTYPE_BF16 || plan.fused->norms[n] != nullptr ||
+      !IsCode(output.dtype) || output.HasScaleArray() || output.repeats != 1) {
     return nullptr;
   }
   const Kernels::Rotation& coding = kernels.coding[static_cast<int>(CodeOf(output.dtype))][order];
   return coding.rotate != nullptr ? &coding : nullptr;
-}
-
-// The order of the rows that tensor n turns by.
-inline RowOrder RowOrderOf(const Plan& plan, int n, const Kernels& kernels, ChannelOrder order) {
-  const Kernels::Rotation* const widening = WideningOf(plan, n, kernels, order);
-  return widening != nullptr
-             ? widening->order
-             : kernels.RowOrderOf(TurnedIn(plan, n), order, plan.context->rounding.arithmetic);
 }
 
 }  // namespace rope::cpu

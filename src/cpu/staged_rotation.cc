@@ -78,10 +78,12 @@ void ConvertInStages(const Job& job, int n, int64_t batch, int64_t first, int co
 
 namespace {
 
-// Without a norm, whose fields take long to clear, and without tokens.
-Block BlockOf(const Job& job, const OrderedRows& rows) {
+void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                  int i, int count, int64_t last) {
   const rope_context& context = *job.plan.context;
-  Block block;
+  const Tensor& t = job.tensors[n];
+  const bool reads = job.course.reads[n];
+  Block block;  // without a norm, whose fields take long to clear
   block.row_stride = rows.stride;
   block.segments = context.segments.data();
   block.segment_count = static_cast<int32_t>(context.segments.size());
@@ -89,42 +91,12 @@ Block BlockOf(const Job& job, const OrderedRows& rows) {
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
   block.prefetch_into_l1 = false;
-  return block;
-}
-
-// Asks ahead for what turns where it is read: up to token `last` of the batch row.
-void AskAhead(const Job& job, int n, int64_t batch, int64_t last, Block* block) {
-  if (n >= job.fused->gathered) return;
-  const Tensor& t = job.tensors[n];
-  AskAhead(
-      job, n, [&] { return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1); }, block);
-}
-
-// Heads that are codes when they have turned, from where they are read to their output.
-void CodeByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first, int i,
-                int count, int64_t last) {
-  const Tensor& t = job.tensors[n];
-  Block block = BlockOf(job, rows);
-  block.inverse = 1.0f / job.fused->outputs[n].scales.value;
-  block.tensor = &t;
-  AskAhead(job, n, batch, last, &block);
-  ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
-    block.in = piece.in + t.in_span;
-    block.out = piece.out + t.out_span;
-    block.cos = rows.cos + at * rows.stride;
-    block.sin = rows.sin + at * rows.stride;
-    block.tokens = piece.count;
-    job.course.rotations[n]->rotate(block);
-  });
-}
-
-void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                  int i, int count, int64_t last) {
-  if (job.course.codes[n]) return CodeByRows(job, n, rows, batch, first, i, count, last);
-  const rope_context& context = *job.plan.context;
-  const bool reads = job.course.reads[n];
-  Block block = BlockOf(job, rows);
-  if (reads) AskAhead(job, n, batch, last, &block);
+  if (reads && n < job.fused->gathered) {
+    const auto last_head = [&] {
+      return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+    };
+    AskAhead(job, n, last_head, &block);
+  }
   const auto rotate_piece = [&](int64_t token, const StagedHeads& staged, int tokens) {
     RunStages(staged, tokens, [&](const StagedPart& part) {
       Tensor heads = SpanOf(context, staged, part);
