@@ -2,6 +2,9 @@
 // a kernel, whichever is faster), and for decode steps an empty kernel, too. Prints one JSON object
 // per row; scripts/gpu-check turns them into a table. Appends rotate q in place and store k and v
 // in shuffled pages of a cache.
+//
+//   cuda_bench [WORDS]   rows whose kind, tokens, dtype, pairing and place begin with these words, as in
+//                        "decode 1 bf16": all without
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -115,8 +118,8 @@ class Rotations {
   int64_t* const slots_ = ToDevice(std::vector<int64_t>(kMostTokens));
 };
 
-void MeasureAll() {
-  Timer timer;
+void MeasureAll(const char* words) {
+  Timer timer(words);
   Rotations rotations(&timer);
   const rope_dtype dtypes[] = {ROPE_DTYPE_BF16, ROPE_DTYPE_F16, ROPE_DTYPE_F32};
   const rope_pairing pairings[] = {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED};
@@ -156,13 +159,13 @@ void MeasureAll() {
 }  // namespace
 }  // namespace bench
 
-int main() {
+int main(int count_of_words, char** words) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     std::fprintf(stderr, "cuda_bench: no device: %s\n", cudaGetErrorString(error));
     return 77;
   }
-  bench::MeasureAll();
+  bench::MeasureAll(count_of_words > 1 ? words[1] : "");
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <numeric>
 #include <random>
+#include <string>
 
 #include "cuda_kernels.h"
 
@@ -42,6 +43,10 @@ std::vector<int64_t> ShuffledSlots(int64_t tokens) {
 
 // A large call is compared with the faster one of two copies, if it writes as much as it reads.
 void Measure(Timer* timer, const Row& row) {
+  if (!timer->Wants(std::string(row.kind) + " " + std::to_string(row.shape.tokens) + " " + row.dtype +
+                    " " + row.pairing + " " + row.place)) {
+    return;
+  }
   const auto time = [&](const Timer::Call& call) {
     return row.in_graph ? timer->TimeInGraph(row.room, call) : timer->Time(row.room, call);
   };

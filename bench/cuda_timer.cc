@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda_kernels.h"
@@ -26,7 +28,7 @@ int64_t Divided(int64_t full) {
   return divide != nullptr ? std::max<int64_t>(1, full / std::atoi(divide)) : full;
 }
 
-Timer::Timer() {
+Timer::Timer(std::string words) : words_(std::move(words)) {
   cudaDeviceProp device;
   Check(cudaGetDeviceProperties(&device, 0));
   bytes_ = Divided(std::max<int64_t>(4 * int64_t{device.l2CacheSize}, int64_t{1} << 30));

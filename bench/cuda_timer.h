@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "librope/rope.h"
 
@@ -25,10 +26,12 @@ class Timer {
   // Queues the work of one call, on what lies so many bytes from the start of both buffers.
   using Call = std::function<void(int64_t at)>;
 
-  Timer();
+  // words: of the rows that are wanted.
+  explicit Timer(std::string words);
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
+  bool Wants(const std::string& row) const { return row.compare(0, words_.size(), words_) == 0; }
   char* in() const { return in_; }
   char* out() const { return out_; }
   cudaStream_t stream() const { return stream_; }
@@ -42,6 +45,7 @@ class Timer {
   int64_t At(int64_t bytes, int64_t n) const;
   double Elapsed(const std::function<void()>& work, int64_t calls);
 
+  const std::string words_;
   int64_t bytes_;
   char *in_ = nullptr, *out_ = nullptr;
   cudaStream_t stream_ = nullptr;
