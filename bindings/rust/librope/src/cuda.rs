@@ -27,7 +27,7 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::context::{Context, length};
 use crate::enums::{DType, Operation};
-use crate::error::{Result, check, invalid};
+use crate::error::{Result, check, invalid, narrow};
 use crate::shard::Shard;
 use crate::tensor::Layout;
 
@@ -36,6 +36,7 @@ use crate::tensor::Layout;
 #[must_use]
 pub struct Tensor {
     raw: sys::rope_tensor,
+    heads: usize,
     span: bool,
 }
 
@@ -51,21 +52,21 @@ impl Tensor {
             Layout::Strided(strides) => (sys::ROPE_LAYOUT_STRIDED, Some(strides)),
         };
         let s = s.unwrap_or_default();
-        // Numbers beyond the C type are refused by the library like any other that is too large.
+        // A stride beyond the C type is refused by the library like any other that is too large.
         let wide = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let raw = sys::rope_tensor {
             data,
             scale: ptr::null(),
             dtype: dtype as i32,
             layout,
-            heads: i32::try_from(heads).unwrap_or(i32::MAX),
+            heads: 0, // known to fit when the call is made
             head_dim: 0,
             stride_batch: wide(s.batch),
             stride_token: wide(s.token),
             stride_head: wide(s.head),
             reserved: 0,
         };
-        Tensor { raw, span: false }
+        Tensor { raw, heads, span: false }
     }
 
     /// Each "head" is the rotated span alone.
@@ -228,6 +229,7 @@ impl Context {
         for (field, tensor) in fields.into_iter().zip([q.input, k.input, q.output, k.output]) {
             if let Some(tensor) = tensor {
                 *field = tensor.raw;
+                field.heads = narrow("heads", tensor.heads)?;
                 if step.batch == 0 {
                     field.data = ptr::null_mut(); // how C is told that an empty batch is meant
                 }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt::Debug;
 use std::io::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::{Number, Random, refused};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -33,8 +33,11 @@ fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// A stream of the first device.
-struct Gpu(Arc<CudaStream>);
+/// A stream of the first device. One test at a time has it: where one captures, no other may synchronise.
+struct Gpu {
+    stream: Arc<CudaStream>,
+    _alone: MutexGuard<'static, ()>,
+}
 
 /// A copy in its memory, between bytes that nobody writes.
 struct Memory {
@@ -47,6 +50,8 @@ const CANARY: u8 = 0xa5;
 
 impl Gpu {
     fn new() -> Option<Gpu> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         match config().with_device(Device::Cuda(0)).build() {
             Err(Error::Unavailable(reason)) => {
                 // The harness shows nothing that a test prints unless it fails.
@@ -59,7 +64,7 @@ impl Gpu {
                 let gpu = CudaContext::new(0).unwrap();
                 // SAFETY: each test has one stream, and all its memory belongs to that.
                 unsafe { gpu.disable_event_tracking() };
-                Some(Gpu(gpu.new_stream().unwrap()))
+                Some(Gpu { stream: gpu.new_stream().unwrap(), _alone: alone })
             }
         }
     }
@@ -67,11 +72,11 @@ impl Gpu {
     fn copy<T: Copy>(&self, values: &[T]) -> Memory {
         let margin = [CANARY; MARGIN];
         let all = [&margin, bytes_of(values), &margin].concat();
-        Memory { bytes: self.0.clone_htod(&all).unwrap(), stream: self.0.clone() }
+        Memory { bytes: self.stream.clone_htod(&all).unwrap(), stream: self.stream.clone() }
     }
 
-    fn stream(&self) -> *mut c_void {
-        self.0.cu_stream().cast()
+    fn handle(&self) -> *mut c_void {
+        self.stream.cu_stream().cast()
     }
 }
 
@@ -116,7 +121,7 @@ impl Ropes {
     /// q and k of a step, in a contiguous layout: in place, out of place, and each alone.
     #[track_caller]
     fn compare<T: Number>(&self, gpu: &Gpu, layout: Layout, step: &Step, there: cuda::Step) {
-        let there = there.with_stream(gpu.stream());
+        let there = there.with_stream(gpu.handle());
         let mut random = Random(self.random.get() + 1);
         let tokens = there.batch * there.tokens;
         let [q, k] = HEADS.map(|heads| random.vec::<T>(tokens * heads * self.cpu.head_dim()));
@@ -271,7 +276,7 @@ fn packed<T: Number>(gpu: &Gpu) {
         Operand::in_place(Tensor::new(data, T::DTYPE, Layout::Strided(strides), heads))
     };
     let step = cuda::Step::new(BATCH, TOKENS, cuda::Positions::TokensI32(on_gpu.at()));
-    let step = step.with_stream(gpu.stream());
+    let step = step.with_stream(gpu.handle());
     let (q, k) = (tensor(0, HEADS[0]), tensor(HEADS[0], HEADS[1]));
     // SAFETY: two parts of one buffer, which is read on the same stream.
     unsafe { ropes.gpu.apply_cuda(&step, q, k) }.unwrap();
@@ -298,13 +303,13 @@ fn spans_and_other_types() {
     ropes.cpu.apply(&step, (), views).unwrap();
 
     let (from, to) = (gpu.copy(&spans), gpu.copy(&vec![bf16::ONE; spans.len()]));
-    gpu.0.synchronize().unwrap();
+    gpu.stream.synchronize().unwrap();
     let tensor = |memory: &Memory, dtype| Tensor::new(memory.at(), dtype, Layout::Bshd, 1).span();
     let k = Operand::out_of_place(tensor(&from, DType::F32), tensor(&to, DType::Bf16));
     let step = cuda::Step::new(1, TOKENS, cuda::Positions::Offset(5));
     // SAFETY: memory of these shapes, which is read after all has run.
     unsafe { ropes.gpu.apply_cuda(&step, Operand::none(), k) }.unwrap();
-    gpu.0.context().synchronize().unwrap();
+    gpu.stream.context().synchronize().unwrap(); // the default stream is not that of the memory
     to.is(&want);
     from.is(&spans);
 }
@@ -315,23 +320,23 @@ fn graphs_replay_with_the_lengths_of_the_moment() {
     let Ropes { cpu, gpu: rope, .. } = Ropes::new(&[config()]);
     let mut q: Vec<f16> = Random(4).vec(BATCH * HEADS[0] * DIM);
     let turned = gpu.copy(&q);
-    let mut lengths = gpu.0.clone_htod(&[0i64; BATCH]).unwrap();
-    let at = lengths.device_ptr(&gpu.0).0 as *const i64;
+    let mut lengths = gpu.stream.clone_htod(&[0i64; BATCH]).unwrap();
+    let at = lengths.device_ptr(&gpu.stream).0 as *const i64;
     let step = cuda::Step::new(BATCH, 1, cuda::Positions::SeqOffsetsI64(at));
     let tensor = Tensor::new(turned.at(), DType::F16, Layout::Bshd, HEADS[0]);
-    gpu.0.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    gpu.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
     // SAFETY: memory of these shapes, which outlives the graph.
     let captured = unsafe {
-        let step = step.with_stream(gpu.stream());
+        let step = step.with_stream(gpu.handle());
         rope.apply_cuda(&step, Operand::in_place(tensor), Operand::none())
     };
     let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    let graph = gpu.0.end_capture(flags).unwrap().expect("a graph");
+    let graph = gpu.stream.end_capture(flags).unwrap().expect("a graph");
     captured.unwrap();
     drop(rope);
     turned.is(&q);
     for now in [[0, 1, 2], [70_000, 3, 1 << 40], [1, 1, 1]] {
-        gpu.0.memcpy_htod(&now, &mut lengths).unwrap();
+        gpu.stream.memcpy_htod(&now, &mut lengths).unwrap();
         graph.launch().unwrap();
         let step = Step::new(BATCH, 1, Positions::seq_offsets(&now));
         cpu.apply(&step, ViewMut::bshd(&mut q, HEADS[0]), ()).unwrap();
@@ -346,7 +351,7 @@ fn refusals_write_nothing() {
     let mut host: Vec<f32> = Random(6).vec(TOKENS * DIM);
     let memory = gpu.copy(&host);
     let at = cuda::Positions::Offset(1);
-    let step = cuda::Step::new(1, TOKENS, at).with_stream(gpu.stream());
+    let step = cuda::Step::new(1, TOKENS, at).with_stream(gpu.handle());
     let q = Tensor::new(memory.at(), DType::F32, Layout::Bshd, 1);
     let says = |step: &cuda::Step, q: Operand, k: Operand, words: &str| {
         // SAFETY: the calls are refused.
@@ -358,15 +363,16 @@ fn refusals_write_nothing() {
     let data = memory.at::<c_void>();
     says(&step, none, none, "q");
     says(&step, of(data, Layout::Bshd, 0), none, "q.heads (0)");
-    says(&step, none, of(data, Layout::Bshd, usize::MAX), "k.heads");
+    let many = format!("heads ({})", usize::MAX);
+    says(&step, none, of(data, Layout::Bshd, usize::MAX), &many);
     says(&step, of(data, Layout::Nhd, 1), none, "layout");
     says(&step, of(data, Layout::Hnd, 1), none, "layout");
     says(&step, of(std::ptr::null_mut(), Layout::Bshd, 1), none, "q.data");
     says(&step, of(data.wrapping_byte_add(1), Layout::Bshd, 1), none, "q.data");
     let far = Strides { batch: 0, token: usize::MAX, head: DIM };
     says(&step, of(data, Layout::Strided(far), 1), none, "stride");
-    says(&cuda::Step::new(1, usize::MAX, at), in_place(q), none, "tokens");
-    says(&cuda::Step::new(usize::MAX, 1, at), in_place(q), none, "batch");
+    says(&cuda::Step::new(1, usize::MAX, at), in_place(q), none, "a size of");
+    says(&cuda::Step::new(usize::MAX, 1, at), in_place(q), none, "a size of");
     says(&step.with_operation(Operation::Shift), in_place(q), none, "OFFSET");
     says(&step.with_operation(Operation::Rerotate), in_place(q), none, "REROTATE");
     says(&step.with_shard(Shard::zigzag(2, 2)), in_place(q), none, "rank");
@@ -375,7 +381,12 @@ fn refusals_write_nothing() {
     let nowhere = cuda::Positions::SeqOffsetsI32(std::ptr::null());
     says(&cuda::Step::new(1, TOKENS, nowhere), in_place(q), none, "offsets");
     let span = q.span();
-    says(&step, Operand::out_of_place(q, Tensor::new(data, DType::Q80, Layout::Bshd, 3)), none, "");
+    says(
+        &step,
+        Operand::out_of_place(q, Tensor::new(data, DType::Q80, Layout::Bshd, 3)),
+        none,
+        "q_out",
+    );
     memory.is(&host);
 
     // Nothing to do.
@@ -394,7 +405,7 @@ fn refusals_write_nothing() {
     let message = refused(rope.apply_thd(&[0; TOKENS], &mut host, 1, &mut [], 0));
     assert!(message.contains("CUDA"), "{message}");
     memory.is(&host);
-    let there = cuda::Step::new(1, TOKENS, at).with_stream(gpu.stream());
+    let there = cuda::Step::new(1, TOKENS, at).with_stream(gpu.handle());
     // SAFETY: memory of this shape, which is read on the same stream.
     unsafe { rope.apply_cuda(&there, in_place(span), none) }.unwrap();
     config().build().unwrap().apply(&step, ViewMut::bshd(&mut host, 1), ()).unwrap();
