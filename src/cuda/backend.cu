@@ -13,8 +13,8 @@
 #include "call/plan.h"
 #include "context/backend.h"
 #include "cuda/traits.h"
-#include "gpu/columns.h"
 #include "gpu/gradient.h"
+#include "gpu/held.h"
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
 #include "gpu/staged.h"
@@ -147,7 +147,18 @@ __global__ void __launch_bounds__(kMaxThreads, kFusedBlocks)
   Body::Store(p, i, held, rows, places);
 }
 
-// All threads of a block, step by step.
+// All threads of a warp, step by step.
+struct DeviceWarp {
+  Thread thread;
+  __device__ __forceinline__ uint32_t y() const { return thread.y; }
+  template <class Step>
+  __device__ __forceinline__ void Each(const Step& step) const {
+    step(thread);
+    __syncwarp();
+  }
+};
+
+// And of a block.
 struct DeviceBlock {
   Thread thread;
   __device__ __forceinline__ uint32_t x() const { return thread.block_x; }
@@ -157,18 +168,37 @@ struct DeviceBlock {
     step(thread);
     __syncthreads();
   }
+  __device__ __forceinline__ void WaitForPrevious() const {
+    cuda::WaitForPrevious(nullptr);
+    LetNextStart();
+  }
+  template <class Do>
+  __device__ __forceinline__ void EachWarp(const Do& all) const {
+    all(DeviceWarp{thread});
+  }
+  template <class T>
+  struct State {
+    T own;
+    __device__ __forceinline__ T& operator[](const Thread&) { return own; }
+  };
 };
 
-// Columns are eight channels at a time, twice, and would spill with 64 registers.
+// Blocks on a multiprocessor, by the registers that a kernel takes without a spill.
+constexpr int StagedBlocks(const StagedVariant& v) {
+  if (v.held == 8) return 2;
+  if (v.held == 4 && v.dtype != ROPE_DTYPE_F32) return v.dtype == ROPE_DTYPE_F16 ? 2 : 3;
+  return 4;
+}
+
 template <int kIndex>
-__global__ void __launch_bounds__(kStagedThreads, StagedVariantAt(kIndex).columns ? 3 : 4)
+__global__ void __launch_bounds__(kStagedThreads, StagedBlocks(StagedVariantAt(kIndex)))
     ApplyStaged(const __grid_constant__ StagedParams p) {
   constexpr StagedVariant kVariant = StagedVariantAt(kIndex);
   extern __shared__ float4 shared[];
   const DeviceBlock block = {
       {blockIdx.x, blockIdx.y, threadIdx.x, threadIdx.y, 0, kStagedLanes, kStagedWarps, 1}};
   using Body = std::conditional_t<
-      kVariant.columns, ColumnKernel<kVariant.dtype, DeviceMemory>,
+      kVariant.held != 0, HeldKernel<kVariant.dtype, kVariant.held, DeviceMemory>,
       StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, DeviceMemory>>;
   Body::Run(p, block, reinterpret_cast<char*>(shared));
 }
@@ -282,7 +312,7 @@ rope_status StagedLaunched(const StagedLaunch& l, void* data) {
   return Start(*static_cast<const Queue*>(data),
                StagedKernelAt(StagedIndexOf(l.variant), std::make_index_sequence<kStagedKernels>()),
                dim3(l.shape.grid_x, l.shape.grid_y), dim3(l.shape.x, l.shape.y), l.shared_bytes,
-               false, &l.params);
+               l.variant.held != 0, &l.params);
 }
 
 rope_status GradientLaunched(const GradientLaunch& l, void* data) {

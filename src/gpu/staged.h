@@ -28,7 +28,7 @@ struct StagedKernel {
   static constexpr int kBytes = kElements * kSize;
   static constexpr bool kDecodes = kConverts && kType == ROPE_DTYPE_F32;
   static constexpr int kOutput = kWide ? 4 : 1;  // channels at a time of an output that differs
-  using Tokens = StagedTokens<kType, kDecodes, Memory>;
+  using Tokens = StagedTokens<kType, kDecodes, true, Memory>;
 
   // All of a block. block.Each(step): for every thread, and a barrier.
   template <class Block>

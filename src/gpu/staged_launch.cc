@@ -44,7 +44,12 @@ class StagedGroup {
     for (const bool late : {false, true}) {
       for (rope_dtype dtype = 1; dtype <= kDtypes; ++dtype) {
         for (const bool wide : {true, false}) {
-          if (rope_status s = ForEachOf(late, dtype, wide, visit, data)) return s;
+          const bool holds = wide && AreHeld(late, dtype);
+          for (const int held : {0, 2, 4, 8}) {
+            if ((held != 0) != holds) continue;
+            const StagedVariant kernels = {dtype, wide, holds, held};
+            if (rope_status s = ForEachOf(late, kernels, visit, data)) return s;
+          }
         }
       }
     }
@@ -257,27 +262,49 @@ class StagedGroup {
     return whole_groups && (bits & (is_q8 ? 1 : vector - 1)) == 0;
   }
 
-  // Whether a task's heads may be cut into columns: see columns.h.
-  bool FitsColumns(const Task& task) const {
+  // Whether threads may hold a task's heads, as far as their number of vectors does not tell: see
+  // held.h.
+  bool FitsHeld(const Task& task) const {
     const StagedSide& side = task.side;
     const StagedNorm& norm = side.norm;
+    const StagedOutput& output = side.output;
     const auto elements = static_cast<uint32_t>(16 / ElementSize(task.dtype));
-    const uint32_t lanes = ColumnLanes(task.dtype), width = side.vectors * elements;
-    if (side.vectors % lanes != 0 || side.vectors > kColumnVectors * lanes) return false;
+    const uint32_t width = side.vectors * elements;
     if (side.input != 0 || !WritesWide(side, elements)) return false;
     if (norm.is_there &&
         (norm.after || norm.all_heads || norm.weight_stride != 0 || norm.channels != width)) {
       return false;
     }
-    if (!side.turns) return true;
-    const CosSinSource& source = launch_.params.source;
-    const bool has_before = launch_.params.before.given && context_.sets.size() > 1;
-    const int32_t capacity = Capacity(source.kind, TermsOf(context_));
-    if (context_.pairs > (has_before ? PartBeside(capacity, 1) : capacity)) return false;
-    if (context_.segments.size() != 1 || ReadsInterleaved(order_) != WritesInterleaved(order_)) {
+    if (output.is_there && (output.groups > 1 || output.repeats > 1 || output.first != 0 ||
+                            output.channels != width || output.dtype == ROPE_DTYPE_Q8_0)) {
       return false;
     }
-    return ReadsInterleaved(order_) || context_.pairs % kRunningSums == 0;
+    const bool writes_all = side.copy_begin == 0 && side.copy_end == width;
+    if (!side.turns) return writes_all;
+    const auto pairs = static_cast<uint32_t>(context_.pairs);
+    const StagedParams& p = launch_.params;
+    if (p.arithmetic == Arithmetic::kNative) return false;
+    if (side.span_at != 0 || (2 * pairs != width && !writes_all)) return false;
+    if (p.before.given || p.per_channel || context_.segments.size() != 1) return false;
+    if (context_.pairs > Capacity(p.source.kind, TermsOf(context_))) return false;
+    if (ReadsInterleaved(order_) != WritesInterleaved(order_)) return false;
+    if (ReadsInterleaved(order_)) return 2 * pairs % kRunningSums == 0;
+    const uint32_t apart = pairs / kRunningSums;
+    return pairs % kRunningSums == 0 && (apart & (apart - 1)) == 0;
+  }
+
+  // How many vectors of its head a thread holds; 0: heads pass through shared memory.
+  int HeldVectors(const Task& task) const {
+    const uint32_t lanes = HeldLanes(task.dtype), own = task.side.vectors / lanes;
+    const bool is_known = own * lanes == task.side.vectors && (own == 2 || own == 4 || own == 8);
+    return is_known && FitsHeld(task) ? static_cast<int>(own) : 0;
+  }
+
+  // Whether these heads are held; all, or none, because one launch more costs more.
+  bool AreHeld(bool late, rope_dtype dtype) const {
+    return std::all_of(tasks_, tasks_ + task_count_, [&](const Task& task) {
+      return task.is_late != late || task.dtype != dtype || !task.is_wide || HeldVectors(task) != 0;
+    });
   }
 
   // What all launches share.
@@ -319,16 +346,18 @@ class StagedGroup {
   }
 
   // The launches of tasks alike.
-  rope_status ForEachOf(bool late, rope_dtype dtype, bool wide, StagedLaunchFn visit, void* data) {
+  rope_status ForEachOf(bool late, const StagedVariant& kernels, StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
+    const rope_dtype dtype = kernels.dtype;
+    const bool wide = kernels.wide;
     p.side_count = 0;
-    bool turns = false, uses_slots = false, norms = false, converts = false, columns = wide;
+    bool turns = false, uses_slots = false, norms = false, converts = kernels.converts;
     uint32_t values = 0, copy_ends[kMaxSides];
     bool unlike[kMaxSides];
     for (int32_t n = 0; n < task_count_; ++n) {
       const Task& task = tasks_[n];
       if (task.is_late != late || task.dtype != dtype || task.is_wide != wide) continue;
-      columns = columns && FitsColumns(task);
+      if (kernels.held != 0 && HeldVectors(task) != kernels.held) continue;
       copy_ends[p.side_count] = task.side.copy_end;
       unlike[p.side_count] = task.side.output.is_there;
       StagedSide& side = p.sides[p.side_count++] = task.side;
@@ -340,7 +369,7 @@ class StagedGroup {
       if (side.is_staged()) values = std::max(values, DivideUp(width, 4u) * 4);
     }
     if (p.side_count == 0) return ROPE_OK;
-    launch_.variant = {dtype, wide, converts || columns, columns};
+    launch_.variant = {dtype, wide, converts, kernels.held};
     p.head_values = values;
     norms_ = norms;
     p.rounds_rows = context_.rounding.rounds_rows && IsNarrow(dtype);
@@ -357,7 +386,7 @@ class StagedGroup {
       p.written.dropped = counts && is_first ? fused_.dropped : nullptr;
       return ForEachRange(plan_.batch, plan_.tokens, [&](const TokenRange& range) {
         p.source.tokens = range;
-        return launch_.variant.columns ? VisitColumns(visit, data) : VisitBlocks(visit, data);
+        return launch_.variant.held != 0 ? VisitUnits(visit, data) : VisitBlocks(visit, data);
       });
     };
     const int32_t pairs = turns ? context_.pairs : 0;
@@ -434,32 +463,50 @@ class StagedGroup {
     return ForEachGrid(cut.blocks, &launch_, visit, data);
   }
 
-  // Of heads in columns: in each block as many of a token as the side with the fewest has, so that
-  // few threads are without a head, but enough that rows of cos and sin are made for several.
-  rope_status VisitColumns(StagedLaunchFn visit, void* data) {
+  // Of heads that are held: units of warps, which several tokens of a block share if there are
+  // blocks for all multiprocessors.
+  rope_status VisitUnits(StagedLaunchFn visit, void* data) {
     StagedParams& p = launch_.params;
-    constexpr uint32_t kMostTokens = 4, kMostBytes = 48u << 10;
-    const uint32_t room = kStagedThreads / ColumnLanes(launch_.variant.dtype);
-    uint32_t heads = room, vectors = 0;
+    constexpr uint32_t kMostTokens = 8, kMostRows = 16u << 10, kBlocks = 4;
+    const auto enough = kBlocks * static_cast<uint32_t>(multiprocessors_);
+    p.block_tokens = 1;
+    while (p.block_tokens < kMostTokens && 2 * p.block_tokens * RowBytes() <= kMostRows &&
+           p.source.tokens.count / (2 * p.block_tokens) >= enough) {
+      p.block_tokens *= 2;
+    }
+    const uint32_t heads_of_warp = kStagedLanes / HeldLanes(launch_.variant.dtype);
+    uint32_t units = 0;
     for (int32_t s = 0; s < p.side_count; ++s) {
-      heads = std::min(heads, p.sides[s].heads);
-      vectors = std::max(vectors, p.sides[s].vectors);
+      StagedSide& side = p.sides[s];
+      side.block_heads = side.heads;
+      side.by_block_heads = SmallDivisorOf(side.heads);
+      side.blocks = DivideUp(p.block_tokens * side.heads, heads_of_warp);
+      units += side.blocks;
     }
-    heads = std::max(heads, room / kMostTokens);
-    Cut cut;
-    for (;; heads /= 2) {
-      cut = CutSides(heads, room);
-      p.block_tokens = std::min({room / cut.most, kMostTokens, p.source.tokens.count});
-      SetShared(vectors * 16, cut.most);
-      while (launch_.shared_bytes > kMostBytes && p.block_tokens > 1) {
-        p.block_tokens = DivideUp(p.block_tokens, 2u);
-        SetShared(vectors * 16, cut.most);
-      }
-      launch_.shape.grid_x = DivideUp(p.source.tokens.count, p.block_tokens);
-      const bool fits = launch_.shared_bytes <= kMostBytes;
-      if (heads == 1 || (fits && (heads <= kLeastHeads || KeepsBusy(cut)))) break;
-    }
-    return ForEachGrid(cut.blocks, &launch_, visit, data);
+    launch_.shape.grid_x = DivideUp(p.source.tokens.count, p.block_tokens);
+    // A block has all units of its tokens, or a few where there would be multiprocessors without a
+    // block.
+    const bool few = launch_.shape.grid_x < static_cast<uint32_t>(multiprocessors_);
+    p.block_units = few ? std::min(units, kStagedWarps) : units;
+    SetUnitShared();
+    return ForEachGrid(DivideUp(units, p.block_units), &launch_, visit, data);
+  }
+
+  void SetUnitShared() {
+    StagedParams& p = launch_.params;
+    constexpr auto kFloat = static_cast<uint32_t>(sizeof(float));
+    const auto width = static_cast<uint32_t>(launch_.variant.held * kRunningSums);
+    p.row_shift = 0;
+    while (p.block_tokens << (p.row_shift + 1) <= kStagedWarps) ++p.row_shift;
+    p.rows_at = 0;
+    p.tokens_at = p.block_tokens * RowBytes();
+    p.norms_at =
+        DivideUp(p.tokens_at + p.block_tokens * static_cast<uint32_t>(sizeof(StagedToken)), 16u) *
+        16;
+    const uint32_t heads = kStagedThreads / HeldLanes(launch_.variant.dtype);
+    p.weights_at = p.norms_at + heads * kHeldSumStride * kFloat;
+    const auto sides = static_cast<uint32_t>(p.side_count);
+    launch_.shared_bytes = p.weights_at + (norms_ ? sides * 2 * width * kFloat : 0);
   }
 
   // Shared memory, and which warps make rows. `most`: heads of a token that a block has at once,
@@ -475,14 +522,6 @@ class StagedGroup {
     if (norms_) {
       const uint32_t sums = (most + 1) * kStagedSumStride * static_cast<uint32_t>(sizeof(float));
       end += p.block_tokens * (sums + most * static_cast<uint32_t>(sizeof(StagedMoments)));
-    }
-    p.weights_at = DivideUp(end, 16u) * 16;
-    if (norms_ && launch_.variant.columns) {
-      uint32_t channels = 0;
-      for (int32_t s = 0; s < p.side_count; ++s) {
-        channels = std::max(channels, p.sides[s].norm.channels);
-      }
-      end = p.weights_at + 2 * channels * static_cast<uint32_t>(sizeof(float));
     }
     p.scales_at = end;
     for (int32_t s = 0; s < p.side_count; ++s) groups = std::max(groups, p.sides[s].output.groups);

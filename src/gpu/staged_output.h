@@ -27,6 +27,30 @@ ROPE_HD float ReadScale(rope_dtype dtype, const char* scales, uint32_t group) {
   return FloatFromE8m0(static_cast<uint8_t>(Memory::template Load<1>(scales + group).words[0]));
 }
 
+// kCount channels of a head as numbers of a dtype, from `channel` on.
+template <int kCount, class Memory>
+ROPE_HD void StoreNumbers(rope_dtype dtype, const float* own, char* out, uint32_t channel) {
+  if (dtype == ROPE_DTYPE_F32) {
+    constexpr int kFloats = kCount < 4 ? kCount : 4;
+    ROPE_UNROLL
+    for (int g = 0; g < kCount; g += kFloats) {
+      Vector<4 * kFloats> data;
+      ROPE_UNROLL
+      for (int j = 0; j < kFloats; ++j) data.words[j] = FloatBits(own[g + j]);
+      Memory::template Store<4 * kFloats>(out + (channel + static_cast<uint32_t>(g)) * 4u, data);
+    }
+    return;
+  }
+  Vector<2 * kCount> data;
+  ROPE_UNROLL
+  for (int j = 0; j < kCount; j += 2) {  // one alone as well: in pairs they are faster
+    const float next = j + 1 < kCount ? own[j + 1] : 0.0f;
+    data.words[j / 2] = dtype == ROPE_DTYPE_F16 ? PackTwo<ROPE_DTYPE_F16>(own[j], next)
+                                                : PackTwo<ROPE_DTYPE_BF16>(own[j], next);
+  }
+  Memory::template Store<2 * kCount>(out + channel * 2u, data);
+}
+
 // The outputs of a StagedKernel's heads, kCount channels at a time: of kRatio such to each vector
 // that is read.
 template <rope_dtype kType, int kCount, int kRatio, bool kDecodes, class Memory, class Heads>
@@ -90,7 +114,7 @@ struct OutputOfHeads {
     char* const out =
         heads.side.out + (OffsetOf(heads.side.out_strides, at) + r * output.repeat_step);
     if (output.dtype <= kDtypes) {
-      StoreNumbers(own, out, channel - output.first);
+      StoreNumbers<kCount, Memory>(output.dtype, own, out, channel - output.first);
     } else {
       StoreCodes(own, at, out, channel - output.first);
     }
@@ -213,28 +237,6 @@ struct OutputOfHeads {
       heads.template Get<kCount>(heads.ValuesOf(at), place, own);
       StoreChannels(own, at, r, channel);
     }
-  }
-
-  ROPE_HD void StoreNumbers(const float* own, char* out, uint32_t channel) const {
-    if (output.dtype == ROPE_DTYPE_F32) {
-      constexpr int kFloats = kCount < 4 ? kCount : 4;
-      ROPE_UNROLL
-      for (int g = 0; g < kCount; g += kFloats) {
-        Vector<4 * kFloats> data;
-        ROPE_UNROLL
-        for (int j = 0; j < kFloats; ++j) data.words[j] = FloatBits(own[g + j]);
-        Memory::template Store<4 * kFloats>(out + (channel + static_cast<uint32_t>(g)) * 4u, data);
-      }
-      return;
-    }
-    Vector<2 * kCount> data;
-    ROPE_UNROLL
-    for (int j = 0; j < kCount; j += 2) {  // one alone as well: in pairs they are faster
-      const float next = j + 1 < kCount ? own[j + 1] : 0.0f;
-      data.words[j / 2] = output.dtype == ROPE_DTYPE_F16 ? PackTwo<ROPE_DTYPE_F16>(own[j], next)
-                                                         : PackTwo<ROPE_DTYPE_BF16>(own[j], next);
-    }
-    Memory::template Store<2 * kCount>(out + channel * 2u, data);
   }
 
   ROPE_HD void StoreCodes(const float* own, uint32_t at, char* out, uint32_t channel) const {

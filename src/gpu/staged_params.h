@@ -22,11 +22,10 @@ namespace rope::gpu {
 inline constexpr uint32_t kStagedLanes = 32, kStagedWarps = 8;
 inline constexpr uint32_t kStagedThreads = kStagedLanes * kStagedWarps;
 
-// Of heads in columns (columns.h): the threads of a head, and the most vectors of one.
-ROPE_HD constexpr uint32_t ColumnLanes(rope_dtype dtype) {
+// Of heads that are held (held.h): the threads of a head.
+ROPE_HD constexpr uint32_t HeldLanes(rope_dtype dtype) {
   return static_cast<uint32_t>(kRunningSums * ElementSize(dtype) / 16);
 }
-inline constexpr uint32_t kColumnVectors = 16;
 
 // The slots of a cache, read or written.
 struct SlotUse {
@@ -87,6 +86,8 @@ inline StagedNorm StagedNormOf(const Norm& from, uint32_t heads, bool interleave
 // What a block keeps of them, in shared memory: running sums of each head and, behind them, of each
 // token, so many floats apart that threads with one each meet no bank twice; then the moments.
 inline constexpr uint32_t kStagedSumStride = kStagedLanes + 1;
+// Of heads that are held: so many that vectors of four meet no bank twice.
+inline constexpr uint32_t kHeldSumStride = kRunningSums + 4;
 struct StagedMoments {
   float mean, root;
 };
@@ -127,8 +128,9 @@ struct StagedSide {
   char* out;                            // likewise
   HeadStrides in_strides, out_strides;  // bytes; of slots: from page to page, from slot to slot
   uint32_t heads, block_heads;          // block_heads: of one token in a block at once
-  uint32_t blocks;                      // of a token; 1 if its heads are normed together
-  uint32_t vectors;                     // of a head
+  uint32_t
+      blocks;  // of a token; 1 if its heads are normed together. Of heads held: units of a block
+  uint32_t vectors;  // of a head
   SmallDivisor by_vectors, by_block_heads;
   uint32_t span_at;               // where the rotated channels begin
   uint32_t copy_begin, copy_end;  // what is written besides those that turn
@@ -148,6 +150,7 @@ struct StagedParams {
   int32_t side_count;
   uint32_t first_block;   // through all sides
   uint32_t block_tokens;  // of a block
+  uint32_t block_units;   // of heads held: those of a block, of all that its tokens have
   uint32_t row_shift;     // 2^this warps make the rows of one token
   int64_t row_tokens;     // from one batch row to the next
   SlotUse read, written;
@@ -156,8 +159,8 @@ struct StagedParams {
   bool reads_interleaved, writes_interleaved;
   int32_t segment_count;
   Segment segments[kMaxLaneSpans];
-  // Shared memory: values of heads at 0, so many floats apart, or vectors of columns; rows, tokens,
-  // norms, their weights (of heads in columns) and the scales of outputs, from bytes on.
+  // Shared memory: values of heads at 0, so many floats apart; rows, tokens, norms, their weights
+  // (of heads that are held) and the scales of outputs, from bytes on.
   uint32_t head_values, rows_at, tokens_at, norms_at, weights_at, scales_at;
   StagedInput inputs[kMaxInputs];
   PositionsBefore before;
@@ -166,19 +169,22 @@ struct StagedParams {
 static_assert(sizeof(StagedParams) <= 4096, "what every toolkit and driver takes as parameters");
 
 // One of the kernels: 16-byte vectors or single elements of a dtype, to outputs like their inputs
-// or to any; or heads in columns, of 16-byte vectors and to any.
+// or to any; or heads that are held, of 16-byte vectors and to any.
 struct StagedVariant {
   rope_dtype dtype;
-  bool wide, converts, columns;
+  bool wide, converts;
+  int held;  // vectors of a thread, if these hold heads: 2, 4 or 8
 };
-inline constexpr int kStagedKernels = 5 * kDtypes;
+inline constexpr int kStagedKernels = 7 * kDtypes;
 ROPE_HD constexpr int StagedIndexOf(const StagedVariant& v) {
-  if (v.columns) return 4 * kDtypes + v.dtype - 1;
+  if (v.held != 0) return (v.held == 8 ? 6 : v.held == 4 ? 5 : 4) * kDtypes + v.dtype - 1;
   return ((v.converts ? kDtypes : 0) + v.dtype - 1) * 2 + (v.wide ? 0 : 1);
 }
 ROPE_HD constexpr StagedVariant StagedVariantAt(int index) {
-  if (index >= 4 * kDtypes) return {index - 4 * kDtypes + 1, true, true, true};
-  return {index / 2 % kDtypes + 1, index % 2 == 0, index >= 2 * kDtypes, false};
+  if (index >= 4 * kDtypes) {
+    return {index % kDtypes + 1, true, true, 2 << (index / kDtypes - 4)};
+  }
+  return {index / 2 % kDtypes + 1, index % 2 == 0, index >= 2 * kDtypes, 0};
 }
 
 }  // namespace rope::gpu

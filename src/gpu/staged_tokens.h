@@ -124,10 +124,17 @@ struct MovedToken {
   Token token, from;
   bool is_there;
 
-  ROPE_HD MovedToken(const StagedParams& p, TokenIndex at)
-      : token(LocateTokenBy<WideSearch>(p.source.positions, at.batch, at.index)), from(token) {
-    is_there = HasSet(p.source, token);
-    if (!p.before.given || !is_there) return;
+  // kMoves: whether it may be one of REROTATE.
+  template <bool kMoves>
+  ROPE_HD static MovedToken Of(const StagedParams& p, TokenIndex at) {
+    const Token token = LocateTokenBy<WideSearch>(p.source.positions, at.batch, at.index);
+    MovedToken moved = {token, token, HasSet(p.source, token)};
+    if (kMoves && p.before.given && moved.is_there) moved.FindBefore(p, at);
+    return moved;
+  }
+
+ private:
+  ROPE_HD void FindBefore(const StagedParams& p, TokenIndex at) {
     from = LocateTokenBy<WideSearch>(p.before.positions, at.batch, at.index);
     is_there = p.source.all_sets == 1 ||
                FrequencySetOf(p.before.positions, from.sequence, p.source.all_sets) == p.before.set;
@@ -184,8 +191,9 @@ ROPE_HD BlockHeads HeadsOfBlock(const StagedParams& p, uint32_t block_y, char* s
           reinterpret_cast<StagedToken*>(shared + p.tokens_at), own * p.sides[s].block_heads};
 }
 
-// Steps. kDecodes: whether heads may be read in 8 bits.
-template <rope_dtype kType, bool kDecodes, class Memory>
+// Steps. kDecodes: whether heads may be read in 8 bits; kMoves: whether they may be those of
+// REROTATE.
+template <rope_dtype kType, bool kDecodes, bool kMoves, class Memory>
 struct StagedTokens {
   ROPE_HD static Slot FindSlot(const SlotUse& use, const Token& token, int64_t row_tokens,
                                bool counts) {
@@ -203,7 +211,7 @@ struct StagedTokens {
     found.is_there = false;
     if (n >= p.source.tokens.count) return;
     const TokenIndex at = SplitToken(p.source.tokens, n);
-    const MovedToken moved(p, at);
+    const MovedToken moved = MovedToken::Of<kMoves>(p, at);
     found.batch = at.batch;
     found.index = at.index;
     found.is_there = moved.is_there;
@@ -226,14 +234,14 @@ struct StagedTokens {
       const uint32_t n = i.block_x * p.block_tokens + t;
       if (n >= source.tokens.count) return;
       const TokenIndex at = SplitToken(source.tokens, n);
-      const MovedToken moved(p, at);
+      const MovedToken moved = MovedToken::Of<kMoves>(p, at);
       if (!moved.is_there) continue;
       for (uint32_t pair = first; pair < source.pairs; pair += warps * kStagedLanes) {
         PairRow row;
         if (source.kind == CosSinKind::kRows) {
           row = ReadPairRow(source, at, static_cast<int32_t>(pair));
         } else {
-          row.first = row.second = p.before.given
+          row.first = row.second = kMoves && p.before.given
                                        ? MoveOfPair(p, moved.token, moved.from, pair).Make()
                                        : MakeCosSin(source, moved.token, pair);
         }

@@ -96,12 +96,16 @@ ROPE_HD uint32_t SizeForScale(float value) {
   return size < 0x7f7fffffu ? size : 0x7f7fffffu;
 }
 
-// The scale of a group with such a largest size, never below `least`, a normal number.
-ROPE_HD float ScaleOf(Code code, float largest, float least, bool power_of_two) {
-  const float exact = Divide(largest, LargestOf(code));
+// What becomes of the quotient of a largest size and the code's.
+ROPE_HD float ScaleAtLeast(float exact, float least, bool power_of_two) {
   const float scale = exact > least ? exact : least;
   if (!power_of_two) return scale;
   return BitsFloat((FloatBits(scale) + 0x7fffffu) & 0x7f800000u);
+}
+
+// The scale of a group with such a largest size, never below `least`, a normal number.
+ROPE_HD float ScaleOf(Code code, float largest, float least, bool power_of_two) {
+  return ScaleAtLeast(Divide(largest, LargestOf(code)), least, power_of_two);
 }
 
 // e8m0 codes are powers of two, 2^(code - 127).

@@ -1,4 +1,4 @@
-// Calls with norms on a GPU: the cases that staged_norms_test and staged_columns_test
+// Calls with norms on a GPU: the cases that staged_norms_test and staged_held_test
 // walk on the host.
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "device.h"
-#include "gpu/column_cases.h"
+#include "gpu/model_heads.h"
 #include "gpu/norm_cases.h"
 #include "support/targets.h"
 
@@ -23,8 +23,8 @@ TEST_P(CudaNorms, EqualTheCpuByteForByte) {
   }
 }
 
-TEST_P(CudaNorms, OfHeadsInColumnsEqualTheCpuByteForByte) {
-  like_ = NormedColumnConfigs();
+TEST_P(CudaNorms, OfModelsEqualTheCpuByteForByte) {
+  like_ = NormedModelHeads();
   const int cases = Cases(1200);
   for (int n = 1; n <= cases && !HasFailure(); ++n) {
     SCOPED_TRACE("seed " + std::to_string(n));

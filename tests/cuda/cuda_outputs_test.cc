@@ -1,9 +1,9 @@
 // Outputs and caches of another dtype, in 8 bits or with repeated heads, and moves of what is in 8
-// bits, on a GPU: the cases that staged_outputs_test and staged_columns_test walk on the host.
+// bits, on a GPU: the cases that staged_outputs_test and staged_held_test walk on the host.
 #include <gtest/gtest.h>
 
 #include "device.h"
-#include "gpu/column_cases.h"
+#include "gpu/model_heads.h"
 #include "gpu/output_cases.h"
 #include "support/mla_rows.h"
 #include "support/slot_kinds.h"
@@ -18,9 +18,9 @@ TEST_F(CudaOutputs, EqualTheDefinitionByteForByte) {
   RunAllOutputs(ConvertConfigs(), Cases(5), &device_, &tally);
 }
 
-TEST_F(CudaOutputs, OfHeadsInColumnsEqualTheDefinitionByteForByte) {
+TEST_F(CudaOutputs, OfModelsEqualTheDefinitionByteForByte) {
   OutputTally tally;
-  RunAllOutputs(ColumnConfigs(), Cases(24), &device_, &tally);
+  RunAllOutputs(ModelHeads(), Cases(24), &device_, &tally);
 }
 
 TEST_F(CudaOutputs, EqualTheCpuWithRowsSetsAndSharedPositions) {

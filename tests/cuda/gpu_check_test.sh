@@ -46,7 +46,7 @@ expect 'gpu-check: 0 parts failed' "$work/output"
 expect '"kind": "layer"' "$work"/bench/results/cuda-stand-in-*.txt
 for dtype in 0 1 2; do
   expect "^gradients $((dtype + 1))$" "$work/walked"
-  expect "^staged $((12 + dtype))$" "$work/walked"
+  for held in 0 1 2; do expect "^staged $((12 + 3 * held + dtype))$" "$work/walked"; done
   for variant in 0 1 6 7; do expect "^staged $((2 * dtype + variant))$" "$work/walked"; done
 done
 exit "$missing"

@@ -2,7 +2,7 @@
 
 # Run everywhere: walk the grid on the host.
 set(walks cuda_grid_test launch_test repeat_grid_test staged_gradients_test staged_grid_test
-  staged_columns_test staged_norms_test staged_outputs_test)
+  staged_held_test staged_norms_test staged_outputs_test)
 list(TRANSFORM walks PREPEND gpu/ OUTPUT_VARIABLE paths)
 rope_tests(librope_objects ${paths})
 rope_label(cuda ${walks})
@@ -39,6 +39,13 @@ if(ROPE_CUDA_FOUND)
   rope_tests(librope_objects ${paths})
   # Takes the library as a user's program does, with a CUDA runtime of its own.
   rope_tests(librope::librope cuda/cuda_test)
+  rope_tests(librope::librope cuda/cuda_arithmetic_test)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda_arithmetic.o)
+  rope_nvcc(${CMAKE_CURRENT_SOURCE_DIR}/cuda/arithmetic.cu ${object} ${object}.ptxas.txt)
+  set_source_files_properties(${object} PROPERTIES GENERATED ON EXTERNAL_OBJECT ON)
+  target_sources(cuda_arithmetic_test PRIVATE ${object})
+  target_link_libraries(cuda_arithmetic_test PRIVATE ${ROPE_CUDA_LIBRARIES})
+  list(APPEND devices cuda_arithmetic_test)
   target_link_libraries(cuda_test PRIVATE ${ROPE_CUDA_LIBRARIES})
 else()
   set(runtime ${CMAKE_CURRENT_SOURCE_DIR}/cuda/stand_in)

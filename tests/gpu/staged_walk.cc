@@ -3,7 +3,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "gpu/columns.h"
+#include "gpu/held.h"
 #include "gpu/staged.h"
 #include "host_memory.h"
 #include "shared_memory.h"
@@ -16,7 +16,7 @@ void WalkStagedBlockOf(const StagedLaunch& l, const HostBlock& block) {
   const SharedMemory shared(l.shared_bytes);
   constexpr StagedVariant kVariant = StagedVariantAt(kIndex);
   using Body = std::conditional_t<
-      kVariant.columns, ColumnKernel<kVariant.dtype, HostMemory>,
+      kVariant.held != 0, HeldKernel<kVariant.dtype, kVariant.held, HostMemory>,
       StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, HostMemory>>;
   Body::Run(l.params, block, shared.data());
 }

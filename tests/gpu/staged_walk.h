@@ -22,6 +22,22 @@
 
 namespace rope::gpu {
 
+// All threads of a warp, step by step.
+struct HostWarp {
+  uint32_t block_x, block_y, number;
+  bool backwards;  // the order of threads
+
+  uint32_t y() const { return number; }
+  template <class Step>
+  void Each(const Step& step) const {
+    for (uint32_t n = 0; n < kStagedLanes; ++n) {
+      step(Thread{block_x, block_y, backwards ? kStagedLanes - 1 - n : n, number, 0, kStagedLanes,
+                  kStagedWarps, 1});
+    }
+  }
+};
+
+// And of a block.
 struct HostBlock {
   uint32_t block_x, block_y;
   bool backwards;  // the order of threads
@@ -36,21 +52,31 @@ struct HostBlock {
                   kStagedWarps, 1});
     }
   }
+  void WaitForPrevious() const {}
+  template <class Do>
+  void EachWarp(const Do& all) const {
+    for (uint32_t n = 0; n < kStagedWarps; ++n) {
+      all(HostWarp{block_x, block_y, backwards ? kStagedWarps - 1 - n : n, backwards});
+    }
+  }
+  template <class T>
+  struct State {
+    std::vector<T> of_threads = std::vector<T>(kStagedThreads);
+    T& operator[](const Thread& i) { return of_threads[i.y * kStagedLanes + i.x]; }
+  };
 };
 
 inline std::set<int> walked_staged;  // kernels, by number
 
-// How heads in columns lay: dtype, the vectors of a thread, how many pairs turn, from which channel
-// on, and whether their channels are side by side.
-inline std::set<std::tuple<rope_dtype, int, int, int, bool>> walked_columns;
-inline void NoteColumns(const StagedLaunch& l) {
+// How heads lay that were held: dtype, the vectors of a thread, how many pairs turn, and whether
+// their channels are side by side.
+inline std::set<std::tuple<rope_dtype, int, int, bool>> walked_heads;
+inline void NoteHeads(const StagedLaunch& l) {
   for (int32_t s = 0; s < l.params.side_count; ++s) {
     const StagedSide& side = l.params.sides[s];
-    if (!side.turns) continue;
-    walked_columns.insert({l.variant.dtype,
-                           static_cast<int>(side.vectors / ColumnLanes(l.variant.dtype)),
-                           static_cast<int>(l.params.source.pairs), static_cast<int>(side.span_at),
-                           l.params.reads_interleaved});
+    const uint32_t pairs = side.turns ? l.params.source.pairs : 0;
+    walked_heads.insert({l.variant.dtype, l.variant.held, static_cast<int>(pairs),
+                         pairs != 0 && l.params.reads_interleaved});
   }
 }
 
@@ -87,7 +113,7 @@ inline rope_status WalkStaged(const StagedLaunch& l, void* data) {
   auto* const w = static_cast<WalkedStaged*>(data);
   ++w->launches;
   walked_staged.insert(StagedIndexOf(l.variant));
-  if (l.variant.columns) NoteColumns(l);
+  if (l.variant.held != 0) NoteHeads(l);
   ExpectLimits(l.shape, l.shared_bytes);
   if (!w->walk) {
     w->kept.push_back(l);

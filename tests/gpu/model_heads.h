@@ -1,7 +1,7 @@
-// Heads as models have them, which a GPU may cut into columns (src/gpu/columns.h): wholly or partly
+// Heads as models have them, many of which threads of a GPU hold (src/gpu/held.h): wholly or partly
 // turned, with the span in front, behind or in the middle, in halves and side by side.
-#ifndef LIBROPE_TESTS_GPU_COLUMN_CASES_H_
-#define LIBROPE_TESTS_GPU_COLUMN_CASES_H_
+#ifndef LIBROPE_TESTS_GPU_MODEL_HEADS_H_
+#define LIBROPE_TESTS_GPU_MODEL_HEADS_H_
 
 #include <vector>
 
@@ -11,16 +11,16 @@
 
 namespace rope::testing {
 
-inline std::vector<rope_config> ColumnConfigs() {
+inline std::vector<rope_config> ModelHeads() {
   struct Head {
     int dim, rotary, offset;
   };
   constexpr Head kHalves[] = {{64, 64, 0},    {128, 128, 0},  {256, 256, 0},  {128, 64, 0},
                               {128, 64, 64},  {192, 64, 128}, {256, 128, 0},  {96, 64, 0},
                               {160, 128, 0},  {224, 64, 128}, {256, 64, 192}, {128, 64, 16},
-                              {320, 256, 24}, {512, 192, 0}};
-  constexpr Head kAdjacent[] = {{64, 64, 0}, {128, 128, 0},  {256, 256, 0},
-                                {96, 96, 0}, {192, 64, 128}, {128, 48, 16}};
+                              {320, 256, 24}, {512, 192, 0},  {256, 64, 0}};
+  constexpr Head kAdjacent[] = {{64, 64, 0},    {128, 128, 0}, {256, 256, 0}, {96, 96, 0},
+                                {192, 64, 128}, {128, 48, 16}, {128, 64, 0}};
   std::vector<rope_config> configs;
   const auto add = [&](const Head& head, rope_pairing pairing) {
     rope_config config = Config(head.dim, pairing);
@@ -39,8 +39,8 @@ inline std::vector<rope_config> ColumnConfigs() {
 }
 
 // Those of calls with norms.
-inline std::vector<rope_config> NormedColumnConfigs() {
-  std::vector<rope_config> configs = ColumnConfigs();
+inline std::vector<rope_config> NormedModelHeads() {
+  std::vector<rope_config> configs = ModelHeads();
   for (const rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
     configs.push_back(Config(128, pairing));
     configs.back().rounding = ROPE_ROUNDING_NATIVE;
@@ -50,4 +50,4 @@ inline std::vector<rope_config> NormedColumnConfigs() {
 
 }  // namespace rope::testing
 
-#endif  // LIBROPE_TESTS_GPU_COLUMN_CASES_H_
+#endif  // LIBROPE_TESTS_GPU_MODEL_HEADS_H_
