@@ -30,8 +30,8 @@ endfunction()
 
 set(ROPE_CUDA_FOUND OFF)
 set(ROPE_CUDA_SOURCES src/cuda/none.cc)
-set(ROPE_GPU_SOURCES src/gpu/gradient_launch.cc src/gpu/launch.cc src/gpu/parts.cc src/gpu/repeat.cc
-  src/gpu/shape.cc src/gpu/staged_launch.cc src/gpu/vectors.cc)
+set(ROPE_GPU_SOURCES src/gpu/gradient_launch.cc src/gpu/launch.cc src/gpu/parts.cc src/gpu/plain.cc
+  src/gpu/repeat.cc src/gpu/shape.cc src/gpu/staged_launch.cc src/gpu/vectors.cc)
 string(TOUPPER "${ROPE_CUDA}" rope_cuda)
 if(NOT rope_cuda MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0)$")
   message(FATAL_ERROR "ROPE_CUDA (${ROPE_CUDA}) must be AUTO, ON or OFF")

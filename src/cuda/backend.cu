@@ -17,6 +17,7 @@
 #include "gpu/held.h"
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
+#include "gpu/plain.h"
 #include "gpu/staged.h"
 
 namespace rope {
@@ -94,6 +95,17 @@ __device__ __forceinline__ void WaitForPrevious(const void* address) {
 #endif
 }
 
+// The same, tied to two addresses and a number: pointers and halves have no sign.
+__device__ __forceinline__ void WaitForPrevious(const void* a, const void* b, uint64_t number) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{ .reg .pred q; .reg .b64 t, u; shr.u64 u, %2, 1; or.b64 t, %0, %1; or.b64 t, t, u; "
+      "setp.ge.s64 q, t, 0; @q griddepcontrol.wait; }" ::"l"(a),
+      "l"(b), "l"(number)
+      : "memory");
+#endif
+}
+
 __device__ __forceinline__ void LetNextStart() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -114,6 +126,25 @@ __global__ void __launch_bounds__(kMaxThreads, 2) Apply(const __grid_constant__ 
   Body::Load(p, i, &held);
   LetNextStart();
   Body::MakeRow(p, i, held.run, rows);
+  __syncthreads();
+  Body::Rotate(p, i, held, rows);
+}
+
+// Of most calls: the next kernel is let in as early as the order of a chain allows.
+template <int kIndex>
+__global__ void __launch_bounds__(kMaxThreads, 2) ApplyPlain(const __grid_constant__ Params p) {
+  constexpr Variant kVariant = VariantAt(kIndex);
+  using Body = PlainKernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, DeviceMemory>;
+  extern __shared__ float4 shared[];
+  auto* const rows = reinterpret_cast<CosSin*>(shared);
+  const Thread i = {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,
+                    threadIdx.z, blockDim.x, blockDim.y,  blockDim.z};
+  typename Body::Held held;
+  Body::Locate(p, i, &held);
+  WaitForPrevious(held.in, held.row.given.from, held.row.frequency);
+  LetNextStart();
+  Body::Ask(&held);
+  Body::MakeRow(p, i, held, rows);
   __syncthreads();
   Body::Rotate(p, i, held, rows);
 }
@@ -145,6 +176,26 @@ __global__ void __launch_bounds__(kMaxThreads, kFusedBlocks)
   Body::MakeRow(p, i, held.run, rows);
   __syncthreads();
   Body::Store(p, i, held, rows, places);
+}
+
+template <int kIndex>
+__global__ void __launch_bounds__(kMaxThreads, kFusedBlocks)
+    ApplyPlainFused(const __grid_constant__ FusedParams p) {
+  constexpr Variant kVariant = VariantAt(kIndex);
+  using Body = PlainFusedKernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, DeviceMemory>;
+  extern __shared__ float4 shared[];
+  auto* const rows = reinterpret_cast<CosSin*>(shared);
+  const Thread i = {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,
+                    threadIdx.z, blockDim.x, blockDim.y,  blockDim.z};
+  typename Body::Held held;
+  Body::Locate(p, i, &held);
+  WaitForPrevious(held.in, held.row.given.from, held.row.frequency);
+  LetNextStart();
+  Body::Ask(&held);
+  Body::AskPage(p, i, &held);
+  Body::MakeRow(p, i, held, rows);
+  __syncthreads();
+  Body::Rotate(p, i, held, rows);
 }
 
 // All threads of a warp, step by step.
@@ -229,11 +280,24 @@ const void* StagedKernelAt(int index, std::index_sequence<kIndices...>) {
   return kKernels[index];
 }
 
+// Null: none of plain.h.
+template <size_t kIndex>
+const void* PlainKernelAt(bool fused) {
+  if constexpr (HasPlain(VariantAt(kIndex))) {
+    return fused ? reinterpret_cast<const void*>(&ApplyPlainFused<kIndex>)
+                 : reinterpret_cast<const void*>(&ApplyPlain<kIndex>);
+  } else {
+    return nullptr;
+  }
+}
+
 template <size_t... kIndices>
-const void* KernelAt(int index, bool fused, std::index_sequence<kIndices...>) {
-  static const void* const kKernels[] = {reinterpret_cast<const void*>(&Apply<kIndices>)...};
-  static const void* const kFused[] = {reinterpret_cast<const void*>(&ApplyFused<kIndices>)...};
-  return (fused ? kFused : kKernels)[index];
+const void* KernelAt(int index, bool fused, bool plain, std::index_sequence<kIndices...>) {
+  static const void* const kKernels[][2] = {
+      {reinterpret_cast<const void*>(&Apply<kIndices>), PlainKernelAt<kIndices>(false)}...};
+  static const void* const kFused[][2] = {
+      {reinterpret_cast<const void*>(&ApplyFused<kIndices>), PlainKernelAt<kIndices>(true)}...};
+  return (fused ? kFused : kKernels)[index][plain ? 1 : 0];
 }
 
 // By dtype - 1.
@@ -303,7 +367,7 @@ rope_status Launched(const LaunchOf<P>& l, void* data) {
   constexpr bool kFused = std::is_same_v<P, FusedParams>;
   const Shape& s = l.shape;
   return Start(*static_cast<const Queue*>(data),
-               KernelAt(IndexOf(l.variant), kFused, std::make_index_sequence<kVariants>()),
+               KernelAt(IndexOf(l.variant), kFused, l.plain, std::make_index_sequence<kVariants>()),
                dim3(s.grid_x, s.grid_y), dim3(s.x, s.y, s.z), l.shared_bytes, l.few_tokens,
                &l.params);
 }

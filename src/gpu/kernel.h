@@ -394,7 +394,6 @@ struct Kernel {
     held->out = side.out + (out_token + group * side.out_strides.head + out_at);
   }
 
- private:
   ROPE_HD static int32_t CopyOffset(const Side& side, uint32_t vector) {
     return static_cast<int32_t>(vector) * kBytes + (vector >= side.copy_gap_at ? side.copy_gap : 0);
   }
@@ -416,14 +415,15 @@ struct Kernel {
     }
   }
 
-  ROPE_HD static void StoreHead(const Held& held, int u, const Vector<kBytes>* data) {
+  template <class AnyHeld>
+  ROPE_HD static void StoreHead(const AnyHeld& held, int u, const Vector<kBytes>* data) {
     char* const out = held.out + u * held.out_head;
     if (held.vectors > 0) Memory::template Store<kBytes>(out, data[0]);
     if (held.vectors > 1) Memory::template Store<kBytes>(out + held.out_delta, data[1]);
   }
 
-  template <bool kPerChannel>
-  ROPE_HD static void RotateHeads(const CommonParams& p, const Thread& i, const Held& held,
+  template <bool kPerChannel, class AnyHeld>
+  ROPE_HD static void RotateHeads(const CommonParams& p, const Thread& i, const AnyHeld& held,
                                   const CosSin* rows) {
     rows += i.z * p.source.pairs;
     const CosSin* const second_rows = rows + i.size_z * p.source.pairs;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gpu/parts.h"
+#include "gpu/plain.h"
 #include "gpu/repeat.h"
 #include "gpu/vectors.h"
 #include "math/element.h"
@@ -266,6 +267,7 @@ class Group {
     }
     launch_.shape = shape;
     launch_.shared_bytes = shape.z * row_bytes;
+    launch_.plain = HasPlain(launch_.variant) && IsPlain(p);
     launch_.few_tokens = shape.heads_per_thread == 1;
     for (uint32_t block = 0; block < shape.grid_y; block += kMaxGridY) {
       p.first_head_group = block * shape.y;

@@ -18,6 +18,7 @@ struct LaunchOf {
   Variant variant;
   Shape shape;
   uint32_t shared_bytes;
+  bool plain;       // a kernel of plain.h
   bool few_tokens;  // may start while the kernel before it drains
   P params;
 };

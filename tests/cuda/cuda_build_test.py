@@ -24,7 +24,8 @@ FAMILY = COMMON + len(FORMS)  # and of NATIVE, which is for f16 alone
 STAGED = 3 * 7
 HELD = 3 * 4  # the first of these
 GRADIENTS = 3  # of each dtype
-KERNELS = 2 * FAMILY + STAGED + GRADIENTS  # without and with `fused`
+PLAIN = 3 * 2  # of each dtype, halves and adjacent
+KERNELS = 2 * (FAMILY + PLAIN) + STAGED + GRADIENTS  # without and with `fused`
 
 options = None
 
@@ -44,11 +45,11 @@ def kernel_name(symbol):
         return f"staged {dtype}{' single' * (index % 2)}{' converting' * (index // 6)}", None
     if match := re.search(r"ApplyGradientsILi(\d+)E", symbol):
         return f"gradients {('f32', 'f16', 'bf16')[int(match[1]) - 1]}", None
-    match = re.search(r"Apply(Fused)?ILi(\d+)E", symbol)
+    match = re.search(r"Apply(Plain)?(Fused)?ILi(\d+)E", symbol)
     if match is None:
         return ("fill angles" if "FillRowsILb1" in symbol else "fill"), None
-    fused = "fused " if match[1] else ""
-    index = int(match[2])
+    fused = "fused " * bool(match[2]) + "plain " * bool(match[1])
+    index = int(match[3])
     if index >= COMMON:
         return f"{fused}f16 {FORMS[index - COMMON]} native", FORMS[index - COMMON]
     form = FORMS[index // 2 % len(FORMS)]

@@ -14,6 +14,7 @@
 #include "cuda/traits.h"
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
+#include "gpu/plain.h"
 #include "librope/rope.h"
 #include "math/operation.h"
 #include "math/pairing.h"
@@ -75,6 +76,19 @@ void ExpectSame(const RandomCall& call, const std::vector<RandomCall::Buffer>& e
       ADD_FAILURE() << "buffer " << b << " dtype " << dtype << " element " << i << ": "
                     << LoadElement(dtype, got, i) << ", on the CPU " << LoadElement(dtype, want, i)
                     << "; " << call.Describe();
+    }
+  }
+}
+
+// All kernels of kernel.h and of plain.h.
+void ExpectAll(const std::set<int>& kernels) {
+  for (int n = 0; n < kVariants; ++n) {
+    const Variant v = VariantAt(n);
+    for (const bool plain : {false, true}) {
+      if (plain && !HasPlain(v)) continue;
+      EXPECT_EQ(kernels.count(n + (plain ? kVariants : 0)), 1u)
+          << "dtype " << v.dtype << " form " << v.form << " arithmetic "
+          << static_cast<int>(v.arithmetic) << (plain ? " plain" : "");
     }
   }
 }
@@ -148,11 +162,7 @@ TEST_F(CudaGrid, RandomCallsEqualTheCpuBitForBit) {
   EXPECT_GT(tally.refused, 0);
   EXPECT_GT(tally.sequences, 25);
   EXPECT_GT(tally.nope, 5);
-  for (int v = 0; v < kVariants; ++v) {
-    EXPECT_EQ(walked.count(v), 1u)
-        << "dtype " << VariantAt(v).dtype << " form " << VariantAt(v).form << " arithmetic "
-        << static_cast<int>(VariantAt(v).arithmetic);
-  }
+  ExpectAll(walked);
 }
 
 // A call out of place with channels outside the span: f32, q alone, at `in_at` and `out_at` bytes
@@ -322,11 +332,7 @@ TEST_F(CudaGrid, AppendsEqualTheReferenceByteForByte) {
   EXPECT_GT(tally.two, 25);
   EXPECT_GT(tally.more, 25);
   EXPECT_GT(tally.refused, 0);
-  for (int v = 0; v < kVariants; ++v) {
-    EXPECT_EQ(walked_fused.count(v), 1u)
-        << "dtype " << VariantAt(v).dtype << " form " << VariantAt(v).form << " arithmetic "
-        << static_cast<int>(VariantAt(v).arithmetic);
-  }
+  ExpectAll(walked_fused);
 }
 
 // Arrays of a device are not read by the checks: only the kernel sees what they hold. All else is

@@ -40,7 +40,8 @@ struct Arena {
 };
 inline Arena* arena;
 
-inline std::set<int> walked, walked_fused;  // variants, by number
+// Variants, by number; those of plain.h behind the others.
+inline std::set<int> walked, walked_fused;
 
 // Every thread of a block.
 void WalkBlock(const LaunchOf<Params>& l, uint32_t x, uint32_t y);
@@ -60,7 +61,8 @@ template <class P>
 rope_status WalkLaunch(const LaunchOf<P>& l, void* data) {
   auto* w = static_cast<WalkedOf<P>*>(data);
   ++w->launches;
-  (std::is_same_v<P, FusedParams> ? walked_fused : walked).insert(IndexOf(l.variant));
+  (std::is_same_v<P, FusedParams> ? walked_fused : walked)
+      .insert(IndexOf(l.variant) + (l.plain ? kVariants : 0));
   EXPECT_LE(l.shape.x * l.shape.y * l.shape.z, static_cast<uint32_t>(kMaxThreads));
   EXPECT_LE(l.shape.z, 64u);
   EXPECT_LE(l.shape.grid_y, 65535u);
