@@ -8,6 +8,8 @@ import pathlib
 import numpy as np
 import pytest
 
+pytest.register_assert_rewrite("gpu_device")  # its comparisons tell what they compared, as those of tests do
+
 # Set by run-tests, because the tests run outside of the repository against the installed package.
 REPOSITORY = pathlib.Path(
     os.environ.get("LIBROPE_REPOSITORY", pathlib.Path(__file__).resolve().parents[3])
