@@ -236,9 +236,8 @@ struct DeviceBlock {
 
 // Blocks on a multiprocessor, by the registers that a kernel takes without a spill.
 constexpr int StagedBlocks(const StagedVariant& v) {
-  if (v.held == 8) return 2;
-  if (v.held == 4 && v.dtype != ROPE_DTYPE_F32) return v.dtype == ROPE_DTYPE_F16 ? 2 : 3;
-  return 4;
+  if (v.held == 8 || (v.held == 4 && v.dtype == ROPE_DTYPE_F16)) return 2;
+  return v.held != 0 && v.dtype != ROPE_DTYPE_F32 ? 3 : 4;
 }
 
 template <int kIndex>
