@@ -76,6 +76,7 @@ def test_zigzag_is_the_head_tail_order_of_pytorch():
             assert order.chunk(ranks)[rank].tolist() == numbers.tolist()
 
 
+@pytest.mark.skipif(torch.__version__ < "2.15", reason="torch 2.11 has document by document what 2.15 has rank by rank")
 def test_zigzag_of_documents_is_that_of_pytorch():
     module = pytest.importorskip("torch.distributed.tensor.experimental._context_parallel._load_balancer")
     ranks, lengths = 2, [8, 4, 16]

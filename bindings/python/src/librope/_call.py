@@ -337,7 +337,7 @@ class Caller(Mover):
         if cu_seqlens is not None:
             shape = cu_seqlens[0][0]
             return shape[0] - 1 if shape else 0
-        layout = both_layouts(layout_of(self, call))[call.q is None]
+        layout = both_layouts(layout_of(self, call))[int(call.q is None)]
         batch = axes_of(layout)[0]
         shape = () if first is None else first[0][0]
         return 1 if batch is None or batch >= len(shape) else shape[batch]
@@ -346,7 +346,7 @@ class Caller(Mover):
         """For calls of a Rope with ids_per_axis, wherever they go to."""
         if call.angles() == "cos_sin":
             return
-        layout = both_layouts(layout_of(self, call))[call.q is None]
+        layout = both_layouts(layout_of(self, call))[int(call.q is None)]
         shape = None if call.offsets is not None else shape_of_positions(call.positions)
         check_ids_per_axis(shape, call.positions_layout, "b" in layout, self.axes)
 
@@ -373,7 +373,7 @@ class Caller(Mover):
         return Bound(context, template, every, start, stream, runner, owners, before)
 
     def _tokens(self, call: Call) -> int:
-        text = both_layouts(layout_of(self, call))[call.q is None]
+        text = both_layouts(layout_of(self, call))[int(call.q is None)]
         x = call.k if call.q is None else call.q
         count: int = x.shape[axes_of(text)[1]]
         return count

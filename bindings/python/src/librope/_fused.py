@@ -105,7 +105,7 @@ def place(cache: Any, key: FusedKey, template: Template, sequences: int) -> None
 
 def _rest_layout(key: Key) -> str:
     """rest has the axes of q, or without q those of k."""
-    return both_layouts(key.layout)[key.q is None]
+    return both_layouts(key.layout)[int(key.q is None)]
 
 
 def _copied(

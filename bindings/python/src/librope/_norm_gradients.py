@@ -95,7 +95,7 @@ class _ApplyNormed(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         positions, cu_seqlens, freq_sets, q, k, *arrays = ctx.saved_tensors
         *rest, norms = ctx.rest
-        rest[_OPERATION] = OPERATIONS["backward"]
+        rest = [*rest[:_OPERATION], OPERATIONS["backward"], *rest[_OPERATION + 1 :]]  # a tuple for Dynamo of torch 2.11
         given = [g if g.stride(-1) == 1 else g.contiguous() for g in grads]
         q_grad, k_grad = None if q is None else given[0], None if k is None else given[-1]
         wanted = [x is not None and need for x, need in zip(arrays, ctx.needs_input_grad[12:], strict=True)]

@@ -10,33 +10,30 @@ from torch import Tensor
 from ._conventions import OPERATION_NAMES, rule_of
 from ._core import OPERATIONS
 from ._operators import apply as _apply
-from ._operators import apply_op, apply_rows_op, register_operator, rope_of
+from ._operators import apply_op, apply_rows_op, pair, register_operator, rope_of
 from ._operators import apply_rows as _apply_rows
 
 _is_compiling = torch.compiler.is_compiling
 
 
-
-def _channels_adjacent(gradient: Tensor) -> Tensor:
+def _channels_adjacent(gradient: Any) -> Any:
     """Autograd hands over what it likes, such as an expanded scalar; values are the same."""
-    return gradient if gradient.stride(-1) == 1 else gradient.contiguous()
+    return gradient if gradient is None or gradient.stride(-1) == 1 else gradient.contiguous()
 
 
-def _vmap(function: Any, info: Any, in_dims: Any, fixed: tuple[Any, ...], tensors: Any) -> Any:
+def _given(tensors: Any) -> list[Tensor]:
+    return [x for x in tensors if x is not None]
+
+
+def _vmap(function: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
     """One call per sample: samples may differ in positions, and calls are cheap."""
-    dims = in_dims[-len(tensors) :]
     samples = []
     for i in range(info.batch_size):
-        one = [
-            x if d is None else _channels_adjacent(x.select(d, i))
-            for x, d in zip(tensors, dims, strict=True)
-        ]
-        rest = [
-            x if d is None else x.select(d, i).contiguous()
-            for x, d in zip(fixed, in_dims, strict=False)
-        ]
-        samples.append(function.apply(*rest, *one))
-    return tuple(torch.stack(s) for s in zip(*samples, strict=True)), (0,) * len(tensors)
+        *rest, q, k = [x if d is None else x.select(d, i) for x, d in zip(arguments, in_dims, strict=True)]
+        rest = [x.contiguous() if isinstance(x, Tensor) else x for x in rest]
+        samples.append(function.apply(*rest, _channels_adjacent(q), _channels_adjacent(k)))
+    out = [None if x[0] is None else torch.stack(x) for x in zip(*samples, strict=True)]
+    return tuple(out), tuple(None if x is None else 0 for x in out)
 
 
 def _no_position_gradient(*tangents: Any) -> None:
@@ -45,7 +42,9 @@ def _no_position_gradient(*tangents: Any) -> None:
 
 
 class _Apply(torch.autograd.Function):
-    """operator(positions, cu_seqlens, freq_sets, *_REST, *tensors).
+    """operator(positions, cu_seqlens, freq_sets, *_REST, q, k), a pair; q or k may be None.
+
+    Not *tensors, which Dynamo of torch 2.11 takes for one when it compares arguments with parameters of forward.
 
     _REST: offset, spec, layout, operation, offsets, positions_layout, direct. Saves positions only.
     direct: past the dispatcher, for eager calls.
@@ -53,18 +52,18 @@ class _Apply(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_Apply, info, in_dims, arguments[:10], arguments[10:])
+        return _vmap(_Apply, info, in_dims, *arguments)
 
     @staticmethod
     def forward(
         positions: Any, cu_seqlens: Any, freq_sets: Any, offset: int, spec: str, layout: str,
-        operation: int, offsets: bool, positions_layout: str, direct: bool, *tensors: Tensor,
+        operation: int, offsets: bool, positions_layout: str, direct: bool, q: Any, k: Any,
     ) -> Any:  # fmt: skip
         run = _apply if direct else apply_op
-        return tuple(
-            run(list(tensors), positions, offset, spec, layout, operation, offsets,
-                positions_layout, cu_seqlens, freq_sets)
-        )  # fmt: skip
+        out = run(
+            _given((q, k)), positions, offset, spec, layout, operation, offsets, positions_layout, cu_seqlens, freq_sets
+        )
+        return (None if q is None else out[0], None if k is None else out[-1])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -75,7 +74,7 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = ctx.saved_tensors  # once: checkpointing lets a tensor be unpacked only once
-        return (None,) * 10 + _transpose_of_apply(saved, ctx.rest, grads)
+        return (None,) * 10 + _transpose_of_apply(saved, ctx.rest, *grads)
 
 
 class _ApplyForward(_Apply):
@@ -83,7 +82,7 @@ class _ApplyForward(_Apply):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_ApplyForward, info, in_dims, arguments[:10], arguments[10:])
+        return _vmap(_ApplyForward, info, in_dims, *arguments)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -97,14 +96,19 @@ def rotation() -> Any:
     return _Apply if _is_compiling() else _ApplyForward
 
 
-def _transpose_of_apply(saved: Any, rest: Any, grads: Any) -> tuple[Any, ...]:
+def _transpose_of_apply(saved: Any, rest: Any, q: Any, k: Any) -> tuple[Any, ...]:
     offset, spec, layout, operation, offsets, positions_layout, direct = rest
     spec, name = rope_of(spec).transposed(OPERATION_NAMES[operation])
-    result = rotation().apply(
+    result: tuple[Any, ...] = rotation().apply(
         *saved, offset, spec, layout, OPERATIONS[name], offsets, positions_layout, direct,
-        *[_channels_adjacent(g) for g in grads],
+        _channels_adjacent(q), _channels_adjacent(k),
     )  # fmt: skip
-    return tuple(result)
+    return result
+
+
+def _gradients(ctx: Any, tensors: Any) -> tuple[Any, ...]:
+    """Of an operator's arguments: those that were given, which with torch.jit.trace end before the defaults."""
+    return (_given(tensors), *(None,) * (len(ctx.needs_input_grad) - 1))
 
 
 def _setup_apply_op(ctx: Any, inputs: Any, output: Any) -> None:
@@ -114,35 +118,34 @@ def _setup_apply_op(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward_apply_op(ctx: Any, grads: Any) -> Any:
-    tensors = _transpose_of_apply(ctx.saved_tensors, ctx.rest, grads)
-    return (list(tensors), *(None,) * 9)
+    return _gradients(ctx, _transpose_of_apply(ctx.saved_tensors, ctx.rest, *pair(grads)))
 
 
 def _vmap_apply_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
     full = [*rest, *[None] * (9 - len(rest))]
-    dims: tuple[Any, ...] = (in_dims[1], *in_dims[8:10], *(None,) * 7, *in_dims[0])
-    arguments = (full[0], *full[7:9], *full[1:7], False, *tensors)
+    dims = (in_dims[1], *in_dims[8:10], *(None,) * 7, *pair(in_dims[0]))
+    arguments = (full[0], *full[7:9], *full[1:7], False, *pair(tensors))
     out, out_dims = _Apply.vmap(info, dims, *arguments)
-    return list(out), list(out_dims)
+    return _given(out), [d for d in out_dims if d is not None]
 
 
 register_operator("apply", _backward_apply_op, _setup_apply_op, _vmap_apply_op)
 
 
 class _ApplyRows(torch.autograd.Function):
-    """apply_rows(cos, sin, spec, layout, operation, format, direct, *tensors); cos is a constant."""
+    """apply_rows(cos, sin, spec, layout, operation, format, direct, q, k), as _Apply; cos is a constant."""
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_ApplyRows, info, in_dims, arguments[:7], arguments[7:])
+        return _vmap(_ApplyRows, info, in_dims, *arguments)
 
     @staticmethod
     def forward(
-        cos: Tensor, sin: Any, spec: str, layout: str, operation: int, format: str, direct: bool,
-        *tensors: Tensor,
+        cos: Tensor, sin: Any, spec: str, layout: str, operation: int, format: str, direct: bool, q: Any, k: Any,
     ) -> Any:  # fmt: skip
         run = _apply_rows if direct else apply_rows_op
-        return tuple(run(list(tensors), cos, sin, spec, layout, operation, format))
+        out = run(_given((q, k)), cos, sin, spec, layout, operation, format)
+        return (None if q is None else out[0], None if k is None else out[-1])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -153,7 +156,7 @@ class _ApplyRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = ctx.saved_tensors
-        return (None,) * 7 + _transpose_of_rows(saved, ctx.rest, grads)
+        return (None,) * 7 + _transpose_of_rows(saved, ctx.rest, *grads)
 
 
 class _ApplyRowsForward(_ApplyRows):
@@ -161,7 +164,7 @@ class _ApplyRowsForward(_ApplyRows):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_ApplyRowsForward, info, in_dims, arguments[:7], arguments[7:])
+        return _vmap(_ApplyRowsForward, info, in_dims, *arguments)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -176,15 +179,14 @@ def rotation_by_rows() -> Any:
     return _ApplyRows if _is_compiling() else _ApplyRowsForward
 
 
-def _transpose_of_rows(saved: Any, rest: Any, grads: Any) -> tuple[Any, ...]:
+def _transpose_of_rows(saved: Any, rest: Any, q: Any, k: Any) -> tuple[Any, ...]:
     spec, layout, operation, format, direct = rest
     # Of the same spec, since rows have the attention factor in them.
     transposed = OPERATIONS[rule_of(OPERATION_NAMES[operation]).transpose]
-    return tuple(
-        rotation_by_rows().apply(
-            *saved, spec, layout, transposed, format, direct, *[_channels_adjacent(g) for g in grads]
-        )
+    result: tuple[Any, ...] = rotation_by_rows().apply(
+        *saved, spec, layout, transposed, format, direct, _channels_adjacent(q), _channels_adjacent(k)
     )
+    return result
 
 
 def _setup_rows_op(ctx: Any, inputs: Any, output: Any) -> None:
@@ -193,14 +195,13 @@ def _setup_rows_op(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward_rows_op(ctx: Any, grads: Any) -> Any:
-    tensors = _transpose_of_rows(ctx.saved_tensors, ctx.rest, grads)
-    return (list(tensors), *(None,) * 6)
+    return _gradients(ctx, _transpose_of_rows(ctx.saved_tensors, ctx.rest, *pair(grads)))
 
 
 def _vmap_rows_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
-    dims = (*in_dims[1:3], *(None,) * 5, *in_dims[0])
-    out, out_dims = _ApplyRows.vmap(info, dims, *rest, False, *tensors)
-    return list(out), list(out_dims)
+    dims = (*in_dims[1:3], *(None,) * 5, *pair(in_dims[0]))
+    out, out_dims = _ApplyRows.vmap(info, dims, *rest, False, *pair(tensors))
+    return _given(out), [d for d in out_dims if d is not None]
 
 
 register_operator("apply_rows", _backward_rows_op, _setup_rows_op, _vmap_rows_op)

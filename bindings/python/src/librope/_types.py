@@ -104,5 +104,5 @@ class OutOptions(CallOptions, total=False):
 
 
 def check_options(function: str, options: Mapping[str, Any], known: frozenset[str]) -> None:
-    for name in sorted(options.keys() - known):
+    for name in sorted(set(options) - known):
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

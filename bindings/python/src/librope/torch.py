@@ -75,7 +75,7 @@ _NULL = ffi.NULL
 def _text_of(layout: str | tuple[str, str], q: Any, k: Any) -> str:
     if isinstance(layout, tuple) and q is not None and k is not None:
         return ",".join(layout)
-    return both_layouts(layout)[q is None]
+    return both_layouts(layout)[int(q is None)]
 
 
 def _all_tensors(q: Any, k: Any) -> list[Tensor]:
@@ -186,8 +186,8 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
         )  # fmt: skip
     tensors = _all_tensors(q, k)
     where, *rest, cu, sets = _arguments(rope, call)
-    out = rotation().apply(where, cu, sets, *rest, is_direct([where, *tensors]), *tensors)
-    return (None if q is None else out[0], None if k is None else out[-1])
+    turned: tuple[Any, Any] = rotation().apply(where, cu, sets, *rest, is_direct([where, *tensors]), q, k)
+    return turned
 
 
 def apply_qk_(rope: Rope, call: Call) -> None:
@@ -196,7 +196,7 @@ def apply_qk_(rope: Rope, call: Call) -> None:
     tensors = _all_tensors(call.q, call.k)
     if _functorch_active():
         raise NotImplementedError("in place under torch.func: use apply_qk")
-    if _is_tracing():
+    if not _is_compiling() and _is_tracing():  # Dynamo of torch 2.11 knows no _is_tracing()
         raise NotImplementedError("torch.jit.trace does not record calls in place: use apply_qk")
     refuse_writes(*tensors)
     apply_in_place_op(tensors, *_arguments(rope, call))
@@ -226,7 +226,7 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
     call.refuse(where, "cos_sin", "pool")
     if _functorch_active():
         raise NotImplementedError("v=, cache=, norms=, rest= and out= are not available under torch.func")
-    if _is_tracing():
+    if not _is_compiling() and _is_tracing():  # Dynamo of torch 2.11 knows no _is_tracing()
         raise NotImplementedError("torch.jit.trace does not record calls that write to a cache or to an output")
     tensors = _all_tensors(q, k)
     x = tensors[0]
@@ -268,7 +268,7 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
 def _sequences(rope: Rope, call: Call) -> Any:
     if call.cu_seqlens is not None:
         return len(call.cu_seqlens) - 1
-    letters = both_layouts(layout_of(rope, call))[call.q is None]
+    letters = both_layouts(layout_of(rope, call))[int(call.q is None)]
     return (call.k if call.q is None else call.q).shape[letters.index("b")] if "b" in letters else 1
 
 
@@ -302,10 +302,10 @@ def apply_rows(
         raise NotImplementedError("librope has no gradient with respect to cos and sin: detach them")
     direct = is_direct([*rows, *tensors])
     if direct and not needs_dispatcher(*tensors):
-        out: Any = _apply_rows(tensors, cos, sin, rope.spec, text, which, format)
-    else:
-        out = rotation_by_rows().apply(cos, sin, rope.spec, text, which, format, direct, *tensors)
-    return (None if q is None else out[0], None if k is None else out[-1])
+        out = _apply_rows(tensors, cos, sin, rope.spec, text, which, format)
+        return (None if q is None else out[0], None if k is None else out[-1])
+    turned: tuple[Any, Any] = rotation_by_rows().apply(cos, sin, rope.spec, text, which, format, direct, q, k)
+    return turned
 
 
 def cos_sin(
@@ -335,11 +335,11 @@ def rotate_by_rows(
     normed: where no dispatcher is needed."""
     if _is_compiling() or needs_dispatcher(q, k, cos):
         tensors = [q] if k is None else [q, k]
-        out = rotation_by_rows().apply(
+        turned: tuple[Any, Any] = rotation_by_rows().apply(
             cos.contiguous(), sin.contiguous(), _spec_of(q.shape[-1], rotary_dim, pairing, rounding),
-            layout, OPERATIONS[operation], format, is_direct([cos, *tensors]), *tensors,
+            layout, OPERATIONS[operation], format, is_direct([cos, *tensors]), q, k,
         )  # fmt: skip
-        return (out[0], None if k is None else out[1])
+        return turned
 
     # Without a gradient: shapes and strides find the template, then one crossing.
     key = (
