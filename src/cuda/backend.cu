@@ -14,6 +14,7 @@
 #include "context/backend.h"
 #include "cuda/traits.h"
 #include "gpu/gradient.h"
+#include "gpu/gradient_columns.h"
 #include "gpu/held.h"
 #include "gpu/kernel.h"
 #include "gpu/launch.h"
@@ -227,11 +228,25 @@ struct DeviceBlock {
   __device__ __forceinline__ void EachWarp(const Do& all) const {
     all(DeviceWarp{thread});
   }
+  template <class Step>
+  __device__ __forceinline__ void EachAlone(const Step& step) const {
+    step(thread);
+  }
   template <class T>
   struct State {
     T own;
     __device__ __forceinline__ T& operator[](const Thread&) { return own; }
   };
+
+  // Adds to kCount values of each thread those of the one `apart` lanes from it, up or down.
+  template <int kCount, class ValuesOf>
+  __device__ __forceinline__ void AddAcross(uint32_t apart, const ValuesOf& values_of) const {
+    float* const own = values_of(thread);
+    ROPE_UNROLL
+    for (int j = 0; j < kCount; ++j) {
+      own[j] = Add(own[j], __shfl_xor_sync(0xffffffffu, own[j], static_cast<int>(apart)));
+    }
+  }
 };
 
 // Blocks on a multiprocessor, by the registers that a kernel takes without a spill.
@@ -260,6 +275,16 @@ __global__ void __launch_bounds__(kStagedThreads, 4)
   const DeviceBlock block = {
       {blockIdx.x, blockIdx.y, threadIdx.x, threadIdx.y, 0, kStagedLanes, kStagedWarps, 1}};
   GradientKernel<kType, DeviceMemory>::Run(p, block, reinterpret_cast<char*>(shared));
+}
+
+// Heads in columns are in registers, which let two blocks run: a multiprocessor has few parts.
+template <rope_dtype kType>
+__global__ void __launch_bounds__(kStagedThreads, 2)
+    ApplyGradientColumns(const __grid_constant__ GradientParams p) {
+  extern __shared__ float4 shared[];
+  const DeviceBlock block = {
+      {blockIdx.x, blockIdx.y, threadIdx.x, threadIdx.y, 0, kStagedLanes, kStagedWarps, 1}};
+  GradientColumnKernel<kType, DeviceMemory>::Run(p, block, reinterpret_cast<char*>(shared));
 }
 
 // Four blocks on a multiprocessor: left to itself, ptxas takes 32 registers for sm_100, and spills.
@@ -299,11 +324,14 @@ const void* KernelAt(int index, bool fused, bool plain, std::index_sequence<kInd
   return (fused ? kFused : kKernels)[index][plain ? 1 : 0];
 }
 
-// By dtype - 1.
-const void* const kGradientKernels[kDtypes] = {
-    reinterpret_cast<const void*>(&ApplyGradients<ROPE_DTYPE_F32>),
-    reinterpret_cast<const void*>(&ApplyGradients<ROPE_DTYPE_F16>),
-    reinterpret_cast<const void*>(&ApplyGradients<ROPE_DTYPE_BF16>)};
+// By columns, and dtype - 1.
+const void* const kGradientKernels[2][kDtypes] = {
+    {reinterpret_cast<const void*>(&ApplyGradients<ROPE_DTYPE_F32>),
+     reinterpret_cast<const void*>(&ApplyGradients<ROPE_DTYPE_F16>),
+     reinterpret_cast<const void*>(&ApplyGradients<ROPE_DTYPE_BF16>)},
+    {reinterpret_cast<const void*>(&ApplyGradientColumns<ROPE_DTYPE_F32>),
+     reinterpret_cast<const void*>(&ApplyGradientColumns<ROPE_DTYPE_F16>),
+     reinterpret_cast<const void*>(&ApplyGradientColumns<ROPE_DTYPE_BF16>)}};
 
 // Facts of every device, found when a context is made: multiprocessors, and in bit 31 whether a
 // kernel may start early. Written with the same value by every thread.
@@ -379,7 +407,7 @@ rope_status StagedLaunched(const StagedLaunch& l, void* data) {
 }
 
 rope_status GradientLaunched(const GradientLaunch& l, void* data) {
-  return Start(*static_cast<const Queue*>(data), kGradientKernels[l.dtype - 1],
+  return Start(*static_cast<const Queue*>(data), kGradientKernels[l.columns ? 1 : 0][l.dtype - 1],
                dim3(l.shape.grid_x, l.shape.grid_y), dim3(l.shape.x, l.shape.y), l.shared_bytes,
                false, &l.params);
 }

@@ -1,7 +1,7 @@
 // Quotients, roots and 8-bit codes of a GPU, with the bits of math/: where a loop over digits would
 // take longer than all else that a thread does. Each begins with an approximation by the hardware
 // and ends with what rounds it correctly; numbers at the ends of the range go the long way.
-// tests/cuda/arithmetic_test holds them to the definition. On the host they are those of math/.
+// cuda_arithmetic_test holds them to the definition. On the host they are those of math/.
 #ifndef LIBROPE_SRC_GPU_ARITHMETIC_H_
 #define LIBROPE_SRC_GPU_ARITHMETIC_H_
 

@@ -9,6 +9,8 @@
 // Gradients of weights are added in the order of tokens and heads. A block has the tokens of one
 // part, some at a time, and a thread of it some of the channels, whose sums go on in memory: so
 // they do from launch to launch, too. What is added is in shared memory by then, and read once.
+//
+// These kernels take every call. gradient_columns.h has faster ones for most calls with norms.
 #ifndef LIBROPE_SRC_GPU_GRADIENT_H_
 #define LIBROPE_SRC_GPU_GRADIENT_H_
 

@@ -2,11 +2,13 @@
 #include "gpu/gradient.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/status.h"
 #include "gpu/launch.h"
 #include "gpu/parts.h"
 #include "gpu/shape.h"
+#include "gpu/vectors.h"
 #include "math/element.h"
 #include "math/operation.h"
 #include "math/pairing.h"
@@ -19,14 +21,21 @@ namespace {
 constexpr uint32_t kHeadValues = 2048, kRowBytes = 4096;
 constexpr uint32_t kMostHeads = 32;  // at once
 
+// Of heads in columns: the most bytes of rows if there are several; tokens of a part whose sides
+// are better apart.
+constexpr uint32_t kColumnRowBytes = 8192, kFewTokens = 4;
+
 bool HasGradient(const Norm* norm, const Output& output) {
   return (norm != nullptr && norm->gradients.x != nullptr) || output.sums != 1;
 }
 
 class GradientGroup {
  public:
-  explicit GradientGroup(const Plan& plan)
-      : plan_(plan), context_(*plan.context), fused_(*plan.fused) {}
+  GradientGroup(const Plan& plan, int32_t multiprocessors)
+      : plan_(plan),
+        context_(*plan.context),
+        fused_(*plan.fused),
+        multiprocessors_(static_cast<uint32_t>(multiprocessors)) {}
 
   rope_status ForEach(GradientLaunchFn visit, void* data) {
     SetCall();
@@ -74,9 +83,13 @@ class GradientGroup {
     side.out_strides = out_strides;
     side.sums = static_cast<uint32_t>(output.sums);
     side.heads = static_cast<uint32_t>(heads);
+    side.by_heads = SmallDivisorOf(heads);
     if (norm == nullptr) return side;
     const NormGradients& gradients = norm->gradients;
     side.norm = StagedNormOf(*norm, side.heads, launch_.params.writes_interleaved);
+    if (side.norm.terms == std::exp2(std::floor(std::log2(side.norm.terms)))) {
+      side.inverse_terms = 1 / side.norm.terms;
+    }
     side.x = gradients.x;
     side.x_strides = gradients.x_strides;
     side.has_parts = gradients.parts != 0;
@@ -114,6 +127,39 @@ class GradientGroup {
     }
   }
 
+  // Whether columns of heads can be read and written: in whole vectors, by strides of heads of 32
+  // bits.
+  bool AreAddressed(const char* data, const HeadStrides& strides, uint32_t heads) const {
+    const int64_t vector = int64_t{kGradientElements} * ElementSize(launch_.dtype);
+    return (heads == 1 || (strides.head >= 0 && strides.head <= UINT32_MAX)) &&
+           BitsOfHeads(data, strides, plan_.batch, plan_.tokens, static_cast<int32_t>(heads)) %
+                   vector ==
+               0;
+  }
+
+  // Whether the heads of a side can be cut into columns of gradient_columns.h.
+  bool FitsColumns(const GradientSide& side) const {
+    const GradientParams& p = launch_.params;
+    const StagedNorm& norm = side.norm;
+    const NormRule& rule = norm.rule;
+    if (!norm.is_there || norm.all_heads || norm.weight_stride != 0 || side.sums != 1) return false;
+    if (rule.has_mean || rule.has_bias) return false;
+    if (side.has_parts && side.weight_grad == nullptr) return false;
+    if (norm.channels % kRunningSums != 0 || norm.channels > kGradientRows * kRunningSums ||
+        side.heads > INT32_MAX / kMostRowTokens) {
+      return false;
+    }
+    if (!AreAddressed(side.in, side.in_strides, side.heads) ||
+        !AreAddressed(side.x, side.x_strides, side.heads) ||
+        !AreAddressed(side.out, side.out_strides, side.heads)) {
+      return false;
+    }
+    if (side.span == 0) return true;
+    if (context_.segments.size() != 1 || p.reads_interleaved != p.writes_interleaved) return false;
+    if (side.span_at != 0 || side.span % kRunningSums != 0) return false;
+    return p.reads_interleaved || context_.pairs % kRunningSums == 0;
+  }
+
   // What does not turn is in the first launch alone, and channels outside of the span in the first
   // of a token.
   rope_status ForEachOfDtype(GradientLaunchFn visit, void* data) {
@@ -124,6 +170,8 @@ class GradientGroup {
     AddCopies();
     const int32_t all = p.side_count;
     if (all == 0) return ROPE_OK;
+    launch_.columns = std::all_of(p.sides, p.sides + all,
+                                  [&](const GradientSide& side) { return FitsColumns(side); });
     p.rounds_rows = context_.rounding.rounds_rows && IsNarrow(launch_.dtype);
     const auto part = [&](bool is_first) {
       SetLaneSpans(context_, 1, &p.source);
@@ -132,7 +180,7 @@ class GradientGroup {
       return ForEachRange(plan_.batch, plan_.tokens, [&](const TokenRange& range) {
         p.source.tokens = range;
         p.first_token = range.first_batch * plan_.tokens + range.first_index;
-        return VisitBlocks(visit, data);
+        return launch_.columns ? VisitColumns(visit, data) : VisitBlocks(visit, data);
       });
     };
     return ForEachPart(context_, turning != 0 ? context_.pairs : 0, plan_.operation, 0, 0,
@@ -181,9 +229,44 @@ class GradientGroup {
     return ForEachGrid(blocks, &launch_, visit, data);
   }
 
+  // A block has a part, or as many tokens as leave some blocks to each multiprocessor.
+  rope_status VisitColumns(GradientLaunchFn visit, void* data) {
+    GradientParams& p = launch_.params;
+    GradientColumns& columns = p.columns;
+    const uint32_t count = p.source.tokens.count, pairs = std::max(1u, p.source.pairs),
+                   row_bytes = pairs * sizeof(CosSin) * (p.per_channel ? 2 : 1);
+    columns.by_pairs = SmallDivisorOf(pairs);
+    columns.row_tokens =
+        std::clamp(kColumnRowBytes / row_bytes, 1u, std::min(kMostRowTokens, count));
+    columns.block_tokens = std::clamp(count / (4 * multiprocessors_), 1u, columns.row_tokens);
+    const bool has_parts = p.sides[0].has_parts;
+    const uint32_t blocks = DivideUp(count, columns.block_tokens);
+    launch_.shape.grid_x = 0;
+    columns.together = true;
+    for (int32_t s = 0; s < p.side_count; ++s) {
+      const GradientSide& side = p.sides[s];
+      columns.together &= side.has_parts == has_parts;
+      launch_.shape.grid_x =
+          std::max(launch_.shape.grid_x, side.has_parts ? p.parts.count : blocks);
+    }
+    columns.together &=
+        launch_.shape.grid_x >= multiprocessors_ && count / launch_.shape.grid_x >= kFewTokens;
+    constexpr uint32_t kHeadBytes = kGradientRows * kRunningSums * kFloat;
+    const auto sides = static_cast<uint32_t>(p.side_count);
+    p.rows_at = 2 * kGradientColumnHeads * kHeadBytes;
+    p.sums_at =
+        p.rows_at + DivideUp(columns.row_tokens * row_bytes, 16u) * 16;  // one row alone too
+    p.tokens_at = p.sums_at + 2 * sides * kHeadBytes;
+    p.x_at = p.tokens_at + DivideUp(columns.row_tokens, 4u) * 16;
+    constexpr uint32_t kPlaceBytes = 3 * sizeof(int64_t);
+    launch_.shared_bytes = p.x_at + sides * kMostRowTokens * kPlaceBytes;
+    return ForEachGrid(columns.together ? 1 : sides, &launch_, visit, data);
+  }
+
   const Plan& plan_;
   const rope_context& context_;
   const FusedPlan& fused_;
+  const uint32_t multiprocessors_;
   GradientLaunch launch_{};
 };
 
@@ -226,8 +309,9 @@ rope_status CheckGradients(const Plan& plan) {
   return CheckSets(plan);
 }
 
-rope_status ForEachGradientLaunch(const Plan& plan, GradientLaunchFn launch, void* data) {
-  return GradientGroup(plan).ForEach(launch, data);
+rope_status ForEachGradientLaunch(const Plan& plan, int32_t multiprocessors,
+                                  GradientLaunchFn launch, void* data) {
+  return GradientGroup(plan, multiprocessors).ForEach(launch, data);
 }
 
 Plan PlanWithoutGradients(const Plan& plan, FusedPlan* fused) {

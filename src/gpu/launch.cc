@@ -390,7 +390,7 @@ rope_status ForEachLaunchOfCall(const Plan& plan, int32_t multiprocessors, const
   }
   if (HasGradients(plan)) {
     if (rope_status s = CheckGradients(plan)) return s;
-    if (rope_status s = ForEachGradientLaunch(plan, fns.gradient, data)) return s;
+    if (rope_status s = ForEachGradientLaunch(plan, multiprocessors, fns.gradient, data)) return s;
     FusedPlan fused;
     return ForEachLaunchOfCall(PlanWithoutGradients(plan, &fused), multiprocessors, fns, data);
   }

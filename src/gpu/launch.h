@@ -33,6 +33,7 @@ struct StagedLaunch {
 
 struct GradientLaunch {
   rope_dtype dtype;
+  bool columns;  // of gradient_columns.h
   Shape shape;
   uint32_t shared_bytes;
   GradientParams params;
@@ -88,7 +89,8 @@ Plan PlanWithoutGradients(const Plan& plan, FusedPlan* fused);
 rope_status CheckGradients(const Plan& plan);
 
 // The launches of such tensors: one for those of each dtype.
-rope_status ForEachGradientLaunch(const Plan& plan, GradientLaunchFn launch, void* data);
+rope_status ForEachGradientLaunch(const Plan& plan, int32_t multiprocessors,
+                                  GradientLaunchFn launch, void* data);
 
 struct FillLaunch {
   bool with_angles;

@@ -273,11 +273,11 @@ struct PlainFusedKernel : PlainKernel<kType, kForm, kArithmetic, Memory> {
   }
 
   ROPE_HD static void AskPage(const FusedParams& p, const Thread& i, Held* held) {
-    if (held->slot_side < 0 || p.slots.kind != ROPE_SLOTS_PAGED) return;
+    if (held->slot_side < 0 || !p.slots.IsPaged()) return;
     const PlainToken at = SplitPlainToken(p.source.tokens, i.token());
     // Its lower half is all of it, and there before all vectors are.
     const auto start = static_cast<int32_t>(held->slot.words[0]);
-    held->page = PageOf(p.slots, at, start, p.page_size);
+    held->page = PageAt(p.slots, at.batch, PlaceOf(start, at.index), p.page_size);
   }
 
   ROPE_HD static void Rotate(const FusedParams& p, const Thread& i, const Held& held,
@@ -311,7 +311,7 @@ struct PlainFusedKernel : PlainKernel<kType, kForm, kArithmetic, Memory> {
  private:
   ROPE_HD static void LocateSlot(const SlotSource& slots, PlainToken at, uint32_t n,
                                  AskedInteger* slot) {
-    if (slots.kind != ROPE_SLOTS_MAPPED) {
+    if (!slots.IsMapped()) {
       slot->SetPlace(slots.starts, false, at.batch);
     } else if (n < slots.slots_length) {
       const bool wide = slots.slots_i64 != nullptr;
@@ -320,33 +320,13 @@ struct PlainFusedKernel : PlainKernel<kType, kForm, kArithmetic, Memory> {
     }
   }
 
-  ROPE_HD static int64_t PageOf(const SlotSource& slots, PlainToken at, int64_t start,
-                                const Divisor& page_size) {
-    const int64_t place = start + at.index;
-    if (start < 0 || place < 0) return kMissing;
-    const PageRow row = PageRowOf(slots, at.batch);
-    const int64_t entry = page_size(place);
-    if (row.first < 0 || entry >= row.count) return kMissing;
-    const int64_t page = slots.page_table[row.first + entry];
-    return page < 0 ? kNowhere : page;
-  }
-
   // SlotOf of math/slots.h, with what was loaded for it.
   ROPE_HD static Slot SlotAt(const SlotSource& slots, PlainToken at, int64_t number, int64_t page,
                              const Divisor& page_size) {
-    if (slots.kind == ROPE_SLOTS_MAPPED) {
-      if (number < 0) return {kNowhere, 0};
-      page = page_size(number);
-      if (page >= slots.pages) return {kMissing, 0};
-      return {page, Short(number - page * slots.page_size)};
-    }
-    const int64_t place = number + at.index;
-    if (slots.kind == ROPE_SLOTS_LINEAR) {
-      const bool exists = number >= 0 && place < slots.page_size && at.batch < slots.pages;
-      return {exists ? at.batch : kMissing, Short(place)};
-    }
-    if (page >= slots.pages) return {kMissing, 0};
-    return {page, Short(place - page_size(place) * slots.page_size)};
+    if (slots.IsMapped()) return MappedSlot(slots, number, page_size);
+    const int64_t place = PlaceOf(number, at.index);
+    return slots.IsPaged() ? PagedSlot(slots, page, place, page_size)
+                           : LinearSlot(slots, at.batch, place);
   }
 };
 

@@ -149,6 +149,10 @@ struct ChannelGradient {
 ROPE_HD float GradientOfChannel(const ChannelGradient& g, float inverse_root) {
   return Multiply(Fma(-g.mean_product, g.scaled, Add(g.weighted, -g.mean_weighted)), inverse_root);
 }
+// The same of a norm without a mean: a mean of 0 changes no number.
+ROPE_HD float GradientOfRms(float scaled, float weighted, float mean_product, float inverse_root) {
+  return Multiply(Fma(-mean_product, scaled, weighted), inverse_root);
+}
 
 }  // namespace rope
 

@@ -23,7 +23,7 @@ FAMILY = COMMON + len(FORMS)  # and of NATIVE, which is for f16 alone
 # outputs that differ from their input; and heads that threads hold, of 2, 4 and 8 vectors.
 STAGED = 3 * 7
 HELD = 3 * 4  # the first of these
-GRADIENTS = 3  # of each dtype
+GRADIENTS = 3 * 2  # of each dtype: in steps, and of heads that are cut into columns
 PLAIN = 3 * 2  # of each dtype, halves and adjacent
 KERNELS = 2 * (FAMILY + PLAIN) + STAGED + GRADIENTS  # without and with `fused`
 
@@ -45,6 +45,8 @@ def kernel_name(symbol):
         return f"staged {dtype}{' single' * (index % 2)}{' converting' * (index // 6)}", None
     if match := re.search(r"ApplyGradientsILi(\d+)E", symbol):
         return f"gradients {('f32', 'f16', 'bf16')[int(match[1]) - 1]}", None
+    if match := re.search(r"ApplyGradientColumnsILi(\d+)E", symbol):
+        return f"gradients {('f32', 'f16', 'bf16')[int(match[1]) - 1]} in columns", None
     match = re.search(r"Apply(Plain)?(Fused)?ILi(\d+)E", symbol)
     if match is None:
         return ("fill angles" if "FillRowsILb1" in symbol else "fill"), None
@@ -75,7 +77,7 @@ class Resources(unittest.TestCase):
             limit = MAX_REGISTERS
             if name.startswith("fused") and target == "sm_120":
                 limit = 2 * MAX_REGISTERS  # one block
-            elif "held" in name:
+            elif "held" in name or "columns" in name:
                 limit = 128  # two blocks of 256 threads
             self.assertLessEqual(int(registers), limit, name)
             most[target] = max(most.get(target, 0), int(registers))
@@ -109,7 +111,7 @@ class MachineCode(unittest.TestCase):
             if name == "fill angles":
                 continue  # angles under EXACT are computed in f64
             text = "\n".join(code)
-            if "held" in name:  # arithmetic.h begins with these, and rounds
+            if "held" in name or "columns" in name:  # arithmetic.h begins with these, and rounds
                 text = re.sub(r"\bMUFU\.(RCP|RSQ)\b", "", text)
             if name.startswith("staged"):  # REROTATE multiplies rows of f32 angles in f64
                 text = re.sub(r"\b(DMUL|DADD|DFMA|F2F\.F(32\.F64|64\.F32))\b", "", text)

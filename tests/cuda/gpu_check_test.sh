@@ -44,6 +44,7 @@ for kind in prefill append decode qknorm layer move gradient; do
 done
 expect 'gpu-check: 0 parts failed' "$work/output"
 expect '"kind": "layer"' "$work"/bench/results/cuda-stand-in-*.txt
+expect '^gradients [123] columns$' "$work/walked"
 for dtype in 0 1 2; do
   expect "^gradients $((dtype + 1))$" "$work/walked"
   expect "^staged ($((12 + dtype))|$((15 + dtype))|$((18 + dtype)))$" "$work/walked"

@@ -33,6 +33,9 @@ class GradientCases : public GradientCalls {
 
   void RunCase(uint64_t seed, Machine* machine);
 
+  // What configurations are taken from, with of_models_; empty: any.
+  std::vector<rope_config> like_;
+
   std::vector<double> frequency_;
   int refused_ = 0, made_ = 0, several_ = 0, apart_ = 0, sets_ = 0, repeated_ = 0, beside_ = 0,
       added_ = 0, together_ = 0, empty_ = 0, long_ = 0;
@@ -58,7 +61,13 @@ inline std::vector<rope_config> GradientCases::MakeConfigs(bool heads_apart, int
 
 inline void GradientCases::RunCase(uint64_t seed, Machine* machine) {
   Random random(seed);
-  Configure(&random);
+  of_models_ = !like_.empty();
+  if (of_models_) {
+    config_ = like_[seed % like_.size()];
+    rotary_ = config_.rotary_dim != 0 ? config_.rotary_dim : config_.head_dim;
+  } else {
+    Configure(&random);
+  }
   config_.angle = random.Of({ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT});
   const bool with_rows = random.Sometimes(4), by_axes = config_.axes == 2;
   const int sets = !with_rows && !nope() && random.Sometimes(5) ? random.Of({2, 10}) : 1;

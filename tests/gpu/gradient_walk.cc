@@ -1,6 +1,7 @@
 // Gradients on the walked grid: the kernels that call_walk.h calls.
 #include "call_walk.h"
 #include "gpu/gradient.h"
+#include "gpu/gradient_columns.h"
 #include "host_memory.h"
 #include "shared_memory.h"
 
@@ -10,7 +11,11 @@ namespace {
 template <rope_dtype kType>
 void WalkBlockOf(const GradientLaunch& l, const HostBlock& block) {
   const SharedMemory shared(l.shared_bytes);
-  GradientKernel<kType, HostMemory>::Run(l.params, block, shared.data());
+  if (l.columns) {
+    GradientColumnKernel<kType, HostMemory>::Run(l.params, block, shared.data());
+  } else {
+    GradientKernel<kType, HostMemory>::Run(l.params, block, shared.data());
+  }
 }
 
 }  // namespace

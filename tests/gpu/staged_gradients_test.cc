@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "call_walk.h"
+#include "model_heads.h"
 #include "gpu/launch.h"
 #include "gradient_cases.h"
 #include "librope/rope.h"
@@ -52,9 +53,49 @@ TEST_P(StagedGradients, EqualTheCpuByteForByte) {
   }
   EXPECT_GT(made_, kCases / 2);
   for (rope_dtype dtype = 1; dtype <= rope::testing::kLastDtype; ++dtype) {
-    EXPECT_EQ(walked_gradients.count(dtype), 1u) << dtype;
+    EXPECT_EQ(walked_gradients.count({dtype, false}), 1u) << dtype;
   }
 }
+
+// Heads of models, which are cut into columns where all tensors of a dtype allow it.
+class ColumnGradients : public StagedGradients {};
+
+TEST_P(ColumnGradients, EqualTheCpuByteForByte) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr int kCases = 500;
+#else
+  constexpr int kCases = 3000;
+#endif
+  like_ = rope::testing::NormedModelHeads();
+  walked_gradients.clear();
+  walked_gradient_columns.clear();
+  for (int n = 1; n <= kCases && !HasFailure(); ++n) {
+    SCOPED_TRACE("seed " + std::to_string(n));
+    RunCase(static_cast<uint64_t>(n), &walker_);
+  }
+  struct Columns {
+    int channels, pairs;
+    bool adjacent;
+  };
+  for (rope_dtype dtype = 1; dtype <= rope::testing::kLastDtype; ++dtype) {
+    EXPECT_EQ(walked_gradients.count({dtype, true}), 1u) << dtype;
+    EXPECT_EQ(walked_gradients.count({dtype, false}), 1u) << dtype;
+    if (kCases < 1000) continue;
+    size_t apart = 0, together = 0;
+    for (const Columns& c : {Columns{64, 32, false}, {128, 64, false}, {128, 64, true}}) {
+      const auto count = [&](bool is_together) {
+        return walked_gradient_columns.count({dtype, c.channels, c.pairs, c.adjacent, is_together});
+      };
+      EXPECT_GT(count(false) + count(true), 0u)
+          << dtype << " " << c.channels << " " << c.pairs << " " << c.adjacent;
+      apart += count(false);
+      together += count(true);
+    }
+    EXPECT_GT(apart, 0u) << dtype;
+    EXPECT_GT(together, 0u) << dtype;
+  }
+}
+INSTANTIATE_BEST_TARGET(ColumnGradients);
 
 // A call of q with a norm whose weights have gradients.
 struct NormedCall {
@@ -118,7 +159,7 @@ TEST_P(StagedGradients, PartsGoOnInTheNextLaunch) {
   Planned planned;
   ASSERT_OK(planned.Make(device, call.args));
   std::vector<GradientLaunch> kept;
-  ASSERT_OK(ForEachGradientLaunch(planned.plan, &KeepGradient, &kept));
+  ASSERT_OK(ForEachGradientLaunch(planned.plan, 132, &KeepGradient, &kept));
   ASSERT_EQ(kept.size(), 1u);
   for (uint32_t cut = 1; cut < kTokens; ++cut) {
     std::fill(call.out.begin(), call.out.end(), 0.0f);
@@ -147,7 +188,7 @@ TEST_P(StagedGradients, GridsHaveLimits) {
   Planned planned;
   ASSERT_OK(planned.Make(device, call.args));
   std::vector<GradientLaunch> kept;
-  ASSERT_OK(ForEachGradientLaunch(planned.plan, &KeepGradient, &kept));
+  ASSERT_OK(ForEachGradientLaunch(planned.plan, 132, &KeepGradient, &kept));
   ASSERT_EQ(kept.size(), 3u);
   int64_t next = 0;
   for (const GradientLaunch& l : kept) {
@@ -168,7 +209,7 @@ TEST_P(StagedGradients, GridsHaveLimits) {
   args.k_out = Tensor(address(2), ROPE_DTYPE_F16, kHeads);
   ASSERT_OK(planned.Make(device, args));
   kept.clear();
-  ASSERT_OK(ForEachGradientLaunch(planned.plan, &KeepGradient, &kept));
+  ASSERT_OK(ForEachGradientLaunch(planned.plan, 132, &KeepGradient, &kept));
   ASSERT_EQ(kept.size(), 3u);
   EXPECT_EQ(kept[2].params.first_block, 2 * 65535u);
   EXPECT_EQ(kept[2].params.first_block + kept[2].shape.grid_y, (kHeads + 31u) / 32);

@@ -59,11 +59,31 @@ struct HostBlock {
       all(HostWarp{block_x, block_y, backwards ? kStagedWarps - 1 - n : n, backwards});
     }
   }
+  template <class Step>
+  void EachAlone(const Step& step) const {
+    Each(step);
+  }
   template <class T>
   struct State {
     std::vector<T> of_threads = std::vector<T>(kStagedThreads);
     T& operator[](const Thread& i) { return of_threads[i.y * kStagedLanes + i.x]; }
   };
+
+  // Adds to kCount values of each thread those of the one `apart` lanes from it, up or down.
+  template <int kCount, class ValuesOf>
+  void AddAcross(uint32_t apart, const ValuesOf& values_of) const {
+    std::vector<float> values;
+    const auto each = [&](const auto& step) {
+      for (uint32_t n = 0; n < kStagedThreads; ++n) {
+        step(n, values_of(Thread{block_x, block_y, n % kStagedLanes, n / kStagedLanes, 0,
+                                 kStagedLanes, kStagedWarps, 1}));
+      }
+    };
+    each([&](uint32_t, const float* own) { values.insert(values.end(), own, own + kCount); });
+    each([&](uint32_t n, float* own) {
+      for (uint32_t j = 0; j < kCount; ++j) own[j] += values[(n ^ apart) * kCount + j];
+    });
+  }
 };
 
 inline std::set<int> walked_staged;  // kernels, by number

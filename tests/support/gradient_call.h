@@ -32,11 +32,12 @@ struct GradientSide {
 class GradientCalls : public NormCalls {
  protected:
   int parts_ = 0;
+  bool of_models_ = false;  // norms as most models have them, of all tensors
 
   GradientSide MakeSide(Random* random, rope_dtype dtype, bool turns) {
     GradientSide side;
     const int heads = random->Sometimes(6) ? random->Pick(30, 70) : random->Pick(1, 12);
-    side.normed = !random->Sometimes(5);
+    side.normed = !random->Sometimes(5) || of_models_;
     const int v_width = random->Sometimes(2) ? random->Pick(1, 200) : 128;
     const auto width = [&] {
       return !turns ? v_width : random->Sometimes(4) ? rotary_ : config_.head_dim;
@@ -44,7 +45,7 @@ class GradientCalls : public NormCalls {
     side.in_width = side.out_width = width();
     side.in_place = random->Sometimes(2);
     if (turns && !side.normed && !side.in_place) side.out_width = width();
-    if (!side.in_place && random->Sometimes(2)) side.repeats = random->Pick(2, 4);
+    if (!side.in_place && !of_models_ && random->Sometimes(2)) side.repeats = random->Pick(2, 4);
     side.in =
         Memory(random, dtype, batch_, tokens_, heads * side.repeats, side.in_width, side.in_width);
     side.x = Memory(random, dtype, batch_, tokens_, heads, side.out_width, side.out_width);
@@ -54,9 +55,15 @@ class GradientCalls : public NormCalls {
     Fill(random, side.in, side.in_width);
     Fill(random, side.x, side.out_width);
     if (!side.normed) return side;
-    side.norm = Weighted(random, heads, side.in_width, batch_ * tokens_, turns, true);
+    side.norm = Weighted(random, heads, side.in_width, batch_ * tokens_, turns, !of_models_);
     rope_norm& n = side.norm.norm;
     n.order = 0;
+    if (of_models_) {
+      if (n.span == ROPE_NORM_SPAN_GIVEN) n.eps = 1e-6;
+      n.span = ROPE_NORM_SPAN_HEAD;
+      n.rstd = nullptr;
+      n.weight_stride_head = 0;
+    }
     if (n.span == ROPE_NORM_SPAN_GIVEN) {
       n.span = random->Pick(0, 1);
       n.eps = 1e-6;

@@ -216,7 +216,7 @@ rope_status Queued(const L& l, void* stream) {
   return ROPE_OK;
 }
 
-// Which kernels of StagedVariantAt and of gradients, by dtype, the program has walked, behind what
+// Which kernels of StagedVariantAt and of gradients, by dtype and columns, the program has walked, behind what
 // others have written: into the file of LIBROPE_WALKED, where that is set.
 struct Told {
   ~Told() {
@@ -224,7 +224,9 @@ struct Told {
     if (path == nullptr) return;
     std::ofstream file(path, std::ios::app);
     for (const int kernel : walked_staged) file << "staged " << kernel << "\n";
-    for (const rope_dtype dtype : walked_gradients) file << "gradients " << dtype << "\n";
+    for (const auto& [dtype, columns] : walked_gradients) {
+      file << "gradients " << dtype << (columns ? " columns" : "") << "\n";
+    }
   }
 } told;
 
