@@ -14,7 +14,7 @@ import sys
 import unittest
 
 MAX_REGISTERS = 64  # two blocks of 512 threads on a multiprocessor
-MAX_GROWTH = 5 << 20
+MAX_GROWTH = 6 << 20
 FORMS = ("halves", "adjacent", "to-halves", "to-interleaved", "halves/2", "adjacent/2", "single")
 WIDE_FORMS = FORMS[:4]
 COMMON = 3 * len(FORMS) * 2  # of every dtype
