@@ -56,7 +56,7 @@ ROPE_HD float QuickInverseRoot(float sum, float n, float eps) {
 // Two codes of a type, the first in the lower 8 bits.
 template <Code kCode>
 ROPE_HD uint32_t TwoCodes(float first, float second) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if constexpr (kCode != Code::kInt8) {
     uint16_t codes;
     if constexpr (kCode == Code::kE4m3) {

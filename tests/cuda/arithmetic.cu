@@ -1,5 +1,6 @@
 // What cuda_arithmetic_test counts on a device: numbers for which gpu/arithmetic.h differs from
-// IEEE 754, as the hardware has it, and from the codes of math/code.h.
+// IEEE 754, as the hardware has it and, where that begins with the same approximation, as integers
+// have it, and from the codes of math/code.h.
 #include "gpu/arithmetic.h"
 
 namespace {
@@ -32,6 +33,12 @@ __global__ void Count(uint32_t round, unsigned long long* different) {
   if (round == 0) {
     const float x = BitsFloat(n), y = BitsFloat(Mixed(n, 7));
     count += !IsSame(rope::gpu::QuickRoot(x), __fsqrt_rn(x));
+    count += !IsSame(rope::gpu::QuickRoot(x), rope::SquareRootByDigits(x));
+    // A quotient is that of IEEE 754 where the divisor's inverse is. 1 by a significand of ones is
+    // the only one that an approximation within one unit of its last place would leave wrong.
+    const float ones = BitsFloat(0x3fffffffu);
+    count += !IsSame(rope::gpu::QuickDivide(1.0f, x), rope::Quotient(1.0f, x));
+    count += !IsSame(rope::gpu::QuickDivide(x, ones), rope::Quotient(x, ones));
     using rope::Code;
     count += rope::gpu::TwoCodes<Code::kE4m3>(x, y) !=
              (CodeFromFloat(Code::kE4m3, x) | uint32_t{CodeFromFloat(Code::kE4m3, y)} << 8);

@@ -11,11 +11,13 @@ namespace {
 template <rope_dtype kType>
 void WalkBlockOf(const GradientLaunch& l, const HostBlock& block) {
   const SharedMemory shared(l.shared_bytes);
-  if (l.columns) {
-    GradientColumnKernel<kType, HostMemory>::Run(l.params, block, shared.data());
-  } else {
-    GradientKernel<kType, HostMemory>::Run(l.params, block, shared.data());
-  }
+  RunBlock(block, [&](const HostBlock& own) {
+    if (l.columns) {
+      GradientColumnKernel<kType, HostMemory>::Run(l.params, own, shared.data());
+    } else {
+      GradientKernel<kType, HostMemory>::Run(l.params, own, shared.data());
+    }
+  });
 }
 
 }  // namespace

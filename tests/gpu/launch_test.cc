@@ -151,6 +151,27 @@ TEST_F(LaunchTest, ExtentsMayExceed32Bits) {
   }
 }
 
+// Heads so far apart that their offsets have more than 32 bits.
+TEST_F(LaunchTest, HeadsMayLieFarApart) {
+  const Context context = Plain(64, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);
+  constexpr int kHeads = 3, kTokens = 9;
+  constexpr int64_t kApart = int64_t{1} << 31;
+  for (const bool input : {true, false}) {
+    Plan plan = VirtualPlan(*context, 1, kTokens, kHeads);
+    (input ? plan.tensors[0].in_strides : plan.tensors[0].out_strides).head = kApart;
+    Walked w;
+    w.keep = true;
+    *arena = Arena{};
+    arena->is_virtual = true;
+    ASSERT_EQ(ForEachLaunch(plan, 132, Walk, &w), ROPE_OK);
+    ASSERT_EQ(w.kept.size(), 1u);
+    EXPECT_FALSE(w.kept[0].plain);
+    EXPECT_EQ(arena->stores.size(), static_cast<size_t>(kTokens * kHeads * 16));
+    const uint64_t last = (kHeads - 1) * (input ? 256 : kApart) + (kTokens - 1) * kHeads * 256;
+    EXPECT_EQ(arena->stores.count(0x200000000000 + last), 1u);
+  }
+}
+
 // More heads than the rows of one grid take: each launch goes on where the one before ended.
 TEST_F(LaunchTest, HeadsBeyondOneGridGoOnInTheNext) {
   const Context context = Plain(64, ROPE_PAIRING_HALVES, ROPE_ANGLE_EXACT);

@@ -76,7 +76,7 @@ class HeldOutputs : public StagedGrid {
 TEST_F(HeldOutputs, EqualTheDefinitionByteForByte) {
   walked_heads.clear();
   rope::testing::OutputTally tally;
-  rope::testing::RunAllOutputs(ModelHeads(), 24 / kDivide, &walker_, &tally);
+  rope::testing::RunAllOutputs(ModelHeads(), 30 / kDivide, &walker_, &tally);
   EXPECT_GT(tally.normed, 100 / kDivide);
   ExpectHeads();
 }

@@ -18,7 +18,7 @@ void WalkStagedBlockOf(const StagedLaunch& l, const HostBlock& block) {
   using Body = std::conditional_t<
       kVariant.held != 0, HeldKernel<kVariant.dtype, kVariant.held, HostMemory>,
       StagedKernel<kVariant.dtype, kVariant.wide, kVariant.converts, HostMemory>>;
-  Body::Run(l.params, block, shared.data());
+  RunBlock(block, [&](const HostBlock& own) { Body::Run(l.params, own, shared.data()); });
 }
 
 template <int... kIndices>

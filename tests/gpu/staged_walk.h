@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <tuple>
@@ -19,6 +20,7 @@
 #include "support/machine.h"
 #include "support/random.h"
 #include "walk.h"
+#include "warps.h"
 
 namespace rope::gpu {
 
@@ -37,31 +39,31 @@ struct HostWarp {
   }
 };
 
-// And of a block.
+// And of a block: of all warps, or of one that is a fiber beside the others.
 struct HostBlock {
   uint32_t block_x, block_y;
   bool backwards;  // the order of threads
+  Warps* warps = nullptr;
+  uint32_t warp = 0;
 
   uint32_t x() const { return block_x; }
   uint32_t y() const { return block_y; }
   template <class Step>
   void Each(const Step& step) const {
-    for (uint32_t n = 0; n < kStagedThreads; ++n) {
-      const uint32_t own = backwards ? kStagedThreads - 1 - n : n;
-      step(Thread{block_x, block_y, own % kStagedLanes, own / kStagedLanes, 0, kStagedLanes,
-                  kStagedWarps, 1});
-    }
+    EachAlone(step);
+    if (warps != nullptr) warps->Wait(warp);
+  }
+  template <class Step>
+  void EachAlone(const Step& step) const {
+    EachWarp([&](const HostWarp& own) { own.Each(step); });
   }
   void WaitForPrevious() const {}
   template <class Do>
   void EachWarp(const Do& all) const {
+    if (warps != nullptr) return all(HostWarp{block_x, block_y, warp, backwards});
     for (uint32_t n = 0; n < kStagedWarps; ++n) {
       all(HostWarp{block_x, block_y, backwards ? kStagedWarps - 1 - n : n, backwards});
     }
-  }
-  template <class Step>
-  void EachAlone(const Step& step) const {
-    Each(step);
   }
   template <class T>
   struct State {
@@ -72,19 +74,28 @@ struct HostBlock {
   // Adds to kCount values of each thread those of the one `apart` lanes from it, up or down.
   template <int kCount, class ValuesOf>
   void AddAcross(uint32_t apart, const ValuesOf& values_of) const {
-    std::vector<float> values;
-    const auto each = [&](const auto& step) {
-      for (uint32_t n = 0; n < kStagedThreads; ++n) {
-        step(n, values_of(Thread{block_x, block_y, n % kStagedLanes, n / kStagedLanes, 0,
-                                 kStagedLanes, kStagedWarps, 1}));
-      }
-    };
-    each([&](uint32_t, const float* own) { values.insert(values.end(), own, own + kCount); });
-    each([&](uint32_t n, float* own) {
-      for (uint32_t j = 0; j < kCount; ++j) own[j] += values[(n ^ apart) * kCount + j];
+    EachWarp([&](const HostWarp& own) {
+      float values[kStagedLanes][kCount];
+      own.Each([&](const Thread& i) { std::copy_n(values_of(i), kCount, values[i.x]); });
+      own.Each([&](const Thread& i) {
+        for (int j = 0; j < kCount; ++j) values_of(i)[j] += values[i.x ^ apart][j];
+      });
     });
   }
 };
+
+// run(block) of all warps.
+template <class Run>
+void RunBlock(const HostBlock& block, const Run& run) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  run(block);  // they lose sight of fibers
+#else
+  Warps warps;
+  warps.Run([&](uint32_t n) {
+    run(HostBlock{block.block_x, block.block_y, block.backwards, &warps, n});
+  });
+#endif
+}
 
 inline std::set<int> walked_staged;  // kernels, by number
 
