@@ -113,14 +113,22 @@ __device__ __forceinline__ void LetNextStart() {
 #endif
 }
 
+__device__ __forceinline__ Thread OwnThread() {
+  return {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,
+          threadIdx.z, blockDim.x, blockDim.y,  blockDim.z};
+}
+
+__device__ __forceinline__ CosSin* SharedRows() {
+  extern __shared__ float4 shared[];
+  return reinterpret_cast<CosSin*>(shared);
+}
+
 template <int kIndex>
 __global__ void __launch_bounds__(kMaxThreads, 2) Apply(const __grid_constant__ Params p) {
   constexpr Variant kVariant = VariantAt(kIndex);
   using Body = Kernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, DeviceMemory>;
-  extern __shared__ float4 shared[];
-  auto* const rows = reinterpret_cast<CosSin*>(shared);
-  const Thread i = {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,
-                    threadIdx.z, blockDim.x, blockDim.y,  blockDim.z};
+  CosSin* const rows = SharedRows();
+  const Thread i = OwnThread();
   typename Body::Held held;
   Body::Locate(p, i, &held);
   WaitForPrevious(held.in);
@@ -136,10 +144,8 @@ template <int kIndex>
 __global__ void __launch_bounds__(kMaxThreads, 2) ApplyPlain(const __grid_constant__ Params p) {
   constexpr Variant kVariant = VariantAt(kIndex);
   using Body = PlainKernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, DeviceMemory>;
-  extern __shared__ float4 shared[];
-  auto* const rows = reinterpret_cast<CosSin*>(shared);
-  const Thread i = {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,
-                    threadIdx.z, blockDim.x, blockDim.y,  blockDim.z};
+  CosSin* const rows = SharedRows();
+  const Thread i = OwnThread();
   typename Body::Held held;
   Body::Locate(p, i, &held);
   WaitForPrevious(held.in, held.row.given.from, held.row.frequency);
@@ -163,10 +169,8 @@ __global__ void __launch_bounds__(kMaxThreads, kFusedBlocks)
     ApplyFused(const __grid_constant__ FusedParams p) {
   constexpr Variant kVariant = VariantAt(kIndex);
   using Body = FusedKernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, DeviceMemory>;
-  extern __shared__ float4 shared[];
-  auto* const rows = reinterpret_cast<CosSin*>(shared);
-  const Thread i = {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,
-                    threadIdx.z, blockDim.x, blockDim.y,  blockDim.z};
+  CosSin* const rows = SharedRows();
+  const Thread i = OwnThread();
   typename Body::Held held;
   Body::Locate(p, i, &held);
   WaitForPrevious(held.in);
@@ -184,10 +188,8 @@ __global__ void __launch_bounds__(kMaxThreads, kFusedBlocks)
     ApplyPlainFused(const __grid_constant__ FusedParams p) {
   constexpr Variant kVariant = VariantAt(kIndex);
   using Body = PlainFusedKernel<kVariant.dtype, kVariant.form, kVariant.arithmetic, DeviceMemory>;
-  extern __shared__ float4 shared[];
-  auto* const rows = reinterpret_cast<CosSin*>(shared);
-  const Thread i = {blockIdx.x,  blockIdx.y, threadIdx.x, threadIdx.y,
-                    threadIdx.z, blockDim.x, blockDim.y,  blockDim.z};
+  CosSin* const rows = SharedRows();
+  const Thread i = OwnThread();
   typename Body::Held held;
   Body::Locate(p, i, &held);
   WaitForPrevious(held.in, held.row.given.from, held.row.frequency);

@@ -496,8 +496,7 @@ class StagedGroup {
     StagedParams& p = launch_.params;
     constexpr auto kFloat = static_cast<uint32_t>(sizeof(float));
     const auto width = static_cast<uint32_t>(launch_.variant.held * kRunningSums);
-    p.row_shift = 0;
-    while (p.block_tokens << (p.row_shift + 1) <= kStagedWarps) ++p.row_shift;
+    SetRowWarps();
     p.rows_at = 0;
     p.tokens_at = p.block_tokens * RowBytes();
     p.norms_at =
@@ -509,12 +508,18 @@ class StagedGroup {
     launch_.shared_bytes = p.weights_at + (norms_ ? sides * 2 * width * kFloat : 0);
   }
 
+  // Which warps make the rows of a token.
+  void SetRowWarps() {
+    StagedParams& p = launch_.params;
+    p.row_shift = 0;
+    while (p.block_tokens << (p.row_shift + 1) <= kStagedWarps) ++p.row_shift;
+  }
+
   // Shared memory, and which warps make rows. `most`: heads of a token that a block has at once,
   // with so many bytes each.
   void SetShared(uint32_t head_bytes, uint32_t most) {
     StagedParams& p = launch_.params;
-    p.row_shift = 0;
-    while (p.block_tokens << (p.row_shift + 1) <= kStagedWarps) ++p.row_shift;
+    SetRowWarps();
     p.rows_at = p.block_tokens * most * head_bytes;
     p.tokens_at = p.rows_at + p.block_tokens * RowBytes();
     p.norms_at = p.tokens_at + p.block_tokens * static_cast<uint32_t>(sizeof(StagedToken));
