@@ -17,6 +17,8 @@ struct Caches {
   // much to fetch for the same arithmetic as elements of 16 bits.
   Ask f32, narrow;
   int32_t l1_ahead, l2_ahead;  // by how many bytes
+  // Channels of a tile of heads that come from the memory and are normed; 0: as many as in a cache.
+  int32_t tile_channels;
 };
 
 // Asks the CPU, not the C library: glibc adds up the last caches of all cores of a package, of

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/limits.h"
+#include "cpu/caches.h"
 #include "cpu/scalar.h"
 #include "cpu/stage.h"
 #include "math/element.h"
@@ -130,9 +131,10 @@ void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, con
   const Norm& norm = of.norm;
   const Tensor& tensor = of.tensor;
   const bool by_head = norm.span == ROPE_NORM_SPAN_HEAD;
-  const int head_bytes = norm.channels * ElementSize(tensor.dtype);
+  const int of_memory = of.in_cache ? 0 : of.context.caches->tile_channels;
+  const int channels = of_memory != 0 ? of_memory : kTileBytes / ElementSize(tensor.dtype);
   const int most = norm.weight_stride != 0 ? kTileHeadsByWeights
-                                           : std::clamp(kTileBytes / head_bytes, 1, kTileHeads);
+                                           : std::clamp(channels / norm.channels, 1, kTileHeads);
   const int heads = by_head && HeadsLieApart(tensor) ? 1 : std::min(tensor.heads, most);
   const int tokens = std::min(count, most / heads);
   Moments moments;
@@ -429,6 +431,7 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
   NormOf asking = of;
   asking.prefetch_last = block.prefetch_last;
   asking.prefetch_into_l1 = block.prefetch_into_l1;
+  asking.in_cache = block.in_cache;
   const OrderedPlaces places(of, pass);
   const int32_t step = WeightStep(of.norm, places.step);
   OrderedWeights weights;

@@ -21,8 +21,9 @@ struct NormOf {
   const rope_context& context;
   const Norm& norm;
   const Tensor& tensor;
-  const char* prefetch_last = nullptr;  // as of a Block
+  const char* prefetch_last = nullptr;  // this and what follows: as of a Block
   bool prefetch_into_l1 = false;
+  bool in_cache = true;
 };
 
 // What the norm rounds between itself and the rotation: nothing of f32.

@@ -55,9 +55,11 @@ TEST(CachesTest, AsksAsWasFoundToHelp) {
     EXPECT_EQ(caches.f32, c.f32);
     EXPECT_EQ(caches.narrow, c.narrow);
     EXPECT_EQ(caches.l1_ahead, c.f32 == Ask::kIntoL1 ? 12 << 10 : 8 << 10);
+    EXPECT_EQ(caches.tile_channels, c.f32 == Ask::kIntoL2 && c.narrow == Ask::kIntoL2 ? 2048 : 0);
   }
   EXPECT_EQ(Read({}).f32, Ask::kIntoL2);
   EXPECT_EQ(Read({}).narrow, Ask::kIntoL2);
+  EXPECT_EQ(Read({}).tile_channels, 0);
 }
 
 TEST(CachesTest, TakesUsualSizesForWhatIsNotSaidAndNoMore) {
