@@ -107,6 +107,32 @@ struct FusedPlan {
     norms[0] = norms[1] = norms[2] = nullptr;
     grad_parts = 0;
   }
+  // Becomes a copy of the plan of a prepared call, of which only what it uses is copied: the whole
+  // takes as long as all the checks of its addresses.
+  void TakeUsed(const FusedPlan& other, int32_t tensor_count) {
+    cached = other.cached;
+    gathered = other.gathered;
+    in_place = other.in_place;
+    converts = other.converts;
+    adds = other.adds;
+    for (int n = 0; n < tensor_count; ++n) {
+      outputs[n] = other.outputs[n];
+      norms[n] = other.norms[n];
+    }
+    for (int n = tensor_count; n < 3; ++n) norms[n] = nullptr;
+    copies.count = other.copies.count;
+    for (int n = 0; n < copies.count; ++n) copies.of[n] = other.copies.of[n];
+    slots = other.slots;
+    source.kind = other.source.kind;
+    dropped = other.dropped;
+    grad_parts = other.grad_parts;
+    if (has_norms()) {
+      q_norm = other.q_norm;
+      k_norm = other.k_norm;
+      v_norm = other.v_norm;
+      TakeNormsFrom(other);
+    }
+  }
   // Whether tensor n is read in 8 bits; Tensor::dtype is F32 then.
   bool Decodes(int32_t n) const { return n >= gathered && source_k.IsDecoded(); }
   bool has_slots() const { return (slots.kind | source.kind) != 0; }

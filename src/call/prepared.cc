@@ -92,10 +92,9 @@ constexpr NormDataNames kNormNamesOfData[] = {
     {"v_norm_weight", "v_norm_bias", "v_norm_rstd"},
 };
 
-// Gives them that. `fused`, which is null without norms, is a copy of `kept`.
+// Gives them that. `fused` is null without norms.
 __attribute__((noinline)) rope_status PlaceNorms(const Call& call, const rope_qk_data& d,
-                                                 const FusedPlan* kept, FusedPlan* fused) {
-  if (fused != nullptr) fused->TakeNormsFrom(*kept);
+                                                 FusedPlan* fused) {
   const NormData data[] = {{d.q_norm_weight, d.q_norm_bias, d.q_norm_rstd},
                            {d.k_norm_weight, d.k_norm_bias, d.k_norm_rstd},
                            {d.v_norm_weight, d.v_norm_bias, d.v_norm_rstd}};
@@ -145,13 +144,11 @@ __attribute__((noinline)) rope_status ApplyFused(const rope_prepared& prepared, 
   }
   const Tensor(&kept)[3] = prepared.plan.tensors;
   Tensor tensors[3] = {kept[0], kept[1], kept[2]};
-  FusedPlan fused = prepared.fused->plan;
+  FusedPlan fused;
+  fused.TakeUsed(prepared.fused->plan, prepared.plan.tensor_count);
   const bool has_norms = fused.has_norms();
   if (has_norms || GivesNorms(data)) {
-    if (rope_status s =
-            PlaceNorms(call, data, &prepared.fused->plan, has_norms ? &fused : nullptr)) {
-      return s;
-    }
+    if (rope_status s = PlaceNorms(call, data, has_norms ? &fused : nullptr)) return s;
   }
   if (rope_status s = CheckAddresses(call, kNamesOfData, prepared.shapes, AddressesOf(data),
                                      fused.outputs, tensors)) {
@@ -233,7 +230,7 @@ rope_status ApplyPrepared(const rope_prepared* prepared, const rope_qk_data* dat
   const Call call = {kApply, *plan.context, plan.batch, plan.tokens};
   if (plan.fused != nullptr) return ApplyFused(*prepared, call, *data);
   if (GivesNorms(*data)) {
-    if (rope_status s = PlaceNorms(call, *data, nullptr, nullptr)) return s;
+    if (rope_status s = PlaceNorms(call, *data, nullptr)) return s;
   }
   Tensor tensors[2];
   tensors[0] = plan.tensors[0];
