@@ -1,6 +1,5 @@
 #include "call/check_append.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -8,6 +7,7 @@
 #include "base/struct_size.h"
 #include "call/check_cache.h"
 #include "call/check_token.h"
+#include "call/slot_run.h"
 #include "math/element.h"
 #include "math/operation.h"
 #include "math/slots.h"
@@ -54,30 +54,29 @@ Range RangeOf(const void* data, int64_t bytes) {
   const auto base = reinterpret_cast<uintptr_t>(data);
   return {base, base + static_cast<uintptr_t>(bytes)};
 }
-Range Around(const Range& a, const Range& b) {
-  return {std::min(a.base, b.base), std::max(a.end, b.end)};
-}
-bool AreApart(const Range& a, const Range& b) { return a.end <= b.base || b.end <= a.base; }
+// No branch for each, here and below.
+bool AreApart(const Range& a, const Range& b) { return (a.end <= b.base) | (b.end <= a.base); }
 
-// Whether v and the memory of the cache, of so many bytes, lie as they must. Not all that is right
-// is: the cache has to lie outside of all that the tokens reach, as it mostly does.
+// Whether v and the memory of the cache, of so many bytes, lie as they must, as ranges that do not
+// meet.
 bool LieApart(const rope_fused& f, int64_t cache_bytes, const Shapes& shapes, const Tensor& q,
               const Tensor& k) {
   const Range v = RangeOf(f.v.data, shapes.k.in.extent),
               k_cache = RangeOf(f.cache->k.data, cache_bytes),
               v_cache = RangeOf(f.cache->v.data, cache_bytes);
   const auto element = static_cast<uintptr_t>(ElementSize(k.dtype));
-  if (((v.base | k_cache.base | v_cache.base) & (element - 1)) != 0) return false;
-  if (v.end < v.base || k_cache.end < k_cache.base || v_cache.end < v_cache.base) return false;
-  Range tokens = Around(v, RangeOf(k.in, shapes.k.in.extent));
-  const auto add = [&](const void* data, const Reach& reach) {
+  bool apart = ((v.base | k_cache.base | v_cache.base) & (element - 1)) == 0;
+  apart &= (v.end >= v.base) & (k_cache.end >= k_cache.base) & (v_cache.end >= v_cache.base);
+  apart &= AreApart(k_cache, v_cache) & AreApart(k_cache, v) & AreApart(v_cache, v);
+  const auto check = [&](const void* data, const Reach& reach) {
     const Range range = RangeOf(data, reach.extent);
-    tokens = Around(tokens, range);
+    apart &= AreApart(range, k_cache) & AreApart(range, v_cache);
     return AreApart(range, v);
   };
-  if (shapes.q.present && !add(q.in, shapes.q.in)) return false;
-  if (!shapes.q.in_place && !add(q.out, shapes.q.out)) return false;
-  return AreApart(k_cache, tokens) && AreApart(v_cache, tokens) && AreApart(k_cache, v_cache);
+  check(k.in, shapes.k.in);  // which may be v: both are read
+  if (shapes.q.present) apart &= check(q.in, shapes.q.in);
+  if (!shapes.q.in_place) apart &= check(q.out, shapes.q.out);
+  return apart;
 }
 
 // q in place and k of the only token.
@@ -96,7 +95,9 @@ bool ReadToken(const rope_context& context, const rope_qk_args& args, Shapes* sh
 
 // The place of the only token is looked up once, for k and v. It is an output as any then.
 void PlaceToken(Tensor* k, FusedPlan* fused) {
-  const Slot slot = SlotOf(fused->slots, Token{}, 1);
+  const Slot slot = WithPageOf(fused->slots.page_size, [&](auto page_of) {
+    return SlotOf(fused->slots, Token{}, 1, page_of);
+  });
   if (slot.page < 0) return;
   const int64_t offset = TokenOffset(k->out_strides, slot.page, slot.index);
   Copy& v = fused->copies.of[0];

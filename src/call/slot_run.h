@@ -9,6 +9,19 @@
 
 namespace rope {
 
+// n / page_size of a power of two, as page sizes mostly are.
+struct QuotientByPower {
+  int exponent;
+  int64_t operator()(int64_t n) const { return n >> exponent; }
+};
+
+// apply(page_of), where page_of(n) is n / page_size without a division, if it can be.
+template <class Apply>
+auto WithPageOf(int32_t page_size, const Apply& apply) {
+  if ((page_size & (page_size - 1)) != 0) return apply(QuotientBy{page_size});
+  return apply(QuotientByPower{__builtin_ctz(static_cast<uint32_t>(page_size))});
+}
+
 // Tokens whose slots follow each other, beginning with `first`; of a page below 0 they have none.
 struct SlotRun {
   Slot first;
