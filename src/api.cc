@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "base/struct_size.h"
+#include "call/join_batch.h"
 #include "call/plan.h"
 #include "call/prepared.h"
 #include "call/shard_ids.h"
@@ -35,6 +36,7 @@ rope_status Apply(const char* function, const Names& names, const rope_context* 
     return s;
   }
   if (plan.tensor_count == 0) return ROPE_OK;
+  if (plan.batch != 1 && context->backend->host_memory) JoinBatch(&plan, &fused);
   return context->backend->apply(plan);
 }
 

@@ -12,7 +12,9 @@ SlotRun RunInPage(const SlotSource& slots, const PositionSource& positions, int6
   int64_t most = std::min(count, slots.page_size - first.index);
   if (slots.kind != ROPE_SLOTS_MAPPED) {
     const int32_t* const runs = positions.cu_seqlens;
-    const int64_t end = runs != nullptr ? runs[token.sequence + 1] : tokens;
+    const int64_t end = runs != nullptr                            ? runs[token.sequence + 1]
+                        : positions.place == PositionSource::kEach ? index + 1
+                                                                   : tokens;
     return {first, static_cast<int>(std::clamp<int64_t>(end - index, 1, most))};
   }
   const int64_t at = batch * tokens + index;

@@ -14,7 +14,7 @@
 
 namespace rope::cpu {
 
-// The slot of a token of a plan with slots. `kept`, here and below: of a prepared call, else null.
+// The slot of a token of a plan with slots. `kept`, here and below, may be null.
 inline Slot SlotOfToken(const Plan& plan, const KeptSlots* kept, int64_t batch, int64_t token) {
   if (kept != nullptr) return kept->SlotOf(batch * plan.tokens + token);
   return SlotOf(plan.fused->slots, LocateToken(plan.positions, batch, token), plan.tokens);

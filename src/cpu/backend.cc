@@ -22,6 +22,7 @@
 #include "cpu/kept_rows.h"
 #include "cpu/kept_slots.h"
 #include "cpu/kernels.h"
+#include "cpu/norm_blocks.h"
 #include "cpu/norm_tiles.h"
 #include "cpu/one_token.h"
 #include "cpu/stage.h"
@@ -70,51 +71,6 @@ const char* InOf(const Job& job, int n, int64_t batch, int64_t token) {
 template <bool kFused>
 bool IsNowhere(const char* in, const char* out) {
   return kFused && (in == nullptr || out == nullptr);
-}
-
-// Whether channels of a normed tensor outside the span are written, too.
-bool WritesRest(const Job& job, int n) {
-  const Tensor& t = job.norms->given[n];
-  return job.fused->norms[n]->channels != job.plan.context->rotary_dim &&
-         (t.in == t.out || t.copies_rest);
-}
-
-NormOf NormOfTensor(const Job& job, int n) {
-  return {job.course.kernels, *job.plan.context, *job.fused->norms[n], job.tensors[n]};
-}
-
-OnePass OnePassOf(const Job& job, int n) {
-  const Tensor& t = job.tensors[n];
-  const Kernels::Rotation& rotation = job.course.kernels.normed_rotations[t.dtype - 1][RoundingOf(
-      *job.fused->norms[n], t.dtype)][job.course.order];
-  return {job.course.order, rotation.order,
-          job.streams[n] ? rotation.rotate_streaming : rotation.rotate, WritesRest(job, n)};
-}
-
-// Whether the rotation is not all that writes: it has another pass, too, or is part of one.
-bool NormsApart(const Job& job, int n) {
-  const NormPass pass = NormPassOf(job, n);
-  return pass != NormPass::kNone && pass != NormPass::kWithRotation;
-}
-
-// The norm of a tensor that has a pass of its own, of tokens [first, first + count) of a batch row:
-// before the heads turn, or behind that.
-HWY_NOINLINE void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count) {
-  const bool after = NormPassOf(job, n) == NormPass::kAfter;
-  const Norm& norm = *job.fused->norms[n];
-  Tensor t = job.norms->given[n];
-  const int size = ElementSize(t.dtype);
-  ChannelPart part = {t.in_span / size, t.out_span / size, job.plan.context->rotary_dim};
-  if (WritesRest(job, n)) part = {0, 0, norm.channels};
-  if (after) t.in_strides = t.out_strides;
-  t.heads = job.tensors[n].heads;  // of one row
-  const int64_t heads_before = int64_t{job.row_head} * t.heads;
-  t.in += heads_before * t.in_strides.head;
-  t.out += heads_before * t.out_strides.head;
-  ForEachPiece(job, n, t, batch, first, 0, count, [&](int i, const Piece& piece) {
-    NormTokens({job.course.kernels, *job.plan.context, norm, t}, part, after ? piece.out : piece.in,
-               piece.out, TokenNumber(job, batch, first + i), piece.count);
-  });
 }
 
 // Channels outside the span, out of place.
@@ -380,6 +336,35 @@ HWY_NOINLINE void FinishBlock(const Job& job, int64_t batch, int64_t first, int 
   }
 }
 
+// A block of tokens, as above, and what is beside them.
+template <bool kFused>
+HWY_INLINE void RotateWholeBlock(const Job& job, int64_t batch, int64_t first, int count,
+                                 int64_t last) {
+  if (job.plan.row_heads == 1) {
+    RotateBlockOfTokens<kFused>(job, batch, first, count, last);
+  } else {
+    RotateBlockByRows<kFused>(job, batch, first, count, last);
+  }
+  if constexpr (kFused) FinishBlock(job, batch, first, count);
+}
+
+// Whether the slot of each token is looked up, and not of the first one of many that follow.
+bool LooksUpSlots(const Job& job, int count) {
+  const SlotSource& slots = job.fused->slots;
+  if (job.kept_slots != nullptr || slots.kind == 0) return false;
+  return slots.IsMapped() || count == 1 || job.plan.positions.place != PositionSource::kRows;
+}
+
+HWY_NOINLINE void RotateFusedBlock(const Job& job, int64_t batch, int64_t first, int count,
+                                   int64_t last) {
+  if (!LooksUpSlots(job, count)) return RotateWholeBlock<true>(job, batch, first, count, last);
+  SlotRun runs[RowBuffer::kTokens];
+  const KeptSlots slots(job.plan, batch, first, count, runs);
+  Job of_block = job;
+  of_block.kept_slots = &slots;
+  RotateWholeBlock<true>(of_block, batch, first, count, last);
+}
+
 // Tokens [first, last) of all batch rows, counted through. Inlined: of a call on one token it is
 // part of what does not turn heads.
 template <bool kFused>
@@ -398,12 +383,11 @@ HWY_INLINE void RotateTokens(const Job& job, int64_t first, int64_t last) {
     const int64_t end = std::min(plan.tokens, token + (last - first));  // of this batch row
     while (token < end) {
       const int count = static_cast<int>(std::min<int64_t>(most, end - token));
-      if (plan.row_heads == 1) {
-        RotateBlockOfTokens<kFused>(job, batch, token, count, end);
+      if constexpr (kFused) {
+        RotateFusedBlock(job, batch, token, count, end);
       } else {
-        RotateBlockByRows<kFused>(job, batch, token, count, end);
+        RotateWholeBlock<false>(job, batch, token, count, end);
       }
-      if constexpr (kFused) FinishBlock(job, batch, token, count);
       token += count;
       first += count;
     }

@@ -24,15 +24,15 @@ struct Job {
   const Course& course;
   const Plan& plan;
   const Tensor* tensors;
-  const FusedPlan* fused;  // plan.fused with its addresses; null: none
-  const Norms* norms;      // null: none
-  const KeptRows* kept;    // of a prepared call
-  const KeptSlots* kept_slots;
-  bool in_cache;         // no more than the last cache holds, inputs and outputs
-  bool streams[3];       // non-temporal stores, for each tensor
-  bool copy_streams[3];  // the same, for each of the copies
-  int32_t row_head;      // which of a token's rows (Plan::row_heads) turns the heads of the tensors
-  int64_t grad_part;     // of the gradients of weights, to which the tokens belong
+  const FusedPlan* fused;       // plan.fused with its addresses; null: none
+  const Norms* norms;           // null: none
+  const KeptRows* kept;         // of a prepared call
+  const KeptSlots* kept_slots;  // of a prepared call, or of a block
+  bool in_cache;                // no more than the last cache holds, inputs and outputs
+  bool streams[3];              // non-temporal stores, for each tensor
+  bool copy_streams[3];         // the same, for each of the copies
+  int32_t row_head;   // which of a token's rows (Plan::row_heads) turns the heads of the tensors
+  int64_t grad_part;  // of the gradients of weights, to which the tokens belong
 };
 
 inline NormPass NormPassOf(const Job& job, int n) {

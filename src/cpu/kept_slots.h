@@ -1,4 +1,5 @@
-// Where the tokens of a prepared call go in a cache.
+// Where tokens go in a cache, looked up once: of a block, for k and v, or of a prepared call, for
+// all of its applications.
 #ifndef LIBROPE_SRC_CPU_KEPT_SLOTS_H_
 #define LIBROPE_SRC_CPU_KEPT_SLOTS_H_
 
@@ -26,14 +27,16 @@ inline bool PagesFollow(const HeadStrides& strides, int64_t page_size) {
 
 class KeptSlots {
  public:
-  // Of a plan with slots. May throw std::bad_alloc.
+  // Of all tokens of a plan with slots. May throw std::bad_alloc.
   explicit KeptSlots(const Plan& plan);
+  // Of tokens [first, first + count) of a batch row, in memory for as many.
+  KeptSlots(const Plan& plan, int64_t batch, int64_t first, int count, SlotRun* runs);
 
   // Tokens are counted through all batch rows.
-  Slot SlotOf(int64_t token) const { return runs_[static_cast<size_t>(token)].first; }
-  // The run that begins with a token: at most `count` tokens.
+  Slot SlotOf(int64_t token) const { return RunOf(token).first; }
+  // The run that begins with a token: at most `count` tokens of its batch row.
   SlotRun RunOf(const HeadStrides& strides, int64_t token, int count) const {
-    SlotRun run = runs_[static_cast<size_t>(token)];
+    SlotRun run = RunOf(token);
     if (!PagesFollow(strides, page_size_))
       run.count = std::min(run.count, page_size_ - run.first.index);
     run.count = std::min(run.count, count);
@@ -41,7 +44,11 @@ class KeptSlots {
   }
 
  private:
-  std::unique_ptr<SlotRun[]> runs_;  // of each token: to the last whose slot's number follows
+  const SlotRun& RunOf(int64_t token) const { return runs_[token - first_]; }
+
+  std::unique_ptr<SlotRun[]> owned_;
+  const SlotRun* runs_;  // of each token: to the last whose slot's number follows
+  int64_t first_;
   int32_t page_size_;
 };
 

@@ -29,7 +29,7 @@ HWY_INLINE bool MakeRowsOfPositions(const Plan& plan, const Kernels& kernels, Ro
   const int width = RowWidth(order, context.pairs);
   const Row row = {rows, rows + width, context.pairs, scales.cos, scales.sin, order, 2 * width};
   const PositionSource& source = plan.positions;
-  const auto read = [&](auto* positions, auto position_of) {
+  const auto read = [&](auto* positions, auto position_of) __attribute__((always_inline)) {
     for (int i = 0; i < count; ++i) {
       positions[i] = position_of(source, LocateToken(source, batch, first + i), 0);
     }

@@ -14,8 +14,8 @@ namespace rope {
 struct WholeSource {
   enum Type : int32_t { kNone, kInt32, kInt64, kFloat };
   // Where the tokens of a call lie: a sequence in each batch row, runs of cu_seqlens in one, or on
-  // several ranks.
-  enum Place : uint8_t { kRows, kRuns, kShard };
+  // several ranks; or each token of a row is a sequence.
+  enum Place : uint8_t { kRows, kRuns, kShard, kEach };
   Type type;          // of data; kNone: positions are offset + i
   bool per_sequence;  // data has one offset for each sequence, else one id for each token
   Place place;
@@ -102,7 +102,11 @@ ROPE_HD Token LocateTokenBy(const PositionSource& source, int64_t batch, int64_t
   return {batch, index, run.sequence, run.start};
 }
 
-ROPE_HD Token LocateToken(const PositionSource& source, int64_t batch, int64_t index) {
+// On the host, where alone tokens can be sequences (call/join_batch.h). Inlined, with its first
+// line, in calls on one token.
+__attribute__((always_inline)) ROPE_HD Token LocateToken(const PositionSource& source, int64_t batch, int64_t index) {
+  if (source.place == PositionSource::kRows) return {batch, index, batch, 0};  // of most calls
+  if (source.place == PositionSource::kEach) return {batch, index, index, index};
   return LocateTokenBy<BinarySearch>(source, batch, index);
 }
 

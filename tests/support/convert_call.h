@@ -54,12 +54,17 @@ struct ConvertNorm {
 // A random call: q to q_out, k to k_out or a cache, v to v_out or the cache, rest to rest_out.
 class ConvertCall {
  public:
-  // `norms`: some inputs are normed, with fused multiply-add or without.
-  ConvertCall(const rope_config& config, bool norms, bool fused, uint64_t seed)
+  // `norms`: some inputs are normed, with fused multiply-add or without. `rows`, if any: at most so
+  // many rows of one token each.
+  ConvertCall(const rope_config& config, bool norms, bool fused, uint64_t seed, int rows = 0)
       : config_(config), norms_are_fused_(fused), r_(seed) {
     span_ = config.rotary_dim != 0 ? config.rotary_dim : config.head_dim;
     batch_ = r_.Pick(1, 3);
     tokens_ = r_.Pick(1, r_.Of({3, 40}));
+    if (rows != 0) {
+      batch_ = r_.Pick(2, rows);
+      tokens_ = 1;
+    }
     args_ = Args(batch_, tokens_);
     args_.positions = Offset(r_.Pick(0, 3000));
     args_.operation = r_.Of({ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE});

@@ -393,6 +393,10 @@ void RandomCall::MakeApply() {
   args.batch = r.Of({1, 1, 2, 3});
   args.tokens = r.Of({1, 2, 3, 5, 9, 17, 33});
   if (config_.head_dim > 128) args.tokens = std::min<int64_t>(args.tokens, 5);
+  if (single_tokens) {
+    args.batch = r.Pick(2, 40);
+    args.tokens = 1;
+  }
   if (range_ == kEverything && r.Sometimes(4)) {
     MakeRows(false);
     args.cos_sin = &rows;

@@ -59,6 +59,7 @@ class RandomCall {
   int sets() const { return sets_; }
   std::string Describe() const;
 
+  bool single_tokens = false;  // rows of one token each, in MakeApply: as engines decode
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
   CallTensor tensors[2] = {{"q", &args.q, &args.q_out}, {"k", &args.k, &args.k_out}};
