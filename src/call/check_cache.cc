@@ -107,7 +107,10 @@ rope_status CheckPaged(const Call& call, const char* name, const rope_kv_cache& 
 template <class T>
 rope_status CheckSlots(const Call& call, const char* name, const char* field, const T* slots,
                        int64_t count, const SlotSource& source) {
-  const int64_t end = source.pages * source.page_size;
+  int64_t end;
+  if (__builtin_mul_overflow(source.pages, int64_t{source.page_size}, &end)) {
+    return ROPE_OK;  // of a source whose pages repeat: each number is a slot
+  }
   for (int64_t i = 0; i < count; ++i) {
     if (slots[i] < end) continue;
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -138,12 +141,14 @@ rope_status CheckPages(const Call& call, const char* name, const SlotSource& sou
   const int64_t last_index = start + std::min(count, INT64_MAX - start) - 1;  // beyond any page
   const int64_t first = start / source.page_size, last = last_index / source.page_size;
   if (last >= row.count) {
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %spage_table: sequence %lld has %lld pages of %d, and its tokens go to the "
-                "indices %lld to %lld",
-                call.function, name, static_cast<long long>(sequence),
-                static_cast<long long>(row.count), source.page_size, static_cast<long long>(start),
-                static_cast<long long>(last_index));
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: %spage_table: sequence %lld has %lld pages of %d (%s), and its tokens go to the "
+        "indices %lld to %lld, which must be below %lld",
+        call.function, name, static_cast<long long>(sequence), static_cast<long long>(row.count),
+        source.page_size, source.page_starts != nullptr ? "by page_starts" : "page_table_stride",
+        static_cast<long long>(start), static_cast<long long>(last_index),
+        static_cast<long long>(row.count * source.page_size));
   }
   for (int64_t entry = row.first + first; entry <= row.first + last; ++entry) {
     if (source.page_table[entry] < source.pages) continue;

@@ -88,8 +88,7 @@ class Regions {
                      (name == beside[kRest] && added.name == beside[kRestOut]);
     }
     if (AreDisjoint({before.of, before.base}, {added.of, added.base})) return ROPE_OK;
-    return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s%s", call_.function, added.name,
-                before.name, may_be_equal ? ", and must be exactly it or disjoint from it" : "");
+    return FailOverlap(call_.function, added, before, may_be_equal ? kExactlyOrApart : "");
   }
 
   const Call& call_;

@@ -289,8 +289,13 @@ rope_status DescribePair(const Call& call, const char* name, const rope_tensor& 
       !IsInjective(FootprintOf(call, written.heads, tensor->out_strides,
                                shape->in_place ? shape->in : shape->out))) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                "%s: %s: strides let heads, tokens or batch rows of an output overlap", function,
-                shape->in_place ? name : out_name);
+                "%s: %s: strides let heads, tokens or batch rows of an output overlap: from one to "
+                "the next %lld, %lld and %lld bytes, a head has %lld",
+                function, shape->in_place ? name : out_name,
+                static_cast<long long>(tensor->out_strides.head),
+                static_cast<long long>(tensor->out_strides.token),
+                static_cast<long long>(tensor->out_strides.batch),
+                static_cast<long long>(shape->in_place ? shape->in.width : shape->out.width));
   }
   if (!kFused || shape->in_place) return ROPE_OK;
   if (rope_status s =
@@ -369,6 +374,7 @@ struct Placed : Other::Times {
     if (this->repeats != 1) each.head /= this->repeats;
     return FootprintOf(call, tensor.heads * this->repeats * this->sums, each, reach);
   }
+  Memory In(const Call& call) const { return {name, Of(call), reinterpret_cast<uintptr_t>(data)}; }
 };
 
 template <class Other>
@@ -413,15 +419,13 @@ rope_status CheckOutput(const Call& call, const char* name, const char* out_name
     tensor->copies_rest = false;
     return ROPE_OK;
   }
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              "%s: %s overlaps %s, and must be exactly it or disjoint from it", call.function,
-              out_name, name);
+  return FailOverlap(call.function, out_memory.In(call), in_memory.In(call), kExactlyOrApart);
 }
 
 template <class Other>
 rope_status CheckApart(const Call& call, const Placed<Other>& a, const Placed<Other>& b) {
   if (AreApart(call, a, b)) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s", call.function, a.name, b.name);
+  return FailOverlap(call.function, a.In(call), b.In(call), "");
 }
 
 // What one call rotates must not be read or written by it elsewhere.
@@ -483,11 +487,14 @@ rope_status DescribeBesideAs(const Call& call, const char* name, const rope_tens
   shape->extent = reach.extent;
   // Named layouts are contiguous.
   if (IsInput(kKind) || t.layout != ROPE_LAYOUT_STRIDED || IsInjective(shape->of)) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              IsInCache(kKind) ? "%s: %s: strides let heads, slots or pages of a cache overlap"
-                               : "%s: %s: strides let heads, tokens or batch rows of an output "
-                                 "overlap",
-              call.function, name);
+  return Fail(
+      ROPE_ERROR_INVALID_ARGUMENT,
+      "%s: %s: strides let heads, %s overlap: from one to the next %lld, %lld and %lld bytes, "
+      "a head has %lld",
+      call.function, name,
+      IsInCache(kKind) ? "slots or pages of a cache" : "tokens or batch rows of an output",
+      static_cast<long long>(s.head), static_cast<long long>(s.token),
+      static_cast<long long>(s.batch), static_cast<long long>(reach.width));
 }
 
 }  // namespace
@@ -577,9 +584,7 @@ rope_status CheckAddresses(const Call& call, const Names& names, const Shapes& s
 
 void MemoryOf(const Call& call, const Names& names, const Shapes& shapes, const Tensor tensors[3],
               const Output outputs[3], Memory memory[4]) {
-  const auto add = [&](const Placed<OtherOutput>& placed) {
-    *memory++ = {placed.name, placed.Of(call), reinterpret_cast<uintptr_t>(placed.data)};
-  };
+  const auto add = [&](const Placed<OtherOutput>& placed) { *memory++ = placed.In(call); };
   const auto add_pair = [&](const char* name, const char* out_name, int32_t n,
                             const TensorShape& shape) {
     if (!shape.present) return;

@@ -43,13 +43,6 @@ inline HeadStrides StoredInBytes(const HeadStrides& elements, rope_dtype dtype) 
           BytesOf(dtype, elements.head)};
 }
 
-// The bytes of a tensor in memory.
-struct Memory {
-  const char* name;
-  Footprint of;
-  uintptr_t base;
-};
-
 // q or k with its output, as far as it is known without addresses.
 struct TensorShape {
   bool present, in_place;

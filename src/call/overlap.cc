@@ -117,4 +117,12 @@ bool AreDisjoint(const Region& a, const Region& b) {
   return AreDisjointInside(a, b);
 }
 
+rope_status FailOverlap(const char* function, const Memory& added, const Memory& before,
+                        const char* rule) {
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s%s: %lld bytes at %p, and %lld at %p",
+              function, added.name, before.name, rule, static_cast<long long>(added.of.extent()),
+              reinterpret_cast<void*>(added.base), static_cast<long long>(before.of.extent()),
+              reinterpret_cast<void*>(before.base));
+}
+
 }  // namespace rope

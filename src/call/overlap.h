@@ -5,6 +5,9 @@
 
 #include <cstdint>
 
+#include "base/status.h"
+#include "librope/rope.h"
+
 namespace rope {
 
 // The bytes of a tensor, from its first one: all i * strides[0] + j * strides[1] + k * strides[2] +
@@ -34,6 +37,18 @@ bool AreEqual(const Footprint& a, const Footprint& b);
 
 // For tensors in one packed buffer, too, and for such parts of the pages of a cache.
 bool AreDisjoint(const Region& a, const Region& b);
+
+// The bytes of a tensor in memory.
+struct Memory {
+  const char* name;
+  Footprint of;
+  uintptr_t base;
+};
+
+// That one overlaps another, and how far each reaches. `rule`: what is allowed besides being apart.
+inline constexpr char kExactlyOrApart[] = ", and must be exactly it or disjoint from it";
+rope_status FailOverlap(const char* function, const Memory& added, const Memory& before,
+                        const char* rule);
 
 }  // namespace rope
 

@@ -62,6 +62,9 @@ struct Ends {
   const Output& output;
   const SourceHeads* source;  // null: not from slots
   bool to_slots;
+
+  // Where they are written: heads that have been normed on their way, and turn there.
+  bool IsReadInSlots() const { return to_slots && source == nullptr && in == out; }
 };
 
 // The first piece of tokens [token, token + count) of a batch row.
@@ -76,7 +79,7 @@ inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, 
     piece.in = slots.first.page < 0
                    ? nullptr
                    : ends.in + TokenOffset(ends.in_strides, slots.first.page, slots.first.index);
-  } else {
+  } else if (!ends.IsReadInSlots()) {
     piece.in += TokenOffset(ends.in_strides, batch, token);
   }
   if (ends.to_slots) {
@@ -91,6 +94,7 @@ inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, 
   } else {
     piece.out += TokenOffset(ends.out_strides, batch, token);
   }
+  if (ends.IsReadInSlots()) piece.in = piece.out;
   return piece;
 }
 

@@ -62,9 +62,12 @@ char* OutOf(const Job& job, int n, int64_t batch, int64_t token) {
 template <bool kFused>
 const char* InOf(const Job& job, int n, int64_t batch, int64_t token) {
   const Tensor& t = job.tensors[n];
-  if (!kFused || n < job.fused->gathered) return t.in + TokenOffset(t.in_strides, batch, token);
-  const Slot slot = SourceOfToken(job.plan, batch, token);
-  return slot.page < 0 ? nullptr : t.in + TokenOffset(t.in_strides, slot.page, slot.index);
+  if (kFused && n >= job.fused->gathered) {
+    const Slot slot = SourceOfToken(job.plan, batch, token);
+    return slot.page < 0 ? nullptr : t.in + TokenOffset(t.in_strides, slot.page, slot.index);
+  }
+  if (kFused && EndsOf(job, n, t).IsReadInSlots()) return OutOf<kFused>(job, n, batch, token);
+  return t.in + TokenOffset(t.in_strides, batch, token);
 }
 
 // Whether it does neither.
@@ -201,11 +204,12 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
     return;
   }
   if (NormPassOf(job, n) == NormPass::kBefore) NormBlock(job, n, batch, first + i, count);
-  const bool gathers = n >= job.fused->gathered;
+  const Ends ends = EndsOf(job, n, t);
+  const bool from_slots = ends.source != nullptr || ends.IsReadInSlots();
   ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
     Block block = BlockOf(job, n, rows, at, piece.count, piece.in, piece.out, [&] {
-      return gathers ? piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1)
-                     : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+      return from_slots ? piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1)
+                        : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
     });
     if (job.course.codes[n]) block.inverse = 1.0f / job.fused->outputs[n].scales.value;
     NormAndRotateBlock(job, n, TokenNumber(job, batch, first + at), block);

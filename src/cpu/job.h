@@ -48,20 +48,24 @@ inline int64_t KeptRow(const Job& job, int64_t batch, int64_t token) {
   return KeptRows::RowOf(job.plan, job.row_head, batch, token);
 }
 
+// Of a call with a FusedPlan, as are those below.
+inline Ends EndsOf(const Job& job, int n, const Tensor& t) {
+  const FusedPlan& fused = *job.fused;
+  return {t.in,
+          t.out,
+          t.in_strides,
+          t.out_strides,
+          fused.outputs[n],
+          n >= fused.gathered ? &fused.source_k : nullptr,
+          n == fused.cached};
+}
+
 // apply(i, piece) for tokens [first + i, first + end) of a batch row of tensor n, which is `t`, as
 // they lie one after the other: all, or where they come from slots or go to some, piece by piece.
-// Of a call with a FusedPlan.
 template <class Apply>
 void ForEachPiece(const Job& job, int n, const Tensor& t, int64_t batch, int64_t first, int i,
                   int end, const Apply& apply) {
-  const FusedPlan& fused = *job.fused;
-  const Ends ends = {t.in,
-                     t.out,
-                     t.in_strides,
-                     t.out_strides,
-                     fused.outputs[n],
-                     n >= fused.gathered ? &fused.source_k : nullptr,
-                     n == fused.cached};
+  const Ends ends = EndsOf(job, n, t);
   while (i < end) {
     const Piece piece = PieceOf(job.plan, job.kept_slots, ends, batch, first + i, end - i);
     if (piece.in != nullptr && piece.out != nullptr) apply(i, piece);

@@ -22,7 +22,8 @@ struct Place {
 
 // Whether the first slot of a page lies behind the last one of the page before.
 inline bool PagesFollow(const HeadStrides& strides, int64_t page_size) {
-  return strides.batch == page_size * strides.token;
+  int64_t page;
+  return !__builtin_mul_overflow(page_size, strides.token, &page) && strides.batch == page;
 }
 
 class KeptSlots {

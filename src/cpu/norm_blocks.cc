@@ -38,14 +38,17 @@ void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count) {
   const int size = ElementSize(t.dtype);
   ChannelPart part = {t.in_span / size, t.out_span / size, job.plan.context->rotary_dim};
   if (WritesRest(job, n)) part = {0, 0, norm.channels};
-  if (after) t.in_strides = t.out_strides;
+  if (after) {
+    t.in = t.out;
+    t.in_strides = t.out_strides;
+  }
   t.heads = job.tensors[n].heads;  // of one row
   const int64_t heads_before = int64_t{job.row_head} * t.heads;
   t.in += heads_before * t.in_strides.head;
   t.out += heads_before * t.out_strides.head;
   ForEachPiece(job, n, t, batch, first, 0, count, [&](int i, const Piece& piece) {
-    NormTokens({job.course.kernels, *job.plan.context, norm, t}, part, after ? piece.out : piece.in,
-               piece.out, TokenNumber(job, batch, first + i), piece.count);
+    NormTokens({job.course.kernels, *job.plan.context, norm, t}, part, piece.in, piece.out,
+               TokenNumber(job, batch, first + i), piece.count);
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "support/errors.h"
 #include "support/handles.h"
+#include "support/prepared_call.h"
 
 namespace rope::testing {
 namespace {
@@ -211,6 +212,68 @@ TEST_F(ExtremeSizes, AreThoseOfKeysInOnePlaceToo) {
   cache.starts = &start;
   EXPECT_EQ(rope_apply_qk(context.get(), &args), kInvalid);
   ExpectMessage("rope_apply_qk", {"page_table: sequence 0 has 1 pages of 1"});
+}
+
+// Strides of 0 repeat an element of an input, so that few bytes are more slots than 63 bits count.
+TEST(ExtremeSlots, PagesThatRepeatAreAsManyAsTheyLike) {
+  const Context context = Create(Config(kDim));
+  float row[kDim] = {1}, out[kDim];
+  A args = Args(1, 1);
+  const int64_t distance = 5;
+  args.operation = ROPE_OPERATION_SHIFT;
+  args.positions = Ids(ROPE_POSITIONS_IDS_T, &distance);
+  args.k_out = Tensor(out, ROPE_DTYPE_F32, 1);
+  rope_kv_cache source = ROPE_INIT(rope_kv_cache);
+  source.kind = ROPE_SLOTS_MAPPED;
+  source.page_size = 1 << 30;
+  source.k = Tensor(row, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_STRIDED);
+  source.slots_length = 1;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.source = &source;
+  args.fused = &fused;
+  for (const int64_t pages : {int64_t{1} << 33, int64_t{1} << 34, INT64_MAX}) {
+    source.pages = pages;
+    for (const int64_t slot : {int64_t{2}, int64_t{1} << 61}) {
+      source.slots_i64 = &slot;
+      EXPECT_OK(rope_apply_qk(context.get(), &args)) << pages << " pages, slot " << slot;
+    }
+  }
+}
+
+// What a slot's number is multiplied by is not, where there is no such slot.
+TEST(ExtremeSlots, SlotsThatAreNotUsedMayLieAnywhere) {
+  const Context context = Create(Config(kDim));
+  constexpr int kTokens = 5;
+  float k[kTokens * kDim] = {1}, slot[kDim] = {}, weight[kDim] = {1};
+  A args = Args(1, kTokens);
+  args.k = Tensor(k, ROPE_DTYPE_F32, 1);
+  args.positions = Offset(0);
+  const int64_t slots[kTokens] = {-1, -1, -1, -1, 0};
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_MAPPED;
+  cache.pages = 1;
+  cache.page_size = 2;
+  cache.slots_i64 = slots;
+  cache.slots_length = kTokens;
+  cache.k = Tensor(slot, ROPE_DTYPE_F32, 1, ROPE_LAYOUT_STRIDED);
+  rope_norm norm = ROPE_INIT(rope_norm);
+  norm.kind = ROPE_NORM_KIND_LAYER;  // a pass of its own
+  norm.eps = 1e-5;
+  norm.weight = weight;
+  norm.weight_dtype = ROPE_DTYPE_F32;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  args.fused = &fused;
+  const rope_norm* const none = nullptr;
+  const rope_norm* const layer = &norm;
+  for (const rope_norm* k_norm : {none, layer}) {
+    fused.k_norm = k_norm;
+    for (const int64_t stride : {int64_t{1} << 59, int64_t{1} << 60}) {
+      cache.k.stride_token = stride;
+      EXPECT_OK(rope_apply_qk(context.get(), &args));
+      EXPECT_OK(ApplyPrepared(context.get(), args));
+    }
+  }
 }
 
 }  // namespace
