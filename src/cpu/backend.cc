@@ -175,14 +175,13 @@ void RotateBlock(const Job& job, int n, const Block& block) {
   }
 }
 
-// A block from token number `token` on.
+// A block of normed heads, from token number `token` on.
 void NormAndRotateBlock(const Job& job, int n, int64_t token, Block block) {
-  const NormPass norm = NormPassOf(job, n);
-  if (norm == NormPass::kWithRotation) {
+  if (NormPassOf(job, n) == NormPass::kWithRotation) {
     NormAndRotate(NormOfTensor(job, n), OnePassOf(job, n), block, token);
     return;
   }
-  if (norm == NormPass::kBefore) {
+  if (NormPassOf(job, n) == NormPass::kBefore) {
     block.in = block.out;
     block.prefetch_last = nullptr;  // it has just been written
   }
@@ -195,24 +194,40 @@ void NormAndRotateBlock(const Job& job, int n, int64_t token, Block block) {
 HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, int64_t batch,
                               int64_t first, int i, int count, int64_t last) {
   const Tensor& t = job.tensors[n];
-  if (NormPassOf(job, n) == NormPass::kGradient) {
-    const Block block =
-        BlockOf(job, n, rows, i, count, t.in + TokenOffset(t.in_strides, batch, first + i),
-                t.out + TokenOffset(t.out_strides, batch, first + i),
-                [&] { return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1); });
+  const NormPass norm = NormPassOf(job, n);
+  if (norm == NormPass::kBefore) NormBlock(job, n, batch, first + i, count);
+  const Ends ends = EndsOf(job, n, t);
+  const bool from_slots = ends.source != nullptr || ends.IsReadInSlots();
+  const auto from_token = [&](const char* in) {
+    return in + TokenOffset(t.in_strides, batch, first + i);
+  };
+  // A decoding step has a piece for each token: what they share is described once.
+  Block block = BlockOf(job, n, rows, i, count, from_slots ? t.in : from_token(t.in), t.out, [&] {
+    return from_slots ? t.in : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+  });
+  if (job.course.codes[n]) block.inverse = 1.0f / job.fused->outputs[n].scales.value;
+  if (norm == NormPass::kGradient) {
+    block.out = t.out + TokenOffset(t.out_strides, batch, first + i) + t.out_span;
     PassTokens(job, n, &block, nullptr, batch, first + i, count);
     return;
   }
-  if (NormPassOf(job, n) == NormPass::kBefore) NormBlock(job, n, batch, first + i, count);
-  const Ends ends = EndsOf(job, n, t);
-  const bool from_slots = ends.source != nullptr || ends.IsReadInSlots();
   ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
-    Block block = BlockOf(job, n, rows, at, piece.count, piece.in, piece.out, [&] {
-      return from_slots ? piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1)
-                        : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
-    });
-    if (job.course.codes[n]) block.inverse = 1.0f / job.fused->outputs[n].scales.value;
-    NormAndRotateBlock(job, n, TokenNumber(job, batch, first + at), block);
+    block.in = piece.in + t.in_span;
+    block.out = piece.out + t.out_span;
+    block.cos = rows.cos + at * rows.stride;
+    block.sin = rows.sin + at * rows.stride;
+    block.tokens = piece.count;
+    if (from_slots) {
+      AskAhead(
+          job, n,
+          [&] { return piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1); },
+          &block);
+    }
+    if (norm == NormPass::kNone) {
+      RotateBlock(job, n, block);
+    } else {
+      NormAndRotateBlock(job, n, TokenNumber(job, batch, first + at), block);
+    }
   });
   if (job.streams[n]) hwy::FlushStream();
 }
