@@ -639,7 +639,10 @@ pub struct rope_qk_args {
  With BACKWARD an input may have m times the heads of its output: they are the gradients of heads
  that were repeated m times in a row. m of them, one after the other, are added in f32, and
  turned back once; not where heads have rows or frequencies of their own.
- Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns.*/
+ Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns. Where
+ nothing turns, under ROPE_SCALING_NOPE whatever its rounding is and for v, the sum stays in f32
+ until it is stored, or until a norm that is ROUNDED or EAGER rounds it: the gradient of a norm of
+ FLOAT32 is made of the sum in f32.*/
     pub q_out: rope_tensor,
     /** All fields zero: in place. Otherwise a full description. Channels outside the rotated span are
  copied if both tensors hold whole heads, and are left alone if one of them does not. The dtype
@@ -655,7 +658,10 @@ pub struct rope_qk_args {
  With BACKWARD an input may have m times the heads of its output: they are the gradients of heads
  that were repeated m times in a row. m of them, one after the other, are added in f32, and
  turned back once; not where heads have rows or frequencies of their own.
- Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns.*/
+ Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns. Where
+ nothing turns, under ROPE_SCALING_NOPE whatever its rounding is and for v, the sum stays in f32
+ until it is stored, or until a norm that is ROUNDED or EAGER rounds it: the gradient of a norm of
+ FLOAT32 is made of the sum in f32.*/
     pub k_out: rope_tensor,
     /** Exactly one of the two: positions (with a kind that is not 0), or rows of cosines and sines.
  Rows contain the attention factor, so they allow only FORWARD and BACKWARD.*/
@@ -842,7 +848,11 @@ pub struct rope_qk_data {
     pub rest: *mut ::core::ffi::c_void,
     /// the same; it may be exactly rest
     pub rest_out: *mut ::core::ffi::c_void,
-    /// \`data\` of the rope_scale of each output that has an array of scales.
+    /** \`data\` of the rope_scale of each output that has an array of scales: of each whose rope_scale
+ in \`args\` has no \`value\`. They are required there, and NULL elsewhere. A \`value\` is that of the
+ prepared call, the same for all layers. Where each layer has one scale of its own (k_scale and
+ v_scale of vLLM), the rope_scale has value 0, dtype F32, data NULL and strides 0, and each
+ layer gives the address of its float: data.cache_k_scales = &scale_of_layer.*/
     pub q_out_scales: *mut ::core::ffi::c_void,
     pub k_out_scales: *mut ::core::ffi::c_void,
     pub cache_k_scales: *mut ::core::ffi::c_void,
@@ -865,10 +875,11 @@ unsafe extern "C" {
     /** Prepares the call that \`args\` describes: as for rope_apply_qk, but for the \`data\` of q, k, q_out
  and k_out, of those in args->fused and its cache, and of their scales, and for \`weight\`, \`bias\`
  and \`rstd\` of norms, which are NULL here. A tensor that is not described has all of its fields
- zero, as there; a rope_scale without \`value\` has an array; what a norm reads follows from its kind
- and span. Positions, or rows of cosines and sines, and the slots of a cache are read now and
- not kept: the same for all layers. The context must live as long as the prepared call. Of
- args->runner a copy is kept; its pool must live until the last rope_prepared_apply.
+ zero, as there; a rope_scale with \`value\` has it for all layers, and one without \`value\` has an
+ array, of each layer its own (rope_qk_data); what a norm reads follows from its kind and span.
+ Positions, or rows of cosines and sines, and the slots of a cache are read now and not kept: the
+ same for all layers. The context must live as long as the prepared call. Of args->runner a copy
+ is kept; its pool must live until the last rope_prepared_apply.
 
  The prepared call keeps a row for each of the batch \* tokens tokens: 8 bytes per pair, 16 for
  interleaved f32 and f16, with the pairs rounded up to a multiple of 16. q and k share their rows,
@@ -915,15 +926,20 @@ pub const ROPE_SLOTS_LINEAR: i32 = 3;
 /** The cache of one layer, and where in it the tokens of a call go. Slot number
  page \* page_size + n is slot n of a page.
 
- The sequences are those of args->positions: the batch rows, or the runs of cu_seqlens; with
- args->cos_sin they are the batch rows. \`starts\` are places in the cache, whatever the position
- ids are.
+ The sequences are those of args->positions: the runs of cu_seqlens, or without cu_seqlens the
+ batch rows, whatever the kind of positions is; with args->cos_sin they are the batch rows. So
+ packed sequences with IDS_T in one batch row, but without cu_seqlens, are one sequence to PAGED
+ and LINEAR. \`starts\` are places in the cache, whatever the position ids are.
 
  Pages, slots and indices are checked on the CPU before anything is written: each must exist or be
  negative, where that means nowhere. On CUDA they lie on the device: a token whose slot, page or
  index does not exist goes nowhere, too, and is counted in \`dropped\`. A token that goes nowhere is
  written to q_out, k_out and v_out like any other. If two tokens have the same slot, its contents
- are unspecified, and nothing else is. Slots that no token has are left alone.*/
+ are unspecified, and nothing else is. Slots that no token has are left alone.
+
+ Nowhere is for padding, and is no error: the call returns ROPE_OK and does not tell which tokens
+ it left out, nor does \`dropped\` count them. A table that still has -1 where a page should have been
+ allotted loses the keys and values of that page; whoever fills the table has to see to it.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_kv_cache {
@@ -1178,18 +1194,26 @@ pub struct rope_norm {
  ```
 
  Each operation is one of f32, rounded to nearest even. MAX is 448 (F8_E4M3), 57344 (F8_E5M2) or
- 127 (I8). Codes saturate, infinity too; subnormal codes are kept; NaN becomes 0x7f (I8: 0). In a
- largest size NaN counts as 0, and infinity as the largest float. x is the result in f32, or where
- it is said below, rounded to the dtype of the input (which of a source in 8 bits is F32). Scales
- in \`data\` that are given are not looked at: with 0, infinity or NaN the formula gives what it
- gives.*/
+ 127 (I8). x is the result in f32, or where it is said below, rounded to the dtype of the input
+ (which of a source in 8 bits is F32). Subnormal codes are kept. What is beyond the codes becomes
+ the outermost one of its sign, and so do infinities: 0x7e and 0xfe (F8_E4M3, 448 and -448), 0x7b
+ and 0xfb (F8_E5M2, 57344 and -57344), 127 and -128 (I8). NaN of either sign becomes 0x7f (I8: 0),
+ and is NaN when it is read back (I8: 0).
+
+ In a largest size NaN counts as 0, and infinity as the largest float. In a group with an infinity
+ finite x therefore become 0 unless they are near that; a group of NaN alone has min_scale. By a
+ computed scale finite x of I8 have codes from -127 to 127: -128 is -infinity alone.
+
+ Scales in \`data\` that are given are not looked at: with 0, infinity or NaN the formula gives what
+ it gives.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_scale {
     pub struct_size: u32,
     /// 0: given; 1: computed, and written to data
     pub computed: i32,
-    /// given: one scale for all, 2^-126 to 2^126; exactly one of value and data
+    /** given: one scale for all, 2^-126 to 2^126; exactly one of value and data. In a prepared call data
+ is NULL, and 0 here says that each layer has an array of its own, in rope_qk_data.*/
     pub value: f32,
     /// of data, required with it: F32 or E8M0
     pub dtype: rope_dtype,
