@@ -1,6 +1,8 @@
 /* Keys of bf16 go to two caches of 8 bits: codes in e4m3 with a scale for each head, and blocks of
  * ggml's Q8_0. Then they move by 100 positions, in their slots, and are read back as floats, which
- * the program compares with keys that were rotated where they now are. */
+ * the program compares with keys that were rotated where they now are.
+ *
+ *     cc cache_8bit.c $(pkg-config --cflags --libs librope) -lm && ./a.out */
 #include <librope/rope.h>
 
 #include <math.h>

@@ -1,7 +1,9 @@
 /* A conversation outgrows its cache, and its oldest page is cut off: the keys behind it turn to
  * their new positions, in their slots. Then another sequence quotes the same text: its keys and
  * values move to pages of that sequence, at other positions. Nothing is computed again; the program
- * compares them with keys that are rotated where they now are. */
+ * compares them with keys that are rotated where they now are.
+ *
+ *     cc cache_move.c $(pkg-config --cflags --libs librope) -lm && ./a.out */
 #include <librope/rope.h>
 
 #include <math.h>

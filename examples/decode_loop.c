@@ -1,6 +1,8 @@
 /* An engine's loop: prefill a prompt, then decode token by token. New keys are projected straight
  * into the KV cache and rotated there, once; keys that are already in it stay as they are. Scores
- * then depend on distances only, which is what the program checks. */
+ * then depend on distances only, which is what the program checks.
+ *
+ *     cc decode_loop.c $(pkg-config --cflags --libs librope) -lm && ./a.out */
 #include <librope/rope.h>
 
 #include <math.h>

@@ -1,6 +1,8 @@
 /* Engines that keep a table of cos and sin can let librope fill it, in their own layout: here
  * vLLM's bf16 cos_sin_cache, the cos and sin of transformers, and freqs_cis of Meta's code. The
- * frequencies are then librope's (any scaling), and the rest of the engine stays as it is. */
+ * frequencies are then librope's (any scaling), and the rest of the engine stays as it is.
+ *
+ *     cc fill_cache.c $(pkg-config --cflags --libs librope) -lm && ./a.out */
 #include <librope/rope.h>
 
 #include <math.h>

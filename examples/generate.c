@@ -3,7 +3,9 @@
  * k, turns them, and stores the turned keys and the values in pages, straight from the packed
  * projection. The model has Qwen3's shape and random weights; what it says is nonsense, but each
  * token is that of plain code: one sequence, a contiguous cache, and norm and rotation by their
- * formulas. */
+ * formulas.
+ *
+ *     cc generate.c $(pkg-config --cflags --libs librope) -lm && ./a.out */
 #include <librope/model.h>
 #include <librope/rope.h>
 

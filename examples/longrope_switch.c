@@ -9,7 +9,9 @@
  *
  * Dynamic NTK works alike, but changes with every token beyond max_position_embeddings: 16-bit keys
  * that are moved each time wear out (rope_config_next_change tells how fast), so there the cache is
- * f32 or holds keys before the rotation. */
+ * f32 or holds keys before the rotation.
+ *
+ *     cc longrope_switch.c $(pkg-config --cflags --libs librope) -lm && ./a.out */
 #include <librope/rope.h>
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* Ring attention over MPI: each rank has some tokens of a row of three documents.
  *
- *     mpirun -n 4 example_mpi_context_parallel zigzag-documents     (or others of `schemes`)
+ *     mpicc mpi_context_parallel.c $(pkg-config --cflags --libs librope) -lm
+ *     mpirun -n 4 ./a.out zigzag-documents     (or others of `schemes`)
  *
  * A rank says who it is, and rotates its q and k: no position ids are made or sent. Keys go around
  * the ring, each with its value and the number of its token for the mask, and the softmax is kept
