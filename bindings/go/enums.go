@@ -133,7 +133,7 @@ const (
 	DTypeF8E4M3 DType = C.ROPE_DTYPE_F8_E4M3
 	// up to 57344; infinity is never written
 	DTypeF8E5M2 DType = C.ROPE_DTYPE_F8_E5M2
-	// -128 to 127; computed scales use -127 to 127
+	// -128 to 127; computed scales use -127 to 127, and -128 for -infinity
 	DTypeI8 DType = C.ROPE_DTYPE_I8
 	// of scales alone: 2^(byte - 127)
 	DTypeE8M0 DType = C.ROPE_DTYPE_E8M0

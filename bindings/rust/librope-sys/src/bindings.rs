@@ -137,7 +137,7 @@ pub const ROPE_DTYPE_BF16: i32 = 3;
 pub const ROPE_DTYPE_F8_E4M3: i32 = 4;
 /// up to 57344; infinity is never written
 pub const ROPE_DTYPE_F8_E5M2: i32 = 5;
-/// -128 to 127; computed scales use -127 to 127
+/// -128 to 127; computed scales use -127 to 127, and -128 for -infinity
 pub const ROPE_DTYPE_I8: i32 = 6;
 /// of scales alone: 2^(byte - 127)
 pub const ROPE_DTYPE_E8M0: i32 = 7;

@@ -142,7 +142,7 @@ pub enum DType {
     F8E4M3 = sys::ROPE_DTYPE_F8_E4M3,
     /// up to 57344; infinity is never written
     F8E5M2 = sys::ROPE_DTYPE_F8_E5M2,
-    /// -128 to 127; computed scales use -127 to 127
+    /// -128 to 127; computed scales use -127 to 127, and -128 for -infinity
     I8 = sys::ROPE_DTYPE_I8,
     /// of scales alone: 2^(byte - 127)
     E8M0 = sys::ROPE_DTYPE_E8M0,
