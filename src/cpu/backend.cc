@@ -367,17 +367,19 @@ HWY_INLINE void RotateWholeBlock(const Job& job, int64_t batch, int64_t first, i
   if constexpr (kFused) FinishBlock(job, batch, first, count);
 }
 
-// Whether the slot of each token is looked up, and not of the first one of many that follow.
+// Whether the slot of each token of a block is looked up before, and not of the first one of many
+// that follow, for k and v alike. No more than the stack has room for.
+constexpr int kMostLookedUp = 32;
 bool LooksUpSlots(const Job& job, int count) {
   const SlotSource& slots = job.fused->slots;
-  if (job.kept_slots != nullptr || slots.kind == 0) return false;
+  if (job.kept_slots != nullptr || slots.kind == 0 || count > kMostLookedUp) return false;
   return slots.IsMapped() || count == 1 || job.plan.positions.place != PositionSource::kRows;
 }
 
 HWY_NOINLINE void RotateFusedBlock(const Job& job, int64_t batch, int64_t first, int count,
                                    int64_t last) {
   if (!LooksUpSlots(job, count)) return RotateWholeBlock<true>(job, batch, first, count, last);
-  SlotRun runs[RowBuffer::kTokens];
+  SlotRun runs[kMostLookedUp];
   const KeptSlots slots(job.plan, batch, first, count, runs);
   Job of_block = job;
   of_block.kept_slots = &slots;
