@@ -112,7 +112,7 @@ W = np.ones(DIM, np.float32)
     (Norms(k=Norm(np.ones((3, DIM)), kind="rms", eps=1)), TypeError, "norms.k.weight has dtype float64"),
     (Norms(Norm(W, kind="layer_bias", bias=W.astype("f2"), eps=1)), ValueError, "norms.q.bias is float16"),
     (Norms(Norm(np.ones(2 * DIM, "f4")[::2], kind="rms", eps=1)), ValueError, "channels must be adjacent"),
-    (Norms(Norm(W, kind="rms")), ValueError, r"norms.q.eps \(0\) is required"),
+    (Norms(Norm(W, kind="rms", eps=1e-60)), ValueError, r"norms.q.eps \(1e-60\) is required, and must be positive"),
     (Norms(Norm(kind="rms", eps=1)), ValueError, "norms.q.weight is required by kind='rms'"),
     (Norms(Norm(W, kind="rms_plain", eps=1)), ValueError, "norms.q.weight must be None with kind='rms_plain'"),
     (Norms(Norm(kind="rms_plain", span="given", rstd=W[:4])), ValueError, "norms.q.rstd has shape"),
@@ -134,6 +134,16 @@ def test_unknown_names_and_calls_without_norms(qkv):
     for name in ("kind", "span", "order", "rounding"):
         with pytest.raises(ValueError, match=f"{name} is 'none'"):
             Norm(W, **{"kind": "rms", name: "none"})
+    for eps, options, error, text in (
+        (None, {}, ValueError, "eps is None, and is required by kind='rms' with span='head'"),
+        (None, {"span": "all_heads"}, ValueError, "eps is None, and is required by kind='rms' with span='all_heads'"),
+        (1e-6, {"span": "given"}, ValueError, "eps is 1e-06, and must be None with span='given'"),
+        ("1e-6", {}, TypeError, "eps is '1e-6', and must be a number"),
+        (0, {}, ValueError, "eps is 0, and must be positive and finite"),
+        (float("inf"), {}, ValueError, "eps is inf, and must be positive and finite"),
+    ):
+        with pytest.raises(error, match=text):
+            Norm(W, kind="rms", eps=eps, **options)
     with pytest.raises(TypeError, match=r"q is a ndarray, and must be a librope.Norm"):
         Norms(W)
     norms = Norms(Norm(W, kind="rms", eps=1))

@@ -141,7 +141,7 @@ RMS = {"kind": "rms", "eps": 1e-5}
     (Norms(Norm(W, rstd=W[:TOKENS], **RMS)), ValueError, "norms.q.rstd must be None with span='head'"),
     (Norms(Norm(W[1:], **RMS)), ValueError, r"norms.q.weight has shape \(31,\)"),
     (Norms(Norm(W.astype(np.float64), **RMS)), TypeError, "norms.q.weight has dtype float64"),
-    (Norms(Norm(W, kind="rms")), ValueError, r"prepare_qk: norms.q.eps \(0\) is required"),
+    (Norms(Norm(W, kind="rms", eps=1e-60)), ValueError, r"prepare_qk: norms.q.eps \(1e-60\) is required"),
     (Norms(v=Norm(kind="rms_plain", eps=1)), ValueError, "prepare_qk: norms.v is set, but v is absent"),
     (Norm(W, **RMS), TypeError, "norms is a Norm, and must be a librope.Norms"),
 ])  # fmt: skip

@@ -3,6 +3,9 @@ and nothing else is written."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import librope
 import ml_dtypes
 import numpy as np
@@ -193,8 +196,6 @@ def test_what_is_wrong_is_named_and_nothing_is_written(rope):
     read_only.flags.writeable = False
     for scale, error, text in (
         (None, ValueError, "cache.k has dtype int8, and k_scale must be a Scale"),
-        (Scale(0), ValueError, r"k_scale\.value \(0\) and data"),
-        (Scale(-1), ValueError, r"value \(-1\)"),
         (Scale(data=full[:2], computed=True), ValueError, r"data of k_scale has shape \(2, 4, 2\)"),
         (Scale(data=full, computed=True, group=5), ValueError, "group of k_scale is 5, and must divide 32"),
         (Scale(data=full, computed=True, group=8), ValueError, r"must have \(3, 4, 2, 4\)"),
@@ -211,11 +212,45 @@ def test_what_is_wrong_is_named_and_nothing_is_written(rope):
         call(Scale(1), floats)
     with pytest.raises(ValueError, match="cache.k has dtype uint8, blocks of Q8_0 .* k_scale must be None"):
         call(Scale(1), np.zeros(floats.shape, np.uint8))
-    with pytest.raises(ValueError, match="exactly one of them is required"):
-        Scale()
+    for value, error, text in (
+        (None, ValueError, "exactly one of them is required"),
+        ("x", TypeError, "value of a Scale is 'x', and must be a number"),
+        ("0.5", TypeError, "value of a Scale is '0.5', and must be a number"),
+        (0.0, ValueError, "value of a Scale is 0, and must be from 2\\^-126 to 2\\^126"),
+        (-1, ValueError, "value of a Scale is -1"),
+        (float("nan"), ValueError, "value of a Scale is nan"),
+        (2.0**127, ValueError, "value of a Scale is 1.70141e\\+38"),
+    ):
+        with pytest.raises(error, match=text):
+            Scale(value)
     with pytest.raises(TypeError, match="k_scale is a float"):
         KVCache(keys, layout="nhd", k_scale=0.5)
     with pytest.raises(AttributeError):
         KVCache(keys, layout="nhd").k_scale = Scale(1)
+    call(Scale(2.0**-126), keys.copy()), call(Scale(np.float32(2.0**126)), keys.copy())
     assert repr(Scale(0.5)) == "Scale(0.5)"
     assert "Scale" in librope.__all__
+
+
+def test_a_scale_cannot_change(rope):
+    """Calls know it by its identity: a short way would go by the old one."""
+    q, k, v = arrays()
+    data = np.ones((PAGES, SIZE, HEADS), np.float32)
+    caches = [
+        KVCache(memory(np.int8), memory(np.int8), layout="nhd", k_scale=Scale(x), v_scale=Scale(x), slots=SLOTS)
+        for x in (0.5, 0.9)
+    ]
+    for scale in (caches[0].k_scale, Scale(data=data)):
+        for name in Scale.__slots__:
+            before = getattr(scale, name)
+            with pytest.raises(AttributeError, match=f"{name} of a Scale cannot be set: it is immutable; make a new"):
+                setattr(scale, name, 1)
+            with pytest.raises(AttributeError, match=f"{name} of a Scale cannot be deleted"):
+                delattr(scale, name)
+            assert getattr(scale, name) is before
+        for made in (copy.copy(scale), copy.deepcopy(scale), pickle.loads(pickle.dumps(scale))):
+            assert type(made) is Scale and repr(made) == repr(scale)
+    for again in range(3):  # other scales are other caches, in any order
+        for cache, value in zip(caches, (0.5, 0.9), strict=True):
+            rope.apply_qk(q, k, 7, v=v, cache=cache.at(slots=SLOTS) if again else cache)
+            assert (slots_of(cache.v.view(np.uint8))[SLOTS] == coded(v[0], value, "int8")).all()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ._arrays import View, read
 from ._choices import NormKind, NormOrder, NormRounding, NormSpan
-from ._core import NORM_KINDS, NORM_ORDERS, NORM_ROUNDINGS, NORM_SPANS, number
+from ._core import NORM_KINDS, NORM_ORDERS, NORM_ROUNDINGS, NORM_SPANS, number, positive
 
 
 class Norm:
@@ -23,7 +23,7 @@ class Norm:
             own, as it has with the spans of all heads. None for kind "rms_plain".
         kind: "rms" x / rms(x) * weight; "rms_one_plus" x / rms(x) * (1 + weight); "rms_plain"
             x / rms(x); "layer" (x - mean) / std * weight; "layer_bias" that + bias.
-        eps: added under the root. None with span "given", whose rstd contains it.
+        eps: added under the root, positive. Required, but None with span "given", whose rstd contains it.
         bias: of kind "layer_bias", like weight.
         span: "head": each head on its own; "all_heads": all heads of a token together; "given": the
             same, by rstd, of the heads that this rank has.
@@ -35,7 +35,9 @@ class Norm:
             whoever knows the heads of all ranks.
 
     Raises:
-        ValueError: an unknown kind, span, order or rounding.
+        ValueError: an unknown kind, span, order or rounding; an eps that is missing, not positive or not finite, or
+            beside rstd.
+        TypeError: an eps that is no number.
     """
 
     __slots__ = ("bias", "eps", "kind", "order", "rounding", "rstd", "span", "weight")
@@ -58,7 +60,7 @@ class Norm:
         number(NORM_ROUNDINGS, rounding, "rounding")
         self.weight = weight
         self.kind = kind
-        self.eps = eps
+        self.eps = _checked_eps(eps, kind, span)
         self.bias = bias
         self.span = span
         self.order = order
@@ -79,6 +81,16 @@ class Norm:
     def __repr__(self) -> str:
         shape = list(getattr(self.weight, "shape", ()))
         return f"Norm({'' if self.weight is None else f'{shape}, '}kind={self.kind!r}, eps={self.eps})"
+
+
+def _checked_eps(eps: Any, kind: str, span: str) -> float | None:
+    if eps is None:
+        if span != "given":
+            raise ValueError(f"eps is None, and is required by kind={kind!r} with span={span!r}: that of the model's norm")
+        return None
+    if span == "given":
+        raise ValueError(f"eps is {eps!r}, and must be None with span='given', whose rstd contains it")
+    return positive(eps, "eps")
 
 
 class Norms:
@@ -179,7 +191,7 @@ def norms_from(forms: str, arrays: Any) -> Norms | None:
         kind, eps, *rest = form.split(" ")
         names: Any = dict(zip(("span", "order", "rounding"), rest, strict=True))
         weight, bias, rstd = arrays[3 * i : 3 * i + 3]
-        made.append(Norm(weight, kind=kind, eps=float(eps), bias=bias, rstd=rstd, **names))  # type: ignore[arg-type]
+        made.append(Norm(weight, kind=kind, eps=float(eps) or None, bias=bias, rstd=rstd, **names))  # type: ignore[arg-type]
     return Norms(*made)
 
 

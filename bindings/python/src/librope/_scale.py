@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ._arrays import Meta, View, read
-from ._core import DTYPES
+from ._core import DTYPES, real
 from ._ffi import ffi, lib
 from ._rules import check_dtype, check_not_negative
 
@@ -37,7 +37,7 @@ class ScaleForm(NamedTuple):
 
 
 class Scale:
-    """The scales of an output or a cache in 8 bits, where value = code * scale::
+    """The scales of an output or a cache in 8 bits, where value = code * scale. Immutable::
 
         fp8 = np.zeros((pages, page_size, heads, 128), ml_dtypes.float8_e4m3fn)
         cache = librope.KVCache(fp8, fp8_v, layout="nhd", k_scale=librope.Scale(0.02), v_scale=..)
@@ -58,11 +58,23 @@ class Scale:
         min_scale: computed scales are never smaller; 0: 2^-126.
         round_first: results are rounded to the dtype of the input first, as two kernels would do.
 
+    Other scales are another Scale, for another KVCache. What the array of data holds may change.
+
     Raises:
-        ValueError: value and data, or neither.
+        ValueError: value and data, or neither; a value out of range.
+        TypeError: a value that is no number.
+        AttributeError: an attribute is set.
     """
 
     __slots__ = ("computed", "data", "group", "min_scale", "power_of_two", "round_first", "value")
+
+    value: float | None
+    data: Any
+    computed: bool
+    group: int
+    power_of_two: bool
+    min_scale: float
+    round_first: bool
 
     def __init__(
         self,
@@ -77,18 +89,34 @@ class Scale:
     ) -> None:
         if (value is None) == (data is None):
             raise ValueError("value and data of a Scale: exactly one of them is required")
-        self.value = value
-        self.data = data
-        self.computed = computed
-        self.group = group
-        self.power_of_two = power_of_two
-        self.min_scale = min_scale
-        self.round_first = round_first
+        self.__setstate__((None, {
+            "value": None if value is None else _checked_value(value), "data": data, "computed": computed,
+            "group": group, "power_of_two": power_of_two, "min_scale": min_scale, "round_first": round_first,
+        }))  # fmt: skip
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Calls know a Scale by its identity.
+        raise AttributeError(f"{name} of a Scale cannot be set: it is immutable; make a new Scale, and a KVCache with it")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name} of a Scale cannot be deleted: it is immutable")
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        """Of a new object: of the constructor, of copy and pickle."""
+        for name, value in state[1].items():
+            object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         if self.data is None:
             return f"Scale({self.value!r})"
         return f"Scale(data={list(getattr(self.data, 'shape', ()))}, computed={self.computed}, group={self.group})"
+
+
+def _checked_value(value: Any) -> float:
+    found = real(value, "value of a Scale")
+    if not 2.0**-126 <= found <= 2.0**126:
+        raise ValueError(f"value of a Scale is {found:g}, and must be from 2^-126 to 2^126")
+    return found
 
 
 class Scales:
@@ -158,7 +186,7 @@ def all_scales(scales: Scales | None, of_cache: tuple[Scale | None, Scale | None
 
 def form_of(scale: Scale) -> ScaleForm:
     return ScaleForm(
-        0.0 if scale.value is None else float(scale.value), bool(scale.computed), scale.group,
+        0.0 if scale.value is None else scale.value, bool(scale.computed), scale.group,
         bool(scale.power_of_two), float(scale.min_scale), bool(scale.round_first), scale.data is not None,
     )  # fmt: skip
 
