@@ -163,6 +163,13 @@ def test_what_does_not_fit_is_an_error(rope, rng):
     before = k.copy()
     two = np.arange(2)
     cache = librope.KVCache(k, v, layout="nhd", slots=[4, 5])
+    small = np.full(64, 0x11, np.int8)[:2]  # which would be read as 8 bytes of int32
+
+    def paged(page_starts, page_table=np.zeros(4, np.int32)):  # noqa: B008
+        return librope.KVCache(k, v, layout="nhd", page_table=page_table, page_starts=page_starts, starts=0)
+
+    changed = cache.at(slots=[4, 5])
+    changed.page_starts = small
     for error, match, change in [
         (ValueError, "token 1 of batch row 0 is read in slot 4", {"source": cache.at(slots=[3, 4])}),
         (ValueError, r"^move: source\.slots\[1\] \(48\)", {"source": cache.at(slots=[3, 48])}),
@@ -176,6 +183,17 @@ def test_what_does_not_fit_is_an_error(rope, rng):
         (ValueError, "positions has shape", {"positions": np.zeros((1, 1, 2), int)}),
         (TypeError, "must be a librope.KVCache", {"source": 3}),
         (TypeError, "must be a librope.Pool", {"pool": 3}),
+        (TypeError, "page_starts has dtype int8, and must be int32", {"source": paged(small)}),
+        (TypeError, "page_starts has dtype int8, and must be int32", {"cache": paged(small)}),
+        (ValueError, r"page_starts has shape \(\), and must have one dimension", {"cache": paged(np.int32(3).reshape(()))}),
+        (ValueError, r"page_starts has shape \(1, 2\), and must have one", {"cache": paged(np.zeros((1, 2), np.int32))}),
+        (ValueError, "page_starts has stride 2, and must be contiguous", {"cache": paged(np.zeros(4, np.int32)[::2])}),
+        (ValueError, "page_starts has 3 entries, and there are 1 seq", {"cache": paged(np.zeros(3, np.int32))}),
+        (ValueError, "page_starts has 5, and page_table has 4 entries", {"cache": paged(np.array([0, 5], np.int32))}),
+        (ValueError, r"page_table has shape \(\), and with page_starts one dimension",
+         {"cache": paged(np.array([0, 4], np.int32), np.int32(3).reshape(()))}),
+        (TypeError, "page_table has dtype int64", {"cache": paged(np.array([0, 4], np.int32), np.zeros(4, np.int64))}),
+        (ValueError, "slots and page_starts: slots alone", {"cache": changed}),
         (ValueError, "freq_sets", {"freq_sets": np.zeros(2, np.int32)}),
         (ValueError, "cu_seqlens is float32", {"cu_seqlens": np.zeros(2, np.float32)}),
         (TypeError, "dtype", {"source": librope.KVCache(k.astype(int), layout="nhd", slots=[4, 5])}),

@@ -92,15 +92,7 @@ class KVCache:
                 raise ValueError(f"layout of a cache has {len(layout)} layouts: one for k and one for v")
         for name in layout if isinstance(layout, tuple) else (layout,):
             cache_axes(name)
-        if slots is not None:
-            for name, given in (("page_table", page_table), ("page_starts", page_starts), ("starts", starts)):
-                if given is not None:
-                    raise ValueError(f"slots and {name}: slots alone say where tokens go")
-        elif page_table is not None:
-            if starts is None:
-                raise ValueError("page_table needs starts: the tokens that each sequence has in the cache")
-        elif page_starts is not None:
-            raise ValueError("page_starts needs page_table, whose rows it divides")
+        _check_place(slots, page_table, page_starts, starts)
         self._memory: list[Memory] = []  # one or none, shared with the caches that at() makes
         # None: there are none, as in most caches.
         self._scales: tuple[Scale | None, Scale | None] | None = None
@@ -145,6 +137,19 @@ class KVCache:
         given = [(name, getattr(self, name)) for name in names]
         shown = [f"{n}={x if isinstance(x, int) else _form(x)}" for n, x in given if x is not None]
         return f"KVCache({', '.join(shown)}, layout={self.layout!r})"
+
+
+def _check_place(slots: Any, page_table: Any, page_starts: Any, starts: Any) -> None:
+    """Refuses two places, or half of one."""
+    if slots is not None:
+        for name, given in (("page_table", page_table), ("page_starts", page_starts), ("starts", starts)):
+            if given is not None:
+                raise ValueError(f"slots and {name}: slots alone say where tokens go")
+    elif page_table is not None:
+        if starts is None:
+            raise ValueError("page_table needs starts: the tokens that each sequence has in the cache")
+    elif page_starts is not None:
+        raise ValueError("page_starts needs page_table, whose rows it divides")
 
 
 def _form(x: Any) -> str:
@@ -202,6 +207,7 @@ def read_beside(
         if isinstance(slots, (list, tuple, range)):
             slots = array("q", _core.ints(slots, "slots"))
         given = (cache.k, cache.v, slots, cache.page_table, cache.page_starts, starts)
+        _check_place(*given[2:])  # attributes can be set
         if slots is starts is None:
             raise ValueError(
                 "cache says nowhere to go: slots=, page_table= with starts=, or starts= is required"
@@ -214,7 +220,7 @@ def read_beside(
 
 def check_page_starts(views: Any) -> None:
     """Refuses rows of a page_table that end behind it, which the library cannot see. views: what
-    read_beside() gave, in main memory."""
+    read_beside() gave, in main memory, of arrays that place() has checked."""
     page_table, page_starts = views[5:7]
     end, entries = _largest(page_starts[2], page_starts[0][0][0]), page_table[0][0][0]
     if end > entries:

@@ -207,8 +207,6 @@ def _cache(
     device, views = to[3], read_beside(None, None, cache, sequences, to, role == "cache")
     names = [n.replace("cache", role) if "cache" in n else f"{n} of the {role}" for n in NAMES]
     metas = [None if v is None else _there(v, n, device)[1] for v, n in zip(views, names, strict=True)]
-    if views[-2] is not None and device < 0:
-        check_page_starts(views)
     slots = () if metas[4] is None else metas[4][0]
     tokens = template.tokens * (template.batch if len(slots) == 1 else 1)
     if slots and slots[-1] != tokens:
@@ -250,6 +248,8 @@ def _cache(
         if scale is not None:
             _point_to_scale(tensor, scale, role, f"{name[-1]}_scale", shape, (0, n, h), device, kept)
     place(struct, FusedKey.of(metas, cache.layout), template, sequences)
+    if views[6] is not None and device < 0:
+        check_page_starts(views)
     addresses = {"slots": views[4], "page_table": views[5], "page_starts": views[6], "starts": views[7]}
     for field in _ARRAYS:
         pointer, view = getattr(struct, field), addresses[field.partition("_i")[0]]
