@@ -1,5 +1,6 @@
 """The short way of calls like earlier ones with a cache: it takes nothing for what it is not."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from test_kv_cache import CANARY, ROPE, cache_of, i32, qkv  # noqa: F401
@@ -177,3 +178,57 @@ def test_packed_sequences_of_a_known_form(qkv):
     cu_seqlens[1:] = 2, 2
     with pytest.raises(ValueError, match="cu_seqlens"):
         ROPE.apply_qk(q, k, offsets=offsets, cu_seqlens=cu_seqlens, v=v, cache=cache)
+
+
+@pytest.mark.filterwarnings("ignore:Setting the (dtype|strides):DeprecationWarning")
+@pytest.mark.parametrize("way", ["apply_qk", "prepared"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_dtypes_and_strides_that_are_assigned_are_seen(rng, way, gaps):
+    """In place, to an array of NumPy that earlier calls know."""
+    q, k, v = (rng.standard_normal((3, h, 8), np.float32) for h in (2, 1, 1))
+    want = ROPE.apply(k, 0)
+
+    def known(dtype):
+        heads = 3 if gaps else 1
+        cache = librope.KVCache(*[np.zeros((4, 4, heads, 8), dtype)[:, :, :1] for _ in "kv"], layout="nhd")
+        at = cache.at(slots=np.arange(4, 7))
+        call = ROPE.prepare_qk(q, k, 0, v=v, cache=at)
+
+        def step():
+            if way == "prepared":
+                call.apply_qk(q, k, v=v, cache=cache)
+            else:
+                ROPE.apply_qk(q, k, 0, v=v, cache=at)
+
+        for _ in range(3):
+            step()
+        return cache, step
+
+    for name in ("k", "v"):
+        cache, step = known(np.float32)
+        array = getattr(cache, name)
+        array[...] = 0
+        array.dtype = np.int32
+        with pytest.raises(TypeError, match="dtype"):
+            step()
+        assert (array == 0).all()
+        if gaps or way == "prepared":
+            continue
+        cache, step = known(np.float16)
+        array = getattr(cache, name)
+        array[...] = 0
+        array.dtype = ml_dtypes.bfloat16
+        step()
+        expected = (want if name == "k" else v).astype(ml_dtypes.bfloat16)
+        assert np.array_equal(array[1, :3], expected)
+
+    cache, step = known(np.float32)
+    cache.k.strides = tuple(cache.k.strides[i] for i in (1, 0, 2, 3))
+    cache.k[...] = 0
+    if way == "prepared":
+        with pytest.raises(ValueError, match="cache.k has strides"):
+            step()
+        assert (cache.k == 0).all()
+    else:
+        step()
+        assert np.array_equal(cache.k[1, :3], want) and not cache.k[2:].any()

@@ -25,8 +25,9 @@ class Memory(NamedTuple):
     addresses: tuple[int, int]
     is_torch: bool
     # Of k and of v, what may have changed since: shape, strides and dtype of tensors, whose address may
-    # have, too; of NumPy arrays the shape.
+    # have, too; of NumPy arrays both shapes and both dtypes.
     words: Any
+    strides: Any  # of NumPy arrays; None: both have no gaps, which costs less to ask
     scales: Any  # of the KVCache
     pins: Any  # of NumPy arrays: weak references, for the sake of which resize() leaves their memory alone
 

@@ -14,7 +14,7 @@ from ._norm import NO_NORMS, Norms, check_arrays, check_settings, checked_norms,
 from ._prepared import OTHER_PLACE, create, new_output, read_prepared, refuse
 from ._rules import both_layouts
 from ._scale import DATA_NAMES, Scales, checked_scales, other_scales, scale_arrays, scale_forms, written_scales
-from ._step import note_memory
+from ._step import note_memory, numpy_stays
 
 A = TypeVar("A")
 
@@ -211,8 +211,8 @@ class PreparedAppend:
         if memory is None:
             k_out = k
         else:
-            keys, values, pages = memory.k, memory.v, memory.addresses
-            if (keys.shape, values.shape) != memory.words or not (keys.flags.writeable and values.flags.writeable):
+            pages = memory.addresses
+            if not numpy_stays(memory):
                 return None
         if in_place:
             q_out = q

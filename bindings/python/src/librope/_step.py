@@ -65,6 +65,16 @@ def _buffer(x: Any) -> Any:
     return _NULL if x is None else _from_buffer(_BYTES, x)
 
 
+def numpy_stays(memory: Memory) -> bool:
+    """Whether arrays of NumPy are as they were noted, and can be written: all of an array can be assigned to."""
+    k, v, strides = memory.k, memory.v, memory.strides
+    of_k, of_v = k.flags, v.flags
+    if (k.shape, v.shape, k.dtype, v.dtype) != memory.words or not (of_k.writeable and of_v.writeable):
+        return False
+    compact: bool = of_k.c_contiguous and of_v.c_contiguous
+    return compact if strides is None else bool((k.strides, v.strides) == strides)
+
+
 def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
     q, cache = call.q, call.cache
     assert cache is not None
@@ -72,8 +82,7 @@ def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any
     by_int = type(where) is int
     try:
         templates, *_ = rope._fast[_numpy_key(call, memory, in_place)]
-        k, v = cache.k, cache.v
-        if (k.shape, v.shape) != memory.words or not (k.flags.writeable and v.flags.writeable):
+        if not numpy_stays(memory):
             return None
         q_out = q if in_place else _np.empty(q.shape, q.dtype)
         status = _step_buffers(
@@ -146,17 +155,21 @@ def note_memory(cache: KVCache) -> Memory | None:
     views = [_arrays.read(x, name, True) for x, name in zip(arrays, ("cache.k", "cache.v"), strict=True)]
     if views[0][3] >= 0:  # a device
         return None
-    words = (views[0][0], views[1][0])
+    words: Any = (views[0][0], views[1][0])
     described = (*words, cache.layout, forms)
     form = _forms.get(described)
     if form is None:
         if len(_forms) >= _KEPT:
             _forms.clear()
         form = _forms[described] = next(_numbers)
-    is_torch = kinds == {"torch"}
+    is_torch, strides = kinds == {"torch"}, None
+    if not is_torch:
+        shapes, steps, dtypes = zip(*words, strict=True)
+        words = (*shapes, *dtypes)
+        if not all(x.flags.c_contiguous for x in arrays):
+            strides = steps
     memory = Memory(
-        *arrays, cache.layout, form, (views[0][2], views[1][2]), is_torch,
-        words if is_torch else (words[0][0], words[1][0]), cache._scales,
+        *arrays, cache.layout, form, (views[0][2], views[1][2]), is_torch, words, strides, cache._scales,
         None if is_torch else [weakref.ref(x) for x in arrays],
     )  # fmt: skip
     cache._memory[:] = [memory]
