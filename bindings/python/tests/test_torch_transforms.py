@@ -183,6 +183,44 @@ def test_jvp_hessian_and_dual_tensors(q):
             ROPE.apply_(dual, 3)
 
 
+@pytest.mark.filterwarnings("error:librope")  # PyTorch's, of an operator without a gradient
+def test_there_are_no_second_derivatives_through_norms():
+    """Zeros would be wrong, and nobody would see it."""
+    from torch.autograd import forward_ad
+
+    x, weight = torch.randn(1, 3, 2, 16, requires_grad=True), torch.randn(16, requires_grad=True)
+
+    def normed(x, weight):
+        return ROPE.apply(x, 3, norms=librope.Norms(librope.Norm(weight, kind="rms", eps=1e-6)))
+
+    def loss(x, weight):
+        return (normed(x, weight) ** 3).sum()
+
+    no_second = "librope has no second derivative through norms="
+    for leaf in (x, weight):
+        plain = torch.autograd.grad(loss(x, weight), leaf)[0]
+        (g,) = torch.autograd.grad(loss(x, weight), leaf, create_graph=True)
+        assert torch.equal(g, plain)
+        for other in (x, weight):
+            with pytest.raises(NotImplementedError, match=no_second):
+                torch.autograd.grad(g.square().sum(), other, retain_graph=True)
+    for function in (torch.autograd.functional.hvp, torch.autograd.functional.vhp):
+        with pytest.raises(NotImplementedError, match=no_second):
+            function(loss, (x, weight), (x.detach(), weight.detach()))
+    with pytest.raises(NotImplementedError, match=no_second):
+        torch.autograd.functional.hessian(lambda w: loss(x, w), weight)
+    no_forward = "no forward-mode derivative through norms="
+    with pytest.raises(NotImplementedError, match=no_forward):
+        torch.func.jvp(lambda x: normed(x, weight), (x,), (x,))
+    with forward_ad.dual_level():
+        for dual in ((forward_ad.make_dual(x, x), weight), (x, forward_ad.make_dual(weight, weight))):
+            with pytest.raises(NotImplementedError, match=no_forward):
+                normed(*dual)
+    rows = ROPE.cos_sin(torch.arange(3.0, requires_grad=True), format="split", dtype="float32")
+    with pytest.raises(NotImplementedError, match="no gradient with respect to positions: detach them"):
+        rows[0].sum().backward()
+
+
 def test_packed_sequences_sets_and_rows_have_gradients(q):
     x = torch.randn(7, 2, 16, requires_grad=True)
     cu = torch.tensor([0, 3, 7], dtype=torch.int32)

@@ -14,7 +14,7 @@ from ._conventions import takes_norms
 from ._core import OPERATIONS
 from ._norm import NAMES as NORM_NAMES
 from ._norm import norm_arrays, norm_forms, norms_from
-from ._operators import CALL_SCHEMA, NORMS_SCHEMA, apply_fused_op, call_of, define, new
+from ._operators import CALL_SCHEMA, NORMS_SCHEMA, apply_fused_op, call_of, define, new, refuse_gradient
 from ._rules import both_layouts
 
 _OPERATION = 3  # in the arguments of the operators from offset on
@@ -67,6 +67,9 @@ _op = define(
     f"{CALL_SCHEMA}) -> Tensor[]",
     norm_gradients, _norm_gradients_fake,
 )  # fmt: skip
+refuse_gradient(
+    "norm_gradients", "librope has no second derivative through norms=: apply the norms apart, and rotate what they give"
+)
 
 
 class _ApplyNormed(torch.autograd.Function):

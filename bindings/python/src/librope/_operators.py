@@ -362,6 +362,18 @@ cos_sin_op = define(
 )  # fmt: skip
 
 
+def refuse_gradient(name: str, why: str) -> None:
+    """Of an operator without one, through whose results PyTorch would let zeros go back."""
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError(why)
+
+    torch.library.register_autograd(f"librope::{name}", backward, lib=_library)
+
+
+refuse_gradient("cos_sin", "librope has no gradient with respect to positions: detach them")
+
+
 def register_operator(name: str, backward: Any, setup_context: Any, vmap: Any) -> None:
     """Gradient and vmap of an operator that stands in a graph, without an autograd.Function."""
     name = f"librope::{name}"

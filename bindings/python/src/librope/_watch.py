@@ -109,6 +109,11 @@ def refuse_move(*tensors: Any) -> None:
             "move is not available in compiled or traced code, under torch.func or a dispatch mode, or for "
             "subclasses of tensors: call it outside, or in a function under torch.compiler.disable"
         )
+    if needs_dispatcher(*tensors):
+        raise NotImplementedError(
+            "move has no gradient, and one of its tensors requires a gradient, or a dual level is entered: use "
+            "torch.no_grad(), or detach the tensors, outside of dual_level()"
+        )
 
 
 def before_write(*tensors: Any) -> None:

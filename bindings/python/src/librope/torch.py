@@ -217,7 +217,12 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
     given = (q, k, call.positions, *beside, call.rest, *normed, *data, *out)
     wants_gradient = _is_grad_enabled() and any(x.requires_grad for x in given if isinstance(x, Tensor))
     alone = v is cache is call.rest is None and not in_place and not any(x is not None for x in out)
-    if _forward_ad._current_level >= 0 or (wants_gradient and not alone):
+    if _forward_ad._current_level >= 0:
+        raise NotImplementedError(
+            "there is no forward-mode derivative through norms=, v=, cache=, rest= and out=: apply norms apart, and "
+            "rotate what they give; calls of the others belong outside of dual_level() and jvp"
+        )
+    if wants_gradient and not alone:
         raise NotImplementedError(
             "no gradient goes through v=, cache=, rest= and out=, and norms= in place: use torch.no_grad(), or "
             "detach the tensors"
