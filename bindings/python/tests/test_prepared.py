@@ -133,8 +133,13 @@ def test_parts_of_one_buffer(rng):
     prepared = ROPE.prepare_qk(q, k, 11)
     same(prepared.apply_qk(q, k), want)
     before = qkv.copy()
-    with pytest.raises(ValueError, match=r"other shapes or strides than .*prepare_qk\(\.\.\., out=\(q, k\)\)"):
+    place = r"q has strides \(640, 128, 16, 1\), and its output was prepared with \(320, 64, 16, 1\): for calls in place, "
+    with pytest.raises(ValueError, match=place + r"prepare_qk\(\.\.\., out=\(q, k\)\)"):
         prepared.apply_qk_(q, k)
+    with pytest.raises(ValueError, match=place + r"prepare_qk\(\.\.\., out=\(q, None\)\)"):
+        ROPE.prepare_qk(q, None, 11).apply_qk_(q)
+    with pytest.raises(ValueError, match=r"k has strides .* prepare_qk\(\.\.\., out=\(None, k\)\)"):
+        ROPE.prepare_qk(None, k, 11).apply_qk_(None, k)
     np.testing.assert_array_equal(qkv, before)
     ROPE.prepare_qk(q, k, 11, out=(q, k)).apply_qk_(q, k)
     np.testing.assert_array_equal(q, want[0])
@@ -168,7 +173,7 @@ def test_the_span_alone_as_output(rng):
     rope.apply_qk(q, k, 7, out=tuple(want))
     np.testing.assert_array_equal(out, want)
     before = q.copy(), k.copy()
-    with pytest.raises(ValueError, match="other shapes or strides"):
+    with pytest.raises(ValueError, match="q has shape .*, and its output was prepared with .*: for calls in place"):
         prepared.apply_qk_(q, k)
     same((q, k), before)
 

@@ -79,7 +79,7 @@ def test_outputs_beside_the_cache(rng):
             call.apply_qk(q, k, v=v, cache=cache_of(), out=missing)
     with pytest.raises(ValueError, match="out of v is None, and the call was prepared for one"):
         call.apply_qk(q, k, v=v, cache=cache_of(), out=out[:2])
-    with pytest.raises(ValueError, match="out of k is None, and the call was prepared for one"):
+    with pytest.raises(ValueError, match="k goes to the cache, and the call was prepared with an output of k, too"):
         call.apply_qk_(q, k, v=v, cache=cache_of())
 
 
@@ -118,8 +118,26 @@ def test_other_strides_and_libraries(rng):
     call.apply_qk_(q, k, v=v, cache=cache)
     assert np.array_equal(q, want) and np.array_equal(packed[:, 2:], before[:, 2:])
     assert np.array_equal(cache.k, expected.k) and np.array_equal(cache.v, expected.v)
-    with pytest.raises(ValueError, match=r"prepare_qk\(\.\.\., out=\(q, k\)\)"):
-        ROPE.prepare_qk(q, k, 9, v=v, cache=expected).apply_qk_(q, k, v=v, cache=cache)
+    weight = np.ones(8, np.float32)
+    norms, others = (librope.Norms(librope.Norm(w, kind="rms", eps=1e-6)) for w in (weight, weight.astype("f2")))
+    before = packed.copy()
+    for arguments, error, text in (
+        ({"cache": cache}, ValueError, r"^q has strides \(32, 8, 1\), and its output was prepared with \(16, 8, 1\): for calls "
+         r"in place, prepare_qk\(\.\.\., out=\(q, None\)\)"),
+        ({}, ValueError, "cache.k is None, and the call was prepared for one"),
+        ({"cache": cache, "norms": others}, TypeError, "norms.q.weight has dtype float16, and the call"),
+        ({"cache": librope.KVCache(cache.k[:1], cache.v[:1], layout="nhd")}, ValueError, "cache.k has shape"),
+    ):  # fmt: skip
+        call = ROPE.prepare_qk(q, k, 9, v=v, cache=expected, norms=norms)
+        with pytest.raises(error, match=text):
+            call.apply_qk_(q, k, v=v, **{"norms": norms, **arguments})
+    call = ROPE.prepare_qk(q, k, 9, v=v, cache=expected, out=(q, k))
+    with pytest.raises(ValueError, match=r"prepared with an output of k, too: use apply_qk\(.*out=\(q, None\)\)"):
+        call.apply_qk_(q, k, v=v, cache=cache)
+    assert np.array_equal(packed, before)
+    want, turned = ROPE.apply_qk(q, k, 9)  # k stored, and in place
+    call.apply_qk(q, k, v=v, cache=cache, out=(q, k))
+    assert np.array_equal(q, want) and np.array_equal(k, turned) and np.array_equal(packed[:, 3:], before[:, 3:])
 
 
 def test_q_goes_to_an_array_that_is_given(rng):

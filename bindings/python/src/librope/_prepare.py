@@ -92,8 +92,9 @@ class Preparer(Caller):
                 layers; weight, bias and rstd each layer brings, in the shapes, dtypes and strides of these.
             scales: of one value they are those of all layers; of arrays each layer brings its own.
             out: examples of the outputs, if those of the calls will have other strides than new
-                arrays have, such as a part of a cache; (q, k) for calls in place. Without it the
-                calls make new arrays, and work in place where q and k have the strides of these.
+                arrays have, such as a part of a cache; (q, k) for calls in place, or (q, None) where k
+                goes to a cache. Without it the calls make new arrays, and work in place where q and k
+                have the strides of these, which parts of a packed QKV have not.
             options: those of apply_qk.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar, overload
 
 from . import _arrays, _core
@@ -19,6 +20,7 @@ _BYTES = ffi.typeof("char[]")
 _buffers = lib.prepared_buffers
 _addresses = lib.prepared_addresses
 _NAMES = ("q", "k", "out of q", "out of k")
+_FORM = ("shape", "strides", "dtype")  # what a Meta is
 _NO_SLOTS = (0, 0, 0, 0)
 
 
@@ -133,7 +135,7 @@ class PreparedCall:
         library = refuse(q, k)
         views = [self._read(0, q, True), self._read(1, k, True)]
         if not self._in_place:
-            raise ValueError(OTHER_PLACE)
+            raise other_place(self._forms)
         if library == "torch":
             load("torch").before_write(q, k)
         self._run([*views, *views])
@@ -199,14 +201,23 @@ def new_output(x: Any, name: str, new: bool) -> Any:
     return _arrays.empty_like(x, name)
 
 
-OTHER_PLACE = (
-    "q and k have other shapes or strides than their outputs were prepared with: for calls in place, "
-    "prepare_qk(..., out=(q, k))"
-)
+def other_place(forms: Sequence[Meta | None], stored: bool = False) -> ValueError:
+    """Of a call in place whose q or k has another form than its output. forms: of _NAMES, as prepared. stored:
+    whether k goes to a cache, and stays as it is."""
+    q, k = forms[:2]
+    n = int(q == forms[2])
+    found, prepared = forms[n], forms[n + 2]
+    assert found is not None and prepared is not None
+    what = next(i for i in range(3) if found[i] != prepared[i])
+    out = f"({'None' if q is None else 'q'}, {'None' if k is None or stored else 'k'})"
+    return ValueError(
+        f"{_NAMES[n]} has {_FORM[what]} {found[what]}, and its output was prepared with {prepared[what]}: for calls "
+        f"in place, prepare_qk(..., out={out})"
+    )
 
 
 def _check_form(name: str, found: Meta, form: Meta) -> None:
-    for what, has, must in zip(("shape", "strides", "dtype"), found, form, strict=True):
+    for what, has, must in zip(_FORM, found, form, strict=True):
         if has != must:
             error = TypeError if what == "dtype" else ValueError
             raise error(f"{name} has {what} {has}, and the call was prepared for {must}")

@@ -11,7 +11,7 @@ from ._frameworks import load
 from ._kv_cache import KVCache, checked, scales_of
 from ._norm import NAMES as NORM_NAMES
 from ._norm import NO_NORMS, Norms, check_arrays, check_settings, checked_norms, norm_arrays, norm_settings
-from ._prepared import OTHER_PLACE, create, new_output, read_prepared, refuse
+from ._prepared import create, new_output, other_place, read_prepared, refuse
 from ._rules import both_layouts
 from ._scale import DATA_NAMES, Scales, checked_scales, other_scales, scale_arrays, scale_forms, written_scales
 from ._step import note_memory, numpy_stays
@@ -134,7 +134,8 @@ class PreparedAppend:
     ) -> None:
         """The same, q in place; k that goes to a cache stays as it is. Arguments and errors as for apply_qk.
 
-        Raises ValueError also if q was prepared with an output of other strides.
+        Raises ValueError also if q was prepared with an output of other strides: for parts of a packed QKV
+        prepare_qk is given out=(q, None), or without a cache out=(q, k).
         """
         if self._short(q, k, v, cache, norms, True) is None:
             call = Call(q, k, v=v, cache=checked(cache), norms=checked_norms(norms))
@@ -266,8 +267,11 @@ class PreparedAppend:
         q_out, k_out, v_out, rest_out = out
         if in_place:
             q_out, k_out = q, k if turns else None
-            if forms[0] != forms[2] or (turns and forms[1] != forms[3]):
-                raise ValueError(OTHER_PLACE)
+            wrong = self._not_in_place(turns)
+            if wrong is not None:
+                for n, x in ((6, keys), (7, values), (8, rest), *enumerate((*data, *weights), 10)):
+                    self._read(n, x, False)  # what is missing or wrong is said first
+                raise wrong
         else:
             if q_out is None and q is not None:
                 q_out = new_output(q, "q", self._new[0])
@@ -287,6 +291,18 @@ class PreparedAppend:
         if self._form >= 0 and cache is not None:
             note_memory(cache)
         return q_out, k_out
+
+    def _not_in_place(self, turns: bool) -> ValueError | None:
+        """Why a call in place would not be like the one that was prepared. turns: whether k turns where it lies."""
+        forms = self._forms
+        if forms[0] != forms[2] or (turns and forms[1] != forms[3]):
+            return other_place(forms, not turns)
+        if turns or forms[3] is None:
+            return None
+        return ValueError(
+            "k goes to the cache, and the call was prepared with an output of k, too: use apply_qk(..., out=..), or for "
+            "q in place and k in the cache alone prepare_qk(..., out=(q, None))"
+        )
 
     def _read(self, n: int, x: Any, write: bool) -> Any:
         return read_prepared(x, _NAMES[n], self._words[n], self._forms[n], write)
