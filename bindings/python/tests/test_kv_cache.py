@@ -317,7 +317,7 @@ def test_bind_reads_slots_in_every_step(qkv):
     flat = cache.k.reshape(16, 1, 8)
     assert np.array_equal(flat[:3], ROPE.apply(k, 0)) and np.array_equal(flat[[8, 15]], ROPE.apply(k, 50)[[0, 2]])
     slots[0] = 16
-    with pytest.raises(ValueError, match=r"apply_qk: slots\[0\] \(16\)"):
+    with pytest.raises(ValueError, match=r"Bound: slots\[0\] \(16\)"):
         step()
     page_starts = np.array([0, 2], np.int32)
     step = ROPE.bind(
@@ -475,3 +475,23 @@ def test_an_error_writes_nothing(qkv):
     with pytest.raises(ValueError, match="99"):
         ROPE.apply_qk_(q, k, 0, v=v, cache=cache)
     assert all(np.array_equal(a, b) for a, b in zip(qkv, given)) and (cache.k == CANARY).all()
+
+
+def test_places_as_lists(qkv):
+    """As slots are, starts are taken from a list, a tuple or a range."""
+    q, k, v = qkv
+    caches = []
+    for starts in (5, i32(5), [5], (5,), range(5, 6)):
+        cache = cache_of(page_table=i32(2, 0, 3, 1).reshape(1, 4), starts=starts)
+        for _ in range(2):
+            ROPE.apply_qk(q, k, 0, v=v, cache=cache)
+        caches.append(cache)
+    assert all(np.array_equal(caches[0].k, c.k) and np.array_equal(caches[0].v, c.v) for c in caches)
+    for starts, error, text in (
+        ([2**31], ValueError, r"starts\[0\] is 2147483648, and must be from -2\*\*31 to 2\*\*31 - 1"),
+        ([0.5], TypeError, "starts as a list must hold ints"),
+        ([1, 2], ValueError, "starts has 2 entries, and there are 1 sequences"),
+        ([-1], ValueError, "starts"),
+    ):
+        with pytest.raises(error, match=text):
+            ROPE.apply_qk(q, k, 0, v=v, cache=cache_of(starts=starts))

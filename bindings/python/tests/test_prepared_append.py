@@ -198,7 +198,7 @@ def test_what_does_not_fit_is_refused(rng):
         ({"cache": other("v", frozen(good.v))}, ValueError, "cache.v is read-only"),
         ({"cache": librope.KVCache(good.k, good.v, layout="hnd")}, ValueError,
          "cache has layout 'hnd', and the call was prepared for 'nhd'"),
-        ({"cache": other("v", good.k)}, ValueError, r"apply_qk: cache\.\w overlaps|apply_qk: .*overlap"),
+        ({"cache": other("v", good.k)}, ValueError, r"apply_qk_?: .*overlap"),
         ({"v": None}, ValueError, "v is None, and the call was prepared for one"),
         ({"v": v[:2]}, ValueError, r"v has shape \(2, 1, 8\)"),
         ({"v": good.v[0, :3]}, ValueError, "overlap"),

@@ -196,7 +196,7 @@ def test_what_does_not_fit_is_refused(rng):
         (with_q(weight=weight[::-1]), ValueError, r"norms.q.weight has strides \(-32, 1\)"),
         (with_q(bias=bias.astype(BF16)), TypeError,
          "norms.q.bias has dtype bfloat16, and the call was prepared for float32"),
-        (with_q(weight=odd(weight)), ValueError, "apply_qk: norms.q.weight must be aligned to its element"),
+        (with_q(weight=odd(weight)), ValueError, "apply_qk_?: norms.q.weight must be aligned to its element"),
         (with_q(weight=weight.tolist()), TypeError, "norms.q.weight"),
     ]  # fmt: skip
     for norms, error, words in wrong:

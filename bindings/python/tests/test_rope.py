@@ -396,6 +396,13 @@ def test_messages_have_pythons_words():
     q = np.zeros((3, 2, 8), np.float32)
     with pytest.raises(ValueError, match="^apply_qk: cu_seqlens"):
         rope.apply(q, 0, cu_seqlens=np.array([0, 4], np.int32))
+    with pytest.raises(ValueError, match="^apply_qk_: cu_seqlens"):
+        rope.apply_(q, 0, cu_seqlens=np.array([0, 4], np.int32))
+    cu = np.array([0, 3], np.int32)
+    step = rope.bind(q, None, 0, cu_seqlens=cu)
+    cu[1] = 4
+    with pytest.raises(ValueError, match="^Bound: cu_seqlens"):
+        step()
     with pytest.raises(ValueError, match="^Pool: threads"):
         librope.Pool(-1)
     rope = librope.Rope(head_dim=8, theta=1e4, pairing="halves", layout="thd", rounding="eager")

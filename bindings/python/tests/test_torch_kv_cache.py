@@ -509,3 +509,19 @@ def test_moves_outside_of_the_graph():
     compiled = torch.compile(lambda k: torch.compiler.disable(move_in_place)(k + 1) * 2, backend="eager")
     k = torch.ones(1, 2, 1, 8)
     torch.testing.assert_close(compiled(k), move_in_place(k + 1) * 2)
+
+
+def test_starts_as_a_list_where_pytorch_sees_the_call():
+    """Under a dispatch mode a call goes through its operator, which takes tensors."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    q, k, v = (torch.randn(1, 3, 1, 8) for _ in range(3))
+    rope, found = MOVER.replace(layout="bshd"), []
+    for starts in (2, [2], torch.tensor([2], dtype=torch.int32)):
+        cache = librope.KVCache(torch.zeros(1, 8, 1, 8), torch.zeros(1, 8, 1, 8), layout="nhd", starts=starts)
+        with torch.no_grad(), FlopCounterMode(display=False):
+            rope.apply_qk(q, k, 4, v=v, cache=cache)
+        with torch.no_grad():
+            rope.apply_qk(q, k, 4, v=v, cache=cache)
+        found.append(cache)
+    assert found[0].v.any() and all(torch.equal(c.k, found[0].k) and torch.equal(c.v, found[0].v) for c in found)

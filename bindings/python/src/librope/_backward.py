@@ -12,7 +12,7 @@ from ._core import integer
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
 from ._norm import NAMES, Norms, checked_norms, norm_arrays
-from ._rules import Sizes, both_layouts
+from ._rules import Sizes, axes_of, both_layouts
 from ._template import describe
 from ._types import BindOptions, check_options
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _call_all = lib.call_all
+_WORDS = {"b": "batch rows", "t": "tokens", "s": "tokens", "h": "heads"}  # axes of a layout
 
 
 def parts_of(tokens: int, on_cuda: bool) -> int:
@@ -71,7 +72,7 @@ def run_backward(
     addresses = ffi.new("uintptr_t[]", ready.addresses)
     cross(
         _call_all, context, template.args, template.rows, template.fused, template.cache, norms, ffi.NULL,
-        ready.offset, stream, ready.runner, addresses,
+        ready.offset, stream, ready.runner, addresses, who="backward_qk",
     )  # fmt: skip
 
 
@@ -129,6 +130,9 @@ class Differentiator(Caller):
         call = Call(q_grad, k_grad, positions, v_grad, norms=norms, **{**options, "operation": "backward"})  # type: ignore[arg-type]
         q_out, k_out, v_out, _ = outputs(out, call)
         before = _read_x(x, norms)
+        for name, one, gradient, axes in zip("qk", x, (q_grad, k_grad), both_layouts(layout_of(self, call)), strict=False):
+            if one is not None and gradient is not None:
+                _check_like(name, one, gradient, axes)
         if q_out is None and q_grad is not None:
             q_out = _arrays.empty_like(q_grad if x[0] is None else x[0], "q")
         if k_out is None and k_grad is not None:
@@ -154,6 +158,23 @@ class Differentiator(Caller):
             if one is not None
         }
         return Gradients(q_out, k_out, made)
+
+
+def _check_like(name: str, x: Any, gradient: Any, layout: str) -> None:
+    """x has the axes of the gradient of its result, which may have its heads repeated."""
+    shapes = []
+    for array, of in ((x, f"x of {name}"), (gradient, f"{name}_grad")):
+        view = _arrays.read(array, of)
+        shapes.append(view[1](view[0], of)[0])
+    given, result = shapes
+    h = axes_of(layout)[2]
+    for i in range(len(layout) - 1):
+        if len(given) != len(layout) or len(result) != len(layout):
+            return  # which the call says
+        if given[i] != result[i] and (i != h or not given[i] or result[i] % given[i]):
+            rule = ", which must be as many or a multiple" if i == h else ""
+            words = _WORDS[layout[i]]
+            raise ValueError(f"x of {name} has {given[i]} {words}, and {name}_grad {result[i]}{rule} (see layout=)")
 
 
 def _read_x(x: Any, norms: Norms) -> tuple[View | None, ...]:

@@ -78,7 +78,7 @@ class Bound:
             if status:
                 at[0] = old
         if status:
-            raise error(status)
+            raise error(status, "Bound")
 
     def __reduce__(self) -> Any:
         raise TypeError("a librope.Bound cannot be pickled: it is addresses of this process")

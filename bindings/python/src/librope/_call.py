@@ -319,17 +319,19 @@ class Caller(Mover):
             return Ready(template, views, addresses, device, offset, positions, runner)
         context = self._cpu if device < 0 else self._context(device)
         stream = 0 if device < 0 else _arrays.current_stream(q if q is not None else k)
+        in_place = (k_out is None and not call.stores_k) if q is None else q_out is None
+        who = "apply_qk_" if in_place else "apply_qk"
         if rotates:
             where = (context, template.args, template.rows, offset, stream, runner)
-            cross(_call_addresses, *where, *addresses)
+            cross(_call_addresses, *where, *addresses, who=who)
         else:
             templates = (template.args, template.rows, template.fused, template.cache)
             if whole:
                 more = (template.norms or _NULL, template.scales or _NULL)
                 arrays = ffi.new("uintptr_t[]", addresses)
-                cross(_call_all, context, *templates, *more, offset, stream, runner, arrays)
+                cross(_call_all, context, *templates, *more, offset, stream, runner, arrays, who=who)
             else:
-                cross(_call_fused, context, *templates, offset, stream, runner, *addresses)
+                cross(_call_fused, context, *templates, offset, stream, runner, *addresses, who=who)
         return template
 
     def _sequences(self, call: Call, first: _arrays.View | None, cu_seqlens: _arrays.View | None) -> int:
@@ -446,8 +448,8 @@ def after(first: Callable[[], None] | None, then: Callable[[], None]) -> Callabl
     return both
 
 
-def cross(function: Callable[..., int], *arguments: Any) -> None:
-    """Calls a function of the library that rotates, where a profiler may see it."""
+def cross(function: Callable[..., int], *arguments: Any, who: str = "apply_qk") -> None:
+    """Calls a function of the library that rotates, where a profiler may see it. who: of whom an error speaks."""
     recording = None if recorder is None else recorder()
     if recording is None:
         status = function(*arguments)
@@ -455,7 +457,7 @@ def cross(function: Callable[..., int], *arguments: Any) -> None:
         with recording:
             status = function(*arguments)
     if status:
-        raise _core.error(status)
+        raise _core.error(status, who)
 
 
 _HOST = (type(None), _ndarray)

@@ -183,12 +183,12 @@ def integer(
     return found
 
 
-def ints(values: Sequence[Any], name: str) -> list[int]:
-    """The ints of a list."""
+def ints(values: Sequence[Any], name: str, kind: str = "int64_t") -> list[int]:
+    """The ints of a list. kind: the type of C that takes them."""
     for i, value in enumerate(values):
         if not hasattr(value, "__index__") or getattr(value, "shape", None):
             raise TypeError(f"{name} as a list must hold ints; nested ones need an array")
-        integer(value, f"{name}[{i}]")
+        integer(value, f"{name}[{i}]", kind)
     return [operator.index(v) for v in values]
 
 

@@ -57,7 +57,7 @@ class KVCache:
             of page page_table[s, n // page_size], n = starts[s] + i; a negative page: nowhere.
         page_starts: int32 [sequences + 1]: page_table is one list [entries], and row s of it begins at
             entry page_starts[s] and ends where the next begins.
-        starts: int32 [sequences], or an int for all: the tokens that each sequence has in the cache.
+        starts: int32 [sequences], or a list; or an int for all: the tokens that each sequence has in the cache.
             Without page_table, sequence s owns page s.
 
     Exactly one of slots, page_table with starts, and starts alone says where tokens go. Sequences are
@@ -204,6 +204,8 @@ def read_beside(
                 starts = array("i", [start]) * sequences
             else:
                 starts = _arrays.repeated(start, sequences, like[4], "int32", "starts")
+        elif isinstance(starts, (list, tuple, range)):
+            starts = array("i", _core.ints(starts, "starts", "int32_t"))
         slots = cache.slots
         if isinstance(slots, (list, tuple, range)):
             slots = array("q", _core.ints(slots, "slots"))

@@ -125,12 +125,12 @@ class PreparedCall:
         for calls in place prepare_qk is given out=(q, k).
         """
         if type(q) is type(k) is _ndarray and self._fits_compact(q, k):
-            if self._run_compact(q, k, q, k):
+            if self._run_compact(q, k, q, k, "apply_qk_"):
                 return
         torch, forms = self._torch, self._words
         if torch is not None and self._in_place and torch.fits(q, k, forms[0], forms[1]):
             torch.announce(q, k)
-            self._run_tensors(q, k, q, k)
+            self._run_tensors(q, k, q, k, who="apply_qk_")
             return
         library = refuse(q, k)
         views = [self._read(0, q, True), self._read(1, k, True)]
@@ -138,9 +138,9 @@ class PreparedCall:
             raise other_place(self._forms)
         if library == "torch":
             load("torch").before_write(q, k)
-        self._run([*views, *views])
+        self._run([*views, *views], "apply_qk_")
 
-    def _run_compact(self, q: Any, k: Any, q_out: Any, k_out: Any) -> bool:
+    def _run_compact(self, q: Any, k: Any, q_out: Any, k_out: Any, who: str = "apply_qk") -> bool:
         """False for outputs that are read-only: the way of all arrays says so."""
         try:
             c, d = _from_buffer(_BYTES, q_out, True), _from_buffer(_BYTES, k_out, True)
@@ -148,14 +148,16 @@ class PreparedCall:
             return False
         a = c if q is q_out else _from_buffer(_BYTES, q)
         b = d if k is k_out else _from_buffer(_BYTES, k)
-        _core.check(_buffers(self._call, a, b, c, d))
+        status = _buffers(self._call, a, b, c, d)
+        if status:
+            raise _core.error(status, who)
         return True
 
-    def _run_tensors(self, *tensors: Any) -> None:
+    def _run_tensors(self, *tensors: Any, who: str = "apply_qk") -> None:
         q, k, q_out, k_out = [0 if x is None else x.data_ptr() for x in tensors]
         status = _addresses(self._call, q, k, q_out, k_out)
         if status:
-            raise _core.error(status)
+            raise _core.error(status, who)
 
     def _fits_compact(self, q: Any, k: Any) -> bool:
         return (
@@ -171,9 +173,9 @@ class PreparedCall:
     def _empty(self, n: int, x: Any) -> Any:
         return new_output(x, _NAMES[n], self._new[n])
 
-    def _run(self, views: list[View | None]) -> None:
+    def _run(self, views: list[View | None], who: str = "apply_qk") -> None:
         nothing = self._nothing
-        cross(_addresses, self._call, *[0 if v is None or nothing else v[2] for v in views])
+        cross(_addresses, self._call, *[0 if v is None or nothing else v[2] for v in views], who=who)
 
     def __reduce__(self) -> Any:
         raise TypeError("a librope.PreparedCall cannot be pickled: prepare one in each process")

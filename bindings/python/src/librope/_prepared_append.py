@@ -198,7 +198,7 @@ class PreparedAppend:
             to, pages = (0, v.data_ptr(), 0), memory.addresses
         status = _append(self._call, q.data_ptr(), k.data_ptr(), q_out.data_ptr(), *to, *pages, norms)
         if status:
-            raise _core.error(status)
+            raise _core.error(status, _who(in_place))
         return q_out, k_out
 
     def _of_numpy(
@@ -237,7 +237,7 @@ class PreparedAppend:
         except (BufferError, ValueError):  # read-only, or with gaps
             return None
         if status:
-            raise _core.error(status)
+            raise _core.error(status, _who(in_place))
         return q_out, k_out
 
     def _run(self, call: Call, out: tuple[Any, Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
@@ -287,7 +287,8 @@ class PreparedAppend:
         if announce is not None:
             announce()
         nothing = self._nothing
-        cross(_all, self._call, ffi.new("uintptr_t[]", [0 if x is None or nothing else x[2] for x in views]))
+        addresses = ffi.new("uintptr_t[]", [0 if x is None or nothing else x[2] for x in views])
+        cross(_all, self._call, addresses, who=_who(in_place))
         if self._form >= 0 and cache is not None:
             note_memory(cache)
         return q_out, k_out
@@ -316,6 +317,11 @@ def _compact_form(q: Any, k: Any, v: Any) -> tuple[Any, ...]:
     if v is None:
         return q.shape, k.shape, q.dtype, k.dtype
     return q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype
+
+
+def _who(in_place: bool) -> str:
+    """Of whom an error speaks."""
+    return "apply_qk_" if in_place else "apply_qk"
 
 
 def _form_of(x: Any) -> Any:

@@ -475,7 +475,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
                 pass  # seen for the first time, not contiguous, or wrong: below
             else:
                 if status:
-                    raise _core.error(status)
+                    raise _core.error(status, "apply_qk_")
                 return
         call = Call(
             q, k, positions, v, checked(cache), checked_norms(norms), layout, operation, offsets,

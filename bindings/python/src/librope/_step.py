@@ -95,7 +95,7 @@ def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any
     except (KeyError, ValueError, TypeError, BufferError, OverflowError):
         return None
     if status:
-        raise _core.error(status)
+        raise _core.error(status, "apply_qk_" if in_place else "apply_qk")
     return q_out
 
 

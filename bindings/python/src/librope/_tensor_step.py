@@ -115,7 +115,7 @@ def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
         arrays = ffi.new("uintptr_t[]", [*addresses, 0, 0, *map(_address, norm_arrays(call.norms))])
         status = _call_all(rope._cpu, args, _NULL, fused, pages, norms, _NULL, offset, 0, _NULL, arrays)
     if status:
-        raise error(status)
+        raise error(status, "apply_qk_" if in_place else "apply_qk")
     return q_out
 
 

@@ -253,6 +253,8 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
         starts = cache.starts
         if type(starts) in (int, torch.SymInt):
             starts = torch.full((_sequences(rope, call),), starts, dtype=torch.int32, device=x.device)
+        elif isinstance(starts, (list, tuple, range)):
+            starts = torch.tensor(ints(starts, "starts", "int32_t"), dtype=torch.int32, device="meta" if x.is_meta else "cpu")
         places = (("slots", cache.slots), ("page_table", cache.page_table),
                   ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
         memory = (cache.k, cache.v, layout, *[None if y is None else _tensor_of(y, n, x) for n, y in places])
