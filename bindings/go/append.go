@@ -143,7 +143,7 @@ func storeIn[Q, K, V Element, CK, CV OutputElement](function string, state *cont
 	var pool *C.rope_pool
 	if step.Pool != nil {
 		if pool = step.Pool.enter(); pool == nil {
-			return ErrClosed
+			return closed(function, "Step.Pool")
 		}
 	}
 	numbers, pageStarts := (*C.uint8_t)(slots.numbers), (*C.int32_t)(unsafe.SliceData(slots.pageStarts))

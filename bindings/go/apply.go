@@ -115,7 +115,7 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 	var pool *C.rope_pool
 	if step.Pool != nil {
 		if pool = step.Pool.enter(); pool == nil {
-			return ErrClosed
+			return closed(function, "Step.Pool")
 		}
 	}
 	raw := C.ropego_apply_qk(state.ptr, &call, qData, kData, qOutData, kOutData,
@@ -204,7 +204,7 @@ func ApplyTHD[T Element](c *Context, positions []int64, q []T, qHeads int, k []T
 func (c *Context) forSlices(function string) (use[contextState], error) {
 	use, open := c.ref().enter()
 	if !open {
-		return use, ErrClosed
+		return use, closed(function, "the Context c")
 	}
 	if state := &use.body.value; state.cuda {
 		defer use.leave()

@@ -274,7 +274,7 @@ func Apply(c *Context, call Call, step Step) error {
 	var pool *C.rope_pool
 	if step.Pool != nil {
 		if pool = step.Pool.enter(); pool == nil {
-			return ErrClosed
+			return closed(function, "Step.Pool")
 		}
 	}
 	failed := a.apply(state, &raw, &fused, &step, slots, pool)

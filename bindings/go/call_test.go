@@ -1,6 +1,7 @@
 package rope
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -205,7 +206,7 @@ func TestAPreparedCallHasTheBitsOfOneCall(t *testing.T) {
 	if err := call.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := call.Apply(newEverything(1).layer()); err != ErrClosed {
+	if err := call.Apply(newEverything(1).layer()); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@ type Status int32
 // Error names the status.
 func (s Status) Error() string { return C.GoString(C.rope_status_string(C.rope_status(s))) }
 
-// Error is what functions of this package return, for errors.As; ErrClosed alone is another.
+// Error is what functions of this package return, for errors.As; what wraps ErrClosed alone is another.
 type Error struct {
 	Status  Status
 	Message string // names the function, the field, its value and the rule that it breaks
@@ -28,10 +28,22 @@ func (e *Error) Error() string { return e.Message + " (" + e.Status.Error() + ")
 // Unwrap makes errors.Is(err, rope.ErrParse) work.
 func (e *Error) Unwrap() error { return e.Status }
 
-// ErrClosed is returned by calls with a Context, Prepared, Model or Pool after Close, and with one that
-// was never made: nil (a context of which only the error was looked at, or not even that) and the zero
-// value.
+// ErrClosed is that of calls with a Context, Prepared, Model or Pool after Close, and with one that was never
+// made: nil (a context of which only the error was looked at, or not even that) and the zero value. What they
+// return wraps it, for errors.Is, and names the function and what is closed.
 var ErrClosed = errors.New("rope: a context, prepared call, model or pool that is closed, or was never made")
+
+// closedError wraps ErrClosed.
+type closedError struct{ function, what string }
+
+func (e *closedError) Error() string {
+	return "rope." + e.function + ": " + e.what + " is closed, or was never made"
+}
+
+func (e *closedError) Unwrap() error { return ErrClosed }
+
+// closed is the error of a handle, which is the argument or the receiver of this function.
+func closed(function, what string) error { return &closedError{function, what} }
 
 // check takes over what the shim allocated for an error of the Go function of this name.
 func check(function string, raw *C.ropego_error) error {

@@ -209,6 +209,66 @@ func TestCopiedHandles(t *testing.T) {
 	}
 }
 
+// The errors of closed handles name the function and what is closed.
+func TestClosedHandlesAreNamed(t *testing.T) {
+	var model *Model
+	var prepared *Prepared[float32, float32]
+	var appended *PreparedAppend[float32, float32, float32]
+	var call *PreparedCall
+	none, x := Tensor[float32]{}, []float32{1}
+	open := mustNew(t, plain(64))
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0)}
+	pooled := step
+	pooled.Pool = new(Pool)
+	slotted := pooled
+	slotted.Slots = MappedSlots([]int32{0})
+	memory := make([]float32, 64)
+	cache := KVCache[float32, float32]{K: NHD(memory, 1), Pages: 1, PageSize: 1}
+	moved := slotted
+	moved.Operation = OperationShift
+	moved.Positions = Same(1)
+	_, info := (*Context)(nil).Info(0)
+	_, invFreq := (*Context)(nil).InvFreq(0)
+	_, config := model.Config(0)
+	_, layer := model.LayerType(0)
+	_, contexts := model.Contexts(1)
+	_, digest := model.Digest(0, DigestRotation)
+	_, notes := model.Notes()
+	_, ids := model.LatentIDs(0, Latents{})
+	_, prepare := Prepare(open, BSHD[float32](nil, 1), none, pooled)
+	_, prepareCall := PrepareCall(open, Call{Q: BSHD[float32](nil, 1).Any()}, pooled)
+	for want, err := range map[string]error{
+		"ApplyQK: the Context c":                    ApplyQK(nil, none, none, step),
+		"ApplyTHD: the Context c":                   ApplyTHD(nil, []int64{1}, x, 1, nil, 0),
+		"FillCosSin: the Context c":                 FillCosSin(nil, step, Packed(x)),
+		"Append: the Context c":                     Append(nil, none, none, none, cache, slotted),
+		"MoveSlots: the Context c":                  MoveSlots(nil, cache, moved),
+		"Info: the Context c":                       info,
+		"InvFreq: the Context c":                    invFreq,
+		"Config: the Model m":                       config,
+		"LayerType: the Model m":                    layer,
+		"Contexts: the Model m":                     contexts,
+		"Digest: the Model m":                       digest,
+		"Notes: the Model m":                        notes,
+		"LatentIDs: the Model m":                    ids,
+		"Prepared.Apply: the prepared call p":       prepared.Apply(x, x),
+		"PreparedAppend.Apply: the prepared call p": appended.Apply(x, x, x, x, x),
+		"PreparedCall.Apply: the prepared call p":   call.Apply(Layer{}),
+		"ApplyQK: Step.Pool":                        ApplyQK(open, BSHD(memory, 1), none, pooled),
+		"Append: Step.Pool":                         Append(open, none, BSHD(make([]float32, 64), 1), none, cache, slotted),
+		"MoveSlots: Step.Pool":                      MoveSlots(open, cache, moved),
+		"Apply: Step.Pool":                          Apply(open, Call{Q: BSHD(memory, 1).Any()}, pooled),
+		"Prepare: Step.Pool":                        prepare,
+		"PrepareCall: Step.Pool":                    prepareCall,
+	} {
+		var of *Error
+		if !errors.Is(err, ErrClosed) || errors.As(err, &of) ||
+			err.Error() != "rope."+want+" is closed, or was never made" {
+			t.Errorf("%v, want that %s is closed", err, want)
+		}
+	}
+}
+
 // Handles that no constructor made are closed ones.
 func TestZeroHandles(t *testing.T) {
 	var c Context

@@ -37,15 +37,15 @@ func (m *Model) LatentIDs(kind int, latents Latents) ([]float32, error) {
 	if numbers.err != nil {
 		return nil, numbers.err
 	}
-	config, err := m.Config(kind)
+	use, open := m.ref().enter()
+	if !open {
+		return nil, closed(function, "the Model m")
+	}
+	defer use.leave()
+	config, err := use.body.value.config(kind)
 	if err != nil {
 		return nil, err
 	}
-	use, open := m.ref().enter()
-	if !open {
-		return nil, ErrClosed
-	}
-	defer use.leave()
 	flat := make([]C.int32_t, 0, 3*len(latents.Grids)+1) // never empty: C gets an address
 	for _, g := range latents.Grids {
 		flat = append(flat, C.int32_t(g.T), C.int32_t(g.H), C.int32_t(g.W))

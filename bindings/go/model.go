@@ -106,7 +106,7 @@ func destroyModel(ptr uintptr) {
 	C.rope_model_destroy(*(**C.rope_model)(unsafe.Pointer(&ptr)))
 }
 
-// Close gives the model up: later calls return ErrClosed. Configs and contexts made from it live on.
+// Close gives the model up: later calls return an ErrClosed. Configs and contexts made from it live on.
 // Its memory is freed now, or by the last of the calls that are under way. Closing twice is allowed, and
 // so is closing nil.
 func (m *Model) Close() error {
@@ -137,7 +137,7 @@ func (m *Model) LayerTypes() []string {
 func (m *Model) Notes() ([]string, error) {
 	use, open := m.ref().enter()
 	if !open {
-		return nil, ErrClosed
+		return nil, closed("Notes", "the Model m")
 	}
 	defer use.leave()
 	var notes []string
@@ -155,7 +155,7 @@ func (m *Model) Notes() ([]string, error) {
 func (m *Model) LayerType(layer int) (int, error) {
 	use, open := m.ref().enter()
 	if !open {
-		return 0, ErrClosed
+		return 0, closed("LayerType", "the Model m")
 	}
 	defer use.leave()
 	numbers := narrow{function: "LayerType"}
@@ -174,7 +174,7 @@ func (m *Model) LayerType(layer int) (int, error) {
 func (m *Model) Digest(layerType int, same Digest) (string, error) {
 	use, open := m.ref().enter()
 	if !open {
-		return "", ErrClosed
+		return "", closed("Digest", "the Model m")
 	}
 	defer use.leave()
 	numbers := narrow{function: "Digest"}
@@ -196,7 +196,7 @@ func (m *Model) Digest(layerType int, same Digest) (string, error) {
 func (m *Model) Config(layerType int) (Config, error) {
 	use, open := m.ref().enter()
 	if !open {
-		return Config{}, ErrClosed
+		return Config{}, closed("Config", "the Model m")
 	}
 	defer use.leave()
 	return use.body.value.config(layerType)
@@ -237,7 +237,7 @@ func (s *modelState) config(layerType int) (Config, error) {
 func (m *Model) Contexts(seqLen int64) ([]*Context, error) {
 	use, open := m.ref().enter()
 	if !open {
-		return nil, ErrClosed
+		return nil, closed("Contexts", "the Model m")
 	}
 	defer use.leave()
 	state := &use.body.value

@@ -96,7 +96,7 @@ func move[SK, SV, K, V OutputElement](function string, c *Context, names *memory
 	var pool *C.rope_pool
 	if step.Pool != nil {
 		if pool = step.Pool.enter(); pool == nil {
-			return ErrClosed
+			return closed(function, "Step.Pool")
 		}
 	}
 	to := step.Slots
@@ -144,7 +144,7 @@ func rerotate[Q, K Element](function string, state *contextState, q *Tensor[Q], 
 	var pool *C.rope_pool
 	if step.Pool != nil {
 		if pool = step.Pool.enter(); pool == nil {
-			return ErrClosed
+			return closed(function, "Step.Pool")
 		}
 	}
 	raw := C.ropego_move(state.ptr, &call, qData, kData, qOutData, kOutData, nil, nil, nil, nil, nil, nil, nil,

@@ -46,7 +46,7 @@ func destroyPool(ptr uintptr) {
 }
 
 // Close waits for the calls that use the pool, then ends its threads. Later calls with the pool return
-// ErrClosed. Closing twice is allowed, and so is closing nil. A pool that is forgotten is closed by the
+// an ErrClosed. Closing twice is allowed, and so is closing nil. A pool that is forgotten is closed by the
 // garbage collector.
 func (p *Pool) Close() error {
 	if p == nil || p.state == nil {

@@ -62,7 +62,7 @@ type shape[T Element] struct {
 //	}
 //
 // Either may be the zero value. What the step points to is read now and may change afterwards; only its
-// pool is kept, and calls return ErrClosed once that is closed. The context may be closed before the
+// pool is kept, and calls return an ErrClosed once that is closed. The context may be closed before the
 // prepared call, which keeps its memory until it is closed itself.
 //
 // A prepared call takes 8 to 32 bytes of C memory per token and pair, pairs counted in sixteens, and more for
@@ -142,7 +142,7 @@ func (s *preparedState[Q, K]) create(function string, c *Context, q *Tensor[Q], 
 	var pool *C.rope_pool
 	if step.Pool != nil {
 		if pool = step.Pool.enter(); pool == nil {
-			return ErrClosed
+			return closed(function, "Step.Pool")
 		}
 		defer step.Pool.leave()
 	}
@@ -196,7 +196,7 @@ func (s *shape[T]) words(name string, sizes *Step) string {
 
 func (s *preparedState[Q, K]) destroy() { s.memory.free() }
 
-// Close gives the prepared call up: later calls return ErrClosed. Its memory is freed now, or by the last
+// Close gives the prepared call up: later calls return an ErrClosed. Its memory is freed now, or by the last
 // of the calls that are under way, which finish. Closing twice is allowed, and so is closing nil.
 func (p *Prepared[Q, K]) Close() error {
 	p.ref().close()
@@ -226,7 +226,7 @@ func (p *Prepared[Q, K]) ApplyTo(qOut []Q, kOut []K, q []Q, k []K) error {
 func (p *Prepared[Q, K]) apply(function string, qOut []Q, kOut []K, q []Q, k []K) error {
 	use, open := p.ref().enter()
 	if !open {
-		return ErrClosed
+		return closed(function, "the prepared call p")
 	}
 	defer use.leave()
 	state := &use.body.value
@@ -251,7 +251,7 @@ func (p *Prepared[Q, K]) apply(function string, qOut []Q, kOut []K, q []Q, k []K
 	}
 	if state.pool != nil {
 		if state.pool.enter() == nil {
-			return ErrClosed
+			return closed(function, "the Step.Pool of the prepared call")
 		}
 		defer state.pool.leave()
 	}

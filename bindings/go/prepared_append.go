@@ -157,7 +157,7 @@ func (p *PreparedAppend[Q, K, V]) apply(function string, qOut []Q, kOut []K, vOu
 	keys []K, values []V) error {
 	use, open := p.ref().enter()
 	if !open {
-		return ErrClosed
+		return closed(function, "the prepared call p")
 	}
 	defer use.leave()
 	state := &use.body.value
@@ -198,7 +198,7 @@ func (p *PreparedAppend[Q, K, V]) apply(function string, qOut []Q, kOut []K, vOu
 	}
 	if state.pool != nil {
 		if state.pool.enter() == nil {
-			return ErrClosed
+			return closed(function, "the Step.Pool of the prepared call")
 		}
 		defer state.pool.leave()
 	}

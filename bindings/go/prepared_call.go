@@ -145,7 +145,7 @@ func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) 
 	var pool *C.rope_pool
 	if step.Pool != nil {
 		if pool = step.Pool.enter(); pool == nil {
-			return nil, ErrClosed
+			return nil, closed(function, "Step.Pool")
 		}
 		defer step.Pool.leave()
 	}
@@ -283,7 +283,7 @@ func (p *PreparedCall) Apply(layer Layer) error {
 	const function = "PreparedCall.Apply"
 	use, open := p.ref().enter()
 	if !open {
-		return ErrClosed
+		return closed(function, "the prepared call p")
 	}
 	defer use.leave()
 	state := &use.body.value
@@ -301,7 +301,7 @@ func (p *PreparedCall) Apply(layer Layer) error {
 	}
 	if state.pool != nil {
 		if state.pool.enter() == nil {
-			return ErrClosed
+			return closed(function, "the Step.Pool of the prepared call")
 		}
 		defer state.pool.leave()
 	}

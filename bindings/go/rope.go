@@ -149,7 +149,7 @@ func destroyContext(ptr uintptr) {
 	C.rope_context_destroy(*(**C.rope_context)(unsafe.Pointer(&ptr)))
 }
 
-// Close gives the context up: later calls return ErrClosed. Its memory is freed now, or by the last of
+// Close gives the context up: later calls return an ErrClosed. Its memory is freed now, or by the last of
 // the calls that are under way, which finish. Closing twice is allowed, and so is closing nil.
 func (c *Context) Close() error {
 	c.ref().close()
@@ -168,7 +168,7 @@ func (c *Context) ref() *handle[contextState] {
 func (c *Context) Info(freqSet int) (Info, error) {
 	use, open := c.ref().enter()
 	if !open {
-		return Info{}, ErrClosed
+		return Info{}, closed("Info", "the Context c")
 	}
 	defer use.leave()
 	return use.body.value.infoOf(freqSet)
@@ -224,7 +224,7 @@ func (c *Context) ValidFrom() int64 {
 func (c *Context) InvFreq(freqSet int) ([]float64, error) {
 	use, open := c.ref().enter()
 	if !open {
-		return nil, ErrClosed
+		return nil, closed("InvFreq", "the Context c")
 	}
 	defer use.leave()
 	state := &use.body.value
