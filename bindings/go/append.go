@@ -180,7 +180,7 @@ func checkStores[K Element, CK, CV OutputElement](function string, k, kOut *Tens
 		return invalid(function, "Step.Slots is required: MappedSlots, PagedSlots or another of its kind")
 	}
 	if step.Source != nil || step.From != nil {
-		return invalid(function, "Step.Source and Step.From must be nil: MoveSlots moves what a cache holds")
+		return step.noMove(function)
 	}
 	hasK, hasKOut := given(k, kOut)
 	if hasK && !hasKOut && cache.K.zero() {

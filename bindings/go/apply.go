@@ -12,6 +12,7 @@ import "C"
 
 import (
 	"math"
+	"strings"
 	"unsafe"
 
 	"github.com/librope/librope/bindings/go/internal/extent"
@@ -136,6 +137,15 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 func (step *Step) noBatch(function string) error {
 	return invalid(function, "Step.Batch (0) is required: 1 for packed sequences and for one sequence, 0 only "+
 		"with empty tensors")
+}
+
+// noMove is the error of what moves alone have. As the library says, they cannot be prepared.
+func (step *Step) noMove(function string) error {
+	const text = "Step.Source and Step.From must be nil: MoveSlots moves what a cache holds"
+	if step.Source != nil && strings.HasPrefix(function, "Prepare") {
+		return unsupported(function, text)
+	}
+	return invalid(function, text)
 }
 
 // noSlots is the error of a call that would not look at them.

@@ -176,7 +176,7 @@ func (p *part) checkRules(function string) error {
 func (call *Call) checkStep(function string, step *Step) error {
 	switch {
 	case step.Source != nil || step.From != nil || step.Operation == OperationRerotate:
-		return invalid(function, "Step.Source and Step.From must be nil: MoveSlots moves what a cache holds")
+		return step.noMove(function)
 	case (step.Slots != nil) != (call.Cache != nil):
 		return invalid(function, "Step.Slots and Call.Cache go together: where k and v are stored, and in what")
 	case call.Cache != nil && (call.Cache.PageSize < 0 || call.Cache.PageSize > math.MaxInt32):

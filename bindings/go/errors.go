@@ -65,6 +65,11 @@ func invalid(function, format string, args ...any) error {
 	return &Error{ErrInvalidArgument, "rope." + function + ": " + fmt.Sprintf(format, args...)}
 }
 
+// unsupported is what the library does not offer, caught here.
+func unsupported(function, format string, args ...any) error {
+	return &Error{ErrUnsupported, "rope." + function + ": " + fmt.Sprintf(format, args...)}
+}
+
 func outOfMemory(function, format string, args ...any) error {
 	return &Error{ErrOutOfMemory, "rope." + function + ": " + fmt.Sprintf(format, args...)}
 }

@@ -166,7 +166,7 @@ func rerotate[Q, K Element](function string, state *contextState, q *Tensor[Q], 
 // checkFrom fills the positions before a move, and is a step that has them as its own.
 func (step *Step) checkFrom(function string, call *C.ropego_move_call, c *contextState) (before Step, err error) {
 	if step.Norms != nil {
-		return before, invalid(function, "Step.Norms must be nil: keys that move are not normed")
+		return before, unsupported(function, "Step.Norms must be nil: keys that move are not normed")
 	}
 	if (step.From != nil) != (step.Operation == OperationRerotate) {
 		return before, invalid(function, "Step.From is required with OperationRerotate, and nil with any other")

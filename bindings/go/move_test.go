@@ -161,6 +161,11 @@ func TestMovesThatDoNotFitAreRefused(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
+	// As the library says.
+	err = move(func(s *Step) { s.Norms = &Norms{K: &Norm{Kind: NormKindRMSPlain, Eps: 1}} })
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "rope.MoveSlots: Step.Norms must be nil: keys that move") {
+		t.Error(err)
+	}
 }
 
 func TestKeysThatWereStoredAsTheyCameTurnByForward(t *testing.T) {

@@ -81,9 +81,12 @@ func PrepareTo[Q, K Element](c *Context, qOut Tensor[Q], kOut Tensor[K], q Tenso
 
 func prepare[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K], qOut *Tensor[Q],
 	kOut *Tensor[K], step *Step) (p *Prepared[Q, K], err error) {
-	if step.Slots != nil || step.Source != nil || step.From != nil {
-		return nil, invalid(function, "Step.Slots must be nil, and so must Step.Source and Step.From: PrepareAppend "+
-			"stores k and v, and moves are not prepared")
+	if step.Source != nil {
+		return nil, step.noMove(function)
+	}
+	if step.Slots != nil || step.From != nil {
+		return nil, invalid(function, "Step.Slots must be nil, and so must Step.From: PrepareAppend stores k and v, and "+
+			"moves are not prepared")
 	}
 	b := new(body[preparedState[Q, K]])
 	var call C.ropego_append_call

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -257,6 +258,14 @@ func TestPreparedAppendRefusesOtherSlices(t *testing.T) {
 	}
 }
 
+// moved is a refusal to prepare a move.
+func moved(t *testing.T, err error, function string) {
+	t.Helper()
+	if !errors.Is(err, ErrUnsupported) || !strings.HasPrefix(err.Error(), function+"Step.Source and Step.From must be nil") {
+		t.Errorf("%v, want that %smoves are not prepared", err, function)
+	}
+}
+
 // What Append refuses, PrepareAppend does, and shapes that no slice has.
 func TestPrepareAppendRefusesCalls(t *testing.T) {
 	c := mustNew(t, plain(32))
@@ -275,7 +284,6 @@ func TestPrepareAppendRefusesCalls(t *testing.T) {
 		}
 	}
 	try("rope.PrepareAppend: Step.Slots is required", func(_ *cache, s *Step) { s.Slots = nil })
-	try("Step.Source and Step.From must be nil", func(_ *cache, s *Step) { s.Source = s.Slots })
 	try("slots[1] (12)", func(_ *cache, s *Step) { s.Slots = MappedSlots([]int32{0, 12}) })
 	try("page table[1] (3)", func(_ *cache, s *Step) { s.Slots = PagedSlots([]int32{0, 3}, 1, []int32{0, 0}) })
 	try("1 starts", func(_ *cache, s *Step) { s.Slots = LinearSlots([]int32{0}) })
@@ -300,10 +308,20 @@ func TestPrepareAppendRefusesCalls(t *testing.T) {
 	if _, err := PrepareAppend(c, head, head, head, good, backward); !errors.Is(err, ErrUnsupported) {
 		t.Error(err)
 	}
+	slots := step.Slots
 	step.Slots = nil
 	step.From = &step.Positions
 	_, err = Prepare(c, head, head, step)
-	refused(t, err, "Step.Source and Step.From")
+	refused(t, err, "Step.Slots must be nil, and so must Step.From")
+	// As the library says.
+	step.From, step.Source, step.Slots = nil, slots, slots
+	_, err = Prepare(c, head, head, step)
+	moved(t, err, "rope.Prepare: ")
+	_, err = PrepareAppend(c, head, head, head, good, step)
+	moved(t, err, "rope.PrepareAppend: ")
+	call := Call{K: head.Any(), Cache: &Cache{K: good.K.Any(), Pages: good.Pages, PageSize: good.PageSize}}
+	_, err = PrepareCall(c, call, step)
+	moved(t, err, "rope.PrepareCall: ")
 }
 
 func TestPreparedAppendClosed(t *testing.T) {
