@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"math"
+	"strings"
 	"unsafe"
 )
 
@@ -266,12 +267,27 @@ func (cache *KVCache[K, V]) fill(function string, raw *C.ropego_cache) error {
 // size are pages and slots in the places of batch rows and tokens.
 func (cache *KVCache[K, V]) size() Step { return Step{Batch: cache.Pages, Tokens: cache.PageSize} }
 
+// checkPages refuses a cache, of whose memory this is the name, without pages or slots: one that was forgotten.
+func checkPages(function, name string, size *Step) error {
+	cache, _, _ := strings.Cut(name, ".")
+	if size.Batch <= 0 {
+		return invalid(function, "%s.Pages (%d) is required, and must be positive", cache, size.Batch)
+	}
+	if size.Tokens <= 0 {
+		return invalid(function, "%s.PageSize (%d) is required, and must be from 1 to 1073741824", cache, size.Tokens)
+	}
+	return nil
+}
+
 func pagesOf[T OutputElement](function, name string, t *Tensor[T], raw *C.ropego_tensor, dim int, size Step) (
 	*C.uint8_t, error) {
 	n, good := t.elements(dim, &size)
 	// A slice has more bytes than channels.
 	if dtype := dtypeOf[T](); !good || !t.Layout.holds(n, len(t.Data)*dtype.channels()) {
-		return nil, t.Layout.misfit(function, t.words(name, dim, &size, true), len(t.Data), dtype)
+		if err := checkPages(function, name, &size); err != nil {
+			return nil, err
+		}
+		return nil, t.Layout.misfit(function, t.words(name, dim, &size, true), n, good, len(t.Data), dtype)
 	}
 	t.fill(raw, dim)
 	return (*C.uint8_t)(addressOf(t.Data)), nil

@@ -105,7 +105,12 @@ func (t *AnyTensor) check(function, name string, raw *C.ropego_tensor, dim int, 
 	error) {
 	n, good := t.form.elements(dim, sizes)
 	if !good || !t.form.Layout.holds(n, t.len*t.dtype.channels()) {
-		return nil, t.form.Layout.misfit(function, t.form.words(name, dim, sizes, pages), t.len, t.dtype)
+		if pages {
+			if err := checkPages(function, name, sizes); err != nil {
+				return nil, err
+			}
+		}
+		return nil, t.form.Layout.misfit(function, t.form.words(name, dim, sizes, pages), n, good, t.len, t.dtype)
 	}
 	t.form.fill(raw, dim)
 	raw.dtype = C.int32_t(t.dtype)

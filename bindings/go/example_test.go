@@ -53,7 +53,7 @@ func ExamplePrepare() {
 	// Output:
 	// [1.0000 0.0000 0.5403 0.8415]
 	// [1.0000 0.0000 -0.3012 1.3818]
-	// rope.Prepared.Apply: q with batch 1, tokens 2, heads 1, channels 2 and LayoutBSHD does not fit its slice of 2 elements, which it must fill (invalid argument)
+	// rope.Prepared.Apply: q with batch 1, tokens 2, heads 1, channels 2 and LayoutBSHD does not fit its slice of 2 elements, which it must fill: it needs 4 (invalid argument)
 }
 
 // The append of all layers of a step to caches in 8 bits: keys in e4m3, by a scale of each layer, and values in

@@ -19,6 +19,9 @@ func inGo(function, message string) string {
 		message = address.ReplaceAllString(message, "")
 		message = strings.ReplaceAll(message, "_norm->x[0]", "_norm->x") // a pointer
 		message = path.ReplaceAllStringFunc(message, goPath)
+		if strings.Contains(message, "Scale.") {
+			message = ofScale.Replace(message)
+		}
 		if function == "MoveSlots" { // whose source is its cache
 			message = strings.ReplaceAll(message, "source.", "KVCache.")
 		}
@@ -35,6 +38,10 @@ var namesKeys = map[string]bool{"FromJSON": true, "FromGGUF": true,
 
 // namesCache are the functions of a [Call], whose cache is a [Cache].
 var namesCache = map[string]bool{"Apply": true, "PrepareCall": true, "PreparedCall.Apply": true}
+
+// ofScale are fields of a [Scale] that C's messages name behind another one of it, where they look like prose.
+var ofScale = strings.NewReplacer(" and data (nil)", " and Data (nil)", "written to data", "written to Data or E8M0",
+	"with value", "with Value", "given the data", "given the Data")
 
 var ofCache = strings.NewReplacer("KVCache.KScale", "Cache.K.Scale", "KVCache.VScale", "Cache.V.Scale",
 	"KVCache.", "Cache.")
@@ -61,7 +68,7 @@ var structs = map[string]bool{"args": true, "config": true, "data": true, "out":
 
 // goNames are the names that are not C's in camel case.
 var goNames = map[string]string{
-	"rope_apply_qk": "ApplyQK",
+	"rope_apply_qk": "ApplyQK", "rope_prepared_apply": "Apply",
 
 	"q": "q", "k": "k", "q_out": "qOut", "k_out": "kOut", "q_heads": "qHeads", "k_heads": "kHeads",
 	"configs": "cfgs", "freq_set": "freqSet", "t_interval": "TInterval", "struct_size": "struct_size",

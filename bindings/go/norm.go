@@ -74,16 +74,16 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 			continue
 		}
 		if !extent.Fills(w.array.len, 1, rows, channels) {
-			return normData{}, invalid(function, "Norms.%s.%s has %d elements, and must have %d rows of %d channels", name,
-				w.name, w.array.len, rows, channels)
+			return normData{}, invalid(function, "Norms.%s.%s has %s, and must have %s", name, w.name,
+				count(w.array.len, "element", "elements"), weightsOf(rows, channels))
 		}
 	}
 	if err := n.checkTypes(function, name); err != nil {
 		return normData{}, err
 	}
 	if n.Rstd != nil && !extent.Fills(len(n.Rstd), step.Batch, step.Tokens, 1) {
-		return normData{}, invalid(function, "Norms.%s.Rstd has %d elements, and must have one for each of %d * %d "+
-			"tokens", name, len(n.Rstd), step.Batch, step.Tokens)
+		return normData{}, invalid(function, "Norms.%s.Rstd has %s, and must have one for each of %d * %d tokens", name,
+			count(len(n.Rstd), "element", "elements"), step.Batch, step.Tokens)
 	}
 	data = normData{weight: (*C.uint8_t)(n.Weight.data), bias: (*C.uint8_t)(n.Bias.data),
 		rstd: (*C.float)(unsafe.SliceData(n.Rstd))}
@@ -101,8 +101,8 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 		}
 		// Without parts the library says that they are required.
 		if n.GradParts != 0 && !extent.Fills(len(g.array), n.GradParts, rows, channels) {
-			return normData{}, invalid(function, "Norms.%s.%s has %d elements, and must have %d parts of %d rows of %d "+
-				"channels", name, g.name, len(g.array), n.GradParts, rows, channels)
+			return normData{}, invalid(function, "Norms.%s.%s has %s, and must have %s of %s", name, g.name,
+				count(len(g.array), "element", "elements"), count(n.GradParts, "part", "parts"), weightsOf(rows, channels))
 		}
 		*g.data = (*C.float)(unsafe.SliceData(g.array))
 	}
@@ -116,6 +116,11 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 		}
 	}
 	return data, err
+}
+
+// weightsOf are those of a norm in words.
+func weightsOf(rows, channels int) string {
+	return count(rows, "row", "rows") + " of " + count(channels, "channel", "channels")
 }
 
 // checkTypes is for arrays, and for empty ones that describe those of layers.

@@ -194,7 +194,7 @@ func TestNormsThatDoNotFitAreRefused(t *testing.T) {
 		norms *Norms
 		want  string
 	}{
-		{rms(func(n *Norm) { n.Weight = ArrayOf(weight) }), "Norms.Q.Weight has 128 elements, and must have 1 rows of 64"},
+		{rms(func(n *Norm) { n.Weight = ArrayOf(weight) }), "Norms.Q.Weight has 128 elements, and must have 1 row of 64 channels"},
 		{rms(func(n *Norm) { n.PerHead = true }), "Norms.Q.Weight has 64 elements, and must have 2 rows of 64"},
 		{rms(func(n *Norm) { n.Span = NormSpanAllHeads }), "Norms.Q.Weight has 64 elements, and must have 2 rows of 64"},
 		{rms(func(n *Norm) { n.Span, n.Rstd = NormSpanGiven, weight[:3] }), "Norms.Q.Weight has 64 elements, and must have 2 rows"},

@@ -274,7 +274,7 @@ func (s *shape[T]) address(function, name string, slice []T, sizes *Step) (*C.ui
 			return nil, invalid(function, "%s (%d elements) must be nil: the prepared call has no %s", name,
 				len(slice), name)
 		}
-		return nil, s.tensor.Layout.misfit(function, s.words(name, sizes), len(slice), dtypeOf[T]())
+		return nil, s.tensor.Layout.misfit(function, s.words(name, sizes), s.elements, true, len(slice), dtypeOf[T]())
 	}
 	// An empty slice may have an address, which a tensor that is absent must not have.
 	if s.elements == 0 {

@@ -286,7 +286,7 @@ func TestPrepareAppendRefusesCalls(t *testing.T) {
 	try("rope.PrepareAppend: Step.Slots is required", func(_ *cache, s *Step) { s.Slots = nil })
 	try("slots[1] (12)", func(_ *cache, s *Step) { s.Slots = MappedSlots([]int32{0, 12}) })
 	try("page table[1] (3)", func(_ *cache, s *Step) { s.Slots = PagedSlots([]int32{0, 3}, 1, []int32{0, 0}) })
-	try("1 starts", func(_ *cache, s *Step) { s.Slots = LinearSlots([]int32{0}) })
+	try("1 start, and must", func(_ *cache, s *Step) { s.Slots = LinearSlots([]int32{0}) })
 	try("KVCache.K.Data (1 elements) must be nil: slices come with each Apply", func(c *cache, _ *Step) { c.K.Data = make([]float32, 1) })
 	try("KVCache.V.Data (1 elements) must be nil", func(c *cache, _ *Step) { c.V.Data = make([]float32, 1) })
 	try("KVCache.K with 9223372036854775807 pages of 4 slots, heads 2, channels 32 and LayoutNHD", func(c *cache, _ *Step) { c.Pages = math.MaxInt })

@@ -76,13 +76,16 @@ func checkScale(function, name string, s *Scale, raw *C.ropego_scale, heads, dim
 		shape := "batch, tokens"
 		if strings.Contains(name, "Cache") || strings.HasPrefix(name, "source.") {
 			shape = "pages, page_size"
+			if err := checkPages(function, name, &size); err != nil {
+				return nil, err
+			}
 		}
 		rule := ""
 		if s.Strides != nil {
 			rule = fmt.Sprintf(", by strides %+v", *s.Strides)
 		}
-		return nil, invalid(function, "%s.%s has %d scales, and must have [%s, heads, groups] = [%d, %d, %d, %d]%s", name,
-			field, length, shape, size.Batch, size.Tokens, heads, groups, rule)
+		return nil, invalid(function, "%s.%s has %s, and must have [%s, heads, groups] = [%d, %d, %d, %d]%s", name,
+			field, count(length, "scale", "scales"), shape, size.Batch, size.Tokens, heads, groups, rule)
 	}
 	s.setStrides(raw, heads, groups, size)
 	return (*C.uint8_t)(data), nil

@@ -131,7 +131,7 @@ func TestScalesThatDoNotFit(t *testing.T) {
 	step := Step{Batch: 1, Tokens: 1, Positions: Offset(3), Slots: MappedSlots([]int32{1})}
 	for words, scale := range map[string]*Scale{
 		"KVCache.KScale (nil) is required":                     nil,
-		"KVCache.KScale.Value (0) and data (nil): exactly one": {},
+		"KVCache.KScale.Value (0) and Data (nil): exactly one": {},
 		"KVCache.KScale.Value (-1) must be":                    {Value: -1},
 		"KVCache.KScale.Value (1) must be 0":                   {Value: 1, Data: make([]float32, 4)},
 		"KVCache.KScale.Data and E8M0: one of them":            {Data: make([]float32, 4), E8M0: make([]uint8, 4)},

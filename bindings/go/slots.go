@@ -81,8 +81,8 @@ func (s *Slots) check(function, name string, raw *C.ropego_cache, step *Step) er
 	if s.kind == C.ROPE_SLOTS_MAPPED {
 		// The library takes missing numbers for padding, and would lose the tokens.
 		if tokens, ok := extent.Product(step.Batch, step.Tokens); !ok || tokens > uint64(s.len) {
-			return invalid(function, "%s has %d slots, and must have one for each of %d * %d tokens; padding has -1", name,
-				s.len, step.Batch, step.Tokens)
+			return invalid(function, "%s has %s, and must have one for each of %d * %d tokens; padding has -1", name,
+				count(s.len, "slot", "slots"), step.Batch, step.Tokens)
 		}
 		raw.slots_length = C.int64_t(s.len)
 		return nil
@@ -94,8 +94,8 @@ func (s *Slots) check(function, name string, raw *C.ropego_cache, step *Step) er
 		}
 	}
 	if len(s.starts) != sequences {
-		return invalid(function, "%s has %d starts, and must have one for each of %d sequences", name, len(s.starts),
-			sequences)
+		return invalid(function, "%s has %s, and must have one for each of %s", name,
+			count(len(s.starts), "start", "starts"), count(sequences, "sequence", "sequences"))
 	}
 	return nil
 }

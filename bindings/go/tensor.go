@@ -141,7 +141,7 @@ func (t *Tensor[T]) check(function, name string, raw *C.ropego_tensor, c *contex
 func (t *Tensor[T]) checkWide(function, name string, raw *C.ropego_tensor, dim int, step *Step) (*C.uint8_t, error) {
 	n, good := t.elements(dim, step)
 	if !good || !t.Layout.holds(n, len(t.Data)) {
-		return nil, t.Layout.misfit(function, t.words(name, dim, step, false), len(t.Data), dtypeOf[T]())
+		return nil, t.Layout.misfit(function, t.words(name, dim, step, false), n, good, len(t.Data), dtypeOf[T]())
 	}
 	t.fill(raw, dim)
 	if step.Batch <= 0 {
@@ -201,16 +201,29 @@ func (l Layout) holds(channels uint64, length int) bool {
 	return channels == uint64(length)
 }
 
-// misfit is the error of a tensor, in words, whose slice has another length.
-func (l Layout) misfit(function, words string, length int, dtype DType) error {
-	unit, rule := "elements", ", which it must fill"
-	if n := dtype.channels(); n != 1 {
-		unit = fmt.Sprintf("blocks of %d channels", n)
+// misfit is the error of a tensor, in words, whose slice has another length than that of so many channels; not
+// good: there is no such slice.
+func (l Layout) misfit(function, words string, channels uint64, good bool, length int, dtype DType) error {
+	unit, rule, need := "elements", ", which it must fill", "more than there can be"
+	each := uint64(dtype.channels())
+	if each != 1 {
+		unit = fmt.Sprintf("blocks of %d channels", each)
+	}
+	if good {
+		need = fmt.Sprint((channels + each - 1) / each) // of a slice, or a few more
 	}
 	if l == LayoutStrided {
 		rule = ""
 	}
-	return invalid(function, "%s does not fit its slice of %d %s%s", words, length, unit, rule)
+	return invalid(function, "%s does not fit its slice of %d %s%s: it needs %s", words, length, unit, rule, need)
+}
+
+// count is a number of things in words.
+func count[N int | uint64](n N, one, more string) string {
+	if n == 1 {
+		more = one
+	}
+	return fmt.Sprintf("%d %s", n, more)
 }
 
 // words describe the tensor of this name in an error, or the pages and slots of a cache.
