@@ -373,3 +373,32 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 		t.Errorf("Append allocates %v times", n)
 	}
 }
+
+// A field that was forgotten is named by every call that has a cache.
+func TestForgottenPagesAreNamed(t *testing.T) {
+	c, x := mustNew(t, plain(32)), make([]float32, 4*32)
+	memory := NHD(x, 1)
+	good := KVCache[float32, float32]{K: memory, Pages: 2, PageSize: 2}
+	noPages, noSize := good, good
+	noPages.Pages, noSize.PageSize = 0, 0
+	scaled := KVCache[int8, int8]{K: NHD([]int8{}, 1), KScale: &Scale{Data: x[:4], Computed: true}, PageSize: 2}
+	k, none := BSHD(make([]float32, 32), 1), Tensor[float32]{}
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: MappedSlots([]int32{1})}
+	moved := step
+	moved.Operation, moved.Positions, moved.Slots = OperationShift, Same(1), MappedSlots([]int32{0})
+	call := func(pages, size int) error {
+		return Apply(c, Call{K: k.Any(), Cache: &Cache{K: memory.Any(), Pages: pages, PageSize: size}}, step)
+	}
+	for want, err := range map[string]error{
+		"rope.Append: KVCache.Pages (0) is required, and must be positive":   Append(c, none, k, none, noPages, step),
+		"rope.Append: KVCache.PageSize (0) is required, and must be from 1":  Append(c, none, k, none, noSize, step),
+		"rope.Append: KVCache.Pages (0) is required":                         Append(c, none, k, none, scaled, step),
+		"rope.MoveSlots: KVCache.Pages (0) is required":                      MoveSlots(c, noPages, moved),
+		"rope.MoveBetween: source.PageSize (0) is required":                  MoveBetween(c, noSize, good, moved),
+		"rope.MoveBetween: KVCache.PageSize (0) is required":                 MoveBetween(c, good, noSize, moved),
+		"rope.Apply: Cache.Pages (0) is required, and must be positive":      call(0, 2),
+		"rope.Apply: Cache.PageSize (0) is required, and must be from 1 to ": call(2, 0),
+	} {
+		refused(t, err, want)
+	}
+}
