@@ -72,7 +72,9 @@ impl Context {
     }
 
     /// [`append`](Context::append) of q, k and v inside one buffer, as a fused projection writes it: q
-    /// turns in place, k and v are only read. That q does not overlap them is proved by the library.
+    /// turns in place, k and v are only read. That q does not overlap them is proved by the library. Each is
+    /// a [`Part`], so all three are needed; without v, or with an output beside the buffer, `append` takes
+    /// strided views.
     ///
     /// ```
     /// use librope::{Config, KvCache, Pages, Pairing, Part, Positions, Slots, Step, Strides};

@@ -227,6 +227,29 @@ impl Context {
     /// # Ok::<(), librope::Error>(())
     /// ```
     ///
+    /// Of a packed QKV, q, k and v are lent as shared slices of one buffer, so q is only read and needs an
+    /// output elsewhere:
+    ///
+    /// ```
+    /// use librope::{Call, Config, Layer, Pairing, Positions, Step, Strides, View, ViewMut};
+    ///
+    /// let rope = Config::new(64, 10000.0, Pairing::Halves).build()?;
+    /// let (tokens, q_heads, heads) = (9, 6, 2);
+    /// let row = (q_heads + 2 * heads) * 64; // q, k, v of one token
+    /// let part = |heads| View::<f32>::strided(&[], heads, Strides { token: row, head: 64, batch: 0 });
+    /// let out = |heads| ViewMut::<f32>::bshd(&mut [], heads);
+    /// let call = Call::new()
+    ///     .with_q((part(q_heads), out(q_heads)))
+    ///     .with_k((part(heads), out(heads))); // or a cache, with k and v as parts alone
+    /// let call = rope.prepare_call(&Step::new(1, tokens, Positions::Offset(7)), call)?;
+    ///
+    /// let packed = vec![1.0f32; tokens * row];
+    /// let (mut q, mut k) = (vec![0.0f32; tokens * q_heads * 64], vec![0.0f32; tokens * heads * 64]);
+    /// let layer = Layer::new().with_q(&packed).with_q_out(&mut q);
+    /// call.apply(layer.with_k(&packed[q_heads * 64..]).with_k_out(&mut k))?;
+    /// # Ok::<(), librope::Error>(())
+    /// ```
+    ///
     /// Views, pages, scales and norms are described with empty slices, because each layer lends its own.
     /// One scale of each layer is an array of one, with strides of 0. The norms of Qwen3, for all layers
     /// of a step:
