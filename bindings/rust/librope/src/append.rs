@@ -6,7 +6,7 @@ use crate::cache::{KvCache, Stored};
 use crate::call::{Beside, has_place};
 use crate::context::Context;
 use crate::element::Element;
-use crate::error::Result;
+use crate::error::{Result, named};
 use crate::step::Step;
 use crate::tensor::{Operand, Pair, Part};
 
@@ -63,11 +63,13 @@ impl Context {
         v: impl Into<Stored<'v>>,
         cache: &mut KvCache<'_>,
     ) -> Result<()> {
-        let (q, k, v) = (q.into().pair, k.into().pair, v.into().pair);
-        let pairs = [&q, &k, &v, &Pair::default()];
-        self.with_stored(step, pairs, cache, |args| {
-            // SAFETY: views and cache hold slices that do not alias.
-            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        named("Context::append", || {
+            let (q, k, v) = (q.into().pair, k.into().pair, v.into().pair);
+            let pairs = [&q, &k, &v, &Pair::default()];
+            self.with_stored(step, pairs, cache, |args| {
+                // SAFETY: views and cache hold slices that do not alias.
+                unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+            })
         })
     }
 
@@ -116,15 +118,17 @@ impl Context {
         v: Part,
         cache: &mut KvCache<'_>,
     ) -> Result<()> {
-        let (pointer, len) = (data.as_mut_ptr(), data.len());
-        let part = |name, part: Part| {
-            Ok(Pair { input: Some(part.of(name, pointer, len)?), ..Pair::default() })
-        };
-        let pairs = [&part("q", q)?, &part("k", k)?, &part("v", v)?, &Pair::default()];
-        self.with_stored(step, pairs, cache, |args| {
-            // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of what
-            // it writes; the cache's slices are others.
-            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        named("Context::append_packed", || {
+            let (pointer, len) = (data.as_mut_ptr(), data.len());
+            let part = |name, part: Part| {
+                Ok(Pair { input: Some(part.of(name, pointer, len)?), ..Pair::default() })
+            };
+            let pairs = [&part("q", q)?, &part("k", k)?, &part("v", v)?, &Pair::default()];
+            self.with_stored(step, pairs, cache, |args| {
+                // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of what
+                // it writes; the cache's slices are others.
+                unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+            })
         })
     }
 

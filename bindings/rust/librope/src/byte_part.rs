@@ -6,7 +6,7 @@ use std::ptr;
 
 use crate::cache::{self, KvCache};
 use crate::element::OutputElement;
-use crate::error::{Result, invalid};
+use crate::error::{Result, invalid, named};
 use crate::scale::{RawScale, Scale};
 use crate::strides::Strides;
 use crate::tensor::{Layout, Raw};
@@ -124,10 +124,12 @@ impl<'a> KvCache<'a> {
         k: Option<BytePart<'a>>,
         v: Option<BytePart<'a>>,
     ) -> Result<Self> {
-        let mut cache = KvCache::new(pages, page_size);
-        let bytes = Bytes { data: bytes.as_mut_ptr(), len: bytes.len() };
-        cache.k = k.map(|part| part.place(cache::K, bytes)).transpose()?;
-        cache.v = v.map(|part| part.place(cache::V, bytes)).transpose()?;
-        Ok(cache)
+        named("KvCache::in_bytes", || {
+            let mut cache = KvCache::new(pages, page_size);
+            let bytes = Bytes { data: bytes.as_mut_ptr(), len: bytes.len() };
+            cache.k = k.map(|part| part.place(cache::K, bytes)).transpose()?;
+            cache.v = v.map(|part| part.place(cache::V, bytes)).transpose()?;
+            Ok(cache)
+        })
     }
 }

@@ -6,7 +6,7 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::context::{Context, length};
 use crate::element::{Element, OutputElement};
-use crate::error::{Result, invalid, narrow};
+use crate::error::{Result, invalid, named, narrow, unsupported};
 use crate::scale::{RawScale, Scale};
 use crate::size::product;
 use crate::slots::Slots;
@@ -128,9 +128,11 @@ impl<'a> KvCache<'a> {
         k: Part,
         v: Part,
     ) -> Result<Self> {
-        let (pointer, len) = (data.as_mut_ptr(), data.len());
-        let (k, v) = (k.of(K, pointer, len)?, v.of(V, pointer, len)?);
-        Ok(KvCache { k: Some((k, None)), v: Some((v, None)), ..KvCache::new(pages, page_size) })
+        named("KvCache::packed", || {
+            let (pointer, len) = (data.as_mut_ptr(), data.len());
+            let (k, v) = (k.of(K, pointer, len)?, v.of(V, pointer, len)?);
+            Ok(KvCache { k: Some((k, None)), v: Some((v, None)), ..KvCache::new(pages, page_size) })
+        })
     }
 
     /// Of memory that is described in any way.
@@ -267,8 +269,10 @@ impl Context {
     /// # Panics
     /// As [`apply`](Context::apply).
     pub fn move_slots(&self, step: &Step<'_>, cache: &mut KvCache<'_>) -> Result<()> {
-        // SAFETY: the cache has its slices to itself; the library compares the slots.
-        unsafe { self.move_any(step, cache, cache) }
+        named("Context::move_slots", || {
+            // SAFETY: the cache has its slices to itself; the library compares the slots.
+            unsafe { self.move_any(step, cache, cache) }
+        })
     }
 
     /// [`move_slots`](Context::move_slots) from one cache, which is only read, to another. Here tokens
@@ -285,8 +289,10 @@ impl Context {
         source: &KvCache<'_>,
         cache: &mut KvCache<'_>,
     ) -> Result<()> {
-        // SAFETY: the slices of two caches do not alias.
-        unsafe { self.move_any(step, source, cache) }
+        named("Context::move_between", || {
+            // SAFETY: the slices of two caches do not alias.
+            unsafe { self.move_any(step, source, cache) }
+        })
     }
 
     /// # Safety
@@ -298,7 +304,7 @@ impl Context {
         cache: &KvCache<'_>,
     ) -> Result<()> {
         if step.norms.is_some() {
-            return invalid(format_args!("this step has norms: keys that move are not normed"));
+            return unsupported(format_args!("this step has norms: keys that move are not normed"));
         }
         if step.operation.is_none() && !self.is_nope {
             return invalid(format_args!(
@@ -340,7 +346,7 @@ impl KvCache<'_> {
     ) -> Result<(sys::rope_kv_cache, [Option<sys::rope_scale>; 2])> {
         let mut raw = sys::rope_kv_cache::init();
         raw.pages = length(self.pages)?;
-        raw.page_size = narrow("page_size", self.page_size)?;
+        raw.page_size = narrow("the cache's page size", self.page_size)?;
         let counts = [self.pages, self.page_size];
         let mut scales = [None, None];
         if let Some((k, scale)) = &self.k {

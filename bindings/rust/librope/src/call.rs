@@ -6,7 +6,7 @@ use librope_sys::{self as sys, Init as _};
 use crate::cache::{KvCache, Stored, set_values};
 use crate::context::Context;
 use crate::enums::Operation;
-use crate::error::{Result, invalid};
+use crate::error::{Result, invalid, named};
 use crate::gradient::Gradients;
 use crate::norm::LentByNorms;
 use crate::size::product;
@@ -130,11 +130,13 @@ impl Context {
     /// As [`apply`](Context::apply).
     #[allow(clippy::needless_pass_by_value, reason = "slices are borrowed exclusively")]
     pub fn apply_call(&self, step: &Step<'_>, call: Call<'_>) -> Result<()> {
-        let [q, k, v, rest] = &call.pairs;
-        has_place(k, call.beside.cache.as_ref())?;
-        self.with_call(step, [q, k, v, rest], &call.beside, None, |args| {
-            // SAFETY: views, cache, scales and gradients hold slices that do not alias.
-            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        named("Context::apply_call", || {
+            let [q, k, v, rest] = &call.pairs;
+            has_place(k, call.beside.cache.as_ref())?;
+            self.with_call(step, [q, k, v, rest], &call.beside, None, |args| {
+                // SAFETY: views, cache, scales and gradients hold slices that do not alias.
+                unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+            })
         })
     }
 

@@ -5,7 +5,7 @@ use std::ptr;
 use librope_sys::{self as sys, Init as _};
 
 use crate::enums::{Angle, DType, Digest, Pairing, Rounding};
-use crate::error::{Result, check, invalid, narrow, require_library};
+use crate::error::{Result, check, invalid, named, narrow, require_library};
 use crate::scaling::Scaling;
 
 /// Where the tensors live.
@@ -317,12 +317,14 @@ impl Config {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if `seq_len` is not positive, or the
     /// configuration breaks a rule.
     pub fn next_change(&self, seq_len: i64) -> Result<Option<i64>> {
-        require_library()?;
-        self.with_raw(|raw| {
-            let mut next = 0;
-            // SAFETY: `raw` is complete, `next` is writable.
-            check(unsafe { sys::rope_config_next_change(raw, seq_len, &raw mut next) })?;
-            Ok(Some(next).filter(|&next| next != i64::MAX))
+        named("Config::next_change", || {
+            require_library()?;
+            self.with_raw(|raw| {
+                let mut next = 0;
+                // SAFETY: `raw` is complete, `next` is writable.
+                check(unsafe { sys::rope_config_next_change(raw, seq_len, &raw mut next) })?;
+                Ok(Some(next).filter(|&next| next != i64::MAX))
+            })
         })
     }
 
@@ -343,12 +345,14 @@ impl Config {
     /// # Errors
     /// Those of [`build`](Config::build), but for the errors of devices.
     pub fn digest(&self, same: Digest) -> Result<String> {
-        require_library()?;
-        self.with_raw(|raw| {
-            let mut digest = sys::rope_digest_text { text: [0; 80] };
-            // SAFETY: `raw` is complete, `digest` is writable.
-            check(unsafe { sys::rope_config_digest(raw, same as i32, &raw mut digest) })?;
-            Ok(text_of(&digest))
+        named("Config::digest", || {
+            require_library()?;
+            self.with_raw(|raw| {
+                let mut digest = sys::rope_digest_text { text: [0; 80] };
+                // SAFETY: `raw` is complete, `digest` is writable.
+                check(unsafe { sys::rope_config_digest(raw, same as i32, &raw mut digest) })?;
+                Ok(text_of(&digest))
+            })
         })
     }
 

@@ -7,9 +7,8 @@ use librope_sys::{self as sys, Init as _};
 use crate::config::Config;
 use crate::element::Element;
 use crate::enums::Operation;
-use crate::error::{Error, Result, check, invalid, made, narrow, require_library};
+use crate::error::{Error, Result, check, invalid, made, named, narrow, require_library};
 use crate::info::Info;
-use crate::rows::CosSinMut;
 use crate::runner;
 use crate::size::product;
 use crate::step::{Angles, Step};
@@ -33,12 +32,12 @@ pub struct Context {
     // What checks need, so that they cost no call.
     head_dim: usize,
     pub(crate) span_dim: usize,
-    pairs: usize,
-    axes: usize,
+    pub(crate) pairs: usize,
+    pub(crate) axes: usize,
     freq_sets: usize,
     valid_from: i64,
     valid_below: i64,
-    takes_slices: bool,
+    pub(crate) takes_slices: bool,
     pub(crate) is_nope: bool,
 }
 
@@ -53,13 +52,15 @@ impl Context {
     /// # Errors
     /// Those of [`Config::build`].
     pub fn new(config: &Config) -> Result<Context> {
-        require_library()?;
-        let mut raw = ptr::null_mut();
-        config.with_raw(|config| {
-            // SAFETY: the struct is complete, its tables live during the call, `raw` is writable.
-            check(unsafe { sys::rope_context_create(config, &raw mut raw) })
-        })?;
-        Context::own(raw, config)
+        named("Context::new", || {
+            require_library()?;
+            let mut raw = ptr::null_mut();
+            config.with_raw(|config| {
+                // SAFETY: the struct is complete, its tables live during the call, `raw` is writable.
+                check(unsafe { sys::rope_context_create(config, &raw mut raw) })
+            })?;
+            Context::own(raw, config)
+        })
     }
 
     /// One context with several sets of frequencies, for batches whose sequences differ in them:
@@ -70,30 +71,33 @@ impl Context {
     /// Those of [`Config::build`], and [`Error::InvalidArgument`] if there are none or more than 256,
     /// or they differ in more than frequencies and attention factor.
     pub fn with_sets(configs: &[Config]) -> Result<Context> {
-        fn create(
-            rest: &[Config],
-            done: &mut Vec<sys::rope_config>,
-            out: &mut *mut sys::rope_context,
-        ) -> Result<()> {
-            if let [first, rest @ ..] = rest {
-                return first.with_raw(|raw| {
-                    done.push(*raw);
-                    create(rest, done, out)
-                });
+        named("Context::with_sets", || {
+            fn create(
+                rest: &[Config],
+                done: &mut Vec<sys::rope_config>,
+                out: &mut *mut sys::rope_context,
+            ) -> Result<()> {
+                if let [first, rest @ ..] = rest {
+                    return first.with_raw(|raw| {
+                        done.push(*raw);
+                        create(rest, done, out)
+                    });
+                }
+                let pointers: Vec<*const sys::rope_config> =
+                    done.iter().map(ptr::from_ref).collect();
+                let count = i32::try_from(pointers.len()).unwrap_or(i32::MAX);
+                // SAFETY: `count` complete structs, whose tables live in the caller's configs.
+                check(unsafe { sys::rope_context_create_sets(pointers.as_ptr(), count, out) })
             }
-            let pointers: Vec<*const sys::rope_config> = done.iter().map(ptr::from_ref).collect();
-            let count = i32::try_from(pointers.len()).unwrap_or(i32::MAX);
-            // SAFETY: `count` complete structs, whose tables live in the caller's configs.
-            check(unsafe { sys::rope_context_create_sets(pointers.as_ptr(), count, out) })
-        }
 
-        require_library()?;
-        if configs.len() > 256 {
-            return invalid(format_args!("{} sets are more than 256", configs.len()));
-        }
-        let mut raw = ptr::null_mut();
-        create(configs, &mut Vec::with_capacity(configs.len()), &mut raw)?;
-        Context::own(raw, &configs[0])
+            require_library()?;
+            if configs.len() > 256 {
+                return invalid(format_args!("{} sets are more than 256", configs.len()));
+            }
+            let mut raw = ptr::null_mut();
+            create(configs, &mut Vec::with_capacity(configs.len()), &mut raw)?;
+            Context::own(raw, &configs[0])
+        })
     }
 
     fn own(raw: *mut sys::rope_context, config: &Config) -> Result<Context> {
@@ -124,7 +128,7 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such set.
     pub fn info(&self, freq_set: usize) -> Result<Info> {
-        Ok(Info::of(&self.raw_info(freq_set)?))
+        named("Context::info", || Ok(Info::of(&self.raw_info(freq_set)?)))
     }
 
     fn raw_info(&self, freq_set: usize) -> Result<sys::rope_info> {
@@ -140,12 +144,16 @@ impl Context {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such set.
     pub fn inv_freq(&self, freq_set: usize) -> Result<Vec<f64>> {
-        let set = narrow("freq_set", freq_set)?;
-        let count = self.raw_info(freq_set)?.inv_freq_count;
-        let mut out = vec![0.0; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: the handle is alive, `out` has `count` entries.
-        check(unsafe { sys::rope_context_inv_freq(self.as_raw(), set, out.as_mut_ptr(), count) })?;
-        Ok(out)
+        named("Context::inv_freq", || {
+            let set = narrow("freq_set", freq_set)?;
+            let count = self.raw_info(freq_set)?.inv_freq_count;
+            let mut out = vec![0.0; usize::try_from(count).unwrap_or(0)];
+            // SAFETY: the handle is alive, `out` has `count` entries.
+            check(unsafe {
+                sys::rope_context_inv_freq(self.as_raw(), set, out.as_mut_ptr(), count)
+            })?;
+            Ok(out)
+        })
     }
 
     /// For logs: `cpu AVX3`, `cuda:0 sm_90`.
@@ -219,32 +227,35 @@ impl Context {
         k: &mut [T],
         k_heads: usize,
     ) -> Result<()> {
-        let tokens = positions.len();
-        let fits = |len, heads| product([tokens, heads, self.head_dim]) == Some(len);
-        let (Ok(q_count), Ok(k_count), true, true) = (
-            i32::try_from(q_heads),
-            i32::try_from(k_heads),
-            fits(q.len(), q_heads),
-            fits(k.len(), k_heads),
-        ) else {
-            return self.wrong_thd(tokens, q.len(), q_heads, k.len(), k_heads);
-        };
-        // The C call takes no tensor as NULL with 0 heads; an empty slice is not NULL.
-        let pointer = |data: *mut T, heads| if heads == 0 { ptr::null_mut() } else { data.cast() };
-        // SAFETY: the handle is alive; q and k hold tokens * heads * head_dim elements each and,
-        // being exclusive, do not overlap; positions holds `tokens` ids. A CUDA context is refused
-        // by the library.
-        check(unsafe {
-            sys::rope_apply_thd(
-                self.as_raw(),
-                T::DTYPE as i32,
-                tokens as i64,
-                positions.as_ptr(),
-                pointer(q.as_mut_ptr(), q_heads),
-                q_count,
-                pointer(k.as_mut_ptr(), k_heads),
-                k_count,
-            )
+        named("Context::apply_thd", || {
+            let tokens = positions.len();
+            let fits = |len, heads| product([tokens, heads, self.head_dim]) == Some(len);
+            let (Ok(q_count), Ok(k_count), true, true) = (
+                i32::try_from(q_heads),
+                i32::try_from(k_heads),
+                fits(q.len(), q_heads),
+                fits(k.len(), k_heads),
+            ) else {
+                return self.wrong_thd(tokens, q.len(), q_heads, k.len(), k_heads);
+            };
+            // The C call takes no tensor as NULL with 0 heads; an empty slice is not NULL.
+            let pointer =
+                |data: *mut T, heads| if heads == 0 { ptr::null_mut() } else { data.cast() };
+            // SAFETY: the handle is alive; q and k hold tokens * heads * head_dim elements each and,
+            // being exclusive, do not overlap; positions holds `tokens` ids. A CUDA context is refused
+            // by the library.
+            check(unsafe {
+                sys::rope_apply_thd(
+                    self.as_raw(),
+                    T::DTYPE as i32,
+                    tokens as i64,
+                    positions.as_ptr(),
+                    pointer(q.as_mut_ptr(), q_heads),
+                    q_count,
+                    pointer(k.as_mut_ptr(), k_heads),
+                    k_count,
+                )
+            })
         })
     }
 
@@ -258,11 +269,21 @@ impl Context {
         k: usize,
         k_heads: usize,
     ) -> Result<()> {
-        invalid(format_args!(
-            "q ({q} elements, {q_heads} heads) and k ({k} elements, {k_heads} heads) must have \
-             {tokens} tokens of heads * {} channels",
-            self.head_dim
-        ))
+        let dim = self.head_dim;
+        for (name, len, heads) in [("q", q, q_heads), ("k", k, k_heads)] {
+            narrow(&format!("{name}_heads"), heads)?;
+            let what = format!("{name} with tokens {tokens}, heads {heads} and channels {dim}");
+            match product([tokens, heads, dim]) {
+                None => return invalid(format_args!("{what} is beyond the address space")),
+                Some(need) if need != len => {
+                    return invalid(format_args!(
+                        "{what} needs {need} elements, and its slice has {len}"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(()) // it is called where one of them is wrong
     }
 
     /// Rotates q and k: each is `()` for none, a [`ViewMut`](crate::ViewMut) in place, or
@@ -297,15 +318,17 @@ impl Context {
         q: impl Into<Operand<'q>>,
         k: impl Into<Operand<'k>>,
     ) -> Result<()> {
-        let (q, k) = (q.into().pair, k.into().pair);
-        if step.norms.is_some() || q.scale.is_some() || k.scale.is_some() {
-            // SAFETY: operands hold slices that do not alias.
-            return unsafe { self.apply_beside(step, [&q, &k]) };
-        }
-        let tensors = [&q.input, &k.input, &q.output, &k.output];
-        self.with_args(step, tensors, ptr::null(), |args| {
-            // SAFETY: operands hold slices that do not alias.
-            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        named("Context::apply", || {
+            let (q, k) = (q.into().pair, k.into().pair);
+            if step.norms.is_some() || q.scale.is_some() || k.scale.is_some() {
+                // SAFETY: operands hold slices that do not alias.
+                return unsafe { self.apply_beside(step, [&q, &k]) };
+            }
+            let tensors = [&q.input, &k.input, &q.output, &k.output];
+            self.with_args(step, tensors, ptr::null(), |args| {
+                // SAFETY: operands hold slices that do not alias.
+                unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+            })
         })
     }
 
@@ -333,28 +356,32 @@ impl Context {
         x: View<'_, T>,
         layout: Layout,
     ) -> Result<Vec<T>> {
-        if let Layout::Strided(_) = layout {
-            return invalid(format_args!("apply_to_vec writes contiguous layouts, not {layout:?}"));
-        }
-        let counts = [step.batch, step.tokens];
-        let widths = [self.head_dim, self.span_dim];
-        // Before memory is asked for: sizes that the input does not have come from a mistake.
-        // SAFETY: integers and pointers: zeros are valid.
-        x.raw.check("x", counts, widths, &mut unsafe { std::mem::zeroed() })?;
-        let dim = if x.raw.span { self.span_dim } else { self.head_dim };
-        let Some(len) = product([step.batch, step.tokens, x.raw.heads, dim]) else {
-            return invalid(format_args!("the result is beyond the address space"));
-        };
-        let mut out: Vec<T> = Vec::new();
-        if out.try_reserve_exact(len).is_err() {
-            return Err(Error::OutOfMemory(format!("librope: no memory for {len} elements")));
-        }
-        let raw = Raw { data: out.as_mut_ptr().cast(), len, layout, shape: None, ..x.raw };
-        self.apply(step, (x, ViewMut::<T>::of(raw)), ())?;
-        // SAFETY: the call has written every element: the layout is contiguous, and input and output
-        // both hold whole heads, whose other channels are copied, or spans, which turn.
-        unsafe { out.set_len(len) };
-        Ok(out)
+        named("Context::apply_to_vec", || {
+            if let Layout::Strided(_) = layout {
+                return invalid(format_args!(
+                    "apply_to_vec writes contiguous layouts, not {layout:?}"
+                ));
+            }
+            let counts = [step.batch, step.tokens];
+            let widths = [self.head_dim, self.span_dim];
+            // Before memory is asked for: sizes that the input does not have come from a mistake.
+            // SAFETY: integers and pointers: zeros are valid.
+            x.raw.check("x", counts, widths, &mut unsafe { std::mem::zeroed() })?;
+            let dim = if x.raw.span { self.span_dim } else { self.head_dim };
+            let Some(len) = product([step.batch, step.tokens, x.raw.heads, dim]) else {
+                return invalid(format_args!("the result is beyond the address space"));
+            };
+            let mut out: Vec<T> = Vec::new();
+            if out.try_reserve_exact(len).is_err() {
+                return Err(Error::OutOfMemory(format!("librope: no memory for {len} elements")));
+            }
+            let raw = Raw { data: out.as_mut_ptr().cast(), len, layout, shape: None, ..x.raw };
+            self.apply(step, (x, ViewMut::<T>::of(raw)), ())?;
+            // SAFETY: the call has written every element: the layout is contiguous, and input and output
+            // both hold whole heads, whose other channels are copied, or spans, which turn.
+            unsafe { out.set_len(len) };
+            Ok(out)
+        })
     }
 
     /// Rotates q and k in place inside one buffer, as a fused projection writes it. That they do
@@ -387,16 +414,18 @@ impl Context {
         q: Part,
         k: Part,
     ) -> Result<()> {
-        let (pointer, len) = (data.as_mut_ptr(), data.len());
-        let (q, k) = (Some(q.of("q", pointer, len)?), Some(k.of("k", pointer, len)?));
-        if step.norms.is_some() {
-            let [q, k] = [q, k].map(|input| Pair { input, ..Pair::default() });
-            // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
-            return unsafe { self.apply_beside(step, [&q, &k]) };
-        }
-        self.with_args(step, [&q, &k, &None, &None], ptr::null(), |args| {
-            // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
-            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        named("Context::apply_packed", || {
+            let (pointer, len) = (data.as_mut_ptr(), data.len());
+            let (q, k) = (Some(q.of("q", pointer, len)?), Some(k.of("k", pointer, len)?));
+            if step.norms.is_some() {
+                let [q, k] = [q, k].map(|input| Pair { input, ..Pair::default() });
+                // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
+                return unsafe { self.apply_beside(step, [&q, &k]) };
+            }
+            self.with_args(step, [&q, &k, &None, &None], ptr::null(), |args| {
+                // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
+                unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+            })
         })
     }
 
@@ -481,59 +510,6 @@ impl Context {
         }
     }
 
-    /// Writes the rows of cos and sin of the step's positions: to fill an engine's cache in its own
-    /// layout, or once per step for all layers ([`Step::with_rows`]).
-    ///
-    /// ```
-    /// use librope::{Config, CosSin, CosSinMut, Pairing, Positions, Step, ViewMut};
-    ///
-    /// let rope = Config::new(128, 500_000.0, Pairing::Halves).build()?;
-    /// let mut rows = vec![0.0f32; 128];
-    /// rope.fill_cos_sin(&Step::new(1, 1, Positions::Offset(12345)), CosSinMut::packed(&mut rows))?;
-    ///
-    /// let step = Step::with_rows(1, 1, CosSin::packed(&rows));
-    /// for _layer in 0..32 {
-    ///     let mut q = vec![1.0f32; 8 * 128];
-    ///     rope.apply(&step, ViewMut::bshd(&mut q, 8), ())?;
-    /// }
-    /// # Ok::<(), librope::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if the step has rows instead of positions, or these or `out` do not
-    /// fit. Nothing has been written then.
-    #[allow(clippy::needless_pass_by_value, reason = "the slices are borrowed exclusively")]
-    pub fn fill_cos_sin(&self, step: &Step<'_>, out: CosSinMut<'_>) -> Result<()> {
-        if !self.takes_slices {
-            return self.on_device();
-        }
-        let Angles::Positions(positions) = &step.angles else {
-            return invalid(format_args!("fill_cos_sin needs positions"));
-        };
-        let (batch, tokens) = (step.batch, step.tokens);
-        // SAFETY: integers and pointers: zeros are valid.
-        let mut raw: sys::rope_positions = unsafe { std::mem::zeroed() };
-        let counts = [step.position_rows(), tokens, self.axes];
-        positions.check(counts, step.cu_seqlens, step.freq_sets, &mut raw)?;
-        raw.batch_repeat = length(step.batch_repeat)?;
-        if let Some(shard) = &step.shard {
-            raw.shard = shard.as_raw();
-        }
-        let out = out.check(batch, tokens, self.pairs)?;
-        let (batch, tokens) = (length(batch)?, length(tokens)?);
-        // SAFETY: ids and rows lie inside their slices, and `out` is exclusive.
-        check(unsafe {
-            sys::rope_cos_sin_fill(
-                self.as_raw(),
-                batch,
-                tokens,
-                &raw const raw,
-                &raw const out,
-                ptr::null_mut(),
-            )
-        })
-    }
-
     #[cold]
     #[inline(never)]
     fn no_distance() -> Result<()> {
@@ -545,7 +521,7 @@ impl Context {
 
     #[cold]
     #[inline(never)]
-    fn on_device(&self) -> Result<()> {
+    pub(crate) fn on_device(&self) -> Result<()> {
         invalid(format_args!("this context lives on {}: use apply_cuda", self.backend()))
     }
 }
@@ -576,7 +552,7 @@ impl Config {
     /// rule that it breaks; [`Error::Unsupported`] what this version does
     /// not offer; [`Error::Unavailable`] a device that is not there.
     pub fn build(&self) -> Result<Context> {
-        Context::new(self)
+        named("Config::build", || Context::new(self))
     }
 }
 

@@ -27,7 +27,7 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::context::{Context, length};
 use crate::enums::{DType, Operation};
-use crate::error::{Result, check, invalid, narrow};
+use crate::error::{Result, check, invalid, named, narrow};
 use crate::shard::Shard;
 use crate::tensor::Layout;
 
@@ -216,62 +216,71 @@ impl Context {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) as of [`Context::apply`], and
     /// [`Error::Device`](crate::Error::Device) if the driver refused.
     pub unsafe fn apply_cuda(&self, step: &Step, q: Operand, k: Operand) -> Result<()> {
-        if !self.backend().starts_with("cuda") {
-            return invalid(format_args!("this context lives on {}: use apply", self.backend()));
-        }
-        let span_dim = i32::try_from(2 * self.pairs()).unwrap_or(i32::MAX);
-        let mut args = sys::rope_qk_args::init();
-        args.operation = step.operation as i32;
-        args.batch = length(step.batch)?;
-        args.tokens = length(step.tokens)?;
-        args.stream = step.stream;
-        let fields = [&mut args.q, &mut args.k, &mut args.q_out, &mut args.k_out];
-        for (field, tensor) in fields.into_iter().zip([q.input, k.input, q.output, k.output]) {
-            if let Some(tensor) = tensor {
-                *field = tensor.raw;
-                field.heads = narrow("heads", tensor.heads)?;
-                if step.batch == 0 {
-                    field.data = ptr::null_mut(); // how C is told that an empty batch is meant
+        named("Context::apply_cuda", || {
+            if !self.backend().starts_with("cuda") {
+                return invalid(format_args!(
+                    "this context lives on {}: use apply",
+                    self.backend()
+                ));
+            }
+            let span_dim = i32::try_from(2 * self.pairs()).unwrap_or(i32::MAX);
+            let mut args = sys::rope_qk_args::init();
+            args.operation = step.operation as i32;
+            args.batch = length(step.batch)?;
+            args.tokens = length(step.tokens)?;
+            args.stream = step.stream;
+            let fields = [&mut args.q, &mut args.k, &mut args.q_out, &mut args.k_out];
+            for (field, tensor) in fields.into_iter().zip([q.input, k.input, q.output, k.output]) {
+                if let Some(tensor) = tensor {
+                    *field = tensor.raw;
+                    field.heads = narrow("heads", tensor.heads)?;
+                    if step.batch == 0 {
+                        field.data = ptr::null_mut(); // how C is told that an empty batch is meant
+                    }
+                    field.head_dim = if tensor.span { span_dim } else { 0 };
                 }
-                field.head_dim = if tensor.span { span_dim } else { 0 };
             }
-        }
-        let p = &mut args.positions;
-        p.cu_seqlens = step.cu_seqlens;
-        p.sequences = step.sequences;
-        p.freq_sets = step.freq_sets;
-        p.shard = step.shard.as_ref().map_or(ptr::null(), Shard::as_raw);
-        match step.positions {
-            Positions::Offset(offset) => {
-                (p.kind, p.offset) = (sys::ROPE_POSITIONS_OFFSET, offset);
+            let p = &mut args.positions;
+            p.cu_seqlens = step.cu_seqlens;
+            p.sequences = step.sequences;
+            p.freq_sets = step.freq_sets;
+            p.shard = step.shard.as_ref().map_or(ptr::null(), Shard::as_raw);
+            match step.positions {
+                Positions::Offset(offset) => {
+                    (p.kind, p.offset) = (sys::ROPE_POSITIONS_OFFSET, offset);
+                }
+                Positions::SeqOffsetsI32(array) => {
+                    (p.kind, p.offsets_i32) = (sys::ROPE_POSITIONS_SEQ_OFFSETS, array);
+                }
+                Positions::SeqOffsetsI64(array) => {
+                    (p.kind, p.offsets_i64) = (sys::ROPE_POSITIONS_SEQ_OFFSETS, array);
+                }
+                Positions::SameI32(id) => {
+                    (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_STRIDED, id);
+                }
+                Positions::SameI64(id) => {
+                    (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_STRIDED, id);
+                }
+                Positions::TokensI32(ids) => (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_T, ids),
+                Positions::TokensI64(ids) => (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_T, ids),
+                Positions::BatchTokensI32(ids) => {
+                    (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_BT, ids);
+                }
+                Positions::BatchTokensI64(ids) => {
+                    (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_BT, ids);
+                }
+                Positions::AxesBatchTokensI32(ids) => {
+                    (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_ABT, ids);
+                }
+                Positions::AxesBatchTokensI64(ids) => {
+                    (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_ABT, ids);
+                }
+                Positions::BatchTokensAxesF32(ids) => {
+                    (p.kind, p.ids_f32) = (sys::ROPE_POSITIONS_IDS_BTA, ids);
+                }
             }
-            Positions::SeqOffsetsI32(array) => {
-                (p.kind, p.offsets_i32) = (sys::ROPE_POSITIONS_SEQ_OFFSETS, array);
-            }
-            Positions::SeqOffsetsI64(array) => {
-                (p.kind, p.offsets_i64) = (sys::ROPE_POSITIONS_SEQ_OFFSETS, array);
-            }
-            Positions::SameI32(id) => (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_STRIDED, id),
-            Positions::SameI64(id) => (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_STRIDED, id),
-            Positions::TokensI32(ids) => (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_T, ids),
-            Positions::TokensI64(ids) => (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_T, ids),
-            Positions::BatchTokensI32(ids) => {
-                (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_BT, ids);
-            }
-            Positions::BatchTokensI64(ids) => {
-                (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_BT, ids);
-            }
-            Positions::AxesBatchTokensI32(ids) => {
-                (p.kind, p.ids_i32) = (sys::ROPE_POSITIONS_IDS_ABT, ids);
-            }
-            Positions::AxesBatchTokensI64(ids) => {
-                (p.kind, p.ids_i64) = (sys::ROPE_POSITIONS_IDS_ABT, ids);
-            }
-            Positions::BatchTokensAxesF32(ids) => {
-                (p.kind, p.ids_f32) = (sys::ROPE_POSITIONS_IDS_BTA, ids);
-            }
-        }
-        // SAFETY: the caller's promise; the library checks the rest.
-        check(unsafe { sys::rope_apply_qk(self.as_raw(), &raw const args) })
+            // SAFETY: the caller's promise; the library checks the rest.
+            check(unsafe { sys::rope_apply_qk(self.as_raw(), &raw const args) })
+        })
     }
 }

@@ -5,11 +5,13 @@ use std::sync::OnceLock;
 
 use librope_sys as sys;
 
+use crate::messages::of_function;
+
 /// What a function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call was refused. Every variant holds a message that names the field, its value and the
-/// rule that it breaks, such as `rope_apply_qk: args->k.heads (0) must be positive`.
+/// Why a call was refused. Every variant holds a message that names the function, the field, its value
+/// and the rule that it breaks, such as `Context::apply: k.heads (0) must be positive`.
 ///
 /// ```
 /// use librope::{Config, Error, Pairing};
@@ -80,6 +82,23 @@ impl Error {
         }
     }
 
+    /// The same of a public function: messages begin with its name.
+    #[cold]
+    #[inline(never)]
+    fn of_function(mut self, function: &str) -> Error {
+        let (Error::InvalidArgument(message)
+        | Error::Unsupported(message)
+        | Error::OutOfMemory(message)
+        | Error::Unavailable(message)
+        | Error::Parse(message)
+        | Error::Runner(message)
+        | Error::Device(message)
+        | Error::Internal(message)
+        | Error::Other { message, .. }) = &mut self;
+        *message = of_function(function, message);
+        self
+    }
+
     fn new(status: i32, message: String) -> Error {
         match status {
             sys::ROPE_ERROR_INVALID_ARGUMENT => Error::InvalidArgument(message),
@@ -110,6 +129,15 @@ impl std::error::Error for Error {}
 #[inline(always)]
 pub(crate) fn check(status: sys::rope_status) -> Result<()> {
     if status == sys::ROPE_OK { Ok(()) } else { Err(last(status)) }
+}
+
+/// What a public function does. Its errors begin with its name, and are in the words of this crate.
+#[inline(always)]
+pub(crate) fn named<T>(function: &str, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    match body() {
+        Err(error) => Err(error.of_function(function)),
+        good => good,
+    }
 }
 
 /// The handle that a create function reported as made.
@@ -153,11 +181,19 @@ fn incompatible(loaded: i32) -> Error {
     ))
 }
 
-/// A mistake that is caught on this side, before the C call could reach beyond a slice.
+/// A mistake that is caught on this side, before the C call could reach beyond a slice. The function that
+/// was called is named by [`named`].
 #[cold]
 #[inline(never)]
 pub(crate) fn invalid<T>(message: fmt::Arguments<'_>) -> Result<T> {
     Err(Error::InvalidArgument(format!("librope: {message}")))
+}
+
+/// The same of what this version does not offer.
+#[cold]
+#[inline(never)]
+pub(crate) fn unsupported<T>(message: fmt::Arguments<'_>) -> Result<T> {
+    Err(Error::Unsupported(format!("librope: {message}")))
 }
 
 /// A size as the C API has it; beyond that an error, with the size that was given.

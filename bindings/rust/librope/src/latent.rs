@@ -1,6 +1,6 @@
 use librope_sys as sys;
 
-use crate::error::{Error, Result, check, narrow};
+use crate::error::{Error, Result, check, named, narrow};
 use crate::model::Model;
 
 /// One image or video of a diffusion model, in tokens: what is left of its latents after patching (or
@@ -48,45 +48,47 @@ impl Model {
     /// [`Error::InvalidArgument`] for sizes that break a rule of the class,
     /// [`Error::Unsupported`] if the model is none of diffusers, and [`Error::OutOfMemory`].
     pub fn latent_ids(&self, layer_type: usize, latents: &Latents<'_>) -> Result<Vec<f32>> {
-        let number = narrow("layer_type", layer_type)?;
-        let axes = self.config(layer_type)?.axes().max(1) as i64; // at most 8
-        let grids: Vec<sys::rope_latent_grid> = latents
-            .grids
-            .iter()
-            .map(|g| sys::rope_latent_grid { t: g.t, h: g.h, w: g.w, reserved: 0 })
-            .collect();
-        let args = sys::rope_latent_args {
-            struct_size: size_of::<sys::rope_latent_args>() as u32,
-            count: narrow("latents.grids.len()", grids.len())?,
-            grids: grids.as_ptr(),
-            text: latents.text,
-            fps: latents.fps,
-            scale_t: latents.scale[0],
-            scale_h: latents.scale[1],
-            scale_w: latents.scale[2],
-        };
-        let mut tokens = 0;
-        let call = |ids: *mut f32, capacity: i64, tokens: &mut i64| {
-            // SAFETY: the handle is alive, `args` has `count` grids, `ids` has `capacity` values.
-            check(unsafe {
-                sys::rope_model_latent_ids(
-                    self.handle(),
-                    number,
-                    &raw const args,
-                    ids,
-                    capacity,
-                    tokens,
-                )
-            })
-        };
-        call(std::ptr::null_mut(), 0, &mut tokens)?;
-        let mut ids = Vec::new();
-        let length = usize::try_from(axes * tokens).unwrap_or(usize::MAX);
-        if ids.try_reserve_exact(length).is_err() {
-            return Err(Error::OutOfMemory(format!("librope: no memory for {length} ids")));
-        }
-        ids.resize(length, 0.0);
-        call(ids.as_mut_ptr(), axes * tokens, &mut tokens)?;
-        Ok(ids)
+        named("Model::latent_ids", || {
+            let number = narrow("layer_type", layer_type)?;
+            let axes = self.config(layer_type)?.axes().max(1) as i64; // at most 8
+            let grids: Vec<sys::rope_latent_grid> = latents
+                .grids
+                .iter()
+                .map(|g| sys::rope_latent_grid { t: g.t, h: g.h, w: g.w, reserved: 0 })
+                .collect();
+            let args = sys::rope_latent_args {
+                struct_size: size_of::<sys::rope_latent_args>() as u32,
+                count: narrow("latents.grids.len()", grids.len())?,
+                grids: grids.as_ptr(),
+                text: latents.text,
+                fps: latents.fps,
+                scale_t: latents.scale[0],
+                scale_h: latents.scale[1],
+                scale_w: latents.scale[2],
+            };
+            let mut tokens = 0;
+            let call = |ids: *mut f32, capacity: i64, tokens: &mut i64| {
+                // SAFETY: the handle is alive, `args` has `count` grids, `ids` has `capacity` values.
+                check(unsafe {
+                    sys::rope_model_latent_ids(
+                        self.handle(),
+                        number,
+                        &raw const args,
+                        ids,
+                        capacity,
+                        tokens,
+                    )
+                })
+            };
+            call(std::ptr::null_mut(), 0, &mut tokens)?;
+            let mut ids = Vec::new();
+            let length = usize::try_from(axes * tokens).unwrap_or(usize::MAX);
+            if ids.try_reserve_exact(length).is_err() {
+                return Err(Error::OutOfMemory(format!("librope: no memory for {length} ids")));
+            }
+            ids.resize(length, 0.0);
+            call(ids.as_mut_ptr(), axes * tokens, &mut tokens)?;
+            Ok(ids)
+        })
     }
 }

@@ -21,9 +21,11 @@ pub mod cuda;
 mod element;
 mod enums;
 mod error;
+mod fill;
 mod gradient;
 mod info;
 mod latent;
+mod messages;
 mod model;
 #[cfg(feature = "ndarray")]
 mod ndarray;

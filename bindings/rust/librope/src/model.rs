@@ -8,7 +8,7 @@ use librope_sys as sys;
 use crate::config::{Config, text_of};
 use crate::context::Context;
 use crate::enums::Digest;
-use crate::error::{Result, check, invalid, made, narrow, require_library};
+use crate::error::{Result, check, invalid, made, named, narrow, require_library};
 
 /// A model's `config.json` or GGUF file: its kinds of RoPE, and which layer is of which kind.
 ///
@@ -94,12 +94,16 @@ impl Model {
     /// [`Error::Parse`](crate::Error::Parse) for what is not JSON, or lacks a key, or has an impossible
     /// value; [`Error::Unsupported`](crate::Error::Unsupported) for a model without RoPE.
     pub fn from_json(json: impl AsRef<[u8]>) -> Result<Model> {
-        require_library()?;
-        let json = json.as_ref();
-        let mut model = ptr::null_mut();
-        // SAFETY: `json` has `len` bytes and is not kept.
-        check(unsafe { sys::rope_model_create(json.as_ptr().cast(), json.len(), &raw mut model) })?;
-        Ok(Model(made(model)?))
+        named("Model::from_json", || {
+            require_library()?;
+            let json = json.as_ref();
+            let mut model = ptr::null_mut();
+            // SAFETY: `json` has `len` bytes and is not kept.
+            check(unsafe {
+                sys::rope_model_create(json.as_ptr().cast(), json.len(), &raw mut model)
+            })?;
+            Ok(Model(made(model)?))
+        })
     }
 
     /// The same for a caller who knows of some keys that they change nothing, by name (`attn_factor`) or
@@ -109,33 +113,35 @@ impl Model {
     /// Those of [`from_json`](Model::from_json);
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a name that spares no key.
     pub fn from_json_accepting(json: impl AsRef<[u8]>, accepted_keys: &[&str]) -> Result<Model> {
-        require_library()?;
-        let json = json.as_ref();
-        let mut names = Vec::with_capacity(accepted_keys.len());
-        for (i, &key) in accepted_keys.iter().enumerate() {
-            match CString::new(key) {
-                Ok(name) => names.push(name),
-                Err(_) => {
-                    return invalid(format_args!(
-                        "accepted_keys[{i}] ({key:?}) must not have a NUL character"
-                    ));
+        named("Model::from_json_accepting", || {
+            require_library()?;
+            let json = json.as_ref();
+            let mut names = Vec::with_capacity(accepted_keys.len());
+            for (i, &key) in accepted_keys.iter().enumerate() {
+                match CString::new(key) {
+                    Ok(name) => names.push(name),
+                    Err(_) => {
+                        return invalid(format_args!(
+                            "accepted_keys[{i}] ({key:?}) must not have a NUL character"
+                        ));
+                    }
                 }
             }
-        }
-        let keys: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
-        let count = narrow("accepted_keys.len()", keys.len())?;
-        let mut model = ptr::null_mut();
-        // SAFETY: `json` has `len` bytes, `keys` has `count` texts that end with 0; nothing is kept.
-        check(unsafe {
-            sys::rope_model_create_accepting(
-                json.as_ptr().cast(),
-                json.len(),
-                keys.as_ptr(),
-                count,
-                &raw mut model,
-            )
-        })?;
-        Ok(Model(made(model)?))
+            let keys: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+            let count = narrow("accepted_keys.len()", keys.len())?;
+            let mut model = ptr::null_mut();
+            // SAFETY: `json` has `len` bytes, `keys` has `count` texts that end with 0; nothing is kept.
+            check(unsafe {
+                sys::rope_model_create_accepting(
+                    json.as_ptr().cast(),
+                    json.len(),
+                    keys.as_ptr(),
+                    count,
+                    &raw mut model,
+                )
+            })?;
+            Ok(Model(made(model)?))
+        })
     }
 
     /// What the text says that programs treat differently and that is no part of a configuration
@@ -161,14 +167,16 @@ impl Model {
     /// has an impossible value; [`Error::Unsupported`](crate::Error::Unsupported) for an architecture
     /// or a key that is not read.
     pub fn from_gguf(bytes: impl AsRef<[u8]>) -> Result<Model> {
-        require_library()?;
-        let bytes = bytes.as_ref();
-        let mut model = ptr::null_mut();
-        // SAFETY: `bytes` has `len` bytes and is not kept.
-        check(unsafe {
-            sys::rope_model_create_gguf(bytes.as_ptr().cast(), bytes.len(), &raw mut model)
-        })?;
-        Ok(Model(made(model)?))
+        named("Model::from_gguf", || {
+            require_library()?;
+            let bytes = bytes.as_ref();
+            let mut model = ptr::null_mut();
+            // SAFETY: `bytes` has `len` bytes and is not kept.
+            check(unsafe {
+                sys::rope_model_create_gguf(bytes.as_ptr().cast(), bytes.len(), &raw mut model)
+            })?;
+            Ok(Model(made(model)?))
+        })
     }
 
     /// [`from_gguf`](Model::from_gguf) for a file, of which it reads as much as it needs.
@@ -177,15 +185,17 @@ impl Model {
     /// Those of [`from_gguf`](Model::from_gguf), and
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the file cannot be read.
     pub fn load_gguf(path: impl AsRef<Path>) -> Result<Model> {
-        require_library()?;
-        let name = path.as_ref().as_os_str().as_encoded_bytes();
-        let Ok(name) = CString::new(name) else {
-            return invalid(format_args!("path must not contain a zero byte"));
-        };
-        let mut model = ptr::null_mut();
-        // SAFETY: `name` ends with a zero byte and is not kept.
-        check(unsafe { sys::rope_model_load_gguf(name.as_ptr(), &raw mut model) })?;
-        Ok(Model(made(model)?))
+        named("Model::load_gguf", || {
+            require_library()?;
+            let name = path.as_ref().as_os_str().as_encoded_bytes();
+            let Ok(name) = CString::new(name) else {
+                return invalid(format_args!("path must not contain a zero byte"));
+            };
+            let mut model = ptr::null_mut();
+            // SAFETY: `name` ends with a zero byte and is not kept.
+            check(unsafe { sys::rope_model_load_gguf(name.as_ptr(), &raw mut model) })?;
+            Ok(Model(made(model)?))
+        })
     }
 
     /// Reads the metadata of a GGUF file that the program has parsed already: its keys, in any order,
@@ -214,40 +224,45 @@ impl Model {
         values: &[(&str, GgufValue<'_>)],
         factors: &[(&str, &[f32])],
     ) -> Result<Model> {
-        require_library()?;
-        let terminated = |what: &str, name: &str| match CString::new(name) {
-            Ok(name) => Ok(name),
-            Err(_) => invalid(format_args!("{what} ({name:?}) must not have a NUL character")),
-        };
-        let keys: Vec<CString> =
-            values.iter().map(|(key, _)| terminated("values", key)).collect::<Result<_>>()?;
-        let names: Vec<CString> =
-            factors.iter().map(|(name, _)| terminated("factors", name)).collect::<Result<_>>()?;
-        let given: Vec<_> = values.iter().zip(&keys).map(|((_, v), key)| v.given(key)).collect();
-        let tensors: Vec<_> = factors
-            .iter()
-            .zip(&names)
-            .map(|((_, numbers), name)| sys::rope_gguf_factors {
-                name: name.as_ptr(),
-                values: numbers.as_ptr(),
-                count: numbers.len() as u64,
-            })
-            .collect();
-        let count = narrow("values.len()", given.len())?;
-        let factor_count = narrow("factors.len()", tensors.len())?;
-        let mut model = ptr::null_mut();
-        // SAFETY: the lists have as many entries, whose names end with 0 and whose data has `count`
-        // elements of their type; nothing is kept.
-        check(unsafe {
-            sys::rope_model_create_gguf_values(
-                given.as_ptr(),
-                count,
-                tensors.as_ptr(),
-                factor_count,
-                &raw mut model,
-            )
-        })?;
-        Ok(Model(made(model)?))
+        named("Model::from_gguf_values", || {
+            require_library()?;
+            let terminated = |what: &str, name: &str| match CString::new(name) {
+                Ok(name) => Ok(name),
+                Err(_) => invalid(format_args!("{what} ({name:?}) must not have a NUL character")),
+            };
+            let keys: Vec<CString> =
+                values.iter().map(|(key, _)| terminated("values", key)).collect::<Result<_>>()?;
+            let names: Vec<CString> = factors
+                .iter()
+                .map(|(name, _)| terminated("factors", name))
+                .collect::<Result<_>>()?;
+            let given: Vec<_> =
+                values.iter().zip(&keys).map(|((_, v), key)| v.given(key)).collect();
+            let tensors: Vec<_> = factors
+                .iter()
+                .zip(&names)
+                .map(|((_, numbers), name)| sys::rope_gguf_factors {
+                    name: name.as_ptr(),
+                    values: numbers.as_ptr(),
+                    count: numbers.len() as u64,
+                })
+                .collect();
+            let count = narrow("values.len()", given.len())?;
+            let factor_count = narrow("factors.len()", tensors.len())?;
+            let mut model = ptr::null_mut();
+            // SAFETY: the lists have as many entries, whose names end with 0 and whose data has `count`
+            // elements of their type; nothing is kept.
+            check(unsafe {
+                sys::rope_model_create_gguf_values(
+                    given.as_ptr(),
+                    count,
+                    tensors.as_ptr(),
+                    factor_count,
+                    &raw mut model,
+                )
+            })?;
+            Ok(Model(made(model)?))
+        })
     }
 
     /// The names of the kinds of RoPE, at least one: `full_attention`, `sliding_attention`, `nope`,
@@ -277,11 +292,13 @@ impl Model {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such layer.
     pub fn layer_type(&self, layer: usize) -> Result<usize> {
-        let layer = narrow("layer", layer)?;
-        let mut t = 0;
-        // SAFETY: the handle is alive, `t` is writable.
-        check(unsafe { sys::rope_model_layer_type(self.0.as_ptr(), layer, &raw mut t) })?;
-        Ok(t as usize) // numbered from 0
+        named("Model::layer_type", || {
+            let layer = narrow("layer", layer)?;
+            let mut t = 0;
+            // SAFETY: the handle is alive, `t` is writable.
+            check(unsafe { sys::rope_model_layer_type(self.0.as_ptr(), layer, &raw mut t) })?;
+            Ok(t as usize) // numbered from 0
+        })
     }
 
     /// The configuration of one kind, for what is the program's to add: device, sequence length,
@@ -294,9 +311,11 @@ impl Model {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such kind.
     pub fn config(&self, layer_type: usize) -> Result<Config> {
-        let layer_type = narrow("layer_type", layer_type)?;
-        // SAFETY: the handle is alive, and the tables that the call points to live as long as it.
-        Config::read(|raw| unsafe { sys::rope_model_config(self.0.as_ptr(), layer_type, raw) })
+        named("Model::config", || {
+            let layer_type = narrow("layer_type", layer_type)?;
+            // SAFETY: the handle is alive, and the tables that the call points to live as long as it.
+            Config::read(|raw| unsafe { sys::rope_model_config(self.0.as_ptr(), layer_type, raw) })
+        })
     }
 
     /// That of one kind ([`Config::digest`] of its configuration), or with `None` that of the model:
@@ -307,16 +326,18 @@ impl Model {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such kind, or the text
     /// leaves something to the caller: the pairing of an unknown `model_type`.
     pub fn digest(&self, layer_type: Option<usize>, same: Digest) -> Result<String> {
-        let layer_type = match layer_type {
-            Some(number) => narrow("layer_type", number)?,
-            None => -1,
-        };
-        let mut digest = sys::rope_digest_text { text: [0; 80] };
-        // SAFETY: the handle is alive, `digest` is writable.
-        check(unsafe {
-            sys::rope_model_digest(self.0.as_ptr(), layer_type, same as i32, &raw mut digest)
-        })?;
-        Ok(text_of(&digest))
+        named("Model::digest", || {
+            let layer_type = match layer_type {
+                Some(number) => narrow("layer_type", number)?,
+                None => -1,
+            };
+            let mut digest = sys::rope_digest_text { text: [0; 80] };
+            // SAFETY: the handle is alive, `digest` is writable.
+            check(unsafe {
+                sys::rope_model_digest(self.0.as_ptr(), layer_type, same as i32, &raw mut digest)
+            })?;
+            Ok(text_of(&digest))
+        })
     }
 
     /// One context per kind. Where frequencies depend on the length of the sequence (LongRoPE,
@@ -346,11 +367,13 @@ impl Model {
     /// # Errors
     /// Those of [`Config::build`]; a negative `seq_len` is one, and so is 0 where it matters.
     pub fn contexts(&self, seq_len: i64) -> Result<Vec<Context>> {
-        let context = |layer_type| {
-            // Where nothing depends on it, the library ignores it.
-            self.config(layer_type)?.with_seq_len(seq_len).build()
-        };
-        (0..self.layer_types().len()).map(context).collect()
+        named("Model::contexts", || {
+            let context = |layer_type| {
+                // Where nothing depends on it, the library ignores it.
+                self.config(layer_type)?.with_seq_len(seq_len).build()
+            };
+            (0..self.layer_types().len()).map(context).collect()
+        })
     }
 }
 
@@ -377,16 +400,18 @@ impl Config {
     /// [`Model::from_json`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are
     /// several kinds.
     pub fn from_json(json: impl AsRef<[u8]>) -> Result<Config> {
-        let model = Model::from_json(json)?;
-        let names: Vec<&str> = model.layer_types().collect();
-        if names.len() != 1 {
-            return invalid(format_args!(
-                "the model has {} kinds of RoPE ({}): use Model::from_json",
-                names.len(),
-                names.join(", ")
-            ));
-        }
-        model.config(0)
+        named("Config::from_json", || {
+            let model = Model::from_json(json)?;
+            let names: Vec<&str> = model.layer_types().collect();
+            if names.len() != 1 {
+                return invalid(format_args!(
+                    "the model has {} kinds of RoPE ({}): use Model::from_json",
+                    names.len(),
+                    names.join(", ")
+                ));
+            }
+            model.config(0)
+        })
     }
 }
 

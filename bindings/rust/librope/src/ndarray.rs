@@ -3,7 +3,7 @@
 use ndarray::{ArrayView3, ArrayView4, ArrayViewMut3, ArrayViewMut4};
 
 use crate::element::Element;
-use crate::error::{Result, invalid};
+use crate::error::{Result, invalid, named};
 use crate::strides::Strides;
 use crate::tensor::{Layout, Raw, View, ViewMut};
 
@@ -60,10 +60,12 @@ macro_rules! constructors {
             /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if channels are not adjacent
             /// or a stride is negative.
             pub fn from_thd($($mutable)? array: $array3<'a, T>) -> Result<Self> {
+        named(concat!(stringify!($view), "::from_thd"), || {
                 let data = array.$pointer().cast_mut();
                 let raw = raw(data, array.shape(), array.strides(), THD)?;
                 Ok(Self::of(raw))
-            }
+            })
+    }
 
             /// An ndarray view `[batch, tokens, heads, channels]`. Needs feature `ndarray`.
             ///
@@ -71,10 +73,12 @@ macro_rules! constructors {
             /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if channels are not adjacent
             /// or a stride is negative.
             pub fn from_bshd($($mutable)? array: $array4<'a, T>) -> Result<Self> {
+        named(concat!(stringify!($view), "::from_bshd"), || {
                 let data = array.$pointer().cast_mut();
                 let raw = raw(data, array.shape(), array.strides(), BSHD)?;
                 Ok(Self::of(raw))
-            }
+            })
+    }
 
             /// An ndarray view `[batch, heads, tokens, channels]`. Needs feature `ndarray`.
             ///
@@ -82,10 +86,12 @@ macro_rules! constructors {
             /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if channels are not adjacent
             /// or a stride is negative.
             pub fn from_bhsd($($mutable)? array: $array4<'a, T>) -> Result<Self> {
+        named(concat!(stringify!($view), "::from_bhsd"), || {
                 let data = array.$pointer().cast_mut();
                 let raw = raw(data, array.shape(), array.strides(), BHSD)?;
                 Ok(Self::of(raw))
-            }
+            })
+    }
         }
     };
 }

@@ -194,8 +194,11 @@ impl<'a> Positions<'a> {
                 let reach = reach([axis, b, token], [axes, batch, tokens], 1);
                 let len = ids.len();
                 if batch > 0 && tokens > 0 && reach.is_none_or(|reach| reach > len) {
+                    let need =
+                        reach.map_or("more than there can be".into(), |need| need.to_string());
                     return invalid(format_args!(
-                        "the strides of the ids reach beyond their slice of {len}"
+                        "the ids need {need} entries by their strides (axis {axis}, batch {b}, token \
+                         {token}), and their slice has {len}"
                     ));
                 }
                 (sys::ROPE_POSITIONS_IDS_STRIDED, ids, Some(len))
@@ -232,7 +235,10 @@ pub(crate) fn expect(name: &str, len: usize, want: Option<usize>) -> Result<()> 
 #[inline(never)]
 fn unexpected(name: &str, len: usize, want: Option<usize>) -> Result<()> {
     match want {
-        Some(want) => invalid(format_args!("{name} has {len} entries, and the call needs {want}")),
+        Some(want) => {
+            let entries = if len == 1 { "entry" } else { "entries" };
+            invalid(format_args!("{name} has {len} {entries}, and the call needs {want}"))
+        }
         None => invalid(format_args!("the call's sizes are beyond the address space")),
     }
 }

@@ -9,11 +9,11 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::context::{Context, finish};
 use crate::element::Element;
-use crate::error::{Result, invalid, made, narrow};
+use crate::error::{Result, invalid, made, named, narrow};
 use crate::size::product;
 use crate::step::Step;
-use crate::strides::{Strides, counted};
-use crate::tensor::{Layout, Raw};
+use crate::strides::{Strides, no_batch};
+use crate::tensor::{Layout, Raw, described};
 
 /// A tensor of a [`Prepared`] call, whose slice is not known yet: its element type, its layout and its
 /// heads. Batch and tokens belong to the [`Step`]. In a [`CacheShape`](crate::CacheShape) it is the memory
@@ -166,11 +166,13 @@ pub struct Length {
     need: usize,
     /// A longer one is refused: the layout is contiguous.
     exact: bool,
+    /// There are tokens, and no batch rows that have them.
+    no_batch: bool,
 }
 
 impl Length {
     pub(crate) fn new(need: usize, exact: bool) -> Length {
-        Length { need, exact }
+        Length { need, exact, no_batch: false }
     }
 
     /// Sets how many elements the tensor has, and returns what that asks of its slices. For memory of a
@@ -189,15 +191,12 @@ impl Length {
             _ => (product([batch, tokens, heads, dim]), true),
         };
         let Some(need) = need else {
-            let [outer, inner] = counted(name);
-            return invalid(format_args!(
-                "{name} with {outer} {batch}, {inner} {tokens}, heads {heads}, channels {dim} and layout \
-                 {:?} is beyond the address space",
-                raw.layout
-            ));
+            let what = described(name, raw, [batch, tokens], dim);
+            return invalid(format_args!("{what} is beyond the address space"));
         };
         raw.len = need;
-        Ok(Length { need: need.div_ceil(raw.dtype.channels()), exact })
+        let no_batch = batch == 0 && tokens > 0;
+        Ok(Length { need: need.div_ceil(raw.dtype.channels()), exact, no_batch })
     }
 
     /// The pointer of a slice that has this length; NULL where there is none, and where nothing is in
@@ -236,6 +235,9 @@ impl Length {
     #[cold]
     #[inline(never)]
     fn other<T>(&self, name: &str, len: usize) -> Result<T> {
+        if self.no_batch {
+            return no_batch();
+        }
         let need = self.need;
         let more = if self.exact { "" } else { " or more" };
         invalid(format_args!("{name} has {len} elements, and the prepared call needs {need}{more}"))
@@ -342,22 +344,30 @@ impl Context {
         q: Q,
         k: K,
     ) -> Result<Prepared<'a, Q, K>> {
-        let ([q, q_out], [k, k_out]) = (q.shapes(), k.shapes());
-        let (mut tensors, mut lengths) = ([q, k, q_out, k_out], [Length::default(); 4]);
-        let (counts, widths) = ([step.batch, step.tokens], [self.head_dim(), self.span_dim]);
-        for ((length, tensor), name) in lengths.iter_mut().zip(&mut tensors).zip(NAMES) {
-            if let Some(raw) = tensor {
-                *length = Length::of(name, raw, counts, widths)?;
+        named("Context::prepare", || {
+            step.is_no_move()?;
+            let ([q, q_out], [k, k_out]) = (q.shapes(), k.shapes());
+            let (mut tensors, mut lengths) = ([q, k, q_out, k_out], [Length::default(); 4]);
+            let (counts, widths) = ([step.batch, step.tokens], [self.head_dim(), self.span_dim]);
+            for ((length, tensor), name) in lengths.iter_mut().zip(&mut tensors).zip(NAMES) {
+                if let Some(raw) = tensor {
+                    *length = Length::of(name, raw, counts, widths)?;
+                }
             }
-        }
-        let mut raw = ptr::null_mut();
-        self.with_args(step, tensors.each_ref(), ptr::null(), |args| {
-            // SAFETY: ids and rows lie inside their slices, there are no tensors yet, and `raw` is
-            // writable. Of what the arguments lead to, the context and the runner's pool are kept,
-            // which live for 'a.
-            unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut raw) }
-        })?;
-        Ok(Prepared { handle: Handle::of(raw)?, lengths, context: PhantomData, of: PhantomData })
+            let mut raw = ptr::null_mut();
+            self.with_args(step, tensors.each_ref(), ptr::null(), |args| {
+                // SAFETY: ids and rows lie inside their slices, there are no tensors yet, and `raw` is
+                // writable. Of what the arguments lead to, the context and the runner's pool are kept,
+                // which live for 'a.
+                unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut raw) }
+            })?;
+            Ok(Prepared {
+                handle: Handle::of(raw)?,
+                lengths,
+                context: PhantomData,
+                of: PhantomData,
+            })
+        })
     }
 }
 
@@ -373,11 +383,13 @@ impl<Q: Described, K: Described> Prepared<'_, Q, K> {
     /// With the payload of a [`ParallelFor`](crate::ParallelFor) that panicked, and then only.
     #[inline]
     pub fn apply(&self, q: Q::Slices<'_>, k: K::Slices<'_>) -> Result<()> {
-        use sealed::Parts as _;
+        named("Prepared::apply", || {
+            use sealed::Parts as _;
 
-        let ([q, q_out], [k, k_out]) = (q.parts(), k.parts());
-        // SAFETY: the slices do not alias.
-        unsafe { self.call([q, k, q_out, k_out]) }
+            let ([q, q_out], [k, k_out]) = (q.parts(), k.parts());
+            // SAFETY: the slices do not alias.
+            unsafe { self.call([q, k, q_out, k_out]) }
+        })
     }
 }
 
@@ -408,10 +420,12 @@ impl<T: Element> Prepared<'_, Shape<T>> {
     /// # Panics
     /// As [`apply`](Prepared::apply).
     pub fn apply_packed(&self, data: &mut [T], q: usize, k: usize) -> Result<()> {
-        let q = self.lengths[0].inside("q", data, q)?;
-        let k = self.lengths[1].inside("k", data, k)?;
-        // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
-        unsafe { self.call([Some(q), Some(k), None, None]) }
+        named("Prepared::apply_packed", || {
+            let q = self.lengths[0].inside("q", data, q)?;
+            let k = self.lengths[1].inside("k", data, k)?;
+            // SAFETY: both lie inside one exclusive slice, and the library refuses overlap.
+            unsafe { self.call([Some(q), Some(k), None, None]) }
+        })
     }
 }
 

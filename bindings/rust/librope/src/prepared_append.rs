@@ -10,7 +10,7 @@ use librope_sys::{self as sys, Init as _};
 use crate::cache::{self, KvCache};
 use crate::context::Context;
 use crate::element::Element;
-use crate::error::Result;
+use crate::error::{Result, named};
 use crate::prepared::sealed::{Part as Slice, Parts, Shapes};
 use crate::prepared::{Described, Handle, Length, Shape};
 use crate::step::Step;
@@ -264,47 +264,51 @@ impl Context {
         v: V,
         cache: CacheShape<M>,
     ) -> Result<PreparedAppend<'a, Q, K, V, M>> {
-        if step.norms.is_some() {
-            return Step { slots: None, source: None, ..*step }.misplaced();
-        }
-        let v_dim = cache.v_head_dim.unwrap_or(self.head_dim());
-        let widths = [[self.head_dim(), self.span_dim], [v_dim, v_dim]];
-        let mut tensors = [q.shapes(), k.shapes(), v.shapes()];
-        let mut lengths = [[Length::default(); 2]; 3];
-        for (i, operand) in tensors.iter_mut().enumerate() {
-            for (j, tensor) in operand.iter_mut().enumerate() {
-                if let Some(raw) = tensor {
-                    let counts = [step.batch, step.tokens];
-                    lengths[i][j] = Length::of(NAMES[i][j], raw, counts, widths[i / 2])?;
+        named("Context::prepare_append", || {
+            step.is_no_move()?;
+            if step.norms.is_some() {
+                return Step { slots: None, source: None, ..*step }.misplaced();
+            }
+            let v_dim = cache.v_head_dim.unwrap_or(self.head_dim());
+            let widths = [[self.head_dim(), self.span_dim], [v_dim, v_dim]];
+            let mut tensors = [q.shapes(), k.shapes(), v.shapes()];
+            let mut lengths = [[Length::default(); 2]; 3];
+            for (i, operand) in tensors.iter_mut().enumerate() {
+                for (j, tensor) in operand.iter_mut().enumerate() {
+                    if let Some(raw) = tensor {
+                        let counts = [step.batch, step.tokens];
+                        lengths[i][j] = Length::of(NAMES[i][j], raw, counts, widths[i / 2])?;
+                    }
                 }
             }
-        }
-        let mut raws = cache.memory.raws();
-        let mut memory = [Length::default(); 2];
-        for (i, raw) in raws.iter_mut().enumerate() {
-            if let Some(raw) = raw {
-                let counts = [cache.pages, cache.page_size];
-                memory[i] = Length::of([cache::K, cache::V][i], raw, counts, widths[i])?;
+            let mut raws = cache.memory.raws();
+            let mut memory = [Length::default(); 2];
+            for (i, raw) in raws.iter_mut().enumerate() {
+                if let Some(raw) = raw {
+                    let counts = [cache.pages, cache.page_size];
+                    memory[i] = Length::of([cache::K, cache::V][i], raw, counts, widths[i])?;
+                }
             }
-        }
-        let offsets = cache.memory.offsets();
-        let cache = KvCache::of(cache.pages, cache.page_size, raws, cache.v_head_dim);
-        let mut raw = ptr::null_mut();
-        let pair = |[input, output]: [Option<Raw>; 2]| Pair { input, output, ..Pair::default() };
-        let [q, k, v] = tensors.map(pair);
-        self.with_stored(step, [&q, &k, &v, &Pair::default()], &cache, |args| {
-            // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and `raw` is
-            // writable. Of what the arguments lead to, the context and the runner's pool are kept,
-            // which live for 'a.
-            unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut raw) }
-        })?;
-        Ok(PreparedAppend {
-            handle: Handle::of(raw)?,
-            lengths,
-            memory,
-            offsets,
-            context: PhantomData,
-            of: PhantomData,
+            let offsets = cache.memory.offsets();
+            let cache = KvCache::of(cache.pages, cache.page_size, raws, cache.v_head_dim);
+            let mut raw = ptr::null_mut();
+            let pair =
+                |[input, output]: [Option<Raw>; 2]| Pair { input, output, ..Pair::default() };
+            let [q, k, v] = tensors.map(pair);
+            self.with_stored(step, [&q, &k, &v, &Pair::default()], &cache, |args| {
+                // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and `raw` is
+                // writable. Of what the arguments lead to, the context and the runner's pool are kept,
+                // which live for 'a.
+                unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut raw) }
+            })?;
+            Ok(PreparedAppend {
+                handle: Handle::of(raw)?,
+                lengths,
+                memory,
+                offsets,
+                context: PhantomData,
+                of: PhantomData,
+            })
         })
     }
 }
@@ -327,8 +331,10 @@ impl<Q: Described, K: StoredShape, V: StoredShape, M: CacheMemory> PreparedAppen
         v: V::Slices<'_>,
         cache: M::Slices<'_>,
     ) -> Result<()> {
-        // SAFETY: the slices do not alias.
-        unsafe { self.call([q.parts(), k.parts(), v.parts()], cache) }
+        named("PreparedAppend::apply", || {
+            // SAFETY: the slices do not alias.
+            unsafe { self.call([q.parts(), k.parts(), v.parts()], cache) }
+        })
     }
 }
 
@@ -368,13 +374,15 @@ impl<T: Element, M: CacheMemory> PreparedAppend<'_, Shape<T>, Shape<T>, Shape<T>
         begins: [usize; 3],
         cache: M::Slices<'_>,
     ) -> Result<()> {
-        let mut parts = [[None; 2]; 3];
-        for (i, from) in begins.into_iter().enumerate() {
-            parts[i][0] = Some(self.lengths[i][0].inside(NAMES[i][0], data, from)?);
-        }
-        // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of what it
-        // writes; the cache's slices are others.
-        unsafe { self.call(parts, cache) }
+        named("PreparedAppend::apply_packed", || {
+            let mut parts = [[None; 2]; 3];
+            for (i, from) in begins.into_iter().enumerate() {
+                parts[i][0] = Some(self.lengths[i][0].inside(NAMES[i][0], data, from)?);
+            }
+            // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of what it
+            // writes; the cache's slices are others.
+            unsafe { self.call(parts, cache) }
+        })
     }
 }
 

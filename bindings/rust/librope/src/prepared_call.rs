@@ -11,7 +11,7 @@ use crate::call::{Call, NAMES, has_place};
 use crate::context::Context;
 use crate::element::OutputElement;
 use crate::enums::DType;
-use crate::error::{Result, invalid};
+use crate::error::{Result, invalid, named};
 use crate::norm::{self, Lent, LentByNorms};
 use crate::prepared::{Handle, Length};
 use crate::scale::RawScale;
@@ -280,54 +280,58 @@ impl Context {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a slice is not empty; and
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn prepare_call<'a>(&'a self, step: &Step<'a>, call: Call<'_>) -> Result<PreparedCall<'a>> {
-        let Call { mut pairs, mut beside } = call;
-        let dims = self.dims(&beside);
-        let counts = [step.batch, step.tokens];
-        has_place(&pairs[1], beside.cache.as_ref())?;
-        let mut places = [None; PLACES];
-        for (i, pair) in pairs.iter_mut().enumerate() {
-            let in_place = pair.in_place || i == 0 && pair.output.is_none();
-            for (j, raw) in [&mut pair.input, &mut pair.output].into_iter().enumerate() {
-                let Some(raw) = raw else { continue };
-                let length = describe(NAMES[i][j], raw, counts, [dims[i], self.span(i, dims)])?;
-                let is_written = j == 1 || in_place;
-                places[2 * i + j] = Some(Place { length, dtype: raw.dtype, is_written });
-            }
-            if let (Some(scale), Some(output)) = (&mut pair.scale, &pair.output) {
-                let dim = if output.span { self.span_dim } else { dims[i] };
-                places[8 + i] = scale_place(PLACE_NAMES[8 + i], scale, counts, output.heads, dim)?;
-            }
-        }
-        if let Some(cache) = &mut beside.cache {
-            let counts = [cache.pages, cache.page_size];
-            for (i, memory) in [&mut cache.k, &mut cache.v].into_iter().enumerate() {
-                let Some((raw, scale)) = memory else { continue };
-                let (name, dim) = (PLACE_NAMES[12 + i], dims[1 + i]);
-                let length = describe(name, raw, counts, [dim, self.span(1 + i, dims)])?;
-                places[12 + i] = Some(Place { length, dtype: raw.dtype, is_written: true });
-                if let Some(scale) = scale {
-                    let dim = if raw.span { self.span_dim } else { dim };
-                    let name = PLACE_NAMES[14 + i];
-                    places[14 + i] = scale_place(name, scale, counts, raw.heads, dim)?;
+        named("Context::prepare_call", || {
+            step.is_no_move()?;
+            let Call { mut pairs, mut beside } = call;
+            let dims = self.dims(&beside);
+            let counts = [step.batch, step.tokens];
+            has_place(&pairs[1], beside.cache.as_ref())?;
+            let mut places = [None; PLACES];
+            for (i, pair) in pairs.iter_mut().enumerate() {
+                let in_place = pair.in_place || i == 0 && pair.output.is_none();
+                for (j, raw) in [&mut pair.input, &mut pair.output].into_iter().enumerate() {
+                    let Some(raw) = raw else { continue };
+                    let length = describe(NAMES[i][j], raw, counts, [dims[i], self.span(i, dims)])?;
+                    let is_written = j == 1 || in_place;
+                    places[2 * i + j] = Some(Place { length, dtype: raw.dtype, is_written });
+                }
+                if let (Some(scale), Some(output)) = (&mut pair.scale, &pair.output) {
+                    let dim = if output.span { self.span_dim } else { dims[i] };
+                    places[8 + i] =
+                        scale_place(PLACE_NAMES[8 + i], scale, counts, output.heads, dim)?;
                 }
             }
-        }
-        let mut made = ptr::null_mut();
-        let in_place = [&pairs[1], &pairs[2]].map(|pair| pair.in_place);
-        let [q, k, v, rest] = &pairs;
-        let mut lent = LentByNorms::default();
-        self.with_call(step, [q, k, v, rest], &beside, Some(&mut lent), |args| {
-            // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and `made` is
-            // writable. Of what the arguments lead to, the context and the runner's pool are kept,
-            // which live for 'a.
-            unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut made) }
-        })?;
-        let handle = Handle::of(made)?;
-        for (i, lent) in lent.as_flattened().iter().enumerate() {
-            let place = FIRST_OF_NORMS + i;
-            places[place] = lent.map(|lent| Place::of(place_name(place), lent)).transpose()?;
-        }
-        Ok(PreparedCall { handle, places, in_place, context: PhantomData })
+            if let Some(cache) = &mut beside.cache {
+                let counts = [cache.pages, cache.page_size];
+                for (i, memory) in [&mut cache.k, &mut cache.v].into_iter().enumerate() {
+                    let Some((raw, scale)) = memory else { continue };
+                    let (name, dim) = (PLACE_NAMES[12 + i], dims[1 + i]);
+                    let length = describe(name, raw, counts, [dim, self.span(1 + i, dims)])?;
+                    places[12 + i] = Some(Place { length, dtype: raw.dtype, is_written: true });
+                    if let Some(scale) = scale {
+                        let dim = if raw.span { self.span_dim } else { dim };
+                        let name = PLACE_NAMES[14 + i];
+                        places[14 + i] = scale_place(name, scale, counts, raw.heads, dim)?;
+                    }
+                }
+            }
+            let mut made = ptr::null_mut();
+            let in_place = [&pairs[1], &pairs[2]].map(|pair| pair.in_place);
+            let [q, k, v, rest] = &pairs;
+            let mut lent = LentByNorms::default();
+            self.with_call(step, [q, k, v, rest], &beside, Some(&mut lent), |args| {
+                // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and `made` is
+                // writable. Of what the arguments lead to, the context and the runner's pool are kept,
+                // which live for 'a.
+                unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut made) }
+            })?;
+            let handle = Handle::of(made)?;
+            for (i, lent) in lent.as_flattened().iter().enumerate() {
+                let place = FIRST_OF_NORMS + i;
+                places[place] = lent.map(|lent| Place::of(place_name(place), lent)).transpose()?;
+            }
+            Ok(PreparedCall { handle, places, in_place, context: PhantomData })
+        })
     }
 
     /// The width of a span of q or k; v and rest have none.
@@ -382,55 +386,59 @@ impl PreparedCall<'_> {
     /// As [`Prepared::apply`](crate::Prepared::apply).
     #[allow(clippy::needless_pass_by_value, reason = "slices are borrowed exclusively")]
     pub fn apply(&self, layer: Layer<'_>) -> Result<()> {
-        let mut at = [ptr::null_mut(); PLACES];
-        let places = self.places.iter().zip(&layer.slices);
-        for (i, (at, (place, slice))) in at.iter_mut().zip(places).enumerate() {
-            let name = place_name(i);
-            *at = match (place, slice) {
-                (None, None) => ptr::null_mut(),
-                (Some(place), Some(slice)) => place.check(name, slice)?,
-                (Some(_), None) => {
-                    return invalid(format_args!("the prepared call needs {name}: Layer has none"));
-                }
-                (None, Some(_)) => {
-                    return invalid(format_args!(
-                        "the prepared call describes no slice for {name}"
-                    ));
-                }
+        named("PreparedCall::apply", || {
+            let mut at = [ptr::null_mut(); PLACES];
+            let places = self.places.iter().zip(&layer.slices);
+            for (i, (at, (place, slice))) in at.iter_mut().zip(places).enumerate() {
+                let name = place_name(i);
+                *at = match (place, slice) {
+                    (None, None) => ptr::null_mut(),
+                    (Some(place), Some(slice)) => place.check(name, slice)?,
+                    (Some(_), None) => {
+                        return invalid(format_args!(
+                            "the prepared call needs {name}: Layer has none"
+                        ));
+                    }
+                    (None, Some(_)) => {
+                        return invalid(format_args!(
+                            "the prepared call describes no slice for {name}"
+                        ));
+                    }
+                };
+            }
+            let [q, q_out, k, k_out, v, v_out, rest, rest_out, ..] = at;
+            let data = sys::rope_qk_data {
+                q,
+                k,
+                q_out,
+                k_out: if self.in_place[0] { k } else { k_out },
+                v,
+                v_out: if self.in_place[1] { v } else { v_out },
+                rest,
+                rest_out,
+                q_out_scales: at[8],
+                k_out_scales: at[9],
+                v_out_scales: at[10],
+                rest_out_scales: at[11],
+                cache_k: at[12],
+                cache_v: at[13],
+                cache_k_scales: at[14],
+                cache_v_scales: at[15],
+                q_norm_weight: at[16],
+                q_norm_bias: at[17],
+                q_norm_rstd: at[18].cast(),
+                k_norm_weight: at[19],
+                k_norm_bias: at[20],
+                k_norm_rstd: at[21].cast(),
+                v_norm_weight: at[22],
+                v_norm_bias: at[23],
+                v_norm_rstd: at[24].cast(),
+                ..sys::rope_qk_data::init()
             };
-        }
-        let [q, q_out, k, k_out, v, v_out, rest, rest_out, ..] = at;
-        let data = sys::rope_qk_data {
-            q,
-            k,
-            q_out,
-            k_out: if self.in_place[0] { k } else { k_out },
-            v,
-            v_out: if self.in_place[1] { v } else { v_out },
-            rest,
-            rest_out,
-            q_out_scales: at[8],
-            k_out_scales: at[9],
-            v_out_scales: at[10],
-            rest_out_scales: at[11],
-            cache_k: at[12],
-            cache_v: at[13],
-            cache_k_scales: at[14],
-            cache_v_scales: at[15],
-            q_norm_weight: at[16],
-            q_norm_bias: at[17],
-            q_norm_rstd: at[18].cast(),
-            k_norm_weight: at[19],
-            k_norm_bias: at[20],
-            k_norm_rstd: at[21].cast(),
-            v_norm_weight: at[22],
-            v_norm_bias: at[23],
-            v_norm_rstd: at[24].cast(),
-            ..sys::rope_qk_data::init()
-        };
-        // SAFETY: each pointer leads to as many elements as the library was told, exclusively where it
-        // writes; the slices do not alias.
-        unsafe { self.handle.apply(&data) }
+            // SAFETY: each pointer leads to as many elements as the library was told, exclusively where it
+            // writes; the slices do not alias.
+            unsafe { self.handle.apply(&data) }
+        })
     }
 }
 

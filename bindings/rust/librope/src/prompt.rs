@@ -1,6 +1,6 @@
 use librope_sys as sys;
 
-use crate::error::{Result, check, invalid, require_library};
+use crate::error::{Result, check, invalid, named, require_library};
 
 /// Text, then at most one image or video, as a prompt of a multimodal model holds them. The fields are
 /// those of the C struct, which is frozen.
@@ -49,7 +49,7 @@ impl PromptPart {
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for parts that break a rule, and
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
 pub fn prompt_ids(parts: &[PromptPart], start: i64) -> Result<(Vec<i64>, i64)> {
-    ids_of(parts, None, start)
+    named("prompt_ids", || ids_of(parts, None, start))
 }
 
 /// [`prompt_ids`] for videos whose frames are not a whole number of ids apart (Qwen2.5-VL:
@@ -73,14 +73,16 @@ pub fn prompt_ids_timed(
     t_intervals: &[f64],
     start: i64,
 ) -> Result<(Vec<i64>, i64)> {
-    if t_intervals.len() != parts.len() {
-        return invalid(format_args!(
-            "t_intervals has {} numbers, and must have one for each of {} parts",
-            t_intervals.len(),
-            parts.len()
-        ));
-    }
-    ids_of(parts, Some(t_intervals), start)
+    named("prompt_ids_timed", || {
+        if t_intervals.len() != parts.len() {
+            return invalid(format_args!(
+                "t_intervals has {} numbers, and must have one for each of {} parts",
+                t_intervals.len(),
+                parts.len()
+            ));
+        }
+        ids_of(parts, Some(t_intervals), start)
+    })
 }
 
 fn ids_of(

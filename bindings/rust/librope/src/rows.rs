@@ -65,11 +65,17 @@ impl Raw {
         let exact = exact && self.stride == 0;
         let fits = need.is_some_and(|n| if exact { n == self.len } else { n <= self.len });
         if !fits && batch > 0 && tokens > 0 {
+            let each =
+                if heads == 0 { String::new() } else { format!(", for each of {heads} heads,") };
+            let what =
+                format!("{batch} * {tokens} rows of width {width} and stride {stride}{each}");
+            let Some(need) = need else {
+                return invalid(format_args!("{what} are beyond the address space"));
+            };
             return invalid(format_args!(
-                "{} elements of cos/sin rows do not hold {batch} * {tokens} rows of width {width} \
-                 and stride {stride}{}",
-                self.len,
-                if heads == 0 { String::new() } else { format!(", for each of {heads} heads") }
+                "{what} need {need} elements{}, and the slice of cos and sin has {}",
+                if exact { "" } else { " or more" },
+                self.len
             ));
         }
         Ok(sys::rope_cos_sin {

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 
 use librope_sys as sys;
 
-use crate::error::{Result, check, made, narrow, require_library};
+use crate::error::{Result, check, made, named, narrow, require_library};
 
 /// Threads for calls that move more than 2 MiB, which are cut into tasks of 256 KiB to 1 MiB. A
 /// decode step always runs on the calling thread, and so does everything without a runner.
@@ -151,12 +151,14 @@ impl Pool {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) without memory, and
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) beyond 4096 threads.
     pub fn new(threads: usize) -> Result<Pool> {
-        require_library()?;
-        let threads = narrow("threads", threads)?;
-        let mut pool = ptr::null_mut();
-        // SAFETY: `pool` is writable.
-        check(unsafe { sys::rope_pool_create(threads, &raw mut pool) })?;
-        Ok(Pool(made(pool)?))
+        named("Pool::new", || {
+            require_library()?;
+            let threads = narrow("threads", threads)?;
+            let mut pool = ptr::null_mut();
+            // SAFETY: `pool` is writable.
+            check(unsafe { sys::rope_pool_create(threads, &raw mut pool) })?;
+            Ok(Pool(made(pool)?))
+        })
     }
 
     /// For [`Step::with_runner`](crate::Step::with_runner).

@@ -9,7 +9,7 @@ use librope_sys::{self as sys, Init as _};
 use crate::enums::DType;
 use crate::error::{Result, invalid};
 use crate::size;
-use crate::strides::{Strides, counted};
+use crate::strides::{Strides, counted, not_forgotten};
 
 /// The scales of a [`ViewMut`](crate::ViewMut) or of [`Pages`](crate::Pages) in 8 bits: a value is its code
 /// times its scale. There is one for all, or an array `[batch, tokens, heads, groups]`, of pages `[pages,
@@ -164,11 +164,16 @@ impl RawScale {
             needed => needed == Some(self.len),
         };
         if !fits {
+            not_forgotten(name, counts)?;
             let [outer, inner] = counted(name);
+            let Some(needed) = needed else {
+                return invalid(format_args!("the scales of {name} are beyond the address space"));
+            };
             return invalid(format_args!(
-                "the scales of {name} are {} and must be [{outer}, {inner}, heads, groups] = {shape:?}{}",
-                self.len,
-                if self.strides.is_some() { ", by their strides" } else { "" }
+                "the scales of {name} are [{outer}, {inner}, heads, groups] = {shape:?} and need {needed} \
+                 elements{}, and their slice has {}",
+                if self.strides.is_some() { " or more, by their strides" } else { "" },
+                self.len
             ));
         }
         size::not_negative([strides.batch, strides.token, strides.head])?;

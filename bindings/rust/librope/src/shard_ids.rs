@@ -1,7 +1,7 @@
 use librope_sys as sys;
 
 use crate::context::length;
-use crate::error::{Result, check, invalid};
+use crate::error::{Result, check, invalid, named};
 use crate::shard::Shard;
 use crate::size::product;
 use crate::step::{Angles, Step};
@@ -21,23 +21,31 @@ use crate::step::{Angles, Step};
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for other positions than [`Positions::Offset`](crate::Positions::Offset)
 /// and [`Positions::SeqOffsets`](crate::Positions::SeqOffsets), and if the lengths do not divide.
 pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
-    let Angles::Positions(positions) = &step.angles else {
-        return invalid(format_args!("shard_ids needs positions"));
-    };
-    let (batch, tokens) = (length(step.batch)?, length(step.tokens)?);
-    // SAFETY: integers and pointers: zeros are valid.
-    let mut raw: sys::rope_positions = unsafe { std::mem::zeroed() };
-    let counts = [step.position_rows(), step.tokens, 1];
-    positions.check(counts, step.cu_seqlens, step.freq_sets, &mut raw)?;
-    raw.batch_repeat = length(step.batch_repeat)?;
-    raw.shard = step.shard.as_ref().map_or(std::ptr::null(), Shard::as_raw);
-    let Some(all) = product([step.batch, step.tokens]) else {
-        return invalid(format_args!("the ids of the step are beyond the address space"));
-    };
-    let (mut ids, mut numbers) = (vec![0; all], vec![0; step.tokens]);
-    // SAFETY: the arrays have as many entries as the library writes.
-    check(unsafe {
-        sys::rope_shard_ids(batch, tokens, &raw const raw, ids.as_mut_ptr(), numbers.as_mut_ptr())
-    })?;
-    Ok((ids, numbers))
+    named("shard_ids", || {
+        let Angles::Positions(positions) = &step.angles else {
+            return invalid(format_args!("shard_ids needs positions"));
+        };
+        let (batch, tokens) = (length(step.batch)?, length(step.tokens)?);
+        // SAFETY: integers and pointers: zeros are valid.
+        let mut raw: sys::rope_positions = unsafe { std::mem::zeroed() };
+        let counts = [step.position_rows(), step.tokens, 1];
+        positions.check(counts, step.cu_seqlens, step.freq_sets, &mut raw)?;
+        raw.batch_repeat = length(step.batch_repeat)?;
+        raw.shard = step.shard.as_ref().map_or(std::ptr::null(), Shard::as_raw);
+        let Some(all) = product([step.batch, step.tokens]) else {
+            return invalid(format_args!("the ids of the step are beyond the address space"));
+        };
+        let (mut ids, mut numbers) = (vec![0; all], vec![0; step.tokens]);
+        // SAFETY: the arrays have as many entries as the library writes.
+        check(unsafe {
+            sys::rope_shard_ids(
+                batch,
+                tokens,
+                &raw const raw,
+                ids.as_mut_ptr(),
+                numbers.as_mut_ptr(),
+            )
+        })?;
+        Ok((ids, numbers))
+    })
 }

@@ -1,5 +1,5 @@
 use crate::enums::Operation;
-use crate::error::{Result, invalid};
+use crate::error::{Result, invalid, unsupported};
 use crate::norm::Norms;
 use crate::positions::Positions;
 use crate::rows::CosSin;
@@ -198,6 +198,16 @@ impl<'a> Step<'a> {
     /// Those that positions have: batch rows, or the runs of `cu_seqlens`.
     pub(crate) fn sequences(&self) -> usize {
         self.cu_seqlens.map_or(self.batch, |cu| cu.len().saturating_sub(1))
+    }
+
+    /// Refuses what only a move has, where calls are prepared.
+    pub(crate) fn is_no_move(&self) -> Result<()> {
+        if self.source.is_none() {
+            return Ok(());
+        }
+        unsupported(format_args!(
+            "moves are not prepared: Step::with_source is for move_slots and move_between"
+        ))
     }
 
     /// That a call has not what it needs, or would not look at all that the step has.

@@ -1,5 +1,6 @@
 //! How tensors and arrays of scales lie.
 
+use crate::error::{Result, invalid};
 use crate::size;
 
 /// Distances in elements, of [`Q80`](crate::Q80) in channels, between batch rows, tokens and heads; in a
@@ -26,5 +27,30 @@ impl Strides {
 
 /// What messages call the counts of a tensor of this name.
 pub(crate) fn counted(name: &str) -> [&'static str; 2] {
-    if name.starts_with("the cache's") { ["pages", "page size"] } else { ["batch", "tokens"] }
+    if is_of_cache(name) { ["pages", "page size"] } else { ["batch", "tokens"] }
+}
+
+/// The scales of the memory of a cache are, too.
+fn is_of_cache(name: &str) -> bool {
+    name.ends_with("the cache's k") || name.ends_with("the cache's v")
+}
+
+/// That a count was forgotten, if it is why something does not have the size that was described.
+pub(crate) fn not_forgotten(name: &str, [outer, inner]: [usize; 2]) -> Result<()> {
+    if !is_of_cache(name) {
+        return if outer == 0 && inner > 0 { no_batch() } else { Ok(()) };
+    }
+    match (outer, inner) {
+        (0, _) => invalid(format_args!("the cache's pages (0) is required, and must be positive")),
+        (_, 0) => invalid(format_args!(
+            "the cache's page size (0) is required, and must be from 1 to 1073741824"
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn no_batch<T>() -> Result<T> {
+    invalid(format_args!(
+        "batch (0) is required: 1 for packed sequences and for one sequence, 0 only with empty tensors"
+    ))
 }

@@ -5,10 +5,10 @@ use librope_sys as sys;
 
 use crate::element::{Element, OutputElement};
 use crate::enums::DType;
-use crate::error::{Result, invalid};
+use crate::error::{Result, invalid, narrow};
 use crate::scale::{RawScale, Scale};
 use crate::size::{self, product};
-use crate::strides::{Strides, counted};
+use crate::strides::{Strides, counted, not_forgotten};
 
 /// Order of the dimensions, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,20 +124,32 @@ fn wrong_shape<T>(name: &str, shape: [usize; 3], want: [usize; 3]) -> Result<T> 
 #[cold]
 #[inline(never)]
 fn wrong_length<T>(name: &str, raw: &Raw, batch: usize, tokens: usize, dim: usize) -> Result<T> {
-    let need = match raw.layout {
-        Layout::Strided(_) => "reaches beyond",
-        _ => "does not have the length of",
+    narrow("heads", raw.heads)?;
+    not_forgotten(name, [batch, tokens])?;
+    let what = described(name, raw, [batch, tokens], dim);
+    let (need, or_more) = match raw.layout {
+        Layout::Strided(strides) => (strides.reach([batch, tokens, raw.heads], dim), " or more"),
+        _ => (product([batch, tokens, raw.heads, dim]), ""),
     };
-    let [outer, inner] = counted(name);
+    let Some(need) = need else {
+        return invalid(format_args!("{what} is beyond the address space"));
+    };
     let each = raw.dtype.channels();
+    let unit = if each == 1 { "elements" } else { "blocks of 32 channels" };
     invalid(format_args!(
-        "{name} with {outer} {batch}, {inner} {tokens}, heads {}, channels {dim} and layout {:?} \
-         {need} its slice of {} elements{}",
-        raw.heads,
-        raw.layout,
-        raw.len / each,
-        if each == 1 { "" } else { ", which are blocks of 32 channels" }
+        "{what} needs {} {unit}{or_more}, and its slice has {}",
+        need.div_ceil(each),
+        raw.len / each
     ))
+}
+
+/// A tensor in words; of memory of a cache, batch and tokens are its pages and slots.
+pub(crate) fn described(name: &str, raw: &Raw, counts: [usize; 2], dim: usize) -> String {
+    let ([outer, inner], [batch, tokens]) = (counted(name), counts);
+    let (heads, layout) = (raw.heads, raw.layout);
+    format!(
+        "{name} with {outer} {batch}, {inner} {tokens}, heads {heads}, channels {dim} and layout {layout:?}"
+    )
 }
 
 macro_rules! layouts {

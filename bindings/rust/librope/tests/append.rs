@@ -215,13 +215,13 @@ fn what_does_not_fit_is_refused() {
     };
     let mapped = Slots::mapped(&[0, 1]);
     for (slots, words) in [
-        (Slots::mapped(&[0, 12]), "slots_i32[1] (12)"),
-        (Slots::mapped(&[1i64 << 40, 0]), "slots_i64[0]"),
+        (Slots::mapped(&[0, 12]), "Context::append: slots[1] (12) must be below 12"),
+        (Slots::mapped(&[1i64 << 40, 0]), "slots[0]"),
         (
             Slots::mapped(&[0i32; 0]),
             "the array of slots (padding has -1) has 0 entries, and the call needs 2",
         ),
-        (Slots::mapped(&[0i64]), "has 1 entries, and the call needs 2"),
+        (Slots::mapped(&[0i64]), "has 1 entry, and the call needs 2"),
         (Slots::paged(&[0, 3], 1, &[0, 0]), "page_table[1] (3)"),
         (Slots::paged(&[0, 1], 1, &[0, 4]), "sequence 1 has 1 pages"),
         (Slots::paged(&[0, 1], 1, &[0, -1]), "starts[1] (-1)"),
@@ -234,7 +234,7 @@ fn what_does_not_fit_is_refused() {
         (Slots::ragged(&[0, 1], &[0, 1 << 30, 2], &[i32::MAX, 0]), "page_starts[1]"),
         (Slots::ragged(&[0, 1], &[-1, 1, 2], &[0, 0]), "page_starts[0] (-1)"),
         (Slots::ragged(&[0, 1], &[1, 0, 2], &[0, 0]), "never decreasing"),
-        (Slots::linear(&[0, 4]), "page_size (4)"),
+        (Slots::linear(&[0, 4]), "page size (4)"),
         (Slots::linear(&[0, 0, 0]), "has 3 entries"),
     ] {
         let got = message(slots, exact, pages, page_size);
@@ -245,14 +245,17 @@ fn what_does_not_fit_is_refused() {
             exact - 1,
             pages,
             page_size,
-            "the cache's k with pages 3, page size 4, heads 2, channels 32",
+            "Context::append: the cache's k with pages 3, page size 4, heads 2, channels 32 and \
+             layout Nhd needs 768 elements, and its slice has 767",
         ),
-        (exact + 1, pages, page_size, "does not have the length"),
-        (exact, pages + 1, page_size, "does not have the length"),
-        (exact, pages, page_size - 1, "does not have the length"),
+        (exact + 1, pages, page_size, "needs 768 elements, and its slice has 769"),
+        (exact, pages + 1, page_size, "needs 1024 elements, and its slice has 768"),
+        (exact, pages, page_size - 1, "needs 576 elements, and its slice has 768"),
+        (exact, 0, page_size, "the cache's pages (0) is required, and must be positive"),
+        (exact, pages, 0, "the cache's page size (0) is required, and must be from 1 to"),
         (exact, usize::MAX, 2, "beyond the address space"),
-        (exact, pages, usize::MAX, "page_size"),
-        (0, 0, page_size, "the cache's v"),
+        (exact, pages, usize::MAX, "the cache's page size (18446744073709551615) must not be"),
+        (0, 0, page_size, "the cache's pages (0)"),
     ] {
         let got = message(mapped, len, pages, page_size);
         assert!(got.contains(words), "{len}, {pages}, {page_size}: {got}");
@@ -332,15 +335,28 @@ fn codes_stand_for_the_results_in_f32() {
     let pages = Pages::nhd(&mut codes, 2).with_scale(Scale::computed(&mut few).with_group(16));
     let refusal =
         rope.append(&step, (), View::bshd(&k, 2), (), &mut KvCache::new(2, 1).with_k(pages));
-    assert!(refused(refusal).contains("[2, 1, 2, 2]"));
+    assert!(refused(refusal).contains(
+        "the scales of the cache's k are [pages, page size, heads, groups] = [2, 1, 2, 2] and need 8 \
+         elements, and their slice has 7"
+    ));
     let pages = Pages::nhd(&mut codes, 2).with_scale(Scale::computed(&mut few).with_group(7));
     let refusal =
         rope.append(&step, (), View::bshd(&k, 2), (), &mut KvCache::new(2, 1).with_k(pages));
     assert!(refused(refusal).contains("the scales of the cache's k (7) must divide 32"));
     let mut bare = KvCache::new(2, 1).with_k(Pages::nhd(&mut codes, 2));
     let refusal = rope.append(&step, (), View::bshd(&k, 2), (), &mut bare);
-    assert!(refused(refusal).contains("cache->k.scale (NULL) is required"));
+    assert!(refused(refusal).contains("the scale of the cache's k (None) is required"));
     assert_eq!(codes, before);
+    let mut numbers = vec![9.0f32; 4 * DIM];
+    let scaled = Pages::nhd(&mut numbers, 2).with_scale(Scale::given(0.02));
+    let refusal =
+        rope.append(&step, (), View::bshd(&k, 2), (), &mut KvCache::new(2, 1).with_k(scaled));
+    assert_eq!(
+        refused(refusal),
+        "Context::append: the scale of the cache's k must be None with dtype (DType::F32), which is \
+         none of 8 bits"
+    );
+    assert!(numbers.iter().all(|&x| x == 9.0));
 }
 
 #[test]

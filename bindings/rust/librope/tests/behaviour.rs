@@ -9,8 +9,8 @@ use common::Random;
 use librope::half::{bf16, f16};
 use librope::{
     Angle, Config, Context, CosSin, CosSinMut, DType, Device, Error, Layout, LongRope, Model,
-    Operation, Pairing, Part, Pool, Positions, Prepared, PromptPart, Rounding, Runner, Scaling,
-    Shape, Step, Strides, View, ViewMut, Yarn, prompt_ids,
+    Operation, Pairing, Part, Pool, Positions, Prepared, PromptPart, Rounding, Runner, Scale,
+    Scaling, Shape, Step, Strides, View, ViewMut, Yarn, prompt_ids,
 };
 
 fn rope(head_dim: usize) -> Context {
@@ -73,7 +73,7 @@ fn versions_agree() {
 fn errors_have_status_and_message() {
     let error = Config::new(0, 10000.0, Pairing::Halves).build().unwrap_err();
     assert_eq!(error.status(), -1);
-    assert!(error.message().starts_with("rope_context_create: "), "{error}");
+    assert!(error.message().starts_with("Config::build: head_dim (0) "), "{error}");
     assert!(error.to_string().ends_with("(invalid argument)"), "{error}");
     let boxed: Box<dyn std::error::Error + Send + Sync> = error.into();
     assert!(boxed.downcast_ref::<Error>().is_some());
@@ -107,7 +107,7 @@ fn configurations_are_checked() {
     assert!(base().with_scaling(Scaling::Linear { factor: 0.0 }).build().is_err());
     refused(base().with_mrope(&[8; 5], false).build(), "up to 4");
     refused(base().with_mrope(&[16, 24, 24], false).build(), "mrope_section");
-    refused(base().with_freq_factors([1.0; 31]).build(), "table_length");
+    refused(base().with_freq_factors([1.0; 31]).build(), "the length of the tables (31)");
     let both = base().with_freq_factors([1.0; 32]).with_pair_axis(2, [0u8; 31]);
     refused(both.build(), "one entry per pair");
     let long = LongRope::new([], [], 4096);
@@ -139,9 +139,15 @@ fn slices_of_other_lengths_are_refused() {
     let rope = rope(64);
     let mut q = vec![1.0f32; 3 * 2 * 64];
     let before = q.clone();
-    refused(rope.apply_thd(&[1, 2, 3, 4], &mut q, 2, &mut [], 0), "4 tokens");
-    refused(rope.apply_thd(&[1, 2, 3], &mut q, 3, &mut [], 0), "3 heads");
-    refused(rope.apply_thd(&[1, 2, 3], &mut q, 0, &mut [], 0), "0 heads");
+    refused(
+        rope.apply_thd(&[1, 2, 3, 4], &mut q, 2, &mut [], 0),
+        "q with tokens 4, heads 2 and channels 64 needs 512 elements, and its slice has 384",
+    );
+    refused(rope.apply_thd(&[1, 2, 3], &mut q, 3, &mut [], 0), "q with tokens 3, heads 3");
+    refused(
+        rope.apply_thd(&[1, 2, 3], &mut q, 0, &mut [], 0),
+        "needs 0 elements, and its slice has 384",
+    );
     refused(rope.apply_thd::<f32>(&[1], &mut [], usize::MAX / 32, &mut [], 0), "heads");
     refused(rope.apply_thd::<f32>(&[1], &mut [], 0, &mut [], 0), "absent");
 
@@ -150,15 +156,19 @@ fn slices_of_other_lengths_are_refused() {
     let mut apply = |step: &Step, f: Make, words: &str| {
         refused(rope.apply(step, f(&mut q), ()), words);
     };
-    apply(&step, |q| ViewMut::bshd(q, 1), "does not have the length");
-    apply(&step, |q| ViewMut::bhsd(q, 3), "does not have the length");
-    apply(&step, |q| ViewMut::bshd(q, 0), "does not have the length");
-    apply(&step, |q| ViewMut::bshd(q, usize::MAX), "does not have the length");
+    apply(&step, |q| ViewMut::bshd(q, 1), "layout Bshd needs 192 elements, and its slice has 384");
+    apply(&step, |q| ViewMut::bhsd(q, 3), "needs 576 elements, and its slice has 384");
+    apply(&step, |q| ViewMut::bshd(q, 0), "needs 0 elements, and its slice has 384");
+    apply(
+        &step,
+        |q| ViewMut::bshd(q, usize::MAX),
+        "heads (18446744073709551615) must not be beyond",
+    );
     let beyond: Make = |q| ViewMut::strided(q, 2, Strides { token: 129, head: 64, batch: 0 });
-    apply(&step, beyond, "reaches beyond");
+    apply(&step, beyond, "needs 386 elements or more, and its slice has 384");
     let wrapping: Make =
         |q| ViewMut::strided(q, 3, Strides { token: 0, head: usize::MAX / 2, batch: 0 });
-    apply(&step, wrapping, "reaches beyond");
+    apply(&step, wrapping, "is beyond the address space");
     let repeated: Make = |q| ViewMut::strided(q, 2, Strides { token: 128, head: 0, batch: 0 });
     apply(&step, repeated, "overlap");
     let whole: Make = |q| ViewMut::bshd(q, 2);
@@ -168,7 +178,14 @@ fn slices_of_other_lengths_are_refused() {
     apply(&Step::new(1, 3, Positions::axes_batch_tokens(&ids)), whole, "4 entries");
     apply(&Step::new(1, 3, Positions::seq_offsets(&ids)), whole, "4 entries");
     let strided = Positions::Strided { ids: (&ids).into(), axis: 0, batch: 0, token: 2 };
-    apply(&Step::new(1, 3, strided), whole, "reach beyond");
+    apply(&Step::new(1, 3, strided), whole, "the ids need 5 entries by their strides");
+    let no_batch = Step::new(0, 3, Positions::Offset(0));
+    apply(&no_batch, whole, "Context::apply: batch (0) is required: 1 for packed sequences");
+    let scaled = |step: &Step<'_>, codes: &mut [i8], scales: &mut [f32]| {
+        let out = ViewMut::bshd(codes, 2).with_scale(Scale::computed(scales));
+        rope.apply(step, (View::<f32>::bshd(&[], 2), out), ())
+    };
+    refused(scaled(&no_batch, &mut [], &mut [0.0; 6]), "batch (0) is required");
     apply(&step.with_cu_seqlens(&[]), whole, "cu_seqlens (0 entries)");
     apply(&step.with_cu_seqlens(&[0, 4]), whole, "cu_seqlens[1] (4)");
     apply(&step.with_freq_sets(&[0]), whole, "freq_sets");
@@ -188,8 +205,11 @@ fn rows_of_other_sizes_are_refused() {
     };
     apply(CosSin::split(&table, &table)).unwrap();
     apply(CosSin::split(&table, &table).shared()).unwrap();
-    refused(apply(CosSin::split(&table, &table[1..])), "95 elements");
-    refused(apply(CosSin::packed(&table)), "96 elements");
+    refused(
+        apply(CosSin::split(&table, &table[1..])),
+        "need 96 elements or more, and the slice of cos and sin has 95",
+    );
+    refused(apply(CosSin::packed(&table)), "has 96");
     refused(apply(CosSin::split(&table, &table).with_stride(33)), "stride 33");
     refused(apply(CosSin::split(&table, &table).with_stride(usize::MAX)), "stride");
     refused(apply(CosSin::split(&table, &table).per_head(2)), "each of 2 heads");
@@ -197,14 +217,20 @@ fn rows_of_other_sizes_are_refused() {
     refused(apply(CosSin::split(&table, &table).with_head_stride(32)), "without heads");
     let step = Step::with_rows(1, 3, CosSin::split(&table, &table));
     let inverse = step.with_operation(Operation::Inverse);
-    refused(rope.apply(&inverse, ViewMut::bshd(&mut q, 2), ()), "FORWARD or BACKWARD");
+    refused(
+        rope.apply(&inverse, ViewMut::bshd(&mut q, 2), ()),
+        "Operation::Forward or Operation::Backward",
+    );
     refused(rope.apply(&step.with_freq_sets(&[0]), ViewMut::bshd(&mut q, 2), ()), "belong to");
 
     let mut out = vec![0.0f32; 3 * 64];
     refused(rope.fill_cos_sin(&step, CosSinMut::packed(&mut out)), "needs positions");
     let step = Step::new(1, 3, Positions::Offset(0));
-    refused(rope.fill_cos_sin(&step, CosSinMut::angles(&mut out)), "192 elements");
-    refused(rope.fill_cos_sin(&step, CosSinMut::packed(&mut out[1..])), "191 elements");
+    refused(rope.fill_cos_sin(&step, CosSinMut::angles(&mut out)), "has 192");
+    refused(
+        rope.fill_cos_sin(&step, CosSinMut::packed(&mut out[1..])),
+        "need 192 elements, and the slice of cos and sin has 191",
+    );
     rope.fill_cos_sin(&step, CosSinMut::sinusoidal(&mut out)).unwrap();
     rope.fill_cos_sin(&step, CosSinMut::angles_full(&mut out)).unwrap();
     assert_eq!((out[64], out[64 + 32]), (1.0, 1.0)); // position 1, frequency 1
@@ -357,7 +383,10 @@ fn packed_buffers_turn_in_place() {
     refused(rope.apply_packed(&step, &mut got, q, inside), "overlaps");
     refused(rope.apply_packed(&step, &mut got, q, q), "overlaps");
     let last = Part::new(9 * 64 + 1, 1, strides);
-    refused(rope.apply_packed(&step, &mut got, q, last), "reaches beyond");
+    refused(
+        rope.apply_packed(&step, &mut got, q, last),
+        "needs 5184 elements or more, and its slice has 5183",
+    );
     let beyond = Part::new(usize::MAX, 2, strides);
     refused(rope.apply_packed(&step, &mut got, q, beyond), "begins at");
 }
@@ -549,5 +578,5 @@ fn native_rounding_is_that_of_f16_instructions() {
         assert_eq!(got[i + 32], fma(x[i + 32], c, x[i] * s));
     }
     let error = rope.apply_thd(&[1000], &mut [0f32; 64], 1, &mut [], 0).unwrap_err();
-    assert!(error.to_string().contains("ROPE_DTYPE_F16"), "{error}");
+    assert!(error.to_string().contains("must be DType::F16"), "{error}");
 }

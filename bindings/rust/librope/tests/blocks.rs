@@ -158,18 +158,21 @@ fn what_does_not_fit_is_refused() {
     let mut out = vec![UNTOUCHED; TOKENS * BLOCKS];
     let says = |message: String, words: &str| assert!(message.contains(words), "{message}");
     let apply = |out: ViewMut<'_, Q80>| rope().apply(&step(), (View::bshd(&q, HEADS), out), ());
-    let long = "heads 2, channels 64 and layout Bshd does not have the length of its slice of 19 \
-                elements, which are blocks of 32 channels";
+    let long = "heads 2, channels 64 and layout Bshd needs 20 blocks of 32 channels, and its slice \
+                has 19";
     says(refused(apply(ViewMut::bshd(&mut out[1..], HEADS))), long);
     let beyond = Strides { batch: 0, token: ROW + 32, head: DIM };
     says(
         refused(apply(ViewMut::strided(&mut out, HEADS, beyond))),
-        "reaches beyond its slice of 20",
+        "blocks of 32 channels or more, and its slice has 20",
     );
     let odd = Strides { batch: 0, token: ROW - 16, head: DIM };
     says(refused(apply(ViewMut::strided(&mut out, HEADS, odd))), "must be multiples of 32");
     let scaled = ViewMut::bshd(&mut out, HEADS).with_scale(Scale::given(1.0));
-    says(refused(apply(scaled)), "must be NULL with dtype (ROPE_DTYPE_Q8_0)");
+    says(
+        refused(apply(scaled)),
+        "q_out.scale must be None with dtype (DType::Q80), whose blocks have their own",
+    );
 
     let narrow = Config::new(48, 10000.0, Pairing::Halves).build().unwrap();
     let (step, q) = (Step::new(1, 2, Positions::Offset(0)), &q[..2 * 2 * 48]);

@@ -106,11 +106,12 @@ fn scales_that_do_not_fit_are_refused() {
     };
     let says = |message: String, words: &str| assert!(message.contains(words), "{message}");
     let mut nine = [0.0f32; 9];
-    says(apply(None), "q_out.scale (NULL) is required");
-    says(apply(Some(Scale::given(-1.0))), "q_out.scale->value (-1)");
+    says(apply(None), "Context::apply: q_out.scale (None) is required");
+    says(apply(Some(Scale::given(-1.0))), "q_out.scale.value (-1)");
     says(
         apply(Some(Scale::computed(&mut nine))),
-        "the scales of q_out are 9 and must be [batch, tokens, heads, groups] = [1, 5, 2, 1]",
+        "the scales of q_out are [batch, tokens, heads, groups] = [1, 5, 2, 1] and need 10 elements, and \
+         their slice has 9",
     );
     let apart = Strides { batch: 0, token: 2, head: 1 };
     says(apply(Some(Scale::computed(&mut nine).with_strides(apart))), "by their strides");
@@ -333,7 +334,10 @@ fn what_has_no_place_to_go_is_refused() {
     let view = || View::bshd(&x, 1);
     let apply = |call: Call<'_>| rope().apply_call(&step(), call);
     says(apply(Call::new().with_k(view())), "k has no place to go");
-    says(apply(Call::new().with_q(ViewMut::bshd(&mut y, 1)).with_v(view())), "fused->v");
+    says(
+        apply(Call::new().with_q(ViewMut::bshd(&mut y, 1)).with_v(view())),
+        "Context::apply_call: v is set, but neither v_out nor the cache's v is",
+    );
     says(apply(Call::new()), "q");
     let mut keys = x.clone();
     let mut cache = KvCache::new(1, TOKENS).with_k(Pages::nhd(&mut keys, 1));

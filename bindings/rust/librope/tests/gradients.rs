@@ -123,7 +123,10 @@ fn gradients_that_do_not_fit_are_refused() {
         result
     };
     static X: [f32; TOKENS * HEADS * DIM] = [0.5; TOKENS * HEADS * DIM];
-    says(apply(&backward, None), "q_norm->x");
+    says(
+        apply(&backward, None),
+        "what q's norm was given (None) is required by Operation::Backward",
+    );
     says(apply(&backward, two(of(&X[1..]))), "what q's norm was given with batch 1");
     says(
         apply(&backward, two(of(&X).with_weight(&mut parts))),
@@ -133,12 +136,12 @@ fn gradients_that_do_not_fit_are_refused() {
         apply(&backward, Some(Gradients::in_parts(0).with_q(of(&X).with_weight(&mut parts)))),
         "in_parts (0) must be 1 or more for the parts of q's weight",
     );
-    says(apply(&backward, two(of(&X).with_bias(&mut parts[..64]))), "bias_grad");
+    says(apply(&backward, two(of(&X).with_bias(&mut parts[..64]))), "the bias_grad of q's norm");
     says(
         apply(&backward, Some(Gradients::in_parts(2).with_k(of(&X)))),
         "there is a gradient of k's norm, and no norm",
     );
-    says(apply(&step().with_norms(&layer), two(of(&X))), "q_norm->x");
+    says(apply(&step().with_norms(&layer), two(of(&X))), "what q's norm was given");
     says(apply(&backward.with_batch_repeat(2), two(of(&X))), "batch_repeat (2)");
     assert!(parts.iter().all(|&p| p.to_bits() == 7.0f32.to_bits()));
     apply(&backward, two(of(&X).with_weight(&mut parts[..64]))).unwrap();

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 32] = [
+const ORDER: [&str; 34] = [
     "enums",
+    "messages",
     "error",
     "element",
     "size",
@@ -22,6 +23,7 @@ const ORDER: [&str; 32] = [
     "norm",
     "step",
     "context",
+    "fill",
     "shard_ids",
     "cache",
     "byte_part",

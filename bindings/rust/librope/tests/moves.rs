@@ -195,7 +195,7 @@ fn what_does_not_fit_is_refused() {
     assert!(clash.contains("token 1 of batch row 0 is read in slot 4"), "{clash}");
     let missing = step.with_source(Slots::mapped(&[3, 48])).with_slots(Slots::mapped(&[14, 15]));
     let missing = refused(rope.move_slots(&missing, &mut cache));
-    assert!(missing.contains("source->slots_i32[1] (48)"), "{missing}");
+    assert!(missing.contains("Context::move_slots: the source's slots[1] (48)"), "{missing}");
     let short = Step::new(1, 3, Positions::Offset(0)).rerotating(Positions::tokens(&[1i64, 2]));
     let mut keys = vec![0.0; 3 * ROW];
     let short = refused(rope.apply(&short, (), ViewMut::bshd(&mut keys, HEADS)));

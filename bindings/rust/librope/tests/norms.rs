@@ -6,7 +6,7 @@ mod common;
 use common::{Number, Random, refused};
 use librope::half::{bf16, f16};
 use librope::{
-    CacheShape, Call, Config, Context, Element, F8E4M3, KvCache, Layer, Norm, NormOrder,
+    CacheShape, Call, Config, Context, Element, Error, F8E4M3, KvCache, Layer, Norm, NormOrder,
     NormRounding, Norms, Operation, Pages, Pairing, Positions, Result, Scale, Shape, SliceElement,
     Slots, Step, View, ViewMut,
 };
@@ -250,7 +250,7 @@ fn what_does_not_fit_is_refused() {
     };
     assert_eq!(
         message(Norm::rms(&weight, EPS)),
-        "librope: the weight of q's norm has 128 entries, and the call needs 64"
+        "Context::apply: the weight of q's norm has 128 entries, and the call needs 64"
     );
     assert!(
         message(Norm::rms(&weight[1..], EPS).per_head())
@@ -266,14 +266,14 @@ fn what_does_not_fit_is_refused() {
         message(Norm::layer_bias(&weight[..DIM], &weight, EPS)).contains("the bias of q's norm")
     );
     assert!(message(Norm::rms_plain(EPS).with_rstd(&weight)).contains("the rstd of q's norm"));
-    assert!(message(Norm::rms_plain(0.0)).contains("eps (0) is required"));
+    assert!(message(Norm::rms_plain(0.0)).contains("the eps of q's norm (0) is required"));
 
     // Each norm with its tensor, and calls that take norms.
     let rope = rope(Some(10000.0));
     let layer = Norms::new().with_v(Norm::rms_plain(EPS));
     let step = Step::new(1, TOKENS, Positions::Offset(11)).with_norms(&layer);
     let turned = ViewMut::bshd(&mut q, 2);
-    assert!(refused(rope.apply(&step, turned, ())).contains("v_norm is set, but"));
+    assert!(refused(rope.apply(&step, turned, ())).contains("v's norm is set, but v is absent"));
     assert!(
         refused(rope.prepare(&step, Shape::<f32>::bshd(2), ()).map(drop)).contains("has norms")
     );
@@ -288,7 +288,9 @@ fn what_does_not_fit_is_refused() {
     let shape = CacheShape::new(1, TOKENS, page, ());
     let prepared = rope.prepare_append(&step, tensor, tensor, (), shape);
     assert!(refused(prepared.map(drop)).contains("norms: prepare_call prepares calls with them"));
-    assert!(refused(rope.move_slots(&step, &mut cache)).contains("are not normed"));
+    let moved = rope.move_slots(&step, &mut cache);
+    assert!(matches!(&moved, Err(Error::Unsupported(_))), "{moved:?}"); // as C says
+    assert!(refused(moved).contains("Context::move_slots: this step has norms: keys that move"));
     let mut turned = vec![1.0f32; TOKENS * 2 * DIM];
     let normed = refused(rope.apply(&step, ViewMut::bshd(&mut turned, 2), ()));
     assert!(normed.contains("this step has slots of a cache"));
@@ -310,7 +312,7 @@ fn prepared_calls_are_lent_their_weights() {
     let norms = Norms::new().with_q(Norm::rms::<f32>(&[], EPS).with_rstd(&[]));
     let backward = step.with_norms(&norms).with_operation(Operation::Backward);
     let message = refused(rope.prepare_call(&backward, described(&mut [])).map(drop));
-    assert!(message.contains("with BACKWARD in a prepared call"), "{message}");
+    assert!(message.contains("with Operation::Backward in a prepared call"), "{message}");
     let call = rope.prepare_call(&step.with_norms(&norms), described(&mut [])).unwrap();
     let x = vec![1.0f32; TOKENS * 2 * DIM];
     let (mut prepared, mut once) = (x.clone(), x.clone());

@@ -164,8 +164,8 @@ fn packed_buffers_turn_in_place() {
         call.apply_packed(&mut got, 0, 6 * 64).unwrap();
         assert_eq!(got, want);
         for (q, k, words) in [
-            (0, 5 * 64, "data->q overlaps data->k"),
-            (0, 0, "data->q overlaps data->k"),
+            (0, 5 * 64, "Prepared::apply_packed: q overlaps k"),
+            (0, 0, "Prepared::apply_packed: q overlaps k"),
             (0, 8 * 64 + 1, "k needs 5248 elements from 513 on, and the buffer has 5760"),
             (4 * 64 + 1, 0, "q needs 5504 elements from 257 on, and the buffer has 5760"),
             (0, usize::MAX, "k needs"),
@@ -197,7 +197,7 @@ fn slices_of_other_lengths_are_refused() {
     rotate(whole, reach, out).unwrap();
     rotate(whole, reach + 1, out).unwrap(); // strides say where heads are, a longer slice is no matter
     let needs = |name, len, need: &str| {
-        format!("librope: {name} has {len} elements, and the prepared call needs {need}")
+        format!("Prepared::apply: {name} has {len} elements, and the prepared call needs {need}")
     };
     for len in [0, whole - 1, whole + 1, 2 * whole] {
         assert_eq!(refused(rotate(len, reach, out)), needs("q", len, "1536"));
@@ -216,12 +216,12 @@ fn what_the_plain_call_refuses_cannot_be_prepared() {
     let step = Step::new(2, 3, Positions::Offset(5));
     let one = Shape::<f32>::bshd(1);
     let says = |message: String, words: &str| assert!(message.contains(words), "{message}");
-    says(refused(rope.prepare(&step, (), ())), "rope_prepared_create: args->q and args->k");
-    says(refused(rope.prepare(&step, Shape::<f32>::bshd(0), one)), "args->q.heads (0)");
+    says(refused(rope.prepare(&step, (), ())), "Context::prepare: q and k must not both be absent");
+    says(refused(rope.prepare(&step, Shape::<f32>::bshd(0), one)), "q.heads (0)");
     let unlike = (Shape::<f32>::bshd(2), Shape::<f32>::bshd(3));
-    says(refused(rope.prepare(&step, one, unlike)), "args->k_out.heads (3)");
+    says(refused(rope.prepare(&step, one, unlike)), "k_out.heads (3)");
     let repeated = Shape::<f32>::strided(2, Strides { batch: 192, token: 64, head: 0 });
-    says(refused(rope.prepare(&step, one, repeated)), "args->k: strides");
+    says(refused(rope.prepare(&step, one, repeated)), "k: strides");
     let ids = Step::new(2, 3, Positions::tokens(&[1i32; 4]));
     says(refused(rope.prepare(&ids, one, one)), "4 entries, and the call needs 3");
     let moves_on = step.with_operation(Operation::Shift);
@@ -241,9 +241,7 @@ fn what_the_plain_call_refuses_cannot_be_prepared() {
     );
     let long = Step::new(1, 1 << 50, Positions::Offset(0));
     let error = rope.prepare(&long, one, ()).unwrap_err();
-    assert!(
-        matches!(&error, Error::OutOfMemory(text) if text.starts_with("rope_prepared_create: "))
-    );
+    assert!(matches!(&error, Error::OutOfMemory(text) if text.starts_with("Context::prepare: ")));
 }
 
 #[test]
@@ -256,7 +254,10 @@ fn calls_without_work_do_nothing() {
         let mut k = [bf16::ONE; 5];
         call.apply((&[], &mut []), &mut k).unwrap();
         assert_eq!(k, [bf16::ONE; 5]);
-        let words = "q has 1 elements, and the prepared call needs 0";
+        let words = match [batch, tokens] {
+            [0, 3] => "Prepared::apply: batch (0) is required: 1 for packed sequences",
+            _ => "Prepared::apply: q has 1 elements, and the prepared call needs 0",
+        };
         assert!(refused(call.apply((&[1.0], &mut []), &mut k)).contains(words));
     }
 }

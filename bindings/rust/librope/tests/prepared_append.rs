@@ -190,11 +190,14 @@ fn what_append_refuses_cannot_be_prepared() {
     let try_step =
         |step: &Step<'_>| refused(rope.prepare_append(step, tensor, tensor, tensor, cache));
     says(try_step(&plain), "Step::with_slots");
-    says(
-        try_step(&step.with_source(Slots::linear(&[0, 0]))),
-        "Step::with_source is for move_slots",
-    );
-    says(try_step(&plain.with_slots(Slots::mapped(&[0, 12]))), "slots_i32[1] (12)");
+    let source = step.with_source(Slots::linear(&[0, 0]));
+    let refusal = rope.prepare_append(&source, tensor, tensor, tensor, cache);
+    let message = match refusal {
+        Err(Error::Unsupported(message)) => message, // as C says
+        other => panic!("{other:?}"),
+    };
+    says(message, "Context::prepare_append: moves are not prepared");
+    says(try_step(&plain.with_slots(Slots::mapped(&[0, 12]))), "slots[1] (12)");
     says(try_step(&plain.with_slots(Slots::paged(&[0, 3], 1, &[0, 0]))), "page_table[1] (3)");
     says(try_step(&plain.with_slots(Slots::linear(&[0]))), "the array of starts has 1");
     let backward = step.with_operation(Operation::Backward);
@@ -210,9 +213,9 @@ fn what_append_refuses_cannot_be_prepared() {
         "the cache's k with pages 18446744073709551615, page size 4",
     );
     says(try_pages(0, 4, page, page), "pages (0)");
-    says(try_pages(3, 1 << 40, page, page), "page_size");
-    says(try_pages(3, 4, Shape::nhd(3), page), "cache->k.heads (3)");
-    says(try_pages(3, 4, Shape::bshd(2), page), "cache->k.layout");
+    says(try_pages(3, 1 << 40, page, page), "the cache's page size");
+    says(try_pages(3, 4, Shape::nhd(3), page), "the heads of the cache's k (3)");
+    says(try_pages(3, 4, Shape::bshd(2), page), "the layout of the cache's k (Layout::Bshd)");
     says(try_pages(3, 4, page, page.span()), "no span");
     let thin = Shape::strided(2, Strides { batch: 64, token: 64, head: 32 });
     says(try_pages(3, 4, thin, page), "overlap");
@@ -223,7 +226,10 @@ fn what_append_refuses_cannot_be_prepared() {
     let message = refused(rope.prepare_append(&step, tensor, tensor, tensor, only_v));
     says(message, "k has no place to go");
     let only_k = CacheShape::new(3, 4, page, ());
-    says(refused(rope.prepare_append(&step, tensor, tensor, tensor, only_k)), "fused->v");
+    says(
+        refused(rope.prepare_append(&step, tensor, tensor, tensor, only_k)),
+        "v is set, but neither",
+    );
     let nothing = CacheShape::new(3, 4, (), ());
     says(refused(rope.prepare_append(&step, tensor, (), (), nothing)), "cache");
 }
