@@ -6,7 +6,7 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::context::{Context, length};
 use crate::element::{Element, OutputElement};
-use crate::error::{Result, invalid, named, narrow, unsupported};
+use crate::error::{Error, Result, invalid, named, narrow, unsupported};
 use crate::scale::{RawScale, Scale};
 use crate::size::product;
 use crate::slots::Slots;
@@ -320,7 +320,8 @@ impl Context {
                 cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)
             };
             (written, written_by) = describe(cache, slots)?;
-            (read, read_by) = describe(source, step.source.as_ref().unwrap_or(slots))?;
+            let read_in = step.source.as_ref().unwrap_or(slots);
+            (read, read_by) = describe(source, read_in).map_err(Error::of_source)?;
             point_to(&written_by, &mut written);
             point_to(&read_by, &mut read);
             fused.cache = &raw const written;

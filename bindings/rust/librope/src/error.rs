@@ -85,7 +85,19 @@ impl Error {
     /// The same of a public function: messages begin with its name.
     #[cold]
     #[inline(never)]
-    fn of_function(mut self, function: &str) -> Error {
+    fn of_function(self, function: &str) -> Error {
+        self.with(|message| of_function(function, message))
+    }
+
+    /// The same of the cache that a move reads, which was checked as any other.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn of_source(self) -> Error {
+        self.with(|message| message.replace("the cache's", "the source's"))
+    }
+
+    /// The same with another message.
+    fn with(mut self, change: impl FnOnce(&str) -> String) -> Error {
         let (Error::InvalidArgument(message)
         | Error::Unsupported(message)
         | Error::OutOfMemory(message)
@@ -95,7 +107,7 @@ impl Error {
         | Error::Device(message)
         | Error::Internal(message)
         | Error::Other { message, .. }) = &mut self;
-        *message = of_function(function, message);
+        *message = change(message);
         self
     }
 

@@ -200,6 +200,15 @@ fn what_does_not_fit_is_refused() {
     let mut keys = vec![0.0; 3 * ROW];
     let short = refused(rope.apply(&short, (), ViewMut::bshd(&mut keys, HEADS)));
     assert!(short.contains('3'), "{short}");
+    let mut few = vec![0.0; ROW];
+    for (source, words) in [
+        (KvCache::new(0, SIZE), "the source's pages (0) is required, and must be positive"),
+        (KvCache::new(2, SIZE), "the source's k with pages 2, page size 4"),
+    ] {
+        let source = source.with_k(Pages::nhd(&mut few, HEADS));
+        let message = refused(rope.move_between(&in_turn, &source, &mut cache));
+        assert!(message.starts_with(&format!("Context::move_between: {words}")), "{message}");
+    }
     let unsaid = Step::new(1, 2, Positions::Offset(0)).with_slots(Slots::mapped(&[4, 5]));
     let unsaid_of = refused(rope.move_slots(&unsaid, &mut cache));
     assert!(
