@@ -119,10 +119,14 @@ bool AreDisjoint(const Region& a, const Region& b) {
 
 rope_status FailOverlap(const char* function, const Memory& added, const Memory& before,
                         const char* rule) {
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT, "%s: %s overlaps %s%s: %lld bytes at %p, and %lld at %p",
+  const bool behind = added.base >= before.base;
+  const uintptr_t distance = behind ? added.base - before.base : before.base - added.base;
+  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+              "%s: %s overlaps %s%s: they reach over %lld and %lld bytes, and begin %llu apart, %s "
+              "first",
               function, added.name, before.name, rule, static_cast<long long>(added.of.extent()),
-              reinterpret_cast<void*>(added.base), static_cast<long long>(before.of.extent()),
-              reinterpret_cast<void*>(before.base));
+              static_cast<long long>(before.of.extent()), static_cast<unsigned long long>(distance),
+              behind ? before.name : added.name);
 }
 
 }  // namespace rope
