@@ -1,6 +1,7 @@
 """patch(norms=True): norm and rotation of q and k in one call, in tiny random models."""
 
 import copy
+import functools
 
 import pytest
 
@@ -187,6 +188,54 @@ def test_unpatch_restores(fused):
         assert not fused
     finally:
         cls.forward = before["forward"]
+
+
+def counted(function, calls):
+    """As transformers' `deprecate_kwarg`, which renames an argument of the forward of newer releases."""
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        calls.append("hidden" in kwargs)
+        if "hidden" in kwargs:
+            kwargs["hidden_states"] = kwargs.pop("hidden")
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_decorators_of_a_forward_stay_around_it(times, fused, monkeypatch):
+    model = make("qwen3")
+    layer = attention(model)[0]
+    cls, calls = type(layer), []
+    for _ in range(times):
+        monkeypatch.setattr(cls, "forward", counted(cls.forward, calls))
+    given = {"position_embeddings": model.model.rotary_emb(torch.zeros(1, 5, 64), torch.arange(5)[None])}
+    x = torch.randn(1, 5, 64)
+    with torch.no_grad():
+        before = layer(hidden=x, attention_mask=None, **given)[0]
+        assert "normed in the same call" in str(lt.patch(model, norms=True))
+        fused.clear(), calls.clear()
+        after = layer(hidden=x, attention_mask=None, **given)[0]
+    assert len(fused) == 1
+    assert calls == [True, False][:times]
+    assert torch.allclose(before, after, 1e-4, 1e-5)
+    lt.unpatch(model)
+
+
+def test_decorators_that_hide_what_they_call_are_left_alone(fused, monkeypatch):
+    model = make("qwen3")
+    cls = type(attention(model)[0])
+
+    class Hidden:
+        def __init__(self, function):
+            functools.update_wrapper(self, function)
+
+        def __get__(self, layer, owner):
+            return self if layer is None else functools.partial(self.__wrapped__, layer)
+
+    monkeypatch.setattr(cls, "forward", Hidden(cls.forward))
+    assert "left alone: its forward has a decorator that is not known" in str(lt.patch(model, norms=True))
 
 
 def test_gradients_are_those_of_the_model(fused):

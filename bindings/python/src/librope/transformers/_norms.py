@@ -234,15 +234,41 @@ def _trial(layer: Any) -> Any:
     return trial
 
 
+def _inner(function: Any) -> Any:
+    """What decorators such as transformers' `deprecate_kwarg` stand around."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+def _rewrapped(function: Any, inner: Any, other: Any) -> Any:
+    """`function` with another function in place of `inner`: the same decorators around it. NotRecognised
+    where one does not hold what it calls in a cell of its own."""
+    if function is inner:
+        return other
+    wrapped = function.__wrapped__
+    cells = getattr(function, "__closure__", None) or ()
+    if not isinstance(function, types.FunctionType) or not any(c.cell_contents is wrapped for c in cells):
+        raise NotRecognised("its forward has a decorator that is not known")
+    cell = types.CellType(_rewrapped(wrapped, inner, other))
+    again = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__,
+        tuple(cell if c.cell_contents is wrapped else c for c in cells),
+    )  # fmt: skip
+    again.__kwdefaults__ = function.__kwdefaults__
+    return again
+
+
 class Layers:
     """The attention layers whose forward is that of one class: another forward, for those that are
     known."""
 
     def __init__(self, owner: type) -> None:
         self.owner, self.original = owner, owner.__dict__["forward"]
-        code = getattr(self.original, "__code__", None)
+        inner = _inner(self.original)
+        code = getattr(inner, "__code__", None)
         names = getattr(code, "co_names", ())
-        self.globals = getattr(self.original, "__globals__", {})
+        self.globals = getattr(inner, "__globals__", {})
         # What the twin is made with, of which one is the function that patch() has replaced.
         self.used = {name: self.globals[name] for name in names if name in self.globals}
         rotations = [
@@ -253,12 +279,13 @@ class Layers:
             raise NotRecognised("its forward does not call norms and one rotation of q and k that is patched")
         self.rotation = self.used[rotations[0]]
         self.plans: weakref.WeakKeyDictionary[Any, Plan] = weakref.WeakKeyDictionary()
-        self.twin: Any = types.FunctionType(
+        twin: Any = types.FunctionType(
             code.replace(co_names=tuple(_PASSING_ON.get(name, name) for name in names)),
             {**self.globals, rotations[0]: self.rotate},
-            "forward", self.original.__defaults__, self.original.__closure__,
+            "forward", inner.__defaults__, inner.__closure__,
         )  # fmt: skip
-        self.twin.__kwdefaults__ = self.original.__kwdefaults__
+        twin.__kwdefaults__ = inner.__kwdefaults__
+        self.twin = _rewrapped(self.original, inner, twin)
         self._install()
 
     def add(self, layer: Any) -> str:
