@@ -8,8 +8,10 @@
 #if defined(__CUDACC__)
 #define ROPE_HD __host__ __device__ __forceinline__
 #define ROPE_HD_APART ROPE_HD
+#define ROPE_HD_INLINED ROPE_HD
 #else
 #define ROPE_HD inline
+#define ROPE_HD_INLINED __attribute__((always_inline)) inline
 #define ROPE_HD_APART __attribute__((noinline, cold)) inline
 #endif
 

@@ -104,7 +104,7 @@ ROPE_HD Token LocateTokenBy(const PositionSource& source, int64_t batch, int64_t
 
 // On the host, where alone tokens can be sequences (call/join_batch.h). Inlined, with its first
 // line, in calls on one token.
-__attribute__((always_inline)) ROPE_HD Token LocateToken(const PositionSource& source, int64_t batch, int64_t index) {
+ROPE_HD_INLINED Token LocateToken(const PositionSource& source, int64_t batch, int64_t index) {
   if (source.place == PositionSource::kRows) return {batch, index, batch, 0};  // of most calls
   if (source.place == PositionSource::kEach) return {batch, index, index, index};
   return LocateTokenBy<BinarySearch>(source, batch, index);
