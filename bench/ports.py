@@ -7,7 +7,9 @@ CPU is a name of llvm-mca's (Debian: llvm; LLVM_MCA=llvm-mca-19 knows newer CPUs
 LIBROPE_CPU_TARGET, OBJECT a folder of object files (default: those of build/bench). A line is a dtype and
 a pairing: of the innermost loops of that kernel that write the most in a step, the one that takes the
 fewest cycles, as llvm-mca's model of the CPU counts them. Memory, latency and everything beside the loop
-come on top, so this is a limit, not a time. `sweep` is the loop that only multiplies.
+come on top, so this is a limit, not a time. `sweep` is the loop that only multiplies. `normed`: the norm
+and the rotation in one pass; `sums` are its pass before, and that of `norm alone`, which writes what a
+rotation then reads.
 """
 
 from __future__ import annotations
@@ -23,32 +25,45 @@ NUMBERS = 5120  # of a token of 32 + 8 heads of 128
 FOLDER = "build/bench/CMakeFiles/librope_objects.dir/src/cpu"
 # dtype and pairing: the kernel's Shape (shapes-inl.h), bytes of an element
 KERNELS = {
-    "f32 halves": (r"Natural<\S*F32, \(rope::ChannelOrder\)0, \(rope::Arithmetic\)0>", 4),
-    "f32 interleaved": (r"PerChannel<\S*F32, \(rope::Arithmetic\)0>", 4),
-    "bf16 halves": (r"EvenOdd<\S*RoundFromHalf>, \(rope::Arithmetic\)0>", 2),
-    "bf16 interleaved": (r"PairWords<\S*RoundFromHalf>, \(rope::Arithmetic\)0>", 2),
-    "with ties": (r"EvenOdd<\S*RoundByIntegers>, \(rope::Arithmetic\)0>", 2),
-    "by AVX512-BF16": (r"EvenOdd<\S*RoundByInstruction>, \(rope::Arithmetic\)0>", 2),
-    "also interleaved": (r"PairWords<\S*RoundByInstruction>, \(rope::Arithmetic\)0>", 2),
-    "f16 halves": (r"Natural<\S*::F16, \(rope::ChannelOrder\)0, \(rope::Arithmetic\)0>", 2),
-    "f16 interleaved": (r"PerChannel<\S*::F16, \(rope::Arithmetic\)0>", 2),
+    "f32 halves": (r"Natural<\S*F32, \(rope::ChannelOrder\)0", 4),
+    "f32 interleaved": (r"PerChannel<\S*F32", 4),
+    "bf16 halves": (r"EvenOdd<\S*RoundFromHalf>", 2),
+    "bf16 interleaved": (r"PairWords<\S*RoundFromHalf>", 2),
+    "with ties": (r"EvenOdd<\S*RoundedBy<\S*RoundByIntegers>", 2),
+    "by AVX512-BF16": (r"EvenOdd<\S*RoundByInstruction>", 2),
+    "also interleaved": (r"PairWords<\S*RoundByInstruction>", 2),
+    "f16 halves": (r"Natural<\S*::F16, \(rope::ChannelOrder\)0", 2),
+    "f16 interleaved": (r"PerChannel<\S*::F16", 2),
 }
 ONLY_AVX3 = ("by AVX512-BF16", "also interleaved")
+# The passes of norms (norm-inl.h): the function, bytes of an element, and those of a step that only reads.
+PASSES = {
+    "f32 sums": (r"SumHeads<\S*::F32, \(rope::cpu::NormSum\)1>", 4, 32 * 4),
+    "bf16 sums": (r"SumHeads<\S*RoundByIntegers>, \(rope::cpu::NormSum\)1>", 2, 32 * 2),
+    "f32 norm alone": (r"NormHeads<\S*::F32, false, false>", 4, 0),
+    "bf16 norm alone": (r"NormHeads<\S*RoundByIntegers>, false, false>", 2, 0),
+    "by AVX512-BF16": (r"NormHeads<\S*RoundByInstruction>, false, false>", 2, 0),
+}
 WIDTHS = {"xmm": 16, "ymm": 32, "zmm": 64}
 Instruction = collections.namedtuple("Instruction", "address text")
 
 
-def functions(object_file: str) -> dict[str, list[Instruction]]:
-    text = subprocess.run(["objdump", "-d", "-C", "--no-show-raw-insn", object_file],
+def symbols(object_file: pathlib.Path) -> dict[str, str]:
+    """The functions of an object file: their names in C++, and those of the linker."""
+    table = subprocess.run(["nm", "--defined-only", "-f", "posix", object_file], check=True, capture_output=True, text=True).stdout
+    names = [line.split()[0] for line in table.splitlines() if line.split()[1] in "tTwW"]
+    clear = subprocess.run(["c++filt"], input="\n".join(names), check=True, capture_output=True, text=True).stdout
+    return dict(zip(clear.splitlines(), names, strict=True))
+
+
+def code_of(object_file: pathlib.Path, symbol: str) -> list[Instruction]:
+    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", f"--disassemble={symbol}", object_file],
                           check=True, capture_output=True, text=True).stdout  # fmt: skip
-    found: dict[str, list[Instruction]] = {}
     body: list[Instruction] = []
     for line in text.splitlines():
-        if name := re.match(r"[0-9a-f]+ <(.*)>:$", line):
-            body = found.setdefault(name[1], [])
-        elif code := re.match(r"\s*([0-9a-f]+):\s+(.*?)\s*(?:#.*)?$", line):
+        if code := re.match(r"\s*([0-9a-f]+):\s+(.*?)\s*(?:#.*)?$", line):
             body.append(Instruction(int(code[1], 16), code[2]))
-    return found
+    return body
 
 
 def innermost_loops(body: list[Instruction]) -> list[list[Instruction]]:
@@ -98,36 +113,51 @@ def main() -> int:
         return 2
     cpu, target = sys.argv[1:3]
     folder = pathlib.Path(sys.argv[3] if len(sys.argv) == 4 else FOLDER)
-    code = {k: v for object in sorted(folder.glob("rotations_*.cc.o")) for k, v in functions(str(object)).items()}
+    objects = {o: symbols(o) for o in [*sorted(folder.glob("rotations_*.cc.o")), folder / "kernels.cc.o"]}
     register = {"SSE4": "xmm", "SSSE3": "xmm"}.get(target, "zmm" if target.startswith("AVX3") else "ymm")
     v, width = "" if register == "xmm" else "v", WIDTHS[register]
     print(f"{NUMBERS} numbers, least cycles of {target} on {cpu} by llvm-mca\n")
-    print("kernel             cycles   of the f32 sweep   bytes of a step   instructions")
+    print("kernel                   cycles   of the f32 sweep   bytes of a step   instructions")
     twice = "" if register == "xmm" else f", %{register}0"
     sweep = [f"{v}movups (%rdi), %{register}0", f"{v}mulps %{register}1, %{register}0{twice}",
              f"{v}movups %{register}0, (%rdi)"]  # fmt: skip
     steps = NUMBERS * 4 // width
     limit = cycles(cpu, sweep) * steps
-    print(f"{'f32 sweep':18} {limit:6.0f}   {1:16.2f}   {width:15}   {len(sweep):12}")
-    for name, (shape, size) in KERNELS.items():
-        if name in ONLY_AVX3 and register != "zmm":
-            continue
+    print(f"{'f32 sweep':24} {limit:6.0f}   {1:16.2f}   {width:15}   {len(sweep):12}")
+    found = True
+
+    def show(name: str, pattern: str, size: int, read: int) -> None:
+        nonlocal found
         best = None
-        for symbol, body in code.items():
-            if not re.search(rf"::N_{target}::RotateBlock<\S*::N_{target}::{shape}, false>", symbol):
-                continue
-            for loop in innermost_loops(body):
-                written = bytes_written(loop)
-                if written < width or any(text.startswith("call") for _, text in loop):
+        places = [(o, name) for o, table in objects.items() for clear, name in table.items() if re.search(pattern, clear)]
+        for place in places:
+            for loop in innermost_loops(code_of(*place)):
+                done = read or bytes_written(loop)
+                vectors = sum(f"%{register}" in text for _, text in loop)
+                if done < width or vectors == 0 or any(text.startswith("call") for _, text in loop):
                     continue
-                least = cycles(cpu, source(loop)) * NUMBERS * size / written
-                if best is None or (-written, least) < (-best[1], best[0]):
-                    best = (least, written, len(loop))
+                least = cycles(cpu, source(loop)) * NUMBERS * size / done
+                rank = (-vectors if read else -done, least)  # what only reads: the loop of whole steps
+                if best is None or rank < best[0]:
+                    best = (rank, least, done, len(loop))
         if best is None:
-            print(f"{name:18} no loop found: has shapes-inl.h changed?")
-            return 1
-        print(f"{name:18} {best[0]:6.0f}   {best[0] / limit:16.2f}   {best[1]:15}   {best[2]:12}")
-    return 0
+            print(f"{name:24} no loop found: has shapes-inl.h or norm-inl.h changed?")
+            found = False
+            return
+        _, least, done, count = best
+        print(f"{name:24} {least:6.0f}   {least / limit:16.2f}   {done:15}   {count:12}")
+
+    for normed in (False, True):
+        way = r"\S*::Normed<\S* 0> " if normed else r"\S*::AsTheyAre"
+        for name, (shape, size) in KERNELS.items():
+            if (name in ONLY_AVX3 and register != "zmm") or (normed and name in ("with ties", "f16 halves", "f16 interleaved")):
+                continue
+            show(name + (", normed" if normed else ""),
+                 rf"::N_{target}::RotateBlock<\S*::N_{target}::{shape}, \(rope::Arithmetic\)0, {way}>, false>", size, 0)  # fmt: skip
+    for name, (function, size, read) in PASSES.items():
+        if name not in ONLY_AVX3 or register == "zmm":
+            show(name, rf"::N_{target}::{function}", size, read)
+    return 0 if found else 1
 
 
 if __name__ == "__main__":
