@@ -36,7 +36,7 @@ rope_status Apply(const char* function, const Names& names, const rope_context* 
     return s;
   }
   if (plan.tensor_count == 0) return ROPE_OK;
-  if (plan.batch != 1 && context->backend->host_memory) JoinBatch(&plan, &fused);
+  if (plan.batch != 1) JoinBatch(&plan, &fused);
   return context->backend->apply(plan);
 }
 

@@ -68,14 +68,14 @@ bool LieApart(const rope_fused& f, int64_t cache_bytes, const Shapes& shapes, co
   bool apart = ((v.base | k_cache.base | v_cache.base) & (element - 1)) == 0;
   apart &= (v.end >= v.base) & (k_cache.end >= k_cache.base) & (v_cache.end >= v_cache.base);
   apart &= AreApart(k_cache, v_cache) & AreApart(k_cache, v) & AreApart(v_cache, v);
-  const auto check = [&](const void* data, const Reach& reach) {
+  const auto check = [&](const void* data, const Reach& reach, bool read) {
     const Range range = RangeOf(data, reach.extent);
     apart &= AreApart(range, k_cache) & AreApart(range, v_cache);
-    return AreApart(range, v);
+    apart &= read | AreApart(range, v);
   };
-  check(k.in, shapes.k.in);  // which may be v: both are read
-  if (shapes.q.present) apart &= check(q.in, shapes.q.in);
-  if (!shapes.q.in_place) apart &= check(q.out, shapes.q.out);
+  check(k.in, shapes.k.in, true);  // as v is: they may be one
+  if (shapes.q.present) check(q.in, shapes.q.in, false);
+  if (!shapes.q.in_place) check(q.out, shapes.q.out, false);
   return apart;
 }
 

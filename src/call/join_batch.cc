@@ -10,8 +10,9 @@ namespace {
 bool IsJoined(const Plan& plan, const FusedPlan& fused) {
   if (plan.tokens != 1 || plan.batch < 2 || plan.has_rows || plan.batch_repeat != 1) return false;
   if (plan.positions.place != WholeSource::kRows) return false;
-  const OperationRule& rule = kOperations[plan.operation];
+  if (!plan.context->backend->host_memory) return false;
   if (plan.fused == nullptr) return true;
+  const OperationRule& rule = kOperations[plan.operation];
   return fused.source.kind == 0 && !rule.has_from() && !rule.is_gradient();
 }
 

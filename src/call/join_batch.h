@@ -1,5 +1,5 @@
 // A batch of rows with one token each, as engines decode many sequences, becomes one row whose
-// tokens are sequences of their own: backends cut rows into blocks, whose tokens share what a block
+// tokens are sequences of their own: the CPU cuts rows into blocks, whose tokens share what a block
 // costs.
 #ifndef LIBROPE_SRC_CALL_JOIN_BATCH_H_
 #define LIBROPE_SRC_CALL_JOIN_BATCH_H_

@@ -194,7 +194,7 @@ rope_status Prepare(const char* function, const rope_context* context, const rop
       prepared->runner = *plan.runner;
       plan.runner = &prepared->runner;
     }
-    if (context->backend->host_memory) JoinBatch(&plan, &fused.plan);
+    JoinBatch(&plan, &fused.plan);
     prepared->call = context->backend->prepare(plan);
     prepared->fields = FieldsOf(prepared->shapes, plan.fused != nullptr ? &fused.shapes : nullptr);
   }

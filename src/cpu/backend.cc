@@ -198,11 +198,9 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
   if (norm == NormPass::kBefore) NormBlock(job, n, batch, first + i, count);
   const Ends ends = EndsOf(job, n, t);
   const bool from_slots = ends.source != nullptr || ends.IsReadInSlots();
-  const auto from_token = [&](const char* in) {
-    return in + TokenOffset(t.in_strides, batch, first + i);
-  };
+  const char* const in = from_slots ? t.in : t.in + TokenOffset(t.in_strides, batch, first + i);
   // A decoding step has a piece for each token: what they share is described once.
-  Block block = BlockOf(job, n, rows, i, count, from_slots ? t.in : from_token(t.in), t.out, [&] {
+  Block block = BlockOf(job, n, rows, i, count, in, t.out, [&] {
     return from_slots ? t.in : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
   });
   if (job.course.codes[n]) block.inverse = 1.0f / job.fused->outputs[n].scales.value;
@@ -211,7 +209,7 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
     PassTokens(job, n, &block, nullptr, batch, first + i, count);
     return;
   }
-  ForEachPiece(job, n, t, batch, first, i, i + count, [&](int at, const Piece& piece) {
+  ForEachPiece(job, ends, batch, first, i, i + count, [&](int at, const Piece& piece) {
     block.in = piece.in + t.in_span;
     block.out = piece.out + t.out_span;
     block.cos = rows.cos + at * rows.stride;

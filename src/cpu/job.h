@@ -48,7 +48,7 @@ inline int64_t KeptRow(const Job& job, int64_t batch, int64_t token) {
   return KeptRows::RowOf(job.plan, job.row_head, batch, token);
 }
 
-// Of a call with a FusedPlan, as are those below.
+// Of tensor n, which is `t`. Of a call with a FusedPlan, as is what follows.
 inline Ends EndsOf(const Job& job, int n, const Tensor& t) {
   const FusedPlan& fused = *job.fused;
   return {t.in,
@@ -60,12 +60,11 @@ inline Ends EndsOf(const Job& job, int n, const Tensor& t) {
           n == fused.cached};
 }
 
-// apply(i, piece) for tokens [first + i, first + end) of a batch row of tensor n, which is `t`, as
-// they lie one after the other: all, or where they come from slots or go to some, piece by piece.
+// apply(i, piece) for tokens [first + i, first + end) of a batch row, as they lie one after the
+// other: all, or where they come from slots or go to some, piece by piece.
 template <class Apply>
-void ForEachPiece(const Job& job, int n, const Tensor& t, int64_t batch, int64_t first, int i,
-                  int end, const Apply& apply) {
-  const Ends ends = EndsOf(job, n, t);
+void ForEachPiece(const Job& job, const Ends& ends, int64_t batch, int64_t first, int i, int end,
+                  const Apply& apply) {
   while (i < end) {
     const Piece piece = PieceOf(job.plan, job.kept_slots, ends, batch, first + i, end - i);
     if (piece.in != nullptr && piece.out != nullptr) apply(i, piece);

@@ -46,7 +46,7 @@ void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count) {
   const int64_t heads_before = int64_t{job.row_head} * t.heads;
   t.in += heads_before * t.in_strides.head;
   t.out += heads_before * t.out_strides.head;
-  ForEachPiece(job, n, t, batch, first, 0, count, [&](int i, const Piece& piece) {
+  ForEachPiece(job, EndsOf(job, n, t), batch, first, 0, count, [&](int i, const Piece& piece) {
     NormTokens({job.course.kernels, *job.plan.context, norm, t}, part, piece.in, piece.out,
                TokenNumber(job, batch, first + i), piece.count);
   });

@@ -21,7 +21,7 @@ void ForEachStaged(const Job& job, int n, int64_t batch, int64_t token, int coun
   const bool loads_rest = LoadsRest(job.plan, n),
              stores_rest = loads_rest && (t.copies_rest || t.in == t.out);
   const int32_t before = loads_rest ? context.rotary_offset : 0;
-  ForEachPiece(job, n, t, batch, token, 0, count, [&](int at, const Piece& piece) {
+  ForEachPiece(job, EndsOf(job, n, t), batch, token, 0, count, [&](int at, const Piece& piece) {
     const int64_t first = token + at, head = int64_t{job.row_head} * t.heads;
     StagedHeads staged = {job.course.kernels,
                           context,

@@ -97,18 +97,8 @@ impl Error {
     }
 
     /// The same with another message.
-    fn with(mut self, change: impl FnOnce(&str) -> String) -> Error {
-        let (Error::InvalidArgument(message)
-        | Error::Unsupported(message)
-        | Error::OutOfMemory(message)
-        | Error::Unavailable(message)
-        | Error::Parse(message)
-        | Error::Runner(message)
-        | Error::Device(message)
-        | Error::Internal(message)
-        | Error::Other { message, .. }) = &mut self;
-        *message = change(message);
-        self
+    fn with(self, change: impl FnOnce(&str) -> String) -> Error {
+        Error::new(self.status(), change(self.message()))
     }
 
     fn new(status: i32, message: String) -> Error {
