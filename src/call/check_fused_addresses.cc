@@ -202,7 +202,6 @@ __attribute__((noinline)) rope_status CheckEach(const Call& call, const Names& n
     }
     const bool in_place = (same >> which & 1) != 0;
     if (in_place && shape.written) continue;
-    if (IsScalesOut(which) && !shape.written) continue;
     if (rope_status s = regions.Add(names.beside[which], shape.of, shape.extent, data,
                                     shape.written || in_place)) {
       return s;

@@ -136,10 +136,10 @@ class FusedCall {
     t.head_dim = width;
     if (dtype != ROPE_DTYPE_I8) return t;
     *scale = ROPE_INIT(rope_scale);
-    if (r_.Sometimes(2)) {
+    if (r_.Sometimes(3)) {
       scale->value = 0.25f;
-    } else {
-      scale->computed = 1;
+    } else {  // an array, computed or given
+      scale->computed = r_.Sometimes(2) ? 1 : 0;
       scale->dtype = ROPE_DTYPE_F32;
       scale->stride_head = 1;
       scale->stride_token = heads;

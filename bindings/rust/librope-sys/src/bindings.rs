@@ -1229,7 +1229,7 @@ pub struct rope_scale {
     pub reserved: i32,
     /// computed: 2^-126 to 2^126, never smaller, before power_of_two; 0: 2^-126
     pub min_scale: f64,
-    /// given or computed; aligned to its element, where the tensors are
+    /// Given or computed; aligned to its element, where the tensors are. No output may overlap it.
     pub data: *mut ::core::ffi::c_void,
     /** From scale to scale of batch rows, tokens and heads, in elements of dtype. In a cache: from page
  to page, from slot to slot, from head to head. The scales of a head are adjacent. 0 shares,
