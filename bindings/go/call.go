@@ -28,7 +28,7 @@ import (
 // row. With OperationBackward an input may have m times the heads of its output, which adds them.
 type Call struct {
 	Q, QOut AnyTensor // without QOut, q turns in place
-	// Without KOut, k turns in place, but with a Cache it is only read.
+	// Without KOut, k turns in place, but with a Cache that has K it is only read.
 	K, KOut AnyTensor
 	V, VOut AnyTensor // v does not turn: it is copied to VOut, to the Cache, or to both
 

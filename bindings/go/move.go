@@ -175,9 +175,12 @@ func (step *Step) checkFrom(function string, call *C.ropego_move_call, c *contex
 		return before, nil
 	}
 	before = Step{Batch: step.Batch, Tokens: step.Tokens, Positions: *step.From, CuSeqlens: step.CuSeqlens,
-		FreqSets: step.FromFreqSets}
+		FreqSets: step.FromFreqSets, BatchRepeat: step.BatchRepeat}
 	if before.FreqSets == nil {
 		before.FreqSets = step.FreqSets
+	}
+	if step.From.movesOn() { // others have a position for each token of this rank
+		before.Shard = step.Shard
 	}
 	var filled C.ropego_call
 	if err := before.check(function, &filled, c); err != nil {

@@ -196,3 +196,30 @@ func TestKeysThatWereStoredAsTheyCameTurnByForward(t *testing.T) {
 		}
 	}
 }
+
+// Rows of a batch that share positions share those before the move, too.
+func TestMoveOfRepeatedRows(t *testing.T) {
+	rope, err := New(Config{HeadDim: 8, Theta: 10000, Pairing: PairingHalves})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rope.Close()
+	step := Step{Batch: 1, Tokens: 2, Positions: TokenIDs([]int64{7, 9}), Operation: OperationRerotate}
+	from := TokenIDs([]int64{1, 30})
+	step.From = &from
+	row := make([]float32, 16)
+	for i := range row {
+		row[i] = float32(i*i%31) - 9
+	}
+	both := slices.Concat(row, row)
+	if err := ApplyQK(rope, Tensor[float32]{}, BSHD(row, 1), step); err != nil {
+		t.Fatal(err)
+	}
+	step.Batch, step.BatchRepeat = 2, 2
+	if err := ApplyQK(rope, Tensor[float32]{}, BSHD(both, 1), step); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(both, slices.Concat(row, row)) {
+		t.Error("other bits", both)
+	}
+}

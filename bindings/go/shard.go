@@ -53,19 +53,24 @@ func shardOf(scheme int32, rank, world, block int) Shard {
 }
 
 // ShardIDs tells where the tokens of a step are: the position of each, [batch, tokens], and its number,
-// [tokens], among the tokens of all ranks. For Offset and SeqOffsets.
+// [tokens], among the tokens of all ranks. For Offset and SeqOffsets. Ids that memory does not hold are an
+// ErrOutOfMemory.
 func ShardIDs(step Step) (ids, numbers []int64, err error) {
 	const function = "ShardIDs"
 	if step.CosSin != nil {
 		return nil, nil, invalid(function, "Step.CosSin must be nil: ids come from positions")
 	}
-	if step.Batch < 0 || step.Tokens < 0 || step.Batch > 0 && step.Tokens > math.MaxInt/8/step.Batch {
+	if step.Batch < 0 || step.Tokens < 0 || step.Batch > 0 && step.Tokens > math.MaxInt/64/step.Batch {
 		return nil, nil, invalid(function, "Batch (%d) and Tokens (%d) must not be negative, and their ids must "+
 			"fit into memory", step.Batch, step.Tokens)
 	}
 	var call C.ropego_call
 	if err := step.check(function, &call, &contextState{info: Info{Axes: 1}}); err != nil {
 		return nil, nil, err
+	}
+	// Where Go finds no memory, the process ends.
+	if bytes := (max(step.Batch, 1) + 1) * step.Tokens * 8; bytes > 1<<23 && C.ropego_has_memory(C.size_t(2*bytes)) == 0 {
+		return nil, nil, outOfMemory(function, "%d x %d ids need %d bytes", step.Batch, step.Tokens, bytes)
 	}
 	ids, numbers = make([]int64, step.Batch*step.Tokens), make([]int64, step.Tokens)
 	raw := C.ropego_shard_ids(&call, (*C.uint8_t)(step.Positions.ids),

@@ -36,8 +36,12 @@ func TestRanksTogether(t *testing.T) {
 			return rope.ZigzagShard(r/2, 2).Then(rope.ContiguousShard(r%2, 2))
 		},
 	}
-	for _, operation := range []rope.Operation{rope.OperationForward, rope.OperationBackward} {
+	before := rope.Offset(3)
+	for _, operation := range []rope.Operation{rope.OperationForward, rope.OperationBackward, rope.OperationRerotate} {
 		step := rope.Step{Batch: 1, Tokens: length, Positions: rope.Offset(7), CuSeqlens: cu, Operation: operation}
+		if operation == rope.OperationRerotate {
+			step.From = &before
+		}
 		whole := shardValues(length)
 		if err := rope.ApplyQK(c, rope.BSHD(whole, 1), rope.Tensor[float32]{}, step); err != nil {
 			t.Fatal(err)
@@ -70,6 +74,15 @@ func TestRanksTogether(t *testing.T) {
 			if slices.Min(seen) != 1 || slices.Max(seen) != 1 {
 				t.Errorf("%s: tokens are on %v ranks", name, seen)
 			}
+		}
+	}
+}
+
+// Ids of more tokens than memory holds are an error, not the end of the process.
+func TestShardIDsBeyondMemory(t *testing.T) {
+	for _, tokens := range []int{1 << 44, 1 << 60} {
+		if _, _, err := rope.ShardIDs(rope.Step{Batch: 1, Tokens: tokens, Positions: rope.Offset(0)}); err == nil {
+			t.Error(tokens)
 		}
 	}
 }

@@ -460,6 +460,9 @@ impl Context {
             let counts = [step.position_rows(), step.tokens, self.axes];
             from.check(counts, step.cu_seqlens, freq_sets, &mut before)?;
             before.batch_repeat = length(step.batch_repeat)?;
+            if let (true, Some(shard)) = (from.moves_on(), &step.shard) {
+                before.shard = shard.as_raw();
+            }
             moved.from_positions = &raw const before;
             args.fused = &raw const moved;
         }

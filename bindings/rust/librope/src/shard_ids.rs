@@ -1,7 +1,7 @@
 use librope_sys as sys;
 
 use crate::context::length;
-use crate::error::{Result, check, invalid, named};
+use crate::error::{Error, Result, check, invalid, named};
 use crate::shard::Shard;
 use crate::size::product;
 use crate::step::{Angles, Step};
@@ -19,7 +19,8 @@ use crate::step::{Angles, Step};
 ///
 /// # Errors
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for other positions than [`Positions::Offset`](crate::Positions::Offset)
-/// and [`Positions::SeqOffsets`](crate::Positions::SeqOffsets), and if the lengths do not divide.
+/// and [`Positions::SeqOffsets`](crate::Positions::SeqOffsets), and if the lengths do not divide;
+/// [`Error::OutOfMemory`].
 pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
     named("shard_ids", || {
         let Angles::Positions(positions) = &step.angles else {
@@ -35,7 +36,15 @@ pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
         let Some(all) = product([step.batch, step.tokens]) else {
             return invalid(format_args!("the ids of the step are beyond the address space"));
         };
-        let (mut ids, mut numbers) = (vec![0; all], vec![0; step.tokens]);
+        let zeros = |length| {
+            let mut numbers: Vec<i64> = Vec::new();
+            if numbers.try_reserve_exact(length).is_err() {
+                return Err(Error::OutOfMemory(format!("librope: no memory for {length} ids")));
+            }
+            numbers.resize(length, 0);
+            Ok(numbers)
+        };
+        let (mut ids, mut numbers) = (zeros(all)?, zeros(step.tokens)?);
         // SAFETY: the arrays have as many entries as the library writes.
         check(unsafe {
             sys::rope_shard_ids(

@@ -13,9 +13,16 @@ fn values(tokens: usize) -> Vec<f32> {
 fn ranks_together_have_the_bits_of_one_call() {
     let rope = Config::new(HEAD_DIM, 10000.0, Pairing::Halves).build().unwrap();
     let (length, cu) = (48, [0, 16, 48]);
-    for operation in [Operation::Forward, Operation::Backward] {
+    for operation in [Operation::Forward, Operation::Backward, Operation::Rerotate] {
+        let step_of = |tokens| {
+            let step = Step::new(1, tokens, Positions::Offset(7));
+            match operation {
+                Operation::Rerotate => step.rerotating(Positions::Offset(3)),
+                _ => step.with_operation(operation),
+            }
+        };
         let mut whole = values(length);
-        let step = Step::new(1, length, Positions::Offset(7)).with_operation(operation);
+        let step = step_of(length);
         rope.apply(&step.with_cu_seqlens(&cu), ViewMut::bshd(&mut whole, 1), ()).unwrap();
         for scheme in 0..5 {
             let mut seen = vec![0; length];
@@ -28,10 +35,7 @@ fn ranks_together_have_the_bits_of_one_call() {
                     _ => Shard::zigzag(rank / 2, 2).then(Shard::contiguous(rank % 2, 2)),
                 };
                 let tokens = length / 4;
-                let step = Step::new(1, tokens, Positions::Offset(7))
-                    .with_operation(operation)
-                    .with_cu_seqlens(&cu)
-                    .with_shard(shard);
+                let step = step_of(tokens).with_cu_seqlens(&cu).with_shard(shard);
                 let (_, numbers) = shard_ids(&step).unwrap();
                 let rows: Vec<usize> =
                     numbers.iter().map(|&n| usize::try_from(n).unwrap()).collect();
@@ -47,6 +51,12 @@ fn ranks_together_have_the_bits_of_one_call() {
             assert_eq!(seen, vec![1; length]);
         }
     }
+}
+
+#[test]
+fn ids_beyond_memory_are_an_error() {
+    let step = Step::new(1, 1 << 44, Positions::Offset(0));
+    assert!(matches!(shard_ids(&step), Err(Error::OutOfMemory(_) | Error::InvalidArgument(_))));
 }
 
 #[test]
