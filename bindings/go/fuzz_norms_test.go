@@ -1,85 +1,122 @@
 package rope_test
 
-// Norms of the fuzzer's calls: of every kind, with arrays of the right lengths and of others.
+// Norms of the fuzzer's calls: of every kind, with arrays of the right lengths and of others, and their gradients.
 
 import (
+	"slices"
+
 	rope "github.com/librope/librope/bindings/go"
 )
 
-// newNorm is a norm of a tensor with so many channels, or none, and the memory of its arrays.
-func newNorm[W rope.Element](s *source, z sizes, step *rope.Step, heads, channels int) (*rope.Norm, []guarded) {
-	if s.oneIn(3) {
-		return nil, nil
+// anyNorm is a norm, as Apply takes it and as PrepareCall does, and what a layer brings for it.
+type anyNorm struct {
+	of, described      *rope.Norm
+	weight, bias, rstd rope.Array
+	memory             []guarded
+}
+
+// norms are those of a call.
+type norms struct{ q, k, v anyNorm }
+
+// addTo gives them to a step, and returns their memory.
+func (n *norms) addTo(step *rope.Step) []guarded {
+	step.Norms = &rope.Norms{Q: n.q.of, K: n.k.of, V: n.v.of}
+	return slices.Concat(n.q.memory, n.k.memory, n.v.memory)
+}
+
+func (n *norms) described() *rope.Norms {
+	return &rope.Norms{Q: n.q.described, K: n.k.described, V: n.v.described}
+}
+
+// wantsNorms tells now and then that a step is to have norms: one that can have them, mostly.
+func wantsNorms(s *source, step rope.Step) bool {
+	able := step.From == nil && (step.Operation == rope.OperationForward || step.Operation == rope.OperationBackward)
+	return s.oneIn(2) && (able || s.oneIn(8))
+}
+
+// newNorm is a norm of a tensor, or none. Gradients, in so many parts, are of what comes out.
+func newNorm[In, Out rope.OutputElement](s *source, z sizes, step rope.Step, parts int, in operand[In], out operand[Out]) anyNorm {
+	if in.absent() && !s.oneIn(30) || s.oneIn(4) {
+		return anyNorm{}
 	}
-	n := &rope.Norm{Kind: rope.NormKind(1 + s.below(5)), Order: rope.NormOrder(pick(s, 0, 0, 0, 1)),
-		Span: rope.NormSpan(pick(s, 0, 0, 0, 1, 2)), Rounding: rope.NormRounding(pick(s, 0, 1, 1, 2)), Eps: 1e-6,
-		PerHead: s.oneIn(4)}
+	if step.Operation == rope.OperationBackward && !out.absent() {
+		return normOf[Out](s, z, step, parts, out.heads(), out.tensor.Span)
+	}
+	return normOf[In](s, z, step, parts, in.heads(), in.tensor.Span)
+}
+
+// normOf is a norm of so many heads, whose input had elements X.
+func normOf[X rope.OutputElement](s *source, z sizes, step rope.Step, parts, heads int, span bool) (n anyNorm) {
+	back, channels := step.Operation == rope.OperationBackward, z.channels(span)
+	norm := &rope.Norm{Kind: rope.NormKind(1 + s.below(5)), Span: rope.NormSpan(pick(s, 0, 0, 0, 1)), Eps: 1e-6,
+		Rounding: rope.NormRounding(pick(s, 0, 1, 1, 2))}
+	if !back || s.oneIn(20) {
+		norm.Span = pick(s, norm.Span, norm.Span, norm.Span, rope.NormSpanGiven)
+		if z.info.Pairs != 0 || s.oneIn(20) { // it turns
+			norm.Order = rope.NormOrder(pick(s, 0, 0, 0, 1))
+		}
+	}
+	hasWeight, hasBias := norm.Kind != rope.NormKindRMSPlain, norm.Kind == rope.NormKindLayerBias
+	norm.PerHead = s.oneIn(4) && (hasWeight || s.oneIn(8))
 	rows := 1
-	if n.PerHead || n.Span != rope.NormSpanHead {
-		rows = max(0, min(64, heads))
+	if norm.PerHead || norm.Span != rope.NormSpanHead && hasWeight {
+		rows = heads
 	}
-	length := func(n int) int {
-		if s.oneIn(25) {
-			return max(0, n+pick(s, -1, 1, channels, -n))
+	n.of = norm
+	addArrays := pick(s, addWeights[float32], addWeights[rope.Float16], addWeights[rope.BFloat16])
+	empty := addArrays(s, &n, s.length(20, rows*channels, channels), hasWeight != s.oneIn(60), hasBias != s.oneIn(60))
+	if norm.Span == rope.NormSpanGiven || s.oneIn(60) {
+		rstd := fence(s, s.length(20, z.batch*z.tokens), element[float32](s))
+		n.memory = append(n.memory, rstd)
+		norm.Rstd, norm.Eps, n.rstd = rstd.inside, 0, arrayOf(s, rstd.inside)
+	}
+	if back != s.oneIn(60) {
+		x := operandOf[X](s, z, heads, span)
+		norm.X = x.tensor.Any()
+		grads := func(has bool) []float32 {
+			if !s.oneIn(2) || !has && !s.oneIn(20) {
+				return nil
+			}
+			norm.GradParts = parts
+			grads := fence(s, s.length(15, max(0, min(4, parts))*rows*channels, channels), element[float32](s))
+			grads.allow(0, len(grads.inside))
+			n.memory = append(n.memory, grads)
+			return grads.inside
 		}
-		return n
+		norm.WeightGrad, norm.BiasGrad = grads(hasWeight), grads(hasBias)
+		n.memory = append(n.memory, x.region)
 	}
-	weight, bias := fence(s, length(rows*channels), element[W](s)), fence(s, length(rows*channels), element[W](s))
-	rstd := fence(s, length(z.batch*z.tokens), element[float32](s))
-	memory := []guarded{weight, bias, rstd}
-	if n.Kind != rope.NormKindRMSPlain || s.oneIn(30) {
-		n.Weight = rope.ArrayOf(weight.inside)
-	}
-	if n.Kind == rope.NormKindLayerBias || s.oneIn(30) {
-		n.Bias = rope.ArrayOf(bias.inside)
-	}
-	if n.Span == rope.NormSpanGiven || s.oneIn(30) {
-		n.Rstd, n.Eps = rstd.inside, 0
-	}
-	if step.Operation == rope.OperationBackward || s.oneIn(30) { // without X, it is refused
-		n.GradParts = s.number(1 + s.below(3))
-		parts := max(0, min(4, n.GradParts))
-		grads := fence(s, length(parts*rows*channels), element[float32](s))
-		n.WeightGrad, memory = grads.inside, append(memory, grads)
-	}
-	switch s.below(40) {
+	switch s.below(120) {
 	case 0:
-		n.Kind = rope.NormKind(s.hostile())
+		norm.Kind = rope.NormKind(s.hostile())
 	case 1:
-		n.Span = rope.NormSpan(s.hostile())
+		norm.Span = rope.NormSpan(s.hostile())
 	case 2:
-		n.Order, n.Rounding = rope.NormOrder(s.hostile()), rope.NormRounding(s.hostile())
+		norm.Order, norm.Rounding = rope.NormOrder(s.hostile()), rope.NormRounding(s.hostile())
 	case 3:
-		n.Eps = s.float()
+		norm.Eps = s.float()
 	}
-	return n, memory
+	described := *norm
+	if !s.oneIn(40) {
+		described.Weight, described.Bias, described.Rstd = empty, rope.Array{}, nil
+	}
+	n.described = &described
+	return n
 }
 
-// norm gives a step norms of q and k now and then; tensors that are normed may be written whole.
-func norm[Q, K rope.Element](s *source, z sizes, step *rope.Step, q operand[Q], k operand[K]) []guarded {
-	if !s.oneIn(2) || step.Operation != rope.OperationForward && !s.oneIn(6) { // others are mostly refused
-		return nil
+// addWeights gives a norm weights and biases of this length, and returns what describes the weights.
+func addWeights[W rope.Element](s *source, n *anyNorm, length int, weight, bias bool) (described rope.Array) {
+	add := func(whole, layer *rope.Array) {
+		r := fence(s, length, element[W](s))
+		n.memory = append(n.memory, r)
+		*whole, *layer = rope.ArrayOf(r.inside), arrayOf(s, r.inside)
 	}
-	channels := func(span bool) int {
-		if span {
-			return z.info.RotaryDim
-		}
-		return z.info.HeadDim
+	if weight {
+		add(&n.of.Weight, &n.weight)
+		described = rope.ArrayOf([]W{})
 	}
-	n := &rope.Norms{}
-	var ofQ, ofK []guarded
-	n.Q, ofQ = newNorm[Q](s, z, step, q.tensor.Heads, channels(q.tensor.Span))
-	n.K, ofK = newNorm[float32](s, z, step, k.tensor.Heads, channels(k.tensor.Span))
-	step.Norms = n
-	return append(ofQ, ofK...)
-}
-
-// countNormed begins to count the accepted calls with these norms, if there are some; its result ends that.
-func (f *fuzzer) countNormed(norms *rope.Norms) func() {
-	before := f.accepted
-	return func() {
-		if norms != nil {
-			f.normed += f.accepted - before
-		}
+	if bias {
+		add(&n.of.Bias, &n.bias)
 	}
+	return described
 }

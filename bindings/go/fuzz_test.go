@@ -10,6 +10,7 @@ package rope_test
 // this package (it does not see those of C).
 
 import (
+	"embed"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,12 +40,17 @@ func TestAnyCall(t *testing.T) {
 			runtime.Version(), rope.LibraryVersion(), fuzz)
 		return
 	}
-	for seed := range uint64(400) {
+	for seed := range uint64(600) {
 		fuzz.try(t, seed, nil)
 	}
 	t.Log(fuzz)
-	if fuzz.accepted < 1000 || fuzz.refused < 1000 || fuzz.appended < 50 || fuzz.normed < 50 {
+	if fuzz.accepted < 2000 || fuzz.refused < 2000 {
 		t.Errorf("%v: that tests little", fuzz)
+	}
+	for _, kind := range kinds {
+		if n := fuzz.kinds[kind]; n.accepted < 20 || n.refused < 20 {
+			t.Errorf("%s: %v: that tests little", kind, n)
+		}
 	}
 }
 
@@ -53,13 +60,44 @@ func FuzzAnyCall(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, data []byte) { newFuzzer(t).try(t, seed, data) })
 }
 
+// kinds are those of which there must be enough calls, right and wrong.
+var kinds = []string{"Prepared", "Append", "PreparedAppend", "Apply", "PreparedCall", "MoveSlots", "MoveBetween", "ShardIDs",
+	"LatentIDs", "norms", "norms of v", "gradients of norms", "norms of a PreparedCall", "repeated heads",
+	"scales of outputs", "rows of cos and sin", "rows of heads", "repeated batch rows", "shards", "positions before"}
+
+// kindsOf are those of a call with this step, by what it has.
+func kindsOf(step rope.Step) (kinds []string) {
+	norms, rows := step.Norms, step.CosSin
+	for _, kind := range []struct {
+		name string
+		is   bool
+	}{
+		{"norms", norms != nil && (norms.Q != nil || norms.K != nil || norms.V != nil)},
+		{"norms of v", norms != nil && norms.V != nil},
+		{"gradients of norms", norms != nil && step.Operation == rope.OperationBackward},
+		{"rows of cos and sin", rows != nil},
+		{"rows of heads", rows != nil && rows.Heads != 0},
+		{"repeated batch rows", step.BatchRepeat > 1},
+		{"shards", step.Shard != rope.Shard{}},
+		{"positions before", step.From != nil},
+	} {
+		if kind.is {
+			kinds = append(kinds, kind.name)
+		}
+	}
+	return kinds
+}
+
+// calls counts some.
+type calls struct{ accepted, refused int }
+
 // fuzzer keeps what lives longer than a call.
 type fuzzer struct {
-	contexts          []*rope.Context
-	pool              *rope.Pool
-	backends          map[string]int
-	accepted, refused int
-	appended, normed  int // of the accepted
+	contexts []*rope.Context
+	pool     *rope.Pool
+	backends map[string]int
+	calls
+	kinds map[string]calls
 }
 
 func newFuzzer(t *testing.T) *fuzzer {
@@ -76,33 +114,87 @@ func newFuzzer(t *testing.T) *fuzzer {
 			os.Unsetenv("LIBROPE_CPU_TARGET")
 		}
 	})
-	return &fuzzer{pool: pool, backends: map[string]int{}}
+	return &fuzzer{pool: pool, backends: map[string]int{}, kinds: map[string]calls{}}
 }
 
 func (f *fuzzer) String() string {
-	return fmt.Sprintf("%d calls accepted, %d of them of Append, %d with norms, %d refused, contexts on %v", f.accepted,
-		f.appended, f.normed, f.refused, f.backends)
+	text := fmt.Sprintf("%d calls accepted, %d refused, contexts on %v", f.accepted, f.refused, f.backends)
+	for _, kind := range kinds {
+		text += fmt.Sprintf("\n%s: %d accepted, %d refused", kind, f.kinds[kind].accepted, f.kinds[kind].refused)
+	}
+	return text
 }
 
-// foreign is what Go's messages must not have: names of C, and addresses.
-var foreign = regexp.MustCompile(`->|\(0x[0-9a-f]{4,}|\brope_[a-z]+_|\bROPE_`)
+// count counts a call of these kinds.
+func (f *fuzzer) count(err error, kinds ...string) {
+	for _, kind := range kinds {
+		n := f.kinds[kind]
+		n.add(err)
+		f.kinds[kind] = n
+	}
+}
+
+func (n *calls) add(err error) {
+	if err == nil {
+		n.accepted++
+	} else {
+		n.refused++
+	}
+}
+
+var (
+	// foreign is what Go's messages must not have: names of C, with their underscores or without, and addresses.
+	foreign = regexp.MustCompile(`->|\(0x[0-9a-f]{4,}|\bROPE_|ROPE[A-Z]|\b[a-z]+_[a-z]|\b[A-Z]{4,}\b`)
+	// notNames are words that only look like them: what was given, dimensions, a key, devices and targets.
+	notNames = regexp.MustCompile(`"[^"]*"|\b(head_dim|page_size|max_resolution|CUDA|SCALAR|NEON)\b`)
+	// camelCase are names, which must be those of this package.
+	camelCase = regexp.MustCompile(`\b_?[A-Za-z]*[a-z][A-Z]\w*`)
+)
+
+//go:embed *.go
+var files embed.FS
+
+// goNames are the words of this package. Those of messages.go are C's, too.
+var goNames = sync.OnceValue(func() map[string]bool {
+	words := map[string]bool{}
+	entries, _ := files.ReadDir(".")
+	for _, entry := range entries {
+		if name := entry.Name(); name != "messages.go" && !strings.HasSuffix(name, "_test.go") {
+			text, _ := files.ReadFile(name)
+			for _, word := range regexp.MustCompile(`\w+`).FindAllString(string(text), -1) {
+				words[word] = true
+			}
+		}
+	}
+	return words
+})
+
+// foreignIn is a word of a message that is not in Go's words, or "".
+func foreignIn(message string) string {
+	if word := foreign.FindString(notNames.ReplaceAllString(message, "")); word != "" {
+		return word
+	}
+	for _, word := range camelCase.FindAllString(message, -1) {
+		if !goNames()[word] {
+			return word
+		}
+	}
+	return ""
+}
 
 // judge counts a call and checks its error and its memory.
 func (f *fuzzer) judge(t *testing.T, err error, memory ...guarded) {
 	t.Helper()
+	f.add(err)
 	var e *rope.Error
 	switch {
-	case err == nil:
-		f.accepted++
-	case errors.Is(err, rope.ErrClosed):
-		f.refused++
+	case err == nil || errors.Is(err, rope.ErrClosed):
 	case !errors.As(err, &e) || e.Status >= 0 || e.Status == rope.ErrInternal || len(e.Message) < 12:
 		t.Fatalf("a strange error: %#v", err)
 	default:
-		f.refused++
-		ofText := strings.HasPrefix(e.Message, "rope.FromJSON: ") // names keys of the text
-		if foreign.MatchString(e.Message) && !ofText {
-			t.Fatalf("a message in C's words: %s", e.Message)
+		ofText := strings.HasPrefix(e.Message, "rope.From") // names keys of the text
+		if word := foreignIn(e.Message); word != "" && !ofText {
+			t.Fatalf("a message in C's words (%s): %s", word, e.Message)
 		}
 	}
 	for n, m := range memory {
@@ -110,6 +202,19 @@ func (f *fuzzer) judge(t *testing.T, err error, memory ...guarded) {
 			t.Fatalf("argument %d: element %d has changed; the call returned %v", n, at, err)
 		}
 	}
+}
+
+// anyCalls are the calls with a context.
+var anyCalls = []func(*fuzzer, *testing.T, *source, *rope.Context){
+	call[float32, float32], call[rope.Float16, rope.Float16], call[rope.BFloat16, rope.BFloat16],
+	call[float32, rope.BFloat16], call[rope.Float16, float32],
+	appendCall[float32, float32, float32], appendCall[float32, rope.BFloat16, rope.BFloat16],
+	appendCall[rope.Float16, rope.Float16, float32],
+	fused[float32, float32, float32], fused[rope.BFloat16, float32, rope.F8E4M3], fused[float32, rope.F8E5M2, int8],
+	fused[rope.Float16, rope.Float16, rope.Q80], fused[rope.BFloat16, int8, rope.BFloat16], fused[float32, rope.Q80, rope.F8E5M2],
+	moveCall[float32, rope.BFloat16, float32, rope.BFloat16], moveCall[int8, rope.F8E4M3, int8, rope.F8E4M3],
+	moveCall[rope.BFloat16, float32, rope.Q80, rope.F8E5M2], moveCall[rope.Q80, rope.Q80, rope.Float16, rope.Q80],
+	short[float32], short[rope.BFloat16], fill[float32], fill[rope.Float16], shards,
 }
 
 // try makes things and calls with them, all from one seed.
@@ -139,34 +244,9 @@ func (f *fuzzer) try(t *testing.T, seed uint64, data []byte) {
 	}
 	for _, c := range f.contexts {
 		f.ask(t, s, c)
-		for range 6 {
-			switch s.below(12) {
-			case 0:
-				call[float32, float32](f, t, s, c)
-			case 1:
-				call[rope.Float16, rope.Float16](f, t, s, c)
-			case 2:
-				call[rope.BFloat16, rope.BFloat16](f, t, s, c)
-			case 3:
-				call[float32, rope.BFloat16](f, t, s, c)
-			case 4:
-				call[rope.Float16, float32](f, t, s, c)
-			case 5:
-				short[float32](f, t, s, c)
-			case 6:
-				short[rope.BFloat16](f, t, s, c)
-			case 7:
-				fill[float32](f, t, s, c)
-			case 8:
-				appendCall[float32, float32, float32](f, t, s, c)
-			case 9:
-				appendCall[float32, rope.BFloat16, rope.BFloat16](f, t, s, c)
-			case 10:
-				appendCall[rope.Float16, rope.Float16, float32](f, t, s, c)
-			default:
-				fill[rope.Float16](f, t, s, c)
-			}
-			if s.oneIn(40) {
+		for range 8 {
+			pick(s, anyCalls...)(f, t, s, c)
+			if s.oneIn(100) {
 				c.Close()
 			}
 		}
@@ -200,68 +280,12 @@ func (f *fuzzer) context(t *testing.T, s *source) {
 	}
 	_, err := cfg.NextChange(s.position())
 	f.judge(t, err)
+	if s.oneIn(4) { // it is slow
+		_, err = cfg.Digest(rope.Digest(s.number(1 + s.below(3))))
+		f.judge(t, err)
+	}
 	c, err := rope.New(cfg)
 	if f.judge(t, err); err == nil {
 		f.keep(c)
-	}
-}
-
-func (f *fuzzer) model(t *testing.T, s *source) {
-	json := s.json()
-	text := fence(s, len(json), func() int32 { return 0 }) // as int32: the type does not matter here
-	for i, b := range json {
-		text.inside[i] = int32(b)
-	}
-	model, err := rope.FromJSON(json)
-	f.judge(t, err)
-	for i, b := range json {
-		if text.inside[i] != int32(b) {
-			t.Fatal("FromJSON has changed its text")
-		}
-	}
-	if err != nil {
-		return
-	}
-	defer model.Close()
-	if len(model.LayerTypes()) == 0 {
-		t.Fatal("no layer type")
-	}
-	kind, err := model.LayerType(s.number(s.below(3)))
-	if f.judge(t, err); err == nil && kind >= len(model.LayerTypes()) {
-		t.Fatal("kind", kind)
-	}
-	_, err = model.Config(s.number(s.below(3)))
-	f.judge(t, err)
-	contexts, err := model.Contexts(int64(s.number(s.below(5000))))
-	if f.judge(t, err); err == nil {
-		f.keep(contexts[0])
-	}
-}
-
-func (f *fuzzer) promptIDs(t *testing.T, s *source) {
-	runs := s.runs()
-	size := int64(0)
-	for _, r := range runs {
-		if r.T > 0 && r.H > 0 && r.W > 0 {
-			size += int64(r.T) * int64(r.H) * int64(r.W)
-		}
-		size = max(size, r.Text)
-	}
-	if size > 1<<18 && size < 1<<28 {
-		return // allowed, and slow
-	}
-	ids, _, err := rope.PromptIDs(runs, s.position())
-	if f.judge(t, err); err == nil && len(ids)%3 != 0 {
-		t.Fatal(len(ids))
-	}
-}
-
-func (f *fuzzer) ask(t *testing.T, s *source, c *rope.Context) {
-	set := s.number(s.below(2))
-	info, err := c.Info(set)
-	f.judge(t, err)
-	frequencies, err2 := c.InvFreq(set)
-	if f.judge(t, err2); err == nil && (err2 != nil || len(frequencies) != info.Pairs || info.ValidBelow < 1 || info.ValidFrom > info.ValidBelow) {
-		t.Fatal(info, len(frequencies), err2)
 	}
 }

@@ -18,7 +18,11 @@ func inGo(function, message string) string {
 	if !namesKeys[function] {
 		message = address.ReplaceAllString(message, "")
 		message = strings.ReplaceAll(message, "_norm->x[0]", "_norm->x") // a pointer
-		message = path.ReplaceAllStringFunc(message, goPath)
+		message = path.ReplaceAllStringFunc(constructed.Replace(message), goPath)
+		message = ofNorm.Replace(message)
+		if strings.HasPrefix(message, "CosSin") || function == "FillCosSin" {
+			message = ofRows.Replace(message)
+		}
 		if strings.Contains(message, "Scale.") {
 			message = ofScale.Replace(message)
 		}
@@ -43,14 +47,28 @@ var namesCache = map[string]bool{"Apply": true, "PrepareCall": true, "PreparedCa
 var ofScale = strings.NewReplacer(" and data (nil)", " and Data (nil)", "written to data", "written to Data or E8M0",
 	"with value", "with Value", "given the data", "given the Data")
 
+// constructed are the fields that Go's constructors set: what they make is named instead.
+var constructed = strings.NewReplacer("from_positions->kind", "from_positions", "positions.kind", "positions",
+	"positions->kind", "args->positions", "cache->kind", "slots", "source->kind", "source", "cos_sin->format", "cos_sin",
+	"from_positions->freq_sets", "from_freq_sets")
+
+// ofNorm is for weight_stride_head, which follows from PerHead and from the channels of Weight.
+var ofNorm = strings.NewReplacer("WeightStrideHead (", "Weight's rows (", "WeightStrideHead must be 0",
+	"PerHead must be false", "WeightStrideHead 0", "PerHead false")
+
+// ofRows are the strides of a [CosSin], which are fields of it.
+var ofRows = strings.NewReplacer("Strides.Token", "Stride", "Strides.Head", "HeadStride", "Sin overlaps data",
+	"sin overlaps cos")
+
 var ofCache = strings.NewReplacer("KVCache.KScale", "Cache.K.Scale", "KVCache.VScale", "Cache.V.Scale",
 	"KVCache.", "Cache.")
 
 var (
 	// Where memory lies helps nobody, and is not for strangers to read in an answer of a server.
 	address = regexp.MustCompile(` \(0x[0-9a-f]+\)`)
-	// A chain of C's names: args->positions.cu_seqlens, configs[3]->theta, ROPE_SCALING_YARN, NULL.
-	path  = regexp.MustCompile(`[A-Za-z]\w*(?:(?:\[\d+\])?(?:->|\.)[A-Za-z]\w*)*`)
+	// A chain of C's names: args->positions.cu_seqlens, configs[3]->theta, ROPE_SCALING_YARN, NULL. What is in quotes
+	// was given.
+	path  = regexp.MustCompile(`"[^"]*"|[A-Za-z_]\w*(?:(?:\[\d+\])?(?:->|\.)[A-Za-z]\w*)*`)
 	arrow = regexp.MustCompile(`->|\.`)
 )
 
@@ -83,13 +101,32 @@ var goNames = map[string]string{
 	"fps": "FPS", "ids_per_axis": "IDsPerAxis", "NULL": "nil",
 	"ROPE_SHARD_CONTIGUOUS": "ContiguousShard", "ROPE_SHARD_ZIGZAG": "ZigzagShard",
 	"ROPE_SHARD_STRIPED": "StripedShard", "ROPE_SHARD_HEADS": "HeadsShard",
+
+	"inner_scheme": "Then.Scheme", "inner_rank": "Then.Rank", "inner_world": "Then.World", "inner_block": "Then.Block",
+	"from_positions": "Step.From", "OFFSET": "Offset", "SEQ_OFFSETS": "SeqOffsets",
+	"ROPE_POSITIONS_OFFSET": "Offset", "ROPE_POSITIONS_SEQ_OFFSETS": "SeqOffsets", "ROPE_POSITIONS_IDS_T": "TokenIDs",
+	"ROPE_POSITIONS_IDS_BT": "BatchTokenIDs", "ROPE_POSITIONS_IDS_ABT": "AxesBatchTokenIDs",
+	"ROPE_POSITIONS_IDS_BTA": "BatchTokenAxesIDs", "ROPE_POSITIONS_IDS_STRIDED": "Same or StridedIDs",
+	"MAPPED": "MappedSlots", "ROPE_SLOTS_MAPPED": "MappedSlots", "ROPE_SLOTS_PAGED": "PagedSlots or RaggedSlots",
+	"ROPE_SLOTS_LINEAR":   "LinearSlots",
+	"ROPE_COS_SIN_PACKED": "Packed", "ROPE_COS_SIN_PACKED_SIN_FIRST": "PackedSinFirst", "ROPE_COS_SIN_SPLIT": "Split",
+	"ROPE_COS_SIN_FULL_HALVES": "FullHalves", "ROPE_COS_SIN_FULL_INTERLEAVED": "FullInterleaved",
+	"ROPE_COS_SIN_COMPLEX": "Complex", "ROPE_COS_SIN_SINUSOIDAL": "Sinusoidal", "ROPE_COS_SIN_ANGLES": "Angles",
+	"ROPE_COS_SIN_ANGLES_FULL": "AnglesFull",
+
+	"EAGER":          "NormRoundingEager", // messages of norms alone have it without its type
+	"count":          "len(Grids)",        // of LatentIDs alone
+	"max_resolution": "max_resolution",    // a key of JSON
 }
 
 // constantNames are Go's names of C's constants, with and without their prefix. What two types have in
 // common (FLOAT32) is no name without it.
 var constantNames = sync.OnceValue(func() map[string]string {
 	all, types := maps.Clone(goNames), map[string]int{}
-	tail := func(c constant) string { return strings.SplitN(c.c, "_", 3)[2] }
+	tail := func(c constant) string { // NORM_SPAN is a type
+		_, name, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(c.c, "ROPE_"), "NORM_"), "_")
+		return name
+	}
 	for _, c := range constants {
 		types[tail(c)]++
 	}
@@ -104,6 +141,9 @@ var constantNames = sync.OnceValue(func() map[string]string {
 
 // goPath translates one chain. A word of prose has neither an underscore nor a struct before it.
 func goPath(chain string) string {
+	if chain[0] == '"' {
+		return chain
+	}
 	first, rest, dotted := strings.Cut(chain, "->")
 	if !dotted {
 		return goWords(chain, false)
@@ -114,8 +154,8 @@ func goPath(chain string) string {
 	chain = normField.ReplaceAllStringFunc(chain, func(norm string) string { return "Norms->" + strings.ToUpper(norm[:1]) })
 	for _, cache := range []struct{ c, name string }{{"cache->", "KVCache."}, {"source->", "source."}} {
 		if field, of := strings.CutPrefix(chain, cache.c); of && cacheFields.MatchString(field) {
-			field = scaleField.ReplaceAllString(field, "${1}_scale")
-			return cache.name + goWords(strings.ToUpper(field[:1])+field[1:], true)
+			field = goWords(scaleField.ReplaceAllString(field, "${1}_scale"), true)
+			return cache.name + strings.ToUpper(field[:1]) + field[1:]
 		}
 	}
 	return goWords(strings.TrimPrefix(chain, "cache->"), true)
@@ -127,8 +167,8 @@ func goWords(chain string, fields bool) string {
 		name, index, subscripted := strings.Cut(word, "[")
 		if known, ok := constantNames()[name]; ok {
 			name = known
-		} else if fields || strings.Contains(name, "_") {
-			name = camel(name)
+		} else if isField := name[0] >= 'a'; isField && (fields || strings.Contains(name, "_")) {
+			name = camel(name) // others are keys of JSON (_class_name) or of the environment
 		}
 		if subscripted {
 			name += "[" + index

@@ -53,7 +53,56 @@ func TestMessagesAreInGo(t *testing.T) {
 		{"PreparedAppend.Apply", "rope_prepared_apply: data->cache_k overlaps data->cache_v",
 			"rope.PreparedAppend.Apply: keys overlaps values"},
 		{"New", "rope_context_create: out of memory", "rope.New: out of memory"},
-		// Names of config.json stay.
+		// What a constructor sets has the name of the constructor.
+		{"ApplyQK", "rope_apply_qk: args->positions.kind (ROPE_POSITIONS_OFFSET) gives all 3 axes of a token one id, and must be " +
+			"one that gives each its own: config->ids_per_axis is 1",
+			"rope.ApplyQK: Positions (Offset) gives all 3 axes of a token one id, and must be one that gives each its own: " +
+				"IDsPerAxis is 1"},
+		{"ShardIDs", "rope_shard_ids: positions->kind (ROPE_POSITIONS_IDS_STRIDED) must be OFFSET or SEQ_OFFSETS: the others have ids",
+			"rope.ShardIDs: Positions (Same or StridedIDs) must be Offset or SeqOffsets: the others have ids"},
+		{"ApplyQK", "rope_apply_qk: args->positions.shard is set, but ROPE_POSITIONS_IDS_BTA does not use it",
+			"rope.ApplyQK: Shard is set, but BatchTokenAxesIDs does not use it"},
+		{"Append", "rope_apply_qk: args->fused->cache->kind (ROPE_SLOTS_LINEAR) must be MAPPED with args->positions.shard",
+			"rope.Append: Slots (LinearSlots) must be MappedSlots with Shard"},
+		{"MoveBetween", "rope_apply_qk: args->fused->source->kind (ROPE_SLOTS_PAGED) must be MAPPED with args->positions.shard",
+			"rope.MoveBetween: Source (PagedSlots or RaggedSlots) must be MappedSlots with Shard"},
+		{"ApplyQK", "rope_apply_qk: args->cos_sin->format (ROPE_COS_SIN_SINUSOIDAL) must be one that is read",
+			"rope.ApplyQK: CosSin (Sinusoidal) must be one that is read"},
+		{"ApplyQK", "rope_apply_qk: args->cos_sin->stride_token (0) is required with stride_head",
+			"rope.ApplyQK: CosSin.Stride (0) is required with HeadStride"},
+		{"FillCosSin", "rope_cos_sin_fill: out->stride_head (8) must be 0 without heads",
+			"rope.FillCosSin: HeadStride (8) must be 0 without heads"},
+		{"FillCosSin", "rope_cos_sin_fill: out->sin (0x21e2c0ffee) overlaps data (0x21e2c0ffee): the rows of the two must be disjoint",
+			"rope.FillCosSin: sin overlaps cos: the rows of the two must be disjoint"},
+		{"ApplyQK", "rope_apply_qk: tokens * inner_world (4) must be a multiple of 3 with args->positions.shard->scheme ROPE_SHARD_STRIPED",
+			"rope.ApplyQK: tokens * Then.World (4) must be a multiple of 3 with Shard.Scheme StripedShard"},
+		{"MoveSlots", "rope_apply_qk: args->fused->from_positions->kind (ROPE_POSITIONS_IDS_T) gives all 3 axes of a token one id",
+			"rope.MoveSlots: Step.From (TokenIDs) gives all 3 axes of a token one id"},
+		{"MoveSlots", "rope_apply_qk: args->fused->from_positions: position 9 of token 2 in batch row 0 must be below 8",
+			"rope.MoveSlots: Step.From: position 9 of token 2 in batch row 0 must be below 8"},
+		{"MoveSlots", "rope_apply_qk: args->fused->from_positions->freq_sets[1] (9) must be from 0 to 2",
+			"rope.MoveSlots: FromFreqSets[1] (9) must be from 0 to 2"},
+		{"ApplyQK", "rope_apply_qk: args->fused->q_norm->weight_stride_head must be 0 with ROPE_NORM_KIND_RMS_PLAIN, which has no weights",
+			"rope.ApplyQK: Norms.Q.PerHead must be false with NormKindRMSPlain, which has no weights"},
+		{"ApplyQK", "rope_apply_qk: args->fused->k_norm must have ROPE_NORM_SPAN_HEAD and weight_stride_head 0 where heads have rows",
+			"rope.ApplyQK: Norms.K must have NormSpanHead and PerHead false where heads have rows"},
+		{"ApplyQK", "rope_apply_qk: args->fused->q_norm->weight_stride_head (10) must be 28 or more, the channels of a head: with " +
+			"ROPE_NORM_SPAN_ALL_HEADS and GIVEN each has its weights",
+			"rope.ApplyQK: Norms.Q.Weight's rows (10) must be 28 or more, the channels of a head: with NormSpanAllHeads and " +
+				"NormSpanGiven each has its weights"},
+		{"ApplyQK", "rope_apply_qk: args->fused->q_norm->rounding (ROPE_NORM_ROUNDING_FLOAT32) must be ROUNDED or EAGER",
+			"rope.ApplyQK: Norms.Q.Rounding (NormRoundingFloat32) must be NormRoundingRounded or NormRoundingEager"},
+		{"LatentIDs", "rope_model_latent_ids: args->count (2) must be from 0 to 1 for this class",
+			"rope.LatentIDs: len(Grids) (2) must be from 0 to 1 for this class"},
+		// Names of JSON and of the environment stay, and so does what is in quotes.
+		{"LatentIDs", "rope_model_latent_ids: model is none of diffusers (no _class_name)",
+			"rope.LatentIDs: model is none of diffusers (no _class_name)"},
+		{"LatentIDs", "rope_model_latent_ids: args->grids[0] (9 x 9) must have at most 64 tokens, those of max_resolution",
+			"rope.LatentIDs: Grids[0] (9 x 9) must have at most 64 tokens, those of max_resolution"},
+		{"New", `rope_context_create: the environment variable LIBROPE_CPU_TARGET ("SSE_5") must be unset`,
+			`rope.New: the environment variable LIBROPE_CPU_TARGET ("SSE_5") must be unset`},
+		{"Contexts", `rope_context_create: layer type "full_attention": config->head_dim (0) must be even`,
+			`rope.Contexts: layer type "full_attention": HeadDim (0) must be even`},
 		{"FromJSON", `rope_model_create: rope_scaling.rope_type ("lama3") must be one of: a_b`,
 			`rope.FromJSON: rope_scaling.rope_type ("lama3") must be one of: a_b`},
 	} {
@@ -68,7 +117,10 @@ func TestNoMessageHasNamesOfC(t *testing.T) {
 	literals := regexp.MustCompile(`"%s: (?:[^"\\]|\\.)*"(?:\s*"(?:[^"\\]|\\.)*")*`)
 	join := regexp.MustCompile(`"\s*"`)
 	spec := regexp.MustCompile(`%(s\w?|[-.\w]*?[dugps])`)
-	leftover := regexp.MustCompile(`->|\bROPE_|\brope_|NULL|0x|[A-Za-z]_[a-z]|%`)
+	leftover := regexp.MustCompile(`->|\bROPE_|ROPE[A-Z]|\brope_|NULL|0x|\b[A-Za-z]+_[a-z]|%`)
+	named := strings.NewReplacer("SCALING_head_dim", "SCALING_YARN", "POSITIONS_head_dim", "POSITIONS_IDS_T", "SLOTS_head_dim",
+		"SLOTS_PAGED", "COS_SIN_head_dim", "COS_SIN_ANGLES", "SHARD_head_dim", "SHARD_ZIGZAG", "LAYOUT_head_dim", "LAYOUT_BSHD",
+		"OPERATION_head_dim", "OPERATION_SHIFT")
 	checked := 0
 	for _, pattern := range []string{"*.cc", "base/*", "math/*", "context/*", "call/*", "model/model.cc", "model/prompt_ids.cc"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", "src", pattern))
@@ -96,7 +148,7 @@ func TestNoMessageHasNamesOfC(t *testing.T) {
 					}
 					return "7"
 				})
-				message = strings.ReplaceAll(message, "ROPE_SCALING_head_dim", "ROPE_SCALING_YARN")
+				message = named.Replace(message)
 				if got := inGo("New", "rope_context_create: "+message); leftover.MatchString(got) {
 					// struct_size is Go's own to set: no user can see it.
 					if !strings.Contains(got, "struct_size") && !strings.Contains(got, "ROPE_INIT") {

@@ -99,7 +99,7 @@ func TestShardsRefused(t *testing.T) {
 		"Rank (2147483647) must be":                                        rope.HeadsShard(1<<40, 1<<40),
 		"Block (-1) must not be negative":                                  rope.StripedShard(0, 2, -1),
 		"PerDocument (1) needs CuSeqlens":                                  rope.ContiguousShard(0, 2).PerDocument(),
-		"InnerRank (3) must be from 0 to 1":                                rope.ContiguousShard(0, 2).Then(rope.ContiguousShard(3, 2)),
+		"Shard.Then.Rank (3) must be from 0 to 1":                          rope.ContiguousShard(0, 2).Then(rope.ContiguousShard(3, 2)),
 	} {
 		q := shardValues(3)
 		step := rope.Step{Batch: 1, Tokens: 3, Positions: rope.Offset(0), Shard: shard}
