@@ -88,7 +88,7 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 	if step.Slots != nil || step.Source != nil {
 		return noSlots(function)
 	}
-	if step.From != nil || step.Operation == OperationRerotate {
+	if step.From != nil || step.FromFreqSets != nil || step.Operation == OperationRerotate {
 		return rerotate(function, state, q, k, qOut, kOut, step)
 	}
 	if step.Norms != nil {
@@ -225,7 +225,8 @@ func (c *Context) forSlices(function string) (use[contextState], error) {
 }
 
 // FillCosSin writes the rows of cos and sin of the step's positions: to fill an engine's cache in its
-// own layout, or once per step for all layers (Step.CosSin).
+// own layout, or once per step for all layers (Step.CosSin). Of the step its positions count, and neither its
+// operation nor what calls read besides.
 func FillCosSin(c *Context, step Step, out *CosSin) error {
 	use, err := c.forSlices("FillCosSin")
 	if err != nil {

@@ -171,6 +171,9 @@ func (step *Step) checkFrom(function string, call *C.ropego_move_call, c *contex
 	if (step.From != nil) != (step.Operation == OperationRerotate) {
 		return before, invalid(function, "Step.From is required with OperationRerotate, and nil with any other")
 	}
+	if step.From == nil && step.FromFreqSets != nil {
+		return before, invalid(function, "Step.FromFreqSets must be nil without Step.From")
+	}
 	if step.From == nil {
 		return before, nil
 	}
@@ -179,8 +182,10 @@ func (step *Step) checkFrom(function string, call *C.ropego_move_call, c *contex
 	if before.FreqSets == nil {
 		before.FreqSets = step.FreqSets
 	}
-	if step.From.movesOn() { // others have a position for each token of this rank
+	if step.From.movesOn() {
 		before.Shard = step.Shard
+	} else if step.Shard.raw.scheme != 0 && before.FreqSets == nil {
+		before.CuSeqlens = nil // of all ranks, and a position of each token needs no sequences
 	}
 	var filled C.ropego_call
 	if err := before.check(function, &filled, c); err != nil {

@@ -13,7 +13,8 @@ import (
 // those of whole sequences, the same on every rank. What the ranks compute, put together, has the bits
 // that one process computes. The zero value: the tokens are all here.
 type Shard struct {
-	raw C.rope_shard
+	raw   C.rope_shard
+	wrong string // what no call can do
 }
 
 // ContiguousShard is one piece: Ulysses before its all-to-all, plain ring attention.
@@ -38,18 +39,29 @@ func (s Shard) PerDocument() Shard {
 }
 
 // Then has a second group of ranks divide what a rank of this one has, by its own scheme: ring attention
-// and Ulysses are ZigzagShard(ringRank, ring).Then(ContiguousShard(rank, ulysses)).
+// and Ulysses are ZigzagShard(ringRank, ring).Then(ContiguousShard(rank, ulysses)). Calls refuse a third group,
+// and an inner that is PerDocument.
 func (s Shard) Then(inner Shard) Shard {
+	switch {
+	case s.wrong == "" && inner.wrong != "":
+		s.wrong = inner.wrong
+	case s.raw.inner_scheme != 0 || inner.raw.inner_scheme != 0:
+		s.wrong = "Then: there are two groups of ranks at most"
+	case inner.raw.per_document != 0:
+		s.wrong = "Then: inner divides a row, and must not be PerDocument"
+	}
 	s.raw.inner_scheme, s.raw.inner_block = inner.raw.scheme, inner.raw.block
 	s.raw.inner_rank, s.raw.inner_world = inner.raw.rank, inner.raw.world
 	return s
 }
 
 func shardOf(scheme int32, rank, world, block int) Shard {
-	// Numbers beyond the C type are refused by the library: no rank is below such a world.
-	narrow := func(n int) C.int32_t { return C.int32_t(min(max(n, math.MinInt32), math.MaxInt32)) }
-	return Shard{C.rope_shard{scheme: C.int32_t(scheme), rank: narrow(rank), world: narrow(world),
-		block: narrow(block)}}
+	s := Shard{raw: C.rope_shard{scheme: C.int32_t(scheme), rank: C.int32_t(rank), world: C.int32_t(world),
+		block: C.int32_t(block)}}
+	if int(s.raw.rank) != rank || int(s.raw.world) != world || int(s.raw.block) != block {
+		s.wrong = "rank, world and block must be below 2^31"
+	}
+	return s
 }
 
 // ShardIDs tells where the tokens of a step are: the position of each, [batch, tokens], and its number,

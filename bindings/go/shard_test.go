@@ -78,6 +78,36 @@ func TestRanksTogether(t *testing.T) {
 	}
 }
 
+// Positions before a move may be ids, which are of the tokens of this rank.
+func TestKeysOfAShardMoveFromIDs(t *testing.T) {
+	c, err := rope.New(rope.Config{HeadDim: shardDim, Theta: 10000, Pairing: rope.PairingHalves})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	step := rope.Step{Batch: 1, Tokens: 4, Positions: rope.Offset(5), CuSeqlens: []int32{0, 4, 8},
+		Shard: rope.ContiguousShard(1, 2)}
+	ids, _, err := rope.ShardIDs(step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var moved [2][]float32
+	step.Positions, step.Operation = rope.Offset(20), rope.OperationRerotate
+	for n, from := range []rope.Positions{rope.TokenIDs(ids), rope.Offset(5)} {
+		moved[n], step.From = shardValues(4), &from
+		if err := rope.ApplyQK(c, rope.BSHD(moved[n], 1), rope.Tensor[float32]{}, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(moved[0], moved[1]) {
+		t.Error("other bits")
+	}
+	step.Operation, step.From, step.FromFreqSets = rope.OperationForward, nil, []int32{0, 0}
+	if err := rope.ApplyQK(c, rope.BSHD(moved[0], 1), rope.Tensor[float32]{}, step); err == nil {
+		t.Error("FromFreqSets without From")
+	}
+}
+
 // Ids of more tokens than memory holds are an error, not the end of the process.
 func TestShardIDsBeyondMemory(t *testing.T) {
 	for _, tokens := range []int{1 << 44, 1 << 60} {
@@ -93,10 +123,14 @@ func TestShardsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	half := rope.ContiguousShard(0, 2)
 	for rule, shard := range map[string]rope.Shard{
 		"tokens (3) must be a multiple of 2 with Shard.Scheme ZigzagShard": rope.ZigzagShard(0, 2),
 		"Rank (2) must be from 0 to 1":                                     rope.ContiguousShard(2, 2),
-		"Rank (2147483647) must be":                                        rope.HeadsShard(1<<40, 1<<40),
+		"rank, world and block must be below 2^31":                         rope.HeadsShard(5, 1<<40),
+		"there are two groups of ranks at most":                            half.Then(half).Then(half),
+		"two groups of ranks at most":                                      half.Then(half.Then(half)),
+		"inner divides a row, and must not be PerDocument":                 half.Then(half.PerDocument()),
 		"Block (-1) must not be negative":                                  rope.StripedShard(0, 2, -1),
 		"PerDocument (1) needs CuSeqlens":                                  rope.ContiguousShard(0, 2).PerDocument(),
 		"Shard.Then.Rank (3) must be from 0 to 1":                          rope.ContiguousShard(0, 2).Then(rope.ContiguousShard(3, 2)),

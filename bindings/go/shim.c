@@ -197,7 +197,8 @@ ropego_error* ropego_move(const rope_context* context, const ropego_move_call* m
   rope_positions from;
   if (move->from.kind != 0) {
     memset(&from, 0, sizeof from);
-    set_positions(&from, &move->from, from_ids, cu_seqlens, from_freq_sets);
+    set_positions(&from, &move->from, from_ids, move->from.sequences != 0 ? cu_seqlens : NULL,
+                  from_freq_sets);
     fused.from_positions = &from;
   }
   rope_kv_cache source, cache;

@@ -313,8 +313,16 @@ inline rope_shard PerDocument(rope_shard shard) {
   return shard;
 }
 /* A second group of ranks divides what a rank of the first one has: ring and Ulysses are
- * Then(ZigzagShard(ring_rank, ring), ContiguousShard(ulysses_rank, ulysses)). */
+ * Then(ZigzagShard(ring_rank, ring), ContiguousShard(ulysses_rank, ulysses)). Throws if there would
+ * be a third group, or if the inner one is PerDocument. */
 inline rope_shard Then(rope_shard outer, const rope_shard& inner) {
+  if (outer.inner_scheme != 0 || inner.inner_scheme != 0) {
+    throw Error(ROPE_ERROR_INVALID_ARGUMENT, "Then: there are two groups of ranks at most");
+  }
+  if (inner.per_document != 0) {
+    throw Error(ROPE_ERROR_INVALID_ARGUMENT,
+                "Then: inner.per_document (1) must be 0: it divides a row");
+  }
   outer.inner_scheme = inner.scheme;
   outer.inner_rank = inner.rank;
   outer.inner_world = inner.world;
@@ -395,11 +403,11 @@ class Context {
     Check(rope_context_info(context_, freq_set, &info));
     return info;
   }
-  /* One inv_freq per pair. Allocates the vector. */
+  /* One inv_freq per pair, or the table of config.frequency. Allocates the vector. */
   std::vector<double> InvFreq(int32_t freq_set = 0) const {
-    const int32_t pairs = Info(freq_set).pairs;
-    std::vector<double> values(static_cast<std::size_t>(pairs));
-    Check(rope_context_inv_freq(context_, freq_set, values.data(), pairs));
+    const int32_t count = Info(freq_set).inv_freq_count;
+    std::vector<double> values(static_cast<std::size_t>(count));
+    Check(rope_context_inv_freq(context_, freq_set, values.data(), count));
     return values;
   }
   /* For logs, such as "cpu AVX3". */

@@ -404,6 +404,7 @@ rope_status CheckNoRows(const Call& call, const rope_qk_args& args) {
         call.function, kRequired);
   }
   if (args.fused == nullptr) return ROPE_OK;
+  if (rope_status s = CheckNoTokens(call, args)) return s;
   rope_fused fused;
   if (rope_status s = CopyStruct(call.function, "args->fused", args.fused, &fused)) return s;
   if (fused.source == nullptr) return ROPE_OK;

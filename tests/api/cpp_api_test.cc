@@ -371,6 +371,20 @@ TEST(Cpp, ShardsAreOfARank) {
   EXPECT_EQ(Rotated(context, OnRank(packed, Packed(offsets, cu_seqlens, 2)), 4),
             Rotated(context, Ids(ROPE_POSITIONS_IDS_T, want), 4));
   EXPECT_THROW(ShardIds(1, 3, positions, ids), Error);
+  EXPECT_THROW(Then(shard, ContiguousShard(0, 2)), Error);
+  EXPECT_THROW(Then(ContiguousShard(0, 2), shard), Error);
+  EXPECT_THROW(Then(ContiguousShard(0, 2), packed), Error);
+}
+
+TEST(Cpp, InvFreqIsTheTableOfFrequency) {
+  rope_config config = ConfigOf(100);
+  const std::vector<double> table = {1, 0.5, 0.25, 0.125, -1, -0.5, 0.75, 2};
+  config.table_length = config.head_dim / 2;
+  config.theta = 0;
+  config.axes = 1;
+  config.freq_heads = 8 / config.table_length;
+  config.frequency = table.data();
+  EXPECT_EQ(Context(config).InvFreq(), table);
 }
 
 template <class Cache, class = void>

@@ -318,6 +318,13 @@ const Bad kBad[] = {
      [](Call* c) { c->Backward(), c->args.tokens = 0; },
      kInvalid,
      {"args->fused->q_norm->grad_parts (3) must be 0 in a call without tokens"}},
+    {"gradients of weights without rows",
+     [](Call* c) {
+       c->Backward(), c->args.batch = 0;
+       c->args.q.data = c->args.k.data = nullptr;
+     },
+     kInvalid,
+     {"args->fused->q_norm->grad_parts (3) must be 0 in a call without tokens"}},
     {"INVERSE",
      [](Call* c) { c->args.operation = ROPE_OPERATION_INVERSE; },
      kUnsupported,

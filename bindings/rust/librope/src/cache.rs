@@ -327,7 +327,7 @@ impl Context {
             fused.cache = &raw const written;
             fused.source = &raw const read;
         } else {
-            return step.misplaced();
+            return Step { source: None, norms: None, ..*step }.misplaced();
         }
         self.with_args(step, [&None; 4], &raw const fused, |args| {
             // SAFETY: as this function's; slots outside of memory are refused by the library.

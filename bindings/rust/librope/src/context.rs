@@ -448,23 +448,30 @@ impl Context {
         if does_more && fused.is_null() {
             return step.misplaced();
         }
-        let (mut moved, mut before);
+        let (mut moved, mut before): (sys::rope_fused, sys::rope_positions);
         let mut args = sys::rope_qk_args::init();
         args.fused = fused;
-        if let Some((from, freq_sets)) = &step.from {
+        if let Some(from) = &step.from {
             // SAFETY: integers and pointers: zeros are valid. `fused` is NULL or leads to a struct.
             (before, moved) = unsafe {
                 (std::mem::zeroed(), fused.as_ref().copied().unwrap_or(sys::rope_fused::init()))
             };
-            let freq_sets = freq_sets.or(step.freq_sets);
+            let freq_sets = step.from_freq_sets.or(step.freq_sets);
             let counts = [step.position_rows(), step.tokens, self.axes];
-            from.check(counts, step.cu_seqlens, freq_sets, &mut before)?;
-            before.batch_repeat = length(step.batch_repeat)?;
-            if let (true, Some(shard)) = (from.moves_on(), &step.shard) {
-                before.shard = shard.as_raw();
+            let mut cu_seqlens = step.cu_seqlens;
+            if let Some(shard) = &step.shard {
+                if from.moves_on() {
+                    before.shard = shard.as_raw()?;
+                } else if freq_sets.is_none() {
+                    cu_seqlens = None; // of all ranks, and a position of each token needs no sequences
+                }
             }
+            from.check(counts, cu_seqlens, freq_sets, &mut before)?;
+            before.batch_repeat = length(step.batch_repeat)?;
             moved.from_positions = &raw const before;
             args.fused = &raw const moved;
+        } else if step.from_freq_sets.is_some() {
+            return invalid(format_args!("from_freq_sets belongs to rerotating"));
         }
         args.operation = step.operation() as i32;
         args.batch = length(step.batch)?;
@@ -494,7 +501,7 @@ impl Context {
                     args.positions.batch_repeat = length(step.batch_repeat)?;
                 }
                 if let Some(shard) = &step.shard {
-                    args.positions.shard = shard.as_raw();
+                    args.positions.shard = shard.as_raw()?;
                 }
                 finish(call(&mut args))
             }

@@ -244,7 +244,9 @@ impl Context {
             p.cu_seqlens = step.cu_seqlens;
             p.sequences = step.sequences;
             p.freq_sets = step.freq_sets;
-            p.shard = step.shard.as_ref().map_or(ptr::null(), Shard::as_raw);
+            if let Some(shard) = &step.shard {
+                p.shard = shard.as_raw()?;
+            }
             match step.positions {
                 Positions::Offset(offset) => {
                     (p.kind, p.offset) = (sys::ROPE_POSITIONS_OFFSET, offset);

@@ -11,7 +11,8 @@ use crate::step::{Angles, Step};
 
 impl Context {
     /// Writes the rows of cos and sin of the step's positions: to fill an engine's cache in its own
-    /// layout, or once per step for all layers ([`Step::with_rows`]).
+    /// layout, or once per step for all layers ([`Step::with_rows`]). Of the step its positions count,
+    /// and neither its operation nor what calls read besides.
     ///
     /// ```
     /// use librope::{Config, CosSin, CosSinMut, Pairing, Positions, Step, ViewMut};
@@ -47,7 +48,7 @@ impl Context {
             positions.check(counts, step.cu_seqlens, step.freq_sets, &mut raw)?;
             raw.batch_repeat = length(step.batch_repeat)?;
             if let Some(shard) = &step.shard {
-                raw.shard = shard.as_raw();
+                raw.shard = shard.as_raw()?;
             }
             let out = out.check(batch, tokens, self.pairs)?;
             let (batch, tokens) = (length(batch)?, length(tokens)?);

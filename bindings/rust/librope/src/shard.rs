@@ -1,5 +1,7 @@
 use librope_sys as sys;
 
+use crate::error::{Result, invalid};
+
 /// Which tokens of a step's sequences this process has, when several ranks share them (context
 /// parallelism). Tensors and the `tokens` of [`Step::new`](crate::Step::new) are then those of this
 /// rank, and offsets, `cu_seqlens` and `freq_sets` those of whole sequences, the same on every rank.
@@ -20,6 +22,7 @@ use librope_sys as sys;
 #[must_use]
 pub struct Shard {
     raw: sys::rope_shard,
+    wrong: Option<&'static str>, // what no call can do
 }
 
 impl Shard {
@@ -51,8 +54,15 @@ impl Shard {
     }
 
     /// A second group of ranks divides what a rank of this one has, by its own scheme: ring attention
-    /// and Ulysses are `Shard::zigzag(ring_rank, ring).then(Shard::contiguous(rank, ulysses))`.
+    /// and Ulysses are `Shard::zigzag(ring_rank, ring).then(Shard::contiguous(rank, ulysses))`. Calls
+    /// refuse a third group, and an `inner` that is [`per_document`](Shard::per_document).
     pub fn then(mut self, inner: Shard) -> Shard {
+        if self.raw.inner_scheme != 0 || inner.raw.inner_scheme != 0 {
+            self.wrong = Some("Shard::then: there are two groups of ranks at most");
+        } else if inner.raw.per_document != 0 {
+            self.wrong = Some("Shard::then: inner divides a row, and must not be per_document");
+        }
+        self.wrong = self.wrong.or(inner.wrong);
         self.raw.inner_scheme = inner.raw.scheme;
         self.raw.inner_rank = inner.raw.rank;
         self.raw.inner_world = inner.raw.world;
@@ -61,16 +71,20 @@ impl Shard {
     }
 
     fn of(scheme: i32, rank: usize, world: usize, block: usize) -> Shard {
-        // Numbers beyond the C type are refused by the library: no rank is below such a world.
         let narrow = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+        let wrong = [rank, world, block].iter().any(|&n| i32::try_from(n).is_err());
+        let wrong = wrong.then_some("Shard: rank, world and block must be below 2^31");
         let (rank, world, block) = (narrow(rank), narrow(world), narrow(block));
         // SAFETY: integers: zeros are valid.
         let zero: sys::rope_shard = unsafe { std::mem::zeroed() };
-        Shard { raw: sys::rope_shard { scheme, rank, world, block, ..zero } }
+        Shard { raw: sys::rope_shard { scheme, rank, world, block, ..zero }, wrong }
     }
 
     #[inline]
-    pub(crate) fn as_raw(&self) -> *const sys::rope_shard {
-        &raw const self.raw
+    pub(crate) fn as_raw(&self) -> Result<*const sys::rope_shard> {
+        match self.wrong {
+            None => Ok(&raw const self.raw),
+            Some(wrong) => invalid(format_args!("{wrong}")),
+        }
     }
 }

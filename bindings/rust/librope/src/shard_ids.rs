@@ -2,7 +2,6 @@ use librope_sys as sys;
 
 use crate::context::length;
 use crate::error::{Error, Result, check, invalid, named};
-use crate::shard::Shard;
 use crate::size::product;
 use crate::step::{Angles, Step};
 
@@ -32,7 +31,9 @@ pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
         let counts = [step.position_rows(), step.tokens, 1];
         positions.check(counts, step.cu_seqlens, step.freq_sets, &mut raw)?;
         raw.batch_repeat = length(step.batch_repeat)?;
-        raw.shard = step.shard.as_ref().map_or(std::ptr::null(), Shard::as_raw);
+        if let Some(shard) = &step.shard {
+            raw.shard = shard.as_raw()?;
+        }
         let Some(all) = product([step.batch, step.tokens]) else {
             return invalid(format_args!("the ids of the step are beyond the address space"));
         };

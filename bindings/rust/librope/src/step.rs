@@ -28,7 +28,8 @@ pub struct Step<'a> {
     pub(crate) shard: Option<Shard>,
     pub(crate) slots: Option<Slots<'a>>,
     pub(crate) source: Option<Slots<'a>>,
-    pub(crate) from: Option<(Positions<'a>, Option<&'a [i32]>)>,
+    pub(crate) from: Option<Positions<'a>>,
+    pub(crate) from_freq_sets: Option<&'a [i32]>,
     pub(crate) norms: Option<&'a Norms<'a>>,
     pub(crate) runner: Option<Runner<'a>>,
 }
@@ -62,6 +63,7 @@ impl<'a> Step<'a> {
             slots: None,
             source: None,
             from: None,
+            from_freq_sets: None,
             norms: None,
             runner: None,
         }
@@ -107,15 +109,15 @@ impl<'a> Step<'a> {
     #[inline]
     pub fn rerotating(mut self, from: Positions<'a>) -> Step<'a> {
         self.operation = Some(Operation::Rerotate);
-        self.from = Some((from, self.from.and_then(|(_, sets)| sets)));
+        self.from = Some(from);
         self
     }
 
-    /// The frequency set of every sequence before the move, behind [`rerotating`](Step::rerotating).
+    /// The frequency set of every sequence before the move, with [`rerotating`](Step::rerotating) alone.
     /// Without it they stay in those of [`with_freq_sets`](Step::with_freq_sets).
     #[inline]
     pub fn from_freq_sets(mut self, freq_sets: &'a [i32]) -> Step<'a> {
-        self.from = self.from.map(|(from, _)| (from, Some(freq_sets)));
+        self.from_freq_sets = Some(freq_sets);
         self
     }
 

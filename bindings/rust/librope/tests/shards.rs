@@ -54,6 +54,23 @@ fn ranks_together_have_the_bits_of_one_call() {
 }
 
 #[test]
+fn keys_of_a_shard_move_from_ids() {
+    let rope = Config::new(HEAD_DIM, 10000.0, Pairing::Halves).build().unwrap();
+    let (cu, shard) = ([0, 4, 8], Shard::contiguous(1, 2));
+    let step = Step::new(1, 4, Positions::Offset(20)).with_cu_seqlens(&cu).with_shard(shard);
+    let (mut by_ids, mut by_offset) = (values(4), values(4));
+    let (ids, _) =
+        shard_ids(&Step::new(1, 4, Positions::Offset(5)).with_cu_seqlens(&cu).with_shard(shard))
+            .unwrap();
+    for (q, from) in
+        [(&mut by_ids, Positions::tokens(&ids)), (&mut by_offset, Positions::Offset(5))]
+    {
+        rope.apply(&step.rerotating(from), ViewMut::bshd(q, 1), ()).unwrap();
+    }
+    assert_eq!(by_ids, by_offset);
+}
+
+#[test]
 fn ids_beyond_memory_are_an_error() {
     let step = Step::new(1, 1 << 44, Positions::Offset(0));
     assert!(matches!(shard_ids(&step), Err(Error::OutOfMemory(_) | Error::InvalidArgument(_))));
@@ -86,7 +103,12 @@ fn what_does_not_divide_is_refused() {
     let step = Step::new(1, 3, Positions::Offset(0));
     refused(&step.with_shard(Shard::zigzag(0, 2)), &mut q, "tokens (3) must be a multiple of 2");
     refused(&step.with_shard(Shard::contiguous(2, 2)), &mut q, "rank (2) must be from 0 to 1");
-    refused(&step.with_shard(Shard::heads(usize::MAX, usize::MAX)), &mut q, "rank (2147483647)");
+    refused(&step.with_shard(Shard::heads(5, 1 << 40)), &mut q, "must be below 2^31");
+    let half = Shard::contiguous(0, 2);
+    refused(&step.with_shard(half.then(half).then(half)), &mut q, "two groups of ranks");
+    refused(&step.with_shard(half.then(half.then(half))), &mut q, "two groups of ranks");
+    refused(&step.with_shard(half.then(half.per_document())), &mut q, "must not be per_document");
+    refused(&step.from_freq_sets(&[0]), &mut q, "from_freq_sets belongs to rerotating");
     let ids = Step::new(1, 3, Positions::tokens(&[0i64; 3]));
     refused(&ids.with_shard(Shard::contiguous(0, 2)), &mut q, "shard is set");
     assert_eq!(q, values(3));
