@@ -89,7 +89,6 @@ TEST(Cache, EveryCombinationIsThatOfACallAndCopies) {
       for (int variant = 0; variant < 2; ++variant) {
         w.variant = variant != 0;
         for (w.dtype = 1; w.dtype <= kLastDtype; ++w.dtype) {
-          if (!IsTested(w.dtype)) continue;
           for (w.cache_layout = ROPE_LAYOUT_STRIDED; w.cache_layout <= ROPE_LAYOUT_HND;
                ++w.cache_layout) {
             for (w.layout = 1; w.layout <= ROPE_LAYOUT_STRIDED; ++w.layout) {
@@ -124,7 +123,6 @@ TEST(Cache, PreparedCallsHaveTheBitsOfTheCall) {
     w.kind = r.Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
     w.variant = r.Sometimes(2);
     w.dtype = r.Pick(1, kLastDtype);
-    if (!IsTested(w.dtype)) continue;
     w.cache_layout = r.Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
     w.layout = r.Pick(1, ROPE_LAYOUT_STRIDED);
     w.keys = r.Of({Keys::kCacheOnly, Keys::kInPlace, Keys::kOut});
@@ -154,7 +152,6 @@ TEST(Cache, RowsOfCosAndSinTurnWhatIsStored) {
     CacheWish w;
     w.kind = r.Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
     w.dtype = r.Pick(1, kLastDtype);
-    if (!IsTested(w.dtype)) continue;
     w.cache_layout = r.Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
     w.keys = r.Of({Keys::kCacheOnly, Keys::kInPlace, Keys::kOut});
     w.head_multiple = row_heads != 0 ? row_heads : 1;
@@ -239,7 +236,6 @@ TEST(Cache, KeysAndValuesDescribedAlikeAreThoseOfACallAndCopies) {
     w.kind = r.Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
     w.variant = r.Sometimes(2);
     w.dtype = r.Pick(1, kLastDtype);
-    if (!IsTested(w.dtype)) continue;
     w.cache_layout = r.Pick(ROPE_LAYOUT_NHD, ROPE_LAYOUT_HND);
     w.layout = r.Pick(1, ROPE_LAYOUT_STRIDED);
     w.positions = ROPE_POSITIONS_OFFSET + r.Pick(0, 3);
@@ -260,7 +256,6 @@ TEST(Cache, CallsOnOtherMemoryAreTheSame) {
     CacheCase e = RandomCacheCase(&r);
     e.wish.missing = false;
     e.wish.sets = 1;
-    if (!IsTested(e.wish.dtype)) continue;
     const Context context = Create(e.config);
     CacheCall call(e.config, e.wish, seed);
     call.args();

@@ -56,7 +56,6 @@ TEST(Moves, AreThoseOfGatheredTensors) {
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     Random r(seed);
     MoveWish w = RandomWish(&r);
-    if (!IsTested(w.dtype)) continue;
     const rope_config& config = configs[r.Below(static_cast<int64_t>(configs.size()))];
     w.sets = r.Sometimes(4) ? 2 : 1;
     rope_config other = config;
@@ -87,7 +86,6 @@ TEST(Moves, OfHeadsWithFrequenciesOfTheirOwn) {
       Random r(seed);
       MoveWish w = RandomWish(&r);
       w.head_multiple = 2;
-      if (!IsTested(w.dtype)) continue;
       MoveCall call(config, w, seed);
       ExpectAsReference(context, call);
       if (HasFatalFailure()) FAIL() << "seed " << seed;
@@ -102,7 +100,6 @@ TEST(Moves, ByRowsOfCosAndSin) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Random r(seed);
     MoveWish w = RandomWish(&r);
-    if (!IsTested(w.dtype)) continue;
     w.operation = ROPE_OPERATION_FORWARD;
     w.packed = false;
     w.head_multiple = r.Of({1, 1, 2});

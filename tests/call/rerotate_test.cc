@@ -99,7 +99,6 @@ void ExpectForward(const std::vector<rope_config>& sets, const Places& from, con
     partner[first] = second, partner[second] = first;
   }
   for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
-    if (!IsTested(dtype)) continue;
     const Keys keys = RandomKeys(dtype, dim, &r);
     Keys moved = keys, want = keys;
     moved.Turn(context, ROPE_OPERATION_FORWARD, from);
@@ -240,7 +239,6 @@ void ExpectRandomWalk(const rope_config& config) {
   constexpr int kMoves[] = {1, 4, 16, 64, 256};
   constexpr double kUnits[] = {0x1p-24, 0x1p-11, 0x1p-8};  // f32, f16, bf16
   for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
-    if (!IsTested(dtype)) continue;
     const Keys raw = RandomKeys(dtype, 64, &r);
     Keys moved = raw;
     Places at = RandomPlaces(1, 100000, &r);
@@ -357,7 +355,6 @@ TEST(Rerotate, HasTheBitsOfShiftWithinOneSetUnderExact) {
     Places distance = to;
     for (size_t i = 0; i < to.ids.size(); ++i) distance.ids[i] = to.ids[i] - from.ids[i];
     for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
-      if (!IsTested(dtype)) continue;
       const Keys keys = RandomKeys(dtype, 64, &r);
       Keys moved = keys, want = keys;
       moved.Turn(context, ROPE_OPERATION_REROTATE, to, &from);
@@ -441,7 +438,6 @@ TEST(Rerotate, PreparedCallsHaveTheBitsOfTheCall) {
     Random r(9);
     const Places from = RandomPlaces(2, 5000, &r), to = RandomPlaces(2, 5000, &r);
     for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
-      if (!IsTested(dtype)) continue;
       const Keys keys = RandomKeys(dtype, 64, &r);
       Keys want = keys;
       want.Turn(context, ROPE_OPERATION_REROTATE, to, &from);

@@ -4,7 +4,6 @@
 #ifndef LIBROPE_TESTS_SUPPORT_ENUMERATORS_H_
 #define LIBROPE_TESTS_SUPPORT_ENUMERATORS_H_
 
-#include <cstdlib>
 #include <iterator>
 #include <vector>
 
@@ -24,16 +23,11 @@ inline constexpr rope_scaling kLastScaling = std::size(kScalingRules) - 1;
 inline constexpr rope_rounding kLastRounding = std::size(kRoundings) - 1;
 inline constexpr rope_position_kind kLastPositionKind = ROPE_POSITIONS_IDS_STRIDED;
 
-// An emulator's f16 may not be hardware's (emulate/run): the variable leaves it out.
-inline bool IsTested(rope_dtype dtype) {
-  return dtype != ROPE_DTYPE_F16 || std::getenv("LIBROPE_TEST_WITHOUT_F16") == nullptr;
-}
-
 // Dtypes of which a test can go through all values.
 inline std::vector<rope_dtype> SixteenBitDtypes() {
   std::vector<rope_dtype> dtypes;
   for (rope_dtype d = 1; d <= kLastDtype; ++d) {
-    if (ElementSize(d) == 2 && IsTested(d)) dtypes.push_back(d);
+    if (ElementSize(d) == 2) dtypes.push_back(d);
   }
   return dtypes;
 }
@@ -42,9 +36,7 @@ inline std::vector<rope_dtype> SixteenBitDtypes() {
 inline std::vector<rope_dtype> DtypesOf(rope_rounding rounding) {
   std::vector<rope_dtype> dtypes;
   for (rope_dtype d = 1; d <= kLastDtype; ++d) {
-    if ((rounding != ROPE_ROUNDING_NATIVE || d == ROPE_DTYPE_F16) && IsTested(d)) {
-      dtypes.push_back(d);
-    }
+    if (rounding != ROPE_ROUNDING_NATIVE || d == ROPE_DTYPE_F16) dtypes.push_back(d);
   }
   return dtypes;
 }
