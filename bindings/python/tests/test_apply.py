@@ -283,6 +283,15 @@ def test_coordinates_are_finite(rng, value):
             np.testing.assert_array_equal(q, before)
     with pytest.raises(ValueError, match="must be finite"):
         rope.cos_sin(bad)
+    later = good.copy()
+    step = rope.bind(q, k, later)
+    later[2] = value
+    with pytest.raises(ValueError, match=f"positions has {value}, and must be finite"):
+        step()
+    np.testing.assert_array_equal(q, before)
+    later[2] = good[2]
+    step()
+    np.testing.assert_array_equal(q, rope.apply(before, good))
 
 
 def test_ids_of_images_have_their_axes(rng):
@@ -305,7 +314,7 @@ def test_ids_of_images_have_their_axes(rng):
                 rope.bind(q.copy(), None, positions)
             with pytest.raises(ValueError, match="positions gives each token one id"):
                 rope.prepare_qk(q, None, positions)
-        with pytest.raises(ValueError, match="offsets gives each token one id"):
+        with pytest.raises(ValueError, match="offsets gives each token one id.*must be an array.*positions_layout='t'"):
             rope.apply(q, offsets=np.zeros(1, int))
         for positions in (one, list(range(6))):
             with pytest.raises(ValueError, match="positions gives each token one id"):

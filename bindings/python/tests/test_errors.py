@@ -135,6 +135,34 @@ def test_messages_name_argument_value_and_rule(call, error, says):
         call()
 
 
+@pytest.mark.parametrize("function", ["apply_qk", "apply_qk_", "bind", "prepare_qk"])
+def test_words_that_are_not_read_are_words(function):
+    """Also after a call of the same arrays, which a Rope remembers."""
+    cos_sin = dict(cos_sin=(array(2, 8),) * 2, cos_sin_format="full_halves")
+    shard = librope.Shard("contiguous", 0, 2)
+    q, k = array(2, 3, 16), array(2, 3, 16)
+    for given in (dict(positions=0), dict(offsets=np.zeros(1, int)), dict(positions=0, shard=shard), cos_sin):
+        if function == "bind" and given is cos_sin:
+            continue
+        call = getattr(ROPE, function)
+        for _ in range(2):
+            call(q, k, **given)
+        for word in ("zzz", "tt", "T", 5):
+            with pytest.raises(ValueError, match=f"^positions_layout is {word!r}, and must be an order of a "):
+                call(q, k, **given, positions_layout=word)
+        call(q, k, **given, positions_layout="bt")
+        if function != "bind" and given is not cos_sin:
+            with pytest.raises(ValueError, match="^cos_sin_format is 'zzz', and must be one of packed"):
+                call(q, k, **given, cos_sin_format="zzz")
+
+
+@pytest.mark.parametrize("name", ["cu_seqlens", "freq_sets"])
+def test_rows_are_the_angles_of_each_token(name):
+    rows = dict(cos_sin=(array(2, 8),) * 2, cos_sin_format="full_halves")
+    with pytest.raises(ValueError, match=f"^{name}= is not for cos_sin=.*{name} must be None"):
+        ROPE.apply(array(2, 3, 16), **rows, **{name: np.array([0, 2], np.int32)})
+
+
 def test_ropes_cannot_lose_attributes():
     with pytest.raises(AttributeError, match="head_dim of a Rope cannot be deleted"):
         del ROPE.head_dim

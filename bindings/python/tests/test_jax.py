@@ -327,6 +327,14 @@ def test_shapes_are_told_in_words(qk):
         ROPE.apply(q, jnp.ones(5, bool))
 
 
+@pytest.mark.parametrize("shape", [(1, 8), (1, 4, 8)])
+def test_ropes_of_a_table_that_is_not_carried_are_refused(qk, shape):
+    rope = librope.Rope(head_dim=16, pairing="halves", frequency=np.ones(shape), layout="bshd")
+    for call in (lambda: rope.apply(jnp.asarray(tuple(qk)[0]), 3), lambda: rope.cos_sin(jnp.arange(4))):
+        with pytest.raises(NotImplementedError, match="^JAX arrays need a Rope without frequency="):
+            call()
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -341,6 +349,11 @@ def test_shapes_are_told_in_words(qk):
         lambda x: ROPE.apply(x(2, 5, 4, 16), x(3, 5, dtype="int32")),
         lambda x: ROPE.apply(x(2, 5, 4, 16), x(5, 5, dtype="int32"), positions_layout="tt"),
         lambda x: ROPE.apply(x(2, 5, 4, 16), x(5, dtype="float16")),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), 0, positions_layout="zzz"),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), offsets=x(2, dtype="int32"), positions_layout="zzz"),
+        lambda x: ROPE.apply(x(2, 5, 4, 16), 0, cos_sin_format="zzz"),
+        lambda x: ROPE.apply_qk(x(2, 5, 4, 16), np.zeros((2, 5, 4, 16)), 0),
+        lambda x: ROPE.apply_qk(np.zeros((2, 5, 4, 16)), x(2, 5, 4, 16), 0),
         lambda x: ROPE.apply(x(2, 5, 4, 16), x(2, 5, 5, 5, dtype="int32")),
         lambda x: ROPE.apply(x(2, 5, 4, 16), x(dtype="float32")),
         lambda x: ROPE.apply(x(2, 5, 4, 16), offsets=x(3, dtype="int32")),

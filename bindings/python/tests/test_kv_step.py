@@ -42,6 +42,27 @@ def test_an_output_of_one_call_is_not_that_of_the_next(qkv, library):
             assert np.array_equal(out, want.astype(out.dtype))
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_words_and_signs_of_a_known_call_are_looked_at(qkv, library):
+    made = (lambda x: x) if library == "numpy" else pytest.importorskip("torch").from_numpy
+    q, k, v = map(made, qkv)
+    cache = cache_of(slots=np.arange(3))
+    cache = librope.KVCache(made(cache.k), made(cache.v), layout="nhd", slots=made(np.arange(3)))
+    for _ in range(2):
+        ROPE.apply_qk(q, k, 5, v=v, cache=cache)
+    for name in ("positions_layout", "cos_sin_format"):
+        with pytest.raises(ValueError, match=f"^{name} is 'zzz', and must be"):
+            ROPE.apply_qk(q, k, 5, v=v, cache=cache, **{name: "zzz"})
+    if library == "torch":
+        import torch
+
+        before = cache.k.clone()
+        cache.k.data = torch._neg_view(cache.k.data)
+        with pytest.raises(TypeError, match="^cache.k is a lazily negated view"):
+            ROPE.apply_qk(q, k, 5, v=v, cache=cache)
+        assert torch.equal(cache.k, -before)
+
+
 @pytest.mark.parametrize("place", ["slots", "paged", "linear"])
 @pytest.mark.parametrize("way", ["apply_qk", "apply_qk_"])
 def test_what_is_known_of_a_call_is_checked_again(rng, place, way):

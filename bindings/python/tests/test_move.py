@@ -143,6 +143,23 @@ def test_axes(rng):
     np.testing.assert_allclose(k, rope.apply(raw, now[:, None]), atol=3e-6)
 
 
+def test_ids_of_images_have_their_axes(rng):
+    rope = librope.Rope(head_dim=32, theta=1e4, pairing="halves", layout="bshd", axes=2, mrope_section=[8, 8],
+                        ids_per_axis=True)  # fmt: skip
+    k = memory(rng)
+    before = k.copy()
+    cache = librope.KVCache(k, layout="nhd", slots=[4, 5])
+    two = np.arange(2)
+    for ids in (two, [0, 1], two.astype(np.float32)):
+        with pytest.raises(ValueError, match="^positions gives each token one id.*positions_layout= must say"):
+            rope.move(cache, ids, ids)
+    np.testing.assert_array_equal(k, before)
+    both = np.stack([two, two])
+    rope.move(cache, both + 3, both, positions_layout="at")
+    rope.move(cache, two, two + 3, positions_layout="t")  # said so
+    np.testing.assert_allclose(k, before, atol=1e-5)
+
+
 def test_a_source_of_its_own_may_be_read_only(rope, rng):
     k, to = memory(rng), memory(rng)
     k.flags.writeable = False
@@ -197,6 +214,8 @@ def test_what_does_not_fit_is_an_error(rope, rng):
         (ValueError, "freq_sets", {"freq_sets": np.zeros(2, np.int32)}),
         (ValueError, "cu_seqlens is float32", {"cu_seqlens": np.zeros(2, np.float32)}),
         (TypeError, "dtype", {"source": librope.KVCache(k.astype(int), layout="nhd", slots=[4, 5])}),
+        (ValueError, "^positions has nan, and must be finite", {"positions": np.array([0, np.nan], np.float32)}),
+        (ValueError, "^from_positions has inf, and must be", {"from_positions": np.array([np.inf, 0], np.float32)}),
         (ValueError, "channels", {"source": librope.KVCache(k[..., :8], layout="nhd", slots=[4, 5])}),
     ]:
         arguments = {"cache": cache, "positions": two, "from_positions": two + 9, **change}

@@ -299,6 +299,8 @@ def test_what_is_wrong_is_named_and_nothing_is_written():
         (dict(v=v, out=(None, None, v8)), ValueError, "out of v has dtype float8_e4m3fn, and scales.v"),
         (dict(v=v, out=(None, None, np.zeros((2, TOKENS, 2, 31), np.float32))), ValueError, "out of v has 31 channels"),
         (dict(rest=rest), ValueError, "rest has nowhere to go"),
+        (dict(rest=rest, out=(None, None, np.zeros_like(v), rest_out)), ValueError,
+         "^out has an array for v, which is None"),
         (dict(rest=rest, out=(None, None, None, rest_out[..., :6])), ValueError, "out of rest has 6 channels"),
         (dict(rest=rest, out=(None, None, None, rest_out[:, :2])), ValueError, "out of rest has 2 tokens"),
         (dict(rest=rest.astype(np.int8), out=(None, None, None, rest_out)), TypeError, "rest has dtype int8"),

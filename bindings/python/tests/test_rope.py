@@ -195,6 +195,34 @@ def test_cos_sin_two_arrays_int_and_batch():
         rope.cos_sin(0, tokens=1, format="nonsense")
 
 
+def test_batch_tokens_and_dtype_of_cos_sin_agree_with_the_arrays():
+    rope = librope.Rope(head_dim=8, theta=100.0, pairing="halves")
+    ids, two = np.array([3, 9]), np.zeros((2, 5), int)
+    rows = rope.cos_sin(ids, positions_layout="b", tokens=5, format="packed")
+    np.testing.assert_array_equal(rows, np.repeat(rope.cos_sin(ids, format="packed")[:, None], 5, 1))
+    assert rope.cos_sin(ids, positions_layout="b")[0].shape == (2, 1, 8)
+    rows = rope.cos_sin(np.arange(5)[None], batch=3, format="packed")
+    np.testing.assert_array_equal(rows, np.stack([rope.cos_sin(np.arange(5), format="packed")] * 3))
+    assert rope.cos_sin(3, batch=0, tokens=4)[0].shape == (0, 4, 8)
+    assert rope.cos_sin(two, batch=2, tokens=5)[0].shape == (2, 5, 8)
+    out = np.empty((4, 8), np.float16)
+    assert rope.cos_sin(3, tokens=4, format="packed", out=out) is out  # of its dtype
+    rope.cos_sin(3, tokens=4, format="packed", out=out, dtype=np.float16)
+    for says, positions, more in (
+        (r"^batch is 7, and must be 2: positions has shape \(2, 5\), with axes 'bt'", two, dict(batch=7)),
+        ("^batch is 0, and must be 2", two, dict(batch=0)),
+        ("^tokens is 3, and must be 5: positions has shape", two, dict(tokens=3)),
+        ("^dtype is 'nonsense', and must be one of", 3, dict(tokens=4, format="packed", out=out, dtype="nonsense")),
+        ("^dtype is 'float32', and must be that of out, 'float16'", 3,
+         dict(tokens=4, format="packed", out=out, dtype="float32")),
+        ("^positions_layout is 'zzz', and must be an order of a", 3, dict(tokens=4, positions_layout="zzz")),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=says):
+            rope.cos_sin(positions, **more)
+    with pytest.raises(TypeError, match="^tokens is 'x', and must be an int"):
+        rope.cos_sin(ids, positions_layout="b", tokens="x")
+
+
 def test_yarn_factors():
     rope = librope.Rope(
         head_dim=64, theta=10000.0, pairing="interleaved", scaling="yarn", factor=40.0,

@@ -293,3 +293,25 @@ def test_gradients_of_a_norm_of_v():
     for arguments in (dict(v=leaf), dict(v=v, norms=Norms(v=norm))):
         with pytest.raises(NotImplementedError, match="no gradient goes through v=, cache=, rest= and out="):
             ROPE.apply_qk(q, k, 5, out=(None, None, want), **arguments)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("normed", [False, True])
+def test_scales_of_new_arrays_are_refused(grad, normed):
+    """The same error with a gradient and without; Scales of nothing are none."""
+    q, k = torch.randn(2, 3, 2, 32, requires_grad=grad), torch.randn(2, 3, 2, 32)
+    norms = librope.Norms(q=librope.Norm(torch.ones(32), kind="rms", eps=1e-6)) if normed else None
+    for name, says in (
+        ("q", "^out of q has dtype float32, which is none of 8 bits, and scales.q must be None"),
+        ("k", "^out of k has dtype float32, which is none of 8 bits, and scales.k must be None"),
+        ("v", "^scales.v is a Scale, and out of v is None"),
+        ("rest", "^scales.rest is a Scale, and out of rest is None"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            ROPE.apply_qk(q, k, 5, norms=norms, scales=Scales(**{name: Scale(0.5)}))
+    with pytest.raises(ValueError, match="^scales.k is a Scale, and out of k is None"):
+        ROPE.apply_qk(q, None, 5, norms=norms, scales=Scales(k=Scale(0.5)))
+    for x, y in zip(
+        ROPE.apply_qk(q, k, 5, norms=norms, scales=Scales()), ROPE.apply_qk(q, k, 5, norms=norms), strict=True
+    ):
+        assert torch.equal(x, y) and x.requires_grad == y.requires_grad

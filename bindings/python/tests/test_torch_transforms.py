@@ -151,6 +151,47 @@ def test_wrong_arguments_are_the_same_with_a_gradient(q):
         ROPE.apply(q, torch.arange(6.0, requires_grad=True))
 
 
+@pytest.mark.parametrize("how", ["eager", "grad", "compiled"])
+def test_words_and_what_is_beside_rows_are_refused_everywhere(q, how):
+    cos, sin = ROPE.cos_sin(POSITIONS)
+    rows = dict(cos_sin=(cos, sin), cos_sin_format="full_halves")
+    sets, shard = torch.zeros(2, dtype=torch.int32), librope.Shard("contiguous", 0, 2)
+    x = q.clone().requires_grad_(how == "grad")
+    for arguments, says in (
+        (dict(rows, cu_seqlens=torch.tensor([0, 6], dtype=torch.int32)), "^cu_seqlens= is not for cos_sin="),
+        (dict(rows, freq_sets=sets), "^freq_sets= is not for cos_sin="),
+        (dict(rows, batch_repeat=2), "^batch_repeat= is not for cos_sin="),
+        (dict(rows, shard=shard), "^shard= is not for cos_sin"),
+        (dict(rows, positions_layout="zzz"), "^positions_layout is 'zzz', and must be an order of a "),
+        (dict(positions=3, positions_layout="zzz"), "^positions_layout is 'zzz'"),
+        (dict(positions=3, positions_layout="zzz", shard=shard), "^positions_layout is 'zzz'"),
+        (dict(offsets=torch.zeros(2, dtype=torch.int64), positions_layout="tt"), "^positions_layout is 'tt'"),
+        (dict(positions=3, cos_sin_format="zzz"), "^cos_sin_format is 'zzz', and must be one of packed"),
+    ):
+
+        def run(x, arguments=arguments):
+            return ROPE.apply_qk(x, None, **arguments)[0]
+
+        torch._dynamo.reset()
+        with pytest.raises(ValueError, match=says):
+            (torch.compile(run, backend="eager") if how == "compiled" else run)(x)
+
+
+@pytest.mark.parametrize("operation", ["forward", "inverse", "shift"])
+def test_one_number_in_a_tensor_is_for_all_packed_sequences(operation):
+    x = torch.randn(7, 2, 16, requires_grad=True)
+    cu = torch.tensor([0, 3, 7], dtype=torch.int32)
+    for sequences in (cu, cu.numpy()):
+        options = dict(layout="thd", cu_seqlens=sequences, operation=operation)
+        want = ROPE.apply(x.detach(), 5, **options)
+        assert torch.equal(ROPE.apply(x.detach(), torch.tensor(5), **options), want)
+        assert torch.equal(ROPE.apply(x, torch.tensor(5), **options), want)
+    torch._dynamo.reset()
+    options = dict(layout="thd", cu_seqlens=cu, operation=operation)
+    got = torch.compile(lambda x, p: ROPE.apply(x, p, **options), backend="aot_eager")(x, torch.tensor(5))
+    assert torch.equal(got, want)
+
+
 @pytest.mark.parametrize("operation", ["forward", "backward", "inverse", "shift"])
 @pytest.mark.parametrize("pairing", ["halves", "interleaved", "interleaved_to_halves"])
 def test_forward_and_reverse_derivatives_agree(operation, pairing):

@@ -229,6 +229,30 @@ def test_fallback(count):
     assert count
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@torch.no_grad()
+def test_what_does_not_fit_a_remembered_call(dtype, count):
+    """Also where a call of the same shapes and strides came before."""
+    from transformers.models.llama import modeling_llama
+
+    lt.patch(make("llama"))
+    f = modeling_llama.apply_rotary_pos_emb
+    q, k = torch.randn(2, 2, 3, 5, 16).to(dtype)
+    cos, sin = torch.randn(2, 2, 5, 16).to(dtype)
+    other = torch.bfloat16 if dtype == torch.float32 else torch.float32
+    for _ in range(2):
+        f(q, k, cos, sin)
+    calls = len(count)
+    assert calls == 2
+    for arguments in (
+        (q, k, cos, sin.to(other)), (torch._neg_view(q), k, cos, sin), (q, torch._neg_view(k), cos, sin),
+        (q, k, torch._neg_view(cos), sin), (q, k, cos, torch._neg_view(sin)),
+    ):  # fmt: skip
+        for a, b in zip(f(*arguments), f.__wrapped__(*arguments), strict=True):
+            assert a.dtype == b.dtype and torch.equal(a, b)
+    assert len(count) == calls
+
+
 def test_probe_knows_what_it_does_not_know():
     def scaled(q, k, cos, sin, unsqueeze_dim=1):
         cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)

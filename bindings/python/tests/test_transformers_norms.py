@@ -317,6 +317,34 @@ def test_weights_that_change(fused):
     check(model, 2)
 
 
+@pytest.mark.parametrize("family", ["qwen3", "cohere"])  # variance_epsilon, both
+@torch.no_grad()
+def test_eps_and_signs_that_change(family, fused):
+    """They are those of now: where librope has read others, the model's own norms are called."""
+    model = make(family)
+    lt.patch(model, norms=True)
+
+    def check(count):
+        fused.clear()
+        got = model(IDS).logits
+        assert len(fused) == count
+        with lt_off(model):
+            assert torch.allclose(got, model(IDS).logits, rtol=1e-4, atol=1e-4)
+        return got
+
+    first = check(2)
+    eps = attention(model)[0].q_norm.variance_epsilon
+    for norm in (attention(model)[0].q_norm, attention(model)[1].k_norm):
+        norm.variance_epsilon = 0.5
+    assert not torch.allclose(check(0), first, 1e-3, 1e-3)
+    for norm in (attention(model)[0].q_norm, attention(model)[1].k_norm):
+        norm.variance_epsilon = eps
+    assert torch.equal(check(2), first)
+    weight = attention(model)[0].q_norm.weight
+    weight.data = torch._neg_view(weight.data)
+    assert not torch.allclose(check(1), first, 1e-3, 1e-3)
+
+
 class lt_off:
     """The model's own code, for a moment."""
 

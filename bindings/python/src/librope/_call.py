@@ -23,7 +23,16 @@ from ._move import Mover
 from ._norm import NAMES as _NORMED
 from ._norm import Norms, norm_forms, read_norms
 from ._pool import Pool
-from ._rules import POSITIONS, axes_of, both_layouts, check_ids_per_axis, missing_layout
+from ._rules import (
+    POSITIONS,
+    axes_of,
+    both_layouts,
+    check_batch_repeat,
+    check_beside_rows,
+    check_ids_per_axis,
+    check_words,
+    missing_layout,
+)
 from ._scale import DATA_NAMES as _SCALED
 from ._scale import Scales, check_codes, read_scales, scale_forms
 from ._shard import Shard, checked_shard
@@ -111,6 +120,15 @@ class Call(NamedTuple):
                 f"shard= is not for {given} as an array, which tells of each token where it is: positions must "
                 "be an int, or offsets= an array with one entry for each sequence"
             )
+
+    def check_rows(self) -> None:
+        """Refuses what does not go with rows of cos and sin."""
+        check_words(self.positions_layout, self.cos_sin_format)
+        if self.shard is not None:
+            self.check_shard()
+        if self.batch_repeat is not None:
+            check_batch_repeat(self.batch_repeat, 1, True)
+        check_beside_rows(self.cu_seqlens, self.freq_sets)
 
     def refuse(self, where: str, *names: str) -> None:
         """NotImplementedError for those of the arguments that are given."""
@@ -370,6 +388,9 @@ class Caller(Mover):
         before = _arrays.guard(named, written)
         if len(views) > _ROTATION and views[_PAGE_STARTS] is not None and device < 0:
             before = after(before, functools.partial(check_page_starts, views[_ROTATION:]))
+        if template.coordinates is not None and device < 0:  # which are read in each step
+            finite = functools.partial(_arrays.check_finite, template.coordinates, addresses[4], "positions")
+            before = after(before, finite)
         start = offset if views[4] is None else None
         every = [*addresses, *[0] * (len(_NAMES) - len(addresses))]
         return Bound(context, template, every, start, stream, runner, owners, before)

@@ -27,7 +27,7 @@ from ._rules import (
     contiguous,
 )
 from ._scale import NAMES as SCALE_NAMES
-from ._scale import OUTPUTS, STORED, ScaleForms, fill_scale, in_channels
+from ._scale import STORED, ScaleForms, fill_scale, in_channels
 from ._template import MARK, Key, Template, describe
 from ._types import CacheLayout
 
@@ -115,7 +115,8 @@ def _copied(
     if x is not None:
         describe(structs[0], x, layout, name, sizes, None)
     if out is not None:
-        assert x is not None
+        if x is None:
+            raise ValueError(f"out has an array for {name}, which is None")
         describe(structs[1], out, layout, f"out of {name}", sizes, None, STORED)
         check_output_heads(f"out of {name}", structs[1].heads, name, structs[0].heads, operation)
         check_channels(f"out of {name}", structs[1].head_dim, (x[0][-1],) * 2)
@@ -187,8 +188,7 @@ def _add_scales(template: Template, key: Key, more: FusedKey) -> Template:
     for i, (name, form, (tensor, meta, axes)) in enumerate(zip(SCALE_NAMES, more.scales, outputs, strict=True)):
         if form is None:
             continue
-        if meta is None:
-            raise ValueError(f"{name} is a Scale, and {OUTPUTS[i]} is None")
+        assert meta is not None  # of check_codes()
         fill_scale(scales[i], form, more.scale_data[i], name, meta[0], axes)
         tensor.scale = scales + i
     return template._replace(scales=scales)

@@ -22,6 +22,7 @@ class Mover:
     """The part of Rope that moves what a cache holds; Rope itself makes the attributes."""
 
     axes: int
+    ids_per_axis: bool
     _cpu: Any
     _dims: tuple[int, int]
 
@@ -95,6 +96,12 @@ class Mover:
             raise ValueError(
                 f"positions has shape {shape}, and must be [tokens] or [batch, tokens]: else "
                 "positions_layout= says which axes are a, b and t"
+            )
+        if self.ids_per_axis and positions_layout is None:
+            raise ValueError(
+                f"positions gives each token one id, and this model has {self.axes}, which are not alike (rows and "
+                "columns of an image): positions_layout= must say which axes positions and from_positions have, such "
+                "as 'at', or 't' where the axes of a token do share one"
             )
         args.batch, args.tokens = sizes.get("b", 1), sizes["t"]
         sequences = args.batch
@@ -181,6 +188,8 @@ def _positions(
     for field, kind in (("ids_i32", "int32_t*"), ("ids_i64", "int64_t*"), ("ids_f32", "float*")):
         if getattr(struct, field) != ffi.NULL:
             setattr(struct, field, ffi.cast(kind, view[2]))
+    if meta[2] == "float32" and device < 0:
+        _arrays.check_finite(meta, view[2], name)
     kept.append(view)
 
 

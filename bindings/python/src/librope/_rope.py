@@ -446,7 +446,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         if (
             type(q) is _ndarray
             and type(k) is _ndarray
-            and offsets is cu_seqlens is freq_sets is cos_sin is v is cache is None
+            and offsets is cu_seqlens is freq_sets is cos_sin is cos_sin_format is v is cache is None
             and norms is None
             and pool is None
             and shard is None
@@ -523,11 +523,11 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             step = rope.bind(q, k, positions)      # q, k, positions are kept and may change content
             for ...: step()
 
-        The call costs one crossing. With an int as positions, step(p) rotates by p, and so does
-        step() from then on. It goes by the memory that the arrays have now: torch tensors that are
-        given other memory later (x.data = .., set_, resize_, a storage that was freed and has another
-        address or size now), or that require gradients, are refused in every step. CUDA: the stream
-        is the one that was current here. Not traceable by torch.compile.
+        The call costs one crossing, and a look at float positions. With an int as positions, step(p)
+        rotates by p, and so does step() from then on. It goes by the memory that the arrays have now:
+        torch tensors that are given other memory later (x.data = .., set_, resize_, a storage that was
+        freed and has another address or size now), or that require gradients, are refused in every step.
+        CUDA: the stream is the one that was current here. Not traceable by torch.compile.
 
         options: those of apply_qk, but cos_sin. Raises what apply_qk raises.
         """
@@ -543,7 +543,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         positions: Any,
         *,
         format: str = "full_halves",
-        dtype: Any = "float32",
+        dtype: Any = None,
         out: Any = None,
         positions_layout: str | None = None,
         batch: int | None = None,
@@ -555,12 +555,12 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             positions: as for apply_qk; with an int p, tokens= rows from p on.
             format: what a row holds: a librope.CosSinFormat, such as "full_halves" (transformers),
                 "packed" (vLLM) or "split" (flash-attn).
-            dtype: "float32", "float16" or "bfloat16" (ml_dtypes).
+            dtype: "float32", "float16" or "bfloat16" (ml_dtypes). None: that of out, or float32.
             out: an array, or (cos, sin), to write into. If it is missing, torch positions give
                 torch tensors on their device, JAX positions JAX arrays, and others NumPy arrays.
             positions_layout: the axes of positions, if not "t", "bt" or "abt". Required for two
                 axes if the Rope has several: "bt" or "at".
-            batch, tokens: rows of a batch, and tokens, where positions do not tell.
+            batch, tokens: rows of a batch, and tokens, where positions do not tell; all are alike then.
 
         Returns:
             (cos, sin) for "split", "full_halves", "full_interleaved", else one array:
@@ -576,8 +576,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         if out is None and batch is tokens is None:
             library = _arrays.framework(positions)
             if library in FRAMEWORKS:
-                framework = load(library)
-                return framework.cos_sin(self, positions, format, dtype_name(dtype), positions_layout)
+                kind = dtype_name("float32" if dtype is None else dtype)
+                return load(library).cos_sin(self, positions, format, kind, positions_layout)
         return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
 
 

@@ -8,7 +8,7 @@ from . import _arrays
 from ._call import as_positions
 from ._core import COS_SIN_FORMATS, DTYPES, arrays_of, check, integer, number, width_of
 from ._ffi import ffi, lib
-from ._rules import check_ids_per_axis, default_order, order_of_positions
+from ._rules import check_ids_per_axis, check_words, default_order, order_of_positions
 from ._template import Key, read_positions
 
 
@@ -47,9 +47,16 @@ def shape_of_rows(
             )
         layout = default_order(len(shape), True, rope.axes)
     sizes = dict(zip(layout, shape, strict=False))
-    if tokens is not None and tokens != sizes.get("t", tokens):
-        raise ValueError(f"positions has shape {shape}, and tokens is {tokens}")
-    count, rows = sizes.get("t", 1), sizes.get("b", batch or 1)
+    for name, letter, asked in (("batch", "b", batch), ("tokens", "t", tokens)):
+        found = sizes.get(letter)
+        if asked is None or found in (None, asked):
+            continue
+        if letter == "t" or found != 1:  # one batch row is for all
+            raise ValueError(
+                f"{name} is {asked}, and must be {found}: positions has shape {shape}, with axes {layout!r}"
+            )
+    rows = sizes.get("b", 1) if batch is None else batch
+    count = sizes.get("t", 1) if tokens is None else tokens
     expected = {"a": rope.axes, "b": rows, "t": count}
     order_of_positions(shape, dtype, given, True, expected)
     width = width_of(format, rope.pairs)
@@ -63,8 +70,13 @@ def fill(
     rope: Any, positions: Any, format: str, dtype: Any, out: Any, positions_layout: str | None,
     batch: int | None, tokens: int | None,
 ) -> Any:  # fmt: skip
+    check_words(positions_layout)
     if batch is not None:
         batch = integer(batch, "batch", low=0)
+    if tokens is not None:
+        tokens = integer(tokens, "tokens", low=0)
+    if dtype is not None:
+        dtype = dtype_name(dtype)
     number_of_format = number(COS_SIN_FORMATS, format, "format")
     two = arrays_of(format) == 2
     positions = as_positions(positions)
@@ -73,7 +85,6 @@ def fill(
     if type(positions) is int:
         if tokens is None:
             raise ValueError("tokens= is required with an int as positions")
-        tokens = integer(tokens, "tokens", low=0)
         if rope.ids_per_axis:
             check_ids_per_axis((), positions_layout, True, rope.axes)
         p.kind, p.offset = lib.ROPE_POSITIONS_OFFSET, positions
@@ -90,7 +101,7 @@ def fill(
     if out is None:
         if _arrays.np is None:
             raise TypeError("out= is required without NumPy")
-        made = [_arrays.np.empty(form.out, _numpy_dtype(dtype_name(dtype))) for _ in range(1 + two)]
+        made = [_arrays.np.empty(form.out, _numpy_dtype(dtype or "float32")) for _ in range(1 + two)]
         out = tuple(made) if two else made[0]
     arrays = list(out) if two else [out]
     announce = _arrays.announcer(*arrays)
@@ -103,6 +114,8 @@ def fill(
         shape, strides, name = m
         if shape != form.out or name not in DTYPES or m != metas[0]:
             raise ValueError(f"out is {m}, and must be {form.out} of {', '.join(DTYPES)}")
+        if dtype not in (None, name):
+            raise ValueError(f"dtype is {dtype!r}, and must be that of out, {name!r}, or None")
         step = _distance_of_rows(form, strides)
     devices = {v[3] for v in views} | ({view[3]} if view else set())
     if len(devices) != 1:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from ._conventions import is_gradient, rule_of
-from ._core import DTYPES, integer
+from ._core import COS_SIN_FORMATS, DTYPES, integer, number
 
 INTEGERS = ("int32", "int64")
 POSITIONS = (*INTEGERS, "float32")
@@ -220,6 +220,31 @@ def default_order(dimensions: int, batched: bool, axes: int) -> str:
     return {0: "", 1: "t", 2: "bt", 3: "abt"}.get(dimensions, "?")
 
 
+def check_words(positions_layout: object, cos_sin_format: object = None) -> None:
+    """Refuses what is no such word, also in a call that does not read it."""
+    if cos_sin_format is not None:
+        number(COS_SIN_FORMATS, cos_sin_format, "cos_sin_format")
+    if positions_layout is None:
+        return
+    if isinstance(positions_layout, str):
+        letters = set(positions_layout)
+        if letters <= set(_WORDS) and len(letters) == len(positions_layout):
+            return
+    raise ValueError(
+        f"positions_layout is {positions_layout!r}, and must be an order of a (axes), b (batch) and t (tokens), "
+        "such as 't', 'bt' or 'abt'"
+    )
+
+
+def check_beside_rows(cu_seqlens: object, freq_sets: object) -> None:
+    """Refuses what says of which sequence a token is where its angles are given."""
+    for name, x in (("cu_seqlens", cu_seqlens), ("freq_sets", freq_sets)):
+        if x is not None:
+            raise ValueError(
+                f"{name}= is not for cos_sin=, whose rows are the angles of each token: {name} must be None"
+            )
+
+
 def is_ambiguous(shape: Sequence[int], axes: int, batch: int) -> bool:
     """Whether two axes of positions may be batch rows and tokens as well as axes and tokens."""
     return len(shape) == 2 and 1 < axes == batch == shape[0]
@@ -268,8 +293,8 @@ def check_ids_per_axis(
     raise ValueError(
         f"{'offsets' if shape is None else 'positions'} gives each token one id, and this model has "
         f"{axes}, which are not alike (rows and columns of an image): positions must be "
-        f"{'[axes, batch, tokens]' if batched else '[axes, tokens]'}. Where tokens do share one, "
-        "positions_layout must say so, such as 't'"
+        f"{'[axes, batch, tokens]' if batched else '[axes, tokens]'}. Where the axes of a token do share one, "
+        "positions must be an array [tokens] with positions_layout='t'"
     )
 
 

@@ -287,6 +287,8 @@ def check_codes(dtypes: Sequence[str | None], scales: Sequence[object] | None) -
     for name, output, dtype, scale in zip(NAMES, OUTPUTS, dtypes, scales or (None,) * len(NAMES), strict=True):
         if dtype is not None:
             check_code(name, output, dtype, scale)
+        elif scale is not None:
+            raise ValueError(f"{name} is a Scale, and {output} is None")
 
 
 def check_code(name: str, output: str, dtype: str, scale: object) -> None:

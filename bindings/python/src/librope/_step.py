@@ -36,7 +36,7 @@ def _numpy_key(call: Call, memory: Memory, in_place: bool) -> Any:
     """None: not such a call. It has no strides: what lies with gaps is not remembered, and has no buffer."""
     (
         q, k, positions, v, cache, norms, layout, operation, offsets, cu_seqlens, freq_sets,
-        positions_layout, cos_sin, _, pool, shard, batch_repeat, rest, scales,
+        positions_layout, cos_sin, cos_sin_format, pool, shard, batch_repeat, rest, scales,
     ) = call  # fmt: skip
     assert cache is not None
     slots, table, starts = cache.slots, cache.page_table, cache.starts
@@ -45,7 +45,7 @@ def _numpy_key(call: Call, memory: Memory, in_place: bool) -> Any:
         not (type(q) is type(k) is type(v) is _ndarray and type(cu_seqlens) in _HOST)
         or not (type(where) is _ndarray or type(where) is int)
         or not (type(slots) in _HOST and type(table) in _HOST and type(starts) in _HOST)
-        or not (norms is freq_sets is positions_layout is cos_sin is pool is None and shard is None)
+        or not (norms is freq_sets is cos_sin_format is positions_layout is cos_sin is pool is None and shard is None)
         or not (batch_repeat is rest is scales is None)
         or not (positions is None or offsets is None)
     ):

@@ -14,6 +14,7 @@ from ._rules import (
     axes_of,
     both_layouts,
     check_batch_repeat,
+    check_beside_rows,
     check_dtype,
     check_not_negative,
     check_offsets,
@@ -22,6 +23,7 @@ from ._rules import (
     check_strides,
     check_tensor,
     check_vector,
+    check_words,
     contiguous,
     order_of_positions,
 )
@@ -178,6 +180,7 @@ def _rows(key: Key, layout: str, batch: int, tokens: int, pairs: int) -> Any:
 
 def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Template:
     """dims: head_dim and rotary_dim of the context."""
+    check_words(key.positions_layout, key.cos_sin_format)
     args = ffi.new("rope_qk_args*")
     args.struct_size = ffi.sizeof("rope_qk_args")
     args.operation = key.operation
@@ -212,6 +215,7 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
         rows_of_positions = check_batch_repeat(key.batch_repeat, batch, key.cos is not None)
         p.batch_repeat = key.batch_repeat
     if key.cos is not None:
+        check_beside_rows(key.cu_seqlens, key.freq_sets)
         rows = _rows(key, q_layout if key.q is not None else k_layout, batch, tokens, pairs)
     else:
         sequences = rows_of_positions

@@ -56,12 +56,12 @@ def step_key(call: Call, memory: Memory, in_place: bool) -> Any:
     """What decides the templates of a call of _step.py; None: not such a call."""
     (
         q, k, positions, v, cache, norms, layout, operation, offsets, cu_seqlens, freq_sets,
-        positions_layout, cos_sin, _, pool, shard, batch_repeat, rest, scales,
+        positions_layout, cos_sin, cos_sin_format, pool, shard, batch_repeat, rest, scales,
     ) = call  # fmt: skip
     assert cache is not None
     where = offsets if positions is None else positions
     if (
-        not (freq_sets is positions_layout is cos_sin is pool is None and shard is None)
+        not (freq_sets is cos_sin_format is positions_layout is cos_sin is pool is None and shard is None)
         or not (batch_repeat is rest is scales is None)
         or not (positions is None or offsets is None)
         or not may_pass()
@@ -95,6 +95,7 @@ def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
         if (
             x.data_ptr() != address
             or (x.shape, x.stride(), x.dtype) != words
+            or x.is_neg()
             or (grad and x.requires_grad)
         ):
             return None

@@ -37,6 +37,7 @@ from ._rules import (
     check_dtype,
     check_offsets,
     check_tensor,
+    check_words,
     order_of_positions,
 )
 from ._shard import Shard
@@ -234,6 +235,15 @@ def _integers(values: Any) -> tuple[Any, str]:
     return jnp.asarray(words), "w"
 
 
+def _tensor(name: str, x: Any) -> Any:
+    """q or k as an array of JAX, which would narrow float64."""
+    if not _on_host(x):
+        return x
+    x = np.asarray(x)
+    check_dtype(name, x.dtype.name)
+    return jnp.asarray(x)
+
+
 def _on_host(values: Any) -> bool:
     return not isinstance(values, jax.Array)  # which tracers are, too
 
@@ -320,9 +330,11 @@ def _check_reach(rope: Rope, positions: Any, tokens: int) -> None:
 # -- what users call --------------------------------------------------------------------------------
 
 
-def _one_set(rope: Rope) -> None:
+def _check_rope(rope: Rope) -> None:
     if rope.freq_sets > 1:
         raise NotImplementedError("JAX arrays need a Rope with one frequency set")
+    if "frequency" in rope._configs[0]:
+        raise NotImplementedError("JAX arrays need a Rope without frequency=, a table that calls of XLA do not carry")
 
 
 def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
@@ -332,12 +344,13 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
     traced or not. Derivatives are those by q and k; by float32 positions there are none:
     NotImplementedError.
     """
+    check_words(call.positions_layout, call.cos_sin_format)
     call.refuse("JAX arrays", "cu_seqlens", "freq_sets", "cos_sin", "pool", "shard", "batch_repeat")
     register()
-    _one_set(rope)
+    _check_rope(rope)
     operation, by_distance = call.operation, rule_of(call.operation).by_distance
     layout = both_layouts(layout_of(rope, call))
-    named = [(n, jnp.asarray(x)) for n, x in (("q", call.q), ("k", call.k)) if x is not None]
+    named = [(n, _tensor(n, x)) for n, x in (("q", call.q), ("k", call.k)) if x is not None]
     layouts: list[str] = []
     sizes = Sizes()
     for name, x in named:
@@ -401,7 +414,7 @@ def cos_sin(
 ) -> Any:
     """Rope.cos_sin of a JAX array of positions: new arrays, under jit and vmap as well."""
     register()
-    _one_set(rope)
+    _check_rope(rope)
     if rope.freq_heads > 0:
         raise NotImplementedError("rows of cos and sin for each head are not made of JAX positions")
     number(COS_SIN_FORMATS, format, "format")

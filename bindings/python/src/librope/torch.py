@@ -36,8 +36,8 @@ from ._operators import (
 from ._operators import apply_rows as _apply_rows
 from ._rope import Rope
 from ._rotation_gradients import rotation, rotation_by_rows
-from ._rules import both_layouts, check_batch_repeat, check_offsets
-from ._scale import DATA_NAMES, given_and_computed, scale_arrays, text_of_scales
+from ._rules import both_layouts, check_batch_repeat, check_offsets, check_words
+from ._scale import DATA_NAMES, check_codes, given_and_computed, scale_arrays, text_of_scales
 from ._scale import NAMES as SCALE_NAMES
 from ._tensor_step import (  # noqa: F401  (for _step.py and _prepared_append.py, which know this module)
     form_of,
@@ -94,6 +94,7 @@ def _all_tensors(q: Any, k: Any) -> list[Tensor]:
 def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
     """The arguments of the operators after tensors; the same values are refused as elsewhere."""
     given, positions, offsets = call.angles(), call.positions, call.offsets
+    check_words(call.positions_layout, call.cos_sin_format)
     if rope.ids_per_axis:
         rope._check_ids_per_axis(call)
     positions_layout = call.positions_layout
@@ -106,6 +107,7 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
     batch = x.shape[letters.index("b")] if "b" in letters else 1
     if call.batch_repeat is not None:
         batch = check_batch_repeat(call.batch_repeat, batch, given == "cos_sin")
+    by_distance, one_for_all = rule_of(call.operation).by_distance, False
     where: Any = offsets
     offset: Any = 0
     if given == "positions":
@@ -115,7 +117,9 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
                 if where.is_cpu:  # one number may lie on the host, as elsewhere in torch
                     where = where.to(x.device)
                 # The same for every sequence, without a look at it.
-                offsets = where = where.reshape(1).expand(batch).contiguous()
+                one_for_all = True
+                count = batch if by_distance or call.cu_seqlens is None else len(call.cu_seqlens) - 1
+                offsets = where = where.reshape(1).expand(count).contiguous()
         elif type(positions) in (int, torch.SymInt):
             offset, where = positions, None
             if not _is_compiling():
@@ -126,11 +130,11 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
                 offset, where = where, None
     elif not isinstance(offsets, Tensor):
         where = _tensor_of(offsets, "offsets", x)
-    if rule_of(call.operation).by_distance and (where is None or offsets is not None):
+    if by_distance and (where is None or offsets is not None):
         # A distance per sequence, which its transpose ("backward") would take for a first position.
         if where is None:
             where = torch.full((batch,), offset, dtype=torch.int64, device=x.device)
-        else:
+        elif not one_for_all:
             dtype = _arrays.torch_dtype(where)
             check_offsets(tuple(where.shape), dtype, batch, call.operation, call.cu_seqlens is not None)
         offset, offsets, positions_layout = 0, None, "b"
@@ -178,7 +182,7 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
 
         return _dtensor.apply_qk(rope, call, apply_qk)
     if call.angles() == "cos_sin":
-        call.refuse("cos_sin=", "freq_sets", "shard", "batch_repeat")
+        call.check_rows()
         cos, sin = call.rows()
         return apply_rows(
             rope, q, k, cos, sin, format=call.cos_sin_format or "", layout=call.layout,
@@ -258,6 +262,10 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
         places = (("slots", cache.slots), ("page_table", cache.page_table),
                   ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
         memory = (cache.k, cache.v, layout, *[None if y is None else _tensor_of(y, n, x) for n, y in places])
+    if wants_gradient:  # new arrays, whose dtypes are those of q and k
+        check_codes([None if y is None else _arrays.torch_dtype(y) for y in (q, k)] + [None] * 4, scales)
+        if call.norms is None:
+            return apply_qk(rope, call)
     arguments = _arguments(rope, call)
     if wants_gradient:
         return apply_normed(call, arguments)
@@ -339,7 +347,8 @@ def rotate_by_rows(
     layout: str, operation: str, format: str, in_place: bool, normed: Normed | None = None,
 ) -> tuple[Tensor, Any]:  # fmt: skip
     """apply_rows without a Rope, for callers that have shapes and tables and no configuration.
-    normed: where no dispatcher is needed."""
+    They have compared q with k and cos with sin, and refused lazily negated views, whose memory is not their
+    values. normed: where no dispatcher is needed."""
     if _is_compiling() or needs_dispatcher(q, k, cos):
         tensors = [q] if k is None else [q, k]
         turned: tuple[Any, Any] = rotation_by_rows().apply(
@@ -351,7 +360,7 @@ def rotate_by_rows(
     # Without a gradient: shapes and strides find the template, then one crossing.
     key = (
         q.shape, q.stride(), q.dtype, None if k is None else (k.shape, k.stride()), cos.shape,
-        cos.stride(), sin.stride(), cos.dtype, pairing, rotary_dim, rounding, layout, operation,
+        cos.stride(), sin.stride(), cos.dtype, sin.dtype, pairing, rotary_dim, rounding, layout, operation,
         format, in_place, None if normed is None else normed.form,
     )  # fmt: skip
     known = _rows_cache.get(key)

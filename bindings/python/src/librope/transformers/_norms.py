@@ -26,6 +26,7 @@ from ._devices import takes_device
 from ._probe import NotRecognised, table
 
 NAMES = ("q_norm", "k_norm")
+_EPS = ("variance_epsilon", "eps")  # where a norm has its eps; the first that there is
 _PASSING_ON = {name: f"_librope_{name}" for name in NAMES}  # their names in a twin's code
 
 
@@ -66,7 +67,7 @@ def _is_alike(got: torch.Tensor, expected: torch.Tensor) -> bool:
 
 def _eps_of(norm: Any) -> float:
     """Of a norm that may be one of librope's, or NotRecognised."""
-    eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
+    eps = next((getattr(norm, name) for name in _EPS if hasattr(norm, name)), None)
     weight: Any = getattr(norm, "weight", None)
     if not isinstance(eps, float) or eps <= 0 or type(weight) not in PLAIN:
         raise NotRecognised("its norm has no weight or no eps")
@@ -122,6 +123,8 @@ class Plan:
         self.modules = tuple(getattr(layer, name) for name in NAMES)
         self.forwards = tuple(type(module).forward for module in self.modules)
         self.forms = tuple(recognise(module) for module in self.modules)
+        # Where each has its eps, which may be set to another.
+        self.eps_names = tuple(next(n for n in _EPS if hasattr(module, n)) for module in self.modules)
         self.shapes: list[tuple[int, ...]] = []  # of the weights: for all heads, or for each
         self.whole: list[bool] = []  # over all heads, or each head on its own
         for name, module, x in zip(NAMES, self.modules, (q, k), strict=True):
@@ -137,17 +140,25 @@ class Plan:
     def holds(self, layer: Any) -> bool:
         """Whether the layer has these norms still."""
         return all(
-            getattr(layer, name) is module and type(module).forward is forward and _is_bare(module)
-            for name, module, forward in zip(NAMES, self.modules, self.forwards, strict=True)
+            getattr(layer, name) is module
+            and type(module).forward is forward
+            and _is_bare(module)
+            and getattr(module, eps, None) == form[2]
+            for name, module, forward, eps, form in zip(
+                NAMES, self.modules, self.forwards, self.eps_names, self.forms, strict=True
+            )
         )
 
     def norms_for(self, q: torch.Tensor, k: torch.Tensor) -> Normed | None:
         """None where the weights, as they are now, do not lie beside q and k in their dtype."""
-        weights = [module.weight for module in self.modules]
-        for x, w in zip((q, k), weights, strict=True):
+        given = [(m.weight, getattr(m, "bias", None)) for m in self.modules]
+        for x, (w, _) in zip((q, k), given, strict=True):
             if type(w) not in PLAIN or x.device != w.device or x.dtype != w.dtype:
                 return None
-        arrays = [x.data_ptr() for m in self.modules for x in (m.weight, getattr(m, "bias", None)) if x is not None]
+        tensors = [x for pair in given for x in pair if x is not None]
+        if any(x.is_neg() for x in tensors):  # whose memory is not its values
+            return None
+        arrays = [(x.data_ptr(), x.stride(), x.dtype) for x in tensors]
         if self.key != (q.dtype, q.device, arrays):
             self.key = q.dtype, q.device, arrays
             self.normed = read_once(Norms(*map(self._norm, range(len(NAMES)))))

@@ -95,37 +95,47 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
 
     def fits(q: Any, k: Any, cos: Any, sin: Any, layout: str) -> bool:
         """Whether the tensors are what librope takes; the cheap checks, made on every call."""
+        compiling, device = torch.compiler.is_compiling(), None
         for x in (q, cos, sin) if k is None else (q, k, cos, sin):
-            if not isinstance(x, torch.Tensor) or (
-                type(x) not in _PLAIN and not torch.compiler.is_compiling()
-            ):
+            if not isinstance(x, torch.Tensor):
+                return False
+            if not compiling and (type(x) not in _PLAIN or x.is_neg()):  # whose memory is not its values
                 return False
             if x.dtype not in _DTYPES or x.requires_grad and x is not q and x is not k:
                 return False
-            if not (x.is_cpu or (cuda and x.is_cuda)) or x.device != q.device:
+            if not (x.is_cpu or (cuda and x.is_cuda)):
                 return False
-        width = per_pair * (cos.shape[-1] // per_pair)
-        head_dim, rotary_dim = q.shape[-1], 2 * (width // per_pair)
+            if device is None:
+                device = x.device
+            elif x.device != device:
+                return False
+        of_q, of_rows = q.shape, cos.shape
+        width = per_pair * (of_rows[-1] // per_pair)
+        head_dim, rotary_dim = of_q[-1], 2 * (width // per_pair)
         s, b = layout.index("s"), layout.find("b")
         if (
-            q.dim() != len(layout)
-            or cos.shape != sin.shape
-            or cos.shape[-1] != width
+            len(of_q) != len(layout)
+            or of_rows != sin.shape
+            or cos.dtype != sin.dtype
+            or of_rows[-1] != width
             or rotary_dim > head_dim
             or (rotary_dim < head_dim and not kind.partial)
             or head_dim % 2
-            or cos.shape[-2] != q.shape[s]
-            or (b >= 0 and cos.shape[0] not in (1, q.shape[b]))
+            or of_rows[-2] != of_q[s]
+            or (b >= 0 and of_rows[0] not in (1, of_q[b]))
             or q.stride(-1) != 1
             or torch.jit.is_tracing()
         ):
             return False
-        return k is None or (
-            k.dim() == q.dim()
+        if k is None:
+            return True
+        of_k = k.shape
+        return (
+            len(of_k) == len(of_q)
             and k.dtype == q.dtype
-            and k.shape[-1] == head_dim
-            and k.shape[s] == q.shape[s]
-            and (b < 0 or k.shape[b] == q.shape[b])
+            and of_k[-1] == head_dim
+            and of_k[s] == of_q[s]
+            and (b < 0 or of_k[b] == of_q[b])
             and k.stride(-1) == 1
         )
 
