@@ -97,8 +97,8 @@ func (step *Step) check(function string, call *C.ropego_call, c *contextState) e
 	if step.CosSin != nil && step.BatchRepeat != 0 {
 		return invalid(function, "Step.BatchRepeat (%d) must be 0 with Step.CosSin: it is of positions", step.BatchRepeat)
 	}
-	if step.Shard.wrong != "" {
-		return invalid(function, "Step.Shard: %s", step.Shard.wrong)
+	if step.Shard.wrong != 0 {
+		return invalid(function, "Step.Shard: %s", shardFaults[step.Shard.wrong])
 	}
 	if p.kind == 0 && step.CosSin == nil {
 		return invalid(function, "Step.Positions or Step.CosSin is required")

@@ -14,7 +14,13 @@ import (
 // that one process computes. The zero value: the tokens are all here.
 type Shard struct {
 	raw   C.rope_shard
-	wrong string // what no call can do
+	wrong uint8 // which of shardFaults, which no call can do
+}
+
+var shardFaults = [...]string{"",
+	"Then: there are two groups of ranks at most",
+	"Then: inner divides a row, and must not be PerDocument",
+	"rank, world and block must be below 2^31",
 }
 
 // ContiguousShard is one piece: Ulysses before its all-to-all, plain ring attention.
@@ -43,12 +49,12 @@ func (s Shard) PerDocument() Shard {
 // and an inner that is PerDocument.
 func (s Shard) Then(inner Shard) Shard {
 	switch {
-	case s.wrong == "" && inner.wrong != "":
+	case s.wrong == 0 && inner.wrong != 0:
 		s.wrong = inner.wrong
 	case s.raw.inner_scheme != 0 || inner.raw.inner_scheme != 0:
-		s.wrong = "Then: there are two groups of ranks at most"
+		s.wrong = 1
 	case inner.raw.per_document != 0:
-		s.wrong = "Then: inner divides a row, and must not be PerDocument"
+		s.wrong = 2
 	}
 	s.raw.inner_scheme, s.raw.inner_block = inner.raw.scheme, inner.raw.block
 	s.raw.inner_rank, s.raw.inner_world = inner.raw.rank, inner.raw.world
@@ -59,7 +65,7 @@ func shardOf(scheme int32, rank, world, block int) Shard {
 	s := Shard{raw: C.rope_shard{scheme: C.int32_t(scheme), rank: C.int32_t(rank), world: C.int32_t(world),
 		block: C.int32_t(block)}}
 	if int(s.raw.rank) != rank || int(s.raw.world) != world || int(s.raw.block) != block {
-		s.wrong = "rank, world and block must be below 2^31"
+		s.wrong = 3
 	}
 	return s
 }
