@@ -6,7 +6,7 @@ use std::thread;
 use librope::half::{bf16, f16};
 use librope::{
     Context, CosSin, CosSinMut, Layout, Operand, Operation, Part, Pool, Positions, Result,
-    Shape as Unplaced, Step, Strides, View, ViewMut,
+    Shape as Unplaced, Shard, Step, Strides, View, ViewMut,
 };
 
 use crate::Counts;
@@ -175,6 +175,10 @@ pub struct Arrays {
     strides: [usize; 3],
     operation: Operation,
     pool: bool,
+    batch_repeat: usize,
+    shard: Option<Shard>,
+    from: Option<usize>, // the kind of the positions before a move
+    from_freq_sets: bool,
 }
 
 impl Arrays {
@@ -236,13 +240,17 @@ impl Arrays {
             strides: strides.map(|stride| random.size(stride)),
             operation,
             pool: random.one_in(6),
+            batch_repeat: if random.one_in(10) { random.size(2) } else { 1 },
+            shard: (kind <= 2 && random.one_in(4) || random.one_in(30)).then(|| shard(random)),
+            from: random.one_in(8).then(|| if random.one_in(2) { kind } else { random.below(9) }),
+            from_freq_sets: random.one_in(2),
         }
     }
 
-    fn positions(&self) -> Positions<'_> {
+    fn positions(&self, kind: usize) -> Positions<'_> {
         let offset = self.wide.first().copied().unwrap_or(-5);
         let [axis, batch, token] = self.strides;
-        match self.kind {
+        match kind {
             0 => Positions::Offset(offset),
             1 => Positions::seq_offsets(&self.narrow),
             2 => Positions::seq_offsets(&self.wide),
@@ -264,6 +272,20 @@ impl Arrays {
         if let Some(freq_sets) = &self.freq_sets {
             step = step.with_freq_sets(freq_sets);
         }
+        if self.batch_repeat != 1 {
+            step = step.with_batch_repeat(self.batch_repeat);
+        }
+        if let Some(shard) = self.shard {
+            step = step.with_shard(shard);
+        }
+        if let Some(kind) = self.from {
+            step = step.rerotating(self.positions(kind));
+        }
+        if let (Some(sets), true, true) =
+            (&self.freq_sets, self.from_freq_sets, self.from.is_some())
+        {
+            step = step.from_freq_sets(sets);
+        }
         if self.pool {
             let pool = POOL.get_or_init(|| Pool::new(2).expect("two threads"));
             step = step.with_runner(pool.runner());
@@ -272,8 +294,22 @@ impl Arrays {
     }
 
     pub fn step(&self, sizes: &Sizes) -> Step<'_> {
-        self.finish(Step::new(sizes.batch, sizes.tokens, self.positions()))
+        self.finish(Step::new(sizes.batch, sizes.tokens, self.positions(self.kind)))
     }
+}
+
+/// One that mostly exists, and that mostly divides few tokens.
+fn shard(random: &mut Random) -> Shard {
+    let world = random.below(3) + 1;
+    let rank = if random.one_in(16) { random.size(world) } else { random.below(world) };
+    let one = match random.below(4) {
+        0 => Shard::contiguous(rank, world),
+        1 => Shard::zigzag(rank, world),
+        2 => Shard::striped(rank, world, random.size(1)),
+        _ => Shard::heads(rank, world),
+    };
+    let one = if random.one_in(6) { one.per_document() } else { one };
+    if random.one_in(6) { one.then(shard(random)) } else { one }
 }
 
 /// The distance of rows: 0 where they follow each other.
