@@ -88,7 +88,7 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 	if step.Slots != nil || step.Source != nil {
 		return noSlots(function)
 	}
-	if step.From != nil || step.FromFreqSets != nil || step.Operation == OperationRerotate {
+	if step.From != nil || step.Operation == OperationRerotate {
 		return rerotate(function, state, q, k, qOut, kOut, step)
 	}
 	if step.Norms != nil {
@@ -240,6 +240,7 @@ func FillCosSin(c *Context, step Step, out *CosSin) error {
 	if step.Batch == 0 && step.Tokens > 0 && out != nil && out.len != 0 {
 		return step.noBatch("FillCosSin")
 	}
+	step.Operation = OperationForward // of the step, positions count
 	call := new(C.ropego_call)
 	if err := step.check("FillCosSin", call, state); err != nil {
 		return err

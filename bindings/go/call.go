@@ -161,6 +161,14 @@ func (p *part) sizes(call *Call, step *Step) *Step {
 	return step
 }
 
+// checkNone refuses what is said of a tensor that is none.
+func (p *part) checkNone(function string) error {
+	if p.tensor.scale != nil || p.tensor.headDim != 0 {
+		return invalid(function, "%s has a scale or a head_dim, and no tensor", p.name)
+	}
+	return nil
+}
+
 // checkRules refuses what belongs to other parts.
 func (p *part) checkRules(function string) error {
 	t := p.tensor
@@ -238,6 +246,9 @@ func Apply(c *Context, call Call, step Step) error {
 	for i := range parts {
 		p := &parts[i]
 		if p.tensor.zero() {
+			if err := p.checkNone(function); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := p.checkRules(function); err != nil {
@@ -317,6 +328,9 @@ func (call *Call) normed(fused *C.ropego_fused, step *Step) [3]normed {
 func (call *Call) checkNorms(function string, fused *C.ropego_fused, c *contextState, step *Step) (data [3]normData,
 	err error) {
 	for i, norm := range call.normed(fused, step) {
+		if norm.of != nil && norm.of.X.form.Span && !norm.tensor.form.Span {
+			return data, invalid(function, "Norms.%s.X must have no Span where its tensor has none", norm.name)
+		}
 		data[i], err = norm.of.check(function, norm.name, norm.raw, norm.tensor.form.Heads, norm.tensor.channels(c), step)
 		if err != nil {
 			return data, err

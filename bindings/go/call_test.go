@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -318,4 +319,32 @@ func TestGroupsShareThePositionsOfTheirRow(t *testing.T) {
 	refused(t, err, "BatchRepeat (4) must be 0 or a divisor of batch (6)")
 	_, err = turn(BatchTokenIDs(every), groups)
 	refused(t, err, "positions (30 entries)")
+}
+
+// What is said of a tensor that a call does not have, or of one that turns, is an error.
+func TestWhatNoTensorHasIsRefused(t *testing.T) {
+	c := mustNew(t, plain(callDim))
+	q := make([]float32, callTokens*callDim)
+	whole, weight := BSHD(q, 1), make([]float32, callDim)
+	spans := whole
+	spans.Span = true
+	norm := Norm{Kind: NormKindRMS, Eps: 1e-6, Weight: ArrayOf(weight), X: spans.Any(), GradParts: 1,
+		WeightGrad: make([]float32, callDim), Rounding: NormRoundingRounded}
+	normed := callStep()
+	normed.Operation, normed.Norms = OperationBackward, &Norms{Q: &norm}
+	for name, err := range map[string]error{
+		"qOut": Apply(c, Call{Q: whole.Any(), QOut: AnyTensor{}.WithScale(&Scale{Value: 1})}, callStep()),
+		"v":    Apply(c, Call{Q: whole.Any(), V: AnyTensor{}.WithHeadDim(8)}, callStep()),
+		"X":    Apply(c, Call{Q: whole.Any()}, normed),
+	} {
+		if err == nil || !strings.Contains(err.Error(), name+" ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	cache := KVCache[float32, float32]{K: NHD(q, 1), V: NHD(slices.Clone(q), 1), Pages: 1, PageSize: callTokens}
+	cache.V.Span = true
+	step := Step{Batch: 1, Tokens: 1, Positions: TokenIDs([]int64{3}), Operation: OperationShift, Slots: MappedSlots([]int64{0})}
+	if MoveSlots(c, cache, step) == nil {
+		t.Error("v with a Span moved")
+	}
 }

@@ -18,7 +18,8 @@ type CosSin struct {
 	dtype     DType
 	element   uint64 // bytes of one
 	data, sin unsafe.Pointer
-	len       int // of the shorter slice
+	len       int  // of the shorter slice
+	uneven    bool // cos and sin are not of one length
 	// Stride is the distance from the rows of one token to those of the next, in elements; 0: rows
 	// follow each other.
 	Stride int
@@ -68,13 +69,13 @@ func Angles(rows []float32) *CosSin { return rowsOf(C.ROPE_COS_SIN_ANGLES, rows,
 func AnglesFull(rows []float32) *CosSin { return rowsOf(C.ROPE_COS_SIN_ANGLES_FULL, rows, nil) }
 
 func rowsOf[T Element](format int32, data, sin []T) *CosSin {
-	n := len(data)
+	n, uneven := len(data), false
 	if formatOf(format).slices == 2 {
-		n = min(n, len(sin))
+		n, uneven = min(n, len(sin)), n != len(sin)
 	}
 	var zero T
 	return &CosSin{format: format, dtype: dtypeOf[T](), element: uint64(unsafe.Sizeof(zero)),
-		data: unsafe.Pointer(unsafe.SliceData(data)), sin: unsafe.Pointer(unsafe.SliceData(sin)), len: n}
+		data: unsafe.Pointer(unsafe.SliceData(data)), sin: unsafe.Pointer(unsafe.SliceData(sin)), len: n, uneven: uneven}
 }
 
 // rowFormat is what the library tells of a format: zeros of one that it does not know.
@@ -132,8 +133,11 @@ func (r *CosSin) check(function string, raw *C.ropego_rows, c *contextState, ste
 	if r.Heads < 0 || r.Heads > math.MaxInt32 {
 		return invalid(function, "rows of cos and sin for %d heads", r.Heads)
 	}
+	if write && r.Shared {
+		return invalid(function, "Shared (true) is of rows that are read: each batch row has its own here")
+	}
 	batch, tokens := max(0, step.Batch), max(0, step.Tokens)
-	if r.Shared && !write {
+	if r.Shared {
 		batch = min(batch, 1)
 	}
 	rows, good := extent.Product(batch, tokens)
@@ -143,7 +147,7 @@ func (r *CosSin) check(function string, raw *C.ropego_rows, c *contextState, ste
 		good = extent.Reaches(r.len, width, counts, strides)
 		if write && r.Stride == 0 {
 			product, fits := extent.Product(batch, tokens, max(1, r.Heads), width)
-			good = fits && product == uint64(r.len)
+			good = fits && !r.uneven && product == uint64(r.len)
 		}
 	}
 	if !good {

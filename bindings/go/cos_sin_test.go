@@ -116,3 +116,24 @@ func TestGeneralAngle(t *testing.T) {
 		t.Errorf("a table that is too short: %v", err)
 	}
 }
+
+// Rows that are written are one for each batch row, in slices of one length; the operation does not count.
+func TestRowsThatCannotBeWritten(t *testing.T) {
+	c, err := New(Config{HeadDim: 4, Theta: 10000, Pairing: PairingHalves})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	step := Step{Batch: 1, Tokens: 2, Positions: Offset(3), Operation: OperationShift}
+	if err := FillCosSin(c, step, Split(make([]float32, 4), make([]float32, 4))); err != nil {
+		t.Error(err)
+	}
+	if FillCosSin(c, step, Split(make([]float32, 4), make([]float32, 5))) == nil {
+		t.Error("slices of two lengths")
+	}
+	shared := Packed(make([]float32, 8))
+	shared.Shared = true
+	if FillCosSin(c, step, shared) == nil {
+		t.Error("Shared")
+	}
+}

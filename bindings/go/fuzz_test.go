@@ -40,7 +40,7 @@ func TestAnyCall(t *testing.T) {
 			runtime.Version(), rope.LibraryVersion(), fuzz)
 		return
 	}
-	for seed := range uint64(600) {
+	for seed := range uint64(900) {
 		fuzz.try(t, seed, nil)
 	}
 	t.Log(fuzz)

@@ -70,6 +70,9 @@ func move[SK, SV, K, V OutputElement](function string, c *Context, names *memory
 	if err != nil {
 		return err
 	}
+	if source.V.Span || cache.V.Span {
+		return invalid(function, "v does not turn, so it has no Span")
+	}
 	sourceK, sourceV, err := source.check(function, names, &call.source, state)
 	if err != nil {
 		return err
@@ -170,9 +173,6 @@ func (step *Step) checkFrom(function string, call *C.ropego_move_call, c *contex
 	}
 	if (step.From != nil) != (step.Operation == OperationRerotate) {
 		return before, invalid(function, "Step.From is required with OperationRerotate, and nil with any other")
-	}
-	if step.From == nil && step.FromFreqSets != nil {
-		return before, invalid(function, "Step.FromFreqSets must be nil without Step.From")
 	}
 	if step.From == nil {
 		return before, nil

@@ -100,6 +100,9 @@ func (step *Step) check(function string, call *C.ropego_call, c *contextState) e
 	if step.Shard.wrong != 0 {
 		return invalid(function, "Step.Shard: %s", shardFaults[step.Shard.wrong])
 	}
+	if step.FromFreqSets != nil && step.From == nil {
+		return invalid(function, "Step.FromFreqSets must be nil without Step.From")
+	}
 	if p.kind == 0 && step.CosSin == nil {
 		return invalid(function, "Step.Positions or Step.CosSin is required")
 	}

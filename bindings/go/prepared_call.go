@@ -116,6 +116,9 @@ func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) 
 	parts := call.parts(&raw, &fused)
 	for i := range parts {
 		if parts[i].tensor.zero() {
+			if err := parts[i].checkNone(function); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if err := state.describe(function, i, &parts[i], &call, context, &step); err != nil {

@@ -21,6 +21,7 @@ var shardFaults = [...]string{"",
 	"Then: there are two groups of ranks at most",
 	"Then: inner divides a row, and must not be PerDocument",
 	"rank, world and block must be below 2^31",
+	"it begins with ContiguousShard or another scheme",
 }
 
 // ContiguousShard is one piece: Ulysses before its all-to-all, plain ring attention.
@@ -40,6 +41,9 @@ func HeadsShard(rank, world int) Shard { return shardOf(C.ROPE_SHARD_HEADS, rank
 
 // PerDocument divides each document of CuSeqlens by itself; their lengths must divide.
 func (s Shard) PerDocument() Shard {
+	if s.raw.scheme == 0 {
+		s.wrong = 4
+	}
 	s.raw.per_document = 1
 	return s
 }
@@ -51,6 +55,8 @@ func (s Shard) Then(inner Shard) Shard {
 	switch {
 	case s.wrong == 0 && inner.wrong != 0:
 		s.wrong = inner.wrong
+	case s.raw.scheme == 0 || inner.raw.scheme == 0:
+		s.wrong = 4
 	case s.raw.inner_scheme != 0 || inner.raw.inner_scheme != 0:
 		s.wrong = 1
 	case inner.raw.per_document != 0:
@@ -78,16 +84,17 @@ func ShardIDs(step Step) (ids, numbers []int64, err error) {
 	if step.CosSin != nil {
 		return nil, nil, invalid(function, "Step.CosSin must be nil: ids come from positions")
 	}
-	if step.Batch < 0 || step.Tokens < 0 || step.Batch > 0 && step.Tokens > math.MaxInt/64/step.Batch {
+	if step.Batch < 0 || step.Tokens < 0 || step.Batch >= math.MaxInt/64 || step.Tokens > math.MaxInt/64/(step.Batch+1) {
 		return nil, nil, invalid(function, "Batch (%d) and Tokens (%d) must not be negative, and their ids must "+
 			"fit into memory", step.Batch, step.Tokens)
 	}
+	step.Operation = OperationForward // of the step, positions count
 	var call C.ropego_call
 	if err := step.check(function, &call, &contextState{info: Info{Axes: 1}}); err != nil {
 		return nil, nil, err
 	}
 	// Where Go finds no memory, the process ends.
-	if bytes := (max(step.Batch, 1) + 1) * step.Tokens * 8; bytes > 1<<23 && C.ropego_has_memory(C.size_t(2*bytes)) == 0 {
+	if bytes := (step.Batch + 1) * step.Tokens * 8; bytes > 1<<23 && C.ropego_has_memory(C.size_t(2*bytes)) == 0 {
 		return nil, nil, outOfMemory(function, "%d x %d ids need %d bytes", step.Batch, step.Tokens, bytes)
 	}
 	ids, numbers = make([]int64, step.Batch*step.Tokens), make([]int64, step.Tokens)

@@ -110,9 +110,11 @@ func TestKeysOfAShardMoveFromIDs(t *testing.T) {
 
 // Ids of more tokens than memory holds are an error, not the end of the process.
 func TestShardIDsBeyondMemory(t *testing.T) {
-	for _, tokens := range []int{1 << 44, 1 << 60} {
-		if _, _, err := rope.ShardIDs(rope.Step{Batch: 1, Tokens: tokens, Positions: rope.Offset(0)}); err == nil {
-			t.Error(tokens)
+	for _, tokens := range []int{1 << 44, 1 << 59, 1 << 60} {
+		for batch := range 2 {
+			if _, _, err := rope.ShardIDs(rope.Step{Batch: batch, Tokens: tokens, Positions: rope.Offset(0)}); err == nil {
+				t.Error(batch, tokens)
+			}
 		}
 	}
 }
@@ -129,6 +131,8 @@ func TestShardsRefused(t *testing.T) {
 		"Rank (2) must be from 0 to 1":                                     rope.ContiguousShard(2, 2),
 		"rank, world and block must be below 2^31":                         rope.HeadsShard(5, 1<<40),
 		"there are two groups of ranks at most":                            half.Then(half).Then(half),
+		"begins with ContiguousShard":                                      rope.Shard{}.Then(half),
+		"begins with":                                                      half.Then(rope.Shard{}.PerDocument()),
 		"two groups of ranks at most":                                      half.Then(half.Then(half)),
 		"inner divides a row, and must not be PerDocument":                 half.Then(half.PerDocument()),
 		"Block (-1) must not be negative":                                  rope.StripedShard(0, 2, -1),
