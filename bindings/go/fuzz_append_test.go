@@ -91,14 +91,8 @@ func (x *appended[Q, K, V]) prepared(f *fuzzer, t *testing.T, s *source, c *rope
 	if err != nil {
 		return err
 	}
-	f.judge(t, nil)
 	defer p.Close()
-	if s.oneIn(20) {
-		c.Close()
-	}
-	if s.oneIn(40) {
-		p.Close()
-	}
+	f.accept(t, s, c, p.Close)
 	keys, values := x.cache.keys.slice(s), x.cache.values.slice(s)
 	if to {
 		return p.ApplyTo(x.qOut.slice(s), x.kOut.slice(s), x.vOut.slice(s), x.q.slice(s), x.k.slice(s), x.v.slice(s), keys, values)

@@ -70,14 +70,8 @@ func prepared[Q, K rope.Element](f *fuzzer, t *testing.T, s *source, c *rope.Con
 	if err != nil {
 		return err
 	}
-	f.judge(t, nil)
 	defer p.Close()
-	if s.oneIn(20) {
-		c.Close()
-	}
-	if s.oneIn(60) {
-		p.Close()
-	}
+	f.accept(t, s, c, p.Close)
 	if to {
 		return p.ApplyTo(qOut.slice(s), kOut.slice(s), q.slice(s), k.slice(s))
 	}

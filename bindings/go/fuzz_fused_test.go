@@ -164,13 +164,7 @@ func (p *parts) prepared(f *fuzzer, t *testing.T, s *source, c *rope.Context, st
 	if err != nil {
 		return err
 	}
-	f.judge(t, nil)
 	defer call.Close()
-	if s.oneIn(20) {
-		c.Close()
-	}
-	if s.oneIn(60) {
-		call.Close()
-	}
+	f.accept(t, s, c, call.Close)
 	return call.Apply(p.layer(s, n))
 }

@@ -256,6 +256,18 @@ func (f *fuzzer) try(t *testing.T, seed uint64, data []byte) {
 	}
 }
 
+// accept counts a call that was prepared, and closes it or its context now and then.
+func (f *fuzzer) accept(t *testing.T, s *source, c *rope.Context, closeCall func() error) {
+	t.Helper()
+	f.judge(t, nil)
+	if s.oneIn(20) {
+		c.Close()
+	}
+	if s.oneIn(60) {
+		closeCall()
+	}
+}
+
 func (f *fuzzer) keep(c *rope.Context) {
 	f.backends[c.Backend()]++
 	f.contexts = append(f.contexts, c)

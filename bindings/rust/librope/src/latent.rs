@@ -1,7 +1,8 @@
 use librope_sys as sys;
 
-use crate::error::{Error, Result, check, named, narrow};
+use crate::error::{Result, check, named, narrow};
 use crate::model::Model;
+use crate::shard_ids::zero_ids;
 
 /// One image or video of a diffusion model, in tokens: what is left of its latents after patching (or
 /// packing).
@@ -45,8 +46,8 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for sizes that break a rule of the class,
-    /// [`Error::Unsupported`] if the model is none of diffusers, and [`Error::OutOfMemory`].
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for sizes that break a rule of the class,
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the model is none of diffusers, and [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn latent_ids(&self, layer_type: usize, latents: &Latents<'_>) -> Result<Vec<f32>> {
         named("Model::latent_ids", || {
             let number = narrow("layer_type", layer_type)?;
@@ -81,12 +82,7 @@ impl Model {
                 })
             };
             call(std::ptr::null_mut(), 0, &mut tokens)?;
-            let mut ids = Vec::new();
-            let length = usize::try_from(axes * tokens).unwrap_or(usize::MAX);
-            if ids.try_reserve_exact(length).is_err() {
-                return Err(Error::OutOfMemory(format!("librope: no memory for {length} ids")));
-            }
-            ids.resize(length, 0.0);
+            let mut ids = zero_ids(usize::try_from(axes * tokens).unwrap_or(usize::MAX))?;
             call(ids.as_mut_ptr(), axes * tokens, &mut tokens)?;
             Ok(ids)
         })

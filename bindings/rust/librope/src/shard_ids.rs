@@ -37,15 +37,7 @@ pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
         let Some(all) = product([step.batch, step.tokens]) else {
             return invalid(format_args!("the ids of the step are beyond the address space"));
         };
-        let zeros = |length| {
-            let mut numbers: Vec<i64> = Vec::new();
-            if numbers.try_reserve_exact(length).is_err() {
-                return Err(Error::OutOfMemory(format!("librope: no memory for {length} ids")));
-            }
-            numbers.resize(length, 0);
-            Ok(numbers)
-        };
-        let (mut ids, mut numbers) = (zeros(all)?, zeros(step.tokens)?);
+        let (mut ids, mut numbers) = (zero_ids(all)?, zero_ids(step.tokens)?);
         // SAFETY: the arrays have as many entries as the library writes.
         check(unsafe {
             sys::rope_shard_ids(
@@ -58,4 +50,14 @@ pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
         })?;
         Ok((ids, numbers))
     })
+}
+
+/// As many zeros as ids are to be written, or an error where memory does not hold them.
+pub(crate) fn zero_ids<T: Clone + Default>(length: usize) -> Result<Vec<T>> {
+    let mut ids = Vec::new();
+    if ids.try_reserve_exact(length).is_err() {
+        return Err(Error::OutOfMemory(format!("librope: no memory for {length} ids")));
+    }
+    ids.resize(length, T::default());
+    Ok(ids)
 }
