@@ -11,23 +11,34 @@
 namespace rope {
 namespace {
 
-// What may be exactly what it is made of.
+// What may be exactly what it is made of; scales if the codes in `owner` are, too.
 struct InPlace {
-  Beside in, out;
+  Beside in, out, owner;
 };
-constexpr InPlace kInPlace[] = {{kV, kVOut},
-                                {kRest, kRestOut},
-                                {kSourceK, kCacheK},
-                                {kSourceV, kCacheV},
-                                {kSourceKScales, kCacheKScales},
-                                {kSourceVScales, kCacheVScales}};
+constexpr InPlace kInPlace[] = {{kV, kVOut, kV},
+                                {kRest, kRestOut, kRest},
+                                {kSourceK, kCacheK, kSourceK},
+                                {kSourceV, kCacheV, kSourceV},
+                                {kSourceKScales, kCacheKScales, kSourceK},
+                                {kSourceVScales, kCacheVScales, kSourceV}};
 
 bool IsSame(const FusedShapes& shapes, const FusedAddresses& addresses, const InPlace& pair) {
-  if (pair.in >= shapes.count) return false;
   const BesideShape &in = shapes.beside[pair.in], &out = shapes.beside[pair.out];
   return in.present && out.present && out.written &&
          addresses.beside[pair.in] == addresses.beside[pair.out] && in.dtype == out.dtype &&
          AreEqual(in.of, out.of);
+}
+
+// Inputs that are outputs, too, and these outputs, by bits.
+unsigned WhatIsInPlace(const FusedShapes& shapes, const FusedAddresses& addresses) {
+  unsigned same = 0;
+  for (const InPlace& pair : kInPlace) {
+    if (pair.in >= shapes.count) break;
+    if (!IsSame(shapes, addresses, pair)) continue;
+    if (pair.owner == pair.in || (same >> pair.owner & 1) != 0)
+      same |= 1u << pair.in | 1u << pair.out;
+  }
+  return same;
 }
 
 // All memory of the call, to be compared with each other. Most does not meet: what it consists of
@@ -255,10 +266,7 @@ FusedAddresses AddressesOf(const FusedArgs& given, const rope_qk_args& args, int
 }
 
 bool IsOneMemory(const FusedShapes& shapes, const FusedAddresses& addresses) {
-  for (const InPlace& pair : kInPlace) {
-    if (IsOfSource(pair.in) && IsSame(shapes, addresses, pair)) return true;
-  }
-  return false;
+  return (WhatIsInPlace(shapes, addresses) & (1u << kSourceK | 1u << kSourceV)) != 0;
 }
 
 rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shapes& shapes,
@@ -266,10 +274,7 @@ rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shap
                                 Tensor tensors[3], FusedPlan* fused) {
   const BesideShape* const beside = fused_shapes.beside;
   void* const* const at = addresses.beside;
-  unsigned same = 0;  // inputs that are outputs, too, and these outputs, by bits
-  for (const InPlace& pair : kInPlace) {
-    if (IsSame(fused_shapes, addresses, pair)) same |= 1u << pair.in | 1u << pair.out;
-  }
+  const unsigned same = WhatIsInPlace(fused_shapes, addresses);
   const bool gathers = fused->gathered != FusedPlan::kNone;
   if (fused_shapes.count != kRest || fused_shapes.has_gradients ||
       !LieApart(shapes, tensors, fused_shapes, addresses, same != 0)) {

@@ -374,6 +374,9 @@ TEST(Cpp, ShardsAreOfARank) {
   EXPECT_THROW(Then(shard, ContiguousShard(0, 2)), Error);
   EXPECT_THROW(Then(ContiguousShard(0, 2), shard), Error);
   EXPECT_THROW(Then(ContiguousShard(0, 2), packed), Error);
+  rope_shard inner = ContiguousShard(0, 2);
+  inner.inner_world = 2;
+  EXPECT_THROW(Then(ContiguousShard(0, 2), inner), Error);
 }
 
 TEST(Cpp, InvFreqIsTheTableOfFrequency) {

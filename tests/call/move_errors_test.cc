@@ -256,7 +256,11 @@ const Bad kBad[] = {
      kInvalid,
      {"args->fused->source->k.scale->data overlaps args->fused->cache->k.scale->data"}},
     {"scales alone are one memory",
-     [](All* a) { InCodes(a), a->cache.k.data = memory + 2048, a->slots[0] = 2; },
+     [](All* a) { InCodes(a), a->cache.k.data = memory + 2048; },
+     kInvalid,
+     {"args->fused->source->k.scale->data overlaps args->fused->cache->k.scale->data"}},
+    {"values alone are one memory",
+     [](All* a) { a->cache.k.data = memory + 2048, a->slots[0] = 2; },
      kInvalid,
      {"token 2 of batch row 0 is read in slot 2"}},
     // Memory.

@@ -174,6 +174,18 @@ TEST(ShardErrors, OfIds) {
   ExpectMessage("rope_shard_ids", {"ids", "aligned to 8"});
   EXPECT_EQ(rope_shard_ids(1, 4, &positions, nullptr, misaligned), kInvalid);
   ExpectMessage("rope_shard_ids", {"numbers", "aligned to 8"});
+  Numbers other(8, -1);
+  EXPECT_OK(rope_shard_ids(1, 4, &positions, other.data(), other.data() + 4));
+  EXPECT_EQ(rope_shard_ids(1, 4, &positions, ids.data(), ids.data() + 3), kInvalid);
+  ExpectMessage("rope_shard_ids", {"ids overlaps numbers"});
+  rope_positions by_row{};
+  by_row.kind = ROPE_POSITIONS_SEQ_OFFSETS;
+  by_row.offsets_i64 = ids.data() + 3;
+  EXPECT_EQ(rope_shard_ids(2, 2, &by_row, ids.data(), nullptr), kInvalid);
+  ExpectMessage("rope_shard_ids", {"ids overlaps positions->offsets_i64"});
+  EXPECT_EQ(rope_shard_ids(2, 4, &by_row, nullptr, ids.data()), kInvalid);
+  ExpectMessage("rope_shard_ids", {"numbers overlaps positions->offsets_i64"});
+  EXPECT_OK(rope_shard_ids(2, 1, &by_row, nullptr, other.data()));
   rope_positions by_ids{};
   by_ids.kind = ROPE_POSITIONS_IDS_T;
   by_ids.ids_i64 = kIds;

@@ -515,7 +515,8 @@ pub struct rope_positions {
     /** 0 or 1; or so many batch rows, one after the other, are one: they share the ids, the offset and
  the set, of which there are those of batch / batch_repeat rows. For the groups of a grouped QKV
  \[tokens, batch, groups, q + 2, head_dim\], taken as batch \* groups batch rows (docs/guides/
- training.md). With cu_seqlens it is the batch.*/
+ training.md). With cu_seqlens it is the batch. With a cache or a source it must be 0 or 1, else
+ the call is ROPE_ERROR_UNSUPPORTED.*/
     pub batch_repeat: i64,
     pub reserved: [i64; 2usize],
 }
@@ -615,11 +616,13 @@ pub struct rope_qk_args {
     pub operation: rope_operation,
     /** The number of batch rows (required; 1 for thd), and of tokens in each. With no tokens the call
  does nothing and returns ROPE_OK, and pointers may be NULL. With no batch rows it does the same
- if q.data and k.data are NULL; otherwise the batch was forgotten, which is an error.*/
+ if q.data and k.data are NULL and there is no fused->source; otherwise the batch was forgotten,
+ which is an error.*/
     pub batch: i64,
     /** The number of batch rows (required; 1 for thd), and of tokens in each. With no tokens the call
  does nothing and returns ROPE_OK, and pointers may be NULL. With no batch rows it does the same
- if q.data and k.data are NULL; otherwise the batch was forgotten, which is an error.*/
+ if q.data and k.data are NULL and there is no fused->source; otherwise the batch was forgotten,
+ which is an error.*/
     pub tokens: i64,
     /// q and k are only names: any tensor will do. Either may be absent, with all of its fields zero.
     pub q: rope_tensor,
@@ -638,7 +641,8 @@ pub struct rope_qk_args {
 
  With BACKWARD an input may have m times the heads of its output: they are the gradients of heads
  that were repeated m times in a row. m of them, one after the other, are added in f32, and
- turned back once; not where heads have rows or frequencies of their own.
+ turned back once; not where heads have rows or frequencies of their own, nor in
+ rope_prepared_create, and the output has the dtype of the input (else ROPE_ERROR_UNSUPPORTED).
  Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns. Where
  nothing turns, under ROPE_SCALING_NOPE whatever its rounding is and for v, the sum stays in f32
  until it is stored, or until a norm that is ROUNDED or EAGER rounds it: the gradient of a norm of
@@ -657,7 +661,8 @@ pub struct rope_qk_args {
 
  With BACKWARD an input may have m times the heads of its output: they are the gradients of heads
  that were repeated m times in a row. m of them, one after the other, are added in f32, and
- turned back once; not where heads have rows or frequencies of their own.
+ turned back once; not where heads have rows or frequencies of their own, nor in
+ rope_prepared_create, and the output has the dtype of the input (else ROPE_ERROR_UNSUPPORTED).
  Contexts that round products (EAGER, NATIVE) round the sum to the dtype before it turns. Where
  nothing turns, under ROPE_SCALING_NOPE whatever its rounding is and for v, the sum stays in f32
  until it is stored, or until a norm that is ROUNDED or EAGER rounds it: the gradient of a norm of
@@ -712,9 +717,9 @@ unsafe extern "C" {
 /** ------------------------------------------------------------------------------------------------
  9. Threads
 
- The library never starts a thread by itself. A call that moves more than 2 MiB is divided into
- tasks of 256 KiB to 1 MiB, which the caller's runner executes. A smaller call, such as a decode
- step, always runs on the calling thread.*/
+ The library never starts a thread by itself. A call whose rotated channels are more than 2 MiB is
+ divided into tasks of 256 KiB to 1 MiB of them, which the caller's runner executes. A smaller
+ call, such as a decode step, always runs on the calling thread.*/
 pub type rope_task_fn = ::core::option::Option<
     unsafe extern "C" fn(task: *mut ::core::ffi::c_void, index: u32),
 >;
@@ -774,7 +779,8 @@ unsafe extern "C" {
  layout (OFFSET from 0, tokens = its length), or to compute the cosines and sines of a step once
  for all layers (rope_qk_args.cos_sin). Rows of dtype F32 give the same bits as the positions
  themselves would; narrower dtypes are rounded once. \`stream\` is used as in rope_qk_args. There is
- no runner: to use several threads, let each of them fill a range of its own.
+ no runner: to use several threads, let each of them fill a range of its own. The library does not
+ check that positions lie outside of what is written; that is up to the caller.
 
  Returns ROPE_OK, or INVALID_ARGUMENT or UNSUPPORTED; on CUDA also DEVICE and UNAVAILABLE, as
  rope_apply_qk does.*/
@@ -1093,7 +1099,8 @@ unsafe extern "C" {
  that a call with the same batch, tokens and positions turns them by; numbers\[tokens\] are their
  numbers in a row of all ranks: token i of the rank is token numbers\[i\] of the whole. Either may
  be NULL, but not both. Positions are of OFFSET or SEQ_OFFSETS, with or without a shard; freq_sets
- are not read. All arrays are in main memory. With no batch rows or no tokens nothing is written.
+ are not read. All arrays are in main memory; ids and numbers may overlap neither each other nor
+ offsets and cu_seqlens. With no batch rows or no tokens nothing is written.
 
  Returns ROPE_OK, or INVALID_ARGUMENT or UNSUPPORTED.*/
     pub fn rope_shard_ids(
@@ -1148,7 +1155,10 @@ pub const ROPE_NORM_ROUNDING_EAGER: i32 = 2;
 /** A norm of one of the tensors of a call. It covers all channels that the tensor describes: whole
  heads, or the span alone; and all of these are written where the output has them. It needs
  FORWARD or BACKWARD. BACKWARD takes it BEFORE the rotation, not with GIVEN, nor where heads have
- rows or frequencies of their own; input and output then have the head_dim of x.*/
+ rows or frequencies of their own; input and output then have the head_dim of x and one dtype.
+ FORWARD takes it where heads have rows or frequencies of their own, too, but with HEAD and one row
+ of weights alone; and with ALL_HEADS a norm AFTER the rotation or of a LAYER kind has an output of
+ the dtype and heads of its input. All else is ROPE_ERROR_UNSUPPORTED.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct rope_norm {
