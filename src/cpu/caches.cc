@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
 constexpr Caches kUnknown = {512 * kKiB, 16 * kMiB, Ask::kIntoL2, Ask::kIntoL2, 8 * kKiB,
-                             6 * kKiB,   0};
+                             6 * kKiB,   0,         true};
 constexpr int64_t kMostInner = 2 * kMiB, kMostLast = 16 * kMiB;
 
 enum Type : unsigned { kNone, kData, kInstructions, kUnified };  // bits 0 to 4 of eax
@@ -33,7 +33,10 @@ Caches CachesOf(const CacheLeaf* leaves, int count) {
     if (level == 3) caches.last = std::min(bytes / 2, kMostLast);
   }
   // What comes with these sizes loses or gains by it (bench/README.md, "Asking the memory ahead").
-  if (data == 32 * kKiB && caches.inner >= kMiB) caches.f32 = Ask::kNot;      // Zen 4
+  if (data == 32 * kKiB && caches.inner >= kMiB) {  // Zen 4
+    caches.f32 = Ask::kNot;
+    caches.asks_in_sums = false;
+  }
   if (data == 32 * kKiB && caches.inner < kMiB) caches.tile_channels = 2048;  // Zen 2, Zen 3
   if (data > 32 * kKiB) caches.narrow = Ask::kIntoL1;                         // Zen 5, and Xeons
   if (data > 32 * kKiB && caches.inner < kMostInner) {                        // Zen 5

@@ -19,6 +19,7 @@ struct Caches {
   int32_t l1_ahead, l2_ahead;  // by how many bytes
   // Channels of a tile of heads that come from the memory and are normed; 0: as many as in a cache.
   int32_t tile_channels;
+  bool asks_in_sums;  // for the next tile as the heads of one are summed, and not only as they turn
 };
 
 // Asks the CPU, not the C library: glibc adds up the last caches of all cores of a package, of

@@ -103,9 +103,10 @@ void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, float* 
       rows = 1;
     }
     const int64_t ahead = tile.Step(of.tensor);
+    const bool asks = of.context.caches->asks_in_sums;
     for (int row = 0; row < rows; ++row) {
       const char* const asked = summed.in + (summed.count - 1) * summed.step + ahead;
-      summed.prefetch_ahead = asked <= of.prefetch_last ? ahead : 0;
+      summed.prefetch_ahead = asks && asked <= of.prefetch_last ? ahead : 0;
       sum_heads(summed);
       summed.in += strides.token;
       summed.means += tile.heads;

@@ -54,6 +54,7 @@ TEST(CachesTest, AsksAsWasFoundToHelp) {
     SCOPED_TRACE(::testing::Message() << c.first_ways << " ways, " << c.second_sets << " sets");
     EXPECT_EQ(caches.f32, c.f32);
     EXPECT_EQ(caches.narrow, c.narrow);
+    EXPECT_EQ(caches.asks_in_sums, c.f32 != Ask::kNot);
     EXPECT_EQ(caches.l1_ahead, c.f32 == Ask::kIntoL1 ? 12 << 10 : 8 << 10);
     EXPECT_EQ(caches.tile_channels, c.f32 == Ask::kIntoL2 && c.narrow == Ask::kIntoL2 ? 2048 : 0);
   }
