@@ -31,7 +31,7 @@ type KVCache[K, V OutputElement] struct {
 	KScale, VScale *Scale // required by codes of 8 bits in K or V, otherwise nil; prepared by PrepareCall
 
 	Pages, PageSize int // required
-	VHeadDim        int // channels of a head of v, here and in the call: 1 to 1024; 0: those of the context
+	VHeadDim        int // channels of a head of v, here or in the call: 1 to 1024; 0: those of the context
 }
 
 // NHD is the memory of a cache, contiguous [pages, page_size, heads, channels].
@@ -183,6 +183,9 @@ func checkStores[K Element, CK, CV OutputElement](function string, k, kOut *Tens
 	if step.Source != nil || step.From != nil {
 		return step.noMove(function)
 	}
+	if step.Unturned {
+		return step.noUnturned(function)
+	}
 	hasK, hasKOut := given(k, kOut)
 	if hasK && !hasKOut && cache.K.zero() {
 		return invalid(function, "k has no place to go: KVCache.K, or an output")
@@ -194,6 +197,9 @@ func checkStores[K Element, CK, CV OutputElement](function string, k, kOut *Tens
 func values[V Element, CK, CV OutputElement](function string, v, out *Tensor[V], cache *KVCache[CK, CV],
 	call *C.ropego_append_call, c *contextState, step *Step) (data, outData *C.uint8_t, err error) {
 	hasIn, hasOut := given(v, out)
+	if err := cache.checkVHeadDim(function, "KVCache", hasIn || hasOut); err != nil {
+		return nil, nil, err
+	}
 	dim := cache.vDim(c)
 	if hasIn {
 		if data, err = v.checkWide(function, "v", &call.v, dim, step); err != nil {
@@ -218,6 +224,14 @@ func checkSpans[V Element](function string, v, out *Tensor[V], stored bool) erro
 	return nil
 }
 
+// checkVHeadDim refuses channels of v where there is none: neither memory, nor v of the call.
+func (cache *KVCache[K, V]) checkVHeadDim(function, name string, hasV bool) error {
+	if cache.VHeadDim != 0 && cache.V.zero() && !hasV {
+		return invalid(function, "%s.VHeadDim (%d) must be 0 without %s.V and v", name, cache.VHeadDim, name)
+	}
+	return nil
+}
+
 // vDim is how many channels a head of v has.
 func (cache *KVCache[K, V]) vDim(c *contextState) int {
 	if cache.VHeadDim != 0 {
@@ -227,11 +241,12 @@ func (cache *KVCache[K, V]) vDim(c *contextState) int {
 }
 
 // memoryNames are those of the memory of a cache in messages.
-type memoryNames struct{ k, v, kScale, vScale string }
+type memoryNames struct{ cache, k, v, kScale, vScale string }
 
 var (
-	cacheNames  = memoryNames{"KVCache.K", "KVCache.V", "KVCache.KScale", "KVCache.VScale"}
-	sourceNames = memoryNames{"source.K", "source.V", "source.KScale", "source.VScale"} // of MoveBetween
+	cacheNames = memoryNames{"KVCache", "KVCache.K", "KVCache.V", "KVCache.KScale", "KVCache.VScale"}
+	// Of MoveBetween.
+	sourceNames = memoryNames{"source", "source.K", "source.V", "source.KScale", "source.VScale"}
 )
 
 // check fills the C cache after checking that every slot of it lies inside its slices.

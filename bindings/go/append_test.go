@@ -355,6 +355,42 @@ func TestWhatDoesNotFitACacheIsRefused(t *testing.T) {
 	}
 }
 
+// A width or a scale of memory that a cache does not have is an error.
+func TestWhatACacheHasNotIsRefused(t *testing.T) {
+	c := mustNew(t, plain(32))
+	x, out, none := make([]float32, 32), make([]float32, 4), Tensor[float32]{}
+	k, shape := BSHD(x, 1), BSHD[float32](nil, 1)
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: MappedSlots([]int32{1})}
+	move := step
+	move.Operation, move.Positions = OperationShift, Same(1)
+	type coded = KVCache[float32, int8]
+	good := coded{K: NHD(make([]float32, 2*32), 1), Pages: 1, PageSize: 2}
+	wide, scaled, scaledK := good, good, coded{V: NHD(make([]int8, 2*32), 1), Pages: 1, PageSize: 2}
+	wide.VHeadDim, scaled.VScale, scaledK.KScale = 4, &Scale{Value: 1}, &Scale{Value: 1}
+	shapes := KVCache[float32, float32]{K: NHD[float32](nil, 1), Pages: 1, PageSize: 2, VHeadDim: 4}
+	prepared := func(_ any, err error) error { return err }
+	const width, scales = "VHeadDim (4) must be 0 without ", "KVCache.KScale and KVCache.VScale must be nil without KVCache.K and KVCache.V"
+	for want, err := range map[string]error{
+		"rope.Append: KVCache." + width + "KVCache.V and v": Append(c, none, k, none, wide, step),
+		"rope.MoveSlots: KVCache." + width:                  MoveSlots(c, wide, move),
+		"rope.MoveBetween: source." + width + "source.V":    MoveBetween(c, wide, good, move),
+		"rope.MoveBetween: KVCache." + width:                MoveBetween(c, good, wide, move),
+		"rope.PrepareAppend: KVCache." + width:              prepared(PrepareAppend(c, none, shape, none, shapes, step)),
+		"rope.Append: " + scales:                            Append(c, none, k, none, scaled, step),
+		"rope.AppendTo: " + scales:                          AppendTo(c, none, k, none, none, k, k, scaledK, step),
+		"rope.MoveSlots: " + scales:                         MoveSlots(c, scaled, move),
+		"rope.MoveBetween: source.KScale and source.VScale": MoveBetween(c, scaled, good, move),
+		"rope.MoveBetween: " + scales:                       MoveBetween(c, good, scaled, move),
+	} {
+		refused(t, err, want)
+	}
+	// v that goes elsewhere has it.
+	if err := AppendTo(c, none, none, BSHD(out, 1), none, k, BSHD([]float32{1, 2, 3, 4}, 1), wide, step); err != nil ||
+		!slices.Equal(out, []float32{1, 2, 3, 4}) {
+		t.Error(out, err)
+	}
+}
+
 func TestAppendDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("with the race detector calls gather what they tell it")

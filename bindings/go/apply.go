@@ -54,7 +54,7 @@ type Step struct {
 	FromFreqSets []int32
 	Source       *Slots // where in a cache the tokens are read: for moves alone; nil: where they go
 	// Keys that a move reads have not turned yet, as OperationForward needs them: without it, a move whose
-	// Operation was forgotten is refused.
+	// Operation was forgotten is refused. For MoveSlots and MoveBetween alone.
 	Unturned bool
 
 	Pool *Pool // nil: the calling thread
@@ -87,6 +87,9 @@ func apply[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[K]
 	}
 	if step.Slots != nil || step.Source != nil {
 		return noSlots(function)
+	}
+	if step.Unturned {
+		return step.noUnturned(function)
 	}
 	if step.From != nil || step.Operation == OperationRerotate {
 		return rerotate(function, state, q, k, qOut, kOut, step)
@@ -146,6 +149,11 @@ func (step *Step) noMove(function string) error {
 		return unsupported(function, text)
 	}
 	return invalid(function, text)
+}
+
+// noUnturned is the error of a call whose operation says all.
+func (step *Step) noUnturned(function string) error {
+	return invalid(function, "Step.Unturned (true) must be false: it is for the keys that MoveSlots and MoveBetween read")
 }
 
 // noSlots is the error of a call that would not look at them.

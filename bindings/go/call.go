@@ -190,6 +190,8 @@ func (call *Call) checkStep(function string, step *Step) error {
 	switch {
 	case step.Source != nil || step.From != nil || step.Operation == OperationRerotate:
 		return step.noMove(function)
+	case step.Unturned:
+		return step.noUnturned(function)
 	case (step.Slots != nil) != (call.Cache != nil):
 		return invalid(function, "Step.Slots and Call.Cache go together: where k and v are stored, and in what")
 	case call.Cache != nil && (call.Cache.PageSize < 0 || call.Cache.PageSize > math.MaxInt32):

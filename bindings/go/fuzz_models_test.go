@@ -5,6 +5,8 @@ package rope_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -140,13 +142,21 @@ func (f *fuzzer) model(t *testing.T, s *source) {
 // read reads a model, and checks that its text is left alone.
 func (f *fuzzer) read(t *testing.T, s *source) (model *rope.Model, err error) {
 	var before, text []byte
-	switch s.below(8) {
+	switch s.below(9) {
 	case 0:
 		text = s.mutate(gemma3(), []byte("rope"))
 		before = bytes.Clone(text)
 		model, err = rope.FromGGUF(text)
-	case 1:
-		return rope.FromGGUFValues(s.values(), map[string][]float32{"rope_freqs.weight": make([]float32, s.below(9))})
+	case 1, 3:
+		values, factors, memory := s.parsed()
+		model, err = rope.FromGGUFValues(values, factors)
+		f.count(err, "GGUF values")
+		for _, tensor := range memory {
+			if at, found := tensor.differs(false); found {
+				t.Fatalf("factor %d has changed", at)
+			}
+		}
+		return model, err
 	case 2:
 		text = s.json()
 		before = bytes.Clone(text)
@@ -162,19 +172,68 @@ func (f *fuzzer) read(t *testing.T, s *source) (model *rope.Model, err error) {
 	return model, err
 }
 
-// values are those of a GGUF file that a program has parsed.
-func (s *source) values() map[string]any {
-	architecture := pick(s, "llama", "gemma3", "granite_swa", "bert")
-	values := map[string]any{"general.architecture": architecture}
-	for _, key := range []string{"block_count", "embedding_length", "attention.head_count", "attention.key_length",
-		"attention.sliding_window", "rope.dimension_count", "rope.freq_base", "rope.scaling.factor"} {
-		if s.oneIn(6) {
+// parsed are the keys of a GGUF file and its tensors of factors: mostly right ones, with one thing that is wrong.
+func (s *source) parsed() (values map[string]any, factors map[string][]float32, memory []guarded) {
+	architecture := pick(s, "llama", "llama", "gemma3", "granite_swa")
+	pairs := pick(s, 2, 4, 8)
+	values = map[string]any{"general.architecture": architecture, architecture + ".rope.freq_base": pick[any](s, float32(1e4), 5e5)}
+	for _, number := range []struct {
+		key string
+		n   int
+	}{{"block_count", 2}, {"embedding_length", 64}, {"attention.head_count", 2}, {"attention.key_length", 2 * pairs},
+		{"rope.dimension_count", 2 * pairs}, {"attention.sliding_window", 512}} {
+		key, n := number.key, number.n
+		if key == "attention.sliding_window" && architecture == "llama" {
 			continue
 		}
-		values[architecture+"."+key] = pick[any](s, 8, uint32(16), int64(32), uint16(64), uint8(2), float32(8), 16.0,
-			s.number(4), []int{1, 2}, []bool{true}, "8", true, nil)
+		values[architecture+"."+key] = pick[any](s, n, int32(n), uint32(n), int64(n), uint16(n), uint64(n))
 	}
-	return values
+	if architecture == "granite_swa" {
+		values[architecture+".attention.sliding_window_pattern"] = pick[any](s, []bool{true, false}, []int{1, 0}, []uint8{0, 1})
+		values[architecture+".attention.rope_pattern"] = []int32{1, 1}
+	}
+	for _, key := range []string{"general.alignment", "tokenizer.ggml.tokens", "split.count"} {
+		if s.oneIn(4) {
+			values[key] = pick[any](s, 1, uint32(0), uint8(1))
+		}
+	}
+	names := pick(s, nil, []string{"rope_freqs.weight"}, []string{"rope_factors_long.weight", "rope_factors_short.weight"})
+	if len(names) == 2 {
+		values[architecture+".rope.scaling.type"] = "longrope"
+		values[architecture+".rope.scaling.original_context_length"] = uint32(pick(s, 32, 4096))
+		values[architecture+".context_length"] = 4096
+	}
+	if architecture == "gemma3" && !s.oneIn(4) {
+		names = nil // it has none
+		delete(values, "gemma3.rope.scaling.type")
+	}
+	switch s.below(6) {
+	case 0:
+		key := pick(s, slices.Sorted(maps.Keys(values))...)
+		values[key] = pick[any](s, s.hostile(), uint64(s.hostile()), float32(s.float()), s.float(), []int{1, 2}, []float64{},
+			[]bool{true}, "8", "", "\x00", true, nil, []any{1}, struct{}{})
+	case 1:
+		delete(values, pick(s, slices.Sorted(maps.Keys(values))...))
+	case 2:
+		values[pick(s, "general.alignment", "rope\x00", "", architecture+".rope.new", "split.count")] = s.hostile()
+	case 3:
+		names = append(slices.Clone(names), pick(s, "freqs.weight", "rope_freqs.weight", "rope_factors_long.weight",
+			"blk.0.rope.weight", "rope\x00", "", "rope \" is "))
+	case 4:
+		for n := range pick(s, 7, 8, 9) {
+			names = append(slices.Clone(names), fmt.Sprint("rope", n))
+		}
+	}
+	factors = map[string][]float32{}
+	for _, name := range names {
+		tensor := fence(s, s.length(12, pairs), func() float32 { return 1 + float32(s.r.Float64()) })
+		if len(tensor.inside) != 0 && s.oneIn(12) {
+			tensor.inside[0] = float32(s.float())
+		}
+		copy(tensor.before, tensor.whole)
+		factors[name], memory = tensor.inside, append(memory, tensor)
+	}
+	return values, factors, memory
 }
 
 func (f *fuzzer) latents(t *testing.T, s *source, model *rope.Model) {

@@ -62,7 +62,7 @@ func FuzzAnyCall(f *testing.F) {
 
 // kinds are those of which there must be enough calls, right and wrong.
 var kinds = []string{"Prepared", "Append", "PreparedAppend", "Apply", "PreparedCall", "MoveSlots", "MoveBetween", "ShardIDs",
-	"LatentIDs", "norms", "norms of v", "gradients of norms", "norms of a PreparedCall", "repeated heads",
+	"LatentIDs", "GGUF values", "norms", "norms of v", "gradients of norms", "norms of a PreparedCall", "repeated heads",
 	"scales of outputs", "rows of cos and sin", "rows of heads", "repeated batch rows", "shards", "positions before"}
 
 // kindsOf are those of a call with this step, by what it has.

@@ -3,8 +3,11 @@ package rope_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,6 +136,153 @@ func TestGGUFValues(t *testing.T) {
 		_, err := rope.FromGGUFValues(values, nil)
 		if !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// llamaValues are the keys of a model with heads of 48 channels.
+func llamaValues() map[string]any {
+	return map[string]any{"general.architecture": "llama", "llama.block_count": 1, "llama.embedding_length": uint32(96),
+		"llama.attention.head_count": uint32(2), "llama.rope.freq_base": float32(1e4)}
+}
+
+// longRope makes them those of a model that has factors for two lengths.
+func longRope(values map[string]any) map[string]any {
+	values["llama.rope.scaling.type"], values["llama.rope.scaling.original_context_length"] = "longrope", uint32(4096)
+	values["llama.context_length"] = uint32(8192)
+	return values
+}
+
+// Where tensors lie in a file, nothing that is read depends on.
+func TestGGUFValuesOfAnyAlignment(t *testing.T) {
+	one, two := make([]float32, 24), make([]float32, 24)
+	for i := range one {
+		one[i], two[i] = 1+float32(i), 2+float32(i)
+	}
+	wide := slices.Concat(one, one[:8])
+	wideValues := llamaValues()
+	wideValues["llama.embedding_length"] = uint32(128)
+	for name, given := range map[string]struct {
+		values  map[string]any
+		factors map[string][]float32
+	}{
+		"24 factors":  {llamaValues(), map[string][]float32{"rope_freqs.weight": one}},
+		"32 factors":  {wideValues, map[string][]float32{"rope_freqs.weight": wide}},
+		"two tensors": {longRope(llamaValues()), map[string][]float32{"rope_factors_long.weight": two, "rope_factors_short.weight": one}},
+	} {
+		read := func() rope.Config {
+			model, err := rope.FromGGUFValues(given.values, given.factors)
+			if err != nil {
+				t.Fatalf("%s, alignment %v: %v", name, given.values["general.alignment"], err)
+			}
+			defer model.Close()
+			config, err := model.Config(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return config
+		}
+		want := read()
+		if len(want.FreqFactors) != len(given.factors["rope_freqs.weight"]) || name == "two tensors" &&
+			(want.LongFactor[23] != 25 || want.ShortFactor[23] != 24) {
+			t.Errorf("%s: %+v", name, want)
+		}
+		for _, alignment := range []any{8, uint32(32), uint32(64)} {
+			given.values["general.alignment"] = alignment
+			if got := read(); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, alignment %v: %+v, want %+v", name, alignment, got, want)
+			}
+		}
+	}
+}
+
+// Types of the caller's are those that they are made of, and values may lie in the middle of a slice.
+func TestGGUFValuesOfNamedTypes(t *testing.T) {
+	type (
+		number  uint32
+		decimal float32
+		text    string
+		whole   int
+		flags   []bool
+	)
+	all := []whole{9, 1, 1}
+	model, err := rope.FromGGUFValues(map[string]any{
+		"general.architecture": text("granite_swa"), "granite_swa.block_count": number(2),
+		"granite_swa.attention.key_length":             whole(8),
+		"granite_swa.attention.sliding_window":         number(512),
+		"granite_swa.attention.sliding_window_pattern": flags{true, false},
+		"granite_swa.attention.rope_pattern":           all[1:],
+		"granite_swa.rope.freq_base":                   decimal(7e4),
+		"tokenizer.ggml.tokens":                        []text{"a", "b"},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	if config, err := model.Config(0); err != nil || config.Theta != 7e4 || config.HeadDim != 8 {
+		t.Errorf("%+v, %v", config, err)
+	}
+}
+
+func TestGGUFValuesRefused(t *testing.T) {
+	type point struct{}
+	factors, nine := make([]float32, 24), map[string][]float32{}
+	for i := range factors {
+		factors[i] = 1
+	}
+	for i := range 9 {
+		nine[fmt.Sprintf("rope%d", i)] = factors
+	}
+	many := map[string]any{}
+	for i := range 1<<16 + 1 {
+		many[fmt.Sprint(i)] = true
+	}
+	with := func(key string, value any) map[string]any {
+		values := llamaValues()
+		values[key] = value
+		return values
+	}
+	of := func(name string, factors ...float32) map[string][]float32 { return map[string][]float32{name: factors} }
+	for _, test := range []struct {
+		values  map[string]any
+		factors map[string][]float32
+		is      error
+		says    string
+	}{
+		// Without "rope" in its name, it was forgotten silently.
+		{llamaValues(), of("freqs.weight", factors...), rope.ErrUnsupported,
+			`factors["freqs.weight"] does not count for general.architecture "llama"`},
+		{llamaValues(), of("", factors...), rope.ErrUnsupported, `factors[""] does not count`},
+		{llamaValues(), of("rope_factors_long.weight", factors...), rope.ErrUnsupported,
+			`factors["rope_factors_long.weight"] does not count`},
+		{longRope(llamaValues()), of("rope_factors_long.weight", factors...), rope.ErrParse,
+			`factors["rope_factors_short.weight"] is missing, and "rope_factors_long.weight" is there`},
+		{longRope(llamaValues()), nil, rope.ErrParse, `factors["rope_factors_long.weight"] is missing: the scaling type`},
+		{llamaValues(), of("rope_freqs.weight", factors[1:]...), rope.ErrParse,
+			`factors["rope_freqs.weight"] has 23 values and must have one for each of 24 pairs`},
+		{llamaValues(), of("rope_freqs.weight"), rope.ErrParse,
+			`factors["rope_freqs.weight"] has 0 values and must have from 1`},
+		{llamaValues(), of("rope_freqs.weight", make([]float32, 1<<20)...), rope.ErrParse,
+			`factors["rope_freqs.weight"] has 1048576 values and must have from 1`},
+		{llamaValues(), map[string][]float32{"rope_freqs.weight": {}}, rope.ErrParse,
+			`factors["rope_freqs.weight"] has 0 values and must have from 1`},
+		{llamaValues(), nine, rope.ErrInvalidArgument, "rope.FromGGUFValues: len(factors) (9) must be from 0 to 8"},
+		{many, nil, rope.ErrInvalidArgument, "rope.FromGGUFValues: len(values) (65537) must be from 0 to 65536"},
+		{llamaValues(), of("rope_freqs.weight\x00", factors...), rope.ErrInvalidArgument,
+			`the key "rope_freqs.weight\x00" of factors must not have a NUL`},
+		{with("llama.rope\x00.x", 1), nil, rope.ErrInvalidArgument, `the key "llama.rope\x00.x" of values must not have a NUL`},
+		{with("a", nil), nil, rope.ErrInvalidArgument, `values["a"] (<nil>) must be`},
+		{with("a", point{}), nil, rope.ErrInvalidArgument, `values["a"] (rope_test.point) must be`},
+		{with("a", [][]int{{1}}), nil, rope.ErrInvalidArgument, `values["a"] ([][]int) must be`},
+		{with("a", []any{1}), nil, rope.ErrInvalidArgument, `values["a"] ([]interface {}) must be`},
+		{with("a", new(uint32)), nil, rope.ErrInvalidArgument, `values["a"] (*uint32) must be`},
+		{with("llama.rope.freq_base", "1\x002"), nil, rope.ErrParse, "llama.rope.freq_base"},
+		{with("llama.block_count", []uint32{}), nil, rope.ErrParse, "llama.block_count"},
+		{nil, nil, rope.ErrParse, "general.architecture is missing"},
+	} {
+		_, err := rope.FromGGUFValues(test.values, test.factors)
+		if !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v, want %s", err, test.says)
 		}
 	}
 }

@@ -15,6 +15,9 @@ func inGo(function, message string) string {
 	if _, rule, found := strings.Cut(message, ": "); found && strings.HasPrefix(message, "rope_") {
 		message = rule
 	}
+	if function == "FromGGUFValues" {
+		message = ofParsed(message)
+	}
 	if !namesKeys[function] {
 		message = address.ReplaceAllString(message, "")
 		message = strings.ReplaceAll(message, "_norm->x[0]", "_norm->x") // a pointer
@@ -39,6 +42,18 @@ func inGo(function, message string) string {
 // namesKeys are the functions whose messages have the names of config.json and of GGUF files.
 var namesKeys = map[string]bool{"FromJSON": true, "FromGGUF": true,
 	"FromGGUFValues": true, "LoadGGUF": true}
+
+// ofParsed names the arguments of FromGGUFValues, which knows of no file and of no counts.
+func ofParsed(message string) string {
+	for c, name := range map[string]string{"count (": "len(values) (", "factor_count (": "len(factors) ("} {
+		if rest, found := strings.CutPrefix(message, c); found {
+			return name + rest
+		}
+	}
+	return ofTensor.ReplaceAllString(message, `factors["$1"] `)
+}
+
+var ofTensor = regexp.MustCompile(`^tensor "(.*?)" (?:is in the file, and )?`)
 
 // namesCache are the functions of a [Call], whose cache is a [Cache].
 var namesCache = map[string]bool{"Apply": true, "PrepareCall": true, "PreparedCall.Apply": true}

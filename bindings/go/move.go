@@ -73,6 +73,12 @@ func move[SK, SV, K, V OutputElement](function string, c *Context, names *memory
 	if source.V.Span || cache.V.Span {
 		return invalid(function, "v does not turn, so it has no Span")
 	}
+	if err := source.checkVHeadDim(function, names.cache, false); err != nil {
+		return err
+	}
+	if err := cache.checkVHeadDim(function, "KVCache", false); err != nil {
+		return err
+	}
 	sourceK, sourceV, err := source.check(function, names, &call.source, state)
 	if err != nil {
 		return err
@@ -116,8 +122,7 @@ func move[SK, SV, K, V OutputElement](function string, c *Context, names *memory
 	if raceEnabled && raw == nil {
 		step.tellRace(state, false)
 		before.tellRace(state, false)
-		source.tellMove(false, from, state, step)
-		cache.tellMove(true, to, state, step)
+		tellMove(source, cache, from, to, state, step)
 	}
 	return check(function, raw)
 }
@@ -188,7 +193,7 @@ func (step *Step) checkFrom(function string, call *C.ropego_move_call, c *contex
 		before.CuSeqlens = nil // of all ranks, and a position of each token needs no sequences
 	}
 	var filled C.ropego_call
-	if err := before.check(function, &filled, c); err != nil {
+	if err := before.checkAs(function, &fromNames, &filled, c); err != nil {
 		return before, err
 	}
 	call.from = filled.positions

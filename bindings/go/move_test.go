@@ -147,8 +147,11 @@ func TestMovesThatDoNotFitAreRefused(t *testing.T) {
 		"nil with any other":                       move(func(s *Step) { s.Operation = OperationInverse }),
 		"Step.Operation (OperationForward) must":   move(func(s *Step) { s.Operation, s.From = OperationForward, nil }),
 		"Step.Unturned (true) must be false":       move(func(s *Step) { s.Unturned = true }),
-		"positions (1 entries)":                    move(func(s *Step) { s.From = &short }),
-		"FreqSets (3 entries)":                     move(func(s *Step) { s.FromFreqSets = make([]int32, 3) }),
+		"positions (1 entries)":                    move(func(s *Step) { s.Positions = short }),
+		"Step.From (1 entries) must fit batch 1":   move(func(s *Step) { s.From = &short }),
+		"Step.From must be Offset, TokenIDs or":    move(func(s *Step) { s.From = &Positions{} }),
+		": FreqSets (3 entries)":                   move(func(s *Step) { s.FreqSets = make([]int32, 3) }),
+		"Step.FromFreqSets (3 entries) must have":  move(func(s *Step) { s.FromFreqSets = make([]int32, 3) }),
 		"Source.slots[1] (8)":                      move(func(s *Step) { s.Source = MappedSlots([]int64{1, 8}) }),
 		"Step.Source has 1 slot, and must have":    move(func(s *Step) { s.Source = MappedSlots([]int64{1}) }),
 		"Step.Slots has 1 slot, and must have":     move(func(s *Step) { s.Slots = MappedSlots([]int64{4}) }),
@@ -164,6 +167,46 @@ func TestMovesThatDoNotFitAreRefused(t *testing.T) {
 	// As the library says.
 	err = move(func(s *Step) { s.Norms = &Norms{K: &Norm{Kind: NormKindRMSPlain, Eps: 1}} })
 	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "rope.MoveSlots: Step.Norms must be nil: keys that move") {
+		t.Error(err)
+	}
+}
+
+// Other calls than moves turn what they are given.
+func TestUnturnedIsOfMovesAlone(t *testing.T) {
+	c, before := mustNew(t, plain(8)), Offset(9)
+	x, y, q, none := make([]float32, 8), make([]float32, 8), make([]float32, 8), Tensor[float32]{}
+	for i := range x {
+		x[i], y[i], q[i] = 1, 1, 1
+	}
+	k, memory := BSHD(x, 1), NHD(y, 1)
+	shape, pages := BSHD[float32](nil, 1), NHD[float32](nil, 1)
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(3), Unturned: true}
+	rerotate, stores := step, step
+	rerotate.Operation, rerotate.From = OperationRerotate, &before
+	stores.Slots = MappedSlots([]int32{0})
+	cache := KVCache[float32, float32]{K: memory, Pages: 1, PageSize: 1}
+	shapes := KVCache[float32, float32]{K: pages, Pages: 1, PageSize: 1}
+	prepared := func(_ any, err error) error { return err }
+	for function, err := range map[string]error{
+		"ApplyQK":   ApplyQK(c, k, none, step),
+		"ApplyQKTo": ApplyQKTo(c, BSHD(q, 1), none, k, none, rerotate),
+		"Append":    Append(c, none, k, none, cache, stores),
+		"AppendTo":  AppendTo(c, none, BSHD(q, 1), none, none, k, none, cache, stores),
+		"Apply": Apply(c, Call{K: k.Any(), Cache: &Cache{K: memory.Any(), Pages: 1, PageSize: 1}},
+			stores),
+		"Prepare":         prepared(Prepare(c, shape, none, step)),
+		"PrepareTo":       prepared(PrepareTo(c, shape, none, shape, none, step)),
+		"PrepareAppend":   prepared(PrepareAppend(c, none, shape, none, shapes, stores)),
+		"PrepareAppendTo": prepared(PrepareAppendTo(c, none, shape, none, none, shape, none, shapes, stores)),
+		"PrepareCall":     prepared(PrepareCall(c, Call{Q: shape.Any()}, step)),
+	} {
+		refused(t, err, "rope."+function+": Step.Unturned (true) must be false: it is for the keys that MoveSlots")
+	}
+	if !slices.Equal(slices.Concat(x, y, q), slices.Repeat([]float32{1}, 24)) {
+		t.Error("a refused call has written")
+	}
+	// Of a step, its positions count for rows of cos and sin.
+	if err := FillCosSin(c, step, Packed(make([]float32, 8))); err != nil {
 		t.Error(err)
 	}
 }

@@ -106,6 +106,9 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 		}
 		*g.data = (*C.float)(unsafe.SliceData(g.array))
 	}
+	if err := n.checkX(function, name); err != nil {
+		return normData{}, err
+	}
 	if !n.X.zero() {
 		if n.X.scale != nil || n.X.headDim != 0 && n.X.headDim != channels {
 			return normData{}, invalid(function, "Norms.%s.X must have no Scale, and no other head_dim than %d", name, channels)
@@ -130,6 +133,29 @@ func (n *Norm) checkTypes(function, name string) error {
 			n.Weight.dtype)
 	}
 	return nil
+}
+
+// checkUnread refuses what the norm would not read: for norms of prepared calls, of whose arrays the library sees none.
+func (n *Norm) checkUnread(function, name string) error {
+	switch n.Kind {
+	case NormKindRMS, NormKindRMSOnePlus, NormKindRMSPlain, NormKindLayer: // of another one the library says what is wrong
+		if n.Bias.data != nil {
+			return invalid(function, "Norms.%s.Bias must be nil with %v", name, n.Kind)
+		}
+	}
+	if n.Rstd != nil && n.Span != NormSpanGiven {
+		return invalid(function, "Norms.%s.Rstd must be nil with another span than %v", name, NormSpanGiven)
+	}
+	return nil
+}
+
+// checkX refuses what is said of an X that is none.
+func (n *Norm) checkX(function, name string) error {
+	if !n.X.zero() {
+		return nil
+	}
+	x := part{name: "Norms." + name + ".X", tensor: &n.X}
+	return x.checkNone(function)
 }
 
 // describe fills the C norm but for its arrays, and returns how many rows of weights it has.

@@ -83,9 +83,23 @@ func positionsOf[I int32 | int64 | float32](kind int32, ids []I) Positions {
 // nothing stands for the memory of empty slices, which have none.
 var nothing [2]uint64
 
+// positionNames are those of positions in messages.
+type positionNames struct{ required, ids, freqSets string }
+
+var (
+	stepNames = positionNames{"Step.Positions or Step.CosSin is required", "positions", "FreqSets"}
+	// Of the positions before a move, which calls see as those of a step of their own.
+	fromNames = positionNames{"Step.From must be Offset, TokenIDs or another kind of positions", "Step.From",
+		"Step.FromFreqSets"}
+)
+
 // check fills the sequences and positions of the call after checking that every id lies inside its
 // slice.
 func (step *Step) check(function string, call *C.ropego_call, c *contextState) error {
+	return step.checkAs(function, &stepNames, call, c)
+}
+
+func (step *Step) checkAs(function string, names *positionNames, call *C.ropego_call, c *contextState) error {
 	call.batch, call.tokens = C.int64_t(step.Batch), C.int64_t(step.Tokens)
 	call.operation = C.int32_t(step.Operation)
 	p := &step.Positions
@@ -104,7 +118,7 @@ func (step *Step) check(function string, call *C.ropego_call, c *contextState) e
 		return invalid(function, "Step.FromFreqSets must be nil without Step.From")
 	}
 	if p.kind == 0 && step.CosSin == nil {
-		return invalid(function, "Step.Positions or Step.CosSin is required")
+		return invalid(function, "%s", names.required)
 	}
 	if step.Operation == OperationShift && p.movesOn() {
 		return invalid(function, "Step.Positions must not be Offset or SeqOffsets with OperationShift, which would move "+
@@ -113,7 +127,7 @@ func (step *Step) check(function string, call *C.ropego_call, c *contextState) e
 	if (p.typ == 0 || p.typ == oneID) && step.CuSeqlens == nil && step.FreqSets == nil {
 		return nil
 	}
-	return step.checkArrays(function, call, c)
+	return step.checkArrays(function, names, call, c)
 }
 
 // positionRows are the batch rows that positions have. A number that does not divide is refused by the library.
@@ -129,7 +143,7 @@ func (p *Positions) movesOn() bool {
 	return p.kind == C.ROPE_POSITIONS_OFFSET || p.kind == C.ROPE_POSITIONS_SEQ_OFFSETS
 }
 
-func (step *Step) checkArrays(function string, call *C.ropego_call, c *contextState) error {
+func (step *Step) checkArrays(function string, names *positionNames, call *C.ropego_call, c *contextState) error {
 	p := &step.Positions
 	batch, tokens := max(0, step.positionRows()), max(0, step.Tokens)
 	sequences := batch
@@ -142,7 +156,7 @@ func (step *Step) checkArrays(function string, call *C.ropego_call, c *contextSt
 		call.positions.sequences = C.int32_t(sequences)
 	}
 	if step.FreqSets != nil && len(step.FreqSets) != sequences {
-		return invalid(function, "FreqSets (%d entries) must have one for each of %d sequences",
+		return invalid(function, "%s (%d entries) must have one for each of %d sequences", names.freqSets,
 			len(step.FreqSets), sequences)
 	}
 	if p.typ == 0 || p.typ == oneID {
@@ -167,8 +181,8 @@ func (step *Step) checkArrays(function string, call *C.ropego_call, c *contextSt
 			[3]int{p.strideAxis, p.strideBatch, p.strideToken})
 	}
 	if !good {
-		return invalid(function, "positions (%d entries) must fit batch %d, tokens %d, axes %d and %d "+
-			"sequences", p.len, step.Batch, step.Tokens, c.info.Axes, sequences)
+		return invalid(function, "%s (%d entries) must fit batch %d, tokens %d, axes %d and %d "+
+			"sequences", names.ids, p.len, step.Batch, step.Tokens, c.info.Axes, sequences)
 	}
 	return nil
 }

@@ -88,6 +88,9 @@ func prepare[Q, K Element](function string, c *Context, q *Tensor[Q], k *Tensor[
 		return nil, invalid(function, "Step.Slots must be nil, and so must Step.From: PrepareAppend stores k and v, and "+
 			"moves are not prepared")
 	}
+	if step.Unturned {
+		return nil, step.noUnturned(function)
+	}
 	b := new(body[preparedState[Q, K]])
 	var call C.ropego_append_call
 	if err := b.value.create(function, c, q, k, qOut, kOut, step, &call, nil, nil); err != nil {

@@ -85,7 +85,7 @@ func (s *preparedCallState) destroy() { s.memory.free() }
 //	}
 //
 // The norms of the step are described without arrays, which a Layer brings, too: an empty slice as Weight tells the
-// element type, and Bias and Rstd are left out. Qwen3's are
+// element type, and Bias and Rstd are left out (or empty, where the norm has them). Qwen3's are
 //
 //	norm := &rope.Norm{Kind: rope.NormKindRMS, Eps: 1e-6, Weight: rope.ArrayOf([]rope.BFloat16{})}
 //	step.Norms = &rope.Norms{Q: norm, K: norm}
@@ -251,7 +251,13 @@ func (s *preparedCallState) describeNorms(function string, call *Call, fused *C.
 		if norm.Weight.len+norm.Bias.len+len(norm.Rstd) != 0 {
 			return invalid(function, "Norms.%s has arrays, which must be empty: arrays come with each Layer", n.name)
 		}
+		if err := norm.checkUnread(function, n.name); err != nil {
+			return err
+		}
 		if err := norm.checkTypes(function, n.name); err != nil {
+			return err
+		}
+		if err := norm.checkX(function, n.name); err != nil {
 			return err
 		}
 		if !norm.X.zero() || norm.WeightGrad != nil || norm.BiasGrad != nil || norm.GradParts != 0 {

@@ -3,7 +3,10 @@ package rope
 // #include "shim.h"
 import "C"
 
-import "unsafe"
+import (
+	"slices"
+	"unsafe"
+)
 
 // What calls that succeeded have read and written, for the race detector, which sees Go's accesses
 // only: exactly these elements, because goroutines may share a buffer whose parts they own.
@@ -213,25 +216,61 @@ func (t *AnyTensor) touch(tell func(unsafe.Pointer, uint64), whole bool, c *cont
 	t.scale.tellAll(t.form.Heads, dim, *step)
 }
 
-// tellMove reports what a move reads, or writes, in the slots of its tokens.
-func (cache *KVCache[K, V]) tellMove(writes bool, slots *Slots, c *contextState, step *Step) {
+// tellMove reports what a move reads and writes in the slots of its tokens. One that is nowhere does neither. Where one
+// stays, its value is left alone, and so is a key that does not turn.
+func tellMove[SK, SV, K, V OutputElement](source *KVCache[SK, SV], cache *KVCache[K, V], from, to *Slots, c *contextState,
+	step *Step) {
 	if step.Batch == 0 || step.Tokens == 0 {
 		return
 	}
-	tell, tellK, tellV := raceRead, raceRead, raceRead
-	if writes {
-		tell, tellK, tellV = raceWrite, cache.KScale.tell(), cache.VScale.tell()
+	read := from.each(step, source.PageSize)
+	written := read
+	if to != from {
+		written = to.each(step, cache.PageSize)
 	}
-	all, size, dim := slots.of(step, cache.PageSize), cache.size(), cache.vDim(c)
+	// Tokens stay that keep their slot in one memory.
+	split := func(one bool) (reads, writes, stays []int) {
+		for i, slot := range read[:min(len(read), len(written))] {
+			switch {
+			case slot < 0 || written[i] < 0:
+			case one && slot == written[i]:
+				stays = append(stays, slot)
+			default:
+				reads, writes = append(reads, slot), append(writes, written[i])
+			}
+		}
+		return reads, writes, stays
+	}
 	if !cache.K.zero() {
-		first, width := cache.K.part(!cache.K.Span, c)
-		cache.K.tellSlots(tell, all, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
-		cache.KScale.tellSlots(tellK, all, cache.K.Heads, cache.K.channels(c), size)
+		reads, writes, stays := split(addressOf(source.K.Data) == addressOf(cache.K.Data))
+		if !c.nope {
+			writes = append(writes, stays...)
+		}
+		whole := !source.K.Span && !cache.K.Span
+		source.tellKeys(raceRead, raceRead, reads, whole, c)
+		cache.tellKeys(raceWrite, cache.KScale.tell(), writes, whole, c)
 	}
 	if !cache.V.zero() {
-		cache.V.tellSlots(tell, all, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
-		cache.VScale.tellSlots(tellV, all, cache.V.Heads, dim, size)
+		reads, writes, _ := split(addressOf(source.V.Data) == addressOf(cache.V.Data))
+		source.tellValues(raceRead, raceRead, reads, c)
+		cache.tellValues(raceWrite, cache.VScale.tell(), writes, c)
 	}
+}
+
+// tellKeys reports keys in these slots and their scales.
+func (cache *KVCache[K, V]) tellKeys(tell, tellScale func(unsafe.Pointer, uint64), slots []int, whole bool,
+	c *contextState) {
+	size, dim := cache.size(), cache.K.channels(c)
+	first, width := cache.K.part(whole, c)
+	cache.K.tellSlots(tell, slots, cache.PageSize, cache.K.strides(dim, &size), first, width)
+	cache.KScale.tellSlots(tellScale, slots, cache.K.Heads, dim, size)
+}
+
+// tellValues reports values in these slots and their scales.
+func (cache *KVCache[K, V]) tellValues(tell, tellScale func(unsafe.Pointer, uint64), slots []int, c *contextState) {
+	size, dim := cache.size(), cache.vDim(c)
+	cache.V.tellSlots(tell, slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
+	cache.VScale.tellSlots(tellScale, slots, cache.V.Heads, dim, size)
 }
 
 // tellSlots reports reads of these slots, or writes to them.
@@ -244,14 +283,14 @@ func (t *Tensor[T]) tellSlots(tell func(unsafe.Pointer, uint64), slots []int, pa
 }
 
 // of returns the slots that the tokens of a call have, and reports what was read for them.
-func (s *Slots) of(step *Step, pageSize int) (slots []int) {
+func (s *Slots) of(step *Step, pageSize int) []int {
+	return slices.DeleteFunc(s.each(step, pageSize), func(slot int) bool { return slot < 0 })
+}
+
+// each is of with a slot for each token; negative: nowhere.
+func (s *Slots) each(step *Step, pageSize int) (slots []int) {
 	if step.Batch == 0 || step.Tokens == 0 {
 		return nil
-	}
-	take := func(slot int) {
-		if slot >= 0 {
-			slots = append(slots, slot)
-		}
 	}
 	number := func(i int, bytes uint64) int {
 		at := unsafe.Add(s.numbers, uintptr(i)*uintptr(bytes))
@@ -263,7 +302,7 @@ func (s *Slots) of(step *Step, pageSize int) (slots []int) {
 	}
 	if s.kind == C.ROPE_SLOTS_MAPPED {
 		for i := range min(s.len, step.Batch*step.Tokens) {
-			take(number(i, uint64(s.bytes)))
+			slots = append(slots, number(i, uint64(s.bytes)))
 		}
 		return slots
 	}
@@ -282,7 +321,7 @@ func (s *Slots) of(step *Step, pageSize int) (slots []int) {
 			if s.kind == C.ROPE_SLOTS_PAGED {
 				page = number(row+n/pageSize, 4)
 			}
-			take(page*pageSize + n%pageSize) // of a negative page negative
+			slots = append(slots, page*pageSize+n%pageSize) // of a negative page negative
 		}
 	}
 	return slots

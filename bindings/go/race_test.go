@@ -140,6 +140,37 @@ var raceCases = map[string]struct {
 		step.Operation, step.From = OperationRerotate, &step.Positions
 		return MoveBetween(c, cache, to, step)
 	}},
+	"a key that turns in its slot": {true, func(c *Context, q []float32, _ int) error {
+		return moveOne(c, q, nil, nil, 1)
+	}},
+	"a key of a context that turns nothing, in its slot": {false, func(_ *Context, q []float32, _ int) error {
+		c, err := New(Config{HeadDim: 64, Scaling: ScalingNope})
+		if err != nil {
+			return err
+		}
+		return moveOne(c, q, nil, nil, 1)
+	}},
+	"a value whose key turns in its slot": {false, func(c *Context, q []float32, _ int) error {
+		return moveOne(c, make([]float32, len(q)), q, nil, 1)
+	}},
+	"a value whose key turns in its slot, which is named twice": {false, func(c *Context, q []float32, _ int) error {
+		return moveOne(c, make([]float32, len(q)), q, MappedSlots([]int32{1}), 1)
+	}},
+	"a value that moves": {true, func(c *Context, q []float32, _ int) error {
+		return moveOne(c, make([]float32, len(q)), q, MappedSlots([]int32{2}), 1)
+	}},
+	"a value that two moves read": {false, func(c *Context, q []float32, side int) error {
+		return moveOne(c, make([]float32, len(q)), q, MappedSlots([]int32{2}), int32(side))
+	}},
+	"a token that is read nowhere": {false, func(c *Context, q []float32, _ int) error {
+		return moveOne(c, q, make([]float32, len(q)), MappedSlots([]int32{-1}), 1)
+	}},
+	"a value that stays beside its writer": {false, func(c *Context, q []float32, side int) error {
+		if side == 0 {
+			return moveOne(c, make([]float32, len(q)), q, nil, 1)
+		}
+		return ApplyQK(c, BSHD(q[64:128], 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(0)})
+	}},
 	"one slot of blocks": {true, func(c *Context, q []float32, _ int) error {
 		return appendBlocks(c, q, 2)
 	}},
@@ -201,6 +232,16 @@ func appendOne(c *Context, q []float32, slots *Slots) error {
 	cache := KVCache[float32, float32]{K: NHD(q, 1), Pages: 2, PageSize: 2}
 	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: slots}
 	return Append(c, Tensor[float32]{}, BSHD(make([]float32, 64), 1), Tensor[float32]{}, cache, step)
+}
+
+// moveOne moves a key to this slot of k, and the value beside it in v, if there are values.
+func moveOne(c *Context, k, v []float32, source *Slots, slot int32) error {
+	cache := KVCache[float32, float32]{K: NHD(k, 1), Pages: 2, PageSize: 2}
+	if v != nil {
+		cache.V = NHD(v, 1)
+	}
+	return MoveSlots(c, cache, Step{Batch: 1, Tokens: 1, Positions: Same(7), Operation: OperationShift, Source: source,
+		Slots: MappedSlots([]int32{slot})})
 }
 
 // appendPrepared stores a key and a value in slots of q.

@@ -126,6 +126,9 @@ func (s *Scale) groups(dim int) int {
 // checkScales fills the C scales of K and V.
 func (cache *KVCache[K, V]) checkScales(function string, names *memoryNames, rawK, rawV *C.ropego_scale,
 	c *contextState) (k, v *C.uint8_t, err error) {
+	if cache.KScale != nil && cache.K.zero() || cache.VScale != nil && cache.V.zero() {
+		return nil, nil, invalid(function, "%s and %s must be nil without %s and %s", names.kScale, names.vScale, names.k, names.v)
+	}
 	size := cache.size()
 	if k, err = checkScale(function, names.kScale, cache.KScale, rawK, cache.K.Heads, cache.K.channels(c), size); err != nil {
 		return nil, nil, err

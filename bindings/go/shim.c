@@ -468,6 +468,12 @@ ropego_error* ropego_model_create_gguf(const uint8_t* data, size_t size, rope_mo
   return result(rope_model_create_gguf(data, size, out));
 }
 
+ropego_error* ropego_model_create_gguf_values(const rope_gguf_value* values, int32_t count,
+                                              const rope_gguf_factors* factors,
+                                              int32_t factor_count, rope_model** out) {
+  return result(rope_model_create_gguf_values(values, count, factors, factor_count, out));
+}
+
 ropego_error* ropego_model_load_gguf(const char* path, rope_model** out) {
   return result(rope_model_load_gguf(path, out));
 }

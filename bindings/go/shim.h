@@ -177,6 +177,9 @@ ropego_error* ropego_pool_create(int32_t threads, rope_pool** out);
 ropego_error* ropego_model_create(const uint8_t* json, size_t length, const char* keys,
                                   int32_t count, rope_model** out);
 ropego_error* ropego_model_create_gguf(const uint8_t* data, size_t size, rope_model** out);
+ropego_error* ropego_model_create_gguf_values(const rope_gguf_value* values, int32_t count,
+                                              const rope_gguf_factors* factors,
+                                              int32_t factor_count, rope_model** out);
 ropego_error* ropego_model_load_gguf(const char* path, rope_model** out);
 ropego_error* ropego_model_layer_type(const rope_model* model, int32_t layer, int32_t* type);
 ropego_error* ropego_model_digest(const rope_model* model, int32_t type, rope_digest same,
