@@ -56,7 +56,7 @@ impl<W: Bits> Choice<W> {
             3 => Norm::layer(weight, self.eps),
             _ => Norm::layer_bias(weight, bias, self.eps),
         };
-        let norm = if self.per_head { norm.per_head() } else { norm };
+        let norm = if self.per_head && self.kind != 2 { norm.per_head() } else { norm };
         let norm = if self.all_heads { norm.over_all_heads() } else { norm };
         let norm = if self.given { norm.with_rstd(rstd) } else { norm };
         norm.with_order(self.order).with_rounding(self.rounding)

@@ -355,6 +355,11 @@ impl KvCache<'_> {
             let dim = if k.span { span_dim } else { head_dim };
             scales[0] = scale.map(|s| s.check(K, counts, k.heads, dim)).transpose()?;
         }
+        if self.v.is_none() && self.v_head_dim.is_some() {
+            return invalid(format_args!(
+                "with_v_head_dim is for a cache with v, and the cache's v is missing"
+            ));
+        }
         if let Some((v, scale)) = &self.v {
             set_values(v, V, counts, v_dim, &mut raw.v)?;
             scales[1] = scale.map(|s| s.check(V, counts, v.heads, v_dim)).transpose()?;

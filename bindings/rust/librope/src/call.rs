@@ -172,6 +172,15 @@ impl Context {
             return Step { norms: None, ..*step }.misplaced();
         }
         let [_, _, v, rest] = pairs;
+        for (tensor, name, dim) in
+            [(v, "v", beside.v_head_dim), (rest, "rest", beside.rest_head_dim)]
+        {
+            if dim.is_some() && tensor.input.is_none() && tensor.output.is_none() {
+                return invalid(format_args!(
+                    "with_{name}_head_dim is for a call with {name}, and there is none"
+                ));
+            }
+        }
         let of_cache = beside.cache.as_ref().and_then(|cache| cache.v_head_dim);
         let dims = self.dims(beside);
         let mut fused = sys::rope_fused::init();
@@ -202,6 +211,13 @@ impl Context {
         let mut before = [None; 3];
         if let Some(gradients) = &beside.gradients {
             gradients.check(self, step, dims[2], &mut before, &mut norms, &fused)?;
+            for (norm, field) in
+                norms.iter().zip([&mut fused.q_norm, &mut fused.k_norm, &mut fused.v_norm])
+            {
+                if !field.is_null() {
+                    *field = norm; // written since
+                }
+            }
         }
         let (mut raw, of_pages);
         if let (Some(slots), Some(cache)) = (&step.slots, &beside.cache) {

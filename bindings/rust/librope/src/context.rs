@@ -466,7 +466,8 @@ impl Context {
                     cu_seqlens = None; // of all ranks, and a position of each token needs no sequences
                 }
             }
-            from.check(counts, cu_seqlens, freq_sets, &mut before)?;
+            from.check(counts, cu_seqlens, freq_sets, &mut before)
+                .map_err(|error| error.of_positions_before(step.from_freq_sets.is_some()))?;
             before.batch_repeat = length(step.batch_repeat)?;
             moved.from_positions = &raw const before;
             args.fused = &raw const moved;

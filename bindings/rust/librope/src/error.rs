@@ -93,7 +93,24 @@ impl Error {
     #[cold]
     #[inline(never)]
     pub(crate) fn of_source(self) -> Error {
-        self.with(|message| message.replace("the cache's", "the source's"))
+        self.with(|message| {
+            if message.contains("the cache's") {
+                message.replace("the cache's", "the source's")
+            } else {
+                format!("librope: of the source: {}", rule(message))
+            }
+        })
+    }
+
+    /// The same of positions before a move, which were checked as any others.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn of_positions_before(self, have_sets: bool) -> Error {
+        self.with(|message| match rule(message).strip_prefix("freq_sets") {
+            Some(rest) if have_sets => format!("librope: from_freq_sets{rest}"),
+            Some(_) => message.to_owned(),
+            None => format!("librope: the positions of rerotating: {}", rule(message)),
+        })
     }
 
     /// The same with another message.
@@ -114,6 +131,11 @@ impl Error {
             status => Error::Other { status, message },
         }
     }
+}
+
+/// A message without the name before it.
+fn rule(message: &str) -> &str {
+    message.strip_prefix("librope: ").unwrap_or(message)
 }
 
 impl fmt::Display for Error {

@@ -8,7 +8,7 @@ use librope_sys::{self as sys, Init as _};
 
 use crate::element::Element;
 use crate::enums::{DType, NormKind, NormOrder, NormRounding, NormSpan};
-use crate::error::Result;
+use crate::error::{Result, invalid};
 use crate::positions::expect;
 use crate::size::product;
 
@@ -267,6 +267,13 @@ impl Norms<'_> {
         let fields = [&mut fused.q_norm, &mut fused.k_norm, &mut fused.v_norm];
         for ((i, raw), field) in raw.iter_mut().enumerate().zip(fields) {
             let Some(norm) = &self.of[i] else { continue };
+            if norm.per_head && norm.dtype.is_none() {
+                let name = ["q", "k", "v"][i];
+                return invalid(format_args!(
+                    "per_head of {name}'s norm is for weights, which {:?} has not",
+                    norm.kind
+                ));
+            }
             *raw = match (tensors[i], &mut lent) {
                 (None, _) => *raw,
                 (Some(tensor), None) => norm.check(NAMES[i], tensor, tokens)?,

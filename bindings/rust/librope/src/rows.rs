@@ -16,6 +16,8 @@ struct Raw {
     sin: *mut c_void,
     /// Elements of the shorter tensor.
     len: usize,
+    /// And of the longer one.
+    longest: usize,
     stride: usize,
     shared: bool,
     /// 0: one row for all heads.
@@ -29,7 +31,8 @@ impl Raw {
         let data = data.cast_mut().cast();
         let sin = std::ptr::null_mut();
         let (stride, shared, heads, head_stride) = (0, false, 0, 0);
-        Raw { format, dtype: T::DTYPE, data, sin, len, stride, shared, heads, head_stride }
+        let longest = len;
+        Raw { format, dtype: T::DTYPE, data, sin, len, longest, stride, shared, heads, head_stride }
     }
 
     fn check(
@@ -60,11 +63,21 @@ impl Raw {
         let heads_end = if self.head_stride == 0 { 0 } else { all_heads };
         let next_batch = product([tokens, stride])
             .and_then(|of_tokens| Some(of_tokens.max(product([heads_end, head_stride])?)));
-        let need = next_batch
-            .and_then(|next| reach([next, stride, head_stride], [batch, tokens, all_heads], width));
+        let need = match batch.min(tokens) {
+            0 => Some(0),
+            _ => next_batch.and_then(|next| {
+                reach([next, stride, head_stride], [batch, tokens, all_heads], width)
+            }),
+        };
         let exact = exact && self.stride == 0;
         let fits = need.is_some_and(|n| if exact { n == self.len } else { n <= self.len });
-        if !fits && batch > 0 && tokens > 0 {
+        if fits && exact && self.longest != self.len {
+            return invalid(format_args!(
+                "the slices of cos and sin must have the same length, not {} and {} elements",
+                self.len, self.longest
+            ));
+        }
+        if !fits {
             let each =
                 if heads == 0 { String::new() } else { format!(", for each of {heads} heads,") };
             let what =
@@ -165,6 +178,7 @@ macro_rules! formats {
             debug_assert_eq!(slices_of(format), 2);
             let len = cos.len().min(sin.len());
             let mut raw = Raw::of::<T>(format, cos.$pointer(), len);
+            raw.longest = cos.len().max(sin.len());
             let sin: *const T = sin.$pointer();
             raw.sin = sin.cast_mut().cast();
             Self { raw, of: PhantomData }

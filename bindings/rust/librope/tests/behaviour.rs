@@ -231,6 +231,22 @@ fn rows_of_other_sizes_are_refused() {
         rope.fill_cos_sin(&step, CosSinMut::packed(&mut out[1..])),
         "need 192 elements, and the slice of cos and sin has 191",
     );
+    let (cos, longer) = out.split_at_mut(96);
+    longer[0] = 7.0;
+    refused(
+        rope.fill_cos_sin(
+            &Step::new(1, 2, Positions::Offset(0)),
+            CosSinMut::split(&mut cos[..64], longer),
+        ),
+        "must have the same length, not 64 and 96",
+    );
+    for (batch, tokens) in [(0, 3), (1, 0)] {
+        let nothing = Step::new(batch, tokens, Positions::Offset(0));
+        refused(rope.fill_cos_sin(&nothing, CosSinMut::packed(longer)), "need 0 elements");
+        rope.fill_cos_sin(&nothing, CosSinMut::packed::<f32>(&mut [])).unwrap();
+        rope.fill_cos_sin(&nothing, CosSinMut::packed(longer).with_stride(64)).unwrap();
+    }
+    assert_eq!(longer[0], 7.0);
     rope.fill_cos_sin(&step, CosSinMut::sinusoidal(&mut out)).unwrap();
     rope.fill_cos_sin(&step, CosSinMut::angles_full(&mut out)).unwrap();
     assert_eq!((out[64], out[64 + 32]), (1.0, 1.0)); // position 1, frequency 1

@@ -339,11 +339,20 @@ fn what_has_no_place_to_go_is_refused() {
         "Context::apply_call: v is set, but neither v_out nor the cache's v is",
     );
     says(apply(Call::new()), "q");
+    let call = Call::new().with_q(ViewMut::bshd(&mut y, 1)).with_rest_head_dim(DIM);
+    says(apply(call), "with_rest_head_dim is for a call with rest");
+    let call = Call::new().with_q(ViewMut::bshd(&mut y, 1)).with_v_head_dim(DIM);
+    says(apply(call), "with_v_head_dim is for a call with v");
     let mut keys = x.clone();
     let mut cache = KvCache::new(1, TOKENS).with_k(Pages::nhd(&mut keys, 1));
     says(apply(Call::new().with_k(view()).with_cache(&mut cache)), "Step::with_slots");
     let sloted = step().with_slots(Slots::linear(&[0]));
     let call = Call::new().with_q(ViewMut::bshd(&mut y, 1));
     says(rope().apply_call(&sloted, call), "this step has slots of a cache");
+    let mut cache = cache.with_v_head_dim(DIM);
+    says(
+        rope().apply_call(&sloted, Call::new().with_k(view()).with_cache(&mut cache)),
+        "with_v_head_dim is for a cache with v",
+    );
     assert!(y == x);
 }

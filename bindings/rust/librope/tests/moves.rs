@@ -114,6 +114,19 @@ fn sets_of_frequencies_are_those_before_and_after() {
         assert!((moved - want).abs() < 5e-6, "{moved} {want}");
     }
     assert_ne!(moved, want);
+
+    let step = Step::new(1, TOKENS, Positions::Offset(5)).with_freq_sets(&[1]);
+    let mut says = |step: &Step<'_>, words: &str| {
+        let message = refused(rope.apply(step, (), ViewMut::bshd(&mut moved, HEADS)));
+        assert!(message.contains(words), "{message}");
+    };
+    let before = step.rerotating(Positions::Offset(70));
+    says(&before.from_freq_sets(&[]), ": from_freq_sets has 0 entries");
+    says(&before.with_freq_sets(&[]), ": freq_sets has 0 entries");
+    says(
+        &step.rerotating(Positions::tokens(&[70i64])),
+        "the positions of rerotating: the array of ids has 1 entry",
+    );
 }
 
 #[test]
@@ -200,6 +213,9 @@ fn what_does_not_fit_is_refused() {
     let mut keys = vec![0.0; 3 * ROW];
     let short = refused(rope.apply(&short, (), ViewMut::bshd(&mut keys, HEADS)));
     assert!(short.contains('3'), "{short}");
+    let no_start = in_turn.with_source(Slots::linear(&[]));
+    let no_start = refused(rope.move_slots(&no_start, &mut cache));
+    assert!(no_start.contains("of the source: the array of starts has 0 entries"), "{no_start}");
     let mut few = vec![0.0; ROW];
     for (source, words) in [
         (KvCache::new(0, SIZE), "the source's pages (0) is required, and must be positive"),

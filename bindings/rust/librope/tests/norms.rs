@@ -58,7 +58,7 @@ impl<W: Number> Weights<W> {
             3 => Norm::layer(weight, EPS),
             _ => Norm::layer_bias(weight, bias, EPS),
         };
-        if self.per_head {
+        if self.per_head && self.kind != 2 {
             norm = norm.per_head();
         }
         if self.all_heads {
@@ -266,6 +266,8 @@ fn what_does_not_fit_is_refused() {
         message(Norm::layer_bias(&weight[..DIM], &weight, EPS)).contains("the bias of q's norm")
     );
     assert!(message(Norm::rms_plain(EPS).with_rstd(&weight)).contains("the rstd of q's norm"));
+    let heads = message(Norm::rms_plain(EPS).per_head());
+    assert!(heads.contains("per_head of q's norm"), "{heads}");
     assert!(message(Norm::rms_plain(0.0)).contains("the eps of q's norm (0) is required"));
 
     // Each norm with its tensor, and calls that take norms.
