@@ -5,6 +5,7 @@
  * into the library: one crossing instead of one per field, and no struct that two threads could
  * write. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -24,9 +25,12 @@ static void place(rope_qk_args* args, const rope_qk_args* template, const Addres
   }
   rope_positions* p = &args->positions;
   if (p->kind == ROPE_POSITIONS_OFFSET) p->offset = *offset;
-  /* The template marks with any address which of the arrays it reads. An int for SHIFT is one id for
-   * all tokens. */
-  if (p->ids_i64) p->ids_i64 = at->positions ? at->positions : offset;
+  /* The template marks with any address which of the arrays it reads, and none for an int for SHIFT,
+   * which is one id for all tokens. */
+  const bool by_int =
+      p->kind == ROPE_POSITIONS_IDS_STRIDED && !p->ids_i64 && !p->ids_i32 && !p->ids_f32;
+  if (p->ids_i64) p->ids_i64 = at->positions;
+  if (by_int) p->ids_i64 = offset;
   if (p->ids_i32) p->ids_i32 = at->positions;
   if (p->ids_f32) p->ids_f32 = at->positions;
   if (p->offsets_i64) p->offsets_i64 = at->positions;

@@ -248,6 +248,15 @@ def test_rows_instead_of_positions(rng, format, pairing, batched):
     np.testing.assert_array_equal(got, rope.apply(q, ids, positions_layout=order))
 
 
+@pytest.mark.parametrize("format", ["split", "packed", "full_halves"])
+def test_rows_of_one_pair(rng, format):
+    """Rows of "split" have one value then, whose stride is never taken."""
+    rope = librope.Rope(head_dim=2, theta=1e4, pairing="halves", layout="bshd")
+    q, ids = rng.standard_normal((2, 5, 3, 2), np.float32), np.arange(5)
+    rows = rope.cos_sin(ids, format=format)
+    np.testing.assert_array_equal(rope.apply(q, cos_sin=rows, cos_sin_format=format), rope.apply(q, ids))
+
+
 def test_two_axes_of_as_many_rows_are_not_guessed(rng):
     """[3, tokens] of 3 axes in a batch of 3: both readings are possible, and give other rotations."""
     rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", axes=3, mrope_section=[2, 3, 3], layout="bshd")

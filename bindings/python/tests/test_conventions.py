@@ -9,7 +9,7 @@ import pytest
 
 import librope
 from librope import _conventions
-from librope._conventions import channel_order, pairing_after, rule_of
+from librope._conventions import channel_order, rule_of
 from librope._core import OPERATIONS, PAIRINGS
 from librope.cli.kinds import channels
 
@@ -47,9 +47,20 @@ def test_transposes_are_operations(pairing, operation):
     """Of a matrix with an attention factor beside channels that do not turn."""
     rope = rope_of(pairing, **YARN)
     assert rope.attention_factor > 1.1
-    spec, transpose = rope.transposed(operation)
+    spec, transpose, negated = rope.transposed(operation)
     other = librope.Rope.from_fields(json.loads(spec), layout="td")
-    np.testing.assert_allclose(matrix(other, transpose), matrix(rope, operation).T, atol=1e-6)
+    np.testing.assert_allclose(matrix(other, transpose, -7 if negated else 7), matrix(rope, operation).T, atol=1e-6)
+
+
+@pytest.mark.parametrize("angle", ["float32", "exact", "ggml", "divide"])
+@pytest.mark.parametrize("rounding", ["float32", "eager"])
+def test_a_shift_back_is_the_transpose_of_a_shift_bit_for_bit(angle, rounding, rng):
+    """Where no length limits the frequencies, it is "backward" without the attention factor."""
+    rope = rope_of("halves", angle=angle, rounding=rounding)
+    x = rng.standard_normal((5, 16), np.float32)
+    ids = np.array([0, 7, 1000, 2**31 - 1, 2**24 + 1])
+    back = rope.apply(x, -ids, operation=rule_of("shift").transpose)
+    np.testing.assert_array_equal(back, rope.apply(x, ids, operation="backward"))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -63,7 +74,7 @@ def test_rules_of_operations_are_those_of_the_library(operation):
     if rule.takes_rows:
         rope.apply(x, operation=operation, **rows)
         # Gradients by rows go by this: rows have the factor in them.
-        assert rule.factor is None and not rule.after
+        assert rule.factor is None and not rule.negates
     else:
         with pytest.raises(ValueError, match="operation"):
             rope.apply(x, operation=operation, **rows)
@@ -78,9 +89,6 @@ def test_what_has_no_rule_is_an_error_that_names_it(monkeypatch):
     for name in ("thirds", "halves_to_thirds", "thirds_per_axis"):
         with pytest.raises(NotImplementedError, match=f"pairing '{name}' has a channel order"):
             channel_order(name)
-    monkeypatch.setattr(_conventions, "PAIRINGS", {"halves": 1})
-    with pytest.raises(NotImplementedError, match="'halves_to_interleaved' leaves pairs as 'interleaved'"):
-        pairing_after("halves_to_interleaved")
 
 
 def test_no_other_file_compares_with_their_names():

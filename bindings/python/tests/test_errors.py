@@ -1,10 +1,12 @@
 """Wrong arguments: the kind of exception, and that it names what is wrong."""
 
+import fractions
 import json
 import pickle
 
 import numpy as np
 import pytest
+from conftest import OnCuda
 
 import librope
 
@@ -147,7 +149,7 @@ def test_words_that_are_not_read_are_words(function):
         call = getattr(ROPE, function)
         for _ in range(2):
             call(q, k, **given)
-        for word in ("zzz", "tt", "T", 5):
+        for word in ("zzz", "tt", "T", "", 5):
             with pytest.raises(ValueError, match=f"^positions_layout is {word!r}, and must be an order of a "):
                 call(q, k, **given, positions_layout=word)
         call(q, k, **given, positions_layout="bt")
@@ -246,3 +248,38 @@ def test_cuda_unavailable_or_working():
         rope._context(0)
     except (RuntimeError, NotImplementedError) as e:
         assert str(e)
+
+
+@pytest.mark.parametrize("function", ["apply_qk", "apply_qk_", "bind", "prepare_qk"])
+def test_layouts_that_are_none(function):
+    call, q, k = getattr(ROPE, function), array(2, 3, 16), array(2, 16)
+    call(q, k, 0, layout=["thd", "td"])
+    for layout in (("thd", "td", "td"), ["thd"], (1, 2)):
+        with pytest.raises(ValueError, match="^layout is .*, and must be one text for q and one for k"):
+            call(q, k, 0, layout=layout)
+    with pytest.raises(TypeError, match="^layout is 5, and must be a text"):
+        call(q, k, 0, layout=5)
+
+
+def test_rows_of_three_arrays():
+    for function in (ROPE.apply_qk, ROPE.apply_qk_, ROPE.prepare_qk):
+        for rows in ((array(2, 8),) * 3, [array(2, 8)]):
+            with pytest.raises(ValueError, match=r"^cos_sin has \d arrays, and must be \(cos, sin\) or one array"):
+                function(array(2, 3, 16), None, cos_sin=rows, cos_sin_format="full_halves")
+
+
+@pytest.mark.parametrize("name", ["positions", "offsets"])
+def test_an_array_on_another_device_has_its_name(name):
+    with pytest.raises(ValueError, match=f"^{name} is on CUDA device 0, and q or k on the CPU"):
+        ROPE.apply(array(2, 3, 16), **{name: OnCuda(np.zeros(2 if name == "positions" else 1, np.int64))})
+
+
+@pytest.mark.parametrize("position", [fractions.Fraction(7, 2), np.float32(3), True, "3"])
+def test_the_int_of_a_bound_call_is_an_int(position):
+    x = np.ones((2, 3, 16), np.float32)
+    step = ROPE.bind(x, None, 0)
+    with pytest.raises(TypeError, match="^position is .*, and must be an int"):
+        step(position)
+    assert (x == 1).all()
+    step(np.int64(3))
+    np.testing.assert_array_equal(x, ROPE.apply(np.ones_like(x), 3))

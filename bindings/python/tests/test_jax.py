@@ -294,6 +294,40 @@ def test_shift_by_an_int_moves_every_token_by_it(qk):
         )
 
 
+def test_gradients_of_a_shift_know_no_length(qk):
+    """Positions of int32 and int64, of words, and floats; -2**31 has no negative in int32."""
+    q = next(iter(qk))
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", scaling="dynamic", factor=2.0, angle="exact",
+                        max_position_embeddings=8, seq_len=10, layout="bshd")  # fmt: skip
+    x, tokens = jnp.asarray(q), q.shape[1]
+    least, far = jnp.arange(tokens) + jnp.int32(-(2**31)), np.arange(tokens) + 2**33
+    for by in (1000, -(2**31), 2**40, least, far, jnp.arange(tokens) + 0.5):
+        kind = np.float32 if getattr(by, "dtype", int) == jnp.float32 else np.int64
+        back = -np.broadcast_to(np.asarray(by), tokens).astype(kind)
+        for grad in (jax.grad, lambda f: jax.jit(jax.grad(f))):
+            g = grad(lambda x: rope.apply(x, by, operation="shift").sum())(x)  # noqa: B023
+            np.testing.assert_array_equal(g, rope.apply(np.ones_like(q), back, operation="shift"))
+
+        def back_of(c):
+            return jax.grad(lambda x: (c * rope.apply(x, by, operation="shift")).sum())(x).sum()  # noqa: B023
+
+        twice = jax.grad(back_of)(x)
+        np.testing.assert_array_equal(twice, rope.apply(np.ones_like(q), -back, operation="shift"))
+
+
+def test_rows_that_are_alike_are_arrays_of_jax():
+    for positions, options in (
+        (jnp.arange(3), dict(batch=2)), (jnp.arange(3)[None], dict(batch=2)), (jnp.array(5), dict(tokens=4)),
+        (jnp.array([5, 7]), dict(tokens=4, positions_layout="b")), (jnp.array(5), dict(tokens=3, batch=2)),
+    ):  # fmt: skip
+        for got, want in zip(ROPE.cos_sin(positions, **options), ROPE.cos_sin(np.asarray(positions), **options)):
+            assert isinstance(got, jax.Array)
+            np.testing.assert_array_equal(got, want)
+    assert jax.jit(lambda p: ROPE.cos_sin(p, tokens=4))(5)[0].shape == (4, 16)
+    with pytest.raises(ValueError, match="^positions are up to 2147483650, which does not fit into int32"):
+        ROPE.cos_sin(jnp.array(2**31 - 1), tokens=4)
+
+
 def test_positions_beyond_the_length_are_errors(qk):
     """Known ones in Python, traced ones where XLA runs the call; both without names of C."""
     q = jnp.asarray(next(iter(qk)))

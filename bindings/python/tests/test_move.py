@@ -185,6 +185,7 @@ def test_what_does_not_fit_is_an_error(rope, rng):
     def paged(page_starts, page_table=np.zeros(4, np.int32)):  # noqa: B008
         return librope.KVCache(k, v, layout="nhd", page_table=page_table, page_starts=page_starts, starts=0)
 
+    scaled = librope.KVCache(k, layout="nhd", v_scale=librope.Scale(0.5), slots=[4, 5])
     changed = cache.at(slots=[4, 5])
     changed.page_starts = small
     for error, match, change in [
@@ -216,6 +217,9 @@ def test_what_does_not_fit_is_an_error(rope, rng):
         (TypeError, "dtype", {"source": librope.KVCache(k.astype(int), layout="nhd", slots=[4, 5])}),
         (ValueError, "^positions has nan, and must be finite", {"positions": np.array([0, np.nan], np.float32)}),
         (ValueError, "^from_positions has inf, and must be", {"from_positions": np.array([np.inf, 0], np.float32)}),
+        (ValueError, "^v_scale of the cache is a Scale, and cache.v is None", {"cache": scaled}),
+        (ValueError, "^v_scale of the source is a Scale, and source.v is None", {"source": scaled}),
+        (ValueError, "^positions_layout is '', and must be an order", {"positions_layout": ""}),
         (ValueError, "channels", {"source": librope.KVCache(k[..., :8], layout="nhd", slots=[4, 5])}),
     ]:
         arguments = {"cache": cache, "positions": two, "from_positions": two + 9, **change}

@@ -153,6 +153,11 @@ def test_sets():
         np.testing.assert_array_equal(out[row : row + 1], rope.apply(q[row : row + 1], np.arange(3)))
     with pytest.raises(ValueError, match="freq_sets"):
         both.apply_qk(q, None, 0)
+    for other in (None, "bhsd", ("bshd", "bsd")):
+        mixed = [ropes[0], librope.Rope(head_dim=8, theta=1e5, pairing="halves", layout=other)]
+        with pytest.raises(ValueError, match=r"^ropes\[1\] has layout .*, and ropes\[0\] 'bshd': they must agree"):
+            librope.Rope.sets(mixed)
+        assert librope.Rope.sets(mixed, layout="thd").layout == "thd"
 
 
 def test_tables_and_sections():
@@ -219,6 +224,11 @@ def test_batch_tokens_and_dtype_of_cos_sin_agree_with_the_arrays():
     ):  # fmt: skip
         with pytest.raises(ValueError, match=says):
             rope.cos_sin(positions, **more)
+    one = np.empty((2, 8), np.float32)
+    for wrong in ((one, one, one), (one,), one):
+        with pytest.raises(TypeError, match=r"^out is .*, and must be a pair \(cos, sin\) with format 'full_halves'"):
+            rope.cos_sin(ids, out=wrong)
+    assert rope.cos_sin(ids, out=[one, one.copy()])[0] is one
     with pytest.raises(TypeError, match="^tokens is 'x', and must be an int"):
         rope.cos_sin(ids, positions_layout="b", tokens="x")
 

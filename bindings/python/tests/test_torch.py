@@ -263,3 +263,109 @@ def test_axes_of_positions_are_not_guessed(grad):
         assert torch.equal(q.grad, rope.apply(torch.ones_like(q).detach(), whole, operation="backward"))
     with pytest.raises(ValueError, match="positions has nan, and must be finite"):
         image.apply(q, whole.float().masked_fill(whole == 7, torch.nan))
+
+
+def test_what_has_no_gradient_says_so(qk):
+    """Positions and rows, in every function: silence would be a gradient that is missing."""
+    from torch.autograd import forward_ad
+
+    q, k = qk
+    of_q = q.clone()
+    cos, sin = rows(ROPE, POSITIONS)
+    norms = librope.Norms(librope.Norm(torch.ones(16), kind="rms", eps=1e-6))
+    pairs = [(cos.clone().requires_grad_(), sin), (cos, sin.clone().requires_grad_())]
+    calls = [dict(cos_sin=pair, cos_sin_format="full_halves") for pair in pairs]
+    calls.append(dict(positions=torch.arange(6.0, requires_grad=True)))
+    for given in calls:
+        for function, more in (
+            (ROPE.apply_qk, {}), (ROPE.apply_qk, dict(out=(torch.empty_like(q), None))), (ROPE.apply_qk, dict(norms=norms)),
+            (ROPE.apply_qk_, {}), (ROPE.apply_qk_, dict(norms=norms)),
+        ):  # fmt: skip
+            with pytest.raises(NotImplementedError, match="no gradient|with a gradient"):
+                function(q, k, **given, **more)
+            with torch.no_grad():
+                function(q.clone(), k.clone(), **given, **more)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.arange(6.0), torch.ones(6))
+        for given in (dict(positions=dual), dict(cos_sin=(forward_ad.make_dual(cos, cos), sin), cos_sin_format="full_halves")):
+            with pytest.raises(NotImplementedError, match="no gradient with respect to positions, cos and sin"):
+                ROPE.apply_(q, **given)
+        with pytest.raises(NotImplementedError, match="no gradient with respect to positions"):
+            ROPE.cos_sin(dual, out=(torch.empty(6, 16), torch.empty(6, 16)))
+    out = torch.empty(6, 16), torch.empty(6, 16)
+    with pytest.raises(NotImplementedError, match="no gradient with respect to positions"):
+        ROPE.cos_sin(torch.arange(6.0, requires_grad=True), out=out)
+    assert torch.equal(q, of_q)
+
+
+def test_rows_of_numpy_under_a_gradient(qk):
+    x = qk[0].clone().requires_grad_()
+    want = ROPE.apply(qk[0], POSITIONS, operation="backward")
+    for dtype in ("float32", "bfloat16"):
+        pair = ROPE.cos_sin(POSITIONS.numpy(), dtype=dtype)
+        x.grad = None
+        y = ROPE.apply(x, cos_sin=pair, cos_sin_format="full_halves")
+        assert torch.equal(y, ROPE.apply(qk[0], cos_sin=pair, cos_sin_format="full_halves"))
+        for one in pair:
+            one[:] = 0  # which autograd does not see
+        y.backward(qk[0])
+        assert torch.allclose(x.grad, want, atol=1e-5 if dtype == "float32" else 0.05)
+    cos = memoryview(np.zeros((6, 16), np.float32))
+    with pytest.raises(TypeError, match="^cos is a builtins.memoryview beside a torch tensor"):
+        ROPE.apply(x, cos_sin=(cos, cos), cos_sin_format="full_halves")
+
+
+def test_rows_of_tensors_are_tensors():
+    """Also where batch= and tokens= repeat them."""
+    for positions, options in (
+        (torch.arange(3), dict(batch=2)), (torch.arange(3)[None], dict(batch=2)), (torch.tensor(5), dict(tokens=4)),
+        (torch.tensor([5, 7]), dict(tokens=4, positions_layout="b")), (torch.tensor(5), dict(tokens=0, batch=2)),
+    ):  # fmt: skip
+        for form in ("full_halves", "packed"):
+            got = ROPE.cos_sin(positions, format=form, **options)
+            want = ROPE.cos_sin(positions.numpy(), format=form, **options)
+            pairs = [(got, want)] if form == "packed" else zip(got, want)
+            assert all(type(g) is torch.Tensor and np.array_equal(g.numpy(), w) for g, w in pairs)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda p: ROPE.cos_sin(p, tokens=4, batch=2), backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(torch.tensor(5))[0], ROPE.cos_sin(torch.tensor(5), tokens=4, batch=2)[0])
+    with pytest.raises(ValueError, match="^batch is 3, and must be 2"):
+        ROPE.cos_sin(torch.zeros(2, 5, dtype=torch.int64), batch=3)
+    with pytest.raises(TypeError, match="^positions has dtype bool, and must be int32"):
+        ROPE.cos_sin(torch.tensor(True), tokens=4)
+    with pytest.raises(TypeError, match="^tokens is True, and must be an int"):
+        ROPE.cos_sin(torch.tensor(5), tokens=True)
+    with pytest.raises(NotImplementedError, match="no gradient with respect to positions"):
+        ROPE.cos_sin(torch.arange(3.0, requires_grad=True), batch=2)[0].sum().backward()
+
+
+@pytest.mark.parametrize("how", ["gradient", "meta", "compiled"])
+def test_errors_name_k_where_there_is_no_q(how):
+    def run(k, **options):
+        if how == "meta":
+            k = k.to("meta")
+        function = torch.compile(ROPE.apply_qk, backend="eager") if how == "compiled" else ROPE.apply_qk
+        return function(None, k.requires_grad_(how == "gradient"), 0, **options)
+
+    torch._dynamo.reset()
+    for k in (torch.zeros(1, 2, 6, 10), torch.zeros(2, 6, 16)):
+        with pytest.raises((ValueError, RuntimeError), match=r"\bk has (10 channels|shape \(2, 6, 16\), which is)"):
+            run(k)
+    assert run(torch.ones(1, 2, 6, 16), layout=("bshd", "bhsd"))[1].shape == (1, 2, 6, 16)
+    if how == "gradient":
+        k = torch.ones(1, 2, 6, 16, requires_grad=True)
+        ROPE.apply_qk(None, k, 3)[1].sum().backward()
+        assert torch.equal(k.grad, ROPE.apply(torch.ones(1, 2, 6, 16), 3, operation="backward"))
+
+
+def test_wrong_forms_under_a_gradient_are_named(qk):
+    x = qk[0].clone().requires_grad_()
+    for offsets in (5, np.int64(5)):
+        for operation in ("forward", "shift"):
+            with pytest.raises(TypeError, match="^offsets is 5, and must be an array"):
+                ROPE.apply(x, offsets=offsets, operation=operation)
+    with pytest.raises(ValueError, match="^layout is .*, and must be one text for q and one for k"):
+        ROPE.apply(x, 0, layout=("bhsd", "bhsd", "bhsd"))
+    with pytest.raises(ValueError, match="^cos_sin has 3 arrays, and must be"):
+        ROPE.apply(x, cos_sin=(x, x, x), cos_sin_format="full_halves")
+    assert torch.equal(ROPE.apply(x, 3, layout=["bhsd", "bsd"]), ROPE.apply(qk[0], 3))

@@ -517,7 +517,7 @@ def test_starts_as_a_list_where_pytorch_sees_the_call():
 
     q, k, v = (torch.randn(1, 3, 1, 8) for _ in range(3))
     rope, found = MOVER.replace(layout="bshd"), []
-    for starts in (2, [2], torch.tensor([2], dtype=torch.int32)):
+    for starts in (2, [2], np.int64(2), torch.tensor([2], dtype=torch.int32)):
         cache = librope.KVCache(torch.zeros(1, 8, 1, 8), torch.zeros(1, 8, 1, 8), layout="nhd", starts=starts)
         with torch.no_grad(), FlopCounterMode(display=False):
             rope.apply_qk(q, k, 4, v=v, cache=cache)
@@ -525,3 +525,72 @@ def test_starts_as_a_list_where_pytorch_sees_the_call():
             rope.apply_qk(q, k, 4, v=v, cache=cache)
         found.append(cache)
     assert found[0].v.any() and all(torch.equal(c.k, found[0].k) and torch.equal(c.v, found[0].v) for c in found)
+    for starts, error in ((2**40, ValueError), (-1, ValueError), (True, TypeError)):
+        cache = librope.KVCache(*memory(), layout="nhd", starts=starts)
+        with torch.no_grad(), FlopCounterMode(display=False):
+            refused(error, "^starts is .*, and must be", lambda: rope.apply_qk(q, k, 4, v=v, cache=cache))  # noqa: B023
+    torch._dynamo.reset()
+    k_memory, v_memory = torch.zeros(1, 8, 1, 8), torch.zeros(1, 8, 1, 8)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def compiled(q, k, v, k_memory, v_memory, starts):
+        cache = librope.KVCache(k_memory, v_memory, layout="nhd", starts=starts)
+        return rope.apply_qk(q, k, 4, v=v, cache=cache)[0]
+
+    compiled(q, k, v, k_memory, v_memory, np.int64(2))
+    assert torch.equal(k_memory, found[0].k) and torch.equal(v_memory, found[0].v)
+
+
+def test_v_has_the_axes_of_k_where_there_is_no_k():
+    """Also where PyTorch sees the call, and q has others."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    q, v = torch.randn(1, 3, 4, 16), torch.randn(1, 2, 3, 16)
+    found = []
+
+    def run(q, v, memory):
+        cache = librope.KVCache(None, memory, layout="nhd", starts=0)
+        return ROPE.apply_qk(q, None, 0, v=v, cache=cache, layout=("bshd", "bhsd"))[0]
+
+    def traced(*arrays):
+        return make_fx(run)(q, v, torch.zeros(1, 8, 2, 16))(*arrays)
+
+    for function in (run, traced, torch.compile(run, backend="aot_eager", fullgraph=True)):
+        memory = torch.zeros(1, 8, 2, 16)
+        assert torch.equal(function(q, v, memory), ROPE.apply(q, 0))
+        found.append(memory)
+    assert torch.equal(found[0][0, :3], v[0].transpose(0, 1)) and all(torch.equal(m, found[0]) for m in found)
+    arrays = [x.to("meta") for x in (q, v, torch.zeros(1, 8, 2, 16))]
+    assert run(*arrays).shape == q.shape
+
+
+def test_wrong_numbers_after_a_call_that_is_known(qkv):
+    q, k, v = (x[:, :1].contiguous() for x in qkv)
+    cache = librope.KVCache(*memory(), layout="nhd", starts=torch.zeros(2, dtype=torch.int32))
+    for position in (5, 6):
+        ROPE.apply_qk(q, k, position, v=v, cache=cache)
+    for function in (ROPE.apply_qk, ROPE.apply_qk_):
+        refused(ValueError, "^positions is 1180591620717411303424, and must be from -2",
+                lambda: function(q, k, 2**70, v=v, cache=cache))  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["positions", "slots", "page_table", "page_starts", "starts", "cu_seqlens"])
+def test_what_was_freed_after_a_call_that_is_known(qkv, what):
+    q, k, v = (x[0, :2].contiguous() for x in qkv)
+    place = {"slots": torch.tensor([3, 9])}
+    if what[:4] == "page" or what == "starts":
+        place = {"page_table": torch.zeros(1, 1, dtype=torch.int32), "starts": torch.zeros(1, dtype=torch.int32)}
+    if what == "page_starts":
+        place.update(page_table=torch.zeros(1, dtype=torch.int32), page_starts=torch.tensor([0, 1], dtype=torch.int32))
+    arrays = {"positions": torch.arange(2), "cu_seqlens": torch.tensor([0, 2], dtype=torch.int32), **place}
+    cache = librope.KVCache(*memory(), layout="nhd")
+
+    def run():
+        there = cache.at(**{name: arrays[name] for name in place})
+        cu = arrays["cu_seqlens"]
+        return ROPE.apply_qk(q, k, arrays["positions"], v=v, cache=there, cu_seqlens=cu, layout="thd")
+
+    run(), run()
+    arrays[what] = arrays[what].clone()
+    arrays[what].untyped_storage().resize_(0)
+    refused(ValueError, f"^{what} has no memory: its storage was freed", run)

@@ -315,3 +315,22 @@ def test_scales_of_new_arrays_are_refused(grad, normed):
         ROPE.apply_qk(q, k, 5, norms=norms, scales=Scales()), ROPE.apply_qk(q, k, 5, norms=norms), strict=True
     ):
         assert torch.equal(x, y) and x.requires_grad == y.requires_grad
+
+
+@pytest.mark.parametrize("role", ["cache", "source"])
+def test_moves_refuse_scales_that_require_a_gradient(role):
+    """Those that are given: they are read, and only that."""
+    data = torch.full((2, 4, 1), 0.5, requires_grad=True)
+    codes = torch.ones(2, 4, 1, DIM, dtype=torch.int8)
+    caches = {
+        name: librope.KVCache(
+            codes.clone(), layout="nhd", slots=torch.tensor([slot]),
+            k_scale=librope.Scale(data=data if name == role else data.detach()),
+        )
+        for name, slot in (("cache", 1), ("source", 2))
+    }  # fmt: skip
+    where = torch.tensor([3]), torch.tensor([9])
+    with pytest.raises(NotImplementedError, match="^move has no gradient, and one of its tensors requires a gradient"):
+        ROPE.move(caches["cache"], *where, source=caches["source"])
+    with torch.no_grad():
+        ROPE.move(caches["cache"], *where, source=caches["source"])

@@ -280,3 +280,15 @@ def test_norms_that_changed_since_are_seen(qkv):
         ones = librope.Norms(librope.Norm(torch.ones(4, 16), kind="rms", eps=1e-6, rounding="rounded"), norms.k)
         want, _ = ROPE.apply_qk(q, k, 5, norms=ones)
         assert torch.equal(call.apply_qk(q, k, v=v, cache=cache, norms=norms)[0], want)
+
+
+def test_scales_of_outputs_are_brought_by_each_layer(qkv):
+    """Those that were prepared are an example: no way takes them in silence."""
+    q, k, v = qkv
+    scales, q8 = librope.Scales(q=librope.Scale(0.05)), torch.zeros(q.shape, dtype=torch.float8_e4m3fn)
+    call = prepared(qkv, scales=scales, out=(q8, None))
+    cache = librope.KVCache(*memory(), layout="nhd")
+    call.apply_qk(q, k, v=v, cache=cache, out=(q8, None), scales=scales)
+    for given in (None, librope.Scales(q=librope.Scale(0.1))):
+        with pytest.raises(ValueError, match="^scales.q has other scales than those that were prepared"):
+            call.apply_qk(q, k, v=v, cache=cache, out=(q8, None), scales=given)

@@ -469,3 +469,102 @@ def test_wrong_arguments_have_the_names_of_python():
     for position, error in ((2**63, ValueError), ([0, 1, 2, 3, 2**63], ValueError), (True, TypeError)):
         with pytest.raises(error, match="positions"):
             ROPE.apply(x, position)
+
+
+DYNAMIC = librope.Rope(head_dim=16, theta=1e4, pairing="interleaved_to_halves", layout="bhsd", rotary_dim=8,
+                       scaling="dynamic", factor=2.0, max_position_embeddings=8, seq_len=10,
+                       attention_factor=1.5)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [int, torch.tensor, "int32", "int64", "float32", "offsets"])
+def test_gradients_of_a_shift_know_no_length(q, kind):
+    """A distance is no position: not in "forward", nor in its transpose, nor in that of a transpose."""
+    assert DYNAMIC.valid_below == 11
+    ids = torch.tensor([900, -2, 0, 11, 70, 5])
+    if kind == "offsets":
+        given = {"offsets": ids[:2]}
+    else:
+        given = {"positions": ids.to(getattr(torch, kind)) if isinstance(kind, str) else kind(900)}
+    x = q.clone().requires_grad_()
+    y = DYNAMIC.apply(x, operation="shift", **given)
+    gradient = torch.randn_like(q).requires_grad_()
+    (back,) = torch.autograd.grad(y, x, gradient, create_graph=True)
+    assert torch.allclose((back * q).sum(), (gradient * y).sum(), 1e-4)
+    negative = {name: -value for name, value in given.items()}
+    assert torch.equal(back, DYNAMIC.apply(gradient, operation="shift", **negative))
+    (again,) = torch.autograd.grad(back, gradient, q)
+    assert torch.equal(again, y)
+
+
+def test_gradients_of_the_longest_shift(q):
+    """-2**31 has no negative in int32."""
+    exact, least = ROPE.replace(angle="exact"), torch.full((6,), -(2**31), dtype=torch.int32)
+    x = q.clone().requires_grad_()
+    exact.apply(x, least, operation="shift").backward(q)
+    assert torch.equal(x.grad, exact.apply(q, 2**31, operation="shift"))
+
+
+@pytest.mark.parametrize("what", ["q", "k", "weight", "positions", "a tangent"])
+def test_a_bound_call_refuses_what_requires_a_gradient(q, what):
+    """Also what it only reads; without gradients it takes all of them."""
+    from torch.autograd import forward_ad
+
+    k, weight, ids = q[:, :2].clone(), torch.ones(16), torch.arange(6.0)
+    norms = librope.Norms(librope.Norm(weight, kind="rms", eps=1e-6))
+    step = ROPE.bind(q, k, ids, norms=norms, out=(torch.empty_like(q), torch.empty_like(k)))
+    step()
+    if what == "a tangent":
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(q, q)
+            step = ROPE.bind(dual, None, 0, out=(torch.empty_like(q), None))
+            with pytest.raises(NotImplementedError, match="^q requires a gradient, and a bound call has none"):
+                step()
+        return
+    {"q": q, "k": k, "weight": weight, "positions": ids}[what].requires_grad_()
+    name = "norms.q.weight" if what == "weight" else what
+    with pytest.raises(NotImplementedError, match=f"^{name} requires a gradient, and a bound call has none: use apply_qk"):
+        step()
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            step()
+            ROPE.bind(q, k, ids, norms=norms, out=(torch.empty_like(q), torch.empty_like(k)))()
+
+
+@pytest.mark.parametrize("zero", [lambda: np.array(3), lambda: torch.tensor(3)])
+def test_a_bound_call_takes_no_number_that_may_change(q, zero):
+    with pytest.raises(ValueError, match="^positions is an array without dimensions, whose content a bound call would not"):
+        ROPE.bind(q, None, zero())
+    cache = librope.KVCache(torch.zeros(2, 8, 2, 16), layout="nhd", starts=zero())
+    with pytest.raises(ValueError, match="^starts is an array without dimensions"):
+        ROPE.bind(q, q[:, :2].clone(), 0, cache=cache)
+    turned = q.clone()
+    step = ROPE.bind(turned, None, np.int64(3))
+    step()
+    assert torch.equal(turned, ROPE.apply(q, 3))
+    step(torch.tensor(4))
+    assert torch.equal(turned, ROPE.apply(ROPE.apply(q, 3), 4))
+    for position in (torch.tensor(2.5), np.float32(2), True):
+        with pytest.raises(TypeError, match="^position is .*, and must be an int"):
+            step(position)
+    with pytest.raises(ValueError, match="^position is 1180591620717411303424, and must be from"):
+        step(2**70)
+
+
+def freed(x):
+    x.untyped_storage().resize_(0)
+    return x
+
+
+@pytest.mark.parametrize("operation", ["forward", "shift"])
+def test_positions_whose_storage_was_freed_are_refused(q, operation):
+    """Their address is 0: a shift once read the stack there."""
+    for dtype in (torch.int64, torch.int32, torch.float32):
+        for function in (ROPE.apply, ROPE.apply_):
+            with pytest.raises(ValueError, match="^positions has no memory: its storage was freed"):
+                function(q, freed(torch.arange(6, dtype=dtype)), operation=operation)
+    with pytest.raises(ValueError, match="^offsets has no memory: its storage was freed"):
+        ROPE.apply(q, offsets=freed(torch.arange(2)), operation=operation)
+    with pytest.raises(ValueError, match="^positions has no memory"):
+        ROPE.cos_sin(freed(torch.arange(6.0)), out=(torch.empty(6, 16), torch.empty(6, 16)))
+    none = torch.empty(0, dtype=torch.int64)  # whose address is 0, too
+    assert ROPE.apply(q[:, :, :0], none, operation=operation).shape == (2, 4, 0, 16)

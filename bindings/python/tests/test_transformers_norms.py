@@ -234,7 +234,18 @@ def test_decorators_that_hide_what_they_call_are_left_alone(fused, monkeypatch):
         def __get__(self, layer, owner):
             return self if layer is None else functools.partial(self.__wrapped__, layer)
 
-    monkeypatch.setattr(cls, "forward", Hidden(cls.forward))
+    forward = cls.forward
+    monkeypatch.setattr(cls, "forward", Hidden(forward))
+    assert "left alone: its forward has a decorator that is not known" in str(lt.patch(model, norms=True))
+    lt.unpatch(model)
+
+    later = forward
+
+    def elsewhere(*args, **kwargs):
+        return later(*args, **kwargs)  # noqa: F821
+
+    del later
+    monkeypatch.setattr(cls, "forward", functools.update_wrapper(elsewhere, forward))  # with an empty cell
     assert "left alone: its forward has a decorator that is not known" in str(lt.patch(model, norms=True))
 
 

@@ -117,7 +117,10 @@ def read_torch(x: Any, name: str, write: bool) -> View:
         raise TypeError(f"{name} is on {x.device}, and must be on the CPU or a CUDA device")
     if x.is_neg():
         raise TypeError(f"{name} is a lazily negated view: resolve_neg() it first")
-    return ((x.shape, x.stride(), x.dtype), _torch_meta, x.data_ptr(), x.get_device(), x)
+    address = x.data_ptr()
+    if not address and x.numel():
+        raise ValueError(f"{name} has no memory: its storage was freed")
+    return ((x.shape, x.stride(), x.dtype), _torch_meta, address, x.get_device(), x)
 
 
 def read_dlpack(x: Any, name: str, write: bool) -> View:

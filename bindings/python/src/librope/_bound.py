@@ -56,10 +56,10 @@ class Bound:
     def __call__(self, position: int | None = None) -> None:
         """Rotates. position: the new int, if positions was one; step() goes by it from then on.
 
-        Raises TypeError for a position where positions is an array, ValueError beyond the length
-        that the frequencies are for (dynamic NTK, LongRoPE) and where a bound torch tensor has other
-        memory by now, and RuntimeError where one requires a gradient by now. After an error the
-        int is what it was.
+        Raises TypeError for a position where positions is an array, and for one that is no int, ValueError
+        beyond the length that the frequencies are for (dynamic NTK, LongRoPE) and where a bound torch
+        tensor has other memory by now, and RuntimeError where one requires a gradient by now, or one that
+        is only read: NotImplementedError. After an error the int is what it was.
         """
         if self._before is not None:
             self._before()
@@ -70,9 +70,11 @@ class Bound:
             if at is None:
                 raise TypeError("positions is an array here: change its content instead")
             old = at[0]
+            if type(position) is not int:  # which cffi would round
+                position = integer(position, "position")
             try:
                 at[0] = position
-            except (OverflowError, TypeError):
+            except OverflowError:
                 at[0] = integer(position, "position")  # says what is wrong
             status = _apply(self._context, self._args)
             if status:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from . import _arrays, _core
 from ._bound import Bound
-from ._conventions import pairing_after, rule_of
+from ._conventions import rule_of
 from ._core import OPERATIONS, ints
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
@@ -106,8 +106,12 @@ class Call(NamedTuple):
 
     def rows(self) -> tuple[Any, Any]:
         """cos_sin as two: where it is one array, the other is None."""
-        cos, sin = self.cos_sin if isinstance(self.cos_sin, (tuple, list)) else (self.cos_sin, None)
-        return cos, sin
+        rows = self.cos_sin
+        if not isinstance(rows, (tuple, list)):
+            return rows, None
+        if len(rows) != 2:
+            raise ValueError(f"cos_sin has {len(rows)} arrays, and must be (cos, sin) or one array")
+        return rows[0], rows[1]
 
     def check_shard(self) -> None:
         """A shard goes with the position of the first token of each sequence, and nothing else."""
@@ -207,20 +211,19 @@ class Caller(Mover):
         state["valid_from"] = max(begin)
         state["valid_below"] = _core.length_or_none(min(reach))
 
-    def transposed(self, operation: str) -> tuple[str, str]:
-        """The transpose of an operation, which is linear: of which spec, which operation."""
+    def transposed(self, operation: str) -> tuple[str, str, bool]:
+        """The transpose of an operation, which is linear: of which spec, which operation, and whether it goes
+        by negative positions."""
         rule = rule_of(operation)
-        if rule.factor is None and not rule.after:
-            return self.spec, rule.transpose
+        if rule.factor is None:
+            return self.spec, rule.transpose, rule.negates
         configs = []
         for config, a in zip(self._configs, self.attention_factors, strict=True):
-            if rule.factor is not None and a != 1:  # mscale says nothing but the factor
+            if a != 1:  # mscale says nothing but the factor
                 config = {k: v for k, v in config.items() if not k.startswith("mscale")}
                 config["attention_factor"] = rule.factor(a)
-            if rule.after and "pairing" in config:
-                config = {**config, "pairing": pairing_after(config["pairing"])}
             configs.append(config)
-        return _core.spec_of(configs), rule.transpose
+        return _core.spec_of(configs), rule.transpose, rule.negates
 
     def _context(self, device: int) -> Any:
         """The context of a device, made when first needed."""
@@ -291,6 +294,8 @@ class Caller(Mover):
 
         if layout is None:
             layout = self.layout
+        elif type(layout) is not str:
+            layout = checked_layout(layout)
         key: tuple[Any, ...] = (
             qv and qv[0], kv and kv[0], qo and qo[0], ko and ko[0], layout, operation, pv and pv[0],
             positions_layout, offsets is None, cu and cu[0], fs and fs[0], cv and cv[0],
@@ -321,12 +326,12 @@ class Caller(Mover):
 
         device = (qv or kv)[3]  # type: ignore[index]
         addresses = []
-        for view in views:
+        for i, view in enumerate(views):
             if view is None:
                 addresses.append(0)
                 continue
             if view[3] != device:
-                name = _NAMES[views.index(view)]
+                name = angles if _NAMES[i] == "positions" else _NAMES[i]
                 raise ValueError(f"{name} is on {_arrays.place(view[3])}, and q or k on {_arrays.place(device)}")
             addresses.append(view[2])
         if template.coordinates is not None and device < 0:
@@ -371,6 +376,12 @@ class Caller(Mover):
         check_ids_per_axis(shape, call.positions_layout, "b" in layout, self.axes)
 
     def _bind(self, call: Call, q_out: Any, k_out: Any, v_out: Any, rest_out: Any) -> Bound:
+        for name, x in (("positions", call.positions), ("starts", call.cache and call.cache.starts)):
+            if getattr(x, "shape", None) == () and not _is_fixed(x):
+                raise ValueError(
+                    f"{name} is an array without dimensions, whose content a bound call would not see: give an int, or "
+                    "an array with one dimension"
+                )
         template, views, addresses, device, offset, positions, runner = self._run(
             call, q_out, k_out, v_out, rest_out, ready=True
         )
@@ -525,10 +536,17 @@ def pair(out: Any) -> tuple[Any, Any]:
 def layout_of(rope: Caller, call: Call) -> str | tuple[str, str]:
     """The layout of a call that was given, or that of the Rope."""
     layout = rope.layout if call.layout is None else call.layout
+    if not isinstance(layout, str) and call.layout is not None and _is_no_pair(layout):
+        layout = checked_layout(layout)
     if layout is None:
         x = call.k if call.q is None else call.q
         raise missing_layout("k" if call.q is None else "q", x.shape)
     return layout
+
+
+def _is_no_pair(layout: Any) -> bool:
+    """Without axes_of(), of whose cache Dynamo warns."""
+    return not isinstance(layout, tuple) or len(layout) != 2 or not all(isinstance(name, str) for name in layout)
 
 
 def checked_layout(layout: Layout) -> Layout:
@@ -536,12 +554,19 @@ def checked_layout(layout: Layout) -> Layout:
     if layout is None or isinstance(layout, str):
         names = () if layout is None else (layout,)
     else:
+        if not isinstance(layout, (tuple, list)):
+            raise TypeError(f"layout is {layout!r}, and must be a text, or one for q and one for k")
         names = layout = tuple(layout)  # type: ignore[assignment]
-        if len(names) != 2:
-            raise ValueError(f"layout has {len(names)} entries: one for q and one for k")
+        if _is_no_pair(layout):
+            raise ValueError(f"layout is {layout}, and must be one text for q and one for k")
     for name in names:
         axes_of(name)
     return layout
+
+
+def _is_fixed(x: Any) -> bool:
+    """Whether a number that is an array cannot change: numpy.int64(7), and JAX's."""
+    return _arrays.framework(x) == "jax" or (_arrays.np is not None and isinstance(x, _arrays.np.generic))
 
 
 def as_positions(positions: Any) -> Any:

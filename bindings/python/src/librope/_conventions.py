@@ -14,12 +14,12 @@ from ._core import OPERATIONS, PAIRINGS, number
 
 class OperationRule(NamedTuple):
     """Operations are linear. Their transposes, which gradients need, are operations as well: this
-    one in a Rope whose attention factor a is changed, because channels that do not turn must not be
-    multiplied."""
+    one in a Rope whose attention factor a may be changed, because channels that do not turn must not be
+    multiplied, or of negative distances, which no length of sequences limits."""
 
     transpose: str
     factor: Callable[[float], float] | None  # of the transpose, by a; None: a itself
-    after: bool  # works on the channels where "forward" has put them
+    negates: bool  # the transpose goes by negative positions
     takes_rows: bool  # of cos and sin, instead of positions
     by_distance: bool  # positions say how far tokens move: an int is the same for all
 
@@ -32,7 +32,7 @@ _RULES = {
     # 1/a R(-p) x
     "inverse": OperationRule("forward", lambda a: 1 / a, False, takes_rows=False, by_distance=False),
     # R(p) x
-    "shift": OperationRule("backward", lambda a: 1.0, True, takes_rows=False, by_distance=True),
+    "shift": OperationRule("shift", None, True, takes_rows=False, by_distance=True),
 }
 OPERATION_NAMES = {n: name for name, n in OPERATIONS.items()}
 
@@ -83,15 +83,6 @@ def channel_order(pairing: str) -> ChannelOrder:
             f"pairing {pairing!r} has a channel order that librope._conventions does not know"
         )
     return order
-
-
-def pairing_after(pairing: str) -> str:
-    """The pairing on whose channels a pairing leaves its pairs."""
-    order = channel_order(pairing)
-    name = order.writes + (_PER_AXIS if order.per_axis else "")
-    if name not in PAIRINGS:
-        raise NotImplementedError(f"pairing {pairing!r} leaves pairs as {name!r}, which is no pairing")
-    return name
 
 
 def in_one_segment() -> list[str]:

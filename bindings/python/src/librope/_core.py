@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import operator
@@ -154,13 +153,19 @@ def check(status: int) -> None:
         raise error(status)
 
 
-@functools.cache
 def range_of(kind: Any) -> range:
     """The numbers that an integer type of C has. kind: its name, or what cffi.typeof gives."""
-    bits = 8 * int(ffi.sizeof(kind))
-    if int(ffi.cast(kind, -1)) > 0:
-        return range(1 << bits)
-    return range(-(1 << bits - 1), 1 << bits - 1)
+    known = _RANGES.get(kind)
+    if known is None:
+        bits = 8 * int(ffi.sizeof(kind))
+        negative = int(ffi.cast(kind, -1)) < 0
+        known = _RANGES[kind] = range(-(1 << bits - 1), 1 << bits - 1) if negative else range(1 << bits)
+    return known
+
+
+_RANGES: dict[Any, range] = {}
+for _kind in ("int32_t", "int64_t"):  # known before Dynamo, which cannot ask cffi, comes here
+    range_of(_kind)
 
 
 def integer(
@@ -181,6 +186,11 @@ def integer(
     if not low <= found <= high:
         raise ValueError(f"{name} is {found}, and must be from {_power(low)} to {_power(high)}")
     return found
+
+
+def is_integer(value: Any) -> bool:
+    """Whether it is taken for the int in it, as numpy.int64(7) and an array without dimensions are."""
+    return type(value) is int or (hasattr(value, "__index__") and not getattr(value, "shape", None))
 
 
 def ints(values: Sequence[Any], name: str, kind: str = "int64_t") -> list[int]:

@@ -198,7 +198,7 @@ def read_beside(
     given: tuple[Any, ...] = (None,) * 6
     if cache is not None:
         starts = cache.starts
-        if type(starts) is int or (hasattr(starts, "__index__") and not getattr(starts, "shape", None)):
+        if _core.is_integer(starts):
             start = _core.integer(starts, "starts", "int32_t", low=0)
             if like is None or like[3] < 0:
                 starts = array("i", [start]) * sequences

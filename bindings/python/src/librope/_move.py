@@ -9,10 +9,19 @@ from . import _arrays, _core
 from ._ffi import ffi, lib
 from ._frameworks import load
 from ._fused import FusedKey, place
-from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside
+from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside, scales_of
 from ._pool import Pool
-from ._rules import both_layouts, cache_axes, check_cache, check_channels, check_dtype, check_strides, contiguous
-from ._scale import STORED, Scale, check_code, fill_scale, form_of, in_channels, written_scales
+from ._rules import (
+    both_layouts,
+    cache_axes,
+    check_cache,
+    check_channels,
+    check_dtype,
+    check_strides,
+    check_words,
+    contiguous,
+)
+from ._scale import STORED, Scale, check_code, fill_scale, form_of, in_channels, scale_arrays, written_scales
 from ._template import Key, Template, read_positions
 
 _ARRAYS = ("slots_i32", "slots_i64", "page_table", "page_starts", "starts")
@@ -78,6 +87,7 @@ class Mover:
         written, read = checked(cache), checked(source)
         if written is None or written.k is None:
             raise ValueError("cache is required, and so is its k")
+        check_words(positions_layout)
         _refuse_unseen(written, read, positions, from_positions)
         args = ffi.new("rope_qk_args*", {"struct_size": ffi.sizeof("rope_qk_args")})
         fused = ffi.new("rope_fused*", {"struct_size": ffi.sizeof("rope_fused")})
@@ -139,7 +149,10 @@ class Mover:
 
 
 def _refuse_unseen(written: KVCache, read: KVCache | None, *ids: Any) -> None:
-    memory = [x for cache in (written, read) if cache is not None for x in (cache.k, cache.v)]
+    memory: list[Any] = []
+    for cache in (written, read):
+        if cache is not None:
+            memory += (cache.k, cache.v, *scale_arrays(scales_of(None, cache)))
     if any(_arrays.framework(x) == "torch" for x in (*memory, *ids)):
         load("torch").refuse_move(*memory, *ids)
 
@@ -230,7 +243,10 @@ def _cache(
         (names[2], struct.k, views[2], metas[2], k_layout),
         (names[3], struct.v, views[3], metas[3], v_layout),
     ):
+        scale = cache.k_scale if tensor == struct.k else cache.v_scale
         if view is None or meta is None:
+            if scale is not None:
+                raise ValueError(f"{name[-1]}_scale of the {role} is a Scale, and {name} is None")
             continue
         check_dtype(name, meta[2], STORED)
         shape, strides, dtype = in_channels(name, meta)
@@ -252,7 +268,6 @@ def _cache(
         tensor.head_dim = shape[-1]
         tensor.stride_batch, tensor.stride_token = strides[0], strides[n]
         tensor.stride_head = 0 if h is None else strides[h]
-        scale = cache.k_scale if tensor == struct.k else cache.v_scale
         check_code(f"{name[-1]}_scale of the {role}", f"{name[-1]} of the {role}", dtype, scale)
         if scale is not None:
             _point_to_scale(tensor, scale, role, f"{name[-1]}_scale", shape, (0, n, h), device, kept)

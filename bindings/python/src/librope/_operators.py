@@ -86,13 +86,18 @@ def pair(tensors: Any) -> tuple[Any, Any]:
     return (tensors[0], tensors[1] if len(tensors) > 1 else None)
 
 
+def q_and_k(tensors: Any, layout: str) -> tuple[Any, Any]:
+    """Which of them those of a call are: a layout that begins with a comma is that of k alone."""
+    return (None, tensors[0]) if layout[:1] == "," and len(tensors) == 1 else pair(tensors)
+
+
 def new(tensors: Any) -> list[Tensor]:
     return [_arrays.empty_like(x, "q") for x in tensors]
 
 
 def _layout_of(text: str) -> Any:
-    parts = text.split(",")
-    return (parts[0], parts[1]) if len(parts) > 1 else parts[0] or None
+    of_q, comma, of_k = text.partition(",")
+    return (of_q, of_k) if of_q and comma else of_q or of_k or None
 
 
 def _where_of(positions_layout: str) -> Any:
@@ -116,25 +121,22 @@ def call_of(
         where = {"positions": offset if positions is None else positions}
     where |= _where_of(positions_layout)
     call = Call(
-        *pair(tensors), layout=_layout_of(layout), operation=OPERATION_NAMES[operation],
+        *q_and_k(tensors, layout), layout=_layout_of(layout), operation=OPERATION_NAMES[operation],
         cu_seqlens=cu_seqlens, freq_sets=freq_sets, **where,
     )  # fmt: skip
     return rope_of(spec), call
 
 
-def _run(tensors: Any, out: Any, *rest: Any) -> None:
-    rope, call = call_of(tensors, *rest)
-    rope._run(call, *pair(out))
-
-
 def apply(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
     out = new(tensors)
-    _run(tensors, out, *rest)
+    rope, call = call_of(tensors, *rest)
+    rope._run(call, *q_and_k(out, rest[3]))
     return out
 
 
 def apply_(tensors: list[Tensor], *rest: Any) -> None:
-    _run(tensors, (None, None), *rest)
+    rope, call = call_of(tensors, *rest)
+    rope._run(call)
 
 
 def _more_of(rest: tuple[Any, ...]) -> Any:
@@ -167,10 +169,10 @@ def apply_rows(
 ) -> list[Tensor]:  # fmt: skip
     out = new(tensors)
     call = Call(
-        *pair(tensors), layout=_layout_of(layout), operation=OPERATION_NAMES[operation],
+        *q_and_k(tensors, layout), layout=_layout_of(layout), operation=OPERATION_NAMES[operation],
         cos_sin=(cos, sin), cos_sin_format=format,
     )  # fmt: skip
-    rope_of(spec)._run(call, *pair(out))
+    rope_of(spec)._run(call, *q_and_k(out, layout))
     return out
 
 
@@ -185,10 +187,10 @@ def _check_channels(tensors: Any, spec: str) -> None:
 
 def _check_devices(tensors: Any, **others: Tensor | None) -> None:
     """Meta tensors beside others come here, too, and would get a result that nobody has written."""
-    first = next(x for x in tensors if x is not None).device
+    of, first = next((name, x.device) for name, x in zip("qk", tensors, strict=False) if x is not None)
     for name, x in (*zip("qk", tensors, strict=False), *others.items()):
         if x is not None and x.device.type != first.type:
-            raise TypeError(f"{name} is on {x.device}, and q on {first}: they must be on one device")
+            raise TypeError(f"{name} is on {x.device}, and {of} on {first}: they must be on one device")
 
 
 def _check_meta(
@@ -222,9 +224,10 @@ def _check_meta(
 
 
 def _check_call(
-    tensors: list[Tensor], positions: Tensor | None, spec: str, layout: str, operation: int,
+    tensors: Any, positions: Tensor | None, spec: str, layout: str, operation: int,
     offsets: bool, positions_layout: str, cu_seqlens: Tensor | None, freq_sets: Tensor | None,
 ) -> None:  # fmt: skip
+    tensors = q_and_k(tensors, layout)
     _check_channels(tensors, spec)
     where = {"offsets" if offsets else "positions": positions}
     _check_devices(tensors, **where, cu_seqlens=cu_seqlens, freq_sets=freq_sets)
@@ -309,33 +312,36 @@ def _apply_fake(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
 def _apply_rows_fake(
     tensors: list[Tensor], cos: Tensor, sin: Any, spec: str, layout: str, operation: int, format: str
 ) -> list[Tensor]:
-    _check_channels(tensors, spec)
-    _check_devices(tensors, cos=cos, sin=sin)
+    given = q_and_k(tensors, layout)
+    _check_channels(given, spec)
+    _check_devices(given, cos=cos, sin=sin)
     _check_meta(
-        tensors, cos=cos, sin=sin, spec=spec, layout=layout, operation=operation,
+        given, cos=cos, sin=sin, spec=spec, layout=layout, operation=operation,
         cos_sin_format=format,
     )  # fmt: skip
     return new(tensors)
 
 
 def _new_rows(
-    positions: Tensor, spec: str, format: str, dtype: str, positions_layout: str
-) -> list[Tensor]:
+    positions: Tensor, spec: str, format: str, dtype: str, positions_layout: str, batch: int | None = None,
+    tokens: int | None = None,
+) -> list[Tensor]:  # fmt: skip
     shape = shape_of_rows(
         tuple(positions.shape), _arrays.torch_dtype(positions), positions_layout or None,
-        rope_of(spec), format, None, None,
+        rope_of(spec), format, batch, tokens,
     ).out  # fmt: skip
     kind = getattr(torch, dtype)
     return [positions.new_empty(shape, dtype=kind) for _ in range(arrays_of(format))]
 
 
 def cos_sin(
-    positions: Tensor, spec: str, format: str, dtype: str, positions_layout: str
-) -> list[Tensor]:
-    out = _new_rows(positions, spec, format, dtype, positions_layout)
+    positions: Tensor, spec: str, format: str, dtype: str, positions_layout: str, batch: int | None = None,
+    tokens: int | None = None,
+) -> list[Tensor]:  # fmt: skip
+    out = _new_rows(positions, spec, format, dtype, positions_layout, batch, tokens)
     fill(
         rope_of(spec), positions, format, dtype, tuple(out) if len(out) > 1 else out[0],
-        positions_layout or None, None, None,
+        positions_layout or None, batch, tokens,
     )  # fmt: skip
     return out
 
@@ -357,7 +363,8 @@ apply_fused_op = define(
 )
 apply_rows_op = define(f"apply_rows(Tensor[] tensors, {_ROWS}) -> Tensor[]", apply_rows, _apply_rows_fake)
 cos_sin_op = define(
-    "cos_sin(Tensor positions, str spec, str format, str dtype, str positions_layout) -> Tensor[]",
+    "cos_sin(Tensor positions, str spec, str format, str dtype, str positions_layout, SymInt? batch=None, "
+    "SymInt? tokens=None) -> Tensor[]",
     cos_sin, _new_rows,
 )  # fmt: skip
 

@@ -75,6 +75,8 @@ class PreparedAppend:
         q, k, _, k_out, v, v_out = arrays[:6]
         if self._nothing or q is None or k is None or any(x is not None for x in arrays[8:_NORMS]):
             return
+        if call.scales is not None:  # which each layer must bring
+            return
         form, is_torch = _COMPLETE, _arrays.framework(q) == "torch"
         given: tuple[Any, ...] = q, k
         if call.cache is not None:

@@ -16,14 +16,15 @@ from ._config_text import ModelText
 from ._core import Config, check
 from ._digest import Digested
 from ._ffi import ffi, lib
-from ._frameworks import FRAMEWORKS, load
+from ._frameworks import load
 from ._immutable import Immutable
 from ._kv_cache import KVCache, checked
 from ._move import Mover
 from ._norm import Norms, checked_norms
 from ._pool import Pool
 from ._prepare import Preparer
-from ._rows import dtype_name, fill
+from ._rows import rows_of
+from ._rules import one_layout
 from ._scale import Scales, checked_scales
 from ._shard import Shard
 from ._step import run_fused
@@ -187,13 +188,14 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         """One Rope with the frequencies of several, for batches whose sequences differ in them.
 
         Calls then need freq_sets, int32 [sequences]: the index into ropes of every sequence. The
-        ropes may differ in frequencies and attention factor, and in nothing else: ValueError.
+        ropes may differ in frequencies and attention factor, and in nothing else: ValueError. Also in their
+        layouts, unless layout says one for all.
         """
         configs = [c for r in ropes for c in r.configs]
         if not configs:
             raise ValueError("ropes is empty, and must have one entry or more")
         follows = dict.fromkeys(f for r in ropes for f in r._follows)
-        return _rebuild(configs, layout if layout is not None else ropes[0].layout, [*follows])
+        return _rebuild(configs, one_layout([r.layout for r in ropes]) if layout is None else layout, [*follows])
 
     @property
     def configs(self) -> tuple[Config, ...]:
@@ -398,7 +400,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         rotated: tuple[Any, Any]
         if library == "torch":
             torch = load("torch")
-            if torch.needs_dispatcher(q, k, positions):
+            if torch.needs_dispatcher(q, k, positions) or (cos_sin is not None and torch.rows_want_gradient(cos_sin)):
                 rotated = torch.apply_qk(self, call) if out is None else torch.apply_fused(self, call, made, False)
                 return rotated
         elif library == "jax" and out is None:
@@ -490,7 +492,9 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             if not torch.is_direct((q, k, positions)):
                 torch.apply_qk_(self, call)
                 return
-            torch.before_write(q, k)
+            if cos_sin is not None:
+                torch.refuse_gradient(*call.rows())
+            torch.before_write(q, k, positions=positions)
         elif library == "jax":
             raise TypeError("JAX arrays are immutable: use apply_qk")
         self._run(call)
@@ -526,10 +530,13 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         The call costs one crossing, and a look at float positions. With an int as positions, step(p)
         rotates by p, and so does step() from then on. It goes by the memory that the arrays have now:
         torch tensors that are given other memory later (x.data = .., set_, resize_, a storage that was
-        freed and has another address or size now), or that require gradients, are refused in every step.
-        CUDA: the stream is the one that was current here. Not traceable by torch.compile.
+        freed and has another address or size now) are refused in every step, and where gradients are
+        enabled those that require them, weights of norms too: call it under torch.no_grad() then.
+        Lists and ranges are read here. CUDA: the stream is the one that was current here. Not traceable
+        by torch.compile.
 
-        options: those of apply_qk, but cos_sin. Raises what apply_qk raises.
+        options: those of apply_qk, but cos_sin. Raises what apply_qk raises, and ValueError for positions
+        and starts that are an array without dimensions, whose content would be read here.
         """
         check_options("bind", options, BindOptions.__optional_keys__)
         call = Call(
@@ -552,7 +559,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         """Rows of cos and sin of positions, with the attention factor in them.
 
         Args:
-            positions: as for apply_qk; with an int p, tokens= rows from p on.
+            positions: as for apply_qk; with an int p, tokens= rows from p on. Without a gradient.
             format: what a row holds: a librope.CosSinFormat, such as "full_halves" (transformers),
                 "packed" (vLLM) or "split" (flash-attn).
             dtype: "float32", "float16" or "bfloat16" (ml_dtypes). None: that of out, or float32.
@@ -560,7 +567,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
                 torch tensors on their device, JAX positions JAX arrays, and others NumPy arrays.
             positions_layout: the axes of positions, if not "t", "bt" or "abt". Required for two
                 axes if the Rope has several: "bt" or "at".
-            batch, tokens: rows of a batch, and tokens, where positions do not tell; all are alike then.
+            batch, tokens: rows of a batch, and tokens, where positions do not tell; all are alike then, but
+                the tokens of one number p.
 
         Returns:
             (cos, sin) for "split", "full_halves", "full_interleaved", else one array:
@@ -573,12 +581,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
                 positions_layout=, or a position that takes valid_below tokens.
             TypeError: a dtype of positions that cannot be taken; no NumPy and no out=.
         """
-        if out is None and batch is tokens is None:
-            library = _arrays.framework(positions)
-            if library in FRAMEWORKS:
-                kind = dtype_name("float32" if dtype is None else dtype)
-                return load(library).cos_sin(self, positions, format, kind, positions_layout)
-        return fill(self, positions, format, dtype, out, positions_layout, batch, tokens)
+        return rows_of(self, positions, format, dtype, out, positions_layout, batch, tokens)
 
 
 # So that Python's own messages, of missing arguments for instance, name the class that a user knows.

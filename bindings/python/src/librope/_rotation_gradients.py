@@ -96,11 +96,19 @@ def rotation() -> Any:
     return _Apply if _is_compiling() else _ApplyForward
 
 
+def _negative(positions: Tensor) -> Tensor:
+    """That of -2**31 is int64. -2**63 stays, which turns by the same fixed-point angles as 2**63."""
+    return -(positions.long() if positions.dtype is torch.int32 else positions)
+
+
 def _transpose_of_apply(saved: Any, rest: Any, q: Any, k: Any) -> tuple[Any, ...]:
     offset, spec, layout, operation, offsets, positions_layout, direct = rest
-    spec, name = rope_of(spec).transposed(OPERATION_NAMES[operation])
+    positions, *more = saved
+    spec, name, negated = rope_of(spec).transposed(OPERATION_NAMES[operation])
+    if negated:
+        positions, offset = None if positions is None else _negative(positions), -offset
     result: tuple[Any, ...] = rotation().apply(
-        *saved, offset, spec, layout, OPERATIONS[name], offsets, positions_layout, direct,
+        positions, *more, offset, spec, layout, OPERATIONS[name], offsets, positions_layout, direct,
         _channels_adjacent(q), _channels_adjacent(k),
     )  # fmt: skip
     return result

@@ -8,7 +8,8 @@ from . import _arrays
 from ._call import as_positions
 from ._core import COS_SIN_FORMATS, DTYPES, arrays_of, check, integer, number, width_of
 from ._ffi import ffi, lib
-from ._rules import check_ids_per_axis, check_words, default_order, order_of_positions
+from ._frameworks import FRAMEWORKS, load
+from ._rules import INTEGERS, check_ids_per_axis, check_words, default_order, order_of_positions
 from ._template import Key, read_positions
 
 
@@ -66,15 +67,40 @@ def shape_of_rows(
     return RowShape(layout, rows, count, rope.freq_heads, (*lead, count, rope.freq_heads, width))
 
 
+def rows_of(
+    rope: Any, positions: Any, format: str, dtype: Any, out: Any, positions_layout: str | None,
+    batch: int | None, tokens: int | None,
+) -> Any:  # fmt: skip
+    """Rope.cos_sin: of the library of positions, where nothing is given to write into."""
+    library = _arrays.framework(positions)
+    if library in FRAMEWORKS and out is None:
+        check_words(positions_layout)
+        kind = dtype_name("float32" if dtype is None else dtype)
+        made, (batch, tokens) = load(library), _sizes(batch, tokens)
+        if positions.shape == () and tokens is not None and str(positions.dtype).removeprefix("torch.") in INTEGERS:
+            if rope.ids_per_axis:
+                check_ids_per_axis((), positions_layout, True, rope.axes)
+            positions, positions_layout = made.counted(positions, tokens), "t"
+        return made.cos_sin(rope, positions, format, kind, positions_layout, batch, tokens)
+    if library == "torch":
+        load("torch").refuse_gradient(positions)
+    return fill(rope, positions, format, dtype, out, positions_layout, batch, tokens)
+
+
+def _sizes(batch: int | None, tokens: int | None) -> tuple[int | None, int | None]:
+    if batch is not None and (type(batch) is not int or batch < 0):  # Dynamo cannot trace all of integer()
+        batch = integer(batch, "batch", low=0)
+    if tokens is not None and (type(tokens) is not int or tokens < 0):
+        tokens = integer(tokens, "tokens", low=0)
+    return batch, tokens
+
+
 def fill(
     rope: Any, positions: Any, format: str, dtype: Any, out: Any, positions_layout: str | None,
     batch: int | None, tokens: int | None,
 ) -> Any:  # fmt: skip
     check_words(positions_layout)
-    if batch is not None:
-        batch = integer(batch, "batch", low=0)
-    if tokens is not None:
-        tokens = integer(tokens, "tokens", low=0)
+    batch, tokens = _sizes(batch, tokens)
     if dtype is not None:
         dtype = dtype_name(dtype)
     number_of_format = number(COS_SIN_FORMATS, format, "format")
@@ -103,6 +129,9 @@ def fill(
             raise TypeError("out= is required without NumPy")
         made = [_arrays.np.empty(form.out, _numpy_dtype(dtype or "float32")) for _ in range(1 + two)]
         out = tuple(made) if two else made[0]
+    if two and not (isinstance(out, (tuple, list)) and len(out) == 2):
+        what = f"{len(out)} arrays" if isinstance(out, (tuple, list)) else f"a {type(out).__qualname__}"
+        raise TypeError(f"out is {what}, and must be a pair (cos, sin) with format {format!r}")
     arrays = list(out) if two else [out]
     announce = _arrays.announcer(*arrays)
     if announce is not None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ._conventions import is_gradient, rule_of
 from ._core import COS_SIN_FORMATS, DTYPES, integer, number
+from ._types import Layout
 
 INTEGERS = ("int32", "int64")
 POSITIONS = (*INTEGERS, "float32")
@@ -45,6 +46,17 @@ def axes_of(layout: str) -> tuple[int | None, int, int | None]:
 def both_layouts(layout: str | tuple[str, str]) -> tuple[str, str]:
     """That of q and that of k."""
     return layout if isinstance(layout, tuple) else (layout, layout)
+
+
+def one_layout(layouts: Sequence[Layout]) -> Layout:
+    """Of Ropes that become one."""
+    first = layouts[0] and both_layouts(layouts[0])
+    for i, layout in enumerate(layouts):
+        if (layout and both_layouts(layout)) != first:
+            raise ValueError(
+                f"ropes[{i}] has layout {layout!r}, and ropes[0] {layouts[0]!r}: they must agree, or layout= says one"
+            )
+    return layouts[0]
 
 
 def missing_layout(name: str, shape: Iterable[int]) -> ValueError:
@@ -228,7 +240,7 @@ def check_words(positions_layout: object, cos_sin_format: object = None) -> None
         return
     if isinstance(positions_layout, str):
         letters = set(positions_layout)
-        if letters <= set(_WORDS) and len(letters) == len(positions_layout):
+        if positions_layout and letters <= set(_WORDS) and len(letters) == len(positions_layout):
             return
     raise ValueError(
         f"positions_layout is {positions_layout!r}, and must be an order of a (axes), b (batch) and t (tokens), "

@@ -195,7 +195,7 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, ...], in_place: bool) ->
         )
     if library == "torch":
         torch = load("torch")
-        more = (*norm_arrays(call.norms), call.rest, *scale_arrays(scales_of(call.scales, cache)))
+        more = (*norm_arrays(call.norms), call.rest, *scale_arrays(scales_of(call.scales, cache)), *call.rows())
         if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache), *more):
             rotated: tuple[Any, Any] = torch.apply_fused(rope, call, out, in_place)
             return rotated

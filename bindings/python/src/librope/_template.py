@@ -160,7 +160,7 @@ def _rows(key: Key, layout: str, batch: int, tokens: int, pairs: int) -> Any:
         token = strides[0] if shape[0] > 1 else width
     whole = max(tokens * token, heads * head) if per_head else tokens * token
     if (
-        strides[3] != 1
+        (width > 1 and strides[3] != 1)
         or (tokens > 0 and min(token, head) < width)
         or (shape[0] > 1 and tokens > 0 and strides[0] != whole)
     ):
@@ -226,7 +226,7 @@ def make_template(key: Key, dims: tuple[int, int], pairs: int, axes: int) -> Tem
         if key.freq_sets is not None:
             _vector(key.freq_sets, "freq_sets", sequences)
         if key.positions is None and rule.by_distance:
-            p.kind, p.ids_i64 = lib.ROPE_POSITIONS_IDS_STRIDED, MARK  # the int, for every token
+            p.kind = lib.ROPE_POSITIONS_IDS_STRIDED  # no mark: the int, for every token
         elif key.positions is None:
             p.kind = lib.ROPE_POSITIONS_OFFSET
         else:

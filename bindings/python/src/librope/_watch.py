@@ -116,8 +116,33 @@ def refuse_move(*tensors: Any) -> None:
         )
 
 
-def before_write(*tensors: Any) -> None:
-    """Refuses eager writes that autograd would not see, and announces the others to it."""
+def refuse_gradient(*tensors: Any) -> None:
+    """Refuses what has no gradient where it would get one: positions, and rows of cos and sin."""
+    for x in tensors:
+        if isinstance(x, Tensor) and _wants_gradient(x):
+            raise NotImplementedError("librope has no gradient with respect to positions, cos and sin: detach them")
+
+
+def rows_want_gradient(rows: Any) -> bool:
+    """Whether cos_sin= of a call would get one. Those of forward mode needs_dispatcher() sees."""
+    if _is_grad_enabled():
+        for x in rows if type(rows) in (tuple, list) else (rows,):
+            if getattr(x, "requires_grad", False):
+                return True
+    return False
+
+
+def _wants_gradient(x: Tensor) -> bool:
+    if x.requires_grad and _is_grad_enabled():
+        return True
+    return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(x).tangent is not None
+
+
+def before_write(*tensors: Any, positions: Any = None) -> None:
+    """Refuses eager writes that autograd would not see, and announces the others to it. positions: which have no
+    gradient."""
+    if isinstance(positions, Tensor) and (positions.requires_grad or _forward_ad._current_level >= 0):
+        refuse_gradient(positions)
     for x in tensors:
         if isinstance(x, Tensor):
             _refuse_write(x)
@@ -139,8 +164,8 @@ except (AttributeError, TypeError, RuntimeError):  # a torch that takes one at a
 
 
 def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[], None]:
-    """What a bound call does before each step: refuses memory that is no longer the tensor's and
-    writes that autograd would not see, and announces the others.
+    """What a bound call does before each step: refuses memory that is no longer the tensor's, tensors that
+    require a gradient, which it has not, and writes that autograd would not see, and announces the others.
 
     A tensor can be given another storage, and a storage other memory of another size, even at the
     address that it had. What is bound is there if the storage of bind(), which is kept, has its address
@@ -156,17 +181,29 @@ def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[]
         start, address = storage.data_ptr, x.data_ptr
         memory.append((name, start, start(), storage, len(storage), address, address()))
     announced = [x for x in written if not x.is_inference()]
+    names = {id(x): n for n, x in named}  # of those that stay, in `memory`
+    watched = [*written, *[x for _, x in named if x.is_floating_point() and not any(x is y for y in written)]]
+
+    def refuse(x: Tensor) -> None:
+        if any(x is y for y in written):
+            _refuse_write(x)
+        elif _wants_gradient(x):
+            raise NotImplementedError(
+                f"{names[id(x)]} requires a gradient, and a bound call has none: use apply_qk, or call it under "
+                "torch.no_grad()"
+            )
 
     def before() -> None:
         for name, start, begin, storage, size, address, at in memory:
             if start() != begin or len(storage) != size or address() != at:
                 raise ValueError(f"{name} has other memory than it had in bind(): bind again")
         if _forward_ad._current_level >= 0:
-            refuse_writes(*written)
+            for x in watched:
+                refuse(x)
         elif _is_grad_enabled():
-            for x in written:
+            for x in watched:
                 if x.requires_grad:
-                    _refuse_write(x)
+                    refuse(x)
         _announce(announced)
 
     return before

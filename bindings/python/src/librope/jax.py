@@ -206,11 +206,25 @@ def _jvp_of_rows(primals: Any, tangents: Any, *, rows: _Rows) -> Any:
     return out, [ad.Zero.from_primal_value(x) for x in out]
 
 
+def _negative(positions: Any, order: str) -> tuple[Any, str]:
+    """Negative positions, and what their axes are: those of int32 as words, since -2**31 has none."""
+    if order[-1:] != "w":
+        if positions.dtype != jnp.int32:
+            return -positions, order
+        positions, order = jnp.stack([positions, positions >> 31], -1), order + "w"
+    low, high = positions[..., 0], positions[..., 1]
+    return jnp.stack([-low, ~high + (low == 0)], -1), order
+
+
 def _transpose(cotangents: Any, *operands: Any, rotation: _Rotation) -> Any:
     positions = operands[-1]
-    spec, operation = _rope_of(rotation.spec).transposed(rotation.operation)
+    spec, operation, negated = _rope_of(rotation.spec).transposed(rotation.operation)
+    rotation = rotation._replace(spec=spec, operation=operation)
+    if negated:
+        positions, order = _negative(positions, rotation.positions_layout)
+        rotation = rotation._replace(positions_layout=order)
     dense = [ad.instantiate_zeros(c) for c in cotangents]
-    out = _apply.bind(*dense, positions, rotation=rotation._replace(spec=spec, operation=operation))
+    out = _apply.bind(*dense, positions, rotation=rotation)
     wanted = [ad.is_undefined_primal(x) for x in operands[:-1]]
     return [x if w else None for x, w in zip(out, wanted, strict=True)] + [None]
 
@@ -409,9 +423,17 @@ def _number_of(scheme: str, rank: Any, world: int, block: int, i: Any, count: in
     return i
 
 
+def counted(first: Any, tokens: int) -> Any:
+    """The positions of so many tokens from the one of an array without dimensions."""
+    if not isinstance(first, jax.core.Tracer) and int(first) + tokens - 1 > jnp.iinfo(first.dtype).max:
+        raise ValueError(f"positions are up to {int(first) + tokens - 1}, which does not fit into {first.dtype.name}")
+    return first + jnp.arange(tokens, dtype=first.dtype)
+
+
 def cos_sin(
-    rope: Rope, positions: Any, format: str, dtype: str, positions_layout: str | None
-) -> Any:
+    rope: Rope, positions: Any, format: str, dtype: str, positions_layout: str | None, batch: int | None,
+    tokens: int | None,
+) -> Any:  # fmt: skip
     """Rope.cos_sin of a JAX array of positions: new arrays, under jit and vmap as well."""
     register()
     _check_rope(rope)
@@ -419,11 +441,12 @@ def cos_sin(
         raise NotImplementedError("rows of cos and sin for each head are not made of JAX positions")
     number(COS_SIN_FORMATS, format, "format")
     shape, dtype_given = positions.shape, positions.dtype.name
+    wanted = shape_of_rows(shape, dtype_given, positions_layout, rope, format, batch, tokens).out
     form = shape_of_rows(shape, dtype_given, positions_layout, rope, format, None, None)
     _check_finite(positions)
     _check_reach(rope, positions, 1)
     rows = _Rows(
         rope.spec, "bsd" if len(form.out) == 3 else "sd", form.out, form.layout, format, dtype
     )
-    out = _cos_sin.bind(positions, rows=rows)
+    out = [jnp.broadcast_to(x, wanted) for x in _cos_sin.bind(positions, rows=rows)]  # those that are alike
     return tuple(out) if len(out) > 1 else out[0]

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad as _forward_ad
 from . import _arrays
 from ._call import Call, as_positions, layout_of
 from ._conventions import rule_of
-from ._core import COS_SIN_FORMATS, OPERATIONS, error, ints, number
+from ._core import COS_SIN_FORMATS, OPERATIONS, error, integer, ints, is_integer, number
 from ._ffi import ffi, lib
 from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import arrays_of, scales_of, written_of
@@ -54,9 +54,11 @@ from ._watch import (  # noqa: F401  (the others: for Rope and PreparedCall, whi
     is_direct,
     needs_dispatcher,
     new_like,
+    refuse_gradient,
     refuse_move,
     refuse_prepared,
     refuse_writes,
+    rows_want_gradient,
 )
 
 __all__ = ["FLOPS", "RotaryEmbedding", "apply_rows"]
@@ -72,10 +74,12 @@ _NOTHING_BESIDE = (0,) * (len(_BESIDE) + 2)  # nor a rest
 _NULL = ffi.NULL
 
 
-def _text_of(layout: str | tuple[str, str], q: Any, k: Any) -> str:
-    if isinstance(layout, tuple) and q is not None and k is not None:
-        return ",".join(layout)
-    return both_layouts(layout)[int(q is None)]
+def _text_of(layout: str | tuple[str, str], q: Any, k: Any, v: Any = None) -> str:
+    """As the operators have it: that of q, and after a comma that of k and v, if it is another."""
+    of_q, of_k = both_layouts(layout)
+    if q is None:
+        return f",{of_k}"
+    return of_q if (k is None and v is None) or of_q == of_k else f"{of_q},{of_k}"
 
 
 def _all_tensors(q: Any, k: Any) -> list[Tensor]:
@@ -101,9 +105,9 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
     if call.shard is not None:
         call.check_shard()
         positions_layout = SHARD + call.shard.text
-    text = _text_of(layout_of(rope, call), call.q, call.k)
+    text = _text_of(layout_of(rope, call), call.q, call.k, call.v)
     x = call.q if call.q is not None else call.k
-    letters = text.partition(",")[0]  # not axes_of(): Dynamo warns of functools' caches
+    letters = text.lstrip(",").partition(",")[0]  # not axes_of(): Dynamo warns of functools' caches
     batch = x.shape[letters.index("b")] if "b" in letters else 1
     if call.batch_repeat is not None:
         batch = check_batch_repeat(call.batch_repeat, batch, given == "cos_sin")
@@ -130,6 +134,8 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
                 offset, where = where, None
     elif not isinstance(offsets, Tensor):
         where = _tensor_of(offsets, "offsets", x)
+        if isinstance(where, int):
+            raise TypeError(f"offsets is {where}, and must be an array with one entry for each sequence")
     if by_distance and (where is None or offsets is not None):
         # A distance per sequence, which its transpose ("backward") would take for a first position.
         if where is None:
@@ -166,6 +172,20 @@ def _tensor_of(values: Any, name: str, x: Tensor) -> Any:
     if not _arrays.framework(values) == "numpy":
         _arrays.read(values, name)  # raises for what is no array
     return torch.as_tensor(values, device=device)
+
+
+def _row_of(values: Any, name: str, x: Tensor) -> Tensor:
+    """cos or sin as a tensor. x: beside which it stands."""
+    if isinstance(values, Tensor):
+        return values
+    if _arrays.framework(values) != "numpy":
+        raise TypeError(
+            f"{name} is a {type(values).__module__}.{type(values).__qualname__} beside a torch tensor: a gradient or "
+            "torch.compile needs a tensor, or an array of NumPy"
+        )
+    if _arrays.read(values, name)[0][2].name == "bfloat16":  # which torch does not know from ml_dtypes
+        return torch.tensor(values.view("int16"), device="meta" if x.is_meta else "cpu").view(torch.bfloat16)
+    return torch.tensor(values, device="meta" if x.is_meta else "cpu")  # a copy: what it holds may change
 
 
 def _is_dtensor(x: Any) -> bool:
@@ -255,6 +275,10 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
     if cache is not None:
         layout = ",".join(cache.layout) if isinstance(cache.layout, tuple) else cache.layout
         starts = cache.starts
+        if not (_is_compiling() or isinstance(starts, (Tensor, torch.SymInt))) and is_integer(starts):
+            starts = integer(starts, "starts", "int32_t", low=0)  # numpy.int64(7) and the like, too
+        elif _is_compiling() and not isinstance(starts, (Tensor, int, list, tuple, range, type(None))):
+            starts = torch.as_tensor(starts)  # of NumPy: Dynamo's word for numpy.int64(7) is an array
         if type(starts) in (int, torch.SymInt):
             starts = torch.full((_sequences(rope, call),), starts, dtype=torch.int32, device=x.device)
         elif isinstance(starts, (list, tuple, range)):
@@ -298,20 +322,21 @@ def apply_rows(
     rope: Rope,
     q: Any,
     k: Any,
-    cos: Tensor,
-    sin: Tensor | None,
+    cos: Any,
+    sin: Any,
     *,
     format: str,
     layout: Layout = None,
     operation: str = "forward",
 ) -> tuple[Any, Any]:
-    """Rotates by given rows of cos and sin: differentiable in q and k, traceable."""
+    """Rotates by given rows of cos and sin, of torch or NumPy: differentiable in q and k, traceable."""
     number(COS_SIN_FORMATS, format, "format")
     if not rule_of(operation).takes_rows:
         raise ValueError(f"operation is {operation!r}: rows of cos and sin go forward and backward")
     tensors = _all_tensors(q, k)
     text = _text_of(layout_of(rope, Call(q, k, layout=layout)), q, k)
     which = OPERATIONS[operation]
+    cos, sin = _row_of(cos, "cos", tensors[0]), None if sin is None else _row_of(sin, "sin", tensors[0])
     rows = [x for x in (cos, sin) if x is not None]
     if _is_grad_enabled() and any(x.requires_grad for x in rows):
         raise NotImplementedError("librope has no gradient with respect to cos and sin: detach them")
@@ -324,11 +349,17 @@ def apply_rows(
 
 
 def cos_sin(
-    rope: Rope, positions: Tensor, format: str, dtype: str, positions_layout: str | None
-) -> Any:
+    rope: Rope, positions: Tensor, format: str, dtype: str, positions_layout: str | None, batch: int | None,
+    tokens: int | None,
+) -> Any:  # fmt: skip
     """Rope.cos_sin of a tensor of positions: new tensors on its device, in compiled code as well."""
-    out = cos_sin_op(positions, rope.spec, format, dtype, positions_layout or "")
+    out = cos_sin_op(positions, rope.spec, format, dtype, positions_layout or "", batch, tokens)
     return tuple(out) if len(out) > 1 else out[0]
+
+
+def counted(first: Tensor, tokens: int) -> Tensor:
+    """The positions of so many tokens from the one of a tensor without dimensions."""
+    return first.long() + torch.arange(tokens, device=first.device)
 
 
 _rows_cache: dict[Any, Any] = {}

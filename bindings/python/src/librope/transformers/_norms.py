@@ -252,6 +252,14 @@ def _inner(function: Any) -> Any:
     return function
 
 
+def _content(cell: types.CellType) -> Any:
+    """None for one that holds nothing yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
 def _rewrapped(function: Any, inner: Any, other: Any) -> Any:
     """`function` with another function in place of `inner`: the same decorators around it. NotRecognised
     where one does not hold what it calls in a cell of its own."""
@@ -259,12 +267,13 @@ def _rewrapped(function: Any, inner: Any, other: Any) -> Any:
         return other
     wrapped = function.__wrapped__
     cells = getattr(function, "__closure__", None) or ()
-    if not isinstance(function, types.FunctionType) or not any(c.cell_contents is wrapped for c in cells):
+    holds = [_content(cell) is wrapped for cell in cells]
+    if not isinstance(function, types.FunctionType) or not any(holds):
         raise NotRecognised("its forward has a decorator that is not known")
     cell = types.CellType(_rewrapped(wrapped, inner, other))
     again = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__,
-        tuple(cell if c.cell_contents is wrapped else c for c in cells),
+        tuple(cell if holding else c for c, holding in zip(cells, holds, strict=True)),
     )  # fmt: skip
     again.__kwdefaults__ = function.__kwdefaults__
     return again
