@@ -3,7 +3,8 @@
 # a toolkit installed system-wide, which the wheels do not have.
 #
 #   ROPE_CUDA                AUTO: when nvcc is found and works; ON: required; OFF
-#   ROPE_CUDA_ARCHITECTURES  such as "80;90"; empty: all that the library supports
+#   ROPE_CUDA_ARCHITECTURES  such as "80;90"; "75-virtual": PTX of it alone, which drivers compile; empty:
+#                            all that the library supports
 #   ROPE_CUDA_VENV           Python environment with the wheels; also an environment variable
 #
 # Sets ROPE_GPU_SOURCES, what cuts calls into launches (tests walk them without CUDA, too),
@@ -113,7 +114,12 @@ if(NOT architectures)
 endif()
 set(nvcc_flags -std=c++17 -O3 -fmad=false -ccbin ${CMAKE_CXX_COMPILER})
 foreach(architecture ${architectures})
-  list(APPEND nvcc_flags -gencode arch=compute_${architecture},code=sm_${architecture})
+  string(REPLACE "-virtual" "" number ${architecture})
+  set(code sm_${number})
+  if(architecture MATCHES "-virtual$")
+    set(code compute_${number})
+  endif()
+  list(APPEND nvcc_flags -gencode arch=compute_${number},code=${code})
 endforeach()
 if(NOT ROPE_CUDA_ARCHITECTURES)
   list(APPEND nvcc_flags -gencode arch=compute_90,code=compute_90)
