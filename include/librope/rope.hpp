@@ -323,12 +323,13 @@ inline rope_shard Then(rope_shard outer, const rope_shard& inner) {
     throw Error(ROPE_ERROR_INVALID_ARGUMENT,
                 "Then: inner.per_document (1) must be 0: it divides a row");
   }
-  for (const int32_t unused : {inner.inner_rank, inner.inner_world, inner.inner_block,
-                               inner.reserved[0], inner.reserved[1], inner.reserved[2]}) {
+  for (const int32_t unused :
+       {outer.inner_rank, outer.inner_world, outer.inner_block, inner.inner_rank, inner.inner_world,
+        inner.inner_block, inner.reserved[0], inner.reserved[1], inner.reserved[2]}) {
     if (unused == 0) continue;
     throw Error(ROPE_ERROR_INVALID_ARGUMENT,
-                "Then: inner must have 0 in what it does not use: inner_rank, inner_world, "
-                "inner_block, reserved");
+                "Then: outer and inner must have 0 in what they do not use: inner_rank, "
+                "inner_world, inner_block, reserved");
   }
   outer.inner_scheme = inner.scheme;
   outer.inner_rank = inner.rank;

@@ -36,8 +36,12 @@ Memory ArrayOf(const char* name, const void* data, int64_t count, int64_t size) 
 rope_status CheckOverlap(const char* function, int64_t batch, int64_t tokens,
                          const rope_positions& positions, const int64_t* ids,
                          const int64_t* numbers) {
-  if (rope_status s = CheckReach(function, "ids", ids, batch * tokens)) return s;
-  if (rope_status s = CheckReach(function, "numbers", numbers, tokens)) return s;
+  if (ids != nullptr) {
+    if (rope_status s = CheckReach(function, "ids", ids, batch * tokens)) return s;
+  }
+  if (numbers != nullptr) {
+    if (rope_status s = CheckReach(function, "numbers", numbers, tokens)) return s;
+  }
   const bool packed = positions.cu_seqlens != nullptr;
   const int64_t offsets = packed ? positions.sequences : batch / BatchRepeatOf(positions);
   const Memory all[] = {
