@@ -325,9 +325,15 @@ class Files(Tree):
             file = said["file"].strip()
             where = said.get("in", said["was"]).split()
             text = (ROOT / file).read_text() if (ROOT / file).exists() else ""
-            found = re.findall(r"\s+".join(map(re.escape, where)), text)
+            found = list(re.finditer(r"\s+".join(map(re.escape, where)), text))
             if len(found) != 1:
                 wrong.append(f"{file} has {len(found)} times, not once: {' '.join(where)}")
+            elif "in" not in said and "run" not in said and where[-1].endswith(";"):
+                # It is put between braces: a tail of a statement, or a declaration, would not compile, and no
+                # mutant with it.
+                before = re.sub(r"(\s|//.*\n)*$", "", text[:found[0].start()])
+                if not re.search(r"([{};):]|\belse)$", before) or re.match(r"(\w[\w:*&]* )+\w+ =(?!=)", " ".join(where)):
+                    wrong.append(f"{file}: no statement: {' '.join(where)}")
         self.expect_none(wrong, "Adapt the entry in tests/mutants/list/, or remove it.")
         self.assertGreater(count, 150, "entries in tests/mutants/list/")
 
