@@ -243,12 +243,13 @@ func tellMove[SK, SV, K, V OutputElement](source *KVCache[SK, SV], cache *KVCach
 	}
 	if !cache.K.zero() {
 		reads, writes, stays := split(addressOf(source.K.Data) == addressOf(cache.K.Data))
-		if !c.nope {
-			writes = append(writes, stays...)
-		}
 		whole := !source.K.Span && !cache.K.Span
 		source.tellKeys(raceRead, raceRead, reads, whole, c)
 		cache.tellKeys(raceWrite, cache.KScale.tell(), writes, whole, c)
+		if !c.nope { // in place the rest is left alone, but that codes are stored as whole heads
+			isCode := unsafe.Sizeof(*new(K)) == 1 || unsafe.Sizeof(*new(K)) == unsafe.Sizeof(Q80{})
+			cache.tellKeys(raceWrite, cache.KScale.tell(), stays, whole && isCode, c)
+		}
 	}
 	if !cache.V.zero() {
 		reads, writes, _ := split(addressOf(source.V.Data) == addressOf(cache.V.Data))

@@ -171,6 +171,17 @@ var raceCases = map[string]struct {
 		}
 		return ApplyQK(c, BSHD(q[64:128], 1), Tensor[float32]{}, Step{Batch: 1, Tokens: 1, Positions: Offset(0)})
 	}},
+	"what does not turn of a key that stays, beside its writer": {false, func(_ *Context, q []float32, side int) error {
+		c, err := New(Config{HeadDim: 64, RotaryDim: 48, Theta: 10000, Pairing: PairingHalves})
+		if err != nil {
+			return err
+		}
+		if side == 0 {
+			q[64+48] = 1
+			return nil
+		}
+		return moveOne(c, q, nil, nil, 1)
+	}},
 	"one slot of blocks": {true, func(c *Context, q []float32, _ int) error {
 		return appendBlocks(c, q, 2)
 	}},
