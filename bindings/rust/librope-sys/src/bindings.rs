@@ -1156,8 +1156,8 @@ pub const ROPE_NORM_ROUNDING_EAGER: i32 = 2;
  heads, or the span alone; and all of these are written where the output has them. It needs
  FORWARD or BACKWARD. BACKWARD takes it BEFORE the rotation, not with GIVEN, nor where heads have
  rows or frequencies of their own; input and output then have the head_dim of x and one dtype.
- FORWARD takes it where heads have rows or frequencies of their own, too, but with HEAD and one row
- of weights alone; and with ALL_HEADS a norm AFTER the rotation or of a LAYER kind has an output of
+ FORWARD takes it where heads of q and k have rows or frequencies of their own, too, but not with
+ ALL_HEADS or weights of each head; and with ALL_HEADS a norm AFTER the rotation or of a LAYER kind has an output of
  the dtype and heads of its input. All else is ROPE_ERROR_UNSUPPORTED.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

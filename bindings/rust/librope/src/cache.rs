@@ -316,6 +316,7 @@ impl Context {
         let (mut read, mut written, read_by, written_by);
         if let Some(slots) = &step.slots {
             let describe = |cache: &KvCache<'_>, slots| {
+                cache.check_v_head_dim(false)?;
                 let v_dim = cache.v_head_dim.unwrap_or(self.head_dim());
                 cache.check([self.head_dim(), self.span_dim, v_dim], slots, step)
             };
@@ -337,6 +338,14 @@ impl Context {
 }
 
 impl KvCache<'_> {
+    /// That there is a v whose channels were given: here, or in the call.
+    pub(crate) fn check_v_head_dim(&self, call_has_v: bool) -> Result<()> {
+        if self.v_head_dim.is_none() || self.v.is_some() || call_has_v {
+            return Ok(());
+        }
+        invalid(format_args!("with_v_head_dim is for a cache or a call with v, and there is none"))
+    }
+
     /// The C struct, after checking that all of its slots lie inside their slices, and the scales of k
     /// and v, which it does not point to yet.
     pub(crate) fn check(
@@ -354,11 +363,6 @@ impl KvCache<'_> {
             k.check(K, counts, [head_dim, span_dim], &mut raw.k)?;
             let dim = if k.span { span_dim } else { head_dim };
             scales[0] = scale.map(|s| s.check(K, counts, k.heads, dim)).transpose()?;
-        }
-        if self.v.is_none() && self.v_head_dim.is_some() {
-            return invalid(format_args!(
-                "with_v_head_dim is for a cache with v, and the cache's v is missing"
-            ));
         }
         if let Some((v, scale)) = &self.v {
             set_values(v, V, counts, v_dim, &mut raw.v)?;

@@ -172,10 +172,15 @@ impl Context {
             return Step { norms: None, ..*step }.misplaced();
         }
         let [_, _, v, rest] = pairs;
-        for (tensor, name, dim) in
-            [(v, "v", beside.v_head_dim), (rest, "rest", beside.rest_head_dim)]
+        let [has_v, has_rest] =
+            [v, rest].map(|tensor| tensor.input.is_some() || tensor.output.is_some());
+        if let Some(cache) = &beside.cache {
+            cache.check_v_head_dim(has_v)?;
+        }
+        for (present, name, dim) in
+            [(has_v, "v", beside.v_head_dim), (has_rest, "rest", beside.rest_head_dim)]
         {
-            if dim.is_some() && tensor.input.is_none() && tensor.output.is_none() {
+            if dim.is_some() && !present {
                 return invalid(format_args!(
                     "with_{name}_head_dim is for a call with {name}, and there is none"
                 ));

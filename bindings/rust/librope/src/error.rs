@@ -109,6 +109,7 @@ impl Error {
         self.with(|message| match rule(message).strip_prefix("freq_sets") {
             Some(rest) if have_sets => format!("librope: from_freq_sets{rest}"),
             Some(_) => message.to_owned(),
+            None if rule(message).starts_with("cu_seqlens") => message.to_owned(), // of both
             None => format!("librope: the positions of rerotating: {}", rule(message)),
         })
     }

@@ -352,7 +352,13 @@ fn what_has_no_place_to_go_is_refused() {
     let mut cache = cache.with_v_head_dim(DIM);
     says(
         rope().apply_call(&sloted, Call::new().with_k(view()).with_cache(&mut cache)),
-        "with_v_head_dim is for a cache with v",
+        "with_v_head_dim is for a cache or a call with v",
     );
+    // The width of a v that goes past the cache.
+    let (v, mut v_out) = (vec![2.0f32; TOKENS * 16], vec![0.0f32; TOKENS * 16]);
+    cache = cache.with_v_head_dim(16);
+    let v_to = (View::bshd(&v, 1), ViewMut::bshd(&mut v_out, 1));
+    rope().append(&sloted, (), view(), v_to, &mut cache).unwrap();
+    assert!(v_out == v);
     assert!(y == x);
 }
