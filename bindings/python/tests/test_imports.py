@@ -6,8 +6,8 @@ import pathlib
 import librope
 
 ORDER = (
-    "_ffi _extra _replace _kv_mark _folder _dlpack _choices _core _digest _conventions _rules _frameworks _pool _arrays _shard "
-    "_prompt _latent _scale _template _bound _types _immutable _kv_cache _norm _fused _move _call _backward _prepared _rows _changes "
+    "_ffi _extra _replace _kv_mark _folder _dlpack _choices _core _digest _types _conventions _rules _frameworks _pool _arrays _shard "
+    "_prompt _latent _scale _template _bound _immutable _kv_cache _norm _fused _move _call _backward _prepared _rows _changes "
     "_config_text _step _prepared_append _prepare _rope _model _operators _rotation_gradients _norm_gradients _watch _tensor_step _dtensor torch "
     "jax transformers kv cli"
 ).split()

@@ -253,3 +253,30 @@ def test_dtypes_and_strides_that_are_assigned_are_seen(rng, way, gaps):
     else:
         step()
         assert np.array_equal(cache.k[1, :3], want) and not cache.k[2:].any()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_wrong_numbers_after_a_call_that_is_known(qkv, library):
+    made = (lambda x: x) if library == "numpy" else pytest.importorskip("torch").from_numpy
+    q, k, v = map(made, qkv)
+    cache = cache_of(slots=np.arange(3))
+    there = librope.KVCache(*map(made, (cache.k, cache.v)), layout="nhd", slots=made(cache.slots))
+    for _ in range(2):
+        ROPE.apply_qk(q, k, 5, v=v, cache=there)
+    for function in (ROPE.apply_qk, ROPE.apply_qk_):
+        with pytest.raises(ValueError, match="^positions is 1180591620717411303424, and must be from -2"):
+            function(q, k, 2**70, v=v, cache=there)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_list_as_a_layout_is_that_layout(qkv, library):
+    made = (lambda x: x) if library == "numpy" else pytest.importorskip("torch").from_numpy
+    q, k, v = map(made, qkv)
+    found = []
+    for layout in ([ROPE.layout, ROPE.layout], (ROPE.layout, ROPE.layout)):
+        cache = cache_of(slots=np.arange(3))
+        there = librope.KVCache(*map(made, (cache.k, cache.v)), layout="nhd", slots=made(cache.slots))
+        for position in (5, 6):
+            turned = ROPE.apply_qk(q, k, position, v=v, cache=there, layout=layout)
+        found.append((np.asarray(turned[0]), cache.k))
+    assert all(map(np.array_equal, *found))

@@ -562,9 +562,24 @@ def test_positions_whose_storage_was_freed_are_refused(q, operation):
         for function in (ROPE.apply, ROPE.apply_):
             with pytest.raises(ValueError, match="^positions has no memory: its storage was freed"):
                 function(q, freed(torch.arange(6, dtype=dtype)), operation=operation)
+            with pytest.raises(ValueError, match="^positions has no memory: its storage was freed"):
+                function(q, freed(torch.arange(7, dtype=dtype)[1:]), operation=operation)
     with pytest.raises(ValueError, match="^offsets has no memory: its storage was freed"):
         ROPE.apply(q, offsets=freed(torch.arange(2)), operation=operation)
     with pytest.raises(ValueError, match="^positions has no memory"):
         ROPE.cos_sin(freed(torch.arange(6.0)), out=(torch.empty(6, 16), torch.empty(6, 16)))
     none = torch.empty(0, dtype=torch.int64)  # whose address is 0, too
     assert ROPE.apply(q[:, :, :0], none, operation=operation).shape == (2, 4, 0, 16)
+
+
+def test_rows_of_positions_that_carry_a_tangent_are_refused():
+    from torch.autograd import forward_ad
+
+    p = torch.arange(6.0)
+    rows = ROPE.cos_sin(p)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="^librope has no gradient with respect to positions"):
+        ROPE.cos_sin(forward_ad.make_dual(p, p))
+    with pytest.raises(NotImplementedError, match="^librope has no gradient with respect to positions"):
+        torch.func.jvp(lambda p: ROPE.cos_sin(p), (p,), (p,))
+    with forward_ad.dual_level():
+        assert all(map(torch.equal, ROPE.cos_sin(p), rows))

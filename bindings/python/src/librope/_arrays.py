@@ -32,6 +32,8 @@ Meta = tuple[tuple[int, ...], tuple[int, ...], str]  # shape, strides in element
 View = tuple[Any, Callable[[Any, str], Meta], int, int, object]
 Reader = Callable[[Any, str, bool], View]
 
+LEAST_ADDRESS = 1 << 22  # below it is no memory of arrays
+_RARE_ADDRESS = 1 << 40  # and below this rarely
 _NATIVE = "@=" + ("<" if sys.byteorder == "little" else ">")
 _from_buffer = ffi.from_buffer
 _cast = ffi.cast
@@ -118,7 +120,8 @@ def read_torch(x: Any, name: str, write: bool) -> View:
     if x.is_neg():
         raise TypeError(f"{name} is a lazily negated view: resolve_neg() it first")
     address = x.data_ptr()
-    if not address and x.numel():
+    # Of a freed storage it is what the view's offset adds to 0.
+    if address < _RARE_ADDRESS and x.numel() and address == x.storage_offset() * x.element_size():
         raise ValueError(f"{name} has no memory: its storage was freed")
     return ((x.shape, x.stride(), x.dtype), _torch_meta, address, x.get_device(), x)
 

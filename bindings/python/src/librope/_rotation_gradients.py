@@ -97,7 +97,7 @@ def rotation() -> Any:
 
 
 def _negative(positions: Tensor) -> Tensor:
-    """That of -2**31 is int64. -2**63 stays, which turns by the same fixed-point angles as 2**63."""
+    """That of -2**31 is int64. -2**63 stays, which turns by the same angles as 2**63 where they are "exact"."""
     return -(positions.long() if positions.dtype is torch.int32 else positions)
 
 

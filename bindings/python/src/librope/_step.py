@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from . import _arrays, _core
-from ._call import Call, Caller, library_of
+from ._call import Call, Caller, checked_layout, library_of
 from ._conventions import is_gradient
 from ._ffi import ffi, lib
 from ._frameworks import load
@@ -183,6 +183,8 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, ...], in_place: bool) ->
             "norms= must be None with operation 'backward': gradients go through norms by backward_qk, and in "
             "PyTorch's autograd"
         )
+    if isinstance(call.layout, list):  # which is no part of a key
+        call = call._replace(layout=checked_layout(call.layout))
     if out[0] is out[1] is out[2] is None and call.rest is None:
         known = step(rope, call, in_place)
         if known is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._arrays import LEAST_ADDRESS
 from ._call import Call, Caller
 from ._core import error
 from ._ffi import ffi, lib
@@ -105,10 +106,17 @@ def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
     by_int = type(where) is int
     args, fused, pages = templates
     offset = where if by_int else 0
+    ids, cu = 0 if by_int else where.data_ptr(), _address(call.cu_seqlens)
+    slots, table, starts = _address(cache.slots), _address(cache.page_table), _address(cache.starts)
+    q_at, k_at, v_at = q.data_ptr(), k.data_ptr(), v.data_ptr()
+    if (
+        q_at < LEAST_ADDRESS or k_at < LEAST_ADDRESS or v_at < LEAST_ADDRESS or 0 < ids < LEAST_ADDRESS
+        or 0 < cu < LEAST_ADDRESS or 0 < slots < LEAST_ADDRESS or 0 < table < LEAST_ADDRESS or 0 < starts < LEAST_ADDRESS
+    ):  # fmt: skip
+        return None  # of a view of a freed storage
     addresses = (
-        q.data_ptr(), k.data_ptr(), 0 if in_place else q_out.data_ptr(), 0, 0 if by_int else where.data_ptr(),
-        _address(call.cu_seqlens), 0, 0, 0, v.data_ptr(), 0, *memory.addresses, _address(cache.slots),
-        _address(cache.page_table), 0, _address(cache.starts),
+        q_at, k_at, 0 if in_place else q_out.data_ptr(), 0, ids, cu, 0, 0, 0, v_at, 0, *memory.addresses, slots,
+        table, 0, starts,
     )  # fmt: skip
     try:
         if call.norms is None:

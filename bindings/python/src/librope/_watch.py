@@ -119,7 +119,7 @@ def refuse_move(*tensors: Any) -> None:
 def refuse_gradient(*tensors: Any) -> None:
     """Refuses what has no gradient where it would get one: positions, and rows of cos and sin."""
     for x in tensors:
-        if isinstance(x, Tensor) and _wants_gradient(x):
+        if isinstance(x, Tensor) and wants_gradient(x):
             raise NotImplementedError("librope has no gradient with respect to positions, cos and sin: detach them")
 
 
@@ -132,7 +132,7 @@ def rows_want_gradient(rows: Any) -> bool:
     return False
 
 
-def _wants_gradient(x: Tensor) -> bool:
+def wants_gradient(x: Tensor) -> bool:
     if x.requires_grad and _is_grad_enabled():
         return True
     return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(x).tangent is not None
@@ -187,7 +187,7 @@ def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[]
     def refuse(x: Tensor) -> None:
         if any(x is y for y in written):
             _refuse_write(x)
-        elif _wants_gradient(x):
+        elif wants_gradient(x):
             raise NotImplementedError(
                 f"{names[id(x)]} requires a gradient, and a bound call has none: use apply_qk, or call it under "
                 "torch.no_grad()"

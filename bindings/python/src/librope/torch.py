@@ -59,6 +59,7 @@ from ._watch import (  # noqa: F401  (the others: for Rope and PreparedCall, whi
     refuse_prepared,
     refuse_writes,
     rows_want_gradient,
+    wants_gradient,
 )
 
 __all__ = ["FLOPS", "RotaryEmbedding", "apply_rows"]
@@ -144,7 +145,7 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
             dtype = _arrays.torch_dtype(where)
             check_offsets(tuple(where.shape), dtype, batch, call.operation, call.cu_seqlens is not None)
         offset, offsets, positions_layout = 0, None, "b"
-    if isinstance(where, Tensor) and where.requires_grad and _is_grad_enabled():
+    if isinstance(where, Tensor) and wants_gradient(where):
         raise NotImplementedError("librope has no gradient with respect to positions: detach them")
     positions_layout = positions_layout or ""
     if call.batch_repeat is not None:
@@ -239,14 +240,14 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
     scales = scales_of(call.scales, cache)
     data = scale_arrays(scales) or (None,) * len(SCALE_NAMES)
     given = (q, k, call.positions, *beside, call.rest, *normed, *data, *out)
-    wants_gradient = _is_grad_enabled() and any(x.requires_grad for x in given if isinstance(x, Tensor))
+    learns = _is_grad_enabled() and any(x.requires_grad for x in given if isinstance(x, Tensor))
     alone = v is cache is call.rest is None and not in_place and not any(x is not None for x in out)
     if _forward_ad._current_level >= 0:
         raise NotImplementedError(
             "there is no forward-mode derivative through norms=, v=, cache=, rest= and out=: apply norms apart, and "
             "rotate what they give; calls of the others belong outside of dual_level() and jvp"
         )
-    if wants_gradient and not alone:
+    if learns and not alone:
         raise NotImplementedError(
             "no gradient goes through v=, cache=, rest= and out=, and norms= in place: use torch.no_grad(), or "
             "detach the tensors"
@@ -286,12 +287,12 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
         places = (("slots", cache.slots), ("page_table", cache.page_table),
                   ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
         memory = (cache.k, cache.v, layout, *[None if y is None else _tensor_of(y, n, x) for n, y in places])
-    if wants_gradient:  # new arrays, whose dtypes are those of q and k
+    if learns:  # new arrays, whose dtypes are those of q and k
         check_codes([None if y is None else _arrays.torch_dtype(y) for y in (q, k)] + [None] * 4, scales)
         if call.norms is None:
             return apply_qk(rope, call)
     arguments = _arguments(rope, call)
-    if wants_gradient:
+    if learns:
         return apply_normed(call, arguments)
     apply_fused_op(
         q, k, v, *out[:3], *memory, *normed, norm_forms(call.norms), *arguments, call.rest, out[3],
@@ -353,6 +354,8 @@ def cos_sin(
     tokens: int | None,
 ) -> Any:  # fmt: skip
     """Rope.cos_sin of a tensor of positions: new tensors on its device, in compiled code as well."""
+    if _forward_ad._current_level >= 0:  # a derivative that operators do not see
+        refuse_gradient(positions)
     out = cos_sin_op(positions, rope.spec, format, dtype, positions_layout or "", batch, tokens)
     return tuple(out) if len(out) > 1 else out[0]
 
