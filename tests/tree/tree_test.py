@@ -328,7 +328,12 @@ class Files(Tree):
             found = list(re.finditer(r"\s+".join(map(re.escape, where)), text))
             if len(found) != 1:
                 wrong.append(f"{file} has {len(found)} times, not once: {' '.join(where)}")
-            elif "in" not in said and "run" not in said and where[-1].endswith(";"):
+            elif "run" not in said and not (said["now"].strip() or said["was"].strip()[-1] in ";}"):
+                wrong.append(f"{file}: no expression in place of {' '.join(where)}")
+            elif "run" not in said and any(said[part].count(a) != said[part].count(b)
+                                           for part in ("was", "now") for a, b in ("()", "[]", "{}")):
+                wrong.append(f"{file}: brackets without their other half: {' '.join(where)}")
+            elif "in" not in said and "run" not in said and where[-1][-1] in ";}" and ";" in said["was"]:
                 # It is put between braces: a tail of a statement, or a declaration, would not compile, and no
                 # mutant with it.
                 before = re.sub(r"(\s|//.*\n)*$", "", text[:found[0].start()])
