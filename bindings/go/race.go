@@ -247,7 +247,7 @@ func tellMove[SK, SV, K, V OutputElement](source *KVCache[SK, SV], cache *KVCach
 		source.tellKeys(raceRead, raceRead, reads, whole, c)
 		cache.tellKeys(raceWrite, cache.KScale.tell(), writes, whole, c)
 		if !c.nope { // in place the rest is left alone, but that codes are stored as whole heads
-			isCode := unsafe.Sizeof(*new(K)) == 1 || unsafe.Sizeof(*new(K)) == unsafe.Sizeof(Q80{})
+			isCode := cache.KScale != nil || dtypeOf[K]() == DTypeQ80
 			cache.tellKeys(raceWrite, cache.KScale.tell(), stays, whole && isCode, c)
 		}
 	}

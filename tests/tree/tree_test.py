@@ -9,6 +9,7 @@ A failure names the lines, and the table below to change if they are meant.
 import os
 import pathlib
 import re
+import runpy
 import unittest
 
 import include_graph
@@ -313,32 +314,12 @@ class Files(Tree):
         self.expect_none(wrong)
 
     def test_every_mutant_applies_once(self):
-        files = sorted((ROOT / "tests/mutants/list").glob("*.txt"))
-        entries = [e for f in files for e in re.split(r"\n\s*\n", f.read_text())]
-        count, wrong = 0, []
-        for entry in entries:
-            lines = [line for line in entry.splitlines() if line and not line.startswith("#")]
-            if not lines:
-                continue
-            count += 1
-            said = dict((line + " ").split(" ", 1) for line in lines)
-            file = said["file"].strip()
-            where = said.get("in", said["was"]).split()
-            text = (ROOT / file).read_text() if (ROOT / file).exists() else ""
-            found = list(re.finditer(r"\s+".join(map(re.escape, where)), text))
-            if len(found) != 1:
-                wrong.append(f"{file} has {len(found)} times, not once: {' '.join(where)}")
-            elif "run" not in said and not (said["now"].strip() or said["was"].strip()[-1] in ";}"):
-                wrong.append(f"{file}: no expression in place of {' '.join(where)}")
-            elif "run" not in said and any(said[part].count(a) != said[part].count(b)
-                                           for part in ("was", "now") for a, b in ("()", "[]", "{}")):
-                wrong.append(f"{file}: brackets without their other half: {' '.join(where)}")
-            elif "in" not in said and "run" not in said and where[-1][-1] in ";}" and ";" in said["was"]:
-                # It is put between braces: a tail of a statement, or a declaration, would not compile, and no
-                # mutant with it.
-                before = re.sub(r"(\s|//.*\n)*$", "", text[:found[0].start()])
-                if not re.search(r"([{};):]|\belse)$", before) or re.match(r"(\w[\w:*&]* )+\w+ =(?!=)", " ".join(where)):
-                    wrong.append(f"{file}: no statement: {' '.join(where)}")
+        mutants = runpy.run_path(str(ROOT / "tests/mutants/run"))["read_list"]()
+        count, wrong = len(mutants), []
+        for m in mutants:
+            path = ROOT / m.file
+            if problem := m.problem(path.read_text() if path.exists() else ""):
+                wrong.append(f"{m.file}: {m.context} {problem}")
         self.expect_none(wrong, "Adapt the entry in tests/mutants/list/, or remove it.")
         self.assertGreater(count, 150, "entries in tests/mutants/list/")
 
