@@ -138,7 +138,7 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
         if isinstance(where, int):
             raise TypeError(f"offsets is {where}, and must be an array with one entry for each sequence")
     if by_distance and (where is None or offsets is not None):
-        # A distance per sequence, which its transpose ("backward") would take for a first position.
+        # A distance for each batch row, one for all of its tokens. An offset would be where a sequence begins.
         if where is None:
             where = torch.full((batch,), offset, dtype=torch.int64, device=x.device)
         elif not one_for_all:
