@@ -50,8 +50,7 @@ enum class KeptCodes {
   kOverTheirScales,  // where the scales of the output are those that are read
 };
 
-// `channels`: how many of a head go to the output.
-inline KeptCodes KeptCodesOf(const SourceHeads& from, const Output& to, int64_t channels) {
+inline KeptCodes KeptCodesOf(const SourceHeads& from, const Output& to) {
   if (from.dtype != to.dtype) return KeptCodes::kNever;
   if (!IsCode(from.dtype)) return KeptCodes::kAlways;
   const auto always_if = [](bool same) { return same ? KeptCodes::kAlways : KeptCodes::kNever; };
@@ -59,9 +58,8 @@ inline KeptCodes KeptCodesOf(const SourceHeads& from, const Output& to, int64_t 
   if (read.groups == 0 || written.groups == 0) {
     return always_if(read.groups == written.groups && read.value == written.value);
   }
-  const bool same_groups = read.group == written.group && read.groups == written.groups &&
-                           read.dtype == written.dtype &&
-                           channels == int64_t{read.group} * read.groups;
+  const bool same_groups =
+      read.group == written.group && read.groups == written.groups && read.dtype == written.dtype;
   if (!same_groups || read.computed != written.computed) return KeptCodes::kNever;
   if (written.computed) {
     return always_if(read.power_of_two == written.power_of_two && read.least == written.least);

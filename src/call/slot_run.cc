@@ -22,7 +22,7 @@ SlotRun RunInPage(const SlotSource& slots, const PositionSource& positions, int6
   const int64_t slot = first.page * slots.page_size + first.index;
   const auto follow = [&](const auto* numbers) {
     int n = 1;
-    while (n < most && numbers[at + n] == slot + n) ++n;
+    while (n < most && numbers[at + n] >= slot && numbers[at + n] - slot == n) ++n;
     return n;
   };
   return {first, slots.slots_i64 != nullptr ? follow(slots.slots_i64) : follow(slots.slots_i32)};

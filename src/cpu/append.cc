@@ -126,7 +126,7 @@ SlotRun LongRunOf(const Plan& plan, const SlotSource& slots, const HeadStrides& 
   while (run.count < count) {
     const SlotRun next = in_page(token + run.count, count - run.count);
     if (next.first.page < 0 ||
-        next.first.page * page_size + next.first.index != first + run.count) {
+        next.first.page * page_size + next.first.index - first != run.count) {
       break;
     }
     run.count += next.count;

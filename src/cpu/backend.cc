@@ -119,7 +119,7 @@ template <bool kFused>
 void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i,
                       RowBuffer* buffer) {
   const Tensor& t = job.tensors[n];
-  const char* in = InOf<kFused>(job, n, batch, first + i);
+  const char* const in = InOf<kFused>(job, n, batch, first + i);
   char* const out = OutOf<kFused>(job, n, batch, first + i);
   if (IsNowhere<kFused>(in, out)) return;
   const ChannelRow row = job.kept != nullptr
@@ -137,10 +137,7 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
                             TokenNumber(job, batch, first + i));
     return;
   }
-  if (norm == NormPass::kBefore) {
-    NormBlock(job, n, batch, first + i, 1);
-    in = out;
-  }
+  if (norm == NormPass::kBefore) NormBlock(job, n, batch, first + i, 1);
   RotateHeads(course.kernels, *job.plan.context, course.order, course.arithmetic, t, in + t.in_span,
               out + t.out_span, row);
 }
@@ -181,10 +178,7 @@ void NormAndRotateBlock(const Job& job, int n, int64_t token, Block block) {
     NormAndRotate(NormOfTensor(job, n), OnePassOf(job, n), block, token);
     return;
   }
-  if (NormPassOf(job, n) == NormPass::kBefore) {
-    block.in = block.out;
-    block.prefetch_last = nullptr;  // it has just been written
-  }
+  if (NormPassOf(job, n) == NormPass::kBefore) block.prefetch_last = nullptr;  // just written
   RotateBlock(job, n, block);
 }
 
@@ -441,7 +435,7 @@ struct Tasks {
 template <bool kFused>
 void RunTask(void* opaque, uint32_t index) {
   auto& tasks = *static_cast<Tasks*>(opaque);
-  const int64_t first = index * tasks.units_per_task;
+  const int64_t first = std::min(index * tasks.units_per_task, tasks.units);
   RotateUnits<kFused>(*tasks.job, first,
                       first + std::min(tasks.units - first, tasks.units_per_task));
   tasks.ran.fetch_add(1, std::memory_order_relaxed);

@@ -235,6 +235,9 @@ void MakeRowBetween(const Plan& plan, const Kernels& kernels, int64_t batch, int
   for (int i = 0; i < used; i += 2) sin[i] = -sin[i + 1];  // zeros, too: x - x is +0 in both
 }
 
+// See QuietNan().
+float WithQuietNan(float value) { return value == value ? value : QuietNan(); }
+
 // Values that lie `step` apart; those that follow each other in a loop that compilers vectorise.
 template <rope_dtype kDtype>
 void ReadValues(const void* data, int64_t first, int step, int count, bool negative, float* out) {
@@ -476,6 +479,8 @@ OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype
   if (buffer->ordered_dtype == dtype && buffer->ordered_order == order) return rows;
   if (MakesRows(plan, kernels, order)) {
     MakeRows(plan, kernels, order, width, *buffer, buffer->natural, buffer->ordered);
+    // Its rows of the positions before are where natural rows may have been.
+    if (kOperations[plan.operation].has_from()) buffer->cos = nullptr;
     if (dtype != 0) {
       RoundRows(kernels, dtype, order, context.pairs, buffer->count, buffer->ordered);
     }
@@ -484,6 +489,7 @@ OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype
     if (buffer->cos == nullptr) {
       MakeRows(plan, kernels, RowOrder::kNatural, padded, *buffer, buffer->ordered,
                buffer->natural);
+      buffer->ordered_dtype = -1;  // likewise
       UseNatural(padded, buffer);
     }
     if (dtype == 0 && order == RowOrder::kNatural) {

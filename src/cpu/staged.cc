@@ -243,7 +243,7 @@ void DecodePart(const StagedHeads& staged, const StagedPart& part, const char* i
 bool KeepsCodes(const StagedHeads& staged) {
   const CodedHeads& coded = staged.coded;
   if (coded.of == nullptr) return false;
-  const KeptCodes kept = KeptCodesOf(*coded.of, staged.output, staged.stored);
+  const KeptCodes kept = KeptCodesOf(*coded.of, staged.output);
   return kept == KeptCodes::kAlways ||
          (kept == KeptCodes::kOverTheirScales && coded.first_scales == staged.first_scales);
 }

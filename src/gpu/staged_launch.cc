@@ -191,7 +191,7 @@ class StagedGroup {
     to = {};
     to.dtype = from.dtype;
     StagedOutput& written = side->output;
-    const KeptCodes kept = KeptCodesOf(from, output, written.channels);
+    const KeptCodes kept = KeptCodesOf(from, output);
     written.keeps = kept != KeptCodes::kNever;
     written.by_place = kept == KeptCodes::kOverTheirScales;
     if (!IsCode(from.dtype)) {

@@ -37,17 +37,6 @@ struct CosSinTable {
   }
 };
 
-// See QuietNan().
-ROPE_HD float WithQuietNan(float value) { return value == value ? value : QuietNan(); }
-
-ROPE_HD float ReadRowValue(rope_dtype dtype, const void* tensor, int64_t at) {
-#if defined(__CUDA_ARCH__)
-  return LoadElement(dtype, tensor, at);  // conversions of a GPU make a NaN of their own
-#else
-  return WithQuietNan(LoadElement(dtype, tensor, at));
-#endif
-}
-
 // --- Formats with values for pairs ---------------------------------------------------------------
 
 // One row: the values of pair i are `step` * i elements behind the first ones.
@@ -58,8 +47,8 @@ struct RowOfPairs {
   int64_t cos, sin;
 
   ROPE_HD CosSin Read(int32_t pair, bool backward) const {
-    const float c = ReadRowValue(dtype, cos_tensor, cos + step * pair);
-    const float s = ReadRowValue(dtype, sin_tensor, sin + step * pair);
+    const float c = LoadElement(dtype, cos_tensor, cos + step * pair);
+    const float s = LoadElement(dtype, sin_tensor, sin + step * pair);
     return {c, backward ? -s : s};
   }
   ROPE_HD void Store(int32_t pair, CosSin value) const {
@@ -104,10 +93,10 @@ ROPE_HD PairIndex RowChannelsOf(bool interleaved, const Segment& segment, int i)
 // places and signs.
 ROPE_HD PairRow ReadChannels(const CosSinTable& table, int64_t first, int64_t second,
                              bool backward) {
-  const float c0 = ReadRowValue(table.dtype, table.data, first);
-  const float s0 = ReadRowValue(table.dtype, table.sin, first);
-  const float c1 = ReadRowValue(table.dtype, table.data, second);
-  const float s1 = ReadRowValue(table.dtype, table.sin, second);
+  const float c0 = LoadElement(table.dtype, table.data, first);
+  const float s0 = LoadElement(table.dtype, table.sin, first);
+  const float c1 = LoadElement(table.dtype, table.data, second);
+  const float s1 = LoadElement(table.dtype, table.sin, second);
   return {{c0, backward ? -s1 : s0}, {c1, backward ? -s0 : s1}};
 }
 

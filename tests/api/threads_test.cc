@@ -197,6 +197,40 @@ TEST(Runner, ThatDoesNotRunEachTaskOnceIsNoticed) {
             ROPE_ERROR_RUNNER);
 }
 
+// Indices beyond the last one have nothing to do, also where tasks are parts of gradients.
+TEST(Runner, ThatRunsMoreTasksThanThereAreIsNoticed) {
+  constexpr int kHeads = 16, kTokens = 1000, kParts = 33;
+  const Context context = Create(Config(kDim));
+  const rope_runner runner = {[](void*, rope_task_fn fn, void* task, uint32_t count) -> int32_t {
+                                for (uint32_t i = 0; i < count + 5; ++i) fn(task, i);
+                                return 0;
+                              },
+                              nullptr};
+  std::vector<float> gradient(kTokens * kHeads * kDim, 1),
+      x = gradient, out = gradient, weight(kDim, 1), weight_grad(kParts * kDim + 1, -123);
+  rope_norm norm = ROPE_INIT(rope_norm);
+  norm.kind = ROPE_NORM_KIND_RMS;
+  norm.eps = 1e-6;
+  norm.weight = weight.data();
+  norm.weight_dtype = ROPE_DTYPE_F32;
+  norm.weight_grad = weight_grad.data();
+  norm.grad_parts = kParts;
+  const rope_tensor of_x = Tensor(x.data(), ROPE_DTYPE_F32, kHeads);
+  norm.x = &of_x;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.q_norm = &norm;
+  rope_qk_args args = Args(1, kTokens);
+  args.operation = ROPE_OPERATION_BACKWARD;
+  args.positions = Offset(3);
+  args.q = Tensor(gradient.data(), ROPE_DTYPE_F32, kHeads);
+  args.q_out = Tensor(out.data(), ROPE_DTYPE_F32, kHeads);
+  args.fused = &fused;
+  args.runner = &runner;
+  EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_RUNNER);
+  EXPECT_EQ(weight_grad.back(), -123);
+  EXPECT_NE(weight_grad[kParts * kDim - 1], -123);
+}
+
 TEST(Pool, CallsEachIndexOnce) {
   for (int threads : {0, 1, 2, 5}) {
     const Pool pool = CreatePool(threads);

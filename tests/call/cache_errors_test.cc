@@ -54,6 +54,42 @@ TEST_F(CacheErrors, EachIsRefusedWithItsMessageAndWritesNothing) {
   }
 }
 
+// The only token of a call has a way of its own, which leaves to the others what it does not do.
+TEST_F(CacheErrors, OfOneTokenTooWhatOverlapsIsRefused) {
+  const Bad bad[] = {
+      {"k over q",
+       [](All* a) { a->args.k.data = memory + kDim; },
+       kInvalid,
+       {"args->q overlaps args->k"}},
+      {"q over k",
+       [](All* a) { a->args.q.data = memory + 512 + kDim; },
+       kInvalid,
+       {"args->q overlaps args->k"}},
+      {"v over q", [](All* a) { a->fused.v.data = memory + 1; }, kInvalid, {"v overlaps args->q"}},
+      {"cache->v over q",
+       [](All* a) { a->cache.v.data = memory; },
+       kInvalid,
+       {"args->fused->cache->v overlaps args->q"}},
+      {"cache->k over k",
+       [](All* a) { a->cache.k.data = memory + 512 + kDim; },
+       kInvalid,
+       {"args->fused->cache->k overlaps args->k"}},
+      {"cache->v over cache->k",
+       [](All* a) { a->cache.v.data = memory + 2048 + kDim; },
+       kInvalid,
+       {"args->fused->cache->v overlaps args->fused->cache->k"}},
+  };
+  for (const Bad& b : bad) {
+    All all = GoodAlike();
+    Mapped(&all);
+    Connect(&all);
+    all.args.tokens = all.cache.slots_length = 1;
+    b.change(&all);
+    ExpectParts(kFunction, b, rope_apply_qk(context_.get(), &all.args));
+    ASSERT_TRUE(Unchanged()) << b.name;
+  }
+}
+
 TEST_F(CacheErrors, NothingToDoReadsNothing) {
   All all = Good();
   Connect(&all);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/convert_call.h"
+#include "support/elements.h"
 #include "support/handles.h"
 #include "support/prepared_call.h"
 #include "support/targets.h"
@@ -49,6 +50,40 @@ TEST_P(ConvertTest, NormedOutputsToo) {
       ConvertCall call(config, true, kernels().fused, seed);
       Expect(&call, context);
       if (HasFatalFailure()) FAIL() << "seed " << seed;
+    }
+  }
+}
+
+// Where codes come from the rotation itself, heads that are repeated have a way of their own.
+TEST_P(ConvertTest, RepeatedHeadsInCodesAreThoseOfOne) {
+  constexpr int kDim = 64, kHeads = 3, kTokens = 5, kRepeats = 2;
+  for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+    const Context context = Create(Config(kDim, pairing));
+    for (rope_dtype in : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+      std::vector<char> q(kTokens * kHeads * kDim * SizeOf(in));
+      for (int i = 0; i < kTokens * kHeads * kDim; ++i) {
+        WriteElement(in, &q[i * SizeOf(in)], (i * 37 % 201 - 100) / 32.0);
+      }
+      for (rope_dtype code : {ROPE_DTYPE_F8_E4M3, ROPE_DTYPE_F8_E5M2, ROPE_DTYPE_I8}) {
+        const auto coded = [&](int repeats) {
+          rope_scale scale = ROPE_INIT(rope_scale);
+          scale.value = 0.0625f;
+          std::vector<char> out(kTokens * kHeads * repeats * kDim);
+          rope_qk_args args = Args(1, kTokens);
+          args.positions = Offset(3);
+          args.q = Tensor(q.data(), in, kHeads);
+          args.q_out = Tensor(out.data(), code, kHeads * repeats);
+          args.q_out.scale = &scale;
+          EXPECT_OK(rope_apply_qk(context.get(), &args));
+          return out;
+        };
+        const std::vector<char> one = coded(1), repeated = coded(kRepeats);
+        for (size_t i = 0; i < repeated.size(); ++i) {
+          const size_t head = i / kDim / kRepeats;
+          ASSERT_EQ(repeated[i], one[head * kDim + i % kDim])
+              << "channel " << i << ", pairing " << pairing << ", " << in << " to " << code;
+        }
+      }
     }
   }
 }

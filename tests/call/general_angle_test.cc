@@ -127,6 +127,35 @@ TEST_P(GeneralAngleOnTarget, OfOneAxisForEachPairHasThePlainBits) {
   EXPECT_EQ(turned(ConfigOf(table, kAxes, kHeads, kPairs)), turned(plain));
 }
 
+// An axis more whose frequencies are 0 changes no bit, also of what one token or a block of tokens
+// would have by a shorter way without config.frequency.
+TEST_P(GeneralAngleOnTarget, AnAxisThatTurnsNothingChangesNoBit) {
+  constexpr int kPairs = 12;
+  std::vector<double> table;
+  for (int i = 0; i < kPairs; ++i) table.push_back(std::pow(10000, -i / 12.0));
+  for (const rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {
+    for (const int tokens : {1, 5, 40}) {
+      const auto turned = [&](int axes) {
+        std::vector<double> of_axes = table;
+        of_axes.resize(axes * kPairs);
+        rope_config config = ConfigOf(of_axes, axes, 1, kPairs);
+        config.angle = angle;
+        const Context context = Create(config);
+        std::vector<int64_t> ids;
+        for (int i = 0; i < tokens * axes; ++i) ids.push_back(i / axes * 7919 + 1000003);
+        std::vector<float> q(tokens * 2 * 2 * kPairs);
+        for (size_t i = 0; i < q.size(); ++i) q[i] = 0.25f * static_cast<float>(i % 61) - 7;
+        rope_qk_args args = Args(1, tokens);
+        args.q = Tensor(q.data(), ROPE_DTYPE_F32, 2);
+        args.positions = Ids(ROPE_POSITIONS_IDS_BTA, ids.data());
+        EXPECT_OK(rope_apply_qk(context.get(), &args));
+        return q;
+      };
+      EXPECT_EQ(turned(1), turned(2)) << "angle " << angle << ", " << tokens << " tokens";
+    }
+  }
+}
+
 // Rows for each head, in any format and order of strides, give the bits of positions.
 TEST_P(GeneralAngleOnTarget, RowsOfEachHeadGiveTheBitsOfPositions) {
   constexpr int kPairs = 12, kAxes = 2, kHeads = 3;

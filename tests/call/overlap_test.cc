@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/elements.h"
+#include "support/errors.h"
 #include "support/handles.h"
 #include "support/reference.h"
 
@@ -186,6 +187,33 @@ TEST(Overlap, StridesOfOneElementAreIgnored) {
     args.k.stride_head = odd;
     EXPECT_OK(rope_apply_qk(context.get(), &args)) << odd;
   }
+  // Also where strides of both tensors are looked at together.
+  static float y[256];
+  rope_qk_args args = Args(1, 4);
+  args.positions = Offset(0);
+  args.q = args.k = Tensor(y, ROPE_DTYPE_F32, H);
+  SetStrides(&args.q, 17, 32, 16);
+  args.k.data = y + D;
+  SetStrides(&args.k, 0, 64, 32);
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
+}
+
+// A head that is repeated takes the room of all its copies.
+TEST(Overlap, RepeatedHeadsAreAllWritten) {
+  constexpr int kDim = 8;
+  const Context context = Create(Config(kDim));
+  float q[kDim] = {}, x[4 * kDim] = {};
+  rope_qk_args args = Args(1, 1);
+  args.positions = Offset(3);
+  args.q = Tensor(q, ROPE_DTYPE_F32, 1);
+  args.q_out = Tensor(x, ROPE_DTYPE_F32, 2);
+  for (int at : {0, 1, kDim, 2 * kDim - 1}) {
+    args.k = Tensor(x + at, ROPE_DTYPE_F32, 1);
+    EXPECT_EQ(rope_apply_qk(context.get(), &args), ROPE_ERROR_INVALID_ARGUMENT) << at;
+    ExpectMessage("rope_apply_qk", {"args->q_out overlaps args->k"});
+  }
+  args.k = Tensor(x + 2 * kDim, ROPE_DTYPE_F32, 1);
+  EXPECT_OK(rope_apply_qk(context.get(), &args));
 }
 
 // The packed layouts of real code are all accepted.

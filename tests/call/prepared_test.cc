@@ -66,6 +66,29 @@ TEST_P(PreparedOnTarget, GivesTheBitsOfTheCall) {
     }
   }
 }
+// The only token of a call, whose row several segments share.
+TEST_P(PreparedOnTarget, OneTokenOfSeveralAxesHasTheBitsOfTheCall) {
+  constexpr int kDim = 16, kHeads = 3;
+  rope_config config = Config(kDim, ROPE_PAIRING_HALVES_PER_AXIS);
+  config.axes = 2;
+  config.mrope_section[0] = 3;
+  config.mrope_section[1] = 5;
+  const Context context = Create(config);
+  std::vector<float> q;
+  for (int i = 0; i < kHeads * kDim; ++i) q.push_back(static_cast<float>(i % 13) - 5);
+  std::vector<float> prepared_q = q;
+  const int64_t ids[] = {3, 5};
+  rope_qk_args args = Args(1, 1);
+  args.q = Tensor(q.data(), ROPE_DTYPE_F32, kHeads);
+  args.positions = Ids(ROPE_POSITIONS_IDS_BTA, ids);
+  const Prepared prepared = Prepare(context, args);
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  rope_qk_data data = ROPE_INIT(rope_qk_data);
+  data.q = prepared_q.data();
+  ASSERT_OK(rope_prepared_apply(prepared.get(), &data));
+  EXPECT_EQ(prepared_q, q);
+}
+
 // Rows of which one has values for each channel. How the others are rotated must not depend on
 // whose block they share: a call, a prepared one, one cut into tasks and one for each token have
 // the same bits, also those of NaN, and on targets without FMA, where rows per channel are rotated

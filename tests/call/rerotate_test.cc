@@ -388,6 +388,77 @@ TEST(Rerotate, TurnsBackWithTheSameBitsOnEveryTarget) {
   }
 }
 
+class RerotateOnTarget : public TargetTest {};
+INSTANTIATE_TARGETS(RerotateOnTarget);
+
+// Several tensors, each with the kernel and the order of rows of its dtype, have the bits that
+// calls on one tensor give.
+TEST_P(RerotateOnTarget, TensorsBesideEachOtherAreThoseOfCallsOnOne) {
+  constexpr int kDim = 128, kCount = 5;
+  Random r(14);
+  const std::vector<int64_t> before = {357, 541, 2008, 5, 77}, after = {1121, 1562, 3614, 77, 0};
+  const std::vector<int32_t> slots = {3, 0, 4, 1, 2};
+  const rope_positions from = Ids(ROPE_POSITIONS_IDS_T, before.data());
+  const auto values_of = [&](rope_dtype dtype) {
+    std::vector<char> values(kCount * kDim * SizeOf(dtype));
+    for (int i = 0; i < kCount * kDim; ++i) {
+      StoreElement(dtype, values.data(), i, static_cast<float>(i * 37 % 201 - 100) / 32);
+    }
+    return values;
+  };
+  for (rope_pairing pairing = 1; pairing <= ROPE_PAIRING_INTERLEAVED_TO_HALVES; ++pairing) {
+    for (const rope_angle angle :
+         {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_DIVIDE, ROPE_ANGLE_GGML, ROPE_ANGLE_EXACT}) {
+      for (const int rotary_dim : {2, 24, 40, 128}) {
+        rope_config config = Config(kDim, pairing);
+        config.rotary_dim = rotary_dim;
+        config.angle = angle;
+        const Context context = Create(config);
+        for (int n = 0; n < 40; ++n) {
+          const rope_dtype q_dtype = r.Pick(1, kLastDtype), k_dtype = r.Pick(1, kLastDtype),
+                           out_dtype = r.Pick(1, kLastDtype), cache_dtype = r.Pick(1, kLastDtype);
+          const bool moves = r.Sometimes(2), in_place = r.Sometimes(2);
+          // q, what goes to k_out, and the slots, of which parts are made: bits 0 to 2.
+          const auto made = [&](int parts) {
+            std::vector<std::vector<char>> memory = {values_of(q_dtype), values_of(k_dtype),
+                                                     values_of(out_dtype),
+                                                     values_of(in_place ? k_dtype : cache_dtype)};
+            rope_kv_cache source = ROPE_INIT(rope_kv_cache);
+            source.kind = ROPE_SLOTS_MAPPED;
+            source.pages = 1;
+            source.page_size = source.slots_length = kCount;
+            source.slots_i32 = slots.data();
+            rope_kv_cache cache = source;
+            source.k = Tensor(memory[1].data(), k_dtype, 1, ROPE_LAYOUT_NHD);
+            cache.k = moves && in_place ? source.k
+                                        : Tensor(memory[3].data(), in_place ? k_dtype : cache_dtype,
+                                                 1, ROPE_LAYOUT_NHD);
+            rope_fused fused = ROPE_INIT(rope_fused);
+            fused.from_positions = &from;
+            rope_qk_args args = Args(1, kCount);
+            args.operation = ROPE_OPERATION_REROTATE;
+            args.positions = Ids(ROPE_POSITIONS_IDS_T, after.data());
+            args.fused = &fused;
+            if ((parts & 1) != 0) args.q = Tensor(memory[0].data(), q_dtype, 1);
+            if ((parts & 6) != 0 && moves) fused.source = &source;
+            if ((parts & 6) != 0 && !moves) args.k = Tensor(memory[1].data(), k_dtype, 1);
+            if ((parts & 2) != 0) args.k_out = Tensor(memory[2].data(), out_dtype, 1);
+            if ((parts & 4) != 0) fused.cache = &cache;
+            EXPECT_OK(rope_apply_qk(context.get(), &args));
+            return memory;
+          };
+          const auto all = made(7), q = made(1), out = made(2), to_slots = made(4);
+          ASSERT_TRUE(all[0] == q[0] && all[2] == out[2] && all[3] == to_slots[3] &&
+                      all[1] == to_slots[1])
+              << "pairing " << pairing << ", angle " << angle << ", rotary_dim " << rotary_dim
+              << ", q " << q_dtype << ", k " << k_dtype << ", k_out " << out_dtype << ", cache "
+              << cache_dtype << (moves ? ", moves" : "") << (in_place ? " in place" : "");
+        }
+      }
+    }
+  }
+}
+
 // Float ids, among them some that are no numbers.
 TEST(Rerotate, TakesCoordinates) {
   for (rope_angle angle : {ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT}) {

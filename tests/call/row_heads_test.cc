@@ -186,6 +186,8 @@ TEST(RowHeads, WhatIsRefusedNamesItsField) {
   refused(kUnsupported, {"args->cos_sin->reserved (1)"});
   cos_sin.reserved = 0;
   EXPECT_OK(rope_apply_qk(context.get(), &args));
+  args.q_out = Tensor(q.data() + 256, ROPE_DTYPE_F32, 12);
+  refused(kUnsupported, {"args->q_out.heads must be that of its input", "(2 times)"});
 
   const rope_positions positions = Offset(0);
   EXPECT_EQ(rope_cos_sin_fill(context.get(), 1, 3, &positions, &cos_sin, nullptr), kInvalid);

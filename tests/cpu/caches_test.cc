@@ -67,6 +67,8 @@ TEST(CachesTest, TakesUsualSizesForWhatIsNotSaidAndNoMore) {
   const cpu::Caches unknown = Read({});
   EXPECT_EQ(unknown.inner, 512 << 10);
   EXPECT_EQ(unknown.last, 16 << 20);
+  // A machine without a third cache, or one that does not show it.
+  EXPECT_EQ(Read({Leaf(kData, 1, 8, 64), Leaf(kUnified, 2, 8, 1024)}).last, 16 << 20);
   // A virtual machine that shows 16 MiB and 256 MiB.
   const cpu::Caches large = Read({Leaf(kUnified, 2, 16, 16384), Leaf(kUnified, 3, 16, 262144)});
   EXPECT_EQ(large.inner, 2 << 20);

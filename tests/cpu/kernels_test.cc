@@ -392,6 +392,30 @@ TEST_P(KernelsTest, RowsPerChannelGiveTheBitsOfTheReferenceOnEveryTarget) {
   }
 }
 
+// By such rows a sum is rounded once, also on targets that add in doubles: products that are ties
+// of f32, and a number beside them that no double has room for.
+TEST_P(KernelsTest, RowsPerChannelRoundSumsOnce) {
+  constexpr int kDim = 74, kPairs = kDim / 2;
+  const Context context = Create(Config(kDim, ROPE_PAIRING_HALVES));
+  std::vector<float> x(kDim), cos(kDim), sin(kDim);
+  for (int i = 0; i < kPairs; ++i) {
+    x[i] = cos[i] = 1 + 0x1p-12f;  // the square: 1 + 2^-11 + 2^-24
+    x[i + kPairs] = i % 2 == 0 ? 1.0f : -1.0f;
+    sin[i] = 0x1p-80f;
+  }
+  const std::vector<float> before = x;
+  const rope_cos_sin rows =
+      Rows(ROPE_COS_SIN_FULL_HALVES, ROPE_DTYPE_F32, kPairs, 1, cos.data(), sin.data());
+  rope_qk_args args = Args(1, 1);
+  args.q = Tensor(x.data(), ROPE_DTYPE_F32, 1);
+  args.cos_sin = &rows;
+  ASSERT_OK(rope_apply_qk(context.get(), &args));
+  for (int i = 0; i < kPairs; ++i) {
+    EXPECT_EQ(x[i], std::fma(before[i], cos[i], -before[i + kPairs] * sin[i])) << i;
+    EXPECT_EQ(x[i], 1 + 0x1p-11f + (i % 2 == 0 ? 0 : 0x1p-23f)) << i;
+  }
+}
+
 // An f16 whose mantissa is often all zeros or ones, but for the last bit.
 uint16_t F16Near(std::mt19937* random, int least_exponent, int exponents) {
   const auto mantissa = static_cast<unsigned>((*random)() % 3 == 0   ? (*random)()

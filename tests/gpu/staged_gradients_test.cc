@@ -255,6 +255,31 @@ TEST_P(StagedGradients, RefusalsNameFieldValueAndRule) {
          "gradients pass norms or are added");
 }
 
+// Heads with more pairs than a launch has: what does not turn is written by the first one alone.
+TEST_P(StagedGradients, WhatDoesNotTurnIsOfTheFirstLaunch) {
+  constexpr int kDim = 1024, kHeads = 2, kRepeats = 2, kTokens = 3;
+  rope_config config = Config(kDim);
+  config.rotary_dim = 700;
+  config.rotary_offset = 60;
+  config.angle = ROPE_ANGLE_EXACT;
+  const Context device = walker_.Create({config}), cpu = rope::testing::Create(config);
+  std::vector<float> in, out(kTokens * kHeads * kDim, -123.5f), want = out;
+  Random r(1);
+  for (int i = 0; i < kTokens * kHeads * kRepeats * kDim; ++i) {
+    in.push_back(static_cast<float>(r.Pick(-900, 900)) / 256);
+  }
+  rope_qk_args args = Args(1, kTokens);
+  args.operation = ROPE_OPERATION_BACKWARD;
+  args.positions = rope::testing::Offset(3);
+  args.k = Tensor(in.data(), ROPE_DTYPE_F32, kHeads * kRepeats);
+  args.k_out = Tensor(want.data(), ROPE_DTYPE_F32, kHeads);
+  ASSERT_OK(rope_apply_qk(cpu.get(), &args));
+  args.k_out.data = out.data();
+  ASSERT_OK(walker_.Apply(device, args, {SpanOf(in, true), SpanOf(out)}, &r));
+  EXPECT_GT(walker_.gradients, 1);
+  EXPECT_EQ(out, want);
+}
+
 // A backend need not offer gradients.
 TEST_P(StagedGradients, MayBeAbsent) {
   static constexpr Backend kWithout = [] {

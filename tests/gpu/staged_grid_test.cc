@@ -257,6 +257,41 @@ TEST_F(StagedGrid, MissingSlotsAreSkippedAndCounted) {
   }
 }
 
+// Also where the heads of a token are those of several blocks.
+TEST_F(StagedGrid, MissingSlotsOfManyHeadsAreCountedOnce) {
+  constexpr int kDim = 128, kHeads = 128, kTokens = 3;
+  const Context device = Create(Config(kDim));
+  device->backend = &kStagedDevice;
+  Lines memory(2 * 4 * kHeads * kDim * sizeof(float));
+  const int64_t from[kTokens] = {0, 99, 2}, to[kTokens] = {1, 3, 9};
+  uint32_t missing_from = 10, missing_to = 20;
+  rope_kv_cache source = ROPE_INIT(rope_kv_cache);
+  source.kind = ROPE_SLOTS_MAPPED;
+  source.pages = 1;
+  source.page_size = 4;
+  source.slots_length = kTokens;
+  rope_kv_cache cache = source;
+  source.slots_i64 = from;
+  cache.slots_i64 = to;
+  source.dropped = &missing_from;
+  cache.dropped = &missing_to;
+  source.k = rope::testing::Tensor(memory.data(), ROPE_DTYPE_F32, kHeads, ROPE_LAYOUT_NHD);
+  cache.k = rope::testing::Tensor(memory.data() + memory.size() / 2, ROPE_DTYPE_F32, kHeads,
+                                  ROPE_LAYOUT_NHD);
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.source = &source;
+  fused.cache = &cache;
+  rope_qk_args args = rope::testing::Args(1, kTokens);
+  args.operation = ROPE_OPERATION_FORWARD;
+  args.positions = rope::testing::Offset(5);
+  args.fused = &fused;
+  Random r(1);
+  WalkedStaged walked;
+  ASSERT_OK(WalkCall(device, args, {SpanOf(memory)}, &r, &walked));
+  EXPECT_EQ(missing_from, 11u);
+  EXPECT_EQ(missing_to, 21u);
+}
+
 // Where the slots of a move lie, only the kernel knows: what the CPU compares is not compared.
 TEST_F(StagedGrid, ChecksOfAMoveDoNotReadTheDevice) {
   const Context device = Create(Config(8));

@@ -551,6 +551,10 @@ inline std::vector<rope_config> MoveCodesSets(Random* r) {
     configs.push_back(configs[i]);
     configs.back().angle = ROPE_ANGLE_EXACT;
   }
+  // Turns so small that their cosines are 1.
+  configs.push_back(Config(64));
+  configs.back().scaling = ROPE_SCALING_LINEAR;
+  configs.back().factor = 1e7;
   configs.push_back(Config(128));
   configs.back().rotary_dim = 64;
   configs.back().rotary_offset = 32;
