@@ -259,7 +259,7 @@ TEST_F(StagedGrid, MissingSlotsAreSkippedAndCounted) {
 
 // Also where the heads of a token are those of several blocks.
 TEST_F(StagedGrid, MissingSlotsOfManyHeadsAreCountedOnce) {
-  constexpr int kDim = 128, kHeads = 128, kTokens = 3;
+  constexpr int kDim = 72, kHeads = 128, kTokens = 3;
   const Context device = Create(Config(kDim));
   device->backend = &kStagedDevice;
   Lines memory(2 * 4 * kHeads * kDim * sizeof(float));
