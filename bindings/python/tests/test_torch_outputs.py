@@ -228,6 +228,57 @@ def test_what_pytorch_has_to_see():
         call.apply_qk(q, k, out=(out, k), scales=Scales(q=Scale(data=data.clone().requires_grad_())))
 
 
+def beside_numpy(name, requires_grad):
+    """Arguments beside a q of NumPy, of which the tensor of that name may require a gradient."""
+    q, _, v, rest = inputs()
+
+    def of(one, x):
+        return x.requires_grad_(requires_grad and one == name)
+
+    weight, bias = of("norms.q.weight", torch.ones(DIM)), of("norms.q.bias", torch.ones(DIM))
+    cos, sin = of("cos", torch.ones(TOKENS, DIM)), of("sin", torch.ones(TOKENS, DIM))
+    rows = dict(cos_sin=(cos, sin), cos_sin_format="full_halves")
+    norms = dict(positions=5, norms=Norms(Norm(weight, kind="layer_bias", eps=1e-5, bias=bias)))
+    pages = KVCache(v=of("cache.v", torch.zeros(PAGES, SIZE, 2, DIM)), layout="nhd", slots=SLOTS)
+    scale = Scale(data=of("data of scales.q", torch.ones(1, TOKENS, 4)))
+    return {
+        "positions": dict(positions=of("positions", torch.arange(float(TOKENS)))),
+        "cos": rows,
+        "sin": rows,
+        "v": dict(positions=5, v=of("v", v), out=(None, None, torch.zeros_like(v))),
+        "cache.v": dict(positions=5, v=v, cache=pages),
+        "rest": dict(positions=5, rest=of("rest", rest), out=(None, None, None, torch.zeros_like(rest))),
+        "norms.q.weight": norms,
+        "norms.q.bias": norms,
+        "data of scales.q": dict(
+            positions=5, out=(torch.zeros_like(q).to(torch.int8), None), scales=Scales(q=scale)
+        ),
+    }[name]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["positions", "cos", "sin", "v", "cache.v", "rest", "norms.q.weight", "norms.q.bias", "data of scales.q"]
+)
+def test_no_gradient_is_lost_beside_arrays_of_numpy(name):
+    """Autograd does not see such a call: what would get a gradient is refused, by its name."""
+    q = inputs()[0].numpy()
+    k = inputs()[1].numpy() if name in ("v", "cache.v") else None
+    arguments = beside_numpy(name, True)
+    told = pytest.raises(NotImplementedError, match=f"^{name} requires a gradient, and a call whose q and k are no")
+    with told:
+        ROPE.apply_qk(q, k, **arguments)
+    if "out" not in arguments:
+        with told:
+            ROPE.apply_qk_(q, k, **arguments)
+    assert np.array_equal(q, inputs()[0].numpy())
+    with pytest.raises(NotImplementedError, match="prepared calls have no gradient"):
+        ROPE.prepare_qk(q, k, **arguments)
+    with torch.no_grad():
+        got = ROPE.apply_qk(q, k, **arguments)[0]
+        prepared = ROPE.prepare_qk(q, k, **arguments)
+    assert prepared and np.array_equal(got, ROPE.apply_qk(q, k, **beside_numpy(name, False))[0])
+
+
 def in_float64(x, positions, weight=None):
     """Normed, if there is a weight, and turned."""
     if weight is not None:

@@ -134,6 +134,11 @@ def test_dtensors_know_their_tokens(mesh):
     assert torch.equal(ROPE.apply(heads, 9).to_local(), whole[:, :, :1])
 
     q = DTensor.from_local(x[:, :2], mesh, (Shard(1), Shard(1)), run_check=False)
+    moved = ROPE.apply(x, 9, operation="shift")
+    for distance in (9, torch.tensor(9)):
+        assert torch.equal(ROPE.apply(q, distance, operation="shift").to_local(), moved[:, :2])
+    with pytest.raises(NotImplementedError, match="^positions as an array are not available for operation 'shift'"):
+        ROPE.apply(q, torch.full((16,), 9), operation="shift")
     k = DTensor.from_local(x, mesh, (Replicate(), Replicate()), run_check=False)
     with pytest.raises(ValueError, match="tokens are placed differently"):
         ROPE.apply_qk(q, k, 0)

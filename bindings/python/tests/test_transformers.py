@@ -113,6 +113,48 @@ def test_in_place(count):
     assert torch.equal(model(IDS).logits, want) and count
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@torch.no_grad()
+def test_in_place_leaves_what_overlaps(dtype, count):
+    """Calls that the model's own function takes: the results are new then, and q and k stay."""
+    from transformers.models.llama import modeling_llama
+
+    lt.patch(make("llama"), in_place=True)
+    f = modeling_llama.apply_rotary_pos_emb
+    q, k = torch.randn(2, 2, 4, 5, 16).to(dtype)
+    angles = torch.randn(2, 5, 8)
+    cos, sin = (torch.cat([t, t], -1).to(dtype) for t in (angles.cos(), angles.sin()))
+    both = torch.randn(2, 6, 5, 16).to(dtype)
+    for arguments in (
+        (q, k[:, :1].expand(2, 4, 5, 16)), (q[:1].expand(2, 4, 5, 16), k), (q, q), (both[:, :4], both[:, 2:]),
+    ):  # fmt: skip
+        kept = [x.clone() for x in arguments]
+        want = f.__wrapped__(*arguments, cos, sin)
+        for _ in range(2):
+            got = f(*arguments, cos, sin)
+            assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+        assert all(torch.equal(x, y) for x, y in zip(arguments, kept, strict=True))
+    assert len(count) == 4 * 2 * 2
+    want = f.__wrapped__(both[:, :4], both[:, 4:], cos, sin)
+    got = f(both[:, :4], both[:, 4:], cos, sin)
+    assert torch.equal(both, torch.cat(want, 1)) and got[0].data_ptr() == both.data_ptr()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("q_heads, k_heads, dim", [(4, 0, 16), (0, 4, 16), (0, 0, 16), (2, 1, 1026)])
+@torch.no_grad()
+def test_sizes_that_librope_does_not_take(q_heads, k_heads, dim, in_place, count):
+    from transformers.models.llama import modeling_llama
+
+    lt.patch(make("llama"), in_place=in_place)
+    f = modeling_llama.apply_rotary_pos_emb
+    q, k = torch.randn(1, q_heads, 3, dim), torch.randn(1, k_heads, 3, dim)
+    cos, sin = torch.randn(2, 1, 3, dim)
+    for got, want in zip(f(q, k, cos, sin), f.__wrapped__(q, k, cos, sin), strict=True):
+        assert torch.equal(got, want)
+    assert not count
+
+
 @torch.no_grad()
 def test_qwen2_vl(count):
     torch.manual_seed(0)

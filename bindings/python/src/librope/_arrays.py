@@ -112,6 +112,16 @@ def not_strided(x: Any, name: str) -> TypeError:
     return TypeError(f"{name} is a {x.layout} tensor, and must be strided{way}")
 
 
+def _no_memory(x: Any, name: str) -> Exception:
+    torch = sys.modules["torch"]
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return ValueError(f"{name} has no memory: its storage was freed")
+    return TypeError(
+        f"{name} is a {type(x).__module__}.{type(x).__qualname__}, a tensor without memory of its own, which is not "
+        "taken here: it must be a plain torch.Tensor"
+    )
+
+
 def read_torch(x: Any, name: str, write: bool) -> View:
     if x.layout is not sys.modules["torch"].strided:
         raise not_strided(x, name)
@@ -120,9 +130,11 @@ def read_torch(x: Any, name: str, write: bool) -> View:
     if x.is_neg():
         raise TypeError(f"{name} is a lazily negated view: resolve_neg() it first")
     address = x.data_ptr()
-    # Of a freed storage it is what the view's offset adds to 0.
-    if address < _RARE_ADDRESS and x.numel() and address == x.storage_offset() * x.element_size():
-        raise ValueError(f"{name} has no memory: its storage was freed")
+    if address < _RARE_ADDRESS:
+        if not x.numel():
+            address = LEAST_ADDRESS  # for the library, which speaks of shapes where 0 would be no array
+        elif address == x.storage_offset() * x.element_size():  # 0 is that of a freed storage
+            raise _no_memory(x, name)
     return ((x.shape, x.stride(), x.dtype), _torch_meta, address, x.get_device(), x)
 
 

@@ -186,6 +186,7 @@ class Caller(Mover):
     _contexts: dict[int, Any]
     _follows: tuple[str, ...]
     _lock: threading.Lock
+    _transposed_specs: dict[str, str]  # known before Dynamo, which makes no JSON, comes here
     _templates: dict[Any, Template]
     _fast: dict[Any, Any]
 
@@ -215,15 +216,7 @@ class Caller(Mover):
         """The transpose of an operation, which is linear: of which spec, which operation, and whether it goes
         by negative positions."""
         rule = rule_of(operation)
-        if rule.factor is None:
-            return self.spec, rule.transpose, rule.negates
-        configs = []
-        for config, a in zip(self._configs, self.attention_factors, strict=True):
-            if a != 1:  # mscale says nothing but the factor
-                config = {k: v for k, v in config.items() if not k.startswith("mscale")}
-                config["attention_factor"] = rule.factor(a)
-            configs.append(config)
-        return _core.spec_of(configs), rule.transpose, rule.negates
+        return self._transposed_specs[operation], rule.transpose, rule.negates
 
     def _context(self, device: int) -> Any:
         """The context of a device, made when first needed."""
@@ -583,10 +576,10 @@ def as_positions(positions: Any) -> Any:
         return array("q", ints(positions, "positions"))
     if hasattr(positions, "__index__") and not getattr(positions, "shape", None):
         try:
-            index = operator.index(positions)  # numpy.int64(7) and the like
+            operator.index(positions)  # numpy.int64(7) and the like
         except TypeError:  # an array of one float
             return positions
-        return _core.integer(positions if kind is bool else index, "positions")
+        return _core.integer(positions, "positions")
     if isinstance(positions, float):
         raise TypeError(f"positions is {positions!r}, and must be an int or an array")
     return positions

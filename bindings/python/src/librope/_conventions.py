@@ -6,10 +6,10 @@ An operation or a pairing of a newer rope.h that is not understood here is an er
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ._core import OPERATIONS, PAIRINGS, number
+from ._core import OPERATIONS, PAIRINGS, Config, number, spec_of
 
 
 class OperationRule(NamedTuple):
@@ -45,6 +45,20 @@ def rule_of(operation: str) -> OperationRule:
     if rule is None:
         raise NotImplementedError(f"operation {operation!r} has no rule in librope._conventions")
     return rule
+
+
+def transposed_specs(configs: Sequence[Config], attention_factors: Sequence[float]) -> dict[str, str]:
+    """Of which Rope the transpose of each operation is, which itself is of these frequency sets."""
+    specs = {}
+    for operation, rule in _RULES.items():
+        changed = []
+        for config, a in zip(configs, attention_factors, strict=True):
+            if rule.factor is not None and a != 1:  # mscale says nothing but the factor
+                config = {k: v for k, v in config.items() if not k.startswith("mscale")}
+                config["attention_factor"] = rule.factor(a)
+            changed.append(config)
+        specs[operation] = spec_of(changed)
+    return specs
 
 
 class ChannelOrder(NamedTuple):

@@ -175,12 +175,14 @@ def integer(
 
     kind: the type of C that takes it, whose range it has where low or high does not narrow it.
     """
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        found = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r}, and must be an int") from None
+    found: int = value
+    if type(value) is not int:  # a symbol of Dynamo, which is one, cannot be asked more
+        try:
+            if isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
+                raise TypeError
+            found = operator.index(value)
+        except TypeError:
+            raise TypeError(f"{name} is {value!r}, and must be an int") from None
     known = range_of(kind)
     low, high = known[0] if low is None else low, known[-1] if high is None else high
     if not low <= found <= high:
@@ -195,11 +197,12 @@ def is_integer(value: Any) -> bool:
 
 def ints(values: Sequence[Any], name: str, kind: str = "int64_t") -> list[int]:
     """The ints of a list. kind: the type of C that takes them."""
+    found = []
     for i, value in enumerate(values):
-        if not hasattr(value, "__index__") or getattr(value, "shape", None):
+        if not is_integer(value):
             raise TypeError(f"{name} as a list must hold ints; nested ones need an array")
-        integer(value, f"{name}[{i}]", kind)
-    return [operator.index(v) for v in values]
+        found.append(integer(value, f"{name}[{i}]", kind))
+    return found
 
 
 def real(value: Any, name: str) -> float:

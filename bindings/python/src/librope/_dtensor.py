@@ -7,7 +7,8 @@ from typing import Any
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor import Shard as OfDimension
 
-from ._call import Call, Caller, layout_of
+from ._call import Call, Caller, layout_of, shape_of_positions
+from ._conventions import rule_of
 from ._rules import axes_of, both_layouts
 from ._shard import Shard
 
@@ -59,8 +60,16 @@ def apply_qk(rope: Caller, call: Call, local: Any) -> tuple[Any, Any]:
         raise ValueError("q and k are DTensors whose tokens are placed differently: redistribute one of them")
     if call.offsets is not None:
         raise NotImplementedError("offsets= is not available with DTensors: give positions as an int")
+    shard = shards.pop()
+    if shard is not None and rule_of(call.operation).by_distance:
+        if shape_of_positions(call.positions) != ():
+            raise NotImplementedError(
+                f"positions as an array are not available for operation {call.operation!r} with DTensors whose tokens "
+                "are sharded: give one distance for all as an int"
+            )
+        shard = None  # which is the same wherever a token is
     parts = [None if x is None else x.to_local() for x in (call.q, call.k)]
-    out = local(rope, call._replace(q=parts[0], k=parts[1], shard=shards.pop()))
+    out = local(rope, call._replace(q=parts[0], k=parts[1], shard=shard))
     wrapped = [
         None if x is None else DTensor.from_local(
             y, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()

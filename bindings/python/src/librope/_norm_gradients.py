@@ -15,8 +15,11 @@ from ._core import OPERATIONS
 from ._norm import NAMES as NORM_NAMES
 from ._norm import norm_arrays, norm_forms, norms_from
 from ._operators import CALL_SCHEMA, NORMS_SCHEMA, apply_fused_op, call_of, define, new, refuse_gradient
+from ._rotation_gradients import plain
 from ._rules import both_layouts
+from ._watch import is_batched
 
+_is_compiling = torch.compiler.is_compiling
 _OPERATION = 3  # in the arguments of the operators from offset on
 _NO_CACHE = (None, None, "", None, None, None, None)
 
@@ -99,7 +102,11 @@ class _ApplyNormed(torch.autograd.Function):
         positions, cu_seqlens, freq_sets, q, k, *arrays = ctx.saved_tensors
         *rest, norms = ctx.rest
         rest = [*rest[:_OPERATION], OPERATIONS["backward"], *rest[_OPERATION + 1 :]]  # a tuple for Dynamo of torch 2.11
-        given = [g if g.stride(-1) == 1 else g.contiguous() for g in grads]
+        if not _is_compiling() and any(is_batched(g) for g in grads):
+            raise NotImplementedError(
+                "batched gradients (is_grads_batched=, vectorize=) do not go through norms=: take one after the other"
+            )
+        given = [plain(g) for g in grads]
         q_grad, k_grad = None if q is None else given[0], None if k is None else given[-1]
         wanted = [x is not None and need for x, need in zip(arrays, ctx.needs_input_grad[12:], strict=True)]
         made = _op(q_grad, k_grad, q, k, wanted, *arrays, norms, positions, *rest, cu_seqlens, freq_sets)

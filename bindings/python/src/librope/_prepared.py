@@ -233,9 +233,10 @@ def unavailable_on(name: str, device: int) -> NotImplementedError:
 
 
 def refuse(*arrays: Any) -> str:
-    """Refuses arrays whose library would have to see the call. Returns library_of the others."""
+    """Refuses arrays whose library would have to see the call: q and k, and what there is beside them. Returns
+    library_of the others."""
     library = library_of(*arrays[:2])
-    if library == "torch":
+    if library == "torch" or any(x is not None and _arrays.framework(x) == "torch" for x in arrays[2:]):
         load("torch").refuse_prepared(*arrays)
     elif library == "jax":
         raise TypeError(

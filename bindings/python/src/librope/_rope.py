@@ -13,6 +13,7 @@ from ._call import Call, Caller, checked_layout, library_of, outputs
 from ._choices import Angle, Operation, Pairing, Rounding, Scaling
 from ._changes import KnownFields, changed
 from ._config_text import ModelText
+from ._conventions import transposed_specs
 from ._core import Config, check
 from ._digest import Digested
 from ._ffi import ffi, lib
@@ -27,7 +28,7 @@ from ._rows import rows_of
 from ._rules import one_layout
 from ._scale import Scales, checked_scales
 from ._shard import Shard
-from ._step import run_fused
+from ._step import refuse_gradients, run_fused
 from ._types import BindOptions, CallOptions, Layout, OutOptions, check_options
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ B = TypeVar("B")
 
 _ndarray = _arrays.ndarray
 _from_buffer = ffi.from_buffer
+_WITHOUT_GRADIENT = (_ndarray, int)  # as positions, beside which there are no cos and sin
 _BYTES = ffi.typeof("char[]")
 _NULL = ffi.NULL
 _call_buffers = lib.call_buffers
@@ -142,6 +144,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         state["_cpu"] = self._context(-1)
         self._read_info(state, len(kept))
         state["_dims"] = (self.head_dim, self.rotary_dim)
+        state["_transposed_specs"] = transposed_specs(kept, self.attention_factors)
         state["ids_per_axis"] = any(c.get("ids_per_axis") for c in kept)
 
     @classmethod
@@ -331,9 +334,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         """Rotates q and k into new arrays, or into out. On an error nothing has been written.
 
         Args:
-            q, k: arrays of float32, float16 or bfloat16 with axes as layout says. Any strides, but
-                channels adjacent. Either may be None. channels: head_dim, or rotary_dim for the
-                span alone.
+            q, k: arrays of float32, float16 or bfloat16 with axes as layout says. Any strides, but channels
+                adjacent. Either may be None. channels: head_dim, or rotary_dim for the span alone.
             positions: an int p, token i of every sequence being at p + i (operation "shift": every
                 token moves by p); a list or range of ints; or int32, int64 or float32 [tokens],
                 [batch, tokens], [axes, batch, tokens], or [axes, tokens] without a batch.
@@ -345,20 +347,17 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             norms: a librope.Norms: q and k, and v on its way, are normed in the same pass. A Rope without
                 rotation ("nope") norms alone. "forward" only. Gradients of torch tensors go through norms, to
                 their weights and biases, too, in new arrays without v and a cache.
-            layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless
-                the Rope has one.
+            layout: such as "bhsd", or one for q and one for k: ("bhsd", "bsd"). Required, unless the Rope has one.
             rest: a second such array as v, with the axes of q (or, without q, of k): the channels of MLA
                 that do not turn, beside those that do. It is copied to a fourth array in out.
-            out: (q_out, k_out), or with v (q_out, k_out, v_out), or with rest (q_out, k_out, v_out,
-                rest_out), each an array like its input, which may be the input itself, or None. Its
-                dtype may be another, float32, float16 or bfloat16, to which results are rounded
-                once, float8_e4m3fn, float8_e5m2 or int8, or uint8: the bytes of ggml's Q8_0, 34 in place
-                of 32 channels. Its heads may be m times as many, each written m times in a row
-                ("backward": the input's, which are added).
+            out: (q_out, k_out), or with v (q_out, k_out, v_out), or with rest (q_out, k_out, v_out, rest_out),
+                each an array like its input, which may be the input itself, or None. Its dtype may be another,
+                float32, float16 or bfloat16, to which results are rounded once, float8_e4m3fn, float8_e5m2 or
+                int8, or uint8: the bytes of ggml's Q8_0, 34 in place of 32 channels. Its heads may be m times as
+                many, each written m times in a row ("backward": the input's, which are added).
             scales: a librope.Scales: what the codes of outputs of 8 bits stand for.
-            operation: "forward" a R(p) x; "backward" a R(-p) x, the gradient; "inverse"
-                1/a R(-p) x, which undoes forward; "shift" R(p) x, which moves rotated keys by the
-                distances p. a: attention_factor.
+            operation: "forward" a R(p) x; "backward" a R(-p) x, the gradient; "inverse" 1/a R(-p) x, which undoes
+                forward; "shift" R(p) x, which moves rotated keys by the distances p. a: attention_factor.
             offsets: int32 or int64 [sequences], instead of positions: the position of the first
                 token of each sequence (operation "shift": the distance of all its tokens).
             cu_seqlens: int32 [sequences + 1], with "thd": starts of packed sequences, and tokens.
@@ -406,6 +405,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         elif library == "jax" and out is None:
             rotated = load("jax").apply_qk(self, call)
             return rotated
+        elif type(positions) not in _WITHOUT_GRADIENT:
+            refuse_gradients(call)
         if out is not None:
             announce = _arrays.announcer(q_out, k_out)
             if announce is not None:
@@ -497,6 +498,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             torch.before_write(q, k, positions=positions)
         elif library == "jax":
             raise TypeError("JAX arrays are immutable: use apply_qk")
+        elif type(positions) not in _WITHOUT_GRADIENT:
+            refuse_gradients(call)
         self._run(call)
 
     def apply(self, x: A, positions: Any = None, *, out: Any = None, **options: Unpack[OutOptions]) -> A:

@@ -8,6 +8,7 @@ is in the KVCache. What differs or is wrong goes that way, too, which says so.
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
 from typing import Any
 
@@ -16,9 +17,10 @@ from ._call import Call, Caller, checked_layout, library_of
 from ._conventions import is_gradient
 from ._ffi import ffi, lib
 from ._frameworks import load
-from ._kv_cache import KVCache, Memory, arrays_of, scales_of, written_of
+from ._kv_cache import NAMES, KVCache, Memory, arrays_of, scales_of, written_of
+from ._norm import NAMES as NORM_NAMES
 from ._norm import norm_arrays
-from ._scale import scale_arrays, scale_forms
+from ._scale import DATA_NAMES, scale_arrays, scale_forms
 from ._template import Template
 
 _np, _ndarray = _arrays.np, _arrays.ndarray
@@ -26,6 +28,7 @@ _HOST = (_ndarray, type(None))
 _from_buffer = ffi.from_buffer
 _BYTES = ffi.typeof("char[]")
 _NULL = ffi.NULL
+_BESIDE = tuple(name for name in NAMES if name != "out of v")  # of arrays_of()
 _step_buffers = lib.step_buffers
 _KEPT = 1024
 _forms: dict[Any, int] = {}
@@ -176,6 +179,28 @@ def note_memory(cache: KVCache) -> Memory | None:
     return memory
 
 
+def refuse_gradients(call: Call) -> None:
+    """Of a call whose q and k are no tensors, so that autograd does not see it: refuses tensors beside them that
+    would get a gradient."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    groups = (
+        (call.positions, call.rest), () if call.cos_sin is None else call.rows(), arrays_of(call.v, call.cache),
+        norm_arrays(call.norms), scale_arrays(scales_of(call.scales, call.cache)),
+    )  # fmt: skip
+    if not any([isinstance(x, torch.Tensor) for group in groups for x in group if type(x) not in _HOST]):
+        return
+    names = ("positions", "rest"), ("cos", "sin"), _BESIDE, NORM_NAMES, DATA_NAMES
+    for group, of in zip(groups, names, strict=True):
+        for x, name in zip(group, of, strict=False):
+            if isinstance(x, torch.Tensor) and load("torch").wants_gradient(x):
+                raise NotImplementedError(
+                    f"{name} requires a gradient, and a call whose q and k are no torch tensors has none: detach "
+                    "it, or use torch.no_grad()"
+                )
+
+
 def run_fused(rope: Caller, call: Call, out: tuple[Any, ...], in_place: bool) -> tuple[Any, Any]:
     """A call that does more than rotate. out: of outputs(). q and k without an output are rotated in place, or into new arrays."""
     if call.norms is not None and is_gradient(call.operation):
@@ -201,6 +226,8 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, ...], in_place: bool) ->
         if torch.needs_dispatcher(q, k, call.positions, *arrays_of(v, cache), *more):
             rotated: tuple[Any, Any] = torch.apply_fused(rope, call, out, in_place)
             return rotated
+    else:
+        refuse_gradients(call)
     q_out, k_out, v_out, rest_out = out
     if in_place:
         written = (q, None if call.stores_k else k)

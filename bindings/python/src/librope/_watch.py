@@ -18,6 +18,8 @@ _is_tracing = torch._C._is_tracing
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_profiling = torch._C._autograd._profiler_enabled
 PLAIN = (torch.Tensor, torch.nn.Parameter)
+#: Whether torch._vmap_internals, which gradients use (is_grads_batched=), has batched a tensor.
+is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 
 # Eager calls do not pass the dispatcher, so that a profiler would not see them.
 _call.recorder = lambda: torch.profiler.record_function("librope::apply") if _is_profiling() else None

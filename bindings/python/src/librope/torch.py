@@ -35,7 +35,7 @@ from ._operators import (
 )
 from ._operators import apply_rows as _apply_rows
 from ._rope import Rope
-from ._rotation_gradients import rotation, rotation_by_rows
+from ._rotation_gradients import rotation, rotation_by_rows, turned
 from ._rules import both_layouts, check_batch_repeat, check_offsets, check_words
 from ._scale import DATA_NAMES, check_codes, given_and_computed, scale_arrays, text_of_scales
 from ._scale import NAMES as SCALE_NAMES
@@ -119,6 +119,8 @@ def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
         if isinstance(positions, Tensor):
             where = positions
             if where.dim() == 0 and not where.is_floating_point():
+                if where.dtype is torch.bool:
+                    raise TypeError("positions has dtype bool, and must be int32, int64 or float32")
                 if where.is_cpu:  # one number may lie on the host, as elsewhere in torch
                     where = where.to(x.device)
                 # The same for every sequence, without a look at it.
@@ -172,7 +174,7 @@ def _tensor_of(values: Any, name: str, x: Tensor) -> Any:
         return values
     if not _arrays.framework(values) == "numpy":
         _arrays.read(values, name)  # raises for what is no array
-    return torch.as_tensor(values, device=device)
+    return _copy_of(values, device)
 
 
 def _row_of(values: Any, name: str, x: Tensor) -> Tensor:
@@ -184,9 +186,17 @@ def _row_of(values: Any, name: str, x: Tensor) -> Tensor:
             f"{name} is a {type(values).__module__}.{type(values).__qualname__} beside a torch tensor: a gradient or "
             "torch.compile needs a tensor, or an array of NumPy"
         )
-    if _arrays.read(values, name)[0][2].name == "bfloat16":  # which torch does not know from ml_dtypes
+    # What torch does not know from ml_dtypes, and Dynamo cannot ask for.
+    if not _is_compiling() and _arrays.read(values, name)[0][2].name == "bfloat16":
         return torch.tensor(values.view("int16"), device="meta" if x.is_meta else "cpu").view(torch.bfloat16)
-    return torch.tensor(values, device="meta" if x.is_meta else "cpu")  # a copy: what it holds may change
+    return _copy_of(values, "meta" if x.is_meta else "cpu")
+
+
+def _copy_of(values: Any, device: str) -> Tensor:
+    """Since backward reads it: what values hold may change until then."""
+    if _is_compiling():  # to Dynamo an array is a tensor, which torch.tensor() warns of
+        return torch.as_tensor(values, device=device).clone()
+    return torch.tensor(values, device=device)
 
 
 def _is_dtensor(x: Any) -> bool:
@@ -211,8 +221,7 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
         )  # fmt: skip
     tensors = _all_tensors(q, k)
     where, *rest, cu, sets = _arguments(rope, call)
-    turned: tuple[Any, Any] = rotation().apply(where, cu, sets, *rest, is_direct([where, *tensors]), q, k)
-    return turned
+    return turned(rotation(), (where, cu, sets, *rest, is_direct([where, *tensors])), q, k)
 
 
 def apply_qk_(rope: Rope, call: Call) -> None:
@@ -345,8 +354,7 @@ def apply_rows(
     if direct and not needs_dispatcher(*tensors):
         out = _apply_rows(tensors, cos, sin, rope.spec, text, which, format)
         return (None if q is None else out[0], None if k is None else out[-1])
-    turned: tuple[Any, Any] = rotation_by_rows().apply(cos, sin, rope.spec, text, which, format, direct, q, k)
-    return turned
+    return turned(rotation_by_rows(), (cos, sin, rope.spec, text, which, format, direct), q, k)
 
 
 def cos_sin(
@@ -385,11 +393,11 @@ def rotate_by_rows(
     values. normed: where no dispatcher is needed."""
     if _is_compiling() or needs_dispatcher(q, k, cos):
         tensors = [q] if k is None else [q, k]
-        turned: tuple[Any, Any] = rotation_by_rows().apply(
+        arguments = (
             cos.contiguous(), sin.contiguous(), _spec_of(q.shape[-1], rotary_dim, pairing, rounding),
-            layout, OPERATIONS[operation], format, is_direct([cos, *tensors]), q, k,
+            layout, OPERATIONS[operation], format, is_direct([cos, *tensors]),
         )  # fmt: skip
-        return turned
+        return turned(rotation_by_rows(), arguments, q, k)
 
     # Without a gradient: shapes and strides find the template, then one crossing.
     key = (

@@ -148,7 +148,8 @@ def patch(model_or_class: Any, *, in_place: bool = False, norms: bool = False) -
     Args:
         model_or_class: a model, or its class before it is made.
         in_place: rotate q and k where they are while gradients are off. Faster for long prompts.
-            Wrong for code that keeps q or k from before the rotation.
+            Wrong for code that keeps q or k from before the rotation. Those that overlap, such as a key that is
+            expanded over heads, are left as they are, and the results are new.
         norms: where attention layers of this model norm q and k directly before the rotation (Qwen3,
             Gemma 3, OLMo 2 ..), do both in one call while gradients are off and the code is not
             compiled; else the norms are the model's own. Every rounding to 16 bits is the model's,

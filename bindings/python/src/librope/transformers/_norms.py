@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.modules import module as _module
 
 from .._norm import Norm, Normed, Norms, read_once
 from .._watch import PLAIN
@@ -73,6 +74,8 @@ def _eps_of(norm: Any) -> float:
         raise NotRecognised("its norm has no weight or no eps")
     if not takes_device(weight.device):
         raise NotRecognised(f"its norm is on {weight.device.type}, where this librope does not run")
+    if "weight" not in norm._parameters:
+        raise NotRecognised("its norm has a weight that is no parameter")
     if not _is_bare(norm):
         raise NotRecognised("its norm has hooks, or a forward of its own")
     return eps
@@ -108,8 +111,11 @@ def recognise(norm: Any) -> tuple[str, str, float]:
 
 
 def _is_bare(norm: Any) -> bool:
-    """Whether a call of the module is its class's forward, and nothing else."""
-    return not (vars(norm).get("forward") or norm._forward_hooks or norm._forward_pre_hooks)
+    """Whether a call of the module is its class's forward by a weight that it has, and nothing else but hooks
+    of all modules."""
+    return "weight" in norm._parameters and not (
+        vars(norm).get("forward") or norm._forward_hooks or norm._forward_pre_hooks
+    )
 
 
 # --- The norms of a layer ---
@@ -121,7 +127,7 @@ class Plan:
     def __init__(self, layer: Any, q: torch.Tensor, k: torch.Tensor) -> None:
         """q and k: as the layer gives them to the rotation, [batch, heads, tokens, head_dim]."""
         self.modules = tuple(getattr(layer, name) for name in NAMES)
-        self.forwards = tuple(type(module).forward for module in self.modules)
+        self.code = tuple((type(module), type(module).forward) for module in self.modules)
         self.forms = tuple(recognise(module) for module in self.modules)
         # Where each has its eps, which may be set to another.
         self.eps_names = tuple(next(n for n in _EPS if hasattr(module, n)) for module in self.modules)
@@ -134,26 +140,35 @@ class Plan:
                 raise NotRecognised(f"{name} has weights {list(shape)}, beside {heads} heads of {head_dim}")
             self.whole.append(shape == (heads * head_dim,) and heads > 1)
             self.shapes.append((heads, head_dim) if self.whole[-1] else shape)
+        # As the modules have them: of the weight, and of the bias, if there is one.
+        self.tensors = [
+            (shape, shape if form[0] == "layer_bias" else None)
+            for shape, form in zip((tuple(m.weight.shape) for m in self.modules), self.forms, strict=True)
+        ]
         self.normed: Normed | None = None
         self.key: Any = None  # of the weights that are in normed
 
     def holds(self, layer: Any) -> bool:
-        """Whether the layer has these norms still."""
-        return all(
+        """Whether the layer has these norms still, and nobody else has to see them called."""
+        return not (_module._global_forward_hooks or _module._global_forward_pre_hooks) and all(
             getattr(layer, name) is module
-            and type(module).forward is forward
+            and type(module) is kind
+            and kind.forward is forward
             and _is_bare(module)
             and getattr(module, eps, None) == form[2]
-            for name, module, forward, eps, form in zip(
-                NAMES, self.modules, self.forwards, self.eps_names, self.forms, strict=True
+            for name, module, (kind, forward), eps, form in zip(
+                NAMES, self.modules, self.code, self.eps_names, self.forms, strict=True
             )
         )
 
     def norms_for(self, q: torch.Tensor, k: torch.Tensor) -> Normed | None:
-        """None where the weights, as they are now, do not lie beside q and k in their dtype."""
+        """None where the weights, as they are now, do not lie beside q and k in their dtype, or have other
+        shapes than they had."""
         given = [(m.weight, getattr(m, "bias", None)) for m in self.modules]
-        for x, (w, _) in zip((q, k), given, strict=True):
+        for x, (w, b), shapes in zip((q, k), given, self.tensors, strict=True):
             if type(w) not in PLAIN or x.device != w.device or x.dtype != w.dtype:
+                return None
+            if (w.shape, None if b is None else b.shape) != shapes:
                 return None
         tensors = [x for pair in given for x in pair if x is not None]
         if any(x.is_neg() for x in tensors):  # whose memory is not its values
@@ -161,12 +176,12 @@ class Plan:
         arrays = [(x.data_ptr(), x.stride(), x.dtype) for x in tensors]
         if self.key != (q.dtype, q.device, arrays):
             self.key = q.dtype, q.device, arrays
-            self.normed = read_once(Norms(*map(self._norm, range(len(NAMES)))))
+            # Of the tensors whose addresses are the key: as long as they are kept, no others have them.
+            self.normed = read_once(Norms(*[self._norm(i, *pair) for i, pair in enumerate(given)]))
         return self.normed
 
-    def _norm(self, i: int) -> Norm:
+    def _norm(self, i: int, weight: torch.Tensor, bias: torch.Tensor | None) -> Norm:
         kind, rounding, eps = self.forms[i]
-        weight, bias = self.modules[i].weight, getattr(self.modules[i], "bias", None)
         return Norm(
             weight.detach().view(self.shapes[i]), kind=kind, eps=eps, rounding=rounding,  # type: ignore[arg-type]
             bias=None if bias is None else bias.detach().view(self.shapes[i]),

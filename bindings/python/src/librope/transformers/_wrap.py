@@ -22,6 +22,7 @@ from ._probe import Kind, signature_of
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _DTYPES = tuple(getattr(torch, name) for name in DTYPES)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_WIDEST = 1024  # head_dim of a Rope
 _UNSQUEEZED = {(3, 1): "bhsd", (3, 2): "bshd", (2, 1): "shd", (2, 0): "hsd", (3, -2): "bshd",
                (2, -2): "shd", (3, -3): "bhsd", (2, -3): "hsd"}  # fmt: skip
 
@@ -85,10 +86,16 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         # f32 arithmetic of two products and a sum is eager rounding to f32. Of 16-bit tensors that are
         # normed it is, with f32 cosines, the rotation that rounds once, as in OLMo 2.
         eager = q.dtype == torch.float32 or (kind.eager and cos.dtype == q.dtype)
-        out = _torch.rotate_by_rows(
-            q, k, cos, sin, kind.pairing, 2 * pairs, "eager" if eager else "float32", layout,
-            operation, format, in_place, normed,
+        given = (
+            q, k, cos, sin, kind.pairing, 2 * pairs, "eager" if eager else "float32", layout, operation, format,
         )  # fmt: skip
+        if in_place and not torch.compiler.is_compiling():
+            try:
+                out = _torch.rotate_by_rows(*given, True, normed)
+            except ValueError:  # of outputs that overlap: nothing has been written
+                out = _torch.rotate_by_rows(*given, False, normed)
+        else:
+            out = _torch.rotate_by_rows(*given, False, normed)
         if out[0].dtype != result:
             out = (out[0].to(result), None if out[1] is None else out[1].to(result))
         return out[0] if second is None else out
@@ -112,13 +119,14 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         of_q, of_rows = q.shape, cos.shape
         width = per_pair * (of_rows[-1] // per_pair)
         head_dim, rotary_dim = of_q[-1], 2 * (width // per_pair)
-        s, b = layout.index("s"), layout.find("b")
+        s, h, b = layout.index("s"), layout.index("h"), layout.find("b")
         if (
             len(of_q) != len(layout)
             or of_rows != sin.shape
             or cos.dtype != sin.dtype
             or of_rows[-1] != width
-            or rotary_dim > head_dim
+            or not 0 < rotary_dim <= head_dim <= _WIDEST
+            or not of_q[h]
             or (rotary_dim < head_dim and not kind.partial)
             or head_dim % 2
             or of_rows[-2] != of_q[s]
@@ -132,6 +140,7 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         of_k = k.shape
         return (
             len(of_k) == len(of_q)
+            and of_k[h] > 0
             and k.dtype == q.dtype
             and of_k[-1] == head_dim
             and of_k[s] == of_q[s]
