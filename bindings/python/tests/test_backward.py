@@ -138,6 +138,40 @@ def test_what_is_wrong_is_named_and_nothing_is_written(rng):
     assert all((a == 99).all() for a in out)
 
 
+@pytest.mark.parametrize("name", ["positions", "x of q", "x of k", "x of v", "v_grad"])
+def test_gradients_of_what_has_none_are_refused(rng, name):
+    """A tensor beside gradients of NumPy, which autograd does not see."""
+    torch = pytest.importorskip("torch")
+    q, k = (rng.standard_normal((TOKENS, h, DIM), np.float32) for h in HEADS)
+    norm = Norm(np.ones(DIM, np.float32), kind="rms", eps=1e-5)
+
+    def gradients(requires):
+        def of(one, x):
+            return torch.as_tensor(x).requires_grad_(requires) if one == name else x
+
+        positions = of("positions", np.arange(float(TOKENS), dtype=np.float32))
+        x, v_grad = (of("x of q", q), of("x of k", k), of("x of v", k)), of("v_grad", k)
+        out = np.empty_like(q), np.empty_like(k), np.empty_like(k)
+        norms = Norms(norm, norm, norm)
+        return ROPE.backward_qk(q, k, positions, x=x, v_grad=v_grad, norms=norms, out=out)
+
+    with pytest.raises(NotImplementedError, match=f"^{name} requires a gradient, and .* has none: detach it"):
+        gradients(True)
+    with torch.no_grad():
+        got = gradients(True)
+    assert np.array_equal(got.q, gradients(False).q)
+
+
+def test_the_gradients_of_weights_that_require_one_are_returned(rng):
+    torch = pytest.importorskip("torch")
+    q = rng.standard_normal((TOKENS, 4, DIM), np.float32)
+    given = {}
+    for requires in (False, True):
+        norms = Norms(Norm(torch.ones(DIM, requires_grad=requires), kind="rms", eps=1e-5))
+        given[requires] = ROPE.backward_qk(q, None, 3, x=(q, None), norms=norms).norms["q.weight"]
+    assert np.array_equal(given[True], given[False]) and given[True].any()
+
+
 def test_arrays_on_cuda_are_refused(rng):
     q = rng.standard_normal((TOKENS, 4, DIM), np.float32)
     there = OnCuda(q)

@@ -80,6 +80,17 @@ def test_rules_of_operations_are_those_of_the_library(operation):
             rope.apply(x, operation=operation, **rows)
 
 
+def test_transposes_without_a_factor_have_the_text_of_the_rope(monkeypatch):
+    """Which is written once: tables of frequencies are large."""
+    scaled = rope_of("halves", **YARN)
+    for operation in OPERATIONS:
+        changes = _conventions.rule_of(operation).factor is not None
+        assert (scaled.transposed(operation)[0] != scaled.spec) == changes
+    monkeypatch.delattr(_conventions, "spec_of")
+    rope = rope_of("halves")
+    assert all(rope.transposed(operation)[0] == rope.spec for operation in OPERATIONS)
+
+
 def test_what_has_no_rule_is_an_error_that_names_it(monkeypatch):
     rope = rope_of("halves")
     monkeypatch.delitem(_conventions._RULES, "shift")

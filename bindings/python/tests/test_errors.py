@@ -274,6 +274,36 @@ def test_an_array_on_another_device_has_its_name(name):
         ROPE.apply(array(2, 3, 16), **{name: OnCuda(np.zeros(2 if name == "positions" else 1, np.int64))})
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_an_int_of_a_library_is_asked_for_its_value_once(many):
+    """And its dtype for no text: such ints come in every call."""
+    asked = []
+
+    class Dtype:
+        kind = "i"
+
+        def __str__(self):
+            raise AssertionError("its text is slow")
+
+    class Int:
+        dtype, shape = Dtype(), ()
+
+        def __index__(self):
+            asked.append(1)
+            return 3
+
+    x = array(1, 3, 16)
+    assert (ROPE.apply(x, [Int()] if many else Int()) == ROPE.apply(x, 3)).all() and asked == [1]
+
+
+@pytest.mark.parametrize("value", [np.bool_(True), np.array(True)])
+def test_a_bool_of_numpy_is_no_position(value):
+    with pytest.raises(TypeError, match="^positions (is|has dtype) .*must be"):
+        ROPE.apply(array(1, 3, 16), value)
+    with pytest.raises(TypeError, match=r"^positions(\[0\] is| as a list must hold ints)"):
+        ROPE.apply(array(1, 3, 16), [value])
+
+
 @pytest.mark.parametrize("position", [fractions.Fraction(7, 2), np.float32(3), True, "3"])
 def test_the_int_of_a_bound_call_is_an_int(position):
     x = np.ones((2, 3, 16), np.float32)

@@ -1,10 +1,13 @@
 """torch: gradients and tangents, whoever watches them, batches them or compiles them."""
 
+import threading
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import _vmap_internals  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch.utils._pytree import tree_map  # noqa: E402
 
@@ -110,6 +113,85 @@ def test_batched_gradients_are_those_of_each_sample(q, rows):
     assert torch.equal(alone, want[1])
 
 
+class Elsewhere(torch.autograd.Function):
+    """Its backward, the deepest of many within each other, runs in another thread of the engine: takes a gradient."""
+
+    @staticmethod
+    def forward(ctx, x, depth, take):
+        ctx.depth, ctx.take = depth, take
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        elsewhere(ctx.take, ctx.depth - 1) if ctx.depth else ctx.take()
+        return gradient, None, None
+
+
+def elsewhere(take, depth=70):
+    one = torch.ones((), requires_grad=True)
+    with torch.enable_grad():
+        torch.autograd.grad(Elsewhere.apply(one, depth, take), one)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_batched_gradients_in_another_thread_are_those_of_each_sample(q, rows):
+    x = q.clone().requires_grad_()
+    y = ROPE.apply(x, **(ROWS if rows else dict(positions=POSITIONS)))
+    threads = set()
+
+    def gradient(g):
+        made = []
+
+        def take():
+            threads.add(threading.get_ident())
+            made.extend(torch.autograd.grad(y, x, g, retain_graph=True))
+
+        elsewhere(take)
+        return made[0]
+
+    many = torch.randn(4, *y.shape)
+    got = _vmap_internals._vmap(gradient)(many)
+    assert threads and threading.get_ident() not in threads
+    assert torch.equal(got, torch.stack([back(g) for g in many]))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("samples", [(1, 1), (2, 3), (3, 1), (0, 2), (2, 0)])
+def test_batches_of_batched_gradients(q, samples, which):
+    """q and k are batched at levels of their own."""
+    x, z = q.clone().requires_grad_(), q[:, :, :1].clone().requires_grad_()
+    rotated = ROPE.apply_qk(x, z, POSITIONS)
+    outer = torch.randn(samples[0], *rotated[which].shape)
+    inner = torch.randn(samples[1], *rotated[1 - which].shape)
+
+    def gradients(g, h):
+        both = (g, h) if which == 0 else (h, g)
+        return torch.autograd.grad(rotated, (x, z), both, retain_graph=True)
+
+    got = _vmap_internals._vmap(lambda g: _vmap_internals._vmap(gradients, (None, 0))(g, inner))(outer)
+    want = [back(outer.flatten(0, 1)).view(outer.shape)[:, None], back(inner.flatten(0, 1)).view(inner.shape)[None]]
+    if which:
+        want.reverse()
+    for a, b in zip(got, want, strict=True):
+        assert a.shape == samples + b.shape[2:] and torch.equal(a, b.expand_as(a))
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_batched_gradients_of_no_samples(q, rows):
+    x = q.clone().requires_grad_()
+    y = ROPE.apply(x, **(ROWS if rows else dict(positions=POSITIONS)))
+    none = torch.zeros(0, *y.shape)
+    got = _vmap_internals._vmap(lambda g: torch.autograd.grad(y, x, g, retain_graph=True)[0])(none)
+    assert got.shape == none.shape
+
+
+def test_a_batched_gradient_without_a_level_says_so(q, monkeypatch):
+    monkeypatch.setattr(librope._watch, "_LEVELS", 0)
+    x = q.clone().requires_grad_()
+    with pytest.raises(NotImplementedError, match="has no level of torch._vmap_internals"):
+        torch.autograd.grad(ROPE.apply(x, POSITIONS), x, torch.stack([q, q]), is_grads_batched=True)
+
+
 @pytest.mark.parametrize("options", [{}, dict(strategy="forward-mode")])
 def test_vectorized_jacobians(q, options):
     x = q[:1, :2, :1].clone()
@@ -126,8 +208,13 @@ def test_vectorized_jacobians(q, options):
 def test_batched_gradients_through_norms_say_so(q):
     x = q.clone().requires_grad_()
     y = ROPE.apply(x, POSITIONS, norms=RMS)
-    with pytest.raises(NotImplementedError, match=r"^batched gradients .* do not go through norms="):
-        torch.autograd.grad(y, x, torch.stack([q, q]), is_grads_batched=True)
+
+    def gradient(g, **options):
+        return torch.autograd.grad(y, x, g, retain_graph=True, **options)
+
+    for take in (lambda g: gradient(g, is_grads_batched=True), torch.func.vmap(gradient)):
+        with pytest.raises(NotImplementedError, match=r"^batched gradients .* do not go through norms="):
+            take(torch.stack([q, q]))
 
 
 @pytest.mark.parametrize("norms", [None, RMS])
@@ -226,6 +313,47 @@ def test_compiled_calls_of_one_array_have_gradients(q, call):
     assert torch.equal(torch.autograd.grad(got, x, q)[0], gradient)
 
 
+FORWARD = {
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (2 * x,))[1],
+    "jacfwd": lambda f, x: torch.func.jacfwd(f)(x[:1, :, :1]),
+}
+
+
+@pytest.mark.parametrize("derivative", FORWARD.values(), ids=FORWARD)
+@pytest.mark.parametrize("call", ["q", "rows", "module"])
+def test_compiled_code_has_no_forward_mode(q, call, derivative):
+    """What Dynamo may leave to Python is right, and anything else refused."""
+    def f(x):
+        return derivative(CALLS[call], x)
+
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="librope has no forward-mode derivative in compiled code"):
+        torch.compile(f, fullgraph=True, backend="eager")(q)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(f, backend="eager")(q), f(q))
+
+
+@pytest.mark.parametrize("call", ["q", "rows"])
+def test_dual_levels_in_compiled_code_have_tangents(q, call):
+    def f(x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(CALLS[call](forward_ad.make_dual(x, 2 * x))).tangent
+
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(f, backend="eager")(q), f(q))
+
+
+def test_compiled_code_has_no_forward_mode_through_norms(q):
+    torch._dynamo.reset()
+    for fullgraph in (False, True):
+        compiled = torch.compile(
+            lambda x: torch.func.jvp(lambda x: ROPE.apply(x, POSITIONS, norms=RMS), (x,), (x,)),
+            fullgraph=fullgraph, backend="eager",
+        )  # fmt: skip
+        with pytest.raises(Exception, match="there is no forward-mode derivative through norms="):
+            compiled(q)
+
+
 def test_lists_in_compiled_code_change(q):
     torch._dynamo.reset()
     compiled = torch.compile(lambda x, p: ROPE.apply(x, p), fullgraph=True, backend="aot_eager")
@@ -285,3 +413,28 @@ def test_a_bool_in_a_tensor_is_no_position(q, grad):
     cache = librope.KVCache(torch.zeros(2, 8, 3, 16), layout="nhd", starts=torch.tensor(True))
     with pytest.raises(TypeError, match="^starts (is|has dtype bool)"):
         ROPE.apply_qk_(q.clone(), q.clone(), 0, cache=cache)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("norms", [None, RMS])
+@pytest.mark.parametrize("name", ["positions", "offsets", "cu_seqlens"])
+def test_masked_arrays_are_refused_with_a_gradient_as_without(q, name, norms, grad):
+    masked = np.ma.array([0, 2, 5], mask=[False, True, False], dtype=np.int32)
+    given = {
+        "positions": dict(positions=masked),
+        "offsets": dict(offsets=masked),
+        "cu_seqlens": dict(positions=0, cu_seqlens=masked, layout="thd"),
+    }[name]
+    x = (q[0] if name == "cu_seqlens" else q[:1, :3] if name == "positions" else q[:1].expand(3, -1, -1, -1)).clone()
+    with pytest.raises(TypeError, match=f"^{name} is a masked array, and its mask would be lost"):
+        ROPE.apply(x.requires_grad_(grad), norms=norms, **given)
+
+
+def test_masked_arrays_are_refused_in_compiled_code(q):
+    masked = np.ma.array(np.arange(5), mask=[False, True, False, False, False])
+    torch._dynamo.reset()
+    with pytest.raises(TypeError, match="^positions is a masked array, and its mask would be lost"):
+        torch.compile(lambda x: ROPE.apply(x, masked), backend="eager")(q)
+    torch._dynamo.reset()
+    other = np.arange(5).view(np.recarray)
+    assert torch.equal(torch.compile(lambda x: ROPE.apply(x, other), backend="eager")(q), ROPE.apply(q, other))

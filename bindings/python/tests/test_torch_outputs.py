@@ -7,6 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
 import librope  # noqa: E402
 from librope import KVCache, Norm, Norms, Scale, Scales  # noqa: E402
 
@@ -271,12 +273,36 @@ def test_no_gradient_is_lost_beside_arrays_of_numpy(name):
         with told:
             ROPE.apply_qk_(q, k, **arguments)
     assert np.array_equal(q, inputs()[0].numpy())
-    with pytest.raises(NotImplementedError, match="prepared calls have no gradient"):
+    with told:
         ROPE.prepare_qk(q, k, **arguments)
     with torch.no_grad():
         got = ROPE.apply_qk(q, k, **arguments)[0]
         prepared = ROPE.prepare_qk(q, k, **arguments)
     assert prepared and np.array_equal(got, ROPE.apply_qk(q, k, **beside_numpy(name, False))[0])
+
+
+@pytest.mark.parametrize("mode", [torch.autograd.forward_ad.dual_level, lambda: FlopCounterMode(display=False)])
+@pytest.mark.parametrize("name", ["positions", "cos", "v", "cache.v", "norms.q.weight"])
+def test_prepared_calls_of_numpy_take_tensors_beside_them_in_every_mode(name, mode):
+    q, k = (x.numpy() for x in inputs()[:2])
+    k = k if name in ("v", "cache.v") else None
+    want = ROPE.apply_qk(q, k, **beside_numpy(name, False))[0]
+    arguments = beside_numpy(name, False)
+    brought = {n: arguments[n] for n in ("v", "cache", "norms", "out") if n in arguments}
+    if "cache" in brought:
+        brought["cache"] = KVCache(v=brought["cache"].v, layout="nhd")
+    with mode():
+        prepared = ROPE.prepare_qk(q, k, **arguments)
+        assert np.array_equal(prepared.apply_qk(q, k, **brought)[0], want)
+
+
+@pytest.mark.parametrize("name", ["v", "norms.q.weight"])
+def test_prepared_calls_of_numpy_refuse_what_a_layer_brings_with_a_gradient(name):
+    q, k = (x.numpy() for x in inputs()[:2])
+    prepared = ROPE.prepare_qk(q, k, **beside_numpy(name, False))
+    brought = {n: x for n, x in beside_numpy(name, True).items() if n != "positions"}
+    with pytest.raises(NotImplementedError, match=f"^{name} requires a gradient, and a call whose q and k are no"):
+        prepared.apply_qk(q, k, **brought)
 
 
 def in_float64(x, positions, weight=None):

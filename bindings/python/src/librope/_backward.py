@@ -13,6 +13,7 @@ from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
 from ._norm import NAMES, Norms, checked_norms, norm_arrays
 from ._rules import Sizes, axes_of, both_layouts
+from ._step import refuse_gradients, refuse_named
 from ._template import describe
 from ._types import BindOptions, check_options
 
@@ -118,7 +119,7 @@ class Differentiator(Caller):
 
         Raises what apply_qk raises; ValueError also for an x that is missing or has other heads or another
         dtype than the gradient's output; TypeError for tensors of torch and JAX; NotImplementedError for arrays
-        on CUDA devices.
+        on CUDA devices, and for tensors beside the gradients, but weights, that require a gradient.
         """
         check_options("backward_qk", options, BindOptions.__optional_keys__ - {"operation"})
         if library_of(q_grad, k_grad) in FRAMEWORKS:
@@ -130,6 +131,8 @@ class Differentiator(Caller):
         call = Call(q_grad, k_grad, positions, v_grad, norms=norms, **{**options, "operation": "backward"})  # type: ignore[arg-type]
         q_out, k_out, v_out, _ = outputs(out, call)
         before = _read_x(x, norms)
+        refuse_gradients(call._replace(norms=None, v=None))  # those of weights are returned
+        refuse_named(("x of q", "x of k", "x of v", "v_grad"), (*x, None)[:3] + (v_grad,), "backward_qk")
         for name, one, gradient, axes in zip("qk", x, (q_grad, k_grad), both_layouts(layout_of(self, call)), strict=False):
             if one is not None and gradient is not None:
                 _check_like(name, one, gradient, axes)

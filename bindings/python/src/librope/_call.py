@@ -576,10 +576,12 @@ def as_positions(positions: Any) -> Any:
         return array("q", ints(positions, "positions"))
     if hasattr(positions, "__index__") and not getattr(positions, "shape", None):
         try:
-            operator.index(positions)  # numpy.int64(7) and the like
+            found = operator.index(positions)  # numpy.int64(7) and the like
         except TypeError:  # an array of one float
             return positions
-        return _core.integer(positions, "positions")
+        if _LOW <= found <= _HIGH and not _core.is_bool(positions):
+            return found
+        return _core.integer(positions, "positions")  # says what is wrong
     if isinstance(positions, float):
         raise TypeError(f"positions is {positions!r}, and must be an int or an array")
     return positions

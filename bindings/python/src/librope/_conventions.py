@@ -47,13 +47,17 @@ def rule_of(operation: str) -> OperationRule:
     return rule
 
 
-def transposed_specs(configs: Sequence[Config], attention_factors: Sequence[float]) -> dict[str, str]:
-    """Of which Rope the transpose of each operation is, which itself is of these frequency sets."""
-    specs = {}
+def transposed_specs(spec: str, configs: Sequence[Config], attention_factors: Sequence[float]) -> dict[str, str]:
+    """Of which Rope the transpose of each operation is, which itself is of these frequency sets. spec: their text."""
+    specs = dict.fromkeys(_RULES, spec)
+    if all(a == 1 for a in attention_factors):
+        return specs
     for operation, rule in _RULES.items():
+        if rule.factor is None:
+            continue
         changed = []
         for config, a in zip(configs, attention_factors, strict=True):
-            if rule.factor is not None and a != 1:  # mscale says nothing but the factor
+            if a != 1:  # mscale says nothing but the factor
                 config = {k: v for k, v in config.items() if not k.startswith("mscale")}
                 config["attention_factor"] = rule.factor(a)
             changed.append(config)

@@ -178,7 +178,7 @@ def integer(
     found: int = value
     if type(value) is not int:  # a symbol of Dynamo, which is one, cannot be asked more
         try:
-            if isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
+            if is_bool(value):
                 raise TypeError
             found = operator.index(value)
         except TypeError:
@@ -188,6 +188,17 @@ def integer(
     if not low <= found <= high:
         raise ValueError(f"{name} is {found}, and must be from {_power(low)} to {_power(high)}")
     return found
+
+
+def is_bool(value: Any) -> bool:
+    """Whether it is a bool, of Python or of a library of arrays, whose __index__ gives 0 or 1."""
+    if isinstance(value, bool):
+        return True
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return False
+    kind = getattr(dtype, "kind", None)  # those of torch have none
+    return str(dtype).endswith("bool") if kind is None else bool(kind == "b")
 
 
 def is_integer(value: Any) -> bool:

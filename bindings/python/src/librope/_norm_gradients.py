@@ -70,6 +70,16 @@ _op = define(
     f"{CALL_SCHEMA}) -> Tensor[]",
     norm_gradients, _norm_gradients_fake,
 )  # fmt: skip
+
+
+def _refuse_batches(*_: Any) -> Any:
+    raise NotImplementedError(
+        "batched gradients (is_grads_batched=, vectorize=, torch.func.vmap) do not go through norms=: take one after "
+        "the other"
+    )
+
+
+torch.library.register_vmap("librope::norm_gradients", _refuse_batches)
 refuse_gradient(
     "norm_gradients", "librope has no second derivative through norms=: apply the norms apart, and rotate what they give"
 )
@@ -103,9 +113,7 @@ class _ApplyNormed(torch.autograd.Function):
         *rest, norms = ctx.rest
         rest = [*rest[:_OPERATION], OPERATIONS["backward"], *rest[_OPERATION + 1 :]]  # a tuple for Dynamo of torch 2.11
         if not _is_compiling() and any(is_batched(g) for g in grads):
-            raise NotImplementedError(
-                "batched gradients (is_grads_batched=, vectorize=) do not go through norms=: take one after the other"
-            )
+            _refuse_batches()
         given = [plain(g) for g in grads]
         q_grad, k_grad = None if q is None else given[0], None if k is None else given[-1]
         wanted = [x is not None and need for x, need in zip(arrays, ctx.needs_input_grad[12:], strict=True)]

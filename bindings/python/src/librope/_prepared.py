@@ -10,6 +10,7 @@ from ._arrays import Meta, View
 from ._call import Call, Caller, Ready, cross, library_of, pair
 from ._ffi import ffi, lib
 from ._frameworks import load
+from ._step import refuse_gradients
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -232,12 +233,12 @@ def unavailable_on(name: str, device: int) -> NotImplementedError:
     )
 
 
-def refuse(*arrays: Any) -> str:
-    """Refuses arrays whose library would have to see the call: q and k, and what there is beside them. Returns
-    library_of the others."""
-    library = library_of(*arrays[:2])
-    if library == "torch" or any(x is not None and _arrays.framework(x) == "torch" for x in arrays[2:]):
-        load("torch").refuse_prepared(*arrays)
+def refuse(q: Any, k: Any, *beside: Any) -> str:
+    """Refuses arrays whose library would have to see the call. beside: what there is beside q and k, which matters
+    where they are tensors. Returns library_of the others."""
+    library = library_of(q, k)
+    if library == "torch":
+        load("torch").refuse_prepared(q, k, *beside)
     elif library == "jax":
         raise TypeError(
             "q or k is a JAX array, and prepared calls are for arrays of memory: use apply_qk of "
@@ -248,7 +249,8 @@ def refuse(*arrays: Any) -> str:
 
 def prepare_call(rope: Caller, call: Call, q_out: Any, k_out: Any) -> PreparedCall:
     """call: with examples of q and k. q_out, k_out: examples, or None for new arrays."""
-    refuse(call.q, call.k, call.positions, *call.rows())
+    if refuse(call.q, call.k, call.positions, *call.rows()) != "torch":
+        refuse_gradients(call)
     new = (q_out is None, k_out is None)
     prepared, ready = create(rope, call, q_out, k_out)
     return PreparedCall(prepared, ready, new, (rope, call.pool))

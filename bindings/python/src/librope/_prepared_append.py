@@ -14,7 +14,7 @@ from ._norm import NO_NORMS, Norms, check_arrays, check_settings, checked_norms,
 from ._prepared import create, new_output, other_place, read_prepared, refuse
 from ._rules import both_layouts
 from ._scale import DATA_NAMES, Scales, checked_scales, other_scales, scale_arrays, scale_forms, written_scales
-from ._step import note_memory, numpy_stays
+from ._step import note_memory, numpy_stays, refuse_gradients
 
 A = TypeVar("A")
 
@@ -49,9 +49,8 @@ class PreparedAppend:
 
     def __init__(self, rope: Caller, call: Call, out: tuple[Any, Any, Any, Any]) -> None:
         """call: with examples of all arrays. out: examples, or None."""
-        refuse(call.q, call.k, call.positions, *call.rows())
+        _refuse(call)
         scales = scales_of(call.scales, call.cache)
-        _refuse_tensors(call.q, call.k, call.v, call.cache, call.rest, *scale_arrays(scales), *norm_arrays(call.norms))
         if call.norms is not None:
             check_arrays(call.norms)
         self._scales, self._norms = scale_forms(scales), norm_settings(call.norms)
@@ -248,8 +247,7 @@ class PreparedAppend:
         scales = scales_of(call.scales, cache)
         data = scale_arrays(scales) or (None,) * len(DATA_NAMES)
         weights = norm_arrays(call.norms) or (None,) * len(NORM_NAMES)
-        refuse(q, k)
-        _refuse_tensors(q, k, v, cache, rest, *data, *weights)
+        _refuse(call)
         keys = values = None
         if cache is not None:
             keys, values = cache.k, cache.v
@@ -331,8 +329,10 @@ def _form_of(x: Any) -> Any:
     return type(x) is _ndarray and (x.shape, x.strides, x.dtype)
 
 
-def _refuse_tensors(q: Any, k: Any, v: Any, cache: KVCache | None, *more: Any) -> None:
-    """Refuses tensors of a call that PyTorch would have to see."""
-    arrays = (q, k, v, *more) if cache is None else (q, k, v, cache.k, cache.v, *more)
-    if any(x is not None and _arrays.framework(x) == "torch" for x in arrays):
-        load("torch").refuse_prepared(*arrays)
+def _refuse(call: Call) -> None:
+    """Refuses arrays whose library would have to see the call."""
+    scales = scale_arrays(scales_of(call.scales, call.cache))
+    memory = () if call.cache is None else (call.cache.k, call.cache.v)
+    beside = (call.positions, *call.rows(), call.v, *memory, call.rest, *scales, *norm_arrays(call.norms))
+    if refuse(call.q, call.k, *beside) != "torch":
+        refuse_gradients(call)

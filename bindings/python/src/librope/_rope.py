@@ -144,7 +144,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         state["_cpu"] = self._context(-1)
         self._read_info(state, len(kept))
         state["_dims"] = (self.head_dim, self.rotary_dim)
-        state["_transposed_specs"] = transposed_specs(kept, self.attention_factors)
+        state["_transposed_specs"] = transposed_specs(self.spec, kept, self.attention_factors)
         state["ids_per_axis"] = any(c.get("ids_per_axis") for c in kept)
 
     @classmethod

@@ -13,7 +13,7 @@ from ._core import OPERATIONS
 from ._operators import apply as _apply
 from ._operators import apply_op, apply_rows_op, pair, register_operator, rope_of
 from ._operators import apply_rows as _apply_rows
-from ._watch import is_batched, is_direct
+from ._watch import batch_level, is_batched, is_direct
 
 _is_compiling = torch.compiler.is_compiling
 
@@ -47,6 +47,11 @@ def _vmap(function: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
 
 def turned(function: Any, arguments: Any, q: Any, k: Any) -> tuple[Any, Any]:
     """q and k by one of the Functions here."""
+    if _is_compiling() and _forward_ad._current_level >= 0:
+        raise NotImplementedError(
+            "librope has no forward-mode derivative in compiled code, and this call is in dual_level() or "
+            "torch.func.jvp: take the derivative outside of torch.compile"
+        )
     out = function.apply(*arguments, q, k)
     return (None if q is None else out[0], None if k is None else out[-1])
 
@@ -65,14 +70,19 @@ def _apply_again(function: Any, saved: Any, rest: Any, q: Any, k: Any) -> tuple[
 
 def _each_sample(function: Any, saved: Any, rest: Any, q: Any, k: Any) -> tuple[Any, Any]:
     """_apply_again() of what torch._vmap_internals has batched: is_grads_batched=, jacobian(vectorize=True)."""
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
-    # A tensor that has no samples at this level gets one.
-    batches = [None if x is None else torch._remove_batch_dim(x, level, 1, 0) for x in (q, k)]
-    count = max(len(x) for x in batches if x is not None)
-    rows = [[None] * count if x is None else x.expand(count, *x.shape[1:]) for x in batches]
-    samples = [_apply_again(function, saved, rest, *sample) for sample in zip(*rows, strict=True)]
-    out = [None if x[0] is None else torch._add_batch_dim(torch.stack(x), 0, level) for x in zip(*samples, strict=True)]
+    levels = [0 if x is None else batch_level(x) for x in (q, k)]
+    level = max(levels)
+    if not level:
+        raise NotImplementedError("a batched gradient or tangent has no level of torch._vmap_internals")
+    count = len(torch._remove_batch_dim((q, k)[levels.index(level)], level, 1, 0))
+    # A tensor that has no samples at this level gets as many.
+    rows = [None if x is None else torch._remove_batch_dim(x, level, count, 0) for x in (q, k)]
+    if count:
+        samples = [
+            _apply_again(function, saved, rest, *(None if x is None else x[i] for x in rows)) for i in range(count)
+        ]
+        rows = [None if x[0] is None else torch.stack(x) for x in zip(*samples, strict=True)]
+    out = [None if x is None else torch._add_batch_dim(x, 0, level) for x in rows]
     return out[0], out[1]
 
 

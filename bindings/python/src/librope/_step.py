@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from . import _arrays, _core
@@ -193,12 +194,17 @@ def refuse_gradients(call: Call) -> None:
         return
     names = ("positions", "rest"), ("cos", "sin"), _BESIDE, NORM_NAMES, DATA_NAMES
     for group, of in zip(groups, names, strict=True):
-        for x, name in zip(group, of, strict=False):
-            if isinstance(x, torch.Tensor) and load("torch").wants_gradient(x):
-                raise NotImplementedError(
-                    f"{name} requires a gradient, and a call whose q and k are no torch tensors has none: detach "
-                    "it, or use torch.no_grad()"
-                )
+        refuse_named(of, group, "a call whose q and k are no torch tensors")
+
+
+def refuse_named(names: Sequence[str], arrays: Sequence[Any], call: str) -> None:
+    """Refuses tensors that would get a gradient from what has none. call: what that is, in words."""
+    torch = sys.modules.get("torch")
+    for name, x in zip(names, arrays, strict=False):
+        if torch is not None and isinstance(x, torch.Tensor) and load("torch").wants_gradient(x):
+            raise NotImplementedError(
+                f"{name} requires a gradient, and {call} has none: detach it, or use torch.no_grad()"
+            )
 
 
 def run_fused(rope: Caller, call: Call, out: tuple[Any, ...], in_place: bool) -> tuple[Any, Any]:

@@ -20,9 +20,20 @@ _is_profiling = torch._C._autograd._profiler_enabled
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 #: Whether torch._vmap_internals, which gradients use (is_grads_batched=), has batched a tensor.
 is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
+_LEVELS = 64  # as many as PyTorch's kVmapNumLevels
 
 # Eager calls do not pass the dispatcher, so that a profiler would not see them.
 _call.recorder = lambda: torch.profiler.record_function("librope::apply") if _is_profiling() else None
+
+
+def batch_level(x: Tensor) -> int:
+    """The innermost level at which is_batched() tensors are, 0 for others. Of the tensor, since the engine's other
+    threads do not know how deep the one that batched it is."""
+    for level in range(_LEVELS, 0, -1) if is_batched(x) else ():
+        # A tensor without samples at this level is given as many as are said.
+        if len(torch._remove_batch_dim(x, level, 1, 0)) == len(torch._remove_batch_dim(x, level, 2, 0)):
+            return level
+    return 0
 
 
 def is_direct(tensors: Any) -> bool:

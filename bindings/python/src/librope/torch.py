@@ -172,8 +172,9 @@ def _tensor_of(values: Any, name: str, x: Tensor) -> Any:
     values = as_positions(values)
     if isinstance(values, int):
         return values
-    if not _arrays.framework(values) == "numpy":
-        _arrays.read(values, name)  # raises for what is no array
+    # Dynamo takes plain arrays of NumPy for tensors, which have no address.
+    if not _is_compiling() or type(values) is not _arrays.ndarray:
+        _arrays.read(values, name)  # raises for what is no array, or not one that other calls take
     return _copy_of(values, device)
 
 
