@@ -407,34 +407,30 @@ def rotate_by_rows(
         format, in_place, None if normed is None else normed.form,
     )  # fmt: skip
     known = _rows_cache.get(key)
+    tensors = [q] if k is None else [q, k]
+    if in_place:
+        refuse_writes(*tensors)
+    q_out, k_out = (None, None) if in_place else pair(new(tensors))
     if known is None or not q.is_cpu or _is_profiling():
         rope = rope_of(_spec_of(q.shape[-1], rotary_dim, pairing, rounding))
         cos, sin = cos.contiguous(), sin.contiguous()
-        tensors = [q] if k is None else [q, k]
-        outs = [] if in_place else new(tensors)
-        if in_place:
-            before_write(q, k)
-        made = pair(outs) if outs else (None, None)
         call = Call(
             q, k, layout=layout, operation=operation, cos_sin=(cos, sin), cos_sin_format=format,
             norms=None if normed is None else normed.norms,
         )  # fmt: skip
-        template = rope._run(call, *made)
-        if q.is_cpu and cos.stride() == key[5] and sin.stride() == key[6]:
-            if len(_rows_cache) >= 512:
-                _rows_cache.clear()
-            _rows_cache[key] = (rope._cpu, template)
-        return made if outs else (q, k)
-    q_out: Any = q
-    k_out: Any = k
-    if in_place:
-        before_write(q, k)
-    else:
-        q_out = _arrays.empty_like(q, "q")
-        k_out = None if k is None else _arrays.empty_like(k, "k")
+        if not q.is_cpu or _is_profiling() or cos.stride() != key[5] or sin.stride() != key[6]:
+            rope._run(call, q_out, k_out)
+            if not in_place:
+                return q_out, k_out
+            announce(q, k)
+            return q, k
+        known = rope._cpu, rope._run(call, q_out, k_out, ready=True).template
+        if len(_rows_cache) >= 512:
+            _rows_cache.clear()
+        _rows_cache[key] = known
     addresses = (
-        q.data_ptr(), 0 if k is None else k.data_ptr(), 0 if in_place else q_out.data_ptr(),
-        0 if in_place or k is None else k_out.data_ptr(), 0, 0, 0, cos.data_ptr(), sin.data_ptr(),
+        q.data_ptr(), 0 if k is None else k.data_ptr(), 0 if q_out is None else q_out.data_ptr(),
+        0 if k_out is None else k_out.data_ptr(), 0, 0, 0, cos.data_ptr(), sin.data_ptr(),
     )  # fmt: skip
     context, template = known
     if normed is None:
@@ -445,7 +441,10 @@ def rotate_by_rows(
         status = _call_all(context, *templates, 0, 0, _NULL, arrays)
     if status:
         raise error(status)
-    return q_out, k_out
+    if not in_place:
+        return q_out, k_out
+    announce(q, k)
+    return q, k
 
 
 class RotaryEmbedding(torch.nn.Module):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from typing import Any
 
 import torch
@@ -26,49 +25,6 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WIDEST = 1024  # head_dim of a Rope
 _UNSQUEEZED = {(3, 1): "bhsd", (3, 2): "bshd", (2, 1): "shd", (2, 0): "hsd", (3, -2): "bshd",
                (2, -2): "shd", (3, -3): "bhsd", (2, -3): "hsd"}  # fmt: skip
-
-
-def are_apart(q: Any, k: Any) -> bool:
-    """Whether all elements of q and k have memory of their own. A no may be wrong, for strides of rare kinds."""
-    of_q = _reach(q.shape, q.stride())
-    if k is None or of_q is None:
-        return of_q is not None
-    of_k = _reach(k.shape, k.stride())
-    if of_k is None:
-        return False
-    gap, size = k.data_ptr() - q.data_ptr(), q.element_size()
-    if gap >= of_q * size or -gap >= of_k * size:
-        return True
-    return gap % size == 0 and _in_one_buffer(q.shape, q.stride(), k.shape, k.stride(), gap // size)
-
-
-@functools.lru_cache(1024)
-def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
-    """Elements from the first to behind the last; None where two indices may reach the same one."""
-    if 0 in shape:
-        return 0
-    reach = 1
-    for stride, count in sorted(zip(strides, shape, strict=True)):
-        if count > 1:
-            if stride < reach:
-                return None
-            reach += (count - 1) * stride
-    return reach
-
-
-@functools.lru_cache(1024)
-def _in_one_buffer(
-    q: tuple[int, ...], q_strides: tuple[int, ...], k: tuple[int, ...], k_strides: tuple[int, ...], gap: int
-) -> bool:
-    """Whether two that lie in one packed buffer are apart. Modulo the common divisor of all strides from some one
-    on, each stays in a window, which is what the smaller strides reach."""
-    each = [[(s, n) for s, n in zip(*of, strict=True) if n > 1] for of in ((q_strides, q), (k_strides, k))]
-    for cut in {s for steps in each for s, _ in steps}:
-        of_q, of_k = (1 + sum((n - 1) * s for s, n in steps if s < cut) for steps in each)
-        pitch = math.gcd(*(s for steps in each for s, _ in steps if s >= cut))
-        if of_q <= gap % pitch <= pitch - of_k:
-            return True
-    return False
 
 
 def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
@@ -133,10 +89,10 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         given = (
             q, k, cos, sin, kind.pairing, 2 * pairs, "eager" if eager else "float32", layout, operation, format,
         )  # fmt: skip
-        if in_place and not torch.compiler.is_compiling() and not needs_dispatcher(q, k, cos) and are_apart(q, k):
+        if in_place and not torch.compiler.is_compiling() and not needs_dispatcher(q, k, cos):
             try:
                 out = _torch.rotate_by_rows(*given, True, normed)
-            except ValueError:  # of rows or weights in the memory of q or k: nothing has been written
+            except ValueError:  # q, k, rows or weights share memory: nothing has been written
                 out = _torch.rotate_by_rows(*given, False, normed)
         else:
             out = _torch.rotate_by_rows(*given, False, normed)
