@@ -418,11 +418,13 @@ class Context {
     Check(rope_context_inv_freq(context_, freq_set, values.data(), count));
     return values;
   }
-  /* For logs, such as "cpu AVX3". */
-  const char* backend() const noexcept { return rope_context_backend(context_); }
+  /* For logs, such as "cpu AVX3". Lives as long as the context; a temporary one gives none. */
+  const char* backend() const& noexcept { return rope_context_backend(context_); }
+  const char* backend() const&& = delete;
 
   /* The C handle; it stays owned by this object. */
-  const rope_context* get() const noexcept { return context_; }
+  const rope_context* get() const& noexcept { return context_; }
+  const rope_context* get() const&& = delete;
 
  private:
   rope_context* context_ = nullptr;
@@ -480,7 +482,8 @@ class Prepared {
   }
 
   /* The C handle; it stays owned by this object. */
-  const rope_prepared* get() const noexcept { return prepared_; }
+  const rope_prepared* get() const& noexcept { return prepared_; }
+  const rope_prepared* get() const&& = delete;
 
  private:
   rope_prepared* prepared_ = nullptr;
@@ -506,8 +509,9 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /* Lives as long as the pool, also when the Pool object is moved. */
-  const rope_runner* runner() const noexcept { return rope_pool_runner(pool_); }
+  /* Lives as long as the pool, also when the Pool object is moved; a temporary one gives none. */
+  const rope_runner* runner() const& noexcept { return rope_pool_runner(pool_); }
+  const rope_runner* runner() const&& = delete;
 
  private:
   rope_pool* pool_ = nullptr;
@@ -526,14 +530,17 @@ inline std::string Digest(const rope_config& config, rope_digest same = ROPE_DIG
 /* The kinds of RoPE that a model's config.json or GGUF file describes. */
 class Model {
  public:
-  /* accepted_keys: known to change nothing, as of rope_model_create_accepting. */
+  /* accepted_keys: known to change nothing, as of rope_model_create_accepting. Texts with a NUL
+   * character, behind which C would not read, throw here and in LoadGguf. */
   explicit Model(std::string_view json, const std::vector<std::string>& accepted_keys = {}) {
     if (accepted_keys.empty()) {
       Check(rope_model_create(json.data(), json.size(), &model_));
       return;
     }
     std::vector<const char*> keys;
-    for (const std::string& key : accepted_keys) keys.push_back(key.c_str());
+    for (std::size_t i = 0; i < accepted_keys.size(); ++i) {
+      keys.push_back(TextOf("Model: accepted_keys[" + std::to_string(i) + "]", accepted_keys[i]));
+    }
     Check(rope_model_create_accepting(json.data(), json.size(), keys.data(),
                                       static_cast<int32_t>(keys.size()), &model_));
   }
@@ -554,7 +561,7 @@ class Model {
   }
   static Model LoadGguf(const std::string& path) {
     Model model;
-    Check(rope_model_load_gguf(path.c_str(), &model.model_));
+    Check(rope_model_load_gguf(TextOf("Model::LoadGguf: path", path), &model.model_));
     return model;
   }
   ~Model() { rope_model_destroy(model_); }
@@ -571,12 +578,15 @@ class Model {
 
   /* How many kinds, at least 1. */
   int32_t layer_types() const noexcept { return rope_model_layer_type_count(model_); }
-  /* "full_attention", ...; null for a number out of range. Lives as long as the model. */
-  const char* layer_type_name(int32_t type) const noexcept {
+  /* "full_attention", ...; null for a number out of range. Lives as long as the model; a temporary
+   * one gives none. */
+  const char* layer_type_name(int32_t type) const& noexcept {
     return rope_model_layer_type_name(model_, type);
   }
-  /* The note with this number, from 0; null if there is none. Lives as long as the model. */
-  const char* note(int32_t index) const noexcept { return rope_model_note(model_, index); }
+  const char* layer_type_name(int32_t type) const&& = delete;
+  /* The note with this number, from 0; null if there is none. Lives as long, too. */
+  const char* note(int32_t index) const& noexcept { return rope_model_note(model_, index); }
+  const char* note(int32_t index) const&& = delete;
   /* The kind of one layer of the language model. */
   int32_t LayerType(int32_t layer) const {
     int32_t type = 0;
@@ -613,6 +623,14 @@ class Model {
 
  private:
   Model() = default;
+
+  /* `what` names the text in the message. */
+  static const char* TextOf(const std::string& what, const std::string& text) {
+    const std::size_t end = text.find('\0');
+    if (end == std::string::npos) return text.c_str();
+    throw Error(ROPE_ERROR_INVALID_ARGUMENT, what + " (\"" + text.substr(0, end) +
+                                                 "\" and more) must not have a NUL character");
+  }
 
   rope_model* model_ = nullptr;
 };

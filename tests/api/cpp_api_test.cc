@@ -188,11 +188,6 @@ TEST(Cpp, ModelsOfGgufFiles) {
   EXPECT_THROW(Model::LoadGguf(path), Error);
 }
 
-template <class T, class = void>
-constexpr bool kGivesConfig = false;
-template <class T>
-constexpr bool kGivesConfig<T, std::void_t<decltype(std::declval<T>().Config(0))>> = true;
-
 TEST(Cpp, DigestsAreThoseOfTheConfiguration) {
   const Model model(R"({"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2})");
   EXPECT_EQ(model.Digest(0), Digest(model.Config(0)));
@@ -204,9 +199,28 @@ TEST(Cpp, DigestsAreThoseOfTheConfiguration) {
 TEST(Cpp, AModelAcceptsKeysByName) {
   const std::string text = R"({"rope_type": "linear", "factor": 4, "attn_factor": 2})";
   EXPECT_THROW(Model{text}, Error);
-  EXPECT_EQ(Model(text, {"attn_factor"}).layer_types(), 1);
+  const Model model(text, {"attn_factor"});
+  EXPECT_EQ(model.layer_types(), 1);
+  EXPECT_EQ(model.note(0), nullptr);
   EXPECT_THROW(Model(text, {"attn_factor", "factor"}), Error);
-  EXPECT_EQ(Model(text, {"attn_factor"}).note(0), nullptr);
+}
+
+// C would take what stands before it.
+TEST(Cpp, TextsWithANulCharacterAreRefused) {
+  const std::string text = R"({"rope_type": "linear", "factor": 4, "attn_factor": 2})";
+  try {
+    const Model model(text, {"attn_factor", std::string("attn_factor\0and more", 20)});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), ROPE_ERROR_INVALID_ARGUMENT);
+    EXPECT_STREQ(error.what(),
+                 "Model: accepted_keys[1] (\"attn_factor\" and more) must not have a NUL character");
+  }
+  const std::string path = ::testing::TempDir() + "cpp_api_test_nul.gguf";
+  std::ofstream(path, std::ios::binary) << GgufBytes("llama").Bytes();
+  EXPECT_EQ(Model::LoadGguf(path).layer_types(), 1);
+  EXPECT_THROW(Model::LoadGguf(path + '\0' + "more"), Error);
+  EXPECT_EQ(std::remove(path.c_str()), 0);
 }
 
 TEST(Cpp, AModelOfDiffusersGivesIds) {
@@ -221,10 +235,28 @@ TEST(Cpp, AModelOfDiffusersGivesIds) {
   EXPECT_THROW(model.LatentIds(0, args), Error);
 }
 
-TEST(Cpp, ATemporaryModelGivesNoConfigThatWouldOutliveItsTables) {
-  EXPECT_TRUE(kGivesConfig<const Model&>);
-  EXPECT_FALSE(kGivesConfig<Model>);
+// What of an owner lives as long as it does: a lasting one gives it, a temporary one does not.
+template <class Owner, class Get>
+void ExpectGivenWhileItLasts(Get) {
+  EXPECT_TRUE((std::is_invocable_v<Get, const Owner&>));
+  EXPECT_FALSE((std::is_invocable_v<Get, Owner>));
+  EXPECT_FALSE((std::is_invocable_v<Get, const Owner>));
 }
+
+#define ROPE_GET(member) \
+  [](auto&& owner) -> decltype(std::forward<decltype(owner)>(owner).member) { return {}; }
+
+TEST(Cpp, TemporaryOwnersGiveNothingThatWouldOutliveThem) {
+  ExpectGivenWhileItLasts<Context>(ROPE_GET(get()));
+  ExpectGivenWhileItLasts<Context>(ROPE_GET(backend()));
+  ExpectGivenWhileItLasts<Prepared>(ROPE_GET(get()));
+  ExpectGivenWhileItLasts<Pool>(ROPE_GET(runner()));
+  ExpectGivenWhileItLasts<Model>(ROPE_GET(layer_type_name(0)));
+  ExpectGivenWhileItLasts<Model>(ROPE_GET(note(0)));
+  ExpectGivenWhileItLasts<Model>(ROPE_GET(Config(0)));
+}
+
+#undef ROPE_GET
 
 // q with 2 heads from one tensor into another, k with 1 head in place; 3 tokens.
 rope_qk_args LayerArgs(void* q, void* k, void* q_out) {

@@ -314,7 +314,7 @@ impl CustomOp3 for ByRows {
         grad_res: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let op = ByRows { operation: transposed(self.operation)?, ..*self };
-        // Tables are constants: no gradient.
+        // Tables are constants, as `table` has seen to.
         Ok((Some(grad_res.apply_op3(cos, sin, op)?), None, None))
     }
 }
@@ -341,6 +341,12 @@ fn table<'a>(
     }
     if !table.is_contiguous() {
         bail!("{name} has to be contiguous in rope");
+    }
+    if table.track_op() {
+        bail!(
+            "librope: {name} is a variable or computed from one, and has no gradient here: use \
+             {name}.detach(), or candle_nn::rotary_emb::rope_slow and rope_i_slow to train it"
+        );
     }
     // Rows of one batch row follow those of the one before it, so surplus rows must go.
     if table.rank() == 3 && batch > 1 && tokens < length {
@@ -373,10 +379,11 @@ fn by_rows(
 
 /// `candle_nn::rotary_emb::rope`: `xs[batch, heads, tokens, channels]`, pairs half a head apart, cos
 /// and sin `[tokens, channels / 2]` or `[batch, tokens, channels / 2]`. The same bits, any strides of
-/// `xs`, and a gradient.
+/// `xs`, and its gradient. Tables are constants.
 ///
 /// # Errors
-/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
+/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit, and for
+/// tables that are variables or computed from such.
 pub fn rope(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     by_rows(xs, cos, sin, Pairing::Halves, Dims::Bhsd)
 }
@@ -384,7 +391,7 @@ pub fn rope(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
 /// `candle_nn::rotary_emb::rope_i`: as [`rope`], with adjacent pairs.
 ///
 /// # Errors
-/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
+/// As of [`rope`].
 pub fn rope_i(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     by_rows(xs, cos, sin, Pairing::Interleaved, Dims::Bhsd)
 }
@@ -392,16 +399,17 @@ pub fn rope_i(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
 /// `candle_nn::rotary_emb::rope_thd`: as [`rope`], for `xs[batch, tokens, heads, channels]`.
 ///
 /// # Errors
-/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
+/// As of [`rope`].
 pub fn rope_thd(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     by_rows(xs, cos, sin, Pairing::Halves, Dims::Bshd)
 }
 
-/// `candle_nn::rotary_emb::rope_slow`, so that a model that names it for its gradient compiles with
-/// another `use`: it is [`rope`], for which nothing is slow.
+/// `candle_nn::rotary_emb::rope_slow`, so that a model that names it for the gradient of `xs` compiles
+/// with another `use`: it is [`rope`], for which nothing is slow. candle's also has gradients of cos and
+/// sin.
 ///
 /// # Errors
-/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
+/// As of [`rope`].
 pub fn rope_slow(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     rope(xs, cos, sin)
 }
@@ -409,7 +417,7 @@ pub fn rope_slow(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
 /// `candle_nn::rotary_emb::rope_i_slow`: it is [`rope_i`].
 ///
 /// # Errors
-/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
+/// As of [`rope`].
 pub fn rope_i_slow(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     rope_i(xs, cos, sin)
 }

@@ -131,6 +131,52 @@ fn gradients() {
     assert!(undone.apply(&x).unwrap().sum_all().unwrap().backward().is_err());
 }
 
+/// They would get no gradient, or half of one.
+#[test]
+fn tables_that_are_trained_are_refused() {
+    let (x, (cos, sin)) =
+        (numbers(&[2, 3, 7, 16], DType::F32).unwrap(), tables(9, 16, DType::F32).unwrap());
+    let tracked = |x: &Tensor| Var::from_tensor(x).unwrap().affine(1.0, 0.0).unwrap();
+    let thd = x.transpose(1, 2).unwrap();
+    for (name, _, librope) in FUNCTIONS.into_iter().chain(SLOW) {
+        let x = if name == "rope_thd" { &thd } else { &x };
+        for x in [x.clone(), tracked(x)] {
+            for (cos, sin, which) in [
+                (&tracked(&cos), &sin, "cos"),
+                (&cos, &tracked(&sin), "sin"),
+                (Var::from_tensor(&cos).unwrap().as_tensor(), &sin, "cos"),
+            ] {
+                let error = librope(&x, cos, sin).unwrap_err().to_string();
+                assert!(error.contains(&format!("use {which}.detach()")), "{error}");
+                let got = librope(&x, &cos.detach(), &sin.detach()).unwrap();
+                assert_eq!(got.track_op(), x.track_op());
+            }
+        }
+    }
+}
+
+/// candle reads the rows of a table per batch row as if it had just those of the call.
+#[test]
+fn longer_tables_per_batch_row() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (name, candle, librope) in FUNCTIONS {
+            let (batch, tokens) = (3, 4);
+            let shape =
+                if name == "rope_thd" { [batch, tokens, 2, 16] } else { [batch, 2, tokens, 16] };
+            let x = numbers(&shape, dtype).unwrap();
+            let (cos, sin) = tables(batch * (tokens + 5), 16, dtype).unwrap();
+            let each = |table: Tensor| table.reshape((batch, tokens + 5, 8)).unwrap();
+            let (cos, sin) = (each(cos), each(sin));
+            let got = librope(&x, &cos, &sin).unwrap();
+            for b in 0..batch {
+                let row = |x: &Tensor| x.narrow(0, b, 1).unwrap().contiguous().unwrap();
+                let want = candle(&row(&x), &row(&cos), &row(&sin)).unwrap();
+                assert_eq!(bits(&row(&got)), bits(&want), "{name} {dtype:?} batch row {b}");
+            }
+        }
+    }
+}
+
 /// What packed sequences, several axes and several sets come to, one sequence or axis at a time.
 #[test]
 fn positions_of_every_kind() {

@@ -61,14 +61,21 @@ fn from_environment() -> Option<Found> {
     }
     let include = env::var_os("LIBROPE_INCLUDE_DIR");
     let include = include.map_or_else(|| lib.join("../include"), PathBuf::from);
-    println!("cargo::rustc-link-search=native={}", lib.display());
     if wants_archive(&lib) {
-        println!("cargo::rustc-link-lib=static=rope");
+        link_archive(&lib);
         link_cxx_runtime();
     } else {
+        println!("cargo::rustc-link-search=native={}", lib.display());
         println!("cargo::rustc-link-lib=rope");
     }
     Some(Ok(include))
+}
+
+/// The archive becomes a part of this crate's library, which is old when another takes its place.
+fn link_archive(lib: &Path) {
+    println!("cargo::rustc-link-search=native={}", lib.display());
+    println!("cargo::rustc-link-lib=static=rope");
+    println!("cargo::rerun-if-changed={}", lib.join("librope.a").display());
 }
 
 /// What librope.so would have brought along.
@@ -100,11 +107,40 @@ fn without_directories() -> Found {
             env!("CARGO_PKG_VERSION")
         )
     })?;
+    let variable = |name| pkg_config::get_variable("librope", name).map(PathBuf::from);
+    if let Ok(folder) = variable("pcfiledir") {
+        // Another version is asked for anew.
+        println!("cargo::rerun-if-changed={}", folder.join("librope.pc").display());
+    }
     // A directory that the linker searches anyway is left out of the flags.
-    let lib = pkg_config::get_variable("librope", "libdir").unwrap_or_default();
-    let archive = wants_archive(Path::new(&lib));
-    let library = probe().statik(archive).probe("librope").unwrap_or(library);
+    let lib = variable("libdir").unwrap_or_default();
+    if wants_archive(&lib) {
+        // By itself: below /usr the crate pkg-config links no archive.
+        link_archive(&lib);
+        let all = probe().statik(true).cargo_metadata(false).probe("librope");
+        link_beside_archive(all.as_ref().unwrap_or(&library));
+    } else {
+        probe().probe("librope").map_err(|error| error.to_string())?;
+    }
     Ok(library.include_paths.first().cloned().unwrap_or_else(|| "/usr/include".into()))
+}
+
+/// What pkg-config names beside the archive: the C++ runtime, and that of CUDA by its path.
+#[cfg(not(feature = "vendored"))]
+fn link_beside_archive(library: &pkg_config::Library) {
+    for folder in &library.link_paths {
+        println!("cargo::rustc-link-search=native={}", folder.display());
+    }
+    for name in library.libs.iter().filter(|&name| name != "rope") {
+        println!("cargo::rustc-link-lib={name}");
+    }
+    for file in &library.link_files {
+        let name = file.file_stem().and_then(|name| name.to_str()?.strip_prefix("lib"));
+        if let (Some(folder), Some(name)) = (file.parent(), name) {
+            println!("cargo::rustc-link-search=native={}", folder.display());
+            println!("cargo::rustc-link-lib={name}");
+        }
+    }
 }
 
 /// Builds the sources, whatever is installed: the program is the same on every machine.

@@ -50,4 +50,7 @@ macro_rules! init {
         }
     )*};
 }
-init!(rope_config rope_info rope_qk_args rope_cos_sin rope_qk_data rope_kv_cache rope_norm rope_fused rope_scale);
+init!(
+    rope_config rope_info rope_qk_args rope_cos_sin rope_qk_data rope_kv_cache rope_norm rope_fused rope_scale
+    rope_latent_args
+);

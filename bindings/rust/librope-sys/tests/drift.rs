@@ -39,6 +39,23 @@ fn all_headers_are_read() {
     assert_eq!(found, paths);
 }
 
+/// And no struct that says its size.
+#[test]
+fn structs_with_a_size_can_be_started() {
+    let (_, list) =
+        include_str!("../src/lib.rs").split_once("\ninit!(").expect("it lists the structs");
+    let mut started: Vec<&str> =
+        list.split_once(");").expect("it ends").0.split_whitespace().collect();
+    let sized = COMMITTED.split("pub struct ").skip(1).filter_map(|text| {
+        let (name, fields) = text.split_once(" {")?;
+        fields.trim_start().starts_with("pub struct_size: ").then_some(name)
+    });
+    let mut sized: Vec<&str> = sized.collect();
+    started.sort_unstable();
+    sized.sort_unstable();
+    assert_eq!(started, sized);
+}
+
 #[test]
 fn hash_sees_code_and_nothing_else() {
     let same = ["int a;\n", "/* a */ int // b\n  a;\n", " int a; /* c */"];

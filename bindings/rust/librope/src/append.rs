@@ -7,6 +7,7 @@ use crate::call::{Beside, has_place};
 use crate::context::Context;
 use crate::element::Element;
 use crate::error::{Result, named};
+use crate::slot_runner::SlotRunner;
 use crate::step::Step;
 use crate::tensor::{Operand, Pair, Part};
 
@@ -66,9 +67,11 @@ impl Context {
         named("Context::append", || {
             let (q, k, v) = (q.into().pair, k.into().pair, v.into().pair);
             let pairs = [&q, &k, &v, &Pair::default()];
-            self.with_stored(step, pairs, cache, |args| {
-                // SAFETY: views and cache hold slices that do not alias.
-                unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+            SlotRunner::around(step, cache.page_size, |step| {
+                self.with_stored(step, pairs, cache, |args| {
+                    // SAFETY: views and cache hold slices that do not alias.
+                    unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+                })
             })
         })
     }
@@ -124,10 +127,12 @@ impl Context {
                 Ok(Pair { input: Some(part.of(name, pointer, len)?), ..Pair::default() })
             };
             let pairs = [&part("q", q)?, &part("k", k)?, &part("v", v)?, &Pair::default()];
-            self.with_stored(step, pairs, cache, |args| {
-                // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of what
-                // it writes; the cache's slices are others.
-                unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+            SlotRunner::around(step, cache.page_size, |step| {
+                self.with_stored(step, pairs, cache, |args| {
+                    // SAFETY: the parts lie inside one exclusive slice, and the library refuses overlap of
+                    // what it writes; the cache's slices are others.
+                    unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+                })
             })
         })
     }

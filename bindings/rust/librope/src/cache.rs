@@ -4,11 +4,12 @@ use std::marker::PhantomData;
 
 use librope_sys::{self as sys, Init as _};
 
-use crate::context::{Context, length};
+use crate::context::Context;
 use crate::element::{Element, OutputElement};
 use crate::error::{Error, Result, invalid, named, narrow, unsupported};
 use crate::scale::{RawScale, Scale};
-use crate::size::product;
+use crate::size::{length, product};
+use crate::slot_runner::SlotRunner;
 use crate::slots::Slots;
 use crate::step::Step;
 use crate::strides::Strides;
@@ -330,9 +331,11 @@ impl Context {
         } else {
             return Step { source: None, norms: None, ..*step }.misplaced();
         }
-        self.with_args(step, [&None; 4], &raw const fused, |args| {
-            // SAFETY: as this function's; slots outside of memory are refused by the library.
-            unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+        SlotRunner::around(step, cache.page_size, |step| {
+            self.with_args(step, [&None; 4], &raw const fused, |args| {
+                // SAFETY: as this function's; slots outside of memory are refused by the library.
+                unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+            })
         })
     }
 }

@@ -10,6 +10,7 @@ use crate::error::{Result, invalid, named};
 use crate::gradient::Gradients;
 use crate::norm::LentByNorms;
 use crate::size::product;
+use crate::slot_runner::SlotRunner;
 use crate::step::Step;
 use crate::tensor::{Operand, Pair, Raw};
 
@@ -133,9 +134,12 @@ impl Context {
         named("Context::apply_call", || {
             let [q, k, v, rest] = &call.pairs;
             has_place(k, call.beside.cache.as_ref())?;
-            self.with_call(step, [q, k, v, rest], &call.beside, None, |args| {
-                // SAFETY: views, cache, scales and gradients hold slices that do not alias.
-                unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+            let page_size = call.beside.cache.as_ref().map_or(1, |cache| cache.page_size);
+            SlotRunner::around(step, page_size, |step| {
+                self.with_call(step, [q, k, v, rest], &call.beside, None, |args| {
+                    // SAFETY: views, cache, scales and gradients hold slices that do not alias.
+                    unsafe { sys::rope_apply_qk(self.as_raw(), args) }
+                })
             })
         })
     }

@@ -48,6 +48,8 @@ pub struct Config {
     freq_factors: Vec<f64>,
     inv_freq: Vec<f64>,
     frequency: Vec<f64>,
+    /// The axes that `frequency` was given for.
+    frequency_axes: usize,
     pair_axis: Vec<u8>,
     /// How many mrope sections were given: the C struct has room for four.
     sections: usize,
@@ -96,7 +98,8 @@ impl Config {
 
     /// The general angle: the sum over axes of position times frequency, with frequencies for each of
     /// `freq_heads` heads, in place of theta, a scaling and the assignment of pairs to axes. `frequency`
-    /// is `[axes, freq_heads, pairs]`. The heads of q and k must be a multiple of `freq_heads`.
+    /// is `[axes, freq_heads, pairs]`, and no later builder changes the axes. The heads of q and k must be a
+    /// multiple of `freq_heads`.
     pub fn from_frequency(
         head_dim: usize,
         pairing: Pairing,
@@ -108,6 +111,7 @@ impl Config {
         config.raw.axes = config.int("axes", axes);
         config.raw.freq_heads = config.int("freq_heads", freq_heads);
         config.frequency = frequency.into();
+        config.frequency_axes = config.axes();
         config
     }
 
@@ -127,6 +131,7 @@ impl Config {
             freq_factors: Vec::new(),
             inv_freq: Vec::new(),
             frequency: Vec::new(),
+            frequency_axes: 0,
             pair_axis: Vec::new(),
             sections: 0,
             own_inv_freq: false,
@@ -184,6 +189,7 @@ impl Config {
         raw.frequency = ptr::null();
         raw.pair_axis = ptr::null();
         raw.table_length = 0;
+        config.frequency_axes = config.axes();
         Ok(config)
     }
 
@@ -229,7 +235,8 @@ impl Config {
         self
     }
 
-    /// Rounds the frequencies through a 16-bit type (ESM).
+    /// Rounds the frequencies through a type: F16 or BF16 (ESM), or F32, which changes those of
+    /// [`Angle::Exact`].
     pub fn with_inv_freq_dtype(mut self, dtype: DType) -> Config {
         self.raw.inv_freq_dtype = dtype as i32;
         self
@@ -374,6 +381,13 @@ impl Config {
             self.inv_freq.len(),
             self.pair_axis.len(),
         ];
+        if !self.frequency.is_empty() && self.axes() != self.frequency_axes {
+            return invalid(format_args!(
+                "axes ({}) must be those of the table of frequencies, which has {}",
+                self.axes(),
+                self.frequency_axes
+            ));
+        }
         let rows = frequency_rows(&self.raw);
         let length = lengths.into_iter().max().unwrap_or(0).max(self.frequency.len() / rows);
         if !self.frequency.is_empty() && length.checked_mul(rows) != Some(self.frequency.len()) {

@@ -10,7 +10,8 @@ use crate::enums::Operation;
 use crate::error::{Error, Result, check, invalid, made, named, narrow, require_library};
 use crate::info::Info;
 use crate::runner;
-use crate::size::product;
+use crate::shard_ids::own_cu_seqlens;
+use crate::size::{length, product};
 use crate::step::{Angles, Step};
 use crate::tensor::{Layout, Operand, Pair, Part, Raw, View, ViewMut};
 
@@ -449,6 +450,7 @@ impl Context {
             return step.misplaced();
         }
         let (mut moved, mut before): (sys::rope_fused, sys::rope_positions);
+        let own: Vec<i32>; // until the call
         let mut args = sys::rope_qk_args::init();
         args.fused = fused;
         if let Some(from) = &step.from {
@@ -459,12 +461,15 @@ impl Context {
             let freq_sets = step.from_freq_sets.or(step.freq_sets);
             let counts = [step.position_rows(), step.tokens, self.axes];
             let mut cu_seqlens = step.cu_seqlens;
-            if let Some(shard) = &step.shard {
-                if from.moves_on() {
-                    before.shard = shard.as_raw()?;
-                } else if freq_sets.is_none() {
-                    cu_seqlens = None; // of all ranks, and a position of each token needs no sequences
+            match (&step.shard, cu_seqlens) {
+                (Some(shard), _) if from.moves_on() => before.shard = shard.as_raw()?,
+                // They are those of all ranks, and a position of each token needs them for its set alone.
+                (Some(_), Some(_)) if freq_sets.is_none() => cu_seqlens = None,
+                (Some(_), Some(of_all)) => {
+                    own = own_cu_seqlens(step, of_all)?;
+                    cu_seqlens = Some(&own);
                 }
+                _ => {}
             }
             from.check(counts, cu_seqlens, freq_sets, &mut before)
                 .map_err(|error| error.of_positions_before(step.from_freq_sets.is_some()))?;
@@ -544,14 +549,6 @@ pub(crate) fn finish(status: sys::rope_status) -> Result<()> {
         runner::resume();
     }
     check(status)
-}
-
-#[inline]
-pub(crate) fn length(value: usize) -> Result<i64> {
-    match i64::try_from(value) {
-        Ok(value) => Ok(value),
-        Err(_) => invalid(format_args!("a size of {value} is beyond the address space")),
-    }
 }
 
 impl Config {

@@ -25,10 +25,11 @@ use std::ptr;
 
 use librope_sys::{self as sys, Init as _};
 
-use crate::context::{Context, length};
+use crate::context::Context;
 use crate::enums::{DType, Operation};
 use crate::error::{Result, check, invalid, named, narrow};
 use crate::shard::Shard;
+use crate::size::length;
 use crate::tensor::Layout;
 
 /// q, k or an output in device memory.

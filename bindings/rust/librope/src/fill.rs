@@ -4,9 +4,10 @@ use std::ptr;
 
 use librope_sys as sys;
 
-use crate::context::{Context, length};
+use crate::context::Context;
 use crate::error::{Result, check, invalid, named};
 use crate::rows::CosSinMut;
+use crate::size::length;
 use crate::step::{Angles, Step};
 
 impl Context {

@@ -127,6 +127,12 @@ impl<'a> Gradients<'a> {
             ["k", "what k's norm was given", "the parts of k's weight", "the parts of k's bias"],
             ["v", "what v's norm was given", "the parts of v's weight", "the parts of v's bias"],
         ];
+        if self.of.iter().all(Option::is_none) {
+            return invalid(format_args!(
+                "Gradients::in_parts ({}) needs a gradient: with_q, with_k or with_v",
+                self.parts
+            ));
+        }
         let present = [fused.q_norm, fused.k_norm, fused.v_norm].map(|norm| !norm.is_null());
         for (i, gradient) in self.of.iter().enumerate() {
             let (Some(gradient), [tensor, x, weight, bias]) = (gradient, NAMES[i]) else {

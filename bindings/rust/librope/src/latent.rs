@@ -1,4 +1,4 @@
-use librope_sys as sys;
+use librope_sys::{self as sys, Init as _};
 
 use crate::error::{Result, check, named, narrow};
 use crate::model::Model;
@@ -58,7 +58,6 @@ impl Model {
                 .map(|g| sys::rope_latent_grid { t: g.t, h: g.h, w: g.w, reserved: 0 })
                 .collect();
             let args = sys::rope_latent_args {
-                struct_size: size_of::<sys::rope_latent_args>() as u32,
                 count: narrow("latents.grids.len()", grids.len())?,
                 grids: grids.as_ptr(),
                 text: latents.text,
@@ -66,6 +65,7 @@ impl Model {
                 scale_t: latents.scale[0],
                 scale_h: latents.scale[1],
                 scale_w: latents.scale[2],
+                ..sys::rope_latent_args::init()
             };
             let mut tokens = 0;
             let call = |ids: *mut f32, capacity: i64, tokens: &mut i64| {

@@ -42,6 +42,7 @@ mod scaling;
 mod shard;
 mod shard_ids;
 mod size;
+mod slot_runner;
 mod slots;
 mod step;
 mod strides;

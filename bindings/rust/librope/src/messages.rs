@@ -24,7 +24,8 @@ pub(crate) fn of_function(function: &str, message: &str) -> String {
 
 fn translate(rule: &str) -> String {
     let of_rows = rule.contains("cos_sin->") || rule.contains("out->");
-    let (mut out, mut rest) = (String::new(), rule);
+    let rule = rule.replace("stride_batch, stride_token and stride_head", "strides");
+    let (mut out, mut rest) = (String::new(), &rule[..]);
     while let Some(first) = rest.chars().next() {
         // Where memory lies helps nobody, and is not for strangers to read in an answer of a server.
         if let Some(end) = address(rest) {
@@ -65,12 +66,10 @@ fn chain_end(text: &str) -> usize {
                 rest = &index[digits + 1..];
             }
         }
-        let Some(field) = rest.strip_prefix("->").or_else(|| rest.strip_prefix('.')) else {
-            return end;
+        let field = rest.strip_prefix("->").or_else(|| rest.strip_prefix('.'));
+        let Some(field) = field.filter(|f| f.starts_with(|c: char| c.is_ascii_alphabetic())) else {
+            return text.len() - rest.len();
         };
-        if !field.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            return end;
-        }
         end = text.len() - field.len() + word(field);
     }
 }
@@ -218,104 +217,125 @@ mod tests {
     use super::of_function;
     use crate::enums::{DType, NormSpan, Numbered, Operation};
 
+    /// The function that was called, the message of the library, and what a user reads.
+    const CASES: &[(&str, &str, &str)] = &[
+        (
+            "Context::apply",
+            "rope_apply_qk: args->q.heads (0) must be positive",
+            "Context::apply: q.heads (0) must be positive",
+        ),
+        (
+            "Context::append",
+            "rope_apply_qk: args->fused->cache->k.scale (0x7ffe4fb3ac48) must be NULL with dtype \
+             (ROPE_DTYPE_F32), which is none of 8 bits",
+            "Context::append: the scale of the cache's k must be None with dtype (DType::F32), \
+             which is none of 8 bits",
+        ),
+        (
+            "Context::append",
+            "rope_apply_qk: args->fused->cache->k.heads (3) must be that of args->k (2)",
+            "Context::append: the heads of the cache's k (3) must be that of k (2)",
+        ),
+        (
+            "Context::append",
+            "rope_apply_qk: args->fused->cache->slots_i64[7] (99) must be below 64, the number of \
+             slots in 4 pages of 16",
+            "Context::append: slots[7] (99) must be below 64, the number of slots in 4 pages of 16",
+        ),
+        (
+            "Context::append",
+            "rope_apply_qk: args->fused->v is set, but neither v_out nor cache->v is, where it \
+             would go",
+            "Context::append: v is set, but neither v_out nor the cache's v is, where it would go",
+        ),
+        (
+            "Context::move_slots",
+            "rope_apply_qk: args->fused->source->page_size (0) is required",
+            "Context::move_slots: the cache's page size (0) is required",
+        ),
+        (
+            "Context::move_between",
+            "rope_apply_qk: args->fused->source->slots_i32[1] (8) must be below 8",
+            "Context::move_between: the source's slots[1] (8) must be below 8",
+        ),
+        (
+            "Context::apply",
+            "rope_apply_qk: args->fused->k_norm->x[0].dtype (ROPE_DTYPE_I8) must be F32",
+            "Context::apply: the dtype of what k's norm was given (DType::I8) must be DType::F32",
+        ),
+        (
+            "Context::apply_call",
+            "rope_apply_qk: args->fused->q_norm->x[0] (ROPE_DTYPE_F32, 2 heads of 64 channels) must be \
+             like the output",
+            "Context::apply_call: what q's norm was given (DType::F32, 2 heads of 64 channels) must be \
+             like the output",
+        ),
+        (
+            "Context::append",
+            "rope_apply_qk: args->fused->cache->k.stride_batch, stride_token and stride_head (0, 33, 0) \
+             must be multiples of 32",
+            "Context::append: the strides of the cache's k (0, 33, 0) must be multiples of 32",
+        ),
+        (
+            "Context::apply",
+            "rope_apply_qk: args->q_out.scale->stride_batch, stride_token and stride_head must be 0 with \
+             value, which serves all",
+            "Context::apply: q_out.scale.strides must be 0 with value, which serves all",
+        ),
+        (
+            "Context::apply",
+            "rope_apply_qk: args->fused->q_norm->eps (0) is required",
+            "Context::apply: the eps of q's norm (0) is required",
+        ),
+        (
+            "PreparedCall::apply",
+            "rope_prepared_apply: data->cache_k overlaps data->q_norm_weight",
+            "PreparedCall::apply: the cache's k overlaps the weight of q's norm",
+        ),
+        (
+            "Context::apply",
+            "rope_apply_qk: args->positions.cu_seqlens[1] (4) breaks the rule: from 0 to tokens",
+            "Context::apply: cu_seqlens[1] (4) breaks the rule: from 0 to tokens",
+        ),
+        (
+            "Config::build",
+            "rope_context_create: config->seq_len (0) must be positive, because \
+             ROPE_SCALING_LONGROPE requires it",
+            "Config::build: seq_len (0) must be positive, because Scaling::LongRope requires it",
+        ),
+        (
+            "Context::with_sets",
+            "rope_context_create_sets: configs[3]->pairing must be that of configs[0]: sets differ",
+            "Context::with_sets: configs[3].pairing must be that of configs[0]: sets differ",
+        ),
+        (
+            "Context::apply_thd",
+            "rope_apply_thd: k (0x21e2c0ffee) and k_heads (0) do not agree",
+            "Context::apply_thd: k and k_heads (0) do not agree",
+        ),
+        (
+            "Context::apply",
+            "rope_apply_qk: args->cos_sin->stride_token (3) must be 0 or at least the row's width (8)",
+            "Context::apply: rows.stride (3) must be 0 or at least the row's width (8)",
+        ),
+        // Names of config.json stay.
+        (
+            "Model::from_json",
+            "rope_model_create: rope_scaling.rope_type (\"lama3\") must be one of: a_b",
+            "Model::from_json: rope_scaling.rope_type (\"lama3\") must be one of: a_b",
+        ),
+        // Of this crate, once and through another function.
+        ("Config::build", "librope: inv_freq: 3", "Config::build: inv_freq: 3"),
+        (
+            "Model::contexts",
+            "Model::config: layer_type (7): 3",
+            "Model::contexts: layer_type (7): 3",
+        ),
+    ];
+
     #[test]
     fn messages_are_in_the_words_of_this_crate() {
-        let cases = [
-            (
-                "Context::apply",
-                "rope_apply_qk: args->q.heads (0) must be positive",
-                "Context::apply: q.heads (0) must be positive",
-            ),
-            (
-                "Context::append",
-                "rope_apply_qk: args->fused->cache->k.scale (0x7ffe4fb3ac48) must be NULL with dtype \
-                 (ROPE_DTYPE_F32), which is none of 8 bits",
-                "Context::append: the scale of the cache's k must be None with dtype (DType::F32), \
-                 which is none of 8 bits",
-            ),
-            (
-                "Context::append",
-                "rope_apply_qk: args->fused->cache->k.heads (3) must be that of args->k (2)",
-                "Context::append: the heads of the cache's k (3) must be that of k (2)",
-            ),
-            (
-                "Context::append",
-                "rope_apply_qk: args->fused->cache->slots_i64[7] (99) must be below 64, the number of \
-                 slots in 4 pages of 16",
-                "Context::append: slots[7] (99) must be below 64, the number of slots in 4 pages of 16",
-            ),
-            (
-                "Context::append",
-                "rope_apply_qk: args->fused->v is set, but neither v_out nor cache->v is, where it \
-                 would go",
-                "Context::append: v is set, but neither v_out nor the cache's v is, where it would go",
-            ),
-            (
-                "Context::move_slots",
-                "rope_apply_qk: args->fused->source->page_size (0) is required",
-                "Context::move_slots: the cache's page size (0) is required",
-            ),
-            (
-                "Context::move_between",
-                "rope_apply_qk: args->fused->source->slots_i32[1] (8) must be below 8",
-                "Context::move_between: the source's slots[1] (8) must be below 8",
-            ),
-            (
-                "Context::apply",
-                "rope_apply_qk: args->fused->k_norm->x[0].dtype (ROPE_DTYPE_I8) must be F32",
-                "Context::apply: the dtype of what k's norm was given (DType::I8) must be DType::F32",
-            ),
-            (
-                "Context::apply",
-                "rope_apply_qk: args->fused->q_norm->eps (0) is required",
-                "Context::apply: the eps of q's norm (0) is required",
-            ),
-            (
-                "PreparedCall::apply",
-                "rope_prepared_apply: data->cache_k overlaps data->q_norm_weight",
-                "PreparedCall::apply: the cache's k overlaps the weight of q's norm",
-            ),
-            (
-                "Context::apply",
-                "rope_apply_qk: args->positions.cu_seqlens[1] (4) breaks the rule: from 0 to tokens",
-                "Context::apply: cu_seqlens[1] (4) breaks the rule: from 0 to tokens",
-            ),
-            (
-                "Config::build",
-                "rope_context_create: config->seq_len (0) must be positive, because \
-                 ROPE_SCALING_LONGROPE requires it",
-                "Config::build: seq_len (0) must be positive, because Scaling::LongRope requires it",
-            ),
-            (
-                "Context::with_sets",
-                "rope_context_create_sets: configs[3]->pairing must be that of configs[0]: sets differ",
-                "Context::with_sets: configs[3].pairing must be that of configs[0]: sets differ",
-            ),
-            (
-                "Context::apply_thd",
-                "rope_apply_thd: k (0x21e2c0ffee) and k_heads (0) do not agree",
-                "Context::apply_thd: k and k_heads (0) do not agree",
-            ),
-            (
-                "Context::apply",
-                "rope_apply_qk: args->cos_sin->stride_token (3) must be 0 or at least the row's width (8)",
-                "Context::apply: rows.stride (3) must be 0 or at least the row's width (8)",
-            ),
-            // Names of config.json stay.
-            (
-                "Model::from_json",
-                "rope_model_create: rope_scaling.rope_type (\"lama3\") must be one of: a_b",
-                "Model::from_json: rope_scaling.rope_type (\"lama3\") must be one of: a_b",
-            ),
-            // Of this crate, once and through another function.
-            ("Config::build", "librope: inv_freq: 3", "Config::build: inv_freq: 3"),
-            (
-                "Model::contexts",
-                "Model::config: layer_type (7): 3",
-                "Model::contexts: layer_type (7): 3",
-            ),
-        ];
-        for (function, message, want) in cases {
+        for &(function, message, want) in CASES {
             assert_eq!(of_function(function, message), want);
         }
     }

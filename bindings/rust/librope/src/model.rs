@@ -219,7 +219,8 @@ impl Model {
     ///
     /// # Errors
     /// Those of [`from_gguf`](Model::from_gguf), and
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key that appears twice.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key that appears twice, and a flag that
+    /// is neither 0 nor 1.
     pub fn from_gguf_values(
         values: &[(&str, GgufValue<'_>)],
         factors: &[(&str, &[f32])],
@@ -230,6 +231,15 @@ impl Model {
                 Ok(name) => Ok(name),
                 Err(_) => invalid(format_args!("{what} ({name:?}) must not have a NUL character")),
             };
+            for (key, value) in values {
+                let GgufValue::Bools(flags) = value else { continue };
+                if let Some(i) = flags.iter().position(|&flag| flag > 1) {
+                    return invalid(format_args!(
+                        "values ({key:?}): Bools[{i}] ({}) must be 0 or 1",
+                        flags[i]
+                    ));
+                }
+            }
             let keys: Vec<CString> =
                 values.iter().map(|(key, _)| terminated("values", key)).collect::<Result<_>>()?;
             let names: Vec<CString> = factors

@@ -282,8 +282,9 @@ impl Drop for Handle {
 /// `Q` and `K` say how q and k were [`Described`]: `Prepared<'_, Shape<bf16>>` turns both in place,
 /// `Prepared<'_, Shape<bf16>, ()>` q alone.
 ///
-/// It borrows the context, and what the step borrows. Of that it needs the runner alone; positions and
-/// rows have been read, but a program that is about to change them drops the call first.
+/// It borrows the context, and what the step borrows. Of that it needs the runner alone, and beside one the
+/// slots of a cache; positions and rows have been read, but a program that is about to change them drops the
+/// call first.
 ///
 /// ```compile_fail
 /// # use librope::{Config, Pairing, Pool, Positions, Shape, Step};

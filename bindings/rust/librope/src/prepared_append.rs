@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::Arc;
 
 use librope_sys::{self as sys, Init as _};
 
@@ -13,6 +14,7 @@ use crate::element::Element;
 use crate::error::{Result, named};
 use crate::prepared::sealed::{Part as Slice, Parts, Shapes};
 use crate::prepared::{Described, Handle, Length, Shape};
+use crate::slot_runner::SlotRunner;
 use crate::step::Step;
 use crate::tensor::{Layout, Pair, Part, Raw};
 
@@ -206,6 +208,7 @@ impl<M> CacheShape<M> {
 #[must_use]
 pub struct PreparedAppend<'a, Q, K, V, M> {
     handle: Handle,
+    _runner: Option<Arc<SlotRunner<'a>>>, // of the handle
     /// Of q, k and v, each with its output.
     lengths: [[Length; 2]; 3],
     memory: [Length; 2],
@@ -295,14 +298,18 @@ impl Context {
             let pair =
                 |[input, output]: [Option<Raw>; 2]| Pair { input, output, ..Pair::default() };
             let [q, k, v] = tensors.map(pair);
-            self.with_stored(step, [&q, &k, &v, &Pair::default()], &cache, |args| {
-                // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and `raw` is
-                // writable. Of what the arguments lead to, the context and the runner's pool are kept,
-                // which live for 'a.
-                unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut raw) }
-            })?;
+            let (made, runner) = SlotRunner::kept(step, cache.page_size, |step| {
+                self.with_stored(step, [&q, &k, &v, &Pair::default()], &cache, |args| {
+                    // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and
+                    // `raw` is writable. Of what the arguments lead to, the context and the runner's pool
+                    // are kept: they live for 'a, or are kept here.
+                    unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut raw) }
+                })
+            });
+            made?;
             Ok(PreparedAppend {
                 handle: Handle::of(raw)?,
+                _runner: runner,
                 lengths,
                 memory,
                 offsets,

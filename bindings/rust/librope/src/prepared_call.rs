@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::Arc;
 
 use librope_sys::{self as sys, Init as _};
 
@@ -15,6 +16,7 @@ use crate::error::{Result, invalid, named};
 use crate::norm::{self, Lent, LentByNorms};
 use crate::prepared::{Handle, Length};
 use crate::scale::RawScale;
+use crate::slot_runner::SlotRunner;
 use crate::step::Step;
 use crate::tensor::Raw;
 
@@ -182,6 +184,7 @@ struct Place {
 #[must_use]
 pub struct PreparedCall<'a> {
     handle: Handle,
+    _runner: Option<Arc<SlotRunner<'a>>>, // of the handle
     places: [Option<Place>; PLACES],
     in_place: [bool; 2], // k and v, which are their own outputs
     context: PhantomData<&'a Context>,
@@ -319,18 +322,22 @@ impl Context {
             let in_place = [&pairs[1], &pairs[2]].map(|pair| pair.in_place);
             let [q, k, v, rest] = &pairs;
             let mut lent = LentByNorms::default();
-            self.with_call(step, [q, k, v, rest], &beside, Some(&mut lent), |args| {
-                // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and `made` is
-                // writable. Of what the arguments lead to, the context and the runner's pool are kept,
-                // which live for 'a.
-                unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut made) }
-            })?;
+            let page_size = beside.cache.as_ref().map_or(1, |cache| cache.page_size);
+            let (result, runner) = SlotRunner::kept(step, page_size, |step| {
+                self.with_call(step, [q, k, v, rest], &beside, Some(&mut lent), |args| {
+                    // SAFETY: ids, rows and slots lie inside their slices, there are no tensors yet, and
+                    // `made` is writable. Of what the arguments lead to, the context and the runner's pool
+                    // are kept: they live for 'a, or are kept here.
+                    unsafe { sys::rope_prepared_create(self.as_raw(), args, &raw mut made) }
+                })
+            });
+            result?;
             let handle = Handle::of(made)?;
             for (i, lent) in lent.as_flattened().iter().enumerate() {
                 let place = FIRST_OF_NORMS + i;
                 places[place] = lent.map(|lent| Place::of(place_name(place), lent)).transpose()?;
             }
-            Ok(PreparedCall { handle, places, in_place, context: PhantomData })
+            Ok(PreparedCall { handle, _runner: runner, places, in_place, context: PhantomData })
         })
     }
 

@@ -11,13 +11,14 @@ use librope_sys as sys;
 use crate::error::{Result, check, made, named, narrow, require_library};
 
 /// Threads for calls that move more than 2 MiB, which are cut into tasks of 256 KiB to 1 MiB. A
-/// decode step always runs on the calling thread, and so does everything without a runner.
+/// decode step always runs on the calling thread, and so does everything without a runner, and a call in which
+/// two tokens have one [slot](crate::Slots).
 ///
 /// From a [`Pool`], from rayon (`Runner::rayon`, feature `rayon`), or from any [`ParallelFor`].
 #[derive(Clone, Copy)]
 #[must_use]
 pub struct Runner<'a> {
-    raw: sys::rope_runner,
+    pub(crate) raw: sys::rope_runner,
     of: PhantomData<&'a ()>,
 }
 
@@ -32,8 +33,9 @@ unsafe impl Sync for Runner<'_> {}
 /// [`parallel_for`](ParallelFor::parallel_for) must call `task(i)` exactly once for every `i` below
 /// `count`, in any order and on any threads, and return after the last call has: tasks write to the
 /// caller's tensors. The library counts the calls: one that returns after fewer or more of them becomes
-/// [`Error::Runner`](crate::Error::Runner). A panic tells that some were not called; it leaves the call that lent the
-/// runner with its payload, as from [`std::thread::scope`], and the tensors are unspecified.
+/// [`Error::Runner`](crate::Error::Runner). A panic tells that some were not called; it, too, leaves only when no
+/// task runs any more, and none may be called from then on. It leaves the call that lent the runner with its
+/// payload, as from [`std::thread::scope`], and the tensors are unspecified.
 ///
 /// ```
 /// use librope::{ParallelFor, Runner};
@@ -64,6 +66,11 @@ impl<'a> Runner<'a> {
             parallel_for: Some(call::<P>),
             pool: ptr::from_ref(pool).cast_mut().cast(),
         };
+        Runner::of(raw)
+    }
+
+    /// One that lives for `'a`.
+    pub(crate) fn of(raw: sys::rope_runner) -> Runner<'a> {
         Runner { raw, of: PhantomData }
     }
 
@@ -164,7 +171,7 @@ impl Pool {
     /// For [`Step::with_runner`](crate::Step::with_runner).
     pub fn runner(&self) -> Runner<'_> {
         // SAFETY: the pool is alive, and its runner lives as long.
-        Runner { raw: unsafe { *sys::rope_pool_runner(self.0.as_ptr()) }, of: PhantomData }
+        Runner::of(unsafe { *sys::rope_pool_runner(self.0.as_ptr()) })
     }
 }
 

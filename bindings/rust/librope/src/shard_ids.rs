@@ -1,8 +1,8 @@
 use librope_sys as sys;
 
-use crate::context::length;
-use crate::error::{Error, Result, check, invalid, named};
-use crate::size::product;
+use crate::error::{Error, Result, check, invalid, named, require_library};
+use crate::positions::Positions;
+use crate::size::{length, product};
 use crate::step::{Angles, Step};
 
 /// Where the tokens of a step are: the position of each, `[batch, tokens]`, and its number,
@@ -22,6 +22,7 @@ use crate::step::{Angles, Step};
 /// [`Error::OutOfMemory`].
 pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
     named("shard_ids", || {
+        require_library()?;
         let Angles::Positions(positions) = &step.angles else {
             return invalid(format_args!("shard_ids needs positions"));
         };
@@ -50,6 +51,15 @@ pub fn shard_ids(step: &Step<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
         })?;
         Ok((ids, numbers))
     })
+}
+
+/// Where the sequences of all ranks begin and end among the tokens of this one: these are in the order of the
+/// whole, so each sequence has one run of them.
+pub(crate) fn own_cu_seqlens(step: &Step<'_>, cu_seqlens: &[i32]) -> Result<Vec<i32>> {
+    let (_, numbers) =
+        shard_ids(&Step { angles: Angles::Positions(Positions::Offset(0)), ..*step })?;
+    let before = |&end: &i32| numbers.partition_point(|&n| n < i64::from(end)) as i32; // at most `end`
+    Ok(cu_seqlens.iter().map(before).collect())
 }
 
 /// As many zeros as ids are to be written, or an error where memory does not hold them.

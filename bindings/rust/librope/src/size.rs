@@ -33,6 +33,15 @@ macro_rules! sizes {
 }
 sizes!(usize);
 
+/// A size as the C API has it.
+#[inline]
+pub(crate) fn length(value: usize) -> Result<i64> {
+    match i64::try_from(value) {
+        Ok(value) => Ok(value),
+        Err(_) => invalid(format_args!("a size of {value} is beyond the address space")),
+    }
+}
+
 /// Refuses strides that C's signed numbers do not hold, which would become negative there.
 #[inline(always)]
 pub(crate) fn not_negative(strides: [usize; 3]) -> Result<()> {

@@ -27,7 +27,8 @@ arrays!(SlotNumbers I32 i32, SlotNumbers I64 i64);
 ///
 /// A slot or page that does not exist is an error, and nothing is written then; a negative one means
 /// nowhere: the token is stored in no slot, and written to outputs like any other. If two tokens have
-/// the same slot, its contents are unspecified, and nothing else is.
+/// the same slot, its contents are unspecified, and nothing else is: such a call does not use the threads of
+/// [`Step::with_runner`](crate::Step::with_runner).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 #[must_use]

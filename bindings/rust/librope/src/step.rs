@@ -36,7 +36,8 @@ pub struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// `tokens` is of each batch row; batch is 1 for packed sequences. With 0 of either, a call does
-    /// nothing; a move with batch 0 is refused.
+    /// nothing; a move with batch 0 is refused, and so are gradients of weights with 0 of either, as no token
+    /// would write them.
     #[inline]
     pub fn new(batch: usize, tokens: usize, positions: Positions<'a>) -> Step<'a> {
         Step::of(batch, tokens, Angles::Positions(positions))

@@ -125,4 +125,12 @@ fn keys_that_a_program_has_parsed() {
         panic!("it has a NUL")
     };
     assert!(message.contains("NUL"), "{message}");
+    let flags = [("general.architecture", Text("llama")), ("llama.no_rope", Bools(&[1, 0, 200]))];
+    let Err(Error::InvalidArgument(message)) = Model::from_gguf_values(&flags, &[]) else {
+        panic!("it is no flag")
+    };
+    assert!(
+        message.contains("values (\"llama.no_rope\"): Bools[2] (200) must be 0 or 1"),
+        "{message}"
+    );
 }

@@ -137,6 +137,14 @@ fn gradients_that_do_not_fit_are_refused() {
         "in_parts (0) must be 1 or more for the parts of q's weight",
     );
     says(apply(&backward, two(of(&X).with_bias(&mut parts[..64]))), "the bias_grad of q's norm");
+    for step in [backward, step(), step().with_norms(&layer)] {
+        says(apply(&step, Some(Gradients::in_parts(3))), "in_parts (3) needs a gradient: with_q");
+    }
+    let none = Step::new(1, 0, Positions::Offset(0)).with_norms(&layer);
+    let call = Call::new()
+        .with_q(ViewMut::<f32>::bshd(&mut [], HEADS))
+        .with_gradients(two(of(&[]).with_weight(&mut parts[..64])).unwrap());
+    says(rope.apply_call(&none.with_operation(Operation::Backward), call), "without tokens");
     says(
         apply(&backward, Some(Gradients::in_parts(2).with_k(of(&X)))),
         "there is a gradient of k's norm, and no norm",

@@ -63,5 +63,9 @@ fn frequencies_may_belong_to_heads_and_add_up() {
     rope.apply(&step, ViewMut::bshd(&mut again, 3), ()).unwrap();
     assert_eq!(again, q);
     refused(Config::from_frequency(16, Pairing::Halves, 2, 3, vec![1.0; 47]).build(), "47 entries");
-    refused(config.with_mrope(&[8], false).build(), "frequency");
+    // Another builder does not make another table of it.
+    refused(config.clone().with_mrope(&[8], false).build(), "axes (1) must be those of the table");
+    let four = config.clone().with_pair_axis(4, vec![]).with_rotary_dim(8);
+    refused(four.build(), "axes (4) must be those of the table of frequencies, which has 2");
+    assert!(config.with_pair_axis(2, vec![]).build().is_ok());
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const ORDER: [&str; 34] = [
+const ORDER: [&str; 35] = [
     "enums",
     "messages",
     "error",
@@ -22,9 +22,10 @@ const ORDER: [&str; 34] = [
     "shard",
     "norm",
     "step",
+    "slot_runner",
+    "shard_ids",
     "context",
     "fill",
-    "shard_ids",
     "cache",
     "byte_part",
     "gradient",

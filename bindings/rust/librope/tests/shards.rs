@@ -1,6 +1,8 @@
 //! Tokens of one sequence on several ranks: together they have the bits of one call.
 
-use librope::{Config, CosSinMut, Error, Operation, Pairing, Positions, Shard, Step, ViewMut};
+use librope::{
+    Config, Context, CosSinMut, Error, Operation, Pairing, Positions, Shard, Step, ViewMut,
+};
 use librope::{CosSin, shard_ids};
 
 const HEAD_DIM: usize = 16;
@@ -68,6 +70,68 @@ fn keys_of_a_shard_move_from_ids() {
         rope.apply(&step.rerotating(from), ViewMut::bshd(q, 1), ()).unwrap();
     }
     assert_eq!(by_ids, by_offset);
+}
+
+/// A rank has a part of each sequence, or none, and each token moves from its own position and set.
+#[test]
+fn keys_of_a_shard_move_from_ids_and_sets() {
+    let config = Config::new(HEAD_DIM, 10000.0, Pairing::Halves);
+    let rope = Context::with_sets(&[config.clone(), config.with_theta(5e5)]).unwrap();
+    let (length, cu, sets, from_sets) = (24, [0, 4, 4, 20, 24], [0, 1, 1, 0], [1, 0, 0, 0]);
+    let ids: Vec<i64> = (0..length as i64).map(|n| n * n % 101).collect();
+    let take = |all: &[f32], rows: &[usize]| -> Vec<f32> {
+        rows.iter().flat_map(|n| all[n * HEAD_DIM..][..HEAD_DIM].to_vec()).collect()
+    };
+    let to = |tokens, from: Positions<'static>| {
+        let step = Step::new(1, tokens, Positions::Offset(20)).rerotating(from);
+        step.with_cu_seqlens(&cu).with_freq_sets(&sets)
+    };
+    let moved = |step: &Step<'_>, rows: &[usize]| {
+        let mut k = take(&values(length), rows);
+        rope.apply(step, (), ViewMut::bshd(&mut k, 1)).unwrap();
+        k
+    };
+    let every: Vec<usize> = (0..length).collect();
+    for rank in 0..2 {
+        let outer = Shard::contiguous(rank, 2);
+        for (shard, world) in [
+            (outer, 2),
+            (Shard::zigzag(rank, 2), 2),
+            (Shard::striped(rank, 2, 1), 2),
+            (Shard::zigzag(rank, 2).per_document(), 2),
+            (outer.then(Shard::zigzag(1, 3)), 6),
+        ] {
+            let tokens = length / world;
+            let (_, numbers) =
+                shard_ids(&to(tokens, Positions::Same(0)).with_shard(shard)).unwrap();
+            let rows: Vec<usize> = numbers.iter().map(|&n| usize::try_from(n).unwrap()).collect();
+            let own: Vec<i64> = rows.iter().map(|&n| ids[n]).collect();
+            for before in [None, Some(&from_sets)] {
+                let check = |of_all, of_rank| {
+                    let steps: [Step<'_>; 2] = [of_all, Step::with_shard(of_rank, shard)];
+                    let [of_all, of_rank] = steps.map(|step| match before {
+                        Some(sets) => step.from_freq_sets(sets),
+                        None => step,
+                    });
+                    let want = take(&moved(&of_all, &every), &rows);
+                    assert_eq!(moved(&of_rank, &rows), want, "{shard:?}, {before:?}");
+                };
+                let (of_all, of_rank) =
+                    (to(length, Positions::Same(9)), to(tokens, Positions::Same(9)));
+                check(of_all, of_rank);
+                let [of_all, of_rank] = [(of_all, &ids), (of_rank, &own)]
+                    .map(|(step, ids)| step.rerotating(Positions::tokens(ids)));
+                check(of_all, of_rank);
+            }
+        }
+    }
+}
+
+/// So this is what asks for the library's version: run-tests calls it with another one.
+#[test]
+fn ids_need_no_context() {
+    let step = Step::new(2, 2, Positions::Offset(9)).with_shard(Shard::contiguous(1, 2));
+    assert_eq!(shard_ids(&step).unwrap(), (vec![11, 12, 11, 12], vec![2, 3]));
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Config {
         named(self.raw.rounding)
     }
 
-    /// The 16-bit type that frequencies are rounded through, if any.
+    /// The type that frequencies are rounded through, if any.
     #[must_use]
     pub fn inv_freq_dtype(&self) -> Option<DType> {
         DType::of(self.raw.inv_freq_dtype)
