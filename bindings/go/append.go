@@ -187,7 +187,7 @@ func checkStores[K Element, CK, CV OutputElement](function string, k, kOut *Tens
 		return step.noUnturned(function)
 	}
 	hasK, hasKOut := given(k, kOut)
-	if hasK && !hasKOut && cache.K.zero() {
+	if hasK && !hasKOut && cache.K.empty() {
 		return invalid(function, "k has no place to go: KVCache.K, or an output")
 	}
 	return nil
@@ -224,9 +224,14 @@ func checkSpans[V Element](function string, v, out *Tensor[V], stored bool) erro
 	return nil
 }
 
-// checkVHeadDim refuses channels of v where there is none: neither memory, nor v of the call.
+// checkVHeadDim refuses channels that no head has, and those of v where there is none: neither memory, nor v of the
+// call.
 func (cache *KVCache[K, V]) checkVHeadDim(function, name string, hasV bool) error {
-	if cache.VHeadDim != 0 && cache.V.zero() && !hasV {
+	if cache.VHeadDim < 0 || cache.VHeadDim > 1024 {
+		return invalid(function, "%s.VHeadDim (%d) must be from 1 to 1024, or 0 for that of the context", name,
+			cache.VHeadDim)
+	}
+	if cache.VHeadDim != 0 && cache.V.empty() && !hasV {
 		return invalid(function, "%s.VHeadDim (%d) must be 0 without %s.V and v", name, cache.VHeadDim, name)
 	}
 	return nil
@@ -252,15 +257,15 @@ var (
 // check fills the C cache after checking that every slot of it lies inside its slices.
 func (cache *KVCache[K, V]) check(function string, names *memoryNames, raw *C.ropego_cache, c *contextState) (
 	k, v *C.uint8_t, err error) {
-	if err := cache.fill(function, raw); err != nil {
+	if err := fillPages(function, names.cache, cache.Pages, cache.PageSize, raw); err != nil {
 		return nil, nil, err
 	}
-	if !cache.K.zero() {
+	if !cache.K.empty() {
 		if k, err = pagesOf(function, names.k, &cache.K, &raw.k, cache.K.channels(c), cache.size()); err != nil {
 			return nil, nil, err
 		}
 	}
-	if !cache.V.zero() {
+	if !cache.V.empty() {
 		if v, err = pagesOf(function, names.v, &cache.V, &raw.v, cache.vDim(c), cache.size()); err != nil {
 			return nil, nil, err
 		}
@@ -269,13 +274,12 @@ func (cache *KVCache[K, V]) check(function string, names *memoryNames, raw *C.ro
 	return k, v, nil
 }
 
-// fill writes pages and page size.
-func (cache *KVCache[K, V]) fill(function string, raw *C.ropego_cache) error {
-	if cache.PageSize > math.MaxInt32 || cache.VHeadDim < 0 || cache.VHeadDim > math.MaxInt32 {
-		return invalid(function, "KVCache with PageSize %d and VHeadDim %d is beyond an int32", cache.PageSize,
-			cache.VHeadDim)
+// fillPages writes pages and page size of the cache of this name; what C can hold, the library checks.
+func fillPages(function, name string, pages, pageSize int, raw *C.ropego_cache) error {
+	if pageSize > math.MaxInt32 {
+		return invalid(function, "%s.PageSize (%d) must be from 1 to 1073741824", name, pageSize)
 	}
-	raw.pages, raw.page_size = C.int64_t(cache.Pages), C.int32_t(max(math.MinInt32, cache.PageSize))
+	raw.pages, raw.page_size = C.int64_t(pages), C.int32_t(max(math.MinInt32, pageSize))
 	return nil
 }
 

@@ -321,11 +321,11 @@ func TestWhatDoesNotFitACacheIsRefused(t *testing.T) {
 	try("rope.Append: KVCache.PageSize (-4) is required", slots, func(c *cache) { c.PageSize = -4 })
 	try("does not fit its slice", slots, func(c *cache) { c.PageSize-- })
 	try("does not fit its slice", slots, func(c *cache) { c.Pages = math.MaxInt })
-	try("beyond an int32", slots, func(c *cache) { c.PageSize = math.MaxInt })
+	try("rope.Append: KVCache.PageSize (2147483648) must be from 1 to 1073741824", slots, func(c *cache) { c.PageSize = 1 << 31 })
 	try("does not fit its slice", slots, func(c *cache) { c.K.Heads = 3 })
 	try("does not fit its slice", slots, func(c *cache) { c.VHeadDim = 31 })
-	try("does not fit its slice", slots, func(c *cache) { c.VHeadDim = -32 })
-	try("v with batch 2", slots, func(c *cache) { c.VHeadDim = math.MaxInt })
+	try("rope.Append: KVCache.VHeadDim (-1) must be from 1 to 1024, or 0", slots, func(c *cache) { c.VHeadDim = -1 })
+	try("KVCache.VHeadDim (1025) must be", slots, func(c *cache) { c.VHeadDim = 1025 })
 	try("Span", slots, func(c *cache) { c.V.Span = true })
 	try("KVCache.Pages (0)", slots, func(c *cache) { c.Pages, c.K.Data, c.V.Data = 0, nil, nil })
 	try("must be LayoutNHD, LayoutHND", slots, func(c *cache) { c.K.Layout = LayoutBSHD })
@@ -417,6 +417,8 @@ func TestForgottenPagesAreNamed(t *testing.T) {
 	good := KVCache[float32, float32]{K: memory, Pages: 2, PageSize: 2}
 	noPages, noSize := good, good
 	noPages.Pages, noSize.PageSize = 0, 0
+	huge := good
+	huge.PageSize = 1 << 31
 	scaled := KVCache[int8, int8]{K: NHD([]int8{}, 1), KScale: &Scale{Data: x[:4], Computed: true}, PageSize: 2}
 	k, none := BSHD(make([]float32, 32), 1), Tensor[float32]{}
 	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Slots: MappedSlots([]int32{1})}
@@ -425,15 +427,24 @@ func TestForgottenPagesAreNamed(t *testing.T) {
 	call := func(pages, size int) error {
 		return Apply(c, Call{K: k.Any(), Cache: &Cache{K: memory.Any(), Pages: pages, PageSize: size}}, step)
 	}
+	prepare := func(size int) error {
+		_, err := PrepareCall(c, Call{K: BSHD[float32](nil, 1).Any(), Cache: &Cache{K: NHD[float32](nil, 1).Any(), Pages: 1, PageSize: size}}, step)
+		return err
+	}
 	for want, err := range map[string]error{
 		"rope.Append: KVCache.Pages (0) is required, and must be positive":   Append(c, none, k, none, noPages, step),
 		"rope.Append: KVCache.PageSize (0) is required, and must be from 1":  Append(c, none, k, none, noSize, step),
 		"rope.Append: KVCache.Pages (0) is required":                         Append(c, none, k, none, scaled, step),
 		"rope.MoveSlots: KVCache.Pages (0) is required":                      MoveSlots(c, noPages, moved),
 		"rope.MoveBetween: source.PageSize (0) is required":                  MoveBetween(c, noSize, good, moved),
+		"rope.MoveBetween: source.PageSize (2147483648) must be from 1 to 1": MoveBetween(c, huge, good, moved),
 		"rope.MoveBetween: KVCache.PageSize (0) is required":                 MoveBetween(c, good, noSize, moved),
 		"rope.Apply: Cache.Pages (0) is required, and must be positive":      call(0, 2),
 		"rope.Apply: Cache.PageSize (0) is required, and must be from 1 to ": call(2, 0),
+		"rope.Apply: Cache.PageSize (-1) is required, and must be from 1 to": call(2, -1),
+		"rope.Apply: Cache.PageSize (2147483648) must be from 1 to 10737418": call(2, 1<<31),
+		"rope.PrepareCall: Cache.PageSize (-1) is required, and must be fro": prepare(-1),
+		"rope.PrepareCall: Cache.PageSize (2147483648) must be from 1 to 10": prepare(1 << 31),
 	} {
 		refused(t, err, want)
 	}

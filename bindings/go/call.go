@@ -88,8 +88,9 @@ func (t AnyTensor) WithHeadDim(channels int) AnyTensor {
 	return t
 }
 
-// zero tells whether there is no tensor.
-func (t *AnyTensor) zero() bool { return t.form.zero() && t.Array.len == 0 }
+// empty and zero are those of a Tensor.
+func (t *AnyTensor) empty() bool { return t.form.empty() && t.Array.len == 0 }
+func (t *AnyTensor) zero() bool  { return t.form.zero() && t.Array.len == 0 }
 
 // channels is how many a head has.
 func (t *AnyTensor) channels(c *contextState) int {
@@ -127,6 +128,7 @@ func (t *AnyTensor) check(function, name string, raw *C.ropego_tensor, dim int, 
 type part struct {
 	name   string
 	tensor *AnyTensor
+	in     *AnyTensor // of which it is the output; nil: it is none
 	raw    *C.ropego_tensor
 	scale  *C.ropego_scale // nil: it is read only
 	plain  bool            // it does not turn, and says its head_dim
@@ -140,17 +142,25 @@ func (call *Call) parts(raw *C.ropego_append_call, fused *C.ropego_fused) [10]pa
 		cache = &Cache{}
 	}
 	return [10]part{
-		{"q", &call.Q, &raw.call.q, nil, false, false},
-		{"qOut", &call.QOut, &raw.call.q_out, &fused.q_out_scale, false, false},
-		{"k", &call.K, &raw.call.k, nil, false, false},
-		{"kOut", &call.KOut, &raw.call.k_out, &fused.k_out_scale, false, false},
-		{"v", &call.V, &raw.v, nil, true, false},
-		{"vOut", &call.VOut, &raw.v_out, &fused.v_out_scale, true, false},
-		{"rest", &call.Rest, &fused.rest, nil, true, false},
-		{"restOut", &call.RestOut, &fused.rest_out, &fused.rest_out_scale, true, false},
-		{"Cache.K", &cache.K, &raw.cache.k, &fused.k_scale, false, true},
-		{"Cache.V", &cache.V, &raw.cache.v, &fused.v_scale, true, true},
+		{"q", &call.Q, nil, &raw.call.q, nil, false, false},
+		{"qOut", &call.QOut, &call.Q, &raw.call.q_out, &fused.q_out_scale, false, false},
+		{"k", &call.K, nil, &raw.call.k, nil, false, false},
+		{"kOut", &call.KOut, &call.K, &raw.call.k_out, &fused.k_out_scale, false, false},
+		{"v", &call.V, nil, &raw.v, nil, true, false},
+		{"vOut", &call.VOut, &call.V, &raw.v_out, &fused.v_out_scale, true, false},
+		{"rest", &call.Rest, nil, &fused.rest, nil, true, false},
+		{"restOut", &call.RestOut, &call.Rest, &fused.rest_out, &fused.rest_out_scale, true, false},
+		{"Cache.K", &cache.K, nil, &raw.cache.k, &fused.k_scale, false, true},
+		{"Cache.V", &cache.V, nil, &raw.cache.v, &fused.v_scale, true, true},
 	}
+}
+
+// absent tells whether the call has no such tensor, as given does.
+func (p *part) absent() bool {
+	if p.in != nil && !p.in.empty() {
+		return p.tensor.zero()
+	}
+	return p.tensor.empty()
 }
 
 // sizes are batch rows and tokens, or pages and slots.
@@ -194,12 +204,18 @@ func (call *Call) checkStep(function string, step *Step) error {
 		return step.noUnturned(function)
 	case (step.Slots != nil) != (call.Cache != nil):
 		return invalid(function, "Step.Slots and Call.Cache go together: where k and v are stored, and in what")
-	case call.Cache != nil && (call.Cache.PageSize < 0 || call.Cache.PageSize > math.MaxInt32):
-		return invalid(function, "Cache.PageSize (%d) is beyond an int32", call.Cache.PageSize)
 	case step.Batch == 0 && step.Tokens > 0 && call.Q.len|call.K.len|call.V.len|call.Rest.len != 0:
 		return step.noBatch(function)
 	}
 	return nil
+}
+
+// fill writes pages and page size of a cache, which may be nil.
+func (cache *Cache) fill(function string, raw *C.ropego_cache) error {
+	if cache == nil {
+		return nil
+	}
+	return fillPages(function, "Cache", cache.Pages, cache.PageSize, raw)
 }
 
 // fused are the arrays of a call that does more than rotate.
@@ -241,13 +257,16 @@ func Apply(c *Context, call Call, step Step) error {
 	if err := step.check(function, &raw.call, state); err != nil {
 		return err
 	}
+	if err := call.Cache.fill(function, &raw.cache); err != nil {
+		return err
+	}
 	a, parts := &arrays, call.parts(&raw, &fused)
 	data := [10]**C.uint8_t{&a.q, &a.qOut, &a.k, &a.kOut, &a.v, &a.vOut, &a.rest, &a.restOut, &a.cacheK, &a.cacheV}
 	scales := [10]**C.uint8_t{1: &a.qOutScales, 3: &a.kOutScales, 5: &a.vOutScales, 7: &a.restOutScales, 8: &a.kScales,
 		9: &a.vScales}
 	for i := range parts {
 		p := &parts[i]
-		if p.tensor.zero() {
+		if p.absent() {
 			if err := p.checkNone(function); err != nil {
 				return err
 			}
@@ -272,7 +291,6 @@ func Apply(c *Context, call Call, step Step) error {
 	}
 	slots := &Slots{}
 	if call.Cache != nil {
-		raw.cache.pages, raw.cache.page_size = C.int64_t(call.Cache.Pages), C.int32_t(call.Cache.PageSize)
 		slots = step.Slots
 		if err := slots.check(function, "Step.Slots", &raw.cache, &step); err != nil {
 			return err

@@ -239,6 +239,12 @@ func TestLayersThatDoNotFit(t *testing.T) {
 	if slices.ContainsFunc(e.keys, func(code int8) bool { return code != 99 }) {
 		t.Error("a call that was refused has written")
 	}
+	forgotten, err := PrepareCall(c, Call{Q: BSHD[float32](nil, 1).Any()}, Step{Tokens: callTokens, Positions: Offset(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forgotten.Close()
+	refused(t, forgotten.Apply(Layer{Q: ArrayOf(e.k)}), "rope.PreparedCall.Apply: Step.Batch (0) is required")
 	filled := Call{K: BSHD(e.k, 1).Any()}
 	_, err = PrepareCall(c, filled, callStep())
 	refused(t, err, "k (160 elements) must be nil")

@@ -52,7 +52,7 @@ type Config struct {
 
 	Angle        Angle
 	Rounding     Rounding
-	InvFreqDType DType // frequencies are rounded through this 16-bit type (ESM); 0: they are not
+	InvFreqDType DType // frequencies are rounded through this type (ESM: F16), of F32, F16, BF16; 0: they are not
 
 	// The scaling and its numbers. A number that the scaling does not use must be 0.
 	Scaling                       Scaling

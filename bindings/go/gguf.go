@@ -15,7 +15,7 @@ import (
 )
 
 // FromGGUFValues is FromGGUF for a program that has parsed the file already. values are its keys: bool, string,
-// int, int8 to int64, uint8 to uint64, float32, float64, and slices of them; texts of a vocabulary may be among
+// int, int8 to int64, uint, uint8 to uint64, float32, float64, and slices of them; texts of a vocabulary may be among
 // them and are not looked at. factors are its tensors of frequency factors by name ("rope_freqs.weight"): one that
 // does not count is an ErrUnsupported. A value of another type is an ErrInvalidArgument.
 func FromGGUFValues(values map[string]any, factors map[string][]float32) (*Model, error) {
@@ -36,7 +36,8 @@ func FromGGUFValues(values map[string]any, factors map[string][]float32) (*Model
 		value, ok := ggufValue(&pins, values[key])
 		if !ok {
 			return nil, invalid(function,
-				"values[%q] (%T) must be a flag, a number, a text, or a slice of one of them", key, values[key])
+				"values[%q] (%T) must be a bool, a string, an int, uint or float of any size, or a slice of one of them", key,
+				values[key])
 		}
 		value.key = name
 		given = append(given, value)
@@ -85,6 +86,8 @@ func ggufValue(pins *runtime.Pinner, value any) (C.rope_gguf_value, bool) {
 		return C.rope_gguf_value{_type: ggufString, count: C.uint64_t(of.Len()), data: unsafe.Pointer(text)}, true
 	case reflect.Int:
 		return ggufValue(pins, of.Int())
+	case reflect.Uint:
+		return ggufValue(pins, of.Uint())
 	case reflect.Slice:
 		return ggufList(pins, of)
 	}
@@ -108,6 +111,12 @@ func ggufList(pins *runtime.Pinner, list reflect.Value) (C.rope_gguf_value, bool
 		wide := make([]int64, list.Len())
 		for i := range wide {
 			wide[i] = list.Index(i).Int()
+		}
+		return ggufList(pins, reflect.ValueOf(wide))
+	case reflect.Uint:
+		wide := make([]uint64, list.Len())
+		for i := range wide {
+			wide[i] = list.Index(i).Uint()
 		}
 		return ggufList(pins, reflect.ValueOf(wide))
 	default:

@@ -105,7 +105,7 @@ func TestGGUFValues(t *testing.T) {
 	model, err := rope.FromGGUFValues(map[string]any{
 		"general.architecture": "gemma3", "gemma3.block_count": 6, "gemma3.embedding_length": uint32(2560),
 		"gemma3.attention.key_length": int64(256), "gemma3.attention.sliding_window": uint16(1024),
-		"gemma3.rope.freq_base": float32(1e6), "tokenizer.ggml.tokens": []string{"a", "b"},
+		"gemma3.attention.value_length": uint(256), "gemma3.rope.freq_base": float32(1e6), "tokenizer.ggml.tokens": []string{"a", "b"},
 		"tokenizer.ggml.scores": []float32{1, 2}, "tokenizer.ggml.add_bos_token": true,
 	}, nil)
 	expectGemma3(t, model, err)
@@ -114,7 +114,7 @@ func TestGGUFValues(t *testing.T) {
 		"granite_swa.attention.key_length":             8,
 		"granite_swa.attention.sliding_window":         512,
 		"granite_swa.attention.sliding_window_pattern": []bool{true, false},
-		"granite_swa.attention.rope_pattern":           []int{1, 1},
+		"granite_swa.attention.rope_pattern":           []uint{1, 1},
 	}
 	model, err = rope.FromGGUFValues(values, map[string][]float32{"rope_freqs.weight": {1, 2, 3, 4}})
 	if err != nil {
@@ -271,6 +271,8 @@ func TestGGUFValuesRefused(t *testing.T) {
 		{llamaValues(), of("rope_freqs.weight\x00", factors...), rope.ErrInvalidArgument,
 			`the key "rope_freqs.weight\x00" of factors must not have a NUL`},
 		{with("llama.rope\x00.x", 1), nil, rope.ErrInvalidArgument, `the key "llama.rope\x00.x" of values must not have a NUL`},
+		{with("a", 1i), nil, rope.ErrInvalidArgument,
+			`values["a"] (complex128) must be a bool, a string, an int, uint or float of any size, or a slice of one of them`},
 		{with("a", nil), nil, rope.ErrInvalidArgument, `values["a"] (<nil>) must be`},
 		{with("a", point{}), nil, rope.ErrInvalidArgument, `values["a"] (rope_test.point) must be`},
 		{with("a", [][]int{{1}}), nil, rope.ErrInvalidArgument, `values["a"] ([][]int) must be`},

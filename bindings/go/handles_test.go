@@ -4,7 +4,9 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
 	"reflect"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -209,6 +211,39 @@ func TestCopiedHandles(t *testing.T) {
 	}
 }
 
+// A prepared call has the pool that its step named, whatever the variable holds later.
+func TestPreparedCallsKeepThePoolOfTheirStep(t *testing.T) {
+	c, x := mustNew(t, plain(64)), make([]float32, 64)
+	var pools [2]*Pool
+	for i := range pools {
+		pool, err := NewPool(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		pools[i] = pool
+	}
+	engine, head := copyOf(pools[0]), BSHD[float32](nil, 1)
+	step := Step{Batch: 1, Tokens: 1, Positions: Offset(0), Pool: engine}
+	prepared := mustPrepare(t, c, head, Tensor[float32]{}, step)
+	call, err := PrepareCall(c, Call{Q: head.Any()}, step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer call.Close()
+	reflect.ValueOf(engine).Elem().Set(reflect.ValueOf(pools[1]).Elem())
+	for _, open := range []bool{true, false} {
+		if !open {
+			pools[0].Close()
+		}
+		for _, err := range []error{prepared.Apply(x, nil), call.Apply(Layer{Q: ArrayOf(x)})} {
+			if open && err != nil || !open && !errors.Is(err, ErrClosed) {
+				t.Errorf("open %v: %v", open, err)
+			}
+		}
+	}
+}
+
 // The errors of closed handles name the function and what is closed.
 func TestClosedHandlesAreNamed(t *testing.T) {
 	var model *Model
@@ -410,8 +445,12 @@ func TestContextsOfAGrowingSequence(t *testing.T) {
 	var contexts []*Context
 	for length := int64(20); length < 60; length++ {
 		if length >= validBelow {
+			old := contexts
 			if contexts, err = model.Contexts(length); err != nil {
 				t.Fatal(err)
+			}
+			for _, c := range old {
+				c.Close()
 			}
 			validBelow = math.MaxInt64
 			for _, c := range contexts {
@@ -434,6 +473,19 @@ func TestContextsOfAGrowingSequence(t *testing.T) {
 	}
 	if made != 2 || validBelow != math.MaxInt64 {
 		t.Errorf("contexts were made %d times, the last valid below %d", made, validBelow)
+	}
+}
+
+// So do the loops that README and Model.Contexts show.
+func TestShownLoopsCloseOldContexts(t *testing.T) {
+	for _, name := range []string{"README.md", "model.go"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(`old := contexts\n[^}]*contexts, err = model.Contexts\((?s:.*?)range old {.*\n.*c.Close\(\)\n`).Match(text) {
+			t.Errorf("%s: contexts are replaced and not closed", name)
+		}
 	}
 }
 

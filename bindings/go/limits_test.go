@@ -103,12 +103,53 @@ func TestAbsentTensors(t *testing.T) {
 		"QKTo, k": func(q []float32) error {
 			return ApplyQKTo(c, BSHD(q, 1), BSHD(none, 0), BSHD(q, 1), BSHD(none, 0), step)
 		},
+		"Apply": func(q []float32) error {
+			empty := BSHD(none, 0).Any()
+			return Apply(c, Call{Q: empty, QOut: empty, K: BSHD(q, 1).Any(), V: empty, VOut: empty, Rest: empty, RestOut: empty}, step)
+		},
+		"PrepareCall": func(q []float32) error {
+			empty := BSHD(none, 0).Any()
+			p, err := PrepareCall(c, Call{Q: empty, QOut: empty, K: BSHD[float32](nil, 1).Any(), V: empty, VOut: empty}, step)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			return p.Apply(Layer{Q: ArrayOf(none), K: ArrayOf(q)})
+		},
 	} {
 		got := slices.Clone(x)
 		if err := call(got); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	// So is memory of a cache, as KVCache has it and as Cache does.
+	k, empty := BSHD(x, 1), BSHD(none, 0)
+	keys, moved := make([]float32, 3*64), step
+	cache := KVCache[float32, float32]{K: NHD(keys, 1), V: NHD(none, 0), Pages: 1, PageSize: 3}
+	step.Slots = LinearSlots([]int32{0})
+	moved.Slots, moved.Operation, moved.Positions = step.Slots, OperationShift, Same(0)
+	if err := Append(c, empty, k, empty, cache, step); err != nil || !slices.Equal(keys, want) {
+		t.Error(err)
+	}
+	if err := MoveSlots(c, cache, moved); err != nil || !slices.Equal(keys, want) {
+		t.Error(err)
+	}
+	clear(keys)
+	call := Call{K: k.Any(), Cache: &Cache{K: cache.K.Any(), V: cache.V.Any(), Pages: 1, PageSize: 3}}
+	if err := Apply(c, call, step); err != nil || !slices.Equal(keys, want) {
+		t.Error(err)
+	}
+	clear(keys)
+	shape := cache
+	shape.K.Data = nil
+	p := mustPrepareAppend(t, c, empty, BSHD[float32](nil, 1), empty, shape, step)
+	if err := p.Apply(nil, x, none, keys, none); err != nil || !slices.Equal(keys, want) {
+		t.Error(err)
+	}
+	step.Slots = nil
+	// Not so an output that was asked for.
+	refused(t, Apply(c, Call{K: k.Any(), KOut: empty.Any()}, step), "kOut")
+	refused(t, ApplyQKTo(c, empty, empty, empty, k, step), "kOut")
 	refused(t, ApplyTHD(c, ids, none, 0, none, 0), "absent")
 	refused(t, ApplyQK(c, BSHD(x, 0), BSHD(want, 1), step), "does not fit")
 }
@@ -166,6 +207,26 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 		err := checkVersion(loaded)
 		if (err == nil) != good || err != nil && !errors.Is(err, ErrUnsupported) {
 			t.Errorf("%d: %v", loaded, err)
+		}
+	}
+}
+
+// What needs no Context and no Model asks for the version first.
+func TestEveryFunctionAsksForTheVersion(t *testing.T) {
+	asked, wrong := compatible, errors.New("another version")
+	compatible = func() error { return wrong }
+	defer func() { compatible = asked }()
+	cfg, text, gguf := plain(64), []byte("{}"), []byte("GGUF")
+	of := func(_ any, err error) error { return err }
+	_, _, shardErr := ShardIDs(Step{Batch: 1, Tokens: 4, Positions: Offset(7)})
+	_, _, promptErr := PromptIDs([]PromptPart{{Text: 3}}, 0)
+	for name, err := range map[string]error{
+		"New": of(New(cfg)), "NewSets": of(NewSets([]Config{cfg})), "NewPool": of(NewPool(1)), "FromJSON": of(FromJSON(text)),
+		"FromGGUF": of(FromGGUF(gguf)), "FromGGUFValues": of(FromGGUFValues(nil, nil)), "LoadGGUF": of(LoadGGUF("none")),
+		"NextChange": of(cfg.NextChange(1)), "Digest": of(cfg.Digest(DigestBits)), "ShardIDs": shardErr, "PromptIDs": promptErr,
+	} {
+		if !errors.Is(err, wrong) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func inGo(function, message string) string {
 	if !namesKeys[function] {
 		message = address.ReplaceAllString(message, "")
 		message = strings.ReplaceAll(message, "_norm->x[0]", "_norm->x") // a pointer
-		message = path.ReplaceAllStringFunc(constructed.Replace(message), goPath)
+		message = ofConfig.Replace(path.ReplaceAllStringFunc(constructed.Replace(message), goPath))
 		message = ofNorm.Replace(message)
 		if strings.HasPrefix(message, "CosSin") || function == "FillCosSin" {
 			message = ofRows.Replace(message)
@@ -57,6 +57,10 @@ var ofTensor = regexp.MustCompile(`^tensor "(.*?)" (?:is in the file, and )?`)
 
 // namesCache are the functions of a [Call], whose cache is a [Cache].
 var namesCache = map[string]bool{"Apply": true, "PrepareCall": true, "PreparedCall.Apply": true}
+
+// ofConfig is a field of a [Config] that C's messages name behind others, where it looks like prose.
+var ofConfig = strings.NewReplacer("not both, or frequency", "not both, or Frequency", "be 0 with frequency,",
+	"be 0 with Frequency,", " without frequency", " without Frequency")
 
 // ofScale are fields of a [Scale] that C's messages name behind another one of it, where they look like prose.
 var ofScale = strings.NewReplacer(" and data (nil)", " and Data (nil)", "written to data", "written to Data or E8M0",
@@ -108,8 +112,9 @@ var goNames = map[string]string{
 	"dtype": "DType", "weight_dtype": "Weight.DType", "inv_freq_dtype": "InvFreqDType", "mscale": "MScale", "mscale_all_dim": "MScaleAllDim",
 	"mrope_section": "MRopeSection", "mrope_interleaved": "MRopeInterleaved",
 	"stride_batch": "Strides.Batch", "stride_token": "Strides.Token", "stride_head": "Strides.Head",
-	"stride_axis": "Strides.Axis", "device_index": "Device.Index", "table_length": "table length",
-	"ids_i32": "ids", "ids_i64": "ids", "ids_f32": "ids", "offsets_i32": "offsets", "offsets_i64": "offsets",
+	"stride_axis": "Strides.Axis", "device_index": "Device.Index",
+	"table_length": "the length of ShortFactor, LongFactor, FreqFactors, InvFreq, PairAxis and rows of Frequency",
+	"ids_i32":      "ids", "ids_i64": "ids", "ids_f32": "ids", "offsets_i32": "offsets", "offsets_i64": "offsets",
 	"v": "v", "v_out": "vOut", "rest": "rest", "rest_out": "restOut", "slots_i32": "slots", "slots_i64": "slots", "slots_length": "the number of slots",
 	"cache_k": "keys", "cache_v": "values",
 	"page_table": "page table", "page_table_stride": "width", "page_starts": "pageStarts", "starts": "starts",

@@ -53,6 +53,14 @@ func TestMessagesAreInGo(t *testing.T) {
 		{"PreparedAppend.Apply", "rope_prepared_apply: data->cache_k overlaps data->cache_v",
 			"rope.PreparedAppend.Apply: keys overlaps values"},
 		{"New", "rope_context_create: out of memory", "rope.New: out of memory"},
+		{"New", "rope_context_create: config->axes (3) needs either mrope_section or pair_axis, and not both, or frequency",
+			"rope.New: Axes (3) needs either MRopeSection or PairAxis, and not both, or Frequency"},
+		{"New", "rope_context_create: config->theta must be 0 with frequency, which replaces it",
+			"rope.New: Theta must be 0 with Frequency, which replaces it"},
+		{"New", "rope_context_create: config->freq_heads (2) must be from 0 to 0 without frequency",
+			"rope.New: FreqHeads (2) must be from 0 to 0 without Frequency"},
+		{"ApplyTHD", "rope_apply_thd: context (of cpu, with 1 axes and 2 frequency sets) must have one frequency set",
+			"rope.ApplyTHD: context (of cpu, with 1 axes and 2 frequency sets) must have one frequency set"},
 		// What a constructor sets has the name of the constructor.
 		{"ApplyQK", "rope_apply_qk: args->positions.kind (ROPE_POSITIONS_OFFSET) gives all 3 axes of a token one id, and must be " +
 			"one that gives each its own: config->ids_per_axis is 1",

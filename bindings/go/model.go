@@ -225,8 +225,12 @@ func (s *modelState) config(layerType int) (Config, error) {
 //
 //	for length := prompt; ; length++ {
 //		if length >= validBelow {
+//			old := contexts
 //			contexts, err = model.Contexts(length)
-//			...
+//			... // keys that are cached move from old to contexts here, if they do
+//			for _, c := range old {
+//				c.Close()
+//			}
 //			validBelow = math.MaxInt64
 //			for _, c := range contexts {
 //				validBelow = min(validBelow, c.ValidBelow())

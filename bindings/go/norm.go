@@ -109,7 +109,7 @@ func (n *Norm) check(function, name string, raw *C.ropego_norm, heads, channels 
 	if err := n.checkX(function, name); err != nil {
 		return normData{}, err
 	}
-	if !n.X.zero() {
+	if !n.X.empty() {
 		if n.X.scale != nil || n.X.headDim != 0 && n.X.headDim != channels {
 			return normData{}, invalid(function, "Norms.%s.X must have no Scale, and no other head_dim than %d", name, channels)
 		}
@@ -151,7 +151,7 @@ func (n *Norm) checkUnread(function, name string) error {
 
 // checkX refuses what is said of an X that is none.
 func (n *Norm) checkX(function, name string) error {
-	if !n.X.zero() {
+	if !n.X.empty() {
 		return nil
 	}
 	x := part{name: "Norms." + name + ".X", tensor: &n.X}

@@ -373,6 +373,29 @@ func TestNormsOfPreparedCallsThatDoNotFit(t *testing.T) {
 	}
 }
 
+// A layer of no tokens, or of no batch rows, may leave out weights, pages and scales.
+func TestPreparedCallsOfNoTokensNeedNoArrays(t *testing.T) {
+	c := mustNew(t, plain(normDim))
+	head, weight, scale := BSHD[float32](nil, 1).Any(), make([]float32, normDim), &Scale{Data: []float32{}, Computed: true}
+	for _, step := range []Step{{Batch: 1}, {Tokens: 1}} {
+		step.Positions, step.Slots = Offset(0), MappedSlots([]int32{})
+		step.Norms = &Norms{Q: &Norm{Kind: NormKindRMS, Eps: 1e-6, Weight: ArrayOf(weight[:0])}}
+		call, err := PrepareCall(c, Call{Q: head, K: head,
+			Cache: &Cache{K: NHD[int8](nil, 1).Any().WithScale(scale), Pages: 1, PageSize: 2}}, step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer call.Close()
+		for _, layer := range []Layer{{}, {Q: ArrayOf([]float32{}), CacheK: ArrayOf([]int8{}), QNormWeight: ArrayOf(weight)},
+			{CacheK: ArrayOf(make([]int8, 2*normDim)), CacheKScales: ArrayOf(make([]float32, 2))}} {
+			if err := call.Apply(layer); err != nil {
+				t.Error(err)
+			}
+		}
+		refused(t, call.Apply(Layer{QNormWeight: ArrayOf(weight[1:])}), "QNormWeight has 63 elements")
+	}
+}
+
 // codedPages are keys and values in 8 bits with scales that a call computes, in pages.
 type codedPages struct {
 	keys        []F8E4M3

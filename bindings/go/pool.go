@@ -62,6 +62,14 @@ func (p *Pool) Close() error {
 	return nil
 }
 
+// kept is the handle for a prepared call: the caller may overwrite the variable at p with another.
+func (p *Pool) kept() *Pool {
+	if p == nil {
+		return nil
+	}
+	return &Pool{state: p.state}
+}
+
 // enter returns the C pool for one call, which ends with leave; or nil after Close.
 func (p *Pool) enter() *C.rope_pool {
 	if p.state == nil {

@@ -49,6 +49,7 @@ type shape[T Element] struct {
 	channels int
 	elements uint64 // that a slice must have: Layout.holds
 	pages    bool   // it is memory of a cache: batch rows are pages, and tokens slots
+	optional bool   // nil will do, as the call has no tokens
 }
 
 // Prepare prepares the call that ApplyQK makes. q and k describe slices and have none, because Apply
@@ -119,7 +120,7 @@ func (s *preparedState[Q, K]) create(function string, c *Context, q *Tensor[Q], 
 		return invalid(function, "Step.Norms must be nil: PrepareCall prepares calls with norms")
 	}
 	context := &use.body.value
-	s.pool, s.sizes = step.Pool, Step{Batch: step.Batch, Tokens: step.Tokens}
+	s.pool, s.sizes = step.Pool.kept(), Step{Batch: step.Batch, Tokens: step.Tokens}
 	if err := step.check(function, &call.call, context); err != nil {
 		return err
 	}
@@ -272,6 +273,9 @@ func (p *Prepared[Q, K]) apply(function string, qOut []Q, kOut []K, q []Q, k []K
 
 // address checks that a slice has as many elements as the tensor needs.
 func (s *shape[T]) address(function, name string, slice []T, sizes *Step) (*C.uint8_t, error) {
+	if s.optional && len(slice) == 0 {
+		return nil, nil
+	}
 	if !s.tensor.Layout.holds(s.elements, len(slice)) {
 		if !s.present {
 			return nil, invalid(function, "%s (%d elements) must be nil: the prepared call has no %s", name,

@@ -110,18 +110,20 @@ func (s *preparedAppendState[Q, K, V]) describe(function string, v, vOut *Tensor
 	if err := checkSpans(function, v, vOut, cache.V.Span); err != nil {
 		return err
 	}
-	if err := cache.fill(function, &call.cache); err != nil {
+	if err := fillPages(function, "KVCache", cache.Pages, cache.PageSize, &call.cache); err != nil {
 		return err
 	}
 	s.cache, s.pages = *cache, cache.size()
 	s.keys.pages, s.values.pages = true, true
-	if !cache.K.zero() {
+	idle := step.Batch == 0 || step.Tokens == 0
+	s.keys.optional, s.values.optional = idle, idle
+	if !cache.K.empty() {
 		err := s.keys.set(function, "KVCache.K", &cache.K, &call.cache.k, cache.K.channels(c), &s.pages)
 		if err != nil {
 			return err
 		}
 	}
-	if !cache.V.zero() {
+	if !cache.V.empty() {
 		if err := s.values.set(function, "KVCache.V", &cache.V, &call.cache.v, dim, &s.pages); err != nil {
 			return err
 		}
@@ -145,7 +147,8 @@ func (p *PreparedAppend[Q, K, V]) ref() *handle[preparedAppendState[Q, K, V]] {
 }
 
 // Apply rotates q in place, and stores the rotated k, and v, in the pages of one layer: slices as long as
-// their descriptions say, nil for one that the call does not have. It allocates nothing.
+// their descriptions say, nil for one that the call does not have. A call without tokens needs no pages. It
+// allocates nothing.
 func (p *PreparedAppend[Q, K, V]) Apply(q []Q, k []K, v []V, keys []K, values []V) error {
 	return p.apply("PreparedAppend.Apply", nil, nil, nil, q, k, v, keys, values)
 }

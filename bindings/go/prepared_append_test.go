@@ -258,6 +258,24 @@ func TestPreparedAppendRefusesOtherSlices(t *testing.T) {
 	}
 }
 
+// A step without tokens, or without batch rows, needs no pages, and takes those that a layer has.
+func TestPreparedAppendOfNoTokensNeedsNoPages(t *testing.T) {
+	c, head := mustNew(t, plain(32)), BSHD[float32](nil, 1)
+	cache := KVCache[float32, float32]{K: NHD[float32](nil, 1), V: HND[float32](nil, 1), Pages: 2, PageSize: 2}
+	keys, none := make([]float32, 2*2*32), []float32{}
+	for _, step := range []Step{{Batch: 1}, {Tokens: 1}} {
+		step.Positions, step.Slots = Offset(0), MappedSlots([]int32{})
+		p := mustPrepareAppend(t, c, head, head, head, cache, step)
+		for _, err := range []error{p.Apply(nil, nil, nil, nil, nil), p.Apply(none, none, none, none, none),
+			p.Apply(nil, nil, nil, keys, keys)} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		refused(t, p.Apply(nil, nil, nil, keys[1:], nil), "keys with 2 pages of 2 slots")
+	}
+}
+
 // moved is a refusal to prepare a move.
 func moved(t *testing.T, err error, function string) {
 	t.Helper()
@@ -292,8 +310,8 @@ func TestPrepareAppendRefusesCalls(t *testing.T) {
 	try("KVCache.K with 9223372036854775807 pages of 4 slots, heads 2, channels 32 and LayoutNHD", func(c *cache, _ *Step) { c.Pages = math.MaxInt })
 	try("fits no slice", func(c *cache, _ *Step) { c.V.Heads = -1 })
 	try("KVCache.Pages (0)", func(c *cache, _ *Step) { c.Pages = 0 })
-	try("beyond an int32", func(c *cache, _ *Step) { c.PageSize = math.MaxInt })
-	try("beyond an int32", func(c *cache, _ *Step) { c.VHeadDim = math.MaxInt32 + 1 })
+	try("KVCache.PageSize (9223372036854775807) must be from 1", func(c *cache, _ *Step) { c.PageSize = math.MaxInt })
+	try("KVCache.VHeadDim (2147483648) must be from 1", func(c *cache, _ *Step) { c.VHeadDim = math.MaxInt32 + 1 })
 	try("Span", func(c *cache, _ *Step) { c.V.Span = true })
 	try("k has no place to go", func(c *cache, _ *Step) { c.K = none })
 	try("must be LayoutNHD, LayoutHND", func(c *cache, _ *Step) { c.K.Layout = LayoutBSHD })

@@ -113,9 +113,12 @@ func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) 
 	if err := step.check(function, &raw.call, context); err != nil {
 		return nil, err
 	}
+	if err := call.Cache.fill(function, &raw.cache); err != nil {
+		return nil, err
+	}
 	parts := call.parts(&raw, &fused)
 	for i := range parts {
-		if parts[i].tensor.zero() {
+		if parts[i].absent() {
 			if err := parts[i].checkNone(function); err != nil {
 				return nil, err
 			}
@@ -132,7 +135,6 @@ func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) 
 	}
 	slots := &Slots{}
 	if call.Cache != nil {
-		raw.cache.pages, raw.cache.page_size = C.int64_t(call.Cache.Pages), C.int32_t(call.Cache.PageSize)
 		slots = step.Slots
 		if err := slots.check(function, "Step.Slots", &raw.cache, &step); err != nil {
 			return nil, err
@@ -159,7 +161,7 @@ func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) 
 	if err := check(function, failed); err != nil {
 		return nil, err
 	}
-	state.memory.context, state.pool = use, step.Pool
+	state.memory.context, state.pool = use, step.Pool.kept()
 	state.call, state.step = call, Step{Batch: step.Batch, Tokens: step.Tokens}
 	if step.Norms != nil {
 		norms := *step.Norms
@@ -170,6 +172,9 @@ func PrepareCall(c *Context, call Call, step Step) (p *PreparedCall, err error) 
 		state.call.Cache = &cache
 	}
 	if raceEnabled {
+		for _, p := range state.call.parts(&raw, &fused) {
+			p.tensor.scale = p.tensor.scale.kept()
+		}
 		step.tellRace(context, false)
 		if call.Cache != nil {
 			state.slots = step.Slots.of(&step, call.Cache.PageSize)
@@ -260,7 +265,7 @@ func (s *preparedCallState) describeNorms(function string, call *Call, fused *C.
 		if err := norm.checkX(function, n.name); err != nil {
 			return err
 		}
-		if !norm.X.zero() || norm.WeightGrad != nil || norm.BiasGrad != nil || norm.GradParts != 0 {
+		if !norm.X.empty() || norm.WeightGrad != nil || norm.BiasGrad != nil || norm.GradParts != 0 {
 			return invalid(function, "Norms.%s must have no X, WeightGrad, BiasGrad and GradParts: prepared calls have no "+
 				"gradients of norms", n.name)
 		}
@@ -287,7 +292,7 @@ func (p *PreparedCall) ref() *handle[preparedCallState] {
 }
 
 // Apply makes the call for the memory of one layer: arrays of the types and lengths that were described, and the
-// zero value for those that were not.
+// zero value for those that were not. A call without tokens needs none.
 func (p *PreparedCall) Apply(layer Layer) error {
 	const function = "PreparedCall.Apply"
 	use, open := p.ref().enter()
@@ -296,9 +301,13 @@ func (p *PreparedCall) Apply(layer Layer) error {
 	}
 	defer use.leave()
 	state := &use.body.value
+	if state.step.Batch == 0 && state.step.Tokens > 0 && layer.Q.len|layer.K.len|layer.V.len|layer.Rest.len != 0 {
+		return state.step.noBatch(function)
+	}
+	idle := state.step.Batch == 0 || state.step.Tokens == 0 // C looks at no array
 	var at [layerArrays]*C.uint8_t
 	for i, array := range layer.arrays() {
-		if array == nil {
+		if array == nil || array.len == 0 && idle {
 			continue
 		}
 		if err := state.places[i].check(function, layerNames[i], array); err != nil {

@@ -101,7 +101,7 @@ func tellStores[K, V Element, CK, CV OutputElement](cache *KVCache[CK, CV], k, k
 			tellRace(k, kOut, step.Norms.k(), c, step)
 			inPlace = unsafe.SliceData(kOut.Data) == unsafe.SliceData(k.Data)
 		}
-		if !cache.K.zero() {
+		if !cache.K.empty() {
 			whole := !k.Span && !cache.K.Span
 			if !inPlace {
 				k.touch(raceRead, whole, c, step)
@@ -121,7 +121,7 @@ func tellStores[K, V Element, CK, CV OutputElement](cache *KVCache[CK, CV], k, k
 	if vOut != nil && !vOut.zero() && (normed || unsafe.SliceData(vOut.Data) != unsafe.SliceData(v.Data)) {
 		blocks(raceWrite, unsafe.Pointer(unsafe.SliceData(vOut.Data)), bytes, all, vOut.strides(dim, step), 0, dim)
 	}
-	if !cache.V.zero() {
+	if !cache.V.empty() {
 		cache.V.tellSlots(raceWrite, slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
 		cache.VScale.tellWrites(slots, cache.V.Heads, dim, size)
 	}
@@ -145,7 +145,7 @@ func (call *Call) tellParts(c *contextState, step *Step, slots []int) {
 	if step.Batch == 0 || step.Tokens == 0 {
 		return
 	}
-	stored := call.Cache != nil && !call.Cache.K.zero()
+	stored := call.Cache != nil && !call.Cache.K.empty()
 	call.Q.tellPair(&call.QOut, step.Norms.q() != nil, false, c, step)
 	call.K.tellPair(&call.KOut, step.Norms.k() != nil, stored, c, step)
 	normed := step.Norms != nil && step.Norms.V != nil
@@ -156,7 +156,7 @@ func (call *Call) tellParts(c *contextState, step *Step, slots []int) {
 	}
 	size := Step{Batch: call.Cache.Pages, Tokens: call.Cache.PageSize}
 	for _, memory := range []*AnyTensor{&call.Cache.K, &call.Cache.V} {
-		if memory.zero() {
+		if memory.empty() {
 			continue
 		}
 		first, width := 0, memory.channels(c)
@@ -175,7 +175,7 @@ func (call *Call) tellParts(c *contextState, step *Step, slots []int) {
 
 // tellPair reports q or k and its output; stored: where it also goes to a cache, it does not turn in place.
 func (t *AnyTensor) tellPair(out *AnyTensor, normed, stored bool, c *contextState, step *Step) {
-	if t.zero() {
+	if t.empty() {
 		return
 	}
 	inPlace := out.zero() && !stored || !out.zero() && out.data == t.data
@@ -191,7 +191,7 @@ func (t *AnyTensor) tellPair(out *AnyTensor, normed, stored bool, c *contextStat
 
 // tellCopy reports v or the rest, and its output.
 func (t *AnyTensor) tellCopy(out *AnyTensor, normed bool, c *contextState, step *Step) {
-	if t.zero() {
+	if t.empty() {
 		return
 	}
 	if out.zero() || out.data != t.data {
@@ -204,7 +204,7 @@ func (t *AnyTensor) tellCopy(out *AnyTensor, normed bool, c *contextState, step 
 
 // touch tells of the span of every head, or of whole heads, and of their scales.
 func (t *AnyTensor) touch(tell func(unsafe.Pointer, uint64), whole bool, c *contextState, step *Step) {
-	if t.zero() {
+	if t.empty() {
 		return
 	}
 	dim := t.channels(c)
@@ -241,7 +241,7 @@ func tellMove[SK, SV, K, V OutputElement](source *KVCache[SK, SV], cache *KVCach
 		}
 		return reads, writes, stays
 	}
-	if !cache.K.zero() {
+	if !cache.K.empty() {
 		reads, writes, stays := split(addressOf(source.K.Data) == addressOf(cache.K.Data))
 		whole := !source.K.Span && !cache.K.Span
 		source.tellKeys(raceRead, raceRead, reads, whole, c)
@@ -251,7 +251,7 @@ func tellMove[SK, SV, K, V OutputElement](source *KVCache[SK, SV], cache *KVCach
 			cache.tellKeys(raceWrite, cache.KScale.tell(), stays, whole && isCode, c)
 		}
 	}
-	if !cache.V.zero() {
+	if !cache.V.empty() {
 		reads, writes, _ := split(addressOf(source.V.Data) == addressOf(cache.V.Data))
 		source.tellValues(raceRead, raceRead, reads, c)
 		cache.tellValues(raceWrite, cache.VScale.tell(), writes, c)

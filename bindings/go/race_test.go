@@ -61,6 +61,9 @@ var raceCases = map[string]struct {
 		}
 		return p.Apply(q, nil)
 	}},
+	"one scale that is given, of a description that changes": {false, func(c *Context, q []float32, _ int) error {
+		return callGiven(c, q[:1])
+	}},
 	"a head each, prepared": {false, func(c *Context, q []float32, side int) error {
 		head := Strided[float32](nil, 1, Strides{Token: 128})
 		p, err := Prepare(c, Tensor[float32]{}, head, Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
@@ -299,6 +302,18 @@ func normPrepared(c *Context, q, weight []float32) error {
 		return err
 	}
 	return p.Apply(Layer{Q: ArrayOf(q), QNormWeight: ArrayOf(weight)})
+}
+
+// callGiven reads one scale for the codes of q, whose description serves for something else once the call is prepared.
+func callGiven(c *Context, scales []float32) error {
+	scale := &Scale{Data: []float32{}, Strides: &Strides{}, Group: 64}
+	call := Call{Q: BSHD[float32](nil, 1).Any(), QOut: BSHD[int8](nil, 1).Any().WithScale(scale)}
+	p, err := PrepareCall(c, call, Step{Batch: 1, Tokens: 2, Positions: Offset(0)})
+	if err != nil {
+		return err
+	}
+	scale.Computed, scale.Group, scale.Strides.Token = true, 1, 1<<44
+	return p.Apply(Layer{Q: ArrayOf(make([]float32, 128)), QOut: ArrayOf(make([]int8, 128)), QOutScales: ArrayOf(scales)})
 }
 
 // The race detector ends a test that has a race, so each case is a process.

@@ -110,7 +110,8 @@ func TestConfigIsChecked(t *testing.T) {
 	refused(t, change(func(c *Config) { c.HeadDim = math.MinInt }), "must not be below -2147483648")
 	refused(t, change(func(c *Config) { c.Factor = 8 }), "Factor (8)")
 	refused(t, change(func(c *Config) { c.MRopeSection = make([]int, 5) }), "up to 4")
-	refused(t, change(func(c *Config) { c.FreqFactors = make([]float64, 31) }), "table length (31)")
+	refused(t, change(func(c *Config) { c.FreqFactors = make([]float64, 31) }), "rope.New: the length of ShortFactor, LongFactor, FreqFactors, "+
+		"InvFreq, PairAxis and rows of Frequency (31) must be 32, the number of pairs")
 	refused(t, change(func(c *Config) {
 		c.FreqFactors, c.PairAxis = make([]float64, 32), make([]uint8, 31)
 	}), "one entry per pair")

@@ -126,7 +126,7 @@ func (s *Scale) groups(dim int) int {
 // checkScales fills the C scales of K and V.
 func (cache *KVCache[K, V]) checkScales(function string, names *memoryNames, rawK, rawV *C.ropego_scale,
 	c *contextState) (k, v *C.uint8_t, err error) {
-	if cache.KScale != nil && cache.K.zero() || cache.VScale != nil && cache.V.zero() {
+	if cache.KScale != nil && cache.K.empty() || cache.VScale != nil && cache.V.empty() {
 		return nil, nil, invalid(function, "%s and %s must be nil without %s and %s", names.kScale, names.vScale, names.k, names.v)
 	}
 	size := cache.size()
@@ -143,6 +143,19 @@ func (cache *KVCache[K, V]) checkUnscaled(function string) error {
 		return invalid(function, "KVCache.KScale and KVCache.VScale must be nil: PrepareCall is for caches with scales")
 	}
 	return nil
+}
+
+// kept is a copy, for what the caller changes afterwards.
+func (s *Scale) kept() *Scale {
+	if s == nil {
+		return nil
+	}
+	scale := *s
+	if s.Strides != nil {
+		strides := *s.Strides
+		scale.Strides = &strides
+	}
+	return &scale
 }
 
 // tellWrites reports the scales of slots that are written.

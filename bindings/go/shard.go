@@ -81,6 +81,9 @@ func shardOf(scheme int32, rank, world, block int) Shard {
 // ErrOutOfMemory.
 func ShardIDs(step Step) (ids, numbers []int64, err error) {
 	const function = "ShardIDs"
+	if err := compatible(); err != nil {
+		return nil, nil, err
+	}
 	if step.CosSin != nil {
 		return nil, nil, invalid(function, "Step.CosSin must be nil: ids come from positions")
 	}

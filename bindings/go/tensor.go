@@ -85,7 +85,7 @@ type Strides struct {
 }
 
 // Tensor is q, k or an output, or the memory of a KVCache: a slice, its layout and its heads. The zero
-// value is no tensor.
+// value is no tensor, and so is an empty slice with 0 heads, which as the output of a tensor is an error.
 // A contiguous layout must fill Data exactly.
 type Tensor[T OutputElement] struct {
 	Data    []T
@@ -116,11 +116,10 @@ func Strided[T OutputElement](data []T, heads int, strides Strides) Tensor[T] {
 	return Tensor[T]{Data: data, Layout: LayoutStrided, Heads: heads, Strides: strides}
 }
 
-// empty tells whether there is nothing to rotate: the zero Tensor, and a slice of no elements with no
-// heads.
+// empty tells whether there is no tensor: the zero Tensor, and a slice of no elements with no heads.
 func (t *Tensor[T]) empty() bool { return len(t.Data) == 0 && t.Heads == 0 }
 
-// zero tells whether there is no tensor.
+// zero tells whether it is the zero Tensor, which as an output means in place.
 func (t *Tensor[T]) zero() bool {
 	return t.Data == nil && t.Heads == 0 && t.Layout == 0 && t.Strides == Strides{} && !t.Span
 }
