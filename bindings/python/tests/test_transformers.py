@@ -1,6 +1,7 @@
 """patch(): logits and generated tokens of tiny random models, with and without."""
 
 import functools
+import sys
 import types
 import warnings
 
@@ -241,6 +242,75 @@ def test_patch_twice_and_two_families():
         lt.patch("llama")
 
 
+@pytest.mark.parametrize("first", [False, True])
+@torch.no_grad()
+def test_in_place_is_the_same_for_all_models_of_a_module(first):
+    from transformers.models.llama import modeling_llama
+    from transformers.models.mistral import modeling_mistral
+
+    original = modeling_llama.apply_rotary_pos_emb
+    lt.patch(make("llama"), in_place=first)
+    named = rf"in_place={not first}, but .*llama\.apply_rotary_pos_emb is patched with in_place={first}"
+    for again in (lt.patch, lambda *a, **k: lt.patched(*a, **k).__enter__()):
+        with pytest.raises(ValueError, match=named):
+            again(make("llama"), in_place=not first)
+    lt.patch(make("mistral"), in_place=not first)
+    q, k, rows = torch.randn(1, 4, 3, 16), torch.randn(1, 2, 3, 16), torch.randn(2, 1, 3, 16)
+    for module, in_place in ((modeling_llama, first), (modeling_mistral, not first)):
+        out = module.apply_rotary_pos_emb(q, k, *rows)
+        assert (out[0].data_ptr() == q.data_ptr()) == in_place
+    lt.unpatch(make("llama"))
+    assert modeling_llama.apply_rotary_pos_emb is original  # what was refused was not counted
+    lt.patch(make("llama"), in_place=not first)
+
+
+def test_a_function_that_was_imported_while_it_was_patched():
+    from transformers.models.llama import modeling_llama
+
+    original = modeling_llama.apply_rotary_pos_emb
+    lt.patch(make("llama"))
+    mine = types.ModuleType("a_module_of_mine")
+    sys.modules[mine.__name__] = mine
+    try:
+        mine.apply_rotary_pos_emb = modeling_llama.apply_rotary_pos_emb
+        mine.Model = type("Model", (tf.LlamaForCausalLM,), {"__module__": mine.__name__})
+        assert len(lt.patch(mine.Model).patched) == 2
+        assert mine.apply_rotary_pos_emb.__wrapped__ is original
+        lt.unpatch()
+        assert mine.apply_rotary_pos_emb is original
+    finally:
+        del sys.modules[mine.__name__]
+
+
+def test_patched_takes_back_its_own():
+    """And not that of another, which is newer."""
+    from transformers.models.llama import modeling_llama
+
+    original, model = modeling_llama.apply_rotary_pos_emb, make("llama")
+    with lt.patched(model):
+        lt.patch(model)
+    assert modeling_llama.apply_rotary_pos_emb.__wrapped__ is original
+    with lt.patched(model):
+        lt.unpatch()
+        lt.patch(model)
+    assert modeling_llama.apply_rotary_pos_emb.__wrapped__ is original
+    lt.unpatch(model)
+    assert modeling_llama.apply_rotary_pos_emb is original
+
+
+def test_other_functions_are_in_the_report():
+    """Of complex numbers, of positions."""
+    for cls, name, takes in (
+        ("Llama4ForCausalLM", "llama4.modeling_llama4.apply_rotary_emb", "xq, xk, freqs_cis"),
+        ("DeepseekV2ForCausalLM", "deepseek_v2.modeling_deepseek_v2.apply_rotary_emb", "xq, xk, freqs_cis"),
+        ("VJEPA2Model", "vjepa2.modeling_vjepa2.rotate_queries_or_keys", "x, pos"),
+    ):
+        report = lt.patch(getattr(tf, cls))
+        assert not report
+        assert f"{name}: left alone: takes {takes}: not tensors, then cos and sin" in str(report)
+    assert len(lt.patch(tf.LlamaForCausalLM).entries) == 1  # without rotate_half(x)
+
+
 def test_somebody_elses_patch_is_left():
     from transformers.models.llama import modeling_llama
 
@@ -257,6 +327,28 @@ def test_somebody_elses_patch_is_left():
 
 
 @torch.no_grad()
+def test_somebody_elses_patch_between_two(monkeypatch):
+    """The second stands around it, also for norms, and takes back to it."""
+    model = make("qwen3")
+    module, attention = sys.modules[type(model).__module__], type(model.model.layers[0].self_attn)
+    forward, calls, real = attention.forward, [], librope.torch.rotate_by_rows
+    lt.patch(model, norms=True)
+    ours = module.apply_rotary_pos_emb
+
+    def mine(q, k, cos, sin, unsqueeze_dim=1):
+        return ours(q, k, cos, sin, unsqueeze_dim=unsqueeze_dim)
+
+    monkeypatch.setattr(module, "apply_rotary_pos_emb", mine)
+    lt.patch(model, norms=True)
+    monkeypatch.setattr(librope.torch, "rotate_by_rows", lambda *a: (calls.append(a[11]), real(*a))[1])
+    model(IDS)
+    assert len(calls) == 2 and None not in calls
+    lt.unpatch(model)
+    assert module.apply_rotary_pos_emb is mine and attention.forward is forward
+    lt.unpatch(model)
+
+
+@torch.no_grad()
 def test_fallback(count):
     """Arguments librope does not take go to the original."""
     from transformers.models.llama import modeling_llama
@@ -270,6 +362,31 @@ def test_fallback(count):
     assert not count
     f(q.float(), k.float(), cos.float(), sin.float(), unsqueeze_dim=1)
     assert count
+
+
+@pytest.mark.parametrize("of", ["q", "cos", "sin", "q then cos", "cos then q"])
+def test_forward_mode(of, count):
+    """With respect to cos and sin it is the original's."""
+    from torch.func import jvp
+    from transformers.models.llama import modeling_llama
+
+    lt.patch(make("llama"))
+    f = modeling_llama.apply_rotary_pos_emb
+    q, k, cos, sin = torch.randn(1, 4, 5, 16), torch.randn(1, 2, 5, 16), *torch.randn(2, 1, 5, 16)
+
+    def derivative(f):
+        by_q = lambda cos: jvp(lambda q: f(q, k, cos, sin), (q,), (q,))[1]  # noqa: E731
+        by_cos = lambda q: jvp(lambda cos: f(q, k, cos, sin), (cos,), (cos,))[1]  # noqa: E731
+        return {
+            "q": lambda: by_q(cos),
+            "cos": lambda: by_cos(q),
+            "sin": lambda: jvp(lambda sin: f(q, k, cos, sin), (sin,), (sin,))[1],
+            "q then cos": lambda: jvp(by_q, (cos,), (cos,))[1],
+            "cos then q": lambda: jvp(by_cos, (q,), (q,))[1],
+        }[of]()
+
+    torch.testing.assert_close(derivative(f), derivative(f.__wrapped__))
+    assert bool(count) == (of == "q")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
@@ -384,6 +501,28 @@ def test_devices_that_librope_cannot_take_go_to_the_original(count):
     q, cos = torch.randn(1, 2, 3, 16), torch.randn(1, 3, 16)
     f(q, q.clone(), cos, cos)
     assert count
+
+
+@pytest.mark.parametrize("norms", [False, True])
+def test_default_device_and_dtype(norms):
+    model = make("qwen3")
+    report = lt.patch(model, norms=norms)
+    assert report and (not norms or "normed in the same call" in str(report))
+    lt.unpatch()
+    try:
+        torch.set_default_device("meta")
+        assert lt.patch(model, norms=norms) == report
+        lt.unpatch()
+        torch.set_default_device(None)
+        for dtype in (torch.float64, torch.bfloat16, torch.float16):
+            torch.set_default_dtype(dtype)
+            assert lt.patch(model, norms=norms) == report
+            lt.unpatch()
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+    with torch.device("meta"):
+        assert lt.patch(type(model)) and torch.empty(1).is_meta
 
 
 def test_compiled_training_of_gpt_oss():

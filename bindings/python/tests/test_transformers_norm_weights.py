@@ -1,6 +1,8 @@
 """patch(norms=True) where norms are more than a module with a weight that stays: computed weights, weights of another
 shape, and hooks of all modules."""
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -63,6 +65,62 @@ def test_norms_are_made_of_the_tensors_that_they_are_known_by(fused, monkeypatch
         fused.clear(), given.clear()
         model(IDS)
         assert fused[0].q.weight.data_ptr() == given[0].data_ptr()
+
+
+def test_weights_that_move_while_another_thread_reads_them(fused, monkeypatch):
+    """No thread norms by those of before."""
+    model = make("qwen3")
+    lt.patch(model, norms=True)
+    inside, go = threading.Event(), threading.Event()
+
+    @torch.no_grad()
+    def run():
+        return model(IDS).logits
+
+    def held(norms):
+        if threading.current_thread() is thread and not inside.is_set():
+            inside.set()
+            assert go.wait(60)
+        return real(norms)
+
+    before, real = run(), _norms.read_once
+    monkeypatch.setattr(_norms, "read_once", held)
+    for layer in attention(model):
+        layer.q_norm.weight.data = layer.q_norm.weight.data * 5
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert inside.wait(60)
+        got = run()
+    finally:
+        go.set()
+        thread.join()
+    assert len(fused) == 3 * 2 + 3 * 2  # patch tries each layer three times
+    assert torch.equal(got, run()) and not torch.allclose(got, before, 1e-3, 1e-3)
+
+
+@torch.no_grad()
+def test_weights_that_move_as_they_are_read(fused, monkeypatch):
+    """By another thread, after their addresses were asked for: norms are known by the memory that they have."""
+    model = make("qwen3")
+    lt.patch(model, norms=True)
+    weight = attention(model)[0].q_norm.weight
+    first, second, real = weight.data, weight.data * 5, _norms.Plan._key
+    want = model(IDS).logits
+    weight.data = second
+    model(IDS)
+
+    def key(*args):
+        found = real(*args)
+        weight.data = second
+        return found
+
+    weight.data = first
+    with monkeypatch.context() as moved:
+        moved.setattr(_norms.Plan, "_key", key)
+        model(IDS)
+    weight.data = first
+    assert torch.equal(model(IDS).logits, want)
 
 
 @torch.no_grad()

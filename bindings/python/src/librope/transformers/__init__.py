@@ -15,6 +15,7 @@ import dataclasses
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -23,9 +24,9 @@ import torch
 
 from .._core import LibropeWarning
 from ._devices import takes_device
-from ._norms import NAMES, Layers
-from ._probe import Kind, NotRecognised, classify, is_candidate
-from ._wrap import make_wrapper
+from ._norms import NAMES, Layers, Plan
+from ._probe import Kind, NotRecognised, classify, is_candidate, why_no_candidate
+from ._wrap import make_wrapper, original_of
 
 __all__ = ["Entry", "Kind", "NormEntry", "Report", "patch", "patched", "unpatch"]
 
@@ -86,12 +87,31 @@ class Report:
 
 @dataclasses.dataclass
 class _Patch:
+    """A function that is replaced."""
+
     original: Any
     wrapper: Any
-    count: int
+    in_place: bool
 
 
-_patches: dict[tuple[str, str], _Patch] = {}
+class _Call:
+    """A patch() that has not been taken back, and what it asked for."""
+
+    def __init__(self, model_or_class: Any) -> None:
+        self.of = weakref.ref(model_or_class)
+        self.functions: set[tuple[str, str]] = set()
+        self.plans: weakref.WeakKeyDictionary[Any, Plan] = weakref.WeakKeyDictionary()  # of layers
+
+    def drop(self, function: tuple[str, str]) -> None:
+        """No longer asks for a function, nor for the norms of layers that rotate by it."""
+        self.functions.discard(function)
+        for layer, plan in list(self.plans.items()):
+            if plan.rotation is _patches[function].wrapper:
+                del self.plans[layer]
+
+
+_calls: list[_Call] = []  # in their order
+_patches: dict[tuple[str, str], _Patch] = {}  # by module and name; each is in one of _calls
 _layers: dict[type, Layers] = {}  # by the class; as long as the function that they rotate by is patched
 _lock = threading.RLock()
 
@@ -116,14 +136,50 @@ def _left_devices(model_or_class: Any) -> tuple[str, ...]:
     return tuple(sorted({d.type for d in devices if not takes_device(d)}))
 
 
-def _patch_norms(model: torch.nn.Module) -> tuple[NormEntry, ...]:
+def _refuse_other_place(modules: list[ModuleType], in_place: bool) -> None:
+    """A function rotates in place for all models of its module, or for none."""
+    for (module, name), known in _patches.items():
+        is_there = any(m.__name__ == module and vars(m).get(name) is known.wrapper for m in modules)
+        if is_there and known.in_place != in_place:
+            raise ValueError(
+                f"in_place={in_place}, but {module}.{name} is patched with in_place={known.in_place}, for all "
+                "models that rotate by it: pass the same, or unpatch() it before"
+            )
+
+
+def _patch_function(call: _Call, module: ModuleType, name: str, in_place: bool) -> Entry | None:
+    """None for what is no such function."""
+    key, value = (module.__name__, name), vars(module)[name]
+    known = _patches.get(key)
+    if known is not None and value is known.wrapper:
+        call.functions.add(key)
+        return Entry(*key, value._librope_kind, "")
+    if not is_candidate(value):
+        why = why_no_candidate(name, value)
+        return Entry(*key, None, why) if why else None
+    value = original_of(value)
+    try:
+        kind = classify(value)
+    except NotRecognised as why_not:
+        return Entry(*key, None, str(why_not))
+    if known is not None:  # and somebody else has replaced the wrapper since
+        for earlier in _calls:
+            earlier.drop(key)
+    call.functions.add(key)
+    _patches[key] = _Patch(value, make_wrapper(value, kind, in_place), in_place)
+    setattr(module, name, _patches[key].wrapper)
+    return Entry(*key, kind, "")
+
+
+def _patch_norms(call: _Call, model: torch.nn.Module) -> tuple[NormEntry, ...]:
     """The norms of the model's attention layers; after its functions."""
     count: collections.Counter[tuple[type, str, str]] = collections.Counter()
     for layer in model.modules():
         if all(isinstance(getattr(layer, name, None), torch.nn.Module) for name in NAMES):
             norms, reason = "", ""
             try:
-                norms = _layers_of(type(layer)).add(layer)
+                call.plans[layer] = plan = _layers_of(type(layer)).add(layer)
+                norms = str(plan)
             except NotRecognised as why:
                 reason = str(why)
             count[type(layer), norms, reason] += 1
@@ -143,7 +199,7 @@ def patch(model_or_class: Any, *, in_place: bool = False, norms: bool = False) -
 
     Replaces functions of the modules in which the model's classes are defined: every model of these
     families in the process is affected, also those made later. Patching twice needs unpatching
-    twice.
+    twice, and wants the same in_place.
 
     Args:
         model_or_class: a model, or its class before it is made.
@@ -162,88 +218,96 @@ def patch(model_or_class: Any, *, in_place: bool = False, norms: bool = False) -
 
     Raises:
         TypeError: model_or_class is something else, or a class with norms=True.
+        ValueError: one of the functions is patched with another in_place.
     """
+    return _patch(model_or_class, in_place, norms)[1]
+
+
+def _patch(model_or_class: Any, in_place: bool, norms: bool) -> tuple[_Call, Report]:
     if norms and not isinstance(model_or_class, torch.nn.Module):
         raise TypeError("norms=True needs a model: a class does not say which norms its layers have")
-    entries: list[Entry] = []
-    changed = False
-    with _lock:
-        for module in _modules(model_or_class):
-            for name, value in list(vars(module).items()):
-                known = _patches.get((module.__name__, name))
-                if known is not None and value is known.wrapper:
-                    known.count += 1
-                    entries.append(Entry(module.__name__, name, value._librope_kind, ""))
-                    continue
-                if not is_candidate(value):
-                    continue
-                try:
-                    kind = classify(value)
-                except NotRecognised as why:
-                    entries.append(Entry(module.__name__, name, None, str(why)))
-                    continue
-                wrapper = make_wrapper(value, kind, in_place)
-                _patches[module.__name__, name] = _Patch(value, wrapper, 1)
-                setattr(module, name, wrapper)
-                entries.append(Entry(module.__name__, name, kind, ""))
-                changed = True
-        layers = _patch_norms(model_or_class) if norms else None
+    # What is tried is made on the CPU, whatever the default device is.
+    with torch.device("cpu"), _lock:
+        modules = _modules(model_or_class)
+        _refuse_other_place(modules, in_place)
+        before = dict(_patches)
+        _calls.append(call := _Call(model_or_class))
+        found = [_patch_function(call, m, name, in_place) for m in modules for name in list(vars(m))]
+        _settle_norms()  # of functions that somebody else has replaced, and that are patched again
+        layers = _patch_norms(call, model_or_class) if norms else None
+        changed = _patches != before
     if changed or layers:
         _forget_compiled(model_or_class)
-    return Report(tuple(entries), _left_devices(model_or_class), layers)
+    return call, Report(tuple(e for e in found if e), _left_devices(model_or_class), layers)
 
 
 def unpatch(model_or_class: Any = None) -> None:
-    """Takes back one patch() of a model or class, or every patch of the process."""
-    changed = False
+    """Takes back one patch() of a model or class, its last one, with its norms, or every patch of the process.
+
+    A module that has imported a function while it was patched, and was not patched itself, keeps librope's.
+    """
     with _lock:
         if model_or_class is None:
-            keys = list(_patches)
+            _calls.clear()
         else:
             names = {m.__name__ for m in _modules(model_or_class)}
-            keys = [k for k in _patches if k[0] in names]
-        for key in keys:
-            entry = _patches[key]
-            entry.count -= 1
-            if entry.count > 0 and model_or_class is not None:
-                continue
-            del _patches[key]
-            module = sys.modules[key[0]]
-            changed |= _unpatch_norms(entry.wrapper)
-            if getattr(module, key[1], None) is entry.wrapper:
-                setattr(module, key[1], entry.original)
-                changed = True
-            else:
-                warnings.warn(
-                    f"{key[0]}.{key[1]} was replaced by somebody else since: left as it is",
-                    LibropeWarning,
-                    stacklevel=2,
-                )
+            for key in [k for k in _patches if k[0] in names]:
+                calls = [c for c in _calls if key in c.functions]
+                own = [c for c in calls if c.of() is model_or_class]
+                (own or calls)[-1].drop(key)
+        changed = _settle()
     if changed:
         _forget_compiled(model_or_class)
 
 
-def _unpatch_norms(wrapper: Any) -> bool:
-    """Of the layers that rotate by a function which is no longer patched."""
-    owners = [owner for owner, layers in _layers.items() if layers.rotation is wrapper]
-    for owner in owners:
-        if not _layers.pop(owner).remove():
-            warnings.warn(
-                f"{owner.__module__}.{owner.__name__}.forward was replaced by somebody else since: left as it is",
-                LibropeWarning,
-                stacklevel=3,
-            )
-    return bool(owners)
+def _settle() -> bool:
+    """Takes back what none of _calls asks for. Whether that was something."""
+    _calls[:] = [c for c in _calls if c.functions]
+    wanted = {f for c in _calls for f in c.functions}
+    changed = False
+    for key in [k for k in _patches if k not in wanted]:
+        entry, module = _patches.pop(key), sys.modules[key[0]]
+        if getattr(module, key[1], None) is entry.wrapper:
+            setattr(module, key[1], entry.original)
+            changed = True
+        else:
+            _warn_of_somebody_else(".".join(key), 4)
+    return _settle_norms() or changed
+
+
+def _settle_norms() -> bool:
+    wanted = {layer: plan for c in _calls for layer, plan in c.plans.items()}  # the last one of each layer
+    wrappers = [entry.wrapper for entry in _patches.values()]
+    changed = False
+    for owner, layers in list(_layers.items()):
+        layers.keep(wanted)
+        if layers.rotation not in wrappers or not layers.plans:
+            changed = True
+            if not _layers.pop(owner).remove():
+                _warn_of_somebody_else(f"{owner.__module__}.{owner.__name__}.forward", 5)
+    return changed
+
+
+def _warn_of_somebody_else(name: str, stacklevel: int) -> None:
+    warnings.warn(f"{name} was replaced by somebody else since: left as it is", LibropeWarning, stacklevel=stacklevel)
 
 
 @contextlib.contextmanager
 def patched(model_or_class: Any, *, in_place: bool = False, norms: bool = False) -> Iterator[Report]:
-    """with patched(model) as report: ..."""
-    report = patch(model_or_class, in_place=in_place, norms=norms)
+    """with patched(model) as report: ...
+
+    Afterwards models are as they were before, but for what others have patched or taken back meanwhile.
+    """
+    call, report = _patch(model_or_class, in_place, norms)
     try:
         yield report
     finally:
-        unpatch(model_or_class)
+        with _lock:
+            for function in list(call.functions) if call in _calls else ():
+                call.drop(function)
+            changed = _settle()
+        if changed:
+            _forget_compiled(model_or_class)
 
 
 def _forget_compiled(model: Any) -> None:

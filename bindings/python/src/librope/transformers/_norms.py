@@ -84,9 +84,9 @@ def _eps_of(norm: Any) -> float:
 def recognise(norm: Any) -> tuple[str, str, float]:
     """Kind, rounding and eps of a module, or NotRecognised."""
     eps, weight, bias = _eps_of(norm), norm.weight, getattr(norm, "bias", None)
-    random = {"generator": torch.Generator().manual_seed(11)}
+    random: dict[str, Any] = {"generator": torch.Generator().manual_seed(11), "dtype": torch.float32}
     # Tokens of several sizes, so that eps counts in some, with a mean that is not 0.
-    sizes = torch.logspace(math.log10(eps) / 2 - 1, 2, 64).reshape(-1, *[1] * weight.dim())
+    sizes = torch.logspace(math.log10(eps) / 2 - 1, 2, 64, dtype=torch.float32).reshape(-1, *[1] * weight.dim())
     found = set(_FORMS)
     for dtype in (torch.float32, torch.bfloat16):
         x, w, b = (torch.randn(*s, *weight.shape, **random) for s in ((64,), (), ()))
@@ -124,8 +124,8 @@ def _is_bare(norm: Any) -> bool:
 class Plan:
     """The norms of one layer, as librope's."""
 
-    def __init__(self, layer: Any, q: torch.Tensor, k: torch.Tensor) -> None:
-        """q and k: as the layer gives them to the rotation, [batch, heads, tokens, head_dim]."""
+    def __init__(self, layer: Any, rotation: Any) -> None:
+        self.rotation = rotation  # the function that it turns by
         self.modules = tuple(getattr(layer, name) for name in NAMES)
         self.code = tuple((type(module), type(module).forward) for module in self.modules)
         self.forms = tuple(recognise(module) for module in self.modules)
@@ -133,6 +133,17 @@ class Plan:
         self.eps_names = tuple(next(n for n in _EPS if hasattr(module, n)) for module in self.modules)
         self.shapes: list[tuple[int, ...]] = []  # of the weights: for all heads, or for each
         self.whole: list[bool] = []  # over all heads, or each head on its own
+        # As the modules have them: of the weight, and of the bias, if there is one.
+        self.tensors = [
+            (shape, shape if form[0] == "layer_bias" else None)
+            for shape, form in zip((tuple(m.weight.shape) for m in self.modules), self.forms, strict=True)
+        ]
+        # Of one set of weights, and by which they are known again: in one field, since threads read it as others
+        # write it.
+        self.known: tuple[Any, Normed] | None = None
+
+    def see(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        """How the layer gives q and k to the rotation, [batch, heads, tokens, head_dim]."""
         for name, module, x in zip(NAMES, self.modules, (q, k), strict=True):
             heads, head_dim = x.shape[1], x.shape[3]
             shape = tuple(module.weight.shape)
@@ -140,13 +151,6 @@ class Plan:
                 raise NotRecognised(f"{name} has weights {list(shape)}, beside {heads} heads of {head_dim}")
             self.whole.append(shape == (heads * head_dim,) and heads > 1)
             self.shapes.append((heads, head_dim) if self.whole[-1] else shape)
-        # As the modules have them: of the weight, and of the bias, if there is one.
-        self.tensors = [
-            (shape, shape if form[0] == "layer_bias" else None)
-            for shape, form in zip((tuple(m.weight.shape) for m in self.modules), self.forms, strict=True)
-        ]
-        self.normed: Normed | None = None
-        self.key: Any = None  # of the weights that are in normed
 
     def holds(self, layer: Any) -> bool:
         """Whether the layer has these norms still, and nobody else has to see them called."""
@@ -165,6 +169,23 @@ class Plan:
         """None where the weights, as they are now, do not lie beside q and k in their dtype, or have other
         shapes than they had."""
         given = [(m.weight, getattr(m, "bias", None)) for m in self.modules]
+        key, known = self._key(q, k, given), self.known
+        if key is None:
+            return None
+        if known is not None and known[0] == key:
+            return known[1]
+        # Of tensors that stay where they are, whatever memory the weights are given meanwhile; and as long as
+        # they are kept, no others have their addresses.
+        given = [(w.detach(), None if b is None else b.detach()) for w, b in given]
+        key = self._key(q, k, given)
+        if key is None:
+            return None
+        normed = read_once(Norms(*[self._norm(i, *pair) for i, pair in enumerate(given)]))
+        self.known = key, normed
+        return normed
+
+    def _key(self, q: torch.Tensor, k: torch.Tensor, given: list[tuple[Any, Any]]) -> Any:
+        """Of the weights and biases beside q and k, or None."""
         for x, (w, b), shapes in zip((q, k), given, self.tensors, strict=True):
             if type(w) not in PLAIN or x.device != w.device or x.dtype != w.dtype:
                 return None
@@ -173,18 +194,13 @@ class Plan:
         tensors = [x for pair in given for x in pair if x is not None]
         if any(x.is_neg() for x in tensors):  # whose memory is not its values
             return None
-        arrays = [(x.data_ptr(), x.stride(), x.dtype) for x in tensors]
-        if self.key != (q.dtype, q.device, arrays):
-            self.key = q.dtype, q.device, arrays
-            # Of the tensors whose addresses are the key: as long as they are kept, no others have them.
-            self.normed = read_once(Norms(*[self._norm(i, *pair) for i, pair in enumerate(given)]))
-        return self.normed
+        return q.dtype, q.device, [(x.data_ptr(), x.stride(), x.dtype) for x in tensors]
 
     def _norm(self, i: int, weight: torch.Tensor, bias: torch.Tensor | None) -> Norm:
         kind, rounding, eps = self.forms[i]
         return Norm(
-            weight.detach().view(self.shapes[i]), kind=kind, eps=eps, rounding=rounding,  # type: ignore[arg-type]
-            bias=None if bias is None else bias.detach().view(self.shapes[i]),
+            weight.view(self.shapes[i]), kind=kind, eps=eps, rounding=rounding,  # type: ignore[arg-type]
+            bias=None if bias is None else bias.view(self.shapes[i]),
             span="all_heads" if self.whole[i] else "head",
         )  # fmt: skip
 
@@ -204,10 +220,10 @@ class Plan:
 
 
 class _Pass(threading.local):
-    """A forward that runs: its layer, and which norms have passed their argument on to the rotation;
+    """A forward that runs: the norms of its layer, and which have passed their argument on to the rotation;
     None once that has been."""
 
-    layer: Any = None
+    plan: Plan | None = None
     passed: list[str] | None = None
 
 
@@ -255,7 +271,7 @@ def _trial(layer: Any) -> Any:
     trial._buffers = {n: b if b is None else b.cpu() for n, b in layer._buffers.items()}
     for name in NAMES:
         weight = getattr(trial, name).weight
-        weight.data = torch.randn(weight.shape, generator=random)
+        weight.data = torch.randn(weight.shape, generator=random, dtype=torch.float32)
     trial.training = False
     return trial
 
@@ -323,17 +339,18 @@ class Layers:
         self.twin = _rewrapped(self.original, inner, twin)
         self._install()
 
-    def add(self, layer: Any) -> str:
-        """The norms of a layer, in words, which from now on are done with the rotation. NotRecognised
-        unless the twin gives what the layer gives."""
+    def add(self, layer: Any) -> Plan:
+        """The norms of a layer, which from now on are done with the rotation. NotRecognised unless the twin
+        gives what the layer gives."""
         for name in NAMES:
             _eps_of(getattr(layer, name))
         try:
             trial = _trial(layer)
-            generator = torch.Generator().manual_seed(13)
-            angles = torch.randn(2, 5, trial.head_dim // 2, generator=generator)
+            plan = Plan(trial, self.rotation)
+            random: dict[str, Any] = {"generator": torch.Generator().manual_seed(13), "dtype": torch.float32}
+            angles = torch.randn(2, 5, trial.head_dim // 2, **random)
             rows = tuple(table(t, self.rotation._librope_kind.table) for t in (angles.cos(), angles.sin()))
-            hidden = torch.randn(2, 5, trial.config.hidden_size, generator=generator)
+            hidden = torch.randn(2, 5, trial.config.hidden_size, **random)
             # Of several sizes: what else happens to q and k would have to be the same for all.
             for size in (1.0, 1e-2, 1e4):
                 with torch.no_grad():
@@ -341,7 +358,7 @@ class Layers:
                         forward(
                             trial, hidden_states=size * hidden, position_embeddings=rows, attention_mask=None
                         )[0]
-                        for forward in (self.original, self._run)
+                        for forward in (self.original, functools.partial(self._run, plan))
                     )
                 if not torch.allclose(got, expected, 1e-4, 1e-5 * size):
                     raise _NotBefore
@@ -351,33 +368,31 @@ class Layers:
             raise NotRecognised("its norms do not come directly before the rotation") from None
         except Exception as error:  # noqa: BLE001  (a layer of other arguments may raise anything)
             raise NotRecognised(f"its forward does not run alone: {type(error).__name__}: {error}") from error
-        plan = self.plans.pop(trial)
-        if plan.normed is None:
+        if plan.known is None:
             raise NotRecognised("its rotation is not one of [batch, heads, tokens, head_dim]")
-        plan.modules, plan.key = tuple(getattr(layer, name) for name in NAMES), None
+        plan.modules, plan.known = tuple(getattr(layer, name) for name in NAMES), None
         self.plans[layer] = plan
-        return str(plan)
+        return plan
 
-    def _run(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run(self, plan: Plan, layer: Any, *args: Any, **kwargs: Any) -> Any:
         """The twin, for one layer."""
-        before = _pass.layer, _pass.passed
-        _pass.layer, _pass.passed = layer, []
+        before = _pass.plan, _pass.passed
+        _pass.plan, _pass.passed = plan, []
         try:
             out = self.twin(layer, *args, **kwargs)
             if _pass.passed:
                 raise _NotBefore(self._complaint())
             return out
         finally:
-            _pass.layer, _pass.passed = before
+            _pass.plan, _pass.passed = before
 
     def rotate(self, q: torch.Tensor, k: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         """What the twin rotates by."""
-        layer, passed, _pass.passed = _pass.layer, _pass.passed, None
-        if passed is None or sorted(passed) != sorted(NAMES):
+        plan, passed, _pass.passed = _pass.plan, _pass.passed, None
+        if plan is None or passed is None or sorted(passed) != sorted(NAMES):
             raise _NotBefore(self._complaint())
-        plan = self.plans.get(layer)
-        if plan is None:
-            plan = self.plans[layer] = Plan(layer, q, k)
+        if not plan.shapes:
+            plan.see(q, k)
         return self.rotation(q, k, *args, _plan=plan, **kwargs)
 
     def _complaint(self) -> str:
@@ -396,12 +411,20 @@ class Layers:
             plan = plans.get(layer)
             if plan is None or not plan.holds(layer) or any(module.get(n) is not v for n, v in used.items()):
                 return original(layer, *args, **kwargs)
-            return run(layer, *args, **kwargs)
+            return run(plan, layer, *args, **kwargs)
 
         self.wrapper = forward
         self.owner.forward = forward  # type: ignore[attr-defined]
         for name, other in _PASSING_ON.items():
             setattr(self.owner, other, _passing_on(name))
+
+    def keep(self, plans: Any) -> None:
+        """Of the layers those in `plans`, with the norms that it says."""
+        for layer in list(self.plans):
+            if layer in plans:
+                self.plans[layer] = plans[layer]
+            else:
+                del self.plans[layer]
 
     def remove(self) -> bool:
         """False: somebody else has replaced forward since."""

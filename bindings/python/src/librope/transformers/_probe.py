@@ -50,15 +50,28 @@ def signature_of(function: Any) -> inspect.Signature:
     return inspect.signature(function.forward if isinstance(function, torch.nn.Module) else function)
 
 
+def _names(function: Any) -> list[str]:
+    try:
+        return list(signature_of(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
 def is_candidate(value: Any) -> bool:
     """A function of tensors, cos and sin. (Compiled functions and classes are not looked at.)"""
     if not (inspect.isfunction(value) or isinstance(value, torch.nn.Module)):
         return False
-    try:
-        names = list(signature_of(value).parameters)
-    except (TypeError, ValueError):
-        return False
+    names = _names(value)
     return "cos" in names and "sin" in names and names.index("cos") * names.index("sin") > 0
+
+
+def why_no_candidate(name: str, value: Any) -> str:
+    """Of a function that says in its name that it rotates, for the report; else ""."""
+    if not inspect.isfunction(value) or not ("rotary" in name or "rotate_" in name):
+        return ""
+    names = _names(value)
+    # What rotates has a second argument; rotate_half(x), which swaps channels, has not.
+    return f"takes {', '.join(names)}: not tensors, then cos and sin" if len(names) > 1 else ""
 
 
 def _roles(function: Any) -> tuple[tuple[str, ...], int | None]:

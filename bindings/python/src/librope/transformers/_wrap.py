@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad as _forward_ad
 
 from .. import torch as _torch
 from .._conventions import channel_order
 from .._core import DTYPES, width_of
-from .._watch import needs_dispatcher
+from .._watch import needs_dispatcher, wants_gradient
 from ._devices import cuda_works
 from ._norms import Plan
 from ._probe import Kind, signature_of
@@ -25,6 +28,14 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WIDEST = 1024  # head_dim of a Rope
 _UNSQUEEZED = {(3, 1): "bhsd", (3, 2): "bshd", (2, 1): "shd", (2, 0): "hsd", (3, -2): "bshd",
                (2, -2): "shd", (3, -3): "bhsd", (2, -3): "hsd"}  # fmt: skip
+# Of torch.func, whose outer levels may give it a tangent that the innermost does not tell.
+_is_transformed: Callable[[torch.Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
+_originals: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # by the wrapper
+
+
+def original_of(function: Any) -> Any:
+    """What a wrapper stands for, such as one that a module has imported; others stand for themselves."""
+    return _originals.get(function, function) if inspect.isfunction(function) else function
 
 
 def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
@@ -103,12 +114,15 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
     def fits(q: Any, k: Any, cos: Any, sin: Any, layout: str) -> bool:
         """Whether the tensors are what librope takes; the cheap checks, made on every call."""
         compiling, device = torch.compiler.is_compiling(), None
+        forward_mode = not compiling and _forward_ad._current_level >= 0
         for x in (q, cos, sin) if k is None else (q, k, cos, sin):
             if not isinstance(x, torch.Tensor):
                 return False
             if not compiling and (type(x) not in _PLAIN or x.is_neg()):  # whose memory is not its values
                 return False
             if x.dtype not in _DTYPES or x.requires_grad and x is not q and x is not k:
+                return False
+            if forward_mode and x is not q and x is not k and (_is_transformed(x) or wants_gradient(x)):
                 return False
             if not (x.is_cpu or (cuda and x.is_cuda)):
                 return False
@@ -150,4 +164,5 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
 
     wrapper._librope_kind = kind  # type: ignore[attr-defined]
     wrapper.__signature__ = signature_of(original)  # type: ignore[attr-defined]
+    _originals[wrapper] = original
     return wrapper
