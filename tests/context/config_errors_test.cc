@@ -102,7 +102,7 @@ const Bad kBad[] = {
     {"inv_freq_dtype unknown",
      [](C* c) { c->inv_freq_dtype = kLastDtype + 1; },
      kUnsupported,
-     {"inv_freq_dtype (ROPE_DTYPE_F8_E4M3) must be 0, F16 or BF16"}},
+     {"inv_freq_dtype (ROPE_DTYPE_F8_E4M3) must be 0, F32, F16 or BF16"}},
     {"scaling unknown",
      [](C* c) { c->scaling = kLastScaling + 1; },
      kUnsupported,
@@ -506,6 +506,15 @@ TEST(ConfigErrors, NameTheFieldInWhichSetsDiffer) {
     ExpectMessage("rope_context_create_sets", {"configs[1]", bad.field});
     EXPECT_EQ(out, nullptr);
   }
+}
+
+TEST(ConfigErrors, SetsMayNameTheCpuOrNot) {
+  rope_config a = Good(), b = Good();
+  b.device = ROPE_DEVICE_CPU;
+  const rope_config* configs[] = {&a, &b};
+  rope_context* out = nullptr;
+  EXPECT_OK(rope_context_create_sets(configs, 2, &out));
+  rope_context_destroy(out);
 }
 
 // A newer program's larger struct: accepted while its tail is zero.
