@@ -287,7 +287,8 @@ unsafe extern "C" {
  little; under DYNAMIC every token is a change, and bf16 keys that contexts of
  ROPE_ROUNDING_FLOAT32 undo and rotate again are off by 2 to 3 % after 100 moves and by 8 to 13 %
  after 500, those of EAGER contexts, as of most models, by 10 to 12 and 20 to 34 %: so the cache
- should then be f32 or not rotated. transformers leaves cached keys as they are. examples/longrope_switch.c shows how to move them.
+ should then be f32 or not rotated. transformers leaves cached keys as they are.
+ examples/longrope_switch.c shows how to move them.
 
  Returns ROPE_OK, or INVALID_ARGUMENT or UNSUPPORTED.*/
     pub fn rope_config_next_change(
