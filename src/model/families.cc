@@ -23,6 +23,10 @@ struct Row {
   constexpr Row Theta(double theta) const { return With(&Family::theta, theta); }
   constexpr Row HeadDim(int head_dim) const { return With(&Family::head_dim, head_dim); }
   constexpr Row HeadBy(model::HeadDim rule) const { return With(&Family::head_rule, rule); }
+  // What the class calls them.
+  constexpr Row Sizes(const char* hidden_size, const char* num_attention_heads) const {
+    return With(&Family::hidden_key, hidden_size).With(&Family::heads_key, num_attention_heads);
+  }
   constexpr Row Original(int length) const { return With(&Family::original, length); }
   constexpr Row ThetaKey(const char* key, const char* older = nullptr) const {
     return With(&Family::theta_key, key).With(&Family::older_theta_key, older);
@@ -78,6 +82,7 @@ struct Row {
   constexpr Row StyleIf(const Condition& condition, Style style) const {
     return With(&Family::other, OtherStyle{condition, style});
   }
+  constexpr Row ReadsInterleave() const { return With(&Family::reads_interleave, true); }
   constexpr Row Reads(OwnKeys keys) const { return With(&Family::own_keys, keys); }
   constexpr Row Indexer(model::Indexer rule) const { return With(&Family::indexer, rule); }
   constexpr Row YarnIsLongrope() const { return With(&Family::yarn_is_longrope, true); }
@@ -116,7 +121,7 @@ constexpr Row kFamilies[] = {
     Row("arcee", S::kHalves),
     Row("arctic", S::kHalves).Theta(0),
     Row("aria", S::kHalves),
-    Row("axk1", S::kInterleavedToHalves).Mla(128, 64),
+    Row("axk1", S::kInterleavedToHalves).ReadsInterleave().Mla(128, 64),
     Row("axk2", S::kInterleavedToHalves).Mla(64, 32).Indexer(I::kHalves),
     Row("baichuan", S::kHalves).NopeIf(kBaichuan13B).StyleIf(kBaichuan2, S::kHalvesFloat32),
     Row("bailing_hybrid", S::kInterleavedToHalves)
@@ -126,6 +131,7 @@ constexpr Row kFamilies[] = {
     Row("bailing_moe", S::kHalves),
     Row("bailing_moe_v2", S::kHalves).Partial(1).RotaryDim(),
     Row("bailing_moe_v3_vl", S::kInterleavedToHalves)
+        .ReadsInterleave()
         .Theta(0)
         .Mla(128, 64)
         .Layers(kBailingV3Layers)
@@ -159,6 +165,7 @@ constexpr Row kFamilies[] = {
         .ThetaKey(nullptr)
         .Dicts(D::kNone),
     Row("codegen", S::kInterleavedFloat32)
+        .Sizes("n_embd", "n_head")
         .Partial(1)
         .RotaryDim(64)
         .ThetaKey(nullptr)
@@ -184,11 +191,11 @@ constexpr Row kFamilies[] = {
     Row("csm", S::kHalves).Theta(5e5),
     Row("csm_depth_decoder_model", S::kHalves).Theta(5e5),
     Row("cwm", S::kHalves).Theta(1e6).HeadDim(128).Rope(kCwmRope),
-    Row("dbrx", S::kHalves).Reads(OwnKeys::kAttentionTheta),
+    Row("dbrx", S::kHalves).Sizes("d_model", "n_heads").Reads(OwnKeys::kAttentionTheta),
     Row("deepseek", S::kHalves),
     Row("deepseek_ocr2", S::kHalves).HeadBy(H::kQuotient),
     Row("deepseek_v2", S::kInterleavedFloat32).Mla(128, 64).Reads(OwnKeys::kUseMla),
-    Row("deepseek_v3", S::kInterleavedToHalves).Mla(128, 64),
+    Row("deepseek_v3", S::kInterleavedToHalves).ReadsInterleave().Mla(128, 64),
     Row("deepseek_v32", S::kInterleavedToHalves).Mla(128, 64).Indexer(I::kHalves),
     Row("deepseek_v4", S::kInterleavedCosSin)
         .HeadDim(512)
@@ -216,7 +223,7 @@ constexpr Row kFamilies[] = {
         .Mla(128, 64)
         .Layers(kDots3NoteLayers)
         .Two(kDots3Note)
-        .Indexer(I::kByKey),
+        .Indexer(I::kInterleaved),
     Row("embedding_gemma2", S::kHalves)
         .HeadDim(256)
         .Layers(kEmbeddingGemma2Layers)
@@ -239,7 +246,10 @@ constexpr Row kFamilies[] = {
     Row("exaone4", S::kHalves).Layers(kExaone4Layers),
     Row("exaone4_5", S::kHalves).Layers(kExaone4Layers),
     Row("exaone_moe", S::kHalves).Layers(kExaone4Layers),
-    Row("falcon", S::kHalves).NopeIf({"alibi", Says::kTrue}).HeadBy(H::kQuotient),
+    Row("falcon", S::kHalves)
+        .Sizes(nullptr, "n_head")
+        .NopeIf({"alibi", Says::kTrue})
+        .HeadBy(H::kQuotient),
     Row("falcon_h1", S::kHalves),
     Row("flex_olmo", S::kHalvesFloat32).Theta(5e5),
     Row("flint", S::kHalves).HeadDim(128).Layers(kFlintLayers),
@@ -254,16 +264,20 @@ constexpr Row kFamilies[] = {
         .Layers(kGemma4Layers)
         .Two(kGemma4)
         .ShareKey(nullptr),
-    Row("gigachat3_5", S::kInterleavedToHalves).Theta(1e5).Mla(128, 64).Layers(kGigaChat35Layers),
+    Row("gigachat3_5", S::kInterleavedToHalves)
+        .ReadsInterleave()
+        .Theta(1e5)
+        .Mla(128, 64)
+        .Layers(kGigaChat35Layers),
     Row("glm", S::kInterleaved).HeadDim(128).Partial(0.5),
     Row("glm4", S::kInterleaved).HeadDim(128).Partial(0.5),
     Row("glm4_moe", S::kHalves).Partial(0.5),
-    Row("glm4_moe_lite", S::kInterleavedToHalves).Mla(192, 64),
+    Row("glm4_moe_lite", S::kInterleavedToHalves).ReadsInterleave().Mla(192, 64),
     Row("glm4v", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
     Row("glm4v_moe", S::kHalves).Partial(0.5).Axes(A::kChunked, 8, 12, 12),
     Row("glm5_next", S::kHalves).Mla(256, 0).Layers(kNoLayers),
     Row("glm_image", S::kHalves).Partial(1).Axes(A::kChunked, 8, 12, 12),
-    Row("glm_moe_dsa", S::kInterleavedToHalves).Mla(192, 64).Indexer(I::kByKey),
+    Row("glm_moe_dsa", S::kInterleavedToHalves).Mla(192, 64).Indexer(I::kInterleaved),
     Row("glm_ocr", S::kInterleaved).Partial(1).Axes(A::kChunked, 8, 12, 12),
     Row("glmasr", S::kHalves).Partial(0.5),
     Row("gpt_neox", S::kHalves).Partial(0.25).ThetaKey("rotary_emb_base").ShareKey("rotary_pct"),
@@ -273,6 +287,7 @@ constexpr Row kFamilies[] = {
         .ShareKey("rotary_pct"),
     Row("gpt_oss", S::kHalves).Theta(150000).HeadDim(64).Rope(kGptOssRope),
     Row("gptj", S::kInterleaved)
+        .Sizes("n_embd", "n_head")
         .Partial(1)
         .RotaryDim(64)
         .ThetaKey(nullptr)
@@ -293,6 +308,7 @@ constexpr Row kFamilies[] = {
     Row("gte", S::kHalves).Theta(160000).Reads(OwnKeys::kNtk),
     Row("helium", S::kInterleaved).Theta(1e5).HeadDim(128),
     Row("hf_olmo", S::kHalvesFloat32)
+        .Sizes("d_model", "n_heads")
         .NopeIf({"rope", Says::kNotTrue})
         .StyleIf({"rope_full_precision", Says::kFalse}, S::kHalves)
         .ShareKey(nullptr)
@@ -352,12 +368,12 @@ constexpr Row kFamilies[] = {
     Row("ministral", S::kHalves),
     Row("ministral3", S::kHalves).HeadDim(128).Rope(kMinistral3Rope),
     Row("mistral", S::kHalves),
-    Row("mistral4", S::kInterleavedToHalves).Mla(64, 64).Rope(kMistral4Rope),
+    Row("mistral4", S::kInterleavedToHalves).ReadsInterleave().Mla(64, 64).Rope(kMistral4Rope),
     Row("mistral_large4", S::kInterleavedToHalves)
         .Mla(64, 64)
         .Layers(kSmolLm3Layers)
         .Rope(kMistralLarge4Rope)
-        .Indexer(I::kByKey),
+        .Indexer(I::kInterleaved),
     Row("mixtral", S::kHalves).Theta(1e6),
     Row("mllama", S::kHalves).Layers(kMllamaLayers).Theta(5e5),
     Row("modernbert", S::kHalvesCosSin)
@@ -371,8 +387,8 @@ constexpr Row kFamilies[] = {
         .Two(kModernBert)
         .StrayPositions("absolute", "sans_pos"),
     Row("molmo2", S::kHalves).HeadDim(128).Kinds(K::kScaledLayers),
-    Row("moondream3", S::kHalves).Theta(1.5e6).Partial(1).RotaryDim(32),
-    Row("moonshine", S::kInterleaved).Partial(0.9),
+    Row("moondream3", S::kHalves).Sizes("dim", "n_heads").Theta(1.5e6).Partial(1).RotaryDim(32),
+    Row("moonshine", S::kInterleaved).Sizes(nullptr, "decoder_num_attention_heads").Partial(0.9),
     Row("moonshine_streaming", S::kInterleaved).Partial(1).Rope(kMoonshineStreamingRope),
     Row("moshi", S::kHalves),
     Row("moss_vl", S::kHalves).Theta(0),
@@ -393,6 +409,7 @@ constexpr Row kFamilies[] = {
         .ShareKey(nullptr),
     Row("neucodec", S::kHalves),
     Row("nomic_bert", S::kHalves)
+        .Sizes("n_embd", "n_head")
         .Theta(1000)
         .StyleIf({"rotary_emb_interleaved", Says::kTrue}, S::kInterleaved)
         .ThetaKey("rope_theta", "rotary_emb_base"),
@@ -409,14 +426,14 @@ constexpr Row kFamilies[] = {
     Row("ouro", S::kHalves).Theta(0),
     Row("paddleocr_vl", S::kHalves).Theta(5e5).HeadDim(128).Axes(A::kChunked, 16, 24, 24),
     Row("pangu_embedded", S::kHalves).Theta(0),
-    Row("pangu_ultra_moe", S::kInterleavedToHalves).Mla(0, 0),
+    Row("pangu_ultra_moe", S::kInterleavedToHalves).ReadsInterleave().Mla(0, 0),
     Row("param2moe", S::kHalves).Theta(0),
     Row("pe_audio", S::kInterleaved).Theta(20000).HeadDim(128),
     Row("pe_audio_video", S::kInterleaved).Theta(20000).HeadDim(128),
     Row("pe_video", S::kInterleaved).Theta(20000).HeadDim(128),
     Row("persimmon", S::kHalves).Partial(0.5),
     Row("phi", S::kHalves).Partial(0.5),
-    Row("phi-msft", S::kHalvesCosSin).Partial(1).RotaryDim(),
+    Row("phi-msft", S::kHalvesCosSin).Sizes("n_embd", "n_head").Partial(1).RotaryDim(),
     Row("phi3", S::kHalves).Partial(1).Original(4096).YarnIsLongrope().Only(Z::kLongrope),
     Row("phi3small", S::kHalves).Theta(1e6).ThetaKey("rope_embedding_base"),
     Row("phi4flash", S::kHalves).Layers(kNoLayers),
@@ -468,7 +485,7 @@ constexpr Row kFamilies[] = {
         .HeadBy(H::kQuotient)
         .Only(Z::kNone),
     Row("roformer", S::kInterleavedFloat64).ThetaKey(nullptr).Dicts(D::kNone).HeadBy(H::kQuotient),
-    Row("sarvam_mla", S::kInterleavedToHalves).Theta(0).Mla(0, 0),
+    Row("sarvam_mla", S::kInterleavedToHalves).ReadsInterleave().Theta(0).Mla(0, 0),
     Row("sarvam_moe", S::kHalves).Theta(0).Partial(1),
     Row("sdar", S::kHalves),
     Row("seed_oss", S::kHalves).HeadDim(128),
@@ -499,7 +516,7 @@ constexpr Row kFamilies[] = {
         .ThetaKey("rotary_embedding_base"),
     Row("xcodec2", S::kHalves).HeadDim(64),
     Row("xverse", S::kHalves),
-    Row("youtu", S::kInterleavedToHalves).Mla(128, 64),
+    Row("youtu", S::kInterleavedToHalves).ReadsInterleave().Mla(128, 64),
     Row("zamba2", S::kHalves)
         .Layers(kZamba2Layers)
         .HeadBy(H::kTwice)

@@ -33,7 +33,7 @@ enum class Style : uint8_t {
   kInterleavedFloat32,  // complex64, ERNIE, DeepSeek-V4
   kInterleavedCosSin,   // Cohere
   kInterleavedFloat64,  // in the dtype of x, but angles in f64: RoFormer
-  kInterleavedToHalves  // DeepSeek-V3; halves if the configuration says "rope_interleave": false
+  kInterleavedToHalves  // DeepSeek-V3
 };
 
 // Which channels of a head rotate.
@@ -105,9 +105,9 @@ enum class OwnKeys : uint8_t {
 // The lightning indexer of sparse attention, whose heads have a rotation of their own.
 enum class Indexer : uint8_t {
   kNone,
-  kHalves,   // first channels, in halves
-  kByKey,    // first channels, interleaved unless "indexer_rope_interleave" is false
-  kTrailing  // last channels, in the style of the family
+  kHalves,       // first channels, in halves
+  kInterleaved,  // first channels, interleaved to halves
+  kTrailing      // last channels, in the style of the family
 };
 
 // Keys that only models of another kind with the same model_type have.
@@ -121,6 +121,8 @@ struct Family {
   Style style = Style::kHalves;
   double theta = 10000;
   int head_dim = 0;  // class default, 0: hidden_size / num_attention_heads
+  // The class's own words for hidden_size and num_attention_heads; nullptr: none.
+  const char *hidden_key = nullptr, *heads_key = nullptr;
   Span span = Span::kWhole;
   double partial = 1;
   const LayerRule* layers = &kAllLayers;
@@ -147,6 +149,7 @@ struct Family {
   const char* main_name = nullptr;  // of the one kind; nullptr: full_attention or sliding_attention
   Condition lacks_rope;
   OtherStyle other;
+  bool reads_interleave = false;  // of kInterleavedToHalves: "rope_interleave": false means halves
   OwnKeys own_keys = OwnKeys::kNone;
   Indexer indexer = Indexer::kNone;
   int layers_each = 1;            // attention layers in one of num_layers: LongCat has two

@@ -1,6 +1,8 @@
 #include "model/head.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <optional>
 #include <string>
 
 #include "base/limits.h"
@@ -9,13 +11,25 @@
 namespace rope::model {
 namespace {
 
-// hidden_size / num_attention_heads, in the words of all families.
-int64_t Quotient(const Dict& text, int64_t times) {
-  const auto hidden = text.FirstInteger({"hidden_size", "n_embd", "d_model", "dim"}, 1, kMaxWidth);
+// A size that head_dim follows from: of a family in the words of its class, whose default counts
+// beside those of others, and of one that is not known in the words of `all`.
+std::optional<int64_t> Size(const Dict& text, const Family* family, const char* name,
+                            const char* own, std::initializer_list<const char*> all) {
+  auto size = text.Integer(name, 1, kMaxWidth);
+  if (!size && own != nullptr) size = text.Integer(own, 1, kMaxWidth);
+  if (!size && family == nullptr) size = text.FirstInteger(all, 1, kMaxWidth);
+  return size;
+}
+
+// hidden_size / num_attention_heads.
+int64_t Quotient(const Dict& text, const Family* family, int64_t times) {
+  const auto hidden =
+      Size(text, family, "hidden_size", family != nullptr ? family->hidden_key : nullptr,
+           {"n_embd", "d_model", "dim"});
   if (!hidden) text.RejectMissing("hidden_size", "head_dim follows from it");
-  const auto heads = text.FirstInteger(
-      {"num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_num_attention_heads"}, 1,
-      kMaxWidth);
+  const auto heads =
+      Size(text, family, "num_attention_heads", family != nullptr ? family->heads_key : nullptr,
+           {"n_head", "n_heads", "num_heads", "decoder_num_attention_heads"});
   if (!heads) text.RejectMissing("num_attention_heads", "head_dim follows from it");
   if (times * *hidden % *heads != 0) {
     Reject(ROPE_ERROR_PARSE, "%s (%lld) must divide hidden_size (%lld), as head_dim is not given",
@@ -30,10 +44,10 @@ int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
   const HeadDim rule = family != nullptr ? family->head_rule : HeadDim::kKey;
   const auto own = layer.Integer("head_dim", 1, kMaxWidth);
   if (own && rule == HeadDim::kKey) return *own;
-  if (rule == HeadDim::kQuotient) return Quotient(text, 1);
+  if (rule == HeadDim::kQuotient) return Quotient(text, family, 1);
   if (rule == HeadDim::kTwice) {
     const auto given = text.Integer("attention_head_dim", 1, kMaxWidth);
-    return given ? *given : Quotient(text, 2);
+    return given ? *given : Quotient(text, family, 2);
   }
   // Latent attention without rotated channels: GLM-5.3. (0 of both: there is none, DeepSeek-OCR.)
   const auto latent = text.Integer("qk_nope_head_dim", 0, kMaxHeadDim);
@@ -55,7 +69,7 @@ int64_t ByRule(const Dict& text, const Family* family, const KindDefaults* kind,
   // null and 0 ask for the quotient, absence for the class default; most classes that have one fail
   // on null
   if (class_default != 0 && !text.Mentions("head_dim")) return class_default;
-  const int64_t quotient = Quotient(text, 1);
+  const int64_t quotient = Quotient(text, family, 1);
   if (class_default != 0 && quotient != class_default) text.RejectNull("head_dim");
   return quotient;
 }
@@ -105,10 +119,18 @@ int32_t ProjectionSpan(const Dict& text) {
 Style StyleOf(const Dict& text, const Family& family, bool latent) {
   if (Holds(family.other.when, text)) return family.other.style;
   if (family.span == Span::kMla && !latent) return Style::kHalves;
-  if (family.style == Style::kInterleavedToHalves && !text.Bool("rope_interleave").value_or(true)) {
-    return Style::kHalves;
-  }
-  return family.style;
+  if (family.style != Style::kInterleavedToHalves) return family.style;
+  text.RejectNull("rope_interleave");  // which is false to Python
+  const bool reads = family.reads_interleave;
+  return reads && !text.Bool("rope_interleave").value_or(true) ? Style::kHalves : family.style;
+}
+
+// `key` says of `pairs` what the model's code does not do.
+void RejectOtherPairs(const Dict& text, const char* key, bool interleaved, const char* pairs) {
+  if (IsSpared(*text.Find(key))) return;
+  Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) is not true of this model, whose %s are %s: %s",
+         text.Path(key).c_str(), Show(*text.Find(key)).c_str(), pairs,
+         interleaved ? "neighbours" : "of two halves", kAcceptIt);
 }
 
 // What files say of their pairs must be what the model's code does. No key tells it where the
@@ -118,10 +140,7 @@ void CheckPairing(const Dict& text, const rope_config& config) {
                            config.pairing == ROPE_PAIRING_INTERLEAVED_TO_HALVES;
   const auto check = [&](const char* key, bool says_interleaved) {
     if (config.pairing == 0 || says_interleaved == interleaved) return;
-    if (IsSpared(*text.Find(key))) return;
-    Reject(ROPE_ERROR_UNSUPPORTED, "%s (%s) is not true of this model, whose pairs are %s: %s",
-           text.Path(key).c_str(), Show(*text.Find(key)).c_str(),
-           interleaved ? "neighbours" : "of two halves", kAcceptIt);
+    RejectOtherPairs(text, key, interleaved, "pairs");
   };
   for (const char* key :
        {"rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved",
@@ -150,6 +169,14 @@ void CheckUseMla(const Dict& text, const Family& family, bool latent) {
 }
 
 }  // namespace
+
+void CheckPairsOfIndexer(const Dict& text, bool interleaved) {
+  constexpr char kKey[] = "indexer_rope_interleave";
+  if (interleaved) text.RejectNull(kKey);  // which is false to Python
+  if (text.Bool(kKey).value_or(interleaved) != interleaved) {
+    RejectOtherPairs(text, kKey, interleaved, "indexer's pairs");
+  }
+}
 
 bool IsLatent(const Dict& text, const Family* family) {
   // DeepSeek-V2 without latent attention (DeepSeek-OCR) says so, or has no width for it.

@@ -14,6 +14,10 @@ namespace rope::model {
 void FillHead(const Dict& text, const Family* family, const KindDefaults* kind, const Dict& layer,
               rope_config* config);
 
+// Throws Error if the text says of the pairs of a lightning indexer what its code does not do.
+// Engines read such a key, and no class of transformers does.
+void CheckPairsOfIndexer(const Dict& text, bool interleaved);
+
 // Whether q and k are [nope | rope] with the widths qk_nope_head_dim and qk_rope_head_dim.
 bool IsLatent(const Dict& text, const Family* family);
 

@@ -31,8 +31,7 @@ class LanguageModel {
         family_(FindFamily(parts.text_type)),
         entries_(text_),
         out_(out) {
-    dict_ =
-        RopeDictionaryOf(text_, family_ != nullptr ? family_->dictionaries : Dictionaries::kBoth);
+    dict_ = RopeDictionaryOf(text_, family_);
     const bool given = !dict_.empty();
     if (!given && family_ != nullptr && family_->rope != nullptr) {
       RejectEmptyDictionary();
@@ -526,9 +525,8 @@ class LanguageModel {
   void AddIndexer() {
     const Indexer rule = family_ != nullptr ? family_->indexer : Indexer::kNone;
     if (rule == Indexer::kNone) return;
-    const bool trailing = rule == Indexer::kTrailing;
-    const bool interleaved =
-        rule == Indexer::kByKey && text_.Bool("indexer_rope_interleave").value_or(true);
+    const bool trailing = rule == Indexer::kTrailing, interleaved = rule == Indexer::kInterleaved;
+    CheckPairsOfIndexer(text_, trailing || interleaved);
     const auto width = text_.Integer("index_head_dim", 2, kMaxHeadDim);
     if (!width) return;
     LayerType type = Begin("indexer");

@@ -12,14 +12,16 @@
 namespace rope::model {
 namespace {
 
+[[noreturn]] void RejectDifference(const Dict& legacy, const Dict& current, std::string_view key) {
+  Reject(ROPE_ERROR_UNSUPPORTED,
+         "%s and %s must say the same, and differ in \"%s\": remove the one that does not count",
+         legacy.Name().c_str(), current.Name().c_str(), Printable(key).c_str());
+}
+
 // Files for two generations of transformers carry both dictionaries, and programs differ in which
-// of them they read. rope_parameters may add what stood beside rope_scaling.
+// of them they read. rope_parameters may have what stands beside rope_scaling.
 void CheckBothDictionaries(const Dict& legacy, const Dict& current) {
-  const auto differ = [&](std::string_view key) {
-    Reject(ROPE_ERROR_UNSUPPORTED,
-           "%s and %s must say the same, and differ in \"%s\": remove the one that does not count",
-           legacy.Name().c_str(), current.Name().c_str(), Printable(key).c_str());
-  };
+  const auto differ = [&](std::string_view key) { RejectDifference(legacy, current, key); };
   for (const auto& [key, value] : legacy.members()) {
     const Value* other = current.Peek(key);
     if (other == nullptr && key == "type") other = current.Peek("rope_type");
@@ -31,6 +33,30 @@ void CheckBothDictionaries(const Dict& legacy, const Dict& current) {
     const bool stood_beside = key == "rope_theta" || key == "partial_rotary_factor";
     const bool is_type = key == "rope_type" && legacy.Mentions("type");
     if (!value.IsNull() && !stood_beside && !is_type && !legacy.Mentions(key)) differ(key);
+  }
+}
+
+// Whether programs that read rope_scaling, which does not have `key`, come to the same value. What
+// stands beside the dictionaries is compared where it is read.
+bool FollowsWithout(const Dict& text, const Family* family, std::string_view key,
+                    const Value& value) {
+  if (family == nullptr) return text.Peek(key) != nullptr;
+  const bool theta = key == "rope_theta";
+  const char* const rotary_dim = family->reads_rotary_dim ? "rotary_dim" : nullptr;
+  for (const char* word : {theta ? family->theta_key : family->share_key,
+                           theta ? family->older_theta_key : rotary_dim}) {
+    if (word != nullptr && text.Peek(word) != nullptr) return true;
+  }
+  return Same(value, Value{theta ? family->theta : family->partial});
+}
+
+// Numbers that rope_parameters alone has.
+void CheckStoodBeside(const Dict& text, const Family* family, const Dict& legacy,
+                      const Dict& current) {
+  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
+    const Value* alone = current.Peek(key);
+    if (alone == nullptr || legacy.Peek(key) != nullptr) continue;
+    if (!FollowsWithout(text, family, key, *alone)) RejectDifference(legacy, current, key);
   }
 }
 
@@ -63,7 +89,8 @@ void RejectDictionaryInside(const Dict& dict) {
 
 }  // namespace
 
-Dict RopeDictionaryOf(const Dict& text, Dictionaries read) {
+Dict RopeDictionaryOf(const Dict& text, const Family* family) {
+  const Dictionaries read = family != nullptr ? family->dictionaries : Dictionaries::kBoth;
   const bool older = read == Dictionaries::kBoth, newer = read != Dictionaries::kNone;
   const Dict legacy = older ? text.Child("rope_scaling") : Dict();
   const Dict current = newer ? text.Child("rope_parameters") : Dict();
@@ -74,6 +101,7 @@ Dict RopeDictionaryOf(const Dict& text, Dictionaries read) {
   if (legacy.empty()) return current;
   if (current.empty()) return legacy;
   CheckBothDictionaries(legacy, current);
+  CheckStoodBeside(text, family, legacy, current);
   return current;
 }
 

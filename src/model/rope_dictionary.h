@@ -10,9 +10,9 @@
 
 namespace rope::model {
 
-// The dictionary of `text`, of those that are `read`; absent if it has none. Throws Error if the
-// old and the new one differ.
-Dict RopeDictionaryOf(const Dict& text, Dictionaries read);
+// The dictionary of `text`, of those that the family (nullptr: not known) reads; absent if it has
+// none. Throws Error if the old and the new one differ.
+Dict RopeDictionaryOf(const Dict& text, const Family* family);
 
 // Whether it has a dictionary for each kind of layer. Real files have stray numbers beside them
 // (Laguna), and null for a kind without RoPE.

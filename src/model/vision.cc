@@ -213,19 +213,27 @@ std::optional<int64_t> WidthOfHead(const Dict& dict, const Tower& tower) {
   return width;
 }
 
-double Theta(const Dict& dict, const Tower& tower) {
-  const char* const own =
-      tower.sizes.rate != nullptr ? "memory_attention_rope_theta" : "rope_theta";
+const char* OwnTheta(const Tower& tower) {
+  return tower.sizes.rate != nullptr ? "memory_attention_rope_theta" : "rope_theta";
+}
+
+// What repeats `theta`, wherever a tower may say it.
+void ReadThetas(const Dict& dict, const Tower& tower, double theta) {
   const Dict inside = dict.Child("rope_parameters");
   inside.RejectNull("rope_theta");
+  for (const char* beside : {OwnTheta(tower), "rope_theta"}) dict.RejectNull(beside);
+  ReadRepeated(inside, {"rope_theta"}, theta);
+  ReadRepeated(dict, {OwnTheta(tower), "rope_theta", "memory_attention_rope_theta"}, theta);
+}
+
+double Theta(const Dict& dict, const Tower& tower) {
+  const Dict inside = dict.Child("rope_parameters");
   auto theta = tower.theta_beside ? std::nullopt : inside.Positive("rope_theta");
-  for (const char* beside : {own, "rope_theta"}) {
-    dict.RejectNull(beside);
+  for (const char* beside : {OwnTheta(tower), "rope_theta"}) {
     if (!theta) theta = dict.Positive(beside);
   }
   const double used = theta.value_or(tower.theta);
-  ReadRepeated(inside, {"rope_theta"}, used);
-  ReadRepeated(dict, {own, "rope_theta", "memory_attention_rope_theta"}, used);
+  ReadThetas(dict, tower, used);
   return used;
 }
 
@@ -272,6 +280,17 @@ void FillTable(const Tower& tower, double theta, int head_dim, LayerType* type) 
   }
 }
 
+void RejectUnreadOfTower(const Dict& dict) {
+  RejectUnread(dict);
+  const Dict rope = dict.Child("rope_parameters");
+  const std::string_view kind = rope.String("rope_type").value_or("default");
+  if (kind != "default" && kind != "axial" && !IsSpared(*rope.Find("rope_type"))) {
+    RejectValue(rope.Path("rope_type"), *rope.Find("rope_type"),
+                std::string("be \"default\" or \"axial\" in a vision tower: ") + kAcceptIt);
+  }
+  RejectUnreadOfRope(rope, false);
+}
+
 }  // namespace
 
 bool IsVisionModel(const ConfigParts& parts) {
@@ -287,7 +306,11 @@ void AddVisionTower(const ConfigParts& parts, ParsedModel* out) {
   if (tower == nullptr) tower = FindTower(own_type);
   if (tower == nullptr) return;
   const auto head_dim = WidthOfHead(dict, *tower);
-  if (!head_dim) return;
+  if (!head_dim) {
+    ReadThetas(dict, *tower, tower->theta);  // there is no type that another one would count in
+    RejectUnreadOfTower(dict);
+    return;
+  }
   // A pair for each coordinate; with two coordinates each has the same number of pairs, at least
   // two.
   const bool three = tower->order == Order::kThreeAxes;
@@ -306,14 +329,7 @@ void AddVisionTower(const ConfigParts& parts, ParsedModel* out) {
   type.config.rounding = tower->rounding;
   FillTable(*tower, Theta(dict, *tower), static_cast<int>(*head_dim), &type);
   out->types.push_back(std::move(type));
-  RejectUnread(dict);
-  const Dict rope = dict.Child("rope_parameters");
-  const std::string_view kind = rope.String("rope_type").value_or("default");
-  if (kind != "default" && kind != "axial" && !IsSpared(*rope.Find("rope_type"))) {
-    RejectValue(rope.Path("rope_type"), *rope.Find("rope_type"),
-                std::string("be \"default\" or \"axial\" in a vision tower: ") + kAcceptIt);
-  }
-  RejectUnreadOfRope(rope, false);
+  RejectUnreadOfTower(dict);
 }
 
 }  // namespace rope::model

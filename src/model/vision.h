@@ -22,7 +22,9 @@ inline constexpr std::string_view kVisionType = "vision";  // the name of its ty
 // tower is the `text` of the parts.
 bool IsVisionModel(const ConfigParts& parts);
 
-// Appends the type "vision" if the model has a known tower.
+// Appends the type "vision" if the model has a known tower and its sizes are there. Throws Error if
+// a key of RoPE in a known tower is not used and may change the rotation, be its sizes there or
+// not.
 void AddVisionTower(const ConfigParts& parts, ParsedModel* out);
 
 }  // namespace rope::model

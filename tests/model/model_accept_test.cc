@@ -91,6 +91,9 @@ TEST(ModelAccept, EveryPlaceOfARefusalKnowsIt) {
   // what contradicts the class
   accepts(R"({"model_type": "llama", "rope_interleaved": true, )" + sizes + "}",
           "rope_interleaved");
+  accepts(R"({"model_type": "glm_moe_dsa", "rope_interleave": false})", "rope_interleave");
+  accepts(R"({"model_type": "glm_moe_dsa", "indexer_rope_interleave": false})",
+          "indexer_rope_interleave");
   accepts(R"({"model_type": "nobody_knows", "rope_theta": 7, "d_head": 32, )" + sizes + "}",
           "d_head");
   accepts(

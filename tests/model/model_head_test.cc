@@ -1,5 +1,5 @@
-// The width of a head, which of its channels rotate, and which axis each pair belongs to: given,
-// divided or left to the class, and refused where two keys disagree.
+// The width of a head, which of its channels rotate, in which pairs, and which axis each pair
+// belongs to: given, divided or left to the class, and refused where two keys disagree.
 #include <string>
 
 #include "testing.h"
@@ -24,6 +24,87 @@ TEST(ModelHead, CountMustDivideTheWidth) {
                 .Config()
                 .head_dim,
             128);
+}
+
+// The class takes its default beside the words of others, and other programs do not.
+TEST(ModelHead, SizesAreInTheWordsOfTheClass) {
+  const auto with = [](const char* type, const std::string& sizes) {
+    return R"({"model_type": ")" + std::string(type) + R"(", "rope_theta": 1e4, )" + sizes + "}";
+  };
+  const std::string hidden = R"("hidden_size": 1280, )", heads = R"("num_attention_heads": 16)";
+  for (const char* word : {"n_head", "n_heads", "num_heads", "decoder_num_attention_heads"}) {
+    const std::string text = hidden + '"' + word + R"(": 16)";
+    ExpectRefused(with("llama", text), {"num_attention_heads is missing"});
+    EXPECT_EQ(Model(with("nobody_knows", text)).Config().head_dim, 80);
+  }
+  for (const char* word : {"n_embd", "d_model", "dim"}) {
+    const std::string text = '"' + std::string(word) + R"(": 1280, )" + heads;
+    ExpectRefused(with("llama", text), {"hidden_size is missing"});
+    ExpectRefused(R"({"model_type": "llava", "text_config": )" + with("llama", text) + "}",
+                  {"text_config.hidden_size is missing"});
+    EXPECT_EQ(Model(with("nobody_knows", text)).Config().head_dim, 80);
+  }
+  EXPECT_EQ(Model(with("phi-msft", R"("n_embd": 1280, "n_head": 16)")).Config().head_dim, 80);
+  const Model moonshine(with("moonshine", hidden + R"("decoder_num_attention_heads": 16)"));
+  EXPECT_EQ(moonshine.Config().head_dim, 80);
+}
+
+std::string Latent(const char* type, const std::string& entry) {
+  return R"({"model_type": ")" + std::string(type) +
+         R"(", "hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 4,
+         "rope_theta": 1e4, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, )" +
+         entry + "}";
+}
+
+// Of transformers 5.23: those whose attention asks "if self.config.rope_interleave", and those that
+// call apply_rotary_pos_emb_interleave whatever the text says. The last four are of engines.
+TEST(ModelHead, PairsOfLatentAttentionAreToldByAKeyWhereTheClassReadsIt) {
+  for (const char* type : {"axk1", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "mistral4", "youtu",
+                           "bailing_moe_v3_vl", "gigachat3_5", "pangu_ultra_moe", "sarvam_mla"}) {
+    const auto pairing = [type](const char* entry) {
+      return Model(Latent(type, entry)).Config().pairing;
+    };
+    EXPECT_EQ(pairing(R"("rope_interleave": false)"), ROPE_PAIRING_HALVES) << type;
+    EXPECT_EQ(pairing(R"("rope_interleave": true)"), ROPE_PAIRING_INTERLEAVED_TO_HALVES) << type;
+    EXPECT_EQ(pairing(R"("x": 1)"), ROPE_PAIRING_INTERLEAVED_TO_HALVES) << type;
+    ExpectRefused(Latent(type, R"("rope_interleave": null)"),
+                  {"rope_interleave (null) must have a value"}, ROPE_ERROR_UNSUPPORTED);
+  }
+  for (const char* type : {"axk2", "bailing_hybrid", "deepseek_v32", "dots3_note", "glm_moe_dsa",
+                           "longcat_flash", "mistral_large4"}) {
+    EXPECT_EQ(Model(Latent(type, R"("rope_interleave": true)")).Config().pairing,
+              ROPE_PAIRING_INTERLEAVED_TO_HALVES);
+    ExpectRefused(Latent(type, R"("rope_interleave": false)"),
+                  {"rope_interleave (false) is not true of this model, whose pairs are neighbours"},
+                  ROPE_ERROR_UNSUPPORTED);
+    ExpectRefused(Latent(type, R"("rope_interleave": null)"),
+                  {"rope_interleave (null) must have a value"}, ROPE_ERROR_UNSUPPORTED);
+  }
+}
+
+// Engines read the key, and transformers' classes do not.
+TEST(ModelHead, PairsOfAnIndexerAreThoseOfItsClass) {
+  const auto with = [](const char* type, const char* said) {
+    return Latent(type,
+                  R"("index_head_dim": 128, "indexer_rope_interleave": )" + std::string(said));
+  };
+  for (const char* type : {"dots3_note", "glm_moe_dsa", "mistral_large4"}) {
+    EXPECT_EQ(Model(with(type, "true")).Config("indexer").pairing,
+              ROPE_PAIRING_INTERLEAVED_TO_HALVES);
+    ExpectRefused(with(type, "false"),
+                  {"indexer_rope_interleave (false)", "whose indexer's pairs are neighbours"},
+                  ROPE_ERROR_UNSUPPORTED);
+    ExpectRefused(with(type, "null"), {"indexer_rope_interleave (null) must have a value"},
+                  ROPE_ERROR_UNSUPPORTED);
+  }
+  for (const char* type : {"axk2", "deepseek_v32"}) {
+    for (const char* said : {"false", "null"}) {
+      EXPECT_EQ(Model(with(type, said)).Config("indexer").pairing, ROPE_PAIRING_HALVES);
+    }
+    ExpectRefused(with(type, "true"),
+                  {"indexer_rope_interleave (true)", "whose indexer's pairs are of two halves"},
+                  ROPE_ERROR_UNSUPPORTED);
+  }
 }
 
 // DeepSeek-V2's own code has both kinds of attention; other classes have one, and do not ask.

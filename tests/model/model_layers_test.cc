@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "answer.h"
 #include "testing.h"
 
 namespace rope::testing {
@@ -85,6 +86,22 @@ TEST(ModelLayers, OfAKindThatIsLeftOutAreAsInTheClass) {
   ExpectRefused(R"({"model_type": "deepseek_v4", "hidden_size": 64, "num_attention_heads": 1,
                     "rope_parameters": {"main": {"rope_theta": 7e4}}})",
                 {"rope_parameters.compress is missing"});
+}
+
+// transformers 5 has "rope_type": "default" beside it in these classes, and scales nothing.
+TEST(ModelLayers, AFlatDictionaryMayNameItsScalingByType) {
+  for (const char* type : {"gemma3_text", "gemma3n_text", "t5gemma2_text", "olmo3", "modernbert",
+                           "modernbert-decoder"}) {
+    const auto flat = [type](const char* key) {
+      return R"({"model_type": ")" + std::string(type) +
+             R"(", "head_dim": 64, "hidden_size": 256, "num_attention_heads": 4,
+             "num_hidden_layers": 12, "rope_scaling": {")" +
+             key + R"(": "linear", "factor": 8}})";
+    };
+    const Model model(flat("type"));
+    EXPECT_EQ(model.Config("full_attention").scaling, ROPE_SCALING_LINEAR) << type;
+    EXPECT_EQ(Answer(flat("type")), Answer(flat("rope_type"))) << type;
+  }
 }
 
 TEST(ModelLayers, AreCountedAsTheClassDoes) {

@@ -11,8 +11,9 @@ namespace {
 using Names = std::vector<std::string>;
 
 TEST(ModelText, TwoDictionariesSayTheSame) {
-  const std::string head = R"({"model_type": "llama", "head_dim": 64, "rope_parameters":
-      {"rope_type": "linear", "factor": 2, "rope_theta": 1000}, "rope_scaling": )";
+  const std::string head = R"({"model_type": "llama", "head_dim": 64, "rope_theta": 1000,
+      "rope_parameters": {"rope_type": "linear", "factor": 2, "rope_theta": 1000},
+      "rope_scaling": )";
   EXPECT_EQ(Model(head + R"({"type": "linear", "factor": 2}})").Config().factor, 2);
   EXPECT_EQ(Model(head + R"({"type": "linear", "factor": 2.0}})").Config().theta, 1000);
   for (const char* other :
@@ -23,6 +24,40 @@ TEST(ModelText, TwoDictionariesSayTheSame) {
   }
   EXPECT_EQ(Model(head + "{}}").Config().factor, 2);
   EXPECT_EQ(Model(head + "null}").Config().theta, 1000);
+}
+
+// transformers takes rope_scaling, and what it lacks from beside it or from the class.
+TEST(ModelText, WhatOneDictionaryAloneHasMustFollowWithoutIt) {
+  const auto both = [](const char* type, const char* beside, const char* inside) {
+    return R"({"model_type": ")" + std::string(type) + R"(", "head_dim": 64)" + beside +
+           R"(, "rope_scaling": {"type": "linear", "factor": 2},
+               "rope_parameters": {"rope_type": "linear", "factor": 2, )" +
+           inside + "}}";
+  };
+  const auto differs = [&](const char* type, const char* beside, const char* inside,
+                           const char* key) {
+    const std::string message = "must say the same, and differ in \"" + std::string(key) + '"';
+    ExpectRefused(both(type, beside, inside), {message.c_str()}, ROPE_ERROR_UNSUPPORTED);
+  };
+  constexpr const char kTheta[] = R"("rope_theta": 500000)",
+                       kShare[] = R"("partial_rotary_factor": 0.25)";
+  differs("llama", "", kTheta, "rope_theta");
+  differs("llama", R"(, "rotary_emb_base": 500000)", kTheta, "rope_theta");
+  differs("gpt_neox", R"(, "rope_theta": 500000)", kTheta, "rope_theta");
+  differs("nobody_knows", "", kTheta, "rope_theta");
+  differs("glm4_moe", "", kShare, "partial_rotary_factor");
+  differs("minimax_m2", "", kShare, "partial_rotary_factor");
+  EXPECT_EQ(Model(both("llama", R"(, "rope_theta": 5e5)", kTheta)).Config().theta, 5e5);
+  EXPECT_EQ(Model(both("nobody_knows", R"(, "rope_theta": 5e5)", kTheta)).Config().theta, 5e5);
+  EXPECT_EQ(Model(both("gpt_neox", R"(, "rotary_emb_base": 5e5)", kTheta)).Config().theta, 5e5);
+  EXPECT_EQ(Model(both("evolla", "", kTheta)).Config().theta, 5e5);  // the class's own
+  EXPECT_EQ(Model(both("stablelm", "", kShare)).Config().rotary_dim, 16);
+  EXPECT_EQ(
+      Model(both("glm4_moe", R"(, "partial_rotary_factor": 0.25)", kShare)).Config().rotary_dim,
+      16);
+  EXPECT_EQ(Model(both("minimax_m2", R"(, "rotary_dim": 16)", kShare)).Config().rotary_dim, 16);
+  ExpectRefused(both("llama", R"(, "rope_theta": 10000)", kTheta), {"rope_theta (10000)"},
+                ROPE_ERROR_UNSUPPORTED);
 }
 
 TEST(ModelText, ThetaIsReadInsideThenBesideThenFromTheClass) {

@@ -104,6 +104,38 @@ TEST(ModelTowers, AWidthThatIsNotSaidIsNotGuessed) {
   ExpectWordRefused("gemma4", R"("head_dim": null)", {"vision_config.head_dim (null)"});
 }
 
+// It turns by them in transformers, be its sizes those of the class.
+TEST(ModelTowers, WithoutATypeSayNoMoreOfTheirRopeThanTheClass) {
+  constexpr struct {
+    const char *model_type, *sizes, *theta;
+  } kTowers[] = {
+      {"qwen2_vl", R"("hidden_size": 3584)", "10000"},
+      {"qwen2_5_vl", R"("hidden_size": 1280)", "10000"},
+      {"qwen3_vl", R"("num_heads": 16)", "10000"},
+      {"lfm3_vl", R"("depth": 27)", "1000000"},
+      {"paddleocr_vl", R"("num_attention_heads": 16)", "10000"},
+  };
+  for (const auto& tower : kTowers) {
+    const auto with = [&tower](const std::string& entry) {
+      return std::string(tower.sizes) + ", " + entry;
+    };
+    const std::string theta = R"("rope_theta": )" + std::string(tower.theta);
+    ExpectNoTower(tower.model_type, with(theta));
+    ExpectNoTower(tower.model_type,
+                  with(R"("rope_parameters": {"rope_type": "axial", )" + theta + "}"));
+    for (const char* other :
+         {R"("rope_theta": 5000)", R"("rope_theta": null)", R"("partial_rotary_factor": 0.5)",
+          R"("rope_scaling": {"rope_type": "linear", "factor": 2})"}) {
+      const std::string key = std::string(other).substr(1, std::string(other).find(':') - 2);
+      ExpectWordRefused(tower.model_type, with(other), {("vision_config." + key).c_str()});
+    }
+    ExpectWordRefused(tower.model_type, with(R"("rope_parameters": {"rope_theta": 5000})"),
+                      {"vision_config.rope_parameters.rope_theta (5000)"});
+    ExpectRefused(Whole(tower.model_type, with(R"("rope_parameters": {"rope_type": "dynamic"})")),
+                  {"vision_config.rope_parameters.rope_type (\"dynamic\")"});
+  }
+}
+
 // The class of the whole has one for its tower, too; others go by what the tower calls itself.
 TEST(ModelTowers, AreOfTheClassOfTheWhole) {
   const std::string sizes = R"("hidden_size": 1024, "num_attention_heads": 16, "model_type": )";

@@ -96,6 +96,7 @@ may have `layer_types`, and all of their layers are attention.
 | `cross_attention_layers` (*) | Llama 3.2 Vision |
 | `mamba_step` (*) | PLaMo 2 |
 | `mixer_types` (*) | MiniCPM-SALA |
+| `hybrid_layers_types_block`, `num_hybrid_layers_block`, `first_layers_types`, `last_layers_types` (*) | IQuest Q1: the block so many times, between the layers of the beginning and of the end, as vLLM and SGLang read it. There `no_rope_layers` has the numbers of layers without RoPE |
 | `no_rope_layers`, `no_rope_layer_interval` | Llama 4, Mistral Large 4, SmolLM 3, where `layer_types` is about masks |
 | `layer_rope_theta` | Granite SWA: the theta of each layer. Muse: 0 for a layer without RoPE, and the one theta |
 
@@ -147,6 +148,12 @@ counts the text from the rows and columns alone, below the ids of the last frame
 each run above all ids before it, as the models were trained. Frames that are not a whole number of
 ids apart (0.7 seconds at 2 ids a second) are those of `rope_prompt_ids_timed`.
 
+A flat `rope_scaling` that names its scaling by `type` alone is read as if it said `rope_type`, in all
+classes, and as transformers 4 read it. transformers 5 does not look at `type` where the class has two
+kinds of layers (Gemma 3 and 3n, T5Gemma 2, OLMo 3, ModernBERT, Perception Encoder's audio and video), whose
+dictionaries say `"rope_type": "default"` before: it does not scale there, in silence. Write `rope_type`.
+(`model_layers_test`.)
+
 ## When a key is refused
 
 `rope_model_create` marks what it looks up. Whatever else speaks of RoPE (rope, rotary, theta, nope,
@@ -157,11 +164,13 @@ have a value that is known to change nothing, or the text is refused:
     model does not read it or another key says something else; the nearest key is attention_factor:
     accept it by name if it has no effect
 
-- The key is a misspelling, or another program's word: write the one that transformers reads.
+- The key is a misspelling, or another program's word: write the one that transformers reads. So for the keys
+  that tell layers apart: a number, a word of letters or a list in a key that nearly is the class's own.
 - Two places differ (`rope_theta` beside and inside the dictionary, `rope_scaling` and
   `rope_parameters`, `type` and `rope_type`): remove the one that is wrong. transformers 5 takes the
   dictionary, `rope_scaling` and `rope_type`; other programs take the others. Files that went through
-  transformers 4 and 5 may hold a stale `rope_theta` of 10000 at the top.
+  transformers 4 and 5 may hold a stale `rope_theta` of 10000 at the top. A `rope_theta` or a share of the head in
+  `rope_parameters` alone must also stand beside `rope_scaling`, or be the class's default, which counts there.
 - `rope_theta` (or the class's own word for it) is null, for which transformers has no number, or a kind of layer in `rope_parameters` is,
   for which some classes take their defaults and others nothing: give the number or the dictionary. (Kinds
   that the class does not know, and Cohere's, have no RoPE then.)
@@ -176,11 +185,19 @@ have a value that is known to change nothing, or the text is refused:
   GPT-J or a Gemma 4, whose classes do not read it. It passes where it repeats what is used. So it is in
   vision towers: `embed_dim` in a Qwen2.5-VL, `head_dim` where the class divides its width. Where the whole model's
   class has one class for its language model or its tower, `model_type` inside `text_config` or
-  `vision_config` decides nothing, as in transformers.
+  `vision_config` decides nothing, as in transformers. A size that `head_dim` follows from is missing where only
+  another family's word has it (`n_head` in a Llama).
+- A vision tower whose sizes the file leaves to its class, so that there is no type `vision`, says more of its
+  RoPE than the theta of the class.
 - `rope_parameters` has a dictionary for each kind of layer and the class reads one for all, or the other
   way round; its kinds lack `rope_theta` where the class reads none beside them (Gemma 4, Laguna); or the
   class reads no dictionary at all (GPT-J, CodeGen, RoFormer), or no `rope_scaling` (Cohere 2 MoE).
 - A dictionary stands inside a dictionary (`rope_parameters.rope_scaling`): one of them is to hold the keys.
+- `rope_interleave` is false in a class that turns neighbours whatever it says (GLM-5, DeepSeek V3.2, LongCat, Mistral
+  Large 4, A.X K2, Bailing's hybrid, dots3). DeepSeek V3, A.X K1, GLM-4.7 Flash, Mistral 4 and Youtu read it, and
+  engines do for bailing_moe_v3_vl, gigachat3_5, pangu_ultra_moe and sarvam_mla. `indexer_rope_interleave` is
+  read by engines, and by no class of transformers: it must say what the class does. Either of them is null,
+  which Python takes for false, where it is true by default.
 - `use_rope` is false, or another switch of that kind, where the class has none: if q and k do not turn,
   replace it by `nope` for every layer in `layer_types` (by hand: `ROPE_SCALING_NOPE`).
 - A key of the dictionary stands beside it (`factor`, `beta_fast`, `attention_factor`, `low_freq_factor`,
