@@ -10,8 +10,9 @@ namespace rope::cpu {
 namespace {
 
 constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
-constexpr Caches kUnknown = {512 * kKiB, 16 * kMiB, Ask::kIntoL2, Ask::kIntoL2, 8 * kKiB,
-                             6 * kKiB,   0,         true};
+constexpr NormTiles kUnknownTiles = {Ask::kIntoL2, 0, 2};
+constexpr Caches kUnknown = {512 * kKiB, 16 * kMiB, Ask::kIntoL2,  Ask::kIntoL2,
+                             8 * kKiB,   6 * kKiB,  kUnknownTiles, kUnknownTiles};
 constexpr int64_t kMostInner = 2 * kMiB, kMostLast = 16 * kMiB;
 
 enum Type : unsigned { kNone, kData, kInstructions, kUnified };  // bits 0 to 4 of eax
@@ -34,14 +35,22 @@ Caches CachesOf(const CacheLeaf* leaves, int count) {
   }
   // What comes with these sizes loses or gains by it (bench/README.md, "Asking the memory ahead").
   if (data == 32 * kKiB && caches.inner >= kMiB) {  // Zen 4
-    caches.f32 = Ask::kNot;
-    caches.asks_in_sums = false;
+    caches.f32 = Ask::kNot;  // a norm leaves the memory time to bring what a rotation waits for
+    caches.normed_f32 = caches.normed_narrow = {Ask::kIntoL2, 0, 0};
   }
-  if (data == 32 * kKiB && caches.inner < kMiB) caches.tile_channels = 2048;  // Zen 2, Zen 3
-  if (data > 32 * kKiB) caches.narrow = Ask::kIntoL1;                         // Zen 5, and Xeons
-  if (data > 32 * kKiB && caches.inner < kMostInner) {                        // Zen 5
-    caches.f32 = Ask::kIntoL1;
+  if (data == 32 * kKiB && caches.inner < kMiB) {  // Zen 2, Zen 3
+    caches.normed_f32 = caches.normed_narrow = {Ask::kIntoL2, 2048, 2};
+  }
+  if (data > 32 * kKiB) {  // Zen 5, and Xeons
+    caches.f32 = caches.narrow = Ask::kIntoL1;
     caches.l1_ahead = 12 * kKiB;
+    caches.normed_f32 = caches.normed_narrow = {Ask::kIntoL1, 0, 2};
+  }
+  if (data > 32 * kKiB && caches.inner == kMostInner) {  // Emerald Rapids
+    caches.f32 = caches.narrow = Ask::kIntoBoth;
+    caches.l1_ahead = 4 * kKiB;
+    caches.l2_ahead = 24 * kKiB;
+    caches.normed_f32 = {Ask::kIntoL2, 2048, 1};
   }
   return caches;
 }

@@ -8,7 +8,15 @@
 namespace rope::cpu {
 
 // How a call that leaves the L2 cache asks the memory for what lies in order before it needs it.
-enum class Ask : uint8_t { kNot, kIntoL2, kIntoL1 };
+// kIntoBoth: far ahead into the L2 cache, and from there into the L1 cache.
+enum class Ask : uint8_t { kNot, kIntoL2, kIntoL1, kIntoBoth };
+
+// How heads that come from the memory are normed.
+struct NormTiles {
+  Ask ask;           // for the next tile
+  int32_t channels;  // of a tile; 0: as many as in a cache
+  int32_t quarters;  // of the next tile that are asked for as heads are summed, not as they turn
+};
 
 struct Caches {
   int64_t inner;  // bytes of one core's own: the L2 cache
@@ -17,9 +25,7 @@ struct Caches {
   // much to fetch for the same arithmetic as elements of 16 bits.
   Ask f32, narrow;
   int32_t l1_ahead, l2_ahead;  // by how many bytes
-  // Channels of a tile of heads that come from the memory and are normed; 0: as many as in a cache.
-  int32_t tile_channels;
-  bool asks_in_sums;  // for the next tile as the heads of one are summed, and not only as they turn
+  NormTiles normed_f32, normed_narrow;
 };
 
 // Asks the CPU, not the C library: glibc adds up the last caches of all cores of a package, of

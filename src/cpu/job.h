@@ -80,17 +80,20 @@ HWY_INLINE void AskAhead(const Job& job, int n, LastHead last_head, Block* block
   block->prefetch_ahead = 0;
   block->prefetch_last = nullptr;
   const Caches& caches = *job.plan.context->caches;
-  Ask ask = IsNarrow(t.dtype) ? caches.narrow : caches.f32;
-  // A norm leaves the memory time to bring what a rotation alone waits for.
-  if (ask == Ask::kNot && NormPassOf(job, n) == NormPass::kWithRotation) ask = Ask::kIntoL2;
-  block->prefetch_into_l1 = ask == Ask::kIntoL1;
+  const bool normed = NormPassOf(job, n) == NormPass::kWithRotation;
+  const Ask ask = normed              ? NormTilesOf(caches, t.dtype).ask
+                  : IsNarrow(t.dtype) ? caches.narrow
+                                      : caches.f32;
+  block->prefetch_near = 0;
   if (!job.course.prefetch) return;
   // Along heads that lie apart the next head's tokens are next; else what follows in memory.
   const bool apart = HeadsLieApart(t);
   if (!apart && ask == Ask::kNot) return;
-  block->prefetch_ahead = apart                     ? t.in_strides.head
-                          : block->prefetch_into_l1 ? caches.l1_ahead
-                                                    : caches.l2_ahead;
+  block->prefetch_ahead = apart                 ? t.in_strides.head
+                          : ask == Ask::kIntoL1 ? caches.l1_ahead
+                                                : caches.l2_ahead;
+  if (ask == Ask::kIntoL1) block->prefetch_near = block->prefetch_ahead;
+  if (ask == Ask::kIntoBoth && !apart) block->prefetch_near = caches.l1_ahead;
   block->prefetch_last = last_head() + t.in_span;
 }
 

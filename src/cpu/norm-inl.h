@@ -155,8 +155,8 @@ struct HeadSum : RunningSums {
 
 #endif
 
-// The memory is asked for half of a head ahead with each: as the heads turn, for all of it. In one
-// of the two alone, the memory rests while the other runs (bench/README.md, "Norms").
+// The memory is asked for a part of a head ahead with each: as the heads turn, for all of it. In
+// one of the two alone, the memory may rest while the other runs (bench/README.md, "Norms").
 template <class E, NormSum kSum>
 void SumHeads(const SummedHeads& summed) {
   using Raw = typename E::Raw;
@@ -166,8 +166,9 @@ void SumHeads(const SummedHeads& summed) {
   const char* in = heads.in;
   for (int h = 0; h < heads.count; ++h, in += heads.step) {
     if (HWY_UNLIKELY(heads.prefetch_ahead != 0)) {
-      const int64_t bytes = channels * static_cast<int64_t>(sizeof(Raw));
-      Prefetch(in, heads.prefetch_ahead, bytes / 2, heads.prefetch_into_l1);
+      const int64_t quarter = channels * static_cast<int64_t>(sizeof(Raw)) / 4;
+      Prefetch(in, heads.prefetch_ahead, heads.prefetch_into_l1 ? heads.prefetch_ahead : 0,
+               heads.quarters * quarter);
     }
     const auto* x = reinterpret_cast<const Raw*>(in);
     const auto mean = kSum == NormSum::kDistances ? hn::Set(d, heads.means[h]) : hn::Zero(d);

@@ -54,7 +54,7 @@ float SumOverHeads(const NormOf& of, NormSum what, const char* in, const float* 
   return SumInOrder(t.heads, [&](float sum, int h) {
     if (h % kTileHeads == 0) {
       sum_heads({in + h * t.in_strides.head, t.in_strides.head, std::min(t.heads - h, kTileHeads),
-                 of.norm.channels, means, sums, 0, false});
+                 of.norm.channels, means, sums, 0, 0, false});
     }
     return sum + sums[h % kTileHeads];
   });
@@ -94,8 +94,9 @@ void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, float* 
   const int count = tile.tokens * tile.heads;
   const auto add = [&](NormSum what, float* to) {
     const auto sum_heads = sums[static_cast<int>(what)];
-    SummedHeads summed = {in,    strides.head, tile.heads, norm.channels,
-                          means, to,           0,          of.prefetch_into_l1};
+    const int quarters = NormTilesOf(*of.context.caches, of.tensor.dtype).quarters;
+    SummedHeads summed = {in, strides.head, tile.heads,         norm.channels, means, to,
+                          0,  quarters,     of.prefetch_into_l1};
     int rows = tile.tokens;
     if (tile.heads == 1) {  // tokens follow each other as heads do elsewhere
       summed.step = strides.token;
@@ -103,10 +104,9 @@ void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, float* 
       rows = 1;
     }
     const int64_t ahead = tile.Step(of.tensor);
-    const bool asks = of.context.caches->asks_in_sums;
     for (int row = 0; row < rows; ++row) {
       const char* const asked = summed.in + (summed.count - 1) * summed.step + ahead;
-      summed.prefetch_ahead = asks && asked <= of.prefetch_last ? ahead : 0;
+      summed.prefetch_ahead = quarters != 0 && asked <= of.prefetch_last ? ahead : 0;
       sum_heads(summed);
       summed.in += strides.token;
       summed.means += tile.heads;
@@ -132,7 +132,7 @@ void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, con
   const Norm& norm = of.norm;
   const Tensor& tensor = of.tensor;
   const bool by_head = norm.span == ROPE_NORM_SPAN_HEAD;
-  const int of_memory = of.in_cache ? 0 : of.context.caches->tile_channels;
+  const int of_memory = of.in_cache ? 0 : NormTilesOf(*of.context.caches, tensor.dtype).channels;
   const int channels = of_memory != 0 ? of_memory : kTileBytes / ElementSize(tensor.dtype);
   const int most = norm.weight_stride != 0 ? kTileHeadsByWeights
                                            : std::clamp(channels / norm.channels, 1, kTileHeads);
@@ -431,7 +431,7 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
                                 {before + span, before + span, of.norm.channels - before - span}};
   NormOf asking = of;
   asking.prefetch_last = block.prefetch_last;
-  asking.prefetch_into_l1 = block.prefetch_into_l1;
+  asking.prefetch_into_l1 = block.prefetch_near == block.prefetch_ahead;
   asking.in_cache = block.in_cache;
   const OrderedPlaces places(of, pass);
   const int32_t step = WeightStep(of.norm, places.step);
@@ -451,6 +451,7 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
         b.sin += tile.token * block.row_stride;
         b.tokens = heads.tokens;
         b.prefetch_ahead = tile.Step(tensor);  // the sums have read this tile
+        b.prefetch_near = asking.prefetch_into_l1 ? b.prefetch_ahead : 0;
         b.weight0 = weights.first;
         b.weight1 = weights.second;
         b.weight_step = step;

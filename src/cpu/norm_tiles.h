@@ -8,6 +8,7 @@
 #include "call/plan.h"
 #include "context/context.h"
 #include "cpu/block.h"
+#include "cpu/caches.h"
 #include "cpu/kernels.h"
 #include "math/element.h"
 #include "math/norm.h"
@@ -25,6 +26,10 @@ struct NormOf {
   bool prefetch_into_l1 = false;
   bool in_cache = true;
 };
+
+inline const NormTiles& NormTilesOf(const Caches& caches, rope_dtype dtype) {
+  return IsNarrow(dtype) ? caches.normed_narrow : caches.normed_f32;
+}
 
 // What the norm rounds between itself and the rotation: nothing of f32.
 inline rope_norm_rounding RoundingOf(const Norm& norm, rope_dtype dtype) {

@@ -90,7 +90,7 @@ void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
   block.in_cache = true;
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
-  block.prefetch_into_l1 = false;
+  block.prefetch_near = 0;
   if (reads && n < job.fused->gathered) {
     const auto last_head = [&] {
       return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);

@@ -37,30 +37,44 @@ TEST(CachesTest, LeavesInstructionsOut) {
   EXPECT_EQ(caches.last, 4 << 20);
 }
 
+void ExpectTiles(const cpu::NormTiles& got, const cpu::NormTiles& want) {
+  EXPECT_EQ(got.ask, want.ask);
+  EXPECT_EQ(got.channels, want.channels);
+  EXPECT_EQ(got.quarters, want.quarters);
+}
+
 // L1 and L2 caches of CPUs that were measured in several ways.
 TEST(CachesTest, AsksAsWasFoundToHelp) {
   struct Case {
     unsigned first_ways, second_ways, second_sets;
     cpu::Ask f32, narrow;
+    int l1_ahead, l2_ahead;
+    cpu::NormTiles normed_f32, normed_narrow;
   };
   using cpu::Ask;
-  for (const Case& c : {Case{8, 8, 2048, Ask::kNot, Ask::kIntoL2},          // 32 KiB, 1 MiB
-                        Case{8, 8, 1024, Ask::kIntoL2, Ask::kIntoL2},       // 32 KiB, 512 KiB
-                        Case{12, 16, 1024, Ask::kIntoL1, Ask::kIntoL1},     // 48 KiB, 1 MiB
-                        Case{12, 16, 2048, Ask::kIntoL2, Ask::kIntoL1}}) {  // 48 KiB, 2 MiB
+  constexpr cpu::NormTiles kZen5 = {Ask::kIntoL1, 0, 2}, kZen4 = {Ask::kIntoL2, 0, 0},
+                           kZen3 = {Ask::kIntoL2, 2048, 2};
+  for (const Case& c : {
+           Case{8, 8, 2048, Ask::kNot, Ask::kIntoL2, 8, 6, kZen4, kZen4},        // 32 KiB, 1 MiB
+           Case{8, 8, 1024, Ask::kIntoL2, Ask::kIntoL2, 8, 6, kZen3, kZen3},     // 32 KiB, 512 KiB
+           Case{12, 16, 1024, Ask::kIntoL1, Ask::kIntoL1, 12, 6, kZen5, kZen5},  // 48 KiB, 1 MiB
+           Case{12, 16, 2048, Ask::kIntoBoth, Ask::kIntoBoth, 4, 24,             // 48 KiB, 2 MiB
+                cpu::NormTiles{Ask::kIntoL2, 2048, 1}, kZen5},
+       }) {
     const cpu::Caches caches =
         Read({Leaf(kData, 1, c.first_ways, 64), Leaf(kInstructions, 1, 8, 64),
               Leaf(kUnified, 2, c.second_ways, c.second_sets)});
     SCOPED_TRACE(::testing::Message() << c.first_ways << " ways, " << c.second_sets << " sets");
     EXPECT_EQ(caches.f32, c.f32);
     EXPECT_EQ(caches.narrow, c.narrow);
-    EXPECT_EQ(caches.asks_in_sums, c.f32 != Ask::kNot);
-    EXPECT_EQ(caches.l1_ahead, c.f32 == Ask::kIntoL1 ? 12 << 10 : 8 << 10);
-    EXPECT_EQ(caches.tile_channels, c.f32 == Ask::kIntoL2 && c.narrow == Ask::kIntoL2 ? 2048 : 0);
+    EXPECT_EQ(caches.l1_ahead, c.l1_ahead << 10);
+    EXPECT_EQ(caches.l2_ahead, c.l2_ahead << 10);
+    ExpectTiles(caches.normed_f32, c.normed_f32);
+    ExpectTiles(caches.normed_narrow, c.normed_narrow);
   }
   EXPECT_EQ(Read({}).f32, Ask::kIntoL2);
   EXPECT_EQ(Read({}).narrow, Ask::kIntoL2);
-  EXPECT_EQ(Read({}).tile_channels, 0);
+  ExpectTiles(Read({}).normed_f32, {Ask::kIntoL2, 0, 2});
 }
 
 TEST(CachesTest, TakesUsualSizesForWhatIsNotSaidAndNoMore) {
