@@ -187,6 +187,9 @@ func checkStores[K Element, CK, CV OutputElement](function string, k, kOut *Tens
 		return step.noUnturned(function)
 	}
 	hasK, hasKOut := given(k, kOut)
+	if hasK && cache.K.lacksHeads() {
+		return invalid(function, "KVCache.K.Heads (0) must be positive")
+	}
 	if hasK && !hasKOut && cache.K.empty() {
 		return invalid(function, "k has no place to go: KVCache.K, or an output")
 	}
@@ -197,6 +200,9 @@ func checkStores[K Element, CK, CV OutputElement](function string, k, kOut *Tens
 func values[V Element, CK, CV OutputElement](function string, v, out *Tensor[V], cache *KVCache[CK, CV],
 	call *C.ropego_append_call, c *contextState, step *Step) (data, outData *C.uint8_t, err error) {
 	hasIn, hasOut := given(v, out)
+	if hasIn && cache.V.lacksHeads() {
+		return nil, nil, invalid(function, "KVCache.V.Heads (0) must be positive")
+	}
 	if err := cache.checkVHeadDim(function, "KVCache", hasIn || hasOut); err != nil {
 		return nil, nil, err
 	}

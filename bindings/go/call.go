@@ -128,7 +128,7 @@ func (t *AnyTensor) check(function, name string, raw *C.ropego_tensor, dim int, 
 type part struct {
 	name   string
 	tensor *AnyTensor
-	in     *AnyTensor // of which it is the output; nil: it is none
+	in     *AnyTensor // of which it is the output, or the memory; nil: it is neither
 	raw    *C.ropego_tensor
 	scale  *C.ropego_scale // nil: it is read only
 	plain  bool            // it does not turn, and says its head_dim
@@ -150,8 +150,8 @@ func (call *Call) parts(raw *C.ropego_append_call, fused *C.ropego_fused) [10]pa
 		{"vOut", &call.VOut, &call.V, &raw.v_out, &fused.v_out_scale, true, false},
 		{"rest", &call.Rest, nil, &fused.rest, nil, true, false},
 		{"restOut", &call.RestOut, &call.Rest, &fused.rest_out, &fused.rest_out_scale, true, false},
-		{"Cache.K", &cache.K, nil, &raw.cache.k, &fused.k_scale, false, true},
-		{"Cache.V", &cache.V, nil, &raw.cache.v, &fused.v_scale, true, true},
+		{"Cache.K", &cache.K, &call.K, &raw.cache.k, &fused.k_scale, false, true},
+		{"Cache.V", &cache.V, &call.V, &raw.cache.v, &fused.v_scale, true, true},
 	}
 }
 

@@ -122,7 +122,7 @@ func TestAbsentTensors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// So is memory of a cache, as KVCache has it and as Cache does.
+	// So is memory of a cache for which there is no tensor, as KVCache has it and as Cache does.
 	k, empty := BSHD(x, 1), BSHD(none, 0)
 	keys, moved := make([]float32, 3*64), step
 	cache := KVCache[float32, float32]{K: NHD(keys, 1), V: NHD(none, 0), Pages: 1, PageSize: 3}
@@ -146,8 +146,28 @@ func TestAbsentTensors(t *testing.T) {
 	if err := p.Apply(nil, x, none, keys, none); err != nil || !slices.Equal(keys, want) {
 		t.Error(err)
 	}
+	// Not so memory to which a tensor goes, nor an output that was asked for.
+	v, kOut := k.Any(), BSHD(make([]float32, 3*64), 1)
+	for name, call := range map[string]Call{
+		"Cache.K.Heads (0)": {K: k.Any(), V: v, Cache: &Cache{K: NHD(none, 0).Any(), V: cache.K.Any(), Pages: 1, PageSize: 3}},
+		"Cache.V.Heads (0)": {K: k.Any(), V: v, VOut: kOut.Any(), Cache: &Cache{K: cache.K.Any(), V: NHD(none, 0).Any(), Pages: 1, PageSize: 3}},
+	} {
+		refused(t, Apply(c, call, step), name)
+	}
+	noKeys := KVCache[float32, float32]{K: NHD(none, 0), V: cache.K, Pages: 1, PageSize: 3}
+	refused(t, AppendTo(c, empty, k, k, empty, kOut, empty, noKeys, step), "KVCache.K.Heads (0)")
+	refused(t, AppendTo(c, empty, k, k, empty, empty, kOut, cache, step), "KVCache.V.Heads (0)")
+	one, pages := BSHD[float32](nil, 1), NHD[float32](nil, 1)
+	_, err := PrepareCall(c, Call{K: one.Any(), V: one.Any(), Cache: &Cache{K: NHD(none, 0).Any(), V: pages.Any(), Pages: 1, PageSize: 3}}, step)
+	refused(t, err, "Cache.K.Heads (0)")
+	for name, memory := range map[string]KVCache[float32, float32]{
+		"KVCache.K.Heads (0)": {K: NHD(none, 0), V: pages, Pages: 1, PageSize: 3},
+		"KVCache.V.Heads (0)": {K: pages, V: NHD(none, 0), Pages: 1, PageSize: 3},
+	} {
+		_, err := PrepareAppendTo(c, empty, one, one, empty, one, one, memory, step)
+		refused(t, err, name)
+	}
 	step.Slots = nil
-	// Not so an output that was asked for.
 	refused(t, Apply(c, Call{K: k.Any(), KOut: empty.Any()}, step), "kOut")
 	refused(t, ApplyQKTo(c, empty, empty, empty, k, step), "kOut")
 	refused(t, ApplyTHD(c, ids, none, 0, none, 0), "absent")

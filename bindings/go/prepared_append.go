@@ -91,6 +91,9 @@ func prepareAppend[Q, K, V Element](function string, c *Context, q *Tensor[Q], k
 func (s *preparedAppendState[Q, K, V]) describe(function string, v, vOut *Tensor[V], cache *KVCache[K, V],
 	call *C.ropego_append_call, c *contextState, step *Step) error {
 	hasV, hasVOut := given(v, vOut)
+	if hasV && cache.V.lacksHeads() {
+		return invalid(function, "KVCache.V.Heads (0) must be positive")
+	}
 	if err := cache.checkVHeadDim(function, "KVCache", hasV || hasVOut); err != nil {
 		return err
 	}

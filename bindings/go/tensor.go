@@ -124,6 +124,9 @@ func (t *Tensor[T]) zero() bool {
 	return t.Data == nil && t.Heads == 0 && t.Layout == 0 && t.Strides == Strides{} && !t.Span
 }
 
+// lacksHeads tells whether memory of a cache, into which a tensor goes, was described and is empty.
+func (t *Tensor[T]) lacksHeads() bool { return t.empty() && !t.zero() }
+
 // given tells which of an input and its output, which may be nil, are tensors of the call.
 func given[T Element](in, out *Tensor[T]) (hasIn, hasOut bool) {
 	// An output of no elements is no request to rotate in place.
