@@ -21,8 +21,9 @@ struct Block {
   int32_t segment_count;
   int32_t tokens;
   int64_t prefetch_ahead;     // bytes from a head to the one to ask the memory for
-  int64_t prefetch_near;      // and for the L1 cache: those, or fewer; 0: for the L2 cache alone
+  int64_t prefetch_near;      // fewer, to one to ask for into the L1 cache besides; 0: none
   const char* prefetch_last;  // the last head of the task; null: do not ask
+  bool prefetch_into_l1;      // or into the L2 cache
   bool in_cache;              // where the data of the call stays
   // Of a norm: weights of the pairs' first and second members, in the order of the rows
   // (kPerChannel: weight0 has those of all channels), of the first head, and the inverse roots of

@@ -85,14 +85,14 @@ HWY_INLINE void AskAhead(const Job& job, int n, LastHead last_head, Block* block
                   : IsNarrow(t.dtype) ? caches.narrow
                                       : caches.f32;
   block->prefetch_near = 0;
+  block->prefetch_into_l1 = ask == Ask::kIntoL1;
   if (!job.course.prefetch) return;
   // Along heads that lie apart the next head's tokens are next; else what follows in memory.
   const bool apart = HeadsLieApart(t);
   if (!apart && ask == Ask::kNot) return;
-  block->prefetch_ahead = apart                 ? t.in_strides.head
-                          : ask == Ask::kIntoL1 ? caches.l1_ahead
-                                                : caches.l2_ahead;
-  if (ask == Ask::kIntoL1) block->prefetch_near = block->prefetch_ahead;
+  block->prefetch_ahead = apart                     ? t.in_strides.head
+                          : block->prefetch_into_l1 ? caches.l1_ahead
+                                                    : caches.l2_ahead;
   if (ask == Ask::kIntoBoth && !apart) block->prefetch_near = caches.l1_ahead;
   block->prefetch_last = last_head() + t.in_span;
 }

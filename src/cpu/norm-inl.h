@@ -167,8 +167,7 @@ void SumHeads(const SummedHeads& summed) {
   for (int h = 0; h < heads.count; ++h, in += heads.step) {
     if (HWY_UNLIKELY(heads.prefetch_ahead != 0)) {
       const int64_t quarter = channels * static_cast<int64_t>(sizeof(Raw)) / 4;
-      Prefetch(in, heads.prefetch_ahead, heads.prefetch_into_l1 ? heads.prefetch_ahead : 0,
-               heads.quarters * quarter);
+      Prefetch(in, heads.prefetch_ahead, heads.quarters * quarter, heads.prefetch_into_l1);
     }
     const auto* x = reinterpret_cast<const Raw*>(in);
     const auto mean = kSum == NormSum::kDistances ? hn::Set(d, heads.means[h]) : hn::Zero(d);

@@ -431,7 +431,7 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
                                 {before + span, before + span, of.norm.channels - before - span}};
   NormOf asking = of;
   asking.prefetch_last = block.prefetch_last;
-  asking.prefetch_into_l1 = block.prefetch_near == block.prefetch_ahead;
+  asking.prefetch_into_l1 = block.prefetch_into_l1;
   asking.in_cache = block.in_cache;
   const OrderedPlaces places(of, pass);
   const int32_t step = WeightStep(of.norm, places.step);
@@ -451,7 +451,6 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
         b.sin += tile.token * block.row_stride;
         b.tokens = heads.tokens;
         b.prefetch_ahead = tile.Step(tensor);  // the sums have read this tile
-        b.prefetch_near = asking.prefetch_into_l1 ? b.prefetch_ahead : 0;
         b.weight0 = weights.first;
         b.weight1 = weights.second;
         b.weight_step = step;

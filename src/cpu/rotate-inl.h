@@ -22,8 +22,9 @@ struct HeadRun {
   int64_t in_step, out_step;  // bytes
   int count;
   int64_t prefetch_ahead;  // bytes to what is asked for; 0: nothing
-  int64_t prefetch_near;   // as of a Block
-  bool in_cache;           // where the data of the call stays
+  int64_t prefetch_near;   // and to what is asked for into the L1 cache besides; 0: nothing
+  bool prefetch_into_l1;
+  bool in_cache;  // where the data of the call stays
 
   HWY_INLINE void Next() {
     head.in = MovedBy(head.in, in_step);
@@ -48,23 +49,24 @@ using RunOf =
 // Asks for `bytes` bytes ahead of time: the hardware's prefetcher stops at pages and leaves 16-bit
 // elements half the speed of the memory. Two lines for each pass of the loop: unrolled, they come
 // too fast, and f32 takes up to a third longer on Zen 5 (bench/README.md).
-HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t near, int64_t bytes) {
+HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t bytes, bool into_l1) {
   constexpr int kLine = 64;
   const char* at = static_cast<const char*>(data) + ahead;
   const char* const end = at + bytes;
-  if (near == ahead) {
+  if (into_l1) {
     HWY_UNROLL(2)
     for (; at < end; at += kLine) __builtin_prefetch(at, 1, 3);
-  } else if (near == 0) {
+  } else {
     HWY_UNROLL(2)
     for (; at < end; at += kLine) __builtin_prefetch(at, 1, 2);
-  } else {
-    const int64_t back = ahead - near;
-    for (; at < end; at += kLine) {
-      __builtin_prefetch(at, 1, 2);
-      __builtin_prefetch(at - back, 1, 3);
-    }
   }
+}
+
+// As a run says.
+HWY_INLINE void Prefetch(const void* data, int64_t ahead, int64_t near, int64_t bytes,
+                         bool into_l1) {
+  Prefetch(data, ahead, bytes, into_l1);
+  if (near != 0) Prefetch(data, near, bytes, true);
 }
 
 // The whole vectors of one head; returns whether a step met ties.
@@ -130,16 +132,17 @@ ROPE_PART int RotatePart(D d, const RunOf<Shape>& run, const float* cos, const f
   typename Shape::Norm norm = run.norm.From(i);
   const int64_t in_step = run.in_step, out_step = run.out_step, ahead = run.prefetch_ahead;
   [[maybe_unused]] const int64_t near = run.prefetch_near;
+  [[maybe_unused]] const bool into_l1 = run.prefetch_into_l1;
   for (int left = run.count; left > 0;) {
     at.Separate();
     const auto head_norm = norm.OfHead();
     if constexpr (kPrefetch) {
       const int64_t bytes = int64_t{Shape::kReads} * kVectors * n * sizeof(typename E::In);
       if (!Shape::kSecond || kVectors * n == run.head.pairs) {
-        Prefetch(at.in, ahead, near, Shape::kSecond ? 2 * bytes : bytes);
+        Prefetch(at.in, ahead, near, Shape::kSecond ? 2 * bytes : bytes, into_l1);
       } else {
-        Prefetch(at.in, ahead, near, bytes);
-        Prefetch(at.second_in, ahead, near, bytes);
+        Prefetch(at.in, ahead, near, bytes, into_l1);
+        Prefetch(at.second_in, ahead, near, bytes, into_l1);
       }
     }
     --left;
@@ -235,7 +238,8 @@ template <class Shape, bool kStream>
 HWY_INLINE int RotateWholeHeads(RunOf<Shape> run, const float* cos, const float* sin) {
   for (int left = run.count; left > 0;) {
     if (run.prefetch_ahead != 0) {
-      Prefetch(run.head.in, run.prefetch_ahead, run.prefetch_near, run.head.bytes());
+      Prefetch(run.head.in, run.prefetch_ahead, run.prefetch_near, run.head.bytes(),
+               run.prefetch_into_l1);
     }
     --left;
     if (HWY_UNLIKELY((Steps<Shape, kStream>(FullTag(), run.head, run.norm, cos, sin)))) return left;
@@ -305,6 +309,7 @@ void RotateBlock(const Block& b) {
   run.out_step = tensor.out_strides.head;
   run.count = HeadsLieApart(tensor) ? 1 : tensor.heads;
   run.prefetch_near = b.prefetch_near;
+  run.prefetch_into_l1 = b.prefetch_into_l1;
   run.in_cache = b.in_cache;
   for (int32_t s = 0; s < b.segment_count; ++s) {
     const Segment& segment = b.segments[s];
@@ -351,6 +356,7 @@ void RotateToken(const Tensor* tensors, int count, const Segment& segment, const
     run.count = t->heads;
     run.prefetch_ahead = 0;
     run.prefetch_near = 0;
+    run.prefetch_into_l1 = false;
     run.in_cache = true;
     RotateRun<Shape, false>(run, cos, sin);
   }

@@ -91,6 +91,7 @@ void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
   block.prefetch_near = 0;
+  block.prefetch_into_l1 = false;
   if (reads && n < job.fused->gathered) {
     const auto last_head = [&] {
       return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
