@@ -313,8 +313,15 @@ impl CustomOp3 for ByRows {
         _: &Tensor,
         grad_res: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        for (name, table) in [("cos", cos), ("sin", sin)] {
+            if table.track_op() {
+                bail!(
+                    "librope: {name} is a variable or computed from one, and has no gradient here: use \
+                     {name}.detach(), or candle_nn::rotary_emb::rope_slow and rope_i_slow to train it"
+                );
+            }
+        }
         let op = ByRows { operation: transposed(self.operation)?, ..*self };
-        // Tables are constants, as `table` has seen to.
         Ok((Some(grad_res.apply_op3(cos, sin, op)?), None, None))
     }
 }
@@ -342,12 +349,6 @@ fn table<'a>(
     if !table.is_contiguous() {
         bail!("{name} has to be contiguous in rope");
     }
-    if table.track_op() {
-        bail!(
-            "librope: {name} is a variable or computed from one, and has no gradient here: use \
-             {name}.detach(), or candle_nn::rotary_emb::rope_slow and rope_i_slow to train it"
-        );
-    }
     // Rows of one batch row follow those of the one before it, so surplus rows must go.
     if table.rank() == 3 && batch > 1 && tokens < length {
         return Ok(Cow::Owned(table.narrow(1, 0, tokens)?.contiguous()?));
@@ -373,17 +374,22 @@ fn by_rows(
         return wrong_dtype(xs.dtype());
     }
     let op = ByRows { pairing, dims, operation: Operation::Forward };
-    // Recording an operation keeps its tables alive: only where a gradient will be asked for.
-    if xs.track_op() { xs.apply_op3(&cos, &sin, op) } else { xs.apply_op3_no_bwd(&cos, &sin, &op) }
+    // Recording an operation keeps its tables alive: only where a gradient may be asked for, also of tables,
+    // which `bwd` refuses.
+    if [xs, &cos, &sin].into_iter().any(Tensor::track_op) {
+        xs.apply_op3(&cos, &sin, op)
+    } else {
+        xs.apply_op3_no_bwd(&cos, &sin, &op)
+    }
 }
 
 /// `candle_nn::rotary_emb::rope`: `xs[batch, heads, tokens, channels]`, pairs half a head apart, cos
 /// and sin `[tokens, channels / 2]` or `[batch, tokens, channels / 2]`. The same bits, any strides of
-/// `xs`, and its gradient. Tables are constants.
+/// `xs`, and its gradient. Tables are constants: where they are variables or computed from such, `backward`
+/// through the result is an error.
 ///
 /// # Errors
-/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit, and for
-/// tables that are variables or computed from such.
+/// For tensors that are not on the CPU in one of f32, f16 and bf16, or whose shapes do not fit.
 pub fn rope(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     by_rows(xs, cos, sin, Pairing::Halves, Dims::Bhsd)
 }

@@ -83,7 +83,8 @@ fn link_cxx_runtime() {
     println!("cargo::rustc-link-lib={}", if targets("macos") { "c++" } else { "stdc++" });
 }
 
-/// Before 1.0 another minor version is another ABI.
+/// Before 1.0 another minor version is another ABI. Whether the archive is linked is for `wants_archive` to
+/// say: by itself the crate takes any `LIBROPE_STATIC`, also 0, and `PKG_CONFIG_ALL_STATIC` for a yes.
 #[cfg(not(feature = "vendored"))]
 fn probe() -> pkg_config::Config {
     let number = |part: &str| -> u32 {
@@ -92,7 +93,7 @@ fn probe() -> pkg_config::Config {
     let (major, minor) = (number("MAJOR"), number("MINOR"));
     let next = if major == 0 { format!("0.{}", minor + 1) } else { format!("{}", major + 1) };
     let mut config = pkg_config::Config::new();
-    config.range_version(env!("CARGO_PKG_VERSION")..next.as_str());
+    config.range_version(env!("CARGO_PKG_VERSION")..next.as_str()).statik(false);
     config
 }
 
@@ -108,9 +109,10 @@ fn without_directories() -> Found {
         )
     })?;
     let variable = |name| pkg_config::get_variable("librope", name).map(PathBuf::from);
-    if let Ok(folder) = variable("pcfiledir") {
-        // Another version is asked for anew.
-        println!("cargo::rerun-if-changed={}", folder.join("librope.pc").display());
+    let file = variable("pcfiledir").map(|folder| folder.join("librope.pc"));
+    // Another version is asked for anew; for a file that is not there (librope-uninstalled.pc is), always.
+    if let Some(file) = file.ok().filter(|file| file.exists()) {
+        println!("cargo::rerun-if-changed={}", file.display());
     }
     // A directory that the linker searches anyway is left out of the flags.
     let lib = variable("libdir").unwrap_or_default();

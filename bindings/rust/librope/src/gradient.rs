@@ -85,7 +85,8 @@ pub struct Gradients<'a> {
 }
 
 impl<'a> Gradients<'a> {
-    /// None yet; those of weights and biases in so many parts.
+    /// None yet; those of weights and biases in so many parts. Without one of [`with_q`](Self::with_q),
+    /// [`with_k`](Self::with_k) and [`with_v`](Self::with_v) the call that they are given to is an error.
     #[inline]
     pub fn in_parts(parts: usize) -> Self {
         Gradients { parts, of: [None, None, None] }

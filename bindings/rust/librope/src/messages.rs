@@ -34,7 +34,11 @@ fn translate(rule: &str) -> String {
         }
         let end = if first.is_ascii_alphabetic() {
             let end = chain_end(rest);
-            out.push_str(&name(&rest[..end], of_rows));
+            match &rest[..end] {
+                // Prose has its own article.
+                prose @ ("cache" | "source") if has_article(&out) => out.push_str(prose),
+                chain => out.push_str(&name(chain, of_rows)),
+            }
             end
         } else {
             out.push(first);
@@ -43,6 +47,13 @@ fn translate(rule: &str) -> String {
         rest = &rest[end..];
     }
     out
+}
+
+/// Whether the text ends with the word `a` or `the`, and what is behind a word.
+fn has_article(text: &str) -> bool {
+    let words = text.strip_suffix(' ').unwrap_or_default();
+    let last = words.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
+    matches!(last, Some("a" | "the"))
 }
 
 /// The length of ` (0x7f..)`, if the text begins with it.
@@ -247,6 +258,13 @@ mod tests {
             "rope_apply_qk: args->fused->v is set, but neither v_out nor cache->v is, where it \
              would go",
             "Context::append: v is set, but neither v_out nor the cache's v is, where it would go",
+        ),
+        (
+            "Context::append",
+            "rope_apply_qk: args->k.layout (ROPE_LAYOUT_BSHD) must be NHD, as it is a cache: the cache \
+             has it, but where data source and cache are one, cache->k.layout has",
+            "Context::append: k.layout (Layout::Bshd) must be Layout::Nhd, as it is a cache: the cache \
+             has it, but where data the source and the cache are one, the layout of the cache's k has",
         ),
         (
             "Context::move_slots",

@@ -70,10 +70,10 @@ impl<'a> SlotRunner<'a> {
         let mut runs = Vec::new();
         match self.slots {
             Slots::Mapped(SlotNumbers::I32(numbers)) => {
-                runs.extend(numbers.iter().take(self.all_tokens).map(|&n| (i64::from(n), 1)));
+                return repeat(numbers.iter().take(self.all_tokens).map(|&n| i64::from(n)));
             }
             Slots::Mapped(SlotNumbers::I64(numbers)) => {
-                runs.extend(numbers.iter().take(self.all_tokens).map(|&n| (n, 1)));
+                return repeat(numbers.iter().take(self.all_tokens).copied());
             }
             Slots::Paged { table, width, starts } => {
                 for (s, &start) in starts.iter().enumerate() {
@@ -111,6 +111,28 @@ impl<'a> SlotRunner<'a> {
     }
 }
 
+/// Whether a number comes twice; negative ones do not count. With a bit for each slot, of which a cache has a
+/// limited number; sorted where they are far more than tokens.
+fn repeat(numbers: impl Iterator<Item = i64> + Clone) -> bool {
+    let (count, top) =
+        numbers.clone().fold((0, 0), |(count, top): (u64, i64), n| (count + 1, top.max(n)));
+    let numbers = numbers.filter_map(|n| u64::try_from(n).ok());
+    if top as u64 > 64 * count + (1 << 20) {
+        let mut sorted: Vec<u64> = numbers.collect();
+        sorted.sort_unstable();
+        return sorted.windows(2).any(|pair| pair[0] == pair[1]);
+    }
+    let mut bits = vec![0u64; (top / 64) as usize + 1];
+    for n in numbers {
+        let (word, bit) = (&mut bits[(n / 64) as usize], 1 << (n % 64));
+        if *word & bit != 0 {
+            return true;
+        }
+        *word |= bit;
+    }
+    false
+}
+
 /// The C callback.
 unsafe extern "C" fn call(
     careful: *mut c_void,
@@ -128,4 +150,32 @@ unsafe extern "C" fn call(
     }
     // SAFETY: the library's arguments, to a runner that lives as long.
     unsafe { threads(careful.runner.raw.pool, Some(f), task, count) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repeat;
+
+    /// Near numbers have bits, far ones are sorted.
+    #[test]
+    fn numbers_that_come_twice() {
+        let both = |numbers: &[i64], want| {
+            for far in [0, 1 << 40] {
+                let numbers = numbers.iter().map(|&n| if n < 0 { n } else { n + far });
+                assert_eq!(repeat(numbers), want, "{far}");
+            }
+        };
+        both(&[], false);
+        both(&[-1, -1, -7, i64::MIN, i64::MIN], false);
+        both(&[0, 63, 64, -1, 127, 128, -1, 1], false);
+        for twice in [0, 63, 64, 128] {
+            both(&[twice, 0, 63, 64, 128], true);
+            both(&[128, 64, -1, 63, 0, -1, twice], true);
+        }
+        // At the limit of both, and apart by a multiple of a word's bits.
+        for top in [(1 << 20) + 128, (1 << 20) + 129, i64::MAX] {
+            assert!(!repeat([top, top - 64].into_iter()));
+            assert!(repeat([top, top].into_iter()));
+        }
+    }
 }
