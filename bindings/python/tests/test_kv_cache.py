@@ -1,6 +1,8 @@
 """Keys and values in a cache: the bits of apply_qk in the slots, and nothing beside them."""
 
 import array
+import copy
+import pickle
 
 import ml_dtypes
 import numpy as np
@@ -214,6 +216,37 @@ def test_at_is_the_same_memory_and_other_slots(qkv):
         "KVCache(k=float32[4, 4, 1, 8], v=float32[4, 4, 1, 8], slots=int64[3], layout='nhd')"
     )
     assert repr(second).endswith("starts=2, layout='nhd')")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_copies_know_nothing_of_the_memory_of_the_original(qkv, copied, prepared):
+    """A call that is known from the original once wrote there, or where it had been."""
+    q, k, v = qkv
+    cache = cache_of()
+    step = ROPE.prepare_qk(q, k, 5, v=v, cache=cache.at(starts=1))
+
+    def run(cache):
+        if prepared:
+            step.apply_qk(q, k, v=v, cache=cache)
+        else:
+            ROPE.apply_qk(q, k, 5, v=v, cache=cache.at(starts=i32(1)))
+
+    run(cache)
+    layers = copied({"layer": cache, "at": cache.at(starts=2)})
+    if copied is copy.copy:
+        layers = {name: copy.copy(x) for name, x in layers.items()}
+        for x in layers.values():
+            x.k, x.v = x.k.copy(), x.v.copy()
+    kept = cache.k.copy(), cache.v.copy()
+    cache.k[:], cache.v[:] = CANARY, CANARY
+    for x in layers.values() if not prepared else (layers["layer"],):
+        for array_ in (x.k, x.v):
+            array_[:] = CANARY
+        for _ in range(2):
+            run(x)
+        assert np.array_equal(x.k, kept[0]) and np.array_equal(x.v, kept[1])
+    assert (cache.k == CANARY).all() and (cache.v == CANARY).all()
 
 
 def test_a_plain_append(qkv):

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map  # noqa: E402
 
 import librope  # noqa: E402
 import librope.torch as lt  # noqa: E402
+from librope import _operators  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -223,6 +224,60 @@ def test_a_lazily_negated_gradient(q, norms):
     y = ROPE.apply(x, POSITIONS, norms=norms)
     got, want = (torch.autograd.grad(y, x, g, retain_graph=True)[0] for g in (torch._neg_view(q), -q))
     assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("norms", [None, RMS])
+def test_a_gradient_of_zeros_without_memory(q, norms):
+    x = q.clone().requires_grad_()
+    y = ROPE.apply(x, POSITIONS, norms=norms)
+    assert not torch.autograd.grad(y, x, torch._efficientzerotensor(q.shape))[0].any()
+
+
+def test_ropes_of_many_lengths_are_not_kept():
+    """Training by dynamic NTK or LongRoPE makes a Rope for each length."""
+    x = torch.ones(1, 2, 1, 16, requires_grad=True)
+    for length in range(65, 65 + 3 * _operators._KEPT):
+        rope = ROPE.replace(scaling="dynamic", factor=2.0, max_position_embeddings=64, seq_len=length)
+        y = rope.apply(x, 1)
+        assert torch.equal(torch.autograd.grad(y, x, y.detach())[0], rope.apply(y.detach(), 1, operation="backward"))
+        assert len(_operators._ropes) <= _operators._KEPT
+
+
+@pytest.mark.parametrize("offsets", [[3, 4], (3, 4), range(3, 5), np.array([3, 4]), torch.tensor([3, 4])], ids=repr)
+@pytest.mark.parametrize("how", ["eager", "grad", "compiled", "NumPy", "in place", "bind", "prepared", "cache"])
+def test_offsets_are_taken_from_lists_everywhere(q, offsets, how):
+    want = torch.cat([ROPE.apply(q[:1], 3), ROPE.apply(q[1:], 4)])
+    x = q.clone().requires_grad_(how == "grad")
+    torch._dynamo.reset()
+    if how == "compiled":
+        got = torch.compile(lambda x: ROPE.apply(x, offsets=offsets), fullgraph=True, backend="aot_eager")(x)
+    elif how == "in place":
+        ROPE.apply_((got := x), offsets=offsets)
+    elif how == "bind":
+        ROPE.bind((got := x), offsets=offsets)()
+    elif how == "prepared":
+        got, _ = ROPE.prepare_qk(x, None, offsets=offsets).apply_qk(x)
+    elif how == "NumPy":
+        got = torch.from_numpy(ROPE.apply(x.numpy(), offsets=offsets))
+    elif how == "cache":
+        memory = torch.zeros(2, 2, 16, 3, 16)
+        for _ in range(2):
+            got, _ = ROPE.apply_qk(x, x, offsets=offsets, v=x, cache=librope.KVCache(*memory, layout="nhd", starts=0))
+    else:
+        got = ROPE.apply(x, offsets=offsets)
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_offsets_in_lists_are_ints_of_each_sequence(q, grad):
+    x = q.clone().requires_grad_(grad)
+    for offsets, error, says in (
+        ([1, 2.5], TypeError, "^offsets as a list must hold ints"),
+        ([1, 2**63], ValueError, r"^offsets\[1\] is 9223372036854775808"),
+        ([1, 2, 3], ValueError, "^offsets has 3 entries, and there are 2 sequences"),
+    ):
+        with pytest.raises(error, match=says):
+            ROPE.apply(x, offsets=offsets)
 
 
 CONSTANTS = {

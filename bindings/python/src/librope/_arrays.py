@@ -276,27 +276,27 @@ def repeated(value: int, count: int, x: Any, dtype: str, name: str) -> Any:
     raise TypeError(f"{name} is an int, and must be an array on the device")
 
 
-def guard(named: Any, written: Any) -> Callable[[], None] | None:
-    """What a bound call does before each step; None where nobody wants to know.
+def guard(named: Any, written: Any) -> tuple[Callable[[], None] | None, Callable[[], None] | None]:
+    """What a bound call does before each step, and after it; None where nobody wants to know.
 
     named: every array with its name. written: those that are written, or None.
     """
     tensors = [(name, x) for name, x in named if framework(x) == "torch"]
     if not tensors:
-        return None
+        return None, None
     outputs = [x for x in written if x is not None and framework(x) == "torch"]
-    before: Callable[[], None] = load("torch").guard(tensors, outputs)
-    return before
+    around: tuple[Callable[[], None], Callable[[], None]] = load("torch").guard(tensors, outputs)
+    return around
 
 
 def announcer(*written: Any) -> Callable[[], None] | None:
-    """What to call before every write into these arrays; None where nobody wants to know."""
+    """Refuses writes into these arrays that autograd would not see. Gives what to call after every one; None where
+    nobody wants to know."""
     tensors = [x for x in written if x is not None and framework(x) == "torch"]
     if not tensors:
         return None
     _torch = load("torch")
-    _torch.refuse_writes(*tensors)
-    return functools.partial(_torch.before_write, *tensors)
+    return functools.partial(_torch.announce_all, _torch.writable(*tensors))
 
 
 def place(device: int) -> str:

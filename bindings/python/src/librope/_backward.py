@@ -140,6 +140,7 @@ class Differentiator(Caller):
             q_out = _arrays.empty_like(q_grad if x[0] is None else x[0], "q")
         if k_out is None and k_grad is not None:
             k_out = _arrays.empty_like(k_grad if x[1] is None else x[1], "k")
+        announce = _arrays.announcer(q_out, k_out, v_out)
         ready = self._run(call, q_out, k_out, v_out, ready=True)
         if ready.device >= 0:
             raise NotImplementedError(
@@ -155,6 +156,8 @@ class Differentiator(Caller):
         if tokens:
             views = [None if one is None else _arrays.read(one, name, True) for one, name in zip(sums, NAMES, strict=True)]
             run_backward(self, call, ready, before, views, parts)
+            if announce is not None:
+                announce()
         made = {
             name.removeprefix("norms."): one.sum(0, dtype="float32")
             for one, name in zip(sums, NAMES, strict=True)

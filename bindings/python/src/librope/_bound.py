@@ -21,7 +21,7 @@ class Bound:
     but they would rotate the same memory.
     """
 
-    __slots__ = ("_args", "_before", "_context", "_int", "_owners")
+    __slots__ = ("_after", "_args", "_before", "_context", "_int", "_owners")
 
     def __init__(
         self,
@@ -33,9 +33,10 @@ class Bound:
         runner: Any,
         owners: object,
         before: Callable[[], None] | None,
+        then: Callable[[], None] | None,
     ) -> None:
-        """offset: the int, None if positions is an array. before: who must be told or asked before
-        every write."""
+        """offset: the int, None if positions is an array. before: who must be asked before every write.
+        then: who must be told of it."""
         args, start = ffi.new("rope_qk_args*"), ffi.new("int64_t*")
         start[0] = offset or 0
         lib.keep_call(args, template.args, start, stream, runner, *addresses[:7])
@@ -51,7 +52,7 @@ class Bound:
             by_offset = args.positions.kind == lib.ROPE_POSITIONS_OFFSET
             self._int = ffi.addressof(args.positions, "offset") if by_offset else start
         self._context, self._args, self._owners = context, args, (owners, template, start)
-        self._before = before
+        self._before, self._after = before, then
 
     def __call__(self, position: int | None = None) -> None:
         """Rotates. position: the new int, if positions was one; step() goes by it from then on.
@@ -81,6 +82,8 @@ class Bound:
                 at[0] = old
         if status:
             raise error(status, "Bound")
+        if self._after is not None:
+            self._after()
 
     def __reduce__(self) -> Any:
         raise TypeError("a librope.Bound cannot be pickled: it is addresses of this process")

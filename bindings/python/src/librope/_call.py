@@ -53,6 +53,7 @@ _NORMS = _STORED + 2
 _SCALES = _NORMS + len(_NORMED)
 _PAGE_STARTS = _NAMES.index("page_starts")
 _LOW, _HIGH = (_core.range_of("int64_t")[i] for i in (0, -1))  # of a position
+_LISTS = (range, list, tuple)  # of ints
 _CACHE = 512  # templates kept per Rope; decode with growing shapes must not fill memory
 
 #: Set by librope.torch: a context manager around a crossing while a profiler runs, else None.
@@ -269,7 +270,7 @@ class Caller(Mover):
             if type(positions) is not int:
                 pv = read(positions, "positions")
         elif angles == "offsets":
-            pv = read(offsets, "offsets")
+            pv = read(array("q", ints(offsets, "offsets")) if isinstance(offsets, _LISTS) else offsets, "offsets")
         else:
             cos, sin = call.rows()
             cv = read(cos, "cos")
@@ -389,7 +390,7 @@ class Caller(Mover):
         named = [(n, v[4]) for n, v in zip(_NAMES, views, strict=False) if v is not None]
         if call.offsets is not None:
             named = [("offsets" if n == "positions" else n, x) for n, x in named]
-        before = _arrays.guard(named, written)
+        before, then = _arrays.guard(named, written)
         if len(views) > _ROTATION and views[_PAGE_STARTS] is not None and device < 0:
             before = after(before, functools.partial(check_page_starts, views[_ROTATION:]))
         if template.coordinates is not None and device < 0:  # which are read in each step
@@ -397,7 +398,7 @@ class Caller(Mover):
             before = after(before, finite)
         start = offset if views[4] is None else None
         every = [*addresses, *[0] * (len(_NAMES) - len(addresses))]
-        return Bound(context, template, every, start, stream, runner, owners, before)
+        return Bound(context, template, every, start, stream, runner, owners, before, then)
 
     def _tokens(self, call: Call) -> int:
         text = both_layouts(layout_of(self, call))[int(call.q is None)]
@@ -572,7 +573,7 @@ def as_positions(positions: Any) -> Any:
         raise ValueError(
             f"positions is required: an int, or an array of {', '.join(most)} or {last}"
         )
-    if isinstance(positions, (range, list, tuple)):
+    if isinstance(positions, _LISTS):
         return array("q", ints(positions, "positions"))
     if hasattr(positions, "__index__") and not getattr(positions, "shape", None):
         try:
@@ -589,6 +590,6 @@ def as_positions(positions: Any) -> Any:
 
 def shape_of_positions(positions: Any) -> tuple[int, ...]:
     """That of an array, () of an int; lists and ranges have one dimension."""
-    if isinstance(positions, (range, list, tuple, array)):
+    if isinstance(positions, (*_LISTS, array)):
         return (len(positions),)
     return tuple(getattr(positions, "shape", ()))

@@ -32,6 +32,13 @@ class Memory(NamedTuple):
     pins: Any  # of NumPy arrays: weak references, for the sake of which resize() leaves their memory alone
 
 
+class _Noted(list[Memory]):
+    """What caches of one memory know of it: nothing in a copy (copy.deepcopy, pickle), whose arrays are others."""
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        return _Noted, ()
+
+
 class KVCache:
     """The KV cache of one layer, and the slots in it that the tokens of a call get::
 
@@ -94,7 +101,7 @@ class KVCache:
         for name in layout if isinstance(layout, tuple) else (layout,):
             cache_axes(name)
         _check_place(slots, page_table, page_starts, starts)
-        self._memory: list[Memory] = []  # one or none, shared with the caches that at() makes
+        self._memory = _Noted()  # one or none, shared with the caches that at() makes
         # None: there are none, as in most caches.
         self._scales: tuple[Scale | None, Scale | None] | None = None
         if k_scale is not None or v_scale is not None:

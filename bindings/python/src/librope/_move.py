@@ -137,8 +137,6 @@ class Mover:
         fused.cache = _cache("cache", written, to, template, sequences, self._dims, kept)
         fused.source = _cache("source", read or written, to, template, sequences, self._dims, kept)
         announce = _arrays.announcer(written.k, written.v, *written_scales(written._scales))
-        if announce is not None:
-            announce()
         context = self._cpu
         if device >= 0:
             context = self._context(device)
@@ -146,6 +144,8 @@ class Mover:
         status = lib.rope_apply_qk(context, args)
         if status:
             raise _core.error(status, "move")
+        if announce is not None:
+            announce()
 
 
 def _refuse_unseen(written: KVCache, read: KVCache | None, *ids: Any) -> None:

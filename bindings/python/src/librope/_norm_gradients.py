@@ -14,14 +14,23 @@ from ._conventions import takes_norms
 from ._core import OPERATIONS
 from ._norm import NAMES as NORM_NAMES
 from ._norm import norm_arrays, norm_forms, norms_from
-from ._operators import CALL_SCHEMA, NORMS_SCHEMA, apply_fused_op, call_of, define, new, refuse_gradient
+from ._operators import (
+    CALL_SCHEMA,
+    NORMS_SCHEMA,
+    apply_normed_op,
+    call_of,
+    define,
+    new,
+    refuse_gradient,
+    register_operator,
+)
+from ._operators import apply_normed as _apply_normed
 from ._rotation_gradients import plain
 from ._rules import both_layouts
-from ._watch import is_batched
+from ._watch import is_batched, is_direct
 
 _is_compiling = torch.compiler.is_compiling
-_OPERATION = 3  # in the arguments of the operators from offset on
-_NO_CACHE = (None, None, "", None, None, None, None)
+_TENSORS = 2 + len(NORM_NAMES)  # the first arguments of librope::apply_normed
 
 
 def _tokens(x: Tensor, layout: str) -> int:
@@ -85,58 +94,59 @@ refuse_gradient(
 )
 
 
-class _ApplyNormed(torch.autograd.Function):
-    """apply(positions, cu_seqlens, freq_sets, *_REST, norms, q, k, *arrays), new tensors.
+def _setup(ctx: Any, inputs: Any, output: Any) -> None:
+    tensors, (norms, positions, *rest) = inputs[:_TENSORS], inputs[_TENSORS:]
+    ctx.save_for_backward(*tensors, positions, *rest[-2:])
+    ctx.rest = (norms, *rest[:-2])
 
-    _REST: offset, spec, layout, operation, offsets, positions_layout."""
+
+def _backward(ctx: Any, grads: Any) -> Any:
+    q, k, *arrays, positions, cu_seqlens, freq_sets = ctx.saved_tensors
+    norms, offset, spec, layout, _, *rest = ctx.rest
+    if not _is_compiling() and any(is_batched(g) for g in grads):
+        _refuse_batches()
+    given = [plain(g) for g in grads]
+    q_grad, k_grad = None if q is None else given[0], None if k is None else given[-1]
+    wanted = [x is not None and need for x, need in zip(arrays, ctx.needs_input_grad[2:_TENSORS], strict=True)]
+    made = iter(_op(
+        q_grad, k_grad, q, k, wanted, *arrays, norms, positions, offset, spec, layout, OPERATIONS["backward"], *rest,
+        cu_seqlens, freq_sets,
+    ))  # fmt: skip
+    result = [next(made) if want else None for want in (q is not None, k is not None, *wanted)]
+    return (*result, *(None,) * (len(ctx.needs_input_grad) - _TENSORS))
+
+
+register_operator("apply_normed", _backward, _setup, _refuse_batches)
+
+
+class _Normed(torch.autograd.Function):
+    """librope::apply_normed past the dispatcher, for eager calls: to an operator's own formula it is a long way."""
 
     @staticmethod
-    def forward(
-        positions: Any, cu_seqlens: Any, freq_sets: Any, offset: int, spec: str, layout: str, operation: int,
-        offsets: bool, positions_layout: str, norms: str, q: Any, k: Any, *arrays: Any,
-    ) -> Any:  # fmt: skip
-        out = [None if x is None else _arrays.empty_like(x, "q") for x in (q, k)]
-        apply_fused_op(
-            q, k, None, *out, None, *_NO_CACHE, *arrays, norms, positions, offset, spec, layout, operation,
-            offsets, positions_layout, cu_seqlens, freq_sets,
-        )  # fmt: skip
-        return tuple(x for x in out if x is not None)
+    def forward(*arguments: Any) -> Any:
+        return tuple(_apply_normed(*arguments))
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs[:3], *inputs[10:])
-        ctx.rest = inputs[3:10]
+    setup_context = staticmethod(_setup)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        positions, cu_seqlens, freq_sets, q, k, *arrays = ctx.saved_tensors
-        *rest, norms = ctx.rest
-        rest = [*rest[:_OPERATION], OPERATIONS["backward"], *rest[_OPERATION + 1 :]]  # a tuple for Dynamo of torch 2.11
-        if not _is_compiling() and any(is_batched(g) for g in grads):
-            _refuse_batches()
-        given = [plain(g) for g in grads]
-        q_grad, k_grad = None if q is None else given[0], None if k is None else given[-1]
-        wanted = [x is not None and need for x, need in zip(arrays, ctx.needs_input_grad[12:], strict=True)]
-        made = _op(q_grad, k_grad, q, k, wanted, *arrays, norms, positions, *rest, cu_seqlens, freq_sets)
-        result: list[Any] = [None] * 10
-        at = 0
-        for want in (q is not None, k is not None, *wanted):
-            result.append(made[at] if want else None)
-            at += want
-        return tuple(result)
+        return _backward(ctx, grads)
 
 
-def apply_normed(call: Call, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Rope.apply_qk with norms and a gradient. arguments: of the operators, after tensors."""
+def without_gradient(call: Call) -> str:
+    """Why a call with norms has none; "": it has one."""
     for name in "qkv":
         norm = getattr(call.norms, name)
         if norm is not None and (norm.span == "given" or norm.order == "after"):
             what = f"order {norm.order!r}" if norm.order == "after" else f"span {norm.span!r}"
-            raise NotImplementedError(
-                f"norms.{name} has {what}, which has no gradient: use torch.no_grad(), or detach the tensors"
-            )
+            return f"norms.{name} has {what}, which has no gradient: use torch.no_grad(), or detach the tensors"
     if not takes_norms(call.operation):
-        raise NotImplementedError(f"norms= has a gradient with operation 'forward', and not with {call.operation!r}")
-    where, *rest, cu, sets = arguments
-    out = _ApplyNormed.apply(where, cu, sets, *rest, norm_forms(call.norms), call.q, call.k, *norm_arrays(call.norms))
+        return f"norms= has a gradient with operation 'forward', and not with {call.operation!r}"
+    return ""
+
+
+def apply_normed(call: Call, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Rope.apply_qk with norms, differentiable. arguments: of the operators, after tensors."""
+    given = (call.q, call.k, *norm_arrays(call.norms), norm_forms(call.norms), *arguments)
+    out = (_Normed.apply if is_direct(given) else apply_normed_op)(*given)
     return (None if call.q is None else out[0], None if call.k is None else out[-1])

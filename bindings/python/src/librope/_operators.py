@@ -67,12 +67,15 @@ _MORE = ", ".join([
 _NO_MORE: tuple[Any, ...] = (None, None, "", *(None,) * 2 * len(_SCALED))
 _ROWS = "Tensor cos, Tensor? sin, str spec, str layout, int operation, str format"
 _ropes: dict[str, Rope] = {}
+_KEPT = 256  # Ropes; those of dynamic NTK are others for each length
 
 
 def rope_of(spec: str) -> Rope:
     """The Rope of a text made by Rope.spec."""
     rope = _ropes.get(spec)
     if rope is None:
+        if len(_ropes) >= _KEPT:
+            _ropes.clear()
         fields = json.loads(spec)
         if isinstance(fields, list):
             rope = Rope.sets([Rope.from_fields(f) for f in fields])
@@ -134,7 +137,18 @@ def apply(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
     return out
 
 
+def _refuse_lost_gradients(name: str, tensors: Any) -> None:
+    """Of an operator that writes, which takes no formula: a graph may be recorded without a gradient and run with one,
+    which PyTorch would lose."""
+    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in tensors):
+        raise NotImplementedError(
+            f"no gradient goes through librope::{name}, which writes into its tensors, and one of them requires a "
+            "gradient: run the graph under torch.no_grad(), or record one that makes new tensors"
+        )
+
+
 def apply_(tensors: list[Tensor], *rest: Any) -> None:
+    _refuse_lost_gradients("apply_", (*tensors, *rest))
     rope, call = call_of(tensors, *rest)
     rope._run(call)
 
@@ -150,6 +164,7 @@ def apply_fused_(
     cache_layout: str, slots: Any, page_table: Any, page_starts: Any, starts: Any, *rest: Any,
 ) -> None:  # fmt: skip
     """q_out and k_out: what is written, q and k themselves in place; of k None where it is stored alone."""
+    _refuse_lost_gradients("apply_fused_", (q, k, v, q_out, k_out, v_out, cache_k, cache_v, *rest))
     x, out, text, *arrays = _more_of(rest)
     scales, (k_scale, v_scale) = apart(scales_from(text, arrays))
     cache = None
@@ -161,6 +176,14 @@ def apply_fused_(
     rope, call = call_of((q, k), *rest[10:19])
     norms = norms_from(rest[9], rest[:9])
     rope._run(call._replace(v=v, cache=cache, norms=norms, rest=x, scales=scales), q_out, k_out, v_out, out)
+
+
+def apply_normed(q: Any, k: Any, *rest: Any) -> list[Tensor]:
+    """What apply_fused_ does of a call with norms and nothing else beside its rotation, in new tensors."""
+    q_out, k_out = (None if x is None else _arrays.empty_like(x, "q") for x in (q, k))
+    rope, call = call_of((q, k), *rest[10:])
+    rope._run(call._replace(norms=norms_from(rest[9], rest[:9])), q_out, k_out)
+    return [x for x in (q_out, k_out) if x is not None]
 
 
 def apply_rows(
@@ -304,6 +327,11 @@ def _apply_fused_fake(
     )  # fmt: skip
 
 
+def _apply_normed_fake(q: Any, k: Any, *rest: Any) -> list[Tensor]:
+    _apply_fused_fake(q, k, *(None,) * 6, "", *(None,) * 4, *rest)
+    return new(x for x in (q, k) if x is not None)
+
+
 def _apply_fake(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
     _apply_in_place_fake(tensors, *rest)
     return new(tensors)
@@ -361,6 +389,9 @@ apply_in_place_op = define(f"apply_(Tensor(a!)[] tensors, {CALL_SCHEMA}) -> ()",
 apply_fused_op = define(
     f"apply_fused_({_STORE}, {NORMS_SCHEMA}, {CALL_SCHEMA}, {_MORE}) -> ()", apply_fused_, _apply_fused_fake
 )
+apply_normed_op = define(
+    f"apply_normed(Tensor? q, Tensor? k, {NORMS_SCHEMA}, {CALL_SCHEMA}) -> Tensor[]", apply_normed, _apply_normed_fake
+)
 apply_rows_op = define(f"apply_rows(Tensor[] tensors, {_ROWS}) -> Tensor[]", apply_rows, _apply_rows_fake)
 cos_sin_op = define(
     "cos_sin(Tensor positions, str spec, str format, str dtype, str positions_layout, SymInt? batch=None, "
@@ -411,5 +442,6 @@ FLOPS = {
     torch.ops.librope.apply: _flops,
     torch.ops.librope.apply_: _flops,
     torch.ops.librope.apply_fused_: _flops_fused,
+    torch.ops.librope.apply_normed: _flops_fused,
     torch.ops.librope.apply_rows: _flops,
 }

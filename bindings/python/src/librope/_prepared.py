@@ -104,19 +104,19 @@ class PreparedCall:
                 self._run_tensors(q, k, q_out, k_out)
                 return q_out, k_out
             if torch.fits(q_out, k_out, forms[2], forms[3]):
-                torch.announce(q_out, k_out)
                 self._run_tensors(q, k, q_out, k_out)
+                torch.announce(q_out, k_out)
                 return q_out, k_out
         refuse(q, k)
         views = [self._read(0, q), self._read(1, k)]
         announce = _arrays.announcer(q_out, k_out)
-        if announce is not None:
-            announce()
         if q_out is None and q is not None:
             q_out = self._empty(0, q)
         if k_out is None and k is not None:
             k_out = self._empty(1, k)
         self._run([*views, self._read(2, q_out), self._read(3, k_out)])
+        if announce is not None:
+            announce()
         return q_out, k_out
 
     def apply_qk_(self, q: Any, k: Any = None) -> None:
@@ -130,16 +130,17 @@ class PreparedCall:
                 return
         torch, forms = self._torch, self._words
         if torch is not None and self._in_place and torch.fits(q, k, forms[0], forms[1]):
-            torch.announce(q, k)
             self._run_tensors(q, k, q, k, who="apply_qk_")
+            torch.announce(q, k)
             return
-        library = refuse(q, k)
+        refuse(q, k)
         views = [self._read(0, q, True), self._read(1, k, True)]
         if not self._in_place:
             raise other_place(self._forms)
-        if library == "torch":
-            load("torch").before_write(q, k)
+        announce = _arrays.announcer(q, k)
         self._run([*views, *views], "apply_qk_")
+        if announce is not None:
+            announce()
 
     def _run_compact(self, q: Any, k: Any, q_out: Any, k_out: Any, who: str = "apply_qk") -> bool:
         """False for outputs that are read-only: the way of all arrays says so."""

@@ -191,15 +191,16 @@ class PreparedAppend:
             return None
         if memory is None:
             k_out = k if in_place else torch.new_like(k, words[3][1])
-            torch.announce(q_out, k_out)
+            written: tuple[Any, ...] = q_out, k_out
             to, pages = (k_out.data_ptr(), 0, 0), (0, 0)
         else:
             k_out = None
-            torch.announce(q_out, memory.k, memory.v)
+            written = q_out, memory.k, memory.v
             to, pages = (0, v.data_ptr(), 0), memory.addresses
         status = _append(self._call, q.data_ptr(), k.data_ptr(), q_out.data_ptr(), *to, *pages, norms)
         if status:
             raise _core.error(status, _who(in_place))
+        torch.announce(*written)
         return q_out, k_out
 
     def _of_numpy(
@@ -284,11 +285,11 @@ class PreparedAppend:
             for n, x in enumerate(arrays)
         ]
         announce = _arrays.announcer(q_out, k_out, v_out, rest_out, keys, values, *written)
-        if announce is not None:
-            announce()
         nothing = self._nothing
         addresses = ffi.new("uintptr_t[]", [0 if x is None or nothing else x[2] for x in views])
         cross(_all, self._call, addresses, who=_who(in_place))
+        if announce is not None:
+            announce()
         if self._form >= 0 and cache is not None:
             note_memory(cache)
         return q_out, k_out

@@ -80,7 +80,7 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
         short_factor, long_factor: of longrope; one number per pair.
         freq_factors: one number per pair, which divide the frequencies.
         inv_freq: radians per position of every pair, instead of theta and scaling.
-        inv_freq_dtype: "float16" or "bfloat16": frequencies are rounded to it.
+        inv_freq_dtype: "float32", "float16" or "bfloat16": frequencies are rounded to it.
         axes: ids per token (images, video), with mrope_section, the pairs of each axis
             (mrope_interleaved: spread), or pair_axis, the axis of every pair.
         ids_per_axis: True where a token's ids differ (rows and columns of an image): positions without
@@ -358,8 +358,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             scales: a librope.Scales: what the codes of outputs of 8 bits stand for.
             operation: "forward" a R(p) x; "backward" a R(-p) x, the gradient; "inverse" 1/a R(-p) x, which undoes
                 forward; "shift" R(p) x, which moves rotated keys by the distances p. a: attention_factor.
-            offsets: int32 or int64 [sequences], instead of positions: the position of the first
-                token of each sequence (operation "shift": the distance of all its tokens).
+            offsets: int32 or int64 [sequences], a list or a range, instead of positions: the position of the
+                first token of each sequence (operation "shift": the distance of all its tokens).
             cu_seqlens: int32 [sequences + 1], with "thd": starts of packed sequences, and tokens.
             freq_sets: int32 [sequences]; see Rope.sets.
             positions_layout: what the axes of positions are, if not "t", "bt" or "abt": "bta", ...
@@ -407,15 +407,14 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             return rotated
         elif type(positions) not in _WITHOUT_GRADIENT:
             refuse_gradients(call)
-        if out is not None:
-            announce = _arrays.announcer(q_out, k_out)
-            if announce is not None:
-                announce()
+        announce = None if out is None else _arrays.announcer(q_out, k_out)
         if q_out is None and q is not None:
             q_out = _arrays.empty_like(q, "q")
         if k_out is None and k is not None:
             k_out = _arrays.empty_like(k, "k")
         self._run(call, q_out, k_out)
+        if announce is not None:
+            announce()
         return q_out, k_out
 
     def apply_qk_(
@@ -489,16 +488,11 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
             return
         library = library_of(q, k)
         if library == "torch":
-            torch = load("torch")
-            if not torch.is_direct((q, k, positions)):
-                torch.apply_qk_(self, call)
-                return
-            if cos_sin is not None:
-                torch.refuse_gradient(*call.rows())
-            torch.before_write(q, k, positions=positions)
-        elif library == "jax":
+            load("torch").apply_qk_(self, call)
+            return
+        if library == "jax":
             raise TypeError("JAX arrays are immutable: use apply_qk")
-        elif type(positions) not in _WITHOUT_GRADIENT:
+        if type(positions) not in _WITHOUT_GRADIENT:
             refuse_gradients(call)
         self._run(call)
 

@@ -22,6 +22,8 @@ def plain(gradient: Any) -> Any:
     """Autograd hands over what it likes, such as an expanded scalar or a lazily negated view; values are the same."""
     if gradient is None:
         return None
+    if not _is_compiling() and gradient._is_zerotensor():  # which has no memory
+        return torch.zeros_like(gradient)
     gradient = gradient.resolve_neg()
     return gradient if gradient.stride(-1) == 1 else gradient.contiguous()
 
@@ -46,13 +48,14 @@ def _vmap(function: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
 
 
 def turned(function: Any, arguments: Any, q: Any, k: Any) -> tuple[Any, Any]:
-    """q and k by one of the Functions here."""
+    """q and k by one of the Functions here, or in compiled and exported code by its operator, which has the same
+    gradient: an export in strict mode loses that of a Function, and Dynamo takes no tensor in two arguments of one."""
     if _is_compiling() and _forward_ad._current_level >= 0:
         raise NotImplementedError(
             "librope has no forward-mode derivative in compiled code, and this call is in dual_level() or "
             "torch.func.jvp: take the derivative outside of torch.compile"
         )
-    out = function.apply(*arguments, q, k)
+    out = (function.forward if _is_compiling() else function.apply)(*arguments, q, k)
     return (None if q is None else out[0], None if k is None else out[-1])
 
 
@@ -127,10 +130,8 @@ def _of_given(ctx: Any, grads: Any) -> tuple[Any, Any]:
     return grads[0] if q else None, grads[-1] if k else None
 
 
-class _Apply(torch.autograd.Function):
+class Rotation(torch.autograd.Function):
     """operator(positions, cu_seqlens, freq_sets, *_REST, q, k), as many as there are; q or k may be None.
-
-    Not *tensors, which Dynamo of torch 2.11 takes for one when it compares arguments with parameters of forward.
 
     _REST: offset, spec, layout, operation, offsets, positions_layout, direct. Saves positions only.
     direct: past the dispatcher, for eager calls.
@@ -138,7 +139,7 @@ class _Apply(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_Apply, info, in_dims, *arguments)
+        return _vmap(Rotation, info, in_dims, *arguments)
 
     @staticmethod
     def forward(
@@ -155,33 +156,17 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         _setup(ctx, inputs, 3)
+        _setup_tangents(ctx, output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = ctx.saved_tensors  # once: checkpointing lets a tensor be unpacked only once
         return (None,) * 10 + _transpose_of_apply(saved, ctx.rest, *_of_given(ctx, grads))
 
-
-class _ApplyForward(_Apply):
-    """With forward-mode derivatives, too. Dynamo takes no Function that has them."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_ApplyForward, info, in_dims, *arguments)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _Apply.setup_context(ctx, inputs, output)
-        _setup_tangents(ctx, output)
-
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         _no_position_gradient(*tangents[:3])
-        return _tangents(ctx, _apply_again(_ApplyForward, ctx.saved_tensors, ctx.rest, *tangents[10:]))
-
-
-def rotation() -> Any:
-    return _Apply if _is_compiling() else _ApplyForward
+        return _tangents(ctx, _apply_again(Rotation, ctx.saved_tensors, ctx.rest, *tangents[10:]))
 
 
 def _negative(positions: Tensor) -> Tensor:
@@ -196,7 +181,7 @@ def _transpose_of_apply(saved: Any, rest: Any, q: Any, k: Any) -> tuple[Any, ...
     if negated:
         positions, offset = None if positions is None else _negative(positions), -offset
     rest = (offset, spec, layout, OPERATIONS[name], *others)
-    return _apply_again(rotation(), (positions, *more), rest, q, k)
+    return _apply_again(Rotation, (positions, *more), rest, q, k)
 
 
 def _gradients(ctx: Any, tensors: Any) -> tuple[Any, ...]:
@@ -218,19 +203,19 @@ def _vmap_apply_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
     full = [*rest, *[None] * (9 - len(rest))]
     dims = (in_dims[1], *in_dims[8:10], *(None,) * 7, *pair(in_dims[0]))
     arguments = (full[0], *full[7:9], *full[1:7], False, *pair(tensors))
-    out, out_dims = _Apply.vmap(info, dims, *arguments)
+    out, out_dims = Rotation.vmap(info, dims, *arguments)
     return list(out), list(out_dims)
 
 
 register_operator("apply", _backward_apply_op, _setup_apply_op, _vmap_apply_op)
 
 
-class _ApplyRows(torch.autograd.Function):
-    """apply_rows(cos, sin, spec, layout, operation, format, direct, q, k), as _Apply; cos is a constant."""
+class RotationByRows(torch.autograd.Function):
+    """apply_rows(cos, sin, spec, layout, operation, format, direct, q, k), as Rotation; cos is a constant."""
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_ApplyRows, info, in_dims, *arguments)
+        return _vmap(RotationByRows, info, in_dims, *arguments)
 
     @staticmethod
     def forward(
@@ -243,41 +228,25 @@ class _ApplyRows(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         _setup(ctx, inputs, 2)
+        _setup_tangents(ctx, output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = ctx.saved_tensors
         return (None,) * 7 + _transpose_of_rows(saved, ctx.rest, *_of_given(ctx, grads))
 
-
-class _ApplyRowsForward(_ApplyRows):
-    """With forward-mode derivatives, too."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(_ApplyRowsForward, info, in_dims, *arguments)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _ApplyRows.setup_context(ctx, inputs, output)
-        _setup_tangents(ctx, output)
-
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         if any(t is not None for t in tangents[:2]):
             raise NotImplementedError("librope has no derivatives with respect to cos and sin: detach them")
-        return _tangents(ctx, _apply_again(_ApplyRowsForward, ctx.saved_tensors, ctx.rest, *tangents[7:]))
-
-
-def rotation_by_rows() -> Any:
-    return _ApplyRows if _is_compiling() else _ApplyRowsForward
+        return _tangents(ctx, _apply_again(RotationByRows, ctx.saved_tensors, ctx.rest, *tangents[7:]))
 
 
 def _transpose_of_rows(saved: Any, rest: Any, q: Any, k: Any) -> tuple[Any, ...]:
     spec, layout, operation, *others = rest
     # Of the same spec, since rows have the attention factor in them.
     transposed = OPERATIONS[rule_of(OPERATION_NAMES[operation]).transpose]
-    return _apply_again(rotation_by_rows(), saved, (spec, layout, transposed, *others), q, k)
+    return _apply_again(RotationByRows, saved, (spec, layout, transposed, *others), q, k)
 
 
 def _setup_rows_op(ctx: Any, inputs: Any, output: Any) -> None:
@@ -291,7 +260,7 @@ def _backward_rows_op(ctx: Any, grads: Any) -> Any:
 
 def _vmap_rows_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
     dims = (*in_dims[1:3], *(None,) * 5, *pair(in_dims[0]))
-    out, out_dims = _ApplyRows.vmap(info, dims, *rest, False, *pair(tensors))
+    out, out_dims = RotationByRows.vmap(info, dims, *rest, False, *pair(tensors))
     return list(out), list(out_dims)
 
 

@@ -134,8 +134,6 @@ def fill(
         raise TypeError(f"out is {what}, and must be a pair (cos, sin) with format {format!r}")
     arrays = list(out) if two else [out]
     announce = _arrays.announcer(*arrays)
-    if announce is not None:
-        announce()
     views = [_arrays.read(a, "out", True) for a in arrays]
     metas = [v[1](v[0], "out") for v in views]
     step = 0
@@ -166,6 +164,8 @@ def fill(
             rope._context(device), form.batch, form.tokens, p, target, ffi.cast("void*", stream)
         )
     )
+    if announce is not None:
+        announce()
     return out
 
 

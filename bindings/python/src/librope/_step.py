@@ -26,6 +26,7 @@ from ._template import Template
 
 _np, _ndarray = _arrays.np, _arrays.ndarray
 _HOST = (_ndarray, type(None))
+_NO_TENSORS = frozenset((*_HOST, int, list, tuple, range, *(() if _np is None else (_np.int32, _np.int64))))
 _from_buffer = ffi.from_buffer
 _BYTES = ffi.typeof("char[]")
 _NULL = ffi.NULL
@@ -186,12 +187,25 @@ def refuse_gradients(call: Call) -> None:
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    groups = (
-        (call.positions, call.rest), () if call.cos_sin is None else call.rows(), arrays_of(call.v, call.cache),
-        norm_arrays(call.norms), scale_arrays(scales_of(call.scales, call.cache)),
-    )  # fmt: skip
-    if not any([isinstance(x, torch.Tensor) for group in groups for x in group if type(x) not in _HOST]):
+    cache, scales = call.cache, None
+    given = [call.positions, call.v, call.rest]
+    if call.cos_sin is not None:
+        given += call.rows()
+    if call.norms is not None:
+        given += norm_arrays(call.norms)
+    if cache is not None:
+        given += arrays_of(None, cache)
+    if call.scales is not None or (cache is not None and cache._scales is not None):
+        scales = scales_of(call.scales, cache)
+        given += scale_arrays(scales)
+    if _NO_TENSORS.issuperset(map(type, given)):
         return
+    if not any([isinstance(x, torch.Tensor) for x in given if type(x) not in _NO_TENSORS]):
+        return
+    groups = (
+        (call.positions, call.rest), () if call.cos_sin is None else call.rows(), arrays_of(call.v, cache),
+        norm_arrays(call.norms), scale_arrays(scales),
+    )  # fmt: skip
     names = ("positions", "rest"), ("cos", "sin"), _BESIDE, NORM_NAMES, DATA_NAMES
     for group, of in zip(groups, names, strict=True):
         refuse_named(of, group, "a call whose q and k are no torch tensors")
@@ -240,14 +254,14 @@ def run_fused(rope: Caller, call: Call, out: tuple[Any, ...], in_place: bool) ->
     else:
         written = q_out, k_out
     announce = _arrays.announcer(*written, v_out, rest_out, *written_of(call.scales, cache))
-    if announce is not None:
-        announce()
     if not in_place:
         if q_out is None and q is not None:
             q_out = _arrays.empty_like(q, "q")
         if k_out is None and k is not None and not call.stores_k:
             k_out = _arrays.empty_like(k, "k")
     template = rope._run(call, q_out, k_out, v_out, rest_out)
+    if announce is not None:
+        announce()
     if out[0] is k_out is v_out is None and q is not None and call.stores_k and v is not None:
         remember(rope, call, q_out, template)
     return q_out, k_out

@@ -101,7 +101,6 @@ def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
         ):
             return None
     q_out = q if in_place else new_like(q, strides)
-    announce(q_out, cache.k, cache.v)
     where = call.offsets if call.positions is None else call.positions
     by_int = type(where) is int
     args, fused, pages = templates
@@ -131,6 +130,7 @@ def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
         if any(x is not None and not x.data_ptr() for x in given):  # a freed storage, which C does not know
             return None
         raise error(status, "apply_qk_" if in_place else "apply_qk")
+    announce(q_out, cache.k, cache.v)
     return q_out
 
 

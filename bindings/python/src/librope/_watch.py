@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _is_tracing = torch._C._is_tracing
 _dispatch_modes = torch._C._len_torch_dispatch_stack
+# Those of make_fx(pre_dispatch=True) are on a stack of their own, and bring a function mode, which costs less to ask for.
+_function_modes = torch._C._len_torch_function_stack
+_early_modes = torch._ops._len_torch_dispatch_stack_pre_dispatch
 _is_profiling = torch._C._autograd._profiler_enabled
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 #: Whether torch._vmap_internals, which gradients use (is_grads_batched=), has batched a tensor.
@@ -42,6 +46,7 @@ def is_direct(tensors: Any) -> bool:
         _is_compiling()
         or _functorch_active()
         or _dispatch_modes()
+        or (_function_modes() and _early_modes())
         or _is_tracing()
         or any(type(x) not in PLAIN or x.is_meta for x in tensors if isinstance(x, Tensor))
     )
@@ -76,6 +81,7 @@ def may_pass() -> bool:
         _is_compiling()
         or _functorch_active()
         or _dispatch_modes()
+        or (_function_modes() and _early_modes())
         or _is_tracing()
         or _is_profiling()
         or _forward_ad._current_level >= 0
@@ -98,8 +104,8 @@ def new_like(x: Any, strides: tuple[int, ...]) -> Any:
 
 
 def announce(*tensors: Any) -> None:
-    """Tells autograd of writes into tensors that fits() has let pass."""
-    _announce([x for x in tensors if not (x is None or x.is_inference())])
+    """Tells autograd of writes into tensors, after they were made: a call that was refused has written nothing."""
+    announce_all([x for x in tensors if not (x is None or x.is_inference())])
 
 
 def refuse_prepared(*tensors: Any) -> None:
@@ -151,16 +157,18 @@ def wants_gradient(x: Tensor) -> bool:
     return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(x).tangent is not None
 
 
-def before_write(*tensors: Any, positions: Any = None) -> None:
-    """Refuses eager writes that autograd would not see, and announces the others to it. positions: which have no
-    gradient."""
+def writable(*tensors: Any, positions: Any = None) -> list[Tensor]:
+    """Refuses eager writes that autograd would not see, and gives those that announce_all() is to tell it of.
+    positions: which have no gradient."""
     if isinstance(positions, Tensor) and (positions.requires_grad or _forward_ad._current_level >= 0):
         refuse_gradient(positions)
+    written = []
     for x in tensors:
         if isinstance(x, Tensor):
             _refuse_write(x)
             if not x.is_inference():
-                torch.autograd.graph.increment_version(x)
+                written.append(x)
+    return written
 
 
 def _announce_each(tensors: list[Tensor]) -> None:
@@ -168,17 +176,20 @@ def _announce_each(tensors: list[Tensor]) -> None:
         torch.autograd.graph.increment_version(x)
 
 
-_announce: Callable[[list[Tensor]], None] = _announce_each
+#: announce() of tensors of which autograd wants to know.
+announce_all: Callable[[list[Tensor]], None] = _announce_each
 try:  # what graph.increment_version calls after an isinstance() that costs more than this does
     torch._C._increment_version([])
-    _announce = torch._C._increment_version
+    announce_all = torch._C._increment_version
 except (AttributeError, TypeError, RuntimeError):  # a torch that takes one at a time
     pass
 
 
-def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[], None]:
+def guard(
+    named: list[tuple[str, Tensor]], written: list[Tensor]
+) -> tuple[Callable[[], None], Callable[[], None]]:
     """What a bound call does before each step: refuses memory that is no longer the tensor's, tensors that
-    require a gradient, which it has not, and writes that autograd would not see, and announces the others.
+    require a gradient, which it has not, and writes that autograd would not see; and after it: announces them.
 
     A tensor can be given another storage, and a storage other memory of another size, even at the
     address that it had. What is bound is there if the storage of bind(), which is kept, has its address
@@ -193,7 +204,6 @@ def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[]
             raise ValueError(f"{name} is larger than its storage, which was resized")
         start, address = storage.data_ptr, x.data_ptr
         memory.append((name, start, start(), storage, len(storage), address, address()))
-    announced = [x for x in written if not x.is_inference()]
     names = {id(x): n for n, x in named}  # of those that stay, in `memory`
     watched = [*written, *[x for _, x in named if x.is_floating_point() and not any(x is y for y in written)]]
 
@@ -217,13 +227,12 @@ def guard(named: list[tuple[str, Tensor]], written: list[Tensor]) -> Callable[[]
             for x in watched:
                 if x.requires_grad:
                     refuse(x)
-        _announce(announced)
 
-    return before
+    return before, functools.partial(announce_all, [x for x in written if not x.is_inference()])
 
 
 def refuse_writes(*tensors: Tensor) -> None:
-    """Only the refusals of before_write."""
+    """Only the refusals of writable()."""
     for x in tensors:
         _refuse_write(x)
 

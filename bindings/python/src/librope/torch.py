@@ -21,7 +21,7 @@ from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import arrays_of, scales_of, written_of
 from ._norm import NAMES as NORM_NAMES
 from ._norm import Normed, norm_arrays, norm_forms
-from ._norm_gradients import apply_normed
+from ._norm_gradients import apply_normed, without_gradient
 from ._operators import (
     FLOPS,
     REPEAT,
@@ -35,7 +35,7 @@ from ._operators import (
 )
 from ._operators import apply_rows as _apply_rows
 from ._rope import Rope
-from ._rotation_gradients import rotation, rotation_by_rows, turned
+from ._rotation_gradients import Rotation, RotationByRows, turned
 from ._rules import both_layouts, check_batch_repeat, check_offsets, check_words
 from ._scale import DATA_NAMES, check_codes, given_and_computed, scale_arrays, text_of_scales
 from ._scale import NAMES as SCALE_NAMES
@@ -48,7 +48,7 @@ from ._tensor_step import (  # noqa: F401  (for _step.py and _prepared_append.py
 from ._types import Layout
 from ._watch import (  # noqa: F401  (the others: for Rope and PreparedCall, which know this module)
     announce,
-    before_write,
+    announce_all,
     fits,
     guard,
     is_direct,
@@ -60,12 +60,14 @@ from ._watch import (  # noqa: F401  (the others: for Rope and PreparedCall, whi
     refuse_writes,
     rows_want_gradient,
     wants_gradient,
+    writable,
 )
 
 __all__ = ["FLOPS", "RotaryEmbedding", "apply_rows"]
 
 _functorch_active = torch._C._are_functorch_transforms_active
 _is_compiling = torch.compiler.is_compiling
+_is_exporting = torch.compiler.is_exporting
 _is_grad_enabled = torch.is_grad_enabled
 _is_tracing = torch._C._is_tracing
 _is_profiling = torch._C._autograd._profiler_enabled
@@ -222,11 +224,19 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
         )  # fmt: skip
     tensors = _all_tensors(q, k)
     where, *rest, cu, sets = _arguments(rope, call)
-    return turned(rotation(), (where, cu, sets, *rest, is_direct([where, *tensors])), q, k)
+    return turned(Rotation, (where, cu, sets, *rest, is_direct([where, *tensors])), q, k)
 
 
 def apply_qk_(rope: Rope, call: Call) -> None:
-    """In place where PyTorch must see it: compiled code, dispatch modes."""
+    """Rope.apply_qk_ of torch tensors that only turn: straight to the library, or where PyTorch must see it (compiled
+    code, dispatch modes) by an operator."""
+    if is_direct((call.q, call.k, call.positions)):
+        if call.cos_sin is not None:
+            refuse_gradient(*call.rows())
+        written = writable(call.q, call.k, positions=call.positions)
+        rope._run(call)
+        announce_all(written)
+        return
     call.refuse("torch.compile or a dispatch mode", "cos_sin", "pool")
     tensors = _all_tensors(call.q, call.k)
     if _functorch_active():
@@ -236,9 +246,7 @@ def apply_qk_(rope: Rope, call: Call) -> None:
     refuse_writes(*tensors)
     apply_in_place_op(tensors, *_arguments(rope, call))
     if not _is_compiling():
-        for x in tensors:
-            if not x.is_inference():
-                torch.autograd.graph.increment_version(x)
+        announce(*tensors)
 
 
 def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) -> tuple[Any, Any]:
@@ -270,17 +278,27 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
         raise NotImplementedError("torch.jit.trace does not record calls that write to a cache or to an output")
     tensors = _all_tensors(q, k)
     x = tensors[0]
+    names = ("v", "cache.k", "cache.v"), NORM_NAMES, DATA_NAMES, ("rest", "out of q", "out of k", "out of v", "out of rest")
+    for group, arrays in zip(names, (beside, normed, data, (call.rest, *out)), strict=True):
+        for name, y in zip(group, arrays, strict=False):
+            if y is not None and not isinstance(y, Tensor):
+                raise TypeError(f"{name} is a {type(y).__qualname__} beside torch tensors: {where} needs a tensor")
+    if alone:  # new arrays, whose dtypes are those of q and k
+        check_codes([None if y is None else _arrays.torch_dtype(y) for y in (q, k)] + [None] * 4, scales)
+        if call.norms is None:
+            return apply_qk(rope, call)
+        why = without_gradient(call)
+        if learns and why:
+            raise NotImplementedError(why)
+        # Also what others may run with a gradient later. Compiled code is for what it was given, where this costs more.
+        if learns or not (why or (_is_compiling() and not _is_exporting())):
+            return apply_normed(call, _arguments(rope, call))
     if in_place:
         out = (q, None if call.stores_k else k, None, None)
     else:
         q_out = _new_like(q) if out[0] is None and q is not None else out[0]
         k_out = _new_like(k) if out[1] is None and k is not None and not call.stores_k else out[1]
         out = (q_out, k_out, *out[2:])
-    names = ("v", "cache.k", "cache.v"), NORM_NAMES, DATA_NAMES, ("rest", "out of q", "out of k", "out of v", "out of rest")
-    for group, arrays in zip(names, (beside, normed, data, (call.rest, *out)), strict=True):
-        for name, y in zip(group, arrays, strict=False):
-            if y is not None and not isinstance(y, Tensor):
-                raise TypeError(f"{name} is a {type(y).__qualname__} beside torch tensors: {where} needs a tensor")
     layout: Any = ""
     memory: tuple[Any, ...] = (None, None, "", None, None, None, None)
     if cache is not None:
@@ -297,21 +315,12 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
         places = (("slots", cache.slots), ("page_table", cache.page_table),
                   ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
         memory = (cache.k, cache.v, layout, *[None if y is None else _tensor_of(y, n, x) for n, y in places])
-    if learns:  # new arrays, whose dtypes are those of q and k
-        check_codes([None if y is None else _arrays.torch_dtype(y) for y in (q, k)] + [None] * 4, scales)
-        if call.norms is None:
-            return apply_qk(rope, call)
-    arguments = _arguments(rope, call)
-    if learns:
-        return apply_normed(call, arguments)
     apply_fused_op(
-        q, k, v, *out[:3], *memory, *normed, norm_forms(call.norms), *arguments, call.rest, out[3],
+        q, k, v, *out[:3], *memory, *normed, norm_forms(call.norms), *_arguments(rope, call), call.rest, out[3],
         text_of_scales(scales), *given_and_computed(scales),
     )  # fmt: skip
     if not _is_compiling():
-        for y in (*out, *written_of(call.scales, cache)):
-            if y is not None and not y.is_inference():
-                torch.autograd.graph.increment_version(y)
+        announce(*out, *written_of(call.scales, cache))
     return out[0], out[1]
 
 
@@ -355,7 +364,7 @@ def apply_rows(
     if direct and not needs_dispatcher(*tensors):
         out = _apply_rows(tensors, cos, sin, rope.spec, text, which, format)
         return (None if q is None else out[0], None if k is None else out[-1])
-    return turned(rotation_by_rows(), (cos, sin, rope.spec, text, which, format, direct), q, k)
+    return turned(RotationByRows, (cos, sin, rope.spec, text, which, format, direct), q, k)
 
 
 def cos_sin(
@@ -398,7 +407,7 @@ def rotate_by_rows(
             cos.contiguous(), sin.contiguous(), _spec_of(q.shape[-1], rotary_dim, pairing, rounding),
             layout, OPERATIONS[operation], format, is_direct([cos, *tensors]),
         )  # fmt: skip
-        return turned(rotation_by_rows(), arguments, q, k)
+        return turned(RotationByRows, arguments, q, k)
 
     # Without a gradient: shapes and strides find the template, then one crossing.
     key = (
