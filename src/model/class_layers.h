@@ -30,6 +30,7 @@ struct LayerRule {
   int at = -1;     // the place in the period; -1: the last one, kMiddle: half of it
   std::string_view named = kFull, rest = kSliding;
   bool from_end = false;                     // counted from the last layer
+  bool empty_is_none = false;                // an empty list of flags is none
   bool first = false, last = false;          // these are named, too
   bool some = false;                         // the last is, if no other would be
   bool remainder = false;                    // and those beyond the last whole period
@@ -139,6 +140,7 @@ inline constexpr LayerRule kSmolLm3Layers = Every(4)
                                                 .Named(kNope, kFull)
                                                 .Keys("no_rope_layers", "no_rope_layer_interval")
                                                 .With(&LayerRule::kinds_beside, true);
+inline constexpr LayerRule kLlama4Layers = kSmolLm3Layers.With(&LayerRule::empty_is_none, true);
 inline constexpr LayerRule kThetaLayers = LayerRule().With(&LayerRule::thetas, true);
 
 // Layers that are no attention.

@@ -352,7 +352,7 @@ constexpr Row kFamilies[] = {
     Row("llama4", S::kInterleavedFloat32)
         .Theta(5e5)
         .HeadDim(128)
-        .Layers(kSmolLm3Layers)
+        .Layers(kLlama4Layers)
         .MainName("chunked_attention"),
     Row("longcat_flash", S::kInterleavedToHalves).Theta(1e7).Mla(128, 64).LayersEach(2),
     Row("mellum", S::kHalves).HeadDim(128).Partial(1).Two(kMellum).ShareKey(nullptr),

@@ -198,9 +198,7 @@ class Labeller {
     if (!key.IsList()) {
       ReadPeriod(key, *value);
     } else {
-      const auto* list = value->As<Value::Array>();
-      const bool may_be_empty = key.form == Form::kRopeFlags;  // Llama 4 has its default then
-      if (may_be_empty && list != nullptr && list->empty()) return false;
+      if (IsNoList(key, *value)) return false;
       labels_ = LabelsOf(text_, key, count_);
       out_.counted = out_.counted || key.CountsLayers();
       if (IsLabelled(key)) CheckLabels(key);
@@ -333,8 +331,14 @@ class Labeller {
       if (IsBeside() && key.key == std::string_view(kBeside)) continue;
       const Value* value = text_.Peek(key.key);
       if (value == nullptr || (!own && IsIdle(key)) || (!own && IsSpared(*value))) continue;
+      if (own && IsNoList(key, *value)) continue;
       if (!(key.IsList() ? Agrees(key) : IsPeriod(key, *value))) RejectOther(key, *value, own);
     }
+  }
+
+  bool IsNoList(const LayerKey& key, const Value& value) const {
+    const auto* list = value.As<Value::Array>();
+    return rule_.empty_is_none && key.form == Form::kRopeFlags && list != nullptr && list->empty();
   }
 
   // Whether the RoPE of layers with sliding attention is not, or may not be, that of the others.

@@ -151,6 +151,7 @@ bool IsHarmless(std::string_view key, const Value& value) {
   }
   if (const auto* kind = value.As<std::string>()) {
     if (key == "rope_pos_id_version") return *kind == "default";  // InternVL: ids as elsewhere
+    if (key == "pos_emb_type") return *kind == "divided_fixed";   // Kimi: added to patches
     const std::string name = Letters(*kind);
     const bool rope = name == "rope" || name == "rotary" || name == "rotaryembedding";
     // With the pairing that FillHead has checked.

@@ -212,7 +212,8 @@ TEST(ModelEngines, TowersThatAlternate) {
   EXPECT_EQ(config.pairing, ROPE_PAIRING_INTERLEAVED);
   EXPECT_EQ(config.pair_axis[0], 1);
   EXPECT_EQ(config.pair_axis[1], 0);
-  const Model published(kimi + "\"depth\": 27}}");
+  const Model published(kimi + R"("pos_emb_type": "divided_fixed", "init_pos_emb_height": 64,
+      "init_pos_emb_time": 4, "pos_emb_interpolation_mode": "bilinear", "depth": 27}})");
   EXPECT_EQ(published.Config("vision").head_dim, 128);
   ExpectRefused(kimi + R"("vt_num_attention_heads": 12, "vt_hidden_size": 1024}})",
                 {"vision_config.qkv_hidden_size is missing"});

@@ -140,6 +140,17 @@ TEST(ModelLayers, BeyondTheLastArePassedOver) {  // extra layers, of multi-token
   EXPECT_EQ(gemma.Config("full_attention").head_dim, 128);
 }
 
+// Published: the class of Llama 4, and no other, takes its default for an empty list.
+TEST(ModelLayers, AnEmptyListOfLlama4IsNone) {
+  const std::string rest = R"(", "head_dim": 128, "num_hidden_layers": 8, "no_rope_layers": []})";
+  EXPECT_EQ(Model(R"({"model_type": "llama4_text)" + rest).Layers(8), "cccncccn");
+  EXPECT_EQ(Model(R"({"model_type": "llama4_text", "no_rope_layers": []})").Layers(4),
+            Model(R"({"model_type": "llama4_text"})").Layers(4));
+  for (const std::string type : {"smollm3", "mistral_large4_text"}) {
+    ExpectRefused(R"({"model_type": ")" + type + rest, {"no_rope_layers has 0 entries"});
+  }
+}
+
 TEST(ModelLayers, ListedOrOfThetaZeroDoNotTurn) {
   const Model smol(R"({"model_type": "smollm3", "head_dim": 128, "num_hidden_layers": 4,
                        "no_rope_layers": [1, 0, 1, 1]})");

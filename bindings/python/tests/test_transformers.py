@@ -242,6 +242,31 @@ def test_patch_twice_and_two_families():
         lt.patch("llama")
 
 
+def test_what_is_interrupted_or_gone_leaves_nothing(monkeypatch):
+    import sys
+
+    from transformers.models.llama import modeling_llama
+
+    original = modeling_llama.apply_rotary_pos_emb
+    llama, mistral = make("llama"), make("mistral")
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(lt, "_patch_norms", interrupted)
+        lt.patch(llama, norms=True)
+    assert modeling_llama.apply_rotary_pos_emb is original
+    lt.patch(mistral)
+    lt.patch(llama)
+    with monkeypatch.context() as context:
+        context.delitem(sys.modules, type(mistral).__module__)
+        with pytest.warns(librope.LibropeWarning, match="mistral"):
+            lt.unpatch()
+    assert modeling_llama.apply_rotary_pos_emb is original
+    lt.unpatch(type(llama))
+
+
 @pytest.mark.parametrize("first", [False, True])
 @torch.no_grad()
 def test_in_place_is_the_same_for_all_models_of_a_module(first):

@@ -232,9 +232,14 @@ def _patch(model_or_class: Any, in_place: bool, norms: bool) -> tuple[_Call, Rep
         _refuse_other_place(modules, in_place)
         before = dict(_patches)
         _calls.append(call := _Call(model_or_class))
-        found = [_patch_function(call, m, name, in_place) for m in modules for name in list(vars(m))]
-        _settle_norms()  # of functions that somebody else has replaced, and that are patched again
-        layers = _patch_norms(call, model_or_class) if norms else None
+        try:
+            found = [_patch_function(call, m, name, in_place) for m in modules for name in list(vars(m))]
+            _settle_norms()  # of functions that somebody else has replaced, and that are patched again
+            layers = _patch_norms(call, model_or_class) if norms else None
+        except BaseException:  # such as KeyboardInterrupt, and what a foreign function raises that is tried
+            _calls.remove(call)
+            _settle()
+            raise
         changed = _patches != before
     if changed or layers:
         _forget_compiled(model_or_class)
@@ -254,7 +259,8 @@ def unpatch(model_or_class: Any = None) -> None:
             for key in [k for k in _patches if k[0] in names]:
                 calls = [c for c in _calls if key in c.functions]
                 own = [c for c in calls if c.of() is model_or_class]
-                (own or calls)[-1].drop(key)
+                if calls:
+                    (own or calls)[-1].drop(key)
         changed = _settle()
     if changed:
         _forget_compiled(model_or_class)
@@ -266,7 +272,7 @@ def _settle() -> bool:
     wanted = {f for c in _calls for f in c.functions}
     changed = False
     for key in [k for k in _patches if k not in wanted]:
-        entry, module = _patches.pop(key), sys.modules[key[0]]
+        entry, module = _patches.pop(key), sys.modules.get(key[0])
         if getattr(module, key[1], None) is entry.wrapper:
             setattr(module, key[1], entry.original)
             changed = True
